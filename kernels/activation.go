@@ -1,0 +1,44 @@
+package kernels
+
+import "fmt"
+
+// Activation is a function that is applied to every element.
+type Activation int
+
+const (
+	NoActivation Activation = iota // x
+	GELUTanh                       // x·σ(2z), z = √(2/π)·(x + 0.044715·x³): ½x(1 + tanh z)
+	GELUErf                        // x·Φ(x) = ½x(1 + erf(x/√2))
+	SiLU                           // x·σ(x) = x/(1 + e⁻ˣ)
+	ReLUSquared                    // max(x, 0)²
+)
+
+var activationNames = [...]string{"NoActivation", "GELUTanh", "GELUErf", "SiLU", "ReLUSquared"}
+
+func (a Activation) String() string {
+	if a >= 0 && int(a) < len(activationNames) {
+		return activationNames[a]
+	}
+	return fmt.Sprintf("Activation(%d)", int(a))
+}
+
+// Validate tells whether the activation is one of the known ones.
+func (a Activation) Validate() error {
+	if a < NoActivation || a > ReLUSquared {
+		return fmt.Errorf("activation is %d, it needs to be NoActivation, GELUTanh, GELUErf, SiLU or ReLUSquared", int(a))
+	}
+	return nil
+}
+
+// ActivationKernels apply activations and their derivatives. All tensors of a call have one shape and one dtype, and
+// contiguous rows; an output may be one of the inputs.
+type ActivationKernels interface {
+	// Activate computes y = act(x).
+	Activate(act Activation, x, y Tensor) error
+	// ActivateBackward computes dx = dy·act'(x).
+	ActivateBackward(act Activation, x, dy, dx Tensor) error
+	// SwiGLU computes y = silu(gate)·up.
+	SwiGLU(gate, up, y Tensor) error
+	// SwiGLUBackward computes dGate = dy·up·silu'(gate) and dUp = dy·silu(gate).
+	SwiGLUBackward(gate, up, dy, dGate, dUp Tensor) error
+}

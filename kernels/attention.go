@@ -1,0 +1,373 @@
+package kernels
+
+import (
+	"fmt"
+	"math"
+)
+
+// Causal says which diagonal separates the past, which a query sees, from the future, which it does not.
+type Causal int
+
+const (
+	NotCausal         Causal = iota // every query sees every key
+	CausalBottomRight               // query i sees key j ≤ i + (Sk − Sq): the last query sees the last key
+	CausalTopLeft                   // query i sees key j ≤ i: the first query sees the first key alone
+)
+
+// Window hides keys far from the diagonal: query i sees i + off − Left ≤ j ≤ i + off + Right, with off = Sk − Sq.
+// −1 leaves a side unlimited.
+type Window struct{ Left, Right int }
+
+// Precision is the coarsest arithmetic that a backend may use for the matrix products of float32 tensors. A backend may
+// be more exact than asked, never less; the CPU always computes in the tensors' own type.
+type Precision int
+
+const (
+	Auto     Precision = iota // the fastest whose error is like float32's
+	Float32                   // error like unfused float32
+	TF32                      // 10-bit mantissas
+	BFloat16                  // operands rounded to bfloat16
+	Float16                   // operands rounded to float16
+)
+
+// MaxHeadDim is the largest size of a head.
+const MaxHeadDim = 512
+
+// Attention is one attention problem: the inputs and everything that is done to them. Query head h reads key head
+// h/(Hq/Hk). For one head, with i a query row, j a key row and off = Sk − Sq:
+//
+//	S_ij  = scale · q_i·k_j
+//	S_ij  ← cap · tanh(S_ij / cap)                 if SoftCap is set
+//	S_ij  ← S_ij − slope_h · |i + off − j|         if ALiBi is given
+//	S_ij  ← S_ij + bias_ij                         if Bias is given
+//	S_ij  ← −∞                                     where the mask hides (i, j)
+//	LSE_i = log(Σ_j exp S_ij [+ exp sink_h])       the last term if Sinks is given
+//	P_ij  = exp(S_ij − LSE_i)
+//	O_i   = Σ_j P_ij · keep_ij/(1 − p) · v_j
+//
+// A row that sees no key has O = 0 and LSE = −∞ (with a sink, LSE = sink_h) and gives zero to the gradients of q, k, v
+// and the bias.
+//
+// With QLens and KVLens, sequences lie end to end along the length axis of a batch of one, and each is a problem of
+// its own, with its own off, row and column numbers: sequence n takes the place of batch item n for Bias and Dropout.
+type Attention struct {
+	Q Tensor // (B, Hq, Sq, D); every axis but the last may have any stride
+	K Tensor // (B, Hk, Sk, D)
+	V Tensor // (B, Hk, Sk, Dv)
+
+	Bias  Tensor // (1|B, 1|Hq, 1|Sq, Sk), left out by the zero Tensor
+	Sinks Tensor // (Hq), left out by the zero Tensor
+
+	QLens, KVLens []int // cumulative lengths of packed sequences: 0, then where each ends; nil when not packed
+
+	Scale     float64 // 0 means 1/√D
+	Causal    Causal
+	Window    *Window
+	SoftCap   float64 // 0 means none
+	ALiBi     []float64
+	Dropout   Dropout
+	Precision Precision
+	// Deterministic asks for gradients that are bit-equal from run to run. The CPU's always are.
+	Deterministic bool
+}
+
+// AttentionOutputs receives what the forward kernel computes.
+type AttentionOutputs struct {
+	O   Tensor // (B, Hq, Sq, Dv), last axis contiguous
+	LSE Tensor // (B, Hq, Sq) row-major, or left out
+}
+
+// AttentionGradients carries the backward kernel's inputs beside the problem itself, and what it computes. The
+// gradient that is left out (the zero Tensor) is not computed.
+type AttentionGradients struct {
+	DO    Tensor // (B, Hq, Sq, Dv), last axis contiguous
+	LSE   Tensor // (B, Hq, Sq) row-major, from the forward kernel
+	Delta Tensor // (B, Hq, Sq) row-major, from the delta kernel
+
+	DQ, DK, DV Tensor // shaped as Q, K, V, last axis contiguous; all three or none
+	DBias      Tensor // shaped as Bias, row-major
+	DSinks     Tensor // shaped as Sinks, row-major
+}
+
+// AttentionKernels are the three kernels of attention. Each validates the problem before it touches memory.
+type AttentionKernels interface {
+	// AttentionForward computes O, and the logsumexp of each row if asked.
+	AttentionForward(a *Attention, out AttentionOutputs) error
+	// AttentionDelta computes δ_i = Σ_d O_id·dO_id − dLSE_i into delta, (B, Hq, Sq) row-major; dLSE may be left out.
+	AttentionDelta(a *Attention, o, dO, dLSE, delta Tensor) error
+	// AttentionBackward computes the gradients from the saved logsumexp and δ:
+	//
+	//	dP_ij = keep_ij/(1 − p) · dO_i·v_j
+	//	dS_ij = P_ij (dP_ij − δ_i)
+	//	dbias = Σ dS over the axes that bias broadcasts      dsink_h = −Σ_i exp(sink_h − LSE_i) δ_i
+	//	dS_ij ← dS_ij (1 − (S_capped/cap)²)                  if SoftCap is set
+	//	dv_j  = Σ_i P_ij keep_ij/(1 − p) dO_i   dq_i = scale Σ_j dS_ij k_j   dk_j = scale Σ_i dS_ij q_i
+	AttentionBackward(a *Attention, g AttentionGradients) error
+}
+
+// Sequence is one independent part of a problem: a batch item, or one of the packed sequences.
+type Sequence struct {
+	Index  int // of the sequence, for bias and dropout
+	Batch  int // the index on the tensors' batch axis
+	Q0, K0 int // where it starts on the length axes
+	Sq, Sk int
+}
+
+// Sequences lists the independent parts of the problem.
+func (a *Attention) Sequences() []Sequence {
+	if a.QLens == nil {
+		list := make([]Sequence, a.Q.Shape[0])
+		for b := range list {
+			list[b] = Sequence{Index: b, Batch: b, Sq: a.Q.Shape[2], Sk: a.K.Shape[2]}
+		}
+		return list
+	}
+	list := make([]Sequence, len(a.QLens)-1)
+	for n := range list {
+		list[n] = Sequence{
+			Index: n,
+			Q0:    a.QLens[n], Sq: a.QLens[n+1] - a.QLens[n],
+			K0: a.KVLens[n], Sk: a.KVLens[n+1] - a.KVLens[n],
+		}
+	}
+	return list
+}
+
+// unlimited is farther than any sequence is long, and can be added to without overflow.
+const unlimited = 1 << 40
+
+// Band is the mask of a sequence as two diagonals: row i sees the keys from max(0, i+lo) up to, not including,
+// min(Sk, i+hi). Where nothing is hidden on a side, the bound is beyond every key.
+func (a *Attention) Band(s Sequence) (lo, hi int) {
+	off := s.Sk - s.Sq
+	lo, hi = -unlimited, unlimited
+	switch a.Causal {
+	case CausalBottomRight:
+		hi = off + 1
+	case CausalTopLeft:
+		hi = 1
+	}
+	if w := a.Window; w != nil {
+		if w.Left >= 0 {
+			lo = off - min(w.Left, unlimited)
+		}
+		if w.Right >= 0 {
+			hi = min(hi, off+min(w.Right, unlimited)+1)
+		}
+	}
+	return lo, hi
+}
+
+// EffectiveScale is the factor of q·k: Scale, or 1/√D where Scale is 0.
+func (a *Attention) EffectiveScale() float64 {
+	if a.Scale != 0 {
+		return a.Scale
+	}
+	return 1 / math.Sqrt(float64(a.Q.Shape[3]))
+}
+
+// VisiblePairs is the number of (query, key) pairs that the mask shows, over all sequences and query heads.
+func (a *Attention) VisiblePairs() int {
+	pairs := 0
+	for _, s := range a.Sequences() {
+		lo, hi := a.Band(s)
+		for i := range s.Sq {
+			pairs += max(0, min(s.Sk, i+hi)-max(0, i+lo))
+		}
+	}
+	return pairs * a.Q.Shape[1]
+}
+
+// ForwardFLOPs counts the multiplications and additions of the two matrix products over visible pairs.
+func (a *Attention) ForwardFLOPs() float64 {
+	return 2 * float64(a.VisiblePairs()) * float64(a.Q.Shape[3]+a.V.Shape[3])
+}
+
+// BackwardFLOPs counts the multiplications and additions of the five matrix products over visible pairs.
+func (a *Attention) BackwardFLOPs() float64 {
+	return 2 * float64(a.VisiblePairs()) * float64(3*a.Q.Shape[3]+2*a.V.Shape[3])
+}
+
+// Validate tells what is wrong with the problem, naming the argument, what it was and what it needs to be, or gives
+// nil. Tensors may lack data, so that a problem can be checked before its values exist.
+func (a *Attention) Validate() error {
+	for _, check := range []func() error{a.validateShapes, a.validateOptions, a.validateLens, a.validateBias, a.validateSinks} {
+		if err := check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *Attention) validateShapes() error {
+	for _, in := range []struct {
+		name string
+		t    Tensor
+	}{{"q", a.Q}, {"k", a.K}, {"v", a.V}} {
+		if err := in.t.validateRows(in.name); err != nil {
+			return err
+		}
+		if in.t.DType != a.Q.DType {
+			return fmt.Errorf("%s is %v, q is %v: all inputs need one dtype", in.name, in.t.DType, a.Q.DType)
+		}
+		if d := in.t.Shape[3]; d < 1 || d > MaxHeadDim {
+			return fmt.Errorf("%s has a head size of %d, it needs to be from 1 to %d", in.name, d, MaxHeadDim)
+		}
+	}
+	q, k, v := a.Q.Shape, a.K.Shape, a.V.Shape
+	switch {
+	case k[0] != q[0]:
+		return fmt.Errorf("k has a batch of %d, q of %d: they need to be equal", k[0], q[0])
+	case v[0] != k[0]:
+		return fmt.Errorf("v has a batch of %d, k of %d: they need to be equal", v[0], k[0])
+	case q[1] == 0 || k[1] == 0:
+		return fmt.Errorf("q has %d heads and k has %d, each needs at least one", q[1], k[1])
+	case q[1]%k[1] != 0:
+		return fmt.Errorf("k has %d heads, which does not divide q's %d", k[1], q[1])
+	case v[1] != k[1]:
+		return fmt.Errorf("v has %d heads, it needs k's %d", v[1], k[1])
+	case k[3] != q[3]:
+		return fmt.Errorf("k has a head size of %d, it needs q's %d", k[3], q[3])
+	case v[2] != k[2]:
+		return fmt.Errorf("v has %d rows, it needs k's %d", v[2], k[2])
+	}
+	return nil
+}
+
+// validateRows checks what all of q, k, v, O and their gradients need: four axes, the last contiguous, no negative
+// stride.
+func (t Tensor) validateRows(name string) error {
+	if len(t.Shape) != 4 {
+		return fmt.Errorf("%s has shape %v, it needs four axes (batch, heads, length, head size)", name, t.Shape)
+	}
+	for _, d := range t.Shape {
+		if d < 0 {
+			return fmt.Errorf("%s has shape %v, no axis can be negative", name, t.Shape)
+		}
+	}
+	return t.validateStrides(name)
+}
+
+func (t Tensor) validateStrides(name string) error {
+	if len(t.Strides) != len(t.Shape) {
+		return fmt.Errorf("%s has %d strides for its %d axes", name, len(t.Strides), len(t.Shape))
+	}
+	for _, s := range t.Strides {
+		if s < 0 {
+			return fmt.Errorf("%s has strides %v, none can be negative", name, t.Strides)
+		}
+	}
+	if last := len(t.Shape) - 1; t.Shape[last] > 1 && t.Strides[last] != 1 {
+		return fmt.Errorf("%s has a stride of %d along its last axis, which needs to be contiguous", name, t.Strides[last])
+	}
+	return nil
+}
+
+func (a *Attention) validateOptions() error {
+	switch {
+	case math.IsNaN(a.Scale) || math.IsInf(a.Scale, 0):
+		return fmt.Errorf("scale is %v, it needs to be finite", a.Scale)
+	case !(a.SoftCap >= 0) || math.IsInf(a.SoftCap, 0):
+		return fmt.Errorf("soft cap is %v, it needs to be positive, or 0 for none", a.SoftCap)
+	case !(a.Dropout.P >= 0 && a.Dropout.P < 1):
+		return fmt.Errorf("dropout is %v, it needs to be in [0, 1)", a.Dropout.P)
+	case a.Causal < NotCausal || a.Causal > CausalTopLeft:
+		return fmt.Errorf("causal is %d, it needs to be NotCausal, CausalBottomRight or CausalTopLeft", a.Causal)
+	case a.Precision < Auto || a.Precision > Float16:
+		return fmt.Errorf("precision is %d, it needs to be Auto, Float32, TF32, BFloat16 or Float16", a.Precision)
+	case a.Window != nil && (a.Window.Left < -1 || a.Window.Right < -1):
+		return fmt.Errorf("window is (%d, %d), each side needs to be 0 or more, or -1 for unlimited", a.Window.Left, a.Window.Right)
+	case a.ALiBi != nil && len(a.ALiBi) != a.Q.Shape[1]:
+		return fmt.Errorf("alibi has %d slopes, it needs one for each of q's %d heads", len(a.ALiBi), a.Q.Shape[1])
+	}
+	for h, slope := range a.ALiBi {
+		if math.IsNaN(slope) || math.IsInf(slope, 0) {
+			return fmt.Errorf("alibi has a slope of %v for head %d, it needs to be finite", slope, h)
+		}
+	}
+	return nil
+}
+
+func (a *Attention) validateBias() error {
+	if !a.Bias.Given() {
+		return nil
+	}
+	b := a.Bias
+	if len(b.Shape) != 4 {
+		return fmt.Errorf("bias has shape %v, it needs four axes (1 or batch, 1 or heads, 1 or q's length, k's length)", b.Shape)
+	}
+	if err := b.validateStrides("bias"); err != nil {
+		return err
+	}
+	if b.DType != a.Q.DType {
+		return fmt.Errorf("bias is %v, q is %v: all inputs need one dtype", b.DType, a.Q.DType)
+	}
+	batch, longestQ, longestK, packed := a.Q.Shape[0], a.Q.Shape[2], a.K.Shape[2], a.QLens != nil
+	if packed {
+		batch, longestQ, longestK = len(a.QLens)-1, longest(a.QLens), longest(a.KVLens)
+	}
+	fits := func(axis, want int) bool {
+		return b.Shape[axis] == 1 || b.Shape[axis] == want || packed && axis == 2 && b.Shape[axis] >= want
+	}
+	if !fits(0, batch) || !fits(1, a.Q.Shape[1]) || !fits(2, longestQ) || b.Shape[3] != longestK && !(packed && b.Shape[3] >= longestK) {
+		return fmt.Errorf("bias has shape %v, which does not broadcast: it needs (1 or %d, 1 or %d, 1 or %d, %d)",
+			b.Shape, batch, a.Q.Shape[1], longestQ, longestK)
+	}
+	return nil
+}
+
+// longest is the greatest difference of neighbours.
+func longest(lens []int) int {
+	most := 0
+	for n := 1; n < len(lens); n++ {
+		most = max(most, lens[n]-lens[n-1])
+	}
+	return most
+}
+
+func (a *Attention) validateSinks() error {
+	if !a.Sinks.Given() {
+		return nil
+	}
+	if len(a.Sinks.Shape) != 1 || a.Sinks.Shape[0] != a.Q.Shape[1] {
+		return fmt.Errorf("sinks has shape %v, it needs one value for each of q's %d heads", a.Sinks.Shape, a.Q.Shape[1])
+	}
+	if a.Sinks.DType != a.Q.DType {
+		return fmt.Errorf("sinks is %v, q is %v: all inputs need one dtype", a.Sinks.DType, a.Q.DType)
+	}
+	return a.Sinks.validateStrides("sinks")
+}
+
+func (a *Attention) validateLens() error {
+	if a.QLens == nil && a.KVLens == nil {
+		return nil
+	}
+	if a.QLens == nil || a.KVLens == nil {
+		return fmt.Errorf("qLens has %d entries and kvLens has %d: packed sequences need both", len(a.QLens), len(a.KVLens))
+	}
+	if a.Q.Shape[0] != 1 {
+		return fmt.Errorf("q has a batch of %d, packed sequences need a batch of 1", a.Q.Shape[0])
+	}
+	if len(a.QLens) != len(a.KVLens) {
+		return fmt.Errorf("kvLens has %d entries, it needs qLens's %d", len(a.KVLens), len(a.QLens))
+	}
+	if err := validateCumulative("qLens", a.QLens, "q", a.Q.Shape[2]); err != nil {
+		return err
+	}
+	return validateCumulative("kvLens", a.KVLens, "k", a.K.Shape[2])
+}
+
+func validateCumulative(name string, lens []int, of string, total int) error {
+	if len(lens) < 2 || lens[0] != 0 {
+		return fmt.Errorf("%s is %v, it needs to be 0 and then where each sequence ends", name, lens)
+	}
+	for n := 1; n < len(lens); n++ {
+		if lens[n] <= lens[n-1] {
+			return fmt.Errorf("%s goes from %d to %d at entry %d, it needs to increase", name, lens[n-1], lens[n], n)
+		}
+	}
+	if last := lens[len(lens)-1]; last != total {
+		return fmt.Errorf("%s ends at %d, it needs to end at %s's %d rows", name, last, of, total)
+	}
+	return nil
+}

@@ -1,0 +1,87 @@
+package cpu
+
+import (
+	"fmt"
+
+	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/kernels/cpu/internal/simd"
+)
+
+// Activate computes y = act(x).
+func (b *Backend) Activate(act kernels.Activation, x, y kernels.Tensor) error {
+	if err := checkActivation("activation", act, rowOperand("x", x, x.Shape), rowOperand("y", y, x.Shape)); err != nil {
+		return err
+	}
+	if x.DType == kernels.F32 {
+		activate[float32](b, act, x, y)
+	} else {
+		activate[float64](b, act, x, y)
+	}
+	return nil
+}
+
+func activate[T kernels.Float](b *Backend, act kernels.Activation, x, y kernels.Tensor) {
+	eachPiece(b, func(n int, at [5]*T) { simd.Activate(act, n, at[1], at[0]) }, x, y)
+}
+
+// ActivateBackward computes dx = dy·act'(x).
+func (b *Backend) ActivateBackward(act kernels.Activation, x, dy, dx kernels.Tensor) error {
+	if err := checkActivation("activation backward", act,
+		rowOperand("x", x, x.Shape), rowOperand("dy", dy, x.Shape), rowOperand("dx", dx, x.Shape)); err != nil {
+		return err
+	}
+	if x.DType == kernels.F32 {
+		activateBackward[float32](b, act, x, dy, dx)
+	} else {
+		activateBackward[float64](b, act, x, dy, dx)
+	}
+	return nil
+}
+
+func activateBackward[T kernels.Float](b *Backend, act kernels.Activation, x, dy, dx kernels.Tensor) {
+	eachPiece(b, func(n int, at [5]*T) { simd.ActivateGrad(act, n, at[2], at[0], at[1]) }, x, dy, dx)
+}
+
+func checkActivation(kernel string, act kernels.Activation, operands ...operand) error {
+	if err := act.Validate(); err != nil {
+		return fmt.Errorf("cpu: %s: %w", kernel, err)
+	}
+	return checkOperands(kernel, operands...)
+}
+
+// SwiGLU computes y = silu(gate)·up.
+func (b *Backend) SwiGLU(gate, up, y kernels.Tensor) error {
+	shape := gate.Shape
+	if err := checkOperands("swiglu", rowOperand("gate", gate, shape), rowOperand("up", up, shape), rowOperand("y", y, shape)); err != nil {
+		return err
+	}
+	if gate.DType == kernels.F32 {
+		swiglu[float32](b, gate, up, y)
+	} else {
+		swiglu[float64](b, gate, up, y)
+	}
+	return nil
+}
+
+func swiglu[T kernels.Float](b *Backend, gate, up, y kernels.Tensor) {
+	eachPiece(b, func(n int, at [5]*T) { simd.SwiGLU(n, at[2], at[0], at[1]) }, gate, up, y)
+}
+
+// SwiGLUBackward computes dGate = dy·up·silu'(gate) and dUp = dy·silu(gate).
+func (b *Backend) SwiGLUBackward(gate, up, dy, dGate, dUp kernels.Tensor) error {
+	shape := gate.Shape
+	if err := checkOperands("swiglu backward", rowOperand("gate", gate, shape), rowOperand("up", up, shape),
+		rowOperand("dy", dy, shape), rowOperand("dGate", dGate, shape), rowOperand("dUp", dUp, shape)); err != nil {
+		return err
+	}
+	if gate.DType == kernels.F32 {
+		swigluBackward[float32](b, gate, up, dy, dGate, dUp)
+	} else {
+		swigluBackward[float64](b, gate, up, dy, dGate, dUp)
+	}
+	return nil
+}
+
+func swigluBackward[T kernels.Float](b *Backend, gate, up, dy, dGate, dUp kernels.Tensor) {
+	eachPiece(b, func(n int, at [5]*T) { simd.SwiGLUGrad(n, at[3], at[4], at[0], at[1], at[2]) }, gate, up, dy, dGate, dUp)
+}

@@ -1,0 +1,19 @@
+package cpu
+
+import (
+	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/kernels/cpu/internal/simd"
+)
+
+// Add computes c = a + b.
+func (b *Backend) Add(left, right, sum kernels.Tensor) error {
+	if err := checkOperands("add", rowOperand("a", left, left.Shape), rowOperand("b", right, left.Shape), rowOperand("c", sum, left.Shape)); err != nil {
+		return err
+	}
+	if left.DType == kernels.F32 {
+		eachPiece(b, func(n int, at [5]*float32) { simd.Add(n, at[2], at[0], at[1]) }, left, right, sum)
+	} else {
+		eachPiece(b, func(n int, at [5]*float64) { simd.Add(n, at[2], at[0], at[1]) }, left, right, sum)
+	}
+	return nil
+}

@@ -1,0 +1,162 @@
+package cpu
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/kernels/cpu/internal/simd"
+)
+
+// problem is an attention problem as the three kernels see it: in one element type, cut into heads and tiles.
+type problem[T kernels.Float] struct {
+	*kernels.Attention
+	sequences           []kernels.Sequence
+	heads, kvHeads      int // of one sequence
+	group               int // query heads that read one key head
+	d, dv               int
+	dPadded, dvPadded   int // rounded up to whole vectors
+	scale               float64
+	sinks               []T
+	masked, transformed bool // does the mask hide anything; do scores need more than a scale
+}
+
+func newProblem[T kernels.Float](a *kernels.Attention) *problem[T] {
+	p := &problem[T]{Attention: a, sequences: a.Sequences(), heads: a.Q.Shape[1], kvHeads: a.K.Shape[1], d: a.Q.Shape[3], dv: a.V.Shape[3]}
+	p.group = p.heads / p.kvHeads
+	p.dPadded, p.dvPadded = roundUp(p.d, simd.Lanes[T]()), roundUp(p.dv, simd.Lanes[T]())
+	p.scale = a.EffectiveScale()
+	if a.Sinks.Given() {
+		host, stride := kernels.Host[T](a.Sinks), a.Sinks.Strides[0]
+		for h := range p.heads {
+			p.sinks = append(p.sinks, host[h*stride])
+		}
+	}
+	p.masked = a.Causal != kernels.NotCausal || a.Window != nil
+	p.transformed = a.SoftCap != 0 || a.ALiBi != nil || a.Bias.Given()
+	return p
+}
+
+// tile is the shape of the score tiles that one task works through: rows × columns, and the number of rows in which the
+// edge of a mask is followed. All are whole blocks of the matrix product's rows, columns also whole panels.
+type tile struct{ rows, columns, strip int }
+
+// rows is a matrix in the host's memory whose rows lie stride elements apart.
+type rows[T kernels.Float] struct {
+	data   []T
+	stride int
+}
+
+func (r rows[T]) at(i int) *T        { return &r.data[i*r.stride] }
+func (r rows[T]) from(i int) rows[T] { return rows[T]{r.data[i*r.stride:], r.stride} }
+
+// matrix is one head of one sequence, its first row at length index start.
+func matrix[T kernels.Float](t kernels.Tensor, batch, head, start int) rows[T] {
+	if t.Elements() == 0 {
+		return rows[T]{nil, t.Strides[2]}
+	}
+	return rows[T]{kernels.Host[T](t)[t.Offset(batch, head):], t.Strides[2]}.from(start)
+}
+
+// multipliable tells whether rows of a tensor can be a matrix product's operand where they lie: whole vectors, near
+// enough to each other for the address translation, and not in the same few sets of the cache.
+func multipliable[T kernels.Float](t kernels.Tensor) bool {
+	const farthest = 2048 // bytes; half of what maps to the same set of a 32 KiB cache
+	return t.Shape[3]%simd.Lanes[T]() == 0 && t.Strides[2]*t.DType.Size() <= farthest
+}
+
+// copyRows copies n rows of d elements to dst, whose columns up to padded become zero.
+func copyRows[T kernels.Float](dst []T, src rows[T], n, d, padded int) rows[T] {
+	for i := range n {
+		row := dst[i*padded : (i+1)*padded]
+		copy(row, src.data[i*src.stride:][:d])
+		clear(row[d:])
+	}
+	return rows[T]{dst, padded}
+}
+
+// row is where a sequence's and head's per-row values (LSE, δ) start in a row-major (B, Hq, Sq) tensor.
+func (p *problem[T]) row(s kernels.Sequence, head int) int {
+	return (s.Batch*p.heads+head)*p.Q.Shape[2] + s.Q0
+}
+
+// transform turns raw products q·k of a tile into scores: soft cap, ALiBi and bias, in this order. The tile's first
+// element is row i, column j of the sequence's score matrix; slope receives the soft cap's derivative unless nil.
+// The returned factor, and nothing else, is still to be multiplied in.
+func (p *problem[T]) transform(s kernels.Sequence, head, i, j, nRows, nColumns int, scores, slope *T, stride int) (factor float64) {
+	factor = p.scale
+	if p.SoftCap != 0 {
+		simd.SoftCap(nRows, nColumns, scores, slope, stride, T(factor/p.SoftCap), T(p.SoftCap))
+		factor = 1
+	}
+	if p.ALiBi != nil {
+		simd.ALiBi(nRows, nColumns, scores, stride, T(factor), T(p.ALiBi[head]), i+s.Sk-s.Sq-j)
+		factor = 1
+	}
+	if p.Bias.Given() {
+		bias, rowStride := p.biasAt(p.Bias, s, head, i, j)
+		simd.AddBias(nRows, nColumns, scores, stride, T(factor), bias, rowStride)
+		factor = 1
+	}
+	return factor
+}
+
+// biasAt is the element of the bias, or of its gradient, for row i and column j, and how far the next row is.
+func (p *problem[T]) biasAt(bias kernels.Tensor, s kernels.Sequence, head, i, j int) (at *T, rowStride int) {
+	step := func(axis, index int) int {
+		if bias.Shape[axis] == 1 {
+			return 0
+		}
+		return index * bias.Strides[axis]
+	}
+	host := kernels.Host[T](bias)
+	return &host[step(0, s.Index)+step(1, head)+step(2, i)+j], step(2, 1)
+}
+
+// band is the mask of a sequence, with hi before every key where the mask leaves no pair at all.
+func (p *problem[T]) band(s kernels.Sequence) (lo, hi int) {
+	if lo, hi = p.Band(s); lo >= hi {
+		hi = math.MinInt / 2
+	}
+	return lo, hi
+}
+
+// plane numbers the score matrices for dropout.
+func (p *problem[T]) plane(s kernels.Sequence, head int) int { return s.Index*p.heads + head }
+
+// span is the part of a tile's columns that some row in [first, first+n) sees: the tile's first row sees the columns
+// from lo up to hi, each further row one more to the right. The start is a whole panel.
+func span[T kernels.Float](first, n, columns, lo, hi int) (from, to int) {
+	from = max(0, lo+first) / simd.Panel[T]() * simd.Panel[T]()
+	to = min(columns, hi+first+n-1)
+	return from, to
+}
+
+// finite tells whether a matrix of n rows holds neither NaN nor Inf. Kernels ask it only under a mask: within a tile
+// that the mask cuts, a hidden value is multiplied by zero, which would spread a NaN to rows that do not see it.
+func finite[T kernels.Float](m rows[T], n, d int) bool {
+	return n == 0 || simd.Finite(n, d, m.at(0), m.stride)
+}
+
+// check validates a problem and then the tensors that go with it, whose shapes only make sense once it is valid.
+func check(kernel string, a *kernels.Attention, more func() []operand) error {
+	if err := a.Validate(); err != nil {
+		return fmt.Errorf("cpu: %s: %w", kernel, err)
+	}
+	inputs := []operand{
+		{"q", a.Q, a.Q.Shape, needed}, {"k", a.K, a.K.Shape, needed}, {"v", a.V, a.V.Shape, needed},
+		{"bias", a.Bias, a.Bias.Shape, optional}, {"sinks", a.Sinks, a.Sinks.Shape, optional},
+	}
+	return checkOperands(kernel, append(inputs, more()...)...)
+}
+
+// rowsShape is the shape of the per-row values: (B, Hq, Sq).
+func rowsShape(a *kernels.Attention) []int { return a.Q.Shape[:3] }
+
+// outputShape is the shape of O and dO: (B, Hq, Sq, Dv).
+func outputShape(a *kernels.Attention) []int {
+	return []int{a.Q.Shape[0], a.Q.Shape[1], a.Q.Shape[2], a.V.Shape[3]}
+}
+
+// log2e turns natural exponents into binary ones, which the vector units compute.
+const log2e = math.Log2E

@@ -1,0 +1,412 @@
+package cpu
+
+import (
+	"math"
+
+	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/kernels/cpu/internal/simd"
+)
+
+// AttentionBackward computes the gradients of q, k, v, bias and sinks from the saved logsumexp and δ.
+//
+// A task is a tile of keys of one key head. It walks over the query rows that see the tile, of all query heads that
+// read it:
+//
+//	P = exp(Q·Kᵀ − LSE)   dP = dO·Vᵀ   dS = P∘(dP − δ)   dV += Pᵀ·dO   dK += dSᵀ·Q   dQ += dS·K
+//
+// dK and dV are the task's own. dQ belongs to all key tiles: each adds its part to a query tile in the order of the
+// keys, waiting for the one before, so that sums are the same for any number of threads.
+func (b *Backend) AttentionBackward(a *kernels.Attention, g kernels.AttentionGradients) error {
+	if err := check("attention backward", a, func() []operand {
+		qkv := optional
+		if g.DQ.Given() || g.DK.Given() || g.DV.Given() {
+			qkv = written
+		}
+		return []operand{
+			{"dO", g.DO, outputShape(a), needed},
+			{"lse", g.LSE, rowsShape(a), denseNeeded}, {"delta", g.Delta, rowsShape(a), denseNeeded},
+			{"dq", g.DQ, a.Q.Shape, qkv}, {"dk", g.DK, a.K.Shape, qkv}, {"dv", g.DV, a.V.Shape, qkv},
+			{"dBias", g.DBias, a.Bias.Shape, dense}, {"dSinks", g.DSinks, a.Sinks.Shape, dense},
+		}
+	}); err != nil {
+		return err
+	}
+	if a.Q.DType == kernels.F32 {
+		newBackward[float32](a, g).run(b)
+	} else {
+		newBackward[float64](a, g).run(b)
+	}
+	return nil
+}
+
+// backward is one call of the backward kernel.
+type backward[T kernels.Float] struct {
+	*problem[T]
+	g                    kernels.AttentionGradients
+	tile                 tile
+	wanted               bool // dq, dk and dv, rather than dBias or dSinks alone
+	keyTiles, queryTiles int  // of the longest sequence
+	copyQ, copyDO, copyK bool
+	sumDQ                bool         // dq is summed in the workspace, for its rows are no operand where they lie
+	queries              []queries[T] // a sequence and query head each
+	turns                *turns       // how many key tiles have added to dq; a sequence, query head and query tile each
+	groups               [][]member   // the key heads that a task works on one after the other
+	memory               *workspace
+	dropScale            float64
+}
+
+// queries is one query head of one sequence: the operands of the products, and the values of its rows.
+type queries[T kernels.Float] struct {
+	q, dO, dq  rows[T]
+	lse, delta []T  // lse in binary exponents, +∞ for a row without keys, which makes its P zero
+	finite     bool // no NaN or Inf in q and dO
+}
+
+// member is one key head of one sequence.
+type member struct{ sequence, kvHead int }
+
+func newBackward[T kernels.Float](a *kernels.Attention, g kernels.AttentionGradients) *backward[T] {
+	k := &backward[T]{problem: newProblem[T](a), g: g, wanted: g.DQ.Given(), dropScale: 1}
+	if a.Dropout.P > 0 {
+		k.dropScale = a.Dropout.Scale()
+	}
+	k.tile = backwardTile[T](max(k.d, k.dv))
+	for _, s := range k.sequences {
+		k.keyTiles = max(k.keyTiles, ceilDiv(s.Sk, k.tile.columns))
+		k.queryTiles = max(k.queryTiles, ceilDiv(s.Sq, k.tile.rows))
+	}
+	k.copyQ, k.copyDO, k.copyK = !multipliable[T](a.Q), !multipliable[T](g.DO), !multipliable[T](a.K)
+	k.sumDQ = k.wanted && !multipliable[T](g.DQ)
+	k.turns = newTurns(len(k.sequences) * k.heads * k.queryTiles)
+	k.groupMembers()
+	return k
+}
+
+// backwardTile keeps what a task touches again and again in the second-level cache, and one call of a vector kernel
+// under a tenth of a millisecond.
+func backwardTile[T kernels.Float](d int) tile {
+	t := tile{rows: 64, columns: 128, strip: 32}
+	if simd.Active() == simd.AVX2 {
+		t = tile{rows: 48, columns: 96, strip: 24}
+	}
+	if d > 256 {
+		t.columns /= 2
+	}
+	return t
+}
+
+// groupMembers decides which key heads share a task: those whose scores add to the same elements of dBias, so that
+// these are summed in one fixed order.
+func (k *backward[T]) groupMembers() {
+	overBatch := k.g.DBias.Given() && k.g.DBias.Shape[0] == 1
+	overHeads := k.g.DBias.Given() && k.g.DBias.Shape[1] == 1
+	index := map[member]int{}
+	for n := range k.sequences {
+		for h := range k.kvHeads {
+			shares := member{n, h}
+			if overBatch {
+				shares.sequence = 0
+			}
+			if overHeads {
+				shares.kvHead = 0
+			}
+			at, known := index[shares]
+			if !known {
+				at = len(k.groups)
+				index[shares] = at
+				k.groups = append(k.groups, nil)
+			}
+			k.groups[at] = append(k.groups[at], member{n, h})
+		}
+	}
+}
+
+func (k *backward[T]) run(b *Backend) {
+	flops := k.BackwardFLOPs()
+	if k.g.DBias.Given() {
+		clear(kernels.Host[T](k.g.DBias))
+	}
+	k.prepare(b, flops)
+	defer k.memory.release()
+	k.sumSinks()
+	if !k.wanted && !k.g.DBias.Given() {
+		return
+	}
+	b.parallel(len(k.groups)*k.keyTiles, flops, func(claim func() (int, bool)) {
+		w := newBackwardScratch(k)
+		defer w.memory.release()
+		for task, ok := claim(); ok; task, ok = claim() {
+			// A task waits for the key tile before its own, of the same heads. In this order that one has been claimed, and
+			// by as many tasks earlier as there are groups, so that it is mostly done.
+			for _, m := range k.groups[task%len(k.groups)] {
+				if s, k0 := k.sequences[m.sequence], task/len(k.groups)*k.tile.columns; k0 < s.Sk {
+					k.do(w, s, m.kvHead, k0)
+				}
+			}
+		}
+	})
+}
+
+// prepare makes the operands of every query head, and clears where dq is summed.
+func (k *backward[T]) prepare(b *Backend, flops float64) {
+	k.queries = make([]queries[T], len(k.sequences)*k.heads)
+	bytes := 0
+	for _, s := range k.sequences {
+		bytes += k.heads * k.queryBytes(s.Sq)
+	}
+	k.memory = newWorkspace(bytes)
+	for i := range k.queries {
+		k.takeQueries(&k.queries[i], k.sequences[i/k.heads].Sq)
+	}
+	b.each(len(k.queries), flops, func(i int) { k.prepareQueries(&k.queries[i], k.sequences[i/k.heads], i%k.heads) })
+}
+
+func (k *backward[T]) queryBytes(n int) int {
+	bytes := bytesFor[T](n)
+	for _, buffer := range []struct {
+		used   bool
+		padded int
+	}{{k.copyQ, k.dPadded}, {k.copyDO, k.dvPadded}, {k.sumDQ, k.dPadded}} {
+		if buffer.used {
+			bytes += bytesFor[T](n * buffer.padded)
+		}
+	}
+	return bytes
+}
+
+func (k *backward[T]) takeQueries(q *queries[T], n int) {
+	q.lse = take[T](k.memory, n)
+	if k.copyQ {
+		q.q.data = take[T](k.memory, n*k.dPadded)
+	}
+	if k.copyDO {
+		q.dO.data = take[T](k.memory, n*k.dvPadded)
+	}
+	if k.sumDQ {
+		q.dq = rows[T]{take[T](k.memory, n*k.dPadded), k.dPadded}
+	}
+}
+
+func (k *backward[T]) prepareQueries(out *queries[T], s kernels.Sequence, h int) {
+	q, dO := matrix[T](k.Q, s.Batch, h, s.Q0), matrix[T](k.g.DO, s.Batch, h, s.Q0)
+	out.finite = !k.masked || finite(q, s.Sq, k.d) && finite(dO, s.Sq, k.dv)
+	if k.copyQ {
+		q = copyRows(out.q.data, q, s.Sq, k.d, k.dPadded)
+	}
+	if k.copyDO {
+		dO = copyRows(out.dO.data, dO, s.Sq, k.dv, k.dvPadded)
+	}
+	out.q, out.dO = q, dO
+	start := k.row(s, h)
+	out.delta = kernels.Host[T](k.g.Delta)[start:][:s.Sq]
+	for i, lse := range kernels.Host[T](k.g.LSE)[start:][:s.Sq] {
+		if out.lse[i] = lse * log2e; math.IsInf(float64(lse), -1) {
+			out.lse[i] = T(math.Inf(1))
+		}
+	}
+	if !k.wanted {
+		return
+	}
+	result := matrix[T](k.g.DQ, s.Batch, h, s.Q0)
+	clearRows(result, s.Sq, k.d)
+	if k.sumDQ {
+		clear(out.dq.data)
+	} else {
+		out.dq = result
+	}
+}
+
+func clearRows[T kernels.Float](m rows[T], n, d int) {
+	for i := range n {
+		clear(m.data[i*m.stride:][:d])
+	}
+}
+
+// sumSinks computes dsink_h = −Σ_i exp(sink_h − LSE_i) δ_i.
+func (k *backward[T]) sumSinks() {
+	if !k.g.DSinks.Given() {
+		return
+	}
+	out, lse, delta := kernels.Host[T](k.g.DSinks), kernels.Host[T](k.g.LSE), kernels.Host[T](k.g.Delta)
+	for h := range out {
+		sum := 0.0
+		for _, s := range k.sequences {
+			start := k.row(s, h)
+			for i, d := range delta[start:][:s.Sq] {
+				// A row of LSE = −∞ has neither a key nor a sink.
+				if l := float64(lse[start+i]); !math.IsInf(l, -1) {
+					sum -= math.Exp(float64(k.sinks[h])-l) * float64(d)
+				}
+			}
+		}
+		out[h] = T(sum)
+	}
+}
+
+// backwardScratch is what a worker needs for itself.
+type backwardScratch[T kernels.Float] struct {
+	memory                        *workspace
+	keysTransposed, valTransposed []T
+	keys                          []T
+	dk, dv                        rows[T]
+	scores, dP, slope             rows[T]
+	factor                        []T
+}
+
+func newBackwardScratch[T kernels.Float](k *backward[T]) *backwardScratch[T] {
+	r, c := k.tile.rows, k.tile.columns
+	stride := c + simd.Lanes[T]() // rows apart from each other in the cache's sets
+	size := bytesFor[T]
+	w := &backwardScratch[T]{memory: newWorkspace(size(c*k.d) + size(c*k.dv) + 2*size(c*k.dPadded) + size(c*k.dvPadded) + 3*size(r*stride) + size(max(r, c)))}
+	w.keysTransposed, w.valTransposed = take[T](w.memory, c*k.d), take[T](w.memory, c*k.dv)
+	w.keys = take[T](w.memory, c*k.dPadded)
+	w.dk, w.dv = rows[T]{take[T](w.memory, c*k.dPadded), k.dPadded}, rows[T]{take[T](w.memory, c*k.dvPadded), k.dvPadded}
+	w.scores, w.dP = rows[T]{take[T](w.memory, r*stride), stride}, rows[T]{take[T](w.memory, r*stride), stride}
+	w.slope = rows[T]{take[T](w.memory, r*stride), stride}
+	w.factor = take[T](w.memory, max(r, c))
+	return w
+}
+
+// do computes the tile of keys that starts at k0.
+func (k *backward[T]) do(w *backwardScratch[T], s kernels.Sequence, kvHead, k0 int) {
+	columns := min(k.tile.columns, s.Sk-k0)
+	keys, values := matrix[T](k.K, s.Batch, kvHead, s.K0+k0), matrix[T](k.V, s.Batch, kvHead, s.K0+k0)
+	simd.PackTransposed(w.keysTransposed, keys.data, columns, k.d, keys.stride)
+	simd.PackTransposed(w.valTransposed, values.data, columns, k.dv, values.stride)
+	finiteKeys := !k.masked || finite(keys, columns, k.d)
+	if k.copyK {
+		keys = copyRows(w.keys, keys, columns, k.d, k.dPadded)
+	}
+	clear(w.dk.data)
+	clear(w.dv.data)
+	lo, hi := k.band(s)
+	firstRow, endRow := max(0, k0-hi+1), min(s.Sq, k0+columns-lo)
+	for h := kvHead * k.group; h < (kvHead+1)*k.group; h++ {
+		for q0 := firstRow / k.tile.rows * k.tile.rows; q0 < endRow; q0 += k.tile.rows {
+			queries := &k.queries[s.Index*k.heads+h]
+			k.step(w, gradientBlock[T]{
+				queries: queries, s: s, head: h, q0: q0, k0: k0,
+				n: min(k.tile.rows, s.Sq-q0), columns: columns, lo: lo + q0 - k0, hi: hi + q0 - k0,
+				keys: keys, exact: !(finiteKeys && queries.finite),
+			})
+		}
+	}
+	if !k.wanted {
+		return
+	}
+	dk, dv := matrix[T](k.g.DK, s.Batch, kvHead, s.K0+k0), matrix[T](k.g.DV, s.Batch, kvHead, s.K0+k0)
+	simd.ScaleRows(columns, k.d, dk.at(0), dk.stride, w.dk.at(0), w.dk.stride, fill(w.factor[:columns], k.scale))
+	simd.ScaleRows(columns, k.dv, dv.at(0), dv.stride, w.dv.at(0), w.dv.stride, fill(w.factor[:columns], k.dropScale))
+}
+
+func fill[T kernels.Float](s []T, value float64) []T {
+	for i := range s {
+		s[i] = T(value)
+	}
+	return s
+}
+
+// gradientBlock is a tile of query rows against a tile of keys. Its row 0 sees the columns from lo up to hi.
+type gradientBlock[T kernels.Float] struct {
+	*queries[T]
+	s                  kernels.Sequence
+	head, q0, k0       int
+	n, columns, lo, hi int
+	keys               rows[T]
+	exact              bool // an operand holds a NaN or an Inf, which rows that do not see it must not meet
+}
+
+// step adds the part of one block to all gradients.
+func (k *backward[T]) step(w *backwardScratch[T], b gradientBlock[T]) {
+	from, to := span[T](0, b.n, b.columns, b.lo, b.hi)
+	if from >= to {
+		return
+	}
+	strip := b.n
+	if b.lo+b.n-1 > 0 || b.hi < b.columns {
+		strip = k.tile.strip
+	}
+	for i := 0; i < b.n; i += strip {
+		k.scoreGradients(w, b, i, min(strip, b.n-i), from)
+	}
+	if k.wanted {
+		k.addKeyGradients(w, b, from, to-from)
+		k.addQueryGradients(w, b, from, to-from)
+	}
+}
+
+// scoreGradients computes P into scores and dS into dP for the rows [i, i+n) of the block and the columns that one of
+// them sees, up to a whole panel. The first column of both tiles is the block's column start.
+func (k *backward[T]) scoreGradients(w *backwardScratch[T], b gradientBlock[T], i, n, start int) {
+	lanes, panel := simd.Lanes[T](), simd.Panel[T]()
+	from, to := span[T](i, n, b.columns, b.lo, b.hi)
+	if from >= to {
+		return
+	}
+	to = min(b.columns, roundUp(to, panel))
+	columns, vectors, stride := to-from, ceilDiv(to-from, lanes), w.scores.stride
+	lo, hi := b.lo+i-from, b.hi+i-from
+	at := i*stride + from - start
+	scores, dP := &w.scores.data[at], &w.dP.data[at]
+	row := b.q0 + i
+	simd.Gemm(n, vectors, k.d, b.q.at(row), b.q.stride, 1, &w.keysTransposed[from*k.d], panel, k.d*panel, scores, stride, false)
+	simd.Gemm(n, vectors, k.dv, b.dO.at(row), b.dO.stride, 1, &w.valTransposed[from*k.dv], panel, k.dv*panel, dP, stride, false)
+	factor, slope := k.scale, (*T)(nil)
+	if k.SoftCap != 0 {
+		slope = &w.slope.data[at]
+	}
+	if k.transformed {
+		factor = k.transform(b.s, b.head, row, b.k0+from, n, columns, scores, slope, stride)
+	}
+	plane := k.plane(b.s, b.head)
+	if k.Dropout.P > 0 {
+		simd.Dropout(n, columns, dP, stride, k.Dropout, plane, row, b.k0+from, T(k.dropScale))
+	}
+	simd.SoftmaxGrad(n, columns, scores, dP, stride, &b.lse[row], &b.delta[row], T(factor*log2e), lo, hi)
+	if k.g.DBias.Given() {
+		dBias, rowStride := k.biasAt(k.g.DBias, b.s, b.head, row, b.k0+from)
+		simd.AddTile(n, columns, dBias, rowStride, dP, stride)
+	}
+	if k.SoftCap != 0 {
+		simd.MulTile(n, columns, dP, slope, stride)
+	}
+	if k.Dropout.P > 0 {
+		simd.Dropout(n, columns, scores, stride, k.Dropout, plane, row, b.k0+from, 1)
+	}
+}
+
+// addKeyGradients does dV += Pᵀ·dO and dK += dSᵀ·Q. Row j of a transposed tile sees the query rows from j−hi+1 up to
+// j−lo+1.
+func (k *backward[T]) addKeyGradients(w *backwardScratch[T], b gradientBlock[T], from, columns int) {
+	const block = 8 // divides a panel, up to which scoreGradients writes what a strip of rows does not see as zeros
+	lo, hi := b.lo-from, b.hi-from
+	addProduct(k.dvPadded/simd.Lanes[T](), product[T]{
+		left: w.scores.at(0), rowStep: 1, columnStep: w.scores.stride, right: b.dO.from(b.q0), out: w.dv.from(from),
+	}, columns, b.n, 1-hi, 1-lo, block, b.exact)
+	addProduct(k.dPadded/simd.Lanes[T](), product[T]{
+		left: w.dP.at(0), rowStep: 1, columnStep: w.dP.stride, right: b.q.from(b.q0), out: w.dk.from(from),
+	}, columns, b.n, 1-hi, 1-lo, block, b.exact)
+}
+
+// addQueryGradients does dQ += dS·K when it is this key tile's turn, and finishes the rows if it is the last.
+func (k *backward[T]) addQueryGradients(w *backwardScratch[T], b gradientBlock[T], from, columns int) {
+	turn := (b.s.Index*k.heads+b.head)*k.queryTiles + b.q0/k.tile.rows
+	first, last := k.keyTileRange(b)
+	own := b.k0 / k.tile.columns
+	k.turns.wait(turn, own-first)
+	dq := b.dq.from(b.q0)
+	addProduct(k.dPadded/simd.Lanes[T](), product[T]{
+		left: w.dP.at(0), rowStep: w.dP.stride, columnStep: 1, right: b.keys.from(from), out: dq,
+	}, b.n, columns, b.lo-from, b.hi-from, blockRows(), b.exact)
+	if own == last {
+		out := matrix[T](k.g.DQ, b.s.Batch, b.head, b.s.Q0+b.q0)
+		simd.ScaleRows(b.n, k.d, out.at(0), out.stride, dq.at(0), dq.stride, fill(w.factor[:b.n], k.scale))
+	}
+	k.turns.pass(turn)
+}
+
+// keyTileRange is the first and last key tile that a block's query tile sees.
+func (k *backward[T]) keyTileRange(b gradientBlock[T]) (first, last int) {
+	lo, hi := k.band(b.s)
+	return max(0, b.q0+lo) / k.tile.columns, (min(b.s.Sk, b.q0+b.n-1+hi) - 1) / k.tile.columns
+}

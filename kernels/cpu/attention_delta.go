@@ -1,0 +1,42 @@
+package cpu
+
+import (
+	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/kernels/cpu/internal/simd"
+)
+
+// AttentionDelta computes δ_i = Σ_d O_id·dO_id − dLSE_i for every query row.
+func (b *Backend) AttentionDelta(a *kernels.Attention, o, dO, dLSE, delta kernels.Tensor) error {
+	if err := check("attention delta", a, func() []operand {
+		return []operand{
+			{"o", o, outputShape(a), needed}, {"dO", dO, outputShape(a), needed},
+			{"dLSE", dLSE, rowsShape(a), dense}, {"delta", delta, rowsShape(a), denseNeeded},
+		}
+	}); err != nil {
+		return err
+	}
+	if a.Q.DType == kernels.F32 {
+		attentionDelta[float32](b, o, dO, dLSE, delta)
+	} else {
+		attentionDelta[float64](b, o, dO, dLSE, delta)
+	}
+	return nil
+}
+
+func attentionDelta[T kernels.Float](b *Backend, o, dO, dLSE, delta kernels.Tensor) {
+	batch, heads, length, dv := o.Shape[0], o.Shape[1], o.Shape[2], o.Shape[3]
+	out, lse := kernels.Host[T](delta), kernels.Host[T](dLSE)
+	if length == 0 {
+		return
+	}
+	b.each(batch*heads, float64(2*o.Elements()), func(task int) {
+		left, right := matrix[T](o, task/heads, task%heads, 0), matrix[T](dO, task/heads, task%heads, 0)
+		part := out[task*length:][:length]
+		simd.Dots(length, dv, left.at(0), left.stride, right.at(0), right.stride, part)
+		if lse != nil {
+			for i, d := range lse[task*length:][:length] {
+				part[i] -= d
+			}
+		}
+	})
+}

@@ -1,0 +1,281 @@
+package cpu
+
+import (
+	"math"
+
+	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/kernels/cpu/internal/simd"
+)
+
+// AttentionForward computes O and, where out has room for it, the logsumexp.
+//
+// A task is a tile of query rows of one head. It walks over the keys that the tile sees, a tile of them at a time:
+//
+//	S = Q·Kᵀ     m' = max(m, rowmax S)     P = exp(S − m')     l = l·exp(m − m') + rowsum P     O = O·exp(m − m') + P·V
+//
+// and ends with O / l and LSE = m + log l. The keys of a head are transposed into panels once, for all of its tiles.
+func (b *Backend) AttentionForward(a *kernels.Attention, out kernels.AttentionOutputs) error {
+	if err := check("attention forward", a, func() []operand {
+		return []operand{{"o", out.O, outputShape(a), written}, {"lse", out.LSE, rowsShape(a), dense}}
+	}); err != nil {
+		return err
+	}
+	if a.Q.DType == kernels.F32 {
+		newForward[float32](a, out).run(b)
+	} else {
+		newForward[float64](a, out).run(b)
+	}
+	return nil
+}
+
+// forward is one call of the forward kernel.
+type forward[T kernels.Float] struct {
+	*problem[T]
+	out      kernels.AttentionOutputs
+	lse      []T
+	tile     tile
+	tiles    int  // query tiles of the longest sequence
+	shared   bool // keys are packed once for all the tiles that read them, not by each task for itself
+	copyQ    bool
+	copyV    bool
+	keys     []packedKeys[T] // a sequence and key head each
+	memory   *workspace
+	capacity int // bytes
+}
+
+// packedKeys are the keys and values of one head as operands of the two products.
+type packedKeys[T kernels.Float] struct {
+	transposed []T // panels of K's rows: K as the right operand of Q·Kᵀ
+	values     rows[T]
+	finite     bool // no NaN or Inf among the values
+}
+
+func newForward[T kernels.Float](a *kernels.Attention, out kernels.AttentionOutputs) *forward[T] {
+	f := &forward[T]{problem: newProblem[T](a), out: out}
+	f.tile = forwardTile[T](max(f.d, f.dv))
+	if out.LSE.Given() {
+		f.lse = kernels.Host[T](out.LSE)
+	}
+	for _, s := range f.sequences {
+		f.tiles = max(f.tiles, ceilDiv(s.Sq, f.tile.rows))
+	}
+	f.shared = f.tiles*f.group > 1
+	f.copyQ, f.copyV = !multipliable[T](a.Q), !multipliable[T](a.V)
+	return f
+}
+
+// forwardTile keeps a tile of scores, the keys and the values it meets in the second-level cache, and one call of a
+// vector kernel, which cannot be preempted, under a tenth of a millisecond.
+func forwardTile[T kernels.Float](d int) tile {
+	t := tile{rows: 96, columns: 512, strip: 32}
+	if simd.Active() == simd.AVX2 {
+		t.strip = 24
+	}
+	if kernels.DTypeOf[T]() == kernels.F64 {
+		d *= 2
+	}
+	for ; d > 128; d /= 2 {
+		t.columns = max(64, t.columns/2)
+	}
+	return t
+}
+
+func (f *forward[T]) run(b *Backend) {
+	flops := f.ForwardFLOPs()
+	if f.shared {
+		f.pack(b, flops)
+		defer f.memory.release()
+	}
+	b.parallel(len(f.sequences)*f.heads*f.tiles, flops, func(claim func() (int, bool)) {
+		scratch := newForwardScratch(f)
+		defer scratch.memory.release()
+		for task, ok := claim(); ok; task, ok = claim() {
+			// A head's tiles follow each other, so that its keys stay in the cache; under a causal mask the last, the one
+			// with the most to do, comes first.
+			n, h, q0 := task/f.tiles/f.heads, task/f.tiles%f.heads, (f.tiles-1-task%f.tiles)*f.tile.rows
+			if s := f.sequences[n]; q0 < s.Sq {
+				f.do(scratch, s, h, q0)
+			}
+		}
+	})
+}
+
+// pack prepares the keys and values of all heads.
+func (f *forward[T]) pack(b *Backend, flops float64) {
+	f.keys = make([]packedKeys[T], len(f.sequences)*f.kvHeads)
+	bytes := 0
+	for _, s := range f.sequences {
+		bytes += f.kvHeads * f.packedBytes(s.Sk)
+	}
+	f.memory = newWorkspace(bytes)
+	for i := range f.keys {
+		f.keys[i] = f.takePacked(f.memory, f.sequences[i/f.kvHeads].Sk)
+	}
+	b.each(len(f.keys), flops, func(i int) {
+		s, head := f.sequences[i/f.kvHeads], i%f.kvHeads
+		f.packRange(&f.keys[i], s, head, 0, s.Sk)
+	})
+}
+
+func (f *forward[T]) packedBytes(keys int) int {
+	bytes := bytesFor[T](roundUp(keys, simd.Panel[T]()) * f.d)
+	if f.copyV {
+		bytes += bytesFor[T](keys * f.dvPadded)
+	}
+	return bytes
+}
+
+func (f *forward[T]) takePacked(w *workspace, keys int) packedKeys[T] {
+	k := packedKeys[T]{transposed: take[T](w, roundUp(keys, simd.Panel[T]())*f.d)}
+	if f.copyV {
+		k.values.data = take[T](w, keys*f.dvPadded)
+	}
+	return k
+}
+
+// packRange packs the keys [from, to) of a head.
+func (f *forward[T]) packRange(k *packedKeys[T], s kernels.Sequence, head, from, to int) {
+	keys, values := matrix[T](f.K, s.Batch, head, s.K0+from), matrix[T](f.V, s.Batch, head, s.K0+from)
+	simd.PackTransposed(k.transposed, keys.data, to-from, f.d, keys.stride)
+	k.finite = !f.masked || finite(values, to-from, f.dv)
+	if f.copyV {
+		k.values = copyRows(k.values.data, values, to-from, f.dv, f.dvPadded)
+	} else {
+		k.values = values
+	}
+}
+
+// forwardScratch is what a worker needs for itself.
+type forwardScratch[T kernels.Float] struct {
+	memory       *workspace
+	q            []T
+	scores       rows[T]
+	o            rows[T]
+	m, l, factor []T
+	own          packedKeys[T] // one tile of keys, where they are not shared
+}
+
+func newForwardScratch[T kernels.Float](f *forward[T]) *forwardScratch[T] {
+	r, c := f.tile.rows, f.tile.columns
+	scoreStride := c + simd.Lanes[T]() // rows apart from each other in the cache's sets
+	bytes := bytesFor[T](r*f.dPadded) + bytesFor[T](r*scoreStride) + bytesFor[T](r*f.dvPadded) + 3*bytesFor[T](r) + f.packedBytes(c)
+	s := &forwardScratch[T]{memory: newWorkspace(bytes)}
+	s.q = take[T](s.memory, r*f.dPadded)
+	s.scores = rows[T]{take[T](s.memory, r*scoreStride), scoreStride}
+	s.o = rows[T]{take[T](s.memory, r*f.dvPadded), f.dvPadded}
+	s.m, s.l, s.factor = take[T](s.memory, r), take[T](s.memory, r), take[T](s.memory, r)
+	if !f.shared {
+		s.own = f.takePacked(s.memory, c)
+	}
+	return s
+}
+
+// do computes the tile of query rows that starts at q0.
+func (f *forward[T]) do(w *forwardScratch[T], s kernels.Sequence, h, q0 int) {
+	n := min(f.tile.rows, s.Sq-q0)
+	q := matrix[T](f.Q, s.Batch, h, s.Q0+q0)
+	if f.copyQ {
+		q = copyRows(w.q, q, n, f.d, f.dPadded)
+	}
+	f.start(w, h, n)
+	lo, hi := f.band(s)
+	first, end := max(0, q0+lo), min(s.Sk, q0+n-1+hi)
+	for k0 := first / simd.Panel[T]() * simd.Panel[T](); k0 < end; k0 += f.tile.columns {
+		keys, columns := &w.own, min(f.tile.columns, end-k0)
+		at := 0
+		if f.shared {
+			keys, at = &f.keys[s.Index*f.kvHeads+h/f.group], k0
+		} else {
+			f.packRange(keys, s, h/f.group, k0, k0+columns)
+		}
+		part := block[T]{
+			s: s, head: h, q0: q0, k0: k0, columns: columns, lo: lo + q0 - k0, hi: hi + q0 - k0,
+			q: q, keys: keys.transposed[at*f.d:], values: keys.values.from(at), finite: keys.finite,
+		}
+		if part.lo+n-1 <= 0 && part.hi >= columns {
+			f.step(w, part, 0, n)
+			continue
+		}
+		for i := 0; i < n; i += f.tile.strip {
+			f.step(w, part, i, min(f.tile.strip, n-i))
+		}
+	}
+	f.finish(w, s, h, q0, n)
+}
+
+// start clears the running maximum, sum and output. A sink is a key that came before all others and had no value.
+func (f *forward[T]) start(w *forwardScratch[T], h, n int) {
+	m, l := lowest[T](), T(0)
+	if f.sinks != nil && !math.IsInf(float64(f.sinks[h]), -1) {
+		m, l = f.sinks[h]*log2e, 1
+	}
+	for i := range n {
+		w.m[i], w.l[i] = m, l
+	}
+	clear(w.o.data[:n*f.dvPadded])
+}
+
+// lowest is where a running maximum starts: the most negative finite number, so that a score of −∞ has no weight.
+func lowest[T kernels.Float]() T {
+	if kernels.DTypeOf[T]() == kernels.F32 {
+		return -math.MaxFloat32
+	}
+	lowest := -math.MaxFloat64
+	return T(lowest)
+}
+
+// block is a tile of query rows against a tile of keys. Its row 0 sees the columns from lo up to hi.
+type block[T kernels.Float] struct {
+	s               kernels.Sequence
+	head, q0, k0    int
+	columns, lo, hi int
+	q               rows[T]
+	keys            []T
+	values          rows[T]
+	finite          bool
+}
+
+// step takes the rows [i, i+n) of a block through one step of the online softmax.
+func (f *forward[T]) step(w *forwardScratch[T], b block[T], i, n int) {
+	from, to := span[T](i, n, b.columns, b.lo, b.hi)
+	if from >= to {
+		return
+	}
+	lanes, panel := simd.Lanes[T](), simd.Panel[T]()
+	scores := &w.scores.data[i*w.scores.stride+from]
+	simd.Gemm(n, ceilDiv(to-from, lanes), f.d, b.q.at(i), b.q.stride, 1, &b.keys[from*f.d], panel, f.d*panel, scores, w.scores.stride, false)
+	factor := f.scale
+	if f.transformed {
+		factor = f.transform(b.s, b.head, b.q0+i, b.k0+from, n, to-from, scores, nil, w.scores.stride)
+	}
+	lo, hi := b.lo+i-from, b.hi+i-from
+	simd.Softmax(n, to-from, scores, w.scores.stride, &w.m[i], &w.l[i], w.o.at(i), w.o.stride, f.dvPadded, T(factor*log2e), lo, hi)
+	if f.Dropout.P > 0 {
+		simd.Dropout(n, to-from, scores, w.scores.stride, f.Dropout, f.plane(b.s, b.head), b.q0+i, b.k0+from, 1)
+	}
+	addProduct(f.dvPadded/lanes, product[T]{
+		left: scores, rowStep: w.scores.stride, columnStep: 1, right: b.values.from(from), out: w.o.from(i),
+	}, n, to-from, lo, hi, blockRows(), !b.finite)
+}
+
+// finish divides by the sums and stores the tile.
+func (f *forward[T]) finish(w *forwardScratch[T], s kernels.Sequence, h, q0, n int) {
+	kept := T(1)
+	if f.Dropout.P > 0 {
+		kept = T(f.Dropout.Scale())
+	}
+	for i, l := range w.l[:n] {
+		if w.factor[i] = 0; l != 0 {
+			w.factor[i] = kept / l
+		}
+	}
+	out := matrix[T](f.out.O, s.Batch, h, s.Q0+q0)
+	simd.ScaleRows(n, f.dv, out.at(0), out.stride, w.o.at(0), w.o.stride, w.factor[:n])
+	if f.lse == nil {
+		return
+	}
+	lse := f.lse[f.row(s, h)+q0:][:n]
+	for i := range lse {
+		lse[i] = T(math.Ln2*float64(w.m[i]) + math.Log(float64(w.l[i])))
+	}
+}

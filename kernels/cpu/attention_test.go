@@ -1,0 +1,487 @@
+package cpu_test
+
+import (
+	"flag"
+	"fmt"
+	"math"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/kernels/cpu"
+	"github.com/stheno-ml/stheno/kernels/cpu/internal/simd"
+	. "github.com/stheno-ml/stheno/kernels/internal/attentiontest"
+)
+
+var grid = flag.Bool("grid", false, "run every length with every head size and every option, which takes up to two hours on two cores (raise -timeout; -run TestAttentionGrid/64x128 takes one length)")
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := simd.Check(); err != nil {
+		println(err.Error())
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+// run computes a case and checks it.
+func run[T kernels.Float](t *testing.T, c Case) {
+	t.Helper()
+	check(t, New[T](c))
+}
+
+// runLevels computes a case with every set of instructions, and checks them all.
+func runLevels[T kernels.Float](t *testing.T, c Case) {
+	t.Helper()
+	checkLevels(t, New[T](c))
+}
+
+func checkLevels[T kernels.Float](t *testing.T, p *Problem[T]) {
+	t.Helper()
+	for _, level := range simd.Levels() {
+		restore := simd.SetLevel(level)
+		check(t, p)
+		restore()
+	}
+}
+
+func check[T kernels.Float](t *testing.T, p *Problem[T]) {
+	t.Helper()
+	err := p.Run(cpu.New())
+	if err == nil {
+		err = p.Check()
+	}
+	if err != nil {
+		t.Errorf("%v: %v", simd.Active(), err)
+	}
+}
+
+// affordable limits the rows that are compared so that checking takes a few tenths of a second. A row costs the
+// reference and its float32 twin about 8 products of its keys with D and Dv each.
+func affordable(c Case) Case {
+	const products = 2e8
+	perRow := float64(16 * c.Batch * c.Heads * c.Sk * (c.D + c.Dv))
+	if rows := int(products / perRow); rows < c.Sq {
+		c.Rows = max(rows, 1)
+	}
+	return c
+}
+
+// gridCase is the n-th case of the grid: options and sizes as given, the rest in turn.
+func gridCase(n int, length, size [2]int, options []Option) Case {
+	heads := HeadCounts[n%len(HeadCounts)]
+	c := Case{
+		Batch: 1, Heads: heads[0], KeyHeads: heads[1], Sq: length[0], Sk: length[1], D: size[0], Dv: size[1],
+		Layout: []Layout{BHSD, BSHD, Padded}[n%4%3], Options: options, Seed: uint64(n),
+	}
+	if length[0]*length[1] <= 512*512 {
+		c.Batch = 2
+	}
+	return affordable(c)
+}
+
+// Every length, head size, option and head count meets every other in the full grid; in the thinned one each of them
+// appears several times, in pairs that change.
+func TestAttentionGrid(t *testing.T) {
+	sets := OptionSets()
+	if *grid {
+		for l, length := range Lengths {
+			t.Run(fmt.Sprintf("%dx%d", length[0], length[1]), func(t *testing.T) {
+				for d, size := range HeadSizes {
+					for o, options := range sets {
+						run[float32](t, gridCase((l*len(HeadSizes)+d)*len(sets)+o+l+d, length, size, options))
+					}
+				}
+			})
+		}
+		return
+	}
+	short := Lengths[:slices.Index(Lengths, [2]int{2048, 2048})]
+	for n := range 3 * len(short) {
+		run[float32](t, gridCase(n, short[n%len(short)], HeadSizes[n%len(HeadSizes)], sets[n%len(sets)]))
+	}
+	for n, length := range Lengths[len(short):] {
+		full := gridCase(3*n, length, HeadSizes[n], []Option{Plain})
+		full.Heads, full.KeyHeads = 1, 1
+		run[float32](t, full)
+		run[float32](t, gridCase(3*n, length, HeadSizes[3], []Option{Causal, WindowOf(400, 0), ALiBi}))
+	}
+}
+
+// Packed sequences, with every option: of different lengths, some shorter than a vector, some with more queries than
+// keys.
+func TestAttentionPacked(t *testing.T) {
+	sizes, sets := HeadSizes, OptionSets()
+	for n, options := range sets {
+		if n%3 != 0 {
+			options = append(slices.Clone(options), Causal)
+		}
+		heads, size := HeadCounts[n%len(HeadCounts)], sizes[n*5%len(sizes)]
+		c := Case{Batch: 1, Heads: heads[0], KeyHeads: heads[1], Sq: 301, Sk: 407, D: size[0], Dv: size[1],
+			Layout: []Layout{BSHD, BHSD, Padded}[n%4%3], Options: options, Seed: uint64(n)}
+		c.QLens, c.KVLens = PackedLens(uint64(n), 2+n%6, c.Sq, c.Sk)
+		run[float32](t, affordable(c))
+	}
+}
+
+// Every set of instructions computes every option, in both types. Sizes leave a remainder everywhere.
+func TestAttentionLevels(t *testing.T) {
+	for n, options := range OptionSets() {
+		heads := HeadCounts[n%len(HeadCounts)]
+		c := Case{Batch: 1, Heads: heads[0], KeyHeads: heads[1], Sq: 67, Sk: 141, D: 43, Dv: 27, Options: options, Seed: uint64(n)}
+		runLevels[float32](t, c)
+		runLevels[float64](t, c)
+		c.Sq, c.Sk, c.D, c.Dv = 150, 131, 16, 64
+		runLevels[float32](t, c)
+		c.Layout = BSHD
+		c.QLens, c.KVLens = PackedLens(uint64(n), 4, c.Sq, c.Sk)
+		runLevels[float64](t, c)
+	}
+}
+
+// Head sizes from 1 to the largest, equal and not, in both types.
+func TestAttentionHeadSizes(t *testing.T) {
+	for n, size := range [][2]int{{1, 1}, {1, 5}, {2, 3}, {7, 1}, {8, 8}, {15, 17}, {16, 16}, {31, 33}, {48, 80}, {129, 127}, {257, 255}, {511, 512}, {512, 64}, {3, 512}} {
+		c := Case{Batch: 1, Heads: 2, KeyHeads: 1, Sq: 33, Sk: 45, D: size[0], Dv: size[1], Options: []Option{Causal, BiasOver("Q")}, Seed: uint64(n)}
+		run[float32](t, c)
+		run[float64](t, c)
+	}
+}
+
+// Tensors may lie in memory in any way; gradients are written in the layout of their inputs and gaps are left alone.
+func TestAttentionLayouts(t *testing.T) {
+	for layout := BHSD; layout <= Broadcast; layout++ {
+		for n, options := range [][]Option{{Plain}, {Causal, DLSE}, {BiasOver("BHQ"), Sinks}, {WindowOf(9, 4), Dropout}} {
+			for _, size := range []int{64, 53} {
+				c := Case{Batch: 2, Heads: 4, KeyHeads: 2, Sq: 51, Sk: 51, D: size, Dv: size, Layout: layout, Options: options, Seed: uint64(n)}
+				run[float32](t, c)
+				run[float64](t, c)
+				if layout != Broadcast {
+					c.Batch = 1
+					c.QLens, c.KVLens = PackedLens(uint64(n), 3, 51, 51)
+					run[float32](t, c)
+				}
+			}
+		}
+	}
+}
+
+// Rows without a key give O = 0, LSE = −∞ (or the sink) and no gradient.
+func TestAttentionEmptyRows(t *testing.T) {
+	infinity := math.Inf(1)
+	for n, c := range []struct {
+		sq, sk  int
+		options []Option
+	}{
+		{70, 30, []Option{Causal}},
+		{300, 3, []Option{Causal}},
+		{200, 90, []Option{CausalTopLeft}},
+		{200, 90, []Option{CausalTopLeft, WindowOf(5, -1)}},
+		{30, 200, []Option{CausalTopLeft, WindowOf(100, -1)}}, // the window lies behind the diagonal: no row sees a key
+		{200, 90, []Option{WindowOf(10, 10)}},
+		{200, 90, []Option{WindowOf(0, 0), DLSE}},
+		{65, 1, []Option{WindowOf(-1, 0), Sinks, DLSE}},
+		{40, 0, []Option{Plain}},
+		{40, 0, []Option{Sinks, DLSE}},
+		{0, 40, []Option{Plain}},
+		{0, 40, []Option{BiasOver("BH"), Sinks}},
+		{0, 0, []Option{Causal}},
+		{70, 150, []Option{MaskingBias(0.3)}},
+		{70, 150, []Option{MaskingBias(0.3), Sinks, Causal}},
+		{70, 150, []Option{MaskingBias(0.97), WindowOf(30, 3), DLSE}},
+		{70, 150, []Option{MaskingBias(1), Dropout}},
+		{70, 150, []Option{MaskingBias(1), SoftCap, SinksOf(-3)}},
+		{70, 50, []Option{SinksOf(-infinity), Causal}},
+		{70, 50, []Option{SinksOf(-infinity), MaskingBias(0.5)}},
+		{70, 50, []Option{SinksOf(80), Causal, DLSE}},
+		{70, 50, []Option{SinksOf(3000)}},
+		{70, 50, []Option{SinksOf(-3000), WindowOf(3, 3)}},
+	} {
+		problem := Case{Batch: 2, Heads: 2, KeyHeads: 1, Sq: c.sq, Sk: c.sk, D: 24, Dv: 40, Options: c.options, Seed: uint64(n)}
+		runLevels[float32](t, problem)
+		runLevels[float64](t, problem)
+	}
+	run[float32](t, Case{Batch: 0, Heads: 2, KeyHeads: 1, Sq: 5, Sk: 6, D: 8, Dv: 8, Options: []Option{Plain}})
+	// Of packed sequences: more queries than keys, so the first rows of each see nothing.
+	run[float32](t, Case{Batch: 1, Heads: 2, KeyHeads: 1, Sq: 100, Sk: 12, D: 8, Dv: 8, Layout: BSHD, Options: []Option{Causal},
+		QLens: []int{0, 40, 41, 100}, KVLens: []int{0, 1, 7, 12}})
+}
+
+// A NaN or an infinity makes exactly those rows not finite that it makes so in the reference.
+func TestAttentionNonFinite(t *testing.T) {
+	masks := [][]Option{{Plain}, {Causal}, {CausalTopLeft}, {WindowOf(9, 3)}, {WindowOf(40, 0), Causal}, {WindowOf(0, 20)},
+		{Causal, Dropout}, {Causal, ALiBi, BiasOver("Q")}, {Sinks, Causal}, {SoftCap, WindowOf(13, 13)}}
+	lengths := [][2]int{{37, 53}, {130, 129}, {65, 200}, {90, 20}}
+	n := 0
+	for m, mask := range masks {
+		for l, length := range lengths {
+			for in, name := range []string{"q", "k", "v", "dO"} {
+				value := []float64{math.NaN(), math.Inf(1), math.Inf(-1)}[n%3]
+				n++
+				c := Case{Batch: 1, Heads: 2, KeyHeads: 1, Sq: length[0], Sk: length[1], D: 24, Dv: 17, Options: mask, Seed: uint64(n)}
+				if (m+l+in)%3 == 0 {
+					c.QLens, c.KVLens = PackedLens(c.Seed, 3, c.Sq, c.Sk)
+				}
+				p := New[float32](c)
+				target := []kernels.Tensor{p.Q, p.K, p.V, p.DO}[in]
+				head, row, column := n%target.Shape[1], n*31%target.Shape[2], n*7%target.Shape[3]
+				p.Plant(target, value, 0, head, row, column)
+				if checkLevels(t, p); t.Failed() {
+					t.Fatalf("with %v at %s[0 %d %d %d]", value, name, head, row, column)
+				}
+			}
+		}
+	}
+}
+
+// hard is a problem with several tiles in each direction, shared key heads, and a bias whose gradient is summed over
+// batch and heads.
+func hard(options ...Option) Case {
+	return Case{Batch: 2, Heads: 4, KeyHeads: 2, Sq: 300, Sk: 333, D: 40, Dv: 56, Seed: 9, Rows: 1,
+		Options: append(options, Causal, Sinks, DLSE)}
+}
+
+// Results are bit-equal for any number of threads, from run to run, and beside other calls of the same backend.
+func TestAttentionIsDeterministic(t *testing.T) {
+	for _, c := range []Case{hard(), hard(BiasOver("Q")), hard(BiasOver("BH"), Dropout), hard(BiasOver("H"), SoftCap),
+		{Batch: 1, Heads: 1, KeyHeads: 1, Sq: 500, Sk: 600, D: 64, Dv: 64, Options: []Option{Plain}},
+		{Batch: 1, Heads: 3, KeyHeads: 1, Sq: 400, Sk: 500, D: 33, Dv: 64, Layout: BSHD, Options: []Option{WindowOf(90, 20)},
+			QLens: []int{0, 10, 180, 400}, KVLens: []int{0, 200, 333, 500}},
+	} {
+		c.Rows = 0
+		want := New[float32](c)
+		if err := want.Run(&cpu.Backend{Threads: 1}); err != nil {
+			t.Fatal(err)
+		}
+		compare := func(name string, threads int, backend *cpu.Backend) {
+			p := New[float32](c)
+			if err := p.Run(backend); err != nil {
+				t.Error(err)
+				return
+			}
+			got, want := p.Bits(), want.Bits()
+			for i := range want {
+				if math.Float32bits(got[i]) != math.Float32bits(want[i]) {
+					t.Errorf("%v: %s with %d threads: element %d of the outputs is %v, with one thread %v", c, name, threads, i, got[i], want[i])
+					return
+				}
+			}
+		}
+		for _, threads := range []int{1, 2, 3, 7, 0} {
+			backend := &cpu.Backend{Threads: threads}
+			compare("first run", threads, backend)
+			compare("second run", threads, backend)
+		}
+		shared := &cpu.Backend{Threads: 3}
+		var calls sync.WaitGroup
+		for range 4 {
+			calls.Go(func() { compare("beside others", 3, shared) })
+		}
+		calls.Wait()
+	}
+}
+
+// Gradients can be asked for in parts, and a part is the same as in the whole.
+func TestAttentionGradientsInParts(t *testing.T) {
+	p := New[float32](hard(BiasOver("Q")))
+	backend := cpu.New()
+	if err := p.Run(backend); err != nil {
+		t.Fatal(err)
+	}
+	want := p.Bits()
+	for name, leaveOut := range map[string]func(g *kernels.AttentionGradients){
+		"without dBias":    func(g *kernels.AttentionGradients) { g.DBias = kernels.Tensor{} },
+		"without dSinks":   func(g *kernels.AttentionGradients) { g.DSinks = kernels.Tensor{} },
+		"dq, dk, dv alone": func(g *kernels.AttentionGradients) { g.DBias, g.DSinks = kernels.Tensor{}, kernels.Tensor{} },
+		"dBias alone": func(g *kernels.AttentionGradients) {
+			*g = kernels.AttentionGradients{DO: g.DO, LSE: g.LSE, Delta: g.Delta, DBias: g.DBias}
+		},
+		"dSinks alone": func(g *kernels.AttentionGradients) {
+			*g = kernels.AttentionGradients{DO: g.DO, LSE: g.LSE, Delta: g.Delta, DSinks: g.DSinks}
+		},
+		"nothing asked for": func(g *kernels.AttentionGradients) {
+			*g = kernels.AttentionGradients{DO: g.DO, LSE: g.LSE, Delta: g.Delta}
+		},
+	} {
+		g := p.Gradients()
+		for _, out := range []kernels.Tensor{g.DQ, g.DK, g.DV, g.DBias, g.DSinks} {
+			fill(out, 77)
+		}
+		leaveOut(&g)
+		if err := backend.AttentionBackward(&p.Attention, g); err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		for _, out := range []kernels.Tensor{p.DQ, p.DK, p.DV, p.DBias, p.DSinks} {
+			asked := false
+			for _, given := range []kernels.Tensor{g.DQ, g.DK, g.DV, g.DBias, g.DSinks} {
+				asked = asked || given.Data == out.Data
+			}
+			if !asked {
+				for i, x := range kernels.Host[float32](out) {
+					if x != 77 {
+						t.Fatalf("%s: %v was written to element %d of a gradient of shape %v that was not asked for", name, x, i, out.Shape)
+					}
+				}
+				fill(out, 0)
+			}
+		}
+		// The parts that were asked for hold what they held; the others are 0 here.
+		for i, x := range p.Bits() {
+			if x != 0 && math.Float32bits(x) != math.Float32bits(want[i]) {
+				t.Fatalf("%s: element %d of the outputs is %v, of the whole run %v", name, i, x, want[i])
+			}
+		}
+		if err := p.Run(backend); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func fill(t kernels.Tensor, value float32) {
+	data := kernels.Host[float32](t)
+	for i := range data {
+		data[i] = value
+	}
+}
+
+// The forward kernel computes the same O when nobody asks for the logsumexp.
+func TestAttentionWithoutLSE(t *testing.T) {
+	p := New[float32](hard(Dropout))
+	if err := p.Run(cpu.New()); err != nil {
+		t.Fatal(err)
+	}
+	want := slices.Clone(kernels.Host[float32](p.O))
+	fill(p.O, 0)
+	if err := cpu.New().AttentionForward(&p.Attention, kernels.AttentionOutputs{O: p.O}); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(want, kernels.Host[float32](p.O)) {
+		t.Errorf("%v: O differs without the logsumexp", p.Case)
+	}
+}
+
+// Every wrong argument gives an error that names the kernel and the argument, and nothing is written.
+func TestAttentionErrors(t *testing.T) {
+	type call struct {
+		*Problem[float32]
+		out   kernels.AttentionOutputs
+		g     kernels.AttentionGradients
+		o, dO kernels.Tensor // of the delta kernel
+		dLSE  kernels.Tensor
+		delta kernels.Tensor
+	}
+	const forward, delta, backward = "forward", "delta", "backward"
+	kernelsOf := map[string][]string{"all": {forward, delta, backward}, forward: {forward}, delta: {delta}, backward: {backward}}
+	f64 := func(t *kernels.Tensor) { t.DType = kernels.F64 }
+	noData := func(t *kernels.Tensor) { t.Data = nil }
+	wrongShape := func(t *kernels.Tensor) { t.Shape = slices.Clone(t.Shape); t.Shape[len(t.Shape)-1]++ }
+	fewAxes := func(t *kernels.Tensor) { t.Shape, t.Strides = t.Shape[1:], t.Strides[1:] }
+	fewStrides := func(t *kernels.Tensor) { t.Strides = t.Strides[1:] }
+	negative := func(t *kernels.Tensor) { t.Strides = slices.Clone(t.Strides); t.Strides[0] = -t.Strides[0] }
+	apart := func(t *kernels.Tensor) { t.Strides = slices.Clone(t.Strides); t.Strides[len(t.Strides)-1] = 2 }
+	overlapping := func(t *kernels.Tensor) { t.Strides = slices.Clone(t.Strides); t.Strides[0] = 0 }
+	missing := func(t *kernels.Tensor) { *t = kernels.Tensor{} }
+	type change = func(t *kernels.Tensor)
+	usual := []change{f64, noData, wrongShape, fewAxes, fewStrides, negative, apart}
+	required := append(slices.Clone(usual), missing)
+	for _, c := range []struct {
+		kernels string
+		name    string
+		tensor  func(c *call) *kernels.Tensor
+		changes []change
+	}{
+		{"all", "q", func(c *call) *kernels.Tensor { return &c.Q }, []change{noData, fewAxes, fewStrides, negative, apart, missing}},
+		{"all", "k", func(c *call) *kernels.Tensor { return &c.K }, required},
+		{"all", "v", func(c *call) *kernels.Tensor { return &c.V }, []change{f64, noData, fewAxes, fewStrides, negative, apart, missing}},
+		{"all", "bias", func(c *call) *kernels.Tensor { return &c.Bias }, usual},
+		{"all", "sinks", func(c *call) *kernels.Tensor { return &c.Attention.Sinks }, []change{f64, noData, wrongShape, fewAxes, fewStrides, negative}},
+		{forward, "o", func(c *call) *kernels.Tensor { return &c.out.O }, append(required, overlapping)},
+		{forward, "lse", func(c *call) *kernels.Tensor { return &c.out.LSE }, append(usual, overlapping)},
+		{delta, "o", func(c *call) *kernels.Tensor { return &c.o }, required},
+		{delta, "dO", func(c *call) *kernels.Tensor { return &c.dO }, required},
+		{delta, "dLSE", func(c *call) *kernels.Tensor { return &c.dLSE }, usual},
+		{delta, "delta", func(c *call) *kernels.Tensor { return &c.delta }, append(required, overlapping)},
+		{backward, "dO", func(c *call) *kernels.Tensor { return &c.g.DO }, required},
+		{backward, "lse", func(c *call) *kernels.Tensor { return &c.g.LSE }, required},
+		{backward, "delta", func(c *call) *kernels.Tensor { return &c.g.Delta }, required},
+		{backward, "dq", func(c *call) *kernels.Tensor { return &c.g.DQ }, append(required, overlapping)},
+		{backward, "dk", func(c *call) *kernels.Tensor { return &c.g.DK }, append(required, overlapping)},
+		{backward, "dv", func(c *call) *kernels.Tensor { return &c.g.DV }, append(required, overlapping)},
+		{backward, "dBias", func(c *call) *kernels.Tensor { return &c.g.DBias }, append(usual, overlapping)},
+		{backward, "dSinks", func(c *call) *kernels.Tensor { return &c.g.DSinks }, []change{f64, noData, wrongShape, fewAxes, fewStrides, negative}},
+		{backward, "dBias", func(c *call) *kernels.Tensor { c.Bias = kernels.Tensor{}; return &c.g.DBias }, []change{func(*kernels.Tensor) {}}},
+		{backward, "dSinks", func(c *call) *kernels.Tensor { c.Attention.Sinks = kernels.Tensor{}; return &c.g.DSinks }, []change{func(*kernels.Tensor) {}}},
+		{"all", "q", func(c *call) *kernels.Tensor {
+			for _, t := range []*kernels.Tensor{&c.Q, &c.K, &c.V} {
+				t.DType = kernels.BF16
+			}
+			c.Bias, c.Attention.Sinks = kernels.Tensor{}, kernels.Tensor{}
+			return &c.Q
+		}, []change{func(*kernels.Tensor) {}}},
+		{"all", "dropout", func(c *call) *kernels.Tensor { c.Attention.Dropout.P = 2; return &c.Q }, []change{func(*kernels.Tensor) {}}},
+	} {
+		for n, change := range c.changes {
+			for _, kernel := range kernelsOf[c.kernels] {
+				p := New[float32](Case{Batch: 2, Heads: 4, KeyHeads: 2, Sq: 5, Sk: 7, D: 8, Dv: 6, Options: []Option{BiasOver("BHQ"), Sinks, DLSE}})
+				x := &call{Problem: p, out: kernels.AttentionOutputs{O: p.O, LSE: p.LSE}, g: p.Gradients(), o: p.O, dO: p.DO, dLSE: p.DLSE, delta: p.Delta}
+				change(c.tensor(x))
+				var err error
+				switch kernel {
+				case forward:
+					err = cpu.New().AttentionForward(&x.Attention, x.out)
+				case delta:
+					err = cpu.New().AttentionDelta(&x.Attention, x.o, x.dO, x.dLSE, x.delta)
+				case backward:
+					err = cpu.New().AttentionBackward(&x.Attention, x.g)
+				}
+				prefix := "cpu: attention " + kernel + ": " + c.name + " "
+				if err == nil || !strings.HasPrefix(err.Error(), prefix) {
+					t.Errorf("change %d of %s: the error is %v, it needs to begin with %q", n, c.name, err, prefix)
+				}
+				for _, x := range p.Bits() {
+					if x != 0 {
+						t.Errorf("change %d of %s: something was written in spite of the error %v", n, c.name, err)
+						break
+					}
+				}
+			}
+		}
+	}
+}
+
+// Memory grows with the length of a sequence, not with its square.
+func TestAttentionMemory(t *testing.T) {
+	const limit = 128 << 20
+	options := []Option{Causal, WindowOf(64, 0)}
+	if *grid {
+		options = []Option{Plain}
+	}
+	p := New[float32](Case{Batch: 1, Heads: 2, KeyHeads: 2, Sq: 1 << 16, Sk: 1 << 16, D: 64, Dv: 64, Options: options})
+	runtime.GC()
+	runtime.GC() // twice empties every sync.Pool
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	backend := cpu.New()
+	if err := backend.AttentionForward(&p.Attention, kernels.AttentionOutputs{O: p.O, LSE: p.LSE}); err != nil {
+		t.Fatal(err)
+	}
+	if err := backend.AttentionDelta(&p.Attention, p.O, p.DO, p.DLSE, p.Delta); err != nil {
+		t.Fatal(err)
+	}
+	if err := backend.AttentionBackward(&p.Attention, p.Gradients()); err != nil {
+		t.Fatal(err)
+	}
+	runtime.ReadMemStats(&after)
+	allocated := after.TotalAlloc - before.TotalAlloc
+	t.Logf("%v: %.1f MiB beyond inputs and outputs", p.Case, float64(allocated)/(1<<20))
+	if allocated > limit {
+		t.Errorf("%v: %d bytes were allocated beyond inputs and outputs, the limit is %d", p.Case, allocated, limit)
+	}
+}

@@ -1,0 +1,170 @@
+package cpu
+
+import (
+	"fmt"
+	"math"
+	"unsafe"
+
+	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/kernels/cpu/internal/simd"
+)
+
+// CrossEntropyForward computes the loss, and the logsumexp of each row if asked.
+func (b *Backend) CrossEntropyForward(c *kernels.CrossEntropy, out kernels.CrossEntropyOutputs) error {
+	const kernel = "cross-entropy forward"
+	rows, err := newLossRows(kernel, c, &c.CrossEntropyOptions, c.Targets, func() (int, []operand) {
+		return lastAxis(c.Logits), []operand{
+			rowOperand("logits", c.Logits, c.Logits.Shape), {"loss", out.Loss, []int{}, denseNeeded}, {"lse", out.LSE, perRow(c.Logits), dense},
+		}
+	})
+	if err != nil {
+		return err
+	}
+	defer rows.memory.release()
+	if c.Logits.DType == kernels.F32 {
+		crossEntropyForward[float32](b, rows, c.Logits, out)
+	} else {
+		crossEntropyForward[float64](b, rows, c.Logits, out)
+	}
+	return nil
+}
+
+func crossEntropyForward[T kernels.Float](b *Backend, rows *lossRows, logits kernels.Tensor, out kernels.CrossEntropyOutputs) {
+	z, lse := linesOf[T](logits), kernels.Host[T](out.LSE)
+	b.eachRow(len(rows.targets), rows.vocabulary, func(i int) {
+		if lse == nil && rows.ignored(i) {
+			return
+		}
+		if l := lossOfRow(rows, i, z.at(i)); lse != nil {
+			lse[i] = l
+		}
+	})
+	kernels.Host[T](out.Loss)[0] = T(rows.total())
+}
+
+// CrossEntropyBackward computes the gradient of the logits from the saved logsumexp.
+func (b *Backend) CrossEntropyBackward(c *kernels.CrossEntropy, g kernels.CrossEntropyGradients) error {
+	const kernel = "cross-entropy backward"
+	rows, err := newLossRows(kernel, c, &c.CrossEntropyOptions, c.Targets, func() (int, []operand) {
+		return lastAxis(c.Logits), []operand{
+			rowOperand("logits", c.Logits, c.Logits.Shape), {"dLoss", g.DLoss, []int{}, dense}, {"lse", g.LSE, perRow(c.Logits), denseNeeded},
+			rowOperand("dLogits", g.DLogits, c.Logits.Shape),
+		}
+	})
+	if err != nil {
+		return err
+	}
+	defer rows.memory.release()
+	if c.Logits.DType == kernels.F32 {
+		crossEntropyBackward[float32](b, rows, c.Logits, g)
+	} else {
+		crossEntropyBackward[float64](b, rows, c.Logits, g)
+	}
+	return nil
+}
+
+func crossEntropyBackward[T kernels.Float](b *Backend, rows *lossRows, logits kernels.Tensor, g kernels.CrossEntropyGradients) {
+	z, dz, lse, scale := linesOf[T](logits), linesOf[T](g.DLogits), kernels.Host[T](g.LSE), rows.scale*scalarOr[T](g.DLoss, 1)
+	b.eachRow(len(rows.targets), rows.vocabulary, func(i int) { gradOfRow(rows, i, dz.at(i), z.at(i), lse[i], scale) })
+}
+
+// lossRows are the rows of a cross-entropy: what they are to predict, and what their losses are.
+type lossRows struct {
+	*kernels.CrossEntropyOptions
+	vocabulary int
+	targets    []int64
+	losses     []float64 // of the rows that are not ignored
+	scale      float64   // of a row's loss within the whole: 1, or one over the number of rows that are not ignored
+	memory     *workspace
+}
+
+// newLossRows validates a call. Its memory is the caller's to release.
+func newLossRows(kernel string, problem interface{ Validate() error }, o *kernels.CrossEntropyOptions, targets kernels.Tensor,
+	more func() (vocabulary int, operands []operand)) (*lossRows, error) {
+	if err := problem.Validate(); err != nil {
+		return nil, fmt.Errorf("cpu: %s: %w", kernel, err)
+	}
+	vocabulary, operands := more()
+	if err := checkOperands(kernel, operands...); err != nil {
+		return nil, err
+	}
+	if err := checkIndices(kernel, "targets", targets); err != nil {
+		return nil, err
+	}
+	n := targets.Elements()
+	r := &lossRows{CrossEntropyOptions: o, vocabulary: vocabulary, memory: newWorkspace(bytesFor[int64](n) + bytesFor[float64](n))}
+	r.targets, r.losses = take[int64](r.memory, n), take[float64](r.memory, n)
+	if err := readIndices(r.targets, kernel, "targets", targets, vocabulary, o.Ignores); err != nil {
+		r.memory.release()
+		return nil, err
+	}
+	counted := 0
+	for i := range r.targets {
+		r.losses[i] = 0
+		if !r.ignored(i) {
+			counted++
+		}
+	}
+	r.scale = 1
+	if o.Reduction == kernels.MeanReduction {
+		r.scale = 1 / float64(max(1, counted))
+	}
+	return r, nil
+}
+
+func (r *lossRows) ignored(i int) bool { return r.Ignores(int(r.targets[i])) }
+
+// total is the loss of all rows.
+func (r *lossRows) total() float64 { return compensatedSum(r.losses) * r.scale }
+
+// lossOfRow reads a row of logits, notes its loss and gives its logsumexp. It goes through memory once: every piece is
+// read for its maximum, and from the cache for its exponentials.
+func lossOfRow[T kernels.Float](r *lossRows, i int, z *T) (lse T) {
+	most, sumExp, sum := T(0), 0.0, 0.0
+	for from := 0; from < r.vocabulary; from += pieceElements {
+		n, piece := min(pieceElements, r.vocabulary-from), offset(z, from)
+		pieceMost, pieceSum := simd.MaxSum(n, piece)
+		if from == 0 {
+			most = pieceMost
+		}
+		if pieceMost > most {
+			sumExp *= math.Exp(float64(most) - float64(pieceMost))
+			most = pieceMost
+		}
+		sumExp += float64(simd.SumExp(n, piece, most))
+		sum += float64(pieceSum)
+	}
+	l := float64(most) + math.Log(sumExp)
+	if !r.ignored(i) {
+		// loss = LSE − (1 − ε)·z_t − ε·Σ z/V
+		r.losses[i] = l - (1-r.LabelSmoothing)*float64(*offset(z, int(r.targets[i])))
+		if r.LabelSmoothing > 0 {
+			r.losses[i] -= r.LabelSmoothing * sum / float64(r.vocabulary)
+		}
+	}
+	return T(l)
+}
+
+// gradOfRow writes dz_v = (exp(z_v − LSE) − (1 − ε)·[v = t] − ε/V)·scale. dz may be z.
+func gradOfRow[T kernels.Float](r *lossRows, i int, dz, z *T, lse T, scale float64) {
+	if r.ignored(i) {
+		clear(unsafe.Slice(dz, r.vocabulary))
+		return
+	}
+	less := T(r.LabelSmoothing / float64(r.vocabulary) * scale)
+	for from := 0; from < r.vocabulary; from += pieceElements {
+		simd.ScaledExp(min(pieceElements, r.vocabulary-from), offset(dz, from), offset(z, from), lse, T(scale), less)
+	}
+	*offset(dz, int(r.targets[i])) -= T((1 - r.LabelSmoothing) * scale)
+}
+
+// scalarOr is the value of an optional scalar.
+func scalarOr[T kernels.Float](t kernels.Tensor, otherwise float64) float64 {
+	if !t.Given() {
+		return otherwise
+	}
+	return float64(kernels.Host[T](t)[0])
+}
+
+// lastAxis is the length of a tensor's rows.
+func lastAxis(t kernels.Tensor) int { return t.Shape[len(t.Shape)-1] }

@@ -1,0 +1,112 @@
+package cpu
+
+import (
+	"unsafe"
+
+	"github.com/stheno-ml/stheno/kernels"
+)
+
+// LinearCrossEntropy computes the loss of logits = hidden·weightᵀ and the gradients of both factors, a chunk of rows at
+// a time: their logits are computed, become their own gradient in place, and are multiplied into the gradients.
+func (b *Backend) LinearCrossEntropy(c *kernels.LinearCrossEntropy, out kernels.LinearCrossEntropyOutputs) error {
+	const kernel = "linear cross-entropy"
+	rows, err := newLossRows(kernel, c, &c.CrossEntropyOptions, c.Targets, func() (int, []operand) {
+		list := []operand{
+			{"hidden", c.Hidden, c.Hidden.Shape, needed}, {"weight", c.Weight, c.Weight.Shape, strided},
+			{"dLoss", c.DLoss, []int{}, dense}, {"loss", out.Loss, []int{}, dense}, {"dHidden", out.DHidden, c.Hidden.Shape, optional},
+		}
+		if out.DWeight.Given() {
+			list = append(list, transposable("dWeight", out.DWeight, c.Weight.Shape))
+		}
+		return c.Weight.Shape[0], list
+	})
+	if err != nil {
+		return err
+	}
+	defer rows.memory.release()
+	if c.Hidden.DType == kernels.F32 {
+		return linearCrossEntropy[float32](b, rows, c, out)
+	}
+	return linearCrossEntropy[float64](b, rows, c, out)
+}
+
+// transposable is a matrix one of whose axes is contiguous, as the operand whose rows are.
+func transposable(name string, t kernels.Tensor, shape []int) operand {
+	if isTransposed(t) {
+		return operand{name, t.Permute(1, 0), []int{shape[1], shape[0]}, needed}
+	}
+	return operand{name, t, shape, needed}
+}
+
+func isTransposed(t kernels.Tensor) bool {
+	return len(t.Shape) == 2 && len(t.Strides) == 2 && t.Strides[1] != 1 && t.Strides[0] == 1
+}
+
+// chunkElements is how many logits are held at a time, unless not even chunkRows rows fit.
+const (
+	chunkElements = 1 << 22
+	chunkRows     = 16
+	mostChunkRows = 256
+)
+
+func linearCrossEntropy[T kernels.Float](b *Backend, rows *lossRows, c *kernels.LinearCrossEntropy, out kernels.LinearCrossEntropyOutputs) error {
+	n, vocabulary := len(rows.targets), rows.vocabulary
+	if n == 0 && out.DWeight.Given() {
+		zero[T](out.DWeight)
+	}
+	perChunk := min(n, mostChunkRows, max(chunkRows, chunkElements/vocabulary))
+	memory := newWorkspace(bytesFor[T](perChunk * vocabulary))
+	defer memory.release()
+	buffer := take[T](memory, perChunk*vocabulary)
+	scale := rows.scale * scalarOr[T](c.DLoss, 1)
+	gradients := out.DHidden.Given() || out.DWeight.Given()
+	for first := 0; first < n; first += perChunk {
+		last := min(n, first+perChunk)
+		hidden := c.Hidden.Slice(0, first, last)
+		logits := kernels.Contiguous(unsafe.Pointer(&buffer[0]), c.Hidden.DType, last-first, vocabulary)
+		if err := b.MatMul(&kernels.MatMul{A: hidden, B: c.Weight.Permute(1, 0)}, kernels.MatMulOutputs{C: logits}); err != nil {
+			return err
+		}
+		b.eachRow(last-first, vocabulary, func(i int) {
+			if rows.ignored(first+i) && !gradients {
+				return
+			}
+			z := &buffer[i*vocabulary]
+			if lse := lossOfRow(rows, first+i, z); gradients {
+				gradOfRow(rows, first+i, z, z, lse, scale)
+			}
+		})
+		if out.DHidden.Given() {
+			if err := b.MatMul(&kernels.MatMul{A: logits, B: c.Weight}, kernels.MatMulOutputs{C: out.DHidden.Slice(0, first, last)}); err != nil {
+				return err
+			}
+		}
+		if out.DWeight.Given() {
+			if err := b.addWeightGradient(logits, hidden, out.DWeight, first > 0); err != nil {
+				return err
+			}
+		}
+	}
+	if out.Loss.Given() {
+		kernels.Host[T](out.Loss)[0] = T(rows.total())
+	}
+	return nil
+}
+
+// addWeightGradient is dWeight (+)= dLogitsᵀ·hidden, as its transpose where dWeight's columns are what is contiguous.
+func (b *Backend) addWeightGradient(dLogits, hidden, dWeight kernels.Tensor, accumulate bool) error {
+	if isTransposed(dWeight) {
+		return b.MatMul(&kernels.MatMul{A: hidden.Permute(1, 0), B: dLogits, Accumulate: accumulate}, kernels.MatMulOutputs{C: dWeight.Permute(1, 0)})
+	}
+	return b.MatMul(&kernels.MatMul{A: dLogits.Permute(1, 0), B: hidden, Accumulate: accumulate}, kernels.MatMulOutputs{C: dWeight})
+}
+
+// zero writes zeros to a matrix of any strides.
+func zero[T kernels.Float](t kernels.Tensor) {
+	host := kernels.Host[T](t)
+	for i := range t.Shape[0] {
+		for j := range t.Shape[1] {
+			host[t.Offset(i, j)] = 0
+		}
+	}
+}

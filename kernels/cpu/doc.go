@@ -1,0 +1,9 @@
+// Package cpu computes Stheno's kernels on the host: vectorised (AVX-512, AVX2 or plain Go, chosen when the program
+// starts), threaded, without cgo, for float32 and float64.
+//
+// Every kernel works on tiles that stay in the caches; what it needs beyond inputs and outputs grows with the length of
+// the sequences, never with its square. Work is handed out to as many goroutines as [Backend.Threads] says, in pieces
+// and an order that depend on the problem alone, so results are bit-equal for any number of threads.
+//
+// The environment variable STHENO_SIMD=generic, avx2 or avx512 restricts which instructions are used.
+package cpu

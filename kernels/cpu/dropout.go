@@ -1,0 +1,55 @@
+package cpu
+
+import (
+	"fmt"
+	"unsafe"
+
+	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/kernels/cpu/internal/simd"
+)
+
+// Dropout computes y = x·keep/(1−p), the mask being that of plane 0 at the element's row and column.
+func (b *Backend) Dropout(d kernels.Dropout, x, y kernels.Tensor) error {
+	if err := d.Validate(); err != nil {
+		return fmt.Errorf("cpu: dropout: %w", err)
+	}
+	if err := checkOperands("dropout", rowOperand("x", x, x.Shape), rowOperand("y", y, x.Shape)); err != nil {
+		return err
+	}
+	if x.DType == kernels.F32 {
+		dropout[float32](b, d, x, y)
+	} else {
+		dropout[float64](b, d, x, y)
+	}
+	return nil
+}
+
+func dropout[T kernels.Float](b *Backend, d kernels.Dropout, x, y kernels.Tensor) {
+	in, out := linesOf[T](x), linesOf[T](y)
+	b.eachRow(in.n, in.length, func(row int) {
+		from, to := unsafe.Slice(in.at(row), in.length), unsafe.Slice(out.at(row), in.length)
+		if d.P == 0 {
+			copy(to, from)
+			return
+		}
+		for column := 0; column < in.length; column += pieceElements {
+			n := min(pieceElements, in.length-column)
+			dropRow(d, row, column, to[column:][:n], from[column:][:n])
+		}
+	})
+}
+
+// dropRow drops elements of a part of a row that starts at a column, a multiple of 4.
+func dropRow[T kernels.Float](d kernels.Dropout, row, column int, to, from []T) {
+	scale, whole := T(d.Scale()), len(from)/simd.Lanes[T]()*simd.Lanes[T]()
+	copy(to, from)
+	if whole > 0 {
+		simd.Dropout(1, whole, &to[0], 0, d, 0, row, column, scale)
+	}
+	if whole < len(to) {
+		var edge [16]T // at least as long as any vector
+		copy(edge[:], to[whole:])
+		simd.Dropout(1, simd.Lanes[T](), &edge[0], 0, d, 0, row, column+whole, scale)
+		copy(to[whole:], edge[:])
+	}
+}

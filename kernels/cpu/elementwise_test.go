@@ -1,0 +1,133 @@
+package cpu_test
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/kernels/cpu"
+	"github.com/stheno-ml/stheno/kernels/reference"
+	"pgregory.net/rapid"
+)
+
+func TestAdd(t *testing.T) { bothTypes(t, testAdd[float32], testAdd[float64]) }
+
+func testAdd[T kernels.Float](t *testing.T) {
+	for _, s := range fieldShapes {
+		r := newRandom()
+		x, y, sum := newField[T](r, s.gap, s.shape...), newField[T](r, 0, s.shape...), newField[T](r, 2*s.gap, s.shape...)
+		if x.Elements() > 0 {
+			x.memory[0] = T(math.Inf(1))
+		}
+		want := reference.Add[T](x.Tensor, y.Tensor)
+		verify[T](t, name(s.shape, s.gap), func(b *cpu.Backend) ([]result, error) {
+			err := b.Add(x.Tensor, y.Tensor, sum.Tensor)
+			return []result{resultOf("c", sum, widened(want), want)}, err
+		})
+	}
+}
+
+func TestDropout(t *testing.T) { bothTypes(t, testDropout[float32], testDropout[float64]) }
+
+func testDropout[T kernels.Float](t *testing.T) {
+	for i, s := range fieldShapes {
+		r := newRandom()
+		x, y := newField[T](r, s.gap, s.shape...), newField[T](r, 2*s.gap, s.shape...)
+		d := kernels.Dropout{P: []float64{0.1, 0.7, 0}[i%3], Seed: 1 << 40, Step: 5}
+		want := reference.Dropout[T](d, x.Tensor)
+		verify[T](t, fmt.Sprint(d, " ", name(s.shape, s.gap)), func(b *cpu.Backend) ([]result, error) {
+			err := b.Dropout(d, x.Tensor, y.Tensor)
+			return []result{resultOf("y", y, widened(want), want)}, err
+		})
+	}
+}
+
+// Dropped in place, ones keep a mean of one.
+func TestDropoutKeepsTheMean(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const rows, columns = 50, 401
+		d := kernels.Dropout{P: rapid.Float64Range(0.01, 0.9).Draw(t, "p"), Seed: rapid.Uint64().Draw(t, "seed")}
+		x := newField[float64](newRandom(), 0, rows, columns)
+		x.each(func(at *float64) { *at = 1 })
+		if err := cpu.New().Dropout(d, x.Tensor, x.Tensor); err != nil {
+			t.Fatal(err)
+		}
+		var mean float64
+		for _, v := range x.memory {
+			mean += v / (rows * columns)
+		}
+		if deviation := math.Sqrt(d.P / (1 - d.P) / (rows * columns)); math.Abs(mean-1) > 6*deviation {
+			t.Fatalf("the mean is %v, it needs to be within %v of 1", mean, 6*deviation)
+		}
+	})
+}
+
+func TestReduce(t *testing.T) { bothTypes(t, testReduce[float32], testReduce[float64]) }
+
+func testReduce[T kernels.Float](t *testing.T) {
+	for _, s := range fieldShapes {
+		r := newRandom()
+		x, sum, mean, spread := newField[T](r, s.gap, s.shape...), newField[T](r, 0), newField[T](r, 0), newField[T](r, s.gap, s.shape...)
+		want := reference.Sum[float64](x.Tensor)
+		n := float64(x.Elements())
+		verify[T](t, name(s.shape, s.gap), func(b *cpu.Backend) ([]result, error) {
+			if err := b.Sum(x.Tensor, sum.Tensor); err != nil {
+				return nil, err
+			}
+			if err := b.Mean(x.Tensor, mean.Tensor); err != nil {
+				return nil, err
+			}
+			err := b.Spread(sum.Tensor, 2, spread.Tensor)
+			all := make([]T, x.Elements())
+			for i := range all {
+				all[i] = 2 * sum.memory[0]
+			}
+			return []result{{"sum", sum.values(), []float64{want}, []float64{want}, nil},
+				{"mean", mean.values(), []float64{want / n}, []float64{want / n}, nil}, resultOf("the spread", spread, widened(all), all)}, err
+		})
+	}
+}
+
+// Ten million equal numbers in float32, of which a running sum loses the last third.
+func TestSumIsExact(t *testing.T) {
+	const n = 10_000_019
+	x, sum := make([]float32, n), make([]float32, 1)
+	for i := range x {
+		x[i] = 0.1
+	}
+	if err := cpu.New().Sum(kernels.Of(x, n), kernels.Of(sum)); err != nil {
+		t.Fatal(err)
+	}
+	if want := float32(n * float64(float32(0.1))); sum[0] != want {
+		t.Errorf("the sum is %v, it needs to be %v", sum[0], want)
+	}
+}
+
+func TestSumOfInfinities(t *testing.T) {
+	sum := make([]float64, 1)
+	for _, c := range []struct{ x, want float64 }{{math.Inf(1), math.Inf(1)}, {math.Inf(-1), math.Inf(-1)}, {math.NaN(), math.NaN()}} {
+		x := make([]float64, 5000)
+		x[7] = c.x
+		if err := cpu.New().Sum(kernels.Of(x, 5000), kernels.Of(sum)); err != nil {
+			t.Fatal(err)
+		}
+		if sum[0] != c.want && !(math.IsNaN(sum[0]) && math.IsNaN(c.want)) {
+			t.Errorf("the sum with a %v is %v", c.x, sum[0])
+		}
+	}
+}
+
+func TestElementwiseErrors(t *testing.T) {
+	b, x := cpu.New(), kernels.Of(make([]float32, 6), 2, 3)
+	checkErrors(t, []errorCase{
+		{"cpu: add: b has shape [6] and strides [1], it needs shape [2 3]", b.Add(x, kernels.Of(make([]float32, 6), 6), x)},
+		{"cpu: add: c is missing, it needs shape [2 3]", b.Add(x, x, kernels.Tensor{})},
+		{"cpu: add: a is no dtype, this backend computes float32 and float64", b.Add(kernels.Tensor{}, x, x)},
+		{"cpu: dropout: dropout is 1, it needs to be in [0, 1)", b.Dropout(kernels.Dropout{P: 1}, x, x)},
+		{"cpu: dropout: y is missing, it needs shape [2 3]", b.Dropout(kernels.Dropout{}, x, kernels.Tensor{})},
+		{"cpu: sum: out has shape [2 3] and strides [3 1], it needs shape []", b.Sum(x, x)},
+		{"cpu: mean: out is missing, it needs shape []", b.Mean(x, kernels.Tensor{})},
+		{"cpu: spread: factor is NaN, it needs to be a number", b.Spread(kernels.Of(make([]float32, 1)), math.NaN(), x)},
+	})
+}

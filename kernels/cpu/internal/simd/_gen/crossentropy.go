@@ -1,0 +1,82 @@
+package main
+
+import (
+	"math"
+
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+func maxSum(t target) {
+	t.function("maxSum", "(n int, x *T) (most, sum T)", "is MaxSum.")
+	x, sum := t.line("x"), t.zeros()
+	lowest := t.inRegister(t.constant(t.either(-math.MaxFloat32, -math.MaxFloat64)))
+	most := t.vector()
+	t.copy(lowest, most)
+	t.eachVector(func(v access) {
+		z := v.load(x)
+		t.add(z, sum, sum)
+		t.max(v.otherwise(lowest, z), most, most)
+	})
+	t.result(0, t.reduce(most, t.max))
+	t.result(1, t.reduce(sum, t.add))
+	ret()
+}
+
+func sumExp(t target) {
+	t.function("sumExp", "(n int, x *T, most T) T", "is SumExp.")
+	x, most, sum := t.line("x"), t.scalar("most"), t.zeros()
+	exp, log2e := t.exponential(), t.constant(math.Log2E)
+	t.eachVector(func(v access) {
+		z := v.load(x)
+		t.sub(most, z, z)
+		t.mul(log2e, z, z)
+		t.add(v.only(exp.of(z)), sum, sum)
+	})
+	t.result(0, t.reduce(sum, t.add))
+	ret()
+}
+
+func scaledExp(t target) {
+	t.function("scaledExp", "(n int, y, x *T, lse, scale, less T)", "is ScaledExp.")
+	y, x, lse, scale, less := t.line("y"), t.line("x"), t.scalar("lse"), t.scalar("scale"), t.scalar("less")
+	exp, log2e, least := t.exponential(), t.constant(math.Log2E), t.constant(t.either(leastExp32, leastExp64))
+	t.eachVector(func(v access) {
+		z := v.load(x)
+		t.sub(lse, z, z)
+		t.mul(log2e, z, z)
+		p := exp.of(z)
+		t.zeroBelow(least, p)
+		t.mulSub(less, scale, p)
+		v.store(p, y)
+	})
+	ret()
+}
+
+// leastExp is what the package's constants of these names are.
+const (
+	leastExp32 = 0x1p-100
+	leastExp64 = 0x1p-900
+)
+
+// zeroBelow makes a value less than the least zero; NaN is not less.
+func (t target) zeroBelow(least Op, x reg.VecVirtual) {
+	notLess := Imm(5)
+	if !t.avx512 {
+		mask := t.vector()
+		t.compare(notLess, least, x, mask)
+		t.and(mask, x, x)
+		return
+	}
+	k := K()
+	t.compare(notLess, least, x, k)
+	if t.double {
+		VMOVAPD_Z(x, k, x)
+	} else {
+		VMOVAPS_Z(x, k, x)
+	}
+}
+
+// compare is a predicate of x and y.
+func (t target) compare(predicate, y, x, to Op) { t.pick(VCMPPS, VCMPPD)(predicate, y, x, to) }

@@ -1,0 +1,86 @@
+package main
+
+import (
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// line is a parameter that points to a single row.
+func (t target) line(pointer string) tile { return tile{pointer: integer(pointer)} }
+
+// eachVector emits the loop over the vectors of a row of n elements, n being a parameter of at least 1. Everything that
+// the body needs from outside must have been made before.
+func (t target) eachVector(body func(v access)) {
+	full, count, used, i := integer("n"), GP64(), GP64(), GP64()
+	MOVQ(full, count)
+	t.downToVectors(full)
+	SUBQ(full, count)
+	MOVQ(count, used)
+	tail := t.tail(used)
+	XORQ(i, i)
+	JMP(LabelRef("test"))
+	Label("vector")
+	body(access{t, i, nil})
+	ADDQ(Imm(uint64(t.lanes())), i)
+	Label("test")
+	CMPQ(i, full)
+	JLT(LabelRef("vector"))
+	TESTQ(count, count)
+	JZ(LabelRef("end"))
+	body(access{t, i, tail})
+	Label("end")
+}
+
+// otherwise puts a value into the lanes behind the row's end. x is lost.
+func (a access) otherwise(value Op, x reg.VecVirtual) reg.VecVirtual {
+	switch {
+	case a.tail == nil:
+		return x
+	case !a.avx512:
+		other := a.vector()
+		a.and(a.tail, x, x)
+		// With the mask as the operand that is inverted, the value may be in memory.
+		a.andNot(value, a.tail, other)
+		a.or(other, x, x)
+	case a.double:
+		VBLENDMPD(x, a.inRegister(value), a.tail, x)
+	default:
+		VBLENDMPS(x, a.inRegister(value), a.tail, x)
+	}
+	return x
+}
+
+// only puts zeros into the lanes behind the row's end. x is lost.
+func (a access) only(x reg.VecVirtual) reg.VecVirtual {
+	switch {
+	case a.tail == nil:
+	case !a.avx512:
+		a.and(a.tail, x, x)
+	case a.double:
+		VMOVAPD_Z(x, a.tail, x)
+	default:
+		VMOVAPS_Z(x, a.tail, x)
+	}
+	return x
+}
+
+// result returns the lowest lane of a vector.
+func (t target) result(n int, x reg.VecVirtual) {
+	p, err := ReturnIndex(n).Resolve()
+	if err != nil {
+		panic(err)
+	}
+	t.storeScalar(x, p.Addr)
+}
+
+func add(t target) {
+	t.function("add", "(n int, c, a, b *T)", "is Add.")
+	c, a, b := t.line("c"), t.line("a"), t.line("b")
+	t.eachVector(func(v access) {
+		x := v.load(a)
+		t.add(v.load(b), x, x)
+		v.store(x, c)
+	})
+	ret()
+}

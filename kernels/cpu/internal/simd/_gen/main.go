@@ -1,0 +1,44 @@
+// Command _gen writes the assembly of package simd: one family of kernels a run, every kernel of it for both
+// instruction sets and both element types. The go:generate lines of that package call it.
+package main
+
+import (
+	"flag"
+	"log"
+
+	. "github.com/mmcloughlin/avo/build"
+)
+
+var families = map[string]func(){
+	"gemm":      func() { each(gemm) },
+	"transpose": func() { transpose32(); transpose64() },
+	"softmax":   func() { each(softmax); each(softmaxGrad) },
+	"scores":    func() { each(softCap); each(alibi); each(addBias) },
+	"rows":      func() { each(mulTile); each(addTile); each(scaleRows); each(dots); each(finite) },
+	"dropout":   func() { philox(target{avx512: true}); philox(target{}); each(keep) },
+	"peak":      func() { each(peak) },
+
+	"activation":   func() { each(activations); each(swiglu); each(swigluGrad) },
+	"norm":         func() { each(sum); each(deviations); each(normalize); each(normalizeDots); each(normalizeGrad) },
+	"crossentropy": func() { each(maxSum); each(sumExp); each(scaledExp) },
+	"rope":         func() { each(rotate); each(rotateNeighbours) },
+	"add":          func() { each(add) },
+}
+
+func main() {
+	family := flag.String("family", "", "the kernels to write")
+	flag.Parse()
+	emit, ok := families[*family]
+	if !ok {
+		log.Fatalf("unknown family %q", *family)
+	}
+	emit()
+	Generate()
+}
+
+// each emits a kernel for every target.
+func each(kernel func(target)) {
+	for _, t := range []target{{avx512: true}, {avx512: true, double: true}, {}, {double: true}} {
+		kernel(t)
+	}
+}

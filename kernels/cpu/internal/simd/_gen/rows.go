@@ -1,0 +1,162 @@
+package main
+
+import (
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// tile is a parameter that points to rows. Its stride is in a parameter of its own.
+type tile struct{ pointer, stride reg.GPVirtual }
+
+func (t target) tile(pointer, stride string) tile { return tile{integer(pointer), t.stride(stride)} }
+
+// sweep emits the loops over rows and over the vectors of a row. The parameters rows and n, both at least 1, say how
+// many.
+type sweep struct {
+	target
+	tiles []tile
+	whole bool           // n may be taken as a multiple of lanes, rounded up
+	start func()         // before each row; may be nil
+	body  func(v access) // for each vector
+	end   func()         // after each row; may be nil
+}
+
+// access is how the body of a sweep reaches its vector in a tile.
+type access struct {
+	target
+	i    reg.GPVirtual
+	tail Op // nil where the vector is whole
+}
+
+func (a access) load(x tile) reg.VecVirtual {
+	v := a.vector()
+	if m := a.element(x.pointer, a.i); a.tail == nil {
+		a.target.load(m, v)
+	} else {
+		a.loadTail(m, a.tail, v)
+	}
+	return v
+}
+
+func (a access) store(v Op, x tile) {
+	if m := a.element(x.pointer, a.i); a.tail == nil {
+		a.target.store(v, m)
+	} else {
+		a.storeTail(v, a.tail, m)
+	}
+}
+
+func (s sweep) emit() {
+	rows, full := integer("rows"), integer("n")
+	var count reg.GPVirtual
+	var tail Op
+	if s.whole {
+		s.upToVectors(full)
+	} else {
+		count = GP64()
+		MOVQ(full, count)
+		s.downToVectors(full)
+		SUBQ(full, count)
+		used := GP64()
+		MOVQ(count, used)
+		tail = s.tail(used)
+	}
+	Label("row")
+	if s.start != nil {
+		s.start()
+	}
+	i := GP64()
+	XORQ(i, i)
+	JMP(LabelRef("test"))
+	Label("vector")
+	s.body(access{s.target, i, nil})
+	ADDQ(Imm(uint64(s.lanes())), i)
+	Label("test")
+	CMPQ(i, full)
+	JLT(LabelRef("vector"))
+	if !s.whole {
+		TESTQ(count, count)
+		JZ(LabelRef("end"))
+		s.body(access{s.target, i, tail})
+		Label("end")
+	}
+	if s.end != nil {
+		s.end()
+	}
+	for _, x := range s.tiles {
+		ADDQ(x.stride, x.pointer)
+	}
+	DECQ(rows)
+	JNZ(LabelRef("row"))
+}
+
+func mulTile(t target) {
+	t.function("mulTile", "(rows, n int, dst, src *T, ld int)", "is MulTile.")
+	dst, src := t.tile("dst", "ld"), t.tile("src", "ld")
+	sweep{target: t, tiles: []tile{dst, src}, whole: true, body: func(v access) {
+		x := v.load(dst)
+		t.mul(v.load(src), x, x)
+		v.store(x, dst)
+	}}.emit()
+	ret()
+}
+
+func addTile(t target) {
+	t.function("addTile", "(rows, n int, dst *T, ldd int, src *T, lds int)", "is AddTile.")
+	dst, src := t.tile("dst", "ldd"), t.tile("src", "lds")
+	sweep{target: t, tiles: []tile{dst, src}, body: func(v access) {
+		x := v.load(dst)
+		t.add(v.load(src), x, x)
+		v.store(x, dst)
+	}}.emit()
+	ret()
+}
+
+func scaleRows(t target) {
+	t.function("scaleRows", "(rows, n int, dst *T, ldd int, src *T, lds int, f *T)", "is ScaleRows.")
+	dst, src, f := t.tile("dst", "ldd"), t.tile("src", "lds"), integer("f")
+	factor := t.vector()
+	sweep{
+		target: t, tiles: []tile{dst, src},
+		start: func() {
+			t.broadcast(Mem{Base: f}, factor)
+			ADDQ(Imm(uint64(t.size())), f)
+		},
+		body: func(v access) {
+			x := v.load(src)
+			t.mul(factor, x, x)
+			v.store(x, dst)
+		},
+	}.emit()
+	ret()
+}
+
+func dots(t target) {
+	t.function("dots", "(rows, n int, a *T, lda int, b *T, ldb int, out *T)", "is Dots.")
+	a, b, out := t.tile("a", "lda"), t.tile("b", "ldb"), integer("out")
+	sum := t.vector()
+	sweep{
+		target: t, tiles: []tile{a, b},
+		start: func() { t.clear(sum) },
+		body:  func(v access) { t.fma(v.load(a), v.load(b), sum) },
+		end: func() {
+			t.storeScalar(t.reduce(sum, t.add), Mem{Base: out})
+			ADDQ(Imm(uint64(t.size())), out)
+		},
+	}.emit()
+	ret()
+}
+
+// finite sums 0·x, which stays 0 until an Inf or a NaN makes it NaN.
+func finite(t target) {
+	t.function("finite", "(rows, n int, a *T, lda int) bool", "is Finite.")
+	a := t.tile("a", "lda")
+	zero, sum := t.zeros(), t.zeros()
+	sweep{target: t, tiles: []tile{a}, body: func(v access) { t.fma(zero, v.load(a), sum) }}.emit()
+	total, yes := t.reduce(sum, t.add), GP8()
+	t.compareScalar(total, total)
+	SETPC(yes)
+	Store(yes, ReturnIndex(0))
+	ret()
+}

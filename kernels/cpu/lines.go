@@ -1,0 +1,138 @@
+package cpu
+
+import (
+	"slices"
+
+	"github.com/stheno-ml/stheno/kernels"
+)
+
+// lines is a tensor seen as rows of its last axis, numbered in row-major order.
+type lines[T kernels.Float] struct {
+	data           []T
+	shape, strides []int // of the other axes; neighbours that one stride steps through are one
+	n, length      int
+}
+
+// linesOf makes lines of a tensor with contiguous rows. A tensor that is left out, or without elements, has none.
+func linesOf[T kernels.Float](t kernels.Tensor) lines[T] {
+	l := lines[T]{data: kernels.Host[T](t), length: 1}
+	if l.data == nil {
+		return l
+	}
+	last := len(t.Shape) - 1
+	if last >= 0 {
+		l.length = t.Shape[last]
+	}
+	l.n = t.Elements() / l.length
+	for axis := range last {
+		if end := len(l.shape) - 1; end >= 0 && l.strides[end] == t.Shape[axis]*t.Strides[axis] {
+			l.shape[end] *= t.Shape[axis]
+			l.strides[end] = t.Strides[axis]
+			continue
+		}
+		l.shape, l.strides = append(l.shape, t.Shape[axis]), append(l.strides, t.Strides[axis])
+	}
+	return l
+}
+
+// at is the first element of a row; nil where the tensor is left out.
+func (l *lines[T]) at(row int) *T {
+	if l.data == nil {
+		return nil
+	}
+	offset := 0
+	for axis := len(l.shape) - 1; axis > 0; axis-- {
+		offset += row % l.shape[axis] * l.strides[axis]
+		row /= l.shape[axis]
+	}
+	if len(l.shape) > 0 {
+		offset += row * l.strides[0]
+	}
+	return &l.data[offset]
+}
+
+const (
+	// taskElements is how many elements a task of a row by row kernel works on: enough to pay for being claimed, few
+	// enough for its tensors to stay in the second-level cache.
+	taskElements = 1 << 14
+	// pieceElements is how many elements one call of a vector kernel works on, which keeps it well under 100 µs.
+	pieceElements = 1 << 12
+	// elementFLOPs is what moving and computing an element costs next to a matrix product's multiplications.
+	elementFLOPs = 32
+)
+
+// rowsPerTask is how many rows of a length make a task.
+func rowsPerTask(length int) int { return max(1, taskElements/max(1, length)) }
+
+// eachRow calls do for every row of n, in tasks that threads share.
+func (b *Backend) eachRow(n, length int, do func(row int)) {
+	per := rowsPerTask(length)
+	b.each(ceilDiv(n, per), elementFLOPs*float64(n)*float64(length), func(task int) {
+		for row := task * per; row < min(n, (task+1)*per); row++ {
+			do(row)
+		}
+	})
+}
+
+// eachPiece cuts the rows of tensors of one shape into pieces and calls do with the length of each and where it starts
+// in each tensor, nil for a tensor that is left out. Rows do not matter: where all tensors are row-major, all elements
+// are one row.
+func eachPiece[T kernels.Float](b *Backend, do func(n int, at [5]*T), tensors ...kernels.Tensor) {
+	tensors = asOneRow(tensors)
+	var all [5]lines[T]
+	for i, t := range tensors {
+		all[i] = linesOf[T](t)
+	}
+	n, length := all[0].n, all[0].length
+	inRow := func(row, from, to int) {
+		var at [5]*T
+		for i := range tensors {
+			at[i] = all[i].at(row)
+		}
+		for ; from < to; from += pieceElements {
+			var piece [5]*T
+			for i, p := range at {
+				if p != nil {
+					piece[i] = offset(p, from)
+				}
+			}
+			do(min(pieceElements, to-from), piece)
+		}
+	}
+	if length <= taskElements {
+		b.eachRow(n, length, func(row int) { inRow(row, 0, length) })
+		return
+	}
+	perRow := ceilDiv(length, taskElements)
+	b.each(n*perRow, elementFLOPs*float64(n)*float64(length), func(task int) {
+		from := task % perRow * taskElements
+		inRow(task/perRow, from, min(length, from+taskElements))
+	})
+}
+
+// asOneRow is row-major tensors of one shape as tensors with a single axis; others stay what they are.
+func asOneRow(tensors []kernels.Tensor) []kernels.Tensor {
+	flat := make([]kernels.Tensor, len(tensors))
+	for i, t := range tensors {
+		if !t.Given() {
+			continue
+		}
+		if !isRowMajor(t) {
+			return tensors
+		}
+		flat[i] = kernels.Contiguous(t.Data, t.DType, t.Elements())
+	}
+	return flat
+}
+
+func isRowMajor(t kernels.Tensor) bool {
+	return slices.Equal(t.Strides, kernels.Contiguous(nil, t.DType, t.Shape...).Strides)
+}
+
+// rowOperand is a tensor of a shape with contiguous rows, even if it has a single axis.
+func rowOperand(name string, t kernels.Tensor, shape []int) operand {
+	if len(shape) < 2 {
+		return operand{name, t, shape, denseNeeded}
+	}
+	return operand{name, t, shape, needed}
+}

@@ -1,0 +1,379 @@
+package cpu
+
+import (
+	"fmt"
+	"unsafe"
+
+	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/kernels/cpu/internal/simd"
+)
+
+// MatMul computes C = act(A·B + bias), or adds A·B + bias to C.
+//
+// C is cut into blocks of columns, whose part of B, a slice of the depth at a time, is packed into the second-level
+// cache. Against it go strips of rows of A, small enough to stay there too with their part of C. A task is a block of
+// columns and a run of strips. How C and the depth are cut depends on the problem alone, only the length of the runs on
+// the number of threads, so every element is summed in one order.
+func (b *Backend) MatMul(m *kernels.MatMul, out kernels.MatMulOutputs) error {
+	if err := checkMatMul(m, out); err != nil {
+		return err
+	}
+	if m.A.DType == kernels.F32 {
+		newMultiplication[float32](m, out).run(b)
+	} else {
+		newMultiplication[float64](m, out).run(b)
+	}
+	return nil
+}
+
+func checkMatMul(m *kernels.MatMul, out kernels.MatMulOutputs) error {
+	if err := m.Validate(); err != nil {
+		return fmt.Errorf("cpu: matmul: %w", err)
+	}
+	operands := []operand{
+		{"a", m.A, m.A.Shape, strided}, {"b", m.B, m.B.Shape, strided}, {"bias", m.Bias, m.Bias.Shape, optional},
+		{"c", out.C, m.OutputShape(), needed}, {"pre", out.Pre, m.OutputShape(), optional},
+	}
+	if err := checkOperands("matmul", operands...); err != nil {
+		return err
+	}
+	for _, o := range operands[3:] {
+		for axis, stride := range o.tensor.Strides {
+			if stride == 0 && o.tensor.Shape[axis] > 1 && o.tensor.Elements() > 0 {
+				return fmt.Errorf("cpu: matmul: %s has strides %v for shape %v, an output cannot be broadcast", o.name, o.tensor.Strides, o.tensor.Shape)
+			}
+		}
+	}
+	return nil
+}
+
+// multiplication is one call: a stack of products, all of rows × depth times depth × columns.
+type multiplication[T kernels.Float] struct {
+	*kernels.MatMul
+	a, b, c, pre         stack[T]
+	bias                 []T
+	rows, columns, depth int
+	items                int
+	hasPre               bool
+	cut                  cut
+	copyA, packB         bool
+	rowsAreDots          bool // C has few rows and B's columns are contiguous
+}
+
+// stack is a batch of matrices of one shape, each at any stride.
+type stack[T kernels.Float] struct {
+	data                []T
+	shape, strides      []int // of the batch axes
+	rowStep, columnStep int
+}
+
+// cut says how a product is cut: the columns of a block, the depth of a slice, the rows of a strip, and the rows of A
+// that are copied at once, which are whole strips.
+type cut struct{ width, depth, strip, copied int }
+
+func newMultiplication[T kernels.Float](m *kernels.MatMul, out kernels.MatMulOutputs) *multiplication[T] {
+	x := &multiplication[T]{MatMul: m, a: newStack[T](m.A), b: newStack[T](m.B), c: newStack[T](out.C), items: 1}
+	x.rows, x.columns, x.depth = m.Dims()
+	if x.hasPre = out.Pre.Given(); x.hasPre {
+		x.pre = newStack[T](out.Pre)
+	}
+	if m.Bias.Given() {
+		x.bias = kernels.Host[T](m.Bias)
+	}
+	x.fold()
+	for _, d := range x.a.shape {
+		x.items *= d
+	}
+	x.choose()
+	return x
+}
+
+func newStack[T kernels.Float](t kernels.Tensor) stack[T] {
+	last := len(t.Shape) - 1
+	return stack[T]{kernels.Host[T](t), t.Shape[:last-1], t.Strides[:last-1], t.Strides[last-1], t.Strides[last]}
+}
+
+// view is one matrix.
+type view[T kernels.Float] struct {
+	data                []T
+	rowStep, columnStep int
+}
+
+func (s *stack[T]) item(n int) view[T] {
+	return view[T]{s.data[s.offset(n):], s.rowStep, s.columnStep}
+}
+
+func (s view[T]) at(row, column int) *T { return &s.data[row*s.rowStep+column*s.columnStep] }
+
+// offset is where an item of the stack starts.
+func (s *stack[T]) offset(item int) int {
+	n := 0
+	for axis := len(s.shape) - 1; axis >= 0; axis-- {
+		n += item % s.shape[axis] * s.strides[axis]
+		item /= s.shape[axis]
+	}
+	return n
+}
+
+// fold makes the last batch axes more rows of one product, where all items share B, and the rows of A and of the
+// outputs go on from item to item at one stride.
+func (x *multiplication[T]) fold() {
+	moving := []*stack[T]{&x.a, &x.c}
+	if x.hasPre {
+		moving = append(moving, &x.pre)
+	}
+	for axis := len(x.a.shape) - 1; axis >= 0; axis-- {
+		d := x.a.shape[axis]
+		shared := axis >= len(x.b.shape) || x.b.strides[axis] == 0
+		goesOn := func(s *stack[T]) bool { return x.rows == 1 || s.strides[axis] == x.rows*s.rowStep }
+		if d != 1 && !(shared && goesOn(&x.a) && goesOn(&x.c) && (!x.hasPre || goesOn(&x.pre))) {
+			return
+		}
+		for _, s := range moving {
+			if x.rows == 1 {
+				s.rowStep = s.strides[axis]
+			}
+			s.dropAxis()
+		}
+		if axis < len(x.b.shape) {
+			x.b.dropAxis()
+		}
+		x.rows *= d
+	}
+}
+
+// dropAxis forgets the last batch axis.
+func (s *stack[T]) dropAxis() {
+	last := len(s.shape) - 1
+	s.shape, s.strides = s.shape[:last], s.strides[:last]
+}
+
+// choose decides how the product is cut and which operands are copied: from the problem alone.
+func (x *multiplication[T]) choose() {
+	size, panel := kernels.DTypeOf[T]().Size(), simd.Panel[T]()
+	x.rowsAreDots = x.b.rowStep == 1 && x.rows <= fewDots && x.depth >= 32
+	x.packB = x.b.columnStep != 1 || x.rows > fewRows
+	x.copyA = x.a.columnStep != 1 && x.rows > 1 && x.columns > 2*panel
+	x.cut = cut{depth: sliceDepth, strip: stripRows, copied: stripRows}
+	if x.copyA {
+		// Wide blocks, for A is copied once for each, and slices less deep to make room.
+		x.cut.depth, x.cut.copied = sliceDepth*2/3, 4*stripRows
+	}
+	least, most := 4*panel, blockBytes/size/x.cut.depth
+	if !x.packB {
+		// B is read where it lies, once or twice: some of its rows side by side, rather than a panel's width of many,
+		// into a part of C that stays in the first-level cache.
+		least, most, x.cut.depth = 4096/size, 16384/size, 16
+	}
+	// Two blocks where there are columns enough, for two threads.
+	widest := min(most, max(least, roundUp(ceilDiv(x.columns, 2), panel)))
+	x.cut.width, x.cut.depth = evenly(x.columns, widest, panel), evenly(x.depth, x.cut.depth, 8)
+}
+
+const (
+	// fewRows is the number of rows for which copying B costs more than it saves.
+	fewRows = 16
+	// fewDots is the number of columns, less than a vector, that are cheaper as dot products with the rows of A than as
+	// a vector, and the number of rows that are cheaper as dot products with the columns of B than B is to transpose.
+	fewDots = 3
+	// blockBytes is the size of a packed slice of a block of B: with what goes by, about half of the second-level cache,
+	// for a neighbour on the same core has the rest.
+	blockBytes = 512 << 10
+	// sliceDepth is how deep the sums in registers go: deep enough to hide that C is loaded and stored once a slice.
+	sliceDepth = 384
+	// stripRows is the number of rows that go against a block of B at once: whole blocks of every vector kernel, and
+	// so few that the pages of A and C that they lie on fit into the first level of the address translation.
+	stripRows = 24
+)
+
+// evenly cuts n into equal parts of at most most, each a multiple of unit.
+func evenly(n, most, unit int) int {
+	parts := max(1, ceilDiv(n, most))
+	return max(unit, roundUp(ceilDiv(n, parts), unit))
+}
+
+// run hands out the blocks of C.
+func (x *multiplication[T]) run(b *Backend) {
+	if x.items*x.rows*x.columns == 0 {
+		return
+	}
+	blocks := ceilDiv(x.columns, x.cut.width)
+	run := x.rows
+	if threads := b.threads(); threads > 1 && x.items*blocks < tasksPerThread*threads {
+		run = max(x.leastRun(), ceilDiv(x.rows*x.items*blocks, tasksPerThread*threads))
+		run = min(x.rows, roundUp(run, x.cut.strip))
+	}
+	runs := ceilDiv(x.rows, run)
+	b.parallel(x.items*blocks*runs, x.FLOPs(), func(claim func() (int, bool)) {
+		w := x.newScratch()
+		defer w.memory.release()
+		for task, ok := claim(); ok; task, ok = claim() {
+			row, column := task%runs*run, task/runs%blocks*x.cut.width
+			x.do(w, region{
+				item: task / runs / blocks,
+				row:  row, rows: min(run, x.rows-row),
+				column: column, columns: min(x.cut.width, x.columns-column),
+			})
+		}
+	})
+}
+
+// tasksPerThread evens out threads that are not equally fast.
+const tasksPerThread = 4
+
+// leastRun is the number of rows that are worth packing a block of B for. A block of one slice is packed once for all
+// the runs of a worker that follow each other.
+func (x *multiplication[T]) leastRun() int {
+	if x.depth <= x.cut.depth {
+		return 2 * x.cut.strip
+	}
+	return 8 * x.cut.strip
+}
+
+// region is a part of one item's C.
+type region struct{ item, row, rows, column, columns int }
+
+// scratch is what a worker needs for itself.
+type scratch[T kernels.Float] struct {
+	memory *workspace
+	b      []T    // a packed slice of a block of B
+	a      []T    // copied rows of A
+	tile   []T    // results on their way to C
+	vector []T    // a row of A or a column of B, made contiguous
+	packed [3]int // the first item, depth and column of what b holds, for the next run of strips
+}
+
+func (x *multiplication[T]) newScratch() *scratch[T] {
+	width := simd.Panel[T]() // for the columns that are less than a vector
+	if x.packB {
+		width = roundUp(min(x.cut.width, x.columns), width)
+	}
+	var (
+		b    = width * x.cut.depth
+		a    int
+		tile = max(min(x.cut.strip, x.rows)*simd.Lanes[T](), dotsAtOnce)
+	)
+	if x.copyA {
+		a = x.cut.copied * x.cut.depth
+	}
+	w := &scratch[T]{memory: newWorkspace(bytesFor[T](b) + bytesFor[T](a) + bytesFor[T](tile) + bytesFor[T](x.depth)), packed: [3]int{-1}}
+	w.b, w.a, w.tile, w.vector = take[T](w.memory, b), take[T](w.memory, a), take[T](w.memory, tile), take[T](w.memory, x.depth)
+	return w
+}
+
+// do computes a region of C, slice by slice.
+func (x *multiplication[T]) do(w *scratch[T], r region) {
+	if x.depth == 0 {
+		x.empty(r)
+		return
+	}
+	if x.rowsAreDots {
+		x.dotRows(w, r)
+		x.finish(r, r.row, r.rows)
+		return
+	}
+	product := r // what is not done by dot products
+	if rest := r.columns % simd.Lanes[T](); rest <= fewDots && x.a.columnStep == 1 {
+		product.columns -= rest
+		x.dotColumns(w, r, product.columns)
+	}
+	a, c := x.a.item(r.item), x.c.item(r.item)
+	for from := 0; from < x.depth; from += x.cut.depth {
+		depth := min(x.cut.depth, x.depth-from)
+		b := x.sliceOfB(w, product, from, depth)
+		for row := r.row; row < r.row+r.rows; row += x.cut.copied {
+			left := view[T]{a.data[row*a.rowStep+from*a.columnStep:], a.rowStep, a.columnStep}
+			copied := min(x.cut.copied, r.row+r.rows-row)
+			if x.copyA {
+				left = copyRowsOfA(w.a, left, copied, depth)
+			}
+			for i := 0; i < copied; i += x.cut.strip {
+				rows := min(x.cut.strip, copied-i)
+				b.multiply(strip[T]{
+					a: left.at(i, 0), rowStep: left.rowStep, columnStep: left.columnStep,
+					c: c.at(row+i, r.column), stride: c.rowStep, rows: rows, accumulate: x.Accumulate || from > 0,
+				}, depth, product.columns, w.tile)
+				if from+depth == x.depth {
+					x.finish(r, row+i, rows)
+				}
+			}
+		}
+	}
+}
+
+// empty is a product without depth.
+func (x *multiplication[T]) empty(r region) {
+	c := x.c.item(r.item)
+	for row := r.row; row < r.row+r.rows && !x.Accumulate; row++ {
+		clear(c.data[row*c.rowStep+r.column:][:r.columns])
+	}
+	x.finish(r, r.row, r.rows)
+}
+
+// finish does what follows the product, on some rows of a region.
+func (x *multiplication[T]) finish(r region, row, rows int) {
+	c := x.c.item(r.item)
+	if x.Bias.Given() {
+		simd.AddTile(rows, r.columns, c.at(row, r.column), c.rowStep, &x.bias[r.column], 0)
+	}
+	if !x.hasPre && x.Activation == kernels.NoActivation {
+		return
+	}
+	for i := row; i < row+rows; i++ {
+		out := c.data[i*c.rowStep+r.column:][:r.columns]
+		if x.hasPre {
+			pre := x.pre.item(r.item)
+			copy(pre.data[i*pre.rowStep+r.column:], out)
+		}
+		if x.Activation != kernels.NoActivation {
+			simd.Activate(x.Activation, len(out), &out[0], &out[0])
+		}
+	}
+}
+
+// dotColumns computes the last columns of a region, from the given one on, row by row: each is one column of B.
+func (x *multiplication[T]) dotColumns(w *scratch[T], r region, from int) {
+	a, b, c := x.a.item(r.item), x.b.item(r.item), x.c.item(r.item)
+	for j := r.column + from; j < r.column+r.columns; j++ {
+		column := gather(w.vector[:x.depth], b.data[j*b.columnStep:], b.rowStep)
+		for row := r.row; row < r.row+r.rows; row += dotsAtOnce {
+			dots := w.tile[:min(dotsAtOnce, r.row+r.rows-row)]
+			simd.Dots(len(dots), x.depth, a.at(row, 0), a.rowStep, &column[0], 0, dots)
+			for i, dot := range dots {
+				if out := c.at(row+i, j); x.Accumulate {
+					*out += dot
+				} else {
+					*out = dot
+				}
+			}
+		}
+	}
+}
+
+// dotRows computes a region of few rows, of which each element is a row of A times a column of B.
+func (x *multiplication[T]) dotRows(w *scratch[T], r region) {
+	a, b, c := x.a.item(r.item), x.b.item(r.item), x.c.item(r.item)
+	for j := r.column; j < r.column+r.columns; j += dotsAtOnce {
+		dots := w.tile[:min(dotsAtOnce, r.column+r.columns-j)]
+		for row := r.row; row < r.row+r.rows; row++ {
+			left := gather(w.vector, a.data[row*a.rowStep:], a.columnStep)
+			simd.Dots(len(dots), x.depth, b.at(0, j), b.columnStep, &left[0], 0, dots)
+			store(1, len(dots), c.at(row, j), 0, &dots[0], 0, x.Accumulate)
+		}
+	}
+}
+
+// dotsAtOnce is the number of dot products of a call: few enough for their operand to stay in the cache for the next
+// row or column, and for the call to be short.
+const dotsAtOnce = 16
+
+// store writes a tile to C, or adds it.
+func store[T kernels.Float](rows, columns int, c *T, stride int, tile *T, tileStride int, accumulate bool) {
+	if accumulate {
+		simd.AddTile(rows, columns, c, stride, tile, tileStride)
+		return
+	}
+	for i := range rows {
+		copy(unsafe.Slice(offset(c, i*stride), columns), unsafe.Slice(offset(tile, i*tileStride), columns))
+	}
+}

@@ -1,0 +1,435 @@
+package cpu_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/kernels/cpu"
+	"github.com/stheno-ml/stheno/kernels/cpu/internal/simd"
+	"github.com/stheno-ml/stheno/kernels/reference"
+)
+
+// productCase is one product; its zero options are row-major operands without gaps, and C = A·B.
+type productCase struct {
+	m, n, k                int
+	batch                  []int
+	sharedB                bool
+	transposeA, transposeB bool
+	gap                    int // elements between the rows of all tensors
+	bias, accumulate, pre  bool
+	activation             kernels.Activation
+}
+
+var productSizes = []int{0, 1, 2, 3, 5, 7, 8, 15, 16, 17, 31, 33, 63, 64, 65, 100, 129, 256}
+
+// productCases pairs every size with three others on each of the other axes, under options that take turns.
+func productCases() []productCase {
+	var cases []productCase
+	size := func(i int) int { return productSizes[i%len(productSizes)] }
+	for i := range 2 * len(productSizes) {
+		c := productCase{m: size(i), n: size(i*7 + 3 + i/18*5), k: size(i*11 + 5 + i/18*2)}
+		c.transposeA, c.transposeB = i%2 == 1, i/2%2 == 1
+		c.gap = i % 3 * 5
+		c.bias, c.pre = i%4 < 2, i%5 == 0
+		if c.accumulate = i%7 == 2; !c.accumulate {
+			c.activation = kernels.Activation(i % 5)
+		}
+		cases = append(cases, c)
+	}
+	return append(cases,
+		productCase{m: 3, n: 40, k: 300},
+		productCase{m: 3, n: 700, k: 300, transposeB: true},
+		productCase{m: 3, n: 70, k: 300, transposeB: true, transposeA: true, gap: 3, accumulate: true, bias: true},
+		productCase{m: 1, n: 1100, k: 33},
+		productCase{m: 130, n: 3, k: 300, transposeB: true},
+		productCase{m: 130, n: 19, k: 300, accumulate: true, gap: 2},
+		productCase{m: 64, n: 600, k: 700, gap: 1},
+		productCase{m: 130, n: 1030, k: 30, transposeB: true},
+		productCase{m: 60, n: 300, k: 1024, accumulate: true},
+		productCase{batch: []int{3}, m: 17, n: 33, k: 20},
+		productCase{batch: []int{3}, m: 17, n: 33, k: 20, sharedB: true},
+		productCase{batch: []int{3}, m: 17, n: 33, k: 20, sharedB: true, gap: 4, accumulate: true},
+		productCase{batch: []int{2, 3}, m: 17, n: 33, k: 20, transposeA: true, sharedB: true, pre: true, activation: kernels.GELUTanh},
+		productCase{batch: []int{2, 3}, m: 1, n: 65, k: 40, sharedB: true, bias: true},
+		productCase{batch: []int{2, 1, 3}, m: 65, n: 64, k: 64, transposeB: true, gap: 3, bias: true},
+		productCase{batch: []int{0}, m: 5, n: 5, k: 5},
+		productCase{batch: []int{40}, m: 64, n: 24, k: 64, transposeB: true},
+	)
+}
+
+func TestMatMul(t *testing.T) {
+	for i, c := range productCases() {
+		checkProduct[float32](t, c, uint64(i))
+		checkProduct[float64](t, c, uint64(i))
+	}
+}
+
+// checkProduct compares one product at every level of vector instructions with the reference.
+func checkProduct[T kernels.Float](t *testing.T, c productCase, seed uint64) {
+	t.Helper()
+	p := newProduct[T](c, seed)
+	initial := make([]float64, len(p.initial))
+	for i, x := range p.initial {
+		initial[i] = float64(x)
+	}
+	refC, refPre := reference.MatMul(&p.problem, initial)
+	var naiveC, naivePre []T
+	if kernels.DTypeOf[T]() == kernels.F32 {
+		naiveC, naivePre = reference.MatMul(&p.problem, p.initial)
+	}
+	for _, level := range simd.Levels() {
+		func() {
+			defer simd.SetLevel(level)()
+			p := newProduct[T](c, seed)
+			p.run(t, 2)
+			p.compare(t, "c", p.out.C, p.c, refC, naiveC)
+			if c.pre {
+				p.compare(t, "pre", p.out.Pre, p.pre, refPre, naivePre)
+			}
+		}()
+	}
+}
+
+// product is a problem with its tensors, and what C and Pre held before.
+type product[T kernels.Float] struct {
+	productCase
+	seed        uint64
+	problem     kernels.MatMul
+	out         kernels.MatMulOutputs
+	c, pre      []T // the memory of the outputs
+	initial     []T // of C, row-major
+	untouchable T   // what lies between the rows of outputs
+}
+
+func newProduct[T kernels.Float](c productCase, seed uint64) *product[T] {
+	random := rand.New(rand.NewPCG(seed, 1))
+	p := &product[T]{productCase: c, seed: seed, untouchable: 12345}
+	tensor := func(batch []int, rows, columns int, transposed bool) (kernels.Tensor, []T) {
+		if transposed {
+			rows, columns = columns, rows
+		}
+		wide := append(slices.Clone(batch), rows, columns+c.gap)
+		data := make([]T, max(1, kernels.Contiguous(nil, kernels.F32, wide...).Elements()))
+		for i := range data {
+			data[i] = T(random.NormFloat64())
+		}
+		view := kernels.Of(data, wide...).Slice(len(wide)-1, 0, columns)
+		if transposed {
+			order := make([]int, len(wide))
+			for i := range order {
+				order[i] = i
+			}
+			slices.Reverse(order[len(order)-2:])
+			view = view.Permute(order...)
+		}
+		return view, data
+	}
+	batchB := c.batch
+	if c.sharedB {
+		batchB = nil
+	}
+	p.problem.A, _ = tensor(c.batch, c.m, c.k, c.transposeA)
+	p.problem.B, _ = tensor(batchB, c.k, c.n, c.transposeB)
+	p.problem.Accumulate, p.problem.Activation = c.accumulate, c.activation
+	if c.bias {
+		p.problem.Bias, _ = tensor(nil, 1, c.n, false)
+		p.problem.Bias = kernels.Tensor{Data: p.problem.Bias.Data, DType: p.problem.Bias.DType, Shape: []int{c.n}, Strides: []int{1}}
+	}
+	p.out.C, p.c = tensor(c.batch, c.m, c.n, false)
+	p.initial = rowMajorValues[T](p.out.C)
+	p.fence(p.out.C, p.c)
+	if c.pre {
+		p.out.Pre, p.pre = tensor(c.batch, c.m, c.n, false)
+		p.fence(p.out.Pre, p.pre)
+	}
+	return p
+}
+
+// fence marks the memory between the rows of an output.
+func (p *product[T]) fence(t kernels.Tensor, data []T) {
+	inside := p.inside(t, len(data))
+	for i := range data {
+		if !inside[i] {
+			data[i] = p.untouchable
+		}
+	}
+}
+
+// inside tells which elements of the memory of a tensor are the tensor's.
+func (p *product[T]) inside(t kernels.Tensor, n int) []bool {
+	list := make([]bool, n)
+	for i := range t.Elements() {
+		offset, rest := 0, i
+		for axis := len(t.Shape) - 1; axis >= 0; axis-- {
+			offset += rest % t.Shape[axis] * t.Strides[axis]
+			rest /= t.Shape[axis]
+		}
+		list[offset] = true
+	}
+	return list
+}
+
+// rowMajorValues copies a tensor's elements.
+func rowMajorValues[T kernels.Float](t kernels.Tensor) []T {
+	host, list := kernels.Host[T](t), make([]T, t.Elements())
+	for i := range list {
+		offset, rest := 0, i
+		for axis := len(t.Shape) - 1; axis >= 0; axis-- {
+			offset += rest % t.Shape[axis] * t.Strides[axis]
+			rest /= t.Shape[axis]
+		}
+		list[i] = host[offset]
+	}
+	return list
+}
+
+func (p *product[T]) String() string {
+	return fmt.Sprintf("%v %v %+v seed %d", kernels.DTypeOf[T](), simd.Active(), p.productCase, p.seed)
+}
+
+func (p *product[T]) run(t *testing.T, threads int) {
+	t.Helper()
+	backend := &cpu.Backend{Threads: threads}
+	if err := backend.MatMul(&p.problem, p.out); err != nil {
+		t.Fatalf("%v: %v", p, err)
+	}
+}
+
+// compare holds an output against the reference: in float32 by the criterion that package reference states, with naive
+// what plain loops in float32 give, in float64 by a relative error.
+func (p *product[T]) compare(t *testing.T, name string, out kernels.Tensor, memory []T, ref []float64, naive []T) {
+	t.Helper()
+	var worst, worstNaive, largest float64
+	for i, x := range rowMajorValues[T](out) {
+		e := math.Abs(float64(x) - ref[i])
+		if math.IsNaN(e) {
+			e = math.Inf(1)
+		}
+		worst, largest = max(worst, e), max(largest, math.Abs(ref[i]))
+		if naive != nil {
+			worstNaive = max(worstNaive, math.Abs(float64(naive[i])-ref[i]))
+		}
+	}
+	bound := 2*worstNaive + 1e-5
+	if kernels.DTypeOf[T]() == kernels.F64 {
+		bound = 1e-13 * max(1, largest)
+	}
+	if worst > bound {
+		t.Errorf("%v: %s has an error of %.3g, bound %.3g (plain loops %.3g, largest %.3g)", p, name, worst, bound, worstNaive, largest)
+	}
+	inside := p.inside(out, len(memory))
+	for i, x := range memory {
+		if !inside[i] && x != p.untouchable {
+			t.Fatalf("%v: element %d of %s's memory lies between its rows and became %v", p, i, name, x)
+		}
+	}
+}
+
+func TestMatMulThreadsAreBitEqual(t *testing.T) {
+	for _, level := range simd.Levels() {
+		defer simd.SetLevel(level)()
+		for i, c := range []productCase{
+			{m: 256, n: 129, k: 300},
+			{m: 256, n: 700, k: 65, transposeA: true, bias: true, activation: kernels.SiLU},
+			{m: 2, n: 900, k: 300, transposeB: true},
+			{m: 1, n: 2100, k: 300},
+			{m: 700, n: 2, k: 300},
+			{batch: []int{5}, m: 100, n: 65, k: 64, sharedB: true, gap: 3},
+			{batch: []int{7}, m: 65, n: 100, k: 64, accumulate: true},
+		} {
+			one, seed := newProduct[float32](c, uint64(i)), uint64(i)
+			one.run(t, 1)
+			for _, threads := range []int{2, 3, 5} {
+				more := newProduct[float32](c, seed)
+				more.run(t, threads)
+				if !slices.Equal(more.c, one.c) {
+					t.Errorf("%v: %d threads give other bits than one", more, threads)
+				}
+			}
+		}
+	}
+}
+
+// A value that is not finite reaches the row or column that it belongs to, and nothing else.
+func TestMatMulSpreadsNaN(t *testing.T) {
+	for _, level := range simd.Levels() {
+		defer simd.SetLevel(level)()
+		for i, c := range []productCase{
+			{m: 50, n: 67, k: 33}, {m: 50, n: 67, k: 33, transposeA: true, transposeB: true}, {m: 2, n: 67, k: 50, transposeB: true},
+			{m: 2, n: 67, k: 50}, {m: 67, n: 2, k: 50}, {m: 60, n: 70, k: 300},
+		} {
+			for _, bad := range []float32{float32(math.NaN()), float32(math.Inf(1))} {
+				p := newProduct[float32](c, uint64(i))
+				kernels.Host[float32](p.problem.A)[p.problem.A.Offset(1, 2)] = bad
+				kernels.Host[float32](p.problem.B)[p.problem.B.Offset(5, 1)] = bad
+				p.run(t, 2)
+				ref, _ := reference.MatMul[float64](&p.problem, nil)
+				for j, x := range rowMajorValues[float32](p.out.C) {
+					if finite(float64(x)) != finite(ref[j]) || finite(ref[j]) == (j/c.n == 1 || j%c.n == 1) {
+						t.Fatalf("%v: with %v in row 1 of A and column 1 of B, c[%d %d] is %v, the reference has %v", p, bad, j/c.n, j%c.n, x, ref[j])
+					}
+				}
+			}
+		}
+	}
+}
+
+func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
+
+// Operands may be broadcast along any axis by a stride of 0.
+func TestMatMulBroadcastStrides(t *testing.T) {
+	random := rand.New(rand.NewPCG(3, 3))
+	data := make([]float64, 4096)
+	for i := range data {
+		data[i] = random.NormFloat64()
+	}
+	const m, n, k = 50, 40, 30
+	for name, strides := range map[string][4]int{
+		"A's rows": {0, 1, n, 1}, "A's columns": {1, 0, n, 1}, "all of A": {0, 0, n, 1}, "B's rows": {k, 1, 0, 1}, "B's columns": {k, 1, 1, 0},
+		"all of B": {k, 1, 0, 0}, "none, both at odd strides": {2, 101, 3, 90},
+	} {
+		p := &kernels.MatMul{
+			A: kernels.Tensor{Data: kernels.Of(data).Data, DType: kernels.F64, Shape: []int{m, k}, Strides: strides[:2]},
+			B: kernels.Tensor{Data: kernels.Of(data).Data, DType: kernels.F64, Shape: []int{k, n}, Strides: strides[2:]},
+		}
+		c := make([]float64, m*n)
+		if err := cpu.New().MatMul(p, kernels.MatMulOutputs{C: kernels.Of(c, m, n)}); err != nil {
+			t.Fatal(err)
+		}
+		ref, _ := reference.MatMul[float64](p, nil)
+		for i := range ref {
+			if !(math.Abs(c[i]-ref[i]) <= 1e-12) {
+				t.Fatalf("broadcasting %s: c[%d %d] is %v instead of %v", name, i/n, i%n, c[i], ref[i])
+			}
+		}
+	}
+}
+
+func TestMatMulErrors(t *testing.T) {
+	tensor := func(shape ...int) kernels.Tensor {
+		return kernels.Of(make([]float32, kernels.Contiguous(nil, kernels.F32, shape...).Elements()), shape...)
+	}
+	for want, change := range map[string]func(p *kernels.MatMul, out *kernels.MatMulOutputs){
+		"a is missing":                         func(p *kernels.MatMul, _ *kernels.MatMulOutputs) { p.A = kernels.Tensor{} },
+		"c is missing, it needs shape [2 3 5]": func(_ *kernels.MatMul, out *kernels.MatMulOutputs) { out.C = kernels.Tensor{} },
+		"c has shape [2 3 6] and strides [18 6 1], it needs shape [2 3 5]":          func(_ *kernels.MatMul, out *kernels.MatMulOutputs) { out.C = tensor(2, 3, 6) },
+		"c has strides [3 1 6] for shape [2 3 5], it needs a stride of 1 on axis 2": func(_ *kernels.MatMul, out *kernels.MatMulOutputs) { out.C.Strides = []int{3, 1, 6} },
+		"c has strides [0 5 1] for shape [2 3 5], an output cannot be broadcast":    func(_ *kernels.MatMul, out *kernels.MatMulOutputs) { out.C.Strides[0] = 0 },
+		"pre is float64, it needs a's float32":                                      func(_ *kernels.MatMul, out *kernels.MatMulOutputs) { out.Pre = out.C; out.Pre.DType = kernels.F64 },
+		"b has shape [4 5] but no data":                                             func(p *kernels.MatMul, _ *kernels.MatMulOutputs) { p.B.Data = nil },
+		"a is bfloat16, this backend computes float32 and float64":                  func(p *kernels.MatMul, _ *kernels.MatMulOutputs) { p.A.DType, p.B.DType = kernels.BF16, kernels.BF16 },
+		"b has 3 rows, it needs a's 4 columns: a is [2 3 4], b is [3 5]":            func(p *kernels.MatMul, _ *kernels.MatMulOutputs) { p.B = tensor(3, 5) },
+		"activation is SiLU, it needs to be NoActivation to accumulate":             func(p *kernels.MatMul, _ *kernels.MatMulOutputs) { p.Accumulate, p.Activation = true, kernels.SiLU },
+		"bias has shape [4], it needs one value for each of b's 5 columns":          func(p *kernels.MatMul, _ *kernels.MatMulOutputs) { p.Bias = tensor(4) },
+	} {
+		p, out := &kernels.MatMul{A: tensor(2, 3, 4), B: tensor(4, 5)}, kernels.MatMulOutputs{C: tensor(2, 3, 5)}
+		change(p, &out)
+		if err := cpu.New().MatMul(p, out); err == nil || err.Error() != "cpu: matmul: "+want {
+			t.Errorf("the error is %q, it needs to be %q", err, "cpu: matmul: "+want)
+		}
+	}
+}
+
+func TestMatMulDoesNotAllocate(t *testing.T) {
+	p := newProduct[float32](productCase{m: 100, n: 100, k: 100, transposeB: true, bias: true, activation: kernels.GELUTanh}, 1)
+	backend := &cpu.Backend{Threads: 1}
+	run := func() {
+		if err := backend.MatMul(&p.problem, p.out); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run()
+	// The shapes and closures of a call are small, a workspace has 60 KB. Under the race detector a pool loses a quarter
+	// of what it is given.
+	if bytes := testing.Benchmark(func(b *testing.B) {
+		b.ReportAllocs()
+		for range b.N {
+			run()
+		}
+	}).AllocedBytesPerOp(); bytes > 30<<10 {
+		t.Errorf("a call allocates %d bytes, its workspaces need to be reused", bytes)
+	}
+}
+
+func TestSumRows(t *testing.T) {
+	for _, level := range simd.Levels() {
+		defer simd.SetLevel(level)()
+		for i, shape := range [][]int{{1}, {7}, {1, 5}, {3, 0}, {0, 3}, {2, 3, 17}, {300, 1}, {1000, 65}, {4, 129, 33}, {5000, 20}} {
+			for _, gap := range []int{0, 3} {
+				for _, accumulate := range []bool{false, true} {
+					checkSumRows[float32](t, shape, gap, accumulate, uint64(i))
+					checkSumRows[float64](t, shape, gap, accumulate, uint64(i))
+				}
+			}
+		}
+	}
+}
+
+func checkSumRows[T kernels.Float](t *testing.T, shape []int, gap int, accumulate bool, seed uint64) {
+	t.Helper()
+	random := rand.New(rand.NewPCG(seed, 2))
+	last := len(shape) - 1
+	n := shape[last]
+	wide := slices.Clone(shape)
+	wide[last] += gap
+	data := make([]T, max(1, kernels.Contiguous(nil, kernels.F32, wide...).Elements()))
+	for i := range data {
+		data[i] = T(random.NormFloat64() + 1)
+	}
+	x := kernels.Of(data, wide...).Slice(last, 0, n)
+	ref := make([]float64, n)
+	for i, v := range rowMajorValues[T](x) {
+		ref[i%n] += float64(v)
+	}
+	var first []T
+	for _, threads := range []int{1, 2, 3} {
+		sums := make([]T, n+1)
+		for i := range sums {
+			sums[i] = 7
+		}
+		backend := &cpu.Backend{Threads: threads}
+		if err := backend.SumRows(x, kernels.Of(sums, n), accumulate); err != nil {
+			t.Fatal(err)
+		}
+		for j, want := range ref {
+			if accumulate {
+				want += 7
+			}
+			bound := 1e-6
+			if kernels.DTypeOf[T]() == kernels.F64 {
+				bound = 1e-14
+			}
+			if e := math.Abs(float64(sums[j]) - want); !(e <= bound*(1+math.Abs(want))) {
+				t.Fatalf("%v %v shape %v gap %d accumulate %v seed %d: sum %d is %v instead of %v", kernels.DTypeOf[T](), simd.Active(), shape, gap, accumulate, seed, j, sums[j], want)
+			}
+		}
+		if sums[n] != 7 {
+			t.Fatalf("shape %v gap %d: the element behind the sums became %v", shape, gap, sums[n])
+		}
+		if first == nil {
+			first = sums
+		} else if !slices.Equal(first, sums) {
+			t.Fatalf("shape %v gap %d: %d threads give other bits than one", shape, gap, threads)
+		}
+	}
+}
+
+func TestSumRowsErrors(t *testing.T) {
+	x, sums := kernels.Of(make([]float32, 6), 2, 3), kernels.Of(make([]float32, 3), 3)
+	for want, call := range map[string]func(b *cpu.Backend) error{
+		"x has shape [], it needs at least one axis":                func(b *cpu.Backend) error { return b.SumRows(kernels.Of(make([]float32, 1)), sums, false) },
+		"out has shape [2 3] and strides [3 1], it needs shape [3]": func(b *cpu.Backend) error { return b.SumRows(x, x, false) },
+		"it needs a stride of 1 on axis 1": func(b *cpu.Backend) error {
+			return b.SumRows(x.Permute(1, 0), kernels.Of(make([]float32, 2), 2), false)
+		},
+	} {
+		if err := call(cpu.New()); err == nil || !strings.HasPrefix(err.Error(), "cpu: sum rows: ") || !strings.Contains(err.Error(), want) {
+			t.Errorf("the error is %q, it needs %q", err, want)
+		}
+	}
+}

@@ -1,0 +1,126 @@
+package cpu
+
+import (
+	"math"
+
+	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/kernels/cpu/internal/simd"
+)
+
+// norm is what layer norm and RMS norm have in common: RMS norm is layer norm with a mean of 0 and no shift.
+type norm[T kernels.Float] struct {
+	b           *Backend
+	x           lines[T]
+	centred     bool
+	eps         float64
+	gamma, beta []T
+}
+
+func newNorm[T kernels.Float](b *Backend, x, gamma, beta kernels.Tensor, eps float64, centred bool) *norm[T] {
+	k := &norm[T]{b: b, x: linesOf[T](x), centred: centred, eps: eps, gamma: kernels.Host[T](gamma), beta: kernels.Host[T](beta)}
+	if k.gamma == nil {
+		k.gamma = make([]T, k.x.length)
+		for i := range k.gamma {
+			k.gamma[i] = 1
+		}
+	}
+	if k.beta == nil {
+		k.beta = make([]T, k.x.length)
+	}
+	return k
+}
+
+// forward normalises all rows. mean and rstd receive a value a row unless they are left out.
+func (k *norm[T]) forward(y, mean, rstd kernels.Tensor) {
+	out, means, rstds := linesOf[T](y), kernels.Host[T](mean), kernels.Host[T](rstd)
+	k.b.eachRow(k.x.n, k.x.length, func(row int) {
+		m, r := k.row(out.at(row), k.x.at(row))
+		if means != nil {
+			means[row] = m
+		}
+		if rstds != nil {
+			rstds[row] = r
+		}
+	})
+}
+
+// row normalises a row in three passes, the second and third over cached memory. The first finds the mean to within
+// rounding. The deviations from that centre are exact where it matters, so the second finds both the variance without
+// cancellation and what the rounded centre lacks of the mean.
+func (k *norm[T]) row(y, x *T) (mean, rstd T) {
+	n, count := k.x.length, float64(k.x.length)
+	var centre, shift T
+	if k.centred {
+		centre = T(simd.Sum(n, x) / count)
+	}
+	sum, squares := simd.Deviations(n, x, centre)
+	variance := float64(squares) / count
+	if k.centred {
+		shift = T(float64(sum) / count)
+		variance = max(0, variance-float64(shift)*float64(shift))
+	}
+	rstd = T(1 / math.Sqrt(variance+k.eps))
+	simd.Normalize(n, y, x, centre, rstd, -shift*rstd, &k.gamma[0], &k.beta[0])
+	return centre + shift, rstd
+}
+
+// Backward cuts the rows into at most this many parts, each of at least so many rows, and each with a sum of dγ and dβ
+// of its own: the parts, and with them the order of all sums, depend on the number of rows alone.
+const (
+	normParts        = 64
+	normRowsPerPart  = 16
+	normSumsPerParts = 2 // dγ and dβ
+)
+
+// backward computes the gradients that are not left out. mean is left out where rows are not centred.
+func (k *norm[T]) backward(dy, mean, rstd, dx, dGamma, dBeta kernels.Tensor) {
+	in, out, means, rstds := linesOf[T](dy), linesOf[T](dx), kernels.Host[T](mean), kernels.Host[T](rstd)
+	n, length := k.x.n, k.x.length
+	perPart := max(normRowsPerPart, ceilDiv(n, normParts))
+	parts := ceilDiv(n, perPart)
+	memory := newWorkspace(bytesFor[T](parts * normSumsPerParts * length))
+	defer memory.release()
+	sums := take[T](memory, parts*normSumsPerParts*length)
+	k.b.parallel(parts, 2*elementFLOPs*float64(n)*float64(length), func(claim func() (int, bool)) {
+		unwanted := newWorkspace(bytesFor[T](length)) // for the dx that nobody asked for
+		defer unwanted.release()
+		nowhere := take[T](unwanted, length)
+		for part, ok := claim(); ok; part, ok = claim() {
+			own := sums[part*normSumsPerParts*length:][:normSumsPerParts*length]
+			clear(own)
+			for row := part * perPart; row < min(n, (part+1)*perPart); row++ {
+				to, centre := out.at(row), T(0)
+				if to == nil {
+					to = &nowhere[0]
+				}
+				if k.centred {
+					centre = means[row]
+				}
+				k.rowGrad(to, k.x.at(row), in.at(row), centre, rstds[row], &own[0], &own[length])
+			}
+		}
+	})
+	for i, target := range [normSumsPerParts]kernels.Tensor{dGamma, dBeta} {
+		if !target.Given() {
+			continue
+		}
+		total := kernels.Host[T](target)
+		clear(total)
+		for part := range parts {
+			simd.AddTile(1, length, &total[0], length, &sums[(part*normSumsPerParts+i)*length], length)
+		}
+	}
+}
+
+func (k *norm[T]) rowGrad(dx, x, dy *T, centre, rstd T, dGamma, dBeta *T) {
+	n, gamma := k.x.length, &k.gamma[0]
+	sum, sumX := simd.NormalizeDots(n, x, dy, gamma, centre, rstd)
+	mean, meanX := T(0), T(float64(sumX)/float64(n))
+	if k.centred {
+		mean = T(float64(sum) / float64(n))
+	}
+	simd.NormalizeGrad(n, dx, x, dy, gamma, centre, rstd, mean, meanX, dGamma, dBeta)
+}
+
+// perRow is the shape of the values that a tensor has one of for each row.
+func perRow(t kernels.Tensor) []int { return t.Shape[:len(t.Shape)-1] }

@@ -1,0 +1,146 @@
+package cpu_test
+
+import (
+	"math"
+	"testing"
+
+	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/kernels/cpu"
+	"github.com/stheno-ml/stheno/kernels/reference"
+)
+
+// perRow is the shape of a tensor without its last axis.
+func perRow(shape []int) []int { return shape[:len(shape)-1] }
+
+func last(shape []int) int { return shape[len(shape)-1] }
+
+func TestLayerNorm(t *testing.T) { bothTypes(t, testLayerNorm[float32], testLayerNorm[float64]) }
+
+func testLayerNorm[T kernels.Float](t *testing.T) {
+	for i, s := range fieldShapes {
+		r := newRandom()
+		f := func() field[T] { return newField[T](r, s.gap, s.shape...) }
+		vector := func() field[T] { return newField[T](r, 0, last(s.shape)) }
+		rows := func() field[T] { return newField[T](r, 0, perRow(s.shape)...) }
+		x, dy, y, dx, gamma, beta, dGamma, dBeta, mean, rstd := f(), f(), f(), f(), vector(), vector(), vector(), vector(), rows(), rows()
+		if x.Elements() > 100 {
+			x.memory[50] = T(math.NaN())
+		}
+		n := &kernels.LayerNorm{X: x.Tensor, Gamma: gamma.Tensor, Beta: beta.Tensor, Eps: []float64{0, 0.5}[i%2]}
+		if i%3 == 2 {
+			n.Gamma, n.Beta = kernels.Tensor{}, kernels.Tensor{}
+		}
+		refY, refMean, refRStd := reference.LayerNorm[float64](n)
+		ptY, ptMean, ptRStd := reference.LayerNorm[T](n)
+		refDX, refDGamma, refDBeta := reference.LayerNormGrad(n, dy.values())
+		ptDX, ptDGamma, ptDBeta := reference.LayerNormGrad(n, dy.typed())
+		verify[T](t, name(s.shape, s.gap), func(b *cpu.Backend) ([]result, error) {
+			if err := b.LayerNormForward(n, kernels.LayerNormOutputs{Y: y.Tensor, Mean: mean.Tensor, RStd: rstd.Tensor}); err != nil {
+				return nil, err
+			}
+			err := b.LayerNormBackward(n, kernels.LayerNormGradients{DY: dy.Tensor, Mean: mean.Tensor, RStd: rstd.Tensor,
+				DX: dx.Tensor, DGamma: dGamma.Tensor, DBeta: dBeta.Tensor})
+			return []result{
+				resultOf("y", y, refY, ptY), resultOf("mean", mean, refMean, ptMean), resultOf("rstd", rstd, refRStd, ptRStd),
+				resultOf("dx", dx, refDX, ptDX), resultOf("dGamma", dGamma, refDGamma, ptDGamma), resultOf("dBeta", dBeta, refDBeta, ptDBeta),
+			}, err
+		})
+	}
+}
+
+// With a mean ten thousand times the deviation, what is left of float32 is used: the results are as exact as the
+// inputs allow, far closer than the obvious loop.
+func TestLayerNormFarFromZero(t *testing.T) {
+	r := newRandom()
+	x, y := newField[float32](r, 0, 37, 771), newField[float32](r, 0, 37, 771)
+	x.each(func(at *float32) { *at += 1e4 })
+	n := &kernels.LayerNorm{X: x.Tensor}
+	want, _, _ := reference.LayerNorm[float64](n)
+	verify[float32](t, "mean=1e4", func(b *cpu.Backend) ([]result, error) {
+		err := b.LayerNormForward(n, kernels.LayerNormOutputs{Y: y.Tensor})
+		// As its own measure of error, the reference: what is allowed is 1e-5.
+		return []result{{"y", y.values(), want, want, nil}}, err
+	})
+}
+
+func TestRMSNorm(t *testing.T) { bothTypes(t, testRMSNorm[float32], testRMSNorm[float64]) }
+
+func testRMSNorm[T kernels.Float](t *testing.T) {
+	for i, s := range fieldShapes {
+		r := newRandom()
+		f := func() field[T] { return newField[T](r, s.gap, s.shape...) }
+		x, dy, y, dx := f(), f(), f(), f()
+		gamma, dGamma, rstd := newField[T](r, 0, last(s.shape)), newField[T](r, 0, last(s.shape)), newField[T](r, 0, perRow(s.shape)...)
+		n := &kernels.RMSNorm{X: x.Tensor, Gamma: gamma.Tensor, Eps: []float64{0, 0.5}[i%2]}
+		if i%3 == 2 {
+			n.Gamma = kernels.Tensor{}
+		}
+		refY, refRStd := reference.RMSNorm[float64](n)
+		ptY, ptRStd := reference.RMSNorm[T](n)
+		refDX, refDGamma := reference.RMSNormGrad(n, dy.values())
+		ptDX, ptDGamma := reference.RMSNormGrad(n, dy.typed())
+		verify[T](t, name(s.shape, s.gap), func(b *cpu.Backend) ([]result, error) {
+			if err := b.RMSNormForward(n, kernels.RMSNormOutputs{Y: y.Tensor, RStd: rstd.Tensor}); err != nil {
+				return nil, err
+			}
+			err := b.RMSNormBackward(n, kernels.RMSNormGradients{DY: dy.Tensor, RStd: rstd.Tensor, DX: dx.Tensor, DGamma: dGamma.Tensor})
+			return []result{
+				resultOf("y", y, refY, ptY), resultOf("rstd", rstd, refRStd, ptRStd),
+				resultOf("dx", dx, refDX, ptDX), resultOf("dGamma", dGamma, refDGamma, ptDGamma),
+			}, err
+		})
+	}
+}
+
+// The gradients may be had one by one, and dx in the place of dy.
+func TestNormGradientsInParts(t *testing.T) {
+	r := newRandom()
+	const rows, c = 100, 37
+	x, gamma, dy := newField[float64](r, 0, rows, c), newField[float64](r, 0, c), newField[float64](r, 0, rows, c)
+	mean, rstd, y := newField[float64](r, 0, rows), newField[float64](r, 0, rows), newField[float64](r, 0, rows, c)
+	n := &kernels.LayerNorm{X: x.Tensor, Gamma: gamma.Tensor}
+	wantDX, wantDGamma, wantDBeta := reference.LayerNormGrad(n, dy.values())
+	dGamma, dBeta := newField[float64](r, 0, c), newField[float64](r, 0, c)
+	verify[float64](t, "parts", func(b *cpu.Backend) ([]result, error) {
+		dx := newField[float64](r, 0, rows, c)
+		copy(dx.memory, dy.memory)
+		if err := b.LayerNormForward(n, kernels.LayerNormOutputs{Y: y.Tensor, Mean: mean.Tensor, RStd: rstd.Tensor}); err != nil {
+			return nil, err
+		}
+		g := kernels.LayerNormGradients{DY: dy.Tensor, Mean: mean.Tensor, RStd: rstd.Tensor}
+		for _, part := range []kernels.LayerNormGradients{{DX: dx.Tensor}, {DGamma: dGamma.Tensor}, {DBeta: dBeta.Tensor}} {
+			part.DY, part.Mean, part.RStd = g.DY, g.Mean, g.RStd
+			if part.DX.Given() {
+				part.DY = dx.Tensor
+			}
+			if err := b.LayerNormBackward(n, part); err != nil {
+				return nil, err
+			}
+		}
+		return []result{resultOf("dx", dx, wantDX, wantDX), resultOf("dGamma", dGamma, wantDGamma, wantDGamma),
+			resultOf("dBeta", dBeta, wantDBeta, wantDBeta)}, nil
+	})
+}
+
+func TestNormErrors(t *testing.T) {
+	b := cpu.New()
+	x, v, none := kernels.Of(make([]float32, 6), 2, 3), kernels.Of(make([]float32, 2), 2), kernels.Tensor{}
+	checkErrors(t, []errorCase{
+		{"cpu: layer norm forward: x is missing", b.LayerNormForward(&kernels.LayerNorm{}, kernels.LayerNormOutputs{})},
+		{"cpu: layer norm forward: x has shape [2 0], it needs at least one element along a last axis",
+			b.LayerNormForward(&kernels.LayerNorm{X: shapeOnly(2, 0)}, kernels.LayerNormOutputs{})},
+		{"cpu: layer norm forward: gamma has shape [2], it needs one value for each of x's 3 features",
+			b.LayerNormForward(&kernels.LayerNorm{X: x, Gamma: v}, kernels.LayerNormOutputs{Y: x})},
+		{"cpu: layer norm forward: beta is float64, x is float32: they need one dtype",
+			b.LayerNormForward(&kernels.LayerNorm{X: x, Beta: kernels.Of(make([]float64, 3), 3)}, kernels.LayerNormOutputs{Y: x})},
+		{"cpu: layer norm forward: eps is -1, it needs to be positive, or 0 for 1e-5",
+			b.LayerNormForward(&kernels.LayerNorm{X: x, Eps: -1}, kernels.LayerNormOutputs{Y: x})},
+		{"cpu: layer norm forward: rstd is missing, it needs shape [2]",
+			b.LayerNormForward(&kernels.LayerNorm{X: x}, kernels.LayerNormOutputs{Y: x, Mean: v})},
+		{"cpu: layer norm backward: mean is missing, it needs shape [2]",
+			b.LayerNormBackward(&kernels.LayerNorm{X: x}, kernels.LayerNormGradients{DY: x, RStd: v, DX: x})},
+		{"cpu: rms norm forward: y is missing, it needs shape [2 3]", b.RMSNormForward(&kernels.RMSNorm{X: x}, kernels.RMSNormOutputs{Y: none})},
+		{"cpu: rms norm backward: dGamma has shape [2] and strides [1], it needs shape [3]",
+			b.RMSNormBackward(&kernels.RMSNorm{X: x}, kernels.RMSNormGradients{DY: x, RStd: v, DGamma: v})},
+	})
+}

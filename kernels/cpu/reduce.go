@@ -1,0 +1,92 @@
+package cpu
+
+import (
+	"fmt"
+	"math"
+	"unsafe"
+
+	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/kernels/cpu/internal/simd"
+)
+
+// Sum computes the sum of all elements.
+func (b *Backend) Sum(x, out kernels.Tensor) error {
+	return b.reduce("sum", x, out, func(sum float64) float64 { return sum })
+}
+
+// Mean computes the mean of all elements.
+func (b *Backend) Mean(x, out kernels.Tensor) error {
+	return b.reduce("mean", x, out, func(sum float64) float64 { return sum / float64(x.Elements()) })
+}
+
+func (b *Backend) reduce(kernel string, x, out kernels.Tensor, finish func(sum float64) float64) error {
+	if err := checkOperands(kernel, rowOperand("x", x, x.Shape), operand{"out", out, []int{}, denseNeeded}); err != nil {
+		return err
+	}
+	if x.DType == kernels.F32 {
+		kernels.Host[float32](out)[0] = float32(finish(sum[float32](b, x)))
+	} else {
+		kernels.Host[float64](out)[0] = finish(sum[float64](b, x))
+	}
+	return nil
+}
+
+// sum adds piece by piece, and then the sums of the pieces.
+func sum[T kernels.Float](b *Backend, x kernels.Tensor) float64 {
+	in := linesOf[T](asOneRow([]kernels.Tensor{x})[0])
+	perRow := ceilDiv(in.length, pieceElements)
+	memory := newWorkspace(bytesFor[float64](in.n * perRow))
+	defer memory.release()
+	sums := take[float64](memory, in.n*perRow)
+	perTask := max(1, taskElements/min(pieceElements, in.length))
+	b.each(ceilDiv(len(sums), perTask), elementFLOPs*float64(in.n)*float64(in.length), func(task int) {
+		for i := task * perTask; i < min(len(sums), (task+1)*perTask); i++ {
+			from := i % perRow * pieceElements
+			sums[i] = simd.Sum(min(pieceElements, in.length-from), offset(in.at(i/perRow), from))
+		}
+	})
+	return compensatedSum(sums)
+}
+
+// compensatedSum adds with Neumaier's correction: the rounding errors are added up beside the sum.
+func compensatedSum(list []float64) float64 {
+	var sum, lost float64
+	for _, x := range list {
+		next := sum + x
+		if math.Abs(sum) >= math.Abs(x) {
+			lost += (sum - next) + x
+		} else {
+			lost += (x - next) + sum
+		}
+		sum = next
+	}
+	if math.IsInf(sum, 0) {
+		return sum // the correction is ∞ − ∞
+	}
+	return sum + lost
+}
+
+// Spread writes value·factor to every element of x.
+func (b *Backend) Spread(value kernels.Tensor, factor float64, x kernels.Tensor) error {
+	if math.IsNaN(factor) {
+		return fmt.Errorf("cpu: spread: factor is %v, it needs to be a number", factor)
+	}
+	if err := checkOperands("spread", operand{"value", value, []int{}, denseNeeded}, rowOperand("x", x, x.Shape)); err != nil {
+		return err
+	}
+	if x.DType == kernels.F32 {
+		spread(b, float32(float64(kernels.Host[float32](value)[0])*factor), x)
+	} else {
+		spread(b, kernels.Host[float64](value)[0]*factor, x)
+	}
+	return nil
+}
+
+func spread[T kernels.Float](b *Backend, value T, x kernels.Tensor) {
+	eachPiece(b, func(n int, at [5]*T) {
+		to := unsafe.Slice(at[0], n)
+		for i := range to {
+			to[i] = value
+		}
+	}, x)
+}

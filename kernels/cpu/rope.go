@@ -1,0 +1,140 @@
+package cpu
+
+import (
+	"fmt"
+	"math"
+	"sync"
+	"unsafe"
+
+	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/kernels/cpu/internal/simd"
+)
+
+// RoPEForward rotates the pairs of each row by the angles of its position.
+func (b *Backend) RoPEForward(r *kernels.RoPE, x, y kernels.Tensor) error {
+	return b.rotate("rope forward", r, x, y, 1)
+}
+
+// RoPEBackward rotates them back.
+func (b *Backend) RoPEBackward(r *kernels.RoPE, dy, dx kernels.Tensor) error {
+	return b.rotate("rope backward", r, dy, dx, -1)
+}
+
+func (b *Backend) rotate(kernel string, r *kernels.RoPE, x, y kernels.Tensor, direction float64) error {
+	names := [2]string{"x", "y"}
+	if direction < 0 {
+		names = [2]string{"dy", "dx"}
+	}
+	if err := r.Validate(x, names[0]); err != nil {
+		return fmt.Errorf("cpu: %s: %w", kernel, err)
+	}
+	if err := checkOperands(kernel, operand{names[0], x, x.Shape, needed}, operand{names[1], y, x.Shape, needed}); err != nil {
+		return err
+	}
+	if x.DType == kernels.F32 {
+		rotate[float32](b, r, x, y, direction)
+	} else {
+		rotate[float64](b, r, x, y, direction)
+	}
+	return nil
+}
+
+// rotate goes through the positions of a batch item some at a time, and through the heads at each: their angles stay in
+// the first-level cache, and heads that lie side by side are read in the order of memory.
+func rotate[T kernels.Float](b *Backend, r *kernels.RoPE, x, y kernels.Tensor, direction float64) {
+	batch, heads, length, d := x.Shape[0], x.Shape[1], x.Shape[2], x.Shape[3]
+	if x.Elements() == 0 {
+		return
+	}
+	dim := r.Dim(d)
+	table := anglesOf[T](*r, length, dim, direction)
+	perTask := rowsPerTask(heads * d)
+	perItem := ceilDiv(length, perTask)
+	b.each(batch*perItem, elementFLOPs*float64(x.Elements()), func(task int) {
+		item, first := task/perItem, task%perItem*perTask
+		n := min(perTask, length-first)
+		cos, sin := &table.cos[first*table.width], &table.sin[first*table.width]
+		for head := range heads {
+			from, to := matrix[T](x, item, head, first), matrix[T](y, item, head, first)
+			if r.Pairing == kernels.HalfSplit {
+				simd.Rotate(n, dim/2, to.at(0), offset(to.at(0), dim/2), to.stride,
+					from.at(0), offset(from.at(0), dim/2), from.stride, cos, sin, table.width)
+			} else {
+				simd.RotateNeighbours(n, dim, to.at(0), to.stride, from.at(0), from.stride, cos, sin, table.width)
+			}
+			if dim < d {
+				for i := range n {
+					copy(unsafe.Slice(to.at(i), d)[dim:], unsafe.Slice(from.at(i), d)[dim:])
+				}
+			}
+		}
+	})
+}
+
+// angles are the cosines and sines of positions, a row each, as the vector kernel of the pairing wants them.
+type angles[T kernels.Float] struct {
+	cos, sin []T
+	width    int
+}
+
+// anglesKey is all that a table of angles depends on.
+type anglesKey struct {
+	kernels.RoPE
+	length, dim int
+	direction   float64
+	dtype       kernels.DType
+}
+
+// recentAngles are the tables of the last few problems. A model has one or two, and asks for them in every layer; one
+// costs about as much as rotating a dozen heads.
+var recentAngles struct {
+	sync.Mutex
+	keys   [8]anglesKey
+	tables [8]any
+	next   int
+}
+
+// smallTable is the number of angles up to which a table is made rather than remembered, such as those of a decoder
+// that asks for one new position a step.
+const smallTable = 1 << 10
+
+func anglesOf[T kernels.Float](r kernels.RoPE, length, dim int, direction float64) angles[T] {
+	if length*dim/2 <= smallTable {
+		return newAngles[T](r, length, dim, direction)
+	}
+	key := anglesKey{r, length, dim, direction, kernels.DTypeOf[T]()}
+	recent := &recentAngles
+	recent.Lock()
+	defer recent.Unlock()
+	for i, k := range recent.keys {
+		if k == key {
+			return recent.tables[i].(angles[T])
+		}
+	}
+	table := newAngles[T](r, length, dim, direction)
+	recent.keys[recent.next], recent.tables[recent.next] = key, table
+	recent.next = (recent.next + 1) % len(recent.keys)
+	return table
+}
+
+func newAngles[T kernels.Float](r kernels.RoPE, length, dim int, direction float64) angles[T] {
+	a := angles[T]{width: dim / 2}
+	if r.Pairing == kernels.Interleaved {
+		a.width = dim
+	}
+	a.cos, a.sin = make([]T, length*a.width), make([]T, length*a.width)
+	for pair := range dim / 2 {
+		frequency := r.Frequency(pair, dim)
+		for t := range length {
+			sin, cos := math.Sincos(direction * float64(r.Offset+t) * frequency)
+			if r.Pairing == kernels.Interleaved {
+				at := t*dim + 2*pair
+				a.cos[at], a.cos[at+1] = T(cos), T(cos)
+				a.sin[at], a.sin[at+1] = T(-sin), T(sin)
+			} else {
+				a.cos[t*a.width+pair], a.sin[t*a.width+pair] = T(cos), T(sin)
+			}
+		}
+	}
+	return a
+}

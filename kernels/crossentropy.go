@@ -1,0 +1,135 @@
+package kernels
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Reduction says how the losses of rows become one number.
+type Reduction int
+
+const (
+	MeanReduction Reduction = iota // their sum divided by the number of rows that are not ignored
+	SumReduction                   // their sum
+)
+
+// CrossEntropyOptions are what cross-entropy and its fusion with a linear layer share. With n the number of rows that
+// are not ignored, LSE_i = log Σ_v exp z_iv, t the row's target and ε the label smoothing,
+//
+//	loss_i = LSE_i − (1 − ε)·z_it − ε·Σ_v z_iv/V
+//
+// A row whose target is IgnoreIndex has no loss and no gradient; if all are ignored, the loss and all gradients are 0
+// in either reduction.
+type CrossEntropyOptions struct {
+	IgnoreIndex    *int    // the target of rows that do not count; nil: every target must be from 0 to V−1
+	LabelSmoothing float64 // ε, in [0, 1)
+	Reduction      Reduction
+}
+
+// CrossEntropy is the loss of predicting targets from logits.
+type CrossEntropy struct {
+	Logits  Tensor // (..., V)
+	Targets Tensor // (...), int32 or int64
+	CrossEntropyOptions
+}
+
+// CrossEntropyOutputs receives what the forward kernel computes.
+type CrossEntropyOutputs struct {
+	Loss Tensor // (): a scalar
+	LSE  Tensor // (...), row-major: what the backward kernel needs; or left out
+}
+
+// CrossEntropyGradients carries the backward kernel's inputs beside the problem itself, and what it computes.
+type CrossEntropyGradients struct {
+	DLoss   Tensor // (), or left out: 1
+	LSE     Tensor // from the forward kernel
+	DLogits Tensor // shaped as Logits; may be Logits itself, for who does not need them any more
+}
+
+// CrossEntropyKernels compute the loss and its gradient, and never hold the probabilities.
+type CrossEntropyKernels interface {
+	CrossEntropyForward(c *CrossEntropy, out CrossEntropyOutputs) error
+	// CrossEntropyBackward computes dz_iv = (exp(z_iv − LSE_i) − (1 − ε)·[v = t] − ε/V)·dLoss/n, without /n for a sum.
+	CrossEntropyBackward(c *CrossEntropy, g CrossEntropyGradients) error
+	// LinearCrossEntropy computes the loss of logits = hidden·weightᵀ and the gradients of both factors in one pass,
+	// a few rows of logits at a time.
+	LinearCrossEntropy(c *LinearCrossEntropy, out LinearCrossEntropyOutputs) error
+}
+
+// LinearCrossEntropy is the loss of predicting targets from a linear layer without bias, such as a language model's
+// head: cross-entropy of the logits hidden·weightᵀ.
+type LinearCrossEntropy struct {
+	Hidden  Tensor // (N, C), contiguous rows
+	Weight  Tensor // (V, C), any strides: a (C, V) weight is its Permute(1, 0)
+	Targets Tensor // (N), int32 or int64
+	CrossEntropyOptions
+	DLoss Tensor // (), the gradient of the loss; left out: 1
+}
+
+// LinearCrossEntropyOutputs receives the loss and the gradients; what is left out is not computed.
+type LinearCrossEntropyOutputs struct {
+	Loss    Tensor // ()
+	DHidden Tensor // (N, C), contiguous rows
+	DWeight Tensor // (V, C), contiguous along one of the axes
+}
+
+// Validate tells what is wrong with the problem, apart from the targets' values, naming the argument, what it was and
+// what it needs to be, or gives nil.
+func (c *CrossEntropy) Validate() error {
+	if err := c.Logits.validateFeatures("logits"); err != nil {
+		return err
+	}
+	if err := c.Targets.validateIndices("targets"); err != nil {
+		return err
+	}
+	if want := c.Logits.Shape[:len(c.Logits.Shape)-1]; !slices.Equal(c.Targets.Shape, want) {
+		return fmt.Errorf("targets has shape %v, it needs one target for each row of logits: %v", c.Targets.Shape, want)
+	}
+	return c.CrossEntropyOptions.validate()
+}
+
+// Validate tells what is wrong with the problem, apart from the targets' values, naming the argument, what it was and
+// what it needs to be, or gives nil.
+func (c *LinearCrossEntropy) Validate() error {
+	if err := c.Hidden.validateLayout("hidden"); err != nil {
+		return err
+	}
+	if len(c.Hidden.Shape) != 2 {
+		return fmt.Errorf("hidden has shape %v, it needs two axes (rows, features)", c.Hidden.Shape)
+	}
+	w := c.Weight
+	if !w.Given() {
+		return fmt.Errorf("weight is missing")
+	}
+	if len(w.Shape) != 2 || len(w.Strides) != 2 || w.Shape[0] < 1 || w.Shape[1] != c.Hidden.Shape[1] {
+		return fmt.Errorf("weight has shape %v and strides %v, it needs two axes (vocabulary, hidden's %d features)", w.Shape, w.Strides, c.Hidden.Shape[1])
+	}
+	if w.Strides[0] < 0 || w.Strides[1] < 0 {
+		return fmt.Errorf("weight has strides %v, none can be negative", w.Strides)
+	}
+	if w.DType != c.Hidden.DType {
+		return fmt.Errorf("weight is %v, hidden is %v: they need one dtype", w.DType, c.Hidden.DType)
+	}
+	if err := c.Targets.validateIndices("targets"); err != nil {
+		return err
+	}
+	if want := c.Hidden.Shape[:1]; !slices.Equal(c.Targets.Shape, want) {
+		return fmt.Errorf("targets has shape %v, it needs one target for each row of hidden: %v", c.Targets.Shape, want)
+	}
+	return c.CrossEntropyOptions.validate()
+}
+
+func (o *CrossEntropyOptions) validate() error {
+	if !(o.LabelSmoothing >= 0 && o.LabelSmoothing < 1) {
+		return fmt.Errorf("label smoothing is %v, it needs to be in [0, 1)", o.LabelSmoothing)
+	}
+	if o.Reduction != MeanReduction && o.Reduction != SumReduction {
+		return fmt.Errorf("reduction is %d, it needs to be MeanReduction or SumReduction", o.Reduction)
+	}
+	return nil
+}
+
+// Ignores tells whether rows with a target do not count.
+func (o *CrossEntropyOptions) Ignores(target int) bool {
+	return o.IgnoreIndex != nil && target == *o.IgnoreIndex
+}

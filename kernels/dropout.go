@@ -1,0 +1,19 @@
+package kernels
+
+import "fmt"
+
+// DropoutKernels drop elements of a tensor.
+type DropoutKernels interface {
+	// Dropout computes y = x·keep/(1−p): with x seen as rows of its last axis, the element in row r and column c is
+	// kept if d.Keep(0, r, c). The backward kernel is the same, from dy to dx. y may be x itself; x and y have one
+	// shape and contiguous rows.
+	Dropout(d Dropout, x, y Tensor) error
+}
+
+// Validate tells whether the probability can be one.
+func (d Dropout) Validate() error {
+	if !(d.P >= 0 && d.P < 1) {
+		return fmt.Errorf("dropout is %v, it needs to be in [0, 1)", d.P)
+	}
+	return nil
+}

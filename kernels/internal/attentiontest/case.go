@@ -1,0 +1,151 @@
+// Package attentiontest makes attention problems for the tests of backends and judges what a backend computed.
+//
+// A [Case] describes a problem in words that fit on one line, so that a failing test can print it; [New] gives it
+// random values; [Problem.Run] lets a backend compute everything, and [Problem.Check] compares with package reference.
+package attentiontest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+
+	"github.com/stheno-ml/stheno/kernels"
+)
+
+// Case describes a problem: its sizes, its options and the seed of its values.
+type Case struct {
+	Batch, Heads, KeyHeads int
+	Sq, Sk, D, Dv          int
+	QLens, KVLens          []int
+	Layout                 Layout
+	Options                []Option
+	Seed                   uint64
+
+	// Rows bounds the price of checking: when it is not 0, about so many rows of each head have a gradient, and the
+	// outputs of these rows alone are compared. All gradients are compared in full.
+	Rows int
+
+	// Slack multiplies the criterion's factor unless it is 0. A search through millions of small problems finds those
+	// whose unfused errors happen to cancel; what it looks for is wrong results.
+	Slack float64
+}
+
+// String is the case in one line.
+func (c Case) String() string {
+	names := make([]string, len(c.Options))
+	for i, o := range c.Options {
+		names[i] = o.Name
+	}
+	s := fmt.Sprintf("B=%d Hq=%d Hk=%d Sq=%d Sk=%d D=%d Dv=%d %v %s seed=%d", c.Batch, c.Heads, c.KeyHeads,
+		c.Sq, c.Sk, c.D, c.Dv, c.Layout, strings.Join(names, "+"), c.Seed)
+	if c.QLens != nil {
+		s += fmt.Sprintf(" qLens=%v kvLens=%v", c.QLens, c.KVLens)
+	}
+	if c.Rows > 0 {
+		s += fmt.Sprintf(" rows=%d", c.Rows)
+	}
+	return s
+}
+
+// Option is something that attention can do beside the plain softmax.
+type Option struct {
+	Name string
+	set  func(o *settings)
+}
+
+// settings is what options set; random values are drawn when the problem is made.
+type settings struct {
+	kernels.Attention
+	alibi, sinks, dLSE bool
+	// bias is the letters of the axes along which the bias differs: B, H and Q. The key axis always counts.
+	bias      *string
+	sinkValue *float64 // of every head, random if nil
+	masked    float64  // the share of the bias that is −∞
+}
+
+// Every option, alone.
+var (
+	Plain         = Option{"plain", func(*settings) {}}
+	Causal        = Option{"causal", func(o *settings) { o.Causal = kernels.CausalBottomRight }}
+	CausalTopLeft = Option{"causal-top-left", func(o *settings) { o.Causal = kernels.CausalTopLeft }}
+	SoftCap       = Option{"softcap", func(o *settings) { o.SoftCap = 2.5 }}
+	ALiBi         = Option{"alibi", func(o *settings) { o.alibi = true }}
+	Sinks         = Option{"sinks", func(o *settings) { o.sinks = true }}
+	Scale         = Option{"scale", func(o *settings) { o.Scale = 0.7 }} // scores of about ±6: a peaked softmax
+	NegativeScale = Option{"scale<0", func(o *settings) { o.Scale = -0.1 }}
+	DLSE          = Option{"dlse", func(o *settings) { o.dLSE = true }} // the logsumexp is used, so has a gradient
+	Dropout       = DropoutOf(0.2)
+)
+
+// WindowOf shows left keys before and right keys behind the diagonal, −1 for all.
+func WindowOf(left, right int) Option {
+	return Option{fmt.Sprintf("window(%d,%d)", left, right), func(o *settings) { o.Window = &kernels.Window{Left: left, Right: right} }}
+}
+
+// DropoutOf drops with probability p.
+func DropoutOf(p float64) Option {
+	return Option{fmt.Sprintf("dropout(%g)", p), func(o *settings) { o.Dropout = kernels.Dropout{P: p, Seed: 0x123456789abcdef, Step: 3} }}
+}
+
+// BiasOver adds a bias that differs along the named axes (letters of "BHQ") and along the keys.
+func BiasOver(axes string) Option {
+	return Option{"bias(" + axes + "K)", func(o *settings) { o.bias = &axes }}
+}
+
+// MaskingBias is a bias in which about the given share of elements, and every element of some rows, is −∞.
+func MaskingBias(share float64) Option {
+	return Option{fmt.Sprintf("masking-bias(%g)", share), func(o *settings) {
+		axes := "BHQ"
+		o.bias, o.masked = &axes, share
+	}}
+}
+
+// SinksOf gives every head the same sink.
+func SinksOf(value float64) Option {
+	return Option{fmt.Sprintf("sinks(%g)", value), func(o *settings) { o.sinks, o.sinkValue = true, &value }}
+}
+
+// OptionSets are all options alone and the combinations that people use.
+func OptionSets() [][]Option {
+	return [][]Option{
+		{Plain}, {Causal}, {CausalTopLeft},
+		{WindowOf(37, 5)}, {WindowOf(64, -1)}, {WindowOf(-1, 0)}, {WindowOf(0, 0)},
+		{SoftCap}, {ALiBi}, {Sinks}, {Scale}, {NegativeScale}, {DLSE}, {Dropout},
+		{BiasOver("BHQ")}, {BiasOver("Q")}, {BiasOver("H")}, {BiasOver("BQ")}, {BiasOver("")}, {BiasOver("HQ")},
+		{Causal, WindowOf(50, 0)}, {CausalTopLeft, WindowOf(20, 20)},
+		{BiasOver("HQ"), Causal, Dropout}, {ALiBi, SoftCap}, {Sinks, WindowOf(31, 31)},
+		{Causal, ALiBi, DLSE}, {Sinks, DLSE, Causal}, {SoftCap, BiasOver("BH"), DLSE},
+		{Causal, WindowOf(100, -1), SoftCap, ALiBi, BiasOver("BHQ"), Sinks, Dropout, DLSE},
+	}
+}
+
+// HeadCounts are query heads and key heads: one each, grouped, and all query heads on one key head.
+var HeadCounts = [][2]int{{2, 2}, {4, 2}, {3, 1}}
+
+// Lengths are the pairs (Sq, Sk) of the design.
+var Lengths = [][2]int{
+	{1, 1}, {1, 239}, {3, 799}, {64, 128}, {127, 512}, {127, 513}, {128, 192}, {128, 217}, {113, 203}, {113, 211},
+	{108, 256}, {239, 1}, {799, 3}, {256, 512}, {384, 256}, {512, 256}, {640, 128}, {1023, 1024}, {1024, 1023},
+	{1024, 1024}, {2048, 2048}, {4096, 4096}, {4224, 4224},
+}
+
+// HeadSizes are the pairs (D, Dv) of the design.
+var HeadSizes = [][2]int{
+	{32, 32}, {40, 40}, {59, 59}, {64, 64}, {80, 80}, {96, 96}, {111, 111}, {128, 128}, {160, 160}, {192, 192},
+	{224, 224}, {256, 256}, {192, 128},
+}
+
+// PackedLens cuts sq and sk rows into n sequences of random lengths, each at least 1; sq and sk must be at least n.
+func PackedLens(seed uint64, n, sq, sk int) (qLens, kvLens []int) {
+	random := rand.New(rand.NewPCG(seed, 7))
+	cut := func(total int) []int {
+		lens := make([]int, n+1)
+		for i := 1; i < n; i++ {
+			lens[i] = lens[i-1] + 1 + random.IntN((total-lens[i-1]-(n-i))*2/(n-i+1)+1)
+			lens[i] = min(lens[i], total-(n-i))
+		}
+		lens[n] = total
+		return lens
+	}
+	return cut(sq), cut(sk)
+}

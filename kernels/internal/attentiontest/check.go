@@ -1,0 +1,149 @@
+package attentiontest
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/kernels/reference"
+)
+
+// results64 is everything that the kernels compute, row-major in float64.
+type results64 struct {
+	o, lse, delta []float64
+	reference.AttentionGradients
+}
+
+// expected is the reference and its twin in the precision of the problem.
+type expected struct{ ref, pt results64 }
+
+func compute[T, In kernels.Float](p *Problem[In]) results64 {
+	var r results64
+	dO, dLSE := values[In](p.DO), values[In](p.DLSE)
+	r.o, r.lse = reference.AttentionIn[T](&p.Attention, p.chosen)
+	r.delta = reference.AttentionDeltaIn[T](&p.Attention, r.o, dO, dLSE)
+	r.AttentionGradients = reference.AttentionGradIn[T](&p.Attention, dO, dLSE, p.chosen)
+	return r
+}
+
+// Check compares what Run computed with the reference: in float32 by the criterion that package reference states, in
+// float64 by a relative error of 1e-10. A row is one vector of the last axis of o, dq, dk and dv, or one element
+// elsewhere. A row that the reference gives as not finite must not be finite, and every other row must be; a
+// logsumexp of −∞ must be exactly that.
+func (p *Problem[T]) Check() error {
+	if p.expected == nil {
+		p.expected = &expected{ref: compute[float64](p)}
+		if kernels.DTypeOf[T]() == kernels.F32 {
+			p.expected.pt = compute[float32](p)
+		} else {
+			p.expected.pt = p.expected.ref
+		}
+	}
+	ref, pt := p.expected.ref, p.expected.pt
+	d, dv := p.D, p.Dv
+	list := []comparison{
+		{name: "o", ref: ref.o, pt: pt.o, size: dv, outputRow: true},
+		{name: "lse", ref: ref.lse, pt: pt.lse, size: 1, outputRow: true},
+		{name: "delta", ref: ref.delta, pt: pt.delta, size: 1, outputRow: true},
+		{name: "dq", ref: ref.DQ, pt: pt.DQ, size: d},
+		{name: "dk", ref: ref.DK, pt: pt.DK, size: d},
+		{name: "dv", ref: ref.DV, pt: pt.DV, size: dv},
+		{name: "dbias", ref: ref.DBias, pt: pt.DBias, size: 1},
+		{name: "dsinks", ref: ref.DSinks, pt: pt.DSinks, size: 1},
+	}
+	results := p.results()
+	var failures []error
+	for _, c := range list {
+		t, ok := results[c.name]
+		if !ok {
+			continue
+		}
+		c.tensor, c.x = t, values[T](t)
+		if err := p.compare(c); err != nil {
+			failures = append(failures, fmt.Errorf("%v %v: %w", kernels.DTypeOf[T](), p.Case, err))
+		}
+	}
+	return errors.Join(failures...)
+}
+
+// comparison is one tensor that was computed thrice.
+type comparison struct {
+	name       string
+	tensor     kernels.Tensor
+	x, ref, pt []float64
+	size       int  // of a row
+	outputRow  bool // rows are query rows, of which only the chosen ones count
+}
+
+func (p *Problem[T]) compare(c comparison) error {
+	var worst, worstPt, largest float64
+	worstAt := 0
+	for from := 0; from < len(c.ref); from += c.size {
+		if c.outputRow {
+			row := from / c.size
+			if !p.isChosen(row/p.Sq/p.Heads, row/p.Sq%p.Heads, row%p.Sq) {
+				continue
+			}
+		}
+		x, ref, pt := c.x[from:][:c.size], c.ref[from:][:c.size], c.pt[from:][:c.size]
+		if c.name == "lse" && math.IsInf(ref[0], -1) {
+			if x[0] != ref[0] {
+				return fmt.Errorf("lse%v is %v, the reference has −∞: it sees no key", index(c.tensor, from), x[0])
+			}
+			continue
+		}
+		if want, got := finite(ref), finite(x); want != got {
+			return fmt.Errorf("%s%v: the row's being finite is %v, it needs to be %v: %.4v instead of %.4v",
+				c.name, index(c.tensor, from), got, want, head(x), head(ref))
+		} else if !want {
+			continue
+		}
+		for i := range ref {
+			if e := math.Abs(x[i] - ref[i]); e > worst {
+				worst, worstAt = e, from+i
+			}
+			worstPt, largest = max(worstPt, math.Abs(pt[i]-ref[i])), max(largest, math.Abs(ref[i]))
+		}
+	}
+	factor := 2.0
+	if p.Attention.SoftCap > 0 {
+		factor = 3
+	}
+	if len(c.ref) < 64 {
+		factor = 10 // the largest of few errors is a matter of luck
+	}
+	if p.Slack != 0 {
+		factor *= p.Slack
+	}
+	bound := factor*worstPt + 1e-5
+	if kernels.DTypeOf[T]() == kernels.F64 {
+		bound = 1e-10*largest + 1e-13
+	}
+	if !(worst <= bound) {
+		return fmt.Errorf("%s%v is %.9g instead of %.9g: error %.3g, bound %.3g (unfused %.3g, largest %.3g)",
+			c.name, index(c.tensor, worstAt), c.x[worstAt], c.ref[worstAt], worst, bound, worstPt, largest)
+	}
+	return nil
+}
+
+func finite(row []float64) bool {
+	for _, x := range row {
+		if math.IsNaN(x) || math.IsInf(x, 0) {
+			return false
+		}
+	}
+	return true
+}
+
+// head is as much of a row as fits into a message.
+func head(row []float64) []float64 { return row[:min(len(row), 8)] }
+
+// index is the position of the n-th element in row-major order.
+func index(t kernels.Tensor, n int) []int {
+	at := make([]int, len(t.Shape))
+	for axis := len(t.Shape) - 1; axis >= 0; axis-- {
+		at[axis], n = n%t.Shape[axis], n/t.Shape[axis]
+	}
+	return at
+}

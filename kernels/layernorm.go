@@ -1,0 +1,74 @@
+package kernels
+
+import (
+	"fmt"
+	"math"
+)
+
+// LayerNorm normalises each row of C features to mean 0 and variance 1, then scales and shifts each feature:
+//
+//	μ    = Σ x_c / C        var = Σ (x_c − μ)² / C        rstd = 1/√(var + eps)
+//	x̂_c = (x_c − μ)·rstd   y_c = x̂_c·γ_c + β_c
+type LayerNorm struct {
+	X     Tensor  // (..., C)
+	Gamma Tensor  // (C), or left out: 1
+	Beta  Tensor  // (C), or left out: 0
+	Eps   float64 // added to the variance; 0 means 1e-5
+}
+
+// LayerNormOutputs receives what the forward kernel computes.
+type LayerNormOutputs struct {
+	Y          Tensor // shaped as X
+	Mean, RStd Tensor // (...), row-major: what the backward kernel needs; both or neither
+}
+
+// LayerNormGradients carries the backward kernel's inputs beside the problem itself, and what it computes. A gradient
+// that is left out is not computed.
+type LayerNormGradients struct {
+	DY         Tensor // shaped as X
+	Mean, RStd Tensor // from the forward kernel
+
+	DX            Tensor // shaped as X; may be DY itself
+	DGamma, DBeta Tensor // (C)
+}
+
+// LayerNormKernels normalise rows. Sums over rows are added in an order that depends on the shape alone.
+type LayerNormKernels interface {
+	LayerNormForward(n *LayerNorm, out LayerNormOutputs) error
+	// LayerNormBackward computes, with g_c = dy_c·γ_c,
+	//
+	//	dx_c = rstd·(g_c − Σ g/C − x̂_c·Σ(g·x̂)/C)      dγ_c = Σ over rows of dy_c·x̂_c      dβ_c = Σ over rows of dy_c
+	LayerNormBackward(n *LayerNorm, g LayerNormGradients) error
+}
+
+// EffectiveEps is Eps, or 1e-5 where Eps is 0.
+func (n *LayerNorm) EffectiveEps() float64 { return effectiveEps(n.Eps) }
+
+// Validate tells what is wrong with the problem, naming the argument, what it was and what it needs to be, or gives nil.
+func (n *LayerNorm) Validate() error {
+	if err := validateNorm(n.X, n.Gamma, n.Eps); err != nil || !n.Beta.Given() {
+		return err
+	}
+	return n.Beta.validateVector("beta", n.X.Shape[len(n.X.Shape)-1], n.X.DType, "x")
+}
+
+func effectiveEps(eps float64) float64 {
+	if eps == 0 {
+		return 1e-5
+	}
+	return eps
+}
+
+// validateNorm checks what layer norm and RMS norm share.
+func validateNorm(x, gamma Tensor, eps float64) error {
+	if err := x.validateFeatures("x"); err != nil {
+		return err
+	}
+	if !(eps >= 0) || math.IsInf(eps, 0) {
+		return fmt.Errorf("eps is %v, it needs to be positive, or 0 for 1e-5", eps)
+	}
+	if !gamma.Given() {
+		return nil
+	}
+	return gamma.validateVector("gamma", x.Shape[len(x.Shape)-1], x.DType, "x")
+}

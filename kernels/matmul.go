@@ -1,0 +1,121 @@
+package kernels
+
+import (
+	"fmt"
+	"slices"
+)
+
+// MatMul is one product of matrices, or a batch of them, with what usually follows it in a network:
+//
+//	C = act(A·B + bias)     or, to accumulate,     C ← C + A·B + bias
+//
+// A and B may have any strides on every axis, so that a transpose is a [Tensor.Permute] and an axis of stride 0
+// broadcasts.
+type MatMul struct {
+	A Tensor // (batch..., m, k)
+	B Tensor // (batch..., k, n), or (k, n) for all of the batch
+
+	Bias       Tensor // (n), left out by the zero Tensor
+	Activation Activation
+	// Accumulate adds to C, which then has no activation.
+	Accumulate bool
+}
+
+// MatMulOutputs receives what the kernel computes. Neither may share memory with the inputs or with the other.
+type MatMulOutputs struct {
+	C   Tensor // (batch..., m, n), last axis contiguous
+	Pre Tensor // the same: receives what the activation is applied to, or left out
+}
+
+// MatMulKernels multiply matrices, and sum rows: together, a linear layer and its gradients.
+type MatMulKernels interface {
+	// MatMul computes C, and Pre if asked. Every element is summed in an order that depends on the problem alone.
+	MatMul(m *MatMul, out MatMulOutputs) error
+	// SumRows computes out_j = Σ_i x_ij over all axes of x but the last, in an order that depends on the shape alone:
+	// a bias's gradient. With accumulate the sum is added to out. x is (..., n) with a contiguous last axis, out (n).
+	SumRows(x, out Tensor, accumulate bool) error
+}
+
+// Dims gives the sizes of each product: C is rows × columns, and depth is the axis that is summed over.
+func (m *MatMul) Dims() (rows, columns, depth int) {
+	a, b := m.A.Shape, m.B.Shape
+	return a[len(a)-2], b[len(b)-1], a[len(a)-1]
+}
+
+// OutputShape is the shape that C and Pre need.
+func (m *MatMul) OutputShape() []int {
+	shape := slices.Clone(m.A.Shape)
+	_, shape[len(shape)-1], _ = m.Dims()
+	return shape
+}
+
+// FLOPs counts the multiplications and additions of the product.
+func (m *MatMul) FLOPs() float64 {
+	_, columns, _ := m.Dims()
+	return 2 * float64(m.A.Elements()) * float64(columns)
+}
+
+// Validate tells what is wrong with the problem, naming the argument, what it was and what it needs to be, or gives
+// nil. Tensors may lack data, so that a problem can be checked before its values exist.
+func (m *MatMul) Validate() error {
+	if err := m.A.validateMatrices("a"); err != nil {
+		return err
+	}
+	if err := m.B.validateMatrices("b"); err != nil {
+		return err
+	}
+	if m.B.DType != m.A.DType {
+		return fmt.Errorf("b is %v, a is %v: they need one dtype", m.B.DType, m.A.DType)
+	}
+	batch := m.A.Shape[:len(m.A.Shape)-2]
+	if own := m.B.Shape[:len(m.B.Shape)-2]; len(own) > 0 && !slices.Equal(own, batch) {
+		return fmt.Errorf("b has batch axes %v, it needs a's %v or none", own, batch)
+	}
+	_, columns, depth := m.Dims()
+	if rows := m.B.Shape[len(m.B.Shape)-2]; rows != depth {
+		return fmt.Errorf("b has %d rows, it needs a's %d columns: a is %v, b is %v", rows, depth, m.A.Shape, m.B.Shape)
+	}
+	if err := m.validateBias(columns); err != nil {
+		return err
+	}
+	if err := m.Activation.Validate(); err != nil {
+		return err
+	}
+	if m.Accumulate && m.Activation != NoActivation {
+		return fmt.Errorf("activation is %v, it needs to be NoActivation to accumulate", m.Activation)
+	}
+	return nil
+}
+
+func (m *MatMul) validateBias(columns int) error {
+	if !m.Bias.Given() {
+		return nil
+	}
+	if len(m.Bias.Shape) != 1 || m.Bias.Shape[0] != columns {
+		return fmt.Errorf("bias has shape %v, it needs one value for each of b's %d columns", m.Bias.Shape, columns)
+	}
+	if m.Bias.DType != m.A.DType {
+		return fmt.Errorf("bias is %v, a is %v: they need one dtype", m.Bias.DType, m.A.DType)
+	}
+	return m.Bias.validateStrides("bias")
+}
+
+// validateMatrices checks an operand of a product: at least two axes, nothing negative.
+func (t Tensor) validateMatrices(name string) error {
+	if !t.Given() {
+		return fmt.Errorf("%s is missing", name)
+	}
+	if len(t.Shape) < 2 {
+		return fmt.Errorf("%s has shape %v, it needs at least two axes", name, t.Shape)
+	}
+	if slices.ContainsFunc(t.Shape, func(d int) bool { return d < 0 }) {
+		return fmt.Errorf("%s has shape %v, no axis can be negative", name, t.Shape)
+	}
+	if len(t.Strides) != len(t.Shape) {
+		return fmt.Errorf("%s has %d strides for its %d axes", name, len(t.Strides), len(t.Shape))
+	}
+	if slices.ContainsFunc(t.Strides, func(s int) bool { return s < 0 }) {
+		return fmt.Errorf("%s has strides %v, none can be negative", name, t.Strides)
+	}
+	return nil
+}

@@ -1,0 +1,52 @@
+package kernels_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stheno-ml/stheno/kernels"
+)
+
+func TestMatMulShapes(t *testing.T) {
+	for _, c := range []struct {
+		a, b, out []int
+		flops     float64
+	}{
+		{[]int{3, 4}, []int{4, 5}, []int{3, 5}, 120},
+		{[]int{2, 3, 4}, []int{4, 5}, []int{2, 3, 5}, 240},
+		{[]int{7, 2, 3, 4}, []int{7, 2, 4, 5}, []int{7, 2, 3, 5}, 1680},
+		{[]int{3, 0}, []int{0, 5}, []int{3, 5}, 0},
+	} {
+		p := kernels.MatMul{A: shaped(c.a...), B: shaped(c.b...)}
+		if err := p.Validate(); err != nil {
+			t.Errorf("%v·%v: %v", c.a, c.b, err)
+		}
+		if got := p.OutputShape(); !slices.Equal(got, c.out) || p.FLOPs() != c.flops {
+			t.Errorf("%v·%v has shape %v and %v FLOPs, it needs %v and %v", c.a, c.b, got, p.FLOPs(), c.out, c.flops)
+		}
+	}
+}
+
+func TestMatMulValidate(t *testing.T) {
+	for want, change := range map[string]func(p *kernels.MatMul){
+		"a has shape [4], it needs at least two axes": func(p *kernels.MatMul) { p.A = shaped(4) },
+		"b has shape [4 -1], no axis can be negative": func(p *kernels.MatMul) { p.B = shaped(4, -1) },
+		"a has 1 strides for its 3 axes":              func(p *kernels.MatMul) { p.A.Strides = []int{1} },
+		"b has strides [5 -1], none can be negative":  func(p *kernels.MatMul) { p.B.Strides = []int{5, -1} },
+		"b is missing": func(p *kernels.MatMul) { p.B = kernels.Tensor{} },
+		"b is float64, a is float32: they need one dtype":                                       func(p *kernels.MatMul) { p.B.DType = kernels.F64 },
+		"b has batch axes [3], it needs a's [2] or none":                                        func(p *kernels.MatMul) { p.B = shaped(3, 4, 5) },
+		"b has 5 rows, it needs a's 4 columns: a is [2 3 4], b is [5 4]":                        func(p *kernels.MatMul) { p.B = shaped(5, 4) },
+		"bias has shape [1 5], it needs one value for each of b's 5 columns":                    func(p *kernels.MatMul) { p.Bias = shaped(1, 5) },
+		"bias is bfloat16, a is float32: they need one dtype":                                   func(p *kernels.MatMul) { p.Bias = shaped(5); p.Bias.DType = kernels.BF16 },
+		"bias has a stride of 2 along its last axis, which needs to be contiguous":              func(p *kernels.MatMul) { p.Bias = shaped(5); p.Bias.Strides[0] = 2 },
+		"activation is GELUErf, it needs to be NoActivation to accumulate":                      func(p *kernels.MatMul) { p.Accumulate, p.Activation = true, kernels.GELUErf },
+		"activation is 99, it needs to be NoActivation, GELUTanh, GELUErf, SiLU or ReLUSquared": func(p *kernels.MatMul) { p.Activation = 99 },
+	} {
+		p := kernels.MatMul{A: shaped(2, 3, 4), B: shaped(4, 5)}
+		change(&p)
+		if err := p.Validate(); err == nil || err.Error() != want {
+			t.Errorf("the error is %v, it needs to be %s", err, want)
+		}
+	}
+}

@@ -1,0 +1,293 @@
+package reference
+
+import (
+	"math"
+	"runtime"
+	"sync"
+
+	"github.com/stheno-ml/stheno/kernels"
+)
+
+// Attention computes the output and the logsumexp of every row: o is (B, Hq, Sq, Dv) and lse is (B, Hq, Sq), both
+// row-major whatever the strides of the inputs. The problem must be valid, with tensors of float32 or float64.
+func Attention(a *kernels.Attention) (o, lse []float64) { return AttentionIn[float64](a, nil) }
+
+// AttentionGradients are the gradients of a problem's inputs, each row-major in the shape of its input. DBias and
+// DSinks are nil where the problem has no bias or no sinks.
+type AttentionGradients struct{ DQ, DK, DV, DBias, DSinks []float64 }
+
+// AttentionGrad computes the gradients from those of the outputs: dO is (B, Hq, Sq, Dv) and dLSE is (B, Hq, Sq),
+// row-major; a nil dLSE stands for zeros.
+func AttentionGrad(a *kernels.Attention, dO, dLSE []float64) AttentionGradients {
+	return AttentionGradIn[float64](a, dO, dLSE, nil)
+}
+
+// AttentionDelta computes δ_i = Σ_d O_id·dO_id − dLSE_i as (B, Hq, Sq), row-major, from row-major o, dO and dLSE.
+func AttentionDelta(a *kernels.Attention, o, dO, dLSE []float64) []float64 {
+	return AttentionDeltaIn[float64](a, o, dO, dLSE)
+}
+
+// Rows chooses query rows: by the index of the sequence, the query head, and the row's number in its sequence. A nil
+// Rows chooses all.
+type Rows func(sequence, head, row int) bool
+
+// AttentionIn is [Attention] in the arithmetic of T, for the chosen rows alone; the rest of o and lse is 0. In float32
+// it is what an unfused program computes, the yardstick of a kernel's error.
+func AttentionIn[T kernels.Float](a *kernels.Attention, rows Rows) (o, lse []float64) {
+	hq, sq, size := a.Q.Shape[1], a.Q.Shape[2], a.V.Shape[3]
+	o, lse = make([]float64, a.Q.Shape[0]*hq*sq*size), make([]float64, a.Q.Shape[0]*hq*sq)
+	eachKeyHead(a, runtime.GOMAXPROCS(0), func(s kernels.Sequence, keyHead int) {
+		k, v := loadKeys[T](a, s, keyHead)
+		for _, h := range queryHeads(a, s, keyHead, k) {
+			for i := range s.Sq {
+				if rows != nil && !rows(s.Index, h.index, i) {
+					continue
+				}
+				at := (s.Batch*hq+h.index)*sq + s.Q0 + i
+				r := h.row(i)
+				copyTo(o[at*size:], r.output(v, size))
+				lse[at] = float64(r.lse)
+			}
+		}
+	})
+	return o, lse
+}
+
+// AttentionDeltaIn is [AttentionDelta] in the arithmetic of T.
+func AttentionDeltaIn[T kernels.Float](a *kernels.Attention, o, dO, dLSE []float64) []float64 {
+	size := a.V.Shape[3]
+	delta := make([]float64, len(o)/size)
+	for i := range delta {
+		sum := dotBackwards(load[T](o[i*size:][:size]), load[T](dO[i*size:][:size]))
+		if dLSE != nil {
+			sum -= T(dLSE[i])
+		}
+		delta[i] = float64(sum)
+	}
+	return delta
+}
+
+// AttentionGradIn is [AttentionGrad] in the arithmetic of T, of a dO and dLSE that are 0 outside the chosen rows: these
+// rows are all that it computes, so that a long problem can be checked at the price of a few rows.
+func AttentionGradIn[T kernels.Float](a *kernels.Attention, dO, dLSE []float64, rows Rows) AttentionGradients {
+	var g AttentionGradients
+	batch, hq, sq, hk, sk := a.Q.Shape[0], a.Q.Shape[1], a.Q.Shape[2], a.K.Shape[1], a.K.Shape[2]
+	d, dv := a.Q.Shape[3], a.V.Shape[3]
+	g.DQ, g.DK, g.DV = make([]float64, batch*hq*sq*d), make([]float64, batch*hk*sk*d), make([]float64, batch*hk*sk*dv)
+	var dBias, dSinks []T
+	workers := runtime.GOMAXPROCS(0)
+	var biasStrides []int
+	if a.Bias.Given() {
+		dBias, biasStrides = make([]T, a.Bias.Elements()), rowMajor(a.Bias.Shape)
+		workers = 1 // heads and sequences may share the elements of dBias
+	}
+	if a.Sinks.Given() {
+		dSinks = make([]T, hq)
+		workers = 1 // sequences share dSinks
+	}
+	scale := T(a.EffectiveScale())
+
+	eachKeyHead(a, workers, func(s kernels.Sequence, keyHead int) {
+		k, v := loadKeys[T](a, s, keyHead)
+		dK, dV := matrix[T](s.Sk, d), matrix[T](s.Sk, dv)
+		for _, h := range queryHeads(a, s, keyHead, k) {
+			for i := range s.Sq {
+				if rows != nil && !rows(s.Index, h.index, i) {
+					continue
+				}
+				at := (s.Batch*hq+h.index)*sq + s.Q0 + i
+				r := h.row(i)
+				dOi := load[T](dO[at*dv:][:dv])
+				dQi := make([]T, d)
+
+				// δ_i = Σ_d O_id dO_id − dLSE_i
+				delta := dotBackwards(r.output(v, dv), dOi)
+				if dLSE != nil {
+					delta -= T(dLSE[at])
+				}
+				for n, j := range r.keys {
+					// dv_j += P̃_ij·dO_i
+					add(dV[j], r.dropped[n], dOi)
+					// dP_ij = keep_ij/(1−p)·dO_i·v_j      dS_ij = P_ij (dP_ij − δ_i)
+					dP := r.kept[n] * dot(dOi, v[j])
+					dS := r.p[n] * (dP - delta)
+					// dbias = Σ dS over the axes that bias broadcasts
+					if dBias != nil {
+						dBias[h.biasOffset(biasStrides, i, j)] += dS
+					}
+					// dS_ij ← dS_ij (1 − (S_capped/cap)²)
+					dS *= r.capGrad[n]
+					// dq_i += scale·dS_ij·k_j             dk_j += scale·dS_ij·q_i
+					add(dQi, scale*dS, k[j])
+					add(dK[j], scale*dS, h.q[i])
+				}
+				// dsink −= exp(sink − LSE_i)·δ_i
+				if dSinks != nil {
+					dSinks[h.index] -= r.sinkP * delta
+				}
+				copyTo(g.DQ[at*d:], dQi)
+			}
+		}
+		for j := range s.Sk {
+			at := (s.Batch*hk+keyHead)*sk + s.K0 + j
+			copyTo(g.DK[at*d:], dK[j])
+			copyTo(g.DV[at*dv:], dV[j])
+		}
+	})
+	g.DBias, g.DSinks = load[float64](dBias), load[float64](dSinks)
+	return g
+}
+
+// eachKeyHead calls do for every sequence and key head, from several goroutines if workers allow it.
+func eachKeyHead(a *kernels.Attention, workers int, do func(s kernels.Sequence, keyHead int)) {
+	free := make(chan struct{}, workers)
+	var wait sync.WaitGroup
+	for _, s := range a.Sequences() {
+		for keyHead := range a.K.Shape[1] {
+			free <- struct{}{}
+			wait.Go(func() {
+				do(s, keyHead)
+				<-free
+			})
+		}
+	}
+	wait.Wait()
+}
+
+// head is one query head of one sequence, beside the keys that it reads.
+type head[T kernels.Float] struct {
+	a        *kernels.Attention
+	sequence kernels.Sequence
+	index    int
+	q, k     [][]T
+	sink     T // −∞ where the problem has none
+}
+
+// queryHeads are the heads of the group that reads a key head.
+func queryHeads[T kernels.Float](a *kernels.Attention, s kernels.Sequence, keyHead int, k [][]T) []*head[T] {
+	heads := make([]*head[T], a.Q.Shape[1]/a.K.Shape[1])
+	for n := range heads {
+		index := keyHead*len(heads) + n
+		heads[n] = &head[T]{a: a, sequence: s, index: index, k: k, sink: T(math.Inf(-1))}
+		heads[n].q = loadRows[T](a.Q, s.Batch, index, s.Q0, s.Sq)
+		if a.Sinks.Given() {
+			heads[n].sink = T(element(a.Sinks, a.Sinks.Offset(index)))
+		}
+	}
+	return heads
+}
+
+// sees tells whether the mask shows key j to row i.
+func (h *head[T]) sees(i, j int) bool {
+	off := h.sequence.Sk - h.sequence.Sq
+	if h.a.Causal == kernels.CausalBottomRight && j > i+off {
+		return false
+	}
+	if h.a.Causal == kernels.CausalTopLeft && j > i {
+		return false
+	}
+	if w := h.a.Window; w != nil {
+		distance := j - (i + off)
+		if w.Left >= 0 && -distance > w.Left || w.Right >= 0 && distance > w.Right {
+			return false
+		}
+	}
+	return true
+}
+
+// biasOffset is where the bias of a pair lies, with the given strides: an axis of size 1 stands for every index.
+func (h *head[T]) biasOffset(strides []int, i, j int) int {
+	offset := 0
+	for axis, index := range [4]int{h.sequence.Index, h.index, i, j} {
+		if h.a.Bias.Shape[axis] > 1 {
+			offset += index * strides[axis]
+		}
+	}
+	return offset
+}
+
+// row is what one query row makes of the keys that it sees. The slices run over these keys alone.
+type row[T kernels.Float] struct {
+	keys    []int
+	p       []T // P_ij, before dropout
+	kept    []T // keep_ij/(1−p)
+	dropped []T // P̃_ij, after dropout: zero where dropped, whatever P_ij is
+	capGrad []T // 1 − (S_capped/cap)², the derivative of the soft cap
+	lse     T
+	sinkP   T // exp(sink − LSE_i)
+}
+
+func (h *head[T]) row(i int) row[T] {
+	var r row[T]
+	for j := range h.sequence.Sk {
+		if h.sees(i, j) {
+			r.keys = append(r.keys, j)
+		}
+	}
+	a, n := h.a, len(r.keys)
+	r.p, r.kept, r.dropped, r.capGrad = make([]T, n), make([]T, n), make([]T, n), make([]T, n)
+	off := h.sequence.Sk - h.sequence.Sq
+	plane := h.sequence.Index*a.Q.Shape[1] + h.index
+	scale, softCap := T(a.EffectiveScale()), T(a.SoftCap)
+
+	scores, most := make([]T, n), h.sink
+	for n, j := range r.keys {
+		// S_ij = scale·q_i·k_j
+		s := scale * dot(h.q[i], h.k[j])
+		// S_ij ← cap·tanh(S_ij/cap)
+		r.capGrad[n] = 1
+		if softCap > 0 {
+			t := T(math.Tanh(float64(s / softCap)))
+			s, r.capGrad[n] = softCap*t, 1-t*t
+		}
+		// S_ij ← S_ij − slope·|i + off − j|
+		if a.ALiBi != nil {
+			s -= T(a.ALiBi[h.index]) * T(math.Abs(float64(i+off-j)))
+		}
+		// S_ij ← S_ij + bias_ij
+		if a.Bias.Given() {
+			s += T(element(a.Bias, h.biasOffset(a.Bias.Strides, i, j)))
+		}
+		scores[n], most = s, max(most, s)
+
+		r.kept[n] = 1
+		if a.Dropout.P > 0 {
+			r.kept[n] = 0
+			if a.Dropout.Keep(plane, i, j) {
+				r.kept[n] = T(a.Dropout.Scale())
+			}
+		}
+	}
+
+	// A row that sees no key, or scores of −∞ alone, has LSE = −∞ and P = 0.
+	r.lse = T(math.Inf(-1))
+	if most == r.lse {
+		return r
+	}
+	// LSE_i = log(Σ_j exp S_ij + exp sink), with the largest term taken out of the sum. A score of +∞ makes ∞ − ∞ here,
+	// so that the whole row is NaN.
+	sum := exp(h.sink - most)
+	for _, s := range scores {
+		sum += exp(s - most)
+	}
+	r.lse = most + T(math.Log(float64(sum)))
+	r.sinkP = exp(h.sink - r.lse)
+	for n, s := range scores {
+		// P_ij = exp(S_ij − LSE_i)
+		r.p[n] = exp(s - r.lse)
+		// P̃_ij = P_ij·keep_ij/(1−p)
+		if r.kept[n] != 0 {
+			r.dropped[n] = r.p[n] * r.kept[n]
+		}
+	}
+	return r
+}
+
+// output is O_i = Σ_j P̃_ij·v_j.
+func (r row[T]) output(v [][]T, size int) []T {
+	o := make([]T, size)
+	for n, j := range r.keys {
+		add(o, r.dropped[n], v[j])
+	}
+	return o
+}

@@ -1,0 +1,21 @@
+// Package reference is the definition of every kernel: plain loops in float64, one query row at a time, with no tiles
+// and no cleverness. It is meant to be read beside the equations of [kernels.Attention], and it is the oracle of all
+// tests. Nothing but tests should import it.
+//
+// # How a kernel is judged
+//
+// Floating point sums differ with their order, so "equal to the reference" is not a useful demand on a kernel below
+// float64. The demand is that a kernel is about as exact as the obvious program of the same precision. With x what the
+// kernel computed, ref the reference and pt the loops of this package run in the kernel's own precision
+// ([AttentionIn], [AttentionGradIn]), a tensor passes when
+//
+//	max|x − ref| ≤ 2·max|pt − ref| + 1e-5
+//
+// with 3 in place of 2 where a soft cap is set, and 10 for tensors of fewer than 64 elements, such as the gradient of
+// sinks: the largest of a few errors is a matter of luck.
+//
+// # Values that are not finite
+//
+// The loops compute on exactly the pairs that the mask shows, so a NaN or an infinity reaches what it should reach and
+// nothing else. That makes the reference the judge of which rows may be poisoned by a value and which may not.
+package reference

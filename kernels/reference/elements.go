@@ -1,0 +1,57 @@
+package reference
+
+import (
+	"fmt"
+
+	"github.com/stheno-ml/stheno/kernels"
+)
+
+// elements is a tensor of any strides in the precision of T, row-major.
+func elements[T kernels.Float](t kernels.Tensor) []T {
+	list := make([]T, t.Elements())
+	eachOffset(t, func(i, offset int) { list[i] = T(element(t, offset)) })
+	return list
+}
+
+// vector is an optional tensor of n elements, all of a value where it is left out.
+func vector[T kernels.Float](t kernels.Tensor, n int, otherwise T) []T {
+	if t.Given() {
+		return elements[T](t)
+	}
+	list := make([]T, n)
+	for i := range list {
+		list[i] = otherwise
+	}
+	return list
+}
+
+// indices is a tensor of int32 or int64, row-major.
+func indices(t kernels.Tensor) []int {
+	list := make([]int, t.Elements())
+	eachOffset(t, func(i, offset int) {
+		switch t.DType {
+		case kernels.I32:
+			list[i] = int(kernels.Host[int32](t)[offset])
+		case kernels.I64:
+			list[i] = int(kernels.Host[int64](t)[offset])
+		default:
+			panic(fmt.Sprintf("reference: indices need to be int32 or int64, not %v", t.DType))
+		}
+	})
+	return list
+}
+
+// eachOffset goes through a tensor in row-major order: i counts, offset is where the element lies.
+func eachOffset(t kernels.Tensor, do func(i, offset int)) {
+	for i := range t.Elements() {
+		offset, rest := 0, i
+		for axis := len(t.Shape) - 1; axis >= 0; axis-- {
+			offset += rest % t.Shape[axis] * t.Strides[axis]
+			rest /= t.Shape[axis]
+		}
+		do(i, offset)
+	}
+}
+
+// lastAxis is the length of a tensor's rows.
+func lastAxis(t kernels.Tensor) int { return t.Shape[len(t.Shape)-1] }

@@ -1,0 +1,54 @@
+package reference
+
+import (
+	"math"
+
+	"github.com/stheno-ml/stheno/kernels"
+)
+
+// LayerNorm is y, row-major, and the mean and the reciprocal standard deviation of each row.
+func LayerNorm[T kernels.Float](n *kernels.LayerNorm) (y, mean, rstd []T) {
+	c := lastAxis(n.X)
+	x, gamma, beta := elements[T](n.X), vector[T](n.Gamma, c, 1), vector[T](n.Beta, c, 0)
+	y = make([]T, len(x))
+	for from := 0; from < len(x); from += c {
+		row := x[from:][:c]
+		var sum, squares T
+		for _, v := range row {
+			sum += v
+		}
+		mu := sum / T(c)
+		for _, v := range row {
+			squares += (v - mu) * (v - mu)
+		}
+		r := 1 / T(math.Sqrt(float64(squares/T(c)+T(n.EffectiveEps()))))
+		for i, v := range row {
+			y[from+i] = (v-mu)*r*gamma[i] + beta[i]
+		}
+		mean, rstd = append(mean, mu), append(rstd, r)
+	}
+	return y, mean, rstd
+}
+
+// LayerNormGrad is the gradients of x, gamma and beta for the gradient dy of y.
+func LayerNormGrad[T kernels.Float](n *kernels.LayerNorm, dy []T) (dx, dGamma, dBeta []T) {
+	c := lastAxis(n.X)
+	x, gamma := elements[T](n.X), vector[T](n.Gamma, c, 1)
+	_, mean, rstd := LayerNorm[T](n)
+	dx, dGamma, dBeta = make([]T, len(x)), make([]T, c), make([]T, c)
+	for row, mu := range mean {
+		var sum, sumX T
+		xHat := func(i int) T { return (x[row*c+i] - mu) * rstd[row] }
+		for i := range c {
+			g := dy[row*c+i] * gamma[i]
+			sum += g
+			sumX += g * xHat(i)
+			dGamma[i] += dy[row*c+i] * xHat(i)
+			dBeta[i] += dy[row*c+i]
+		}
+		for i := range c {
+			dx[row*c+i] = rstd[row] * (dy[row*c+i]*gamma[i] - sum/T(c) - xHat(i)*sumX/T(c))
+		}
+	}
+	return dx, dGamma, dBeta
+}

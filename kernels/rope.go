@@ -1,0 +1,81 @@
+package kernels
+
+import (
+	"fmt"
+	"math"
+)
+
+// Pairing says which two dimensions of a head RoPE rotates together.
+type Pairing int
+
+const (
+	HalfSplit   Pairing = iota // d and d + RotaryDim/2, as GPT-NeoX and Llama do
+	Interleaved                // 2d and 2d + 1, as GPT-J and the original do
+)
+
+// RoPE is the rotary position embedding. Pair d of the row at position t is rotated by the angle
+//
+//	θ = (Offset + t)/PositionScale · Base^(−2d/RotaryDim)
+//	y₁ = x₁·cos θ − x₂·sin θ      y₂ = x₂·cos θ + x₁·sin θ
+//
+// so that a product of a query and a key depends on the distance of their positions alone. The zero value is Llama's.
+type RoPE struct {
+	Pairing       Pairing
+	Offset        int     // the position of the first row: how many tokens a cache already holds
+	Base          float64 // 0 means 10000
+	PositionScale float64 // positions are divided by it (linear scaling, to stretch a context); 0 means 1
+	RotaryDim     int     // how many leading dimensions are rotated, the others are copied; 0 means all
+}
+
+// RoPEKernels rotate heads. x and y are (B, H, S, D) with contiguous rows; y may be x itself.
+type RoPEKernels interface {
+	// RoPEForward computes y from x.
+	RoPEForward(r *RoPE, x, y Tensor) error
+	// RoPEBackward computes dx from dy: the rotation by −θ.
+	RoPEBackward(r *RoPE, dy, dx Tensor) error
+}
+
+// Dim is how many dimensions of a head of size d are rotated.
+func (r *RoPE) Dim(d int) int {
+	if r.RotaryDim == 0 {
+		return d
+	}
+	return r.RotaryDim
+}
+
+// Frequency is the angle by which a pair turns from one position to the next, for heads of which dim dimensions are
+// rotated: θ is Offset + t times it.
+func (r *RoPE) Frequency(pair, dim int) float64 {
+	base, scale := r.Base, r.PositionScale
+	if base == 0 {
+		base = 10000
+	}
+	if scale == 0 {
+		scale = 1
+	}
+	return math.Pow(base, -2*float64(pair)/float64(dim)) / scale
+}
+
+// Validate tells what is wrong with the options for a tensor of that name, naming the argument, what it was and what it
+// needs to be, or gives nil.
+func (r *RoPE) Validate(x Tensor, name string) error {
+	if err := x.validateRows(name); err != nil {
+		return err
+	}
+	d := x.Shape[3]
+	switch {
+	case r.Pairing != HalfSplit && r.Pairing != Interleaved:
+		return fmt.Errorf("pairing is %d, it needs to be HalfSplit or Interleaved", r.Pairing)
+	case r.Offset < 0:
+		return fmt.Errorf("offset is %d, it cannot be negative", r.Offset)
+	case !(r.Base >= 0) || math.IsInf(r.Base, 0):
+		return fmt.Errorf("base is %v, it needs to be positive, or 0 for 10000", r.Base)
+	case !(r.PositionScale >= 0) || math.IsInf(r.PositionScale, 0):
+		return fmt.Errorf("position scale is %v, it needs to be positive, or 0 for 1", r.PositionScale)
+	case r.RotaryDim < 0 || r.RotaryDim > d:
+		return fmt.Errorf("rotary dim is %d, it needs to be from 0 to %s's head size of %d", r.RotaryDim, name, d)
+	case r.Dim(d)%2 != 0:
+		return fmt.Errorf("%d dimensions are to be rotated, it needs to be an even number", r.Dim(d))
+	}
+	return nil
+}

@@ -1,0 +1,150 @@
+package kernels
+
+import (
+	"fmt"
+	"unsafe"
+)
+
+// DType is the type of a tensor's elements.
+type DType uint8
+
+// The element types that tensors may have. Which of them a kernel accepts is the backend's to say.
+const (
+	NoDType DType = iota // the zero value, of no tensor
+	F32
+	F64
+	BF16
+	F16
+	I32 // of indices, like I64
+	I64
+)
+
+var dtypeNames = [...]string{"no dtype", "float32", "float64", "bfloat16", "float16", "int32", "int64"}
+var dtypeSizes = [...]int{0, 4, 8, 2, 2, 4, 8}
+
+func (d DType) String() string {
+	if int(d) < len(dtypeNames) {
+		return dtypeNames[d]
+	}
+	return fmt.Sprintf("DType(%d)", uint8(d))
+}
+
+// Size is the number of bytes of one element.
+func (d DType) Size() int {
+	if int(d) < len(dtypeSizes) {
+		return dtypeSizes[d]
+	}
+	return 0
+}
+
+// Tensor is a typed, strided view of memory on the host or on a device. The zero value is no tensor, which is how an
+// optional argument is left out. With Data nil it is a description alone, enough for validation.
+type Tensor struct {
+	Data    unsafe.Pointer // the element at index 0, ..., 0
+	DType   DType
+	Shape   []int
+	Strides []int // in elements, one an axis; 0 broadcasts the axis
+}
+
+// Float is the set of element types that host kernels compute in.
+type Float interface{ float32 | float64 }
+
+// Element is the set of Go types that host tensors may have as elements: floats, and the integers of indices.
+type Element interface{ Float | int32 | int64 }
+
+// DTypeOf is the DType of T.
+func DTypeOf[T Element]() DType {
+	var zero T
+	switch any(zero).(type) {
+	case float32:
+		return F32
+	case float64:
+		return F64
+	case int32:
+		return I32
+	}
+	return I64
+}
+
+// Contiguous describes a row-major tensor of the given shape at data.
+func Contiguous(data unsafe.Pointer, dtype DType, shape ...int) Tensor {
+	t := Tensor{Data: data, DType: dtype, Shape: append([]int(nil), shape...), Strides: make([]int, len(shape))}
+	stride := 1
+	for axis := len(shape) - 1; axis >= 0; axis-- {
+		t.Strides[axis] = stride
+		stride *= shape[axis]
+	}
+	return t
+}
+
+// Of is the row-major tensor of the given shape over data, which must hold at least its number of elements.
+func Of[T Element](data []T, shape ...int) Tensor {
+	t := Contiguous(unsafe.Pointer(unsafe.SliceData(data)), DTypeOf[T](), shape...)
+	if t.Elements() > len(data) {
+		panic(fmt.Sprintf("kernels.Of: shape %v needs %d elements, data has %d", shape, t.Elements(), len(data)))
+	}
+	return t
+}
+
+// Given tells whether the tensor is there at all: the zero Tensor stands for an argument left out.
+func (t Tensor) Given() bool { return t.DType != NoDType }
+
+// Elements is the number of elements of the shape.
+func (t Tensor) Elements() int {
+	n := 1
+	for _, d := range t.Shape {
+		n *= d
+	}
+	return n
+}
+
+// Permute is the view whose axis i is t's axis order[i].
+func (t Tensor) Permute(order ...int) Tensor {
+	p := Tensor{Data: t.Data, DType: t.DType, Shape: make([]int, len(order)), Strides: make([]int, len(order))}
+	for i, axis := range order {
+		p.Shape[i], p.Strides[i] = t.Shape[axis], t.Strides[axis]
+	}
+	return p
+}
+
+// Slice is the view of the indices [from, to) of one axis.
+func (t Tensor) Slice(axis, from, to int) Tensor {
+	s := Tensor{DType: t.DType, Shape: append([]int(nil), t.Shape...), Strides: append([]int(nil), t.Strides...)}
+	s.Shape[axis] = to - from
+	if t.Data != nil {
+		s.Data = unsafe.Add(t.Data, from*t.Strides[axis]*t.DType.Size())
+	}
+	return s
+}
+
+// Unflatten is the view whose axis is split in two, the second of size inner, which must divide the axis.
+func (t Tensor) Unflatten(axis, inner int) Tensor {
+	s := Tensor{Data: t.Data, DType: t.DType}
+	s.Shape = append(s.Shape, t.Shape[:axis]...)
+	s.Shape = append(append(s.Shape, t.Shape[axis]/inner, inner), t.Shape[axis+1:]...)
+	s.Strides = append(s.Strides, t.Strides[:axis]...)
+	s.Strides = append(append(s.Strides, t.Strides[axis]*inner, t.Strides[axis]), t.Strides[axis+1:]...)
+	return s
+}
+
+// Offset is the number of elements between the tensor's first element and the one at the given index.
+func (t Tensor) Offset(index ...int) int {
+	n := 0
+	for axis, i := range index {
+		n += i * t.Strides[axis]
+	}
+	return n
+}
+
+// Host is host memory from the tensor's first element to its last, as a slice: index it with Offset. It must be of
+// type T and hold no negative stride. A tensor without elements gives nil.
+func Host[T Element](t Tensor) []T {
+	if t.Data == nil || t.Elements() == 0 {
+		return nil
+	}
+	last := 0
+	for axis, d := range t.Shape {
+		last += (d - 1) * t.Strides[axis]
+	}
+	return unsafe.Slice((*T)(t.Data), last+1)
+}

@@ -1,0 +1,54 @@
+package kernels
+
+import "fmt"
+
+// validateLayout checks what a kernel needs of any tensor that it is given: a stride an axis, nothing negative,
+// contiguous rows.
+func (t Tensor) validateLayout(name string) error {
+	if !t.Given() {
+		return fmt.Errorf("%s is missing", name)
+	}
+	for _, d := range t.Shape {
+		if d < 0 {
+			return fmt.Errorf("%s has shape %v, no axis can be negative", name, t.Shape)
+		}
+	}
+	if len(t.Shape) == 0 {
+		return nil
+	}
+	return t.validateStrides(name)
+}
+
+// validateFeatures checks a tensor that holds a vector for each row: at least one axis, and at least one element in
+// the last.
+func (t Tensor) validateFeatures(name string) error {
+	if err := t.validateLayout(name); err != nil {
+		return err
+	}
+	if len(t.Shape) == 0 || t.Shape[len(t.Shape)-1] == 0 {
+		return fmt.Errorf("%s has shape %v, it needs at least one element along a last axis", name, t.Shape)
+	}
+	return nil
+}
+
+// validateVector checks a tensor of n elements that goes with the features of another.
+func (t Tensor) validateVector(name string, n int, dtype DType, of string) error {
+	if len(t.Shape) != 1 || t.Shape[0] != n {
+		return fmt.Errorf("%s has shape %v, it needs one value for each of %s's %d features", name, t.Shape, of, n)
+	}
+	if t.DType != dtype {
+		return fmt.Errorf("%s is %v, %s is %v: they need one dtype", name, t.DType, of, dtype)
+	}
+	return t.validateLayout(name)
+}
+
+// validateIndices checks a tensor of indices of a shape.
+func (t Tensor) validateIndices(name string) error {
+	if err := t.validateLayout(name); err != nil {
+		return err
+	}
+	if t.DType != I32 && t.DType != I64 {
+		return fmt.Errorf("%s is %v, it needs to be int32 or int64", name, t.DType)
+	}
+	return nil
+}

@@ -1,0 +1,113 @@
+package ops
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/stheno-ml/stheno/kernels"
+	"gorgonia.org/gorgonia"
+)
+
+// LinearCrossEntropyOptions are the options of [LinearCrossEntropy]: those of [SoftmaxCrossEntropy], and the weight's.
+type LinearCrossEntropyOptions struct {
+	IgnoreIndex    *int
+	LabelSmoothing float64
+	Reduction      kernels.Reduction
+	// WeightTransposed says that weight is (C, V), as [Linear] has it, instead of (V, C), as an embedding table is.
+	WeightTransposed bool
+}
+
+// LinearCrossEntropy is [SoftmaxCrossEntropy] of the logits x·weightᵀ, which are computed and used up some rows at a
+// time, for vocabularies so large that the logits of a batch would be most of the memory: x is (..., C), weight is
+// (V, C), such as the embedding table of a model with tied weights, and targets are (...).
+//
+// In a graph that is differentiated the forward run also computes the gradients of x and weight, of those two that are
+// wanted, and keeps them for the backward run.
+func LinearCrossEntropy(x, weight, targets *gorgonia.Node, o LinearCrossEntropyOptions) (*gorgonia.Node, error) {
+	common := CrossEntropyOptions{o.IgnoreIndex, o.LabelSmoothing, o.Reduction}
+	return apply("LinearCrossEntropy", &linearCrossEntropy{o: common.forKernels(), transposed: o.WeightTransposed},
+		input{name: "x", node: x, form: denseForm, unread: true},
+		input{name: "weight", node: weight, form: stridedForm, unread: true},
+		input{name: "targets", node: targets, form: indexForm, unread: true})
+}
+
+type linearCrossEntropy struct {
+	o          kernels.CrossEntropyOptions
+	transposed bool
+	dX, dW     kernels.Tensor // of the last forward run, for a gradient of the loss of 1
+}
+
+func (k *linearCrossEntropy) shape(in []kernels.Tensor) ([]int, error) {
+	x, weight, targets := in[0], in[1], in[2]
+	features := x.Shape[len(x.Shape)-1]
+	axes, of := "(vocabulary, x's %d features)", 1
+	if k.transposed {
+		axes, of = "(x's %d features, vocabulary)", 0
+	}
+	switch {
+	case len(x.Shape) < 2:
+		return nil, fmt.Errorf("x has shape %v, it needs at least two axes (..., features)", x.Shape)
+	case len(weight.Shape) != 2 || weight.Shape[of] != features:
+		return nil, fmt.Errorf("weight has shape %v, it needs two axes "+axes, weight.Shape, features)
+	case weight.DType != x.DType:
+		return nil, fmt.Errorf("weight is %v, x is %v: they need one dtype", weight.DType, x.DType)
+	case !slices.Equal(targets.Shape, rowShape(x)):
+		return nil, fmt.Errorf("targets has shape %v, it needs one target for each row of x: %v", targets.Shape, rowShape(x))
+	}
+	return nil, k.problem(in).Validate()
+}
+
+func (k *linearCrossEntropy) problem(in []kernels.Tensor) *kernels.LinearCrossEntropy {
+	return &kernels.LinearCrossEntropy{
+		Hidden: asMatrix(in[0]), Weight: k.byVocabulary(in[1]), CrossEntropyOptions: k.o,
+		Targets: kernels.Contiguous(in[2].Data, in[2].DType, in[2].Elements()),
+	}
+}
+
+// byVocabulary views the weight, or its gradient, as (V, C).
+func (k *linearCrossEntropy) byVocabulary(t kernels.Tensor) kernels.Tensor {
+	if k.transposed {
+		return t.Permute(1, 0)
+	}
+	return t
+}
+
+func (k *linearCrossEntropy) source() source { return fromForward }
+
+func (k *linearCrossEntropy) forward(h *home, in []kernels.Tensor, out kernels.Tensor, want []bool) (err error) {
+	k.dX, k.dW = kernels.Tensor{}, kernels.Tensor{}
+	outputs := kernels.LinearCrossEntropyOutputs{Loss: out}
+	if want != nil && want[0] {
+		if k.dX, err = h.Alloc(out.DType, in[0].Shape...); err != nil {
+			return err
+		}
+		outputs.DHidden = asMatrix(k.dX)
+	}
+	if want != nil && want[1] {
+		if k.dW, err = h.Alloc(out.DType, in[1].Shape...); err != nil {
+			return err
+		}
+		outputs.DWeight = k.byVocabulary(k.dW)
+	}
+	return h.LinearCrossEntropy(k.problem(in), outputs)
+}
+
+// backward hands out the gradients, multiplied by that of the loss.
+func (k *linearCrossEntropy) backward(h *home, _ []kernels.Tensor, dOut kernels.Tensor, d []kernels.Tensor) error {
+	factor, err := h.number(dOut)
+	if err != nil {
+		return err
+	}
+	for i, saved := range []*kernels.Tensor{&k.dX, &k.dW} {
+		if d[i].Given() {
+			if factor != 1 {
+				if err := h.scale(*saved, factor); err != nil {
+					return err
+				}
+			}
+			d[i] = *saved
+		}
+		*saved = kernels.Tensor{}
+	}
+	return nil
+}

@@ -1,0 +1,106 @@
+package ops
+
+import (
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stheno-ml/stheno/kernels"
+	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
+)
+
+// forwardOf finds the call in a graph that has one.
+func forwardOf(t *testing.T, g *gorgonia.ExprGraph) *attention {
+	t.Helper()
+	for _, n := range g.AllNodes() {
+		if f, ok := n.Op().(*attentionForward); ok {
+			return f.a
+		}
+	}
+	t.Fatal("the graph has no attention")
+	return nil
+}
+
+func smallGraph(t *testing.T) (g *gorgonia.ExprGraph, q, bias, loss *gorgonia.Node) {
+	t.Helper()
+	g = gorgonia.NewGraph()
+	in := func(name string, shape ...int) *gorgonia.Node {
+		return gorgonia.NewTensor(g, tensor.Float32, len(shape), gorgonia.WithShape(shape...), gorgonia.WithName(name), gorgonia.WithInit(gorgonia.GlorotN(1)))
+	}
+	q, bias = in("q", 1, 2, 6, 4), in("bias", 1, 2, 6, 6)
+	out, err := FlashAttention(q, in("k", 1, 2, 6, 4), in("v", 1, 2, 6, 4), AttentionOptions{Bias: bias})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g, q, bias, gorgonia.Must(gorgonia.Sum(out))
+}
+
+func TestAttentionKeepsNothingWithoutGradient(t *testing.T) {
+	g, _, _, _ := smallGraph(t)
+	if err := gorgonia.NewTapeMachine(g).RunAll(); err != nil {
+		t.Fatal(err)
+	}
+	a := forwardOf(t, g)
+	if a.out != nil || a.saved || a.savedO.owner != nil || a.savedLSE.owner != nil || a.delta.owner != nil {
+		t.Errorf("a graph that no one differentiates keeps a state: %+v", a)
+	}
+}
+
+// recorder is a backend that remembers which gradients it was asked for.
+type recorder struct {
+	kernels.Backend
+	rows, bias bool
+}
+
+func (r *recorder) AttentionBackward(a *kernels.Attention, g kernels.AttentionGradients) error {
+	r.rows, r.bias = g.DQ.Given(), g.DBias.Given()
+	return r.Backend.AttentionBackward(a, g)
+}
+
+func TestAttentionComputesWantedGradientsOnly(t *testing.T) {
+	backend := host.Backend
+	defer func() { host.Backend = backend }()
+	for _, c := range []struct{ rows, bias bool }{{true, false}, {false, true}, {true, true}} {
+		r := &recorder{Backend: backend}
+		host.Backend = r
+		g, q, bias, loss := smallGraph(t)
+		var wrt gorgonia.Nodes
+		if c.rows {
+			wrt = append(wrt, q)
+		}
+		if c.bias {
+			wrt = append(wrt, bias)
+		}
+		if _, err := gorgonia.Grad(loss, wrt...); err != nil {
+			t.Fatal(err)
+		}
+		if err := gorgonia.NewTapeMachine(g, gorgonia.BindDualValues()).RunAll(); err != nil {
+			t.Fatal(err)
+		}
+		if r.rows != c.rows || r.bias != c.bias {
+			t.Errorf("wanted q %t and bias %t, computed q %t and bias %t", c.rows, c.bias, r.rows, r.bias)
+		}
+	}
+}
+
+func TestModesAreForgotten(t *testing.T) {
+	registered := func() int {
+		modes.Lock()
+		defer modes.Unlock()
+		return len(modes.of)
+	}
+	before := registered()
+	for range 50 {
+		g, _, _, _ := smallGraph(t)
+		ModeOf(g).Evaluate()
+	}
+	for range 100 { // cleanups run some time after the collection
+		runtime.GC()
+		if registered() <= before {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Errorf("%d modes are registered, there were %d before 50 graphs came and went", registered(), before)
+}

@@ -1,0 +1,75 @@
+package ops
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"weak"
+
+	"gorgonia.org/gorgonia"
+)
+
+// Mode says whether a graph is training or evaluating, which is whether its dropout drops anything. It is a property of
+// the graph and may be changed between runs; [ModeOf] finds it.
+//
+// A graph whose mode was never set is training, and each op counts its own runs, so that every run has new masks.
+// Gorgonia's EvalMode option is not looked at: it belongs to a machine, of which a graph may have several.
+//
+// A Mode may be used from several goroutines at once. A change counts for forward runs that begin after it; a backward
+// run always has the mask of its forward run.
+type Mode struct {
+	state atomic.Uint64 // 0 when never set, otherwise one of the two bits below and the step
+}
+
+const (
+	training   = 1 << 32
+	evaluating = 1 << 33
+)
+
+// Train switches dropout on, with the masks of a step: the same step gives the same masks in every run, on every device.
+// A training loop calls it before each run with the number of the step.
+func (m *Mode) Train(step uint32) { m.state.Store(training | uint64(step)) }
+
+// Evaluate switches dropout off.
+func (m *Mode) Evaluate() { m.state.Store(evaluating) }
+
+// step tells whether dropout is on, and which step it has for an op that has run the given number of times before.
+func (m *Mode) step(runs uint32) (step uint32, on bool) {
+	switch state := m.state.Load(); {
+	case state&evaluating != 0:
+		return 0, false
+	case state&training != 0:
+		return uint32(state), true
+	}
+	return runs, true
+}
+
+// ModeOf is the mode of a graph: the same Mode in every call, for as long as the graph lives. A nil graph gives a Mode
+// that nothing reads.
+func ModeOf(g *gorgonia.ExprGraph) *Mode {
+	if g == nil {
+		return new(Mode)
+	}
+	modes.Lock()
+	defer modes.Unlock()
+	key := weak.Make(g)
+	m, ok := modes.of[key]
+	if !ok {
+		m = new(Mode)
+		modes.of[key] = m
+		runtime.AddCleanup(g, forgetMode, key)
+	}
+	return m
+}
+
+// modes holds graphs weakly, so that looking up a graph's mode does not keep the graph alive.
+var modes = struct {
+	sync.Mutex
+	of map[weak.Pointer[gorgonia.ExprGraph]]*Mode
+}{of: map[weak.Pointer[gorgonia.ExprGraph]]*Mode{}}
+
+func forgetMode(key weak.Pointer[gorgonia.ExprGraph]) {
+	modes.Lock()
+	defer modes.Unlock()
+	delete(modes.of, key)
+}

@@ -1,0 +1,129 @@
+package ops
+
+import (
+	"fmt"
+	"hash"
+	"hash/fnv"
+	"sync/atomic"
+
+	"github.com/chewxy/hm"
+	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
+)
+
+// signature answers what Gorgonia asks of every op besides what it computes. Each op of this package embeds one and adds
+// Do; an op with gradients adds SymDiff and DoDiff as well.
+//
+// An op of ours is never merged with another and never works in place: it may share memory with the ops around it, and
+// its inputs and output may be views that Gorgonia knows nothing about.
+type signature struct {
+	name           string
+	id             uint64
+	in             []hm.Type
+	out            hm.Type
+	shape          tensor.Shape
+	differentiable []bool // one an input
+}
+
+var lastID atomic.Uint64
+
+// newSignature describes an op over the given children that results in a tensor of the given type and shape, or in a
+// scalar if there are no axes.
+func newSignature(name string, children gorgonia.Nodes, differentiable []bool, dtype tensor.Dtype, shape ...int) signature {
+	in := make([]hm.Type, len(children))
+	for i, child := range children {
+		in[i] = child.Type()
+	}
+	if differentiable == nil {
+		differentiable = make([]bool, len(children))
+	}
+	out := hm.Type(dtype)
+	if len(shape) > 0 {
+		out = gorgonia.TensorType{Dims: len(shape), Of: dtype}
+	}
+	return signature{name: name, id: lastID.Add(1), in: in, out: out, shape: shape, differentiable: differentiable}
+}
+
+func (s signature) Arity() int           { return len(s.in) }
+func (s signature) ReturnsPtr() bool     { return false }
+func (s signature) CallsExtern() bool    { return false }
+func (s signature) OverwritesInput() int { return -1 }
+func (s signature) String() string       { return fmt.Sprintf("%s#%d", s.name, s.id) }
+func (s signature) DiffWRT(int) []bool   { return s.differentiable }
+
+func (s signature) Type() hm.Type {
+	return hm.NewFnType(append(append([]hm.Type{}, s.in...), s.out)...)
+}
+
+func (s signature) InferShape(...gorgonia.DimSizer) (tensor.Shape, error) {
+	return s.shape.Clone(), nil
+}
+
+// WriteHash writes the id too: Gorgonia merges nodes whose hashes are equal, and a merged op would lose its memory.
+func (s signature) WriteHash(h hash.Hash) { fmt.Fprintf(h, "stheno %s", s) }
+
+func (s signature) Hashcode() uint32 {
+	h := fnv.New32a()
+	s.WriteHash(h)
+	return h.Sum32()
+}
+
+// SymDiff is what ops without gradients answer.
+func (s signature) SymDiff(gorgonia.Nodes, *gorgonia.Node, *gorgonia.Node) (gorgonia.Nodes, error) {
+	return nil, fmt.Errorf("%s has no gradient", s.name)
+}
+
+// A token is the value of an op whose result is not one tensor: it orders the ops that come after it and says nothing.
+var tokenShape = tensor.Shape{1}
+
+func token(dtype tensor.Dtype) gorgonia.Value {
+	return tensor.New(tensor.Of(dtype), tensor.WithShape(tokenShape...))
+}
+
+// mark is the gradient of a token: its input, a gradient, has arrived.
+type mark struct {
+	signature
+	dtype tensor.Dtype
+}
+
+func (m mark) Do(...gorgonia.Value) (gorgonia.Value, error) { return token(m.dtype), nil }
+
+// pick is an op that hands out one of several results of the op before it, whose token is its only input. It forgets
+// the result by handing it out, so that a value lives no longer than Gorgonia needs it.
+type pick struct {
+	signature
+	result *gorgonia.Value
+}
+
+func (p pick) Do(...gorgonia.Value) (gorgonia.Value, error) {
+	v := *p.result
+	if v == nil {
+		return nil, fmt.Errorf("%s: there is no result, the op that computes it has not run", p.name)
+	}
+	*p.result = nil
+	return v, nil
+}
+
+// wanted tells whether something uses a gradient node: a node above it, or the node whose gradient it is. Gorgonia asks
+// for the gradients of all inputs of an op, also of those that are constants to it.
+func wanted(gradient *gorgonia.Node) bool {
+	if len(gradient.DerivOf()) > 0 {
+		return true
+	}
+	parents := gradient.Graph().To(gradient.ID())
+	return parents != nil && parents.Len() > 0
+}
+
+// accumulate adds a gradient to what a lispMachine holds as the gradient of a node.
+func accumulate(n *gorgonia.Node, gradient *tensor.Dense) error {
+	sum, err := n.Grad()
+	if err != nil {
+		return err
+	}
+	t, ok := sum.(*tensor.Dense)
+	if !ok {
+		return fmt.Errorf("the gradient is a %T, it needs to be a *tensor.Dense", sum)
+	}
+	_, err = tensor.Add(t, gradient, tensor.UseUnsafe())
+	return err
+}

@@ -1,0 +1,60 @@
+package ops
+
+import (
+	"fmt"
+
+	"github.com/stheno-ml/stheno/kernels"
+	"gorgonia.org/gorgonia"
+)
+
+// RoPEOptions are the options of [RoPE]. The zero value is Llama's rotary embedding over (B, H, S, D).
+type RoPEOptions struct {
+	Layout      Layout  // of x: BHSD or BSHD
+	Base        float64 // of the angles' frequencies; 0 means 10000
+	Scaling     float64 // positions are divided by it, to stretch a context; 0 means 1
+	RotaryDim   int     // how many leading dimensions of a head are rotated, the others stay; 0 means all
+	Interleaved bool    // pairs are neighbours, 2d and 2d+1, instead of d and d + RotaryDim/2
+	Offset      int     // the position of the first row: how many tokens a cache already holds
+}
+
+// RoPE rotates pairs of dimensions of each head by an angle that grows with the position, so that a product of a query
+// and a key depends on their distance. [kernels.RoPE] has the equations.
+func RoPE(x *gorgonia.Node, o RoPEOptions) (*gorgonia.Node, error) {
+	k := &rope{layout: o.Layout, o: kernels.RoPE{Offset: o.Offset, Base: o.Base, PositionScale: o.Scaling, RotaryDim: o.RotaryDim}}
+	if o.Interleaved {
+		k.o.Pairing = kernels.Interleaved
+	}
+	return apply("RoPE", k, input{name: "x", node: x, unread: true})
+}
+
+type rope struct {
+	stateless
+	layout Layout
+	o      kernels.RoPE
+}
+
+func (k *rope) shape(in []kernels.Tensor) ([]int, error) {
+	if k.layout != BHSD && k.layout != BSHD {
+		return nil, fmt.Errorf("layout is %d, it needs to be BHSD or BSHD", k.layout)
+	}
+	if axes := layoutAxes[k.layout]; len(in[0].Shape) != len(axes) {
+		return nil, fmt.Errorf("x has shape %v, it needs %d axes: %q", in[0].Shape, len(axes), axes)
+	}
+	return in[0].Shape, k.o.Validate(k.view(in[0]), "x")
+}
+
+// view is x as (B, H, S, D).
+func (k *rope) view(t kernels.Tensor) kernels.Tensor {
+	if k.layout == BSHD {
+		return t.Permute(0, 2, 1, 3)
+	}
+	return t
+}
+
+func (k *rope) forward(h *home, in []kernels.Tensor, out kernels.Tensor, _ []bool) error {
+	return h.RoPEForward(&k.o, k.view(in[0]), k.view(out))
+}
+
+func (k *rope) backward(h *home, _ []kernels.Tensor, dOut kernels.Tensor, d []kernels.Tensor) error {
+	return h.RoPEBackward(&k.o, k.view(dOut), k.view(d[0]))
+}

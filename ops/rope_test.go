@@ -1,0 +1,43 @@
+package ops_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/kernels/reference"
+	"github.com/stheno-ml/stheno/ops"
+	"gorgonia.org/gorgonia"
+)
+
+func TestRoPE(t *testing.T) {
+	var cases []opCase
+	for _, shape := range [][]int{{1, 1, 1, 2}, {2, 3, 5, 8}, {1, 2, 17, 22}} {
+		for _, o := range []ops.RoPEOptions{
+			{}, {Interleaved: true}, {Offset: 7}, {Base: 500, Scaling: 4}, {RotaryDim: 2}, {RotaryDim: 2, Interleaved: true, Offset: 3},
+		} {
+			for _, o.Layout = range []ops.Layout{ops.BHSD, ops.BSHD} {
+				r := &kernels.RoPE{Offset: o.Offset, Base: o.Base, PositionScale: o.Scaling, RotaryDim: o.RotaryDim}
+				if o.Interleaved {
+					r.Pairing = kernels.Interleaved
+				}
+				// rotated applies the reference to x as (B, H, S, D) and orders the result as x is.
+				rotated := func(x []float64, rotate func(*kernels.RoPE, kernels.Tensor) []float64) []float64 {
+					if o.Layout == ops.BHSD {
+						return rotate(r, kernels.Of(x, shape...))
+					}
+					y := rotate(r, kernels.Of(x, shape...).Permute(0, 2, 1, 3))
+					return ordered(kernels.Of(y, shape[0], shape[2], shape[1], shape[3]).Permute(0, 2, 1, 3))
+				}
+				cases = append(cases, opCase{
+					options: fmt.Sprintf("RoPE with %+v", o), in: []opInput{floats("x", shape...)},
+					apply: func(in []*gorgonia.Node) (*gorgonia.Node, error) { return ops.RoPE(in[0], o) },
+					want: func(in []kernels.Tensor, dOut []float64) ([]float64, [][]float64) {
+						return rotated(float64sOf(in[0]), reference.RoPE), [][]float64{rotated(dOut, reference.RoPEGrad)}
+					},
+				})
+			}
+		}
+	}
+	testOp(t, cases)
+}
