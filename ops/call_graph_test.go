@@ -131,9 +131,9 @@ func TestMiniatureTrains(t *testing.T) {
 			t.Fatal(err)
 		}
 		vm := gorgonia.NewTapeMachine(m.g, gorgonia.BindDualValues(m.parameters...))
-		solver := gorgonia.NewVanillaSolver(gorgonia.WithLearnRate(0.05))
+		solver := gorgonia.NewVanillaSolver(gorgonia.WithLearnRate(0.1))
 		var losses []float64
-		for i := range uint32(60) {
+		for i := range uint32(150) {
 			ops.ModeOf(m.g).Train(i)
 			run(t, vm)
 			losses = append(losses, numbers(t, m.loss.Value())[0])
@@ -142,7 +142,7 @@ func TestMiniatureTrains(t *testing.T) {
 			}
 		}
 		if first, last := losses[0], losses[len(losses)-1]; !(last < 0.6*first) {
-			t.Errorf("%v: the loss went from %v to %v in 60 steps", dtype, first, last)
+			t.Errorf("%v: the loss went from %v to %v in 150 steps", dtype, first, last)
 		}
 	}
 }

@@ -76,7 +76,7 @@ func (c attentionCase) graphWithoutMode(t *testing.T, values map[string][]float6
 
 func TestModeOf(t *testing.T) {
 	g, other := gorgonia.NewGraph(), gorgonia.NewGraph()
-	if ops.ModeOf(g) != ops.ModeOf(g) || ops.ModeOf(g) == ops.ModeOf(other) {
+	if again := ops.ModeOf(g); again != ops.ModeOf(g) || again == ops.ModeOf(other) {
 		t.Error("a graph needs one mode of its own")
 	}
 	if ops.ModeOf(nil) == nil {

@@ -6,18 +6,18 @@ import (
 
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/ops"
-	. "gorgonia.org/gorgonia"
+	G "gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
 )
 
 func main() {
-	g := NewGraph()
-	x := NewTensor(g, tensor.Float32, 4, WithShape(1, 8, 1024, 64), WithName("x"), WithInit(Gaussian(0, 1)))
-	out := Must(ops.FlashAttention(x, x, x, ops.AttentionOptions{Causal: kernels.CausalBottomRight}))
-	if _, err := Grad(Must(Sum(Must(Square(out)))), x); err != nil {
+	g := G.NewGraph()
+	x := G.NewTensor(g, tensor.Float32, 4, G.WithShape(1, 8, 1024, 64), G.WithName("x"), G.WithInit(G.Gaussian(0, 1)))
+	out := G.Must(ops.FlashAttention(x, x, x, ops.AttentionOptions{Causal: kernels.CausalBottomRight}))
+	if _, err := G.Grad(G.Must(G.Sum(G.Must(G.Square(out)))), x); err != nil {
 		panic(err)
 	}
-	vm := NewTapeMachine(g)
+	vm := G.NewTapeMachine(g)
 	defer vm.Close()
 	if err := vm.RunAll(); err != nil {
 		panic(err)

@@ -31,16 +31,15 @@ func (b *Backend) AttentionForward(a *kernels.Attention, out kernels.AttentionOu
 // forward is one call of the forward kernel.
 type forward[T kernels.Float] struct {
 	*problem[T]
-	out      kernels.AttentionOutputs
-	lse      []T
-	tile     tile
-	tiles    int  // query tiles of the longest sequence
-	shared   bool // keys are packed once for all the tiles that read them, not by each task for itself
-	copyQ    bool
-	copyV    bool
-	keys     []packedKeys[T] // a sequence and key head each
-	memory   *workspace
-	capacity int // bytes
+	out    kernels.AttentionOutputs
+	lse    []T
+	tile   tile
+	tiles  int  // query tiles of the longest sequence
+	shared bool // keys are packed once for all the tiles that read them, not by each task for itself
+	copyQ  bool
+	copyV  bool
+	keys   []packedKeys[T] // a sequence and key head each
+	memory *workspace
 }
 
 // packedKeys are the keys and values of one head as operands of the two products.

@@ -1,6 +1,10 @@
 package simd
 
-import "github.com/stheno-ml/stheno/kernels"
+import (
+	"runtime"
+
+	"github.com/stheno-ml/stheno/kernels"
+)
 
 // Peak runs n rounds of fused multiply-adds (at the generic level, of multiplications and additions) that touch
 // registers alone, and gives the number of floating-point operations that were done. Their rate is the ceiling of
@@ -26,12 +30,9 @@ func Peak[T kernels.Float](n int) float64 {
 		s6 += x * y
 		s7 += x * y
 	}
-	peakSink = float64(s0 + s1 + s2 + s3 + s4 + s5 + s6 + s7)
+	runtime.KeepAlive(s0 + s1 + s2 + s3 + s4 + s5 + s6 + s7) // or the compiler drops the loop
 	return float64(n) * 16
 }
 
 // peakChains is the number of independent sums in the vector loop: more than latency times units.
 const peakChains = 12
-
-// peakSink keeps the compiler from dropping the generic loop.
-var peakSink float64
