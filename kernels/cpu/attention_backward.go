@@ -85,10 +85,7 @@ func newBackward[T kernels.Float](a *kernels.Attention, g kernels.AttentionGradi
 // backwardTile keeps what a task touches again and again in the second-level cache, and one call of a vector kernel
 // under a tenth of a millisecond.
 func backwardTile[T kernels.Float](d int) tile {
-	t := tile{rows: 64, columns: 128, strip: 32}
-	if simd.Active() == simd.AVX2 {
-		t = tile{rows: 48, columns: 96, strip: 24}
-	}
+	t := tile{rows: 96, columns: 128, strip: 24}
 	if d > 256 {
 		t.columns /= 2
 	}
@@ -397,7 +394,7 @@ func (k *backward[T]) addQueryGradients(w *backwardScratch[T], b gradientBlock[T
 	dq := b.dq.from(b.q0)
 	addProduct(k.dPadded/simd.Lanes[T](), product[T]{
 		left: w.dP.at(0), rowStep: w.dP.stride, columnStep: 1, right: b.keys.from(from), out: dq,
-	}, b.n, columns, b.lo-from, b.hi-from, blockRows(), b.exact)
+	}, b.n, columns, b.lo-from, b.hi-from, blockRows, b.exact)
 	if own == last {
 		out := matrix[T](k.g.DQ, b.s.Batch, b.head, b.s.Q0+b.q0)
 		simd.ScaleRows(b.n, k.d, out.at(0), out.stride, dq.at(0), dq.stride, fill(w.factor[:b.n], k.scale))

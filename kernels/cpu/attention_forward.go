@@ -66,10 +66,7 @@ func newForward[T kernels.Float](a *kernels.Attention, out kernels.AttentionOutp
 // forwardTile keeps a tile of scores, the keys and the values it meets in the second-level cache, and one call of a
 // vector kernel, which cannot be preempted, under a tenth of a millisecond.
 func forwardTile[T kernels.Float](d int) tile {
-	t := tile{rows: 96, columns: 512, strip: 32}
-	if simd.Active() == simd.AVX2 {
-		t.strip = 24
-	}
+	t := tile{rows: 96, columns: 512, strip: 24}
 	if kernels.DTypeOf[T]() == kernels.F64 {
 		d *= 2
 	}
@@ -254,7 +251,7 @@ func (f *forward[T]) step(w *forwardScratch[T], b block[T], i, n int) {
 	}
 	addProduct(f.dvPadded/lanes, product[T]{
 		left: scores, rowStep: w.scores.stride, columnStep: 1, right: b.values.from(from), out: w.o.from(i),
-	}, n, to-from, lo, hi, blockRows(), !b.finite)
+	}, n, to-from, lo, hi, blockRows, !b.finite)
 }
 
 // finish divides by the sums and stores the tile.

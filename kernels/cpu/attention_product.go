@@ -13,13 +13,8 @@ type product[T kernels.Float] struct {
 	right, out          rows[T]
 }
 
-// blockRows is the number of rows that the vector kernel multiplies at once.
-func blockRows() int {
-	if simd.Active() == simd.AVX2 {
-		return 6
-	}
-	return 8
-}
+// blockRows is a multiple of the rows that the vector kernel multiplies at once, with either instruction set.
+const blockRows = 12
 
 // addProduct adds the product of n rows and the given number of columns, into vectors of out. Blocks of so many rows
 // skip the columns that none of them sees. Where the right side holds a NaN or an Inf that a row may not see, exact

@@ -3,8 +3,13 @@
 #include "textflag.h"
 
 // func geluTanhAVX512F32(n int, y *float32, x *float32)
-// Requires: AVX, AVX512DQ, AVX512F
-TEXT ·geluTanhAVX512F32(SB), NOSPLIT, $0-24
+// Requires: AVX, AVX512DQ, AVX512F, SSE
+TEXT ·geluTanhAVX512F32(SB), NOSPLIT, $8-24
+	STMXCSR      (SP)
+	MOVL         (SP), AX
+	ORL          $0x00008040, AX
+	MOVL         AX, 4(SP)
+	LDMXCSR      4(SP)
 	MOVQ         y+8(FP), AX
 	MOVQ         x+16(FP), CX
 	VBROADCASTSS table0<>+0(SB), Z0
@@ -100,6 +105,7 @@ test:
 	VMOVUPS     Z0, K1, (AX)(SI*4)
 
 end:
+	LDMXCSR (SP)
 	VZEROUPPER
 	RET
 
@@ -285,8 +291,13 @@ DATA table14<>+124(SB)/4, $0x00000000
 GLOBL table14<>(SB), RODATA|NOPTR, $128
 
 // func geluTanhGradAVX512F32(n int, dx *float32, x *float32, dy *float32)
-// Requires: AVX, AVX512DQ, AVX512F
-TEXT ·geluTanhGradAVX512F32(SB), NOSPLIT, $0-32
+// Requires: AVX, AVX512DQ, AVX512F, SSE
+TEXT ·geluTanhGradAVX512F32(SB), NOSPLIT, $8-32
+	STMXCSR      (SP)
+	MOVL         (SP), AX
+	ORL          $0x00008040, AX
+	MOVL         AX, 4(SP)
+	LDMXCSR      4(SP)
 	MOVQ         dx+8(FP), AX
 	MOVQ         x+16(FP), CX
 	MOVQ         dy+24(FP), DX
@@ -395,12 +406,18 @@ test:
 	VMOVUPS     Z11, K1, (AX)(DI*4)
 
 end:
+	LDMXCSR (SP)
 	VZEROUPPER
 	RET
 
 // func geluErfAVX512F32(n int, y *float32, x *float32)
-// Requires: AVX, AVX512DQ, AVX512F
-TEXT ·geluErfAVX512F32(SB), NOSPLIT, $0-24
+// Requires: AVX, AVX512DQ, AVX512F, SSE
+TEXT ·geluErfAVX512F32(SB), NOSPLIT, $8-24
+	STMXCSR      (SP)
+	MOVL         (SP), AX
+	ORL          $0x00008040, AX
+	MOVL         AX, 4(SP)
+	LDMXCSR      4(SP)
 	MOVQ         y+8(FP), AX
 	MOVQ         x+16(FP), CX
 	VBROADCASTSS table0<>+0(SB), Z0
@@ -522,6 +539,7 @@ test:
 	VMOVUPS     Z0, K1, (AX)(SI*4)
 
 end:
+	LDMXCSR (SP)
 	VZEROUPPER
 	RET
 
@@ -778,8 +796,13 @@ DATA table28<>+60(SB)/4, $0x3ecc422a
 GLOBL table28<>(SB), RODATA|NOPTR, $64
 
 // func geluErfGradAVX512F32(n int, dx *float32, x *float32, dy *float32)
-// Requires: AVX, AVX512DQ, AVX512F
-TEXT ·geluErfGradAVX512F32(SB), NOSPLIT, $0-32
+// Requires: AVX, AVX512DQ, AVX512F, SSE
+TEXT ·geluErfGradAVX512F32(SB), NOSPLIT, $8-32
+	STMXCSR      (SP)
+	MOVL         (SP), AX
+	ORL          $0x00008040, AX
+	MOVL         AX, 4(SP)
+	LDMXCSR      4(SP)
 	MOVQ         dx+8(FP), AX
 	MOVQ         x+16(FP), CX
 	MOVQ         dy+24(FP), DX
@@ -910,12 +933,18 @@ test:
 	VMOVUPS     Z10, K1, (AX)(DI*4)
 
 end:
+	LDMXCSR (SP)
 	VZEROUPPER
 	RET
 
 // func siluAVX512F32(n int, y *float32, x *float32)
-// Requires: AVX, AVX512DQ, AVX512F
-TEXT ·siluAVX512F32(SB), NOSPLIT, $0-24
+// Requires: AVX, AVX512DQ, AVX512F, SSE
+TEXT ·siluAVX512F32(SB), NOSPLIT, $8-24
+	STMXCSR      (SP)
+	MOVL         (SP), AX
+	ORL          $0x00008040, AX
+	MOVL         AX, 4(SP)
+	LDMXCSR      4(SP)
 	MOVQ         y+8(FP), AX
 	MOVQ         x+16(FP), CX
 	VBROADCASTSS table0<>+0(SB), Z0
@@ -1003,12 +1032,18 @@ test:
 	VMOVUPS     Z0, K1, (AX)(SI*4)
 
 end:
+	LDMXCSR (SP)
 	VZEROUPPER
 	RET
 
 // func siluGradAVX512F32(n int, dx *float32, x *float32, dy *float32)
-// Requires: AVX, AVX512DQ, AVX512F
-TEXT ·siluGradAVX512F32(SB), NOSPLIT, $0-32
+// Requires: AVX, AVX512DQ, AVX512F, SSE
+TEXT ·siluGradAVX512F32(SB), NOSPLIT, $8-32
+	STMXCSR      (SP)
+	MOVL         (SP), AX
+	ORL          $0x00008040, AX
+	MOVL         AX, 4(SP)
+	LDMXCSR      4(SP)
 	MOVQ         dx+8(FP), AX
 	MOVQ         x+16(FP), CX
 	MOVQ         dy+24(FP), DX
@@ -1103,12 +1138,18 @@ test:
 	VMOVUPS     Z11, K1, (AX)(DI*4)
 
 end:
+	LDMXCSR (SP)
 	VZEROUPPER
 	RET
 
 // func reluSquaredAVX512F32(n int, y *float32, x *float32)
-// Requires: AVX, AVX512DQ, AVX512F
-TEXT ·reluSquaredAVX512F32(SB), NOSPLIT, $0-24
+// Requires: AVX, AVX512DQ, AVX512F, SSE
+TEXT ·reluSquaredAVX512F32(SB), NOSPLIT, $8-24
+	STMXCSR  (SP)
+	MOVL     (SP), AX
+	ORL      $0x00008040, AX
+	MOVL     AX, 4(SP)
+	LDMXCSR  4(SP)
 	MOVQ     y+8(FP), AX
 	MOVQ     x+16(FP), CX
 	VXORPS   Z0, Z0, Z0
@@ -1143,12 +1184,18 @@ test:
 	VMOVUPS   Z0, K1, (AX)(SI*4)
 
 end:
+	LDMXCSR (SP)
 	VZEROUPPER
 	RET
 
 // func reluSquaredGradAVX512F32(n int, dx *float32, x *float32, dy *float32)
-// Requires: AVX, AVX512DQ, AVX512F
-TEXT ·reluSquaredGradAVX512F32(SB), NOSPLIT, $0-32
+// Requires: AVX, AVX512DQ, AVX512F, SSE
+TEXT ·reluSquaredGradAVX512F32(SB), NOSPLIT, $8-32
+	STMXCSR  (SP)
+	MOVL     (SP), AX
+	ORL      $0x00008040, AX
+	MOVL     AX, 4(SP)
+	LDMXCSR  4(SP)
 	MOVQ     dx+8(FP), AX
 	MOVQ     x+16(FP), CX
 	MOVQ     dy+24(FP), DX
@@ -1190,12 +1237,18 @@ test:
 	VMOVUPS   Z0, K1, (AX)(DI*4)
 
 end:
+	LDMXCSR (SP)
 	VZEROUPPER
 	RET
 
 // func geluTanhAVX512F64(n int, y *float64, x *float64)
-// Requires: AVX, AVX512DQ, AVX512F
-TEXT ·geluTanhAVX512F64(SB), NOSPLIT, $0-24
+// Requires: AVX, AVX512DQ, AVX512F, SSE
+TEXT ·geluTanhAVX512F64(SB), NOSPLIT, $8-24
+	STMXCSR      (SP)
+	MOVL         (SP), AX
+	ORL          $0x00008040, AX
+	MOVL         AX, 4(SP)
+	LDMXCSR      4(SP)
 	MOVQ         y+8(FP), AX
 	MOVQ         x+16(FP), CX
 	VBROADCASTSD table29<>+0(SB), Z0
@@ -1309,6 +1362,7 @@ test:
 	VMOVUPD     Z0, K1, (AX)(SI*8)
 
 end:
+	LDMXCSR (SP)
 	VZEROUPPER
 	RET
 
@@ -1440,8 +1494,13 @@ DATA table49<>+120(SB)/8, $0x0000000000000000
 GLOBL table49<>(SB), RODATA|NOPTR, $128
 
 // func geluTanhGradAVX512F64(n int, dx *float64, x *float64, dy *float64)
-// Requires: AVX, AVX512DQ, AVX512F
-TEXT ·geluTanhGradAVX512F64(SB), NOSPLIT, $0-32
+// Requires: AVX, AVX512DQ, AVX512F, SSE
+TEXT ·geluTanhGradAVX512F64(SB), NOSPLIT, $8-32
+	STMXCSR      (SP)
+	MOVL         (SP), AX
+	ORL          $0x00008040, AX
+	MOVL         AX, 4(SP)
+	LDMXCSR      4(SP)
 	MOVQ         dx+8(FP), AX
 	MOVQ         x+16(FP), CX
 	MOVQ         dy+24(FP), DX
@@ -1568,12 +1627,18 @@ test:
 	VMOVUPD     Z17, K1, (AX)(DI*8)
 
 end:
+	LDMXCSR (SP)
 	VZEROUPPER
 	RET
 
 // func geluErfAVX512F64(n int, y *float64, x *float64)
-// Requires: AVX, AVX512DQ, AVX512F
-TEXT ·geluErfAVX512F64(SB), NOSPLIT, $0-24
+// Requires: AVX, AVX512DQ, AVX512F, SSE
+TEXT ·geluErfAVX512F64(SB), NOSPLIT, $8-24
+	STMXCSR      (SP)
+	MOVL         (SP), AX
+	ORL          $0x00008040, AX
+	MOVL         AX, 4(SP)
+	LDMXCSR      4(SP)
 	MOVQ         y+8(FP), AX
 	MOVQ         x+16(FP), CX
 	VBROADCASTSD table29<>+0(SB), Z0
@@ -1735,6 +1800,7 @@ test:
 	VMOVUPD     Z0, K1, (AX)(SI*8)
 
 end:
+	LDMXCSR (SP)
 	VZEROUPPER
 	RET
 
@@ -1989,8 +2055,13 @@ DATA table74<>+56(SB)/8, $0x3fd9884533d43651
 GLOBL table74<>(SB), RODATA|NOPTR, $64
 
 // func geluErfGradAVX512F64(n int, dx *float64, x *float64, dy *float64)
-// Requires: AVX, AVX512DQ, AVX512F
-TEXT ·geluErfGradAVX512F64(SB), NOSPLIT, $0-32
+// Requires: AVX, AVX512DQ, AVX512F, SSE
+TEXT ·geluErfGradAVX512F64(SB), NOSPLIT, $8-32
+	STMXCSR      (SP)
+	MOVL         (SP), AX
+	ORL          $0x00008040, AX
+	MOVL         AX, 4(SP)
+	LDMXCSR      4(SP)
 	MOVQ         dx+8(FP), AX
 	MOVQ         x+16(FP), CX
 	MOVQ         dy+24(FP), DX
@@ -2161,12 +2232,18 @@ test:
 	VMOVUPD     Z16, K1, (AX)(DI*8)
 
 end:
+	LDMXCSR (SP)
 	VZEROUPPER
 	RET
 
 // func siluAVX512F64(n int, y *float64, x *float64)
-// Requires: AVX, AVX512DQ, AVX512F
-TEXT ·siluAVX512F64(SB), NOSPLIT, $0-24
+// Requires: AVX, AVX512DQ, AVX512F, SSE
+TEXT ·siluAVX512F64(SB), NOSPLIT, $8-24
+	STMXCSR      (SP)
+	MOVL         (SP), AX
+	ORL          $0x00008040, AX
+	MOVL         AX, 4(SP)
+	LDMXCSR      4(SP)
 	MOVQ         y+8(FP), AX
 	MOVQ         x+16(FP), CX
 	VBROADCASTSD table29<>+0(SB), Z0
@@ -2272,12 +2349,18 @@ test:
 	VMOVUPD     Z0, K1, (AX)(SI*8)
 
 end:
+	LDMXCSR (SP)
 	VZEROUPPER
 	RET
 
 // func siluGradAVX512F64(n int, dx *float64, x *float64, dy *float64)
-// Requires: AVX, AVX512DQ, AVX512F
-TEXT ·siluGradAVX512F64(SB), NOSPLIT, $0-32
+// Requires: AVX, AVX512DQ, AVX512F, SSE
+TEXT ·siluGradAVX512F64(SB), NOSPLIT, $8-32
+	STMXCSR      (SP)
+	MOVL         (SP), AX
+	ORL          $0x00008040, AX
+	MOVL         AX, 4(SP)
+	LDMXCSR      4(SP)
 	MOVQ         dx+8(FP), AX
 	MOVQ         x+16(FP), CX
 	MOVQ         dy+24(FP), DX
@@ -2390,12 +2473,18 @@ test:
 	VMOVUPD     Z17, K1, (AX)(DI*8)
 
 end:
+	LDMXCSR (SP)
 	VZEROUPPER
 	RET
 
 // func reluSquaredAVX512F64(n int, y *float64, x *float64)
-// Requires: AVX, AVX512DQ, AVX512F
-TEXT ·reluSquaredAVX512F64(SB), NOSPLIT, $0-24
+// Requires: AVX, AVX512DQ, AVX512F, SSE
+TEXT ·reluSquaredAVX512F64(SB), NOSPLIT, $8-24
+	STMXCSR  (SP)
+	MOVL     (SP), AX
+	ORL      $0x00008040, AX
+	MOVL     AX, 4(SP)
+	LDMXCSR  4(SP)
 	MOVQ     y+8(FP), AX
 	MOVQ     x+16(FP), CX
 	VXORPS   Z0, Z0, Z0
@@ -2430,12 +2519,18 @@ test:
 	VMOVUPD   Z0, K1, (AX)(SI*8)
 
 end:
+	LDMXCSR (SP)
 	VZEROUPPER
 	RET
 
 // func reluSquaredGradAVX512F64(n int, dx *float64, x *float64, dy *float64)
-// Requires: AVX, AVX512DQ, AVX512F
-TEXT ·reluSquaredGradAVX512F64(SB), NOSPLIT, $0-32
+// Requires: AVX, AVX512DQ, AVX512F, SSE
+TEXT ·reluSquaredGradAVX512F64(SB), NOSPLIT, $8-32
+	STMXCSR  (SP)
+	MOVL     (SP), AX
+	ORL      $0x00008040, AX
+	MOVL     AX, 4(SP)
+	LDMXCSR  4(SP)
 	MOVQ     dx+8(FP), AX
 	MOVQ     x+16(FP), CX
 	MOVQ     dy+24(FP), DX
@@ -2477,12 +2572,18 @@ test:
 	VMOVUPD   Z0, K1, (AX)(DI*8)
 
 end:
+	LDMXCSR (SP)
 	VZEROUPPER
 	RET
 
 // func geluTanhAVX2F32(n int, y *float32, x *float32)
-// Requires: AVX, AVX2, FMA3
-TEXT ·geluTanhAVX2F32(SB), NOSPLIT, $0-24
+// Requires: AVX, AVX2, FMA3, SSE
+TEXT ·geluTanhAVX2F32(SB), NOSPLIT, $8-24
+	STMXCSR (SP)
+	MOVL    (SP), AX
+	ORL     $0x00008040, AX
+	MOVL    AX, 4(SP)
+	LDMXCSR 4(SP)
 	MOVQ    y+8(FP), AX
 	MOVQ    x+16(FP), CX
 	MOVQ    n+0(FP), DX
@@ -2577,6 +2678,7 @@ test:
 	VMASKMOVPS  Y1, Y0, (AX)(SI*4)
 
 end:
+	LDMXCSR (SP)
 	VZEROUPPER
 	RET
 
@@ -2759,8 +2861,13 @@ DATA table91<>+60(SB)/4, $0x00000000
 GLOBL table91<>(SB), RODATA|NOPTR, $64
 
 // func geluTanhGradAVX2F32(n int, dx *float32, x *float32, dy *float32)
-// Requires: AVX, AVX2, FMA3
-TEXT ·geluTanhGradAVX2F32(SB), NOSPLIT, $0-32
+// Requires: AVX, AVX2, FMA3, SSE
+TEXT ·geluTanhGradAVX2F32(SB), NOSPLIT, $8-32
+	STMXCSR (SP)
+	MOVL    (SP), AX
+	ORL     $0x00008040, AX
+	MOVL    AX, 4(SP)
+	LDMXCSR 4(SP)
 	MOVQ    dx+8(FP), AX
 	MOVQ    x+16(FP), CX
 	MOVQ    dy+24(FP), DX
@@ -2868,12 +2975,18 @@ test:
 	VMASKMOVPS  Y6, Y0, (AX)(DI*4)
 
 end:
+	LDMXCSR (SP)
 	VZEROUPPER
 	RET
 
 // func geluErfAVX2F32(n int, y *float32, x *float32)
-// Requires: AVX, AVX2, FMA3
-TEXT ·geluErfAVX2F32(SB), NOSPLIT, $0-24
+// Requires: AVX, AVX2, FMA3, SSE
+TEXT ·geluErfAVX2F32(SB), NOSPLIT, $8-24
+	STMXCSR (SP)
+	MOVL    (SP), AX
+	ORL     $0x00008040, AX
+	MOVL    AX, 4(SP)
+	LDMXCSR 4(SP)
 	MOVQ    y+8(FP), AX
 	MOVQ    x+16(FP), CX
 	MOVQ    n+0(FP), DX
@@ -3000,6 +3113,7 @@ test:
 	VMASKMOVPS  Y1, Y0, (AX)(SI*4)
 
 end:
+	LDMXCSR (SP)
 	VZEROUPPER
 	RET
 
@@ -3144,8 +3258,13 @@ DATA table105<>+28(SB)/4, $0x3ecc422a
 GLOBL table105<>(SB), RODATA|NOPTR, $32
 
 // func geluErfGradAVX2F32(n int, dx *float32, x *float32, dy *float32)
-// Requires: AVX, AVX2, FMA3
-TEXT ·geluErfGradAVX2F32(SB), NOSPLIT, $0-32
+// Requires: AVX, AVX2, FMA3, SSE
+TEXT ·geluErfGradAVX2F32(SB), NOSPLIT, $8-32
+	STMXCSR (SP)
+	MOVL    (SP), AX
+	ORL     $0x00008040, AX
+	MOVL    AX, 4(SP)
+	LDMXCSR 4(SP)
 	MOVQ    dx+8(FP), AX
 	MOVQ    x+16(FP), CX
 	MOVQ    dy+24(FP), DX
@@ -3281,12 +3400,18 @@ test:
 	VMASKMOVPS  Y2, Y0, (AX)(DI*4)
 
 end:
+	LDMXCSR (SP)
 	VZEROUPPER
 	RET
 
 // func siluAVX2F32(n int, y *float32, x *float32)
-// Requires: AVX, AVX2, FMA3
-TEXT ·siluAVX2F32(SB), NOSPLIT, $0-24
+// Requires: AVX, AVX2, FMA3, SSE
+TEXT ·siluAVX2F32(SB), NOSPLIT, $8-24
+	STMXCSR (SP)
+	MOVL    (SP), AX
+	ORL     $0x00008040, AX
+	MOVL    AX, 4(SP)
+	LDMXCSR 4(SP)
 	MOVQ    y+8(FP), AX
 	MOVQ    x+16(FP), CX
 	MOVQ    n+0(FP), DX
@@ -3373,12 +3498,18 @@ test:
 	VMASKMOVPS  Y1, Y0, (AX)(SI*4)
 
 end:
+	LDMXCSR (SP)
 	VZEROUPPER
 	RET
 
 // func siluGradAVX2F32(n int, dx *float32, x *float32, dy *float32)
-// Requires: AVX, AVX2, FMA3
-TEXT ·siluGradAVX2F32(SB), NOSPLIT, $0-32
+// Requires: AVX, AVX2, FMA3, SSE
+TEXT ·siluGradAVX2F32(SB), NOSPLIT, $8-32
+	STMXCSR (SP)
+	MOVL    (SP), AX
+	ORL     $0x00008040, AX
+	MOVL    AX, 4(SP)
+	LDMXCSR 4(SP)
 	MOVQ    dx+8(FP), AX
 	MOVQ    x+16(FP), CX
 	MOVQ    dy+24(FP), DX
@@ -3472,12 +3603,18 @@ test:
 	VMASKMOVPS  Y4, Y0, (AX)(DI*4)
 
 end:
+	LDMXCSR (SP)
 	VZEROUPPER
 	RET
 
 // func reluSquaredAVX2F32(n int, y *float32, x *float32)
-// Requires: AVX
-TEXT ·reluSquaredAVX2F32(SB), NOSPLIT, $0-24
+// Requires: AVX, SSE
+TEXT ·reluSquaredAVX2F32(SB), NOSPLIT, $8-24
+	STMXCSR (SP)
+	MOVL    (SP), AX
+	ORL     $0x00008040, AX
+	MOVL    AX, 4(SP)
+	LDMXCSR 4(SP)
 	MOVQ    y+8(FP), AX
 	MOVQ    x+16(FP), CX
 	VXORPS  Y0, Y0, Y0
@@ -3511,12 +3648,18 @@ test:
 	VMASKMOVPS Y0, Y1, (AX)(SI*4)
 
 end:
+	LDMXCSR (SP)
 	VZEROUPPER
 	RET
 
 // func reluSquaredGradAVX2F32(n int, dx *float32, x *float32, dy *float32)
-// Requires: AVX
-TEXT ·reluSquaredGradAVX2F32(SB), NOSPLIT, $0-32
+// Requires: AVX, SSE
+TEXT ·reluSquaredGradAVX2F32(SB), NOSPLIT, $8-32
+	STMXCSR (SP)
+	MOVL    (SP), AX
+	ORL     $0x00008040, AX
+	MOVL    AX, 4(SP)
+	LDMXCSR 4(SP)
 	MOVQ    dx+8(FP), AX
 	MOVQ    x+16(FP), CX
 	MOVQ    dy+24(FP), DX
@@ -3557,12 +3700,18 @@ test:
 	VMASKMOVPS Y0, Y1, (AX)(DI*4)
 
 end:
+	LDMXCSR (SP)
 	VZEROUPPER
 	RET
 
 // func geluTanhAVX2F64(n int, y *float64, x *float64)
-// Requires: AVX, AVX2, FMA3
-TEXT ·geluTanhAVX2F64(SB), NOSPLIT, $0-24
+// Requires: AVX, AVX2, FMA3, SSE
+TEXT ·geluTanhAVX2F64(SB), NOSPLIT, $8-24
+	STMXCSR (SP)
+	MOVL    (SP), AX
+	ORL     $0x00008040, AX
+	MOVL    AX, 4(SP)
+	LDMXCSR 4(SP)
 	MOVQ    y+8(FP), AX
 	MOVQ    x+16(FP), CX
 	MOVQ    n+0(FP), DX
@@ -3669,6 +3818,7 @@ test:
 	VMASKMOVPD  Y1, Y0, (AX)(SI*8)
 
 end:
+	LDMXCSR (SP)
 	VZEROUPPER
 	RET
 
@@ -3809,8 +3959,13 @@ DATA table127<>+56(SB)/8, $0x0000000000000000
 GLOBL table127<>(SB), RODATA|NOPTR, $64
 
 // func geluTanhGradAVX2F64(n int, dx *float64, x *float64, dy *float64)
-// Requires: AVX, AVX2, FMA3
-TEXT ·geluTanhGradAVX2F64(SB), NOSPLIT, $0-32
+// Requires: AVX, AVX2, FMA3, SSE
+TEXT ·geluTanhGradAVX2F64(SB), NOSPLIT, $8-32
+	STMXCSR (SP)
+	MOVL    (SP), AX
+	ORL     $0x00008040, AX
+	MOVL    AX, 4(SP)
+	LDMXCSR 4(SP)
 	MOVQ    dx+8(FP), AX
 	MOVQ    x+16(FP), CX
 	MOVQ    dy+24(FP), DX
@@ -3930,12 +4085,18 @@ test:
 	VMASKMOVPD  Y6, Y0, (AX)(DI*8)
 
 end:
+	LDMXCSR (SP)
 	VZEROUPPER
 	RET
 
 // func geluErfAVX2F64(n int, y *float64, x *float64)
-// Requires: AVX, AVX2, FMA3
-TEXT ·geluErfAVX2F64(SB), NOSPLIT, $0-24
+// Requires: AVX, AVX2, FMA3, SSE
+TEXT ·geluErfAVX2F64(SB), NOSPLIT, $8-24
+	STMXCSR (SP)
+	MOVL    (SP), AX
+	ORL     $0x00008040, AX
+	MOVL    AX, 4(SP)
+	LDMXCSR 4(SP)
 	MOVQ    y+8(FP), AX
 	MOVQ    x+16(FP), CX
 	MOVQ    n+0(FP), DX
@@ -4096,6 +4257,7 @@ test:
 	VMASKMOVPD  Y1, Y0, (AX)(SI*8)
 
 end:
+	LDMXCSR (SP)
 	VZEROUPPER
 	RET
 
@@ -4250,8 +4412,13 @@ DATA table152<>+24(SB)/8, $0x3fd9884533d43651
 GLOBL table152<>(SB), RODATA|NOPTR, $32
 
 // func geluErfGradAVX2F64(n int, dx *float64, x *float64, dy *float64)
-// Requires: AVX, AVX2, FMA3
-TEXT ·geluErfGradAVX2F64(SB), NOSPLIT, $0-32
+// Requires: AVX, AVX2, FMA3, SSE
+TEXT ·geluErfGradAVX2F64(SB), NOSPLIT, $8-32
+	STMXCSR (SP)
+	MOVL    (SP), AX
+	ORL     $0x00008040, AX
+	MOVL    AX, 4(SP)
+	LDMXCSR 4(SP)
 	MOVQ    dx+8(FP), AX
 	MOVQ    x+16(FP), CX
 	MOVQ    dy+24(FP), DX
@@ -4421,12 +4588,18 @@ test:
 	VMASKMOVPD  Y2, Y0, (AX)(DI*8)
 
 end:
+	LDMXCSR (SP)
 	VZEROUPPER
 	RET
 
 // func siluAVX2F64(n int, y *float64, x *float64)
-// Requires: AVX, AVX2, FMA3
-TEXT ·siluAVX2F64(SB), NOSPLIT, $0-24
+// Requires: AVX, AVX2, FMA3, SSE
+TEXT ·siluAVX2F64(SB), NOSPLIT, $8-24
+	STMXCSR (SP)
+	MOVL    (SP), AX
+	ORL     $0x00008040, AX
+	MOVL    AX, 4(SP)
+	LDMXCSR 4(SP)
 	MOVQ    y+8(FP), AX
 	MOVQ    x+16(FP), CX
 	MOVQ    n+0(FP), DX
@@ -4525,12 +4698,18 @@ test:
 	VMASKMOVPD  Y1, Y0, (AX)(SI*8)
 
 end:
+	LDMXCSR (SP)
 	VZEROUPPER
 	RET
 
 // func siluGradAVX2F64(n int, dx *float64, x *float64, dy *float64)
-// Requires: AVX, AVX2, FMA3
-TEXT ·siluGradAVX2F64(SB), NOSPLIT, $0-32
+// Requires: AVX, AVX2, FMA3, SSE
+TEXT ·siluGradAVX2F64(SB), NOSPLIT, $8-32
+	STMXCSR (SP)
+	MOVL    (SP), AX
+	ORL     $0x00008040, AX
+	MOVL    AX, 4(SP)
+	LDMXCSR 4(SP)
 	MOVQ    dx+8(FP), AX
 	MOVQ    x+16(FP), CX
 	MOVQ    dy+24(FP), DX
@@ -4636,12 +4815,18 @@ test:
 	VMASKMOVPD  Y4, Y0, (AX)(DI*8)
 
 end:
+	LDMXCSR (SP)
 	VZEROUPPER
 	RET
 
 // func reluSquaredAVX2F64(n int, y *float64, x *float64)
-// Requires: AVX
-TEXT ·reluSquaredAVX2F64(SB), NOSPLIT, $0-24
+// Requires: AVX, SSE
+TEXT ·reluSquaredAVX2F64(SB), NOSPLIT, $8-24
+	STMXCSR (SP)
+	MOVL    (SP), AX
+	ORL     $0x00008040, AX
+	MOVL    AX, 4(SP)
+	LDMXCSR 4(SP)
 	MOVQ    y+8(FP), AX
 	MOVQ    x+16(FP), CX
 	VXORPS  Y0, Y0, Y0
@@ -4675,12 +4860,18 @@ test:
 	VMASKMOVPD Y0, Y1, (AX)(SI*8)
 
 end:
+	LDMXCSR (SP)
 	VZEROUPPER
 	RET
 
 // func reluSquaredGradAVX2F64(n int, dx *float64, x *float64, dy *float64)
-// Requires: AVX
-TEXT ·reluSquaredGradAVX2F64(SB), NOSPLIT, $0-32
+// Requires: AVX, SSE
+TEXT ·reluSquaredGradAVX2F64(SB), NOSPLIT, $8-32
+	STMXCSR (SP)
+	MOVL    (SP), AX
+	ORL     $0x00008040, AX
+	MOVL    AX, 4(SP)
+	LDMXCSR 4(SP)
 	MOVQ    dx+8(FP), AX
 	MOVQ    x+16(FP), CX
 	MOVQ    dy+24(FP), DX
@@ -4721,12 +4912,18 @@ test:
 	VMASKMOVPD Y0, Y1, (AX)(DI*8)
 
 end:
+	LDMXCSR (SP)
 	VZEROUPPER
 	RET
 
 // func swigluAVX512F32(n int, y *float32, gate *float32, up *float32)
-// Requires: AVX, AVX512DQ, AVX512F
-TEXT ·swigluAVX512F32(SB), NOSPLIT, $0-32
+// Requires: AVX, AVX512DQ, AVX512F, SSE
+TEXT ·swigluAVX512F32(SB), NOSPLIT, $8-32
+	STMXCSR      (SP)
+	MOVL         (SP), AX
+	ORL          $0x00008040, AX
+	MOVL         AX, 4(SP)
+	LDMXCSR      4(SP)
 	MOVQ         y+8(FP), AX
 	MOVQ         gate+16(FP), CX
 	MOVQ         up+24(FP), DX
@@ -4819,12 +5016,18 @@ test:
 	VMOVUPS     Z0, K1, (AX)(DI*4)
 
 end:
+	LDMXCSR (SP)
 	VZEROUPPER
 	RET
 
 // func swigluAVX512F64(n int, y *float64, gate *float64, up *float64)
-// Requires: AVX, AVX512DQ, AVX512F
-TEXT ·swigluAVX512F64(SB), NOSPLIT, $0-32
+// Requires: AVX, AVX512DQ, AVX512F, SSE
+TEXT ·swigluAVX512F64(SB), NOSPLIT, $8-32
+	STMXCSR      (SP)
+	MOVL         (SP), AX
+	ORL          $0x00008040, AX
+	MOVL         AX, 4(SP)
+	LDMXCSR      4(SP)
 	MOVQ         y+8(FP), AX
 	MOVQ         gate+16(FP), CX
 	MOVQ         up+24(FP), DX
@@ -4935,12 +5138,18 @@ test:
 	VMOVUPD     Z0, K1, (AX)(DI*8)
 
 end:
+	LDMXCSR (SP)
 	VZEROUPPER
 	RET
 
 // func swigluAVX2F32(n int, y *float32, gate *float32, up *float32)
-// Requires: AVX, AVX2, FMA3
-TEXT ·swigluAVX2F32(SB), NOSPLIT, $0-32
+// Requires: AVX, AVX2, FMA3, SSE
+TEXT ·swigluAVX2F32(SB), NOSPLIT, $8-32
+	STMXCSR (SP)
+	MOVL    (SP), AX
+	ORL     $0x00008040, AX
+	MOVL    AX, 4(SP)
+	LDMXCSR 4(SP)
 	MOVQ    y+8(FP), AX
 	MOVQ    gate+16(FP), CX
 	MOVQ    up+24(FP), DX
@@ -5032,12 +5241,18 @@ test:
 	VMASKMOVPS  Y1, Y0, (AX)(DI*4)
 
 end:
+	LDMXCSR (SP)
 	VZEROUPPER
 	RET
 
 // func swigluAVX2F64(n int, y *float64, gate *float64, up *float64)
-// Requires: AVX, AVX2, FMA3
-TEXT ·swigluAVX2F64(SB), NOSPLIT, $0-32
+// Requires: AVX, AVX2, FMA3, SSE
+TEXT ·swigluAVX2F64(SB), NOSPLIT, $8-32
+	STMXCSR (SP)
+	MOVL    (SP), AX
+	ORL     $0x00008040, AX
+	MOVL    AX, 4(SP)
+	LDMXCSR 4(SP)
 	MOVQ    y+8(FP), AX
 	MOVQ    gate+16(FP), CX
 	MOVQ    up+24(FP), DX
@@ -5141,12 +5356,18 @@ test:
 	VMASKMOVPD  Y1, Y0, (AX)(DI*8)
 
 end:
+	LDMXCSR (SP)
 	VZEROUPPER
 	RET
 
 // func swigluGradAVX512F32(n int, dGate *float32, dUp *float32, gate *float32, up *float32, dy *float32)
-// Requires: AVX, AVX512DQ, AVX512F
-TEXT ·swigluGradAVX512F32(SB), NOSPLIT, $0-48
+// Requires: AVX, AVX512DQ, AVX512F, SSE
+TEXT ·swigluGradAVX512F32(SB), NOSPLIT, $8-48
+	STMXCSR      (SP)
+	MOVL         (SP), AX
+	ORL          $0x00008040, AX
+	MOVL         AX, 4(SP)
+	LDMXCSR      4(SP)
 	MOVQ         dGate+8(FP), AX
 	MOVQ         dUp+16(FP), CX
 	MOVQ         gate+24(FP), DX
@@ -5251,12 +5472,18 @@ test:
 	VMOVUPS     Z11, K1, (AX)(R9*4)
 
 end:
+	LDMXCSR (SP)
 	VZEROUPPER
 	RET
 
 // func swigluGradAVX512F64(n int, dGate *float64, dUp *float64, gate *float64, up *float64, dy *float64)
-// Requires: AVX, AVX512DQ, AVX512F
-TEXT ·swigluGradAVX512F64(SB), NOSPLIT, $0-48
+// Requires: AVX, AVX512DQ, AVX512F, SSE
+TEXT ·swigluGradAVX512F64(SB), NOSPLIT, $8-48
+	STMXCSR      (SP)
+	MOVL         (SP), AX
+	ORL          $0x00008040, AX
+	MOVL         AX, 4(SP)
+	LDMXCSR      4(SP)
 	MOVQ         dGate+8(FP), AX
 	MOVQ         dUp+16(FP), CX
 	MOVQ         gate+24(FP), DX
@@ -5379,12 +5606,18 @@ test:
 	VMOVUPD     Z17, K1, (AX)(R9*8)
 
 end:
+	LDMXCSR (SP)
 	VZEROUPPER
 	RET
 
 // func swigluGradAVX2F32(n int, dGate *float32, dUp *float32, gate *float32, up *float32, dy *float32)
-// Requires: AVX, AVX2, FMA3
-TEXT ·swigluGradAVX2F32(SB), NOSPLIT, $0-48
+// Requires: AVX, AVX2, FMA3, SSE
+TEXT ·swigluGradAVX2F32(SB), NOSPLIT, $8-48
+	STMXCSR (SP)
+	MOVL    (SP), AX
+	ORL     $0x00008040, AX
+	MOVL    AX, 4(SP)
+	LDMXCSR 4(SP)
 	MOVQ    dGate+8(FP), AX
 	MOVQ    dUp+16(FP), CX
 	MOVQ    gate+24(FP), DX
@@ -5488,12 +5721,18 @@ test:
 	VMASKMOVPS  Y4, Y0, (AX)(R9*4)
 
 end:
+	LDMXCSR (SP)
 	VZEROUPPER
 	RET
 
 // func swigluGradAVX2F64(n int, dGate *float64, dUp *float64, gate *float64, up *float64, dy *float64)
-// Requires: AVX, AVX2, FMA3
-TEXT ·swigluGradAVX2F64(SB), NOSPLIT, $0-48
+// Requires: AVX, AVX2, FMA3, SSE
+TEXT ·swigluGradAVX2F64(SB), NOSPLIT, $8-48
+	STMXCSR (SP)
+	MOVL    (SP), AX
+	ORL     $0x00008040, AX
+	MOVL    AX, 4(SP)
+	LDMXCSR 4(SP)
 	MOVQ    dGate+8(FP), AX
 	MOVQ    dUp+16(FP), CX
 	MOVQ    gate+24(FP), DX
@@ -5609,5 +5848,6 @@ test:
 	VMASKMOVPD  Y4, Y0, (AX)(R9*8)
 
 end:
+	LDMXCSR (SP)
 	VZEROUPPER
 	RET

@@ -323,8 +323,13 @@ DATA table7<>+56(SB)/8, $0x0000000000000000
 GLOBL table7<>(SB), RODATA|NOPTR, $64
 
 // func sumExpAVX512F32(n int, x *float32, most float32) float32
-// Requires: AVX, AVX512DQ, AVX512F
-TEXT ·sumExpAVX512F32(SB), NOSPLIT, $0-28
+// Requires: AVX, AVX512DQ, AVX512F, SSE
+TEXT ·sumExpAVX512F32(SB), NOSPLIT, $8-28
+	STMXCSR      (SP)
+	MOVL         (SP), AX
+	ORL          $0x00008040, AX
+	MOVL         AX, 4(SP)
+	LDMXCSR      4(SP)
 	MOVQ         x+8(FP), AX
 	VBROADCASTSS most+16(FP), Z0
 	VXORPS       Z1, Z1, Z1
@@ -392,6 +397,7 @@ end:
 	VPERMILPS     $0x01, X1, X0
 	VADDPS        X0, X1, X1
 	VMOVSS        X1, ret+24(FP)
+	LDMXCSR       (SP)
 	VZEROUPPER
 	RET
 
@@ -417,8 +423,13 @@ DATA table14<>+0(SB)/4, $0x3fb8aa3b
 GLOBL table14<>(SB), RODATA|NOPTR, $4
 
 // func sumExpAVX512F64(n int, x *float64, most float64) float64
-// Requires: AVX, AVX512DQ, AVX512F
-TEXT ·sumExpAVX512F64(SB), NOSPLIT, $0-32
+// Requires: AVX, AVX512DQ, AVX512F, SSE
+TEXT ·sumExpAVX512F64(SB), NOSPLIT, $8-32
+	STMXCSR      (SP)
+	MOVL         (SP), AX
+	ORL          $0x00008040, AX
+	MOVL         AX, 4(SP)
+	LDMXCSR      4(SP)
 	MOVQ         x+8(FP), AX
 	VBROADCASTSD most+16(FP), Z0
 	VXORPS       Z1, Z1, Z1
@@ -502,6 +513,7 @@ end:
 	VPERMILPD     $0x01, X1, X0
 	VADDPD        X0, X1, X1
 	VMOVSD        X1, ret+24(FP)
+	LDMXCSR       (SP)
 	VZEROUPPER
 	RET
 
@@ -545,8 +557,13 @@ DATA table27<>+0(SB)/8, $0x3ff71547652b82fe
 GLOBL table27<>(SB), RODATA|NOPTR, $8
 
 // func sumExpAVX2F32(n int, x *float32, most float32) float32
-// Requires: AVX, AVX2, FMA3
-TEXT ·sumExpAVX2F32(SB), NOSPLIT, $0-28
+// Requires: AVX, AVX2, FMA3, SSE
+TEXT ·sumExpAVX2F32(SB), NOSPLIT, $8-28
+	STMXCSR      (SP)
+	MOVL         (SP), AX
+	ORL          $0x00008040, AX
+	MOVL         AX, 4(SP)
+	LDMXCSR      4(SP)
 	MOVQ         x+8(FP), AX
 	VBROADCASTSS most+16(FP), Y0
 	VXORPS       Y1, Y1, Y1
@@ -614,6 +631,7 @@ end:
 	VPERMILPS    $0x01, X0, X1
 	VADDPS       X1, X0, X0
 	VMOVSS       X0, ret+24(FP)
+	LDMXCSR      (SP)
 	VZEROUPPER
 	RET
 
@@ -708,8 +726,13 @@ DATA table36<>+28(SB)/4, $0x3fb8aa3b
 GLOBL table36<>(SB), RODATA|NOPTR, $32
 
 // func sumExpAVX2F64(n int, x *float64, most float64) float64
-// Requires: AVX, AVX2, FMA3
-TEXT ·sumExpAVX2F64(SB), NOSPLIT, $0-32
+// Requires: AVX, AVX2, FMA3, SSE
+TEXT ·sumExpAVX2F64(SB), NOSPLIT, $8-32
+	STMXCSR      (SP)
+	MOVL         (SP), AX
+	ORL          $0x00008040, AX
+	MOVL         AX, 4(SP)
+	LDMXCSR      4(SP)
 	MOVQ         x+8(FP), AX
 	VBROADCASTSD most+16(FP), Y0
 	VXORPS       Y1, Y1, Y1
@@ -787,6 +810,7 @@ end:
 	VPERMILPD    $0x01, X0, X1
 	VADDPD       X1, X0, X0
 	VMOVSD       X0, ret+24(FP)
+	LDMXCSR      (SP)
 	VZEROUPPER
 	RET
 
@@ -881,8 +905,13 @@ DATA table51<>+24(SB)/8, $0x3ff71547652b82fe
 GLOBL table51<>(SB), RODATA|NOPTR, $32
 
 // func scaledExpAVX512F32(n int, y *float32, x *float32, lse float32, scale float32, less float32)
-// Requires: AVX, AVX512DQ, AVX512F
-TEXT ·scaledExpAVX512F32(SB), NOSPLIT, $0-36
+// Requires: AVX, AVX512DQ, AVX512F, SSE
+TEXT ·scaledExpAVX512F32(SB), NOSPLIT, $8-36
+	STMXCSR      (SP)
+	MOVL         (SP), AX
+	ORL          $0x00008040, AX
+	MOVL         AX, 4(SP)
+	LDMXCSR      4(SP)
 	MOVQ         y+8(FP), AX
 	MOVQ         x+16(FP), CX
 	VBROADCASTSS lse+24(FP), Z0
@@ -949,6 +978,7 @@ test:
 	VMOVUPS     Z8, K1, (AX)(SI*4)
 
 end:
+	LDMXCSR (SP)
 	VZEROUPPER
 	RET
 
@@ -956,8 +986,13 @@ DATA table52<>+0(SB)/4, $0x0d800000
 GLOBL table52<>(SB), RODATA|NOPTR, $4
 
 // func scaledExpAVX512F64(n int, y *float64, x *float64, lse float64, scale float64, less float64)
-// Requires: AVX, AVX512DQ, AVX512F
-TEXT ·scaledExpAVX512F64(SB), NOSPLIT, $0-48
+// Requires: AVX, AVX512DQ, AVX512F, SSE
+TEXT ·scaledExpAVX512F64(SB), NOSPLIT, $8-48
+	STMXCSR      (SP)
+	MOVL         (SP), AX
+	ORL          $0x00008040, AX
+	MOVL         AX, 4(SP)
+	LDMXCSR      4(SP)
 	MOVQ         y+8(FP), AX
 	MOVQ         x+16(FP), CX
 	VBROADCASTSD lse+24(FP), Z0
@@ -1042,6 +1077,7 @@ test:
 	VMOVUPD     Z14, K1, (AX)(SI*8)
 
 end:
+	LDMXCSR (SP)
 	VZEROUPPER
 	RET
 
@@ -1049,8 +1085,13 @@ DATA table53<>+0(SB)/8, $0x07b0000000000000
 GLOBL table53<>(SB), RODATA|NOPTR, $8
 
 // func scaledExpAVX2F32(n int, y *float32, x *float32, lse float32, scale float32, less float32)
-// Requires: AVX, AVX2, FMA3
-TEXT ·scaledExpAVX2F32(SB), NOSPLIT, $0-36
+// Requires: AVX, AVX2, FMA3, SSE
+TEXT ·scaledExpAVX2F32(SB), NOSPLIT, $8-36
+	STMXCSR      (SP)
+	MOVL         (SP), AX
+	ORL          $0x00008040, AX
+	MOVL         AX, 4(SP)
+	LDMXCSR      4(SP)
 	MOVQ         y+8(FP), AX
 	MOVQ         x+16(FP), CX
 	VBROADCASTSS lse+24(FP), Y0
@@ -1118,6 +1159,7 @@ test:
 	VMASKMOVPS  Y0, Y3, (AX)(SI*4)
 
 end:
+	LDMXCSR (SP)
 	VZEROUPPER
 	RET
 
@@ -1132,8 +1174,13 @@ DATA table54<>+28(SB)/4, $0x0d800000
 GLOBL table54<>(SB), RODATA|NOPTR, $32
 
 // func scaledExpAVX2F64(n int, y *float64, x *float64, lse float64, scale float64, less float64)
-// Requires: AVX, AVX2, FMA3
-TEXT ·scaledExpAVX2F64(SB), NOSPLIT, $0-48
+// Requires: AVX, AVX2, FMA3, SSE
+TEXT ·scaledExpAVX2F64(SB), NOSPLIT, $8-48
+	STMXCSR      (SP)
+	MOVL         (SP), AX
+	ORL          $0x00008040, AX
+	MOVL         AX, 4(SP)
+	LDMXCSR      4(SP)
 	MOVQ         y+8(FP), AX
 	MOVQ         x+16(FP), CX
 	VBROADCASTSD lse+24(FP), Y0
@@ -1213,6 +1260,7 @@ test:
 	VMASKMOVPD  Y0, Y3, (AX)(SI*8)
 
 end:
+	LDMXCSR (SP)
 	VZEROUPPER
 	RET
 

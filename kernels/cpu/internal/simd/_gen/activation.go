@@ -204,15 +204,18 @@ func activations(t target) {
 		make func() activation
 	}{{"geluTanh", t.geluTanh}, {"geluErf", t.geluErf}, {"silu", t.silu}, {"reluSquared", t.reluSquared}} {
 		t.function(a.name, "(n int, y, x *T)", "is Activate.")
+		restore := flushing()
 		y, x := t.line("y"), t.line("x")
 		act := a.make()
 		t.eachVector(func(v access) {
 			out, _ := act(v.load(x), false)
 			v.store(out, y)
 		})
+		restore()
 		ret()
 
 		t.function(a.name+"Grad", "(n int, dx, x, dy *T)", "is ActivateGrad.")
+		restore = flushing()
 		dx, x, dy := t.line("dx"), t.line("x"), t.line("dy")
 		act = a.make()
 		t.eachVector(func(v access) {
@@ -220,12 +223,14 @@ func activations(t target) {
 			t.mul(v.load(dy), slope, slope)
 			v.store(slope, dx)
 		})
+		restore()
 		ret()
 	}
 }
 
 func swiglu(t target) {
 	t.function("swiglu", "(n int, y, gate, up *T)", "is SwiGLU.")
+	restore := flushing()
 	y, gate, up := t.line("y"), t.line("gate"), t.line("up")
 	silu := t.silu()
 	t.eachVector(func(v access) {
@@ -233,11 +238,13 @@ func swiglu(t target) {
 		t.mul(v.load(up), out, out)
 		v.store(out, y)
 	})
+	restore()
 	ret()
 }
 
 func swigluGrad(t target) {
 	t.function("swigluGrad", "(n int, dGate, dUp, gate, up, dy *T)", "is SwiGLUGrad.")
+	restore := flushing()
 	dGate, dUp, gate, up, dy := t.line("dGate"), t.line("dUp"), t.line("gate"), t.line("up"), t.line("dy")
 	silu := t.silu()
 	t.eachVector(func(v access) {
@@ -249,6 +256,7 @@ func swigluGrad(t target) {
 		v.store(out, dUp)
 		v.store(slope, dGate)
 	})
+	restore()
 	ret()
 }
 

@@ -26,6 +26,7 @@ func maxSum(t target) {
 
 func sumExp(t target) {
 	t.function("sumExp", "(n int, x *T, most T) T", "is SumExp.")
+	restore := flushing()
 	x, most, sum := t.line("x"), t.scalar("most"), t.zeros()
 	exp, log2e := t.exponential(), t.constant(math.Log2E)
 	t.eachVector(func(v access) {
@@ -35,11 +36,13 @@ func sumExp(t target) {
 		t.add(v.only(exp.of(z)), sum, sum)
 	})
 	t.result(0, t.reduce(sum, t.add))
+	restore()
 	ret()
 }
 
 func scaledExp(t target) {
 	t.function("scaledExp", "(n int, y, x *T, lse, scale, less T)", "is ScaledExp.")
+	restore := flushing()
 	y, x, lse, scale, less := t.line("y"), t.line("x"), t.scalar("lse"), t.scalar("scale"), t.scalar("less")
 	exp, log2e, least := t.exponential(), t.constant(math.Log2E), t.constant(t.either(leastExp32, leastExp64))
 	t.eachVector(func(v access) {
@@ -51,6 +54,7 @@ func scaledExp(t target) {
 		t.mulSub(less, scale, p)
 		v.store(p, y)
 	})
+	restore()
 	ret()
 }
 
