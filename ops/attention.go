@@ -125,6 +125,10 @@ type attention struct {
 	dOut, dLSE           *gorgonia.Node
 	dOutValue, dLSEValue gorgonia.Value
 
+	memory   memory
+	result   buffer   // the memory of the output
+	dResults []buffer // and of the inputs' gradients
+
 	// What one run leaves for its later ops.
 	runs     uint32          // forward runs that began
 	dropout  kernels.Dropout // of the last forward run
@@ -157,8 +161,9 @@ func (a *attention) build(main []namedNode, o AttentionOptions) (out, lse *gorgo
 	if err != nil {
 		return nil, nil, err
 	}
-	a.mode = ModeOf(run.Graph())
-	if out, err = a.output(a.name, run, &a.out, &a.dOut, &a.dOutValue, a.oShape); err != nil || !a.withLSE {
+	a.mode, a.dResults = ModeOf(run.Graph()), make([]buffer, len(a.inputs))
+	out, err = a.output(a.name, run, &a.out, &a.dOut, &a.dOutValue, a.oShape)
+	if a.memory.output = out; err != nil || !a.withLSE {
 		return out, nil, err
 	}
 	lse, err = a.output(a.name+".lse", run, &a.lse, &a.dLSE, &a.dLSEValue, a.lseShape())
@@ -226,7 +231,10 @@ type attentionForward struct {
 func (f *attentionForward) Do(values ...gorgonia.Value) (gorgonia.Value, error) {
 	a := f.a
 	a.begin()
-	if err := a.forward(values); err != nil {
+	err := a.forward(values, func(h *home) (kernels.Tensor, error) {
+		return a.memory.forOutput(&a.result, h, dtypeOf(a.dtype), a.oShape...)
+	})
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", a.name, err)
 	}
 	return token(a.dtype), nil
@@ -242,15 +250,16 @@ func (a *attention) begin() {
 	a.runs++
 }
 
-// forward runs the kernel and saves what the gradient needs if someone differentiates.
-func (a *attention) forward(values []gorgonia.Value) error {
+// forward runs the kernel, with an output in the memory that alloc gives, and saves what the gradient needs if someone
+// differentiates.
+func (a *attention) forward(values []gorgonia.Value, alloc func(*home) (kernels.Tensor, error)) error {
 	a.out, a.lse, a.dOutValue, a.dLSEValue, a.saved = nil, nil, nil, nil, false
 	p, h, err := a.bind(values)
 	if err != nil {
 		return err
 	}
 	dtype := p.Q.DType
-	o, err := h.Alloc(dtype, a.oShape...)
+	o, err := alloc(h)
 	if err != nil {
 		return err
 	}
@@ -339,7 +348,9 @@ func (a *attention) doDiff(inputs gorgonia.Nodes) error {
 	if !a.saved {
 		// A lispMachine does not tell an op beforehand that it will differentiate. The first time, run once more.
 		a.keep = true
-		if err := a.forward(values); err != nil {
+		if err := a.forward(values, func(h *home) (kernels.Tensor, error) {
+			return h.Alloc(dtypeOf(a.dtype), a.oShape...) // the output stays what the ops behind it made of it
+		}); err != nil {
 			return err
 		}
 		a.out, a.lse = nil, nil
@@ -395,7 +406,7 @@ func (a *attention) backward(values []gorgonia.Value, dOut, dLSE gorgonia.Value,
 	gradients := make([]*tensor.Dense, len(a.inputs))
 	for i, in := range a.inputs {
 		if want[i] || in.role == rowsRole && anyRows {
-			if tensors[i], err = h.Alloc(p.Q.DType, in.shape...); err != nil {
+			if tensors[i], err = a.memory.forGradient(&a.dResults[i], h, p.Q.DType, in.shape...); err != nil {
 				return nil, err
 			}
 		}

@@ -77,6 +77,10 @@ type call struct {
 	dtype  tensor.Dtype
 	scalar bool
 
+	memory memory
+	result buffer   // the memory of the output
+	d      []buffer // and of the inputs' gradients
+
 	asked func(i int) bool // whether the gradient of an input is wanted; nil while no one differentiates
 	home  *home            // of the last forward run
 	saved []bool           // the inputs for whose gradients the last forward run saved what they need; nil if it did not
@@ -108,7 +112,9 @@ func (c *call) build(name string) (*gorgonia.Node, error) {
 			c.differentiable[place] = c.hasGradient(i)
 		}
 	}
-	return gorgonia.ApplyOp(c, children...)
+	c.d = make([]buffer, len(c.inputs))
+	c.memory.output, err = gorgonia.ApplyOp(c, children...)
+	return c.memory.output, err
 }
 
 // check finds what is wrong with the inputs apart from how they go together, and lists those that are given.
@@ -180,14 +186,17 @@ func (c *call) Do(children ...gorgonia.Value) (gorgonia.Value, error) {
 			values[i] = children[place]
 		}
 	}
-	out, err := c.forward(values)
+	out, err := c.forward(values, func(h *home) (kernels.Tensor, error) {
+		return c.memory.forOutput(&c.result, h, dtypeOf(c.dtype), c.signature.shape...)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.name, err)
 	}
 	return out, nil
 }
 
-func (c *call) forward(values []gorgonia.Value) (gorgonia.Value, error) {
+// forward computes the output into the memory that alloc gives.
+func (c *call) forward(values []gorgonia.Value, alloc func(*home) (kernels.Tensor, error)) (gorgonia.Value, error) {
 	c.saved, c.home = nil, nil
 	var want []bool
 	if c.asked != nil {
@@ -200,7 +209,7 @@ func (c *call) forward(values []gorgonia.Value) (gorgonia.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	out, err := h.Alloc(dtypeOf(c.dtype), c.signature.shape...)
+	out, err := alloc(h)
 	if err != nil {
 		return nil, err
 	}
@@ -320,7 +329,9 @@ func (c *call) doDiff(children gorgonia.Nodes, output *gorgonia.Node) error {
 	}
 	// A lispMachine does not tell an op beforehand that it will differentiate, nor what. The first time, run once more.
 	if c.asked = c.hasGradient; !c.ready() {
-		if _, err := c.forward(values); err != nil {
+		if _, err := c.forward(values, func(h *home) (kernels.Tensor, error) {
+			return h.Alloc(dtypeOf(c.dtype), c.signature.shape...) // the output stays what the ops behind it made of it
+		}); err != nil {
 			return err
 		}
 	}
@@ -376,7 +387,7 @@ func (c *call) backward(values []gorgonia.Value, dOut gorgonia.Value) ([]*tensor
 		case c.kernel.source() == fromForward:
 			d[i] = c.shapes[i]
 		default:
-			if d[i], err = h.Alloc(c.shapes[i].DType, c.shapes[i].Shape...); err != nil {
+			if d[i], err = c.memory.forGradient(&c.d[i], h, c.shapes[i].DType, c.shapes[i].Shape...); err != nil {
 				return nil, err
 			}
 		}

@@ -34,7 +34,7 @@ func LinearCrossEntropy(x, weight, targets *gorgonia.Node, o LinearCrossEntropyO
 type linearCrossEntropy struct {
 	o          kernels.CrossEntropyOptions
 	transposed bool
-	dX, dW     kernels.Tensor // of the last forward run, for a gradient of the loss of 1
+	dX, dW     buffer // of the last forward run, for a gradient of the loss of 1
 }
 
 func (k *linearCrossEntropy) shape(in []kernels.Tensor) ([]int, error) {
@@ -74,20 +74,21 @@ func (k *linearCrossEntropy) byVocabulary(t kernels.Tensor) kernels.Tensor {
 
 func (k *linearCrossEntropy) source() source { return fromForward }
 
-func (k *linearCrossEntropy) forward(h *home, in []kernels.Tensor, out kernels.Tensor, want []bool) (err error) {
-	k.dX, k.dW = kernels.Tensor{}, kernels.Tensor{}
+func (k *linearCrossEntropy) forward(h *home, in []kernels.Tensor, out kernels.Tensor, want []bool) error {
 	outputs := kernels.LinearCrossEntropyOutputs{Loss: out}
 	if want != nil && want[0] {
-		if k.dX, err = h.Alloc(out.DType, in[0].Shape...); err != nil {
+		dX, err := k.dX.get(h, out.DType, in[0].Shape...)
+		if err != nil {
 			return err
 		}
-		outputs.DHidden = asMatrix(k.dX)
+		outputs.DHidden = asMatrix(dX)
 	}
 	if want != nil && want[1] {
-		if k.dW, err = h.Alloc(out.DType, in[1].Shape...); err != nil {
+		dW, err := k.dW.get(h, out.DType, in[1].Shape...)
+		if err != nil {
 			return err
 		}
-		outputs.DWeight = k.byVocabulary(k.dW)
+		outputs.DWeight = k.byVocabulary(dW)
 	}
 	return h.LinearCrossEntropy(k.problem(in), outputs)
 }
@@ -98,16 +99,16 @@ func (k *linearCrossEntropy) backward(h *home, _ []kernels.Tensor, dOut kernels.
 	if err != nil {
 		return err
 	}
-	for i, saved := range []*kernels.Tensor{&k.dX, &k.dW} {
-		if d[i].Given() {
-			if factor != 1 {
-				if err := h.scale(*saved, factor); err != nil {
-					return err
-				}
-			}
-			d[i] = *saved
+	for i, saved := range []buffer{k.dX, k.dW} {
+		if !d[i].Given() {
+			continue
 		}
-		*saved = kernels.Tensor{}
+		if factor != 1 {
+			if err := h.scale(saved.t, factor); err != nil {
+				return err
+			}
+		}
+		d[i] = saved.t
 	}
 	return nil
 }

@@ -1,9 +1,15 @@
 // Package ops brings Stheno's kernels into Gorgonia's graphs: each function takes nodes, adds nodes to their graph, and
 // gives the node of its result, with gradients under both of Gorgonia's machines.
 //
-// The functions are [FlashAttention], [FlashAttentionLSE] and [FlashAttentionQKV]. They check everything that a graph
-// knows when they are called and return an error that names the argument; what only a run knows, such as the lengths of
-// packed sequences, is checked when the machine runs.
+// Attention is [FlashAttention] and its variants. The rest of a transformer is [Linear] and [MatMul]; [LayerNorm] and
+// [RMSNorm]; [GELU], [SiLU], [SwiGLU] and the other activations; [Embedding] and [RoPE]; [Dropout]; [Add]; and for the
+// loss [SoftmaxCrossEntropy], [LinearCrossEntropy], [Sum] and [Mean]. All go together with Gorgonia's own ops.
+//
+// The functions check everything that a graph knows when they are called and return an error that names the op and the
+// argument; what only a run knows, such as ids and the lengths of packed sequences, is checked when the machine runs.
+// Tensors are float32 or float64, and have no empty axis. Their values may be views: matrix products, except for the x of
+// Linear, read any strides where they lie, the other ops read rows that are contiguous, and copy a value whose rows are
+// not; attention refuses one.
 //
 // # Running
 //
@@ -14,12 +20,17 @@
 // # Memory
 //
 // For its gradient an op keeps what the kernel needs from one forward run to the backward run after it: for attention,
-// a copy of the output and one number a query row, in buffers that are used again in the next run. A graph that no one
+// a copy of the output and one number a query row; for the norms and cross-entropy, one or two numbers a row; for Linear
+// with an activation, what that is applied to. The buffers are used again in the next run. A graph that no one
 // differentiates keeps nothing. Because an op has this memory, it belongs to its graph alone: a graph is run by one
 // machine at a time, and a clone of a graph, whose nodes share their ops, does not run at the same time as the original.
 //
 // The gradient also reads the inputs again. Gorgonia keeps their values for it, as long as nothing behind Gorgonia's
 // back overwrites them: an in-place operation on a Reshape of a node, for one, overwrites the node itself.
+//
+// Results, too, lie where they lay in the run before, which saves clearing new memory: the value of a node, and that of a
+// gradient, holds until the graph runs again. To keep one longer, copy it. Roots of the graph, nodes that
+// [gorgonia.Read] reads, and values that became the value of one of the graph's inputs are left alone.
 package ops
 
 // Gorgonia's tensors refuse to start on a Go version that this module does not vouch for. Importing it here pins the

@@ -25,7 +25,7 @@ func Linear(x, weight, bias *gorgonia.Node, o LinearOptions) (*gorgonia.Node, er
 
 type linear struct {
 	activation kernels.Activation
-	pre        buffer // what the activation was applied to
+	pre, dz    buffer // what the activation was applied to, and its gradient
 }
 
 func (k *linear) shape(in []kernels.Tensor) ([]int, error) {
@@ -84,7 +84,7 @@ func (k *linear) backward(h *home, in []kernels.Tensor, dOut kernels.Tensor, d [
 	dz := asMatrix(dOut)
 	if k.source() == fromSaved {
 		var err error
-		if dz, err = h.Alloc(dOut.DType, dz.Shape...); err != nil {
+		if dz, err = k.dz.get(h, dOut.DType, dz.Shape...); err != nil {
 			return err
 		}
 		if err := h.ActivateBackward(k.activation, k.pre.t, asMatrix(dOut), dz); err != nil {

@@ -1,0 +1,77 @@
+package ops_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stheno-ml/stheno/ops"
+	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
+)
+
+// TestMemoryIsUsedAgain runs a chain of two ops twice and looks at where their outputs lie.
+func TestMemoryIsUsedAgain(t *testing.T) {
+	for _, c := range []struct {
+		name        string
+		read, carry bool // whether gorgonia.Read reads the first op's output, or the input gets it as its value
+		again       bool // whether it then lies where it lay before
+	}{{name: "inside", again: true}, {name: "read", read: true}, {name: "carried", carry: true}} {
+		g := gorgonia.NewGraph()
+		x := input(g, "x", dense(tensor.Float64, []float64{1, 2, 3}, 3))
+		first := gorgonia.Must(ops.SiLU(x))
+		second := gorgonia.Must(ops.GELU(first))
+		if c.read {
+			gorgonia.Read(first, new(gorgonia.Value))
+		}
+		m := gorgonia.NewTapeMachine(g)
+		run(t, m)
+		before, beforeRoot := first.Value().Data().([]float64), second.Value().Data().([]float64)
+		kept := slices.Clone(beforeRoot)
+		if c.carry {
+			if err := gorgonia.Let(x, first.Value()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		run(t, m)
+		after, afterRoot := first.Value().Data().([]float64), second.Value().Data().([]float64)
+		if (&before[0] == &after[0]) != c.again || &beforeRoot[0] == &afterRoot[0] {
+			t.Errorf("%s: the first output is in the same place: %t, want %t; the root's: %t, want false",
+				c.name, &before[0] == &after[0], c.again, &beforeRoot[0] == &afterRoot[0])
+		}
+		if !slices.Equal(kept, beforeRoot) {
+			t.Errorf("%s: the root's first value was overwritten", c.name)
+		}
+	}
+}
+
+// TestCarriedState feeds the middle of a graph back into it, and compares with the same steps in
+// fresh graphs.
+func TestCarriedState(t *testing.T) {
+	build := func(state *tensor.Dense) (*gorgonia.ExprGraph, *gorgonia.Node, *gorgonia.Node, *gorgonia.Node) {
+		g := gorgonia.NewGraph()
+		x := input(g, "x", state)
+		w := input(g, "w", dense(tensor.Float64, []float64{0.5, -1, 0.25, 1}, 2, 2))
+		next := gorgonia.Must(ops.Linear(x, w, nil, ops.LinearOptions{}))
+		// The state is read again behind the op that makes the next one.
+		loss := gorgonia.Must(ops.Sum(gorgonia.Must(ops.SwiGLU(next, gorgonia.Must(ops.SiLU(x))))))
+		if _, err := gorgonia.Grad(loss, w); err != nil {
+			t.Fatal(err)
+		}
+		return g, x, next, loss
+	}
+	state := dense(tensor.Float64, []float64{1, 2, 3, 4}, 2, 2)
+	g, x, next, loss := build(state.Clone().(*tensor.Dense))
+	m := gorgonia.NewTapeMachine(g)
+	for i := range 5 {
+		fresh, _, nextFresh, lossFresh := build(state)
+		run(t, gorgonia.NewTapeMachine(fresh))
+		run(t, m)
+		if got, want := loss.Value().Data(), lossFresh.Value().Data(); got != want {
+			t.Errorf("step %d: the loss is %v, want %v", i, got, want)
+		}
+		state = nextFresh.Value().(*tensor.Dense).Clone().(*tensor.Dense)
+		if err := gorgonia.Let(x, next.Value()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
