@@ -1,0 +1,308 @@
+package nn
+
+import (
+	"fmt"
+
+	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/ops"
+	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
+)
+
+// MultiHeadAttentionConfig describes a [MultiHeadAttention].
+type MultiHeadAttentionConfig struct {
+	Name       string       // prefix of the parameters' names
+	DType      tensor.Dtype // Float32 (zero) or Float64
+	Parameters *Parameters  // where the values live; nil: new ones, from seed 0
+
+	Dim     int // of x and of the result
+	Heads   int // of the queries
+	KVHeads int // of the keys and values, a divisor of Heads; 0 means Heads
+	HeadDim int // size of a head; 0 means Dim/Heads
+	// Cross makes keys and values from another sequence than the queries, of ContextDim features; 0 means Dim.
+	Cross      bool
+	ContextDim int
+
+	NoBias bool
+	// RoPE turns queries and keys by their position, nil for not. Its Layout is not looked at.
+	RoPE *ops.RoPEOptions
+	// QKNorm normalises each head of queries and keys by an RMSNorm, before RoPE. Epsilon is the norms'.
+	QKNorm  bool
+	Epsilon float64
+	ProjStd float64 // standard deviation of proj's first values; 0 means 0.02
+
+	// Options are those of attention itself: causal, window, bias, dropout, and so on. Layout is not looked at. A Seed
+	// of 0 means one of the layer's own, which follows from the seed of Parameters and the layer's name.
+	Options ops.AttentionOptions
+}
+
+// MultiHeadAttention is attention between projections: queries, keys and values are linear functions of x, or keys and
+// values of a context, and the result is a linear function of the heads' outputs.
+//
+// Its parameters are those of the linear layers qkv, whose columns are the query heads, then the key heads, then the
+// value heads, and proj. Cross attention, RoPE and QKNorm need q, k and v apart: linear layers of these names take the
+// place of qkv. QKNorm adds the norms qnorm and knorm.
+type MultiHeadAttention struct {
+	*scope
+	c            MultiHeadAttentionConfig
+	qkv          *Linear // nil where the next three are apart
+	q, k, v      *Linear
+	qnorm, knorm Layer // nil without QKNorm
+	proj         *Linear
+	parts        []Layer
+	calls        int
+}
+
+// NewMultiHeadAttention adds the parameters of a MultiHeadAttention to a graph.
+func NewMultiHeadAttention(g *gorgonia.ExprGraph, c MultiHeadAttentionConfig) (*MultiHeadAttention, error) {
+	s, err := newScope("MultiHeadAttention", g, c.Name, c.DType, c.Parameters)
+	if err != nil {
+		return nil, err
+	}
+	m := &MultiHeadAttention{scope: s, c: c}
+	if err := m.complete(); err != nil {
+		return nil, err
+	}
+	return made(m, m.build())
+}
+
+// complete checks the config and puts the meaning of zeros in their place.
+func (m *MultiHeadAttention) complete() error {
+	c := &m.c
+	if err := m.positive(size{"dim", c.Dim}, size{"heads", c.Heads}); err != nil {
+		return err
+	}
+	if c.KVHeads == 0 {
+		c.KVHeads = c.Heads
+	}
+	if c.KVHeads < 1 || c.Heads%c.KVHeads != 0 {
+		return m.errorf("heads is %d, it needs to be a multiple of kvHeads, which is %d", c.Heads, c.KVHeads)
+	}
+	if c.HeadDim == 0 {
+		if c.Dim%c.Heads != 0 {
+			return m.errorf("dim is %d, it needs to be a multiple of heads, which is %d", c.Dim, c.Heads)
+		}
+		c.HeadDim = c.Dim / c.Heads
+	}
+	if c.ContextDim != 0 && !c.Cross {
+		return m.errorf("context dim is %d, it needs to be 0 where Cross is not set", c.ContextDim)
+	}
+	if c.ContextDim == 0 {
+		c.ContextDim = c.Dim
+	}
+	if err := m.positive(size{"head dim", c.HeadDim}, size{"context dim", c.ContextDim}); err != nil {
+		return err
+	}
+	if c.HeadDim > kernels.MaxHeadDim {
+		return m.errorf("head dim is %d, it needs to be at most %d", c.HeadDim, kernels.MaxHeadDim)
+	}
+	if c.RoPE != nil {
+		rotated := c.RoPE.RotaryDim
+		if rotated == 0 {
+			rotated = c.HeadDim
+		}
+		if rotated < 1 || rotated > c.HeadDim || rotated%2 != 0 {
+			return m.errorf("RoPE turns %d dimensions of a head, it needs to be an even number of at most %d", rotated, c.HeadDim)
+		}
+		if c.Options.QLens != nil {
+			return m.errorf("RoPE is given and so is QLens, RoPE does not know the positions in packed sequences")
+		}
+		own := *c.RoPE
+		own.Layout = ops.BSHD
+		c.RoPE = &own
+	}
+	c.Options.Layout = ops.BSHD
+	return nil
+}
+
+// build adds the parameters.
+func (m *MultiHeadAttention) build() (err error) {
+	c := m.c
+	queries, keys := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
+	add := func(part string, in, out int, std float64) (l *Linear) {
+		if err == nil {
+			l, err = m.linear(part, LinearConfig{In: in, Out: out, NoBias: c.NoBias, Std: std})
+			m.parts = append(m.parts, l)
+		}
+		return l
+	}
+	if c.Cross || c.RoPE != nil || c.QKNorm {
+		m.q = add("q", c.Dim, queries, 0)
+		m.k = add("k", c.ContextDim, keys, 0)
+		m.v = add("v", c.ContextDim, keys, 0)
+	} else {
+		m.qkv = add("qkv", c.Dim, queries+2*keys, 0)
+	}
+	if c.QKNorm && err == nil {
+		if m.qnorm, err = m.norm("qnorm", c.HeadDim, c.Epsilon, true, true); err != nil {
+			return err
+		}
+		if m.knorm, err = m.norm("knorm", c.HeadDim, c.Epsilon, true, true); err != nil {
+			return err
+		}
+		m.parts = append(m.parts, m.qnorm, m.knorm)
+	}
+	m.proj = add("proj", queries, c.Dim, c.ProjStd)
+	return err
+}
+
+// Parameters lists the weights, and the biases and scales if there are.
+func (m *MultiHeadAttention) Parameters() gorgonia.Nodes { return parametersOf(m.parts...) }
+
+// AttentionInputs are what an attention may read besides x.
+type AttentionInputs struct {
+	// Context is what cross attention takes keys and values from: (B, Sk, ContextDim).
+	Context *gorgonia.Node
+	// KeyMask hides keys, such as the padding of a batch: (B, Sk), where true means attend. It is bool, or a float or
+	// integer of which 0 means false, and may change from run to run. A query that sees no key gets the bias of proj.
+	KeyMask *gorgonia.Node
+}
+
+// Forward is self-attention: (B, S, Dim) → (B, S, Dim), or (total, Dim) → (total, Dim) for packed sequences.
+func (m *MultiHeadAttention) Forward(x *gorgonia.Node) (*gorgonia.Node, error) {
+	return m.ForwardWith(x, AttentionInputs{})
+}
+
+// ForwardWith is attention with a context or a mask of the keys.
+func (m *MultiHeadAttention) ForwardWith(x *gorgonia.Node, in AttentionInputs) (*gorgonia.Node, error) {
+	out, _, err := m.forward(x, in, false)
+	return out, err
+}
+
+// ForwardWithWeights is [MultiHeadAttention.ForwardWith] that also gives the probabilities with which each query weighs
+// each key, (B, Heads, S, Sk), to look at: they have no gradient and take memory that grows with the square of the
+// length, and their computation is repeated for them. It does not take packed sequences.
+func (m *MultiHeadAttention) ForwardWithWeights(x *gorgonia.Node, in AttentionInputs) (out, weights *gorgonia.Node, err error) {
+	return m.forward(x, in, true)
+}
+
+func (m *MultiHeadAttention) forward(x *gorgonia.Node, in AttentionInputs, withWeights bool) (out, weights *gorgonia.Node, err error) {
+	o, err := m.options(x, in)
+	if err != nil {
+		return nil, nil, err
+	}
+	if m.qkv == nil {
+		out, weights, err = m.attendApart(x, in.Context, o, withWeights)
+	} else {
+		out, weights, err = m.attendPacked(x, o, withWeights)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	out, err = m.proj.Forward(out)
+	return out, weights, err
+}
+
+// options checks the inputs of a call and gives the options of its attention.
+func (m *MultiHeadAttention) options(x *gorgonia.Node, in AttentionInputs) (o ops.AttentionOptions, err error) {
+	o = m.c.Options
+	if err := m.input("x", x, m.c.Dim); err != nil {
+		return o, err
+	}
+	source := x
+	switch {
+	case m.c.Cross && in.Context == nil:
+		return o, m.errorf("context is nil, cross attention needs one")
+	case !m.c.Cross && in.Context != nil:
+		return o, m.errorf("context is given, it needs to be nil where Cross is not set")
+	case m.c.Cross:
+		if err := m.input("context", in.Context, m.c.ContextDim); err != nil {
+			return o, err
+		}
+		source = in.Context
+	}
+	axes := "three axes (batch, length, features)"
+	if o.QLens != nil {
+		axes = "two axes (total length, features)"
+	}
+	for i, n := range []*gorgonia.Node{x, source} {
+		if dims := n.Dims(); dims != 3 && o.QLens == nil || dims != 2 && o.QLens != nil {
+			return o, m.errorf("%s has shape %v, it needs %s", [...]string{"x", "context"}[i], []int(n.Shape()), axes)
+		}
+	}
+	if o.Seed == 0 {
+		o.Seed = m.dropoutSeed(fmt.Sprint(m.calls))
+	}
+	m.calls++
+	if in.KeyMask == nil {
+		return o, nil
+	}
+	if o.QLens != nil {
+		return o, m.errorf("key mask is given, packed sequences have no padding to hide")
+	}
+	want := source.Shape()[:2]
+	if got := in.KeyMask.Shape(); !got.Eq(want) {
+		return o, m.errorf("key mask has shape %v, it needs one value for each key: %v", []int(got), []int(want))
+	}
+	o.Bias, err = ops.KeyMask(in.KeyMask, o.Bias, m.dtype)
+	return o, err
+}
+
+// attendPacked is attention over the output of one projection, (B, S, Heads·HeadDim).
+func (m *MultiHeadAttention) attendPacked(x *gorgonia.Node, o ops.AttentionOptions, withWeights bool) (out, weights *gorgonia.Node, err error) {
+	qkv, err := m.qkv.Forward(x)
+	if err != nil {
+		return nil, nil, err
+	}
+	if withWeights {
+		if weights, err = ops.AttentionWeightsQKV(qkv, m.c.Heads, m.c.KVHeads, o); err != nil {
+			return nil, nil, err
+		}
+	}
+	out, err = ops.FlashAttentionQKV(qkv, m.c.Heads, m.c.KVHeads, o)
+	return out, weights, err
+}
+
+// attendApart is attention with a projection each for queries, keys and values, (B, S, Heads·HeadDim).
+func (m *MultiHeadAttention) attendApart(x, context *gorgonia.Node, o ops.AttentionOptions, withWeights bool) (out, weights *gorgonia.Node, err error) {
+	if context == nil {
+		context = x
+	}
+	q, err := m.heads(x, m.q, m.c.Heads, m.qnorm, m.c.RoPE)
+	if err != nil {
+		return nil, nil, err
+	}
+	k, err := m.heads(context, m.k, m.c.KVHeads, m.knorm, m.c.RoPE)
+	if err != nil {
+		return nil, nil, err
+	}
+	v, err := m.heads(context, m.v, m.c.KVHeads, nil, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	if withWeights {
+		if weights, err = ops.AttentionWeights(q, k, o); err != nil {
+			return nil, nil, err
+		}
+	}
+	if out, err = ops.FlashAttention(q, k, v, o); err != nil {
+		return nil, nil, err
+	}
+	out, err = gorgonia.Reshape(out, withLast(x.Shape(), m.c.Heads*m.c.HeadDim))
+	return out, weights, err
+}
+
+// heads projects x, splits the result into heads, (B, S, heads, HeadDim), and normalises and turns them if asked.
+func (m *MultiHeadAttention) heads(x *gorgonia.Node, projection *Linear, heads int, norm Layer, rope *ops.RoPEOptions) (*gorgonia.Node, error) {
+	h, err := projection.Forward(x)
+	if err != nil {
+		return nil, err
+	}
+	if h, err = gorgonia.Reshape(h, withLast(x.Shape(), heads, m.c.HeadDim)); err != nil {
+		return nil, m.errorf("%w", err)
+	}
+	if norm != nil {
+		if h, err = norm.Forward(h); err != nil {
+			return nil, err
+		}
+	}
+	if rope != nil {
+		return ops.RoPE(h, *rope)
+	}
+	return h, nil
+}
+
+// withLast is a shape with other axes in place of its last.
+func withLast(shape tensor.Shape, axes ...int) tensor.Shape {
+	return append(shape[:len(shape)-1:len(shape)-1], axes...)
+}

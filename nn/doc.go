@@ -1,0 +1,22 @@
+// Package nn has the layers that transformers are made of: each is some parameters in a Gorgonia graph, and a Forward
+// that adds the ops of package ops to it.
+//
+// A layer is made by NewX(g, XConfig{...}), which adds its parameters to the graph g, and used by calling Forward on a
+// node of g; each call adds the layer once more, over the same parameters. The zero value of an option in a config is
+// what most models use, sizes excepted. [GPT] and [Llama] are whole models; their Loss is what a training graph
+// differentiates with respect to Parameters().
+//
+// # Parameters
+//
+// A parameter has a name, such as blocks.3.attn.qkv.weight, that is unique in its graph: the layer's Name and what it
+// is in the layer. The weights of a [Linear] are (in, out), those of an [Embedding] (vocabulary, features). Values come
+// from a [Parameters], which makes each from its seed and the name alone, so that a model starts from the same weights
+// in whatever order it is built. Layers of several graphs that are given the same Parameters share the values, not
+// copies of them: what one graph trains, the other evaluates.
+//
+// # Training and evaluation
+//
+// Whether dropout is active is a property of the graph that a machine runs, and may change between runs:
+// see [github.com/stheno-ml/stheno/ops.ModeOf]. Each dropout in a model has masks of its own, which follow from the
+// seed of its Parameters, the layer's name, and the step.
+package nn

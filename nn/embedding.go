@@ -1,0 +1,53 @@
+package nn
+
+import (
+	"github.com/stheno-ml/stheno/ops"
+	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
+)
+
+// EmbeddingConfig describes an [Embedding].
+type EmbeddingConfig struct {
+	Name       string       // prefix of the parameter's name
+	DType      tensor.Dtype // Float32 (zero) or Float64
+	Parameters *Parameters  // where the values live; nil: new ones, from seed 0
+
+	Vocab, Dim int
+	Std        float64 // standard deviation of the weight's first values; 0 means 0.02
+}
+
+// Embedding gives a vector for each id: ids of any shape, int, int32 or int64 from 0 to Vocab−1 → (ids..., Dim).
+//
+// Its parameter is weight, (Vocab, Dim).
+type Embedding struct {
+	*scope
+	weight *gorgonia.Node
+}
+
+// NewEmbedding adds the parameter of an Embedding to a graph.
+func NewEmbedding(g *gorgonia.ExprGraph, c EmbeddingConfig) (*Embedding, error) {
+	s, err := newScope("Embedding", g, c.Name, c.DType, c.Parameters)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.positive(size{"vocab", c.Vocab}, size{"dim", c.Dim}); err != nil {
+		return nil, err
+	}
+	init, err := s.normal(c.Std)
+	if err != nil {
+		return nil, err
+	}
+	e := &Embedding{scope: s}
+	e.weight, err = s.parameter("weight", init, c.Vocab, c.Dim)
+	return made(e, err)
+}
+
+// Forward looks up the vectors of ids.
+func (e *Embedding) Forward(ids *gorgonia.Node) (*gorgonia.Node, error) {
+	return ops.Embedding(e.weight, ids)
+}
+
+// logits is x·weightᵀ, (..., Vocab): an embedding is also how a model with tied weights gives its predictions.
+func (e *Embedding) logits(x *gorgonia.Node) (*gorgonia.Node, error) {
+	return ops.MatMul(x, e.weight, ops.MatMulOptions{TransposeB: true})
+}

@@ -1,0 +1,141 @@
+package nn_test
+
+import (
+	"fmt"
+	"log"
+
+	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/nn"
+	"github.com/stheno-ml/stheno/ops"
+	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
+)
+
+// Eight query heads in groups of four share two heads of keys and values. The second sentence of the batch is padded:
+// its last position is hidden from all queries.
+func ExampleNewMultiHeadAttention() {
+	g := gorgonia.NewGraph()
+	attention, err := nn.NewMultiHeadAttention(g, nn.MultiHeadAttentionConfig{
+		Name: "attn", Dim: 32, Heads: 8, KVHeads: 2,
+		Options: ops.AttentionOptions{Causal: kernels.CausalBottomRight},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	x := gorgonia.NewTensor(g, tensor.Float32, 3, gorgonia.WithShape(2, 3, 32), gorgonia.WithName("x"), gorgonia.WithInit(gorgonia.Ones()))
+	mask := gorgonia.NewMatrix(g, tensor.Bool, gorgonia.WithShape(2, 3), gorgonia.WithName("mask"), gorgonia.WithValue(
+		tensor.New(tensor.WithShape(2, 3), tensor.WithBacking([]bool{true, true, true, true, true, false}))))
+
+	out, weights, err := attention.ForwardWithWeights(x, nn.AttentionInputs{KeyMask: mask})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := gorgonia.NewTapeMachine(g).RunAll(); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Print(nn.Summary(attention.Parameters()))
+	fmt.Println("out", out.Shape(), "weights", weights.Shape())
+	p := weights.Value().Data().([]float32)
+	fmt.Printf("last query of the first sentence  %.2f\n", p[6:9])
+	fmt.Printf("last query of the second sentence %.2f\n", p[8*9+6:8*9+9])
+	// Output:
+	// name              shape  dtype    count
+	// attn.qkv.weight   32×48  float32  1,536
+	// attn.qkv.bias     48     float32  48
+	// attn.proj.weight  32×32  float32  1,024
+	// attn.proj.bias    32     float32  32
+	// total                             2,640
+	// out (2, 3, 32) weights (2, 8, 3, 3)
+	// last query of the first sentence  [0.33 0.33 0.33]
+	// last query of the second sentence [0.50 0.50 0.00]
+}
+
+// A model learns to count modulo 7. One graph trains, the other evaluates, and both have the same weights: not equal
+// ones, the same memory.
+func ExampleNewGPT() {
+	const batch, length, vocab = 4, 8, 7
+	parameters := nn.NewParameters(42)
+	build := func() (*gorgonia.ExprGraph, *nn.GPT, *gorgonia.Node) {
+		g := gorgonia.NewGraph()
+		model, err := nn.NewGPT(g, nn.GPTConfig{
+			Parameters: parameters, DType: tensor.Float64,
+			Vocab: vocab, Context: length, Layers: 2, Heads: 2, Dim: 16, Dropout: 0.1,
+		})
+		if err != nil {
+			log.Fatal(err)
+		}
+		ids := func(name string, first int) *gorgonia.Node {
+			data := make([]int, batch*length)
+			for i := range data {
+				data[i] = (i/length*3 + i%length + first) % vocab
+			}
+			return gorgonia.NewMatrix(g, tensor.Int, gorgonia.WithShape(batch, length), gorgonia.WithName(name),
+				gorgonia.WithValue(tensor.New(tensor.WithShape(batch, length), tensor.WithBacking(data))))
+		}
+		return g, model, gorgonia.Must(model.Loss(ids("tokens", 0), ids("targets", 1)))
+	}
+	g, model, loss := build()
+	if _, err := gorgonia.Grad(loss, model.Parameters()...); err != nil {
+		log.Fatal(err)
+	}
+	trainer := gorgonia.NewTapeMachine(g, gorgonia.BindDualValues(model.Parameters()...))
+
+	evalGraph, _, evalLoss := build()
+	ops.ModeOf(evalGraph).Evaluate()
+	evaluator := gorgonia.NewTapeMachine(evalGraph)
+	evaluate := func() float64 {
+		if err := evaluator.RunAll(); err != nil {
+			log.Fatal(err)
+		}
+		evaluator.Reset()
+		return evalLoss.Value().Data().(float64)
+	}
+
+	fmt.Print(model.Summary())
+	fmt.Printf("before %.3f\n", evaluate()) // about log 7, of a guess
+	solver := gorgonia.NewAdamSolver(gorgonia.WithLearnRate(0.01))
+	for step := range uint32(100) {
+		ops.ModeOf(g).Train(step)
+		if err := trainer.RunAll(); err != nil {
+			log.Fatal(err)
+		}
+		if err := solver.Step(gorgonia.NodesToValueGrads(model.Parameters())); err != nil {
+			log.Fatal(err)
+		}
+		trainer.Reset()
+	}
+	fmt.Println("after, less than 0.05:", evaluate() < 0.05)
+	// Output:
+	// name                       shape  dtype    count
+	// tokens.weight              7×16   float64  112
+	// positions.weight           8×16   float64  128
+	// blocks.0.norm1.weight      16     float64  16
+	// blocks.0.norm1.bias        16     float64  16
+	// blocks.0.attn.qkv.weight   16×48  float64  768
+	// blocks.0.attn.qkv.bias     48     float64  48
+	// blocks.0.attn.proj.weight  16×16  float64  256
+	// blocks.0.attn.proj.bias    16     float64  16
+	// blocks.0.norm2.weight      16     float64  16
+	// blocks.0.norm2.bias        16     float64  16
+	// blocks.0.mlp.fc.weight     16×64  float64  1,024
+	// blocks.0.mlp.fc.bias       64     float64  64
+	// blocks.0.mlp.proj.weight   64×16  float64  1,024
+	// blocks.0.mlp.proj.bias     16     float64  16
+	// blocks.1.norm1.weight      16     float64  16
+	// blocks.1.norm1.bias        16     float64  16
+	// blocks.1.attn.qkv.weight   16×48  float64  768
+	// blocks.1.attn.qkv.bias     48     float64  48
+	// blocks.1.attn.proj.weight  16×16  float64  256
+	// blocks.1.attn.proj.bias    16     float64  16
+	// blocks.1.norm2.weight      16     float64  16
+	// blocks.1.norm2.bias        16     float64  16
+	// blocks.1.mlp.fc.weight     16×64  float64  1,024
+	// blocks.1.mlp.fc.bias       64     float64  64
+	// blocks.1.mlp.proj.weight   64×16  float64  1,024
+	// blocks.1.mlp.proj.bias     16     float64  16
+	// norm.weight                16     float64  16
+	// norm.bias                  16     float64  16
+	// total                                      6,832
+	// before 1.966
+	// after, less than 0.05: true
+}

@@ -1,0 +1,39 @@
+package nn
+
+import "gorgonia.org/gorgonia"
+
+// Layer is what most layers are: parameters, and a function of one node.
+type Layer interface {
+	// Forward adds the layer's ops on x to the graph and gives the node of the result.
+	Forward(x *gorgonia.Node) (*gorgonia.Node, error)
+	// Parameters lists what there is to train, in a stable order.
+	Parameters() gorgonia.Nodes
+}
+
+// parametersOf lists the parameters of the parts of a layer.
+func parametersOf(parts ...Layer) gorgonia.Nodes {
+	var all gorgonia.Nodes
+	for _, part := range parts {
+		all = append(all, part.Parameters()...)
+	}
+	return all
+}
+
+// chain applies layers one after the other.
+func chain(x *gorgonia.Node, layers ...Layer) (*gorgonia.Node, error) {
+	for _, l := range layers {
+		var err error
+		if x, err = l.Forward(x); err != nil {
+			return nil, err
+		}
+	}
+	return x, nil
+}
+
+// made is what a constructor gives: the layer, or the error and nothing else.
+func made[T any](layer *T, err error) (*T, error) {
+	if err != nil {
+		return nil, err
+	}
+	return layer, nil
+}

@@ -1,0 +1,94 @@
+package nn_test
+
+import (
+	"math"
+	"testing"
+
+	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/nn"
+	"github.com/stheno-ml/stheno/ops"
+	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
+)
+
+// TestEveryParameterLearns checks, for options that the golden files do not have, that each parameter has a gradient
+// that is finite and not zero.
+func TestEveryParameterLearns(t *testing.T) {
+	blocks := map[string]nn.BlockConfig{
+		"no biases":          {Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2, NoBias: true}},
+		"squared ReLU":       {Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2}, Hidden: 9, Activation: kernels.ReLUSquared},
+		"dropout":            {Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2, Options: ops.AttentionOptions{Dropout: 0.2}}, Dropout: 0.2},
+		"post-norm SwiGLU":   {Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2}, PostNorm: true, SwiGLU: true, RMSNorm: true},
+		"interleaved RoPE":   {Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2, RoPE: &ops.RoPEOptions{Interleaved: true, RotaryDim: 2}}},
+		"epsilon and window": {Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2, Options: ops.AttentionOptions{Window: &kernels.Window{Left: 2}}}, Epsilon: 1e-6},
+	}
+	for name, c := range blocks {
+		g := gorgonia.NewGraph()
+		c.DType = tensor.Float64
+		b, err := nn.NewBlock(g, c)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		out := gorgonia.Must(b.Forward(input(g, tensor.Float64, "x", 2, 5, 8)))
+		differentiate(t, "tape", g, weightedSum(g, out), b.Parameters())
+		for _, n := range b.Parameters() {
+			v, err := n.Grad()
+			if err != nil {
+				t.Errorf("%s: %s: %v", name, n.Name(), err)
+				continue
+			}
+			largest := 0.0
+			for _, x := range floats(t, v) {
+				largest = max(largest, math.Abs(x))
+			}
+			if !(largest > 0 && largest < 1e6) {
+				t.Errorf("%s: the largest element of the gradient of %s is %v", name, n.Name(), largest)
+			}
+		}
+	}
+}
+
+// TestHiddenSizes checks the sizes that a Hidden of 0 stands for.
+func TestHiddenSizes(t *testing.T) {
+	g := gorgonia.NewGraph()
+	plain, err := nn.NewMLP(g, nn.MLPConfig{Name: "plain", Dim: 8})
+	if err != nil {
+		t.Fatal(err)
+	}
+	gated, err := nn.NewSwiGLUMLP(g, nn.SwiGLUMLPConfig{Name: "gated", Dim: 768, Bias: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		parameters gorgonia.Nodes
+		want       int
+	}{{plain.Parameters(), 32}, {gated.Parameters(), 2048}} {
+		if got := c.parameters[0].Shape()[1]; got != c.want {
+			t.Errorf("%s has %d columns, want %d", c.parameters[0].Name(), got, c.want)
+		}
+	}
+}
+
+// TestPositionsOfSeveralCalls checks that calls of one shape share their input of ids, and that one that is shorter than
+// the table works.
+func TestPositionsOfSeveralCalls(t *testing.T) {
+	g := gorgonia.NewGraph()
+	p, err := nn.NewPositionalEmbedding(g, nn.PositionalEmbeddingConfig{Name: "p", Context: 300, Dim: 2, DType: tensor.Float64})
+	if err != nil {
+		t.Fatal(err)
+	}
+	zeros := gorgonia.NewTensor(g, tensor.Float64, 3, gorgonia.WithShape(2, 280, 2), gorgonia.WithName("zeros"), gorgonia.WithInit(gorgonia.Zeroes()))
+	first, second := gorgonia.Must(p.Forward(zeros)), gorgonia.Must(p.Forward(zeros))
+	evaluate(t, g)
+	table := floats(t, p.Parameters()[0].Value())
+	for _, n := range []*gorgonia.Node{first, second} {
+		for i, x := range floats(t, n.Value()) {
+			if x != table[i%560] {
+				t.Fatalf("element %d is %v, want %v", i, x, table[i%560])
+			}
+		}
+	}
+	if found := g.ByName("p.ids.2x280"); len(found) != 1 {
+		t.Errorf("there are %d inputs of ids, want 1", len(found))
+	}
+}

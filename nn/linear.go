@@ -1,0 +1,61 @@
+package nn
+
+import (
+	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/ops"
+	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
+)
+
+// LinearConfig describes a [Linear].
+type LinearConfig struct {
+	Name       string       // prefix of the parameters' names
+	DType      tensor.Dtype // Float32 (zero) or Float64
+	Parameters *Parameters  // where the values live; nil: new ones, from seed 0
+
+	In, Out    int
+	NoBias     bool
+	Activation kernels.Activation // is applied to the result, in the same pass
+	Std        float64            // standard deviation of the weight's first values; 0 means 0.02
+}
+
+// Linear is act(x·W + b), over the last axis of x: (..., In) → (..., Out).
+//
+// Its parameters are weight, (In, Out), and bias, (Out), which starts at 0.
+type Linear struct {
+	*scope
+	c            LinearConfig
+	weight, bias *gorgonia.Node
+}
+
+// NewLinear adds the parameters of a Linear to a graph.
+func NewLinear(g *gorgonia.ExprGraph, c LinearConfig) (*Linear, error) {
+	s, err := newScope("Linear", g, c.Name, c.DType, c.Parameters)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.positive(size{"in", c.In}, size{"out", c.Out}); err != nil {
+		return nil, err
+	}
+	if err := c.Activation.Validate(); err != nil {
+		return nil, s.errorf("%w", err)
+	}
+	init, err := s.normal(c.Std)
+	if err != nil {
+		return nil, err
+	}
+	l := &Linear{scope: s, c: c}
+	if l.weight, err = s.parameter("weight", init, c.In, c.Out); err != nil || c.NoBias {
+		return made(l, err)
+	}
+	l.bias, err = s.parameter("bias", constant(0), c.Out)
+	return made(l, err)
+}
+
+// Forward is act(x·W + b).
+func (l *Linear) Forward(x *gorgonia.Node) (*gorgonia.Node, error) {
+	if err := l.input("x", x, l.c.In); err != nil {
+		return nil, err
+	}
+	return ops.Linear(x, l.weight, l.bias, ops.LinearOptions{Activation: l.c.Activation})
+}

@@ -1,0 +1,119 @@
+package nn
+
+import (
+	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/ops"
+	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
+)
+
+// MLPConfig describes an [MLP].
+type MLPConfig struct {
+	Name       string       // prefix of the parameters' names
+	DType      tensor.Dtype // Float32 (zero) or Float64
+	Parameters *Parameters  // where the values live; nil: new ones, from seed 0
+
+	Dim        int
+	Hidden     int                // 0 means 4·Dim
+	Activation kernels.Activation // zero means GELUTanh
+	NoBias     bool
+	ProjStd    float64 // standard deviation of proj's first values; 0 means 0.02
+}
+
+// MLP is two linear layers with an activation between them: (..., Dim) → (..., Dim).
+//
+// Its parameters are those of the linear layers fc and proj.
+type MLP struct{ fc, proj *Linear }
+
+// NewMLP adds the parameters of an MLP to a graph.
+func NewMLP(g *gorgonia.ExprGraph, c MLPConfig) (*MLP, error) {
+	s, err := newScope("MLP", g, c.Name, c.DType, c.Parameters)
+	if err != nil {
+		return nil, err
+	}
+	if c.Hidden == 0 {
+		c.Hidden = 4 * c.Dim
+	}
+	if c.Activation == kernels.NoActivation {
+		c.Activation = kernels.GELUTanh
+	}
+	if err := s.positive(size{"dim", c.Dim}, size{"hidden", c.Hidden}); err != nil {
+		return nil, err
+	}
+	m := &MLP{}
+	if m.fc, err = s.linear("fc", LinearConfig{In: c.Dim, Out: c.Hidden, NoBias: c.NoBias, Activation: c.Activation}); err != nil {
+		return nil, err
+	}
+	if m.proj, err = s.linear("proj", LinearConfig{In: c.Hidden, Out: c.Dim, NoBias: c.NoBias, Std: c.ProjStd}); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// Forward is proj(act(fc(x))).
+func (m *MLP) Forward(x *gorgonia.Node) (*gorgonia.Node, error) { return chain(x, m.fc, m.proj) }
+
+// Parameters lists the weights, and the biases if there are.
+func (m *MLP) Parameters() gorgonia.Nodes { return parametersOf(m.fc, m.proj) }
+
+// SwiGLUMLPConfig describes a [SwiGLUMLP].
+type SwiGLUMLPConfig struct {
+	Name       string       // prefix of the parameters' names
+	DType      tensor.Dtype // Float32 (zero) or Float64
+	Parameters *Parameters  // where the values live; nil: new ones, from seed 0
+
+	Dim     int
+	Hidden  int     // 0 means 8/3·Dim, rounded up to a multiple of 256
+	Bias    bool    // whether the linear layers have biases
+	DownStd float64 // standard deviation of down's first values; 0 means 0.02
+}
+
+// SwiGLUMLP is the gated MLP of Llama, down(silu(gate(x))·up(x)): (..., Dim) → (..., Dim).
+//
+// Its parameters are those of the linear layers gate, up and down.
+type SwiGLUMLP struct{ gate, up, down *Linear }
+
+// NewSwiGLUMLP adds the parameters of a SwiGLUMLP to a graph.
+func NewSwiGLUMLP(g *gorgonia.ExprGraph, c SwiGLUMLPConfig) (*SwiGLUMLP, error) {
+	s, err := newScope("SwiGLUMLP", g, c.Name, c.DType, c.Parameters)
+	if err != nil {
+		return nil, err
+	}
+	if c.Hidden == 0 {
+		c.Hidden = (8*c.Dim/3 + 255) / 256 * 256
+	}
+	if err := s.positive(size{"dim", c.Dim}, size{"hidden", c.Hidden}); err != nil {
+		return nil, err
+	}
+	m := &SwiGLUMLP{}
+	if m.gate, err = s.linear("gate", LinearConfig{In: c.Dim, Out: c.Hidden, NoBias: !c.Bias}); err != nil {
+		return nil, err
+	}
+	if m.up, err = s.linear("up", LinearConfig{In: c.Dim, Out: c.Hidden, NoBias: !c.Bias}); err != nil {
+		return nil, err
+	}
+	if m.down, err = s.linear("down", LinearConfig{In: c.Hidden, Out: c.Dim, NoBias: !c.Bias, Std: c.DownStd}); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// Forward is down(silu(gate(x))·up(x)).
+func (m *SwiGLUMLP) Forward(x *gorgonia.Node) (*gorgonia.Node, error) {
+	gate, err := m.gate.Forward(x)
+	if err != nil {
+		return nil, err
+	}
+	up, err := m.up.Forward(x)
+	if err != nil {
+		return nil, err
+	}
+	h, err := ops.SwiGLU(gate, up)
+	if err != nil {
+		return nil, err
+	}
+	return m.down.Forward(h)
+}
+
+// Parameters lists the weights, and the biases if there are.
+func (m *SwiGLUMLP) Parameters() gorgonia.Nodes { return parametersOf(m.gate, m.up, m.down) }

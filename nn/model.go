@@ -1,0 +1,119 @@
+package nn
+
+import (
+	"fmt"
+
+	"github.com/stheno-ml/stheno/ops"
+	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
+)
+
+// model is what GPT and Llama have in common: a language model made of an embedding, blocks, a norm, and a head that
+// multiplies by the embedding or by a matrix of the same shape.
+type model struct {
+	*scope
+	context   int // the longest sequence, 0 without limit
+	tokens    *Embedding
+	positions *PositionalEmbedding // nil for none
+	drop      *Dropout
+	blocks    []*Block
+	last      Layer
+	head      *Embedding // is tokens where the weights are tied
+}
+
+// addBlocks adds blocks of one description.
+func (m *model) addBlocks(layers int, c BlockConfig) error {
+	for i := range layers {
+		c.Name, c.DType, c.Parameters = m.child(fmt.Sprintf("blocks.%d", i)), m.dtype, m.store
+		b, err := NewBlock(m.g, c)
+		if err != nil {
+			return err
+		}
+		m.blocks = append(m.blocks, b)
+	}
+	return nil
+}
+
+// embedding adds an embedding of the vocabulary.
+func (m *model) embedding(part string, vocab, dim int) (*Embedding, error) {
+	return NewEmbedding(m.g, EmbeddingConfig{Name: m.child(part), DType: m.dtype, Parameters: m.store, Vocab: vocab, Dim: dim})
+}
+
+// Forward gives the logits of the token after each of tokens, which are (B, S) of int, int32 or int64:
+// (B, S, Vocab).
+func (m *model) Forward(tokens *gorgonia.Node) (*gorgonia.Node, error) {
+	h, err := m.hidden(tokens)
+	if err != nil {
+		return nil, err
+	}
+	return m.head.logits(h)
+}
+
+// Loss is the mean cross-entropy of predicting targets, (B, S), from tokens, (B, S): a scalar that [gorgonia.Grad] takes
+// as a cost. It never holds the logits of the whole batch, so a graph that only trains needs no Forward. A target of
+// IgnoreTarget does not count.
+func (m *model) Loss(tokens, targets *gorgonia.Node) (*gorgonia.Node, error) {
+	h, err := m.hidden(tokens)
+	if err != nil {
+		return nil, err
+	}
+	if targets == nil {
+		return nil, m.errorf("targets is nil, it needs to be a node")
+	}
+	if !targets.Shape().Eq(tokens.Shape()) {
+		return nil, m.errorf("targets has shape %v, it needs tokens's %v", []int(targets.Shape()), []int(tokens.Shape()))
+	}
+	ignore := IgnoreTarget
+	return ops.LinearCrossEntropy(h, m.head.weight, targets, ops.LinearCrossEntropyOptions{IgnoreIndex: &ignore})
+}
+
+// IgnoreTarget is the target of a position whose prediction does not count in Loss, such as padding.
+const IgnoreTarget = -100
+
+// hidden is the model up to its head: (B, S, Dim).
+func (m *model) hidden(tokens *gorgonia.Node) (*gorgonia.Node, error) {
+	if tokens == nil {
+		return nil, m.errorf("tokens is nil, it needs to be a node")
+	}
+	if tokens.Graph() != nil && tokens.Graph() != m.g {
+		return nil, m.errorf("tokens belongs to another graph than the model")
+	}
+	if d := tokens.Dtype(); d != tensor.Int && d != tensor.Int32 && d != tensor.Int64 {
+		return nil, m.errorf("tokens is %v, it needs to be int, int32 or int64", d)
+	}
+	shape := tokens.Shape()
+	if len(shape) != 2 {
+		return nil, m.errorf("tokens has shape %v, it needs two axes (batch, length)", []int(shape))
+	}
+	if m.context > 0 && shape[1] > m.context {
+		return nil, m.errorf("tokens has %d positions, the context is %d", shape[1], m.context)
+	}
+	layers := []Layer{m.tokens}
+	if m.positions != nil {
+		layers = append(layers, m.positions)
+	}
+	layers = append(layers, m.drop)
+	for _, b := range m.blocks {
+		layers = append(layers, b)
+	}
+	return chain(tokens, append(layers, m.last)...)
+}
+
+// Parameters lists all parameters, in the order of their use.
+func (m *model) Parameters() gorgonia.Nodes {
+	all := m.tokens.Parameters()
+	if m.positions != nil {
+		all = append(all, m.positions.Parameters()...)
+	}
+	for _, b := range m.blocks {
+		all = append(all, b.Parameters()...)
+	}
+	all = append(all, m.last.Parameters()...)
+	if m.head != m.tokens {
+		all = append(all, m.head.Parameters()...)
+	}
+	return all
+}
+
+// Summary is a table of the model's parameters; see [Summary].
+func (m *model) Summary() string { return Summary(m.Parameters()) }

@@ -1,0 +1,244 @@
+package nn
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+
+	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
+)
+
+// Parameters holds the values of a model's parameters by name. Layers that are made over the same Parameters, in one
+// graph after another, share the values: a training graph changes what an evaluation graph reads, without copies.
+//
+// A value that no one has Set is made when a layer first asks for it. Its random numbers follow from the seed and the
+// name, and from nothing else. A Parameters may be used from several goroutines at once, its values of course not while
+// something changes them.
+type Parameters struct {
+	seed uint64
+
+	mu     sync.Mutex
+	names  []string
+	values map[string]*tensor.Dense
+}
+
+// NewParameters is a Parameters without values yet.
+func NewParameters(seed uint64) *Parameters {
+	return &Parameters{seed: seed, values: map[string]*tensor.Dense{}}
+}
+
+// Names lists the parameters that have a value, in the order in which they got it.
+func (p *Parameters) Names() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.names)
+}
+
+// Value is the value of a parameter, not a copy, and nil if there is none of that name.
+func (p *Parameters) Value(name string) *tensor.Dense {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.values[name]
+}
+
+// Set gives a parameter a value, such as one of a trained model. Before any layer uses the parameter, the value itself
+// is kept, and layers use it instead of random numbers. Afterwards its elements are copied over those of the value that
+// layers share, and shape and type need to be the same.
+func (p *Parameters) Set(name string, value *tensor.Dense) error {
+	if err := p.set(name, value); err != nil {
+		return fmt.Errorf("Parameters: %w", err)
+	}
+	return nil
+}
+
+func (p *Parameters) set(name string, value *tensor.Dense) error {
+	if name == "" {
+		return errors.New("name is empty")
+	}
+	if value == nil {
+		return fmt.Errorf("%s is nil, it needs to be a value", name)
+	}
+	if _, err := dtypeOr32(value.Dtype()); err != nil {
+		return fmt.Errorf("%s %w", name, err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	old, ok := p.values[name]
+	if !ok {
+		p.names, p.values[name] = append(p.names, name), value
+		return nil
+	}
+	if value.Dtype() != old.Dtype() || !value.Shape().Eq(old.Shape()) {
+		return fmt.Errorf("%s is %v of shape %v, its layers need %v of shape %v",
+			name, value.Dtype(), []int(value.Shape()), old.Dtype(), []int(old.Shape()))
+	}
+	return tensor.Copy(old, value)
+}
+
+// get is the value of a parameter, made if there is none.
+func (p *Parameters) get(name string, dtype tensor.Dtype, init initializer, shape []int) (*tensor.Dense, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if v, ok := p.values[name]; ok {
+		if v.Dtype() != dtype || !slices.Equal(v.Shape(), shape) {
+			return nil, fmt.Errorf("parameter %s exists as %v of shape %v, it needs %v of shape %v",
+				name, v.Dtype(), []int(v.Shape()), dtype, shape)
+		}
+		return v, nil
+	}
+	v := init(p.derive("init "+name), dtype, shape)
+	p.names, p.values[name] = append(p.names, name), v
+	return v, nil
+}
+
+// derive gives two words that follow from the seed and what they are for.
+func (p *Parameters) derive(purpose string) [2]uint64 {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%d %s", p.seed, purpose))
+	return [2]uint64{binary.LittleEndian.Uint64(sum[:]), binary.LittleEndian.Uint64(sum[8:])}
+}
+
+// scope is where a layer is made: its graph, its name, and what it passes on to the layers that it consists of.
+type scope struct {
+	layer  string // what it is, for messages
+	g      *gorgonia.ExprGraph
+	name   string
+	dtype  tensor.Dtype
+	store  *Parameters
+	params gorgonia.Nodes // of the layer, in the order in which they were made
+}
+
+// newScope checks what the configs of all layers have in common. Without Parameters, values are made from seed 0.
+func newScope(layer string, g *gorgonia.ExprGraph, name string, dtype tensor.Dtype, store *Parameters) (*scope, error) {
+	if g == nil {
+		return nil, fmt.Errorf("%s: g is nil, it needs to be a graph", layer)
+	}
+	dtype, err := dtypeOr32(dtype)
+	if err != nil {
+		return nil, fmt.Errorf("%s: dtype %w", layer, err)
+	}
+	if store == nil {
+		store = NewParameters(0)
+	}
+	return &scope{layer: layer, g: g, name: name, dtype: dtype, store: store}, nil
+}
+
+// dtypeOr32 is the type of parameters: float32 if none is given.
+func dtypeOr32(d tensor.Dtype) (tensor.Dtype, error) {
+	switch d {
+	case tensor.Dtype{}:
+		return tensor.Float32, nil
+	case tensor.Float32, tensor.Float64:
+		return d, nil
+	}
+	return d, fmt.Errorf("is %v, it needs to be float32 or float64", d)
+}
+
+// errorf is an error of the layer.
+func (s *scope) errorf(format string, args ...any) error {
+	return fmt.Errorf(s.layer+": "+format, args...)
+}
+
+// child is the name of a part of the layer.
+func (s *scope) child(part string) string {
+	if s.name == "" {
+		return part
+	}
+	return s.name + "." + part
+}
+
+// parameter adds a parameter to the graph.
+func (s *scope) parameter(part string, init initializer, shape ...int) (*gorgonia.Node, error) {
+	name := s.child(part)
+	if len(s.g.ByName(name)) > 0 {
+		return nil, s.errorf("the graph already has a parameter or input called %s, each layer needs a Name of its own", name)
+	}
+	value, err := s.store.get(name, s.dtype, init, shape)
+	if err != nil {
+		return nil, s.errorf("%w", err)
+	}
+	n := gorgonia.NewTensor(s.g, s.dtype, len(shape), gorgonia.WithShape(shape...), gorgonia.WithName(name), gorgonia.WithValue(value))
+	s.params = append(s.params, n)
+	return n, nil
+}
+
+// positive checks the sizes of a config: pairs of a name and a value.
+func (s *scope) positive(sizes ...size) error {
+	for _, z := range sizes {
+		if z.n < 1 {
+			return s.errorf("%s is %d, it needs to be at least 1", z.name, z.n)
+		}
+	}
+	return nil
+}
+
+type size struct {
+	name string
+	n    int
+}
+
+// epsilon checks what a norm adds to a variance or mean square.
+func (s *scope) epsilon(x float64) error {
+	if !(x >= 0) || math.IsInf(x, 0) {
+		return s.errorf("epsilon is %v, it needs to be positive, or 0 for 1e-5", x)
+	}
+	return nil
+}
+
+// dropoutSeed is the seed of the masks of a dropout in the layer.
+func (s *scope) dropoutSeed(part string) uint64 { return s.store.derive("dropout " + s.child(part))[0] }
+
+// input checks a node that a layer is applied to: its graph, its type and, where features is positive, its last axis.
+func (s *scope) input(name string, x *gorgonia.Node, features int) error {
+	if x == nil {
+		return s.errorf("%s is nil, it needs to be a node", name)
+	}
+	if x.Graph() != nil && x.Graph() != s.g {
+		return s.errorf("%s belongs to another graph than the layer", name)
+	}
+	if x.Dtype() != s.dtype {
+		return s.errorf("%s is %v, the layer's parameters are %v", name, x.Dtype(), s.dtype)
+	}
+	if shape := x.Shape(); len(shape) == 0 || features > 0 && shape[len(shape)-1] != features {
+		return s.errorf("%s has shape %v, it needs a last axis of %d", name, []int(shape), features)
+	}
+	return nil
+}
+
+// Parameters lists the layer's parameters.
+func (s *scope) Parameters() gorgonia.Nodes { return slices.Clone(s.params) }
+
+// linear makes a linear layer that is a part of this one.
+func (s *scope) linear(part string, c LinearConfig) (*Linear, error) {
+	c.Name, c.DType, c.Parameters = s.child(part), s.dtype, s.store
+	return NewLinear(s.g, c)
+}
+
+// norm makes a norm that is a part of this layer.
+func (s *scope) norm(part string, dim int, epsilon float64, rms, noBias bool) (Layer, error) {
+	name := s.child(part)
+	if rms {
+		return NewRMSNorm(s.g, RMSNormConfig{Name: name, DType: s.dtype, Parameters: s.store, Dim: dim, Epsilon: epsilon})
+	}
+	return NewLayerNorm(s.g, LayerNormConfig{Name: name, DType: s.dtype, Parameters: s.store, Dim: dim, Epsilon: epsilon, NoBias: noBias})
+}
+
+// dropout makes a dropout that is a part of this layer.
+func (s *scope) dropout(part string, p float64) (*Dropout, error) {
+	return NewDropout(s.g, DropoutConfig{Name: s.child(part), Parameters: s.store, P: p})
+}
+
+// normal is the initializer of weights with the given standard deviation, GPT-2's for 0.
+func (s *scope) normal(std float64) (initializer, error) {
+	if !(std >= 0) || math.IsInf(std, 0) {
+		return nil, s.errorf("std is %v, it needs to be positive, or 0 for %v", std, gpt2Std)
+	}
+	if std == 0 {
+		std = gpt2Std
+	}
+	return normal(std), nil
+}

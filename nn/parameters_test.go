@@ -1,0 +1,176 @@
+package nn_test
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stheno-ml/stheno/nn"
+	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
+)
+
+// TestParametersAreShared checks that graphs over one Parameters read and write the same memory.
+func TestParametersAreShared(t *testing.T) {
+	for name, build := range languageModels {
+		p := nn.NewParameters(7)
+		var models [2]languageModel
+		for i := range models {
+			var err error
+			if models[i], err = build(gorgonia.NewGraph(), p, tensor.Float32); err != nil {
+				t.Fatal(err)
+			}
+		}
+		first, second := models[0].Parameters(), models[1].Parameters()
+		for i, n := range first {
+			if n.Value() != second[i].Value() || n.Value() != gorgonia.Value(p.Value(n.Name())) {
+				t.Errorf("%s: the graphs have values of their own for %s", name, n.Name())
+			}
+		}
+		if len(p.Names()) != len(first) {
+			t.Errorf("%s: Parameters has %d names, the model %d parameters", name, len(p.Names()), len(first))
+		}
+	}
+}
+
+// TestSeedDecidesValues checks that values follow from the seed and the name alone.
+func TestSeedDecidesValues(t *testing.T) {
+	values := func(seed uint64, dtype tensor.Dtype, names ...string) map[string][]float64 {
+		p, g := nn.NewParameters(seed), gorgonia.NewGraph()
+		for _, name := range names {
+			if _, err := nn.NewLinear(g, nn.LinearConfig{Name: name, DType: dtype, Parameters: p, In: 5, Out: 4}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		all := map[string][]float64{}
+		for _, name := range names {
+			all[name] = floats(t, p.Value(name+".weight"))
+		}
+		return all
+	}
+	there, back := values(3, tensor.Float64, "a", "b"), values(3, tensor.Float64, "b", "a")
+	other, narrow := values(4, tensor.Float64, "a", "b"), values(3, tensor.Float32, "a")
+	if !slices.Equal(there["a"], back["a"]) || !slices.Equal(there["b"], back["b"]) {
+		t.Error("values depend on the order in which layers are made")
+	}
+	if slices.Equal(there["a"], there["b"]) || slices.Equal(there["a"], other["a"]) {
+		t.Error("two names or two seeds have the same values")
+	}
+	for i, x := range there["a"] {
+		if float64(float32(x)) != narrow["a"][i] {
+			t.Errorf("element %d is %v in float64 and %v in float32", i, x, narrow["a"][i])
+		}
+	}
+}
+
+// TestInitialValues checks mean and standard deviation of a model's parameters.
+func TestInitialValues(t *testing.T) {
+	gpt, err := nn.NewGPT(gorgonia.NewGraph(), nn.GPTConfig{Vocab: 300, Context: 100, Layers: 8, Heads: 2, Dim: 64})
+	if err != nil {
+		t.Fatal(err)
+	}
+	llama, err := nn.NewLlama(gorgonia.NewGraph(), nn.LlamaConfig{Vocab: 300, Layers: 2, Heads: 2, Dim: 64, QKNorm: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for model, parameters := range map[string]gorgonia.Nodes{"gpt": gpt.Parameters(), "llama": llama.Parameters()} {
+		for _, n := range parameters {
+			mean, std := 0.0, 0.02
+			switch name := n.Name(); {
+			case strings.HasSuffix(name, "bias"):
+				std = 0
+			case strings.Contains(name, "norm"):
+				mean, std = 1, 0
+			case model == "gpt" && strings.Contains(name, "proj"):
+				std = 0.02 / 4 // 8 layers with two residual connections each
+			}
+			gotMean, gotStd := moments(floats(t, n.Value()))
+			if error := 5 * std / math.Sqrt(float64(n.Shape().TotalSize())); math.Abs(gotMean-mean) > error || math.Abs(gotStd-std) > error {
+				t.Errorf("%s: %s has mean %.4g and standard deviation %.4g, want %.4g and %.4g", model, n.Name(), gotMean, gotStd, mean, std)
+			}
+		}
+	}
+}
+
+func moments(data []float64) (mean, std float64) {
+	for _, x := range data {
+		mean += x / float64(len(data))
+	}
+	for _, x := range data {
+		std += (x - mean) * (x - mean) / float64(len(data))
+	}
+	return mean, math.Sqrt(std)
+}
+
+// TestSizes counts the parameters of a published model.
+func TestSizes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("makes all weights of GPT-2")
+	}
+	m, err := nn.NewGPT(gorgonia.NewGraph(), nn.GPTConfig{Vocab: 50257, Context: 1024, Layers: 12, Heads: 12, Dim: 768})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := nn.Count(m.Parameters()); n != 124439808 {
+		t.Errorf("GPT-2 has %d parameters, want 124439808", n)
+	}
+}
+
+func TestSet(t *testing.T) {
+	p := nn.NewParameters(0)
+	own := dense(tensor.Float32, []int{2, 3}, func(i int) float64 { return float64(i) })
+	if err := p.Set("weight", own); err != nil {
+		t.Fatal(err)
+	}
+	l, err := nn.NewLinear(gorgonia.NewGraph(), nn.LinearConfig{Parameters: p, In: 2, Out: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l.Parameters()[0].Value() != gorgonia.Value(own) {
+		t.Error("a layer does not use the value that was set before")
+	}
+	transposed := dense(tensor.Float32, []int{3, 2}, func(i int) float64 { return float64(10 + i) })
+	if err := transposed.T(); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Set("weight", transposed); err != nil {
+		t.Fatal(err)
+	}
+	if want := []float64{10, 12, 14, 11, 13, 15}; l.Parameters()[0].Value() != gorgonia.Value(own) || !slices.Equal(floats(t, own), want) {
+		t.Errorf("the layer has %v, want its own memory with %v", own.Data(), want)
+	}
+}
+
+func TestParametersFromManyGoroutines(t *testing.T) {
+	p := nn.NewParameters(1)
+	var wait sync.WaitGroup
+	for range 4 {
+		wait.Go(func() {
+			if _, err := newLlama(gorgonia.NewGraph(), p, tensor.Float32); err != nil {
+				t.Error(err)
+			}
+			p.Names()
+		})
+	}
+	wait.Wait()
+}
+
+func TestCountAndSummary(t *testing.T) {
+	m, err := nn.NewMLP(gorgonia.NewGraph(), nn.MLPConfig{Name: "mlp", Dim: 100, NoBias: true, DType: tensor.Float64})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := nn.Count(m.Parameters()); n != 80000 {
+		t.Errorf("the count is %d, want 80000", n)
+	}
+	want := `name             shape    dtype    count
+mlp.fc.weight    100×400  float64  40,000
+mlp.proj.weight  400×100  float64  40,000
+total                              80,000
+`
+	if got := nn.Summary(m.Parameters()); got != want {
+		t.Errorf("the summary is\n%swant\n%s", got, want)
+	}
+}
