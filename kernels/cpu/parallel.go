@@ -17,15 +17,14 @@ func (b *Backend) parallel(tasks int, flops float64, worker func(claim func() (t
 		task := int(claimed.Add(1)) - 1
 		return task, task < tasks
 	}
-	threads := min(b.threads(), tasks, 1+int(flops/flopsPerThread))
-	var others sync.WaitGroup
-	for range threads - 1 {
-		others.Go(func() { worker(claim) })
-	}
-	if tasks > 0 {
+	helpers := min(b.threads(), tasks, 1+int(flops/flopsPerThread)) - 1
+	switch {
+	case tasks <= 0:
+	case helpers <= 0:
 		worker(claim)
+	default:
+		shareOut(helpers, func() { worker(claim) })
 	}
-	others.Wait()
 }
 
 // each is parallel for tasks that need no scratch of their own.

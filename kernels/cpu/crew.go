@@ -1,0 +1,138 @@
+package cpu
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// shareOut runs work on this goroutine, and on up to the given number of helpers that arrive while it runs. It returns
+// when all that began have ended. The first to run out of tasks does not wait for helpers that are still on their way.
+func shareOut(helpers int, work func()) {
+	j := &job{work: work, ended: make(chan struct{})}
+	j.seats.Store(int32(helpers))
+	if posted := crew.post(j, helpers); !posted {
+		for range helpers {
+			go j.help()
+		}
+	} else {
+		defer crew.job.Store(nil)
+	}
+	work()
+	j.close()
+	j.work = nil // a helper may hold the job for as long as it sleeps, but not what the work refers to
+}
+
+// job is work that helpers can join until it is closed.
+type job struct {
+	work    func()
+	seats   atomic.Int32 // how many helpers may still join
+	working atomic.Int32 // helpers at work, plus closed
+	ended   chan struct{}
+}
+
+// closed is added to the number of helpers at work when no more may join.
+const closed = 1 << 30
+
+// help takes part in the job, if there is a seat and it is not closed.
+func (j *job) help() {
+	if j.seats.Add(-1) < 0 {
+		return
+	}
+	for {
+		n := j.working.Load()
+		if n >= closed {
+			return
+		}
+		if j.working.CompareAndSwap(n, n+1) {
+			break
+		}
+	}
+	j.work()
+	if j.working.Add(-1) == closed {
+		close(j.ended)
+	}
+}
+
+// close waits for the helpers at work.
+func (j *job) close() {
+	if j.working.Add(closed) == closed {
+		return
+	}
+	for range closeSpins {
+		if j.working.Load() == closed {
+			return
+		}
+		runtime.Gosched()
+	}
+	<-j.ended
+}
+
+const (
+	// closeSpins is about as long as a goroutine takes to sleep and wake.
+	closeSpins = 64
+	// patience is how long a helper looks for the next job before it sleeps. Kernels follow each other within a few
+	// microseconds, and waking a thread can take fifty.
+	patience = 100 * time.Microsecond
+)
+
+// crew is the helpers: goroutines that stay awake between one kernel and the next.
+var crew helpers
+
+type helpers struct {
+	job atomic.Pointer[job] // what there is to help with; one at a time
+
+	lock     sync.Mutex
+	awake    sync.Cond
+	sleeping int
+	hired    int
+}
+
+func init() { crew.awake.L = &crew.lock }
+
+// post offers a job to the crew, which grows to the number of helpers that is wanted. It tells whether the crew took
+// it: while it has another job, the caller must find its own helpers.
+func (c *helpers) post(j *job, wanted int) bool {
+	if !c.job.CompareAndSwap(nil, j) {
+		return false
+	}
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	for ; c.hired < wanted; c.hired++ {
+		go c.helper()
+	}
+	if c.sleeping > 0 {
+		c.awake.Broadcast()
+	}
+	return true
+}
+
+// helper helps with one job after the other, for ever.
+func (c *helpers) helper() {
+	var last *job
+	for idle := time.Now(); ; {
+		if j := c.job.Load(); j != nil && j != last {
+			j.help()
+			last, idle = j, time.Now()
+			continue
+		}
+		if time.Since(idle) < patience {
+			runtime.Gosched()
+			continue
+		}
+		c.sleep(last)
+		last, idle = nil, time.Now()
+	}
+}
+
+// sleep returns when there is a job other than the last.
+func (c *helpers) sleep(last *job) {
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	for j := c.job.Load(); j == nil || j == last; j = c.job.Load() {
+		c.sleeping++
+		c.awake.Wait()
+		c.sleeping--
+	}
+}
