@@ -20,6 +20,7 @@ type Backend interface {
 	DropoutKernels
 	EmbeddingKernels
 	LayerNormKernels
+	OptimizerKernels
 	ReduceKernels
 	RMSNormKernels
 	RoPEKernels

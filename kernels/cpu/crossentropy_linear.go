@@ -44,7 +44,7 @@ func isTransposed(t kernels.Tensor) bool {
 
 // chunkElements is how many logits are held at a time, unless not even chunkRows rows fit.
 const (
-	chunkElements = 1 << 22
+	chunkElements = 1 << 24
 	chunkRows     = 16
 	mostChunkRows = 256
 )

@@ -23,6 +23,7 @@ var families = map[string]func(){
 	"crossentropy": func() { each(maxSum); each(sumExp); each(scaledExp) },
 	"rope":         func() { each(rotate); each(rotateNeighbours) },
 	"add":          func() { each(add) },
+	"optimizer":    func() { each(adamw); each(sgd); each(sgdMomentum); each(lion); each(sumSquares) },
 }
 
 func main() {

@@ -1,0 +1,308 @@
+package cpu_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/kernels/cpu"
+	"github.com/stheno-ml/stheno/kernels/reference"
+)
+
+// parameterShapes are the parameters of one call: ends of pieces and tasks, tensors shorter than a vector, and enough
+// elements for several threads.
+var parameterShapes = [][]int{{3}, {16, 33}, {4096}, {}, {5, 16411}, {1}, {0, 4}, {4097}, {7}, {37, 2048}}
+
+// updateCase is a list of parameters whose tensors are what they were at the start whenever restore is called.
+type updateCase[T kernels.Float] struct {
+	w, g, m, v []field[T]
+	before     map[*T][]T
+}
+
+func newUpdateCase[T kernels.Float]() *updateCase[T] {
+	c, r := &updateCase[T]{before: map[*T][]T{}}, newRandom()
+	list := func(positive bool) (all []field[T]) {
+		for _, shape := range parameterShapes {
+			f := newField[T](r, 0, shape...)
+			if positive {
+				f.each(func(at *T) { *at *= *at })
+			}
+			if f.Elements() > 0 {
+				c.before[&f.memory[0]] = f.typed()
+			}
+			all = append(all, f)
+		}
+		return all
+	}
+	c.w, c.g, c.m, c.v = list(false), list(false), list(false), list(true)
+	return c
+}
+
+func (c *updateCase[T]) restore() {
+	for _, list := range [][]field[T]{c.w, c.g, c.m, c.v} {
+		for _, f := range list {
+			if f.Elements() > 0 {
+				copy(f.memory, c.before[&f.memory[0]])
+			}
+		}
+	}
+}
+
+func tensors[T kernels.Float](list []field[T]) (all []kernels.Tensor) {
+	for _, f := range list {
+		all = append(all, f.Tensor)
+	}
+	return all
+}
+
+// joined is all elements of a list, and in float64.
+func joined[T kernels.Float](list []field[T]) (typed []T, wide []float64) {
+	for _, f := range list {
+		typed = append(typed, f.typed()...)
+	}
+	return typed, widened(typed)
+}
+
+// updated is a result for each list that a step changes. The last is of the gradients: zeros if they are cleared.
+func (c *updateCase[T]) updated(cleared bool, want64 [][]float64, wantT [][]T, changed ...[]field[T]) (all []result) {
+	for i, list := range changed {
+		_, got := joined(list)
+		all = append(all, result{[]string{"w", "m", "v"}[i], got, want64[i], widened(wantT[i]), nil})
+	}
+	_, got := joined(c.g)
+	want := make([]float64, len(got))
+	if !cleared {
+		want = want[:0]
+		for _, f := range c.g {
+			if f.Elements() > 0 {
+				want = append(want, widened(c.before[&f.memory[0]])...)
+			}
+		}
+	}
+	return append(all, result{"g", got, want, want, nil})
+}
+
+var updates = []kernels.Update{
+	{LearningRate: 1e-2, WeightDecay: 0.1, GradientScale: 0.25, ClearGradients: true},
+	{LearningRate: 0.5},
+}
+
+func TestAdamW(t *testing.T) { bothTypes(t, testAdamW[float32], testAdamW[float64]) }
+
+func testAdamW[T kernels.Float](t *testing.T) {
+	c := newUpdateCase[T]()
+	w, w64 := joined(c.w)
+	g, g64 := joined(c.g)
+	m, m64 := joined(c.m)
+	v, v64 := joined(c.v)
+	for i, u := range updates {
+		o := kernels.AdamW{Update: u, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, Step: []int{1, 1000}[i]}
+		newW, newM, newV := reference.AdamW(o, w, g, m, v)
+		newW64, newM64, newV64 := reference.AdamW(o, w64, g64, m64, v64)
+		verify[T](t, fmt.Sprintf("%+v shapes=%v seed=%d", o, parameterShapes, rowwiseSeed), func(b *cpu.Backend) ([]result, error) {
+			c.restore()
+			err := b.AdamW(o, tensors(c.w), tensors(c.g), tensors(c.m), tensors(c.v))
+			return c.updated(o.ClearGradients, [][]float64{newW64, newM64, newV64}, [][]T{newW, newM, newV}, c.w, c.m, c.v), err
+		})
+	}
+}
+
+func TestSGD(t *testing.T) { bothTypes(t, testSGD[float32], testSGD[float64]) }
+
+func testSGD[T kernels.Float](t *testing.T) {
+	c := newUpdateCase[T]()
+	w, w64 := joined(c.w)
+	g, g64 := joined(c.g)
+	for _, u := range updates {
+		for _, o := range []kernels.SGD{{Update: u}, {Update: u, Decoupled: true}, {Update: u, Momentum: 0.9},
+			{Update: u, Momentum: 0.9, Nesterov: true}, {Update: u, Momentum: 0.5, Nesterov: true, Decoupled: true}} {
+			var m []T
+			var m64 []float64
+			changed, momentum := [][]field[T]{c.w}, []kernels.Tensor(nil)
+			if o.Momentum > 0 {
+				c.restore()
+				m, m64 = joined(c.m)
+				changed, momentum = append(changed, c.m), tensors(c.m)
+			}
+			newW, newM := reference.SGD(o, w, g, m)
+			newW64, newM64 := reference.SGD(o, w64, g64, m64)
+			verify[T](t, fmt.Sprintf("%+v shapes=%v seed=%d", o, parameterShapes, rowwiseSeed), func(b *cpu.Backend) ([]result, error) {
+				c.restore()
+				err := b.SGD(o, tensors(c.w), tensors(c.g), momentum)
+				return c.updated(o.ClearGradients, [][]float64{newW64, newM64}, [][]T{newW, newM}, changed...), err
+			})
+		}
+	}
+}
+
+func TestLion(t *testing.T) { bothTypes(t, testLion[float32], testLion[float64]) }
+
+func testLion[T kernels.Float](t *testing.T) {
+	c := newUpdateCase[T]()
+	// Where nothing ever pulled, the sign is zero.
+	c.g[0].memory[1], c.m[0].memory[1] = 0, 0
+	c.before[&c.g[0].memory[0]][1], c.before[&c.m[0].memory[0]][1] = 0, 0
+	w, w64 := joined(c.w)
+	g, g64 := joined(c.g)
+	m, m64 := joined(c.m)
+	for _, u := range updates {
+		o := kernels.Lion{Update: u, Beta1: 0.9, Beta2: 0.99}
+		newW, newM := reference.Lion(o, w, g, m)
+		newW64, newM64 := reference.Lion(o, w64, g64, m64)
+		verify[T](t, fmt.Sprintf("%+v shapes=%v seed=%d", o, parameterShapes, rowwiseSeed), func(b *cpu.Backend) ([]result, error) {
+			c.restore()
+			err := b.Lion(o, tensors(c.w), tensors(c.g), tensors(c.m))
+			return c.updated(o.ClearGradients, [][]float64{newW64, newM64}, [][]T{newW, newM}, c.w, c.m), err
+		})
+	}
+}
+
+func TestSumSquares(t *testing.T) { bothTypes(t, testSumSquares[float32], testSumSquares[float64]) }
+
+func testSumSquares[T kernels.Float](t *testing.T) {
+	c := newUpdateCase[T]()
+	want := make([]float64, len(c.g))
+	for i, f := range c.g {
+		want[i] = reference.SumSquares(f.typed())
+	}
+	verify[T](t, fmt.Sprintf("shapes=%v seed=%d", parameterShapes, rowwiseSeed), func(b *cpu.Backend) ([]result, error) {
+		sums := make([]float64, len(c.g))
+		err := b.SumSquares(tensors(c.g), kernels.Of(sums, len(sums)))
+		for i := range sums {
+			if math.Abs(sums[i]-want[i]) > 1e-12*want[i] {
+				t.Errorf("shape %v: the sum is %.17g, it needs to be %.17g", parameterShapes[i], sums[i], want[i])
+			}
+		}
+		return []result{{"sums", sums, want, want, nil}}, err
+	})
+}
+
+// A single element that is not finite shows in its tensor's sum, wherever it lies, and in no other; the largest
+// float32 numbers do not.
+func TestSumSquaresTellsNonFinite(t *testing.T) {
+	b, r := cpu.New(), rand.New(rand.NewPCG(rowwiseSeed, 1))
+	for _, bad := range []float64{math.NaN(), math.Inf(1), math.Inf(-1), -math.MaxFloat32} {
+		x := make([]float32, 20000)
+		at := r.IntN(len(x))
+		x[at] = float32(bad)
+		sums := []float64{0, 0, 0}
+		list := []kernels.Tensor{kernels.Of([]float32{1}, 1), kernels.Of(x, len(x)), kernels.Of([]float32{2}, 1)}
+		if err := b.SumSquares(list, kernels.Of(sums, 3)); err != nil {
+			t.Fatal(err)
+		}
+		finite := !math.IsNaN(sums[1]) && !math.IsInf(sums[1], 0)
+		if finite != (bad == -math.MaxFloat32) || sums[0] != 1 || sums[2] != 4 {
+			t.Errorf("with %v at %d the sums are %v", bad, at, sums)
+		}
+	}
+}
+
+func TestZero(t *testing.T) { bothTypes(t, testZero[float32], testZero[float64]) }
+
+func testZero[T kernels.Float](t *testing.T) {
+	c := newUpdateCase[T]()
+	want, _ := joined(c.g)
+	clear(want)
+	verify[T](t, fmt.Sprintf("shapes=%v", parameterShapes), func(b *cpu.Backend) ([]result, error) {
+		c.restore()
+		err := b.Zero(tensors(c.g))
+		_, got := joined(c.g)
+		return []result{{"x", got, widened(want), widened(want), nil}}, err
+	})
+}
+
+func TestOptimizerErrors(t *testing.T) {
+	b := cpu.New()
+	list := func(shapes ...[]int) (all []kernels.Tensor) {
+		for _, s := range shapes {
+			all = append(all, newField[float32](newRandom(), 0, s...).Tensor)
+		}
+		return all
+	}
+	x, other := list([]int{2, 3}, []int{4}), list([]int{2, 3}, []int{5})
+	double := []kernels.Tensor{x[0], kernels.Of(make([]float64, 4), 4)}
+	turned := []kernels.Tensor{x[0], kernels.Of(make([]float32, 8), 4, 2).Slice(1, 0, 1).Permute(1, 0)}
+	turned[1].Shape, turned[1].Strides = []int{4}, []int{2}
+	good := kernels.AdamW{Beta1: 0.9, Beta2: 0.99, Step: 1}
+	with := func(change func(o *kernels.AdamW)) error {
+		o := good
+		change(&o)
+		return b.AdamW(o, x, x, x, x)
+	}
+	sums := make([]float64, 2)
+	checkErrors(t, []errorCase{
+		{"cpu: adamw: g has 1 tensors, it needs one for each of the 2 of w", b.AdamW(good, x, x[:1], x, x)},
+		{"cpu: adamw: v[1] has shape [5] and strides [1], it needs shape [4]", b.AdamW(good, x, x, x, other)},
+		{"cpu: adamw: m[1] is float64, it needs w[0]'s float32", b.AdamW(good, x, x, double, x)},
+		{"cpu: adamw: g[1] has strides [2] for shape [4], it needs a stride of 1 on axis 0", b.AdamW(good, x, turned, x, x)},
+		{"cpu: adamw: step is 0, it needs to be at least 1", with(func(o *kernels.AdamW) { o.Step = 0 })},
+		{"cpu: adamw: beta1 is 1, it needs to be in [0, 1)", with(func(o *kernels.AdamW) { o.Beta1 = 1 })},
+		{"cpu: adamw: beta2 is NaN, it needs to be in [0, 1)", with(func(o *kernels.AdamW) { o.Beta2 = math.NaN() })},
+		{"cpu: adamw: epsilon is -1, it needs to be finite and not negative", with(func(o *kernels.AdamW) { o.Epsilon = -1 })},
+		{"cpu: adamw: learning rate is -1, it needs to be finite and not negative", with(func(o *kernels.AdamW) { o.LearningRate = -1 })},
+		{"cpu: adamw: weight decay is +Inf, it needs to be finite and not negative", with(func(o *kernels.AdamW) { o.WeightDecay = math.Inf(1) })},
+		{"cpu: adamw: gradient scale is NaN, it needs to be finite, or 0 for 1", with(func(o *kernels.AdamW) { o.GradientScale = math.NaN() })},
+		{"cpu: sgd: m has 0 tensors, it needs one for each of the 2 of w", b.SGD(kernels.SGD{Momentum: 0.9}, x, x, nil)},
+		{"cpu: sgd: momentum is 0, Nesterov's needs it to be positive", b.SGD(kernels.SGD{Nesterov: true}, x, x, nil)},
+		{"cpu: sgd: momentum is 1, it needs to be in [0, 1)", b.SGD(kernels.SGD{Momentum: 1}, x, x, x)},
+		{"cpu: lion: beta2 is 2, it needs to be in [0, 1)", b.Lion(kernels.Lion{Beta2: 2}, x, x, x)},
+		{"cpu: zero: x[0] is no dtype, this backend computes float32 and float64", b.Zero(make([]kernels.Tensor, 1))},
+		{"cpu: sum of squares: sums is float32, it needs to be float64", b.SumSquares(x, x[0])},
+		{"cpu: sum of squares: sums has shape [1] and strides [1], it needs shape [2]", b.SumSquares(x, kernels.Of(sums, 1))},
+	})
+}
+
+// BenchmarkOptimizer measures steps over 25 million parameters in float32 beside a copy of as many bytes as a step
+// reads and writes.
+func BenchmarkOptimizer(b *testing.B) {
+	const n = 25 << 20
+	r := newRandom()
+	f := func() []kernels.Tensor {
+		x := make([]float32, n)
+		for i := range x {
+			x[i] = r.Float32()
+		}
+		return []kernels.Tensor{kernels.Of(x, n)}
+	}
+	w, g, m, v, sums := f(), f(), f(), f(), kernels.Of(make([]float64, 1), 1)
+	keep := kernels.Update{LearningRate: 1e-3, WeightDecay: 0.1, GradientScale: 0.5}
+	clearing := keep
+	clearing.ClearGradients = true
+	for _, k := range []struct {
+		name    string
+		streams int // of n elements, read or written
+		do      func(b *cpu.Backend) error
+	}{
+		{"adamw", 7, func(b *cpu.Backend) error {
+			return b.AdamW(kernels.AdamW{Update: keep, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, Step: 10}, w, g, m, v)
+		}},
+		{"adamw clearing", 8, func(b *cpu.Backend) error {
+			return b.AdamW(kernels.AdamW{Update: clearing, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, Step: 10}, w, g, m, v)
+		}},
+		{"sgd", 3, func(b *cpu.Backend) error { return b.SGD(kernels.SGD{Update: keep}, w, g, nil) }},
+		{"sgd momentum", 5, func(b *cpu.Backend) error { return b.SGD(kernels.SGD{Update: keep, Momentum: 0.9}, w, g, m) }},
+		{"lion", 5, func(b *cpu.Backend) error {
+			return b.Lion(kernels.Lion{Update: keep, Beta1: 0.9, Beta2: 0.99}, w, g, m)
+		}},
+		{"sum of squares", 1, func(b *cpu.Backend) error { return b.SumSquares(g, sums) }},
+		{"zero", 1, func(b *cpu.Backend) error { return b.Zero(g) }},
+	} {
+		for _, threads := range []int{1, 2} {
+			b.Run(fmt.Sprintf("%s/threads=%d", k.name, threads), func(b *testing.B) {
+				backend := &cpu.Backend{Threads: threads}
+				var took []time.Duration
+				measureBesideCopy(b, threads, 4*n*k.streams, func() error {
+					start := time.Now()
+					defer func() { took = append(took, time.Since(start)) }()
+					return k.do(backend)
+				})
+				slices.Sort(took)
+				b.ReportMetric(float64(took[len(took)/2].Nanoseconds())/n, "ns/parameter")
+			})
+		}
+	}
+}

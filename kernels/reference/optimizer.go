@@ -1,0 +1,84 @@
+package reference
+
+import (
+	"math"
+
+	"github.com/stheno-ml/stheno/kernels"
+)
+
+// AdamW is the weights and moments after a step.
+func AdamW[T kernels.Float](o kernels.AdamW, w, g, m, v []T) (newW, newM, newV []T) {
+	newW, newM, newV = make([]T, len(w)), make([]T, len(w)), make([]T, len(w))
+	correction1 := 1 - math.Pow(o.Beta1, float64(o.Step))
+	correction2 := 1 - math.Pow(o.Beta2, float64(o.Step))
+	for i := range w {
+		gradient := T(o.EffectiveScale()) * g[i]
+		newM[i] = m[i] + T(1-o.Beta1)*(gradient-m[i])
+		newV[i] = T(o.Beta2)*v[i] + T(1-o.Beta2)*gradient*gradient
+		denominator := sqrt(newV[i])/T(math.Sqrt(correction2)) + T(o.Epsilon)
+		newW[i] = T(1-o.LearningRate*o.WeightDecay)*w[i] - T(o.LearningRate/correction1)*newM[i]/denominator
+	}
+	return newW, newM, newV
+}
+
+// SGD is the weights and their momentum after a step; without momentum, m is nil and stays so.
+func SGD[T kernels.Float](o kernels.SGD, w, g, m []T) (newW, newM []T) {
+	newW = make([]T, len(w))
+	if m != nil {
+		newM = make([]T, len(m))
+	}
+	rate, decay, momentum := T(o.LearningRate), T(o.WeightDecay), T(o.Momentum)
+	for i := range w {
+		gradient := T(o.EffectiveScale()) * g[i]
+		newW[i] = w[i]
+		if o.Decoupled {
+			newW[i] = T(1-o.LearningRate*o.WeightDecay) * w[i]
+		} else {
+			gradient += decay * w[i]
+		}
+		step := gradient
+		if m != nil {
+			newM[i] = momentum*m[i] + gradient
+			step = newM[i]
+			if o.Nesterov {
+				step = gradient + momentum*newM[i]
+			}
+		}
+		newW[i] -= rate * step
+	}
+	return newW, newM
+}
+
+// Lion is the weights and their momentum after a step.
+func Lion[T kernels.Float](o kernels.Lion, w, g, m []T) (newW, newM []T) {
+	newW, newM = make([]T, len(w)), make([]T, len(w))
+	for i := range w {
+		gradient := T(o.EffectiveScale()) * g[i]
+		direction := T(o.Beta1)*m[i] + T(1-o.Beta1)*gradient
+		newW[i] = T(1-o.LearningRate*o.WeightDecay)*w[i] - T(o.LearningRate)*sign(direction)
+		newM[i] = T(o.Beta2)*m[i] + T(1-o.Beta2)*gradient
+	}
+	return newW, newM
+}
+
+// SumSquares is the sum of the squares.
+func SumSquares[T kernels.Float](x []T) float64 {
+	var sum float64
+	for _, v := range x {
+		sum += float64(v) * float64(v)
+	}
+	return sum
+}
+
+func sqrt[T kernels.Float](x T) T { return T(math.Sqrt(float64(x))) }
+
+// sign is 1, −1, or x itself where that is zero or NaN.
+func sign[T kernels.Float](x T) T {
+	switch {
+	case x > 0:
+		return 1
+	case x < 0:
+		return -1
+	}
+	return x
+}

@@ -1,0 +1,92 @@
+package train
+
+import (
+	"fmt"
+	"math"
+	"path"
+
+	"gorgonia.org/gorgonia"
+)
+
+// Group is some of the parameters, and what is different about them.
+type Group struct {
+	// Match picks the group's parameters, such as [Vectors] or what [Named] gives.
+	Match func(*gorgonia.Node) bool
+	// NoDecay leaves the parameters out of weight decay.
+	NoDecay bool
+	// LearningRateScale multiplies the schedule's learning rate; 0 means 1.
+	LearningRateScale float64
+}
+
+// Vectors matches parameters with a single axis: biases, and the scales of norms.
+func Vectors(n *gorgonia.Node) bool { return n.Dims() < 2 }
+
+// Named matches parameters by their names, with the patterns of [path.Match]: "tokens.weight", "*.bias". A star also
+// matches dots.
+func Named(patterns ...string) func(*gorgonia.Node) bool {
+	return func(n *gorgonia.Node) bool {
+		for _, p := range patterns {
+			if ok, err := path.Match(p, n.Name()); ok && err == nil {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+// Any matches parameters that one of the matches does.
+func Any(matches ...func(*gorgonia.Node) bool) func(*gorgonia.Node) bool {
+	return func(n *gorgonia.Node) bool {
+		for _, match := range matches {
+			if match(n) {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+func validateGroups(groups []Group) error {
+	for i, g := range groups {
+		if g.Match == nil {
+			return fmt.Errorf("group %d has no match, it needs one, such as Vectors", i)
+		}
+		if !(g.LearningRateScale >= 0) || math.IsInf(g.LearningRateScale, 0) {
+			return fmt.Errorf("group %d has a learning rate scale of %v, it needs to be finite and positive, or 0 for 1", i, g.LearningRateScale)
+		}
+	}
+	return nil
+}
+
+// span is a group's place in the list of all parameters.
+type span struct {
+	from, to  int
+	noDecay   bool
+	rateScale float64
+}
+
+// grouped is the parameters group by group, those in none last, each in the order given.
+func grouped(nodes gorgonia.Nodes, groups []Group) (ordered gorgonia.Nodes, spans []span) {
+	members := make([]gorgonia.Nodes, len(groups)+1)
+	for _, n := range nodes {
+		i := 0
+		for i < len(groups) && !groups[i].Match(n) {
+			i++
+		}
+		members[i] = append(members[i], n)
+	}
+	for i, list := range members {
+		s := span{from: len(ordered), to: len(ordered) + len(list), rateScale: 1}
+		if i < len(groups) {
+			s.noDecay = groups[i].NoDecay
+			if scale := groups[i].LearningRateScale; scale != 0 {
+				s.rateScale = scale
+			}
+		}
+		if len(list) > 0 {
+			spans = append(spans, s)
+		}
+		ordered = append(ordered, list...)
+	}
+	return ordered, spans
+}
