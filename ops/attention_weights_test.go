@@ -1,6 +1,8 @@
 package ops_test
 
 import (
+	"math"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/stheno-ml/stheno/kernels"
@@ -8,6 +10,7 @@ import (
 	"github.com/stheno-ml/stheno/ops"
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
+	"pgregory.net/rapid"
 )
 
 // TestAttentionWeights compares with the reference's attention to an identity matrix, over all cases of attention that
@@ -79,4 +82,51 @@ func TestAttentionWeightsErrors(t *testing.T) {
 			t.Errorf("got  %v\nwant %s", c.err, c.want)
 		}
 	}
+}
+
+// The weights of a row sum to one, whatever the shape and the options; to zero in a row that sees no key.
+func TestAttentionWeightsSumToOne(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		size := func(name string, most int) int { return rapid.IntRange(1, most).Draw(t, name) }
+		kvHeads, sq, sk, d := size("kvHeads", 2), size("sq", 40), size("sk", 70), size("d", 20)
+		heads := kvHeads * size("group", 3)
+		o := ops.AttentionOptions{
+			Causal:  kernels.Causal(rapid.IntRange(0, 2).Draw(t, "causal")),
+			SoftCap: float64(rapid.IntRange(0, 3).Draw(t, "softCap")),
+			Scale:   rapid.Float64Range(-3, 3).Draw(t, "scale"),
+		}
+		if rapid.Bool().Draw(t, "window") {
+			o.Window = &kernels.Window{Left: rapid.IntRange(-1, 30).Draw(t, "left"), Right: rapid.IntRange(-1, 30).Draw(t, "right")}
+		}
+		g, random := gorgonia.NewGraph(), rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
+		node := func(name string, shape ...int) *gorgonia.Node {
+			data := make([]float64, tensor.Shape(shape).TotalSize())
+			for i := range data {
+				data[i] = random.NormFloat64()
+			}
+			value := tensor.New(tensor.WithShape(shape...), tensor.WithBacking(data))
+			return gorgonia.NewTensor(g, tensor.Float64, len(shape), gorgonia.WithName(name), gorgonia.WithShape(shape...), gorgonia.WithValue(value))
+		}
+		weights := gorgonia.Must(ops.AttentionWeights(node("q", 1, heads, sq, d), node("k", 1, kvHeads, sk, d), o))
+		m := gorgonia.NewTapeMachine(g)
+		defer m.Close()
+		if err := m.RunAll(); err != nil {
+			t.Fatal(err)
+		}
+		band := kernels.Attention{Causal: o.Causal, Window: o.Window}
+		lo, hi := band.Band(kernels.Sequence{Sq: sq, Sk: sk})
+		p := weights.Value().Data().([]float64)
+		for row := range heads * sq {
+			want, sum, i := 0.0, 0.0, row%sq
+			if max(0, i+lo) < min(sk, i+hi) {
+				want = 1
+			}
+			for _, x := range p[row*sk:][:sk] {
+				sum += x
+			}
+			if math.Abs(sum-want) > 1e-12 {
+				t.Fatalf("%d:%d heads, %d×%d, D=%d, %+v: row %d sums to %v instead of %v", heads, kvHeads, sq, sk, d, o, row, sum, want)
+			}
+		}
+	})
 }
