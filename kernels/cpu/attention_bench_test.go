@@ -130,19 +130,24 @@ func measureBesidePeak(b *testing.B, threads int, flops float64, do func() error
 	b.ReportMetric(100*flops/seconds[0]/peak, "best%peak")
 }
 
-// peakRate is the FLOP/s of the register-only loop on a number of threads at once, measured for about a millisecond.
+// peakRate is the FLOP/s of the register-only loop on a number of threads at once. Each thread times its own loop, which
+// takes about a millisecond, so that the time a goroutine takes to start does not count.
 func peakRate(threads int) float64 {
-	var all sync.WaitGroup
-	total := make([]float64, threads)
-	start := time.Now()
-	for t := range threads {
-		all.Go(func() { total[t] = simd.Peak[float32](100_000) })
+	rates := make([]float64, threads)
+	loop := func(t int) {
+		start := time.Now()
+		flops := simd.Peak[float32](400_000)
+		rates[t] = flops / time.Since(start).Seconds()
 	}
-	all.Wait()
-	took := time.Since(start).Seconds()
+	var others sync.WaitGroup
+	for t := range threads - 1 {
+		others.Go(func() { loop(t) })
+	}
+	loop(threads - 1)
+	others.Wait()
 	sum := 0.0
-	for _, flops := range total {
-		sum += flops
+	for _, rate := range rates {
+		sum += rate
 	}
-	return sum / took
+	return sum
 }
