@@ -1,0 +1,6 @@
+//go:build !windows
+
+package checkpoint
+
+// foldersSync tells whether a folder can be opened and synced as a file is.
+const foldersSync = true

@@ -1,0 +1,4 @@
+package checkpoint
+
+// foldersSync is false: Windows has no way to sync a folder.
+const foldersSync = false
