@@ -1,24 +1,51 @@
-// Package train trains models: optimisers that change the parameters of a Gorgonia graph by their gradients, and
-// schedules for their learning rate.
+// Package train trains models. A [Loop] runs steps, evaluates now and then, writes checkpoints and tells its hooks; an
+// [Optimizer] changes the parameters of a Gorgonia graph by their gradients, at a learning rate that follows a [Schedule].
 //
-// [NewAdamW], [NewSGD] and [NewLion] make an [Optimizer] over parameter nodes. The machine that computes the gradients
-// is made with [gorgonia.BindDualValues] of the same nodes (a lispMachine needs no option); after each of its runs,
+//	parameters := nn.NewParameters(seed)
+//	loop, err := train.NewLoop(train.LoopConfig{
+//		Model: func(g *gorgonia.ExprGraph, tokens, targets *gorgonia.Node) (*gorgonia.Node, gorgonia.Nodes, error) {
+//			m, err := nn.NewGPT(g, nn.GPTConfig{Parameters: parameters, ...})
+//			...
+//			loss, err := m.Loss(tokens, targets)
+//			return loss, m.Parameters(), err
+//		},
+//		Optimizer: func(parameters gorgonia.Nodes) (*train.Optimizer, error) {
+//			return train.NewAdamW(parameters, train.AdamWConfig{
+//				WeightDecay: 0.1,
+//				Options: train.Options{
+//					Schedule: train.WarmupCosine{Peak: 1e-3, Min: 1e-4, Warmup: 100, Steps: 2000},
+//					Groups:   []train.Group{{Match: train.Vectors, NoDecay: true}},
+//					ClipNorm: 1,
+//				},
+//			})
+//		},
+//		Data: batches, Validation: others, Steps: 2000, EvalEvery: 250,
+//		Hooks: []train.Hook{watch.Progress(os.Stderr)},
+//	})
+//	end, err := loop.Run(ctx)
+//
+// Around it, each in a package of its own that can be used alone: train/data has batches, train/tokenizer makes tokens of
+// text, train/checkpoint keeps checkpoints and train/safetensors has the format of their weights, train/watch has hooks
+// that show and record a run, and train/sample writes text. The program in examples/transformer puts all of them together.
+//
+// # Without a Loop
+//
+// [NewAdamW], [NewSGD] and [NewLion] take parameter nodes of any graph. The machine that computes the gradients is made
+// with [gorgonia.BindDualValues] of the same nodes (a lispMachine needs no option); after each of its runs,
 // [Optimizer.Step] changes the parameters in place, on all cores, and sets the gradients to zero, since Gorgonia adds to
 // them until someone does:
 //
-//	opt, err := train.NewAdamW(model.Parameters(), train.AdamWConfig{
-//		WeightDecay: 0.1,
-//		Options: train.Options{
-//			Schedule: train.WarmupCosine{Peak: 1e-3, Min: 1e-4, Warmup: 100, Steps: 2000},
-//			Groups:   []train.Group{{Match: train.Vectors, NoDecay: true}},
-//			ClipNorm: 1,
-//		},
-//	})
 //	for range 2000 {
 //		err = machine.RunAll()
 //		machine.Reset()
-//		report, err := opt.Step()
+//		report, err := optimizer.Step()
 //	}
+//
+// # Stopping and going on
+//
+// Nothing in a Loop depends on when it was started or how often it was stopped: batches and dropout are functions of
+// seeds and of the number of the step. A run that was cancelled, or killed, goes on from its newest checkpoint
+// ([Loop.Resume]) and ends with the same bits as one that was left alone, on the same machine and vector level.
 //
 // # Gradients that are not finite
 //

@@ -1,11 +1,13 @@
 package train_test
 
 import (
+	"context"
 	"fmt"
 	"log"
 
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/train"
+	"github.com/stheno-ml/stheno/train/data"
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
 )
@@ -97,4 +99,61 @@ func ExampleWarmupCosine() {
 		fmt.Printf("%.2f ", s.LearningRate(step))
 	}
 	// Output: 0.25 0.50 0.75 1.00 0.97 0.87 0.72 0.55 0.38 0.23 0.13 0.10 0.10
+}
+
+// The same model in a loop, which reads batches from data, evaluates on the last fifth of them and tells a hook.
+func ExampleLoop() {
+	ids := make([]int, 1000)
+	for i := range ids {
+		ids[i] = i % 7
+	}
+	tokens, err := data.FromInts(ids)
+	if err != nil {
+		log.Fatal(err)
+	}
+	training, validation, err := tokens.Split(0.8)
+	if err != nil {
+		log.Fatal(err)
+	}
+	trainingBatches, err := data.Random(training, 4, 8, 1)
+	if err != nil {
+		log.Fatal(err)
+	}
+	validationBatches, err := data.Random(validation, 4, 8, 2)
+	if err != nil {
+		log.Fatal(err)
+	}
+	parameters := nn.NewParameters(1) // of the graph that trains and of the one that evaluates
+	loop, err := train.NewLoop(train.LoopConfig{
+		Model: func(g *gorgonia.ExprGraph, tokens, targets *gorgonia.Node) (*gorgonia.Node, gorgonia.Nodes, error) {
+			m, err := nn.NewGPT(g, nn.GPTConfig{Parameters: parameters, Vocab: 7, Context: 8, Layers: 2, Heads: 2, Dim: 16})
+			if err != nil {
+				return nil, nil, err
+			}
+			loss, err := m.Loss(tokens, targets)
+			return loss, m.Parameters(), err
+		},
+		Optimizer: func(parameters gorgonia.Nodes) (*train.Optimizer, error) {
+			return train.NewAdamW(parameters, train.AdamWConfig{
+				Options: train.Options{Schedule: train.WarmupCosine{Peak: 1e-2, Warmup: 10, Steps: 60}, ClipNorm: 1},
+			})
+		},
+		Data: trainingBatches, Validation: validationBatches,
+		Steps: 60, EvalEvery: 30, EvalBatches: 5,
+		Hooks: []train.Hook{{OnEval: func(e train.Evaluation) error {
+			fmt.Printf("after step %d: validation loss %.1f\n", e.Done, e.Validation)
+			return nil
+		}}},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer loop.Close()
+	if _, err := loop.Run(context.Background()); err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// after step 0: validation loss 2.0
+	// after step 30: validation loss 0.2
+	// after step 60: validation loss 0.1
 }

@@ -1,0 +1,92 @@
+package train_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stheno-ml/stheno/train"
+	"github.com/stheno-ml/stheno/train/checkpoint"
+)
+
+var kills = flag.Int("kills", 5, "how many times TestKilledRunsResume kills its run")
+
+// killFolder is the environment variable that makes a test process the victim, with the folder as its value.
+const killFolder = "STHENO_TEST_KILL_FOLDER"
+
+// TestKilledRunsResume kills a run, which writes a checkpoint after every step, at random moments, and starts it again
+// each time. The weights at the end need to be those of a run that nobody killed, and no checkpoint may ever be unreadable.
+func TestKilledRunsResume(t *testing.T) {
+	steps := 20 + 20**kills
+	if folder := os.Getenv(killFolder); folder != "" {
+		victim(t, folder, steps)
+		return
+	}
+	straight := countingLoop(t, nil, func(c *train.LoopConfig) { c.Steps = steps })
+	runLoop(t, straight, context.Background())
+
+	const seed = 11
+	random := rand.New(rand.NewPCG(seed, 0))
+	folder := t.TempDir()
+	killed := 0
+	for killed < *kills {
+		child := exec.Command(os.Args[0], "-test.run=^TestKilledRunsResume$", fmt.Sprintf("-kills=%d", *kills))
+		child.Env = append(os.Environ(), killFolder+"="+folder)
+		child.Stderr = os.Stderr
+		out, err := child.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := child.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "running\n" {
+			t.Fatalf("kill %d, seed %d: the run said %q, %v", killed, seed, line, err)
+		}
+		time.Sleep(time.Duration(random.IntN(120_000)) * time.Microsecond)
+		if err := child.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		if child.Wait() == nil {
+			t.Fatalf("the run was over after %d kills, it needs more steps", killed)
+		}
+		killed++
+		view, err := checkpoint.View(folder)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, refused, err := view.Latest()
+		if err != nil && !errors.Is(err, checkpoint.ErrNone) || len(refused) > 0 {
+			t.Fatalf("kill %d, seed %d: checkpoint %v, refused %v", killed, seed, err, refused)
+		}
+		t.Logf("kill %d after step %d", killed, c.Step)
+	}
+	last := killable(t, folder, steps)
+	runLoop(t, last, context.Background())
+	if !slices.Equal(bits(last), bits(straight)) {
+		t.Errorf("after %d kills, seed %d, the weights differ from an uninterrupted run's", killed, seed)
+	}
+}
+
+// killable is a loop that goes on where the folder's checkpoints say.
+func killable(t *testing.T, folder string, steps int) *train.Loop {
+	loop := countingLoop(t, openFolder(t, folder, 2), func(c *train.LoopConfig) { c.Steps, c.CheckpointEvery = steps, 1 })
+	if refused, err := loop.Resume(); err != nil && !errors.Is(err, checkpoint.ErrNone) || len(refused) > 0 {
+		t.Fatal(err, refused)
+	}
+	return loop
+}
+
+// victim is the process that gets killed.
+func victim(t *testing.T, folder string, steps int) {
+	fmt.Println("running")
+	runLoop(t, killable(t, folder, steps), context.Background())
+}

@@ -1,0 +1,398 @@
+package train_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stheno-ml/stheno/nn"
+	"github.com/stheno-ml/stheno/train"
+	"github.com/stheno-ml/stheno/train/checkpoint"
+	"github.com/stheno-ml/stheno/train/data"
+	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
+)
+
+// countingLoop trains the counting model with dropout and two batches a step, so that all that a checkpoint has to
+// remember counts.
+func countingLoop(t *testing.T, folder *checkpoint.Folder, change func(*train.LoopConfig)) *train.Loop {
+	t.Helper()
+	c := train.LoopConfig{
+		Model: countingModel(tensor.Float32, nn.NewParameters(3), 0.1),
+		Optimizer: func(parameters gorgonia.Nodes) (*train.Optimizer, error) {
+			return train.NewAdamW(parameters, train.AdamWConfig{
+				Options: train.Options{Schedule: train.Linear{From: 1e-2, To: 1e-3, Steps: 20}, ClipNorm: 1, Accumulation: 2},
+			})
+		},
+		Data: counting{}, Validation: counting{}, Steps: 20, EvalEvery: 6, EvalBatches: 2,
+		Checkpoints: folder, Settings: map[string]int{"answer": 42},
+	}
+	if change != nil {
+		change(&c)
+	}
+	loop, err := train.NewLoop(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { loop.Close() })
+	return loop
+}
+
+func openFolder(t *testing.T, path string, keep int) *checkpoint.Folder {
+	t.Helper()
+	folder, err := checkpoint.Open(path, keep)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return folder
+}
+
+func runLoop(t *testing.T, loop *train.Loop, ctx context.Context) train.End {
+	t.Helper()
+	end, err := loop.Run(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return end
+}
+
+// bits are all weights, bit by bit.
+func bits(loop *train.Loop) []uint32 {
+	var all []uint32
+	for _, n := range loop.Parameters() {
+		for _, x := range n.Value().Data().([]float32) {
+			all = append(all, math.Float32bits(x))
+		}
+	}
+	return all
+}
+
+// TestResumeIsBitExact stops runs after some steps and goes on in another loop, as another process would.
+func TestResumeIsBitExact(t *testing.T) {
+	straight := countingLoop(t, nil, nil)
+	want := runLoop(t, straight, context.Background())
+	for _, stop := range []int{1, 6, 7, 19} {
+		path := t.TempDir()
+		ctx, cancel := context.WithCancel(context.Background())
+		first := countingLoop(t, openFolder(t, path, 2), func(c *train.LoopConfig) {
+			c.Hooks = []train.Hook{{OnStep: func(s train.Step) error {
+				if s.Done == stop {
+					cancel()
+				}
+				return nil
+			}}}
+		})
+		if end := runLoop(t, first, ctx); !end.Cancelled || end.Done != stop {
+			t.Fatalf("cancelled in step %d, the run ended with %+v", stop, end)
+		}
+		second := countingLoop(t, openFolder(t, path, 2), nil)
+		if refused, err := second.Resume(); err != nil || len(refused) > 0 || second.Done() != stop {
+			t.Fatalf("resuming after step %d: %v, refused %v, at step %d", stop, err, refused, second.Done())
+		}
+		got := runLoop(t, second, context.Background())
+		if !slices.Equal(bits(second), bits(straight)) {
+			t.Errorf("stopped after step %d, the weights differ from an uninterrupted run's", stop)
+		}
+		if got.BestLoss != want.BestLoss || got.BestStep != want.BestStep {
+			t.Errorf("stopped after step %d, the best loss is %v at %d, uninterrupted %v at %d", stop, got.BestLoss, got.BestStep, want.BestLoss, want.BestStep)
+		}
+	}
+}
+
+// TestRunGoesOn cancels a run and runs the same loop again.
+func TestRunGoesOn(t *testing.T) {
+	straight, halting := countingLoop(t, nil, nil), countingLoop(t, nil, nil)
+	runLoop(t, straight, context.Background())
+	cancelled, cancel := context.WithCancel(context.Background())
+	cancel()
+	if end := runLoop(t, halting, cancelled); !end.Cancelled || end.Done != 0 {
+		t.Fatalf("a run whose context is cancelled ended with %+v", end)
+	}
+	runLoop(t, halting, context.Background())
+	if !slices.Equal(bits(halting), bits(straight)) {
+		t.Error("the weights differ from an uninterrupted run's")
+	}
+}
+
+func TestHooksAreToldEverything(t *testing.T) {
+	var events []string
+	note := func(format string, args ...any) error {
+		events = append(events, fmt.Sprintf(format, args...))
+		return nil
+	}
+	loop := countingLoop(t, openFolder(t, t.TempDir(), 1), func(c *train.LoopConfig) {
+		c.Steps, c.EvalEvery, c.CheckpointEvery, c.Validation = 5, 2, 4, nil
+		c.Hooks = []train.Hook{{
+			OnStart: func(s train.Start) error { return note("start %d/%d %d tokens", s.Step, s.Steps, s.TokensPerStep) },
+			OnStep:  func(s train.Step) error { return note("step %d/%d %d tokens", s.Done, s.Steps, s.Tokens) },
+			OnEval: func(e train.Evaluation) error {
+				if !math.IsNaN(e.Validation) || !(e.Train > 0) {
+					t.Errorf("evaluation %+v, want a training loss and no validation loss", e)
+				}
+				return note("eval %d", e.Done)
+			},
+			OnCheckpoint: func(c train.Checkpoint) error { return note("checkpoint %d %s", c.Done, filepath.Base(c.Path)) },
+			OnEnd:        func(e train.End) error { return note("end %d %v %v", e.Done, e.Cancelled, e.Err) },
+		}, {}}
+	})
+	runLoop(t, loop, context.Background())
+	events = slices.DeleteFunc(events, func(e string) bool { return strings.Contains(e, " best") })
+	want := []string{"start 0/5 96 tokens", "eval 0", "step 1/5 96 tokens", "step 2/5 96 tokens", "eval 2", "step 3/5 96 tokens",
+		"step 4/5 96 tokens", "eval 4", "checkpoint 4 step-00000004", "step 5/5 96 tokens", "eval 5", "checkpoint 5 step-00000005", "end 5 false <nil>"}
+	if !slices.Equal(events, want) {
+		t.Errorf("hooks were told\n%s\nwant\n%s", strings.Join(events, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// TestBestIsKept gives a loop validation data on which it gets worse from some step on.
+func TestBestIsKept(t *testing.T) {
+	folder := openFolder(t, t.TempDir(), 1)
+	var best []int
+	smallest := math.Inf(1)
+	loop := countingLoop(t, folder, func(c *train.LoopConfig) {
+		c.Validation = backwards{}
+		c.Hooks = []train.Hook{{OnEval: func(e train.Evaluation) error {
+			if e.Best != (e.Validation < smallest) {
+				t.Errorf("after step %d a validation loss of %v is best %v, the smallest before is %v", e.Done, e.Validation, e.Best, smallest)
+			}
+			smallest = min(smallest, e.Validation)
+			if e.Best {
+				best = append(best, e.Done)
+			}
+			return nil
+		}}}
+	})
+	end := runLoop(t, loop, context.Background())
+	if last := best[len(best)-1]; end.BestStep != last || end.BestLoss != smallest || last == 20 {
+		t.Errorf("the end says %v at step %d, the evaluations had %v at %v; the last step must not be best", end.BestLoss, end.BestStep, smallest, best)
+	}
+	if end.BestStep > 0 {
+		if c, _, err := folder.Best(); err != nil || c.Step != end.BestStep {
+			t.Errorf("the best checkpoint is of step %d (%v), want %d", c.Step, err, end.BestStep)
+		}
+	}
+}
+
+// backwards are counting's rows read from their ends.
+type backwards struct{ counting }
+
+func (b backwards) Fill(n int, tokens, targets []int) error {
+	err := b.counting.Fill(n, targets, tokens)
+	for r := range countRows {
+		slices.Reverse(tokens[r*countLength:][:countLength])
+		slices.Reverse(targets[r*countLength:][:countLength])
+	}
+	return err
+}
+
+func TestHookErrorsEndTheRun(t *testing.T) {
+	sentinel := errors.New("the disk is full")
+	for name, hook := range map[string]train.Hook{
+		"start":      {OnStart: func(train.Start) error { return sentinel }},
+		"step":       {OnStep: func(train.Step) error { return sentinel }},
+		"eval":       {OnEval: func(train.Evaluation) error { return sentinel }},
+		"checkpoint": {OnCheckpoint: func(train.Checkpoint) error { return sentinel }},
+		"end":        {OnEnd: func(train.End) error { return sentinel }},
+	} {
+		ended := false
+		loop := countingLoop(t, openFolder(t, t.TempDir(), 1), func(c *train.LoopConfig) {
+			c.Hooks = []train.Hook{hook, {OnEnd: func(train.End) error { ended = true; return nil }}}
+		})
+		if end, err := loop.Run(context.Background()); !errors.Is(err, sentinel) || !errors.Is(end.Err, sentinel) || !ended {
+			t.Errorf("an error of On%s: Run gives %v and %v, the other hook's OnEnd was called: %v", name, err, end.Err, ended)
+		}
+	}
+}
+
+func TestDamagedCheckpointsArePassedOver(t *testing.T) {
+	path := t.TempDir()
+	loop := countingLoop(t, openFolder(t, path, 3), func(c *train.LoopConfig) { c.CheckpointEvery = 5 })
+	runLoop(t, loop, context.Background())
+	want := bits(loop)
+	weights := filepath.Join(path, "step-00000020", "model.safetensors")
+	content, err := os.ReadFile(weights)
+	if err != nil {
+		t.Fatal(err)
+	}
+	content[len(content)/2] ^= 1
+	if err := os.WriteFile(weights, content, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	again := countingLoop(t, openFolder(t, path, 3), nil)
+	refused, err := again.Resume()
+	if err != nil || again.Done() != 15 || len(refused) != 1 || !strings.Contains(refused[0].Error(), "model.safetensors") {
+		t.Fatalf("with a flipped bit in the last checkpoint: at step %d, refused %v, %v", again.Done(), refused, err)
+	}
+	runLoop(t, again, context.Background())
+	if !slices.Equal(bits(again), want) {
+		t.Error("from the checkpoint before, the weights differ from an uninterrupted run's")
+	}
+}
+
+func TestResumeRefusesAnotherModel(t *testing.T) {
+	path := t.TempDir()
+	runLoop(t, countingLoop(t, openFolder(t, path, 1), nil), context.Background())
+	for name, c := range map[string]struct {
+		change func(*train.LoopConfig)
+		want   string
+	}{
+		"a wider model": {func(c *train.LoopConfig) {
+			c.Model = func(g *gorgonia.ExprGraph, tokens, targets *gorgonia.Node) (*gorgonia.Node, gorgonia.Nodes, error) {
+				m, err := nn.NewGPT(g, nn.GPTConfig{Vocab: countVocab, Context: countLength, Layers: 2, Heads: 3, Dim: 27})
+				if err != nil {
+					return nil, nil, err
+				}
+				loss, err := m.Loss(tokens, targets)
+				return loss, m.Parameters(), err
+			}
+			c.EvalEvery = 0
+		}, "tokens.weight"},
+		"another optimiser": {func(c *train.LoopConfig) {
+			c.Optimizer = func(parameters gorgonia.Nodes) (*train.Optimizer, error) {
+				return train.NewSGD(parameters, train.SGDConfig{Options: train.Options{Schedule: train.Constant(1), Accumulation: 2}})
+			}
+		}, `"AdamW"`},
+		"fewer batches a step": {func(c *train.LoopConfig) { c.Optimizer = countingOptimizer }, "40 batches"},
+		"fewer steps":          {func(c *train.LoopConfig) { c.Steps = 19 }, "this loop ends at 19"},
+	} {
+		loop := countingLoop(t, openFolder(t, path, 1), c.change)
+		before := bits(loop)
+		if _, err := loop.Resume(); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: error %v, want one with %q", name, err, c.want)
+		}
+		if !slices.Equal(bits(loop), before) || loop.Done() != 0 {
+			t.Errorf("%s: the refused checkpoint changed the loop", name)
+		}
+	}
+	empty := countingLoop(t, openFolder(t, t.TempDir(), 1), nil)
+	if _, err := empty.Resume(); !errors.Is(err, checkpoint.ErrNone) {
+		t.Errorf("an empty folder: error %v, want ErrNone", err)
+	}
+	if _, err := countingLoop(t, nil, nil).Resume(); err == nil {
+		t.Error("without a folder: no error")
+	}
+}
+
+func TestSettingsComeBack(t *testing.T) {
+	folder := openFolder(t, t.TempDir(), 1)
+	runLoop(t, countingLoop(t, folder, nil), context.Background())
+	c, _, err := folder.Latest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var settings map[string]int
+	if err := train.ReadSettings(c, &settings); err != nil || settings["answer"] != 42 {
+		t.Errorf("settings are %v, %v", settings, err)
+	}
+	var wrong []string
+	if err := train.ReadSettings(c, &wrong); err == nil {
+		t.Error("settings of another type: no error")
+	}
+}
+
+// TestGradientsDoNotPileUp ends a run between the batches of a step and goes on: the batches that were run are run again.
+func TestGradientsDoNotPileUp(t *testing.T) {
+	straight := countingLoop(t, nil, nil)
+	runLoop(t, straight, context.Background())
+	flaky := &failing{at: 7}
+	loop := countingLoop(t, nil, func(c *train.LoopConfig) { c.Data, c.EvalData = flaky, counting{} })
+	if _, err := loop.Run(context.Background()); err == nil || !strings.Contains(err.Error(), "step 3: batch 7") {
+		t.Fatalf("a batch that cannot be had: error %v, want one that names step 3 and batch 7", err)
+	}
+	runLoop(t, loop, context.Background())
+	if !slices.Equal(bits(loop), bits(straight)) {
+		t.Error("the weights differ from those of a run without an error")
+	}
+}
+
+// failing is counting whose batch cannot be had the first time.
+type failing struct {
+	counting
+	at     int
+	failed bool
+}
+
+func (f *failing) Fill(n int, tokens, targets []int) error {
+	if n == f.at && !f.failed {
+		f.failed = true
+		return errors.New("the network is down")
+	}
+	return f.counting.Fill(n, tokens, targets)
+}
+
+func TestLoopRefusesBadConfigs(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*train.LoopConfig)
+		want   string
+	}{
+		"no model":     {func(c *train.LoopConfig) { c.Model = nil }, "model is nil"},
+		"no optimizer": {func(c *train.LoopConfig) { c.Optimizer = nil }, "optimizer is nil"},
+		"no data":      {func(c *train.LoopConfig) { c.Data = nil }, "data is nil"},
+		"no steps":     {func(c *train.LoopConfig) { c.Steps = 0 }, "steps is 0"},
+		"eval":         {func(c *train.LoopConfig) { c.EvalEvery = -1 }, "eval every is -1"},
+		"eval batches": {func(c *train.LoopConfig) { c.EvalBatches = -1 }, "eval batches is -1"},
+		"checkpoints":  {func(c *train.LoopConfig) { c.CheckpointEvery = 3 }, "checkpoints is nil"},
+		"parameters of its own": {func(c *train.LoopConfig) {
+			inner := c.Model
+			c.Model = func(g *gorgonia.ExprGraph, tokens, targets *gorgonia.Node) (*gorgonia.Node, gorgonia.Nodes, error) {
+				inner = countingModel(tensor.Float32, nn.NewParameters(3), 0)
+				return inner(g, tokens, targets)
+			}
+		}, "a value of its own"},
+		"a model that fails": {func(c *train.LoopConfig) {
+			c.Model = func(*gorgonia.ExprGraph, *gorgonia.Node, *gorgonia.Node) (*gorgonia.Node, gorgonia.Nodes, error) {
+				return nil, nil, errors.New("no such model")
+			}
+		}, "no such model"},
+		"no loss": {func(c *train.LoopConfig) {
+			c.Model = func(*gorgonia.ExprGraph, *gorgonia.Node, *gorgonia.Node) (*gorgonia.Node, gorgonia.Nodes, error) {
+				return nil, nil, nil
+			}
+		}, "no loss"},
+		"a loss that is no scalar": {func(c *train.LoopConfig) {
+			c.Model = func(_ *gorgonia.ExprGraph, tokens, _ *gorgonia.Node) (*gorgonia.Node, gorgonia.Nodes, error) {
+				return tokens, gorgonia.Nodes{tokens}, nil
+			}
+		}, "scalar"},
+		"an optimizer that fails": {func(c *train.LoopConfig) {
+			c.Optimizer = func(gorgonia.Nodes) (*train.Optimizer, error) { return nil, errors.New("no such optimizer") }
+		}, "no such optimizer"},
+		"no optimizer made": {func(c *train.LoopConfig) {
+			c.Optimizer = func(gorgonia.Nodes) (*train.Optimizer, error) { return nil, nil }
+		}, "gave nil"},
+	} {
+		config := train.LoopConfig{
+			Model: countingModel(tensor.Float32, nn.NewParameters(3), 0), Optimizer: countingOptimizer, Data: counting{}, Steps: 2, EvalEvery: 1,
+		}
+		c.change(&config)
+		loop, err := train.NewLoop(config)
+		if err == nil {
+			loop.Close()
+		}
+		if err == nil || !strings.HasPrefix(err.Error(), "Loop: ") || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: error %v, want one of Loop with %q", name, err, c.want)
+		}
+	}
+}
+
+// TestLoopTakesAPrefetcher trains on batches that are made ahead.
+func TestLoopTakesAPrefetcher(t *testing.T) {
+	straight := countingLoop(t, nil, nil)
+	runLoop(t, straight, context.Background())
+	ahead, err := data.Prefetch(counting{}, 0, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ahead.Close()
+	loop := countingLoop(t, nil, func(c *train.LoopConfig) { c.Data, c.EvalData = ahead, counting{} })
+	runLoop(t, loop, context.Background())
+	if !slices.Equal(bits(loop), bits(straight)) {
+		t.Error("the weights differ from those without prefetching")
+	}
+}

@@ -1,0 +1,149 @@
+package train_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"hash/crc32"
+	"math"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stheno-ml/stheno/nn"
+	"github.com/stheno-ml/stheno/train"
+	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
+)
+
+// The tests of this file train the model of testdata/steps.py, which PyTorch trained too.
+
+const (
+	countVocab, countLength, countRows = 17, 12, 4
+	goldenSteps                        = 100
+)
+
+// word is a well mixed word for element i of what has that name.
+func word(name string, i int) uint32 {
+	x := crc32.ChecksumIEEE([]byte(name)) + uint32(i)*2654435761
+	x = (x ^ x>>16) * 0x45D9F3B
+	x = (x ^ x>>16) * 0x45D9F3B
+	return x ^ x>>16
+}
+
+// counting are batches whose rows count upwards by a stride of their own, modulo the vocabulary.
+type counting struct{}
+
+func (counting) Shape() (rows, length int) { return countRows, countLength }
+
+func (counting) Fill(n int, tokens, targets []int) error {
+	for r := range countRows {
+		start, stride := int(word("start", countRows*n+r)), 1+int(word("stride", countRows*n+r)%3)
+		for i := range countLength {
+			tokens[r*countLength+i] = (start + i*stride) % countVocab
+			targets[r*countLength+i] = (start + (i+1)*stride) % countVocab
+		}
+	}
+	return nil
+}
+
+// countingModel is the model of steps.py over parameters.
+func countingModel(dtype tensor.Dtype, store *nn.Parameters, dropout float64) train.Model {
+	return func(g *gorgonia.ExprGraph, tokens, targets *gorgonia.Node) (*gorgonia.Node, gorgonia.Nodes, error) {
+		m, err := nn.NewGPT(g, nn.GPTConfig{
+			DType: dtype, Parameters: store, Vocab: countVocab, Context: countLength, Layers: 2, Heads: 3, Dim: 24, Dropout: dropout,
+		})
+		if err != nil {
+			return nil, nil, err
+		}
+		loss, err := m.Loss(tokens, targets)
+		return loss, m.Parameters(), err
+	}
+}
+
+// countingOptimizer is the optimiser of steps.py.
+func countingOptimizer(parameters gorgonia.Nodes) (*train.Optimizer, error) {
+	return train.NewAdamW(parameters, train.AdamWConfig{
+		Beta2: 0.99, WeightDecay: 0.1,
+		Options: train.Options{
+			Schedule: train.WarmupCosine{Peak: 1e-2, Min: 1e-3, Warmup: 10, Steps: goldenSteps},
+			Groups:   []train.Group{{Match: train.Vectors, NoDecay: true}},
+			ClipNorm: 1,
+		},
+	})
+}
+
+// startWeights gives parameters the first values of steps.py.
+func startWeights(t *testing.T, parameters gorgonia.Nodes) {
+	for _, n := range parameters {
+		value := func(i int) float64 { return float64(int(word(n.Name(), i)>>11)-1<<20) / (1 << 24) }
+		switch {
+		case strings.Contains(n.Name(), "norm") && strings.HasSuffix(n.Name(), "weight"):
+			value = func(int) float64 { return 1 }
+		case strings.HasSuffix(n.Name(), "bias"):
+			value = func(int) float64 { return 0 }
+		}
+		switch data := n.Value().Data().(type) {
+		case []float64:
+			for i := range data {
+				data[i] = value(i)
+			}
+		case []float32:
+			for i := range data {
+				data[i] = float32(value(i))
+			}
+		default:
+			t.Fatalf("%s holds a %T", n.Name(), data)
+		}
+	}
+}
+
+// TestStepsAsInPyTorch compares 100 steps with PyTorch's: losses to 1e-9 in float64 and 1e-4 in float32, relatively.
+func TestStepsAsInPyTorch(t *testing.T) {
+	content, err := os.ReadFile("testdata/steps.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var golden map[string]struct{ Losses, Norms []float64 }
+	if err := json.Unmarshal(content, &golden); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		dtype tensor.Dtype
+		bound float64
+	}{{tensor.Float64, 1e-9}, {tensor.Float32, 1e-4}} {
+		t.Run(fmt.Sprint(c.dtype), func(t *testing.T) {
+			want := golden[fmt.Sprint(c.dtype)]
+			if len(want.Losses) != goldenSteps || len(want.Norms) != goldenSteps {
+				t.Fatalf("the golden file has %d losses and %d norms, it needs %d", len(want.Losses), len(want.Norms), goldenSteps)
+			}
+			worst, worstNorm := 0.0, 0.0
+			check := train.Hook{OnStep: func(s train.Step) error {
+				i := s.Done - 1
+				worst = max(worst, math.Abs(s.Loss/want.Losses[i]-1))
+				worstNorm = max(worstNorm, math.Abs(s.GradientNorm/want.Norms[i]-1))
+				if !(worst <= c.bound && worstNorm <= 100*c.bound) {
+					return fmt.Errorf("step %d: loss %v and gradient norm %v, PyTorch has %v and %v", i, s.Loss, s.GradientNorm, want.Losses[i], want.Norms[i])
+				}
+				return nil
+			}}
+			loop, err := train.NewLoop(train.LoopConfig{
+				Model: countingModel(c.dtype, nn.NewParameters(1), 0), Optimizer: countingOptimizer, Data: counting{},
+				Steps: goldenSteps, Hooks: []train.Hook{check},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer loop.Close()
+			startWeights(t, loop.Parameters())
+			end, err := loop.Run(context.Background())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if end.Done != goldenSteps {
+				t.Fatalf("%d steps done, want %d", end.Done, goldenSteps)
+			}
+			t.Logf("largest relative difference: loss %.2g, gradient norm %.2g", worst, worstNorm)
+		})
+	}
+}

@@ -1,0 +1,111 @@
+package watch
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+
+	"github.com/stheno-ml/stheno/train"
+)
+
+// csvHeader is the first line of a CSV log.
+const csvHeader = "event,step,loss,validation_loss,learning_rate,gradient_norm,clipped,skipped,tokens,seconds,elapsed_seconds\n"
+
+// CSV writes a line of comma-separated values for each step and evaluation, after a header:
+//
+//	event             step or evaluation
+//	step              how many steps are done
+//	loss              of the step's batches; of an evaluation, the mean on training data
+//	validation_loss   evaluations: the mean on validation data; empty without such data
+//	learning_rate     steps
+//	gradient_norm     steps: before clipping
+//	clipped, skipped  steps: true or false
+//	tokens            steps: how many it took
+//	seconds           how long it took
+//	elapsed_seconds   steps: since the run, or its last resumption, started
+//
+// What a line has no value for is empty; numbers that are not finite are NaN, Inf and -Inf. Lines reach w about once a
+// second, and at evaluations, checkpoints and the end.
+func CSV(w io.Writer) train.Hook {
+	return (&textLog{name: "CSV", format: &csvFormat{}, buffer: newBuffer(w)}).hook()
+}
+
+// OpenCSV is [CSV] into a file, which it treats as [OpenJSONLines] does its own.
+func OpenCSV(path string) train.Hook {
+	return openLog("OpenCSV", path, &csvFormat{})
+}
+
+// csvFormat needs no quotes, as no value has a comma.
+type csvFormat struct{ line []byte }
+
+func (*csvFormat) header() string { return csvHeader }
+
+func (*csvFormat) starts(header bool) []string {
+	if header {
+		return []string{csvHeader}
+	}
+	return []string{stepEvent + ",", evaluationEvent + ","}
+}
+
+func (f *csvFormat) step(s train.Step) ([]byte, error) {
+	f.begin(stepEvent, s.Done)
+	f.number(s.Loss)
+	f.empty()
+	f.number(s.LearningRate)
+	f.number(s.GradientNorm)
+	f.line = append(strconv.AppendBool(f.line, s.Clipped), ',')
+	f.line = append(strconv.AppendBool(f.line, s.Skipped), ',')
+	f.line = append(strconv.AppendInt(f.line, int64(s.Tokens), 10), ',')
+	f.number(s.Duration.Seconds())
+	f.number(s.Elapsed.Seconds())
+	return f.end(), nil
+}
+
+func (f *csvFormat) evaluation(e train.Evaluation) ([]byte, error) {
+	f.begin(evaluationEvent, e.Done)
+	f.number(e.Train)
+	if math.IsNaN(e.Validation) {
+		f.empty()
+	} else {
+		f.number(e.Validation)
+	}
+	for range 5 { // learning_rate to tokens
+		f.empty()
+	}
+	f.number(e.Duration.Seconds())
+	f.empty()
+	return f.end(), nil
+}
+
+func (f *csvFormat) begin(event string, done int) {
+	f.line = append(append(f.line[:0], event...), ',')
+	f.line = append(strconv.AppendInt(f.line, int64(done), 10), ',')
+}
+
+func (f *csvFormat) number(x float64) {
+	if math.IsInf(x, 1) {
+		f.line = append(f.line, "Inf,"...)
+		return
+	}
+	f.line = append(strconv.AppendFloat(f.line, x, 'g', -1, 64), ',')
+}
+
+func (f *csvFormat) empty() { f.line = append(f.line, ',') }
+
+// end puts the end of the line in the place of the last comma.
+func (f *csvFormat) end() []byte {
+	f.line[len(f.line)-1] = '\n'
+	return f.line
+}
+
+func (*csvFormat) done(line []byte) (int, error) {
+	fields := bytes.SplitN(line, []byte(","), 3)
+	if len(fields) == 3 && (string(fields[0]) == stepEvent || string(fields[0]) == evaluationEvent) {
+		if done, err := strconv.ParseUint(string(fields[1]), 10, 31); err == nil {
+			return int(done), nil
+		}
+	}
+	return 0, fmt.Errorf("%q is no record of a step or an evaluation", clip(line))
+}

@@ -1,0 +1,107 @@
+package watch
+
+import (
+	"math"
+
+	"github.com/stheno-ml/stheno/train"
+	"gonum.org/v1/plot/plotter"
+)
+
+// curve holds what a picture of a run's losses needs, which stops growing with the number of steps: the steps are in
+// buckets of equal size, and when there are too many buckets, each takes in its neighbour.
+type curve struct {
+	buckets    []bucket
+	perBucket  int     // steps
+	meanSpan   float64 // steps
+	validation plotter.XYs
+	best       float64 // the smallest of validation
+}
+
+// bucket is a number of steps in a row.
+type bucket struct {
+	step     int // the last
+	steps    int
+	min, max float64
+	sum      float64
+}
+
+// maxBuckets is even, and so large that half of it is still one for each pixel from left to right.
+const maxBuckets = 2048
+
+// newCurve makes the curve of a run that ends at a step.
+func newCurve(steps int) *curve {
+	const meanShare, leastSpan = 100, 5
+	return &curve{perBucket: 1, meanSpan: max(float64(steps)/meanShare, leastSpan), best: math.Inf(1)}
+}
+
+func (c *curve) step(s train.Step) {
+	if !finite(s.Loss) {
+		return
+	}
+	if n := len(c.buckets); n == 0 || c.buckets[n-1].steps == c.perBucket {
+		if n == maxBuckets {
+			c.halve()
+		}
+		c.buckets = append(c.buckets, bucket{min: s.Loss, max: s.Loss})
+	}
+	last := &c.buckets[len(c.buckets)-1]
+	*last = last.and(bucket{step: s.Done, steps: 1, min: s.Loss, max: s.Loss, sum: s.Loss})
+}
+
+// and joins a bucket with the next.
+func (b bucket) and(next bucket) bucket {
+	return bucket{
+		step: next.step, steps: b.steps + next.steps, min: min(b.min, next.min), max: max(b.max, next.max), sum: b.sum + next.sum,
+	}
+}
+
+// halve joins neighbours. The buckets are full and even in number.
+func (c *curve) halve() {
+	half := c.buckets[:0]
+	for i := 0; i < len(c.buckets); i += 2 {
+		half = append(half, c.buckets[i].and(c.buckets[i+1]))
+	}
+	c.buckets = half
+	c.perBucket *= 2
+}
+
+func (c *curve) evaluation(e train.Evaluation) {
+	if !finite(e.Validation) {
+		return
+	}
+	c.validation = append(c.validation, plotter.XY{X: float64(e.Done), Y: e.Validation})
+	c.best = min(c.best, e.Validation)
+}
+
+// points are those of the lines: the training loss between its bounds, its mean, and the validation loss.
+func (c *curve) points() (training, mean, validation plotter.XYs) {
+	means := c.means()
+	for i, b := range c.buckets {
+		x := float64(b.step)
+		training = append(training, plotter.XY{X: x, Y: b.min})
+		if b.max != b.min {
+			training = append(training, plotter.XY{X: x, Y: b.max})
+		}
+		mean = append(mean, plotter.XY{X: x, Y: means[i]})
+	}
+	return training, mean, c.validation
+}
+
+// means are the mean losses around each bucket. They look ahead as far as back, so that they do not lag behind a loss that
+// falls.
+func (c *curve) means() []float64 {
+	keep := math.Exp(-float64(c.perBucket) / c.meanSpan)
+	sums, weights := make([]float64, len(c.buckets)), make([]float64, len(c.buckets))
+	sum, weight := 0.0, 0.0
+	for i, b := range c.buckets {
+		sum, weight = sum*keep+b.sum, weight*keep+float64(b.steps)
+		sums[i], weights[i] = sum, weight
+	}
+	sum, weight = 0, 0
+	for i := len(c.buckets) - 1; i >= 0; i-- {
+		sums[i], weights[i] = sums[i]+sum*keep, weights[i]+weight*keep
+		sum, weight = sum*keep+c.buckets[i].sum, weight*keep+float64(c.buckets[i].steps)
+		sums[i] /= weights[i]
+	}
+	return sums
+}

@@ -1,0 +1,263 @@
+package watch
+
+import (
+	"bytes"
+	"encoding/csv"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stheno-ml/stheno/train"
+	"pgregory.net/rapid"
+)
+
+// wantError tests that an error contains all of some texts.
+func wantError(t *testing.T, err error, texts ...string) {
+	t.Helper()
+	for _, text := range texts {
+		if err == nil || !strings.Contains(err.Error(), text) {
+			t.Errorf("error is %v, it needs to contain %q", err, text)
+		}
+	}
+}
+
+// What is written as JSON is read again bit for bit, apart from numbers that are not finite, which become NaN.
+func TestJSONLinesRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		anyLoss := rapid.OneOf(rapid.Float64(),
+			rapid.SampledFrom([]float64{math.NaN(), math.Inf(1), math.Inf(-1), 0, 1e300}))
+		duration := rapid.Map(rapid.Int64Range(0, int64(1000*time.Hour)), func(n int64) time.Duration { return time.Duration(n) })
+		count := rapid.IntRange(0, math.MaxInt32)
+		steps := rapid.SliceOf(rapid.Custom(func(t *rapid.T) train.Step {
+			return train.Step{
+				Report: train.Report{
+					Step: count.Draw(t, "updates"), LearningRate: anyLoss.Draw(t, "learning rate"), GradientNorm: anyLoss.Draw(t, "norm"),
+					Clipped: rapid.Bool().Draw(t, "clipped"), Skipped: rapid.Bool().Draw(t, "skipped"), NonFinite: rapid.String().Draw(t, "name"),
+				},
+				Done: count.Draw(t, "done"), Steps: count.Draw(t, "steps"), Loss: anyLoss.Draw(t, "loss"), Tokens: count.Draw(t, "tokens"),
+				Duration: duration.Draw(t, "duration"), Elapsed: duration.Draw(t, "elapsed"),
+			}
+		})).Draw(t, "run")
+		evaluation := train.Evaluation{
+			Done: count.Draw(t, "done"), Train: anyLoss.Draw(t, "train"), Validation: anyLoss.Draw(t, "validation"),
+			Best: rapid.Bool().Draw(t, "best"), Duration: duration.Draw(t, "duration"),
+		}
+		var file bytes.Buffer
+		events := []any{train.Start{}}
+		for _, s := range steps {
+			events = append(events, s)
+		}
+		if err := play(JSONLines(&file), append(events, evaluation, train.End{})...); err != nil {
+			t.Fatal(err)
+		}
+		log, err := ReadJSONLines(&file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := Log{Evaluations: []train.Evaluation{evaluation}}
+		want.Steps = append(want.Steps, steps...)
+		// NaN is not equal to itself, but its text is.
+		if got, want := fmt.Sprintf("%+v", log), fmt.Sprintf("%+v", finiteOrNaN(want)); got != want {
+			t.Fatalf("read\n%s\nwrote\n%s", got, want)
+		}
+	})
+}
+
+func finiteOrNaN(log Log) Log {
+	fix := func(x *float64) {
+		if !finite(*x) {
+			*x = math.NaN()
+		}
+	}
+	for i := range log.Steps {
+		s := &log.Steps[i]
+		s.NonFinite = strings.ToValidUTF8(s.NonFinite, "\ufffd")
+		fix(&s.LearningRate)
+		fix(&s.GradientNorm)
+		fix(&s.Loss)
+	}
+	for i := range log.Evaluations {
+		fix(&log.Evaluations[i].Train)
+		fix(&log.Evaluations[i].Validation)
+	}
+	return log
+}
+
+func TestReadJSONLinesBad(t *testing.T) {
+	const good = `{"event":"step","step":1,"loss":2.5}` + "\n"
+	for _, c := range []struct{ name, text, want string }{
+		{"no JSON", good + "step 2\n", "line 2"},
+		{"another event", `{"event":"epoch","step":1}` + "\n", `"epoch"`},
+		{"no event", "{}\n", "line 1"},
+		{"a negative step", `{"event":"step","step":-1}` + "\n", "-1"},
+		{"a loss in words", `{"event":"step","step":1,"loss":"low"}` + "\n", "low"},
+		{"a list", "[1]\n", "line 1"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := ReadJSONLines(strings.NewReader(c.text))
+			wantError(t, err, "ReadJSONLines: ", c.want)
+		})
+	}
+	log, err := ReadJSONLines(strings.NewReader(good + `{"event":"st`))
+	if err != nil || len(log.Steps) != 1 {
+		t.Errorf("a line that is cut short: %d steps, %v, it needs to be 1 and no error", len(log.Steps), err)
+	}
+}
+
+func FuzzReadJSONLines(f *testing.F) {
+	var b bytes.Buffer
+	if err := play(JSONLines(&b), run(0, 4, 4)...); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b.String())
+	f.Add(`{"event":"step","step":1,"seconds":1e300}` + "\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		log, err := ReadJSONLines(strings.NewReader(text))
+		if err != nil && !strings.HasPrefix(err.Error(), "ReadJSONLines: line ") {
+			t.Errorf("error is %v", err)
+		}
+		if most := strings.Count(text, "\n"); len(log.Steps)+len(log.Evaluations) > most {
+			t.Errorf("%d steps and %d evaluations in %d lines", len(log.Steps), len(log.Evaluations), most)
+		}
+	})
+}
+
+func TestCSV(t *testing.T) {
+	var file bytes.Buffer
+	odd := stepAt(2, 4)
+	odd.Loss, odd.GradientNorm, odd.LearningRate = math.NaN(), math.Inf(1), math.Inf(-1)
+	events := []any{
+		train.Start{Steps: 4}, stepAt(1, 4), odd, train.Evaluation{Done: 2, Train: 2.5, Validation: 2.75, Duration: time.Second / 2},
+		train.Evaluation{Done: 2, Train: 2.5, Validation: math.NaN(), Duration: time.Second / 2}, train.End{},
+		train.Start{Step: 2, Steps: 4}, skippedAt(3, 4), train.End{}, // the same writer gets no second header
+	}
+	if err := play(CSV(&file), events...); err != nil {
+		t.Fatal(err)
+	}
+	const want = `event,step,loss,validation_loss,learning_rate,gradient_norm,clipped,skipped,tokens,seconds,elapsed_seconds
+step,1,4,,0.001,2,true,false,768,0.02,0.025
+step,2,NaN,,-Inf,Inf,false,false,768,0.02,0.05
+evaluation,2,2.5,2.75,,,,,,0.5,
+evaluation,2,2.5,,,,,,,0.5,
+step,3,NaN,,0.0003333333333333333,Inf,true,true,768,0.02,0.075
+`
+	if got := file.String(); got != want {
+		t.Errorf("got\n%s\nit needs to be\n%s", got, want)
+	}
+	if _, err := csv.NewReader(&file).ReadAll(); err != nil {
+		t.Errorf("encoding/csv: %v", err)
+	}
+}
+
+// A run that was interrupted anywhere and resumed from an earlier step has the log of one that was not.
+func TestResumedLog(t *testing.T) {
+	const steps = 12
+	for name, open := range map[string]func(string) train.Hook{"JSONLines": OpenJSONLines, "CSV": OpenCSV} {
+		path := func(t interface{ TempDir() string }) string { return filepath.Join(t.TempDir(), "log") }
+		whole := path(t)
+		if err := play(open(whole), run(0, steps, steps)...); err != nil {
+			t.Fatal(err)
+		}
+		want, err := os.ReadFile(whole)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range []struct {
+			interrupted, resumed int
+			lost                 int // bytes of the interrupted log
+		}{
+			{5, 5, 0}, {5, 3, 0}, {8, 8, 0}, {8, 4, 0}, {8, 0, 0}, {12, 11, 0}, {12, 0, 0}, {0, 0, 0},
+			{7, 3, 1}, {7, 3, 30}, {7, 0, 999999},
+		} {
+			t.Run(fmt.Sprintf("%s/%+v", name, c), func(t *testing.T) {
+				file := path(t)
+				if err := play(open(file), run(0, c.interrupted, steps)...); err != nil {
+					t.Fatal(err)
+				}
+				info, err := os.Stat(file)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := os.Truncate(file, max(info.Size()-int64(c.lost), 0)); err != nil {
+					t.Fatal(err)
+				}
+				if err := play(open(file), run(c.resumed, steps, steps)...); err != nil {
+					t.Fatal(err)
+				}
+				got, err := os.ReadFile(file)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if string(got) != string(want) {
+					t.Errorf("got\n%s\nit needs to be\n%s", got, want)
+				}
+			})
+		}
+	}
+}
+
+// A file of something else is not touched.
+func TestForeignFile(t *testing.T) {
+	for name, open := range map[string]func(string) train.Hook{"OpenJSONLines": OpenJSONLines, "OpenCSV": OpenCSV} {
+		for _, text := range []string{
+			"a letter", "a letter\n", "\x00\x01", "{}\n", csvHeader[1:], csvHeader + "a letter\n", csvHeader + "a letter",
+		} {
+			for _, done := range []int{0, 3} {
+				file := filepath.Join(t.TempDir(), "log")
+				if err := os.WriteFile(file, []byte(text), 0o666); err != nil {
+					t.Fatal(err)
+				}
+				wantError(t, open(file).OnStart(train.Start{Step: done}), name+": ", file, "line ")
+				if got, err := os.ReadFile(file); err != nil || string(got) != text {
+					t.Errorf("%s of a file with %q made it %q, %v", name, text, got, err)
+				}
+			}
+		}
+	}
+}
+
+// A log that people look at while the run goes on is at most about a second behind.
+func TestFlush(t *testing.T) {
+	var file bytes.Buffer
+	l := &textLog{name: "JSONLines", format: &jsonFormat{}, buffer: newBuffer(&file)}
+	if err := l.step(stepAt(1, 9)); err != nil || file.Len() > 0 {
+		t.Errorf("the first step: %d bytes and %v, it needs to wait", file.Len(), err)
+	}
+	l.flushed = l.flushed.Add(-flushInterval)
+	if err := l.step(stepAt(2, 9)); err != nil {
+		t.Fatal(err)
+	}
+	if log, err := ReadJSONLines(&file); err != nil || len(log.Steps) != 2 {
+		t.Errorf("a second later: %d steps and %v, it needs to be 2", len(log.Steps), err)
+	}
+	for name, call := range map[string]func() error{
+		"evaluation": func() error { return l.hook().OnEval(train.Evaluation{}) },
+		"checkpoint": func() error { return l.hook().OnCheckpoint(train.Checkpoint{}) },
+		"end":        func() error { return l.hook().OnEnd(train.End{}) },
+	} {
+		file.Reset()
+		if err := l.step(stepAt(3, 9)); err != nil {
+			t.Fatal(err)
+		}
+		if err := call(); err != nil || file.Len() == 0 {
+			t.Errorf("%s: %d bytes and %v, it needs to write what there is", name, file.Len(), err)
+		}
+	}
+}
+
+// The log says what train.Step and train.Evaluation say: who adds a field there is told here.
+func TestRecordsAreWhole(t *testing.T) {
+	for _, c := range []struct {
+		of     any
+		fields int
+	}{{train.Step{}, 7}, {train.Report{}, 6}, {train.Evaluation{}, 5}} {
+		if n := reflect.TypeOf(c.of).NumField(); n != c.fields {
+			t.Errorf("%T has %d fields, the log writes %d", c.of, n, c.fields)
+		}
+	}
+}
