@@ -44,6 +44,7 @@ type Tensor struct {
 	DType   DType
 	Shape   []int
 	Strides []int // in elements, one an axis; 0 broadcasts the axis
+	Owner   any   // keeps memory alive that Go's collector does not know, a device's; nil for the host's
 }
 
 // Float is the set of element types that host kernels compute in.
@@ -100,7 +101,7 @@ func (t Tensor) Elements() int {
 
 // Permute is the view whose axis i is t's axis order[i].
 func (t Tensor) Permute(order ...int) Tensor {
-	p := Tensor{Data: t.Data, DType: t.DType, Shape: make([]int, len(order)), Strides: make([]int, len(order))}
+	p := Tensor{Data: t.Data, DType: t.DType, Shape: make([]int, len(order)), Strides: make([]int, len(order)), Owner: t.Owner}
 	for i, axis := range order {
 		p.Shape[i], p.Strides[i] = t.Shape[axis], t.Strides[axis]
 	}
@@ -109,7 +110,7 @@ func (t Tensor) Permute(order ...int) Tensor {
 
 // Slice is the view of the indices [from, to) of one axis.
 func (t Tensor) Slice(axis, from, to int) Tensor {
-	s := Tensor{DType: t.DType, Shape: append([]int(nil), t.Shape...), Strides: append([]int(nil), t.Strides...)}
+	s := Tensor{DType: t.DType, Shape: append([]int(nil), t.Shape...), Strides: append([]int(nil), t.Strides...), Owner: t.Owner}
 	s.Shape[axis] = to - from
 	if t.Data != nil {
 		s.Data = unsafe.Add(t.Data, from*t.Strides[axis]*t.DType.Size())
@@ -119,11 +120,18 @@ func (t Tensor) Slice(axis, from, to int) Tensor {
 
 // Unflatten is the view whose axis is split in two, the second of size inner, which must divide the axis.
 func (t Tensor) Unflatten(axis, inner int) Tensor {
-	s := Tensor{Data: t.Data, DType: t.DType}
+	s := Tensor{Data: t.Data, DType: t.DType, Owner: t.Owner}
 	s.Shape = append(s.Shape, t.Shape[:axis]...)
 	s.Shape = append(append(s.Shape, t.Shape[axis]/inner, inner), t.Shape[axis+1:]...)
 	s.Strides = append(s.Strides, t.Strides[:axis]...)
 	s.Strides = append(append(s.Strides, t.Strides[axis]*inner, t.Strides[axis]), t.Strides[axis+1:]...)
+	return s
+}
+
+// Reshape is a row-major tensor of as many elements under another shape.
+func (t Tensor) Reshape(shape ...int) Tensor {
+	s := Contiguous(t.Data, t.DType, shape...)
+	s.Owner = t.Owner
 	return s
 }
 

@@ -156,6 +156,8 @@ type AttentionInputs struct {
 	// KeyMask hides keys, such as the padding of a batch: (B, Sk), where true means attend. It is bool, or a float or
 	// integer of which 0 means false, and may change from run to run. A query that sees no key gets the bias of proj.
 	KeyMask *gorgonia.Node
+
+	cache *ops.KVCache // of ForwardCached
 }
 
 // Forward is self-attention: (B, S, Dim) → (B, S, Dim), or (total, Dim) → (total, Dim) for packed sequences.
@@ -176,15 +178,48 @@ func (m *MultiHeadAttention) ForwardWithWeights(x *gorgonia.Node, in AttentionIn
 	return m.forward(x, in, true)
 }
 
+// NewCache is an empty cache for [MultiHeadAttention.ForwardCached].
+func (m *MultiHeadAttention) NewCache(batch, capacity int) (*ops.KVCache, error) {
+	if err := m.cacheable(); err != nil {
+		return nil, err
+	}
+	return ops.NewKVCache(ops.KVCacheConfig{
+		DType: m.dtype, Batch: batch, Heads: m.c.KVHeads, HeadDim: m.c.HeadDim, Capacity: capacity,
+	})
+}
+
+// ForwardCached is [MultiHeadAttention.Forward] of tokens that follow those in a cache, to which each run adds them; see
+// [ops.CachedAttention]. The layer needs to be causal. There is no gradient and no dropout: a cache is for evaluation.
+func (m *MultiHeadAttention) ForwardCached(x *gorgonia.Node, cache *ops.KVCache) (*gorgonia.Node, error) {
+	if cache == nil {
+		return nil, m.errorf("cache is nil, it needs to be one of NewCache")
+	}
+	if err := m.cacheable(); err != nil {
+		return nil, err
+	}
+	return m.ForwardWith(x, AttentionInputs{cache: cache})
+}
+
+// cacheable tells why a layer cannot go on from earlier tokens.
+func (m *MultiHeadAttention) cacheable() error {
+	if m.c.Cross {
+		return m.errorf("Cross is set, a cache is for self-attention")
+	}
+	if m.c.Options.Causal == kernels.NotCausal {
+		return m.errorf("Options.Causal is NotCausal, a cache is for attention that does not see the future")
+	}
+	return nil
+}
+
 func (m *MultiHeadAttention) forward(x *gorgonia.Node, in AttentionInputs, withWeights bool) (out, weights *gorgonia.Node, err error) {
 	o, err := m.options(x, in)
 	if err != nil {
 		return nil, nil, err
 	}
 	if m.qkv == nil {
-		out, weights, err = m.attendApart(x, in.Context, o, withWeights)
+		out, weights, err = m.attendApart(x, in, o, withWeights)
 	} else {
-		out, weights, err = m.attendPacked(x, o, withWeights)
+		out, weights, err = m.attendPacked(x, in.cache, o, withWeights)
 	}
 	if err != nil {
 		return nil, nil, err
@@ -224,6 +259,9 @@ func (m *MultiHeadAttention) options(x *gorgonia.Node, in AttentionInputs) (o op
 		o.Seed = m.dropoutSeed(fmt.Sprint(m.calls))
 	}
 	m.calls++
+	if in.cache != nil {
+		o.Dropout = 0
+	}
 	if in.KeyMask == nil {
 		return o, nil
 	}
@@ -239,10 +277,14 @@ func (m *MultiHeadAttention) options(x *gorgonia.Node, in AttentionInputs) (o op
 }
 
 // attendPacked is attention over the output of one projection, (B, S, Heads·HeadDim).
-func (m *MultiHeadAttention) attendPacked(x *gorgonia.Node, o ops.AttentionOptions, withWeights bool) (out, weights *gorgonia.Node, err error) {
+func (m *MultiHeadAttention) attendPacked(x *gorgonia.Node, cache *ops.KVCache, o ops.AttentionOptions, withWeights bool) (out, weights *gorgonia.Node, err error) {
 	qkv, err := m.qkv.Forward(x)
 	if err != nil {
 		return nil, nil, err
+	}
+	if cache != nil {
+		out, err = ops.CachedAttentionQKV(qkv, m.c.Heads, m.c.KVHeads, cache, o)
+		return out, nil, err
 	}
 	if withWeights {
 		if weights, err = ops.AttentionWeightsQKV(qkv, m.c.Heads, m.c.KVHeads, o); err != nil {
@@ -254,15 +296,21 @@ func (m *MultiHeadAttention) attendPacked(x *gorgonia.Node, o ops.AttentionOptio
 }
 
 // attendApart is attention with a projection each for queries, keys and values, (B, S, Heads·HeadDim).
-func (m *MultiHeadAttention) attendApart(x, context *gorgonia.Node, o ops.AttentionOptions, withWeights bool) (out, weights *gorgonia.Node, err error) {
+func (m *MultiHeadAttention) attendApart(x *gorgonia.Node, in AttentionInputs, o ops.AttentionOptions, withWeights bool) (out, weights *gorgonia.Node, err error) {
+	context, rope := in.Context, m.c.RoPE
 	if context == nil {
 		context = x
 	}
-	q, err := m.heads(x, m.q, m.c.Heads, m.qnorm, m.c.RoPE)
+	if rope != nil && in.cache != nil {
+		following := *rope
+		following.Cache = in.cache
+		rope = &following
+	}
+	q, err := m.heads(x, m.q, m.c.Heads, m.qnorm, rope)
 	if err != nil {
 		return nil, nil, err
 	}
-	k, err := m.heads(context, m.k, m.c.KVHeads, m.knorm, m.c.RoPE)
+	k, err := m.heads(context, m.k, m.c.KVHeads, m.knorm, rope)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -275,7 +323,12 @@ func (m *MultiHeadAttention) attendApart(x, context *gorgonia.Node, o ops.Attent
 			return nil, nil, err
 		}
 	}
-	if out, err = ops.FlashAttention(q, k, v, o); err != nil {
+	if in.cache != nil {
+		out, err = ops.CachedAttention(q, k, v, in.cache, o)
+	} else {
+		out, err = ops.FlashAttention(q, k, v, o)
+	}
+	if err != nil {
 		return nil, nil, err
 	}
 	out, err = gorgonia.Reshape(out, withLast(x.Shape(), m.c.Heads*m.c.HeadDim))

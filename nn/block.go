@@ -96,9 +96,22 @@ func (b *Block) Forward(x *gorgonia.Node) (*gorgonia.Node, error) { return b.For
 // ForwardWith is [Block.Forward] with a mask of the keys, (B, S), where true means attend; see [AttentionInputs]. A nil
 // mask hides nothing.
 func (b *Block) ForwardWith(x, keyMask *gorgonia.Node) (*gorgonia.Node, error) {
-	attend := func(x *gorgonia.Node) (*gorgonia.Node, error) {
+	return b.forward(x, func(x *gorgonia.Node) (*gorgonia.Node, error) {
 		return b.attn.ForwardWith(x, AttentionInputs{KeyMask: keyMask})
-	}
+	})
+}
+
+// NewCache is an empty cache for [Block.ForwardCached].
+func (b *Block) NewCache(batch, capacity int) (*ops.KVCache, error) {
+	return b.attn.NewCache(batch, capacity)
+}
+
+// ForwardCached is [Block.Forward] of tokens that follow those in a cache; see [MultiHeadAttention.ForwardCached].
+func (b *Block) ForwardCached(x *gorgonia.Node, cache *ops.KVCache) (*gorgonia.Node, error) {
+	return b.forward(x, func(x *gorgonia.Node) (*gorgonia.Node, error) { return b.attn.ForwardCached(x, cache) })
+}
+
+func (b *Block) forward(x *gorgonia.Node, attend func(*gorgonia.Node) (*gorgonia.Node, error)) (*gorgonia.Node, error) {
 	x, err := b.residual(x, b.norm1, attend, b.drop1)
 	if err != nil {
 		return nil, err

@@ -14,6 +14,11 @@
 // in whatever order it is built. Layers of several graphs that are given the same Parameters share the values, not
 // copies of them: what one graph trains, the other evaluates.
 //
+// # Prediction
+//
+// A [Decoder] runs a model one token after another, over the same Parameters, with a cache of what attention has seen, so
+// that a token costs one row of attention. Package train/sample makes text of it.
+//
 // # Training and evaluation
 //
 // Whether dropout is active is a property of the graph that a machine runs, and may change between runs:

@@ -3,6 +3,7 @@ package nn_test
 import (
 	"fmt"
 	"log"
+	"slices"
 
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/nn"
@@ -138,4 +139,48 @@ func ExampleNewGPT() {
 	// total                                      6,832
 	// before 1.966
 	// after, less than 0.05: true
+}
+
+// A decoder runs the model that another graph trains: it is built over the same Parameters. Here the model is not trained,
+// so what it predicts means nothing, but it is the same as that of the whole sequence at once.
+func ExampleNewDecoder() {
+	config := nn.GPTConfig{Parameters: nn.NewParameters(1), Vocab: 7, Context: 16, Layers: 2, Heads: 2, Dim: 8}
+	decoder, err := nn.NewDecoder(nn.DecoderConfig{
+		Model: func(g *gorgonia.ExprGraph) (nn.CachedModel, error) { return nn.NewGPT(g, config) },
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	logits, err := decoder.Logits([]int{3, 1, 4}) // a prompt
+	for range 3 {
+		if err != nil {
+			log.Fatal(err)
+		}
+		best := slices.Index(logits, slices.Max(logits))
+		logits, err = decoder.Logits([]int{best}) // one more token
+	}
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("tokens", decoder.Len(), "of", decoder.Capacity())
+	fmt.Printf("next   %.3f\n", logits)
+
+	g := gorgonia.NewGraph()
+	model, err := nn.NewGPT(g, config)
+	if err != nil {
+		log.Fatal(err)
+	}
+	window := tensor.New(tensor.WithShape(1, decoder.Len()), tensor.WithBacking(decoder.Window()))
+	whole, err := model.Forward(gorgonia.NodeFromAny(g, window, gorgonia.WithName("tokens")))
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := gorgonia.NewTapeMachine(g).RunAll(); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("whole  %.3f\n", whole.Value().Data().([]float32)[5*7:])
+	// Output:
+	// tokens 6 of 16
+	// next   [0.036 0.079 0.154 -0.021 0.027 -0.042 -0.067]
+	// whole  [0.036 0.079 0.154 -0.021 0.027 -0.042 -0.067]
 }

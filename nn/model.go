@@ -72,21 +72,8 @@ const IgnoreTarget = -100
 
 // hidden is the model up to its head: (B, S, Dim).
 func (m *model) hidden(tokens *gorgonia.Node) (*gorgonia.Node, error) {
-	if tokens == nil {
-		return nil, m.errorf("tokens is nil, it needs to be a node")
-	}
-	if tokens.Graph() != nil && tokens.Graph() != m.g {
-		return nil, m.errorf("tokens belongs to another graph than the model")
-	}
-	if d := tokens.Dtype(); d != tensor.Int && d != tensor.Int32 && d != tensor.Int64 {
-		return nil, m.errorf("tokens is %v, it needs to be int, int32 or int64", d)
-	}
-	shape := tokens.Shape()
-	if len(shape) != 2 {
-		return nil, m.errorf("tokens has shape %v, it needs two axes (batch, length)", []int(shape))
-	}
-	if m.context > 0 && shape[1] > m.context {
-		return nil, m.errorf("tokens has %d positions, the context is %d", shape[1], m.context)
+	if err := m.check(tokens); err != nil {
+		return nil, err
 	}
 	layers := []Layer{m.tokens}
 	if m.positions != nil {
@@ -97,6 +84,78 @@ func (m *model) hidden(tokens *gorgonia.Node) (*gorgonia.Node, error) {
 		layers = append(layers, b)
 	}
 	return chain(tokens, append(layers, m.last)...)
+}
+
+// check finds what is wrong with tokens.
+func (m *model) check(tokens *gorgonia.Node) error {
+	if tokens == nil {
+		return m.errorf("tokens is nil, it needs to be a node")
+	}
+	if tokens.Graph() != nil && tokens.Graph() != m.g {
+		return m.errorf("tokens belongs to another graph than the model")
+	}
+	if d := tokens.Dtype(); d != tensor.Int && d != tensor.Int32 && d != tensor.Int64 {
+		return m.errorf("tokens is %v, it needs to be int, int32 or int64", d)
+	}
+	shape := tokens.Shape()
+	if len(shape) != 2 {
+		return m.errorf("tokens has shape %v, it needs two axes (batch, length)", []int(shape))
+	}
+	if m.context > 0 && shape[1] > m.context {
+		return m.errorf("tokens has %d positions, the context is %d", shape[1], m.context)
+	}
+	return nil
+}
+
+// Context is the longest sequence that the model takes, 0 if there is no limit.
+func (m *model) Context() int { return m.context }
+
+// NewCaches is an empty cache for each block, for [GPT.ForwardCached].
+func (m *model) NewCaches(batch, capacity int) ([]*ops.KVCache, error) {
+	if m.context > 0 && capacity > m.context {
+		return nil, m.errorf("a capacity of %d is asked for, the context is %d", capacity, m.context)
+	}
+	caches := make([]*ops.KVCache, len(m.blocks))
+	for i, b := range m.blocks {
+		var err error
+		if caches[i], err = b.NewCache(batch, capacity); err != nil {
+			return nil, err
+		}
+	}
+	return caches, nil
+}
+
+// ForwardCached gives the logits of the token after the last of tokens, (B, S), which follow those in the caches:
+// (B, Vocab). Each run adds the tokens to the caches. Positions, (B, S), are those of tokens, counted from the first in
+// the caches; only a model with learned positions reads them. A [Decoder] is the easy way to all this.
+func (m *model) ForwardCached(tokens, positions *gorgonia.Node, caches []*ops.KVCache) (*gorgonia.Node, error) {
+	if err := m.check(tokens); err != nil {
+		return nil, err
+	}
+	if len(caches) != len(m.blocks) {
+		return nil, m.errorf("there are %d caches, it needs one for each of the %d blocks", len(caches), len(m.blocks))
+	}
+	h, err := m.tokens.Forward(tokens)
+	if err != nil {
+		return nil, err
+	}
+	if m.positions != nil {
+		if h, err = m.positions.ForwardAt(h, positions); err != nil {
+			return nil, err
+		}
+	}
+	for i, b := range m.blocks {
+		if h, err = b.ForwardCached(h, caches[i]); err != nil {
+			return nil, err
+		}
+	}
+	if h, err = gorgonia.Slice(h, nil, gorgonia.S(tokens.Shape()[1]-1)); err != nil {
+		return nil, m.errorf("%w", err)
+	}
+	if h, err = m.last.Forward(h); err != nil {
+		return nil, err
+	}
+	return m.head.logits(h)
 }
 
 // Parameters lists all parameters, in the order of their use.

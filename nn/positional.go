@@ -59,7 +59,22 @@ func (p *PositionalEmbedding) Forward(x *gorgonia.Node) (*gorgonia.Node, error) 
 	if length > p.c.Context {
 		return nil, p.errorf("x has %d positions, the table has %d", length, p.c.Context)
 	}
-	vectors, err := ops.Embedding(p.weight, p.ids(batch, length))
+	return p.ForwardAt(x, p.ids(batch, length))
+}
+
+// ForwardAt adds to x, (B, S, Dim), the vectors of the given positions, (B, S) of int, int32 or int64 below Context. They
+// may change from run to run.
+func (p *PositionalEmbedding) ForwardAt(x, positions *gorgonia.Node) (*gorgonia.Node, error) {
+	if err := p.input("x", x, p.c.Dim); err != nil {
+		return nil, err
+	}
+	if positions == nil {
+		return nil, p.errorf("positions is nil, it needs to be a node")
+	}
+	if want := x.Shape()[:x.Dims()-1]; !positions.Shape().Eq(want) {
+		return nil, p.errorf("positions has shape %v, it needs one for each of x's tokens: %v", []int(positions.Shape()), []int(want))
+	}
+	vectors, err := ops.Embedding(p.weight, positions)
 	if err != nil {
 		return nil, err
 	}

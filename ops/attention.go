@@ -284,7 +284,7 @@ func (a *attention) forward(values []gorgonia.Value, alloc func(*home) (kernels.
 				return err
 			}
 		}
-		a.lse = h.value(kernels.Contiguous(lse.Data, dtype, a.lseShape()...))
+		a.lse = h.value(lse.Reshape(a.lseShape()...))
 	}
 	if a.keep {
 		o2, err := a.savedO.get(h, dtype, a.oShape...)
@@ -389,7 +389,7 @@ func (a *attention) backward(values []gorgonia.Value, dOut, dLSE gorgonia.Value,
 		if dRows, err = h.contiguous(dLSE, p.Q.DType, shape, len(shape)); err != nil {
 			return nil, fmt.Errorf("the gradient of the logsumexp %w", err)
 		}
-		dRows = kernels.Contiguous(dRows.Data, dRows.DType, a.rows...)
+		dRows = dRows.Reshape(a.rows...)
 	}
 	if g.Delta, err = a.delta.get(h, p.Q.DType, a.rows...); err != nil {
 		return nil, err

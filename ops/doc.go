@@ -1,10 +1,11 @@
 // Package ops brings Stheno's kernels into Gorgonia's graphs: each function takes nodes, adds nodes to their graph, and
 // gives the node of its result, with gradients under both of Gorgonia's machines.
 //
-// Attention is [FlashAttention] and its variants; [KeyMask] makes a bias of a padding mask, and [AttentionWeights] shows the
-// probabilities of small inputs. The rest of a transformer is [Linear] and [MatMul]; [LayerNorm] and
-// [RMSNorm]; [GELU], [SiLU], [SwiGLU] and the other activations; [Embedding] and [RoPE]; [Dropout]; [Add]; and for the
-// loss [SoftmaxCrossEntropy], [LinearCrossEntropy], [Sum] and [Mean]. All go together with Gorgonia's own ops.
+// Attention is [FlashAttention] and its variants; [KeyMask] makes a bias of a padding mask, [AttentionWeights] shows the
+// probabilities of small inputs, and [CachedAttention] is for predicting one token after another. The rest of a
+// transformer is [Linear] and [MatMul]; [LayerNorm] and [RMSNorm]; [GELU], [SiLU], [SwiGLU] and the other activations;
+// [Embedding] and [RoPE]; [Dropout]; [Add]; and for the loss [SoftmaxCrossEntropy], [LinearCrossEntropy], [Sum] and
+// [Mean]. All go together with Gorgonia's own ops.
 //
 // The functions check everything that a graph knows when they are called and return an error that names the op and the
 // argument; what only a run knows, such as ids and the lengths of packed sequences, is checked when the machine runs.

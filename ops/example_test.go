@@ -212,3 +212,31 @@ func ExampleModeOf() {
 	// training, every output is 1: false
 	// evaluating, every output is 1: true
 }
+
+// A sequence of three tokens arrives one by one. With queries of zero, each token attends equally to itself and to all
+// before it.
+func ExampleCachedAttention() {
+	cache, err := ops.NewKVCache(ops.KVCacheConfig{DType: tensor.Float64, Heads: 1, HeadDim: 1, Capacity: 8})
+	if err != nil {
+		log.Fatal(err)
+	}
+	g := gorgonia.NewGraph()
+	value := []float64{6}
+	q, k := exampleTensor(g, "q", []int{1, 1, 1, 1}, 0), exampleTensor(g, "k", []int{1, 1, 1, 1}, 1)
+	out, err := ops.CachedAttention(q, k, exampleTensor(g, "v", []int{1, 1, 1, 1}, value...), cache, ops.AttentionOptions{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	machine := gorgonia.NewTapeMachine(g)
+	for _, value[0] = range []float64{6, 2, 1} {
+		if err := machine.RunAll(); err != nil {
+			log.Fatal(err)
+		}
+		machine.Reset()
+		fmt.Println(cache.Len(), "in the cache, output", out.Value().Data())
+	}
+	// Output:
+	// 1 in the cache, output [6]
+	// 2 in the cache, output [4]
+	// 3 in the cache, output [3]
+}

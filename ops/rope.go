@@ -14,13 +14,18 @@ type RoPEOptions struct {
 	Scaling     float64 // positions are divided by it, to stretch a context; 0 means 1
 	RotaryDim   int     // how many leading dimensions of a head are rotated, the others stay; 0 means all
 	Interleaved bool    // pairs are neighbours, 2d and 2d+1, instead of d and d + RotaryDim/2
-	Offset      int     // the position of the first row: how many tokens a cache already holds
+	Offset      int     // the position of the first row
+	// Cache says that the rows follow those that a cache holds when the graph runs: its length adds to Offset.
+	Cache *KVCache
 }
 
 // RoPE rotates pairs of dimensions of each head by an angle that grows with the position, so that a product of a query
 // and a key depends on their distance. [kernels.RoPE] has the equations.
 func RoPE(x *gorgonia.Node, o RoPEOptions) (*gorgonia.Node, error) {
-	k := &rope{layout: o.Layout, o: kernels.RoPE{Offset: o.Offset, Base: o.Base, PositionScale: o.Scaling, RotaryDim: o.RotaryDim}}
+	k := &rope{
+		layout: o.Layout, offset: o.Offset, cache: o.Cache,
+		o: kernels.RoPE{Offset: o.Offset, Base: o.Base, PositionScale: o.Scaling, RotaryDim: o.RotaryDim},
+	}
 	if o.Interleaved {
 		k.o.Pairing = kernels.Interleaved
 	}
@@ -30,7 +35,9 @@ func RoPE(x *gorgonia.Node, o RoPEOptions) (*gorgonia.Node, error) {
 type rope struct {
 	stateless
 	layout Layout
-	o      kernels.RoPE
+	offset int
+	cache  *KVCache
+	o      kernels.RoPE // its offset is that of the last forward run, so that the backward run after it has the same
 }
 
 func (k *rope) shape(in []kernels.Tensor) ([]int, error) {
@@ -52,6 +59,9 @@ func (k *rope) view(t kernels.Tensor) kernels.Tensor {
 }
 
 func (k *rope) forward(h *home, in []kernels.Tensor, out kernels.Tensor, _ []bool) error {
+	if k.cache != nil {
+		k.o.Offset = k.offset + k.cache.Len()
+	}
 	return h.RoPEForward(&k.o, k.view(in[0]), k.view(out))
 }
 

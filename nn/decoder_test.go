@@ -1,0 +1,232 @@
+package nn_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/nn"
+	"github.com/stheno-ml/stheno/ops"
+	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
+)
+
+// decodable is what the tests need of a model that a decoder runs.
+type decodable interface {
+	nn.CachedModel
+	nn.Layer
+}
+
+// decoderModels have the options that matter to a cache, alone or as people combine them.
+var decoderModels = map[string]func(g *gorgonia.ExprGraph, p *nn.Parameters, dtype tensor.Dtype) (decodable, error){
+	"gpt":               gptWith(nn.GPTConfig{}),
+	"gpt, dropout":      gptWith(nn.GPTConfig{Dropout: 0.3}),
+	"gpt, top left":     gptWith(nn.GPTConfig{Attention: ops.AttentionOptions{Causal: kernels.CausalTopLeft}}),
+	"gpt, alibi, cap":   gptWith(nn.GPTConfig{Attention: ops.AttentionOptions{ALiBi: []float64{0.5, 0.25, 0.1}, SoftCap: 2}}),
+	"gpt, window":       gptWith(nn.GPTConfig{Attention: ops.AttentionOptions{Window: &kernels.Window{Left: 5, Right: 3}}}),
+	"llama":             llamaWith(nn.LlamaConfig{}),
+	"llama, gqa":        llamaWith(nn.LlamaConfig{KVHeads: 2, Context: 90}),
+	"llama, mqa, qnorm": llamaWith(nn.LlamaConfig{KVHeads: 1, HeadDim: 6, QKNorm: true, TiedHead: true, Dropout: 0.2}),
+	"llama, interleaved": llamaWith(nn.LlamaConfig{
+		KVHeads: 2, RoPE: ops.RoPEOptions{Interleaved: true, Base: 100, Scaling: 2, Offset: 3, RotaryDim: 2},
+		Attention: ops.AttentionOptions{Window: &kernels.Window{Left: 7, Right: -1}, SoftCap: 3},
+	}),
+}
+
+const decoderVocab = 13
+
+func gptWith(c nn.GPTConfig) func(*gorgonia.ExprGraph, *nn.Parameters, tensor.Dtype) (decodable, error) {
+	c.Vocab, c.Context, c.Layers, c.Heads, c.Dim = decoderVocab, 80, 2, 3, 12
+	return func(g *gorgonia.ExprGraph, p *nn.Parameters, dtype tensor.Dtype) (decodable, error) {
+		c.Parameters, c.DType = p, dtype
+		return nn.NewGPT(g, c)
+	}
+}
+
+func llamaWith(c nn.LlamaConfig) func(*gorgonia.ExprGraph, *nn.Parameters, tensor.Dtype) (decodable, error) {
+	c.Vocab, c.Layers, c.Heads, c.Dim, c.Hidden = decoderVocab, 2, 4, 16, 20
+	return func(g *gorgonia.ExprGraph, p *nn.Parameters, dtype tensor.Dtype) (decodable, error) {
+		c.Parameters, c.DType = p, dtype
+		return nn.NewLlama(g, c)
+	}
+}
+
+// decoded is a decoder and the same model without a cache.
+type decoded struct {
+	*nn.Decoder
+	p       *nn.Parameters
+	uncache func(tokens []int) []float64 // the last logits of Forward
+}
+
+func newDecoded(t *testing.T, name string, dtype tensor.Dtype, capacity int) decoded {
+	t.Helper()
+	d := decoded{p: nn.NewParameters(1)}
+	model := decoderModels[name]
+	decoder, err := nn.NewDecoder(nn.DecoderConfig{Capacity: capacity, Model: func(g *gorgonia.ExprGraph) (nn.CachedModel, error) {
+		m, err := model(g, d.p, dtype)
+		if err == nil {
+			setParameters(t, d.p, m.Parameters())
+		}
+		return m, err
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Decoder = decoder
+	d.uncache = func(tokens []int) []float64 {
+		g := gorgonia.NewGraph()
+		m, err := model(g, d.p, dtype)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids := tensor.New(tensor.WithShape(1, len(tokens)), tensor.WithBacking(slices.Clone(tokens)))
+		logits := gorgonia.Must(m.Forward(gorgonia.NewMatrix(g, tensor.Int, gorgonia.WithShape(1, len(tokens)),
+			gorgonia.WithName("tokens"), gorgonia.WithValue(ids))))
+		evaluate(t, g)
+		all := floats(t, logits.Value())
+		return all[len(all)-decoderVocab:]
+	}
+	return d
+}
+
+// TestDecoder feeds tokens singly and in pieces until the window was full several times, and compares the logits with
+// those of the whole window without a cache.
+func TestDecoder(t *testing.T) {
+	for name := range decoderModels {
+		for _, c := range []struct {
+			dtype    tensor.Dtype
+			capacity int
+			pieces   []int
+		}{
+			{tensor.Float64, 80, []int{1, 1, 3, 8, 9, 1, 40, 17, 1, 1, 73, 79, 80, 1, 200, 1}},
+			{tensor.Float32, 80, []int{70, 1, 1, 9}},
+			{tensor.Float64, 7, []int{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 5, 1}},
+			{tensor.Float64, 1, []int{1, 1, 3}},
+		} {
+			t.Run(fmt.Sprintf("%s/%v/%d", name, c.dtype, c.capacity), func(t *testing.T) {
+				d := newDecoded(t, name, c.dtype, c.capacity)
+				var window []int
+				at := 0
+				for i, n := range c.pieces {
+					tokens := make([]int, n)
+					for j := range tokens {
+						tokens[j] = int(word("tokens", at)) % decoderVocab
+						at++
+					}
+					logits, err := d.Logits(tokens)
+					if err != nil {
+						t.Fatalf("piece %d: %v", i, err)
+					}
+					window = append(window, tokens...)
+					if len(window) > c.capacity {
+						window = window[len(window)-max(c.capacity/2, min(n, c.capacity)):]
+					}
+					if !slices.Equal(d.Window(), window) || d.Len() != len(window) || d.Capacity() != c.capacity {
+						t.Fatalf("after piece %d of %d tokens the window is %v (%d of %d), want %v", i, n, d.Window(), d.Len(), d.Capacity(), window)
+					}
+					compare(t, fmt.Sprintf("the logits after piece %d of %d tokens", i, n), c.dtype, logits, d.uncache(window), 0)
+				}
+			})
+		}
+	}
+}
+
+// TestDecoderSharesParameters checks that a decoder sees what training changes, without being built anew.
+func TestDecoderSharesParameters(t *testing.T) {
+	d := newDecoded(t, "gpt", tensor.Float64, 0)
+	tokens := []int{4, 2, 0, 7}
+	before, err := d.Logits(tokens)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before = slices.Clone(before)
+	for _, name := range d.p.Names() {
+		for i, x := range d.p.Value(name).Float64s() {
+			d.p.Value(name).Float64s()[i] = x*0.9 + 0.01
+		}
+	}
+	d.Reset()
+	after, err := d.Logits(tokens)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if slices.Equal(before, after) {
+		t.Error("the logits are those of the old parameters")
+	}
+	compare(t, "the logits after a change", tensor.Float64, after, d.uncache(tokens), 0)
+}
+
+func TestDecoderErrors(t *testing.T) {
+	build := func(capacity int, model func(g *gorgonia.ExprGraph) (nn.CachedModel, error)) error {
+		return failure(nn.NewDecoder(nn.DecoderConfig{Capacity: capacity, Model: model}))
+	}
+	of := func(name string, p *nn.Parameters) func(g *gorgonia.ExprGraph) (nn.CachedModel, error) {
+		return func(g *gorgonia.ExprGraph) (nn.CachedModel, error) { return decoderModels[name](g, p, tensor.Float32) }
+	}
+	p := nn.NewParameters(1)
+	checkError(t, build(0, nil), "Decoder: model is nil, it needs to be a function")
+	checkError(t, build(0, func(*gorgonia.ExprGraph) (nn.CachedModel, error) { return nil, nil }), "Decoder: model gave nil, it needs to give a model")
+	checkError(t, build(0, func(g *gorgonia.ExprGraph) (nn.CachedModel, error) { return nn.NewGPT(g, nn.GPTConfig{}) }),
+		"Decoder: GPT: vocab is 0, it needs to be at least 1")
+	checkError(t, build(-1, of("gpt", p)), "Decoder: capacity is -1, it needs to be positive, or 0 for the model's context")
+	checkError(t, build(81, of("gpt", p)), "Decoder: GPT: a capacity of 81 is asked for, the context is 80")
+	checkError(t, build(0, of("llama", nn.NewParameters(2))), "Decoder: capacity is 0, it needs to be given for a model whose context has no limit")
+	checkError(t, build(0, of("gpt", nil)), "Decoder: model made the parameters anew in its second call, it needs to make them over one nn.Parameters")
+
+	d := newDecoded(t, "gpt", tensor.Float64, 0)
+	checkError(t, failure(d.Logits(nil)), "Decoder: tokens is empty, it needs at least one")
+	if _, err := d.Logits([]int{1, 2, 3}); err != nil {
+		t.Fatal(err)
+	}
+	// The bad token is in the second of two graphs that run.
+	if _, err := d.Logits([]int{1, 2, 3, 4, 5, 6, 7, 8, decoderVocab}); err == nil || d.Len() != 0 {
+		t.Errorf("a token beyond the vocabulary gives %v and leaves %d tokens in the window, want an error and none", err, d.Len())
+	} else {
+		t.Log(err)
+	}
+	logits, err := d.Logits([]int{5})
+	if err != nil {
+		t.Fatal(err)
+	}
+	compare(t, "the logits after an error", tensor.Float64, logits, d.uncache([]int{5}), 0)
+}
+
+func TestForwardCachedErrors(t *testing.T) {
+	g := gorgonia.NewGraph()
+	m, err := nn.NewGPT(g, nn.GPTConfig{Vocab: 13, Context: 9, Layers: 2, Heads: 3, Dim: 12})
+	if err != nil {
+		t.Fatal(err)
+	}
+	caches, err := m.NewCaches(1, 9)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tokens := integers(g, "tokens", 13, 1, 4)
+	checkError(t, failure(m.ForwardCached(nil, tokens, caches)), "GPT: tokens is nil, it needs to be a node")
+	checkError(t, failure(m.ForwardCached(tokens, tokens, caches[:1])), "GPT: there are 1 caches, it needs one for each of the 2 blocks")
+	checkError(t, failure(m.ForwardCached(tokens, nil, caches)), "PositionalEmbedding: positions is nil, it needs to be a node")
+	checkError(t, failure(m.ForwardCached(tokens, integers(g, "more", 9, 1, 5), caches)),
+		"PositionalEmbedding: positions has shape [1 5], it needs one for each of x's tokens: [1 4]")
+	checkError(t, failure(m.NewCaches(1, 0)), "KVCache: capacity is 0, it needs to be at least 1")
+
+	x := input(g, tensor.Float32, "x", 1, 4, 12)
+	cross, err := nn.NewMultiHeadAttention(g, nn.MultiHeadAttentionConfig{Name: "cross", Dim: 12, Heads: 3, Cross: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkError(t, failure(cross.NewCache(1, 4)), "MultiHeadAttention: Cross is set, a cache is for self-attention")
+	checkError(t, failure(cross.ForwardCached(x, caches[0])), "MultiHeadAttention: Cross is set, a cache is for self-attention")
+	self, err := nn.NewMultiHeadAttention(g, nn.MultiHeadAttentionConfig{Name: "self", Dim: 12, Heads: 2, Options: causal})
+	if err != nil {
+		t.Fatal(err)
+	}
+	both, err := nn.NewMultiHeadAttention(g, nn.MultiHeadAttentionConfig{Name: "both", Dim: 12, Heads: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkError(t, failure(both.NewCache(1, 4)), "MultiHeadAttention: Options.Causal is NotCausal, a cache is for attention that does not see the future")
+	checkError(t, failure(both.ForwardCached(x, caches[0])), "MultiHeadAttention: Options.Causal is NotCausal, a cache is for attention that does not see the future")
+	checkError(t, failure(self.ForwardCached(x, nil)), "MultiHeadAttention: cache is nil, it needs to be one of NewCache")
+	checkError(t, failure(self.ForwardCached(x, caches[0])), "CachedAttentionQKV: k has 2 heads of size 6, the cache holds 3 of size 4")
+}

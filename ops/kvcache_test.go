@@ -1,0 +1,352 @@
+package ops_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/kernels/reference"
+	"github.com/stheno-ml/stheno/ops"
+	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
+	"pgregory.net/rapid"
+)
+
+// cachedCase is attention over a sequence that arrives in pieces.
+type cachedCase struct {
+	batch, heads, kvHeads, d, dv int
+	pieces                       []int
+	qkv                          bool
+	sinks                        bool
+	o                            ops.AttentionOptions
+	dtype                        tensor.Dtype
+	seed                         uint64
+}
+
+func drawCachedCase(t *rapid.T) cachedCase {
+	size := func(name string, most int) int { return rapid.IntRange(1, most).Draw(t, name) }
+	c := cachedCase{
+		batch: size("batch", 2), kvHeads: size("kvHeads", 3), d: 2 * size("d/2", 20), dv: size("dv", 40),
+		pieces: rapid.SliceOfN(rapid.SampledFrom([]int{1, 1, 1, 2, 5, 17}), 1, 12).Draw(t, "pieces"),
+		qkv:    rapid.Bool().Draw(t, "qkv"), sinks: rapid.Bool().Draw(t, "sinks"),
+		dtype: rapid.SampledFrom([]tensor.Dtype{tensor.Float32, tensor.Float64}).Draw(t, "dtype"),
+		seed:  rapid.Uint64().Draw(t, "seed"),
+	}
+	c.heads = c.kvHeads * size("group", 3)
+	c.o.Causal = kernels.Causal(rapid.IntRange(0, 2).Draw(t, "causal")) // which is not looked at
+	c.o.Layout = ops.Layout(rapid.IntRange(0, 1).Draw(t, "layout"))
+	c.o.SoftCap = float64(rapid.IntRange(0, 2).Draw(t, "softCap"))
+	if rapid.Bool().Draw(t, "window") {
+		c.o.Window = &kernels.Window{Left: rapid.IntRange(-1, 12).Draw(t, "left"), Right: rapid.IntRange(-1, 2).Draw(t, "right")}
+	}
+	if rapid.Bool().Draw(t, "alibi") {
+		for range c.heads {
+			c.o.ALiBi = append(c.o.ALiBi, rapid.Float64Range(0, 1).Draw(t, "slope"))
+		}
+	}
+	if c.qkv {
+		c.o.Layout, c.dv = ops.BSHD, c.d
+	}
+	return c
+}
+
+func (c cachedCase) String() string {
+	return fmt.Sprintf("batch=%d heads=%d kvHeads=%d d=%d dv=%d pieces=%v qkv=%t sinks=%t %v seed=%d options=%+v",
+		c.batch, c.heads, c.kvHeads, c.d, c.dv, c.pieces, c.qkv, c.sinks, c.dtype, c.seed, c.o)
+}
+
+// piece is a graph that takes a number of tokens in each run.
+type piece struct {
+	inputs []*tensor.Dense // q, k and v, or qkv
+	out    *gorgonia.Node
+	m      gorgonia.VM
+}
+
+func (c cachedCase) piece(t rapid.TB, cache *ops.KVCache, length int, sinks []float64) piece {
+	t.Helper()
+	g := gorgonia.NewGraph()
+	var p piece
+	add := func(name string, shape ...int) *gorgonia.Node {
+		value := tensor.New(tensor.WithShape(shape...), tensor.Of(c.dtype))
+		p.inputs = append(p.inputs, value)
+		return input(g, name, value)
+	}
+	rows := func(name string, heads, d int) *gorgonia.Node {
+		if c.o.Layout == ops.BSHD {
+			return add(name, c.batch, length, heads, d)
+		}
+		return add(name, c.batch, heads, length, d)
+	}
+	o := c.o
+	if c.sinks {
+		o.Sinks = input(g, "sinks", dense(c.dtype, sinks, c.heads))
+	}
+	var err error
+	if c.qkv {
+		qkv := add("qkv", c.batch, length, (c.heads+2*c.kvHeads)*c.d)
+		p.out, err = ops.CachedAttentionQKV(qkv, c.heads, c.kvHeads, cache, o)
+	} else {
+		p.out, err = ops.CachedAttention(rows("q", c.heads, c.d), rows("k", c.kvHeads, c.d), rows("v", c.kvHeads, c.dv), cache, o)
+	}
+	if err != nil {
+		t.Fatalf("%v: %v", c, err)
+	}
+	p.m = gorgonia.NewTapeMachine(g)
+	return p
+}
+
+// hostFloats is a value of either type as float64s.
+func hostFloats(v gorgonia.Value) []float64 {
+	if list, ok := v.Data().([]float64); ok {
+		return list
+	}
+	var list []float64
+	for _, x := range v.Data().([]float32) {
+		list = append(list, float64(x))
+	}
+	return list
+}
+
+// fill copies the rows [from, from+n) of (B, S, columns) matrices into the inputs of a piece.
+func (c cachedCase) fill(p piece, from, n int, q, k, v kernels.Tensor) {
+	parts := []kernels.Tensor{q, k, v}
+	set := func(value *tensor.Dense, i int, x float64) {
+		if c.dtype == tensor.Float64 {
+			value.Float64s()[i] = x
+		} else {
+			value.Float32s()[i] = float32(x)
+		}
+	}
+	filled := make([]int, len(p.inputs))
+	put := func(input int, part kernels.Tensor) {
+		for _, x := range ordered(part) {
+			set(p.inputs[input], filled[input], x)
+			filled[input]++
+		}
+	}
+	switch {
+	case c.qkv:
+		for b := range c.batch {
+			for i := from; i < from+n; i++ {
+				for _, part := range parts {
+					put(0, part.Slice(0, b, b+1).Slice(2, i, i+1).Permute(0, 2, 1, 3))
+				}
+			}
+		}
+	default:
+		for i, part := range parts {
+			part = part.Slice(2, from, from+n)
+			if c.o.Layout == ops.BSHD {
+				part = part.Permute(0, 2, 1, 3)
+			}
+			put(i, part)
+		}
+	}
+}
+
+// TestCachedAttention checks that a sequence that arrives in pieces, through as many graphs as there are lengths of
+// pieces, gives what the reference gives for the whole.
+func TestCachedAttention(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := drawCachedCase(t)
+		total := 0
+		for _, n := range c.pieces {
+			total += n
+		}
+		cache, err := ops.NewKVCache(ops.KVCacheConfig{DType: c.dtype, Batch: c.batch, Heads: c.kvHeads, HeadDim: c.d, ValueDim: c.dv, Capacity: total + 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := rand.New(rand.NewPCG(c.seed, 1))
+		random := func(heads, d int) kernels.Tensor {
+			return kernels.Of(normal(r, c.batch*heads*total*d), c.batch, heads, total, d)
+		}
+		whole := kernels.Attention{
+			Q: random(c.heads, c.d), K: random(c.kvHeads, c.d), V: random(c.kvHeads, c.dv),
+			Causal: kernels.CausalBottomRight, Window: c.o.Window, SoftCap: c.o.SoftCap, ALiBi: c.o.ALiBi,
+		}
+		sinks := normal(r, c.heads)
+		if c.sinks {
+			whole.Sinks = kernels.Of(sinks, c.heads)
+		}
+		o, _ := reference.Attention(&whole)
+		want := kernels.Of(o, c.batch, c.heads, total, c.dv)
+
+		graphs := map[int]piece{}
+		for range 2 { // the second time in the memory of the first
+			cache.Reset()
+			for _, n := range c.pieces {
+				p, ok := graphs[n]
+				if !ok {
+					p = c.piece(t, cache, n, sinks)
+					graphs[n] = p
+				}
+				from := cache.Len()
+				c.fill(p, from, n, whole.Q, whole.K, whole.V)
+				if err := p.m.RunAll(); err != nil {
+					t.Fatalf("%v: %v", c, err)
+				}
+				p.m.Reset()
+				if cache.Len() != from+n {
+					t.Fatalf("%v: the cache holds %d tokens after %d and %d", c, cache.Len(), from, n)
+				}
+				expected := want.Slice(2, from, from+n)
+				if c.o.Layout == ops.BSHD {
+					expected = expected.Permute(0, 2, 1, 3)
+				}
+				bound := 1e-12
+				if c.dtype == tensor.Float32 {
+					bound = 1e-5
+				}
+				list := ordered(expected)
+				for i, got := range hostFloats(p.out.Value()) {
+					if diff := math.Abs(got - list[i]); !(diff <= bound*(1+math.Abs(list[i]))) {
+						t.Fatalf("%v: the error at %d of the rows from %d is %.3g", c, i, from, diff)
+					}
+				}
+			}
+		}
+	})
+}
+
+// TestRoPEAfterCache checks that rows are turned as those that follow what the cache holds in each run.
+func TestRoPEAfterCache(t *testing.T) {
+	cache, err := ops.NewKVCache(ops.KVCacheConfig{DType: tensor.Float64, Heads: 1, HeadDim: 4, Capacity: 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, r := gorgonia.NewGraph(), rand.New(rand.NewPCG(1, 2))
+	value := normal(r, 3*4)
+	x := input(g, "x", dense(tensor.Float64, value, 1, 1, 3, 4))
+	turned := gorgonia.Must(ops.RoPE(x, ops.RoPEOptions{Cache: cache, Offset: 2}))
+	gorgonia.Must(ops.CachedAttention(turned, turned, x, cache, ops.AttentionOptions{}))
+	m := gorgonia.NewTapeMachine(g)
+	for run := range 4 {
+		if err := m.RunAll(); err != nil {
+			t.Fatal(err)
+		}
+		want := reference.RoPE[float64](&kernels.RoPE{Offset: 2 + 3*run}, kernels.Of(value, 1, 1, 3, 4))
+		for i, got := range turned.Value().Data().([]float64) {
+			if math.Abs(got-want[i]) > 1e-14 {
+				t.Errorf("run %d: element %d is %v, want %v", run, i, got, want[i])
+			}
+		}
+		m.Reset()
+	}
+}
+
+func TestKVCacheErrors(t *testing.T) {
+	cache := func(c ops.KVCacheConfig) error { _, err := ops.NewKVCache(c); return err }
+	held, err := ops.NewKVCache(ops.KVCacheConfig{Batch: 2, Heads: 2, HeadDim: 8, ValueDim: 3, Capacity: 6})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := gorgonia.NewGraph()
+	names := 0
+	rows := func(dtype tensor.Dtype, shape ...int) *gorgonia.Node {
+		names++
+		return node(g, fmt.Sprint("n", names), dtype, shape...)
+	}
+	f := tensor.Float32
+	attend := func(q, k, v []int, o ops.AttentionOptions) error {
+		_, err := ops.CachedAttention(rows(f, q...), rows(f, k...), rows(f, v...), held, o)
+		return err
+	}
+	shape := func(shape ...int) []int { return shape }
+	q, k, v := shape(2, 4, 5, 8), shape(2, 2, 5, 8), shape(2, 2, 5, 3)
+	lens := node(g, "lens", tensor.Int, 3)
+	of := func(dtype tensor.Dtype) error {
+		_, err := ops.CachedAttention(rows(dtype, q...), rows(dtype, k...), rows(dtype, v...), held, ops.AttentionOptions{})
+		return err
+	}
+	without := func() error {
+		_, err := ops.CachedAttention(rows(f, q...), rows(f, k...), rows(f, v...), nil, ops.AttentionOptions{})
+		return err
+	}
+	qkv := func(heads, columns int) error {
+		_, err := ops.CachedAttentionQKV(rows(f, 2, 5, columns), heads, 2, held, ops.AttentionOptions{})
+		return err
+	}
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{cache(ops.KVCacheConfig{DType: tensor.Int}), "KVCache: dtype is int, it needs to be float32 or float64"},
+		{cache(ops.KVCacheConfig{Batch: -1}), "KVCache: batch is -1, it needs to be at least 1"},
+		{cache(ops.KVCacheConfig{}), "KVCache: heads is 0, it needs to be at least 1"},
+		{cache(ops.KVCacheConfig{Heads: 1}), "KVCache: head dim is 0, it needs to be at least 1"},
+		{cache(ops.KVCacheConfig{Heads: 1, HeadDim: 1, ValueDim: -2}), "KVCache: value dim is -2, it needs to be at least 1"},
+		{cache(ops.KVCacheConfig{Heads: 1, HeadDim: 1}), "KVCache: capacity is 0, it needs to be at least 1"},
+		{attend(q, k, v, ops.AttentionOptions{}), "<nil>"},
+		{without(), "CachedAttention: cache is nil, it needs to be a KVCache"},
+		{of(tensor.Float64), "CachedAttention: k is float64, the cache holds float32"},
+		{attend(shape(1, 4, 5, 8), shape(1, 2, 5, 8), shape(1, 2, 5, 3), ops.AttentionOptions{}), "CachedAttention: k has a batch of 1, the cache of 2: they need to be equal"},
+		{attend(q, shape(2, 4, 5, 8), shape(2, 4, 5, 3), ops.AttentionOptions{}), "CachedAttention: k has 4 heads of size 8, the cache holds 2 of size 8"},
+		{attend(q, k, shape(2, 2, 5, 4), ops.AttentionOptions{}), "CachedAttention: v has a head size of 4, the cache holds 3"},
+		{attend(shape(2, 4, 7, 8), shape(2, 2, 7, 8), shape(2, 2, 7, 3), ops.AttentionOptions{}), "CachedAttention: k has 7 rows, the capacity of the cache is 6"},
+		{attend(shape(2, 4, 4, 8), k, v, ops.AttentionOptions{}), "CachedAttention: q has 4 rows, k has 5: each token needs one of both"},
+		{attend(q, k, shape(2, 2, 4, 3), ops.AttentionOptions{}), "CachedAttention: v has 4 rows, it needs k's 5"},
+		{attend(q, k, v, ops.AttentionOptions{Layout: 7}), "CachedAttention: layout is 7, it needs to be BHSD or BSHD"},
+		{attend(q, k, v, ops.AttentionOptions{Bias: lens}), "CachedAttention: bias is given, it needs to be left out: the number of keys grows"},
+		{attend(q, k, v, ops.AttentionOptions{QLens: lens}), "CachedAttention: qLens or kvLens is given, it does not take packed sequences"},
+		{attend(q, k, v, ops.AttentionOptions{Dropout: 0.1}), "CachedAttention: dropout is 0.1, it needs to be 0: a cache is for evaluation"},
+		{attend(q, k, v, ops.AttentionOptions{SoftCap: -1}), "CachedAttention: soft cap is -1, it needs to be positive, or 0 for none"},
+		{qkv(0, 64), "CachedAttentionQKV: heads is 0 and kvHeads is 2, each needs to be at least 1"},
+		{qkv(4, 63), "CachedAttentionQKV: qkv has 63 columns, they need to be a multiple of heads + 2·kvHeads = 8"},
+		{qkv(4, 64), "CachedAttentionQKV: v has a head size of 8, the cache holds 3"},
+	} {
+		if fmt.Sprint(c.err) != c.want {
+			t.Errorf("got  %v\nwant %s", c.err, c.want)
+		}
+	}
+}
+
+// TestFullKVCache checks that a run that does not fit says so and adds nothing, and that a cache can be used again.
+func TestFullKVCache(t *testing.T) {
+	c := cachedCase{batch: 1, heads: 2, kvHeads: 1, d: 4, dv: 4, dtype: tensor.Float32}
+	cache, err := ops.NewKVCache(ops.KVCacheConfig{Heads: 1, HeadDim: 4, Capacity: 7})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := c.piece(t, cache, 3, nil)
+	for round := range 2 {
+		for range 2 {
+			if err := p.m.RunAll(); err != nil {
+				t.Fatal(err)
+			}
+			p.m.Reset()
+		}
+		err := p.m.RunAll()
+		if want := "CachedAttention: the cache holds 6 tokens of 7, 3 more do not fit"; err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("round %d: got  %v\nwant %s", round, err, want)
+		}
+		p.m.Reset()
+		if cache.Len() != 6 || cache.Capacity() != 7 {
+			t.Errorf("round %d: the cache holds %d of %d, want 6 of 7", round, cache.Len(), cache.Capacity())
+		}
+		cache.Reset()
+	}
+}
+
+func TestCachedAttentionHasNoGradient(t *testing.T) {
+	cache, err := ops.NewKVCache(ops.KVCacheConfig{Heads: 1, HeadDim: 4, Capacity: 7})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := gorgonia.NewGraph()
+	q := node(g, "q", tensor.Float32, 1, 1, 3, 4)
+	out := gorgonia.Must(ops.CachedAttention(q, q, q, cache, ops.AttentionOptions{}))
+	loss := gorgonia.Must(ops.Sum(out))
+	if err := gorgonia.Let(q, tensor.New(tensor.Of(tensor.Float32), tensor.WithShape(1, 1, 3, 4))); err != nil {
+		t.Fatal(err)
+	}
+	if err := gorgonia.NewLispMachine(g).RunAll(); err == nil || !strings.Contains(err.Error(), "CachedAttention has no gradient") {
+		t.Errorf("a lispMachine gives %v, want an error", err)
+	}
+	if _, err := gorgonia.Grad(loss, q); err == nil {
+		t.Error("Grad gives a gradient")
+	}
+}

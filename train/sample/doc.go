@@ -1,0 +1,14 @@
+// Package sample makes text with a language model: a [Sampler] chooses a token by the model's logits, and [Generate] feeds
+// it back, token after token, and writes the text as it comes.
+//
+//	decoder, err := nn.NewDecoder(nn.DecoderConfig{
+//		Model: func(g *gorgonia.ExprGraph) (nn.CachedModel, error) { return nn.NewGPT(g, config) },
+//	})
+//	err = sample.Generate(ctx, decoder, tokenizer, "func main", sample.Options{
+//		Sampler: sample.SamplerOptions{Temperature: 0.8, TopK: 40, Seed: 1},
+//		MaxTokens: 300,
+//	}, os.Stdout)
+//
+// The same model, prompt and options give the same text. A [github.com/stheno-ml/stheno/nn.Decoder] sees the parameters
+// that training changes, so one of them serves for looking at a model while it trains, between two steps.
+package sample

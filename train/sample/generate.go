@@ -1,0 +1,132 @@
+package sample
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"unicode/utf8"
+)
+
+// Decoder predicts what follows the tokens that it was given. [github.com/stheno-ml/stheno/nn.Decoder] is one.
+type Decoder interface {
+	// Reset forgets all tokens.
+	Reset()
+	// Logits takes tokens that follow those before, and gives the logits of the next.
+	Logits(tokens []int) ([]float64, error)
+}
+
+// Tokenizer turns text into tokens and back. Those of package train/tokenizer are.
+type Tokenizer interface {
+	// Encode gives the tokens of a text.
+	Encode(text string) ([]int, error)
+	// Bytes gives the part of a text that a token stands for, which need not be whole characters.
+	Bytes(id int) ([]byte, error)
+	// Size is the number of tokens.
+	Size() int
+}
+
+// Options say what [Generate] writes.
+type Options struct {
+	Sampler SamplerOptions
+	// MaxTokens is how many tokens are chosen, at least 1, unless a token of Stop comes first.
+	MaxTokens int
+	// Stop are tokens that end the text, and are not a part of it.
+	Stop []int
+	// Start are tokens that stand before those of the prompt, such as one that says where a text begins. An empty prompt
+	// needs at least one: a model predicts what follows something.
+	Start []int
+}
+
+// Generate continues a prompt and writes the text that follows it, without the prompt, as it comes: bytes of a character
+// are held back until it is whole. The decoder is reset first, so the text depends on the arguments alone. Tokens that the
+// tokenizer does not know, which a model may have more of, are never chosen.
+//
+// A cancelled context ends the text; then, as after any error, what was chosen so far has been written.
+func Generate(ctx context.Context, d Decoder, t Tokenizer, prompt string, o Options, w io.Writer) error {
+	if err := generate(ctx, d, t, prompt, o, w); err != nil {
+		return fmt.Errorf("Generate: %w", err)
+	}
+	return nil
+}
+
+func generate(ctx context.Context, d Decoder, t Tokenizer, prompt string, o Options, w io.Writer) (err error) {
+	if o.MaxTokens < 1 {
+		return fmt.Errorf("max tokens is %d, it needs to be at least 1", o.MaxTokens)
+	}
+	sampler, err := NewSampler(o.Sampler)
+	if err != nil {
+		return err
+	}
+	encoded, err := t.Encode(prompt)
+	if err != nil {
+		return fmt.Errorf("prompt: %w", err)
+	}
+	next := slices.Concat(o.Start, encoded)
+	if len(next) == 0 {
+		return errors.New("the prompt is empty, it needs at least one token, or Options.Start to have one")
+	}
+
+	text := &wholeCharacters{w: w}
+	defer func() { err = errors.Join(err, text.flush()) }()
+	d.Reset()
+	for range o.MaxTokens {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		logits, err := d.Logits(next)
+		if err != nil {
+			return err
+		}
+		token, err := sampler.Next(logits[:min(t.Size(), len(logits))])
+		if err != nil {
+			return err
+		}
+		if slices.Contains(o.Stop, token) {
+			return nil
+		}
+		part, err := t.Bytes(token)
+		if err != nil {
+			return err
+		}
+		if err := text.write(part); err != nil {
+			return err
+		}
+		next = []int{token}
+	}
+	return nil
+}
+
+// wholeCharacters writes text in whole characters of UTF-8. Bytes that can never become one are written as they are.
+type wholeCharacters struct {
+	w    io.Writer
+	held []byte
+}
+
+func (c *wholeCharacters) write(part []byte) error {
+	c.held = append(c.held, part...)
+	whole := len(c.held)
+	for i := len(c.held) - 1; i >= max(0, len(c.held)-utf8.UTFMax); i-- {
+		if utf8.RuneStart(c.held[i]) {
+			if !utf8.FullRune(c.held[i:]) {
+				whole = i
+			}
+			break
+		}
+	}
+	return c.out(whole)
+}
+
+// flush writes what is held back.
+func (c *wholeCharacters) flush() error { return c.out(len(c.held)) }
+
+func (c *wholeCharacters) out(n int) error {
+	if n == 0 {
+		return nil
+	}
+	ready := c.held[:n]
+	c.held = c.held[n:]
+	_, err := c.w.Write(ready)
+	return err
+}

@@ -1,0 +1,216 @@
+package sample_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/stheno-ml/stheno/nn"
+	"github.com/stheno-ml/stheno/train/sample"
+	"gorgonia.org/gorgonia"
+	"pgregory.net/rapid"
+)
+
+// pieces is a tokenizer whose tokens stand for the given texts; it encodes texts of one byte.
+type pieces []string
+
+func (p pieces) Encode(text string) ([]int, error) {
+	var ids []int
+	for _, r := range text {
+		id := slices.Index(p, string(r))
+		if id < 0 {
+			return nil, fmt.Errorf("%q is in no token", r)
+		}
+		ids = append(ids, id)
+	}
+	return ids, nil
+}
+
+func (p pieces) Bytes(id int) ([]byte, error) {
+	if id == len(p)-1 && p[id] == "bad" {
+		return nil, errors.New("token has no bytes")
+	}
+	return []byte(p[id]), nil
+}
+
+func (p pieces) Size() int { return len(p) }
+
+// script is a decoder that wants certain tokens one after another, and remembers what it was given.
+type script struct {
+	vocab int
+	wants []int
+	step  int
+	given []int
+	fail  error
+	after func(step int)
+}
+
+func (s *script) Reset() { s.step, s.given = 0, nil }
+
+func (s *script) Logits(tokens []int) ([]float64, error) {
+	if s.fail != nil {
+		return nil, s.fail
+	}
+	s.given = append(s.given, tokens...)
+	logits := make([]float64, s.vocab)
+	logits[s.wants[s.step%len(s.wants)]] = 5
+	if s.step++; s.after != nil {
+		s.after(s.step)
+	}
+	return logits, nil
+}
+
+// writes records each write.
+type writes struct {
+	list []string
+	fail error
+}
+
+func (w *writes) Write(p []byte) (int, error) {
+	if w.fail != nil {
+		return 0, w.fail
+	}
+	w.list = append(w.list, string(p))
+	return len(p), nil
+}
+
+func TestGenerate(t *testing.T) {
+	abc := pieces{"a", "b", "c", "d"}
+	for _, c := range []struct {
+		name   string
+		d      *script
+		t      pieces
+		prompt string
+		o      sample.Options
+		want   []string // the writes
+		given  []int
+		err    string
+	}{
+		{name: "max tokens", d: &script{vocab: 4, wants: []int{2, 1, 0}}, t: abc, prompt: "ad", o: sample.Options{MaxTokens: 3},
+			want: []string{"c", "b", "a"}, given: []int{0, 3, 2, 1}},
+		{name: "stop", d: &script{vocab: 4, wants: []int{2, 1, 0}}, t: abc, prompt: "a", o: sample.Options{MaxTokens: 9, Stop: []int{3, 0}},
+			want: []string{"c", "b"}, given: []int{0, 2, 1}},
+		{name: "start", d: &script{vocab: 4, wants: []int{2}}, t: abc, o: sample.Options{MaxTokens: 1, Start: []int{3}},
+			want: []string{"c"}, given: []int{3}},
+		{name: "start and prompt", d: &script{vocab: 4, wants: []int{2}}, t: abc, prompt: "b", o: sample.Options{MaxTokens: 1, Start: []int{3}},
+			want: []string{"c"}, given: []int{3, 1}},
+		{name: "more logits than tokens", d: &script{vocab: 9, wants: []int{8, 1}}, t: abc, prompt: "a", o: sample.Options{MaxTokens: 2},
+			want: []string{"a", "b"}, given: []int{0, 0}},
+		{name: "characters in parts", d: &script{vocab: 5, wants: []int{1, 2, 3, 0, 1, 0, 3}}, t: pieces{"a", "\xe2", "\x82", "\xac!", "b"}, prompt: "a",
+			o: sample.Options{MaxTokens: 7}, want: []string{"€!", "a", "\xe2a", "\xac!"}},
+		{name: "a part at the end", d: &script{vocab: 3, wants: []int{1, 2}}, t: pieces{"a", "\xe2", "\x82"}, prompt: "a",
+			o: sample.Options{MaxTokens: 2}, want: []string{"\xe2\x82"}},
+		{name: "empty tokens", d: &script{vocab: 2, wants: []int{1}}, t: pieces{"a", ""}, prompt: "a", o: sample.Options{MaxTokens: 2}},
+
+		{name: "no tokens", d: &script{}, t: abc, prompt: "a", err: "Generate: max tokens is 0, it needs to be at least 1"},
+		{name: "options", d: &script{}, t: abc, prompt: "a", o: sample.Options{MaxTokens: 1, Sampler: sample.SamplerOptions{TopK: -1}},
+			err: "Generate: Sampler: top k is -1, it needs to be positive, or 0 for all tokens"},
+		{name: "unknown character", d: &script{}, t: abc, prompt: "aé", o: sample.Options{MaxTokens: 1}, err: "Generate: prompt: 'é' is in no token"},
+		{name: "empty prompt", d: &script{}, t: abc, o: sample.Options{MaxTokens: 1},
+			err: "Generate: the prompt is empty, it needs at least one token, or Options.Start to have one"},
+		{name: "decoder fails", d: &script{fail: errors.New("no decoder")}, t: abc, prompt: "a", o: sample.Options{MaxTokens: 1}, err: "Generate: no decoder"},
+		{name: "no bytes", d: &script{vocab: 2, wants: []int{0, 1}}, t: pieces{"a", "bad"}, prompt: "a", o: sample.Options{MaxTokens: 2},
+			want: []string{"a"}, err: "Generate: token has no bytes"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var w writes
+			c.d.given = []int{77} // which Reset forgets
+			err := sample.Generate(t.Context(), c.d, c.t, c.prompt, c.o, &w)
+			if err == nil && c.err != "" || err != nil && err.Error() != c.err {
+				t.Errorf("the error is %v, want %q", err, c.err)
+			}
+			if !slices.Equal(w.list, c.want) {
+				t.Errorf("wrote %q, want %q", w.list, c.want)
+			}
+			if c.given != nil && !slices.Equal(c.d.given, c.given) {
+				t.Errorf("the decoder was given %v, want %v", c.d.given, c.given)
+			}
+		})
+	}
+}
+
+// TestGenerateWritesEveryByte checks, for bytes in any order, that they are written as they are, and that every write but
+// the last ends with a whole character where there is one.
+func TestGenerateWritesEveryByte(t *testing.T) {
+	all := make(pieces, 256)
+	for i := range all {
+		all[i] = string([]byte{byte(i)})
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.OneOf(rapid.SliceOf(rapid.Byte()), rapid.Map(rapid.String(), func(s string) []byte { return []byte(s) })).Draw(t, "text")
+		if len(text) == 0 {
+			return
+		}
+		d := &script{vocab: 256}
+		for _, b := range text {
+			d.wants = append(d.wants, int(b))
+		}
+		var w writes
+		if err := sample.Generate(context.Background(), d, all, "a", sample.Options{MaxTokens: len(text)}, &w); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(w.list, ""); got != string(text) {
+			t.Fatalf("wrote %q, want %q", got, text)
+		}
+		if utf8.Valid(text) && len(w.list) != utf8.RuneCount(text) {
+			t.Fatalf("wrote %q in %d parts, want one a character", text, len(w.list))
+		}
+	})
+}
+
+func TestGenerateIsCancelled(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	why := errors.New("interrupted")
+	d := &script{vocab: 2, wants: []int{0}, after: func(step int) {
+		if step == 3 {
+			cancel(why)
+		}
+	}}
+	var w writes
+	err := sample.Generate(ctx, d, pieces{"a", "b"}, "b", sample.Options{MaxTokens: 100}, &w)
+	if !errors.Is(err, why) || strings.Join(w.list, "") != "aaa" {
+		t.Errorf("wrote %q and gave %v, want three tokens and %v", w.list, err, why)
+	}
+}
+
+func TestGenerateWriterFails(t *testing.T) {
+	w := writes{fail: errors.New("disk full")}
+	d := &script{vocab: 2, wants: []int{0}}
+	err := sample.Generate(t.Context(), d, pieces{"a", "b"}, "b", sample.Options{MaxTokens: 100}, &w)
+	if !errors.Is(err, w.fail) || d.step != 1 {
+		t.Errorf("gave %v after %d tokens, want %v after 1", err, d.step, w.fail)
+	}
+}
+
+// TestGenerateWithAModel checks that the text follows from the seed, also when the decoder was used before.
+func TestGenerateWithAModel(t *testing.T) {
+	letters := pieces(strings.Split("abcdefghijklmnopqrstuvwxyz", ""))
+	config := nn.GPTConfig{Parameters: nn.NewParameters(3), Vocab: 32, Context: 16, Layers: 1, Heads: 2, Dim: 16}
+	d, err := nn.NewDecoder(nn.DecoderConfig{Model: func(g *gorgonia.ExprGraph) (nn.CachedModel, error) { return nn.NewGPT(g, config) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := func(seed uint64) string {
+		var b bytes.Buffer
+		o := sample.Options{MaxTokens: 60, Sampler: sample.SamplerOptions{Temperature: 1, TopK: 20, TopP: 0.95, Seed: seed}}
+		if err := sample.Generate(t.Context(), d, letters, "hello", o, &b); err != nil {
+			t.Fatal(err)
+		}
+		return b.String()
+	}
+	first := text(1)
+	if len(first) != 60 {
+		t.Errorf("the text has %d letters, want 60: %q", len(first), first)
+	}
+	if again := text(1); again != first {
+		t.Errorf("the same seed gives %q and %q", first, again)
+	}
+	if other := text(2); other == first {
+		t.Errorf("two seeds give %q", first)
+	}
+}

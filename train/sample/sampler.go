@@ -1,0 +1,166 @@
+package sample
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+)
+
+// SamplerOptions say how a [Sampler] chooses. The zero value always takes the most probable token.
+type SamplerOptions struct {
+	// Temperature divides the logits: below 1 the probable tokens become more so, above 1 less. 0 stands for its limit,
+	// always the most probable token, the first of several; nothing else matters then.
+	Temperature float64
+	// TopK leaves the K most probable tokens to choose from; 0 means all.
+	TopK int
+	// TopP leaves the fewest most probable tokens whose probabilities, among those that TopK leaves, sum to at least
+	// TopP; 0 means 1, which is all.
+	TopP float64
+	// Seed decides the random numbers.
+	Seed uint64
+}
+
+// Sampler chooses tokens by their logits: each with its probability, among those that the options leave. The same seed
+// gives the same choices for the same logits. A Sampler belongs to one goroutine.
+type Sampler struct {
+	o      SamplerOptions
+	random *rand.Rand
+	tokens []candidate // memory for Next
+}
+
+// candidate is a token that may be chosen, and its probability but for a factor that all have.
+type candidate struct {
+	id            int
+	logit, weight float64
+}
+
+// NewSampler is a Sampler at the start of its random numbers.
+func NewSampler(o SamplerOptions) (*Sampler, error) {
+	switch {
+	case !(o.Temperature >= 0) || math.IsInf(o.Temperature, 0):
+		return nil, fmt.Errorf("Sampler: temperature is %v, it needs to be positive, or 0 for the most probable token", o.Temperature)
+	case o.TopK < 0:
+		return nil, fmt.Errorf("Sampler: top k is %d, it needs to be positive, or 0 for all tokens", o.TopK)
+	case !(o.TopP >= 0 && o.TopP <= 1):
+		return nil, fmt.Errorf("Sampler: top p is %v, it needs to be in (0, 1], or 0 for 1", o.TopP)
+	}
+	return &Sampler{o: o, random: rand.New(rand.NewPCG(o.Seed, 0))}, nil
+}
+
+// Next chooses a token: an index of logits. A logit of −∞ is never chosen; NaN and +∞ are errors.
+func (s *Sampler) Next(logits []float64) (int, error) {
+	best, err := mostProbable(logits)
+	if err != nil {
+		return 0, fmt.Errorf("Sampler: %w", err)
+	}
+	if s.o.Temperature == 0 {
+		return best, nil
+	}
+	return s.draw(s.left(logits, logits[best])), nil
+}
+
+// mostProbable checks the logits and finds the first of the largest.
+func mostProbable(logits []float64) (int, error) {
+	if len(logits) == 0 {
+		return 0, errors.New("logits is empty, it needs at least one")
+	}
+	best := 0
+	for id, x := range logits {
+		if math.IsNaN(x) || math.IsInf(x, 1) {
+			return 0, fmt.Errorf("the logit of token %d is %v, it needs to be finite or -Inf", id, x)
+		}
+		if x > logits[best] {
+			best = id
+		}
+	}
+	if math.IsInf(logits[best], -1) {
+		return 0, errors.New("all logits are -Inf, at least one needs to be finite")
+	}
+	return best, nil
+}
+
+// left lists the tokens that the options leave. Weights are relative to that of the largest logit, which is 1, so that
+// none overflows.
+func (s *Sampler) left(logits []float64, largest float64) []candidate {
+	all := s.tokens[:0]
+	for id, x := range logits {
+		all = append(all, candidate{id, x, math.Exp((x - largest) / s.o.Temperature)})
+	}
+	s.tokens = all
+	if k := s.o.TopK; k > 0 && k < len(all) {
+		all = mostUntil(all, func(n int, _ float64) bool { return n == k })
+	}
+	if p := s.o.TopP; p > 0 && p < 1 {
+		enough := p * total(all)
+		all = mostUntil(all, func(_ int, sum float64) bool { return sum >= enough })
+	}
+	return all
+}
+
+// draw chooses one of the tokens.
+func (s *Sampler) draw(from []candidate) int {
+	rest := s.random.Float64() * total(from)
+	chosen := from[0].id
+	for _, c := range from {
+		if c.weight == 0 {
+			continue
+		}
+		// Where rounding leaves a rest after the last token, the last that has a probability is chosen.
+		chosen = c.id
+		if rest -= c.weight; rest < 0 {
+			break
+		}
+	}
+	return chosen
+}
+
+func total(list []candidate) float64 {
+	sum := 0.0
+	for _, c := range list {
+		sum += c.weight
+	}
+	return sum
+}
+
+// mostUntil takes the most probable of a list of tokens, one after another, until done, which is told how many were taken
+// and what their weights sum to. It reorders the list, of which the result is the end, and does not sort what it leaves.
+func mostUntil(list []candidate, done func(n int, sum float64) bool) []candidate {
+	for i := len(list)/2 - 1; i >= 0; i-- {
+		sink(list, i)
+	}
+	heap, sum := list, 0.0
+	for len(heap) > 0 {
+		last := len(heap) - 1
+		heap[0], heap[last] = heap[last], heap[0]
+		sum += heap[last].weight
+		if heap = heap[:last]; done(len(list)-last, sum) {
+			break
+		}
+		sink(heap, 0)
+	}
+	return list[len(heap):]
+}
+
+// sink restores the order of a heap, whose largest element is first, below element i.
+func sink(heap []candidate, i int) {
+	for {
+		child := 2*i + 1
+		if child >= len(heap) {
+			return
+		}
+		if right := child + 1; right < len(heap) && heap[right].before(heap[child]) {
+			child = right
+		}
+		if !heap[child].before(heap[i]) {
+			return
+		}
+		heap[i], heap[child] = heap[child], heap[i]
+		i = child
+	}
+}
+
+// before orders tokens by probability, the first of equal ones first. Logits tell apart what weights round to equal.
+func (c candidate) before(other candidate) bool {
+	return c.logit > other.logit || c.logit == other.logit && c.id < other.id
+}
