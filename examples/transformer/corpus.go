@@ -1,0 +1,213 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/stheno-ml/stheno/train/data"
+	"github.com/stheno-ml/stheno/train/tokenizer"
+)
+
+// corpusBytes is how much Go source there is to learn from: more than a minute's training gets to see.
+const corpusBytes = 4 << 20
+
+// corpus is what there is to learn from.
+type corpus struct {
+	origin    string // what it is, for people
+	tokens    *data.Tokens
+	tokenizer tokenizer.Tokenizer
+}
+
+// loadCorpus finds the text that the settings name and makes tokens of it. A run that is resumed must find what it was
+// started with, which the settings remember.
+func loadCorpus(s *settings) (c corpus, err error) {
+	if strings.HasSuffix(s.Data, ".bin") {
+		c, err = loadTokens(*s)
+	} else {
+		c, err = loadText(*s)
+	}
+	if err != nil {
+		return c, err
+	}
+	print := fingerprint(c.tokens)
+	if s.Fingerprint != "" && s.Fingerprint != print {
+		return c, errors.Join(fmt.Errorf("%s is not what this run was started with", c.origin), c.tokens.Close())
+	}
+	s.Fingerprint = print
+	return c, nil
+}
+
+// loadTokens maps a file of tokens.
+func loadTokens(s settings) (corpus, error) {
+	t, err := tokenizer.OpenGPT2(s.Vocab, s.Merges)
+	if err != nil {
+		return corpus{}, err
+	}
+	tokens, err := data.Open(s.Data)
+	if err != nil {
+		return corpus{}, err
+	}
+	if most := tokens.Max(); most >= t.Size() {
+		return corpus{}, errors.Join(fmt.Errorf("-data %s has token %d, the tokenizer has %d", s.Data, most, t.Size()), tokens.Close())
+	}
+	return corpus{s.Data, tokens, t}, nil
+}
+
+// loadText reads a text, or Go source if none is named.
+func loadText(s settings) (c corpus, err error) {
+	var text string
+	if s.Data == "" {
+		text, c.origin, err = goSource()
+	} else {
+		var content []byte
+		content, err = os.ReadFile(s.Data)
+		text, c.origin = string(content), s.Data
+	}
+	if err != nil {
+		return c, err
+	}
+	if text == "" {
+		return c, fmt.Errorf("-data %s is empty, there is nothing to learn from", s.Data)
+	}
+	if s.Vocab == "" {
+		c.tokenizer, err = tokenizer.NewCharacters(text)
+	} else {
+		c.tokenizer, err = tokenizer.OpenGPT2(s.Vocab, s.Merges)
+	}
+	if err != nil {
+		return c, fmt.Errorf("%s: %w", c.origin, err)
+	}
+	ids, err := c.tokenizer.Encode(text)
+	if err != nil {
+		return c, fmt.Errorf("%s: %w", c.origin, err)
+	}
+	c.tokens, err = data.FromInts(ids)
+	return c, err
+}
+
+// fingerprint tells token sequences apart: their length and a sum over some thousand places.
+func fingerprint(tokens *data.Tokens) string {
+	h := fnv.New64a()
+	for i := 0; i < tokens.Len(); i += 1 + tokens.Len()/4096 {
+		fmt.Fprintln(h, tokens.At(i))
+	}
+	return fmt.Sprintf("%d tokens, %x", tokens.Len(), h.Sum64())
+}
+
+// goSource is the source of Go's standard library, or of this module on a machine that has Go without its source.
+func goSource() (text, origin string, err error) {
+	for _, candidate := range []struct {
+		root   func() string
+		origin string
+	}{{standardLibrary, "the source of Go's standard library"}, {thisModule, "this module's source"}} {
+		root := candidate.root()
+		if root == "" {
+			continue
+		}
+		if text, err = goFiles(root); text != "" || err != nil {
+			return text, candidate.origin, err
+		}
+	}
+	return "", "", errors.New("there is no Go source on this machine to learn from; give it a text with -data FILE")
+}
+
+// standardLibrary is where the Go command has its source, empty if there is no Go command.
+func standardLibrary() string {
+	root := os.Getenv("GOROOT")
+	if root == "" {
+		answer, err := exec.Command("go", "env", "GOROOT").Output()
+		if err != nil {
+			return ""
+		}
+		root = strings.TrimSpace(string(answer))
+	}
+	return filepath.Join(root, "src")
+}
+
+// thisModule is the folder that this program was compiled from.
+func thisModule() string {
+	_, file, _, ok := runtime.Caller(0)
+	if !ok || !filepath.IsAbs(file) {
+		return ""
+	}
+	return filepath.Join(filepath.Dir(file), "..", "..")
+}
+
+// goFiles joins hand-written Go files in a mixed order that is the same every time, up to corpusBytes. Files beyond
+// ASCII are left out, so that the alphabet stays small.
+func goFiles(root string) (string, error) {
+	var paths []string
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			if path == root {
+				return fs.SkipAll
+			}
+			return err
+		}
+		if entry.IsDir() && slices.Contains([]string{"cmd", "vendor", "testdata", "_gen"}, entry.Name()) {
+			return fs.SkipDir
+		}
+		if strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") {
+			paths = append(paths, path)
+		}
+		return nil
+	})
+	if err != nil {
+		return "", fmt.Errorf("reading Go source: %w", err)
+	}
+	order := map[string]uint64{}
+	for _, path := range paths {
+		h := fnv.New64a()
+		h.Write([]byte(strings.TrimPrefix(filepath.ToSlash(path), filepath.ToSlash(root))))
+		order[path] = h.Sum64()
+	}
+	slices.SortFunc(paths, func(a, b string) int {
+		switch {
+		case order[a] < order[b]:
+			return -1
+		case order[a] > order[b]:
+			return 1
+		}
+		return strings.Compare(a, b)
+	})
+	var text strings.Builder
+	for _, path := range paths {
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return "", fmt.Errorf("reading Go source: %w", err)
+		}
+		if generated(content) || slices.ContainsFunc(content, func(b byte) bool { return b >= 0x80 || b == '\r' }) {
+			continue
+		}
+		if text.Len()+len(content) > corpusBytes {
+			break
+		}
+		text.Write(withoutLicence(content))
+	}
+	return text.String(), nil
+}
+
+// generated tells files that a program wrote, by the line that Go's convention asks them to have.
+func generated(content []byte) bool {
+	head := content[:min(len(content), 2000)]
+	return bytes.Contains(head, []byte("// Code generated")) || bytes.Contains(head, []byte("DO NOT EDIT"))
+}
+
+// withoutLicence drops the comment that all files begin with, which would be what the model learns best.
+func withoutLicence(content []byte) []byte {
+	if bytes.HasPrefix(content, []byte("// Copyright")) {
+		if _, rest, found := bytes.Cut(content, []byte("\n\n")); found {
+			return rest
+		}
+	}
+	return content
+}

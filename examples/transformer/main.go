@@ -1,0 +1,193 @@
+// Transformer trains a small GPT on text, shows how it learns, and lets it write. Without flags it learns from Go's own
+// source for about a minute and then writes something like Go:
+//
+//	go run ./examples/transformer
+//
+// It is also the tutorial: this file is what a training program needs, from top to bottom. settings.go has the flags,
+// corpus.go finds the text, run.go is the folder that results go to.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/nn"
+	"github.com/stheno-ml/stheno/train"
+	"github.com/stheno-ml/stheno/train/data"
+	"github.com/stheno-ml/stheno/train/sample"
+	"github.com/stheno-ml/stheno/train/tokenizer"
+	"github.com/stheno-ml/stheno/train/watch"
+	"gorgonia.org/gorgonia"
+)
+
+func main() {
+	s, o, err := parse(os.Args[1:], os.Stderr)
+	if errors.Is(err, flag.ErrHelp) {
+		return
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "transformer:", err)
+		os.Exit(2)
+	}
+	// Ctrl-C ends the training after its step and a checkpoint; a second one ends the program.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	do := learn
+	if o.sample {
+		do = speak
+	}
+	if err := do(ctx, s, o); err != nil {
+		fmt.Fprintln(os.Stderr, "transformer:", err)
+		os.Exit(1)
+	}
+}
+
+// learn trains a model and lets it write.
+func learn(ctx context.Context, s settings, o options) error {
+	// The run is a folder with everything that comes of the training. A resumed run has settings already.
+	r, err := openRun(&s, o)
+	if err != nil {
+		return err
+	}
+
+	// Text becomes tokens, most of them to train on and some to see whether the model learns or memorises.
+	corpus, err := loadCorpus(&s)
+	if err != nil {
+		return err
+	}
+	defer corpus.tokens.Close()
+	if err := r.setTokenizer(corpus.tokenizer); err != nil {
+		return err
+	}
+	training, validation, err := corpus.tokens.Split(0.9)
+	if err != nil {
+		return err
+	}
+	batches := func(tokens *data.Tokens, seed uint64) data.Batches {
+		b, batchErr := data.Random(tokens, s.Batch, s.Context, s.Seed+seed)
+		err = errors.Join(err, batchErr)
+		return b
+	}
+	trainingBatches, evalBatches, validationBatches := batches(training, 0), batches(training, 1), batches(validation, 2)
+	if err != nil {
+		return err
+	}
+
+	// Every graph that is made of the model has these parameters: one trains them, one evaluates, one writes text.
+	parameters := nn.NewParameters(s.Seed)
+	vocab := corpus.tokenizer.Size()
+	model := func(g *gorgonia.ExprGraph, tokens, targets *gorgonia.Node) (*gorgonia.Node, gorgonia.Nodes, error) {
+		gpt, err := nn.NewGPT(g, s.gpt(vocab, parameters))
+		if err != nil {
+			return nil, nil, err
+		}
+		loss, err := gpt.Loss(tokens, targets)
+		return loss, gpt.Parameters(), err
+	}
+
+	// The loop ties it together.
+	loop, err := train.NewLoop(train.LoopConfig{
+		Model:      model,
+		Data:       trainingBatches,
+		EvalData:   evalBatches,
+		Validation: validationBatches,
+		Optimizer: func(parameters gorgonia.Nodes) (*train.Optimizer, error) {
+			return train.NewAdamW(parameters, train.AdamWConfig{
+				Beta2: s.Beta2, WeightDecay: s.Decay,
+				Options: train.Options{
+					Schedule: train.WarmupCosine{Peak: s.Rate, Min: s.MinRate, Warmup: s.Warmup, Steps: s.decaySteps()},
+					Groups:   []train.Group{{Match: train.Vectors, NoDecay: true}},
+					ClipNorm: s.Clip, Accumulation: s.Accumulation,
+				},
+			})
+		},
+		Steps: s.Steps, EvalEvery: s.EvalEvery, EvalBatches: s.EvalBatches,
+		Checkpoints: r.checkpoints, CheckpointEvery: s.CheckpointEvery, Settings: s,
+		Hooks: []train.Hook{
+			watch.Progress(os.Stderr),
+			watch.OpenJSONLines(r.file("log.jsonl")),
+			watch.TensorBoard(r.file("tensorboard")),
+			watch.Plot(r.file("loss.png")),
+		},
+	})
+	if err != nil {
+		return err
+	}
+	defer loop.Close()
+	if o.resume {
+		refused, err := loop.Resume()
+		for _, damaged := range refused {
+			fmt.Println("passed over:", damaged)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	fmt.Printf("A GPT of %d layers × %d channels, %.2f million parameters, learns from %s: %.2f million tokens of %d kinds.\n",
+		s.Layers, s.Dim, float64(nn.Count(loop.Parameters()))/1e6, corpus.origin, float64(corpus.tokens.Len())/1e6, vocab)
+	fmt.Printf("Everything goes to %s.\n", r.folder)
+	end, err := loop.Run(ctx)
+	if err != nil {
+		return err
+	}
+	if end.Cancelled {
+		fmt.Printf("Stopped after step %d. -resume -out %s goes on.\n", end.Done, r.folder)
+		return nil
+	}
+
+	// What has it learnt?
+	fmt.Println()
+	text, err := os.Create(r.file("sample.txt"))
+	if err != nil {
+		return err
+	}
+	defer text.Close()
+	if err := write(ctx, s, o, parameters, corpus.tokenizer, io.MultiWriter(os.Stdout, text)); err != nil {
+		return err
+	}
+	fmt.Printf("\nIn %s: loss.png is the loss curve, sample.txt this text, checkpoints the model.\n", r.folder)
+	fmt.Printf("More text: go run ./examples/transformer -out %s -sample \"func main\"\n", r.folder)
+	return text.Close()
+}
+
+// gpt is the shape that nanoGPT has: no biases, and an exact GELU.
+func (s settings) gpt(vocab int, parameters *nn.Parameters) nn.GPTConfig {
+	return nn.GPTConfig{
+		Parameters: parameters, Vocab: vocab, Context: s.Context, Layers: s.Layers, Heads: s.Heads, Dim: s.Dim,
+		Dropout: s.Dropout, NoBias: true, Activation: kernels.GELUErf,
+	}
+}
+
+// write lets the model write text that goes on from the prompt, or from a line break.
+func write(ctx context.Context, s settings, o options, parameters *nn.Parameters, t tokenizer.Tokenizer, w io.Writer) error {
+	decoder, err := nn.NewDecoder(nn.DecoderConfig{Model: func(g *gorgonia.ExprGraph) (nn.CachedModel, error) {
+		return nn.NewGPT(g, s.gpt(t.Size(), parameters))
+	}})
+	if err != nil {
+		return err
+	}
+	var start []int
+	if o.prompt == "" {
+		if start, err = t.Encode("\n"); err != nil {
+			start = []int{0} // a text of one line
+		}
+	}
+	if _, err := io.WriteString(w, o.prompt); err != nil {
+		return err
+	}
+	err = sample.Generate(ctx, decoder, t, o.prompt, sample.Options{
+		Sampler:   sample.SamplerOptions{Temperature: o.temperature, TopK: o.topK, TopP: o.topP, Seed: s.Seed},
+		MaxTokens: o.length, Start: start,
+	}, w)
+	if err == nil {
+		_, err = io.WriteString(w, "\n")
+	}
+	return err
+}

@@ -1,0 +1,213 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+)
+
+// settings is everything that a run is made from. Checkpoints hold it, so that a run can be resumed without flags.
+type settings struct {
+	Data          string // a text or tokens, empty for Go source
+	Vocab, Merges string // files of GPT-2's tokenizer, empty for characters
+
+	Layers, Heads, Dim, Context int
+	Dropout                     float64
+
+	Batch, Accumulation, Steps int
+	Rate, MinRate              float64
+	Warmup, DecaySteps         int // DecaySteps 0 means Steps
+	Beta2, Decay, Clip         float64
+
+	EvalEvery, EvalBatches, CheckpointEvery int
+	Seed                                    uint64
+
+	Fingerprint string // of the tokens, once they are known
+}
+
+// decaySteps is the step at which the learning rate is lowest.
+func (s settings) decaySteps() int {
+	if s.DecaySteps > 0 {
+		return s.DecaySteps
+	}
+	return s.Steps
+}
+
+// presets are sizes to begin with.
+var presets = map[string]settings{
+	// some seconds, to see that everything works
+	"tiny": {Layers: 2, Heads: 2, Dim: 64, Context: 32, Batch: 8, Steps: 300, Rate: 3e-3, MinRate: 3e-4, Warmup: 20,
+		EvalEvery: 100, CheckpointEvery: 100},
+	// what nanoGPT trains on a laptop, for about a minute
+	"cpu": {Layers: 4, Heads: 4, Dim: 128, Context: 64, Batch: 12, Steps: 1500, Rate: 1e-3, MinRate: 1e-4, Warmup: 100,
+		EvalEvery: 250, CheckpointEvery: 250},
+	// what nanoGPT trains on a GPU
+	"gpu": {Layers: 6, Heads: 6, Dim: 384, Context: 256, Batch: 64, Steps: 5000, Rate: 1e-3, MinRate: 1e-4, Warmup: 100,
+		Dropout: 0.2, EvalEvery: 250, EvalBatches: 200, CheckpointEvery: 250},
+	// GPT-2 in its smallest size
+	"gpt2": {Layers: 12, Heads: 12, Dim: 768, Context: 1024, Batch: 12, Accumulation: 40, Steps: 600000, Rate: 6e-4, MinRate: 6e-5,
+		Warmup: 2000, Beta2: 0.95, EvalEvery: 1000, EvalBatches: 200, CheckpointEvery: 1000},
+}
+
+// common is what presets have that do not say otherwise.
+var common = settings{Accumulation: 1, Beta2: 0.99, Decay: 0.1, Clip: 1, EvalBatches: 20, Seed: 1337}
+
+// options are what to do, and how to write text. They do not belong to a run.
+type options struct {
+	out         string
+	resume      bool
+	sample      bool // prompt was given
+	prompt      string
+	length      int
+	temperature float64
+	topK        int
+	topP        float64
+	device      string
+	explicit    func(*settings) // repeats on other settings what flags said
+}
+
+// parse reads the flags.
+func parse(args []string, messages io.Writer) (settings, options, error) {
+	const ordinary = "cpu"
+	given := presets[ordinary].withDefaults() // and what flags make of it
+	var s settings
+	var o options
+	flags := flag.NewFlagSet("transformer", flag.ContinueOnError)
+	flags.SetOutput(messages)
+	preset := flags.String("preset", ordinary, "sizes to begin with: "+strings.Join(slices.Sorted(maps.Keys(presets)), ", "))
+	flags.StringVar(&o.out, "out", "", "folder for checkpoints, logs and curve (default: a new one in runs; for -resume and -sample the newest there)")
+	flags.BoolVar(&o.resume, "resume", false, "go on from the last checkpoint in -out")
+	flags.StringVar(&o.prompt, "sample", "", "write text that begins with this `prompt`, by the best checkpoint in -out, instead of training")
+	flags.IntVar(&o.length, "length", 500, "tokens of text to write")
+	flags.Float64Var(&o.temperature, "temperature", 0.8, "of the text: 0 takes the likeliest token always")
+	flags.IntVar(&o.topK, "top-k", 0, "take one of the k likeliest tokens, 0 for any")
+	flags.Float64Var(&o.topP, "top-p", 1, "take one of the likeliest tokens that together have this probability")
+	flags.StringVar(&o.device, "device", "auto", "auto, cpu or cuda")
+	register(flags, &given)
+	if err := flags.Parse(args); err != nil {
+		return s, o, err
+	}
+	if flags.NArg() > 0 {
+		return s, o, fmt.Errorf("argument %q is no flag; -help lists them", flags.Arg(0))
+	}
+	start, ok := presets[*preset]
+	if !ok {
+		return s, o, fmt.Errorf("-preset is %q, it needs to be one of %s", *preset, strings.Join(slices.Sorted(maps.Keys(presets)), ", "))
+	}
+	flags.Visit(func(f *flag.Flag) { o.sample = o.sample || f.Name == "sample" })
+	o.explicit = func(s *settings) {
+		again := flag.NewFlagSet("", flag.ContinueOnError)
+		register(again, s)
+		flags.Visit(func(f *flag.Flag) {
+			if again.Lookup(f.Name) != nil {
+				again.Set(f.Name, f.Value.String()) // parsed before, so it cannot fail
+			}
+		})
+	}
+	s = start.withDefaults()
+	o.explicit(&s)
+	return s, o, errors.Join(s.validate(), o.validate())
+}
+
+// register makes a flag of each setting, which is its default.
+func register(flags *flag.FlagSet, s *settings) {
+	flags.StringVar(&s.Data, "data", s.Data, "text `file` to learn from, or tokens as a .bin file (empty: Go's own source)")
+	flags.StringVar(&s.Vocab, "vocab", s.Vocab, "GPT-2's vocab.json `file`, for its tokens instead of characters")
+	flags.StringVar(&s.Merges, "merges", s.Merges, "GPT-2's merges.txt `file`")
+	flags.IntVar(&s.Layers, "layers", s.Layers, "blocks of the model")
+	flags.IntVar(&s.Heads, "heads", s.Heads, "attention heads")
+	flags.IntVar(&s.Dim, "dim", s.Dim, "channels, a multiple of heads")
+	flags.IntVar(&s.Context, "context", s.Context, "how many tokens the model sees")
+	flags.Float64Var(&s.Dropout, "dropout", s.Dropout, "probability to drop an activation while training")
+	flags.IntVar(&s.Batch, "batch", s.Batch, "sequences of a batch")
+	flags.IntVar(&s.Accumulation, "accumulation", s.Accumulation, "batches of a step")
+	flags.IntVar(&s.Steps, "steps", s.Steps, "steps of the training")
+	flags.Float64Var(&s.Rate, "rate", s.Rate, "highest learning rate")
+	flags.Float64Var(&s.MinRate, "min-rate", s.MinRate, "learning rate at the end")
+	flags.IntVar(&s.Warmup, "warmup", s.Warmup, "steps until the highest learning rate")
+	flags.IntVar(&s.DecaySteps, "decay-steps", s.DecaySteps, "steps until the lowest learning rate, 0 for all steps")
+	flags.Float64Var(&s.Beta2, "beta2", s.Beta2, "AdamW's second beta")
+	flags.Float64Var(&s.Decay, "decay", s.Decay, "weight decay of matrices")
+	flags.Float64Var(&s.Clip, "clip", s.Clip, "limit of the gradient's norm, 0 for none")
+	flags.IntVar(&s.EvalEvery, "eval-every", s.EvalEvery, "steps between evaluations")
+	flags.IntVar(&s.EvalBatches, "eval-batches", s.EvalBatches, "batches of an evaluation")
+	flags.IntVar(&s.CheckpointEvery, "checkpoint-every", s.CheckpointEvery, "steps between checkpoints, 0 for one at the end")
+	flags.Uint64Var(&s.Seed, "seed", s.Seed, "of weights, batches and text")
+}
+
+// withDefaults fills in what a preset leaves to common.
+func (s settings) withDefaults() settings {
+	for _, z := range []struct{ value, common *int }{{&s.Accumulation, &common.Accumulation}, {&s.EvalBatches, &common.EvalBatches}} {
+		if *z.value == 0 {
+			*z.value = *z.common
+		}
+	}
+	if s.Beta2 == 0 {
+		s.Beta2 = common.Beta2
+	}
+	s.Decay, s.Clip, s.Seed = common.Decay, common.Clip, common.Seed
+	return s
+}
+
+func (s settings) validate() error {
+	for _, z := range []struct {
+		name         string
+		value, least int
+	}{
+		{"layers", s.Layers, 1}, {"heads", s.Heads, 1}, {"dim", s.Dim, 1}, {"context", s.Context, 1}, {"batch", s.Batch, 1},
+		{"accumulation", s.Accumulation, 1}, {"steps", s.Steps, 1}, {"warmup", s.Warmup, 0},
+		{"decay-steps", s.DecaySteps, 0}, {"eval-every", s.EvalEvery, 1},
+		{"eval-batches", s.EvalBatches, 1}, {"checkpoint-every", s.CheckpointEvery, 0},
+	} {
+		if z.value < z.least {
+			return fmt.Errorf("-%s is %d, it needs to be at least %d", z.name, z.value, z.least)
+		}
+	}
+	for _, z := range []struct {
+		name            string
+		value, from, to float64
+	}{
+		{"dropout", s.Dropout, 0, 1}, {"rate", s.Rate, 0, math.MaxFloat64}, {"min-rate", s.MinRate, 0, math.MaxFloat64}, {"beta2", s.Beta2, 0, 1},
+		{"decay", s.Decay, 0, math.MaxFloat64}, {"clip", s.Clip, 0, math.MaxFloat64},
+	} {
+		if !(z.value >= z.from && z.value < z.to) {
+			return fmt.Errorf("-%s is %v, it needs to be from %v up to, not including, %v", z.name, z.value, z.from, z.to)
+		}
+	}
+	switch {
+	case s.Dim%s.Heads != 0:
+		return fmt.Errorf("-dim is %d, it needs to be a multiple of -heads %d", s.Dim, s.Heads)
+	case s.Warmup >= s.decaySteps():
+		return fmt.Errorf("-warmup is %d, it needs to be less than the %d steps that the learning rate takes to decay", s.Warmup, s.decaySteps())
+	case (s.Vocab == "") != (s.Merges == ""):
+		return errors.New("only one of -vocab and -merges is given, GPT-2's tokens need both")
+	case strings.HasSuffix(s.Data, ".bin") && s.Vocab == "":
+		return fmt.Errorf("-data %s holds tokens, which need -vocab and -merges to be read as text", s.Data)
+	}
+	return nil
+}
+
+func (o options) validate() error {
+	switch {
+	case !slices.Contains([]string{"auto", "cpu", "cuda"}, o.device):
+		return fmt.Errorf("-device is %q, it needs to be auto, cpu or cuda", o.device)
+	case o.device == "cuda":
+		return errors.New("-device is cuda, which has attention alone so far: train with -device cpu")
+	case o.length < 1:
+		return fmt.Errorf("-length is %d, it needs to be at least 1", o.length)
+	case !(o.temperature >= 0) || math.IsInf(o.temperature, 0):
+		return fmt.Errorf("-temperature is %v, it needs to be positive, or 0 for the likeliest token always", o.temperature)
+	case o.topK < 0:
+		return fmt.Errorf("-top-k is %d, it needs to be positive, or 0 for any token", o.topK)
+	case !(o.topP > 0 && o.topP <= 1):
+		return fmt.Errorf("-top-p is %v, it needs to be more than 0 and at most 1", o.topP)
+	case o.resume && o.sample:
+		return errors.New("-resume and -sample are both given, it can do one at a time")
+	}
+	return nil
+}

@@ -1,0 +1,85 @@
+package main
+
+import (
+	"io"
+	"strings"
+	"testing"
+)
+
+func TestFlagsChangeThePreset(t *testing.T) {
+	cpu := presets["cpu"].withDefaults()
+	for _, c := range []struct {
+		args   string
+		change func(*settings)
+	}{
+		{"", func(*settings) {}},
+		{"-data x.txt -steps 2000", func(s *settings) { s.Data, s.Steps = "x.txt", 2000 }},
+		{"-layers 3 -heads 2 -dim 6 -context 5 -dropout 0.5 -batch 7 -accumulation 2", func(s *settings) {
+			s.Layers, s.Heads, s.Dim, s.Context, s.Dropout, s.Batch, s.Accumulation = 3, 2, 6, 5, 0.5, 7, 2
+		}},
+		{"-rate 1e-4 -min-rate 0 -warmup 0 -decay-steps 9 -beta2 0.5 -decay 0 -clip 0", func(s *settings) {
+			s.Rate, s.MinRate, s.Warmup, s.DecaySteps, s.Beta2, s.Decay, s.Clip = 1e-4, 0, 0, 9, 0.5, 0, 0
+		}},
+		{"-eval-every 3 -eval-batches 4 -checkpoint-every 0 -seed 0 -vocab v -merges m", func(s *settings) {
+			s.EvalEvery, s.EvalBatches, s.CheckpointEvery, s.Seed, s.Vocab, s.Merges = 3, 4, 0, 0, "v", "m"
+		}},
+		{"-preset gpu -batch 8", func(s *settings) { *s = presets["gpu"].withDefaults(); s.Batch = 8 }},
+	} {
+		want := cpu
+		c.change(&want)
+		s, o, err := parse(strings.Fields(c.args), io.Discard)
+		if err != nil || s != want || o.sample {
+			t.Errorf("%q: %+v, %v, want %+v", c.args, s, err, want)
+		}
+		again := presets["tiny"].withDefaults()
+		fromTiny := again
+		o.explicit(&again)
+		c.change(&fromTiny)
+		if !strings.Contains(c.args, "preset") && again != fromTiny {
+			t.Errorf("%q over other settings: %+v, want %+v", c.args, again, fromTiny)
+		}
+	}
+	if _, o, err := parse([]string{"-sample", ""}, io.Discard); err != nil || !o.sample || o.prompt != "" {
+		t.Errorf("an empty prompt: %+v, %v, want to write text", o, err)
+	}
+}
+
+func TestPresetsAreValid(t *testing.T) {
+	for name := range presets {
+		if _, _, err := parse([]string{"-preset", name}, io.Discard); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestNonsenseFlagsAreRefused(t *testing.T) {
+	for args, want := range map[string]string{
+		"extra":                      `"extra"`,
+		"-preset huge":               `"huge"`,
+		"-layers 0":                  "-layers is 0",
+		"-heads 3":                   "multiple of -heads 3",
+		"-dim -1":                    "-dim is -1",
+		"-steps x":                   "-steps",
+		"-steps 50":                  "-warmup is 100",
+		"-dropout 1":                 "-dropout is 1",
+		"-rate NaN":                  "-rate is NaN",
+		"-rate -1":                   "-rate is -1",
+		"-clip +Inf":                 "-clip is +Inf",
+		"-vocab v":                   "-merges",
+		"-data x.bin":                "-vocab",
+		"-device tpu":                `"tpu"`,
+		"-device cuda":               "-device",
+		"-length 0":                  "-length is 0",
+		"-resume -sample x":          "-resume",
+		"-eval-every 0":              "-eval-every is 0",
+		"-nosuchflag":                "nosuchflag",
+		"-temperature -1 -sample x":  "-temperature is -1",
+		"-temperature NaN -sample x": "-temperature is NaN",
+		"-top-k -1 -sample x":        "-top-k is -1",
+		"-top-p 2 -sample x":         "-top-p is 2",
+	} {
+		if _, _, err := parse(strings.Fields(args), io.Discard); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: error %v, want one with %q", args, err, want)
+		}
+	}
+}
