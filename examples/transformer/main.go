@@ -4,7 +4,7 @@
 //	go run ./examples/transformer
 //
 // It is also the tutorial: this file is what a training program needs, from top to bottom. settings.go has the flags,
-// corpus.go finds the text, run.go is the folder that results go to.
+// corpus.go finds the text, author.go writes, run.go is the folder that results go to.
 package main
 
 import (
@@ -21,8 +21,6 @@ import (
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/train"
 	"github.com/stheno-ml/stheno/train/data"
-	"github.com/stheno-ml/stheno/train/sample"
-	"github.com/stheno-ml/stheno/train/tokenizer"
 	"github.com/stheno-ml/stheno/train/watch"
 	"gorgonia.org/gorgonia"
 )
@@ -72,7 +70,9 @@ func learn(ctx context.Context, s settings, o options) error {
 	}
 	batches := func(tokens *data.Tokens, seed uint64) data.Batches {
 		b, batchErr := data.Random(tokens, s.Batch, s.Context, s.Seed+seed)
-		err = errors.Join(err, batchErr)
+		if batchErr != nil && err == nil {
+			err = fmt.Errorf("%s is too short: %w", corpus.origin, batchErr)
+		}
 		return b
 	}
 	trainingBatches, evalBatches, validationBatches := batches(training, 0), batches(training, 1), batches(validation, 2)
@@ -91,6 +91,13 @@ func learn(ctx context.Context, s settings, o options) error {
 		loss, err := gpt.Loss(tokens, targets)
 		return loss, gpt.Parameters(), err
 	}
+
+	// The author writes by the parameters as they are at the moment.
+	author, err := newAuthor(s, o, parameters, corpus.tokenizer)
+	if err != nil {
+		return err
+	}
+	glimpse := func(train.Evaluation) (string, error) { return author.glimpse(ctx) }
 
 	// The loop ties it together.
 	loop, err := train.NewLoop(train.LoopConfig{
@@ -111,10 +118,9 @@ func learn(ctx context.Context, s settings, o options) error {
 		Steps: s.Steps, EvalEvery: s.EvalEvery, EvalBatches: s.EvalBatches,
 		Checkpoints: r.checkpoints, CheckpointEvery: s.CheckpointEvery, Settings: s,
 		Hooks: []train.Hook{
-			watch.Progress(os.Stderr),
+			watch.Progress(os.Stderr, glimpse),
 			watch.OpenJSONLines(r.file("log.jsonl")),
 			watch.TensorBoard(r.file("tensorboard")),
-			watch.Plot(r.file("loss.png")),
 		},
 	})
 	if err != nil {
@@ -134,7 +140,7 @@ func learn(ctx context.Context, s settings, o options) error {
 		s.Layers, s.Dim, float64(nn.Count(loop.Parameters()))/1e6, corpus.origin, float64(corpus.tokens.Len())/1e6, vocab)
 	fmt.Printf("Everything goes to %s.\n", r.folder)
 	end, err := loop.Run(ctx)
-	if err != nil {
+	if err := errors.Join(err, r.drawCurve()); err != nil {
 		return err
 	}
 	if end.Cancelled {
@@ -149,7 +155,7 @@ func learn(ctx context.Context, s settings, o options) error {
 		return err
 	}
 	defer text.Close()
-	if err := write(ctx, s, o, parameters, corpus.tokenizer, io.MultiWriter(os.Stdout, text)); err != nil {
+	if err := author.write(ctx, io.MultiWriter(os.Stdout, text)); err != nil {
 		return err
 	}
 	fmt.Printf("\nIn %s: loss.png is the loss curve, sample.txt this text, checkpoints the model.\n", r.folder)
@@ -163,31 +169,4 @@ func (s settings) gpt(vocab int, parameters *nn.Parameters) nn.GPTConfig {
 		Parameters: parameters, Vocab: vocab, Context: s.Context, Layers: s.Layers, Heads: s.Heads, Dim: s.Dim,
 		Dropout: s.Dropout, NoBias: true, Activation: kernels.GELUErf,
 	}
-}
-
-// write lets the model write text that goes on from the prompt, or from a line break.
-func write(ctx context.Context, s settings, o options, parameters *nn.Parameters, t tokenizer.Tokenizer, w io.Writer) error {
-	decoder, err := nn.NewDecoder(nn.DecoderConfig{Model: func(g *gorgonia.ExprGraph) (nn.CachedModel, error) {
-		return nn.NewGPT(g, s.gpt(t.Size(), parameters))
-	}})
-	if err != nil {
-		return err
-	}
-	var start []int
-	if o.prompt == "" {
-		if start, err = t.Encode("\n"); err != nil {
-			start = []int{0} // a text of one line
-		}
-	}
-	if _, err := io.WriteString(w, o.prompt); err != nil {
-		return err
-	}
-	err = sample.Generate(ctx, decoder, t, o.prompt, sample.Options{
-		Sampler:   sample.SamplerOptions{Temperature: o.temperature, TopK: o.topK, TopP: o.topP, Seed: s.Seed},
-		MaxTokens: o.length, Start: start,
-	}, w)
-	if err == nil {
-		_, err = io.WriteString(w, "\n")
-	}
-	return err
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stheno-ml/stheno/train"
 	"github.com/stheno-ml/stheno/train/checkpoint"
 	"github.com/stheno-ml/stheno/train/tokenizer"
+	"github.com/stheno-ml/stheno/train/watch"
 )
 
 // run is a folder that the results of a training go to.
@@ -79,6 +80,20 @@ func (r *run) setTokenizer(t tokenizer.Tokenizer) error {
 	return errors.Join(tokenizer.Save(file, t), file.Close())
 }
 
+// drawCurve draws the losses of all steps of the run, those before it was resumed too.
+func (r *run) drawCurve() error {
+	file, err := os.Open(r.file("log.jsonl"))
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	log, err := watch.ReadJSONLines(file)
+	if err != nil {
+		return err
+	}
+	return watch.Draw(r.file("loss.png"), log)
+}
+
 // speak writes text by the best checkpoint of a run.
 func speak(ctx context.Context, s settings, o options) error {
 	r := &run{folder: o.out}
@@ -107,7 +122,11 @@ func speak(ctx context.Context, s settings, o options) error {
 			return err
 		}
 	}
-	return write(ctx, s, o, parameters, t, os.Stdout)
+	a, err := newAuthor(s, o, parameters, t)
+	if err != nil {
+		return err
+	}
+	return a.write(ctx, os.Stdout)
 }
 
 // newestRun is the folder of the last numbered run, empty if there is none.

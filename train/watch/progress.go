@@ -16,9 +16,10 @@ import (
 // Progress shows how a run goes. On a terminal it is a bar with the running mean of the loss, the learning rate, the norm
 // of the gradients, the tokens a second and the time left; what does not fit in its width is left out. Anywhere else it
 // is a line now and then: for the first step and the last, and for others at growing intervals of five seconds to a
-// minute. Evaluations, checkpoints and steps that were skipped have lines of their own, above the bar.
-func Progress(w io.Writer) train.Hook {
-	return newProgress(w, terminalWidth(w), time.Now).hook()
+// minute. Evaluations, checkpoints and steps that were skipped have lines of their own, above the bar. What notes give is
+// shown below each evaluation: text that the model writes at the moment, say.
+func Progress(w io.Writer, notes ...func(train.Evaluation) (string, error)) train.Hook {
+	return newProgress(w, terminalWidth(w), time.Now, notes...).hook()
 }
 
 // terminalWidth gives a function that gives a terminal's width at the moment; nil if w is no terminal.
@@ -51,6 +52,7 @@ type progress struct {
 	w     io.Writer
 	width func() int // nil where there is no bar
 	now   func() time.Time
+	notes []func(train.Evaluation) (string, error)
 	bar   *pb.ProgressBar
 
 	// What is known of the run; run is nil before one.
@@ -68,8 +70,8 @@ type progress struct {
 	isShown bool // the cursor is behind the bar
 }
 
-func newProgress(w io.Writer, width func() int, now func() time.Time) *progress {
-	return &progress{w: w, width: width, now: now}
+func newProgress(w io.Writer, width func() int, now func() time.Time, notes ...func(train.Evaluation) (string, error)) *progress {
+	return &progress{w: w, width: width, now: now, notes: notes}
 }
 
 func (p *progress) hook() train.Hook {
@@ -90,7 +92,7 @@ func (p *progress) wrap(err error) error {
 }
 
 func (p *progress) start(s train.Start) error {
-	fresh := newProgress(p.w, p.width, p.now)
+	fresh := newProgress(p.w, p.width, p.now, p.notes...)
 	fresh.run, fresh.started = &s, p.now()
 	fresh.loss.span, fresh.seconds.span = meanSpan, meanSpan
 	*p = *fresh
@@ -152,7 +154,19 @@ func (p *progress) evaluation(e train.Evaluation) error {
 	if e.Best {
 		text += ", the best so far"
 	}
-	return p.line(text)
+	for _, note := range p.notes {
+		more, err := note(e)
+		if err != nil {
+			return err
+		}
+		text += "\n" + strings.TrimRight(more, "\n")
+	}
+	for line := range strings.SplitSeq(text, "\n") {
+		if err := p.line(line); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (p *progress) checkpoint(c train.Checkpoint) error {

@@ -198,3 +198,25 @@ func TestText(t *testing.T) {
 		}
 	}
 }
+
+func TestProgressNotes(t *testing.T) {
+	var b bytes.Buffer
+	notes := func(e train.Evaluation) (string, error) {
+		if e.Done == 4 {
+			return "", errors.New("no words")
+		}
+		return "To be,\nor not\n", nil
+	}
+	events := []any{train.Start{Steps: 9}, train.Evaluation{Done: 2, Train: 2, Validation: math.NaN()}}
+	if err := play(newProgress(&b, nil, slowClock(0), notes).hook(), events...); err != nil {
+		t.Fatal(err)
+	}
+	want := "training 0 parameters for 9 steps of 0 tokens\nstep 2/9  evaluation: training loss 2.0000\nTo be,\nor not\n"
+	if b.String() != want {
+		t.Errorf("lines\n%s\nwant\n%s", b.String(), want)
+	}
+	err := play(newProgress(&b, nil, slowClock(0), notes).hook(), train.Start{Steps: 9}, train.Evaluation{Done: 4})
+	if err == nil || err.Error() != "Progress: no words" {
+		t.Errorf("a note that fails: error %v", err)
+	}
+}

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/stheno-ml/stheno/nn"
+	"github.com/stheno-ml/stheno/train/sample"
+	"github.com/stheno-ml/stheno/train/tokenizer"
+	"gorgonia.org/gorgonia"
+)
+
+// author writes text by a model, whose parameters may be trained meanwhile.
+type author struct {
+	decoder   *nn.Decoder
+	tokenizer tokenizer.Tokenizer
+	prompt    string
+	how       sample.Options
+}
+
+func newAuthor(s settings, o options, parameters *nn.Parameters, t tokenizer.Tokenizer) (*author, error) {
+	if _, err := t.Encode(o.prompt); err != nil {
+		return nil, fmt.Errorf("-sample: %w", err)
+	}
+	decoder, err := nn.NewDecoder(nn.DecoderConfig{Model: func(g *gorgonia.ExprGraph) (nn.CachedModel, error) {
+		return nn.NewGPT(g, s.gpt(t.Size(), parameters))
+	}})
+	if err != nil {
+		return nil, err
+	}
+	a := &author{decoder: decoder, tokenizer: t, prompt: o.prompt, how: sample.Options{
+		Sampler:   sample.SamplerOptions{Temperature: o.temperature, TopK: o.topK, TopP: o.topP, Seed: s.Seed},
+		MaxTokens: o.length,
+	}}
+	if o.prompt == "" { // a text begins after a line break
+		if a.how.Start, err = t.Encode("\n"); err != nil {
+			a.how.Start = []int{0} // one line was all there was to learn from
+		}
+	}
+	return a, nil
+}
+
+// write writes the prompt and what the model makes of it.
+func (a *author) write(ctx context.Context, w io.Writer) error {
+	if _, err := io.WriteString(w, a.prompt); err != nil {
+		return err
+	}
+	if err := sample.Generate(ctx, a.decoder, a.tokenizer, a.prompt, a.how, w); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, "\n")
+	return err
+}
+
+// glimpseTokens is how much of its writing a model shows in between.
+const glimpseTokens = 120
+
+// glimpse is a few lines by the model as it is.
+func (a *author) glimpse(ctx context.Context) (string, error) {
+	how := a.how
+	how.MaxTokens = glimpseTokens
+	var text strings.Builder
+	err := sample.Generate(context.WithoutCancel(ctx), a.decoder, a.tokenizer, a.prompt, how, &text)
+	return "  │ " + strings.ReplaceAll(text.String(), "\n", "\n  │ "), err
+}
