@@ -159,7 +159,7 @@ func learn(ctx context.Context, s settings, o options) error {
 		return err
 	}
 	fmt.Printf("\nIn %s: loss.png is the loss curve, sample.txt this text, checkpoints the model.\n", r.folder)
-	fmt.Printf("More text: go run ./examples/transformer -out %s -sample \"func main\"\n", r.folder)
+	fmt.Printf("More text: go run ./examples/transformer -out %s -sample PROMPT\n", r.folder)
 	return text.Close()
 }
 

@@ -111,7 +111,10 @@ func parse(args []string, messages io.Writer) (settings, options, error) {
 	}
 	s = start.withDefaults()
 	o.explicit(&s)
-	return s, o, errors.Join(s.validate(), o.validate())
+	if err := o.validate(); err != nil || o.resume || o.sample {
+		return s, o, err // a run that exists has settings, to be checked when they are known
+	}
+	return s, o, s.validate()
 }
 
 // register makes a flag of each setting, which is its default.

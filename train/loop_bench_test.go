@@ -1,0 +1,126 @@
+package train_test
+
+import (
+	"context"
+	"io"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stheno-ml/stheno/nn"
+	"github.com/stheno-ml/stheno/train"
+	"github.com/stheno-ml/stheno/train/data"
+	"github.com/stheno-ml/stheno/train/watch"
+	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
+)
+
+// BenchmarkLoop is what a step of nanoGPT's CPU shape costs in a Loop with prefetching, progress, log files and TensorBoard,
+// beside the machine and the optimiser alone: overhead-% compares the medians of turns of 20 steps each.
+func BenchmarkLoop(b *testing.B) {
+	const rows, length, vocab, turn = 12, 64, 65, 20
+	ids := make([]int, 100_000)
+	for i := range ids {
+		ids[i] = int(word("text", i) % vocab)
+	}
+	tokens, err := data.FromInts(ids)
+	if err != nil {
+		b.Fatal(err)
+	}
+	random, err := data.Random(tokens, rows, length, 1)
+	if err != nil {
+		b.Fatal(err)
+	}
+	ahead, err := data.Prefetch(random, 0, 2)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer ahead.Close()
+	model := func(g *gorgonia.ExprGraph, tokens, targets *gorgonia.Node) (*gorgonia.Node, gorgonia.Nodes, error) {
+		m, err := nn.NewGPT(g, nn.GPTConfig{Vocab: vocab, Context: length, Layers: 4, Heads: 4, Dim: 128})
+		if err != nil {
+			return nil, nil, err
+		}
+		loss, err := m.Loss(tokens, targets)
+		return loss, m.Parameters(), err
+	}
+	optimizer := func(parameters gorgonia.Nodes) (*train.Optimizer, error) {
+		return train.NewAdamW(parameters, train.AdamWConfig{Options: train.Options{Schedule: train.Constant(1e-3), ClipNorm: 1}})
+	}
+
+	var ctx context.Context
+	var cancel context.CancelFunc
+	var loopTimes []float64
+	var last time.Time
+	folder := b.TempDir()
+	done := train.Hook{OnStep: func(s train.Step) error {
+		loopTimes = append(loopTimes, time.Since(last).Seconds())
+		if last = time.Now(); s.Done%turn == 0 {
+			cancel()
+		}
+		return nil
+	}}
+	loop, err := train.NewLoop(train.LoopConfig{
+		Model: model, Optimizer: optimizer, Data: ahead, Steps: 1 << 40,
+		Hooks: []train.Hook{watch.Progress(io.Discard), watch.OpenJSONLines(filepath.Join(folder, "log.jsonl")),
+			watch.OpenCSV(filepath.Join(folder, "log.csv")), watch.TensorBoard(filepath.Join(folder, "tensorboard")), done},
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer loop.Close()
+
+	g := gorgonia.NewGraph()
+	input := func(name string) (*gorgonia.Node, []int) {
+		ids := make([]int, rows*length)
+		return gorgonia.NewMatrix(g, tensor.Int, gorgonia.WithName(name), gorgonia.WithShape(rows, length),
+			gorgonia.WithValue(tensor.New(tensor.WithShape(rows, length), tensor.WithBacking(ids)))), ids
+	}
+	x, xs := input("tokens")
+	y, ys := input("targets")
+	if err := random.Fill(0, xs, ys); err != nil {
+		b.Fatal(err)
+	}
+	loss, parameters, err := model(g, x, y)
+	if err != nil {
+		b.Fatal(err)
+	}
+	if _, err := gorgonia.Grad(loss, parameters...); err != nil {
+		b.Fatal(err)
+	}
+	machine := gorgonia.NewTapeMachine(g, gorgonia.BindDualValues(parameters...))
+	defer machine.Close()
+	bare, err := optimizer(parameters)
+	if err != nil {
+		b.Fatal(err)
+	}
+	var bareTimes []float64
+	for b.Loop() {
+		for range turn {
+			start := time.Now()
+			if err := machine.RunAll(); err != nil {
+				b.Fatal(err)
+			}
+			machine.Reset()
+			if _, err := bare.Step(); err != nil {
+				b.Fatal(err)
+			}
+			bareTimes = append(bareTimes, time.Since(start).Seconds())
+		}
+		ctx, cancel = context.WithCancel(context.Background())
+		last = time.Now()
+		if _, err := loop.Run(ctx); err != nil {
+			b.Fatal(err)
+		}
+		cancel()
+	}
+	median := func(list []float64) float64 {
+		slices.Sort(list)
+		return list[len(list)/2]
+	}
+	with, without := median(loopTimes), median(bareTimes)
+	b.ReportMetric(with*1e3, "ms/step")
+	b.ReportMetric(without*1e3, "bare-ms/step")
+	b.ReportMetric(100*(with/without-1), "overhead-%")
+}
