@@ -15,6 +15,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
 
 	"github.com/stheno-ml/stheno/kernels"
@@ -34,6 +35,8 @@ func main() {
 		fmt.Fprintln(os.Stderr, "transformer:", err)
 		os.Exit(2)
 	}
+	// Nearly all memory is weights and activations, which live as long as the run: collecting early costs nothing.
+	debug.SetGCPercent(25)
 	// Ctrl-C ends the training after its step and a checkpoint; a second one ends the program.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
