@@ -1,7 +1,6 @@
 package ops
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -19,8 +18,9 @@ type home struct {
 	kernels.Backend
 	// value makes a row-major tensor of this place's memory a value that owns the memory.
 	value func(kernels.Tensor) *tensor.Dense
-	// data is the element at index 0, ..., 0 of a value, and the number of elements from there to the value's end.
-	data func(*tensor.Dense) (at unsafe.Pointer, elements int)
+	// data is the element at index 0, ..., 0 of a value, the number of elements from there to the value's end, and what
+	// keeps the memory alive if Go does not.
+	data func(*tensor.Dense) (at unsafe.Pointer, elements int, owner any)
 	// copy writes src, of any strides, into dst, which is row-major.
 	copy func(dst, src kernels.Tensor) error
 	// zero writes zeros into a row-major tensor.
@@ -35,7 +35,7 @@ type home struct {
 // homeOf finds where a value lives.
 func homeOf(t *tensor.Dense) (*home, error) {
 	if !t.IsNativelyAccessible() {
-		return nil, errors.New("is in the memory of a device, this build computes on the host only")
+		return deviceHomeOf(t)
 	}
 	return host, nil
 }
@@ -44,23 +44,37 @@ func homeOf(t *tensor.Dense) (*home, error) {
 func homeOfAll(names []string, values []gorgonia.Value) (*home, error) {
 	var common *home
 	for i, v := range values {
-		t, ok := v.(*tensor.Dense)
-		if !ok {
-			return nil, fmt.Errorf("%s's value is a %T, it needs to be a *tensor.Dense", names[i], v)
-		}
-		h, err := homeOf(t)
+		h, err := homeOfValue(names[i], v)
 		if err != nil {
-			return nil, fmt.Errorf("%s %w", names[i], err)
+			return nil, err
 		}
 		if common != nil && h != common {
-			return nil, fmt.Errorf("%s is on %s, %s is on %s: all inputs need one place", names[i], h.Name(), names[0], common.Name())
+			return nil, errTwoHomes(names[i], h, names[0], common)
 		}
 		common = h
 	}
 	return common, nil
 }
 
-// view describes a value to a kernel. The value must have the shape and type that its node promised.
+// homeOfValue finds where the value of a named input lives.
+func homeOfValue(name string, v gorgonia.Value) (*home, error) {
+	t, ok := v.(*tensor.Dense)
+	if !ok {
+		return nil, fmt.Errorf("%s's value is a %T, it needs to be a *tensor.Dense", name, v)
+	}
+	h, err := homeOf(t)
+	if err != nil {
+		return nil, fmt.Errorf("%s %w", name, err)
+	}
+	return h, nil
+}
+
+func errTwoHomes(name string, at *home, lead string, common *home) error {
+	return fmt.Errorf("%s is on %s, %s is on %s: all inputs need one place", name, at.Name(), lead, common.Name())
+}
+
+// view describes a value to a kernel. The value must have the shape and type that its node promised. The view is good while
+// neither the shape nor the value is changed, that is for the run of an op.
 func (h *home) view(v gorgonia.Value, dtype kernels.DType, shape []int) (kernels.Tensor, error) {
 	t, ok := v.(*tensor.Dense)
 	if !ok {
@@ -73,7 +87,7 @@ func (h *home) view(v gorgonia.Value, dtype kernels.DType, shape []int) (kernels
 	if len(strides) != len(shape) {
 		return kernels.Tensor{}, fmt.Errorf("has %d strides for its %d axes", len(strides), len(shape))
 	}
-	at, elements := h.data(t)
+	at, elements, owner := h.data(t)
 	last := 0
 	for axis, d := range shape {
 		if d == 0 {
@@ -84,18 +98,29 @@ func (h *home) view(v gorgonia.Value, dtype kernels.DType, shape []int) (kernels
 	if last >= elements {
 		return kernels.Tensor{}, fmt.Errorf("has strides %v for shape %v, which reach beyond its %d elements", strides, shape, elements)
 	}
-	return kernels.Tensor{Data: at, DType: dtype, Shape: slices.Clone(shape), Strides: slices.Clone(strides)}, nil
+	return kernels.Tensor{Data: at, DType: dtype, Shape: shape, Strides: strides, Owner: owner}, nil
 }
 
 // contiguous is a view of the value, or of a row-major copy if the value's last axes, of the given number, are not
 // row-major themselves.
 func (h *home) contiguous(v gorgonia.Value, dtype kernels.DType, shape []int, axes int) (kernels.Tensor, error) {
 	t, err := h.view(v, dtype, shape)
-	rowMajor := kernels.Contiguous(nil, dtype, shape...).Strides
-	if from := len(shape) - axes; err != nil || slices.Equal(t.Strides[from:], rowMajor[from:]) {
+	if err != nil || isRowMajor(t, axes) {
 		return t, err
 	}
 	return h.clone(t)
+}
+
+// isRowMajor tells whether the last axes of a tensor, of the given number, have the strides of a row-major one.
+func isRowMajor(t kernels.Tensor, axes int) bool {
+	stride := 1
+	for axis := len(t.Shape) - 1; axis >= len(t.Shape)-axes; axis-- {
+		if t.Strides[axis] != stride {
+			return false
+		}
+		stride *= t.Shape[axis]
+	}
+	return true
 }
 
 // clone is a row-major copy.
@@ -136,7 +161,7 @@ var host = &home{
 		}
 		return tensor.New(tensor.WithShape(t.Shape...), tensor.WithBacking(kernels.Host[float32](t)))
 	},
-	data: func(t *tensor.Dense) (unsafe.Pointer, int) {
+	data: func(t *tensor.Dense) (unsafe.Pointer, int, any) {
 		switch t.Dtype() {
 		case tensor.Float32:
 			return first(t.Float32s())
@@ -149,7 +174,7 @@ var host = &home{
 		case tensor.Int64:
 			return first(t.Int64s())
 		}
-		return nil, 0
+		return nil, 0, nil
 	},
 	copy: func(dst, src kernels.Tensor) error {
 		switch dst.DType {
@@ -194,8 +219,8 @@ var host = &home{
 	},
 }
 
-func first[T any](data []T) (unsafe.Pointer, int) {
-	return unsafe.Pointer(unsafe.SliceData(data)), len(data)
+func first[T any](data []T) (unsafe.Pointer, int, any) {
+	return unsafe.Pointer(unsafe.SliceData(data)), len(data), nil
 }
 
 func hostScale[T kernels.Float](data []T, factor T) {

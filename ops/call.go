@@ -229,18 +229,19 @@ func (c *call) forward(values []gorgonia.Value, alloc func(*home) (kernels.Tenso
 
 // bind views the values of the inputs, one an input, nil for one that is left out or not read.
 func (c *call) bind(values []gorgonia.Value) (*home, []kernels.Tensor, error) {
-	var names []string
-	var floats []gorgonia.Value
+	h, lead := c.home, -1 // the first input of floats, whose place is all others'
 	for i, in := range c.inputs {
-		if values[i] != nil && in.form != indexForm {
-			names, floats = append(names, in.name), append(floats, values[i])
+		if values[i] == nil || in.form == indexForm {
+			continue
 		}
-	}
-	h := c.home
-	if len(floats) > 0 {
-		var err error
-		if h, err = homeOfAll(names, floats); err != nil {
+		at, err := homeOfValue(in.name, values[i])
+		switch {
+		case err != nil:
 			return nil, nil, err
+		case lead < 0:
+			h, lead = at, i
+		case at != h:
+			return nil, nil, errTwoHomes(in.name, at, c.inputs[lead].name, h)
 		}
 	}
 	tensors := slices.Clone(c.shapes)
@@ -432,7 +433,7 @@ func (c *call) gradientOfOutput(h *home, dOut gorgonia.Value) (kernels.Tensor, e
 		return kernels.Tensor{}, err
 	}
 	t, err := h.scalar(x, dtype)
-	return kernels.Contiguous(t.Data, dtype, shape...), err
+	return t.Reshape(shape...), err
 }
 
 // float is the number that a scalar of Gorgonia's holds.
@@ -453,11 +454,20 @@ type gradients struct {
 	alone   bool
 	nodes   gorgonia.Nodes // of each input, the node of its gradient, nil for one without
 	results []gorgonia.Value
+
+	used       []bool // of each input, whether something uses its gradient
+	graphNodes int    // how many nodes the graph had when that was found out
 }
 
 // wanted tells whether something uses the gradient of an input.
 func (g *gradients) wanted(i int) bool {
-	return g.nodes[i] != nil && (g.alone || wanted(g.nodes[i]))
+	if now := len(g.c.memory.output.Graph().AllNodes()); now != g.graphNodes {
+		g.graphNodes, g.used = now, make([]bool, len(g.nodes))
+		for j, n := range g.nodes {
+			g.used[j] = n != nil && (g.alone || wanted(n))
+		}
+	}
+	return g.used[i]
 }
 
 // Do takes the inputs of the call that its backward kernel reads, its output, and the gradient of that.

@@ -15,7 +15,8 @@
 //
 // # Running
 //
-// An op computes where its inputs live and leaves its result there. On a tapeMachine, gradients come from
+// An op computes where its inputs live and leaves its result there: on the host, or on a GPU to which they were uploaded,
+// see [Device]. On a tapeMachine, gradients come from
 // [gorgonia.Grad], called once with all parameters before the machine is made. A lispMachine differentiates as it runs;
 // as with any graph, make a new one for each step. Whether dropout is active is a property of the graph: see [ModeOf].
 //

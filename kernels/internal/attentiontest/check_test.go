@@ -139,3 +139,30 @@ func TestPackedLens(t *testing.T) {
 		}
 	}
 }
+
+// The unfused program without rounding is the reference, and one that rounds is judged by its own errors.
+func TestCheckRounded(t *testing.T) {
+	exact := func(x float32) float32 { return x }
+	coarse := func(x float32) float32 { return math.Float32frombits(math.Float32bits(x) &^ 0xffff) }
+	for n, options := range OptionSets() {
+		c := Case{Batch: 1, Heads: 4, KeyHeads: 2, Sq: 9, Sk: 12, D: 5, Dv: 6, Options: options, Seed: uint64(n), Slack: 2}
+		if n%3 == 0 {
+			c.QLens, c.KVLens = []int{0, 4, 9}, []int{0, 7, 12}
+		}
+		var o settings
+		for _, option := range options {
+			option.set(&o)
+		}
+		if o.dLSE {
+			continue
+		}
+		p := New[float32](c)
+		p.Round(coarse)
+		if err := firstOf(p.Run(oracle[float32]{}), func() error { return CheckRounded(p, Rounding{exact, exact}) }); err != nil {
+			t.Errorf("exact: %v", err)
+		}
+		if err := CheckRounded(p, Rounding{coarse, coarse}); err != nil {
+			t.Errorf("coarse: %v", err)
+		}
+	}
+}

@@ -1,0 +1,217 @@
+//go:build gpu
+
+// Command gpu times attention on the first GPU, through Go. It reads one case a line as JSON and answers each with the
+// median time in milliseconds, so that a program that times something else can take turns with it: compare.py does.
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"unsafe"
+
+	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/kernels/cuda"
+)
+
+// request is a case.
+type request struct {
+	Pass                        string // "forward", "delta", or "backward", which is the delta and the backward kernels
+	DType                       string // bfloat16, float16, float32
+	Precision                   string // of float32: "", TF32
+	Batch, Heads, KeyHeads      int
+	Length, Size                int
+	Causal, Bias, Deterministic bool
+	Window                      int   // keys before the query, 0 for all
+	Lens                        []int // cumulative lengths of packed sequences
+	Dropout                     float64
+}
+
+type answer struct {
+	Milliseconds float64
+	Error        string `json:",omitempty"`
+}
+
+func main() {
+	d, err := cuda.Default()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	in, out := bufio.NewScanner(os.Stdin), json.NewEncoder(os.Stdout)
+	in.Buffer(nil, 1<<20)
+	for in.Scan() {
+		var r request
+		var a answer
+		err := json.Unmarshal(in.Bytes(), &r)
+		if err == nil {
+			a.Milliseconds, err = r.time(d)
+		}
+		if err != nil {
+			a.Error = err.Error()
+		}
+		if err := out.Encode(a); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
+}
+
+// set is one copy of all tensors of a case. Runs take turns among several, so that none finds its inputs in the cache.
+type set struct {
+	problem kernels.Attention
+	out     kernels.AttentionOutputs
+	g       kernels.AttentionGradients
+}
+
+const sets = 3
+
+func (r request) time(d *cuda.Device) (float64, error) {
+	var list []*set
+	for range sets {
+		s, err := r.newSet(d)
+		if err != nil {
+			return 0, err
+		}
+		list = append(list, s)
+	}
+	n := 0
+	run := func() error {
+		s := list[n%sets]
+		n++
+		if r.Pass == "forward" {
+			return d.AttentionForward(&s.problem, s.out)
+		}
+		if err := d.AttentionDelta(&s.problem, s.out.O, s.g.DO, kernels.Tensor{}, s.g.Delta); err != nil || r.Pass == "delta" {
+			return err
+		}
+		return d.AttentionBackward(&s.problem, s.g)
+	}
+	for _, s := range list { // backward reads what forward computed
+		if err := d.AttentionForward(&s.problem, s.out); err != nil {
+			return 0, err
+		}
+	}
+	const warm, rounds, together = 3, 11, 4
+	for range warm {
+		if err := run(); err != nil {
+			return 0, err
+		}
+	}
+	times := make([]float64, rounds)
+	for i := range times {
+		from, err := d.Record()
+		if err != nil {
+			return 0, err
+		}
+		for range together {
+			if err := run(); err != nil {
+				return 0, err
+			}
+		}
+		to, err := d.Record()
+		if err != nil {
+			return 0, err
+		}
+		if times[i], err = to.Since(from); err != nil {
+			return 0, err
+		}
+	}
+	slices.Sort(times)
+	return times[rounds/2] / together, nil
+}
+
+func (r request) newSet(d *cuda.Device) (*set, error) {
+	dtype, ok := map[string]kernels.DType{"bfloat16": kernels.BF16, "float16": kernels.F16, "float32": kernels.F32}[r.DType]
+	if !ok {
+		return nil, fmt.Errorf("dtype is %q, it needs to be bfloat16, float16 or float32", r.DType)
+	}
+	var failed error
+	tensor := func(dtype kernels.DType, shape ...int) kernels.Tensor {
+		t, err := d.Alloc(dtype, shape...)
+		if err == nil {
+			err = fill(d, t)
+		}
+		if err != nil {
+			failed = err
+		}
+		return t
+	}
+	s := &set{}
+	p := &s.problem
+	query := func() kernels.Tensor { return tensor(dtype, r.Batch, r.Heads, r.Length, r.Size) }
+	key := func() kernels.Tensor { return tensor(dtype, r.Batch, r.KeyHeads, r.Length, r.Size) }
+	row := func() kernels.Tensor { return tensor(kernels.F32, r.Batch, r.Heads, r.Length) }
+	p.Q, p.K, p.V = query(), key(), key()
+	s.out = kernels.AttentionOutputs{O: query(), LSE: row()}
+	if r.Pass != "forward" {
+		s.g = kernels.AttentionGradients{DO: query(), LSE: s.out.LSE, Delta: row(), DQ: query(), DK: key(), DV: key()}
+	}
+	if r.Causal {
+		p.Causal = kernels.CausalBottomRight
+	}
+	if r.Window > 0 {
+		p.Window = &kernels.Window{Left: r.Window, Right: -1}
+	}
+	if r.Lens != nil {
+		p.QLens, p.KVLens = r.Lens, r.Lens
+	}
+	if r.Bias {
+		p.Bias = tensor(dtype, 1, r.Heads, r.Length, r.Length)
+		if r.Pass != "forward" {
+			s.g.DBias = tensor(dtype, 1, r.Heads, r.Length, r.Length)
+		}
+	}
+	p.Dropout = kernels.Dropout{P: r.Dropout, Seed: 1}
+	p.Deterministic = r.Deterministic
+	if r.Precision == "TF32" {
+		p.Precision = kernels.TF32
+	}
+	return s, failed
+}
+
+// noise is normal numbers, which fill tensors again and again: long enough that no two rows are alike.
+var noise = func() []float32 {
+	random := rand.New(rand.NewPCG(1, 1))
+	list := make([]float32, 1<<20+7)
+	for i := range list {
+		list[i] = float32(random.NormFloat64())
+	}
+	return list
+}()
+
+// fill gives a tensor random values.
+func fill(d *cuda.Device, t kernels.Tensor) error {
+	n := t.Elements()
+	bytes := make([]byte, n*t.DType.Size())
+	at := unsafe.Pointer(unsafe.SliceData(bytes))
+	switch t.DType {
+	case kernels.F32:
+		for i, to := 0, unsafe.Slice((*float32)(at), n); i < n; {
+			i += copy(to[i:], noise)
+		}
+	case kernels.BF16:
+		for i, to := 0, unsafe.Slice((*uint16)(at), n); i < n; i++ {
+			to[i] = uint16(math.Float32bits(noise[i%len(noise)]) >> 16)
+		}
+	case kernels.F16:
+		for i, to := 0, unsafe.Slice((*uint16)(at), n); i < n; i++ {
+			to[i] = float16(noise[i%len(noise)])
+		}
+	}
+	return d.UploadBytes(t, at)
+}
+
+// float16 cuts a normal number of moderate size to 16 bits; the smallest become 0.
+func float16(x float32) uint16 {
+	bits := math.Float32bits(x)
+	exponent := int(bits>>23&0xff) - 127 + 15
+	if exponent <= 0 {
+		return 0
+	}
+	return uint16(bits>>16&0x8000) | uint16(exponent)<<10 | uint16(bits>>13&0x3ff)
+}

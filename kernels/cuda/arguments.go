@@ -1,0 +1,44 @@
+//go:build gpu
+
+package cuda
+
+// address is a place in the device's memory, 0 for none.
+type address uintptr
+
+// rows is a tensor with a contiguous last axis; strides are in elements.
+type rows struct {
+	data             address
+	batch, head, row int64
+}
+
+// arguments is what an attention kernel is told about its problem, field by field AttentionArguments in
+// src/arguments.cuh, which says what each means.
+type arguments struct {
+	q, k, v, o rows
+	dO         rows
+	dQ, dK, dV rows
+
+	lse, delta, dQSum, counters address
+
+	bias, dBias, sinks, slopes, qLens, kvLens address
+
+	biasSequence, biasHead, biasRow    int64
+	dBiasSequence, dBiasHead, dBiasRow int64
+
+	sequences, heads, keyHeads int32
+	sq, sk                     int32
+	longestQ, longestK         int32
+	d, dv                      int32
+
+	scale, softCap     float32
+	causal             int32
+	left, right        int32
+	dropThreshold      uint32
+	dropKey0, dropKey1 uint32
+	dropStep           uint32
+	keepScale          float32
+	biasElement        element
+	dBiasSums          int32
+	deterministic      int32
+	reserved           int32
+}

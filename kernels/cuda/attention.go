@@ -1,0 +1,302 @@
+//go:build gpu
+
+package cuda
+
+import (
+	"fmt"
+	"math"
+	"runtime"
+	"slices"
+	"unsafe"
+
+	"github.com/stheno-ml/stheno/kernels"
+)
+
+// attention is one call of an attention kernel: the problem as kernels are told it, and what the call borrows. Tensors
+// that are to be computed with in another type are converted on their way in and out.
+type attention struct {
+	*kernels.Attention
+	device  *Device
+	name    string         // of the call, for messages
+	dtype   kernels.DType  // of the tensors that kernels see
+	element element        // which kernels are chosen
+	q, k, v kernels.Tensor // as kernels see them
+	args    *arguments     // alone in its memory, so that C may be given it
+	scratch []*block
+	pinned  []*owner // constants, alive until the work is queued
+	results []conversion
+}
+
+// conversion is a result that waits in memory of another type.
+type conversion struct{ to, from kernels.Tensor }
+
+// largestHead is the greatest size of a head that there are kernels for.
+const largestHead = 256
+
+// newAttention checks a problem and the tensors that go with it, and describes it to kernels. The caller releases it.
+func (d *Device) newAttention(name string, a *kernels.Attention, more func() []tensorCheck) (*attention, error) {
+	c := &attention{Attention: a, device: d, name: name, args: &arguments{}}
+	if err := c.check(more); err != nil {
+		return nil, fmt.Errorf("cuda:%d: %s: %w", d.index, name, err)
+	}
+	return c, nil
+}
+
+// describe fills in what all kernels are told.
+func (c *attention) describe() (err error) {
+	a := c.Attention
+	for _, in := range []struct {
+		seen  *kernels.Tensor
+		given kernels.Tensor
+		rows  *rows
+	}{{&c.q, a.Q, &c.args.q}, {&c.k, a.K, &c.args.k}, {&c.v, a.V, &c.args.v}} {
+		if *in.seen, err = c.input(in.given); err != nil {
+			return err
+		}
+		*in.rows = rowsOf(*in.seen)
+	}
+	g := c.args
+	g.sequences, g.heads, g.keyHeads = int32(a.Q.Shape[0]), int32(a.Q.Shape[1]), int32(a.K.Shape[1])
+	g.sq, g.sk, g.d, g.dv = int32(a.Q.Shape[2]), int32(a.K.Shape[2]), int32(a.Q.Shape[3]), int32(a.V.Shape[3])
+	g.longestQ, g.longestK = g.sq, g.sk
+	if a.QLens != nil {
+		g.sequences = int32(len(a.QLens) - 1)
+		if g.qLens, g.longestQ, err = c.lengths(a.QLens); err != nil {
+			return err
+		}
+		if g.kvLens, g.longestK, err = c.lengths(a.KVLens); err != nil {
+			return err
+		}
+	}
+	g.scale, g.softCap = float32(a.EffectiveScale()), float32(a.SoftCap)
+	g.causal, g.left, g.right = int32(a.Causal), -1, -1
+	if a.Window != nil {
+		g.left, g.right = int32(min(a.Window.Left, math.MaxInt32)), int32(min(a.Window.Right, math.MaxInt32))
+	}
+	if p := a.Dropout.P; p > 0 {
+		key := kernels.PhiloxKey(a.Dropout.Seed)
+		g.dropThreshold, g.dropKey0, g.dropKey1, g.dropStep = a.Dropout.Threshold(), key[0], key[1], a.Dropout.Step
+		g.keepScale = float32(a.Dropout.Scale())
+	} else {
+		g.keepScale = 1
+	}
+	if a.Deterministic {
+		g.deterministic = 1
+	}
+	if a.ALiBi != nil {
+		slopes := make([]float32, len(a.ALiBi))
+		for h, slope := range a.ALiBi {
+			slopes[h] = float32(slope)
+		}
+		if g.slopes, err = pin(c, slopes); err != nil {
+			return err
+		}
+	}
+	if a.Bias.Given() {
+		g.bias, g.biasElement = addressOf(a.Bias), elementOf(a.Bias.DType)
+		g.biasSequence, g.biasHead, g.biasRow = broadcastStrides(a.Bias)
+	}
+	g.sinks, err = c.sinks()
+	return err
+}
+
+// modifies tells whether scores need more than a scale and a mask, which only some variants know. A negative scale does:
+// the others look for the greatest score before they scale.
+func (c *attention) modifies() bool {
+	return c.EffectiveScale() < 0 || c.SoftCap > 0 || c.ALiBi != nil || c.Bias.Given() || c.Dropout.P > 0
+}
+
+// input is a tensor as kernels see it: itself, or a copy in the type that they compute in.
+func (c *attention) input(t kernels.Tensor) (kernels.Tensor, error) {
+	if t.DType == c.dtype {
+		return t, nil
+	}
+	converted, err := c.rowsLike(t)
+	if err != nil {
+		return converted, err
+	}
+	return converted, c.device.Copy(converted, t)
+}
+
+// output is where kernels write a result: the tensor itself, or memory from which deliver converts it.
+func (c *attention) output(t kernels.Tensor) (kernels.Tensor, error) {
+	if t.DType == c.dtype {
+		return t, nil
+	}
+	memory, err := c.rowsLike(t)
+	c.results = append(c.results, conversion{t, memory})
+	return memory, err
+}
+
+// deliver converts the results that wait.
+func (c *attention) deliver() error {
+	for _, r := range c.results {
+		if err := c.device.Copy(r.to, r.from); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rowsLike borrows a tensor of another's shape in the type that kernels see. Its rows begin at multiples of 16 bytes.
+func (c *attention) rowsLike(t kernels.Tensor) (kernels.Tensor, error) {
+	const multiple = 8 // of 16-bit elements
+	shape := slices.Clone(t.Shape)
+	shape[3] = (shape[3] + multiple - 1) / multiple * multiple
+	at, err := c.borrow(c.dtype, shape...)
+	return at.Slice(3, 0, t.Shape[3]), err
+}
+
+// borrow gives a row-major tensor that lasts for the call.
+func (c *attention) borrow(dtype kernels.DType, shape ...int) (kernels.Tensor, error) {
+	t := kernels.Contiguous(nil, dtype, shape...)
+	at, err := c.borrowBytes(t.Elements() * dtype.Size())
+	t.Data = pointer(at)
+	return t, err
+}
+
+func (c *attention) borrowBytes(bytes int) (address, error) {
+	b, err := c.device.memory.get(bytes)
+	if err != nil {
+		return 0, fmt.Errorf("cuda:%d: %s: scratch memory: %w", c.device.index, c.name, err)
+	}
+	c.scratch = append(c.scratch, b)
+	return b.at, nil
+}
+
+// release gives back what the call borrowed. Its work is queued by now, and what is queued later comes after it.
+func (c *attention) release() {
+	for _, b := range c.scratch {
+		b.free()
+	}
+	c.scratch = nil
+	runtime.KeepAlive(c.pinned)
+}
+
+// lengths gives the cumulative lengths of packed sequences to the device.
+func (c *attention) lengths(cumulative []int) (at address, longest int32, err error) {
+	list := make([]int32, len(cumulative))
+	for n, end := range cumulative {
+		list[n] = int32(end)
+		if n > 0 {
+			longest = max(longest, list[n]-list[n-1])
+		}
+	}
+	at, err = pin(c, list)
+	return at, longest, err
+}
+
+// pin gives a vector to the device and keeps it alive for the call.
+func pin[T int32 | float32](c *attention, list []T) (address, error) {
+	o, err := constant(c.device, list)
+	if err != nil {
+		return 0, fmt.Errorf("cuda:%d: %s: %w", c.device.index, c.name, err)
+	}
+	c.pinned = append(c.pinned, o)
+	return o.at, nil
+}
+
+// sinks gives the sinks as neighbouring float32 values.
+func (c *attention) sinks() (address, error) {
+	s := c.Sinks
+	if !s.Given() {
+		return 0, nil
+	}
+	if s.DType == kernels.F32 && isRowMajor(s) {
+		return addressOf(s), nil
+	}
+	dense, err := c.borrow(kernels.F32, s.Shape...)
+	if err != nil {
+		return 0, err
+	}
+	return addressOf(dense), c.device.Copy(dense, s)
+}
+
+// choose finds the variant for the problem: of those made for this device the one for the smallest heads, and without
+// tensor maps where those cannot describe the tensors.
+func (c *attention) choose(lists [][]variant, tensors ...kernels.Tensor) (variant, error) {
+	var best variant
+	maps := c.device.major == 9 && c.device.minor == 0 && !c.device.withoutMaps && describable(tensors)
+	for _, list := range lists {
+		for _, v := range list {
+			size := v.d + v.dv
+			fits := v.element == c.element && v.d >= int(c.args.d) && v.dv >= int(c.args.dv) && (v.mod || !c.modifies())
+			if !fits || v.boxCols > 0 && !maps {
+				continue
+			}
+			if best.name == "" || size < best.d+best.dv || size == best.d+best.dv && best.mod && !v.mod {
+				best = v
+			}
+		}
+		if best.name != "" {
+			return best, nil
+		}
+	}
+	return best, fmt.Errorf("cuda:%d: %s: there is no kernel for %v with heads of %d and %d", c.device.index, c.name, c.dtype, c.args.d, c.args.dv)
+}
+
+// describable tells whether tensor maps can describe the tensors: none is empty, and rows begin at multiples of 16 bytes.
+func describable(tensors []kernels.Tensor) bool {
+	for _, t := range tensors {
+		if t.Elements() == 0 || addressOf(t)%16 != 0 {
+			return false
+		}
+		for axis, stride := range t.Strides[:3] {
+			if bytes := stride * t.DType.Size(); t.Shape[axis] > 1 && (bytes%16 != 0 || bytes == 0 || bytes >= 1<<40) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// launch queues the variant with maps of the given tensors, each with the rows of its boxes.
+func (c *attention) launch(v variant, grid [3]int, maps ...mappedTensor) error {
+	list := make([]encodedMap, len(maps))
+	for i, m := range maps {
+		shape := [4]int(m.tensor.Shape)
+		r := rowsOf(m.tensor)
+		for axis, stride := range []*int64{&r.batch, &r.head, &r.row} {
+			if shape[axis] == 1 {
+				*stride = 8 // a step that nobody takes must be a multiple of 16 bytes all the same
+			}
+		}
+		var err error
+		if list[i], err = c.device.encode(newTensorMap(r, shape, v.boxCols, m.boxRows, v.element)); err != nil {
+			return fmt.Errorf("cuda:%d: %s: %w", c.device.index, v.name, err)
+		}
+	}
+	s := launchShape{kernelName{v.name, v.name}, grid, v.threads, v.sharedBytes}
+	return c.device.launch(s, list, unsafe.Pointer(c.args))
+}
+
+type mappedTensor struct {
+	tensor  kernels.Tensor
+	boxRows int
+}
+
+// rowsOf is a tensor of (batch, heads, length, size) as kernels are told it.
+func rowsOf(t kernels.Tensor) rows {
+	return rows{addressOf(t), int64(t.Strides[0]), int64(t.Strides[1]), int64(t.Strides[2])}
+}
+
+// broadcastStrides are a bias's strides, 0 along the axes that it broadcasts.
+func broadcastStrides(t kernels.Tensor) (sequence, head, row int64) {
+	var strides [3]int64
+	for axis := range strides {
+		if t.Shape[axis] > 1 {
+			strides[axis] = int64(t.Strides[axis])
+		}
+	}
+	return strides[0], strides[1], strides[2]
+}
+
+func elementOf(d kernels.DType) element {
+	switch d {
+	case kernels.BF16:
+		return elementBF16
+	case kernels.F16:
+		return elementF16
+	}
+	return elementF32
+}

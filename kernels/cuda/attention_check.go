@@ -1,0 +1,121 @@
+//go:build gpu
+
+package cuda
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/stheno-ml/stheno/kernels"
+)
+
+// tensorCheck is a tensor beside what it needs to be.
+type tensorCheck struct {
+	name   string
+	tensor kernels.Tensor
+	shape  []int
+	dtype  kernels.DType
+	kind   tensorKind
+}
+
+type tensorKind int
+
+const (
+	readRows tensorKind = iota // each row contiguous
+	writtenRows
+	denseKind    // row-major
+	optionalKind // row-major, or left out
+)
+
+// check finds what is wrong with the problem or the tensors that go with it, and decides what to compute in.
+func (c *attention) check(more func() []tensorCheck) error {
+	a := c.Attention
+	if err := a.Validate(); err != nil {
+		return err
+	}
+	c.dtype, c.element = a.Q.DType, elementOf(a.Q.DType)
+	switch {
+	case a.Q.DType == kernels.BF16 || a.Q.DType == kernels.F16:
+	case a.Q.DType != kernels.F32:
+		return fmt.Errorf("q is %v, a GPU computes float32, bfloat16 and float16", a.Q.DType)
+	case a.Precision == kernels.BFloat16:
+		c.dtype, c.element = kernels.BF16, elementBF16
+	case a.Precision == kernels.Float16:
+		c.dtype, c.element = kernels.F16, elementF16
+	case a.Precision == kernels.TF32:
+		c.element = elementTF32
+	}
+	if d, dv := a.Q.Shape[3], a.V.Shape[3]; d > largestHead || dv > largestHead {
+		return fmt.Errorf("heads have sizes of %d and %d, a GPU computes them up to %d", d, dv, largestHead)
+	}
+	const mostRows = 1 << 30
+	for _, t := range []kernels.Tensor{a.Q, a.K} {
+		if t.Shape[0]*t.Shape[1] > mostRows || t.Shape[2] > mostRows {
+			return fmt.Errorf("the problem has shape %v, a GPU computes up to %d heads and as many rows", t.Shape, mostRows)
+		}
+	}
+	list := []tensorCheck{
+		{"q", a.Q, a.Q.Shape, a.Q.DType, readRows}, {"k", a.K, a.K.Shape, a.Q.DType, readRows}, {"v", a.V, a.V.Shape, a.Q.DType, readRows},
+	}
+	if a.Bias.Given() {
+		list = append(list, tensorCheck{"bias", a.Bias, a.Bias.Shape, a.Q.DType, readRows})
+	}
+	if a.Sinks.Given() {
+		list = append(list, tensorCheck{"sinks", a.Sinks, a.Sinks.Shape, a.Q.DType, readRows})
+	}
+	for _, t := range append(list, more()...) {
+		if err := t.check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c tensorCheck) check() error {
+	t := c.tensor
+	switch {
+	case !t.Given() && c.kind == optionalKind:
+		return nil
+	case !t.Given():
+		return fmt.Errorf("%s is missing, it needs shape %v", c.name, c.shape)
+	case t.DType != c.dtype:
+		return fmt.Errorf("%s is %v, it needs to be %v", c.name, t.DType, c.dtype)
+	case !slices.Equal(t.Shape, c.shape) || len(t.Strides) != len(t.Shape):
+		return fmt.Errorf("%s has shape %v and strides %v, it needs shape %v", c.name, t.Shape, t.Strides, c.shape)
+	case slices.ContainsFunc(t.Strides, func(s int) bool { return s < 0 }):
+		return fmt.Errorf("%s has strides %v, none can be negative", c.name, t.Strides)
+	case t.Data == nil && t.Elements() > 0:
+		return fmt.Errorf("%s has shape %v but no data", c.name, t.Shape)
+	case c.kind >= denseKind && !isRowMajor(t):
+		return fmt.Errorf("%s has strides %v for shape %v, it needs to be row-major", c.name, t.Strides, t.Shape)
+	}
+	if last := len(t.Shape) - 1; c.kind == writtenRows && t.Elements() > 0 {
+		if t.Shape[last] > 1 && t.Strides[last] != 1 {
+			return fmt.Errorf("%s has a stride of %d along its last axis, which needs to be contiguous", c.name, t.Strides[last])
+		}
+		if overlaps(t) {
+			return fmt.Errorf("%s has strides %v for shape %v, so that elements of it would lie in the same place", c.name, t.Strides, t.Shape)
+		}
+	}
+	return nil
+}
+
+// overlaps tells whether some axis steps less far than the axes inside it reach.
+func overlaps(t kernels.Tensor) bool {
+	axes := []int{0, 1, 2, 3}
+	axes = slices.DeleteFunc(axes, func(axis int) bool { return t.Shape[axis] == 1 })
+	slices.SortFunc(axes, func(a, b int) int { return t.Strides[a] - t.Strides[b] })
+	reach := 0
+	for _, axis := range axes {
+		if t.Strides[axis] <= reach {
+			return true
+		}
+		reach += (t.Shape[axis] - 1) * t.Strides[axis]
+	}
+	return false
+}
+
+// outputShape is the shape of O and dO: (B, Hq, Sq, Dv).
+func outputShape(a *kernels.Attention) []int {
+	return []int{a.Q.Shape[0], a.Q.Shape[1], a.Q.Shape[2], a.V.Shape[3]}
+}

@@ -1,0 +1,79 @@
+//go:build gpu
+
+package cuda
+
+import (
+	"runtime"
+	"unsafe"
+
+	"github.com/stheno-ml/stheno/kernels"
+)
+
+// deltaArguments is DeltaArguments in src/attention_delta.cu.
+type deltaArguments struct {
+	o, dO                rows
+	dLSE, delta          address
+	count                int64
+	heads, length, size  int32
+	lanes, aligned, zero int32
+}
+
+// AttentionDelta computes δ_i = Σ_d O_id·dO_id − dLSE_i. delta and dLSE are float32.
+func (d *Device) AttentionDelta(a *kernels.Attention, o, dO, dLSE, delta kernels.Tensor) error {
+	c, err := d.newAttention("attention delta", a, func() []tensorCheck {
+		shape, rows := outputShape(a), a.Q.Shape[:3]
+		return []tensorCheck{{"o", o, shape, a.Q.DType, readRows}, {"dO", dO, shape, a.Q.DType, readRows},
+			{"dLSE", dLSE, rows, kernels.F32, optionalKind}, {"delta", delta, rows, kernels.F32, denseKind}}
+	})
+	if err != nil {
+		return err
+	}
+	if delta.Elements() == 0 {
+		return nil
+	}
+	width := 16 / o.DType.Size() // elements that a thread reads at once
+	g := deltaArguments{
+		o: rowsOf(o), dO: rowsOf(dO), dLSE: addressOf(dLSE), delta: addressOf(delta), count: int64(delta.Elements()),
+		heads: int32(o.Shape[1]), length: int32(o.Shape[2]), size: int32(o.Shape[3]), lanes: 1,
+	}
+	if o.Shape[3]%width == 0 && describable([]kernels.Tensor{o, dO}) {
+		g.aligned = 1
+	} else {
+		width = 1
+	}
+	for g.lanes < 32 && int(g.lanes)*width < o.Shape[3] {
+		g.lanes *= 2
+	}
+	const threads = 256
+	blocks := (g.count*int64(g.lanes) + threads - 1) / threads
+	entry := map[kernels.DType]string{kernels.F32: "attention_delta_f32", kernels.BF16: "attention_delta_bf16", kernels.F16: "attention_delta_f16"}[o.DType]
+	err = c.device.launch(launchShape{kernelName{"attention_delta", entry}, [3]int{int(blocks), 1, 1}, threads, 0}, nil, unsafe.Pointer(&g))
+	for _, t := range []kernels.Tensor{o, dO, dLSE, delta} {
+		runtime.KeepAlive(t.Owner)
+	}
+	return err
+}
+
+// sinksArguments is SinksArguments in src/attention_delta.cu.
+type sinksArguments struct {
+	sinks, lse, delta, dSinks  address
+	batch, heads, length, zero int32
+}
+
+// dSinks computes the gradient of the sinks from the logsumexp and δ.
+func (c *attention) dSinks(lse, delta, dSinks kernels.Tensor) error {
+	sums := dSinks
+	if dSinks.DType != kernels.F32 {
+		var err error
+		if sums, err = c.borrow(kernels.F32, dSinks.Shape...); err != nil {
+			return err
+		}
+		c.results = append(c.results, conversion{dSinks, sums})
+	}
+	g := sinksArguments{
+		sinks: c.args.sinks, lse: addressOf(lse), delta: addressOf(delta), dSinks: addressOf(sums),
+		batch: int32(lse.Shape[0]), heads: int32(lse.Shape[1]), length: int32(lse.Shape[2]),
+	}
+	s := launchShape{kernelName{"attention_delta", "attention_dsinks"}, [3]int{lse.Shape[1], 1, 1}, 1024, 0}
+	return c.device.launch(s, nil, unsafe.Pointer(&g))
+}

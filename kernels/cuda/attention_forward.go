@@ -1,0 +1,49 @@
+//go:build gpu
+
+package cuda
+
+import (
+	"runtime"
+
+	"github.com/stheno-ml/stheno/kernels"
+)
+
+// AttentionForward computes O and, where out has room for it, the logsumexp, which is float32 whatever q is.
+func (d *Device) AttentionForward(a *kernels.Attention, out kernels.AttentionOutputs) error {
+	c, err := d.newAttention("attention forward", a, func() []tensorCheck {
+		return []tensorCheck{{"o", out.O, outputShape(a), a.Q.DType, writtenRows}, {"lse", out.LSE, a.Q.Shape[:3], kernels.F32, optionalKind}}
+	})
+	if err != nil {
+		return err
+	}
+	defer runtime.KeepAlive(a)
+	defer runtime.KeepAlive(out)
+	defer c.release()
+	if a.Q.Shape[0]*a.Q.Shape[2] == 0 {
+		return nil
+	}
+	if err := c.describe(); err != nil {
+		return err
+	}
+	o, err := c.output(out.O)
+	if err != nil {
+		return err
+	}
+	c.args.o, c.args.lse = rowsOf(o), addressOf(out.LSE)
+	v, err := c.choose(forwardVariants(), c.q, c.k, c.v, o)
+	if err != nil {
+		return err
+	}
+	if c.args.counters, err = d.zeroCounters(); err != nil {
+		return err
+	}
+	if v.boxCols > 0 {
+		err = c.launch(v, forward90Grid(v, c.args, d.multiprocessors), mappedTensor{c.q, v.boxQ}, mappedTensor{c.k, v.boxK}, mappedTensor{c.v, v.boxK})
+	} else {
+		err = c.launch(v, forward80Grid(v, c.args, d.multiprocessors))
+	}
+	if err != nil {
+		return err
+	}
+	return c.deliver()
+}

@@ -1,0 +1,610 @@
+//go:build gpu
+
+package cuda_test
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/kernels/cuda"
+	. "github.com/stheno-ml/stheno/kernels/internal/attentiontest"
+)
+
+var (
+	grid    = flag.Bool("grid", false, "run every length with every head size and every option")
+	repeats = flag.Int("repeats", 1000, "how often a computation is repeated whose results must not change")
+)
+
+// device is the first GPU. Tests are skipped where there is none.
+func device(t testing.TB) *cuda.Device {
+	t.Helper()
+	if cuda.Count() == 0 {
+		t.Skip("this machine has no GPU")
+	}
+	d, err := cuda.Default()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// arithmetic is a way to compute: the type of the tensors, the precision asked for, and the errors of an unfused program.
+type arithmetic struct {
+	name      string
+	half      kernels.DType // of the tensors, NoDType for float32
+	precision kernels.Precision
+	rounding  *Rounding // nil: float32
+	anyDevice bool      // on the kernels for any device since Ampere
+}
+
+func exact(x float32) float32 { return x }
+
+func rounded(dtype kernels.DType) func(float32) float32 {
+	return func(x float32) float32 { return fromHalf(dtype, toHalf(dtype, x)) }
+}
+
+// tf32 keeps ten bits of fraction, as the tensor cores do that read a float32.
+func tf32(x float32) float32 { return math.Float32frombits(math.Float32bits(x) &^ 0x1fff) }
+
+var (
+	bf16Rounding = &Rounding{Operand: rounded(kernels.BF16), Result: rounded(kernels.BF16)}
+	f16Rounding  = &Rounding{Operand: rounded(kernels.F16), Result: rounded(kernels.F16)}
+	tf32Rounding = &Rounding{Operand: tf32, Result: exact}
+)
+
+var arithmetics = []arithmetic{
+	{name: "bfloat16", half: kernels.BF16, rounding: bf16Rounding},
+	{name: "float16", half: kernels.F16, rounding: f16Rounding},
+	{name: "bfloat16 on any device", half: kernels.BF16, rounding: bf16Rounding, anyDevice: true},
+	{name: "float16 on any device", half: kernels.F16, rounding: f16Rounding, anyDevice: true},
+	{name: "float32"},
+	{name: "float32 as TF32", precision: kernels.TF32, rounding: tf32Rounding},
+	{name: "float32 as bfloat16", precision: kernels.BFloat16, rounding: bf16Rounding},
+	{name: "float32 as float16", precision: kernels.Float16, rounding: f16Rounding},
+}
+
+// newProblem makes a case a problem of the arithmetic.
+func (a arithmetic) newProblem(c Case) *Problem[float32] {
+	p := New[float32](c)
+	p.Attention.Precision = a.precision
+	if a.half != kernels.NoDType {
+		p.Round(a.rounding.Operand)
+	}
+	return p
+}
+
+// check computes a problem and judges the results.
+func (a arithmetic) check(t testing.TB, p *Problem[float32]) {
+	t.Helper()
+	d := device(t)
+	if a.anyDevice {
+		defer d.WithoutMaps()()
+	}
+	err := p.Run(mirrored{d, a.half})
+	if err == nil {
+		if a.rounding != nil {
+			err = CheckRounded(p, *a.rounding)
+		} else {
+			err = p.Check()
+		}
+	}
+	if err != nil {
+		t.Errorf("%s: %v", a.name, err)
+	}
+}
+
+func (a arithmetic) run(t testing.TB, c Case) {
+	t.Helper()
+	a.check(t, a.newProblem(c))
+}
+
+// affordable limits the rows that are compared, so that the reference takes some tenths of a second.
+func affordable(c Case) Case {
+	const products = 2e8
+	if rows := int(products / float64(16*c.Batch*c.Heads*c.Sk*(c.D+c.Dv))); rows < c.Sq {
+		c.Rows = max(rows, 1)
+	}
+	return c
+}
+
+// gridCase is the n-th case of the grid: options and sizes as given, the rest in turn.
+func gridCase(n int, length, size [2]int, options []Option) Case {
+	heads := HeadCounts[n%len(HeadCounts)]
+	c := Case{
+		Batch: 1, Heads: heads[0], KeyHeads: heads[1], Sq: length[0], Sk: length[1], D: size[0], Dv: size[1],
+		Layout: []Layout{BHSD, BSHD, Padded}[n%4%3], Options: options, Seed: uint64(n),
+	}
+	if length[0]*length[1] <= 512*512 {
+		c.Batch = 2
+	}
+	return affordable(c)
+}
+
+// Every length, head size, option and head count meets every other in the full grid; in the thinned one each of them
+// appears several times, in pairs that change.
+func TestAttentionGrid(t *testing.T) {
+	device(t)
+	sets := OptionSets()
+	for m, a := range arithmetics {
+		t.Run(a.name, func(t *testing.T) {
+			if *grid {
+				for l, length := range Lengths {
+					for d, size := range HeadSizes {
+						for o, options := range sets {
+							a.run(t, gridCase((l*len(HeadSizes)+d)*len(sets)+o+l+d, length, size, options))
+						}
+					}
+				}
+				return
+			}
+			short := Lengths[:slices.Index(Lengths, [2]int{2048, 2048})]
+			for n := range 2 * len(sets) {
+				a.run(t, gridCase(n, short[(n+m)%len(short)], HeadSizes[(n+n/13)%len(HeadSizes)], sets[n%len(sets)]))
+			}
+			for n, length := range Lengths[len(short):] {
+				c := gridCase(3*n, length, HeadSizes[n], []Option{Plain})
+				c.Heads, c.KeyHeads = 1, 1
+				a.run(t, c)
+				a.run(t, gridCase(3*n, length, HeadSizes[3], []Option{Causal, WindowOf(400, 0), ALiBi}))
+			}
+		})
+	}
+}
+
+// Packed sequences, with every option.
+func TestAttentionPacked(t *testing.T) {
+	device(t)
+	for m, a := range arithmetics {
+		for n, options := range OptionSets() {
+			if (n+m)%2 == 1 {
+				continue
+			}
+			if n%3 != 0 {
+				options = append(slices.Clone(options), Causal)
+			}
+			heads, size := HeadCounts[n%len(HeadCounts)], HeadSizes[(n*5+m)%len(HeadSizes)]
+			c := Case{Batch: 1, Heads: heads[0], KeyHeads: heads[1], Sq: 301, Sk: 407, D: size[0], Dv: size[1],
+				Layout: []Layout{BSHD, BHSD, Padded}[n%4%3], Options: options, Seed: uint64(n)}
+			c.QLens, c.KVLens = PackedLens(uint64(n), 2+n%6, c.Sq, c.Sk)
+			a.run(t, affordable(c))
+		}
+	}
+}
+
+// Tensors may lie in memory in any way; gradients are written in the layout of their inputs and gaps are left alone.
+func TestAttentionLayouts(t *testing.T) {
+	device(t)
+	for m, a := range arithmetics {
+		for layout := BHSD; layout <= Broadcast; layout++ {
+			for n, options := range [][]Option{{Plain}, {Causal, DLSE}, {BiasOver("BHQ"), Sinks}, {WindowOf(9, 4), Dropout}} {
+				if (n+m+int(layout))%2 == 1 {
+					continue
+				}
+				for _, size := range []int{64, 53} {
+					a.run(t, Case{Batch: 2, Heads: 4, KeyHeads: 2, Sq: 151, Sk: 151, D: size, Dv: size, Layout: layout, Options: options, Seed: uint64(n)})
+				}
+			}
+		}
+	}
+}
+
+// Rows without a key give O = 0, LSE = −∞ (or the sink) and no gradient.
+func TestAttentionEmptyRows(t *testing.T) {
+	device(t)
+	infinity := math.Inf(1)
+	for n, c := range []struct {
+		sq, sk  int
+		options []Option
+	}{
+		{300, 3, []Option{Causal}},
+		{200, 90, []Option{CausalTopLeft, WindowOf(5, -1)}},
+		{30, 200, []Option{CausalTopLeft, WindowOf(100, -1)}}, // the window lies behind the diagonal: no row sees a key
+		{200, 90, []Option{WindowOf(0, 0), DLSE}},
+		{65, 1, []Option{WindowOf(-1, 0), Sinks, DLSE}},
+		{40, 0, []Option{Plain}},
+		{40, 0, []Option{Sinks, DLSE}},
+		{0, 40, []Option{Plain}},
+		{0, 40, []Option{BiasOver("BH"), Sinks}},
+		{0, 0, []Option{Causal}},
+		{70, 150, []Option{MaskingBias(0.3)}},
+		{70, 150, []Option{MaskingBias(0.97), WindowOf(30, 3), DLSE}},
+		{70, 150, []Option{MaskingBias(1), Dropout}},
+		{70, 150, []Option{MaskingBias(1), SoftCap, SinksOf(-3)}},
+		{70, 50, []Option{SinksOf(-infinity), Causal}},
+		{70, 50, []Option{SinksOf(80), Causal, DLSE}},
+		{70, 50, []Option{SinksOf(3000)}},
+	} {
+		for m, a := range arithmetics {
+			if size := 64; (n+m)%2 == 0 {
+				a.run(t, Case{Batch: 2, Heads: 2, KeyHeads: 1, Sq: c.sq, Sk: c.sk, D: size, Dv: size, Options: c.options, Seed: uint64(n)})
+			} else {
+				a.run(t, Case{Batch: 2, Heads: 2, KeyHeads: 1, Sq: c.sq, Sk: c.sk, D: 24, Dv: 40, Options: c.options, Seed: uint64(n)})
+			}
+		}
+	}
+	for _, a := range arithmetics {
+		a.run(t, Case{Batch: 0, Heads: 2, KeyHeads: 1, Sq: 5, Sk: 6, D: 8, Dv: 8, Options: []Option{Plain}})
+		// Of packed sequences: more queries than keys, so the first rows of each see nothing.
+		a.run(t, Case{Batch: 1, Heads: 2, KeyHeads: 1, Sq: 100, Sk: 12, D: 64, Dv: 64, Layout: BSHD, Options: []Option{Causal},
+			QLens: []int{0, 40, 41, 100}, KVLens: []int{0, 1, 7, 12}})
+	}
+}
+
+// deterministic are problems with several tiles in each direction.
+func deterministic() []Case {
+	return []Case{
+		{Batch: 2, Heads: 4, KeyHeads: 2, Sq: 500, Sk: 700, D: 64, Dv: 64, Options: []Option{Causal, DLSE}},
+		{Batch: 1, Heads: 4, KeyHeads: 1, Sq: 700, Sk: 500, D: 128, Dv: 128, Options: []Option{Plain}},
+		{Batch: 2, Heads: 2, KeyHeads: 2, Sq: 300, Sk: 333, D: 96, Dv: 96, Options: []Option{Causal, BiasOver("Q"), Sinks, Dropout}},
+		{Batch: 1, Heads: 2, KeyHeads: 2, Sq: 400, Sk: 520, D: 256, Dv: 256, Layout: BSHD, Options: []Option{WindowOf(90, 20)},
+			QLens: []int{0, 10, 180, 400}, KVLens: []int{0, 200, 333, 520}},
+	}
+}
+
+// Results are bit-equal from run to run: those of forward always, gradients where that is asked for.
+func TestAttentionIsDeterministic(t *testing.T) {
+	d := device(t)
+	for _, a := range arithmetics {
+		if a.half == kernels.F16 || a.precision >= kernels.BFloat16 {
+			continue // the kernels of bfloat16 in all but the type
+		}
+		for _, c := range deterministic() {
+			func() {
+				if a.anyDevice {
+					defer d.WithoutMaps()()
+				}
+				p := a.newProblem(c)
+				p.Attention.Deterministic = true
+				r, err := newResident(mirrored{d, a.half}, p)
+				if err != nil {
+					t.Fatal(err)
+				}
+				want, err := r.run()
+				if err != nil {
+					t.Fatal(err)
+				}
+				for n := range *repeats {
+					got, err := r.run()
+					if err != nil {
+						t.Fatal(err)
+					}
+					if name := differs(want, got); name != "" {
+						t.Errorf("%s %v: in repeat %d %s is not what it was", a.name, c, n+1, name)
+						break
+					}
+				}
+			}()
+		}
+	}
+}
+
+// resident is a problem on the device.
+type resident struct {
+	*copied
+	p    *kernels.Attention
+	out  kernels.AttentionOutputs
+	g    kernels.AttentionGradients
+	dLSE kernels.Tensor
+}
+
+func newResident(m mirrored, p *Problem[float32]) (*resident, error) {
+	a, g := &p.Attention, p.Gradients()
+	c, err := m.newCopied([]kernels.Tensor{a.Q, a.K, a.V, a.Bias, a.Sinks, p.O, g.DO, g.DQ, g.DK, g.DV, g.DBias, g.DSinks},
+		[]kernels.Tensor{p.LSE, p.Delta, p.DLSE})
+	if err != nil {
+		return nil, err
+	}
+	r := &resident{copied: c, p: c.problem(a), out: kernels.AttentionOutputs{O: c.typed(p.O), LSE: c.on(p.LSE)}, dLSE: c.on(p.DLSE)}
+	r.g = kernels.AttentionGradients{DO: c.typed(g.DO), LSE: r.out.LSE, Delta: c.on(p.Delta), DQ: c.typed(g.DQ), DK: c.typed(g.DK),
+		DV: c.typed(g.DV), DBias: c.typed(g.DBias), DSinks: c.typed(g.DSinks)}
+	return r, nil
+}
+
+// run computes everything and gives the bytes of all outputs.
+func (r *resident) run() (map[string][]byte, error) {
+	outputs := map[string]kernels.Tensor{"o": r.out.O, "lse": r.out.LSE, "dq": r.g.DQ, "dk": r.g.DK, "dv": r.g.DV, "dbias": r.g.DBias, "dsinks": r.g.DSinks}
+	for err := range r.steps() {
+		if err != nil {
+			return nil, err
+		}
+	}
+	results := map[string][]byte{}
+	for name, t := range outputs {
+		if !t.Given() {
+			continue
+		}
+		dense, err := r.Alloc(t.DType, t.Shape...)
+		if err != nil {
+			return nil, err
+		}
+		if err := r.Copy(dense, t); err != nil {
+			return nil, err
+		}
+		list := make([]byte, t.Elements()*t.DType.Size())
+		if err := r.DownloadBytes(dense, pointerTo(list)); err != nil {
+			return nil, err
+		}
+		results[name] = list
+	}
+	return results, nil
+}
+
+// steps runs the three kernels.
+func (r *resident) steps() func(yield func(error) bool) {
+	return func(yield func(error) bool) {
+		_ = yield(r.Device.AttentionForward(r.p, r.out)) &&
+			yield(r.Device.AttentionDelta(r.p, r.out.O, r.g.DO, r.dLSE, r.g.Delta)) &&
+			yield(r.Device.AttentionBackward(r.p, r.g))
+	}
+}
+
+func differs(want, got map[string][]byte) string {
+	for name := range want {
+		if !slices.Equal(want[name], got[name]) {
+			return name
+		}
+	}
+	return ""
+}
+
+// Several goroutines use a device at once, and each gets what it would get alone.
+func TestAttentionBesideOthers(t *testing.T) {
+	d := device(t)
+	var group sync.WaitGroup
+	for n := range 8 {
+		group.Go(func() {
+			a := arithmetics[n%2*4]
+			for _, c := range deterministic() {
+				c.Seed = uint64(n)
+				p := a.newProblem(c)
+				p.Attention.Deterministic = true
+				r, err := newResident(mirrored{d, a.half}, p)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				var want map[string][]byte
+				for range 5 {
+					got, err := r.run()
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					if want == nil {
+						want = got
+					}
+					if name := differs(want, got); name != "" {
+						t.Errorf("%s %v: %s changed beside other goroutines", a.name, c, name)
+					}
+				}
+			}
+		})
+	}
+	group.Wait()
+}
+
+// After the first step, nothing is allocated.
+func TestAttentionAllocatesOnce(t *testing.T) {
+	d := device(t)
+	for _, a := range arithmetics {
+		p := a.newProblem(deterministic()[2])
+		r, err := newResident(mirrored{d, a.half}, p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := 0
+		for n := range 10 {
+			for err := range r.steps() {
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			if now := d.Memory().Allocations; n == 0 {
+				before = now
+			} else if now != before {
+				t.Errorf("%s: the driver was asked for memory in step %d", a.name, n)
+			}
+		}
+	}
+}
+
+// Gradients can be asked for in parts, and a part is the same as in the whole.
+func TestAttentionGradientsInParts(t *testing.T) {
+	d := device(t)
+	for _, a := range []arithmetic{arithmetics[0], arithmetics[4]} {
+		p := a.newProblem(Case{Batch: 2, Heads: 2, KeyHeads: 1, Sq: 200, Sk: 150, D: 64, Dv: 64, Options: []Option{BiasOver("BHQ"), Sinks, Causal}})
+		p.Attention.Deterministic = true
+		m := mirrored{d, a.half}
+		if err := p.Run(m); err != nil {
+			t.Fatal(err)
+		}
+		want := p.Bits()
+		for name, ask := range map[string]kernels.AttentionGradients{
+			"dq, dk and dv": {DQ: p.DQ, DK: p.DK, DV: p.DV}, "dbias": {DBias: p.DBias}, "dsinks": {DSinks: p.DSinks}, "nothing": {},
+		} {
+			for _, out := range []kernels.Tensor{ask.DQ, ask.DK, ask.DV, ask.DBias, ask.DSinks} {
+				clear(kernels.Host[float32](out))
+			}
+			ask.DO, ask.LSE, ask.Delta = p.DO, p.LSE, p.Delta
+			if err := m.AttentionBackward(&p.Attention, ask); err != nil {
+				t.Errorf("%s: %s: %v", a.name, name, err)
+			}
+			for i, x := range p.Bits() {
+				if math.Float32bits(x) != math.Float32bits(want[i]) {
+					t.Fatalf("%s: %s alone: element %d of the outputs is %v, in the whole run it was %v", a.name, name, i, x, want[i])
+				}
+			}
+		}
+	}
+}
+
+// Wrong arguments give errors that name the call and the argument.
+func TestAttentionErrors(t *testing.T) {
+	d := device(t)
+	c := Case{Batch: 1, Heads: 2, KeyHeads: 1, Sq: 20, Sk: 30, D: 64, Dv: 64, Options: []Option{Plain}}
+	for _, test := range []struct {
+		change func(p *kernels.Attention, out *kernels.AttentionOutputs)
+		want   string
+	}{
+		{func(p *kernels.Attention, out *kernels.AttentionOutputs) { p.Scale = math.NaN() }, "cuda:0: attention forward: scale is NaN"},
+		{func(p *kernels.Attention, out *kernels.AttentionOutputs) { out.O.DType = kernels.F64 }, "o is float64, it needs to be float32"},
+		{func(p *kernels.Attention, out *kernels.AttentionOutputs) { out.LSE.DType = kernels.BF16 }, "lse is bfloat16, it needs to be float32"},
+		{func(p *kernels.Attention, out *kernels.AttentionOutputs) { out.O = kernels.Tensor{} }, "o is missing, it needs shape [1 2 20 64]"},
+		{func(p *kernels.Attention, out *kernels.AttentionOutputs) { out.O.Strides = []int{0, 0, 64, 1} }, "would lie in the same place"},
+		{func(p *kernels.Attention, out *kernels.AttentionOutputs) { p.Q.Data = nil }, "q has shape [1 2 20 64] but no data"},
+		{func(p *kernels.Attention, out *kernels.AttentionOutputs) {
+			p.Q.DType, p.K.DType, p.V.DType = kernels.F64, kernels.F64, kernels.F64
+		}, "q is float64, a GPU computes float32, bfloat16 and float16"},
+	} {
+		r, err := newResident(mirrored{d, kernels.NoDType}, New[float32](c))
+		if err != nil {
+			t.Fatal(err)
+		}
+		test.change(r.p, &r.out)
+		if err := d.AttentionForward(r.p, r.out); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("the error is %v, it needs to contain %q", err, test.want)
+		}
+	}
+	c.D, c.Dv = 300, 300
+	r, err := newResident(mirrored{d, kernels.NoDType}, New[float32](c))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.AttentionForward(r.p, r.out); err == nil || !strings.Contains(err.Error(), "heads have sizes of 300 and 300, a GPU computes them up to 256") {
+		t.Errorf("the error is %v", err)
+	}
+	var unavailable cuda.Unavailable
+	if err := d.MatMul(nil, kernels.MatMulOutputs{}); !errors.As(err, &unavailable) || fmt.Sprint(err) != "MatMul is not available on cuda:0: download its inputs, it runs on the host" {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+// A million rows in one head: forward and backward work in memory that grows with the length, and are right at both ends
+// and between.
+func TestAttentionOfAMillionRows(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds and gigabytes")
+	}
+	d := device(t)
+	const rows, size = 1_000_000, 128
+	random := rand.New(rand.NewPCG(5, 6))
+	noise, exactly := make([]uint16, rows*size+4096), make([]float32, rows*size+4096)
+	for i := range noise {
+		noise[i] = toHalf(kernels.BF16, float32(random.NormFloat64()))
+		exactly[i] = fromHalf(kernels.BF16, noise[i])
+	}
+	new := func(shift int, dtype kernels.DType, shape ...int) kernels.Tensor {
+		x, err := d.Alloc(dtype, shape...)
+		if err == nil && shift >= 0 {
+			err = d.UploadBytes(x, unsafe.Pointer(&noise[shift]))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return x
+	}
+	shifts := map[string]int{"q": 0, "k": 1001, "v": 2003, "dO": 3007}
+	input := func(name string) kernels.Tensor { return new(shifts[name], kernels.BF16, 1, 1, rows, size) }
+	a := kernels.Attention{Q: input("q"), K: input("k"), V: input("v")}
+	out := kernels.AttentionOutputs{O: new(-1, kernels.BF16, 1, 1, rows, size), LSE: new(-1, kernels.F32, 1, 1, rows)}
+	g := kernels.AttentionGradients{DO: input("dO"), LSE: out.LSE, Delta: new(-1, kernels.F32, 1, 1, rows),
+		DQ: new(-1, kernels.BF16, 1, 1, rows, size), DK: new(-1, kernels.BF16, 1, 1, rows, size), DV: new(-1, kernels.BF16, 1, 1, rows, size)}
+	before := d.Memory()
+	if err := errors.Join(d.AttentionForward(&a, out), d.AttentionDelta(&a, out.O, g.DO, kernels.Tensor{}, g.Delta), d.AttentionBackward(&a, g), d.Synchronize()); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d MiB of tensors, at most %d MiB beside them", before.Live>>20, (d.Memory().Peak-before.Live)>>20)
+
+	down := func(x kernels.Tensor) []uint16 {
+		list := make([]uint16, rows*size)
+		if err := d.DownloadBytes(x, unsafe.Pointer(&list[0])); err != nil {
+			t.Fatal(err)
+		}
+		return list
+	}
+	o, dQ := down(out.O), down(g.DQ)
+	row := func(name string, i int) []float32 { return exactly[shifts[name]+i*size:][:size] }
+	dot := func(x, y []float32) (sum float64) {
+		for c := range x {
+			sum += float64(x[c]) * float64(y[c])
+		}
+		return sum
+	}
+	for _, i := range []int{0, 500_001, rows - 1} {
+		scores, most, total := make([]float64, rows), math.Inf(-1), 0.0
+		for j := range scores {
+			scores[j] = dot(row("q", i), row("k", j)) / math.Sqrt(size)
+			most = max(most, scores[j])
+		}
+		var wantO, wantDQ, mean [size]float64
+		for j, s := range scores {
+			scores[j] = math.Exp(s - most)
+			total += scores[j]
+		}
+		delta := 0.0
+		for j := range scores {
+			scores[j] /= total
+			dP := dot(row("dO", i), row("v", j))
+			delta += scores[j] * dP
+			key, value := row("k", j), row("v", j)
+			for c := range size {
+				wantO[c] += scores[j] * float64(value[c])
+				mean[c] += scores[j] * float64(key[c])
+				wantDQ[c] += scores[j] * dP * float64(key[c]) / math.Sqrt(size)
+			}
+		}
+		for c := range size {
+			wantDQ[c] -= delta * mean[c] / math.Sqrt(size)
+			gotO, gotDQ := float64(fromHalf(kernels.BF16, o[i*size+c])), float64(fromHalf(kernels.BF16, dQ[i*size+c]))
+			if !(math.Abs(gotO-wantO[c]) <= 3e-5) || !(math.Abs(gotDQ-wantDQ[c]) <= 3e-5) {
+				t.Errorf("row %d, column %d: o is %g instead of %g, dq is %g instead of %g", i, c, gotO, wantO[c], gotDQ, wantDQ[c])
+			}
+		}
+	}
+}
+
+// Kernels are compiled by the driver when they are first used; later uses find them in its cache. This test logs how long
+// the first and a later call take to queue their work, and asserts nothing about that.
+func TestLoading(t *testing.T) {
+	d := device(t)
+	for _, a := range arithmetics[:6] {
+		func() {
+			if a.anyDevice {
+				defer d.WithoutMaps()()
+			}
+			p := a.newProblem(Case{Batch: 1, Heads: 1, KeyHeads: 1, Sq: 64, Sk: 64, D: 64, Dv: 64, Options: []Option{Plain}})
+			r, err := newResident(mirrored{d, a.half}, p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var times [3][]time.Duration // of each kernel
+			for range 20 {
+				kernel, start := 0, time.Now()
+				for err := range r.steps() {
+					if err != nil {
+						t.Fatal(err)
+					}
+					times[kernel] = append(times[kernel], time.Since(start))
+					kernel, start = kernel+1, time.Now()
+				}
+				if err := d.Synchronize(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for kernel, name := range []string{"forward", "delta", "backward"} {
+				slices.Sort(times[kernel])
+				t.Logf("%s: %s takes %v the first time and %v the median time", a.name, name, times[kernel][19], times[kernel][10])
+			}
+		}()
+	}
+}

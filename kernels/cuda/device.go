@@ -1,0 +1,257 @@
+//go:build gpu
+
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/stheno-ml/stheno/kernels"
+	"gorgonia.org/cu"
+)
+
+// Device is a GPU. Its methods may be called from any goroutine; their work runs in the order of the calls.
+type Device struct {
+	index           int
+	description     string
+	major, minor    int // of the compute capability
+	multiprocessors int
+	withoutMaps     bool // attention runs on the kernels for any device since Ampere
+
+	context   cu.CUContext // the primary one, which other libraries of the process share
+	stream    cu.Stream    // all work goes here
+	memory    allocator
+	modules   modules
+	maps      tensorMaps
+	constants constants
+	counters  counters
+	last      atomic.Pointer[launchShape] // the kernel queued last, for the messages of errors that come later
+}
+
+// Count is the number of GPUs, 0 where there is none.
+func Count() int {
+	n, err := cu.NumDevices()
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// anyDevice is the variable of the environment that, when it is set, makes devices use the kernels for any device since
+// Ampere, also where faster ones would run: for comparing them.
+const anyDevice = "STHENO_CUDA_SM80"
+
+// devices are the devices that were opened. They stay open: the values of a program refer to them.
+var devices = struct {
+	sync.Mutex
+	open map[int]*Device
+}{open: map[int]*Device{}}
+
+// Default is the first device.
+func Default() (*Device, error) { return Open(0) }
+
+// Open gives the device of an index, the same one in each call.
+func Open(index int) (*Device, error) {
+	if n := Count(); index < 0 || index >= n {
+		return nil, fmt.Errorf("cuda: there is no device %d, this machine has %d", index, n)
+	}
+	devices.Lock()
+	defer devices.Unlock()
+	if d := devices.open[index]; d != nil {
+		return d, nil
+	}
+	d := &Device{index: index, withoutMaps: os.Getenv(anyDevice) != ""}
+	if err := d.open(); err != nil {
+		return nil, fmt.Errorf("cuda:%d: %w", index, err)
+	}
+	devices.open[index] = d
+	return d, nil
+}
+
+func (d *Device) open() error {
+	device, err := cu.GetDevice(d.index)
+	if err != nil {
+		return fmt.Errorf("cuDeviceGet: %w", err)
+	}
+	if d.description, err = device.Name(); err != nil {
+		return fmt.Errorf("cuDeviceGetName: %w", err)
+	}
+	if d.major, d.minor, err = device.ComputeCapability(); err != nil {
+		return fmt.Errorf("cuDeviceGetAttribute: %w", err)
+	}
+	if d.major < 8 {
+		return fmt.Errorf("the %s has compute capability %d.%d, it needs to be 8.0 or more", d.description, d.major, d.minor)
+	}
+	if d.multiprocessors, err = device.Attribute(cu.MultiprocessorCount); err != nil {
+		return fmt.Errorf("cuDeviceGetAttribute: %w", err)
+	}
+	if d.context, err = device.RetainPrimaryCtx(); err != nil {
+		return fmt.Errorf("cuDevicePrimaryCtxRetain: %w", err)
+	}
+	d.memory.device = d
+	return d.do("cuStreamCreate", func() error {
+		d.stream, err = cu.MakeStream(cu.NonBlocking)
+		return err
+	})
+}
+
+// Name is "cuda:" and the index.
+func (d *Device) Name() string { return fmt.Sprintf("cuda:%d", d.index) }
+
+// Description is the name of the product and its compute capability.
+func (d *Device) Description() string {
+	return fmt.Sprintf("%s (compute capability %d.%d, %d multiprocessors)", d.description, d.major, d.minor, d.multiprocessors)
+}
+
+// do makes a call of the driver in the device's context.
+func (d *Device) do(call string, f func() error) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	err := cu.SetCurrentContext(d.context)
+	if err == nil {
+		err = f()
+	}
+	if err == nil {
+		return nil
+	}
+	if last := d.last.Load(); last != nil {
+		return fmt.Errorf("cuda:%d: %s: %w (the last kernel queued was %v)", d.index, call, err, last)
+	}
+	return fmt.Errorf("cuda:%d: %s: %w", d.index, call, err)
+}
+
+// Synchronize waits until all work that was queued is done.
+func (d *Device) Synchronize() error { return d.do("cuStreamSynchronize", d.stream.Synchronize) }
+
+// Upload gives a copy of a tensor on the host, row-major in the device's memory.
+func (d *Device) Upload(host kernels.Tensor) (kernels.Tensor, error) {
+	t, err := d.Alloc(host.DType, host.Shape...)
+	if err != nil {
+		return t, err
+	}
+	if !isRowMajor(host) {
+		return t, fmt.Errorf("cuda:%d: upload: the tensor has strides %v for shape %v, it needs to be row-major", d.index, host.Strides, host.Shape)
+	}
+	return t, d.UploadBytes(t, host.Data)
+}
+
+// UploadBytes copies as many bytes as a row-major tensor of the device has from the host's memory into it.
+func (d *Device) UploadBytes(t kernels.Tensor, from unsafe.Pointer) error {
+	bytes := t.Elements() * t.DType.Size()
+	if bytes == 0 {
+		return nil
+	}
+	defer runtime.KeepAlive(t.Owner)
+	return d.do(fmt.Sprintf("cuMemcpyHtoDAsync(%d bytes)", bytes), func() error {
+		if err := cu.MemcpyHtoDAsync(cu.DevicePtr(addressOf(t)), from, int64(bytes), d.stream); err != nil {
+			return err
+		}
+		return d.stream.Synchronize() // the memory is the caller's again
+	})
+}
+
+// DownloadBytes copies a row-major tensor of the device to the host's memory, which must have room for it.
+func (d *Device) DownloadBytes(t kernels.Tensor, to unsafe.Pointer) error {
+	bytes := t.Elements() * t.DType.Size()
+	if bytes == 0 {
+		return nil
+	}
+	defer runtime.KeepAlive(t.Owner)
+	return d.do(fmt.Sprintf("cuMemcpyDtoHAsync(%d bytes)", bytes), func() error {
+		if err := cu.MemcpyDtoHAsync(to, cu.DevicePtr(addressOf(t)), int64(bytes), d.stream); err != nil {
+			return err
+		}
+		return d.stream.Synchronize()
+	})
+}
+
+// Download gives the elements of a tensor of the device, in row-major order, in host's memory, which must be a row-major
+// tensor of its shape and dtype.
+func (d *Device) Download(host, t kernels.Tensor) error {
+	if host.DType != t.DType || host.Elements() != t.Elements() || !isRowMajor(host) {
+		return fmt.Errorf("cuda:%d: download: the tensor on the host is %v of shape %v and strides %v, it needs to be row-major %v of shape %v",
+			d.index, host.DType, host.Shape, host.Strides, t.DType, t.Shape)
+	}
+	if !isRowMajor(t) {
+		dense, err := d.Alloc(t.DType, t.Shape...)
+		if err != nil {
+			return err
+		}
+		if err := d.Copy(dense, t); err != nil {
+			return err
+		}
+		t = dense
+	}
+	return d.DownloadBytes(t, host.Data)
+}
+
+// zero writes zeros into memory.
+func (d *Device) zero(at address, bytes int) error {
+	if bytes == 0 {
+		return nil
+	}
+	return d.do(fmt.Sprintf("cuMemsetD8Async(%d bytes)", bytes), func() error {
+		return cu.MemsetD8Async(cu.DevicePtr(at), 0, int64(bytes), d.stream)
+	})
+}
+
+// Event is a point in the order of a device's work, for measuring time.
+type Event struct {
+	device *Device
+	event  cu.Event
+}
+
+// Record marks the point after all work that was queued so far.
+func (d *Device) Record() (*Event, error) {
+	e := &Event{device: d}
+	if err := d.do("cuEventCreate", func() (err error) {
+		e.event, err = cu.MakeEvent(cu.DefaultEvent)
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	runtime.AddCleanup(e, func(event cu.Event) {
+		// An event that cannot be destroyed is lost, and nobody is there to be told.
+		_ = d.do("cuEventDestroy", func() error { return cu.DestroyEvent(&event) })
+	}, e.event)
+	return e, d.do("cuEventRecord", func() error { return e.event.Record(d.stream) })
+}
+
+// Since waits for both points and gives the milliseconds between them.
+func (e *Event) Since(earlier *Event) (milliseconds float64, err error) {
+	if e.device != earlier.device {
+		return 0, errors.New("cuda: the events are of two devices")
+	}
+	err = e.device.do("cuEventElapsedTime", func() error {
+		if err := e.event.Synchronize(); err != nil {
+			return err
+		}
+		milliseconds, err = earlier.event.Elapsed(e.event)
+		return err
+	})
+	runtime.KeepAlive(earlier)
+	runtime.KeepAlive(e)
+	return milliseconds, err
+}
+
+// addressOf is where a tensor lies in the device's memory.
+func addressOf(t kernels.Tensor) address { return address(uintptr(t.Data)) }
+
+// pointer is a place in the device's memory as kernels.Tensor has it: no pointer that Go could follow.
+func pointer(a address) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&a)) }
+
+func isRowMajor(t kernels.Tensor) bool {
+	stride := 1
+	for axis := len(t.Shape) - 1; axis >= 0; axis-- {
+		if t.Shape[axis] > 1 && t.Strides[axis] != stride {
+			return t.Elements() == 0
+		}
+		stride *= t.Shape[axis]
+	}
+	return true
+}

@@ -1,0 +1,33 @@
+// Package cuda computes on NVIDIA GPUs. It is compiled with the build tag gpu alone; without it the package is empty, so
+// that a program which names no GPU needs no C compiler and no driver.
+//
+// [Open] gives a [Device], which is a kernels.Backend: [Device.Alloc] gives tensors in its memory, [Device.Upload] and
+// [Device.Download] move data, and the methods of kernels.AttentionKernels compute there. Package ops uses it for Gorgonia
+// values that live on a device.
+//
+// # Order
+//
+// A device has one stream. Every method queues its work there and returns; work runs in the order in which it was queued,
+// so the result of one call may be passed to the next without waiting. [Device.Download] and [Device.Synchronize] wait. All
+// methods may be called from any goroutine. An error of a kernel that had already been queued comes back from whatever call
+// notices it first, and names the kernel that was queued last.
+//
+// # Memory
+//
+// A tensor's memory goes back to the device's allocator when the last Tensor that refers to it is gone, as Go's memory
+// does: Tensor.Owner keeps it. The allocator keeps freed memory and gives it out again; [Device.Memory] shows how much,
+// and [Device.Trim] returns it to the driver. Where the driver has no more, the allocator first lets Go's collector find dead
+// tensors and gives back what it kept; only then does a call fail, with an error that names the bytes asked for and
+// free, and after that the allocator works as before.
+//
+// # Kernels
+//
+// The kernels are CUDA C++ in src, compiled to PTX, which lies compressed in ptx and is embedded. The driver compiles a
+// kernel for its device when it is first used and keeps the result in its own cache. Nothing but the driver's libcuda is
+// needed at run time; the README beside this file says how to build.
+//
+// 16-bit attention runs on kernels made for Hopper where the device is one and the tensors' addresses suit it, on
+// kernels for any device since Ampere elsewhere. float32 attention computes in the precision that kernels.Attention asks
+// for: Auto and Float32 split each operand in two TF32 numbers, TF32 takes one, BFloat16 and Float16 convert q, k and v
+// first. float64 is for the CPU.
+package cuda

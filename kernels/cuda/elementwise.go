@@ -1,0 +1,187 @@
+//go:build gpu
+
+package cuda
+
+import (
+	"fmt"
+	"runtime"
+	"slices"
+	"unsafe"
+
+	"github.com/stheno-ml/stheno/kernels"
+)
+
+// Copy writes the elements of src into dst, which has the same shape; both may have any strides. The two have one dtype, or
+// one is float32 and the other bfloat16 or float16, and the copy converts.
+func (d *Device) Copy(dst, src kernels.Tensor) error {
+	entry, ok := copyKernels[[2]kernels.DType{dst.DType, src.DType}]
+	if !ok {
+		return fmt.Errorf("cuda:%d: copy: dst is %v and src is %v, there is no conversion between them", d.index, dst.DType, src.DType)
+	}
+	return d.elementwise("copy", entry, 0, operand{"dst", dst}, operand{"src", src})
+}
+
+var copyKernels = map[[2]kernels.DType]string{
+	{kernels.F32, kernels.F32}: "copy_4", {kernels.I32, kernels.I32}: "copy_4",
+	{kernels.F64, kernels.F64}: "copy_8", {kernels.I64, kernels.I64}: "copy_8",
+	{kernels.BF16, kernels.BF16}: "copy_2", {kernels.F16, kernels.F16}: "copy_2",
+	{kernels.F32, kernels.BF16}: "copy_f32_bf16", {kernels.F32, kernels.F16}: "copy_f32_f16",
+	{kernels.BF16, kernels.F32}: "copy_bf16_f32", {kernels.F16, kernels.F32}: "copy_f16_f32",
+}
+
+// Zero writes zeros into row-major tensors.
+func (d *Device) Zero(x []kernels.Tensor) error {
+	defer runtime.KeepAlive(x)
+	for _, t := range x {
+		if !isRowMajor(t) {
+			return fmt.Errorf("cuda:%d: zero: a tensor has strides %v for shape %v, it needs to be row-major", d.index, t.Strides, t.Shape)
+		}
+		if err := d.zero(addressOf(t), t.Elements()*t.DType.Size()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Fill sets all elements of a float32 tensor to x.
+func (d *Device) Fill(t kernels.Tensor, x float32) error {
+	if t.DType != kernels.F32 {
+		return fmt.Errorf("cuda:%d: fill: the tensor is %v, it needs to be float32", d.index, t.DType)
+	}
+	return d.elementwise("fill", "fill_f32", x, operand{"t", t})
+}
+
+// Scale multiplies a float32 tensor by a factor.
+func (d *Device) Scale(t kernels.Tensor, factor float32) error {
+	if t.DType != kernels.F32 {
+		return fmt.Errorf("cuda:%d: scale: the tensor is %v, it needs to be float32", d.index, t.DType)
+	}
+	return d.elementwise("scale", "scale_f32", factor, operand{"t", t})
+}
+
+// Add computes c = a + b for float32 tensors with any strides.
+func (d *Device) Add(a, b, c kernels.Tensor) error {
+	for _, o := range []operand{{"a", a}, {"b", b}, {"c", c}} {
+		if o.tensor.DType != kernels.F32 {
+			return fmt.Errorf("cuda:%d: add: %s is %v, it needs to be float32", d.index, o.name, o.tensor.DType)
+		}
+	}
+	return d.elementwise("add", "add_f32", 0, operand{"c", c}, operand{"a", a}, operand{"b", b})
+}
+
+// operand is a tensor and what messages call it.
+type operand struct {
+	name   string
+	tensor kernels.Tensor
+}
+
+const maxAxes = 6
+
+// elementwise is Elementwise in src/elementwise.cu.
+type elementwise struct {
+	data        [3]address
+	strides     [3][maxAxes]int64
+	dims        [maxAxes]int64
+	count       int64
+	axes, width int32
+	factor      float32
+	_           int32
+}
+
+// elementwise runs a kernel over tensors of one shape, the output first.
+func (d *Device) elementwise(name, entry string, factor float32, operands ...operand) error {
+	shape := operands[0].tensor.Shape
+	for _, o := range operands {
+		if err := o.check(shape); err != nil {
+			return fmt.Errorf("cuda:%d: %s: %w", d.index, name, err)
+		}
+	}
+	if operands[0].tensor.Elements() == 0 {
+		return nil
+	}
+	e, err := newElementwise(operands)
+	if err != nil {
+		return fmt.Errorf("cuda:%d: %s: %w", d.index, name, err)
+	}
+	e.factor = factor
+	err = d.launchElementwise(entry, int(min((e.count+255)/256, int64(d.multiprocessors*16))), e)
+	runtime.KeepAlive(operands)
+	return err
+}
+
+func (d *Device) launchElementwise(entry string, blocks int, e *elementwise) error {
+	const threads = 256
+	return d.launch(launchShape{kernelName{"elementwise", entry}, [3]int{blocks, 1, 1}, threads, 0}, nil, unsafe.Pointer(e))
+}
+
+func (o operand) check(shape []int) error {
+	t := o.tensor
+	switch {
+	case !t.Given():
+		return fmt.Errorf("%s is missing", o.name)
+	case !slices.Equal(t.Shape, shape) || len(t.Strides) != len(shape):
+		return fmt.Errorf("%s has shape %v and %d strides, it needs shape %v", o.name, t.Shape, len(t.Strides), shape)
+	case t.Data == nil && t.Elements() > 0:
+		return fmt.Errorf("%s has shape %v but no data", o.name, shape)
+	}
+	return nil
+}
+
+// newElementwise describes the operands with as few axes as possible: an axis of one element is left out, and one that
+// begins where the axis inside it ends is joined to that.
+func newElementwise(operands []operand) (*elementwise, error) {
+	e := &elementwise{width: 4}
+	var dims []int
+	strides := make([][]int, len(operands))
+	shape := operands[0].tensor.Shape
+	for axis := len(shape) - 1; axis >= 0; axis-- { // from the innermost
+		if shape[axis] == 1 {
+			continue
+		}
+		last := len(dims) - 1
+		joins := last >= 0
+		for i, o := range operands {
+			joins = joins && o.tensor.Strides[axis] == strides[i][last]*dims[last]
+		}
+		if joins {
+			dims[last] *= shape[axis]
+			continue
+		}
+		dims = append(dims, shape[axis])
+		for i, o := range operands {
+			strides[i] = append(strides[i], o.tensor.Strides[axis])
+		}
+	}
+	if len(dims) == 0 {
+		dims = []int{1}
+		for i := range operands {
+			strides[i] = []int{1}
+		}
+	}
+	if len(dims) > maxAxes {
+		return nil, fmt.Errorf("a tensor of shape %v has %d axes that lie apart, at most %d are possible", shape, len(dims), maxAxes)
+	}
+	e.axes, e.count = int32(len(dims)), 1
+	for n := range dims {
+		at := len(dims) - 1 - n
+		e.dims[at] = int64(dims[n])
+		e.count *= int64(dims[n])
+		for i, o := range operands {
+			e.strides[i][at] = int64(strides[i][n])
+			if n == 0 && strides[i][n] != 1 || n > 0 && strides[i][n]%4 != 0 {
+				e.width = 1
+			}
+			e.data[i] = addressOf(o.tensor)
+		}
+	}
+	for _, o := range operands {
+		if addressOf(o.tensor)%address(4*o.tensor.DType.Size()) != 0 {
+			e.width = 1
+		}
+	}
+	if dims[0]%4 != 0 {
+		e.width = 1
+	}
+	e.count /= int64(e.width)
+	return e, nil
+}

@@ -1,0 +1,148 @@
+//go:build gpu
+
+package cuda
+
+import (
+	"bytes"
+	"compress/gzip"
+	"embed"
+	"fmt"
+	"io"
+	"sync"
+	"unsafe"
+
+	"gorgonia.org/cu"
+)
+
+// images are the compiled kernels, a module a file.
+//
+//go:embed ptx
+var images embed.FS
+
+// modules are the functions of the modules that a device has loaded. A module is loaded when one of its kernels is first
+// launched, which takes the driver some tenths of a second the first time ever and milliseconds from its cache later.
+type modules struct {
+	sync.RWMutex
+	loaded    map[string]cu.Module
+	functions map[kernelName]cu.Function
+}
+
+// launch queues a kernel that takes the maps and then the struct that arguments points to.
+func (d *Device) launch(s launchShape, maps []encodedMap, arguments unsafe.Pointer) error {
+	f, err := d.function(s)
+	if err != nil {
+		return err
+	}
+	d.last.Store(&s)
+	if err := launchKernel(d.context, f, d.stream, s, maps, arguments); err != nil {
+		return fmt.Errorf("cuda:%d: %w", d.index, err)
+	}
+	return nil
+}
+
+// tensorMaps are maps that were encoded: encoding one takes longer than finding it, and a step of training asks for those
+// of the step before.
+type tensorMaps struct {
+	sync.Mutex
+	encoded map[tensorMap]encodedMap
+}
+
+// mostMaps is how many maps a device remembers before it begins anew.
+const mostMaps = 1 << 12
+
+// encode finds a map, or encodes it.
+func (d *Device) encode(t tensorMap) (encodedMap, error) {
+	m := &d.maps
+	m.Lock()
+	defer m.Unlock()
+	if e, ok := m.encoded[t]; ok {
+		return e, nil
+	}
+	e, err := encode(d.context, t)
+	if err != nil {
+		return e, err
+	}
+	if m.encoded == nil || len(m.encoded) == mostMaps {
+		m.encoded = map[tensorMap]encodedMap{}
+	}
+	m.encoded[t] = e
+	return e, nil
+}
+
+// function finds a kernel, and loads its module if this is the first use of it.
+func (d *Device) function(s launchShape) (cu.Function, error) {
+	m := &d.modules
+	m.RLock()
+	f, ok := m.functions[s.kernel]
+	m.RUnlock()
+	if ok {
+		return f, nil
+	}
+	m.Lock()
+	defer m.Unlock()
+	if f, ok := m.functions[s.kernel]; ok {
+		return f, nil
+	}
+	module, err := d.load(s.kernel.module)
+	if err != nil {
+		return f, err
+	}
+	if err := d.do("cuModuleGetFunction("+s.kernel.entry+")", func() error {
+		f, err = module.Function(s.kernel.entry)
+		return err
+	}); err != nil {
+		return f, err
+	}
+	const everyKernel = 48 << 10
+	if s.sharedBytes > everyKernel {
+		if err := limitSharedMemory(d.context, f, s.sharedBytes); err != nil {
+			return f, fmt.Errorf("cuda:%d: %s: %w", d.index, s.kernel.entry, err)
+		}
+	}
+	if m.functions == nil {
+		m.functions = map[kernelName]cu.Function{}
+	}
+	m.functions[s.kernel] = f
+	return f, nil
+}
+
+// load gives a module. The caller holds the lock.
+func (d *Device) load(name string) (cu.Module, error) {
+	m := &d.modules
+	if module, ok := m.loaded[name]; ok {
+		return module, nil
+	}
+	image, err := imageOf(name)
+	if err != nil {
+		return cu.Module{}, fmt.Errorf("cuda:%d: %w", d.index, err)
+	}
+	var module cu.Module
+	if err := d.do("cuModuleLoadData("+name+")", func() error {
+		module, err = cu.LoadData(image)
+		return err
+	}); err != nil {
+		return module, err
+	}
+	if m.loaded == nil {
+		m.loaded = map[string]cu.Module{}
+	}
+	m.loaded[name] = module
+	return module, nil
+}
+
+// imageOf unpacks the PTX of a module.
+func imageOf(name string) (string, error) {
+	packed, err := images.ReadFile("ptx/" + name + ".ptx.gz")
+	if err != nil {
+		return "", fmt.Errorf("there is no compiled kernel %s in this program: go generate -tags gpu ./kernels/cuda compiles them", name)
+	}
+	reader, err := gzip.NewReader(bytes.NewReader(packed))
+	if err != nil {
+		return "", fmt.Errorf("the compiled kernel %s: %w", name, err)
+	}
+	image, err := io.ReadAll(reader)
+	if err != nil {
+		return "", fmt.Errorf("the compiled kernel %s: %w", name, err)
+	}
+	return string(image), nil
+}

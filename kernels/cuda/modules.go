@@ -1,0 +1,97 @@
+//go:build gpu
+
+package cuda
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// compiledModule is a module as the generator compiles it.
+type compiledModule struct {
+	Name, Source, Arch string
+	Defines            []string
+	Digest             string // of everything that is compiled
+}
+
+// smallModules are the modules that come in one variant. All run on any device since Ampere.
+var smallModules = []string{"elementwise", "attention_delta"}
+
+// The kernels to choose from, those with tensor maps first.
+var (
+	forwardVariants  = sync.OnceValue(func() [][]variant { return [][]variant{forward90Variants(), forward80Variants()} })
+	backwardVariants = sync.OnceValue(func() [][]variant { return [][]variant{backward90Variants(), backward80Variants()} })
+	dBiasVariants    = sync.OnceValue(func() [][]variant { return [][]variant{dBias80Variants()} })
+)
+
+// compiledModules lists what the generator compiles. It reads the sources, in the package's folder.
+func compiledModules() ([]compiledModule, error) {
+	var list []compiledModule
+	for _, name := range smallModules {
+		list = append(list, compiledModule{Name: name, Source: name + ".cu", Arch: "compute_80"})
+	}
+	for _, table := range slices.Concat(forwardVariants(), backwardVariants(), dBiasVariants()) {
+		for _, v := range table {
+			list = append(list, v.module())
+		}
+	}
+	for i, m := range list {
+		var err error
+		if list[i].Digest, err = m.digest(); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+// include finds the files of ours that a source includes.
+var include = regexp.MustCompile(`(?m)^#include "(.*)"`)
+
+// digest is the SHA-256 of the module's source, all that this includes, and how it is compiled. The compiled module
+// carries it, so that one can tell without a compiler whether it is that of the sources.
+func (m compiledModule) digest() (string, error) {
+	files := []string{m.Source}
+	hash := sha256.New()
+	fmt.Fprintln(hash, m.Name, m.Arch, m.Defines)
+	for i := 0; i < len(files); i++ {
+		text, err := os.ReadFile("src/" + files[i])
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintf(hash, "%s %d\n%s", files[i], len(text), text)
+		for _, found := range include.FindAllSubmatch(text, -1) {
+			if name := string(found[1]); !slices.Contains(files, name) {
+				files = append(files, name)
+			}
+		}
+	}
+	return hex.EncodeToString(hash.Sum(nil)), nil
+}
+
+// kernelOf takes the name of the source out of a variant's name.
+var kernelOf = regexp.MustCompile(`^(.*)_d\d+.*$`)
+
+// module says how a variant is compiled: from the source that its name begins with, for the architecture named there.
+func (v variant) module() compiledModule {
+	source := kernelOf.ReplaceAllString(v.name, "$1")
+	m := compiledModule{Name: v.name, Source: source + ".cu", Arch: "compute_80"}
+	if strings.HasSuffix(source, "_sm90") {
+		m.Arch = "compute_90a"
+	}
+	m.Defines = []string{
+		"KERNEL=" + v.name, fmt.Sprintf("HEAD_DIM=%d", v.d), fmt.Sprintf("HEAD_DIM_V=%d", v.dv),
+		fmt.Sprintf("TILE_Q=%d", v.tileQ), fmt.Sprintf("TILE_K=%d", v.tileK), fmt.Sprintf("BLOCK_THREADS=%d", v.threads),
+		fmt.Sprintf("SHARED_BYTES=%d", v.sharedBytes),
+		"ELEMENT_" + [...]string{elementF32: "F32", elementBF16: "BF16", elementF16: "F16", elementTF32: "TF32"}[v.element],
+	}
+	if v.mod {
+		m.Defines = append(m.Defines, "MOD")
+	}
+	return m
+}

@@ -1,0 +1,14 @@
+// One variant of the backward kernel, and the kernel that finishes its dQ: see attention_sm80.cuh for how to compile it.
+#include "attention_backward_sm80.cuh"
+
+// How many blocks share a multiprocessor. Three hide more than two where their registers suffice.
+constexpr int BLOCKS = BLOCK_THREADS > 128 ? 1 : HEAD_DIM <= 64 && !MODIFIED ? 3 : 2;
+
+extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS)
+KERNEL(const __grid_constant__ AttentionArguments a) {
+  attentionBackward<Arithmetic, HEAD_DIM, TILE_Q, TILE_K, BLOCK_THREADS / 32, MODIFIED>(a);
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK_THREADS) attention_dq(const __grid_constant__ AttentionArguments a) {
+  queryGradient<Arithmetic, HEAD_DIM, TILE_Q, BLOCK_THREADS / 32>(a);
+}

@@ -1,0 +1,403 @@
+// The backward kernels for compute capability 8.0 and newer.
+//
+// Backward: a block owns a tile of keys of one key head. It walks over the query heads that read it and their query tiles,
+// last first, recomputes P from the saved logsumexp, and sums dK and dV in registers. What it adds to dQ goes to a.dQSum in
+// float32, in the order of the accumulators; queryGradient turns the sums into dQ. With a.deterministic the blocks that add
+// to one query tile do so in the order of their keys; because they begin with the last tile, which the last keys see, none
+// waits long whatever the mask.
+//
+// One step, for a tile of queries and one of keys, with the warps laid out in a grid of its own for each product:
+//
+//   S = Q·Kᵀ, dP = dO·Vᵀ; P and dS in registers, then in shared memory
+//   dV += Pᵀ·dO, dK += dSᵀ·Q
+//   dQ  = dS·K
+//
+// BiasGradient: a block owns a tile of the elements of a bias, walks over all scores that read them and sums dS in
+// registers: in a fixed order, without atomics.
+#pragma once
+#include "attention_sm80.cuh"
+
+// Scores is what a warp recomputes of a tile of queries and keys: 16·ROWS rows from row on and 8·KEYS columns from column on,
+// both counted within the sequence.
+// With BIAS it is the gradient of the bias that is asked for.
+template <class E, int D, int ROWS, int KEYS, bool MOD_, bool BIAS = false> struct Scores {
+  using Operand = Tile<E, D>;
+  float p[ROWS][KEYS][4], dS[ROWS][KEYS][4];
+  float lse[ROWS][2], delta[ROWS][2];  // of the lane's rows; lse to base 2
+
+  // rows reads what the forward kernel left. A row that does not exist or saw no key gets +inf: its P is 0.
+  __device__ __forceinline__ void rows(const AttentionArguments& a, const View& view, int head, int row) {
+    const int64_t first = ((int64_t)view.s.batch * a.heads + head) * a.sq + view.s.q0;
+#pragma unroll
+    for (int i = 0; i < ROWS; i++)
+#pragma unroll
+      for (int half = 0; half < 2; half++) {
+        const int r = row + 16 * i + lane() / 4 + 8 * half;
+        const bool exists = r < view.s.sq;
+        const float x = exists ? a.lse[first + r] : INFINITE;
+        lse[i][half] = x == -INFINITE ? INFINITE : x * LOG2E;
+        delta[i][half] = exists ? a.delta[first + r] : 0;
+      }
+  }
+
+  // compute fills p with the kept probabilities, without the factor 1/(1 - drop), and dS with the gradients of the scaled
+  // scores (with BIAS: of the modified scores). rowInTile and columnInTile are row and column within the tiles q, dO and k, v.
+  __device__ __forceinline__ void compute(const AttentionArguments& a, const View& view, int head, Operand q, Operand k, Operand dO,
+                                          Operand v, int rowInTile, int columnInTile, int row, int column) {
+#pragma unroll
+    for (int i = 0; i < ROWS; i++)
+#pragma unroll
+      for (int j = 0; j < KEYS; j++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) p[i][j][e] = dS[i][j][e] = 0;
+    multiplyTransposed<E, D>(p, q, rowInTile, k, columnInTile);
+    multiplyTransposed<E, D>(dS, dO, rowInTile, v, columnInTile);
+    const bool whole = view.whole(row, 16 * ROWS, column, 8 * KEYS);
+    if (MOD_ && !BIAS && a.softCap > 0) gradients<true, MOD_ && !BIAS>(a, view, head, row, column);
+    else if (whole) gradients<false, false>(a, view, head, row, column);
+    else gradients<true, false>(a, view, head, row, column);
+  }
+
+  template <bool MASKED, bool CAPPED>
+  __device__ __forceinline__ void gradients(const AttentionArguments& a, const View& view, int head, int row, int column) {
+    const Dropper dropper(a, view.s, head);
+    const float exponent = MOD_ ? LOG2E : a.scale * LOG2E;
+    const bool writesBias = !BIAS && a.dBias && !(a.deterministic && a.dBiasSums);  // that case is BiasGradient's
+    const bool drops = MOD_ && a.dropThreshold;
+    const int r0 = row + lane() / 4, c0 = column + lane() % 4 * 2;
+    float gains[CAPPED ? ROWS : 1][CAPPED ? KEYS : 1][4];
+    if constexpr (MOD_) modify<E, ROWS, KEYS, CAPPED>(p, gains, a, view.s, head, row, column);
+#pragma unroll
+    for (int i = 0; i < ROWS; i++)
+#pragma unroll
+      for (int j = 0; j < KEYS; j++) {
+        float probability[4];
+#pragma unroll
+        for (int e = 0; e < 4; e++) p[i][j][e] = probability[e] = exp2Fast(p[i][j][e] * exponent - lse[i][e / 2]);
+        if (drops) {
+          uint32_t words[4];
+          dropWords(dropper, r0 + 16 * i, c0 + 8 * j, words);
+#pragma unroll
+          for (int e = 0; e < 4; e++) {
+            const bool keep = dropper.keep(words[e]);
+            p[i][j][e] = keep ? probability[e] : 0;
+            dS[i][j][e] = keep ? dS[i][j][e] * a.keepScale : 0;
+          }
+        }
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+          dS[i][j][e] = probability[e] * (dS[i][j][e] - delta[i][e / 2]);
+          if (MASKED && !view.sees(r0 + 16 * i + e / 2 * 8, c0 + 8 * j + e % 2)) p[i][j][e] = dS[i][j][e] = 0;
+        }
+      }
+    if (MOD_ && writesBias) {
+#pragma unroll
+      for (int i = 0; i < ROWS; i++)
+#pragma unroll
+        for (int j = 0; j < KEYS; j++)
+#pragma unroll
+          for (int e = 0; e < 4; e++) {
+            const int r = r0 + 16 * i + e / 2 * 8, c = c0 + 8 * j + e % 2;
+            if (!MASKED || view.sees(r, c)) biasGradient(a, view, head, r, c, dS[i][j][e]);
+          }
+    }
+    if constexpr (CAPPED && !BIAS) {
+#pragma unroll
+      for (int i = 0; i < ROWS; i++)
+#pragma unroll
+        for (int j = 0; j < KEYS; j++)
+#pragma unroll
+          for (int e = 0; e < 4; e++)  // the gain of what the mask hides may be NaN
+            dS[i][j][e] = dS[i][j][e] == 0 ? 0 : dS[i][j][e] * gains[i][j][e];
+    }
+  }
+
+  // biasGradient writes or adds one element of dBias.
+  static __device__ __forceinline__ void biasGradient(const AttentionArguments& a, const View& view, int head, int row, int column,
+                                                      float x) {
+    const int64_t at = view.s.index * a.dBiasSequence + head * a.dBiasHead + row * a.dBiasRow + column;
+    if (a.dBiasSums) atomicAdd((float*)a.dBias + at, x);
+    else if (a.biasElement == ElementBF16) ((__nv_bfloat16*)a.dBias)[at] = __float2bfloat16_rn(x);
+    else if (a.biasElement == ElementF16) ((__half*)a.dBias)[at] = __float2half_rn(x);
+    else ((float*)a.dBias)[at] = x;
+  }
+};
+
+// querySlot numbers the query tiles of all sequences and heads: where a tile's sums lie in a.dQSum, in units of BQ·D, and its
+// counter. Packed sequences leave at most one slot between them unused.
+template <int BQ> __device__ __forceinline__ int64_t querySlot(const AttentionArguments& a, const Sequence& s, int head, int tile) {
+  const int first = a.qLens ? s.q0 / BQ + s.index : s.index * ceilDiv(a.sq, BQ);
+  return (int64_t)(first + tile) * a.heads + head;
+}
+
+// QuerySums is how a tile of dQ is spread over a block: a grid of GRID warps along the rows and WARPS/GRID along the columns.
+template <class E, int D, int BQ, int WARPS> struct QuerySums {
+  static constexpr int GRID = 2;
+  static constexpr int THREADS = 32 * WARPS, ROWS = BQ / GRID / 16, WIDTH = D / (WARPS / GRID), COLUMNS = WIDTH / 8;
+  static constexpr int W = WIDE<E, WIDTH>;
+  static_assert(BQ == ROWS * GRID * 16 && D == COLUMNS * 8 * (WARPS / GRID));
+  static __device__ __forceinline__ int row() { return warp() % GRID * 16 * ROWS; }
+  static __device__ __forceinline__ int column() { return warp() / GRID * WIDTH; }
+};
+
+template <class E, int D, int BQ, int BK, int WARPS, bool MOD_> struct Backward {
+  static constexpr int GRID_S = 2, GRID_K = BK >= 128 ? 4 : 2;  // warps along the rows of S, and of dK and dV
+  static constexpr int THREADS = 32 * WARPS;
+  static constexpr int ROWS = BQ / GRID_S / 16, KEYS = BK / (WARPS / GRID_S) / 8;  // a warp's part of S
+  static constexpr int OUT_ROWS = BK / GRID_K / 16, OUT_WIDTH = D / (WARPS / GRID_K), OUT = OUT_WIDTH / 8;  // of dK and dV
+  static constexpr int W = WIDE<E, OUT_WIDTH>;
+  static_assert(BQ == ROWS * GRID_S * 16 && BK == KEYS * 8 * (WARPS / GRID_S) && BK == OUT_ROWS * GRID_K * 16);
+  using Operand = Tile<E, D>;
+  using Square = Tile<E, BK>;
+  using Sums = QuerySums<E, D, BQ, WARPS>;
+  static constexpr int SHARED = 2 * (BQ + BK) * Operand::STRIDE + 2 * BQ * Square::STRIDE;
+
+  const AttentionArguments& a;
+  const View view;
+  const int keyHead, tile;
+  const Operand k, v, q, dO;
+  const Square p, dS;
+
+  __device__ __forceinline__ Backward(const AttentionArguments& a, int sequence, int keyHead, int tile)
+      : a(a), view(a, sequence), keyHead(keyHead), tile(tile), k{sharedBase()}, v{k.base + BK * Operand::STRIDE},
+        q{v.base + BK * Operand::STRIDE}, dO{q.base + BQ * Operand::STRIDE}, p{dO.base + BQ * Operand::STRIDE},
+        dS{p.base + BQ * Square::STRIDE} {}
+
+  // fetch starts the loads of a query tile.
+  __device__ __forceinline__ void fetch(int head, int queryTile) const {
+    const Sequence& s = view.s;
+    loadTile<E, BQ, THREADS>(q, matrixOf<E>(a.q, s.batch, head, s.q0, s.sq, a.d), queryTile * BQ);
+    loadTile<E, BQ, THREADS>(dO, matrixOf<E>(a.dO, s.batch, head, s.q0, s.sq, a.dv), queryTile * BQ);
+  }
+
+  __device__ __forceinline__ void run() {
+    const Sequence& s = view.s;
+    const int column = tile * BK;
+    if (column >= s.sk) return;
+    const int group = a.heads / a.keyHeads, firstHead = keyHead * group;
+    const Range tiles = view.template queryTiles<BQ>(column, BK);
+    const int steps = (tiles.last - tiles.first) * group;
+    const int rowS = warp() % GRID_S * 16 * ROWS, columnS = warp() / GRID_S * 8 * KEYS;
+    const int rowK = warp() % GRID_K * 16 * OUT_ROWS, columnK = warp() / GRID_K * OUT_WIDTH;
+
+    float sumK[OUT_ROWS][OUT][4] = {}, sumV[OUT_ROWS][OUT][4] = {};
+    if (steps > 0) {
+      loadTile<E, BK, THREADS>(k, matrixOf<E>(a.k, s.batch, keyHead, s.k0, s.sk, a.d), column);
+      loadTile<E, BK, THREADS>(v, matrixOf<E>(a.v, s.batch, keyHead, s.k0, s.sk, a.dv), column);
+      fetch(firstHead, tiles.last - 1);
+      copyCommit();
+    }
+    int head = firstHead, queryTile = tiles.last - 1;
+#pragma unroll 1
+    for (int step = 0; step < steps; step++) {
+      const int row = queryTile * BQ;
+      {
+        Scores<E, D, ROWS, KEYS, MOD_> scores;
+        scores.rows(a, view, head, row + rowS);
+        copyWait<0>();
+        __syncthreads();  // the tiles are here, and every warp is done with the last dS
+        scores.compute(a, view, head, q, k, dO, v, rowS, columnS, row + rowS, column + columnS);
+        storeAccumulator<E, 1>(scores.p, p, rowS, columnS);
+        storeAccumulator<E, 1>(scores.dS, dS, rowS, columnS);
+      }
+      __syncthreads();  // P and dS are complete
+      multiplyColumns<E, BQ>(sumV, p, rowK, dO, columnK);
+      multiplyColumns<E, BQ>(sumK, dS, rowK, q, columnK);
+      __syncthreads();  // every warp is done with Q and dO
+      const int thisHead = head, thisTile = queryTile;
+      if (--queryTile < tiles.first) queryTile = tiles.last - 1, head++;
+      if (step + 1 < steps) fetch(head, queryTile);
+      copyCommit();
+      addQueries(thisHead, thisTile);
+    }
+    __syncthreads();  // every warp is done with K and V, whose place the results pass through
+    scaleBy(sumK, a.scale);
+    scaleBy(sumV, MOD_ && a.dropThreshold ? a.keepScale : 1);
+    storeAccumulator<E, W>(sumK, k, rowK, columnK);
+    storeAccumulator<E, W>(sumV, v, rowK, columnK);
+    __syncthreads();
+    storeRows<E, THREADS>(k, 0, BK, matrixOf<E>(a.dK, s.batch, keyHead, s.k0, s.sk, a.d), column, threadIdx.x);
+    storeRows<E, THREADS>(v, 0, BK, matrixOf<E>(a.dV, s.batch, keyHead, s.k0, s.sk, a.dv), column, threadIdx.x);
+  }
+
+  static __device__ __forceinline__ void scaleBy(float (&c)[OUT_ROWS][OUT][4], float factor) {
+#pragma unroll
+    for (int i = 0; i < OUT_ROWS; i++)
+#pragma unroll
+      for (int j = 0; j < OUT; j++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) c[i][j][e] *= factor;
+  }
+
+  // addQueries adds dS·K to the query tile's sums: neighbouring lanes to neighbouring addresses.
+  __device__ __forceinline__ void addQueries(int head, int queryTile) const {
+    float c[Sums::ROWS][Sums::COLUMNS][4] = {};
+    multiplyRows<E, BK>(c, dS, Sums::row(), k, Sums::column());
+    const int64_t slot = querySlot<BQ>(a, view.s, head, queryTile);
+    float* to = a.dQSum + slot * (BQ * D) + threadIdx.x;
+    int turn = 0, turns = 0;
+    if (a.deterministic) {
+      const Range keyTiles = view.template keyTiles<BK>(queryTile * BQ, BQ);
+      turn = tile - keyTiles.first, turns = keyTiles.last - keyTiles.first;
+      if (threadIdx.x == 0)
+        while (*(volatile int32_t*)(a.counters + slot) != turn) {}
+      __syncthreads();
+    }
+#pragma unroll
+    for (int i = 0; i < Sums::ROWS; i++)
+#pragma unroll
+      for (int j = 0; j < Sums::COLUMNS; j++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) atomicAdd(to + ((i * Sums::COLUMNS + j) * 4 + e) * THREADS, c[i][j][e]);
+    if (a.deterministic) {
+      __threadfence();
+      __syncthreads();
+      if (threadIdx.x == 0) *(volatile int32_t*)(a.counters + slot) = turn + 1 == turns ? 0 : turn + 1;
+    }
+  }
+};
+
+// The blocks of the grid are, fastest first: the key tiles of a sequence, first (with a causal mask: longest) first; key heads;
+// sequences. A block waits only for blocks before it.
+template <class E, int D, int BQ, int BK, int WARPS, bool MOD_>
+__device__ __forceinline__ void attentionBackward(const AttentionArguments& a) {
+  const int tiles = ceilDiv(a.longestK, BK), plane = blockIdx.x / tiles;
+  Backward<E, D, BQ, BK, WARPS, MOD_> kernel(a, plane / a.keyHeads, plane % a.keyHeads, blockIdx.x % tiles);
+  kernel.run();
+}
+
+// queryGradient turns the sums of a query tile into dQ. The grid is, fastest first: query tiles of a sequence, heads, sequences.
+// A tile whose rows see no key was never added to and is zero.
+template <class E, int D, int BQ, int WARPS> __device__ __forceinline__ void queryGradient(const AttentionArguments& a) {
+  using Sums = QuerySums<E, D, BQ, WARPS>;
+  const int tiles = ceilDiv(a.longestQ, BQ), tile = blockIdx.x % tiles, plane = blockIdx.x / tiles, head = plane % a.heads;
+  const Sequence s = sequenceOf(a, plane / a.heads);
+  if (tile * BQ >= s.sq) return;
+  const float* from = a.dQSum + querySlot<BQ>(a, s, head, tile) * (BQ * D) + threadIdx.x;
+  float c[Sums::ROWS][Sums::COLUMNS][4];
+#pragma unroll
+  for (int i = 0; i < Sums::ROWS; i++)
+#pragma unroll
+    for (int j = 0; j < Sums::COLUMNS; j++)
+#pragma unroll
+      for (int e = 0; e < 4; e++) c[i][j][e] = a.scale * from[((i * Sums::COLUMNS + j) * 4 + e) * Sums::THREADS];
+  const Tile<E, D> out{sharedBase()};
+  storeAccumulator<E, Sums::W>(c, out, Sums::row(), Sums::column());
+  __syncthreads();
+  storeRows<E, Sums::THREADS>(out, 0, BQ, matrixOf<E>(a.dQ, s.batch, head, s.q0, s.sq, a.d), tile * BQ, threadIdx.x);
+}
+
+// BiasGradient sums dS over everything that reads one tile of a bias: the sequences, heads and rows along which it
+// broadcasts. dBias is float32; its strides, 0 where it broadcasts, tell over what to sum.
+template <class E, int D, int BQ, int BK, int WARPS> struct BiasGradient {
+  using Kernel = Backward<E, D, BQ, BK, WARPS, true>;
+  static constexpr int THREADS = 32 * WARPS, GRID_S = Kernel::GRID_S, ROWS = Kernel::ROWS, KEYS = Kernel::KEYS;
+  using Operand = Tile<E, D>;
+
+  const AttentionArguments& a;
+  const Operand k, v, q, dO;
+  const int row, column;  // the warp's, within the tile
+  float sum[ROWS][KEYS][4];
+
+  __device__ __forceinline__ BiasGradient(const AttentionArguments& a)
+      : a(a), k{sharedBase()}, v{k.base + BK * Operand::STRIDE}, q{v.base + BK * Operand::STRIDE},
+        dO{q.base + BQ * Operand::STRIDE}, row(warp() % GRID_S * 16 * ROWS), column(warp() / GRID_S * 8 * KEYS) {}
+
+  __device__ __forceinline__ void run() {
+    const bool sequencesShare = a.dBiasSequence == 0, headsShare = a.dBiasHead == 0, rowsShare = a.dBiasRow == 0;
+    const int keyTiles = ceilDiv(a.longestK, BK), rowTiles = rowsShare ? 1 : ceilDiv(a.longestQ, BQ);
+    const int keyTile = blockIdx.x % keyTiles, rowTile = blockIdx.x / keyTiles % rowTiles;
+    const int plane = blockIdx.x / keyTiles / rowTiles;
+    const int heads = headsShare ? 1 : a.heads;
+    const int firstSequence = sequencesShare ? 0 : plane / heads, firstHead = headsShare ? 0 : plane % heads;
+    const int group = a.heads / a.keyHeads;
+#pragma unroll
+    for (int i = 0; i < ROWS; i++)
+#pragma unroll
+      for (int j = 0; j < KEYS; j++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) sum[i][j][e] = 0;
+
+#pragma unroll 1
+    for (int sequence = firstSequence; sequence < (sequencesShare ? a.sequences : firstSequence + 1); sequence++) {
+      const View view(a, sequence);
+      Range tiles = view.template queryTiles<BQ>(keyTile * BK, BK);
+      if (!rowsShare) tiles = {max(tiles.first, rowTile), min(tiles.last, rowTile + 1)};
+      if (keyTile * BK >= view.s.sk || tiles.first >= tiles.last) continue;
+#pragma unroll 1
+      for (int head = firstHead; head < (headsShare ? a.heads : firstHead + 1); head++)
+#pragma unroll 1
+        for (int tile = tiles.first; tile < tiles.last; tile++)
+          add(view, head, tile, keyTile, tile == tiles.first && (head == firstHead || head % group == 0));
+    }
+    if (rowsShare) addRows();
+    store(plane / heads, plane % heads, rowTile * BQ, keyTile * BK, rowsShare);
+  }
+
+  __device__ __forceinline__ void add(const View& view, int head, int tile, int keyTile, bool newKeys) {
+    const Sequence& s = view.s;
+    const int keyHead = head / (a.heads / a.keyHeads);
+    __syncthreads();  // every warp is done with the last tiles
+    if (newKeys) {
+      loadTile<E, BK, THREADS>(k, matrixOf<E>(a.k, s.batch, keyHead, s.k0, s.sk, a.d), keyTile * BK);
+      loadTile<E, BK, THREADS>(v, matrixOf<E>(a.v, s.batch, keyHead, s.k0, s.sk, a.dv), keyTile * BK);
+    }
+    loadTile<E, BQ, THREADS>(q, matrixOf<E>(a.q, s.batch, head, s.q0, s.sq, a.d), tile * BQ);
+    loadTile<E, BQ, THREADS>(dO, matrixOf<E>(a.dO, s.batch, head, s.q0, s.sq, a.dv), tile * BQ);
+    copyCommit();
+    Scores<E, D, ROWS, KEYS, true, true> scores;
+    scores.rows(a, view, head, tile * BQ + row);
+    copyWait<0>();
+    __syncthreads();
+    scores.compute(a, view, head, q, k, dO, v, row, column, tile * BQ + row, keyTile * BK + column);
+#pragma unroll
+    for (int i = 0; i < ROWS; i++)
+#pragma unroll
+      for (int j = 0; j < KEYS; j++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) sum[i][j][e] += scores.dS[i][j][e];
+  }
+
+  // addRows leaves the sums over all rows of the tile in the accumulators' first row, of the first warps in the grid.
+  __device__ __forceinline__ void addRows() {
+    float* parts = (float*)sharedMemory;  // (GRID_S, BK)
+    __syncthreads();
+#pragma unroll
+    for (int j = 0; j < KEYS; j++)
+#pragma unroll
+      for (int e = 0; e < 2; e++) {
+        float total = 0;
+#pragma unroll
+        for (int i = 0; i < ROWS; i++) total += sum[i][j][e] + sum[i][j][e + 2];
+        for (int distance = 4; distance < 32; distance *= 2) total += __shfl_xor_sync(0xffffffff, total, distance);
+        if (lane() < 4) parts[warp() % GRID_S * BK + column + ::column<1>(j, lane() % 4, e)] = total;
+      }
+    __syncthreads();
+#pragma unroll
+    for (int j = 0; j < KEYS; j++)
+#pragma unroll
+      for (int e = 0; e < 2; e++) {
+        float total = 0;
+        for (int part = 0; part < GRID_S; part++) total += parts[part * BK + column + ::column<1>(j, lane() % 4, e)];
+        sum[0][j][e] = total;
+      }
+  }
+
+  // store writes what lies within the bias. Where sequences share it they may differ in length: the longest one counts.
+  __device__ __forceinline__ void store(int sequence, int head, int firstRow, int firstColumn, bool rowsShare) const {
+    float* to = (float*)a.dBias + sequence * a.dBiasSequence + head * a.dBiasHead;
+    const bool alone = a.dBiasSequence != 0;
+    const Sequence s = sequenceOf(a, sequence);
+    const int rows = rowsShare ? 1 : alone ? s.sq : a.longestQ, columns = alone ? s.sk : a.longestK;
+#pragma unroll
+    for (int i = 0; i < ROWS; i++)
+#pragma unroll
+      for (int j = 0; j < KEYS; j++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+          const int r = firstRow + row + 16 * i + lane() / 4 + e / 2 * 8;
+          const int c = firstColumn + column + ::column<1>(j, lane() % 4, e % 2);
+          if (r < rows && c < columns) to[r * a.dBiasRow + c] = sum[i][j][e];
+        }
+  }
+};

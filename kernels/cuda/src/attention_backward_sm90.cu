@@ -1,0 +1,25 @@
+// One variant of attention backward for sm_90a, and attention_dq, which runs after it. Compile with -arch=compute_90a and
+//   -DKERNEL=name -DHEAD_DIM=128 -DHEAD_DIM_V=128 -DTILE_Q=80 -DELEMENT_BF16 or -DELEMENT_F16, -DMOD for the variant with
+//   soft cap, slopes, bias and dropout, and with what the host takes the kernel to be: -DTILE_K, -DBLOCK_THREADS,
+//   -DSHARED_BYTES.
+#include "attention_backward_sm90.cuh"
+
+#ifdef MOD
+constexpr bool modified = true;
+#else
+constexpr bool modified = false;
+#endif
+
+using Shape = BackwardShape<HEAD_DIM, HEAD_DIM_V, TILE_Q>;
+static_assert(Shape::TileK == TILE_K && Shape::Threads == BLOCK_THREADS && Shape::SharedBytes == SHARED_BYTES,
+              "variants_backward90.go describes another kernel");
+
+extern "C" __global__ void __launch_bounds__(Shape::Threads, 1)
+KERNEL(const __grid_constant__ CUtensorMap q, const __grid_constant__ CUtensorMap k, const __grid_constant__ CUtensorMap v,
+       const __grid_constant__ CUtensorMap o, const __grid_constant__ AttentionArguments a) {
+  attentionBackward<Shape, modified>(&q, &k, &v, &o, a);
+}
+
+extern "C" __global__ void __launch_bounds__(256) attention_dq(const __grid_constant__ AttentionArguments a) {
+  queryGradient<Shape::Sums, 256>(a);
+}

@@ -1,0 +1,52 @@
+// Attention backward for sm_90a: dK and dV of each tile of keys, and dQ as float32 sums over the tiles of keys.
+//
+// A block is one producer warpgroup and two consumer warpgroups. It owns a tile of keys, whose K and V stay in shared memory,
+// and walks over the query tiles that see it, from the last to the first, for each head of the group that shares the keys:
+//
+//   S  = K·Qᵀ     P  = 2^(S − LSE)        dV += P·dO
+//   dP = V·dOᵀ    dS = P∘(dP − δ)         dK += dS·Q       dQᵀ = Kᵀ·dS
+//
+// All scores are kept transposed, a row a key: so P and dS are the left operands of dV and dK right where they were
+// computed, in registers, and only dS goes through shared memory, for dQ. dQ is computed one step late, when both
+// warpgroups have long written their half of dS, so that they need not walk in step. It is added to sums in global memory
+// straight from the registers, in their order; attention_dq then scales and rounds the sums. Heads of more than 128 divide the
+// work otherwise: see attention_backward_wide_sm90.cuh.
+//
+// Where sums must be the same from run to run, the additions to a tile of dQ wait for each other in the order of the keys.
+// The consumers then leave dQ in shared memory and two threads of the producer warpgroup wait and add. Blocks are persistent
+// and draw tiles of keys from a counter, in that order too, so that none waits for a tile that nobody has begun.
+//
+// Of the producer warpgroup, warp 0 loads by TMA, warp 1 brings LSE and δ, warps 2 and 3 add the consumers' dQ in order.
+#pragma once
+#include "attention_backward_narrow_sm90.cuh"
+#include "attention_backward_wide_sm90.cuh"
+
+template <class Shape, bool Modified>
+DEVICE void attentionBackward(const CUtensorMap* q, const CUtensorMap* k, const CUtensorMap* v, const CUtensorMap* o,
+                              const AttentionArguments& a) {
+  extern __shared__ uint8_t memory[];
+  const uint32_t shared = (sharedAddress(memory) + 1023) & ~1023u;
+  const BackwardBarriers<Shape> barriers = {shared + Shape::BarriersAt};
+  if (threadIdx.x == 0) {
+    barriers.init();
+    prefetchMap(q);
+    prefetchMap(k);
+    prefetchMap(v);
+    prefetchMap(o);
+  }
+  __syncthreads();
+  if (threadIdx.x < 128) {
+    fewerRegisters<24>();
+    const int warp = threadIdx.x / 32;
+    const bool leader = threadIdx.x % 32 == 0;
+    if (leader && warp == 0) backwardLoader<Shape>(q, k, v, o, a, shared, barriers);
+    if (warp == 1) backwardStats<Shape>(a, shared, barriers);
+    if (leader && warp > 1) backwardSender<Shape>(a, shared, barriers, warp - 2);
+  } else {
+    moreRegisters<240>();
+    if constexpr (Shape::Wide)
+      BackwardWideConsumer<Shape, Modified>(a, shared).run();
+    else
+      BackwardNarrowConsumer<Shape, Modified>(a, shared).run();
+  }
+}

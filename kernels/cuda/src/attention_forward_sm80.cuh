@@ -1,0 +1,214 @@
+// The forward kernel for compute capability 8.0 and newer: O and the logsumexp of a tile of query rows of one head.
+//
+// A warp owns 16 or 32 rows: their scores, probabilities and outputs stay in its registers. K and V pass through shared memory
+// a tile at a time. While a tile's scores are computed its V is on the way, and the next K while its probabilities are.
+//
+// The softmax is online. A row's reference (the maximum that its exponentials are taken against) moves only when a score
+// exceeds it by more than 2^8: the outputs are then rescaled, otherwise left alone; float32 has room for the difference.
+#pragma once
+#include "attention_sm80.cuh"
+
+template <class E, int D, int BQ, int BK, int WARPS, bool MOD_> struct Forward {
+  static constexpr int THREADS = 32 * WARPS, ROWS = BQ / WARPS / 16, KEYS = BK / 8, OUT = D / 8;
+  static constexpr int W = WIDE<E, D>;
+  static_assert(BQ == ROWS * 16 * WARPS);
+  using Operand = Tile<E, D>;
+  static constexpr int SHARED = (BQ + 2 * BK) * Operand::STRIDE;
+
+  const AttentionArguments& a;
+  const View view;
+  const int head, row;  // row: the tile's first
+  const int mine;       // the warp's first row within the tile
+  const Operand q, k, v;
+
+  float o[ROWS][OUT][4];
+  float reference[ROWS][2];  // in units of the scores
+  float sum[ROWS][2];        // of this lane's exponentials
+
+  __device__ __forceinline__ Forward(const AttentionArguments& a, int sequence, int head, int tile)
+      : a(a), view(a, sequence), head(head), row(tile * BQ), mine(warp() * ROWS * 16), q{sharedBase()},
+        k{q.base + BQ * Operand::STRIDE}, v{k.base + BK * Operand::STRIDE} {}
+
+  __device__ __forceinline__ void run() {
+    const Sequence& s = view.s;
+    if (row >= s.sq) return;
+    const int keyHead = head / (a.heads / a.keyHeads);
+    const Matrix queries = matrixOf<E>(a.q, s.batch, head, s.q0, s.sq, a.d);
+    const Matrix keys = matrixOf<E>(a.k, s.batch, keyHead, s.k0, s.sk, a.d);
+    const Matrix values = matrixOf<E>(a.v, s.batch, keyHead, s.k0, s.sk, a.dv);
+    const Range tiles = view.template keyTiles<BK>(row, BQ);
+    // Scores times exponent are logarithms to base 2.
+    const float exponent = MOD_ ? LOG2E : fabsf(a.scale) * LOG2E;
+
+    clear();
+    if (tiles.first < tiles.last) {
+      loadTile<E, BQ, THREADS>(q, queries, row);
+      loadTile<E, BK, THREADS>(k, keys, tiles.first * BK);
+      copyCommit();
+    }
+#pragma unroll 1
+    for (int tile = tiles.first; tile < tiles.last; tile++) {
+      copyWait<0>();
+      __syncthreads();  // K is here, and every warp is done with V
+      loadTile<E, BK, THREADS>(v, values, tile * BK);
+      copyCommit();
+      float x[ROWS][KEYS][4] = {};
+      const bool idle = view.none(row + mine, 16 * ROWS, tile * BK, BK);
+      if (!idle) multiplyTransposed<E, D>(x, q, mine, k, 0);
+      copyWait<0>();
+      __syncthreads();  // V is here, and every warp is done with K
+      if (tile + 1 < tiles.last) loadTile<E, BK, THREADS>(k, keys, (tile + 1) * BK);
+      copyCommit();
+      if (idle) continue;
+      score(x, tile * BK);
+      exponentials(x, exponent);
+      if constexpr (MOD_) drop(x, tile * BK);
+      multiplyAccumulator<E, BK>(o, x, v);
+    }
+    finish(exponent);
+  }
+
+  __device__ __forceinline__ void clear() {
+#pragma unroll
+    for (int i = 0; i < ROWS; i++) {
+      reference[i][0] = reference[i][1] = -INFINITE;
+      sum[i][0] = sum[i][1] = 0;
+#pragma unroll
+      for (int j = 0; j < OUT; j++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) o[i][j][e] = 0;
+    }
+  }
+
+  // rowOf and columnOf place an accumulator element in the sequence.
+  __device__ __forceinline__ int rowOf(int i, int e) const { return row + mine + 16 * i + lane() / 4 + e / 2 * 8; }
+  __device__ __forceinline__ int columnOf(int first, int j, int e) const { return first + column<1>(j, lane() % 4, e % 2); }
+
+  // score turns products into scores, -inf where the mask hides them. Without modifications the scale's magnitude is left
+  // to the exponent.
+  __device__ __forceinline__ void score(float (&x)[ROWS][KEYS][4], int first) const {
+    if constexpr (MOD_) {
+      float none[1][1][4];
+      modify<E, ROWS, KEYS, false>(x, none, a, view.s, head, row + mine, first);
+    } else if (a.scale < 0) {
+#pragma unroll
+      for (int i = 0; i < ROWS; i++)
+#pragma unroll
+        for (int j = 0; j < KEYS; j++)
+#pragma unroll
+          for (int e = 0; e < 4; e++) x[i][j][e] = -x[i][j][e];
+    }
+    if (view.whole(row + mine, 16 * ROWS, first, BK)) return;
+#pragma unroll
+    for (int i = 0; i < ROWS; i++)
+#pragma unroll
+      for (int j = 0; j < KEYS; j++)
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+          if (!view.sees(rowOf(i, e), columnOf(first, j, e))) x[i][j][e] = -INFINITE;
+  }
+
+  // exponentials turns scores into exponentials against the rows' references, moving these and rescaling o where needed.
+  __device__ __forceinline__ void exponentials(float (&x)[ROWS][KEYS][4], float exponent) {
+    float most[ROWS][2];
+    bool moves = false;
+#pragma unroll
+    for (int i = 0; i < ROWS; i++)
+#pragma unroll
+      for (int half = 0; half < 2; half++) {
+        float& m = most[i][half];
+        m = x[i][0][2 * half];
+#pragma unroll
+        for (int j = 0; j < KEYS; j++) m = fmaxf(m, fmaxf(x[i][j][2 * half], x[i][j][2 * half + 1]));
+        m = fmaxf(m, __shfl_xor_sync(0xffffffff, m, 1));
+        m = fmaxf(m, __shfl_xor_sync(0xffffffff, m, 2));
+        moves |= (m - reference[i][half]) * exponent > 8;
+      }
+    if (__any_sync(0xffffffff, moves)) {
+#pragma unroll
+      for (int i = 0; i < ROWS; i++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+          const float before = reference[i][half], after = fmaxf(before, most[i][half]);
+          const float factor = after == -INFINITE ? 1 : exp2Fast((before - after) * exponent);
+          reference[i][half] = after;
+          sum[i][half] *= factor;
+#pragma unroll
+          for (int j = 0; j < OUT; j++) o[i][j][2 * half] *= factor, o[i][j][2 * half + 1] *= factor;
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < ROWS; i++)
+#pragma unroll
+      for (int half = 0; half < 2; half++) {
+        const float base = zeroPoint(reference[i][half], exponent);
+#pragma unroll
+        for (int j = 0; j < KEYS; j++)
+#pragma unroll
+          for (int e = 2 * half; e < 2 * half + 2; e++) {
+            x[i][j][e] = exp2Fast(x[i][j][e] * exponent - base);
+            sum[i][half] += x[i][j][e];
+          }
+      }
+  }
+
+  // zeroPoint is the reference to base 2. A row that saw no key yet has none: any number does.
+  static __device__ __forceinline__ float zeroPoint(float reference, float exponent) {
+    return reference == -INFINITE ? 0 : reference * exponent;
+  }
+
+  __device__ __forceinline__ void drop(float (&x)[ROWS][KEYS][4], int first) const {
+    if (!a.dropThreshold) return;
+    const Dropper dropper(a, view.s, head);
+#pragma unroll
+    for (int i = 0; i < ROWS; i++)
+#pragma unroll
+      for (int j = 0; j < KEYS; j++) {
+        uint32_t words[4];
+        dropWords(dropper, rowOf(i, 0), columnOf(first, j, 0), words);
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+          if (!dropper.keep(words[e])) x[i][j][e] = 0;
+      }
+  }
+
+  // finish divides by the sums, with the sink in them, and writes O and the logsumexp. O passes through this warp's rows of q.
+  __device__ __forceinline__ void finish(float exponent) {
+    const Sequence& s = view.s;
+    const float sink = a.sinks ? a.sinks[head] * LOG2E : -INFINITE;
+    float* lse = a.lse ? a.lse + ((int64_t)s.batch * a.heads + head) * a.sq + s.q0 : nullptr;
+#pragma unroll
+    for (int i = 0; i < ROWS; i++)
+#pragma unroll
+      for (int half = 0; half < 2; half++) {
+        float total = sum[i][half];
+        total += __shfl_xor_sync(0xffffffff, total, 1);
+        total += __shfl_xor_sync(0xffffffff, total, 2);
+        float base = zeroPoint(reference[i][half], exponent), factor = 1;
+        if (sink > -INFINITE) {
+          const float top = total == 0 ? sink : fmaxf(base, sink);
+          factor = total == 0 ? 0 : exp2Fast(base - top);
+          total = total * factor + exp2Fast(sink - top);
+          base = top;
+        }
+        factor *= total == 0 ? 0 : (MOD_ && a.dropThreshold ? a.keepScale : 1) / total;
+#pragma unroll
+        for (int j = 0; j < OUT; j++) o[i][j][2 * half] *= factor, o[i][j][2 * half + 1] *= factor;
+        const int r = rowOf(i, 2 * half);
+        if (lse && lane() % 4 == 0 && r < s.sq) lse[r] = (base + log2f(total)) * LN2;
+      }
+    __syncwarp();
+    storeAccumulator<E, W>(o, q, mine, 0);
+    __syncwarp();
+    storeRows<E, 32>(q, mine, 16 * ROWS, matrixOf<E>(a.o, s.batch, head, s.q0, s.sq, a.dv), row + mine, lane());
+  }
+};
+
+// The blocks of a grid are, fastest first: the row tiles of a sequence, last (with a causal mask: longest) first; heads;
+// sequences.
+template <class E, int D, int BQ, int BK, int WARPS, bool MOD_>
+__device__ __forceinline__ void attentionForward(const AttentionArguments& a) {
+  const int tiles = ceilDiv(a.longestQ, BQ), plane = blockIdx.x / tiles;
+  Forward<E, D, BQ, BK, WARPS, MOD_> kernel(a, plane / a.heads, plane % a.heads, tiles - 1 - blockIdx.x % tiles);
+  kernel.run();
+}

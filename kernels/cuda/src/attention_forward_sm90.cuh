@@ -1,0 +1,717 @@
+// Attention forward for sm_90a: O = softmax(scores(Q·Kᵀ))·V and the logsumexp of each row.
+//
+// A block is one producer warp and Groups consumer warpgroups. The producer walks over the work, a tile of 64·Groups query
+// rows at a time, and brings Q and then K and V, TileK keys at a time, into a ring of Stages buffers by TMA. Each warpgroup
+// owns 64 rows. It keeps the scores of one key tile, its probabilities and its rows of O in registers:
+//
+//   S = Q·Kᵀ of the next key tile  ─┐ both products run on the tensor cores
+//   O += P·V of this key tile      ─┘ while
+//   P = 2^(S − max) of the next key tile is computed as soon as its S is there.
+//
+// Blocks are persistent: they draw tiles from a counter in global memory, longest tiles first where the mask makes them
+// unequal. Key tiles are visited from the last to the first, so that those which the mask cuts come first in the causal case.
+#pragma once
+#include "arguments.cuh"
+#include "hopper.cuh"
+#include "score.cuh"
+
+template <int HeadDim, int HeadDimV, int ConsumerGroups, int KeyTile, int RingStages, int QueryStages>
+struct ForwardShape {
+  static constexpr int D = HeadDim, DV = HeadDimV;
+  static constexpr int Groups = ConsumerGroups;
+  static constexpr int TileQ = 64 * Groups, TileK = KeyTile, Stages = RingStages, StagesQ = QueryStages;
+  static constexpr int Threads = 128 * (Groups + 1);
+  // Tiles lie in chunks of 64 columns, a row of a chunk is 128 bytes. Q's chunks are per warpgroup.
+  static constexpr int Chunks = (D + 63) / 64, ChunksV = (DV + 63) / 64;
+  static constexpr int QChunk = 64 * 128, KChunk = TileK * 128;
+  static constexpr int QBytes = Groups * Chunks * QChunk, KBytes = Chunks * KChunk, VBytes = ChunksV * KChunk;
+  static constexpr int KAt = StagesQ * QBytes, VAt = KAt + Stages * KBytes, OAt = VAt + Stages * VBytes;
+  static constexpr int OBytes = 16 * 128, BarriersAt = OAt + 4 * Groups * OBytes;  // a warp passes its rows of O through OBytes
+  static constexpr int SharedBytes = BarriersAt + 256 + 1024;  // 1,024 to align the start
+  // What setmaxnreg gives to the producer and to each consumer.
+  static constexpr int ProducerRegisters = Groups == 2 ? 40 : 32, ConsumerRegisters = Groups == 2 ? 232 : 160;
+};
+
+// ForwardTile is a piece of work: TileQ rows of one head of one sequence, from row on. row < 0 says that there is no more.
+struct ForwardTile {
+  int sequence, head, row;
+};
+
+// ForwardQueue hands out the tiles in one order to all blocks; a whole warp calls it.
+template <class Shape> struct ForwardQueue {
+  const AttentionArguments& a;
+  int index, drawn;      // of a tile among all blocks' tiles: the one handed out last, the one drawn for the next time
+  int sequence, before;  // packed: where the search is, and the tiles of the sequences before
+  int together;          // heads visited together, so that their K and V stay in the L2 cache
+  bool longestFirst;
+
+  DEVICE ForwardQueue(const AttentionArguments& a) : a(a), index(blockIdx.x), drawn(-1), sequence(0), before(0) {
+    constexpr int64_t cache = 24 << 20;
+    const int group = a.heads / a.keyHeads;
+    longestFirst = a.causal != NotCausal || a.right >= 0;
+    const int64_t keyHeads = cache / ((int64_t)a.longestK * (Shape::D + Shape::DV) * 2 + 1);
+    together = longestFirst ? (int)min((int64_t)a.heads * a.sequences, max((int64_t)1, keyHeads) * group) : group;
+  }
+
+  DEVICE static int tilesOf(int rows) { return (rows + Shape::TileQ - 1) / Shape::TileQ; }
+
+  // take hands out a tile, and draws the one after it; that answer arrives while the caller works.
+  DEVICE ForwardTile take() {
+    if (drawn >= 0) index = __shfl_sync(~0u, drawn, 0);
+    const ForwardTile t = tile();
+    drawn = 0;
+    if (t.row >= 0 && (threadIdx.x & 31) == 0) drawn = atomicAdd(a.counters, 1) + gridDim.x;
+    return t;
+  }
+
+  DEVICE ForwardTile tile() {
+    if (!a.qLens) {
+      const int tiles = tilesOf(a.sq);
+      if (index >= tiles * a.heads * a.sequences) return {0, 0, -1};
+      const ForwardTile t = within(index, tiles, a.heads * a.sequences);
+      return {t.head / a.heads, t.head % a.heads, t.row};
+    }
+    // Sequences differ in length: each lane counts the tiles of one, 32 at a time.
+    const int lane = threadIdx.x & 31;
+    for (; sequence < a.sequences; sequence += 32) {
+      const int n = sequence + lane;
+      int tiles = n < a.sequences ? tilesOf(a.qLens[n + 1] - a.qLens[n]) * a.heads : 0;
+      int sum = tiles;
+#pragma unroll
+      for (int i = 1; i < 32; i *= 2) {
+        const int other = __shfl_up_sync(~0u, sum, i);
+        if (lane >= i) sum += other;
+      }
+      const uint32_t later = __ballot_sync(~0u, before + sum > index);
+      if (later) {
+        const int at = __ffs(later) - 1;
+        const int own = __shfl_sync(~0u, tiles, at), start = before + __shfl_sync(~0u, sum, at) - own;
+        ForwardTile t = within(index - start, own / a.heads, a.heads);
+        t.sequence = sequence + at;
+        return t;
+      }
+      before += __shfl_sync(~0u, sum, 31);
+    }
+    return {0, 0, -1};
+  }
+
+  // within is the i-th of the tiles of `heads` heads of `tiles` tiles each.
+  DEVICE ForwardTile within(int i, int tiles, int heads) const {
+    const int part = i / (together * tiles), rest = i - part * together * tiles;
+    const int width = min(together, heads - part * together);
+    const int tile = rest / width, head = part * together + rest % width;
+    return {0, head, (longestFirst ? tiles - 1 - tile : tile) * Shape::TileQ};
+  }
+
+  // finish leaves the counters zero for the next launch; every block calls it once, with one thread.
+  DEVICE void finish() const {
+    if (atomicAdd(a.counters + 1, 1) == (int)gridDim.x - 1) a.counters[0] = a.counters[1] = 0;
+  }
+};
+
+// KeyTiles are the key tiles [first, end) that the rows [row, last] see; within them, those of [cleanFirst, cleanEnd) are
+// seen whole by every row.
+struct KeyTiles {
+  int first, end, cleanFirst, cleanEnd;
+
+  template <int TileK> static DEVICE KeyTiles of(const Sequence& s, const Band& band, int row, int rows) {
+    const int last = min(row + rows, s.sq) - 1;
+    const int from = max(0, row + band.lo), to = min(s.sk, last + band.hi);
+    if (row >= s.sq || to <= from) return {0, 0, 0, 0};
+    return {from / TileK, (to + TileK - 1) / TileK, (max(0, last + band.lo) + TileK - 1) / TileK,
+            max(0, min(s.sk, row + band.hi)) / TileK};
+  }
+  DEVICE bool empty() const { return first == end; }
+  DEVICE bool clean(int j) const { return j >= cleanFirst && j < cleanEnd; }
+};
+
+// Ring is a place in the ring of buffers, with the parity of the phase that a wait there waits for.
+template <int Stages> struct Ring {
+  uint32_t stage = 0, parity;
+  DEVICE Ring(uint32_t parity) : parity(parity) {}
+  DEVICE void advance() {
+    if (++stage == Stages) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+// ForwardBarriers are the addresses of the block's barriers in shared memory, and behind them the tile that each Q is for.
+template <class Shape> struct ForwardBarriers {
+  uint32_t base;
+  DEVICE uint32_t fullQ(int stage) const { return base + 8 * stage; }
+  DEVICE uint32_t emptyQ(int stage) const { return fullQ(Shape::StagesQ + stage); }
+  DEVICE uint32_t fullK(int stage) const { return fullQ(2 * Shape::StagesQ + stage); }
+  DEVICE uint32_t emptyK(int stage) const { return fullK(Shape::Stages + stage); }
+  DEVICE uint32_t fullV(int stage) const { return fullK(2 * Shape::Stages + stage); }
+  DEVICE uint32_t emptyV(int stage) const { return fullK(3 * Shape::Stages + stage); }
+  DEVICE uint32_t tile(int stage) const { return base + 128 + 16 * stage; }
+
+  DEVICE void init() const {
+    constexpr int warps = 4 * Shape::Groups;
+    for (int i = 0; i < Shape::StagesQ; i++) {
+      barrierInit(fullQ(i), 1);
+      barrierInit(emptyQ(i), warps);
+    }
+    for (int i = 0; i < Shape::Stages; i++) {
+      barrierInit(fullK(i), 1);
+      barrierInit(emptyK(i), warps);
+      barrierInit(fullV(i), 1);
+      barrierInit(emptyV(i), warps);
+    }
+    barrierInitDone();
+  }
+  DEVICE void putTile(int stage, const ForwardTile& t) const { storeShared16(tile(stage), make_uint4(t.sequence, t.head, t.row, 0)); }
+  DEVICE ForwardTile getTile(int stage) const {
+    const uint4 t = loadShared16(tile(stage));
+    // The shuffles let the compiler know that these are the same in a warp, and with them all loops.
+    return {__shfl_sync(~0u, (int)t.x, 0), __shfl_sync(~0u, (int)t.y, 0), __shfl_sync(~0u, (int)t.z, 0)};
+  }
+};
+
+// ForwardProducer is the loading warp's part. All its lanes draw tiles, one starts the copies.
+template <class Shape> struct ForwardProducer {
+  const AttentionArguments& a;
+  const CUtensorMap *qMap, *kMap, *vMap;
+  const uint32_t shared;
+  const ForwardBarriers<Shape>& barriers;
+  Ring<Shape::Stages> k{1}, v{1};
+  Ring<Shape::StagesQ> query{1};
+
+  // Work is a tile and what its loads need to know of it.
+  struct Work {
+    ForwardTile tile;
+    int batch, q0, k0, keyHead;
+    KeyTiles keys;
+  };
+  DEVICE Work workOf(const ForwardTile& t) const {
+    if (t.row < 0) return {t, 0, 0, 0, 0, {0, 0, 0, 0}};
+    const Sequence s = sequenceOf(a, t.sequence);
+    return {t, s.batch, s.q0, s.k0, t.head / (a.heads / a.keyHeads),
+            KeyTiles::of<Shape::TileK>(s, bandOf(a, s), t.row, Shape::TileQ)};
+  }
+
+  DEVICE void run() {
+    const bool leader = (threadIdx.x & 31) == 0;
+    ForwardQueue<Shape> queue(a);
+    Work w = workOf(queue.take());
+    if (leader) {
+      loadQ(w);
+      if (!w.keys.empty()) loadK(w, w.keys.end - 1);
+    }
+    while (w.tile.row >= 0) {
+      const Work following = workOf(queue.take());
+      if (leader) load(w, following);
+      __syncwarp();
+      w = following;
+    }
+    if (leader) queue.finish();
+  }
+
+  // load loads a tile's keys and values, except the first keys, and the next tile's Q and first keys: Q early where there
+  // is a second place for it, else when the consumers are done with this tile's.
+  DEVICE void load(const Work& w, const Work& following) {
+    constexpr bool early = Shape::StagesQ > 1;
+    for (int j = w.keys.end - 1; j >= w.keys.first; j--) {
+      if (j > w.keys.first) loadK(w, j - 1);
+      loadV(w, j);
+      if (early && j == w.keys.end - 1) loadQ(following);
+    }
+    if (!following.keys.empty()) loadK(following, following.keys.end - 1);
+    if (!early || w.keys.empty()) loadQ(following);
+  }
+
+  DEVICE void loadQ(const Work& w) {
+    const uint32_t full = barriers.fullQ(query.stage);
+    barrierWait(barriers.emptyQ(query.stage), query.parity);
+    barriers.putTile(query.stage, w.tile);
+    if (w.tile.row < 0) {
+      barrierArrive(full);
+      return;
+    }
+    barrierExpect(full, Shape::QBytes);
+    for (int i = 0; i < Shape::Groups * Shape::Chunks; i++)
+      loadBox(shared + query.stage * Shape::QBytes + i * Shape::QChunk, qMap, full, i % Shape::Chunks * 64,
+              w.q0 + w.tile.row + i / Shape::Chunks * 64, w.tile.head, w.batch);
+    query.advance();
+  }
+  DEVICE void loadK(const Work& w, int j) {
+    barrierWait(barriers.emptyK(k.stage), k.parity);
+    loadRows(w, j, kMap, Shape::KAt + k.stage * Shape::KBytes, Shape::Chunks, barriers.fullK(k.stage));
+    k.advance();
+  }
+  DEVICE void loadV(const Work& w, int j) {
+    barrierWait(barriers.emptyV(v.stage), v.parity);
+    loadRows(w, j, vMap, Shape::VAt + v.stage * Shape::VBytes, Shape::ChunksV, barriers.fullV(v.stage));
+    v.advance();
+  }
+  DEVICE void loadRows(const Work& w, int j, const CUtensorMap* map, int to, int chunks, uint32_t full) const {
+    barrierExpect(full, chunks * Shape::KChunk);
+    for (int c = 0; c < chunks; c++)
+      loadBox(shared + to + c * Shape::KChunk, map, full, c * 64, w.k0 + j * Shape::TileK, w.keyHead, w.batch);
+  }
+};
+
+// ForwardConsumer is a warpgroup's part. A thread holds two rows (r = 0, 1: row and row + 8) of each of S, P and O, in the
+// accumulators' order: element (r, 8·i + pair + e) is number 4·i + 2·r + e, pair being 2·(lane mod 4).
+template <class Shape, bool Modified> struct ForwardConsumer {
+  static constexpr int D = Shape::D, DV = Shape::DV, TileK = Shape::TileK;
+  static constexpr int MaskWords = (TileK + 63) / 64;
+
+  const AttentionArguments& a;
+  const ForwardBarriers<Shape>& barriers;
+  const uint32_t shared;
+  const int group, thread, lane, pair;
+  const uint64_t qAt, kAt, vAt;  // matrix descriptors
+  const float toLog2;            // turns what S holds into powers of two
+
+  Ring<Shape::Stages> k{0}, v{0};
+  Ring<Shape::StagesQ> query{0};
+  float s[TileK / 2], o[DV / 2];
+  uint32_t p[TileK / 4];
+  float highest[2], sum[2];     // of a row: the maximum of S that P refers to, the sum of P over this thread's columns
+  uint32_t kept[2][MaskWords];  // dropout: four bits for every eight columns, of which two are this thread's
+
+  // Of the tile being worked on.
+  Sequence sequence;
+  Band band;
+  int head, row;        // row is the thread's first
+  KeyTiles block, own;  // key tiles of the block's rows and of the warpgroup's
+
+  DEVICE ForwardConsumer(const AttentionArguments& a, const ForwardBarriers<Shape>& barriers, uint32_t shared)
+      : a(a), barriers(barriers), shared(shared), group(warpgroupIndex() - 1), thread(threadIdx.x % 128), lane(threadIdx.x % 32),
+        pair(lane % 4 * 2), qAt(descriptor(shared + group * Shape::Chunks * Shape::QChunk, 16, 1024)),
+        kAt(descriptor(shared + Shape::KAt, 16, 1024)), vAt(descriptor(shared + Shape::VAt, Shape::KChunk, 1024)),
+        toLog2(Modified ? 1 : a.scale * LOG2E) {}
+
+  DEVICE void run() {
+    // The first round works on nothing, so that the code which goes from tile to tile exists once. (With a second copy
+    // ahead of the loop the compiler loses sight of what is the same in a warp and moves each descriptor into place.)
+    sequence = {0, 0, 0, 0, 0, 0};
+    head = 0;
+    row = lane / 4;
+    block = own = {0, 0, 0, 0};
+    for (bool more = true; more;) {
+#pragma unroll
+      for (int r = 0; r < 2; r++) {
+        highest[r] = -INFINITY;
+        sum[r] = 0;
+      }
+#pragma unroll
+      for (int i = 0; i < DV / 2; i++) o[i] = 0;
+
+      if (!own.empty()) {
+        first();
+        int j = own.end - 2;
+        while (j >= own.first) {
+          // Two loops, so that the one over whole tiles has no code for the mask; the outer one runs at most twice.
+#pragma unroll 1
+          for (; j >= own.first && !own.clean(j); j--) step(j, Yes{});
+#pragma unroll 1
+          for (; j >= own.first && own.clean(j); j--) step(j, No{});
+        }
+        barrierWait(barriers.fullV(v.stage), v.parity);
+        pin(p);
+        pin(o);
+        startOutput();
+      }
+      // The last product and the stores of this tile overlap with the first product of the next one, where there is room
+      // for its Q. Passing over key tiles needs V's place in the ring free.
+      const Destination to = destination();
+      bool usingV = !own.empty();
+      auto finishOutput = [&]() {
+        productWait<0>();
+        pin(o);
+        if (usingV) releaseV();
+        usingV = false;
+      };
+      const int rest = own.first - block.first;
+      if (rest > 0 || Shape::StagesQ == 1) finishOutput();
+      skip(rest);
+      if (Shape::StagesQ == 1) store(to);
+      more = take();
+      if (block.end > own.end) finishOutput();
+      startFirst();
+      if (Shape::StagesQ > 1) {
+        productWait<1>();
+        pin(o);
+        pin(p);
+        if (usingV) releaseV();
+        store(to);
+      }
+      finishFirst();
+    }
+  }
+
+  // take takes the next tile from the producer and tells whether there was one.
+  DEVICE bool take() {
+    barrierWait(barriers.fullQ(query.stage), query.parity);
+    const ForwardTile t = barriers.getTile(query.stage);
+    block = own = {0, 0, 0, 0};
+    if (t.row < 0) return false;
+    sequence = sequenceOf(a, t.sequence);
+    band = bandOf(a, sequence);
+    head = t.head;
+    const int groupRow = t.row + group * 64;
+    row = groupRow + thread / 32 * 16 + lane / 4;
+    block = KeyTiles::of<TileK>(sequence, band, t.row, Shape::TileQ);
+    own = KeyTiles::of<TileK>(sequence, band, groupRow, 64);
+    if (own.empty()) {
+      own.first = own.end = block.end;
+      releaseQ();
+    }
+    return true;
+  }
+
+  // skip passes over key tiles that other warpgroups of the block need and this one does not.
+  DEVICE void skip(int tiles) {
+    for (; tiles > 0; tiles--) {
+      barrierWait(barriers.fullK(k.stage), k.parity);
+      releaseK();
+      barrierWait(barriers.fullV(v.stage), v.parity);
+      releaseV();
+    }
+  }
+
+  DEVICE void releaseQ() {
+    if (lane == 0) barrierArrive(barriers.emptyQ(query.stage));
+    query.advance();
+  }
+  DEVICE void releaseK() {
+    if (lane == 0) barrierArrive(barriers.emptyK(k.stage));
+    k.advance();
+  }
+  DEVICE void releaseV() {
+    if (lane == 0) barrierArrive(barriers.emptyV(v.stage));
+    v.advance();
+  }
+
+  // startScores starts S = Q·Kᵀ.
+  DEVICE void startScores() {
+    const uint64_t queries = moved(qAt, query.stage * Shape::QBytes), keys = moved(kAt, k.stage * Shape::KBytes);
+    productFence();
+#pragma unroll
+    for (int i = 0; i < D / 16; i++)
+      Wgmma<TileK>::template ss<0, 0>(s, moved(queries, i / 4 * Shape::QChunk + i % 4 * 32), moved(keys, i / 4 * Shape::KChunk + i % 4 * 32),
+                                      i != 0);
+    productCommit();
+  }
+  // startOutput starts O += P·V.
+  DEVICE void startOutput() {
+    const uint64_t values = moved(vAt, v.stage * Shape::VBytes);
+    productFence();
+#pragma unroll
+    for (int i = 0; i < TileK / 16; i++) Wgmma<DV>::template rs<1>(o, p + 4 * i, moved(values, i * 2048), 1);
+    productCommit();
+  }
+
+  // startFirst starts the scores of the tile's first key tile, finishFirst waits for them. Without one, as after the last
+  // tile, the product is of whatever lies there and nobody looks at it.
+  DEVICE void startFirst() {
+    skip(block.end - own.end);
+    if (!own.empty()) barrierWait(barriers.fullK(k.stage), k.parity);
+    startScores();
+  }
+  DEVICE void finishFirst() {
+    productWait<0>();
+    pin(s);
+    if (own.empty()) return;
+    releaseK();
+    if (own.end - 1 == own.first) releaseQ();
+  }
+
+  // first makes P of the tile's first key tile.
+  DEVICE void first() {
+    const int j = own.end - 1;
+    drawDropout(j);
+    modify(j);
+    if (!own.clean(j)) mask(j);
+    float shrink[2];
+    softmax(shrink);
+    roundP();
+    clearV();
+  }
+
+  // step adds the key tile after j's P·V to O while it makes P of key tile j.
+  template <class Masked> DEVICE void step(int j, Masked) {
+    barrierWait(barriers.fullK(k.stage), k.parity);
+    pin(p);
+    pin(o);
+    startScores();
+    barrierWait(barriers.fullV(v.stage), v.parity);
+    startOutput();
+    drawDropout(j);
+    productWait<1>();
+    pin(s);
+    releaseK();
+    if (j == own.first) releaseQ();
+    modify(j);
+    if (Masked::value) mask(j);
+    float shrink[2];
+    const bool grew = softmax(shrink);
+    productWait<0>();
+    pin(o);
+    pin(p);
+    releaseV();
+    roundP();
+    if (grew) {
+#pragma unroll
+      for (int i = 0; i < DV / 2; i++) o[i] *= shrink[i / 2 % 2];
+    }
+  }
+
+  // clearV zeroes the rows of the first V that lie beyond the end of a packed sequence and belong to the next one. P is zero
+  // there, but zero times NaN is not. At the end of the tensor TMA has done it.
+  DEVICE void clearV() {
+    const int rows = sequence.sk - (own.end - 1) * TileK;
+    if (!a.kvLens || rows >= TileK) return;
+    barrierWait(barriers.fullV(v.stage), v.parity);
+    for (int i = thread; i < (TileK - rows) * Shape::ChunksV * 8; i += 128) {
+      const int at = rows + i / (Shape::ChunksV * 8), part = i % (Shape::ChunksV * 8);
+      storeShared16(shared + Shape::VAt + v.stage * Shape::VBytes + part / 8 * Shape::KChunk + at * 128 + part % 8 * 16,
+                    make_uint4(0, 0, 0, 0));
+    }
+    sharedToAsync();
+    groupSync(1 + group, 128);
+  }
+
+  // mask hides what the band hides and what lies beyond the sequence's keys.
+  DEVICE void mask(int j) {
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+      const int at = row + 8 * r, from = max(0, at + band.lo), to = min(sequence.sk, at + band.hi);
+      const int column = j * TileK + pair - from;
+      const uint32_t width = max(0, to - from);
+#pragma unroll
+      for (int i = 0; i < TileK / 8; i++)
+#pragma unroll
+        for (int e = 0; e < 2; e++)
+          if ((uint32_t)(column + 8 * i + e) >= width) s[4 * i + 2 * r + e] = -INFINITY;
+    }
+  }
+
+  // modify scales the scores and applies soft cap, slope and bias, as Modifier does.
+  DEVICE void modify(int j) {
+    if (!Modified) return;
+    const Modifier m(a, sequence, head);
+    // x is turned to powers of two at once, unless a cap comes between.
+    const float scale = a.softCap > 0 ? a.scale * 2 * LOG2E * m.inverseCap : a.scale * LOG2E;
+#pragma unroll
+    for (int i = 0; i < TileK / 2; i++) s[i] *= scale;
+    if (a.softCap > 0) {
+      // tanh(x) = 1 − 2/(1 + e^2x)
+      const float cap = a.softCap * LOG2E;
+#pragma unroll
+      for (int i = 0; i < TileK / 2; i++) s[i] = cap - __fdividef(2 * cap, 1 + exp2Fast(s[i]));
+    }
+    if (m.slope != 0) {
+      const float slope = m.slope * LOG2E;
+#pragma unroll
+      for (int r = 0; r < 2; r++) {
+        const float distance = row + 8 * r + m.off - j * TileK - pair;
+#pragma unroll
+        for (int i = 0; i < TileK / 8; i++)
+#pragma unroll
+          for (int e = 0; e < 2; e++) s[4 * i + 2 * r + e] -= slope * fabsf(distance - (8 * i + e));
+      }
+    }
+    if (m.bias) {
+#pragma unroll
+      for (int r = 0; r < 2; r++) addBias(m, min(row + 8 * r, sequence.sq - 1), j * TileK + pair, r);
+    }
+  }
+
+  // addBias adds the bias of a row to the thread's r-th row of scores. Columns beyond the last read the last one's.
+  DEVICE void addBias(const Modifier& m, int at, int column, int r) {
+    const int last = sequence.sk - 1;
+    const bool pairs = m.element != ElementF32 && ((uint64_t)m.bias | m.biasRow * 2) % 4 == 0 && column + TileK <= sequence.sk;
+    if (pairs) {
+      const uint32_t* const line = (const uint32_t*)((const Scalar*)m.bias + at * m.biasRow + column);
+#pragma unroll
+      for (int i = 0; i < TileK / 8; i++) {
+        const uint32_t two = __ldg(line + 4 * i);
+        const float2 x = m.element == ElementBF16 ? __bfloat1622float2(*(const __nv_bfloat162*)&two) : __half22float2(*(const __half2*)&two);
+        s[4 * i + 2 * r] += LOG2E * x.x;
+        s[4 * i + 2 * r + 1] += LOG2E * x.y;
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < TileK / 8; i++)
+#pragma unroll
+        for (int e = 0; e < 2; e++) s[4 * i + 2 * r + e] += LOG2E * m.biasAt(at, min(column + 8 * i + e, last));
+    }
+  }
+
+  // softmax turns S into P relative to the rows' maxima. A maximum that grew by less than 2^8 stays as it was, since
+  // nothing overflows; true tells that some row of the warp has a new one and its O must shrink by the factor.
+  DEVICE bool softmax(float (&shrink)[2]) {
+    float top[2];
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+      float x = fmaxf(s[2 * r], s[2 * r + 1]);
+#pragma unroll
+      for (int i = 1; i < TileK / 8; i++) x = fmaxf(x, fmaxf(s[4 * i + 2 * r], s[4 * i + 2 * r + 1]));
+      x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
+      top[r] = fmaxf(x, __shfl_xor_sync(~0u, x, 2));
+    }
+    const bool grew = __any_sync(~0u, (top[0] - highest[0]) * toLog2 > 8.f || (top[1] - highest[1]) * toLog2 > 8.f);
+    if (grew) {
+#pragma unroll
+      for (int r = 0; r < 2; r++) {
+        const float before = highest[r];
+        highest[r] = fmaxf(before, top[r]);
+        shrink[r] = exp2Fast((before - (highest[r] == -INFINITY ? 0.f : highest[r])) * toLog2);
+        sum[r] *= shrink[r];
+      }
+    }
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+      const float offset = highest[r] == -INFINITY ? 0.f : highest[r] * toLog2;
+      float total = sum[r];
+#pragma unroll
+      for (int i = 0; i < TileK / 8; i++)
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+          float& x = s[4 * i + 2 * r + e];
+          x = exp2Fast(fmaf(x, toLog2, -offset));
+          total += x;
+        }
+      sum[r] = total;
+    }
+    return grew;
+  }
+
+  // roundP packs P for the product, leaving out what dropout drops.
+  DEVICE void roundP() {
+    const bool dropping = Modified && a.dropThreshold;
+#pragma unroll
+    for (int i = 0; i < TileK / 8; i++)
+#pragma unroll
+      for (int r = 0; r < 2; r++) {
+        float x = s[4 * i + 2 * r], y = s[4 * i + 2 * r + 1];
+        if (dropping) {
+          const uint32_t bits = kept[r][i / 8] >> (i % 8 * 4);
+          x = bits & 1 ? x : 0;
+          y = bits & 2 ? y : 0;
+        }
+        p[2 * i + r] = pack(x, y);
+      }
+  }
+
+  // drawDropout draws which elements of key tile j stay. Two neighbouring lanes share the four columns of a counter and
+  // both rows; the even lane draws for the first row, the odd one for the second, and they exchange the answers.
+  DEVICE void drawDropout(int j) {
+    if (!Modified || !a.dropThreshold) return;
+    const Dropper dropper(a, sequence, head);
+    const bool odd = lane & 1;
+    const int column = j * TileK + (lane & 2) * 2;
+#pragma unroll
+    for (int w = 0; w < MaskWords; w++) {
+      uint32_t mine = 0;
+#pragma unroll
+      for (int i = 0; i < 8; i++) {
+        if (w * 8 + i >= TileK / 8) break;
+        const uint4 words = dropper.words(row + (odd ? 8 : 0), column + (w * 8 + i) * 8);
+        const uint32_t four = dropper.keep(words.x) | dropper.keep(words.y) << 1 | dropper.keep(words.z) << 2 |
+                              dropper.keep(words.w) << 3;
+        mine |= four << (4 * i);
+      }
+      const uint32_t others = __shfl_xor_sync(~0u, mine, 1);
+      kept[0][w] = odd ? others >> 2 : mine;
+      kept[1][w] = odd ? mine >> 2 : others;
+    }
+  }
+
+  // Destination is where the sixteen rows of the thread's warp go, how many of them exist, and their head's sink.
+  struct Destination {
+    Scalar* o;
+    float* lse;
+    int rows;
+    float sink;
+  };
+  DEVICE Destination destination() const {
+    const int64_t at = sequence.q0 + row - lane / 4;
+    return {(Scalar*)a.o.data + sequence.batch * a.o.batch + head * a.o.head + at * a.o.row,
+            a.lse + ((int64_t)sequence.batch * a.heads + head) * a.sq + at, sequence.sq - (row - lane / 4),
+            a.sinks ? a.sinks[head] : -INFINITY};
+  }
+
+  // store divides by the rows' sums and writes O and the logsumexp.
+  DEVICE void store(const Destination& to) const {
+    float factor[2];
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+      float total = sum[r];
+      total += __shfl_xor_sync(~0u, total, 1);
+      total += __shfl_xor_sync(~0u, total, 2);
+      float top = highest[r] * toLog2 * LN2, shrink = 1;
+      if (to.sink != -INFINITY) {
+        const float before = top;
+        top = fmaxf(before, to.sink);
+        shrink = before == -INFINITY ? 0.f : exp2Fast((before - top) * LOG2E);
+        total = total * shrink + exp2Fast((to.sink - top) * LOG2E);
+      }
+      factor[r] = total == 0 ? 0.f : shrink / total;
+      if (Modified && a.dropThreshold) factor[r] *= a.keepScale;
+      const int at = lane / 4 + 8 * r;
+      if (a.lse && lane % 4 == 0 && at < to.rows) to.lse[at] = total == 0 ? -INFINITY : top + logf(total);
+    }
+
+    // The warp's rows pass through its own piece of shared memory, 64 columns at a time, so that the writes are of whole
+    // lines. There the 16-byte parts of a row are permuted by the row's number, against bank conflicts.
+    const uint32_t stage = shared + Shape::OAt + (threadIdx.x / 32 - 4) * Shape::OBytes;
+    const int from = lane % 16, to16 = lane / 16;  // storeMatrix4: the row that the lane gives the address of, and which half
+    const bool whole = a.dv % 8 == 0 && ((uint64_t)a.o.data | a.o.row * 2 | a.o.head * 2 | a.o.batch * 2) % 16 == 0;
+#pragma unroll
+    for (int c = 0; c < Shape::ChunksV; c++) {
+      const int parts = min(8, DV / 8 - 8 * c);
+#pragma unroll
+      for (int i = 0; i < parts / 2; i++) {
+        const float* x = o + 32 * c + 8 * i;
+        storeMatrix4(stage + from * 128 + ((2 * i + to16) ^ (from & 7)) * 16, pack(x[0] * factor[0], x[1] * factor[0]),
+                     pack(x[2] * factor[1], x[3] * factor[1]), pack(x[4] * factor[0], x[5] * factor[0]),
+                     pack(x[6] * factor[1], x[7] * factor[1]));
+      }
+      __syncwarp();
+      const int part = lane % 8, column = 64 * c + 8 * part;
+#pragma unroll
+      for (int i = 0; i < 4; i++) {
+        const int at = lane / 8 + 4 * i;
+        if (at >= to.rows || column >= a.dv) continue;
+        const uint4 eight = loadShared16(stage + at * 128 + (part ^ (at & 7)) * 16);
+        Scalar* const line = to.o + at * a.o.row + column;
+        if (whole) {
+          *(uint4*)line = eight;
+        } else {
+          const Scalar* elements = (const Scalar*)&eight;
+#pragma unroll
+          for (int e = 0; e < 8; e++)
+            if (column + e < a.dv) line[e] = elements[e];
+        }
+      }
+      __syncwarp();
+    }
+  }
+};
+
+template <class Shape, bool Modified>
+DEVICE void attentionForward(const CUtensorMap* q, const CUtensorMap* k, const CUtensorMap* v, const AttentionArguments& a) {
+  extern __shared__ uint8_t memory[];
+  const uint32_t shared = (sharedAddress(memory) + 1023) & ~1023u;
+  const ForwardBarriers<Shape> barriers = {shared + Shape::BarriersAt};
+  if (threadIdx.x == 0) {
+    barriers.init();
+    prefetchMap(q);
+    prefetchMap(k);
+    prefetchMap(v);
+  }
+  __syncthreads();
+  if (threadIdx.x < 128) {
+    fewerRegisters<Shape::ProducerRegisters>();
+    if (threadIdx.x < 32) ForwardProducer<Shape>{a, q, k, v, shared, barriers}.run();
+  } else {
+    moreRegisters<Shape::ConsumerRegisters>();
+    ForwardConsumer<Shape, Modified>(a, barriers, shared).run();
+  }
+}

@@ -1,0 +1,205 @@
+// Hopper's instructions (sm_90a) as the attention kernels use them: one thin function each, named for what it does.
+// Barriers in shared memory, the tensor memory accelerator (TMA), the warpgroup's matrix product, and some small things.
+#pragma once
+#include <cuda.h>
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <stdint.h>
+
+#include "wgmma.cuh"
+
+#define DEVICE __device__ __forceinline__
+
+// Scalar is the element type that the module is compiled for.
+#ifdef ELEMENT_BF16
+using Scalar = __nv_bfloat16;
+#else
+using Scalar = __half;
+#endif
+
+// Yes and No choose a form of a generic lambda at compile time.
+struct Yes { static constexpr bool value = true; };
+struct No { static constexpr bool value = false; };
+
+// sharedAddress is the 32-bit address that the instructions below take for shared memory.
+DEVICE uint32_t sharedAddress(const void* p) { return (uint32_t)__cvta_generic_to_shared(p); }
+
+// ---- Barriers in shared memory (8 bytes each). A barrier's phase completes when the arrivals it was made for and all the
+// bytes it was told to expect have come. A wait names the parity of the phase it waits for: 0 for the first, then 1, 0, ...
+// A wait for parity 1 on a fresh barrier returns at once, which is how producers find empty buffers at the start.
+
+DEVICE void barrierInit(uint32_t barrier, uint32_t arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals));
+}
+// barrierInitDone makes initialised barriers visible to the TMA; __syncthreads then shows them to the block.
+DEVICE void barrierInitDone() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+DEVICE void barrierArrive(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+// barrierExpect arrives and announces bytes that copies will bring.
+DEVICE void barrierExpect(uint32_t barrier, uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+// barrierWait blocks the thread. Compiled with BOUNDED_WAITS, a barrier that never completes traps instead of hanging.
+DEVICE void barrierWait(uint32_t barrier, uint32_t parity) {
+#ifdef BOUNDED_WAITS
+  for (int tries = 0;; tries++) {
+    uint32_t done;
+    asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}\n"
+                 : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
+    if (done) return;
+    if (tries > 1 << 22) __trap();
+  }
+#else
+  asm volatile(
+      "{\n.reg .pred done;\nAGAIN:\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@done bra DONE;\nbra AGAIN;\nDONE:\n}\n" ::"r"(barrier), "r"(parity) : "memory");
+#endif
+}
+
+// ---- Named barriers 1 to 15 (0 is __syncthreads) among `threads` threads, a multiple of 32.
+
+DEVICE void groupSync(int id, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
+DEVICE void groupArrive(int id, int threads) { asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
+
+// ---- The tensor memory accelerator: one thread starts a copy of a whole box. Elements outside the tensor read as zero and
+// are not written.
+
+// loadBox brings the map's box at the coordinates (column, row, head, batch) and counts its bytes on the barrier.
+DEVICE void loadBox(uint32_t to, const CUtensorMap* map, uint32_t barrier, int column, int row, int head, int batch) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(to),
+      "l"((uint64_t)map), "r"(barrier), "r"(column), "r"(row), "r"(head), "r"(batch) : "memory");
+}
+// loadBytes brings contiguous bytes, a multiple of 16 from a 16-byte aligned address.
+DEVICE void loadBytes(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(from),
+               "r"(bytes), "r"(barrier) : "memory");
+}
+// addFloats adds contiguous float32 from shared memory to global memory, in no fixed order with other additions.
+DEVICE void addFloats(void* to, uint32_t from, uint32_t bytes) {
+  asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(to), "r"(from), "r"(bytes)
+               : "memory");
+}
+DEVICE void prefetchMap(const CUtensorMap* map) { asm volatile("prefetch.tensormap [%0];" ::"l"((uint64_t)map) : "memory"); }
+// copiesCommit closes the thread's group of outgoing copies; copiesRead<N> waits until all but its last N groups have read
+// their source, copiesDone<N> until they are also visible.
+DEVICE void copiesCommit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+template <int N> DEVICE void copiesRead() { asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(N) : "memory"); }
+template <int N> DEVICE void copiesDone() { asm volatile("cp.async.bulk.wait_group %0;" ::"n"(N) : "memory"); }
+// sharedToAsync shows the thread's ordinary writes to shared memory to the TMA and to matrix products that start after it.
+DEVICE void sharedToAsync() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+// ---- The warpgroup's matrix product (wgmma.cuh has the product itself). Products run asynchronously from the commit on;
+// their registers must not be touched before the wait, and pinned after it, so that the compiler moves no access across.
+
+DEVICE void productFence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+DEVICE void productCommit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int N> DEVICE void productWait() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory"); }
+template <int N> DEVICE void pin(float (&d)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; i++) asm volatile("" : "+f"(d[i])::"memory");
+}
+template <int N> DEVICE void pin(uint32_t (&d)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; i++) asm volatile("" : "+r"(d[i])::"memory");
+}
+
+// forget tells the compiler that what the registers hold is not needed any more. The product names its accumulators as read
+// even where it starts them at zero, so they would stay occupied until then.
+template <int N> DEVICE void forget(float (&d)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; i++) asm volatile("" : "=f"(d[i]));
+}
+
+// descriptor describes an operand in shared memory to wgmma: rows of 128 bytes (64 elements) under the 128-byte swizzle, at
+// an address that is a multiple of 1,024 (plus the steps below). Strides are in bytes.
+//   K contiguous:  stride1 unused, stride8 = 1024 between groups of 8 rows; a step of 16 along K is 32 bytes within the 64
+//                  columns, the next 64 columns are a chunk of their own.
+//   M/N contiguous: stride1 between chunks of 64 columns, stride8 = 1024 between groups of 8 along K; a step of 16 along K
+//                  is 2,048 bytes.
+DEVICE uint64_t descriptor(uint32_t address, uint32_t stride1, uint32_t stride8) {
+  return (uint64_t)((address & 0x3FFFF) >> 4) | ((uint64_t)(stride1 >> 4) << 16) | ((uint64_t)(stride8 >> 4) << 32) | (1ull << 62);
+}
+// moved is the descriptor of an operand so many bytes, a multiple of 16, farther on.
+DEVICE uint64_t moved(uint64_t descriptor, uint32_t bytes) {
+  return descriptor & 0xFFFFFFFF00000000ull | (uint32_t)descriptor + (bytes >> 4);
+}
+// warpgroupIndex counts the block's warpgroups; it is computed so that the compiler knows it to be the same in a warp.
+DEVICE int warpgroupIndex() { return __shfl_sync(~0u, threadIdx.x / 128, 0); }
+
+// ---- The rest.
+
+// moreRegisters and fewerRegisters move registers between warpgroups. The sum must stay within what the launch reserved:
+// 168 a thread for 384 threads (24 + 2·240, 40 + 2·232), 128 for 512 (32 + 3·160); beyond it the kernel hangs.
+template <int N> DEVICE void moreRegisters() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N)); }
+template <int N> DEVICE void fewerRegisters() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N)); }
+
+// exp2Fast is 2^x within 2 units of the last place of float32; 0 for −∞.
+DEVICE float exp2Fast(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+// pack rounds two floats to a register of two Scalars, low one first.
+DEVICE uint32_t pack(float low, float high) {
+  uint32_t r;
+#ifdef ELEMENT_BF16
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+#else
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+#endif
+  return r;
+}
+// storeMatrix4 writes four 8×8 matrices of Scalars from registers in accumulator order; lane l gives the address of row l%8
+// of matrix l/8.
+DEVICE void storeMatrix4(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b), "r"(c), "r"(d)
+               : "memory");
+}
+DEVICE uint4 loadShared16(uint32_t address) {
+  uint4 v;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(address) : "memory");
+  return v;
+}
+DEVICE void storeShared16(uint32_t address, uint4 v) {
+  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
+}
+// storeMatrix4Transposed writes each of the four matrices transposed: lane l gives the address of what was column l%8.
+DEVICE void storeMatrix4Transposed(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b), "r"(c), "r"(d)
+               : "memory");
+}
+DEVICE float2 loadShared8(uint32_t address) {
+  float2 v;
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(address) : "memory");
+  return v;
+}
+DEVICE int32_t loadShared4(uint32_t address) {
+  int32_t v;
+  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(v) : "r"(address) : "memory");
+  return v;
+}
+DEVICE void storeShared4(uint32_t address, float v) { asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(v) : "memory"); }
+
+// unpack is the inverse of pack.
+DEVICE float2 unpack(uint32_t x) {
+#ifdef ELEMENT_BF16
+  return make_float2(__uint_as_float(x << 16), __uint_as_float(x & 0xFFFF0000u));
+#else
+  return __half22float2(*(const __half2*)&x);
+#endif
+}
+
+// addFloats4 adds four neighbouring floats in global memory, 16-byte aligned, in no fixed order with other additions.
+DEVICE void addFloats4(float* to, float x, float y, float z, float w) {
+  asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(x), "f"(y), "f"(z), "f"(w) : "memory");
+}
+// storeRelease shows what the thread has seen and done so far to whoever reads the value with loadAcquire.
+DEVICE int32_t loadAcquire(const int32_t* p) {
+  int32_t v;
+  asm volatile("ld.acquire.gpu.global.b32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+  return v;
+}
+DEVICE void storeRelease(int32_t* p, int32_t v) { asm volatile("st.release.gpu.global.b32 [%0], %1;" ::"l"(p), "r"(v) : "memory"); }

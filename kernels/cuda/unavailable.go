@@ -1,0 +1,133 @@
+//go:build gpu
+
+package cuda
+
+import (
+	"fmt"
+
+	"github.com/stheno-ml/stheno/kernels"
+)
+
+// This file lists the kernels that a GPU does not have: each says so.
+
+var _ kernels.Backend = (*Device)(nil)
+
+// Unavailable is the error of a kernel that a device does not have.
+type Unavailable struct {
+	Kernel string // what was asked for
+	Device string // where
+}
+
+func (u Unavailable) Error() string {
+	return fmt.Sprintf("%s is not available on %s: download its inputs, it runs on the host", u.Kernel, u.Device)
+}
+
+func (d *Device) unavailable(kernel string) error { return Unavailable{kernel, d.Name()} }
+
+// Activate is unavailable.
+func (d *Device) Activate(kernels.Activation, kernels.Tensor, kernels.Tensor) error {
+	return d.unavailable("Activate")
+}
+
+// ActivateBackward is unavailable.
+func (d *Device) ActivateBackward(kernels.Activation, kernels.Tensor, kernels.Tensor, kernels.Tensor) error {
+	return d.unavailable("Activate backward")
+}
+
+// AdamW is unavailable.
+func (d *Device) AdamW(kernels.AdamW, []kernels.Tensor, []kernels.Tensor, []kernels.Tensor, []kernels.Tensor) error {
+	return d.unavailable("AdamW")
+}
+
+// CrossEntropyBackward is unavailable.
+func (d *Device) CrossEntropyBackward(*kernels.CrossEntropy, kernels.CrossEntropyGradients) error {
+	return d.unavailable("Cross entropy backward")
+}
+
+// CrossEntropyForward is unavailable.
+func (d *Device) CrossEntropyForward(*kernels.CrossEntropy, kernels.CrossEntropyOutputs) error {
+	return d.unavailable("Cross entropy forward")
+}
+
+// Dropout is unavailable.
+func (d *Device) Dropout(kernels.Dropout, kernels.Tensor, kernels.Tensor) error {
+	return d.unavailable("Dropout")
+}
+
+// EmbeddingBackward is unavailable.
+func (d *Device) EmbeddingBackward(*kernels.Embedding, kernels.Tensor, kernels.Tensor) error {
+	return d.unavailable("Embedding backward")
+}
+
+// EmbeddingForward is unavailable.
+func (d *Device) EmbeddingForward(*kernels.Embedding, kernels.Tensor) error {
+	return d.unavailable("Embedding forward")
+}
+
+// LayerNormBackward is unavailable.
+func (d *Device) LayerNormBackward(*kernels.LayerNorm, kernels.LayerNormGradients) error {
+	return d.unavailable("LayerNorm backward")
+}
+
+// LayerNormForward is unavailable.
+func (d *Device) LayerNormForward(*kernels.LayerNorm, kernels.LayerNormOutputs) error {
+	return d.unavailable("LayerNorm forward")
+}
+
+// LinearCrossEntropy is unavailable.
+func (d *Device) LinearCrossEntropy(*kernels.LinearCrossEntropy, kernels.LinearCrossEntropyOutputs) error {
+	return d.unavailable("Linear cross entropy")
+}
+
+// Lion is unavailable.
+func (d *Device) Lion(kernels.Lion, []kernels.Tensor, []kernels.Tensor, []kernels.Tensor) error {
+	return d.unavailable("Lion")
+}
+
+// MatMul is unavailable.
+func (d *Device) MatMul(*kernels.MatMul, kernels.MatMulOutputs) error { return d.unavailable("MatMul") }
+
+// RMSNormBackward is unavailable.
+func (d *Device) RMSNormBackward(*kernels.RMSNorm, kernels.RMSNormGradients) error {
+	return d.unavailable("RMSNorm backward")
+}
+
+// RMSNormForward is unavailable.
+func (d *Device) RMSNormForward(*kernels.RMSNorm, kernels.RMSNormOutputs) error {
+	return d.unavailable("RMSNorm forward")
+}
+
+// RoPEBackward is unavailable.
+func (d *Device) RoPEBackward(*kernels.RoPE, kernels.Tensor, kernels.Tensor) error {
+	return d.unavailable("RoPE backward")
+}
+
+// RoPEForward is unavailable.
+func (d *Device) RoPEForward(*kernels.RoPE, kernels.Tensor, kernels.Tensor) error {
+	return d.unavailable("RoPE forward")
+}
+
+// SGD is unavailable.
+func (d *Device) SGD(kernels.SGD, []kernels.Tensor, []kernels.Tensor, []kernels.Tensor) error {
+	return d.unavailable("SGD")
+}
+
+// SumRows is unavailable.
+func (d *Device) SumRows(kernels.Tensor, kernels.Tensor, bool) error {
+	return d.unavailable("Sum rows")
+}
+
+// SumSquares is unavailable.
+func (d *Device) SumSquares([]kernels.Tensor, kernels.Tensor) error {
+	return d.unavailable("Sum squares")
+}
+
+// SwiGLU is unavailable.
+func (d *Device) SwiGLU(kernels.Tensor, kernels.Tensor, kernels.Tensor) error {
+	return d.unavailable("SwiGLU")
+}
+
+// SwiGLUBackward is unavailable.
+func (d *Device) SwiGLUBackward(kernels.Tensor, kernels.Tensor, kernels.Tensor, kernels.Tensor, kernels.Tensor) error {
+	return d.unavailable("SwiGLU backward")
+}

@@ -1,0 +1,49 @@
+//go:build gpu
+
+package cuda
+
+import "fmt"
+
+//go:generate go run ./_gen/ptx
+
+// variant is one compiled attention kernel: a module with one entry point, both called name. The tables of variants are
+// the one list of what the generator compiles and what the launchers choose from.
+type variant struct {
+	name        string
+	d, dv       int     // sizes of a head that it is compiled for; it also serves smaller ones
+	element     element // of q, k, v and what goes with them
+	mod         bool    // it knows soft cap, slopes, bias and dropout
+	tileQ       int     // query rows of a tile
+	tileK       int     // keys of a tile
+	threads     int
+	sharedBytes int // dynamic shared memory
+
+	boxCols    int // columns of a tensor map's box: 64 with 128-byte swizzle, 32 with 64-byte swizzle, 0 without maps
+	boxQ, boxK int // rows of the boxes of q and dO, and of k and v
+}
+
+// element is a type of elements as kernels know it: Element in arguments.cuh, and one that only chooses a kernel.
+type element int32
+
+const (
+	elementF32 element = iota
+	elementBF16
+	elementF16
+	elementTF32 // float32 tensors, products in TF32
+)
+
+// kernelName is an entry point and the module that has it.
+type kernelName struct{ module, entry string }
+
+// launchShape is how a kernel is started.
+type launchShape struct {
+	kernel      kernelName
+	grid        [3]int
+	threads     int
+	sharedBytes int // dynamic
+}
+
+func (s *launchShape) String() string {
+	return fmt.Sprintf("%s with %d×%d×%d blocks of %d threads and %d bytes of dynamic shared memory",
+		s.kernel.entry, s.grid[0], s.grid[1], s.grid[2], s.threads, s.sharedBytes)
+}

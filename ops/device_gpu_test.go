@@ -1,0 +1,279 @@
+//go:build gpu
+
+package ops_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/kernels/cuda"
+	"github.com/stheno-ml/stheno/ops"
+	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
+)
+
+// gpu is the first GPU. Tests are skipped where there is none.
+func gpu(t testing.TB) *ops.Device {
+	t.Helper()
+	if ops.Devices() == 0 {
+		t.Skip("this machine has no GPU")
+	}
+	d, err := ops.OpenDevice(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// random is a float32 value of the host.
+func random(seed uint64, shape ...int) *tensor.Dense {
+	r := rand.New(rand.NewPCG(seed, 3))
+	list := make([]float32, tensor.Shape(shape).TotalSize())
+	for i := range list {
+		list[i] = float32(r.NormFloat64())
+	}
+	return tensor.New(tensor.WithShape(shape...), tensor.WithBacking(list))
+}
+
+// graphOnBoth builds a graph over inputs of the given shapes, and runs it on the host and on the device. build gives a
+// node and the nodes whose gradients count.
+type graphOnBoth struct {
+	shapes [][]int
+	build  func(in gorgonia.Nodes) (*gorgonia.Node, error)
+	after  func(step int) // is told when a step is done, unless nil
+}
+
+// run gives the output and the gradients of the inputs, as float32 on the host.
+func (b graphOnBoth) run(t *testing.T, d *ops.Device, steps int) (results []*tensor.Dense) {
+	t.Helper()
+	g := gorgonia.NewGraph()
+	var in gorgonia.Nodes
+	for i, shape := range b.shapes {
+		value := random(uint64(i), shape...)
+		if d != nil {
+			var err error
+			if value, err = d.Upload(value); err != nil {
+				t.Fatal(err)
+			}
+		}
+		in = append(in, gorgonia.NewTensor(g, tensor.Float32, len(shape), gorgonia.WithShape(shape...),
+			gorgonia.WithName(fmt.Sprint("in", i)), gorgonia.WithValue(value)))
+	}
+	out, err := b.build(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	loss := gorgonia.Must(ops.Sum(out))
+	gradients, err := gorgonia.Grad(loss, in...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := gorgonia.NewTapeMachine(g, gorgonia.WithEngine(ops.Engine()))
+	defer m.Close()
+	for step := range steps {
+		m.Reset()
+		if err := m.RunAll(); err != nil {
+			t.Fatal(err)
+		}
+		if b.after != nil {
+			b.after(step)
+		}
+	}
+	for _, n := range append(gorgonia.Nodes{out}, gradients...) {
+		value, err := ops.Download(n.Value())
+		if err != nil {
+			t.Fatal(err)
+		}
+		results = append(results, value)
+	}
+	return results
+}
+
+// Graphs give on the device what they give on the host, in their first run and in later ones.
+func TestGraphsOnTheDevice(t *testing.T) {
+	d := gpu(t)
+	causal := ops.AttentionOptions{Causal: kernels.CausalBottomRight}
+	for name, b := range map[string]graphOnBoth{
+		"attention": {shapes: [][]int{{2, 4, 130, 64}, {2, 2, 190, 64}, {2, 2, 190, 48}}, build: func(in gorgonia.Nodes) (*gorgonia.Node, error) {
+			return ops.FlashAttention(in[0], in[1], in[2], causal)
+		}},
+		"one node as q, k and v, whose gradients Gorgonia adds": {shapes: [][]int{{1, 3, 100, 32}}, build: func(in gorgonia.Nodes) (*gorgonia.Node, error) {
+			return ops.FlashAttention(in[0], in[0], in[0], causal)
+		}},
+		"two layers with a residual connection": {shapes: [][]int{{1, 2, 70, 64}}, build: func(in gorgonia.Nodes) (*gorgonia.Node, error) {
+			h, err := ops.FlashAttention(in[0], in[0], in[0], causal)
+			if err != nil {
+				return nil, err
+			}
+			if h, err = ops.Add(h, in[0]); err != nil {
+				return nil, err
+			}
+			out, err := ops.FlashAttention(h, h, h, causal)
+			if err != nil {
+				return nil, err
+			}
+			return gorgonia.Add(out, h)
+		}},
+		"packed projection": {shapes: [][]int{{2, 77, (4 + 2*2) * 32}}, build: func(in gorgonia.Nodes) (*gorgonia.Node, error) {
+			return ops.FlashAttentionQKV(in[0], 4, 2, causal)
+		}},
+		"bias and sinks": {shapes: [][]int{{2, 2, 60, 64}, {2, 2, 80, 64}, {2, 2, 80, 64}, {1, 2, 60, 80}, {2}}, build: func(in gorgonia.Nodes) (*gorgonia.Node, error) {
+			return ops.FlashAttention(in[0], in[1], in[2], ops.AttentionOptions{Bias: in[3], Sinks: in[4]})
+		}},
+		"dropout": {shapes: [][]int{{1, 90, 2, 64}, {1, 90, 2, 64}, {1, 90, 2, 64}}, build: func(in gorgonia.Nodes) (*gorgonia.Node, error) {
+			return ops.FlashAttention(in[0], in[1], in[2], ops.AttentionOptions{Layout: ops.BSHD, Dropout: 0.3, Seed: 5})
+		}},
+		"the logsumexp": {shapes: [][]int{{1, 2, 50, 64}, {1, 2, 60, 64}, {1, 2, 60, 64}}, build: func(in gorgonia.Nodes) (*gorgonia.Node, error) {
+			out, lse, err := ops.FlashAttentionLSE(in[0], in[1], in[2], causal)
+			if err != nil {
+				return nil, err
+			}
+			if lse, err = gorgonia.Add(lse, lse); err != nil {
+				return nil, err
+			}
+			again, err := ops.FlashAttention(out, in[1], in[2], causal)
+			_ = lse
+			return again, err
+		}},
+	} {
+		want := b.run(t, nil, 3)
+		got := b.run(t, d, 3)
+		for i := range want {
+			x, y := want[i].Float32s(), got[i].Float32s()
+			worst, largest := 0.0, 0.0
+			for n := range x {
+				worst = max(worst, math.Abs(float64(x[n]-y[n])))
+				largest = max(largest, math.Abs(float64(x[n])))
+			}
+			if !(worst <= 1e-5*(largest+1)) {
+				t.Errorf("%s: result %d of the device differs by %g from the host's, whose largest is %g", name, i, worst, largest)
+			}
+		}
+	}
+}
+
+// Values of two places in one op are an error that names both.
+func TestMixedPlaces(t *testing.T) {
+	d := gpu(t)
+	onDevice, err := d.Upload(random(1, 1, 1, 8, 16))
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := gorgonia.NewGraph()
+	node := func(name string, v *tensor.Dense) *gorgonia.Node {
+		return gorgonia.NewTensor(g, tensor.Float32, 4, gorgonia.WithShape(1, 1, 8, 16), gorgonia.WithName(name), gorgonia.WithValue(v))
+	}
+	q, k := node("q", onDevice), node("k", random(2, 1, 1, 8, 16))
+	if _, err := ops.FlashAttention(q, k, k, ops.AttentionOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	err = gorgonia.NewTapeMachine(g, gorgonia.WithEngine(ops.Engine())).RunAll()
+	if err == nil || !strings.Contains(err.Error(), "FlashAttention: k is on cpu, q is on cuda:0: all inputs need one place") {
+		t.Errorf("the error is %v", err)
+	}
+	g = gorgonia.NewGraph()
+	gorgonia.Must(ops.GELU(node("x", onDevice)))
+	err = gorgonia.NewTapeMachine(g, gorgonia.WithEngine(ops.Engine())).RunAll()
+	if err == nil || !strings.Contains(err.Error(), "Activate is not available on cuda:0") {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+// A graph that runs again and again allocates in its first runs alone, and the memory of a graph that is gone comes back.
+func TestDeviceMemoryOfGraphs(t *testing.T) {
+	d := gpu(t)
+	raw, err := cuda.Default()
+	if err != nil {
+		t.Fatal(err)
+	}
+	collect := func() {
+		for range 5 {
+			runtime.GC()
+			time.Sleep(5 * time.Millisecond)
+		}
+	}
+	collect()
+	before := raw.Memory().Live
+	allocations := 0
+	b := graphOnBoth{shapes: [][]int{{1, 8, 1024, 64}}, build: func(in gorgonia.Nodes) (*gorgonia.Node, error) {
+		return ops.FlashAttention(in[0], in[0], in[0], ops.AttentionOptions{})
+	}, after: func(step int) {
+		if now := raw.Memory().Allocations; step <= 2 {
+			allocations = now
+		} else if now != allocations {
+			t.Errorf("the driver was asked for memory in step %d", step)
+			allocations = now
+		}
+	}}
+	b.run(t, d, 50)
+	collect()
+	if live := raw.Memory().Live; live > before+1<<20 {
+		t.Errorf("%d bytes are in use after the graphs are gone, %d were before", live, before)
+	}
+}
+
+// Only float32 values of the host can be uploaded, and they come back as they were.
+func TestUploadErrors(t *testing.T) {
+	d := gpu(t)
+	if _, err := d.Upload(tensor.New(tensor.WithBacking([]float64{1}))); err == nil || !strings.Contains(err.Error(), "the value is float64, it needs to be float32") {
+		t.Errorf("the error is %v", err)
+	}
+	up, err := d.Upload(random(1, 4, 5))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Upload(up); err == nil {
+		t.Error("uploading a value of the device gave no error")
+	}
+	down, err := ops.Download(up)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, x := range random(1, 4, 5).Float32s() {
+		if down.Float32s()[i] != x {
+			t.Fatalf("element %d came back as %v, it was %v", i, down.Float32s()[i], x)
+		}
+	}
+}
+
+// BenchmarkAttentionOnTheDevice is the time from the start of a forward run to its kernel being queued.
+func BenchmarkAttentionOnTheDevice(b *testing.B) {
+	d := gpu(b)
+	x, err := d.Upload(random(1, 1, 1, 64, 64))
+	if err != nil {
+		b.Fatal(err)
+	}
+	g := gorgonia.NewGraph()
+	n := gorgonia.NewTensor(g, tensor.Float32, 4, gorgonia.WithShape(1, 1, 64, 64), gorgonia.WithName("x"), gorgonia.WithValue(x))
+	if _, err := ops.FlashAttention(n, n, n, ops.AttentionOptions{Precision: kernels.BFloat16}); err != nil {
+		b.Fatal(err)
+	}
+	var forward gorgonia.Op
+	for _, node := range g.AllNodes() {
+		if strings.HasPrefix(fmt.Sprint(node.Op()), "FlashAttention.forward") {
+			forward = node.Op()
+		}
+	}
+	raw, err := cuda.Default()
+	if err != nil {
+		b.Fatal(err)
+	}
+	var total time.Duration
+	for b.Loop() {
+		start := time.Now()
+		if _, err := forward.Do(x, x, x); err != nil {
+			b.Fatal(err)
+		}
+		total += time.Since(start)
+		if err := raw.Synchronize(); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(total.Nanoseconds())/float64(b.N), "ns/queued")
+}
