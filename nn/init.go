@@ -3,6 +3,7 @@ package nn
 import (
 	"math/rand/v2"
 
+	"github.com/stheno-ml/stheno/ops"
 	"gorgonia.org/tensor"
 )
 
@@ -28,7 +29,7 @@ func constant(x float64) initializer {
 }
 
 // fill makes a value of elements that next gives in row-major order. The numbers do not depend on the type but for
-// rounding.
+// rounding. The values' gradients are clones of them, to which a machine adds by their engine.
 func fill(dtype tensor.Dtype, shape []int, next func() float64) *tensor.Dense {
 	n := tensor.Shape(shape).TotalSize()
 	if dtype == tensor.Float64 {
@@ -36,11 +37,11 @@ func fill(dtype tensor.Dtype, shape []int, next func() float64) *tensor.Dense {
 		for i := range data {
 			data[i] = next()
 		}
-		return tensor.New(tensor.WithShape(shape...), tensor.WithBacking(data))
+		return tensor.New(tensor.WithShape(shape...), tensor.WithBacking(data), tensor.WithEngine(ops.Engine()))
 	}
 	data := make([]float32, n)
 	for i := range data {
 		data[i] = float32(next())
 	}
-	return tensor.New(tensor.WithShape(shape...), tensor.WithBacking(data))
+	return tensor.New(tensor.WithShape(shape...), tensor.WithBacking(data), tensor.WithEngine(ops.Engine()))
 }

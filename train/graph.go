@@ -47,7 +47,7 @@ func newGraph(model Model, batches data.Batches, training bool) (*graph, error) 
 	}
 	b.parameters = parameters
 	gorgonia.Read(loss, &b.loss)
-	var options []gorgonia.VMOpt
+	options := []gorgonia.VMOpt{gorgonia.WithEngine(ops.Engine())}
 	if training {
 		if _, err := gorgonia.Grad(loss, parameters...); err != nil {
 			return nil, err

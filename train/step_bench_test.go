@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stheno-ml/stheno/nn"
+	"github.com/stheno-ml/stheno/ops"
 	"github.com/stheno-ml/stheno/train"
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
@@ -39,7 +40,7 @@ func BenchmarkStep(b *testing.B) {
 			if _, err := gorgonia.Grad(loss, model.Parameters()...); err != nil {
 				b.Fatal(err)
 			}
-			machine := gorgonia.NewTapeMachine(g, gorgonia.BindDualValues(model.Parameters()...))
+			machine := gorgonia.NewTapeMachine(g, gorgonia.BindDualValues(model.Parameters()...), gorgonia.WithEngine(ops.Engine()))
 			defer machine.Close()
 			optimizer, err := train.NewAdamW(model.Parameters(), train.AdamWConfig{
 				WeightDecay: 0.1,

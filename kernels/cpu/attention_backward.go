@@ -129,7 +129,11 @@ func (k *backward[T]) run(b *Backend) {
 	if !k.wanted && !k.g.DBias.Given() {
 		return
 	}
-	b.parallel(len(k.groups)*k.keyTiles, flops, func(claim func() (int, bool)) {
+	share := b.parallel
+	if k.keyTiles == 1 {
+		share = b.inRuns // no task waits for another
+	}
+	share(len(k.groups)*k.keyTiles, flops, func(claim func() (int, bool)) {
 		w := newBackwardScratch(k)
 		defer w.memory.release()
 		for task, ok := claim(); ok; task, ok = claim() {

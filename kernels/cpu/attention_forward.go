@@ -82,7 +82,7 @@ func (f *forward[T]) run(b *Backend) {
 		f.pack(b, flops)
 		defer f.memory.release()
 	}
-	b.parallel(len(f.sequences)*f.heads*f.tiles, flops, func(claim func() (int, bool)) {
+	b.inRuns(len(f.sequences)*f.heads*f.tiles, flops, func(claim func() (int, bool)) {
 		scratch := newForwardScratch(f)
 		defer scratch.memory.release()
 		for task, ok := claim(); ok; task, ok = claim() {

@@ -7,26 +7,27 @@ import (
 	"time"
 )
 
-// shareOut runs work on this goroutine, and on up to the given number of helpers that arrive while it runs. It returns
-// when all that began have ended. The first to run out of tasks does not wait for helpers that are still on their way.
-func shareOut(helpers int, work func()) {
+// shareOut runs work on this goroutine, as worker 0, and on up to the given number of helpers that arrive while it runs,
+// which have other numbers: a helper mostly has the same in every job. It returns when all that began have ended. The
+// first to run out of tasks does not wait for helpers that are still on their way.
+func shareOut(helpers int, work func(worker int)) {
 	j := &job{work: work, ended: make(chan struct{})}
 	j.seats.Store(int32(helpers))
 	if posted := crew.post(j, helpers); !posted {
-		for range helpers {
-			go j.help()
+		for i := range helpers {
+			go j.help(i + 1)
 		}
 	} else {
 		defer crew.job.Store(nil)
 	}
-	work()
+	work(0)
 	j.close()
 	j.work = nil // a helper may hold the job for as long as it sleeps, but not what the work refers to
 }
 
 // job is work that helpers can join until it is closed.
 type job struct {
-	work    func()
+	work    func(worker int)
 	seats   atomic.Int32 // how many helpers may still join
 	working atomic.Int32 // helpers at work, plus closed
 	ended   chan struct{}
@@ -36,7 +37,7 @@ type job struct {
 const closed = 1 << 30
 
 // help takes part in the job, if there is a seat and it is not closed.
-func (j *job) help() {
+func (j *job) help(worker int) {
 	if j.seats.Add(-1) < 0 {
 		return
 	}
@@ -49,7 +50,7 @@ func (j *job) help() {
 			break
 		}
 	}
-	j.work()
+	j.work(worker)
 	if j.working.Add(-1) == closed {
 		close(j.ended)
 	}
@@ -100,7 +101,7 @@ func (c *helpers) post(j *job, wanted int) bool {
 	c.lock.Lock()
 	defer c.lock.Unlock()
 	for ; c.hired < wanted; c.hired++ {
-		go c.helper()
+		go c.helper(c.hired + 1)
 	}
 	if c.sleeping > 0 {
 		c.awake.Broadcast()
@@ -108,12 +109,12 @@ func (c *helpers) post(j *job, wanted int) bool {
 	return true
 }
 
-// helper helps with one job after the other, for ever.
-func (c *helpers) helper() {
+// helper helps with one job after the other, for ever, always as the same worker.
+func (c *helpers) helper(worker int) {
 	var last *job
 	for idle := time.Now(); ; {
 		if j := c.job.Load(); j != nil && j != last {
-			j.help()
+			j.help(worker)
 			last, idle = j, time.Now()
 			continue
 		}

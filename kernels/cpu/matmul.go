@@ -57,6 +57,7 @@ type multiplication[T kernels.Float] struct {
 	hasPre               bool
 	cut                  cut
 	copyA, packB         bool
+	holdsB               bool // a worker keeps all slices of a packed block
 	rowsAreDots          bool // C has few rows and B's columns are contiguous
 }
 
@@ -168,6 +169,15 @@ func (x *multiplication[T]) choose() {
 	// Two blocks where there are columns enough, for two threads.
 	widest := min(most, max(least, roundUp(ceilDiv(x.columns, 2), panel)))
 	x.cut.width, x.cut.depth = evenly(x.columns, widest, panel), evenly(x.depth, x.cut.depth, 8)
+	x.holdsB = x.packB && roundUp(min(x.cut.width, x.columns), panel)*x.depth*size <= blockBytes
+}
+
+// depthOfB is the rows of B that a worker keeps packed.
+func (x *multiplication[T]) depthOfB() int {
+	if x.holdsB {
+		return x.depth
+	}
+	return x.cut.depth
 }
 
 const (
@@ -197,34 +207,47 @@ func (x *multiplication[T]) run(b *Backend) {
 	if x.items*x.rows*x.columns == 0 {
 		return
 	}
-	blocks := ceilDiv(x.columns, x.cut.width)
-	run := x.rows
-	if threads := b.threads(); threads > 1 && x.items*blocks < tasksPerThread*threads {
-		run = max(x.leastRun(), ceilDiv(x.rows*x.items*blocks, tasksPerThread*threads))
-		run = min(x.rows, roundUp(run, x.cut.strip))
-	}
-	runs := ceilDiv(x.rows, run)
-	b.parallel(x.items*blocks*runs, x.FLOPs(), func(claim func() (int, bool)) {
+	g := x.grid(b.threads())
+	b.inRuns(g.bands*x.items*g.blocks*g.runs, x.FLOPs(), func(claim func() (int, bool)) {
 		w := x.newScratch()
 		defer w.memory.release()
 		for task, ok := claim(); ok; task, ok = claim() {
-			row, column := task%runs*run, task/runs%blocks*x.cut.width
-			x.do(w, region{
-				item: task / runs / blocks,
-				row:  row, rows: min(run, x.rows-row),
-				column: column, columns: min(x.cut.width, x.columns-column),
-			})
+			band, item, block, run := task/g.runs/g.blocks/x.items, task/g.runs/g.blocks%x.items, task/g.runs%g.blocks, task%g.runs
+			row, column := band*g.bandRows+run*g.runRows, block*x.cut.width
+			end := min(row+g.runRows, (band+1)*g.bandRows, x.rows)
+			if row < end {
+				x.do(w, region{item: item, row: row, rows: end - row, column: column, columns: min(x.cut.width, x.columns-column)})
+			}
 		}
 	})
+}
+
+// grid is how the blocks of C are cut into tasks: its rows into a band for each thread, so that a thread mostly reads and
+// writes the rows that it also has in the kernels before and after, and the rows of a band into runs.
+type grid struct{ blocks, bands, bandRows, runs, runRows int }
+
+func (x *multiplication[T]) grid(threads int) grid {
+	g := grid{blocks: ceilDiv(x.columns, x.cut.width), bands: 1, bandRows: x.rows, runs: 1, runRows: x.rows}
+	if threads == 1 || x.items*g.blocks >= tasksPerThread*threads {
+		return g
+	}
+	if x.items < threads {
+		g.bands = max(1, min(threads, x.rows/x.leastRun()))
+		g.bandRows = min(x.rows, roundUp(ceilDiv(x.rows, g.bands), x.cut.strip))
+	}
+	runs := max(1, min(g.bandRows/x.leastRun(), ceilDiv(tasksPerThread*threads, x.items*g.blocks*g.bands)))
+	g.runRows = min(g.bandRows, roundUp(ceilDiv(g.bandRows, runs), x.cut.strip))
+	g.runs = ceilDiv(g.bandRows, g.runRows)
+	return g
 }
 
 // tasksPerThread evens out threads that are not equally fast.
 const tasksPerThread = 4
 
-// leastRun is the number of rows that are worth packing a block of B for. A block of one slice is packed once for all
-// the runs of a worker that follow each other.
+// leastRun is the number of rows that are worth packing a block of B for. A block that is packed as a whole is packed
+// once for all the runs of a worker that follow each other.
 func (x *multiplication[T]) leastRun() int {
-	if x.depth <= x.cut.depth {
+	if x.depth <= x.cut.depth || x.holdsB {
 		return 2 * x.cut.strip
 	}
 	return 8 * x.cut.strip
@@ -236,11 +259,14 @@ type region struct{ item, row, rows, column, columns int }
 // scratch is what a worker needs for itself.
 type scratch[T kernels.Float] struct {
 	memory *workspace
-	b      []T    // a packed slice of a block of B
-	a      []T    // copied rows of A
-	tile   []T    // results on their way to C
-	vector []T    // a row of A or a column of B, made contiguous
-	packed [3]int // the first item, depth and column of what b holds, for the next run of strips
+	b      []T // a packed slice of a block of B, or all its slices
+	a      []T // copied rows of A
+	tile   []T // results on their way to C
+	vector []T // a row of A or a column of B, made contiguous
+
+	// What b holds, for the next run of strips: rows [from, to) of the block of B that starts at an offset and a column.
+	block    [2]int
+	from, to int
 }
 
 func (x *multiplication[T]) newScratch() *scratch[T] {
@@ -249,14 +275,14 @@ func (x *multiplication[T]) newScratch() *scratch[T] {
 		width = roundUp(min(x.cut.width, x.columns), width)
 	}
 	var (
-		b    = width * x.cut.depth
+		b    = width * x.depthOfB()
 		a    int
 		tile = max(min(x.cut.strip, x.rows)*simd.Lanes[T](), dotsAtOnce)
 	)
 	if x.copyA {
 		a = x.cut.copied * x.cut.depth
 	}
-	w := &scratch[T]{memory: newWorkspace(bytesFor[T](b) + bytesFor[T](a) + bytesFor[T](tile) + bytesFor[T](x.depth)), packed: [3]int{-1}}
+	w := &scratch[T]{memory: newWorkspace(bytesFor[T](b) + bytesFor[T](a) + bytesFor[T](tile) + bytesFor[T](x.depth))}
 	w.b, w.a, w.tile, w.vector = take[T](w.memory, b), take[T](w.memory, a), take[T](w.memory, tile), take[T](w.memory, x.depth)
 	return w
 }

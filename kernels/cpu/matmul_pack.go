@@ -31,16 +31,25 @@ func (x *multiplication[T]) sliceOfB(w *scratch[T], r region, from, depth int) p
 	if r.columns == 0 {
 		return panels[T]{}
 	}
-	if key := [3]int{x.b.offset(r.item), from, r.column}; key != w.packed {
-		packPanels(w.b, view[T]{b.data[from*b.rowStep+r.column*b.columnStep:], b.rowStep, b.columnStep}, r.columns, depth)
-		w.packed = key
+	if block := [2]int{x.b.offset(r.item), r.column}; block != w.block {
+		w.block, w.from, w.to = block, 0, 0
+	}
+	to := w.b
+	if x.holdsB {
+		to = to[from*roundUp(r.columns, panel):]
+	}
+	if from < w.from || from >= w.to {
+		packPanels(to, view[T]{b.data[from*b.rowStep+r.column*b.columnStep:], b.rowStep, b.columnStep}, r.columns, depth)
+		if w.to = from + depth; !x.holdsB {
+			w.from = from
+		}
 	}
 	p := panels[T]{step: panel, panelStep: depth * panel}
 	if whole > 0 {
-		p.first = &w.b[0]
+		p.first = &to[0]
 	}
 	if whole < r.columns {
-		p.rest = &w.b[whole/panel*p.panelStep+whole%panel]
+		p.rest = &to[whole/panel*p.panelStep+whole%panel]
 	}
 	return p
 }

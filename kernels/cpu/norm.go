@@ -81,7 +81,7 @@ func (k *norm[T]) backward(dy, mean, rstd, dx, dGamma, dBeta kernels.Tensor) {
 	memory := newWorkspace(bytesFor[T](parts * normSumsPerParts * length))
 	defer memory.release()
 	sums := take[T](memory, parts*normSumsPerParts*length)
-	k.b.parallel(parts, 2*elementFLOPs*float64(n)*float64(length), func(claim func() (int, bool)) {
+	k.b.inRuns(parts, 2*elementFLOPs*float64(n)*float64(length), func(claim func() (int, bool)) {
 		unwanted := newWorkspace(bytesFor[T](length)) // for the dx that nobody asked for
 		defer unwanted.release()
 		nowhere := take[T](unwanted, length)

@@ -12,28 +12,67 @@ const flopsPerThread = 1 << 20
 // parallel runs worker on as many goroutines as the work is worth. Each worker calls claim for its next task until
 // there is none; tasks are claimed in ascending order, so a task may wait for any task of a lower number.
 func (b *Backend) parallel(tasks int, flops float64, worker func(claim func() (task int, ok bool))) {
-	var claimed atomic.Int64
-	claim := func() (int, bool) {
-		task := int(claimed.Add(1)) - 1
-		return task, task < tasks
-	}
-	helpers := min(b.threads(), tasks, 1+int(flops/flopsPerThread)) - 1
-	switch {
-	case tasks <= 0:
-	case helpers <= 0:
-		worker(claim)
-	default:
-		shareOut(helpers, func() { worker(claim) })
-	}
+	b.share(tasks, 1, flops, worker)
 }
 
-// each is parallel for tasks that need no scratch of their own.
+// inRuns is parallel for tasks that never wait for each other. Tasks are cut into as many runs as there are workers, and
+// each starts with the run that it had in the kernels before, whose results may still be in its core's cache: fetched from
+// another core's they cost as much as the arithmetic. A worker that ends its run goes on with what others have left.
+func (b *Backend) inRuns(tasks int, flops float64, worker func(claim func() (task int, ok bool))) {
+	b.share(tasks, b.workers(tasks, flops), flops, worker)
+}
+
+// each is inRuns for tasks that need no scratch of their own.
 func (b *Backend) each(tasks int, flops float64, do func(task int)) {
-	b.parallel(tasks, flops, func(claim func() (int, bool)) {
+	b.inRuns(tasks, flops, func(claim func() (int, bool)) {
 		for task, ok := claim(); ok; task, ok = claim() {
 			do(task)
 		}
 	})
+}
+
+// workers is the number of goroutines that the work is worth.
+func (b *Backend) workers(tasks int, flops float64) int {
+	return max(1, min(b.threads(), tasks, 1+int(flops/flopsPerThread)))
+}
+
+// share runs worker with tasks that are cut into runs. Of each run, tasks are claimed in ascending order.
+func (b *Backend) share(tasks, runs int, flops float64, worker func(claim func() (task int, ok bool))) {
+	if tasks <= 0 {
+		return
+	}
+	left := make([]run, runs)
+	for i := range left {
+		left[i].next.Store(int64(i * tasks / runs))
+		left[i].end = int64((i + 1) * tasks / runs)
+	}
+	work := func(number int) {
+		current, tried := number%runs, 0
+		worker(func() (int, bool) {
+			for ; tried < runs; tried++ {
+				r := &left[current]
+				if r.next.Load() < r.end {
+					if task := r.next.Add(1) - 1; task < r.end {
+						return int(task), true
+					}
+				}
+				current = (current + 1) % runs
+			}
+			return 0, false
+		})
+	}
+	if helpers := b.workers(tasks, flops) - 1; helpers > 0 {
+		shareOut(helpers, work)
+	} else {
+		work(0)
+	}
+}
+
+// run is some tasks that follow each other, on a cache line of its own.
+type run struct {
+	next atomic.Int64
+	end  int64
+	_    [cacheLine - 16]byte
 }
 
 // turns lets tasks go through shared places in an order of their own, whichever threads they run on.

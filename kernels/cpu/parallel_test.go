@@ -1,0 +1,70 @@
+package cpu
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// Every task is done once, whichever way tasks are dealt out, and however many callers want the crew at once.
+func TestEveryTaskIsDoneOnce(t *testing.T) {
+	for _, tasks := range []int{0, 1, 2, 3, 7, 64, 1001} {
+		for _, threads := range []int{1, 2, 3, 8} {
+			b := &Backend{Threads: threads}
+			type share = func(tasks int, flops float64, worker func(claim func() (int, bool)))
+			for name, share := range map[string]share{"parallel": b.parallel, "inRuns": b.inRuns} {
+				var callers sync.WaitGroup
+				for range 4 {
+					callers.Go(func() {
+						done := make([]atomic.Int32, tasks)
+						share(tasks, 1e12, func(claim func() (int, bool)) {
+							for task, ok := claim(); ok; task, ok = claim() {
+								done[task].Add(1)
+							}
+						})
+						for task := range done {
+							if n := done[task].Load(); n != 1 {
+								t.Errorf("%s of %d tasks, %d threads: task %d was done %d times", name, tasks, threads, task, n)
+							}
+						}
+					})
+				}
+				callers.Wait()
+			}
+		}
+	}
+}
+
+// A worker claims the tasks of its run in ascending order, and then takes what a slower one has left.
+func TestInRunsTakesWhatOthersLeave(t *testing.T) {
+	const tasks = 100
+	b := &Backend{Threads: 2}
+	var lock sync.Mutex
+	var lists [][]int
+	b.inRuns(tasks, 1e12, func(claim func() (int, bool)) {
+		var list []int
+		for task, ok := claim(); ok; task, ok = claim() {
+			if list = append(list, task); task == 0 {
+				time.Sleep(20 * time.Millisecond) // long enough for the other, if it comes, to do everything else
+			}
+		}
+		lock.Lock()
+		defer lock.Unlock()
+		lists = append(lists, list)
+	})
+	total := 0
+	for _, list := range lists {
+		total += len(list)
+		for i, first := range []int{0, tasks / 2} {
+			own := slices.DeleteFunc(slices.Clone(list), func(task int) bool { return (task >= tasks/2) != (i == 1) })
+			if !slices.IsSorted(own) {
+				t.Errorf("of the run that begins at %d a worker claimed %v, which is not ascending", first, own)
+			}
+		}
+	}
+	if total != tasks {
+		t.Errorf("%d tasks were claimed, there are %d", total, tasks)
+	}
+}
