@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -118,7 +117,10 @@ func measureBesidePeak(b *testing.B, threads int, flops float64, do func() error
 		}
 		took := time.Since(start).Seconds()
 		seconds = append(seconds, took)
-		beside := peakRate(threads)
+		beside, err := cpu.PeakRate[float32](threads, 2*time.Millisecond)
+		if err != nil {
+			b.Fatal(err)
+		}
 		shares = append(shares, flops/took/beside)
 		peak = max(peak, beside)
 	}
@@ -128,26 +130,4 @@ func measureBesidePeak(b *testing.B, threads int, flops float64, do func() error
 	b.ReportMetric(flops/seconds[len(seconds)/2]/1e9, "GFLOP/s")
 	b.ReportMetric(100*shares[len(shares)/2], "%peak")
 	b.ReportMetric(100*flops/seconds[0]/peak, "best%peak")
-}
-
-// peakRate is the FLOP/s of the register-only loop on a number of threads at once. Each thread times its own loop, which
-// takes about a millisecond, so that the time a goroutine takes to start does not count.
-func peakRate(threads int) float64 {
-	rates := make([]float64, threads)
-	loop := func(t int) {
-		start := time.Now()
-		flops := simd.Peak[float32](400_000)
-		rates[t] = flops / time.Since(start).Seconds()
-	}
-	var others sync.WaitGroup
-	for t := range threads - 1 {
-		others.Go(func() { loop(t) })
-	}
-	loop(threads - 1)
-	others.Wait()
-	sum := 0.0
-	for _, rate := range rates {
-		sum += rate
-	}
-	return sum
 }

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/stheno-ml/stheno/bench/internal/measure"
+	"github.com/stheno-ml/stheno/bench/internal/report"
+	"github.com/stheno-ml/stheno/nn"
+	"github.com/stheno-ml/stheno/train"
+	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
+)
+
+// stepModel is a GPT and the batch that it learns from.
+type stepModel struct {
+	name, figure                       string
+	layers, heads, dim, context, batch int
+}
+
+// stepModels are the presets of examples/transformer that a CPU can take: cpu, and gpu with a smaller batch.
+var stepModels = []stepModel{
+	{"cpu", "step-time-cpu", 4, 4, 128, 64, 12},
+	{"gpu, small batch", "step-time-gpu", 6, 6, 384, 256, 8},
+}
+
+func (m stepModel) String() string {
+	return fmt.Sprintf("%s: %d×%d, T=%d, B=%d", m.name, m.layers, m.dim, m.context, m.batch)
+}
+
+// The rest of a training that all models have in common.
+const (
+	stepVocab = 65
+	stepRate  = 1e-3
+	stepBeta2 = 0.99
+	stepDecay = 0.1
+	stepClip  = 1
+)
+
+// work is the FLOPs of a step's products: 6 for each weight of a product and token, and attention.
+func (m stepModel) work() float64 {
+	tokens := float64(m.batch * m.context)
+	weights := float64(m.layers*12*m.dim*m.dim + stepVocab*m.dim)
+	a := attentionShape{batch: m.batch, heads: m.heads, keyHeads: m.heads, length: m.context, size: m.dim / m.heads, causal: true}
+	return 6*weights*tokens + float64(m.layers)*a.work()
+}
+
+func step(s *session) error {
+	s.section("step", "A training step", "Forward, backward, clipping by the global norm and AdamW of a GPT on characters (vocabulary 65), float32, in the sizes of "+
+		"examples/transformer. The share counts the products and attention alone.")
+	for _, m := range stepModels {
+		for _, threads := range s.threads {
+			c := report.Case{
+				Section: "step", Name: m.String(), Threads: threads, Figure: m.figure,
+				Work: float64(m.batch * m.context), Unit: "token", Ceiling: fma, Limit: m.work(),
+			}
+			if !s.wants(c) {
+				continue
+			}
+			if err := s.step(m, c); err != nil {
+				return fmt.Errorf("%s: %w", c.Key(), err)
+			}
+		}
+	}
+	return nil
+}
+
+func (s *session) step(m stepModel, c report.Case) error {
+	t, err := m.training()
+	if err != nil {
+		return err
+	}
+	defer t.machine.Close()
+	var losses []float64
+	contenders := []contender{{by: report.Ours, run: measure.Timed(s.clock, func() error {
+		loss, err := t.step()
+		losses = append(losses, loss)
+		return err
+	})}}
+	for _, p := range s.peerList {
+		other, err := p.step(m, c.Threads, t)
+		if err != nil {
+			s.missing(p.name+", training step", err)
+			continue
+		}
+		defer other.close()
+		contenders = append(contenders, other.contender(&losses))
+	}
+	return s.measure(c, contenders...)
+}
+
+// training is a model in the middle of its training.
+type training struct {
+	tokens, targets []int
+	parameters      gorgonia.Nodes
+	machine         gorgonia.VM
+	optimizer       *train.Optimizer
+	loss            gorgonia.Value
+}
+
+// training makes the model, its gradients and its optimiser.
+func (m stepModel) training() (*training, error) {
+	g, r := gorgonia.NewGraph(), newRandom()
+	model, err := nn.NewGPT(g, nn.GPTConfig{Vocab: stepVocab, Context: m.context, Layers: m.layers, Heads: m.heads, Dim: m.dim})
+	if err != nil {
+		return nil, err
+	}
+	input := func(name string) (*gorgonia.Node, []int) {
+		ids := make([]int, m.batch*m.context)
+		for i := range ids {
+			ids[i] = r.IntN(stepVocab)
+		}
+		value := tensor.New(tensor.WithShape(m.batch, m.context), tensor.WithBacking(ids))
+		return gorgonia.NewMatrix(g, tensor.Int, gorgonia.WithName(name), gorgonia.WithShape(m.batch, m.context), gorgonia.WithValue(value)), ids
+	}
+	t := &training{parameters: model.Parameters()}
+	tokens, ids := input("tokens")
+	t.tokens = ids
+	targets, ids := input("targets")
+	t.targets = ids
+	loss, err := model.Loss(tokens, targets)
+	if err != nil {
+		return nil, err
+	}
+	gorgonia.Read(loss, &t.loss)
+	if _, err := gorgonia.Grad(loss, t.parameters...); err != nil {
+		return nil, err
+	}
+	t.optimizer, err = train.NewAdamW(t.parameters, train.AdamWConfig{
+		Beta2: stepBeta2, WeightDecay: stepDecay,
+		Options: train.Options{Schedule: train.Constant(stepRate), ClipNorm: stepClip, Groups: []train.Group{{Match: train.Vectors, NoDecay: true}}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	t.machine = gorgonia.NewTapeMachine(g, gorgonia.BindDualValues(t.parameters...))
+	return t, nil
+}
+
+// step gives the loss from before it changed the weights.
+func (t *training) step() (float64, error) {
+	err := t.machine.RunAll()
+	t.machine.Reset()
+	if err != nil {
+		return 0, err
+	}
+	loss, ok := t.loss.Data().(float32)
+	if !ok {
+		return 0, fmt.Errorf("the loss is a %T, it needs to be a float32", t.loss.Data())
+	}
+	_, err = t.optimizer.Step()
+	return float64(loss), err
+}
