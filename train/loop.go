@@ -287,8 +287,8 @@ func (l *Loop) evaluate() error {
 			}
 		}
 	}
-	if e.Best && l.done > 0 && l.c.Checkpoints != nil {
-		return l.save(l.c.Checkpoints.SaveBest)
+	if e.Best && l.c.Checkpoints != nil {
+		return l.save(l.c.Checkpoints.SaveBest) // the first time before any step, so that a bad disk is known at once
 	}
 	return nil
 }
