@@ -9,10 +9,10 @@
 // kernel computed, ref the reference and pt the loops of this package run in the kernel's own precision
 // ([AttentionIn], [AttentionGradIn]), a tensor passes when
 //
-//	max|x − ref| ≤ 2·max|pt − ref| + 1e-5
+//	max|x − ref| ≤ 2·max|pt − ref| + max(1e-5, 2⁻²³·max|ref|)
 //
-// with 3 in place of 2 where a soft cap is set, and 10 for tensors of fewer than 64 elements, such as the gradient of
-// sinks: the largest of a few errors is a matter of luck.
+// with 3 in place of 2 where a soft cap is set, and 10 where pt has errors in fewer than 64 elements or fewer than 8
+// rows, such as in the gradient of sinks: the largest of a few errors is a matter of luck. 2⁻²³ is float32's own step.
 //
 // # Values that are not finite
 //

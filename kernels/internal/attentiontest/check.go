@@ -78,7 +78,7 @@ type comparison struct {
 
 func (p *Problem[T]) compare(c comparison) error {
 	var worst, worstPt, largest float64
-	worstAt := 0
+	worstAt, inexact, inexactRows := 0, 0, 0 // of the unfused program's elements and rows
 	for from := 0; from < len(c.ref); from += c.size {
 		if c.outputRow {
 			row := from / c.size
@@ -99,24 +99,32 @@ func (p *Problem[T]) compare(c comparison) error {
 		} else if !want {
 			continue
 		}
+		before := inexact
 		for i := range ref {
 			if e := math.Abs(x[i] - ref[i]); e > worst {
 				worst, worstAt = e, from+i
 			}
+			if pt[i] != ref[i] {
+				inexact++
+			}
 			worstPt, largest = max(worstPt, math.Abs(pt[i]-ref[i])), max(largest, math.Abs(ref[i]))
+		}
+		if inexact > before {
+			inexactRows++
 		}
 	}
 	factor := 2.0
 	if p.Attention.SoftCap > 0 {
 		factor = 3
 	}
-	if len(c.ref) < 64 {
-		factor = 10 // the largest of few errors is a matter of luck
+	if inexact < 64 || inexactRows < 8 {
+		factor = 10 // the largest of few errors is a matter of luck; those of a row of dq, dk or dv have much in common
 	}
 	if p.Slack != 0 {
 		factor *= p.Slack
 	}
-	bound := factor*worstPt + 1e-5
+	const step = 1.0 / (1 << 23) // of float32, relative
+	bound := factor*worstPt + max(1e-5, step*largest)
 	if kernels.DTypeOf[T]() == kernels.F64 {
 		bound = 1e-10*largest + 1e-13
 	}
