@@ -281,7 +281,7 @@ func (g *gpuSession) attention(a gpuShape) error {
 	}
 	for _, kernel := range open {
 		if _, err := g.torch.ask(request{Do: "close", Problem: kernel[0]}); err != nil {
-			return fmt.Errorf("%s: %w", kernel[1], err)
+			g.missing(kernel[1]+", "+a.kind(), errors.New(lastLine(err.Error())))
 		}
 	}
 	return nil

@@ -129,7 +129,7 @@ class GPUAttention:
         def tensor(i, shape):
             start, n = i * r["NoiseStep"] % len(noise), math.prod(shape)
             list = noise.repeat((start + n) // len(noise) + 1)[start : start + n]
-            return list.reshape(shape).to(getattr(torch, r["DType"]))
+            return list.reshape(shape).to(getattr(torch, r["DType"]), copy=True)  # at an address of its own: kernels want 16 bytes
 
         self.inputs = [tensor(i, s).requires_grad_() for i, s in enumerate((queries, keys, keys))]
         self.dout = tensor(3, queries)
