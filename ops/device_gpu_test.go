@@ -282,6 +282,7 @@ func BenchmarkAttentionOnTheDevice(b *testing.B) {
 		}{{"forward", []gorgonia.Value{x, x, x}}, {"backward", []gorgonia.Value{x, x, x, token, x}}} {
 			b.Run(arithmetic.name+"/"+run.part, func(b *testing.B) {
 				var total time.Duration
+				b.ReportAllocs()
 				for b.Loop() {
 					start := time.Now()
 					if _, err := parts[run.part].Do(run.inputs...); err != nil {

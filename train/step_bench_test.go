@@ -50,6 +50,7 @@ func BenchmarkStep(b *testing.B) {
 				b.Fatal(err)
 			}
 			var seconds []float64
+			b.ReportAllocs()
 			for b.Loop() {
 				start := time.Now()
 				if err := machine.RunAll(); err != nil {

@@ -110,6 +110,7 @@ func (c benchCase) run(b *testing.B, backward bool) {
 func measureBesidePeak(b *testing.B, threads int, flops float64, do func() error) {
 	var seconds, shares []float64
 	peak := 0.0
+	b.ReportAllocs()
 	for b.Loop() {
 		start := time.Now()
 		if err := do(); err != nil {

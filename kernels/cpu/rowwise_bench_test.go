@@ -90,6 +90,7 @@ func measureBesideCopy(b *testing.B, threads, bytes int, do func() error) {
 	}
 	plainCopy(to, from, threads)
 	var kernel, copying, ratios []float64
+	b.ReportAllocs()
 	for b.Loop() {
 		start := time.Now()
 		if err := do(); err != nil {

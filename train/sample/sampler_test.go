@@ -178,6 +178,7 @@ func BenchmarkNext(b *testing.B) {
 	for _, o := range []sample.SamplerOptions{{}, {Temperature: 1}, {Temperature: 1, TopK: 50}, {Temperature: 1, TopP: 0.9}} {
 		b.Run(fmt.Sprintf("T=%v,k=%v,p=%v", o.Temperature, o.TopK, o.TopP), func(b *testing.B) {
 			s := newSampler(b, o)
+			b.ReportAllocs()
 			for b.Loop() {
 				if _, err := s.Next(logits); err != nil {
 					b.Fatal(err)

@@ -268,6 +268,7 @@ func BenchmarkGPT2(b *testing.B) {
 		b.Run(fmt.Sprintf("%dKB", times*text.Len()/1000), func(b *testing.B) {
 			long := strings.Repeat(text.String(), times)
 			b.SetBytes(int64(len(long)))
+			b.ReportAllocs()
 			for b.Loop() {
 				if _, err := gpt2.Encode(long); err != nil {
 					b.Fatal(err)

@@ -47,6 +47,7 @@ func BenchmarkRedraw(b *testing.B) {
 	if err := play(p.hook(), train.Start{Steps: 2000}, stepAt(1, 2000)); err != nil {
 		b.Fatal(err)
 	}
+	b.ReportAllocs()
 	for b.Loop() {
 		if err := p.draw(); err != nil {
 			b.Fatal(err)
@@ -60,6 +61,7 @@ func BenchmarkDraw(b *testing.B) {
 	for _, name := range []string{"loss.png", "loss.svg"} {
 		path := filepath.Join(b.TempDir(), name)
 		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
 			for b.Loop() {
 				if err := Draw(path, log); err != nil {
 					b.Fatal(err)

@@ -22,6 +22,7 @@ func benchmarkEverywhere(b *testing.B, single, double func(*testing.B)) {
 func perElement(b *testing.B, elements int, call func()) {
 	b.Helper()
 	best := math.Inf(1)
+	b.ReportAllocs()
 	for b.Loop() {
 		best = min(best, seconds(call))
 	}

@@ -157,6 +157,7 @@ func benchmarkGemm[T kernels.Float](b *testing.B) {
 			// of each are compared.
 			repeat := 1 + 100/c.m // so that a measurement is longer than the clock's grain
 			gemm, peak := math.Inf(1), math.Inf(1)
+			b.ReportAllocs()
 			for b.Loop() {
 				peak = min(peak, seconds(func() { Peak[T](1000) })/Peak[T](1000))
 				gemm = min(gemm, seconds(func() {
