@@ -3,6 +3,7 @@ package cpu_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -102,21 +103,23 @@ func (c benchCase) run(b *testing.B, backward bool) {
 			return backend.AttentionBackward(a, g)
 		}
 	}
-	measureBesidePeak(b, c.threads, flops, do)
+	measureBesidePeak(b, c.threads, flops, 1, do)
 }
 
-// measureBesidePeak reports the median rate of do, the median of its ratio to the peak loop beside it, and the ratio of
-// the fastest run to the fastest loop, which a machine shared with others disturbs least.
-func measureBesidePeak(b *testing.B, threads int, flops float64, do func() error) {
+// measureBesidePeak reports the median rate of do in a number of calls that follow each other, the median of its ratio to the
+// peak loop beside it, and the ratio of the fastest run to the fastest loop, which a machine shared with others disturbs least.
+func measureBesidePeak(b *testing.B, threads int, flops float64, calls int, do func() error) {
 	var seconds, shares []float64
 	peak := 0.0
 	b.ReportAllocs()
 	for b.Loop() {
 		start := time.Now()
-		if err := do(); err != nil {
-			b.Fatal(err)
+		for range calls {
+			if err := do(); err != nil {
+				b.Fatal(err)
+			}
 		}
-		took := time.Since(start).Seconds()
+		took := time.Since(start).Seconds() / float64(calls)
 		seconds = append(seconds, took)
 		beside, err := cpu.PeakRate[float32](threads, 2*time.Millisecond)
 		if err != nil {
@@ -131,4 +134,12 @@ func measureBesidePeak(b *testing.B, threads int, flops float64, do func() error
 	b.ReportMetric(flops/seconds[len(seconds)/2]/1e9, "GFLOP/s")
 	b.ReportMetric(100*shares[len(shares)/2], "%peak")
 	b.ReportMetric(100*flops/seconds[0]/peak, "best%peak")
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	if err := do(); err != nil {
+		b.Fatal(err)
+	}
+	runtime.ReadMemStats(&after)
+	b.ReportMetric(float64(after.TotalAlloc-before.TotalAlloc), "B/op") // of one call, without the peak loop's
+	b.ReportMetric(float64(after.Mallocs-before.Mallocs), "allocs/op")
 }

@@ -4,7 +4,6 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
-	"time"
 )
 
 // shareOut runs work on this goroutine, as worker 0, and on up to the given number of helpers that arrive while it runs,
@@ -61,22 +60,27 @@ func (j *job) close() {
 	if j.working.Add(closed) == closed {
 		return
 	}
-	for range closeSpins {
-		if j.working.Load() == closed {
-			return
+	if !watch(func() bool { return j.working.Load() == closed }) {
+		<-j.ended
+	}
+}
+
+// watch looks for something to happen, for about a millisecond in which no other goroutine wants the thread, and tells
+// whether it did. Kernels follow each other within microseconds, and to wake a thread takes tens of them, or 150 where an
+// idle virtual processor is given away. Most looks are without yielding: two goroutines that yield at once can come back on
+// each other's cores, away from the rows that these have in their caches.
+func watch(happened func() bool) bool {
+	const yields, looks = 2500, 100
+	for range yields {
+		for range looks {
+			if happened() {
+				return true
+			}
 		}
 		runtime.Gosched()
 	}
-	<-j.ended
+	return false
 }
-
-const (
-	// closeSpins is about as long as a goroutine takes to sleep and wake.
-	closeSpins = 64
-	// patience is how long a helper looks for the next job before it sleeps. Kernels follow each other within a few
-	// microseconds, and waking a thread can take fifty.
-	patience = 100 * time.Microsecond
-)
 
 // crew is the helpers: goroutines that stay awake between one kernel and the next.
 var crew helpers
@@ -105,6 +109,9 @@ func (c *helpers) post(j *job, wanted int) bool {
 	}
 	if c.sleeping > 0 {
 		c.awake.Broadcast()
+		// What a goroutine has made ready last is kept for when it sleeps: another thread takes it only after a pause of
+		// some fifty microseconds. What it had made ready before that can be taken at once.
+		go func() {}()
 	}
 	return true
 }
@@ -112,18 +119,16 @@ func (c *helpers) post(j *job, wanted int) bool {
 // helper helps with one job after the other, for ever, always as the same worker.
 func (c *helpers) helper(worker int) {
 	var last *job
-	for idle := time.Now(); ; {
-		if j := c.job.Load(); j != nil && j != last {
-			j.help(worker)
-			last, idle = j, time.Now()
-			continue
-		}
-		if time.Since(idle) < patience {
-			runtime.Gosched()
+	for {
+		if watch(func() bool { j := c.job.Load(); return j != nil && j != last }) {
+			last = c.job.Load()
+			if last != nil {
+				last.help(worker)
+			}
 			continue
 		}
 		c.sleep(last)
-		last, idle = nil, time.Now()
+		last = nil
 	}
 }
 

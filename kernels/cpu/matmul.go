@@ -12,8 +12,8 @@ import (
 //
 // C is cut into blocks of columns, whose part of B, a slice of the depth at a time, is packed into the second-level
 // cache. Against it go strips of rows of A, small enough to stay there too with their part of C. A task is a block of
-// columns and a run of strips. How C and the depth are cut depends on the problem alone, only the length of the runs on
-// the number of threads, so every element is summed in one order.
+// columns and a run of strips. How the depth is cut depends on the problem alone, and the number of threads changes only where
+// C is cut, and that only where it changes no sum: every element is summed in one order.
 func (b *Backend) MatMul(m *kernels.MatMul, out kernels.MatMulOutputs) error {
 	if err := checkMatMul(m, out); err != nil {
 		return err
@@ -154,20 +154,24 @@ func (x *multiplication[T]) choose() {
 	size, panel := kernels.DTypeOf[T]().Size(), simd.Panel[T]()
 	x.rowsAreDots = x.b.rowStep == 1 && x.rows <= fewDots && x.depth >= 32
 	x.packB = x.b.columnStep != 1 || x.rows > fewRows
-	x.copyA = x.a.columnStep != 1 && x.rows > 1 && x.columns > 2*panel
+	transposedA := x.a.columnStep != 1 && x.rows > 1 && x.columns > 2*panel
+	x.copyA = transposedA && !(x.a.rowStep == 1 && x.a.columnStep*size <= nearBytes)
 	x.cut = cut{depth: sliceDepth, strip: stripRows, copied: stripRows}
-	if x.copyA {
-		// Wide blocks, for A is copied once for each, and slices less deep to make room.
-		x.cut.depth, x.cut.copied = sliceDepth*2/3, 4*stripRows
+	if transposedA {
+		// Slices less deep, for each column of A lies on lines of its own, and wide blocks, for A is copied for each.
+		x.cut.depth, x.cut.copied = sliceDepth/3, 8*stripRows
 	}
 	least, most := 4*panel, blockBytes/size/x.cut.depth
 	if !x.packB {
 		// B is read where it lies, once or twice: some of its rows side by side, rather than a panel's width of many,
 		// into a part of C that stays in the first-level cache.
-		least, most, x.cut.depth = 4096/size, 16384/size, 16
+		least, most, x.cut.depth = 4096/size, 16384/size, 8
 	}
-	// Two blocks where there are columns enough, for two threads.
-	widest := min(most, max(least, roundUp(ceilDiv(x.columns, 2), panel)))
+	widest := most
+	if !transposedA || !x.packB {
+		// Two blocks where there are columns enough, for two threads.
+		widest = min(most, max(least, roundUp(ceilDiv(x.columns, 2), panel)))
+	}
 	x.cut.width, x.cut.depth = evenly(x.columns, widest, panel), evenly(x.depth, x.cut.depth, 8)
 	x.holdsB = x.packB && roundUp(min(x.cut.width, x.columns), panel)*x.depth*size <= blockBytes
 }
@@ -191,6 +195,8 @@ const (
 	blockBytes = 512 << 10
 	// sliceDepth is how deep the sums in registers go: deep enough to hide that C is loaded and stored once a slice.
 	sliceDepth = 384
+	// nearBytes is how far apart the columns of a transposed A may lie to be read there, as they would lie when copied.
+	nearBytes = 768
 	// stripRows is the number of rows that go against a block of B at once: whole blocks of every vector kernel, and
 	// so few that the pages of A and C that they lie on fit into the first level of the address translation.
 	stripRows = 24
@@ -207,8 +213,9 @@ func (x *multiplication[T]) run(b *Backend) {
 	if x.items*x.rows*x.columns == 0 {
 		return
 	}
-	g := x.grid(b.threads())
-	b.inRuns(g.bands*x.items*g.blocks*g.runs, x.FLOPs(), func(claim func() (int, bool)) {
+	work := x.FLOPs() + flopsPerElement*float64(x.items*(x.rows*x.depth+x.depth*x.columns+x.rows*x.columns))
+	g := x.grid(b.workers(x.items*x.rows*x.columns, work))
+	b.inRuns(g.bands*x.items*g.blocks*g.runs, work, func(claim func() (int, bool)) {
 		w := x.newScratch()
 		defer w.memory.release()
 		for task, ok := claim(); ok; task, ok = claim() {
@@ -223,20 +230,28 @@ func (x *multiplication[T]) run(b *Backend) {
 }
 
 // grid is how the blocks of C are cut into tasks: its rows into a band for each thread, so that a thread mostly reads and
-// writes the rows that it also has in the kernels before and after, and the rows of a band into runs.
+// writes the rows that it also has in the kernels before and after, and the rows of a band into runs. Where C is wider than
+// high, threads have blocks of columns instead, for packing the same of B twice costs more.
 type grid struct{ blocks, bands, bandRows, runs, runRows int }
 
 func (x *multiplication[T]) grid(threads int) grid {
+	few, wide := x.items < threads, x.packB && x.columns >= x.rows
+	if x.copyA {
+		wide = x.columns >= 2*x.rows // for the rows of A are copied twice then
+	}
+	if quad := 4 * simd.Lanes[T](); few && wide && x.columns <= x.cut.width {
+		x.cut.width = min(x.cut.width, roundUp(ceilDiv(x.columns, threads), quad)) // the vector kernel sums by up to four vectors
+	}
 	g := grid{blocks: ceilDiv(x.columns, x.cut.width), bands: 1, bandRows: x.rows, runs: 1, runRows: x.rows}
 	if threads == 1 || x.items*g.blocks >= tasksPerThread*threads {
 		return g
 	}
-	if x.items < threads {
+	if few && !(wide && g.blocks%threads == 0) {
 		g.bands = max(1, min(threads, x.rows/x.leastRun()))
-		g.bandRows = min(x.rows, roundUp(ceilDiv(x.rows, g.bands), x.cut.strip))
+		g.bandRows = min(x.rows, roundUp(ceilDiv(x.rows, g.bands), simd.GemmRows()))
 	}
 	runs := max(1, min(g.bandRows/x.leastRun(), ceilDiv(tasksPerThread*threads, x.items*g.blocks*g.bands)))
-	g.runRows = min(g.bandRows, roundUp(ceilDiv(g.bandRows, runs), x.cut.strip))
+	g.runRows = min(g.bandRows, roundUp(ceilDiv(g.bandRows, runs), simd.GemmRows()))
 	g.runs = ceilDiv(g.bandRows, g.runRows)
 	return g
 }
@@ -258,11 +273,12 @@ type region struct{ item, row, rows, column, columns int }
 
 // scratch is what a worker needs for itself.
 type scratch[T kernels.Float] struct {
-	memory *workspace
-	b      []T // a packed slice of a block of B, or all its slices
-	a      []T // copied rows of A
-	tile   []T // results on their way to C
-	vector []T // a row of A or a column of B, made contiguous
+	memory  *workspace
+	b       []T          // a packed slice of a block of B, or all its slices
+	a       []T          // copied rows of A
+	tile    []T          // results on their way to C
+	vector  []T          // a row of A or columns of B, made contiguous
+	columns [fewDots][]T // of B, in vector or where they lie
 
 	// What b holds, for the next run of strips: rows [from, to) of the block of B that starts at an offset and a column.
 	block    [2]int
@@ -275,15 +291,16 @@ func (x *multiplication[T]) newScratch() *scratch[T] {
 		width = roundUp(min(x.cut.width, x.columns), width)
 	}
 	var (
-		b    = width * x.depthOfB()
-		a    int
-		tile = max(min(x.cut.strip, x.rows)*simd.Lanes[T](), dotsAtOnce)
+		b      = width * x.depthOfB()
+		a      int
+		tile   = max(min(x.cut.strip, x.rows)*simd.Lanes[T](), dotsAtOnce)
+		vector = fewDots * x.depth
 	)
 	if x.copyA {
 		a = x.cut.copied * x.cut.depth
 	}
-	w := &scratch[T]{memory: newWorkspace(bytesFor[T](b) + bytesFor[T](a) + bytesFor[T](tile) + bytesFor[T](x.depth))}
-	w.b, w.a, w.tile, w.vector = take[T](w.memory, b), take[T](w.memory, a), take[T](w.memory, tile), take[T](w.memory, x.depth)
+	w := &scratch[T]{memory: newWorkspace(bytesFor[T](b) + bytesFor[T](a) + bytesFor[T](tile) + bytesFor[T](vector))}
+	w.b, w.a, w.tile, w.vector = take[T](w.memory, b), take[T](w.memory, a), take[T](w.memory, tile), take[T](w.memory, vector)
 	return w
 }
 
@@ -301,9 +318,9 @@ func (x *multiplication[T]) do(w *scratch[T], r region) {
 	product := r // what is not done by dot products
 	if rest := r.columns % simd.Lanes[T](); rest <= fewDots && x.a.columnStep == 1 {
 		product.columns -= rest
-		x.dotColumns(w, r, product.columns)
 	}
 	a, c := x.a.item(r.item), x.c.item(r.item)
+	last := x.lastColumnsOfB(w, r, product.columns)
 	for from := 0; from < x.depth; from += x.cut.depth {
 		depth := min(x.cut.depth, x.depth-from)
 		b := x.sliceOfB(w, product, from, depth)
@@ -320,6 +337,7 @@ func (x *multiplication[T]) do(w *scratch[T], r region) {
 					c: c.at(row+i, r.column), stride: c.rowStep, rows: rows, accumulate: x.Accumulate || from > 0,
 				}, depth, product.columns, w.tile)
 				if from+depth == x.depth {
+					x.dotColumns(w, last, a, c, row+i, rows, r.column+product.columns)
 					x.finish(r, row+i, rows)
 				}
 			}
@@ -357,20 +375,27 @@ func (x *multiplication[T]) finish(r region, row, rows int) {
 	}
 }
 
-// dotColumns computes the last columns of a region, from the given one on, row by row: each is one column of B.
-func (x *multiplication[T]) dotColumns(w *scratch[T], r region, from int) {
-	a, b, c := x.a.item(r.item), x.b.item(r.item), x.c.item(r.item)
-	for j := r.column + from; j < r.column+r.columns; j++ {
-		column := gather(w.vector[:x.depth], b.data[j*b.columnStep:], b.rowStep)
-		for row := r.row; row < r.row+r.rows; row += dotsAtOnce {
-			dots := w.tile[:min(dotsAtOnce, r.row+r.rows-row)]
-			simd.Dots(len(dots), x.depth, a.at(row, 0), a.rowStep, &column[0], 0, dots)
-			for i, dot := range dots {
-				if out := c.at(row+i, j); x.Accumulate {
-					*out += dot
-				} else {
-					*out = dot
-				}
+// lastColumnsOfB is the columns of B of a region from the given one on, made contiguous.
+func (x *multiplication[T]) lastColumnsOfB(w *scratch[T], r region, from int) [][]T {
+	b := x.b.item(r.item)
+	for j := from; j < r.columns; j++ {
+		i := j - from
+		w.columns[i] = gather(w.vector[i*x.depth:][:x.depth], b.data[(r.column+j)*b.columnStep:], b.rowStep)
+	}
+	return w.columns[:r.columns-from]
+}
+
+// dotColumns computes columns of C from the given one on, in some rows of A that the vector kernel has just brought into the
+// cache. Each is a column of B.
+func (x *multiplication[T]) dotColumns(w *scratch[T], columns [][]T, a, c view[T], row, rows, from int) {
+	for j, column := range columns {
+		dots, out := w.tile[:rows], c.at(row, from+j)
+		simd.Dots(rows, x.depth, a.at(row, 0), a.rowStep, &column[0], 0, dots)
+		for i, dot := range dots {
+			if to := offset(out, i*c.rowStep); x.Accumulate {
+				*to += dot
+			} else {
+				*to = dot
 			}
 		}
 	}
@@ -382,15 +407,15 @@ func (x *multiplication[T]) dotRows(w *scratch[T], r region) {
 	for j := r.column; j < r.column+r.columns; j += dotsAtOnce {
 		dots := w.tile[:min(dotsAtOnce, r.column+r.columns-j)]
 		for row := r.row; row < r.row+r.rows; row++ {
-			left := gather(w.vector, a.data[row*a.rowStep:], a.columnStep)
+			left := gather(w.vector[:x.depth], a.data[row*a.rowStep:], a.columnStep)
 			simd.Dots(len(dots), x.depth, b.at(0, j), b.columnStep, &left[0], 0, dots)
 			store(1, len(dots), c.at(row, j), 0, &dots[0], 0, x.Accumulate)
 		}
 	}
 }
 
-// dotsAtOnce is the number of dot products of a call: few enough for their operand to stay in the cache for the next
-// row or column, and for the call to be short.
+// dotsAtOnce is the number of dot products of a call with a row of A: few enough for the columns of B to stay in the cache for
+// the next row, and for the call to be short.
 const dotsAtOnce = 16
 
 // store writes a tile to C, or adds it.

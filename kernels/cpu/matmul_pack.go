@@ -152,9 +152,9 @@ func (b panels[T]) multiply(s strip[T], depth, columns int, tile []T) {
 	}
 }
 
-// vectorsAtOnce is an even number of vectors for one call of the vector kernel, which cannot be preempted: at most
-// about a tenth of a millisecond of work, or one panel.
+// vectorsAtOnce is a number of vectors for one call of the vector kernel, which cannot be preempted: at most about a tenth of
+// a millisecond of work, or two panels. It is a multiple of four, as the kernel takes them.
 func vectorsAtOnce(perVector int) int {
 	const most = 2 << 20 // multiplications
-	return max(2, most/max(1, perVector)&^1)
+	return max(4, most/max(1, perVector)&^3)
 }

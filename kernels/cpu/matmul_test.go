@@ -239,12 +239,17 @@ func TestMatMulThreadsAreBitEqual(t *testing.T) {
 			{m: 2, n: 900, k: 300, transposeB: true},
 			{m: 1, n: 2100, k: 300},
 			{m: 700, n: 2, k: 300},
+			{m: 700, n: 35, k: 500},
+			{m: 101, n: 700, k: 300, transposeA: true},
+			{m: 301, n: 1111, k: 140, transposeA: true, accumulate: true},
+			{m: 127, n: 141, k: 300},
+			{m: 509, n: 515, k: 70},
 			{batch: []int{5}, m: 100, n: 65, k: 64, sharedB: true, gap: 3},
 			{batch: []int{7}, m: 65, n: 100, k: 64, accumulate: true},
 		} {
 			one, seed := newProduct[float32](c, uint64(i)), uint64(i)
 			one.run(t, 1)
-			for _, threads := range []int{2, 3, 5} {
+			for _, threads := range []int{2, 3, 5, 8} {
 				more := newProduct[float32](c, seed)
 				more.run(t, threads)
 				if !slices.Equal(more.c, one.c) {

@@ -4,10 +4,17 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
-// flopsPerThread is the least work for which another goroutine pays: some ten microseconds of it.
-const flopsPerThread = 1 << 20
+const (
+	// flopsPerThread is the least work for which another goroutine pays that is awake: some ten microseconds of it.
+	flopsPerThread = 1 << 20
+	// flopsToWake is the least work for which it pays to wake one for this kernel alone: a tenth of a millisecond of it.
+	flopsToWake = 1 << 24
+	// soon is how shortly one kernel follows another for there to be more of them.
+	soon = 500 * time.Microsecond
+)
 
 // parallel runs worker on as many goroutines as the work is worth. Each worker calls claim for its next task until
 // there is none; tasks are claimed in ascending order, so a task may wait for any task of a lower number.
@@ -31,10 +38,21 @@ func (b *Backend) each(tasks int, flops float64, do func(task int)) {
 	})
 }
 
-// workers is the number of goroutines that the work is worth.
+// workers is the number of goroutines that the work is worth. A small kernel that stands alone is its caller's.
 func (b *Backend) workers(tasks int, flops float64) int {
+	if alone := now()-lastKernel.Load() > soon.Nanoseconds(); alone && flops < flopsToWake {
+		return 1
+	}
 	return max(1, min(b.threads(), tasks, 1+int(flops/flopsPerThread)))
 }
+
+// lastKernel is when the last kernel ended whose work several goroutines could share.
+var lastKernel atomic.Int64
+
+// now is the nanoseconds since the program began.
+func now() int64 { return time.Since(began).Nanoseconds() }
+
+var began = time.Now()
 
 // share runs worker with tasks that are cut into runs. Of each run, tasks are claimed in ascending order.
 func (b *Backend) share(tasks, runs int, flops float64, worker func(claim func() (task int, ok bool))) {
@@ -65,6 +83,9 @@ func (b *Backend) share(tasks, runs int, flops float64, worker func(claim func()
 		shareOut(helpers, work)
 	} else {
 		work(0)
+	}
+	if b.threads() > 1 && flops >= flopsPerThread {
+		lastKernel.Store(now())
 	}
 }
 

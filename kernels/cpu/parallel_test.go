@@ -37,6 +37,23 @@ func TestEveryTaskIsDoneOnce(t *testing.T) {
 	}
 }
 
+// Helpers are woken for much work, or where kernels follow each other.
+func TestSmallKernelsThatStandAloneAreTheirCallers(t *testing.T) {
+	for _, c := range []struct {
+		flops   float64
+		sinceMs int64
+		want    int
+	}{
+		{flopsToWake, 1000, 2}, {flopsToWake - 1, 1000, 1}, {flopsToWake - 1, -1000, 2}, {flopsPerThread - 1, -1000, 1},
+	} {
+		lastKernel.Store(now() - c.sinceMs*1e6)
+		if n := (&Backend{Threads: 2}).workers(100, c.flops); n != c.want {
+			t.Errorf("%.0f operations, %d ms after the last kernel, are worth %d goroutines, want %d", c.flops, c.sinceMs, n, c.want)
+		}
+	}
+	lastKernel.Store(now())
+}
+
 // A worker claims the tasks of its run in ascending order, and then takes what a slower one has left.
 func TestInRunsTakesWhatOthersLeave(t *testing.T) {
 	const tasks = 100

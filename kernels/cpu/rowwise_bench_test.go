@@ -133,7 +133,7 @@ func BenchmarkLinearCrossEntropy(b *testing.B) {
 	for _, threads := range []int{1, 2} {
 		b.Run(fmt.Sprintf("threads=%d", threads), func(b *testing.B) {
 			backend := &cpu.Backend{Threads: threads}
-			measureBesidePeak(b, threads, 3*2*n*c*vocabulary, func() error { return backend.LinearCrossEntropy(problem, out) })
+			measureBesidePeak(b, threads, 3*2*n*c*vocabulary, 1, func() error { return backend.LinearCrossEntropy(problem, out) })
 		})
 	}
 }

@@ -24,13 +24,25 @@ func Gemm[T kernels.Float](m, nv, k int, a *T, rs, cs int, b *T, ldb, bp int, c 
 		return
 	}
 	lanes := Lanes[T]()
-	step := max(2, longestGemm/(m*max(k, 1)*lanes)&^1)
+	step := max(4, longestGemm/(m*max(k, 1)*lanes)&^3) // whole fours, as the vector kernel takes them
 	for v := 0; v < nv; v += step {
 		gemmVector(m, min(step, nv-v), k, a, rs, cs, at(b, v/2*bp), ldb, bp, at(c, v*lanes), ldc, accumulate)
 	}
 }
 
-// longestGemm is how many multiplications are done in one go, at least a panel's: 15 to 50 µs, as nothing can preempt
+// GemmRows is the number of rows of A, or any multiple of it, behind which a product can be cut in two without changing how a
+// row is summed.
+func GemmRows() int {
+	switch active {
+	case AVX512:
+		return 8 // blocks of four, six and eight rows sum alike
+	case AVX2:
+		return 6
+	}
+	return 1
+}
+
+// longestGemm is how many multiplications are done in one go, at least two panels': 15 to 50 µs, as nothing can preempt
 // them.
 const longestGemm = 1 << 20
 

@@ -66,6 +66,10 @@ func Dots[T kernels.Float](rows, n int, a *T, lda int, b *T, ldb int, out []T) {
 		clear(out)
 		return
 	}
+	if active != Generic && ldb == 0 {
+		dotsWithOneVector(rows, n, a, lda, b, &out[0])
+		return
+	}
 	if active != Generic {
 		dotsVector(rows, n, a, lda, b, ldb, &out[0])
 		return

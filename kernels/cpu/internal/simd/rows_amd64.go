@@ -82,6 +82,26 @@ func dotsAVX2F32(rows int, n int, a *float32, lda int, b *float32, ldb int, out 
 //go:noescape
 func dotsAVX2F64(rows int, n int, a *float64, lda int, b *float64, ldb int, out *float64)
 
+// dotsWithOneAVX512F32 is Dots with one b for all rows. It sums each row as dots does.
+//
+//go:noescape
+func dotsWithOneAVX512F32(rows int, n int, a *float32, lda int, b *float32, out *float32)
+
+// dotsWithOneAVX512F64 is Dots with one b for all rows. It sums each row as dots does.
+//
+//go:noescape
+func dotsWithOneAVX512F64(rows int, n int, a *float64, lda int, b *float64, out *float64)
+
+// dotsWithOneAVX2F32 is Dots with one b for all rows. It sums each row as dots does.
+//
+//go:noescape
+func dotsWithOneAVX2F32(rows int, n int, a *float32, lda int, b *float32, out *float32)
+
+// dotsWithOneAVX2F64 is Dots with one b for all rows. It sums each row as dots does.
+//
+//go:noescape
+func dotsWithOneAVX2F64(rows int, n int, a *float64, lda int, b *float64, out *float64)
+
 // finiteAVX512F32 is Finite.
 //
 //go:noescape

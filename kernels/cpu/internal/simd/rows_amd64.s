@@ -852,6 +852,520 @@ end:
 	VZEROUPPER
 	RET
 
+// func dotsWithOneAVX512F32(rows int, n int, a *float32, lda int, b *float32, out *float32)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·dotsWithOneAVX512F32(SB), NOSPLIT, $0-48
+	MOVQ     rows+0(FP), AX
+	MOVQ     n+8(FP), CX
+	MOVQ     a+16(FP), DX
+	MOVQ     lda+24(FP), BX
+	SHLQ     $0x02, BX
+	MOVQ     b+32(FP), SI
+	MOVQ     out+40(FP), DI
+	MOVQ     CX, R8
+	ANDQ     $-16, CX
+	SUBQ     CX, R8
+	MOVQ     R8, R9
+	LEAQ     table0<>+64(SB), R10
+	SHLQ     $0x02, R9
+	SUBQ     R9, R10
+	VMOVUPS  (R10), Z0
+	VPMOVD2M Z0, K1
+
+rows4:
+	CMPQ   AX, $0x04
+	JLT    end4
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	LEAQ   (DX)(BX*1), R9
+	VXORPS Z2, Z2, Z2
+	LEAQ   (R9)(BX*1), R10
+	VXORPS Z3, Z3, Z3
+	LEAQ   (R10)(BX*1), R11
+	XORQ   R12, R12
+	JMP    test4
+
+vector4:
+	VMOVUPS     (SI)(R12*4), Z4
+	VFMADD231PS (DX)(R12*4), Z4, Z0
+	VFMADD231PS (R9)(R12*4), Z4, Z1
+	VFMADD231PS (R10)(R12*4), Z4, Z2
+	VFMADD231PS (R11)(R12*4), Z4, Z3
+	ADDQ        $0x10, R12
+
+test4:
+	CMPQ        R12, CX
+	JLT         vector4
+	TESTQ       R8, R8
+	JZ          summed4
+	VMOVUPS.Z   (SI)(R12*4), K1, Z4
+	VMOVUPS.Z   (DX)(R12*4), K1, Z5
+	VFMADD231PS Z5, Z4, Z0
+	VMOVUPS.Z   (R9)(R12*4), K1, Z5
+	VFMADD231PS Z5, Z4, Z1
+	VMOVUPS.Z   (R10)(R12*4), K1, Z5
+	VFMADD231PS Z5, Z4, Z2
+	VMOVUPS.Z   (R11)(R12*4), K1, Z5
+	VFMADD231PS Z5, Z4, Z3
+
+summed4:
+	VEXTRACTF64X4 $0x01, Z0, Y4
+	VADDPS        Y0, Y4, Y4
+	VEXTRACTF128  $0x01, Y4, X0
+	VADDPS        X4, X0, X0
+	VPERMILPD     $0x01, X0, X4
+	VADDPS        X4, X0, X0
+	VPERMILPS     $0x01, X0, X4
+	VADDPS        X4, X0, X0
+	VMOVSS        X0, (DI)
+	VEXTRACTF64X4 $0x01, Z1, Y0
+	VADDPS        Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X0, X1, X1
+	VPERMILPD     $0x01, X1, X0
+	VADDPS        X0, X1, X1
+	VPERMILPS     $0x01, X1, X0
+	VADDPS        X0, X1, X1
+	VMOVSS        X1, 4(DI)
+	VEXTRACTF64X4 $0x01, Z2, Y0
+	VADDPS        Y2, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X0, X1, X1
+	VPERMILPD     $0x01, X1, X0
+	VADDPS        X0, X1, X1
+	VPERMILPS     $0x01, X1, X0
+	VADDPS        X0, X1, X1
+	VMOVSS        X1, 8(DI)
+	VEXTRACTF64X4 $0x01, Z3, Y0
+	VADDPS        Y3, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X0, X1, X1
+	VPERMILPD     $0x01, X1, X0
+	VADDPS        X0, X1, X1
+	VPERMILPS     $0x01, X1, X0
+	VADDPS        X0, X1, X1
+	VMOVSS        X1, 12(DI)
+	LEAQ          (R11)(BX*1), DX
+	ADDQ          $0x10, DI
+	SUBQ          $0x04, AX
+	JMP           rows4
+
+end4:
+rows1:
+	CMPQ   AX, $0x01
+	JLT    end1
+	VXORPS Z0, Z0, Z0
+	XORQ   R9, R9
+	JMP    test1
+
+vector1:
+	VMOVUPS     (SI)(R9*4), Z1
+	VFMADD231PS (DX)(R9*4), Z1, Z0
+	ADDQ        $0x10, R9
+
+test1:
+	CMPQ        R9, CX
+	JLT         vector1
+	TESTQ       R8, R8
+	JZ          summed1
+	VMOVUPS.Z   (SI)(R9*4), K1, Z1
+	VMOVUPS.Z   (DX)(R9*4), K1, Z2
+	VFMADD231PS Z2, Z1, Z0
+
+summed1:
+	VEXTRACTF64X4 $0x01, Z0, Y1
+	VADDPS        Y0, Y1, Y1
+	VEXTRACTF128  $0x01, Y1, X0
+	VADDPS        X1, X0, X0
+	VPERMILPD     $0x01, X0, X1
+	VADDPS        X1, X0, X0
+	VPERMILPS     $0x01, X0, X1
+	VADDPS        X1, X0, X0
+	VMOVSS        X0, (DI)
+	LEAQ          (DX)(BX*1), DX
+	ADDQ          $0x04, DI
+	SUBQ          $0x01, AX
+	JMP           rows1
+
+end1:
+	VZEROUPPER
+	RET
+
+// func dotsWithOneAVX512F64(rows int, n int, a *float64, lda int, b *float64, out *float64)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·dotsWithOneAVX512F64(SB), NOSPLIT, $0-48
+	MOVQ     rows+0(FP), AX
+	MOVQ     n+8(FP), CX
+	MOVQ     a+16(FP), DX
+	MOVQ     lda+24(FP), BX
+	SHLQ     $0x03, BX
+	MOVQ     b+32(FP), SI
+	MOVQ     out+40(FP), DI
+	MOVQ     CX, R8
+	ANDQ     $-8, CX
+	SUBQ     CX, R8
+	MOVQ     R8, R9
+	LEAQ     table1<>+64(SB), R10
+	SHLQ     $0x03, R9
+	SUBQ     R9, R10
+	VMOVUPS  (R10), Z0
+	VPMOVQ2M Z0, K1
+
+rows4:
+	CMPQ   AX, $0x04
+	JLT    end4
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	LEAQ   (DX)(BX*1), R9
+	VXORPS Z2, Z2, Z2
+	LEAQ   (R9)(BX*1), R10
+	VXORPS Z3, Z3, Z3
+	LEAQ   (R10)(BX*1), R11
+	XORQ   R12, R12
+	JMP    test4
+
+vector4:
+	VMOVUPS     (SI)(R12*8), Z4
+	VFMADD231PD (DX)(R12*8), Z4, Z0
+	VFMADD231PD (R9)(R12*8), Z4, Z1
+	VFMADD231PD (R10)(R12*8), Z4, Z2
+	VFMADD231PD (R11)(R12*8), Z4, Z3
+	ADDQ        $0x08, R12
+
+test4:
+	CMPQ        R12, CX
+	JLT         vector4
+	TESTQ       R8, R8
+	JZ          summed4
+	VMOVUPD.Z   (SI)(R12*8), K1, Z4
+	VMOVUPD.Z   (DX)(R12*8), K1, Z5
+	VFMADD231PD Z5, Z4, Z0
+	VMOVUPD.Z   (R9)(R12*8), K1, Z5
+	VFMADD231PD Z5, Z4, Z1
+	VMOVUPD.Z   (R10)(R12*8), K1, Z5
+	VFMADD231PD Z5, Z4, Z2
+	VMOVUPD.Z   (R11)(R12*8), K1, Z5
+	VFMADD231PD Z5, Z4, Z3
+
+summed4:
+	VEXTRACTF64X4 $0x01, Z0, Y4
+	VADDPD        Y0, Y4, Y4
+	VEXTRACTF128  $0x01, Y4, X0
+	VADDPD        X4, X0, X0
+	VPERMILPD     $0x01, X0, X4
+	VADDPD        X4, X0, X0
+	VMOVSD        X0, (DI)
+	VEXTRACTF64X4 $0x01, Z1, Y0
+	VADDPD        Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPD        X0, X1, X1
+	VPERMILPD     $0x01, X1, X0
+	VADDPD        X0, X1, X1
+	VMOVSD        X1, 8(DI)
+	VEXTRACTF64X4 $0x01, Z2, Y0
+	VADDPD        Y2, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPD        X0, X1, X1
+	VPERMILPD     $0x01, X1, X0
+	VADDPD        X0, X1, X1
+	VMOVSD        X1, 16(DI)
+	VEXTRACTF64X4 $0x01, Z3, Y0
+	VADDPD        Y3, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPD        X0, X1, X1
+	VPERMILPD     $0x01, X1, X0
+	VADDPD        X0, X1, X1
+	VMOVSD        X1, 24(DI)
+	LEAQ          (R11)(BX*1), DX
+	ADDQ          $0x20, DI
+	SUBQ          $0x04, AX
+	JMP           rows4
+
+end4:
+rows1:
+	CMPQ   AX, $0x01
+	JLT    end1
+	VXORPS Z0, Z0, Z0
+	XORQ   R9, R9
+	JMP    test1
+
+vector1:
+	VMOVUPS     (SI)(R9*8), Z1
+	VFMADD231PD (DX)(R9*8), Z1, Z0
+	ADDQ        $0x08, R9
+
+test1:
+	CMPQ        R9, CX
+	JLT         vector1
+	TESTQ       R8, R8
+	JZ          summed1
+	VMOVUPD.Z   (SI)(R9*8), K1, Z1
+	VMOVUPD.Z   (DX)(R9*8), K1, Z2
+	VFMADD231PD Z2, Z1, Z0
+
+summed1:
+	VEXTRACTF64X4 $0x01, Z0, Y1
+	VADDPD        Y0, Y1, Y1
+	VEXTRACTF128  $0x01, Y1, X0
+	VADDPD        X1, X0, X0
+	VPERMILPD     $0x01, X0, X1
+	VADDPD        X1, X0, X0
+	VMOVSD        X0, (DI)
+	LEAQ          (DX)(BX*1), DX
+	ADDQ          $0x08, DI
+	SUBQ          $0x01, AX
+	JMP           rows1
+
+end1:
+	VZEROUPPER
+	RET
+
+// func dotsWithOneAVX2F32(rows int, n int, a *float32, lda int, b *float32, out *float32)
+// Requires: AVX, FMA3
+TEXT ·dotsWithOneAVX2F32(SB), NOSPLIT, $0-48
+	MOVQ    rows+0(FP), AX
+	MOVQ    n+8(FP), CX
+	MOVQ    a+16(FP), DX
+	MOVQ    lda+24(FP), BX
+	SHLQ    $0x02, BX
+	MOVQ    b+32(FP), SI
+	MOVQ    out+40(FP), DI
+	MOVQ    CX, R8
+	ANDQ    $-8, CX
+	SUBQ    CX, R8
+	MOVQ    R8, R9
+	LEAQ    table2<>+32(SB), R10
+	SHLQ    $0x02, R9
+	SUBQ    R9, R10
+	VMOVUPS (R10), Y0
+
+rows4:
+	CMPQ   AX, $0x04
+	JLT    end4
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	LEAQ   (DX)(BX*1), R9
+	VXORPS Y3, Y3, Y3
+	LEAQ   (R9)(BX*1), R10
+	VXORPS Y4, Y4, Y4
+	LEAQ   (R10)(BX*1), R11
+	XORQ   R12, R12
+	JMP    test4
+
+vector4:
+	VMOVUPS     (SI)(R12*4), Y5
+	VFMADD231PS (DX)(R12*4), Y5, Y1
+	VFMADD231PS (R9)(R12*4), Y5, Y2
+	VFMADD231PS (R10)(R12*4), Y5, Y3
+	VFMADD231PS (R11)(R12*4), Y5, Y4
+	ADDQ        $0x08, R12
+
+test4:
+	CMPQ        R12, CX
+	JLT         vector4
+	TESTQ       R8, R8
+	JZ          summed4
+	VMASKMOVPS  (SI)(R12*4), Y0, Y5
+	VMASKMOVPS  (DX)(R12*4), Y0, Y6
+	VFMADD231PS Y6, Y5, Y1
+	VMASKMOVPS  (R9)(R12*4), Y0, Y6
+	VFMADD231PS Y6, Y5, Y2
+	VMASKMOVPS  (R10)(R12*4), Y0, Y6
+	VFMADD231PS Y6, Y5, Y3
+	VMASKMOVPS  (R11)(R12*4), Y0, Y6
+	VFMADD231PS Y6, Y5, Y4
+
+summed4:
+	VEXTRACTF128 $0x01, Y1, X5
+	VADDPS       X1, X5, X5
+	VPERMILPD    $0x01, X5, X1
+	VADDPS       X1, X5, X5
+	VPERMILPS    $0x01, X5, X1
+	VADDPS       X1, X5, X5
+	VMOVSS       X5, (DI)
+	VEXTRACTF128 $0x01, Y2, X1
+	VADDPS       X2, X1, X1
+	VPERMILPD    $0x01, X1, X2
+	VADDPS       X2, X1, X1
+	VPERMILPS    $0x01, X1, X2
+	VADDPS       X2, X1, X1
+	VMOVSS       X1, 4(DI)
+	VEXTRACTF128 $0x01, Y3, X1
+	VADDPS       X3, X1, X1
+	VPERMILPD    $0x01, X1, X2
+	VADDPS       X2, X1, X1
+	VPERMILPS    $0x01, X1, X2
+	VADDPS       X2, X1, X1
+	VMOVSS       X1, 8(DI)
+	VEXTRACTF128 $0x01, Y4, X1
+	VADDPS       X4, X1, X1
+	VPERMILPD    $0x01, X1, X2
+	VADDPS       X2, X1, X1
+	VPERMILPS    $0x01, X1, X2
+	VADDPS       X2, X1, X1
+	VMOVSS       X1, 12(DI)
+	LEAQ         (R11)(BX*1), DX
+	ADDQ         $0x10, DI
+	SUBQ         $0x04, AX
+	JMP          rows4
+
+end4:
+rows1:
+	CMPQ   AX, $0x01
+	JLT    end1
+	VXORPS Y1, Y1, Y1
+	XORQ   R9, R9
+	JMP    test1
+
+vector1:
+	VMOVUPS     (SI)(R9*4), Y2
+	VFMADD231PS (DX)(R9*4), Y2, Y1
+	ADDQ        $0x08, R9
+
+test1:
+	CMPQ        R9, CX
+	JLT         vector1
+	TESTQ       R8, R8
+	JZ          summed1
+	VMASKMOVPS  (SI)(R9*4), Y0, Y2
+	VMASKMOVPS  (DX)(R9*4), Y0, Y3
+	VFMADD231PS Y3, Y2, Y1
+
+summed1:
+	VEXTRACTF128 $0x01, Y1, X2
+	VADDPS       X1, X2, X2
+	VPERMILPD    $0x01, X2, X1
+	VADDPS       X1, X2, X2
+	VPERMILPS    $0x01, X2, X1
+	VADDPS       X1, X2, X2
+	VMOVSS       X2, (DI)
+	LEAQ         (DX)(BX*1), DX
+	ADDQ         $0x04, DI
+	SUBQ         $0x01, AX
+	JMP          rows1
+
+end1:
+	VZEROUPPER
+	RET
+
+// func dotsWithOneAVX2F64(rows int, n int, a *float64, lda int, b *float64, out *float64)
+// Requires: AVX, FMA3
+TEXT ·dotsWithOneAVX2F64(SB), NOSPLIT, $0-48
+	MOVQ    rows+0(FP), AX
+	MOVQ    n+8(FP), CX
+	MOVQ    a+16(FP), DX
+	MOVQ    lda+24(FP), BX
+	SHLQ    $0x03, BX
+	MOVQ    b+32(FP), SI
+	MOVQ    out+40(FP), DI
+	MOVQ    CX, R8
+	ANDQ    $-4, CX
+	SUBQ    CX, R8
+	MOVQ    R8, R9
+	LEAQ    table3<>+32(SB), R10
+	SHLQ    $0x03, R9
+	SUBQ    R9, R10
+	VMOVUPS (R10), Y0
+
+rows4:
+	CMPQ   AX, $0x04
+	JLT    end4
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	LEAQ   (DX)(BX*1), R9
+	VXORPS Y3, Y3, Y3
+	LEAQ   (R9)(BX*1), R10
+	VXORPS Y4, Y4, Y4
+	LEAQ   (R10)(BX*1), R11
+	XORQ   R12, R12
+	JMP    test4
+
+vector4:
+	VMOVUPS     (SI)(R12*8), Y5
+	VFMADD231PD (DX)(R12*8), Y5, Y1
+	VFMADD231PD (R9)(R12*8), Y5, Y2
+	VFMADD231PD (R10)(R12*8), Y5, Y3
+	VFMADD231PD (R11)(R12*8), Y5, Y4
+	ADDQ        $0x04, R12
+
+test4:
+	CMPQ        R12, CX
+	JLT         vector4
+	TESTQ       R8, R8
+	JZ          summed4
+	VMASKMOVPD  (SI)(R12*8), Y0, Y5
+	VMASKMOVPD  (DX)(R12*8), Y0, Y6
+	VFMADD231PD Y6, Y5, Y1
+	VMASKMOVPD  (R9)(R12*8), Y0, Y6
+	VFMADD231PD Y6, Y5, Y2
+	VMASKMOVPD  (R10)(R12*8), Y0, Y6
+	VFMADD231PD Y6, Y5, Y3
+	VMASKMOVPD  (R11)(R12*8), Y0, Y6
+	VFMADD231PD Y6, Y5, Y4
+
+summed4:
+	VEXTRACTF128 $0x01, Y1, X5
+	VADDPD       X1, X5, X5
+	VPERMILPD    $0x01, X5, X1
+	VADDPD       X1, X5, X5
+	VMOVSD       X5, (DI)
+	VEXTRACTF128 $0x01, Y2, X1
+	VADDPD       X2, X1, X1
+	VPERMILPD    $0x01, X1, X2
+	VADDPD       X2, X1, X1
+	VMOVSD       X1, 8(DI)
+	VEXTRACTF128 $0x01, Y3, X1
+	VADDPD       X3, X1, X1
+	VPERMILPD    $0x01, X1, X2
+	VADDPD       X2, X1, X1
+	VMOVSD       X1, 16(DI)
+	VEXTRACTF128 $0x01, Y4, X1
+	VADDPD       X4, X1, X1
+	VPERMILPD    $0x01, X1, X2
+	VADDPD       X2, X1, X1
+	VMOVSD       X1, 24(DI)
+	LEAQ         (R11)(BX*1), DX
+	ADDQ         $0x20, DI
+	SUBQ         $0x04, AX
+	JMP          rows4
+
+end4:
+rows1:
+	CMPQ   AX, $0x01
+	JLT    end1
+	VXORPS Y1, Y1, Y1
+	XORQ   R9, R9
+	JMP    test1
+
+vector1:
+	VMOVUPS     (SI)(R9*8), Y2
+	VFMADD231PD (DX)(R9*8), Y2, Y1
+	ADDQ        $0x04, R9
+
+test1:
+	CMPQ        R9, CX
+	JLT         vector1
+	TESTQ       R8, R8
+	JZ          summed1
+	VMASKMOVPD  (SI)(R9*8), Y0, Y2
+	VMASKMOVPD  (DX)(R9*8), Y0, Y3
+	VFMADD231PD Y3, Y2, Y1
+
+summed1:
+	VEXTRACTF128 $0x01, Y1, X2
+	VADDPD       X1, X2, X2
+	VPERMILPD    $0x01, X2, X1
+	VADDPD       X1, X2, X2
+	VMOVSD       X2, (DI)
+	LEAQ         (DX)(BX*1), DX
+	ADDQ         $0x08, DI
+	SUBQ         $0x01, AX
+	JMP          rows1
+
+end1:
+	VZEROUPPER
+	RET
+
 // func finiteAVX512F32(rows int, n int, a *float32, lda int) bool
 // Requires: AVX, AVX512DQ, AVX512F
 TEXT ·finiteAVX512F32(SB), NOSPLIT, $0-33

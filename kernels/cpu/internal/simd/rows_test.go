@@ -70,6 +70,15 @@ func testDots[T kernels.Float](t *testing.T) {
 		out.check(t, "out", what,
 			func(_, i int) float64 { return sum(i, func(x float64) float64 { return x }) },
 			func(_, i int) float64 { return epsilon[T]() * float64(1+n/4) * sum(i, math.Abs) })
+
+		// With one b for all rows the sums are those of as many copies of it, bit for bit.
+		one, copies := newFenced[T](r, 1, rows, 0), newFenced[T](r, 1, rows, 0)
+		for i := range rows {
+			copy(b.cells[margin+i*b.stride:][:n], b.cells[margin:])
+		}
+		Dots(rows, n, a.first(), a.stride, b.first(), b.stride, copies.cells[margin:margin+rows])
+		Dots(rows, n, a.first(), a.stride, b.first(), 0, one.cells[margin:margin+rows])
+		one.check(t, "out with one b", what, func(_, i int) float64 { return float64(*copies.at(0, i)) }, same)
 	})
 }
 

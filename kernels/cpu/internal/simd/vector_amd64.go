@@ -162,6 +162,19 @@ func dotsVector[T kernels.Float](rows, n int, a *T, lda int, b *T, ldb int, out 
 	}
 }
 
+func dotsWithOneVector[T kernels.Float](rows, n int, a *T, lda int, b, out *T) {
+	switch {
+	case active == AVX512 && single[T]():
+		dotsWithOneAVX512F32(rows, n, pointer32(a), lda, pointer32(b), pointer32(out))
+	case active == AVX512:
+		dotsWithOneAVX512F64(rows, n, pointer64(a), lda, pointer64(b), pointer64(out))
+	case single[T]():
+		dotsWithOneAVX2F32(rows, n, pointer32(a), lda, pointer32(b), pointer32(out))
+	default:
+		dotsWithOneAVX2F64(rows, n, pointer64(a), lda, pointer64(b), pointer64(out))
+	}
+}
+
 func finiteVector[T kernels.Float](rows, n int, a *T, lda int) bool {
 	switch {
 	case active == AVX512 && single[T]():

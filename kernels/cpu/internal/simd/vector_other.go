@@ -40,7 +40,8 @@ func scaleRowsVector[T kernels.Float](rows, n int, dst *T, ldd int, src *T, lds 
 func dotsVector[T kernels.Float](rows, n int, a *T, lda int, b *T, ldb int, out *T) {
 	panic(unreachable)
 }
-func finiteVector[T kernels.Float](rows, n int, a *T, lda int) bool { panic(unreachable) }
+func dotsWithOneVector[T kernels.Float](rows, n int, a *T, lda int, b, out *T) { panic(unreachable) }
+func finiteVector[T kernels.Float](rows, n int, a *T, lda int) bool            { panic(unreachable) }
 func philoxVector(n int, words *[wordsChunk]uint32, key *[2]uint32, counter *[4]uint32) {
 	panic(unreachable)
 }

@@ -14,9 +14,16 @@ var families = map[string]func(){
 	"transpose": func() { transpose32(); transpose64() },
 	"softmax":   func() { each(softmax); each(softmaxGrad) },
 	"scores":    func() { each(softCap); each(alibi); each(addBias) },
-	"rows":      func() { each(mulTile); each(addTile); each(scaleRows); each(dots); each(finite) },
-	"dropout":   func() { philox(target{avx512: true}); philox(target{}); each(keep) },
-	"peak":      func() { each(peak) },
+	"rows": func() {
+		each(mulTile)
+		each(addTile)
+		each(scaleRows)
+		each(dots)
+		each(dotsWithOne)
+		each(finite)
+	},
+	"dropout": func() { philox(target{avx512: true}); philox(target{}); each(keep) },
+	"peak":    func() { each(peak) },
 
 	"activation":   func() { each(activations); each(swiglu); each(swigluGrad) },
 	"norm":         func() { each(sum); each(deviations); each(normalize); each(normalizeDots); each(normalizeGrad) },

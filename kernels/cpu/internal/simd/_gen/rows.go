@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
 	"github.com/mmcloughlin/avo/reg"
@@ -145,6 +147,67 @@ func dots(t target) {
 			ADDQ(Imm(uint64(t.size())), out)
 		},
 	}.emit()
+	ret()
+}
+
+// dotsWithOne takes four rows at once, so that b is loaded once for them and their sums do not wait for each other.
+func dotsWithOne(t target) {
+	t.function("dotsWithOne", "(rows, n int, a *T, lda int, b, out *T)", "is Dots with one b for all rows. It sums each row as dots does.")
+	rows, full, a, lda, b, out := integer("rows"), integer("n"), integer("a"), t.stride("lda"), integer("b"), integer("out")
+	count := GP64()
+	MOVQ(full, count)
+	t.downToVectors(full)
+	SUBQ(full, count)
+	used := GP64()
+	MOVQ(count, used)
+	tail := t.tail(used)
+	block := func(height int) {
+		label := func(name string) string { return fmt.Sprintf("%s%d", name, height) }
+		Label(label("rows"))
+		CMPQ(rows, Imm(uint64(height)))
+		JLT(LabelRef(label("end")))
+		at, sums := make([]reg.GPVirtual, height), make([]reg.VecVirtual, height)
+		for i := range at {
+			at[i], sums[i] = GP64(), t.zeros()
+			if i == 0 {
+				MOVQ(a, at[0])
+			} else {
+				LEAQ(Mem{Base: at[i-1], Index: lda, Scale: 1}, at[i])
+			}
+		}
+		i := GP64()
+		XORQ(i, i)
+		JMP(LabelRef(label("test")))
+		Label(label("vector"))
+		x := t.vector()
+		t.load(t.element(b, i), x)
+		for r, sum := range sums {
+			t.fma(t.element(at[r], i), x, sum)
+		}
+		ADDQ(Imm(uint64(t.lanes())), i)
+		Label(label("test"))
+		CMPQ(i, full)
+		JLT(LabelRef(label("vector")))
+		TESTQ(count, count)
+		JZ(LabelRef(label("summed")))
+		t.loadTail(t.element(b, i), tail, x)
+		for r, sum := range sums {
+			y := t.vector()
+			t.loadTail(t.element(at[r], i), tail, y)
+			t.fma(y, x, sum)
+		}
+		Label(label("summed"))
+		for r, sum := range sums {
+			t.storeScalar(t.reduce(sum, t.add), Mem{Base: out, Disp: r * t.size()})
+		}
+		LEAQ(Mem{Base: at[height-1], Index: lda, Scale: 1}, a)
+		ADDQ(Imm(uint64(height*t.size())), out)
+		SUBQ(Imm(uint64(height)), rows)
+		JMP(LabelRef(label("rows")))
+		Label(label("end"))
+	}
+	block(4)
+	block(1)
 	ret()
 }
 
