@@ -40,5 +40,5 @@ type arguments struct {
 	biasElement        element
 	dBiasSums          int32
 	deterministic      int32
-	reserved           int32
+	biasMapped         int32
 }

@@ -24,11 +24,9 @@ type attention struct {
 	args    *arguments     // alone in its memory, so that C may be given it
 	scratch []*block
 	pinned  []*owner // constants, alive until the work is queued
-	results []conversion
+	inputs  []pair   // that wait to be converted into memory of another type
+	results []pair   // that wait in memory of another type
 }
-
-// conversion is a result that waits in memory of another type.
-type conversion struct{ to, from kernels.Tensor }
 
 // largestHead is the greatest size of a head that there are kernels for.
 const largestHead = 256
@@ -106,7 +104,7 @@ func (c *attention) modifies() bool {
 	return c.EffectiveScale() < 0 || c.SoftCap > 0 || c.ALiBi != nil || c.Bias.Given() || c.Dropout.P > 0
 }
 
-// input is a tensor as kernels see it: itself, or a copy in the type that they compute in.
+// input is a tensor as kernels see it: itself, or memory into which convert copies it in the type that they compute in.
 func (c *attention) input(t kernels.Tensor) (kernels.Tensor, error) {
 	if t.DType == c.dtype {
 		return t, nil
@@ -115,7 +113,8 @@ func (c *attention) input(t kernels.Tensor) (kernels.Tensor, error) {
 	if err != nil {
 		return converted, err
 	}
-	return converted, c.device.Copy(converted, t)
+	c.inputs = append(c.inputs, pair{converted, t})
+	return converted, nil
 }
 
 // output is where kernels write a result: the tensor itself, or memory from which deliver converts it.
@@ -124,19 +123,15 @@ func (c *attention) output(t kernels.Tensor) (kernels.Tensor, error) {
 		return t, nil
 	}
 	memory, err := c.rowsLike(t)
-	c.results = append(c.results, conversion{t, memory})
+	c.results = append(c.results, pair{t, memory})
 	return memory, err
 }
 
-// deliver converts the results that wait.
-func (c *attention) deliver() error {
-	for _, r := range c.results {
-		if err := c.device.Copy(r.to, r.from); err != nil {
-			return err
-		}
-	}
-	return nil
-}
+// convert copies the inputs that wait.
+func (c *attention) convert() error { return c.device.copies(c.inputs) }
+
+// deliver copies the results that wait.
+func (c *attention) deliver() error { return c.device.copies(c.results) }
 
 // rowsLike borrows a tensor of another's shape in the type that kernels see. Its rows begin at multiples of 16 bytes.
 func (c *attention) rowsLike(t kernels.Tensor) (kernels.Tensor, error) {
@@ -215,24 +210,25 @@ func (c *attention) sinks() (address, error) {
 // choose finds the variant for the problem: of those made for this device the one for the smallest heads, and without
 // tensor maps where those cannot describe the tensors.
 func (c *attention) choose(lists [][]variant, tensors ...kernels.Tensor) (variant, error) {
-	var best variant
 	maps := c.device.major == 9 && c.device.minor == 0 && !c.device.withoutMaps && describable(tensors)
+	modified, d, dv := c.modifies(), int(c.args.d), int(c.args.dv)
 	for _, list := range lists {
-		for _, v := range list {
-			size := v.d + v.dv
-			fits := v.element == c.element && v.d >= int(c.args.d) && v.dv >= int(c.args.dv) && (v.mod || !c.modifies())
+		var best *variant
+		for i := range list {
+			v := &list[i]
+			fits := v.element == c.element && v.d >= d && v.dv >= dv && (v.mod || !modified)
 			if !fits || v.boxCols > 0 && !maps {
 				continue
 			}
-			if best.name == "" || size < best.d+best.dv || size == best.d+best.dv && best.mod && !v.mod {
+			if best == nil || v.d+v.dv < best.d+best.dv || v.d+v.dv == best.d+best.dv && best.mod && !v.mod {
 				best = v
 			}
 		}
-		if best.name != "" {
-			return best, nil
+		if best != nil {
+			return *best, nil
 		}
 	}
-	return best, fmt.Errorf("cuda:%d: %s: there is no kernel for %v with heads of %d and %d", c.device.index, c.name, c.dtype, c.args.d, c.args.dv)
+	return variant{}, fmt.Errorf("cuda:%d: %s: there is no kernel for %v with heads of %d and %d", c.device.index, c.name, c.dtype, c.args.d, c.args.dv)
 }
 
 // describable tells whether tensor maps can describe the tensors: none is empty, and rows begin at multiples of 16 bytes.
@@ -250,8 +246,11 @@ func describable(tensors []kernels.Tensor) bool {
 	return true
 }
 
-// launch queues the variant with maps of the given tensors, each with the rows of its boxes.
+// launch queues the variant with maps of the given tensors, each with the rows of its boxes, and of the bias if it takes one.
 func (c *attention) launch(v variant, grid [3]int, maps ...mappedTensor) error {
+	if v.boxBias > 0 {
+		maps = append(maps, c.biasMap(v))
+	}
 	list := make([]encodedMap, len(maps))
 	for i, m := range maps {
 		shape := [4]int(m.tensor.Shape)
@@ -262,7 +261,7 @@ func (c *attention) launch(v variant, grid [3]int, maps ...mappedTensor) error {
 			}
 		}
 		var err error
-		if list[i], err = c.device.encode(newTensorMap(r, shape, v.boxCols, m.boxRows, v.element)); err != nil {
+		if list[i], err = c.device.encode(newTensorMap(r, shape, 2*v.boxCols, m.boxRows, elementOf(m.tensor.DType))); err != nil {
 			return fmt.Errorf("cuda:%d: %s: %w", c.device.index, v.name, err)
 		}
 	}
@@ -273,6 +272,16 @@ func (c *attention) launch(v variant, grid [3]int, maps ...mappedTensor) error {
 type mappedTensor struct {
 	tensor  kernels.Tensor
 	boxRows int
+}
+
+// biasMap is what the map of the bias describes: the bias, or q where no map can describe it. A map cannot repeat a row.
+func (c *attention) biasMap(v variant) mappedTensor {
+	b := c.Bias
+	if !b.Given() || b.Shape[2] == 1 && c.args.longestQ > 1 || !describable([]kernels.Tensor{b}) {
+		return mappedTensor{c.q, v.boxQ}
+	}
+	c.args.biasMapped = 1
+	return mappedTensor{b, v.boxBias}
 }
 
 // rowsOf is a tensor of (batch, heads, length, size) as kernels are told it.

@@ -59,6 +59,9 @@ func (c *attention) backward(g kernels.AttentionGradients) error {
 	if err != nil {
 		return err
 	}
+	if err := c.convert(); err != nil {
+		return err
+	}
 	gradients := []*kernels.Tensor{&g.DQ, &g.DK, &g.DV}
 	for i, like := range []kernels.Tensor{c.q, c.k, c.v} {
 		if !gradients[i].Given() { // nobody asked, but the kernel writes it
@@ -79,20 +82,17 @@ func (c *attention) backward(g kernels.AttentionGradients) error {
 	if c.args.sequences*c.args.heads*c.args.sq == 0 || c.args.sk == 0 {
 		return c.zeroRows(g.DQ, g.DK, g.DV)
 	}
-	variants := backwardVariants()
-	if !backward90Serves(c.args) {
-		variants = variants[1:]
-	}
-	v, err := c.choose(variants, c.q, c.k, c.v, dO, g.DQ, g.DK, g.DV)
+	v, err := c.choose(backwardVariants(), c.q, c.k, c.v, dO, g.DQ, g.DK, g.DV)
 	if err != nil {
 		return err
 	}
-	scratch, dQ := backward80Scratch, dQ80Launch
+	scratch, borrowSums, dQ := backward80Scratch, c.borrowZeros, dQ80Launch
 	if v.boxCols > 0 {
-		scratch, dQ = backward90Scratch, dQ90Launch
+		v = backward90Shorter(v, c.args)
+		scratch, borrowSums, dQ = backward90Scratch, c.borrowBytes, dQ90Launch // its first tiles write the sums
 	}
 	sums, counters := scratch(v, c.args)
-	if c.args.dQSum, err = c.borrowZeros(sums); err != nil {
+	if c.args.dQSum, err = borrowSums(sums); err != nil {
 		return err
 	}
 	if counters > counterBytes {
@@ -119,7 +119,7 @@ func (c *attention) backward(g kernels.AttentionGradients) error {
 }
 
 // prepareDBias says where the gradient of the bias goes: straight to its place where each score has an element of its
-// own, otherwise into float32 sums. What the mask hides stays zero. Where the order of such sums must not change, the
+// own, otherwise into float32 sums. What a mask hides stays zero. Where the order of such sums must not change, the
 // backward kernel leaves them to a kernel of their own, which is given their place.
 func (c *attention) prepareDBias(dBias kernels.Tensor) (deterministic address, err error) {
 	if !dBias.Given() {
@@ -132,12 +132,14 @@ func (c *attention) prepareDBias(dBias kernels.Tensor) (deterministic address, e
 		if sums, err = c.borrow(kernels.F32, dBias.Shape...); err != nil {
 			return 0, err
 		}
-		c.results = append(c.results, conversion{dBias, sums})
+		c.results = append(c.results, pair{dBias, sums})
 	}
 	at := addressOf(sums)
 	g.dBiasSequence, g.dBiasHead, g.dBiasRow = broadcastStrides(sums)
-	if err := c.device.zero(at, sums.Elements()*sums.DType.Size()); err != nil {
-		return 0, err
+	if masked := c.Causal != 0 || c.Window != nil || c.QLens != nil; masked || !alone {
+		if err := c.device.zero(at, sums.Elements()*sums.DType.Size()); err != nil {
+			return 0, err
+		}
 	}
 	if !alone {
 		g.dBiasSums = 1

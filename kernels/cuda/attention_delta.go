@@ -68,7 +68,7 @@ func (c *attention) dSinks(lse, delta, dSinks kernels.Tensor) error {
 		if sums, err = c.borrow(kernels.F32, dSinks.Shape...); err != nil {
 			return err
 		}
-		c.results = append(c.results, conversion{dSinks, sums})
+		c.results = append(c.results, pair{dSinks, sums})
 	}
 	g := sinksArguments{
 		sinks: c.args.sinks, lse: addressOf(lse), delta: addressOf(delta), dSinks: addressOf(sums),

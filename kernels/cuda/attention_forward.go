@@ -25,6 +25,9 @@ func (d *Device) AttentionForward(a *kernels.Attention, out kernels.AttentionOut
 	if err := c.describe(); err != nil {
 		return err
 	}
+	if err := c.convert(); err != nil {
+		return err
+	}
 	o, err := c.output(out.O)
 	if err != nil {
 		return err

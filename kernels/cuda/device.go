@@ -195,9 +195,12 @@ func (d *Device) zero(at address, bytes int) error {
 	if bytes == 0 {
 		return nil
 	}
-	return d.do(fmt.Sprintf("cuMemsetD8Async(%d bytes)", bytes), func() error {
+	if err := d.do("cuMemsetD8Async", func() error {
 		return cu.MemsetD8Async(cu.DevicePtr(at), 0, int64(bytes), d.stream)
-	})
+	}); err != nil {
+		return fmt.Errorf("%w, writing zeros into %d bytes", err, bytes)
+	}
+	return nil
 }
 
 // Event is a point in the order of a device's work, for measuring time.

@@ -10,13 +10,13 @@ package cuda
 #include <string.h>
 #include <cuda.h>
 
-// A tensor of 16-bit elements as boxes of rows × columns: four axes from the innermost, strides in bytes from the second.
+// A tensor as boxes of rows × columns: four axes from the innermost, strides in bytes from the second.
 typedef struct {
   uint64_t data, dims[4], strides[3];
-  uint32_t columns, rows, swizzle, float16;
+  uint32_t columns, rows, swizzle, type;
 } TensorMap;
 
-enum { MaxMaps = 4 };
+enum { MaxMaps = 5 };
 
 // encode makes the 128 bytes that the GPU reads of a description. They need an alignment that Go does not promise.
 static CUresult encode(CUcontext context, const TensorMap* m, unsigned char* to) {
@@ -25,7 +25,7 @@ static CUresult encode(CUcontext context, const TensorMap* m, unsigned char* to)
   CUresult result = cuCtxSetCurrent(context);
   if (result) return result;
   result = cuTensorMapEncodeTiled(&map,
-      m->float16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 4, (void*)(uintptr_t)m->data,
+      (CUtensorMapDataType)m->type, 4, (void*)(uintptr_t)m->data,
       (const cuuint64_t*)m->dims, (const cuuint64_t*)m->strides, box, ones, CU_TENSOR_MAP_INTERLEAVE_NONE,
       m->swizzle == 128 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
       CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
@@ -71,25 +71,34 @@ type driverError C.CUresult
 
 func (e driverError) Error() string { return C.GoString(C.nameOf(C.CUresult(e))) }
 
-// tensorMap describes a tensor of 16-bit elements to the unit that copies boxes of it into shared memory.
+// tensorMap describes a tensor to the unit that copies boxes of it into shared memory.
 type tensorMap = C.TensorMap
 
 // encodedMap is a tensor map as the GPU reads it.
 type encodedMap [C.sizeof_CUtensorMap]byte
 
-// newTensorMap describes a tensor of (batch, heads, length, size) in boxes of columns × rows.
-func newTensorMap(t rows, shape [4]int, boxCols, boxRows int, e element) tensorMap {
-	m := tensorMap{data: C.uint64_t(t.data), columns: C.uint32_t(boxCols), rows: C.uint32_t(boxRows), swizzle: C.uint32_t(boxCols * 2)}
+// newTensorMap describes a tensor of (batch, heads, length, size) in boxes of so many rows of rowBytes.
+func newTensorMap(t rows, shape [4]int, rowBytes, boxRows int, e element) tensorMap {
+	kind, size := mapTypes[e].kind, mapTypes[e].size
+	m := tensorMap{data: C.uint64_t(t.data), columns: C.uint32_t(rowBytes / size), rows: C.uint32_t(boxRows),
+		swizzle: C.uint32_t(rowBytes), _type: kind}
 	for i, n := range []int{shape[3], shape[2], shape[1], shape[0]} {
 		m.dims[i] = C.uint64_t(n)
 	}
 	for i, stride := range []int64{t.row, t.head, t.batch} {
-		m.strides[i] = C.uint64_t(stride * 2)
-	}
-	if e == elementF16 {
-		m.float16 = 1
+		m.strides[i] = C.uint64_t(int(stride) * size)
 	}
 	return m
+}
+
+// mapTypes are the types of elements as tensor maps know them, and their bytes.
+var mapTypes = [...]struct {
+	kind C.uint32_t
+	size int
+}{
+	elementF32:  {C.CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 4},
+	elementBF16: {C.CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2},
+	elementF16:  {C.CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2},
 }
 
 // encode makes a map of its description.

@@ -14,11 +14,47 @@ import (
 // Copy writes the elements of src into dst, which has the same shape; both may have any strides. The two have one dtype, or
 // one is float32 and the other bfloat16 or float16, and the copy converts.
 func (d *Device) Copy(dst, src kernels.Tensor) error {
-	entry, ok := copyKernels[[2]kernels.DType{dst.DType, src.DType}]
-	if !ok {
-		return fmt.Errorf("cuda:%d: copy: dst is %v and src is %v, there is no conversion between them", d.index, dst.DType, src.DType)
+	return d.copies([]pair{{dst, src}})
+}
+
+// pair is a tensor and what is to be copied into it.
+type pair struct{ dst, src kernels.Tensor }
+
+// kinds chooses the kernel that copies.
+func (p pair) kinds() [2]kernels.DType { return [2]kernels.DType{p.dst.DType, p.src.DType} }
+
+// copyList is Copies in src/elementwise.cu.
+type copyList [4]elementwise
+
+// copies is Copy for many pairs. Neighbours that need the same kernel go into one launch, which saves the time that a
+// launch takes.
+func (d *Device) copies(list []pair) error {
+	defer runtime.KeepAlive(list)
+	for len(list) > 0 {
+		var c copyList
+		together, blocks := 0, 0
+		for together < min(len(list), len(c)) && list[together].kinds() == list[0].kinds() {
+			e, err := newElementwise(operand{"dst", list[together].dst}, operand{"src", list[together].src})
+			if err != nil {
+				return fmt.Errorf("cuda:%d: copy: %w", d.index, err)
+			}
+			c[together] = *e
+			blocks = max(blocks, d.elementwiseBlocks(e))
+			together++
+		}
+		entry, ok := copyKernels[list[0].kinds()]
+		if !ok {
+			return fmt.Errorf("cuda:%d: copy: dst is %v and src is %v, there is no conversion between them",
+				d.index, list[0].dst.DType, list[0].src.DType)
+		}
+		if blocks > 0 {
+			if err := d.launchElementwise(entry, [3]int{blocks, together, 1}, unsafe.Pointer(&c)); err != nil {
+				return err
+			}
+		}
+		list = list[together:]
 	}
-	return d.elementwise("copy", entry, 0, operand{"dst", dst}, operand{"src", src})
+	return nil
 }
 
 var copyKernels = map[[2]kernels.DType]string{
@@ -90,28 +126,28 @@ type elementwise struct {
 
 // elementwise runs a kernel over tensors of one shape, the output first.
 func (d *Device) elementwise(name, entry string, factor float32, operands ...operand) error {
-	shape := operands[0].tensor.Shape
-	for _, o := range operands {
-		if err := o.check(shape); err != nil {
-			return fmt.Errorf("cuda:%d: %s: %w", d.index, name, err)
-		}
-	}
-	if operands[0].tensor.Elements() == 0 {
-		return nil
-	}
-	e, err := newElementwise(operands)
+	e, err := newElementwise(operands...)
 	if err != nil {
 		return fmt.Errorf("cuda:%d: %s: %w", d.index, name, err)
 	}
+	if e.count == 0 {
+		return nil
+	}
 	e.factor = factor
-	err = d.launchElementwise(entry, int(min((e.count+255)/256, int64(d.multiprocessors*16))), e)
+	err = d.launchElementwise(entry, [3]int{d.elementwiseBlocks(e), 1, 1}, unsafe.Pointer(e))
 	runtime.KeepAlive(operands)
 	return err
 }
 
-func (d *Device) launchElementwise(entry string, blocks int, e *elementwise) error {
-	const threads = 256
-	return d.launch(launchShape{kernelName{"elementwise", entry}, [3]int{blocks, 1, 1}, threads, 0}, nil, unsafe.Pointer(e))
+const elementwiseThreads = 256
+
+// elementwiseBlocks are enough to fill the device.
+func (d *Device) elementwiseBlocks(e *elementwise) int {
+	return int(min((e.count+elementwiseThreads-1)/elementwiseThreads, int64(d.multiprocessors*16)))
+}
+
+func (d *Device) launchElementwise(entry string, grid [3]int, arguments unsafe.Pointer) error {
+	return d.launch(launchShape{kernelName{"elementwise", entry}, grid, elementwiseThreads, 0}, nil, arguments)
 }
 
 func (o operand) check(shape []int) error {
@@ -127,13 +163,26 @@ func (o operand) check(shape []int) error {
 	return nil
 }
 
-// newElementwise describes the operands with as few axes as possible: an axis of one element is left out, and one that
-// begins where the axis inside it ends is joined to that.
-func newElementwise(operands []operand) (*elementwise, error) {
+// newElementwise describes operands, which have one shape, with as few axes as possible: an axis of one element is left
+// out, and one that begins where the axis inside it ends is joined to that.
+func newElementwise(operands ...operand) (*elementwise, error) {
 	e := &elementwise{width: 4}
-	var dims []int
-	strides := make([][]int, len(operands))
 	shape := operands[0].tensor.Shape
+	for _, o := range operands {
+		if err := o.check(shape); err != nil {
+			return nil, err
+		}
+	}
+	if operands[0].tensor.Elements() == 0 {
+		return e, nil
+	}
+	// These begin on the stack: a launch is a matter of microseconds.
+	dims := make([]int, 0, maxAxes)
+	var places [len(e.data)][maxAxes]int
+	var strides [len(e.data)][]int
+	for i := range strides {
+		strides[i] = places[i][:0]
+	}
 	for axis := len(shape) - 1; axis >= 0; axis-- { // from the innermost
 		if shape[axis] == 1 {
 			continue
@@ -153,9 +202,9 @@ func newElementwise(operands []operand) (*elementwise, error) {
 		}
 	}
 	if len(dims) == 0 {
-		dims = []int{1}
+		dims = append(dims, 1)
 		for i := range operands {
-			strides[i] = []int{1}
+			strides[i] = append(strides[i], 1)
 		}
 	}
 	if len(dims) > maxAxes {

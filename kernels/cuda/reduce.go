@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"unsafe"
 
 	"github.com/stheno-ml/stheno/kernels"
 )
@@ -23,15 +24,12 @@ func (d *Device) sum(name string, x, out kernels.Tensor, factor float32) error {
 	if err := scalarAnd(x, "out", out); err != nil {
 		return fmt.Errorf("cuda:%d: %s: %w", d.index, name, err)
 	}
-	e := &elementwise{}
-	if x.Elements() > 0 {
-		var err error
-		if e, err = newElementwise([]operand{{"x", x}}); err != nil {
-			return fmt.Errorf("cuda:%d: %s: %w", d.index, name, err)
-		}
+	e, err := newElementwise(operand{"x", x})
+	if err != nil {
+		return fmt.Errorf("cuda:%d: %s: %w", d.index, name, err)
 	}
 	const most = 512
-	blocks := int(min((e.count+255)/256, most))
+	blocks := min(d.elementwiseBlocks(e), most)
 	parts, err := d.memory.get(most * 8)
 	if err != nil {
 		return fmt.Errorf("cuda:%d: %s: %w", d.index, name, err)
@@ -39,11 +37,12 @@ func (d *Device) sum(name string, x, out kernels.Tensor, factor float32) error {
 	defer parts.free()
 	e.data[1] = parts.at
 	if blocks > 0 {
-		if err := d.launchElementwise("sum_f32", blocks, e); err != nil {
+		if err := d.launchElementwise("sum_f32", [3]int{blocks, 1, 1}, unsafe.Pointer(e)); err != nil {
 			return err
 		}
 	}
-	err = d.launchElementwise("sum_f64", 1, &elementwise{data: [3]address{addressOf(out), parts.at}, count: int64(blocks), factor: factor})
+	total := &elementwise{data: [3]address{addressOf(out), parts.at}, count: int64(blocks), factor: factor}
+	err = d.launchElementwise("sum_f64", [3]int{1, 1, 1}, unsafe.Pointer(total))
 	runtime.KeepAlive(x.Owner)
 	runtime.KeepAlive(out.Owner)
 	return err
@@ -61,12 +60,12 @@ func (d *Device) Spread(value kernels.Tensor, factor float64, x kernels.Tensor) 
 	if x.Elements() == 0 {
 		return nil
 	}
-	e, err := newElementwise([]operand{{"x", x}})
+	e, err := newElementwise(operand{"x", x})
 	if err != nil {
 		return fmt.Errorf("cuda:%d: spread: %w", d.index, err)
 	}
 	e.data[1], e.factor = addressOf(value), float32(factor)
-	err = d.launchElementwise("spread_f32", int(min((e.count+255)/256, int64(d.multiprocessors*16))), e)
+	err = d.launchElementwise("spread_f32", [3]int{d.elementwiseBlocks(e), 1, 1}, unsafe.Pointer(e))
 	runtime.KeepAlive(x.Owner)
 	runtime.KeepAlive(value.Owner)
 	return err

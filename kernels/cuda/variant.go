@@ -18,8 +18,9 @@ type variant struct {
 	threads     int
 	sharedBytes int // dynamic shared memory
 
-	boxCols    int // columns of a tensor map's box: 64 with 128-byte swizzle, 32 with 64-byte swizzle, 0 without maps
+	boxCols    int // 16-bit columns of a tensor map's box: 64 with 128-byte swizzle, 32 with 64-byte swizzle, 0 without maps
 	boxQ, boxK int // rows of the boxes of q and dO, and of k and v
+	boxBias    int // rows of the boxes of the bias, whose map comes after the others; 0: the kernel takes none
 }
 
 // element is a type of elements as kernels know it: Element in arguments.cuh, and one that only chooses a kernel.

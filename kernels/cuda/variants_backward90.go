@@ -2,12 +2,16 @@
 
 package cuda
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // backward90Tile is how src/attention_backward_sm90.cuh cuts a problem for one size of head.
 type backward90Tile struct {
 	d, dv           int
 	tileQ, tileQMod int // query rows, without and with modified scores
+	tileQShort      int // and of a variant for short sequences, if there is one
 	tileK           int // keys
 	columns         int // of the sums of dQ, which come in whole products
 }
@@ -15,36 +19,56 @@ type backward90Tile struct {
 // backward90Tiles are the sizes that backward kernels for sm_90a are compiled for. tileK and columns follow from the size, by
 // BackwardShape and BackwardSums in src; the query rows are what registers allow.
 var backward90Tiles = []backward90Tile{
-	{64, 64, 128, 128, 128, 64},
-	{96, 96, 80, 64, 128, 128},
-	{128, 128, 80, 64, 128, 128},
-	{192, 128, 64, 64, 64, 192},
-	{192, 192, 64, 64, 64, 192},
-	{256, 256, 64, 64, 64, 256},
+	{64, 64, 128, 128, 0, 128, 64},
+	{96, 96, 80, 64, 0, 128, 128},
+	{128, 128, 80, 64, 64, 128, 128},
+	{192, 128, 64, 64, 0, 64, 192},
+	{192, 192, 64, 64, 0, 64, 192},
+	{256, 256, 64, 64, 0, 64, 256},
 }
 
-// backward90Variants are the backward kernels for sm_90a: each size in both 16-bit types, without and with modified scores.
+// backward90Variants are the backward kernels for sm_90a: each size in both 16-bit types, without and with modified scores, and
+// what backward90Shorter chooses.
 func backward90Variants() []variant {
 	var list []variant
 	for _, t := range backward90Tiles {
 		for _, e := range []element{elementBF16, elementF16} {
-			for _, mod := range []bool{false, true} {
-				v := variant{
-					name: "attention_backward_sm90_" + t.suffix(e),
-					d:    t.d, dv: t.dv, element: e, mod: mod,
-					tileQ: t.tileQ, tileK: t.tileK, threads: 384, boxCols: 64, boxK: t.tileK,
-				}
-				if mod {
-					v.name += "_mod"
-					v.tileQ = t.tileQMod
-				}
-				v.boxQ = v.tileQ
-				v.sharedBytes = t.sharedBytes(v.tileQ)
-				list = append(list, v)
+			list = append(list, t.variant(e, t.tileQ, false, ""), t.variant(e, t.tileQMod, true, "_mod"))
+			if t.tileQShort > 0 {
+				list = append(list, t.variant(e, t.tileQShort, false, "_short"))
 			}
 		}
 	}
 	return list
+}
+
+func (t backward90Tile) variant(e element, tileQ int, mod bool, suffix string) variant {
+	v := variant{
+		name: "attention_backward_sm90_" + t.suffix(e) + suffix,
+		d:    t.d, dv: t.dv, element: e, mod: mod, tileQ: tileQ, tileK: t.tileK, threads: 384,
+		sharedBytes: t.sharedBytes(tileQ, mod), boxCols: 64, boxQ: tileQ, boxK: t.tileK,
+	}
+	if mod {
+		v.threads, v.boxBias = 512, tileQ
+	}
+	return v
+}
+
+// backward90Shorter is the variant of v's size and type for short sequences if the problem's are so short and there is one,
+// otherwise v. The table has it behind v.
+func backward90Shorter(v variant, a *arguments) variant {
+	const short = 1024
+	if v.mod || a.longestQ > short {
+		return v
+	}
+	table := backwardVariants()[0]
+	at := slices.IndexFunc(table, func(w variant) bool {
+		return w.d == v.d && w.dv == v.dv && w.element == v.element && !w.mod && w.tileQ < v.tileQ
+	})
+	if at < 0 {
+		return v
+	}
+	return table[at]
 }
 
 func (t backward90Tile) suffix(e element) string {
@@ -64,23 +88,23 @@ func backward90TileOf(v variant) backward90Tile {
 	panic("cuda: " + v.name + " is not a backward kernel for sm_90a")
 }
 
-// sharedBytes is BackwardShape::SharedBytes: K and V, two of Q and dO and of dS, two of P where keys are 64, otherwise dQ in
-// float32, LSE and δ, barriers, and what aligning the start may cost. Rows are in chunks of 64 columns.
-func (t backward90Tile) sharedBytes(tileQ int) int {
+// sharedBytes is BackwardShape::SharedBytes: K and V, two of Q and dO and of dS, two of P where keys are 64, otherwise the bias
+// of modified scores, a bit of dropout for each of them, LSE and δ, barriers, and what aligning the start may cost. Rows are in
+// chunks of 64 columns.
+func (t backward90Tile) sharedBytes(tileQ int, mod bool) int {
 	const columns, rowBytes, barriers, records, alignment = 64, 128, 256, 2 * 64, 1024
 	chunks := (t.d+columns-1)/columns + (t.dv+columns-1)/columns
 	rows := chunks*t.tileK + 2*chunks*tileQ + 2*t.tileK/columns*tileQ
-	bytes := rows*rowBytes + 2*tileQ*8 + barriers + records + alignment
 	if t.tileK == 64 {
-		return bytes + 2*tileQ*rowBytes
+		rows += 2 * tileQ
+	} else if mod {
+		rows += t.tileK / columns * tileQ
 	}
-	return bytes + tileQ*t.columns*4
-}
-
-// backward90Serves is false for the one problem that the kernels have no room for in shared memory: sums in a fixed order
-// together with a soft cap for heads of more than 128.
-func backward90Serves(a *arguments) bool {
-	return a.deterministic == 0 || a.softCap == 0 || max(a.d, a.dv) <= 128
+	bytes := rows*rowBytes + 2*tileQ*8 + barriers + records + alignment
+	if mod {
+		bytes += t.tileK * tileQ / 8
+	}
+	return bytes
 }
 
 // backward90Grid is the number of blocks: they draw tiles of keys until none is left, so there are no more than run at a
@@ -90,7 +114,8 @@ func backward90Grid(v variant, a *arguments, multiprocessors int) [3]int {
 	return [3]int{max(1, min(tiles, multiprocessors)), 1, 1}
 }
 
-// backward90Scratch is the bytes of dQSum and of counters, both zero at launch. Counters are left zero; the sums are not.
+// backward90Scratch is the bytes of dQSum, which need not be zero, and of counters, which are zero at launch and left so by
+// attention_dq.
 func backward90Scratch(v variant, a *arguments) (sums, counters int) {
 	t := backward90TileOf(v)
 	tiles := (int(a.sq) + v.tileQ - 1) / v.tileQ * int(a.sequences)
@@ -98,11 +123,8 @@ func backward90Scratch(v variant, a *arguments) (sums, counters int) {
 		tiles = int(a.sq)/v.tileQ + int(a.sequences) // each sequence begins with a tile of its own
 	}
 	tiles *= int(a.heads)
-	counters = 2 // of the queue
-	if a.deterministic != 0 {
-		counters += tiles * max(2, t.columns/64) // one for each product
-	}
-	return 4 * tiles * v.tileQ * t.columns, 4 * counters
+	const queue = 2
+	return 4 * tiles * v.tileQ * t.columns, 4 * (queue + tiles)
 }
 
 // dQ90Launch is the kernel that turns the sums that v left into dQ. It is in v's module.

@@ -15,38 +15,52 @@ type tile80 struct {
 }
 
 // A block of most of these fits in 99 KB of shared memory, what the smallest GPUs have, and two share a multiprocessor where
-// there is twice as much. Backward needs 107 to 150 KB for heads over 128.
+// there is twice as much. Backward of heads over 128 needs 83 to 150 KB.
 var (
 	forward80Tiles16 = []tile80{{32, 128, 64, 128}, {64, 128, 128, 128}, {96, 128, 96, 128}, {128, 128, 64, 128}, {192, 128, 32, 128}, {256, 64, 64, 128}}
-	forward80Tiles32 = []tile80{{32, 128, 64, 128}, {64, 128, 64, 128}, {96, 128, 32, 128}, {128, 128, 32, 128}, {192, 64, 32, 128}, {256, 64, 16, 128}}
+	forward80Tiles32 = []tile80{{32, 128, 64, 128}, {64, 128, 32, 128}, {96, 128, 32, 128}, {128, 128, 32, 128}, {192, 64, 32, 128}, {256, 64, 16, 128}}
+	forward80TilesTF = []tile80{{32, 128, 64, 128}, {64, 128, 64, 128}, {96, 128, 32, 128}, {128, 128, 32, 128}, {192, 64, 32, 128}, {256, 64, 16, 128}}
 
 	// Modified scores take registers.
 	forward80TilesMod16 = []tile80{{32, 128, 64, 128}, {64, 128, 64, 128}, {96, 128, 64, 128}, {128, 128, 64, 128}, {192, 64, 64, 128}, {256, 64, 64, 128}}
 
 	backward80Tiles16 = []tile80{{32, 64, 64, 128}, {64, 64, 64, 128}, {96, 64, 64, 128}, {128, 64, 64, 128}, {192, 64, 64, 256}, {256, 64, 64, 256}}
 	backward80Tiles32 = []tile80{{32, 64, 64, 128}, {64, 32, 64, 128}, {96, 32, 32, 128}, {128, 32, 32, 128}, {192, 32, 32, 128}, {256, 32, 32, 128}}
+	backward80TilesTF = []tile80{{32, 64, 64, 128}, {64, 64, 64, 128}, {96, 32, 64, 128}, {128, 32, 64, 128}, {192, 32, 32, 128}, {256, 32, 32, 128}}
 )
 
-// elements80 are the kinds of arithmetic, with their names.
-var elements80 = []struct {
-	element element
-	name    string
-	bytes   int
-}{{elementBF16, "bf16", 2}, {elementF16, "f16", 2}, {elementF32, "f32", 4}, {elementTF32, "tf32", 4}}
+// arithmetic80 is a kind of arithmetic: bytes has an element in device memory, operand in shared memory where it is multiplied.
+type arithmetic80 struct {
+	element        element
+	name           string
+	bytes, operand int
+}
+
+var arithmetics80 = []arithmetic80{
+	{elementBF16, "bf16", 2, 2}, {elementF16, "f16", 2, 2}, {elementF32, "f32", 4, 4}, {elementTF32, "tf32", 4, 2},
+}
+
+// scaled tells that operands are multiplied by powers of two: E::SCALED. staged tells that they take less room than what
+// arrives.
+func (e arithmetic80) scaled() bool { return e.bytes == 4 }
+func (e arithmetic80) staged() bool { return e.operand < e.bytes }
 
 // variants80 are the variants of one kernel with or without modified scores. shared is a block's dynamic shared memory.
-func variants80(kernel string, mod bool, tiles16, tiles32 []tile80, shared func(t tile80, bytes int) int) []variant {
+func variants80(kernel string, mod bool, tiles16, tiles32, tilesTF []tile80, shared func(t tile80, e arithmetic80) int) []variant {
 	var list []variant
-	for _, e := range elements80 {
+	for _, e := range arithmetics80 {
 		tiles := tiles16
-		if e.bytes == 4 {
+		switch e.element {
+		case elementF32:
 			tiles = tiles32
+		case elementTF32:
+			tiles = tilesTF
 		}
 		for _, t := range tiles {
 			v := variant{
 				name: "attention_" + kernel + "_sm80_d" + strconv.Itoa(t.d) + "_" + e.name,
 				d:    t.d, dv: t.d, element: e.element, mod: mod,
-				tileQ: t.tileQ, tileK: t.tileK, threads: t.threads, sharedBytes: shared(t, e.bytes),
+				tileQ: t.tileQ, tileK: t.tileK, threads: t.threads, sharedBytes: shared(t, e),
 			}
 			if mod {
 				v.name += "_mod"
@@ -60,27 +74,43 @@ func variants80(kernel string, mod bool, tiles16, tiles32 []tile80, shared func(
 // rowBytes80 is a row of a tile in shared memory: Tile::STRIDE.
 func rowBytes80(columns, bytes int) int { return columns*bytes + 16 }
 
-// forward80Variants are the forward kernels. A block has q, k and v in shared memory.
+// forward80Variants are the forward kernels. A block has q, k and v in shared memory; where k and v are staged, they have
+// room to arrive too.
 func forward80Variants() []variant {
-	shared := func(t tile80, bytes int) int { return (t.tileQ + 2*t.tileK) * rowBytes80(t.d, bytes) }
-	return append(variants80("forward", false, forward80Tiles16, forward80Tiles32, shared),
-		variants80("forward", true, forward80TilesMod16, forward80Tiles32, shared)...)
+	shared := func(t tile80, e arithmetic80) int {
+		bytes := (t.tileQ + 2*t.tileK) * rowBytes80(t.d, e.operand)
+		if e.staged() {
+			bytes += 2 * t.tileK * rowBytes80(t.d, e.bytes)
+		}
+		return bytes
+	}
+	return append(variants80("forward", false, forward80Tiles16, forward80Tiles32, forward80TilesTF, shared),
+		variants80("forward", true, forward80TilesMod16, forward80Tiles32, forward80TilesTF, shared)...)
 }
 
-// backward80Variants are the backward kernels. A block has q, dO, k, v, P and dS in shared memory.
+// backward80Variants are the backward kernels. A block has q, dO, k, v, P and dS in shared memory: q and dO twice (BUFFERS)
+// where there is room, scaled dS twice because one has the powers of q and one those of k.
 func backward80Variants() []variant {
-	shared := func(t tile80, bytes int) int {
-		return 2*(t.tileQ+t.tileK)*rowBytes80(t.d, bytes) + 2*t.tileQ*rowBytes80(t.tileK, bytes)
+	shared := func(t tile80, e arithmetic80) int {
+		buffers, squares := 1, 2
+		if !e.scaled() && t.d < 128 {
+			buffers = 2
+		}
+		if e.scaled() {
+			squares = 3
+		}
+		return 2*buffers*t.tileQ*rowBytes80(t.d, e.bytes) + 2*t.tileK*rowBytes80(t.d, e.operand) +
+			squares*t.tileQ*rowBytes80(t.tileK, e.operand)
 	}
-	return append(variants80("backward", false, backward80Tiles16, backward80Tiles32, shared),
-		variants80("backward", true, backward80Tiles16, backward80Tiles32, shared)...)
+	return append(variants80("backward", false, backward80Tiles16, backward80Tiles32, backward80TilesTF, shared),
+		variants80("backward", true, backward80Tiles16, backward80Tiles32, backward80TilesTF, shared)...)
 }
 
 // dBias80Variants are the kernels for the deterministic gradient of a bias that several scores share. They serve whatever
 // backward kernel was chosen. A block has q, dO, k and v in shared memory.
 func dBias80Variants() []variant {
-	return variants80("dbias", true, backward80Tiles16, backward80Tiles32, func(t tile80, bytes int) int {
-		return 2 * (t.tileQ + t.tileK) * rowBytes80(t.d, bytes)
+	return variants80("dbias", true, backward80Tiles16, backward80Tiles32, backward80TilesTF, func(t tile80, e arithmetic80) int {
+		return 2*t.tileQ*rowBytes80(t.d, e.bytes) + 2*t.tileK*rowBytes80(t.d, e.operand)
 	})
 }
 
@@ -108,17 +138,18 @@ func backward80Scratch(v variant, a *arguments) (sums, counters int) {
 	return slots * v.tileQ * v.d * 4, slots * 4
 }
 
-// dQ80Launch is the kernel that turns the sums that v left into dQ. It is in v's module.
+// dQ80Launch is the kernel that turns the sums that v left into dQ. It is in v's module. Elements of 16 bits pass through
+// shared memory.
 func dQ80Launch(v variant, a *arguments) launchShape {
-	bytes := 2
-	if v.element == elementF32 || v.element == elementTF32 {
-		bytes = 4
-	}
-	return launchShape{
+	s := launchShape{
 		kernel:  kernelName{v.name, "attention_dq"},
 		grid:    [3]int{tilesOf80(a.longestQ, v.tileQ) * int(a.heads) * int(a.sequences), 1, 1},
-		threads: v.threads, sharedBytes: v.tileQ * rowBytes80(v.d, bytes),
+		threads: v.threads,
 	}
+	if v.element == elementBF16 || v.element == elementF16 {
+		s.sharedBytes = v.tileQ * rowBytes80(v.d, 2)
+	}
+	return s
 }
 
 // dBias80Grid is a block for each tile of the bias.

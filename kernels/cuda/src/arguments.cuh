@@ -47,5 +47,5 @@ struct AttentionArguments {
   int32_t biasElement;    // Element of bias, and of dBias where it is not summed
   int32_t dBiasSums;      // dBias is float32 and several scores add to one element
   int32_t deterministic;
-  int32_t reserved;       // keeps the size a multiple of 8
+  int32_t biasMapped;     // a tensor map describes the bias, for kernels that take one
 };

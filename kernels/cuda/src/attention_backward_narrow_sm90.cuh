@@ -3,13 +3,13 @@
 #pragma once
 #include "attention_backward_parts_sm90.cuh"
 
-template <class Shape, bool Modified> struct BackwardNarrowConsumer : BackwardScores<Shape, Modified> {
-  using Base = BackwardScores<Shape, Modified>;
+template <class Shape> struct BackwardNarrowConsumer : BackwardScores<Shape> {
+  using Base = BackwardScores<Shape>;
   using typename Base::Record;
   using typename Base::Steps;
   using typename Base::Sums;
   using Base::a, Base::barriers, Base::group, Base::keysParity, Base::lane, Base::n, Base::shared, Base::slot, Base::TileQ;
-  using Base::parityOf, Base::stageOf;
+  using Base::Modified, Base::parityOf, Base::stageOf;
 
   float s[TileQ / 2], dk[Shape::D / 2], dv[Shape::DV / 2];
 
@@ -71,7 +71,6 @@ template <class Shape, bool Modified> struct BackwardNarrowConsumer : BackwardSc
     uint32_t dropped[Modified ? TileQ / 4 : 1];  // P without what dropout drops
     uint32_t(&forValues)[TileQ / 4] = this->values(p, dropped);
     this->startOutputs(dp, n);
-    this->drawDropout(steps);
     barrierWait(barriers().fullStats(stage), parityOf(n));
     this->probabilities(s, p, forValues, steps, Masked{});
     productWait<0>();

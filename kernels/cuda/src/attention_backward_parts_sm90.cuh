@@ -7,25 +7,26 @@
 #include "score.cuh"
 
 // BackwardShape places everything in shared memory. Tiles lie in chunks of 64 columns, a row of a chunk is 128 bytes.
-template <int HeadDim, int HeadDimV, int QueryTile> struct BackwardShape {
+template <int HeadDim, int HeadDimV, int QueryTile, bool WithOptions> struct BackwardShape {
   using Sums = BackwardSums<HeadDim, QueryTile>;
-  static constexpr bool Wide = HeadDim > 128;
+  static constexpr bool Wide = HeadDim > 128, Modified = WithOptions;
   static constexpr int D = HeadDim, DV = HeadDimV, TileQ = QueryTile, TileK = Wide ? 64 : 128, Stages = 2;
   // Where registers are too few for P in float32, dS is made from the rounded P that dV takes.
-  static constexpr bool RoundedP = D >= 128;
-  static constexpr int Threads = 384, Consumers = 8;  // warps
+  static constexpr bool RoundedP = Modified || D >= 128;
+  static constexpr int Threads = Modified ? 512 : 384, Consumers = 8;  // warps
   static constexpr int Chunks = (D + 63) / 64, ChunksV = (DV + 63) / 64;
   static constexpr int KChunk = TileK * 128, QChunk = TileQ * 128;
   static constexpr int KBytes = Chunks * KChunk, VBytes = ChunksV * KChunk, QBytes = Chunks * QChunk, OBytes = ChunksV * QChunk;
   static constexpr int DSBytes = TileK / 64 * QChunk;
   static constexpr int KAt = 0, VAt = KAt + KBytes, QAt = VAt + VBytes, OAt = QAt + Stages * QBytes;
   static constexpr int DSAt = OAt + Stages * OBytes, PAt = DSAt + 2 * DSBytes;
-  // P on its way between warpgroups, two buffers, in wide shapes; dQ on its way to the sums, a buffer a warpgroup, in others.
-  // Wide shapes have no room for both: when they need the latter, a slice passes in pieces through P's second buffer.
-  static constexpr int Pieces = Wide ? 4 : 1, PieceBytes = Sums::SliceFloats * 4 / Pieces;
-  static constexpr int PBytes = Wide ? QChunk : PieceBytes, StatsAt = PAt + 2 * PBytes;
-  static DEVICE int pieceAt(int group) { return PAt + (Wide ? PBytes : 0) + group * PieceBytes; }
-  static_assert(!Wide || 2 * PieceBytes <= PBytes, "the pieces do not fit");
+  // P on its way between warpgroups, two buffers, in wide shapes. With options the second one holds the bias, or the soft cap's
+  // derivative; other shapes have the bias in a place of its own, and that derivative where dS will be.
+  static constexpr int PBytes = Wide ? QChunk : 0, PEnd = PAt + 2 * PBytes;
+  static constexpr int BiasAt = Wide ? PAt + PBytes : PEnd, BiasBytes = DSBytes;
+  static constexpr int BiasEnd = PEnd + (Modified && !Wide ? BiasBytes : 0);
+  static constexpr int BitsAt = BiasEnd, BitsBytes = Modified ? TileK * TileQ / 8 : 0, StatsAt = BitsAt + BitsBytes;
+  static_assert(!Modified || TileQ % 64 == 0, "the bits of dropout come for 64 rows at a time");
   static constexpr int BarriersAt = StatsAt + Stages * TileQ * 8;
   static constexpr int RecordsAt = BarriersAt + 256, SharedBytes = RecordsAt + 2 * 64 + 1024;  // 1,024 to align the start
 };
@@ -48,22 +49,29 @@ struct BackwardTile {
 };
 
 // BackwardQueue hands out the tiles in one order to all blocks. Heads are visited together while their tensors fit in the L2
-// cache; among them, all first tiles of keys come first, which in the causal case are the longest.
+// cache; among them, all first tiles of keys come first, which in the causal case are the longest. There more heads are together
+// where the order of sums counts: fewer blocks then wait for each other when they begin with a head, and those that share one
+// go through it side by side, so that the cache needs to hold less of it.
 template <class Shape> struct BackwardQueue {
   const AttentionArguments& a;
   int tiles, heads, together;
+  bool sequencesFirst;  // neighbours are sequences of one head, which add to one gradient of the bias
 
   DEVICE BackwardQueue(const AttentionArguments& a)
-      : a(a), tiles((a.longestK + Shape::TileK - 1) / Shape::TileK), heads(a.sequences * a.keyHeads) {
-    constexpr int64_t cache = 28 << 20;
+      : a(a), tiles((a.longestK + Shape::TileK - 1) / Shape::TileK), heads(a.sequences * a.keyHeads),
+        sequencesFirst(Shape::Modified && a.dBias && a.dBiasSequence == 0) {
+    const int64_t cache = (a.deterministic && a.causal ? 112 : 28) << 20;
     const int64_t bytes = (int64_t)a.longestQ * (a.heads / a.keyHeads) * (Shape::D * 6 + Shape::DV * 2);
     together = (int)min((int64_t)heads, max((int64_t)1, cache / (bytes + 1)));
+    const int parts = (heads + together - 1) / max(1, together);
+    together = (heads + parts - 1) / max(1, parts);
   }
   DEVICE int draw() const { return atomicAdd(a.counters, 1) + gridDim.x; }
   DEVICE BackwardTile at(int index) const {
     if (index >= tiles * heads) return {0, 0, -1};
     const int part = index / (together * tiles), rest = index - part * together * tiles;
     const int width = min(together, heads - part * together), head = part * together + rest % width;
+    if (sequencesFirst) return {head % a.sequences, head / a.sequences, rest / width};
     return {head / a.keyHeads, head % a.keyHeads, rest / width};
   }
   // finish leaves the counters zero for the next launch; every block calls it once, with one thread.
@@ -94,14 +102,12 @@ template <class Shape> struct BackwardRecord {
   DEVICE int end() const { return get(11); }
   DEVICE int cleanFirst() const { return get(12); }
   DEVICE int cleanEnd() const { return get(13); }
+  // From this query tile on, the tile is the first of those that are added to the sums.
+  DEVICE int leads() const { return get(14); }
   DEVICE Sequence sequence() const { return {sequenceIndex(), batch(), q0(), k0(), sq(), sk()}; }
 
-  // The place of this tile among those that are added to the sums of query tile m, and their number.
+  // The place of this tile among those that are added to the sums of query tile m.
   DEVICE int order(int m) const { return key() / TileK - max(0, m * TileQ + lo()) / TileK; }
-  DEVICE int orders(int m) const {
-    const int to = min(sk(), min((m + 1) * TileQ, sq()) - 1 + hi());
-    return (to + TileK - 1) / TileK - max(0, m * TileQ + lo()) / TileK;
-  }
 
   DEVICE void put(const AttentionArguments& a, const BackwardTile& t) const {
     if (t.tile < 0) return storeShared16(at, make_uint4(~0u, 0, 0, 0));
@@ -110,12 +116,14 @@ template <class Shape> struct BackwardRecord {
     const int key = t.tile * TileK, lastKey = min(key + TileK, s.sk) - 1;
     const int from = max(0, key - band.hi + 1), to = lastKey - band.lo;  // first and last row that sees any
     const int end = from >= s.sq || to < from ? 0 : min(to / TileQ + 1, (s.sq + TileQ - 1) / TileQ);
-    const int cleanRows = key - band.lo + 1;
+    // Rows beyond the end need the mask only for what an option may make of them.
+    const int cleanRows = key - band.lo + 1, cleanLimit = Shape::Modified ? s.sq : cleanRows;
     storeShared16(at, make_uint4(s.index, s.batch, s.q0, s.k0));
     storeShared16(at + 16, make_uint4(s.sq, s.sk, band.lo, band.hi));
     storeShared16(at + 32, make_uint4(t.keyHead, key, from / TileQ, end));
     storeShared16(at + 48, make_uint4((max(0, key + TileK - band.hi) + TileQ - 1) / TileQ,
-                                      key + TileK > s.sk || cleanRows < 0 ? 0 : cleanRows / TileQ, 0, 0));
+                                      key + TileK > s.sk || cleanRows < 0 ? 0 : min(cleanRows, cleanLimit) / TileQ,
+                                      key == 0 ? 0 : max(0, key - band.lo + TileQ - 1) / TileQ, 0));
   }
 };
 
@@ -162,6 +170,16 @@ template <class Shape> struct BackwardSteps {
   }
 };
 
+// BackwardOptions are what several roles need to know of the options.
+template <class Shape> struct BackwardOptions {
+  bool dropping, mapped, storing;  // the bias comes by TMA; its gradient is taken from dS as it lies in shared memory
+
+  DEVICE BackwardOptions(const AttentionArguments& a)
+      : dropping(Shape::Modified && a.dropThreshold),
+        mapped(Shape::Modified && a.bias && a.biasMapped && a.biasElement != ElementF32 && !(Shape::Wide && a.softCap > 0)),
+        storing(Shape::Modified && a.dBias && a.softCap == 0) {}
+};
+
 // BackwardBarriers are the addresses of the block's barriers in shared memory, and behind them the records of the two tiles
 // last drawn.
 template <class Shape> struct BackwardBarriers {
@@ -173,8 +191,10 @@ template <class Shape> struct BackwardBarriers {
   DEVICE uint32_t emptyTile(int slot) const { return base + 40 + 8 * slot; }
   DEVICE uint32_t fullDS(int buffer) const { return base + 56 + 8 * buffer; }
   DEVICE uint32_t emptyDS(int buffer) const { return base + 72 + 8 * buffer; }
-  DEVICE uint32_t fullDQ(int group) const { return base + 88 + 8 * group; }
-  DEVICE uint32_t emptyDQ(int group) const { return base + 104 + 8 * group; }
+  DEVICE uint32_t turn() const { return base + 88; }   // dQ may be added to the sums
+  DEVICE uint32_t added() const { return base + 96; }  // it has been
+  DEVICE uint32_t fullBits() const { return base + 104; }
+  DEVICE uint32_t emptyBits() const { return base + 112; }
   DEVICE uint32_t fullQ(int stage) const { return base + 120 + 8 * stage; }
   DEVICE uint32_t emptyQ(int stage) const { return fullQ(Shape::Stages + stage); }
   DEVICE uint32_t fullO(int stage) const { return fullQ(2 * Shape::Stages + stage); }
@@ -183,23 +203,25 @@ template <class Shape> struct BackwardBarriers {
   // P between the warpgroups of wide shapes.
   DEVICE uint32_t fullP(int buffer) const { return base + 200 + 8 * buffer; }
   DEVICE uint32_t emptyP(int buffer) const { return base + 216 + 8 * buffer; }
+  DEVICE uint32_t fullBias() const { return base + 232; }
+  DEVICE uint32_t emptyBias() const { return base + 240; }
   DEVICE BackwardRecord<Shape> record(int slot) const {
     return {base + Shape::RecordsAt - Shape::BarriersAt + BackwardRecord<Shape>::Bytes * slot};
   }
 
-  DEVICE void init() const {
+  DEVICE void init(const AttentionArguments& a) const {
     static_assert(120 + 5 * 8 * Shape::Stages <= 200, "barriers overlap");
     constexpr int warps = Shape::Consumers;
+    const BackwardOptions<Shape> options(a);
+    const int helpers = options.dropping || options.storing ? 4 : 0;
     barrierInit(fullK(), 1);
     barrierInit(fullV(), 1);
     barrierInit(emptyKV(), warps);
     for (int i = 0; i < 2; i++) {
       barrierInit(fullTile(i), 1);
-      barrierInit(emptyTile(i), warps + 3);
+      barrierInit(emptyTile(i), warps + 3 + helpers);
       barrierInit(fullDS(i), Shape::Wide ? warps / 2 : warps);
-      barrierInit(emptyDS(i), warps);
-      barrierInit(fullDQ(i), 4);
-      barrierInit(emptyDQ(i), 1);
+      barrierInit(emptyDS(i), warps + (options.storing ? 4 : 0));
       barrierInit(fullP(i), warps / 2);
       barrierInit(emptyP(i), warps / 2);
     }
@@ -210,6 +232,12 @@ template <class Shape> struct BackwardBarriers {
       barrierInit(emptyO(i), warps);
       barrierInit(fullStats(i), 32);
     }
+    barrierInit(turn(), 2);
+    barrierInit(added(), warps);
+    barrierInit(fullBits(), 4);
+    barrierInit(emptyBits(), Shape::Wide ? warps / 2 : warps);
+    barrierInit(fullBias(), 1);
+    barrierInit(emptyBias(), Shape::Wide ? warps / 2 : warps);
     barrierInitDone();
   }
   // getRecord waits for the next tile's record; one thread of each warp that does so gives it back when it is done.
@@ -226,11 +254,12 @@ template <class Shape> struct BackwardBarriers {
 // backwardLoader is one thread's part: it draws the tiles and loads K, V, Q and dO.
 template <class Shape>
 DEVICE void backwardLoader(const CUtensorMap* qMap, const CUtensorMap* kMap, const CUtensorMap* vMap, const CUtensorMap* oMap,
-                           const AttentionArguments& a, uint32_t shared, const BackwardBarriers<Shape>& barriers) {
+                           const CUtensorMap* biasMap, const AttentionArguments& a, uint32_t shared, const BackwardBarriers<Shape>& barriers) {
   const BackwardQueue<Shape> queue(a);
   Ring<2> slot(1);
   Ring<Shape::Stages> q(1), o(1);
-  uint32_t parity = 1;
+  uint32_t parity = 1, biasParity = 1;
+  const bool mapped = BackwardOptions<Shape>(a).mapped;
   for (int index = blockIdx.x;; index = queue.draw()) {
     const BackwardTile t = queue.at(index);
     if (t.tile >= 0 && t.tile * Shape::TileK >= sequenceOf(a, t.sequence).sk) continue;
@@ -260,18 +289,34 @@ DEVICE void backwardLoader(const CUtensorMap* qMap, const CUtensorMap* kMap, con
                 q0 + steps.m * Shape::TileQ, steps.head, batch);
       o.advance();
     };
+    auto loadBias = [&]() {
+      if (!mapped) return;
+      barrierWait(barriers.emptyBias(), biasParity);
+      biasParity ^= 1;
+      barrierExpect(barriers.fullBias(), Shape::BiasBytes);
+      BackwardSteps<Shape> ahead = steps;
+      ahead.next();
+      for (int c = 0; c < Shape::TileK / 64; c++) {
+        const int column = t.tile * Shape::TileK + c * 64, sequence = a.biasSequence ? t.sequence : 0;
+        loadBoxOnce(shared + Shape::BiasAt + c * Shape::QChunk, biasMap, barriers.fullBias(), column, steps.m * Shape::TileQ,
+                    a.biasHead ? steps.head : 0, sequence);
+        if (ahead.left) prefetchBox(biasMap, column, ahead.m * Shape::TileQ, a.biasHead ? ahead.head : 0, sequence);
+      }
+    };
     loadQ();
     barrierWait(barriers.emptyKV(), parity);
     parity ^= 1;
     barrierExpect(barriers.fullK(), Shape::KBytes);
     for (int c = 0; c < Shape::Chunks; c++)
       loadBox(shared + Shape::KAt + c * Shape::KChunk, kMap, barriers.fullK(), c * 64, key, t.keyHead, batch);
+    loadBias();
     loadO();
     barrierExpect(barriers.fullV(), Shape::VBytes);
     for (int c = 0; c < Shape::ChunksV; c++)
       loadBox(shared + Shape::VAt + c * Shape::KChunk, vMap, barriers.fullV(), c * 64, key, t.keyHead, batch);
     for (steps.next(); steps.left; steps.next()) {
       loadQ();
+      loadBias();
       loadO();
     }
   }
@@ -315,36 +360,41 @@ DEVICE void backwardStats(const AttentionArguments& a, uint32_t shared, const Ba
   }
 }
 
-// backwardSender is one thread's part: it adds what consumer warpgroup `group` left of dQ to the sums when their turn has come.
-template <class Shape>
-DEVICE void backwardSender(const AttentionArguments& a, uint32_t shared, const BackwardBarriers<Shape>& barriers, int group) {
-  using Sums = typename Shape::Sums;
+// backwardTurns is one thread's part: it says when the consumers may add a step's dQ to the sums. The first tile of keys writes
+// rather than adds, so all others wait for it, and for each other where their order counts.
+template <class Shape> DEVICE void backwardTurns(const AttentionArguments& a, const BackwardBarriers<Shape>& barriers) {
   Ring<2> slot(0);
-  uint32_t parity = 0;
+  uint32_t n = 0;
   for (;;) {
     const BackwardRecord<Shape> record = barriers.getRecord(slot);
     if (record.sequenceIndex() < 0) return;
-    if (a.deterministic) {
-      for (BackwardSteps<Shape> steps(a, record); steps.left; steps.next())
-        for (int slice = group; slice < Sums::Slices; slice += 2) {
-          const int64_t place = Sums::place(a, record.sequence(), steps.head, steps.m) * Sums::Slices + slice;
-          int32_t* const turn = a.counters + 2 + place;
-          for (int piece = 0; piece < Shape::Pieces; piece++) {
-            barrierWait(barriers.fullDQ(group), parity);
-            parity ^= 1;
-            if (piece == 0)
-              while (loadAcquire(turn) != record.order(steps.m)) {
-              }
-            addFloats(a.dQSum + place * Sums::SliceFloats + piece * (Shape::PieceBytes / 4), shared + Shape::pieceAt(group),
-                      Shape::PieceBytes);
-            copiesCommit();
-            copiesRead<0>();
-            barrierArrive(barriers.emptyDQ(group));
-          }
-          copiesDone<0>();
-          const int done = record.order(steps.m) + 1;
-          storeRelease(turn, done == record.orders(steps.m) ? 0 : done);
+    for (BackwardSteps<Shape> steps(a, record); steps.left; steps.next(), n++) {
+      const int order = record.order(steps.m), needed = a.deterministic ? order : min(order, 1);
+      const int32_t* const done = a.counters + 2 + Shape::Sums::place(a, record.sequence(), steps.head, steps.m);
+      if (needed)
+        while (loadAcquire(done) < needed) {
         }
+      if (n) barrierWait(barriers.turn(), n - 1 & 1);
+      barrierArrive(barriers.turn());
+    }
+    barriers.releaseRecord(slot, true);
+  }
+}
+
+// backwardAdded is one thread's part: it tells other blocks that dQ has been added. One fence covers what all consumers did.
+template <class Shape> DEVICE void backwardAdded(const AttentionArguments& a, const BackwardBarriers<Shape>& barriers) {
+  Ring<2> slot(0);
+  uint32_t n = 0;
+  barrierArrive(barriers.turn());
+  for (;;) {
+    const BackwardRecord<Shape> record = barriers.getRecord(slot);
+    if (record.sequenceIndex() < 0) return;
+    for (BackwardSteps<Shape> steps(a, record); steps.left; steps.next(), n++) {
+      const int order = record.order(steps.m);
+      int32_t* const done = a.counters + 2 + Shape::Sums::place(a, record.sequence(), steps.head, steps.m);
+      barrierWait(barriers.added(), n & 1);
+      barrierArrive(barriers.turn());
+      if (a.deterministic || order == 0) storeRelease(done, order + 1);
     }
     barriers.releaseRecord(slot, true);
   }
@@ -353,12 +403,12 @@ DEVICE void backwardSender(const AttentionArguments& a, uint32_t shared, const B
 // BackwardScores is what a consumer warpgroup does with a tile of S and dP of 64 keys, whatever it is for. A thread holds two
 // rows, that is keys, (r = 0, 1: row and row + 8) in the accumulators' order: element (r, 8·i + pair + e) is number
 // 4·i + 2·r + e, pair being 2·(lane mod 4).
-template <class Shape, bool Modified> struct BackwardScores {
+template <class Shape> struct BackwardScores {
   using Record = BackwardRecord<Shape>;
   using Steps = BackwardSteps<Shape>;
   using Sums = typename Shape::Sums;
   static constexpr int D = Shape::D, DV = Shape::DV, TileQ = Shape::TileQ, Stages = Shape::Stages;
-  static constexpr int MaskWords = (TileQ + 63) / 64;
+  static constexpr bool Modified = Shape::Modified;
 
   const AttentionArguments& a;
   const uint32_t shared;
@@ -366,13 +416,11 @@ template <class Shape, bool Modified> struct BackwardScores {
   int place;              // of the thread among the consumers
   const int tilesOfHead;  // of the sums of dQ
   int tilesBefore;        // of them, those of the sequences before this one
+  int leads;              // the query tile from which on this tile of keys writes the sums
 
   Ring<2> slot{0};
   uint32_t keysParity = 0;
   uint32_t n = 0;  // steps done since the kernel's start: they tell places in all rings
-
-  uint32_t capFactor[Modified ? TileQ / 4 : 1];   // the derivative of the soft cap, as pairs of halves
-  uint32_t kept[2][2][Modified ? MaskWords : 1];  // dropout: [r][e], bit 4·i for column 8·i
 
   DEVICE BackwardScores(const AttentionArguments& a, uint32_t shared)
       : a(a), shared(shared), group(__shfl_sync(~0u, threadIdx.x / 128, 0) - 1), place(threadIdx.x - 128),
@@ -384,7 +432,6 @@ template <class Shape, bool Modified> struct BackwardScores {
   DEVICE int pair() const { return place % 4 * 2; }
   // The thread's first key within the tile.
   DEVICE int row() const { return (Shape::Wide ? thread() : place) / 32 * 16 + lane() / 4; }
-  DEVICE float toLog2() const { return Modified ? LOG2E : a.scale * LOG2E; }  // turns what S holds into powers of two
   // settle keeps the compiler from computing addresses before the loops: they would take the registers of the accumulators.
   DEVICE void settle() { asm volatile("" : "+r"(place)); }
 
@@ -407,6 +454,7 @@ template <class Shape, bool Modified> struct BackwardScores {
   DEVICE void begin(Steps& steps) {
     steps.share();
     tilesBefore = __shfl_sync(~0u, Sums::before(a, steps.record.sequence()), 0);
+    leads = __shfl_sync(~0u, steps.record.leads(), 0);
   }
 
   // startProduct starts a product of 64 rows of `left` and the rows of `right`, which both have Columns contiguous columns.
@@ -433,10 +481,15 @@ template <class Shape, bool Modified> struct BackwardScores {
   // startGradient starts adding weights·rows to the gradient of the group's keys: P·dO or dS·Q.
   template <int N>
   static DEVICE void startGradient(float (&sum)[N], const uint32_t (&weights)[TileQ / 4], uint32_t rows) {
+    // A product of 256 columns takes more registers than ptxas allows where a thread has 128 at the start.
+    constexpr int Parts = Modified && N == 128 ? 2 : 1;
     productFence();
 #pragma unroll
     for (int i = 0; i < TileQ / 16; i++)
-      Wgmma<N * 2>::template rs<1>(sum, weights + 4 * i, operand(rows, i * 2048, Shape::QChunk), 1);
+#pragma unroll
+      for (int part = 0; part < Parts; part++)
+        Wgmma<N * 2 / Parts>::template rs<1>(*(float(*)[N / Parts])(sum + part * (N / Parts)), weights + 4 * i,
+                                             operand(rows, i * 2048 + part * (N / 32 * Shape::QChunk / Parts), Shape::QChunk), 1);
     productCommit();
   }
   // startSlice starts a slice of dQ of step n: of dQᵀ = Kᵀ·dS, or of dQ = dSᵀ·K.
@@ -506,49 +559,102 @@ template <class Shape, bool Modified> struct BackwardScores {
         for (int e = 0; e < 2; e++) f(4 * i + 2 * r + e, 8 * i + e, 8 * r);
   }
 
+  // capAt is where the thread keeps the derivative of the soft cap for 16 queries, as pairs of halves. Outside of wide shapes
+  // that is where its warp will write dS.
+  DEVICE uint32_t capAt(int i) const {
+    if (Shape::Wide) return shared + Shape::PAt + Shape::PBytes + i * 2048 + thread() * 16;
+    const int line = 16 * i + lane() / 2, part = thread() / 32 * 2 + lane() % 2;
+    return shared + Shape::DSAt + bufferOf(n) * Shape::DSBytes + group * Shape::QChunk + line * 128 + ((part ^ line % 8) << 4);
+  }
+
   // modify does to S what Modifier in score.cuh does to one score, one option after the other: an option that is not used
-  // then costs one branch.
-  DEVICE void modify(float (&s)[TileQ / 2], const Steps& now) {
-    const int sq = now.record.sq(), sk = now.record.sk(), query = now.m * TileQ + pair(), key = now.record.key() + row();
+  // then costs one branch. It returns what is left to multiply S by.
+  DEVICE float modify(float (&s)[TileQ / 2], const Steps& now) {
+    float factor = a.scale;
     if (a.softCap > 0) {
+      if (Shape::Wide)
+        barrierWait(barriers().emptyP(0), n & 1 ^ 1);
+      else
+        barrierWait(barriers().emptyDS(bufferOf(n)), bufferParity(n) ^ 1);
       const float toCap = 2 * LOG2E * a.scale / a.softCap;
-      float factor = 0;
-      each([&](int at, int, int) {
-        const float capped = 1 - __fdividef(2, 1 + exp2Fast(s[at] * toCap));  // tanh
-        s[at] = a.softCap * capped;
-        if (at % 2) {
-          const __half2 both = __floats2half2_rn(factor, 1 - capped * capped);
-          capFactor[at / 2] = *(const uint32_t*)&both;
+#pragma unroll
+      for (int i = 0; i < TileQ / 16; i++) {
+        uint32_t derivative[4];
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+          float& x = s[8 * i + 2 * e];
+          float& y = s[8 * i + 2 * e + 1];
+          x = 1 - __fdividef(2, 1 + exp2Fast(x * toCap));  // tanh
+          y = 1 - __fdividef(2, 1 + exp2Fast(y * toCap));
+          const __half2 both = __floats2half2_rn(1 - x * x, 1 - y * y);
+          derivative[e] = *(const uint32_t*)&both;
         }
-        factor = 1 - capped * capped;
-      });
-    } else {
-      each([&](int at, int, int) { s[at] *= a.scale; });
+        storeShared16(capAt(i), make_uint4(derivative[0], derivative[1], derivative[2], derivative[3]));
+      }
+      factor = a.softCap;
     }
     if (a.slopes) {
       const float slope = a.slopes[now.head];
-      const int distance = query + sk - sq - key;
-      each([&](int at, int i, int j) { s[at] -= slope * (float)abs(distance + i - j); });
+      const int distance = now.m * TileQ + pair() + now.record.sk() - now.record.sq() - now.record.key() - row();
+      each([&](int at, int i, int j) { s[at] = s[at] * factor - slope * (float)abs(distance + i - j); });
+      factor = 1;
     }
     if (a.bias) {
-      const int64_t plane = now.record.sequenceIndex() * a.biasSequence + now.head * a.biasHead;
-      if (a.biasElement == ElementF32)
-        addBias(s, (const float*)a.bias + plane, query, key, sq, sk);
-      else
-        addBias(s, (const Scalar*)a.bias + plane, query, key, sq, sk);
+      addBias(s, factor, now);
+      factor = 1;
     }
+    return factor;
+  }
+  DEVICE void addBias(float (&s)[TileQ / 2], float factor, const Steps& now) {
+    if (BackwardOptions<Shape>(a).mapped) {
+      barrierWait(barriers().fullBias(), n & 1);
+      const uint32_t from = shared + Shape::BiasAt + (Shape::Wide ? 0 : group * Shape::QChunk);
+#pragma unroll
+      for (int i = 0; i < TileQ / 16; i++) {
+        uint32_t b[4];
+        loadMatrix4Transposed(b, from + matrixAt(i));
+#pragma unroll
+        for (int x = 0; x < 4; x++) {
+          const float2 both = unpack(b[x]);
+          s[8 * i + 2 * x] = fmaf(s[8 * i + 2 * x], factor, both.x);
+          s[8 * i + 2 * x + 1] = fmaf(s[8 * i + 2 * x + 1], factor, both.y);
+        }
+      }
+      __syncwarp();
+      if (lane() == 0) barrierArrive(barriers().emptyBias());
+      return;
+    }
+    const int64_t plane = now.record.sequenceIndex() * a.biasSequence + now.head * a.biasHead;
+    if (a.biasElement == ElementF32)
+      addBiasElements(s, (const float*)a.bias + plane, factor, now);
+    else
+      addBiasElements(s, (const Scalar*)a.bias + plane, factor, now);
   }
   template <class Element>
-  DEVICE void addBias(float (&s)[TileQ / 2], const Element* bias, int query, int key, int sq, int sk) const {
-    each([&](int at, int i, int j) { s[at] += (float)bias[min(query + i, sq - 1) * a.biasRow + min(key + j, sk - 1)]; });
+  DEVICE void addBiasElements(float (&s)[TileQ / 2], const Element* bias, float factor, const Steps& now) const {
+    const int sq = now.record.sq(), sk = now.record.sk(), query = now.m * TileQ + pair(), key = now.record.key() + row();
+    if (a.biasRow == 0) {
+      const float own[2] = {(float)bias[min(key, sk - 1)], (float)bias[min(key + 8, sk - 1)]};
+      each([&](int at, int, int j) { s[at] = fmaf(s[at], factor, own[j / 8]); });
+    } else {
+      each([&](int at, int i, int j) {
+        s[at] = fmaf(s[at], factor, (float)bias[min(query + i, sq - 1) * a.biasRow + min(key + j, sk - 1)]);
+      });
+    }
+  }
+  // matrixAt is the address that the lane names for four 8×8 matrices of its warp's keys, for 16 queries, in a chunk whose rows
+  // are queries.
+  DEVICE uint32_t matrixAt(int i) const {
+    const int matrix = lane() / 8, line = lane() % 8, part = thread() / 32 * 2 + matrix % 2;
+    return (16 * i + matrix / 2 * 8 + line) * 128 + ((part ^ line) << 4);
   }
 
-  // probabilities turns S into P, and rounds it for dV without what dropout drops.
+  // probabilities turns S into P, and rounds it. What dropout drops is negative there, and missing in what dV takes.
   template <class Masked>
   DEVICE void probabilities(float (&s)[TileQ / 2], uint32_t (&p)[TileQ / 4], uint32_t (&forValues)[TileQ / 4],
                             const Steps& now, Masked) {
     const int query = now.m * TileQ + pair();
-    if (Modified) modify(s, now);
+    const float toLog2 = (Modified ? modify(s, now) : a.scale) * LOG2E;
 #pragma unroll
     for (int i = 0; i < TileQ / 8; i++) {
       const float2 lse = stats(0, i);
@@ -557,14 +663,15 @@ template <class Shape, bool Modified> struct BackwardScores {
 #pragma unroll
         for (int e = 0; e < 2; e++) {
           float& x = s[4 * i + 2 * r + e];
-          x = exp2Fast(fmaf(x, toLog2(), -(e ? lse.y : lse.x)));
+          x = exp2Fast(fmaf(x, toLog2, -(e ? lse.y : lse.x)));
         }
       }
     }
     if (Masked::value) {
 #pragma unroll
       for (int r = 0; r < 2; r++) {
-        const int key = now.record.key() + row() + 8 * r, from = key - now.record.hi() + 1, to = key - now.record.lo();
+        const int key = now.record.key() + row() + 8 * r, from = key - now.record.hi() + 1;
+        const int to = Modified ? min(key - now.record.lo(), now.record.sq() - 1) : key - now.record.lo();
         const uint32_t width = key < now.record.sk() ? max(0, to - from + 1) : 0;
 #pragma unroll
         for (int i = 0; i < TileQ / 8; i++)
@@ -573,15 +680,35 @@ template <class Shape, bool Modified> struct BackwardScores {
             if ((uint32_t)(query + 8 * i + e - from) >= width) s[4 * i + 2 * r + e] = 0;
       }
     }
-    const bool dropping = Modified && a.dropThreshold;
 #pragma unroll
-    for (int i = 0; i < TileQ / 8; i++)
+    for (int i = 0; i < TileQ / 4; i++) p[i] = pack(s[2 * i], s[2 * i + 1]);
+    if constexpr (Modified) {
+      if (a.dropThreshold) {
+        barrierWait(barriers().fullBits(), n & 1);
+        drop(p);
 #pragma unroll
-      for (int r = 0; r < 2; r++) {
-        const float x = s[4 * i + 2 * r], y = s[4 * i + 2 * r + 1];
-        p[2 * i + r] = pack(x, y);
-        if (Modified) forValues[2 * i + r] = dropping ? pack(keeps(i, r, 0) ? x : 0, keeps(i, r, 1) ? y : 0) : p[2 * i + r];
+        for (int i = 0; i < TileQ / 4; i++) forValues[i] = positive(p[i]);
+      } else {
+#pragma unroll
+        for (int i = 0; i < TileQ / 4; i++) forValues[i] = p[i];
       }
+    }
+  }
+  // drop makes negative what dropout drops. Lanes that are four apart share the words that backwardHelpers left.
+  DEVICE void drop(uint32_t (&p)[TileQ / 4]) const {
+    const int quads = thread() / 32 + (Shape::Wide ? 0 : 4 * group), quad = quads * 8 + lane() / 16 * 4 + lane() % 4;
+    const int mine = lane() / 4 % 4;
+#pragma unroll
+    for (int h = 0; h < TileQ / 64; h++) {
+      const uint4 words = loadShared16(shared + Shape::BitsAt + (quad * (TileQ / 64) + h) * 16);
+      const uint32_t word[4] = {words.x << (3 - mine), words.y << (3 - mine), words.z << (3 - mine), words.w << (3 - mine)};
+#pragma unroll
+      for (int i = 0; i < 8; i++)
+#pragma unroll
+        for (int r = 0; r < 2; r++) p[16 * h + 2 * i + r] ^= word[2 * r + i / 4] << (12 - i % 4 * 4) & 0x80008000u;
+    }
+    __syncwarp();
+    if (lane() == 0) barrierArrive(barriers().emptyBits());
   }
   // values chooses the P that dV takes.
   static DEVICE uint32_t (&values(uint32_t (&p)[TileQ / 4], uint32_t (&dropped)[Modified ? TileQ / 4 : 1]))[TileQ / 4] {
@@ -591,11 +718,21 @@ template <class Shape, bool Modified> struct BackwardScores {
       return p;
   }
 
-  // gradients makes dS, stores or adds the bias's gradient, and rounds dS.
+  // gradients makes dS and rounds it. The bias's gradient is it without the soft cap's derivative; without a soft cap the
+  // helpers take it from shared memory.
   template <class Masked>
   DEVICE void gradients(const float (&s)[TileQ / 2], const uint32_t (&p)[TileQ / 4], float (&dp)[TileQ / 2],
                         uint32_t (&packed)[TileQ / 4], const Steps& now, Masked) {
-    const bool dropping = Modified && a.dropThreshold;
+    if constexpr (Modified) {
+      if (a.dropThreshold) {
+#pragma unroll
+        for (int i = 0; i < TileQ / 4; i++) {
+          const float2 rounded = unpack(p[i]);
+          dp[2 * i] = rounded.x > 0 ? dp[2 * i] * a.keepScale : 0;
+          dp[2 * i + 1] = rounded.y > 0 ? dp[2 * i + 1] * a.keepScale : 0;
+        }
+      }
+    }
 #pragma unroll
     for (int i = 0; i < TileQ / 8; i++) {
       const float2 delta = stats(1, i);
@@ -605,27 +742,35 @@ template <class Shape, bool Modified> struct BackwardScores {
 #pragma unroll
         for (int e = 0; e < 2; e++) {
           const int at = 4 * i + 2 * r + e;
-          const float x = !Shape::RoundedP ? s[at] : e ? rounded.y : rounded.x;
-          if (dropping) dp[at] = keeps(i, r, e) ? dp[at] * a.keepScale : 0;
+          float x = !Shape::RoundedP ? s[at] : e ? rounded.y : rounded.x;
+          if (Modified) x = fabsf(x);
           dp[at] = x * (dp[at] - (e ? delta.y : delta.x));
           if (Masked::value && x == 0) dp[at] = 0;
         }
       }
     }
-    if (Modified && a.dBias) putDBias(dp, now);
-    if (Modified && a.softCap > 0) {
+    if constexpr (Modified) {
+      if (a.softCap > 0) {
+        if (a.dBias) putDBias(dp, now);
 #pragma unroll
-      for (int i = 0; i < TileQ / 4; i++) {
-        const float2 factor = __half22float2(*(const __half2*)&capFactor[i]);
-        dp[2 * i] *= factor.x;
-        dp[2 * i + 1] *= factor.y;
+        for (int i = 0; i < TileQ / 16; i++) {
+          const uint4 four = loadShared16(capAt(i));
+          const uint32_t derivative[4] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+          for (int e = 0; e < 4; e++) {
+            const float2 factor = __half22float2(*(const __half2*)&derivative[e]);
+            dp[8 * i + 2 * e] *= factor.x;
+            dp[8 * i + 2 * e + 1] *= factor.y;
+          }
+        }
       }
     }
 #pragma unroll
     for (int i = 0; i < TileQ / 4; i++) packed[i] = pack(dp[2 * i], dp[2 * i + 1]);
   }
 
-  // putDBias stores dS as the gradient of the bias, or adds it where several scores share an element.
+  // putDBias stores dS as the gradient of the bias, or adds it where several scores share an element: with a soft cap, where what
+  // shared memory holds is something else.
   DEVICE void putDBias(const float (&dp)[TileQ / 2], const Steps& now) {
     const int64_t plane = now.record.sequenceIndex() * a.dBiasSequence + now.head * a.dBiasHead;
     if (a.dBiasSums)
@@ -644,68 +789,29 @@ template <class Shape, bool Modified> struct BackwardScores {
     });
   }
 
-  DEVICE bool keeps(int i, int r, int e) const { return kept[r][e][i / 8] >> (i % 8 * 4) & 1; }
-
-  // drawDropout draws which elements stay. Four lanes share the four keys of a counter, for two rows of keys and two columns:
-  // each draws for one of the four, and they exchange the answers.
-  DEVICE void drawDropout(const Steps& now) {
-    if (!Modified || !a.dropThreshold) return;
-    const Dropper dropper(a, now.record.sequence(), now.head);
-    const int mine = lane() / 4 % 4;
-    const int key = now.record.key() + (row() & ~3) + mine / 2 * 8, query = now.m * TileQ + pair() + mine % 2;
-#pragma unroll
-    for (int w = 0; w < MaskWords; w++) {
-      uint32_t drawn = 0;
-#pragma unroll
-      for (int i = 0; i < 8; i++) {
-        if (w * 8 + i >= TileQ / 8) break;
-        const uint4 words = dropper.words(query + (w * 8 + i) * 8, key);
-        const uint32_t four = dropper.keep(words.x) | dropper.keep(words.y) << 1 | dropper.keep(words.z) << 2 |
-                              dropper.keep(words.w) << 3;
-        drawn |= four << (4 * i);
-      }
-#pragma unroll
-      for (int n = 0; n < 4; n++) kept[n / 2][n % 2][w] = __shfl_sync(~0u, drawn, (lane() & ~12) | n << 2) >> mine;
-    }
-  }
-
   // putDS writes the group's keys of dS to shared memory, a row a query.
   DEVICE void putDS(const uint32_t (&packed)[TileQ / 4]) {
     barrierWait(barriers().emptyDS(bufferOf(n)), bufferParity(n) ^ 1);
+    if (Modified) __syncwarp();  // the warp has read the soft cap's derivative
     const uint32_t to = shared + Shape::DSAt + bufferOf(n) * Shape::DSBytes + (Shape::Wide ? 0 : group * Shape::QChunk);
-    const int matrix = lane() / 8, line = lane() % 8, part = thread() / 32 * 2 + matrix % 2;
 #pragma unroll
     for (int i = 0; i < TileQ / 16; i++)
-      storeMatrix4Transposed(to + (16 * i + matrix / 2 * 8 + line) * 128 + ((part ^ line) << 4), packed[4 * i],
-                             packed[4 * i + 1], packed[4 * i + 2], packed[4 * i + 3]);
+      storeMatrix4Transposed(to + matrixAt(i), packed[4 * i], packed[4 * i + 1], packed[4 * i + 2], packed[4 * i + 3]);
     sharedToAsync();
     __syncwarp();
     if (lane() == 0) barrierArrive(barriers().fullDS(bufferOf(n)));
   }
-  // add adds a slice of dQ of step n to the sums, or leaves it to the sender where their order counts.
+  // add adds a slice of dQ of step n to the sums when its turn has come.
   DEVICE void add(const float (&dq)[Sums::Registers], uint32_t n, BackwardStep step, int slice) const {
-    constexpr int PieceRegisters = Sums::Registers / Shape::Pieces;
-    if (a.deterministic) {
+    const int at = (step.head * tilesOfHead + tilesBefore + step.m) * Sums::Slices + slice;
+    float* const to = a.dQSum + (int64_t)at * Sums::SliceFloats + thread() * 4;
+    barrierWait(barriers().turn(), n & 1);
 #pragma unroll
-      for (int piece = 0; piece < Shape::Pieces; piece++) {
-        barrierWait(barriers().emptyDQ(group), (Shape::Pieces % 2 ? n : piece) & 1 ^ 1);
-        const uint32_t to = shared + Shape::pieceAt(group) + thread() * 16;
-#pragma unroll
-        for (int i = 0; i < PieceRegisters; i += 4) {
-          const float* const x = dq + piece * PieceRegisters + i;
-          storeShared16(to + i * 512, make_uint4(__float_as_uint(x[0]), __float_as_uint(x[1]), __float_as_uint(x[2]),
-                                                 __float_as_uint(x[3])));
-        }
-        sharedToAsync();
-        __syncwarp();
-        if (lane() == 0) barrierArrive(barriers().fullDQ(group));
-      }
-    } else {
-      const int at = (step.head * tilesOfHead + tilesBefore + step.m) * Sums::Slices + slice;
-      float* const to = a.dQSum + (int64_t)at * Sums::SliceFloats;
-#pragma unroll
-      for (int i = 0; i < Sums::Registers / 4; i++)
-        addFloats4(to + thread() * 4 + i * 512, dq[4 * i], dq[4 * i + 1], dq[4 * i + 2], dq[4 * i + 3]);
+    for (int i = 0; i < Sums::Registers / 4; i++)
+      storeOrAddFloats4(step.m >= leads, to + i * 512, dq[4 * i], dq[4 * i + 1], dq[4 * i + 2], dq[4 * i + 3]);
+    if (slice + 2 >= Sums::Slices) {
+      __syncwarp();
+      if (lane() == 0) barrierArrive(barriers().added());
     }
   }
 
@@ -739,5 +845,170 @@ template <class Shape, bool Modified> struct BackwardScores {
         }
       }
     }
+  }
+};
+
+// BackwardHelpers is what the warpgroup does that only kernels with options have: it draws which elements dropout drops, and
+// stores dS, rounded as it lies in shared memory, as the gradient of the bias.
+template <class Shape> struct BackwardHelpers {
+  using Steps = BackwardSteps<Shape>;
+  static constexpr int TileQ = Shape::TileQ, TileK = Shape::TileK;
+
+  const AttentionArguments& a;
+  const uint32_t shared;
+  const int thread, lane, warp;
+  uint32_t n = 0;
+
+  DEVICE BackwardHelpers(const AttentionArguments& a, uint32_t shared)
+      : a(a), shared(shared), thread(threadIdx.x % 128), lane(threadIdx.x % 32), warp(threadIdx.x / 32 % 4) {}
+  DEVICE BackwardBarriers<Shape> barriers() const { return {shared + Shape::BarriersAt}; }
+
+  DEVICE void run() {
+    const BackwardOptions<Shape> options(a);
+    if (!options.dropping && !options.storing) return;
+    Ring<2> slot(0);
+    for (;;) {
+      const BackwardRecord<Shape> record = barriers().getRecord(slot);
+      if (record.sequenceIndex() < 0) return;
+      Steps steps(a, record);
+      if (steps.left) {
+        if (options.dropping) draw(steps);
+        n++;
+        // The next step is drawn for before this one's dS is waited for.
+        for (steps.next(); steps.left; steps.next()) {
+          if (options.dropping) draw(steps);
+          if (options.storing) store(steps.record, steps.before());
+          n++;
+        }
+        if (options.storing) store(steps.record, steps.before());
+      }
+      __syncwarp();
+      barriers().releaseRecord(slot, lane == 0);
+    }
+  }
+
+  // draw leaves, for each four keys and each query, four bits that say what is dropped. A lane draws for key row + 8·r and
+  // column 8·i + pair + e of the consumer's lane in its place, where r and e depend on the lane: what four lanes draw is what the
+  // four lanes that share these keys need. A word has columns e = 0 in its lower half, e = 1 in its upper one.
+  DEVICE void draw(const Steps& steps) const {
+    constexpr int Halves = TileQ / 64, Blocks = TileK / 16 * Halves / 4;
+    const int r = lane / 8 % 2, e = lane / 4 % 2;
+    const Dropper dropper(a, Sequence{steps.record.sequenceIndex()}, steps.head);
+    const int key = steps.record.key() + lane / 16 * 4 + 8 * r, query = steps.m * TileQ + lane % 4 * 2 + e;
+    uint32_t drawn[Blocks];
+#pragma unroll
+    for (int b = 0; b < Blocks; b++) {
+      const int block = warp + 4 * b, j = key + block / Halves * 16, i = query + block % Halves * 64;
+      drawn[b] = 0;
+#pragma unroll 1
+      for (int part = 0; part < 4; part++)
+        drawn[b] |= (four(dropper, i + 8 * part, j) | four(dropper, i + 8 * part + 32, j) << 16) << 4 * part;
+    }
+    barrierWait(barriers().emptyBits(), n & 1 ^ 1);
+#pragma unroll
+    for (int b = 0; b < Blocks; b++) {
+      const int block = warp + 4 * b, quad = block / Halves * 8 + lane / 16 * 4 + lane % 4;
+      const uint32_t to = shared + Shape::BitsAt + (quad * Halves + block % Halves) * 16 + r * 8 + e * 2;
+      storeShared2(to, drawn[b]);
+      storeShared2(to + 4, drawn[b] >> 16);
+    }
+    __syncwarp();
+    if (lane == 0) barrierArrive(barriers().fullBits());
+  }
+  static DEVICE uint32_t four(const Dropper& dropper, int i, int j) {
+    const uint4 words = dropper.words(i, j);
+    return !dropper.keep(words.x) | !dropper.keep(words.y) << 1 | !dropper.keep(words.z) << 2 | !dropper.keep(words.w) << 3;
+  }
+
+  // store stores dS of step n - 1, or adds it where several scores share an element.
+  DEVICE void store(const BackwardRecord<Shape>& record, BackwardStep step) const {
+    const uint32_t buffer = (n - 1) % 2, from = shared + Shape::DSAt + buffer * Shape::DSBytes;
+    const int rows = min(TileQ, record.sq() - step.m * TileQ), keys = min(TileK, record.sk() - record.key());
+    const int64_t plane = record.sequenceIndex() * a.dBiasSequence + step.head * a.dBiasHead;
+    const int64_t at = plane + step.m * TileQ * a.dBiasRow + record.key();
+    barrierWait(barriers().fullDS(buffer), (n - 1) / 2 & 1);
+    if (a.dBiasSums && a.dBiasRow == 0)
+      addColumns((float*)a.dBias + at, from, rows, keys);
+    else if (a.dBiasSums || a.biasElement == ElementF32)
+      storeRows((float*)a.dBias + at, from, rows, keys);
+    else
+      storeRows((Scalar*)a.dBias + at, from, rows, keys);
+    __syncwarp();
+    if (lane == 0) barrierArrive(barriers().emptyDS(buffer));
+  }
+  // addColumns adds the sums over the rows. A thread has two columns, for some of the rows.
+  DEVICE void addColumns(float* to, uint32_t from, int rows, int keys) const {
+    constexpr int Parts = 128 / (TileK / 2);
+    const int column = thread % (TileK / 2) * 2;
+    float x = 0, y = 0;
+#pragma unroll 8
+    for (int row = thread / (TileK / 2); row < rows; row += Parts) {
+      const float2 both = unpack(loadShared4(from + place(row, column)));
+      x += both.x;
+      y += both.y;
+    }
+    if (column < keys) atomicAdd(to + column, x);
+    if (column + 1 < keys) atomicAdd(to + column + 1, y);
+  }
+  static DEVICE uint32_t place(int row, int column) {
+    return column / 64 * Shape::QChunk + row * 128 + ((column % 64 / 8 ^ row % 8) << 4) + column % 8 * 2;
+  }
+  // storeRows gives each lane 16 bytes of a row, and neighbouring lanes neighbouring ones.
+  template <class Element> DEVICE void storeRows(Element* to, uint32_t from, int rows, int keys) const {
+    constexpr int Columns = 16 / sizeof(Element), Lanes = 64 / Columns, Step = 128 / Lanes, Batch = 2;
+    static_assert(Step % 8 == 0 && TileQ % (Step * Batch) == 0, "a thread's rows must be swizzled alike");
+    const bool aligned = (uint64_t)to % 16 == 0 && a.dBiasRow * sizeof(Element) % 16 == 0;
+    const int first = thread / Lanes;
+#pragma unroll 1
+    for (int i = 0; i < TileK / 64 * TileQ; i += Step * Batch) {
+      const int column = i / TileQ * 64 + thread % Lanes * Columns, row = i % TileQ + first;
+      const uint32_t source = from + place(row, column);
+      Element* line = to + row * a.dBiasRow + column;
+      Words<Columns / 2> x[Batch];
+#pragma unroll
+      for (int n = 0; n < Batch; n++) x[n].load(source + n * Step * 128);
+#pragma unroll
+      for (int n = 0; n < Batch; n++, line += Step * a.dBiasRow) {
+        if (row + n * Step >= rows || column >= keys) continue;
+        if (aligned && column + Columns <= keys)
+          put(line, x[n].words);
+        else
+          putSome(line, x[n].words, keys - column);
+      }
+    }
+  }
+  template <int N> struct Words {
+    uint32_t words[N];
+    DEVICE void load(uint32_t from) {
+      if constexpr (N == 4) {
+        const uint4 x = loadShared16(from);
+        words[0] = x.x, words[1] = x.y, words[2] = x.z, words[3] = x.w;
+      } else {
+        const float2 x = loadShared8(from);
+        words[0] = __float_as_uint(x.x), words[1] = __float_as_uint(x.y);
+      }
+    }
+  };
+  DEVICE void put(Scalar* to, const uint32_t (&x)[4]) const { __stcs((uint4*)to, make_uint4(x[0], x[1], x[2], x[3])); }
+  DEVICE void put(float* to, const uint32_t (&x)[2]) const {
+    const float2 p = unpack(x[0]), q = unpack(x[1]);
+    if (a.dBiasSums)
+      addFloats4(to, p.x, p.y, q.x, q.y);
+    else
+      __stcs((float4*)to, make_float4(p.x, p.y, q.x, q.y));
+  }
+  template <class Element, int N> DEVICE void putSome(Element* to, const uint32_t (&x)[N], int count) const {
+#pragma unroll
+    for (int e = 0; e < 2 * N; e++) {
+      const float2 both = unpack(x[e / 2]);
+      if (e < count) putOne(to + e, e % 2 ? both.y : both.x);
+    }
+  }
+  DEVICE void putOne(Scalar* to, float x) const { *to = Scalar(x); }
+  DEVICE void putOne(float* to, float x) const {
+    if (a.dBiasSums)
+      atomicAdd(to, x);
+    else
+      *to = x;
   }
 };

@@ -17,11 +17,35 @@
 #pragma once
 #include "attention_sm80.cuh"
 
+// loadKeys starts to bring a block's rows of K and V. Floats pass through the places of q and dO and are settled; a
+// barrier must follow in any case.
+template <class E, int BQ, int BK, int WARPS, int D>
+__device__ __forceinline__ void loadKeys(Tile<E, D, OPERAND<E>> k, Tile<E, D, OPERAND<E>> v, Tile<E, D> q, Tile<E, D> dO,
+                                         const Matrix& keys, const Matrix& values, int row) {
+  if constexpr (E::SCALED) {
+    static_assert(BK % BQ == 0);
+#pragma unroll 1
+    for (int first = 0; first < BK; first += BQ) {
+      loadTile<E, BQ, WARPS>(q, keys, row + first);
+      loadTile<E, BQ, WARPS>(dO, values, row + first);
+      copyCommit();
+      copyWait<0>();
+      settle<E, BQ, WARPS>(q, k, first);
+      settle<E, BQ, WARPS>(dO, v, first);
+      __syncwarp();
+    }
+  } else {
+    loadTile<E, BK, WARPS>(k, keys, row);
+    loadTile<E, BK, WARPS>(v, values, row);
+  }
+}
+
 // Scores is what a warp recomputes of a tile of queries and keys: 16·ROWS rows from row on and 8·KEYS columns from column on,
 // both counted within the sequence.
 // With BIAS it is the gradient of the bias that is asked for.
 template <class E, int D, int ROWS, int KEYS, bool MOD_, bool BIAS = false> struct Scores {
-  using Operand = Tile<E, D>;
+  using Queries = Tile<E, D>;
+  using Keys = Tile<E, D, OPERAND<E>>;
   float p[ROWS][KEYS][4], dS[ROWS][KEYS][4];
   float lse[ROWS][2], delta[ROWS][2];  // of the lane's rows; lse to base 2
 
@@ -42,14 +66,8 @@ template <class E, int D, int ROWS, int KEYS, bool MOD_, bool BIAS = false> stru
 
   // compute fills p with the kept probabilities, without the factor 1/(1 - drop), and dS with the gradients of the scaled
   // scores (with BIAS: of the modified scores). rowInTile and columnInTile are row and column within the tiles q, dO and k, v.
-  __device__ __forceinline__ void compute(const AttentionArguments& a, const View& view, int head, Operand q, Operand k, Operand dO,
-                                          Operand v, int rowInTile, int columnInTile, int row, int column) {
-#pragma unroll
-    for (int i = 0; i < ROWS; i++)
-#pragma unroll
-      for (int j = 0; j < KEYS; j++)
-#pragma unroll
-        for (int e = 0; e < 4; e++) p[i][j][e] = dS[i][j][e] = 0;
+  __device__ __forceinline__ void compute(const AttentionArguments& a, const View& view, int head, Queries q, Keys k, Queries dO,
+                                          Keys v, int rowInTile, int columnInTile, int row, int column) {
     multiplyTransposed<E, D>(p, q, rowInTile, k, columnInTile);
     multiplyTransposed<E, D>(dS, dO, rowInTile, v, columnInTile);
     const bool whole = view.whole(row, 16 * ROWS, column, 8 * KEYS);
@@ -134,7 +152,6 @@ template <int BQ> __device__ __forceinline__ int64_t querySlot(const AttentionAr
 template <class E, int D, int BQ, int WARPS> struct QuerySums {
   static constexpr int GRID = 2;
   static constexpr int THREADS = 32 * WARPS, ROWS = BQ / GRID / 16, WIDTH = D / (WARPS / GRID), COLUMNS = WIDTH / 8;
-  static constexpr int W = WIDE<E, WIDTH>;
   static_assert(BQ == ROWS * GRID * 16 && D == COLUMNS * 8 * (WARPS / GRID));
   static __device__ __forceinline__ int row() { return warp() % GRID * 16 * ROWS; }
   static __device__ __forceinline__ int column() { return warp() / GRID * WIDTH; }
@@ -145,29 +162,46 @@ template <class E, int D, int BQ, int BK, int WARPS, bool MOD_> struct Backward 
   static constexpr int THREADS = 32 * WARPS;
   static constexpr int ROWS = BQ / GRID_S / 16, KEYS = BK / (WARPS / GRID_S) / 8;  // a warp's part of S
   static constexpr int OUT_ROWS = BK / GRID_K / 16, OUT_WIDTH = D / (WARPS / GRID_K), OUT = OUT_WIDTH / 8;  // of dK and dV
-  static constexpr int W = WIDE<E, OUT_WIDTH>;
   static_assert(BQ == ROWS * GRID_S * 16 && BK == KEYS * 8 * (WARPS / GRID_S) && BK == OUT_ROWS * GRID_K * 16);
-  using Operand = Tile<E, D>;
-  using Square = Tile<E, BK>;
+  static_assert(!E::SCALED || 8 * KEYS % (16 * OUT_ROWS) == 0, "a warp of dK and dV reads one cell a row");
+  using Queries = Tile<E, D>;
+  using Keys = Tile<E, D, OPERAND<E>>;
+  using Square = Tile<E, BK, OPERAND<E>>;
   using Sums = QuerySums<E, D, BQ, WARPS>;
-  static constexpr int SHARED = 2 * (BQ + BK) * Operand::STRIDE + 2 * BQ * Square::STRIDE;
+  // Two buffers of q and dO bring a step's tiles during the one before, where shared memory has room for them. The host knows
+  // this rule: backward80Variants.
+  static constexpr int BUFFERS = !E::SCALED && D < 128 ? 2 : 1;
+  // Scaled dS, and P of two parts, consist of a cell a warp. P of one part is in a unit of dV, the same in every warp.
+  static constexpr int CELL_ROWS = E::SCALED ? 16 * ROWS : 0;
+  static constexpr bool IN_UNIT = E::SCALED && E::PARTS == 1;
 
   const AttentionArguments& a;
   const View view;
   const int keyHead, tile;
-  const Operand k, v, q, dO;
-  const Square p, dS;
+  const Keys k, v;
+  const Queries q, dO;  // their first buffer
+  const Square p, dS, dSForKeys;  // the last two hold the same with the powers of q or k; without powers they are one
 
   __device__ __forceinline__ Backward(const AttentionArguments& a, int sequence, int keyHead, int tile)
-      : a(a), view(a, sequence), keyHead(keyHead), tile(tile), k{sharedBase()}, v{k.base + BK * Operand::STRIDE},
-        q{v.base + BK * Operand::STRIDE}, dO{q.base + BQ * Operand::STRIDE}, p{dO.base + BQ * Operand::STRIDE},
-        dS{p.base + BQ * Square::STRIDE} {}
+      : a(a), view(a, sequence), keyHead(keyHead), tile(tile), k{sharedBase()}, v{k.base + BK * Keys::STRIDE},
+        q{v.base + BK * Keys::STRIDE}, dO{q.base + BQ * Queries::STRIDE}, p{q.base + BUFFERS * 2 * BQ * Queries::STRIDE},
+        dS{p.base + BQ * Square::STRIDE}, dSForKeys{dS.base + (E::SCALED ? BQ * Square::STRIDE : 0)} {}
 
-  // fetch starts the loads of a query tile.
-  __device__ __forceinline__ void fetch(int head, int queryTile) const {
+  // inBuffer is a tile's place in the buffer that a step uses.
+  static __device__ __forceinline__ Queries inBuffer(Queries tile, int step) {
+    return {tile.base + (BUFFERS == 2 ? step % 2 * (2 * BQ * Queries::STRIDE) : 0)};
+  }
+
+  // fetch starts the loads of a step's query tile.
+  __device__ __forceinline__ void fetch(int step, int head, int queryTile) const {
     const Sequence& s = view.s;
-    loadTile<E, BQ, THREADS>(q, matrixOf<E>(a.q, s.batch, head, s.q0, s.sq, a.d), queryTile * BQ);
-    loadTile<E, BQ, THREADS>(dO, matrixOf<E>(a.dO, s.batch, head, s.q0, s.sq, a.dv), queryTile * BQ);
+    loadTile<E, BQ, WARPS>(inBuffer(q, step), matrixOf<E>(a.q, s.batch, head, s.q0, s.sq, a.d), queryTile * BQ);
+    loadTile<E, BQ, WARPS>(inBuffer(dO, step), matrixOf<E>(a.dO, s.batch, head, s.q0, s.sq, a.dv), queryTile * BQ);
+  }
+
+  __device__ __forceinline__ void fetchNext(int step, int steps, int head, int queryTile) const {
+    if (step + 1 < steps) fetch(step + 1, head, queryTile);
+    copyCommit();
   }
 
   __device__ __forceinline__ void run() {
@@ -181,43 +215,68 @@ template <class E, int D, int BQ, int BK, int WARPS, bool MOD_> struct Backward 
     const int rowK = warp() % GRID_K * 16 * OUT_ROWS, columnK = warp() / GRID_K * OUT_WIDTH;
 
     float sumK[OUT_ROWS][OUT][4] = {}, sumV[OUT_ROWS][OUT][4] = {};
+    float unitV = 0;
     if (steps > 0) {
-      loadTile<E, BK, THREADS>(k, matrixOf<E>(a.k, s.batch, keyHead, s.k0, s.sk, a.d), column);
-      loadTile<E, BK, THREADS>(v, matrixOf<E>(a.v, s.batch, keyHead, s.k0, s.sk, a.dv), column);
-      fetch(firstHead, tiles.last - 1);
+      loadKeys<E, BQ, BK, WARPS>(k, v, q, dO, matrixOf<E>(a.k, s.batch, keyHead, s.k0, s.sk, a.d),
+                                 matrixOf<E>(a.v, s.batch, keyHead, s.k0, s.sk, a.dv), column);
+      fetch(0, firstHead, tiles.last - 1);
       copyCommit();
     }
     int head = firstHead, queryTile = tiles.last - 1;
 #pragma unroll 1
     for (int step = 0; step < steps; step++) {
-      const int row = queryTile * BQ;
+      const int row = queryTile * BQ, thisHead = head, thisTile = queryTile;
+      const Queries qHere = inBuffer(q, step), dOHere = inBuffer(dO, step);
+      if (--queryTile < tiles.first) queryTile = tiles.last - 1, head++;
       {
         Scores<E, D, ROWS, KEYS, MOD_> scores;
-        scores.rows(a, view, head, row + rowS);
+        scores.rows(a, view, thisHead, row + rowS);
         copyWait<0>();
-        __syncthreads();  // the tiles are here, and every warp is done with the last dS
-        scores.compute(a, view, head, q, k, dO, v, rowS, columnS, row + rowS, column + columnS);
-        storeAccumulator<E, 1>(scores.p, p, rowS, columnS);
-        storeAccumulator<E, 1>(scores.dS, dS, rowS, columnS);
+        settle<E, BQ, WARPS>(q, q);
+        settle<E, BQ, WARPS>(dO, dO);
+        __syncthreads();  // the tiles are here, and every warp is done with the last step
+        if (BUFFERS == 2) fetchNext(step, steps, head, queryTile);
+        scores.compute(a, view, thisHead, qHere, k, dOHere, v, rowS, columnS, row + rowS, column + columnS);
+        if constexpr (E::SCALED) {
+          const int cell = warp() / GRID_S;
+          if constexpr (IN_UNIT) {
+            followUnit<BQ>(sumV, dO, 1, unitV);
+            withRowPowers(scores.p, scores.p, dO, rowS, 1 / unitV);
+            storeAccumulator<E>(scores.p, p, rowS, columnS);
+          } else {
+            withRowPowers(scores.p, scores.p, dO, rowS);
+            storeCell<E>(scores.p, p, rowS, columnS, cell);
+          }
+          withRowPowers(scores.p, scores.dS, q, rowS);
+          storeCell<E>(scores.p, dS, rowS, columnS, cell);
+          withColumnPowers(scores.dS, scores.dS, k, columnS);
+          storeCell<E>(scores.dS, dSForKeys, rowS, columnS, cell);
+        } else {
+          storeAccumulator<E>(scores.p, p, rowS, columnS);
+          storeAccumulator<E>(scores.dS, dS, rowS, columnS);
+        }
       }
       __syncthreads();  // P and dS are complete
-      multiplyColumns<E, BQ>(sumV, p, rowK, dO, columnK);
-      multiplyColumns<E, BQ>(sumK, dS, rowK, q, columnK);
-      __syncthreads();  // every warp is done with Q and dO
-      const int thisHead = head, thisTile = queryTile;
-      if (--queryTile < tiles.first) queryTile = tiles.last - 1, head++;
-      if (step + 1 < steps) fetch(head, queryTile);
-      copyCommit();
+      multiplyColumns<E, BQ, IN_UNIT ? 0 : CELL_ROWS>(sumV, p, rowK, rowK / (8 * KEYS), dOHere, columnK);
+      multiplyColumns<E, BQ, CELL_ROWS>(sumK, dS, rowK, rowK / (8 * KEYS), qHere, columnK);
+      if (BUFFERS == 1) __syncthreads();  // every warp is done with Q and dO
+      if (BUFFERS == 1) fetchNext(step, steps, head, queryTile);
       addQueries(thisHead, thisTile);
     }
-    __syncthreads();  // every warp is done with K and V, whose place the results pass through
     scaleBy(sumK, a.scale);
-    scaleBy(sumV, MOD_ && a.dropThreshold ? a.keepScale : 1);
-    storeAccumulator<E, W>(sumK, k, rowK, columnK);
-    storeAccumulator<E, W>(sumV, v, rowK, columnK);
-    __syncthreads();
-    storeRows<E, THREADS>(k, 0, BK, matrixOf<E>(a.dK, s.batch, keyHead, s.k0, s.sk, a.d), column, threadIdx.x);
-    storeRows<E, THREADS>(v, 0, BK, matrixOf<E>(a.dV, s.batch, keyHead, s.k0, s.sk, a.dv), column, threadIdx.x);
+    scaleBy(sumV, (MOD_ && a.dropThreshold ? a.keepScale : 1) * (IN_UNIT ? unitV : 1));
+    const Matrix dK = matrixOf<E>(a.dK, s.batch, keyHead, s.k0, s.sk, a.d), dV = matrixOf<E>(a.dV, s.batch, keyHead, s.k0, s.sk, a.dv);
+    if constexpr (E::SCALED) {
+      storeFloats(sumK, dK, column + rowK, columnK);
+      storeFloats(sumV, dV, column + rowK, columnK);
+    } else {
+      __syncthreads();  // every warp is done with K and V, whose place the results pass through
+      storeAccumulator<E>(sumK, k, rowK, columnK);
+      storeAccumulator<E>(sumV, v, rowK, columnK);
+      __syncthreads();
+      storeRows<E, THREADS>(k, 0, BK, dK, column, threadIdx.x);
+      storeRows<E, THREADS>(v, 0, BK, dV, column, threadIdx.x);
+    }
   }
 
   static __device__ __forceinline__ void scaleBy(float (&c)[OUT_ROWS][OUT][4], float factor) {
@@ -229,20 +288,26 @@ template <class E, int D, int BQ, int BK, int WARPS, bool MOD_> struct Backward 
         for (int e = 0; e < 4; e++) c[i][j][e] *= factor;
   }
 
-  // addQueries adds dS·K to the query tile's sums: neighbouring lanes to neighbouring addresses.
+  // addQueries adds dS·K to the query tile's sums: neighbouring lanes to neighbouring addresses. Where the order counts it waits
+  // for the block's turn, and then makes it the next one's, or the counter zero again.
   __device__ __forceinline__ void addQueries(int head, int queryTile) const {
-    float c[Sums::ROWS][Sums::COLUMNS][4] = {};
-    multiplyRows<E, BK>(c, dS, Sums::row(), k, Sums::column());
     const int64_t slot = querySlot<BQ>(a, view.s, head, queryTile);
-    float* to = a.dQSum + slot * (BQ * D) + threadIdx.x;
-    int turn = 0, turns = 0;
-    if (a.deterministic) {
+    volatile int32_t* counter = a.counters + slot;
+    const bool ordered = a.deterministic && threadIdx.x == 0;
+    int now = 0, turn = 0, next = 0;
+    if (ordered) {
       const Range keyTiles = view.template keyTiles<BK>(queryTile * BQ, BQ);
-      turn = tile - keyTiles.first, turns = keyTiles.last - keyTiles.first;
-      if (threadIdx.x == 0)
-        while (*(volatile int32_t*)(a.counters + slot) != turn) {}
+      turn = tile - keyTiles.first, next = tile + 1 == keyTiles.last ? 0 : turn + 1;
+      now = *counter;  // often its turn already: read while the product is computed
+    }
+    float c[Sums::ROWS][Sums::COLUMNS][4] = {};
+    static_assert(Sums::ROWS == ROWS, "a warp of dQ reads whole cells");
+    multiplyRows<E, BK, 8 * KEYS>(c, dSForKeys, Sums::row(), k, Sums::column());
+    if (a.deterministic) {
+      while (now != turn) now = *counter;
       __syncthreads();
     }
+    float* to = a.dQSum + slot * (BQ * D) + threadIdx.x;
 #pragma unroll
     for (int i = 0; i < Sums::ROWS; i++)
 #pragma unroll
@@ -250,9 +315,11 @@ template <class E, int D, int BQ, int BK, int WARPS, bool MOD_> struct Backward 
 #pragma unroll
         for (int e = 0; e < 4; e++) atomicAdd(to + ((i * Sums::COLUMNS + j) * 4 + e) * THREADS, c[i][j][e]);
     if (a.deterministic) {
-      __threadfence();
       __syncthreads();
-      if (threadIdx.x == 0) *(volatile int32_t*)(a.counters + slot) = turn + 1 == turns ? 0 : turn + 1;
+      if (ordered) {
+        __threadfence();  // after the barrier it orders what the whole block added
+        *counter = next;
+      }
     }
   }
 };
@@ -281,27 +348,34 @@ template <class E, int D, int BQ, int WARPS> __device__ __forceinline__ void que
     for (int j = 0; j < Sums::COLUMNS; j++)
 #pragma unroll
       for (int e = 0; e < 4; e++) c[i][j][e] = a.scale * from[((i * Sums::COLUMNS + j) * 4 + e) * Sums::THREADS];
-  const Tile<E, D> out{sharedBase()};
-  storeAccumulator<E, Sums::W>(c, out, Sums::row(), Sums::column());
-  __syncthreads();
-  storeRows<E, Sums::THREADS>(out, 0, BQ, matrixOf<E>(a.dQ, s.batch, head, s.q0, s.sq, a.d), tile * BQ, threadIdx.x);
+  const Matrix dQ = matrixOf<E>(a.dQ, s.batch, head, s.q0, s.sq, a.d);
+  if constexpr (E::SCALED) {
+    storeFloats(c, dQ, tile * BQ + Sums::row(), Sums::column());
+  } else {
+    const Tile<E, D> out{sharedBase()};
+    storeAccumulator<E>(c, out, Sums::row(), Sums::column());
+    __syncthreads();
+    storeRows<E, Sums::THREADS>(out, 0, BQ, dQ, tile * BQ, threadIdx.x);
+  }
 }
 
 // BiasGradient sums dS over everything that reads one tile of a bias: the sequences, heads and rows along which it
 // broadcasts. dBias is float32; its strides, 0 where it broadcasts, tell over what to sum.
 template <class E, int D, int BQ, int BK, int WARPS> struct BiasGradient {
   using Kernel = Backward<E, D, BQ, BK, WARPS, true>;
-  static constexpr int THREADS = 32 * WARPS, GRID_S = Kernel::GRID_S, ROWS = Kernel::ROWS, KEYS = Kernel::KEYS;
-  using Operand = Tile<E, D>;
+  static constexpr int GRID_S = Kernel::GRID_S, ROWS = Kernel::ROWS, KEYS = Kernel::KEYS;
+  using Queries = typename Kernel::Queries;
+  using Keys = typename Kernel::Keys;
 
   const AttentionArguments& a;
-  const Operand k, v, q, dO;
+  const Keys k, v;
+  const Queries q, dO;
   const int row, column;  // the warp's, within the tile
   float sum[ROWS][KEYS][4];
 
   __device__ __forceinline__ BiasGradient(const AttentionArguments& a)
-      : a(a), k{sharedBase()}, v{k.base + BK * Operand::STRIDE}, q{v.base + BK * Operand::STRIDE},
-        dO{q.base + BQ * Operand::STRIDE}, row(warp() % GRID_S * 16 * ROWS), column(warp() / GRID_S * 8 * KEYS) {}
+      : a(a), k{sharedBase()}, v{k.base + BK * Keys::STRIDE}, q{v.base + BK * Keys::STRIDE},
+        dO{q.base + BQ * Queries::STRIDE}, row(warp() % GRID_S * 16 * ROWS), column(warp() / GRID_S * 8 * KEYS) {}
 
   __device__ __forceinline__ void run() {
     const bool sequencesShare = a.dBiasSequence == 0, headsShare = a.dBiasHead == 0, rowsShare = a.dBiasRow == 0;
@@ -338,16 +412,17 @@ template <class E, int D, int BQ, int BK, int WARPS> struct BiasGradient {
     const Sequence& s = view.s;
     const int keyHead = head / (a.heads / a.keyHeads);
     __syncthreads();  // every warp is done with the last tiles
-    if (newKeys) {
-      loadTile<E, BK, THREADS>(k, matrixOf<E>(a.k, s.batch, keyHead, s.k0, s.sk, a.d), keyTile * BK);
-      loadTile<E, BK, THREADS>(v, matrixOf<E>(a.v, s.batch, keyHead, s.k0, s.sk, a.dv), keyTile * BK);
-    }
-    loadTile<E, BQ, THREADS>(q, matrixOf<E>(a.q, s.batch, head, s.q0, s.sq, a.d), tile * BQ);
-    loadTile<E, BQ, THREADS>(dO, matrixOf<E>(a.dO, s.batch, head, s.q0, s.sq, a.dv), tile * BQ);
+    if (newKeys)
+      loadKeys<E, BQ, BK, WARPS>(k, v, q, dO, matrixOf<E>(a.k, s.batch, keyHead, s.k0, s.sk, a.d),
+                                 matrixOf<E>(a.v, s.batch, keyHead, s.k0, s.sk, a.dv), keyTile * BK);
+    loadTile<E, BQ, WARPS>(q, matrixOf<E>(a.q, s.batch, head, s.q0, s.sq, a.d), tile * BQ);
+    loadTile<E, BQ, WARPS>(dO, matrixOf<E>(a.dO, s.batch, head, s.q0, s.sq, a.dv), tile * BQ);
     copyCommit();
     Scores<E, D, ROWS, KEYS, true, true> scores;
     scores.rows(a, view, head, tile * BQ + row);
     copyWait<0>();
+    settle<E, BQ, WARPS>(q, q);
+    settle<E, BQ, WARPS>(dO, dO);
     __syncthreads();
     scores.compute(a, view, head, q, k, dO, v, row, column, tile * BQ + row, keyTile * BK + column);
 #pragma unroll
@@ -370,7 +445,7 @@ template <class E, int D, int BQ, int BK, int WARPS> struct BiasGradient {
 #pragma unroll
         for (int i = 0; i < ROWS; i++) total += sum[i][j][e] + sum[i][j][e + 2];
         for (int distance = 4; distance < 32; distance *= 2) total += __shfl_xor_sync(0xffffffff, total, distance);
-        if (lane() < 4) parts[warp() % GRID_S * BK + column + ::column<1>(j, lane() % 4, e)] = total;
+        if (lane() < 4) parts[warp() % GRID_S * BK + column + 8 * j + lane() % 4 * 2 + e] = total;
       }
     __syncthreads();
 #pragma unroll
@@ -378,7 +453,7 @@ template <class E, int D, int BQ, int BK, int WARPS> struct BiasGradient {
 #pragma unroll
       for (int e = 0; e < 2; e++) {
         float total = 0;
-        for (int part = 0; part < GRID_S; part++) total += parts[part * BK + column + ::column<1>(j, lane() % 4, e)];
+        for (int part = 0; part < GRID_S; part++) total += parts[part * BK + column + 8 * j + lane() % 4 * 2 + e];
         sum[0][j][e] = total;
       }
   }
@@ -396,7 +471,7 @@ template <class E, int D, int BQ, int BK, int WARPS> struct BiasGradient {
 #pragma unroll
         for (int e = 0; e < 4; e++) {
           const int r = firstRow + row + 16 * i + lane() / 4 + e / 2 * 8;
-          const int c = firstColumn + column + ::column<1>(j, lane() % 4, e % 2);
+          const int c = firstColumn + column + 8 * j + lane() % 4 * 2 + e % 2;
           if (r < rows && c < columns) to[r * a.dBiasRow + c] = sum[i][j][e];
         }
   }

@@ -10,14 +10,20 @@ constexpr bool modified = true;
 constexpr bool modified = false;
 #endif
 
-using Shape = BackwardShape<HEAD_DIM, HEAD_DIM_V, TILE_Q>;
+using Shape = BackwardShape<HEAD_DIM, HEAD_DIM_V, TILE_Q, modified>;
 static_assert(Shape::TileK == TILE_K && Shape::Threads == BLOCK_THREADS && Shape::SharedBytes == SHARED_BYTES,
               "variants_backward90.go describes another kernel");
 
 extern "C" __global__ void __launch_bounds__(Shape::Threads, 1)
 KERNEL(const __grid_constant__ CUtensorMap q, const __grid_constant__ CUtensorMap k, const __grid_constant__ CUtensorMap v,
-       const __grid_constant__ CUtensorMap o, const __grid_constant__ AttentionArguments a) {
-  attentionBackward<Shape, modified>(&q, &k, &v, &o, a);
+       const __grid_constant__ CUtensorMap o,
+#ifdef MOD
+       const __grid_constant__ CUtensorMap bias, const __grid_constant__ AttentionArguments a) {
+  attentionBackward<Shape>(&q, &k, &v, &o, &bias, a);
+#else
+       const __grid_constant__ AttentionArguments a) {
+  attentionBackward<Shape>(&q, &k, &v, &o, nullptr, a);
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(256) attention_dq(const __grid_constant__ AttentionArguments a) {

@@ -12,41 +12,48 @@
 // straight from the registers, in their order; attention_dq then scales and rounds the sums. Heads of more than 128 divide the
 // work otherwise: see attention_backward_wide_sm90.cuh.
 //
-// Where sums must be the same from run to run, the additions to a tile of dQ wait for each other in the order of the keys.
-// The consumers then leave dQ in shared memory and two threads of the producer warpgroup wait and add. Blocks are persistent
-// and draw tiles of keys from a counter, in that order too, so that none waits for a tile that nobody has begun.
+// The first tile of keys that sees a query tile writes its sums, so that nobody needs to clear them, and the others wait for
+// it. Where sums must be the same from run to run, all of them wait for each other in the order of the keys. Blocks are
+// persistent and draw tiles of keys from a counter, in that order too, so that none waits for a tile that nobody has begun.
 //
-// Of the producer warpgroup, warp 0 loads by TMA, warp 1 brings LSE and δ, warps 2 and 3 add the consumers' dQ in order.
+// Of the producer warpgroup, warp 0 loads by TMA, warp 1 brings LSE and δ, warp 2 waits for the turn to add, warp 3 tells that
+// it is over. Kernels with options have a fourth warpgroup: see BackwardHelpers.
 #pragma once
 #include "attention_backward_narrow_sm90.cuh"
 #include "attention_backward_wide_sm90.cuh"
 
-template <class Shape, bool Modified>
+// attentionBackward is a block's part. Shapes without options need no map of the bias.
+template <class Shape>
 DEVICE void attentionBackward(const CUtensorMap* q, const CUtensorMap* k, const CUtensorMap* v, const CUtensorMap* o,
-                              const AttentionArguments& a) {
+                              const CUtensorMap* bias, const AttentionArguments& a) {
   extern __shared__ uint8_t memory[];
   const uint32_t shared = (sharedAddress(memory) + 1023) & ~1023u;
   const BackwardBarriers<Shape> barriers = {shared + Shape::BarriersAt};
   if (threadIdx.x == 0) {
-    barriers.init();
+    barriers.init(a);
     prefetchMap(q);
     prefetchMap(k);
     prefetchMap(v);
     prefetchMap(o);
   }
   __syncthreads();
-  if (threadIdx.x < 128) {
+  const int role = warpgroupIndex();
+  if (role == 0) {
     fewerRegisters<24>();
     const int warp = threadIdx.x / 32;
     const bool leader = threadIdx.x % 32 == 0;
-    if (leader && warp == 0) backwardLoader<Shape>(q, k, v, o, a, shared, barriers);
+    if (leader && warp == 0) backwardLoader<Shape>(q, k, v, o, bias, a, shared, barriers);
     if (warp == 1) backwardStats<Shape>(a, shared, barriers);
-    if (leader && warp > 1) backwardSender<Shape>(a, shared, barriers, warp - 2);
-  } else {
-    moreRegisters<240>();
+    if (leader && warp == 2) backwardTurns<Shape>(a, barriers);
+    if (leader && warp == 3) backwardAdded<Shape>(a, barriers);
+  } else if (!Shape::Modified || role < 3) {
+    moreRegisters<Shape::Modified ? 232 : 240>();
     if constexpr (Shape::Wide)
-      BackwardWideConsumer<Shape, Modified>(a, shared).run();
+      BackwardWideConsumer<Shape>(a, shared).run();
     else
-      BackwardNarrowConsumer<Shape, Modified>(a, shared).run();
+      BackwardNarrowConsumer<Shape>(a, shared).run();
+  } else if constexpr (Shape::Modified) {
+    fewerRegisters<24>();
+    BackwardHelpers<Shape>(a, shared).run();
   }
 }

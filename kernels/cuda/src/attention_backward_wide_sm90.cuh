@@ -8,14 +8,14 @@
 #pragma once
 #include "attention_backward_parts_sm90.cuh"
 
-template <class Shape, bool Modified> struct BackwardWideConsumer : BackwardScores<Shape, Modified> {
-  using Base = BackwardScores<Shape, Modified>;
+template <class Shape> struct BackwardWideConsumer : BackwardScores<Shape> {
+  using Base = BackwardScores<Shape>;
   using typename Base::Record;
   using typename Base::Steps;
   using typename Base::Sums;
   using Base::a, Base::barriers, Base::group, Base::keysParity, Base::lane, Base::n, Base::shared, Base::slot, Base::TileQ;
   using Base::parityOf, Base::stageOf;
-  using Base::thread, Base::capFactor;
+  using Base::thread, Base::Modified;
 
   using Base::Base;
 
@@ -93,7 +93,6 @@ template <class Shape, bool Modified> struct BackwardWideConsumer : BackwardScor
     uint32_t p[TileQ / 4];
     uint32_t dropped[Modified ? TileQ / 4 : 1];  // P without what dropout drops
     uint32_t(&forValues)[TileQ / 4] = this->values(p, dropped);
-    this->drawDropout(steps);
     barrierWait(barriers().fullStats(stage), parityOf(n));
     this->probabilities(s, p, forValues, steps, Masked{});
     putP(p);
@@ -131,10 +130,11 @@ template <class Shape, bool Modified> struct BackwardWideConsumer : BackwardScor
     this->settle();
     const uint32_t stage = stageOf(n);
     uint32_t p[TileQ / 4], packed[TileQ / 4];
-    this->drawDropout(steps);
     barrierWait(barriers().fullStats(stage), parityOf(n));
     getP(p);
     this->gradients(dp, p, dp, packed, steps, Masked{});
+    __syncwarp();
+    if (lane() == 0) barrierArrive(barriers().emptyP(bufferP()));
     this->putDS(packed);
 
     this->waitQ(steps, n);
@@ -179,10 +179,9 @@ template <class Shape, bool Modified> struct BackwardWideConsumer : BackwardScor
     }
   }
 
-  // P goes through the first buffer alone where the second has another use: the soft cap's derivative lies there, or dQ.
-  DEVICE bool singleP() const { return Modified || a.deterministic; }
-  DEVICE uint32_t bufferP() const { return singleP() ? 0 : n % 2; }
-  DEVICE uint32_t parityP() const { return (singleP() ? n : n / 2) & 1; }
+  // With options P goes through the first buffer alone, since the second has another use.
+  DEVICE uint32_t bufferP() const { return Modified ? 0 : n % 2; }
+  DEVICE uint32_t parityP() const { return (Modified ? n : n / 2) & 1; }
 
   DEVICE void putP(const uint32_t (&p)[TileQ / 4]) {
     barrierWait(barriers().emptyP(bufferP()), parityP() ^ 1);
@@ -190,30 +189,15 @@ template <class Shape, bool Modified> struct BackwardWideConsumer : BackwardScor
 #pragma unroll
     for (int i = 0; i < TileQ / 16; i++)
       storeShared16(to + i * 2048, make_uint4(p[4 * i], p[4 * i + 1], p[4 * i + 2], p[4 * i + 3]));
-    if constexpr (Modified) {
-      if (a.softCap > 0) {
-#pragma unroll
-        for (int i = 0; i < TileQ / 16; i++)
-          storeShared16(to + Shape::PBytes + i * 2048,
-                        make_uint4(capFactor[4 * i], capFactor[4 * i + 1], capFactor[4 * i + 2], capFactor[4 * i + 3]));
-      }
-    }
     __syncwarp();
     if (lane() == 0) barrierArrive(barriers().fullP(bufferP()));
   }
+  // getP's buffer is given back after gradients, which reads the soft cap's derivative beside it.
   DEVICE void getP(uint32_t (&p)[TileQ / 4]) {
     barrierWait(barriers().fullP(bufferP()), parityP());
     const uint32_t from = shared + Shape::PAt + bufferP() * Shape::PBytes + thread() * 16;
 #pragma unroll
     for (int i = 0; i < TileQ / 16; i++) load(p + 4 * i, from + i * 2048);
-    if constexpr (Modified) {
-      if (a.softCap > 0) {
-#pragma unroll
-        for (int i = 0; i < TileQ / 16; i++) load(capFactor + 4 * i, from + Shape::PBytes + i * 2048);
-      }
-    }
-    __syncwarp();
-    if (lane() == 0) barrierArrive(barriers().emptyP(bufferP()));
   }
   static DEVICE void load(uint32_t* to, uint32_t from) {
     const uint4 x = loadShared16(from);

@@ -28,7 +28,8 @@ template <int HeadDim, int QueryTile> struct BackwardSums {
   }
 };
 
-// queryGradient is a block's part, one tile of one head, in a grid of (sequences · tiles of the longest, heads).
+// queryGradient is a block's part, one tile of one head, in a grid of (sequences · tiles of the longest, heads). A tile whose
+// counter is zero has no sums: its rows see no keys. Counters are left zero.
 template <class Sums, int Threads> DEVICE void queryGradient(const AttentionArguments& a) {
   constexpr int TileQ = Sums::TileQ;
   constexpr int Line = Sums::Columns + 8;  // padded, so that columns of a tile fall into different banks
@@ -39,10 +40,13 @@ template <class Sums, int Threads> DEVICE void queryGradient(const AttentionArgu
   const int row = at * TileQ, rows = min(TileQ, s.sq - row);
   if (rows <= 0) return;
 
-  const float4* const sums = (const float4*)(a.dQSum + Sums::place(a, s, head, at) * Sums::Slices * Sums::SliceFloats);
+  const int64_t place = Sums::place(a, s, head, at);
+  int32_t* const counter = a.counters + 2 + place;
+  const bool seen = *counter != 0;
+  const float4* const sums = (const float4*)(a.dQSum + place * Sums::Slices * Sums::SliceFloats);
 #pragma unroll 4
   for (int i = threadIdx.x; i < Sums::Slices * Sums::SliceFloats / 4; i += Threads) {
-    const float4 four = sums[i];
+    const float4 four = seen ? sums[i] : make_float4(0, 0, 0, 0);
     const int slice = i / (Sums::SliceFloats / 4), register4 = i / 128 % (Sums::Registers / 4), thread = i % 128;
     const int m = slice * 64 + thread / 32 * 16 + thread % 32 / 4, n = register4 * 8 + thread % 4 * 2;
     const uint32_t top = pack(four.x * a.scale, four.y * a.scale), bottom = pack(four.z * a.scale, four.w * a.scale);
@@ -58,6 +62,7 @@ template <class Sums, int Threads> DEVICE void queryGradient(const AttentionArgu
     }
   }
   __syncthreads();
+  if (threadIdx.x == 0) *counter = 0;
 
   Scalar* const to = (Scalar*)a.dQ.data + s.batch * a.dQ.batch + head * a.dQ.head + (int64_t)(s.q0 + row) * a.dQ.row;
   const bool whole = a.d % 8 == 0 && (uint64_t)to % 16 == 0 && a.dQ.row % 8 == 0;

@@ -1,7 +1,8 @@
 // The forward kernel for compute capability 8.0 and newer: O and the logsumexp of a tile of query rows of one head.
 //
 // A warp owns 16 or 32 rows: their scores, probabilities and outputs stay in its registers. K and V pass through shared memory
-// a tile at a time. While a tile's scores are computed its V is on the way, and the next K while its probabilities are.
+// a tile at a time. While a tile's scores are computed its V is on the way, and the next K while its probabilities are; where
+// operands take less room than what arrives, both are on the way all the time.
 //
 // The softmax is online. A row's reference (the maximum that its exponentials are taken against) moves only when a score
 // exceeds it by more than 2^8: the outputs are then rescaled, otherwise left alone; float32 has room for the difference.
@@ -9,25 +10,29 @@
 #include "attention_sm80.cuh"
 
 template <class E, int D, int BQ, int BK, int WARPS, bool MOD_> struct Forward {
-  static constexpr int THREADS = 32 * WARPS, ROWS = BQ / WARPS / 16, KEYS = BK / 8, OUT = D / 8;
-  static constexpr int W = WIDE<E, D>;
+  static constexpr int ROWS = BQ / WARPS / 16, KEYS = BK / 8, OUT = D / 8;
   static_assert(BQ == ROWS * 16 * WARPS);
-  using Operand = Tile<E, D>;
-  static constexpr int SHARED = (BQ + 2 * BK) * Operand::STRIDE;
+  // Floats of one part arrive in a tile of their own; others become operands where they are.
+  static constexpr bool STAGED = OPERAND<E> < E::BYTES;
+  using Raw = Tile<E, D>;
+  using Operand = Tile<E, D, STAGED ? OPERAND<E> : E::BYTES>;
 
   const AttentionArguments& a;
   const View view;
   const int head, row;  // row: the tile's first
   const int mine;       // the warp's first row within the tile
   const Operand q, k, v;
+  const Raw rawK, rawV;  // where k and v arrive
 
   float o[ROWS][OUT][4];
   float reference[ROWS][2];  // in units of the scores
   float sum[ROWS][2];        // of this lane's exponentials
+  float unit;                // of o, if that has one: multiplyAccumulator
 
   __device__ __forceinline__ Forward(const AttentionArguments& a, int sequence, int head, int tile)
       : a(a), view(a, sequence), head(head), row(tile * BQ), mine(warp() * ROWS * 16), q{sharedBase()},
-        k{q.base + BQ * Operand::STRIDE}, v{k.base + BK * Operand::STRIDE} {}
+        k{q.base + BQ * Operand::STRIDE}, v{k.base + BK * Operand::STRIDE},
+        rawK{STAGED ? v.base + BK * Operand::STRIDE : k.base}, rawV{rawK.base + BK * Raw::STRIDE} {}
 
   __device__ __forceinline__ void run() {
     const Sequence& s = view.s;
@@ -42,30 +47,65 @@ template <class E, int D, int BQ, int BK, int WARPS, bool MOD_> struct Forward {
 
     clear();
     if (tiles.first < tiles.last) {
-      loadTile<E, BQ, THREADS>(q, queries, row);
-      loadTile<E, BK, THREADS>(k, keys, tiles.first * BK);
+      loadQueries(queries);
+      loadTile<E, BK, WARPS>(rawK, keys, tiles.first * BK);
       copyCommit();
+      if constexpr (STAGED) {
+        loadTile<E, BK, WARPS>(rawV, values, tiles.first * BK);
+        copyCommit();
+      }
     }
 #pragma unroll 1
     for (int tile = tiles.first; tile < tiles.last; tile++) {
-      copyWait<0>();
+      const bool another = tile + 1 < tiles.last;
+      copyWait<STAGED>();
+      settle<E, BK, WARPS>(rawK, k);
+      if (STAGED && another) loadTile<E, BK, WARPS>(rawK, keys, (tile + 1) * BK);
+      if (STAGED) copyCommit();
       __syncthreads();  // K is here, and every warp is done with V
-      loadTile<E, BK, THREADS>(v, values, tile * BK);
-      copyCommit();
-      float x[ROWS][KEYS][4] = {};
+      if (!STAGED) loadTile<E, BK, WARPS>(rawV, values, tile * BK);
+      if (!STAGED) copyCommit();
+      float x[ROWS][KEYS][4];
+      if constexpr (!E::SCALED) ::clear(x);  // changes no result; ptxas spills less where it stands, up to 7 % of the time
       const bool idle = view.none(row + mine, 16 * ROWS, tile * BK, BK);
       if (!idle) multiplyTransposed<E, D>(x, q, mine, k, 0);
-      copyWait<0>();
+      copyWait<STAGED>();
+      settle<E, BK, WARPS>(rawV, v);
+      if (STAGED && another) loadTile<E, BK, WARPS>(rawV, values, (tile + 1) * BK);
+      if (STAGED) copyCommit();
       __syncthreads();  // V is here, and every warp is done with K
-      if (tile + 1 < tiles.last) loadTile<E, BK, THREADS>(k, keys, (tile + 1) * BK);
-      copyCommit();
+      if (!STAGED && another) loadTile<E, BK, WARPS>(rawK, keys, (tile + 1) * BK);
+      if (!STAGED) copyCommit();
       if (idle) continue;
       score(x, tile * BK);
       exponentials(x, exponent);
       if constexpr (MOD_) drop(x, tile * BK);
-      multiplyAccumulator<E, BK>(o, x, v);
+      multiplyAccumulator<E, BK>(o, x, v, unit);
     }
     finish(exponent);
+  }
+
+  // loadQueries brings q: floats are settled, what is staged through the places where k and v arrive. A barrier must follow.
+  __device__ __forceinline__ void loadQueries(const Matrix& queries) const {
+    if constexpr (STAGED) {
+      static_assert(BQ % (2 * BK) == 0);
+#pragma unroll 1
+      for (int first = 0; first < BQ; first += 2 * BK) {
+        loadTile<E, BK, WARPS>(rawK, queries, row + first);
+        loadTile<E, BK, WARPS>(rawV, queries, row + first + BK);
+        copyCommit();
+        copyWait<0>();
+        settle<E, BK, WARPS>(rawK, q, first);
+        settle<E, BK, WARPS>(rawV, q, first + BK);
+      }
+    } else {
+      loadTile<E, BQ, WARPS>(q, queries, row);
+      if constexpr (E::SCALED) {
+        copyCommit();
+        copyWait<0>();
+        settle<E, BQ, WARPS>(q, q);
+      }
+    }
   }
 
   __device__ __forceinline__ void clear() {
@@ -73,16 +113,14 @@ template <class E, int D, int BQ, int BK, int WARPS, bool MOD_> struct Forward {
     for (int i = 0; i < ROWS; i++) {
       reference[i][0] = reference[i][1] = -INFINITE;
       sum[i][0] = sum[i][1] = 0;
-#pragma unroll
-      for (int j = 0; j < OUT; j++)
-#pragma unroll
-        for (int e = 0; e < 4; e++) o[i][j][e] = 0;
     }
+    ::clear(o);
+    unit = 0;
   }
 
   // rowOf and columnOf place an accumulator element in the sequence.
   __device__ __forceinline__ int rowOf(int i, int e) const { return row + mine + 16 * i + lane() / 4 + e / 2 * 8; }
-  __device__ __forceinline__ int columnOf(int first, int j, int e) const { return first + column<1>(j, lane() % 4, e % 2); }
+  __device__ __forceinline__ int columnOf(int first, int j, int e) const { return first + 8 * j + lane() % 4 * 2 + e % 2; }
 
   // score turns products into scores, -inf where the mask hides them. Without modifications the scale's magnitude is left
   // to the exponent.
@@ -172,7 +210,8 @@ template <class E, int D, int BQ, int BK, int WARPS, bool MOD_> struct Forward {
       }
   }
 
-  // finish divides by the sums, with the sink in them, and writes O and the logsumexp. O passes through this warp's rows of q.
+  // finish divides by the sums, with the sink in them, and writes O and the logsumexp. O of 16 bits passes
+  // through this warp's rows of q.
   __device__ __forceinline__ void finish(float exponent) {
     const Sequence& s = view.s;
     const float sink = a.sinks ? a.sinks[head] * LOG2E : -INFINITE;
@@ -192,15 +231,21 @@ template <class E, int D, int BQ, int BK, int WARPS, bool MOD_> struct Forward {
           base = top;
         }
         factor *= total == 0 ? 0 : (MOD_ && a.dropThreshold ? a.keepScale : 1) / total;
+        if (E::SCALED && E::PARTS == 1) factor *= unit;
 #pragma unroll
         for (int j = 0; j < OUT; j++) o[i][j][2 * half] *= factor, o[i][j][2 * half + 1] *= factor;
         const int r = rowOf(i, 2 * half);
         if (lse && lane() % 4 == 0 && r < s.sq) lse[r] = (base + log2f(total)) * LN2;
       }
-    __syncwarp();
-    storeAccumulator<E, W>(o, q, mine, 0);
-    __syncwarp();
-    storeRows<E, 32>(q, mine, 16 * ROWS, matrixOf<E>(a.o, s.batch, head, s.q0, s.sq, a.dv), row + mine, lane());
+    const Matrix outputs = matrixOf<E>(a.o, s.batch, head, s.q0, s.sq, a.dv);
+    if constexpr (E::SCALED) {
+      storeFloats(o, outputs, row + mine, 0);
+    } else {
+      __syncwarp();
+      storeAccumulator<E>(o, q, mine, 0);
+      __syncwarp();
+      storeRows<E, 32>(q, mine, 16 * ROWS, outputs, row + mine, lane());
+    }
   }
 };
 

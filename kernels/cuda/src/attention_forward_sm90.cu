@@ -5,7 +5,21 @@
 #include "attention_forward_sm90.cuh"
 
 #ifndef TILE
+#ifdef MOD
 #if HEAD_DIM == 64
+#define TILE 3, 128, 3, 1, 3
+#elif HEAD_DIM == 96
+#define TILE 2, 128, 2, 1, 3
+#elif HEAD_DIM == 128
+#define TILE 2, 128, 2, 1, 3
+#elif HEAD_DIM == 192 && HEAD_DIM_V == 128
+#define TILE 2, 64, 3, 1, 2
+#elif HEAD_DIM == 192
+#define TILE 2, 64, 2, 1, 4
+#elif HEAD_DIM == 256
+#define TILE 2, 64, 2, 1, 1
+#endif
+#elif HEAD_DIM == 64
 #define TILE 3, 128, 3, 2
 #elif HEAD_DIM == 96
 #define TILE 3, 96, 3, 1
@@ -19,11 +33,6 @@
 #define TILE 2, 64, 2, 1
 #endif
 #endif
-#ifdef MOD
-constexpr bool modified = true;
-#else
-constexpr bool modified = false;
-#endif
 
 using Shape = ForwardShape<HEAD_DIM, HEAD_DIM_V, TILE>;
 #ifdef SHARED_BYTES
@@ -31,7 +40,14 @@ static_assert(Shape::SharedBytes == SHARED_BYTES && Shape::Threads == BLOCK_THRE
 #endif
 
 extern "C" __global__ void __launch_bounds__(Shape::Threads, 1)
+#ifdef MOD
+KERNEL(const __grid_constant__ CUtensorMap q, const __grid_constant__ CUtensorMap k, const __grid_constant__ CUtensorMap v,
+       const __grid_constant__ CUtensorMap bias, const __grid_constant__ AttentionArguments a) {
+  attentionForward<Shape, true>(&q, &k, &v, &bias, a);
+}
+#else
 KERNEL(const __grid_constant__ CUtensorMap q, const __grid_constant__ CUtensorMap k, const __grid_constant__ CUtensorMap v,
        const __grid_constant__ AttentionArguments a) {
-  attentionForward<Shape, modified>(&q, &k, &v, a);
+  attentionForward<Shape, false>(&q, &k, &v, nullptr, a);
 }
+#endif

@@ -15,7 +15,8 @@
 #include "hopper.cuh"
 #include "score.cuh"
 
-template <int HeadDim, int HeadDimV, int ConsumerGroups, int KeyTile, int RingStages, int QueryStages>
+// BiasUnits says how many pieces of a mapped bias have a place, each the tile's rows of 128 bytes.
+template <int HeadDim, int HeadDimV, int ConsumerGroups, int KeyTile, int RingStages, int QueryStages, int BiasUnits = 0>
 struct ForwardShape {
   static constexpr int D = HeadDim, DV = HeadDimV;
   static constexpr int Groups = ConsumerGroups;
@@ -26,7 +27,8 @@ struct ForwardShape {
   static constexpr int QChunk = 64 * 128, KChunk = TileK * 128;
   static constexpr int QBytes = Groups * Chunks * QChunk, KBytes = Chunks * KChunk, VBytes = ChunksV * KChunk;
   static constexpr int KAt = StagesQ * QBytes, VAt = KAt + Stages * KBytes, OAt = VAt + Stages * VBytes;
-  static constexpr int OBytes = 16 * 128, BarriersAt = OAt + 4 * Groups * OBytes;  // a warp passes its rows of O through OBytes
+  static constexpr int OBytes = 16 * 128, BiasAt = OAt + 4 * Groups * OBytes;  // a warp passes its rows of O through OBytes
+  static constexpr int StagesBias = BiasUnits, BiasBytes = TileQ * 128, BarriersAt = BiasAt + StagesBias * BiasBytes;
   static constexpr int SharedBytes = BarriersAt + 256 + 1024;  // 1,024 to align the start
   // What setmaxnreg gives to the producer and to each consumer.
   static constexpr int ProducerRegisters = Groups == 2 ? 40 : 32, ConsumerRegisters = Groups == 2 ? 232 : 160;
@@ -147,8 +149,11 @@ template <class Shape> struct ForwardBarriers {
   DEVICE uint32_t fullV(int stage) const { return fullK(2 * Shape::Stages + stage); }
   DEVICE uint32_t emptyV(int stage) const { return fullK(3 * Shape::Stages + stage); }
   DEVICE uint32_t tile(int stage) const { return base + 128 + 16 * stage; }
+  DEVICE uint32_t fullBias(int stage) const { return base + 160 + 8 * stage; }
+  DEVICE uint32_t emptyBias(int stage) const { return fullBias(Shape::StagesBias + stage); }
 
   DEVICE void init() const {
+    static_assert(2 * Shape::StagesQ + 4 * Shape::Stages <= 16 && Shape::StagesQ <= 2 && Shape::StagesBias <= 6, "256 bytes for barriers");
     constexpr int warps = 4 * Shape::Groups;
     for (int i = 0; i < Shape::StagesQ; i++) {
       barrierInit(fullQ(i), 1);
@@ -160,6 +165,10 @@ template <class Shape> struct ForwardBarriers {
       barrierInit(fullV(i), 1);
       barrierInit(emptyV(i), warps);
     }
+    for (int i = 0; i < Shape::StagesBias; i++) {
+      barrierInit(fullBias(i), 1);
+      barrierInit(emptyBias(i), warps);
+    }
     barrierInitDone();
   }
   DEVICE void putTile(int stage, const ForwardTile& t) const { storeShared16(tile(stage), make_uint4(t.sequence, t.head, t.row, 0)); }
@@ -170,14 +179,21 @@ template <class Shape> struct ForwardBarriers {
   }
 };
 
+// biasUnits is how many pieces a key tile's bias comes in, 0 where it does not come by map.
+template <class Shape> DEVICE int biasUnits(const AttentionArguments& a) {
+  static_assert(Shape::StagesBias == 0 || Shape::TileK % 64 == 0, "a piece has 64 columns of 16 bits, or 32 of float32");
+  return !a.biasMapped ? 0 : Shape::TileK / (a.biasElement == ElementF32 ? 32 : 64);
+}
+
 // ForwardProducer is the loading warp's part. All its lanes draw tiles, one starts the copies.
 template <class Shape> struct ForwardProducer {
   const AttentionArguments& a;
-  const CUtensorMap *qMap, *kMap, *vMap;
+  const CUtensorMap *qMap, *kMap, *vMap, *biasMap;
   const uint32_t shared;
   const ForwardBarriers<Shape>& barriers;
   Ring<Shape::Stages> k{1}, v{1};
   Ring<Shape::StagesQ> query{1};
+  Ring<Shape::StagesBias> bias{1};
 
   // Work is a tile and what its loads need to know of it.
   struct Work {
@@ -198,7 +214,10 @@ template <class Shape> struct ForwardProducer {
     Work w = workOf(queue.take());
     if (leader) {
       loadQ(w);
-      if (!w.keys.empty()) loadK(w, w.keys.end - 1);
+      if (!w.keys.empty()) {
+        loadK(w, w.keys.end - 1);
+        loadBias(w, w.keys.end - 1);
+      }
     }
     while (w.tile.row >= 0) {
       const Work following = workOf(queue.take());
@@ -216,10 +235,12 @@ template <class Shape> struct ForwardProducer {
     for (int j = w.keys.end - 1; j >= w.keys.first; j--) {
       if (j > w.keys.first) loadK(w, j - 1);
       loadV(w, j);
+      if (j > w.keys.first) loadBias(w, j - 1);
       if (early && j == w.keys.end - 1) loadQ(following);
     }
     if (!following.keys.empty()) loadK(following, following.keys.end - 1);
     if (!early || w.keys.empty()) loadQ(following);
+    if (!following.keys.empty()) loadBias(following, following.keys.end - 1);
   }
 
   DEVICE void loadQ(const Work& w) {
@@ -246,6 +267,20 @@ template <class Shape> struct ForwardProducer {
     loadRows(w, j, vMap, Shape::VAt + v.stage * Shape::VBytes, Shape::ChunksV, barriers.fullV(v.stage));
     v.advance();
   }
+  // loadBias loads the bias of key tile j, behind all that the consumers need in order to free its place.
+  DEVICE void loadBias(const Work& w, int j) {
+    if constexpr (Shape::StagesBias > 0) {
+      const int units = biasUnits<Shape>(a), columns = Shape::TileK / max(1, units);
+      for (int i = 0; i < units; i++) {
+        const uint32_t full = barriers.fullBias(bias.stage);
+        barrierWait(barriers.emptyBias(bias.stage), bias.parity);
+        barrierExpect(full, Shape::BiasBytes);
+        loadBox(shared + Shape::BiasAt + bias.stage * Shape::BiasBytes, biasMap, full, j * Shape::TileK + i * columns, w.tile.row,
+                a.biasHead ? w.tile.head : 0, a.biasSequence ? w.tile.sequence : 0);
+        bias.advance();
+      }
+    }
+  }
   DEVICE void loadRows(const Work& w, int j, const CUtensorMap* map, int to, int chunks, uint32_t full) const {
     barrierExpect(full, chunks * Shape::KChunk);
     for (int c = 0; c < chunks; c++)
@@ -255,35 +290,45 @@ template <class Shape> struct ForwardProducer {
 
 // ForwardConsumer is a warpgroup's part. A thread holds two rows (r = 0, 1: row and row + 8) of each of S, P and O, in the
 // accumulators' order: element (r, 8·i + pair + e) is number 4·i + 2·r + e, pair being 2·(lane mod 4).
+//
+// Where Halves, the softmax leaves out the second half of a warpgroup's last key tile if the warpgroup does not see it. That
+// pays for small heads, whose exponentials take longer than their products.
 template <class Shape, bool Modified> struct ForwardConsumer {
   static constexpr int D = Shape::D, DV = Shape::DV, TileK = Shape::TileK;
-  static constexpr int MaskWords = (TileK + 63) / 64;
+  static constexpr bool Halves = !Modified && D <= 64;
 
   const AttentionArguments& a;
   const ForwardBarriers<Shape>& barriers;
   const uint32_t shared;
   const int group, thread, lane, pair;
   const uint64_t qAt, kAt, vAt;  // matrix descriptors
-  const float toLog2;            // turns what S holds into powers of two
+  const float toLog2;            // turns what the softmax finds in S into powers of two
 
   Ring<Shape::Stages> k{0}, v{0};
   Ring<Shape::StagesQ> query{0};
+  Ring<Shape::StagesBias> bias{0};
   float s[TileK / 2], o[DV / 2];
   uint32_t p[TileK / 4];
-  float highest[2], sum[2];     // of a row: the maximum of S that P refers to, the sum of P over this thread's columns
-  uint32_t kept[2][MaskWords];  // dropout: four bits for every eight columns, of which two are this thread's
+  float highest[2], sum[2];  // of a row: the maximum of S that P refers to, the sum of P over this thread's columns
+  uint32_t kept[2];          // dropout, of a row: a bit for each of this thread's columns, in the order of keepMask
 
   // Of the tile being worked on.
   Sequence sequence;
   Band band;
-  int head, row;        // row is the thread's first
+  int head, part, row;  // part is which 64 of the tile's rows are the warpgroup's, row is the thread's first
   KeyTiles block, own;  // key tiles of the block's rows and of the warpgroup's
+  uint64_t queries;     // the matrix descriptor of the warpgroup's rows of Q
+  bool half;            // the warpgroup sees only the first half of its last key tile
 
   DEVICE ForwardConsumer(const AttentionArguments& a, const ForwardBarriers<Shape>& barriers, uint32_t shared)
       : a(a), barriers(barriers), shared(shared), group(warpgroupIndex() - 1), thread(threadIdx.x % 128), lane(threadIdx.x % 32),
-        pair(lane % 4 * 2), qAt(descriptor(shared + group * Shape::Chunks * Shape::QChunk, 16, 1024)),
-        kAt(descriptor(shared + Shape::KAt, 16, 1024)), vAt(descriptor(shared + Shape::VAt, Shape::KChunk, 1024)),
-        toLog2(Modified ? 1 : a.scale * LOG2E) {}
+        pair(lane % 4 * 2), qAt(descriptor(shared, 16, 1024)), kAt(descriptor(shared + Shape::KAt, 16, 1024)),
+        vAt(descriptor(shared + Shape::VAt, Shape::KChunk, 1024)), toLog2(scaledLast(a) ? a.scale * LOG2E : LOG2E), part(group) {}
+
+  // scaledLast tells that S stays as the product leaves it, and the scale is only part of the exponent's factor.
+  static DEVICE bool scaledLast(const AttentionArguments& a) {
+    return !Modified || (a.scale > 0 && a.softCap == 0 && !a.slopes && !a.bias);
+  }
 
   DEVICE void run() {
     // The first round works on nothing, so that the code which goes from tile to tile exists once. (With a second copy
@@ -292,6 +337,8 @@ template <class Shape, bool Modified> struct ForwardConsumer {
     head = 0;
     row = lane / 4;
     block = own = {0, 0, 0, 0};
+    half = false;
+    queries = qAt;
     for (bool more = true; more;) {
 #pragma unroll
       for (int r = 0; r < 2; r++) {
@@ -303,14 +350,8 @@ template <class Shape, bool Modified> struct ForwardConsumer {
 
       if (!own.empty()) {
         first();
-        int j = own.end - 2;
-        while (j >= own.first) {
-          // Two loops, so that the one over whole tiles has no code for the mask; the outer one runs at most twice.
 #pragma unroll 1
-          for (; j >= own.first && !own.clean(j); j--) step(j, Yes{});
-#pragma unroll 1
-          for (; j >= own.first && own.clean(j); j--) step(j, No{});
-        }
+        for (int j = own.end - 2; j >= own.first; j--) step(j);
         barrierWait(barriers.fullV(v.stage), v.parity);
         pin(p);
         pin(o);
@@ -353,7 +394,9 @@ template <class Shape, bool Modified> struct ForwardConsumer {
     sequence = sequenceOf(a, t.sequence);
     band = bandOf(a, sequence);
     head = t.head;
-    const int groupRow = t.row + group * 64;
+    // Warpgroups take turns at the parts of a tile, since a mask gives some of them more to do.
+    if (++part == Shape::Groups) part = 0;
+    const int groupRow = t.row + part * 64;
     row = groupRow + thread / 32 * 16 + lane / 4;
     block = KeyTiles::of<TileK>(sequence, band, t.row, Shape::TileQ);
     own = KeyTiles::of<TileK>(sequence, band, groupRow, 64);
@@ -361,6 +404,8 @@ template <class Shape, bool Modified> struct ForwardConsumer {
       own.first = own.end = block.end;
       releaseQ();
     }
+    if (Halves) half = min(sequence.sk, min(groupRow + 64, sequence.sq) - 1 + band.hi) <= own.end * TileK - TileK / 2;
+    queries = moved(qAt, query.stage * Shape::QBytes + part * Shape::Chunks * Shape::QChunk);
     return true;
   }
 
@@ -369,6 +414,12 @@ template <class Shape, bool Modified> struct ForwardConsumer {
     for (; tiles > 0; tiles--) {
       barrierWait(barriers.fullK(k.stage), k.parity);
       releaseK();
+      if constexpr (Shape::StagesBias > 0) {
+        for (int i = biasUnits<Shape>(a); i > 0; i--) {
+          barrierWait(barriers.fullBias(bias.stage), bias.parity);
+          releaseBias();
+        }
+      }
       barrierWait(barriers.fullV(v.stage), v.parity);
       releaseV();
     }
@@ -386,10 +437,14 @@ template <class Shape, bool Modified> struct ForwardConsumer {
     if (lane == 0) barrierArrive(barriers.emptyV(v.stage));
     v.advance();
   }
+  DEVICE void releaseBias() {
+    if (lane == 0) barrierArrive(barriers.emptyBias(bias.stage));
+    bias.advance();
+  }
 
   // startScores starts S = Q·Kᵀ.
   DEVICE void startScores() {
-    const uint64_t queries = moved(qAt, query.stage * Shape::QBytes), keys = moved(kAt, k.stage * Shape::KBytes);
+    const uint64_t keys = moved(kAt, k.stage * Shape::KBytes);
     productFence();
 #pragma unroll
     for (int i = 0; i < D / 16; i++)
@@ -426,15 +481,15 @@ template <class Shape, bool Modified> struct ForwardConsumer {
     const int j = own.end - 1;
     drawDropout(j);
     modify(j);
-    if (!own.clean(j)) mask(j);
+    if (!own.clean(j)) mask(j, half);
     float shrink[2];
-    softmax(shrink);
-    roundP();
+    softmax(shrink, half);
+    roundP(half);
     clearV();
   }
 
   // step adds the key tile after j's P·V to O while it makes P of key tile j.
-  template <class Masked> DEVICE void step(int j, Masked) {
+  DEVICE void step(int j) {
     barrierWait(barriers.fullK(k.stage), k.parity);
     pin(p);
     pin(o);
@@ -447,14 +502,14 @@ template <class Shape, bool Modified> struct ForwardConsumer {
     releaseK();
     if (j == own.first) releaseQ();
     modify(j);
-    if (Masked::value) mask(j);
+    if (__builtin_expect(!own.clean(j), 0)) mask(j, false);
     float shrink[2];
-    const bool grew = softmax(shrink);
+    const bool grew = softmax(shrink, false);
     productWait<0>();
     pin(o);
     pin(p);
     releaseV();
-    roundP();
+    roundP(false);
     if (grew) {
 #pragma unroll
       for (int i = 0; i < DV / 2; i++) o[i] *= shrink[i / 2 % 2];
@@ -477,83 +532,166 @@ template <class Shape, bool Modified> struct ForwardConsumer {
   }
 
   // mask hides what the band hides and what lies beyond the sequence's keys.
-  DEVICE void mask(int j) {
+  DEVICE void mask(int j, bool half) {
+    maskPart<0>(j);
+    if (!half) maskPart<1>(j);
+  }
+  template <int Part> DEVICE void maskPart(int j) {
+    const int column = j * TileK + Part * TileK / 2 + pair;
+    if (j >= own.cleanEnd) {
 #pragma unroll
-    for (int r = 0; r < 2; r++) {
-      const int at = row + 8 * r, from = max(0, at + band.lo), to = min(sequence.sk, at + band.hi);
-      const int column = j * TileK + pair - from;
-      const uint32_t width = max(0, to - from);
+      for (int r = 0; r < 2; r++) {
+        const int limit = min(sequence.sk, row + 8 * r + band.hi) - column;
 #pragma unroll
-      for (int i = 0; i < TileK / 8; i++)
+        for (int i = 0; i < TileK / 16; i++)
 #pragma unroll
-        for (int e = 0; e < 2; e++)
-          if ((uint32_t)(column + 8 * i + e) >= width) s[4 * i + 2 * r + e] = -INFINITY;
+          for (int e = 0; e < 2; e++)
+            if (8 * i + e >= limit) element<Part>(i, r, e) = -INFINITY;
+      }
+    }
+    if (j < own.cleanFirst) {
+#pragma unroll
+      for (int r = 0; r < 2; r++) {
+        const int limit = row + 8 * r + band.lo - column;
+#pragma unroll
+        for (int i = 0; i < TileK / 16; i++)
+#pragma unroll
+          for (int e = 0; e < 2; e++)
+            if (8 * i + e < limit) element<Part>(i, r, e) = -INFINITY;
+      }
     }
   }
+  template <int Part> DEVICE float& element(int i, int r, int e) { return s[Part * TileK / 4 + 4 * i + 2 * r + e]; }
 
   // modify scales the scores and applies soft cap, slope and bias, as Modifier does.
   DEVICE void modify(int j) {
-    if (!Modified) return;
+    if (scaledLast(a)) return;
     const Modifier m(a, sequence, head);
-    // x is turned to powers of two at once, unless a cap comes between.
-    const float scale = a.softCap > 0 ? a.scale * 2 * LOG2E * m.inverseCap : a.scale * LOG2E;
-#pragma unroll
-    for (int i = 0; i < TileK / 2; i++) s[i] *= scale;
+    float scale = a.scale;  // what the scores are still to be multiplied by
     if (a.softCap > 0) {
       // tanh(x) = 1 − 2/(1 + e^2x)
-      const float cap = a.softCap * LOG2E;
+      const float cap = a.softCap, twice = scale * 2 * LOG2E * m.inverseCap;
 #pragma unroll
-      for (int i = 0; i < TileK / 2; i++) s[i] = cap - __fdividef(2 * cap, 1 + exp2Fast(s[i]));
+      for (int i = 0; i < TileK / 2; i++) s[i] = cap - __fdividef(2 * cap, 1 + exp2Fast(s[i] * twice));
+      scale = 1;
     }
     if (m.slope != 0) {
-      const float slope = m.slope * LOG2E;
 #pragma unroll
       for (int r = 0; r < 2; r++) {
         const float distance = row + 8 * r + m.off - j * TileK - pair;
 #pragma unroll
         for (int i = 0; i < TileK / 8; i++)
 #pragma unroll
-          for (int e = 0; e < 2; e++) s[4 * i + 2 * r + e] -= slope * fabsf(distance - (8 * i + e));
+          for (int e = 0; e < 2; e++) {
+            float& x = s[4 * i + 2 * r + e];
+            x = fmaf(x, scale, -m.slope * fabsf(distance - (8 * i + e)));
+          }
       }
+      scale = 1;
     }
-    if (m.bias) {
+    if (Shape::StagesBias > 0 && a.biasMapped) {
+      addMappedBias(scale);
+    } else if (m.bias) {
 #pragma unroll
-      for (int r = 0; r < 2; r++) addBias(m, min(row + 8 * r, sequence.sq - 1), j * TileK + pair, r);
+      for (int r = 0; r < 2; r++) addBias(m, min(row + 8 * r, sequence.sq - 1), j * TileK + pair, r, scale);
+    } else if (scale != 1) {
+#pragma unroll
+      for (int i = 0; i < TileK / 2; i++) s[i] *= scale;
     }
   }
 
-  // addBias adds the bias of a row to the thread's r-th row of scores. Columns beyond the last read the last one's.
-  DEVICE void addBias(const Modifier& m, int at, int column, int r) {
-    const int last = sequence.sk - 1;
-    const bool pairs = m.element != ElementF32 && ((uint64_t)m.bias | m.biasRow * 2) % 4 == 0 && column + TileK <= sequence.sk;
-    if (pairs) {
-      const uint32_t* const line = (const uint32_t*)((const Scalar*)m.bias + at * m.biasRow + column);
+  // addMappedBias scales the scores and adds the bias, which lies in shared memory.
+  DEVICE void addMappedBias(float scale) {
+    if (a.biasElement == ElementF32) {
 #pragma unroll
-      for (int i = 0; i < TileK / 8; i++) {
-        const uint32_t two = __ldg(line + 4 * i);
-        const float2 x = m.element == ElementBF16 ? __bfloat1622float2(*(const __nv_bfloat162*)&two) : __half22float2(*(const __half2*)&two);
-        s[4 * i + 2 * r] += LOG2E * x.x;
-        s[4 * i + 2 * r + 1] += LOG2E * x.y;
+      for (int n = 0; n < TileK / 32; n++) {
+        const uint32_t unit = takeBias();
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+          const int at = part * 64 + thread / 32 * 16 + lane / 4 + 8 * r;
+#pragma unroll
+          for (int i = 0; i < 4; i++) {
+            const float2 two = loadShared8(unit + at * 128 + ((2 * i + pair / 4) ^ (at & 7)) * 16 + pair % 4 * 4);
+            float* const x = s + 16 * n + 4 * i + 2 * r;
+            x[0] = fmaf(x[0], scale, two.x);
+            x[1] = fmaf(x[1], scale, two.y);
+          }
+        }
+        __syncwarp();
+        releaseBias();
       }
+    } else {
+      const bool brain = a.biasElement == ElementBF16;
+#pragma unroll
+      for (int n = 0; n < TileK / 64; n++) {
+        // The lane gives the address of a row of one of four 8×8 matrices: eight rows or the next eight, eight columns or
+        // the next eight.
+        const uint32_t unit = takeBias();
+        const int at = part * 64 + thread / 32 * 16 + lane % 16, next = lane / 16;
+#pragma unroll
+        for (int i = 0; i < 8; i += 2) {
+          uint32_t two[4];
+          loadMatrix4(unit + at * 128 + ((i + next) ^ (at & 7)) * 16, two);
+#pragma unroll
+          for (int m = 0; m < 4; m++) {
+            float* const x = s + 32 * n + 4 * i + 2 * m;
+            const float2 b = unpackBias(two[m], brain);
+            x[0] = fmaf(x[0], scale, b.x);
+            x[1] = fmaf(x[1], scale, b.y);
+          }
+        }
+        __syncwarp();
+        releaseBias();
+      }
+    }
+  }
+  // takeBias waits for the next piece of the bias and returns its address.
+  DEVICE uint32_t takeBias() {
+    barrierWait(barriers.fullBias(bias.stage), bias.parity);
+    return shared + Shape::BiasAt + bias.stage * Shape::BiasBytes;
+  }
+
+  // addBias scales the thread's r-th row of scores and adds a row of the bias from global memory. Columns beyond the last
+  // read the last one's.
+  DEVICE void addBias(const Modifier& m, int at, int column, int r, float scale) {
+    const int last = sequence.sk - 1;
+    const bool wide = m.element == ElementF32;
+    const int size = wide ? 4 : 2;
+    const char* const line = (const char*)m.bias + (at * m.biasRow + column) * size;
+    const bool pairs = (uint64_t)line % (2 * size) == 0 && column + TileK <= sequence.sk;
+    // A loop for each kind, so that its loads go out together.
+    if (pairs && wide) {
+#pragma unroll
+      for (int i = 0; i < TileK / 8; i++) addPair(i, r, scale, __ldg((const float2*)line + 4 * i));
+    } else if (pairs) {
+#pragma unroll
+      for (int i = 0; i < TileK / 8; i++) addPair(i, r, scale, unpackBias(__ldg((const uint32_t*)line + 4 * i), m.element == ElementBF16));
     } else {
 #pragma unroll
       for (int i = 0; i < TileK / 8; i++)
-#pragma unroll
-        for (int e = 0; e < 2; e++) s[4 * i + 2 * r + e] += LOG2E * m.biasAt(at, min(column + 8 * i + e, last));
+        addPair(i, r, scale, make_float2(m.biasAt(at, min(column + 8 * i, last)), m.biasAt(at, min(column + 8 * i + 1, last))));
     }
+  }
+  DEVICE void addPair(int i, int r, float scale, float2 b) {
+    float* const x = s + 4 * i + 2 * r;
+    x[0] = fmaf(x[0], scale, b.x);
+    x[1] = fmaf(x[1], scale, b.y);
+  }
+  // unpackBias is two neighbouring elements of a bias of bfloat16 or float16.
+  static DEVICE float2 unpackBias(uint32_t two, bool brain) {
+    return brain ? make_float2(__uint_as_float(two << 16), __uint_as_float(two & 0xFFFF0000u)) : __half22float2(*(const __half2*)&two);
   }
 
   // softmax turns S into P relative to the rows' maxima. A maximum that grew by less than 2^8 stays as it was, since
   // nothing overflows; true tells that some row of the warp has a new one and its O must shrink by the factor.
-  DEVICE bool softmax(float (&shrink)[2]) {
-    float top[2];
+  DEVICE bool softmax(float (&shrink)[2], bool half) {
+    float top[2] = {s[0], s[2]};
+    highestOf<0>(top);
+    if (!half) highestOf<1>(top);
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-      float x = fmaxf(s[2 * r], s[2 * r + 1]);
-#pragma unroll
-      for (int i = 1; i < TileK / 8; i++) x = fmaxf(x, fmaxf(s[4 * i + 2 * r], s[4 * i + 2 * r + 1]));
-      x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
-      top[r] = fmaxf(x, __shfl_xor_sync(~0u, x, 2));
+      top[r] = fmaxf(top[r], __shfl_xor_sync(~0u, top[r], 1));
+      top[r] = fmaxf(top[r], __shfl_xor_sync(~0u, top[r], 2));
     }
     const bool grew = __any_sync(~0u, (top[0] - highest[0]) * toLog2 > 8.f || (top[1] - highest[1]) * toLog2 > 8.f);
     if (grew) {
@@ -565,61 +703,104 @@ template <class Shape, bool Modified> struct ForwardConsumer {
         sum[r] *= shrink[r];
       }
     }
+    exponentials<0>();
+    if (!half) exponentials<1>();
+    return grew;
+  }
+  template <int Part> DEVICE void highestOf(float (&top)[2]) {
+#pragma unroll
+    for (int r = 0; r < 2; r++)
+#pragma unroll
+      for (int i = 0; i < TileK / 16; i++) top[r] = fmaxf(top[r], fmaxf(element<Part>(i, r, 0), element<Part>(i, r, 1)));
+  }
+  template <int Part> DEVICE void exponentials() {
 #pragma unroll
     for (int r = 0; r < 2; r++) {
       const float offset = highest[r] == -INFINITY ? 0.f : highest[r] * toLog2;
       float total = sum[r];
 #pragma unroll
-      for (int i = 0; i < TileK / 8; i++)
+      for (int i = 0; i < TileK / 16; i++)
 #pragma unroll
         for (int e = 0; e < 2; e++) {
-          float& x = s[4 * i + 2 * r + e];
+          float& x = element<Part>(i, r, e);
           x = exp2Fast(fmaf(x, toLog2, -offset));
           total += x;
         }
       sum[r] = total;
     }
-    return grew;
   }
 
   // roundP packs P for the product, leaving out what dropout drops.
-  DEVICE void roundP() {
-    const bool dropping = Modified && a.dropThreshold;
+  DEVICE void roundP(bool half) {
 #pragma unroll
     for (int i = 0; i < TileK / 8; i++)
 #pragma unroll
-      for (int r = 0; r < 2; r++) {
-        float x = s[4 * i + 2 * r], y = s[4 * i + 2 * r + 1];
-        if (dropping) {
-          const uint32_t bits = kept[r][i / 8] >> (i % 8 * 4);
-          x = bits & 1 ? x : 0;
-          y = bits & 2 ? y : 0;
-        }
-        p[2 * i + r] = pack(x, y);
-      }
+      for (int r = 0; r < 2; r++) p[2 * i + r] = half && i >= TileK / 16 ? 0 : pack(s[4 * i + 2 * r], s[4 * i + 2 * r + 1]);
+    if (Modified && a.dropThreshold) {
+#pragma unroll
+      for (int i = 0; i < TileK / 8; i++)
+#pragma unroll
+        for (int r = 0; r < 2; r++) p[2 * i + r] &= keepMask(kept[r], i);
+    }
+  }
+
+  // Bits of the kept columns: of a pair of neighbouring columns 8·i + pair, the first one's is in byte 3 − 2·(i mod 2), the
+  // second one's in the byte below, i/2 places under its top of KeptBits. keepMask makes a register of ones out of them.
+  static constexpr int KeptBits = TileK / 16;
+  static DEVICE uint32_t keepMask(uint32_t bits, int i) {
+    uint32_t ones;  // the selectors copy the top bit of a byte to all bits of two
+    asm("prmt.b32 %0, %1, %1, %2;" : "=r"(ones) : "r"(bits << (8 - KeptBits + i / 2)), "r"(i % 2 ? 0x8899 : 0xAABB));
+    return ones;
   }
 
   // drawDropout draws which elements of key tile j stay. Two neighbouring lanes share the four columns of a counter and
-  // both rows; the even lane draws for the first row, the odd one for the second, and they exchange the answers.
+  // both rows; the even lane draws for the first row, the odd one for the second, and they exchange the answers. Rounds of
+  // several counters go side by side, since those of one only wait for each other.
   DEVICE void drawDropout(int j) {
     if (!Modified || !a.dropThreshold) return;
+    constexpr int together = 4;
+    static_assert(TileK / 8 % together == 0, "counters together");
     const Dropper dropper(a, sequence, head);
     const bool odd = lane & 1;
-    const int column = j * TileK + (lane & 2) * 2;
+    const uint32_t i = row + (odd ? 8 : 0), counter = (j * TileK + (lane & 2) * 2) / 4, minus = -dropper.threshold;
+    uint32_t low[4] = {0, 0, 0, 0}, high[4] = {0, 0, 0, 0};  // the bits of a counter's first two words, and of its last two
+#pragma unroll 1
+    for (int n = 0; n < TileK / 8; n += together) {
+      uint4 words[together];
 #pragma unroll
-    for (int w = 0; w < MaskWords; w++) {
-      uint32_t mine = 0;
+      for (int m = 0; m < together; m++) words[m] = make_uint4(dropper.step, dropper.plane, i, counter + (n + m) * 2);
+      philoxTogether(dropper.key0, dropper.key1, words);
 #pragma unroll
-      for (int i = 0; i < 8; i++) {
-        if (w * 8 + i >= TileK / 8) break;
-        const uint4 words = dropper.words(row + (odd ? 8 : 0), column + (w * 8 + i) * 8);
-        const uint32_t four = dropper.keep(words.x) | dropper.keep(words.y) << 1 | dropper.keep(words.z) << 2 |
-                              dropper.keep(words.w) << 3;
-        mine |= four << (4 * i);
+      for (int m = 0; m < together; m++) {
+        const int at = m % 2 * 2;
+        appendKept(low[at], words[m].x, minus);
+        appendKept(low[at + 1], words[m].y, minus);
+        appendKept(high[at], words[m].z, minus);
+        appendKept(high[at + 1], words[m].w, minus);
       }
-      const uint32_t others = __shfl_xor_sync(~0u, mine, 1);
-      kept[0][w] = odd ? others >> 2 : mine;
-      kept[1][w] = odd ? mine >> 2 : others;
+    }
+    const uint32_t first = low[0] << 24 | low[1] << 16 | low[2] << 8 | low[3];
+    const uint32_t last = high[0] << 24 | high[1] << 16 | high[2] << 8 | high[3];
+    const uint32_t others = __shfl_xor_sync(~0u, odd ? first : last, 1);
+    kept[0] = odd ? others : first;
+    kept[1] = odd ? last : others;
+  }
+  // appendKept appends a bit: whether the word is at least the threshold, whose negative is given. Adding that carries then.
+  static DEVICE void appendKept(uint32_t& bits, uint32_t word, uint32_t minus) {
+    asm("{\n.reg .u32 difference;\nadd.cc.u32 difference, %1, %2;\naddc.u32 %0, %0, %0;\n}\n" : "+r"(bits) : "r"(word), "r"(minus));
+  }
+  // philoxTogether turns N counters into random words as philox does.
+  template <int N> static DEVICE void philoxTogether(uint32_t key0, uint32_t key1, uint4 (&counters)[N]) {
+#pragma unroll
+    for (int round = 0; round < 10; round++) {
+#pragma unroll
+      for (int n = 0; n < N; n++) {
+        uint4& c = counters[n];
+        const uint64_t p0 = (uint64_t)0xD2511F53u * c.x, p1 = (uint64_t)0xCD9E8D57u * c.z;
+        c = make_uint4((uint32_t)(p1 >> 32) ^ c.y ^ key0, (uint32_t)p1, (uint32_t)(p0 >> 32) ^ c.w ^ key1, (uint32_t)p0);
+      }
+      key0 += 0x9E3779B9u;
+      key1 += 0xBB67AE85u;
     }
   }
 
@@ -696,7 +877,8 @@ template <class Shape, bool Modified> struct ForwardConsumer {
 };
 
 template <class Shape, bool Modified>
-DEVICE void attentionForward(const CUtensorMap* q, const CUtensorMap* k, const CUtensorMap* v, const AttentionArguments& a) {
+DEVICE void attentionForward(const CUtensorMap* q, const CUtensorMap* k, const CUtensorMap* v, const CUtensorMap* bias,
+                             const AttentionArguments& a) {
   extern __shared__ uint8_t memory[];
   const uint32_t shared = (sharedAddress(memory) + 1023) & ~1023u;
   const ForwardBarriers<Shape> barriers = {shared + Shape::BarriersAt};
@@ -705,11 +887,12 @@ DEVICE void attentionForward(const CUtensorMap* q, const CUtensorMap* k, const C
     prefetchMap(q);
     prefetchMap(k);
     prefetchMap(v);
+    if (Shape::StagesBias > 0 && a.biasMapped) prefetchMap(bias);
   }
   __syncthreads();
   if (threadIdx.x < 128) {
     fewerRegisters<Shape::ProducerRegisters>();
-    if (threadIdx.x < 32) ForwardProducer<Shape>{a, q, k, v, shared, barriers}.run();
+    if (threadIdx.x < 32) ForwardProducer<Shape>{a, q, k, v, bias, shared, barriers}.run();
   } else {
     moreRegisters<Shape::ConsumerRegisters>();
     ForwardConsumer<Shape, Modified>(a, barriers, shared).run();

@@ -2,7 +2,7 @@
 // layout.
 //
 // A variant is compiled with -DKERNEL (the name of its entry point), -DHEAD_DIM, -DTILE_Q, -DTILE_K, -DBLOCK_THREADS and one of
-// -DELEMENT_BF16, -DELEMENT_F16, -DELEMENT_F32 (split products) and -DELEMENT_TF32; -DMOD adds what changes scores one by one:
+// -DELEMENT_BF16, -DELEMENT_F16, -DELEMENT_F32 (operands of two parts) and -DELEMENT_TF32; -DMOD adds what changes scores one by one:
 // soft cap, slopes, bias, dropout. variants_sm80.go lists the variants.
 #pragma once
 #include "mma.cuh"
@@ -26,8 +26,6 @@ constexpr bool MODIFIED = false;
 
 extern __shared__ __align__(128) uint8_t sharedMemory[];
 __device__ __forceinline__ uint32_t sharedBase() { return (uint32_t)__cvta_generic_to_shared(sharedMemory); }
-
-constexpr float INFINITE = __builtin_huge_valf();
 
 // ceilDiv rounds up; n is not negative.
 __host__ __device__ constexpr int ceilDiv(int n, int d) { return (n + d - 1) / d; }

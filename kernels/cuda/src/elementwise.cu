@@ -44,6 +44,11 @@ __device__ __forceinline__ void convert(float& to, __half from) { to = __half2fl
 __device__ __forceinline__ void convert(uint16_t& to, uint16_t from) { to = from; }
 __device__ __forceinline__ void convert(uint64_t& to, uint64_t from) { to = from; }
 
+// Copies are several copies in one launch: one for each row of blocks.
+struct Copies {
+  Elementwise list[4];
+};
+
 template <class To, class From> __device__ __forceinline__ void copy(const Elementwise& e) {
   To* to = (To*)e.data[0];
   const From* from = (const From*)e.data[1];
@@ -63,7 +68,7 @@ template <class To, class From> __device__ __forceinline__ void copy(const Eleme
 }
 
 #define COPY(name, To, From) \
-  extern "C" __global__ void name(const __grid_constant__ Elementwise e) { copy<To, From>(e); }
+  extern "C" __global__ void name(const __grid_constant__ Copies c) { copy<To, From>(c.list[blockIdx.y]); }
 COPY(copy_2, uint16_t, uint16_t)
 COPY(copy_4, float, float)
 COPY(copy_8, uint64_t, uint64_t)

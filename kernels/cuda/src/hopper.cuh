@@ -72,6 +72,20 @@ DEVICE void loadBox(uint32_t to, const CUtensorMap* map, uint32_t barrier, int c
       "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(to),
       "l"((uint64_t)map), "r"(barrier), "r"(column), "r"(row), "r"(head), "r"(batch) : "memory");
 }
+// loadBoxOnce does so for what nobody will read again: it leaves the L2 cache first.
+DEVICE void loadBoxOnce(uint32_t to, const CUtensorMap* map, uint32_t barrier, int column, int row, int head, int batch) {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1, {%3, %4, %5, %6}], [%2], %7;" ::"r"(to),
+      "l"((uint64_t)map), "r"(barrier), "r"(column), "r"(row), "r"(head), "r"(batch), "l"(policy) : "memory");
+}
+// prefetchBox brings the box into the L2 cache.
+DEVICE void prefetchBox(const CUtensorMap* map, int column, int row, int head, int batch) {
+  asm volatile("cp.async.bulk.prefetch.tensor.4d.L2.global [%0, {%1, %2, %3, %4}];" ::"l"((uint64_t)map), "r"(column), "r"(row),
+               "r"(head), "r"(batch) : "memory");
+}
 // loadBytes brings contiguous bytes, a multiple of 16 from a 16-byte aligned address.
 DEVICE void loadBytes(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(from),
@@ -171,6 +185,21 @@ DEVICE void storeMatrix4Transposed(uint32_t address, uint32_t a, uint32_t b, uin
   asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b), "r"(c), "r"(d)
                : "memory");
 }
+// loadMatrix4 reads four 8×8 matrices of 16-bit elements into registers in accumulator order; lane l gives the address of row
+// l%8 of matrix l/8.
+DEVICE void loadMatrix4(uint32_t address, uint32_t (&r)[4]) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(address) : "memory");
+}
+// loadMatrix4Transposed is the inverse of storeMatrix4Transposed.
+DEVICE void loadMatrix4Transposed(uint32_t (&x)[4], uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(address) : "memory");
+}
+// storeShared2 stores the lower half of a register.
+DEVICE void storeShared2(uint32_t address, uint32_t v) {
+  asm volatile("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %1;\nst.shared.b16 [%0], low;\n}\n" ::"r"(address), "r"(v) : "memory");
+}
 DEVICE float2 loadShared8(uint32_t address) {
   float2 v;
   asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(address) : "memory");
@@ -192,9 +221,28 @@ DEVICE float2 unpack(uint32_t x) {
 #endif
 }
 
+// positive replaces the negative ones of two Scalars by 0.
+DEVICE uint32_t positive(uint32_t x) {
+  uint32_t y;
+#ifdef ELEMENT_BF16
+  asm("max.NaN.bf16x2 %0, %1, %2;" : "=r"(y) : "r"(x), "r"(0));
+#else
+  asm("max.NaN.f16x2 %0, %1, %2;" : "=r"(y) : "r"(x), "r"(0));
+#endif
+  return y;
+}
+
 // addFloats4 adds four neighbouring floats in global memory, 16-byte aligned, in no fixed order with other additions.
 DEVICE void addFloats4(float* to, float x, float y, float z, float w) {
   asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(x), "f"(y), "f"(z), "f"(w) : "memory");
+}
+// storeOrAddFloats4 does so too, or stores them.
+DEVICE void storeOrAddFloats4(bool store, float* to, float x, float y, float z, float w) {
+  asm volatile(
+      "{\n.reg .pred store;\nsetp.ne.b32 store, %0, 0;\n"
+      "@store st.global.v4.f32 [%1], {%2, %3, %4, %5};\n"
+      "@!store red.relaxed.gpu.global.add.v4.f32 [%1], {%2, %3, %4, %5};\n}\n" ::"r"((int)store), "l"(to), "f"(x), "f"(y), "f"(z), "f"(w)
+      : "memory");
 }
 // storeRelease shows what the thread has seen and done so far to whoever reads the value with loadAcquire.
 DEVICE int32_t loadAcquire(const int32_t* p) {

@@ -1,12 +1,16 @@
 // Matrix products of warps for every GPU since compute capability 8.0: tiles in shared memory, the instructions that move
 // them (cp.async, ldmatrix) and multiply them (mma.sync), and the products of the attention kernels made from these.
 //
-// The kernels are written once for four kinds of arithmetic, the types BF16, F16, F32 and TF32 below. What makes that
-// possible: mma.sync's fragments are the same for all in bytes. One product step covers 32 bytes of the summed axis: 16
-// elements of 16 bits, 8 of 32.
+// The kernels are written once for four kinds of arithmetic, the types BF16, F16, F32 and TF32 below. All multiply operands of
+// 16 bits and sum in float32.
+//
+// Floats become float16 of 11 bits, what TF32 keeps too, at twice its speed and half its size: F32 takes two of them, 22
+// bits, TF32 one. So that the narrow range of float16 does, rows of a tile are multiplied by a power of two, which the
+// padding of their row remembers the inverse of, and probabilities likewise when they become operands. The largest number
+// that shares a power of two then lies in 2^14..2^15, and the error of a smaller one stays under 2^-40 of it (TF32: 2^-25).
 //
 // A warp's accumulator c[i][j][e] of a product with rows and columns counted within the warp's tile, with g = lane/4 and
-// t = lane%4, lies at row 16i + g + 8·(e/2) and column column<W>(j, t, e%2).
+// t = lane%4, lies at row 16i + g + 8·(e/2) and column 8j + 2t + e%2.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -18,51 +22,60 @@
 
 // ---- arithmetic
 
-// Elements of 16 bits are multiplied as they are and summed in float32.
+// BYTES is the size of an element in device memory; PARTS is how many numbers of 16 bits stand for it in an operand.
 struct BF16 {
   using Stored = __nv_bfloat16;
-  static constexpr int BYTES = 2;
-  static constexpr bool SPLIT = false;
+  static constexpr int BYTES = 2, PARTS = 1;
+  static constexpr bool SCALED = false;
 };
 struct F16 {
   using Stored = __half;
-  static constexpr int BYTES = 2;
-  static constexpr bool SPLIT = false;
+  static constexpr int BYTES = 2, PARTS = 1;
+  static constexpr bool SCALED = false;
 };
-// F32 splits a float into two with 11 bits each and adds three products: hi·hi + hi·lo + lo·hi. What is left out, lo·lo, is
-// 2^-22 of the product.
+// F32 splits a float into two float16 and adds three products: hi·hi + hi·lo + lo·hi. What is left out, lo·lo, is 2^-22 of
+// the product.
 struct F32 {
   using Stored = float;
-  static constexpr int BYTES = 4;
-  static constexpr bool SPLIT = true;
+  static constexpr int BYTES = 4, PARTS = 2;
+  static constexpr bool SCALED = true;
 };
-// TF32 rounds a float to 11 bits.
 struct TF32 {
   using Stored = float;
-  static constexpr int BYTES = 4;
-  static constexpr bool SPLIT = false;
+  static constexpr int BYTES = 4, PARTS = 1;
+  static constexpr bool SCALED = true;
 };
 
 // STEP is how many elements of the summed axis one mma.sync takes.
-template <class E> constexpr int STEP = 32 / E::BYTES;
+constexpr int STEP = 16;
 
-template <class E> __device__ __forceinline__ typename E::Stored narrow(float x);
-template <> __device__ __forceinline__ __nv_bfloat16 narrow<BF16>(float x) { return __float2bfloat16_rn(x); }
-template <> __device__ __forceinline__ __half narrow<F16>(float x) { return __float2half_rn(x); }
-template <> __device__ __forceinline__ float narrow<F32>(float x) { return x; }
-template <> __device__ __forceinline__ float narrow<TF32>(float x) { return x; }
+__device__ __forceinline__ int lane() { return threadIdx.x % 32; }
+__device__ __forceinline__ int warp() { return threadIdx.x / 32; }
 
-// pack puts two elements of 16 bits into a word, x at the lower address.
-template <class E> __device__ __forceinline__ uint32_t pack(float x, float y);
+// pack puts two numbers of 16 bits into a word, x at the lower address.
+template <class E> __device__ __forceinline__ uint32_t pack(float x, float y) {
+  uint32_t r;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(y), "f"(x));
+  return r;
+}
 template <> __device__ __forceinline__ uint32_t pack<BF16>(float x, float y) {
   uint32_t r;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(y), "f"(x));
   return r;
 }
-template <> __device__ __forceinline__ uint32_t pack<F16>(float x, float y) {
-  uint32_t r;
-  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(y), "f"(x));
-  return r;
+
+// Parts are the words of two neighbouring numbers: the rounded numbers and, where there are two parts, what these lack.
+struct Parts {
+  uint32_t high, low;
+};
+
+template <class E> __device__ __forceinline__ Parts split(float x, float y) {
+  Parts p = {pack<E>(x, y), 0};
+  if constexpr (E::PARTS == 2) {
+    const float2 taken = __half22float2(*(const __half2*)&p.high);
+    p.low = pack<E>(x - taken.x, y - taken.y);
+  }
+  return p;
 }
 
 // exp2Fast is 2^x to two units in the last place; 0 for -inf.
@@ -72,93 +85,84 @@ __device__ __forceinline__ float exp2Fast(float x) {
   return y;
 }
 
-// ---- fragments: what a lane holds of an operand
+// ---- powers of two that bring numbers into the range of float16
 
-template <class E, int N> struct Fragment {
-  uint32_t x[N], low[E::SPLIT ? N : 1];
+// Power is a power of two and its inverse, both normal numbers.
+struct Power {
+  float up, down;
 
-  // settle turns loaded floats into what mma.sync takes: 11 bits in x, the rest in low. Elements of 16 bits stay.
-  //
-  // mma.sync cuts off what it does not take. A float is therefore first enlarged by 0.35 to 0.7 of the 11 bits' last place,
-  // which makes the cut a rounding without bias, leaves numbers of 11 bits alone, and keeps NaN and infinity.
-  __device__ __forceinline__ void settle() {
-    if constexpr (E::BYTES == 4) {
-#pragma unroll
-      for (int i = 0; i < N; i++) {
-        const float whole = __uint_as_float(x[i]);
-        x[i] = __float_as_uint(whole * (1 + 0.7f / 2048));
-        if constexpr (E::SPLIT) {
-          x[i] &= 0xffffe000;
-          low[i] = __float_as_uint(whole - __uint_as_float(x[i]));
-        }
-      }
-    }
+  // of is the one that brings magnitudes whose largest is most, a finite float, to 2^14..2^15. Tiny ones stay under that.
+  static __device__ __forceinline__ Power of(float most) {
+    const uint32_t exponent = max(__float_as_uint(most) >> 23, 15u);
+    return {__uint_as_float((268 - exponent) << 23), __uint_as_float((exponent - 14) << 23)};
   }
 };
 
-template <class E> __device__ __forceinline__ void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1);
-template <> __device__ __forceinline__ void mma<BF16>(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-template <> __device__ __forceinline__ void mma<F16>(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-template <> __device__ __forceinline__ void mma<TF32>(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+constexpr float INFINITE = __builtin_huge_valf();
+
+// largest is the largest magnitude among the N numbers of every lane of the warp. What is not finite does not count.
+template <int N> __device__ __forceinline__ float largest(const float (&x)[N]) {
+  float most = 0;
+#pragma unroll
+  for (int n = 0; n < N; n++) most = fmaxf(most, fabsf(x[n]));  // fmaxf drops NaN
+  most = __uint_as_float(__reduce_max_sync(0xffffffff, __float_as_uint(most)));
+  if (most < INFINITE) return most;
+  most = 0;
+#pragma unroll
+  for (int n = 0; n < N; n++)
+    if (fabsf(x[n]) < INFINITE) most = fmaxf(most, fabsf(x[n]));
+  return __uint_as_float(__reduce_max_sync(0xffffffff, __float_as_uint(most)));
 }
 
-// accumulate adds A·B for ROWS blocks of 16 rows and N blocks of 8 columns, the first of which is column block first.
-// b holds two words a column block.
-//
-// mma.sync cuts sums off instead of rounding them, an error that grows with the number of steps. Split products are
-// therefore summed by ordinary additions, one step's at a time.
-template <class E, int ROWS, int COLUMNS, int N>
-__device__ __forceinline__ void accumulate(float (&c)[ROWS][COLUMNS][4], const Fragment<E, 4> (&a)[ROWS],
-                                           const Fragment<E, 2 * N>& b, int first) {
-  if constexpr (E::SPLIT) {
-    static_assert(N % 2 == 0);
+// ---- fragments: what a lane holds of an operand
+
+template <class E, int N> struct Fragment {
+  uint32_t x[E::PARTS][N];
+};
+
+// multiplyAdd is one mma.sync of 16 rows, 8 columns and STEP.
+template <class E> __device__ __forceinline__ void multiplyAdd(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  if constexpr (std::is_same<E, BF16>::value)
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  else
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// accumulate adds A·B for ROWS blocks of 16 rows and the two blocks of 8 columns from block first on; b holds two words a
+// column block.
+template <class E, int ROWS, int COLUMNS>
+__device__ __forceinline__ void accumulate(float (&c)[ROWS][COLUMNS][4], const Fragment<E, 4> (&a)[ROWS], const Fragment<E, 4>& b,
+                                           int first) {
 #pragma unroll
-    for (int pair = 0; pair < N; pair += 2) {
-      float part[ROWS][2][4] = {};
-#pragma unroll
-      for (int product = 0; product < 3; product++)  // the small ones first
-#pragma unroll
-        for (int i = 0; i < ROWS; i++)
-#pragma unroll
-          for (int j = 0; j < 2; j++) {
-            const uint32_t(&words)[2 * N] = product == 1 ? b.low : b.x;
-            mma<TF32>(part[i][j], product == 0 ? a[i].low : a[i].x, words[2 * (pair + j)], words[2 * (pair + j) + 1]);
-          }
-#pragma unroll
-      for (int i = 0; i < ROWS; i++)
-#pragma unroll
-        for (int j = 0; j < 2; j++)
-#pragma unroll
-          for (int e = 0; e < 4; e++) c[i][first + pair + j][e] += part[i][j][e];
-    }
-  } else {
+  for (int product = E::PARTS == 1 ? 2 : 0; product < 3; product++)  // the small ones first
 #pragma unroll
     for (int i = 0; i < ROWS; i++)
 #pragma unroll
-      for (int j = 0; j < N; j++) mma<E>(c[i][first + j], a[i].x, b.x[2 * j], b.x[2 * j + 1]);
-  }
+      for (int j = 0; j < 2; j++) {
+        const int ofA = product == 0 ? 1 : 0, ofB = product == 1 ? 1 : 0;
+        multiplyAdd<E>(c[i][first + j], a[i].x[ofA], b.x[ofB][2 * j], b.x[ofB][2 * j + 1]);
+      }
 }
 
 // ---- tiles in shared memory
 
-__device__ __forceinline__ int lane() { return threadIdx.x % 32; }
-__device__ __forceinline__ int warp() { return threadIdx.x / 32; }
-
-// Tile is rows of COLUMNS elements in shared memory. 16 bytes of padding a row put the rows that one access touches into
-// different banks: COLUMNS·BYTES is a multiple of 32, so a row is an odd number of 16-byte units.
-template <class E, int COLUMNS> struct Tile {
-  static constexpr int STRIDE = COLUMNS * E::BYTES + 16;
+// Tile is rows of COLUMNS elements in shared memory, of BYTES each: as they come from device memory, or as operands, a row's
+// first parts before its second ones. 16 bytes of padding a row put the rows that one access touches into different
+// banks: a row is an odd number of 16-byte units. The padding also has room for four powers of two.
+template <class E, int COLUMNS, int BYTES = E::BYTES> struct Tile {
+  static constexpr int STRIDE = COLUMNS * BYTES + 16;
   uint32_t base;  // shared memory address
-  __device__ __forceinline__ uint32_t at(int row, int column) const { return base + row * STRIDE + column * E::BYTES; }
+  __device__ __forceinline__ uint32_t raw(int row, int column) const { return base + row * STRIDE + column * E::BYTES; }
+  __device__ __forceinline__ uint32_t at(int row, int column, int part = 0) const {
+    return base + row * STRIDE + (part * COLUMNS + column) * 2;
+  }
+  __device__ __forceinline__ uint32_t power(int row, int index = 0) const { return base + row * STRIDE + COLUMNS * BYTES + 4 * index; }
 };
+
+// OPERAND is how many bytes an element of an operand takes.
+template <class E> constexpr int OPERAND = 2 * E::PARTS;
 
 __device__ __forceinline__ void ldmatrix(uint32_t* r, uint32_t at) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -168,14 +172,9 @@ __device__ __forceinline__ void ldmatrixTransposed(uint32_t* r, uint32_t at) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at) : "memory");
 }
-__device__ __forceinline__ uint32_t loadWord(uint32_t at) {
-  uint32_t r;
-  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(r) : "r"(at) : "memory");
-  return r;
-}
-__device__ __forceinline__ uint2 loadWords2(uint32_t at) {
-  uint2 r;
-  asm volatile("ld.shared.v2.b32 {%0,%1}, [%2];" : "=r"(r.x), "=r"(r.y) : "r"(at) : "memory");
+__device__ __forceinline__ float loadFloat(uint32_t at) {
+  float r;
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(r) : "r"(at) : "memory");
   return r;
 }
 __device__ __forceinline__ uint4 loadWords4(uint32_t at) {
@@ -190,180 +189,358 @@ __device__ __forceinline__ void storeWords2(uint32_t at, uint32_t x, uint32_t y)
   asm volatile("st.shared.v2.b32 [%0], {%1,%2};" ::"r"(at), "r"(x), "r"(y) : "memory");
 }
 
-// The order of the summed axis is free as long as both operands agree. Two orders are in use. Plain: mma.sync's own, which
-// ldmatrix gives. Paired, for products that sum over an operand's rows: a step of 8 floats takes them as (0, 2, 4, 6, 1, 3,
-// 5, 7), so that an accumulator is an operand as it stands. For 16-bit elements an accumulator already is one, and paired is
-// plain.
-
-// rowsOperand loads the operand A of 16 rows from row on, a step from column on. Plain.
-template <class E, int COLUMNS>
-__device__ __forceinline__ void rowsOperand(Fragment<E, 4>& f, Tile<E, COLUMNS> tile, int row, int column) {
-  ldmatrix(f.x, tile.at(row + lane() % 16, column) + lane() / 16 * 16);
-  f.settle();
+// rowsOperand loads the operand A of 16 rows from row on, a step from column on.
+template <class E, int COLUMNS, int BYTES>
+__device__ __forceinline__ void rowsOperand(Fragment<E, 4>& f, Tile<E, COLUMNS, BYTES> tile, int row, int column) {
+#pragma unroll
+  for (int part = 0; part < E::PARTS; part++) ldmatrix(f.x[part], tile.at(row + lane() % 16, column, part) + lane() / 16 * 16);
 }
 
-// columnsOfTransposed loads the operand B whose 16 columns are rows from row on, a step from column on. Plain.
-template <class E, int COLUMNS>
-__device__ __forceinline__ void columnsOfTransposed(Fragment<E, 4>& f, Tile<E, COLUMNS> tile, int row, int column) {
-  ldmatrix(f.x, tile.at(row + lane() % 8 + lane() / 16 * 8, column) + lane() / 8 % 2 * 16);
-  f.settle();
+// columnsOperand loads the operand A whose 16 rows are the tile's columns from column on, a step of rows from row on.
+template <class E, int COLUMNS, int BYTES>
+__device__ __forceinline__ void columnsOperand(Fragment<E, 4>& f, Tile<E, COLUMNS, BYTES> tile, int row, int column) {
+#pragma unroll
+  for (int part = 0; part < E::PARTS; part++)
+    ldmatrixTransposed(f.x[part], tile.at(row + lane() % 8 + lane() / 16 * 8, column + lane() / 8 % 2 * 8, part));
 }
 
-// rowsOperandPaired is rowsOperand in paired order.
-template <class E, int COLUMNS>
-__device__ __forceinline__ void rowsOperandPaired(Fragment<E, 4>& f, Tile<E, COLUMNS> tile, int row, int column) {
-  if constexpr (E::BYTES == 2) {
-    rowsOperand<E>(f, tile, row, column);
-  } else {
-    const uint32_t at = tile.at(row + lane() / 4, column + lane() % 4 * 2);
-    const uint2 upper = loadWords2(at), lower = loadWords2(at + 8 * tile.STRIDE);
-    f.x[0] = upper.x, f.x[1] = lower.x, f.x[2] = upper.y, f.x[3] = lower.y;
-    f.settle();
+// columnsOfTransposed loads the operand B whose 16 columns are rows from row on, a step from column on.
+template <class E, int COLUMNS, int BYTES>
+__device__ __forceinline__ void columnsOfTransposed(Fragment<E, 4>& f, Tile<E, COLUMNS, BYTES> tile, int row, int column) {
+#pragma unroll
+  for (int part = 0; part < E::PARTS; part++)
+    ldmatrix(f.x[part], tile.at(row + lane() % 8 + lane() / 16 * 8, column, part) + lane() / 8 % 2 * 16);
+}
+
+// columnsOfRows loads the operand B whose 16 columns are the tile's from column on, a step of rows from row on.
+template <class E, int COLUMNS, int BYTES>
+__device__ __forceinline__ void columnsOfRows(Fragment<E, 4>& f, Tile<E, COLUMNS, BYTES> tile, int row, int column) {
+#pragma unroll
+  for (int part = 0; part < E::PARTS; part++)
+    ldmatrixTransposed(f.x[part], tile.at(row + lane() % 16, column + lane() / 16 * 8, part));
+}
+
+// ---- products
+//
+// mma.sync cuts sums off instead of rounding them, an error that grows with the number of steps. Products of two parts are
+// therefore summed by ordinary additions, a few steps' at a time. So are other products of scaled operands where their
+// powers change.
+
+template <int ROWS, int COLUMNS> __device__ __forceinline__ void clear(float (&c)[ROWS][COLUMNS][4]) {
+#pragma unroll
+  for (int i = 0; i < ROWS; i++)
+#pragma unroll
+    for (int j = 0; j < COLUMNS; j++)
+#pragma unroll
+      for (int e = 0; e < 4; e++) c[i][j][e] = 0;
+}
+
+// loadRowPowers reads the powers of the lane's rows in an accumulator whose rows are the tile's from row on.
+template <int ROWS, class T> __device__ __forceinline__ void loadRowPowers(float (&powers)[ROWS][2], T tile, int row) {
+#pragma unroll
+  for (int i = 0; i < ROWS; i++)
+#pragma unroll
+    for (int half = 0; half < 2; half++) powers[i][half] = loadFloat(tile.power(row + 16 * i + lane() / 4 + 8 * half));
+}
+// columnPower is the power of the lane's two columns, which share it, in an accumulator whose columns are the tile's rows from
+// row on.
+template <class T> __device__ __forceinline__ float columnPower(T tile, int row) { return loadFloat(tile.power(row + lane() % 4 * 2)); }
+
+// withRowPowers and withColumnPowers put a tile's powers into an accumulator that is to be multiplied with the tile's rows:
+// its rows, or its columns, are the tile's rows from row on. factor is one more.
+template <int ROWS, int COLUMNS, class T>
+__device__ __forceinline__ void withRowPowers(float (&out)[ROWS][COLUMNS][4], const float (&x)[ROWS][COLUMNS][4], T tile, int row,
+                                              float factor = 1) {
+  float powers[ROWS][2];
+  loadRowPowers(powers, tile, row);
+#pragma unroll
+  for (int i = 0; i < ROWS; i++) {
+    powers[i][0] *= factor, powers[i][1] *= factor;
+#pragma unroll
+    for (int j = 0; j < COLUMNS; j++)
+#pragma unroll
+      for (int e = 0; e < 4; e++) out[i][j][e] = x[i][j][e] * powers[i][e / 2];
+  }
+}
+template <int ROWS, int COLUMNS, class T>
+__device__ __forceinline__ void withColumnPowers(float (&out)[ROWS][COLUMNS][4], const float (&x)[ROWS][COLUMNS][4], T tile, int row,
+                                                 float factor = 1) {
+#pragma unroll
+  for (int j = 0; j < COLUMNS; j++) {
+    const float power = columnPower(tile, row + 8 * j) * factor;
+#pragma unroll
+    for (int i = 0; i < ROWS; i++)
+#pragma unroll
+      for (int e = 0; e < 4; e++) out[i][j][e] = x[i][j][e] * power;
   }
 }
 
-// columnsOperandPaired loads the operand A whose 16 rows are the tile's columns from column on, a step of rows from row on.
-template <class E, int COLUMNS>
-__device__ __forceinline__ void columnsOperandPaired(Fragment<E, 4>& f, Tile<E, COLUMNS> tile, int row, int column) {
-  if constexpr (E::BYTES == 2) {
-    ldmatrixTransposed(f.x, tile.at(row + lane() % 8 + lane() / 16 * 8, column + lane() / 8 % 2 * 8));
-  } else {
-    const uint32_t at = tile.at(row + lane() % 4 * 2, column + lane() / 4);
-    f.x[0] = loadWord(at), f.x[1] = loadWord(at + 32);
-    f.x[2] = loadWord(at + tile.STRIDE), f.x[3] = loadWord(at + tile.STRIDE + 32);
-    f.settle();
-  }
+// scaleRows puts the powers of b's rows into an accumulator, and then its rows into the range of an operand. factors are
+// what a product with b must be multiplied with.
+template <class E, int ROWS, int COLUMNS, class T>
+__device__ __forceinline__ void scaleRows(float (&x)[ROWS][COLUMNS][4], T b, float (&factors)[ROWS][2]) {
+  withColumnPowers(x, x, b, 0);
+#pragma unroll
+  for (int i = 0; i < ROWS; i++)
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      float most = 0;
+#pragma unroll
+      for (int j = 0; j < COLUMNS; j++) most = fmaxf(most, fmaxf(x[i][j][2 * half], x[i][j][2 * half + 1]));
+      most = fmaxf(most, __shfl_xor_sync(0xffffffff, most, 1));
+      most = fmaxf(most, __shfl_xor_sync(0xffffffff, most, 2));
+      const Power power = Power::of(most);
+#pragma unroll
+      for (int j = 0; j < COLUMNS; j++) x[i][j][2 * half] *= power.up, x[i][j][2 * half + 1] *= power.up;
+      factors[i][half] = power.down;
+    }
 }
 
-// WIDE<E, N> is the W of a product with N columns whose operand B is read along its rows: a lane reads W neighbouring floats at
-// once and takes them for W column blocks. Elements of 16 bits come through ldmatrix, in order.
-template <class E, int N> constexpr int WIDE = E::BYTES == 2 ? 1 : N % 32 == 0 ? 4 : 2;
-
-template <int W> __device__ __forceinline__ int column(int block, int t, int e) {
-  return block / W * 8 * W + W * (2 * t + e) + block % W;
+// followUnit makes c's unit fit K rows of b: probabilities of at most highest times their powers, in this unit, are operands. The
+// unit stays while it is neither too small nor much too large.
+template <int K, int ROWS, int COLUMNS, class T>
+__device__ __forceinline__ void followUnit(float (&c)[ROWS][COLUMNS][4], T b, float highest, float& unit) {
+  float most = 0;
+#pragma unroll
+  for (int row = 0; row < K; row += 32) most = fmaxf(most, loadFloat(b.power((row + lane()) % K)));
+  most = __uint_as_float(__reduce_max_sync(0xffffffff, __float_as_uint(most)));
+  const float least = fmaxf(most, 0x1p-100f) * (highest * 0x1p-14f);
+  if (unit >= least && unit <= 0x1p6f * least) return;
+  const float factor = unit / least;
+  unit = least;
+#pragma unroll
+  for (int i = 0; i < ROWS; i++)
+#pragma unroll
+    for (int j = 0; j < COLUMNS; j++)
+#pragma unroll
+      for (int e = 0; e < 4; e++) c[i][j][e] *= factor;
 }
 
-// UNROLL is how many of the steps along K are unrolled: split products fill the instruction cache and the registers sooner.
-template <class E, int K> constexpr int UNROLL = E::SPLIT ? 2 : K / STEP<E>;
-
-// accumulateTransposed adds A·Bᵀ for one step: B is the tile's rows from row on, a step from column k on. Plain order.
-template <class E, int ROWS, int COLUMNS, int CB>
-__device__ __forceinline__ void accumulateTransposed(float (&c)[ROWS][COLUMNS][4], const Fragment<E, 4> (&a)[ROWS], Tile<E, CB> b,
-                                                     int row, int k) {
+// transposedStep adds A·Bᵀ for one step, from column k on.
+template <class E, int ROWS, int COLUMNS, int CA, int BA, int CB, int BB>
+__device__ __forceinline__ void transposedStep(float (&c)[ROWS][COLUMNS][4], Tile<E, CA, BA> a, int rowA, Tile<E, CB, BB> b, int rowB,
+                                               int k) {
   static_assert(COLUMNS % 2 == 0, "ldmatrix brings two column blocks");
+  Fragment<E, 4> fa[ROWS];
+#pragma unroll
+  for (int i = 0; i < ROWS; i++) rowsOperand<E>(fa[i], a, rowA + 16 * i, k);
 #pragma unroll
   for (int j = 0; j < COLUMNS; j += 2) {
     Fragment<E, 4> f;
-    columnsOfTransposed<E>(f, b, row + 8 * j, k);
-    accumulate<E, ROWS, COLUMNS, 2>(c, a, f, j);
+    columnsOfTransposed<E>(f, b, rowB + 8 * j, k);
+    accumulate<E>(c, fa, f, j);
   }
 }
 
-// multiplyTransposed adds A·Bᵀ: rows of a against rows of b, over K columns. Plain order on both sides.
-template <class E, int K, int ROWS, int COLUMNS, int CA, int CB>
-__device__ __forceinline__ void multiplyTransposed(float (&c)[ROWS][COLUMNS][4], Tile<E, CA> a, int rowA, Tile<E, CB> b, int rowB) {
-#pragma unroll(UNROLL<E, K>)
-  for (int k = 0; k < K; k += STEP<E>) {
-    Fragment<E, 4> fa[ROWS];
+// unscale takes the powers of the rows of both tiles out of a product A·Bᵀ.
+template <int ROWS, int COLUMNS, class A, class B>
+__device__ __forceinline__ void unscale(float (&c)[ROWS][COLUMNS][4], A a, int rowA, B b, int rowB) {
+  float ofA[ROWS][2];
+  loadRowPowers(ofA, a, rowA);
 #pragma unroll
-    for (int i = 0; i < ROWS; i++) rowsOperand<E>(fa[i], a, rowA + 16 * i, k);
-    accumulateTransposed<E>(c, fa, b, rowB, k);
+  for (int j = 0; j < COLUMNS; j++) {
+    const float ofB = columnPower(b, rowB + 8 * j);
+#pragma unroll
+    for (int i = 0; i < ROWS; i++)
+#pragma unroll
+      for (int e = 0; e < 4; e++) c[i][j][e] *= ofA[i][e / 2] * ofB;
   }
 }
 
-// accumulateRows adds A·B for one step: B is the tile's rows from row on, its columns from columnB on. Paired order.
-template <class E, int ROWS, int COLUMNS, int CB>
-__device__ __forceinline__ void accumulateRows(float (&c)[ROWS][COLUMNS][4], const Fragment<E, 4> (&a)[ROWS], Tile<E, CB> b,
+// multiplyTransposed writes A·Bᵀ: rows of a against rows of b, over K columns.
+template <class E, int K, int ROWS, int COLUMNS, int CA, int BA, int CB, int BB>
+__device__ __forceinline__ void multiplyTransposed(float (&c)[ROWS][COLUMNS][4], Tile<E, CA, BA> a, int rowA, Tile<E, CB, BB> b,
+                                                   int rowB) {
+  clear(c);
+  if constexpr (E::PARTS == 1) {
+#pragma unroll
+    for (int k = 0; k < K; k += STEP) transposedStep<E>(c, a, rowA, b, rowB, k);
+  } else {
+#pragma unroll(ROWS == 1 ? 2 : 1)
+    for (int first = 0; first < K; first += 2 * STEP) {
+      float part[ROWS][COLUMNS][4];
+      clear(part);
+#pragma unroll
+      for (int k = 0; k < 2 * STEP; k += STEP) transposedStep<E>(part, a, rowA, b, rowB, first + k);
+#pragma unroll
+      for (int i = 0; i < ROWS; i++)
+#pragma unroll
+        for (int j = 0; j < COLUMNS; j++)
+#pragma unroll
+          for (int e = 0; e < 4; e++) c[i][j][e] += part[i][j][e];
+    }
+  }
+  if constexpr (E::SCALED) unscale(c, a, rowA, b, rowB);
+}
+
+// accumulateRows adds A·B for one step: B is the tile's rows from row on, its columns from columnB on.
+template <class E, int ROWS, int COLUMNS, int CB, int BB>
+__device__ __forceinline__ void accumulateRows(float (&c)[ROWS][COLUMNS][4], const Fragment<E, 4> (&a)[ROWS], Tile<E, CB, BB> b,
                                                int row, int columnB) {
-  if constexpr (E::BYTES == 2) {
 #pragma unroll
-    for (int j = 0; j < COLUMNS; j += 2) {
+  for (int j = 0; j < COLUMNS; j += 2) {
+    Fragment<E, 4> f;
+    columnsOfRows<E>(f, b, row, columnB + 8 * j);
+    accumulate<E>(c, a, f, j);
+  }
+}
+
+// accumulateScaled adds A·B over STEPS steps, its rows times their factors: B is the tile's rows from row on, its columns
+// from columnB on.
+template <class E, int STEPS, int ROWS, int COLUMNS, int CB, int BB>
+__device__ __forceinline__ void accumulateScaled(float (&c)[ROWS][COLUMNS][4], const Fragment<E, 4> (&a)[STEPS][ROWS],
+                                                 Tile<E, CB, BB> b, int row, int columnB, const float (&factors)[ROWS][2]) {
+#pragma unroll
+  for (int j = 0; j < COLUMNS; j += 2) {
+    float part[ROWS][2][4];
+    clear(part);
+#pragma unroll
+    for (int step = 0; step < STEPS; step++) {
       Fragment<E, 4> f;
-      ldmatrixTransposed(f.x, b.at(row + lane() % 16, columnB + 8 * j + lane() / 16 * 8));
-      accumulate<E, ROWS, COLUMNS, 2>(c, a, f, j);
+      columnsOfRows<E>(f, b, row + STEP * step, columnB + 8 * j);
+      accumulate<E>(part, a[step], f, 0);
+    }
+#pragma unroll
+    for (int i = 0; i < ROWS; i++)
+#pragma unroll
+      for (int n = 0; n < 2; n++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) c[i][j + n][e] = fmaf(part[i][n][e], factors[i][e / 2], c[i][j + n][e]);
+  }
+}
+
+// multiplyCell is accumulateScaled for an operand A that shares the power down.
+template <class E, int STEPS, int ROWS, int COLUMNS, int CB, int BB>
+__device__ __forceinline__ void multiplyCell(float (&c)[ROWS][COLUMNS][4], const Fragment<E, 4> (&a)[STEPS][ROWS], float down,
+                                             Tile<E, CB, BB> b, int row, int columnB) {
+  float factors[ROWS][2];
+#pragma unroll
+  for (int i = 0; i < ROWS; i++) factors[i][0] = factors[i][1] = down;
+  accumulateScaled<E>(c, a, b, row, columnB, factors);
+}
+
+// multiplyRows adds A·B over K: rows of a from rowA on, against rows of b from 0 on. A scaled a has b's powers in it and
+// consists of cells of CELL columns, each with a power.
+template <class E, int K, int CELL, int ROWS, int COLUMNS, int CA, int BA, int CB, int BB>
+__device__ __forceinline__ void multiplyRows(float (&c)[ROWS][COLUMNS][4], Tile<E, CA, BA> a, int rowA, Tile<E, CB, BB> b, int columnB) {
+  if constexpr (E::SCALED) {
+#pragma unroll
+    for (int first = 0; first < K; first += CELL) {
+      Fragment<E, 4> fa[CELL / STEP][ROWS];
+#pragma unroll
+      for (int step = 0; step < CELL / STEP; step++)
+#pragma unroll
+        for (int i = 0; i < ROWS; i++) rowsOperand<E>(fa[step][i], a, rowA + 16 * i, first + STEP * step);
+      multiplyCell<E>(c, fa, loadFloat(a.power(rowA, first / CELL)), b, first, columnB);
     }
   } else {
-    constexpr int W = WIDE<E, 8 * COLUMNS>;
-    const uint32_t at = b.at(row + lane() % 4 * 2, columnB + lane() / 4 * W);
 #pragma unroll
-    for (int j = 0; j < COLUMNS; j += W) {
-      Fragment<E, 2 * W> f;
-      if constexpr (W == 4) {
-        const uint4 even = loadWords4(at + 32 * j), odd = loadWords4(at + 32 * j + b.STRIDE);
-        f.x[0] = even.x, f.x[1] = odd.x, f.x[2] = even.y, f.x[3] = odd.y;
-        f.x[4] = even.z, f.x[5] = odd.z, f.x[6] = even.w, f.x[7] = odd.w;
-      } else {
-        const uint2 even = loadWords2(at + 32 * j), odd = loadWords2(at + 32 * j + b.STRIDE);
-        f.x[0] = even.x, f.x[1] = odd.x, f.x[2] = even.y, f.x[3] = odd.y;
-      }
-      f.settle();
-      accumulate<E, ROWS, COLUMNS, W>(c, a, f, j);
+    for (int k = 0; k < K; k += STEP) {
+      Fragment<E, 4> fa[ROWS];
+#pragma unroll
+      for (int i = 0; i < ROWS; i++) rowsOperand<E>(fa[i], a, rowA + 16 * i, k);
+      accumulateRows<E>(c, fa, b, k, columnB);
     }
   }
 }
 
-// multiplyRows adds A·B over K: rows of a from rowA on, against rows of b from 0 on.
-template <class E, int K, int ROWS, int COLUMNS, int CA, int CB>
-__device__ __forceinline__ void multiplyRows(float (&c)[ROWS][COLUMNS][4], Tile<E, CA> a, int rowA, Tile<E, CB> b, int columnB) {
-#pragma unroll(UNROLL<E, K>)
-  for (int k = 0; k < K; k += STEP<E>) {
-    Fragment<E, 4> fa[ROWS];
+// multiplyColumns adds Aᵀ·B over K: columns of a from columnA on, against rows of b from 0 on. A scaled a has b's powers in
+// it and consists of cells of CELL rows, each with a power, that number cell of its rows, or (CELL = 0) is in c's unit.
+template <class E, int K, int CELL, int ROWS, int COLUMNS, int CA, int BA, int CB, int BB>
+__device__ __forceinline__ void multiplyColumns(float (&c)[ROWS][COLUMNS][4], Tile<E, CA, BA> a, int columnA, int cell,
+                                                Tile<E, CB, BB> b, int columnB) {
+  if constexpr (CELL > 0) {
 #pragma unroll
-    for (int i = 0; i < ROWS; i++) rowsOperandPaired<E>(fa[i], a, rowA + 16 * i, k);
-    accumulateRows<E>(c, fa, b, k, columnB);
-  }
-}
-
-// multiplyColumns adds Aᵀ·B over K: columns of a from columnA on, against rows of b from 0 on.
-template <class E, int K, int ROWS, int COLUMNS, int CA, int CB>
-__device__ __forceinline__ void multiplyColumns(float (&c)[ROWS][COLUMNS][4], Tile<E, CA> a, int columnA, Tile<E, CB> b, int columnB) {
-#pragma unroll(UNROLL<E, K>)
-  for (int k = 0; k < K; k += STEP<E>) {
-    Fragment<E, 4> fa[ROWS];
+    for (int first = 0; first < K; first += CELL) {
+      Fragment<E, 4> fa[CELL / STEP][ROWS];
 #pragma unroll
-    for (int i = 0; i < ROWS; i++) columnsOperandPaired<E>(fa[i], a, k, columnA + 16 * i);
-    accumulateRows<E>(c, fa, b, k, columnB);
-  }
-}
-
-// multiplyAccumulator adds A·B where A is an accumulator of K columns (of a product in order, W = 1).
-template <class E, int K, int ROWS, int COLUMNS, int CB>
-__device__ __forceinline__ void multiplyAccumulator(float (&c)[ROWS][COLUMNS][4], const float (&a)[ROWS][K / 8][4], Tile<E, CB> b) {
+      for (int step = 0; step < CELL / STEP; step++)
 #pragma unroll
-  for (int k = 0; k < K; k += STEP<E>) {
-    Fragment<E, 4> fa[ROWS];
-#pragma unroll
-    for (int i = 0; i < ROWS; i++) {
-      const float(&x)[4] = a[i][k / 8];
-      if constexpr (E::BYTES == 2) {
-        const float(&y)[4] = a[i][k / 8 + 1];
-        fa[i].x[0] = pack<E>(x[0], x[1]), fa[i].x[1] = pack<E>(x[2], x[3]);
-        fa[i].x[2] = pack<E>(y[0], y[1]), fa[i].x[3] = pack<E>(y[2], y[3]);
-      } else {
-        fa[i].x[0] = __float_as_uint(x[0]), fa[i].x[1] = __float_as_uint(x[2]);
-        fa[i].x[2] = __float_as_uint(x[1]), fa[i].x[3] = __float_as_uint(x[3]);
-        fa[i].settle();
-      }
+        for (int i = 0; i < ROWS; i++) columnsOperand<E>(fa[step][i], a, first + STEP * step, columnA + 16 * i);
+      multiplyCell<E>(c, fa, loadFloat(a.power(first, cell)), b, first, columnB);
     }
-    accumulateRows<E>(c, fa, b, k, 0);
+  } else {
+#pragma unroll
+    for (int k = 0; k < K; k += STEP) {
+      Fragment<E, 4> fa[ROWS];
+#pragma unroll
+      for (int i = 0; i < ROWS; i++) columnsOperand<E>(fa[i], a, k, columnA + 16 * i);
+      accumulateRows<E>(c, fa, b, k, columnB);
+    }
   }
 }
 
-// storeAccumulator narrows an accumulator into the tile, its first element at (row, col).
-template <class E, int W, int ROWS, int COLUMNS, int CT>
-__device__ __forceinline__ void storeAccumulator(const float (&c)[ROWS][COLUMNS][4], Tile<E, CT> tile, int row, int col) {
+// operandOf makes an operand A of two column blocks of an accumulator.
+template <class E> __device__ __forceinline__ void operandOf(Fragment<E, 4>& f, const float (&x)[4], const float (&y)[4]) {
+  const float pairs[4][2] = {{x[0], x[1]}, {x[2], x[3]}, {y[0], y[1]}, {y[2], y[3]}};
+#pragma unroll
+  for (int n = 0; n < 4; n++) {
+    const Parts parts = split<E>(pairs[n][0], pairs[n][1]);
+    f.x[0][n] = parts.high;
+    if constexpr (E::PARTS == 2) f.x[1][n] = parts.low;
+  }
+}
+
+// multiplyAccumulator adds A·B where A is an accumulator of K columns, of numbers up to 2^8. It leaves a changed. c is in units
+// of unit if operands are scaled and have one part, 0 at first: they are then summed in place, and c follows b's powers.
+template <class E, int K, int ROWS, int COLUMNS, int CB, int BB>
+__device__ __forceinline__ void multiplyAccumulator(float (&c)[ROWS][COLUMNS][4], float (&a)[ROWS][K / 8][4], Tile<E, CB, BB> b,
+                                                    float& unit) {
+  if constexpr (E::SCALED && E::PARTS == 2) {
+    float factors[ROWS][2];
+    scaleRows<E>(a, b, factors);
+    Fragment<E, 4> fa[K / STEP][ROWS];
+#pragma unroll
+    for (int step = 0; step < K / STEP; step++)
+#pragma unroll
+      for (int i = 0; i < ROWS; i++) operandOf<E>(fa[step][i], a[i][2 * step], a[i][2 * step + 1]);
+    accumulateScaled<E>(c, fa, b, 0, 0, factors);
+  } else {
+    if constexpr (E::SCALED) {
+      followUnit<K>(c, b, 256, unit);
+      withColumnPowers(a, a, b, 0, 1 / unit);
+    }
+#pragma unroll
+    for (int k = 0; k < K; k += STEP) {
+      Fragment<E, 4> fa[ROWS];
+#pragma unroll
+      for (int i = 0; i < ROWS; i++) operandOf<E>(fa[i], a[i][k / 8], a[i][k / 8 + 1]);
+      accumulateRows<E>(c, fa, b, k, 0);
+    }
+  }
+}
+
+// ---- from accumulators
+
+// storeAccumulator makes operands of an accumulator block in the tile, its first element at (row, column).
+template <class E, int ROWS, int COLUMNS, int CT, int BT>
+__device__ __forceinline__ void storeAccumulator(const float (&c)[ROWS][COLUMNS][4], Tile<E, CT, BT> tile, int row, int column) {
 #pragma unroll
   for (int i = 0; i < ROWS; i++)
 #pragma unroll
     for (int j = 0; j < COLUMNS; j++)
 #pragma unroll
       for (int half = 0; half < 2; half++) {
-        const float x = c[i][j][2 * half], y = c[i][j][2 * half + 1];
-        const uint32_t at = tile.at(row + 16 * i + lane() / 4 + 8 * half, col + column<W>(j, lane() % 4, 0));
-        if constexpr (E::BYTES == 2) storeWord(at, pack<E>(x, y));
-        else if constexpr (W == 1) storeWords2(at, __float_as_uint(x), __float_as_uint(y));
-        else storeWord(at, __float_as_uint(x)), storeWord(at + 4 * W, __float_as_uint(y));
+        const Parts parts = split<E>(c[i][j][2 * half], c[i][j][2 * half + 1]);
+        const uint32_t at = tile.at(row + 16 * i + lane() / 4 + 8 * half, column + 8 * j + lane() % 4 * 2);
+        storeWord(at, parts.high);
+        if constexpr (E::PARTS == 2) storeWord(at + 2 * CT, parts.low);
       }
+}
+
+// storeCell is storeAccumulator for a block that shares a power, which becomes number index of the tile's row. It leaves c
+// changed.
+template <class E, int ROWS, int COLUMNS, int CT, int BT>
+__device__ __forceinline__ void storeCell(float (&c)[ROWS][COLUMNS][4], Tile<E, CT, BT> tile, int row, int column, int index) {
+  const Power power = Power::of(largest((const float(&)[ROWS * COLUMNS * 4])c));
+  if (lane() == 0) storeWord(tile.power(row, index), __float_as_uint(power.down));
+#pragma unroll
+  for (int i = 0; i < ROWS; i++)
+#pragma unroll
+    for (int j = 0; j < COLUMNS; j++)
+#pragma unroll
+      for (int e = 0; e < 4; e++) c[i][j][e] *= power.up;
+  storeAccumulator<E>(c, tile, row, column);
 }
 
 // ---- between device memory and tiles
@@ -393,71 +570,134 @@ template <class E> __device__ __forceinline__ Matrix matrixOf(const Rows& t, int
   return {(typename E::Stored*)t.data + batch * t.batch + head * t.head + first * t.row, t.row, rows, columns};
 }
 
-// loadTile starts to bring ROWS rows from row on into the tile. It is complete after copyCommit, copyWait and a barrier.
-// Rows that start at any address are brought element by element: slow, and meant to be rare.
-template <class E, int ROWS, int THREADS, int COLUMNS>
+// loadTile starts to bring ROWS rows from row on into the tile, which is complete after copyCommit, copyWait and a barrier.
+// Of floats a warp brings a share of neighbouring rows, which is complete for this warp without the barrier. Rows that start
+// at any address are brought element by element: slow, and meant to be rare.
+template <class E, int ROWS, int WARPS, int COLUMNS>
 __device__ __forceinline__ void loadTile(Tile<E, COLUMNS> tile, const Matrix& m, int row) {
-  // Neighbouring threads bring neighbouring units of 16 bytes: SPAN threads a row, as many as divide it evenly.
-  constexpr int EACH = 16 / E::BYTES, UNITS = COLUMNS / EACH, SPAN = UNITS & -UNITS, PASS = THREADS / SPAN;
-  static_assert(THREADS % SPAN == 0);
-  const int r = threadIdx.x / SPAN, c = threadIdx.x % SPAN * EACH;
+  // Neighbouring threads bring neighbouring units of 16 bytes: SPAN threads a row, as many as divide it evenly. SHARE rows are
+  // brought by THREADS threads, of which this is number me.
+  constexpr int EACH = 16 / E::BYTES, UNITS = COLUMNS / EACH, LARGEST = UNITS & -UNITS, SPAN = LARGEST < 32 ? LARGEST : 32;
+  constexpr int SHARE = E::SCALED ? ROWS / WARPS : ROWS, THREADS = E::SCALED ? 32 : 32 * WARPS, PASS = THREADS / SPAN;
+  static_assert(ROWS % WARPS == 0);
+  const int share = E::SCALED ? warp() * SHARE : 0, me = E::SCALED ? lane() : threadIdx.x;
+  const int r = share + me / SPAN, c = me % SPAN * EACH;
   if (m.aligned<E>()) {
     const typename E::Stored* from = (typename E::Stored*)m.data + (row + r) * m.stride + c;
     const int64_t step = PASS * m.stride;
-    if (ROWS % PASS == 0 && row + ROWS <= m.rows && m.columns == COLUMNS) {
+    if (SHARE % PASS == 0 && row + ROWS <= m.rows && m.columns == COLUMNS) {
 #pragma unroll
-      for (int n = 0; n < ROWS / PASS; n++) {
+      for (int n = 0; n < SHARE / PASS; n++) {
 #pragma unroll
-        for (int u = 0; u < UNITS; u += SPAN) copyAsync(tile.at(n * PASS + r, c + u * EACH), from + u * EACH, 16);
+        for (int u = 0; u < UNITS; u += SPAN) copyAsync(tile.raw(n * PASS + r, c + u * EACH), from + u * EACH, 16);
         from += step;
         asm volatile("" : "+l"(from));  // one pointer that moves, not many that take registers
       }
     } else {
 #pragma unroll 1
-      for (int n = 0; n < ROWS; n += PASS, from += step)
+      for (int n = 0; n < SHARE; n += PASS, from += step)
 #pragma unroll 1
         for (int u = 0; u < UNITS; u += SPAN) {
-          if (n + r >= ROWS) break;
+          if (n + me / SPAN >= SHARE) break;
           const int bytes = row + n + r < m.rows ? min(16, max(0, m.columns - c - u * EACH) * E::BYTES) : 0;
-          copyAsync(tile.at(n + r, c + u * EACH), bytes ? from + u * EACH : (typename E::Stored*)m.data, bytes);
+          copyAsync(tile.raw(n + r, c + u * EACH), bytes ? from + u * EACH : (typename E::Stored*)m.data, bytes);
         }
     }
   } else {
     using Bits = typename std::conditional<E::BYTES == 2, uint16_t, uint32_t>::type;
     constexpr int WORDS = COLUMNS * E::BYTES / 4;
 #pragma unroll 1
-    for (int word = threadIdx.x; word < ROWS * WORDS; word += THREADS) {
-      const int n = word / WORDS, first = word % WORDS * 4 / E::BYTES;
+    for (int word = me; word < SHARE * WORDS; word += THREADS) {
+      const int n = share + word / WORDS, first = word % WORDS * 4 / E::BYTES;
       const Bits* from = (const Bits*)m.data + (row + n) * m.stride + first;
       uint32_t x = 0;
       if (row + n < m.rows && first < m.columns) x = from[0];
       if (E::BYTES == 2 && row + n < m.rows && first + 1 < m.columns) x |= (uint32_t)from[1] << 16;
-      storeWord(tile.at(n, first), x);
+      storeWord(tile.raw(n, first), x);
     }
   }
 }
 
-// storeRows writes the tile's rows from..from+count to the matrix from row on, by THREADS threads of which this is number me.
+// settle makes operands of ROWS rows of floats: each warp of the share of rows that it brought, which must be there. Four or
+// eight neighbouring rows share a power. Both tiles may be at the same place; if not, what arrives may be
+// overwritten by the same loadTile afterwards. A barrier must follow. Elements of 16 bits are operands as they are.
+template <class E, int ROWS, int WARPS, int COLUMNS, int BYTES>
+__device__ __forceinline__ void settle(Tile<E, COLUMNS> from, Tile<E, COLUMNS, BYTES> to, int rowTo = 0) {
+  if constexpr (E::SCALED) {
+    // A warp reads passes of 32 units of 4 floats; PASSES are the TOGETHER rows that share a power.
+    constexpr int UNITS = COLUMNS / 4, SHARE = ROWS / WARPS, TOGETHER = UNITS <= 32 ? 8 : 4, PASSES = TOGETHER * UNITS / 32;
+    static_assert(SHARE % TOGETHER == 0 && TOGETHER * UNITS % 32 == 0);
+    __syncwarp();
+#pragma unroll(UNITS <= 16 && SHARE > TOGETHER ? 2 : 1)
+    for (int row = warp() * SHARE; row < (warp() + 1) * SHARE; row += TOGETHER) {
+      float x[4 * PASSES];
+#pragma unroll
+      for (int pass = 0; pass < PASSES; pass++) {
+        const int unit = 32 * pass + lane();
+        const uint4 words = loadWords4(from.raw(row + unit / UNITS, unit % UNITS * 4));
+        x[4 * pass] = __uint_as_float(words.x), x[4 * pass + 1] = __uint_as_float(words.y);
+        x[4 * pass + 2] = __uint_as_float(words.z), x[4 * pass + 3] = __uint_as_float(words.w);
+      }
+      const Power power = Power::of(largest(x));
+      const int first = rowTo + row;
+      __syncwarp();
+      if (lane() < TOGETHER) storeWord(to.power(first + lane()), __float_as_uint(power.down));
+#pragma unroll
+      for (int pass = 0; pass < PASSES; pass++) {
+        const int unit = 32 * pass + lane();
+        const float* y = x + 4 * pass;
+        const Parts left = split<E>(y[0] * power.up, y[1] * power.up), right = split<E>(y[2] * power.up, y[3] * power.up);
+        const uint32_t at = to.at(first + unit / UNITS, unit % UNITS * 4);
+        storeWords2(at, left.high, right.high);
+        if constexpr (E::PARTS == 2) storeWords2(at + 2 * COLUMNS, left.low, right.low);
+      }
+    }
+  }
+}
+
+// storeRows writes the tile's rows from..from+count, elements of 16 bits, to the matrix from row on, by THREADS threads of
+// which this is number me.
 template <class E, int THREADS, int COLUMNS>
 __device__ __forceinline__ void storeRows(Tile<E, COLUMNS> tile, int from, int count, const Matrix& m, int row, int me) {
-  constexpr int EACH = 16 / E::BYTES, UNITS = COLUMNS / EACH;
+  constexpr int UNITS = COLUMNS / 8;
   const bool aligned = m.aligned<E>();
 #pragma unroll 1
   for (int unit = me; unit < count * UNITS; unit += THREADS) {
-    const int r = unit / UNITS, c = unit % UNITS * EACH;
+    const int r = unit / UNITS, c = unit % UNITS * 8;
     if (row + r >= m.rows || c >= m.columns) continue;
     const uint4 words = loadWords4(tile.at(from + r, c));
-    typename E::Stored* to = (typename E::Stored*)m.data + (row + r) * m.stride + c;
-    if (aligned && c + EACH <= m.columns) {
+    uint16_t* to = (uint16_t*)m.data + (row + r) * m.stride + c;
+    if (aligned && c + 8 <= m.columns) {
       *(uint4*)to = words;
     } else {
       const uint32_t w[4] = {words.x, words.y, words.z, words.w};
 #pragma unroll
-      for (int e = 0; e < EACH; e++) {
-        if (c + e >= m.columns) continue;
-        if constexpr (E::BYTES == 2) ((uint16_t*)to)[e] = (uint16_t)(w[e / 2] >> (e % 2 * 16));
-        else ((uint32_t*)to)[e] = w[e];
-      }
+      for (int e = 0; e < 8; e++)
+        if (c + e < m.columns) to[e] = (uint16_t)(w[e / 2] >> (e % 2 * 16));
     }
   }
+}
+
+// storeFloats writes an accumulator block to the matrix, its first element to (row, column): four lanes 32 bytes of a row.
+template <int ROWS, int COLUMNS>
+__device__ __forceinline__ void storeFloats(const float (&c)[ROWS][COLUMNS][4], const Matrix& m, int row, int column) {
+  const bool pairs = (((uint64_t)m.data | (uint64_t)(m.stride * 4)) & 7) == 0;
+#pragma unroll
+  for (int i = 0; i < ROWS; i++)
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      const int r = row + 16 * i + lane() / 4 + 8 * half, first = column + lane() % 4 * 2;
+      if (r >= m.rows) continue;
+      float* to = (float*)m.data + r * m.stride + first;
+#pragma unroll
+      for (int j = 0; j < COLUMNS; j++) {
+        const float x = c[i][j][2 * half], y = c[i][j][2 * half + 1];
+        if (pairs && first + 8 * j + 1 < m.columns) {
+          *(float2*)(to + 8 * j) = make_float2(x, y);
+        } else {
+          if (first + 8 * j < m.columns) to[8 * j] = x;
+          if (first + 8 * j + 1 < m.columns) to[8 * j + 1] = y;
+        }
+      }
+    }
 }
