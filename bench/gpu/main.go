@@ -174,14 +174,17 @@ func (r request) newSet(d *cuda.Device) (*set, error) {
 	return s, failed
 }
 
-// noise is normal numbers, which fill tensors again and again: long enough that no two rows are alike.
-var noise = func() []float32 {
+// noise is normal numbers in each type, which fill tensors again and again: long enough that no two rows are alike.
+var noise = func() (n struct {
+	f32       []float32
+	bf16, f16 []uint16
+}) {
 	random := rand.New(rand.NewPCG(1, 1))
-	list := make([]float32, 1<<20+7)
-	for i := range list {
-		list[i] = float32(random.NormFloat64())
+	for range 1<<20 + 7 {
+		x := float32(random.NormFloat64())
+		n.f32, n.bf16, n.f16 = append(n.f32, x), append(n.bf16, uint16(math.Float32bits(x)>>16)), append(n.f16, float16(x))
 	}
-	return list
+	return n
 }()
 
 // fill gives a tensor random values.
@@ -191,19 +194,19 @@ func fill(d *cuda.Device, t kernels.Tensor) error {
 	at := unsafe.Pointer(unsafe.SliceData(bytes))
 	switch t.DType {
 	case kernels.F32:
-		for i, to := 0, unsafe.Slice((*float32)(at), n); i < n; {
-			i += copy(to[i:], noise)
-		}
+		repeat(unsafe.Slice((*float32)(at), n), noise.f32)
 	case kernels.BF16:
-		for i, to := 0, unsafe.Slice((*uint16)(at), n); i < n; i++ {
-			to[i] = uint16(math.Float32bits(noise[i%len(noise)]) >> 16)
-		}
+		repeat(unsafe.Slice((*uint16)(at), n), noise.bf16)
 	case kernels.F16:
-		for i, to := 0, unsafe.Slice((*uint16)(at), n); i < n; i++ {
-			to[i] = float16(noise[i%len(noise)])
-		}
+		repeat(unsafe.Slice((*uint16)(at), n), noise.f16)
 	}
 	return d.UploadBytes(t, at)
+}
+
+func repeat[T any](to, from []T) {
+	for len(to) > 0 {
+		to = to[copy(to, from):]
+	}
 }
 
 // float16 cuts a normal number of moderate size to 16 bits; the smallest become 0.

@@ -95,7 +95,8 @@ func (c *attention) backward(g kernels.AttentionGradients) error {
 	if c.args.dQSum, err = borrowSums(sums); err != nil {
 		return err
 	}
-	if counters > counterBytes {
+	if v.boxCols > 0 || counters > counterBytes {
+		// Those of tiles with maps are zero again only after the kernel of dQ, and work of another goroutine may come between.
 		c.args.counters, err = c.borrowZeros(counters)
 	} else {
 		c.args.counters, err = c.device.zeroCounters()

@@ -114,8 +114,8 @@ func backward90Grid(v variant, a *arguments, multiprocessors int) [3]int {
 	return [3]int{max(1, min(tiles, multiprocessors)), 1, 1}
 }
 
-// backward90Scratch is the bytes of dQSum, which need not be zero, and of counters, which are zero at launch and left so by
-// attention_dq.
+// backward90Scratch is the bytes of dQSum, which need not be zero, and of counters, which are zero at launch and again once
+// attention_dq has run.
 func backward90Scratch(v variant, a *arguments) (sums, counters int) {
 	t := backward90TileOf(v)
 	tiles := (int(a.sq) + v.tileQ - 1) / v.tileQ * int(a.sequences)
