@@ -61,7 +61,6 @@ DEVICE void barrierWait(uint32_t barrier, uint32_t parity) {
 // ---- Named barriers 1 to 15 (0 is __syncthreads) among `threads` threads, a multiple of 32.
 
 DEVICE void groupSync(int id, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
-DEVICE void groupArrive(int id, int threads) { asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
 
 // ---- The tensor memory accelerator: one thread starts a copy of a whole box. Elements outside the tensor read as zero and
 // are not written.
@@ -86,22 +85,7 @@ DEVICE void prefetchBox(const CUtensorMap* map, int column, int row, int head, i
   asm volatile("cp.async.bulk.prefetch.tensor.4d.L2.global [%0, {%1, %2, %3, %4}];" ::"l"((uint64_t)map), "r"(column), "r"(row),
                "r"(head), "r"(batch) : "memory");
 }
-// loadBytes brings contiguous bytes, a multiple of 16 from a 16-byte aligned address.
-DEVICE void loadBytes(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(from),
-               "r"(bytes), "r"(barrier) : "memory");
-}
-// addFloats adds contiguous float32 from shared memory to global memory, in no fixed order with other additions.
-DEVICE void addFloats(void* to, uint32_t from, uint32_t bytes) {
-  asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(to), "r"(from), "r"(bytes)
-               : "memory");
-}
 DEVICE void prefetchMap(const CUtensorMap* map) { asm volatile("prefetch.tensormap [%0];" ::"l"((uint64_t)map) : "memory"); }
-// copiesCommit closes the thread's group of outgoing copies; copiesRead<N> waits until all but its last N groups have read
-// their source, copiesDone<N> until they are also visible.
-DEVICE void copiesCommit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
-template <int N> DEVICE void copiesRead() { asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(N) : "memory"); }
-template <int N> DEVICE void copiesDone() { asm volatile("cp.async.bulk.wait_group %0;" ::"n"(N) : "memory"); }
 // sharedToAsync shows the thread's ordinary writes to shared memory to the TMA and to matrix products that start after it.
 DEVICE void sharedToAsync() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
