@@ -192,6 +192,9 @@ const (
 	poison16 uint16 = 0x7fde
 )
 
+// halfBias is what float32's exponent exceeds float16's by, in its place.
+const halfBias = (127 - 15) << 23
+
 // toHalf rounds to the nearest number of 16 bits, to even where two are equally near.
 func toHalf(dtype kernels.DType, x float32) uint16 {
 	bits := math.Float32bits(x)
@@ -211,9 +214,7 @@ func toHalf(dtype kernels.DType, x float32) uint16 {
 	case size < 1.0/(1<<14):
 		return sign | uint16(math.RoundToEven(size*(1<<24)))
 	}
-	_, exponent := math.Frexp(size)
-	steps := math.RoundToEven(math.Ldexp(size, 11-exponent)) // in [1024, 2048]
-	return sign | uint16((exponent+14)<<10+int(steps)-1024)
+	return sign | uint16((bits&0x7fffffff-halfBias+0xfff+bits>>13&1)>>13)
 }
 
 func fromHalf(dtype kernels.DType, b uint16) float32 {
@@ -223,18 +224,12 @@ func fromHalf(dtype kernels.DType, b uint16) float32 {
 	if dtype == kernels.BF16 {
 		return math.Float32frombits(uint32(b) << 16)
 	}
-	sign, exponent, fraction := float32(1), int(b>>10&31), float64(b&1023)
-	if b&0x8000 != 0 {
-		sign = -1
-	}
-	switch exponent {
+	size := math.Float32frombits(uint32(b&0x7fff)<<13 + halfBias)
+	switch b >> 10 & 31 {
 	case 0:
-		return sign * float32(math.Ldexp(fraction, -24))
+		size = float32(b&1023) / (1 << 24)
 	case 31:
-		if fraction != 0 {
-			return float32(math.NaN())
-		}
-		return sign * float32(math.Inf(1))
+		size = math.Float32frombits(uint32(b&1023)<<13 | 0x7f800000) // ∞ or NaN
 	}
-	return sign * float32(math.Ldexp(1024+fraction, exponent-25))
+	return math.Float32frombits(math.Float32bits(size) | uint32(b&0x8000)<<16)
 }

@@ -54,8 +54,12 @@ func New[T kernels.Float](c Case) *Problem[T] {
 		p.DLSE = input(c.Batch, c.Heads, c.Sq)
 	}
 	for _, b := range p.inputs {
-		for i := range b.data {
+		const period = 1_000_003 // a prime, so that no axis repeats; drawing the values of a large bias takes longer than its kernels
+		for i := range min(len(b.data), period) {
 			b.data[i] = T(p.random.NormFloat64())
+		}
+		for i := period; i < len(b.data); i += period {
+			copy(b.data[i:], b.data[:period])
 		}
 	}
 	if o.alibi {
@@ -143,9 +147,10 @@ func (p *Problem[T]) chooseRows() {
 	if p.Rows == 0 || p.Rows >= p.Sq {
 		return
 	}
+	edge := max(1, p.Rows/4) // rows at both ends, where masks begin and end
 	p.chosen = func(sequence, head, row int) bool {
 		mixed := kernels.Philox(kernels.PhiloxKey(p.Seed), [4]uint32{uint32(sequence), uint32(head), uint32(row)})[0]
-		return row == 0 || row == p.Sq-1 || int(mixed%uint32(p.Sq)) < p.Rows
+		return row < edge || row >= p.Sq-edge || int(mixed%uint32(p.Sq)) < p.Rows
 	}
 	dO, dLSE := kernels.Host[T](p.DO), kernels.Host[T](p.DLSE)
 	for b := range p.Batch {

@@ -11,6 +11,7 @@ import (
 type Rounding struct {
 	Operand func(float32) float32 // what a factor of a matrix product becomes
 	Result  func(float32) float32 // what a matrix that is stored becomes
+	Unit    float64               // the distance from 1 to the next larger operand
 }
 
 // Round makes every value of the inputs one that round leaves as it is, which a test of 16-bit tensors begins with.
@@ -27,7 +28,7 @@ func (p *Problem[T]) Round(round func(float32) float32) {
 // CheckRounded is [Problem.Check] for a kernel whose arithmetic is coarser than the tensors' type: its errors are compared
 // with those of an unfused program in that arithmetic, which stores the scores, the probabilities and their gradients.
 func CheckRounded(p *Problem[float32], r Rounding) error {
-	p.expected = &expected{ref: compute[float64](p), pt: unfused(p, r)}
+	p.expected = &expected{ref: compute[float64](p), pt: unfused(p, r), unit: r.Unit}
 	return p.Check()
 }
 
