@@ -23,6 +23,8 @@ type attention struct {
 	q, k, v kernels.Tensor // as kernels see them
 	args    *arguments     // alone in its memory, so that C may be given it
 	scratch []*block
+	counts  *block   // the counters, if they are the device's
+	ended   bool     // the kernel that leaves the counters zero is queued
 	pinned  []*owner // constants, alive until the work is queued
 	inputs  []pair   // that wait to be converted into memory of another type
 	results []pair   // that wait in memory of another type
@@ -159,12 +161,33 @@ func (c *attention) borrowBytes(bytes int) (address, error) {
 	return b.at, nil
 }
 
+// count gives the kernels their counters: zeros that last for the call.
+func (c *attention) count(bytes int) (err error) {
+	if bytes > counterBytes {
+		c.args.counters, err = c.borrowZeros(bytes)
+		return err
+	}
+	if c.counts, err = c.device.borrowCounters(); err != nil {
+		return fmt.Errorf("cuda:%d: %s: counters: %w", c.device.index, c.name, err)
+	}
+	c.args.counters = c.counts.at
+	return nil
+}
+
 // release gives back what the call borrowed. Its work is queued by now, and what is queued later comes after it.
 func (c *attention) release() {
 	for _, b := range c.scratch {
 		b.free()
 	}
 	c.scratch = nil
+	switch {
+	case c.counts == nil:
+	case c.ended:
+		c.device.counters.keep(c.counts)
+	default:
+		c.counts.free()
+	}
+	c.counts = nil
 	runtime.KeepAlive(c.pinned)
 }
 

@@ -95,13 +95,7 @@ func (c *attention) backward(g kernels.AttentionGradients) error {
 	if c.args.dQSum, err = borrowSums(sums); err != nil {
 		return err
 	}
-	if v.boxCols > 0 || counters > counterBytes {
-		// Those of tiles with maps are zero again only after the kernel of dQ, and work of another goroutine may come between.
-		c.args.counters, err = c.borrowZeros(counters)
-	} else {
-		c.args.counters, err = c.device.zeroCounters()
-	}
-	if err != nil {
+	if err := c.count(counters); err != nil {
 		return err
 	}
 	if v.boxCols > 0 {
@@ -116,6 +110,7 @@ func (c *attention) backward(g kernels.AttentionGradients) error {
 	if err := c.device.launch(dQ(v, c.args), nil, unsafe.Pointer(c.args)); err != nil {
 		return err
 	}
+	c.ended = true
 	return c.dBias(sharedBias)
 }
 

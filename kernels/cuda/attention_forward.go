@@ -37,7 +37,7 @@ func (d *Device) AttentionForward(a *kernels.Attention, out kernels.AttentionOut
 	if err != nil {
 		return err
 	}
-	if c.args.counters, err = d.zeroCounters(); err != nil {
+	if err := c.count(forwardCounters); err != nil {
 		return err
 	}
 	if v.boxCols > 0 {
@@ -48,5 +48,9 @@ func (d *Device) AttentionForward(a *kernels.Attention, out kernels.AttentionOut
 	if err != nil {
 		return err
 	}
+	c.ended = true
 	return c.deliver()
 }
+
+// forwardCounters is the bytes of the tile scheduler's counters.
+const forwardCounters = 2 * 4

@@ -55,30 +55,3 @@ func constant[T int32 | float32](d *Device, list []T) (*owner, error) {
 	c.order = append(c.order, contents)
 	return o, nil
 }
-
-// counters is memory that is zero whenever a kernel starts, and that each kernel leaves zero: since the device's work runs
-// in one order, all kernels share it.
-type counters struct {
-	sync.Mutex
-	block *block
-}
-
-const counterBytes = 1 << 10
-
-// zeroCounters gives the shared counters.
-func (d *Device) zeroCounters() (address, error) {
-	c := &d.counters
-	c.Lock()
-	defer c.Unlock()
-	if c.block == nil {
-		b, err := d.memory.get(counterBytes)
-		if err != nil {
-			return 0, err
-		}
-		if err := d.zero(b.at, b.bytes); err != nil {
-			return 0, err
-		}
-		c.block = b
-	}
-	return c.block.at, nil
-}
