@@ -14,8 +14,9 @@
 //
 // A ceiling is sampled right beside everything that it bounds: a loop of multiply-adds in registers, on as many threads,
 // for what arithmetic bounds, a copy of memory for the rest. Whatever is compared takes turns, sample by sample, in one run.
-// So a machine that slows down for a minute slows all of them, and their ratios say what their times do not. Tables have
-// medians, quartiles and the number of samples; a report whose ceilings moved too much says so at its top.
+// So a machine that slows down for a minute slows all of them, and their ratios say what their times do not. Everything is
+// measured in three sweeps, minutes apart, so that the quartiles of a figure are also those of the machine's moods (-sweeps).
+// Tables have medians, quartiles and the number of samples; a report whose ceilings moved too much says so at its top.
 //
 // # Peers
 //

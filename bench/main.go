@@ -31,6 +31,7 @@ func main() {
 // options are what to measure, and how.
 type options struct {
 	quick         bool
+	sweeps        int // how often everything is measured
 	match         *regexp.Regexp
 	threads       []int
 	peers         bool
@@ -46,6 +47,7 @@ func run(args []string, out, messages io.Writer) (regressed bool, err error) {
 	flags.SetOutput(messages)
 	var o options
 	flags.BoolVar(&o.quick, "quick", false, "fewer and smaller cases, fewer samples")
+	flags.IntVar(&o.sweeps, "sweeps", 0, "how `often` to measure everything, one time after the other, with as many samples in all (default 3, with -quick 1)")
 	folder := flags.String("out", "bench-report", "`folder` for the report")
 	match := flags.String("run", "", "measure cases whose name matches this regular `expression` only")
 	threads := flags.String("threads", "", "numbers of threads, such as 1,2 (default: 1 and all cores)")
@@ -78,6 +80,14 @@ func run(args []string, out, messages io.Writer) (regressed bool, err error) {
 	if *readme != "" {
 		return false, fillReadme(*readme, *as)
 	}
+	switch {
+	case o.sweeps < 0:
+		return false, fmt.Errorf("-sweeps is %d, it needs to be at least 1", o.sweeps)
+	case o.sweeps == 0 && o.quick:
+		o.sweeps = 1
+	case o.sweeps == 0:
+		o.sweeps = 3
+	}
 	if o.match, err = regexp.Compile(*match); err != nil {
 		return false, fmt.Errorf("-run: %w", err)
 	}
@@ -104,9 +114,11 @@ func measureAll(o options, args []string, folder string, messages io.Writer) err
 		return err
 	}
 	defer s.close()
-	for _, section := range sections {
-		if err := section(s); err != nil {
-			return err
+	for s.sweep = range s.sweeps {
+		for _, section := range sections {
+			if err := section(s); err != nil {
+				return err
+			}
 		}
 	}
 	r := s.end()
@@ -121,7 +133,7 @@ func measureAll(o options, args []string, folder string, messages io.Writer) err
 	return err
 }
 
-// sections are the parts of the report, in its order. Ceilings come first and last, for the drift.
+// sections are the parts of the report, in its order. Ceilings come first and last in a sweep, for the drift.
 var sections = []func(*session) error{
 	ceilings, attention, gorgoniaAttention, matmul, fused, step, memory, gpu, ceilings,
 }

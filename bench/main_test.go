@@ -136,6 +136,28 @@ func TestAttentionBesidePeer(t *testing.T) {
 }
 
 // One sample of a small case of each section goes through to a page and its pictures.
+func TestSweeps(t *testing.T) {
+	s := newTestSession(t)
+	s.options.match = regexp.MustCompile(`^matmul/64×`)
+	const sweeps = 3
+	for s.sweep = range sweeps {
+		if err := matmul(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(s.report.Sections); n != 1 {
+		t.Errorf("%d sections, want 1", n)
+	}
+	for _, r := range s.report.Results {
+		if len(r.Samples) != sweeps || len(r.Beside) != sweeps {
+			t.Errorf("%s has %d samples and %d beside them, want %d", r.Key(), len(r.Samples), len(r.Beside), sweeps)
+		}
+	}
+	if len(s.report.Results) == 0 {
+		t.Error("no results")
+	}
+}
+
 func TestSections(t *testing.T) {
 	s := newTestSession(t)
 	s.options.match = regexp.MustCompile(`^(gorgonia/.*/S=512/|matmul/64×|fused/(add|sum)/|step/cpu)`)

@@ -21,6 +21,9 @@ const memoryCommand = "memory-of"
 // memory measures how much a process grows at most, for attention over the length of the sequence and for training
 // steps. Each figure is that of a process of its own, which does the work twice.
 func memory(s *session) error {
+	if s.sweep > 0 {
+		return nil // it does not depend on the time
+	}
 	const size = 64
 	s.section("memory", "Memory of attention", "By how much a process grows at most, the resident set's high-water mark, that computes causal attention forward and "+
 		"backward in a Gorgonia graph, float32, B=1 H=1 D=64; inputs, output and gradients included. \"Needed\" is what these take by themselves, computed.")

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,7 +21,8 @@ type session struct {
 	options
 	report   *report.Report
 	clock    measure.Clock
-	plan     measure.Plan
+	plan     measure.Plan // of a sweep
+	sweep    int          // which one it is, from 0 on
 	peerList []*peer
 	from, to []byte                  // what the ceiling of memory copies
 	gemm16   func() (float64, error) // the ceiling of 16-bit products on the GPU, nil where nothing measures it
@@ -43,6 +45,7 @@ const (
 )
 
 func newSession(o options, args []string, messages io.Writer) (*session, error) {
+	o.sweeps = max(1, o.sweeps)
 	s := &session{
 		options: o, clock: measure.SystemClock(), messages: messages,
 		plan: measure.Plan{Least: 6, Most: 20, Budget: 1500 * time.Millisecond},
@@ -52,6 +55,7 @@ func newSession(o options, args []string, messages io.Writer) (*session, error) 
 	if o.quick {
 		s.plan = measure.Plan{Least: 3, Most: 6, Budget: 200 * time.Millisecond}
 	}
+	s.plan = s.plan.Divided(o.sweeps)
 	for i := range s.from {
 		s.from[i] = byte(i)
 	}
@@ -73,8 +77,11 @@ func (s *session) end() *report.Report {
 	return s.report
 }
 
-// section begins a part of the report; ceilings, which it begins twice, are one.
+// section begins a part of the report, or goes on with it in a later sweep.
 func (s *session) section(name, title, text string) {
+	if s.sweep > 0 {
+		return
+	}
 	s.report.Sections = append(s.report.Sections, report.Section{Name: name, Title: title, Text: text})
 }
 
@@ -98,7 +105,7 @@ type contender struct {
 	run func(times int) (seconds float64, err error)
 	// differs, if given, is how far its results are from ours, asked once the samples are taken.
 	differs func() (float64, error)
-	// most bounds the number of its samples; 0 does not.
+	// most bounds the number of its samples, which are all taken in the first sweep; 0 does not.
 	most int
 }
 
@@ -115,6 +122,9 @@ func (s *session) measure(c report.Case, contenders ...contender) error {
 	ceiling, unit := s.ceiling(c.Ceiling, c.Threads)
 	if ceiling != nil {
 		list = append(list, measure.Contender{Name: c.Ceiling, Sample: ceiling})
+	}
+	if s.sweep > 0 {
+		contenders = slices.DeleteFunc(contenders, func(x contender) bool { return x.most > 0 })
 	}
 	for _, x := range contenders {
 		list = append(list, measure.Contender{Name: x.by, Sample: measure.Repeated(turn, x.run), Most: x.most})
@@ -137,7 +147,7 @@ func (s *session) measure(c report.Case, contenders ...contender) error {
 			s.missing(fmt.Sprintf("%s, %s, %s", x.Name, c.Section, c.Series), x.Err)
 			continue
 		}
-		r := report.Result{Case: c, By: x.Name, Quantity: report.Seconds, Samples: x.Samples, Beside: beside}
+		r := report.Result{Case: c, By: x.Name, Quantity: report.Seconds, Samples: x.Samples, Beside: beside[:min(len(beside), len(x.Samples))]}
 		if differs := contenders[i].differs; differs != nil {
 			d, err := differs()
 			if err != nil {
@@ -151,10 +161,9 @@ func (s *session) measure(c report.Case, contenders ...contender) error {
 	return nil
 }
 
-// add notes a result and shows it.
+// add notes a result, or a sweep's part of it, and shows it.
 func (s *session) add(r report.Result) {
-	s.report.Results = append(s.report.Results, r)
-	fmt.Fprintln(s.messages, r.Line())
+	fmt.Fprintln(s.messages, s.report.Add(r).Line())
 }
 
 // ceiling is the sample of a ceiling's rate, nil for a case that has none.
@@ -184,7 +193,7 @@ func (s *session) useThreads(n int) (restore func()) {
 
 // ceilings samples every ceiling on every number of threads.
 func ceilings(s *session) error {
-	const rounds = 12
+	rounds := max(1, 12/s.sweeps)
 	for _, threads := range s.threads {
 		restore := s.useThreads(threads)
 		var list []measure.Contender

@@ -35,6 +35,12 @@ type Plan struct {
 	Budget      time.Duration // once it is spent, and Least rounds are done, no other begins
 }
 
+// Divided is a plan for each of so many sweeps, which together take about as many samples.
+func (p Plan) Divided(sweeps int) Plan {
+	n := max(1, sweeps)
+	return Plan{Least: (p.Least + n - 1) / n, Most: (p.Most + n - 1) / n, Budget: p.Budget / time.Duration(n)}
+}
+
 // Interleave takes samples in turns. A round before the first is not counted: it fills caches and finds out what does not
 // work. The contenders take turns in being the first of a round, since what ran before leaves the caches and the
 // clock's speed behind. One that fails gives no more samples, and its series has the error.

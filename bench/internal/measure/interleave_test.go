@@ -61,6 +61,17 @@ func TestInterleave(t *testing.T) {
 	}
 }
 
+func TestDivided(t *testing.T) {
+	p := measure.Plan{Least: 6, Most: 20, Budget: 3 * time.Second}
+	for sweeps, want := range map[int]measure.Plan{
+		0: p, 1: p, 3: {Least: 2, Most: 7, Budget: time.Second}, 10: {Least: 1, Most: 2, Budget: 300 * time.Millisecond},
+	} {
+		if got := p.Divided(sweeps); got != want {
+			t.Errorf("in %d sweeps: %+v, want %+v", sweeps, got, want)
+		}
+	}
+}
+
 func TestRepeated(t *testing.T) {
 	for _, c := range []struct {
 		each  time.Duration

@@ -29,6 +29,9 @@ const (
 // Significant tells that the samples do not look like those of one distribution.
 func (c Change) Significant() bool { return c.P < alpha }
 
+// Agrees tells that the intervals of the two medians overlap.
+func (c Change) Agrees() bool { return c.OldEnds[0] <= c.NewEnds[1] && c.NewEnds[0] <= c.OldEnds[1] }
+
 // Regression tells that the result became worse, significantly, and by more than a share of what it was.
 func (c Change) Regression(threshold float64) bool { return c.Significant() && c.Shift > threshold }
 
@@ -115,12 +118,15 @@ func (c Comparison) Write(w io.Writer, threshold float64) (regressed bool, err e
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "case\told\tnew\tchange\t95% interval\tp\t")
-	regressions := 0
+	regressions, agree := 0, 0
 	for _, x := range c.Changes {
 		shift, interval, verdict := "~", "", ""
 		if x.Significant() {
 			shift = fmt.Sprintf("%+.1f%%", 100*x.Shift)
 			interval = fmt.Sprintf("%+.1f%% to %+.1f%%", 100*x.Low, 100*x.High)
+		}
+		if x.Agrees() {
+			agree++
 		}
 		if x.Regression(threshold) {
 			regressions++
@@ -138,7 +144,8 @@ func (c Comparison) Write(w io.Writer, threshold float64) (regressed bool, err e
 	for _, key := range c.OnlyNew {
 		fmt.Fprintln(w, "only in the new report:", key)
 	}
-	_, err = fmt.Fprintf(w, "%d compared, %d worse by more than %.3g%% (p < %.2g)\n", len(c.Changes), regressions, 100*threshold, alpha)
+	_, err = fmt.Fprintf(w, "%d compared, %d with medians whose intervals overlap, %d worse by more than %.3g%% (p < %.2g)\n",
+		len(c.Changes), agree, regressions, 100*threshold, alpha)
 	return regressions > 0, err
 }
 

@@ -147,6 +147,24 @@ func (r Result) Share() float64 {
 	return measure.Median(shares)
 }
 
+// Add adds a result, or its samples to those that are there of the same contender and case, and gives the whole.
+func (r *Report) Add(x Result) Result {
+	for i := range r.Results {
+		known := &r.Results[i]
+		if known.Key() != x.Key() {
+			continue
+		}
+		known.Samples = append(known.Samples, x.Samples...)
+		known.Beside = append(known.Beside, x.Beside...)
+		if x.Differs != nil && (known.Differs == nil || *known.Differs < *x.Differs) {
+			known.Differs = x.Differs
+		}
+		return *known
+	}
+	r.Results = append(r.Results, x)
+	return x
+}
+
 // AddRates adds samples to a ceiling, which the first ones make.
 func (r *Report) AddRates(name string, threads int, unit string, rates []float64) {
 	for i := range r.Ceilings {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -175,7 +176,7 @@ func TestCompare(t *testing.T) {
 		regressed bool
 		want      string
 	}{
-		{"the same", 1, 0.05, false, "0 worse"},
+		{"the same", 1, 0.05, false, "5 with medians whose intervals overlap, 0 worse"},
 		{"slower", 1.2, 0.05, true, "REGRESSION"},
 		{"slower than before, within the threshold", 1.2, 0.25, false, "+20.0%"},
 		{"faster", 0.8, 0.05, false, "-20.0%"},
@@ -187,6 +188,26 @@ func TestCompare(t *testing.T) {
 				t.Errorf("regressed %v, error %v, want %v and %q:\n%s", regressed, err, c.regressed, c.want, out.String())
 			}
 		})
+	}
+}
+
+// What sweeps found of one contender and case is one result.
+func TestAdd(t *testing.T) {
+	small, large := 0.1, 0.2
+	part := func(by string, sample, beside float64, differs *float64) report.Result {
+		return report.Result{Case: report.Case{Section: "zoo", Name: "bear"}, By: by, Quantity: report.Seconds,
+			Samples: report.Numbers{sample}, Beside: report.Numbers{beside}, Differs: differs}
+	}
+	var r report.Report
+	r.Add(part(report.Ours, 1, 10, nil))
+	r.Add(part("Peer", 2, 20, &small))
+	r.Add(part(report.Ours, 3, 30, nil))
+	got := r.Add(part("Peer", 4, 40, &large))
+	if len(r.Results) != 2 || !slices.Equal(r.Results[0].Samples, report.Numbers{1, 3}) || !slices.Equal(r.Results[0].Beside, report.Numbers{10, 30}) {
+		t.Errorf("ours: %+v", r.Results)
+	}
+	if !slices.Equal(got.Samples, report.Numbers{2, 4}) || *got.Differs != large {
+		t.Errorf("the peer's whole is %+v", got)
 	}
 }
 
