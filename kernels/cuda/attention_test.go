@@ -94,7 +94,7 @@ func (a arithmetic) judge(t testing.TB, p *Problem[float32]) error {
 	case err != nil:
 		return err
 	case a.rounding != nil:
-		return CheckRounded(p, *a.rounding)
+		return CheckRounded(p, a.rounding)
 	}
 	return p.Check()
 }
@@ -112,20 +112,23 @@ func (a arithmetic) run(t testing.TB, c Case) {
 }
 
 // runCheaply compares few rows, and many where these few make an error look too large: the criterion is about the largest
-// of many errors.
-func (a arithmetic) runCheaply(t testing.TB, c Case) {
+// of many errors. Others compute the same problem in the same arithmetic, on other kernels.
+func (a arithmetic) runCheaply(t testing.TB, c Case, others ...arithmetic) {
 	t.Helper()
-	few := withRows(c, 2e7)
-	if err := a.judge(t, a.newProblem(few)); err != nil {
-		t.Logf("%s: with few rows: %v", a.name, err)
-		if few.Rows == 0 {
-			t.Fail()
-			return
+	p := a.newProblem(withRows(c, 2e7))
+	many := c
+	if c.Rows > 0 {
+		many.Rows = min(max(c.Rows, 100), c.Sq-1)
+	}
+	for _, b := range append([]arithmetic{a}, others...) {
+		err := b.judge(t, p)
+		switch {
+		case err != nil && p.Rows > 0:
+			t.Logf("%s: with few rows: %v", b.name, err)
+			b.run(t, many)
+		case err != nil:
+			t.Errorf("%s: %v", b.name, err)
 		}
-		if c.Rows > 0 {
-			c.Rows = min(max(c.Rows, 100), c.Sq-1)
-		}
-		a.run(t, c)
 	}
 }
 
@@ -162,6 +165,15 @@ func TestAttentionGrid(t *testing.T) {
 	device(t)
 	sets := OptionSets()
 	for m, a := range arithmetics {
+		if *grid && a.anyDevice {
+			continue // done with the one whose problems it has
+		}
+		var others []arithmetic
+		for _, b := range arithmetics {
+			if b.anyDevice && b.half == a.half {
+				others = append(others, b)
+			}
+		}
 		t.Run(a.name, func(t *testing.T) {
 			if *grid {
 				for l, length := range Lengths {
@@ -169,7 +181,7 @@ func TestAttentionGrid(t *testing.T) {
 						for d, size := range HeadSizes {
 							t.Run(fmt.Sprint(size), func(t *testing.T) {
 								for o, options := range sets {
-									a.runCheaply(t, gridCase((l*len(HeadSizes)+d)*len(sets)+o+l+d, length, size, options))
+									a.runCheaply(t, gridCase((l*len(HeadSizes)+d)*len(sets)+o+l+d, length, size, options), others...)
 								}
 							})
 						}

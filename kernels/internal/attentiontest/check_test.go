@@ -158,10 +158,10 @@ func TestCheckRounded(t *testing.T) {
 		}
 		p := New[float32](c)
 		p.Round(coarse)
-		if err := firstOf(p.Run(oracle[float32]{}), func() error { return CheckRounded(p, Rounding{Operand: exact, Result: exact}) }); err != nil {
+		if err := firstOf(p.Run(oracle[float32]{}), func() error { return CheckRounded(p, &Rounding{Operand: exact, Result: exact}) }); err != nil {
 			t.Errorf("exact: %v", err)
 		}
-		if err := CheckRounded(p, Rounding{Operand: coarse, Result: coarse}); err != nil {
+		if err := CheckRounded(p, &Rounding{Operand: coarse, Result: coarse}); err != nil {
 			t.Errorf("coarse: %v", err)
 		}
 	}
