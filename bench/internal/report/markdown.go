@@ -129,6 +129,28 @@ func (r *Report) Grid(section string) string {
 	return grid(lines, names, cells)
 }
 
+// BesidePeer is a section as a table with the names of cases across and their series down, of those that a peer has too, at
+// the largest number of threads. A cell has our rate and how often the peer's that is; it is empty where there are none.
+func (r *Report) BesidePeer(section, peer string) string {
+	results := r.most(section)
+	ours := map[string]Result{}
+	for _, x := range results {
+		if x.By == Ours {
+			ours[x.Case.Key()] = x
+		}
+	}
+	results = slices.DeleteFunc(results, func(x Result) bool { return x.By != peer || ours[x.Case.Key()].Work == 0 })
+	if len(results) == 0 {
+		return ""
+	}
+	cells := map[[2]string]string{}
+	for _, x := range results {
+		o := ours[x.Case.Key()]
+		cells[[2]string{x.Series, x.Name}] = fmt.Sprintf("%s (%.2f)", rate(o.Rate(), o.Unit), measure.Median(measure.Ratios(x.Samples, o.Samples)))
+	}
+	return grid(unique(results, func(x Result) string { return x.Series }), unique(results, func(x Result) string { return x.Name }), cells)
+}
+
 // List is a section as a table with cases down, and contenders and numbers of threads across. A cell has the time and the
 // share of the ceiling.
 func (r *Report) List(section string) string {

@@ -11,8 +11,8 @@ import (
 //	<!-- bench:end attention cpu -->
 //
 // of which the first word names a part and the second a report, which load gets by that name. The parts are "machine",
-// "ceilings", "grid SECTION" (a table of rates, cases across), "list SECTION" (a table of times, cases down) and
-// "figure NAME"; folder is where the page finds a report's figures. Everything else stays as it is.
+// "ceilings", "grid SECTION" (a table of rates, cases across), "beside SECTION PEER" (the same of ours alone, with the ratios
+// to a peer's), "list SECTION" (a table of times, cases down) and "figure NAME"; folder is where the page finds a report's figures. Everything else stays as it is.
 func Fill(page string, load func(name string) (*Report, error), folder func(name string) string) (string, error) {
 	const begin, end, close = "<!-- bench:begin ", "<!-- bench:end ", " -->"
 	var out []string
@@ -69,6 +69,13 @@ func (r *Report) part(words []string, folder string) (string, error) {
 			return r.Grid(words[1]), nil
 		}
 		return r.List(words[1]), nil
+	case len(words) > 2 && words[0] == "beside":
+		peer := strings.Join(words[2:], " ")
+		table := r.BesidePeer(words[1], peer)
+		if table == "" {
+			return "", fmt.Errorf("its section %q has nothing of %q", words[1], peer)
+		}
+		return table, nil
 	case len(words) == 2 && words[0] == "figure":
 		for _, f := range r.Figures() {
 			if f.Name == words[1] {
@@ -77,5 +84,5 @@ func (r *Report) part(words []string, folder string) (string, error) {
 		}
 		return "", fmt.Errorf("it has no figure %q", words[1])
 	}
-	return "", fmt.Errorf("there is no part %q: it needs to be machine, ceilings, grid SECTION, list SECTION or figure NAME", strings.Join(words, " "))
+	return "", fmt.Errorf("there is no part %q: it needs to be machine, ceilings, grid SECTION, beside SECTION PEER, list SECTION or figure NAME", strings.Join(words, " "))
 }
