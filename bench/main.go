@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/stheno-ml/stheno/bench/internal/report"
 )
@@ -31,7 +32,8 @@ func main() {
 // options are what to measure, and how.
 type options struct {
 	quick         bool
-	sweeps        int // how often everything is measured
+	sweeps        int           // how often everything is measured
+	budget        time.Duration // for the samples of a case
 	match         *regexp.Regexp
 	threads       []int
 	peers         bool
@@ -48,6 +50,7 @@ func run(args []string, out, messages io.Writer) (regressed bool, err error) {
 	var o options
 	flags.BoolVar(&o.quick, "quick", false, "fewer and smaller cases, fewer samples")
 	flags.IntVar(&o.sweeps, "sweeps", 0, "how `often` to measure everything, one time after the other, with as many samples in all (default 3, with -quick 1)")
+	flags.DurationVar(&o.budget, "budget", 0, "`time` for the samples of a case, which has a few in any case (default 1.5s, with -quick 0.2s)")
 	folder := flags.String("out", "bench-report", "`folder` for the report")
 	match := flags.String("run", "", "measure cases whose name matches this regular `expression` only")
 	threads := flags.String("threads", "", "numbers of threads, such as 1,2 (default: 1 and all cores)")
@@ -83,6 +86,8 @@ func run(args []string, out, messages io.Writer) (regressed bool, err error) {
 	switch {
 	case o.sweeps < 0:
 		return false, fmt.Errorf("-sweeps is %d, it needs to be at least 1", o.sweeps)
+	case o.budget < 0:
+		return false, fmt.Errorf("-budget is %v, it needs to be positive", o.budget)
 	case o.sweeps == 0 && o.quick:
 		o.sweeps = 1
 	case o.sweeps == 0:
@@ -114,6 +119,7 @@ func measureAll(o options, args []string, folder string, messages io.Writer) err
 		return err
 	}
 	defer s.close()
+	defer s.endOnInterrupt()()
 	for s.sweep = range s.sweeps {
 		for _, section := range sections {
 			if err := section(s); err != nil {

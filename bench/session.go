@@ -1,14 +1,17 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"regexp"
 	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/stheno-ml/stheno/bench/internal/measure"
@@ -27,6 +30,8 @@ type session struct {
 	from, to []byte                  // what the ceiling of memory copies
 	gemm16   func() (float64, error) // the ceiling of 16-bit products on the GPU, nil where nothing measures it
 	messages io.Writer
+
+	interrupted atomic.Bool
 }
 
 // The names of ceilings.
@@ -54,6 +59,9 @@ func newSession(o options, args []string, messages io.Writer) (*session, error) 
 	}
 	if o.quick {
 		s.plan = measure.Plan{Least: 3, Most: 6, Budget: 200 * time.Millisecond}
+	}
+	if o.budget > 0 {
+		s.plan.Budget = o.budget
 	}
 	s.plan = s.plan.Divided(o.sweeps)
 	for i := range s.from {
@@ -96,8 +104,34 @@ func (s *session) missing(what string, why error) {
 	s.report.Missing = append(s.report.Missing, m)
 }
 
-// wants tells whether -run asks for a case.
-func (s *session) wants(c report.Case) bool { return s.match.MatchString(c.Key()) }
+// wants tells whether -run asks for a case, and there is time for it.
+func (s *session) wants(c report.Case) bool {
+	if !s.match.MatchString(c.Key()) {
+		return false
+	}
+	if s.interrupted.Load() {
+		s.missing("some of what was asked for", errors.New("the run was interrupted"))
+		return false
+	}
+	return true
+}
+
+// endOnInterrupt makes the first interrupt end the run after the case that is being measured, with a report; the second one
+// ends the program.
+func (s *session) endOnInterrupt() (stop func()) {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt)
+	go func() {
+		if _, ok := <-signals; ok {
+			s.interrupted.Store(true)
+			signal.Stop(signals)
+		}
+	}()
+	return func() {
+		signal.Stop(signals)
+		close(signals)
+	}
+}
 
 // contender is one of those that do the work of a case.
 type contender struct {
