@@ -17,16 +17,17 @@ type tile80 struct {
 // A block of most of these fits in 99 KB of shared memory, what the smallest GPUs have, and two share a multiprocessor where
 // there is twice as much. Backward of heads over 128 needs 83 to 150 KB.
 var (
-	forward80Tiles16 = []tile80{{32, 128, 64, 128}, {64, 128, 128, 128}, {96, 128, 96, 128}, {128, 128, 64, 128}, {192, 128, 32, 128}, {256, 64, 64, 128}}
+	forward80Tiles16 = []tile80{{32, 128, 64, 128}, {64, 128, 128, 128}, {96, 128, 96, 128}, {128, 128, 48, 128}, {192, 128, 32, 128}, {256, 64, 64, 128}}
 	forward80Tiles32 = []tile80{{32, 128, 64, 128}, {64, 128, 32, 128}, {96, 128, 32, 128}, {128, 128, 32, 128}, {192, 64, 32, 128}, {256, 64, 16, 128}}
 	forward80TilesTF = []tile80{{32, 128, 64, 128}, {64, 128, 64, 128}, {96, 128, 32, 128}, {128, 128, 32, 128}, {192, 64, 32, 128}, {256, 64, 16, 128}}
 
-	// Modified scores take registers.
-	forward80TilesMod16 = []tile80{{32, 128, 64, 128}, {64, 128, 64, 128}, {96, 128, 64, 128}, {128, 128, 64, 128}, {192, 64, 64, 128}, {256, 64, 64, 128}}
-
-	backward80Tiles16 = []tile80{{32, 64, 64, 128}, {64, 64, 64, 128}, {96, 64, 64, 128}, {128, 64, 64, 128}, {192, 64, 64, 256}, {256, 64, 64, 256}}
+	backward80Tiles16 = []tile80{{32, 64, 128, 128}, {64, 64, 128, 128}, {96, 64, 64, 128}, {128, 64, 64, 128}, {192, 32, 128, 256}, {256, 64, 64, 256}}
 	backward80Tiles32 = []tile80{{32, 64, 64, 128}, {64, 32, 64, 128}, {96, 32, 32, 128}, {128, 32, 32, 128}, {192, 32, 32, 128}, {256, 32, 32, 128}}
-	backward80TilesTF = []tile80{{32, 64, 64, 128}, {64, 64, 64, 128}, {96, 32, 64, 128}, {128, 32, 64, 128}, {192, 32, 32, 128}, {256, 32, 32, 128}}
+	backward80TilesTF = []tile80{{32, 64, 64, 128}, {64, 32, 128, 128}, {96, 32, 64, 128}, {128, 32, 64, 128}, {192, 32, 32, 128}, {256, 32, 32, 128}}
+
+	// Modified scores take registers: smaller tiles, and no rows of keys whole.
+	forward80TilesMod16  = []tile80{{32, 128, 64, 128}, {64, 128, 64, 128}, {96, 128, 64, 128}, {128, 128, 48, 128}, {192, 64, 64, 128}, {256, 64, 64, 128}}
+	backward80TilesMod16 = []tile80{{32, 64, 64, 128}, {64, 64, 64, 128}, {96, 64, 64, 128}, {128, 64, 64, 128}, {192, 64, 64, 256}, {256, 64, 64, 256}}
 )
 
 // arithmetic80 is a kind of arithmetic: bytes has an element in device memory, operand in shared memory where it is multiplied.
@@ -75,12 +76,15 @@ func variants80(kernel string, mod bool, tiles16, tiles32, tilesTF []tile80, sha
 func rowBytes80(columns, bytes int) int { return columns*bytes + 16 }
 
 // forward80Variants are the forward kernels. A block has q, k and v in shared memory; where k and v are staged, they have
-// room to arrive too.
+// room to arrive too, and in one size (THREE) what arrives next has a tile more.
 func forward80Variants() []variant {
 	shared := func(t tile80, e arithmetic80) int {
 		bytes := (t.tileQ + 2*t.tileK) * rowBytes80(t.d, e.operand)
 		if e.staged() {
 			bytes += 2 * t.tileK * rowBytes80(t.d, e.bytes)
+		}
+		if !e.scaled() && t.d == 128 {
+			bytes += t.tileK * rowBytes80(t.d, e.operand)
 		}
 		return bytes
 	}
@@ -88,28 +92,35 @@ func forward80Variants() []variant {
 		variants80("forward", true, forward80TilesMod16, forward80Tiles32, forward80TilesTF, shared)...)
 }
 
-// backward80Variants are the backward kernels. A block has q, dO, k, v, P and dS in shared memory: q and dO twice (BUFFERS)
-// where there is room, scaled dS twice because one has the powers of q and one those of k.
+// byKeys80 tells that a warp computes the scores of whole rows of keys: BY_KEYS.
+func byKeys80(t tile80, e arithmetic80) bool { return !e.scaled() && t.tileK == 128 }
+
+// backward80Variants are the backward kernels. A block has k, v, P and dS in shared memory, BY_KEYS without P, and two to four
+// tiles of q and dO (PLACES); scaled dS twice, because one has the powers of q and one those of k.
 func backward80Variants() []variant {
 	shared := func(t tile80, e arithmetic80) int {
-		buffers, squares := 1, 2
-		if !e.scaled() && t.d < 128 {
-			buffers = 2
+		places, squares := 2, 2*t.tileQ*rowBytes80(t.tileK, e.operand)
+		switch {
+		case e.scaled():
+			squares = 3 * t.tileQ * rowBytes80(t.tileK, e.operand)
+		case byKeys80(t, e):
+			squares = t.tileK * rowBytes80(t.tileQ, e.operand)
+			if t.d < 128 {
+				places = 3
+			}
+		case t.d < 128:
+			places = 4
 		}
-		if e.scaled() {
-			squares = 3
-		}
-		return 2*buffers*t.tileQ*rowBytes80(t.d, e.bytes) + 2*t.tileK*rowBytes80(t.d, e.operand) +
-			squares*t.tileQ*rowBytes80(t.tileK, e.operand)
+		return places*t.tileQ*rowBytes80(t.d, e.bytes) + 2*t.tileK*rowBytes80(t.d, e.operand) + squares
 	}
 	return append(variants80("backward", false, backward80Tiles16, backward80Tiles32, backward80TilesTF, shared),
-		variants80("backward", true, backward80Tiles16, backward80Tiles32, backward80TilesTF, shared)...)
+		variants80("backward", true, backward80TilesMod16, backward80Tiles32, backward80TilesTF, shared)...)
 }
 
 // dBias80Variants are the kernels for the deterministic gradient of a bias that several scores share. They serve whatever
 // backward kernel was chosen. A block has q, dO, k and v in shared memory.
 func dBias80Variants() []variant {
-	return variants80("dbias", true, backward80Tiles16, backward80Tiles32, backward80TilesTF, func(t tile80, e arithmetic80) int {
+	return variants80("dbias", true, backward80TilesMod16, backward80Tiles32, backward80TilesTF, func(t tile80, e arithmetic80) int {
 		return 2*t.tileQ*rowBytes80(t.d, e.bytes) + 2*t.tileK*rowBytes80(t.d, e.operand)
 	})
 }

@@ -1,8 +1,8 @@
 // One variant of the backward kernel, and the kernel that finishes its dQ: see attention_sm80.cuh for how to compile it.
 #include "attention_backward_sm80.cuh"
 
-// How many blocks share a multiprocessor. Three hide more than two where their registers and shared memory suffice.
-constexpr int BLOCKS = BLOCK_THREADS > 128 ? 1 : HEAD_DIM <= 64 && !MODIFIED && !Arithmetic::SCALED ? 3 : 2;
+// How many blocks share a multiprocessor.
+constexpr int BLOCKS = 256 / BLOCK_THREADS;
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS)
 KERNEL(const __grid_constant__ AttentionArguments a) {

@@ -12,6 +12,8 @@
 //   dV += Pᵀ·dO, dK += dSᵀ·Q
 //   dQ  = dS·K
 //
+// Where a warp owns whole rows of keys it computes Sᵀ and dPᵀ instead, and only dS passes through shared memory: BY_KEYS.
+//
 // BiasGradient: a block owns a tile of the elements of a bias, walks over all scores that read them and sums dS in
 // registers: in a fixed order, without atomics.
 #pragma once
@@ -141,6 +143,44 @@ template <class E, int D, int ROWS, int KEYS, bool MOD_, bool BIAS = false> stru
   }
 };
 
+// KeyScores is Scores turned around: 16·ROWS rows of keys from column on and 8·QUERIES columns of queries from row on. P and dS
+// are then operands of dV and dK where they are. Scores are not modified.
+template <class E, int D, int ROWS, int QUERIES> struct KeyScores {
+  using Operand = Tile<E, D>;
+  float p[ROWS][QUERIES][4], dS[ROWS][QUERIES][4];
+
+  // compute is as Scores::compute. values has two logsumexps, to base 2, and two δ for each pair of the tile's queries.
+  template <class Values>
+  __device__ __forceinline__ void compute(const AttentionArguments& a, const View& view, Operand q, Operand k, Operand dO, Operand v,
+                                          Values values, int rowInTile, int columnInTile, int row, int column) {
+    multiplyTransposed<E, D>(p, k, columnInTile, q, rowInTile);
+    multiplyTransposed<E, D>(dS, v, columnInTile, dO, rowInTile);
+    if (view.whole(row, 8 * QUERIES, column, 16 * ROWS)) gradients<false>(a, view, values, rowInTile, row, column);
+    else gradients<true>(a, view, values, rowInTile, row, column);
+  }
+
+  template <bool MASKED, class Values>
+  __device__ __forceinline__ void gradients(const AttentionArguments& a, const View& view, Values values, int rowInTile, int row,
+                                            int column) {
+    const float exponent = a.scale * LOG2E;
+    const int r0 = row + lane() % 4 * 2, c0 = column + lane() / 4;
+#pragma unroll
+    for (int j = 0; j < QUERIES; j++) {
+      const uint4 words = loadWords4(values.power(rowInTile / 2 + 4 * j + lane() % 4));
+      const float lse[2] = {__uint_as_float(words.x), __uint_as_float(words.y)};
+      const float delta[2] = {__uint_as_float(words.z), __uint_as_float(words.w)};
+#pragma unroll
+      for (int i = 0; i < ROWS; i++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+          p[i][j][e] = exp2Fast(p[i][j][e] * exponent - lse[e % 2]);
+          dS[i][j][e] = p[i][j][e] * (dS[i][j][e] - delta[e % 2]);
+          if (MASKED && !view.sees(r0 + 8 * j + e % 2, c0 + 16 * i + e / 2 * 8)) p[i][j][e] = dS[i][j][e] = 0;
+        }
+    }
+  }
+};
+
 // querySlot numbers the query tiles of all sequences and heads: where a tile's sums lie in a.dQSum, in units of BQ·D, and its
 // counter. Packed sequences leave at most one slot between them unused.
 template <int BQ> __device__ __forceinline__ int64_t querySlot(const AttentionArguments& a, const Sequence& s, int head, int tile) {
@@ -158,7 +198,12 @@ template <class E, int D, int BQ, int WARPS> struct QuerySums {
 };
 
 template <class E, int D, int BQ, int BK, int WARPS, bool MOD_> struct Backward {
-  static constexpr int GRID_S = 2, GRID_K = BK >= 128 ? 4 : 2;  // warps along the rows of S, and of dK and dV
+  // Whether a warp computes the scores of whole rows of keys, those whose dK and dV it sums: neither P nor dS then pass through
+  // shared memory on their way into these. Its registers must suffice for that, and the scores must not be modified. What is
+  // added to dQ, which the second level cache limits, halves with tiles of 128 keys. The host knows this rule: byKeys80.
+  static constexpr bool BY_KEYS = !E::SCALED && !MOD_ && BK == 128;
+  static constexpr int TOGETHER = 32;  // queries whose scores are in registers at a time
+  static constexpr int GRID_S = 2, GRID_K = BY_KEYS ? WARPS : BK >= 128 ? 4 : 2;  // warps along the rows of S, and of dK and dV
   static constexpr int THREADS = 32 * WARPS;
   static constexpr int ROWS = BQ / GRID_S / 16, KEYS = BK / (WARPS / GRID_S) / 8;  // a warp's part of S
   static constexpr int OUT_ROWS = BK / GRID_K / 16, OUT_WIDTH = D / (WARPS / GRID_K), OUT = OUT_WIDTH / 8;  // of dK and dV
@@ -166,11 +211,13 @@ template <class E, int D, int BQ, int BK, int WARPS, bool MOD_> struct Backward 
   static_assert(!E::SCALED || 8 * KEYS % (16 * OUT_ROWS) == 0, "a warp of dK and dV reads one cell a row");
   using Queries = Tile<E, D>;
   using Keys = Tile<E, D, OPERAND<E>>;
-  using Square = Tile<E, BK, OPERAND<E>>;
+  using Square = typename std::conditional<BY_KEYS, Tile<E, BQ>, Tile<E, BK, OPERAND<E>>>::type;
   using Sums = QuerySums<E, D, BQ, WARPS>;
-  // Two buffers of q and dO bring a step's tiles during the one before, where shared memory has room for them. The host knows
-  // this rule: backward80Variants.
-  static constexpr int BUFFERS = !E::SCALED && D < 128 ? 2 : 1;
+  // How many tiles of q and dO there is room for. Four bring a step's tiles during the one before, three its q; with two they
+  // arrive while dQ is computed. The host knows this rule: backward80Variants.
+  static constexpr int PLACES = E::SCALED || D >= 128 ? 2 : BY_KEYS ? 3 : 4;
+  // Whether a barrier more, between dK and dV, lets q arrive while dV is computed.
+  static constexpr bool EARLY_Q = E::SCALED && D > 64;
   // Scaled dS, and P of two parts, consist of a cell a warp. P of one part is in a unit of dV, the same in every warp.
   static constexpr int CELL_ROWS = E::SCALED ? 16 * ROWS : 0;
   static constexpr bool IN_UNIT = E::SCALED && E::PARTS == 1;
@@ -179,29 +226,53 @@ template <class E, int D, int BQ, int BK, int WARPS, bool MOD_> struct Backward 
   const View view;
   const int keyHead, tile;
   const Keys k, v;
-  const Queries q, dO;  // their first buffer
+  Queries q, dO, nextQ, nextDO;  // where this step's tiles are, and where the next one's arrive
   const Square p, dS, dSForKeys;  // the last two hold the same with the powers of q or k; without powers they are one
 
   __device__ __forceinline__ Backward(const AttentionArguments& a, int sequence, int keyHead, int tile)
       : a(a), view(a, sequence), keyHead(keyHead), tile(tile), k{sharedBase()}, v{k.base + BK * Keys::STRIDE},
-        q{v.base + BK * Keys::STRIDE}, dO{q.base + BQ * Queries::STRIDE}, p{q.base + BUFFERS * 2 * BQ * Queries::STRIDE},
-        dS{p.base + BQ * Square::STRIDE}, dSForKeys{dS.base + (E::SCALED ? BQ * Square::STRIDE : 0)} {}
+        q{v.base + BK * Keys::STRIDE}, dO{q.base + BQ * Queries::STRIDE},
+        nextQ{q.base + (PLACES > 2 ? 2 * BQ * Queries::STRIDE : 0)},
+        nextDO{PLACES == 3 ? q.base : dO.base + (PLACES > 2 ? 2 * BQ * Queries::STRIDE : 0)},
+        p{q.base + PLACES * BQ * Queries::STRIDE}, dS{BY_KEYS ? p.base : p.base + BQ * Square::STRIDE},
+        dSForKeys{dS.base + (E::SCALED ? BQ * Square::STRIDE : 0)} {}
 
-  // inBuffer is a tile's place in the buffer that a step uses.
-  static __device__ __forceinline__ Queries inBuffer(Queries tile, int step) {
-    return {tile.base + (BUFFERS == 2 ? step % 2 * (2 * BQ * Queries::STRIDE) : 0)};
-  }
-
-  // fetch starts the loads of a step's query tile.
-  __device__ __forceinline__ void fetch(int step, int head, int queryTile) const {
+  // fetchQ and fetchDO start the loads of a tile of queries, if there is one.
+  __device__ __forceinline__ void fetchQ(bool exists, Queries to, int head, int queryTile) const {
     const Sequence& s = view.s;
-    loadTile<E, BQ, WARPS>(inBuffer(q, step), matrixOf<E>(a.q, s.batch, head, s.q0, s.sq, a.d), queryTile * BQ);
-    loadTile<E, BQ, WARPS>(inBuffer(dO, step), matrixOf<E>(a.dO, s.batch, head, s.q0, s.sq, a.dv), queryTile * BQ);
+    if (exists) loadTile<E, BQ, WARPS>(to, matrixOf<E>(a.q, s.batch, head, s.q0, s.sq, a.d), queryTile * BQ);
+    copyCommit();
+  }
+  __device__ __forceinline__ void fetchDO(bool exists, Queries to, int head, int queryTile) const {
+    const Sequence& s = view.s;
+    if (exists) loadTile<E, BQ, WARPS>(to, matrixOf<E>(a.dO, s.batch, head, s.q0, s.sq, a.dv), queryTile * BQ);
+    copyCommit();
   }
 
-  __device__ __forceinline__ void fetchNext(int step, int steps, int head, int queryTile) const {
-    if (step + 1 < steps) fetch(step + 1, head, queryTile);
-    copyCommit();
+  // turn makes the next step's places this one's.
+  __device__ __forceinline__ void turn() {
+    if constexpr (PLACES == 4) {
+      const Queries oldQ = q, oldDO = dO;
+      q = nextQ, dO = nextDO, nextQ = oldQ, nextDO = oldDO;
+    } else if constexpr (PLACES == 3) {
+      const Queries oldDO = dO;
+      dO = q, q = nextQ, nextQ = oldDO, nextDO = q;
+    }
+  }
+
+  // rowValue reads what this thread brings of a tile's rows BY_KEYS: the logsumexp of one, or δ.
+  __device__ __forceinline__ float rowValue(int head, int queryTile) const {
+    const Sequence& s = view.s;
+    const int row = queryTile * BQ + threadIdx.x % BQ;
+    if (threadIdx.x >= 2 * BQ || row >= s.sq) return threadIdx.x < BQ ? -INFINITE : 0;
+    return (threadIdx.x < BQ ? a.lse : a.delta)[((int64_t)s.batch * a.heads + head) * a.sq + s.q0 + row];
+  }
+
+  // storeRowValue puts it into the padding of dS. A row that does not exist or saw no key gets +inf: its P is 0.
+  __device__ __forceinline__ void storeRowValue(float x) const {
+    const int row = threadIdx.x % BQ, kind = threadIdx.x / BQ;
+    if (kind == 0) x = x == -INFINITE ? INFINITE : x * LOG2E;
+    if (kind < 2) storeWord(dS.power(row / 2, row % 2 + 2 * kind), __float_as_uint(x));
   }
 
   __device__ __forceinline__ void run() {
@@ -219,49 +290,62 @@ template <class E, int D, int BQ, int BK, int WARPS, bool MOD_> struct Backward 
     if (steps > 0) {
       loadKeys<E, BQ, BK, WARPS>(k, v, q, dO, matrixOf<E>(a.k, s.batch, keyHead, s.k0, s.sk, a.d),
                                  matrixOf<E>(a.v, s.batch, keyHead, s.k0, s.sk, a.dv), column);
-      fetch(0, firstHead, tiles.last - 1);
-      copyCommit();
+      fetchQ(true, q, firstHead, tiles.last - 1);
+      fetchDO(true, dO, firstHead, tiles.last - 1);
     }
+    float value = BY_KEYS && steps > 0 ? rowValue(firstHead, tiles.last - 1) : 0;
     int head = firstHead, queryTile = tiles.last - 1;
 #pragma unroll 1
     for (int step = 0; step < steps; step++) {
       const int row = queryTile * BQ, thisHead = head, thisTile = queryTile;
-      const Queries qHere = inBuffer(q, step), dOHere = inBuffer(dO, step);
+      const bool another = step + 1 < steps;
       if (--queryTile < tiles.first) queryTile = tiles.last - 1, head++;
-      {
-        Scores<E, D, ROWS, KEYS, MOD_> scores;
-        scores.rows(a, view, thisHead, row + rowS);
+      if constexpr (BY_KEYS) {
+        storeRowValue(value);
         copyWait<0>();
-        settle<E, BQ, WARPS>(q, q);
-        settle<E, BQ, WARPS>(dO, dO);
         __syncthreads();  // the tiles are here, and every warp is done with the last step
-        if (BUFFERS == 2) fetchNext(step, steps, head, queryTile);
-        scores.compute(a, view, thisHead, qHere, k, dOHere, v, rowS, columnS, row + rowS, column + columnS);
-        if constexpr (E::SCALED) {
-          const int cell = warp() / GRID_S;
-          if constexpr (IN_UNIT) {
-            followUnit<BQ>(sumV, dO, 1, unitV);
-            withRowPowers(scores.p, scores.p, dO, rowS, 1 / unitV);
-            storeAccumulator<E>(scores.p, p, rowS, columnS);
-          } else {
-            withRowPowers(scores.p, scores.p, dO, rowS);
-            storeCell<E>(scores.p, p, rowS, columnS, cell);
-          }
-          withRowPowers(scores.p, scores.dS, q, rowS);
-          storeCell<E>(scores.p, dS, rowS, columnS, cell);
-          withColumnPowers(scores.dS, scores.dS, k, columnS);
-          storeCell<E>(scores.dS, dSForKeys, rowS, columnS, cell);
-        } else {
-          storeAccumulator<E>(scores.p, p, rowS, columnS);
-          storeAccumulator<E>(scores.dS, dS, rowS, columnS);
+        if (PLACES > 2) fetchQ(another, nextQ, head, queryTile);
+        if (another) value = rowValue(head, queryTile);
+#pragma unroll
+        for (int first = 0; first < BQ; first += TOGETHER) {
+          KeyScores<E, D, OUT_ROWS, TOGETHER / 8> scores;
+          scores.compute(a, view, q, k, dO, v, dS, first, rowK, row + first, column + rowK);
+          storeAccumulator<E>(scores.dS, dS, rowK, first);
+          float none;
+          multiplyAccumulator<E, TOGETHER>(sumV, scores.p, Queries{dO.base + first * Queries::STRIDE}, none);
+          multiplyAccumulator<E, TOGETHER>(sumK, scores.dS, Queries{q.base + first * Queries::STRIDE}, none);
+        }
+        __syncthreads();  // dS is complete, and every warp is done with Q and dO
+        if (PLACES == 2) fetchQ(another, nextQ, head, queryTile);
+        fetchDO(another, nextDO, head, queryTile);
+      } else {
+        {
+          Scores<E, D, ROWS, KEYS, MOD_> scores;
+          scores.rows(a, view, thisHead, row + rowS);
+          copyWait<0>();
+          settle<E, BQ, WARPS>(q, q);
+          settle<E, BQ, WARPS>(dO, dO);
+          __syncthreads();  // the tiles are here, and every warp is done with the last step
+          if (PLACES == 4) fetchQ(another, nextQ, head, queryTile), fetchDO(another, nextDO, head, queryTile);
+          scores.compute(a, view, thisHead, q, k, dO, v, rowS, columnS, row + rowS, column + columnS);
+          storeScores(scores, rowS, columnS, sumV, unitV);
+        }
+        __syncthreads();  // P and dS are complete
+        if (EARLY_Q) {
+          multiplyColumns<E, BQ, CELL_ROWS>(sumK, dS, rowK, rowK / (8 * KEYS), q, columnK);
+          __syncthreads();  // every warp is done with Q
+          fetchQ(another, nextQ, head, queryTile);
+        }
+        multiplyColumns<E, BQ, IN_UNIT ? 0 : CELL_ROWS>(sumV, p, rowK, rowK / (8 * KEYS), dO, columnK);
+        if (!EARLY_Q) multiplyColumns<E, BQ, CELL_ROWS>(sumK, dS, rowK, rowK / (8 * KEYS), q, columnK);
+        if (PLACES == 2) {
+          __syncthreads();  // every warp is done with Q and dO
+          if (!EARLY_Q) fetchQ(another, nextQ, head, queryTile);
+          fetchDO(another, nextDO, head, queryTile);
         }
       }
-      __syncthreads();  // P and dS are complete
-      multiplyColumns<E, BQ, IN_UNIT ? 0 : CELL_ROWS>(sumV, p, rowK, rowK / (8 * KEYS), dOHere, columnK);
-      multiplyColumns<E, BQ, CELL_ROWS>(sumK, dS, rowK, rowK / (8 * KEYS), qHere, columnK);
-      if (BUFFERS == 1) __syncthreads();  // every warp is done with Q and dO
-      if (BUFFERS == 1) fetchNext(step, steps, head, queryTile);
       addQueries(thisHead, thisTile);
+      turn();
     }
     scaleBy(sumK, a.scale);
     scaleBy(sumV, (MOD_ && a.dropThreshold ? a.keepScale : 1) * (IN_UNIT ? unitV : 1));
@@ -279,6 +363,29 @@ template <class E, int D, int BQ, int BK, int WARPS, bool MOD_> struct Backward 
     }
   }
 
+  // storeScores makes operands of P and dS, which it leaves changed.
+  __device__ __forceinline__ void storeScores(Scores<E, D, ROWS, KEYS, MOD_>& scores, int rowS, int columnS,
+                                              float (&sumV)[OUT_ROWS][OUT][4], float& unitV) const {
+    if constexpr (E::SCALED) {
+      const int cell = warp() / GRID_S;
+      if constexpr (IN_UNIT) {
+        followUnit<BQ>(sumV, dO, 1, unitV);
+        withRowPowers(scores.p, scores.p, dO, rowS, 1 / unitV);
+        storeAccumulator<E>(scores.p, p, rowS, columnS);
+      } else {
+        withRowPowers(scores.p, scores.p, dO, rowS);
+        storeCell<E>(scores.p, p, rowS, columnS, cell);
+      }
+      withRowPowers(scores.p, scores.dS, q, rowS);
+      storeCell<E>(scores.p, dS, rowS, columnS, cell);
+      withColumnPowers(scores.dS, scores.dS, k, columnS);
+      storeCell<E>(scores.dS, dSForKeys, rowS, columnS, cell);
+    } else {
+      storeAccumulator<E>(scores.p, p, rowS, columnS);
+      storeAccumulator<E>(scores.dS, dS, rowS, columnS);
+    }
+  }
+
   static __device__ __forceinline__ void scaleBy(float (&c)[OUT_ROWS][OUT][4], float factor) {
 #pragma unroll
     for (int i = 0; i < OUT_ROWS; i++)
@@ -286,6 +393,17 @@ template <class E, int D, int BQ, int BK, int WARPS, bool MOD_> struct Backward 
       for (int j = 0; j < OUT; j++)
 #pragma unroll
         for (int e = 0; e < 4; e++) c[i][j][e] *= factor;
+  }
+
+  // add adds accumulators of dQ, from column block first on, to the sums at to.
+  template <int COLUMNS>
+  static __device__ __forceinline__ void add(float* to, const float (&c)[Sums::ROWS][COLUMNS][4], int first) {
+#pragma unroll
+    for (int i = 0; i < Sums::ROWS; i++)
+#pragma unroll
+      for (int j = 0; j < COLUMNS; j++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) atomicAdd(to + ((i * Sums::COLUMNS + first + j) * 4 + e) * THREADS, c[i][j][e]);
   }
 
   // addQueries adds dS·K to the query tile's sums: neighbouring lanes to neighbouring addresses. Where the order counts it waits
@@ -300,20 +418,38 @@ template <class E, int D, int BQ, int BK, int WARPS, bool MOD_> struct Backward 
       turn = tile - keyTiles.first, next = tile + 1 == keyTiles.last ? 0 : turn + 1;
       now = *counter;  // often its turn already: read while the product is computed
     }
-    float c[Sums::ROWS][Sums::COLUMNS][4] = {};
-    static_assert(Sums::ROWS == ROWS, "a warp of dQ reads whole cells");
-    multiplyRows<E, BK, 8 * KEYS>(c, dSForKeys, Sums::row(), k, Sums::column());
-    if (a.deterministic) {
+    float* to = a.dQSum + slot * (BQ * D) + threadIdx.x;
+    const auto await = [&] {
+      if (!a.deterministic) return;
       while (now != turn) now = *counter;
       __syncthreads();
+    };
+    if constexpr (E::SCALED) {
+      float c[Sums::ROWS][Sums::COLUMNS][4] = {};
+      static_assert(Sums::ROWS == ROWS, "a warp of dQ reads whole cells");
+      multiplyRows<E, BK, 8 * KEYS>(c, dSForKeys, Sums::row(), k, Sums::column());
+      await();
+      add(to, c, 0);
+    } else {
+      // Some columns at a time: what is added is on its way while the next are computed.
+      constexpr int PART = D == 128 || Sums::COLUMNS % 4 ? 2 : 4;
+      Fragment<E, 4> rows[BK / STEP][Sums::ROWS];
+#pragma unroll
+      for (int step = 0; step < BK / STEP; step++)
+#pragma unroll
+        for (int i = 0; i < Sums::ROWS; i++) {
+          if constexpr (BY_KEYS) columnsOperand<E>(rows[step][i], dS, STEP * step, Sums::row() + 16 * i);
+          else rowsOperand<E>(rows[step][i], dS, Sums::row() + 16 * i, STEP * step);
+        }
+#pragma unroll
+      for (int part = 0; part < Sums::COLUMNS; part += PART) {
+        float c[Sums::ROWS][PART][4] = {};
+#pragma unroll
+        for (int step = 0; step < BK / STEP; step++) accumulateRows<E>(c, rows[step], k, STEP * step, Sums::column() + 8 * part);
+        if (part == 0) await();
+        add(to, c, part);
+      }
     }
-    float* to = a.dQSum + slot * (BQ * D) + threadIdx.x;
-#pragma unroll
-    for (int i = 0; i < Sums::ROWS; i++)
-#pragma unroll
-      for (int j = 0; j < Sums::COLUMNS; j++)
-#pragma unroll
-        for (int e = 0; e < 4; e++) atomicAdd(to + ((i * Sums::COLUMNS + j) * 4 + e) * THREADS, c[i][j][e]);
     if (a.deterministic) {
       __syncthreads();
       if (ordered) {
@@ -324,12 +460,11 @@ template <class E, int D, int BQ, int BK, int WARPS, bool MOD_> struct Backward 
   }
 };
 
-// The blocks of the grid are, fastest first: the key tiles of a sequence, first (with a causal mask: longest) first; key heads;
-// sequences. A block waits only for blocks before it.
+// With a causal mask the first tiles of keys are the longest: they come first. A block waits only for blocks before it.
 template <class E, int D, int BQ, int BK, int WARPS, bool MOD_>
 __device__ __forceinline__ void attentionBackward(const AttentionArguments& a) {
-  const int tiles = ceilDiv(a.longestK, BK), plane = blockIdx.x / tiles;
-  Backward<E, D, BQ, BK, WARPS, MOD_> kernel(a, plane / a.keyHeads, plane % a.keyHeads, blockIdx.x % tiles);
+  const Place place(ceilDiv(a.longestK, BK));
+  Backward<E, D, BQ, BK, WARPS, MOD_> kernel(a, place.plane / a.keyHeads, place.plane % a.keyHeads, place.tile);
   kernel.run();
 }
 

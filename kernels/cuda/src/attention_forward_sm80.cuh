@@ -2,7 +2,7 @@
 //
 // A warp owns 16 or 32 rows: their scores, probabilities and outputs stay in its registers. K and V pass through shared memory
 // a tile at a time. While a tile's scores are computed its V is on the way, and the next K while its probabilities are; where
-// operands take less room than what arrives, both are on the way all the time.
+// operands take less room than what arrives, or one more tile has room, both are on the way all the time.
 //
 // The softmax is online. A row's reference (the maximum that its exponentials are taken against) moves only when a score
 // exceeds it by more than 2^8: the outputs are then rescaled, otherwise left alone; float32 has room for the difference.
@@ -14,6 +14,9 @@ template <class E, int D, int BQ, int BK, int WARPS, bool MOD_> struct Forward {
   static_assert(BQ == ROWS * 16 * WARPS);
   // Floats of one part arrive in a tile of their own; others become operands where they are.
   static constexpr bool STAGED = OPERAND<E> < E::BYTES;
+  // With a third place for K and V the next K and V arrive during two phases instead of one. The host knows this rule:
+  // forward80Variants.
+  static constexpr bool THREE = !E::SCALED && D == 128;
   using Raw = Tile<E, D>;
   using Operand = Tile<E, D, STAGED ? OPERAND<E> : E::BYTES>;
 
@@ -21,7 +24,8 @@ template <class E, int D, int BQ, int BK, int WARPS, bool MOD_> struct Forward {
   const View view;
   const int head, row;  // row: the tile's first
   const int mine;       // the warp's first row within the tile
-  const Operand q, k, v;
+  const Operand q;
+  Operand k, v, free;  // of three places, the one that the next K arrives in
   const Raw rawK, rawV;  // where k and v arrive
 
   float o[ROWS][OUT][4];
@@ -31,7 +35,7 @@ template <class E, int D, int BQ, int BK, int WARPS, bool MOD_> struct Forward {
 
   __device__ __forceinline__ Forward(const AttentionArguments& a, int sequence, int head, int tile)
       : a(a), view(a, sequence), head(head), row(tile * BQ), mine(warp() * ROWS * 16), q{sharedBase()},
-        k{q.base + BQ * Operand::STRIDE}, v{k.base + BK * Operand::STRIDE},
+        k{q.base + BQ * Operand::STRIDE}, v{k.base + BK * Operand::STRIDE}, free{v.base + BK * Operand::STRIDE},
         rawK{STAGED ? v.base + BK * Operand::STRIDE : k.base}, rawV{rawK.base + BK * Raw::STRIDE} {}
 
   __device__ __forceinline__ void run() {
@@ -50,7 +54,7 @@ template <class E, int D, int BQ, int BK, int WARPS, bool MOD_> struct Forward {
       loadQueries(queries);
       loadTile<E, BK, WARPS>(rawK, keys, tiles.first * BK);
       copyCommit();
-      if constexpr (STAGED) {
+      if constexpr (STAGED || THREE) {
         loadTile<E, BK, WARPS>(rawV, values, tiles.first * BK);
         copyCommit();
       }
@@ -58,29 +62,41 @@ template <class E, int D, int BQ, int BK, int WARPS, bool MOD_> struct Forward {
 #pragma unroll 1
     for (int tile = tiles.first; tile < tiles.last; tile++) {
       const bool another = tile + 1 < tiles.last;
-      copyWait<STAGED>();
+      copyWait<STAGED || THREE>();
       settle<E, BK, WARPS>(rawK, k);
       if (STAGED && another) loadTile<E, BK, WARPS>(rawK, keys, (tile + 1) * BK);
       if (STAGED) copyCommit();
       __syncthreads();  // K is here, and every warp is done with V
-      if (!STAGED) loadTile<E, BK, WARPS>(rawV, values, tile * BK);
-      if (!STAGED) copyCommit();
+      if constexpr (THREE) {
+        if (another) loadTile<E, BK, WARPS>(free, keys, (tile + 1) * BK);
+        copyCommit();
+      } else if constexpr (!STAGED) {
+        loadTile<E, BK, WARPS>(rawV, values, tile * BK);
+        copyCommit();
+      }
       float x[ROWS][KEYS][4];
       if constexpr (!E::SCALED) ::clear(x);  // changes no result; ptxas spills less where it stands, up to 7 % of the time
       const bool idle = view.none(row + mine, 16 * ROWS, tile * BK, BK);
       if (!idle) multiplyTransposed<E, D>(x, q, mine, k, 0);
-      copyWait<STAGED>();
+      copyWait<STAGED || THREE>();
       settle<E, BK, WARPS>(rawV, v);
       if (STAGED && another) loadTile<E, BK, WARPS>(rawV, values, (tile + 1) * BK);
       if (STAGED) copyCommit();
       __syncthreads();  // V is here, and every warp is done with K
-      if (!STAGED && another) loadTile<E, BK, WARPS>(rawK, keys, (tile + 1) * BK);
-      if (!STAGED) copyCommit();
+      const Operand here = v;
+      if constexpr (THREE) {
+        if (another) loadTile<E, BK, WARPS>(k, values, (tile + 1) * BK);
+        copyCommit();
+        v.base = k.base, k.base = free.base, free.base = here.base;
+      } else if constexpr (!STAGED) {
+        if (another) loadTile<E, BK, WARPS>(rawK, keys, (tile + 1) * BK);
+        copyCommit();
+      }
       if (idle) continue;
       score(x, tile * BK);
       exponentials(x, exponent);
       if constexpr (MOD_) drop(x, tile * BK);
-      multiplyAccumulator<E, BK>(o, x, v, unit);
+      multiplyAccumulator<E, BK>(o, x, here, unit);
     }
     finish(exponent);
   }
@@ -249,11 +265,11 @@ template <class E, int D, int BQ, int BK, int WARPS, bool MOD_> struct Forward {
   }
 };
 
-// The blocks of a grid are, fastest first: the row tiles of a sequence, last (with a causal mask: longest) first; heads;
-// sequences.
+// With a causal mask the last tiles of rows are the longest: they come first.
 template <class E, int D, int BQ, int BK, int WARPS, bool MOD_>
 __device__ __forceinline__ void attentionForward(const AttentionArguments& a) {
-  const int tiles = ceilDiv(a.longestQ, BQ), plane = blockIdx.x / tiles;
-  Forward<E, D, BQ, BK, WARPS, MOD_> kernel(a, plane / a.heads, plane % a.heads, tiles - 1 - blockIdx.x % tiles);
+  const int tiles = ceilDiv(a.longestQ, BQ);
+  const Place place(tiles);
+  Forward<E, D, BQ, BK, WARPS, MOD_> kernel(a, place.plane / a.heads, place.plane % a.heads, tiles - 1 - place.tile);
   kernel.run();
 }

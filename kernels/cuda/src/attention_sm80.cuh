@@ -35,6 +35,24 @@ struct Range {
   int first, last;
 };
 
+// Place is where a block of the grid works: on a tile of a plane, one head of one sequence. Blocks start in their order, so it
+// decides which run at the same time. Planes come in groups of about GROUP_BLOCKS blocks, four waves of a large GPU: few
+// enough to share what they read in the second level cache; enough that, where a mask makes the first tiles longer, the last
+// long blocks are followed by short ones. In a group the planes are fastest: blocks that add to one tile of dQ start
+// one after another and wait little for each other.
+struct Place {
+  static constexpr int GROUP_BLOCKS = 1024;
+  int tile, plane;
+
+  // tiles is how many a plane has at most.
+  __device__ __forceinline__ explicit Place(int tiles) {
+    const int planes = gridDim.x / tiles, groups = max(1, (int)gridDim.x / GROUP_BLOCKS), together = ceilDiv(planes, groups);
+    const int first = blockIdx.x / (together * tiles) * together, here = min(together, planes - first);
+    const int within = blockIdx.x - first * tiles;
+    tile = within / here, plane = first + within % here;
+  }
+};
+
 // View is a sequence with its mask. It answers for tiles of rows and columns; a tile's end may lie beyond the sequence's.
 struct View {
   Sequence s;
