@@ -54,11 +54,16 @@ func (t backward90Tile) variant(e element, tileQ int, mod bool, suffix string) v
 	return v
 }
 
-// backward90Shorter is the variant of v's size and type for short sequences if the problem's are so short and there is one,
-// otherwise v. The table has it behind v.
+// backward90Shorter is the variant of v's size and type with shorter tiles of queries if there is one and the problem's sequences
+// are short or its window narrow, so that what tiles have too much at the ends counts; otherwise v. The table has it behind v.
 func backward90Shorter(v variant, a *arguments) variant {
-	const short = 1024
-	if v.mod || a.longestQ > short {
+	const short, narrow = 1024, 2048
+	right := a.right
+	if a.causal != 0 {
+		right = 0
+	}
+	windowed := a.left >= 0 && right >= 0 && int(a.left)+int(right) < narrow
+	if v.mod || a.longestQ > short && !windowed {
 		return v
 	}
 	table := backwardVariants()[0]

@@ -48,31 +48,45 @@ struct BackwardTile {
   int sequence, keyHead, tile;
 };
 
-// BackwardQueue hands out the tiles in one order to all blocks. Heads are visited together while their tensors fit in the L2
-// cache; among them, all first tiles of keys come first, which in the causal case are the longest. There more heads are together
-// where the order of sums counts: fewer blocks then wait for each other when they begin with a head, and those that share one
-// go through it side by side, so that the cache needs to hold less of it.
+// BackwardQueue hands out the tiles in one order to all blocks. Heads are visited together, in parts that fit in the L2
+// cache; among them, all first tiles of keys come first, which in the causal case are the longest. Where the order of sums
+// counts there, blocks that share a head go through it side by side, so that parts may be larger; but tiles of a head that
+// are begun at once stand in line, unless a window keeps the line short. So the last tiles of a part, which are short, and
+// the first ones of the next are drawn in turn. How large parts then are best was measured.
 template <class Shape> struct BackwardQueue {
   const AttentionArguments& a;
-  int tiles, heads, together;
+  int tiles, heads, parts;
+  int mixed;  // tiles on either side of two parts' border that are drawn in turn
   bool sequencesFirst;  // neighbours are sequences of one head, which add to one gradient of the bias
 
   DEVICE BackwardQueue(const AttentionArguments& a)
       : a(a), tiles((a.longestK + Shape::TileK - 1) / Shape::TileK), heads(a.sequences * a.keyHeads),
         sequencesFirst(Shape::Modified && a.dBias && a.dBiasSequence == 0) {
-    const int64_t cache = (a.deterministic && a.causal ? 112 : 28) << 20;
+    const bool lines = a.deterministic && a.causal && a.left < 0;
+    const int64_t megabytes = (a.longestQ > 2048 ? 56 : 28) * (Shape::D > 64 ? 1 : 2);
+    const int64_t cache = (lines ? megabytes : a.deterministic && a.causal ? 112 : 28) << 20;
     const int64_t bytes = (int64_t)a.longestQ * (a.heads / a.keyHeads) * (Shape::D * 6 + Shape::DV * 2);
-    together = (int)min((int64_t)heads, max((int64_t)1, cache / (bytes + 1)));
-    const int parts = (heads + together - 1) / max(1, together);
-    together = (heads + parts - 1) / max(1, parts);
+    const int together = (int)max((int64_t)1, min((int64_t)heads, cache / (bytes + 1)));
+    parts = max(1, (heads + together - 1) / together);
+    mixed = lines ? min((int)gridDim.x, heads / parts * tiles / 2) : 0;
   }
   DEVICE int draw() const { return atomicAdd(a.counters, 1) + gridDim.x; }
   DEVICE BackwardTile at(int index) const {
     if (index >= tiles * heads) return {0, 0, -1};
-    const int part = index / (together * tiles), rest = index - part * together * tiles;
-    const int width = min(together, heads - part * together), head = part * together + rest % width;
+    index = mix(index);
+    const int part = partOf(index), width = first(part + 1) - first(part), rest = index - first(part) * tiles;
+    const int head = first(part) + rest % width;
     if (sequencesFirst) return {head % a.sequences, head / a.sequences, rest / width};
     return {head / a.keyHeads, head % a.keyHeads, rest / width};
+  }
+  // The first head of a part, and the part of the tile of this index. Parts differ by at most one head in size.
+  DEVICE int first(int part) const { return (int)((int64_t)part * heads / parts); }
+  DEVICE int partOf(int index) const { return (int)(((int64_t)(index / tiles + 1) * parts - 1) / heads); }
+  // mix exchanges indices around the borders of parts.
+  DEVICE int mix(int index) const {
+    const int border = first(partOf(min(index + mixed, tiles * heads - 1))) * tiles, behind = index - border + mixed;
+    if (border == 0 || behind >= 2 * mixed) return index;
+    return border + behind / 2 - (behind % 2 ? 0 : mixed);
   }
   // finish leaves the counters zero for the next launch; every block calls it once, with one thread.
   DEVICE void finish() const {
