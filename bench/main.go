@@ -201,6 +201,7 @@ func fillReadme(path, as string) error {
 	if err != nil {
 		return err
 	}
+	r.DropUnused()
 	folder := filepath.Join(resultsFolder, as)
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return err

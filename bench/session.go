@@ -82,6 +82,7 @@ func (s *session) close() {
 // end completes the report.
 func (s *session) end() *report.Report {
 	s.report.Took = time.Since(s.report.Started)
+	s.report.DropUnused()
 	return s.report
 }
 

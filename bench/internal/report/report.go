@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -174,6 +175,13 @@ func (r *Report) AddRates(name string, threads int, unit string, rates []float64
 		}
 	}
 	r.Ceilings = append(r.Ceilings, Ceiling{Name: name, Threads: threads, Unit: unit, Rates: append(Numbers(nil), rates...)})
+}
+
+// DropUnused leaves out the ceilings of as many threads as no result has: those of the CPU where only a GPU was measured.
+func (r *Report) DropUnused() {
+	r.Ceilings = slices.DeleteFunc(r.Ceilings, func(c Ceiling) bool {
+		return !slices.ContainsFunc(r.Results, func(x Result) bool { return x.Threads == c.Threads })
+	})
 }
 
 // The bounds beyond which a run is called noisy: the distance of a ceiling's quartiles, and how far its median moved

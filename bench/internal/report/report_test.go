@@ -211,6 +211,17 @@ func TestAdd(t *testing.T) {
 	}
 }
 
+func TestDropUnused(t *testing.T) {
+	r := made(1)
+	r.AddRates("copy", 2, "B", []float64{1, 2, 3})
+	want := len(r.Ceilings)
+	r.AddRates("copy", 7, "B", []float64{1, 2, 3})
+	r.DropUnused()
+	if len(r.Ceilings) != want {
+		t.Errorf("%d ceilings are left, want %d: %+v", len(r.Ceilings), want, r.Ceilings)
+	}
+}
+
 // A machine that is slower by a fifth slows the ceiling too, so that shares of it do not change.
 func TestCompareOfCeiling(t *testing.T) {
 	slower := made(1)

@@ -52,8 +52,8 @@ func (p *Problem[T]) Check() error {
 		{name: "dq", ref: ref.DQ, pt: pt.DQ, size: d},
 		{name: "dk", ref: ref.DK, pt: pt.DK, size: d},
 		{name: "dv", ref: ref.DV, pt: pt.DV, size: dv},
-		{name: "dbias", ref: ref.DBias, pt: pt.DBias, size: 1},
-		{name: "dsinks", ref: ref.DSinks, pt: pt.DSinks, size: 1},
+		{name: "dbias", ref: ref.DBias, pt: pt.DBias, size: 1, terms: largestOf(ref.delta)},
+		{name: "dsinks", ref: ref.DSinks, pt: pt.DSinks, size: 1, terms: largestOf(ref.delta)},
 	}
 	results := p.results()
 	var failures []error
@@ -75,8 +75,9 @@ type comparison struct {
 	name       string
 	tensor     kernels.Tensor
 	x, ref, pt []float64
-	size       int  // of a row
-	outputRow  bool // rows are query rows, of which only the chosen ones count
+	size       int     // of a row
+	terms      float64 // how large the terms of a sum are that may cancel
+	outputRow  bool    // rows are query rows, of which only the chosen ones count
 }
 
 func (p *Problem[T]) compare(c comparison) error {
@@ -125,7 +126,7 @@ func (p *Problem[T]) compare(c comparison) error {
 		factor = 10 // the largest of few errors is a matter of luck; those of a row of dq, dk or dv have much in common
 	}
 	if r := p.expected.rounding; r != nil && inexact < 64 {
-		atLeast = max(atLeast, 4*r.Unit*largest) // a few sums' errors may cancel altogether
+		atLeast = max(atLeast, 4*r.Unit*max(largest, c.terms)) // a few sums' errors may cancel altogether
 	}
 	if p.Slack != 0 {
 		factor *= p.Slack
@@ -140,6 +141,17 @@ func (p *Problem[T]) compare(c comparison) error {
 			c.name, index(c.tensor, worstAt), c.x[worstAt], c.ref[worstAt], worst, bound, worstPt, largest)
 	}
 	return nil
+}
+
+// largestOf is the largest size of a finite element.
+func largestOf(list []float64) float64 {
+	most := 0.0
+	for _, x := range list {
+		if !math.IsInf(x, 0) && !math.IsNaN(x) {
+			most = max(most, math.Abs(x))
+		}
+	}
+	return most
 }
 
 func finite(row []float64) bool {
