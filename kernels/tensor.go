@@ -69,13 +69,21 @@ func DTypeOf[T Element]() DType {
 
 // Contiguous describes a row-major tensor of the given shape at data.
 func Contiguous(data unsafe.Pointer, dtype DType, shape ...int) Tensor {
-	t := Tensor{Data: data, DType: dtype, Shape: append([]int(nil), shape...), Strides: make([]int, len(shape))}
+	t := Tensor{Data: data, DType: dtype}
+	t.Shape, t.Strides = axes(len(shape))
+	copy(t.Shape, shape)
 	stride := 1
 	for axis := len(shape) - 1; axis >= 0; axis-- {
 		t.Strides[axis] = stride
 		stride *= shape[axis]
 	}
 	return t
+}
+
+// axes is room for a shape and strides, in one piece of memory.
+func axes(n int) (shape, strides []int) {
+	both := make([]int, 2*n)
+	return both[:n:n], both[n:]
 }
 
 // Of is the row-major tensor of the given shape over data, which must hold at least its number of elements.
@@ -101,7 +109,8 @@ func (t Tensor) Elements() int {
 
 // Permute is the view whose axis i is t's axis order[i].
 func (t Tensor) Permute(order ...int) Tensor {
-	p := Tensor{Data: t.Data, DType: t.DType, Shape: make([]int, len(order)), Strides: make([]int, len(order)), Owner: t.Owner}
+	p := Tensor{Data: t.Data, DType: t.DType, Owner: t.Owner}
+	p.Shape, p.Strides = axes(len(order))
 	for i, axis := range order {
 		p.Shape[i], p.Strides[i] = t.Shape[axis], t.Strides[axis]
 	}
@@ -110,7 +119,10 @@ func (t Tensor) Permute(order ...int) Tensor {
 
 // Slice is the view of the indices [from, to) of one axis.
 func (t Tensor) Slice(axis, from, to int) Tensor {
-	s := Tensor{DType: t.DType, Shape: append([]int(nil), t.Shape...), Strides: append([]int(nil), t.Strides...), Owner: t.Owner}
+	s := Tensor{DType: t.DType, Owner: t.Owner}
+	s.Shape, s.Strides = axes(len(t.Shape))
+	copy(s.Shape, t.Shape)
+	copy(s.Strides, t.Strides)
 	s.Shape[axis] = to - from
 	if t.Data != nil {
 		s.Data = unsafe.Add(t.Data, from*t.Strides[axis]*t.DType.Size())

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"runtime"
-	"slices"
 	"unsafe"
 
 	"github.com/stheno-ml/stheno/kernels"
@@ -21,7 +20,7 @@ type attention struct {
 	dtype   kernels.DType  // of the tensors that kernels see
 	element element        // which kernels are chosen
 	q, k, v kernels.Tensor // as kernels see them
-	args    *arguments     // alone in its memory, so that C may be given it
+	args    *arguments     // alone in its memory, so that C may be given it; describe makes them
 	scratch []*block
 	counts  *block   // the counters, if they are the device's
 	ended   bool     // the kernel that leaves the counters zero is queued
@@ -33,9 +32,9 @@ type attention struct {
 // largestHead is the greatest size of a head that there are kernels for.
 const largestHead = 256
 
-// newAttention checks a problem and the tensors that go with it, and describes it to kernels. The caller releases it.
-func (d *Device) newAttention(name string, a *kernels.Attention, more func() []tensorCheck) (*attention, error) {
-	c := &attention{Attention: a, device: d, name: name, args: &arguments{}}
+// newAttention checks a problem and the tensors that go with it, for which more asks. The caller releases it.
+func (d *Device) newAttention(name string, a *kernels.Attention, more func(*tensorChecks)) (*attention, error) {
+	c := &attention{Attention: a, device: d, name: name}
 	if err := c.check(more); err != nil {
 		return nil, fmt.Errorf("cuda:%d: %s: %w", d.index, name, err)
 	}
@@ -45,6 +44,12 @@ func (d *Device) newAttention(name string, a *kernels.Attention, more func() []t
 // describe fills in what all kernels are told.
 func (c *attention) describe() (err error) {
 	a := c.Attention
+	c.args = &arguments{}
+	const usual = 8 // as many blocks as most calls borrow
+	c.scratch = make([]*block, 0, usual)
+	if c.dtype != a.Q.DType {
+		c.inputs, c.results = make([]pair, 0, len(copyList{})), make([]pair, 0, len(copyList{}))
+	}
 	for _, in := range []struct {
 		seen  *kernels.Tensor
 		given kernels.Tensor
@@ -138,10 +143,9 @@ func (c *attention) deliver() error { return c.device.copies(c.results) }
 // rowsLike borrows a tensor of another's shape in the type that kernels see. Its rows begin at multiples of 16 bytes.
 func (c *attention) rowsLike(t kernels.Tensor) (kernels.Tensor, error) {
 	const multiple = 8 // of 16-bit elements
-	shape := slices.Clone(t.Shape)
-	shape[3] = (shape[3] + multiple - 1) / multiple * multiple
-	at, err := c.borrow(c.dtype, shape...)
-	return at.Slice(3, 0, t.Shape[3]), err
+	lent, err := c.borrow(c.dtype, t.Shape[0], t.Shape[1], t.Shape[2], (t.Shape[3]+multiple-1)/multiple*multiple)
+	lent.Shape[3] = t.Shape[3]
+	return lent, err
 }
 
 // borrow gives a row-major tensor that lasts for the call.

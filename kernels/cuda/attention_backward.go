@@ -11,7 +11,7 @@ import (
 
 // AttentionBackward computes the gradients from the saved logsumexp and δ, which are float32 whatever q is.
 func (d *Device) AttentionBackward(a *kernels.Attention, g kernels.AttentionGradients) error {
-	c, err := d.newAttention("attention backward", a, func() []tensorCheck { return gradientChecks(a, g) })
+	c, err := d.newAttention("attention backward", a, func(tensors *tensorChecks) { checkGradients(tensors, a, g) })
 	if err != nil {
 		return err
 	}
@@ -34,23 +34,23 @@ func (d *Device) AttentionBackward(a *kernels.Attention, g kernels.AttentionGrad
 	return c.deliver()
 }
 
-func gradientChecks(a *kernels.Attention, g kernels.AttentionGradients) []tensorCheck {
+// checkGradients checks what goes with a problem in the backward call.
+func checkGradients(tensors *tensorChecks, a *kernels.Attention, g kernels.AttentionGradients) {
 	dtype, perRow := a.Q.DType, a.Q.Shape[:3]
-	list := []tensorCheck{
-		{"dO", g.DO, outputShape(a), dtype, readRows},
-		{"lse", g.LSE, perRow, kernels.F32, denseKind}, {"delta", g.Delta, perRow, kernels.F32, denseKind},
-	}
+	tensors.check("dO", g.DO, outputShape(a), dtype, readRows)
+	tensors.check("lse", g.LSE, perRow, kernels.F32, denseKind)
+	tensors.check("delta", g.Delta, perRow, kernels.F32, denseKind)
 	if g.DQ.Given() || g.DK.Given() || g.DV.Given() {
-		list = append(list, tensorCheck{"dq", g.DQ, a.Q.Shape, dtype, writtenRows},
-			tensorCheck{"dk", g.DK, a.K.Shape, dtype, writtenRows}, tensorCheck{"dv", g.DV, a.V.Shape, dtype, writtenRows})
+		tensors.check("dq", g.DQ, a.Q.Shape, dtype, writtenRows)
+		tensors.check("dk", g.DK, a.K.Shape, dtype, writtenRows)
+		tensors.check("dv", g.DV, a.V.Shape, dtype, writtenRows)
 	}
 	if g.DBias.Given() {
-		list = append(list, tensorCheck{"dbias", g.DBias, a.Bias.Shape, dtype, denseKind})
+		tensors.check("dbias", g.DBias, a.Bias.Shape, dtype, denseKind)
 	}
 	if g.DSinks.Given() {
-		list = append(list, tensorCheck{"dsinks", g.DSinks, a.Sinks.Shape, dtype, denseKind})
+		tensors.check("dsinks", g.DSinks, a.Sinks.Shape, dtype, denseKind)
 	}
-	return list
 }
 
 // backward computes the gradients of q, k, v and the bias.

@@ -9,13 +9,13 @@ import (
 	"github.com/stheno-ml/stheno/kernels"
 )
 
-// tensorCheck is a tensor beside what it needs to be.
-type tensorCheck struct {
-	name   string
-	tensor kernels.Tensor
-	shape  []int
-	dtype  kernels.DType
-	kind   tensorKind
+// tensorChecks holds what is wrong with the first tensor that is not what it needs to be.
+type tensorChecks struct{ err error }
+
+func (c *tensorChecks) check(name string, t kernels.Tensor, shape []int, dtype kernels.DType, kind tensorKind) {
+	if c.err == nil {
+		c.err = checkTensor(name, t, shape, dtype, kind)
+	}
 }
 
 type tensorKind int
@@ -28,7 +28,7 @@ const (
 )
 
 // check finds what is wrong with the problem or the tensors that go with it, and decides what to compute in.
-func (c *attention) check(more func() []tensorCheck) error {
+func (c *attention) check(more func(*tensorChecks)) error {
 	a := c.Attention
 	if err := a.Validate(); err != nil {
 		return err
@@ -54,47 +54,45 @@ func (c *attention) check(more func() []tensorCheck) error {
 			return fmt.Errorf("the problem has shape %v, a GPU computes up to %d heads and as many rows", t.Shape, mostRows)
 		}
 	}
-	list := []tensorCheck{
-		{"q", a.Q, a.Q.Shape, a.Q.DType, readRows}, {"k", a.K, a.K.Shape, a.Q.DType, readRows}, {"v", a.V, a.V.Shape, a.Q.DType, readRows},
-	}
+	var tensors tensorChecks
+	tensors.check("q", a.Q, a.Q.Shape, a.Q.DType, readRows)
+	tensors.check("k", a.K, a.K.Shape, a.Q.DType, readRows)
+	tensors.check("v", a.V, a.V.Shape, a.Q.DType, readRows)
 	if a.Bias.Given() {
-		list = append(list, tensorCheck{"bias", a.Bias, a.Bias.Shape, a.Q.DType, readRows})
+		tensors.check("bias", a.Bias, a.Bias.Shape, a.Q.DType, readRows)
 	}
 	if a.Sinks.Given() {
-		list = append(list, tensorCheck{"sinks", a.Sinks, a.Sinks.Shape, a.Q.DType, readRows})
+		tensors.check("sinks", a.Sinks, a.Sinks.Shape, a.Q.DType, readRows)
 	}
-	for _, t := range append(list, more()...) {
-		if err := t.check(); err != nil {
-			return err
-		}
-	}
-	return nil
+	more(&tensors)
+	return tensors.err
 }
 
-func (c tensorCheck) check() error {
-	t := c.tensor
+func checkTensor(name string, t kernels.Tensor, shape []int, dtype kernels.DType, kind tensorKind) error {
 	switch {
-	case !t.Given() && c.kind == optionalKind:
+	case !t.Given() && kind == optionalKind:
 		return nil
 	case !t.Given():
-		return fmt.Errorf("%s is missing, it needs shape %v", c.name, c.shape)
-	case t.DType != c.dtype:
-		return fmt.Errorf("%s is %v, it needs to be %v", c.name, t.DType, c.dtype)
-	case !slices.Equal(t.Shape, c.shape) || len(t.Strides) != len(t.Shape):
-		return fmt.Errorf("%s has shape %v and strides %v, it needs shape %v", c.name, t.Shape, t.Strides, c.shape)
+		return fmt.Errorf("%s is missing, it needs shape %v", name, shape)
+	case t.DType != dtype:
+		return fmt.Errorf("%s is %v, it needs to be %v", name, t.DType, dtype)
+	case !slices.Equal(t.Shape, shape) || len(t.Strides) != len(t.Shape):
+		return fmt.Errorf("%s has shape %v and strides %v, it needs shape %v", name, t.Shape, t.Strides, shape)
 	case slices.ContainsFunc(t.Strides, func(s int) bool { return s < 0 }):
-		return fmt.Errorf("%s has strides %v, none can be negative", c.name, t.Strides)
+		return fmt.Errorf("%s has strides %v, none can be negative", name, t.Strides)
 	case t.Data == nil && t.Elements() > 0:
-		return fmt.Errorf("%s has shape %v but no data", c.name, t.Shape)
-	case c.kind >= denseKind && !isRowMajor(t):
-		return fmt.Errorf("%s has strides %v for shape %v, it needs to be row-major", c.name, t.Strides, t.Shape)
+		return fmt.Errorf("%s has shape %v but no data", name, t.Shape)
+	case isRowMajor(t):
+		return nil
+	case kind >= denseKind:
+		return fmt.Errorf("%s has strides %v for shape %v, it needs to be row-major", name, t.Strides, t.Shape)
 	}
-	if last := len(t.Shape) - 1; c.kind == writtenRows && t.Elements() > 0 {
+	if last := len(t.Shape) - 1; kind == writtenRows && t.Elements() > 0 {
 		if t.Shape[last] > 1 && t.Strides[last] != 1 {
-			return fmt.Errorf("%s has a stride of %d along its last axis, which needs to be contiguous", c.name, t.Strides[last])
+			return fmt.Errorf("%s has a stride of %d along its last axis, which needs to be contiguous", name, t.Strides[last])
 		}
 		if overlaps(t) {
-			return fmt.Errorf("%s has strides %v for shape %v, so that elements of it would lie in the same place", c.name, t.Strides, t.Shape)
+			return fmt.Errorf("%s has strides %v for shape %v, so that elements of it would lie in the same place", name, t.Strides, t.Shape)
 		}
 	}
 	return nil

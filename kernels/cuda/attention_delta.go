@@ -20,10 +20,12 @@ type deltaArguments struct {
 
 // AttentionDelta computes δ_i = Σ_d O_id·dO_id − dLSE_i. delta and dLSE are float32.
 func (d *Device) AttentionDelta(a *kernels.Attention, o, dO, dLSE, delta kernels.Tensor) error {
-	c, err := d.newAttention("attention delta", a, func() []tensorCheck {
+	c, err := d.newAttention("attention delta", a, func(tensors *tensorChecks) {
 		shape, rows := outputShape(a), a.Q.Shape[:3]
-		return []tensorCheck{{"o", o, shape, a.Q.DType, readRows}, {"dO", dO, shape, a.Q.DType, readRows},
-			{"dLSE", dLSE, rows, kernels.F32, optionalKind}, {"delta", delta, rows, kernels.F32, denseKind}}
+		tensors.check("o", o, shape, a.Q.DType, readRows)
+		tensors.check("dO", dO, shape, a.Q.DType, readRows)
+		tensors.check("dLSE", dLSE, rows, kernels.F32, optionalKind)
+		tensors.check("delta", delta, rows, kernels.F32, denseKind)
 	})
 	if err != nil {
 		return err

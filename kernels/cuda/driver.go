@@ -34,8 +34,8 @@ static CUresult encode(CUcontext context, const TensorMap* m, unsigned char* to)
 }
 
 // launch passes the encoded maps by value, then the struct at arguments by value.
-static CUresult launch(CUcontext context, CUfunction f, const uint32_t* grid, uint32_t threads, uint32_t sharedBytes,
-                       CUstream stream, const unsigned char* maps, int count, void* arguments) {
+static CUresult launch(CUcontext context, CUfunction f, uint32_t x, uint32_t y, uint32_t z, uint32_t threads,
+                       uint32_t sharedBytes, CUstream stream, const unsigned char* maps, int count, void* arguments) {
   _Alignas(128) CUtensorMap aligned[MaxMaps];
   void* pointers[MaxMaps + 1];
   const CUresult result = cuCtxSetCurrent(context);
@@ -43,7 +43,7 @@ static CUresult launch(CUcontext context, CUfunction f, const uint32_t* grid, ui
   if (count) memcpy(aligned, maps, count * sizeof(CUtensorMap));
   for (int i = 0; i < count; i++) pointers[i] = &aligned[i];
   pointers[count] = arguments;
-  return cuLaunchKernel(f, grid[0], grid[1], grid[2], threads, 1, 1, sharedBytes, stream, pointers, 0);
+  return cuLaunchKernel(f, x, y, z, threads, 1, 1, sharedBytes, stream, pointers, 0);
 }
 
 static CUresult limitSharedMemory(CUcontext context, CUfunction f, int bytes) {
@@ -111,13 +111,12 @@ func encode(context cu.CUContext, m tensorMap) (encoded encodedMap, err error) {
 
 // launchKernel queues a kernel. arguments points to the struct that it takes by value after the maps.
 func launchKernel(context cu.CUContext, f cu.Function, stream cu.Stream, s launchShape, maps []encodedMap, arguments unsafe.Pointer) error {
-	grid := [3]C.uint32_t{C.uint32_t(s.grid[0]), C.uint32_t(s.grid[1]), C.uint32_t(s.grid[2])}
 	var first *C.uchar
 	if len(maps) > 0 {
 		first = (*C.uchar)(&maps[0][0])
 	}
-	result := C.launch(rawContext(context), rawFunction(f), &grid[0], C.uint32_t(s.threads), C.uint32_t(s.sharedBytes),
-		rawStream(stream), first, C.int(len(maps)), arguments)
+	result := C.launch(rawContext(context), rawFunction(f), C.uint32_t(s.grid[0]), C.uint32_t(s.grid[1]), C.uint32_t(s.grid[2]),
+		C.uint32_t(s.threads), C.uint32_t(s.sharedBytes), rawStream(stream), first, C.int(len(maps)), arguments)
 	if result != 0 {
 		return fmt.Errorf("cuLaunchKernel of %v: %w", &s, driverError(result))
 	}

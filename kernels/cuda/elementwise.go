@@ -34,11 +34,10 @@ func (d *Device) copies(list []pair) error {
 		var c copyList
 		together, blocks := 0, 0
 		for together < min(len(list), len(c)) && list[together].kinds() == list[0].kinds() {
-			e, err := newElementwise(operand{"dst", list[together].dst}, operand{"src", list[together].src})
-			if err != nil {
+			e := &c[together]
+			if err := e.describe(operand{"dst", list[together].dst}, operand{"src", list[together].src}); err != nil {
 				return fmt.Errorf("cuda:%d: copy: %w", d.index, err)
 			}
-			c[together] = *e
 			blocks = max(blocks, d.elementwiseBlocks(e))
 			together++
 		}
@@ -126,15 +125,14 @@ type elementwise struct {
 
 // elementwise runs a kernel over tensors of one shape, the output first.
 func (d *Device) elementwise(name, entry string, factor float32, operands ...operand) error {
-	e, err := newElementwise(operands...)
-	if err != nil {
+	e := &elementwise{factor: factor}
+	if err := e.describe(operands...); err != nil {
 		return fmt.Errorf("cuda:%d: %s: %w", d.index, name, err)
 	}
 	if e.count == 0 {
 		return nil
 	}
-	e.factor = factor
-	err = d.launchElementwise(entry, [3]int{d.elementwiseBlocks(e), 1, 1}, unsafe.Pointer(e))
+	err := d.launchElementwise(entry, [3]int{d.elementwiseBlocks(e), 1, 1}, unsafe.Pointer(e))
 	runtime.KeepAlive(operands)
 	return err
 }
@@ -163,18 +161,18 @@ func (o operand) check(shape []int) error {
 	return nil
 }
 
-// newElementwise describes operands, which have one shape, with as few axes as possible: an axis of one element is left
+// describe tells the kernel of operands, which have one shape, with as few axes as possible: an axis of one element is left
 // out, and one that begins where the axis inside it ends is joined to that.
-func newElementwise(operands ...operand) (*elementwise, error) {
-	e := &elementwise{width: 4}
+func (e *elementwise) describe(operands ...operand) error {
+	e.width = 4
 	shape := operands[0].tensor.Shape
 	for _, o := range operands {
 		if err := o.check(shape); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	if operands[0].tensor.Elements() == 0 {
-		return e, nil
+		return nil
 	}
 	// These begin on the stack: a launch is a matter of microseconds.
 	dims := make([]int, 0, maxAxes)
@@ -208,7 +206,7 @@ func newElementwise(operands ...operand) (*elementwise, error) {
 		}
 	}
 	if len(dims) > maxAxes {
-		return nil, fmt.Errorf("a tensor of shape %v has %d axes that lie apart, at most %d are possible", shape, len(dims), maxAxes)
+		return fmt.Errorf("a tensor of shape %v has %d axes that lie apart, at most %d are possible", shape, len(dims), maxAxes)
 	}
 	e.axes, e.count = int32(len(dims)), 1
 	for n := range dims {
@@ -232,5 +230,5 @@ func newElementwise(operands ...operand) (*elementwise, error) {
 		e.width = 1
 	}
 	e.count /= int64(e.width)
-	return e, nil
+	return nil
 }

@@ -24,8 +24,8 @@ func (d *Device) sum(name string, x, out kernels.Tensor, factor float32) error {
 	if err := scalarAnd(x, "out", out); err != nil {
 		return fmt.Errorf("cuda:%d: %s: %w", d.index, name, err)
 	}
-	e, err := newElementwise(operand{"x", x})
-	if err != nil {
+	e := &elementwise{}
+	if err := e.describe(operand{"x", x}); err != nil {
 		return fmt.Errorf("cuda:%d: %s: %w", d.index, name, err)
 	}
 	const most = 512
@@ -60,8 +60,8 @@ func (d *Device) Spread(value kernels.Tensor, factor float64, x kernels.Tensor) 
 	if x.Elements() == 0 {
 		return nil
 	}
-	e, err := newElementwise(operand{"x", x})
-	if err != nil {
+	e := &elementwise{}
+	if err := e.describe(operand{"x", x}); err != nil {
 		return fmt.Errorf("cuda:%d: spread: %w", d.index, err)
 	}
 	e.data[1], e.factor = addressOf(value), float32(factor)
