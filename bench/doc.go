@@ -16,7 +16,8 @@
 // for what arithmetic bounds, a copy of memory for the rest. Whatever is compared takes turns, sample by sample, in one run.
 // So a machine that slows down for a minute slows all of them, and their ratios say what their times do not. Everything is
 // measured in three sweeps, minutes apart, so that the quartiles of a figure are also those of the machine's moods (-sweeps).
-// Tables have medians, quartiles and the number of samples; a report whose ceilings moved too much says so at its top.
+// Tables have medians, quartiles and the number of samples; a report whose ceilings moved too much says so at its top. -compare
+// calls worse what is so by the U test, by more than -threshold, and by more than the sweeps of a run differ among themselves.
 //
 // # Peers
 //

@@ -14,7 +14,7 @@ type Change struct {
 	Key              string
 	Quantity         string
 	Old, New         float64    // medians
-	OldEnds, NewEnds [2]float64 // between which the true medians lie
+	OldEnds, NewEnds [2]float64 // between which the true medians lie, see ends
 	Shift            float64    // of the median, as a share of the old one; positive is slower, or larger
 	Low, High        float64    // the interval of Shift
 	P                float64    // the probability of samples that differ so much if nothing changed
@@ -32,8 +32,11 @@ func (c Change) Significant() bool { return c.P < alpha }
 // Agrees tells that the intervals of the two medians overlap.
 func (c Change) Agrees() bool { return c.OldEnds[0] <= c.NewEnds[1] && c.NewEnds[0] <= c.OldEnds[1] }
 
-// Regression tells that the result became worse, significantly, and by more than a share of what it was.
-func (c Change) Regression(threshold float64) bool { return c.Significant() && c.Shift > threshold }
+// Regression tells that the result became worse, significantly, by more than a share of what it was, and by more than the
+// sweeps of either run differ among themselves.
+func (c Change) Regression(threshold float64) bool {
+	return c.Significant() && c.Shift > threshold && !c.Agrees()
+}
 
 // Comparison is all that two reports have in common, and what only one of them has.
 type Comparison struct {
@@ -96,10 +99,24 @@ func change(was, is Result, beside bool) Change {
 		a, b, quantity = timesCeiling(was), timesCeiling(is), "of ceiling"
 	}
 	c := Change{Key: is.Key(), Quantity: quantity, Old: measure.Median(a), New: measure.Median(b), P: measure.MannWhitney(a, b)}
-	c.OldEnds[0], c.OldEnds[1] = measure.MedianInterval(a, confidence)
-	c.NewEnds[0], c.NewEnds[1] = measure.MedianInterval(b, confidence)
+	c.OldEnds, c.NewEnds = ends(a, was.Sweeps), ends(b, is.Sweeps)
 	c.Shift, c.Low, c.High = measure.ShiftInterval(a, b, confidence, 1)
 	return c
+}
+
+// ends are those of the interval that the true median lies in with some confidence, and of the medians of the sweeps: samples of
+// one sweep are of one mood of the machine, and tell little about another.
+func ends(samples []float64, sweeps []int) [2]float64 {
+	low, high := measure.MedianInterval(samples, confidence)
+	for _, n := range sweeps {
+		n = min(n, len(samples))
+		if n > 0 {
+			middle := measure.Median(samples[:n])
+			low, high = min(low, middle), max(high, middle)
+		}
+		samples = samples[n:]
+	}
+	return [2]float64{low, high}
 }
 
 // timesCeiling is how much the ceiling does in the time of each sample.
@@ -144,7 +161,7 @@ func (c Comparison) Write(w io.Writer, threshold float64) (regressed bool, err e
 	for _, key := range c.OnlyNew {
 		fmt.Fprintln(w, "only in the new report:", key)
 	}
-	_, err = fmt.Fprintf(w, "%d compared, %d with medians whose intervals overlap, %d worse by more than %.3g%% (p < %.2g)\n",
+	_, err = fmt.Fprintf(w, "%d compared, %d with medians whose intervals overlap, %d worse by more than that and %.3g%% (p < %.2g)\n",
 		len(c.Changes), agree, regressions, 100*threshold, alpha)
 	return regressions > 0, err
 }

@@ -95,6 +95,7 @@ type Result struct {
 	By       string  // Ours, or what it is compared with
 	Quantity string  // Seconds, or Bytes
 	Samples  Numbers // of one call each
+	Sweeps   []int   `json:",omitempty"` // how many of the samples each sweep took
 	Beside   Numbers `json:",omitempty"` // the ceiling's rate in the round of each sample
 	// Differs is the largest difference between the peer's results and ours, as a share of the largest value.
 	Differs *float64 `json:",omitempty"`
@@ -156,12 +157,14 @@ func (r *Report) Add(x Result) Result {
 			continue
 		}
 		known.Samples = append(known.Samples, x.Samples...)
+		known.Sweeps = append(known.Sweeps, len(x.Samples))
 		known.Beside = append(known.Beside, x.Beside...)
 		if x.Differs != nil && (known.Differs == nil || *known.Differs < *x.Differs) {
 			known.Differs = x.Differs
 		}
 		return *known
 	}
+	x.Sweeps = []int{len(x.Samples)}
 	r.Results = append(r.Results, x)
 	return x
 }

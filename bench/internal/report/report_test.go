@@ -206,7 +206,7 @@ func TestAdd(t *testing.T) {
 	if len(r.Results) != 2 || !slices.Equal(r.Results[0].Samples, report.Numbers{1, 3}) || !slices.Equal(r.Results[0].Beside, report.Numbers{10, 30}) {
 		t.Errorf("ours: %+v", r.Results)
 	}
-	if !slices.Equal(got.Samples, report.Numbers{2, 4}) || *got.Differs != large {
+	if !slices.Equal(got.Samples, report.Numbers{2, 4}) || !slices.Equal(got.Sweeps, []int{1, 1}) || *got.Differs != large {
 		t.Errorf("the peer's whole is %+v", got)
 	}
 }
@@ -223,6 +223,33 @@ func TestDropUnused(t *testing.T) {
 }
 
 // A machine that is slower by a fifth slows the ceiling too, so that shares of it do not change.
+func TestCompareSweeps(t *testing.T) {
+	run := func(sweeps ...float64) *report.Report {
+		r := &report.Report{}
+		for _, middle := range sweeps {
+			r.Add(report.Result{Case: report.Case{Section: "zoo", Name: "bear"}, By: report.Ours, Quantity: report.Seconds,
+				Samples: report.Numbers{0.98 * middle, 0.99 * middle, middle, 1.01 * middle, 1.02 * middle}})
+		}
+		return r
+	}
+	for _, c := range []struct {
+		name      string
+		old, new  *report.Report
+		agree     bool
+		regressed bool
+	}{
+		{"a steady machine", run(1, 1, 1), run(1.2, 1.2, 1.2), false, true},
+		{"one sweep of the old run was as slow", run(1, 1, 1.2), run(1.2, 1.2, 1.2), true, false},
+		{"one sweep of the new run was as fast", run(1, 1, 1), run(1.2, 1.2, 1), true, false},
+		{"slower than any sweep", run(1, 1, 1.1), run(1.2, 1.2, 1.3), false, true},
+	} {
+		change := report.Compare(c.old, c.new, false).Changes[0]
+		if change.Agrees() != c.agree || change.Regression(0.05) != c.regressed {
+			t.Errorf("%s: agrees %v, regression %v: %+v", c.name, change.Agrees(), change.Regression(0.05), change)
+		}
+	}
+}
+
 func TestCompareOfCeiling(t *testing.T) {
 	slower := made(1)
 	for i := range slower.Results {
