@@ -472,6 +472,7 @@ type attentionBackward struct {
 	hasDOut, hasDLSE bool
 	nodes            gorgonia.Nodes // the picks, nil for an input without gradient
 	results          []gorgonia.Value
+	demand           demand
 }
 
 // Do takes the inputs of the forward op, its token, and the gradients of the outputs that have one.
@@ -485,11 +486,7 @@ func (b *attentionBackward) Do(values ...gorgonia.Value) (gorgonia.Value, error)
 	if b.hasDLSE {
 		dLSE = rest[len(rest)-1]
 	}
-	want := make([]bool, len(inputs))
-	for i, n := range b.nodes {
-		want[i] = n != nil && wanted(n)
-	}
-	gradients, err := a.backward(inputs, dOut, dLSE, want)
+	gradients, err := a.backward(inputs, dOut, dLSE, b.demand.of(a.memory.output.Graph(), b.nodes))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", a.name, err)
 	}

@@ -454,20 +454,12 @@ type gradients struct {
 	alone   bool
 	nodes   gorgonia.Nodes // of each input, the node of its gradient, nil for one without
 	results []gorgonia.Value
-
-	used       []bool // of each input, whether something uses its gradient
-	graphNodes int    // how many nodes the graph had when that was found out
+	demand  demand
 }
 
 // wanted tells whether something uses the gradient of an input.
 func (g *gradients) wanted(i int) bool {
-	if now := len(g.c.memory.output.Graph().AllNodes()); now != g.graphNodes {
-		g.graphNodes, g.used = now, make([]bool, len(g.nodes))
-		for j, n := range g.nodes {
-			g.used[j] = n != nil && (g.alone || wanted(n))
-		}
-	}
-	return g.used[i]
+	return g.alone && g.nodes[i] != nil || g.demand.of(g.c.memory.output.Graph(), g.nodes)[i]
 }
 
 // Do takes the inputs of the call that its backward kernel reads, its output, and the gradient of that.

@@ -104,9 +104,25 @@ func (p pick) Do(...gorgonia.Value) (gorgonia.Value, error) {
 	return v, nil
 }
 
-// wanted tells whether something uses a gradient node: a node above it, or the node whose gradient it is. Gorgonia asks
-// for the gradients of all inputs of an op, also of those that are constants to it.
-func wanted(gradient *gorgonia.Node) bool {
+// demand is which of an op's gradients something uses: a node above the gradient's, or the node whose gradient it is. Gorgonia
+// asks for the gradients of all inputs of an op, also of those that are constants to it.
+type demand struct {
+	wanted     []bool
+	graphNodes int // how many nodes the graph had when that was found out
+}
+
+// of gives an answer for each of the gradients' nodes; nil stands for no gradient.
+func (d *demand) of(graph *gorgonia.ExprGraph, gradients gorgonia.Nodes) []bool {
+	if now := len(graph.AllNodes()); now != d.graphNodes {
+		d.graphNodes, d.wanted = now, make([]bool, len(gradients))
+		for i, n := range gradients {
+			d.wanted[i] = n != nil && isUsed(n)
+		}
+	}
+	return d.wanted
+}
+
+func isUsed(gradient *gorgonia.Node) bool {
 	if len(gradient.DerivOf()) > 0 {
 		return true
 	}
