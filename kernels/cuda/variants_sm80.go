@@ -17,7 +17,7 @@ type tile80 struct {
 // A block of most of these fits in 99 KB of shared memory, what the smallest GPUs have, and two share a multiprocessor where
 // there is twice as much. Backward of heads over 128 needs 83 to 150 KB.
 var (
-	forward80Tiles16 = []tile80{{32, 128, 64, 128}, {64, 128, 128, 128}, {96, 128, 96, 128}, {128, 128, 48, 128}, {192, 128, 32, 128}, {256, 64, 64, 128}}
+	forward80Tiles16 = []tile80{{32, 128, 64, 128}, {64, 128, 128, 128}, {96, 128, 96, 128}, {128, 128, 48, 128}, {192, 64, 96, 128}, {256, 64, 64, 128}}
 	forward80Tiles32 = []tile80{{32, 128, 64, 128}, {64, 128, 32, 128}, {96, 128, 32, 128}, {128, 128, 32, 128}, {192, 64, 32, 128}, {256, 64, 16, 128}}
 	forward80TilesTF = []tile80{{32, 128, 64, 128}, {64, 128, 64, 128}, {96, 128, 32, 128}, {128, 128, 32, 128}, {192, 64, 32, 128}, {256, 64, 16, 128}}
 
@@ -47,7 +47,7 @@ func (e arithmetic80) scaled() bool { return e.bytes == 4 }
 func (e arithmetic80) staged() bool { return e.operand < e.bytes }
 
 // variants80 are the variants of one kernel with or without modified scores. shared is a block's dynamic shared memory.
-func variants80(kernel string, mod bool, tiles16, tiles32, tilesTF []tile80, shared func(t tile80, e arithmetic80) int) []variant {
+func variants80(kernel string, mod bool, tiles16, tiles32, tilesTF []tile80, shared func(t tile80, e arithmetic80, mod bool) int) []variant {
 	var list []variant
 	for _, e := range arithmetics80 {
 		tiles := tiles16
@@ -61,7 +61,7 @@ func variants80(kernel string, mod bool, tiles16, tiles32, tilesTF []tile80, sha
 			v := variant{
 				name: "attention_" + kernel + "_sm80_d" + strconv.Itoa(t.d) + "_" + e.name,
 				d:    t.d, dv: t.d, element: e.element, mod: mod,
-				tileQ: t.tileQ, tileK: t.tileK, threads: t.threads, sharedBytes: shared(t, e),
+				tileQ: t.tileQ, tileK: t.tileK, threads: t.threads, sharedBytes: shared(t, e, mod),
 			}
 			if mod {
 				v.name += "_mod"
@@ -72,13 +72,25 @@ func variants80(kernel string, mod bool, tiles16, tiles32, tilesTF []tile80, sha
 	return list
 }
 
-// rowBytes80 is a row of a tile in shared memory: Tile::STRIDE.
+// rowBytes80 is a row of a padded tile in shared memory: Tile::STRIDE. Permuted tiles have no padding.
 func rowBytes80(columns, bytes int) int { return columns*bytes + 16 }
+
+// swizzledForward80 and swizzledBackward80 tell whether the tiles of q, k, v and dO are permuted: SWIZZLED.
+func swizzledForward80(t tile80, e arithmetic80, mod bool) bool {
+	return !e.scaled() && !mod && t.d != 128
+}
+
+func swizzledBackward80(t tile80, e arithmetic80, mod bool) bool {
+	return !e.scaled() && !mod && (t.d == 96 || t.d == 256)
+}
 
 // forward80Variants are the forward kernels. A block has q, k and v in shared memory; where k and v are staged, they have
 // room to arrive too, and in one size (THREE) what arrives next has a tile more.
 func forward80Variants() []variant {
-	shared := func(t tile80, e arithmetic80) int {
+	shared := func(t tile80, e arithmetic80, mod bool) int {
+		if swizzledForward80(t, e, mod) {
+			return (t.tileQ + 2*t.tileK) * t.d * e.operand
+		}
 		bytes := (t.tileQ + 2*t.tileK) * rowBytes80(t.d, e.operand)
 		if e.staged() {
 			bytes += 2 * t.tileK * rowBytes80(t.d, e.bytes)
@@ -98,7 +110,7 @@ func byKeys80(t tile80, e arithmetic80) bool { return !e.scaled() && t.tileK == 
 // backward80Variants are the backward kernels. A block has k, v, P and dS in shared memory, BY_KEYS without P, and two to four
 // tiles of q and dO (PLACES); scaled dS twice, because one has the powers of q and one those of k.
 func backward80Variants() []variant {
-	shared := func(t tile80, e arithmetic80) int {
+	shared := func(t tile80, e arithmetic80, mod bool) int {
 		places, squares := 2, 2*t.tileQ*rowBytes80(t.tileK, e.operand)
 		switch {
 		case e.scaled():
@@ -111,6 +123,9 @@ func backward80Variants() []variant {
 		case t.d < 128:
 			places = 4
 		}
+		if swizzledBackward80(t, e, mod) {
+			return (places*t.tileQ+2*t.tileK)*t.d*e.operand + squares
+		}
 		return places*t.tileQ*rowBytes80(t.d, e.bytes) + 2*t.tileK*rowBytes80(t.d, e.operand) + squares
 	}
 	return append(variants80("backward", false, backward80Tiles16, backward80Tiles32, backward80TilesTF, shared),
@@ -120,7 +135,7 @@ func backward80Variants() []variant {
 // dBias80Variants are the kernels for the deterministic gradient of a bias that several scores share. They serve whatever
 // backward kernel was chosen. A block has q, dO, k and v in shared memory.
 func dBias80Variants() []variant {
-	return variants80("dbias", true, backward80TilesMod16, backward80Tiles32, backward80TilesTF, func(t tile80, e arithmetic80) int {
+	return variants80("dbias", true, backward80TilesMod16, backward80Tiles32, backward80TilesTF, func(t tile80, e arithmetic80, mod bool) int {
 		return 2*t.tileQ*rowBytes80(t.d, e.bytes) + 2*t.tileK*rowBytes80(t.d, e.operand)
 	})
 }

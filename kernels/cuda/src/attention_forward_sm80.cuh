@@ -17,8 +17,14 @@ template <class E, int D, int BQ, int BK, int WARPS, bool MOD_> struct Forward {
   // With a third place for K and V the next K and V arrive during two phases instead of one. The host knows this rule:
   // forward80Variants.
   static constexpr bool THREE = !E::SCALED && D == 128;
-  using Raw = Tile<E, D>;
-  using Operand = Tile<E, D, STAGED ? OPERAND<E> : E::BYTES>;
+  // Whether q, k and v are in permuted tiles: not where their addresses, which take registers and instructions, cost more than the
+  // copies gain. The host knows this rule: swizzledForward80.
+  static constexpr bool SWIZZLED = !E::SCALED && !MOD_ && D != 128;
+  // Whether the loop has a shorter way for tiles of keys that all rows see: without the branches of the other one ptxas orders
+  // instructions better, up to 17 % of the time.
+  static constexpr bool SPLIT = !E::SCALED && !MOD_;
+  using Raw = Tile<E, D, E::BYTES, SWIZZLED>;
+  using Operand = Tile<E, D, STAGED ? OPERAND<E> : E::BYTES, SWIZZLED>;
 
   const AttentionArguments& a;
   const View view;
@@ -62,43 +68,50 @@ template <class E, int D, int BQ, int BK, int WARPS, bool MOD_> struct Forward {
 #pragma unroll 1
     for (int tile = tiles.first; tile < tiles.last; tile++) {
       const bool another = tile + 1 < tiles.last;
-      copyWait<STAGED || THREE>();
-      settle<E, BK, WARPS>(rawK, k);
-      if (STAGED && another) loadTile<E, BK, WARPS>(rawK, keys, (tile + 1) * BK);
-      if (STAGED) copyCommit();
-      __syncthreads();  // K is here, and every warp is done with V
-      if constexpr (THREE) {
-        if (another) loadTile<E, BK, WARPS>(free, keys, (tile + 1) * BK);
-        copyCommit();
-      } else if constexpr (!STAGED) {
-        loadTile<E, BK, WARPS>(rawV, values, tile * BK);
-        copyCommit();
-      }
-      float x[ROWS][KEYS][4];
-      if constexpr (!E::SCALED) ::clear(x);  // changes no result; ptxas spills less where it stands, up to 7 % of the time
-      const bool idle = view.none(row + mine, 16 * ROWS, tile * BK, BK);
-      if (!idle) multiplyTransposed<E, D>(x, q, mine, k, 0);
-      copyWait<STAGED || THREE>();
-      settle<E, BK, WARPS>(rawV, v);
-      if (STAGED && another) loadTile<E, BK, WARPS>(rawV, values, (tile + 1) * BK);
-      if (STAGED) copyCommit();
-      __syncthreads();  // V is here, and every warp is done with K
-      const Operand here = v;
-      if constexpr (THREE) {
-        if (another) loadTile<E, BK, WARPS>(k, values, (tile + 1) * BK);
-        copyCommit();
-        v.base = k.base, k.base = free.base, free.base = here.base;
-      } else if constexpr (!STAGED) {
-        if (another) loadTile<E, BK, WARPS>(rawK, keys, (tile + 1) * BK);
-        copyCommit();
-      }
-      if (idle) continue;
-      score(x, tile * BK);
-      exponentials(x, exponent);
-      if constexpr (MOD_) drop(x, tile * BK);
-      multiplyAccumulator<E, BK>(o, x, here, unit);
+      if (SPLIT && a.scale >= 0 && view.whole(row, BQ, tile * BK, BK)) step<true>(keys, values, tile, another, exponent);
+      else step<false>(keys, values, tile, another, exponent);
     }
     finish(exponent);
+  }
+
+  // step takes a tile of keys. PLAIN: its products need nothing but the scale to be scores, for all rows of the block.
+  template <bool PLAIN>
+  __device__ __forceinline__ void step(const Matrix& keys, const Matrix& values, int tile, bool another, float exponent) {
+    copyWait<STAGED || THREE>();
+    settle<E, BK, WARPS>(rawK, k);
+    if (STAGED && another) loadTile<E, BK, WARPS>(rawK, keys, (tile + 1) * BK);
+    if (STAGED) copyCommit();
+    __syncthreads();  // K is here, and every warp is done with V
+    if constexpr (THREE) {
+      if (another) loadTile<E, BK, WARPS>(free, keys, (tile + 1) * BK);
+      copyCommit();
+    } else if constexpr (!STAGED) {
+      loadTile<E, BK, WARPS>(rawV, values, tile * BK);
+      copyCommit();
+    }
+    float x[ROWS][KEYS][4];
+    if constexpr (!E::SCALED) ::clear(x);  // changes no result; ptxas spills less where it stands, up to 7 % of the time
+    const bool idle = !PLAIN && view.none(row + mine, 16 * ROWS, tile * BK, BK);
+    if (!idle) multiplyTransposed<E, D>(x, q, mine, k, 0);
+    copyWait<STAGED || THREE>();
+    settle<E, BK, WARPS>(rawV, v);
+    if (STAGED && another) loadTile<E, BK, WARPS>(rawV, values, (tile + 1) * BK);
+    if (STAGED) copyCommit();
+    __syncthreads();  // V is here, and every warp is done with K
+    const Operand here = v;
+    if constexpr (THREE) {
+      if (another) loadTile<E, BK, WARPS>(k, values, (tile + 1) * BK);
+      copyCommit();
+      v.base = k.base, k.base = free.base, free.base = here.base;
+    } else if constexpr (!STAGED) {
+      if (another) loadTile<E, BK, WARPS>(rawK, keys, (tile + 1) * BK);
+      copyCommit();
+    }
+    if (idle) return;
+    if constexpr (!PLAIN) score(x, tile * BK);
+    exponentials(x, exponent);
+    if constexpr (MOD_) drop(x, tile * BK);
+    multiplyAccumulator<E, BK>(o, x, here, unit);
   }
 
   // loadQueries brings q: floats are settled, what is staged through the places where k and v arrive. A barrier must follow.

@@ -149,16 +149,31 @@ __device__ __forceinline__ void accumulate(float (&c)[ROWS][COLUMNS][4], const F
 // ---- tiles in shared memory
 
 // Tile is rows of COLUMNS elements in shared memory, of BYTES each: as they come from device memory, or as operands, a row's
-// first parts before its second ones. 16 bytes of padding a row put the rows that one access touches into different
-// banks: a row is an odd number of 16-byte units. The padding also has room for four powers of two.
-template <class E, int COLUMNS, int BYTES = E::BYTES> struct Tile {
-  static constexpr int STRIDE = COLUMNS * BYTES + 16;
+// first parts before its second ones. One access touches the same 16-byte unit of eight neighbouring rows, which must lie in
+// different banks.
+//
+// By default 16 bytes of padding a row see to that: a row is an odd number of units. The padding also has room for four powers of
+// two. Addresses of a warp's operands then differ by constants; but the 128 bytes that arrive from device memory at a time lie
+// across two lines of shared memory, and writing them takes twice as long. With SWIZZLED there is no padding, the units of 128 bytes
+// (of 64 where rows are an odd multiple of these) are permuted instead, and a tile begins at a multiple of 128 bytes.
+template <class E, int COLUMNS, int BYTES = E::BYTES, bool SWIZZLED = false> struct Tile {
+  static constexpr int STRIDE = COLUMNS * BYTES + (SWIZZLED ? 0 : 16);
   uint32_t base;  // shared memory address
-  __device__ __forceinline__ uint32_t raw(int row, int column) const { return base + row * STRIDE + column * E::BYTES; }
-  __device__ __forceinline__ uint32_t at(int row, int column, int part = 0) const {
-    return base + row * STRIDE + (part * COLUMNS + column) * 2;
+  __device__ __forceinline__ uint32_t raw(int row, int column) const { return place(row, column * E::BYTES); }
+  // at is the address of an operand's element, or of what lies more bytes behind it.
+  __device__ __forceinline__ uint32_t at(int row, int column, int part = 0, int more = 0) const {
+    return place(row, (part * COLUMNS + column) * 2, more);
   }
-  __device__ __forceinline__ uint32_t power(int row, int index = 0) const { return base + row * STRIDE + COLUMNS * BYTES + 4 * index; }
+  __device__ __forceinline__ uint32_t power(int row, int index = 0) const {
+    static_assert(!SWIZZLED, "powers are in the padding");
+    return base + row * STRIDE + COLUMNS * BYTES + 4 * index;
+  }
+
+  // place is the address of a row's byte number byte + more.
+  __device__ __forceinline__ uint32_t place(int row, int byte, int more = 0) const {
+    if constexpr (!SWIZZLED) return base + row * STRIDE + byte + more;
+    else return base + row * STRIDE + ((byte + more) ^ (STRIDE % 128 == 0 ? row & 7 : row >> 1 & 3) * 16);
+  }
 };
 
 // OPERAND is how many bytes an element of an operand takes.
@@ -190,31 +205,31 @@ __device__ __forceinline__ void storeWords2(uint32_t at, uint32_t x, uint32_t y)
 }
 
 // rowsOperand loads the operand A of 16 rows from row on, a step from column on.
-template <class E, int COLUMNS, int BYTES>
-__device__ __forceinline__ void rowsOperand(Fragment<E, 4>& f, Tile<E, COLUMNS, BYTES> tile, int row, int column) {
+template <class E, int COLUMNS, int BYTES, bool SWIZZLED>
+__device__ __forceinline__ void rowsOperand(Fragment<E, 4>& f, Tile<E, COLUMNS, BYTES, SWIZZLED> tile, int row, int column) {
 #pragma unroll
-  for (int part = 0; part < E::PARTS; part++) ldmatrix(f.x[part], tile.at(row + lane() % 16, column, part) + lane() / 16 * 16);
+  for (int part = 0; part < E::PARTS; part++) ldmatrix(f.x[part], tile.at(row + lane() % 16, column, part, lane() / 16 * 16));
 }
 
 // columnsOperand loads the operand A whose 16 rows are the tile's columns from column on, a step of rows from row on.
-template <class E, int COLUMNS, int BYTES>
-__device__ __forceinline__ void columnsOperand(Fragment<E, 4>& f, Tile<E, COLUMNS, BYTES> tile, int row, int column) {
+template <class E, int COLUMNS, int BYTES, bool SWIZZLED>
+__device__ __forceinline__ void columnsOperand(Fragment<E, 4>& f, Tile<E, COLUMNS, BYTES, SWIZZLED> tile, int row, int column) {
 #pragma unroll
   for (int part = 0; part < E::PARTS; part++)
     ldmatrixTransposed(f.x[part], tile.at(row + lane() % 8 + lane() / 16 * 8, column + lane() / 8 % 2 * 8, part));
 }
 
 // columnsOfTransposed loads the operand B whose 16 columns are rows from row on, a step from column on.
-template <class E, int COLUMNS, int BYTES>
-__device__ __forceinline__ void columnsOfTransposed(Fragment<E, 4>& f, Tile<E, COLUMNS, BYTES> tile, int row, int column) {
+template <class E, int COLUMNS, int BYTES, bool SWIZZLED>
+__device__ __forceinline__ void columnsOfTransposed(Fragment<E, 4>& f, Tile<E, COLUMNS, BYTES, SWIZZLED> tile, int row, int column) {
 #pragma unroll
   for (int part = 0; part < E::PARTS; part++)
-    ldmatrix(f.x[part], tile.at(row + lane() % 8 + lane() / 16 * 8, column, part) + lane() / 8 % 2 * 16);
+    ldmatrix(f.x[part], tile.at(row + lane() % 8 + lane() / 16 * 8, column, part, lane() / 8 % 2 * 16));
 }
 
 // columnsOfRows loads the operand B whose 16 columns are the tile's from column on, a step of rows from row on.
-template <class E, int COLUMNS, int BYTES>
-__device__ __forceinline__ void columnsOfRows(Fragment<E, 4>& f, Tile<E, COLUMNS, BYTES> tile, int row, int column) {
+template <class E, int COLUMNS, int BYTES, bool SWIZZLED>
+__device__ __forceinline__ void columnsOfRows(Fragment<E, 4>& f, Tile<E, COLUMNS, BYTES, SWIZZLED> tile, int row, int column) {
 #pragma unroll
   for (int part = 0; part < E::PARTS; part++)
     ldmatrixTransposed(f.x[part], tile.at(row + lane() % 16, column + lane() / 16 * 8, part));
@@ -317,8 +332,8 @@ __device__ __forceinline__ void followUnit(float (&c)[ROWS][COLUMNS][4], T b, fl
 }
 
 // transposedStep adds A·Bᵀ for one step, from column k on.
-template <class E, int ROWS, int COLUMNS, int CA, int BA, int CB, int BB>
-__device__ __forceinline__ void transposedStep(float (&c)[ROWS][COLUMNS][4], Tile<E, CA, BA> a, int rowA, Tile<E, CB, BB> b, int rowB,
+template <class E, int ROWS, int COLUMNS, int CA, int BA, bool SA, int CB, int BB, bool SB>
+__device__ __forceinline__ void transposedStep(float (&c)[ROWS][COLUMNS][4], Tile<E, CA, BA, SA> a, int rowA, Tile<E, CB, BB, SB> b, int rowB,
                                                int k) {
   static_assert(COLUMNS % 2 == 0, "ldmatrix brings two column blocks");
   Fragment<E, 4> fa[ROWS];
@@ -348,8 +363,8 @@ __device__ __forceinline__ void unscale(float (&c)[ROWS][COLUMNS][4], A a, int r
 }
 
 // multiplyTransposed writes A·Bᵀ: rows of a against rows of b, over K columns.
-template <class E, int K, int ROWS, int COLUMNS, int CA, int BA, int CB, int BB>
-__device__ __forceinline__ void multiplyTransposed(float (&c)[ROWS][COLUMNS][4], Tile<E, CA, BA> a, int rowA, Tile<E, CB, BB> b,
+template <class E, int K, int ROWS, int COLUMNS, int CA, int BA, bool SA, int CB, int BB, bool SB>
+__device__ __forceinline__ void multiplyTransposed(float (&c)[ROWS][COLUMNS][4], Tile<E, CA, BA, SA> a, int rowA, Tile<E, CB, BB, SB> b,
                                                    int rowB) {
   clear(c);
   if constexpr (E::PARTS == 1) {
@@ -374,8 +389,8 @@ __device__ __forceinline__ void multiplyTransposed(float (&c)[ROWS][COLUMNS][4],
 }
 
 // accumulateRows adds A·B for one step: B is the tile's rows from row on, its columns from columnB on.
-template <class E, int ROWS, int COLUMNS, int CB, int BB>
-__device__ __forceinline__ void accumulateRows(float (&c)[ROWS][COLUMNS][4], const Fragment<E, 4> (&a)[ROWS], Tile<E, CB, BB> b,
+template <class E, int ROWS, int COLUMNS, int CB, int BB, bool SB>
+__device__ __forceinline__ void accumulateRows(float (&c)[ROWS][COLUMNS][4], const Fragment<E, 4> (&a)[ROWS], Tile<E, CB, BB, SB> b,
                                                int row, int columnB) {
 #pragma unroll
   for (int j = 0; j < COLUMNS; j += 2) {
@@ -387,9 +402,9 @@ __device__ __forceinline__ void accumulateRows(float (&c)[ROWS][COLUMNS][4], con
 
 // accumulateScaled adds A·B over STEPS steps, its rows times their factors: B is the tile's rows from row on, its columns
 // from columnB on.
-template <class E, int STEPS, int ROWS, int COLUMNS, int CB, int BB>
+template <class E, int STEPS, int ROWS, int COLUMNS, int CB, int BB, bool SB>
 __device__ __forceinline__ void accumulateScaled(float (&c)[ROWS][COLUMNS][4], const Fragment<E, 4> (&a)[STEPS][ROWS],
-                                                 Tile<E, CB, BB> b, int row, int columnB, const float (&factors)[ROWS][2]) {
+                                                 Tile<E, CB, BB, SB> b, int row, int columnB, const float (&factors)[ROWS][2]) {
 #pragma unroll
   for (int j = 0; j < COLUMNS; j += 2) {
     float part[ROWS][2][4];
@@ -410,9 +425,9 @@ __device__ __forceinline__ void accumulateScaled(float (&c)[ROWS][COLUMNS][4], c
 }
 
 // multiplyCell is accumulateScaled for an operand A that shares the power down.
-template <class E, int STEPS, int ROWS, int COLUMNS, int CB, int BB>
+template <class E, int STEPS, int ROWS, int COLUMNS, int CB, int BB, bool SB>
 __device__ __forceinline__ void multiplyCell(float (&c)[ROWS][COLUMNS][4], const Fragment<E, 4> (&a)[STEPS][ROWS], float down,
-                                             Tile<E, CB, BB> b, int row, int columnB) {
+                                             Tile<E, CB, BB, SB> b, int row, int columnB) {
   float factors[ROWS][2];
 #pragma unroll
   for (int i = 0; i < ROWS; i++) factors[i][0] = factors[i][1] = down;
@@ -421,8 +436,8 @@ __device__ __forceinline__ void multiplyCell(float (&c)[ROWS][COLUMNS][4], const
 
 // multiplyRows adds A·B over K: rows of a from rowA on, against rows of b from 0 on. A scaled a has b's powers in it and
 // consists of cells of CELL columns, each with a power.
-template <class E, int K, int CELL, int ROWS, int COLUMNS, int CA, int BA, int CB, int BB>
-__device__ __forceinline__ void multiplyRows(float (&c)[ROWS][COLUMNS][4], Tile<E, CA, BA> a, int rowA, Tile<E, CB, BB> b, int columnB) {
+template <class E, int K, int CELL, int ROWS, int COLUMNS, int CA, int BA, bool SA, int CB, int BB, bool SB>
+__device__ __forceinline__ void multiplyRows(float (&c)[ROWS][COLUMNS][4], Tile<E, CA, BA, SA> a, int rowA, Tile<E, CB, BB, SB> b, int columnB) {
   if constexpr (E::SCALED) {
 #pragma unroll
     for (int first = 0; first < K; first += CELL) {
@@ -446,9 +461,9 @@ __device__ __forceinline__ void multiplyRows(float (&c)[ROWS][COLUMNS][4], Tile<
 
 // multiplyColumns adds Aᵀ·B over K: columns of a from columnA on, against rows of b from 0 on. A scaled a has b's powers in
 // it and consists of cells of CELL rows, each with a power, that number cell of its rows, or (CELL = 0) is in c's unit.
-template <class E, int K, int CELL, int ROWS, int COLUMNS, int CA, int BA, int CB, int BB>
-__device__ __forceinline__ void multiplyColumns(float (&c)[ROWS][COLUMNS][4], Tile<E, CA, BA> a, int columnA, int cell,
-                                                Tile<E, CB, BB> b, int columnB) {
+template <class E, int K, int CELL, int ROWS, int COLUMNS, int CA, int BA, bool SA, int CB, int BB, bool SB>
+__device__ __forceinline__ void multiplyColumns(float (&c)[ROWS][COLUMNS][4], Tile<E, CA, BA, SA> a, int columnA, int cell,
+                                                Tile<E, CB, BB, SB> b, int columnB) {
   if constexpr (CELL > 0) {
 #pragma unroll
     for (int first = 0; first < K; first += CELL) {
@@ -483,8 +498,8 @@ template <class E> __device__ __forceinline__ void operandOf(Fragment<E, 4>& f, 
 
 // multiplyAccumulator adds A·B where A is an accumulator of K columns, of numbers up to 2^8. It leaves a changed. c is in units
 // of unit if operands are scaled and have one part, 0 at first: they are then summed in place, and c follows b's powers.
-template <class E, int K, int ROWS, int COLUMNS, int CB, int BB>
-__device__ __forceinline__ void multiplyAccumulator(float (&c)[ROWS][COLUMNS][4], float (&a)[ROWS][K / 8][4], Tile<E, CB, BB> b,
+template <class E, int K, int ROWS, int COLUMNS, int CB, int BB, bool SB>
+__device__ __forceinline__ void multiplyAccumulator(float (&c)[ROWS][COLUMNS][4], float (&a)[ROWS][K / 8][4], Tile<E, CB, BB, SB> b,
                                                     float& unit) {
   if constexpr (E::SCALED && E::PARTS == 2) {
     float factors[ROWS][2];
@@ -513,8 +528,8 @@ __device__ __forceinline__ void multiplyAccumulator(float (&c)[ROWS][COLUMNS][4]
 // ---- from accumulators
 
 // storeAccumulator makes operands of an accumulator block in the tile, its first element at (row, column).
-template <class E, int ROWS, int COLUMNS, int CT, int BT>
-__device__ __forceinline__ void storeAccumulator(const float (&c)[ROWS][COLUMNS][4], Tile<E, CT, BT> tile, int row, int column) {
+template <class E, int ROWS, int COLUMNS, int CT, int BT, bool ST>
+__device__ __forceinline__ void storeAccumulator(const float (&c)[ROWS][COLUMNS][4], Tile<E, CT, BT, ST> tile, int row, int column) {
 #pragma unroll
   for (int i = 0; i < ROWS; i++)
 #pragma unroll
@@ -530,8 +545,8 @@ __device__ __forceinline__ void storeAccumulator(const float (&c)[ROWS][COLUMNS]
 
 // storeCell is storeAccumulator for a block that shares a power, which becomes number index of the tile's row. It leaves c
 // changed.
-template <class E, int ROWS, int COLUMNS, int CT, int BT>
-__device__ __forceinline__ void storeCell(float (&c)[ROWS][COLUMNS][4], Tile<E, CT, BT> tile, int row, int column, int index) {
+template <class E, int ROWS, int COLUMNS, int CT, int BT, bool ST>
+__device__ __forceinline__ void storeCell(float (&c)[ROWS][COLUMNS][4], Tile<E, CT, BT, ST> tile, int row, int column, int index) {
   const Power power = Power::of(largest((const float(&)[ROWS * COLUMNS * 4])c));
   if (lane() == 0) storeWord(tile.power(row, index), __float_as_uint(power.down));
 #pragma unroll
@@ -573,8 +588,8 @@ template <class E> __device__ __forceinline__ Matrix matrixOf(const Rows& t, int
 // loadTile starts to bring ROWS rows from row on into the tile, which is complete after copyCommit, copyWait and a barrier.
 // Of floats a warp brings a share of neighbouring rows, which is complete for this warp without the barrier. Rows that start
 // at any address are brought element by element: slow, and meant to be rare.
-template <class E, int ROWS, int WARPS, int COLUMNS>
-__device__ __forceinline__ void loadTile(Tile<E, COLUMNS> tile, const Matrix& m, int row) {
+template <class E, int ROWS, int WARPS, int COLUMNS, bool SWIZZLED>
+__device__ __forceinline__ void loadTile(Tile<E, COLUMNS, E::BYTES, SWIZZLED> tile, const Matrix& m, int row) {
   // Neighbouring threads bring neighbouring units of 16 bytes: SPAN threads a row, as many as divide it evenly. SHARE rows are
   // brought by THREADS threads, of which this is number me.
   constexpr int EACH = 16 / E::BYTES, UNITS = COLUMNS / EACH, LARGEST = UNITS & -UNITS, SPAN = LARGEST < 32 ? LARGEST : 32;
@@ -621,8 +636,8 @@ __device__ __forceinline__ void loadTile(Tile<E, COLUMNS> tile, const Matrix& m,
 // settle makes operands of ROWS rows of floats: each warp of the share of rows that it brought, which must be there. Four or
 // eight neighbouring rows share a power. Both tiles may be at the same place; if not, what arrives may be
 // overwritten by the same loadTile afterwards. A barrier must follow. Elements of 16 bits are operands as they are.
-template <class E, int ROWS, int WARPS, int COLUMNS, int BYTES>
-__device__ __forceinline__ void settle(Tile<E, COLUMNS> from, Tile<E, COLUMNS, BYTES> to, int rowTo = 0) {
+template <class E, int ROWS, int WARPS, int COLUMNS, int BYTES, bool SWIZZLED>
+__device__ __forceinline__ void settle(Tile<E, COLUMNS, E::BYTES, SWIZZLED> from, Tile<E, COLUMNS, BYTES, SWIZZLED> to, int rowTo = 0) {
   if constexpr (E::SCALED) {
     // A warp reads passes of 32 units of 4 floats; PASSES are the TOGETHER rows that share a power.
     constexpr int UNITS = COLUMNS / 4, SHARE = ROWS / WARPS, TOGETHER = UNITS <= 32 ? 8 : 4, PASSES = TOGETHER * UNITS / 32;
@@ -657,8 +672,8 @@ __device__ __forceinline__ void settle(Tile<E, COLUMNS> from, Tile<E, COLUMNS, B
 
 // storeRows writes the tile's rows from..from+count, elements of 16 bits, to the matrix from row on, by THREADS threads of
 // which this is number me.
-template <class E, int THREADS, int COLUMNS>
-__device__ __forceinline__ void storeRows(Tile<E, COLUMNS> tile, int from, int count, const Matrix& m, int row, int me) {
+template <class E, int THREADS, int COLUMNS, bool SWIZZLED>
+__device__ __forceinline__ void storeRows(Tile<E, COLUMNS, E::BYTES, SWIZZLED> tile, int from, int count, const Matrix& m, int row, int me) {
   constexpr int UNITS = COLUMNS / 8;
   const bool aligned = m.aligned<E>();
 #pragma unroll 1
