@@ -281,6 +281,35 @@ func TestAttentionEmptyRows(t *testing.T) {
 	}
 }
 
+// Long sequences with enough heads to keep the device busy are the business of other tiles.
+func TestAttentionOfLongSequences(t *testing.T) {
+	d := device(t)
+	heads := d.HeadsOfLongTiles(2048)
+	if heads == 0 {
+		t.Skip("this GPU has no such tiles")
+	}
+	for m, a := range arithmetics {
+		if a.half == kernels.NoDType && a.precision < kernels.BFloat16 || a.anyDevice {
+			continue
+		}
+		for n, c := range []Case{
+			{Sq: 2048, Sk: 2048, Options: []Option{Plain}},
+			{Sq: 2048, Sk: 2048, Options: []Option{Causal, DLSE}},
+			{Sq: 2049, Sk: 2207, D: 111, Layout: Padded, Options: []Option{CausalTopLeft, Sinks}},
+			{Sq: 2300, Sk: 2048, Layout: BSHD, Options: []Option{Causal}},
+			{Sq: 2100, Sk: 2500, Options: []Option{Causal, WindowOf(700, -1)}},
+			{Sq: 4200, Sk: 4100, D: 104, Layout: BSHD, Options: []Option{Causal}, QLens: []int{0, 1900, 4200}, KVLens: []int{0, 2150, 4100}},
+			{Sq: 4100, Sk: 4500, Layout: BHSD, Options: []Option{Plain}, QLens: []int{0, 4090, 4100}, KVLens: []int{0, 17, 4500}},
+		} {
+			if c.D == 0 {
+				c.D = 128
+			}
+			c.Batch, c.Heads, c.KeyHeads, c.Dv, c.Seed = 1, heads, heads/2, c.D, uint64(10*m+n)
+			a.runCheaply(t, c)
+		}
+	}
+}
+
 // deterministic are problems with several tiles in each direction.
 func deterministic() []Case {
 	return []Case{

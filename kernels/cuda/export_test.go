@@ -2,9 +2,25 @@
 
 package cuda
 
+import "slices"
+
 // WithoutMaps makes a device choose kernels as one that has no tensor maps, until the function it gives is called.
 func (d *Device) WithoutMaps() (restore func()) {
 	before := d.withoutMaps
 	d.withoutMaps = true
 	return func() { d.withoutMaps = before }
+}
+
+// HeadsOfLongTiles is the least even number of heads of 128 with which forward90Longer chooses larger tiles for sequences of a
+// length, 0 where the device has none.
+func (d *Device) HeadsOfLongTiles(length int32) int {
+	table := forward90Variants()
+	at := slices.IndexFunc(table, func(v variant) bool { return v.d == 128 && !v.mod })
+	for heads := int32(2); heads <= 512 && d.major == 9 && d.minor == 0; heads += 2 {
+		a := &arguments{sq: length, sk: length, longestQ: length, longestK: length, sequences: 1, heads: heads, left: -1, right: -1}
+		if forward90Longer(table[at], a, d.multiprocessors).name != table[at].name {
+			return int(heads)
+		}
+	}
+	return 0
 }

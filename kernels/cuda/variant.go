@@ -23,6 +23,9 @@ type variant struct {
 	boxBias    int // rows of the boxes of the bias, whose map comes after the others; 0: the kernel takes none
 }
 
+// tilesOf is how many tiles of size cover n.
+func tilesOf(n int32, size int) int { return (int(n) + size - 1) / size }
+
 // element is a type of elements as kernels know it: Element in arguments.cuh, and one that only chooses a kernel.
 type element int32
 

@@ -115,7 +115,7 @@ func (t backward90Tile) sharedBytes(tileQ int, mod bool) int {
 // backward90Grid is the number of blocks: they draw tiles of keys until none is left, so there are no more than run at a
 // time.
 func backward90Grid(v variant, a *arguments, multiprocessors int) [3]int {
-	tiles := (int(a.longestK) + v.tileK - 1) / v.tileK * int(a.keyHeads) * int(a.sequences)
+	tiles := tilesOf(a.longestK, v.tileK) * int(a.keyHeads) * int(a.sequences)
 	return [3]int{max(1, min(tiles, multiprocessors)), 1, 1}
 }
 
@@ -123,7 +123,7 @@ func backward90Grid(v variant, a *arguments, multiprocessors int) [3]int {
 // attention_dq has run.
 func backward90Scratch(v variant, a *arguments) (sums, counters int) {
 	t := backward90TileOf(v)
-	tiles := (int(a.sq) + v.tileQ - 1) / v.tileQ * int(a.sequences)
+	tiles := tilesOf(a.sq, v.tileQ) * int(a.sequences)
 	if a.qLens != 0 {
 		tiles = int(a.sq)/v.tileQ + int(a.sequences) // each sequence begins with a tile of its own
 	}
@@ -136,7 +136,7 @@ func backward90Scratch(v variant, a *arguments) (sums, counters int) {
 func dQ90Launch(v variant, a *arguments) launchShape {
 	return launchShape{
 		kernel:  kernelName{v.name, "attention_dq"},
-		grid:    [3]int{(int(a.longestQ) + v.tileQ - 1) / v.tileQ * int(a.sequences), int(a.heads), 1},
+		grid:    [3]int{tilesOf(a.longestQ, v.tileQ) * int(a.sequences), int(a.heads), 1},
 		threads: 256,
 	}
 }

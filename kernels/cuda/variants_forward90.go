@@ -2,7 +2,10 @@
 
 package cuda
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // forward90Tile is how src/attention_forward_sm90.cuh cuts a problem for one size of head.
 type forward90Tile struct {
@@ -25,6 +28,10 @@ var (
 		{192, 192, 2, 96, 2, 1, 0},
 		{256, 256, 2, 64, 2, 1, 0},
 	}
+	// forward90LongTiles are what forward90Longer chooses.
+	forward90LongTiles = []forward90Tile{
+		{128, 128, 3, 80, 2, 1, 0},
+	}
 	forward90ModTiles = []forward90Tile{
 		{64, 64, 3, 128, 3, 1, 3},
 		{96, 96, 2, 128, 2, 1, 3},
@@ -35,26 +42,30 @@ var (
 	}
 )
 
-// forward90Variants are the forward kernels for sm_90a: each size in both 16-bit types, without and with modified scores.
+// forward90Variants are the forward kernels for sm_90a: each size in both 16-bit types, without and with modified scores, and
+// what forward90Longer chooses, behind the others.
 func forward90Variants() []variant {
 	var list []variant
-	for i := range forward90Tiles {
-		for _, e := range []element{elementBF16, elementF16} {
-			list = append(list, forward90Tiles[i].variant(e, false), forward90ModTiles[i].variant(e, true))
+	for _, tiles := range []struct {
+		sizes  []forward90Tile
+		mod    bool
+		suffix string
+	}{{forward90Tiles, false, ""}, {forward90ModTiles, true, "_mod"}, {forward90LongTiles, false, "_long"}} {
+		for _, t := range tiles.sizes {
+			for _, e := range []element{elementBF16, elementF16} {
+				list = append(list, t.variant(e, tiles.mod, tiles.suffix))
+			}
 		}
 	}
 	return list
 }
 
-func (t forward90Tile) variant(e element, mod bool) variant {
+func (t forward90Tile) variant(e element, mod bool, suffix string) variant {
 	name := fmt.Sprintf("attention_forward_sm90_d%d", t.d)
 	if t.dv != t.d {
 		name += fmt.Sprintf("_dv%d", t.dv)
 	}
-	name += map[element]string{elementBF16: "_bf16", elementF16: "_f16"}[e]
-	if mod {
-		name += "_mod"
-	}
+	name += map[element]string{elementBF16: "_bf16", elementF16: "_f16"}[e] + suffix
 	v := variant{
 		name: name, d: t.d, dv: t.dv, element: e, mod: mod,
 		tileQ: 64 * t.groups, tileK: t.tileK, threads: 128 * (t.groups + 1), sharedBytes: t.sharedBytes(),
@@ -75,8 +86,42 @@ func (t forward90Tile) sharedBytes() int {
 	return rowBytes*rows + barriers + alignment
 }
 
+// forward90Longer is the variant of v's size and type with larger tiles of queries if there is one, sequences are long, and the
+// device's multiprocessors have enough of these tiles to be busy to the end; otherwise v. A row of a larger tile takes some 7 %
+// less time.
+func forward90Longer(v variant, a *arguments, multiprocessors int) variant {
+	const long = 2048
+	sq, sk := int(a.sq), int(a.sk)
+	if a.qLens != 0 {
+		sq, sk = sq/int(a.sequences), sk/int(a.sequences)
+	}
+	windowed := a.left >= 0 || a.right >= 0
+	if v.mod || windowed || min(sq, sk) < long {
+		return v
+	}
+	table := forwardVariants()[0]
+	at := slices.IndexFunc(table, func(w variant) bool {
+		return w.d == v.d && w.dv == v.dv && w.element == v.element && !w.mod && w.tileQ > v.tileQ
+	})
+	if at < 0 {
+		return v
+	}
+	// The rows of the multiprocessor that has most, as if all tiles took the same time.
+	most := func(v variant) int {
+		return (forward90TilesOf(v, a) + multiprocessors - 1) / multiprocessors * v.tileQ
+	}
+	if w := table[at]; 100*most(w) < 106*most(v) {
+		return w
+	}
+	return v
+}
+
 // forward90Grid is the number of blocks: they draw tiles until none is left, so there are no more than run at a time.
 func forward90Grid(v variant, a *arguments, multiprocessors int) [3]int {
-	tiles := (int(a.longestQ) + v.tileQ - 1) / v.tileQ * int(a.heads) * int(a.sequences)
-	return [3]int{max(1, min(tiles, multiprocessors)), 1, 1}
+	return [3]int{max(1, min(forward90TilesOf(v, a), multiprocessors)), 1, 1}
+}
+
+// forward90TilesOf is how many tiles a problem has, at most if its sequences differ in length.
+func forward90TilesOf(v variant, a *arguments) int {
+	return tilesOf(a.longestQ, v.tileQ) * int(a.heads) * int(a.sequences)
 }

@@ -140,23 +140,20 @@ func dBias80Variants() []variant {
 	})
 }
 
-// tilesOf80 is how many tiles of size cover n.
-func tilesOf80(n int32, size int) int { return (int(n) + size - 1) / size }
-
 // forward80Grid is a block for each tile of queries.
 func forward80Grid(v variant, a *arguments, multiprocessors int) [3]int {
-	return [3]int{tilesOf80(a.longestQ, v.tileQ) * int(a.heads) * int(a.sequences), 1, 1}
+	return [3]int{tilesOf(a.longestQ, v.tileQ) * int(a.heads) * int(a.sequences), 1, 1}
 }
 
 // backward80Grid is a block for each tile of keys.
 func backward80Grid(v variant, a *arguments, multiprocessors int) [3]int {
-	return [3]int{tilesOf80(a.longestK, v.tileK) * int(a.keyHeads) * int(a.sequences), 1, 1}
+	return [3]int{tilesOf(a.longestK, v.tileK) * int(a.keyHeads) * int(a.sequences), 1, 1}
 }
 
 // backward80Scratch is the memory in bytes that the sums of dQ and the counters need, both zero at launch: querySlot in
 // src/attention_backward_sm80.cuh. The kernel leaves the counters zero.
 func backward80Scratch(v variant, a *arguments) (sums, counters int) {
-	slots := int(a.sequences) * tilesOf80(a.sq, v.tileQ)
+	slots := int(a.sequences) * tilesOf(a.sq, v.tileQ)
 	if a.qLens != 0 {
 		slots = int(a.sq)/v.tileQ + int(a.sequences)
 	}
@@ -169,7 +166,7 @@ func backward80Scratch(v variant, a *arguments) (sums, counters int) {
 func dQ80Launch(v variant, a *arguments) launchShape {
 	s := launchShape{
 		kernel:  kernelName{v.name, "attention_dq"},
-		grid:    [3]int{tilesOf80(a.longestQ, v.tileQ) * int(a.heads) * int(a.sequences), 1, 1},
+		grid:    [3]int{tilesOf(a.longestQ, v.tileQ) * int(a.heads) * int(a.sequences), 1, 1},
 		threads: v.threads,
 	}
 	if v.element == elementBF16 || v.element == elementF16 {
@@ -182,7 +179,7 @@ func dQ80Launch(v variant, a *arguments) launchShape {
 func dBias80Grid(v variant, a *arguments) [3]int {
 	rows, heads, sequences := 1, 1, 1
 	if a.dBiasRow != 0 {
-		rows = tilesOf80(a.longestQ, v.tileQ)
+		rows = tilesOf(a.longestQ, v.tileQ)
 	}
 	if a.dBiasHead != 0 {
 		heads = int(a.heads)
@@ -190,5 +187,5 @@ func dBias80Grid(v variant, a *arguments) [3]int {
 	if a.dBiasSequence != 0 {
 		sequences = int(a.sequences)
 	}
-	return [3]int{tilesOf80(a.longestK, v.tileK) * rows * heads * sequences, 1, 1}
+	return [3]int{tilesOf(a.longestK, v.tileK) * rows * heads * sequences, 1, 1}
 }

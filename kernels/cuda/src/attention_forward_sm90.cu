@@ -1,7 +1,7 @@
 // One variant of attention forward for sm_90a. Compile with -arch=compute_90a and
 //   -DKERNEL=name -DHEAD_DIM=128 -DHEAD_DIM_V=128 -DELEMENT_BF16 or -DELEMENT_F16, -DMOD for the variant with soft cap,
-//   slopes, bias and dropout.
-// The tile of a head size stands here and in variants_forward90.go.
+//   slopes, bias and dropout; -DTILE_Q=192 for the other of the two tiles that heads of 128 have.
+// The tiles of a head size stand here and in variants_forward90.go.
 #include "attention_forward_sm90.cuh"
 
 #ifndef TILE
@@ -23,6 +23,8 @@
 #define TILE 3, 128, 3, 2
 #elif HEAD_DIM == 96
 #define TILE 3, 96, 3, 1
+#elif HEAD_DIM == 128 && TILE_Q == 192
+#define TILE 3, 80, 2, 1
 #elif HEAD_DIM == 128
 #define TILE 2, 128, 2, 2
 #elif HEAD_DIM == 192 && HEAD_DIM_V == 128

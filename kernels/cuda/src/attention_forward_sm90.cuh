@@ -759,7 +759,7 @@ template <class Shape, bool Modified> struct ForwardConsumer {
   DEVICE void drawDropout(int j) {
     if (!Modified || !a.dropThreshold) return;
     constexpr int together = 4;
-    static_assert(TileK / 8 % together == 0, "counters together");
+    static_assert(!Modified || TileK / 8 % together == 0, "counters together");
     const Dropper dropper(a, sequence, head);
     const bool odd = lane & 1;
     const uint32_t i = row + (odd ? 8 : 0), counter = (j * TileK + (lane & 2) * 2) / 4, minus = -dropper.threshold;
