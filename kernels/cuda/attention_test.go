@@ -295,7 +295,9 @@ func TestAttentionOfLongSequences(t *testing.T) {
 		for n, c := range []Case{
 			{Sq: 2048, Sk: 2048, Options: []Option{Plain}},
 			{Sq: 2048, Sk: 2048, Options: []Option{Causal, DLSE}},
+			{Sq: 2049, Sk: 2207, D: 111, Layout: Padded, Options: []Option{Sinks, DLSE}},
 			{Sq: 2049, Sk: 2207, D: 111, Layout: Padded, Options: []Option{CausalTopLeft, Sinks}},
+			{Sq: 2300, Sk: 2048, Layout: BSHD, Options: []Option{Plain}},
 			{Sq: 2300, Sk: 2048, Layout: BSHD, Options: []Option{Causal}},
 			{Sq: 2100, Sk: 2500, Options: []Option{Causal, WindowOf(700, -1)}},
 			{Sq: 4200, Sk: 4100, D: 104, Layout: BSHD, Options: []Option{Causal}, QLens: []int{0, 1900, 4200}, KVLens: []int{0, 2150, 4100}},

@@ -28,10 +28,6 @@ var (
 		{192, 192, 2, 96, 2, 1, 0},
 		{256, 256, 2, 64, 2, 1, 0},
 	}
-	// forward90LongTiles are what forward90Longer chooses.
-	forward90LongTiles = []forward90Tile{
-		{128, 128, 3, 80, 2, 1, 0},
-	}
 	forward90ModTiles = []forward90Tile{
 		{64, 64, 3, 128, 3, 1, 3},
 		{96, 96, 2, 128, 2, 1, 3},
@@ -39,6 +35,10 @@ var (
 		{192, 128, 2, 64, 3, 1, 2},
 		{192, 192, 2, 64, 2, 1, 4},
 		{256, 256, 2, 64, 2, 1, 1},
+	}
+	// forward90LongTiles are what forward90Longer chooses.
+	forward90LongTiles = []forward90Tile{
+		{128, 128, 3, 80, 2, 1, 0},
 	}
 )
 
@@ -86,17 +86,17 @@ func (t forward90Tile) sharedBytes() int {
 	return rowBytes*rows + barriers + alignment
 }
 
-// forward90Longer is the variant of v's size and type with larger tiles of queries if there is one, sequences are long, and the
-// device's multiprocessors have enough of these tiles to be busy to the end; otherwise v. A row of a larger tile takes some 7 %
-// less time.
+// forward90Longer is the variant of v's size and type with larger tiles of queries if there is one, sequences are long and see
+// each other whole, and the device's multiprocessors have enough of these tiles to be busy to the end; otherwise v. A row of a
+// larger tile takes some 7 % less time, but a mask cuts more off it.
 func forward90Longer(v variant, a *arguments, multiprocessors int) variant {
 	const long = 2048
 	sq, sk := int(a.sq), int(a.sk)
 	if a.qLens != 0 {
 		sq, sk = sq/int(a.sequences), sk/int(a.sequences)
 	}
-	windowed := a.left >= 0 || a.right >= 0
-	if v.mod || windowed || min(sq, sk) < long {
+	masked := a.causal != 0 || a.left >= 0 || a.right >= 0
+	if v.mod || masked || min(sq, sk) < long {
 		return v
 	}
 	table := forwardVariants()[0]
