@@ -161,7 +161,7 @@ func (c Comparison) Write(w io.Writer, threshold float64) (regressed bool, err e
 	for _, key := range c.OnlyNew {
 		fmt.Fprintln(w, "only in the new report:", key)
 	}
-	_, err = fmt.Fprintf(w, "%d compared, %d with medians whose intervals overlap, %d worse by more than that and %.3g%% (p < %.2g)\n",
+	_, err = fmt.Fprintf(w, "%d compared, %d with medians whose intervals overlap, %d of the others worse by more than %.3g%% (p < %.2g)\n",
 		len(c.Changes), agree, regressions, 100*threshold, alpha)
 	return regressions > 0, err
 }

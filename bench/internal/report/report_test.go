@@ -176,7 +176,7 @@ func TestCompare(t *testing.T) {
 		regressed bool
 		want      string
 	}{
-		{"the same", 1, 0.05, false, "5 with medians whose intervals overlap, 0 worse"},
+		{"the same", 1, 0.05, false, "5 with medians whose intervals overlap, 0 of the others worse"},
 		{"slower", 1.2, 0.05, true, "REGRESSION"},
 		{"slower than before, within the threshold", 1.2, 0.25, false, "+20.0%"},
 		{"faster", 0.8, 0.05, false, "-20.0%"},
