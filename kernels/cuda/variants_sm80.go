@@ -135,7 +135,7 @@ func backward80Variants() []variant {
 // dBias80Variants are the kernels for the deterministic gradient of a bias that several scores share. They serve whatever
 // backward kernel was chosen. A block has q, dO, k and v in shared memory.
 func dBias80Variants() []variant {
-	return variants80("dbias", true, backward80TilesMod16, backward80Tiles32, backward80TilesTF, func(t tile80, e arithmetic80, mod bool) int {
+	return variants80("dbias", true, backward80TilesMod16, backward80Tiles32, backward80TilesTF, func(t tile80, e arithmetic80, _ bool) int {
 		return 2*t.tileQ*rowBytes80(t.d, e.bytes) + 2*t.tileK*rowBytes80(t.d, e.operand)
 	})
 }

@@ -222,7 +222,7 @@ func TestDropUnused(t *testing.T) {
 	}
 }
 
-// A machine that is slower by a fifth slows the ceiling too, so that shares of it do not change.
+// What the sweeps of one run differ by is no regression.
 func TestCompareSweeps(t *testing.T) {
 	run := func(sweeps ...float64) *report.Report {
 		r := &report.Report{}
@@ -250,6 +250,7 @@ func TestCompareSweeps(t *testing.T) {
 	}
 }
 
+// A machine that is slower by a fifth slows the ceiling too, so that shares of it do not change.
 func TestCompareOfCeiling(t *testing.T) {
 	slower := made(1)
 	for i := range slower.Results {
