@@ -174,7 +174,7 @@ func (a gpuShape) kind() string {
 	kind := fmt.Sprintf("D=%d, %s", a.size, a.mask())
 	if a.dtype == kernels.F32 {
 		kind += ", float32"
-		if a.precision == kernels.TF32 {
+		if a.precision == kernels.PrecisionTF32 {
 			kind += " as TF32"
 		}
 	}
@@ -210,7 +210,7 @@ func gpuGrid(quick bool) []gpuShape {
 		}
 	}
 	for _, size := range []int{64, 128} {
-		for _, precision := range []kernels.Precision{kernels.Auto, kernels.TF32} {
+		for _, precision := range []kernels.Precision{kernels.PrecisionAuto, kernels.PrecisionTF32} {
 			for _, causal := range []bool{false, true} {
 				a := attentionShape{length: 4096, size: size, causal: causal}
 				add(gpuShape{attentionShape: a, dtype: kernels.F32, precision: precision}, 1)

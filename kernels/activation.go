@@ -22,7 +22,7 @@ func (a Activation) String() string {
 	return fmt.Sprintf("Activation(%d)", int(a))
 }
 
-// Validate tells whether the activation is one of the known ones.
+// Validate returns an error unless the activation is one of the known ones.
 func (a Activation) Validate() error {
 	if a < NoActivation || a > ReLUSquared {
 		return fmt.Errorf("activation is %d, it needs to be NoActivation, GELUTanh, GELUErf, SiLU or ReLUSquared", int(a))

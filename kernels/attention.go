@@ -23,11 +23,11 @@ type Window struct{ Left, Right int }
 type Precision int
 
 const (
-	Auto     Precision = iota // the fastest whose error is like float32's
-	Float32                   // error like unfused float32
-	TF32                      // 10-bit mantissas
-	BFloat16                  // operands rounded to bfloat16
-	Float16                   // operands rounded to float16
+	PrecisionAuto     Precision = iota // the fastest whose error is like float32's
+	PrecisionFloat32                   // error like unfused float32
+	PrecisionTF32                      // 10-bit mantissas
+	PrecisionBFloat16                  // operands rounded to bfloat16
+	PrecisionFloat16                   // operands rounded to float16
 )
 
 // MaxHeadDim is the largest size of a head.
@@ -136,7 +136,7 @@ func (a *Attention) Sequences() []Sequence {
 // unlimited is farther than any sequence is long, and can be added to without overflow.
 const unlimited = 1 << 40
 
-// Band is the mask of a sequence as two diagonals: row i sees the keys from max(0, i+lo) up to, not including,
+// Band returns the mask of a sequence as two diagonals: row i sees the keys from max(0, i+lo) up to, not including,
 // min(Sk, i+hi). Where nothing is hidden on a side, the bound is beyond every key.
 func (a *Attention) Band(s Sequence) (lo, hi int) {
 	off := s.Sk - s.Sq
@@ -158,7 +158,7 @@ func (a *Attention) Band(s Sequence) (lo, hi int) {
 	return lo, hi
 }
 
-// EffectiveScale is the factor of q·k: Scale, or 1/√D where Scale is 0.
+// EffectiveScale returns the factor of q·k: Scale, or 1/√D where Scale is 0.
 func (a *Attention) EffectiveScale() float64 {
 	if a.Scale != 0 {
 		return a.Scale
@@ -166,7 +166,7 @@ func (a *Attention) EffectiveScale() float64 {
 	return 1 / math.Sqrt(float64(a.Q.Shape[3]))
 }
 
-// VisiblePairs is the number of (query, key) pairs that the mask shows, over all sequences and query heads.
+// VisiblePairs returns the number of (query, key) pairs that the mask shows, over all sequences and query heads.
 func (a *Attention) VisiblePairs() int {
 	pairs := 0
 	for _, s := range a.Sequences() {
@@ -188,7 +188,7 @@ func (a *Attention) BackwardFLOPs() float64 {
 	return 2 * float64(a.VisiblePairs()) * float64(3*a.Q.Shape[3]+2*a.V.Shape[3])
 }
 
-// Validate tells what is wrong with the problem, naming the argument, what it was and what it needs to be, or gives
+// Validate returns what is wrong with the problem, naming the argument, what it was and what it needs to be, or
 // nil. Tensors may lack data, so that a problem can be checked before its values exist.
 func (a *Attention) Validate() error {
 	for _, check := range []func() error{a.validateShapes, a.validateOptions, a.validateLens, a.validateBias, a.validateSinks} {
@@ -273,8 +273,8 @@ func (a *Attention) validateOptions() error {
 		return fmt.Errorf("dropout is %v, it needs to be in [0, 1)", a.Dropout.P)
 	case a.Causal < NotCausal || a.Causal > CausalTopLeft:
 		return fmt.Errorf("causal is %d, it needs to be NotCausal, CausalBottomRight or CausalTopLeft", a.Causal)
-	case a.Precision < Auto || a.Precision > Float16:
-		return fmt.Errorf("precision is %d, it needs to be Auto, Float32, TF32, BFloat16 or Float16", a.Precision)
+	case a.Precision < PrecisionAuto || a.Precision > PrecisionFloat16:
+		return fmt.Errorf("precision is %d, it needs to be PrecisionAuto, PrecisionFloat32, PrecisionTF32, PrecisionBFloat16 or PrecisionFloat16", a.Precision)
 	case a.Window != nil && (a.Window.Left < -1 || a.Window.Right < -1):
 		return fmt.Errorf("window is (%d, %d), each side needs to be 0 or more, or -1 for unlimited", a.Window.Left, a.Window.Right)
 	case a.ALiBi != nil && len(a.ALiBi) != a.Q.Shape[1]:
@@ -289,7 +289,7 @@ func (a *Attention) validateOptions() error {
 }
 
 func (a *Attention) validateBias() error {
-	if !a.Bias.Given() {
+	if !a.Bias.IsSet() {
 		return nil
 	}
 	b := a.Bias
@@ -316,7 +316,7 @@ func (a *Attention) validateBias() error {
 	return nil
 }
 
-// longest is the greatest difference of neighbours.
+// longest returns the greatest difference of neighbours.
 func longest(lens []int) int {
 	most := 0
 	for n := 1; n < len(lens); n++ {
@@ -326,7 +326,7 @@ func longest(lens []int) int {
 }
 
 func (a *Attention) validateSinks() error {
-	if !a.Sinks.Given() {
+	if !a.Sinks.IsSet() {
 		return nil
 	}
 	if len(a.Sinks.Shape) != 1 || a.Sinks.Shape[0] != a.Q.Shape[1] {

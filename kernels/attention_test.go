@@ -8,15 +8,15 @@ import (
 	"pgregory.net/rapid"
 )
 
-// shaped is a row-major tensor without data.
+// shaped returns a row-major tensor without data.
 func shaped(shape ...int) kernels.Tensor { return kernels.Contiguous(nil, kernels.F32, shape...) }
 
-// valid is a problem without options: two batch items, four query heads, two key heads.
+// valid returns a problem without options: two batch items, four query heads, two key heads.
 func valid() kernels.Attention {
 	return kernels.Attention{Q: shaped(2, 4, 5, 8), K: shaped(2, 2, 7, 8), V: shaped(2, 2, 7, 6)}
 }
 
-// validPacked is a problem of two packed sequences: 2 and 3 queries, 4 and 3 keys.
+// validPacked returns a problem of two packed sequences: 2 and 3 queries, 4 and 3 keys.
 func validPacked() kernels.Attention {
 	return kernels.Attention{Q: shaped(1, 4, 5, 8), K: shaped(1, 2, 7, 8), V: shaped(1, 2, 7, 6), QLens: []int{0, 2, 5}, KVLens: []int{0, 4, 7}}
 }
@@ -36,7 +36,7 @@ func TestValidateAccepts(t *testing.T) {
 		"every option": func(a *kernels.Attention) {
 			a.Bias, a.Sinks, a.ALiBi = shaped(2, 4, 5, 7), shaped(4), []float64{1, .5, .25, 0}
 			a.Scale, a.SoftCap, a.Window, a.Causal = -2, 30, &kernels.Window{Left: -1, Right: 0}, kernels.CausalTopLeft
-			a.Dropout, a.Precision, a.Deterministic = kernels.Dropout{P: 0.9}, kernels.Float16, true
+			a.Dropout, a.Precision, a.Deterministic = kernels.Dropout{P: 0.9}, kernels.PrecisionFloat16, true
 		},
 		"a broadcast bias": func(a *kernels.Attention) { a.Bias = shaped(1, 1, 1, 7) },
 		"a packed bias": func(a *kernels.Attention) {
@@ -81,7 +81,7 @@ func TestValidateRejects(t *testing.T) {
 		{func(a *kernels.Attention) { a.Dropout.P = 1 }, "dropout is 1, it needs to be in [0, 1)"},
 		{func(a *kernels.Attention) { a.Dropout.P = math.NaN() }, "dropout is NaN, it needs to be in [0, 1)"},
 		{func(a *kernels.Attention) { a.Causal = 3 }, "causal is 3, it needs to be NotCausal, CausalBottomRight or CausalTopLeft"},
-		{func(a *kernels.Attention) { a.Precision = -1 }, "precision is -1, it needs to be Auto, Float32, TF32, BFloat16 or Float16"},
+		{func(a *kernels.Attention) { a.Precision = -1 }, "precision is -1, it needs to be PrecisionAuto, PrecisionFloat32, PrecisionTF32, PrecisionBFloat16 or PrecisionFloat16"},
 		{func(a *kernels.Attention) { a.Window = &kernels.Window{Left: -2, Right: 4} }, "window is (-2, 4), each side needs to be 0 or more, or -1 for unlimited"},
 		{func(a *kernels.Attention) { a.ALiBi = []float64{1, 2} }, "alibi has 2 slopes, it needs one for each of q's 4 heads"},
 		{func(a *kernels.Attention) { a.ALiBi = []float64{1, 2, math.NaN(), 4} }, "alibi has a slope of NaN for head 2, it needs to be finite"},
@@ -134,7 +134,7 @@ func drawProblem(t *rapid.T) kernels.Attention {
 	return a
 }
 
-// shows is the mask as the documentation words it, in numbers that cannot overflow.
+// shows returns the mask as the documentation words it, in numbers that cannot overflow.
 func shows(a kernels.Attention, s kernels.Sequence, i, j int) bool {
 	off := s.Sk - s.Sq
 	distance := float64(j - (i + off))

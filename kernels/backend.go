@@ -9,7 +9,7 @@ package kernels
 type Backend interface {
 	// Name is what the device is called in messages: "cpu", "cuda:0".
 	Name() string
-	// Alloc gives a row-major tensor in the device's memory. Its contents are undefined.
+	// Alloc returns a row-major tensor in the device's memory. Its contents are undefined.
 	Alloc(dtype DType, shape ...int) (Tensor, error)
 
 	AttentionKernels

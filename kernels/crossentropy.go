@@ -73,8 +73,8 @@ type LinearCrossEntropyOutputs struct {
 	DWeight Tensor // (V, C), contiguous along one of the axes
 }
 
-// Validate tells what is wrong with the problem, apart from the targets' values, naming the argument, what it was and
-// what it needs to be, or gives nil.
+// Validate returns what is wrong with the problem, apart from the targets' values, naming the argument, what it was and
+// what it needs to be, or nil.
 func (c *CrossEntropy) Validate() error {
 	if err := c.Logits.validateFeatures("logits"); err != nil {
 		return err
@@ -88,8 +88,8 @@ func (c *CrossEntropy) Validate() error {
 	return c.CrossEntropyOptions.validate()
 }
 
-// Validate tells what is wrong with the problem, apart from the targets' values, naming the argument, what it was and
-// what it needs to be, or gives nil.
+// Validate returns what is wrong with the problem, apart from the targets' values, naming the argument, what it was and
+// what it needs to be, or nil.
 func (c *LinearCrossEntropy) Validate() error {
 	if err := c.Hidden.validateLayout("hidden"); err != nil {
 		return err
@@ -98,7 +98,7 @@ func (c *LinearCrossEntropy) Validate() error {
 		return fmt.Errorf("hidden has shape %v, it needs two axes (rows, features)", c.Hidden.Shape)
 	}
 	w := c.Weight
-	if !w.Given() {
+	if !w.IsSet() {
 		return fmt.Errorf("weight is missing")
 	}
 	if len(w.Shape) != 2 || len(w.Strides) != 2 || w.Shape[0] < 1 || w.Shape[1] != c.Hidden.Shape[1] {
@@ -129,7 +129,7 @@ func (o *CrossEntropyOptions) validate() error {
 	return nil
 }
 
-// Ignores tells whether rows with a target do not count.
+// Ignores reports whether rows with a target do not count.
 func (o *CrossEntropyOptions) Ignores(target int) bool {
 	return o.IgnoreIndex != nil && target == *o.IgnoreIndex
 }

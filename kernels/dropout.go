@@ -10,7 +10,7 @@ type DropoutKernels interface {
 	Dropout(d Dropout, x, y Tensor) error
 }
 
-// Validate tells whether the probability can be one.
+// Validate returns an error unless the probability can be one.
 func (d Dropout) Validate() error {
 	if !(d.P >= 0 && d.P < 1) {
 		return fmt.Errorf("dropout is %v, it needs to be in [0, 1)", d.P)

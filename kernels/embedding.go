@@ -18,13 +18,13 @@ type EmbeddingKernels interface {
 	EmbeddingBackward(e *Embedding, dy, dTable Tensor) error
 }
 
-// OutputShape is the shape of y: the ids' with the table's row length behind it.
+// OutputShape returns the shape of y: the ids' with the table's row length behind it.
 func (e *Embedding) OutputShape() []int {
 	return append(append([]int(nil), e.IDs.Shape...), e.Table.Shape[1])
 }
 
-// Validate tells what is wrong with the problem, apart from the ids' values, naming the argument, what it was and what
-// it needs to be, or gives nil.
+// Validate returns what is wrong with the problem, apart from the ids' values, naming the argument, what it was and what
+// it needs to be, or nil.
 func (e *Embedding) Validate() error {
 	if err := e.Table.validateLayout("table"); err != nil {
 		return err

@@ -44,9 +44,9 @@ type LayerNormKernels interface {
 // EffectiveEps is Eps, or 1e-5 where Eps is 0.
 func (n *LayerNorm) EffectiveEps() float64 { return effectiveEps(n.Eps) }
 
-// Validate tells what is wrong with the problem, naming the argument, what it was and what it needs to be, or gives nil.
+// Validate returns what is wrong with the problem, naming the argument, what it was and what it needs to be, or nil.
 func (n *LayerNorm) Validate() error {
-	if err := validateNorm(n.X, n.Gamma, n.Eps); err != nil || !n.Beta.Given() {
+	if err := validateNorm(n.X, n.Gamma, n.Eps); err != nil || !n.Beta.IsSet() {
 		return err
 	}
 	return n.Beta.validateVector("beta", n.X.Shape[len(n.X.Shape)-1], n.X.DType, "x")
@@ -67,7 +67,7 @@ func validateNorm(x, gamma Tensor, eps float64) error {
 	if !(eps >= 0) || math.IsInf(eps, 0) {
 		return fmt.Errorf("eps is %v, it needs to be positive, or 0 for 1e-5", eps)
 	}
-	if !gamma.Given() {
+	if !gamma.IsSet() {
 		return nil
 	}
 	return gamma.validateVector("gamma", x.Shape[len(x.Shape)-1], x.DType, "x")

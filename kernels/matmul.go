@@ -36,13 +36,13 @@ type MatMulKernels interface {
 	SumRows(x, out Tensor, accumulate bool) error
 }
 
-// Dims gives the sizes of each product: C is rows × columns, and depth is the axis that is summed over.
+// Dims returns the sizes of each product: C is rows × columns, and depth is the axis that is summed over.
 func (m *MatMul) Dims() (rows, columns, depth int) {
 	a, b := m.A.Shape, m.B.Shape
 	return a[len(a)-2], b[len(b)-1], a[len(a)-1]
 }
 
-// OutputShape is the shape that C and Pre need.
+// OutputShape returns the shape that C and Pre need.
 func (m *MatMul) OutputShape() []int {
 	shape := slices.Clone(m.A.Shape)
 	_, shape[len(shape)-1], _ = m.Dims()
@@ -55,7 +55,7 @@ func (m *MatMul) FLOPs() float64 {
 	return 2 * float64(m.A.Elements()) * float64(columns)
 }
 
-// Validate tells what is wrong with the problem, naming the argument, what it was and what it needs to be, or gives
+// Validate returns what is wrong with the problem, naming the argument, what it was and what it needs to be, or
 // nil. Tensors may lack data, so that a problem can be checked before its values exist.
 func (m *MatMul) Validate() error {
 	if err := m.A.validateMatrices("a"); err != nil {
@@ -88,7 +88,7 @@ func (m *MatMul) Validate() error {
 }
 
 func (m *MatMul) validateBias(columns int) error {
-	if !m.Bias.Given() {
+	if !m.Bias.IsSet() {
 		return nil
 	}
 	if len(m.Bias.Shape) != 1 || m.Bias.Shape[0] != columns {
@@ -102,7 +102,7 @@ func (m *MatMul) validateBias(columns int) error {
 
 // validateMatrices checks an operand of a product: at least two axes, nothing negative.
 func (t Tensor) validateMatrices(name string) error {
-	if !t.Given() {
+	if !t.IsSet() {
 		return fmt.Errorf("%s is missing", name)
 	}
 	if len(t.Shape) < 2 {

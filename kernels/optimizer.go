@@ -70,7 +70,7 @@ type OptimizerKernels interface {
 	Zero(x []Tensor) error
 }
 
-// EffectiveScale is the factor of gradients: GradientScale, or 1 where that is 0.
+// EffectiveScale returns the factor of gradients: GradientScale, or 1 where that is 0.
 func (u Update) EffectiveScale() float64 {
 	if u.GradientScale == 0 {
 		return 1
@@ -78,7 +78,7 @@ func (u Update) EffectiveScale() float64 {
 	return u.GradientScale
 }
 
-// Validate tells what is wrong with the options, naming the option, what it was and what it needs to be, or gives nil.
+// Validate returns what is wrong with the options, naming the option, what it was and what it needs to be, or nil.
 func (u Update) Validate() error {
 	switch {
 	case !(u.LearningRate >= 0) || math.IsInf(u.LearningRate, 0):
@@ -91,7 +91,7 @@ func (u Update) Validate() error {
 	return nil
 }
 
-// Validate tells what is wrong with the options, or gives nil.
+// Validate returns what is wrong with the options, or nil.
 func (o AdamW) Validate() error {
 	if err := o.Update.Validate(); err != nil {
 		return err
@@ -108,7 +108,7 @@ func (o AdamW) Validate() error {
 	return nil
 }
 
-// Validate tells what is wrong with the options, or gives nil.
+// Validate returns what is wrong with the options, or nil.
 func (o SGD) Validate() error {
 	if err := o.Update.Validate(); err != nil {
 		return err
@@ -122,7 +122,7 @@ func (o SGD) Validate() error {
 	return nil
 }
 
-// Validate tells what is wrong with the options, or gives nil.
+// Validate returns what is wrong with the options, or nil.
 func (o Lion) Validate() error {
 	if err := o.Update.Validate(); err != nil {
 		return err

@@ -38,5 +38,5 @@ type RMSNormKernels interface {
 // EffectiveEps is Eps, or 1e-5 where Eps is 0.
 func (n *RMSNorm) EffectiveEps() float64 { return effectiveEps(n.Eps) }
 
-// Validate tells what is wrong with the problem, naming the argument, what it was and what it needs to be, or gives nil.
+// Validate returns what is wrong with the problem, naming the argument, what it was and what it needs to be, or nil.
 func (n *RMSNorm) Validate() error { return validateNorm(n.X, n.Gamma, n.Eps) }

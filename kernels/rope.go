@@ -35,7 +35,7 @@ type RoPEKernels interface {
 	RoPEBackward(r *RoPE, dy, dx Tensor) error
 }
 
-// Dim is how many dimensions of a head of size d are rotated.
+// Dim returns how many dimensions of a head of size d are rotated.
 func (r *RoPE) Dim(d int) int {
 	if r.RotaryDim == 0 {
 		return d
@@ -43,7 +43,7 @@ func (r *RoPE) Dim(d int) int {
 	return r.RotaryDim
 }
 
-// Frequency is the angle by which a pair turns from one position to the next, for heads of which dim dimensions are
+// Frequency returns the angle by which a pair turns from one position to the next, for heads of which dim dimensions are
 // rotated: θ is Offset + t times it.
 func (r *RoPE) Frequency(pair, dim int) float64 {
 	base, scale := r.Base, r.PositionScale
@@ -56,8 +56,8 @@ func (r *RoPE) Frequency(pair, dim int) float64 {
 	return math.Pow(base, -2*float64(pair)/float64(dim)) / scale
 }
 
-// Validate tells what is wrong with the options for a tensor of that name, naming the argument, what it was and what it
-// needs to be, or gives nil.
+// Validate returns what is wrong with the options for a tensor of that name, naming the argument, what it was and what it
+// needs to be, or nil.
 func (r *RoPE) Validate(x Tensor, name string) error {
 	if err := x.validateRows(name); err != nil {
 		return err

@@ -29,7 +29,7 @@ func (d DType) String() string {
 	return fmt.Sprintf("DType(%d)", uint8(d))
 }
 
-// Size is the number of bytes of one element.
+// Size returns the number of bytes of one element.
 func (d DType) Size() int {
 	if int(d) < len(dtypeSizes) {
 		return dtypeSizes[d]
@@ -53,7 +53,7 @@ type Float interface{ float32 | float64 }
 // Element is the set of Go types that host tensors may have as elements: floats, and the integers of indices.
 type Element interface{ Float | int32 | int64 }
 
-// DTypeOf is the DType of T.
+// DTypeOf returns the DType of T.
 func DTypeOf[T Element]() DType {
 	var zero T
 	switch any(zero).(type) {
@@ -67,7 +67,7 @@ func DTypeOf[T Element]() DType {
 	return I64
 }
 
-// Contiguous describes a row-major tensor of the given shape at data.
+// Contiguous returns a row-major tensor of the given shape at data.
 func Contiguous(data unsafe.Pointer, dtype DType, shape ...int) Tensor {
 	t := Tensor{Data: data, DType: dtype}
 	t.Shape, t.Strides = axes(len(shape))
@@ -86,7 +86,7 @@ func axes(n int) (shape, strides []int) {
 	return both[:n:n], both[n:]
 }
 
-// Of is the row-major tensor of the given shape over data, which must hold at least its number of elements.
+// Of returns the row-major tensor of the given shape over data, which must hold at least its number of elements.
 func Of[T Element](data []T, shape ...int) Tensor {
 	t := Contiguous(unsafe.Pointer(unsafe.SliceData(data)), DTypeOf[T](), shape...)
 	if t.Elements() > len(data) {
@@ -95,10 +95,10 @@ func Of[T Element](data []T, shape ...int) Tensor {
 	return t
 }
 
-// Given tells whether the tensor is there at all: the zero Tensor stands for an argument left out.
-func (t Tensor) Given() bool { return t.DType != NoDType }
+// IsSet reports whether the tensor is there at all: the zero Tensor stands for an argument left out.
+func (t Tensor) IsSet() bool { return t.DType != NoDType }
 
-// Elements is the number of elements of the shape.
+// Elements returns the number of elements of the shape.
 func (t Tensor) Elements() int {
 	n := 1
 	for _, d := range t.Shape {
@@ -107,7 +107,7 @@ func (t Tensor) Elements() int {
 	return n
 }
 
-// Permute is the view whose axis i is t's axis order[i].
+// Permute returns the view whose axis i is t's axis order[i].
 func (t Tensor) Permute(order ...int) Tensor {
 	p := Tensor{Data: t.Data, DType: t.DType, Owner: t.Owner}
 	p.Shape, p.Strides = axes(len(order))
@@ -117,7 +117,7 @@ func (t Tensor) Permute(order ...int) Tensor {
 	return p
 }
 
-// Slice is the view of the indices [from, to) of one axis.
+// Slice returns the view of the indices [from, to) of one axis.
 func (t Tensor) Slice(axis, from, to int) Tensor {
 	s := Tensor{DType: t.DType, Owner: t.Owner}
 	s.Shape, s.Strides = axes(len(t.Shape))
@@ -130,7 +130,7 @@ func (t Tensor) Slice(axis, from, to int) Tensor {
 	return s
 }
 
-// Unflatten is the view whose axis is split in two, the second of size inner, which must divide the axis.
+// Unflatten returns the view whose axis is split in two, the second of size inner, which must divide the axis.
 func (t Tensor) Unflatten(axis, inner int) Tensor {
 	s := Tensor{Data: t.Data, DType: t.DType, Owner: t.Owner}
 	s.Shape = append(s.Shape, t.Shape[:axis]...)
@@ -140,14 +140,14 @@ func (t Tensor) Unflatten(axis, inner int) Tensor {
 	return s
 }
 
-// Reshape is a row-major tensor of as many elements under another shape.
+// Reshape returns a row-major tensor of as many elements under another shape.
 func (t Tensor) Reshape(shape ...int) Tensor {
 	s := Contiguous(t.Data, t.DType, shape...)
 	s.Owner = t.Owner
 	return s
 }
 
-// Offset is the number of elements between the tensor's first element and the one at the given index.
+// Offset returns the number of elements between the tensor's first element and the one at the given index.
 func (t Tensor) Offset(index ...int) int {
 	n := 0
 	for axis, i := range index {
@@ -156,8 +156,8 @@ func (t Tensor) Offset(index ...int) int {
 	return n
 }
 
-// Host is host memory from the tensor's first element to its last, as a slice: index it with Offset. It must be of
-// type T and hold no negative stride. A tensor without elements gives nil.
+// Host returns the host memory from the tensor's first element to its last, as a slice: index it with Offset. It must be of
+// type T and hold no negative stride. A tensor without elements has none: Host returns nil.
 func Host[T Element](t Tensor) []T {
 	if t.Data == nil || t.Elements() == 0 {
 		return nil

@@ -43,7 +43,7 @@ func TestViews(t *testing.T) {
 		flat := kernels.Of(count(a*b*c), a, b*c)
 		check("Unflatten", flat.Unflatten(1, c), []int{a, b, c}, i, j, k)
 		check("Unflatten of the first axis", kernels.Of(count(a*b*c), a*b, c).Unflatten(0, b), []int{a, b, c}, i, j, k)
-		if x.Elements() != a*b*c || x.Offset() != 0 || !x.Given() {
+		if x.Elements() != a*b*c || x.Offset() != 0 || !x.IsSet() {
 			t.Fatalf("%v has %d elements", x.Shape, x.Elements())
 		}
 	})
@@ -84,7 +84,7 @@ func TestTensorWithoutData(t *testing.T) {
 	if empty := kernels.Of(count(4), 2, 0, 3); kernels.Host[float64](empty) != nil {
 		t.Error("a tensor without elements has memory")
 	}
-	if (kernels.Tensor{}).Given() {
+	if (kernels.Tensor{}).IsSet() {
 		t.Error("the zero tensor counts as given")
 	}
 }

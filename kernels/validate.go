@@ -5,7 +5,7 @@ import "fmt"
 // validateLayout checks what a kernel needs of any tensor that it is given: a stride an axis, nothing negative,
 // contiguous rows.
 func (t Tensor) validateLayout(name string) error {
-	if !t.Given() {
+	if !t.IsSet() {
 		return fmt.Errorf("%s is missing", name)
 	}
 	for _, d := range t.Shape {

@@ -82,7 +82,7 @@ func (a *attention) check(nodes gorgonia.Nodes) error {
 			return fmt.Errorf("kvLens has %d entries, it needs qLens's %d", k, q)
 		}
 	}
-	if a.layout == packed && p.Bias.Given() {
+	if a.layout == packed && p.Bias.IsSet() {
 		// The sequences' lengths are not known yet, so neither is how long the bias needs to be.
 		if err := a.checkPackedBias(&p); err != nil {
 			return err

@@ -58,7 +58,7 @@ func (r *callRecorder) SumRows(x, out kernels.Tensor, accumulate bool) error {
 
 func (r *callRecorder) LayerNormBackward(n *kernels.LayerNorm, g kernels.LayerNormGradients) error {
 	for name, t := range map[string]kernels.Tensor{"dx": g.DX, "gamma": g.DGamma, "beta": g.DBeta} {
-		if t.Given() {
+		if t.IsSet() {
 			r.names = append(r.names, name)
 		}
 	}

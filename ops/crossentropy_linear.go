@@ -100,7 +100,7 @@ func (k *linearCrossEntropy) backward(h *home, _ []kernels.Tensor, dOut kernels.
 		return err
 	}
 	for i, saved := range []buffer{k.dX, k.dW} {
-		if !d[i].Given() {
+		if !d[i].IsSet() {
 			continue
 		}
 		if factor != 1 {

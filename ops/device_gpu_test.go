@@ -254,7 +254,7 @@ func BenchmarkAttentionOnTheDevice(b *testing.B) {
 	for _, arithmetic := range []struct {
 		name      string
 		precision kernels.Precision
-	}{{"float32", kernels.Float32}, {"bfloat16", kernels.BFloat16}} {
+	}{{"float32", kernels.PrecisionFloat32}, {"bfloat16", kernels.PrecisionBFloat16}} {
 		x, err := d.Upload(random(1, 1, 1, 64, 64))
 		if err != nil {
 			b.Fatal(err)

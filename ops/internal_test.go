@@ -54,7 +54,7 @@ type recorder struct {
 }
 
 func (r *recorder) AttentionBackward(a *kernels.Attention, g kernels.AttentionGradients) error {
-	r.rows, r.bias = g.DQ.Given(), g.DBias.Given()
+	r.rows, r.bias = g.DQ.IsSet(), g.DBias.IsSet()
 	return r.Backend.AttentionBackward(a, g)
 }
 

@@ -38,9 +38,9 @@ func (k *linear) shape(in []kernels.Tensor) ([]int, error) {
 		return nil, fmt.Errorf("weight has shape %v, it needs a row for each of x's %d features", weight.Shape, features)
 	case weight.DType != x.DType:
 		return nil, fmt.Errorf("weight is %v, x is %v: they need one dtype", weight.DType, x.DType)
-	case bias.Given() && (len(bias.Shape) != 1 || bias.Shape[0] != weight.Shape[1]):
+	case bias.IsSet() && (len(bias.Shape) != 1 || bias.Shape[0] != weight.Shape[1]):
 		return nil, fmt.Errorf("bias has shape %v, it needs one value for each of weight's %d columns", bias.Shape, weight.Shape[1])
-	case bias.Given() && bias.DType != x.DType:
+	case bias.IsSet() && bias.DType != x.DType:
 		return nil, fmt.Errorf("bias is %v, x is %v: they need one dtype", bias.DType, x.DType)
 	}
 	if err := k.activation.Validate(); err != nil {
@@ -91,17 +91,17 @@ func (k *linear) backward(h *home, in []kernels.Tensor, dOut kernels.Tensor, d [
 			return err
 		}
 	}
-	if d[0].Given() {
+	if d[0].IsSet() {
 		if err := h.MatMul(&kernels.MatMul{A: dz, B: in[1].Permute(1, 0)}, kernels.MatMulOutputs{C: asMatrix(d[0])}); err != nil {
 			return err
 		}
 	}
-	if d[1].Given() {
+	if d[1].IsSet() {
 		if err := h.MatMul(&kernels.MatMul{A: asMatrix(in[0]).Permute(1, 0), B: dz}, kernels.MatMulOutputs{C: d[1]}); err != nil {
 			return err
 		}
 	}
-	if d[2].Given() {
+	if d[2].IsSet() {
 		return h.SumRows(dz, d[2], false)
 	}
 	return nil

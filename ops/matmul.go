@@ -87,7 +87,7 @@ func (k *matMul) forward(h *home, in []kernels.Tensor, out kernels.Tensor, _ []b
 // and where an input was transposed, the transpose of that, which swaps the factors.
 func (k *matMul) backward(h *home, in []kernels.Tensor, dOut kernels.Tensor, d []kernels.Tensor) error {
 	m := k.product(in)
-	if d[0].Given() {
+	if d[0].IsSet() {
 		p := kernels.MatMul{A: dOut, B: transpose(m.B)}
 		if k.TransposeA {
 			p = kernels.MatMul{A: overBatch(m.B, m.A.Shape), B: transpose(dOut)}
@@ -96,7 +96,7 @@ func (k *matMul) backward(h *home, in []kernels.Tensor, dOut kernels.Tensor, d [
 			return err
 		}
 	}
-	if !d[1].Given() {
+	if !d[1].IsSet() {
 		return nil
 	}
 	if len(m.B.Shape) == 2 && !k.TransposeA && rowsGoOn(m.A) {

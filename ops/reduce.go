@@ -34,5 +34,5 @@ func (k *reduction) backward(h *home, _ []kernels.Tensor, dOut kernels.Tensor, d
 	if k.mean {
 		factor = 1 / float64(d[0].Elements())
 	}
-	return h.Spread(dOut, factor, d[0])
+	return h.Broadcast(dOut, factor, d[0])
 }

@@ -23,7 +23,7 @@ func (swiGLU) forward(h *home, in []kernels.Tensor, out kernels.Tensor, _ []bool
 // backward computes both gradients even if one is wanted: they share their exponentials.
 func (swiGLU) backward(h *home, in []kernels.Tensor, dOut kernels.Tensor, d []kernels.Tensor) error {
 	for i := range d {
-		if !d[i].Given() {
+		if !d[i].IsSet() {
 			var err error
 			if d[i], err = h.Alloc(dOut.DType, dOut.Shape...); err != nil {
 				return err

@@ -169,7 +169,7 @@ func (r request) newSet(d *cuda.Device) (*set, error) {
 	p.Dropout = kernels.Dropout{P: r.Dropout, Seed: 1}
 	p.Deterministic = r.Deterministic
 	if r.Precision == "TF32" {
-		p.Precision = kernels.TF32
+		p.Precision = kernels.PrecisionTF32
 	}
 	return s, failed
 }

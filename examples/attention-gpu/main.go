@@ -31,7 +31,7 @@ func run() error {
 
 	g := G.NewGraph()
 	in := G.NewTensor(g, tensor.Float32, 4, G.WithShape(1, 8, 1024, 64), G.WithName("x"), G.WithValue(x))
-	out := G.Must(ops.FlashAttention(in, in, in, ops.AttentionOptions{Causal: kernels.CausalBottomRight, Precision: kernels.BFloat16}))
+	out := G.Must(ops.FlashAttention(in, in, in, ops.AttentionOptions{Causal: kernels.CausalBottomRight, Precision: kernels.PrecisionBFloat16}))
 	loss := G.Must(ops.Mean(out))
 	gradients, err := G.Grad(loss, in)
 	if err != nil {

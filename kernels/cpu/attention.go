@@ -26,14 +26,14 @@ func newProblem[T kernels.Float](a *kernels.Attention) *problem[T] {
 	p.group = p.heads / p.kvHeads
 	p.dPadded, p.dvPadded = roundUp(p.d, simd.Lanes[T]()), roundUp(p.dv, simd.Lanes[T]())
 	p.scale = a.EffectiveScale()
-	if a.Sinks.Given() {
+	if a.Sinks.IsSet() {
 		host, stride := kernels.Host[T](a.Sinks), a.Sinks.Strides[0]
 		for h := range p.heads {
 			p.sinks = append(p.sinks, host[h*stride])
 		}
 	}
 	p.masked = a.Causal != kernels.NotCausal || a.Window != nil
-	p.transformed = a.SoftCap != 0 || a.ALiBi != nil || a.Bias.Given()
+	p.transformed = a.SoftCap != 0 || a.ALiBi != nil || a.Bias.IsSet()
 	return p
 }
 
@@ -93,7 +93,7 @@ func (p *problem[T]) transform(s kernels.Sequence, head, i, j, nRows, nColumns i
 		simd.ALiBi(nRows, nColumns, scores, stride, T(factor), T(p.ALiBi[head]), i+s.Sk-s.Sq-j)
 		factor = 1
 	}
-	if p.Bias.Given() {
+	if p.Bias.IsSet() {
 		bias, rowStride := p.biasAt(p.Bias, s, head, i, j)
 		simd.AddBias(nRows, nColumns, scores, stride, T(factor), bias, rowStride)
 		factor = 1

@@ -19,7 +19,7 @@ import (
 func (b *Backend) AttentionBackward(a *kernels.Attention, g kernels.AttentionGradients) error {
 	if err := check("attention backward", a, func() []operand {
 		qkv := optional
-		if g.DQ.Given() || g.DK.Given() || g.DV.Given() {
+		if g.DQ.IsSet() || g.DK.IsSet() || g.DV.IsSet() {
 			qkv = written
 		}
 		return []operand{
@@ -66,7 +66,7 @@ type queries[T kernels.Float] struct {
 type member struct{ sequence, kvHead int }
 
 func newBackward[T kernels.Float](a *kernels.Attention, g kernels.AttentionGradients) *backward[T] {
-	k := &backward[T]{problem: newProblem[T](a), g: g, wanted: g.DQ.Given(), dropScale: 1}
+	k := &backward[T]{problem: newProblem[T](a), g: g, wanted: g.DQ.IsSet(), dropScale: 1}
 	if a.Dropout.P > 0 {
 		k.dropScale = a.Dropout.Scale()
 	}
@@ -95,8 +95,8 @@ func backwardTile[T kernels.Float](d int) tile {
 // groupMembers decides which key heads share a task: those whose scores add to the same elements of dBias, so that
 // these are summed in one fixed order.
 func (k *backward[T]) groupMembers() {
-	overBatch := k.g.DBias.Given() && k.g.DBias.Shape[0] == 1
-	overHeads := k.g.DBias.Given() && k.g.DBias.Shape[1] == 1
+	overBatch := k.g.DBias.IsSet() && k.g.DBias.Shape[0] == 1
+	overHeads := k.g.DBias.IsSet() && k.g.DBias.Shape[1] == 1
 	index := map[member]int{}
 	for n := range k.sequences {
 		for h := range k.kvHeads {
@@ -120,13 +120,13 @@ func (k *backward[T]) groupMembers() {
 
 func (k *backward[T]) run(b *Backend) {
 	flops := k.BackwardFLOPs()
-	if k.g.DBias.Given() {
+	if k.g.DBias.IsSet() {
 		clear(kernels.Host[T](k.g.DBias))
 	}
 	k.prepare(b, flops)
 	defer k.memory.release()
 	k.sumSinks()
-	if !k.wanted && !k.g.DBias.Given() {
+	if !k.wanted && !k.g.DBias.IsSet() {
 		return
 	}
 	share := b.parallel
@@ -225,7 +225,7 @@ func clearRows[T kernels.Float](m rows[T], n, d int) {
 
 // sumSinks computes dsink_h = −Σ_i exp(sink_h − LSE_i) δ_i.
 func (k *backward[T]) sumSinks() {
-	if !k.g.DSinks.Given() {
+	if !k.g.DSinks.IsSet() {
 		return
 	}
 	out, lse, delta := kernels.Host[T](k.g.DSinks), kernels.Host[T](k.g.LSE), kernels.Host[T](k.g.Delta)
@@ -364,7 +364,7 @@ func (k *backward[T]) scoreGradients(w *backwardScratch[T], b gradientBlock[T], 
 		simd.Dropout(n, columns, dP, stride, k.Dropout, plane, row, b.k0+from, T(k.dropScale))
 	}
 	simd.SoftmaxGrad(n, columns, scores, dP, stride, &b.lse[row], &b.delta[row], T(factor*log2e), lo, hi)
-	if k.g.DBias.Given() {
+	if k.g.DBias.IsSet() {
 		dBias, rowStride := k.biasAt(k.g.DBias, b.s, b.head, row, b.k0+from)
 		simd.AddTile(n, columns, dBias, rowStride, dP, stride)
 	}

@@ -52,7 +52,7 @@ type packedKeys[T kernels.Float] struct {
 func newForward[T kernels.Float](a *kernels.Attention, out kernels.AttentionOutputs) *forward[T] {
 	f := &forward[T]{problem: newProblem[T](a), out: out}
 	f.tile = forwardTile[T](max(f.d, f.dv))
-	if out.LSE.Given() {
+	if out.LSE.IsSet() {
 		f.lse = kernels.Host[T](out.LSE)
 	}
 	for _, s := range f.sequences {

@@ -34,10 +34,10 @@ func checkOperands(kernel string, operands ...operand) error {
 		return fmt.Errorf("cpu: %s: %s is %v, this backend computes float32 and float64", kernel, lead.name, d)
 	}
 	for _, o := range operands {
-		if !o.tensor.Given() && (o.kind == optional || o.kind == dense) {
+		if !o.tensor.IsSet() && (o.kind == optional || o.kind == dense) {
 			continue
 		}
-		if !o.tensor.Given() {
+		if !o.tensor.IsSet() {
 			return fmt.Errorf("cpu: %s: %s is missing, it needs shape %v", kernel, o.name, o.shape)
 		}
 		if o.tensor.DType != lead.tensor.DType {

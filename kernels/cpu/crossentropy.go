@@ -160,7 +160,7 @@ func gradOfRow[T kernels.Float](r *lossRows, i int, dz, z *T, lse T, scale float
 
 // scalarOr is the value of an optional scalar.
 func scalarOr[T kernels.Float](t kernels.Tensor, otherwise float64) float64 {
-	if !t.Given() {
+	if !t.IsSet() {
 		return otherwise
 	}
 	return float64(kernels.Host[T](t)[0])

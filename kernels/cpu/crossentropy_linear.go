@@ -15,7 +15,7 @@ func (b *Backend) LinearCrossEntropy(c *kernels.LinearCrossEntropy, out kernels.
 			{"hidden", c.Hidden, c.Hidden.Shape, needed}, {"weight", c.Weight, c.Weight.Shape, strided},
 			{"dLoss", c.DLoss, []int{}, dense}, {"loss", out.Loss, []int{}, dense}, {"dHidden", out.DHidden, c.Hidden.Shape, optional},
 		}
-		if out.DWeight.Given() {
+		if out.DWeight.IsSet() {
 			list = append(list, transposable("dWeight", out.DWeight, c.Weight.Shape))
 		}
 		return c.Weight.Shape[0], list
@@ -51,7 +51,7 @@ const (
 
 func linearCrossEntropy[T kernels.Float](b *Backend, rows *lossRows, c *kernels.LinearCrossEntropy, out kernels.LinearCrossEntropyOutputs) error {
 	n, vocabulary := len(rows.targets), rows.vocabulary
-	if n == 0 && out.DWeight.Given() {
+	if n == 0 && out.DWeight.IsSet() {
 		zero[T](out.DWeight)
 	}
 	perChunk := min(n, mostChunkRows, max(chunkRows, chunkElements/vocabulary))
@@ -59,7 +59,7 @@ func linearCrossEntropy[T kernels.Float](b *Backend, rows *lossRows, c *kernels.
 	defer memory.release()
 	buffer := take[T](memory, perChunk*vocabulary)
 	scale := rows.scale * scalarOr[T](c.DLoss, 1)
-	gradients := out.DHidden.Given() || out.DWeight.Given()
+	gradients := out.DHidden.IsSet() || out.DWeight.IsSet()
 	for first := 0; first < n; first += perChunk {
 		last := min(n, first+perChunk)
 		hidden := c.Hidden.Slice(0, first, last)
@@ -76,18 +76,18 @@ func linearCrossEntropy[T kernels.Float](b *Backend, rows *lossRows, c *kernels.
 				gradOfRow(rows, first+i, z, z, lse, scale)
 			}
 		})
-		if out.DHidden.Given() {
+		if out.DHidden.IsSet() {
 			if err := b.MatMul(&kernels.MatMul{A: logits, B: c.Weight}, kernels.MatMulOutputs{C: out.DHidden.Slice(0, first, last)}); err != nil {
 				return err
 			}
 		}
-		if out.DWeight.Given() {
+		if out.DWeight.IsSet() {
 			if err := b.addWeightGradient(logits, hidden, out.DWeight, first > 0); err != nil {
 				return err
 			}
 		}
 	}
-	if out.Loss.Given() {
+	if out.Loss.IsSet() {
 		kernels.Host[T](out.Loss)[0] = T(rows.total())
 	}
 	return nil

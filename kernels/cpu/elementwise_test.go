@@ -68,7 +68,7 @@ func TestReduce(t *testing.T) { bothTypes(t, testReduce[float32], testReduce[flo
 func testReduce[T kernels.Float](t *testing.T) {
 	for _, s := range fieldShapes {
 		r := newRandom()
-		x, sum, mean, spread := newField[T](r, s.gap, s.shape...), newField[T](r, 0), newField[T](r, 0), newField[T](r, s.gap, s.shape...)
+		x, sum, mean, broadcast := newField[T](r, s.gap, s.shape...), newField[T](r, 0), newField[T](r, 0), newField[T](r, s.gap, s.shape...)
 		want := reference.Sum[float64](x.Tensor)
 		n := float64(x.Elements())
 		verify[T](t, name(s.shape, s.gap), func(b *cpu.Backend) ([]result, error) {
@@ -78,13 +78,13 @@ func testReduce[T kernels.Float](t *testing.T) {
 			if err := b.Mean(x.Tensor, mean.Tensor); err != nil {
 				return nil, err
 			}
-			err := b.Spread(sum.Tensor, 2, spread.Tensor)
+			err := b.Broadcast(sum.Tensor, 2, broadcast.Tensor)
 			all := make([]T, x.Elements())
 			for i := range all {
 				all[i] = 2 * sum.memory[0]
 			}
 			return []result{{"sum", sum.values(), []float64{want}, []float64{want}, nil},
-				{"mean", mean.values(), []float64{want / n}, []float64{want / n}, nil}, resultOf("the spread", spread, widened(all), all)}, err
+				{"mean", mean.values(), []float64{want / n}, []float64{want / n}, nil}, resultOf("broadcast", broadcast, widened(all), all)}, err
 		})
 	}
 }
@@ -128,6 +128,6 @@ func TestElementwiseErrors(t *testing.T) {
 		{"cpu: dropout: y is missing, it needs shape [2 3]", b.Dropout(kernels.Dropout{}, x, kernels.Tensor{})},
 		{"cpu: sum: out has shape [2 3] and strides [3 1], it needs shape []", b.Sum(x, x)},
 		{"cpu: mean: out is missing, it needs shape []", b.Mean(x, kernels.Tensor{})},
-		{"cpu: spread: factor is NaN, it needs to be a number", b.Spread(kernels.Of(make([]float32, 1)), math.NaN(), x)},
+		{"cpu: broadcast: factor is NaN, it needs to be a number", b.Broadcast(kernels.Of(make([]float32, 1)), math.NaN(), x)},
 	})
 }

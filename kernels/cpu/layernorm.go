@@ -9,7 +9,7 @@ import (
 // LayerNormForward normalises each row to mean 0 and variance 1, then scales and shifts it.
 func (b *Backend) LayerNormForward(n *kernels.LayerNorm, out kernels.LayerNormOutputs) error {
 	statistics := dense
-	if out.Mean.Given() || out.RStd.Given() {
+	if out.Mean.IsSet() || out.RStd.IsSet() {
 		statistics = denseNeeded
 	}
 	if err := checkLayerNorm("layer norm forward", n, func() []operand {
@@ -33,7 +33,7 @@ func (b *Backend) LayerNormBackward(n *kernels.LayerNorm, g kernels.LayerNormGra
 			rowOperand("dy", g.DY, n.X.Shape), {"mean", g.Mean, perRow(n.X), denseNeeded}, {"rstd", g.RStd, perRow(n.X), denseNeeded},
 			{"dGamma", g.DGamma, features, dense}, {"dBeta", g.DBeta, features, dense},
 		}
-		if g.DX.Given() {
+		if g.DX.IsSet() {
 			list = append(list, rowOperand("dx", g.DX, n.X.Shape))
 		}
 		return list

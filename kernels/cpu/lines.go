@@ -114,7 +114,7 @@ func eachPiece[T kernels.Float](b *Backend, do func(n int, at [5]*T), tensors ..
 func asOneRow(tensors []kernels.Tensor) []kernels.Tensor {
 	flat := make([]kernels.Tensor, len(tensors))
 	for i, t := range tensors {
-		if !t.Given() {
+		if !t.IsSet() {
 			continue
 		}
 		if !isRowMajor(t) {

@@ -75,10 +75,10 @@ type cut struct{ width, depth, strip, copied int }
 func newMultiplication[T kernels.Float](m *kernels.MatMul, out kernels.MatMulOutputs) *multiplication[T] {
 	x := &multiplication[T]{MatMul: m, a: newStack[T](m.A), b: newStack[T](m.B), c: newStack[T](out.C), items: 1}
 	x.rows, x.columns, x.depth = m.Dims()
-	if x.hasPre = out.Pre.Given(); x.hasPre {
+	if x.hasPre = out.Pre.IsSet(); x.hasPre {
 		x.pre = newStack[T](out.Pre)
 	}
-	if m.Bias.Given() {
+	if m.Bias.IsSet() {
 		x.bias = kernels.Host[T](m.Bias)
 	}
 	x.fold()
@@ -357,7 +357,7 @@ func (x *multiplication[T]) empty(r region) {
 // finish does what follows the product, on some rows of a region.
 func (x *multiplication[T]) finish(r region, row, rows int) {
 	c := x.c.item(r.item)
-	if x.Bias.Given() {
+	if x.Bias.IsSet() {
 		simd.AddTile(rows, r.columns, c.at(row, r.column), c.rowStep, &x.bias[r.column], 0)
 	}
 	if !x.hasPre && x.Activation == kernels.NoActivation {

@@ -101,7 +101,7 @@ func (k *norm[T]) backward(dy, mean, rstd, dx, dGamma, dBeta kernels.Tensor) {
 		}
 	})
 	for i, target := range [normSumsPerParts]kernels.Tensor{dGamma, dBeta} {
-		if !target.Given() {
+		if !target.IsSet() {
 			continue
 		}
 		total := kernels.Host[T](target)

@@ -110,7 +110,7 @@ func TestNormGradientsInParts(t *testing.T) {
 		g := kernels.LayerNormGradients{DY: dy.Tensor, Mean: mean.Tensor, RStd: rstd.Tensor}
 		for _, part := range []kernels.LayerNormGradients{{DX: dx.Tensor}, {DGamma: dGamma.Tensor}, {DBeta: dBeta.Tensor}} {
 			part.DY, part.Mean, part.RStd = g.DY, g.Mean, g.RStd
-			if part.DX.Given() {
+			if part.DX.IsSet() {
 				part.DY = dx.Tensor
 			}
 			if err := b.LayerNormBackward(n, part); err != nil {

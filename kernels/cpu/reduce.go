@@ -66,23 +66,23 @@ func compensatedSum(list []float64) float64 {
 	return sum + lost
 }
 
-// Spread writes value·factor to every element of x.
-func (b *Backend) Spread(value kernels.Tensor, factor float64, x kernels.Tensor) error {
+// Broadcast writes value·factor to every element of x.
+func (b *Backend) Broadcast(value kernels.Tensor, factor float64, x kernels.Tensor) error {
 	if math.IsNaN(factor) {
-		return fmt.Errorf("cpu: spread: factor is %v, it needs to be a number", factor)
+		return fmt.Errorf("cpu: broadcast: factor is %v, it needs to be a number", factor)
 	}
-	if err := checkOperands("spread", operand{"value", value, []int{}, denseNeeded}, rowOperand("x", x, x.Shape)); err != nil {
+	if err := checkOperands("broadcast", operand{"value", value, []int{}, denseNeeded}, rowOperand("x", x, x.Shape)); err != nil {
 		return err
 	}
 	if x.DType == kernels.F32 {
-		spread(b, float32(float64(kernels.Host[float32](value)[0])*factor), x)
+		broadcast(b, float32(float64(kernels.Host[float32](value)[0])*factor), x)
 	} else {
-		spread(b, kernels.Host[float64](value)[0]*factor, x)
+		broadcast(b, kernels.Host[float64](value)[0]*factor, x)
 	}
 	return nil
 }
 
-func spread[T kernels.Float](b *Backend, value T, x kernels.Tensor) {
+func broadcast[T kernels.Float](b *Backend, value T, x kernels.Tensor) {
 	eachPiece(b, func(n int, at [5]*T) {
 		to := unsafe.Slice(at[0], n)
 		for i := range to {

@@ -28,7 +28,7 @@ func (b *Backend) RMSNormBackward(n *kernels.RMSNorm, g kernels.RMSNormGradients
 			rowOperand("dy", g.DY, n.X.Shape), {"rstd", g.RStd, perRow(n.X), denseNeeded},
 			{"dGamma", g.DGamma, n.X.Shape[len(n.X.Shape)-1:], dense},
 		}
-		if g.DX.Given() {
+		if g.DX.IsSet() {
 			list = append(list, rowOperand("dx", g.DX, n.X.Shape))
 		}
 		return list

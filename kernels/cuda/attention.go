@@ -97,7 +97,7 @@ func (c *attention) describe() (err error) {
 			return err
 		}
 	}
-	if a.Bias.Given() {
+	if a.Bias.IsSet() {
 		g.bias, g.biasElement = addressOf(a.Bias), elementOf(a.Bias.DType)
 		g.biasSequence, g.biasHead, g.biasRow = broadcastStrides(a.Bias)
 	}
@@ -108,7 +108,7 @@ func (c *attention) describe() (err error) {
 // modifies tells whether scores need more than a scale and a mask, which only some variants know. A negative scale does:
 // the others look for the greatest score before they scale.
 func (c *attention) modifies() bool {
-	return c.EffectiveScale() < 0 || c.SoftCap > 0 || c.ALiBi != nil || c.Bias.Given() || c.Dropout.P > 0
+	return c.EffectiveScale() < 0 || c.SoftCap > 0 || c.ALiBi != nil || c.Bias.IsSet() || c.Dropout.P > 0
 }
 
 // input is a tensor as kernels see it: itself, or memory into which convert copies it in the type that they compute in.
@@ -221,7 +221,7 @@ func pin[T int32 | float32](c *attention, list []T) (address, error) {
 // sinks gives the sinks as neighbouring float32 values.
 func (c *attention) sinks() (address, error) {
 	s := c.Sinks
-	if !s.Given() {
+	if !s.IsSet() {
 		return 0, nil
 	}
 	if s.DType == kernels.F32 && isRowMajor(s) {
@@ -304,7 +304,7 @@ type mappedTensor struct {
 // biasMap is what the map of the bias describes: the bias, or q where no map can describe it. A map cannot repeat a row.
 func (c *attention) biasMap(v variant) mappedTensor {
 	b := c.Bias
-	if !b.Given() || b.Shape[2] == 1 && c.args.longestQ > 1 || !describable([]kernels.Tensor{b}) {
+	if !b.IsSet() || b.Shape[2] == 1 && c.args.longestQ > 1 || !describable([]kernels.Tensor{b}) {
 		return mappedTensor{c.q, v.boxQ}
 	}
 	c.args.biasMapped = 1

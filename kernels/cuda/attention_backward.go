@@ -21,12 +21,12 @@ func (d *Device) AttentionBackward(a *kernels.Attention, g kernels.AttentionGrad
 	if err := c.describe(); err != nil {
 		return err
 	}
-	if g.DSinks.Given() {
+	if g.DSinks.IsSet() {
 		if err := c.dSinks(g.LSE, g.Delta, g.DSinks); err != nil {
 			return err
 		}
 	}
-	if g.DQ.Given() || g.DBias.Given() {
+	if g.DQ.IsSet() || g.DBias.IsSet() {
 		if err := c.backward(g); err != nil {
 			return err
 		}
@@ -40,15 +40,15 @@ func checkGradients(tensors *tensorChecks, a *kernels.Attention, g kernels.Atten
 	tensors.check("dO", g.DO, outputShape(a), dtype, readRows)
 	tensors.check("lse", g.LSE, perRow, kernels.F32, denseKind)
 	tensors.check("delta", g.Delta, perRow, kernels.F32, denseKind)
-	if g.DQ.Given() || g.DK.Given() || g.DV.Given() {
+	if g.DQ.IsSet() || g.DK.IsSet() || g.DV.IsSet() {
 		tensors.check("dq", g.DQ, a.Q.Shape, dtype, writtenRows)
 		tensors.check("dk", g.DK, a.K.Shape, dtype, writtenRows)
 		tensors.check("dv", g.DV, a.V.Shape, dtype, writtenRows)
 	}
-	if g.DBias.Given() {
+	if g.DBias.IsSet() {
 		tensors.check("dbias", g.DBias, a.Bias.Shape, dtype, denseKind)
 	}
-	if g.DSinks.Given() {
+	if g.DSinks.IsSet() {
 		tensors.check("dsinks", g.DSinks, a.Sinks.Shape, dtype, denseKind)
 	}
 }
@@ -64,7 +64,7 @@ func (c *attention) backward(g kernels.AttentionGradients) error {
 	}
 	gradients := []*kernels.Tensor{&g.DQ, &g.DK, &g.DV}
 	for i, like := range []kernels.Tensor{c.q, c.k, c.v} {
-		if !gradients[i].Given() { // nobody asked, but the kernel writes it
+		if !gradients[i].IsSet() { // nobody asked, but the kernel writes it
 			*gradients[i], err = c.rowsLike(like)
 		} else {
 			*gradients[i], err = c.output(*gradients[i])
@@ -118,7 +118,7 @@ func (c *attention) backward(g kernels.AttentionGradients) error {
 // own, otherwise into float32 sums. What a mask hides stays zero. Where the order of such sums must not change, the
 // backward kernel leaves them to a kernel of their own, which is given their place.
 func (c *attention) prepareDBias(dBias kernels.Tensor) (deterministic address, err error) {
-	if !dBias.Given() {
+	if !dBias.IsSet() {
 		return 0, nil
 	}
 	g := c.args

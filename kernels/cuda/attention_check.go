@@ -38,11 +38,11 @@ func (c *attention) check(more func(*tensorChecks)) error {
 	case a.Q.DType == kernels.BF16 || a.Q.DType == kernels.F16:
 	case a.Q.DType != kernels.F32:
 		return fmt.Errorf("q is %v, a GPU computes float32, bfloat16 and float16", a.Q.DType)
-	case a.Precision == kernels.BFloat16:
+	case a.Precision == kernels.PrecisionBFloat16:
 		c.dtype, c.element = kernels.BF16, elementBF16
-	case a.Precision == kernels.Float16:
+	case a.Precision == kernels.PrecisionFloat16:
 		c.dtype, c.element = kernels.F16, elementF16
-	case a.Precision == kernels.TF32:
+	case a.Precision == kernels.PrecisionTF32:
 		c.element = elementTF32
 	}
 	if d, dv := a.Q.Shape[3], a.V.Shape[3]; d > largestHead || dv > largestHead {
@@ -58,10 +58,10 @@ func (c *attention) check(more func(*tensorChecks)) error {
 	tensors.check("q", a.Q, a.Q.Shape, a.Q.DType, readRows)
 	tensors.check("k", a.K, a.K.Shape, a.Q.DType, readRows)
 	tensors.check("v", a.V, a.V.Shape, a.Q.DType, readRows)
-	if a.Bias.Given() {
+	if a.Bias.IsSet() {
 		tensors.check("bias", a.Bias, a.Bias.Shape, a.Q.DType, readRows)
 	}
-	if a.Sinks.Given() {
+	if a.Sinks.IsSet() {
 		tensors.check("sinks", a.Sinks, a.Sinks.Shape, a.Q.DType, readRows)
 	}
 	more(&tensors)
@@ -70,9 +70,9 @@ func (c *attention) check(more func(*tensorChecks)) error {
 
 func checkTensor(name string, t kernels.Tensor, shape []int, dtype kernels.DType, kind tensorKind) error {
 	switch {
-	case !t.Given() && kind == optionalKind:
+	case !t.IsSet() && kind == optionalKind:
 		return nil
-	case !t.Given():
+	case !t.IsSet():
 		return fmt.Errorf("%s is missing, it needs shape %v", name, shape)
 	case t.DType != dtype:
 		return fmt.Errorf("%s is %v, it needs to be %v", name, t.DType, dtype)

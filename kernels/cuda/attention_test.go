@@ -68,9 +68,9 @@ var arithmetics = []arithmetic{
 	{name: "bfloat16 on any device", half: kernels.BF16, rounding: bf16Rounding, anyDevice: true},
 	{name: "float16 on any device", half: kernels.F16, rounding: f16Rounding, anyDevice: true},
 	{name: "float32"},
-	{name: "float32 as TF32", precision: kernels.TF32, rounding: tf32Rounding},
-	{name: "float32 as bfloat16", precision: kernels.BFloat16, rounding: bf16Rounding},
-	{name: "float32 as float16", precision: kernels.Float16, rounding: f16Rounding},
+	{name: "float32 as TF32", precision: kernels.PrecisionTF32, rounding: tf32Rounding},
+	{name: "float32 as bfloat16", precision: kernels.PrecisionBFloat16, rounding: bf16Rounding},
+	{name: "float32 as float16", precision: kernels.PrecisionFloat16, rounding: f16Rounding},
 }
 
 // newProblem makes a case a problem of the arithmetic.
@@ -289,7 +289,7 @@ func TestAttentionOfLongSequences(t *testing.T) {
 		t.Skip("this GPU has no such tiles")
 	}
 	for m, a := range arithmetics {
-		if a.half == kernels.NoDType && a.precision < kernels.BFloat16 || a.anyDevice {
+		if a.half == kernels.NoDType && a.precision < kernels.PrecisionBFloat16 || a.anyDevice {
 			continue
 		}
 		for n, c := range []Case{
@@ -327,7 +327,7 @@ func deterministic() []Case {
 func TestAttentionIsDeterministic(t *testing.T) {
 	d := device(t)
 	for _, a := range arithmetics {
-		if a.half == kernels.F16 || a.precision >= kernels.BFloat16 {
+		if a.half == kernels.F16 || a.precision >= kernels.PrecisionBFloat16 {
 			continue // the kernels of bfloat16 in all but the type
 		}
 		for _, c := range deterministic() {
@@ -392,7 +392,7 @@ func (r *resident) run() (map[string][]byte, error) {
 	}
 	results := map[string][]byte{}
 	for name, t := range outputs {
-		if !t.Given() {
+		if !t.IsSet() {
 			continue
 		}
 		dense, err := r.Alloc(t.DType, t.Shape...)

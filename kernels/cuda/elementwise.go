@@ -151,7 +151,7 @@ func (d *Device) launchElementwise(entry string, grid [3]int, arguments unsafe.P
 func (o operand) check(shape []int) error {
 	t := o.tensor
 	switch {
-	case !t.Given():
+	case !t.IsSet():
 		return fmt.Errorf("%s is missing", o.name)
 	case !slices.Equal(t.Shape, shape) || len(t.Strides) != len(shape):
 		return fmt.Errorf("%s has shape %v and %d strides, it needs shape %v", o.name, t.Shape, len(t.Strides), shape)

@@ -40,7 +40,7 @@ type copied struct {
 func (m mirrored) newCopied(main, rest []kernels.Tensor) (*copied, error) {
 	c := &copied{mirrored: m}
 	for i, t := range append(slices.Clone(main), rest...) {
-		if t.Given() && t.Elements() > 0 && t.Data != nil {
+		if t.IsSet() && t.Elements() > 0 && t.Data != nil {
 			last := 0
 			for axis, n := range t.Shape {
 				last += (n - 1) * t.Strides[axis]
@@ -116,7 +116,7 @@ func (c *copied) download() error {
 
 // on is a tensor's twin on the device.
 func (c *copied) on(t kernels.Tensor) kernels.Tensor {
-	if !t.Given() {
+	if !t.IsSet() {
 		return t
 	}
 	at := uintptr(t.Data)
@@ -138,7 +138,7 @@ func (c *copied) on(t kernels.Tensor) kernels.Tensor {
 // typed is on for a tensor of q's kind, which may be empty.
 func (c *copied) typed(t kernels.Tensor) kernels.Tensor {
 	twin := c.on(t)
-	if t.Given() && c.half != kernels.NoDType {
+	if t.IsSet() && c.half != kernels.NoDType {
 		twin.DType = c.half
 	}
 	return twin

@@ -48,21 +48,21 @@ func (d *Device) sum(name string, x, out kernels.Tensor, factor float32) error {
 	return err
 }
 
-// Spread writes value·factor to every element of a float32 tensor.
-func (d *Device) Spread(value kernels.Tensor, factor float64, x kernels.Tensor) error {
+// Broadcast writes value·factor to every element of a float32 tensor.
+func (d *Device) Broadcast(value kernels.Tensor, factor float64, x kernels.Tensor) error {
 	err := scalarAnd(x, "value", value)
 	if err == nil && math.IsNaN(factor) {
 		err = fmt.Errorf("factor is %v, it needs to be a number", factor)
 	}
 	if err != nil {
-		return fmt.Errorf("cuda:%d: spread: %w", d.index, err)
+		return fmt.Errorf("cuda:%d: broadcast: %w", d.index, err)
 	}
 	if x.Elements() == 0 {
 		return nil
 	}
 	e := &elementwise{}
 	if err := e.describe(operand{"x", x}); err != nil {
-		return fmt.Errorf("cuda:%d: spread: %w", d.index, err)
+		return fmt.Errorf("cuda:%d: broadcast: %w", d.index, err)
 	}
 	e.data[1], e.factor = addressOf(value), float32(factor)
 	err = d.launchElementwise("spread_f32", [3]int{d.elementwiseBlocks(e), 1, 1}, unsafe.Pointer(e))

@@ -2,7 +2,7 @@ package reference
 
 import "github.com/stheno-ml/stheno/kernels"
 
-// Add is a + b, row-major.
+// Add returns a + b, row-major.
 func Add[T kernels.Float](a, b kernels.Tensor) []T {
 	sum := elements[T](a)
 	add(sum, 1, elements[T](b))

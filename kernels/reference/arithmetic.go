@@ -24,7 +24,7 @@ func loadRows[T kernels.Float](t kernels.Tensor, batch, head, from, n int) [][]T
 	return m
 }
 
-// element is the element that lies offset elements behind the tensor's first.
+// element returns the element that lies offset elements behind the tensor's first.
 func element(t kernels.Tensor, offset int) float64 {
 	at := unsafe.Add(t.Data, offset*t.DType.Size())
 	switch t.DType {
@@ -44,7 +44,7 @@ func matrix[T kernels.Float](rows, size int) [][]T {
 	return m
 }
 
-// load is x in the precision of T; nil stays nil.
+// load returns x in the precision of T; nil stays nil.
 func load[T, From kernels.Float](x []From) []T {
 	if x == nil {
 		return nil
@@ -62,7 +62,7 @@ func copyTo[T kernels.Float](to []float64, from []T) {
 	}
 }
 
-// rowMajor is the strides of a row-major tensor.
+// rowMajor returns the strides of a row-major tensor.
 func rowMajor(shape []int) []int { return kernels.Contiguous(nil, kernels.F64, shape...).Strides }
 
 func exp[T kernels.Float](x T) T { return T(math.Exp(float64(x))) }

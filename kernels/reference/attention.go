@@ -77,11 +77,11 @@ func AttentionGradIn[T kernels.Float](a *kernels.Attention, dO, dLSE []float64, 
 	var dBias, dSinks []T
 	workers := runtime.GOMAXPROCS(0)
 	var biasStrides []int
-	if a.Bias.Given() {
+	if a.Bias.IsSet() {
 		dBias, biasStrides = make([]T, a.Bias.Elements()), rowMajor(a.Bias.Shape)
 		workers = 1 // heads and sequences may share the elements of dBias
 	}
-	if a.Sinks.Given() {
+	if a.Sinks.IsSet() {
 		dSinks = make([]T, hq)
 		workers = 1 // sequences share dSinks
 	}
@@ -163,21 +163,21 @@ type head[T kernels.Float] struct {
 	sink     T // −∞ where the problem has none
 }
 
-// queryHeads are the heads of the group that reads a key head.
+// queryHeads returns the heads of the group that reads a key head.
 func queryHeads[T kernels.Float](a *kernels.Attention, s kernels.Sequence, keyHead int, k [][]T) []*head[T] {
 	heads := make([]*head[T], a.Q.Shape[1]/a.K.Shape[1])
 	for n := range heads {
 		index := keyHead*len(heads) + n
 		heads[n] = &head[T]{a: a, sequence: s, index: index, k: k, sink: T(math.Inf(-1))}
 		heads[n].q = loadRows[T](a.Q, s.Batch, index, s.Q0, s.Sq)
-		if a.Sinks.Given() {
+		if a.Sinks.IsSet() {
 			heads[n].sink = T(element(a.Sinks, a.Sinks.Offset(index)))
 		}
 	}
 	return heads
 }
 
-// sees tells whether the mask shows key j to row i.
+// sees reports whether the mask shows key j to row i.
 func (h *head[T]) sees(i, j int) bool {
 	off := h.sequence.Sk - h.sequence.Sq
 	if h.a.Causal == kernels.CausalBottomRight && j > i+off {
@@ -195,7 +195,7 @@ func (h *head[T]) sees(i, j int) bool {
 	return true
 }
 
-// biasOffset is where the bias of a pair lies, with the given strides: an axis of size 1 stands for every index.
+// biasOffset returns where the bias of a pair lies, with the given strides: an axis of size 1 stands for every index.
 func (h *head[T]) biasOffset(strides []int, i, j int) int {
 	offset := 0
 	for axis, index := range [4]int{h.sequence.Index, h.index, i, j} {
@@ -245,7 +245,7 @@ func (h *head[T]) row(i int) row[T] {
 			s -= T(a.ALiBi[h.index]) * T(math.Abs(float64(i+off-j)))
 		}
 		// S_ij ← S_ij + bias_ij
-		if a.Bias.Given() {
+		if a.Bias.IsSet() {
 			s += T(element(a.Bias, h.biasOffset(a.Bias.Strides, i, j)))
 		}
 		scores[n], most = s, max(most, s)

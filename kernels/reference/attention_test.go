@@ -106,7 +106,7 @@ func TestAttentionGradByFiniteDifferences(t *testing.T) {
 			p := attentiontest.New[float64](c)
 			dO := kernels.Host[float64](p.DO)
 			var dLSE []float64
-			if p.DLSE.Given() {
+			if p.DLSE.IsSet() {
 				dLSE = kernels.Host[float64](p.DLSE)
 			}
 			loss := func() float64 {

@@ -6,12 +6,12 @@ import (
 	"github.com/stheno-ml/stheno/kernels"
 )
 
-// CrossEntropy is the loss, the logsumexp of each row, and the gradient of the logits for the gradient dLoss.
+// CrossEntropy returns the loss, the logsumexp of each row, and the gradient of the logits for the gradient dLoss.
 func CrossEntropy[T kernels.Float](c *kernels.CrossEntropy, dLoss T) (loss T, lse, dLogits []T) {
 	return crossEntropy(elements[T](c.Logits), lastAxis(c.Logits), indices(c.Targets), &c.CrossEntropyOptions, dLoss)
 }
 
-// LinearCrossEntropy is the loss and the gradients of hidden and weight, row-major.
+// LinearCrossEntropy returns the loss and the gradients of hidden and weight, row-major.
 func LinearCrossEntropy[T kernels.Float](c *kernels.LinearCrossEntropy) (loss T, dHidden, dWeight []T) {
 	features, vocabulary := c.Hidden.Shape[1], c.Weight.Shape[0]
 	hidden, weight, targets := elements[T](c.Hidden), elements[T](c.Weight), indices(c.Targets)

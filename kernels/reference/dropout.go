@@ -2,7 +2,7 @@ package reference
 
 import "github.com/stheno-ml/stheno/kernels"
 
-// Dropout is x with elements dropped, row-major. The gradient is the same of dy.
+// Dropout returns x with elements dropped, row-major. The gradient is the same of dy.
 func Dropout[T kernels.Float](d kernels.Dropout, x kernels.Tensor) []T {
 	y := elements[T](x)
 	for i := range y {

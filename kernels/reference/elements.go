@@ -6,16 +6,16 @@ import (
 	"github.com/stheno-ml/stheno/kernels"
 )
 
-// elements is a tensor of any strides in the precision of T, row-major.
+// elements returns a tensor of any strides in the precision of T, row-major.
 func elements[T kernels.Float](t kernels.Tensor) []T {
 	list := make([]T, t.Elements())
 	eachOffset(t, func(i, offset int) { list[i] = T(element(t, offset)) })
 	return list
 }
 
-// vector is an optional tensor of n elements, all of a value where it is left out.
+// vector returns an optional tensor of n elements, all of a value where it is left out.
 func vector[T kernels.Float](t kernels.Tensor, n int, otherwise T) []T {
-	if t.Given() {
+	if t.IsSet() {
 		return elements[T](t)
 	}
 	list := make([]T, n)
@@ -25,7 +25,7 @@ func vector[T kernels.Float](t kernels.Tensor, n int, otherwise T) []T {
 	return list
 }
 
-// indices is a tensor of int32 or int64, row-major.
+// indices returns a tensor of int32 or int64, row-major.
 func indices(t kernels.Tensor) []int {
 	list := make([]int, t.Elements())
 	eachOffset(t, func(i, offset int) {
@@ -53,5 +53,5 @@ func eachOffset(t kernels.Tensor, do func(i, offset int)) {
 	}
 }
 
-// lastAxis is the length of a tensor's rows.
+// lastAxis returns the length of a tensor's rows.
 func lastAxis(t kernels.Tensor) int { return t.Shape[len(t.Shape)-1] }

@@ -2,7 +2,7 @@ package reference
 
 import "github.com/stheno-ml/stheno/kernels"
 
-// Embedding is the table's row of each id, one after the other.
+// Embedding returns the table's row of each id, one after the other.
 func Embedding[T kernels.Float](e *kernels.Embedding) []T {
 	table, c := elements[T](e.Table), lastAxis(e.Table)
 	var y []T
@@ -12,7 +12,7 @@ func Embedding[T kernels.Float](e *kernels.Embedding) []T {
 	return y
 }
 
-// EmbeddingGrad is the gradient of the table for the gradient dy of the rows.
+// EmbeddingGrad returns the gradient of the table for the gradient dy of the rows.
 func EmbeddingGrad[T kernels.Float](e *kernels.Embedding, dy []T) []T {
 	c := lastAxis(e.Table)
 	dTable := make([]T, e.Table.Elements())

@@ -30,7 +30,7 @@ func LayerNorm[T kernels.Float](n *kernels.LayerNorm) (y, mean, rstd []T) {
 	return y, mean, rstd
 }
 
-// LayerNormGrad is the gradients of x, gamma and beta for the gradient dy of y.
+// LayerNormGrad returns the gradients of x, gamma and beta for the gradient dy of y.
 func LayerNormGrad[T kernels.Float](n *kernels.LayerNorm, dy []T) (dx, dGamma, dBeta []T) {
 	c := lastAxis(n.X)
 	x, gamma := elements[T](n.X), vector[T](n.Gamma, c, 1)

@@ -6,7 +6,7 @@ import (
 	"github.com/stheno-ml/stheno/kernels"
 )
 
-// AdamW is the weights and moments after a step.
+// AdamW returns the weights and moments after a step.
 func AdamW[T kernels.Float](o kernels.AdamW, w, g, m, v []T) (newW, newM, newV []T) {
 	newW, newM, newV = make([]T, len(w)), make([]T, len(w)), make([]T, len(w))
 	correction1 := 1 - math.Pow(o.Beta1, float64(o.Step))
@@ -21,7 +21,7 @@ func AdamW[T kernels.Float](o kernels.AdamW, w, g, m, v []T) (newW, newM, newV [
 	return newW, newM, newV
 }
 
-// SGD is the weights and their momentum after a step; without momentum, m is nil and stays so.
+// SGD returns the weights and their momentum after a step; without momentum, m is nil and stays so.
 func SGD[T kernels.Float](o kernels.SGD, w, g, m []T) (newW, newM []T) {
 	newW = make([]T, len(w))
 	if m != nil {
@@ -49,7 +49,7 @@ func SGD[T kernels.Float](o kernels.SGD, w, g, m []T) (newW, newM []T) {
 	return newW, newM
 }
 
-// Lion is the weights and their momentum after a step.
+// Lion returns the weights and their momentum after a step.
 func Lion[T kernels.Float](o kernels.Lion, w, g, m []T) (newW, newM []T) {
 	newW, newM = make([]T, len(w)), make([]T, len(w))
 	for i := range w {
@@ -61,7 +61,7 @@ func Lion[T kernels.Float](o kernels.Lion, w, g, m []T) (newW, newM []T) {
 	return newW, newM
 }
 
-// SumSquares is the sum of the squares.
+// SumSquares returns the sum of the squares.
 func SumSquares[T kernels.Float](x []T) float64 {
 	var sum float64
 	for _, v := range x {

@@ -2,7 +2,7 @@ package reference
 
 import "github.com/stheno-ml/stheno/kernels"
 
-// Sum is the sum of all elements.
+// Sum returns the sum of all elements.
 func Sum[T kernels.Float](x kernels.Tensor) T {
 	var sum T
 	for _, v := range elements[T](x) {
@@ -11,5 +11,5 @@ func Sum[T kernels.Float](x kernels.Tensor) T {
 	return sum
 }
 
-// Mean is the mean of all elements.
+// Mean returns the mean of all elements.
 func Mean[T kernels.Float](x kernels.Tensor) T { return Sum[T](x) / T(x.Elements()) }

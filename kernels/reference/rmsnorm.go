@@ -26,7 +26,7 @@ func RMSNorm[T kernels.Float](n *kernels.RMSNorm) (y, rstd []T) {
 	return y, rstd
 }
 
-// RMSNormGrad is the gradients of x and gamma for the gradient dy of y.
+// RMSNormGrad returns the gradients of x and gamma for the gradient dy of y.
 func RMSNormGrad[T kernels.Float](n *kernels.RMSNorm, dy []T) (dx, dGamma []T) {
 	c := lastAxis(n.X)
 	x, gamma := elements[T](n.X), vector[T](n.Gamma, c, 1)

@@ -6,10 +6,10 @@ import (
 	"github.com/stheno-ml/stheno/kernels"
 )
 
-// RoPE is x with the pairs of each row rotated, row-major.
+// RoPE returns x with the pairs of each row rotated, row-major.
 func RoPE[T kernels.Float](r *kernels.RoPE, x kernels.Tensor) []T { return rotate[T](r, x, 1) }
 
-// RoPEGrad is the gradient of x for the gradient dy of y: dy rotated back.
+// RoPEGrad returns the gradient of x for the gradient dy of y: dy rotated back.
 func RoPEGrad[T kernels.Float](r *kernels.RoPE, dy kernels.Tensor) []T { return rotate[T](r, dy, -1) }
 
 func rotate[T kernels.Float](r *kernels.RoPE, x kernels.Tensor, direction float64) []T {

@@ -48,7 +48,7 @@ func (oracle[T]) dLSE(kernels.AttentionGradients) []float64 { return nil }
 
 func write[T kernels.Float](t kernels.Tensor, list []float64) {
 	data, n := kernels.Host[T](t), 0
-	if t.Given() {
+	if t.IsSet() {
 		eachOffset(t, func(offset int) { data[offset], n = T(list[n]), n+1 })
 	}
 }

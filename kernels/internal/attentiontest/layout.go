@@ -75,7 +75,7 @@ func eachOffset(t kernels.Tensor, do func(offset int)) {
 
 // values is the elements of a tensor in row-major order.
 func values[T kernels.Float](t kernels.Tensor) []float64 {
-	if !t.Given() {
+	if !t.IsSet() {
 		return nil
 	}
 	list, data := make([]float64, 0, t.Elements()), kernels.Host[T](t)

@@ -160,7 +160,7 @@ func (p *Problem[T]) chooseRows() {
 					continue
 				}
 				clear(dO[p.DO.Offset(b, h, i):][:p.Dv])
-				if p.DLSE.Given() {
+				if p.DLSE.IsSet() {
 					dLSE[p.DLSE.Offset(b, h, i)] = 0
 				}
 			}
@@ -258,10 +258,10 @@ func (p *Problem[T]) checkWrites() error {
 // results are the outputs that the case has.
 func (p *Problem[T]) results() map[string]kernels.Tensor {
 	all := map[string]kernels.Tensor{"o": p.O, "lse": p.LSE, "delta": p.Delta, "dq": p.DQ, "dk": p.DK, "dv": p.DV}
-	if p.DBias.Given() {
+	if p.DBias.IsSet() {
 		all["dbias"] = p.DBias
 	}
-	if p.DSinks.Given() {
+	if p.DSinks.IsSet() {
 		all["dsinks"] = p.DSinks
 	}
 	return all

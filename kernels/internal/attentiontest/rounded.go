@@ -43,10 +43,10 @@ func unfused(p *Problem[float32], r Rounding) results64 {
 	out.o, out.lse, out.delta = make([]float64, batch*hq*sq*dv), make([]float64, batch*hq*sq), make([]float64, batch*hq*sq)
 	out.DQ, out.DK, out.DV = make([]float64, batch*hq*sq*d), make([]float64, batch*hk*sk*d), make([]float64, batch*hk*sk*dv)
 	var sums sync.Mutex // of what several heads add to
-	if a.Bias.Given() {
+	if a.Bias.IsSet() {
 		out.DBias = make([]float64, a.Bias.Elements())
 	}
-	if a.Sinks.Given() {
+	if a.Sinks.IsSet() {
 		out.DSinks = make([]float64, hq)
 	}
 	var heads sync.WaitGroup
@@ -111,7 +111,7 @@ func (u *unfusedHead) head(h int) {
 	q, dO := u32(a.Q, s.Batch, h, s.Q0, s.Sq, u.Operand), u32(u.DO, s.Batch, h, s.Q0, s.Sq, u.Operand)
 	lo, hi := a.Band(s)
 	sink := float32(math.Inf(-1))
-	if a.Sinks.Given() {
+	if a.Sinks.IsSet() {
 		sink = kernels.Host[float32](a.Sinks)[a.Sinks.Offset(h)]
 	}
 	scale, softCap := float32(a.EffectiveScale()), float32(a.SoftCap)
@@ -134,7 +134,7 @@ func (u *unfusedHead) head(h int) {
 			if a.ALiBi != nil {
 				x = u.Result(x - float32(a.ALiBi[h])*float32(math.Abs(float64(i+s.Sk-s.Sq-j))))
 			}
-			if a.Bias.Given() {
+			if a.Bias.IsSet() {
 				x = u.Result(x + kernels.Host[float32](a.Bias)[u.biasAt(a.Bias.Strides, h, i, j)])
 			}
 			kept[c] = 1
@@ -172,7 +172,7 @@ func (u *unfusedHead) head(h int) {
 			u.out.o[row*dv+e] = float64(o[e])
 			delta += o[e] * kernels.Host[float32](u.DO)[u.DO.Offset(s.Batch, h, s.Q0+i)+e] // no product of matrices
 		}
-		if u.DLSE.Given() {
+		if u.DLSE.IsSet() {
 			delta -= kernels.Host[float32](u.DLSE)[u.DLSE.Offset(s.Batch, h, s.Q0+i)]
 		}
 		u.out.delta[row] = float64(delta)
@@ -182,7 +182,7 @@ func (u *unfusedHead) head(h int) {
 			add32(u.dV[j*dv:][:dv], u.Operand(p[c]*kept[c]), dO[i*dv:])
 			dP := u.Result(kept[c] * dot32(dO[i*dv:][:dv], u.v[j*dv:]))
 			dS := u.Result(p[c] * (dP - delta))
-			if a.Bias.Given() {
+			if a.Bias.IsSet() {
 				u.sums.Lock()
 				u.out.DBias[u.biasAt(kernels.Contiguous(nil, kernels.F32, a.Bias.Shape...).Strides, h, i, j)] += float64(dS)
 				u.sums.Unlock()
@@ -192,7 +192,7 @@ func (u *unfusedHead) head(h int) {
 			add32(u.dK[j*d:][:d], scale*dS, q[i*d:])
 		}
 		u.store(u.out.DQ[row*d:], dQ)
-		if a.Sinks.Given() {
+		if a.Sinks.IsSet() {
 			u.sums.Lock()
 			u.out.DSinks[h] -= float64(sinkP * delta)
 			u.sums.Unlock()
