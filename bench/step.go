@@ -127,7 +127,7 @@ func (m stepModel) training() (*training, error) {
 	}
 	t.optimizer, err = train.NewAdamW(t.parameters, train.AdamWConfig{
 		Beta2: stepBeta2, WeightDecay: stepDecay,
-		Options: train.Options{Schedule: train.Constant(stepRate), ClipNorm: stepClip, Groups: []train.Group{{Match: train.Vectors, NoDecay: true}}},
+		Options: train.Options{Schedule: train.ConstantRate(stepRate), ClipNorm: stepClip, Groups: []train.Group{{Match: train.Vectors, NoDecay: true}}},
 	})
 	if err != nil {
 		return nil, err

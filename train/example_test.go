@@ -75,7 +75,7 @@ func ExampleNewSGD() {
 		log.Fatal(err)
 	}
 	machine := gorgonia.NewTapeMachine(g, gorgonia.BindDualValues(x))
-	opt, err := train.NewSGD(gorgonia.Nodes{x}, train.SGDConfig{Momentum: 0.5, Options: train.Options{Schedule: train.Constant(0.1)}})
+	opt, err := train.NewSGD(gorgonia.Nodes{x}, train.SGDConfig{Momentum: 0.5, Options: train.Options{Schedule: train.ConstantRate(0.1)}})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -46,7 +46,7 @@ func BenchmarkLoop(b *testing.B) {
 		return loss, m.Parameters(), err
 	}
 	optimizer := func(parameters gorgonia.Nodes) (*train.Optimizer, error) {
-		return train.NewAdamW(parameters, train.AdamWConfig{Options: train.Options{Schedule: train.Constant(1e-3), ClipNorm: 1}})
+		return train.NewAdamW(parameters, train.AdamWConfig{Options: train.Options{Schedule: train.ConstantRate(1e-3), ClipNorm: 1}})
 	}
 
 	var ctx context.Context

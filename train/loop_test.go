@@ -27,7 +27,7 @@ func countingLoop(t *testing.T, folder *checkpoint.Folder, change func(*train.Lo
 		Model: countingModel(tensor.Float32, nn.NewParameters(3), 0.1),
 		Optimizer: func(parameters gorgonia.Nodes) (*train.Optimizer, error) {
 			return train.NewAdamW(parameters, train.AdamWConfig{
-				Options: train.Options{Schedule: train.Linear{From: 1e-2, To: 1e-3, Steps: 20}, ClipNorm: 1, Accumulation: 2},
+				Options: train.Options{Schedule: train.LinearDecay{From: 1e-2, To: 1e-3, Steps: 20}, ClipNorm: 1, Accumulation: 2},
 			})
 		},
 		Data: counting{}, Validation: counting{}, Steps: 20, EvalEvery: 6, EvalBatches: 2,
@@ -253,7 +253,7 @@ func TestResumeRefusesAnotherModel(t *testing.T) {
 		}, "tokens.weight"},
 		"another optimiser": {func(c *train.LoopConfig) {
 			c.Optimizer = func(parameters gorgonia.Nodes) (*train.Optimizer, error) {
-				return train.NewSGD(parameters, train.SGDConfig{Options: train.Options{Schedule: train.Constant(1), Accumulation: 2}})
+				return train.NewSGD(parameters, train.SGDConfig{Options: train.Options{Schedule: train.ConstantRate(1), Accumulation: 2}})
 			}
 		}, `"AdamW"`},
 		"fewer batches a step": {func(c *train.LoopConfig) { c.Optimizer = countingOptimizer }, "40 batches"},

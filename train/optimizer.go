@@ -34,7 +34,7 @@ type Optimizer struct {
 
 // Options are what all optimisers have in common.
 type Options struct {
-	// Schedule gives the learning rate of each step; it is needed. The simplest is [Constant].
+	// Schedule gives the learning rate of each step; it is needed. The simplest is [ConstantRate].
 	Schedule Schedule
 	// Groups are treated differently from the rest. A parameter belongs to the first that matches it.
 	Groups []Group
@@ -131,7 +131,7 @@ func newOptimizer(name string, nodes gorgonia.Nodes, r rule, options Options) (*
 
 func (o Options) validate() error {
 	if o.Schedule == nil {
-		return errors.New("schedule is nil, it needs to be one, such as Constant(1e-3)")
+		return errors.New("schedule is nil, it needs to be one, such as ConstantRate(1e-3)")
 	}
 	if err := o.Schedule.Validate(); err != nil {
 		return fmt.Errorf("schedule: %w", err)

@@ -251,7 +251,7 @@ func TestAccumulation(t *testing.T) {
 	var results [2][]float64
 	for k, runs := range [][]float64{{0.5, 1.5}, {1}} {
 		p := newProblem(t, tensor.Float64, []string{"w"}, []int{4, 4})
-		opt, err := NewAdamW(p.parameters, AdamWConfig{Options: Options{Schedule: Constant(0.1), Accumulation: len(runs), ClipNorm: 0.7}})
+		opt, err := NewAdamW(p.parameters, AdamWConfig{Options: Options{Schedule: ConstantRate(0.1), Accumulation: len(runs), ClipNorm: 0.7}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -277,7 +277,7 @@ func TestAccumulation(t *testing.T) {
 func TestNonFiniteGradients(t *testing.T) {
 	for _, bad := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
 		p := newProblem(t, tensor.Float32, []string{"first", "second"}, []int{5}, []int{2, 9})
-		opt, err := NewLion(p.parameters, LionConfig{Options: Options{Schedule: Constant(0.1), ClipNorm: 1, MaxSkips: 3}})
+		opt, err := NewLion(p.parameters, LionConfig{Options: Options{Schedule: ConstantRate(0.1), ClipNorm: 1, MaxSkips: 3}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -309,7 +309,7 @@ func TestNonFiniteGradients(t *testing.T) {
 
 func TestZeroGradients(t *testing.T) {
 	p := newProblem(t, tensor.Float32, []string{"w"}, []int{5})
-	opt, err := NewSGD(p.parameters, SGDConfig{Options: Options{Schedule: Constant(1)}})
+	opt, err := NewSGD(p.parameters, SGDConfig{Options: Options{Schedule: ConstantRate(1)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -332,7 +332,7 @@ func TestStepAllocations(t *testing.T) {
 			names, shapes = append(names, fmt.Sprint("w", i)), append(shapes, []int{40, 50})
 		}
 		p := newProblem(t, tensor.Float32, names, shapes...)
-		opt, err := NewAdamW(p.parameters, AdamWConfig{Options: Options{Schedule: Constant(1e-3), ClipNorm: 1}})
+		opt, err := NewAdamW(p.parameters, AdamWConfig{Options: Options{Schedule: ConstantRate(1e-3), ClipNorm: 1}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -352,7 +352,7 @@ func TestStepAllocations(t *testing.T) {
 
 func TestErrors(t *testing.T) {
 	p := newProblem(t, tensor.Float32, []string{"a", "b"}, []int{2, 3}, []int{3})
-	good := Options{Schedule: Constant(0.1)}
+	good := Options{Schedule: ConstantRate(0.1)}
 	with := func(change func(o *Options)) error {
 		o := good
 		change(&o)
@@ -396,11 +396,11 @@ func TestErrors(t *testing.T) {
 		want string
 		err  error
 	}{
-		{"SGD: schedule is nil, it needs to be one, such as Constant(1e-3)", with(func(o *Options) { o.Schedule = nil })},
-		{"SGD: schedule: rate is NaN, it needs to be finite and not negative", schedule(Constant(math.NaN()))},
-		{"SGD: schedule: steps is 0, it needs to be at least 1", schedule(Linear{From: 1})},
-		{"SGD: schedule: to is -1, it needs to be finite and not negative", schedule(Linear{From: 1, To: -1, Steps: 3})},
-		{"SGD: schedule: steps is 10, it needs to be at least 11", schedule(WarmupCosine{Peak: 1, Warmup: 10, Steps: 10})},
+		{"SGD: schedule is nil, it needs to be one, such as ConstantRate(1e-3)", with(func(o *Options) { o.Schedule = nil })},
+		{"SGD: schedule: rate is NaN, it needs to be finite and not negative", schedule(ConstantRate(math.NaN()))},
+		{"SGD: schedule: steps is 0, it needs to be at least 1", schedule(LinearDecay{From: 1})},
+		{"SGD: schedule: to is -1, it needs to be finite and not negative", schedule(LinearDecay{From: 1, To: -1, Steps: 3})},
+		{"SGD: schedule: steps is 10, it needs to be more than the warm-up's 10", schedule(WarmupCosine{Peak: 1, Warmup: 10, Steps: 10})},
 		{"SGD: schedule: warm-up is -1, it needs to be at least 0", schedule(InverseSquareRoot{Peak: 1, Warmup: -1})},
 		{"SGD: schedule: decay is 0, it needs to be at least 1", schedule(WarmupStableDecay{Peak: 1})},
 		{"SGD: clip norm is -1, it needs to be finite and positive, or 0 for no limit", with(func(o *Options) { o.ClipNorm = -1 })},
@@ -460,7 +460,7 @@ func BenchmarkOptimizerStep(b *testing.B) {
 	}
 	p := newProblem(b, tensor.Float32, names, shapes...)
 	p.run(b)
-	opt, err := NewAdamW(p.parameters, AdamWConfig{Options: Options{Schedule: Constant(1e-3), ClipNorm: 1, Groups: []Group{{Match: Vectors, NoDecay: true}}}})
+	opt, err := NewAdamW(p.parameters, AdamWConfig{Options: Options{Schedule: ConstantRate(1e-3), ClipNorm: 1, Groups: []Group{{Match: Vectors, NoDecay: true}}}})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -9,32 +9,32 @@ import (
 type Schedule interface {
 	// LearningRate is that of a step.
 	LearningRate(step int) float64
-	// Validate tells what is wrong with the schedule, or gives nil.
+	// Validate returns what is wrong with the schedule, or nil.
 	Validate() error
 }
 
-// Constant is the same learning rate at every step.
-type Constant float64
+// ConstantRate is the same learning rate at every step.
+type ConstantRate float64
 
 // LearningRate is the constant.
-func (c Constant) LearningRate(int) float64 { return float64(c) }
+func (c ConstantRate) LearningRate(int) float64 { return float64(c) }
 
 // Validate checks that the rate can be one.
-func (c Constant) Validate() error { return validateRate("rate", float64(c)) }
+func (c ConstantRate) Validate() error { return validateRate("rate", float64(c)) }
 
-// Linear goes from one learning rate to another in a straight line, and stays there.
-type Linear struct {
+// LinearDecay goes from one learning rate to another in a straight line, and stays there.
+type LinearDecay struct {
 	From, To float64
 	Steps    int // how many steps it takes: step Steps is the first at To
 }
 
 // LearningRate is From + (To − From)·step/Steps.
-func (l Linear) LearningRate(step int) float64 {
+func (l LinearDecay) LearningRate(step int) float64 {
 	return between(l.From, l.To, float64(step)/float64(l.Steps))
 }
 
 // Validate checks rates and length.
-func (l Linear) Validate() error {
+func (l LinearDecay) Validate() error {
 	return firstError(validateRate("from", l.From), validateRate("to", l.To), validateLength("steps", l.Steps, 1))
 }
 
@@ -58,7 +58,7 @@ func (w WarmupCosine) LearningRate(step int) float64 {
 // Validate checks rates and lengths.
 func (w WarmupCosine) Validate() error {
 	return firstError(validateRate("peak", w.Peak), validateRate("min", w.Min),
-		validateLength("warm-up", w.Warmup, 0), validateLength("steps", w.Steps, w.Warmup+1))
+		validateLength("warm-up", w.Warmup, 0), validateLonger("steps", w.Steps, w.Warmup))
 }
 
 // InverseSquareRoot rises to Peak in a straight line, reached at step Warmup, and then falls with 1/√step.
@@ -72,7 +72,7 @@ func (s InverseSquareRoot) LearningRate(step int) float64 {
 	if step < s.Warmup {
 		return warmup(s.Peak, step, s.Warmup)
 	}
-	return s.Peak * math.Sqrt(float64(s.Warmup+1)/float64(step+1))
+	return s.Peak * math.Sqrt((float64(s.Warmup)+1)/(float64(step)+1))
 }
 
 // Validate checks rate and length.
@@ -94,7 +94,7 @@ func (w WarmupStableDecay) LearningRate(step int) float64 {
 	if step < w.Warmup {
 		return warmup(w.Peak, step, w.Warmup)
 	}
-	return between(w.Peak, w.Min, float64(step-w.Warmup-w.Stable)/float64(w.Decay))
+	return between(w.Peak, w.Min, (float64(step-w.Warmup)-float64(w.Stable))/float64(w.Decay))
 }
 
 // Validate checks rates and lengths.
@@ -105,7 +105,7 @@ func (w WarmupStableDecay) Validate() error {
 
 // warmup is a part of the peak that is never zero: a step with a rate of zero would be wasted.
 func warmup(peak float64, step, length int) float64 {
-	return peak * float64(step+1) / float64(length+1)
+	return peak * (float64(step) + 1) / (float64(length) + 1)
 }
 
 // between is where one is on the way, x from 0 to 1, from one rate to another; both ends are exact.
@@ -129,6 +129,14 @@ func validateRate(name string, rate float64) error {
 func validateLength(name string, steps, least int) error {
 	if steps < least {
 		return fmt.Errorf("%s is %d, it needs to be at least %d", name, steps, least)
+	}
+	return nil
+}
+
+// validateLonger checks that a length is more than that of the warm-up in it, which may be as large as an int can be.
+func validateLonger(name string, steps, warmup int) error {
+	if steps <= warmup {
+		return fmt.Errorf("%s is %d, it needs to be more than the warm-up's %d", name, steps, warmup)
 	}
 	return nil
 }

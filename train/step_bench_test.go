@@ -44,7 +44,7 @@ func BenchmarkStep(b *testing.B) {
 			defer machine.Close()
 			optimizer, err := train.NewAdamW(model.Parameters(), train.AdamWConfig{
 				WeightDecay: 0.1,
-				Options:     train.Options{Schedule: train.Constant(1e-3), ClipNorm: 1, Groups: []train.Group{{Match: train.Vectors, NoDecay: true}}},
+				Options:     train.Options{Schedule: train.ConstantRate(1e-3), ClipNorm: 1, Groups: []train.Group{{Match: train.Vectors, NoDecay: true}}},
 			})
 			if err != nil {
 				b.Fatal(err)
