@@ -34,8 +34,8 @@ func TestSchedules(t *testing.T) {
 // Lengths as large as an int can be do not overflow.
 func TestSchedulesOfEndlessWarmup(t *testing.T) {
 	for _, s := range []Schedule{
-		WarmupCosine{Peak: 1, Warmup: math.MaxInt - 1, Steps: math.MaxInt}, InverseSquareRoot{Peak: 1, Warmup: math.MaxInt},
-		WarmupStableDecay{Peak: 1, Warmup: math.MaxInt, Stable: math.MaxInt, Decay: math.MaxInt},
+		WarmupCosine{Peak: 1, Min: 0.5, Warmup: math.MaxInt - 1, Steps: math.MaxInt}, InverseSquareRoot{Peak: 1, Warmup: math.MaxInt},
+		WarmupStableDecay{Peak: 1, Min: 0.5, Warmup: math.MaxInt, Stable: math.MaxInt, Decay: math.MaxInt},
 	} {
 		if err := s.Validate(); err != nil {
 			t.Errorf("%#v: %v", s, err)
