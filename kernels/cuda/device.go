@@ -33,13 +33,32 @@ type Device struct {
 	last      atomic.Pointer[launchShape] // the kernel queued last, for the messages of errors that come later
 }
 
-// Count is the number of GPUs, 0 where there is none.
+// Count returns the number of GPUs, 0 where there is none or no driver that runs this package's kernels.
 func Count() int {
-	n, err := cu.NumDevices()
-	if err != nil {
-		return 0
-	}
+	n, _ := count()
 	return n
+}
+
+// leastDriver is the version of CUDA whose drivers, and newer ones, run PTX of the compiler that made the kernels.
+const leastDriver = 12040
+
+// count returns the number of GPUs and, where that is 0, why.
+func count() (int, error) {
+	if err := driverProblem(); err != nil {
+		return 0, err
+	}
+	if v := cu.Version(); v < leastDriver {
+		return 0, fmt.Errorf("the NVIDIA driver is one of CUDA %d.%d, it needs to be of %d.%d or newer",
+			v/1000, v%1000/10, leastDriver/1000, leastDriver%1000/10)
+	}
+	n, err := cu.NumDevices()
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("cuDeviceGetCount: %w", err)
+	case n == 0:
+		return 0, errors.New("the NVIDIA driver has no device")
+	}
+	return n, nil
 }
 
 // anyDevice is the variable of the environment that, when it is set, makes devices use the kernels for any device since
@@ -57,7 +76,11 @@ func Default() (*Device, error) { return Open(0) }
 
 // Open gives the device of an index, the same one in each call.
 func Open(index int) (*Device, error) {
-	if n := Count(); index < 0 || index >= n {
+	n, err := count()
+	if err != nil {
+		return nil, fmt.Errorf("cuda: there is no device %d: %w", index, err)
+	}
+	if index < 0 || index >= n {
 		return nil, fmt.Errorf("cuda: there is no device %d, this machine has %d", index, n)
 	}
 	devices.Lock()
