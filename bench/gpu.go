@@ -115,8 +115,8 @@ func (g *gpuSession) timed(do func() error) contender {
 		if err != nil {
 			return 0, err
 		}
-		milliseconds, err := to.Since(from)
-		return milliseconds / 1e3, err
+		took, err := to.Since(from)
+		return took.Seconds(), err
 	}}
 }
 

@@ -37,6 +37,21 @@ func (d DType) Size() int {
 	return 0
 }
 
+// Wide is the type of what is summed up beside tensors of type d, such as statistics, losses and logsumexps: float32
+// for 16-bit floats, d itself for all others.
+func (d DType) Wide() DType {
+	if d == BF16 || d == F16 {
+		return F32
+	}
+	return d
+}
+
+// IsFloat reports whether the type is one of floats.
+func (d DType) IsFloat() bool { return d >= F32 && d <= F16 }
+
+// IsInteger reports whether the type is one of integers, of which indices are.
+func (d DType) IsInteger() bool { return d == I32 || d == I64 }
+
 // Tensor is a typed, strided view of memory on the host or on a device. The zero value is no tensor, which is how an
 // optional argument is left out. With Data nil it is a description alone, enough for validation.
 type Tensor struct {
@@ -51,7 +66,9 @@ type Tensor struct {
 type Float interface{ float32 | float64 }
 
 // Element is the set of Go types that host tensors may have as elements: floats, and the integers of indices.
-type Element interface{ Float | int32 | int64 }
+type Element interface {
+	Float | BFloat16 | Float16 | int32 | int64
+}
 
 // DTypeOf returns the DType of T.
 func DTypeOf[T Element]() DType {
@@ -61,6 +78,10 @@ func DTypeOf[T Element]() DType {
 		return F32
 	case float64:
 		return F64
+	case BFloat16:
+		return BF16
+	case Float16:
+		return F16
 	case int32:
 		return I32
 	}

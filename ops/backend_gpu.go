@@ -70,7 +70,7 @@ func newDevice(gpu *cuda.Device) *Device {
 			if err != nil {
 				return t, err
 			}
-			return t, gpu.Fill(t, float32(x))
+			return t, gpu.Fill(t, x)
 		},
 	}
 	return &Device{home: h, upload: gpu.Upload, download: gpu.Download, description: gpu.Description()}

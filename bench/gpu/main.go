@@ -117,9 +117,11 @@ func (r request) time(d *cuda.Device) (float64, error) {
 		if err != nil {
 			return 0, err
 		}
-		if times[i], err = to.Since(from); err != nil {
+		took, err := to.Since(from)
+		if err != nil {
 			return 0, err
 		}
+		times[i] = took.Seconds() * 1e3
 	}
 	slices.Sort(times)
 	return times[rounds/2] / together, nil

@@ -1,9 +1,7 @@
 package cpu
 
 import (
-	"fmt"
 	"runtime"
-	"unsafe"
 
 	"github.com/stheno-ml/stheno/kernels"
 )
@@ -18,25 +16,6 @@ var _ kernels.Backend = (*Backend)(nil)
 
 // New gives a backend that uses all of GOMAXPROCS.
 func New() *Backend { return &Backend{} }
-
-// Name is "cpu".
-func (b *Backend) Name() string { return "cpu" }
-
-// Alloc gives a row-major tensor in Go's memory, aligned to a cache line.
-func (b *Backend) Alloc(dtype kernels.DType, shape ...int) (kernels.Tensor, error) {
-	if dtype.Size() == 0 {
-		return kernels.Tensor{}, fmt.Errorf("cpu: cannot allocate a tensor of %v", dtype)
-	}
-	elements := 1
-	for _, d := range shape {
-		if d < 0 {
-			return kernels.Tensor{}, fmt.Errorf("cpu: cannot allocate a tensor of shape %v", shape)
-		}
-		elements *= d
-	}
-	memory := alignedBytes(elements * dtype.Size())
-	return kernels.Contiguous(unsafe.Pointer(unsafe.SliceData(memory)), dtype, shape...), nil
-}
 
 func (b *Backend) threads() int {
 	if b.Threads > 0 {

@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"github.com/stheno-ml/stheno/kernels"
@@ -226,6 +227,30 @@ func (d *Device) zero(at address, bytes int) error {
 	return nil
 }
 
+// Read copies the element of a tensor to the host.
+func (d *Device) Read(t kernels.Tensor) (kernels.Number, error) {
+	if t.Elements() != 1 {
+		return nil, fmt.Errorf("cuda:%d: read: t has shape %v, it needs one element", d.index, t.Shape)
+	}
+	wide, err := d.Alloc(kernels.F32, 1)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.Copy(wide, t.Reshape(1)); err != nil {
+		return nil, err
+	}
+	var x [1]float32
+	if err := d.DownloadBytes(wide, unsafe.Pointer(&x)); err != nil {
+		return nil, err
+	}
+	return number(x[0]), nil
+}
+
+// number is a number that has arrived on the host.
+type number float64
+
+func (n number) Float64() (float64, error) { return float64(n), nil }
+
 // Event is a point in the order of a device's work, for measuring time.
 type Event struct {
 	device *Device
@@ -233,7 +258,7 @@ type Event struct {
 }
 
 // Record marks the point after all work that was queued so far.
-func (d *Device) Record() (*Event, error) {
+func (d *Device) Record() (kernels.Event, error) {
 	e := &Event{device: d}
 	if err := d.do("cuEventCreate", func() (err error) {
 		e.event, err = cu.MakeEvent(cu.DefaultEvent)
@@ -248,21 +273,29 @@ func (d *Device) Record() (*Event, error) {
 	return e, d.do("cuEventRecord", func() error { return e.event.Record(d.stream) })
 }
 
-// Since waits for both points and gives the milliseconds between them.
-func (e *Event) Since(earlier *Event) (milliseconds float64, err error) {
-	if e.device != earlier.device {
+// Wait waits until the work before the event is done.
+func (e *Event) Wait() error {
+	defer runtime.KeepAlive(e)
+	return e.device.do("cuEventSynchronize", e.event.Synchronize)
+}
+
+// Since waits for both points and returns the time between them.
+func (e *Event) Since(earlier kernels.Event) (time.Duration, error) {
+	from, ok := earlier.(*Event)
+	if !ok || e.device != from.device {
 		return 0, errors.New("cuda: the events are of two devices")
 	}
-	err = e.device.do("cuEventElapsedTime", func() error {
+	var milliseconds float64
+	err := e.device.do("cuEventElapsedTime", func() (err error) {
 		if err := e.event.Synchronize(); err != nil {
 			return err
 		}
-		milliseconds, err = earlier.event.Elapsed(e.event)
+		milliseconds, err = from.event.Elapsed(e.event)
 		return err
 	})
-	runtime.KeepAlive(earlier)
+	runtime.KeepAlive(from)
 	runtime.KeepAlive(e)
-	return milliseconds, err
+	return time.Duration(milliseconds * float64(time.Millisecond)), err
 }
 
 // addressOf is where a tensor lies in the device's memory.

@@ -189,7 +189,7 @@ func TestEvents(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if ms, err := to.Since(from); err != nil || !(ms > 0) {
-		t.Errorf("1 GiB took %v ms, error %v", ms, err)
+	if took, err := to.Since(from); err != nil || !(took > 0) {
+		t.Errorf("1 GiB took %v, error %v", took, err)
 	}
 }

@@ -11,10 +11,40 @@ import (
 	"github.com/stheno-ml/stheno/kernels"
 )
 
-// Copy writes the elements of src into dst, which has the same shape; both may have any strides. The two have one dtype, or
-// one is float32 and the other bfloat16 or float16, and the copy converts.
+// Copy writes the elements of src into dst, which has the same shape; both may have any strides, and one of them may lie on the
+// host. The two have one dtype, or one is float32 and the other bfloat16 or float16, and the copy converts.
 func (d *Device) Copy(dst, src kernels.Tensor) error {
+	switch {
+	case src.Owner == nil:
+		dense := onHost(src.DType, src.Shape)
+		kernels.CopyHost(dense, src)
+		var err error
+		if src, err = d.Upload(dense); err != nil {
+			return err
+		}
+	case dst.Owner == nil:
+		dense, err := d.Alloc(dst.DType, dst.Shape...)
+		if err != nil {
+			return err
+		}
+		if err := d.copies([]pair{{dense, src}}); err != nil {
+			return err
+		}
+		down := onHost(dst.DType, dst.Shape)
+		if err := d.DownloadBytes(dense, down.Data); err != nil {
+			return err
+		}
+		kernels.CopyHost(dst, down)
+		return nil
+	}
 	return d.copies([]pair{{dst, src}})
+}
+
+// onHost is a new row-major tensor in the host's memory.
+func onHost(dtype kernels.DType, shape []int) kernels.Tensor {
+	t := kernels.Contiguous(nil, dtype, shape...)
+	t.Data = unsafe.Pointer(unsafe.SliceData(make([]uint64, (t.Elements()*dtype.Size()+7)/8)))
+	return t
 }
 
 // pair is a tensor and what is to be copied into it.
@@ -79,11 +109,11 @@ func (d *Device) Zero(x []kernels.Tensor) error {
 }
 
 // Fill sets all elements of a float32 tensor to x.
-func (d *Device) Fill(t kernels.Tensor, x float32) error {
+func (d *Device) Fill(t kernels.Tensor, x float64) error {
 	if t.DType != kernels.F32 {
 		return fmt.Errorf("cuda:%d: fill: the tensor is %v, it needs to be float32", d.index, t.DType)
 	}
-	return d.elementwise("fill", "fill_f32", x, operand{"t", t})
+	return d.elementwise("fill", "fill_f32", float32(x), operand{"t", t})
 }
 
 // Scale multiplies a float32 tensor by a factor.

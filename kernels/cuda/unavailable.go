@@ -2,27 +2,15 @@
 
 package cuda
 
-import (
-	"fmt"
-
-	"github.com/stheno-ml/stheno/kernels"
-)
+import "github.com/stheno-ml/stheno/kernels"
 
 // This file lists the kernels that a GPU does not have: each says so.
 
 var _ kernels.Backend = (*Device)(nil)
 
-// Unavailable is the error of a kernel that a device does not have.
-type Unavailable struct {
-	Kernel string // what was asked for
-	Device string // where
+func (d *Device) unavailable(kernel string) error {
+	return kernels.Unsupported{Device: d.Name(), What: kernel}
 }
-
-func (u Unavailable) Error() string {
-	return fmt.Sprintf("%s is not available on %s: download its inputs, it runs on the host", u.Kernel, u.Device)
-}
-
-func (d *Device) unavailable(kernel string) error { return Unavailable{kernel, d.Name()} }
 
 // Activate is unavailable.
 func (d *Device) Activate(kernels.Activation, kernels.Tensor, kernels.Tensor) error {

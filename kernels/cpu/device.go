@@ -1,0 +1,113 @@
+package cpu
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+	"unsafe"
+
+	"github.com/stheno-ml/stheno/kernels"
+)
+
+// Name is "cpu".
+func (b *Backend) Name() string { return "cpu" }
+
+// Alloc returns a row-major tensor in Go's memory, aligned to a cache line.
+func (b *Backend) Alloc(dtype kernels.DType, shape ...int) (kernels.Tensor, error) {
+	size := dtype.Size()
+	if size == 0 {
+		return kernels.Tensor{}, fmt.Errorf("cpu: cannot allocate a tensor of %v", dtype)
+	}
+	bytes, most := size, math.MaxInt-cacheLine
+	for _, d := range shape {
+		if d < 0 || d > 0 && bytes > most/d {
+			return kernels.Tensor{}, fmt.Errorf("cpu: cannot allocate a tensor of shape %v", shape)
+		}
+		bytes *= d
+	}
+	memory := alignedBytes(bytes)
+	return kernels.Contiguous(unsafe.Pointer(unsafe.SliceData(memory)), dtype, shape...), nil
+}
+
+// Owner is nil: Go's collector knows the host's memory.
+func (b *Backend) Owner(kernels.Tensor) any { return nil }
+
+// Synchronize has nothing to wait for: a call has done its work when it returns.
+func (b *Backend) Synchronize() error { return nil }
+
+// number is a number that was there when it was asked for.
+type number float64
+
+func (n number) Float64() (float64, error) { return float64(n), nil }
+
+// Read reads the element of a tensor that has one.
+func (b *Backend) Read(t kernels.Tensor) (kernels.Number, error) {
+	if err := checkLies("read", "t", t); err != nil {
+		return nil, err
+	}
+	if t.Elements() != 1 {
+		return nil, fmt.Errorf("cpu: read: t has shape %v, it needs one element", t.Shape)
+	}
+	return number(kernels.HostElement(t, 0)), nil
+}
+
+// event is the time at which it was recorded.
+type event time.Time
+
+// Record marks now.
+func (b *Backend) Record() (kernels.Event, error) { return event(time.Now()), nil }
+
+func (e event) Wait() error { return nil }
+
+func (e event) Since(earlier kernels.Event) (time.Duration, error) {
+	from, ok := earlier.(event)
+	if !ok {
+		return 0, errors.New("cpu: the events are of two devices")
+	}
+	return time.Time(e).Sub(time.Time(from)), nil
+}
+
+// Copy writes the elements of src, which may lie anywhere on the host, into dst, rounded to its type.
+func (b *Backend) Copy(dst, src kernels.Tensor) error {
+	for _, o := range []operand{{name: "dst", tensor: dst}, {name: "src", tensor: src}} {
+		if err := checkLies("copy", o.name, o.tensor); err != nil {
+			return err
+		}
+	}
+	if !slices.Equal(dst.Shape, src.Shape) {
+		return fmt.Errorf("cpu: copy: src has shape %v, it needs dst's %v", src.Shape, dst.Shape)
+	}
+	if dst.DType != src.DType && !(dst.DType.IsFloat() && src.DType.IsFloat()) {
+		return fmt.Errorf("cpu: copy: dst is %v and src is %v, there is no conversion between them", dst.DType, src.DType)
+	}
+	kernels.CopyHost(dst, src)
+	return nil
+}
+
+// Fill sets every element of a tensor.
+func (b *Backend) Fill(t kernels.Tensor, x float64) error {
+	if err := checkLies("fill", "t", t); err != nil {
+		return err
+	}
+	if t.DType.IsInteger() && x != math.Trunc(x) {
+		return fmt.Errorf("cpu: fill: x is %v, a tensor of %v needs a whole number", x, t.DType)
+	}
+	kernels.FillHost(t, x)
+	return nil
+}
+
+// checkLies makes sure that a tensor lies on the host, with a stride an axis.
+func checkLies(kernel, name string, t kernels.Tensor) error {
+	switch {
+	case !t.IsSet():
+		return fmt.Errorf("cpu: %s: %s is missing", kernel, name)
+	case t.Owner != nil:
+		return fmt.Errorf("cpu: %s: %s is in the memory of another device", kernel, name)
+	}
+	if err := (operand{name, t, t.Shape, strided}).checkLayout(); err != nil {
+		return fmt.Errorf("cpu: %s: %w", kernel, err)
+	}
+	return nil
+}

@@ -1,0 +1,60 @@
+package kernels
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Device is a place where tensors lie and kernels run. Work runs in the order in which it was asked for, so the output of
+// one call may be the input of the next; a device whose work goes on beside the host's ([Device.Synchronize] waits for it)
+// reports an error that it meets there from the next call that notices. Methods may be called from any goroutine.
+type Device interface {
+	// Name is what the device is called in messages: "cpu", "cuda:0".
+	Name() string
+	// Alloc returns a row-major tensor in the device's memory. Its contents are undefined.
+	Alloc(dtype DType, shape ...int) (Tensor, error)
+	// Owner returns what keeps the memory at a tensor's address alive, for a view that lost its Tensor.Owner: nil where the
+	// address is not in the memory of a tensor of this device. The host's memory is Go's, which needs no owner.
+	Owner(t Tensor) any
+	// Copy writes the elements of src into dst, which has the same shape; both may have any strides. Each lies in the memory of
+	// this device or of the host. Between floats of different types it rounds to nearest, ties to even; integers are
+	// copied as they are. When it returns, the host's memory may be changed, or holds the copy.
+	Copy(dst, src Tensor) error
+	// Fill sets every element of a tensor of any strides to x, rounded to its dtype.
+	Fill(t Tensor, x float64) error
+	// Read asks for the element of a tensor that has one. It does not wait: the number is there when the work that computes it
+	// is done, and is the one of this moment in the order of work, whatever is written there later.
+	Read(t Tensor) (Number, error)
+	// Record marks this moment in the order of work.
+	Record() (Event, error)
+	// Synchronize waits until all work is done.
+	Synchronize() error
+}
+
+// Number is a number that a device may still be computing.
+type Number interface {
+	// Float64 waits for the number.
+	Float64() (float64, error)
+}
+
+// Event is a moment in the order of a device's work.
+type Event interface {
+	// Wait waits until the work before the event is done.
+	Wait() error
+	// Since waits for both events, of one device, and returns the time that passed on the device between them.
+	Since(earlier Event) (time.Duration, error)
+}
+
+// Unsupported is the error of a device that is asked for what it cannot compute. It wraps [errors.ErrUnsupported].
+type Unsupported struct {
+	Device string // its name
+	What   string // such as "matmul of float64"
+}
+
+func (u Unsupported) Error() string {
+	return fmt.Sprintf("%s: %s is not supported there", u.Device, u.What)
+}
+
+// Unwrap returns errors.ErrUnsupported.
+func (u Unsupported) Unwrap() error { return errors.ErrUnsupported }
