@@ -30,8 +30,34 @@ func (a Activation) Validate() error {
 	return nil
 }
 
+// CheckForward returns what is wrong with a call of Activate.
+func (a Activation) CheckForward(x, y Tensor) error {
+	if err := a.Validate(); err != nil {
+		return err
+	}
+	return checkAlike(x, "x", operandList{{"x", x}}, operandList{{"y", y}})
+}
+
+// CheckBackward returns what is wrong with a call of ActivateBackward.
+func (a Activation) CheckBackward(x, dy, dx Tensor) error {
+	if err := a.Validate(); err != nil {
+		return err
+	}
+	return checkAlike(x, "x", operandList{{"x", x}, {"dy", dy}}, operandList{{"dx", dx}})
+}
+
+// CheckSwiGLU returns what is wrong with a call of SwiGLU.
+func CheckSwiGLU(gate, up, y Tensor) error {
+	return checkAlike(gate, "gate", operandList{{"gate", gate}, {"up", up}}, operandList{{"y", y}})
+}
+
+// CheckSwiGLUBackward returns what is wrong with a call of SwiGLUBackward.
+func CheckSwiGLUBackward(gate, up, dy, dGate, dUp Tensor) error {
+	return checkAlike(gate, "gate", operandList{{"gate", gate}, {"up", up}, {"dy", dy}}, operandList{{"dGate", dGate}, {"dUp", dUp}})
+}
+
 // ActivationKernels apply activations and their derivatives. All tensors of a call have one shape and one dtype, and
-// contiguous rows; an output may be one of the inputs.
+// contiguous rows; an output may be one of the inputs. 16-bit tensors are computed in float32 and rounded once.
 type ActivationKernels interface {
 	// Activate computes y = act(x).
 	Activate(act Activation, x, y Tensor) error

@@ -35,15 +35,15 @@ type CrossEntropy struct {
 
 // CrossEntropyOutputs receives what the forward kernel computes.
 type CrossEntropyOutputs struct {
-	Loss Tensor // (): a scalar
+	Loss Tensor // (): a scalar. Like LSE float32 beside 16-bit logits, of their dtype otherwise
 	LSE  Tensor // (...), row-major: what the backward kernel needs; or left out
 }
 
 // CrossEntropyGradients carries the backward kernel's inputs beside the problem itself, and what it computes.
 type CrossEntropyGradients struct {
-	DLoss   Tensor // (), or left out: 1
+	DLoss   Tensor // (), of the loss's dtype, or left out: 1
 	LSE     Tensor // from the forward kernel
-	DLogits Tensor // shaped as Logits; may be Logits itself, for who does not need them any more
+	DLogits Tensor // as Logits; may be Logits itself, for who does not need them any more
 }
 
 // CrossEntropyKernels compute the loss and its gradient, and never hold the probabilities.
@@ -60,17 +60,54 @@ type CrossEntropyKernels interface {
 // head: cross-entropy of the logits hidden·weightᵀ.
 type LinearCrossEntropy struct {
 	Hidden  Tensor // (N, C), contiguous rows
-	Weight  Tensor // (V, C), any strides: a (C, V) weight is its Permute(1, 0)
+	Weight  Tensor // (V, C), any strides: a (C, V) weight is its Permute(1, 0). Of Hidden's dtype or its wide one, which is rounded
 	Targets Tensor // (N), int32 or int64
 	CrossEntropyOptions
-	DLoss Tensor // (), the gradient of the loss; left out: 1
+	DLoss Tensor // (), the gradient of the loss, of Hidden's wide dtype; left out: 1
 }
 
 // LinearCrossEntropyOutputs receives the loss and the gradients; what is left out is not computed.
 type LinearCrossEntropyOutputs struct {
-	Loss    Tensor // ()
-	DHidden Tensor // (N, C), contiguous rows
-	DWeight Tensor // (V, C), contiguous along one of the axes
+	Loss    Tensor // (), of Hidden's wide dtype
+	DHidden Tensor // (N, C), contiguous rows, of Hidden's dtype
+	DWeight Tensor // (V, C), contiguous along one of the axes, of Weight's dtype; its sums are of the wide one
+}
+
+// CheckForward returns what is wrong with a call of CrossEntropyForward, apart from the targets' values.
+func (c *CrossEntropy) CheckForward(out CrossEntropyOutputs) error {
+	if err := c.Validate(); err != nil {
+		return err
+	}
+	z := c.Logits
+	return CheckOperands(like("logits", z, z.Shape, z.DType), indices("targets", c.Targets),
+		wide("loss", out.Loss, scalar, z.DType), wide("lse", out.LSE, z.rowShape(), z.DType).optional())
+}
+
+// CheckBackward returns what is wrong with a call of CrossEntropyBackward, apart from the targets' values.
+func (c *CrossEntropy) CheckBackward(g CrossEntropyGradients) error {
+	if err := c.Validate(); err != nil {
+		return err
+	}
+	z := c.Logits
+	return CheckOperands(like("logits", z, z.Shape, z.DType), indices("targets", c.Targets),
+		wide("dLoss", g.DLoss, scalar, z.DType).optional(), wide("lse", g.LSE, z.rowShape(), z.DType),
+		writtenLike("dLogits", g.DLogits, z.Shape, z.DType))
+}
+
+// Check returns what is wrong with a call of LinearCrossEntropy, apart from the targets' values.
+func (c *LinearCrossEntropy) Check(out LinearCrossEntropyOutputs) error {
+	if err := c.Validate(); err != nil {
+		return err
+	}
+	h, w := c.Hidden, c.Weight
+	dWeight := writtenLike("dWeight", out.DWeight, w.Shape, w.DType).optional()
+	if out.DWeight.IsTransposed() {
+		dWeight = writtenLike("dWeight", out.DWeight.Permute(1, 0), []int{w.Shape[1], w.Shape[0]}, w.DType)
+	}
+	return CheckOperands(like("hidden", h, h.Shape, h.DType),
+		Operand{Name: "weight", Tensor: w, Shape: w.Shape, DTypes: [2]DType{w.DType}}, indices("targets", c.Targets),
+		wide("dLoss", c.DLoss, scalar, h.DType).optional(), wide("loss", out.Loss, scalar, h.DType).optional(),
+		writtenLike("dHidden", out.DHidden, h.Shape, h.DType).optional(), dWeight)
 }
 
 // Validate returns what is wrong with the problem, apart from the targets' values, naming the argument, what it was and
@@ -97,6 +134,9 @@ func (c *LinearCrossEntropy) Validate() error {
 	if len(c.Hidden.Shape) != 2 {
 		return fmt.Errorf("hidden has shape %v, it needs two axes (rows, features)", c.Hidden.Shape)
 	}
+	if err := c.Hidden.validateFloat("hidden"); err != nil {
+		return err
+	}
 	w := c.Weight
 	if !w.IsSet() {
 		return fmt.Errorf("weight is missing")
@@ -107,8 +147,8 @@ func (c *LinearCrossEntropy) Validate() error {
 	if w.Strides[0] < 0 || w.Strides[1] < 0 {
 		return fmt.Errorf("weight has strides %v, none can be negative", w.Strides)
 	}
-	if w.DType != c.Hidden.DType {
-		return fmt.Errorf("weight is %v, hidden is %v: they need one dtype", w.DType, c.Hidden.DType)
+	if d := c.Hidden.DType; w.DType != d && w.DType != d.Wide() {
+		return fmt.Errorf("weight is %v, with hidden of %v it needs to be %s", w.DType, d, either([2]DType{d, d.Wide()}))
 	}
 	if err := c.Targets.validateIndices("targets"); err != nil {
 		return err

@@ -11,34 +11,65 @@ import (
 //	x̂_c = (x_c − μ)·rstd   y_c = x̂_c·γ_c + β_c
 type LayerNorm struct {
 	X     Tensor  // (..., C)
-	Gamma Tensor  // (C), or left out: 1
+	Gamma Tensor  // (C), or left out: 1. Like Beta of X's dtype, or float32 beside a 16-bit X
 	Beta  Tensor  // (C), or left out: 0
 	Eps   float64 // added to the variance; 0 means 1e-5
 }
 
 // LayerNormOutputs receives what the forward kernel computes.
 type LayerNormOutputs struct {
-	Y          Tensor // shaped as X
-	Mean, RStd Tensor // (...), row-major: what the backward kernel needs; both or neither
+	Y          Tensor // as X
+	Mean, RStd Tensor // (...), row-major, of X's wide dtype: what the backward kernel needs; both or neither
 }
 
 // LayerNormGradients carries the backward kernel's inputs beside the problem itself, and what it computes. A gradient
 // that is left out is not computed.
 type LayerNormGradients struct {
-	DY         Tensor // shaped as X
+	DY         Tensor // as X
 	Mean, RStd Tensor // from the forward kernel
 
-	DX            Tensor // shaped as X; may be DY itself
-	DGamma, DBeta Tensor // (C)
+	DX            Tensor // as X; may be DY itself
+	DGamma, DBeta Tensor // (C), of X's dtype or its wide one
 }
 
-// LayerNormKernels normalise rows. Sums over rows are added in an order that depends on the shape alone.
+// LayerNormKernels normalise rows. Sums over rows are added in an order that depends on the shape alone. 16-bit tensors are
+// computed in float32 and rounded once.
 type LayerNormKernels interface {
 	LayerNormForward(n *LayerNorm, out LayerNormOutputs) error
 	// LayerNormBackward computes, with g_c = dy_c·γ_c,
 	//
 	//	dx_c = rstd·(g_c − Σ g/C − x̂_c·Σ(g·x̂)/C)      dγ_c = Σ over rows of dy_c·x̂_c      dβ_c = Σ over rows of dy_c
 	LayerNormBackward(n *LayerNorm, g LayerNormGradients) error
+}
+
+// CheckForward returns what is wrong with a call of LayerNormForward.
+func (n *LayerNorm) CheckForward(out LayerNormOutputs) error {
+	if err := n.Validate(); err != nil {
+		return err
+	}
+	dtype, rows := n.X.DType, n.X.rowShape()
+	mean, rstd := wide("mean", out.Mean, rows, dtype), wide("rstd", out.RStd, rows, dtype)
+	mean.Optional = !out.RStd.IsSet()
+	rstd.Optional = !out.Mean.IsSet()
+	return CheckOperands(append(n.operands(), writtenLike("y", out.Y, n.X.Shape, dtype), mean, rstd)...)
+}
+
+// CheckBackward returns what is wrong with a call of LayerNormBackward.
+func (n *LayerNorm) CheckBackward(g LayerNormGradients) error {
+	if err := n.Validate(); err != nil {
+		return err
+	}
+	dtype, rows, features := n.X.DType, n.X.rowShape(), n.X.features()
+	return CheckOperands(append(n.operands(), like("dy", g.DY, n.X.Shape, dtype),
+		wide("mean", g.Mean, rows, dtype), wide("rstd", g.RStd, rows, dtype),
+		writtenLike("dx", g.DX, n.X.Shape, dtype).optional(),
+		ownOrWide("dGamma", g.DGamma, features, dtype).optional(), ownOrWide("dBeta", g.DBeta, features, dtype).optional())...)
+}
+
+func (n *LayerNorm) operands() []Operand {
+	dtype, features := n.X.DType, n.X.features()
+	return append(make([]Operand, 0, 9), like("x", n.X, n.X.Shape, dtype),
+		ownOrWide("gamma", n.Gamma, features, dtype).optional(), ownOrWide("beta", n.Beta, features, dtype).optional())
 }
 
 // EffectiveEps is Eps, or 1e-5 where Eps is 0.

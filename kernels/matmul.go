@@ -32,8 +32,20 @@ type MatMulKernels interface {
 	// MatMul computes C, and Pre if asked. Every element is summed in an order that depends on the problem alone.
 	MatMul(m *MatMul, out MatMulOutputs) error
 	// SumRows computes out_j = Σ_i x_ij over all axes of x but the last, in an order that depends on the shape alone:
-	// a bias's gradient. With accumulate the sum is added to out. x is (..., n) with a contiguous last axis, out (n).
+	// a bias's gradient. With accumulate the sum is added to out. x is (..., n) with a contiguous last axis, out (n) row-major
+	// of x's dtype or its wide one; sums are of the wide one.
 	SumRows(x, out Tensor, accumulate bool) error
+}
+
+// CheckSumRows returns what is wrong with a call of SumRows.
+func CheckSumRows(x, out Tensor) error {
+	if err := x.validateFloat("x"); err != nil {
+		return err
+	}
+	if len(x.Shape) == 0 {
+		return fmt.Errorf("x has shape %v, it needs at least one axis", x.Shape)
+	}
+	return CheckOperands(like("x", x, x.Shape, x.DType), ownOrWide("out", out, x.features(), x.DType))
 }
 
 // Dims returns the sizes of each product: C is rows × columns, and depth is the axis that is summed over.

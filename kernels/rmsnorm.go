@@ -5,34 +5,55 @@ package kernels
 //	rstd = 1/√(Σ x_c²/C + eps)      x̂_c = x_c·rstd      y_c = x̂_c·γ_c
 type RMSNorm struct {
 	X     Tensor  // (..., C)
-	Gamma Tensor  // (C), or left out: 1
+	Gamma Tensor  // (C), or left out: 1. Of X's dtype, or float32 beside a 16-bit X
 	Eps   float64 // added to the mean square; 0 means 1e-5
 }
 
 // RMSNormOutputs receives what the forward kernel computes.
 type RMSNormOutputs struct {
-	Y    Tensor // shaped as X
-	RStd Tensor // (...), row-major: what the backward kernel needs; or left out
+	Y    Tensor // as X
+	RStd Tensor // (...), row-major, of X's wide dtype: what the backward kernel needs; or left out
 }
 
 // RMSNormGradients carries the backward kernel's inputs beside the problem itself, and what it computes. A gradient
 // that is left out is not computed.
 type RMSNormGradients struct {
-	DY   Tensor // shaped as X
+	DY   Tensor // as X
 	RStd Tensor // from the forward kernel
 
-	DX     Tensor // shaped as X; may be DY itself
-	DGamma Tensor // (C)
+	DX     Tensor // as X; may be DY itself
+	DGamma Tensor // (C), of X's dtype or its wide one
 }
 
 // RMSNormKernels normalise rows without centring them. Sums over rows are added in an order that depends on the shape
-// alone.
+// alone. 16-bit tensors are computed in float32 and rounded once.
 type RMSNormKernels interface {
 	RMSNormForward(n *RMSNorm, out RMSNormOutputs) error
 	// RMSNormBackward computes, with g_c = dy_c·γ_c,
 	//
 	//	dx_c = rstd·(g_c − x̂_c·Σ(g·x̂)/C)      dγ_c = Σ over rows of dy_c·x̂_c
 	RMSNormBackward(n *RMSNorm, g RMSNormGradients) error
+}
+
+// CheckForward returns what is wrong with a call of RMSNormForward.
+func (n *RMSNorm) CheckForward(out RMSNormOutputs) error {
+	if err := n.Validate(); err != nil {
+		return err
+	}
+	dtype := n.X.DType
+	return CheckOperands(like("x", n.X, n.X.Shape, dtype), ownOrWide("gamma", n.Gamma, n.X.features(), dtype).optional(),
+		writtenLike("y", out.Y, n.X.Shape, dtype), wide("rstd", out.RStd, n.X.rowShape(), dtype).optional())
+}
+
+// CheckBackward returns what is wrong with a call of RMSNormBackward.
+func (n *RMSNorm) CheckBackward(g RMSNormGradients) error {
+	if err := n.Validate(); err != nil {
+		return err
+	}
+	dtype, features := n.X.DType, n.X.features()
+	return CheckOperands(like("x", n.X, n.X.Shape, dtype), ownOrWide("gamma", n.Gamma, features, dtype).optional(),
+		like("dy", g.DY, n.X.Shape, dtype), wide("rstd", g.RStd, n.X.rowShape(), dtype),
+		writtenLike("dx", g.DX, n.X.Shape, dtype).optional(), ownOrWide("dGamma", g.DGamma, features, dtype).optional())
 }
 
 // EffectiveEps is Eps, or 1e-5 where Eps is 0.

@@ -27,7 +27,8 @@ type RoPE struct {
 	RotaryDim     int     // how many leading dimensions are rotated, the others are copied; 0 means all
 }
 
-// RoPEKernels rotate heads. x and y are (B, H, S, D) with contiguous rows; y may be x itself.
+// RoPEKernels rotate heads. x and y are (B, H, S, D) of one dtype with contiguous rows; y may be x itself. Angles do not depend
+// on the dtype: 16-bit rows are rotated in float32 and rounded once.
 type RoPEKernels interface {
 	// RoPEForward computes y from x.
 	RoPEForward(r *RoPE, x, y Tensor) error
@@ -54,6 +55,19 @@ func (r *RoPE) Frequency(pair, dim int) float64 {
 		scale = 1
 	}
 	return math.Pow(base, -2*float64(pair)/float64(dim)) / scale
+}
+
+// CheckForward returns what is wrong with a call of RoPEForward.
+func (r *RoPE) CheckForward(x, y Tensor) error { return r.check(x, "x", y, "y") }
+
+// CheckBackward returns what is wrong with a call of RoPEBackward.
+func (r *RoPE) CheckBackward(dy, dx Tensor) error { return r.check(dy, "dy", dx, "dx") }
+
+func (r *RoPE) check(from Tensor, fromName string, to Tensor, toName string) error {
+	if err := r.Validate(from, fromName); err != nil {
+		return err
+	}
+	return checkAlike(from, fromName, operandList{{fromName, from}}, operandList{{toName, to}})
 }
 
 // Validate returns what is wrong with the options for a tensor of that name, naming the argument, what it was and what it

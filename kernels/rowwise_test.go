@@ -40,10 +40,15 @@ func TestDescriptionErrors(t *testing.T) {
 	broken.Strides = []int{3}
 	backwards := shaped(2, 3)
 	backwards.Strides = []int{-3, 1}
+	half := kernels.Contiguous(nil, kernels.BF16, 2, 3)
 	for _, c := range []struct {
 		want string
 		err  error
 	}{
+		{"gamma is float16, with x of bfloat16 it needs to be bfloat16 or float32", (&kernels.RMSNorm{X: half, Gamma: kernels.Contiguous(nil, kernels.F16, 3)}).Validate()},
+		{"y is float16, it needs to be bfloat16", kernels.SiLU.CheckForward(half.Slice(0, 0, 0), kernels.Contiguous(nil, kernels.F16, 0, 3))},
+		{"out is bfloat16, it needs to be float32", kernels.CheckReduction(half.Slice(0, 0, 0), kernels.Contiguous(nil, kernels.BF16))},
+		{"ids has shape [2] but no data", (&kernels.Embedding{Table: x.Slice(0, 0, 0), IDs: ids(2)}).CheckForward(half)},
 		{"activation is -1, it needs to be NoActivation, GELUTanh, GELUErf, SiLU or ReLUSquared", kernels.Activation(-1).Validate()},
 		{"x has 1 strides for its 2 axes", (&kernels.LayerNorm{X: broken}).Validate()},
 		{"x has strides [-3 1], none can be negative", (&kernels.RMSNorm{X: backwards}).Validate()},
@@ -61,7 +66,7 @@ func TestDescriptionErrors(t *testing.T) {
 			(&kernels.CrossEntropy{Logits: x, Targets: ids(2), CrossEntropyOptions: kernels.CrossEntropyOptions{LabelSmoothing: -0.1}}).Validate()},
 		{"hidden has shape [3], it needs two axes (rows, features)", (&kernels.LinearCrossEntropy{Hidden: shaped(3)}).Validate()},
 		{"weight is missing", (&kernels.LinearCrossEntropy{Hidden: x}).Validate()},
-		{"weight is int64, hidden is float32: they need one dtype", (&kernels.LinearCrossEntropy{Hidden: x, Weight: ids(4, 3)}).Validate()},
+		{"weight is int64, with hidden of float32 it needs to be float32", (&kernels.LinearCrossEntropy{Hidden: x, Weight: ids(4, 3)}).Validate()},
 		{"targets has shape [3], it needs one target for each row of hidden: [2]",
 			(&kernels.LinearCrossEntropy{Hidden: x, Weight: shaped(4, 3), Targets: ids(3)}).Validate()},
 	} {

@@ -19,9 +19,23 @@ func (t Tensor) validateLayout(name string) error {
 	return t.validateStrides(name)
 }
 
-// validateFeatures checks a tensor that holds a vector for each row: at least one axis, and at least one element in
-// the last.
+// validateFloat checks that a tensor is there and of floats.
+func (t Tensor) validateFloat(name string) error {
+	if !t.IsSet() {
+		return fmt.Errorf("%s is missing", name)
+	}
+	if !t.DType.IsFloat() {
+		return fmt.Errorf("%s is %v, it needs to be of floats", name, t.DType)
+	}
+	return nil
+}
+
+// validateFeatures checks a tensor that holds a vector of floats for each row: at least one axis, and at least one element
+// in the last.
 func (t Tensor) validateFeatures(name string) error {
+	if err := t.validateFloat(name); err != nil {
+		return err
+	}
 	if err := t.validateLayout(name); err != nil {
 		return err
 	}
@@ -31,13 +45,14 @@ func (t Tensor) validateFeatures(name string) error {
 	return nil
 }
 
-// validateVector checks a tensor of n elements that goes with the features of another.
+// validateVector checks a tensor of n elements that goes with the features of another, in that one's dtype or the type of
+// its statistics.
 func (t Tensor) validateVector(name string, n int, dtype DType, of string) error {
 	if len(t.Shape) != 1 || t.Shape[0] != n {
 		return fmt.Errorf("%s has shape %v, it needs one value for each of %s's %d features", name, t.Shape, of, n)
 	}
-	if t.DType != dtype {
-		return fmt.Errorf("%s is %v, %s is %v: they need one dtype", name, t.DType, of, dtype)
+	if t.DType != dtype && t.DType != dtype.Wide() {
+		return fmt.Errorf("%s is %v, with %s of %v it needs to be %s", name, t.DType, of, dtype, either([2]DType{dtype, dtype.Wide()}))
 	}
 	return t.validateLayout(name)
 }

@@ -1,15 +1,13 @@
 package cpu
 
 import (
-	"fmt"
-
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/kernels/cpu/internal/simd"
 )
 
 // Activate computes y = act(x).
 func (b *Backend) Activate(act kernels.Activation, x, y kernels.Tensor) error {
-	if err := checkActivation("activation", act, rowOperand("x", x, x.Shape), rowOperand("y", y, x.Shape)); err != nil {
+	if err := checked("activation", act.CheckForward(x, y), "x", x); err != nil {
 		return err
 	}
 	if x.DType == kernels.F32 {
@@ -26,8 +24,7 @@ func activate[T kernels.Float](b *Backend, act kernels.Activation, x, y kernels.
 
 // ActivateBackward computes dx = dy·act'(x).
 func (b *Backend) ActivateBackward(act kernels.Activation, x, dy, dx kernels.Tensor) error {
-	if err := checkActivation("activation backward", act,
-		rowOperand("x", x, x.Shape), rowOperand("dy", dy, x.Shape), rowOperand("dx", dx, x.Shape)); err != nil {
+	if err := checked("activation backward", act.CheckBackward(x, dy, dx), "x", x); err != nil {
 		return err
 	}
 	if x.DType == kernels.F32 {
@@ -42,17 +39,9 @@ func activateBackward[T kernels.Float](b *Backend, act kernels.Activation, x, dy
 	eachPiece(b, func(n int, at [5]*T) { simd.ActivateGrad(act, n, at[2], at[0], at[1]) }, x, dy, dx)
 }
 
-func checkActivation(kernel string, act kernels.Activation, operands ...operand) error {
-	if err := act.Validate(); err != nil {
-		return fmt.Errorf("cpu: %s: %w", kernel, err)
-	}
-	return checkOperands(kernel, operands...)
-}
-
 // SwiGLU computes y = silu(gate)·up.
 func (b *Backend) SwiGLU(gate, up, y kernels.Tensor) error {
-	shape := gate.Shape
-	if err := checkOperands("swiglu", rowOperand("gate", gate, shape), rowOperand("up", up, shape), rowOperand("y", y, shape)); err != nil {
+	if err := checked("swiglu", kernels.CheckSwiGLU(gate, up, y), "gate", gate); err != nil {
 		return err
 	}
 	if gate.DType == kernels.F32 {
@@ -69,9 +58,7 @@ func swiglu[T kernels.Float](b *Backend, gate, up, y kernels.Tensor) {
 
 // SwiGLUBackward computes dGate = dy·up·silu'(gate) and dUp = dy·silu(gate).
 func (b *Backend) SwiGLUBackward(gate, up, dy, dGate, dUp kernels.Tensor) error {
-	shape := gate.Shape
-	if err := checkOperands("swiglu backward", rowOperand("gate", gate, shape), rowOperand("up", up, shape),
-		rowOperand("dy", dy, shape), rowOperand("dGate", dGate, shape), rowOperand("dUp", dUp, shape)); err != nil {
+	if err := checked("swiglu backward", kernels.CheckSwiGLUBackward(gate, up, dy, dGate, dUp), "gate", gate); err != nil {
 		return err
 	}
 	if gate.DType == kernels.F32 {

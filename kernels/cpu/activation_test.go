@@ -85,8 +85,8 @@ func TestActivationErrors(t *testing.T) {
 	ids := kernels.Of(make([]int32, 6), 2, 3)
 	checkErrors(t, []errorCase{
 		{"cpu: activation: activation is 9, it needs to be NoActivation, GELUTanh, GELUErf, SiLU or ReLUSquared", b.Activate(9, x, x)},
-		{"cpu: activation: x is int32, this backend computes float32 and float64", b.Activate(kernels.SiLU, ids, x)},
-		{"cpu: activation: y is float64, it needs x's float32", b.Activate(kernels.SiLU, x, double)},
+		{"cpu: activation: x is int32, it needs to be of floats", b.Activate(kernels.SiLU, ids, x)},
+		{"cpu: activation: y is float64, it needs to be float32", b.Activate(kernels.SiLU, x, double)},
 		{"cpu: activation: y has shape [3 2] and strides [1 3], it needs shape [2 3]", b.Activate(kernels.SiLU, x, x.Permute(1, 0))},
 		{"cpu: activation backward: dy is missing, it needs shape [2 3]", b.ActivateBackward(kernels.SiLU, x, kernels.Tensor{}, x)},
 		{"cpu: activation backward: dx has shape [2 3] but no data", b.ActivateBackward(kernels.SiLU, x, x, shapeOnly(2, 3))},

@@ -7,7 +7,7 @@ import (
 
 // Add computes c = a + b.
 func (b *Backend) Add(left, right, sum kernels.Tensor) error {
-	if err := checkOperands("add", rowOperand("a", left, left.Shape), rowOperand("b", right, left.Shape), rowOperand("c", sum, left.Shape)); err != nil {
+	if err := checked("add", kernels.CheckAdd(left, right, sum), "a", left); err != nil {
 		return err
 	}
 	if left.DType == kernels.F32 {

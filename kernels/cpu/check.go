@@ -2,7 +2,6 @@ package cpu
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/stheno-ml/stheno/kernels"
 )
@@ -25,6 +24,18 @@ const (
 	dense                          // row-major, or left out
 	denseNeeded                    // row-major
 )
+
+// checked returns the error of a call of a kernel: what the kernel's own check found, or that its first tensor has a dtype
+// that this backend does not compute in.
+func checked(kernel string, err error, name string, lead kernels.Tensor) error {
+	switch {
+	case err != nil:
+		return fmt.Errorf("cpu: %s: %w", kernel, err)
+	case lead.DType != kernels.F32 && lead.DType != kernels.F64:
+		return fmt.Errorf("cpu: %s: %s is %v, this backend computes float32 and float64", kernel, name, lead.DType)
+	}
+	return nil
+}
 
 // checkOperands validates the tensors of a call before it touches memory. The first is there, and its dtype, which
 // must be one that this backend computes in, is what all others need.
@@ -52,50 +63,7 @@ func checkOperands(kernel string, operands ...operand) error {
 
 // checkLayout is what an operand needs whatever its dtype.
 func (o operand) checkLayout() error {
-	t := o.tensor
-	if !slices.Equal(t.Shape, o.shape) || len(t.Strides) != len(t.Shape) {
-		return fmt.Errorf("%s has shape %v and strides %v, it needs shape %v", o.name, t.Shape, t.Strides, o.shape)
-	}
-	for _, d := range t.Shape {
-		if d < 0 {
-			return fmt.Errorf("%s has shape %v, no axis can be negative", o.name, t.Shape)
-		}
-	}
-	stride := 1
-	for axis := len(t.Shape) - 1; axis >= 0; axis-- {
-		if t.Strides[axis] < 0 {
-			return fmt.Errorf("%s has strides %v, none can be negative", o.name, t.Strides)
-		}
-		fixed := o.kind >= dense || o.kind != strided && axis == len(t.Shape)-1 && axis > 0
-		if fixed && t.Shape[axis] > 1 && t.Strides[axis] != stride {
-			return fmt.Errorf("%s has strides %v for shape %v, it needs a stride of %d on axis %d", o.name, t.Strides, t.Shape, stride, axis)
-		}
-		stride *= t.Shape[axis]
-	}
-	if o.kind == written && t.Elements() > 0 && overlaps(t) {
-		return fmt.Errorf("%s has strides %v for shape %v, so that elements of it would lie in the same place", o.name, t.Strides, t.Shape)
-	}
-	if t.Data == nil && t.Elements() > 0 {
-		return fmt.Errorf("%s has shape %v but no data", o.name, t.Shape)
-	}
-	return nil
-}
-
-// overlaps tells whether elements share a place: whether some axis steps less far than the axes inside it reach.
-func overlaps(t kernels.Tensor) bool {
-	axes := make([]int, 0, len(t.Shape))
-	for axis, d := range t.Shape {
-		if d > 1 {
-			axes = append(axes, axis)
-		}
-	}
-	slices.SortFunc(axes, func(a, b int) int { return t.Strides[a] - t.Strides[b] })
-	reach := 0
-	for _, axis := range axes {
-		if t.Strides[axis] <= reach {
-			return true
-		}
-		reach += (t.Shape[axis] - 1) * t.Strides[axis]
-	}
-	return false
+	layout := [...]kernels.Layout{needed: kernels.Rows, optional: kernels.Rows, strided: kernels.Strided,
+		written: kernels.WrittenRows, dense: kernels.Dense, denseNeeded: kernels.Dense}[o.kind]
+	return (&kernels.Operand{Name: o.name, Tensor: o.tensor, Shape: o.shape, Layout: layout}).CheckLayout()
 }

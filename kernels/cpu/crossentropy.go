@@ -1,7 +1,6 @@
 package cpu
 
 import (
-	"fmt"
 	"math"
 	"unsafe"
 
@@ -12,11 +11,10 @@ import (
 // CrossEntropyForward computes the loss, and the logsumexp of each row if asked.
 func (b *Backend) CrossEntropyForward(c *kernels.CrossEntropy, out kernels.CrossEntropyOutputs) error {
 	const kernel = "cross-entropy forward"
-	rows, err := newLossRows(kernel, c, &c.CrossEntropyOptions, c.Targets, func() (int, []operand) {
-		return lastAxis(c.Logits), []operand{
-			rowOperand("logits", c.Logits, c.Logits.Shape), {"loss", out.Loss, []int{}, denseNeeded}, {"lse", out.LSE, perRow(c.Logits), dense},
-		}
-	})
+	if err := checked(kernel, c.CheckForward(out), "logits", c.Logits); err != nil {
+		return err
+	}
+	rows, err := newLossRows(kernel, &c.CrossEntropyOptions, c.Targets, lastAxis(c.Logits))
 	if err != nil {
 		return err
 	}
@@ -45,12 +43,10 @@ func crossEntropyForward[T kernels.Float](b *Backend, rows *lossRows, logits ker
 // CrossEntropyBackward computes the gradient of the logits from the saved logsumexp.
 func (b *Backend) CrossEntropyBackward(c *kernels.CrossEntropy, g kernels.CrossEntropyGradients) error {
 	const kernel = "cross-entropy backward"
-	rows, err := newLossRows(kernel, c, &c.CrossEntropyOptions, c.Targets, func() (int, []operand) {
-		return lastAxis(c.Logits), []operand{
-			rowOperand("logits", c.Logits, c.Logits.Shape), {"dLoss", g.DLoss, []int{}, dense}, {"lse", g.LSE, perRow(c.Logits), denseNeeded},
-			rowOperand("dLogits", g.DLogits, c.Logits.Shape),
-		}
-	})
+	if err := checked(kernel, c.CheckBackward(g), "logits", c.Logits); err != nil {
+		return err
+	}
+	rows, err := newLossRows(kernel, &c.CrossEntropyOptions, c.Targets, lastAxis(c.Logits))
 	if err != nil {
 		return err
 	}
@@ -78,19 +74,8 @@ type lossRows struct {
 	memory     *workspace
 }
 
-// newLossRows validates a call. Its memory is the caller's to release.
-func newLossRows(kernel string, problem interface{ Validate() error }, o *kernels.CrossEntropyOptions, targets kernels.Tensor,
-	more func() (vocabulary int, operands []operand)) (*lossRows, error) {
-	if err := problem.Validate(); err != nil {
-		return nil, fmt.Errorf("cpu: %s: %w", kernel, err)
-	}
-	vocabulary, operands := more()
-	if err := checkOperands(kernel, operands...); err != nil {
-		return nil, err
-	}
-	if err := checkIndices(kernel, "targets", targets); err != nil {
-		return nil, err
-	}
+// newLossRows checks the targets. Its memory is the caller's to release.
+func newLossRows(kernel string, o *kernels.CrossEntropyOptions, targets kernels.Tensor, vocabulary int) (*lossRows, error) {
 	n := targets.Elements()
 	r := &lossRows{CrossEntropyOptions: o, vocabulary: vocabulary, memory: newWorkspace(bytesFor[int64](n) + bytesFor[float64](n))}
 	r.targets, r.losses = take[int64](r.memory, n), take[float64](r.memory, n)

@@ -10,16 +10,10 @@ import (
 // a time: their logits are computed, become their own gradient in place, and are multiplied into the gradients.
 func (b *Backend) LinearCrossEntropy(c *kernels.LinearCrossEntropy, out kernels.LinearCrossEntropyOutputs) error {
 	const kernel = "linear cross-entropy"
-	rows, err := newLossRows(kernel, c, &c.CrossEntropyOptions, c.Targets, func() (int, []operand) {
-		list := []operand{
-			{"hidden", c.Hidden, c.Hidden.Shape, needed}, {"weight", c.Weight, c.Weight.Shape, strided},
-			{"dLoss", c.DLoss, []int{}, dense}, {"loss", out.Loss, []int{}, dense}, {"dHidden", out.DHidden, c.Hidden.Shape, optional},
-		}
-		if out.DWeight.IsSet() {
-			list = append(list, transposable("dWeight", out.DWeight, c.Weight.Shape))
-		}
-		return c.Weight.Shape[0], list
-	})
+	if err := checked(kernel, c.Check(out), "hidden", c.Hidden); err != nil {
+		return err
+	}
+	rows, err := newLossRows(kernel, &c.CrossEntropyOptions, c.Targets, c.Weight.Shape[0])
 	if err != nil {
 		return err
 	}
@@ -28,18 +22,6 @@ func (b *Backend) LinearCrossEntropy(c *kernels.LinearCrossEntropy, out kernels.
 		return linearCrossEntropy[float32](b, rows, c, out)
 	}
 	return linearCrossEntropy[float64](b, rows, c, out)
-}
-
-// transposable is a matrix one of whose axes is contiguous, as the operand whose rows are.
-func transposable(name string, t kernels.Tensor, shape []int) operand {
-	if isTransposed(t) {
-		return operand{name, t.Permute(1, 0), []int{shape[1], shape[0]}, needed}
-	}
-	return operand{name, t, shape, needed}
-}
-
-func isTransposed(t kernels.Tensor) bool {
-	return len(t.Shape) == 2 && len(t.Strides) == 2 && t.Strides[1] != 1 && t.Strides[0] == 1
 }
 
 // chunkElements is how many logits are held at a time, unless not even chunkRows rows fit.
@@ -95,7 +77,7 @@ func linearCrossEntropy[T kernels.Float](b *Backend, rows *lossRows, c *kernels.
 
 // addWeightGradient is dWeight (+)= dLogitsᵀ·hidden, as its transpose where dWeight's columns are what is contiguous.
 func (b *Backend) addWeightGradient(dLogits, hidden, dWeight kernels.Tensor, accumulate bool) error {
-	if isTransposed(dWeight) {
+	if dWeight.IsTransposed() {
 		return b.MatMul(&kernels.MatMul{A: hidden.Permute(1, 0), B: dLogits, Accumulate: accumulate}, kernels.MatMulOutputs{C: dWeight.Permute(1, 0)})
 	}
 	return b.MatMul(&kernels.MatMul{A: dLogits.Permute(1, 0), B: hidden, Accumulate: accumulate}, kernels.MatMulOutputs{C: dWeight})

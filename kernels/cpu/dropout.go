@@ -1,7 +1,6 @@
 package cpu
 
 import (
-	"fmt"
 	"unsafe"
 
 	"github.com/stheno-ml/stheno/kernels"
@@ -10,10 +9,7 @@ import (
 
 // Dropout computes y = x·keep/(1−p), the mask being that of plane 0 at the element's row and column.
 func (b *Backend) Dropout(d kernels.Dropout, x, y kernels.Tensor) error {
-	if err := d.Validate(); err != nil {
-		return fmt.Errorf("cpu: dropout: %w", err)
-	}
-	if err := checkOperands("dropout", rowOperand("x", x, x.Shape), rowOperand("y", y, x.Shape)); err != nil {
+	if err := checked("dropout", d.Check(x, y), "x", x); err != nil {
 		return err
 	}
 	if x.DType == kernels.F32 {

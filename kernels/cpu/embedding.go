@@ -1,7 +1,6 @@
 package cpu
 
 import (
-	"fmt"
 	"unsafe"
 
 	"github.com/stheno-ml/stheno/kernels"
@@ -11,9 +10,10 @@ import (
 // EmbeddingForward copies the table's row of each id.
 func (b *Backend) EmbeddingForward(e *kernels.Embedding, y kernels.Tensor) error {
 	const kernel = "embedding forward"
-	ids, err := newLookup(kernel, e, func() []operand {
-		return []operand{rowOperand("table", e.Table, e.Table.Shape), rowOperand("y", y, e.OutputShape())}
-	})
+	if err := checked(kernel, e.CheckForward(y), "y", y); err != nil {
+		return err
+	}
+	ids, err := newLookup(kernel, e)
 	if err != nil {
 		return err
 	}
@@ -36,9 +36,10 @@ func embed[T kernels.Float](b *Backend, ids []int64, table, y kernels.Tensor) {
 // EmbeddingBackward adds up the gradients of each of the table's rows.
 func (b *Backend) EmbeddingBackward(e *kernels.Embedding, dy, dTable kernels.Tensor) error {
 	const kernel = "embedding backward"
-	ids, err := newLookup(kernel, e, func() []operand {
-		return []operand{rowOperand("dy", dy, e.OutputShape()), rowOperand("dTable", dTable, e.Table.Shape)}
-	})
+	if err := checked(kernel, e.CheckBackward(dy, dTable), "dy", dy); err != nil {
+		return err
+	}
+	ids, err := newLookup(kernel, e)
 	if err != nil {
 		return err
 	}
@@ -72,17 +73,8 @@ type lookup struct {
 	memory *workspace
 }
 
-// newLookup validates a call. Its memory is the caller's to release.
-func newLookup(kernel string, e *kernels.Embedding, operands func() []operand) (lookup, error) {
-	if err := e.Validate(); err != nil {
-		return lookup{}, fmt.Errorf("cpu: %s: %w", kernel, err)
-	}
-	if err := checkOperands(kernel, operands()...); err != nil {
-		return lookup{}, err
-	}
-	if err := checkIndices(kernel, "ids", e.IDs); err != nil {
-		return lookup{}, err
-	}
+// newLookup checks the ids. Its memory is the caller's to release.
+func newLookup(kernel string, e *kernels.Embedding) (lookup, error) {
 	memory := newWorkspace(bytesFor[int64](e.IDs.Elements()))
 	list := take[int64](memory, e.IDs.Elements())
 	if err := readIndices(list, kernel, "ids", e.IDs, e.Table.Shape[0], func(int) bool { return false }); err != nil {

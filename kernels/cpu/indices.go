@@ -6,14 +6,6 @@ import (
 	"github.com/stheno-ml/stheno/kernels"
 )
 
-// checkIndices validates a tensor of indices as checkOperands does tensors of floats.
-func checkIndices(kernel, name string, t kernels.Tensor) error {
-	if err := (operand{name, t, t.Shape, needed}).checkLayout(); err != nil {
-		return fmt.Errorf("cpu: %s: %w", kernel, err)
-	}
-	return nil
-}
-
 // readIndices copies a tensor of indices into to, row-major, and makes sure that each is from 0 to limit−1 or one that
 // the caller ignores.
 func readIndices(to []int64, kernel, name string, t kernels.Tensor, limit int, ignores func(int) bool) error {

@@ -128,11 +128,3 @@ func asOneRow(tensors []kernels.Tensor) []kernels.Tensor {
 func isRowMajor(t kernels.Tensor) bool {
 	return slices.Equal(t.Strides, kernels.Contiguous(nil, t.DType, t.Shape...).Strides)
 }
-
-// rowOperand is a tensor of a shape with contiguous rows, even if it has a single axis.
-func rowOperand(name string, t kernels.Tensor, shape []int) operand {
-	if len(shape) < 2 {
-		return operand{name, t, shape, denseNeeded}
-	}
-	return operand{name, t, shape, needed}
-}

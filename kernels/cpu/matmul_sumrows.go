@@ -1,8 +1,6 @@
 package cpu
 
 import (
-	"fmt"
-
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/kernels/cpu/internal/simd"
 )
@@ -10,11 +8,7 @@ import (
 // SumRows computes out_j = Σ_i x_ij over all axes of x but the last, or adds it to out. Threads sum chunks of rows,
 // which are then added in their order, so that no sum is longer than it needs to be for its error.
 func (b *Backend) SumRows(x, out kernels.Tensor, accumulate bool) error {
-	if len(x.Shape) == 0 {
-		return fmt.Errorf("cpu: sum rows: x has shape %v, it needs at least one axis", x.Shape)
-	}
-	n := x.Shape[len(x.Shape)-1]
-	if err := checkOperands("sum rows", operand{"x", x, x.Shape, needed}, operand{"out", out, []int{n}, denseNeeded}); err != nil {
+	if err := checked("sum rows", kernels.CheckSumRows(x, out), "x", x); err != nil {
 		return err
 	}
 	if x.DType == kernels.F32 {

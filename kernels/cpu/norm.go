@@ -121,6 +121,3 @@ func (k *norm[T]) rowGrad(dx, x, dy *T, centre, rstd T, dGamma, dBeta *T) {
 	}
 	simd.NormalizeGrad(n, dx, x, dy, gamma, centre, rstd, mean, meanX, dGamma, dBeta)
 }
-
-// perRow is the shape of the values that a tensor has one of for each row.
-func perRow(t kernels.Tensor) []int { return t.Shape[:len(t.Shape)-1] }

@@ -131,7 +131,7 @@ func TestNormErrors(t *testing.T) {
 			b.LayerNormForward(&kernels.LayerNorm{X: shapeOnly(2, 0)}, kernels.LayerNormOutputs{})},
 		{"cpu: layer norm forward: gamma has shape [2], it needs one value for each of x's 3 features",
 			b.LayerNormForward(&kernels.LayerNorm{X: x, Gamma: v}, kernels.LayerNormOutputs{Y: x})},
-		{"cpu: layer norm forward: beta is float64, x is float32: they need one dtype",
+		{"cpu: layer norm forward: beta is float64, with x of float32 it needs to be float32",
 			b.LayerNormForward(&kernels.LayerNorm{X: x, Beta: kernels.Of(make([]float64, 3), 3)}, kernels.LayerNormOutputs{Y: x})},
 		{"cpu: layer norm forward: eps is -1, it needs to be positive, or 0 for 1e-5",
 			b.LayerNormForward(&kernels.LayerNorm{X: x, Eps: -1}, kernels.LayerNormOutputs{Y: x})},

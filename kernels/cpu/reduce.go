@@ -1,7 +1,6 @@
 package cpu
 
 import (
-	"fmt"
 	"math"
 	"unsafe"
 
@@ -20,7 +19,7 @@ func (b *Backend) Mean(x, out kernels.Tensor) error {
 }
 
 func (b *Backend) reduce(kernel string, x, out kernels.Tensor, finish func(sum float64) float64) error {
-	if err := checkOperands(kernel, rowOperand("x", x, x.Shape), operand{"out", out, []int{}, denseNeeded}); err != nil {
+	if err := checked(kernel, kernels.CheckReduction(x, out), "x", x); err != nil {
 		return err
 	}
 	if x.DType == kernels.F32 {
@@ -68,10 +67,7 @@ func compensatedSum(list []float64) float64 {
 
 // Broadcast writes value·factor to every element of x.
 func (b *Backend) Broadcast(value kernels.Tensor, factor float64, x kernels.Tensor) error {
-	if math.IsNaN(factor) {
-		return fmt.Errorf("cpu: broadcast: factor is %v, it needs to be a number", factor)
-	}
-	if err := checkOperands("broadcast", operand{"value", value, []int{}, denseNeeded}, rowOperand("x", x, x.Shape)); err != nil {
+	if err := checked("broadcast", kernels.CheckBroadcast(value, factor, x), "x", x); err != nil {
 		return err
 	}
 	if x.DType == kernels.F32 {

@@ -1,7 +1,6 @@
 package cpu
 
 import (
-	"fmt"
 	"math"
 	"sync"
 	"unsafe"
@@ -21,14 +20,11 @@ func (b *Backend) RoPEBackward(r *kernels.RoPE, dy, dx kernels.Tensor) error {
 }
 
 func (b *Backend) rotate(kernel string, r *kernels.RoPE, x, y kernels.Tensor, direction float64) error {
-	names := [2]string{"x", "y"}
+	check, name := r.CheckForward, "x"
 	if direction < 0 {
-		names = [2]string{"dy", "dx"}
+		check, name = r.CheckBackward, "dy"
 	}
-	if err := r.Validate(x, names[0]); err != nil {
-		return fmt.Errorf("cpu: %s: %w", kernel, err)
-	}
-	if err := checkOperands(kernel, operand{names[0], x, x.Shape, needed}, operand{names[1], y, x.Shape, needed}); err != nil {
+	if err := checked(kernel, check(x, y), name, x); err != nil {
 		return err
 	}
 	if x.DType == kernels.F32 {
