@@ -14,9 +14,12 @@ const (
 	CausalTopLeft                   // query i sees key j ≤ i: the first query sees the first key alone
 )
 
-// Window hides keys far from the diagonal: query i sees i + off − Left ≤ j ≤ i + off + Right, with off = Sk − Sq.
-// −1 leaves a side unlimited.
-type Window struct{ Left, Right int }
+// Window hides keys far from the diagonal: query i sees i + off + Shift − Left ≤ j ≤ i + off + Shift + Right, with
+// off = Sk − Sq. Window{Left: 4, Shift: -10} lies wholly beside the diagonal: it shows the keys from 14 to 10 before it.
+type Window struct {
+	Left, Right int // 0 or more, or −1: unlimited
+	Shift       int // of the window along the keys, of either sign; it moves no side that is unlimited
+}
 
 // Precision is the coarsest arithmetic that a backend may use for the matrix products of float32 tensors. A backend may
 // be more exact than asked, never less; the CPU always computes in the tensors' own type.
@@ -48,17 +51,36 @@ const MaxHeadDim = 512
 // A row that sees no key has O = 0 and LSE = −∞ (with a sink, LSE = sink_h) and gives zero to the gradients of q, k, v
 // and the bias.
 //
+// # Keys of a batch
+//
+// K and V have Q's batch, or both a batch of 1 that every batch item of Q reads. DK and DV are then sums over the batch
+// items, and have a batch of 1 too.
+//
+// KVLengths says how many rows of K and V batch item b has, from 0 to Sk, such as those of a cache that is not full. The
+// item is a problem of so many keys: off = KVLengths[b] − Sq. The rows behind them are not read, and their gradients
+// are 0. Bias keeps the whole Sk as its last axis.
+//
+// # Packed sequences
+//
 // With QLens and KVLens, sequences lie end to end along the length axis of a batch of one, and each is a problem of
 // its own, with its own off, row and column numbers: sequence n takes the place of batch item n for Bias and Dropout.
+// A sequence may have no queries or no keys. Rows behind the last sequence belong to none. They are not read, a row of Q
+// there has O = 0 and LSE = −∞ even if there are sinks, and all gradients are 0 there; only δ has no meaning.
+//
+// # Types
+//
+// Q, K, V, O and their gradients are of one type; LSE, δ and dLSE are of its [DType.Wide]. Bias and Sinks are each of
+// either, and their gradients like them.
 type Attention struct {
 	Q Tensor // (B, Hq, Sq, D); every axis but the last may have any stride
-	K Tensor // (B, Hk, Sk, D)
-	V Tensor // (B, Hk, Sk, Dv)
+	K Tensor // (1|B, Hk, Sk, D)
+	V Tensor // (1|B, Hk, Sk, Dv)
 
-	Bias  Tensor // (1|B, 1|Hq, 1|Sq, Sk), left out by the zero Tensor
+	Bias  Tensor // (1|B, 1|Hq, 1|Sq, 1|Sk), left out by the zero Tensor
 	Sinks Tensor // (Hq), left out by the zero Tensor
 
 	QLens, KVLens []int // cumulative lengths of packed sequences: 0, then where each ends; nil when not packed
+	KVLengths     []int // how many keys each of Q's batch items has; nil for all, and when packed
 
 	Scale     float64 // 0 means 1/√D
 	Causal    Causal
@@ -84,7 +106,7 @@ type AttentionGradients struct {
 	LSE   Tensor // (B, Hq, Sq) row-major, from the forward kernel
 	Delta Tensor // (B, Hq, Sq) row-major, from the delta kernel
 
-	DQ, DK, DV Tensor // shaped as Q, K, V, last axis contiguous; all three or none
+	DQ, DK, DV Tensor // shaped as Q, K, V, last axis contiguous, every element written; all three or none
 	DBias      Tensor // shaped as Bias, row-major
 	DSinks     Tensor // shaped as Sinks, row-major
 }
@@ -107,10 +129,11 @@ type AttentionKernels interface {
 
 // Sequence is one independent part of a problem: a batch item, or one of the packed sequences.
 type Sequence struct {
-	Index  int // of the sequence, for bias and dropout
-	Batch  int // the index on the tensors' batch axis
-	Q0, K0 int // where it starts on the length axes
-	Sq, Sk int
+	Index    int // of the sequence, for bias and dropout
+	Batch    int // the index on the batch axis of Q and O
+	KeyBatch int // the index on the batch axis of K and V
+	Q0, K0   int // where it starts on the length axes
+	Sq, Sk   int
 }
 
 // Sequences lists the independent parts of the problem.
@@ -119,6 +142,12 @@ func (a *Attention) Sequences() []Sequence {
 		list := make([]Sequence, a.Q.Shape[0])
 		for b := range list {
 			list[b] = Sequence{Index: b, Batch: b, Sq: a.Q.Shape[2], Sk: a.K.Shape[2]}
+			if !a.SharesKeys() {
+				list[b].KeyBatch = b
+			}
+			if a.KVLengths != nil {
+				list[b].Sk = a.KVLengths[b]
+			}
 		}
 		return list
 	}
@@ -132,6 +161,9 @@ func (a *Attention) Sequences() []Sequence {
 	}
 	return list
 }
+
+// SharesKeys reports whether one batch item of K and V serves several of Q.
+func (a *Attention) SharesKeys() bool { return a.K.Shape[0] == 1 && a.Q.Shape[0] > 1 }
 
 // unlimited is farther than any sequence is long, and can be added to without overflow.
 const unlimited = 1 << 40
@@ -149,10 +181,10 @@ func (a *Attention) Band(s Sequence) (lo, hi int) {
 	}
 	if w := a.Window; w != nil {
 		if w.Left >= 0 {
-			lo = off - min(w.Left, unlimited)
+			lo = off + w.Shift - min(w.Left, 2*unlimited)
 		}
 		if w.Right >= 0 {
-			hi = min(hi, off+min(w.Right, unlimited)+1)
+			hi = min(hi, off+w.Shift+min(w.Right, 2*unlimited)+1)
 		}
 	}
 	return lo, hi
@@ -216,8 +248,8 @@ func (a *Attention) validateShapes() error {
 	}
 	q, k, v := a.Q.Shape, a.K.Shape, a.V.Shape
 	switch {
-	case k[0] != q[0]:
-		return fmt.Errorf("k has a batch of %d, q of %d: they need to be equal", k[0], q[0])
+	case k[0] != q[0] && k[0] != 1:
+		return fmt.Errorf("k has a batch of %d, it needs q's %d, or 1 for all of them", k[0], q[0])
 	case v[0] != k[0]:
 		return fmt.Errorf("v has a batch of %d, k of %d: they need to be equal", v[0], k[0])
 	case q[1] == 0 || k[1] == 0:
@@ -277,6 +309,8 @@ func (a *Attention) validateOptions() error {
 		return fmt.Errorf("precision is %d, it needs to be PrecisionAuto, PrecisionFloat32, PrecisionTF32, PrecisionBFloat16 or PrecisionFloat16", a.Precision)
 	case a.Window != nil && (a.Window.Left < -1 || a.Window.Right < -1):
 		return fmt.Errorf("window is (%d, %d), each side needs to be 0 or more, or -1 for unlimited", a.Window.Left, a.Window.Right)
+	case a.Window != nil && (a.Window.Shift < -unlimited || a.Window.Shift > unlimited):
+		return fmt.Errorf("window has a shift of %d, it needs to be from %d to %d", a.Window.Shift, -unlimited, unlimited)
 	case a.ALiBi != nil && len(a.ALiBi) != a.Q.Shape[1]:
 		return fmt.Errorf("alibi has %d slopes, it needs one for each of q's %d heads", len(a.ALiBi), a.Q.Shape[1])
 	}
@@ -294,26 +328,38 @@ func (a *Attention) validateBias() error {
 	}
 	b := a.Bias
 	if len(b.Shape) != 4 {
-		return fmt.Errorf("bias has shape %v, it needs four axes (1 or batch, 1 or heads, 1 or q's length, k's length)", b.Shape)
+		return fmt.Errorf("bias has shape %v, it needs four axes (1 or batch, 1 or heads, 1 or q's length, 1 or k's length)", b.Shape)
 	}
 	if err := b.validateStrides("bias"); err != nil {
 		return err
 	}
-	if b.DType != a.Q.DType {
-		return fmt.Errorf("bias is %v, q is %v: all inputs need one dtype", b.DType, a.Q.DType)
+	if err := a.validateAdded("bias", b.DType); err != nil {
+		return err
 	}
 	batch, longestQ, longestK, packed := a.Q.Shape[0], a.Q.Shape[2], a.K.Shape[2], a.QLens != nil
 	if packed {
 		batch, longestQ, longestK = len(a.QLens)-1, longest(a.QLens), longest(a.KVLens)
 	}
 	fits := func(axis, want int) bool {
-		return b.Shape[axis] == 1 || b.Shape[axis] == want || packed && axis == 2 && b.Shape[axis] >= want
+		return b.Shape[axis] == 1 || b.Shape[axis] == want || packed && axis >= 2 && b.Shape[axis] >= want
 	}
-	if !fits(0, batch) || !fits(1, a.Q.Shape[1]) || !fits(2, longestQ) || b.Shape[3] != longestK && !(packed && b.Shape[3] >= longestK) {
-		return fmt.Errorf("bias has shape %v, which does not broadcast: it needs (1 or %d, 1 or %d, 1 or %d, %d)",
+	if !fits(0, batch) || !fits(1, a.Q.Shape[1]) || !fits(2, longestQ) || !fits(3, longestK) {
+		return fmt.Errorf("bias has shape %v, which does not broadcast: it needs (1 or %d, 1 or %d, 1 or %d, 1 or %d)",
 			b.Shape, batch, a.Q.Shape[1], longestQ, longestK)
 	}
 	return nil
+}
+
+// validateAdded checks the type of what is added to scores, or to their sum.
+func (a *Attention) validateAdded(name string, dtype DType) error {
+	switch own, wide := a.Q.DType, a.Q.DType.Wide(); {
+	case dtype == own || dtype == wide:
+		return nil
+	case own == wide:
+		return fmt.Errorf("%s is %v, it needs q's %v", name, dtype, own)
+	default:
+		return fmt.Errorf("%s is %v, it needs q's %v or %v", name, dtype, own, wide)
+	}
 }
 
 // longest returns the greatest difference of neighbours.
@@ -332,15 +378,18 @@ func (a *Attention) validateSinks() error {
 	if len(a.Sinks.Shape) != 1 || a.Sinks.Shape[0] != a.Q.Shape[1] {
 		return fmt.Errorf("sinks has shape %v, it needs one value for each of q's %d heads", a.Sinks.Shape, a.Q.Shape[1])
 	}
-	if a.Sinks.DType != a.Q.DType {
-		return fmt.Errorf("sinks is %v, q is %v: all inputs need one dtype", a.Sinks.DType, a.Q.DType)
+	if err := a.validateAdded("sinks", a.Sinks.DType); err != nil {
+		return err
 	}
 	return a.Sinks.validateStrides("sinks")
 }
 
 func (a *Attention) validateLens() error {
 	if a.QLens == nil && a.KVLens == nil {
-		return nil
+		return a.validateKVLengths()
+	}
+	if a.KVLengths != nil {
+		return fmt.Errorf("kvLengths has %d entries, packed sequences need their keys' lengths in kvLens alone", len(a.KVLengths))
 	}
 	if a.QLens == nil || a.KVLens == nil {
 		return fmt.Errorf("qLens has %d entries and kvLens has %d: packed sequences need both", len(a.QLens), len(a.KVLens))
@@ -357,17 +406,29 @@ func (a *Attention) validateLens() error {
 	return validateCumulative("kvLens", a.KVLens, "k", a.K.Shape[2])
 }
 
+func (a *Attention) validateKVLengths() error {
+	if a.KVLengths != nil && len(a.KVLengths) != a.Q.Shape[0] {
+		return fmt.Errorf("kvLengths has %d entries, it needs one for each of q's %d batch items", len(a.KVLengths), a.Q.Shape[0])
+	}
+	for b, n := range a.KVLengths {
+		if n < 0 || n > a.K.Shape[2] {
+			return fmt.Errorf("kvLengths is %d for batch item %d, it needs to be from 0 to k's %d rows", n, b, a.K.Shape[2])
+		}
+	}
+	return nil
+}
+
 func validateCumulative(name string, lens []int, of string, total int) error {
 	if len(lens) < 2 || lens[0] != 0 {
 		return fmt.Errorf("%s is %v, it needs to be 0 and then where each sequence ends", name, lens)
 	}
 	for n := 1; n < len(lens); n++ {
-		if lens[n] <= lens[n-1] {
-			return fmt.Errorf("%s goes from %d to %d at entry %d, it needs to increase", name, lens[n-1], lens[n], n)
+		if lens[n] < lens[n-1] {
+			return fmt.Errorf("%s goes from %d to %d at entry %d, it cannot decrease", name, lens[n-1], lens[n], n)
 		}
 	}
-	if last := lens[len(lens)-1]; last != total {
-		return fmt.Errorf("%s ends at %d, it needs to end at %s's %d rows", name, last, of, total)
+	if last := lens[len(lens)-1]; last > total {
+		return fmt.Errorf("%s ends at %d, %s has %d rows", name, last, of, total)
 	}
 	return nil
 }

@@ -38,7 +38,18 @@ func TestValidateAccepts(t *testing.T) {
 			a.Scale, a.SoftCap, a.Window, a.Causal = -2, 30, &kernels.Window{Left: -1, Right: 0}, kernels.CausalTopLeft
 			a.Dropout, a.Precision, a.Deterministic = kernels.Dropout{P: 0.9}, kernels.PrecisionFloat16, true
 		},
-		"a broadcast bias": func(a *kernels.Attention) { a.Bias = shaped(1, 1, 1, 7) },
+		"a broadcast bias":    func(a *kernels.Attention) { a.Bias = shaped(1, 1, 1, 7) },
+		"a bias for all keys": func(a *kernels.Attention) { a.Bias = shaped(2, 1, 5, 1) },
+		"a float32 bias and sinks beside 16-bit inputs": func(a *kernels.Attention) {
+			a.Q.DType, a.K.DType, a.V.DType, a.Bias, a.Sinks = kernels.F16, kernels.F16, kernels.F16, shaped(2, 1, 5, 7), shaped(4)
+		},
+		"keys of one batch item": func(a *kernels.Attention) { a.K, a.V = shaped(1, 2, 7, 8), shaped(1, 2, 7, 6) },
+		"lengths of keys":        func(a *kernels.Attention) { a.KVLengths = []int{0, 7} },
+		"an empty sequence, and rows behind the last": func(a *kernels.Attention) {
+			*a = validPacked()
+			a.QLens, a.KVLens = []int{0, 2, 2, 3}, []int{0, 0, 4, 6}
+		},
+		"a window beside the diagonal": func(a *kernels.Attention) { a.Window = &kernels.Window{Left: 1, Shift: -5} },
 		"a packed bias": func(a *kernels.Attention) {
 			*a = validPacked()
 			a.Bias = shaped(2, 4, 9, 9)
@@ -67,7 +78,8 @@ func TestValidateRejects(t *testing.T) {
 		{func(a *kernels.Attention) { a.V.DType = kernels.BF16 }, "v is bfloat16, q is float32: all inputs need one dtype"},
 		{func(a *kernels.Attention) { a.Q = shaped(2, 4, 5, 0) }, "q has a head size of 0, it needs to be from 1 to 512"},
 		{func(a *kernels.Attention) { a.V = shaped(2, 2, 7, 513) }, "v has a head size of 513, it needs to be from 1 to 512"},
-		{func(a *kernels.Attention) { a.K = shaped(1, 2, 7, 8) }, "k has a batch of 1, q of 2: they need to be equal"},
+		{func(a *kernels.Attention) { a.K = shaped(3, 2, 7, 8) }, "k has a batch of 3, it needs q's 2, or 1 for all of them"},
+		{func(a *kernels.Attention) { a.K = shaped(1, 2, 7, 8) }, "v has a batch of 2, k of 1: they need to be equal"},
 		{func(a *kernels.Attention) { a.V = shaped(3, 2, 7, 6) }, "v has a batch of 3, k of 2: they need to be equal"},
 		{func(a *kernels.Attention) { a.K, a.V = shaped(2, 0, 7, 8), shaped(2, 0, 7, 6) }, "q has 4 heads and k has 0, each needs at least one"},
 		{func(a *kernels.Attention) { a.K = shaped(2, 3, 7, 8) }, "k has 3 heads, which does not divide q's 4"},
@@ -83,23 +95,32 @@ func TestValidateRejects(t *testing.T) {
 		{func(a *kernels.Attention) { a.Causal = 3 }, "causal is 3, it needs to be NotCausal, CausalBottomRight or CausalTopLeft"},
 		{func(a *kernels.Attention) { a.Precision = -1 }, "precision is -1, it needs to be PrecisionAuto, PrecisionFloat32, PrecisionTF32, PrecisionBFloat16 or PrecisionFloat16"},
 		{func(a *kernels.Attention) { a.Window = &kernels.Window{Left: -2, Right: 4} }, "window is (-2, 4), each side needs to be 0 or more, or -1 for unlimited"},
+		{func(a *kernels.Attention) { a.Window = &kernels.Window{Shift: math.MinInt} }, "window has a shift of -9223372036854775808, it needs to be from -1099511627776 to 1099511627776"},
 		{func(a *kernels.Attention) { a.ALiBi = []float64{1, 2} }, "alibi has 2 slopes, it needs one for each of q's 4 heads"},
 		{func(a *kernels.Attention) { a.ALiBi = []float64{1, 2, math.NaN(), 4} }, "alibi has a slope of NaN for head 2, it needs to be finite"},
-		{func(a *kernels.Attention) { a.Bias = shaped(5, 7) }, "bias has shape [5 7], it needs four axes (1 or batch, 1 or heads, 1 or q's length, k's length)"},
+		{func(a *kernels.Attention) { a.Bias = shaped(5, 7) }, "bias has shape [5 7], it needs four axes (1 or batch, 1 or heads, 1 or q's length, 1 or k's length)"},
 		{func(a *kernels.Attention) { a.Bias = shaped(1, 1, 1, 7); a.Bias.Strides[3] = 2 }, "bias has a stride of 2 along its last axis, which needs to be contiguous"},
-		{func(a *kernels.Attention) { a.Bias = shaped(1, 1, 1, 7); a.Bias.DType = kernels.F64 }, "bias is float64, q is float32: all inputs need one dtype"},
-		{func(a *kernels.Attention) { a.Bias = shaped(1, 2, 1, 7) }, "bias has shape [1 2 1 7], which does not broadcast: it needs (1 or 2, 1 or 4, 1 or 5, 7)"},
-		{func(a *kernels.Attention) { a.Bias = shaped(1, 1, 5, 1) }, "bias has shape [1 1 5 1], which does not broadcast: it needs (1 or 2, 1 or 4, 1 or 5, 7)"},
+		{func(a *kernels.Attention) { a.Bias = shaped(1, 1, 1, 7); a.Bias.DType = kernels.F64 }, "bias is float64, it needs q's float32"},
+		{func(a *kernels.Attention) { a.Bias = shaped(1, 2, 1, 7) }, "bias has shape [1 2 1 7], which does not broadcast: it needs (1 or 2, 1 or 4, 1 or 5, 1 or 7)"},
+		{func(a *kernels.Attention) { a.Bias = shaped(1, 1, 5, 2) }, "bias has shape [1 1 5 2], which does not broadcast: it needs (1 or 2, 1 or 4, 1 or 5, 1 or 7)"},
+		{func(a *kernels.Attention) {
+			a.Q.DType, a.K.DType, a.V.DType, a.Bias = kernels.BF16, kernels.BF16, kernels.BF16, shaped(1, 1, 1, 7)
+			a.Bias.DType = kernels.F16
+		}, "bias is float16, it needs q's bfloat16 or float32"},
 		{func(a *kernels.Attention) { a.Sinks = shaped(2) }, "sinks has shape [2], it needs one value for each of q's 4 heads"},
-		{func(a *kernels.Attention) { a.Sinks = shaped(4); a.Sinks.DType = kernels.F64 }, "sinks is float64, q is float32: all inputs need one dtype"},
+		{func(a *kernels.Attention) { a.Sinks = shaped(4); a.Sinks.DType = kernels.F64 }, "sinks is float64, it needs q's float32"},
 		{func(a *kernels.Attention) { a.QLens = []int{0, 5} }, "qLens has 2 entries and kvLens has 0: packed sequences need both"},
 		{func(a *kernels.Attention) { a.QLens, a.KVLens = []int{0, 5}, []int{0, 7} }, "q has a batch of 2, packed sequences need a batch of 1"},
 		{func(a *kernels.Attention) { *a = validPacked(); a.KVLens = []int{0, 7} }, "kvLens has 2 entries, it needs qLens's 3"},
 		{func(a *kernels.Attention) { *a = validPacked(); a.QLens = []int{1, 2, 5} }, "qLens is [1 2 5], it needs to be 0 and then where each sequence ends"},
 		{func(a *kernels.Attention) { *a = validPacked(); a.QLens, a.KVLens = []int{0}, []int{0} }, "qLens is [0], it needs to be 0 and then where each sequence ends"},
-		{func(a *kernels.Attention) { *a = validPacked(); a.QLens = []int{0, 5, 5} }, "qLens goes from 5 to 5 at entry 2, it needs to increase"},
-		{func(a *kernels.Attention) { *a = validPacked(); a.KVLens = []int{0, 4, 6} }, "kvLens ends at 6, it needs to end at k's 7 rows"},
-		{func(a *kernels.Attention) { *a = validPacked(); a.Bias = shaped(1, 1, 2, 4) }, "bias has shape [1 1 2 4], which does not broadcast: it needs (1 or 2, 1 or 4, 1 or 3, 4)"},
+		{func(a *kernels.Attention) { *a = validPacked(); a.QLens = []int{0, 5, 4} }, "qLens goes from 5 to 4 at entry 2, it cannot decrease"},
+		{func(a *kernels.Attention) { *a = validPacked(); a.KVLens = []int{0, 4, 8} }, "kvLens ends at 8, k has 7 rows"},
+		{func(a *kernels.Attention) { *a = validPacked(); a.KVLengths = []int{3} }, "kvLengths has 1 entries, packed sequences need their keys' lengths in kvLens alone"},
+		{func(a *kernels.Attention) { a.KVLengths = []int{3} }, "kvLengths has 1 entries, it needs one for each of q's 2 batch items"},
+		{func(a *kernels.Attention) { a.KVLengths = []int{3, -1} }, "kvLengths is -1 for batch item 1, it needs to be from 0 to k's 7 rows"},
+		{func(a *kernels.Attention) { a.KVLengths = []int{8, 0} }, "kvLengths is 8 for batch item 0, it needs to be from 0 to k's 7 rows"},
+		{func(a *kernels.Attention) { *a = validPacked(); a.Bias = shaped(1, 1, 2, 4) }, "bias has shape [1 1 2 4], which does not broadcast: it needs (1 or 2, 1 or 4, 1 or 3, 1 or 4)"},
 	} {
 		a := valid()
 		c.change(&a)
@@ -119,33 +140,43 @@ func drawProblem(t *rapid.T) kernels.Attention {
 	a := kernels.Attention{Causal: kernels.Causal(size("causal", 2))}
 	if rapid.Bool().Draw(t, "window") {
 		side := rapid.OneOf(rapid.IntRange(-1, 15), rapid.Just(math.MaxInt))
-		a.Window = &kernels.Window{Left: side.Draw(t, "left"), Right: side.Draw(t, "right")}
+		shift := rapid.OneOf(rapid.Just(0), rapid.IntRange(-20, 20), rapid.Just(1<<40), rapid.Just(-1<<40))
+		a.Window = &kernels.Window{Left: side.Draw(t, "left"), Right: side.Draw(t, "right"), Shift: shift.Draw(t, "shift")}
 	}
 	if rapid.Bool().Draw(t, "packed") {
 		batch = 1
 		a.QLens, a.KVLens = []int{0}, []int{0}
 		for range 1 + size("sequences", 3) {
-			a.QLens = append(a.QLens, a.QLens[len(a.QLens)-1]+1+size("sq", 5))
-			a.KVLens = append(a.KVLens, a.KVLens[len(a.KVLens)-1]+1+size("sk", 5))
+			a.QLens = append(a.QLens, a.QLens[len(a.QLens)-1]+size("sq", 5))
+			a.KVLens = append(a.KVLens, a.KVLens[len(a.KVLens)-1]+size("sk", 5))
 		}
-		sq, sk = a.QLens[len(a.QLens)-1], a.KVLens[len(a.KVLens)-1]
+		sq, sk = a.QLens[len(a.QLens)-1]+size("unused", 3), a.KVLens[len(a.KVLens)-1]+size("unused", 3)
+	} else if rapid.Bool().Draw(t, "lengths") {
+		for range batch {
+			a.KVLengths = append(a.KVLengths, size("length", sk))
+		}
 	}
-	a.Q, a.K, a.V = shaped(batch, heads, sq, d), shaped(batch, 1, sk, d), shaped(batch, 1, sk, dv)
+	keyBatch := batch
+	if rapid.Bool().Draw(t, "shared keys") {
+		keyBatch = 1
+	}
+	a.Q, a.K, a.V = shaped(batch, heads, sq, d), shaped(keyBatch, 1, sk, d), shaped(keyBatch, 1, sk, dv)
 	return a
 }
 
 // shows returns the mask as the documentation words it, in numbers that cannot overflow.
 func shows(a kernels.Attention, s kernels.Sequence, i, j int) bool {
 	off := s.Sk - s.Sq
-	distance := float64(j - (i + off))
+	fromDiagonal := j - (i + off)
 	show := true
 	switch a.Causal {
 	case kernels.CausalBottomRight:
-		show = j <= i+off
+		show = fromDiagonal <= 0
 	case kernels.CausalTopLeft:
 		show = j <= i
 	}
 	if w := a.Window; w != nil {
+		distance := float64(fromDiagonal) - float64(w.Shift)
 		show = show && (w.Left < 0 || -distance <= float64(w.Left)) && (w.Right < 0 || distance <= float64(w.Right))
 	}
 	return show
@@ -195,19 +226,25 @@ func TestSequences(t *testing.T) {
 				t.Fatalf("sequence %d calls itself %d", n, s.Index)
 			}
 			if a.QLens == nil {
-				if want := (kernels.Sequence{Index: n, Batch: n, Sq: a.Q.Shape[2], Sk: a.K.Shape[2]}); s != want {
+				want := kernels.Sequence{Index: n, Batch: n, KeyBatch: n, Sq: a.Q.Shape[2], Sk: a.K.Shape[2]}
+				if a.K.Shape[0] == 1 {
+					want.KeyBatch = 0
+				}
+				if a.KVLengths != nil {
+					want.Sk = a.KVLengths[n]
+				}
+				if s != want {
 					t.Fatalf("sequence %+v instead of %+v", s, want)
 				}
-				q, k = a.Q.Shape[2], a.K.Shape[2]
 				continue
 			}
-			if s.Batch != 0 || s.Q0 != q || s.K0 != k {
+			if s.Batch != 0 || s.KeyBatch != 0 || s.Q0 != q || s.K0 != k {
 				t.Fatalf("sequence %+v does not begin where the one before ends, at %d and %d", s, q, k)
 			}
 			q, k = q+s.Sq, k+s.Sk
-		}
-		if q != a.Q.Shape[2] || k != a.K.Shape[2] {
-			t.Fatalf("sequences end at %d and %d instead of %d and %d", q, k, a.Q.Shape[2], a.K.Shape[2])
+			if q != a.QLens[n+1] || k != a.KVLens[n+1] {
+				t.Fatalf("sequence %d ends at %d and %d instead of %d and %d", n, q, k, a.QLens[n+1], a.KVLens[n+1])
+			}
 		}
 	})
 }

@@ -41,6 +41,9 @@ func newProblem[T kernels.Float](a *kernels.Attention) *problem[T] {
 // edge of a mask is followed. All are whole blocks of the matrix product's rows, columns also whole panels.
 type tile struct{ rows, columns, strip int }
 
+// mostColumns is the greatest number of a tile's columns.
+const mostColumns = 512
+
 // rows is a matrix in the host's memory whose rows lie stride elements apart.
 type rows[T kernels.Float] struct {
 	data   []T
@@ -80,6 +83,19 @@ func (p *problem[T]) row(s kernels.Sequence, head int) int {
 	return (s.Batch*p.heads+head)*p.Q.Shape[2] + s.Q0
 }
 
+// unusedRows is the range of query rows that belong to no sequence: those behind the last of packed ones.
+func (p *problem[T]) unusedRows() (from, to int) {
+	if p.QLens == nil {
+		return 0, 0
+	}
+	return p.QLens[len(p.QLens)-1], p.Q.Shape[2]
+}
+
+// hasUnusedKeys reports whether there are keys that belong to no sequence.
+func (p *problem[T]) hasUnusedKeys() bool {
+	return p.KVLengths != nil || p.KVLens != nil && p.KVLens[len(p.KVLens)-1] < p.K.Shape[2]
+}
+
 // transform turns raw products q·k of a tile into scores: soft cap, ALiBi and bias, in this order. The tile's first
 // element is row i, column j of the sequence's score matrix; slope receives the soft cap's derivative unless nil.
 // The returned factor, and nothing else, is still to be multiplied in.
@@ -94,12 +110,28 @@ func (p *problem[T]) transform(s kernels.Sequence, head, i, j, nRows, nColumns i
 		factor = 1
 	}
 	if p.Bias.IsSet() {
-		bias, rowStride := p.biasAt(p.Bias, s, head, i, j)
-		simd.AddBias(nRows, nColumns, scores, stride, T(factor), bias, rowStride)
+		p.addBias(s, head, i, j, nRows, nColumns, scores, stride, T(factor))
 		factor = 1
 	}
 	return factor
 }
+
+// addBias does scores = factor·scores + bias.
+func (p *problem[T]) addBias(s kernels.Sequence, head, i, j, nRows, nColumns int, scores *T, stride int, factor T) {
+	bias, rowStride := p.biasAt(p.Bias, s, head, i, j)
+	if !broadcastsColumns(p.Bias) {
+		simd.AddBias(nRows, nColumns, scores, stride, factor, bias, rowStride)
+		return
+	}
+	var same [mostColumns]T
+	for r := range nRows {
+		fill(same[:nColumns], float64(*offset(bias, r*rowStride)))
+		simd.AddBias(1, nColumns, offset(scores, r*stride), stride, factor, &same[0], 0)
+	}
+}
+
+// broadcastsColumns reports whether a bias has one element for all keys.
+func broadcastsColumns(bias kernels.Tensor) bool { return bias.IsSet() && bias.Shape[3] == 1 }
 
 // biasAt is the element of the bias, or of its gradient, for row i and column j, and how far the next row is.
 func (p *problem[T]) biasAt(bias kernels.Tensor, s kernels.Sequence, head, i, j int) (at *T, rowStride int) {
@@ -110,7 +142,7 @@ func (p *problem[T]) biasAt(bias kernels.Tensor, s kernels.Sequence, head, i, j 
 		return index * bias.Strides[axis]
 	}
 	host := kernels.Host[T](bias)
-	return &host[step(0, s.Index)+step(1, head)+step(2, i)+j], step(2, 1)
+	return &host[step(0, s.Index)+step(1, head)+step(2, i)+step(3, j)], step(2, 1)
 }
 
 // band is the mask of a sequence, with hi before every key where the mask leaves no pair at all.

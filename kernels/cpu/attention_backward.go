@@ -50,7 +50,7 @@ type backward[T kernels.Float] struct {
 	sumDQ                bool         // dq is summed in the workspace, for its rows are no operand where they lie
 	queries              []queries[T] // a sequence and query head each
 	turns                *turns       // how many key tiles have added to dq; a sequence, query head and query tile each
-	groups               [][]member   // the key heads that a task works on one after the other
+	groups               [][]keyHead  // the key heads that a task works on one after the other
 	memory               *workspace
 	dropScale            float64
 }
@@ -62,8 +62,11 @@ type queries[T kernels.Float] struct {
 	finite     bool // no NaN or Inf in q and dO
 }
 
-// member is one key head of one sequence.
-type member struct{ sequence, kvHead int }
+// keyHead is one head of keys and the sequences that read it: one, or every batch item where these share their keys.
+type keyHead struct {
+	index     int
+	sequences []kernels.Sequence
+}
 
 func newBackward[T kernels.Float](a *kernels.Attention, g kernels.AttentionGradients) *backward[T] {
 	k := &backward[T]{problem: newProblem[T](a), g: g, wanted: g.DQ.IsSet(), dropScale: 1}
@@ -78,7 +81,7 @@ func newBackward[T kernels.Float](a *kernels.Attention, g kernels.AttentionGradi
 	k.copyQ, k.copyDO, k.copyK = !multipliable[T](a.Q), !multipliable[T](g.DO), !multipliable[T](a.K)
 	k.sumDQ = k.wanted && !multipliable[T](g.DQ)
 	k.turns = newTurns(len(k.sequences) * k.heads * k.queryTiles)
-	k.groupMembers()
+	k.groupKeyHeads()
 	return k
 }
 
@@ -92,20 +95,28 @@ func backwardTile[T kernels.Float](d int) tile {
 	return t
 }
 
-// groupMembers decides which key heads share a task: those whose scores add to the same elements of dBias, so that
+// groupKeyHeads decides which key heads share a task: those whose scores add to the same elements of dBias, so that
 // these are summed in one fixed order.
-func (k *backward[T]) groupMembers() {
+func (k *backward[T]) groupKeyHeads() {
 	overBatch := k.g.DBias.IsSet() && k.g.DBias.Shape[0] == 1
 	overHeads := k.g.DBias.IsSet() && k.g.DBias.Shape[1] == 1
-	index := map[member]int{}
-	for n := range k.sequences {
+	readers := [][]kernels.Sequence{k.sequences}
+	if !k.SharesKeys() {
+		readers = readers[:0]
+		for n := range k.sequences {
+			readers = append(readers, k.sequences[n:n+1])
+		}
+	}
+	type shared struct{ reader, head int }
+	index := map[shared]int{}
+	for n, sequences := range readers {
 		for h := range k.kvHeads {
-			shares := member{n, h}
+			shares := shared{n, h}
 			if overBatch {
-				shares.sequence = 0
+				shares.reader = 0
 			}
 			if overHeads {
-				shares.kvHead = 0
+				shares.head = 0
 			}
 			at, known := index[shares]
 			if !known {
@@ -113,7 +124,7 @@ func (k *backward[T]) groupMembers() {
 				index[shares] = at
 				k.groups = append(k.groups, nil)
 			}
-			k.groups[at] = append(k.groups[at], member{n, h})
+			k.groups[at] = append(k.groups[at], keyHead{h, sequences})
 		}
 	}
 }
@@ -123,29 +134,54 @@ func (k *backward[T]) run(b *Backend) {
 	if k.g.DBias.IsSet() {
 		clear(kernels.Host[T](k.g.DBias))
 	}
+	k.clearUnused()
 	k.prepare(b, flops)
 	defer k.memory.release()
 	k.sumSinks()
 	if !k.wanted && !k.g.DBias.IsSet() {
 		return
 	}
+	// Where a bias has one element for all keys, the key tiles of a group add to the same elements of its gradient.
+	tilesOfTask := 1
+	if broadcastsColumns(k.g.DBias) {
+		tilesOfTask = max(1, k.keyTiles)
+	}
 	share := b.parallel
-	if k.keyTiles == 1 {
+	if k.keyTiles == tilesOfTask {
 		share = b.inRuns // no task waits for another
 	}
-	share(len(k.groups)*k.keyTiles, flops, func(claim func() (int, bool)) {
+	share(len(k.groups)*k.keyTiles/tilesOfTask, flops, func(claim func() (int, bool)) {
 		w := newBackwardScratch(k)
 		defer w.memory.release()
 		for task, ok := claim(); ok; task, ok = claim() {
 			// A task waits for the key tile before its own, of the same heads. In this order that one has been claimed, and
 			// by as many tasks earlier as there are groups, so that it is mostly done.
-			for _, m := range k.groups[task%len(k.groups)] {
-				if s, k0 := k.sequences[m.sequence], task/len(k.groups)*k.tile.columns; k0 < s.Sk {
-					k.do(w, s, m.kvHead, k0)
+			first := task / len(k.groups) * tilesOfTask
+			for tile := first; tile < first+tilesOfTask; tile++ {
+				for _, keys := range k.groups[task%len(k.groups)] {
+					k.do(w, keys, tile*k.tile.columns)
 				}
 			}
 		}
 	})
+}
+
+// clearUnused is the gradient of the rows that belong to no sequence.
+func (k *backward[T]) clearUnused() {
+	if !k.wanted {
+		return
+	}
+	if from, to := k.unusedRows(); from < to {
+		for h := range k.heads {
+			clearRows(matrix[T](k.g.DQ, 0, h, from), to-from, k.d)
+		}
+	}
+	if n := k.K.Shape[2]; n > 0 && k.hasUnusedKeys() {
+		for at := range k.K.Shape[0] * k.kvHeads {
+			clearRows(matrix[T](k.g.DK, at/k.kvHeads, at%k.kvHeads, 0), n, k.d)
+			clearRows(matrix[T](k.g.DV, at/k.kvHeads, at%k.kvHeads, 0), n, k.dv)
+		}
+	}
 }
 
 // prepare makes the operands of every query head, and clears where dq is summed.
@@ -269,9 +305,16 @@ func newBackwardScratch[T kernels.Float](k *backward[T]) *backwardScratch[T] {
 }
 
 // do computes the tile of keys that starts at k0.
-func (k *backward[T]) do(w *backwardScratch[T], s kernels.Sequence, kvHead, k0 int) {
-	columns := min(k.tile.columns, s.Sk-k0)
-	keys, values := matrix[T](k.K, s.Batch, kvHead, s.K0+k0), matrix[T](k.V, s.Batch, kvHead, s.K0+k0)
+func (k *backward[T]) do(w *backwardScratch[T], head keyHead, k0 int) {
+	columns := 0
+	for _, s := range head.sequences {
+		columns = max(columns, min(k.tile.columns, s.Sk-k0))
+	}
+	if columns == 0 {
+		return
+	}
+	at := head.sequences[0]
+	keys, values := matrix[T](k.K, at.KeyBatch, head.index, at.K0+k0), matrix[T](k.V, at.KeyBatch, head.index, at.K0+k0)
 	simd.PackTransposed(w.keysTransposed, keys.data, columns, k.d, keys.stride)
 	simd.PackTransposed(w.valTransposed, values.data, columns, k.dv, values.stride)
 	finiteKeys := !k.masked || finite(keys, columns, k.d)
@@ -280,24 +323,34 @@ func (k *backward[T]) do(w *backwardScratch[T], s kernels.Sequence, kvHead, k0 i
 	}
 	clear(w.dk.data)
 	clear(w.dv.data)
-	lo, hi := k.band(s)
-	firstRow, endRow := max(0, k0-hi+1), min(s.Sq, k0+columns-lo)
-	for h := kvHead * k.group; h < (kvHead+1)*k.group; h++ {
-		for q0 := firstRow / k.tile.rows * k.tile.rows; q0 < endRow; q0 += k.tile.rows {
-			queries := &k.queries[s.Index*k.heads+h]
-			k.step(w, gradientBlock[T]{
-				queries: queries, s: s, head: h, q0: q0, k0: k0,
-				n: min(k.tile.rows, s.Sq-q0), columns: columns, lo: lo + q0 - k0, hi: hi + q0 - k0,
-				keys: keys, exact: !(finiteKeys && queries.finite),
-			})
+	for _, s := range head.sequences {
+		if k0 >= s.Sk {
+			continue
 		}
+		k.addSequence(w, s, head.index, gradientBlock[T]{k0: k0, columns: min(k.tile.columns, s.Sk-k0), keys: keys, exact: !finiteKeys})
 	}
 	if !k.wanted {
 		return
 	}
-	dk, dv := matrix[T](k.g.DK, s.Batch, kvHead, s.K0+k0), matrix[T](k.g.DV, s.Batch, kvHead, s.K0+k0)
+	dk, dv := matrix[T](k.g.DK, at.KeyBatch, head.index, at.K0+k0), matrix[T](k.g.DV, at.KeyBatch, head.index, at.K0+k0)
 	simd.ScaleRows(columns, k.d, dk.at(0), dk.stride, w.dk.at(0), w.dk.stride, fill(w.factor[:columns], k.scale))
 	simd.ScaleRows(columns, k.dv, dv.at(0), dv.stride, w.dv.at(0), w.dv.stride, fill(w.factor[:columns], k.dropScale))
+}
+
+// addSequence adds the gradients of one sequence's queries, of all heads that read the keys.
+func (k *backward[T]) addSequence(w *backwardScratch[T], s kernels.Sequence, kvHead int, keys gradientBlock[T]) {
+	lo, hi := k.band(s)
+	firstRow, endRow := max(0, keys.k0-hi+1), min(s.Sq, keys.k0+keys.columns-lo)
+	for h := kvHead * k.group; h < (kvHead+1)*k.group; h++ {
+		queries := &k.queries[s.Index*k.heads+h]
+		for q0 := firstRow / k.tile.rows * k.tile.rows; q0 < endRow; q0 += k.tile.rows {
+			b := keys
+			b.queries, b.s, b.head, b.q0, b.n = queries, s, h, q0, min(k.tile.rows, s.Sq-q0)
+			b.lo, b.hi = lo+q0-b.k0, hi+q0-b.k0
+			b.exact = keys.exact || !queries.finite
+			k.step(w, b)
+		}
+	}
 }
 
 func fill[T kernels.Float](s []T, value float64) []T {
@@ -365,14 +418,29 @@ func (k *backward[T]) scoreGradients(w *backwardScratch[T], b gradientBlock[T], 
 	}
 	simd.SoftmaxGrad(n, columns, scores, dP, stride, &b.lse[row], &b.delta[row], T(factor*log2e), lo, hi)
 	if k.g.DBias.IsSet() {
-		dBias, rowStride := k.biasAt(k.g.DBias, b.s, b.head, row, b.k0+from)
-		simd.AddTile(n, columns, dBias, rowStride, dP, stride)
+		k.addBiasGradient(b, row, b.k0+from, n, columns, dP, stride)
 	}
 	if k.SoftCap != 0 {
 		simd.MulTile(n, columns, dP, slope, stride)
 	}
 	if k.Dropout.P > 0 {
 		simd.Dropout(n, columns, scores, stride, k.Dropout, plane, row, b.k0+from, 1)
+	}
+}
+
+// addBiasGradient adds dS, a tile whose first element is row i and column j of the score matrix.
+func (k *backward[T]) addBiasGradient(b gradientBlock[T], i, j, nRows, nColumns int, dS *T, stride int) {
+	dBias, rowStride := k.biasAt(k.g.DBias, b.s, b.head, i, j)
+	if !broadcastsColumns(k.g.DBias) {
+		simd.AddTile(nRows, nColumns, dBias, rowStride, dS, stride)
+		return
+	}
+	for r := range nRows {
+		sum := 0.0
+		for c := range nColumns {
+			sum += float64(*offset(dS, r*stride+c))
+		}
+		*offset(dBias, r*rowStride) += T(sum)
 	}
 }
 

@@ -66,7 +66,7 @@ func newForward[T kernels.Float](a *kernels.Attention, out kernels.AttentionOutp
 // forwardTile keeps a tile of scores, the keys and the values it meets in the second-level cache, and one call of a
 // vector kernel, which cannot be preempted, under a tenth of a millisecond.
 func forwardTile[T kernels.Float](d int) tile {
-	t := tile{rows: 96, columns: 512, strip: 24}
+	t := tile{rows: 96, columns: mostColumns, strip: 24}
 	if kernels.DTypeOf[T]() == kernels.F64 {
 		d *= 2
 	}
@@ -78,6 +78,7 @@ func forwardTile[T kernels.Float](d int) tile {
 
 func (f *forward[T]) run(b *Backend) {
 	flops := f.ForwardFLOPs()
+	f.clearUnused()
 	if f.shared {
 		f.pack(b, flops)
 		defer f.memory.release()
@@ -94,6 +95,20 @@ func (f *forward[T]) run(b *Backend) {
 			}
 		}
 	})
+}
+
+// clearUnused is the result of the rows behind packed sequences.
+func (f *forward[T]) clearUnused() {
+	from, to := f.unusedRows()
+	if from == to {
+		return
+	}
+	for h := range f.heads {
+		clearRows(matrix[T](f.out.O, 0, h, from), to-from, f.dv)
+		if f.lse != nil {
+			fill(f.lse[h*f.Q.Shape[2]:][from:to], math.Inf(-1))
+		}
+	}
 }
 
 // pack prepares the keys and values of all heads.
@@ -131,7 +146,7 @@ func (f *forward[T]) takePacked(w *workspace, keys int) packedKeys[T] {
 
 // packRange packs the keys [from, to) of a head.
 func (f *forward[T]) packRange(k *packedKeys[T], s kernels.Sequence, head, from, to int) {
-	keys, values := matrix[T](f.K, s.Batch, head, s.K0+from), matrix[T](f.V, s.Batch, head, s.K0+from)
+	keys, values := matrix[T](f.K, s.KeyBatch, head, s.K0+from), matrix[T](f.V, s.KeyBatch, head, s.K0+from)
 	simd.PackTransposed(k.transposed, keys.data, to-from, f.d, keys.stride)
 	k.finite = !f.masked || finite(values, to-from, f.dv)
 	if f.copyV {

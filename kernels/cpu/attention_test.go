@@ -142,6 +142,43 @@ func TestAttentionPacked(t *testing.T) {
 	}
 }
 
+func TestAttentionUneven(t *testing.T) {
+	for n, c := range UnevenCases() {
+		if leftOut(n) {
+			continue
+		}
+		if n%3 == 0 {
+			runLevels[float32](t, c)
+		} else {
+			run[float32](t, c)
+		}
+		if n%4 == 0 {
+			run[float64](t, c)
+		}
+	}
+}
+
+// What lies behind lengths and behind the last sequence is not read: NaN there reaches nothing.
+func TestAttentionIgnoresUnusedRows(t *testing.T) {
+	for n, options := range [][]Option{{Plain}, {Causal}, {WindowOf(40, 9), BiasOver("Q")}} {
+		c := Case{Batch: 3, Heads: 4, KeyHeads: 2, Sq: 100, Sk: 200, D: 24, Dv: 33, KVLengths: []int{150, 33, 0}, Options: options, Seed: uint64(n)}
+		for _, shared := range []bool{false, true} {
+			c.SharedKeys = shared
+			p := New[float32](c)
+			p.Plant(p.K, math.NaN(), 0, 1, 150, 3)
+			p.Plant(p.V, math.NaN(), 0, 1, 199, 3)
+			checkLevels(t, p)
+		}
+		packed := Case{Batch: 1, Heads: 4, KeyHeads: 2, Sq: 100, Sk: 200, D: 24, Dv: 33, Options: options, Seed: uint64(n),
+			QLens: []int{0, 50, 83}, KVLens: []int{0, 90, 131}}
+		p := New[float32](packed)
+		p.Plant(p.Q, math.NaN(), 0, 1, 83, 0)
+		p.Plant(p.K, math.NaN(), 0, 1, 131, 3)
+		p.Plant(p.V, math.NaN(), 0, 1, 199, 3)
+		checkLevels(t, p)
+	}
+}
+
 // Every set of instructions computes every option, in both types. Sizes leave a remainder everywhere.
 func TestAttentionLevels(t *testing.T) {
 	for n, options := range OptionSets() {
@@ -266,6 +303,8 @@ func hard(options ...Option) Case {
 func TestAttentionIsDeterministic(t *testing.T) {
 	for _, c := range []Case{hard(), hard(BiasOver("Q")), hard(BiasOver("BH"), Dropout), hard(BiasOver("H"), SoftCap),
 		{Batch: 1, Heads: 1, KeyHeads: 1, Sq: 500, Sk: 600, D: 64, Dv: 64, Options: []Option{Plain}},
+		{Batch: 5, Heads: 4, KeyHeads: 2, Sq: 200, Sk: 300, D: 40, Dv: 40, Options: []Option{RowBiasOver("Q"), Sinks},
+			SharedKeys: true, KVLengths: []int{300, 200, 17, 0, 299}},
 		{Batch: 1, Heads: 3, KeyHeads: 1, Sq: 400, Sk: 500, D: 33, Dv: 64, Layout: BSHD, Options: []Option{WindowOf(90, 20)},
 			QLens: []int{0, 10, 180, 400}, KVLens: []int{0, 200, 333, 500}},
 	} {

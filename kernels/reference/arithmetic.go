@@ -10,7 +10,7 @@ import (
 
 // loadKeys is k and v of one sequence and key head.
 func loadKeys[T kernels.Float](a *kernels.Attention, s kernels.Sequence, keyHead int) (k, v [][]T) {
-	return loadRows[T](a.K, s.Batch, keyHead, s.K0, s.Sk), loadRows[T](a.V, s.Batch, keyHead, s.K0, s.Sk)
+	return loadRows[T](a.K, s.KeyBatch, keyHead, s.K0, s.Sk), loadRows[T](a.V, s.KeyBatch, keyHead, s.K0, s.Sk)
 }
 
 // loadRows is n rows of one head of a (batch, heads, length, size) tensor.
@@ -59,6 +59,13 @@ func load[T, From kernels.Float](x []From) []T {
 func copyTo[T kernels.Float](to []float64, from []T) {
 	for i, x := range from {
 		to[i] = float64(x)
+	}
+}
+
+// addTo adds in the arithmetic of T to numbers that came from it.
+func addTo[T kernels.Float](to []float64, from []T) {
+	for i, x := range from {
+		to[i] = float64(T(to[i]) + x)
 	}
 }
 

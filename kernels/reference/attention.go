@@ -31,11 +31,14 @@ func AttentionDelta(a *kernels.Attention, o, dO, dLSE []float64) []float64 {
 // Rows chooses all.
 type Rows func(sequence, head, row int) bool
 
-// AttentionIn is [Attention] in the arithmetic of T, for the chosen rows alone; the rest of o and lse is 0. In float32
+// AttentionIn is [Attention] in the arithmetic of T, for the chosen rows alone; the rest of o is 0, of lse −∞. In float32
 // it is what an unfused program computes, the yardstick of a kernel's error.
 func AttentionIn[T kernels.Float](a *kernels.Attention, rows Rows) (o, lse []float64) {
 	hq, sq, size := a.Q.Shape[1], a.Q.Shape[2], a.V.Shape[3]
 	o, lse = make([]float64, a.Q.Shape[0]*hq*sq*size), make([]float64, a.Q.Shape[0]*hq*sq)
+	for i := range lse {
+		lse[i] = math.Inf(-1)
+	}
 	eachKeyHead(a, runtime.GOMAXPROCS(0), func(s kernels.Sequence, keyHead int) {
 		k, v := loadKeys[T](a, s, keyHead)
 		for _, h := range queryHeads(a, s, keyHead, k) {
@@ -71,11 +74,14 @@ func AttentionDeltaIn[T kernels.Float](a *kernels.Attention, o, dO, dLSE []float
 // rows are all that it computes, so that a long problem can be checked at the price of a few rows.
 func AttentionGradIn[T kernels.Float](a *kernels.Attention, dO, dLSE []float64, rows Rows) AttentionGradients {
 	var g AttentionGradients
-	batch, hq, sq, hk, sk := a.Q.Shape[0], a.Q.Shape[1], a.Q.Shape[2], a.K.Shape[1], a.K.Shape[2]
+	hq, sq, hk, sk := a.Q.Shape[1], a.Q.Shape[2], a.K.Shape[1], a.K.Shape[2]
 	d, dv := a.Q.Shape[3], a.V.Shape[3]
-	g.DQ, g.DK, g.DV = make([]float64, batch*hq*sq*d), make([]float64, batch*hk*sk*d), make([]float64, batch*hk*sk*dv)
+	g.DQ, g.DK, g.DV = make([]float64, a.Q.Elements()), make([]float64, a.K.Elements()), make([]float64, a.V.Elements())
 	var dBias, dSinks []T
 	workers := runtime.GOMAXPROCS(0)
+	if a.SharesKeys() {
+		workers = 1 // batch items share dk and dv
+	}
 	var biasStrides []int
 	if a.Bias.IsSet() {
 		dBias, biasStrides = make([]T, a.Bias.Elements()), rowMajor(a.Bias.Shape)
@@ -129,9 +135,9 @@ func AttentionGradIn[T kernels.Float](a *kernels.Attention, dO, dLSE []float64, 
 			}
 		}
 		for j := range s.Sk {
-			at := (s.Batch*hk+keyHead)*sk + s.K0 + j
-			copyTo(g.DK[at*d:], dK[j])
-			copyTo(g.DV[at*dv:], dV[j])
+			at := (s.KeyBatch*hk+keyHead)*sk + s.K0 + j
+			addTo(g.DK[at*d:], dK[j])
+			addTo(g.DV[at*dv:], dV[j])
 		}
 	})
 	g.DBias, g.DSinks = load[float64](dBias), load[float64](dSinks)
@@ -187,7 +193,7 @@ func (h *head[T]) sees(i, j int) bool {
 		return false
 	}
 	if w := h.a.Window; w != nil {
-		distance := j - (i + off)
+		distance := j - (i + off + w.Shift)
 		if w.Left >= 0 && -distance > w.Left || w.Right >= 0 && distance > w.Right {
 			return false
 		}

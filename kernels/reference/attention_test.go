@@ -96,12 +96,20 @@ func near(t *testing.T, name string, got, want []float64, bound float64) {
 
 // Every gradient is compared with central differences of ⟨O, dO⟩ + ⟨LSE, dLSE⟩.
 func TestAttentionGradByFiniteDifferences(t *testing.T) {
-	for n, options := range attentiontest.OptionSets() {
-		for _, packed := range []bool{false, true} {
+	sets := append(attentiontest.OptionSets(), []attentiontest.Option{attentiontest.ShiftedWindow(1, 2, -2)},
+		[]attentiontest.Option{attentiontest.RowBiasOver("BQ"), attentiontest.Sinks})
+	for n, options := range sets {
+		for kind := range 4 {
 			c := attentiontest.Case{Batch: 2, Heads: 2, KeyHeads: 1, Sq: 5, Sk: 7, D: 3, Dv: 2, Options: options, Seed: uint64(n)}
-			if packed {
+			switch kind {
+			case 1:
 				c.Batch, c.Sq, c.Sk = 1, 9, 11
 				c.QLens, c.KVLens = []int{0, 2, 9}, []int{0, 6, 11}
+			case 2:
+				c.Batch, c.Sq, c.Sk = 1, 9, 11 // empty sequences, and rows behind the last
+				c.QLens, c.KVLens = []int{0, 2, 2, 5, 8}, []int{0, 4, 5, 5, 10}
+			case 3:
+				c.KVLengths, c.SharedKeys = []int{3, 6}, true
 			}
 			p := attentiontest.New[float64](c)
 			dO := kernels.Host[float64](p.DO)

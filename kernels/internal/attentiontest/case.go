@@ -17,6 +17,8 @@ type Case struct {
 	Batch, Heads, KeyHeads int
 	Sq, Sk, D, Dv          int
 	QLens, KVLens          []int
+	KVLengths              []int // of each batch item's keys
+	SharedKeys             bool  // k and v have a batch of 1
 	Layout                 Layout
 	Options                []Option
 	Seed                   uint64
@@ -41,6 +43,12 @@ func (c Case) String() string {
 	if c.QLens != nil {
 		s += fmt.Sprintf(" qLens=%v kvLens=%v", c.QLens, c.KVLens)
 	}
+	if c.KVLengths != nil {
+		s += fmt.Sprintf(" kvLengths=%v", c.KVLengths)
+	}
+	if c.SharedKeys {
+		s += " shared keys"
+	}
 	if c.Rows > 0 {
 		s += fmt.Sprintf(" rows=%d", c.Rows)
 	}
@@ -57,8 +65,9 @@ type Option struct {
 type settings struct {
 	kernels.Attention
 	alibi, sinks, dLSE bool
-	// bias is the letters of the axes along which the bias differs: B, H and Q. The key axis always counts.
+	// bias is the letters of the axes along which the bias differs: B, H and Q.
 	bias      *string
+	columns   int      // the last axis of the bias, all keys if 0
 	sinkValue *float64 // of every head, random if nil
 	masked    float64  // the share of the bias that is −∞
 }
@@ -82,6 +91,13 @@ func WindowOf(left, right int) Option {
 	return Option{fmt.Sprintf("window(%d,%d)", left, right), func(o *settings) { o.Window = &kernels.Window{Left: left, Right: right} }}
 }
 
+// ShiftedWindow is WindowOf, moved along the keys.
+func ShiftedWindow(left, right, shift int) Option {
+	return Option{fmt.Sprintf("window(%d,%d)%+d", left, right, shift), func(o *settings) {
+		o.Window = &kernels.Window{Left: left, Right: right, Shift: shift}
+	}}
+}
+
 // DropoutOf drops with probability p.
 func DropoutOf(p float64) Option {
 	return Option{fmt.Sprintf("dropout(%g)", p), func(o *settings) { o.Dropout = kernels.Dropout{P: p, Seed: 0x123456789abcdef, Step: 3} }}
@@ -90,6 +106,11 @@ func DropoutOf(p float64) Option {
 // BiasOver adds a bias that differs along the named axes (letters of "BHQ") and along the keys.
 func BiasOver(axes string) Option {
 	return Option{"bias(" + axes + "K)", func(o *settings) { o.bias = &axes }}
+}
+
+// RowBiasOver adds a bias that differs along the named axes, and is the same for all keys.
+func RowBiasOver(axes string) Option {
+	return Option{"bias(" + axes + ")", func(o *settings) { o.bias, o.columns = &axes, 1 }}
 }
 
 // MaskingBias is a bias in which about the given share of elements, and every element of some rows, is −∞.
@@ -117,6 +138,64 @@ func OptionSets() [][]Option {
 		{Causal, ALiBi, DLSE}, {Sinks, DLSE, Causal}, {SoftCap, BiasOver("BH"), DLSE},
 		{Causal, WindowOf(100, -1), SoftCap, ALiBi, BiasOver("BHQ"), Sinks, Dropout, DLSE},
 	}
+}
+
+// UnevenCases are problems whose parts differ in length or share their keys, windows beside the diagonal, and biases that
+// are the same for all keys. Each spans several tiles of any device.
+func UnevenCases() []Case {
+	var list []Case
+	add := func(c Case, options ...Option) {
+		c.Heads, c.KeyHeads, c.D, c.Dv, c.Rows = 4, 2, 64, 64, 16
+		if len(list)%2 == 1 {
+			c.D, c.Dv = 40, 56
+		}
+		c.Options, c.Seed, c.Layout = append(options, Plain), uint64(len(list)), []Layout{BHSD, BSHD, Padded}[len(list)%3]
+		list = append(list, c)
+	}
+	batch := Case{Batch: 3, Sq: 150, Sk: 333}
+
+	shared := batch
+	shared.SharedKeys = true
+	lengths := batch
+	lengths.KVLengths = []int{333, 0, 71}
+	both := lengths
+	both.SharedKeys = true
+	for _, c := range []Case{shared, lengths, both} {
+		for _, options := range [][]Option{{}, {Causal}, {WindowOf(60, 20), Sinks, DLSE}, {BiasOver("BHQ"), Causal}, {BiasOver("Q")}, {BiasOver("H"), Dropout}, {ALiBi, SoftCap}} {
+			add(c, options...)
+		}
+	}
+	decoding := both
+	decoding.Sq = 1
+	add(decoding, Causal)
+	decoding.SharedKeys = false
+	add(decoding, Causal, Sinks)
+
+	packed := Case{Batch: 1, Sq: 300, Sk: 400}
+	packed.QLens, packed.KVLens = []int{0, 100, 100, 170, 300}, []int{0, 0, 90, 250, 400} // the first has no keys, the second no queries
+	behind := packed
+	behind.QLens, behind.KVLens = []int{0, 0, 130, 200}, []int{0, 0, 140, 270}
+	for _, c := range []Case{packed, behind} {
+		for _, options := range [][]Option{{}, {Causal}, {WindowOf(60, 20), Sinks, DLSE}, {BiasOver("BHQ"), Causal}, {Dropout}} {
+			add(c, options...)
+		}
+	}
+	nothing := packed
+	nothing.QLens, nothing.KVLens = []int{0, 0}, []int{0, 0}
+	add(nothing, Sinks)
+
+	for _, options := range [][]Option{
+		{ShiftedWindow(9, 30, -70)}, {ShiftedWindow(0, 4, 33)}, {ShiftedWindow(20, 20, 170), Causal}, {ShiftedWindow(-1, 0, -40), Sinks},
+		{ShiftedWindow(0, -1, 40), DLSE}, {ShiftedWindow(3, 3, 5), CausalTopLeft}, {ShiftedWindow(5, 5, -1000)},
+	} {
+		add(batch, options...)
+	}
+	for _, axes := range []string{"BHQ", "BQ", "Q", "H", ""} {
+		add(batch, RowBiasOver(axes), Sinks)
+		add(packed, RowBiasOver(axes), Causal, DLSE)
+	}
+	add(both, RowBiasOver("Q"), SoftCap)
+	return list
 }
 
 // HeadCounts are query heads and key heads: one each, grouped, and all query heads on one key head.

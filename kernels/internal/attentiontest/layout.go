@@ -48,6 +48,9 @@ func (l Layout) three(allocate func(shape ...int) kernels.Tensor, c Case, output
 		return all.Slice(1, 0, h), all.Slice(1, h, h+hk), all.Slice(1, h+hk, h+2*hk)
 	}
 	q = l.one(allocate, c.Batch, c.Heads, c.Sq, c.D)
+	if c.SharedKeys {
+		return q, l.one(allocate, 1, c.KeyHeads, c.Sk, c.D), l.one(allocate, 1, c.KeyHeads, c.Sk, c.Dv)
+	}
 	if l == Broadcast && !output {
 		k, v = l.one(allocate, 1, c.KeyHeads, c.Sk, c.D), l.one(allocate, 1, c.KeyHeads, c.Sk, c.Dv)
 		for _, t := range []*kernels.Tensor{&k, &v} {

@@ -36,7 +36,7 @@ func New[T kernels.Float](c Case) *Problem[T] {
 		option.set(&o)
 	}
 	p.Attention = o.Attention
-	p.Attention.QLens, p.Attention.KVLens = c.QLens, c.KVLens
+	p.Attention.QLens, p.Attention.KVLens, p.Attention.KVLengths = c.QLens, c.KVLens, c.KVLengths
 
 	input, output := p.allocator(&p.inputs), p.allocator(&p.outputs)
 	p.Q, p.K, p.V = c.Layout.three(input, c, false)
@@ -45,7 +45,7 @@ func New[T kernels.Float](c Case) *Problem[T] {
 	p.LSE, p.Delta = output(c.Batch, c.Heads, c.Sq), output(c.Batch, c.Heads, c.Sq)
 	p.DQ, p.DK, p.DV = c.Layout.three(output, c, true)
 	if o.bias != nil {
-		p.Bias, p.DBias = p.newBias(*o.bias, input, output)
+		p.Bias, p.DBias = p.newBias(*o.bias, o.columns, input, output)
 	}
 	if o.sinks {
 		p.Attention.Sinks, p.DSinks = input(c.Heads), output(c.Heads)
@@ -94,11 +94,15 @@ func (p *Problem[T]) allocator(list *[]*buffer[T]) func(shape ...int) kernels.Te
 	}
 }
 
-// newBias makes a bias that differs along the axes named by letters, and its gradient.
-func (p *Problem[T]) newBias(axes string, input, output func(shape ...int) kernels.Tensor) (bias, dBias kernels.Tensor) {
+// newBias makes a bias that differs along the axes named by letters, and its gradient. columns is the last axis, or 0 for
+// all keys.
+func (p *Problem[T]) newBias(axes string, columns int, input, output func(shape ...int) kernels.Tensor) (bias, dBias kernels.Tensor) {
 	batch, sq, sk := p.Batch, p.Sq, p.Sk
 	if p.Case.QLens != nil {
 		batch, sq, sk = len(p.Case.QLens)-1, longest(p.Case.QLens), longest(p.Case.KVLens)
+	}
+	if columns > 0 {
+		sk = columns
 	}
 	shape := []int{1, 1, 1, sk}
 	for i, full := range []int{batch, p.Heads, sq} {
