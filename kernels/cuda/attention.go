@@ -187,7 +187,7 @@ func (c *attention) release() {
 	switch {
 	case c.counts == nil:
 	case c.ended:
-		c.device.counters.keep(c.counts)
+		c.device.countersInUse().keep(c.counts)
 	default:
 		c.counts.free()
 	}

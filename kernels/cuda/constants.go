@@ -3,7 +3,6 @@
 package cuda
 
 import (
-	"fmt"
 	"sync"
 	"unsafe"
 
@@ -28,20 +27,27 @@ func constant[T int32 | float32](d *Device, list []T) (*owner, error) {
 	c := &d.constants
 	c.Lock()
 	defer c.Unlock()
+	r := d.memory.recording.Load()
 	if o, ok := c.owners[contents]; ok {
+		if r != nil {
+			r.keepConstant(o)
+		}
 		return o, nil
 	}
-	b, err := d.memory.get(len(contents))
+	b, err := d.memory.getLasting(len(contents))
 	if err != nil {
 		return nil, err
 	}
 	o := b.owned()
-	if err := d.do(fmt.Sprintf("cuMemcpyHtoDAsync(%d bytes)", len(contents)), func() error {
-		if err := cu.MemcpyHtoDAsync(cu.DevicePtr(b.at), unsafe.Pointer(unsafe.StringData(contents)), int64(len(contents)), d.stream); err != nil {
-			return err
-		}
-		return d.stream.Synchronize() // contents is Go's memory, which the driver may not read later
-	}); err != nil {
+	if r == nil {
+		err = d.uploadBytes(b.at, unsafe.Pointer(unsafe.StringData(contents)), len(contents))
+	} else {
+		r.keepConstant(o)
+		err = d.unrecorded("cuMemcpyHtoDAsync", func(s cu.Stream) error {
+			return cu.MemcpyHtoDAsync(cu.DevicePtr(b.at), unsafe.Pointer(unsafe.StringData(contents)), int64(len(contents)), s)
+		})
+	}
+	if err != nil {
 		return nil, err
 	}
 	if c.owners == nil {

@@ -2,7 +2,11 @@
 
 package cuda
 
-import "sync"
+import (
+	"sync"
+
+	"gorgonia.org/cu"
+)
 
 // counters are blocks of memory that hold zeros whenever a call borrows one. The last kernel of the call leaves it so; kernels
 // before it may not, and those of another goroutine may be queued between them, so each call has a block of its own.
@@ -14,16 +18,26 @@ type counters struct {
 // counterBytes is the size of a block, enough for the tiles of all but the largest problems.
 const counterBytes = 64 << 10
 
+// countersInUse is the list that calls borrow from and give back to. A recording has a list of its own.
+func (d *Device) countersInUse() *counters {
+	if r := d.memory.recording.Load(); r != nil {
+		return &r.counters
+	}
+	return &d.counters
+}
+
 // borrowCounters gives a block of zeros.
 func (d *Device) borrowCounters() (*block, error) {
-	if b := d.counters.take(); b != nil {
+	if b := d.countersInUse().take(); b != nil {
 		return b, nil
 	}
-	b, err := d.memory.get(counterBytes)
+	b, err := d.memory.getLasting(counterBytes)
 	if err != nil {
 		return nil, err
 	}
-	if err := d.zero(b.at, b.bytes); err != nil {
+	if err := d.unrecorded("cuMemsetD8Async", func(s cu.Stream) error {
+		return cu.MemsetD8Async(cu.DevicePtr(b.at), 0, int64(b.bytes), s)
+	}); err != nil {
 		b.free()
 		return nil, err
 	}

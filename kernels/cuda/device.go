@@ -31,7 +31,12 @@ type Device struct {
 	maps      tensorMaps
 	constants constants
 	counters  counters
+	stagings  stagings
 	last      atomic.Pointer[launchShape] // the kernel queued last, for the messages of errors that come later
+
+	// While a recording is made, what must not be a part of it runs here, after the work before the recording.
+	aside           cu.Stream
+	beforeRecording cu.Event
 }
 
 // Count returns the number of GPUs, 0 where there is none or no driver that runs this package's kernels.
@@ -118,8 +123,16 @@ func (d *Device) open() error {
 		return fmt.Errorf("cuDevicePrimaryCtxRetain: %w", err)
 	}
 	d.memory.device = d
-	return d.do("cuStreamCreate", func() error {
-		d.stream, err = cu.MakeStream(cu.NonBlocking)
+	for _, stream := range []*cu.Stream{&d.stream, &d.aside} {
+		if err := d.do("cuStreamCreate", func() error {
+			*stream, err = cu.MakeStream(cu.NonBlocking)
+			return err
+		}); err != nil {
+			return err
+		}
+	}
+	return d.do("cuEventCreate", func() error {
+		d.beforeRecording, err = cu.MakeEvent(cu.DisableTiming)
 		return err
 	})
 }
@@ -140,6 +153,11 @@ func (d *Device) do(call string, f func() error) error {
 	if err == nil {
 		err = f()
 	}
+	return d.explain(call, err)
+}
+
+// explain says where an error of the driver was met, and what may have caused it.
+func (d *Device) explain(call string, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -150,7 +168,12 @@ func (d *Device) do(call string, f func() error) error {
 }
 
 // Synchronize waits until all work that was queued is done.
-func (d *Device) Synchronize() error { return d.do("cuStreamSynchronize", d.stream.Synchronize) }
+func (d *Device) Synchronize() error {
+	if err := d.unrecordable("Synchronize"); err != nil {
+		return err
+	}
+	return d.do("cuStreamSynchronize", d.stream.Synchronize)
+}
 
 // Upload gives a copy of a tensor on the host, row-major in the device's memory.
 func (d *Device) Upload(host kernels.Tensor) (kernels.Tensor, error) {
@@ -164,19 +187,11 @@ func (d *Device) Upload(host kernels.Tensor) (kernels.Tensor, error) {
 	return t, d.UploadBytes(t, host.Data)
 }
 
-// UploadBytes copies as many bytes as a row-major tensor of the device has from the host's memory into it.
+// UploadBytes copies as many bytes as a row-major tensor of the device has from the host's memory into it. That memory is
+// the caller's again when it returns; the device may still be at work.
 func (d *Device) UploadBytes(t kernels.Tensor, from unsafe.Pointer) error {
-	bytes := t.Elements() * t.DType.Size()
-	if bytes == 0 {
-		return nil
-	}
 	defer runtime.KeepAlive(t.Owner)
-	return d.do(fmt.Sprintf("cuMemcpyHtoDAsync(%d bytes)", bytes), func() error {
-		if err := cu.MemcpyHtoDAsync(cu.DevicePtr(addressOf(t)), from, int64(bytes), d.stream); err != nil {
-			return err
-		}
-		return d.stream.Synchronize() // the memory is the caller's again
-	})
+	return d.uploadBytes(addressOf(t), from, t.Elements()*t.DType.Size())
 }
 
 // DownloadBytes copies a row-major tensor of the device to the host's memory, which must have room for it.
@@ -184,6 +199,9 @@ func (d *Device) DownloadBytes(t kernels.Tensor, to unsafe.Pointer) error {
 	bytes := t.Elements() * t.DType.Size()
 	if bytes == 0 {
 		return nil
+	}
+	if err := d.unrecordable("Copy to the host"); err != nil {
+		return err
 	}
 	defer runtime.KeepAlive(t.Owner)
 	return d.do(fmt.Sprintf("cuMemcpyDtoHAsync(%d bytes)", bytes), func() error {
@@ -227,30 +245,6 @@ func (d *Device) zero(at address, bytes int) error {
 	return nil
 }
 
-// Read copies the element of a tensor to the host.
-func (d *Device) Read(t kernels.Tensor) (kernels.Number, error) {
-	if t.Elements() != 1 {
-		return nil, fmt.Errorf("cuda:%d: read: t has shape %v, it needs one element", d.index, t.Shape)
-	}
-	wide, err := d.Alloc(kernels.F32, 1)
-	if err != nil {
-		return nil, err
-	}
-	if err := d.Copy(wide, t.Reshape(1)); err != nil {
-		return nil, err
-	}
-	var x [1]float32
-	if err := d.DownloadBytes(wide, unsafe.Pointer(&x)); err != nil {
-		return nil, err
-	}
-	return number(x[0]), nil
-}
-
-// number is a number that has arrived on the host.
-type number float64
-
-func (n number) Float64() (float64, error) { return float64(n), nil }
-
 // Event is a point in the order of a device's work, for measuring time.
 type Event struct {
 	device *Device
@@ -259,6 +253,9 @@ type Event struct {
 
 // Record marks the point after all work that was queued so far.
 func (d *Device) Record() (kernels.Event, error) {
+	if err := d.unrecordable("Record"); err != nil {
+		return nil, err
+	}
 	e := &Event{device: d}
 	if err := d.do("cuEventCreate", func() (err error) {
 		e.event, err = cu.MakeEvent(cu.DefaultEvent)

@@ -71,6 +71,14 @@ type driverError C.CUresult
 
 func (e driverError) Error() string { return C.GoString(C.nameOf(C.CUresult(e))) }
 
+// check makes a result of the driver's an error that says of which call it is.
+func (d *Device) check(call string, result C.CUresult) error {
+	if result == 0 {
+		return nil
+	}
+	return d.explain(call, driverError(result))
+}
+
 // tensorMap describes a tensor to the unit that copies boxes of it into shared memory.
 type tensorMap = C.TensorMap
 
@@ -135,3 +143,4 @@ func limitSharedMemory(context cu.CUContext, f cu.Function, bytes int) error {
 func rawContext(c cu.CUContext) C.CUcontext  { return *(*C.CUcontext)(unsafe.Pointer(&c)) }
 func rawFunction(f cu.Function) C.CUfunction { return *(*C.CUfunction)(unsafe.Pointer(&f)) }
 func rawStream(s cu.Stream) C.CUstream       { return *(*C.CUstream)(unsafe.Pointer(&s)) }
+func rawEvent(e cu.Event) C.CUevent          { return *(*C.CUevent)(unsafe.Pointer(&e)) }

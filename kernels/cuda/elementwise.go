@@ -4,6 +4,7 @@ package cuda
 
 import (
 	"fmt"
+	"math"
 	"runtime"
 	"slices"
 	"unsafe"
@@ -11,18 +12,54 @@ import (
 	"github.com/stheno-ml/stheno/kernels"
 )
 
-// Copy writes the elements of src into dst, which has the same shape; both may have any strides, and one of them may lie on the
-// host. The two have one dtype, or one is float32 and the other bfloat16 or float16, and the copy converts.
+// Copy writes the elements of src into dst, which has the same shape. Each may lie on the device or on the host.
 func (d *Device) Copy(dst, src kernels.Tensor) error {
+	for _, o := range []operand{{"dst", dst}, {"src", src}} {
+		if err := o.check(o.tensor.Shape); err != nil {
+			return fmt.Errorf("cuda:%d: copy: %w", d.index, err)
+		}
+	}
 	switch {
-	case src.Owner == nil:
+	case !slices.Equal(dst.Shape, src.Shape):
+		return fmt.Errorf("cuda:%d: copy: src has shape %v, it needs dst's %v", d.index, src.Shape, dst.Shape)
+	case dst.DType != src.DType && !(dst.DType.IsFloat() && src.DType.IsFloat()):
+		return fmt.Errorf("cuda:%d: copy: dst is %v and src is %v, there is no conversion between them", d.index, dst.DType, src.DType)
+	case dst.Elements() == 0:
+		return nil
+	case src.Owner != nil && dst.Owner != nil:
+		return d.copies([]pair{{dst, src}})
+	case src.Owner != nil:
+		return d.copyDown(dst, src)
+	case dst.Owner != nil:
+		return d.copyUp(dst, src)
+	}
+	kernels.CopyHost(dst, src)
+	return nil
+}
+
+// copyUp copies from the host to the device.
+func (d *Device) copyUp(dst, src kernels.Tensor) error {
+	if !isRowMajor(src) {
 		dense := onHost(src.DType, src.Shape)
 		kernels.CopyHost(dense, src)
-		var err error
-		if src, err = d.Upload(dense); err != nil {
-			return err
-		}
-	case dst.Owner == nil:
+		src = dense
+	}
+	if dst.DType == src.DType && isRowMajor(dst) {
+		return d.UploadBytes(dst, src.Data)
+	}
+	up, err := d.Alloc(src.DType, src.Shape...)
+	if err != nil {
+		return err
+	}
+	if err := d.UploadBytes(up, src.Data); err != nil {
+		return err
+	}
+	return d.copies([]pair{{dst, up}})
+}
+
+// copyDown copies from the device to the host, and waits for what is there.
+func (d *Device) copyDown(dst, src kernels.Tensor) error {
+	if dst.DType != src.DType || !isRowMajor(src) {
 		dense, err := d.Alloc(dst.DType, dst.Shape...)
 		if err != nil {
 			return err
@@ -30,14 +67,17 @@ func (d *Device) Copy(dst, src kernels.Tensor) error {
 		if err := d.copies([]pair{{dense, src}}); err != nil {
 			return err
 		}
-		down := onHost(dst.DType, dst.Shape)
-		if err := d.DownloadBytes(dense, down.Data); err != nil {
-			return err
-		}
-		kernels.CopyHost(dst, down)
-		return nil
+		src = dense
 	}
-	return d.copies([]pair{{dst, src}})
+	if isRowMajor(dst) {
+		return d.DownloadBytes(src, dst.Data)
+	}
+	down := onHost(dst.DType, dst.Shape)
+	if err := d.DownloadBytes(src, down.Data); err != nil {
+		return err
+	}
+	kernels.CopyHost(dst, down)
+	return nil
 }
 
 // onHost is a new row-major tensor in the host's memory.
@@ -90,8 +130,10 @@ var copyKernels = map[[2]kernels.DType]string{
 	{kernels.F32, kernels.F32}: "copy_4", {kernels.I32, kernels.I32}: "copy_4",
 	{kernels.F64, kernels.F64}: "copy_8", {kernels.I64, kernels.I64}: "copy_8",
 	{kernels.BF16, kernels.BF16}: "copy_2", {kernels.F16, kernels.F16}: "copy_2",
-	{kernels.F32, kernels.BF16}: "copy_f32_bf16", {kernels.F32, kernels.F16}: "copy_f32_f16",
-	{kernels.BF16, kernels.F32}: "copy_bf16_f32", {kernels.F16, kernels.F32}: "copy_f16_f32",
+	{kernels.F32, kernels.F64}: "copy_f32_f64", {kernels.F32, kernels.BF16}: "copy_f32_bf16", {kernels.F32, kernels.F16}: "copy_f32_f16",
+	{kernels.F64, kernels.F32}: "copy_f64_f32", {kernels.F64, kernels.BF16}: "copy_f64_bf16", {kernels.F64, kernels.F16}: "copy_f64_f16",
+	{kernels.BF16, kernels.F32}: "copy_bf16_f32", {kernels.BF16, kernels.F64}: "copy_bf16_f64", {kernels.BF16, kernels.F16}: "copy_bf16_f16",
+	{kernels.F16, kernels.F32}: "copy_f16_f32", {kernels.F16, kernels.F64}: "copy_f16_f64", {kernels.F16, kernels.BF16}: "copy_f16_bf16",
 }
 
 // Zero writes zeros into row-major tensors.
@@ -108,20 +150,32 @@ func (d *Device) Zero(x []kernels.Tensor) error {
 	return nil
 }
 
-// Fill sets all elements of a float32 tensor to x.
+// Fill sets every element to x, rounded to the tensor's type.
 func (d *Device) Fill(t kernels.Tensor, x float64) error {
-	if t.DType != kernels.F32 {
-		return fmt.Errorf("cuda:%d: fill: the tensor is %v, it needs to be float32", d.index, t.DType)
+	entry, ok := fillKernels[t.DType.Size()]
+	if err := (operand{"t", t}).check(t.Shape); err != nil {
+		return fmt.Errorf("cuda:%d: fill: %w", d.index, err)
 	}
-	return d.elementwise("fill", "fill_f32", float32(x), operand{"t", t})
+	switch {
+	case !ok || t.Owner == nil:
+		return fmt.Errorf("cuda:%d: fill: t is not in the memory of a device", d.index)
+	case t.DType.IsInteger() && x != math.Trunc(x):
+		return fmt.Errorf("cuda:%d: fill: x is %v, a tensor of %v needs a whole number", d.index, x, t.DType)
+	}
+	element := onHost(t.DType, nil)
+	kernels.FillHost(element, x)
+	return d.elementwise("fill", entry, *(*uint64)(element.Data), operand{"t", t})
 }
+
+// fillKernels are the kernels that write elements of so many bytes.
+var fillKernels = map[int]string{2: "fill_2", 4: "fill_4", 8: "fill_8"}
 
 // Scale multiplies a float32 tensor by a factor.
 func (d *Device) Scale(t kernels.Tensor, factor float32) error {
 	if t.DType != kernels.F32 {
 		return fmt.Errorf("cuda:%d: scale: the tensor is %v, it needs to be float32", d.index, t.DType)
 	}
-	return d.elementwise("scale", "scale_f32", factor, operand{"t", t})
+	return d.elementwise("scale", "scale_f32", factorBits(factor), operand{"t", t})
 }
 
 // Add computes c = a + b for float32 tensors with any strides.
@@ -149,13 +203,14 @@ type elementwise struct {
 	dims        [maxAxes]int64
 	count       int64
 	axes, width int32
-	factor      float32
-	_           int32
+	bits        uint64 // of an element, or a float32 that is a factor
 }
 
+func factorBits(factor float32) uint64 { return uint64(math.Float32bits(factor)) }
+
 // elementwise runs a kernel over tensors of one shape, the output first.
-func (d *Device) elementwise(name, entry string, factor float32, operands ...operand) error {
-	e := &elementwise{factor: factor}
+func (d *Device) elementwise(name, entry string, bits uint64, operands ...operand) error {
+	e := &elementwise{bits: bits}
 	if err := e.describe(operands...); err != nil {
 		return fmt.Errorf("cuda:%d: %s: %w", d.index, name, err)
 	}

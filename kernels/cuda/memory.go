@@ -8,6 +8,7 @@ import (
 	"math/bits"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 	"weak"
 
@@ -18,6 +19,7 @@ import (
 // Memory is what the allocator of a device holds.
 type Memory struct {
 	Live, Cached int // bytes in use, and bytes that were freed and wait to be used again
+	Recorded     int // bytes that were freed and wait for a recording, which uses them when it is launched
 	Peak         int // the most bytes that were ever in use at once
 	Allocations  int // calls of the driver for memory, so far
 }
@@ -76,6 +78,8 @@ type allocator struct {
 	cached map[int][]*block                // by size
 	owners map[address]weak.Pointer[owner] // of tensors that are alive, by where they start
 	next   int                             // live bytes from which on dead tensors are looked for before the driver is asked
+
+	recording atomic.Pointer[recordedMemory] // that is being made
 }
 
 // block is a piece of the device's memory.
@@ -83,7 +87,8 @@ type block struct {
 	allocator *allocator
 	at        address
 	bytes     int
-	piece     bool // of a slab
+	piece     bool            // of a slab
+	recording *recordedMemory // that uses it when it is launched
 }
 
 // Blocks of up to largestPiece bytes are cut from slabs, which are never given back: a graph makes many of them, for its
@@ -145,16 +150,23 @@ func sizeClass(bytes int) int {
 	return (bytes + step - 1) / step * step
 }
 
-// get finds a block of at least so many bytes. The caller frees it, or makes it owned.
+// get finds a block of at least so many bytes, which is the recording's if one is being made. The caller frees it, or makes it
+// owned.
 func (a *allocator) get(bytes int) (*block, error) {
-	size := sizeClass(bytes)
+	return a.find(sizeClass(bytes), a.recording.Load())
+}
+
+// getLasting finds a block whose contents recorded work finds as they are left now.
+func (a *allocator) getLasting(bytes int) (*block, error) { return a.find(sizeClass(bytes), nil) }
+
+func (a *allocator) find(size int, r *recordedMemory) (*block, error) {
 	a.Lock()
 	defer a.Unlock()
-	b := a.take(size)
+	b := a.take(size, r)
 	if b == nil && a.stats.Live > a.next+64<<20 {
 		a.collect()
 		a.next = 2 * a.stats.Live
-		b = a.take(size)
+		b = a.take(size, r)
 	}
 	if b == nil {
 		var err error
@@ -162,6 +174,7 @@ func (a *allocator) get(bytes int) (*block, error) {
 			return nil, err
 		}
 	}
+	b.recording = r
 	a.stats.Live += size
 	a.stats.Peak = max(a.stats.Peak, a.stats.Live)
 	return b, nil
@@ -188,20 +201,34 @@ func (a *allocator) keep(b *block) {
 	if a.cached == nil {
 		a.cached = map[int][]*block{}
 	}
+	b.recording = nil
 	a.cached[b.bytes] = append(a.cached[b.bytes], b)
 	a.stats.Cached += b.bytes
 }
 
-// take finds a block among those that came back.
-func (a *allocator) take(size int) *block {
-	list := a.cached[size]
+// take finds a block among those that came back, the recording's first.
+func (a *allocator) take(size int, r *recordedMemory) *block {
+	if r != nil {
+		if b := takeLast(r.waiting, size); b != nil {
+			a.stats.Recorded -= size
+			return b
+		}
+	}
+	b := takeLast(a.cached, size)
+	if b != nil {
+		a.stats.Cached -= size
+	}
+	return b
+}
+
+func takeLast(lists map[int][]*block, size int) *block {
+	list := lists[size]
 	if len(list) == 0 {
 		return nil
 	}
 	b := list[len(list)-1]
 	list[len(list)-1] = nil
-	a.cached[size] = list[:len(list)-1]
-	a.stats.Cached -= size
+	lists[size] = list[:len(list)-1]
 	return b
 }
 
@@ -210,8 +237,30 @@ func (b *block) free() {
 	a := b.allocator
 	a.Lock()
 	defer a.Unlock()
-	a.keep(b)
 	a.stats.Live -= b.bytes
+	if r := b.recording; r != nil && !r.over {
+		if r.waiting == nil {
+			r.waiting = map[int][]*block{}
+		}
+		r.waiting[b.bytes] = append(r.waiting[b.bytes], b)
+		a.stats.Recorded += b.bytes
+		return
+	}
+	a.keep(b)
+}
+
+// release lets others have what a recording kept.
+func (a *allocator) release(r *recordedMemory) {
+	a.Lock()
+	defer a.Unlock()
+	r.over = true
+	for size, list := range r.waiting {
+		for _, b := range list {
+			a.keep(b)
+		}
+		a.stats.Recorded -= size * len(list)
+	}
+	r.waiting = nil
 }
 
 // fromDriver asks the driver for memory: again after giving it back what waits here, and again after Go's collector has
@@ -248,8 +297,8 @@ func (a *allocator) outOfMemory(bytes int) error {
 	}); err != nil {
 		return err
 	}
-	return fmt.Errorf("%w: %d bytes are asked for, %d of the device's %d are free and this program's tensors use %d",
-		ErrOutOfMemory, bytes, free, total, a.stats.Live)
+	return fmt.Errorf("%w: %d bytes are asked for, %d of the device's %d are free, this program's tensors use %d and its recordings another %d",
+		ErrOutOfMemory, bytes, free, total, a.stats.Live, a.stats.Recorded)
 }
 
 // collect lets Go's collector find tensors that died. A Gorgonia value is found in one round and the block that it kept
@@ -261,6 +310,13 @@ func (a *allocator) collect() {
 		runtime.GC()
 		time.Sleep(time.Millisecond)
 	}
+}
+
+// collectDead frees the tensors that died.
+func (a *allocator) collectDead() {
+	a.Lock()
+	defer a.Unlock()
+	a.collect()
 }
 
 // trim gives cached blocks back to the driver, which waits for work that uses them.

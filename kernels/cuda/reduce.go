@@ -41,7 +41,7 @@ func (d *Device) sum(name string, x, out kernels.Tensor, factor float32) error {
 			return err
 		}
 	}
-	total := &elementwise{data: [3]address{addressOf(out), parts.at}, count: int64(blocks), factor: factor}
+	total := &elementwise{data: [3]address{addressOf(out), parts.at}, count: int64(blocks), bits: factorBits(factor)}
 	err = d.launchElementwise("sum_f64", [3]int{1, 1, 1}, unsafe.Pointer(total))
 	runtime.KeepAlive(x.Owner)
 	runtime.KeepAlive(out.Owner)
@@ -64,7 +64,7 @@ func (d *Device) Broadcast(value kernels.Tensor, factor float64, x kernels.Tenso
 	if err := e.describe(operand{"x", x}); err != nil {
 		return fmt.Errorf("cuda:%d: broadcast: %w", d.index, err)
 	}
-	e.data[1], e.factor = addressOf(value), float32(factor)
+	e.data[1], e.bits = addressOf(value), factorBits(float32(factor))
 	err = d.launchElementwise("spread_f32", [3]int{d.elementwiseBlocks(e), 1, 1}, unsafe.Pointer(e))
 	runtime.KeepAlive(x.Owner)
 	runtime.KeepAlive(value.Owner)

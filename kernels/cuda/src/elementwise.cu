@@ -12,8 +12,10 @@ struct Elementwise {
   int64_t dims[6];
   int64_t count;          // of groups, each of `width` elements along the last axis
   int32_t axes, width;    // width is 4, or 1
-  float factor;
-  int32_t reserved;
+  union {
+    float factor;
+    uint64_t bits;        // of the element that fill writes
+  };
 };
 
 // offsets finds where group n of each of the first `tensors` operands starts.
@@ -36,13 +38,17 @@ template <int tensors> __device__ __forceinline__ void offsets(const Elementwise
 
 template <class T> struct alignas(4 * sizeof(T)) Four { T x[4]; };
 
-__device__ __forceinline__ void convert(float& to, float from) { to = from; }
-__device__ __forceinline__ void convert(__nv_bfloat16& to, float from) { to = __float2bfloat16_rn(from); }
-__device__ __forceinline__ void convert(__half& to, float from) { to = __float2half_rn(from); }
-__device__ __forceinline__ void convert(float& to, __nv_bfloat16 from) { to = __bfloat162float(from); }
-__device__ __forceinline__ void convert(float& to, __half from) { to = __half2float(from); }
-__device__ __forceinline__ void convert(uint16_t& to, uint16_t from) { to = from; }
-__device__ __forceinline__ void convert(uint64_t& to, uint64_t from) { to = from; }
+// convert rounds to nearest, ties to even; float64 goes to a 16-bit type by way of float32.
+__device__ __forceinline__ float narrow(float x) { return x; }
+__device__ __forceinline__ float narrow(double x) { return (float)x; }
+__device__ __forceinline__ float narrow(__nv_bfloat16 x) { return __bfloat162float(x); }
+__device__ __forceinline__ float narrow(__half x) { return __half2float(x); }
+template <class From> __device__ __forceinline__ void convert(float& to, From from) { to = narrow(from); }
+template <class From> __device__ __forceinline__ void convert(double& to, From from) { to = narrow(from); }
+template <class From> __device__ __forceinline__ void convert(__nv_bfloat16& to, From from) { to = __float2bfloat16_rn(narrow(from)); }
+template <class From> __device__ __forceinline__ void convert(__half& to, From from) { to = __float2half_rn(narrow(from)); }
+template <class T> __device__ __forceinline__ void move(T& to, T from) { to = from; }
+template <class To, class From> __device__ __forceinline__ void move(To& to, From from) { convert(to, from); }
 
 // Copies are several copies in one launch: one for each row of blocks.
 struct Copies {
@@ -59,10 +65,10 @@ template <class To, class From> __device__ __forceinline__ void copy(const Eleme
       const Four<From> in = *(const Four<From>*)(from + at[1]);
       Four<To> out;
 #pragma unroll
-      for (int i = 0; i < 4; i++) convert(out.x[i], in.x[i]);
+      for (int i = 0; i < 4; i++) move(out.x[i], in.x[i]);
       *(Four<To>*)(to + at[0]) = out;
     } else {
-      convert(to[at[0]], from[at[1]]);
+      move(to[at[0]], from[at[1]]);
     }
   }
 }
@@ -70,12 +76,20 @@ template <class To, class From> __device__ __forceinline__ void copy(const Eleme
 #define COPY(name, To, From) \
   extern "C" __global__ void name(const __grid_constant__ Copies c) { copy<To, From>(c.list[blockIdx.y]); }
 COPY(copy_2, uint16_t, uint16_t)
-COPY(copy_4, float, float)
+COPY(copy_4, uint32_t, uint32_t)
 COPY(copy_8, uint64_t, uint64_t)
+COPY(copy_f32_f64, float, double)
 COPY(copy_f32_bf16, float, __nv_bfloat16)
 COPY(copy_f32_f16, float, __half)
+COPY(copy_f64_f32, double, float)
+COPY(copy_f64_bf16, double, __nv_bfloat16)
+COPY(copy_f64_f16, double, __half)
 COPY(copy_bf16_f32, __nv_bfloat16, float)
+COPY(copy_bf16_f64, __nv_bfloat16, double)
+COPY(copy_bf16_f16, __nv_bfloat16, __half)
 COPY(copy_f16_f32, __half, float)
+COPY(copy_f16_f64, __half, double)
+COPY(copy_f16_bf16, __half, __nv_bfloat16)
 
 extern "C" __global__ void add_f32(const __grid_constant__ Elementwise e) {
   float* sum = (float*)e.data[0];
@@ -112,15 +126,26 @@ extern "C" __global__ void spread_f32(const __grid_constant__ Elementwise e) {
   }
 }
 
-// fill_f32 sets an output to the factor.
-extern "C" __global__ void fill_f32(const __grid_constant__ Elementwise e) {
-  float* x = (float*)e.data[0];
+// fill sets an output to the element whose bits it is given.
+template <class T> __device__ __forceinline__ void fill(const Elementwise& e) {
+  T* x = (T*)e.data[0];
+  Four<T> four;
+#pragma unroll
+  for (int i = 0; i < 4; i++) four.x[i] = (T)e.bits;
   for (int64_t n = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; n < e.count; n += (int64_t)gridDim.x * blockDim.x) {
     int64_t at[1];
     offsets<1>(e, n, at);
-    for (int i = 0; i < e.width; i++) x[at[0] + i] = e.factor;
+    if (e.width == 4) {
+      *(Four<T>*)(x + at[0]) = four;
+    } else {
+      x[at[0]] = four.x[0];
+    }
   }
 }
+
+extern "C" __global__ void fill_2(const __grid_constant__ Elementwise e) { fill<uint16_t>(e); }
+extern "C" __global__ void fill_4(const __grid_constant__ Elementwise e) { fill<uint32_t>(e); }
+extern "C" __global__ void fill_8(const __grid_constant__ Elementwise e) { fill<uint64_t>(e); }
 
 // sumOfBlock adds up what the 256 threads of a block have, in one order; thread 0 has the result.
 __device__ __forceinline__ double sumOfBlock(double sum) {
