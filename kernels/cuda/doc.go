@@ -1,5 +1,6 @@
 // Package cuda computes on NVIDIA GPUs. It is compiled with the build tag gpu alone; without it the package is empty, so
-// that a program which names no GPU needs no C compiler and no driver.
+// that a program which names no GPU needs no C compiler. A program built with the tag starts where there is no driver too: [Open]
+// then says what is missing.
 //
 // [Open] gives a [Device], which is a kernels.Backend: [Device.Alloc] gives tensors in its memory, [Device.Upload] and
 // [Device.Download] move data, and the methods of kernels.AttentionKernels compute there. Package ops uses it for Gorgonia
@@ -8,9 +9,13 @@
 // # Order
 //
 // A device has one stream. Every method queues its work there and returns; work runs in the order in which it was queued,
-// so the result of one call may be passed to the next without waiting. [Device.Download] and [Device.Synchronize] wait. All
-// methods may be called from any goroutine. An error of a kernel that had already been queued comes back from whatever call
-// notices it first, and names the kernel that was queued last.
+// so the result of one call may be passed to the next without waiting. [Device.Synchronize] waits, and so do a Number that
+// [Device.Read] asked for when it is looked at, and [Device.Copy] where it copies to the host; a copy from the host takes the
+// caller's memory at once. All methods may be called from any goroutine. An error of a kernel that had already been queued
+// comes back from whatever call notices it first, and names the kernel that was queued last.
+//
+// [Device.Capture] records what a function queues, and [Recording.Launch] queues all of it again, for the price of one
+// launch. A recording keeps the memory that its work took for itself.
 //
 // # Memory
 //
