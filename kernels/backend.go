@@ -21,8 +21,10 @@ type Backend interface {
 	DropoutKernels
 	EmbeddingKernels
 	LayerNormKernels
+	MulKernels
 	OptimizerKernels
 	ReduceKernels
 	RMSNormKernels
 	RoPEKernels
+	SoftCapKernels
 }

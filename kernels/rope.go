@@ -3,6 +3,7 @@ package kernels
 import (
 	"fmt"
 	"math"
+	"slices"
 )
 
 // Pairing says which two dimensions of a head RoPE rotates together.
@@ -15,8 +16,8 @@ const (
 
 // RoPE is the rotary position embedding. Pair d of the row at position t is rotated by the angle
 //
-//	θ = (Offset + t)/PositionScale · Base^(−2d/RotaryDim)
-//	y₁ = x₁·cos θ − x₂·sin θ      y₂ = x₂·cos θ + x₁·sin θ
+//	θ = (Offset + t)/(PositionScale·Divisors_d) · Base^(−2d/RotaryDim)
+//	y₁ = Amplitude·(x₁·cos θ − x₂·sin θ)      y₂ = Amplitude·(x₂·cos θ + x₁·sin θ)
 //
 // so that a product of a query and a key depends on the distance of their positions alone. The zero value is Llama's.
 type RoPE struct {
@@ -25,6 +26,11 @@ type RoPE struct {
 	Base          float64 // 0 means 10000
 	PositionScale float64 // positions are divided by it (linear scaling, to stretch a context); 0 means 1
 	RotaryDim     int     // how many leading dimensions are rotated, the others are copied; 0 means all
+
+	// Divisors slow down the pairs one by one, which is how Llama 3, YaRN and LongRoPE stretch a context; nil means 1
+	// for each. Amplitude multiplies what is rotated, which YaRN and LongRoPE do as well; 0 means 1.
+	Divisors  []float64
+	Amplitude float64
 }
 
 // RoPEKernels rotate heads. x and y are (B, H, S, D) of one dtype with contiguous rows; y may be x itself. Angles do not depend
@@ -32,7 +38,7 @@ type RoPE struct {
 type RoPEKernels interface {
 	// RoPEForward computes y from x.
 	RoPEForward(r *RoPE, x, y Tensor) error
-	// RoPEBackward computes dx from dy: the rotation by −θ.
+	// RoPEBackward computes dx from dy: the rotation by −θ, with the same amplitude.
 	RoPEBackward(r *RoPE, dy, dx Tensor) error
 }
 
@@ -54,7 +60,24 @@ func (r *RoPE) Frequency(pair, dim int) float64 {
 	if scale == 0 {
 		scale = 1
 	}
+	if r.Divisors != nil {
+		scale *= r.Divisors[pair]
+	}
 	return math.Pow(base, -2*float64(pair)/float64(dim)) / scale
+}
+
+// EffectiveAmplitude is Amplitude, or 1 where Amplitude is 0.
+func (r *RoPE) EffectiveAmplitude() float64 {
+	if r.Amplitude == 0 {
+		return 1
+	}
+	return r.Amplitude
+}
+
+// Equal tells whether two rotations are the same.
+func (r *RoPE) Equal(other *RoPE) bool {
+	return r.Pairing == other.Pairing && r.Offset == other.Offset && r.Base == other.Base && r.PositionScale == other.PositionScale &&
+		r.RotaryDim == other.RotaryDim && r.Amplitude == other.Amplitude && slices.Equal(r.Divisors, other.Divisors)
 }
 
 // CheckForward returns what is wrong with a call of RoPEForward.
@@ -90,6 +113,15 @@ func (r *RoPE) Validate(x Tensor, name string) error {
 		return fmt.Errorf("rotary dim is %d, it needs to be from 0 to %s's head size of %d", r.RotaryDim, name, d)
 	case r.Dim(d)%2 != 0:
 		return fmt.Errorf("%d dimensions are to be rotated, it needs to be an even number", r.Dim(d))
+	case !(r.Amplitude >= 0) || math.IsInf(r.Amplitude, 0):
+		return fmt.Errorf("amplitude is %v, it needs to be positive, or 0 for 1", r.Amplitude)
+	case r.Divisors != nil && len(r.Divisors) != r.Dim(d)/2:
+		return fmt.Errorf("there are %d divisors, it needs one for each of the %d pairs", len(r.Divisors), r.Dim(d)/2)
+	}
+	for pair, divisor := range r.Divisors {
+		if !(divisor > 0) || math.IsInf(divisor, 0) {
+			return fmt.Errorf("divisor %d is %v, it needs to be positive", pair, divisor)
+		}
 	}
 	return nil
 }

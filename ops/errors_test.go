@@ -40,6 +40,9 @@ func TestBuildErrors(t *testing.T) {
 		{of(ops.Add(f32("a", 2, 3), elsewhere)), "Add: b belongs to another graph than the inputs before it, all need one graph"},
 		{of(ops.Add(f32("a", 2, 3), f32("b", 3))), "Add: b has shape [3], it needs a's [2 3]"},
 		{of(ops.Add(f32("a", 2, 3), f64("b", 2, 3))), "Add: b is float64, a is float32: they need one dtype"},
+		{of(ops.Mul(f32("a", 2, 3), f32("b", 2, 4))), "Mul: b has shape [2 4], it needs a's [2 3]"},
+		{of(ops.Scale(f32("x", 2, 3), math.Inf(1))), "Scale: factor is +Inf, it needs to be finite"},
+		{of(ops.SoftCap(f32("x", 2, 3), -1)), "SoftCap: cap is -1, it needs to be positive"},
 		{of(ops.SwiGLU(f32("gate", 2, 3), f32("up", 2, 4))), "SwiGLU: up has shape [2 4], it needs gate's [2 3]"},
 		{of(ops.SwiGLU(f32("gate", 2, 3), f64("up", 2, 3))), "SwiGLU: up is float64, gate is float32: they need one dtype"},
 

@@ -2,6 +2,7 @@ package ops
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/stheno-ml/stheno/kernels"
 	"gorgonia.org/gorgonia"
@@ -15,6 +16,9 @@ type RoPEOptions struct {
 	RotaryDim   int     // how many leading dimensions of a head are rotated, the others stay; 0 means all
 	Interleaved bool    // pairs are neighbours, 2d and 2d+1, instead of d and d + RotaryDim/2
 	Offset      int     // the position of the first row
+	// Divisors slow down the pairs one by one, nil means 1 for each; Amplitude multiplies what is rotated, 0 means 1.
+	Divisors  []float64
+	Amplitude float64
 	// Cache says that the rows follow those that a cache holds when the graph runs: its length adds to Offset.
 	Cache *KVCache
 }
@@ -24,7 +28,10 @@ type RoPEOptions struct {
 func RoPE(x *gorgonia.Node, o RoPEOptions) (*gorgonia.Node, error) {
 	k := &rope{
 		layout: o.Layout, offset: o.Offset, cache: o.Cache,
-		o: kernels.RoPE{Offset: o.Offset, Base: o.Base, PositionScale: o.Scaling, RotaryDim: o.RotaryDim},
+		o: kernels.RoPE{
+			Offset: o.Offset, Base: o.Base, PositionScale: o.Scaling, RotaryDim: o.RotaryDim,
+			Divisors: slices.Clone(o.Divisors), Amplitude: o.Amplitude,
+		},
 	}
 	if o.Interleaved {
 		k.o.Pairing = kernels.Interleaved

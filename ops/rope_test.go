@@ -15,9 +15,10 @@ func TestRoPE(t *testing.T) {
 	for _, shape := range [][]int{{1, 1, 1, 2}, {2, 3, 5, 8}, {1, 2, 17, 22}} {
 		for _, o := range []ops.RoPEOptions{
 			{}, {Interleaved: true}, {Offset: 7}, {Base: 500, Scaling: 4}, {RotaryDim: 2}, {RotaryDim: 2, Interleaved: true, Offset: 3},
+			{RotaryDim: 2, Divisors: []float64{3}, Amplitude: 1.5},
 		} {
 			for _, o.Layout = range []ops.Layout{ops.BHSD, ops.BSHD} {
-				r := &kernels.RoPE{Offset: o.Offset, Base: o.Base, PositionScale: o.Scaling, RotaryDim: o.RotaryDim}
+				r := &kernels.RoPE{Offset: o.Offset, Base: o.Base, PositionScale: o.Scaling, RotaryDim: o.RotaryDim, Divisors: o.Divisors, Amplitude: o.Amplitude}
 				if o.Interleaved {
 					r.Pairing = kernels.Interleaved
 				}

@@ -75,10 +75,15 @@ type angles[T kernels.Float] struct {
 
 // anglesKey is all that a table of angles depends on.
 type anglesKey struct {
-	kernels.RoPE
+	r           kernels.RoPE
 	length, dim int
 	direction   float64
 	dtype       kernels.DType
+}
+
+func (k *anglesKey) equal(other *anglesKey) bool {
+	return k.length == other.length && k.dim == other.dim && k.direction == other.direction && k.dtype == other.dtype &&
+		k.r.Equal(&other.r)
 }
 
 // recentAngles are the tables of the last few problems. A model has one or two, and asks for them in every layer; one
@@ -103,7 +108,7 @@ func anglesOf[T kernels.Float](r kernels.RoPE, length, dim int, direction float6
 	recent.Lock()
 	defer recent.Unlock()
 	for i, k := range recent.keys {
-		if k == key {
+		if k.equal(&key) {
 			return recent.tables[i].(angles[T])
 		}
 	}
@@ -119,10 +124,12 @@ func newAngles[T kernels.Float](r kernels.RoPE, length, dim int, direction float
 		a.width = dim
 	}
 	a.cos, a.sin = make([]T, length*a.width), make([]T, length*a.width)
+	amplitude := r.EffectiveAmplitude()
 	for pair := range dim / 2 {
 		frequency := r.Frequency(pair, dim)
 		for t := range length {
 			sin, cos := math.Sincos(direction * float64(r.Offset+t) * frequency)
+			sin, cos = amplitude*sin, amplitude*cos
 			if r.Pairing == kernels.Interleaved {
 				at := t*dim + 2*pair
 				a.cos[at], a.cos[at+1] = T(cos), T(cos)

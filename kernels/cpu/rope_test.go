@@ -28,6 +28,8 @@ func testRoPE[T kernels.Float](t *testing.T) {
 		{[4]int{1, 2, 33, 5}, 0, kernels.RoPE{RotaryDim: 4}},
 		{[4]int{1, 2, 7, 8}, 0, kernels.RoPE{Offset: 123456}},
 		{[4]int{1, 0, 7, 8}, 0, kernels.RoPE{}},
+		{[4]int{1, 3, 70, 40}, 0, kernels.RoPE{RotaryDim: 36, Divisors: divisors(18, 1), Amplitude: 1.25}},
+		{[4]int{1, 3, 70, 40}, 0, kernels.RoPE{RotaryDim: 36, Divisors: divisors(18, 3), Amplitude: 1.25}},
 	} {
 		for _, c.o.Pairing = range []kernels.Pairing{kernels.HalfSplit, kernels.Interleaved} {
 			r := newRandom()
@@ -50,6 +52,15 @@ func testRoPE[T kernels.Float](t *testing.T) {
 			})
 		}
 	}
+}
+
+// divisors are n numbers that grow from 1.
+func divisors(n int, by float64) []float64 {
+	list := make([]float64, n)
+	for i := range list {
+		list[i] = 1 + by*float64(i)
+	}
+	return list
 }
 
 // Rotating keeps the length of a row and, in place, back again the row; and the product of a query with a key depends
@@ -112,6 +123,9 @@ func TestRoPEErrors(t *testing.T) {
 		{"cpu: rope forward: base is -2, it needs to be positive, or 0 for 10000", b.RoPEForward(&kernels.RoPE{Base: -2}, x, x)},
 		{"cpu: rope forward: position scale is NaN, it needs to be positive, or 0 for 1", b.RoPEForward(&kernels.RoPE{PositionScale: math.NaN()}, x, x)},
 		{"cpu: rope forward: pairing is 2, it needs to be HalfSplit or Interleaved", b.RoPEForward(&kernels.RoPE{Pairing: 2}, x, x)},
+		{"cpu: rope forward: there are 2 divisors, it needs one for each of the 3 pairs", b.RoPEForward(&kernels.RoPE{Divisors: []float64{1, 2}}, x, x)},
+		{"cpu: rope forward: divisor 1 is 0, it needs to be positive", b.RoPEForward(&kernels.RoPE{Divisors: []float64{1, 0, 1}}, x, x)},
+		{"cpu: rope forward: amplitude is -1, it needs to be positive, or 0 for 1", b.RoPEForward(&kernels.RoPE{Amplitude: -1}, x, x)},
 		{"cpu: rope backward: dx is missing, it needs shape [1 2 1 6]", b.RoPEBackward(&kernels.RoPE{}, x, kernels.Tensor{})},
 	})
 }

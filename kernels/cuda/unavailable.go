@@ -62,6 +62,26 @@ func (d *Device) LayerNormForward(*kernels.LayerNorm, kernels.LayerNormOutputs) 
 	return d.unavailable("LayerNorm forward")
 }
 
+// Mul is unavailable.
+func (d *Device) Mul(kernels.Tensor, kernels.Tensor, kernels.Tensor) error {
+	return d.unavailable("Mul")
+}
+
+// MulScalar is unavailable.
+func (d *Device) MulScalar(float64, kernels.Tensor, kernels.Tensor) error {
+	return d.unavailable("MulScalar")
+}
+
+// SoftCap is unavailable.
+func (d *Device) SoftCap(float64, kernels.Tensor, kernels.Tensor) error {
+	return d.unavailable("SoftCap")
+}
+
+// SoftCapBackward is unavailable.
+func (d *Device) SoftCapBackward(float64, kernels.Tensor, kernels.Tensor, kernels.Tensor) error {
+	return d.unavailable("SoftCap backward")
+}
+
 // LinearCrossEntropy is unavailable.
 func (d *Device) LinearCrossEntropy(*kernels.LinearCrossEntropy, kernels.LinearCrossEntropyOutputs) error {
 	return d.unavailable("Linear cross entropy")

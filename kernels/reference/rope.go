@@ -25,6 +25,7 @@ func rotate[T kernels.Float](r *kernels.RoPE, x kernels.Tensor, direction float6
 				first, second = 2*pair, 2*pair+1
 			}
 			sin, cos := math.Sincos(direction * float64(r.Offset+row%length) * r.Frequency(pair, dim))
+			sin, cos = r.EffectiveAmplitude()*sin, r.EffectiveAmplitude()*cos
 			x1, x2 := y[row*d+first], y[row*d+second]
 			y[row*d+first] = x1*T(cos) - x2*T(sin)
 			y[row*d+second] = x2*T(cos) + x1*T(sin)

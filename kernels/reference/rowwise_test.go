@@ -70,6 +70,25 @@ func TestActivationByHand(t *testing.T) {
 	}
 }
 
+func TestMulGrad(t *testing.T) {
+	r := rand.New(rand.NewPCG(8, 0))
+	a, b, dc := normals(r, 9), normals(r, 9), normals(r, 9)
+	_, da, db := reference.Mul(a, b, dc)
+	loss := func() float64 { c, _, _ := reference.Mul(a, b, dc); return inner(c, dc) }
+	checkDifferences(t, "a", a, da, loss)
+	checkDifferences(t, "b", b, db, loss)
+	near(t, "scaled", reference.Scale(-2, []float64{1, 3}), []float64{-2, -6}, 0)
+}
+
+func TestSoftCapGrad(t *testing.T) {
+	r := rand.New(rand.NewPCG(9, 0))
+	x, dy := normals(r, 9), normals(r, 9)
+	_, dx := reference.SoftCap(0.7, x, dy)
+	checkDifferences(t, "x", x, dx, func() float64 { y, _ := reference.SoftCap(0.7, x, dy); return inner(y, dy) })
+	y, _ := reference.SoftCap(2, []float64{1, -100}, []float64{0, 0})
+	near(t, "capped", y, []float64{0.924234314520, -2}, 1e-9)
+}
+
 func TestSwiGLUGrad(t *testing.T) {
 	r := rand.New(rand.NewPCG(2, 0))
 	gate, up, dy := normals(r, 9), normals(r, 9), normals(r, 9)
@@ -122,7 +141,7 @@ func TestEmbeddingGrad(t *testing.T) {
 }
 
 func TestRoPEGrad(t *testing.T) {
-	for _, o := range []kernels.RoPE{{}, {Pairing: kernels.Interleaved}, {Offset: 9, Base: 50, PositionScale: 4, RotaryDim: 4}} {
+	for _, o := range []kernels.RoPE{{}, {Pairing: kernels.Interleaved}, {Offset: 9, Base: 50, PositionScale: 4, RotaryDim: 4}, {Divisors: []float64{1, 3, 9}, Amplitude: 1.5}} {
 		r := rand.New(rand.NewPCG(6, 0))
 		x, dy := normals(r, 2*3*6), normals(r, 2*3*6)
 		grad := reference.RoPEGrad[float64](&o, kernels.Of(dy, 1, 2, 3, 6))

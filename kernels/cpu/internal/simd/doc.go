@@ -37,4 +37,5 @@ package simd
 //go:generate go run -C _gen . -family crossentropy -pkg simd -out ../crossentropy_amd64.s -stubs ../crossentropy_amd64.go
 //go:generate go run -C _gen . -family rope -pkg simd -out ../rope_amd64.s -stubs ../rope_amd64.go
 //go:generate go run -C _gen . -family add -pkg simd -out ../add_amd64.s -stubs ../add_amd64.go
+//go:generate go run -C _gen . -family mul -pkg simd -out ../mul_amd64.s -stubs ../mul_amd64.go
 //go:generate go run -C _gen . -family optimizer -pkg simd -out ../optimizer_amd64.s -stubs ../optimizer_amd64.go

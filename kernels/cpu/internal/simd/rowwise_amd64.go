@@ -173,6 +173,19 @@ func addVector[T kernels.Float](n int, c, a, b *T) {
 	}
 }
 
+func mulVector[T kernels.Float](n int, c, a, b *T) {
+	switch {
+	case active == AVX512 && single[T]():
+		mulAVX512F32(n, pointer32(c), pointer32(a), pointer32(b))
+	case active == AVX512:
+		mulAVX512F64(n, pointer64(c), pointer64(a), pointer64(b))
+	case single[T]():
+		mulAVX2F32(n, pointer32(c), pointer32(a), pointer32(b))
+	default:
+		mulAVX2F64(n, pointer64(c), pointer64(a), pointer64(b))
+	}
+}
+
 func sumVector[T kernels.Float](n int, x *T) float64 {
 	switch {
 	case active == AVX512 && single[T]():

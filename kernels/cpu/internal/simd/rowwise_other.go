@@ -24,6 +24,10 @@ func addVector[T kernels.Float](n int, c, a, b *T) {
 	panic(unreachable)
 }
 
+func mulVector[T kernels.Float](n int, c, a, b *T) {
+	panic(unreachable)
+}
+
 func sumVector[T kernels.Float](n int, x *T) float64 {
 	panic(unreachable)
 }

@@ -162,6 +162,16 @@ func testAdd[T kernels.Float](t *testing.T) {
 	})
 }
 
+func TestMul(t *testing.T) { everywhere(t, testMul[float32], testMul[float64]) }
+
+func testMul[T kernels.Float](t *testing.T) {
+	eachRowCase(t, func(c *rowCase[T]) {
+		a, b, out := c.row(), c.row(), c.row()
+		Mul(c.n, out.first(), a.first(), b.first())
+		c.near("c", out, 0, func(j int) float64 { return float64(*a.at(0, j) * *b.at(0, j)) })
+	})
+}
+
 func TestNormRows(t *testing.T) { everywhere(t, testNormRows[float32], testNormRows[float64]) }
 
 func testNormRows[T kernels.Float](t *testing.T) {

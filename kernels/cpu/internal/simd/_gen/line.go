@@ -84,3 +84,14 @@ func add(t target) {
 	})
 	ret()
 }
+
+func mul(t target) {
+	t.function("mul", "(n int, c, a, b *T)", "is Mul.")
+	c, a, b := t.line("c"), t.line("a"), t.line("b")
+	t.eachVector(func(v access) {
+		x := v.load(a)
+		t.mul(v.load(b), x, x)
+		v.store(x, c)
+	})
+	ret()
+}

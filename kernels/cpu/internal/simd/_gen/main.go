@@ -30,6 +30,7 @@ var families = map[string]func(){
 	"crossentropy": func() { each(maxSum); each(sumExp); each(scaledExp) },
 	"rope":         func() { each(rotate); each(rotateNeighbours) },
 	"add":          func() { each(add) },
+	"mul":          func() { each(mul) },
 	"optimizer":    func() { each(adamw); each(sgd); each(sgdMomentum); each(lion); each(sumSquares) },
 }
 
