@@ -23,13 +23,16 @@ type MultiHeadAttentionConfig struct {
 	Cross      bool
 	ContextDim int
 
-	NoBias bool
+	NoBias     bool
+	NoProjBias bool // proj has no bias, even if the others do
 	// RoPE turns queries and keys by their position, nil for not. Its Layout is not looked at.
 	RoPE *ops.RoPEOptions
-	// QKNorm normalises each head of queries and keys by an RMSNorm, before RoPE. Epsilon is the norms'.
-	QKNorm  bool
-	Epsilon float64
-	ProjStd float64 // standard deviation of proj's first values; 0 means 0.02
+	// QKNorm normalises each head of queries and keys by an RMSNorm, before RoPE; QKNormAll, in its place, all heads of a
+	// query and all of a key as one row each. Epsilon is the norms', NormPlusOne makes them scale by 1 + weight.
+	QKNorm, QKNormAll bool
+	Epsilon           float64
+	NormPlusOne       bool
+	ProjStd           float64 // standard deviation of proj's first values; 0 means 0.02
 
 	// Options are those of attention itself: causal, window, bias, dropout, and so on. Layout is not looked at. A Seed
 	// of 0 means one of the layer's own, which follows from the seed of Parameters and the layer's name.
@@ -41,13 +44,13 @@ type MultiHeadAttentionConfig struct {
 //
 // Its parameters are those of the linear layers qkv, whose columns are the query heads, then the key heads, then the
 // value heads, and proj. Cross attention, RoPE and QKNorm need q, k and v apart: linear layers of these names take the
-// place of qkv. QKNorm adds the norms qnorm and knorm.
+// place of qkv. QKNorm and QKNormAll add the norms qnorm and knorm.
 type MultiHeadAttention struct {
 	*scope
 	c            MultiHeadAttentionConfig
 	qkv          *Linear // nil where the next three are apart
 	q, k, v      *Linear
-	qnorm, knorm Layer // nil without QKNorm
+	qnorm, knorm Layer // nil without QKNorm and QKNormAll
 	proj         *Linear
 	parts        []Layer
 	calls        int
@@ -96,6 +99,9 @@ func (m *MultiHeadAttention) complete() error {
 	if c.HeadDim > kernels.MaxHeadDim {
 		return m.errorf("head dim is %d, it needs to be at most %d", c.HeadDim, kernels.MaxHeadDim)
 	}
+	if c.QKNorm && c.QKNormAll {
+		return m.errorf("QKNorm and QKNormAll are set, it needs to be one of them")
+	}
 	if c.RoPE != nil {
 		rotated := c.RoPE.RotaryDim
 		if rotated == 0 {
@@ -119,30 +125,35 @@ func (m *MultiHeadAttention) complete() error {
 func (m *MultiHeadAttention) build() (err error) {
 	c := m.c
 	queries, keys := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
-	add := func(part string, in, out int, std float64) (l *Linear) {
+	add := func(part string, in, out int, noBias bool, std float64) (l *Linear) {
 		if err == nil {
-			l, err = m.linear(part, LinearConfig{In: in, Out: out, NoBias: c.NoBias, Std: std})
+			l, err = m.linear(part, LinearConfig{In: in, Out: out, NoBias: noBias, Std: std})
 			m.parts = append(m.parts, l)
 		}
 		return l
 	}
-	if c.Cross || c.RoPE != nil || c.QKNorm {
-		m.q = add("q", c.Dim, queries, 0)
-		m.k = add("k", c.ContextDim, keys, 0)
-		m.v = add("v", c.ContextDim, keys, 0)
+	normalise := c.QKNorm || c.QKNormAll
+	if c.Cross || c.RoPE != nil || normalise {
+		m.q = add("q", c.Dim, queries, c.NoBias, 0)
+		m.k = add("k", c.ContextDim, keys, c.NoBias, 0)
+		m.v = add("v", c.ContextDim, keys, c.NoBias, 0)
 	} else {
-		m.qkv = add("qkv", c.Dim, queries+2*keys, 0)
+		m.qkv = add("qkv", c.Dim, queries+2*keys, c.NoBias, 0)
 	}
-	if c.QKNorm && err == nil {
-		if m.qnorm, err = m.norm("qnorm", c.HeadDim, c.Epsilon, true, true); err != nil {
+	if normalise && err == nil {
+		if c.QKNorm {
+			queries, keys = c.HeadDim, c.HeadDim
+		}
+		kind := normKind{epsilon: c.Epsilon, rms: true, plusOne: c.NormPlusOne}
+		if m.qnorm, err = m.norm("qnorm", queries, kind); err != nil {
 			return err
 		}
-		if m.knorm, err = m.norm("knorm", c.HeadDim, c.Epsilon, true, true); err != nil {
+		if m.knorm, err = m.norm("knorm", keys, kind); err != nil {
 			return err
 		}
 		m.parts = append(m.parts, m.qnorm, m.knorm)
 	}
-	m.proj = add("proj", queries, c.Dim, c.ProjStd)
+	m.proj = add("proj", c.Heads*c.HeadDim, c.Dim, c.NoBias || c.NoProjBias, c.ProjStd)
 	return err
 }
 
@@ -341,10 +352,15 @@ func (m *MultiHeadAttention) heads(x *gorgonia.Node, projection *Linear, heads i
 	if err != nil {
 		return nil, err
 	}
+	if norm != nil && m.c.QKNormAll {
+		if h, err = norm.Forward(h); err != nil {
+			return nil, err
+		}
+	}
 	if h, err = gorgonia.Reshape(h, withLast(x.Shape(), heads, m.c.HeadDim)); err != nil {
 		return nil, m.errorf("%w", err)
 	}
-	if norm != nil {
+	if norm != nil && m.c.QKNorm {
 		if h, err = norm.Forward(h); err != nil {
 			return nil, err
 		}

@@ -17,32 +17,42 @@ type BlockConfig struct {
 	// Parameters, Epsilon and ProjStd are not looked at: they are the block's.
 	Attention MultiHeadAttentionConfig
 
-	Hidden     int                // of the MLP; 0 means what MLP or SwiGLUMLP takes for it
-	Activation kernels.Activation // of the MLP; zero means GELUTanh
-	SwiGLU     bool               // a SwiGLUMLP in place of the MLP
-	RMSNorm    bool               // RMSNorms in place of LayerNorms
-	PostNorm   bool               // normalise after each residual connection, instead of before attention and MLP
-	Epsilon    float64            // of the norms; 0 means 1e-5
-	Dropout    float64            // of what attention and MLP add to x
-	ProjStd    float64            // standard deviation of the first values of what adds to x; 0 means 0.02
+	Hidden      int                // of the MLP; 0 means what MLP or SwiGLUMLP takes for it
+	Activation  kernels.Activation // of the MLP; zero means GELUTanh, or SiLU with SwiGLU
+	SwiGLU      bool               // a SwiGLUMLP in place of the MLP
+	MLPBias     *bool              // whether the MLP has biases; nil means as attention
+	RMSNorm     bool               // RMSNorms in place of LayerNorms
+	NormPlusOne bool               // the RMSNorms scale by 1 + weight
+	Norms       NormPlace          // where the norms are; zero means PreNorm
+	Epsilon     float64            // of the norms; 0 means 1e-5
+	Dropout     float64            // of what attention and MLP add to x
+	ProjStd     float64            // standard deviation of the first values of what adds to x; 0 means 0.02
 }
+
+// NormPlace is where a block normalises. With f for attention or the MLP, x becomes:
+type NormPlace int
+
+const (
+	PreNorm      NormPlace = iota // x + dropout(f(norm(x))), as GPT-2 and Llama do
+	PostNorm                      // norm(x + dropout(f(x))), as BERT and the first transformer do
+	BranchNorm                    // x + dropout(norm(f(x))), as OLMo 2 does
+	SandwichNorm                  // x + dropout(outnorm(f(norm(x)))), as Gemma 2 and 3 do
+)
 
 // Block is a layer of a transformer, (B, S, Dim) → (B, S, Dim):
 //
 //	x ← x + dropout(attn(norm1(x)))      x ← x + dropout(mlp(norm2(x)))
 //
-// or, with PostNorm,
-//
-//	x ← norm1(x + dropout(attn(x)))      x ← norm2(x + dropout(mlp(x)))
-//
-// Its parts are called norm1, attn, norm2 and mlp.
+// or with its norms in another [NormPlace]. Its parts are called norm1, attn, norm2 and mlp, and with SandwichNorm also
+// outnorm1 and outnorm2.
 type Block struct {
 	*scope
-	post         bool
-	norm1, norm2 Layer
-	attn         *MultiHeadAttention
-	mlp          Layer
-	drop1, drop2 *Dropout
+	norms              NormPlace
+	norm1, norm2       Layer
+	outnorm1, outnorm2 Layer // nil without SandwichNorm
+	attn               *MultiHeadAttention
+	mlp                Layer
+	drop1, drop2       *Dropout
 }
 
 // NewBlock adds the parameters of a Block to a graph.
@@ -54,30 +64,44 @@ func NewBlock(g *gorgonia.ExprGraph, c BlockConfig) (*Block, error) {
 	if c.Attention.Cross {
 		return nil, s.errorf("Attention.Cross is set, a block attends to itself")
 	}
-	if c.SwiGLU && c.Activation != kernels.NoActivation {
-		return nil, s.errorf("activation is %v and SwiGLU is set, which has an activation of its own", c.Activation)
+	if c.Norms < PreNorm || c.Norms > SandwichNorm {
+		return nil, s.errorf("norms is %d, it needs to be PreNorm, PostNorm, BranchNorm or SandwichNorm", c.Norms)
 	}
-	b := &Block{scope: s, post: c.PostNorm}
+	b := &Block{scope: s, norms: c.Norms}
 	a := c.Attention
-	a.Name, a.DType, a.Parameters, a.Epsilon, a.ProjStd = s.child("attn"), s.dtype, s.store, c.Epsilon, c.ProjStd
-	if b.norm1, err = s.norm("norm1", a.Dim, c.Epsilon, c.RMSNorm, a.NoBias); err != nil {
+	a.Name, a.DType, a.Parameters, a.ProjStd = s.child("attn"), s.dtype, s.store, c.ProjStd
+	a.Epsilon, a.NormPlusOne = c.Epsilon, c.NormPlusOne
+	kind := normKind{c.Epsilon, c.RMSNorm, a.NoBias, c.NormPlusOne}
+	bias := !a.NoBias
+	if c.MLPBias != nil {
+		bias = *c.MLPBias
+	}
+	if b.norm1, err = s.norm("norm1", a.Dim, kind); err != nil {
 		return nil, err
 	}
 	if b.attn, err = NewMultiHeadAttention(s.g, a); err != nil {
 		return nil, err
 	}
-	if b.norm2, err = s.norm("norm2", a.Dim, c.Epsilon, c.RMSNorm, a.NoBias); err != nil {
+	if b.norm2, err = s.norm("norm2", a.Dim, kind); err != nil {
 		return nil, err
+	}
+	if c.Norms == SandwichNorm {
+		if b.outnorm1, err = s.norm("outnorm1", a.Dim, kind); err != nil {
+			return nil, err
+		}
+		if b.outnorm2, err = s.norm("outnorm2", a.Dim, kind); err != nil {
+			return nil, err
+		}
 	}
 	if c.SwiGLU {
 		b.mlp, err = NewSwiGLUMLP(s.g, SwiGLUMLPConfig{
 			Name: s.child("mlp"), DType: s.dtype, Parameters: s.store,
-			Dim: a.Dim, Hidden: c.Hidden, Bias: !a.NoBias, DownStd: c.ProjStd,
+			Dim: a.Dim, Hidden: c.Hidden, Activation: c.Activation, Bias: bias, DownStd: c.ProjStd,
 		})
 	} else {
 		b.mlp, err = NewMLP(s.g, MLPConfig{
 			Name: s.child("mlp"), DType: s.dtype, Parameters: s.store,
-			Dim: a.Dim, Hidden: c.Hidden, Activation: c.Activation, NoBias: a.NoBias, ProjStd: c.ProjStd,
+			Dim: a.Dim, Hidden: c.Hidden, Activation: c.Activation, NoBias: !bias, ProjStd: c.ProjStd,
 		})
 	}
 	if err != nil {
@@ -112,37 +136,43 @@ func (b *Block) ForwardCached(x *gorgonia.Node, cache *ops.KVCache) (*gorgonia.N
 }
 
 func (b *Block) forward(x *gorgonia.Node, attend func(*gorgonia.Node) (*gorgonia.Node, error)) (*gorgonia.Node, error) {
-	x, err := b.residual(x, b.norm1, attend, b.drop1)
+	x, err := b.residual(x, b.norm1, attend, b.outnorm1, b.drop1)
 	if err != nil {
 		return nil, err
 	}
-	return b.residual(x, b.norm2, b.mlp.Forward, b.drop2)
+	return b.residual(x, b.norm2, b.mlp.Forward, b.outnorm2, b.drop2)
 }
 
 // residual adds to x what a part of the block makes of it.
-func (b *Block) residual(x *gorgonia.Node, norm Layer, part func(*gorgonia.Node) (*gorgonia.Node, error), drop *Dropout) (*gorgonia.Node, error) {
+func (b *Block) residual(x *gorgonia.Node, norm Layer, part func(*gorgonia.Node) (*gorgonia.Node, error), outnorm Layer, drop *Dropout) (*gorgonia.Node, error) {
+	add := func(h *gorgonia.Node) (*gorgonia.Node, error) { return ops.Add(x, h) }
+	var steps []func(*gorgonia.Node) (*gorgonia.Node, error)
+	switch b.norms {
+	case PreNorm:
+		steps = append(steps, norm.Forward, part, drop.Forward, add)
+	case PostNorm:
+		steps = append(steps, part, drop.Forward, add, norm.Forward)
+	case BranchNorm:
+		steps = append(steps, part, norm.Forward, drop.Forward, add)
+	case SandwichNorm:
+		steps = append(steps, norm.Forward, part, outnorm.Forward, drop.Forward, add)
+	}
 	h, err := x, error(nil)
-	if !b.post {
-		if h, err = norm.Forward(x); err != nil {
+	for _, step := range steps {
+		if h, err = step(h); err != nil {
 			return nil, err
 		}
 	}
-	if h, err = part(h); err != nil {
-		return nil, err
-	}
-	if h, err = drop.Forward(h); err != nil {
-		return nil, err
-	}
-	if h, err = ops.Add(x, h); err != nil || !b.post {
-		return h, err
-	}
-	return norm.Forward(h)
+	return h, nil
 }
 
 // Parameters lists the parameters of the parts, in the order of their use.
 func (b *Block) Parameters() gorgonia.Nodes {
-	if b.post {
-		return parametersOf(b.attn, b.norm1, b.mlp, b.norm2)
+	switch b.norms {
+	case PreNorm:
+		return parametersOf(b.norm1, b.attn, b.norm2, b.mlp)
+	case SandwichNorm:
+		return parametersOf(b.norm1, b.attn, b.outnorm1, b.norm2, b.mlp, b.outnorm2)
 	}
-	return parametersOf(b.norm1, b.attn, b.norm2, b.mlp)
+	return parametersOf(b.attn, b.norm1, b.mlp, b.norm2)
 }

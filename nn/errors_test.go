@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/ops"
 	"gorgonia.org/gorgonia"
@@ -68,8 +67,11 @@ func TestConfigErrors(t *testing.T) {
 			"MultiHeadAttention: RoPE is given and so is QLens, RoPE does not know the positions in packed sequences"},
 
 		{block(nn.BlockConfig{Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2, Cross: true}}), "Block: Attention.Cross is set, a block attends to itself"},
-		{block(nn.BlockConfig{Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2}, SwiGLU: true, Activation: kernels.SiLU}),
-			"Block: activation is SiLU and SwiGLU is set, which has an activation of its own"},
+		{block(nn.BlockConfig{Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2}, NormPlusOne: true}), "Block: NormPlusOne is set, it needs RMSNorm"},
+		{block(nn.BlockConfig{Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2}, Norms: 4}),
+			"Block: norms is 4, it needs to be PreNorm, PostNorm, BranchNorm or SandwichNorm"},
+		{attention(nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2, QKNorm: true, QKNormAll: true}),
+			"MultiHeadAttention: QKNorm and QKNormAll are set, it needs to be one of them"},
 		{gpt(nn.GPTConfig{}), "GPT: vocab is 0, it needs to be at least 1"},
 		{gpt(nn.GPTConfig{Vocab: 5, Context: 5, Heads: 2, Dim: 8}), "GPT: layers is 0, it needs to be at least 1"},
 		{gpt(nn.GPTConfig{Vocab: 5, Context: 5, Layers: 1, Heads: 3, Dim: 8}), "MultiHeadAttention: dim is 8, it needs to be a multiple of heads, which is 3"},

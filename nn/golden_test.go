@@ -269,7 +269,7 @@ func TestPostNormBlock(t *testing.T) {
 	variants(t, "block", func(t *testing.T, dtype tensor.Dtype, machine string) {
 		p, g := nn.NewParameters(1), gorgonia.NewGraph()
 		b, err := nn.NewBlock(g, nn.BlockConfig{
-			Parameters: p, DType: dtype, PostNorm: true, Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2},
+			Parameters: p, DType: dtype, Norms: nn.PostNorm, Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2},
 		})
 		if err != nil {
 			t.Fatal(err)

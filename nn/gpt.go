@@ -30,6 +30,9 @@ type GPTConfig struct {
 	// Attention are further options of attention, which is causal: a Causal of zero means CausalBottomRight. Their
 	// Dropout and Seed are not looked at.
 	Attention ops.AttentionOptions
+
+	// Block, if it is not nil, changes the description of block i before the block is made. It must do the same each time.
+	Block func(i int, c *BlockConfig)
 }
 
 // GPT is a language model of the shape of GPT-2: learned positions, blocks that normalise first, and a head that shares
@@ -68,11 +71,11 @@ func NewGPT(g *gorgonia.ExprGraph, c GPTConfig) (*GPT, error) {
 		},
 		Hidden: c.Hidden, Activation: c.Activation, Epsilon: c.Epsilon, Dropout: c.Dropout,
 		ProjStd: gpt2Std / math.Sqrt(2*float64(c.Layers)),
-	})
+	}, c.Block)
 	if err != nil {
 		return nil, err
 	}
-	m.last, err = s.norm("norm", c.Dim, c.Epsilon, false, c.NoBias)
+	m.last, err = s.norm("norm", c.Dim, normKind{epsilon: c.Epsilon, noBias: c.NoBias})
 	return made(m, err)
 }
 

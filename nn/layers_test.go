@@ -18,7 +18,9 @@ func TestEveryParameterLearns(t *testing.T) {
 		"no biases":          {Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2, NoBias: true}},
 		"squared ReLU":       {Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2}, Hidden: 9, Activation: kernels.ReLUSquared},
 		"dropout":            {Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2, Options: ops.AttentionOptions{Dropout: 0.2}}, Dropout: 0.2},
-		"post-norm SwiGLU":   {Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2}, PostNorm: true, SwiGLU: true, RMSNorm: true},
+		"post-norm SwiGLU":   {Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2}, Norms: nn.PostNorm, SwiGLU: true, RMSNorm: true},
+		"branch norm GeGLU":  {Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2, QKNormAll: true}, Norms: nn.BranchNorm, SwiGLU: true, Activation: kernels.GELUTanh, RMSNorm: true},
+		"sandwich plus one":  {Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2, QKNorm: true, NoProjBias: true}, Norms: nn.SandwichNorm, RMSNorm: true, NormPlusOne: true, MLPBias: new(bool)},
 		"interleaved RoPE":   {Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2, RoPE: &ops.RoPEOptions{Interleaved: true, RotaryDim: 2}}},
 		"epsilon and window": {Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2, Options: ops.AttentionOptions{Window: &kernels.Window{Left: 2}}}, Epsilon: 1e-6},
 	}

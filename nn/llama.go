@@ -1,6 +1,8 @@
 package nn
 
 import (
+	"math"
+
 	"github.com/stheno-ml/stheno/ops"
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
@@ -31,6 +33,13 @@ type LlamaConfig struct {
 	// Attention are further options of attention, which is causal: a Causal of zero means CausalBottomRight. Their
 	// Dropout and Seed are not looked at.
 	Attention ops.AttentionOptions
+
+	EmbeddingScale float64 // the embeddings are multiplied by it; 0 means 1
+	LogitSoftCap   float64 // bounds the logits to ±LogitSoftCap by a tanh; 0 means none
+	NormPlusOne    bool    // the norms scale by 1 + weight
+	// Block, if it is not nil, changes the description of block i before the block is made: its window, its RoPE, where
+	// its norms are. It must do the same each time.
+	Block func(i int, c *BlockConfig)
 }
 
 // Llama is a language model of the shape of Llama: rotary positions, blocks that normalise first by RMSNorm, gated MLPs,
@@ -49,10 +58,18 @@ func NewLlama(g *gorgonia.ExprGraph, c LlamaConfig) (*Llama, error) {
 	if err := s.positive(size{"vocab", c.Vocab}, size{"layers", c.Layers}, size{"heads", c.Heads}, size{"dim", c.Dim}); err != nil {
 		return nil, err
 	}
+	for _, o := range []struct {
+		name string
+		x    float64
+	}{{"embedding scale", c.EmbeddingScale}, {"logit soft cap", c.LogitSoftCap}} {
+		if !(o.x >= 0) || math.IsInf(o.x, 0) {
+			return nil, s.errorf("%s is %v, it needs to be positive, or 0 for none", o.name, o.x)
+		}
+	}
 	if c.Context < 0 {
 		return nil, s.errorf("context is %d, it needs to be positive, or 0 for no limit", c.Context)
 	}
-	m := &Llama{model{scope: s, context: c.Context}}
+	m := &Llama{model{scope: s, context: c.Context, scale: c.EmbeddingScale, softCap: c.LogitSoftCap}}
 	if m.tokens, err = m.embedding("tokens", c.Vocab, c.Dim); err != nil {
 		return nil, err
 	}
@@ -64,12 +81,12 @@ func NewLlama(g *gorgonia.ExprGraph, c LlamaConfig) (*Llama, error) {
 			Dim: c.Dim, Heads: c.Heads, KVHeads: c.KVHeads, HeadDim: c.HeadDim, NoBias: true,
 			RoPE: &c.RoPE, QKNorm: c.QKNorm, Options: causal(c.Attention, c.Dropout),
 		},
-		SwiGLU: true, RMSNorm: true, Hidden: c.Hidden, Epsilon: c.Epsilon, Dropout: c.Dropout,
-	})
+		SwiGLU: true, RMSNorm: true, NormPlusOne: c.NormPlusOne, Hidden: c.Hidden, Epsilon: c.Epsilon, Dropout: c.Dropout,
+	}, c.Block)
 	if err != nil {
 		return nil, err
 	}
-	if m.last, err = s.norm("norm", c.Dim, c.Epsilon, true, true); err != nil {
+	if m.last, err = s.norm("norm", c.Dim, normKind{epsilon: c.Epsilon, rms: true, plusOne: c.NormPlusOne}); err != nil {
 		return nil, err
 	}
 	if m.head = m.tokens; !c.TiedHead {

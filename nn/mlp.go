@@ -62,16 +62,21 @@ type SwiGLUMLPConfig struct {
 	DType      tensor.Dtype // Float32 (zero) or Float64
 	Parameters *Parameters  // where the values live; nil: new ones, from seed 0
 
-	Dim     int
-	Hidden  int     // 0 means 8/3·Dim, rounded up to a multiple of 256
-	Bias    bool    // whether the linear layers have biases
-	DownStd float64 // standard deviation of down's first values; 0 means 0.02
+	Dim        int
+	Hidden     int                // 0 means 8/3·Dim, rounded up to a multiple of 256
+	Activation kernels.Activation // of the gate; zero means SiLU
+	Bias       bool               // whether the linear layers have biases
+	DownStd    float64            // standard deviation of down's first values; 0 means 0.02
 }
 
-// SwiGLUMLP is the gated MLP of Llama, down(silu(gate(x))·up(x)): (..., Dim) → (..., Dim).
+// SwiGLUMLP is the gated MLP of Llama, down(silu(gate(x))·up(x)): (..., Dim) → (..., Dim). With the activation GELUTanh it
+// is the GeGLU of Gemma.
 //
 // Its parameters are those of the linear layers gate, up and down.
-type SwiGLUMLP struct{ gate, up, down *Linear }
+type SwiGLUMLP struct {
+	gate, up, down *Linear
+	silu           bool // gate has no activation of its own, SwiGLU computes it together with the product
+}
 
 // NewSwiGLUMLP adds the parameters of a SwiGLUMLP to a graph.
 func NewSwiGLUMLP(g *gorgonia.ExprGraph, c SwiGLUMLPConfig) (*SwiGLUMLP, error) {
@@ -85,8 +90,11 @@ func NewSwiGLUMLP(g *gorgonia.ExprGraph, c SwiGLUMLPConfig) (*SwiGLUMLP, error) 
 	if err := s.positive(size{"dim", c.Dim}, size{"hidden", c.Hidden}); err != nil {
 		return nil, err
 	}
-	m := &SwiGLUMLP{}
-	if m.gate, err = s.linear("gate", LinearConfig{In: c.Dim, Out: c.Hidden, NoBias: !c.Bias}); err != nil {
+	m := &SwiGLUMLP{silu: c.Activation == kernels.NoActivation || c.Activation == kernels.SiLU}
+	if m.silu {
+		c.Activation = kernels.NoActivation
+	}
+	if m.gate, err = s.linear("gate", LinearConfig{In: c.Dim, Out: c.Hidden, NoBias: !c.Bias, Activation: c.Activation}); err != nil {
 		return nil, err
 	}
 	if m.up, err = s.linear("up", LinearConfig{In: c.Dim, Out: c.Hidden, NoBias: !c.Bias}); err != nil {
@@ -98,7 +106,7 @@ func NewSwiGLUMLP(g *gorgonia.ExprGraph, c SwiGLUMLPConfig) (*SwiGLUMLP, error) 
 	return m, nil
 }
 
-// Forward is down(silu(gate(x))·up(x)).
+// Forward is down(act(gate(x))·up(x)).
 func (m *SwiGLUMLP) Forward(x *gorgonia.Node) (*gorgonia.Node, error) {
 	gate, err := m.gate.Forward(x)
 	if err != nil {
@@ -108,7 +116,11 @@ func (m *SwiGLUMLP) Forward(x *gorgonia.Node) (*gorgonia.Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	h, err := ops.SwiGLU(gate, up)
+	multiply := ops.Mul
+	if m.silu {
+		multiply = ops.SwiGLU
+	}
+	h, err := multiply(gate, up)
 	if err != nil {
 		return nil, err
 	}

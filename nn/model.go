@@ -19,13 +19,19 @@ type model struct {
 	blocks    []*Block
 	last      Layer
 	head      *Embedding // is tokens where the weights are tied
+	scale     float64    // of the embeddings; 0 for 1
+	softCap   float64    // of the logits; 0 for none
 }
 
-// addBlocks adds blocks of one description.
-func (m *model) addBlocks(layers int, c BlockConfig) error {
+// addBlocks adds blocks of one description, which change, if it is not nil, makes another for some of them.
+func (m *model) addBlocks(layers int, c BlockConfig, change func(i int, c *BlockConfig)) error {
 	for i := range layers {
-		c.Name, c.DType, c.Parameters = m.child(fmt.Sprintf("blocks.%d", i)), m.dtype, m.store
-		b, err := NewBlock(m.g, c)
+		own := c
+		if change != nil {
+			change(i, &own)
+		}
+		own.Name, own.DType, own.Parameters = m.child(fmt.Sprintf("blocks.%d", i)), m.dtype, m.store
+		b, err := NewBlock(m.g, own)
 		if err != nil {
 			return err
 		}
@@ -46,12 +52,21 @@ func (m *model) Forward(tokens *gorgonia.Node) (*gorgonia.Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	return m.head.logits(h)
+	return m.logits(h)
+}
+
+// logits multiplies what the last norm gave by the head.
+func (m *model) logits(h *gorgonia.Node) (*gorgonia.Node, error) {
+	logits, err := m.head.logits(h)
+	if err != nil || m.softCap == 0 {
+		return logits, err
+	}
+	return ops.SoftCap(logits, m.softCap)
 }
 
 // Loss is the mean cross-entropy of predicting targets, (B, S), from tokens, (B, S): a scalar that [gorgonia.Grad] takes
-// as a cost. It never holds the logits of the whole batch, so a graph that only trains needs no Forward. A target of
-// IgnoreTarget does not count.
+// as a cost. It never holds the logits of the whole batch, unless they have a soft cap, so a graph that only trains needs
+// no Forward. A target of IgnoreTarget does not count.
 func (m *model) Loss(tokens, targets *gorgonia.Node) (*gorgonia.Node, error) {
 	h, err := m.hidden(tokens)
 	if err != nil {
@@ -64,6 +79,13 @@ func (m *model) Loss(tokens, targets *gorgonia.Node) (*gorgonia.Node, error) {
 		return nil, m.errorf("targets has shape %v, it needs tokens's %v", []int(targets.Shape()), []int(tokens.Shape()))
 	}
 	ignore := IgnoreTarget
+	if m.softCap != 0 {
+		logits, err := m.logits(h)
+		if err != nil {
+			return nil, err
+		}
+		return ops.SoftmaxCrossEntropy(logits, targets, ops.CrossEntropyOptions{IgnoreIndex: &ignore})
+	}
 	return ops.LinearCrossEntropy(h, m.head.weight, targets, ops.LinearCrossEntropyOptions{IgnoreIndex: &ignore})
 }
 
@@ -75,7 +97,11 @@ func (m *model) hidden(tokens *gorgonia.Node) (*gorgonia.Node, error) {
 	if err := m.check(tokens); err != nil {
 		return nil, err
 	}
-	layers := []Layer{m.tokens}
+	h, err := m.embed(tokens)
+	if err != nil {
+		return nil, err
+	}
+	var layers []Layer
 	if m.positions != nil {
 		layers = append(layers, m.positions)
 	}
@@ -83,7 +109,16 @@ func (m *model) hidden(tokens *gorgonia.Node) (*gorgonia.Node, error) {
 	for _, b := range m.blocks {
 		layers = append(layers, b)
 	}
-	return chain(tokens, append(layers, m.last)...)
+	return chain(h, append(layers, m.last)...)
+}
+
+// embed looks up the vectors of tokens.
+func (m *model) embed(tokens *gorgonia.Node) (*gorgonia.Node, error) {
+	h, err := m.tokens.Forward(tokens)
+	if err != nil || m.scale == 0 {
+		return h, err
+	}
+	return ops.Scale(h, m.scale)
 }
 
 // check finds what is wrong with tokens.
@@ -135,7 +170,7 @@ func (m *model) ForwardCached(tokens, positions *gorgonia.Node, caches []*ops.KV
 	if len(caches) != len(m.blocks) {
 		return nil, m.errorf("there are %d caches, it needs one for each of the %d blocks", len(caches), len(m.blocks))
 	}
-	h, err := m.tokens.Forward(tokens)
+	h, err := m.embed(tokens)
 	if err != nil {
 		return nil, err
 	}
@@ -155,7 +190,7 @@ func (m *model) ForwardCached(tokens, positions *gorgonia.Node, caches []*ops.KV
 	if h, err = m.last.Forward(h); err != nil {
 		return nil, err
 	}
-	return m.head.logits(h)
+	return m.logits(h)
 }
 
 // Parameters lists all parameters, in the order of their use.

@@ -219,12 +219,23 @@ func (s *scope) linear(part string, c LinearConfig) (*Linear, error) {
 }
 
 // norm makes a norm that is a part of this layer.
-func (s *scope) norm(part string, dim int, epsilon float64, rms, noBias bool) (Layer, error) {
+func (s *scope) norm(part string, dim int, k normKind) (Layer, error) {
 	name := s.child(part)
-	if rms {
-		return NewRMSNorm(s.g, RMSNormConfig{Name: name, DType: s.dtype, Parameters: s.store, Dim: dim, Epsilon: epsilon})
+	if k.rms {
+		return NewRMSNorm(s.g, RMSNormConfig{Name: name, DType: s.dtype, Parameters: s.store, Dim: dim, Epsilon: k.epsilon, PlusOne: k.plusOne})
 	}
-	return NewLayerNorm(s.g, LayerNormConfig{Name: name, DType: s.dtype, Parameters: s.store, Dim: dim, Epsilon: epsilon, NoBias: noBias})
+	if k.plusOne {
+		return nil, s.errorf("NormPlusOne is set, it needs RMSNorm")
+	}
+	return NewLayerNorm(s.g, LayerNormConfig{Name: name, DType: s.dtype, Parameters: s.store, Dim: dim, Epsilon: k.epsilon, NoBias: k.noBias})
+}
+
+// normKind is what the norms of a layer have in common.
+type normKind struct {
+	epsilon float64
+	rms     bool
+	noBias  bool // of LayerNorms
+	plusOne bool // of RMSNorms
 }
 
 // dropout makes a dropout that is a part of this layer.

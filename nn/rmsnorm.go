@@ -1,6 +1,8 @@
 package nn
 
 import (
+	"fmt"
+
 	"github.com/stheno-ml/stheno/ops"
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
@@ -14,6 +16,7 @@ type RMSNormConfig struct {
 
 	Dim     int
 	Epsilon float64 // is added to the mean square; 0 means 1e-5
+	PlusOne bool    // scale by 1 + weight instead of weight, as Gemma does; the weight starts at 0
 }
 
 // RMSNorm divides each row of (..., Dim) by its root mean square, then scales each feature.
@@ -23,6 +26,7 @@ type RMSNorm struct {
 	*scope
 	c      RMSNormConfig
 	weight *gorgonia.Node
+	scale  *gorgonia.Node // what features are multiplied by: weight, or 1 + weight
 }
 
 // NewRMSNorm adds the parameter of an RMSNorm to a graph.
@@ -38,8 +42,28 @@ func NewRMSNorm(g *gorgonia.ExprGraph, c RMSNormConfig) (*RMSNorm, error) {
 		return nil, err
 	}
 	r := &RMSNorm{scope: s, c: c}
-	r.weight, err = s.parameter("weight", constant(1), c.Dim)
-	return made(r, err)
+	if !c.PlusOne {
+		r.weight, err = s.parameter("weight", constant(1), c.Dim)
+		r.scale = r.weight
+		return made(r, err)
+	}
+	if r.weight, err = s.parameter("weight", constant(0), c.Dim); err != nil {
+		return nil, err
+	}
+	if r.scale, err = ops.Add(r.weight, ones(g, s.dtype, c.Dim)); err != nil {
+		return nil, s.errorf("%w", err)
+	}
+	return r, nil
+}
+
+// ones is an input of the graph that holds as many ones. One serves all norms of its size.
+func ones(g *gorgonia.ExprGraph, dtype tensor.Dtype, n int) *gorgonia.Node {
+	name := fmt.Sprintf("ones.%v.%d", dtype, n)
+	if found := g.ByName(name); len(found) > 0 {
+		return found[0]
+	}
+	return gorgonia.NewVector(g, dtype, gorgonia.WithShape(n), gorgonia.WithName(name),
+		gorgonia.WithValue(constant(1)([2]uint64{}, dtype, []int{n})))
 }
 
 // Forward normalises x.
@@ -47,5 +71,5 @@ func (r *RMSNorm) Forward(x *gorgonia.Node) (*gorgonia.Node, error) {
 	if err := r.input("x", x, r.c.Dim); err != nil {
 		return nil, err
 	}
-	return ops.RMSNorm(x, r.weight, ops.NormOptions{Epsilon: r.c.Epsilon})
+	return ops.RMSNorm(x, r.scale, ops.NormOptions{Epsilon: r.c.Epsilon})
 }
