@@ -33,6 +33,14 @@ const (
 	PrecisionFloat16                   // operands rounded to float16
 )
 
+// Validate returns an error if the precision is none of the known ones.
+func (p Precision) Validate() error {
+	if p < PrecisionAuto || p > PrecisionFloat16 {
+		return fmt.Errorf("precision is %d, it needs to be PrecisionAuto, PrecisionFloat32, PrecisionTF32, PrecisionBFloat16 or PrecisionFloat16", p)
+	}
+	return nil
+}
+
 // MaxHeadDim is the largest size of a head.
 const MaxHeadDim = 512
 
@@ -305,8 +313,8 @@ func (a *Attention) validateOptions() error {
 		return fmt.Errorf("dropout is %v, it needs to be in [0, 1)", a.Dropout.P)
 	case a.Causal < NotCausal || a.Causal > CausalTopLeft:
 		return fmt.Errorf("causal is %d, it needs to be NotCausal, CausalBottomRight or CausalTopLeft", a.Causal)
-	case a.Precision < PrecisionAuto || a.Precision > PrecisionFloat16:
-		return fmt.Errorf("precision is %d, it needs to be PrecisionAuto, PrecisionFloat32, PrecisionTF32, PrecisionBFloat16 or PrecisionFloat16", a.Precision)
+	case a.Precision.Validate() != nil:
+		return a.Precision.Validate()
 	case a.Window != nil && (a.Window.Left < -1 || a.Window.Right < -1):
 		return fmt.Errorf("window is (%d, %d), each side needs to be 0 or more, or -1 for unlimited", a.Window.Left, a.Window.Right)
 	case a.Window != nil && (a.Window.Shift < -unlimited || a.Window.Shift > unlimited):

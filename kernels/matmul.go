@@ -10,18 +10,21 @@ import (
 //	C = act(A·B + bias)     or, to accumulate,     C ← C + A·B + bias
 //
 // A and B may have any strides on every axis, so that a transpose is a [Tensor.Permute] and an axis of stride 0
-// broadcasts.
+// broadcasts. They have one dtype. Sums are in [DType.Wide] of it.
 type MatMul struct {
 	A Tensor // (batch..., m, k)
 	B Tensor // (batch..., k, n), or (k, n) for all of the batch
 
-	Bias       Tensor // (n), left out by the zero Tensor
+	Bias       Tensor // (n) of A's dtype or its wide one, left out by the zero Tensor
 	Activation Activation
 	// Accumulate adds to C, which then has no activation.
 	Accumulate bool
+	// Precision is how exact the product of float32 tensors needs to be.
+	Precision Precision
 }
 
-// MatMulOutputs receives what the kernel computes. Neither may share memory with the inputs or with the other.
+// MatMulOutputs receives what the kernel computes. Neither may share memory with the inputs or with the other. Each has A's
+// dtype or its wide one.
 type MatMulOutputs struct {
 	C   Tensor // (batch..., m, n), last axis contiguous
 	Pre Tensor // the same: receives what the activation is applied to, or left out
@@ -96,7 +99,22 @@ func (m *MatMul) Validate() error {
 	if m.Accumulate && m.Activation != NoActivation {
 		return fmt.Errorf("activation is %v, it needs to be NoActivation to accumulate", m.Activation)
 	}
-	return nil
+	return m.Precision.Validate()
+}
+
+// Check returns what is wrong with a call of MatMul.
+func (m *MatMul) Check(out MatMulOutputs) error {
+	if err := m.Validate(); err != nil {
+		return err
+	}
+	own, shape := [2]DType{m.A.DType, m.A.DType.Wide()}, m.OutputShape()
+	return CheckOperands(
+		Operand{Name: "a", Tensor: m.A, Shape: m.A.Shape, DTypes: own},
+		Operand{Name: "b", Tensor: m.B, Shape: m.B.Shape, DTypes: own},
+		Operand{Name: "bias", Tensor: m.Bias, Shape: m.Bias.Shape, DTypes: own, Layout: Rows, Optional: true},
+		Operand{Name: "c", Tensor: out.C, Shape: shape, DTypes: own, Layout: WrittenRows},
+		Operand{Name: "pre", Tensor: out.Pre, Shape: shape, DTypes: own, Layout: WrittenRows, Optional: true},
+	)
 }
 
 func (m *MatMul) validateBias(columns int) error {
@@ -106,8 +124,8 @@ func (m *MatMul) validateBias(columns int) error {
 	if len(m.Bias.Shape) != 1 || m.Bias.Shape[0] != columns {
 		return fmt.Errorf("bias has shape %v, it needs one value for each of b's %d columns", m.Bias.Shape, columns)
 	}
-	if m.Bias.DType != m.A.DType {
-		return fmt.Errorf("bias is %v, a is %v: they need one dtype", m.Bias.DType, m.A.DType)
+	if own := [2]DType{m.A.DType, m.A.DType.Wide()}; m.Bias.DType != own[0] && m.Bias.DType != own[1] {
+		return fmt.Errorf("bias is %v, it needs to be %s", m.Bias.DType, either(own))
 	}
 	return m.Bias.validateStrides("bias")
 }

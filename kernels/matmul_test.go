@@ -38,7 +38,7 @@ func TestMatMulValidate(t *testing.T) {
 		"b has batch axes [3], it needs a's [2] or none":                                        func(p *kernels.MatMul) { p.B = shaped(3, 4, 5) },
 		"b has 5 rows, it needs a's 4 columns: a is [2 3 4], b is [5 4]":                        func(p *kernels.MatMul) { p.B = shaped(5, 4) },
 		"bias has shape [1 5], it needs one value for each of b's 5 columns":                    func(p *kernels.MatMul) { p.Bias = shaped(1, 5) },
-		"bias is bfloat16, a is float32: they need one dtype":                                   func(p *kernels.MatMul) { p.Bias = shaped(5); p.Bias.DType = kernels.BF16 },
+		"bias is bfloat16, it needs to be float32":                                              func(p *kernels.MatMul) { p.Bias = shaped(5); p.Bias.DType = kernels.BF16 },
 		"bias has a stride of 2 along its last axis, which needs to be contiguous":              func(p *kernels.MatMul) { p.Bias = shaped(5); p.Bias.Strides[0] = 2 },
 		"activation is GELUErf, it needs to be NoActivation to accumulate":                      func(p *kernels.MatMul) { p.Accumulate, p.Activation = true, kernels.GELUErf },
 		"activation is 99, it needs to be NoActivation, GELUTanh, GELUErf, SiLU or ReLUSquared": func(p *kernels.MatMul) { p.Activation = 99 },

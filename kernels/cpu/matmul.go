@@ -1,7 +1,6 @@
 package cpu
 
 import (
-	"fmt"
 	"unsafe"
 
 	"github.com/stheno-ml/stheno/kernels"
@@ -15,34 +14,13 @@ import (
 // columns and a run of strips. How the depth is cut depends on the problem alone, and the number of threads changes only where
 // C is cut, and that only where it changes no sum: every element is summed in one order.
 func (b *Backend) MatMul(m *kernels.MatMul, out kernels.MatMulOutputs) error {
-	if err := checkMatMul(m, out); err != nil {
+	if err := checked("matmul", m.Check(out), "a", m.A); err != nil {
 		return err
 	}
 	if m.A.DType == kernels.F32 {
 		newMultiplication[float32](m, out).run(b)
 	} else {
 		newMultiplication[float64](m, out).run(b)
-	}
-	return nil
-}
-
-func checkMatMul(m *kernels.MatMul, out kernels.MatMulOutputs) error {
-	if err := m.Validate(); err != nil {
-		return fmt.Errorf("cpu: matmul: %w", err)
-	}
-	operands := []operand{
-		{"a", m.A, m.A.Shape, strided}, {"b", m.B, m.B.Shape, strided}, {"bias", m.Bias, m.Bias.Shape, optional},
-		{"c", out.C, m.OutputShape(), needed}, {"pre", out.Pre, m.OutputShape(), optional},
-	}
-	if err := checkOperands("matmul", operands...); err != nil {
-		return err
-	}
-	for _, o := range operands[3:] {
-		for axis, stride := range o.tensor.Strides {
-			if stride == 0 && o.tensor.Shape[axis] > 1 && o.tensor.Elements() > 0 {
-				return fmt.Errorf("cpu: matmul: %s has strides %v for shape %v, an output cannot be broadcast", o.name, o.tensor.Strides, o.tensor.Shape)
-			}
-		}
 	}
 	return nil
 }

@@ -92,9 +92,6 @@ func (d *Device) Lion(kernels.Lion, []kernels.Tensor, []kernels.Tensor, []kernel
 	return d.unavailable("Lion")
 }
 
-// MatMul is unavailable.
-func (d *Device) MatMul(*kernels.MatMul, kernels.MatMulOutputs) error { return d.unavailable("MatMul") }
-
 // RMSNormBackward is unavailable.
 func (d *Device) RMSNormBackward(*kernels.RMSNorm, kernels.RMSNormGradients) error {
 	return d.unavailable("RMSNorm backward")

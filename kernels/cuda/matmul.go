@@ -1,0 +1,212 @@
+//go:build gpu
+
+package cuda
+
+import (
+	"fmt"
+	"math"
+	"runtime"
+	"unsafe"
+
+	"github.com/stheno-ml/stheno/kernels"
+)
+
+// MatMul computes C = act(A·B + bias), or adds A·B + bias to C. Products of 16-bit tensors are summed in float32.
+func (d *Device) MatMul(m *kernels.MatMul, out kernels.MatMulOutputs) error {
+	if err := d.checkMatMul(m, out); err != nil {
+		return err
+	}
+	p := newProduct(d, m, out)
+	err := p.run()
+	p.release()
+	runtime.KeepAlive(m)
+	runtime.KeepAlive(out)
+	return err
+}
+
+func (d *Device) checkMatMul(m *kernels.MatMul, out kernels.MatMulOutputs) error {
+	if err := m.Check(out); err != nil {
+		return fmt.Errorf("cuda:%d: matmul: %w", d.index, err)
+	}
+	if t := m.A.DType; t != kernels.F32 && t != kernels.BF16 && t != kernels.F16 {
+		return kernels.Unsupported{Device: d.Name(), What: fmt.Sprintf("a product of %v", t)}
+	}
+	if rows, columns, depth := m.Dims(); max(rows, columns, depth, out.C.Elements()/max(1, columns)) > math.MaxInt32 {
+		return fmt.Errorf("cuda:%d: matmul: a is %v and b is %v, a GPU computes up to %d rows and columns", d.index, m.A.Shape, m.B.Shape, math.MaxInt32)
+	}
+	return nil
+}
+
+// stack is Stack in src/matmul.cuh: a batch of matrices.
+type stack struct {
+	data                      address
+	outer, inner, row, column int64
+}
+
+// matmulArguments is MatMulArguments in src/matmul.cuh, which says what each field means.
+type matmulArguments struct {
+	a, b, c, pre stack
+
+	bias, rowScale, columnScale, partials, flags address
+
+	rows, columns, depth              int32
+	items, inner                      int32
+	activation, accumulate            int32
+	cElement, preElement, biasElement element
+	bItems, reserved                  int32
+}
+
+// product is one call of MatMul: the problem as kernels are told it, and what the call borrows.
+type product struct {
+	device  *Device
+	dtype   kernels.DType // of A and B
+	args    *matmulArguments
+	axes    []batchAxis // what is left of the batch's axes, the innermost first
+	scratch []*block
+}
+
+// batchAxis is an axis of the batch, with the strides of a, b, c and pre.
+type batchAxis struct {
+	size    int
+	strides [4]int64
+}
+
+func (p *product) stacks() [4]*stack {
+	g := p.args
+	return [4]*stack{&g.a, &g.b, &g.c, &g.pre}
+}
+
+func newProduct(d *Device, m *kernels.MatMul, out kernels.MatMulOutputs) *product {
+	rows, columns, depth := m.Dims()
+	g := &matmulArguments{
+		bias: addressOf(m.Bias), rows: int32(rows), columns: int32(columns), depth: int32(depth), items: 1, inner: 1, bItems: 1,
+		activation: int32(m.Activation), cElement: elementOf(out.C.DType), preElement: elementOf(out.Pre.DType),
+		biasElement: elementOf(m.Bias.DType),
+	}
+	if m.Accumulate {
+		g.accumulate = 1
+	}
+	p := &product{device: d, dtype: m.A.DType, args: g}
+	tensors := [4]kernels.Tensor{m.A, m.B, out.C, out.Pre}
+	for i, s := range p.stacks() {
+		if t := tensors[i]; t.IsSet() {
+			last := len(t.Shape) - 1
+			*s = stack{data: addressOf(t), row: int64(t.Strides[last-1]), column: int64(t.Strides[last])}
+		}
+	}
+	for axis := len(m.A.Shape) - 3; axis >= 0; axis-- {
+		next := batchAxis{size: m.A.Shape[axis]}
+		for i, t := range tensors {
+			if axis < len(t.Shape)-2 {
+				next.strides[i] = int64(t.Strides[axis])
+			}
+		}
+		p.join(next)
+	}
+	return p
+}
+
+// join adds an axis around those that the product has: as more rows where all its items share B and the rows of the other
+// tensors go on at one stride, or to the axis inside it where every tensor goes on there.
+func (p *product) join(next batchAxis) {
+	if next.size == 1 {
+		return
+	}
+	g := p.args
+	if len(p.axes) == 0 && next.strides[1] == 0 {
+		goesOn := true
+		for i, s := range p.stacks() {
+			goesOn = goesOn && (i == 1 || s.data == 0 || g.rows == 1 || next.strides[i] == int64(g.rows)*s.row)
+		}
+		if goesOn {
+			for i, s := range p.stacks() {
+				if g.rows == 1 && i != 1 {
+					s.row = next.strides[i]
+				}
+			}
+			g.rows *= int32(next.size)
+			return
+		}
+	}
+	if last := len(p.axes) - 1; last >= 0 {
+		inside, goesOn := &p.axes[last], true
+		for i := range next.strides {
+			goesOn = goesOn && next.strides[i] == int64(inside.size)*inside.strides[i]
+		}
+		if goesOn {
+			inside.size *= next.size
+			return
+		}
+	}
+	p.axes = append(p.axes, next)
+}
+
+// run queues the products: kernels take two axes of a batch, further ones are a launch an item.
+func (p *product) run() error {
+	const ofKernels = 2
+	g := p.args
+	if last := len(p.axes) - 1; last >= ofKernels {
+		outermost := p.axes[last]
+		p.axes = p.axes[:last]
+		first := *g
+		for n := range outermost.size {
+			*g = first
+			for i, s := range p.stacks() {
+				s.data += address(int64(n) * outermost.strides[i] * p.sizes()[i])
+			}
+			if err := p.run(); err != nil {
+				return err
+			}
+		}
+		p.axes = p.axes[:last+1]
+		return nil
+	}
+	for n, axis := range p.axes {
+		g.items *= int32(axis.size)
+		for i, s := range p.stacks() {
+			if n == 0 {
+				s.inner = axis.strides[i]
+			} else {
+				s.outer = axis.strides[i]
+			}
+		}
+		if n == 0 {
+			g.inner = g.items
+		}
+	}
+	if g.items == 0 || g.rows == 0 || g.columns == 0 {
+		return nil
+	}
+	return p.launchAny()
+}
+
+// sizes are the bytes of an element of a, b, c and pre.
+func (p *product) sizes() [4]int64 {
+	g, own := p.args, int64(p.dtype.Size())
+	size := func(e element) int64 {
+		if e == elementF32 {
+			return 4
+		}
+		return 2
+	}
+	return [4]int64{own, own, size(g.cElement), size(g.preElement)}
+}
+
+// launchAny queues the kernel that takes whatever there is.
+func (p *product) launchAny() error {
+	const side, threads = 64, 256
+	g := p.args
+	blocks := tilesOf(g.rows, side) * tilesOf(g.columns, side) * int(g.items)
+	if blocks > math.MaxInt32 {
+		return fmt.Errorf("cuda:%d: matmul: %d products of %d×%d are too many for one launch", p.device.index, g.items, g.rows, g.columns)
+	}
+	entry := map[kernels.DType]string{kernels.F32: "matmul_any_f32", kernels.BF16: "matmul_any_bf16", kernels.F16: "matmul_any_f16"}[p.dtype]
+	return p.device.launch(launchShape{kernelName{"matmul_any", entry}, [3]int{blocks, 1, 1}, threads, 0}, nil, unsafe.Pointer(g))
+}
+
+// release gives back what the call borrowed: its work is queued.
+func (p *product) release() {
+	for _, b := range p.scratch {
+		b.free()
+	}
+}

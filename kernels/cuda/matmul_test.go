@@ -1,0 +1,489 @@
+//go:build gpu
+
+package cuda_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"unsafe"
+
+	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/kernels/cuda"
+	"github.com/stheno-ml/stheno/kernels/reference"
+)
+
+// productCase is one product; its zero options are row-major operands without gaps, and C = A·B of their dtype.
+type productCase struct {
+	m, n, k                int
+	batch                  []int
+	sharedB                bool
+	transposeA, transposeB bool
+	gap                    int // elements between the rows of all tensors
+	bias, accumulate, pre  bool
+	wideC, wideBias        bool // float32 beside 16-bit operands
+	activation             kernels.Activation
+}
+
+// productCases are small odd ones, those along the edges of tiles, and batches.
+func productCases() []productCase {
+	sizes := []int{0, 1, 2, 7, 8, 16, 17, 33, 64, 65, 100, 128, 129, 256, 264}
+	var cases []productCase
+	size := func(i int) int { return sizes[i%len(sizes)] }
+	for i := range 3 * len(sizes) {
+		c := productCase{m: size(i), n: size(i*7 + 3 + i/15*5), k: size(i*11 + 5 + i/15*2)}
+		c.transposeA, c.transposeB = i%2 == 1, i/2%2 == 1
+		c.gap = i % 3 * 4
+		c.bias, c.pre = i%4 < 2, i%5 == 0
+		c.wideC, c.wideBias = i%3 == 1, i%8 < 4
+		if c.accumulate = i%7 == 2; !c.accumulate {
+			c.activation = kernels.Activation(i % 5)
+		}
+		cases = append(cases, c)
+	}
+	for i, activation := range []kernels.Activation{kernels.GELUTanh, kernels.GELUErf, kernels.SiLU, kernels.ReLUSquared} {
+		cases = append(cases, productCase{m: 300, n: 520, k: 192, bias: true, pre: true, activation: activation, transposeB: i%2 == 1})
+	}
+	for transposes := range 4 {
+		c := productCase{m: 520, n: 776, k: 1096, transposeA: transposes&1 > 0, transposeB: transposes&2 > 0}
+		accumulating, wide, odd, deep := c, c, c, c
+		accumulating.accumulate, accumulating.bias, accumulating.gap = true, true, 8
+		wide.accumulate, wide.wideC = true, true
+		odd.n, odd.gap = 777, 1
+		deep.m, deep.n, deep.k, deep.bias = 192, 264, 9000, true
+		cases = append(cases, c, accumulating, wide, odd, deep)
+	}
+	return append(cases,
+		productCase{m: 1, n: 4096, k: 1024, bias: true},
+		productCase{m: 5000, n: 768, k: 72, bias: true, wideC: true},
+		productCase{batch: []int{3}, m: 17, n: 33, k: 20},
+		productCase{batch: []int{3}, m: 17, n: 33, k: 20, sharedB: true},
+		productCase{batch: []int{3}, m: 136, n: 264, k: 72, sharedB: true, gap: 8, accumulate: true},
+		productCase{batch: []int{2, 3}, m: 17, n: 32, k: 24, transposeA: true, sharedB: true, pre: true, activation: kernels.GELUTanh},
+		productCase{batch: []int{2, 3}, m: 1, n: 65, k: 40, sharedB: true, bias: true},
+		productCase{batch: []int{2, 1, 3}, m: 65, n: 64, k: 64, transposeB: true, gap: 8, bias: true},
+		productCase{batch: []int{0}, m: 5, n: 5, k: 5},
+		productCase{batch: []int{40}, m: 64, n: 24, k: 64, transposeB: true},
+	)
+}
+
+// values is a tensor of the device beside its float64 values on the host, with the same strides.
+type values struct {
+	device, host kernels.Tensor
+}
+
+// productTest is a case with its tensors.
+type productTest struct {
+	productCase
+	t       *testing.T
+	d       *cuda.Device
+	dtype   kernels.DType
+	random  *rand.Rand
+	problem kernels.MatMul // on the device
+	out     kernels.MatMulOutputs
+	exact   kernels.MatMul // in float64
+	initial []float64      // what C holds before, row-major
+}
+
+// tensor makes random numbers of a type: rows × columns a matrix, which lie transposed if asked.
+func (p *productTest) tensor(dtype kernels.DType, batch []int, rows, columns int, transposed bool) values {
+	if transposed {
+		rows, columns = columns, rows
+	}
+	wide := append(slices.Clone(batch), rows, columns+p.gap)
+	n := kernels.Contiguous(nil, dtype, wide...).Elements()
+	list := make([]float64, max(1, n))
+	for i := range list {
+		list[i] = roundedTo(dtype, p.random.NormFloat64())
+	}
+	v := values{upload(p.t, p.d, dtype, list, wide...), kernels.Of(list, wide...)}
+	last := len(wide) - 1
+	for _, t := range []*kernels.Tensor{&v.device, &v.host} {
+		if *t = t.Slice(last, 0, columns); transposed {
+			order := make([]int, len(wide))
+			for axis := range order {
+				order[axis] = axis
+			}
+			order[last], order[last-1] = last-1, last
+			*t = t.Permute(order...)
+		}
+	}
+	return v
+}
+
+// roundedTo is the number of a type that is nearest to x.
+func roundedTo(dtype kernels.DType, x float64) float64 {
+	if dtype == kernels.F32 {
+		return float64(float32(x))
+	}
+	return float64(fromHalf(dtype, toHalf(dtype, float32(x))))
+}
+
+// upload gives a row-major tensor of the device with these values.
+func upload(t *testing.T, d *cuda.Device, dtype kernels.DType, list []float64, shape ...int) kernels.Tensor {
+	t.Helper()
+	up, err := d.Alloc(dtype, shape...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var from unsafe.Pointer
+	if dtype == kernels.F32 {
+		wide := make([]float32, len(list))
+		for i, x := range list {
+			wide[i] = float32(x)
+		}
+		from = unsafe.Pointer(unsafe.SliceData(wide))
+	} else {
+		narrow := make([]uint16, len(list))
+		for i, x := range list {
+			narrow[i] = toHalf(dtype, float32(x))
+		}
+		from = unsafe.Pointer(unsafe.SliceData(narrow))
+	}
+	if err := d.UploadBytes(up, from); err != nil {
+		t.Fatal(err)
+	}
+	return up
+}
+
+// download gives the values of a tensor of the device in row-major order.
+func download(t *testing.T, d *cuda.Device, x kernels.Tensor) []float64 {
+	t.Helper()
+	list := make([]float64, x.Elements())
+	dense, err := d.Alloc(x.DType, x.Shape...)
+	if err == nil {
+		err = d.Copy(dense, x)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if x.DType == kernels.F32 {
+		wide := make([]float32, len(list)+1)
+		err = d.DownloadBytes(dense, unsafe.Pointer(unsafe.SliceData(wide)))
+		for i := range list {
+			list[i] = float64(wide[i])
+		}
+	} else {
+		narrow := make([]uint16, len(list)+1)
+		err = d.DownloadBytes(dense, unsafe.Pointer(unsafe.SliceData(narrow)))
+		for i := range list {
+			list[i] = float64(fromHalf(x.DType, narrow[i]))
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+func newProductTest(t *testing.T, dtype kernels.DType, c productCase, seed uint64) *productTest {
+	p := &productTest{productCase: c, t: t, d: device(t), dtype: dtype, random: rand.New(rand.NewPCG(seed, 1))}
+	p.problem = kernels.MatMul{Activation: c.activation, Accumulate: c.accumulate}
+	p.exact = p.problem
+	a := p.tensor(dtype, c.batch, c.m, c.k, c.transposeA)
+	batchOfB := c.batch
+	if c.sharedB {
+		batchOfB = nil
+	}
+	b := p.tensor(dtype, batchOfB, c.k, c.n, c.transposeB)
+	p.problem.A, p.exact.A, p.problem.B, p.exact.B = a.device, a.host, b.device, b.host
+	if c.bias {
+		kind := dtype
+		if c.wideBias {
+			kind = kernels.F32
+		}
+		list := make([]float64, c.n)
+		for i := range list {
+			list[i] = roundedTo(kind, p.random.NormFloat64())
+		}
+		p.problem.Bias, p.exact.Bias = upload(t, p.d, kind, list, c.n), kernels.Of(list, c.n)
+	}
+	kind := dtype
+	if c.wideC {
+		kind = kernels.F32
+	}
+	out := p.tensor(kind, c.batch, c.m, c.n, false)
+	p.out.C, p.initial = out.device, rowMajor(out.host)
+	if c.pre {
+		p.out.Pre = p.tensor(dtype, c.batch, c.m, c.n, false).device
+	}
+	return p
+}
+
+// rowMajor gives the elements of a tensor of the host.
+func rowMajor(x kernels.Tensor) []float64 {
+	list, host := make([]float64, x.Elements()), kernels.Host[float64](x)
+	for i := range list {
+		offset, rest := 0, i
+		for axis := len(x.Shape) - 1; axis >= 0; axis-- {
+			offset += rest % x.Shape[axis] * x.Strides[axis]
+			rest /= x.Shape[axis]
+		}
+		list[i] = host[offset]
+	}
+	return list
+}
+
+// expected are rows of C and Pre: what float64 gives, and what an unfused program gives that rounds after each step.
+type expected struct {
+	rows                  []int // of all rows of the batch
+	c, pre, plainC, plain []float64
+}
+
+// expect computes all rows, or some of them where that would take long.
+func (p *productTest) expect(operands func(float64) float64) expected {
+	const most = 1 << 23
+	all := p.exact
+	var e expected
+	if len(p.batch) == 0 && p.m*p.n*p.k > most {
+		list := make([]float64, 0, most)
+		for n := range max(4, most/(p.n*p.k)) {
+			row := p.random.IntN(p.m)
+			if n == 0 {
+				row = p.m - 1
+			}
+			e.rows = append(e.rows, row)
+			list = append(list, rowMajor(p.exact.A.Slice(0, row, row+1))...)
+		}
+		all.A = kernels.Of(list, len(e.rows), p.k)
+	} else {
+		for row := range p.out.C.Elements() / max(1, p.n) {
+			e.rows = append(e.rows, row)
+		}
+	}
+	initial := make([]float64, 0, len(e.rows)*p.n)
+	for _, row := range e.rows {
+		initial = append(initial, p.initial[row*p.n:][:p.n]...)
+	}
+	e.c, e.pre = reference.MatMul(&all, initial)
+
+	sum, _ := reference.MatMul[float32](&kernels.MatMul{A: narrowed(all.A, operands), B: narrowed(all.B, operands)}, nil)
+	bias := make([]float64, p.n)
+	if p.bias {
+		bias = rowMajor(p.exact.Bias)
+	}
+	steps := p.dtype
+	if p.wideC {
+		steps = kernels.F32
+	}
+	for i, x := range sum {
+		y := roundedTo(steps, roundedTo(steps, float64(x))+bias[i%p.n])
+		if p.accumulate {
+			y = roundedTo(steps, y+initial[i])
+		}
+		e.plain = append(e.plain, roundedTo(p.dtype, y))
+		z, _ := reference.Activation[float32](p.activation, []float32{float32(y)}, []float32{0})
+		e.plainC = append(e.plainC, roundedTo(steps, float64(z[0])))
+	}
+	return e
+}
+
+// narrowed is a float64 tensor in float32, each element changed first.
+func narrowed(x kernels.Tensor, change func(float64) float64) kernels.Tensor {
+	list := make([]float32, x.Elements())
+	for i, v := range rowMajor(x) {
+		list[i] = float32(change(v))
+	}
+	return kernels.Of(list, x.Shape...)
+}
+
+func (p *productTest) String() string { return fmt.Sprintf("%v %+v", p.dtype, p.productCase) }
+
+// run poisons the outputs and computes.
+func (p *productTest) run() {
+	p.t.Helper()
+	if !p.accumulate {
+		p.poison(p.out.C)
+	}
+	if p.pre {
+		p.poison(p.out.Pre)
+	}
+	if err := p.d.MatMul(&p.problem, p.out); err != nil {
+		p.t.Fatalf("%v: %v", p, err)
+	}
+}
+
+func (p *productTest) poison(x kernels.Tensor) {
+	list := make([]float64, x.Elements())
+	for i := range list {
+		list[i] = math.NaN()
+	}
+	if err := p.d.Copy(x, upload(p.t, p.d, x.DType, list, x.Shape...)); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// compare holds rows of an output against the criterion that package reference states.
+func (p *productTest) compare(name string, rows []int, out kernels.Tensor, ref, plain []float64) {
+	p.t.Helper()
+	got := download(p.t, p.d, out)
+	var worst, worstPlain, largest float64
+	for n, row := range rows {
+		for j := range p.n {
+			i := n*p.n + j
+			e := math.Abs(got[row*p.n+j] - ref[i])
+			if math.IsNaN(e) {
+				e = math.Inf(1)
+			}
+			worst, largest = max(worst, e), max(largest, math.Abs(ref[i]))
+			worstPlain = max(worstPlain, math.Abs(plain[i]-ref[i]))
+		}
+	}
+	if bound := 2*worstPlain + 1e-6*largest; worst > bound {
+		p.t.Errorf("%v: %s has an error of %.3g, bound %.3g (unfused %.3g, largest %.3g)", p, name, worst, bound, worstPlain, largest)
+	}
+}
+
+func (p *productTest) check(e expected) {
+	p.t.Helper()
+	p.run()
+	p.compare("c", e.rows, p.out.C, e.c, e.plainC)
+	if p.pre {
+		p.compare("pre", e.rows, p.out.Pre, e.pre, e.plain)
+	}
+}
+
+func same(x float64) float64 { return x }
+
+// The kernels of the device, and those for any device since Ampere.
+func TestMatMul(t *testing.T) {
+	d := device(t)
+	for _, dtype := range []kernels.DType{kernels.F32, kernels.BF16, kernels.F16} {
+		cases := productCases()
+		tests, list := make([]*productTest, len(cases)), make([]expected, len(cases))
+		var group sync.WaitGroup
+		for i, c := range cases {
+			tests[i] = newProductTest(t, dtype, c, uint64(i))
+			group.Go(func() { list[i] = tests[i].expect(same) })
+		}
+		group.Wait()
+		for i, p := range tests {
+			p.check(list[i])
+			if p.accumulate {
+				if err := d.Copy(p.out.C, upload(t, d, p.out.C.DType, p.initial, p.out.C.Shape...)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			restore := d.WithoutMaps()
+			p.check(list[i])
+			restore()
+		}
+	}
+}
+
+// What lies between the rows of outputs stays as it was, and sums are the same bits in every call.
+func TestMatMulGapsAndBits(t *testing.T) {
+	for _, dtype := range []kernels.DType{kernels.F32, kernels.BF16} {
+		for i, c := range []productCase{
+			{m: 200, n: 264, k: 520, gap: 8}, {m: 200, n: 263, k: 520, gap: 3}, {m: 256, n: 256, k: 20000, gap: 16, transposeA: true},
+		} {
+			p := newProductTest(t, dtype, c, uint64(i))
+			whole := kernels.Tensor{Data: p.out.C.Data, DType: dtype, Shape: []int{c.m, c.n + c.gap}, Strides: []int{c.n + c.gap, 1}, Owner: p.out.C.Owner}
+			before := download(t, p.d, whole)
+			p.run()
+			first := download(t, p.d, whole)
+			for j := range first {
+				if j%(c.n+c.gap) >= c.n && first[j] != before[j] {
+					t.Fatalf("%v: element %d of C's memory lies between its rows and became %v", p, j, first[j])
+				}
+			}
+			p.run()
+			if !slices.Equal(download(t, p.d, whole), first) {
+				t.Errorf("%v: a second call gives other bits", p)
+			}
+		}
+	}
+}
+
+// A value that is not finite reaches the row or column that it belongs to, and nothing else.
+func TestMatMulSpreadsNaN(t *testing.T) {
+	for _, dtype := range []kernels.DType{kernels.F32, kernels.BF16} {
+		for _, bad := range []float64{math.NaN(), math.Inf(1)} {
+			p := newProductTest(t, dtype, productCase{m: 160, n: 200, k: 136}, 1)
+			one := upload(t, p.d, dtype, []float64{bad}, 1, 1)
+			if err := p.d.Copy(p.problem.A.Slice(0, 1, 2).Slice(1, 2, 3), one); err != nil {
+				t.Fatal(err)
+			}
+			if err := p.d.Copy(p.problem.B.Slice(0, 5, 6).Slice(1, 1, 2), one); err != nil {
+				t.Fatal(err)
+			}
+			p.run()
+			for i, x := range download(t, p.d, p.out.C) {
+				if finite := !math.IsNaN(x) && !math.IsInf(x, 0); finite == (i/p.n == 1 || i%p.n == 1) {
+					t.Fatalf("%v with %v in row 1 of A and column 1 of B: c[%d %d] is %v", dtype, bad, i/p.n, i%p.n, x)
+				}
+			}
+		}
+	}
+}
+
+// Operands may be broadcast along any axis by a stride of 0, and have more than two axes of a batch.
+func TestMatMulStrides(t *testing.T) {
+	d := device(t)
+	random := rand.New(rand.NewPCG(3, 3))
+	list := make([]float64, 1<<14)
+	for i := range list {
+		list[i] = roundedTo(kernels.BF16, random.NormFloat64())
+	}
+	for name, c := range map[string]struct{ shape, a, b, c []int }{
+		"A's rows":          {[]int{50, 40, 30}, []int{0, 1}, []int{40, 1}, []int{40, 1}},
+		"A's columns":       {[]int{50, 40, 30}, []int{1, 0}, []int{40, 1}, []int{40, 1}},
+		"all of A":          {[]int{50, 40, 30}, []int{0, 0}, []int{40, 1}, []int{40, 1}},
+		"B's rows":          {[]int{50, 40, 30}, []int{30, 1}, []int{0, 1}, []int{40, 1}},
+		"B's columns":       {[]int{50, 40, 30}, []int{30, 1}, []int{1, 0}, []int{40, 1}},
+		"none":              {[]int{50, 40, 30}, []int{2, 101}, []int{3, 90}, []int{40, 1}},
+		"a batch of A":      {[]int{5, 24, 40, 16}, []int{0, 16, 1}, []int{640, 40, 1}, []int{960, 40, 1}},
+		"a batch of B":      {[]int{5, 24, 40, 16}, []int{384, 1, 24}, []int{0, 1, 16}, []int{1000, 40, 1}},
+		"a batch's axes":    {[]int{2, 3, 2, 8, 16, 8}, []int{64, 256, 1024, 8, 1}, []int{128, 0, 512, 16, 1}, []int{128, 512, 2048, 16, 1}},
+		"an axis in a head": {[]int{3, 4, 16, 32, 8}, []int{512, 8, 32, 1}, []int{8, 1024, 1, 32}, []int{2048, 512, 32, 1}},
+	} {
+		for _, dtype := range []kernels.DType{kernels.F32, kernels.BF16} {
+			batch, rest := c.shape[:len(c.shape)-3], c.shape[len(c.shape)-3:]
+			memory := upload(t, d, dtype, list, len(list))
+			view := func(base kernels.Tensor, strides []int, rows, columns int) kernels.Tensor {
+				base.Shape, base.Strides = append(slices.Clone(batch), rows, columns), strides
+				return base
+			}
+			p := kernels.MatMul{A: view(memory, c.a, rest[0], rest[2]), B: view(memory, c.b, rest[2], rest[1])}
+			exact := kernels.MatMul{A: view(kernels.Of(list, len(list)), c.a, rest[0], rest[2]), B: view(kernels.Of(list, len(list)), c.b, rest[2], rest[1])}
+			out := view(upload(t, d, kernels.F32, list, len(list)), c.c, rest[0], rest[1])
+			if err := d.MatMul(&p, kernels.MatMulOutputs{C: out}); err != nil {
+				t.Fatal(err)
+			}
+			ref, _ := reference.MatMul[float64](&exact, nil)
+			for i, x := range download(t, d, out) {
+				if !(math.Abs(x-ref[i]) <= 2e-5) {
+					t.Fatalf("broadcasting %s, %v: element %d of C is %v instead of %v", name, dtype, i, x, ref[i])
+				}
+			}
+		}
+	}
+}
+
+func TestMatMulErrors(t *testing.T) {
+	d := device(t)
+	tensor := func(dtype kernels.DType, shape ...int) kernels.Tensor {
+		x, err := d.Alloc(dtype, shape...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return x
+	}
+	for want, change := range map[string]func(p *kernels.MatMul, out *kernels.MatMulOutputs){
+		"c is missing, it needs shape [2 3 5]":                                                        func(_ *kernels.MatMul, out *kernels.MatMulOutputs) { out.C = kernels.Tensor{} },
+		"c has strides [3 1 6] for shape [2 3 5], it needs a stride of 1 on axis 2":                   func(_ *kernels.MatMul, out *kernels.MatMulOutputs) { out.C.Strides = []int{3, 1, 6} },
+		"c has strides [0 5 1] for shape [2 3 5], so that elements of it would lie in the same place": func(_ *kernels.MatMul, out *kernels.MatMulOutputs) { out.C.Strides[0] = 0 },
+		"pre is float16, it needs to be bfloat16 or float32":                                          func(_ *kernels.MatMul, out *kernels.MatMulOutputs) { out.Pre = out.C; out.Pre.DType = kernels.F16 },
+		"bias is float16, it needs to be bfloat16 or float32":                                         func(p *kernels.MatMul, _ *kernels.MatMulOutputs) { p.Bias = tensor(kernels.F16, 5) },
+		"b has shape [4 5] but no data":                                                               func(p *kernels.MatMul, _ *kernels.MatMulOutputs) { p.B.Data = nil },
+	} {
+		p, out := &kernels.MatMul{A: tensor(kernels.BF16, 2, 3, 4), B: tensor(kernels.BF16, 4, 5)}, kernels.MatMulOutputs{C: tensor(kernels.BF16, 2, 3, 5)}
+		change(p, &out)
+		if err := d.MatMul(p, out); err == nil || err.Error() != "cuda:0: matmul: "+want {
+			t.Errorf("the error is %q, it needs to be %q", err, "cuda:0: matmul: "+want)
+		}
+	}
+}

@@ -1,0 +1,87 @@
+// What every kernel of matrix products is told, and what follows the product:
+//
+//   C = act(A·B + bias),  Pre = A·B + bias     or     C ← C + A·B + bias
+//
+// for `items` products, A (rows, depth), B (depth, columns), C and Pre (rows, columns). The host's mirror is
+// matmulArguments in variants_matmul.go: a field changes in both.
+#pragma once
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <stdint.h>
+
+// Stack is a batch of matrices; strides are in elements. Item n is number n / inner along the outer axis of the batch and
+// n % inner along the inner one.
+struct Stack {
+  void* data;
+  int64_t outer, inner, row, column;
+};
+
+enum Activation : int32_t { NoActivation = 0, GELUTanh = 1, GELUErf = 2, SiLU = 3, ReLUSquared = 4 };
+enum Element : int32_t { ElementF32 = 0, ElementBF16 = 1, ElementF16 = 2 };
+
+struct MatMulArguments {
+  Stack a, b, c, pre;            // columns of c and pre are contiguous; pre.data may be null
+  const void* bias;              // (columns), or null
+  const float *rowScale, *columnScale;  // null, or factors of the product's rows (items, rows) and columns (items of B, columns)
+  float* partials;               // scratch for tiles whose depth several blocks share
+  int32_t* flags;                // zero at launch and left zero: which partials are there
+  int32_t rows, columns, depth;
+  int32_t items, inner;
+  int32_t activation, accumulate;
+  int32_t cElement, preElement, biasElement;  // Element
+  int32_t bItems;                // 1 where all items share B
+  int32_t reserved;
+};
+
+// ---- functions of one element
+
+// activated is act(x). Divisions and powers are exact to a few units of float32's last place.
+__device__ __forceinline__ float sigmoidTimes(float x, float z) { return __fdividef(x, 1 + __expf(-z)); }
+__device__ __forceinline__ float geluTanh(float x) { return sigmoidTimes(x, 1.5957691216f * (x + 0.044715f * x * x * x)); }
+__device__ __forceinline__ float geluErf(float x) { return 0.5f * x * erfcf(-0.70710678119f * x); }
+__device__ __forceinline__ float silu(float x) { return sigmoidTimes(x, x); }
+__device__ __forceinline__ float reluSquared(float x) { return x < 0 ? 0 : x * x; }
+
+__device__ __forceinline__ float activated(int32_t activation, float x) {
+  switch (activation) {
+    case GELUTanh: return geluTanh(x);
+    case GELUErf: return geluErf(x);
+    case SiLU: return silu(x);
+    case ReLUSquared: return reluSquared(x);
+  }
+  return x;
+}
+
+__device__ __forceinline__ float loadElement(const void* from, int64_t at, int32_t element) {
+  switch (element) {
+    case ElementBF16: return __bfloat162float(((const __nv_bfloat16*)from)[at]);
+    case ElementF16: return __half2float(((const __half*)from)[at]);
+  }
+  return ((const float*)from)[at];
+}
+__device__ __forceinline__ void storeElement(void* to, int64_t at, int32_t element, float x) {
+  switch (element) {
+    case ElementBF16: ((__nv_bfloat16*)to)[at] = __float2bfloat16_rn(x); break;
+    case ElementF16: ((__half*)to)[at] = __float2half_rn(x); break;
+    default: ((float*)to)[at] = x;
+  }
+}
+
+// Output is where the product of one item goes, element by element: for the edges of tiles, and for tensors that can be
+// written in no better way.
+struct Output {
+  const MatMulArguments& g;
+  int64_t c, pre;  // of the item's first element
+
+  __device__ __forceinline__ Output(const MatMulArguments& g, int item)
+      : g(g), c(item / g.inner * g.c.outer + item % g.inner * g.c.inner),
+        pre(item / g.inner * g.pre.outer + item % g.inner * g.pre.inner) {}
+
+  // put finishes the element of a sum to which the bias has been added.
+  __device__ __forceinline__ void put(int row, int column, float x) const {
+    const int64_t at = c + row * g.c.row + column;
+    if (g.accumulate) x += loadElement(g.c.data, at, g.cElement);
+    if (g.pre.data) storeElement(g.pre.data, pre + row * g.pre.row + column, g.preElement, x);
+    storeElement(g.c.data, at, g.cElement, activated(g.activation, x));
+  }
+};
