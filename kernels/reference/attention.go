@@ -238,13 +238,13 @@ func (h *head[T]) row(i int) row[T] {
 
 	scores, most := make([]T, n), h.sink
 	for n, j := range r.keys {
-		// S_ij = scale·q_i·k_j
-		s := scale * dot(h.q[i], h.k[j])
+		// S_ij = scale·q_i·k_j, rounded: fused with what is subtracted from it, it might not be the maximum that it gave
+		s := T(scale * dot(h.q[i], h.k[j]))
 		// S_ij ← cap·tanh(S_ij/cap)
 		r.capGrad[n] = 1
 		if softCap > 0 {
 			t := T(math.Tanh(float64(s / softCap)))
-			s, r.capGrad[n] = softCap*t, 1-t*t
+			s, r.capGrad[n] = T(softCap*t), 1-t*t
 		}
 		// S_ij ← S_ij − slope·|i + off − j|
 		if a.ALiBi != nil {

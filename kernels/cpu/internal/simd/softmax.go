@@ -38,8 +38,10 @@ func Softmax[T kernels.Float](rows, n int, s *T, lds int, m, l *T, o *T, ldo, d 
 		p = p[first:last]
 		mi, li := at(m, i), at(l, i)
 		most := *mi
+		// Both products are rounded, by the conversion, before anything is taken from them: some processors would fuse the
+		// second with its subtraction, and the greatest x would not be 0.
 		for _, x := range p {
-			most = max(most, x*scale)
+			most = max(most, T(x*scale))
 		}
 		if most != *mi {
 			shrink := exp2(*mi - most)
@@ -51,7 +53,7 @@ func Softmax[T kernels.Float](rows, n int, s *T, lds int, m, l *T, o *T, ldo, d 
 		}
 		var sum T
 		for j, x := range p {
-			p[j] = exp2(x*scale - most)
+			p[j] = exp2(T(x*scale) - most)
 			sum += p[j]
 		}
 		if *li += sum; *li != *li {
