@@ -1,7 +1,6 @@
 package cpu
 
 import (
-	"fmt"
 	"math"
 
 	"github.com/stheno-ml/stheno/kernels"
@@ -172,8 +171,8 @@ func finite[T kernels.Float](m rows[T], n, d int) bool {
 
 // check validates a problem and then the tensors that go with it, whose shapes only make sense once it is valid.
 func check(kernel string, a *kernels.Attention, more func() []operand) error {
-	if err := a.Validate(); err != nil {
-		return fmt.Errorf("cpu: %s: %w", kernel, err)
+	if err := checked(kernel, a.Validate(), "q", a.Q); err != nil {
+		return err
 	}
 	inputs := []operand{
 		{"q", a.Q, a.Q.Shape, needed}, {"k", a.K, a.K.Shape, needed}, {"v", a.V, a.V.Shape, needed},

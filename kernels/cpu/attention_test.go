@@ -23,7 +23,7 @@ var grid = flag.Bool("grid", false, "run every length with every head size and e
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if err := simd.Check(); err != nil {
-		println(err.Error())
+		printKernelErrors()
 		os.Exit(1)
 	}
 	os.Exit(m.Run())

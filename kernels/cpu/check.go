@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/kernels/cpu/internal/simd"
 )
 
 // operand is a tensor beside the shape that it needs.
@@ -25,9 +26,12 @@ const (
 	denseNeeded                    // row-major
 )
 
-// checked returns the error of a call of a kernel: what the kernel's own check found, or that its first tensor has a dtype
-// that this backend does not compute in.
+// checked returns the error of a call of a kernel: what the kernel's own check found, that its first tensor has a dtype
+// that this backend does not compute in, or that the environment asks for instructions that there are not.
 func checked(kernel string, err error, name string, lead kernels.Tensor) error {
+	if err == nil {
+		err = simd.Check()
+	}
 	switch {
 	case err != nil:
 		return fmt.Errorf("cpu: %s: %w", kernel, err)

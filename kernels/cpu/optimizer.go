@@ -211,6 +211,9 @@ func checkUpdate(kernel string, options error, lists ...tensorList) error {
 // checkLists validates lists of row-major tensors before a call touches memory: all of one dtype, which this backend
 // must compute in, and those in one place of all lists of one shape.
 func checkLists(kernel string, lists ...tensorList) error {
+	if err := simd.Check(); err != nil {
+		return fmt.Errorf("cpu: %s: %w", kernel, err)
+	}
 	lead := lists[0]
 	for _, l := range lists[1:] {
 		if len(l.tensors) != len(lead.tensors) {

@@ -51,8 +51,8 @@ func chooseLevel(most Level, asked string) (Level, error) {
 // Active is the level that kernels run at: the machine's highest, unless STHENO_SIMD or [SetLevel] lowered it.
 func Active() Level { return active }
 
-// Check tells what is wrong with the STHENO_SIMD environment variable: an unknown word, or more than the machine has.
-// Kernels then run at the machine's highest level.
+// Check returns what is wrong with the STHENO_SIMD environment variable: an unknown word, or more than the machine has. The
+// kernels of package cpu return it, each of them at every call: which instructions run is never a guess.
 func Check() error { return environmentErr }
 
 // Levels lists the levels that this machine has, the lowest first.
