@@ -3,6 +3,7 @@ package train
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/stheno-ml/stheno/ops"
 	"github.com/stheno-ml/stheno/train/data"
@@ -42,8 +43,15 @@ func newGraph(model Model, batches data.Batches, training bool) (*graph, error) 
 		return nil, errors.New("model gave no loss, it needs to be a node")
 	case !loss.IsScalar():
 		return nil, fmt.Errorf("model gave a loss of shape %v, it needs to be a scalar", []int(loss.Shape()))
+	case loss.Graph() != b.g:
+		return nil, errors.New("model gave a loss of another graph, it needs to be of the one that it was called with")
 	case len(parameters) == 0:
 		return nil, errors.New("model gave no parameters, it needs at least one")
+	}
+	for i, n := range parameters {
+		if err := checkParameter(n, b.g); err != nil {
+			return nil, fmt.Errorf("model gave parameter %d, which %w", i, err)
+		}
 	}
 	b.parameters = parameters
 	gorgonia.Read(loss, &b.loss)
@@ -56,6 +64,26 @@ func newGraph(model Model, batches data.Batches, training bool) (*graph, error) 
 	}
 	b.machine = gorgonia.NewTapeMachine(b.g, options...)
 	return b, nil
+}
+
+// checkParameter names what would only be found out by the first step, in words of the machine's. Its errors go on from
+// "which".
+func checkParameter(n *gorgonia.Node, g *gorgonia.ExprGraph) error {
+	switch {
+	case n == nil:
+		return errors.New("is nil, it needs to be a node")
+	case n.Graph() != g:
+		return fmt.Errorf("is %s of another graph, it needs to be of the one that the model was called with", n.Name())
+	}
+	value, ok := n.Value().(*tensor.Dense)
+	switch {
+	case !ok:
+		return fmt.Errorf("is %s with a %T for a value, it needs to be a *tensor.Dense", n.Name(), n.Value())
+	case !slices.Equal(value.Strides(), value.Shape().CalcStrides()):
+		return fmt.Errorf("is %s of shape %v with strides %v, its elements need to lie row by row without gaps",
+			n.Name(), []int(value.Shape()), value.Strides())
+	}
+	return nil
 }
 
 // run fills the inputs with the n-th batch, runs the machine and gives the loss.

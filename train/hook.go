@@ -3,20 +3,42 @@ package train
 import "time"
 
 // Hook is told what happens in a [Loop]; a nil function is not called. The functions run one after another on the loop's
-// goroutine, so time that they take is time that the training does not go on. An error from one of them ends the run
-// with that error, after OnEnd of every hook.
+// goroutine, so time that they take is time that the training does not go on; OnCancel alone runs on another.
+//
+// An error ends the run with that error, after a checkpoint and after OnEnd of every hook. There are two exceptions: a
+// [Notice] is told to every OnNotice and the run goes on, and so it does without a Display that fails.
 type Hook struct {
 	// OnStart is called once, before the first step.
 	OnStart func(Start) error
+	// OnBatch is called after each batch of an evaluation, and of a step that has more than one.
+	OnBatch func(Batch) error
 	// OnStep is called after each step.
 	OnStep func(Step) error
 	// OnEval is called after each evaluation.
 	OnEval func(Evaluation) error
+	// BeforeCheckpoint is called before a checkpoint is written. What a hook has recorded needs to be in its file when it
+	// returns: a run that is killed and resumed does not tell of the checkpoint's steps again.
+	BeforeCheckpoint func() error
 	// OnCheckpoint is called after a checkpoint was written.
 	OnCheckpoint func(Checkpoint) error
+	// OnCancel is called at the moment that the run's context is cancelled, on a goroutine of its own, beside any other.
+	OnCancel func(Cancel)
+	// OnNotice is called with what people should know: one line, of a hook that returned a Notice, or of a display that
+	// failed.
+	OnNotice func(Notice) error
 	// OnEnd is called once, after the last step, whatever the reason to stop.
 	OnEnd func(End) error
+
+	// Display says that the hook only shows the run. When one of its functions fails it is told of nothing more but the
+	// end, and the training goes on.
+	Display bool
 }
+
+// Notice is a line that people should see. As the error of a hook's function it does not end the run.
+type Notice string
+
+// Error returns the line.
+func (n Notice) Error() string { return string(n) }
 
 // Start is where a run begins.
 type Start struct {
@@ -25,6 +47,19 @@ type Start struct {
 	Resumed       bool // from a checkpoint
 	Parameters    int  // how many numbers the model has
 	TokensPerStep int
+}
+
+// Batch is how far a step or an evaluation has come.
+type Batch struct {
+	Done           int // steps that are done, the present one not among them
+	Evaluation     bool
+	Batch, Batches int // that are through, and that there are
+}
+
+// Cancel is what a run that is to stop will do.
+type Cancel struct {
+	Reason     error // the context's cause, such as a signal
+	Checkpoint bool  // it writes one before it ends
 }
 
 // Step is what happened in one step.
@@ -58,9 +93,12 @@ type Checkpoint struct {
 type End struct {
 	Done      int           // steps that are done
 	Steps     int           // the step at which it was to end
-	Cancelled bool          // its context was cancelled, after which it wrote a checkpoint
+	Cancelled bool          // its context was cancelled; what it had reached is in Checkpoint, if it has a folder
 	Err       error         // what went wrong, nil if nothing did
 	BestLoss  float64       // the smallest loss of an evaluation, NaN if there was none
 	BestStep  int           // when that was
 	Elapsed   time.Duration // since the run started
+
+	Checkpoint string   // path of the newest checkpoint to resume from, "" if there is none
+	Notices    []Notice // all that hooks were told, in order
 }

@@ -9,12 +9,14 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/stheno-ml/stheno/train"
 	"github.com/stheno-ml/stheno/train/checkpoint"
+	"github.com/stheno-ml/stheno/train/watch"
 )
 
 var kills = flag.Int("kills", 5, "how many times TestKilledRunsResume kills its run")
@@ -23,7 +25,8 @@ var kills = flag.Int("kills", 5, "how many times TestKilledRunsResume kills its 
 const killFolder = "STHENO_TEST_KILL_FOLDER"
 
 // TestKilledRunsResume kills a run, which writes a checkpoint after every step, at random moments, and starts it again
-// each time. The weights at the end need to be those of a run that nobody killed, and no checkpoint may ever be unreadable.
+// each time. The weights at the end need to be those of a run that nobody killed, no checkpoint may ever be unreadable, and
+// the log has each step once.
 func TestKilledRunsResume(t *testing.T) {
 	steps := 20 + 20**kills
 	if folder := os.Getenv(killFolder); folder != "" {
@@ -74,11 +77,30 @@ func TestKilledRunsResume(t *testing.T) {
 	if !slices.Equal(bits(last), bits(straight)) {
 		t.Errorf("after %d kills, seed %d, the weights differ from an uninterrupted run's", killed, seed)
 	}
+	file, err := os.Open(filepath.Join(folder, "log.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	log, err := watch.ReadJSONLines(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, s := range log.Steps {
+		if s.Done != i+1 {
+			t.Fatalf("after %d kills, seed %d, the log has step %d where step %d needs to be", killed, seed, s.Done, i+1)
+		}
+	}
+	if len(log.Steps) != steps {
+		t.Errorf("after %d kills, seed %d, the log has %d steps, want %d", killed, seed, len(log.Steps), steps)
+	}
 }
 
-// killable is a loop that goes on where the folder's checkpoints say.
+// killable is a loop that goes on where the folder's checkpoints say, and keeps a log.
 func killable(t *testing.T, folder string, steps int) *train.Loop {
-	loop := countingLoop(t, openFolder(t, folder, 2), func(c *train.LoopConfig) { c.Steps, c.CheckpointEvery = steps, 1 })
+	loop := countingLoop(t, openFolder(t, folder, 2), func(c *train.LoopConfig) {
+		c.Steps, c.CheckpointEvery, c.Hooks = steps, 1, []train.Hook{watch.OpenJSONLines(filepath.Join(folder, "log.jsonl"))}
+	})
 	if refused, err := loop.Resume(); err != nil && !errors.Is(err, checkpoint.ErrNone) || len(refused) > 0 {
 		t.Fatal(err, refused)
 	}

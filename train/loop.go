@@ -37,7 +37,8 @@ type LoopConfig struct {
 	// Validation are batches that are never trained on; nil means that there are none.
 	Validation data.Batches
 
-	// Checkpoints is where checkpoints go; nil means that none are written. There is one after the last step.
+	// Checkpoints is where checkpoints go; nil means that none are written. There is one after the last step, and one
+	// whatever else ends the run, as long as the weights are good.
 	Checkpoints *checkpoint.Folder
 	// CheckpointEvery is the number of steps between checkpoints; 0 means only at the end, and the best.
 	CheckpointEvery int
@@ -55,13 +56,33 @@ type Loop struct {
 	training  *graph
 	trainEval *graph // evaluates training batches; nil without evaluations
 	validEval *graph // evaluates validation batches; nil without
-	dirty     bool   // gradients are not zero
-	resumed   bool
+	audience  *audience
 
-	done     int // steps
-	bestLoss float64
-	bestStep int
+	done      int // steps
+	evaluated int // the step of the last evaluation
+	bestLoss  float64
+	bestStep  int
+
+	dirty    bool // gradients are not zero
+	torn     bool // an update of the weights has failed halfway
+	skipping bool // the last step was skipped, since a gradient was not finite
+	resumed  bool
+	branched bool // from a checkpoint that is not the newest
+
+	saved     int    // the step of the newest checkpoint
+	savedTo   string // where the newest one is that the loop can be resumed from
+	failed    int    // the step of which none could be written
+	postponed bool   // one was due while steps were skipped
 }
+
+// errCancelled ends a run whose context was cancelled.
+var errCancelled = errors.New("cancelled")
+
+// errZeroLoop is the error of a Loop that NewLoop did not make.
+var errZeroLoop = errors.New("the loop is a zero value, it needs to come from NewLoop")
+
+// none is the number of no step.
+const none = -1
 
 const defaultEvalBatches = 20
 
@@ -76,7 +97,7 @@ func NewLoop(c LoopConfig) (*Loop, error) {
 	if err := c.validate(); err != nil {
 		return nil, fmt.Errorf("Loop: %w", err)
 	}
-	l := &Loop{c: c, bestLoss: math.NaN()}
+	l := &Loop{c: c, bestLoss: math.NaN(), evaluated: none, saved: none, failed: none}
 	if err := l.build(); err != nil {
 		l.Close()
 		return nil, fmt.Errorf("Loop: %w", err)
@@ -109,6 +130,17 @@ func (l *Loop) build() (err error) {
 	if l.optimizer == nil {
 		return errors.New("optimizer gave nil, it needs to give an optimizer")
 	}
+	if err := l.checkCounts(); err != nil {
+		return err
+	}
+	if _, err := l.settings(); err != nil {
+		return err
+	}
+	if l.c.Checkpoints != nil {
+		if err := l.c.Checkpoints.CheckWritable(); err != nil {
+			return err
+		}
+	}
 	if l.c.EvalEvery == 0 {
 		return nil
 	}
@@ -122,6 +154,18 @@ func (l *Loop) build() (err error) {
 	}
 	l.validEval, err = l.evaluator(l.c.Validation)
 	return err
+}
+
+// checkCounts makes sure that all batches have a number.
+func (l *Loop) checkCounts() error {
+	c := l.c
+	if batches := l.optimizer.options.Accumulation; c.Steps > math.MaxInt/batches {
+		return fmt.Errorf("steps is %d of %d batches each, that is more than can be counted", c.Steps, batches)
+	}
+	if c.EvalEvery > 0 && c.Steps/c.EvalEvery > math.MaxInt/c.EvalBatches-2 {
+		return fmt.Errorf("eval batches is %d for each %d of %d steps, that is more than can be counted", c.EvalBatches, c.EvalEvery, c.Steps)
+	}
+	return nil
 }
 
 // evaluator builds a graph that only computes losses, over the parameters of the training graph.
@@ -146,7 +190,12 @@ func (l *Loop) Close() error {
 }
 
 // Parameters are the parameter nodes of the graph that trains.
-func (l *Loop) Parameters() gorgonia.Nodes { return l.training.parameters }
+func (l *Loop) Parameters() gorgonia.Nodes {
+	if l.training == nil {
+		return nil
+	}
+	return l.training.parameters
+}
 
 // Optimizer is the optimizer that changes them.
 func (l *Loop) Optimizer() *Optimizer { return l.optimizer }
@@ -154,20 +203,31 @@ func (l *Loop) Optimizer() *Optimizer { return l.optimizer }
 // Done is how many steps are done.
 func (l *Loop) Done() int { return l.done }
 
-// Run trains until Steps steps are done. When its context is cancelled it finishes the step, writes a checkpoint and
+// Run trains until Steps steps are done. When its context is cancelled it finishes the batch, writes a checkpoint and
 // returns without an error; Run again, or [Loop.Resume] in another process, goes on from there. The End that hooks get
 // is what it returns.
 func (l *Loop) Run(ctx context.Context) (End, error) {
-	start := time.Now()
-	err := l.run(ctx, start)
-	end := End{Done: l.done, Steps: l.c.Steps, Err: err, BestLoss: l.bestLoss, BestStep: l.bestStep, Elapsed: time.Since(start)}
-	end.Cancelled = err == nil && l.done < l.c.Steps
-	for _, h := range l.c.Hooks {
-		if h.OnEnd != nil {
-			err = errors.Join(err, h.OnEnd(end))
-		}
+	if l.training == nil {
+		return End{Err: errZeroLoop}, errZeroLoop
 	}
-	end.Err = err
+	start := time.Now()
+	l.audience = newAudience(l.c.Hooks)
+	stop := l.audience.onCancel(ctx, l.c.Checkpoints != nil)
+	err := l.run(ctx, start)
+	cancelled := errors.Is(err, errCancelled)
+	if cancelled {
+		err = nil
+	}
+	if cancelled || err != nil && l.done > 0 {
+		err = errors.Join(err, l.keep())
+	}
+	stop()
+	end := End{
+		Done: l.done, Steps: l.c.Steps, Cancelled: cancelled && err == nil, Err: err, BestLoss: l.bestLoss, BestStep: l.bestStep,
+		Elapsed: time.Since(start), Checkpoint: l.savedTo,
+	}
+	err = errors.Join(err, l.audience.end(end))
+	end.Err, end.Notices = err, l.audience.notices
 	return end, err
 }
 
@@ -175,28 +235,24 @@ func (l *Loop) run(ctx context.Context, start time.Time) error {
 	if err := l.start(); err != nil {
 		return err
 	}
-	if l.done == 0 {
-		if err := l.evaluate(); err != nil {
-			return err
-		}
-	}
-	for l.done < l.c.Steps && ctx.Err() == nil {
-		if err := l.step(start); err != nil {
-			return err
-		}
-		last := l.done == l.c.Steps
-		if last || l.c.EvalEvery > 0 && l.done%l.c.EvalEvery == 0 {
-			if err := l.evaluate(); err != nil {
+	for {
+		if l.evaluationDue() {
+			if err := l.evaluate(ctx); err != nil {
 				return err
 			}
 		}
-		if last || ctx.Err() != nil || l.c.CheckpointEvery > 0 && l.done%l.c.CheckpointEvery == 0 {
+		if l.checkpointDue() {
 			if err := l.checkpoint(); err != nil {
 				return err
 			}
 		}
+		if l.done >= l.c.Steps {
+			return nil
+		}
+		if err := l.step(ctx, start); err != nil {
+			return err
+		}
 	}
-	return nil
 }
 
 // start tells the hooks and clears what a run that ended in the middle of a step has left.
@@ -211,14 +267,12 @@ func (l *Loop) start() error {
 		Step: l.done, Steps: l.c.Steps, Resumed: l.resumed, Parameters: nn.Count(l.training.parameters),
 		TokensPerStep: l.tokensPerStep(),
 	}
-	for _, h := range l.c.Hooks {
-		if h.OnStart != nil {
-			if err := h.OnStart(s); err != nil {
-				return err
-			}
+	return l.audience.tell(func(h *Hook) error {
+		if h.OnStart == nil {
+			return nil
 		}
-	}
-	return nil
+		return h.OnStart(s)
+	})
 }
 
 func (l *Loop) tokensPerStep() int {
@@ -226,11 +280,14 @@ func (l *Loop) tokensPerStep() int {
 }
 
 // step runs the batches of a step and lets the optimizer change the parameters.
-func (l *Loop) step(start time.Time) error {
+func (l *Loop) step(ctx context.Context, start time.Time) error {
 	began := time.Now()
 	s := Step{Steps: l.c.Steps, Tokens: l.tokensPerStep()}
 	batches := l.optimizer.options.Accumulation
 	for i := range batches {
+		if ctx.Err() != nil {
+			return errCancelled
+		}
 		n := l.done*batches + i
 		l.training.mode().Train(uint32(n))
 		l.dirty = true
@@ -239,70 +296,101 @@ func (l *Loop) step(start time.Time) error {
 			return fmt.Errorf("step %d: %w", l.done, err)
 		}
 		s.Loss += loss / float64(batches)
-	}
-	var err error
-	s.Report, err = l.optimizer.Step()
-	if err != nil {
-		return fmt.Errorf("step %d: %w", l.done, err)
-	}
-	l.dirty = false
-	l.done++
-	s.Done, s.Duration, s.Elapsed = l.done, time.Since(began), time.Since(start)
-	for _, h := range l.c.Hooks {
-		if h.OnStep != nil {
-			if err := h.OnStep(s); err != nil {
+		if batches > 1 {
+			if err := l.tellBatch(Batch{Done: l.done, Batch: i + 1, Batches: batches}); err != nil {
 				return err
 			}
 		}
 	}
-	return nil
+	var err error
+	l.torn = true
+	s.Report, err = l.optimizer.Step()
+	l.torn = err != nil && !s.Report.Skipped
+	if err != nil {
+		return fmt.Errorf("step %d: %w", l.done, err)
+	}
+	l.dirty, l.skipping = false, s.Report.Skipped
+	l.done++
+	s.Done, s.Duration, s.Elapsed = l.done, time.Since(began), time.Since(start)
+	return l.audience.tell(func(h *Hook) error {
+		if h.OnStep == nil {
+			return nil
+		}
+		return h.OnStep(s)
+	})
+}
+
+func (l *Loop) tellBatch(b Batch) error {
+	return l.audience.tell(func(h *Hook) error {
+		if h.OnBatch == nil {
+			return nil
+		}
+		return h.OnBatch(b)
+	})
+}
+
+// evaluationDue reports whether the weights as they are now are to be evaluated.
+func (l *Loop) evaluationDue() bool {
+	return l.c.EvalEvery > 0 && l.evaluated != l.done && (l.done%l.c.EvalEvery == 0 || l.done == l.c.Steps)
 }
 
 // evaluate computes the mean losses, and keeps the parameters if they are the best.
-func (l *Loop) evaluate() error {
-	if l.c.EvalEvery == 0 {
-		return nil
-	}
+func (l *Loop) evaluate(ctx context.Context) error {
 	began := time.Now()
 	e := Evaluation{Done: l.done, Validation: math.NaN()}
+	progress := Batch{Done: l.done, Evaluation: true, Batches: l.c.EvalBatches}
+	if l.c.Validation != nil {
+		progress.Batches *= 2
+	}
 	var err error
-	if e.Train, err = l.meanLoss(l.trainEval, l.c.EvalData); err != nil {
+	if e.Train, err = l.meanLoss(ctx, l.trainEval, l.c.EvalData, &progress); err != nil {
 		return err
 	}
 	loss := e.Train
 	if l.c.Validation != nil {
-		if e.Validation, err = l.meanLoss(l.validEval, l.c.Validation); err != nil {
+		if e.Validation, err = l.meanLoss(ctx, l.validEval, l.c.Validation, &progress); err != nil {
 			return err
 		}
 		loss = e.Validation
 	}
-	if e.Best = loss < l.bestLoss || math.IsNaN(l.bestLoss) && !math.IsNaN(loss); e.Best {
+	finite := !math.IsNaN(loss) && !math.IsInf(loss, 0)
+	if e.Best = finite && !(loss >= l.bestLoss); e.Best {
 		l.bestLoss, l.bestStep = loss, l.done
 	}
+	l.evaluated = l.done
 	e.Duration = time.Since(began)
-	for _, h := range l.c.Hooks {
-		if h.OnEval != nil {
-			if err := h.OnEval(e); err != nil {
-				return err
-			}
+	err = l.audience.tell(func(h *Hook) error {
+		if h.OnEval == nil {
+			return nil
 		}
+		return h.OnEval(e)
+	})
+	if err != nil {
+		return err
 	}
 	if e.Best && l.c.Checkpoints != nil {
-		return l.save(l.c.Checkpoints.SaveBest) // the first time before any step, so that a bad disk is known at once
+		_, err = l.save(l.c.Checkpoints.SaveBest) // the first time before any step, so that a bad disk is known at once
 	}
-	return nil
+	return err
 }
 
 // meanLoss takes the batches that belong to the evaluation that is due, so that a resumed run takes the same.
-func (l *Loop) meanLoss(b *graph, batches data.Batches) (float64, error) {
+func (l *Loop) meanLoss(ctx context.Context, b *graph, batches data.Batches, progress *Batch) (float64, error) {
 	evaluation := (l.done + l.c.EvalEvery - 1) / l.c.EvalEvery
 	sum := 0.0
 	for i := range l.c.EvalBatches {
+		if ctx.Err() != nil {
+			return 0, errCancelled
+		}
 		loss, err := b.run(batches, evaluation*l.c.EvalBatches+i)
 		if err != nil {
 			return 0, fmt.Errorf("evaluation after step %d: %w", l.done, err)
 		}
 		sum += loss
+		progress.Batch++
+		if err := l.tellBatch(*progress); err != nil {
+			return 0, err
+		}
 	}
 	return sum / float64(l.c.EvalBatches), nil
 }

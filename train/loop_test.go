@@ -19,11 +19,10 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// countingLoop trains the counting model with dropout and two batches a step, so that all that a checkpoint has to
+// countingConfig trains the counting model with dropout and two batches a step, so that all that a checkpoint has to
 // remember counts.
-func countingLoop(t *testing.T, folder *checkpoint.Folder, change func(*train.LoopConfig)) *train.Loop {
-	t.Helper()
-	c := train.LoopConfig{
+func countingConfig(folder *checkpoint.Folder) train.LoopConfig {
+	return train.LoopConfig{
 		Model: countingModel(tensor.Float32, nn.NewParameters(3), 0.1),
 		Optimizer: func(parameters gorgonia.Nodes) (*train.Optimizer, error) {
 			return train.NewAdamW(parameters, train.AdamWConfig{
@@ -33,6 +32,11 @@ func countingLoop(t *testing.T, folder *checkpoint.Folder, change func(*train.Lo
 		Data: counting{}, Validation: counting{}, Steps: 20, EvalEvery: 6, EvalBatches: 2,
 		Checkpoints: folder, Settings: map[string]int{"answer": 42},
 	}
+}
+
+func countingLoop(t *testing.T, folder *checkpoint.Folder, change func(*train.LoopConfig)) *train.Loop {
+	t.Helper()
+	c := countingConfig(folder)
 	if change != nil {
 		change(&c)
 	}
@@ -50,7 +54,17 @@ func openFolder(t *testing.T, path string, keep int) *checkpoint.Folder {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { folder.Close() })
 	return folder
+}
+
+// reopen opens a folder again, as another process does when the first has ended.
+func reopen(t *testing.T, folder *checkpoint.Folder, path string, keep int) *checkpoint.Folder {
+	t.Helper()
+	if err := folder.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return openFolder(t, path, keep)
 }
 
 func runLoop(t *testing.T, loop *train.Loop, ctx context.Context) train.End {
@@ -79,8 +93,9 @@ func TestResumeIsBitExact(t *testing.T) {
 	want := runLoop(t, straight, context.Background())
 	for _, stop := range []int{1, 6, 7, 19} {
 		path := t.TempDir()
+		folder := openFolder(t, path, 2)
 		ctx, cancel := context.WithCancel(context.Background())
-		first := countingLoop(t, openFolder(t, path, 2), func(c *train.LoopConfig) {
+		first := countingLoop(t, folder, func(c *train.LoopConfig) {
 			c.Hooks = []train.Hook{{OnStep: func(s train.Step) error {
 				if s.Done == stop {
 					cancel()
@@ -91,7 +106,7 @@ func TestResumeIsBitExact(t *testing.T) {
 		if end := runLoop(t, first, ctx); !end.Cancelled || end.Done != stop {
 			t.Fatalf("cancelled in step %d, the run ended with %+v", stop, end)
 		}
-		second := countingLoop(t, openFolder(t, path, 2), nil)
+		second := countingLoop(t, reopen(t, folder, path, 2), nil)
 		if refused, err := second.Resume(); err != nil || len(refused) > 0 || second.Done() != stop {
 			t.Fatalf("resuming after step %d: %v, refused %v, at step %d", stop, err, refused, second.Done())
 		}
@@ -210,7 +225,8 @@ func TestHookErrorsEndTheRun(t *testing.T) {
 
 func TestDamagedCheckpointsArePassedOver(t *testing.T) {
 	path := t.TempDir()
-	loop := countingLoop(t, openFolder(t, path, 3), func(c *train.LoopConfig) { c.CheckpointEvery = 5 })
+	folder := openFolder(t, path, 3)
+	loop := countingLoop(t, folder, func(c *train.LoopConfig) { c.CheckpointEvery = 5 })
 	runLoop(t, loop, context.Background())
 	want := bits(loop)
 	weights := filepath.Join(path, "step-00000020", "model.safetensors")
@@ -222,7 +238,7 @@ func TestDamagedCheckpointsArePassedOver(t *testing.T) {
 	if err := os.WriteFile(weights, content, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	again := countingLoop(t, openFolder(t, path, 3), nil)
+	again := countingLoop(t, reopen(t, folder, path, 3), nil)
 	refused, err := again.Resume()
 	if err != nil || again.Done() != 15 || len(refused) != 1 || !strings.Contains(refused[0].Error(), "model.safetensors") {
 		t.Fatalf("with a flipped bit in the last checkpoint: at step %d, refused %v, %v", again.Done(), refused, err)
@@ -234,8 +250,8 @@ func TestDamagedCheckpointsArePassedOver(t *testing.T) {
 }
 
 func TestResumeRefusesAnotherModel(t *testing.T) {
-	path := t.TempDir()
-	runLoop(t, countingLoop(t, openFolder(t, path, 1), nil), context.Background())
+	folder := openFolder(t, t.TempDir(), 1)
+	runLoop(t, countingLoop(t, folder, nil), context.Background())
 	for name, c := range map[string]struct {
 		change func(*train.LoopConfig)
 		want   string
@@ -259,7 +275,7 @@ func TestResumeRefusesAnotherModel(t *testing.T) {
 		"fewer batches a step": {func(c *train.LoopConfig) { c.Optimizer = countingOptimizer }, "40 batches"},
 		"fewer steps":          {func(c *train.LoopConfig) { c.Steps = 19 }, "this loop ends at 19"},
 	} {
-		loop := countingLoop(t, openFolder(t, path, 1), c.change)
+		loop := countingLoop(t, folder, c.change)
 		before := bits(loop)
 		if _, err := loop.Resume(); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: error %v, want one with %q", name, err, c.want)

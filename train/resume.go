@@ -24,6 +24,7 @@ type loopState struct {
 	Schedule      string          `json:"schedule"` // for people: a resumed loop follows its own
 	Skipped       int             `json:"skipped"`
 	SkippedInARow int             `json:"skippedInARow"`
+	Unevaluated   bool            `json:"unevaluated,omitempty"` // an evaluation of these weights is due and was cut short
 	Settings      json.RawMessage `json:"settings,omitempty"`
 }
 
@@ -57,11 +58,24 @@ func (l *Loop) Resume() (refused []error, err error) {
 	if err := l.restore(c); err != nil {
 		return refused, fmt.Errorf("Loop: the checkpoint of step %d: %w", c.Step, err)
 	}
-	l.resumed = true
+	l.saved, l.savedTo = l.done, c.Path
 	return refused, nil
 }
 
+// ResumeFrom is [Loop.Resume] from a checkpoint of the caller's choice, such as the best. With the first checkpoint that
+// the loop then writes, those of later steps are removed: they belong to a course that the training has left.
+func (l *Loop) ResumeFrom(c checkpoint.Checkpoint) error {
+	if err := l.restore(c); err != nil {
+		return fmt.Errorf("Loop: the checkpoint of step %d: %w", c.Step, err)
+	}
+	l.saved, l.savedTo, l.branched = none, c.Path, true
+	return nil
+}
+
 func (l *Loop) restore(c checkpoint.Checkpoint) error {
+	if l.training == nil {
+		return errZeroLoop
+	}
 	var s loopState
 	if err := json.Unmarshal(c.Meta, &s); err != nil {
 		return fmt.Errorf("its state is not a loop's: %w", err)
@@ -93,39 +107,91 @@ func (l *Loop) restore(c checkpoint.Checkpoint) error {
 		}
 	}
 	l.done, l.bestStep, l.bestLoss = s.Done, s.BestStep, math.NaN()
+	l.evaluated, l.skipping, l.torn, l.postponed, l.resumed = s.Done, s.SkippedInARow > 0, false, false, true
+	l.failed = none
+	if s.Unevaluated {
+		l.evaluated = none
+	}
 	if s.BestLoss != nil {
 		l.bestLoss = *s.BestLoss
 	}
 	return nil
 }
 
-// checkpoint writes a checkpoint and tells the hooks.
-func (l *Loop) checkpoint() error {
-	if l.c.Checkpoints == nil {
-		return nil
+// checkpointDue reports whether a checkpoint is to be written after the step that is done.
+func (l *Loop) checkpointDue() bool {
+	if l.c.Checkpoints == nil || l.done == l.saved || l.done == 0 {
+		return false
 	}
-	return l.save(l.c.Checkpoints.Save)
+	return l.done >= l.c.Steps || l.postponed || l.c.CheckpointEvery > 0 && l.done%l.c.CheckpointEvery == 0
 }
 
-// save writes where to says.
-func (l *Loop) save(to func(checkpoint.Checkpoint) (string, error)) error {
+// checkpoint writes a checkpoint. While steps are skipped it waits: the weights are those of a checkpoint before, or may
+// be what is wrong, and would take the place of good ones.
+func (l *Loop) checkpoint() error {
+	if l.skipping && l.done < l.c.Steps {
+		l.postponed = true
+		return nil
+	}
+	write := l.c.Checkpoints.Save
+	if l.skipping {
+		write = l.c.Checkpoints.SaveBeside
+	}
+	path, err := l.save(write)
+	if path != "" {
+		l.saved, l.savedTo, l.postponed = l.done, path, false
+	}
+	if err == nil && l.branched {
+		l.branched = false
+		err = l.c.Checkpoints.RemoveAfter(l.done)
+	}
+	return err
+}
+
+// keep writes a checkpoint of a run that ends early, unless that was done or has failed already. It removes no other, as
+// nobody knows whether this one is any better.
+func (l *Loop) keep() error {
+	switch {
+	case l.c.Checkpoints == nil || l.done == l.saved || l.done == l.failed:
+		return nil
+	case l.torn:
+		return fmt.Errorf("no checkpoint of step %d: its update failed halfway", l.done)
+	}
+	path, err := l.save(l.c.Checkpoints.SaveBeside)
+	if path != "" {
+		l.saved, l.savedTo = l.done, path
+	}
+	return err
+}
+
+// save writes the loop where to says, and tells the hooks. Hooks that fail do not keep the checkpoint from being written.
+func (l *Loop) save(to func(checkpoint.Checkpoint) (string, error)) (path string, err error) {
 	began := time.Now()
-	c, err := l.snapshot()
-	if err != nil {
-		return fmt.Errorf("checkpoint of step %d: %w", l.done, err)
-	}
-	path, err := to(c)
-	if err != nil {
-		return fmt.Errorf("checkpoint of step %d: %w", l.done, err)
-	}
-	for _, h := range l.c.Hooks {
-		if h.OnCheckpoint != nil {
-			if err := h.OnCheckpoint(Checkpoint{Done: l.done, Path: path, Duration: time.Since(began)}); err != nil {
-				return err
-			}
+	hookErr := l.audience.tell(func(h *Hook) error {
+		if h.BeforeCheckpoint == nil {
+			return nil
 		}
+		return h.BeforeCheckpoint()
+	})
+	c, err := l.snapshot()
+	if err == nil {
+		path, err = to(c)
 	}
-	return nil
+	if path == "" {
+		l.failed = l.done
+	}
+	if err != nil {
+		return path, errors.Join(hookErr, fmt.Errorf("no checkpoint of step %d: %w", l.done, err))
+	}
+	if hookErr != nil {
+		return path, hookErr
+	}
+	return path, l.audience.tell(func(h *Hook) error {
+		if h.OnCheckpoint == nil {
+			return nil
+		}
+		return h.OnCheckpoint(Checkpoint{Done: l.done, Path: path, Duration: time.Since(began)})
+	})
 }
 
 // snapshot is the loop as a checkpoint. Its tensors are the loop's own, to be written before the next step.
@@ -134,23 +200,63 @@ func (l *Loop) snapshot() (checkpoint.Checkpoint, error) {
 	s := loopState{
 		Done: l.done, Batches: l.done * l.optimizer.options.Accumulation, BestStep: l.bestStep,
 		Optimizer: o.Optimizer, Updates: o.Step, Skipped: o.Skipped, SkippedInARow: o.SkippedInARow,
-		Schedule: fmt.Sprintf("%T%+v", l.optimizer.options.Schedule, l.optimizer.options.Schedule),
+		Schedule:    fmt.Sprintf("%T%+v", l.optimizer.options.Schedule, l.optimizer.options.Schedule),
+		Unevaluated: l.evaluationDue(),
 	}
 	if !math.IsNaN(l.bestLoss) {
 		s.BestLoss = &l.bestLoss
 	}
 	var err error
-	if l.c.Settings != nil {
-		if s.Settings, err = json.Marshal(l.c.Settings); err != nil {
-			return checkpoint.Checkpoint{}, fmt.Errorf("settings: %w", err)
-		}
+	if s.Settings, err = l.settings(); err != nil {
+		return checkpoint.Checkpoint{}, err
 	}
 	c := checkpoint.Checkpoint{Step: l.done, Optimizer: safetensors.Sorted(o.Tensors)}
 	if c.Weights, err = l.weights(); err != nil {
 		return checkpoint.Checkpoint{}, err
 	}
+	if err := finiteWeights(c.Weights); err != nil {
+		return checkpoint.Checkpoint{}, err
+	}
 	c.Meta, err = json.Marshal(s)
 	return c, err
+}
+
+// settings are the caller's as JSON, nil if there are none.
+func (l *Loop) settings() (json.RawMessage, error) {
+	if l.c.Settings == nil {
+		return nil, nil
+	}
+	text, err := json.Marshal(l.c.Settings)
+	if err != nil {
+		return nil, fmt.Errorf("settings cannot be stored: %w", err)
+	}
+	return text, nil
+}
+
+// finiteWeights names the first tensor with a number that is none.
+func finiteWeights(weights safetensors.Tensors) error {
+	for _, w := range weights {
+		ok := true
+		switch data := w.Value.Data().(type) {
+		case []float32:
+			ok = allFinite(data)
+		case []float64:
+			ok = allFinite(data)
+		}
+		if !ok {
+			return fmt.Errorf("%s holds a NaN or an infinity, so the weights are lost", w.Name)
+		}
+	}
+	return nil
+}
+
+// allFinite reports whether all numbers are: 0·x is NaN for the others, and stays so in the sum.
+func allFinite[T float32 | float64](data []T) bool {
+	var sum T
+	for _, x := range data {
+		sum += 0 * x
+	}
+	return sum == 0
 }
 
 // weights are the parameters' values.

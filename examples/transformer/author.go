@@ -62,6 +62,9 @@ func (a *author) glimpse(ctx context.Context) (string, error) {
 	how := a.how
 	how.MaxTokens = glimpseTokens
 	var text strings.Builder
-	err := sample.Generate(context.WithoutCancel(ctx), a.decoder, a.tokenizer, a.prompt, how, &text)
-	return "  │ " + strings.ReplaceAll(text.String(), "\n", "\n  │ "), err
+	err := sample.Generate(ctx, a.decoder, a.tokenizer, a.prompt, how, &text)
+	if ctx.Err() != nil {
+		err = nil // a run that is to stop shows what there is
+	}
+	return text.String(), err
 }

@@ -58,6 +58,8 @@ func learn(ctx context.Context, s settings, o options) error {
 		return err
 	}
 
+	defer r.checkpoints.Close()
+
 	// Text becomes tokens, most of them to train on and some to see whether the model learns or memorises.
 	corpus, err := loadCorpus(&s)
 	if err != nil {

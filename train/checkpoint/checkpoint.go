@@ -24,6 +24,9 @@ type Checkpoint struct {
 // ErrNone is the error of looking for a checkpoint where there is none that is whole.
 var ErrNone = errors.New("there is no whole checkpoint")
 
+// ErrOpen is the error of opening a folder for writing that is open for writing already.
+var ErrOpen = errors.New("another run writes to it")
+
 // The files of a checkpoint. The last is written last and has the checksums of the others.
 const (
 	modelFile     = "model.safetensors"

@@ -38,6 +38,9 @@ func Example() {
 			log.Fatal(err)
 		}
 	}
+	if err := folder.Close(); err != nil {
+		log.Fatal(err)
+	}
 	if err := os.Truncate(filepath.Join(path, "step-00000300", "model.safetensors"), 80); err != nil {
 		log.Fatal(err)
 	}
@@ -46,6 +49,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
+	defer again.Close()
 	c, refused, err := again.Latest()
 	if err != nil {
 		log.Fatal(err)

@@ -7,24 +7,28 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
 
+	"github.com/stheno-ml/stheno/train/internal/filelock"
 	"github.com/stheno-ml/stheno/train/safetensors"
 )
 
-// Folder is a folder of checkpoints. One Folder at a time may write to it; any number of [View]s may read meanwhile. Its
-// methods are not for several goroutines at once.
+// Folder is a folder of checkpoints. One Folder at a time may write to it, which a lock ensures; any number of [View]s
+// may read meanwhile. Its methods are not for several goroutines at once.
 type Folder struct {
 	path string
 	keep int // 0 in a view
 	disk filesystem
+	lock *os.File // nil in a view, and once closed
 }
 
 // Open opens a folder for writing and reading, and makes it if there is none. Of the checkpoints that Save writes the
 // newest keep stay. What an earlier process left half-written or half-deleted is removed; other files in the folder are
-// left alone. A folder that cannot be written to is an error.
+// left alone. A folder that cannot be written to is an error, and so is one that is open for writing already, here or in
+// another process: [ErrOpen]. Close lets others in.
 func Open(path string, keep int) (*Folder, error) { return open(path, keep, disk{}) }
 
 func open(path string, keep int, d filesystem) (*Folder, error) {
@@ -35,14 +39,60 @@ func open(path string, keep int, d filesystem) (*Folder, error) {
 	if err := f.make(filepath.Clean(path)); err != nil {
 		return nil, fmt.Errorf("checkpoint: folder %s cannot be made: %w", path, err)
 	}
-	probe := filepath.Join(path, workName(writing, probeName))
-	if err := errors.Join(d.mkdir(probe), d.removeAll(probe)); err != nil {
-		return nil, fmt.Errorf("checkpoint: folder %s is not writable: %w", path, err)
+	var err error
+	if f.lock, err = filelock.Create(filepath.Join(path, lockFile)); errors.Is(err, filelock.ErrLocked) {
+		return nil, fmt.Errorf("checkpoint: folder %s: %w: %w", path, ErrOpen, err)
+	}
+	if err == nil {
+		err = f.probe()
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("checkpoint: folder %s is not writable: %w", path, err), f.Close())
 	}
 	if err := f.removeLeftovers(); err != nil {
-		return nil, fmt.Errorf("checkpoint: folder %s: %w", path, err)
+		return nil, errors.Join(fmt.Errorf("checkpoint: folder %s: %w", path, err), f.Close())
 	}
 	return f, nil
+}
+
+// lockFile is what a folder that is open for writing has a lock on. It stays when the lock is gone.
+const lockFile = "lock"
+
+// probe makes sure that the folder takes a checkpoint.
+func (f *Folder) probe() error {
+	probe := filepath.Join(f.path, workName(writing, probeName))
+	return errors.Join(f.disk.mkdir(probe), f.disk.removeAll(probe))
+}
+
+// CheckWritable returns an error unless Save can make a checkpoint in the folder as it is now.
+func (f *Folder) CheckWritable() error {
+	if err := f.checkOpen(); err != nil {
+		return fmt.Errorf("checkpoint: folder %s: %w", f.path, err)
+	}
+	if err := f.probe(); err != nil {
+		return fmt.Errorf("checkpoint: folder %s is not writable: %w", f.path, err)
+	}
+	return nil
+}
+
+func (f *Folder) checkOpen() error {
+	switch {
+	case f.keep == 0:
+		return errors.New("the folder was opened with View, it needs to be opened with Open")
+	case f.lock == nil:
+		return errors.New("the folder is closed, it needs to be open")
+	}
+	return nil
+}
+
+// Close lets others open the folder for writing. Reading goes on to work. Closing again does nothing.
+func (f *Folder) Close() error {
+	if f.lock == nil {
+		return nil
+	}
+	err := f.lock.Close()
+	f.lock = nil
+	return err
 }
 
 // View opens a folder for reading alone, while another process may be writing to it. It changes nothing.
@@ -63,13 +113,18 @@ func View(path string) (*Folder, error) {
 // path together with the error.
 func (f *Folder) Save(c Checkpoint) (path string, err error) { return f.save(regular, c, f.keep) }
 
+// SaveBeside is [Folder.Save] that removes no other checkpoint, for one of which nobody knows whether it is good.
+func (f *Folder) SaveBeside(c Checkpoint) (path string, err error) {
+	return f.save(regular, c, math.MaxInt)
+}
+
 // SaveBest writes a checkpoint beside those of Save and replaces the one that it wrote before.
 func (f *Folder) SaveBest(c Checkpoint) (path string, err error) { return f.save(best, c, 1) }
 
 func (f *Folder) save(k kind, c Checkpoint, keep int) (string, error) {
 	fail := func(err error) error { return fmt.Errorf("checkpoint: saving step %d in %s: %w", c.Step, f.path, err) }
-	if f.keep == 0 {
-		return "", fail(errors.New("the folder was opened with View, it needs to be opened with Open"))
+	if err := f.checkOpen(); err != nil {
+		return "", fail(err)
 	}
 	if err := c.validate(); err != nil {
 		return "", fail(err)
@@ -185,6 +240,24 @@ func (f *Folder) prune(saved name, others []name, keep int) error {
 	return errors.Join(errs...)
 }
 
+// RemoveAfter removes the checkpoints of later steps than one, as training does that has gone back to it. The best stays.
+func (f *Folder) RemoveAfter(step int) error {
+	err := f.checkOpen()
+	if err == nil {
+		var names []name
+		names, err = f.list(regular)
+		for _, n := range names {
+			if n.step > step {
+				err = errors.Join(err, f.remove(n))
+			}
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("checkpoint: removing the steps after %d in %s: %w", step, f.path, err)
+	}
+	return nil
+}
+
 // remove deletes a checkpoint's folder under another name, so that none that is half deleted is ever looked at.
 func (f *Folder) remove(n name) error {
 	doomed := filepath.Join(f.path, workName(deleting, n.String()))
@@ -285,7 +358,7 @@ func (f *Folder) make(path string) error {
 	if err := f.make(parent); err != nil {
 		return err
 	}
-	if err := f.disk.mkdir(path); err != nil {
+	if err := f.disk.mkdir(path); err != nil && !errors.Is(err, fs.ErrExist) { // another process may have made it just now
 		return err
 	}
 	return f.disk.syncFolder(parent)

@@ -203,6 +203,7 @@ func TestLeftovers(t *testing.T) {
 	}
 	wantLatest(t, view, 100, 1, 0)
 	wantEntries(t, folder, before...)
+	f.Close()
 	f = mustOpen(t, folder, 1)
 	wantLatest(t, f, 100, 1, 0)
 	mustSave(t, f, sample(200, 1))
@@ -369,9 +370,92 @@ func TestRemoveFails(t *testing.T) {
 	if !errors.Is(err, errFault) || !strings.Contains(err.Error(), "step 200 is saved in "+path) || path == "" {
 		t.Errorf("path %q, error %v", path, err)
 	}
+	f.Close()
 	f = mustOpen(t, folder, 1)
 	wantLatest(t, f, 200, 1, 0)
 	wantEntries(t, folder, "step-00000200")
+}
+
+// A folder is open for writing once at a time; one that is closed, or a view, does not write.
+func TestOneWriter(t *testing.T) {
+	folder := t.TempDir()
+	f := mustOpen(t, folder, 1)
+	mustSave(t, f, sample(100, 1))
+	work := filepath.Join(folder, workName(writing, "step-00000200")) // as if it were being written
+	if err := os.Mkdir(work, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(folder, 1); !errors.Is(err, ErrOpen) || !strings.Contains(err.Error(), fmt.Sprint("process ", os.Getpid())) {
+		t.Errorf("opened twice: error %v, want ErrOpen and who has it open", err)
+	}
+	if _, err := os.Stat(work); err != nil {
+		t.Errorf("the second to open it removed what the first writes: %v", err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	wantLatest(t, f, 100, 1, 0)
+	for name, save := range map[string]func(Checkpoint) (string, error){"Save": f.Save, "SaveBest": f.SaveBest, "SaveBeside": f.SaveBeside} {
+		if _, err := save(sample(200, 1)); err == nil || !strings.Contains(err.Error(), "closed") {
+			t.Errorf("%s in a closed folder: error %v", name, err)
+		}
+	}
+	if f.CheckWritable() == nil || f.RemoveAfter(1) == nil {
+		t.Error("a closed folder is taken for one that is open")
+	}
+	mustOpen(t, folder, 1)
+	wantEntries(t, folder, "step-00000100")
+}
+
+// Many that open a folder that is not there yet make it together, and one of them gets it.
+func TestOpenAtOnce(t *testing.T) {
+	for range 20 {
+		folder := filepath.Join(t.TempDir(), "runs", "1", "checkpoints")
+		type result struct {
+			folder *Folder
+			err    error
+		}
+		results := make(chan result)
+		for range 8 {
+			go func() {
+				f, err := Open(folder, 1)
+				results <- result{f, err}
+			}()
+		}
+		won := 0
+		for range 8 {
+			switch r := <-results; {
+			case r.err == nil:
+				won++
+				defer r.folder.Close()
+			case !errors.Is(r.err, ErrOpen):
+				t.Errorf("error %v, want ErrOpen", r.err)
+			}
+		}
+		if won != 1 {
+			t.Errorf("%d opened the folder, want 1", won)
+		}
+	}
+}
+
+// Training that goes on from an earlier checkpoint leaves none behind that is later, and what is saved beside others
+// removes none.
+func TestRemoveAfter(t *testing.T) {
+	folder := t.TempDir()
+	f := mustOpen(t, folder, 2)
+	for step := 100; step <= 400; step += 100 {
+		if _, err := f.SaveBeside(sample(step, 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := f.SaveBest(sample(400, 1)); err != nil {
+		t.Fatal(err)
+	}
+	wantEntries(t, folder, "best-00000400", "step-00000100", "step-00000200", "step-00000300", "step-00000400")
+	if err := f.RemoveAfter(200); err != nil {
+		t.Fatal(err)
+	}
+	wantEntries(t, folder, "best-00000400", "step-00000100", "step-00000200")
 }
 
 func TestNames(t *testing.T) {

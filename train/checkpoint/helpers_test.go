@@ -72,6 +72,7 @@ func mustOpen(t testing.TB, path string, keep int) *Folder {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { f.Close() })
 	return f
 }
 
@@ -104,7 +105,7 @@ func wantLatest(t testing.TB, f *Folder, step, version, refusals int) (refused [
 	return refused
 }
 
-// entries is what lies in a folder, sorted.
+// entries is what lies in a folder, sorted, apart from what Open takes its lock on.
 func entries(t testing.TB, folder string) (names []string) {
 	t.Helper()
 	list, err := os.ReadDir(folder)
@@ -112,7 +113,9 @@ func entries(t testing.TB, folder string) (names []string) {
 		t.Fatal(err)
 	}
 	for _, e := range list {
-		names = append(names, e.Name())
+		if e.Name() != lockFile {
+			names = append(names, e.Name())
+		}
 	}
 	return names
 }

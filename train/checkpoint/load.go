@@ -5,12 +5,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 
+	"github.com/stheno-ml/stheno/train/internal/plainfile"
 	"github.com/stheno-ml/stheno/train/safetensors"
 )
+
+// maxText is the most bytes that the files without tensors may have.
+const maxText = 64 << 20
 
 // Load reads the checkpoint in a folder such as runs/step-00002000. Each file must have the checksum that it was written
 // with; one that is missing, cut short or changed is an error that names it.
@@ -26,7 +29,7 @@ func load(path string) (c Checkpoint, err error) {
 	if err := verify(path); err != nil {
 		return c, err
 	}
-	text, err := os.ReadFile(filepath.Join(path, stateFile))
+	text, err := plainfile.ReadFile(filepath.Join(path, stateFile), maxText)
 	if err != nil {
 		return c, err
 	}
@@ -47,7 +50,7 @@ func load(path string) (c Checkpoint, err error) {
 
 // verify compares the files with their checksums, before anything in them is believed.
 func verify(path string) error {
-	sums, err := os.ReadFile(filepath.Join(path, sumsFile))
+	sums, err := plainfile.ReadFile(filepath.Join(path, sumsFile), maxText)
 	if err != nil {
 		return err
 	}
@@ -74,7 +77,7 @@ func verify(path string) error {
 }
 
 func checksum(path string) (sum string, size int64, err error) {
-	in, err := os.Open(path)
+	in, _, err := plainfile.Open(path)
 	if err != nil {
 		return "", 0, err
 	}

@@ -157,6 +157,7 @@ func TestPowerLoss(t *testing.T) {
 				}
 			}
 			d.losePower(t, random)
+			f.Close()
 			after := mustOpen(t, folder, 1)
 			for k, latest := range map[kind]func() (Checkpoint, []error, error){regular: after.Latest, best: after.Best} {
 				c, refused, err := latest()

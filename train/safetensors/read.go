@@ -6,9 +6,9 @@ import (
 	"io"
 	"maps"
 	"math"
-	"os"
 	"slices"
 
+	"github.com/stheno-ml/stheno/train/internal/plainfile"
 	"gorgonia.org/tensor"
 )
 
@@ -31,16 +31,11 @@ type Info struct {
 
 // Open opens a file and reads its header. The file must not change until it is closed.
 func Open(path string) (*File, error) {
-	file, err := os.Open(path)
+	file, size, err := plainfile.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("safetensors: %w", err)
 	}
-	info, err := file.Stat()
-	if err != nil {
-		file.Close()
-		return nil, fmt.Errorf("safetensors: %w", err)
-	}
-	f, err := read(file, info.Size(), path)
+	f, err := read(file, size, path)
 	if err != nil {
 		file.Close()
 		return nil, err

@@ -13,8 +13,8 @@ import (
 func BenchmarkStep(b *testing.B) {
 	file := func(name string) string { return filepath.Join(b.TempDir(), name) }
 	hooks := map[string]train.Hook{
-		"Progress on a terminal": newProgress(io.Discard, func() int { return 120 }, time.Now).hook(),
-		"Progress in lines":      newProgress(io.Discard, nil, time.Now).hook(),
+		"Progress on a terminal": newProgress(&screen{w: io.Discard, width: func() int { return 120 }}, time.Now).hook(),
+		"Progress in lines":      newProgress(&screen{w: io.Discard}, time.Now).hook(),
 		"OpenJSONLines":          OpenJSONLines(file("log.jsonl")),
 		"OpenCSV":                OpenCSV(file("log.csv")),
 		"TensorBoard":            TensorBoard(file("events")),
@@ -43,7 +43,7 @@ func BenchmarkStep(b *testing.B) {
 
 // BenchmarkRedraw is what the bar costs ten times a second.
 func BenchmarkRedraw(b *testing.B) {
-	p := newProgress(io.Discard, func() int { return 120 }, time.Now)
+	p := newProgress(&screen{w: io.Discard, width: func() int { return 120 }}, time.Now)
 	if err := play(p.hook(), train.Start{Steps: 2000}, stepAt(1, 2000)); err != nil {
 		b.Fatal(err)
 	}

@@ -42,12 +42,7 @@ type csvFormat struct{ line []byte }
 
 func (*csvFormat) header() string { return csvHeader }
 
-func (*csvFormat) starts(header bool) []string {
-	if header {
-		return []string{csvHeader}
-	}
-	return []string{stepEvent + ",", evaluationEvent + ","}
-}
+func (*csvFormat) starts() []string { return []string{stepEvent + ",", evaluationEvent + ","} }
 
 func (f *csvFormat) step(s train.Step) ([]byte, error) {
 	f.begin(stepEvent, s.Done)

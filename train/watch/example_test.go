@@ -47,8 +47,8 @@ func ExampleProgress() {
 	// training 809,856 parameters for 3 steps of 768 tokens
 	// step 1/3  loss 4.0000  lr 1.0e-03  norm 0.75  38.4k tok/s  0s left
 	// step 3/3  loss 2.4002  lr 1.0e-03  norm 0.75  38.4k tok/s
-	// step 3/3  evaluation: training loss 1.2500, validation loss 1.5000, the best so far
-	// 3 steps done after 100ms, best loss 1.5000 at step 3, 38.4k tok/s
+	// step 3/3  evaluation: train 1.2500, validation 1.5000, best so far
+	// done after 100ms at step 3/3, best loss 1.5000 at step 3, 38.4k tok/s
 }
 
 func ExampleCSV() {

@@ -24,10 +24,11 @@ func JSONLines(w io.Writer) train.Hook {
 	return (&textLog{name: "JSONLines", format: &jsonFormat{}, buffer: newBuffer(w)}).hook()
 }
 
-// OpenJSONLines is [JSONLines] into a file, which is open during a run. A run that starts anew replaces what was in it. A
-// resumed one goes on with it: records of steps after the one that it resumes from, which it does again, and the rest
-// of a line that was cut short are removed first, so that each step is there once. A file that holds anything else is
-// left alone, and the run ends with an error before its first step.
+// OpenJSONLines is [JSONLines] into a file, which is open and locked during a run, and on the disk before each checkpoint
+// is. A run that starts anew replaces what was in it. A resumed one goes on with it: records of steps after the one that it
+// resumes from, which it does again, and an end that was cut short are removed first, so that each step is there once;
+// what was lost is told in a [train.Notice]. A file that holds anything else is left alone, and the run ends with an error
+// before its first step.
 func OpenJSONLines(path string) train.Hook {
 	return openLog("OpenJSONLines", path, &jsonFormat{})
 }
@@ -128,8 +129,11 @@ func (r evaluationRecord) record() train.Evaluation {
 // jsonFormat encodes into a buffer that it keeps.
 type jsonFormat struct{ line bytes.Buffer }
 
-func (*jsonFormat) header() string       { return "" }
-func (*jsonFormat) starts(bool) []string { return []string{`{"event":`} }
+func (*jsonFormat) header() string { return "" }
+
+func (*jsonFormat) starts() []string {
+	return []string{`{"event":"` + stepEvent + `","step":`, `{"event":"` + evaluationEvent + `","step":`}
+}
 
 func (f *jsonFormat) step(s train.Step) ([]byte, error) {
 	return f.encode(stepRecord{

@@ -2,6 +2,7 @@ package watch
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stheno-ml/stheno/train"
+	"github.com/stheno-ml/stheno/train/internal/filelock"
 )
 
 // Log is what a run was like, step by step.
@@ -24,8 +26,8 @@ type Log struct {
 type format interface {
 	// header is the line before all others, "" if there is none.
 	header() string
-	// starts are what the header, or any other line, can start with.
-	starts(header bool) []string
+	// starts are what lines can start with, apart from the header.
+	starts() []string
 	step(train.Step) ([]byte, error)
 	evaluation(train.Evaluation) ([]byte, error)
 	// done is how many steps were done when a line was written; the line has no end of line.
@@ -42,11 +44,12 @@ type textLog struct {
 
 func (l *textLog) hook() train.Hook {
 	return train.Hook{
-		OnStart:      func(train.Start) error { return l.wrap(l.start()) },
-		OnStep:       func(s train.Step) error { return l.wrap(l.step(s)) },
-		OnEval:       func(e train.Evaluation) error { return l.wrap(l.evaluation(e)) },
-		OnCheckpoint: func(train.Checkpoint) error { return l.wrap(l.flush()) },
-		OnEnd:        func(train.End) error { return l.wrap(l.flush()) },
+		OnStart: func(train.Start) error { return l.wrap(l.start()) },
+		OnStep:  func(s train.Step) error { return l.wrap(l.step(s)) },
+		OnEval:  func(e train.Evaluation) error { return l.wrap(l.evaluation(e)) },
+		OnEnd:   func(train.End) error { return l.wrap(l.flush()) },
+
+		BeforeCheckpoint: func() error { return l.wrap(l.flush()) },
 	}
 }
 
@@ -123,21 +126,48 @@ func openLog(name, path string, f format) train.Hook {
 	l := &logFile{textLog: textLog{name: name, format: f}, path: path}
 	h := l.hook()
 	h.OnStart = func(s train.Start) error { return l.wrap(l.start(s)) }
+	h.BeforeCheckpoint = func() error { return l.wrap(l.sync()) }
 	h.OnEnd = func(train.End) error { return l.wrap(l.end()) }
 	return h
 }
 
 func (l *logFile) start(s train.Start) error {
+	if info, err := os.Stat(l.path); err == nil && !info.Mode().IsRegular() {
+		return fmt.Errorf("%s is not a regular file, it needs to be one, or none yet", l.path)
+	}
 	file, err := os.OpenFile(l.path, os.O_RDWR|os.O_CREATE, 0o666)
 	if err != nil {
 		return err
 	}
-	kept, err := cut(file, l.format, s.Step)
+	if err := filelock.Lock(file); err != nil {
+		return errors.Join(fmt.Errorf("%s: another run writes to it: %w", l.path, err), file.Close())
+	}
+	found, err := scan(file, l.format, s.Step)
+	if err == nil {
+		err = file.Truncate(found.kept)
+	}
+	if err == nil {
+		_, err = file.Seek(found.kept, io.SeekStart)
+	}
 	if err != nil {
 		return errors.Join(err, file.Close())
 	}
-	l.file, l.buffer, l.headed = file, newBuffer(file), kept > 0
-	return l.textLog.start()
+	l.file, l.buffer, l.headed = file, newBuffer(file), found.kept > 0
+	if err := l.textLog.start(); err != nil {
+		return err
+	}
+	return found.notice(l.path, s.Step)
+}
+
+// sync writes what there is, and waits until it is on the disk, as the checkpoint soon will be.
+func (l *logFile) sync() error {
+	if l.file == nil {
+		return nil
+	}
+	if err := l.flush(); err != nil {
+		return err
+	}
+	return l.file.Sync()
 }
 
 // end is also called when start has failed or was not called, as nothing is open then.
@@ -150,48 +180,76 @@ func (l *logFile) end() error {
 	return err
 }
 
-// cut removes the records of steps that a resumed run does again, and those of an earlier run where this one is new. It
-// leaves the file at its end and gives its length. A file with anything else in it is left as it is.
-func cut(file *os.File, f format, done int) (kept int64, err error) {
+// contents is what a run finds in its log.
+type contents struct {
+	kept    int64 // bytes, of the records that stay
+	last    int   // the step of the last of them
+	damaged int   // bytes at the end that are no record
+}
+
+// scan finds the records that stay: all but those of steps that a resumed run does again, or, where the run is new, none.
+// A file with anything else in it than records, and damage at its end, is an error.
+func scan(file *os.File, f format, done int) (contents, error) {
+	var found contents
 	r := bufio.NewReader(file)
+	stays := done > 0
 	for number := 1; ; number++ {
 		line, err := r.ReadBytes('\n')
 		if err != nil && err != io.EOF {
-			return 0, err
+			return found, err
 		}
 		isHeader := number == 1 && f.header() != ""
-		if err == io.EOF {
-			// A killed run may have left the start of a line.
-			if starts := f.starts(isHeader); !slices.ContainsFunc(starts, func(s string) bool { return overlap(string(line), s) }) {
-				return 0, fmt.Errorf("%s: line %d is %q, it needs to start with %q", file.Name(), number, clip(line), starts)
-			}
-			break
+		at, bad := 0, error(nil)
+		switch {
+		case err == io.EOF:
+			bad = fmt.Errorf("%q has no end", clip(line))
+		case isHeader && string(line) != f.header():
+			bad = fmt.Errorf("%q needs to be %q", clip(line), f.header())
+		case !isHeader:
+			at, bad = f.done(line[:len(line)-1])
 		}
-		if isHeader {
-			if string(line) != f.header() {
-				return 0, fmt.Errorf("%s: line 1 is %q, it needs to be %q", file.Name(), clip(line), f.header())
+		if bad == nil {
+			if stays = stays && at <= done; stays {
+				found.kept += int64(len(line))
+				found.last = max(found.last, at)
 			}
-			kept += int64(len(line))
 			continue
 		}
-		at, err := f.done(line[:len(line)-1])
-		if err != nil {
-			return 0, fmt.Errorf("%s: line %d: %w", file.Name(), number, err)
+		if err != io.EOF || !cutShort(line, f.starts(), number == 1) {
+			return found, fmt.Errorf("%s is not the log of a run, it is left as it is: line %d: %w", file.Name(), number, bad)
 		}
-		if done == 0 || at > done {
-			break
-		}
-		kept += int64(len(line))
+		found.damaged = len(line)
+		return found, nil
 	}
-	if err := file.Truncate(kept); err != nil {
-		return 0, err
-	}
-	_, err = file.Seek(kept, io.SeekStart)
-	return kept, err
 }
 
-// overlap tells whether one of two strings starts with the other.
-func overlap(a, b string) bool { return strings.HasPrefix(a, b) || strings.HasPrefix(b, a) }
+// cutShort reports whether the rest of a file can be a record without its end: where a process was killed, the file ends
+// within it; where power was lost, what did not reach the disk reads as zeros.
+func cutShort(rest []byte, starts []string, first bool) bool {
+	text := bytes.TrimRight(rest, "\x00")
+	if len(rest) == 0 || len(text) == 0 && !first {
+		return true
+	}
+	return slices.ContainsFunc(starts, func(start string) bool {
+		// With no record before it, it needs to be clear whose it is.
+		return bytes.HasPrefix(text, []byte(start)) || !first && strings.HasPrefix(start, string(text))
+	})
+}
+
+// notice says what a resumed run has not found, nil if it has found all.
+func (c contents) notice(path string, done int) error {
+	var parts []string
+	if c.damaged > 0 {
+		parts = append(parts, fmt.Sprintf("its last %d bytes are no record, as after a kill or a loss of power, and are dropped", c.damaged))
+	}
+	if c.last < done && c.kept+int64(c.damaged) > 0 {
+		parts = append(parts, fmt.Sprintf("steps %d to %d are not in it", c.last+1, done))
+	}
+	if done == 0 || len(parts) == 0 {
+		return nil
+	}
+	return train.Notice(path + ": " + strings.Join(parts, "; "))
+}
 
 // clip is as much of a line as an error should show.
 func clip(line []byte) string {

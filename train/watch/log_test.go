@@ -3,6 +3,7 @@ package watch
 import (
 	"bytes"
 	"encoding/csv"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -206,6 +207,10 @@ func TestForeignFile(t *testing.T) {
 	for name, open := range map[string]func(string) train.Hook{"OpenJSONLines": OpenJSONLines, "OpenCSV": OpenCSV} {
 		for _, text := range []string{
 			"a letter", "a letter\n", "\x00\x01", "{}\n", csvHeader[1:], csvHeader + "a letter\n", csvHeader + "a letter",
+			"{", `{"event":"login","step":1}`, "\x00\x00\x00", // which do not tell whose they are
+			`{"event":"step","step":1}` + "\nmy notes\n" + `{"event":"step","step":2}` + "\n",
+			`{"event":"step","step":9}` + "\nmy notes\n", csvHeader + "step,9,\nmy notes\n",
+			`{"event":"step","step":1}` + "\n\x00\x00mine", csvHeader + "step,1,\n\x00\x00mine",
 		} {
 			for _, done := range []int{0, 3} {
 				file := filepath.Join(t.TempDir(), "log")
@@ -218,6 +223,73 @@ func TestForeignFile(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// What a loss of power leaves at the end of a log, a line cut short and then zeros, is dropped with a notice that says what
+// is missing. The records before stay.
+func TestDamagedEnd(t *testing.T) {
+	for name, open := range map[string]func(string) train.Hook{"OpenJSONLines": OpenJSONLines, "OpenCSV": OpenCSV} {
+		for _, c := range []struct {
+			cut, zeros int    // bytes
+			want       string // after the name of the file
+		}{
+			{0, 4096, "its last 4096 bytes are no record, as after a kill or a loss of power, and are dropped"},
+			{1, 0, "are dropped; steps 7 to 7 are not in it"},
+			{3, 5000, "are dropped; steps 7 to 7 are not in it"},
+		} {
+			file := filepath.Join(t.TempDir(), "log")
+			if err := play(open(file), run(0, 7, 12)...); err != nil {
+				t.Fatal(err)
+			}
+			whole, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			damaged := append(bytes.Clone(whole[:len(whole)-c.cut]), make([]byte, c.zeros)...)
+			if err := os.WriteFile(file, damaged, 0o666); err != nil {
+				t.Fatal(err)
+			}
+			h := open(file)
+			err = h.OnStart(train.Start{Step: 7, Steps: 12})
+			wantError(t, err, name+": "+file+": ", c.want)
+			if !errors.As(err, new(train.Notice)) {
+				t.Errorf("%v is no notice", err)
+			}
+			if err := h.OnEnd(train.End{}); err != nil {
+				t.Fatal(err)
+			}
+			lines := whole
+			if c.cut > 0 {
+				lines = whole[:1+bytes.LastIndexByte(whole[:len(whole)-1], '\n')]
+			}
+			if got, err := os.ReadFile(file); err != nil || !bytes.Equal(got, lines) {
+				t.Errorf("%s, %+v: the file has %d bytes, %v, its whole lines have %d", name, c, len(got), err, len(lines))
+			}
+		}
+	}
+}
+
+// One run at a time writes a log.
+func TestOneWriter(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "log")
+	first, second := OpenJSONLines(file), OpenJSONLines(file)
+	if err := play(first, run(0, 3, 9)[:4]...); err != nil {
+		t.Fatal(err)
+	}
+	wantError(t, second.OnStart(train.Start{}), "OpenJSONLines: "+file, "another run writes to it")
+	if err := play(first, train.End{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := play(second, run(0, 3, 9)...); err != nil {
+		t.Errorf("after the first has ended: %v", err)
+	}
+}
+
+// What is no file is refused before it is opened, which for a pipe would take for ever.
+func TestNoFile(t *testing.T) {
+	for _, open := range []func(string) train.Hook{OpenJSONLines, OpenCSV} {
+		wantError(t, open(os.DevNull).OnStart(train.Start{}), os.DevNull+" is not a regular file")
 	}
 }
 
@@ -237,7 +309,7 @@ func TestFlush(t *testing.T) {
 	}
 	for name, call := range map[string]func() error{
 		"evaluation": func() error { return l.hook().OnEval(train.Evaluation{}) },
-		"checkpoint": func() error { return l.hook().OnCheckpoint(train.Checkpoint{}) },
+		"checkpoint": l.hook().BeforeCheckpoint,
 		"end":        func() error { return l.hook().OnEnd(train.End{}) },
 	} {
 		file.Reset()

@@ -32,6 +32,7 @@ func Plot(path string) train.Hook {
 		OnStep:  d.step,
 		OnEval:  func(e train.Evaluation) error { return d.wrap(d.evaluation(e)) },
 		OnEnd:   func(train.End) error { return d.wrap(d.end()) },
+		Display: true,
 	}
 }
 

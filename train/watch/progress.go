@@ -1,46 +1,33 @@
 package watch
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
-	"github.com/cheggaaa/pb/v3"
 	"github.com/stheno-ml/stheno/train"
-	"golang.org/x/term"
 )
 
 // Progress shows how a run goes. On a terminal it is a bar with the running mean of the loss, the learning rate, the norm
 // of the gradients, the tokens a second and the time left; what does not fit in its width is left out. Anywhere else it
 // is a line now and then: for the first step and the last, and for others at growing intervals of five seconds to a
-// minute. Evaluations, checkpoints and steps that were skipped have lines of their own, above the bar. What notes give is
-// shown below each evaluation: text that the model writes at the moment, say.
+// minute. Evaluations, checkpoints, notices and steps that were skipped have lines of their own, above the bar. What notes
+// return is shown below each evaluation: text that the model writes at the moment, say, of which all that a terminal would
+// obey is shown instead (as by [Printable]). A note that fails is left out from then on.
 func Progress(w io.Writer, notes ...func(train.Evaluation) (string, error)) train.Hook {
-	return newProgress(w, terminalWidth(w), time.Now, notes...).hook()
-}
-
-// terminalWidth gives a function that gives a terminal's width at the moment; nil if w is no terminal.
-func terminalWidth(w io.Writer) func() int {
-	f, ok := w.(interface{ Fd() uintptr })
-	if !ok || !term.IsTerminal(int(f.Fd())) {
-		return nil
-	}
-	return func() int {
-		width, _, err := term.GetSize(int(f.Fd()))
-		if err != nil || width <= 0 {
-			return defaultWidth
-		}
-		return width
-	}
+	return newProgress(newScreen(w), time.Now, notes...).hook()
 }
 
 const (
-	defaultWidth = 80
-	meanSpan     = 20 // steps
-	redraw       = 100 * time.Millisecond
+	meanSpan = 20 // steps
+	redraw   = 100 * time.Millisecond
 
 	// A line comes at the earliest after this share of the time that the run has taken, within these limits.
 	lineShare   = 20
@@ -49,70 +36,83 @@ const (
 )
 
 type progress struct {
-	w     io.Writer
-	width func() int // nil where there is no bar
-	now   func() time.Time
-	notes []func(train.Evaluation) (string, error)
-	bar   *pb.ProgressBar
+	screen *screen
+	now    func() time.Time
+	notes  []func(train.Evaluation) (string, error)
+
+	mutex sync.Mutex // guards what follows, since cancelled comes from elsewhere
 
 	// What is known of the run; run is nil before one.
-	run     *train.Start
-	last    train.Step
-	loss    average
-	seconds average // of a step
-	skipped int
-	tokens  int
-	busy    time.Duration // in steps
+	run       *train.Start
+	last      train.Step
+	batch     train.Batch // of what is going on; Batches is 0 where there is nothing to tell
+	loss      average
+	seconds   average // of a step
+	skipped   int
+	tokens    int
+	busy      time.Duration // in steps
+	cancelled bool
 
 	first   train.Step // for the time left
 	started time.Time
 	shown   time.Time
-	isShown bool // the cursor is behind the bar
 }
 
-func newProgress(w io.Writer, width func() int, now func() time.Time, notes ...func(train.Evaluation) (string, error)) *progress {
-	return &progress{w: w, width: width, now: now, notes: notes}
+func newProgress(s *screen, now func() time.Time, notes ...func(train.Evaluation) (string, error)) *progress {
+	return &progress{screen: s, now: now, notes: notes}
 }
 
 func (p *progress) hook() train.Hook {
 	return train.Hook{
-		OnStart:      func(s train.Start) error { return p.wrap(p.start(s)) },
-		OnStep:       func(s train.Step) error { return p.wrap(p.step(s)) },
-		OnEval:       func(e train.Evaluation) error { return p.wrap(p.evaluation(e)) },
-		OnCheckpoint: func(c train.Checkpoint) error { return p.wrap(p.checkpoint(c)) },
-		OnEnd:        func(e train.End) error { return p.wrap(p.end(e)) },
+		OnStart:      func(s train.Start) error { return p.locked(func() error { return p.start(s) }) },
+		OnBatch:      func(b train.Batch) error { return p.locked(func() error { return p.through(b) }) },
+		OnStep:       func(s train.Step) error { return p.locked(func() error { return p.step(s) }) },
+		OnEval:       p.evaluation,
+		OnCheckpoint: func(c train.Checkpoint) error { return p.locked(func() error { return p.checkpoint(c) }) },
+		OnCancel:     p.cancel,
+		OnNotice:     func(n train.Notice) error { return p.locked(func() error { return p.line(string(n)) }) },
+		OnEnd:        func(e train.End) error { return p.locked(func() error { return p.end(e) }) },
+		Display:      true,
 	}
 }
 
-func (p *progress) wrap(err error) error {
-	if err != nil {
+func (p *progress) locked(do func() error) error {
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	if err := do(); err != nil {
 		return fmt.Errorf("Progress: %w", err)
 	}
 	return nil
 }
 
 func (p *progress) start(s train.Start) error {
-	fresh := newProgress(p.w, p.width, p.now, p.notes...)
-	fresh.run, fresh.started = &s, p.now()
-	fresh.loss.span, fresh.seconds.span = meanSpan, meanSpan
-	*p = *fresh
+	p.run, p.last, p.batch, p.first = &s, train.Step{Done: s.Step}, train.Batch{}, train.Step{}
+	p.loss, p.seconds = average{span: meanSpan}, average{span: meanSpan}
+	p.skipped, p.tokens, p.busy, p.cancelled = 0, 0, 0, false
+	p.started, p.shown = p.now(), p.now()
 	what := fmt.Sprintf("training %s parameters for %s steps of %s tokens",
 		thousands(s.Parameters), thousands(s.Steps), thousands(s.TokensPerStep))
 	if s.Resumed || s.Step > 0 {
-		what += fmt.Sprintf(", resumed after step %s", thousands(s.Step))
+		what += fmt.Sprintf(", from step %s", thousands(s.Step))
 	}
-	if err := p.line(what); err != nil || p.width == nil {
+	if err := p.line(what); err != nil || p.screen.width == nil {
 		return err
 	}
-	p.bar = pb.New(s.Steps).Set(pb.Static, true).SetWriter(io.Discard).
-		SetTemplateString(`{{string . "before"}} {{bar . "[" "█" "█" "░" "]"}} {{string . "after"}}`)
-	p.last.Done = s.Step
 	return p.draw()
+}
+
+// through tells of a batch: on a terminal at once, elsewhere when a line is due.
+func (p *progress) through(b train.Batch) error {
+	p.batch = b
+	if p.now().Sub(p.shown) < p.gap() {
+		return nil
+	}
+	return p.show()
 }
 
 func (p *progress) step(s train.Step) error {
 	again := s.Skipped && p.last.Skipped // a line for the first of many in a row is enough
-	p.last = s
+	p.last, p.batch = s, train.Batch{}
 	if p.first.Done == 0 {
 		p.first = s
 	}
@@ -131,81 +131,114 @@ func (p *progress) step(s train.Step) error {
 	if s.Done != p.first.Done && s.Done != s.Steps && p.now().Sub(p.shown) < p.gap() {
 		return nil
 	}
-	if p.width != nil {
-		return p.draw()
-	}
-	p.shown = p.now()
-	return p.line(p.at(s.Done) + "  " + p.figures("  ", math.MaxInt))
+	return p.show()
 }
 
 // gap is how long what was shown stays.
 func (p *progress) gap() time.Duration {
-	if p.width != nil {
+	if p.screen.width != nil {
 		return redraw
 	}
 	return min(max(p.now().Sub(p.started)/lineShare, shortestGap), longestGap)
 }
 
+// show shows how far the run is, by the bar or by a line.
+func (p *progress) show() error {
+	if p.screen.width != nil {
+		return p.draw()
+	}
+	p.shown = p.now()
+	return p.line(p.at(p.last.Done) + "  " + p.figures("  ", math.MaxInt))
+}
+
+// evaluation holds no lock while notes are made, which may take long.
 func (p *progress) evaluation(e train.Evaluation) error {
-	text := fmt.Sprintf("%s  evaluation: training loss %s", p.at(e.Done), loss(e.Train))
-	if !math.IsNaN(e.Validation) {
-		text += fmt.Sprintf(", validation loss %s", loss(e.Validation))
-	}
-	if e.Best {
-		text += ", the best so far"
-	}
-	for _, note := range p.notes {
-		more, err := note(e)
-		if err != nil {
-			return err
+	err := p.locked(func() error {
+		p.batch = train.Batch{}
+		text := fmt.Sprintf("%s  evaluation: train %s", p.at(e.Done), loss(e.Train))
+		if !math.IsNaN(e.Validation) {
+			text += fmt.Sprintf(", validation %s", loss(e.Validation))
 		}
-		text += "\n" + strings.TrimRight(more, "\n")
-	}
-	for line := range strings.SplitSeq(text, "\n") {
-		if err := p.line(line); err != nil {
-			return err
+		if e.Best {
+			text += ", best so far"
 		}
+		return p.line(text)
+	})
+	for i := 0; i < len(p.notes) && err == nil; i++ {
+		text, noteErr := p.notes[i](e)
+		err = p.locked(func() error {
+			if noteErr != nil {
+				p.notes = slices.Delete(p.notes, i, i+1)
+				i--
+				return p.line(fmt.Sprintf("%s  a note failed and is left out from now on: %v", p.at(e.Done), noteErr))
+			}
+			if text == "" {
+				return nil
+			}
+			return p.lines(p.screen.quote(text))
+		})
 	}
-	return nil
+	return err
 }
 
 func (p *progress) checkpoint(c train.Checkpoint) error {
 	return p.line(fmt.Sprintf("%s  checkpoint %s", p.at(c.Done), c.Path))
 }
 
-// end is also called when a run has failed before it started; its error is told by who ran it.
+// cancel says what happens now, and puts the bar away, so that a program that is ended the hard way leaves no half of it.
+func (p *progress) cancel(c train.Cancel) {
+	// What cannot be written now cannot be written by the next call either, whose error is told.
+	_ = p.locked(func() error {
+		if p.run == nil || p.cancelled {
+			return nil
+		}
+		p.cancelled = true
+		if err := p.screen.leave(""); err != nil {
+			return err
+		}
+		text := "stopping after this batch"
+		if c.Checkpoint {
+			text += ", with a checkpoint"
+		}
+		if c.Reason != nil && !errors.Is(c.Reason, context.Canceled) {
+			text = fmt.Sprintf("%v: %s", c.Reason, text)
+		}
+		return p.line(text)
+	})
+}
+
+// end is also called when a run has failed before it started. Who ran it tells its error.
 func (p *progress) end(e train.End) error {
 	if p.run == nil {
 		return nil
 	}
-	if p.isShown {
-		if err := p.draw(); err != nil {
-			return err
-		}
-		p.isShown = false
-		if _, err := io.WriteString(p.w, "\n"); err != nil {
-			return err
-		}
+	if err := p.screen.leave(p.bar()); err != nil {
+		return err
 	}
-	elapsed := "after " + spell(e.Elapsed)
-	text := fmt.Sprintf("%s steps done %s", thousands(e.Done), elapsed)
+	what := "done"
 	switch {
 	case e.Err != nil:
-		text = fmt.Sprintf("failed %s, %s of %s steps done", elapsed, thousands(e.Done), thousands(e.Steps))
+		what = "failed"
 	case e.Cancelled:
-		text = fmt.Sprintf("interrupted %s, %s of %s steps done", elapsed, thousands(e.Done), thousands(e.Steps))
+		what = "stopped"
+	}
+	parts := []string{fmt.Sprintf("%s after %s at step %d/%d", what, spell(e.Elapsed), e.Done, e.Steps)}
+	if e.Cancelled && e.Checkpoint == "" {
+		parts = append(parts, "no checkpoint")
 	}
 	if !math.IsNaN(e.BestLoss) {
-		text += fmt.Sprintf(", best loss %s at step %s", loss(e.BestLoss), thousands(e.BestStep))
-	}
-	if p.busy > 0 {
-		text += ", " + rate(float64(p.tokens)/p.busy.Seconds())
+		parts = append(parts, fmt.Sprintf("best loss %s at step %d", loss(e.BestLoss), e.BestStep))
 	}
 	if p.skipped > 0 {
-		text += fmt.Sprintf(", %s skipped", thousands(p.skipped))
+		parts = append(parts, thousands(p.skipped)+" skipped")
 	}
-	if e.Err != nil {
-		text += fmt.Sprintf(": %v", e.Err)
+	if p.busy > 0 {
+		parts = append(parts, rate(float64(p.tokens)/p.busy.Seconds()))
+	}
+	text := strings.Join(parts, ", ")
+	for p.screen.width != nil && widthOf(text) > p.screen.columns() && len(parts) > 2 {
+		parts = parts[:len(parts)-1] // the least important is the last
+		text = strings.Join(parts, ", ")
 	}
 	p.run = nil
 	return p.line(text)
@@ -213,40 +246,43 @@ func (p *progress) end(e train.End) error {
 
 // line writes a line, above the bar if there is one.
 func (p *progress) line(text string) error {
-	if !p.isShown {
-		_, err := io.WriteString(p.w, text+"\n")
-		return err
-	}
-	if spaces := p.lineWidth() - len([]rune(text)); spaces > 0 {
-		text += strings.Repeat(" ", spaces) // over the rest of the bar
-	}
-	if _, err := io.WriteString(p.w, "\r"+text+"\n"); err != nil {
-		return err
-	}
-	return p.draw()
+	return p.lines(strings.ReplaceAll(shown(text), "\n", "\n  "))
 }
 
-// lineWidth leaves the last column empty, as some terminals start a new line after it.
-func (p *progress) lineWidth() int { return max(p.width()-1, 1) }
+func (p *progress) lines(text string) error {
+	bar := ""
+	if p.screen.hasBar {
+		bar = p.bar()
+	}
+	return p.screen.lines(text, bar)
+}
 
-// draw shows the bar, in place of the one before.
 func (p *progress) draw() error {
-	const leastBar = 8
-	width := p.lineWidth()
-	before, after := p.at(p.last.Done), ""
-	if p.first.Done > 0 {
-		after = p.figures(" ", width-len(before)-leastBar-len("  "))
+	p.shown = p.now()
+	if p.cancelled {
+		return nil
 	}
-	text := p.bar.SetCurrent(int64(p.last.Done)).SetWidth(width).Set("before", before).Set("after", after).String()
-	if err := p.bar.Err(); err != nil {
-		return err
+	return p.screen.draw(p.bar())
+}
+
+// bar is as wide as the terminal lets it be; in a narrow one it is figures alone.
+func (p *progress) bar() string {
+	const least = len("[") + 6 + len("]")
+	if p.screen.width == nil {
+		return ""
 	}
-	if spaces := width - pb.CellCount(text); spaces > 0 {
-		text += strings.Repeat(" ", spaces)
+	width := p.screen.columns()
+	before := p.at(p.last.Done)
+	after := p.figures(" ", width-len(before)-least-len("  "))
+	text := before
+	if after != "" {
+		text += " " + after
 	}
-	p.shown, p.isShown = p.now(), true
-	_, err := io.WriteString(p.w, "\r"+text)
-	return err
+	if room := width - widthOf(text) - len(" []"); room+len("[]") >= least && p.run != nil {
+		done := room * p.last.Done / max(p.run.Steps, 1)
+		text = before + " [" + strings.Repeat("█", done) + strings.Repeat("░", room-done) + "]" + strings.TrimPrefix(text, before)
+	}
+	return rows(text, width)[0]
 }
 
 // at names a step, as wide as the last.
@@ -259,31 +295,20 @@ func (p *progress) at(done int) string {
 	return fmt.Sprintf("step %*d/%s", len(last), done, last)
 }
 
-// figures are what is to be known of the last step, as many as fit in a width.
+// figures are what is to be known of the last step and of the batches since, as many as fit in a width.
 func (p *progress) figures(between string, width int) string {
-	shown := p.loss.value()
-	if !finite(p.last.Loss) {
-		shown = p.last.Loss
+	var all []figure
+	if p.batch.Batches > 0 {
+		what := "batch"
+		if p.batch.Evaluation {
+			what = "evaluation"
+		}
+		all = append(all, figure{0, fmt.Sprintf("%s %d/%d", what, p.batch.Batch, p.batch.Batches)})
 	}
-	left, speed, skipped := "", "", ""
-	if p.last.Done < p.last.Steps {
-		left = spell(p.left()) + " left"
+	if p.first.Done > 0 {
+		all = append(all, p.stepFigures()...)
 	}
-	if seconds := p.seconds.value(); seconds > 0 {
-		speed = rate(float64(p.last.Tokens) / seconds)
-	}
-	if p.skipped > 0 {
-		skipped = thousands(p.skipped) + " skipped"
-	}
-	all := []figure{
-		{0, "loss " + loss(shown)},
-		{4, fmt.Sprintf("lr %.1e", p.last.LearningRate)},
-		{5, "norm " + norm(p.last.GradientNorm)},
-		{3, speed},
-		{2, skipped},
-		{1, left},
-	}
-	for most := len(all); ; most-- {
+	for most := figureRanks; ; most-- {
 		var fitting []string
 		for _, f := range all {
 			if f.text != "" && f.rank < most {
@@ -295,6 +320,34 @@ func (p *progress) figures(between string, width int) string {
 		}
 	}
 }
+
+func (p *progress) stepFigures() []figure {
+	mean := p.loss.value()
+	if !finite(p.last.Loss) {
+		mean = p.last.Loss
+	}
+	left, speed, skipped := "", "", ""
+	if p.last.Done < p.last.Steps {
+		left = spell(p.left()) + " left"
+	}
+	if seconds := p.seconds.value(); seconds > 0 {
+		speed = rate(float64(p.last.Tokens) / seconds)
+	}
+	if p.skipped > 0 {
+		skipped = thousands(p.skipped) + " skipped"
+	}
+	return []figure{
+		{1, "loss " + loss(mean)},
+		{5, fmt.Sprintf("lr %.1e", p.last.LearningRate)},
+		{6, "norm " + norm(p.last.GradientNorm)},
+		{4, speed},
+		{3, skipped},
+		{2, left},
+	}
+}
+
+// figureRanks is how many ranks figures have.
+const figureRanks = 7
 
 // figure is a part of a line; those of the highest rank are the first to be left out.
 type figure struct {

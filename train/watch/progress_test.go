@@ -3,13 +3,13 @@ package watch
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"math"
 	"os"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/cheggaaa/pb/v3"
 	"github.com/stheno-ml/stheno/train"
 )
 
@@ -32,27 +32,27 @@ func TestProgressLines(t *testing.T) {
 	}{
 		{"a fast run has its first step and its last", 0, run(0, 10, 10), `
 training 809,856 parameters for 10 steps of 768 tokens
-step  0/10  evaluation: training loss 2.5000, validation loss 2.6000, the best so far
+step  0/10  evaluation: train 2.5000, validation 2.6000, best so far
 step  1/10  loss 4.0000  lr 1.0e-03  norm 2.00  38.4k tok/s  200ms left
-step  4/10  evaluation: training loss 2.4600, validation loss 2.5600, the best so far
-step  8/10  evaluation: training loss 2.4200, validation loss 2.5200, the best so far
+step  4/10  evaluation: train 2.4600, validation 2.5600, best so far
+step  8/10  evaluation: train 2.4200, validation 2.5200, best so far
 step 10/10  loss 2.5272  lr 1.0e-04  norm 1.10  38.4k tok/s
-10 steps done after 300ms, best loss 2.5000 at step 10, 38.4k tok/s
+done after 300ms at step 10/10, best loss 2.5000 at step 10, 38.4k tok/s
 `},
 		{"a slow one has more", 6 * time.Second, run(0, 3, 3), `
 training 809,856 parameters for 3 steps of 768 tokens
-step 0/3  evaluation: training loss 2.5000, validation loss 2.6000, the best so far
+step 0/3  evaluation: train 2.5000, validation 2.6000, best so far
 step 1/3  loss 4.0000  lr 1.0e-03  norm 2.00  38.4k tok/s  0s left
 step 2/3  loss 3.4875  lr 5.0e-04  norm 1.50  38.4k tok/s  0s left
 step 3/3  loss 3.2001  lr 3.3e-04  norm 1.33  38.4k tok/s
-3 steps done after 100ms, best loss 2.5000 at step 3, 38.4k tok/s
+done after 100ms at step 3/3, best loss 2.5000 at step 3, 38.4k tok/s
 `},
 		{"resumed and interrupted", 0, append(run(1500, 1502, 2000)[:3], train.Checkpoint{Done: 1502, Path: "out/1502"}, train.End{
 			Done: 1502, Steps: 2000, Cancelled: true, BestLoss: nan, Elapsed: 61 * time.Second}), `
-training 809,856 parameters for 2,000 steps of 768 tokens, resumed after step 1,500
+training 809,856 parameters for 2,000 steps of 768 tokens, from step 1,500
 step 1501/2000  loss 2.0013  lr 6.7e-07  norm 1.00  38.4k tok/s  10s left
 step 1502/2000  checkpoint out/1502
-interrupted after 1m1s, 1,502 of 2,000 steps done, 38.4k tok/s
+stopped after 1m1s at step 1502/2000, no checkpoint, 38.4k tok/s
 `},
 		{"skipped steps", 0, []any{
 			train.Start{Steps: 9, Parameters: 999, TokensPerStep: 768}, stepAt(1, 9), skippedAt(2, 9), skippedAt(3, 9), stepAt(4, 9), skippedAt(5, 9),
@@ -63,20 +63,20 @@ training 999 parameters for 9 steps of 768 tokens
 step 1/9  loss 4.0000  lr 1.0e-03  norm 2.00  38.4k tok/s  200ms left
 step 2/9  skipped: the gradient of blocks.0.up.weight is not finite
 step 5/9  skipped: the gradient of blocks.0.up.weight is not finite
-step 5/9  evaluation: training loss NaN
-failed after 2h0m, 5 of 9 steps done, 38.4k tok/s, 3 skipped: no luck
+step 5/9  evaluation: train NaN
+failed after 2h0m at step 5/9, 3 skipped, 38.4k tok/s
 `},
 		{"a loss that is not a number", 0, []any{train.Start{Steps: 1}, skippedAt(1, 1), train.End{Done: 1, Steps: 1, BestLoss: nan}}, `
 training 0 parameters for 1 steps of 0 tokens
 step 1/1  skipped: the gradient of blocks.0.up.weight is not finite
 step 1/1  loss NaN  lr 1.0e-03  norm +Inf  38.4k tok/s  1 skipped
-1 steps done after 0s, 38.4k tok/s, 1 skipped
+done after 0s at step 1/1, 1 skipped, 38.4k tok/s
 `},
 		{"an end without a start", 0, []any{train.End{Err: errors.New("no folder")}}, "\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var b bytes.Buffer
-			if err := play(newProgress(&b, nil, slowClock(c.gap)).hook(), c.events...); err != nil {
+			if err := play(newProgress(&screen{w: &b}, slowClock(c.gap)).hook(), c.events...); err != nil {
 				t.Fatal(err)
 			}
 			if got := "\n" + b.String(); got != c.want {
@@ -94,67 +94,47 @@ func TestProgressBar(t *testing.T) {
 	}{
 		{110, `
 training 809,856 parameters for 10 steps of 768 tokens
-step  0/10  evaluation: training loss 2.5000, validation loss 2.6000, the best so far
-step  4/10  evaluation: training loss 2.4600, validation loss 2.5600, the best so far
+step  0/10  evaluation: train 2.5000, validation 2.6000, best so far
+step  4/10  evaluation: train 2.4600, validation 2.5600, best so far
 step  7/10 [████████████████████████████░░░░░░░░░░░░] loss 2.6938 lr 1.4e-04 norm 1.14 38.4k tok/s 100ms left
-interrupted after 200ms, 7 of 10 steps done, best loss 2.5000 at step 7, 38.4k tok/s
+stopped after 200ms at step 7/10, no checkpoint, best loss 2.5000 at step 7, 38.4k tok/s
 `},
 		{80, `
 training 809,856 parameters for 10 steps of 768 tokens
-step  0/10  evaluation: training loss 2.5000, validation loss 2.6000, the best so far
-step  4/10  evaluation: training loss 2.4600, validation loss 2.5600, the best so far
+step  0/10  evaluation: train 2.5000, validation 2.6000, best so far
+step  4/10  evaluation: train 2.4600, validation 2.5600, best so far
 step  7/10 [███████░░░] loss 2.6938 lr 1.4e-04 norm 1.14 38.4k tok/s 100ms left
-interrupted after 200ms, 7 of 10 steps done, best loss 2.5000 at step 7, 38.4k tok/s
+stopped after 200ms at step 7/10, no checkpoint, best loss 2.5000 at step 7
 `},
 	} {
-		var b bytes.Buffer
-		if err := play(newProgress(&b, func() int { return c.width }, slowClock(0)).hook(), run(0, 7, 10)...); err != nil {
+		v := newTerminal(c.width, true)
+		if err := play(newProgress(v.screen(), slowClock(0)).hook(), run(0, 7, 10)...); err != nil {
 			t.Fatal(err)
 		}
-		if got := "\n" + screen(b.String()); got != c.want {
-			t.Errorf("width %d: the screen shows%s\nit needs to show%s", c.width, got, c.want)
-		}
+		v.want(t, fmt.Sprint("width ", c.width), c.want)
 	}
 }
 
 // No bar is wider than its terminal, and what is dropped in narrow ones goes by importance.
 func TestProgressWidths(t *testing.T) {
 	for width := 1; width < 140; width++ {
-		var b bytes.Buffer
+		v := newTerminal(width, true)
+		p := newProgress(v.screen(), slowClock(time.Second))
 		events := run(0, 7, 10)
 		events[2] = skippedAt(1, 10)
-		if err := play(newProgress(&b, func() int { return width }, slowClock(time.Second)).hook(), events...); err != nil {
+		if err := play(p.hook(), events[:len(events)-1]...); err != nil { // no end: it would be the last line
 			t.Fatal(err)
 		}
-		for _, line := range strings.FieldsFunc(b.String(), func(r rune) bool { return r == '\r' || r == '\n' }) {
-			isBar := strings.ContainsAny(line, "█░") || strings.HasPrefix(line, "step  7/10")
-			if isBar && pb.CellCount(line) > max(width-1, 1) {
-				t.Errorf("width %d: %q has %d cells", width, line, pb.CellCount(line))
-			}
+		bar := p.bar()
+		if n := widthOf(bar); n > max(width-1, 1) {
+			t.Errorf("width %d: %q has %d cells", width, bar, n)
 		}
-		last := strings.Split(screen(b.String()), "\n")
-		bar := last[len(last)-3]
 		for part, from := range map[string]int{"loss": 31, "left": 42, "skipped": 52, "tok/s": 64, "lr": 75, "norm": 85} {
 			if got := strings.Contains(bar, part); got != (width > from) {
 				t.Errorf("width %d: it is %v that %q contains %q", width, got, bar, part)
 			}
 		}
 	}
-}
-
-// screen is what a terminal shows of a text: a carriage return goes back to the start of the line, which the next text
-// covers. Space at the end of a line is not to be seen.
-func screen(text string) string {
-	var lines []string
-	for _, line := range strings.Split(text, "\n") {
-		var cells []rune
-		for _, pass := range strings.Split(line, "\r") {
-			written := []rune(pass)
-			cells = append(written, cells[min(len(written), len(cells)):]...)
-		}
-		lines = append(lines, strings.TrimRight(string(cells), " "))
-	}
-	return strings.Join(lines, "\n")
 }
 
 // The bar is drawn at most ten times a second.
@@ -165,21 +145,21 @@ func TestProgressRedraws(t *testing.T) {
 	for done := 1; done <= steps; done++ {
 		events = append(events, stepAt(done, steps))
 	}
-	if err := play(newProgress(&b, func() int { return 80 }, slowClock(redraw/10)).hook(), events...); err != nil {
+	if err := play(newProgress(&screen{w: &b, width: func() int { return 80 }}, slowClock(redraw/10)).hook(), events...); err != nil {
 		t.Fatal(err)
 	}
-	if drawn := strings.Count(b.String(), "\r"); drawn > steps/9 || drawn < steps/20 {
+	if drawn := strings.Count(b.String(), eraseBelow); drawn > steps/9 || drawn < steps/20 {
 		t.Errorf("drawn %d times in %d steps of %v", drawn, steps, redraw/10)
 	}
 }
 
-func TestTerminalWidth(t *testing.T) {
+func TestWhatIsNoTerminal(t *testing.T) {
 	file, err := os.Create(t.TempDir() + "/file")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	if terminalWidth(file) != nil || terminalWidth(&bytes.Buffer{}) != nil {
+	if newScreen(file).width != nil || newScreen(&bytes.Buffer{}).width != nil {
 		t.Error("a file or a buffer is taken for a terminal")
 	}
 }
@@ -199,24 +179,93 @@ func TestText(t *testing.T) {
 	}
 }
 
+// A note is quoted, and one that fails is left out with a line, while the run and the other notes go on.
 func TestProgressNotes(t *testing.T) {
 	var b bytes.Buffer
-	notes := func(e train.Evaluation) (string, error) {
+	failing := func(e train.Evaluation) (string, error) {
 		if e.Done == 4 {
 			return "", errors.New("no words")
 		}
-		return "To be,\nor not\n", nil
+		return "To be,\r\n\tor not\n\n", nil
 	}
-	events := []any{train.Start{Steps: 9}, train.Evaluation{Done: 2, Train: 2, Validation: math.NaN()}}
-	if err := play(newProgress(&b, nil, slowClock(0), notes).hook(), events...); err != nil {
+	other := func(train.Evaluation) (string, error) { return "again", nil }
+	nan := math.NaN()
+	events := []any{train.Start{Steps: 9}}
+	for done := 2; done <= 6; done += 2 {
+		events = append(events, train.Evaluation{Done: done, Train: 2, Validation: nan})
+	}
+	if err := play(newProgress(&screen{w: &b}, slowClock(0), failing, other).hook(), events...); err != nil {
 		t.Fatal(err)
 	}
-	want := "training 0 parameters for 9 steps of 0 tokens\nstep 2/9  evaluation: training loss 2.0000\nTo be,\nor not\n"
+	want := `training 0 parameters for 9 steps of 0 tokens
+step 2/9  evaluation: train 2.0000
+  │ To be,
+  │ 	or not
+  │ again
+step 4/9  evaluation: train 2.0000
+step 4/9  a note failed and is left out from now on: no words
+  │ again
+step 6/9  evaluation: train 2.0000
+  │ again
+`
 	if b.String() != want {
 		t.Errorf("lines\n%s\nwant\n%s", b.String(), want)
 	}
-	err := play(newProgress(&b, nil, slowClock(0), notes).hook(), train.Start{Steps: 9}, train.Evaluation{Done: 4})
-	if err == nil || err.Error() != "Progress: no words" {
-		t.Errorf("a note that fails: error %v", err)
+}
+
+// Long evaluations and steps of many batches show how far they are, without a terminal at least now and then.
+func TestProgressOfBatches(t *testing.T) {
+	events := []any{
+		train.Start{Steps: 9}, train.Batch{Evaluation: true, Batch: 5, Batches: 40}, train.Batch{Evaluation: true, Batch: 6, Batches: 40},
+		train.Evaluation{Train: 2, Validation: math.NaN()}, stepAt(1, 9), train.Batch{Done: 1, Batch: 3, Batches: 8},
 	}
+	v := newTerminal(120, true)
+	if err := play(newProgress(v.screen(), slowClock(time.Second)).hook(), events[:3]...); err != nil {
+		t.Fatal(err)
+	}
+	v.want(t, "an evaluation", `
+training 0 parameters for 9 steps of 0 tokens
+step 0/9 [`+strings.Repeat("░", 92)+`] evaluation 6/40
+`)
+	v = newTerminal(120, true)
+	if err := play(newProgress(v.screen(), slowClock(time.Second)).hook(), events...); err != nil {
+		t.Fatal(err)
+	}
+	v.want(t, "a batch", `
+training 0 parameters for 9 steps of 0 tokens
+step 0/9  evaluation: train 2.0000
+step 1/9 [████░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░] batch 3/8 loss 4.0000 lr 1.0e-03 norm 2.00 38.4k tok/s 200ms left
+`)
+	var b bytes.Buffer
+	if err := play(newProgress(&screen{w: &b}, slowClock(shortestGap)).hook(), events...); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"step 0/9  evaluation 5/40\n", "step 1/9  batch 3/8  loss 4.0000  lr"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("without a terminal, %q is not in\n%s", want, b.String())
+		}
+	}
+}
+
+// Who cancels a run is told at once what happens now, on a line of its own, and the bar is gone.
+func TestProgressSaysThatItStops(t *testing.T) {
+	v := newTerminal(100, true)
+	h := newProgress(v.screen(), slowClock(time.Second)).hook()
+	h.OnCancel(train.Cancel{}) // before the start there is nothing to stop
+	if err := play(h, run(0, 3, 9)[:4]...); err != nil {
+		t.Fatal(err)
+	}
+	v.Write([]byte("^C")) // as terminals show what was typed
+	h.OnCancel(train.Cancel{Reason: errors.New("interrupt signal received"), Checkpoint: true})
+	if err := play(h, stepAt(4, 9), train.Checkpoint{Done: 4, Path: "out/4"},
+		train.End{Done: 4, Steps: 9, Cancelled: true, BestLoss: math.NaN(), Elapsed: time.Second, Checkpoint: "out/4"}); err != nil {
+		t.Fatal(err)
+	}
+	v.want(t, "cancelled", `
+training 809,856 parameters for 9 steps of 768 tokens
+step 0/9  evaluation: train 2.5000, validation 2.6000, best so far
+interrupt signal received: stopping after this batch, with a checkpoint
+step 4/9  checkpoint out/4
+stopped after 1s at step 4/9, 38.4k tok/s
+`)
 }

@@ -41,11 +41,12 @@ func newTensorBoard(folder string, now func() time.Time) *tensorBoard {
 
 func (t *tensorBoard) hook() train.Hook {
 	return train.Hook{
-		OnStart:      func(s train.Start) error { return t.wrap(t.start(s)) },
-		OnStep:       func(s train.Step) error { return t.wrap(t.step(s)) },
-		OnEval:       func(e train.Evaluation) error { return t.wrap(t.evaluation(e)) },
-		OnCheckpoint: func(train.Checkpoint) error { return t.wrap(t.flush()) },
-		OnEnd:        func(train.End) error { return t.wrap(t.end()) },
+		OnStart: func(s train.Start) error { return t.wrap(t.start(s)) },
+		OnStep:  func(s train.Step) error { return t.wrap(t.step(s)) },
+		OnEval:  func(e train.Evaluation) error { return t.wrap(t.evaluation(e)) },
+		OnEnd:   func(train.End) error { return t.wrap(t.end()) },
+
+		BeforeCheckpoint: func() error { return t.wrap(t.sync()) },
 	}
 }
 
@@ -130,6 +131,17 @@ func (t *tensorBoard) evaluation(e train.Evaluation) error {
 		}
 	}
 	return t.flush()
+}
+
+// sync writes what there is, and waits until it is on the disk, as the checkpoint soon will be.
+func (t *tensorBoard) sync() error {
+	if t.file == nil {
+		return nil
+	}
+	if err := t.flush(); err != nil {
+		return err
+	}
+	return t.file.Sync()
 }
 
 // end is also called when start has failed or was not called, as nothing is open then.

@@ -29,7 +29,20 @@ func play(h train.Hook, events ...any) error {
 			if h.OnEval != nil {
 				return h.OnEval(e)
 			}
+		case train.Batch:
+			if h.OnBatch != nil {
+				return h.OnBatch(e)
+			}
+		case train.Notice:
+			if h.OnNotice != nil {
+				return h.OnNotice(e)
+			}
 		case train.Checkpoint:
+			if h.BeforeCheckpoint != nil {
+				if err := h.BeforeCheckpoint(); err != nil {
+					return err
+				}
+			}
 			if h.OnCheckpoint != nil {
 				return h.OnCheckpoint(e)
 			}
@@ -43,7 +56,7 @@ func play(h train.Hook, events ...any) error {
 		return nil
 	}
 	for _, e := range events {
-		if err := call(e); err != nil {
+		if err := call(e); err != nil && !errors.As(err, new(train.Notice)) {
 			return errors.Join(err, call(train.End{Err: err, BestLoss: math.NaN()}))
 		}
 	}

@@ -1,0 +1,62 @@
+// Package plainfile opens files that hold data. A pipe would be waited for, a device be read for ever, and a folder fail
+// with words about reading: none of them is what a path was meant to be.
+package plainfile
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+)
+
+// Open opens a file for reading and returns its size with it. Anything but a regular file, or a link to one, is an
+// error, before it is opened.
+func Open(path string) (*os.File, int64, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, 0, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, 0, fmt.Errorf("%s is %s, it needs to be a file", path, kind(info.Mode()))
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, 0, err
+	}
+	if info, err = file.Stat(); err != nil {
+		return nil, 0, errors.Join(err, file.Close())
+	}
+	return file, info.Size(), nil
+}
+
+// ReadFile reads a file that Open would open. One of more bytes than most is an error, before it is read.
+func ReadFile(path string, most int64) ([]byte, error) {
+	file, size, err := Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	if size > most {
+		return nil, fmt.Errorf("%s has %d bytes, it needs to have at most %d", path, size, most)
+	}
+	content, err := io.ReadAll(io.LimitReader(file, most))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return content, nil
+}
+
+func kind(mode fs.FileMode) string {
+	switch {
+	case mode.IsDir():
+		return "a folder"
+	case mode&fs.ModeNamedPipe != 0:
+		return "a named pipe"
+	case mode&fs.ModeSocket != 0:
+		return "a socket"
+	case mode&fs.ModeDevice != 0:
+		return "a device"
+	}
+	return "no regular file"
+}

@@ -1,0 +1,93 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// audience is the hooks of a run, and what became of them.
+type audience struct {
+	hooks   []Hook
+	dropped []bool // displays that failed
+	notices []Notice
+}
+
+func newAudience(hooks []Hook) *audience {
+	return &audience{hooks: hooks, dropped: make([]bool, len(hooks))}
+}
+
+// tell calls a function of every hook, in order, up to the first error that ends the run.
+func (a *audience) tell(call func(*Hook) error) error {
+	for i := range a.hooks {
+		if a.dropped[i] {
+			continue
+		}
+		if err := a.settle(i, call(&a.hooks[i])); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// settle returns what is left of a hook's error: nothing of a notice, and nothing of a display's.
+func (a *audience) settle(i int, err error) error {
+	var notice Notice
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &notice):
+		return a.notice(Notice(err.Error()))
+	case a.hooks[i].Display:
+		a.dropped[i] = true
+		return a.notice(Notice(fmt.Sprintf("a display failed and is dropped: %v", err)))
+	}
+	return err
+}
+
+// notice keeps a notice and passes it on.
+func (a *audience) notice(n Notice) error {
+	a.notices = append(a.notices, n)
+	return a.tell(func(h *Hook) error {
+		if h.OnNotice == nil {
+			return nil
+		}
+		return h.OnNotice(n)
+	})
+}
+
+// end tells every hook of the end, those that were dropped too, which may have something to close.
+func (a *audience) end(e End) error {
+	var errs []error
+	for i, h := range a.hooks {
+		if h.OnEnd == nil {
+			continue
+		}
+		wasDropped := a.dropped[i]
+		if err := h.OnEnd(e); !wasDropped {
+			errs = append(errs, a.settle(i, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// onCancel tells the hooks as soon as the context is cancelled, until stop is called.
+func (a *audience) onCancel(ctx context.Context, checkpoint bool) (stop func()) {
+	if ctx.Err() != nil {
+		return func() {}
+	}
+	told := make(chan struct{})
+	unregister := context.AfterFunc(ctx, func() {
+		defer close(told)
+		for _, h := range a.hooks {
+			if h.OnCancel != nil {
+				h.OnCancel(Cancel{Reason: context.Cause(ctx), Checkpoint: checkpoint})
+			}
+		}
+	})
+	return func() {
+		if !unregister() {
+			<-told
+		}
+	}
+}
