@@ -9,7 +9,10 @@ import (
 	"testing"
 
 	"github.com/stheno-ml/stheno/kernels/cuda"
+	"github.com/stheno-ml/stheno/kernels/internal/attentiontest"
 )
+
+var margins = flag.Bool("margins", false, "end with how the errors of attention stood to their bounds")
 
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -19,7 +22,11 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	if *margins {
+		attentiontest.ReportMargins(os.Stdout)
+	}
+	os.Exit(code)
 }
 
 // Where there is no device, a program starts, and opening one says why there is none.

@@ -8,20 +8,59 @@ import (
 	"github.com/stheno-ml/stheno/kernels"
 )
 
-// loadKeys is k and v of one sequence and key head.
-func loadKeys[T kernels.Float](a *kernels.Attention, s kernels.Sequence, keyHead int) (k, v [][]T) {
-	return loadRows[T](a.K, s.KeyBatch, keyHead, s.K0, s.Sk), loadRows[T](a.V, s.KeyBatch, keyHead, s.K0, s.Sk)
+// Arithmetic is how an unfused program computes, the yardstick of a kernel's error: in T, with every matrix stored between
+// one step and the next. Its functions round on the way what the program keeps in a coarser type; those that are nil round
+// nothing.
+type Arithmetic[T kernels.Float] struct {
+	Operand func(T) T // of a factor of a matrix product
+	Result  func(T) T // of an element of a matrix, or of another tensor but logsumexps and δ
 }
 
-// loadRows is n rows of one head of a (batch, heads, length, size) tensor.
-func loadRows[T kernels.Float](t kernels.Tensor, batch, head, from, n int) [][]T {
-	m := matrix[T](n, t.Shape[3])
-	for i := range m {
-		for d := range m[i] {
-			m[i][d] = T(element(t, t.Offset(batch, head, from+i, d)))
+func (m Arithmetic[T]) operand(x T) T {
+	if m.Operand == nil {
+		return x
+	}
+	return m.Operand(x)
+}
+
+func (m Arithmetic[T]) result(x T) T {
+	if m.Result == nil {
+		return x
+	}
+	return m.Result(x)
+}
+
+// operands returns what a row of factors becomes, which may be the row itself.
+func (m Arithmetic[T]) operands(x []T) []T { return rounded(x, m.Operand) }
+
+// results returns what a row of results becomes, which may be the row itself.
+func (m Arithmetic[T]) results(x []T) []T { return rounded(x, m.Result) }
+
+func rounded[T kernels.Float](x []T, round func(T) T) []T {
+	if round == nil {
+		return x
+	}
+	y := make([]T, len(x))
+	for i := range x {
+		y[i] = round(x[i])
+	}
+	return y
+}
+
+// loadKeys is k and v of one sequence and key head.
+func (m Arithmetic[T]) loadKeys(a *kernels.Attention, s kernels.Sequence, keyHead int) (k, v [][]T) {
+	return m.loadRows(a.K, s.KeyBatch, keyHead, s.K0, s.Sk), m.loadRows(a.V, s.KeyBatch, keyHead, s.K0, s.Sk)
+}
+
+// loadRows is n rows of one head of a (batch, heads, length, size) tensor, as factors.
+func (m Arithmetic[T]) loadRows(t kernels.Tensor, batch, head, from, n int) [][]T {
+	rows := matrix[T](n, t.Shape[3])
+	for i := range rows {
+		for d := range rows[i] {
+			rows[i][d] = m.operand(T(element(t, t.Offset(batch, head, from+i, d))))
 		}
 	}
-	return m
+	return rows
 }
 
 // element returns the element that lies offset elements behind the tensor's first.

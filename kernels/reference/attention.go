@@ -10,7 +10,9 @@ import (
 
 // Attention computes the output and the logsumexp of every row: o is (B, Hq, Sq, Dv) and lse is (B, Hq, Sq), both
 // row-major whatever the strides of the inputs. The problem must be valid, with tensors of float32 or float64.
-func Attention(a *kernels.Attention) (o, lse []float64) { return AttentionIn[float64](a, nil) }
+func Attention(a *kernels.Attention) (o, lse []float64) {
+	return Arithmetic[float64]{}.Attention(a, nil)
+}
 
 // AttentionGradients are the gradients of a problem's inputs, each row-major in the shape of its input. DBias and
 // DSinks are nil where the problem has no bias or no sinks.
@@ -19,29 +21,28 @@ type AttentionGradients struct{ DQ, DK, DV, DBias, DSinks []float64 }
 // AttentionGrad computes the gradients from those of the outputs: dO is (B, Hq, Sq, Dv) and dLSE is (B, Hq, Sq),
 // row-major; a nil dLSE stands for zeros.
 func AttentionGrad(a *kernels.Attention, dO, dLSE []float64) AttentionGradients {
-	return AttentionGradIn[float64](a, dO, dLSE, nil)
+	return Arithmetic[float64]{}.AttentionGrad(a, dO, dLSE, nil)
 }
 
 // AttentionDelta computes δ_i = Σ_d O_id·dO_id − dLSE_i as (B, Hq, Sq), row-major, from row-major o, dO and dLSE.
 func AttentionDelta(a *kernels.Attention, o, dO, dLSE []float64) []float64 {
-	return AttentionDeltaIn[float64](a, o, dO, dLSE)
+	return Arithmetic[float64]{}.AttentionDelta(a, o, dO, dLSE)
 }
 
 // Rows chooses query rows: by the index of the sequence, the query head, and the row's number in its sequence. A nil
 // Rows chooses all.
 type Rows func(sequence, head, row int) bool
 
-// AttentionIn is [Attention] in the arithmetic of T, for the chosen rows alone; the rest of o is 0, of lse −∞. In float32
-// it is what an unfused program computes, the yardstick of a kernel's error.
-func AttentionIn[T kernels.Float](a *kernels.Attention, rows Rows) (o, lse []float64) {
+// Attention is [Attention] in this arithmetic, for the chosen rows alone; the rest of o is 0, of lse −∞.
+func (m Arithmetic[T]) Attention(a *kernels.Attention, rows Rows) (o, lse []float64) {
 	hq, sq, size := a.Q.Shape[1], a.Q.Shape[2], a.V.Shape[3]
 	o, lse = make([]float64, a.Q.Shape[0]*hq*sq*size), make([]float64, a.Q.Shape[0]*hq*sq)
 	for i := range lse {
 		lse[i] = math.Inf(-1)
 	}
 	eachKeyHead(a, runtime.GOMAXPROCS(0), func(s kernels.Sequence, keyHead int) {
-		k, v := loadKeys[T](a, s, keyHead)
-		for _, h := range queryHeads(a, s, keyHead, k) {
+		k, v := m.loadKeys(a, s, keyHead)
+		for _, h := range m.queryHeads(a, s, keyHead, k) {
 			for i := range s.Sq {
 				if rows != nil && !rows(s.Index, h.index, i) {
 					continue
@@ -56,8 +57,8 @@ func AttentionIn[T kernels.Float](a *kernels.Attention, rows Rows) (o, lse []flo
 	return o, lse
 }
 
-// AttentionDeltaIn is [AttentionDelta] in the arithmetic of T.
-func AttentionDeltaIn[T kernels.Float](a *kernels.Attention, o, dO, dLSE []float64) []float64 {
+// AttentionDelta is [AttentionDelta] in this arithmetic.
+func (m Arithmetic[T]) AttentionDelta(a *kernels.Attention, o, dO, dLSE []float64) []float64 {
 	size := a.V.Shape[3]
 	delta := make([]float64, len(o)/size)
 	for i := range delta {
@@ -70,33 +71,31 @@ func AttentionDeltaIn[T kernels.Float](a *kernels.Attention, o, dO, dLSE []float
 	return delta
 }
 
-// AttentionGradIn is [AttentionGrad] in the arithmetic of T, of a dO and dLSE that are 0 outside the chosen rows: these
+// AttentionGrad is [AttentionGrad] in this arithmetic, of a dO and dLSE that are 0 outside the chosen rows: these
 // rows are all that it computes, so that a long problem can be checked at the price of a few rows.
-func AttentionGradIn[T kernels.Float](a *kernels.Attention, dO, dLSE []float64, rows Rows) AttentionGradients {
+func (m Arithmetic[T]) AttentionGrad(a *kernels.Attention, dO, dLSE []float64, rows Rows) AttentionGradients {
 	var g AttentionGradients
 	hq, sq, hk, sk := a.Q.Shape[1], a.Q.Shape[2], a.K.Shape[1], a.K.Shape[2]
 	d, dv := a.Q.Shape[3], a.V.Shape[3]
 	g.DQ, g.DK, g.DV = make([]float64, a.Q.Elements()), make([]float64, a.K.Elements()), make([]float64, a.V.Elements())
 	var dBias, dSinks []T
-	workers := runtime.GOMAXPROCS(0)
-	if a.SharesKeys() {
-		workers = 1 // batch items share dk and dv
-	}
 	var biasStrides []int
 	if a.Bias.IsSet() {
 		dBias, biasStrides = make([]T, a.Bias.Elements()), rowMajor(a.Bias.Shape)
-		workers = 1 // heads and sequences may share the elements of dBias
 	}
 	if a.Sinks.IsSet() {
 		dSinks = make([]T, hq)
-		workers = 1 // sequences share dSinks
+	}
+	workers := runtime.GOMAXPROCS(0)
+	if sharesGradients(a) {
+		workers = 1
 	}
 	scale := T(a.EffectiveScale())
 
 	eachKeyHead(a, workers, func(s kernels.Sequence, keyHead int) {
-		k, v := loadKeys[T](a, s, keyHead)
+		k, v := m.loadKeys(a, s, keyHead)
 		dK, dV := matrix[T](s.Sk, d), matrix[T](s.Sk, dv)
-		for _, h := range queryHeads(a, s, keyHead, k) {
+		for _, h := range m.queryHeads(a, s, keyHead, k) {
 			for i := range s.Sq {
 				if rows != nil && !rows(s.Index, h.index, i) {
 					continue
@@ -104,6 +103,7 @@ func AttentionGradIn[T kernels.Float](a *kernels.Attention, dO, dLSE []float64, 
 				at := (s.Batch*hq+h.index)*sq + s.Q0 + i
 				r := h.row(i)
 				dOi := load[T](dO[at*dv:][:dv])
+				factors := m.operands(dOi) // of products
 				dQi := make([]T, d)
 
 				// δ_i = Σ_d O_id dO_id − dLSE_i
@@ -113,16 +113,16 @@ func AttentionGradIn[T kernels.Float](a *kernels.Attention, dO, dLSE []float64, 
 				}
 				for n, j := range r.keys {
 					// dv_j += P̃_ij·dO_i
-					add(dV[j], r.dropped[n], dOi)
+					add(dV[j], r.dropped[n], factors)
 					// dP_ij = keep_ij/(1−p)·dO_i·v_j      dS_ij = P_ij (dP_ij − δ_i)
-					dP := r.kept[n] * dot(dOi, v[j])
-					dS := r.p[n] * (dP - delta)
+					dP := m.result(r.kept[n] * dot(factors, v[j]))
+					dS := m.result(r.p[n] * (dP - delta))
 					// dbias = Σ dS over the axes that bias broadcasts
 					if dBias != nil {
 						dBias[h.biasOffset(biasStrides, i, j)] += dS
 					}
 					// dS_ij ← dS_ij (1 − (S_capped/cap)²)
-					dS *= r.capGrad[n]
+					dS = m.operand(m.result(dS * r.capGrad[n]))
 					// dq_i += scale·dS_ij·k_j             dk_j += scale·dS_ij·q_i
 					add(dQi, scale*dS, k[j])
 					add(dK[j], scale*dS, h.q[i])
@@ -131,7 +131,7 @@ func AttentionGradIn[T kernels.Float](a *kernels.Attention, dO, dLSE []float64, 
 				if dSinks != nil {
 					dSinks[h.index] -= r.sinkP * delta
 				}
-				copyTo(g.DQ[at*d:], dQi)
+				copyTo(g.DQ[at*d:], m.results(dQi))
 			}
 		}
 		for j := range s.Sk {
@@ -140,8 +140,19 @@ func AttentionGradIn[T kernels.Float](a *kernels.Attention, dO, dLSE []float64, 
 			addTo(g.DV[at*dv:], dV[j])
 		}
 	})
-	g.DBias, g.DSinks = load[float64](dBias), load[float64](dSinks)
+	for _, list := range [][]float64{g.DK, g.DV} {
+		copyTo(list, m.results(load[T](list)))
+	}
+	g.DBias, g.DSinks = load[float64](m.results(dBias)), load[float64](m.results(dSinks))
 	return g
+}
+
+// sharesGradients reports whether several sequences or key heads add to the same elements of a gradient.
+func sharesGradients(a *kernels.Attention) bool {
+	if len(a.Sequences()) > 1 && (a.SharesKeys() || a.Sinks.IsSet() || a.Bias.IsSet() && a.Bias.Shape[0] == 1) {
+		return true
+	}
+	return a.Bias.IsSet() && a.K.Shape[1] > 1 && a.Bias.Shape[1] == 1
 }
 
 // eachKeyHead calls do for every sequence and key head, from several goroutines if workers allow it.
@@ -162,6 +173,7 @@ func eachKeyHead(a *kernels.Attention, workers int, do func(s kernels.Sequence, 
 
 // head is one query head of one sequence, beside the keys that it reads.
 type head[T kernels.Float] struct {
+	Arithmetic[T]
 	a        *kernels.Attention
 	sequence kernels.Sequence
 	index    int
@@ -170,12 +182,12 @@ type head[T kernels.Float] struct {
 }
 
 // queryHeads returns the heads of the group that reads a key head.
-func queryHeads[T kernels.Float](a *kernels.Attention, s kernels.Sequence, keyHead int, k [][]T) []*head[T] {
+func (m Arithmetic[T]) queryHeads(a *kernels.Attention, s kernels.Sequence, keyHead int, k [][]T) []*head[T] {
 	heads := make([]*head[T], a.Q.Shape[1]/a.K.Shape[1])
 	for n := range heads {
 		index := keyHead*len(heads) + n
-		heads[n] = &head[T]{a: a, sequence: s, index: index, k: k, sink: T(math.Inf(-1))}
-		heads[n].q = loadRows[T](a.Q, s.Batch, index, s.Q0, s.Sq)
+		heads[n] = &head[T]{Arithmetic: m, a: a, sequence: s, index: index, k: k, sink: T(math.Inf(-1))}
+		heads[n].q = m.loadRows(a.Q, s.Batch, index, s.Q0, s.Sq)
 		if a.Sinks.IsSet() {
 			heads[n].sink = T(element(a.Sinks, a.Sinks.Offset(index)))
 		}
@@ -214,17 +226,18 @@ func (h *head[T]) biasOffset(strides []int, i, j int) int {
 
 // row is what one query row makes of the keys that it sees. The slices run over these keys alone.
 type row[T kernels.Float] struct {
+	Arithmetic[T]
 	keys    []int
 	p       []T // P_ij, before dropout
 	kept    []T // keep_ij/(1−p)
-	dropped []T // P̃_ij, after dropout: zero where dropped, whatever P_ij is
+	dropped []T // P̃_ij, after dropout, as a factor: zero where dropped, whatever P_ij is
 	capGrad []T // 1 − (S_capped/cap)², the derivative of the soft cap
 	lse     T
 	sinkP   T // exp(sink − LSE_i)
 }
 
 func (h *head[T]) row(i int) row[T] {
-	var r row[T]
+	r := row[T]{Arithmetic: h.Arithmetic}
 	for j := range h.sequence.Sk {
 		if h.sees(i, j) {
 			r.keys = append(r.keys, j)
@@ -239,20 +252,20 @@ func (h *head[T]) row(i int) row[T] {
 	scores, most := make([]T, n), h.sink
 	for n, j := range r.keys {
 		// S_ij = scale·q_i·k_j, rounded: fused with what is subtracted from it, it might not be the maximum that it gave
-		s := T(scale * dot(h.q[i], h.k[j]))
+		s := h.result(T(scale * dot(h.q[i], h.k[j])))
 		// S_ij ← cap·tanh(S_ij/cap)
 		r.capGrad[n] = 1
 		if softCap > 0 {
 			t := T(math.Tanh(float64(s / softCap)))
-			s, r.capGrad[n] = T(softCap*t), 1-t*t
+			s, r.capGrad[n] = h.result(T(softCap*t)), 1-t*t
 		}
 		// S_ij ← S_ij − slope·|i + off − j|
 		if a.ALiBi != nil {
-			s -= T(a.ALiBi[h.index]) * T(math.Abs(float64(i+off-j)))
+			s = h.result(s - T(a.ALiBi[h.index])*T(math.Abs(float64(i+off-j))))
 		}
 		// S_ij ← S_ij + bias_ij
 		if a.Bias.IsSet() {
-			s += T(element(a.Bias, h.biasOffset(a.Bias.Strides, i, j)))
+			s = h.result(s + T(element(a.Bias, h.biasOffset(a.Bias.Strides, i, j))))
 		}
 		scores[n], most = s, max(most, s)
 
@@ -280,10 +293,10 @@ func (h *head[T]) row(i int) row[T] {
 	r.sinkP = exp(h.sink - r.lse)
 	for n, s := range scores {
 		// P_ij = exp(S_ij − LSE_i)
-		r.p[n] = exp(s - r.lse)
+		r.p[n] = h.result(exp(s - r.lse))
 		// P̃_ij = P_ij·keep_ij/(1−p)
 		if r.kept[n] != 0 {
-			r.dropped[n] = r.p[n] * r.kept[n]
+			r.dropped[n] = h.operand(r.p[n] * r.kept[n])
 		}
 	}
 	return r
@@ -295,5 +308,5 @@ func (r row[T]) output(v [][]T, size int) []T {
 	for n, j := range r.keys {
 		add(o, r.dropped[n], v[j])
 	}
-	return o
+	return r.results(o)
 }

@@ -201,7 +201,7 @@ func TestChosenRows(t *testing.T) {
 		return kernels.Host[float64](p.DLSE)[(sequence*2+head)*17+row] != 0
 	}
 	dO, dLSE := kernels.Host[float64](p.DO), kernels.Host[float64](p.DLSE)
-	all, chosen := reference.AttentionGrad(&p.Attention, dO, dLSE), reference.AttentionGradIn[float64](&p.Attention, dO, dLSE, rows)
+	all, chosen := reference.AttentionGrad(&p.Attention, dO, dLSE), reference.Arithmetic[float64]{}.AttentionGrad(&p.Attention, dO, dLSE, rows)
 	near(t, "dq", chosen.DQ, all.DQ, 0)
 	near(t, "dk", chosen.DK, all.DK, 0)
 	near(t, "dv", chosen.DV, all.DV, 0)
@@ -209,7 +209,7 @@ func TestChosenRows(t *testing.T) {
 	near(t, "dsinks", chosen.DSinks, all.DSinks, 0)
 
 	o, lse := reference.Attention(&p.Attention)
-	oChosen, lseChosen := reference.AttentionIn[float64](&p.Attention, rows)
+	oChosen, lseChosen := reference.Arithmetic[float64]{}.Attention(&p.Attention, rows)
 	for row := range lse {
 		if rows(row/34, row/17%2, row%17) {
 			near(t, "o", oChosen[row*3:][:3], o[row*3:][:3], 0)

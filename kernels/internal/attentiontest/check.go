@@ -21,12 +21,12 @@ type expected struct {
 	rounding *Rounding // nil unless the arithmetic is coarser than the tensors
 }
 
-func compute[T, In kernels.Float](p *Problem[In]) results64 {
+func compute[T, In kernels.Float](p *Problem[In], m reference.Arithmetic[T]) results64 {
 	var r results64
 	dO, dLSE := values[In](p.DO), values[In](p.DLSE)
-	r.o, r.lse = reference.AttentionIn[T](&p.Attention, p.chosen)
-	r.delta = reference.AttentionDeltaIn[T](&p.Attention, r.o, dO, dLSE)
-	r.AttentionGradients = reference.AttentionGradIn[T](&p.Attention, dO, dLSE, p.chosen)
+	r.o, r.lse = m.Attention(&p.Attention, p.chosen)
+	r.delta = m.AttentionDelta(&p.Attention, r.o, dO, dLSE)
+	r.AttentionGradients = m.AttentionGrad(&p.Attention, dO, dLSE, p.chosen)
 	return r
 }
 
@@ -36,9 +36,9 @@ func compute[T, In kernels.Float](p *Problem[In]) results64 {
 // logsumexp of −∞ must be exactly that.
 func (p *Problem[T]) Check() error {
 	if p.expected == nil {
-		p.expected = &expected{ref: compute[float64](p)}
+		p.expected = &expected{ref: compute(p, reference.Arithmetic[float64]{})}
 		if kernels.DTypeOf[T]() == kernels.F32 {
-			p.expected.pt = compute[float32](p)
+			p.expected.pt = compute(p, reference.Arithmetic[float32]{})
 		} else {
 			p.expected.pt = p.expected.ref
 		}
@@ -46,14 +46,14 @@ func (p *Problem[T]) Check() error {
 	ref, pt := p.expected.ref, p.expected.pt
 	d, dv := p.D, p.Dv
 	list := []comparison{
-		{name: "o", ref: ref.o, pt: pt.o, size: dv, outputRow: true},
+		{name: "o", weighted: true, ref: ref.o, pt: pt.o, size: dv, outputRow: true},
 		{name: "lse", ref: ref.lse, pt: pt.lse, size: 1, outputRow: true},
 		{name: "delta", ref: ref.delta, pt: pt.delta, size: 1, outputRow: true},
-		{name: "dq", ref: ref.DQ, pt: pt.DQ, size: d},
-		{name: "dk", ref: ref.DK, pt: pt.DK, size: d},
-		{name: "dv", ref: ref.DV, pt: pt.DV, size: dv},
-		{name: "dbias", ref: ref.DBias, pt: pt.DBias, size: 1, terms: largestOf(ref.delta)},
-		{name: "dsinks", ref: ref.DSinks, pt: pt.DSinks, size: 1, terms: largestOf(ref.delta)},
+		{name: "dq", weighted: true, ref: ref.DQ, pt: pt.DQ, size: d},
+		{name: "dk", weighted: true, ref: ref.DK, pt: pt.DK, size: d},
+		{name: "dv", weighted: true, ref: ref.DV, pt: pt.DV, size: dv},
+		{name: "dbias", weighted: true, ref: ref.DBias, pt: pt.DBias, size: 1, terms: largestOf(ref.delta)},
+		{name: "dsinks", weighted: true, ref: ref.DSinks, pt: pt.DSinks, size: 1, terms: largestOf(ref.delta)},
 	}
 	results := p.results()
 	var failures []error
@@ -77,6 +77,7 @@ type comparison struct {
 	x, ref, pt []float64
 	size       int     // of a row
 	terms      float64 // how large the terms of a sum are that may cancel
+	weighted   bool    // by exponentials of scores
 	outputRow  bool    // rows are query rows, of which only the chosen ones count
 }
 
@@ -117,30 +118,50 @@ func (p *Problem[T]) compare(c comparison) error {
 			inexactRows++
 		}
 	}
-	factor := 2.0
-	if p.Attention.SoftCap > 0 {
-		factor = 3
-	}
-	atLeast := 1e-5
-	if inexact < 64 || inexactRows < 8 {
-		factor = 10 // the largest of few errors is a matter of luck; those of a row of dq, dk or dv have much in common
-	}
-	if r := p.expected.rounding; r != nil && inexact < 64 {
-		atLeast = max(atLeast, 4*r.Unit*max(largest, c.terms)) // a few sums' errors may cancel altogether
-	}
-	if p.Slack != 0 {
-		factor *= p.Slack
-	}
-	const step = 1.0 / (1 << 23) // of float32, relative
-	bound := factor*worstPt + max(atLeast, step*largest)
+	few := inexact < 64 || inexactRows < 8
+	factor, floor := p.criterion(c, few, largest)
+	bound := factor*worstPt + floor
 	if kernels.DTypeOf[T]() == kernels.F64 {
 		bound = 1e-10*largest + 1e-13
+	} else {
+		margin{c.name, worst, worstPt, factor, floor}.record()
 	}
 	if !(worst <= bound) {
 		return fmt.Errorf("%s%v is %.9g instead of %.9g: error %.3g, bound %.3g (unfused %.3g, largest %.3g)",
 			c.name, index(c.tensor, worstAt), c.x[worstAt], c.ref[worstAt], worst, bound, worstPt, largest)
 	}
 	return nil
+}
+
+// float32Unit is the distance from 1 to the next larger float32.
+const float32Unit = 1.0 / (1 << 23)
+
+// criterion is the bound of a tensor's largest error: factor times the unfused program's, and a floor for tensors of which
+// that program happens to make no errors. few says that it makes errors in few elements or rows.
+func (p *Problem[T]) criterion(c comparison, few bool, largest float64) (factor, floor float64) {
+	factor, floor = 2, 1e-6*largest
+	if p.Attention.SoftCap > 0 {
+		factor = 3
+	}
+	unit := float32Unit
+	if r := p.expected.rounding; r != nil {
+		unit = r.Unit
+	} else {
+		// In float32 the unfused errors themselves are about 3e-7 of the largest element.
+		floor = unit * largest
+		if c.weighted {
+			factor = 3 // kernels take exponentials of base 2, which round the scale, and in backward the logsumexp, once more
+		}
+	}
+	if few {
+		// The largest of few errors is a matter of luck, and those of a row of dq, dk or dv have much in common. They may
+		// cancel altogether, as where each row sees a single key.
+		factor, floor = 10, 4*unit*max(largest, c.terms)
+	}
+	if p.Slack != 0 {
+		factor *= p.Slack
+	}
+	return factor, floor
 }
 
 // largestOf is the largest size of a finite element.

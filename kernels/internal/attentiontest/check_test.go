@@ -16,7 +16,7 @@ type oracle[T kernels.Float] struct {
 }
 
 func (b oracle[T]) AttentionForward(a *kernels.Attention, out kernels.AttentionOutputs) error {
-	o, lse := reference.AttentionIn[T](a, nil)
+	o, lse := reference.Arithmetic[T]{}.Attention(a, nil)
 	write[T](out.O, o)
 	write[T](out.LSE, lse)
 	if b.spoilForward != nil {
@@ -31,7 +31,7 @@ func (oracle[T]) AttentionDelta(a *kernels.Attention, o, dO, dLSE, delta kernels
 }
 
 func (b oracle[T]) AttentionBackward(a *kernels.Attention, g kernels.AttentionGradients) error {
-	grad := reference.AttentionGradIn[T](a, values[T](g.DO), b.dLSE(g), nil)
+	grad := reference.Arithmetic[T]{}.AttentionGrad(a, values[T](g.DO), b.dLSE(g), nil)
 	write[T](g.DQ, grad.DQ)
 	write[T](g.DK, grad.DK)
 	write[T](g.DV, grad.DV)
@@ -94,10 +94,10 @@ func TestCheckFindsMistakes(t *testing.T) {
 		spoil spoiler
 		want  string
 	}{
-		{spoiler{forward: func(out kernels.AttentionOutputs) { *element(out.O, 1, 0, 3, 2) += 1e-3 }}, "o[1 0 3 2] is"},
+		{spoiler{forward: func(out kernels.AttentionOutputs) { *element(out.O, 1, 0, 3, 2) += 5e-6 }}, "o[1 0 3 2] is"},
 		{spoiler{forward: func(out kernels.AttentionOutputs) { *element(out.LSE, 0, 1, 0) = -1e30 }}, "lse[0 1 0] is -1.0000000150474662e+30, the reference has −∞"},
 		{spoiler{forward: func(out kernels.AttentionOutputs) { *element(out.O, 0, 0, 4, 1) = nan }}, "o[0 0 4 0]: the row's being finite is false"},
-		{spoiler{backward: func(g kernels.AttentionGradients) { *element(g.DK, 0, 0, 1, 0) -= 1e-3 }}, "dk[0 0 1 0] is"},
+		{spoiler{backward: func(g kernels.AttentionGradients) { *element(g.DK, 0, 0, 1, 0) -= 5e-6 }}, "dk[0 0 1 0] is"},
 		{spoiler{backward: func(g kernels.AttentionGradients) { *element(g.DSinks, 1) += 1e-2 }}, "dsinks[1] is"},
 		{spoiler{backward: func(g kernels.AttentionGradients) { *element(g.DBias, 0, 0, 5, 1) = nan }}, "dbias[0 0 5 1]: the row's being finite is false"},
 		{spoiler{backward: func(g kernels.AttentionGradients) { poison(kernels.Host[float32](g.DV)[:1]) }}, "1 of the 48 elements of dv were not written"},
