@@ -15,6 +15,58 @@ type Update struct {
 	GradientScale float64
 	// ClearGradients writes zeros to the gradients once they are used, at less cost than a pass of its own.
 	ClearGradients bool
+	// Control, if it is set, is what PlanStep decided about this step: a vector of ControlSize numbers. LearningRate is then a
+	// factor of its rate, GradientScale a factor of its scale, its number of steps stands for AdamW.Step, and where the step
+	// is to be skipped the gradients are cleared, if that is asked for, and nothing else is changed.
+	Control Tensor
+}
+
+// A control vector holds, in float64 and in the device's memory, what changes from step to step, so that a step is decided
+// about where it is made and nobody waits for a norm. These are the places of its numbers. The host writes all of them at the
+// beginning, and before each step the rates that the step may need: it learns late whether an earlier step was skipped, and so
+// cannot tell the number of the next.
+const (
+	ControlSteps         = iota // steps that changed the weights
+	ControlSkipped              // steps that did not, because a gradient was not finite
+	ControlSkippedInARow        // the last ones of these
+	ControlNorm                 // norm of all gradients together
+	ControlVerdict              // StepMade, NoRate, or the first tensor with which the norm stops being finite
+	ControlRate                 // learning rate
+	ControlScale                // factor of the gradients
+	ControlLossScale            // factor of the loss whose gradients the next step finds
+	ControlGoodSteps            // steps since the loss scale changed
+	ControlFirstRate            // the step, counted from 0, that the first of the rates is for
+	ControlRates                // the first of RateWindow rates of steps that follow each other; NaN for none
+
+	RateWindow  = 4
+	ControlSize = ControlRates + RateWindow
+)
+
+// Verdicts of PlanStep that are no tensor's number: the step changes weights, and there is no rate for it.
+const (
+	StepMade = -1
+	NoRate   = -2
+)
+
+// StepPlan is how a step is decided about. With s the loss scale, n the runs that were added up and Σ the sum of the squares
+// of all gradients:
+//
+//	norm  = √Σ / (n·s)
+//	scale = min(1, limit/(norm + 1e-6)) / (n·s)      with a limit, as in PyTorch's clip_grad_norm_
+//
+// A step whose Σ is not finite is skipped.
+type StepPlan struct {
+	ClipNorm     float64 // the limit; 0 means none
+	Accumulation int     // n; 0 means 1
+	LossScaling  LossScaling
+}
+
+// LossScaling is how the loss scale changes, which keeps gradients of float16 from becoming zero or infinite. The zero value
+// leaves it as it is.
+type LossScaling struct {
+	Growth   float64 // multiplies it after Interval steps in a row were made; 0 means 2
+	Backoff  float64 // multiplies it after a step was skipped; 0 means 0.5
+	Interval int     // 0 leaves the loss scale as it is
 }
 
 // AdamW is one step of Adam with decoupled weight decay, with PyTorch's arithmetic. With η the learning rate, λ the
@@ -26,7 +78,7 @@ type Update struct {
 type AdamW struct {
 	Update
 	Beta1, Beta2, Epsilon float64
-	Step                  int // t, which counts from 1
+	Step                  int // t, which counts from 1; not used beside a control vector
 }
 
 // SGD is one step of gradient descent with momentum μ. The decay is classic unless it is decoupled: λ·w is a part of
@@ -53,8 +105,8 @@ type Lion struct {
 }
 
 // OptimizerKernels update parameters in place, a list of them in one call. The tensors of a call are row-major and of
-// one dtype; lists are of one length, and the tensors in one place of them of one shape, none lying where another does.
-// Numbers below the smallest normal one may be taken for zero.
+// one dtype, float32 or float64; lists are of one length, and the tensors in one place of them of one shape, none lying where
+// another does. Numbers below the smallest normal one may be taken for zero.
 type OptimizerKernels interface {
 	// AdamW updates the weights w and their moments m and v by the gradients g.
 	AdamW(o AdamW, w, g, m, v []Tensor) error
@@ -66,8 +118,103 @@ type OptimizerKernels interface {
 	// alone, into sums, a vector of float64. A sum is finite if and only if all elements of its tensor are, except that
 	// elements of float64 beyond 1e150 count as infinite.
 	SumSquares(x []Tensor, sums Tensor) error
+	// PlanStep decides about a step from the sums of the squares of its gradients: it writes the norm, the verdict, the rate
+	// and the scale into a control vector, and counts the step as one that was made or skipped. A step that has no finite
+	// rate in the control vector is neither, and changes no weights.
+	PlanStep(p StepPlan, sums, control Tensor) error
 	// Zero writes zeros to all tensors.
 	Zero(x []Tensor) error
+}
+
+// Check returns what is wrong with a call of AdamW.
+func (o AdamW) Check(w, g, m, v []Tensor) error {
+	if err := o.Validate(); err != nil {
+		return err
+	}
+	return checkLists(tensorList{"w", w}, tensorList{"g", g}, tensorList{"m", m}, tensorList{"v", v})
+}
+
+// Check returns what is wrong with a call of SGD.
+func (o SGD) Check(w, g, m []Tensor) error {
+	if err := o.Validate(); err != nil {
+		return err
+	}
+	if o.Momentum == 0 {
+		return checkLists(tensorList{"w", w}, tensorList{"g", g})
+	}
+	return checkLists(tensorList{"w", w}, tensorList{"g", g}, tensorList{"m", m})
+}
+
+// Check returns what is wrong with a call of Lion.
+func (o Lion) Check(w, g, m []Tensor) error {
+	if err := o.Validate(); err != nil {
+		return err
+	}
+	return checkLists(tensorList{"w", w}, tensorList{"g", g}, tensorList{"m", m})
+}
+
+// CheckSumSquares returns what is wrong with a call of SumSquares.
+func CheckSumSquares(x []Tensor, sums Tensor) error {
+	if err := checkLists(tensorList{"x", x}); err != nil {
+		return err
+	}
+	return CheckOperands(float64s("sums", sums, len(x)))
+}
+
+// Check returns what is wrong with a call of PlanStep.
+func (p StepPlan) Check(sums, control Tensor) error {
+	if err := p.Validate(); err != nil {
+		return err
+	}
+	if len(sums.Shape) != 1 {
+		return fmt.Errorf("sums has shape %v, it needs to be a vector", sums.Shape)
+	}
+	return CheckOperands(float64s("sums", sums, sums.Shape[0]), float64s("control", control, ControlSize))
+}
+
+// CheckZero returns what is wrong with a call of Zero.
+func CheckZero(x []Tensor) error { return checkLists(tensorList{"x", x}) }
+
+// float64s is an operand that is a vector of float64.
+func float64s(name string, t Tensor, n int) Operand {
+	return Operand{Name: name, Tensor: t, Shape: []int{n}, DTypes: [2]DType{F64}, Layout: Dense}
+}
+
+// tensorList is an argument that is a list of tensors.
+type tensorList struct {
+	name    string
+	tensors []Tensor
+}
+
+// checkLists checks lists of row-major tensors: all of one dtype, and those in one place of all lists of one shape.
+func checkLists(lists ...tensorList) error {
+	lead := lists[0]
+	for _, l := range lists[1:] {
+		if len(l.tensors) != len(lead.tensors) {
+			return fmt.Errorf("%s has %d tensors, it needs one for each of the %d of %s", l.name, len(l.tensors), len(lead.tensors), lead.name)
+		}
+	}
+	if len(lead.tensors) == 0 {
+		return nil
+	}
+	dtype := lead.tensors[0].DType
+	if dtype != F32 && dtype != F64 {
+		return fmt.Errorf("%s[0] is %v, it needs to be float32 or float64", lead.name, dtype)
+	}
+	for i := range lead.tensors {
+		for _, l := range lists {
+			o := Operand{Tensor: l.tensors[i], Shape: lead.tensors[i].Shape, Layout: Dense}
+			if o.Tensor.DType == dtype && o.CheckLayout() == nil {
+				continue
+			}
+			o.Name = fmt.Sprintf("%s[%d]", l.name, i) // made for the message alone: lists are long, and checked at each step
+			if o.Tensor.DType != dtype {
+				return fmt.Errorf("%s is %v, it needs %s[0]'s %v", o.Name, o.Tensor.DType, lead.name, dtype)
+			}
+			return o.CheckLayout()
+		}
+	}
+	return nil
 }
 
 // EffectiveScale returns the factor of gradients: GradientScale, or 1 where that is 0.
@@ -87,6 +234,45 @@ func (u Update) Validate() error {
 		return fmt.Errorf("weight decay is %v, it needs to be finite and not negative", u.WeightDecay)
 	case math.IsNaN(u.GradientScale) || math.IsInf(u.GradientScale, 0):
 		return fmt.Errorf("gradient scale is %v, it needs to be finite, or 0 for 1", u.GradientScale)
+	case !u.Control.IsSet():
+		return nil
+	}
+	return CheckOperands(float64s("control", u.Control, ControlSize))
+}
+
+// EffectiveAccumulation returns Accumulation, or 1 where that is 0.
+func (p StepPlan) EffectiveAccumulation() int { return max(1, p.Accumulation) }
+
+// EffectiveGrowth returns Growth, or 2 where that is 0.
+func (l LossScaling) EffectiveGrowth() float64 {
+	if l.Growth == 0 {
+		return 2
+	}
+	return l.Growth
+}
+
+// EffectiveBackoff returns Backoff, or ½ where that is 0.
+func (l LossScaling) EffectiveBackoff() float64 {
+	if l.Backoff == 0 {
+		return 0.5
+	}
+	return l.Backoff
+}
+
+// Validate returns what is wrong with the plan, or nil.
+func (p StepPlan) Validate() error {
+	l := p.LossScaling
+	switch {
+	case !(p.ClipNorm >= 0) || math.IsInf(p.ClipNorm, 0):
+		return fmt.Errorf("clip norm is %v, it needs to be finite and positive, or 0 for no limit", p.ClipNorm)
+	case p.Accumulation < 0:
+		return fmt.Errorf("accumulation is %d, it needs to be positive, or 0 for 1", p.Accumulation)
+	case l.Interval < 0:
+		return fmt.Errorf("loss scaling's interval is %d, it needs to be positive, or 0 for none", l.Interval)
+	case !(l.EffectiveGrowth() >= 1) || math.IsInf(l.Growth, 0):
+		return fmt.Errorf("loss scaling's growth is %v, it needs to be finite and at least 1, or 0 for 2", l.Growth)
+	case !(l.EffectiveBackoff() > 0 && l.EffectiveBackoff() <= 1):
+		return fmt.Errorf("loss scaling's backoff is %v, it needs to be in (0, 1], or 0 for 0.5", l.Backoff)
 	}
 	return nil
 }
@@ -102,7 +288,7 @@ func (o AdamW) Validate() error {
 	if !(o.Epsilon >= 0) || math.IsInf(o.Epsilon, 0) {
 		return fmt.Errorf("epsilon is %v, it needs to be finite and not negative", o.Epsilon)
 	}
-	if o.Step < 1 {
+	if o.Step < 1 && !o.Control.IsSet() {
 		return fmt.Errorf("step is %d, it needs to be at least 1", o.Step)
 	}
 	return nil

@@ -12,8 +12,13 @@ import (
 
 // AdamW updates weights and both of their moments.
 func (b *Backend) AdamW(o kernels.AdamW, w, g, m, v []kernels.Tensor) error {
-	if err := checkUpdate("adamw", o.Validate(), tensorList{"w", w}, tensorList{"g", g}, tensorList{"m", m}, tensorList{"v", v}); err != nil {
+	if err := checkedLists("adamw", o.Check(w, g, m, v)); err != nil {
 		return err
+	}
+	if steps, made := decide(&o.Update); !made {
+		return b.skip(o.Update, g)
+	} else if steps > 0 {
+		o.Step = steps
 	}
 	if isFloat32(w) {
 		adamw[float32](b, o, w, g, m, v)
@@ -35,13 +40,11 @@ func adamw[T kernels.Float](b *Backend, o kernels.AdamW, w, g, m, v []kernels.Te
 
 // SGD updates weights and, if there is any, their momentum.
 func (b *Backend) SGD(o kernels.SGD, w, g, m []kernels.Tensor) error {
-	lists := [3]tensorList{{"w", w}, {"g", g}, {"m", m}}
-	used := lists[:]
-	if o.Momentum == 0 {
-		used = lists[:2]
-	}
-	if err := checkUpdate("sgd", o.Validate(), used...); err != nil {
+	if err := checkedLists("sgd", o.Check(w, g, m)); err != nil {
 		return err
+	}
+	if _, made := decide(&o.Update); !made {
+		return b.skip(o.Update, g)
 	}
 	if isFloat32(w) {
 		sgd[float32](b, o, w, g, m)
@@ -75,8 +78,11 @@ func sgd[T kernels.Float](b *Backend, o kernels.SGD, w, g, m []kernels.Tensor) {
 
 // Lion updates weights and their momentum.
 func (b *Backend) Lion(o kernels.Lion, w, g, m []kernels.Tensor) error {
-	if err := checkUpdate("lion", o.Validate(), tensorList{"w", w}, tensorList{"g", g}, tensorList{"m", m}); err != nil {
+	if err := checkedLists("lion", o.Check(w, g, m)); err != nil {
 		return err
+	}
+	if _, made := decide(&o.Update); !made {
+		return b.skip(o.Update, g)
 	}
 	if isFloat32(w) {
 		lion[float32](b, o, w, g, m)
@@ -96,14 +102,8 @@ func lion[T kernels.Float](b *Backend, o kernels.Lion, w, g, m []kernels.Tensor)
 
 // SumSquares adds the squares of each tensor piece by piece, and then the sums of the pieces.
 func (b *Backend) SumSquares(x []kernels.Tensor, sums kernels.Tensor) error {
-	if err := checkLists("sum of squares", tensorList{"x", x}); err != nil {
+	if err := checkedLists("sum of squares", kernels.CheckSumSquares(x, sums)); err != nil {
 		return err
-	}
-	if sums.DType != kernels.F64 {
-		return fmt.Errorf("cpu: sum of squares: sums is %v, it needs to be float64", sums.DType)
-	}
-	if err := (operand{"sums", sums, []int{len(x)}, denseNeeded}).checkLayout(); err != nil {
-		return fmt.Errorf("cpu: sum of squares: %w", err)
 	}
 	if isFloat32(x) {
 		sumSquares[float32](b, x, kernels.Host[float64](sums))
@@ -125,9 +125,83 @@ func sumSquares[T kernels.Float](b *Backend, x []kernels.Tensor, sums []float64)
 	}
 }
 
+// PlanStep decides about a step.
+func (b *Backend) PlanStep(p kernels.StepPlan, sums, control kernels.Tensor) error {
+	if err := p.Check(sums, control); err != nil {
+		return fmt.Errorf("cpu: plan step: %w", err)
+	}
+	c := kernels.Host[float64](control)
+	rate := math.NaN()
+	if at := c[kernels.ControlSteps] - c[kernels.ControlFirstRate]; at >= 0 && at < kernels.RateWindow {
+		rate = c[kernels.ControlRates+int(at)]
+	}
+	if !isFinite(rate) {
+		c[kernels.ControlVerdict] = kernels.NoRate
+		return nil
+	}
+	total, verdict := 0.0, kernels.StepMade
+	for i, sum := range kernels.Host[float64](sums) {
+		total += sum
+		if verdict == kernels.StepMade && !isFinite(total) {
+			verdict = i
+		}
+	}
+	runs := float64(p.EffectiveAccumulation()) * c[kernels.ControlLossScale]
+	norm, clip := math.Sqrt(total)/runs, 1.0
+	if p.ClipNorm > 0 {
+		clip = min(1, p.ClipNorm/(norm+1e-6))
+	}
+	c[kernels.ControlNorm], c[kernels.ControlVerdict] = norm, float64(verdict)
+	c[kernels.ControlRate], c[kernels.ControlScale] = rate, clip/runs
+	count(p.LossScaling, c)
+	return nil
+}
+
+// count counts a step about which c says the verdict.
+func count(l kernels.LossScaling, c []float64) {
+	if c[kernels.ControlVerdict] != kernels.StepMade {
+		c[kernels.ControlSkipped]++
+		c[kernels.ControlSkippedInARow]++
+		c[kernels.ControlGoodSteps] = 0
+		if l.Interval > 0 {
+			c[kernels.ControlLossScale] *= l.EffectiveBackoff()
+		}
+		return
+	}
+	c[kernels.ControlSteps]++
+	c[kernels.ControlSkippedInARow] = 0
+	c[kernels.ControlGoodSteps]++
+	if l.Interval > 0 && c[kernels.ControlGoodSteps] == float64(l.Interval) {
+		c[kernels.ControlLossScale] *= l.EffectiveGrowth()
+		c[kernels.ControlGoodSteps] = 0
+	}
+}
+
+func isFinite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
+
+// decide puts a control vector's numbers, if there is one, into an update, and returns its number of steps and whether the
+// step is made.
+func decide(u *kernels.Update) (steps int, made bool) {
+	if !u.Control.IsSet() {
+		return 0, true
+	}
+	c := kernels.Host[float64](u.Control)
+	u.LearningRate *= c[kernels.ControlRate]
+	u.GradientScale = u.EffectiveScale() * c[kernels.ControlScale]
+	return int(c[kernels.ControlSteps]), c[kernels.ControlVerdict] == kernels.StepMade
+}
+
+// skip is an update that is not made.
+func (b *Backend) skip(u kernels.Update, g []kernels.Tensor) error {
+	if !u.ClearGradients {
+		return nil
+	}
+	return b.Zero(g)
+}
+
 // Zero writes zeros.
 func (b *Backend) Zero(x []kernels.Tensor) error {
-	if err := checkLists("zero", tensorList{"x", x}); err != nil {
+	if err := checkedLists("zero", kernels.CheckZero(x)); err != nil {
 		return err
 	}
 	p := newPieces(x)
@@ -195,42 +269,13 @@ func (p pieces) each(b *Backend, do func(piece, tensor, from, n int)) {
 	})
 }
 
-// tensorList is an argument that is a list of tensors.
-type tensorList struct {
-	name    string
-	tensors []kernels.Tensor
-}
-
-func checkUpdate(kernel string, options error, lists ...tensorList) error {
-	if options != nil {
-		return fmt.Errorf("cpu: %s: %w", kernel, options)
+// checkedLists returns the error of a call over lists: what the kernel's own check found, or what keeps this backend from computing.
+func checkedLists(kernel string, err error) error {
+	if err == nil {
+		err = simd.Check()
 	}
-	return checkLists(kernel, lists...)
-}
-
-// checkLists validates lists of row-major tensors before a call touches memory: all of one dtype, which this backend
-// must compute in, and those in one place of all lists of one shape.
-func checkLists(kernel string, lists ...tensorList) error {
-	if err := simd.Check(); err != nil {
+	if err != nil {
 		return fmt.Errorf("cpu: %s: %w", kernel, err)
-	}
-	lead := lists[0]
-	for _, l := range lists[1:] {
-		if len(l.tensors) != len(lead.tensors) {
-			return fmt.Errorf("cpu: %s: %s has %d tensors, it needs one for each of the %d of %s",
-				kernel, l.name, len(l.tensors), len(lead.tensors), lead.name)
-		}
-	}
-	for i, like := range lead.tensors {
-		for _, l := range lists {
-			t, dtype := l.tensors[i], lead.tensors[0].DType
-			if (dtype == kernels.F32 || dtype == kernels.F64) && t.DType == dtype && (operand{l.name, t, like.Shape, denseNeeded}).checkLayout() == nil {
-				continue
-			}
-			first := lead.tensors[0]
-			return checkOperands(kernel, operand{lead.name + "[0]", first, first.Shape, denseNeeded},
-				operand{fmt.Sprintf("%s[%d]", l.name, i), t, like.Shape, denseNeeded})
-		}
 	}
 	return nil
 }

@@ -201,6 +201,118 @@ func TestSumSquaresTellsNonFinite(t *testing.T) {
 	}
 }
 
+// newControl is a control vector before the given step, with rates 0.1, 0.2 and so on from step 3 on.
+func newControl(step float64) []float64 {
+	c := make([]float64, kernels.ControlSize)
+	c[kernels.ControlSteps], c[kernels.ControlLossScale], c[kernels.ControlFirstRate] = step, 1, 3
+	copy(c[kernels.ControlRates:], []float64{0.1, 0.2, math.NaN(), 0.4})
+	return c
+}
+
+func TestPlanStep(t *testing.T) {
+	b := cpu.New()
+	scaling := kernels.LossScaling{Interval: 2}
+	for name, c := range map[string]struct {
+		plan   kernels.StepPlan
+		sums   []float64
+		before map[int]float64
+		after  map[int]float64
+	}{
+		"made": {sums: []float64{9, 16}, after: map[int]float64{
+			kernels.ControlVerdict: kernels.StepMade, kernels.ControlNorm: 5, kernels.ControlScale: 1, kernels.ControlRate: 0.2,
+			kernels.ControlSteps: 5, kernels.ControlSkippedInARow: 0, kernels.ControlSkipped: 7, kernels.ControlGoodSteps: 2}},
+		"clipped": {plan: kernels.StepPlan{ClipNorm: 1, Accumulation: 2}, sums: []float64{9, 16}, after: map[int]float64{
+			kernels.ControlNorm: 2.5, kernels.ControlScale: 1 / (2.5 + 1e-6) / 2}},
+		"below the limit": {plan: kernels.StepPlan{ClipNorm: 6}, sums: []float64{9, 16}, after: map[int]float64{kernels.ControlScale: 1}},
+		"not a number": {sums: []float64{9, math.NaN(), math.Inf(1)}, after: map[int]float64{
+			kernels.ControlVerdict: 1, kernels.ControlSteps: 4, kernels.ControlSkipped: 8, kernels.ControlSkippedInARow: 3,
+			kernels.ControlGoodSteps: 0, kernels.ControlLossScale: 8}},
+		"infinite": {plan: kernels.StepPlan{LossScaling: scaling}, sums: []float64{9, 1, math.Inf(1)}, after: map[int]float64{
+			kernels.ControlVerdict: 2, kernels.ControlNorm: math.Inf(1), kernels.ControlLossScale: 4}},
+		"a loss scale that grows": {plan: kernels.StepPlan{LossScaling: scaling}, sums: []float64{64}, after: map[int]float64{
+			kernels.ControlNorm: 1, kernels.ControlScale: 0.125, kernels.ControlLossScale: 16, kernels.ControlGoodSteps: 0}},
+		"no rate": {sums: []float64{9}, before: map[int]float64{kernels.ControlSteps: 5}, after: map[int]float64{
+			kernels.ControlVerdict: kernels.NoRate, kernels.ControlSteps: 5, kernels.ControlSkipped: 7}},
+		"a step before the rates": {sums: []float64{9}, before: map[int]float64{kernels.ControlSteps: 2}, after: map[int]float64{
+			kernels.ControlVerdict: kernels.NoRate}},
+		"a step behind the rates": {sums: []float64{9}, before: map[int]float64{kernels.ControlSteps: 7}, after: map[int]float64{
+			kernels.ControlVerdict: kernels.NoRate}},
+	} {
+		control := newControl(4)
+		control[kernels.ControlSkipped], control[kernels.ControlSkippedInARow], control[kernels.ControlGoodSteps] = 7, 2, 1
+		if name != "made" && name != "clipped" && name != "below the limit" {
+			control[kernels.ControlLossScale] = 8
+		}
+		for at, x := range c.before {
+			control[at] = x
+		}
+		want := reference.PlanStep(c.plan, c.sums, control)
+		if err := b.PlanStep(c.plan, kernels.Of(c.sums, len(c.sums)), kernels.Of(control, len(control))); err != nil {
+			t.Fatal(err)
+		}
+		for at, x := range c.after {
+			if control[at] != x {
+				t.Errorf("%s: number %d is %v, it needs to be %v", name, at, control[at], x)
+			}
+		}
+		for at, x := range want {
+			if control[at] != x && !(math.IsNaN(x) && math.IsNaN(control[at])) {
+				t.Errorf("%s: number %d is %v, the reference gives %v", name, at, control[at], x)
+			}
+		}
+	}
+}
+
+// A control vector's numbers have the effect of options, and where it says that a step is skipped, gradients alone change.
+func TestControlledUpdates(t *testing.T) {
+	c, b := newUpdateCase[float32](), cpu.New()
+	control := newControl(12)
+	control[kernels.ControlRate], control[kernels.ControlScale] = 0.25, 0.5
+	w, g, m, v := tensors(c.w), tensors(c.g), tensors(c.m), tensors(c.v)
+	all := func() (list []float32) {
+		for _, fields := range [][]field[float32]{c.w, c.m, c.v} {
+			typed, _ := joined(fields)
+			list = append(list, typed...)
+		}
+		return list
+	}
+	for name, update := range map[string]func(u kernels.Update, step int) error{
+		"adamw": func(u kernels.Update, step int) error {
+			return b.AdamW(kernels.AdamW{Update: u, Beta1: 0.9, Beta2: 0.99, Epsilon: 1e-8, Step: step}, w, g, m, v)
+		},
+		"sgd": func(u kernels.Update, _ int) error { return b.SGD(kernels.SGD{Update: u, Momentum: 0.9}, w, g, m) },
+		"lion": func(u kernels.Update, _ int) error {
+			return b.Lion(kernels.Lion{Update: u, Beta1: 0.9, Beta2: 0.99}, w, g, m)
+		},
+	} {
+		run := func(u kernels.Update, step int) []float32 {
+			c.restore()
+			if err := update(u, step); err != nil {
+				t.Fatal(err)
+			}
+			return all()
+		}
+		c.restore()
+		before := all()
+		control[kernels.ControlVerdict] = kernels.StepMade
+		by := kernels.Update{LearningRate: 2, WeightDecay: 0.1, GradientScale: 4, ClearGradients: true, Control: kernels.Of(control, len(control))}
+		plain := kernels.Update{LearningRate: 0.5, WeightDecay: 0.1, GradientScale: 2, ClearGradients: true}
+		want := run(plain, 12)
+		if !slices.Equal(run(by, 0), want) || slices.Equal(want, before) {
+			t.Errorf("%s: a control vector has another effect than options", name)
+		}
+		for _, verdict := range []float64{0, 3, kernels.NoRate} {
+			control[kernels.ControlVerdict] = verdict
+			if !slices.Equal(run(by, 0), before) {
+				t.Errorf("%s: a step with verdict %v changed something", name, verdict)
+			}
+			if typed, _ := joined(c.g); slices.ContainsFunc(typed, func(x float32) bool { return x != 0 }) {
+				t.Errorf("%s: a step with verdict %v did not clear the gradients", name, verdict)
+			}
+		}
+	}
+}
+
 func TestZero(t *testing.T) { bothTypes(t, testZero[float32], testZero[float64]) }
 
 func testZero[T kernels.Float](t *testing.T) {
@@ -250,7 +362,14 @@ func TestOptimizerErrors(t *testing.T) {
 		{"cpu: sgd: momentum is 0, Nesterov's needs it to be positive", b.SGD(kernels.SGD{Nesterov: true}, x, x, nil)},
 		{"cpu: sgd: momentum is 1, it needs to be in [0, 1)", b.SGD(kernels.SGD{Momentum: 1}, x, x, x)},
 		{"cpu: lion: beta2 is 2, it needs to be in [0, 1)", b.Lion(kernels.Lion{Beta2: 2}, x, x, x)},
-		{"cpu: zero: x[0] is no dtype, this backend computes float32 and float64", b.Zero(make([]kernels.Tensor, 1))},
+		{"cpu: zero: x[0] is no dtype, it needs to be float32 or float64", b.Zero(make([]kernels.Tensor, 1))},
+		{"cpu: adamw: control has shape [2] and strides [1], it needs shape [14]", with(func(o *kernels.AdamW) { o.Control = kernels.Of(sums, 2) })},
+		{"cpu: plan step: control is missing, it needs shape [14]", b.PlanStep(kernels.StepPlan{}, kernels.Of(sums, 2), kernels.Tensor{})},
+		{"cpu: plan step: sums is float32, it needs to be float64", b.PlanStep(kernels.StepPlan{}, x[1], kernels.Tensor{})},
+		{"cpu: plan step: clip norm is -1, it needs to be finite and positive, or 0 for no limit",
+			b.PlanStep(kernels.StepPlan{ClipNorm: -1}, kernels.Of(sums, 2), kernels.Tensor{})},
+		{"cpu: plan step: loss scaling's backoff is 2, it needs to be in (0, 1], or 0 for 0.5",
+			b.PlanStep(kernels.StepPlan{LossScaling: kernels.LossScaling{Backoff: 2}}, kernels.Of(sums, 2), kernels.Tensor{})},
 		{"cpu: sum of squares: sums is float32, it needs to be float64", b.SumSquares(x, x[0])},
 		{"cpu: sum of squares: sums has shape [1] and strides [1], it needs shape [2]", b.SumSquares(x, kernels.Of(sums, 1))},
 	})

@@ -21,7 +21,7 @@ type compiledModule struct {
 }
 
 // smallModules are the modules that come in one variant. All run on any device since Ampere.
-var smallModules = []string{"elementwise", "attention_delta", "matmul_any"}
+var smallModules = []string{"elementwise", "attention_delta", "matmul_any", "optimizer"}
 
 // The kernels to choose from, those with tensor maps first.
 var (

@@ -22,11 +22,6 @@ func (d *Device) ActivateBackward(kernels.Activation, kernels.Tensor, kernels.Te
 	return d.unavailable("Activate backward")
 }
 
-// AdamW is unavailable.
-func (d *Device) AdamW(kernels.AdamW, []kernels.Tensor, []kernels.Tensor, []kernels.Tensor, []kernels.Tensor) error {
-	return d.unavailable("AdamW")
-}
-
 // CrossEntropyBackward is unavailable.
 func (d *Device) CrossEntropyBackward(*kernels.CrossEntropy, kernels.CrossEntropyGradients) error {
 	return d.unavailable("Cross entropy backward")
@@ -87,11 +82,6 @@ func (d *Device) LinearCrossEntropy(*kernels.LinearCrossEntropy, kernels.LinearC
 	return d.unavailable("Linear cross entropy")
 }
 
-// Lion is unavailable.
-func (d *Device) Lion(kernels.Lion, []kernels.Tensor, []kernels.Tensor, []kernels.Tensor) error {
-	return d.unavailable("Lion")
-}
-
 // RMSNormBackward is unavailable.
 func (d *Device) RMSNormBackward(*kernels.RMSNorm, kernels.RMSNormGradients) error {
 	return d.unavailable("RMSNorm backward")
@@ -112,19 +102,9 @@ func (d *Device) RoPEForward(*kernels.RoPE, kernels.Tensor, kernels.Tensor) erro
 	return d.unavailable("RoPE forward")
 }
 
-// SGD is unavailable.
-func (d *Device) SGD(kernels.SGD, []kernels.Tensor, []kernels.Tensor, []kernels.Tensor) error {
-	return d.unavailable("SGD")
-}
-
 // SumRows is unavailable.
 func (d *Device) SumRows(kernels.Tensor, kernels.Tensor, bool) error {
 	return d.unavailable("Sum rows")
-}
-
-// SumSquares is unavailable.
-func (d *Device) SumSquares([]kernels.Tensor, kernels.Tensor) error {
-	return d.unavailable("Sum squares")
 }
 
 // SwiGLU is unavailable.

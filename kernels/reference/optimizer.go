@@ -2,6 +2,7 @@ package reference
 
 import (
 	"math"
+	"slices"
 
 	"github.com/stheno-ml/stheno/kernels"
 )
@@ -68,6 +69,53 @@ func SumSquares[T kernels.Float](x []T) float64 {
 		sum += float64(v) * float64(v)
 	}
 	return sum
+}
+
+// PlanStep returns the control vector after a decision.
+func PlanStep(p kernels.StepPlan, sums, control []float64) []float64 {
+	c := slices.Clone(control)
+	rate := math.NaN()
+	if at := c[kernels.ControlSteps] - c[kernels.ControlFirstRate]; at >= 0 && at < kernels.RateWindow {
+		rate = c[kernels.ControlRates+int(at)]
+	}
+	if math.IsNaN(rate) || math.IsInf(rate, 0) {
+		c[kernels.ControlVerdict] = kernels.NoRate
+		return c
+	}
+	var total float64
+	verdict := kernels.StepMade
+	for i, sum := range sums {
+		total += sum
+		if verdict == kernels.StepMade && (math.IsNaN(total) || math.IsInf(total, 0)) {
+			verdict = i
+		}
+	}
+	runs := float64(p.EffectiveAccumulation()) * c[kernels.ControlLossScale]
+	norm, clip := math.Sqrt(total)/runs, 1.0
+	if p.ClipNorm > 0 {
+		clip = min(1, p.ClipNorm/(norm+1e-6))
+	}
+	c[kernels.ControlNorm], c[kernels.ControlVerdict] = norm, float64(verdict)
+	c[kernels.ControlRate], c[kernels.ControlScale] = rate, clip/runs
+
+	l := p.LossScaling
+	if verdict == kernels.StepMade {
+		c[kernels.ControlSteps]++
+		c[kernels.ControlSkippedInARow] = 0
+		c[kernels.ControlGoodSteps]++
+		if l.Interval > 0 && c[kernels.ControlGoodSteps] == float64(l.Interval) {
+			c[kernels.ControlLossScale] *= l.EffectiveGrowth()
+			c[kernels.ControlGoodSteps] = 0
+		}
+	} else {
+		c[kernels.ControlSkipped]++
+		c[kernels.ControlSkippedInARow]++
+		c[kernels.ControlGoodSteps] = 0
+		if l.Interval > 0 {
+			c[kernels.ControlLossScale] *= l.EffectiveBackoff()
+		}
+	}
+	return c
 }
 
 func sqrt[T kernels.Float](x T) T { return T(math.Sqrt(float64(x))) }

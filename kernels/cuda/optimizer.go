@@ -1,0 +1,208 @@
+//go:build gpu
+
+package cuda
+
+import (
+	"fmt"
+	"runtime"
+	"unsafe"
+
+	"github.com/stheno-ml/stheno/kernels"
+)
+
+// AdamW updates weights and both of their moments.
+func (d *Device) AdamW(o kernels.AdamW, w, g, m, v []kernels.Tensor) error {
+	return d.update("adamw", "adamw", o.Check(w, g, m, v), o.Update,
+		update{beta1: o.Beta1, beta2: o.Beta2, epsilon: o.Epsilon, step: int32(o.Step)}, w, g, m, v)
+}
+
+// SGD updates weights and, if there is any, their momentum.
+func (d *Device) SGD(o kernels.SGD, w, g, m []kernels.Tensor) error {
+	u := update{beta1: o.Momentum, nesterov: flag(o.Nesterov), decoupled: flag(o.Decoupled)}
+	if o.Momentum == 0 {
+		return d.update("sgd", "sgd", o.Check(w, g, m), o.Update, u, w, g)
+	}
+	return d.update("sgd", "sgd_momentum", o.Check(w, g, m), o.Update, u, w, g, m)
+}
+
+// Lion updates weights and their momentum.
+func (d *Device) Lion(o kernels.Lion, w, g, m []kernels.Tensor) error {
+	return d.update("lion", "lion", o.Check(w, g, m), o.Update, update{beta1: o.Beta1, beta2: o.Beta2}, w, g, m)
+}
+
+// update is Update in src/optimizer.cu.
+type update struct {
+	chunks, control          address
+	rate, weightDecay, scale float64
+	beta1, beta2, epsilon    float64
+
+	step, clear, nesterov, decoupled int32
+}
+
+func flag(set bool) int32 {
+	if set {
+		return 1
+	}
+	return 0
+}
+
+// update runs an optimiser's kernel over lists that were checked with the result given.
+func (d *Device) update(name, entry string, checked error, o kernels.Update, u update, lists ...[]kernels.Tensor) error {
+	if checked != nil {
+		return fmt.Errorf("cuda:%d: %s: %w", d.index, name, checked)
+	}
+	table, err := d.newChunkTable(name, lists...)
+	if err != nil || table.chunks == 0 {
+		return err
+	}
+	u.chunks = table.owner.at
+	u.rate, u.weightDecay, u.scale, u.clear = o.LearningRate, o.WeightDecay, o.EffectiveScale(), flag(o.ClearGradients)
+	if o.Control.IsSet() {
+		if err := d.checkHere(name, "control", o.Control); err != nil {
+			return err
+		}
+		u.control = addressOf(o.Control)
+	}
+	err = d.launchOptimizer(entry, table.chunks, unsafe.Pointer(&u))
+	runtime.KeepAlive(table.owner)
+	runtime.KeepAlive(lists)
+	runtime.KeepAlive(o.Control.Owner)
+	return err
+}
+
+// sumSquares is Sums in src/optimizer.cu.
+type sumSquares struct{ chunks, firsts, parts, sums address }
+
+// SumSquares adds the squares of each tensor chunk by chunk, and then the sums of the chunks.
+func (d *Device) SumSquares(x []kernels.Tensor, sums kernels.Tensor) error {
+	const name = "sum of squares"
+	if err := kernels.CheckSumSquares(x, sums); err != nil {
+		return fmt.Errorf("cuda:%d: %s: %w", d.index, name, err)
+	}
+	if len(x) == 0 {
+		return nil
+	}
+	if err := d.checkHere(name, "sums", sums); err != nil {
+		return err
+	}
+	table, err := d.newChunkTable(name, x)
+	if err != nil {
+		return err
+	}
+	parts, err := d.memory.get(8 * max(1, table.chunks))
+	if err != nil {
+		return fmt.Errorf("cuda:%d: %s: %w", d.index, name, err)
+	}
+	defer parts.free()
+	s := sumSquares{table.owner.at, table.owner.at + address(table.chunks*chunkBytes), parts.at, addressOf(sums)}
+	if table.chunks > 0 {
+		err = d.launchOptimizer("sum_squares", table.chunks, unsafe.Pointer(&s))
+	}
+	if err == nil {
+		err = d.launchOptimizer("sum_parts", len(x), unsafe.Pointer(&s))
+	}
+	runtime.KeepAlive(table.owner)
+	runtime.KeepAlive(x)
+	runtime.KeepAlive(sums.Owner)
+	return err
+}
+
+// plan is Plan in src/optimizer.cu.
+type plan struct {
+	sums, control                address
+	limit, runs, growth, backoff float64
+	count, interval              int32
+}
+
+// PlanStep decides about a step on the device.
+func (d *Device) PlanStep(p kernels.StepPlan, sums, control kernels.Tensor) error {
+	const name = "plan step"
+	if err := p.Check(sums, control); err != nil {
+		return fmt.Errorf("cuda:%d: %s: %w", d.index, name, err)
+	}
+	for _, o := range []operand{{"sums", sums}, {"control", control}} {
+		if err := d.checkHere(name, o.name, o.tensor); err != nil {
+			return err
+		}
+	}
+	a := plan{sums: addressOf(sums), control: addressOf(control), limit: p.ClipNorm, runs: float64(p.EffectiveAccumulation()),
+		growth: p.LossScaling.EffectiveGrowth(), backoff: p.LossScaling.EffectiveBackoff(),
+		count: int32(sums.Shape[0]), interval: int32(p.LossScaling.Interval)}
+	err := d.launchOptimizer("plan_step", 1, unsafe.Pointer(&a))
+	runtime.KeepAlive(sums.Owner)
+	runtime.KeepAlive(control.Owner)
+	return err
+}
+
+func (d *Device) launchOptimizer(entry string, blocks int, arguments unsafe.Pointer) error {
+	const threads = 256
+	return d.launch(launchShape{kernelName{"optimizer", entry}, [3]int{blocks, 1, 1}, threads, 0}, nil, arguments)
+}
+
+// checkHere makes sure that a tensor with elements is in the memory of a device.
+func (d *Device) checkHere(kernel, name string, t kernels.Tensor) error {
+	if t.Owner == nil && t.Elements() > 0 {
+		return fmt.Errorf("cuda:%d: %s: %s is on the host, it needs to be on the device", d.index, kernel, name)
+	}
+	return nil
+}
+
+// chunkTable is where the tensors of some lists lie, cut into chunks, in the device's memory: the chunks, and behind them the
+// number of the first chunk of each tensor.
+type chunkTable struct {
+	owner  *owner
+	chunks int
+}
+
+// chunk is Chunk in src/optimizer.cu.
+type chunk struct {
+	data          [4]address
+	count, tensor int32
+}
+
+const (
+	chunkBytes    = int(unsafe.Sizeof(chunk{}))
+	chunkElements = 16 << 10
+)
+
+// newChunkTable describes checked lists to kernels. It is made once for tensors that stay where they are.
+func (d *Device) newChunkTable(name string, lists ...[]kernels.Tensor) (chunkTable, error) {
+	var t chunkTable
+	var key []uint64 // sizes and addresses
+	for i, lead := range lists[0] {
+		n := lead.Elements()
+		t.chunks += (n + chunkElements - 1) / chunkElements
+		key = append(key, uint64(n))
+		for _, list := range lists {
+			if list[i].DType != kernels.F32 {
+				return t, kernels.Unsupported{Device: d.Name(), What: fmt.Sprintf("%s of %v", name, list[i].DType)}
+			}
+			if err := d.checkHere(name, "a tensor", list[i]); err != nil {
+				return t, err
+			}
+			key = append(key, uint64(addressOf(list[i])))
+		}
+	}
+	var err error
+	t.owner, err = d.constantBytes(fmt.Sprintf("%d lists: %s", len(lists), bytesOf(key)), func() []byte { return t.contents(lists) })
+	return t, err
+}
+
+// contents is the table as the device reads it.
+func (t chunkTable) contents(lists [][]kernels.Tensor) []byte {
+	chunks := make([]chunk, 0, t.chunks)
+	firsts := make([]int32, 0, len(lists[0])+1)
+	for i, lead := range lists[0] {
+		firsts = append(firsts, int32(len(chunks)))
+		n := lead.Elements()
+		for from := 0; from < n; from += chunkElements {
+			c := chunk{count: int32(min(chunkElements, n-from)), tensor: int32(i)}
+			for k, list := range lists {
+				c.data[k] = addressOf(list[i]) + address(4*from)
+			}
+			chunks = append(chunks, c)
+		}
+	}
+	firsts = append(firsts, int32(len(chunks)))
+	return append([]byte(bytesOf(chunks)), bytesOf(firsts)...)
+}

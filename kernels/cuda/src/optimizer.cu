@@ -1,0 +1,258 @@
+// Optimisers over a list of parameters in one launch, and the decision about a step. A block works on one chunk of one tensor;
+// a table in the device's memory says where the chunks are. All are bound by memory: a thread moves four neighbouring
+// elements at once where the addresses allow it.
+#include <math.h>
+#include <stdint.h>
+
+constexpr int Threads = 256;
+
+// Chunk is the host's chunk in optimizer.go: at most `chunkElements` elements of a parameter, and of what goes with it.
+struct Chunk {
+  float* data[4];  // weights, gradients and the states; or one tensor alone
+  int32_t count, tensor;
+};
+
+// Places in a control vector, as kernels/optimizer.go lists them.
+enum { Steps, Skipped, SkippedInARow, Norm, Verdict, Rate, Scale, LossScale, GoodSteps, FirstRate, Rates, RateWindow = 4 };
+constexpr double StepMade = -1, NoRate = -2;
+
+// Update is the host's update in optimizer.go. With a control vector, its rate and scale are factors of that one's.
+struct Update {
+  const Chunk* chunks;
+  const double* control;
+  double rate, weightDecay, scale;
+  double beta1, beta2, epsilon;  // beta1 is the momentum of SGD
+  int32_t step, clear, nesterov, decoupled;
+};
+
+struct Four { float x[4]; };
+
+__device__ __forceinline__ Four load(const float* at, int n, bool aligned) {
+  Four f = {};
+  if (aligned && n == 4) {
+    const float4 v = *(const float4*)at;
+    f.x[0] = v.x, f.x[1] = v.y, f.x[2] = v.z, f.x[3] = v.w;
+  } else {
+#pragma unroll
+    for (int i = 0; i < 4; i++) if (i < n) f.x[i] = at[i];
+  }
+  return f;
+}
+
+__device__ __forceinline__ void store(float* at, const Four& f, int n, bool aligned) {
+  if (aligned && n == 4) {
+    *(float4*)at = make_float4(f.x[0], f.x[1], f.x[2], f.x[3]);
+  } else {
+#pragma unroll
+    for (int i = 0; i < 4; i++) if (i < n) at[i] = f.x[i];
+  }
+}
+
+// step is what a rule needs of an update: the same for all elements.
+struct Step {
+  double rate, scale, decay;  // decay is the factor of the weights
+  double steps;
+  bool made;
+};
+
+__device__ __forceinline__ Step decided(const Update& u) {
+  Step s = {u.rate, u.scale, 1, (double)u.step, true};
+  if (u.control) {
+    s.rate *= u.control[Rate];
+    s.scale *= u.control[Scale];
+    s.steps = u.control[Steps];
+    s.made = u.control[Verdict] == StepMade;
+  }
+  s.decay = 1 - s.rate * u.weightDecay;
+  return s;
+}
+
+// A rule has its numbers from prepare, which one thread of a block calls, and changes an element: the weight w, the states m
+// and v, by the gradient g.
+
+//   m ← m + (1 − β₁)(g − m)      v ← β₂·v + (1 − β₂)·g²      w ← (1 − η·λ)·w − η/(1 − β₁ᵗ) · m / (√v/√(1 − β₂ᵗ) + ε)
+struct AdamW {
+  static constexpr int states = 2;
+  float scale, rest1, beta2, rest2, root, epsilon, decay, rate;
+  __device__ void prepare(const Update& u, const Step& s) {
+    scale = (float)s.scale, rest1 = (float)(1 - u.beta1), beta2 = (float)u.beta2, rest2 = (float)(1 - u.beta2);
+    root = (float)(1 / sqrt(1 - pow(u.beta2, s.steps))), epsilon = (float)u.epsilon;
+    decay = (float)s.decay, rate = (float)(s.rate / (1 - pow(u.beta1, s.steps)));
+  }
+  __device__ __forceinline__ void apply(float& w, float g, float& m, float& v) const {
+    g *= scale;
+    m += rest1 * (g - m);
+    v = beta2 * v + rest2 * g * g;
+    w = decay * w - rate * m / (sqrtf(v) * root + epsilon);
+  }
+};
+
+//   g ← g + λ·w   unless decoupled      m ← μ·m + g      w ← (1 − η·λ)·w − η·m,   or − η·(g + μ·m) if it is Nesterov's
+struct Momentum {
+  static constexpr int states = 1;
+  float scale, pull, momentum, decay, along, ahead;
+  __device__ void prepare(const Update& u, const Step& s) {
+    scale = (float)s.scale, pull = u.decoupled ? 0 : (float)u.weightDecay, momentum = (float)u.beta1;
+    decay = u.decoupled ? (float)s.decay : 1;
+    along = u.nesterov ? (float)s.rate : 0, ahead = (float)(u.nesterov ? s.rate * u.beta1 : s.rate);
+  }
+  __device__ __forceinline__ void apply(float& w, float g, float& m, float&) const {
+    g = scale * g + pull * w;
+    m = momentum * m + g;
+    w = decay * w - (along * g + ahead * m);
+  }
+};
+
+//   w ← (1 − η·λ)·w − η·g      with g ← g + λ·w first unless decoupled
+struct Plain {
+  static constexpr int states = 0;
+  float scale, pull, decay, rate;
+  __device__ void prepare(const Update& u, const Step& s) {
+    scale = (float)s.scale, pull = u.decoupled ? 0 : (float)u.weightDecay;
+    decay = u.decoupled ? (float)s.decay : 1, rate = (float)s.rate;
+  }
+  __device__ __forceinline__ void apply(float& w, float g, float&, float&) const {
+    w = decay * w - rate * (scale * g + pull * w);
+  }
+};
+
+//   w ← (1 − η·λ)·w − η·sign(β₁·m + (1 − β₁)·g)      m ← β₂·m + (1 − β₂)·g
+struct Lion {
+  static constexpr int states = 1;
+  float scale, beta1, rest1, beta2, rest2, decay, rate;
+  __device__ void prepare(const Update& u, const Step& s) {
+    scale = (float)s.scale, beta1 = (float)u.beta1, rest1 = (float)(1 - u.beta1);
+    beta2 = (float)u.beta2, rest2 = (float)(1 - u.beta2), decay = (float)s.decay, rate = (float)s.rate;
+  }
+  __device__ __forceinline__ void apply(float& w, float g, float& m, float&) const {
+    g *= scale;
+    const float direction = beta1 * m + rest1 * g;
+    const float sign = direction > 0 ? 1 : direction < 0 ? -1 : direction;
+    w = decay * w - rate * sign;
+    m = beta2 * m + rest2 * g;
+  }
+};
+
+template <class Rule> __device__ __forceinline__ void update(const Update& u) {
+  __shared__ Rule shared;
+  __shared__ bool made;
+  const Chunk c = u.chunks[blockIdx.x];
+  if (threadIdx.x == 0) {
+    const Step s = decided(u);
+    made = s.made;
+    if (s.made) shared.prepare(u, s);
+  }
+  __syncthreads();
+  bool aligned = true;
+#pragma unroll
+  for (int i = 0; i < 2 + Rule::states; i++) aligned = aligned && (uintptr_t)c.data[i] % 16 == 0;
+  if (!made) {
+    for (int at = 4 * threadIdx.x; u.clear && at < c.count; at += 4 * Threads) store(c.data[1] + at, Four{}, min(4, c.count - at), aligned);
+    return;
+  }
+  const Rule rule = shared;
+#pragma unroll 2
+  for (int at = 4 * threadIdx.x; at < c.count; at += 4 * Threads) {
+    const int n = min(4, c.count - at);
+    Four w = load(c.data[0] + at, n, aligned), m = {}, v = {};
+    const Four g = load(c.data[1] + at, n, aligned);
+    if (Rule::states > 0) m = load(c.data[2] + at, n, aligned);
+    if (Rule::states > 1) v = load(c.data[3] + at, n, aligned);
+#pragma unroll
+    for (int i = 0; i < 4; i++) rule.apply(w.x[i], g.x[i], m.x[i], v.x[i]);
+    store(c.data[0] + at, w, n, aligned);
+    if (Rule::states > 0) store(c.data[2] + at, m, n, aligned);
+    if (Rule::states > 1) store(c.data[3] + at, v, n, aligned);
+    if (u.clear) store(c.data[1] + at, Four{}, n, aligned);
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(Threads) adamw(const __grid_constant__ Update u) { update<AdamW>(u); }
+extern "C" __global__ void __launch_bounds__(Threads) sgd(const __grid_constant__ Update u) { update<Plain>(u); }
+extern "C" __global__ void __launch_bounds__(Threads) sgd_momentum(const __grid_constant__ Update u) { update<Momentum>(u); }
+extern "C" __global__ void __launch_bounds__(Threads) lion(const __grid_constant__ Update u) { update<Lion>(u); }
+
+// Sums is the host's sumSquares in optimizer.go.
+struct Sums {
+  const Chunk* chunks;
+  const int32_t* firsts;  // the first chunk of each tensor; the number of chunks behind the last
+  double* parts;          // a sum for each chunk
+  double* sums;           // a sum for each tensor
+};
+
+// sumOfBlock adds up what the threads of a block have, in one order; thread 0 has the result.
+__device__ __forceinline__ double sumOfBlock(double sum) {
+  __shared__ double parts[Threads / 32];
+  for (int other = 16; other > 0; other /= 2) sum += __shfl_xor_sync(~0u, sum, other);
+  if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = sum;
+  __syncthreads();
+  for (int i = 1; i < Threads / 32 && threadIdx.x == 0; i++) sum += parts[i];
+  return sum;
+}
+
+// sum_squares computes the sums of the chunks, sum_parts of these those of the tensors. Which elements meet where depends on
+// the shapes alone.
+extern "C" __global__ void __launch_bounds__(Threads) sum_squares(const __grid_constant__ Sums s) {
+  const Chunk c = s.chunks[blockIdx.x];
+  const bool aligned = (uintptr_t)c.data[0] % 16 == 0;
+  double sum = 0;
+#pragma unroll 4
+  for (int at = 4 * threadIdx.x; at < c.count; at += 4 * Threads) {
+    const Four f = load(c.data[0] + at, min(4, c.count - at), aligned);
+    double squares = 0;
+#pragma unroll
+    for (int i = 0; i < 4; i++) squares += (double)f.x[i] * f.x[i];
+    sum += squares;
+  }
+  sum = sumOfBlock(sum);
+  if (threadIdx.x == 0) s.parts[blockIdx.x] = sum;
+}
+
+extern "C" __global__ void __launch_bounds__(Threads) sum_parts(const __grid_constant__ Sums s) {
+  double sum = 0;
+  for (int i = s.firsts[blockIdx.x] + threadIdx.x; i < s.firsts[blockIdx.x + 1]; i += Threads) sum += s.parts[i];
+  sum = sumOfBlock(sum);
+  if (threadIdx.x == 0) s.sums[blockIdx.x] = sum;
+}
+
+// Plan is the host's plan in optimizer.go.
+struct Plan {
+  const double* sums;
+  double* control;
+  double limit, runs, growth, backoff;
+  int32_t count, interval;
+};
+
+// plan_step decides as the host's kernel does, in its order, with one block.
+extern "C" __global__ void __launch_bounds__(Threads) plan_step(const __grid_constant__ Plan p) {
+  __shared__ double sums[1024];
+  double total = 0, verdict = StepMade;
+  for (int from = 0; from < p.count; from += 1024) {
+    const int n = min(1024, p.count - from);
+    __syncthreads();
+    for (int i = threadIdx.x; i < n; i += Threads) sums[i] = p.sums[from + i];
+    __syncthreads();
+    for (int i = 0; i < n && threadIdx.x == 0; i++) {
+      total += sums[i];
+      if (verdict == StepMade && !isfinite(total)) verdict = from + i;
+    }
+  }
+  if (threadIdx.x > 0) return;
+  double* c = p.control;
+  const double at = c[Steps] - c[FirstRate];
+  const double rate = at >= 0 && at < RateWindow ? c[Rates + (int)at] : NAN;
+  if (!isfinite(rate)) {
+    c[Verdict] = NoRate;
+    return;
+  }
+  const double runs = p.runs * c[LossScale], norm = sqrt(total) / runs;
+  const double clip = p.limit > 0 ? p.limit / (norm + 1e-6) : 1;
+  c[Norm] = norm, c[Verdict] = verdict, c[Rate] = rate, c[Scale] = (clip > 1 ? 1 : clip) / runs;
+  if (verdict != StepMade) {
+    c[Skipped]++, c[SkippedInARow]++, c[GoodSteps] = 0;
+    if (p.interval > 0) c[LossScale] *= p.backoff;
+    return;
+  }
+  c[Steps]++, c[SkippedInARow] = 0, c[GoodSteps]++;
+  if (p.interval > 0 && c[GoodSteps] == p.interval) c[LossScale] *= p.growth, c[GoodSteps] = 0;
+}
