@@ -20,6 +20,7 @@ type Backend interface {
 	CrossEntropyKernels
 	DropoutKernels
 	EmbeddingKernels
+	KeyMaskKernels
 	LayerNormKernels
 	MulKernels
 	OptimizerKernels

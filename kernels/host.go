@@ -93,6 +93,8 @@ func elementAt(at unsafe.Pointer, dtype DType) float64 {
 		return float64((*(*Float16)(at)).Float32())
 	case I32:
 		return float64(*(*int32)(at))
+	case Bool:
+		return float64(*(*uint8)(at))
 	}
 	return float64(*(*int64)(at))
 }

@@ -17,10 +17,11 @@ const (
 	F16
 	I32 // of indices, like I64
 	I64
+	Bool // a byte, 0 or 1: of masks
 )
 
-var dtypeNames = [...]string{"no dtype", "float32", "float64", "bfloat16", "float16", "int32", "int64"}
-var dtypeSizes = [...]int{0, 4, 8, 2, 2, 4, 8}
+var dtypeNames = [...]string{"no dtype", "float32", "float64", "bfloat16", "float16", "int32", "int64", "bool"}
+var dtypeSizes = [...]int{0, 4, 8, 2, 2, 4, 8, 1}
 
 func (d DType) String() string {
 	if int(d) < len(dtypeNames) {

@@ -179,7 +179,7 @@ func TestForwardErrors(t *testing.T) {
 			"MultiHeadAttention: key mask has shape [2 3], it needs one value for each key: [2 4]"},
 		{with(packed, f32(6, 8), nn.AttentionInputs{KeyMask: f32(1, 6)}), "MultiHeadAttention: key mask is given, packed sequences have no padding to hide"},
 		{with(self, f32(2, 3, 8), nn.AttentionInputs{KeyMask: node(tensor.Byte, 2, 3)}),
-			"KeyMask: mask is uint8, it needs to be bool, float32, float64, int, int32 or int64"},
+			"KeyMask: mask is uint8, it needs to be bool, float32, float64, BFloat16 or Float16, int, int32 or int64"},
 		{forward(gpt, nil), "GPT: tokens is nil, it needs to be a node"},
 		{forward(gpt, f32(2, 3)), "GPT: tokens is float32, it needs to be int, int32 or int64"},
 		{forward(gpt, node(tensor.Int, 3)), "GPT: tokens has shape [3], it needs two axes (batch, length)"},

@@ -35,12 +35,14 @@ type activation struct {
 	kind kernels.Activation
 }
 
-func (k activation) shape(in []kernels.Tensor) ([]int, error) { return in[0].Shape, k.kind.Validate() }
-
-func (k activation) forward(h *home, in []kernels.Tensor, out kernels.Tensor, _ []bool) error {
-	return h.Activate(k.kind, in[0], out)
+func (k activation) outputs(in []kernels.Tensor) ([]kernels.Tensor, error) {
+	return alike(in[0]), k.kind.Validate()
 }
 
-func (k activation) backward(h *home, in []kernels.Tensor, dOut kernels.Tensor, d []kernels.Tensor) error {
-	return h.ActivateBackward(k.kind, in[0], dOut, d[0])
+func (k activation) forward(r *run, in, out []kernels.Tensor) error {
+	return r.Activate(k.kind, in[0], out[0])
+}
+
+func (k activation) backward(r *run, in, dOut, d []kernels.Tensor) error {
+	return r.ActivateBackward(k.kind, in[0], dOut[0], d[0])
 }

@@ -13,6 +13,14 @@ func Add(a, b *gorgonia.Node) (*gorgonia.Node, error) {
 	return apply("Add", addition{}, input{name: "a", node: a, unread: true}, input{name: "b", node: b, unread: true})
 }
 
+// alike describes one output that is like a tensor.
+func alike(t kernels.Tensor) []kernels.Tensor { return []kernels.Tensor{t} }
+
+// described describes one output of a dtype and shape.
+func described(dtype kernels.DType, shape ...int) []kernels.Tensor {
+	return []kernels.Tensor{kernels.Contiguous(nil, dtype, shape...)}
+}
+
 // checkSame makes sure that a tensor has the shape and dtype of another.
 func checkSame(name string, t kernels.Tensor, of string, like kernels.Tensor) error {
 	if !slices.Equal(t.Shape, like.Shape) {
@@ -26,14 +34,16 @@ func checkSame(name string, t kernels.Tensor, of string, like kernels.Tensor) er
 
 type addition struct{}
 
-func (addition) shape(in []kernels.Tensor) ([]int, error) {
-	return in[0].Shape, checkSame("b", in[1], "a", in[0])
+func (addition) outputs(in []kernels.Tensor) ([]kernels.Tensor, error) {
+	return alike(in[0]), checkSame("b", in[1], "a", in[0])
 }
 
 func (addition) source() source { return fromOutput }
 
-func (addition) forward(h *home, in []kernels.Tensor, out kernels.Tensor, _ []bool) error {
-	return h.Add(in[0], in[1], out)
+func (addition) forward(r *run, in, out []kernels.Tensor) error {
+	return r.Add(in[0], in[1], out[0])
 }
 
-func (addition) backward(*home, []kernels.Tensor, kernels.Tensor, []kernels.Tensor) error { return nil }
+func (addition) backward(*run, []kernels.Tensor, []kernels.Tensor, []kernels.Tensor) error {
+	return nil
+}

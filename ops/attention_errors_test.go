@@ -64,7 +64,7 @@ func TestAttentionBuildErrors(t *testing.T) {
 			}},
 		{in: fine, want: "FlashAttention: sinks has shape [2], it needs one value for each of q's 4 heads",
 			o: func(g *gorgonia.ExprGraph, o *ops.AttentionOptions) { o.Sinks = node(g, "s", tensor.Float32, 2) }},
-		{in: fine, want: "FlashAttention: sinks is int, it needs to be float32 or float64",
+		{in: fine, want: "FlashAttention: sinks is int, it needs to be float32, float64, BFloat16 or Float16",
 			o: func(g *gorgonia.ExprGraph, o *ops.AttentionOptions) { o.Sinks = node(g, "s", tensor.Int, 4) }},
 		{in: fine, want: "FlashAttention: sinks belongs to another graph than the inputs before it, all need one graph",
 			o: func(_ *gorgonia.ExprGraph, o *ops.AttentionOptions) {
@@ -90,7 +90,7 @@ func TestAttentionBuildErrors(t *testing.T) {
 				o.QLens, o.KVLens = node(g, "l", tensor.Int, 3), node(g, "m", tensor.Int, 4)
 			}},
 		{in: in{rows(5, 4, 8), rows(6, 2, 8), rows(6, 2, 8)},
-			want: "FlashAttention: bias has shape [3 1 5 6], it needs (1 or 2 sequences, 1 or 4 heads, 1 or the longest q, the longest k)",
+			want: "FlashAttention: bias has shape [3 1 5 6], it needs (1 or 2 sequences, 1 or 4 heads, 1 or the longest q, 1 or the longest k)",
 			o: func(g *gorgonia.ExprGraph, o *ops.AttentionOptions) {
 				o.QLens, o.KVLens = node(g, "l", tensor.Int, 3), node(g, "m", tensor.Int, 3)
 				o.Bias = node(g, "b", tensor.Float32, 3, 1, 5, 6)
@@ -135,7 +135,7 @@ func TestAttentionQKVErrors(t *testing.T) {
 		heads, kvHeads int
 		want           string
 	}{
-		{[]int{2, 5, 12}, 0, 1, "FlashAttentionQKV: heads is 0 and kvHeads is 1, each needs to be at least 1"},
+		{[]int{2, 5, 12}, 0, 1, "FlashAttentionQKV: heads is 0 and kvHeads is 1, each needs to be from 1 to 1048576"},
 		{[]int{2, 5, 12}, 3, 2, "FlashAttentionQKV: qkv has 12 columns, they need to be a multiple of heads + 2·kvHeads = 7"},
 		{[]int{2, 5, 21}, 3, 2, "FlashAttentionQKV: k has 2 heads, which does not divide q's 3"},
 		{[]int{5, 12}, 2, 2, `FlashAttentionQKV: qkv has shape [5 12], it needs 3 axes: ["batch" "length" "(heads + 2·kvHeads) · head size"]`},

@@ -1,24 +1,34 @@
 package ops
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/stheno-ml/stheno/kernels"
 	"gorgonia.org/gorgonia"
-	"gorgonia.org/tensor"
 )
 
 // This file turns the inputs of a call into the kernels' attention problem: first as shapes, when the graph is built,
 // and then as values, in each run.
 
-// attentionInput is one input of the forward op.
-type attentionInput struct {
-	name  string
-	role  role
-	shape []int
+// Layout is the order of the axes of q, k, v and the output.
+type Layout int
+
+const (
+	BHSD   Layout = iota // (batch, heads, length, head size)
+	BSHD                 // (batch, length, heads, head size)
+	packed               // (total length, heads, head size); QLens chooses it
+)
+
+// layoutAxes names the axes for messages.
+var layoutAxes = [...][]string{
+	BHSD:   {"batch", "heads", "length", "head size"},
+	BSHD:   {"batch", "length", "heads", "head size"},
+	packed: {"total length", "heads", "head size"},
 }
 
+// role is what an input is to attention.
 type role int
 
 const (
@@ -29,146 +39,159 @@ const (
 	kvLensRole
 )
 
-func (r role) differentiable() bool { return r <= sinksRole }
+// newAttention describes a call over q, k and v, or over all of them in one input.
+func newAttention(name string, o AttentionOptions, main ...input) (*attention, error) {
+	a, err := describeAttention(o, main)
+	if err == nil && o.Layout != BHSD && o.Layout != BSHD {
+		err = fmt.Errorf("layout is %d, it needs to be BHSD or BSHD", o.Layout)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return a, nil
+}
 
-// layoutAxes names the axes for messages.
-var layoutAxes = [...][]string{
-	BHSD:   {"batch", "heads", "length", "head size"},
-	BSHD:   {"batch", "length", "heads", "head size"},
-	packed: {"total length", "heads", "head size"},
+// newAttentionQKV describes a call over the output of one projection.
+func newAttentionQKV(name string, qkv *gorgonia.Node, heads, kvHeads int, o AttentionOptions) (*attention, error) {
+	const most = 1 << 20 // so that no product of sizes overflows
+	if heads < 1 || kvHeads < 1 || heads > most || kvHeads > most {
+		return nil, fmt.Errorf("%s: heads is %d and kvHeads is %d, each needs to be from 1 to %d", name, heads, kvHeads, most)
+	}
+	o.Layout = BSHD
+	a, err := newAttention(name, o, input{name: "qkv", node: qkv})
+	if err != nil {
+		return nil, err
+	}
+	a.heads, a.kvHeads = heads, kvHeads
+	return a, nil
+}
+
+func describeAttention(o AttentionOptions, main []input) (*attention, error) {
+	if (o.QLens == nil) != (o.KVLens == nil) {
+		return nil, errors.New("only one of QLens and KVLens is given, packed sequences need both")
+	}
+	a := &attention{layout: o.Layout, options: kernels.Attention{
+		Scale: o.Scale, Causal: o.Causal, SoftCap: o.SoftCap, ALiBi: slices.Clone(o.ALiBi),
+		Dropout:   kernels.Dropout{P: o.Dropout, Seed: o.Seed},
+		Precision: o.Precision, Deterministic: o.Deterministic,
+	}}
+	a.dropping.options = a.options.Dropout
+	if o.QLens != nil {
+		a.layout = packed
+	}
+	if o.Window != nil {
+		window := *o.Window
+		a.options.Window = &window
+	}
+	for _, in := range main {
+		a.add(rowsRole, in.name, in.node, ownRowsForm)
+	}
+	for _, in := range []struct {
+		role role
+		name string
+		node *gorgonia.Node
+		form form
+	}{{biasRole, "bias", o.Bias, ownRowsForm}, {sinksRole, "sinks", o.Sinks, ownRowsForm},
+		{qLensRole, "qLens", o.QLens, hostForm}, {kvLensRole, "kvLens", o.KVLens, hostForm}} {
+		if in.node != nil {
+			a.add(in.role, in.name, in.node, in.form)
+		}
+	}
+	return a, nil
+}
+
+func (a *attention) add(r role, name string, n *gorgonia.Node, f form) {
+	a.roles = append(a.roles, r)
+	a.inputs = append(a.inputs, input{name: name, node: n, form: f})
 }
 
 // check finds everything that is wrong with the inputs and can be known before they have values.
-func (a *attention) check(nodes gorgonia.Nodes) error {
-	names := make([]string, len(nodes))
-	for i, in := range a.inputs {
-		names[i] = in.name
-	}
-	if err := checkGraph(names, nodes); err != nil {
-		return err
-	}
-
-	tensors := make([]kernels.Tensor, len(nodes))
-	for i, n := range nodes {
-		a.inputs[i].shape = n.Shape()
-		in := a.inputs[i]
-		if !in.role.differentiable() {
-			if err := checkLens(in, n); err != nil {
-				return err
-			}
-			continue
-		}
-		dtype := dtypeOf(n.Dtype())
-		if dtype == kernels.NoDType {
-			return fmt.Errorf("%s is %v, it needs to be float32 or float64", in.name, n.Dtype())
-		}
-		if in.role == rowsRole {
-			if err := a.checkRank(in); err != nil {
-				return err
+func (a *attention) check(in []kernels.Tensor) (*kernels.Attention, error) {
+	for i, role := range a.roles {
+		var err error
+		switch role {
+		case rowsRole:
+			err = a.checkAxes(a.inputs[i].name, in[i].Shape)
+		case qLensRole, kvLensRole:
+			if len(in[i].Shape) != 1 || in[i].Shape[0] < 2 {
+				err = fmt.Errorf("%s has shape %v, it needs to be a vector of at least 2 entries", a.inputs[i].name, in[i].Shape)
 			}
 		}
-		for _, d := range in.shape {
-			if d < 1 {
-				return fmt.Errorf("%s has shape %v, no axis can be empty", in.name, in.shape)
-			}
+		if err != nil {
+			return nil, err
 		}
-		tensors[i] = kernels.Contiguous(nil, dtype, in.shape...)
 	}
-	a.dtype = nodes[0].Dtype()
-
-	p := a.problem(tensors, nil)
+	p := a.withTensors(in)
 	if a.layout == packed {
-		if q, k := a.entries(qLensRole), a.entries(kvLensRole); q != k {
-			return fmt.Errorf("kvLens has %d entries, it needs qLens's %d", k, q)
+		if q, k := a.entries(in, qLensRole), a.entries(in, kvLensRole); q != k {
+			return nil, fmt.Errorf("kvLens has %d entries, it needs qLens's %d", k, q)
 		}
 	}
 	if a.layout == packed && p.Bias.IsSet() {
 		// The sequences' lengths are not known yet, so neither is how long the bias needs to be.
-		if err := a.checkPackedBias(&p); err != nil {
-			return err
+		if err := a.checkPackedBias(&p, a.entries(in, qLensRole)-1); err != nil {
+			return nil, err
 		}
 		p.Bias = kernels.Tensor{}
 	}
-	if err := p.Validate(); err != nil {
-		return err
-	}
-	batch, heads, length, size := p.Q.Shape[0], p.Q.Shape[1], p.Q.Shape[2], p.V.Shape[3]
-	a.rows = []int{batch, heads, length}
-	switch a.layout {
-	case BHSD:
-		a.oShape = []int{batch, heads, length, size}
-	case BSHD:
-		a.oShape = []int{batch, length, heads, size}
-	case packed:
-		a.oShape = []int{length, heads, size}
-	}
-	if last := len(a.oShape) - 1; a.heads > 0 {
-		a.oShape = append(a.oShape[:last-1], heads*size)
-	}
-	return nil
+	return &p, p.Validate()
 }
 
-// checkRank checks the number of axes of q, k, v or qkv.
-func (a *attention) checkRank(in attentionInput) error {
+// checkAxes checks the number of axes of q, k, v or qkv.
+func (a *attention) checkAxes(name string, shape []int) error {
 	axes := layoutAxes[a.layout]
 	if a.heads > 0 {
 		axes = append(slices.Clone(axes[:len(axes)-2]), "(heads + 2·kvHeads) · head size")
 	}
-	if len(in.shape) != len(axes) {
-		return fmt.Errorf("%s has shape %v, it needs %d axes: %q", in.name, in.shape, len(axes), axes)
+	if len(shape) != len(axes) {
+		return fmt.Errorf("%s has shape %v, it needs %d axes: %q", name, shape, len(axes), axes)
 	}
-	if width := in.shape[len(axes)-1]; a.heads > 0 && width%(a.heads+2*a.kvHeads) != 0 {
-		return fmt.Errorf("%s has %d columns, they need to be a multiple of heads + 2·kvHeads = %d", in.name, width, a.heads+2*a.kvHeads)
-	}
-	return nil
-}
-
-func checkLens(in attentionInput, n *gorgonia.Node) error {
-	if d := n.Dtype(); d != tensor.Int && d != tensor.Int32 && d != tensor.Int64 {
-		return fmt.Errorf("%s is %v, it needs to be int, int32 or int64", in.name, d)
-	}
-	if len(in.shape) != 1 || in.shape[0] < 2 {
-		return fmt.Errorf("%s has shape %v, it needs to be a vector of at least 2 entries", in.name, in.shape)
+	if width := shape[len(axes)-1]; a.heads > 0 && width%(a.heads+2*a.kvHeads) != 0 {
+		return fmt.Errorf("%s has %d columns, they need to be a multiple of heads + 2·kvHeads = %d", name, width, a.heads+2*a.kvHeads)
 	}
 	return nil
 }
 
-func (a *attention) checkPackedBias(p *kernels.Attention) error {
-	sequences := a.entries(qLensRole) - 1
+func (a *attention) checkPackedBias(p *kernels.Attention, sequences int) error {
 	shape, heads := p.Bias.Shape, p.Q.Shape[1]
 	if len(shape) != 4 || shape[0] != 1 && shape[0] != sequences || shape[1] != 1 && shape[1] != heads {
-		return fmt.Errorf("bias has shape %v, it needs (1 or %d sequences, 1 or %d heads, 1 or the longest q, the longest k)", shape, sequences, heads)
+		return fmt.Errorf("bias has shape %v, it needs (1 or %d sequences, 1 or %d heads, 1 or the longest q, 1 or the longest k)", shape, sequences, heads)
 	}
-	if p.Bias.DType != p.Q.DType {
-		return fmt.Errorf("bias is %v, q is %v: all inputs need one dtype", p.Bias.DType, p.Q.DType)
+	if p.Bias.DType != p.Q.DType && p.Bias.DType != p.Q.DType.Wide() {
+		return errParameter("bias", p.Bias, p.Q)
 	}
 	return nil
 }
 
 // entries is the length of the vector with a role.
-func (a *attention) entries(r role) int {
-	i := slices.IndexFunc(a.inputs, func(in attentionInput) bool { return in.role == r })
-	return a.inputs[i].shape[0]
+func (a *attention) entries(in []kernels.Tensor, r role) int {
+	return in[slices.Index(a.roles, r)].Shape[0]
 }
 
-// problem puts the inputs' tensors where the kernels expect them. lens has an entry for each input, like tensors.
-func (a *attention) problem(tensors []kernels.Tensor, lens [][]int) kernels.Attention {
-	p := a.options
-	p.Q, p.K, p.V = a.split(tensors)
-	for i, in := range a.inputs {
-		switch in.role {
-		case biasRole:
-			p.Bias = tensors[i]
-		case sinksRole:
-			p.Sinks = tensors[i]
+// problem makes a problem of the inputs' values.
+func (a *attention) problem(in []kernels.Tensor) (*kernels.Attention, error) {
+	p := a.withTensors(in)
+	for i, role := range a.roles {
+		switch role {
 		case qLensRole:
-			if lens != nil {
-				p.QLens = lens[i]
-			}
+			p.QLens = integers(in[i])
 		case kvLensRole:
-			if lens != nil {
-				p.KVLens = lens[i]
-			}
+			p.KVLens = integers(in[i])
+		}
+	}
+	return &p, p.Validate()
+}
+
+// withTensors puts the inputs' tensors where the kernels expect them.
+func (a *attention) withTensors(in []kernels.Tensor) kernels.Attention {
+	p := a.options
+	p.Q, p.K, p.V = a.split(in)
+	for i, role := range a.roles {
+		switch role {
+		case biasRole:
+			p.Bias = in[i]
+		case sinksRole:
+			p.Sinks = in[i]
 		}
 	}
 	return p
@@ -206,56 +229,42 @@ func (a *attention) kernelView(t kernels.Tensor) kernels.Tensor {
 	return t
 }
 
-// bind makes a problem of the inputs' values.
-func (a *attention) bind(values []gorgonia.Value) (p kernels.Attention, h *home, err error) {
-	var names []string
-	var floats []gorgonia.Value
-	for i, in := range a.inputs {
-		if in.role.differentiable() {
-			names, floats = append(names, in.name), append(floats, values[i])
-		}
+// outputShape is the shape of the output in the call's layout.
+func (a *attention) outputShape(p *kernels.Attention) []int {
+	batch, heads, length, size := p.Q.Shape[0], p.Q.Shape[1], p.Q.Shape[2], p.V.Shape[3]
+	shape := []int{batch, heads, length, size}
+	switch a.layout {
+	case BSHD:
+		shape = []int{batch, length, heads, size}
+	case packed:
+		shape = []int{length, heads, size}
 	}
-	if h, err = homeOfAll(names, floats); err != nil {
-		return p, nil, err
+	if last := len(shape) - 1; a.heads > 0 {
+		shape = append(shape[:last-1], heads*size)
 	}
-	tensors, lens := make([]kernels.Tensor, len(a.inputs)), make([][]int, len(a.inputs))
-	for i, in := range a.inputs {
-		if in.role.differentiable() {
-			tensors[i], err = h.view(values[i], dtypeOf(a.dtype), in.shape)
-		} else {
-			lens[i], err = integers(values[i], in.shape[0])
-		}
-		if err != nil {
-			return p, nil, fmt.Errorf("%s's value %w", in.name, err)
-		}
-	}
-	p = a.problem(tensors, lens)
-	p.Dropout = a.dropout
-	return p, h, p.Validate()
+	return shape
 }
 
-// integers reads a vector of n integers on the host.
-func integers(v gorgonia.Value, n int) ([]int, error) {
-	t, ok := v.(*tensor.Dense)
-	if !ok || !t.IsNativelyAccessible() {
-		return nil, fmt.Errorf("is a %T, it needs to be a *tensor.Dense on the host", v)
+// rowsOf is (B, Hq, Sq), the shape of what there is one of for each row of a head.
+func rowsOf(p *kernels.Attention) []int { return slices.Clip(p.Q.Shape[:3]) }
+
+// lseShape is the shape of the logsumexp's node: (B, Hq, Sq), or (Hq, total) for packed sequences.
+func (a *attention) lseShape(p *kernels.Attention) []int {
+	if a.layout == packed {
+		return rowsOf(p)[1:]
 	}
-	if len(t.Shape()) != 1 || t.Shape()[0] != n {
-		return nil, fmt.Errorf("has shape %v, its node promised a vector of %d", []int(t.Shape()), n)
-	}
-	list := make([]int, n)
+	return rowsOf(p)
+}
+
+// integers reads a vector of integers on the host.
+func integers(t kernels.Tensor) []int {
+	list := make([]int, t.Shape[0])
 	for i := range list {
-		at := i * t.Strides()[0]
-		switch t.Dtype() {
-		case tensor.Int:
-			list[i] = t.Ints()[at]
-		case tensor.Int32:
-			list[i] = int(t.Int32s()[at])
-		case tensor.Int64:
-			list[i] = int(t.Int64s()[at])
-		default:
-			return nil, fmt.Errorf("is %v, it needs to be int, int32 or int64", t.Dtype())
+		if at := i * t.Strides[0]; t.DType == kernels.I32 {
+			list[i] = int(kernels.Host[int32](t)[at])
+		} else {
+			list[i] = int(kernels.Host[int64](t)[at])
 		}
 	}
-	return list, nil
+	return list
 }

@@ -13,107 +13,83 @@ import (
 //
 // Dropout applies to the weights as it does in attention, by the same masks in the same step.
 func AttentionWeights(q, k *gorgonia.Node, o AttentionOptions) (*gorgonia.Node, error) {
-	a := &attention{name: "AttentionWeights", layout: o.Layout}
-	if o.Layout != BHSD && o.Layout != BSHD {
-		return nil, fmt.Errorf("%s: layout is %d, it needs to be BHSD or BSHD", a.name, o.Layout)
-	}
+	const name = "AttentionWeights"
 	// The keys stand in for the values, which the weights do not depend on.
-	return a.weights([]namedNode{{"q", q}, {"k", k}, {"k", k}}, o)
+	a, err := newAttention(name, o, input{name: "q", node: q}, input{name: "k", node: k}, input{name: "k", node: k})
+	return applyWeights(name, a, err, o)
 }
 
 // AttentionWeightsQKV is [AttentionWeights] for [FlashAttentionQKV].
 func AttentionWeightsQKV(qkv *gorgonia.Node, heads, kvHeads int, o AttentionOptions) (*gorgonia.Node, error) {
-	a := &attention{name: "AttentionWeightsQKV", layout: BSHD, heads: heads, kvHeads: kvHeads}
-	if heads < 1 || kvHeads < 1 {
-		return nil, fmt.Errorf("%s: heads is %d and kvHeads is %d, each needs to be at least 1", a.name, heads, kvHeads)
-	}
-	return a.weights([]namedNode{{"qkv", qkv}}, o)
+	const name = "AttentionWeightsQKV"
+	a, err := newAttentionQKV(name, qkv, heads, kvHeads, o)
+	return applyWeights(name, a, err, o)
 }
 
-func (a *attention) weights(main []namedNode, o AttentionOptions) (*gorgonia.Node, error) {
+func applyWeights(name string, a *attention, err error, o AttentionOptions) (*gorgonia.Node, error) {
 	if o.QLens != nil || o.KVLens != nil {
-		return nil, fmt.Errorf("%s: QLens or KVLens is given, it does not take packed sequences", a.name)
+		return nil, fmt.Errorf("%s: QLens or KVLens is given, it does not take packed sequences", name)
 	}
-	nodes, err := a.describe(main, o)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", a.name, err)
+		return nil, err
 	}
-	p := a.problem(describeInputs(a.inputs, dtypeOf(a.dtype)), nil)
-	n, err := gorgonia.ApplyOp(&attentionWeights{newSignature(a.name, nodes, nil, a.dtype, append(a.rows, p.K.Shape[2])...), a}, nodes...)
-	if err == nil {
-		a.mode = ModeOf(n.Graph())
-	}
-	return n, err
-}
-
-func describeInputs(inputs []attentionInput, dtype kernels.DType) []kernels.Tensor {
-	tensors := make([]kernels.Tensor, len(inputs))
-	for i, in := range inputs {
-		tensors[i] = kernels.Contiguous(nil, dtype, in.shape...)
-	}
-	return tensors
+	return apply(name, &attentionWeights{attention: a}, a.inputs...)
 }
 
 type attentionWeights struct {
-	signature
-	a *attention
+	*attention
+	withoutGradient
+	columns kernels.Tensor // of an identity matrix
 }
 
-func (w *attentionWeights) Do(values ...gorgonia.Value) (gorgonia.Value, error) {
-	w.a.begin()
-	v, err := w.compute(values)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", w.name, err)
-	}
-	return v, nil
+func (w *attentionWeights) source() source { return noGradient }
+
+func (w *attentionWeights) backward(r *run, in, dOut, d []kernels.Tensor) error {
+	return w.withoutGradient.backward(r, in, dOut, d)
 }
 
-// compute attends to the columns of an identity matrix, as many at a time as a head may be wide.
-func (w *attentionWeights) compute(values []gorgonia.Value) (gorgonia.Value, error) {
-	p, h, err := w.a.bind(values)
+func (w *attentionWeights) outputs(in []kernels.Tensor) ([]kernels.Tensor, error) {
+	p, err := w.check(in)
 	if err != nil {
 		return nil, err
 	}
-	out, err := h.Alloc(p.Q.DType, w.shape...)
+	return described(p.Q.DType, append(rowsOf(p), p.K.Shape[2])...), nil
+}
+
+// forward attends to the columns of an identity matrix, as many at a time as a head may be wide.
+func (w *attentionWeights) forward(r *run, in, out []kernels.Tensor) error {
+	p, err := w.problem(in)
 	if err != nil {
-		return nil, err
+		return err
 	}
+	p.Dropout = w.begin()
 	keys := p.K.Shape[2]
 	for from := 0; from < keys; from += kernels.MaxHeadDim {
 		to := min(from+kernels.MaxHeadDim, keys)
-		columns, err := identity(h, p.Q.DType, keys, from, to)
-		if err != nil {
-			return nil, err
+		if err := r.scratch(&w.columns, p.Q.DType, keys, to-from); err != nil {
+			return err
 		}
-		p.V = kernels.Tensor{
-			Data: columns.Data, DType: columns.DType,
-			Shape: []int{p.K.Shape[0], p.K.Shape[1], keys, to - from}, Strides: []int{0, 0, to - from, 1},
+		if err := identity(r, w.columns, from); err != nil {
+			return err
 		}
-		if err := h.AttentionForward(&p, kernels.AttentionOutputs{O: out.Slice(3, from, to)}); err != nil {
-			return nil, err
+		p.V = w.columns
+		p.V.Shape, p.V.Strides = []int{p.K.Shape[0], p.K.Shape[1], keys, to - from}, []int{0, 0, to - from, 1}
+		if err := r.AttentionForward(p, kernels.AttentionOutputs{O: out[0].Slice(3, from, to)}); err != nil {
+			return err
 		}
 	}
-	return h.value(out), nil
+	return nil
 }
 
-// identity is the given columns of an n × n identity matrix.
-func identity(h *home, dtype kernels.DType, n, from, to int) (kernels.Tensor, error) {
-	one, err := h.scalar(1, dtype)
+// identity writes columns of an identity matrix, the first of them being that of an index.
+func identity(r *run, columns kernels.Tensor, first int) error {
+	matrix, err := host.Alloc(columns.DType, columns.Shape...)
 	if err != nil {
-		return one, err
+		return err
 	}
-	t, err := h.Alloc(dtype, n, to-from)
-	if err != nil {
-		return t, err
+	kernels.FillHost(matrix, 0)
+	for i := range columns.Shape[1] {
+		kernels.FillHost(matrix.Slice(0, first+i, first+i+1).Slice(1, i, i+1), 1)
 	}
-	if err := h.zero(t); err != nil {
-		return t, err
-	}
-	for column := from; column < to; column++ {
-		at := t.Slice(0, column, column+1).Slice(1, column-from, column-from+1)
-		if err := h.copy(kernels.Contiguous(at.Data, dtype, 1), kernels.Contiguous(one.Data, dtype, 1)); err != nil {
-			return t, err
-		}
-	}
-	return t, nil
+	return r.Copy(columns, matrix)
 }

@@ -75,7 +75,7 @@ func TestAttentionWeightsErrors(t *testing.T) {
 		{weights(q, nil, ops.AttentionOptions{}), "AttentionWeights: k is nil, it needs to be a node"},
 		{weights(q, q, ops.AttentionOptions{Layout: 7}), "AttentionWeights: layout is 7, it needs to be BHSD or BSHD"},
 		{weights(q, q, ops.AttentionOptions{QLens: lens, KVLens: lens}), "AttentionWeights: QLens or KVLens is given, it does not take packed sequences"},
-		{qkv(0, 2), "AttentionWeightsQKV: heads is 0 and kvHeads is 2, each needs to be at least 1"},
+		{qkv(0, 2), "AttentionWeightsQKV: heads is 0 and kvHeads is 2, each needs to be from 1 to 1048576"},
 		{qkv(3, 1), "AttentionWeightsQKV: qkv has 16 columns, they need to be a multiple of heads + 2·kvHeads = 5"},
 	} {
 		if c.err == nil || c.err.Error() != c.want {

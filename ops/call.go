@@ -10,20 +10,20 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// kernel is what a file of this package adds for an op with one output: how its shapes go together, and which kernels
-// compute it and its gradients. [apply] makes it a node.
+// kernel is what a file of this package adds for an op: how its shapes go together, and which kernels compute it and its
+// gradients. [apply] makes it a node, or several.
 //
 // Tensors of inputs stand in the order that apply was given; that of an input which is left out is the zero Tensor.
 type kernel interface {
-	// shape checks the inputs, which have no data yet, and gives the shape of the output: no axes for a scalar.
-	shape(in []kernels.Tensor) ([]int, error)
+	// outputs checks the inputs, which have no data yet, and describes the outputs: one without axes is a scalar.
+	outputs(in []kernels.Tensor) ([]kernels.Tensor, error)
 	// source tells where the gradients come from.
 	source() source
-	// forward computes the output. want says which inputs' gradients will be asked for: nil if none.
-	forward(h *home, in []kernels.Tensor, out kernels.Tensor, want []bool) error
-	// backward computes the gradients of the inputs that are given in d, from that of the output. Inputs that it does
-	// not read have a shape and no data.
-	backward(h *home, in []kernels.Tensor, dOut kernels.Tensor, d []kernels.Tensor) error
+	// forward computes the outputs.
+	forward(r *run, in, out []kernels.Tensor) error
+	// backward computes the gradients of the inputs that are set in d, from those of the outputs, of which those that
+	// nothing uses are not set. Inputs that it does not read have a shape and no data.
+	backward(r *run, in, dOut, d []kernels.Tensor) error
 }
 
 // source is where an op's gradients come from.
@@ -31,15 +31,29 @@ type source int
 
 const (
 	fromInputs  source = iota // backward needs nothing but inputs
-	fromSaved                 // backward also needs what forward saved when a gradient was wanted
-	fromForward               // forward computes them; backward puts them into d, whose tensors have no data
+	fromSaved                 // backward also needs what forward kept when a gradient was wanted
+	fromOutputs               // the same, and the outputs too
+	fromForward               // forward computes and keeps them; backward puts them into d, whose tensors have no data
 	fromOutput                // each is the gradient of the output itself; there is no backward
+	noGradient                // there are none
 )
 
 // stateless is embedded by kernels whose gradients come from the inputs.
 type stateless struct{}
 
 func (stateless) source() source { return fromInputs }
+
+// withoutGradient is embedded by kernels that have none. Their backward is called by a lispMachine alone, with nothing.
+type withoutGradient struct{}
+
+func (withoutGradient) source() source { return noGradient }
+
+func (withoutGradient) backward(*run, []kernels.Tensor, []kernels.Tensor, []kernels.Tensor) error {
+	return nil
+}
+
+// moded is a kernel that depends on the mode of the graph.
+type moded interface{ setMode(*Mode) }
 
 // input is an input of an op.
 type input struct {
@@ -54,68 +68,162 @@ type input struct {
 type form int
 
 const (
-	rowsForm    form = iota // a contiguous last axis
-	denseForm               // row-major
-	stridedForm             // nothing: it takes any strides
-	indexForm               // row-major integers, which have no gradient
+	rowsForm     form = iota // a contiguous last axis; another value is copied
+	denseForm                // row-major; another value is copied
+	stridedForm              // nothing: it takes any strides
+	ownRowsForm              // a contiguous last axis; another value is an error
+	indexForm                // row-major integers, which have no gradient
+	constantForm             // rows of floats or integers, which have no gradient
+	hostForm                 // a vector of integers that the host reads, which has no gradient
 )
 
-// call is one use of an op with one output. Differentiated, it is followed by one op for all gradients, and a pick for
-// each of them if there are several:
+// hasGradient reports whether inputs of the form have one.
+func (f form) hasGradient() bool { return f < indexForm }
+
+// call is one use of an op. Differentiated, it is followed by one op for all gradients, and a pick for each of them if there
+// are several:
 //
 //	inputs → call → out → (the rest of the graph) → dOut ─→ gradients → d of each input
 //	   └─────────────┴────────────────────────────────────────┘
 //
-// The output is an input of the gradient op, so that this runs after the call: it needs what the call saved, and
-// Gorgonia may bind a gradient only to a node that has a value.
+// The output is an input of the gradient op, so that this runs after the call: it needs what the call keeps, and Gorgonia may
+// bind a gradient only to a node that has a value. A call with several outputs has a token for its value, and a pick for each:
+//
+//	inputs → call ─→ out 0 → (the rest of the graph) → dOut 0 ┐
+//	   │      │└───→ out 1 → (the rest of the graph) → dOut 1 ┤
+//	   └──────┴───────────────────────────────────────────────┴→ gradients → d of each input
 type call struct {
 	signature
-	kernel kernel
-	inputs []input
-	child  []int // of each input, its place among the node's children; −1 for one left out
-	shapes []kernels.Tensor
-	dtype  tensor.Dtype
-	scalar bool
+	kernel  kernel
+	inputs  []input
+	child   []int            // of each input, its place among the node's children; −1 for one left out
+	shapes  []kernels.Tensor // of the inputs, as their nodes promise them
+	results []kernels.Tensor // of the outputs
+	outputs gorgonia.Nodes   // one a result
+	memory  memory
+	lent    []result // of the outputs
+	d       []result // of the inputs' gradients
 
-	memory memory
-	result buffer   // the memory of the output
-	d      []buffer // and of the inputs' gradients
+	// The gradients of several outputs, left by the picks for the call: nodes by their SymDiff, values by their DoDiff.
+	dOutNodes  gorgonia.Nodes
+	dOutValues []gorgonia.Value
 
 	asked func(i int) bool // whether the gradient of an input is wanted; nil while no one differentiates
-	home  *home            // of the last forward run
-	saved []bool           // the inputs for whose gradients the last forward run saved what they need; nil if it did not
+
+	// What the last forward run left.
+	place  kernels.Backend
+	saved  []bool           // the inputs for whose gradients it kept what they need; nil if it did not run
+	kept   []kernels.Tensor // of the pool
+	values []gorgonia.Value // of several outputs, for the picks
+	copies []kernels.Tensor // of outputs that backward needs, where others may write over them
+}
+
+// run is one run of a call or of its gradients: the device that computes, and what the kernel asks of the call.
+type run struct {
+	kernels.Backend
+	c         *call
+	wanted    []bool           // in forward: the inputs whose gradients will be asked for; nil if none
+	out       []kernels.Tensor // in backward, of kernels whose gradients come from the outputs
+	unit      bool             // in backward: the gradient of the output is known to be 1
+	again     bool             // in forward: the last run is done over, for what it did not keep
+	scratched []kernels.Tensor
+}
+
+// wants reports whether the gradient of an input will be asked for.
+func (r *run) wants(i int) bool { return r.wanted != nil && r.wanted[i] }
+
+// keep gives *t memory that holds until the gradients have been computed. Its contents are undefined.
+func (r *run) keep(t *kernels.Tensor, dtype kernels.DType, shape ...int) (err error) {
+	if !r.c.memory.pool.shared {
+		return fit(t, r, kernels.Contiguous(nil, dtype, shape...))
+	}
+	if *t, err = r.c.memory.pool.take(r.Backend, dtype, shape...); err == nil {
+		r.c.kept = append(r.c.kept, *t)
+	}
+	return err
+}
+
+// scratch gives *t memory that holds until the end of the run. Its contents are undefined.
+func (r *run) scratch(t *kernels.Tensor, dtype kernels.DType, shape ...int) (err error) {
+	if !r.c.memory.pool.shared {
+		return fit(t, r, kernels.Contiguous(nil, dtype, shape...))
+	}
+	if *t, err = r.c.memory.pool.take(r.Backend, dtype, shape...); err == nil {
+		r.scratched = append(r.scratched, *t)
+	}
+	return err
+}
+
+// end gives back what was borrowed.
+func (r *run) end() {
+	for _, t := range r.scratched {
+		r.c.memory.pool.put(r.Backend, t)
+	}
 }
 
 // apply adds an op with one output to the graph.
 func apply(name string, k kernel, inputs ...input) (*gorgonia.Node, error) {
-	c := &call{kernel: k, inputs: inputs}
-	n, err := c.build(name)
+	outputs, err := applyAll(name, k, inputs...)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+		return nil, err
 	}
-	return n, nil
+	return outputs[0], nil
 }
 
-func (c *call) build(name string) (*gorgonia.Node, error) {
+// applyAll adds an op to the graph and returns its outputs.
+func applyAll(name string, k kernel, inputs ...input) (gorgonia.Nodes, error) {
+	c := &call{kernel: k, inputs: inputs}
+	if err := c.build(name); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return c.outputs, nil
+}
+
+func (c *call) build(name string) error {
 	children, err := c.check()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	shape, err := c.kernel.shape(c.shapes)
+	if c.results, err = c.kernel.outputs(c.shapes); err != nil {
+		return err
+	}
+	c.lent, c.d = make([]result, len(c.results)), make([]result, len(c.inputs))
+	for i := range c.d {
+		c.d[i].gradient = true
+	}
+	if c.isAlone() {
+		c.signature = newSignature(name, children, c.differentiableChildren(), nodeDtype(c.results[0].DType), c.results[0].Shape...)
+	} else {
+		c.signature = newSignature(name, children, c.differentiableChildren(), tensor.Float32, tokenShape...)
+		c.values, c.dOutValues = make([]gorgonia.Value, len(c.results)), make([]gorgonia.Value, len(c.results))
+		c.dOutNodes = make(gorgonia.Nodes, len(c.results))
+	}
+	n, err := gorgonia.ApplyOp(c, children...)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	c.scalar = len(shape) == 0
-	c.signature = newSignature(name, children, nil, c.dtype, shape...)
-	for i, place := range c.child {
-		if place >= 0 {
-			c.differentiable[place] = c.hasGradient(i)
+	state := stateOf(n.Graph())
+	c.memory = memory{graph: n.Graph(), pool: &state.pool}
+	if k, ok := c.kernel.(moded); ok {
+		k.setMode(&state.mode)
+	}
+	if c.outputs = (gorgonia.Nodes{n}); c.isAlone() {
+		return nil
+	}
+	c.outputs = nil
+	for i, described := range c.results {
+		s := newSignature(fmt.Sprintf("%s.%d", name, i), gorgonia.Nodes{n}, []bool{true}, nodeDtype(described.DType), described.Shape...)
+		out, err := gorgonia.ApplyOp(output{pick{s, &c.values[i], &c.lent[i]}, c, i}, n)
+		if err != nil {
+			return err
 		}
+		c.outputs = append(c.outputs, out)
 	}
-	c.d = make([]buffer, len(c.inputs))
-	c.memory.output, err = gorgonia.ApplyOp(c, children...)
-	return c.memory.output, err
+	return nil
 }
+
+// isAlone reports whether the call has one output, which is its own value.
+func (c *call) isAlone() bool { return len(c.results) == 1 }
 
 // check finds what is wrong with the inputs apart from how they go together, and lists those that are given.
 func (c *call) check() (gorgonia.Nodes, error) {
@@ -135,14 +243,9 @@ func (c *call) check() (gorgonia.Nodes, error) {
 		if c.child[i] < 0 {
 			continue
 		}
-		dtype := dtypeOf(in.node.Dtype())
-		if in.form == indexForm {
-			if dtype = indexDTypeOf(in.node.Dtype()); dtype == kernels.NoDType {
-				return nil, fmt.Errorf("%s is %v, it needs to be int, int32 or int64", in.name, in.node.Dtype())
-			}
-		}
-		if dtype == kernels.NoDType {
-			return nil, fmt.Errorf("%s is %v, it needs to be float32 or float64", in.name, in.node.Dtype())
+		dtype, err := in.dtype()
+		if err != nil {
+			return nil, err
 		}
 		shape := in.node.Shape()
 		if len(shape) == 0 {
@@ -153,8 +256,26 @@ func (c *call) check() (gorgonia.Nodes, error) {
 		}
 		c.shapes[i] = kernels.Contiguous(nil, dtype, shape...)
 	}
-	c.dtype = c.inputs[0].node.Dtype()
 	return children, nil
+}
+
+// dtype is the type of the input's node, if it may have that.
+func (in *input) dtype() (kernels.DType, error) {
+	of := in.node.Dtype()
+	float, index := dtypeOf(of), indexDTypeOf(of)
+	switch {
+	case in.form == constantForm && anyDTypeOf(of) == kernels.NoDType:
+		return 0, fmt.Errorf("%s is %v, it needs to be bool, %s, int, int32 or int64", in.name, of, floatTypes)
+	case in.form == constantForm:
+		return anyDTypeOf(of), nil
+	case in.form.hasGradient() && float == kernels.NoDType:
+		return 0, fmt.Errorf("%s is %v, it needs to be %s", in.name, of, floatTypes)
+	case in.form.hasGradient():
+		return float, nil
+	case index == kernels.NoDType:
+		return 0, fmt.Errorf("%s is %v, it needs to be int, int32 or int64", in.name, of)
+	}
+	return index, nil
 }
 
 // checkGraph makes sure that nodes are there and belong to one graph.
@@ -178,70 +299,133 @@ func checkGraph(names []string, nodes gorgonia.Nodes) error {
 	return nil
 }
 
-// Do computes the output.
+// Do computes the outputs.
 func (c *call) Do(children ...gorgonia.Value) (gorgonia.Value, error) {
+	v, err := c.do(children)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", c.name, err)
+	}
+	return v, nil
+}
+
+func (c *call) do(children []gorgonia.Value) (gorgonia.Value, error) {
 	values := make([]gorgonia.Value, len(c.inputs))
 	for i, place := range c.child {
 		if place >= 0 {
 			values[i] = children[place]
 		}
 	}
-	out, err := c.forward(values, func(h *home) (kernels.Tensor, error) {
-		return c.memory.forOutput(&c.result, h, dtypeOf(c.dtype), c.signature.shape...)
+	out, err := c.forward(values, false, func(i int, b kernels.Backend) (kernels.Tensor, error) {
+		return c.lent[i].lend(&c.memory, b, c.results[i])
 	})
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", c.name, err)
+		return nil, err
+	}
+	c.memory.done()
+	if c.isAlone() {
+		return resultOf(out[0]), nil
+	}
+	for i := range out {
+		c.values[i] = resultOf(out[i])
+	}
+	return token(), nil
+}
+
+// forward computes the outputs into the memory that lend gives.
+func (c *call) forward(values []gorgonia.Value, again bool, lend func(i int, b kernels.Backend) (kernels.Tensor, error)) ([]kernels.Tensor, error) {
+	c.forget()
+	c.saved, c.place = nil, nil
+	r := &run{c: c, again: again}
+	if c.asked != nil {
+		r.wanted = make([]bool, len(c.inputs))
+		for i := range r.wanted {
+			r.wanted[i] = c.asked(i)
+		}
+	}
+	var in []kernels.Tensor
+	var err error
+	if r.Backend, in, err = c.bind(values); err != nil {
+		return nil, err
+	}
+	out := make([]kernels.Tensor, len(c.results))
+	for i := range out {
+		if out[i], err = lend(i, r.Backend); err != nil {
+			return nil, err
+		}
+	}
+	defer r.end()
+	if err := c.kernel.forward(r, in, out); err != nil {
+		return nil, err
+	}
+	if r.wanted != nil && c.kernel.source() == fromOutputs {
+		if err := c.copyOutputs(r, out); err != nil {
+			return nil, err
+		}
+	}
+	c.place, c.saved = r.Backend, r.wanted
+	if c.saved == nil {
+		c.saved = make([]bool, len(c.inputs))
 	}
 	return out, nil
 }
 
-// forward computes the output into the memory that alloc gives.
-func (c *call) forward(values []gorgonia.Value, alloc func(*home) (kernels.Tensor, error)) (gorgonia.Value, error) {
-	c.saved, c.home = nil, nil
-	var want []bool
-	if c.asked != nil {
-		want = make([]bool, len(c.inputs))
-		for i := range want {
-			want[i] = c.asked(i)
-		}
+// copyOutputs keeps the outputs that backward needs, where an op of Gorgonia's may write over them.
+func (c *call) copyOutputs(r *run, out []kernels.Tensor) error {
+	if c.copies == nil {
+		c.copies = make([]kernels.Tensor, len(out))
 	}
-	h, in, err := c.bind(values)
-	if err != nil {
-		return nil, err
-	}
-	out, err := alloc(h)
-	if err != nil {
-		return nil, err
-	}
-	if err := c.kernel.forward(h, in, out, want); err != nil {
-		return nil, err
-	}
-	c.home, c.saved = h, want
-	if !c.scalar {
-		return h.value(out), nil
-	}
-	x, err := h.number(out)
-	if c.dtype == tensor.Float64 {
-		return gorgonia.NewF64(x), err
-	}
-	return gorgonia.NewF32(float32(x)), err
-}
-
-// bind views the values of the inputs, one an input, nil for one that is left out or not read.
-func (c *call) bind(values []gorgonia.Value) (*home, []kernels.Tensor, error) {
-	h, lead := c.home, -1 // the first input of floats, whose place is all others'
-	for i, in := range c.inputs {
-		if values[i] == nil || in.form == indexForm {
+	for i := range out {
+		if c.isReadByOurs(i) {
+			c.copies[i] = kernels.Tensor{}
 			continue
 		}
-		at, err := homeOfValue(in.name, values[i])
+		if err := r.keep(&c.copies[i], out[i].DType, out[i].Shape...); err != nil {
+			return err
+		}
+		if err := r.Copy(c.copies[i], out[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// isReadByOurs reports whether no op but this package's has an output as its input, so that it stays as it is.
+func (c *call) isReadByOurs(i int) bool {
+	parents := c.memory.graph.To(c.outputs[i].ID())
+	for parents != nil && parents.Next() {
+		switch parents.Node().(*gorgonia.Node).Op().(type) {
+		case reader, writer:
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// forget gives back what the last forward run kept.
+func (c *call) forget() {
+	for _, t := range c.kept {
+		c.memory.pool.put(c.place, t)
+	}
+	c.kept = c.kept[:0]
+}
+
+// bind views the values of the inputs, one an input, nil for one that is left out or not read, and finds their place.
+func (c *call) bind(values []gorgonia.Value) (kernels.Backend, []kernels.Tensor, error) {
+	b := c.place
+	lead := -1 // the first input, whose place is all others'
+	for i, in := range c.inputs {
+		if values[i] == nil || in.form == hostForm {
+			continue
+		}
+		at, err := PlaceOf(values[i])
 		switch {
 		case err != nil:
-			return nil, nil, err
+			return nil, nil, fmt.Errorf("%s's value %w", in.name, err)
 		case lead < 0:
-			h, lead = at, i
-		case at != h:
-			return nil, nil, errTwoHomes(in.name, at, c.inputs[lead].name, h)
+			b, lead = at, i
+		case at != b:
+			return nil, nil, fmt.Errorf("%s is on %s, %s is on %s: all inputs need one place", in.name, at.Name(), c.inputs[lead].name, b.Name())
 		}
 	}
 	tensors := slices.Clone(c.shapes)
@@ -249,242 +433,92 @@ func (c *call) bind(values []gorgonia.Value) (*home, []kernels.Tensor, error) {
 		if values[i] == nil {
 			continue
 		}
-		axes := len(c.shapes[i].Shape)
-		switch in.form {
-		case rowsForm:
-			axes = 1
-		case stridedForm:
-			axes = 0
-		}
-		var err error
-		if tensors[i], err = h.contiguous(values[i], c.shapes[i].DType, c.shapes[i].Shape, axes); err != nil {
+		t, err := c.bindOne(b, i, values[i])
+		if err != nil {
 			return nil, nil, fmt.Errorf("%s's value %w", in.name, err)
 		}
+		tensors[i] = t
 	}
-	return h, tensors, nil
+	return b, tensors, nil
 }
 
-// hasGradient tells whether an input is given and has a gradient.
-func (c *call) hasGradient(i int) bool { return c.child[i] >= 0 && c.inputs[i].form != indexForm }
-
-// SymDiff adds the gradient op.
-func (c *call) SymDiff(children gorgonia.Nodes, output, dOut *gorgonia.Node) (gorgonia.Nodes, error) {
-	if c.kernel.source() == fromOutput {
-		return slices.Repeat(gorgonia.Nodes{dOut}, len(children)), nil
-	}
-	g := &gradients{c: c, nodes: make(gorgonia.Nodes, len(c.inputs)), results: make([]gorgonia.Value, len(c.inputs))}
-	c.asked = g.wanted
-	var reads gorgonia.Nodes
-	var wanting []int
-	for i, in := range c.inputs {
-		if c.child[i] >= 0 && !in.unread {
-			reads = append(reads, children[c.child[i]])
+func (c *call) bindOne(b kernels.Backend, i int, v gorgonia.Value) (kernels.Tensor, error) {
+	axes := len(c.shapes[i].Shape)
+	switch c.inputs[i].form {
+	case hostForm:
+		if at, err := PlaceOf(v); err != nil || at != host {
+			return kernels.Tensor{}, errors.Join(errors.New("needs to be on the host"), err)
 		}
-		if c.hasGradient(i) {
-			wanting = append(wanting, i)
-		}
+		b = host
+	case rowsForm, ownRowsForm, constantForm:
+		axes = 1
+	case stridedForm:
+		axes = 0
 	}
-	reads = append(reads, output, dOut)
-	result := make(gorgonia.Nodes, len(children))
-	if g.alone = len(wanting) == 1; g.alone {
-		i := wanting[0]
-		g.signature = newSignature(c.name+".d"+c.inputs[i].name, reads, nil, c.dtype, c.shapes[i].Shape...)
-		n, err := gorgonia.ApplyOp(g, reads...)
-		g.nodes[i], result[c.child[i]] = n, n
-		return result, err
+	t, err := view(b, v, c.shapes[i].DType, c.shapes[i].Shape)
+	if err != nil || hasDenseAxes(t, axes) || c.inputs[i].form == ownRowsForm {
+		return t, err
 	}
-	g.signature = newSignature(c.name+".gradients", reads, nil, c.dtype, tokenShape...)
-	run, err := gorgonia.ApplyOp(g, reads...)
+	dense, err := b.Alloc(t.DType, t.Shape...)
 	if err != nil {
-		return nil, err
+		return t, err
 	}
-	for _, i := range wanting {
-		s := newSignature(c.name+".d"+c.inputs[i].name, gorgonia.Nodes{run}, nil, c.dtype, c.shapes[i].Shape...)
-		n, err := gorgonia.ApplyOp(pick{s, &g.results[i]}, run)
-		if err != nil {
-			return nil, err
-		}
-		g.nodes[i], result[c.child[i]] = n, n
-	}
-	return result, nil
+	return dense, b.Copy(dense, t)
 }
 
-// DoDiff is the gradient under a lispMachine.
-func (c *call) DoDiff(_ gorgonia.ExecutionContext, children gorgonia.Nodes, output *gorgonia.Node) error {
-	if err := c.doDiff(children, output); err != nil {
-		return fmt.Errorf("%s: %w", c.name, err)
-	}
-	return nil
+// hasGradient reports whether an input is given and has a gradient.
+func (c *call) hasGradient(i int) bool {
+	return c.child[i] >= 0 && c.inputs[i].form.hasGradient() && c.kernel.source() != noGradient
 }
 
-func (c *call) doDiff(children gorgonia.Nodes, output *gorgonia.Node) error {
-	dOut, err := output.Grad()
-	if err != nil {
-		return err
-	}
-	values := make([]gorgonia.Value, len(c.inputs))
+// differentiableChildren says of each child whether it has a gradient.
+func (c *call) differentiableChildren() []bool {
+	var list []bool
 	for i, place := range c.child {
 		if place >= 0 {
-			values[i] = children[place].Value()
+			list = append(list, c.hasGradient(i))
 		}
 	}
-	// A lispMachine does not tell an op beforehand that it will differentiate, nor what. The first time, run once more.
-	if c.asked = c.hasGradient; !c.ready() {
-		if _, err := c.forward(values, func(h *home) (kernels.Tensor, error) {
-			return h.Alloc(dtypeOf(c.dtype), c.signature.shape...) // the output stays what the ops behind it made of it
-		}); err != nil {
-			return err
-		}
-	}
-	list, err := c.backward(values, dOut)
-	if err != nil {
-		return err
-	}
-	for i, gradient := range list {
-		if gradient != nil {
-			if err := accumulate(children[c.child[i]], gradient); err != nil {
-				return fmt.Errorf("gradient of %s: %w", c.inputs[i].name, err)
-			}
-		}
+	return list
+}
+
+// written is the result that is the value of the call.
+func (c *call) written() *result {
+	if c.isAlone() {
+		return &c.lent[0]
 	}
 	return nil
 }
 
-// ready tells whether the last forward run left what the backward run needs.
-func (c *call) ready() bool {
-	if from := c.kernel.source(); from == fromInputs || from == fromOutput {
-		return true
-	}
-	for i := range c.inputs {
-		if c.saved == nil || c.asked(i) && !c.saved[i] {
-			return false
+// readNodes are the inputs.
+func (c *call) readNodes() (list gorgonia.Nodes) {
+	for _, in := range c.inputs {
+		if in.node != nil {
+			list = append(list, in.node)
 		}
 	}
-	return true
+	return list
 }
 
-// backward computes the gradients that are wanted, one an input.
-func (c *call) backward(values []gorgonia.Value, dOut gorgonia.Value) ([]*tensor.Dense, error) {
-	if c.home == nil || !c.ready() {
-		return nil, errors.New("the gradient op ran without a forward run before it")
-	}
-	h, in, err := c.bind(values)
-	if err != nil {
-		return nil, err
-	}
-	if h != c.home {
-		return nil, fmt.Errorf("the inputs are on %s, the forward run was on %s", h.Name(), c.home.Name())
-	}
-	dOutTensor, err := c.gradientOfOutput(h, dOut)
-	if err != nil {
-		return nil, fmt.Errorf("the gradient of the output %w", err)
-	}
-	d := make([]kernels.Tensor, len(c.inputs))
-	for i := range d {
-		switch {
-		case !c.asked(i):
-		case c.kernel.source() == fromOutput:
-			d[i] = dOutTensor
-		case c.kernel.source() == fromForward:
-			d[i] = c.shapes[i]
-		default:
-			if d[i], err = c.memory.forGradient(&c.d[i], h, c.shapes[i].DType, c.shapes[i].Shape...); err != nil {
-				return nil, err
-			}
-		}
-	}
-	if c.kernel.source() != fromOutput {
-		if err := c.kernel.backward(h, in, dOutTensor, d); err != nil {
-			return nil, err
-		}
-	}
-	if c.kernel.source() == fromForward {
-		c.saved = nil // the gradients are handed out once
-	}
-	list := make([]*tensor.Dense, len(d))
-	for i := range d {
-		if c.asked(i) {
-			list[i] = h.value(d[i])
-		}
-	}
-	return list, nil
+func (c *call) memoryOf() *memory { return &c.memory }
+
+// output is the pick of one of several outputs.
+type output struct {
+	pick
+	c *call
+	i int
 }
 
-// gradientOfOutput views dOut as a row-major tensor. Gorgonia has scalars of its own, and passes them also where a
-// tensor of one element is meant.
-func (c *call) gradientOfOutput(h *home, dOut gorgonia.Value) (kernels.Tensor, error) {
-	dtype, shape := dtypeOf(c.dtype), c.signature.shape
-	s, ok := dOut.(gorgonia.Scalar)
-	if !ok {
-		if t, ok := dOut.(*tensor.Dense); ok {
-			if at, err := homeOf(t); err != nil {
-				return kernels.Tensor{}, err
-			} else if at != h {
-				return kernels.Tensor{}, fmt.Errorf("is on %s, the inputs are on %s", at.Name(), h.Name())
-			}
-		}
-		return h.contiguous(dOut, dtype, shape, len(shape))
-	}
-	if shape.TotalSize() != 1 && !c.scalar {
-		return kernels.Tensor{}, fmt.Errorf("is a scalar, its node promised shape %v", []int(shape))
-	}
-	x, err := float(s)
-	if err != nil {
-		return kernels.Tensor{}, err
-	}
-	t, err := h.scalar(x, dtype)
-	return t.Reshape(shape...), err
+// SymDiff leaves the output's gradient to the call, whose token gets a token as its gradient.
+func (o output) SymDiff(_ gorgonia.Nodes, _, gradient *gorgonia.Node) (gorgonia.Nodes, error) {
+	o.c.dOutNodes[o.i] = gradient
+	s := newSignature(o.name+".gradient", gorgonia.Nodes{gradient}, nil, tensor.Float32, tokenShape...)
+	n, err := gorgonia.ApplyOp(arrived{s}, gradient)
+	return gorgonia.Nodes{n}, err
 }
 
-// float is the number that a scalar of Gorgonia's holds.
-func float(s gorgonia.Scalar) (float64, error) {
-	switch x := s.Data().(type) {
-	case float64:
-		return x, nil
-	case float32:
-		return float64(x), nil
-	}
-	return 0, fmt.Errorf("is a %T, it needs to be float32 or float64", s)
-}
-
-// gradients computes the gradients of a call's inputs: its own value if there is one, and for picks if there are several.
-type gradients struct {
-	signature
-	c       *call
-	alone   bool
-	nodes   gorgonia.Nodes // of each input, the node of its gradient, nil for one without
-	results []gorgonia.Value
-	demand  demand
-}
-
-// wanted tells whether something uses the gradient of an input.
-func (g *gradients) wanted(i int) bool {
-	return g.alone && g.nodes[i] != nil || g.demand.of(g.c.memory.output.Graph(), g.nodes)[i]
-}
-
-// Do takes the inputs of the call that its backward kernel reads, its output, and the gradient of that.
-func (g *gradients) Do(reads ...gorgonia.Value) (gorgonia.Value, error) {
-	c := g.c
-	values, next := make([]gorgonia.Value, len(c.inputs)), 0
-	for i, in := range c.inputs {
-		if c.child[i] >= 0 && !in.unread {
-			values[i] = reads[next]
-			next++
-		}
-	}
-	list, err := c.backward(values, reads[len(reads)-1])
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", c.name, err)
-	}
-	for i, gradient := range list {
-		switch {
-		case gradient == nil:
-			g.results[i] = token(c.dtype) // no one looks at it
-		case g.alone:
-			return gradient, nil
-		default:
-			g.results[i] = gradient
-		}
-	}
-	return token(c.dtype), nil
+// DoDiff is SymDiff under a lispMachine.
+func (o output) DoDiff(_ gorgonia.ExecutionContext, _ gorgonia.Nodes, output *gorgonia.Node) (err error) {
+	o.c.dOutValues[o.i], err = output.Grad()
+	return err
 }

@@ -33,32 +33,33 @@ func (o CrossEntropyOptions) forKernels() kernels.CrossEntropyOptions {
 
 type crossEntropy struct {
 	o   kernels.CrossEntropyOptions
-	lse buffer
+	lse kernels.Tensor
 }
 
 func (k *crossEntropy) problem(in []kernels.Tensor) *kernels.CrossEntropy {
 	return &kernels.CrossEntropy{Logits: in[0], Targets: in[1], CrossEntropyOptions: k.o}
 }
 
-func (k *crossEntropy) shape(in []kernels.Tensor) ([]int, error) {
+func (k *crossEntropy) outputs(in []kernels.Tensor) ([]kernels.Tensor, error) {
 	if len(in[0].Shape) < 2 {
 		return nil, fmt.Errorf("logits has shape %v, it needs at least two axes (..., classes)", in[0].Shape)
 	}
-	return nil, k.problem(in).Validate()
+	return described(in[0].DType.Wide()), k.problem(in).Validate()
 }
 
 func (k *crossEntropy) source() source { return fromSaved }
 
-func (k *crossEntropy) forward(h *home, in []kernels.Tensor, out kernels.Tensor, want []bool) (err error) {
-	outputs := kernels.CrossEntropyOutputs{Loss: out}
-	if want != nil {
-		if outputs.LSE, err = k.lse.get(h, out.DType, in[1].Shape...); err != nil {
+func (k *crossEntropy) forward(r *run, in, out []kernels.Tensor) error {
+	outputs := kernels.CrossEntropyOutputs{Loss: out[0]}
+	if r.wanted != nil {
+		if err := r.keep(&k.lse, in[0].DType.Wide(), in[1].Shape...); err != nil {
 			return err
 		}
+		outputs.LSE = k.lse
 	}
-	return h.CrossEntropyForward(k.problem(in), outputs)
+	return r.CrossEntropyForward(k.problem(in), outputs)
 }
 
-func (k *crossEntropy) backward(h *home, in []kernels.Tensor, dOut kernels.Tensor, d []kernels.Tensor) error {
-	return h.CrossEntropyBackward(k.problem(in), kernels.CrossEntropyGradients{DLoss: dOut, LSE: k.lse.t, DLogits: d[0]})
+func (k *crossEntropy) backward(r *run, in, dOut, d []kernels.Tensor) error {
+	return r.CrossEntropyBackward(k.problem(in), kernels.CrossEntropyGradients{DLoss: dOut[0], LSE: k.lse, DLogits: d[0]})
 }

@@ -34,10 +34,10 @@ func LinearCrossEntropy(x, weight, targets *gorgonia.Node, o LinearCrossEntropyO
 type linearCrossEntropy struct {
 	o          kernels.CrossEntropyOptions
 	transposed bool
-	dX, dW     buffer // of the last forward run, for a gradient of the loss of 1
+	dX, dW     kernels.Tensor // of the last forward run, for a gradient of the loss of 1
 }
 
-func (k *linearCrossEntropy) shape(in []kernels.Tensor) ([]int, error) {
+func (k *linearCrossEntropy) outputs(in []kernels.Tensor) ([]kernels.Tensor, error) {
 	x, weight, targets := in[0], in[1], in[2]
 	features := x.Shape[len(x.Shape)-1]
 	axes, of := "(vocabulary, x's %d features)", 1
@@ -49,18 +49,18 @@ func (k *linearCrossEntropy) shape(in []kernels.Tensor) ([]int, error) {
 		return nil, fmt.Errorf("x has shape %v, it needs at least two axes (..., features)", x.Shape)
 	case len(weight.Shape) != 2 || weight.Shape[of] != features:
 		return nil, fmt.Errorf("weight has shape %v, it needs two axes "+axes, weight.Shape, features)
-	case weight.DType != x.DType:
-		return nil, fmt.Errorf("weight is %v, x is %v: they need one dtype", weight.DType, x.DType)
+	case weight.DType != x.DType && weight.DType != x.DType.Wide():
+		return nil, errParameter("weight", weight, x)
 	case !slices.Equal(targets.Shape, rowShape(x)):
 		return nil, fmt.Errorf("targets has shape %v, it needs one target for each row of x: %v", targets.Shape, rowShape(x))
 	}
-	return nil, k.problem(in).Validate()
+	return described(x.DType.Wide()), k.problem(in).Validate()
 }
 
 func (k *linearCrossEntropy) problem(in []kernels.Tensor) *kernels.LinearCrossEntropy {
 	return &kernels.LinearCrossEntropy{
 		Hidden: asMatrix(in[0]), Weight: k.byVocabulary(in[1]), CrossEntropyOptions: k.o,
-		Targets: kernels.Contiguous(in[2].Data, in[2].DType, in[2].Elements()),
+		Targets: in[2].Reshape(in[2].Elements()),
 	}
 }
 
@@ -74,41 +74,48 @@ func (k *linearCrossEntropy) byVocabulary(t kernels.Tensor) kernels.Tensor {
 
 func (k *linearCrossEntropy) source() source { return fromForward }
 
-func (k *linearCrossEntropy) forward(h *home, in []kernels.Tensor, out kernels.Tensor, want []bool) error {
-	outputs := kernels.LinearCrossEntropyOutputs{Loss: out}
-	if want != nil && want[0] {
-		dX, err := k.dX.get(h, out.DType, in[0].Shape...)
-		if err != nil {
+func (k *linearCrossEntropy) forward(r *run, in, out []kernels.Tensor) error {
+	outputs := kernels.LinearCrossEntropyOutputs{Loss: out[0]}
+	if r.wants(0) {
+		if err := r.keep(&k.dX, in[0].DType, in[0].Shape...); err != nil {
 			return err
 		}
-		outputs.DHidden = asMatrix(dX)
+		outputs.DHidden = asMatrix(k.dX)
 	}
-	if want != nil && want[1] {
-		dW, err := k.dW.get(h, out.DType, in[1].Shape...)
-		if err != nil {
+	if r.wants(1) {
+		if err := r.keep(&k.dW, in[1].DType, in[1].Shape...); err != nil {
 			return err
 		}
-		outputs.DWeight = k.byVocabulary(dW)
+		outputs.DWeight = k.byVocabulary(k.dW)
 	}
-	return h.LinearCrossEntropy(k.problem(in), outputs)
+	return r.LinearCrossEntropy(k.problem(in), outputs)
 }
 
 // backward hands out the gradients, multiplied by that of the loss.
-func (k *linearCrossEntropy) backward(h *home, _ []kernels.Tensor, dOut kernels.Tensor, d []kernels.Tensor) error {
-	factor, err := h.number(dOut)
-	if err != nil {
-		return err
-	}
-	for i, saved := range []buffer{k.dX, k.dW} {
+func (k *linearCrossEntropy) backward(r *run, _, dOut, d []kernels.Tensor) error {
+	for i, kept := range []kernels.Tensor{k.dX, k.dW} {
 		if !d[i].IsSet() {
 			continue
 		}
-		if factor != 1 {
-			if err := h.scale(saved.t, factor); err != nil {
-				return err
-			}
+		if d[i] = kept; r.unit {
+			continue
 		}
-		d[i] = saved.t
+		var factor, one kernels.Tensor
+		if err := r.scratch(&factor, kept.DType, kept.Shape...); err != nil {
+			return err
+		}
+		if err := r.scratch(&one, kept.DType.Wide()); err != nil {
+			return err
+		}
+		if err := r.Copy(one, dOut[0]); err != nil {
+			return err
+		}
+		if err := r.Broadcast(one, 1, factor); err != nil {
+			return err
+		}
+		if err := r.Mul(kept, factor, kept); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -17,18 +17,18 @@ func Embedding(table, ids *gorgonia.Node) (*gorgonia.Node, error) {
 
 type embedding struct{ stateless }
 
-func (embedding) shape(in []kernels.Tensor) ([]int, error) {
+func (embedding) outputs(in []kernels.Tensor) ([]kernels.Tensor, error) {
 	e := kernels.Embedding{Table: in[0], IDs: in[1]}
 	if err := e.Validate(); err != nil {
 		return nil, err
 	}
-	return e.OutputShape(), nil
+	return described(in[0].DType, e.OutputShape()...), nil
 }
 
-func (embedding) forward(h *home, in []kernels.Tensor, out kernels.Tensor, _ []bool) error {
-	return h.EmbeddingForward(&kernels.Embedding{Table: in[0], IDs: in[1]}, out)
+func (embedding) forward(r *run, in, out []kernels.Tensor) error {
+	return r.EmbeddingForward(&kernels.Embedding{Table: in[0], IDs: in[1]}, out[0])
 }
 
-func (embedding) backward(h *home, in []kernels.Tensor, dOut kernels.Tensor, d []kernels.Tensor) error {
-	return h.EmbeddingBackward(&kernels.Embedding{Table: in[0], IDs: in[1]}, dOut, d[0])
+func (embedding) backward(r *run, in, dOut, d []kernels.Tensor) error {
+	return r.EmbeddingBackward(&kernels.Embedding{Table: in[0], IDs: in[1]}, dOut[0], d[0])
 }

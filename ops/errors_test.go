@@ -31,7 +31,7 @@ func TestBuildErrors(t *testing.T) {
 	}{
 		{of(ops.GELU(nil)), "GELU: x is nil, it needs to be a node"},
 		{of(ops.GELUErf(scalar)), "GELUErf: x is a scalar, it needs at least one axis"},
-		{of(ops.SiLU(index("x", 2))), "SiLU: x is int, it needs to be float32 or float64"},
+		{of(ops.SiLU(index("x", 2))), "SiLU: x is int, it needs to be float32, float64, BFloat16 or Float16"},
 		{of(ops.ReLUSquared(f32("x", 0, 3))), "ReLUSquared: x has shape [0 3], no axis can be empty"},
 		{of(ops.Activate(f32("x", 3), 9)), "Activate: activation is 9, it needs to be NoActivation, GELUTanh, GELUErf, SiLU or ReLUSquared"},
 		{of(ops.Sum(constant)), "Sum: all inputs are constants, at least one needs to belong to a graph"},
@@ -63,7 +63,7 @@ func TestBuildErrors(t *testing.T) {
 		{of(ops.MatMul(f32("a", 2, 3), f64("b", 3, 2), ops.MatMulOptions{})), "MatMul: b is float64, a is float32: they need one dtype"},
 
 		{of(ops.LayerNorm(f32("x", 2, 3), f32("gamma", 2), nil, ops.NormOptions{})), "LayerNorm: gamma has shape [2], it needs one value for each of x's 3 features"},
-		{of(ops.LayerNorm(f32("x", 2, 3), nil, f64("beta", 3), ops.NormOptions{})), "LayerNorm: beta is float64, x is float32: they need one dtype"},
+		{of(ops.LayerNorm(f32("x", 2, 3), nil, f64("beta", 3), ops.NormOptions{})), "LayerNorm: beta is float64, with x of float32 it needs to be float32"},
 		{of(ops.LayerNorm(f32("x", 2, 3), nil, nil, ops.NormOptions{Epsilon: -1})), "LayerNorm: eps is -1, it needs to be positive, or 0 for 1e-5"},
 		{of(ops.RMSNorm(f32("x", 2, 3), f32("gamma", 1, 3), ops.NormOptions{})), "RMSNorm: gamma has shape [1 3], it needs one value for each of x's 3 features"},
 		{of(ops.RMSNorm(f32("x", 2, 3), nil, ops.NormOptions{Epsilon: math.NaN()})), "RMSNorm: eps is NaN, it needs to be positive, or 0 for 1e-5"},

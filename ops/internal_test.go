@@ -11,11 +11,13 @@ import (
 )
 
 // forwardOf finds the call in a graph that has one.
-func forwardOf(t *testing.T, g *gorgonia.ExprGraph) *attention {
+func forwardOf(t *testing.T, g *gorgonia.ExprGraph) *call {
 	t.Helper()
 	for _, n := range g.AllNodes() {
-		if f, ok := n.Op().(*attentionForward); ok {
-			return f.a
+		if c, ok := n.Op().(*call); ok {
+			if _, ok := c.kernel.(*attention); ok {
+				return c
+			}
 		}
 	}
 	t.Fatal("the graph has no attention")
@@ -41,8 +43,8 @@ func TestAttentionKeepsNothingWithoutGradient(t *testing.T) {
 	if err := gorgonia.NewTapeMachine(g).RunAll(); err != nil {
 		t.Fatal(err)
 	}
-	a := forwardOf(t, g)
-	if a.out != nil || a.saved || a.savedO.owner != nil || a.savedLSE.owner != nil || a.delta.owner != nil {
+	c := forwardOf(t, g)
+	if a := c.kernel.(*attention); c.copies != nil || a.lse.IsSet() || a.delta.IsSet() {
 		t.Errorf("a graph that no one differentiates keeps a state: %+v", a)
 	}
 }
@@ -59,11 +61,11 @@ func (r *recorder) AttentionBackward(a *kernels.Attention, g kernels.AttentionGr
 }
 
 func TestAttentionComputesWantedGradientsOnly(t *testing.T) {
-	backend := host.Backend
-	defer func() { host.Backend = backend }()
+	backend := host
+	defer func() { host = backend }()
 	for _, c := range []struct{ rows, bias bool }{{true, false}, {false, true}, {true, true}} {
 		r := &recorder{Backend: backend}
-		host.Backend = r
+		host = r
 		g, q, bias, loss := smallGraph(t)
 		var wrt gorgonia.Nodes
 		if c.rows {
@@ -84,11 +86,11 @@ func TestAttentionComputesWantedGradientsOnly(t *testing.T) {
 	}
 }
 
-func TestModesAreForgotten(t *testing.T) {
+func TestStatesAreForgotten(t *testing.T) {
 	registered := func() int {
-		modes.Lock()
-		defer modes.Unlock()
-		return len(modes.of)
+		states.Lock()
+		defer states.Unlock()
+		return len(states.of)
 	}
 	before := registered()
 	for range 50 {
@@ -102,5 +104,5 @@ func TestModesAreForgotten(t *testing.T) {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	t.Errorf("%d modes are registered, there were %d before 50 graphs came and went", registered(), before)
+	t.Errorf("%d states are registered, there were %d before 50 graphs came and went", registered(), before)
 }

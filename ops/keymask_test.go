@@ -111,9 +111,9 @@ func TestKeyMaskErrors(t *testing.T) {
 		want string
 	}{
 		{keyMask(nil, nil, tensor.Float32), "KeyMask: mask is nil, it needs to be a node"},
-		{keyMask(node(g, "mask", tensor.Byte, 2, 5), nil, tensor.Float32), "KeyMask: mask is uint8, it needs to be bool, float32, float64, int, int32 or int64"},
+		{keyMask(node(g, "mask", tensor.Byte, 2, 5), nil, tensor.Float32), "KeyMask: mask is uint8, it needs to be bool, float32, float64, BFloat16 or Float16, int, int32 or int64"},
 		{keyMask(node(g, "mask", tensor.Bool, 5), nil, tensor.Float32), "KeyMask: mask has shape [5], it needs two axes (batch, keys)"},
-		{keyMask(mask, nil, tensor.Int), "KeyMask: dtype is int, it needs to be float32 or float64"},
+		{keyMask(mask, nil, tensor.Int), "KeyMask: dtype is int, it needs to be float32, float64, BFloat16 or Float16"},
 		{keyMask(mask, node(g, "bias", tensor.Float64, 1, 1, 1, 5), tensor.Float32), "KeyMask: bias is float64, it needs to be float32"},
 		{keyMask(mask, node(g, "bias", tensor.Float32, 3, 1, 1, 5), tensor.Float32), "KeyMask: bias has shape [3 1 1 5], it needs (1 or 2, heads or 1, queries or 1, 5)"},
 		{keyMask(mask, node(gorgonia.NewGraph(), "bias", tensor.Float32, 1, 1, 1, 5), tensor.Float32),

@@ -27,7 +27,8 @@ type KVCacheConfig struct {
 type KVCache struct {
 	c      KVCacheConfig
 	length int
-	k, v   buffer // (Batch, Capacity, Heads, dim), so that a token's heads lie side by side
+	place  kernels.Backend // of k and v
+	k, v   kernels.Tensor  // (Batch, Capacity, Heads, dim), so that a token's heads lie side by side
 }
 
 // NewKVCache is an empty cache.
@@ -36,7 +37,7 @@ func NewKVCache(c KVCacheConfig) (*KVCache, error) {
 		c.DType = tensor.Float32
 	}
 	if dtypeOf(c.DType) == kernels.NoDType {
-		return nil, fmt.Errorf("KVCache: dtype is %v, it needs to be float32 or float64", c.DType)
+		return nil, fmt.Errorf("KVCache: dtype is %v, it needs to be %s", c.DType, floatTypes)
 	}
 	if c.Batch == 0 {
 		c.Batch = 1
@@ -86,34 +87,28 @@ func (c *KVCache) check(p *kernels.Attention) error {
 
 // extend writes the rows of keys and values, (B, H, S, D), behind those that the cache holds, and views all of them in
 // the same order of axes. They do not count yet: the run may fail.
-func (c *KVCache) extend(h *home, k, v kernels.Tensor) (allK, allV kernels.Tensor, err error) {
+func (c *KVCache) extend(b kernels.Backend, k, v kernels.Tensor) (allK, allV kernels.Tensor, err error) {
 	if rows := k.Shape[2]; c.length+rows > c.c.Capacity {
 		return k, v, fmt.Errorf("the cache holds %d tokens of %d, %d more do not fit", c.length, c.c.Capacity, rows)
 	}
-	if c.length > 0 && c.k.home != h {
-		return k, v, fmt.Errorf("the cache is on %s, the inputs are on %s", c.k.home.Name(), h.Name())
+	if c.length > 0 && c.place != b {
+		return k, v, fmt.Errorf("the cache is on %s, the inputs are on %s", c.place.Name(), b.Name())
 	}
-	if allK, err = c.write(&c.k, h, k); err != nil {
+	c.place = b
+	if allK, err = c.write(&c.k, k); err != nil {
 		return k, v, err
 	}
-	allV, err = c.write(&c.v, h, v)
+	allV, err = c.write(&c.v, v)
 	return allK, allV, err
 }
 
-func (c *KVCache) write(b *buffer, h *home, rows kernels.Tensor) (kernels.Tensor, error) {
+func (c *KVCache) write(memory *kernels.Tensor, rows kernels.Tensor) (kernels.Tensor, error) {
 	heads, n, dim := rows.Shape[1], rows.Shape[2], rows.Shape[3]
-	memory, err := b.get(h, rows.DType, c.c.Batch, c.c.Capacity, heads, dim)
-	if err != nil {
-		return memory, err
+	if err := fit(memory, c.place, kernels.Contiguous(nil, rows.DType, c.c.Batch, c.c.Capacity, heads, dim)); err != nil {
+		return rows, err
 	}
-	rows = rows.Permute(0, 2, 1, 3)
-	for item := range c.c.Batch {
-		to := memory.Slice(0, item, item+1).Slice(1, c.length, c.length+n)
-		if err := h.copy(to.Reshape(to.Shape...), rows.Slice(0, item, item+1)); err != nil {
-			return memory, err
-		}
-	}
-	return memory.Slice(1, 0, c.length+n).Permute(0, 2, 1, 3), nil
+	to := memory.Slice(1, c.length, c.length+n)
+	return memory.Slice(1, 0, c.length+n).Permute(0, 2, 1, 3), c.place.Copy(to, rows.Permute(0, 2, 1, 3))
 }
 
 // CachedAttention is [FlashAttention] of tokens that follow those in a cache. Each run adds the rows of k and v to the
@@ -123,88 +118,70 @@ func (c *KVCache) write(b *buffer, h *home, rows kernels.Tensor) (kernels.Tensor
 // One run is one step forward, so a graph has one CachedAttention a cache, and there is no gradient. Causal is not looked
 // at. Options that count rows of a whole sequence make no sense here: Bias, QLens, KVLens and Dropout need to be left out.
 func CachedAttention(q, k, v *gorgonia.Node, cache *KVCache, o AttentionOptions) (*gorgonia.Node, error) {
-	a := &attention{name: "CachedAttention", layout: o.Layout}
-	if o.Layout != BHSD && o.Layout != BSHD {
-		return nil, fmt.Errorf("%s: layout is %d, it needs to be BHSD or BSHD", a.name, o.Layout)
-	}
-	return a.cached([]namedNode{{"q", q}, {"k", k}, {"v", v}}, cache, o)
+	const name = "CachedAttention"
+	o.Causal = kernels.CausalBottomRight
+	a, err := newAttention(name, o, input{name: "q", node: q}, input{name: "k", node: k}, input{name: "v", node: v})
+	return applyCached(name, a, err, cache, o)
 }
 
 // CachedAttentionQKV is [CachedAttention] over the output of one projection, as [FlashAttentionQKV] takes it.
 func CachedAttentionQKV(qkv *gorgonia.Node, heads, kvHeads int, cache *KVCache, o AttentionOptions) (*gorgonia.Node, error) {
-	a := &attention{name: "CachedAttentionQKV", layout: BSHD, heads: heads, kvHeads: kvHeads}
-	if heads < 1 || kvHeads < 1 {
-		return nil, fmt.Errorf("%s: heads is %d and kvHeads is %d, each needs to be at least 1", a.name, heads, kvHeads)
-	}
-	return a.cached([]namedNode{{"qkv", qkv}}, cache, o)
-}
-
-func (a *attention) cached(main []namedNode, cache *KVCache, o AttentionOptions) (*gorgonia.Node, error) {
+	const name = "CachedAttentionQKV"
 	o.Causal = kernels.CausalBottomRight
-	nodes, err := a.describeCached(main, cache, o)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", a.name, err)
-	}
-	s := newSignature(a.name, nodes, nil, a.dtype, a.oShape...)
-	a.memory.output, err = gorgonia.ApplyOp(&cachedAttention{s, a, cache}, nodes...)
-	return a.memory.output, err
+	a, err := newAttentionQKV(name, qkv, heads, kvHeads, o)
+	return applyCached(name, a, err, cache, o)
 }
 
-func (a *attention) describeCached(main []namedNode, cache *KVCache, o AttentionOptions) (gorgonia.Nodes, error) {
+func applyCached(name string, a *attention, err error, cache *KVCache, o AttentionOptions) (*gorgonia.Node, error) {
 	switch {
 	case cache == nil:
-		return nil, errors.New("cache is nil, it needs to be a KVCache")
+		err = fmt.Errorf("%s: cache is nil, it needs to be a KVCache", name)
 	case o.Bias != nil:
-		return nil, errors.New("bias is given, it needs to be left out: the number of keys grows")
+		err = fmt.Errorf("%s: bias is given, it needs to be left out: the number of keys grows", name)
 	case o.QLens != nil || o.KVLens != nil:
-		return nil, errors.New("qLens or kvLens is given, it does not take packed sequences")
+		err = fmt.Errorf("%s: qLens or kvLens is given, it does not take packed sequences", name)
 	case o.Dropout != 0:
-		return nil, fmt.Errorf("dropout is %v, it needs to be 0: a cache is for evaluation", o.Dropout)
+		err = fmt.Errorf("%s: dropout is %v, it needs to be 0: a cache is for evaluation", name, o.Dropout)
 	}
-	nodes, err := a.describe(main, o)
 	if err != nil {
 		return nil, err
 	}
-	p := a.problem(describeInputs(a.inputs, dtypeOf(a.dtype)), nil)
-	return nodes, cache.check(&p)
+	return apply(name, &cachedAttention{attention: a, cache: cache}, a.inputs...)
 }
 
-// cachedAttention is an op with the memory of earlier runs.
+// cachedAttention is attention with the memory of earlier runs.
 type cachedAttention struct {
-	signature
-	a     *attention
+	*attention
 	cache *KVCache
 }
 
-func (c *cachedAttention) Do(values ...gorgonia.Value) (gorgonia.Value, error) {
-	out, err := c.attend(values)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", c.name, err)
-	}
-	return out, nil
-}
+func (c *cachedAttention) source() source { return noGradient }
 
-func (c *cachedAttention) attend(values []gorgonia.Value) (gorgonia.Value, error) {
-	p, h, err := c.a.bind(values)
+func (c *cachedAttention) outputs(in []kernels.Tensor) ([]kernels.Tensor, error) {
+	p, err := c.check(in)
 	if err != nil {
 		return nil, err
+	}
+	return described(p.Q.DType, c.outputShape(p)...), c.cache.check(p)
+}
+
+func (c *cachedAttention) forward(r *run, in, out []kernels.Tensor) error {
+	p, err := c.problem(in)
+	if err != nil {
+		return err
 	}
 	rows := p.K.Shape[2]
-	if p.K, p.V, err = c.cache.extend(h, p.K, p.V); err != nil {
-		return nil, err
+	if p.K, p.V, err = c.cache.extend(r.Backend, p.K, p.V); err != nil {
+		return err
 	}
-	out, err := c.a.memory.forOutput(&c.a.result, h, p.Q.DType, c.a.oShape...)
-	if err != nil {
-		return nil, err
-	}
-	if err := h.AttentionForward(&p, kernels.AttentionOutputs{O: c.a.outputView(out)}); err != nil {
-		return nil, err
+	if err := r.AttentionForward(p, kernels.AttentionOutputs{O: c.outputView(out[0])}); err != nil {
+		return err
 	}
 	c.cache.length += rows
-	return h.value(out), nil
+	return nil
 }
 
-// DoDiff tells a lispMachine, which asks no op beforehand, that there is no gradient.
-func (c *cachedAttention) DoDiff(gorgonia.ExecutionContext, gorgonia.Nodes, *gorgonia.Node) error {
-	return fmt.Errorf("%s has no gradient", c.name)
+// backward tells a lispMachine, which asks no op beforehand, that there is no gradient.
+func (c *cachedAttention) backward(*run, []kernels.Tensor, []kernels.Tensor, []kernels.Tensor) error {
+	return errors.New("there is no gradient")
 }

@@ -274,7 +274,7 @@ func TestKVCacheErrors(t *testing.T) {
 		err  error
 		want string
 	}{
-		{cache(ops.KVCacheConfig{DType: tensor.Int}), "KVCache: dtype is int, it needs to be float32 or float64"},
+		{cache(ops.KVCacheConfig{DType: tensor.Int}), "KVCache: dtype is int, it needs to be float32, float64, BFloat16 or Float16"},
 		{cache(ops.KVCacheConfig{Batch: -1}), "KVCache: batch is -1, it needs to be at least 1"},
 		{cache(ops.KVCacheConfig{}), "KVCache: heads is 0, it needs to be at least 1"},
 		{cache(ops.KVCacheConfig{Heads: 1}), "KVCache: head dim is 0, it needs to be at least 1"},
@@ -294,7 +294,7 @@ func TestKVCacheErrors(t *testing.T) {
 		{attend(q, k, v, ops.AttentionOptions{QLens: lens}), "CachedAttention: qLens or kvLens is given, it does not take packed sequences"},
 		{attend(q, k, v, ops.AttentionOptions{Dropout: 0.1}), "CachedAttention: dropout is 0.1, it needs to be 0: a cache is for evaluation"},
 		{attend(q, k, v, ops.AttentionOptions{SoftCap: -1}), "CachedAttention: soft cap is -1, it needs to be positive, or 0 for none"},
-		{qkv(0, 64), "CachedAttentionQKV: heads is 0 and kvHeads is 2, each needs to be at least 1"},
+		{qkv(0, 64), "CachedAttentionQKV: heads is 0 and kvHeads is 2, each needs to be from 1 to 1048576"},
 		{qkv(4, 63), "CachedAttentionQKV: qkv has 63 columns, they need to be a multiple of heads + 2·kvHeads = 8"},
 		{qkv(4, 64), "CachedAttentionQKV: v has a head size of 8, the cache holds 3"},
 	} {
@@ -343,7 +343,7 @@ func TestCachedAttentionHasNoGradient(t *testing.T) {
 	if err := gorgonia.Let(q, tensor.New(tensor.Of(tensor.Float32), tensor.WithShape(1, 1, 3, 4))); err != nil {
 		t.Fatal(err)
 	}
-	if err := gorgonia.NewLispMachine(g).RunAll(); err == nil || !strings.Contains(err.Error(), "CachedAttention has no gradient") {
+	if err := gorgonia.NewLispMachine(g).RunAll(); err == nil || !strings.Contains(err.Error(), "CachedAttention: there is no gradient") {
 		t.Errorf("a lispMachine gives %v, want an error", err)
 	}
 	if _, err := gorgonia.Grad(loss, q); err == nil {

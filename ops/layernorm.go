@@ -21,39 +21,39 @@ func LayerNorm(x, gamma, beta *gorgonia.Node, o NormOptions) (*gorgonia.Node, er
 
 type layerNorm struct {
 	eps        float64
-	mean, rstd buffer
+	mean, rstd kernels.Tensor
 }
 
 func (k *layerNorm) problem(in []kernels.Tensor) *kernels.LayerNorm {
 	return &kernels.LayerNorm{X: in[0], Gamma: in[1], Beta: in[2], Eps: k.eps}
 }
 
-func (k *layerNorm) shape(in []kernels.Tensor) ([]int, error) {
-	return in[0].Shape, k.problem(in).Validate()
+func (k *layerNorm) outputs(in []kernels.Tensor) ([]kernels.Tensor, error) {
+	return alike(in[0]), k.problem(in).Validate()
 }
 
 func (k *layerNorm) source() source { return fromSaved }
 
-func (k *layerNorm) forward(h *home, in []kernels.Tensor, out kernels.Tensor, want []bool) (err error) {
-	outputs := kernels.LayerNormOutputs{Y: out}
-	if want != nil {
-		if outputs.Mean, err = k.mean.get(h, out.DType, rowShape(out)...); err != nil {
-			return err
+func (k *layerNorm) forward(r *run, in, out []kernels.Tensor) error {
+	outputs := kernels.LayerNormOutputs{Y: out[0]}
+	if r.wanted != nil {
+		for _, statistic := range []*kernels.Tensor{&k.mean, &k.rstd} {
+			if err := r.keep(statistic, in[0].DType.Wide(), rowShape(in[0])...); err != nil {
+				return err
+			}
 		}
-		if outputs.RStd, err = k.rstd.get(h, out.DType, rowShape(out)...); err != nil {
-			return err
-		}
+		outputs.Mean, outputs.RStd = k.mean, k.rstd
 	}
-	return h.LayerNormForward(k.problem(in), outputs)
+	return r.LayerNormForward(k.problem(in), outputs)
 }
 
 // rowShape is the shape of values that a tensor has one of for each row.
 func rowShape(t kernels.Tensor) []int { return t.Shape[:len(t.Shape)-1] }
 
-func (k *layerNorm) backward(h *home, in []kernels.Tensor, dOut kernels.Tensor, d []kernels.Tensor) error {
+func (k *layerNorm) backward(r *run, in, dOut, d []kernels.Tensor) error {
 	p := k.problem(in)
 	p.Beta = kernels.Tensor{}
-	return h.LayerNormBackward(p, kernels.LayerNormGradients{
-		DY: dOut, Mean: k.mean.t, RStd: k.rstd.t, DX: d[0], DGamma: d[1], DBeta: d[2],
+	return r.LayerNormBackward(p, kernels.LayerNormGradients{
+		DY: dOut[0], Mean: k.mean, RStd: k.rstd, DX: d[0], DGamma: d[1], DBeta: d[2],
 	})
 }

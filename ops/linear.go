@@ -25,10 +25,12 @@ func Linear(x, weight, bias *gorgonia.Node, o LinearOptions) (*gorgonia.Node, er
 
 type linear struct {
 	activation kernels.Activation
-	pre, dz    buffer // what the activation was applied to, and its gradient
+	pre, dz    kernels.Tensor // what the activation was applied to, and its gradient
+	mixed      bool           // the weight has another type than x
+	rounded    kernels.Tensor // and then this is the weight in the type of x
 }
 
-func (k *linear) shape(in []kernels.Tensor) ([]int, error) {
+func (k *linear) outputs(in []kernels.Tensor) ([]kernels.Tensor, error) {
 	x, weight, bias := in[0], in[1], in[2]
 	features := x.Shape[len(x.Shape)-1]
 	switch {
@@ -36,17 +38,18 @@ func (k *linear) shape(in []kernels.Tensor) ([]int, error) {
 		return nil, fmt.Errorf("weight has shape %v, it needs two axes (in, out)", weight.Shape)
 	case weight.Shape[0] != features:
 		return nil, fmt.Errorf("weight has shape %v, it needs a row for each of x's %d features", weight.Shape, features)
-	case weight.DType != x.DType:
-		return nil, fmt.Errorf("weight is %v, x is %v: they need one dtype", weight.DType, x.DType)
+	case weight.DType != x.DType && weight.DType != x.DType.Wide():
+		return nil, errParameter("weight", weight, x)
 	case bias.IsSet() && (len(bias.Shape) != 1 || bias.Shape[0] != weight.Shape[1]):
 		return nil, fmt.Errorf("bias has shape %v, it needs one value for each of weight's %d columns", bias.Shape, weight.Shape[1])
-	case bias.IsSet() && bias.DType != x.DType:
-		return nil, fmt.Errorf("bias is %v, x is %v: they need one dtype", bias.DType, x.DType)
+	case bias.IsSet() && bias.DType != x.DType && bias.DType != x.DType.Wide():
+		return nil, errParameter("bias", bias, x)
 	}
+	k.mixed = weight.DType != x.DType
 	if err := k.activation.Validate(); err != nil {
 		return nil, err
 	}
-	return withLastAxis(x.Shape, weight.Shape[1]), nil
+	return described(x.DType, withLastAxis(x.Shape, weight.Shape[1])...), nil
 }
 
 // withLastAxis is a shape with another length of its last axis.
@@ -57,52 +60,84 @@ func withLastAxis(shape []int, length int) []int {
 // asMatrix views a row-major tensor as the matrix of its rows.
 func asMatrix(t kernels.Tensor) kernels.Tensor {
 	columns := t.Shape[len(t.Shape)-1]
-	return kernels.Contiguous(t.Data, t.DType, t.Elements()/columns, columns)
+	return t.Reshape(t.Elements()/columns, columns)
+}
+
+// errParameter says which types a parameter may have beside an input x.
+func errParameter(name string, parameter, x kernels.Tensor) error {
+	if own, wide := x.DType, x.DType.Wide(); own != wide {
+		return fmt.Errorf("%s is %v, x is %v: it needs to be %v or %v", name, parameter.DType, own, own, wide)
+	}
+	return fmt.Errorf("%s is %v, x is %v: they need one dtype", name, parameter.DType, x.DType)
 }
 
 func (k *linear) source() source {
-	if k.activation == kernels.NoActivation {
+	if k.activation == kernels.NoActivation && !k.mixed {
 		return fromInputs
 	}
 	return fromSaved
 }
 
-func (k *linear) forward(h *home, in []kernels.Tensor, out kernels.Tensor, want []bool) (err error) {
-	outputs := kernels.MatMulOutputs{C: asMatrix(out)}
-	if want != nil && k.source() == fromSaved {
-		if outputs.Pre, err = k.pre.get(h, out.DType, outputs.C.Shape...); err != nil {
+func (k *linear) forward(r *run, in, out []kernels.Tensor) error {
+	outputs := kernels.MatMulOutputs{C: asMatrix(out[0])}
+	if r.wanted != nil && k.activation != kernels.NoActivation {
+		if err := r.keep(&k.pre, out[0].DType, outputs.C.Shape...); err != nil {
 			return err
 		}
+		outputs.Pre = k.pre
 	}
-	return h.MatMul(&kernels.MatMul{A: asMatrix(in[0]), B: in[1], Bias: in[2], Activation: k.activation}, outputs)
+	weight, err := k.weight(r, in)
+	if err != nil {
+		return err
+	}
+	return r.MatMul(&kernels.MatMul{A: asMatrix(in[0]), B: weight, Bias: in[2], Activation: k.activation}, outputs)
+}
+
+// weight is the weight in the type of x. A rounded one is kept for the gradient of x.
+func (k *linear) weight(r *run, in []kernels.Tensor) (kernels.Tensor, error) {
+	if !k.mixed {
+		return in[1], nil
+	}
+	lend := r.scratch
+	if r.wants(0) {
+		lend = r.keep
+	}
+	if err := lend(&k.rounded, in[0].DType, in[1].Shape...); err != nil {
+		return in[1], err
+	}
+	return k.rounded, r.Copy(k.rounded, in[1])
 }
 
 // backward computes, with dz = dy·act'(z),
 //
 //	dx = dz·Wᵀ      dW = xᵀ·dz      db = Σ over rows of dz
-func (k *linear) backward(h *home, in []kernels.Tensor, dOut kernels.Tensor, d []kernels.Tensor) error {
-	dz := asMatrix(dOut)
-	if k.source() == fromSaved {
-		var err error
-		if dz, err = k.dz.get(h, dOut.DType, dz.Shape...); err != nil {
+func (k *linear) backward(r *run, in, dOut, d []kernels.Tensor) error {
+	dz := asMatrix(dOut[0])
+	if k.activation != kernels.NoActivation {
+		if err := r.scratch(&k.dz, dz.DType, dz.Shape...); err != nil {
 			return err
 		}
-		if err := h.ActivateBackward(k.activation, k.pre.t, asMatrix(dOut), dz); err != nil {
+		if err := r.ActivateBackward(k.activation, k.pre, dz, k.dz); err != nil {
 			return err
 		}
+		dz = k.dz
 	}
 	if d[0].IsSet() {
-		if err := h.MatMul(&kernels.MatMul{A: dz, B: in[1].Permute(1, 0)}, kernels.MatMulOutputs{C: asMatrix(d[0])}); err != nil {
+		weight := in[1]
+		if k.mixed {
+			weight = k.rounded
+		}
+		if err := r.MatMul(&kernels.MatMul{A: dz, B: weight.Permute(1, 0)}, kernels.MatMulOutputs{C: asMatrix(d[0])}); err != nil {
 			return err
 		}
 	}
 	if d[1].IsSet() {
-		if err := h.MatMul(&kernels.MatMul{A: asMatrix(in[0]).Permute(1, 0), B: dz}, kernels.MatMulOutputs{C: d[1]}); err != nil {
+		if err := r.MatMul(&kernels.MatMul{A: asMatrix(in[0]).Permute(1, 0), B: dz}, kernels.MatMulOutputs{C: d[1]}); err != nil {
 			return err
 		}
 	}
 	if d[2].IsSet() {
-		return h.SumRows(dz, d[2], false)
+		return r.SumRows(dz, d[2], false)
 	}
 	return nil
 }

@@ -27,7 +27,7 @@ type matMul struct {
 	MatMulOptions
 }
 
-func (k *matMul) shape(in []kernels.Tensor) ([]int, error) {
+func (k *matMul) outputs(in []kernels.Tensor) ([]kernels.Tensor, error) {
 	for i, name := range []string{"a", "b"} {
 		if len(in[i].Shape) < 2 {
 			return nil, fmt.Errorf("%s has shape %v, it needs at least two axes", name, in[i].Shape)
@@ -42,7 +42,7 @@ func (k *matMul) shape(in []kernels.Tensor) ([]int, error) {
 	if err := m.Validate(); err != nil {
 		return nil, err
 	}
-	return m.OutputShape(), nil
+	return described(in[0].DType, m.OutputShape()...), nil
 }
 
 func transposed(is bool) string {
@@ -75,9 +75,9 @@ func transpose(t kernels.Tensor) kernels.Tensor {
 	return t.Permute(order...)
 }
 
-func (k *matMul) forward(h *home, in []kernels.Tensor, out kernels.Tensor, _ []bool) error {
+func (k *matMul) forward(r *run, in, out []kernels.Tensor) error {
 	m := k.product(in)
-	return h.MatMul(&m, kernels.MatMulOutputs{C: out})
+	return r.MatMul(&m, kernels.MatMulOutputs{C: out[0]})
 }
 
 // backward computes, for C = A·B,
@@ -85,14 +85,14 @@ func (k *matMul) forward(h *home, in []kernels.Tensor, out kernels.Tensor, _ []b
 //	dA = dC·Bᵀ      dB = Aᵀ·dC, summed over the batch if all of it shares B
 //
 // and where an input was transposed, the transpose of that, which swaps the factors.
-func (k *matMul) backward(h *home, in []kernels.Tensor, dOut kernels.Tensor, d []kernels.Tensor) error {
-	m := k.product(in)
+func (k *matMul) backward(r *run, in, dOut, d []kernels.Tensor) error {
+	m, dC := k.product(in), dOut[0]
 	if d[0].IsSet() {
-		p := kernels.MatMul{A: dOut, B: transpose(m.B)}
+		p := kernels.MatMul{A: dC, B: transpose(m.B)}
 		if k.TransposeA {
-			p = kernels.MatMul{A: overBatch(m.B, m.A.Shape), B: transpose(dOut)}
+			p = kernels.MatMul{A: overBatch(m.B, m.A.Shape), B: transpose(dC)}
 		}
-		if err := h.MatMul(&p, kernels.MatMulOutputs{C: d[0]}); err != nil {
+		if err := r.MatMul(&p, kernels.MatMulOutputs{C: d[0]}); err != nil {
 			return err
 		}
 	}
@@ -100,23 +100,23 @@ func (k *matMul) backward(h *home, in []kernels.Tensor, dOut kernels.Tensor, d [
 		return nil
 	}
 	if len(m.B.Shape) == 2 && !k.TransposeA && rowsGoOn(m.A) {
-		m.A, dOut = joinRows(m.A), asMatrix(dOut)
+		m.A, dC = joinRows(m.A), asMatrix(dC)
 	}
-	p := kernels.MatMul{A: transpose(m.A), B: dOut}
+	p := kernels.MatMul{A: transpose(m.A), B: dC}
 	if k.TransposeB {
-		p = kernels.MatMul{A: transpose(dOut), B: m.A}
+		p = kernels.MatMul{A: transpose(dC), B: m.A}
 	}
 	if len(p.A.Shape) == len(d[1].Shape) {
-		return h.MatMul(&p, kernels.MatMulOutputs{C: d[1]})
+		return r.MatMul(&p, kernels.MatMulOutputs{C: d[1]})
 	}
-	return sumOverBatch(h, p, d[1])
+	return sumOverBatch(r, p, d[1])
 }
 
 // overBatch is a matrix for each item of a batch: the same one for all, if there is only one.
 func overBatch(t kernels.Tensor, batched []int) kernels.Tensor {
 	axes := len(batched) - len(t.Shape)
 	return kernels.Tensor{
-		Data: t.Data, DType: t.DType,
+		Data: t.Data, DType: t.DType, Owner: t.Owner,
 		Shape:   slices.Concat(batched[:axes], t.Shape),
 		Strides: slices.Concat(make([]int, axes), t.Strides),
 	}
@@ -136,14 +136,14 @@ func rowsGoOn(t kernels.Tensor) bool {
 func joinRows(t kernels.Tensor) kernels.Tensor {
 	last := len(t.Shape) - 1
 	return kernels.Tensor{
-		Data: t.Data, DType: t.DType,
+		Data: t.Data, DType: t.DType, Owner: t.Owner,
 		Shape:   []int{t.Elements() / t.Shape[last], t.Shape[last]},
 		Strides: []int{t.Strides[last-1], t.Strides[last]},
 	}
 }
 
 // sumOverBatch adds up the products of a batch.
-func sumOverBatch(h *home, p kernels.MatMul, sum kernels.Tensor) error {
+func sumOverBatch(b kernels.Backend, p kernels.MatMul, sum kernels.Tensor) error {
 	axes := len(p.A.Shape) - 2
 	items := 1
 	for _, d := range p.A.Shape[:axes] {
@@ -151,7 +151,7 @@ func sumOverBatch(h *home, p kernels.MatMul, sum kernels.Tensor) error {
 	}
 	for item := range items {
 		one := kernels.MatMul{A: batchItem(p.A, item), B: batchItem(p.B, item), Accumulate: item > 0}
-		if err := h.MatMul(&one, kernels.MatMulOutputs{C: sum}); err != nil {
+		if err := b.MatMul(&one, kernels.MatMulOutputs{C: sum}); err != nil {
 			return err
 		}
 	}

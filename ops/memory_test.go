@@ -75,3 +75,41 @@ func TestCarriedState(t *testing.T) {
 		}
 	}
 }
+
+// In a graph whose ops share memory, losses and gradients are what they are without, run after run, and what is alive at once is
+// less than all results.
+func TestReuseMemory(t *testing.T) {
+	for dtype := range bounds {
+		var want [][]float64
+		for _, shared := range []bool{false, true} {
+			m := newMiniature(dtype)
+			if shared {
+				ops.ReuseMemory(m.g)
+			}
+			var loss gorgonia.Value
+			gorgonia.Read(m.loss, &loss)
+			gradients, err := gorgonia.Grad(m.loss, m.parameters...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			vm := gorgonia.NewTapeMachine(m.g, gorgonia.WithEngine(ops.Engine()))
+			for i := range uint32(3) {
+				ops.ModeOf(m.g).Train(i)
+				run(t, vm)
+				got := [][]float64{slices.Clone(numbers(t, loss))}
+				for _, n := range gradients {
+					got = append(got, slices.Clone(numbers(t, n.Value())))
+				}
+				if !shared {
+					want = append(want, got...)
+					continue
+				}
+				for n, list := range got {
+					if !slices.Equal(list, want[int(i)*len(got)+n]) {
+						t.Errorf("%v, run %d: result %d of %d is %v, without sharing %v", dtype, i, n, len(got), list, want[int(i)*len(got)+n])
+					}
+				}
+			}
+		}
+	}
+}

@@ -1,11 +1,9 @@
 package ops
 
 import (
-	"runtime"
-	"sync"
 	"sync/atomic"
-	"weak"
 
+	"github.com/stheno-ml/stheno/kernels"
 	"gorgonia.org/gorgonia"
 )
 
@@ -33,7 +31,11 @@ func (m *Mode) Train(step uint32) { m.state.Store(training | uint64(step)) }
 // Evaluate switches dropout off.
 func (m *Mode) Evaluate() { m.state.Store(evaluating) }
 
-// step tells whether dropout is on, and which step it has for an op that has run the given number of times before.
+// ModeOf is the mode of a graph: the same Mode in every call, for as long as the graph lives. A nil graph gives a Mode
+// that nothing reads.
+func ModeOf(g *gorgonia.ExprGraph) *Mode { return &stateOf(g).mode }
+
+// step reports whether dropout is on, and which step it has for an op that has run the given number of times before.
 func (m *Mode) step(runs uint32) (step uint32, on bool) {
 	switch state := m.state.Load(); {
 	case state&evaluating != 0:
@@ -44,32 +46,23 @@ func (m *Mode) step(runs uint32) (step uint32, on bool) {
 	return runs, true
 }
 
-// ModeOf is the mode of a graph: the same Mode in every call, for as long as the graph lives. A nil graph gives a Mode
-// that nothing reads.
-func ModeOf(g *gorgonia.ExprGraph) *Mode {
-	if g == nil {
-		return new(Mode)
-	}
-	modes.Lock()
-	defer modes.Unlock()
-	key := weak.Make(g)
-	m, ok := modes.of[key]
-	if !ok {
-		m = new(Mode)
-		modes.of[key] = m
-		runtime.AddCleanup(g, forgetMode, key)
-	}
-	return m
+// dropping decides the dropout of an op's runs.
+type dropping struct {
+	mode    *Mode
+	options kernels.Dropout
+	runs    uint32          // forward runs that began
+	last    kernels.Dropout // of the last forward run
 }
 
-// modes holds graphs weakly, so that looking up a graph's mode does not keep the graph alive.
-var modes = struct {
-	sync.Mutex
-	of map[weak.Pointer[gorgonia.ExprGraph]]*Mode
-}{of: map[weak.Pointer[gorgonia.ExprGraph]]*Mode{}}
+func (d *dropping) setMode(m *Mode) { d.mode = m }
 
-func forgetMode(key weak.Pointer[gorgonia.ExprGraph]) {
-	modes.Lock()
-	defer modes.Unlock()
-	delete(modes.of, key)
+// begin decides the dropout of a forward run.
+func (d *dropping) begin() kernels.Dropout {
+	d.last = kernels.Dropout{}
+	if step, on := d.mode.step(d.runs); on {
+		d.last = d.options
+		d.last.Step = step
+	}
+	d.runs++
+	return d.last
 }

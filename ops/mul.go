@@ -12,21 +12,21 @@ func Mul(a, b *gorgonia.Node) (*gorgonia.Node, error) {
 
 type multiplication struct{ stateless }
 
-func (multiplication) shape(in []kernels.Tensor) ([]int, error) {
-	return in[0].Shape, checkSame("b", in[1], "a", in[0])
+func (multiplication) outputs(in []kernels.Tensor) ([]kernels.Tensor, error) {
+	return alike(in[0]), checkSame("b", in[1], "a", in[0])
 }
 
-func (multiplication) forward(h *home, in []kernels.Tensor, out kernels.Tensor, _ []bool) error {
-	return h.Mul(in[0], in[1], out)
+func (multiplication) forward(r *run, in, out []kernels.Tensor) error {
+	return r.Mul(in[0], in[1], out[0])
 }
 
 // backward computes da = dc·b and db = dc·a.
-func (multiplication) backward(h *home, in []kernels.Tensor, dOut kernels.Tensor, d []kernels.Tensor) error {
+func (multiplication) backward(r *run, in, dOut, d []kernels.Tensor) error {
 	for i := range d {
 		if !d[i].IsSet() {
 			continue
 		}
-		if err := h.Mul(dOut, in[1-i], d[i]); err != nil {
+		if err := r.Mul(dOut[0], in[1-i], d[i]); err != nil {
 			return err
 		}
 	}
@@ -43,14 +43,14 @@ type scaling struct {
 	factor float64
 }
 
-func (k scaling) shape(in []kernels.Tensor) ([]int, error) {
-	return in[0].Shape, kernels.ValidateFactor(k.factor)
+func (k scaling) outputs(in []kernels.Tensor) ([]kernels.Tensor, error) {
+	return alike(in[0]), kernels.ValidateFactor(k.factor)
 }
 
-func (k scaling) forward(h *home, in []kernels.Tensor, out kernels.Tensor, _ []bool) error {
-	return h.MulScalar(k.factor, in[0], out)
+func (k scaling) forward(r *run, in, out []kernels.Tensor) error {
+	return r.MulScalar(k.factor, in[0], out[0])
 }
 
-func (k scaling) backward(h *home, _ []kernels.Tensor, dOut kernels.Tensor, d []kernels.Tensor) error {
-	return h.MulScalar(k.factor, dOut, d[0])
+func (k scaling) backward(r *run, _, dOut, d []kernels.Tensor) error {
+	return r.MulScalar(k.factor, dOut[0], d[0])
 }

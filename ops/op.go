@@ -76,70 +76,32 @@ func (s signature) SymDiff(gorgonia.Nodes, *gorgonia.Node, *gorgonia.Node) (gorg
 // A token is the value of an op whose result is not one tensor: it orders the ops that come after it and says nothing.
 var tokenShape = tensor.Shape{1}
 
-func token(dtype tensor.Dtype) gorgonia.Value {
-	return tensor.New(tensor.Of(dtype), tensor.WithShape(tokenShape...))
+func token() gorgonia.Value {
+	return tensor.New(tensor.Of(tensor.Float32), tensor.WithShape(tokenShape...))
 }
 
-// mark is the gradient of a token: its input, a gradient, has arrived.
-type mark struct {
-	signature
-	dtype tensor.Dtype
-}
+// arrived is the gradient of a token: its input, a gradient, has arrived. It reads nothing.
+type arrived struct{ signature }
 
-func (m mark) Do(...gorgonia.Value) (gorgonia.Value, error) { return token(m.dtype), nil }
+func (arrived) Do(...gorgonia.Value) (gorgonia.Value, error) { return token(), nil }
+
+func (arrived) written() *result { return nil }
 
 // pick is an op that hands out one of several results of the op before it, whose token is its only input. It forgets
-// the result by handing it out, so that a value lives no longer than Gorgonia needs it.
+// the value by handing it out, so that this lives no longer than Gorgonia needs it.
 type pick struct {
 	signature
-	result *gorgonia.Value
+	value  *gorgonia.Value
+	memory *result
 }
 
 func (p pick) Do(...gorgonia.Value) (gorgonia.Value, error) {
-	v := *p.result
+	v := *p.value
 	if v == nil {
 		return nil, fmt.Errorf("%s: there is no result, the op that computes it has not run", p.name)
 	}
-	*p.result = nil
+	*p.value = nil
 	return v, nil
 }
 
-// demand is which of an op's gradients something uses: a node above the gradient's, or the node whose gradient it is. Gorgonia
-// asks for the gradients of all inputs of an op, also of those that are constants to it.
-type demand struct {
-	wanted     []bool
-	graphNodes int // how many nodes the graph had when that was found out
-}
-
-// of gives an answer for each of the gradients' nodes; nil stands for no gradient.
-func (d *demand) of(graph *gorgonia.ExprGraph, gradients gorgonia.Nodes) []bool {
-	if now := len(graph.AllNodes()); now != d.graphNodes {
-		d.graphNodes, d.wanted = now, make([]bool, len(gradients))
-		for i, n := range gradients {
-			d.wanted[i] = n != nil && isUsed(n)
-		}
-	}
-	return d.wanted
-}
-
-func isUsed(gradient *gorgonia.Node) bool {
-	if len(gradient.DerivOf()) > 0 {
-		return true
-	}
-	parents := gradient.Graph().To(gradient.ID())
-	return parents != nil && parents.Len() > 0
-}
-
-// accumulate adds a gradient to what a lispMachine holds as the gradient of a node.
-func accumulate(n *gorgonia.Node, gradient *tensor.Dense) error {
-	sum, err := n.Grad()
-	if err != nil {
-		return err
-	}
-	t, ok := sum.(*tensor.Dense)
-	if !ok {
-		return fmt.Errorf("the gradient is a %T, it needs to be a *tensor.Dense", sum)
-	}
-	_, err = tensor.Add(t, gradient, tensor.UseUnsafe())
-	return err
-}
+func (p pick) written() *result { return p.memory }

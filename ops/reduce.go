@@ -20,19 +20,21 @@ type reduction struct {
 	mean bool
 }
 
-func (*reduction) shape([]kernels.Tensor) ([]int, error) { return nil, nil }
-
-func (k *reduction) forward(h *home, in []kernels.Tensor, out kernels.Tensor, _ []bool) error {
-	if k.mean {
-		return h.Mean(in[0], out)
-	}
-	return h.Sum(in[0], out)
+func (*reduction) outputs(in []kernels.Tensor) ([]kernels.Tensor, error) {
+	return described(in[0].DType.Wide()), nil
 }
 
-func (k *reduction) backward(h *home, _ []kernels.Tensor, dOut kernels.Tensor, d []kernels.Tensor) error {
+func (k *reduction) forward(r *run, in, out []kernels.Tensor) error {
+	if k.mean {
+		return r.Mean(in[0], out[0])
+	}
+	return r.Sum(in[0], out[0])
+}
+
+func (k *reduction) backward(r *run, _, dOut, d []kernels.Tensor) error {
 	factor := 1.0
 	if k.mean {
 		factor = 1 / float64(d[0].Elements())
 	}
-	return h.Broadcast(dOut, factor, d[0])
+	return r.Broadcast(dOut[0], factor, d[0])
 }

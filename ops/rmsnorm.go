@@ -15,29 +15,30 @@ func RMSNorm(x, gamma *gorgonia.Node, o NormOptions) (*gorgonia.Node, error) {
 
 type rmsNorm struct {
 	eps  float64
-	rstd buffer
+	rstd kernels.Tensor
 }
 
 func (k *rmsNorm) problem(in []kernels.Tensor) *kernels.RMSNorm {
 	return &kernels.RMSNorm{X: in[0], Gamma: in[1], Eps: k.eps}
 }
 
-func (k *rmsNorm) shape(in []kernels.Tensor) ([]int, error) {
-	return in[0].Shape, k.problem(in).Validate()
+func (k *rmsNorm) outputs(in []kernels.Tensor) ([]kernels.Tensor, error) {
+	return alike(in[0]), k.problem(in).Validate()
 }
 
 func (k *rmsNorm) source() source { return fromSaved }
 
-func (k *rmsNorm) forward(h *home, in []kernels.Tensor, out kernels.Tensor, want []bool) (err error) {
-	outputs := kernels.RMSNormOutputs{Y: out}
-	if want != nil {
-		if outputs.RStd, err = k.rstd.get(h, out.DType, rowShape(out)...); err != nil {
+func (k *rmsNorm) forward(r *run, in, out []kernels.Tensor) error {
+	outputs := kernels.RMSNormOutputs{Y: out[0]}
+	if r.wanted != nil {
+		if err := r.keep(&k.rstd, in[0].DType.Wide(), rowShape(in[0])...); err != nil {
 			return err
 		}
+		outputs.RStd = k.rstd
 	}
-	return h.RMSNormForward(k.problem(in), outputs)
+	return r.RMSNormForward(k.problem(in), outputs)
 }
 
-func (k *rmsNorm) backward(h *home, in []kernels.Tensor, dOut kernels.Tensor, d []kernels.Tensor) error {
-	return h.RMSNormBackward(k.problem(in), kernels.RMSNormGradients{DY: dOut, RStd: k.rstd.t, DX: d[0], DGamma: d[1]})
+func (k *rmsNorm) backward(r *run, in, dOut, d []kernels.Tensor) error {
+	return r.RMSNormBackward(k.problem(in), kernels.RMSNormGradients{DY: dOut[0], RStd: k.rstd, DX: d[0], DGamma: d[1]})
 }

@@ -47,14 +47,14 @@ type rope struct {
 	o      kernels.RoPE // its offset is that of the last forward run, so that the backward run after it has the same
 }
 
-func (k *rope) shape(in []kernels.Tensor) ([]int, error) {
+func (k *rope) outputs(in []kernels.Tensor) ([]kernels.Tensor, error) {
 	if k.layout != BHSD && k.layout != BSHD {
 		return nil, fmt.Errorf("layout is %d, it needs to be BHSD or BSHD", k.layout)
 	}
 	if axes := layoutAxes[k.layout]; len(in[0].Shape) != len(axes) {
 		return nil, fmt.Errorf("x has shape %v, it needs %d axes: %q", in[0].Shape, len(axes), axes)
 	}
-	return in[0].Shape, k.o.Validate(k.view(in[0]), "x")
+	return alike(in[0]), k.o.Validate(k.view(in[0]), "x")
 }
 
 // view is x as (B, H, S, D).
@@ -65,13 +65,13 @@ func (k *rope) view(t kernels.Tensor) kernels.Tensor {
 	return t
 }
 
-func (k *rope) forward(h *home, in []kernels.Tensor, out kernels.Tensor, _ []bool) error {
+func (k *rope) forward(r *run, in, out []kernels.Tensor) error {
 	if k.cache != nil {
 		k.o.Offset = k.offset + k.cache.Len()
 	}
-	return h.RoPEForward(&k.o, k.view(in[0]), k.view(out))
+	return r.RoPEForward(&k.o, k.view(in[0]), k.view(out[0]))
 }
 
-func (k *rope) backward(h *home, _ []kernels.Tensor, dOut kernels.Tensor, d []kernels.Tensor) error {
-	return h.RoPEBackward(&k.o, k.view(dOut), k.view(d[0]))
+func (k *rope) backward(r *run, _, dOut, d []kernels.Tensor) error {
+	return r.RoPEBackward(&k.o, k.view(dOut[0]), k.view(d[0]))
 }

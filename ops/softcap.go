@@ -15,18 +15,18 @@ type softCap struct {
 	cap float64
 }
 
-func (k softCap) shape(in []kernels.Tensor) ([]int, error) {
-	return in[0].Shape, kernels.ValidateCap(k.cap)
+func (k softCap) outputs(in []kernels.Tensor) ([]kernels.Tensor, error) {
+	return alike(in[0]), kernels.ValidateCap(k.cap)
 }
 
-func (k softCap) forward(h *home, in []kernels.Tensor, out kernels.Tensor, _ []bool) error {
-	return h.SoftCap(k.cap, in[0], out)
+func (k softCap) forward(r *run, in, out []kernels.Tensor) error {
+	return r.SoftCap(k.cap, in[0], out[0])
 }
 
 // backward computes y anew, in the memory of dx: x is at hand and y is not.
-func (k softCap) backward(h *home, in []kernels.Tensor, dOut kernels.Tensor, d []kernels.Tensor) error {
-	if err := h.SoftCap(k.cap, in[0], d[0]); err != nil {
+func (k softCap) backward(r *run, in, dOut, d []kernels.Tensor) error {
+	if err := r.SoftCap(k.cap, in[0], d[0]); err != nil {
 		return err
 	}
-	return h.SoftCapBackward(k.cap, d[0], dOut, d[0])
+	return r.SoftCapBackward(k.cap, d[0], dOut[0], d[0])
 }

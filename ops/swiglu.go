@@ -12,23 +12,22 @@ func SwiGLU(gate, up *gorgonia.Node) (*gorgonia.Node, error) {
 
 type swiGLU struct{ stateless }
 
-func (swiGLU) shape(in []kernels.Tensor) ([]int, error) {
-	return in[0].Shape, checkSame("up", in[1], "gate", in[0])
+func (swiGLU) outputs(in []kernels.Tensor) ([]kernels.Tensor, error) {
+	return alike(in[0]), checkSame("up", in[1], "gate", in[0])
 }
 
-func (swiGLU) forward(h *home, in []kernels.Tensor, out kernels.Tensor, _ []bool) error {
-	return h.SwiGLU(in[0], in[1], out)
+func (swiGLU) forward(r *run, in, out []kernels.Tensor) error {
+	return r.SwiGLU(in[0], in[1], out[0])
 }
 
 // backward computes both gradients even if one is wanted: they share their exponentials.
-func (swiGLU) backward(h *home, in []kernels.Tensor, dOut kernels.Tensor, d []kernels.Tensor) error {
+func (swiGLU) backward(r *run, in, dOut, d []kernels.Tensor) error {
 	for i := range d {
 		if !d[i].IsSet() {
-			var err error
-			if d[i], err = h.Alloc(dOut.DType, dOut.Shape...); err != nil {
+			if err := r.scratch(&d[i], dOut[0].DType, dOut[0].Shape...); err != nil {
 				return err
 			}
 		}
 	}
-	return h.SwiGLUBackward(in[0], in[1], dOut, d[0], d[1])
+	return r.SwiGLUBackward(in[0], in[1], dOut[0], d[0], d[1])
 }

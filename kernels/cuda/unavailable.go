@@ -116,3 +116,8 @@ func (d *Device) SwiGLU(kernels.Tensor, kernels.Tensor, kernels.Tensor) error {
 func (d *Device) SwiGLUBackward(kernels.Tensor, kernels.Tensor, kernels.Tensor, kernels.Tensor, kernels.Tensor) error {
 	return d.unavailable("SwiGLU backward")
 }
+
+// KeyMask is unavailable.
+func (d *Device) KeyMask(kernels.Tensor, kernels.Tensor, kernels.Tensor) error {
+	return d.unavailable("Key mask")
+}

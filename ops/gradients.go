@@ -1,0 +1,412 @@
+package ops
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/stheno-ml/stheno/kernels"
+	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
+)
+
+// This file differentiates calls: symbolically for tapeMachines, as they run under lispMachines.
+
+// gradients computes the gradients of a call's inputs: its own value if there is one, and for picks if there are several.
+type gradients struct {
+	signature
+	c       *call
+	memory  memory
+	alone   int // the only input that has a gradient; −1 if there are several
+	reads   gorgonia.Nodes
+	hasDOut []bool         // of each output, whether something uses it
+	nodes   gorgonia.Nodes // of each input, the node of its gradient, nil for one without
+	results []gorgonia.Value
+	used    usedGradients
+}
+
+// SymDiff adds the gradient op.
+func (c *call) SymDiff(children gorgonia.Nodes, out, dOut *gorgonia.Node) (gorgonia.Nodes, error) {
+	switch c.kernel.source() {
+	case noGradient:
+		return nil, fmt.Errorf("%s has no gradient", c.name)
+	case fromOutput:
+		return slices.Repeat(gorgonia.Nodes{dOut}, len(children)), nil
+	}
+	dOuts := gorgonia.Nodes{dOut}
+	if !c.isAlone() {
+		dOuts = slices.Clone(c.dOutNodes)
+		clear(c.dOutNodes)
+	}
+	g := &gradients{
+		c: c, memory: memory{graph: c.memory.graph, pool: c.memory.pool}, alone: -1, hasDOut: make([]bool, len(dOuts)),
+		nodes: make(gorgonia.Nodes, len(c.inputs)), results: make([]gorgonia.Value, len(c.inputs)),
+	}
+	c.asked = g.wanted
+	var operands gorgonia.Nodes
+	var wanting []int
+	for i, in := range c.inputs {
+		if c.child[i] >= 0 && !in.unread {
+			operands = append(operands, children[c.child[i]])
+		}
+		if c.hasGradient(i) {
+			wanting = append(wanting, i)
+		}
+	}
+	for i, d := range dOuts {
+		if g.hasDOut[i] = d != nil; g.hasDOut[i] {
+			operands = append(operands, d)
+		}
+	}
+	g.reads = slices.Clone(operands)
+	if c.kernel.source() == fromOutputs {
+		g.reads = append(g.reads, c.outputs...)
+		if !c.isAlone() {
+			operands = append(operands, c.outputs...)
+		}
+	}
+	operands = append(operands, out)
+	if len(wanting) == 1 {
+		return c.gradientAlone(g, wanting[0], operands, len(children))
+	}
+	g.signature = newSignature(c.name+".gradients", operands, nil, tensor.Float32, tokenShape...)
+	run, err := gorgonia.ApplyOp(g, operands...)
+	if err != nil {
+		return nil, err
+	}
+	list := make(gorgonia.Nodes, len(children))
+	for _, i := range wanting {
+		s := newSignature(c.name+".d"+c.inputs[i].name, gorgonia.Nodes{run}, nil, nodeDtype(c.shapes[i].DType), c.shapes[i].Shape...)
+		n, err := gorgonia.ApplyOp(pick{s, &g.results[i], &c.d[i]}, run)
+		if err != nil {
+			return nil, err
+		}
+		g.nodes[i], list[c.child[i]] = n, n
+	}
+	return list, nil
+}
+
+// gradientAlone adds the gradient op of a call one of whose inputs has a gradient.
+func (c *call) gradientAlone(g *gradients, i int, operands gorgonia.Nodes, children int) (gorgonia.Nodes, error) {
+	g.alone = i
+	g.signature = newSignature(c.name+".d"+c.inputs[i].name, operands, nil, nodeDtype(c.shapes[i].DType), c.shapes[i].Shape...)
+	n, err := gorgonia.ApplyOp(g, operands...)
+	list := make(gorgonia.Nodes, children)
+	g.nodes[i], list[c.child[i]] = n, n
+	return list, err
+}
+
+// wanted reports whether something uses the gradient of an input.
+func (g *gradients) wanted(i int) bool {
+	if g.alone >= 0 {
+		return g.nodes[i] != nil
+	}
+	return g.used.of(g.c.memory.graph, g.nodes)[i]
+}
+
+// Do takes the inputs of the call that its backward kernel reads, the gradients of its outputs that have one, and for the order
+// of things its outputs.
+func (g *gradients) Do(operands ...gorgonia.Value) (gorgonia.Value, error) {
+	c := g.c
+	values, dOut, next := make([]gorgonia.Value, len(c.inputs)), make([]gorgonia.Value, len(g.hasDOut)), 0
+	take := func(v *gorgonia.Value) {
+		*v = operands[next]
+		next++
+	}
+	for i, in := range c.inputs {
+		if c.child[i] >= 0 && !in.unread {
+			take(&values[i])
+		}
+	}
+	for i, has := range g.hasDOut {
+		if has {
+			take(&dOut[i])
+		}
+	}
+	list, err := c.backward(values, operands[next:], dOut)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", c.name, err)
+	}
+	g.memory.look()
+	g.memory.done()
+	for i, gradient := range list {
+		switch {
+		case gradient == nil:
+			g.results[i] = token() // no one looks at it
+		case g.alone == i:
+			return gradient, nil
+		default:
+			g.results[i] = gradient
+		}
+	}
+	return token(), nil
+}
+
+func (g *gradients) written() *result {
+	if g.alone < 0 {
+		return nil
+	}
+	return &g.c.d[g.alone]
+}
+
+func (g *gradients) readNodes() gorgonia.Nodes { return g.reads }
+func (g *gradients) memoryOf() *memory         { return &g.memory }
+
+// DoDiff is the gradient under a lispMachine.
+func (c *call) DoDiff(_ gorgonia.ExecutionContext, children gorgonia.Nodes, output *gorgonia.Node) error {
+	if err := c.doDiff(children, output); err != nil {
+		return fmt.Errorf("%s: %w", c.name, err)
+	}
+	return nil
+}
+
+func (c *call) doDiff(children gorgonia.Nodes, output *gorgonia.Node) error {
+	if c.kernel.source() == noGradient {
+		return c.kernel.backward(nil, nil, nil, nil)
+	}
+	dOut := slices.Clone(c.dOutValues)
+	clear(c.dOutValues)
+	if c.isAlone() {
+		d, err := output.Grad()
+		if err != nil {
+			return err
+		}
+		dOut = []gorgonia.Value{d}
+	}
+	values := make([]gorgonia.Value, len(c.inputs))
+	for i, place := range c.child {
+		if place >= 0 {
+			values[i] = children[place].Value()
+		}
+	}
+	// A lispMachine does not tell an op beforehand that it will differentiate, nor what. The first time, run once more.
+	if c.asked = c.hasGradient; !c.ready() {
+		if _, err := c.forward(values, true, func(i int, b kernels.Backend) (kernels.Tensor, error) {
+			return b.Alloc(c.results[i].DType, c.results[i].Shape...) // the output stays what the ops behind it made of it
+		}); err != nil {
+			return err
+		}
+		clear(c.values)
+	}
+	outputs := make([]gorgonia.Value, len(c.outputs))
+	for i, n := range c.outputs {
+		outputs[i] = n.Value()
+	}
+	list, err := c.backward(values, outputs, dOut)
+	if err != nil {
+		return err
+	}
+	for i, gradient := range list {
+		if gradient != nil {
+			if err := accumulate(children[c.child[i]], gradient); err != nil {
+				return fmt.Errorf("gradient of %s: %w", c.inputs[i].name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// ready reports whether the last forward run left what the backward run needs.
+func (c *call) ready() bool {
+	if c.saved == nil {
+		return false
+	}
+	if c.kernel.source() == fromInputs {
+		return true
+	}
+	for i := range c.inputs {
+		if c.asked(i) && !c.saved[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// backward computes the gradients that are wanted, one an input. outputs are the values of the outputs, if backward needs them
+// and no one else writes over them.
+func (c *call) backward(values, outputs, dOut []gorgonia.Value) ([]*tensor.Dense, error) {
+	if c.saved == nil || c.kernel.source() != fromOutput && !c.ready() {
+		return nil, errors.New("the gradient op ran without a forward run before it")
+	}
+	b, in, err := c.bind(values)
+	if err != nil {
+		return nil, err
+	}
+	if b != c.place {
+		return nil, fmt.Errorf("the inputs are on %s, the forward run was on %s", b.Name(), c.place.Name())
+	}
+	r := &run{Backend: b, c: c}
+	defer r.end()
+	arrived := make([]kernels.Tensor, len(dOut))
+	for i, v := range dOut {
+		if v == nil {
+			continue
+		}
+		if arrived[i], err = c.gradientOfOutput(r, i, v); err != nil {
+			return nil, fmt.Errorf("the gradient of the output %w", err)
+		}
+	}
+	if c.kernel.source() == fromOutputs {
+		if r.out, err = c.outputsOf(b, outputs); err != nil {
+			return nil, err
+		}
+	}
+	d := make([]kernels.Tensor, len(c.inputs))
+	for i := range d {
+		switch {
+		case !c.asked(i):
+		case c.kernel.source() == fromOutput:
+			d[i] = arrived[0]
+		case c.kernel.source() == fromForward:
+			d[i] = c.shapes[i]
+		default:
+			if d[i], err = c.d[i].lend(&c.memory, b, c.shapes[i]); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if c.kernel.source() != fromOutput {
+		if err := c.kernel.backward(r, in, arrived, d); err != nil {
+			return nil, err
+		}
+	}
+	if c.kernel.source() == fromForward {
+		c.handOut(d)
+	}
+	c.forget()
+	list := make([]*tensor.Dense, len(d))
+	for i := range d {
+		if c.asked(i) {
+			list[i] = ValueOf(d[i])
+		}
+	}
+	return list, nil
+}
+
+// handOut makes results of the gradients that forward kept, which are handed out once.
+func (c *call) handOut(d []kernels.Tensor) {
+	c.saved = nil
+	if !c.memory.pool.shared {
+		return
+	}
+	c.memory.look()
+	for i := range d {
+		r := &c.d[i]
+		if !d[i].IsSet() || r.held {
+			continue
+		}
+		at := slices.IndexFunc(c.kept, func(t kernels.Tensor) bool { return t.Data == d[i].Data })
+		if at >= 0 {
+			c.kept = slices.Delete(c.kept, at, at+1)
+			r.Tensor, r.place, r.pending = d[i], c.place, r.readers
+		}
+	}
+}
+
+// outputsOf views the outputs, or the copies of those that others may write over.
+func (c *call) outputsOf(b kernels.Backend, values []gorgonia.Value) ([]kernels.Tensor, error) {
+	list := make([]kernels.Tensor, len(c.results))
+	for i, described := range c.results {
+		if c.copies[i].IsSet() {
+			list[i] = c.copies[i]
+			continue
+		}
+		if len(values) <= i {
+			return nil, errors.New("the outputs of the forward run are gone")
+		}
+		var err error
+		if list[i], err = view(b, values[i], described.DType, described.Shape); err != nil {
+			return nil, fmt.Errorf("the output's value %w", err)
+		}
+	}
+	return list, nil
+}
+
+// gradientOfOutput views the gradient of an output as a row-major tensor. Gorgonia has scalars of its own, and passes them also
+// where a tensor of one element is meant.
+func (c *call) gradientOfOutput(r *run, i int, dOut gorgonia.Value) (kernels.Tensor, error) {
+	dtype, shape := c.results[i].DType, c.results[i].Shape
+	s, ok := dOut.(gorgonia.Scalar)
+	if !ok {
+		at, err := PlaceOf(dOut)
+		if err != nil {
+			return kernels.Tensor{}, err
+		}
+		if at != r.Backend {
+			return kernels.Tensor{}, fmt.Errorf("is on %s, the inputs are on %s", at.Name(), r.Name())
+		}
+		t, err := view(r, dOut, dtype, shape)
+		if err != nil || t.IsRowMajor() {
+			return t, err
+		}
+		var dense kernels.Tensor
+		if err := r.scratch(&dense, dtype, shape...); err != nil {
+			return t, err
+		}
+		return dense, r.Copy(dense, t)
+	}
+	if c.results[i].Elements() != 1 {
+		return kernels.Tensor{}, fmt.Errorf("is a scalar, its node promised shape %v", shape)
+	}
+	x, err := float(s)
+	if err != nil {
+		return kernels.Tensor{}, err
+	}
+	r.unit = x == 1
+	var t kernels.Tensor
+	if err := r.scratch(&t, dtype, shape...); err != nil {
+		return t, err
+	}
+	return t, r.Fill(t, x)
+}
+
+// float is the number that a scalar of Gorgonia's holds.
+func float(s gorgonia.Scalar) (float64, error) {
+	switch x := s.Data().(type) {
+	case float64:
+		return x, nil
+	case float32:
+		return float64(x), nil
+	}
+	return 0, fmt.Errorf("is a %T, it needs to be float32 or float64", s)
+}
+
+// usedGradients is which of an op's gradients something uses: a node above the gradient's, or the node whose gradient it is.
+// Gorgonia asks for the gradients of all inputs of an op, also of those that are constants to it.
+type usedGradients struct {
+	are        []bool
+	graphNodes int // how many nodes the graph had when that was found out
+}
+
+// of gives an answer for each of the gradients' nodes; nil stands for no gradient.
+func (u *usedGradients) of(graph *gorgonia.ExprGraph, gradients gorgonia.Nodes) []bool {
+	if now := len(graph.AllNodes()); now != u.graphNodes {
+		u.graphNodes, u.are = now, make([]bool, len(gradients))
+		for i, n := range gradients {
+			u.are[i] = n != nil && isUsed(n)
+		}
+	}
+	return u.are
+}
+
+func isUsed(gradient *gorgonia.Node) bool {
+	if len(gradient.DerivOf()) > 0 {
+		return true
+	}
+	parents := gradient.Graph().To(gradient.ID())
+	return parents != nil && parents.Len() > 0
+}
+
+// accumulate adds a gradient to what a lispMachine holds as the gradient of a node.
+func accumulate(n *gorgonia.Node, gradient *tensor.Dense) error {
+	sum, err := n.Grad()
+	if err != nil {
+		return err
+	}
+	t, ok := sum.(*tensor.Dense)
+	if !ok {
+		return fmt.Errorf("the gradient is a %T, it needs to be a *tensor.Dense", sum)
+	}
+	_, err = tensor.Add(t, gradient, tensor.UseUnsafe())
+	return err
+}

@@ -1,0 +1,46 @@
+package ops
+
+import (
+	"runtime"
+	"sync"
+	"weak"
+
+	"gorgonia.org/gorgonia"
+)
+
+// graphState is what this package knows of a graph besides its nodes. It refers to no node, so that it does not keep the graph
+// alive.
+type graphState struct {
+	mode Mode
+	pool pool
+}
+
+// states holds graphs weakly: looking up the state of a graph does not keep the graph alive.
+var states = struct {
+	sync.Mutex
+	of map[weak.Pointer[gorgonia.ExprGraph]]*graphState
+}{of: map[weak.Pointer[gorgonia.ExprGraph]]*graphState{}}
+
+// stateOf is the state of a graph: the same one in every call, for as long as the graph lives. A nil graph gives a state that
+// nothing reads.
+func stateOf(g *gorgonia.ExprGraph) *graphState {
+	if g == nil {
+		return new(graphState)
+	}
+	states.Lock()
+	defer states.Unlock()
+	key := weak.Make(g)
+	s, ok := states.of[key]
+	if !ok {
+		s = new(graphState)
+		states.of[key] = s
+		runtime.AddCleanup(g, forgetState, key)
+	}
+	return s
+}
+
+func forgetState(key weak.Pointer[gorgonia.ExprGraph]) {
+	states.Lock()
+	defer states.Unlock()
+	delete(states.of, key)
+}
