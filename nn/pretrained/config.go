@@ -1,0 +1,160 @@
+package pretrained
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+)
+
+// config is a config.json whose fields are read one by one. The first thing that is wrong is kept in err, so that a family
+// reads all its fields and looks for an error once. Fields that nobody reads are an error too: they may ask for what the
+// family lacks.
+type config struct {
+	fields map[string]json.RawMessage
+	read   map[string]bool
+	within string // the path of an object inside the file, with a dot behind it
+	err    error
+}
+
+// metadata are the fields that do not change what a model computes.
+var metadata = []string{
+	"_attn_implementation_autoset", "_name_or_path", "architectures", "attn_implementation", "auto_map", "bos_token_id",
+	"cache_implementation", "chunk_size_feed_forward", "dtype", "eos_token_id", "finetuning_task", "gradient_checkpointing",
+	"id2label", "initializer_range", "label2id", "model_type", "output_attentions", "output_hidden_states", "output_past",
+	"pad_token_id", "prefix", "pretraining_tp", "problem_type", "return_dict", "sep_token_id", "task_specific_params",
+	"tokenizer_class", "torch_dtype", "torchscript", "transformers_version", "use_cache",
+}
+
+func parseConfig(text []byte) (*config, error) {
+	c := &config{read: map[string]bool{}}
+	if err := json.Unmarshal(text, &c.fields); err != nil {
+		return nil, fmt.Errorf("config.json: %w", err)
+	}
+	if c.fields == nil {
+		return nil, errors.New("config.json: it is null, it needs to be an object")
+	}
+	return c, nil
+}
+
+// fail keeps the first error.
+func (c *config) fail(format string, args ...any) {
+	if c.err == nil {
+		c.err = fmt.Errorf("config.json: "+format, args...)
+	}
+}
+
+// has tells whether a field is given and not null.
+func (c *config) has(name string) bool {
+	c.read[name] = true
+	value, found := c.fields[name]
+	return found && !bytes.Equal(value, []byte("null"))
+}
+
+// field reads a field that may be left out.
+func field[T any](c *config, name, kind string, otherwise T) T {
+	if !c.has(name) {
+		return otherwise
+	}
+	var value T
+	if err := json.Unmarshal(c.fields[name], &value); err != nil {
+		c.fail("field %s is %.40s, it needs to be %s", c.within+name, c.fields[name], kind)
+		return otherwise
+	}
+	return value
+}
+
+func (c *config) bool(name string, otherwise bool) bool {
+	return field(c, name, "true or false", otherwise)
+}
+func (c *config) string(name, otherwise string) string {
+	return field(c, name, "a string", otherwise)
+}
+func (c *config) strings(name string) []string {
+	return field[[]string](c, name, "a list of strings", nil)
+}
+func (c *config) ints(name string) []int { return field[[]int](c, name, "a list of integers", nil) }
+func (c *config) floats(name string) []float64 {
+	return field[[]float64](c, name, "a list of numbers", nil)
+}
+
+// float reads a number that is not negative.
+func (c *config) float(name string, otherwise float64) float64 {
+	x := field(c, name, "a number", otherwise)
+	if !(x >= 0) || math.IsInf(x, 0) {
+		c.fail("field %s is %v, it cannot be negative", c.within+name, x)
+		return otherwise
+	}
+	return x
+}
+
+// maxSize bounds the sizes that a config can ask for, so that no product of a few of them overflows.
+const maxSize = 1 << 24
+
+// size reads a positive integer; without a value to take otherwise, 0, it needs to be there.
+func (c *config) size(name string, otherwise int) int {
+	n := field(c, name, "an integer", otherwise)
+	switch {
+	case n == 0 && !c.has(name):
+		c.fail("field %s is missing", c.within+name)
+	case n < 1 || n > maxSize:
+		c.fail("field %s is %d, it needs to be from 1 to %d", c.within+name, n, maxSize)
+	default:
+		return n
+	}
+	return 1
+}
+
+// optionalSize reads a positive integer, or gives 0 where there is none.
+func (c *config) optionalSize(name string) int {
+	if !c.has(name) {
+		return 0
+	}
+	return c.size(name, 0)
+}
+
+// object reads an object of fields, nil where there is none.
+func (c *config) object(name string) *config {
+	fields := field[map[string]json.RawMessage](c, name, "an object", nil)
+	if fields == nil {
+		return nil
+	}
+	return &config{fields: fields, read: map[string]bool{}, within: c.within + name + "."}
+}
+
+// needs makes sure that a field, where it is given, has the one value that there is a model for.
+func needs[T comparable](c *config, name string, value T) {
+	if have := field(c, name, fmt.Sprintf("%v", value), value); have != value {
+		c.fail("field %s is %v, only %v is supported", c.within+name, have, value)
+	}
+}
+
+// finish gives the first error, or says which fields were given and not read.
+func (c *config) finish(ignored []string) error {
+	if c.err != nil {
+		return c.err
+	}
+	var unknown []string
+	for name, value := range c.fields {
+		empty := bytes.Equal(value, []byte("null")) || bytes.Equal(value, []byte("false"))
+		if !c.read[name] && !empty && !slices.Contains(metadata, name) && !slices.Contains(ignored, name) {
+			unknown = append(unknown, name)
+		}
+	}
+	if len(unknown) > 0 {
+		slices.Sort(unknown)
+		first := unknown[0]
+		return fmt.Errorf("config.json: field %s, which is %.60s, is not known; if it does not change what the model computes, "+
+			"Options.IgnoreFields can list it", c.within+first, c.fields[first])
+	}
+	return nil
+}
+
+// join takes over the error, or the unread fields, of an object inside the config.
+func (c *config) join(inner *config) {
+	if err := inner.finish(nil); err != nil && c.err == nil {
+		c.err = err
+	}
+}

@@ -1,0 +1,232 @@
+package pretrained
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stheno-ml/stheno/train/safetensors"
+	"gorgonia.org/tensor"
+)
+
+// published are the configs of models on the hub, as their authors wrote them, and how many parameters those have.
+var published = []struct {
+	name   string
+	count  int
+	config string
+}{
+	{"gpt2", 124_439_808, `{"activation_function": "gelu_new", "architectures": ["GPT2LMHeadModel"], "attn_pdrop": 0.1, "bos_token_id": 50256,
+		"embd_pdrop": 0.1, "eos_token_id": 50256, "initializer_range": 0.02, "layer_norm_epsilon": 1e-05, "model_type": "gpt2", "n_ctx": 1024,
+		"n_embd": 768, "n_head": 12, "n_layer": 12, "n_positions": 1024, "resid_pdrop": 0.1, "summary_activation": null,
+		"summary_first_dropout": 0.1, "summary_proj_to_labels": true, "summary_type": "cls_index", "summary_use_proj": true,
+		"task_specific_params": {"text-generation": {"do_sample": true, "max_length": 50}}, "vocab_size": 50257}`},
+	{"Llama-3.2-1B", 1_235_814_400, `{"architectures": ["LlamaForCausalLM"], "attention_bias": false, "attention_dropout": 0.0, "bos_token_id": 128000,
+		"eos_token_id": 128001, "head_dim": 64, "hidden_act": "silu", "hidden_size": 2048, "initializer_range": 0.02, "intermediate_size": 8192,
+		"max_position_embeddings": 131072, "mlp_bias": false, "model_type": "llama", "num_attention_heads": 32, "num_hidden_layers": 16,
+		"num_key_value_heads": 8, "pretraining_tp": 1, "rms_norm_eps": 1e-05, "rope_scaling": {"factor": 32.0, "high_freq_factor": 4.0,
+		"low_freq_factor": 1.0, "original_max_position_embeddings": 8192, "rope_type": "llama3"}, "rope_theta": 500000.0,
+		"tie_word_embeddings": true, "torch_dtype": "bfloat16", "transformers_version": "4.45.0.dev0", "use_cache": true, "vocab_size": 128256}`},
+	{"SmolLM2-135M", 134_515_008, `{"architectures": ["LlamaForCausalLM"], "attention_bias": false, "attention_dropout": 0.0, "bos_token_id": 0,
+		"eos_token_id": 0, "hidden_act": "silu", "hidden_size": 576, "initializer_range": 0.041666666666666664, "intermediate_size": 1536,
+		"max_position_embeddings": 8192, "model_type": "llama", "num_attention_heads": 9, "num_hidden_layers": 30, "num_key_value_heads": 3,
+		"pretraining_tp": 1, "rms_norm_eps": 1e-05, "rope_interleaved": false, "rope_scaling": null, "rope_theta": 100000,
+		"tie_word_embeddings": true, "torch_dtype": "bfloat16", "use_cache": true, "vocab_size": 49152}`},
+	{"Mistral-7B-v0.1", 7_241_732_096, `{"architectures": ["MistralForCausalLM"], "bos_token_id": 1, "eos_token_id": 2, "hidden_act": "silu",
+		"hidden_size": 4096, "initializer_range": 0.02, "intermediate_size": 14336, "max_position_embeddings": 32768, "model_type": "mistral",
+		"num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 8, "rms_norm_eps": 1e-05, "rope_theta": 10000.0,
+		"sliding_window": 4096, "tie_word_embeddings": false, "torch_dtype": "bfloat16", "use_cache": true, "vocab_size": 32000}`},
+	{"Qwen2.5-0.5B", 494_032_768, `{"architectures": ["Qwen2ForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 151643, "eos_token_id": 151643,
+		"hidden_act": "silu", "hidden_size": 896, "initializer_range": 0.02, "intermediate_size": 4864, "max_position_embeddings": 32768,
+		"max_window_layers": 24, "model_type": "qwen2", "num_attention_heads": 14, "num_hidden_layers": 24, "num_key_value_heads": 2,
+		"rms_norm_eps": 1e-06, "rope_theta": 1000000.0, "sliding_window": 32768, "tie_word_embeddings": true, "torch_dtype": "bfloat16",
+		"use_cache": true, "use_sliding_window": false, "vocab_size": 151936}`},
+	{"Qwen3-0.6B", 596_049_920, `{"architectures": ["Qwen3ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0, "head_dim": 128,
+		"hidden_act": "silu", "hidden_size": 1024, "intermediate_size": 3072, "max_position_embeddings": 40960, "max_window_layers": 28,
+		"model_type": "qwen3", "num_attention_heads": 16, "num_hidden_layers": 28, "num_key_value_heads": 8, "rms_norm_eps": 1e-06,
+		"rope_scaling": null, "rope_theta": 1000000, "sliding_window": null, "tie_word_embeddings": true, "use_sliding_window": false, "vocab_size": 151936}`},
+	{"gemma-2-2b", 2_614_341_888, `{"architectures": ["Gemma2ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+		"attn_logit_softcapping": 50.0, "bos_token_id": 2, "cache_implementation": "hybrid", "eos_token_id": 1, "final_logit_softcapping": 30.0,
+		"head_dim": 256, "hidden_act": "gelu_pytorch_tanh", "hidden_activation": "gelu_pytorch_tanh", "hidden_size": 2304, "intermediate_size": 9216,
+		"max_position_embeddings": 8192, "model_type": "gemma2", "num_attention_heads": 8, "num_hidden_layers": 26, "num_key_value_heads": 4,
+		"pad_token_id": 0, "query_pre_attn_scalar": 256, "rms_norm_eps": 1e-06, "rope_theta": 10000.0, "sliding_window": 4096, "vocab_size": 256000}`},
+	{"gemma-3-1b-pt", 999_885_952, `{"architectures": ["Gemma3ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+		"attn_logit_softcapping": null, "cache_implementation": "hybrid", "final_logit_softcapping": null, "head_dim": 256,
+		"hidden_activation": "gelu_pytorch_tanh", "hidden_size": 1152, "intermediate_size": 6912, "max_position_embeddings": 32768,
+		"model_type": "gemma3_text", "num_attention_heads": 4, "num_hidden_layers": 26, "num_key_value_heads": 1, "query_pre_attn_scalar": 256,
+		"rms_norm_eps": 1e-06, "rope_local_base_freq": 10000, "rope_scaling": null, "rope_theta": 1000000, "sliding_window": 512,
+		"sliding_window_pattern": 6, "vocab_size": 262144}`},
+	{"Phi-3-mini-4k-instruct", 3_821_079_552, `{"architectures": ["Phi3ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+		"auto_map": {"AutoConfig": "configuration_phi3.Phi3Config"}, "embd_pdrop": 0.0, "hidden_act": "silu", "hidden_size": 3072,
+		"intermediate_size": 8192, "max_position_embeddings": 4096, "model_type": "phi3", "num_attention_heads": 32, "num_hidden_layers": 32,
+		"num_key_value_heads": 32, "original_max_position_embeddings": 4096, "resid_pdrop": 0.0, "rms_norm_eps": 1e-05, "rope_scaling": null,
+		"rope_theta": 10000.0, "sliding_window": 2047, "tie_word_embeddings": false, "vocab_size": 32064}`},
+	{"OLMo-2-0425-1B", 1_484_916_736, `{"architectures": ["Olmo2ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0, "hidden_act": "silu",
+		"hidden_size": 2048, "intermediate_size": 8192, "max_position_embeddings": 4096, "model_type": "olmo2", "num_attention_heads": 16,
+		"num_hidden_layers": 16, "num_key_value_heads": 16, "rms_norm_eps": 1e-06, "rope_scaling": null, "rope_theta": 500000,
+		"tie_word_embeddings": false, "vocab_size": 100352}`},
+	{"SmolLM3-3B", 3_075_098_624, `{"architectures": ["SmolLM3ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0, "hidden_act": "silu",
+		"hidden_size": 2048, "intermediate_size": 11008, "max_position_embeddings": 65536, "max_window_layers": 28, "mlp_bias": false,
+		"model_type": "smollm3", "no_rope_layer_interval": 4, "num_attention_heads": 16, "num_hidden_layers": 36, "num_key_value_heads": 4,
+		"pretraining_tp": 2, "rms_norm_eps": 1e-06, "rope_scaling": null, "rope_theta": 5000000.0, "sliding_window": null,
+		"use_sliding_window": false, "vocab_size": 128256}`},
+}
+
+func TestPublishedConfigs(t *testing.T) {
+	for _, p := range published {
+		_, a, err := describe([]byte(p.config), Options{})
+		if err != nil {
+			t.Errorf("%s: %v", p.name, err)
+			continue
+		}
+		count := 0
+		for i := range a.links {
+			count += a.links[i].elements()
+		}
+		if count != p.count {
+			t.Errorf("%s has %d parameters, want %d", p.name, count, p.count)
+		}
+	}
+}
+
+// What a config asks for and there is no model for is an error that names the field.
+func TestConfigErrors(t *testing.T) {
+	for _, c := range []struct{ model, field, value, want string }{
+		{"gpt2", "model_type", `"mamba"`, `field model_type is "mamba", it needs to be one of gemma2, gemma3_text, gpt2,`},
+		{"gpt2", "model_type", `7`, "field model_type is 7, it needs to be a string"},
+		{"gpt2", "n_head", `"many"`, `field n_head is "many", it needs to be an integer`},
+		{"gpt2", "n_layer", `-1`, "field n_layer is -1, it needs to be from 1 to 16777216"},
+		{"gpt2", "activation_function", `"relu"`, `field activation_function is "relu", it needs to be gelu, gelu_new`},
+		{"gpt2", "add_cross_attention", `true`, "field add_cross_attention is true, only false is supported"},
+		{"gpt2", "tie_word_embeddings", `false`, "field tie_word_embeddings is false, only true is supported"},
+		{"llama3", "hidden_size", `null`, "field hidden_size is missing"},
+		{"llama3", "quantization_config", `{"bits":4}`, `field quantization_config, which is {"bits":4}, is not known`},
+		{"llama3", "rms_norm_eps", `-1`, "field rms_norm_eps is -1, it cannot be negative"},
+		{"llama3", "rope_parameters", `{"rope_type": "mrope"}`, `field rope_parameters.rope_type is "mrope", it needs to be default`},
+		{"llama3", "rope_parameters", `{"rope_type": "default", "mrope_section": [1]}`, "field rope_parameters.mrope_section, which is [1], is not known"},
+		{"llama3", "rope_parameters", `{"rope_type": "llama3", "factor": 0.5}`, "field rope_parameters: Llama3RoPE: factor is 0.5"},
+		{"gemma3", "layer_types", `["full_attention"]`, "field layer_types has 1 elements, it needs one for each of the 2 layers"},
+		{"gemma3", "layer_types", `["full_attention", "chunked_attention"]`, `field layer_types has "chunked_attention"`},
+		{"gemma3", "use_bidirectional_attention", `true`, "field use_bidirectional_attention is true, only false is supported"},
+		{"gemma3", "attn_logit_softcapping", `50`, "field attn_logit_softcapping is 50, Gemma 3 has none"},
+		{"phi3", "rope_parameters", `{"rope_type": "longrope", "short_factor": [1], "long_factor": [1]}`, "field rope_parameters.short_factor or long_factor has 1 numbers"},
+		{"smollm3", "no_rope_layers", `[1]`, "field no_rope_layers has 1 elements"},
+	} {
+		text, err := os.ReadFile(filepath.Join("testdata", c.model, "config.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var fields map[string]json.RawMessage
+		if err := json.Unmarshal(text, &fields); err != nil {
+			t.Fatal(err)
+		}
+		fields[c.field] = json.RawMessage(c.value)
+		if text, err = json.Marshal(fields); err != nil {
+			t.Fatal(err)
+		}
+		_, _, err = describe(text, Options{})
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s with %s %s: %v, want an error with %q", c.model, c.field, c.value, err, c.want)
+		}
+	}
+	if _, _, err := describe([]byte(strings.Replace(published[0].config, "{", `{"mystery": 1, `, 1)), Options{IgnoreFields: []string{"mystery"}}); err != nil {
+		t.Errorf("a field that is to be ignored: %v", err)
+	}
+}
+
+// Folders that lie give errors, and nothing outside them is opened.
+func TestHostileFolders(t *testing.T) {
+	const model = "gpt2"
+	config, err := os.ReadFile(filepath.Join("testdata", model, configFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	weights := filepath.Join("testdata", model, weightsFile)
+	index := func(shard string) string {
+		text, _ := json.Marshal(map[string]any{"weight_map": map[string]string{"transformer.wte.weight": shard}})
+		return string(text)
+	}
+	write := func(t *testing.T, folder, name, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, c := range map[string]struct {
+		prepare func(t *testing.T, folder string)
+		want    string
+	}{
+		"empty":          {func(t *testing.T, folder string) { os.Remove(filepath.Join(folder, configFile)) }, "no such file"},
+		"no weights":     {func(*testing.T, string) {}, "there is neither model.safetensors nor model.safetensors.index.json"},
+		"null":           {func(t *testing.T, folder string) { write(t, folder, configFile, "null") }, "it is null"},
+		"no JSON":        {func(t *testing.T, folder string) { write(t, folder, configFile, "{") }, "config.json: unexpected end"},
+		"large config":   {func(t *testing.T, folder string) { write(t, folder, configFile, strings.Repeat(" ", maxConfig+1)) }, "more than 16777216 bytes"},
+		"a folder":       {func(t *testing.T, folder string) { os.Mkdir(filepath.Join(folder, weightsFile), 0o755) }, "no regular file"},
+		"outside":        {func(t *testing.T, folder string) { write(t, folder, indexFile, index("../model.safetensors")) }, "is not the name of a file in the folder"},
+		"absolute":       {func(t *testing.T, folder string) { write(t, folder, indexFile, index("/etc/passwd")) }, "is not the name of a file in the folder"},
+		"missing shard":  {func(t *testing.T, folder string) { write(t, folder, indexFile, index("other.safetensors")) }, "no such file"},
+		"shard no file":  {func(t *testing.T, folder string) { write(t, folder, indexFile, index(configFile)) }, "safetensors"},
+		"lying index":    {lyingIndex(index("shard.safetensors")), "says that tensor"},
+		"missing tensor": {shard(safetensors.Tensors{{Name: "wte.weight", Value: zeros(48, 24)}}), `tensor "transformer.wpe.weight" is missing`},
+		"wrong shape":    {shard(safetensors.Tensors{{Name: "wte.weight", Value: zeros(24, 48)}}), `tensor "wte.weight" has shape [24 48], the config asks for [48 24]`},
+		"cyclic links": {func(t *testing.T, folder string) {
+			if err := os.Symlink(weightsFile, filepath.Join(folder, weightsFile)); err != nil {
+				t.Skip(err)
+			}
+		}, "there is neither"},
+		"extra tensor": {func(t *testing.T, folder string) {
+			file, err := safetensors.Open(weights)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer file.Close()
+			all, err := file.Tensors()
+			if err != nil {
+				t.Fatal(err)
+			}
+			shard(append(all, safetensors.Tensor{Name: "score.weight", Value: zeros(2, 24)}))(t, folder)
+		}, `tensor "score.weight" is none that the config asks for`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			folder := t.TempDir()
+			write(t, folder, configFile, string(config))
+			c.prepare(t, folder)
+			_, err := Load(folder, Options{})
+			if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), folder) {
+				t.Errorf("%v, want an error with %q and the folder", err, c.want)
+			}
+		})
+	}
+}
+
+func zeros(shape ...int) *tensor.Dense {
+	return tensor.New(tensor.Of(tensor.Float32), tensor.WithShape(shape...))
+}
+
+// shard writes the weights of a folder.
+func shard(tensors safetensors.Tensors) func(*testing.T, string) {
+	return func(t *testing.T, folder string) { writeTensors(t, filepath.Join(folder, weightsFile), tensors) }
+}
+
+// lyingIndex writes an index beside a shard that has another tensor.
+func lyingIndex(index string) func(*testing.T, string) {
+	return func(t *testing.T, folder string) {
+		if err := os.WriteFile(filepath.Join(folder, indexFile), []byte(index), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		writeTensors(t, filepath.Join(folder, "shard.safetensors"), safetensors.Tensors{{Name: "other", Value: zeros(1)}})
+	}
+}
+
+func writeTensors(t *testing.T, path string, tensors safetensors.Tensors) {
+	t.Helper()
+	file, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if err := safetensors.Write(file, tensors, nil); err != nil {
+		t.Fatal(err)
+	}
+}

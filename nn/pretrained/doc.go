@@ -1,0 +1,33 @@
+// Package pretrained loads the models that people have: folders as transformers writes them, with a config.json and
+// safetensors files. It makes them of the layers of package nn, so that they are run, trained and changed like any other,
+// and writes them back so that transformers reads them.
+//
+//	m, err := pretrained.Load("Llama-3.2-1B", pretrained.Options{})
+//	g := gorgonia.NewGraph()
+//	model, err := m.LanguageModel(g)        // an *nn.Llama over m.Parameters()
+//	logits, err := model.Forward(tokens)    // (batch, length) → (batch, length, vocabulary)
+//
+// [Model.NewDecoder] predicts token after token, model.Loss is what training differentiates, and [Model.Save] writes what
+// training made of the parameters.
+//
+// # Models
+//
+// The families are, by the model_type in their config: gpt2; llama, which SmolLM, TinyLlama and many others are too; mistral,
+// with its sliding window; qwen2 and qwen3; gemma2 and gemma3_text; phi3; olmo2; and smollm3. RoPE is scaled as the config
+// says: linear, dynamic (up to the length of the training), llama3, yarn or longrope.
+//
+// A config that asks for something else is refused with an error that names the field. So is one with a field that is not
+// known here: it may change what the model computes. [Options.IgnoreFields] lets those pass that do not. A folder whose
+// tensors are not exactly those that its config describes is refused as well.
+//
+// # Memory
+//
+// Parameters are float32, converted from float16 and bfloat16 tensor by tensor, several at a time. Matrices that
+// transformers keeps as (out, in) are transposed to (in, out), as [nn.Linear] has them. Beside the parameters themselves,
+// loading holds at most one tensor for each processor.
+//
+// # Trust
+//
+// Nothing in a folder is trusted. Sizes come from the config and are checked against the files before memory is taken for
+// them, an index can name only files in its own folder, and a file that is not valid is an error, never a panic.
+package pretrained

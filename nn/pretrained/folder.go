@@ -1,0 +1,310 @@
+package pretrained
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/stheno-ml/stheno/nn"
+	"github.com/stheno-ml/stheno/ops"
+	"github.com/stheno-ml/stheno/train/safetensors"
+	"gorgonia.org/tensor"
+)
+
+const (
+	configFile  = "config.json"
+	weightsFile = "model.safetensors"
+	indexFile   = "model.safetensors.index.json"
+
+	maxConfig = 16 << 20 // bytes
+	maxIndex  = 64 << 20
+)
+
+// readSmallFile reads a file of the folder that has at most so many bytes.
+func readSmallFile(folder, name string, most int64) ([]byte, error) {
+	path, err := regularFile(folder, name)
+	if err != nil {
+		return nil, err
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	content, err := io.ReadAll(io.LimitReader(file, most+1))
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(content)) > most {
+		return nil, fmt.Errorf("%s has more than %d bytes", name, most)
+	}
+	return content, nil
+}
+
+// regularFile is the path of a file in the folder itself: not in another, and not a pipe on which opening would wait. It may
+// be a link, as in the cache of huggingface_hub all are.
+func regularFile(folder, name string) (string, error) {
+	if name != filepath.Base(name) || !filepath.IsLocal(name) || strings.ContainsAny(name, `/\`) {
+		return "", fmt.Errorf("%q is not the name of a file in the folder", name)
+	}
+	path := filepath.Join(folder, name)
+	info, err := os.Stat(path)
+	if err != nil {
+		return "", err
+	}
+	if !info.Mode().IsRegular() {
+		return "", fmt.Errorf("%s is no regular file", name)
+	}
+	return path, nil
+}
+
+// weights are the open files of a folder, by the names of the tensors in them.
+type weights struct {
+	files  []*safetensors.File
+	holder map[string]*safetensors.File
+}
+
+func (w *weights) close() {
+	for _, f := range w.files {
+		f.Close()
+	}
+}
+
+func openWeights(folder string) (*weights, error) {
+	w := &weights{holder: map[string]*safetensors.File{}}
+	err := w.open(folder)
+	if err != nil {
+		w.close()
+		return nil, err
+	}
+	return w, nil
+}
+
+func (w *weights) open(folder string) error {
+	if _, err := os.Stat(filepath.Join(folder, indexFile)); err == nil {
+		return w.openShards(folder)
+	}
+	if _, err := os.Stat(filepath.Join(folder, weightsFile)); err != nil {
+		return fmt.Errorf("there is neither %s nor %s; files of PyTorch's own format are not read, save_pretrained makes safetensors of them",
+			weightsFile, indexFile)
+	}
+	file, err := w.openFile(folder, weightsFile)
+	if err != nil {
+		return err
+	}
+	for _, name := range file.Names() {
+		w.holder[name] = file
+	}
+	return nil
+}
+
+func (w *weights) openFile(folder, name string) (*safetensors.File, error) {
+	path, err := regularFile(folder, name)
+	if err != nil {
+		return nil, err
+	}
+	file, err := safetensors.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	w.files = append(w.files, file)
+	return file, nil
+}
+
+// openShards opens the files that the index lists, and believes it only where the files agree.
+func (w *weights) openShards(folder string) error {
+	text, err := readSmallFile(folder, indexFile, maxIndex)
+	if err != nil {
+		return err
+	}
+	var index struct {
+		WeightMap map[string]string `json:"weight_map"`
+	}
+	if err := json.Unmarshal(text, &index); err != nil {
+		return fmt.Errorf("%s: %w", indexFile, err)
+	}
+	shards := map[string]*safetensors.File{}
+	for _, name := range slices.Sorted(maps.Keys(index.WeightMap)) {
+		shard := index.WeightMap[name]
+		file, opened := shards[shard]
+		if !opened {
+			if file, err = w.openFile(folder, shard); err != nil {
+				return fmt.Errorf("%s: tensor %q: %w", indexFile, name, err)
+			}
+			shards[shard] = file
+		}
+		if _, err := file.Info(name); err != nil {
+			return fmt.Errorf("%s says that tensor %q is in %s: %w", indexFile, name, shard, err)
+		}
+		w.holder[name] = file
+	}
+	return nil
+}
+
+// source is a tensor of a file that is to be read.
+type source struct {
+	*link
+	file  *safetensors.File
+	name  string
+	bytes int64
+}
+
+// sources finds the tensor of each link, checks their types and shapes, and makes sure that no tensor is left over.
+func (w *weights) sources(a *architecture) ([]source, error) {
+	var list []source
+	used := map[string]bool{}
+	for i := range a.links {
+		l := &a.links[i]
+		name := l.theirs
+		file := w.holder[name]
+		if file == nil {
+			name = strings.TrimPrefix(name, a.prefix)
+			file = w.holder[name]
+		}
+		if file == nil {
+			return nil, fmt.Errorf("tensor %q is missing", l.theirs)
+		}
+		info, err := file.Info(name)
+		if err != nil {
+			return nil, err
+		}
+		if !slices.Equal(info.Shape, l.shape) {
+			return nil, fmt.Errorf("tensor %q has shape %v, the config asks for %v", name, info.Shape, l.shape)
+		}
+		if !slices.Contains([]string{"F32", "F16", "BF16"}, info.Type) {
+			return nil, fmt.Errorf("tensor %q is %s, it needs to be F32, F16 or BF16", name, info.Type)
+		}
+		used[name] = true
+		list = append(list, source{l, file, name, info.Bytes})
+	}
+	for _, name := range slices.Sorted(maps.Keys(w.holder)) {
+		known := func(end string) bool { return strings.HasSuffix(name, end) }
+		if !used[name] && !slices.ContainsFunc(a.unused, known) {
+			return nil, fmt.Errorf("tensor %q is none that the config asks for", name)
+		}
+	}
+	return list, nil
+}
+
+// readParameters reads the tensors of a folder, several at a time.
+func readParameters(folder string, a *architecture, progress func(done, total int64)) (*nn.Parameters, error) {
+	w, err := openWeights(folder)
+	if err != nil {
+		return nil, err
+	}
+	defer w.close()
+	list, err := w.sources(a)
+	if err != nil {
+		return nil, err
+	}
+	r := reader{composed: map[string]*tensor.Dense{}, whole: map[string]*tensor.Dense{}, progress: progress}
+	for _, s := range list {
+		r.total += s.bytes
+		if s.isWhole() {
+			continue
+		}
+		for _, p := range s.parts {
+			if r.composed[p.ours] == nil {
+				r.composed[p.ours] = newValue(make([]float32, tensor.Shape(p.shape).TotalSize()), p.shape)
+			}
+		}
+	}
+	if err := r.read(list); err != nil {
+		return nil, err
+	}
+	parameters := nn.NewParameters(0)
+	for i := range a.links {
+		for _, p := range a.links[i].parts {
+			if parameters.Value(p.ours) != nil {
+				continue
+			}
+			value := r.whole[p.ours]
+			if value == nil {
+				value = r.composed[p.ours]
+			}
+			if err := parameters.Set(p.ours, value); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return parameters, nil
+}
+
+func newValue(data []float32, shape []int) *tensor.Dense {
+	return tensor.New(tensor.WithShape(shape...), tensor.WithBacking(data), tensor.WithEngine(ops.Engine()))
+}
+
+// reader reads tensors into values.
+type reader struct {
+	composed map[string]*tensor.Dense // values that tensors are copied into, made beforehand
+
+	mu          sync.Mutex // of what follows
+	whole       map[string]*tensor.Dense
+	done, total int64
+	progress    func(done, total int64)
+	err         error
+}
+
+func (r *reader) read(list []source) error {
+	next := make(chan source)
+	var workers sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		workers.Go(func() {
+			for s := range next {
+				r.finished(s, r.readOne(s))
+			}
+		})
+	}
+	for _, s := range list {
+		if r.failed() {
+			break
+		}
+		next <- s
+	}
+	close(next)
+	workers.Wait()
+	return r.err
+}
+
+func (r *reader) failed() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.err != nil
+}
+
+// readOne reads a tensor and puts it where it belongs.
+func (r *reader) readOne(s source) error {
+	t, err := s.file.Tensor(s.name)
+	if err != nil {
+		return err
+	}
+	if !s.isWhole() {
+		s.unpack(t.Float32s(), r.composed)
+		return nil
+	}
+	p := s.parts[0]
+	value := newValue(t.Float32s(), p.shape)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.whole[p.ours] = value
+	return nil
+}
+
+func (r *reader) finished(s source, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err != nil && r.err == nil {
+		r.err = err
+	}
+	r.done += s.bytes
+	if r.progress != nil && r.err == nil {
+		r.progress(r.done, r.total)
+	}
+}

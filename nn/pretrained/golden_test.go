@@ -1,0 +1,246 @@
+package pretrained
+
+import (
+	"encoding/json"
+	"flag"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/stheno-ml/stheno/ops"
+	"github.com/stheno-ml/stheno/train/safetensors"
+	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
+)
+
+// The tests of this file read folders that transformers wrote; testdata/golden.py is the other side.
+
+var update = flag.Bool("update", false, "write the models to testdata/written, for golden.py --check to read")
+
+var languageModels = []string{
+	"gpt2", "llama2", "llama3", "mistral", "qwen2", "qwen3", "gemma2", "gemma3", "phi3", "olmo2", "smollm3",
+}
+
+// golden is what transformers computes.
+type golden struct {
+	Tokens    [][]int
+	Logits    []float64
+	Loss      float64
+	Gradients map[string]float64 // the norm of each
+}
+
+func readGolden(t *testing.T, name string) golden {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("testdata", name, "golden.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var g golden
+	if err := json.Unmarshal(text, &g); err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+func load(t *testing.T, folder string, o Options) *Model {
+	t.Helper()
+	m, err := Load(folder, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// ids is an input of token ids.
+func ids(g *gorgonia.ExprGraph, name string, rows [][]int) *gorgonia.Node {
+	all := slices.Concat(rows...)
+	value := tensor.New(tensor.WithShape(len(rows), len(rows[0])), tensor.WithBacking(all))
+	return gorgonia.NewMatrix(g, tensor.Int, gorgonia.WithName(name), gorgonia.WithShape(value.Shape()...), gorgonia.WithValue(value))
+}
+
+// run evaluates a graph.
+func run(t *testing.T, g *gorgonia.ExprGraph) {
+	t.Helper()
+	ops.ModeOf(g).Evaluate()
+	machine := gorgonia.NewTapeMachine(g)
+	defer machine.Close()
+	if err := machine.RunAll(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// near compares numbers relative to the largest that is wanted.
+func near(t *testing.T, what string, have []float32, want []float64, tolerance float64) {
+	t.Helper()
+	if len(have) != len(want) {
+		t.Fatalf("%s has %d elements, want %d", what, len(have), len(want))
+	}
+	worst, largest := 0.0, 0.0
+	for i := range want {
+		largest = max(largest, math.Abs(want[i]))
+		if e := math.Abs(float64(have[i]) - want[i]); e > worst || math.IsNaN(e) {
+			worst = e
+		}
+	}
+	if !(worst <= tolerance*largest) {
+		t.Errorf("the error of %s is %.3g of its largest element %.3g, it needs to be at most %.3g", what, worst/largest, largest, tolerance)
+	}
+}
+
+func TestLogits(t *testing.T) {
+	for _, name := range languageModels {
+		t.Run(name, func(t *testing.T) {
+			want := readGolden(t, name)
+			m := load(t, filepath.Join("testdata", name), Options{})
+			g := gorgonia.NewGraph()
+			model, err := m.LanguageModel(g)
+			if err != nil {
+				t.Fatal(err)
+			}
+			logits := gorgonia.Must(model.Forward(ids(g, "tokens", want.Tokens)))
+			run(t, g)
+			near(t, "the logits", logits.Value().Data().([]float32), want.Logits, 1e-5)
+
+			d, err := m.NewDecoder(16)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for row, tokens := range want.Tokens {
+				d.Reset()
+				for at, token := range tokens {
+					have, err := d.Logits([]int{token})
+					if err != nil {
+						t.Fatal(err)
+					}
+					vocab := len(have)
+					first := (row*len(tokens) + at) * vocab
+					near(t, "the decoder's logits", load32(have), want.Logits[first:first+vocab], 3e-5)
+				}
+			}
+		})
+	}
+}
+
+func load32(x []float64) []float32 {
+	narrow := make([]float32, len(x))
+	for i := range x {
+		narrow[i] = float32(x[i])
+	}
+	return narrow
+}
+
+// The loss of each next token has the gradients that transformers computes, tensor by tensor.
+func TestGradients(t *testing.T) {
+	for _, name := range languageModels {
+		t.Run(name, func(t *testing.T) {
+			want := readGolden(t, name)
+			m := load(t, filepath.Join("testdata", name), Options{})
+			g := gorgonia.NewGraph()
+			model, err := m.LanguageModel(g)
+			if err != nil {
+				t.Fatal(err)
+			}
+			targets := make([][]int, len(want.Tokens))
+			for i, row := range want.Tokens {
+				targets[i] = append(slices.Clone(row[1:]), -100)
+			}
+			loss := gorgonia.Must(model.Loss(ids(g, "tokens", want.Tokens), ids(g, "targets", targets)))
+			if _, err := gorgonia.Grad(loss, model.Parameters()...); err != nil {
+				t.Fatal(err)
+			}
+			run(t, g)
+			if have := loss.Value().Data().(float32); math.Abs(float64(have)-want.Loss) > 1e-5*want.Loss {
+				t.Errorf("the loss is %v, want %v", have, want.Loss)
+			}
+			gradients := map[string]*tensor.Dense{}
+			for _, n := range model.Parameters() {
+				v, err := n.Grad()
+				if err != nil {
+					t.Fatal(err)
+				}
+				gradients[n.Name()] = v.(*tensor.Dense)
+			}
+			var all []float32
+			var wanted []float64
+			for i := range m.arch.links {
+				l := &m.arch.links[i]
+				sum := 0.0
+				for _, x := range l.pack(gradients).Float32s() {
+					sum += float64(x) * float64(x)
+				}
+				norm, known := want.Gradients[l.theirs]
+				if !known {
+					t.Errorf("transformers has no gradient of %s", l.theirs)
+				}
+				all, wanted = append(all, float32(math.Sqrt(sum))), append(wanted, norm)
+				near(t, "the gradient of "+l.theirs, all[i:], wanted[i:], 1e-3)
+			}
+			near(t, "the gradients", all, wanted, 2e-5)
+			if len(all) != len(want.Gradients) {
+				t.Errorf("there are %d gradients, transformers has %d", len(all), len(want.Gradients))
+			}
+		})
+	}
+}
+
+// What is written has the tensors that were read, bit by bit, whether in one file or in shards, and is read again.
+func TestSave(t *testing.T) {
+	for _, name := range languageModels {
+		t.Run(name, func(t *testing.T) {
+			from := filepath.Join("testdata", name)
+			m := load(t, from, Options{})
+			want := tensorsOf(t, from)
+			folders := []string{filepath.Join(t.TempDir(), "new"), t.TempDir()}
+			if *update {
+				folders[0] = filepath.Join("testdata", "written", name)
+			}
+			for i, folder := range folders {
+				if err := m.Save(folder, SaveOptions{ShardSize: int64(i) * 9000}); err != nil {
+					t.Fatal(err)
+				}
+				have := tensorsOf(t, folder)
+				for tensor, value := range want {
+					if !slices.Equal(have[tensor], value) {
+						t.Errorf("%s is not what was read", tensor)
+					}
+				}
+				if len(have) != len(want) {
+					t.Errorf("%d tensors were written, %d read", len(have), len(want))
+				}
+				again := load(t, folder, Options{})
+				for _, p := range m.Parameters().Names() {
+					if !slices.Equal(m.Parameters().Value(p).Float32s(), again.Parameters().Value(p).Float32s()) {
+						t.Errorf("parameter %s changed", p)
+					}
+				}
+			}
+		})
+	}
+}
+
+// tensorsOf reads all tensors of a folder.
+func tensorsOf(t *testing.T, folder string) map[string][]float32 {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(folder, "*.safetensors"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := map[string][]float32{}
+	for _, path := range paths {
+		file, err := safetensors.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close()
+		for _, name := range file.Names() {
+			v, err := file.Tensor(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			values[name] = v.Float32s()
+		}
+	}
+	return values
+}

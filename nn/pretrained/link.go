@@ -1,0 +1,125 @@
+package pretrained
+
+import (
+	"slices"
+
+	"gorgonia.org/tensor"
+)
+
+// link says which parameters of package nn a tensor of a file is. The same list of links serves reading and writing.
+type link struct {
+	theirs string // its name in the file
+	shape  []int  // its shape there
+	// transposed says that the rows of the file's matrix are outputs: it is (out, in), and the parameter (in, out).
+	transposed bool
+	parts      []part // they lie one after the other along the first axis of the file's tensor
+}
+
+// part is n outputs of a parameter, of its columns where it is transposed and of its rows or elements where it is not.
+type part struct {
+	ours    string
+	shape   []int // of the parameter
+	from, n int
+}
+
+// isWhole tells whether the tensor is a parameter as it is.
+func (l *link) isWhole() bool {
+	return !l.transposed && len(l.parts) == 1 && slices.Equal(l.parts[0].shape, l.shape)
+}
+
+func (l *link) elements() int { return tensor.Shape(l.shape).TotalSize() }
+
+// same is a tensor that is a parameter, element by element.
+func same(theirs, ours string, shape ...int) link {
+	return link{theirs: theirs, shape: shape, parts: []part{{ours: ours, shape: shape, n: shape[0]}}}
+}
+
+// weight is a matrix (out, in) that is a parameter (in, out).
+func weight(theirs, ours string, in, out int) link {
+	return joined(theirs, in, output{ours, out, 0, out})
+}
+
+// output is n of the columns of a parameter with so many.
+type output struct {
+	ours             string
+	columns, from, n int
+}
+
+// joined is a matrix (out, in) whose rows are columns of several parameters, or of a part of one.
+func joined(theirs string, in int, outputs ...output) link {
+	l := link{theirs: theirs, transposed: true}
+	rows := 0
+	for _, o := range outputs {
+		l.parts = append(l.parts, part{o.ours, []int{in, o.columns}, o.from, o.n})
+		rows += o.n
+	}
+	l.shape = []int{rows, in}
+	return l
+}
+
+// joinedBias is a vector whose elements are those of several parameters, or of a part of one.
+func joinedBias(theirs string, outputs ...output) link {
+	l := link{theirs: theirs}
+	n := 0
+	for _, o := range outputs {
+		l.parts = append(l.parts, part{o.ours, []int{o.columns}, o.from, o.n})
+		n += o.n
+	}
+	l.shape = []int{n}
+	return l
+}
+
+// unpack copies a tensor of the file into its parameters.
+func (l *link) unpack(theirs []float32, ours map[string]*tensor.Dense) {
+	for _, p := range l.parts {
+		to := ours[p.ours].Float32s()
+		n := p.n * l.rowLength()
+		if l.transposed {
+			transpose(to[p.from:], p.shape[1], theirs, l.rowLength(), p.n, l.rowLength())
+		} else {
+			copy(to[p.from*l.rowLength():], theirs[:n])
+		}
+		theirs = theirs[n:]
+	}
+}
+
+// pack is the tensor of the file. It shares the memory of the parameter where that is the same.
+func (l *link) pack(ours map[string]*tensor.Dense) *tensor.Dense {
+	if l.isWhole() {
+		return ours[l.parts[0].ours]
+	}
+	theirs := make([]float32, l.elements())
+	rest := theirs
+	for _, p := range l.parts {
+		from := ours[p.ours].Float32s()
+		n := p.n * l.rowLength()
+		if l.transposed {
+			transpose(rest, l.rowLength(), from[p.from:], p.shape[1], l.rowLength(), p.n)
+		} else {
+			copy(rest[:n], from[p.from*l.rowLength():])
+		}
+		rest = rest[n:]
+	}
+	return tensor.New(tensor.WithShape(l.shape...), tensor.WithBacking(theirs))
+}
+
+// rowLength is how many elements there are behind each index of the first axis.
+func (l *link) rowLength() int { return l.elements() / l.shape[0] }
+
+// transpose writes a rows×columns matrix with its axes exchanged: to[j·toStride + i] = from[i·fromStride + j]. It goes by
+// squares that fit into the first-level cache.
+func transpose(to []float32, toStride int, from []float32, fromStride, rows, columns int) {
+	const side = 32
+	for top := 0; top < rows; top += side {
+		bottom := min(rows, top+side)
+		for left := 0; left < columns; left += side {
+			right := min(columns, left+side)
+			for j := left; j < right; j++ {
+				line := to[j*toStride+top : j*toStride+bottom]
+				for i := range line {
+					line[i] = from[(top+i)*fromStride+j]
+				}
+			}
+		}
+	}
+}

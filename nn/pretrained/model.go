@@ -1,0 +1,155 @@
+package pretrained
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/stheno-ml/stheno/nn"
+	"gorgonia.org/gorgonia"
+)
+
+// Options are the options of [Load]. The zero value is what most programs want.
+type Options struct {
+	// Context is the longest sequence that the model will be used for; 0 means the one that its config names. Models with
+	// LongRoPE have one set of frequencies up to the length of their first training and another beyond it: 0 means the
+	// first.
+	Context int
+	// IgnoreFields are fields of config.json that are unknown here and may be passed over.
+	IgnoreFields []string
+	// Progress, if it is not nil, is called while tensors are read, with the number of bytes read so far and in all. Calls
+	// come one after the other.
+	Progress func(done, total int64)
+}
+
+// Model is a loaded model: its parameters, and what makes it in a graph.
+type Model struct {
+	family     string
+	config     []byte // config.json as it was read
+	folder     string
+	parameters *nn.Parameters
+	arch       *architecture
+}
+
+// architecture is what a family makes of a config.
+type architecture struct {
+	links  []link
+	prefix string   // of the tensors' names, which files written from the model without its head lack
+	unused []string // tensors of files, by how their names end, that are no parameters
+	build  func(*gorgonia.ExprGraph, *nn.Parameters) (any, error)
+}
+
+// families are the readers of configs by model_type. The number is the context that is asked for, 0 for the config's.
+var families = map[string]func(*config, int) *architecture{
+	"gpt2": gpt2, "llama": llama, "mistral": mistral, "qwen2": qwen2, "qwen3": qwen3, "gemma2": gemma2,
+	"gemma3_text": gemma3, "phi3": phi3, "olmo2": olmo2, "smollm3": smollm3,
+}
+
+// LanguageModel predicts the next token. [nn.GPT] and [nn.Llama] are what there is.
+type LanguageModel interface {
+	nn.CachedModel
+	// Forward gives the logits of the token after each of tokens: (B, S) → (B, S, Vocab).
+	Forward(tokens *gorgonia.Node) (*gorgonia.Node, error)
+	// Loss is the mean cross-entropy of predicting targets from tokens.
+	Loss(tokens, targets *gorgonia.Node) (*gorgonia.Node, error)
+	// Summary is a table of the parameters.
+	Summary() string
+}
+
+// Load reads a model's folder: config.json, and model.safetensors or the shards that model.safetensors.index.json lists.
+// Parameters are float32 in memory, whatever the files hold.
+func Load(folder string, o Options) (*Model, error) {
+	m := &Model{folder: folder}
+	if err := m.load(o); err != nil {
+		return nil, fmt.Errorf("pretrained: %s: %w", folder, err)
+	}
+	return m, nil
+}
+
+func (m *Model) load(o Options) (err error) {
+	if m.config, err = readSmallFile(m.folder, configFile, maxConfig); err != nil {
+		return err
+	}
+	if m.family, m.arch, err = describe(m.config, o); err != nil {
+		return err
+	}
+	if m.parameters, err = readParameters(m.folder, m.arch, o.Progress); err != nil {
+		return err
+	}
+	// A parameter that is linked to no tensor would be random. A graph that is thrown away finds it.
+	g := gorgonia.NewGraph()
+	built, err := m.arch.build(g, m.parameters)
+	if err != nil {
+		return err
+	}
+	var names []string
+	for _, n := range built.(interface{ Parameters() gorgonia.Nodes }).Parameters() {
+		names = append(names, n.Name())
+	}
+	linked := map[string]bool{}
+	for i := range m.arch.links {
+		for _, p := range m.arch.links[i].parts {
+			linked[p.ours] = true
+		}
+	}
+	slices.Sort(names)
+	if want := slices.Sorted(maps.Keys(linked)); !slices.Equal(names, want) {
+		return fmt.Errorf("the model has the parameters %v, the file's tensors are %v", names, want)
+	}
+	return nil
+}
+
+// describe reads a config.
+func describe(text []byte, o Options) (family string, a *architecture, err error) {
+	c, err := parseConfig(text)
+	if err != nil {
+		return "", nil, err
+	}
+	if o.Context < 0 {
+		return "", nil, fmt.Errorf("context is %d, it needs to be positive, or 0 for the config's", o.Context)
+	}
+	family = c.string("model_type", "")
+	if c.err != nil {
+		return "", nil, c.err
+	}
+	read, found := families[family]
+	if !found {
+		return "", nil, fmt.Errorf("config.json: field model_type is %q, it needs to be one of %s",
+			family, strings.Join(slices.Sorted(maps.Keys(families)), ", "))
+	}
+	a = read(c, o.Context)
+	return family, a, c.finish(o.IgnoreFields)
+}
+
+// Family is the model_type of the config, such as "gpt2" or "llama".
+func (m *Model) Family() string { return m.family }
+
+// Parameters are the values of the model, by the names of package nn. Every graph that the model is added to shares them.
+func (m *Model) Parameters() *nn.Parameters { return m.parameters }
+
+// LanguageModel adds the model to a graph. The graphs of one Model share its parameters.
+func (m *Model) LanguageModel(g *gorgonia.ExprGraph) (LanguageModel, error) {
+	if g == nil {
+		return nil, errors.New("pretrained: g is nil, it needs to be a graph")
+	}
+	built, err := m.arch.build(g, m.parameters)
+	if err != nil {
+		return nil, fmt.Errorf("pretrained: %w", err)
+	}
+	model, ok := built.(LanguageModel)
+	if !ok {
+		return nil, fmt.Errorf("pretrained: a %s is a %T, it predicts no next token", m.family, built)
+	}
+	return model, nil
+}
+
+// NewDecoder is a decoder of a language model, which predicts token after token and keeps what attention has seen.
+// Capacity is how many tokens it looks back to; 0 means the model's context, whose cache may be large.
+func (m *Model) NewDecoder(capacity int) (*nn.Decoder, error) {
+	return nn.NewDecoder(nn.DecoderConfig{
+		Model:    func(g *gorgonia.ExprGraph) (nn.CachedModel, error) { return m.LanguageModel(g) },
+		Capacity: capacity,
+	})
+}

@@ -1,0 +1,113 @@
+package pretrained
+
+import (
+	"math"
+
+	"github.com/stheno-ml/stheno/nn"
+	"github.com/stheno-ml/stheno/ops"
+)
+
+// ropeProblem is what the options of RoPE depend on beside the config's own fields for it.
+type ropeProblem struct {
+	headDim int
+	theta   float64 // the base where the config has none
+	partial float64 // the share of a head that turns where the config has none; 0 means 1
+	trained int     // max_position_embeddings
+	context int     // the longest sequence that the model will be used for
+}
+
+// rope reads the options of RoPE for layers of a type. They are in rope_parameters, one object or one a type, or, in
+// configs written before transformers 5, in rope_theta and rope_scaling.
+func (c *config) rope(layerType string, p ropeProblem) ops.RoPEOptions {
+	theta, partial := c.float("rope_theta", p.theta), c.float("partial_rotary_factor", p.partial)
+	o := c.object("rope_scaling")
+	if parameters := c.object("rope_parameters"); parameters != nil {
+		o = parameters
+		for _, t := range []string{"full_attention", "sliding_attention"} {
+			if inner := parameters.object(t); t == layerType && inner != nil {
+				o = inner
+			}
+		}
+	}
+	if o == nil {
+		return turned(ops.RoPEOptions{Base: theta}, partial, p.headDim)
+	}
+	options := turned(ops.RoPEOptions{Base: o.float("rope_theta", theta)}, o.float("partial_rotary_factor", partial), p.headDim)
+	kind := o.string("rope_type", o.string("type", "default"))
+	options = o.scaled(kind, options, p, c.optionalSize("original_max_position_embeddings"))
+	c.join(o)
+	return options
+}
+
+// turned sets how many dimensions of a head turn.
+func turned(o ops.RoPEOptions, partial float64, headDim int) ops.RoPEOptions {
+	if partial != 0 && partial != 1 {
+		o.RotaryDim = int(float64(headDim) * partial)
+	}
+	return o
+}
+
+// scaled changes the options as the kind of scaling says. The context of the first training is original, or in the
+// object, or that of the model.
+func (c *config) scaled(kind string, o ops.RoPEOptions, p ropeProblem, original int) ops.RoPEOptions {
+	if own := c.optionalSize("original_max_position_embeddings"); original == 0 {
+		original = own
+	}
+	if original == 0 {
+		original = p.trained
+	}
+	var err error
+	switch kind {
+	case "default", "":
+	case "dynamic":
+		// Up to the length of the training it is the default, and longer sequences are not taken.
+		c.float("factor", 1)
+	case "linear":
+		o.Scaling = c.float("factor", 1)
+	case "llama3":
+		o, err = nn.Llama3RoPE{
+			Factor: c.float("factor", 0), Low: c.float("low_freq_factor", 0), High: c.float("high_freq_factor", 0), Context: original,
+		}.Apply(o, p.headDim)
+	case "yarn":
+		y := nn.YaRN{
+			Factor: c.float("factor", float64(p.trained)/float64(original)),
+			Fast:   c.float("beta_fast", 32), Slow: c.float("beta_slow", 1),
+			Context: original, NoRounding: !c.bool("truncate", true), Amplitude: c.float("attention_factor", 0),
+		}
+		m, all := c.float("mscale", 0), c.float("mscale_all_dim", 0)
+		if y.Amplitude == 0 && m != 0 && all != 0 && y.Factor > 1 {
+			y.Amplitude = (1 + m*math.Log(y.Factor)/10) / (1 + all*math.Log(y.Factor)/10)
+		}
+		o, err = y.Apply(o, p.headDim)
+	case "longrope", "su":
+		o = c.longRoPE(o, p, original)
+	default:
+		c.fail("field %srope_type is %q, it needs to be default, linear, dynamic, llama3, yarn or longrope", c.within, kind)
+	}
+	if err != nil {
+		c.fail("field %s: %w", c.within[:len(c.within)-1], err)
+	}
+	return o
+}
+
+// longRoPE takes one of two lists of divisors, by the length that the model will be used for.
+func (c *config) longRoPE(o ops.RoPEOptions, p ropeProblem, original int) ops.RoPEOptions {
+	short, long := c.floats("short_factor"), c.floats("long_factor")
+	o.Divisors = short
+	if p.context > original {
+		o.Divisors = long
+	}
+	stretch := c.float("factor", float64(p.trained)/float64(original))
+	o.Amplitude = c.float("attention_factor", 0)
+	if o.Amplitude == 0 && stretch > 1 {
+		o.Amplitude = math.Sqrt(1 + math.Log(stretch)/math.Log(float64(original)))
+	}
+	pairs := p.headDim / 2
+	if o.RotaryDim > 0 {
+		pairs = o.RotaryDim / 2
+	}
+	if len(o.Divisors) != pairs {
+		c.fail("field %sshort_factor or long_factor has %d numbers, it needs one for each of the %d pairs of a head", c.within, len(o.Divisors), pairs)
+	}
+	return o
+}

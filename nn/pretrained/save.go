@@ -1,0 +1,190 @@
+package pretrained
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/stheno-ml/stheno/train/safetensors"
+	"gorgonia.org/tensor"
+)
+
+// companions are the files beside the weights that belong to a model and are copied with it.
+var companions = []string{
+	"added_tokens.json", "chat_template.jinja", "generation_config.json", "merges.txt", "preprocessor_config.json",
+	"special_tokens_map.json", "spiece.model", "tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json", "vocab.txt",
+}
+
+// SaveOptions are the options of [Model.Save].
+type SaveOptions struct {
+	ShardSize int64 // a file holds at most so many bytes of tensors, unless a tensor alone has more; 0 means 5 GB
+}
+
+// Save writes the model as transformers does: config.json, and model.safetensors or shards and their index, in float32.
+// What else belongs to the model in the folder that it was loaded from, such as the tokenizer's files, is copied. The
+// folder is made if there is none; files of earlier models in it are replaced, the weights last.
+func (m *Model) Save(folder string, o SaveOptions) error {
+	if err := m.save(folder, o); err != nil {
+		return fmt.Errorf("pretrained: saving to %s: %w", folder, err)
+	}
+	return nil
+}
+
+func (m *Model) save(folder string, o SaveOptions) error {
+	if o.ShardSize < 0 {
+		return fmt.Errorf("shard size is %d, it needs to be positive, or 0 for 5 GB", o.ShardSize)
+	}
+	if o.ShardSize == 0 {
+		o.ShardSize = 5e9
+	}
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return err
+	}
+	if err := m.copyCompanions(folder); err != nil {
+		return err
+	}
+	config, err := inFloat32(m.config)
+	if err != nil {
+		return err
+	}
+	if err := writeFile(folder, configFile, func(w io.Writer) error { _, err := w.Write(config); return err }); err != nil {
+		return err
+	}
+	return m.saveWeights(folder, o.ShardSize)
+}
+
+// inFloat32 is a config that says of the weights that they are float32.
+func inFloat32(text []byte) ([]byte, error) {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(text, &fields); err != nil {
+		return nil, err
+	}
+	name := "dtype"
+	if _, old := fields["torch_dtype"]; old {
+		name = "torch_dtype" // what transformers called it before 5
+	}
+	fields[name] = json.RawMessage(`"float32"`)
+	text, err := json.MarshalIndent(fields, "", "  ")
+	return append(text, '\n'), err
+}
+
+func (m *Model) copyCompanions(folder string) error {
+	for _, name := range companions {
+		path, err := regularFile(m.folder, name)
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if same, err := filepath.Abs(folder); err != nil {
+			return err
+		} else if from, err := filepath.Abs(m.folder); err != nil || same == from {
+			return err
+		}
+		from, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		err = writeFile(folder, name, func(w io.Writer) error { _, err := io.Copy(w, from); return err })
+		from.Close()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *Model) saveWeights(folder string, shardSize int64) error {
+	values := map[string]*tensor.Dense{}
+	for _, name := range m.parameters.Names() {
+		values[name] = m.parameters.Value(name)
+	}
+	var shards [][]*link
+	size, total := int64(0), int64(0)
+	for i := range m.arch.links {
+		l := &m.arch.links[i]
+		bytes := 4 * int64(l.elements())
+		if len(shards) == 0 || size+bytes > shardSize {
+			shards, size = append(shards, nil), 0
+		}
+		shards[len(shards)-1] = append(shards[len(shards)-1], l)
+		size, total = size+bytes, total+bytes
+	}
+	weightMap, kept := map[string]string{}, []string{weightsFile}
+	if len(shards) > 1 {
+		kept = []string{indexFile}
+	}
+	for i, links := range shards {
+		name := weightsFile
+		if len(shards) > 1 {
+			name = fmt.Sprintf("model-%05d-of-%05d.safetensors", i+1, len(shards))
+			kept = append(kept, name)
+		}
+		var tensors safetensors.Tensors
+		for _, l := range links {
+			tensors = append(tensors, safetensors.Tensor{Name: l.theirs, Value: l.pack(values)})
+			weightMap[l.theirs] = name
+		}
+		err := writeFile(folder, name, func(w io.Writer) error { return safetensors.Write(w, tensors, map[string]string{"format": "pt"}) })
+		if err != nil {
+			return err
+		}
+	}
+	if len(shards) > 1 {
+		index, err := json.MarshalIndent(map[string]any{"metadata": map[string]int64{"total_size": total}, "weight_map": weightMap}, "", "  ")
+		if err != nil {
+			return err
+		}
+		if err := writeFile(folder, indexFile, func(w io.Writer) error { _, err := w.Write(append(index, '\n')); return err }); err != nil {
+			return err
+		}
+	}
+	return removeOther(folder, kept)
+}
+
+// removeOther removes the weights of an earlier model: beside those of a new one they would be read, or be in the way.
+func removeOther(folder string, kept []string) error {
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		name := e.Name()
+		shard, err := filepath.Match("model-?????-of-?????.safetensors", name)
+		if err != nil {
+			return err
+		}
+		if !slices.Contains(kept, name) && (shard || name == weightsFile || name == indexFile) {
+			if err := os.Remove(filepath.Join(folder, name)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// writeFile writes a file that appears under its name once it is whole.
+func writeFile(folder, name string, write func(io.Writer) error) (err error) {
+	file, err := os.CreateTemp(folder, "."+name+".*")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			os.Remove(file.Name())
+		}
+	}()
+	if err := write(file); err != nil {
+		file.Close()
+		return err
+	}
+	if err := errors.Join(file.Chmod(0o644), file.Close()); err != nil {
+		return err
+	}
+	return os.Rename(file.Name(), filepath.Join(folder, name))
+}

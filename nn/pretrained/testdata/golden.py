@@ -1,0 +1,99 @@
+"""Writes the small random models of package pretrained's tests, in the folders that transformers makes, and their logits.
+
+    python3 golden.py           (in this directory; needs transformers 5 and PyTorch)
+    python3 golden.py --check   (reads the folders under written/, which the tests' -update writes, and compares)
+
+Each folder holds config.json, model.safetensors or its shards, and golden.json: token ids, the logits that transformers
+computes for them in float32, the loss of predicting each token from those before it, and the norm of the loss's gradient
+by each parameter. Weights are drawn wide enough that every part of a model shows in the logits.
+"""
+
+import json
+import pathlib
+import shutil
+import sys
+
+import torch
+import transformers as tf
+
+torch.set_num_threads(1)
+here = pathlib.Path(__file__).parent
+
+tokens = [[3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5], [11, 23, 17, 0, 42, 8, 30, 2, 1, 7, 19]]
+small = dict(
+    vocab_size=48, hidden_size=24, intermediate_size=20, num_hidden_layers=2, num_attention_heads=4,
+    max_position_embeddings=32, bos_token_id=1, eos_token_id=2, pad_token_id=None, initializer_range=0.3,
+)
+grouped = dict(small, num_key_value_heads=2)
+llama3 = dict(rope_type="llama3", rope_theta=100.0, factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=16)
+yarn = dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=16)
+longrope = dict(rope_type="longrope", rope_theta=10000.0, short_factor=[1.0, 1.1], long_factor=[2.0, 3.0])
+
+models = {
+    "gpt2": lambda: tf.GPT2LMHeadModel(tf.GPT2Config(
+        vocab_size=48, n_positions=16, n_embd=24, n_layer=2, n_head=3, bos_token_id=1, eos_token_id=1, initializer_range=0.3)),
+    "llama2": lambda: tf.LlamaForCausalLM(tf.LlamaConfig(**small, attention_bias=True, mlp_bias=True)),
+    "llama3": lambda: tf.LlamaForCausalLM(tf.LlamaConfig(**grouped, tie_word_embeddings=True, rope_parameters=llama3)),
+    "mistral": lambda: tf.MistralForCausalLM(tf.MistralConfig(**grouped, sliding_window=4, head_dim=8)),
+    "qwen2": lambda: tf.Qwen2ForCausalLM(tf.Qwen2Config(
+        **grouped, tie_word_embeddings=True, use_sliding_window=True, sliding_window=3, max_window_layers=1, rope_parameters=yarn)),
+    "qwen3": lambda: tf.Qwen3ForCausalLM(tf.Qwen3Config(**grouped, head_dim=10)),
+    "gemma2": lambda: tf.Gemma2ForCausalLM(tf.Gemma2Config(
+        **grouped, head_dim=8, sliding_window=4, query_pre_attn_scalar=16, attn_logit_softcapping=2.0, final_logit_softcapping=3.0)),
+    "gemma3": lambda: tf.Gemma3ForCausalLM(tf.Gemma3TextConfig(
+        **grouped, head_dim=8, sliding_window=4, query_pre_attn_scalar=16, layer_types=["sliding_attention", "full_attention"],
+        rope_parameters={"full_attention": {"rope_type": "linear", "rope_theta": 1e6, "factor": 8.0},
+                         "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}})),
+    "phi3": lambda: tf.Phi3ForCausalLM(tf.Phi3Config(
+        **dict(grouped, max_position_embeddings=64), original_max_position_embeddings=32, sliding_window=5,
+        rope_parameters=dict(longrope, partial_rotary_factor=0.7))),
+    "olmo2": lambda: tf.Olmo2ForCausalLM(tf.Olmo2Config(**grouped)),
+    "smollm3": lambda: tf.SmolLM3ForCausalLM(tf.SmolLM3Config(**grouped, no_rope_layers=[1, 0])),
+}
+
+
+def spread(model, seed):
+    """Gives norms and biases, which start at one and zero, values that show, and all values that float16 and bfloat16 both have."""
+    torch.manual_seed(seed)
+    for name, p in model.named_parameters():
+        if p.dim() == 1:
+            p.data += 0.2 * torch.randn_like(p)
+        # Rounding the model as a whole would round RoPE's frequencies as well.
+        p.data = p.data.to(torch.float16).to(torch.bfloat16).float()
+    return model.eval()
+
+
+def results(model):
+    ids = torch.tensor(tokens)
+    out = model(input_ids=ids, labels=ids)
+    out.loss.backward()
+    gradients = {name: p.grad.double().norm().item() for name, p in model.named_parameters()}
+    return dict(tokens=tokens, logits=out.logits.detach().flatten().tolist(), loss=out.loss.item(), gradients=gradients)
+
+
+def write():
+    for seed, (name, make) in enumerate(models.items()):
+        torch.manual_seed(seed)
+        model = spread(make(), seed)
+        folder = here / name
+        shutil.rmtree(folder, ignore_errors=True)
+        golden = results(model)
+        stored = {"llama3": torch.bfloat16, "mistral": torch.float16}.get(name, torch.float32)
+        model.to(stored).save_pretrained(folder, max_shard_size="8KB" if name == "qwen3" else "1GB")
+        (folder / "generation_config.json").unlink(missing_ok=True)
+        golden["logits"] = [float(f"{x:.7g}") for x in golden["logits"]]
+        (folder / "golden.json").write_text(json.dumps(golden))
+
+
+def check():
+    for name in models:
+        ours = tf.AutoModelForCausalLM.from_pretrained(here / "written" / name, dtype=torch.float32)
+        theirs = tf.AutoModelForCausalLM.from_pretrained(here / name, dtype=torch.float32)
+        a, b = ours.state_dict(), theirs.state_dict()
+        assert a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a), name
+        with torch.no_grad():
+            assert torch.equal(ours(torch.tensor(tokens)).logits, theirs(torch.tensor(tokens)).logits), name
+        print(name, "is equal in", len(a), "tensors and in its logits")
+
+
+check() if "--check" in sys.argv else write()
