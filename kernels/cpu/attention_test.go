@@ -41,6 +41,11 @@ func run[T kernels.Float](t *testing.T, c Case) {
 	check(t, New[T](c))
 }
 
+// runNamed is run as a subtest with the name of the case.
+func runNamed[T kernels.Float](t *testing.T, c Case) {
+	t.Run(c.String(), func(t *testing.T) { run[T](t, c) })
+}
+
 // runLevels computes a case with every set of instructions, and checks them all.
 func runLevels[T kernels.Float](t *testing.T, c Case) {
 	t.Helper()
@@ -104,7 +109,7 @@ func TestAttentionGrid(t *testing.T) {
 			t.Run(fmt.Sprintf("%dx%d", length[0], length[1]), func(t *testing.T) {
 				for d, size := range HeadSizes {
 					for o, options := range sets {
-						run[float32](t, gridCase((l*len(HeadSizes)+d)*len(sets)+o+l+d, length, size, options))
+						runNamed[float32](t, gridCase((l*len(HeadSizes)+d)*len(sets)+o+l+d, length, size, options))
 					}
 				}
 			})
@@ -116,7 +121,7 @@ func TestAttentionGrid(t *testing.T) {
 		if leftOut(n) {
 			continue
 		}
-		run[float32](t, gridCase(n, short[n%len(short)], HeadSizes[n%len(HeadSizes)], sets[n%len(sets)]))
+		runNamed[float32](t, gridCase(n, short[n%len(short)], HeadSizes[n%len(HeadSizes)], sets[n%len(sets)]))
 	}
 	for n, length := range Lengths[len(short):] {
 		if leftOut(n + 1) {
@@ -124,8 +129,8 @@ func TestAttentionGrid(t *testing.T) {
 		}
 		full := gridCase(3*n, length, HeadSizes[n], []Option{Plain})
 		full.Heads, full.KeyHeads = 1, 1
-		run[float32](t, full)
-		run[float32](t, gridCase(3*n, length, HeadSizes[3], []Option{Causal, WindowOf(400, 0), ALiBi}))
+		runNamed[float32](t, full)
+		runNamed[float32](t, gridCase(3*n, length, HeadSizes[3], []Option{Causal, WindowOf(400, 0), ALiBi}))
 	}
 }
 
@@ -144,7 +149,7 @@ func TestAttentionPacked(t *testing.T) {
 		c := Case{Batch: 1, Heads: heads[0], KeyHeads: heads[1], Sq: 301, Sk: 407, D: size[0], Dv: size[1],
 			Layout: []Layout{BSHD, BHSD, Padded}[n%4%3], Options: options, Seed: uint64(n)}
 		c.QLens, c.KVLens = PackedLens(uint64(n), 2+n%6, c.Sq, c.Sk)
-		run[float32](t, affordable(c))
+		runNamed[float32](t, affordable(c))
 	}
 }
 

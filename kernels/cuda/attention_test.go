@@ -5,7 +5,6 @@ package cuda_test
 import (
 	"errors"
 	"flag"
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -83,9 +82,15 @@ func (a arithmetic) newProblem(c Case) *Problem[float32] {
 	return p
 }
 
-// judge computes a problem and compares the results.
+// oneAtATime is held by a test that uses the device beside others.
+var oneAtATime sync.Mutex
+
+// judge computes a problem and compares the results. What they are compared with is computed beside other tests.
 func (a arithmetic) judge(t testing.TB, p *Problem[float32]) error {
 	d := device(t)
+	Expect(p, a.rounding)
+	oneAtATime.Lock()
+	defer oneAtATime.Unlock()
 	if a.anyDevice {
 		defer d.WithoutMaps()()
 	}
@@ -109,6 +114,14 @@ func (a arithmetic) check(t testing.TB, p *Problem[float32]) {
 func (a arithmetic) run(t testing.TB, c Case) {
 	t.Helper()
 	a.check(t, a.newProblem(c))
+}
+
+// beside runs a case as a subtest beside others.
+func (a arithmetic) beside(t *testing.T, c Case) {
+	t.Run(a.name+"/"+c.String(), func(t *testing.T) {
+		t.Parallel()
+		a.run(t, c)
+	})
 }
 
 // runCheaply compares few rows, and many where these few make an error look too large: the criterion is about the largest
@@ -173,32 +186,30 @@ func TestAttentionGrid(t *testing.T) {
 				others = append(others, b)
 			}
 		}
-		t.Run(a.name, func(t *testing.T) {
-			if *grid {
-				for l, length := range Lengths {
-					t.Run(fmt.Sprint(length), func(t *testing.T) {
-						for d, size := range HeadSizes {
-							t.Run(fmt.Sprint(size), func(t *testing.T) {
-								for o, options := range sets {
-									a.runCheaply(t, gridCase((l*len(HeadSizes)+d)*len(sets)+o+l+d, length, size, options), others...)
-								}
-							})
-						}
-					})
+		if *grid {
+			for l, length := range Lengths {
+				for d, size := range HeadSizes {
+					for o, options := range sets {
+						c := gridCase((l*len(HeadSizes)+d)*len(sets)+o+l+d, length, size, options)
+						t.Run(a.name+"/"+c.String(), func(t *testing.T) {
+							t.Parallel()
+							a.runCheaply(t, c, others...)
+						})
+					}
 				}
-				return
 			}
-			short := Lengths[:slices.Index(Lengths, [2]int{2048, 2048})]
-			for n := range 2 * len(sets) {
-				a.run(t, gridCase(n, short[(n+m)%len(short)], HeadSizes[(n+n/13)%len(HeadSizes)], sets[n%len(sets)]))
-			}
-			for n, length := range Lengths[len(short):] {
-				c := gridCase(3*n, length, HeadSizes[n], []Option{Plain})
-				c.Heads, c.KeyHeads = 1, 1
-				a.run(t, c)
-				a.run(t, gridCase(3*n, length, HeadSizes[3], []Option{Causal, WindowOf(400, 0), ALiBi}))
-			}
-		})
+			continue
+		}
+		short := Lengths[:slices.Index(Lengths, [2]int{2048, 2048})]
+		for n := range 2 * len(sets) {
+			a.beside(t, gridCase(n, short[(n+m)%len(short)], HeadSizes[(n+n/13)%len(HeadSizes)], sets[n%len(sets)]))
+		}
+		for n, length := range Lengths[len(short):] {
+			c := gridCase(3*n, length, HeadSizes[n], []Option{Plain})
+			c.Heads, c.KeyHeads = 1, 1
+			a.beside(t, c)
+			a.beside(t, gridCase(3*n, length, HeadSizes[3], []Option{Causal, WindowOf(400, 0), ALiBi}))
+		}
 	}
 }
 
@@ -217,7 +228,7 @@ func TestAttentionPacked(t *testing.T) {
 			c := Case{Batch: 1, Heads: heads[0], KeyHeads: heads[1], Sq: 301, Sk: 407, D: size[0], Dv: size[1],
 				Layout: []Layout{BSHD, BHSD, Padded}[n%4%3], Options: options, Seed: uint64(n)}
 			c.QLens, c.KVLens = PackedLens(uint64(n), 2+n%6, c.Sq, c.Sk)
-			a.run(t, affordable(c))
+			a.beside(t, affordable(c))
 		}
 	}
 }
@@ -232,7 +243,7 @@ func TestAttentionLayouts(t *testing.T) {
 					continue
 				}
 				for _, size := range []int{64, 53} {
-					a.run(t, Case{Batch: 2, Heads: 4, KeyHeads: 2, Sq: 151, Sk: 151, D: size, Dv: size, Layout: layout, Options: options, Seed: uint64(n)})
+					a.beside(t, Case{Batch: 2, Heads: 4, KeyHeads: 2, Sq: 151, Sk: 151, D: size, Dv: size, Layout: layout, Options: options, Seed: uint64(n)})
 				}
 			}
 		}

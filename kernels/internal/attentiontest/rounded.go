@@ -23,9 +23,19 @@ func (p *Problem[T]) Round(round func(float32) float32) {
 // CheckRounded is [Problem.Check] for a kernel whose arithmetic is coarser than the tensors' type: its errors are compared
 // with those of an unfused program in that arithmetic, which stores the scores, the probabilities and their gradients.
 func CheckRounded(p *Problem[float32], r *Rounding) error {
-	if p.expected == nil || p.expected.rounding != r {
-		pt := compute(p, reference.Arithmetic[float32]{Operand: r.Operand, Result: r.Result})
-		p.expected = &expected{ref: compute(p, reference.Arithmetic[float64]{}), pt: pt, rounding: r}
-	}
+	Expect(p, r)
 	return p.Check()
+}
+
+// Expect computes what the results will be compared with: in the arithmetic of r, or in float32 if r is nil. The checks do
+// this themselves; but it takes much longer than a device needs, and problems can do it beside each other.
+func Expect(p *Problem[float32], r *Rounding) {
+	if p.expected != nil && p.expected.rounding == r {
+		return
+	}
+	var m reference.Arithmetic[float32]
+	if r != nil {
+		m = reference.Arithmetic[float32]{Operand: r.Operand, Result: r.Result}
+	}
+	p.expected = &expected{ref: compute(p, reference.Arithmetic[float64]{}), pt: compute(p, m), rounding: r}
 }
