@@ -73,12 +73,46 @@ func copyRow(to, from row) {
 		for i := range to.n {
 			copy(unsafe.Slice((*byte)(to.at(i)), size), unsafe.Slice((*byte)(from.at(i)), size))
 		}
+	case to.stride == 1 && from.stride == 1 && convertRow(to, from):
 	default:
 		for i := range to.n {
 			setElement(to.at(i), to.dtype, elementAt(from.at(i), from.dtype))
 		}
 	}
 }
+
+// convertRow converts elements that lie end to end between float32 and a 16-bit type, each pair of types in a loop that the
+// compiler can inline the conversion into. It reports whether the types are such a pair.
+func convertRow(to, from row) bool {
+	switch {
+	case to.dtype == F32 && from.dtype == BF16:
+		out := elements[float32](to)
+		for i, x := range elements[BFloat16](from) {
+			out[i] = x.Float32()
+		}
+	case to.dtype == F32 && from.dtype == F16:
+		out := elements[float32](to)
+		for i, x := range elements[Float16](from) {
+			out[i] = x.Float32()
+		}
+	case to.dtype == BF16 && from.dtype == F32:
+		out := elements[BFloat16](to)
+		for i, x := range elements[float32](from) {
+			out[i] = ToBFloat16(x)
+		}
+	case to.dtype == F16 && from.dtype == F32:
+		out := elements[Float16](to)
+		for i, x := range elements[float32](from) {
+			out[i] = ToFloat16(x)
+		}
+	default:
+		return false
+	}
+	return true
+}
+
+// elements is a row whose elements lie end to end.
+func elements[T any](r row) []T { return unsafe.Slice((*T)(r.data), r.n) }
 
 // elementAt is one element, as a number that every type but int64 converts to without rounding.
 func elementAt(at unsafe.Pointer, dtype DType) float64 {

@@ -130,10 +130,10 @@ func (m *MatMul) validateBias(columns int) error {
 	return m.Bias.validateStrides("bias")
 }
 
-// validateMatrices checks an operand of a product: at least two axes, nothing negative.
+// validateMatrices checks an operand of a product: floats, at least two axes, nothing negative.
 func (t Tensor) validateMatrices(name string) error {
-	if !t.IsSet() {
-		return fmt.Errorf("%s is missing", name)
+	if err := t.validateFloat(name); err != nil {
+		return err
 	}
 	if len(t.Shape) < 2 {
 		return fmt.Errorf("%s has shape %v, it needs at least two axes", name, t.Shape)

@@ -7,14 +7,13 @@ import (
 
 // Activate computes y = act(x).
 func (b *Backend) Activate(act kernels.Activation, x, y kernels.Tensor) error {
-	if err := checked("activation", act.CheckForward(x, y), "x", x); err != nil {
+	if err := checked("activation", act.CheckForward(x, y)); err != nil {
 		return err
 	}
-	if x.DType == kernels.F32 {
-		activate[float32](b, act, x, y)
-	} else {
-		activate[float64](b, act, x, y)
-	}
+	h := halves{b: b}
+	defer h.round()
+	x, y = h.read(x), h.write(y)
+	inTypeOf(x, activate[float32], activate[float64])(b, act, x, y)
 	return nil
 }
 
@@ -24,14 +23,13 @@ func activate[T kernels.Float](b *Backend, act kernels.Activation, x, y kernels.
 
 // ActivateBackward computes dx = dy·act'(x).
 func (b *Backend) ActivateBackward(act kernels.Activation, x, dy, dx kernels.Tensor) error {
-	if err := checked("activation backward", act.CheckBackward(x, dy, dx), "x", x); err != nil {
+	if err := checked("activation backward", act.CheckBackward(x, dy, dx)); err != nil {
 		return err
 	}
-	if x.DType == kernels.F32 {
-		activateBackward[float32](b, act, x, dy, dx)
-	} else {
-		activateBackward[float64](b, act, x, dy, dx)
-	}
+	h := halves{b: b}
+	defer h.round()
+	x, dy, dx = h.read(x), h.read(dy), h.write(dx)
+	inTypeOf(x, activateBackward[float32], activateBackward[float64])(b, act, x, dy, dx)
 	return nil
 }
 
@@ -41,14 +39,13 @@ func activateBackward[T kernels.Float](b *Backend, act kernels.Activation, x, dy
 
 // SwiGLU computes y = silu(gate)·up.
 func (b *Backend) SwiGLU(gate, up, y kernels.Tensor) error {
-	if err := checked("swiglu", kernels.CheckSwiGLU(gate, up, y), "gate", gate); err != nil {
+	if err := checked("swiglu", kernels.CheckSwiGLU(gate, up, y)); err != nil {
 		return err
 	}
-	if gate.DType == kernels.F32 {
-		swiglu[float32](b, gate, up, y)
-	} else {
-		swiglu[float64](b, gate, up, y)
-	}
+	h := halves{b: b}
+	defer h.round()
+	gate, up, y = h.read(gate), h.read(up), h.write(y)
+	inTypeOf(gate, swiglu[float32], swiglu[float64])(b, gate, up, y)
 	return nil
 }
 
@@ -58,14 +55,13 @@ func swiglu[T kernels.Float](b *Backend, gate, up, y kernels.Tensor) {
 
 // SwiGLUBackward computes dGate = dy·up·silu'(gate) and dUp = dy·silu(gate).
 func (b *Backend) SwiGLUBackward(gate, up, dy, dGate, dUp kernels.Tensor) error {
-	if err := checked("swiglu backward", kernels.CheckSwiGLUBackward(gate, up, dy, dGate, dUp), "gate", gate); err != nil {
+	if err := checked("swiglu backward", kernels.CheckSwiGLUBackward(gate, up, dy, dGate, dUp)); err != nil {
 		return err
 	}
-	if gate.DType == kernels.F32 {
-		swigluBackward[float32](b, gate, up, dy, dGate, dUp)
-	} else {
-		swigluBackward[float64](b, gate, up, dy, dGate, dUp)
-	}
+	h := halves{b: b}
+	defer h.round()
+	gate, up, dy, dGate, dUp = h.read(gate), h.read(up), h.read(dy), h.write(dGate), h.write(dUp)
+	inTypeOf(gate, swigluBackward[float32], swigluBackward[float64])(b, gate, up, dy, dGate, dUp)
 	return nil
 }
 

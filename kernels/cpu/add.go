@@ -7,13 +7,16 @@ import (
 
 // Add computes c = a + b.
 func (b *Backend) Add(left, right, sum kernels.Tensor) error {
-	if err := checked("add", kernels.CheckAdd(left, right, sum), "a", left); err != nil {
+	if err := checked("add", kernels.CheckAdd(left, right, sum)); err != nil {
 		return err
 	}
-	if left.DType == kernels.F32 {
-		eachPiece(b, func(n int, at [5]*float32) { simd.Add(n, at[2], at[0], at[1]) }, left, right, sum)
-	} else {
-		eachPiece(b, func(n int, at [5]*float64) { simd.Add(n, at[2], at[0], at[1]) }, left, right, sum)
-	}
+	h := halves{b: b}
+	defer h.round()
+	left, right, sum = h.read(left), h.read(right), h.write(sum)
+	inTypeOf(left, add[float32], add[float64])(b, left, right, sum)
 	return nil
+}
+
+func add[T kernels.Float](b *Backend, left, right, sum kernels.Tensor) {
+	eachPiece(b, func(n int, at [5]*T) { simd.Add(n, at[2], at[0], at[1]) }, left, right, sum)
 }

@@ -169,24 +169,15 @@ func finite[T kernels.Float](m rows[T], n, d int) bool {
 	return n == 0 || simd.Finite(n, d, m.at(0), m.stride)
 }
 
-// check validates a problem and then the tensors that go with it, whose shapes only make sense once it is valid.
-func check(kernel string, a *kernels.Attention, more func() []operand) error {
-	if err := checked(kernel, a.Validate(), "q", a.Q); err != nil {
-		return err
+// attention returns a problem whose tensors are of float32 or float64.
+func (h *halves) attention(a *kernels.Attention) *kernels.Attention {
+	if !isHalf(a.Q.DType) {
+		return a
 	}
-	inputs := []operand{
-		{"q", a.Q, a.Q.Shape, needed}, {"k", a.K, a.K.Shape, needed}, {"v", a.V, a.V.Shape, needed},
-		{"bias", a.Bias, a.Bias.Shape, optional}, {"sinks", a.Sinks, a.Sinks.Shape, optional},
-	}
-	return checkOperands(kernel, append(inputs, more()...)...)
-}
-
-// rowsShape is the shape of the per-row values: (B, Hq, Sq).
-func rowsShape(a *kernels.Attention) []int { return a.Q.Shape[:3] }
-
-// outputShape is the shape of O and dO: (B, Hq, Sq, Dv).
-func outputShape(a *kernels.Attention) []int {
-	return []int{a.Q.Shape[0], a.Q.Shape[1], a.Q.Shape[2], a.V.Shape[3]}
+	wide := *a
+	wide.Q, wide.K, wide.V = h.read(a.Q), h.read(a.K), h.read(a.V)
+	wide.Bias, wide.Sinks = h.read(a.Bias), h.read(a.Sinks)
+	return &wide
 }
 
 // log2e turns natural exponents into binary ones, which the vector units compute.

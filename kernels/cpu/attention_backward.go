@@ -17,26 +17,20 @@ import (
 // dK and dV are the task's own. dQ belongs to all key tiles: each adds its part to a query tile in the order of the
 // keys, waiting for the one before, so that sums are the same for any number of threads.
 func (b *Backend) AttentionBackward(a *kernels.Attention, g kernels.AttentionGradients) error {
-	if err := check("attention backward", a, func() []operand {
-		qkv := optional
-		if g.DQ.IsSet() || g.DK.IsSet() || g.DV.IsSet() {
-			qkv = written
-		}
-		return []operand{
-			{"dO", g.DO, outputShape(a), needed},
-			{"lse", g.LSE, rowsShape(a), denseNeeded}, {"delta", g.Delta, rowsShape(a), denseNeeded},
-			{"dq", g.DQ, a.Q.Shape, qkv}, {"dk", g.DK, a.K.Shape, qkv}, {"dv", g.DV, a.V.Shape, qkv},
-			{"dBias", g.DBias, a.Bias.Shape, dense}, {"dSinks", g.DSinks, a.Sinks.Shape, dense},
-		}
-	}); err != nil {
+	if err := checked("attention backward", a.CheckBackward(g)); err != nil {
 		return err
 	}
-	if a.Q.DType == kernels.F32 {
-		newBackward[float32](a, g).run(b)
-	} else {
-		newBackward[float64](a, g).run(b)
-	}
+	h := halves{b: b}
+	defer h.round()
+	a, g.DO = h.attention(a), h.read(g.DO)
+	g.DQ, g.DK, g.DV = h.write(g.DQ), h.write(g.DK), h.write(g.DV)
+	g.DBias, g.DSinks = h.write(g.DBias), h.write(g.DSinks)
+	inTypeOf(a.Q, attentionBackward[float32], attentionBackward[float64])(b, a, g)
 	return nil
+}
+
+func attentionBackward[T kernels.Float](b *Backend, a *kernels.Attention, g kernels.AttentionGradients) {
+	newBackward[T](a, g).run(b)
 }
 
 // backward is one call of the backward kernel.

@@ -7,19 +7,13 @@ import (
 
 // AttentionDelta computes δ_i = Σ_d O_id·dO_id − dLSE_i for every query row.
 func (b *Backend) AttentionDelta(a *kernels.Attention, o, dO, dLSE, delta kernels.Tensor) error {
-	if err := check("attention delta", a, func() []operand {
-		return []operand{
-			{"o", o, outputShape(a), needed}, {"dO", dO, outputShape(a), needed},
-			{"dLSE", dLSE, rowsShape(a), dense}, {"delta", delta, rowsShape(a), denseNeeded},
-		}
-	}); err != nil {
+	if err := checked("attention delta", a.CheckDelta(o, dO, dLSE, delta)); err != nil {
 		return err
 	}
-	if a.Q.DType == kernels.F32 {
-		attentionDelta[float32](b, o, dO, dLSE, delta)
-	} else {
-		attentionDelta[float64](b, o, dO, dLSE, delta)
-	}
+	h := halves{b: b}
+	defer h.round()
+	o, dO = h.read(o), h.read(dO)
+	inTypeOf(o, attentionDelta[float32], attentionDelta[float64])(b, o, dO, dLSE, delta)
 	return nil
 }
 

@@ -15,17 +15,18 @@ import (
 //
 // and ends with O / l and LSE = m + log l. The keys of a head are transposed into panels once, for all of its tiles.
 func (b *Backend) AttentionForward(a *kernels.Attention, out kernels.AttentionOutputs) error {
-	if err := check("attention forward", a, func() []operand {
-		return []operand{{"o", out.O, outputShape(a), written}, {"lse", out.LSE, rowsShape(a), dense}}
-	}); err != nil {
+	if err := checked("attention forward", a.CheckForward(out)); err != nil {
 		return err
 	}
-	if a.Q.DType == kernels.F32 {
-		newForward[float32](a, out).run(b)
-	} else {
-		newForward[float64](a, out).run(b)
-	}
+	h := halves{b: b}
+	defer h.round()
+	a, out.O = h.attention(a), h.write(out.O)
+	inTypeOf(a.Q, attentionForward[float32], attentionForward[float64])(b, a, out)
 	return nil
+}
+
+func attentionForward[T kernels.Float](b *Backend, a *kernels.Attention, out kernels.AttentionOutputs) {
+	newForward[T](a, out).run(b)
 }
 
 // forward is one call of the forward kernel.

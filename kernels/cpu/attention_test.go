@@ -486,7 +486,7 @@ func TestAttentionErrors(t *testing.T) {
 		{backward, "dSinks", func(c *call) *kernels.Tensor { c.Attention.Sinks = kernels.Tensor{}; return &c.g.DSinks }, []change{func(*kernels.Tensor) {}}},
 		{"all", "q", func(c *call) *kernels.Tensor {
 			for _, t := range []*kernels.Tensor{&c.Q, &c.K, &c.V} {
-				t.DType = kernels.BF16
+				t.DType = kernels.I32
 			}
 			c.Bias, c.Attention.Sinks = kernels.Tensor{}, kernels.Tensor{}
 			return &c.Q

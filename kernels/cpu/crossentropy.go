@@ -11,7 +11,7 @@ import (
 // CrossEntropyForward computes the loss, and the logsumexp of each row if asked.
 func (b *Backend) CrossEntropyForward(c *kernels.CrossEntropy, out kernels.CrossEntropyOutputs) error {
 	const kernel = "cross-entropy forward"
-	if err := checked(kernel, c.CheckForward(out), "logits", c.Logits); err != nil {
+	if err := checked(kernel, c.CheckForward(out)); err != nil {
 		return err
 	}
 	rows, err := newLossRows(kernel, &c.CrossEntropyOptions, c.Targets, lastAxis(c.Logits))
@@ -19,11 +19,10 @@ func (b *Backend) CrossEntropyForward(c *kernels.CrossEntropy, out kernels.Cross
 		return err
 	}
 	defer rows.memory.release()
-	if c.Logits.DType == kernels.F32 {
-		crossEntropyForward[float32](b, rows, c.Logits, out)
-	} else {
-		crossEntropyForward[float64](b, rows, c.Logits, out)
-	}
+	h := halves{b: b}
+	defer h.round()
+	logits := h.read(c.Logits)
+	inTypeOf(logits, crossEntropyForward[float32], crossEntropyForward[float64])(b, rows, logits, out)
 	return nil
 }
 
@@ -43,7 +42,7 @@ func crossEntropyForward[T kernels.Float](b *Backend, rows *lossRows, logits ker
 // CrossEntropyBackward computes the gradient of the logits from the saved logsumexp.
 func (b *Backend) CrossEntropyBackward(c *kernels.CrossEntropy, g kernels.CrossEntropyGradients) error {
 	const kernel = "cross-entropy backward"
-	if err := checked(kernel, c.CheckBackward(g), "logits", c.Logits); err != nil {
+	if err := checked(kernel, c.CheckBackward(g)); err != nil {
 		return err
 	}
 	rows, err := newLossRows(kernel, &c.CrossEntropyOptions, c.Targets, lastAxis(c.Logits))
@@ -51,11 +50,11 @@ func (b *Backend) CrossEntropyBackward(c *kernels.CrossEntropy, g kernels.CrossE
 		return err
 	}
 	defer rows.memory.release()
-	if c.Logits.DType == kernels.F32 {
-		crossEntropyBackward[float32](b, rows, c.Logits, g)
-	} else {
-		crossEntropyBackward[float64](b, rows, c.Logits, g)
-	}
+	h := halves{b: b}
+	defer h.round()
+	logits := h.read(c.Logits)
+	g.DLogits = h.write(g.DLogits)
+	inTypeOf(logits, crossEntropyBackward[float32], crossEntropyBackward[float64])(b, rows, logits, g)
 	return nil
 }
 

@@ -10,7 +10,7 @@ import (
 // a time: their logits are computed, become their own gradient in place, and are multiplied into the gradients.
 func (b *Backend) LinearCrossEntropy(c *kernels.LinearCrossEntropy, out kernels.LinearCrossEntropyOutputs) error {
 	const kernel = "linear cross-entropy"
-	if err := checked(kernel, c.Check(out), "hidden", c.Hidden); err != nil {
+	if err := checked(kernel, c.Check(out)); err != nil {
 		return err
 	}
 	rows, err := newLossRows(kernel, &c.CrossEntropyOptions, c.Targets, c.Weight.Shape[0])
@@ -18,10 +18,12 @@ func (b *Backend) LinearCrossEntropy(c *kernels.LinearCrossEntropy, out kernels.
 		return err
 	}
 	defer rows.memory.release()
-	if c.Hidden.DType == kernels.F32 {
-		return linearCrossEntropy[float32](b, rows, c, out)
-	}
-	return linearCrossEntropy[float64](b, rows, c, out)
+	h := halves{b: b}
+	defer h.round()
+	wide := *c
+	wide.Weight, wide.Hidden = h.readAs(c.Hidden.DType, c.Weight), h.read(c.Hidden)
+	out.DHidden, out.DWeight = h.write(out.DHidden), h.write(out.DWeight)
+	return inTypeOf(wide.Hidden, linearCrossEntropy[float32], linearCrossEntropy[float64])(b, rows, &wide, out)
 }
 
 // chunkElements is how many logits are held at a time, unless not even chunkRows rows fit.

@@ -71,8 +71,8 @@ func (e event) Since(earlier kernels.Event) (time.Duration, error) {
 
 // Copy writes the elements of src, which may lie anywhere on the host, into dst, rounded to its type.
 func (b *Backend) Copy(dst, src kernels.Tensor) error {
-	for _, o := range []operand{{name: "dst", tensor: dst}, {name: "src", tensor: src}} {
-		if err := checkLies("copy", o.name, o.tensor); err != nil {
+	for _, o := range []kernels.Operand{{Name: "dst", Tensor: dst}, {Name: "src", Tensor: src}} {
+		if err := checkLies("copy", o.Name, o.Tensor); err != nil {
 			return err
 		}
 	}
@@ -82,7 +82,7 @@ func (b *Backend) Copy(dst, src kernels.Tensor) error {
 	if dst.DType != src.DType && !(dst.DType.IsFloat() && src.DType.IsFloat()) {
 		return fmt.Errorf("cpu: copy: dst is %v and src is %v, there is no conversion between them", dst.DType, src.DType)
 	}
-	kernels.CopyHost(dst, src)
+	b.convert(dst, src)
 	return nil
 }
 
@@ -106,7 +106,7 @@ func checkLies(kernel, name string, t kernels.Tensor) error {
 	case t.Owner != nil:
 		return fmt.Errorf("cpu: %s: %s is in the memory of another device", kernel, name)
 	}
-	if err := (operand{name, t, t.Shape, strided}).checkLayout(); err != nil {
+	if err := (&kernels.Operand{Name: name, Tensor: t, Shape: t.Shape}).CheckLayout(); err != nil {
 		return fmt.Errorf("cpu: %s: %w", kernel, err)
 	}
 	return nil

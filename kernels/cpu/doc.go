@@ -1,5 +1,5 @@
 // Package cpu computes Stheno's kernels on the host: vectorised (AVX-512, AVX2 or plain Go, chosen when the program
-// starts), threaded, without cgo, for float32 and float64.
+// starts), threaded, without cgo, for float32 and float64. 16-bit tensors are computed in float32 and rounded once.
 //
 // Every kernel works on tiles that stay in the caches; what it needs beyond inputs and outputs grows with the length of
 // the sequences, never with its square. Work is handed out to as many goroutines as [Backend.Threads] says, in pieces

@@ -9,14 +9,13 @@ import (
 
 // Dropout computes y = x·keep/(1−p), the mask being that of plane 0 at the element's row and column.
 func (b *Backend) Dropout(d kernels.Dropout, x, y kernels.Tensor) error {
-	if err := checked("dropout", d.Check(x, y), "x", x); err != nil {
+	if err := checked("dropout", d.Check(x, y)); err != nil {
 		return err
 	}
-	if x.DType == kernels.F32 {
-		dropout[float32](b, d, x, y)
-	} else {
-		dropout[float64](b, d, x, y)
-	}
+	h := halves{b: b}
+	defer h.round()
+	x, y = h.read(x), h.write(y)
+	inTypeOf(x, dropout[float32], dropout[float64])(b, d, x, y)
 	return nil
 }
 

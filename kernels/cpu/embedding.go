@@ -10,7 +10,7 @@ import (
 // EmbeddingForward copies the table's row of each id.
 func (b *Backend) EmbeddingForward(e *kernels.Embedding, y kernels.Tensor) error {
 	const kernel = "embedding forward"
-	if err := checked(kernel, e.CheckForward(y), "y", y); err != nil {
+	if err := checked(kernel, e.CheckForward(y)); err != nil {
 		return err
 	}
 	ids, err := newLookup(kernel, e)
@@ -18,25 +18,33 @@ func (b *Backend) EmbeddingForward(e *kernels.Embedding, y kernels.Tensor) error
 		return err
 	}
 	defer ids.memory.release()
-	if e.Table.DType == kernels.F32 {
-		embed[float32](b, ids.list, e.Table, y)
-	} else {
-		embed[float64](b, ids.list, e.Table, y)
-	}
+	h := halves{b: b}
+	defer h.round()
+	y = h.write(y)
+	inTypeOf(y, embed[float32], embed[float64])(b, ids.list, e.Table, y)
 	return nil
 }
 
 func embed[T kernels.Float](b *Backend, ids []int64, table, y kernels.Tensor) {
-	from, to := linesOf[T](table), linesOf[T](y)
-	b.eachRow(len(ids), from.length, func(row int) {
-		copy(unsafe.Slice(to.at(row), from.length), unsafe.Slice(from.at(int(ids[row])), from.length))
+	n, to := table.Shape[1], linesOf[T](y)
+	if isHalf(table.DType) {
+		// The rows that are looked up, each for itself, rather than the whole table.
+		b.eachRow(len(ids), n, func(row int) {
+			id := int(ids[row])
+			kernels.CopyHost(kernels.Contiguous(unsafe.Pointer(to.at(row)), y.DType, 1, n), table.Slice(0, id, id+1))
+		})
+		return
+	}
+	from := linesOf[T](table)
+	b.eachRow(len(ids), n, func(row int) {
+		copy(unsafe.Slice(to.at(row), n), unsafe.Slice(from.at(int(ids[row])), n))
 	})
 }
 
 // EmbeddingBackward adds up the gradients of each of the table's rows.
 func (b *Backend) EmbeddingBackward(e *kernels.Embedding, dy, dTable kernels.Tensor) error {
 	const kernel = "embedding backward"
-	if err := checked(kernel, e.CheckBackward(dy, dTable), "dy", dy); err != nil {
+	if err := checked(kernel, e.CheckBackward(dy, dTable)); err != nil {
 		return err
 	}
 	ids, err := newLookup(kernel, e)
@@ -44,11 +52,10 @@ func (b *Backend) EmbeddingBackward(e *kernels.Embedding, dy, dTable kernels.Ten
 		return err
 	}
 	defer ids.memory.release()
-	if dy.DType == kernels.F32 {
-		scatter[float32](b, ids.list, dy, dTable)
-	} else {
-		scatter[float64](b, ids.list, dy, dTable)
-	}
+	h := halves{b: b}
+	defer h.round()
+	dy, dTable = h.read(dy), h.write(dTable)
+	inTypeOf(dy, scatter[float32], scatter[float64])(b, ids.list, dy, dTable)
 	return nil
 }
 

@@ -1,8 +1,6 @@
 package cpu
 
 import (
-	"slices"
-
 	"github.com/stheno-ml/stheno/kernels"
 )
 
@@ -117,14 +115,10 @@ func asOneRow(tensors []kernels.Tensor) []kernels.Tensor {
 		if !t.IsSet() {
 			continue
 		}
-		if !isRowMajor(t) {
+		if !t.IsRowMajor() {
 			return tensors
 		}
 		flat[i] = kernels.Contiguous(t.Data, t.DType, t.Elements())
 	}
 	return flat
-}
-
-func isRowMajor(t kernels.Tensor) bool {
-	return slices.Equal(t.Strides, kernels.Contiguous(nil, t.DType, t.Shape...).Strides)
 }

@@ -14,15 +14,27 @@ import (
 // columns and a run of strips. How the depth is cut depends on the problem alone, and the number of threads changes only where
 // C is cut, and that only where it changes no sum: every element is summed in one order.
 func (b *Backend) MatMul(m *kernels.MatMul, out kernels.MatMulOutputs) error {
-	if err := checked("matmul", m.Check(out), "a", m.A); err != nil {
+	if err := checked("matmul", m.Check(out)); err != nil {
 		return err
 	}
-	if m.A.DType == kernels.F32 {
-		newMultiplication[float32](m, out).run(b)
-	} else {
-		newMultiplication[float64](m, out).run(b)
+	if isHalf(m.A.DType) {
+		h := halves{b: b}
+		defer h.round()
+		wide := *m
+		wide.A, wide.B, wide.Bias = h.read(m.A), h.read(m.B), h.read(m.Bias)
+		if out.Pre = h.write(out.Pre); m.Accumulate {
+			out.C = h.update(out.C)
+		} else {
+			out.C = h.write(out.C)
+		}
+		m = &wide
 	}
+	inTypeOf(m.A, multiply[float32], multiply[float64])(b, m, out)
 	return nil
+}
+
+func multiply[T kernels.Float](b *Backend, m *kernels.MatMul, out kernels.MatMulOutputs) {
+	newMultiplication[T](m, out).run(b)
 }
 
 // multiplication is one call: a stack of products, all of rows × depth times depth × columns.

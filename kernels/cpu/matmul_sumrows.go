@@ -8,14 +8,18 @@ import (
 // SumRows computes out_j = Σ_i x_ij over all axes of x but the last, or adds it to out. Threads sum chunks of rows,
 // which are then added in their order, so that no sum is longer than it needs to be for its error.
 func (b *Backend) SumRows(x, out kernels.Tensor, accumulate bool) error {
-	if err := checked("sum rows", kernels.CheckSumRows(x, out), "x", x); err != nil {
+	if err := checked("sum rows", kernels.CheckSumRows(x, out)); err != nil {
 		return err
 	}
-	if x.DType == kernels.F32 {
-		sumRows[float32](b, x, out, accumulate)
+	h := halves{b: b}
+	defer h.round()
+	x = h.read(x)
+	if accumulate {
+		out = h.update(out)
 	} else {
-		sumRows[float64](b, x, out, accumulate)
+		out = h.write(out)
 	}
+	inTypeOf(x, sumRows[float32], sumRows[float64])(b, x, out, accumulate)
 	return nil
 }
 

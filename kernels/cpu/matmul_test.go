@@ -327,7 +327,7 @@ func TestMatMulErrors(t *testing.T) {
 		"c has strides [0 5 1] for shape [2 3 5], so that elements of it would lie in the same place": func(_ *kernels.MatMul, out *kernels.MatMulOutputs) { out.C.Strides[0] = 0 },
 		"pre is float64, it needs to be float32":                                                      func(_ *kernels.MatMul, out *kernels.MatMulOutputs) { out.Pre = out.C; out.Pre.DType = kernels.F64 },
 		"b has shape [4 5] but no data":                                                               func(p *kernels.MatMul, _ *kernels.MatMulOutputs) { p.B.Data = nil },
-		"a is bfloat16, this backend computes float32 and float64":                                    func(p *kernels.MatMul, _ *kernels.MatMulOutputs) { p.A.DType, p.B.DType = kernels.BF16, kernels.BF16 },
+		"a is int32, it needs to be of floats":                                                        func(p *kernels.MatMul, _ *kernels.MatMulOutputs) { p.A.DType, p.B.DType = kernels.I32, kernels.I32 },
 		"b has 3 rows, it needs a's 4 columns: a is [2 3 4], b is [3 5]":                              func(p *kernels.MatMul, _ *kernels.MatMulOutputs) { p.B = tensor(3, 5) },
 		"activation is SiLU, it needs to be NoActivation to accumulate":                               func(p *kernels.MatMul, _ *kernels.MatMulOutputs) { p.Accumulate, p.Activation = true, kernels.SiLU },
 		"bias has shape [4], it needs one value for each of b's 5 columns":                            func(p *kernels.MatMul, _ *kernels.MatMulOutputs) { p.Bias = tensor(4) },

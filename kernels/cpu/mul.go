@@ -7,27 +7,29 @@ import (
 
 // Mul computes c = a·b, element by element.
 func (b *Backend) Mul(left, right, product kernels.Tensor) error {
-	if err := checked("mul", kernels.CheckMul(left, right, product), "a", left); err != nil {
+	if err := checked("mul", kernels.CheckMul(left, right, product)); err != nil {
 		return err
 	}
-	if left.DType == kernels.F32 {
-		eachPiece(b, func(n int, at [5]*float32) { simd.Mul(n, at[2], at[0], at[1]) }, left, right, product)
-	} else {
-		eachPiece(b, func(n int, at [5]*float64) { simd.Mul(n, at[2], at[0], at[1]) }, left, right, product)
-	}
+	h := halves{b: b}
+	defer h.round()
+	left, right, product = h.read(left), h.read(right), h.write(product)
+	inTypeOf(left, mul[float32], mul[float64])(b, left, right, product)
 	return nil
+}
+
+func mul[T kernels.Float](b *Backend, left, right, product kernels.Tensor) {
+	eachPiece(b, func(n int, at [5]*T) { simd.Mul(n, at[2], at[0], at[1]) }, left, right, product)
 }
 
 // MulScalar computes y = factor·x.
 func (b *Backend) MulScalar(factor float64, x, y kernels.Tensor) error {
-	if err := checked("mul scalar", kernels.CheckMulScalar(factor, x, y), "x", x); err != nil {
+	if err := checked("mul scalar", kernels.CheckMulScalar(factor, x, y)); err != nil {
 		return err
 	}
-	if x.DType == kernels.F32 {
-		mulScalar[float32](b, factor, x, y)
-	} else {
-		mulScalar[float64](b, factor, x, y)
-	}
+	h := halves{b: b}
+	defer h.round()
+	x, y = h.read(x), h.write(y)
+	inTypeOf(x, mulScalar[float32], mulScalar[float64])(b, factor, x, y)
 	return nil
 }
 

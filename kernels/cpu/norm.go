@@ -7,7 +7,33 @@ import (
 	"github.com/stheno-ml/stheno/kernels/cpu/internal/simd"
 )
 
-// norm is what layer norm and RMS norm have in common: RMS norm is layer norm with a mean of 0 and no shift.
+// normForward normalises rows. RMS norm, which is not centred, is layer norm with a mean of 0 and no shift.
+func (b *Backend) normForward(n kernels.LayerNorm, centred bool, out kernels.LayerNormOutputs) {
+	h := halves{b: b}
+	defer h.round()
+	n.X, n.Gamma, n.Beta, out.Y = h.read(n.X), h.read(n.Gamma), h.read(n.Beta), h.write(out.Y)
+	inTypeOf(n.X, normForward[float32], normForward[float64])(b, n, centred, out)
+}
+
+func normForward[T kernels.Float](b *Backend, n kernels.LayerNorm, centred bool, out kernels.LayerNormOutputs) {
+	newNorm[T](b, n, centred).forward(out.Y, out.Mean, out.RStd)
+}
+
+// normBackward computes the gradients of normForward.
+func (b *Backend) normBackward(n kernels.LayerNorm, centred bool, g kernels.LayerNormGradients) {
+	h := halves{b: b}
+	defer h.round()
+	n.X, n.Gamma, g.DY = h.read(n.X), h.read(n.Gamma), h.read(g.DY)
+	g.DX, g.DGamma, g.DBeta = h.write(g.DX), h.write(g.DGamma), h.write(g.DBeta)
+	inTypeOf(n.X, normBackward[float32], normBackward[float64])(b, n, centred, g)
+}
+
+func normBackward[T kernels.Float](b *Backend, n kernels.LayerNorm, centred bool, g kernels.LayerNormGradients) {
+	n.Beta = kernels.Tensor{} // shifts no gradient
+	newNorm[T](b, n, centred).backward(g.DY, g.Mean, g.RStd, g.DX, g.DGamma, g.DBeta)
+}
+
+// norm is a call of one of the two.
 type norm[T kernels.Float] struct {
 	b           *Backend
 	x           lines[T]
@@ -16,8 +42,8 @@ type norm[T kernels.Float] struct {
 	gamma, beta []T
 }
 
-func newNorm[T kernels.Float](b *Backend, x, gamma, beta kernels.Tensor, eps float64, centred bool) *norm[T] {
-	k := &norm[T]{b: b, x: linesOf[T](x), centred: centred, eps: eps, gamma: kernels.Host[T](gamma), beta: kernels.Host[T](beta)}
+func newNorm[T kernels.Float](b *Backend, n kernels.LayerNorm, centred bool) *norm[T] {
+	k := &norm[T]{b: b, x: linesOf[T](n.X), centred: centred, eps: n.EffectiveEps(), gamma: kernels.Host[T](n.Gamma), beta: kernels.Host[T](n.Beta)}
 	if k.gamma == nil {
 		k.gamma = make([]T, k.x.length)
 		for i := range k.gamma {

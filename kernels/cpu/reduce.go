@@ -19,14 +19,13 @@ func (b *Backend) Mean(x, out kernels.Tensor) error {
 }
 
 func (b *Backend) reduce(kernel string, x, out kernels.Tensor, finish func(sum float64) float64) error {
-	if err := checked(kernel, kernels.CheckReduction(x, out), "x", x); err != nil {
+	if err := checked(kernel, kernels.CheckReduction(x, out)); err != nil {
 		return err
 	}
-	if x.DType == kernels.F32 {
-		kernels.Host[float32](out)[0] = float32(finish(sum[float32](b, x)))
-	} else {
-		kernels.Host[float64](out)[0] = finish(sum[float64](b, x))
-	}
+	h := halves{b: b}
+	defer h.round()
+	x = h.read(x)
+	kernels.FillHost(out, finish(inTypeOf(x, sum[float32], sum[float64])(b, x)))
 	return nil
 }
 
@@ -67,18 +66,18 @@ func compensatedSum(list []float64) float64 {
 
 // Broadcast writes value·factor to every element of x.
 func (b *Backend) Broadcast(value kernels.Tensor, factor float64, x kernels.Tensor) error {
-	if err := checked("broadcast", kernels.CheckBroadcast(value, factor, x), "x", x); err != nil {
+	if err := checked("broadcast", kernels.CheckBroadcast(value, factor, x)); err != nil {
 		return err
 	}
-	if x.DType == kernels.F32 {
-		broadcast(b, float32(float64(kernels.Host[float32](value)[0])*factor), x)
-	} else {
-		broadcast(b, kernels.Host[float64](value)[0]*factor, x)
-	}
+	h := halves{b: b}
+	defer h.round()
+	x = h.write(x)
+	inTypeOf(x, broadcast[float32], broadcast[float64])(b, kernels.HostElement(value, 0)*factor, x)
 	return nil
 }
 
-func broadcast[T kernels.Float](b *Backend, value T, x kernels.Tensor) {
+func broadcast[T kernels.Float](b *Backend, element float64, x kernels.Tensor) {
+	value := T(element)
 	eachPiece(b, func(n int, at [5]*T) {
 		to := unsafe.Slice(at[0], n)
 		for i := range to {

@@ -20,18 +20,17 @@ func (b *Backend) RoPEBackward(r *kernels.RoPE, dy, dx kernels.Tensor) error {
 }
 
 func (b *Backend) rotate(kernel string, r *kernels.RoPE, x, y kernels.Tensor, direction float64) error {
-	check, name := r.CheckForward, "x"
+	check := r.CheckForward
 	if direction < 0 {
-		check, name = r.CheckBackward, "dy"
+		check = r.CheckBackward
 	}
-	if err := checked(kernel, check(x, y), name, x); err != nil {
+	if err := checked(kernel, check(x, y)); err != nil {
 		return err
 	}
-	if x.DType == kernels.F32 {
-		rotate[float32](b, r, x, y, direction)
-	} else {
-		rotate[float64](b, r, x, y, direction)
-	}
+	h := halves{b: b}
+	defer h.round()
+	x, y = h.read(x), h.write(y)
+	inTypeOf(x, rotate[float32], rotate[float64])(b, r, x, y, direction)
 	return nil
 }
 

@@ -10,14 +10,13 @@ import (
 
 // SoftCap computes y = cap·tanh(x/cap).
 func (b *Backend) SoftCap(cap float64, x, y kernels.Tensor) error {
-	if err := checked("softcap", kernels.CheckSoftCap(cap, x, y), "x", x); err != nil {
+	if err := checked("softcap", kernels.CheckSoftCap(cap, x, y)); err != nil {
 		return err
 	}
-	if x.DType == kernels.F32 {
-		softCap[float32](b, cap, x, y)
-	} else {
-		softCap[float64](b, cap, x, y)
-	}
+	h := halves{b: b}
+	defer h.round()
+	x, y = h.read(x), h.write(y)
+	inTypeOf(x, softCap[float32], softCap[float64])(b, cap, x, y)
 	return nil
 }
 
@@ -37,14 +36,13 @@ func softCap[T kernels.Float](b *Backend, cap float64, x, y kernels.Tensor) {
 
 // SoftCapBackward computes dx = dy·(1 − (y/cap)²).
 func (b *Backend) SoftCapBackward(cap float64, y, dy, dx kernels.Tensor) error {
-	if err := checked("softcap backward", kernels.CheckSoftCapBackward(cap, y, dy, dx), "y", y); err != nil {
+	if err := checked("softcap backward", kernels.CheckSoftCapBackward(cap, y, dy, dx)); err != nil {
 		return err
 	}
-	if y.DType == kernels.F32 {
-		softCapBackward[float32](b, cap, y, dy, dx)
-	} else {
-		softCapBackward[float64](b, cap, y, dy, dx)
-	}
+	h := halves{b: b}
+	defer h.round()
+	y, dy, dx = h.read(y), h.read(dy), h.write(dx)
+	inTypeOf(y, softCapBackward[float32], softCapBackward[float64])(b, cap, y, dy, dx)
 	return nil
 }
 

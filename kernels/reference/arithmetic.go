@@ -3,7 +3,6 @@ package reference
 import (
 	"fmt"
 	"math"
-	"unsafe"
 
 	"github.com/stheno-ml/stheno/kernels"
 )
@@ -65,14 +64,10 @@ func (m Arithmetic[T]) loadRows(t kernels.Tensor, batch, head, from, n int) [][]
 
 // element returns the element that lies offset elements behind the tensor's first.
 func element(t kernels.Tensor, offset int) float64 {
-	at := unsafe.Add(t.Data, offset*t.DType.Size())
-	switch t.DType {
-	case kernels.F32:
-		return float64(*(*float32)(at))
-	case kernels.F64:
-		return *(*float64)(at)
+	if !t.DType.IsFloat() {
+		panic(fmt.Sprintf("reference: tensors need to be of floats, not %v", t.DType))
 	}
-	panic(fmt.Sprintf("reference: tensors need to be float32 or float64, not %v", t.DType))
+	return kernels.HostElement(t, offset)
 }
 
 func matrix[T kernels.Float](rows, size int) [][]T {
