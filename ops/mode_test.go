@@ -86,14 +86,31 @@ func TestModeOf(t *testing.T) {
 	runtime.KeepAlive(other)
 }
 
+// Whoever asks first, all goroutines get the graph's one mode, and each graph its own.
 func TestModeFromManyGoroutines(t *testing.T) {
-	g := gorgonia.NewGraph()
+	const goroutines = 8
+	shared := gorgonia.NewGraph()
+	var ofShared, ofOwn [goroutines]*ops.Mode
+	var graphs [goroutines]*gorgonia.ExprGraph // alive, so that no other graph takes their place
 	var wait sync.WaitGroup
-	for i := range 8 {
+	for i := range goroutines {
 		wait.Go(func() {
-			ops.ModeOf(g).Train(uint32(i))
-			ops.ModeOf(gorgonia.NewGraph()).Evaluate()
+			graphs[i] = gorgonia.NewGraph()
+			ofShared[i], ofOwn[i] = ops.ModeOf(shared), ops.ModeOf(graphs[i])
+			ofShared[i].Train(uint32(i))
+			ofOwn[i].Evaluate()
 		})
 	}
 	wait.Wait()
+	seen := map[*ops.Mode]bool{ops.ModeOf(shared): true}
+	for i := range goroutines {
+		if ofShared[i] != ops.ModeOf(shared) {
+			t.Errorf("goroutine %d got another mode of the shared graph", i)
+		}
+		if seen[ofOwn[i]] {
+			t.Errorf("the graph of goroutine %d has the mode of another", i)
+		}
+		seen[ofOwn[i]] = true
+	}
+	runtime.KeepAlive(graphs)
 }
