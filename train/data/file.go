@@ -7,7 +7,12 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"math/rand/v2"
 	"os"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/stheno-ml/stheno/train/internal/plainfile"
 )
 
 // Format is a kind of token file.
@@ -47,24 +52,18 @@ func Open(path string) (*Tokens, error) {
 }
 
 func open(path string) (*memory, error) {
-	file, err := os.Open(path)
+	file, size, err := plainfile.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
-	info, err := file.Stat()
-	if err != nil {
-		return nil, err
-	}
 	switch {
-	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("%s is no regular file, it needs to be one with tokens", path)
-	case info.Size() == 0:
+	case size == 0:
 		return nil, fmt.Errorf("%s is empty, it needs to hold tokens", path)
-	case info.Size() > math.MaxInt:
-		return nil, fmt.Errorf("%s has %d bytes, more than this system can address", path, info.Size())
+	case size > math.MaxInt:
+		return nil, fmt.Errorf("%s has %d bytes, more than this system can address", path, size)
 	}
-	content, release, err := load(file, int(info.Size()))
+	content, release, err := load(file, int(size))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -85,10 +84,42 @@ func parse(content []byte) (*memory, error) {
 			}
 		}
 	}
-	if len(content)%2 != 0 {
-		return nil, fmt.Errorf("has %d bytes, tokens of two bytes each need an even number", len(content))
+	if err := checkRaw(content); err != nil {
+		return nil, err
 	}
 	return &memory{ids: content, width: 2}, nil
+}
+
+// checkRaw refuses what cannot be uint16 ids. Its errors go on from the name of what holds them.
+func checkRaw(content []byte) error {
+	if looksLikeText(content) {
+		return errors.New("holds text, it needs to hold tokens, which a tokenizer makes of text")
+	}
+	if len(content)%2 != 0 {
+		return fmt.Errorf("has %d bytes, tokens of two bytes each need an even number", len(content))
+	}
+	return nil
+}
+
+// looksLikeText reports whether bytes begin with so much text that they can hardly be ids: the small ids of small
+// vocabularies have bytes that are zero, and large ones are no UTF-8 for long.
+func looksLikeText(content []byte) bool {
+	const least, most = 64, 1024
+	if len(content) < least {
+		return false
+	}
+	start := content[:min(len(content), most)]
+	for len(start) > 0 {
+		r, size := utf8.DecodeRune(start)
+		if r == utf8.RuneError && size == 1 {
+			return len(content) > most && len(start) < utf8.UTFMax // only cut short
+		}
+		if !unicode.IsGraphic(r) && !unicode.IsSpace(r) {
+			return false
+		}
+		start = start[size:]
+	}
+	return true
 }
 
 func (h header) parse(content []byte) (*memory, error) {
@@ -109,8 +140,9 @@ func (h header) parse(content []byte) (*memory, error) {
 	return &memory{ids: content[headerBytes:], width: h.width}, nil
 }
 
-// Write writes tokens to a file. It writes a file beside it first, path.tmp, and renames that, so that path holds either
-// what it held before or all of the tokens; it may be the very file that the tokens are mapped from.
+// Write writes tokens to a file. It writes a file beside it first, of a name that nobody can foresee, and renames that, so
+// that path holds either what it held before or all of the tokens; it may be the very file that the tokens are mapped
+// from. [Open] reads what it has written: tokens that would be taken for another format are an error.
 func Write(path string, tokens *Tokens, format Format) error {
 	if err := write(path, tokens, format); err != nil {
 		return fmt.Errorf("Write: %w", err)
@@ -139,8 +171,13 @@ func write(path string, tokens *Tokens, format Format) error {
 	if largest := tokens.Max(); width == 2 && largest > math.MaxUint16 {
 		return fmt.Errorf("tokens holds the id %d, the format has at most %d", largest, math.MaxUint16)
 	}
-	temporary := path + ".tmp"
-	file, err := os.Create(temporary)
+	if format == Raw {
+		if err := checkReadable(tokens); err != nil {
+			return err
+		}
+	}
+	temporary := fmt.Sprintf("%s.%x.part", path, rand.Uint64())
+	file, err := os.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666) // not through a link
 	if err != nil {
 		return err
 	}
@@ -153,6 +190,20 @@ func write(path string, tokens *Tokens, format Format) error {
 	}
 	if err != nil {
 		return errors.Join(err, os.Remove(temporary))
+	}
+	return nil
+}
+
+// checkReadable refuses tokens that as a file without a header would look like something else.
+func checkReadable(tokens *Tokens) error {
+	const start = 1024 // bytes that looksLikeText looks at, and more than a magic number
+	var content []byte
+	for i := range min(tokens.Len(), start/2+1) {
+		content = appendID(content, tokens.At(i), 2)
+	}
+	if m, err := parse(content); err != nil || len(m.ids) != len(content) {
+		return fmt.Errorf("tokens begins with the ids %d and %d, which in the format Raw look like a header or text; LLMC has a header that tells",
+			tokens.At(0), tokens.At(min(1, tokens.Len()-1)))
 	}
 	return nil
 }

@@ -44,8 +44,8 @@ func FromInts(ids []int) (*Tokens, error) {
 // FromBytes makes tokens of little-endian uint16 without a header, such as an embedded file. It keeps b, which must not
 // change from then on.
 func FromBytes(b []byte) (*Tokens, error) {
-	if len(b)%2 != 0 {
-		return nil, fmt.Errorf("FromBytes: b has %d bytes, tokens of two bytes each need an even number", len(b))
+	if err := checkRaw(b); err != nil {
+		return nil, fmt.Errorf("FromBytes: b %w", err)
 	}
 	return (&memory{ids: b, width: 2}).tokens(), nil
 }

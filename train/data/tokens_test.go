@@ -234,6 +234,7 @@ func TestOpenErrors(t *testing.T) {
 	}{
 		"empty":        {nil, "is empty"},
 		"odd":          {make([]byte, 7), "has 7 bytes"},
+		"text":         {[]byte(prose), "holds text, it needs to hold tokens"},
 		"short header": {llmc(0, 20240520, 1, 1)[:1023], "only 1023 bytes, its header alone needs 1024"},
 		"magic alone":  {llmc(0, 20240801)[:4], "only 4 bytes"},
 		"version":      {llmc(2, 20240520, 7, 1), "version 7"},
@@ -259,7 +260,72 @@ func TestOpenErrors(t *testing.T) {
 	_, err := data.Open(filepath.Join(t.TempDir(), "missing.bin"))
 	check(t, err, "missing.bin: ")
 	_, err = data.Open(t.TempDir())
-	check(t, err, "no regular file")
+	check(t, err, "is a folder")
+	_, err = data.Open(os.DevNull)
+	check(t, err, os.DevNull+" is a device")
+	_, err = data.FromBytes([]byte(prose))
+	check(t, err, "FromBytes: b holds text")
+}
+
+// prose is what people take for tokens.
+var prose = strings.Repeat("Nicht alles, was zählt, ist zählbar. 可数的未必算数。\n", 40)
+
+// Write writes what Open reads as the same tokens, or nothing.
+func TestWriteWhatCannotBeOpened(t *testing.T) {
+	for name, c := range map[string]struct {
+		ids  []int
+		want string
+	}{
+		"llm.c's magic": {[]int{20240520 & 0xFFFF, 20240520 >> 16, 7, 8}, "begins with the ids 55432 and 308"},
+		"the other":     {[]int{20240801 & 0xFFFF, 20240801 >> 16}, "begins with the ids 55713 and 308"},
+		"text":          {slices.Repeat([]int{'a' | ' '<<8}, 1000), "begins with the ids 8289 and 8289"},
+	} {
+		tokens, err := data.FromInts(c.ids)
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(t.TempDir(), "tokens.bin")
+		check(t, data.Write(path, tokens, data.Raw), c.want)
+		if _, err := os.Stat(path); err == nil {
+			t.Errorf("%s: a file is there", name)
+		}
+		if err := data.Write(path, tokens, data.LLMC); err != nil {
+			t.Fatal(err)
+		}
+		again, err := data.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(all(t, again), c.ids) {
+			t.Errorf("%s: read again, the tokens differ", name)
+		}
+		if err := again.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A link that somebody laid where Write once put its temporary file is not followed.
+func TestWriteFollowsNoLink(t *testing.T) {
+	folder := t.TempDir()
+	path, victim := filepath.Join(folder, "tokens.bin"), filepath.Join(folder, "victim")
+	if err := os.WriteFile(victim, []byte("precious"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for _, link := range []string{path + ".tmp", path} {
+		if err := os.Symlink(victim, link); err != nil {
+			t.Skip("there are no links")
+		}
+	}
+	if err := data.Write(path, count(t, 10), data.Raw); err != nil {
+		t.Fatal(err)
+	}
+	if content, err := os.ReadFile(victim); err != nil || string(content) != "precious" {
+		t.Errorf("the linked file holds %q, %v", content, err)
+	}
+	if info, err := os.Lstat(path); err != nil || !info.Mode().IsRegular() || info.Size() != 20 {
+		t.Errorf("the tokens are in %v, %v", info, err)
+	}
 }
 
 // Whatever a file holds, it is refused or its tokens are those of its bytes.

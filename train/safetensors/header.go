@@ -11,6 +11,7 @@ import (
 	"math/bits"
 	"slices"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -38,6 +39,9 @@ func readHeader(r io.ReaderAt, size int64) (header, error) {
 	if err := readFull(r, prefix[:], 0); err != nil {
 		return header{}, fmt.Errorf("reading the header's length: %w", err)
 	}
+	if kind := otherKind(prefix[:]); kind != "" {
+		return header{}, fmt.Errorf("begins like %s, it needs to be a safetensors file", kind)
+	}
 	length := binary.LittleEndian.Uint64(prefix[:])
 	if length > maxHeader {
 		return header{}, fmt.Errorf("claims a header of %d bytes, the format allows %d", length, maxHeader)
@@ -58,6 +62,26 @@ func readHeader(r io.ReaderAt, size int64) (header, error) {
 		return header{}, err
 	}
 	return h, nil
+}
+
+// otherKind names what a file is that people take for one of this format, by its first eight bytes; as the length of a
+// header they would be more than the format allows.
+func otherKind(start []byte) string {
+	for _, k := range []struct{ start, name string }{
+		{"PK\x03\x04", "a zip archive, as PyTorch's .pt and .bin files are"},
+		{"\x80\x02", "a Python pickle, as PyTorch's old .bin files are"},
+		{"GGUF", "a GGUF file"},
+		{"\x93NUMPY", "a NumPy array"},
+		{"\x89HDF", "an HDF5 file"},
+		{"version ", "a pointer to a file that Git LFS has not fetched"},
+		{"{", "JSON"},
+		{"<", "a web page"},
+	} {
+		if strings.HasPrefix(string(start), k.start) && binary.LittleEndian.Uint64(start) > maxHeader {
+			return k.name
+		}
+	}
+	return ""
 }
 
 // readFull fills the buffer from that place on.

@@ -2,12 +2,14 @@ package safetensors
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"math"
 	"slices"
 
+	"github.com/stheno-ml/stheno/train/internal/memory"
 	"github.com/stheno-ml/stheno/train/internal/plainfile"
 	"gorgonia.org/tensor"
 )
@@ -45,7 +47,12 @@ func Open(path string) (*File, error) {
 }
 
 // Read reads the header of a file of that size, which may lie anywhere: in memory, in an archive, behind a network.
-func Read(r io.ReaderAt, size int64) (*File, error) { return read(r, size, "") }
+func Read(r io.ReaderAt, size int64) (*File, error) {
+	if r == nil {
+		return nil, errors.New("safetensors: r is nil, it needs to be a reader")
+	}
+	return read(r, size, "")
+}
 
 func read(r io.ReaderAt, size int64, path string) (*File, error) {
 	f := &File{path: path, reader: r, byName: map[string]entry{}}
@@ -124,6 +131,11 @@ func (f *File) Tensor(name string) (*tensor.Dense, error) {
 // Tensors reads all tensors.
 func (f *File) Tensors() (Tensors, error) {
 	var list Tensors
+	if n := len(f.header.entries); n > 0 {
+		if err := checkMemory(f.header.entries[n-1].end); err != nil {
+			return nil, f.errorf("its tensors: %w", err)
+		}
+	}
 	for _, name := range f.Names() {
 		value, err := f.Tensor(name)
 		if err != nil {
@@ -137,8 +149,8 @@ func (f *File) Tensors() (Tensors, error) {
 // decode reads the elements of a tensor, each of that many bytes.
 func decode[T any](f *File, e entry, size int, get func([]byte) T) ([]T, error) {
 	bytes := e.end - e.begin
-	if bytes/int64(size) > math.MaxInt/8 {
-		return nil, fmt.Errorf("its %d bytes do not fit into memory", bytes)
+	if err := checkMemory(bytes); err != nil {
+		return nil, err
 	}
 	data := make([]T, bytes/int64(size))
 	buffer := make([]byte, min(bytes, bufferSize))
@@ -154,6 +166,14 @@ func decode[T any](f *File, e entry, size int, get func([]byte) T) ([]T, error) 
 		rest, at = rest[n:], at+int64(n*size)
 	}
 	return data, nil
+}
+
+// checkMemory refuses what this machine cannot hold, such as a file that is larger than its disk.
+func checkMemory(bytes int64) error {
+	if total, known := memory.Total(); known && uint64(bytes) > total || uint64(bytes) > math.MaxInt/8 {
+		return fmt.Errorf("%d bytes do not fit into the memory of this machine", bytes)
+	}
+	return nil
 }
 
 // float32FromHalf is the number that half precision has with those bits: 1 of sign, 5 of exponent, 10 of fraction.

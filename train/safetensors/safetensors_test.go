@@ -152,6 +152,7 @@ func TestWriteRefuses(t *testing.T) {
 		want     string
 	}{
 		{"nil", safetensors.Tensors{{"w", nil}}, nil, `tensor "w" is nil`},
+		{"a zero value", safetensors.Tensors{{"w", &tensor.Dense{}}}, nil, `tensor "w" is a zero value`},
 		{"type", safetensors.Tensors{{"w", dense([]uint8{1}, 1)}}, nil, `tensor "w" is uint8, it needs to be`},
 		{"Go's int", safetensors.Tensors{{"w", dense([]int{1}, 1)}}, nil, `tensor "w" is int, it needs to be`},
 		{"empty", safetensors.Tensors{{"w", tensor.New(tensor.Of(tensor.Float32), tensor.WithShape(0, 3))}}, nil, `tensor "w" has shape [0 3]`},
@@ -385,6 +386,54 @@ func TestOpenRefuses(t *testing.T) {
 		if _, err := safetensors.Open(path); err == nil || !strings.Contains(err.Error(), path) {
 			t.Errorf("%s: error %v, want one with the path", name, err)
 		}
+	}
+}
+
+// A file of another kind is named.
+func TestOtherKinds(t *testing.T) {
+	for start, want := range map[string]string{
+		"PK\x03\x04\x14\x00\x00\x08": "a zip archive", "\x80\x02}q\x00X\x07\x00": "a Python pickle", "GGUF\x03\x00\x00\x01": "a GGUF file",
+		"\x93NUMPY\x01\x00": "a NumPy array", "version https://git-lfs": "Git LFS", "{\n  \"metadata\"": "JSON", "<!DOCTYPE html>": "a web page",
+	} {
+		if _, _, err := readAll([]byte(start + "and so on")); err == nil || !strings.Contains(err.Error(), "begins like") || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: error %v, want one with %q", start, err, want)
+		}
+	}
+}
+
+// sparse is a file whose data are zeros as far as anyone reads.
+type sparse struct{ start []byte }
+
+func (s sparse) ReadAt(b []byte, at int64) (int, error) {
+	clear(b)
+	if at < int64(len(s.start)) {
+		copy(b, s.start[at:])
+	}
+	return len(b), nil
+}
+
+// What no machine can hold is an error, also if a file says truly that it has it.
+func TestSparseFile(t *testing.T) {
+	const bytes = 4 << 50
+	header := file(fmt.Sprintf(`{"w":{"dtype":"F32","shape":[%d],"data_offsets":[0,%d]}}`, bytes/4, bytes), 0)
+	f, err := safetensors.Read(sparse{header}, int64(len(header))+bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Tensor("w"); err == nil || !strings.Contains(err.Error(), "do not fit into the memory") {
+		t.Errorf("a tensor of %d bytes: error %v", bytes, err)
+	}
+	if _, err := f.Tensors(); err == nil {
+		t.Error("all tensors: no error")
+	}
+}
+
+func TestNil(t *testing.T) {
+	if _, err := safetensors.Read(nil, 100); err == nil {
+		t.Error("a nil reader: no error")
+	}
+	if safetensors.Write(nil, nil, nil) == nil {
+		t.Error("a nil writer: no error")
 	}
 }
 

@@ -3,6 +3,7 @@ package safetensors
 import (
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -18,6 +19,9 @@ import (
 // row as they look. They come in the order given, except that those of 8 bytes an element precede those of 4, so that
 // all data is aligned. Everything is checked before the first byte is written: after that, only w can fail.
 func Write(w io.Writer, tensors Tensors, metadata map[string]string) error {
+	if w == nil {
+		return errors.New("safetensors: w is nil, it needs to be a writer")
+	}
 	encoders, err := encodersOf(tensors)
 	if err != nil {
 		return fmt.Errorf("safetensors: %w", err)
@@ -74,6 +78,8 @@ func encoderOf(t *tensor.Dense) (encoder, error) {
 	switch {
 	case t == nil:
 		return encoder{}, fmt.Errorf("is nil, it needs to be a tensor")
+	case t.Dtype() == tensor.Dtype{}:
+		return encoder{}, fmt.Errorf("is a zero value, it needs to be made by tensor.New")
 	case !t.IsNativelyAccessible():
 		return encoder{}, fmt.Errorf("is in the memory of a device, it needs to be copied to the host first")
 	case len(t.Mask()) > 0:

@@ -52,6 +52,14 @@ func Generate(ctx context.Context, d Decoder, t Tokenizer, prompt string, o Opti
 }
 
 func generate(ctx context.Context, d Decoder, t Tokenizer, prompt string, o Options, w io.Writer) (err error) {
+	switch {
+	case d == nil:
+		return errors.New("d is nil, it needs to be a decoder, such as nn.NewDecoder makes")
+	case t == nil:
+		return errors.New("t is nil, it needs to be a tokenizer")
+	case w == nil:
+		return errors.New("w is nil, it needs to be a writer")
+	}
 	if o.MaxTokens < 1 {
 		return fmt.Errorf("max tokens is %d, it needs to be at least 1", o.MaxTokens)
 	}

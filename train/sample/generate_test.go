@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -184,6 +185,23 @@ func TestGenerateWriterFails(t *testing.T) {
 	err := sample.Generate(t.Context(), d, pieces{"a", "b"}, "b", sample.Options{MaxTokens: 100}, &w)
 	if !errors.Is(err, w.fail) || d.step != 1 {
 		t.Errorf("gave %v after %d tokens, want %v after 1", err, d.step, w.fail)
+	}
+}
+
+func TestGenerateOfNil(t *testing.T) {
+	d, abc := &script{vocab: 2, wants: []int{0}}, pieces{"a", "b"}
+	for want, generate := range map[string]func() error{
+		"d is nil": func() error {
+			return sample.Generate(t.Context(), nil, abc, "a", sample.Options{MaxTokens: 1}, io.Discard)
+		},
+		"t is nil": func() error {
+			return sample.Generate(t.Context(), d, nil, "a", sample.Options{MaxTokens: 1}, io.Discard)
+		},
+		"w is nil": func() error { return sample.Generate(t.Context(), d, abc, "a", sample.Options{MaxTokens: 1}, nil) },
+	} {
+		if err := generate(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want one with %q", err, want)
+		}
 	}
 }
 

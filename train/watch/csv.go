@@ -29,6 +29,9 @@ const csvHeader = "event,step,loss,validation_loss,learning_rate,gradient_norm,c
 // What a line has no value for is empty; numbers that are not finite are NaN, Inf and -Inf. Lines reach w about once a
 // second, and at evaluations, checkpoints and the end.
 func CSV(w io.Writer) train.Hook {
+	if w == nil {
+		return nilWriter("CSV")
+	}
 	return (&textLog{name: "CSV", format: &csvFormat{}, buffer: newBuffer(w)}).hook()
 }
 

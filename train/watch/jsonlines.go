@@ -21,6 +21,9 @@ import (
 // JSON has no NaN and no infinities: both are null. Lines reach w about once a second, and at evaluations, checkpoints
 // and the end.
 func JSONLines(w io.Writer) train.Hook {
+	if w == nil {
+		return nilWriter("JSONLines")
+	}
 	return (&textLog{name: "JSONLines", format: &jsonFormat{}, buffer: newBuffer(w)}).hook()
 }
 
@@ -37,6 +40,9 @@ func OpenJSONLines(path string) train.Hook {
 // nanosecond. A last line that was cut short, as a killed run leaves it, is left out.
 func ReadJSONLines(r io.Reader) (Log, error) {
 	var log Log
+	if r == nil {
+		return log, errors.New("ReadJSONLines: r is nil, it needs to be a reader")
+	}
 	lines := bufio.NewReader(r)
 	for number := 1; ; number++ {
 		line, err := lines.ReadBytes('\n')

@@ -91,6 +91,11 @@ func (l *textLog) evaluation(e train.Evaluation) error {
 	return l.flush()
 }
 
+// nilWriter is the hook of a function that was given nothing to write to.
+func nilWriter(name string) train.Hook {
+	return train.Hook{OnStart: func(train.Start) error { return fmt.Errorf("%s: w is nil, it needs to be a writer", name) }}
+}
+
 // buffer collects what is written for at most about a second of steps.
 type buffer struct {
 	w       *bufio.Writer

@@ -22,6 +22,9 @@ import (
 // return is shown below each evaluation: text that the model writes at the moment, say, of which all that a terminal would
 // obey is shown instead (as by [Printable]). A note that fails is left out from then on.
 func Progress(w io.Writer, notes ...func(train.Evaluation) (string, error)) train.Hook {
+	if w == nil {
+		return nilWriter("Progress")
+	}
 	return newProgress(newScreen(w), time.Now, notes...).hook()
 }
 

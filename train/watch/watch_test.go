@@ -127,6 +127,14 @@ func TestUnwritable(t *testing.T) {
 	}
 }
 
+func TestNilWriter(t *testing.T) {
+	for name, h := range map[string]train.Hook{"Progress": Progress(nil), "JSONLines": JSONLines(nil), "CSV": CSV(nil)} {
+		wantError(t, play(h, run(0, 2, 2)...), name+": w is nil")
+	}
+	_, err := ReadJSONLines(nil)
+	wantError(t, err, "r is nil")
+}
+
 // A disk that fills up ends the run.
 func TestWriteErrors(t *testing.T) {
 	full := errors.New("no space left on device")
