@@ -14,6 +14,7 @@ type MultiHeadAttentionConfig struct {
 	Name       string       // prefix of the parameters' names
 	DType      tensor.Dtype // Float32 (zero) or Float64
 	Parameters *Parameters  // where the values live; nil: new ones, from seed 0
+	Compute    tensor.Dtype // of the input, which caches have too: that of the parameters (zero), ops.BFloat16 or ops.Float16
 
 	Dim     int // of x and of the result
 	Heads   int // of the queries
@@ -48,6 +49,7 @@ type MultiHeadAttentionConfig struct {
 type MultiHeadAttention struct {
 	*scope
 	c            MultiHeadAttentionConfig
+	compute      tensor.Dtype
 	qkv          *Linear // nil where the next three are apart
 	q, k, v      *Linear
 	qnorm, knorm Layer // nil without QKNorm and QKNormAll
@@ -63,6 +65,9 @@ func NewMultiHeadAttention(g *gorgonia.ExprGraph, c MultiHeadAttentionConfig) (*
 		return nil, err
 	}
 	m := &MultiHeadAttention{scope: s, c: c}
+	if m.compute, err = s.computeType(c.Compute); err != nil {
+		return nil, err
+	}
 	if err := m.complete(); err != nil {
 		return nil, err
 	}
@@ -195,7 +200,7 @@ func (m *MultiHeadAttention) NewCache(batch, capacity int) (*ops.KVCache, error)
 		return nil, err
 	}
 	return ops.NewKVCache(ops.KVCacheConfig{
-		DType: m.dtype, Batch: batch, Heads: m.c.KVHeads, HeadDim: m.c.HeadDim, Capacity: capacity,
+		DType: m.compute, Batch: batch, Heads: m.c.KVHeads, HeadDim: m.c.HeadDim, Capacity: capacity,
 	})
 }
 

@@ -12,6 +12,7 @@ type BlockConfig struct {
 	Name       string       // prefix of the parameters' names
 	DType      tensor.Dtype // Float32 (zero) or Float64
 	Parameters *Parameters  // where the values live; nil: new ones, from seed 0
+	Compute    tensor.Dtype // of the input: that of the parameters (zero), ops.BFloat16 or ops.Float16
 
 	// Attention describes the block's attention, and its Dim and NoBias count for the whole block. Its own Name, DType,
 	// Parameters, Epsilon and ProjStd are not looked at: they are the block's.
@@ -69,7 +70,7 @@ func NewBlock(g *gorgonia.ExprGraph, c BlockConfig) (*Block, error) {
 	}
 	b := &Block{scope: s, norms: c.Norms}
 	a := c.Attention
-	a.Name, a.DType, a.Parameters, a.ProjStd = s.child("attn"), s.dtype, s.store, c.ProjStd
+	a.Name, a.DType, a.Parameters, a.Compute, a.ProjStd = s.child("attn"), s.dtype, s.store, c.Compute, c.ProjStd
 	a.Epsilon, a.NormPlusOne = c.Epsilon, c.NormPlusOne
 	kind := normKind{c.Epsilon, c.RMSNorm, a.NoBias, c.NormPlusOne}
 	bias := !a.NoBias

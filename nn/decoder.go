@@ -170,23 +170,34 @@ func (d *Decoder) feed(tokens []int) error {
 
 // decoderGraph takes a number of tokens in each run.
 type decoderGraph struct {
-	tokens, positions []int // the values of the inputs
+	tokens, positions []int // what is fed
+	feeds             []*ops.Feed
 	logits            *gorgonia.Node
 	machine           gorgonia.VM
 }
 
 func newDecoderGraph(g *gorgonia.ExprGraph, m CachedModel, caches []*ops.KVCache, length int) (*decoderGraph, error) {
 	d := &decoderGraph{tokens: make([]int, length), positions: make([]int, length)}
-	input := func(name string, ids []int) *gorgonia.Node {
-		value := tensor.New(tensor.WithShape(1, length), tensor.WithBacking(ids))
-		return gorgonia.NewMatrix(g, tensor.Int, gorgonia.WithName(name), gorgonia.WithShape(1, length), gorgonia.WithValue(value))
+	device, err := ops.DeviceOf(m.Parameters()[0].Value())
+	if err != nil {
+		return nil, err
 	}
-	var err error
-	if d.logits, err = m.ForwardCached(input("decoder.tokens", d.tokens), input("decoder.positions", d.positions), caches); err != nil {
+	var inputs gorgonia.Nodes
+	for _, in := range []struct {
+		name string
+		ids  []int
+	}{{"decoder.tokens", d.tokens}, {"decoder.positions", d.positions}} {
+		feed, err := ops.NewFeed(device, tensor.New(tensor.WithShape(1, length), tensor.WithBacking(in.ids)))
+		if err != nil {
+			return nil, err
+		}
+		d.feeds, inputs = append(d.feeds, feed), append(inputs, feed.Node(g, in.name))
+	}
+	if d.logits, err = m.ForwardCached(inputs[0], inputs[1], caches); err != nil {
 		return nil, err
 	}
 	ops.ModeOf(g).Evaluate()
-	d.machine = gorgonia.NewTapeMachine(g)
+	d.machine = gorgonia.NewTapeMachine(g, gorgonia.WithEngine(ops.Engine()))
 	return d, nil
 }
 
@@ -196,15 +207,20 @@ func (d *decoderGraph) run(tokens []int, position int) error {
 	for i := range d.positions {
 		d.positions[i] = position + i
 	}
+	for _, feed := range d.feeds {
+		if err := feed.Send(); err != nil {
+			return err
+		}
+	}
 	defer d.machine.Reset()
 	return d.machine.RunAll()
 }
 
 // logitsTo appends the logits of the last run.
 func (d *decoderGraph) logitsTo(list []float64) ([]float64, error) {
-	v, ok := d.logits.Value().(*tensor.Dense)
-	if !ok || !v.IsNativelyAccessible() {
-		return list, fmt.Errorf("the logits are a %T, they need to be a *tensor.Dense on the host", d.logits.Value())
+	v, err := ops.Download(d.logits.Value())
+	if err != nil {
+		return list, fmt.Errorf("the logits: %w", err)
 	}
 	switch data := v.Data().(type) {
 	case []float64:

@@ -11,6 +11,7 @@ type EmbeddingConfig struct {
 	Name       string       // prefix of the parameter's name
 	DType      tensor.Dtype // Float32 (zero) or Float64
 	Parameters *Parameters  // where the values live; nil: new ones, from seed 0
+	Compute    tensor.Dtype // of the result: that of the parameters (zero), ops.BFloat16 or ops.Float16
 
 	Vocab, Dim int
 	Std        float64 // standard deviation of the weight's first values; 0 means 0.02
@@ -21,7 +22,8 @@ type EmbeddingConfig struct {
 // Its parameter is weight, (Vocab, Dim).
 type Embedding struct {
 	*scope
-	weight *gorgonia.Node
+	weight  *gorgonia.Node
+	compute tensor.Dtype
 }
 
 // NewEmbedding adds the parameter of an Embedding to a graph.
@@ -38,16 +40,28 @@ func NewEmbedding(g *gorgonia.ExprGraph, c EmbeddingConfig) (*Embedding, error) 
 		return nil, err
 	}
 	e := &Embedding{scope: s}
+	if e.compute, err = s.computeType(c.Compute); err != nil {
+		return nil, err
+	}
 	e.weight, err = s.parameter("weight", init, c.Vocab, c.Dim)
 	return made(e, err)
 }
 
 // Forward looks up the vectors of ids.
 func (e *Embedding) Forward(ids *gorgonia.Node) (*gorgonia.Node, error) {
-	return ops.Embedding(e.weight, ids)
+	x, err := ops.Embedding(e.weight, ids)
+	if err != nil {
+		return nil, err
+	}
+	return ops.Cast(x, e.compute)
 }
 
-// logits is x·weightᵀ, (..., Vocab): an embedding is also how a model with tied weights gives its predictions.
+// logits is x·weightᵀ, (..., Vocab), in the type of the weight: an embedding is also how a model with tied weights gives its
+// predictions.
 func (e *Embedding) logits(x *gorgonia.Node) (*gorgonia.Node, error) {
+	x, err := ops.Cast(x, e.dtype)
+	if err != nil {
+		return nil, err
+	}
 	return ops.MatMul(x, e.weight, ops.MatMulOptions{TransposeB: true})
 }

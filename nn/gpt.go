@@ -14,6 +14,7 @@ type GPTConfig struct {
 	Name       string       // prefix of the parameters' names, empty for none
 	DType      tensor.Dtype // Float32 (zero) or Float64
 	Parameters *Parameters  // where the values live; nil: new ones, from seed 0
+	Compute    tensor.Dtype // of what the layers compute: that of the parameters (zero), ops.BFloat16 or ops.Float16
 
 	Vocab   int // how many tokens there are
 	Context int // the longest sequence
@@ -51,7 +52,11 @@ func NewGPT(g *gorgonia.ExprGraph, c GPTConfig) (*GPT, error) {
 	if err := s.positive(size{"vocab", c.Vocab}, size{"context", c.Context}, size{"layers", c.Layers}, size{"heads", c.Heads}, size{"dim", c.Dim}); err != nil {
 		return nil, err
 	}
-	m := &GPT{model{scope: s, context: c.Context}}
+	compute, err := s.computeType(c.Compute)
+	if err != nil {
+		return nil, err
+	}
+	m := &GPT{model{scope: s, compute: compute, context: c.Context}}
 	if m.tokens, err = m.embedding("tokens", c.Vocab, c.Dim); err != nil {
 		return nil, err
 	}

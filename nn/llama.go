@@ -14,6 +14,7 @@ type LlamaConfig struct {
 	Name       string       // prefix of the parameters' names, empty for none
 	DType      tensor.Dtype // Float32 (zero) or Float64
 	Parameters *Parameters  // where the values live; nil: new ones, from seed 0
+	Compute    tensor.Dtype // of what the layers compute: that of the parameters (zero), ops.BFloat16 or ops.Float16
 
 	Vocab   int // how many tokens there are
 	Context int // the longest sequence; 0 means no limit
@@ -69,7 +70,11 @@ func NewLlama(g *gorgonia.ExprGraph, c LlamaConfig) (*Llama, error) {
 	if c.Context < 0 {
 		return nil, s.errorf("context is %d, it needs to be positive, or 0 for no limit", c.Context)
 	}
-	m := &Llama{model{scope: s, context: c.Context, scale: c.EmbeddingScale, softCap: c.LogitSoftCap}}
+	compute, err := s.computeType(c.Compute)
+	if err != nil {
+		return nil, err
+	}
+	m := &Llama{model{scope: s, compute: compute, context: c.Context, scale: c.EmbeddingScale, softCap: c.LogitSoftCap}}
 	if m.tokens, err = m.embedding("tokens", c.Vocab, c.Dim); err != nil {
 		return nil, err
 	}

@@ -12,6 +12,7 @@ import (
 // multiplies by the embedding or by a matrix of the same shape.
 type model struct {
 	*scope
+	compute   tensor.Dtype
 	context   int // the longest sequence, 0 without limit
 	tokens    *Embedding
 	positions *PositionalEmbedding // nil for none
@@ -30,7 +31,7 @@ func (m *model) addBlocks(layers int, c BlockConfig, change func(i int, c *Block
 		if change != nil {
 			change(i, &own)
 		}
-		own.Name, own.DType, own.Parameters = m.child(fmt.Sprintf("blocks.%d", i)), m.dtype, m.store
+		own.Name, own.DType, own.Parameters, own.Compute = m.child(fmt.Sprintf("blocks.%d", i)), m.dtype, m.store, m.compute
 		b, err := NewBlock(m.g, own)
 		if err != nil {
 			return err
@@ -42,7 +43,9 @@ func (m *model) addBlocks(layers int, c BlockConfig, change func(i int, c *Block
 
 // embedding adds an embedding of the vocabulary.
 func (m *model) embedding(part string, vocab, dim int) (*Embedding, error) {
-	return NewEmbedding(m.g, EmbeddingConfig{Name: m.child(part), DType: m.dtype, Parameters: m.store, Vocab: vocab, Dim: dim})
+	return NewEmbedding(m.g, EmbeddingConfig{
+		Name: m.child(part), DType: m.dtype, Parameters: m.store, Compute: m.compute, Vocab: vocab, Dim: dim,
+	})
 }
 
 // Forward gives the logits of the token after each of tokens, which are (B, S) of int, int32 or int64:

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/ops"
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
 )
@@ -23,6 +25,7 @@ type Parameters struct {
 	seed uint64
 
 	mu     sync.Mutex
+	device *ops.Device // where the values live; nil for the host
 	names  []string
 	values map[string]*tensor.Dense
 }
@@ -69,6 +72,12 @@ func (p *Parameters) set(name string, value *tensor.Dense) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	old, ok := p.values[name]
+	if !ok && p.device != nil {
+		var err error
+		if value, err = p.device.Upload(value); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
 	if !ok {
 		p.names, p.values[name] = append(p.names, name), value
 		return nil
@@ -77,7 +86,61 @@ func (p *Parameters) set(name string, value *tensor.Dense) error {
 		return fmt.Errorf("%s is %v of shape %v, its layers need %v of shape %v",
 			name, value.Dtype(), []int(value.Shape()), old.Dtype(), []int(old.Shape()))
 	}
-	return tensor.Copy(old, value)
+	from, err := ops.TensorOf(value)
+	if err != nil {
+		return fmt.Errorf("%s %w", name, err)
+	}
+	return p.write(old, from)
+}
+
+// write writes elements over those of a value, wherever it lives.
+func (p *Parameters) write(to *tensor.Dense, from kernels.Tensor) error {
+	place, err := ops.PlaceOf(to)
+	if err != nil {
+		return err
+	}
+	t, err := ops.TensorOf(to)
+	if err != nil {
+		return err
+	}
+	return place.Copy(t, from)
+}
+
+// MoveTo moves all values to a device, those of parameters that are made later too, so that every graph over them computes
+// there. It comes before the first layer is made: nodes of graphs keep the values that they have.
+func (p *Parameters) MoveTo(d *ops.Device) error {
+	if d == nil {
+		return errors.New("Parameters: device is nil, it needs to be one that was opened")
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.device != nil && p.device != d {
+		return fmt.Errorf("Parameters: the values are on %v, they cannot be moved to %v", p.device, d)
+	}
+	moved := map[string]*tensor.Dense{}
+	for name, value := range p.values {
+		var err error
+		if moved[name], err = d.Upload(value); err != nil {
+			return fmt.Errorf("Parameters: %s: %w", name, err)
+		}
+	}
+	p.values, p.device = moved, d
+	return nil
+}
+
+// Device is where the values live; nil for the host.
+func (p *Parameters) Device() *ops.Device {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.device
+}
+
+// placed is a value of the host, moved to where the parameters live.
+func (p *Parameters) placed(value *tensor.Dense) (*tensor.Dense, error) {
+	if d := p.Device(); d != nil {
+		return d.Upload(value)
+	}
+	return value, nil
 }
 
 // get is the value of a parameter, made if there is none.
@@ -92,6 +155,12 @@ func (p *Parameters) get(name string, dtype tensor.Dtype, init initializer, shap
 		return v, nil
 	}
 	v := init(p.derive("init "+name), dtype, shape)
+	if p.device != nil {
+		var err error
+		if v, err = p.device.Upload(v); err != nil {
+			return nil, fmt.Errorf("parameter %s: %w", name, err)
+		}
+	}
 	p.names, p.values[name] = append(p.names, name), v
 	return v, nil
 }
@@ -136,6 +205,17 @@ func dtypeOr32(d tensor.Dtype) (tensor.Dtype, error) {
 		return d, nil
 	}
 	return d, fmt.Errorf("is %v, it needs to be float32 or float64", d)
+}
+
+// computeType is the type of activations, that of the parameters if none is given.
+func (s *scope) computeType(d tensor.Dtype) (tensor.Dtype, error) {
+	switch {
+	case d == tensor.Dtype{}, d == s.dtype:
+		return s.dtype, nil
+	case s.dtype == tensor.Float32 && (d == ops.BFloat16 || d == ops.Float16):
+		return d, nil
+	}
+	return d, s.errorf("compute is %v, beside parameters of %v it needs to be %v, or BFloat16 or Float16 beside float32", d, s.dtype, s.dtype)
 }
 
 // errorf is an error of the layer.
@@ -200,7 +280,7 @@ func (s *scope) input(name string, x *gorgonia.Node, features int) error {
 	if x.Graph() != nil && x.Graph() != s.g {
 		return s.errorf("%s belongs to another graph than the layer", name)
 	}
-	if x.Dtype() != s.dtype {
+	if d := x.Dtype(); d != s.dtype && (s.dtype != tensor.Float32 || d != ops.BFloat16 && d != ops.Float16) {
 		return s.errorf("%s is %v, the layer's parameters are %v", name, x.Dtype(), s.dtype)
 	}
 	if shape := x.Shape(); len(shape) == 0 || features > 0 && shape[len(shape)-1] != features {

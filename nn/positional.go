@@ -59,7 +59,11 @@ func (p *PositionalEmbedding) Forward(x *gorgonia.Node) (*gorgonia.Node, error) 
 	if length > p.c.Context {
 		return nil, p.errorf("x has %d positions, the table has %d", length, p.c.Context)
 	}
-	return p.ForwardAt(x, p.ids(batch, length))
+	ids, err := p.ids(batch, length)
+	if err != nil {
+		return nil, err
+	}
+	return p.ForwardAt(x, ids)
 }
 
 // ForwardAt adds to x, (B, S, Dim), the vectors of the given positions, (B, S) of int, int32 or int64 below Context. They
@@ -78,19 +82,25 @@ func (p *PositionalEmbedding) ForwardAt(x, positions *gorgonia.Node) (*gorgonia.
 	if err != nil {
 		return nil, err
 	}
+	if vectors, err = ops.Cast(vectors, x.Dtype()); err != nil {
+		return nil, err
+	}
 	return ops.Add(x, vectors)
 }
 
 // ids is an input of the graph that holds the position of each token. One serves all calls of its shape.
-func (p *PositionalEmbedding) ids(batch, length int) *gorgonia.Node {
+func (p *PositionalEmbedding) ids(batch, length int) (*gorgonia.Node, error) {
 	name := p.child(fmt.Sprintf("ids.%dx%d", batch, length))
 	if found := p.g.ByName(name); len(found) > 0 {
-		return found[0]
+		return found[0], nil
 	}
 	data := make([]int, batch*length)
 	for i := range data {
 		data[i] = i % length
 	}
-	return gorgonia.NewTensor(p.g, tensor.Int, 2, gorgonia.WithShape(batch, length), gorgonia.WithName(name),
-		gorgonia.WithValue(tensor.New(tensor.WithShape(batch, length), tensor.WithBacking(data))))
+	value, err := p.store.placed(tensor.New(tensor.WithShape(batch, length), tensor.WithBacking(data)))
+	if err != nil {
+		return nil, p.errorf("%w", err)
+	}
+	return gorgonia.NewTensor(p.g, value.Dtype(), 2, gorgonia.WithShape(batch, length), gorgonia.WithName(name), gorgonia.WithValue(value)), nil
 }

@@ -50,20 +50,27 @@ func NewRMSNorm(g *gorgonia.ExprGraph, c RMSNormConfig) (*RMSNorm, error) {
 	if r.weight, err = s.parameter("weight", constant(0), c.Dim); err != nil {
 		return nil, err
 	}
-	if r.scale, err = ops.Add(r.weight, ones(g, s.dtype, c.Dim)); err != nil {
+	one, err := s.ones(c.Dim)
+	if err == nil {
+		r.scale, err = ops.Add(r.weight, one)
+	}
+	if err != nil {
 		return nil, s.errorf("%w", err)
 	}
 	return r, nil
 }
 
 // ones is an input of the graph that holds as many ones. One serves all norms of its size.
-func ones(g *gorgonia.ExprGraph, dtype tensor.Dtype, n int) *gorgonia.Node {
-	name := fmt.Sprintf("ones.%v.%d", dtype, n)
-	if found := g.ByName(name); len(found) > 0 {
-		return found[0]
+func (s *scope) ones(n int) (*gorgonia.Node, error) {
+	name := fmt.Sprintf("ones.%v.%d", s.dtype, n)
+	if found := s.g.ByName(name); len(found) > 0 {
+		return found[0], nil
 	}
-	return gorgonia.NewVector(g, dtype, gorgonia.WithShape(n), gorgonia.WithName(name),
-		gorgonia.WithValue(constant(1)([2]uint64{}, dtype, []int{n})))
+	value, err := s.store.placed(constant(1)([2]uint64{}, s.dtype, []int{n}))
+	if err != nil {
+		return nil, err
+	}
+	return gorgonia.NewVector(s.g, s.dtype, gorgonia.WithShape(n), gorgonia.WithName(name), gorgonia.WithValue(value)), nil
 }
 
 // Forward normalises x.

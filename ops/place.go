@@ -48,6 +48,22 @@ func PlaceOf(v gorgonia.Value) (kernels.Backend, error) {
 	return place, nil
 }
 
+// DeviceOf returns the device on which a value lives, nil for the host.
+func DeviceOf(v gorgonia.Value) (*Device, error) {
+	place, err := PlaceOf(v)
+	if err != nil {
+		return nil, err
+	}
+	var device *Device
+	opened.Range(func(_, d any) bool {
+		if d.(*Device).backend == place {
+			device = d.(*Device)
+		}
+		return device == nil
+	})
+	return device, nil
+}
+
 // TensorOf describes a value to a kernel, wherever it lives. The description is good while the value itself is there and is not
 // reshaped.
 func TensorOf(v gorgonia.Value) (kernels.Tensor, error) {

@@ -1,0 +1,92 @@
+package nn_test
+
+import (
+	"math"
+	"testing"
+
+	"github.com/stheno-ml/stheno/nn"
+	"github.com/stheno-ml/stheno/ops"
+	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
+)
+
+// Models that compute in 16 bits have the loss and the gradients of those that compute in float32, to the digits that 16 bits
+// have, and their parameters and gradients stay float32.
+func TestComputeTypes(t *testing.T) {
+	type made struct {
+		loss       float64
+		parameters gorgonia.Nodes
+		gradients  gorgonia.Nodes
+	}
+	type languageModel interface {
+		Loss(tokens, targets *gorgonia.Node) (*gorgonia.Node, error)
+		Parameters() gorgonia.Nodes
+	}
+	models := map[string]func(g *gorgonia.ExprGraph, compute tensor.Dtype) (languageModel, error){
+		"GPT": func(g *gorgonia.ExprGraph, compute tensor.Dtype) (languageModel, error) {
+			return nn.NewGPT(g, nn.GPTConfig{Parameters: nn.NewParameters(3), Compute: compute, Vocab: 19, Context: 8, Layers: 2, Heads: 2, Dim: 16})
+		},
+		"Llama": func(g *gorgonia.ExprGraph, compute tensor.Dtype) (languageModel, error) {
+			return nn.NewLlama(g, nn.LlamaConfig{Parameters: nn.NewParameters(3), Compute: compute, Vocab: 19, Layers: 2, Heads: 2, KVHeads: 1, Dim: 16, Hidden: 24, QKNorm: true, NormPlusOne: true})
+		},
+	}
+	for name, model := range models {
+		run := func(compute tensor.Dtype) made {
+			g := gorgonia.NewGraph()
+			m, err := model(g, compute)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ids := func(name string, from int) *gorgonia.Node {
+				list := make([]int, 2*8)
+				for i := range list {
+					list[i] = (from + 5*i) % 19
+				}
+				return gorgonia.NodeFromAny(g, tensor.New(tensor.WithShape(2, 8), tensor.WithBacking(list)), gorgonia.WithName(name))
+			}
+			loss, err := m.Loss(ids("tokens", 0), ids("targets", 5))
+			if err != nil {
+				t.Fatal(err)
+			}
+			gradients, err := gorgonia.Grad(loss, m.Parameters()...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := gorgonia.NewTapeMachine(g, gorgonia.WithEngine(ops.Engine())).RunAll(); err != nil {
+				t.Fatalf("%s in %v: %v", name, compute, err)
+			}
+			number, err := ops.ReadNumber(loss.Value())
+			if err != nil {
+				t.Fatal(err)
+			}
+			x, err := number.Float64()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return made{x, m.Parameters(), gradients}
+		}
+		want := run(tensor.Float32)
+		for compute, digits := range map[tensor.Dtype]float64{ops.BFloat16: 1.0 / (1 << 8), ops.Float16: 1.0 / (1 << 11)} {
+			got := run(compute)
+			if relative := math.Abs(got.loss-want.loss) / want.loss; !(relative <= digits) {
+				t.Errorf("%s in %v: the loss is %v, in float32 %v", name, compute, got.loss, want.loss)
+			}
+			for i, n := range got.gradients {
+				d, ok := n.Value().Data().([]float32)
+				if !ok || got.parameters[i].Dtype() != tensor.Float32 {
+					t.Fatalf("%s in %v: %s is %v and its gradient a %T", name, compute, got.parameters[i].Name(), got.parameters[i].Dtype(), n.Value().Data())
+				}
+				var off, size float64
+				for j, x := range want.gradients[i].Value().Data().([]float32) {
+					off, size = off+math.Pow(float64(x-d[j]), 2), size+math.Pow(float64(x), 2)
+				}
+				if !(math.Sqrt(off) <= 8*digits*math.Sqrt(size)) {
+					t.Errorf("%s in %v: the gradient of %s differs by %.3g of its norm", name, compute, got.parameters[i].Name(), math.Sqrt(off/size))
+				}
+			}
+		}
+	}
+	g := gorgonia.NewGraph()
+	_, err := nn.NewGPT(g, nn.GPTConfig{Compute: tensor.Int, Vocab: 3, Context: 4, Layers: 1, Heads: 1, Dim: 4})
+	checkError(t, err, "GPT: compute is int, beside parameters of float32 it needs to be float32, or BFloat16 or Float16 beside float32")
+}

@@ -1,0 +1,81 @@
+package ops
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/stheno-ml/stheno/kernels"
+	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
+)
+
+// Feed is an input of a graph that a program fills anew before each run, such as the ids of tokens: a value that the program
+// writes on the host, and the one that the graph reads, where it computes.
+type Feed struct {
+	host, value    *tensor.Dense
+	from, to       kernels.Tensor
+	destination    kernels.Backend
+	staysOnTheHost bool
+}
+
+// NewFeed makes a value of the host, which is row-major, an input of graphs that compute on a device, or on the host where the
+// device is nil.
+func NewFeed(d *Device, on *tensor.Dense) (*Feed, error) {
+	if on == nil || !on.IsNativelyAccessible() {
+		return nil, errors.New("Feed: the value needs to be on the host")
+	}
+	if d == nil {
+		return &Feed{host: on, value: on, staysOnTheHost: true}, nil
+	}
+	f := &Feed{host: on, destination: d.backend}
+	var err error
+	if f.from, err = TensorOf(on); err != nil {
+		return nil, fmt.Errorf("Feed: the value %w", err)
+	}
+	if f.to, err = d.backend.Alloc(f.from.DType, f.from.Shape...); err != nil {
+		return nil, fmt.Errorf("Feed: %w", err)
+	}
+	f.value = ValueOf(f.to)
+	return f, nil
+}
+
+// Value is what the graph's input is to have as its value.
+func (f *Feed) Value() *tensor.Dense { return f.value }
+
+// Node adds an input with the feed's value to a graph.
+func (f *Feed) Node(g *gorgonia.ExprGraph, name string) *gorgonia.Node {
+	return gorgonia.NewTensor(g, f.value.Dtype(), f.value.Dims(), gorgonia.WithShape(f.value.Shape()...), gorgonia.WithName(name), gorgonia.WithValue(f.value))
+}
+
+// Send hands what the program wrote to the graph. It does not wait for runs that still read what was sent before.
+func (f *Feed) Send() error {
+	if f.staysOnTheHost {
+		return nil
+	}
+	if err := f.destination.Copy(f.to, f.from); err != nil {
+		return fmt.Errorf("Feed: %w", err)
+	}
+	return nil
+}
+
+// ReadNumber asks for the number that a scalar of a graph is, such as a loss. It does not wait for the device that computes it.
+func ReadNumber(v gorgonia.Value) (kernels.Number, error) {
+	if s, ok := v.(gorgonia.Scalar); ok {
+		x, err := float(s)
+		return known(x), err
+	}
+	t, err := TensorOf(v)
+	if err != nil {
+		return nil, fmt.Errorf("ReadNumber: the value %w", err)
+	}
+	place, err := PlaceOf(v)
+	if err != nil {
+		return nil, fmt.Errorf("ReadNumber: the value %w", err)
+	}
+	return place.Read(t)
+}
+
+// known is a number that is there.
+type known float64
+
+func (k known) Float64() (float64, error) { return float64(k), nil }
