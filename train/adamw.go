@@ -32,8 +32,8 @@ func (r adamw) slots() []string { return []string{"m", "v"} }
 
 func (r adamw) decay() float64 { return r.kernel.WeightDecay }
 
-func (r adamw) update(b kernels.Backend, u kernels.Update, step int, w, g []kernels.Tensor, state [][]kernels.Tensor) error {
-	r.kernel.Update, r.kernel.Step = u, step
+func (r adamw) update(b kernels.Backend, u kernels.Update, w, g []kernels.Tensor, state [][]kernels.Tensor) error {
+	r.kernel.Update = u
 	return b.AdamW(r.kernel, w, g, state[0], state[1])
 }
 

@@ -29,7 +29,7 @@ func (r lion) slots() []string { return []string{"m"} }
 
 func (r lion) decay() float64 { return r.kernel.WeightDecay }
 
-func (r lion) update(b kernels.Backend, u kernels.Update, _ int, w, g []kernels.Tensor, state [][]kernels.Tensor) error {
+func (r lion) update(b kernels.Backend, u kernels.Update, w, g []kernels.Tensor, state [][]kernels.Tensor) error {
 	r.kernel.Update = u
 	return b.Lion(r.kernel, w, g, state[0])
 }

@@ -5,31 +5,35 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"unsafe"
 
 	"github.com/stheno-ml/stheno/kernels"
-	"github.com/stheno-ml/stheno/kernels/cpu"
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
 )
 
-// Optimizer changes parameters by their gradients. It belongs to one goroutine at a time, and while it steps, no machine
-// may run over the same parameters.
+// Optimizer changes parameters by their gradients, where they live: what it does to parameters on a device happens there, and
+// the host waits for nothing but a report. It belongs to one goroutine at a time, and while it steps, no machine may run over
+// the same parameters.
 type Optimizer struct {
 	name    string
 	rule    rule
 	options Options
-	backend kernels.Backend
+	backend kernels.Backend // of the place where the parameters live, once that was asked for
 
 	// The lists have an element for each parameter, group by group.
 	parameters         []parameter
 	weights, gradients []kernels.Tensor
 	state              [][]kernels.Tensor // a list for each of the rule's slots
+	sums               []kernels.Tensor   // of the gradients of several runs, on a device: see Accumulate
 	groups             []group
-	sums               []float64
-	sumsTensor         kernels.Tensor // over sums
 
-	step, skipped, skippedInARow int
+	squares kernels.Tensor // the sum of the squares of each gradient
+	control kernels.Tensor // see kernels.ControlSteps
+	current bool           // control holds the counts below
+	rates   [1 + kernels.RateWindow]float64
+
+	step, skipped, skippedInARow int // as far as reports were read
+	pending                      []*PendingReport
 }
 
 // Options are what all optimisers have in common.
@@ -46,28 +50,13 @@ type Options struct {
 	MaxSkips int
 }
 
-// Report is what happened in a step.
-type Report struct {
-	// Step is how many steps have changed the parameters, this one included.
-	Step int
-	// LearningRate is the step's.
-	LearningRate float64
-	// GradientNorm is the norm of all gradients together before clipping. In a skipped step it is NaN or infinite.
-	GradientNorm float64
-	// Clipped tells that the gradients were scaled down.
-	Clipped bool
-	// Skipped tells that a gradient was not finite, so that nothing was changed; NonFinite is the parameter's name.
-	Skipped   bool
-	NonFinite string
-}
-
 // rule is what tells optimisers apart.
 type rule interface {
 	validate() error
 	// slots names the tensors that a parameter needs beside itself and its gradient.
 	slots() []string
-	// update changes parameters; step counts from 1.
-	update(b kernels.Backend, u kernels.Update, step int, w, g []kernels.Tensor, state [][]kernels.Tensor) error
+	// update changes parameters.
+	update(b kernels.Backend, u kernels.Update, w, g []kernels.Tensor, state [][]kernels.Tensor) error
 	// decay is the weight decay of parameters in no group that is without.
 	decay() float64
 }
@@ -83,13 +72,13 @@ type group struct {
 type parameter struct {
 	node  *gorgonia.Node
 	shape []int
-	state []*tensor.Dense
+	state []*tensor.Dense // a value for each of the rule's slots
 }
 
 const defaultMaxSkips = 10
 
 func newOptimizer(name string, nodes gorgonia.Nodes, r rule, options Options) (*Optimizer, error) {
-	o := &Optimizer{name: name, rule: r, options: options, backend: cpu.New()}
+	o := &Optimizer{name: name, rule: r, options: options}
 	if o.options.Accumulation == 0 {
 		o.options.Accumulation = 1
 	}
@@ -102,22 +91,13 @@ func newOptimizer(name string, nodes gorgonia.Nodes, r rule, options Options) (*
 		}
 	}
 	ordered, spans := grouped(nodes, options.Groups)
-	o.weights, o.gradients, o.sums = make([]kernels.Tensor, len(nodes)), make([]kernels.Tensor, len(nodes)), make([]float64, len(nodes))
-	o.sumsTensor = kernels.Of(o.sums, len(nodes))
+	o.weights, o.gradients = make([]kernels.Tensor, len(nodes)), make([]kernels.Tensor, len(nodes))
 	o.state = make([][]kernels.Tensor, len(r.slots()))
-	dtype := ordered[0].Dtype()
+	for slot := range o.state {
+		o.state[slot] = make([]kernels.Tensor, len(nodes))
+	}
 	for _, n := range ordered {
-		p := parameter{node: n, shape: slices.Clone([]int(n.Shape()))}
-		for slot := range o.state {
-			value := tensor.New(tensor.Of(dtype), tensor.WithShape(p.shape...))
-			p.state = append(p.state, value)
-			view, err := viewOf(value, dtype, p.shape)
-			if err != nil {
-				return nil, o.errorf("the state of %s %w", n.Name(), err)
-			}
-			o.state[slot] = append(o.state[slot], view)
-		}
-		o.parameters = append(o.parameters, p)
+		o.parameters = append(o.parameters, parameter{n, slices.Clone([]int(n.Shape())), make([]*tensor.Dense, len(o.state))})
 	}
 	for _, s := range spans {
 		g := group{span: s, weights: o.weights[s.from:s.to], gradients: o.gradients[s.from:s.to]}
@@ -171,78 +151,112 @@ func checkNodes(nodes gorgonia.Nodes) error {
 	return nil
 }
 
-// Step changes the parameters by their gradients, and then sets the gradients to zero. It allocates nothing that grows
-// with the model.
+// Step changes the parameters by their gradients, and then sets the gradients to zero. It waits until that is done, and
+// allocates nothing that grows with the model.
 func (o *Optimizer) Step() (Report, error) {
-	report := Report{Step: o.step, LearningRate: o.options.Schedule.LearningRate(o.step)}
-	if err := o.locate(); err != nil {
-		return report, o.errorf("%w", err)
-	}
-	norm, bad, err := o.gradientNorm()
+	p, err := o.Queue()
 	if err != nil {
-		return report, o.errorf("%w", err)
+		return Report{Step: o.step, LearningRate: o.options.Schedule.LearningRate(o.step)}, err
 	}
-	report.GradientNorm = norm
-	if bad >= 0 {
-		return o.skip(report, o.parameters[bad].node.Name())
+	return p.Report()
+}
+
+// Queue is Step without waiting for what becomes of it, which a report tells later. The device itself decides whether the step
+// is skipped, so further runs and steps may be queued meanwhile. With four steps that have no report yet, Queue waits for the
+// oldest one's; where that is an error, it is Queue's too, and nothing is queued.
+func (o *Optimizer) Queue() (*PendingReport, error) {
+	for _, part := range []func() error{o.prepare, o.update} {
+		if err := part(); err != nil {
+			return nil, o.errorf("%w", err)
+		}
 	}
-	scale := clipScale(norm, o.options.ClipNorm)
-	report.Clipped = scale < 1
-	u := kernels.Update{GradientScale: scale / float64(o.options.Accumulation), ClearGradients: true}
+	p, err := o.ask()
+	if err != nil {
+		return nil, o.errorf("%w", err)
+	}
+	return p, nil
+}
+
+// prepare hands the learning rates to the device that the coming step may need: whether the pending ones are skipped, and so
+// which number the step has, is not known here.
+func (o *Optimizer) prepare() error {
+	if len(o.pending) == kernels.RateWindow {
+		if err := o.settle(1); err != nil {
+			return err
+		}
+	}
+	if err := o.place(); err != nil {
+		return err
+	}
+	o.rates[0] = float64(o.step)
+	for i := range kernels.RateWindow {
+		o.rates[1+i] = math.NaN()
+		if i <= len(o.pending) {
+			if rate := o.options.Schedule.LearningRate(o.step + i); rate >= 0 {
+				o.rates[1+i] = rate
+			}
+		}
+	}
+	return o.backend.Copy(o.control.Slice(0, kernels.ControlFirstRate, kernels.ControlSize), kernels.Of(o.rates[:], len(o.rates)))
+}
+
+// update queues the step. All that differs from one step to the next lies in the device's memory, so that it can be recorded.
+func (o *Optimizer) update() error {
+	if err := o.locate(); err != nil {
+		return err
+	}
+	if err := o.average(); err != nil {
+		return err
+	}
+	plan := kernels.StepPlan{ClipNorm: o.options.ClipNorm, Accumulation: o.options.Accumulation}
+	if err := o.backend.SumSquares(o.gradients, o.squares); err != nil {
+		return err
+	}
+	if err := o.backend.PlanStep(plan, o.squares, o.control); err != nil {
+		return err
+	}
 	for _, g := range o.groups {
-		u.LearningRate, u.WeightDecay = report.LearningRate*g.rateScale, o.rule.decay()
+		u := kernels.Update{LearningRate: g.rateScale, WeightDecay: o.rule.decay(), ClearGradients: o.keepsGradients(), Control: o.control}
 		if g.noDecay {
 			u.WeightDecay = 0
 		}
-		if err := o.rule.update(o.backend, u, o.step+1, g.weights, g.gradients, g.state); err != nil {
-			return report, o.errorf("%w", err)
+		if err := o.rule.update(o.backend, u, g.weights, g.gradients, g.state); err != nil {
+			return err
 		}
 	}
-	o.step++
-	o.skippedInARow = 0
-	report.Step = o.step
-	return report, nil
-}
-
-// skip is a step without an update.
-func (o *Optimizer) skip(report Report, parameter string) (Report, error) {
-	report.Skipped, report.NonFinite = true, parameter
-	o.skipped++
-	o.skippedInARow++
-	if err := o.backend.Zero(o.gradients); err != nil {
-		return report, o.errorf("%w", err)
-	}
-	if o.skippedInARow >= o.options.MaxSkips {
-		return report, o.errorf("the gradients of %d steps in a row are not finite, the last of them first in %s", o.skippedInARow, parameter)
-	}
-	return report, nil
+	return nil
 }
 
 // ZeroGradients sets the gradients to zero, as each step does: for runs whose gradients no step is to use.
 func (o *Optimizer) ZeroGradients() error {
-	if err := o.locate(); err != nil {
+	if err := o.place(); err != nil {
 		return o.errorf("%w", err)
 	}
-	if err := o.backend.Zero(o.gradients); err != nil {
+	list := o.sums
+	if o.isHost() {
+		if err := o.locate(); err != nil {
+			return o.errorf("%w", err)
+		}
+		list = o.gradients
+	}
+	if err := o.backend.Zero(list); err != nil {
 		return o.errorf("%w", err)
 	}
 	return nil
 }
 
-// Skipped is how many steps were skipped so far because a gradient was not finite.
-func (o *Optimizer) Skipped() int { return o.skipped }
-
 // locate finds where values and gradients lie, which a machine may change from run to run.
 func (o *Optimizer) locate() error {
+	dtype := o.parameters[0].node.Dtype()
 	for i, p := range o.parameters {
 		gradient, err := p.node.Grad()
-		if err != nil || gradient == nil || !bound(p.node, gradient) {
+		if err != nil || gradient == nil || o.isHost() && !bound(p.node, gradient) {
 			return fmt.Errorf("%s has no gradient bound to it, it needs a run of a machine made with gorgonia.BindDualValues", p.node.Name())
 		}
-		if o.weights[i], err = viewOf(p.node.Value(), o.parameters[0].node.Dtype(), p.shape); err != nil {
+		if o.weights[i], err = o.viewHere(p.node.Value(), dtype, p.shape); err != nil {
 			return fmt.Errorf("the value of %s %w", p.node.Name(), err)
 		}
-		if o.gradients[i], err = viewOf(gradient, o.parameters[0].node.Dtype(), p.shape); err != nil {
+		if o.gradients[i], err = o.viewHere(gradient, dtype, p.shape); err != nil {
 			return fmt.Errorf("the gradient of %s %w", p.node.Name(), err)
 		}
 	}
@@ -257,27 +271,6 @@ func bound(n *gorgonia.Node, gradient gorgonia.Value) bool {
 	own, _ := gradient.(*tensor.Dense)
 	graphs, _ := n.Deriv().Value().(*tensor.Dense)
 	return own == nil || own != graphs
-}
-
-// viewOf describes a value to a kernel; shape must be the value's.
-func viewOf(v gorgonia.Value, dtype tensor.Dtype, shape []int) (kernels.Tensor, error) {
-	t, ok := v.(*tensor.Dense)
-	if !ok {
-		return kernels.Tensor{}, fmt.Errorf("is a %T, it needs to be a *tensor.Dense", v)
-	}
-	if t.Dtype() != dtype || !slices.Equal(t.Shape(), shape) {
-		return kernels.Tensor{}, fmt.Errorf("is %v of shape %v, it needs to be %v of shape %v", t.Dtype(), []int(t.Shape()), dtype, shape)
-	}
-	if !t.IsNativelyAccessible() {
-		return kernels.Tensor{}, errors.New("is in the memory of a device, this build computes on the host only")
-	}
-	view := kernels.Tensor{DType: kernels.F32, Shape: shape, Strides: t.Strides()}
-	if dtype == tensor.Float32 {
-		view.Data = unsafe.Pointer(unsafe.SliceData(t.Float32s()))
-	} else {
-		view.DType, view.Data = kernels.F64, unsafe.Pointer(unsafe.SliceData(t.Float64s()))
-	}
-	return view, nil
 }
 
 // errorf is an error of the optimiser.

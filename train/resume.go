@@ -196,7 +196,10 @@ func (l *Loop) save(to func(checkpoint.Checkpoint) (string, error)) (path string
 
 // snapshot is the loop as a checkpoint. Its tensors are the loop's own, to be written before the next step.
 func (l *Loop) snapshot() (checkpoint.Checkpoint, error) {
-	o := l.optimizer.State()
+	o, err := l.optimizer.State()
+	if err != nil {
+		return checkpoint.Checkpoint{}, err
+	}
 	s := loopState{
 		Done: l.done, Batches: l.done * l.optimizer.options.Accumulation, BestStep: l.bestStep,
 		Optimizer: o.Optimizer, Updates: o.Step, Skipped: o.Skipped, SkippedInARow: o.SkippedInARow,
@@ -206,7 +209,6 @@ func (l *Loop) snapshot() (checkpoint.Checkpoint, error) {
 	if !math.IsNaN(l.bestLoss) {
 		s.BestLoss = &l.bestLoss
 	}
-	var err error
 	if s.Settings, err = l.settings(); err != nil {
 		return checkpoint.Checkpoint{}, err
 	}

@@ -37,7 +37,7 @@ func (r sgd) slots() []string {
 
 func (r sgd) decay() float64 { return r.kernel.WeightDecay }
 
-func (r sgd) update(b kernels.Backend, u kernels.Update, _ int, w, g []kernels.Tensor, state [][]kernels.Tensor) error {
+func (r sgd) update(b kernels.Backend, u kernels.Update, w, g []kernels.Tensor, state [][]kernels.Tensor) error {
 	r.kernel.Update = u
 	if len(state) == 0 {
 		return b.SGD(r.kernel, w, g, nil)

@@ -3,6 +3,8 @@ package train
 import (
 	"fmt"
 
+	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/ops"
 	"gorgonia.org/tensor"
 )
 
@@ -19,14 +21,24 @@ type State struct {
 	Tensors map[string]*tensor.Dense
 }
 
-// State is the optimiser's state. Its tensors are the optimiser's own, not copies: the next step changes them.
-func (o *Optimizer) State() State {
+// State is the optimiser's state, once all steps that were queued are made. On the host its tensors are the optimiser's own,
+// which the next step changes; from a device they are copies.
+func (o *Optimizer) State() (State, error) {
+	if err := o.settle(len(o.pending)); err != nil {
+		return State{}, err
+	}
+	if err := o.place(); err != nil {
+		return State{}, o.errorf("%w", err)
+	}
 	s := State{Optimizer: o.name, Step: o.step, Skipped: o.skipped, SkippedInARow: o.skippedInARow, Tensors: map[string]*tensor.Dense{}}
-	o.eachState(func(name string, value *tensor.Dense) error {
-		s.Tensors[name] = value
-		return nil
+	err := o.eachState(func(name string, own *tensor.Dense, _ kernels.Tensor) (err error) {
+		s.Tensors[name], err = ops.Download(own)
+		return err
 	})
-	return s
+	if err != nil {
+		return State{}, o.errorf("%w", err)
+	}
+	return s, nil
 }
 
 // SetState makes the optimiser go on from a state, whose tensors it copies. A state of another kind of optimiser or of
@@ -39,37 +51,45 @@ func (o *Optimizer) SetState(s State) error {
 		return o.errorf("the state has %d steps, %d skipped, %d of them in a row: no count can be negative or less than its part",
 			s.Step, s.Skipped, s.SkippedInARow)
 	}
-	count := 0
-	err := o.eachState(func(name string, own *tensor.Dense) error {
-		count++
+	if err := o.settle(len(o.pending)); err != nil {
+		return err
+	}
+	if err := o.place(); err != nil {
+		return o.errorf("%w", err)
+	}
+	var from, to []kernels.Tensor
+	err := o.eachState(func(name string, own *tensor.Dense, view kernels.Tensor) error {
 		value := s.Tensors[name]
 		if value == nil {
 			return fmt.Errorf("the state has no %s", name)
 		}
-		if value.Dtype() != own.Dtype() || !value.Shape().Eq(own.Shape()) {
-			return fmt.Errorf("the state's %s is %v of shape %v, it needs to be %v of shape %v",
-				name, value.Dtype(), []int(value.Shape()), own.Dtype(), []int(own.Shape()))
+		seen, err := viewOf(value, own.Dtype(), own.Shape())
+		if err != nil {
+			return fmt.Errorf("the state's %s %w", name, err)
 		}
+		from, to = append(from, seen), append(to, view)
 		return nil
 	})
 	if err != nil {
 		return o.errorf("%w", err)
 	}
-	if len(s.Tensors) != count {
-		return o.errorf("the state has %d tensors, these parameters need %d", len(s.Tensors), count)
+	if len(s.Tensors) != len(to) {
+		return o.errorf("the state has %d tensors, these parameters need %d", len(s.Tensors), len(to))
 	}
-	if err := o.eachState(func(name string, own *tensor.Dense) error { return tensor.Copy(own, s.Tensors[name]) }); err != nil {
-		return o.errorf("%w", err)
+	for i := range to {
+		if err := o.backend.Copy(to[i], from[i]); err != nil {
+			return o.errorf("%w", err)
+		}
 	}
-	o.step, o.skipped, o.skippedInARow = s.Step, s.Skipped, s.SkippedInARow
+	o.step, o.skipped, o.skippedInARow, o.current = s.Step, s.Skipped, s.SkippedInARow, false
 	return nil
 }
 
 // eachState goes through the tensors of the state until do gives an error.
-func (o *Optimizer) eachState(do func(name string, value *tensor.Dense) error) error {
-	for _, p := range o.parameters {
-		for i, slot := range o.rule.slots() {
-			if err := do(slot+"."+p.node.Name(), p.state[i]); err != nil {
+func (o *Optimizer) eachState(do func(name string, own *tensor.Dense, view kernels.Tensor) error) error {
+	for i, p := range o.parameters {
+		for k, slot := range o.rule.slots() {
+			if err := do(slot+"."+p.node.Name(), p.state[k], o.state[k][i]); err != nil {
 				return err
 			}
 		}

@@ -13,7 +13,7 @@ struct Chunk {
 };
 
 // Places in a control vector, as kernels/optimizer.go lists them.
-enum { Steps, Skipped, SkippedInARow, Norm, Verdict, Rate, Scale, LossScale, GoodSteps, FirstRate, Rates, RateWindow = 4 };
+enum { Steps, Skipped, SkippedInARow, Norm, Verdict, Rate, Scale, LossScale, GoodSteps, FirstRate, Rates, RateWindow = 4, ControlSize = Rates + RateWindow };
 constexpr double StepMade = -1, NoRate = -2;
 
 // Update is the host's update in optimizer.go. With a control vector, its rate and scale are factors of that one's.
@@ -223,22 +223,8 @@ struct Plan {
   int32_t count, interval;
 };
 
-// plan_step decides as the host's kernel does, in its order, with one block.
-extern "C" __global__ void __launch_bounds__(Threads) plan_step(const __grid_constant__ Plan p) {
-  __shared__ double sums[1024];
-  double total = 0, verdict = StepMade;
-  for (int from = 0; from < p.count; from += 1024) {
-    const int n = min(1024, p.count - from);
-    __syncthreads();
-    for (int i = threadIdx.x; i < n; i += Threads) sums[i] = p.sums[from + i];
-    __syncthreads();
-    for (int i = 0; i < n && threadIdx.x == 0; i++) {
-      total += sums[i];
-      if (verdict == StepMade && !isfinite(total)) verdict = from + i;
-    }
-  }
-  if (threadIdx.x > 0) return;
-  double* c = p.control;
+// decide writes what is decided about a step whose squares have the given sum into c.
+__device__ __forceinline__ void decide(const Plan& p, double total, double verdict, double* c) {
   const double at = c[Steps] - c[FirstRate];
   const double rate = at >= 0 && at < RateWindow ? c[Rates + (int)at] : NAN;
   if (!isfinite(rate)) {
@@ -255,4 +241,32 @@ extern "C" __global__ void __launch_bounds__(Threads) plan_step(const __grid_con
   }
   c[Steps]++, c[SkippedInARow] = 0, c[GoodSteps]++;
   if (p.interval > 0 && c[GoodSteps] == p.interval) c[LossScale] *= p.growth, c[GoodSteps] = 0;
+}
+
+// plan_step decides as the host's kernel does, and adds in its order, with one block.
+extern "C" __global__ void __launch_bounds__(Threads) plan_step(const __grid_constant__ Plan p) {
+  constexpr int Tile = 1024;
+  __shared__ double sums[Tile], control[ControlSize];
+  double total = 0, verdict = StepMade;
+  if (threadIdx.x < ControlSize) control[threadIdx.x] = p.control[threadIdx.x];
+  for (int from = 0; from < p.count; from += Tile) {
+    const int n = min(Tile, p.count - from);
+    __syncthreads();
+    for (int i = threadIdx.x; i < n; i += Threads) sums[i] = p.sums[from + i];
+    __syncthreads();
+    if (threadIdx.x > 0 || verdict != StepMade) continue;
+    const double before = total;
+#pragma unroll 16
+    for (int i = 0; i < n; i++) total += sums[i];
+    if (isfinite(total)) continue;
+    double sum = before;
+    for (int i = 0; verdict == StepMade; i++) {
+      sum += sums[i];
+      if (!isfinite(sum)) verdict = from + i;
+    }
+  }
+  __syncthreads();
+  if (threadIdx.x == 0) decide(p, total, verdict, control);
+  __syncthreads();
+  if (threadIdx.x < ControlSize) p.control[threadIdx.x] = control[threadIdx.x];
 }

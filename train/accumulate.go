@@ -1,0 +1,64 @@
+package train
+
+import (
+	"fmt"
+
+	"github.com/stheno-ml/stheno/kernels"
+)
+
+// Accumulate takes the gradients of a run into the mean over several runs that a step uses. It needs to be called after each run
+// that no step follows. On the host it does nothing: there the machine has added them up already, as gorgonia.BindDualValues
+// makes it. On a device each run leaves the gradients of its own.
+func (o *Optimizer) Accumulate() error {
+	if o.options.Accumulation == 1 {
+		return o.errorf("the gradients of several runs cannot be averaged: accumulation is 1")
+	}
+	if err := o.place(); err != nil {
+		return o.errorf("%w", err)
+	}
+	if o.isHost() {
+		return nil
+	}
+	if err := o.locate(); err != nil {
+		return o.errorf("%w", err)
+	}
+	if err := o.add(); err != nil {
+		return o.errorf("%w", err)
+	}
+	return nil
+}
+
+// average makes the sums over several runs, the last one's gradients included, the gradients of the step.
+func (o *Optimizer) average() error {
+	if o.isHost() || o.options.Accumulation == 1 {
+		return nil
+	}
+	if err := o.add(); err != nil {
+		return err
+	}
+	copy(o.gradients, o.sums)
+	return nil
+}
+
+// add adds the gradients to the sums, which are zero at the beginning and after each step.
+func (o *Optimizer) add() error {
+	if o.sums == nil {
+		sums := make([]kernels.Tensor, len(o.gradients))
+		for i, g := range o.gradients {
+			var err error
+			if sums[i], err = o.backend.Alloc(g.DType, g.Shape...); err != nil {
+				return fmt.Errorf("the sum of the gradients of %s: %w", o.parameters[i].node.Name(), err)
+			}
+		}
+		if err := o.backend.Zero(sums); err != nil {
+			return err
+		}
+		o.sums = sums
+	}
+	// A plain step of rate 1 against the gradients adds them, all in one call.
+	against := kernels.SGD{Update: kernels.Update{LearningRate: 1, GradientScale: -1}}
+	return o.backend.SGD(against, o.sums, o.gradients, nil)
+}
+
+// keepsGradients reports whether gradients stay from run to run, so that a step needs to clear them.
+func (o *Optimizer) keepsGradients() bool { return o.isHost() || o.options.Accumulation > 1 }

@@ -1,0 +1,127 @@
+//go:build gpu
+
+package train
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/stheno-ml/stheno/ops"
+	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
+)
+
+// Steps on a device do to parameters what steps on the host do, with the state there and brought over midway.
+func TestStepsOnTheDevice(t *testing.T) {
+	if ops.Devices() == 0 {
+		t.Skip("this machine has no GPU")
+	}
+	d, err := ops.OpenDevice(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, make := range optimizers {
+		for _, accumulation := range []int{1, 2} {
+			options := Options{Schedule: WarmupCosine{Peak: 0.02, Warmup: 2, Steps: 10}, ClipNorm: 0.02, Accumulation: accumulation,
+				Groups: []Group{{Match: Named("k"), NoDecay: true, LearningRateScale: 0.5}}}
+			what := fmt.Sprintf("%s over %d runs", name, accumulation)
+			want, reports := attended(t, nil, make, options)
+			got, onDevice := attended(t, d, make, options)
+			for i, r := range onDevice {
+				if math.Abs(r.GradientNorm-reports[i].GradientNorm) > 1e-4*reports[i].GradientNorm || r.Step != i+1 || r.Clipped != reports[i].Clipped {
+					t.Errorf("%s: step %d reports %+v on the device and %+v on the host", what, i, r, reports[i])
+				}
+			}
+			for i, x := range want {
+				// Lion's steps follow signs, which float32 on two devices cannot agree about where they are close to zero.
+				if math.Abs(got[i]-x) > 3e-4 && name != "Lion" {
+					t.Fatalf("%s: element %d is %v on the device and %v on the host", what, i, got[i], x)
+				}
+			}
+		}
+	}
+}
+
+// attended takes steps down the mean of an attention over three parameters. Midway another optimiser goes on from the state.
+func attended(t *testing.T, d *ops.Device, make func(gorgonia.Nodes, Options) (*Optimizer, error), options Options) (all []float64, reports []Report) {
+	t.Helper()
+	g, shape := gorgonia.NewGraph(), []int{1, 2, 40, 16}
+	var parameters gorgonia.Nodes
+	for i, name := range []string{"q", "k", "v"} {
+		n := gorgonia.NewTensor(g, tensor.Float32, 4, gorgonia.WithShape(shape...), gorgonia.WithName(name),
+			gorgonia.WithValue(tensor.New(tensor.Of(tensor.Float32), tensor.WithShape(shape...))))
+		set(n, wave(1, i))
+		if d != nil {
+			value, err := d.Upload(n.Value().(*tensor.Dense))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := gorgonia.Let(n, value); err != nil {
+				t.Fatal(err)
+			}
+		}
+		parameters = append(parameters, n)
+	}
+	out, err := ops.FlashAttention(parameters[0], parameters[1], parameters[2], ops.AttentionOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	loss := gorgonia.Must(ops.Mean(out))
+	if _, err := gorgonia.Grad(loss, parameters...); err != nil {
+		t.Fatal(err)
+	}
+	machineOptions := []gorgonia.VMOpt{gorgonia.WithEngine(ops.Engine())}
+	if d == nil {
+		machineOptions = append(machineOptions, gorgonia.BindDualValues(parameters...))
+	}
+	machine := gorgonia.NewTapeMachine(g, machineOptions...)
+	defer machine.Close()
+	opt, err := make(parameters, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pending []*PendingReport
+	for step := range 6 {
+		for run := range options.Accumulation {
+			if err := machine.RunAll(); err != nil {
+				t.Fatal(err)
+			}
+			machine.Reset()
+			if run < options.Accumulation-1 {
+				if err := opt.Accumulate(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		r, err := opt.Queue()
+		if err != nil {
+			t.Fatal(err)
+		}
+		pending = append(pending, r)
+		if step == 2 {
+			before := state(t, opt)
+			if opt, err = make(parameters, options); err != nil {
+				t.Fatal(err)
+			}
+			if err := opt.SetState(before); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, r := range pending {
+		report, err := r.Report()
+		if err != nil {
+			t.Fatal(err)
+		}
+		reports = append(reports, report)
+	}
+	for _, n := range parameters {
+		value, err := ops.Download(n.Value())
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, floats(value)...)
+	}
+	return all, reports
+}
