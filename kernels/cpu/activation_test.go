@@ -32,6 +32,29 @@ func testActivation[T kernels.Float](t *testing.T) {
 	}
 }
 
+// Where x² is beyond the largest number, the slope is still 0 or 1.
+func TestActivationSlopeFarFromZero(t *testing.T) {
+	far := []float32{3e19, -3e19, 1e38, -1e38, math.MaxFloat32, -math.MaxFloat32, 2, -2}
+	x, dy, dx := kernels.Of(far, len(far)), kernels.Of(make([]float32, len(far)), len(far)), make([]float32, len(far))
+	kernels.FillHost(dy, 1)
+	for _, act := range []kernels.Activation{kernels.GELUTanh, kernels.GELUErf, kernels.SiLU} {
+		want := make([]float64, len(far))
+		_, slopes := reference.Activation(act, []float64{2, -2}, []float64{1, 1})
+		for i, v := range far {
+			switch {
+			case math.Abs(float64(v)) == 2:
+				want[i] = slopes[i%2]
+			case v > 0:
+				want[i] = 1
+			}
+		}
+		verify[float32](t, act.String(), func(b *cpu.Backend) ([]result, error) {
+			err := b.ActivateBackward(act, x, dy, kernels.Of(dx, len(dx)))
+			return []result{{"dx", widened(dx), want, want, nil}}, err
+		})
+	}
+}
+
 func TestSwiGLU(t *testing.T) { bothTypes(t, testSwiGLU[float32], testSwiGLU[float64]) }
 
 func testSwiGLU[T kernels.Float](t *testing.T) {

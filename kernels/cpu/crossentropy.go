@@ -104,10 +104,11 @@ func (r *lossRows) total() float64 { return compensatedSum(r.losses) * r.scale }
 // lossOfRow reads a row of logits, notes its loss and gives its logsumexp. It goes through memory once: every piece is
 // read for its maximum, and from the cache for its exponentials.
 func lossOfRow[T kernels.Float](r *lossRows, i int, z *T) (lse T) {
+	smoothed := r.LabelSmoothing > 0
 	most, sumExp, sum := T(0), 0.0, 0.0
 	for from := 0; from < r.vocabulary; from += pieceElements {
 		n, piece := min(pieceElements, r.vocabulary-from), offset(z, from)
-		pieceMost, pieceSum := simd.MaxSum(n, piece)
+		pieceMost := simd.Greatest(n, piece)
 		if from == 0 {
 			most = pieceMost
 		}
@@ -116,28 +117,43 @@ func lossOfRow[T kernels.Float](r *lossRows, i int, z *T) (lse T) {
 			most = pieceMost
 		}
 		sumExp += float64(simd.SumExp(n, piece, most))
-		sum += float64(pieceSum)
+		if smoothed {
+			sum += simd.Sum(n, piece)
+		}
 	}
 	l := float64(most) + math.Log(sumExp)
 	if !r.ignored(i) {
 		// loss = LSE − (1 − ε)·z_t − ε·Σ z/V
 		r.losses[i] = l - (1-r.LabelSmoothing)*float64(*offset(z, int(r.targets[i])))
-		if r.LabelSmoothing > 0 {
+		if smoothed {
 			r.losses[i] -= r.LabelSmoothing * sum / float64(r.vocabulary)
 		}
 	}
 	return T(l)
 }
 
+// farLSE is the magnitude of a logsumexp from which on it is too coarse in the logits' own type.
+const farLSE = 64
+
 // gradOfRow writes dz_v = (exp(z_v − LSE) − (1 − ε)·[v = t] − ε/V)·scale. dz may be z.
+//
+// What the logsumexp lost to rounding, up to half of its unit in the last place, all exponentials of a row lack as a common
+// factor. Where the logits lie far from 0 that is more than a rounding error, and their sum tells what it is.
 func gradOfRow[T kernels.Float](r *lossRows, i int, dz, z *T, lse T, scale float64) {
 	if r.ignored(i) {
 		clear(unsafe.Slice(dz, r.vocabulary))
 		return
 	}
+	whole := 1.0
+	if math.Abs(float64(lse)) > farLSE {
+		whole = 0
+		for from := 0; from < r.vocabulary; from += pieceElements {
+			whole += float64(simd.SumExp(min(pieceElements, r.vocabulary-from), offset(z, from), lse))
+		}
+	}
 	less := T(r.LabelSmoothing / float64(r.vocabulary) * scale)
 	for from := 0; from < r.vocabulary; from += pieceElements {
-		simd.ScaledExp(min(pieceElements, r.vocabulary-from), offset(dz, from), offset(z, from), lse, T(scale), less)
+		simd.ScaledExp(min(pieceElements, r.vocabulary-from), offset(dz, from), offset(z, from), lse, T(scale/whole), less)
 	}
 	*offset(dz, int(r.targets[i])) -= T((1 - r.LabelSmoothing) * scale)
 }

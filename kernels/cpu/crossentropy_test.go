@@ -175,3 +175,28 @@ func TestCrossEntropyErrors(t *testing.T) {
 			linear(x, kernels.LinearCrossEntropyOutputs{Loss: loss, DWeight: kernels.Of(make([]float32, 6), 3, 2)})},
 	})
 }
+
+// An offset that all logits of a row have in common changes neither loss nor gradient, however large it is. The logits are
+// what float32 makes of them there; of these the results are as exact as anywhere.
+func TestCrossEntropyFarFromZero(t *testing.T) {
+	const rows, vocabulary = 5, 6000
+	targets := []int{0, 17, 5999, 4096, 300}
+	for _, offset := range []float32{1e3, -1e3, 1e6, -1e6, 1e8, 1e12} {
+		r := newRandom()
+		logits, dLogits := newField[float32](r, 0, rows, vocabulary), newField[float32](r, 0, rows, vocabulary)
+		logits.each(func(at *float32) { *at = *at*3 + offset })
+		loss, lse := newField[float32](r, 0), newField[float32](r, 0, rows)
+		c := &kernels.CrossEntropy{Logits: logits.Tensor, Targets: int32s(targets, rows)}
+		c.LabelSmoothing = 0.1
+		refLoss, _, refD := reference.CrossEntropy(c, 1.0)
+		verify[float32](t, fmt.Sprint("offset=", offset), func(b *cpu.Backend) ([]result, error) {
+			if err := b.CrossEntropyForward(c, kernels.CrossEntropyOutputs{Loss: loss.Tensor, LSE: lse.Tensor}); err != nil {
+				return nil, err
+			}
+			err := b.CrossEntropyBackward(c, kernels.CrossEntropyGradients{LSE: lse.Tensor, DLogits: dLogits.Tensor})
+			// As its own measure of error, the reference: what is allowed is 1e-5.
+			ref := []float64{refLoss}
+			return []result{{"loss", loss.values(), ref, ref, nil}, {"dLogits", dLogits.values(), refD, refD, nil}}, err
+		})
+	}
+}

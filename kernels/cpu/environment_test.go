@@ -16,6 +16,9 @@ func TestUnknownLevel(t *testing.T) {
 	program := exec.Command(os.Args[0], "-test.run", "^$")
 	program.Env = append(os.Environ(), "STHENO_SIMD=fast")
 	out, err := program.CombinedOutput()
+	if _, ended := err.(*exec.ExitError); err != nil && !ended {
+		t.Skip("programs cannot be started here, as under an emulator: ", err)
+	}
 	if err == nil {
 		t.Error("a test with STHENO_SIMD=fast passed")
 	}

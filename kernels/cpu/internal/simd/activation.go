@@ -98,6 +98,7 @@ func activation(act kernels.Activation, x float64) float64 {
 func slope(act kernels.Activation, x float64) float64 {
 	switch act {
 	case kernels.GELUTanh:
+		x = max(-geluSaturated, min(x, geluSaturated)) // a square that overflows would be multiplied by zero
 		sigma, rest := logistic(x * (geluRate + geluCubic*x*x))
 		return sigma + x*sigma*rest*(geluRate+3*geluCubic*x*x)
 	case kernels.GELUErf:
@@ -125,4 +126,6 @@ func logistic(x float64) (sigma, rest float64) {
 const (
 	geluRate  = 2 * 0.797884560802865355879892119868763737 // 2·√(2/π)
 	geluCubic = geluRate * 0.044715
+
+	geluSaturated = 1e4 // from which on its slope is exactly 0 or 1
 )

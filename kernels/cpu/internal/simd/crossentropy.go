@@ -6,21 +6,19 @@ import (
 	"github.com/stheno-ml/stheno/kernels"
 )
 
-// MaxSum is the greatest of n elements, at least −MaxFloat, and their sum. A NaN makes the sum NaN, and the greatest
-// anything.
-func MaxSum[T kernels.Float](n int, x *T) (most, sum T) {
-	most = lowest[T]()
+// Greatest returns the greatest of n elements, at least −MaxFloat. With a NaN among them it may be anything.
+func Greatest[T kernels.Float](n int, x *T) T {
+	most := lowest[T]()
 	if n <= 0 {
-		return most, 0
+		return most
 	}
 	if active != Generic {
-		return maxSumVector(n, x)
+		return greatestVector(n, x)
 	}
 	for _, v := range row(x, 0, 0, n) {
 		most = max(most, v)
-		sum += v
 	}
-	return most, sum
+	return most
 }
 
 // SumExp is Σ exp(x_j − most), for a most that no x_j exceeds.

@@ -2,25 +2,25 @@
 
 package simd
 
-// maxSumAVX512F32 is MaxSum.
+// greatestAVX512F32 is Greatest.
 //
 //go:noescape
-func maxSumAVX512F32(n int, x *float32) (most float32, sum float32)
+func greatestAVX512F32(n int, x *float32) float32
 
-// maxSumAVX512F64 is MaxSum.
+// greatestAVX512F64 is Greatest.
 //
 //go:noescape
-func maxSumAVX512F64(n int, x *float64) (most float64, sum float64)
+func greatestAVX512F64(n int, x *float64) float64
 
-// maxSumAVX2F32 is MaxSum.
+// greatestAVX2F32 is Greatest.
 //
 //go:noescape
-func maxSumAVX2F32(n int, x *float32) (most float32, sum float32)
+func greatestAVX2F32(n int, x *float32) float32
 
-// maxSumAVX2F64 is MaxSum.
+// greatestAVX2F64 is Greatest.
 //
 //go:noescape
-func maxSumAVX2F64(n int, x *float64) (most float64, sum float64)
+func greatestAVX2F64(n int, x *float64) float64
 
 // sumExpAVX512F32 is SumExp.
 //

@@ -2,13 +2,12 @@
 
 #include "textflag.h"
 
-// func maxSumAVX512F32(n int, x *float32) (most float32, sum float32)
+// func greatestAVX512F32(n int, x *float32) float32
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·maxSumAVX512F32(SB), NOSPLIT, $0-24
+TEXT ·greatestAVX512F32(SB), NOSPLIT, $0-20
 	MOVQ         x+8(FP), AX
-	VXORPS       Z0, Z0, Z0
-	VBROADCASTSS table0<>+0(SB), Z1
-	VMOVAPS      Z1, Z2
+	VBROADCASTSS table0<>+0(SB), Z0
+	VMOVAPS      Z0, Z1
 	MOVQ         n+0(FP), CX
 	MOVQ         CX, DX
 	ANDQ         $-16, CX
@@ -17,15 +16,14 @@ TEXT ·maxSumAVX512F32(SB), NOSPLIT, $0-24
 	LEAQ         table1<>+64(SB), SI
 	SHLQ         $0x02, BX
 	SUBQ         BX, SI
-	VMOVUPS      (SI), Z3
-	VPMOVD2M     Z3, K1
+	VMOVUPS      (SI), Z2
+	VPMOVD2M     Z2, K1
 	XORQ         BX, BX
 	JMP          test
 
 vector:
-	VMOVUPS (AX)(BX*4), Z3
-	VADDPS  Z3, Z0, Z0
-	VMAXPS  Z3, Z2, Z2
+	VMOVUPS (AX)(BX*4), Z2
+	VMAXPS  Z2, Z1, Z1
 	ADDQ    $0x10, BX
 
 test:
@@ -33,30 +31,20 @@ test:
 	JLT       vector
 	TESTQ     DX, DX
 	JZ        end
-	VMOVUPS.Z (AX)(BX*4), K1, Z3
-	VADDPS    Z3, Z0, Z0
-	VBLENDMPS Z3, Z1, K1, Z3
-	VMAXPS    Z3, Z2, Z2
+	VMOVUPS.Z (AX)(BX*4), K1, Z2
+	VBLENDMPS Z2, Z0, K1, Z2
+	VMAXPS    Z2, Z1, Z1
 
 end:
-	VEXTRACTF64X4 $0x01, Z2, Y1
-	VMAXPS        Y2, Y1, Y1
-	VEXTRACTF128  $0x01, Y1, X2
-	VMAXPS        X1, X2, X2
-	VPERMILPD     $0x01, X2, X1
-	VMAXPS        X1, X2, X2
-	VPERMILPS     $0x01, X2, X1
-	VMAXPS        X1, X2, X2
-	VMOVSS        X2, most+16(FP)
-	VEXTRACTF64X4 $0x01, Z0, Y1
-	VADDPS        Y0, Y1, Y1
-	VEXTRACTF128  $0x01, Y1, X0
-	VADDPS        X1, X0, X0
-	VPERMILPD     $0x01, X0, X1
-	VADDPS        X1, X0, X0
-	VPERMILPS     $0x01, X0, X1
-	VADDPS        X1, X0, X0
-	VMOVSS        X0, sum+20(FP)
+	VEXTRACTF64X4 $0x01, Z1, Y0
+	VMAXPS        Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VMAXPS        X0, X1, X1
+	VPERMILPD     $0x01, X1, X0
+	VMAXPS        X0, X1, X1
+	VPERMILPS     $0x01, X1, X0
+	VMAXPS        X0, X1, X1
+	VMOVSS        X1, ret+16(FP)
 	VZEROUPPER
 	RET
 
@@ -97,13 +85,12 @@ DATA table1<>+120(SB)/4, $0x00000000
 DATA table1<>+124(SB)/4, $0x00000000
 GLOBL table1<>(SB), RODATA|NOPTR, $128
 
-// func maxSumAVX512F64(n int, x *float64) (most float64, sum float64)
+// func greatestAVX512F64(n int, x *float64) float64
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·maxSumAVX512F64(SB), NOSPLIT, $0-32
+TEXT ·greatestAVX512F64(SB), NOSPLIT, $0-24
 	MOVQ         x+8(FP), AX
-	VXORPS       Z0, Z0, Z0
-	VBROADCASTSD table2<>+0(SB), Z1
-	VMOVAPS      Z1, Z2
+	VBROADCASTSD table2<>+0(SB), Z0
+	VMOVAPS      Z0, Z1
 	MOVQ         n+0(FP), CX
 	MOVQ         CX, DX
 	ANDQ         $-8, CX
@@ -112,15 +99,14 @@ TEXT ·maxSumAVX512F64(SB), NOSPLIT, $0-32
 	LEAQ         table3<>+64(SB), SI
 	SHLQ         $0x03, BX
 	SUBQ         BX, SI
-	VMOVUPS      (SI), Z3
-	VPMOVQ2M     Z3, K1
+	VMOVUPS      (SI), Z2
+	VPMOVQ2M     Z2, K1
 	XORQ         BX, BX
 	JMP          test
 
 vector:
-	VMOVUPS (AX)(BX*8), Z3
-	VADDPD  Z3, Z0, Z0
-	VMAXPD  Z3, Z2, Z2
+	VMOVUPS (AX)(BX*8), Z2
+	VMAXPD  Z2, Z1, Z1
 	ADDQ    $0x08, BX
 
 test:
@@ -128,26 +114,18 @@ test:
 	JLT       vector
 	TESTQ     DX, DX
 	JZ        end
-	VMOVUPD.Z (AX)(BX*8), K1, Z3
-	VADDPD    Z3, Z0, Z0
-	VBLENDMPD Z3, Z1, K1, Z3
-	VMAXPD    Z3, Z2, Z2
+	VMOVUPD.Z (AX)(BX*8), K1, Z2
+	VBLENDMPD Z2, Z0, K1, Z2
+	VMAXPD    Z2, Z1, Z1
 
 end:
-	VEXTRACTF64X4 $0x01, Z2, Y1
-	VMAXPD        Y2, Y1, Y1
-	VEXTRACTF128  $0x01, Y1, X2
-	VMAXPD        X1, X2, X2
-	VPERMILPD     $0x01, X2, X1
-	VMAXPD        X1, X2, X2
-	VMOVSD        X2, most+16(FP)
-	VEXTRACTF64X4 $0x01, Z0, Y1
-	VADDPD        Y0, Y1, Y1
-	VEXTRACTF128  $0x01, Y1, X0
-	VADDPD        X1, X0, X0
-	VPERMILPD     $0x01, X0, X1
-	VADDPD        X1, X0, X0
-	VMOVSD        X0, sum+24(FP)
+	VEXTRACTF64X4 $0x01, Z1, Y0
+	VMAXPD        Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VMAXPD        X0, X1, X1
+	VPERMILPD     $0x01, X1, X0
+	VMAXPD        X0, X1, X1
+	VMOVSD        X1, ret+16(FP)
 	VZEROUPPER
 	RET
 
@@ -172,13 +150,12 @@ DATA table3<>+112(SB)/8, $0x0000000000000000
 DATA table3<>+120(SB)/8, $0x0000000000000000
 GLOBL table3<>(SB), RODATA|NOPTR, $128
 
-// func maxSumAVX2F32(n int, x *float32) (most float32, sum float32)
+// func greatestAVX2F32(n int, x *float32) float32
 // Requires: AVX
-TEXT ·maxSumAVX2F32(SB), NOSPLIT, $0-24
+TEXT ·greatestAVX2F32(SB), NOSPLIT, $0-20
 	MOVQ    x+8(FP), AX
-	VXORPS  Y0, Y0, Y0
-	VMOVUPS table4<>+0(SB), Y1
-	VMOVAPS Y1, Y2
+	VMOVUPS table4<>+0(SB), Y0
+	VMOVAPS Y0, Y1
 	MOVQ    n+0(FP), CX
 	MOVQ    CX, DX
 	ANDQ    $-8, CX
@@ -187,14 +164,13 @@ TEXT ·maxSumAVX2F32(SB), NOSPLIT, $0-24
 	LEAQ    table5<>+32(SB), SI
 	SHLQ    $0x02, BX
 	SUBQ    BX, SI
-	VMOVUPS (SI), Y3
+	VMOVUPS (SI), Y2
 	XORQ    BX, BX
 	JMP     test
 
 vector:
-	VMOVUPS (AX)(BX*4), Y4
-	VADDPS  Y4, Y0, Y0
-	VMAXPS  Y4, Y2, Y2
+	VMOVUPS (AX)(BX*4), Y3
+	VMAXPS  Y3, Y1, Y1
 	ADDQ    $0x08, BX
 
 test:
@@ -202,28 +178,20 @@ test:
 	JLT        vector
 	TESTQ      DX, DX
 	JZ         end
-	VMASKMOVPS (AX)(BX*4), Y3, Y4
-	VADDPS     Y4, Y0, Y0
-	VANDPS     Y3, Y4, Y4
-	VANDNPS    Y1, Y3, Y1
-	VORPS      Y1, Y4, Y4
-	VMAXPS     Y4, Y2, Y2
+	VMASKMOVPS (AX)(BX*4), Y2, Y3
+	VANDPS     Y2, Y3, Y3
+	VANDNPS    Y0, Y2, Y0
+	VORPS      Y0, Y3, Y3
+	VMAXPS     Y3, Y1, Y1
 
 end:
-	VEXTRACTF128 $0x01, Y2, X1
-	VMAXPS       X2, X1, X1
-	VPERMILPD    $0x01, X1, X2
-	VMAXPS       X2, X1, X1
-	VPERMILPS    $0x01, X1, X2
-	VMAXPS       X2, X1, X1
-	VMOVSS       X1, most+16(FP)
-	VEXTRACTF128 $0x01, Y0, X1
-	VADDPS       X0, X1, X1
-	VPERMILPD    $0x01, X1, X0
-	VADDPS       X0, X1, X1
-	VPERMILPS    $0x01, X1, X0
-	VADDPS       X0, X1, X1
-	VMOVSS       X1, sum+20(FP)
+	VEXTRACTF128 $0x01, Y1, X0
+	VMAXPS       X1, X0, X0
+	VPERMILPD    $0x01, X0, X1
+	VMAXPS       X1, X0, X0
+	VPERMILPS    $0x01, X0, X1
+	VMAXPS       X1, X0, X0
+	VMOVSS       X0, ret+16(FP)
 	VZEROUPPER
 	RET
 
@@ -255,13 +223,12 @@ DATA table5<>+56(SB)/4, $0x00000000
 DATA table5<>+60(SB)/4, $0x00000000
 GLOBL table5<>(SB), RODATA|NOPTR, $64
 
-// func maxSumAVX2F64(n int, x *float64) (most float64, sum float64)
+// func greatestAVX2F64(n int, x *float64) float64
 // Requires: AVX
-TEXT ·maxSumAVX2F64(SB), NOSPLIT, $0-32
+TEXT ·greatestAVX2F64(SB), NOSPLIT, $0-24
 	MOVQ    x+8(FP), AX
-	VXORPS  Y0, Y0, Y0
-	VMOVUPS table6<>+0(SB), Y1
-	VMOVAPS Y1, Y2
+	VMOVUPS table6<>+0(SB), Y0
+	VMOVAPS Y0, Y1
 	MOVQ    n+0(FP), CX
 	MOVQ    CX, DX
 	ANDQ    $-4, CX
@@ -270,14 +237,13 @@ TEXT ·maxSumAVX2F64(SB), NOSPLIT, $0-32
 	LEAQ    table7<>+32(SB), SI
 	SHLQ    $0x03, BX
 	SUBQ    BX, SI
-	VMOVUPS (SI), Y3
+	VMOVUPS (SI), Y2
 	XORQ    BX, BX
 	JMP     test
 
 vector:
-	VMOVUPS (AX)(BX*8), Y4
-	VADDPD  Y4, Y0, Y0
-	VMAXPD  Y4, Y2, Y2
+	VMOVUPS (AX)(BX*8), Y3
+	VMAXPD  Y3, Y1, Y1
 	ADDQ    $0x04, BX
 
 test:
@@ -285,24 +251,18 @@ test:
 	JLT        vector
 	TESTQ      DX, DX
 	JZ         end
-	VMASKMOVPD (AX)(BX*8), Y3, Y4
-	VADDPD     Y4, Y0, Y0
-	VANDPD     Y3, Y4, Y4
-	VANDNPD    Y1, Y3, Y1
-	VORPD      Y1, Y4, Y4
-	VMAXPD     Y4, Y2, Y2
+	VMASKMOVPD (AX)(BX*8), Y2, Y3
+	VANDPD     Y2, Y3, Y3
+	VANDNPD    Y0, Y2, Y0
+	VORPD      Y0, Y3, Y3
+	VMAXPD     Y3, Y1, Y1
 
 end:
-	VEXTRACTF128 $0x01, Y2, X1
-	VMAXPD       X2, X1, X1
-	VPERMILPD    $0x01, X1, X2
-	VMAXPD       X2, X1, X1
-	VMOVSD       X1, most+16(FP)
-	VEXTRACTF128 $0x01, Y0, X1
-	VADDPD       X0, X1, X1
-	VPERMILPD    $0x01, X1, X0
-	VADDPD       X0, X1, X1
-	VMOVSD       X1, sum+24(FP)
+	VEXTRACTF128 $0x01, Y1, X0
+	VMAXPD       X1, X0, X0
+	VPERMILPD    $0x01, X0, X1
+	VMAXPD       X1, X0, X0
+	VMOVSD       X0, ret+16(FP)
 	VZEROUPPER
 	RET
 

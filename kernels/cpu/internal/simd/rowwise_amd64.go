@@ -259,20 +259,16 @@ func normalizeGradVector[T kernels.Float](n int, dx, x, dy, gamma *T, centre, rs
 	}
 }
 
-func maxSumVector[T kernels.Float](n int, x *T) (most, sum T) {
+func greatestVector[T kernels.Float](n int, x *T) T {
 	switch {
 	case active == AVX512 && single[T]():
-		v0, v1 := maxSumAVX512F32(n, pointer32(x))
-		return T(v0), T(v1)
+		return T(greatestAVX512F32(n, pointer32(x)))
 	case active == AVX512:
-		v0, v1 := maxSumAVX512F64(n, pointer64(x))
-		return T(v0), T(v1)
+		return T(greatestAVX512F64(n, pointer64(x)))
 	case single[T]():
-		v0, v1 := maxSumAVX2F32(n, pointer32(x))
-		return T(v0), T(v1)
+		return T(greatestAVX2F32(n, pointer32(x)))
 	default:
-		v0, v1 := maxSumAVX2F64(n, pointer64(x))
-		return T(v0), T(v1)
+		return T(greatestAVX2F64(n, pointer64(x)))
 	}
 }
 

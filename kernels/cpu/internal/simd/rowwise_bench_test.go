@@ -35,7 +35,7 @@ func benchmarkRow[T kernels.Float](b *testing.B) {
 		{"Normalize", func() { Normalize(n, y, x, 0, 1, 0, z, u) }},
 		{"NormalizeDots", func() { NormalizeDots(n, x, z, u, 0, 1) }},
 		{"NormalizeGrad", func() { NormalizeGrad(n, y, x, z, u, 0, 1, 0, 0, v, w) }},
-		{"MaxSum", func() { MaxSum(n, x) }},
+		{"Greatest", func() { Greatest(n, x) }},
 		{"SumExp", func() { SumExp(n, x, 3) }},
 		{"ScaledExp", func() { ScaledExp(n, y, x, 3, 1, 0) }},
 		{"Rotate", func() { Rotate(16, n/16/2, y, z, n/16, x, u, n/16, v, w, n/16/2) }},

@@ -48,7 +48,7 @@ func normalizeGradVector[T kernels.Float](n int, dx, x, dy, gamma *T, centre, rs
 	panic(unreachable)
 }
 
-func maxSumVector[T kernels.Float](n int, x *T) (most, sum T) {
+func greatestVector[T kernels.Float](n int, x *T) T {
 	panic(unreachable)
 }
 

@@ -216,16 +216,12 @@ func testCrossEntropyRows[T kernels.Float](t *testing.T) {
 	for _, offset := range []float64{0, -50, 80} { // a row of negative numbers alone, and one of great ones
 		eachRowCase(t, func(c *rowCase[T]) {
 			z, y := c.row(), c.row()
-			most, sum, size := math.Inf(-1), 0.0, 0.0
+			most := math.Inf(-1)
 			for j := range c.n {
 				*z.at(0, j) += T(offset)
 				most = max(most, f64(z, j))
-				sum += f64(z, j)
-				size += math.Abs(f64(z, j))
 			}
-			gotMost, gotSum := MaxSum(c.n, z.first())
-			c.scalarNear("the maximum", gotMost, most, 0)
-			c.scalarNear("the sum", gotSum, sum, 2*epsilon[T]()*size)
+			c.scalarNear("the maximum", Greatest(c.n, z.first()), most, 0)
 			sumExp := 0.0
 			for j := range c.n {
 				sumExp += math.Exp(f64(z, j) - most)

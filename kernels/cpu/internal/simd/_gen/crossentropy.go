@@ -8,19 +8,16 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-func maxSum(t target) {
-	t.function("maxSum", "(n int, x *T) (most, sum T)", "is MaxSum.")
-	x, sum := t.line("x"), t.zeros()
+func greatest(t target) {
+	t.function("greatest", "(n int, x *T) T", "is Greatest.")
+	x := t.line("x")
 	lowest := t.inRegister(t.constant(t.either(-math.MaxFloat32, -math.MaxFloat64)))
 	most := t.vector()
 	t.copy(lowest, most)
 	t.eachVector(func(v access) {
-		z := v.load(x)
-		t.add(z, sum, sum)
-		t.max(v.otherwise(lowest, z), most, most)
+		t.max(v.otherwise(lowest, v.load(x)), most, most)
 	})
 	t.result(0, t.reduce(most, t.max))
-	t.result(1, t.reduce(sum, t.add))
 	ret()
 }
 

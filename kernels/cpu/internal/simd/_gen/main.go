@@ -27,7 +27,7 @@ var families = map[string]func(){
 
 	"activation":   func() { each(activations); each(swiglu); each(swigluGrad) },
 	"norm":         func() { each(sum); each(deviations); each(normalize); each(normalizeDots); each(normalizeGrad) },
-	"crossentropy": func() { each(maxSum); each(sumExp); each(scaledExp) },
+	"crossentropy": func() { each(greatest); each(sumExp); each(scaledExp) },
 	"rope":         func() { each(rotate); each(rotateNeighbours) },
 	"add":          func() { each(add) },
 	"mul":          func() { each(mul) },
