@@ -17,8 +17,9 @@ type AttentionOptions struct {
 	SoftCap float64         // bounds scores to ±SoftCap by a tanh; 0 means none
 	ALiBi   []float64       // a slope for each query head, nil for none
 
-	// Bias is added to the scores, which it broadcasts to: (1|B, 1|Hq, 1|Sq, 1|Sk). It is differentiable; its gradient,
-	// which is as large as it is, is computed only where something uses it.
+	// Bias is added to the scores, which it broadcasts to: (1|B, 1|Hq, 1|Sq, 1|Sk), of q's type or float32. Axes that it
+	// lacks are the leading ones, and 1. It is differentiable; its gradient, which is as large as it is, is computed only
+	// where something uses it.
 	Bias *gorgonia.Node
 	// Sinks, (Hq), are scores that take probability and give no value. They are differentiable.
 	Sinks *gorgonia.Node
@@ -26,7 +27,13 @@ type AttentionOptions struct {
 	// QLens and KVLens say that sequences lie end to end along the length axis: q is (total, Hq, D), k is (totalK, Hk, D)
 	// and v is (totalK, Hk, Dv). They are vectors of int, int32 or int64: 0, and then where each sequence ends. Their
 	// values may change from run to run. Bias is then (1|n, 1|Hq, 1|at least the longest q, 1|at least the longest k).
+	// A sequence may be empty. Rows behind the last sequence have an output of 0 and gradients of 0.
 	QLens, KVLens *gorgonia.Node
+
+	// KVLengths says how many of k's rows each batch item has, (B), of int, int32 or int64; nil means all. Its values may
+	// change from run to run. What a mask calls the last key is then the last that there is: with CausalBottomRight, the
+	// last query sees all of them and no query sees more.
+	KVLengths *gorgonia.Node
 
 	// Dropout is the probability to drop an attention weight while the graph trains; see [ModeOf]. The mask follows from
 	// Seed, the step and the position alone, so give each call in a graph a Seed of its own.
@@ -40,7 +47,7 @@ type AttentionOptions struct {
 // FlashAttention is softmax(scale·QKᵀ)V with the given options, in memory that grows with the length, not its square.
 //
 // q is (B, Hq, Sq, D), k is (B, Hk, Sk, D) and v is (B, Hk, Sk, Dv), of one type of floats, in o's layout; Hq is a multiple
-// of Hk, and query head h reads key head h/(Hq/Hk). The result is (B, Hq, Sq, Dv) in the same layout. For packed
+// of Hk, and query head h reads key head h/(Hq/Hk). k and v may have a batch of 1 for all of q's. The result is (B, Hq, Sq, Dv) in the same layout. For packed
 // sequences the three are (total, heads, head size) and so is the result.
 //
 // q, k, v, o.Bias and o.Sinks have gradients, in the shapes of the inputs. Their values may be views with any strides as
@@ -175,7 +182,7 @@ func (a *attention) backward(r *run, in, dOut, d []kernels.Tensor) error {
 				return err
 			}
 		case role == biasRole:
-			g.DBias = d[i]
+			g.DBias = fourAxes(d[i])
 		case role == sinksRole:
 			g.DSinks = d[i]
 		}

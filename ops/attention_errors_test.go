@@ -95,6 +95,19 @@ func TestAttentionBuildErrors(t *testing.T) {
 				o.QLens, o.KVLens = node(g, "l", tensor.Int, 3), node(g, "m", tensor.Int, 3)
 				o.Bias = node(g, "b", tensor.Float32, 3, 1, 5, 6)
 			}},
+		{in: fine, want: "FlashAttention: kvLengths has 3 entries, it needs one for each of q's 2 batch items",
+			o: func(g *gorgonia.ExprGraph, o *ops.AttentionOptions) { o.KVLengths = node(g, "l", tensor.Int, 3) }},
+		{in: fine, want: "FlashAttention: kvLengths has shape [2 1], it needs to be a vector",
+			o: func(g *gorgonia.ExprGraph, o *ops.AttentionOptions) { o.KVLengths = node(g, "l", tensor.Int, 2, 1) }},
+		{in: fine, want: "FlashAttention: kvLengths is float32, it needs to be int, int32 or int64",
+			o: func(g *gorgonia.ExprGraph, o *ops.AttentionOptions) { o.KVLengths = node(g, "l", tensor.Float32, 2) }},
+		{in: in{rows(5, 4, 8), rows(6, 2, 8), rows(6, 2, 8)},
+			want: "FlashAttention: KVLengths is given and so is KVLens, packed sequences have their keys' lengths in KVLens",
+			o: func(g *gorgonia.ExprGraph, o *ops.AttentionOptions) {
+				o.QLens, o.KVLens, o.KVLengths = node(g, "l", tensor.Int, 3), node(g, "m", tensor.Int, 3), node(g, "n", tensor.Int, 1)
+			}},
+		{in: fine, want: "FlashAttention: bias has shape [1 1 2 5], which does not broadcast: it needs (1 or 2, 1 or 4, 1 or 5, 1 or 6)",
+			o: func(g *gorgonia.ExprGraph, o *ops.AttentionOptions) { o.Bias = node(g, "b", tensor.Float32, 2, 5) }},
 	}
 	for _, c := range cases {
 		g := gorgonia.NewGraph()
@@ -164,6 +177,11 @@ func TestAttentionRunErrors(t *testing.T) {
 			"FlashAttention: qLens ends at 7, q has 6 rows"},
 		"order": {func(g *gorgonia.ExprGraph) { packed(g, []int64{0, 2, 6}, []int32{0, 7, 6}) },
 			"FlashAttention: kvLens goes from 7 to 6 at entry 2, it cannot decrease"},
+		"lengths": {func(g *gorgonia.ExprGraph) {
+			x := input(g, "x", tensor.New(tensor.Of(tensor.Float32), tensor.WithShape(2, 1, 3, 4)))
+			lengths := input(g, "lengths", tensor.New(tensor.WithBacking([]int64{3, 4})))
+			gorgonia.Must(ops.FlashAttention(x, x, x, ops.AttentionOptions{KVLengths: lengths}))
+		}, "FlashAttention: kvLengths is 4 for batch item 1, it needs to be from 0 to k's 3 rows"},
 		"start": {func(g *gorgonia.ExprGraph) { packed(g, []int64{1, 2, 6}, []int32{0, 2, 6}) },
 			"FlashAttention: qLens is [1 2 6], it needs to be 0 and then where each sequence ends"},
 		"last axis": {func(g *gorgonia.ExprGraph) {

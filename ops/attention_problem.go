@@ -37,6 +37,7 @@ const (
 	sinksRole
 	qLensRole
 	kvLensRole
+	kvLengthsRole
 )
 
 // newAttention describes a call over q, k and v, or over all of them in one input.
@@ -70,6 +71,9 @@ func describeAttention(o AttentionOptions, main []input) (*attention, error) {
 	if (o.QLens == nil) != (o.KVLens == nil) {
 		return nil, errors.New("only one of QLens and KVLens is given, packed sequences need both")
 	}
+	if o.QLens != nil && o.KVLengths != nil {
+		return nil, errors.New("KVLengths is given and so is KVLens, packed sequences have their keys' lengths in KVLens")
+	}
 	a := &attention{layout: o.Layout, options: kernels.Attention{
 		Scale: o.Scale, Causal: o.Causal, SoftCap: o.SoftCap, ALiBi: slices.Clone(o.ALiBi),
 		Dropout:   kernels.Dropout{P: o.Dropout, Seed: o.Seed},
@@ -92,7 +96,7 @@ func describeAttention(o AttentionOptions, main []input) (*attention, error) {
 		node *gorgonia.Node
 		form form
 	}{{biasRole, "bias", o.Bias, ownRowsForm}, {sinksRole, "sinks", o.Sinks, ownRowsForm},
-		{qLensRole, "qLens", o.QLens, hostForm}, {kvLensRole, "kvLens", o.KVLens, hostForm}} {
+		{qLensRole, "qLens", o.QLens, hostForm}, {kvLensRole, "kvLens", o.KVLens, hostForm}, {kvLengthsRole, "kvLengths", o.KVLengths, hostForm}} {
 		if in.node != nil {
 			a.add(in.role, in.name, in.node, in.form)
 		}
@@ -116,6 +120,10 @@ func (a *attention) check(in []kernels.Tensor) (*kernels.Attention, error) {
 			if len(in[i].Shape) != 1 || in[i].Shape[0] < 2 {
 				err = fmt.Errorf("%s has shape %v, it needs to be a vector of at least 2 entries", a.inputs[i].name, in[i].Shape)
 			}
+		case kvLengthsRole:
+			if len(in[i].Shape) != 1 {
+				err = fmt.Errorf("%s has shape %v, it needs to be a vector", a.inputs[i].name, in[i].Shape)
+			}
 		}
 		if err != nil {
 			return nil, err
@@ -133,6 +141,9 @@ func (a *attention) check(in []kernels.Tensor) (*kernels.Attention, error) {
 			return nil, err
 		}
 		p.Bias = kernels.Tensor{}
+	}
+	if i := slices.Index(a.roles, kvLengthsRole); i >= 0 {
+		p.KVLengths = make([]int, in[i].Shape[0]) // as many as there will be
 	}
 	return &p, p.Validate()
 }
@@ -177,6 +188,8 @@ func (a *attention) problem(in []kernels.Tensor) (*kernels.Attention, error) {
 			p.QLens = integers(in[i])
 		case kvLensRole:
 			p.KVLens = integers(in[i])
+		case kvLengthsRole:
+			p.KVLengths = integers(in[i])
 		}
 	}
 	return &p, p.Validate()
@@ -189,12 +202,24 @@ func (a *attention) withTensors(in []kernels.Tensor) kernels.Attention {
 	for i, role := range a.roles {
 		switch role {
 		case biasRole:
-			p.Bias = in[i]
+			p.Bias = fourAxes(in[i])
 		case sinksRole:
 			p.Sinks = in[i]
 		}
 	}
 	return p
+}
+
+// fourAxes views a bias, or its gradient, with the leading axes that it lacks.
+func fourAxes(t kernels.Tensor) kernels.Tensor {
+	for t.IsSet() && len(t.Shape) < 4 {
+		stride := 1
+		if len(t.Shape) > 0 {
+			stride = t.Shape[0] * t.Strides[0]
+		}
+		t.Shape, t.Strides = append([]int{1}, t.Shape...), append([]int{stride}, t.Strides...)
+	}
+	return t
 }
 
 // split views the leading inputs, or their gradients, as q, k and v of (B, H, S, D).

@@ -22,6 +22,8 @@ type attentionCase struct {
 	layout         ops.Layout
 	qkv            bool
 	qLens, kvLens  []int // packed: b is 1, sq and sk are totals
+	kvLengths      []int
+	sharedKeys     bool // k and v have a batch of 1
 	bias           []int
 	sinks          bool
 	o              ops.AttentionOptions
@@ -30,8 +32,8 @@ type attentionCase struct {
 }
 
 func (c attentionCase) String() string {
-	return fmt.Sprintf("%s: b=%d hq=%d hk=%d sq=%d sk=%d d=%d dv=%d layout=%d qkv=%t lens=%v/%v bias=%v sinks=%t seed=%d options=%+v",
-		c.name, c.b, c.hq, c.hk, c.sq, c.sk, c.d, c.dv, c.layout, c.qkv, c.qLens, c.kvLens, c.bias, c.sinks, c.seed, c.o)
+	return fmt.Sprintf("%s: b=%d hq=%d hk=%d sq=%d sk=%d d=%d dv=%d layout=%d qkv=%t lens=%v/%v/%v shared=%t bias=%v sinks=%t seed=%d options=%+v",
+		c.name, c.b, c.hq, c.hk, c.sq, c.sk, c.d, c.dv, c.layout, c.qkv, c.qLens, c.kvLens, c.kvLengths, c.sharedKeys, c.bias, c.sinks, c.seed, c.o)
 }
 
 // attentionCases have every option alone, the combinations that people use, every layout, and each use of the outputs.
@@ -90,6 +92,35 @@ func attentionCases() []attentionCase {
 	add("lse and out, BSHD, dropout, cap", func(c *attentionCase) {
 		c.useLSE, c.layout, c.o.Dropout, c.o.SoftCap = true, ops.BSHD, 0.4, 3
 	})
+	add("keys of one batch item", func(c *attentionCase) { c.sharedKeys, c.sk, c.hq = true, 7, 4 })
+	add("keys of one batch item, BSHD, causal", func(c *attentionCase) {
+		c.sharedKeys, c.layout, c.sk, c.o.Causal = true, ops.BSHD, 7, kernels.CausalBottomRight
+	})
+	add("lengths of keys", func(c *attentionCase) { c.kvLengths, c.sk = []int{7, 3}, 8 })
+	add("lengths of shared keys, causal, lse, sinks", func(c *attentionCase) {
+		c.kvLengths, c.sharedKeys, c.sk, c.useLSE, c.sinks, c.o.Causal = []int{0, 6}, true, 8, true, true, kernels.CausalBottomRight
+	})
+	add("lengths, qkv, causal top left", func(c *attentionCase) {
+		c.qkv, c.kvLengths, c.o.Causal = true, []int{2, 5}, kernels.CausalTopLeft
+	})
+	add("empty sequences, and rows behind the last", func(c *attentionCase) {
+		c.b, c.sq, c.sk, c.o.Causal = 1, 9, 11, kernels.CausalBottomRight
+		c.qLens, c.kvLens = []int{0, 2, 2, 5, 7}, []int{0, 4, 6, 6, 9}
+	})
+	add("qkv, empty sequences, and rows behind the last", func(c *attentionCase) {
+		c.qkv, c.b, c.sq, c.sk = true, 1, 9, 9
+		c.qLens, c.kvLens = []int{0, 4, 4, 7}, []int{0, 4, 4, 7}
+	})
+	add("window before the diagonal", func(c *attentionCase) { c.o.Window, c.sk = &kernels.Window{Left: 1, Right: 1, Shift: -3}, 8 })
+	add("window behind the diagonal", func(c *attentionCase) { c.o.Window = &kernels.Window{Left: 0, Right: -1, Shift: 2} })
+	add("bias of three axes", func(c *attentionCase) { c.bias = []int{2, 5, 5} })
+	add("bias of two axes", func(c *attentionCase) { c.bias = []int{5, 5} })
+	add("bias of one axis", func(c *attentionCase) { c.bias = []int{5} })
+	add("bias for all keys", func(c *attentionCase) { c.bias, c.sinks = []int{2, 1, 5, 1}, true })
+	add("packed bias for all keys, of three axes", func(c *attentionCase) {
+		c.b, c.sq, c.sk, c.useLSE = 1, 9, 11, true
+		c.qLens, c.kvLens, c.bias = []int{0, 2, 9}, []int{0, 5, 11}, []int{2, 7, 1}
+	})
 	for i := range list {
 		list[i].seed = uint64(i) + 1
 	}
@@ -119,6 +150,9 @@ func (c attentionCase) shapes() map[string][]int {
 		shapes["qkv"], shapes["out"] = flat(c.hq+2*c.hk), flat(c.hq)
 	} else {
 		shapes["q"], shapes["k"], shapes["v"] = order(c.hq, c.sq, c.d), order(c.hk, c.sk, c.d), order(c.hk, c.sk, c.dv)
+		if c.sharedKeys {
+			shapes["k"][0], shapes["v"][0] = 1, 1
+		}
 	}
 	if c.bias != nil {
 		shapes["bias"] = c.bias
@@ -194,7 +228,7 @@ func (c attentionCase) parts(data []float64) (q, k, v kernels.Tensor) {
 func (c attentionCase) problem(values map[string][]float64) *kernels.Attention {
 	shapes := c.shapes()
 	a := &kernels.Attention{
-		QLens: c.qLens, KVLens: c.kvLens,
+		QLens: c.qLens, KVLens: c.kvLens, KVLengths: c.kvLengths,
 		Scale: c.o.Scale, Causal: c.o.Causal, Window: c.o.Window, SoftCap: c.o.SoftCap, ALiBi: c.o.ALiBi,
 		Dropout: kernels.Dropout{P: c.o.Dropout, Seed: c.o.Seed, Step: step},
 	}
@@ -206,7 +240,8 @@ func (c attentionCase) problem(values map[string][]float64) *kernels.Attention {
 		a.V = c.view(kernels.Of(values["v"], shapes["v"]...))
 	}
 	if c.bias != nil {
-		a.Bias = kernels.Of(values["bias"], c.bias...)
+		shape := append([]int{1, 1, 1}, c.bias...)
+		a.Bias = kernels.Of(values["bias"], shape[len(shape)-4:]...)
 	}
 	if c.sinks {
 		a.Sinks = kernels.Of(values["sinks"], c.hq)
@@ -320,6 +355,9 @@ func (c attentionCase) build(t testing.TB, dtype tensor.Dtype) *attentionGraph {
 			kvLens[i] = int32(n)
 		}
 		o.KVLens = input(a.g, "kvLens", tensor.New(tensor.WithBacking(kvLens)))
+	}
+	if c.kvLengths != nil {
+		o.KVLengths = input(a.g, "kvLengths", tensor.New(tensor.WithBacking(slices.Clone(c.kvLengths))))
 	}
 	var err error
 	switch {
@@ -482,6 +520,40 @@ func TestAttentionFiniteDifferences(t *testing.T) {
 				if diff := math.Abs(slope - got[i]); !(diff <= 1e-7*max(1, math.Abs(slope))) {
 					t.Errorf("%v: the gradient of %s[%d] is %g, the slope of the loss is %g", c, name, i, got[i], slope)
 				}
+			}
+		}
+	}
+}
+
+// A bias and sinks may be float32 beside 16-bit q, k and v; their gradients are then float32 too.
+func TestAttentionWithWideBias(t *testing.T) {
+	c := attentionCase{name: "wide bias", b: 2, hq: 2, hk: 2, sq: 5, sk: 5, d: 4, dv: 4, bias: []int{2, 5, 5}, sinks: true, useOut: true, seed: 77}
+	values, shapes := c.values(), c.shapes()
+	for _, name := range []string{"q", "k", "v"} {
+		for i, x := range values[name] {
+			values[name][i] = float64(kernels.ToBFloat16(float32(x)).Float32())
+		}
+	}
+	want := reference.AttentionGrad(c.problem(values), values["out"], nil)
+	g, in := gorgonia.NewGraph(), map[string]*gorgonia.Node{}
+	for _, name := range c.inputs() {
+		in[name] = input(g, name, dense(tensor.Float32, values[name], shapes[name]...))
+	}
+	half := func(name string) *gorgonia.Node { return gorgonia.Must(ops.Cast(in[name], ops.BFloat16)) }
+	out := gorgonia.Must(ops.FlashAttention(half("q"), half("k"), half("v"), ops.AttentionOptions{Bias: in["bias"], Sinks: in["sinks"]}))
+	loss := weightedSum(g, gorgonia.Must(ops.Cast(out, tensor.Float32)), values["out"])
+	if _, err := gorgonia.Grad(loss, in["bias"], in["sinks"]); err != nil {
+		t.Fatal(err)
+	}
+	run(t, gorgonia.NewTapeMachine(g, gorgonia.BindDualValues(in["bias"], in["sinks"])))
+	for name, want := range map[string][]float64{"bias": want.DBias, "sinks": want.DSinks} {
+		if d := in[name].Dtype(); d != tensor.Float32 {
+			t.Errorf("the gradient of %s belongs to %v", name, d)
+		}
+		const bound = 0.03 // a few steps of bfloat16, of dO and δ
+		for i, got := range gradientOf(t, in[name]) {
+			if !(math.Abs(got-want[i]) <= bound) {
+				t.Errorf("d%s[%d] is %v instead of %v", name, i, got, want[i])
 			}
 		}
 	}

@@ -3,6 +3,7 @@ package ops_test
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stheno-ml/stheno/kernels"
@@ -38,6 +39,9 @@ func TestAttentionWeights(t *testing.T) {
 			}
 			o := c.o
 			o.Layout, o.Bias, o.Sinks = c.layout, in["bias"], in["sinks"]
+			if c.kvLengths != nil {
+				o.KVLengths = input(g, "kvLengths", tensor.New(tensor.WithBacking(slices.Clone(c.kvLengths))))
+			}
 			var weights *gorgonia.Node
 			var err error
 			if c.qkv {

@@ -116,7 +116,8 @@ func (c *KVCache) write(memory *kernels.Tensor, rows kernels.Tensor) (kernels.Te
 // to the cache's capacity, in o's layout. The cache must have room: a run that does not fit fails and adds nothing.
 //
 // One run is one step forward, so a graph has one CachedAttention a cache, and there is no gradient. Causal is not looked
-// at. Options that count rows of a whole sequence make no sense here: Bias, QLens, KVLens and Dropout need to be left out.
+// at. Options that count rows of a whole sequence make no sense here: Bias, QLens, KVLens, KVLengths and Dropout
+// need to be left out.
 func CachedAttention(q, k, v *gorgonia.Node, cache *KVCache, o AttentionOptions) (*gorgonia.Node, error) {
 	const name = "CachedAttention"
 	o.Causal = kernels.CausalBottomRight
@@ -140,6 +141,8 @@ func applyCached(name string, a *attention, err error, cache *KVCache, o Attenti
 		err = fmt.Errorf("%s: bias is given, it needs to be left out: the number of keys grows", name)
 	case o.QLens != nil || o.KVLens != nil:
 		err = fmt.Errorf("%s: qLens or kvLens is given, it does not take packed sequences", name)
+	case o.KVLengths != nil:
+		err = fmt.Errorf("%s: kvLengths is given, it needs to be left out: the number of keys grows", name)
 	case o.Dropout != 0:
 		err = fmt.Errorf("%s: dropout is %v, it needs to be 0: a cache is for evaluation", name, o.Dropout)
 	}
