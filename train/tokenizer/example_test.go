@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"log"
+	"strings"
 
 	"github.com/stheno-ml/stheno/train/tokenizer"
 )
@@ -74,4 +75,36 @@ func ExampleSave() {
 	// Output:
 	// {"kind":"characters","characters":"ehlo"}
 	// hel
+}
+
+// A tokenizer.json with WordPiece, as BERT has it: the template puts a token before and behind the text.
+func ExampleReadHuggingFace() {
+	t, err := tokenizer.ReadHuggingFace(strings.NewReader(`{
+		"added_tokens": [{"id": 0, "content": "[CLS]", "special": true}, {"id": 1, "content": "[SEP]", "special": true}],
+		"normalizer": {"type": "BertNormalizer", "clean_text": true, "lowercase": true},
+		"pre_tokenizer": {"type": "BertPreTokenizer"},
+		"post_processor": {"type": "BertProcessing", "cls": ["[CLS]", 0], "sep": ["[SEP]", 1]},
+		"decoder": {"type": "WordPiece", "prefix": "##", "cleanup": true},
+		"model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##", "max_input_chars_per_word": 100,
+			"vocab": {"[CLS]": 0, "[SEP]": 1, "[UNK]": 2, "stone": 3, "##s": 4, "!": 5}}}`))
+	if err != nil {
+		log.Fatal(err)
+	}
+	e, err := t.EncodeWith("Stones, Stone!", tokenizer.EncodeOptions{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for i, id := range e.IDs {
+		token, err := t.Token(id)
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Print(token, e.Offsets[i], " ")
+	}
+	text, err := t.DecodeText(e.IDs)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(text)
+	// Output: [CLS][0 0] stone[0 5] ##s[5 6] [UNK][6 7] stone[8 13] ![13 14] [SEP][0 0] stones [UNK] stone!
 }

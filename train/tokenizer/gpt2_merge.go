@@ -7,8 +7,8 @@ type encoder struct {
 	// seen tells where in ids a piece was encoded before, for most words of a text come many times.
 	seen map[string]span
 
-	symbols    []symbol    // of the piece
-	candidates []candidate // a binary heap, the next merge first
+	symbols    []symbol // of the piece
+	candidates mergeQueue
 }
 
 // span is ids[from:to].
@@ -59,7 +59,7 @@ func (e *encoder) merge(piece string) {
 		e.consider(at)
 	}
 	for len(e.candidates) > 0 {
-		c := e.pop()
+		c := e.candidates.pop()
 		left := &e.symbols[c.at]
 		m := e.merges[c.rank]
 		if left.id != m.left || left.next == len(e.symbols) || e.symbols[left.next].id != m.right {
@@ -82,22 +82,25 @@ func (e *encoder) consider(at int) {
 	}
 	rank, found := e.ranks[pair{e.symbols[at].id, e.symbols[e.symbols[at].next].id}]
 	if found {
-		e.push(candidate{rank, at})
+		e.candidates.push(candidate{rank, at})
 	}
 }
 
-func (e *encoder) push(c candidate) {
-	h := append(e.candidates, c)
+// mergeQueue is a binary heap, the next merge first.
+type mergeQueue []candidate
+
+func (q *mergeQueue) push(c candidate) {
+	h := append(*q, c)
 	i := len(h) - 1
 	for parent := (i - 1) / 2; i > 0 && c.before(h[parent]); parent = (i - 1) / 2 {
 		h[i], i = h[parent], parent
 	}
 	h[i] = c
-	e.candidates = h
+	*q = h
 }
 
-func (e *encoder) pop() candidate {
-	h := e.candidates
+func (q *mergeQueue) pop() candidate {
+	h := *q
 	first, c := h[0], h[len(h)-1]
 	h = h[:len(h)-1]
 	i := 0
@@ -113,6 +116,6 @@ func (e *encoder) pop() candidate {
 	if len(h) > 0 {
 		h[i] = c
 	}
-	e.candidates = h
+	*q = h
 	return first
 }

@@ -15,19 +15,23 @@ type saved struct {
 	Vocab      []string `json:"vocab,omitempty"`      // in the order of their ids, written as in vocab.json
 	Merges     []string `json:"merges,omitempty"`     // as in merges.txt
 	EndOfText  bool     `json:"endOfText,omitempty"`  // see WithEndOfText
+
+	HuggingFace json.RawMessage `json:"tokenizer,omitempty"` // a tokenizer.json
 }
 
 const (
 	bytesKind      = "bytes"
 	charactersKind = "characters"
 	gpt2Kind       = "gpt2"
+
+	huggingFaceKind = "huggingface"
 )
 
-// Save writes a tokenizer of this package as a JSON object that [Load] reads. Its "kind" is bytes, characters or gpt2; it
-// holds all that the tokenizer was made of.
+// Save writes a tokenizer of this package as a JSON object that [Load] reads. Its "kind" is bytes, characters, gpt2 or
+// huggingface; it holds all that the tokenizer was made of.
 func Save(w io.Writer, t Tokenizer) error {
 	switch t.(type) {
-	case Bytes, *Bytes, *Characters, *GPT2:
+	case Bytes, *Bytes, *Characters, *GPT2, *HuggingFace:
 	default:
 		return fmt.Errorf("Save: t is a %T, it needs to be one of package tokenizer", t)
 	}
@@ -41,7 +45,7 @@ func Save(w io.Writer, t Tokenizer) error {
 	return nil
 }
 
-// Load reads what [Save] wrote, to the end of r: a Bytes, a *Characters or a *GPT2.
+// Load reads what [Save] wrote, to the end of r: a Bytes, a *Characters, a *GPT2 or a *HuggingFace.
 func Load(r io.Reader) (Tokenizer, error) {
 	content, err := io.ReadAll(r)
 	if err != nil {
@@ -66,8 +70,10 @@ func (s *saved) tokenizer() (Tokenizer, error) {
 		return s.characters()
 	case gpt2Kind:
 		return s.gpt2()
+	case huggingFaceKind:
+		return parseHuggingFace(s.HuggingFace)
 	}
-	return nil, fmt.Errorf("kind is %q, it needs to be %s, %s or %s", s.Kind, bytesKind, charactersKind, gpt2Kind)
+	return nil, fmt.Errorf("kind is %q, it needs to be %s, %s, %s or %s", s.Kind, bytesKind, charactersKind, gpt2Kind, huggingFaceKind)
 }
 
 func (s *saved) characters() (*Characters, error) {

@@ -202,7 +202,7 @@ func TestSaveLoadErrors(t *testing.T) {
 	for text, want := range map[string]string{
 		``:                      "unexpected end of JSON",
 		`{"kind": "bytes"} x`:   "invalid character 'x'",
-		`{}`:                    `kind is "", it needs to be bytes, characters or gpt2`,
+		`{}`:                    `kind is "", it needs to be bytes, characters, gpt2 or huggingface`,
 		`{"kind": 7}`:           "cannot unmarshal number",
 		`{"kind": "characters"`: "unexpected end",
 		`{"kind":"characters"}`: "characters is empty",

@@ -1,0 +1,415 @@
+package tokenizer
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+)
+
+// HuggingFace is a [Tokenizer] read from a tokenizer.json, the file that Hugging Face's tokenizers library writes and most
+// published models have. A text goes through its parts in order:
+//
+//	added tokens → normaliser → splitter (pre-tokenizer) → model: BPE, Unigram, WordPiece or WordLevel → template
+//
+// Encode leaves the last out, so that its ids stand for the text alone; [HuggingFace.EncodeWith] gives all that the library
+// does. Where a text is somebody else's, [HuggingFace.WithoutSpecial] keeps its special tokens from meaning anything.
+type HuggingFace struct {
+	source    json.RawMessage
+	names     []string // of each id, empty for an id that is none
+	special   map[int]bool
+	added     map[int]bool // special or not
+	raw       *hfAdded     // added tokens that are searched for in the text as it is
+	rawNoSpec *hfAdded     // those of them that are not special
+	later     *hfAdded     // added tokens that are searched for after the normaliser
+	normalize hfNormalizer
+	split     hfSplitter
+	model     hfModel
+	inBytes   bool // the model sees bytes
+	fallback  bool // tokens such as <0x0A> are bytes
+	processor *hfProcessor
+	decode    hfDecoder
+	truncate  *hfTruncationJSON
+	padding   *hfPaddingJSON
+	plain     bool // see WithoutSpecial
+}
+
+type hfJSON struct {
+	Truncation    *hfTruncationJSON
+	Padding       *hfPaddingJSON
+	AddedTokens   []hfAddedJSON `json:"added_tokens"`
+	Normalizer    json.RawMessage
+	PreTokenizer  json.RawMessage `json:"pre_tokenizer"`
+	PostProcessor json.RawMessage `json:"post_processor"`
+	Decoder       json.RawMessage
+	Model         json.RawMessage
+}
+
+// OpenHuggingFace reads a tokenizer.json.
+func OpenHuggingFace(path string) (*HuggingFace, error) {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("OpenHuggingFace: %w", err)
+	}
+	t, err := parseHuggingFace(content)
+	if err != nil {
+		return nil, fmt.Errorf("OpenHuggingFace: %s: %w", path, err)
+	}
+	return t, nil
+}
+
+// ReadHuggingFace reads a tokenizer.json, to the end of r.
+func ReadHuggingFace(r io.Reader) (*HuggingFace, error) {
+	content, err := io.ReadAll(r)
+	if err != nil {
+		return nil, fmt.Errorf("ReadHuggingFace: %w", err)
+	}
+	t, err := parseHuggingFace(content)
+	if err != nil {
+		return nil, fmt.Errorf("ReadHuggingFace: %w", err)
+	}
+	return t, nil
+}
+
+// WithoutSpecial is the same tokenizer, except that special tokens in a text, such as <|endoftext|>, are text like any other.
+func (t *HuggingFace) WithoutSpecial() *HuggingFace {
+	plain := *t
+	plain.plain = true
+	return &plain
+}
+
+func isNull(text json.RawMessage) bool { return len(text) == 0 || string(text) == "null" }
+
+func parseHuggingFace(content []byte) (*HuggingFace, error) {
+	var j hfJSON
+	if err := json.Unmarshal(content, &j); err != nil {
+		return nil, err
+	}
+	t := &HuggingFace{source: content, special: map[int]bool{}, added: map[int]bool{}, truncate: j.Truncation, padding: j.Padding}
+	if err := t.readSteps(&j); err != nil {
+		return nil, err
+	}
+	vocab, err := t.readModel(j.Model)
+	if err != nil {
+		return nil, fmt.Errorf("model: %w", err)
+	}
+	return t, t.readTokens(vocab, j.AddedTokens)
+}
+
+// readSteps reads all but the model.
+func (t *HuggingFace) readSteps(j *hfJSON) (err error) {
+	t.normalize = func(x hfText) (hfText, error) { return x, nil }
+	if !isNull(j.Normalizer) {
+		var n hfNormalizerJSON
+		if err := decodeStrictly(j.Normalizer, &n); err != nil {
+			return fmt.Errorf("normalizer: %w", err)
+		}
+		if t.normalize, err = n.normalizer(); err != nil {
+			return err
+		}
+	}
+	t.split = func(x hfText, yield func(hfText) error) error { return yield(x) }
+	if !isNull(j.PreTokenizer) {
+		var p hfSplitterJSON
+		if err := decodeStrictly(j.PreTokenizer, &p); err != nil {
+			return fmt.Errorf("pre_tokenizer: %w", err)
+		}
+		if t.split, err = p.splitter(); err != nil {
+			return err
+		}
+		t.inBytes = p.bytes()
+	}
+	t.processor = plainProcessor()
+	if !isNull(j.PostProcessor) {
+		if t.processor, err = readHFProcessor(j.PostProcessor); err != nil {
+			return fmt.Errorf("post_processor: %w", err)
+		}
+	}
+	t.decode = func(tokens []string) ([]string, error) { return []string{strings.Join(tokens, " ")}, nil }
+	if !isNull(j.Decoder) {
+		if t.decode, err = readHFDecoder(j.Decoder); err != nil {
+			return fmt.Errorf("decoder: %w", err)
+		}
+	}
+	if j.Truncation != nil {
+		if err := j.Truncation.check(); err != nil {
+			return fmt.Errorf("truncation: %w", err)
+		}
+	}
+	if j.Padding != nil {
+		if err := j.Padding.check(); err != nil {
+			return fmt.Errorf("padding: %w", err)
+		}
+	}
+	return nil
+}
+
+// readModel reads the model and gives its tokens and their ids.
+func (t *HuggingFace) readModel(text json.RawMessage) (vocab map[string]int, err error) {
+	var kind struct {
+		Type   string
+		Merges json.RawMessage
+	}
+	if err := json.Unmarshal(text, &kind); err != nil {
+		return nil, err
+	}
+	if kind.Type == "" && kind.Merges != nil {
+		kind.Type = "BPE" // as the first versions of the library wrote it
+	}
+	if t.inBytes && kind.Type != "BPE" {
+		return nil, fmt.Errorf("ByteLevel goes with a BPE, the model is %q", kind.Type)
+	}
+	switch kind.Type {
+	case "BPE":
+		var j hfBPEJSON
+		if err := decodeStrictly(text, &j); err != nil {
+			return nil, err
+		}
+		t.fallback = j.ByteFallback
+		model, err := j.model(t.inBytes)
+		if err != nil {
+			return nil, err
+		}
+		t.model, t.split = model, inTurn(t.split, model.words)
+		return j.Vocab, nil
+	case "Unigram":
+		var j hfUnigramJSON
+		if err := decodeStrictly(text, &j); err != nil {
+			return nil, err
+		}
+		t.fallback = j.ByteFallback
+		vocab = map[string]int{}
+		for id, entry := range j.Vocab {
+			vocab[entry.token] = id
+		}
+		t.model, err = j.model()
+		return vocab, err
+	case "WordPiece":
+		j := hfWordPieceJSON{Prefix: "##", Longest: 100}
+		if err := decodeStrictly(text, &j); err != nil {
+			return nil, err
+		}
+		t.model, err = j.model()
+		return j.Vocab, err
+	case "WordLevel":
+		var j hfWordLevelJSON
+		if err := decodeStrictly(text, &j); err != nil {
+			return nil, err
+		}
+		t.model = j.model()
+		return j.Vocab, nil
+	}
+	return nil, fmt.Errorf("its type is %q, it needs to be BPE, Unigram, WordPiece or WordLevel", kind.Type)
+}
+
+// maxTokens bounds the ids, which files choose.
+const maxTokens = 1 << 24
+
+// readTokens names the ids and sorts the added tokens by when they are searched for.
+func (t *HuggingFace) readTokens(vocab map[string]int, addedTokens []hfAddedJSON) error {
+	size := 0
+	for token, id := range vocab {
+		if id < 0 || id >= maxTokens {
+			return fmt.Errorf("model: token %q has the id %d, it needs to be from 0 to %d", token, id, maxTokens-1)
+		}
+		size = max(size, id+1)
+	}
+	for _, a := range addedTokens {
+		if a.ID < 0 || a.ID >= maxTokens || a.Content == "" {
+			return fmt.Errorf("added_tokens: %q has the id %d, it needs a text and an id from 0 to %d", a.Content, a.ID, maxTokens-1)
+		}
+		size = max(size, a.ID+1)
+	}
+	t.names = make([]string, size)
+	for token, id := range vocab {
+		t.names[id] = token
+	}
+	raw, rawNoSpec, later := map[string]*hfAddedJSON{}, map[string]*hfAddedJSON{}, map[string]*hfAddedJSON{}
+	for i := range addedTokens {
+		a := &addedTokens[i]
+		t.names[a.ID], t.added[a.ID] = a.Content, true
+		if a.Special {
+			t.special[a.ID] = true
+		}
+		if !a.Normalized {
+			raw[a.Content] = a
+			if !a.Special {
+				rawNoSpec[a.Content] = a
+			}
+			continue
+		}
+		normal, err := t.normalize(hfText{s: a.Content, original: a.Content})
+		if err != nil {
+			return err
+		}
+		if normal.s != "" {
+			own := *a
+			own.Content = normal.s
+			later[normal.s] = &own
+		}
+	}
+	t.raw, t.rawNoSpec, t.later = newHFAdded(raw), newHFAdded(rawNoSpec), newHFAdded(later)
+	for _, part := range append(t.processor.single, t.processor.pair...) {
+		for _, id := range part.ids {
+			if id < 0 || id >= size {
+				return fmt.Errorf("post_processor: it adds the id %d, it needs to be from 0 to %d", id, size-1)
+			}
+		}
+	}
+	return nil
+}
+
+// encoding is the tokens of one text while they are found; spans count from the start of the text.
+type encoding struct {
+	*HuggingFace
+	tokens []hfToken
+	spans  bool               // whether anyone asks for them
+	seen   map[string]span    // where in known a part was encoded before, for most words of a text come many times
+	known  []hfToken          // its spans count from the start of the part
+	parts  func(hfText) error // encodes what lies between added tokens
+	lasts  func(hfText) error // and a part that is split no more
+	token  func(int, hfText) error
+}
+
+// encode finds the tokens of a text.
+func (t *HuggingFace) encode(text string, spans bool) ([]hfToken, error) {
+	e := encoding{HuggingFace: t, tokens: make([]hfToken, 0, len(text)/3+1), spans: spans, seen: map[string]span{}}
+	e.lasts = e.last
+	e.parts = func(part hfText) error {
+		if part.s == "" {
+			return nil
+		}
+		return t.split(part, e.lasts)
+	}
+	e.token = func(id int, part hfText) error {
+		from, to := part.span(0, len(part.s))
+		e.tokens = append(e.tokens, hfToken{id, from, to})
+		return nil
+	}
+	first := t.raw
+	if t.plain {
+		first = t.rawNoSpec
+	}
+	err := first.split(hfText{s: text, original: text}, func(part hfText) error {
+		part, err := t.normalize(part)
+		if err != nil {
+			return err
+		}
+		return t.later.split(part, e.parts, e.token)
+	}, e.token)
+	return e.tokens, err
+}
+
+// last encodes a part that the model sees.
+func (e *encoding) last(part hfText) error {
+	s, found := e.seen[part.s]
+	if !found {
+		s.from = len(e.known)
+		e.known = e.model.tokenize(part.s, e.known)
+		s.to = len(e.known)
+		if len(e.seen) < maxSeen && len(part.s) < 64 {
+			e.seen[part.s] = s
+		}
+	}
+	for _, token := range e.known[s.from:s.to] {
+		if e.spans {
+			token.from, token.to = part.span(token.from, token.to)
+		}
+		e.tokens = append(e.tokens, token)
+	}
+	return nil
+}
+
+// Encode is the ids of a text, without those that the template adds, and neither cut short nor padded.
+func (t *HuggingFace) Encode(text string) ([]int, error) {
+	tokens, err := t.encode(text, false)
+	if err != nil {
+		return nil, fmt.Errorf("HuggingFace: %w", err)
+	}
+	ids := make([]int, len(tokens))
+	for i, token := range tokens {
+		ids[i] = token.id
+	}
+	return ids, nil
+}
+
+// Decode is the text of ids. With a BPE of bytes, or with byte tokens, it need not be valid UTF-8: a token may be a part of a
+// character.
+func (t *HuggingFace) Decode(ids []int) (string, error) { return t.decodeIDs(ids, false) }
+
+// DecodeText is [HuggingFace.Decode] that leaves special tokens out.
+func (t *HuggingFace) DecodeText(ids []int) (string, error) { return t.decodeIDs(ids, true) }
+
+func (t *HuggingFace) decodeIDs(ids []int, skipSpecial bool) (string, error) {
+	tokens := make([]string, 0, len(ids))
+	for _, id := range ids {
+		if err := t.checkID(id); err != nil {
+			return "", err
+		}
+		if !skipSpecial || !t.special[id] {
+			tokens = append(tokens, t.names[id])
+		}
+	}
+	tokens, err := t.decode(tokens)
+	if err != nil {
+		return "", fmt.Errorf("HuggingFace: %w", err)
+	}
+	return strings.Join(tokens, ""), nil
+}
+
+func (t *HuggingFace) checkID(id int) error {
+	if err := checkID("HuggingFace", id, len(t.names)); err != nil {
+		return err
+	}
+	if t.names[id] == "" {
+		return fmt.Errorf("HuggingFace: id %d is no token", id)
+	}
+	return nil
+}
+
+// Bytes is the text of one id as it is within a text, where, say, a space is before it.
+func (t *HuggingFace) Bytes(id int) ([]byte, error) {
+	if err := t.checkID(id); err != nil {
+		return nil, err
+	}
+	if b, is := byteToken(t.names[id]); is && t.fallback {
+		return []byte{b}, nil
+	}
+	once, err := t.Decode([]int{id})
+	if err != nil {
+		return nil, err
+	}
+	twice, err := t.Decode([]int{id, id})
+	if err != nil {
+		return nil, err
+	}
+	return []byte(strings.TrimPrefix(twice, once)), nil
+}
+
+// Size is the number of ids, those included that no token has.
+func (t *HuggingFace) Size() int { return len(t.names) }
+
+// Token is how the vocabulary writes a token.
+func (t *HuggingFace) Token(id int) (string, error) {
+	return t.names[max(0, min(id, len(t.names)-1))], t.checkID(id)
+}
+
+// ID is the id of a token as the vocabulary writes it, such as <|endoftext|>, and whether there is one.
+func (t *HuggingFace) ID(token string) (id int, found bool) {
+	for id, name := range t.names {
+		if name == token && token != "" {
+			return id, true
+		}
+	}
+	return 0, false
+}
+
+// MarshalJSON is what [Save] writes.
+func (t *HuggingFace) MarshalJSON() ([]byte, error) {
+	if t.plain {
+		return nil, errors.New("HuggingFace: a tokenizer WithoutSpecial cannot be saved, save the one that it was made of")
+	}
+	return json.Marshal(saved{Kind: huggingFaceKind, HuggingFace: t.source})
+}

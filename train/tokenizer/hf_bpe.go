@@ -1,0 +1,313 @@
+package tokenizer
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+// hfModel makes tokens of the parts of a text.
+type hfModel interface {
+	// tokenize appends the tokens of a part, whose spans count from the part's start.
+	tokenize(part string, tokens []hfToken) []hfToken
+}
+
+// hfToken is an id and the bytes of a part that it stands for.
+type hfToken struct{ id, from, to int }
+
+// hfBPE joins neighbours, those first whose merge has the lowest rank. It begins with bytes, or with characters.
+type hfBPE struct {
+	inBytes      bool
+	ids          map[string]int32
+	byteIDs      [256]int32 // of single bytes, or of tokens such as <0x0A>; −1 for none
+	merges       map[pair]merged
+	prefix       string // of characters that do not begin a part
+	suffix       string // of the character that ends a part
+	unknown      int32  // −1 for none
+	fuseUnknown  bool
+	byteFallback bool
+	ignoreMerges bool // a part that is a token is that token
+
+	characters map[rune]bool    // that are tokens
+	across     map[[2]rune]bool // characters between which some merge joins tokens
+}
+
+// merged is what becomes of a pair.
+type merged struct{ rank, joined int32 }
+
+type hfBPEJSON struct {
+	Type         string
+	Dropout      *float64
+	UnkToken     *string `json:"unk_token"`
+	Prefix       *string `json:"continuing_subword_prefix"`
+	Suffix       *string `json:"end_of_word_suffix"`
+	FuseUnk      bool    `json:"fuse_unk"`
+	ByteFallback bool    `json:"byte_fallback"`
+	IgnoreMerges bool    `json:"ignore_merges"`
+	Vocab        map[string]int
+	Merges       []hfMergeJSON
+}
+
+// hfMergeJSON is two tokens, in a list or, in older files, in a string with a space between them.
+type hfMergeJSON [2]string
+
+func (m *hfMergeJSON) UnmarshalJSON(text []byte) error {
+	var line string
+	if json.Unmarshal(text, &line) != nil {
+		var list []string
+		if err := json.Unmarshal(text, &list); err != nil || len(list) != 2 {
+			return fmt.Errorf("the merge %.60s needs to be two tokens", text)
+		}
+		*m = hfMergeJSON(list)
+		return nil
+	}
+	left, right, found := strings.Cut(line, " ")
+	if !found {
+		return fmt.Errorf("the merge %.60s needs to be two tokens with a space between them", text)
+	}
+	*m = hfMergeJSON{left, right}
+	return nil
+}
+
+func (j *hfBPEJSON) model(inBytes bool) (*hfBPE, error) {
+	if j.Dropout != nil && *j.Dropout != 0 {
+		return nil, fmt.Errorf("dropout is %v, only 0 is supported", *j.Dropout)
+	}
+	b := &hfBPE{
+		inBytes: inBytes, ids: make(map[string]int32, len(j.Vocab)), merges: make(map[pair]merged, len(j.Merges)), unknown: -1,
+		across: map[[2]rune]bool{}, fuseUnknown: j.FuseUnk, byteFallback: j.ByteFallback, ignoreMerges: j.IgnoreMerges,
+	}
+	if j.Prefix != nil {
+		b.prefix = *j.Prefix
+	}
+	if j.Suffix != nil {
+		b.suffix = *j.Suffix
+	}
+	if inBytes && (b.prefix != "" || b.suffix != "") {
+		return nil, errors.New("continuing_subword_prefix and end_of_word_suffix are not supported together with ByteLevel")
+	}
+	for token, id := range j.Vocab {
+		if inBytes {
+			// Tokens that are not written in the alphabet of bytes are added ones, which the model never makes.
+			written, err := fromAlphabet(token)
+			if err != nil {
+				continue
+			}
+			token = written
+		}
+		b.ids[token] = int32(id)
+	}
+	if j.UnkToken != nil {
+		id, found := j.Vocab[*j.UnkToken]
+		if !found {
+			return nil, fmt.Errorf("unk_token is %q, it needs to be a token of the vocabulary", *j.UnkToken)
+		}
+		b.unknown = int32(id)
+	}
+	for i := range b.byteIDs {
+		name := string([]byte{byte(i)})
+		if !inBytes {
+			name = fmt.Sprintf("<0x%02X>", i)
+		}
+		id, found := b.ids[name]
+		if b.byteIDs[i] = -1; found {
+			b.byteIDs[i] = id
+		}
+	}
+	for rank, m := range j.Merges {
+		if err := b.addMerge(rank, m); err != nil {
+			return nil, fmt.Errorf("merge %d: %w", rank+1, err)
+		}
+	}
+	b.characters = map[rune]bool{}
+	for token := range b.ids {
+		if r, n := utf8.DecodeRuneInString(token); n == len(token) {
+			b.characters[r] = true
+		}
+	}
+	return b, nil
+}
+
+// words is a splitter that changes nothing: it cuts where no merge can join what is on the two sides. Models in the manner
+// of SentencePiece see a text as one part; cut into words, most of it was seen before.
+func (b *hfBPE) words(t hfText, yield func(hfText) error) error {
+	if b.inBytes || b.ignoreMerges || b.prefix != "" || b.suffix != "" {
+		return yield(t)
+	}
+	start, before := 0, utf8.RuneError
+	for at, r := range t.s {
+		if at > 0 && b.characters[before] && b.characters[r] && !b.across[[2]rune{before, r}] {
+			if err := yield(t.slice(start, at)); err != nil {
+				return err
+			}
+			start = at
+		}
+		before = r
+	}
+	return yield(t.slice(start, len(t.s)))
+}
+
+func (b *hfBPE) addMerge(rank int, m hfMergeJSON) error {
+	left, right := m[0], m[1]
+	if b.inBytes {
+		var err error
+		if left, err = fromAlphabet(left); err != nil {
+			return fmt.Errorf("%q %w", m[0], err)
+		}
+		if right, err = fromAlphabet(right); err != nil {
+			return fmt.Errorf("%q %w", m[1], err)
+		}
+	}
+	var p [3]int32
+	for i, token := range []string{left, right, left + strings.TrimPrefix(right, b.prefix)} {
+		id, found := b.ids[token]
+		if !found {
+			return fmt.Errorf("%q and %q make %q, which needs to be a token of the vocabulary", m[0], m[1], token)
+		}
+		p[i] = id
+	}
+	last, _ := utf8.DecodeLastRuneInString(left)
+	first, _ := utf8.DecodeRuneInString(right)
+	b.across[[2]rune{last, first}] = true
+	if _, found := b.merges[pair{p[0], p[1]}]; !found {
+		b.merges[pair{p[0], p[1]}] = merged{int32(rank), p[2]}
+	}
+	return nil
+}
+
+func (b *hfBPE) tokenize(part string, tokens []hfToken) []hfToken {
+	if b.ignoreMerges {
+		if id, found := b.ids[part]; found {
+			return append(tokens, hfToken{int(id), 0, len(part)})
+		}
+	}
+	w := bpeWord{model: b}
+	if b.inBytes {
+		w.fromBytes(part)
+	} else {
+		w.fromCharacters(part)
+	}
+	w.join()
+	for at := 0; at < len(w.symbols); at = w.symbols[at].next {
+		s := w.symbols[at]
+		tokens = append(tokens, hfToken{int(s.id), s.from, s.to})
+	}
+	return tokens
+}
+
+// bpeWord is a part while its tokens are joined.
+type bpeWord struct {
+	model   *hfBPE
+	symbols []bpeSymbol // a linked list; len(symbols) ends it
+	queue   mergeQueue
+}
+
+type bpeSymbol struct {
+	id         int32 // −1 once it was joined to the one before it
+	prev, next int
+	from, to   int
+}
+
+func (w *bpeWord) add(id int32, from, to int) {
+	w.symbols = append(w.symbols, bpeSymbol{id, len(w.symbols) - 1, len(w.symbols) + 1, from, to})
+}
+
+// fromBytes begins with bytes; those that are no tokens are left out.
+func (w *bpeWord) fromBytes(part string) {
+	w.symbols = make([]bpeSymbol, 0, len(part))
+	for i := range len(part) {
+		if id := w.model.byteIDs[part[i]]; id >= 0 {
+			w.add(id, i, i+1)
+		}
+	}
+}
+
+// fromCharacters begins with characters. One that is no token becomes its bytes, or the unknown token.
+func (w *bpeWord) fromCharacters(part string) {
+	m := w.model
+	unknown := -1 // where those that wait to be one unknown token begin
+	flush := func(to int) {
+		if unknown >= 0 {
+			w.add(m.unknown, unknown, to)
+		}
+		unknown = -1
+	}
+	for at, n := 0, 0; at < len(part); at += n {
+		_, n = utf8.DecodeRuneInString(part[at:])
+		name := part[at : at+n]
+		if at > 0 && m.prefix != "" {
+			name = m.prefix + name
+		}
+		if at+n == len(part) && m.suffix != "" {
+			name += m.suffix
+		}
+		if id, found := m.ids[name]; found {
+			flush(at)
+			w.add(id, at, at+n)
+			continue
+		}
+		if m.byteFallback && w.areTokens(name) {
+			flush(at)
+			for i := range n {
+				w.add(m.byteIDs[part[at+i]], at+i, at+i+1)
+			}
+			continue
+		}
+		if m.unknown < 0 {
+			continue
+		}
+		if !m.fuseUnknown {
+			flush(at)
+		}
+		if unknown < 0 {
+			unknown = at
+		}
+	}
+	flush(len(part))
+}
+
+func (w *bpeWord) areTokens(s string) bool {
+	for i := range len(s) {
+		if w.model.byteIDs[s[i]] < 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// join takes time O(n log n) for n symbols: a part may be a whole text.
+func (w *bpeWord) join() {
+	for at := range w.symbols {
+		w.consider(at)
+	}
+	for len(w.queue) > 0 {
+		c := w.queue.pop()
+		left := &w.symbols[c.at]
+		if left.id < 0 || left.next == len(w.symbols) {
+			continue
+		}
+		right := &w.symbols[left.next]
+		m, found := w.model.merges[pair{left.id, right.id}]
+		if !found || m.rank != c.rank {
+			continue
+		}
+		left.id, left.next, left.to, right.id = m.joined, right.next, right.to, -1
+		if left.next < len(w.symbols) {
+			w.symbols[left.next].prev = c.at
+		}
+		w.consider(left.prev)
+		w.consider(c.at)
+	}
+}
+
+// consider adds the merge of the symbol at a place with the next, if there is one.
+func (w *bpeWord) consider(at int) {
+	if at < 0 || w.symbols[at].next == len(w.symbols) {
+		return
+	}
+	if m, found := w.model.merges[pair{w.symbols[at].id, w.symbols[w.symbols[at].next].id}]; found {
+		w.queue.push(candidate{m.rank, at})
+	}
+}

@@ -1,0 +1,194 @@
+package tokenizer
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// hfDecoder changes the list of tokens whose concatenation is the text.
+type hfDecoder func(tokens []string) ([]string, error)
+
+type hfDecoderJSON struct {
+	Type          string
+	Decoders      []hfDecoderJSON
+	Pattern       hfPatternJSON
+	Content       string
+	Start, Stop   int
+	Prefix        string
+	Suffix        string
+	Cleanup       bool
+	Replacement   string
+	PrependScheme string `json:"prepend_scheme"`
+	Split         *bool
+	StrRep        string `json:"str_rep"`
+
+	AddPrefixSpace *bool `json:"add_prefix_space"`
+	TrimOffsets    bool  `json:"trim_offsets"`
+	UseRegex       bool  `json:"use_regex"`
+}
+
+func (d *hfDecoderJSON) decoder() (hfDecoder, error) {
+	switch d.Type {
+	case "Sequence":
+		return d.sequence()
+	case "ByteLevel":
+		return decodeAlphabet, nil
+	case "ByteFallback":
+		return decodeBytes, nil
+	case "Fuse":
+		return func(tokens []string) ([]string, error) { return []string{strings.Join(tokens, "")}, nil }, nil
+	case "Strip":
+		return d.eachToken(func(_ int, s string) string {
+			for n := 0; n < d.Start && d.Content != "" && strings.HasPrefix(s, d.Content); n++ {
+				s = s[len(d.Content):]
+			}
+			for n := 0; n < d.Stop && d.Content != "" && strings.HasSuffix(s, d.Content); n++ {
+				s = s[:len(s)-len(d.Content)]
+			}
+			return s
+		}), nil
+	case "Replace":
+		return d.replace()
+	case "Metaspace":
+		never := d.PrependScheme == "never" || d.PrependScheme == "" && d.AddPrefixSpace != nil && !*d.AddPrefixSpace
+		return d.eachToken(func(i int, s string) string {
+			if i == 0 && !never {
+				s = strings.TrimPrefix(s, d.Replacement)
+			}
+			return strings.ReplaceAll(s, d.Replacement, " ")
+		}), nil
+	case "WordPiece":
+		return d.eachToken(func(i int, s string) string {
+			if i > 0 {
+				if rest, found := strings.CutPrefix(s, d.Prefix); found {
+					s = rest
+				} else {
+					s = " " + s
+				}
+			}
+			if d.Cleanup {
+				s = wordCleanup.Replace(s)
+			}
+			return s
+		}), nil
+	case "BPEDecoder":
+		return func(tokens []string) ([]string, error) {
+			for i, s := range tokens {
+				space := " "
+				if i == len(tokens)-1 {
+					space = ""
+				}
+				tokens[i] = strings.ReplaceAll(s, d.Suffix, space)
+			}
+			return tokens, nil
+		}, nil
+	}
+	return nil, fmt.Errorf("the decoder %q is not known", d.Type)
+}
+
+// wordCleanup takes back the spaces that splitting put before punctuation and contractions.
+var wordCleanup = strings.NewReplacer(" .", ".", " ?", "?", " !", "!", " ,", ",", " ' ", "'", " n't", "n't", " 'm", "'m",
+	" do not", " don't", " 's", "'s", " 've", "'ve", " 're", "'re")
+
+func (d *hfDecoderJSON) sequence() (hfDecoder, error) {
+	var steps []hfDecoder
+	for i := range d.Decoders {
+		step, err := d.Decoders[i].decoder()
+		if err != nil {
+			return nil, err
+		}
+		steps = append(steps, step)
+	}
+	return func(tokens []string) ([]string, error) {
+		var err error
+		for _, step := range steps {
+			if tokens, err = step(tokens); err != nil {
+				return nil, err
+			}
+		}
+		return tokens, nil
+	}, nil
+}
+
+func (d *hfDecoderJSON) eachToken(f func(i int, s string) string) hfDecoder {
+	return func(tokens []string) ([]string, error) {
+		for i, s := range tokens {
+			tokens[i] = f(i, s)
+		}
+		return tokens, nil
+	}
+}
+
+func (d *hfDecoderJSON) replace() (hfDecoder, error) {
+	pattern, err := d.Pattern.pattern()
+	if err != nil {
+		return nil, err
+	}
+	return func(tokens []string) ([]string, error) {
+		for i, s := range tokens {
+			t, err := hfText{s: s, original: s}.replaced(pattern, d.Content)
+			if err != nil {
+				return nil, err
+			}
+			tokens[i] = t.s
+		}
+		return tokens, nil
+	}, nil
+}
+
+// decodeAlphabet makes bytes of the characters that byte-level tokens write them with. A token that has others, such as an
+// added one, is text.
+func decodeAlphabet(tokens []string) ([]string, error) {
+	for i, s := range tokens {
+		if bytes, err := fromAlphabet(s); err == nil {
+			tokens[i] = bytes
+		}
+	}
+	return tokens, nil
+}
+
+// decodeBytes makes bytes of tokens such as <0x0A>. Of neighbours that are no UTF-8 together, each is a �.
+func decodeBytes(tokens []string) ([]string, error) {
+	var list []string
+	var bytes []byte
+	flush := func() {
+		switch {
+		case len(bytes) == 0:
+		case utf8.Valid(bytes):
+			list = append(list, string(bytes))
+		default:
+			list = append(list, strings.Repeat(string(utf8.RuneError), len(bytes)))
+		}
+		bytes = bytes[:0]
+	}
+	for _, s := range tokens {
+		if b, is := byteToken(s); is {
+			bytes = append(bytes, b)
+			continue
+		}
+		flush()
+		list = append(list, s)
+	}
+	flush()
+	return list, nil
+}
+
+// byteToken is the byte that a token such as <0x0A> stands for.
+func byteToken(s string) (b byte, is bool) {
+	if len(s) != 6 || s[:3] != "<0x" || s[5] != '>' {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(s[3:5], 16, 8)
+	return byte(n), err == nil
+}
+
+func readHFDecoder(text json.RawMessage) (hfDecoder, error) {
+	var d hfDecoderJSON
+	if err := decodeStrictly(text, &d); err != nil {
+		return nil, err
+	}
+	return d.decoder()
+}
