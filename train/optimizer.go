@@ -30,7 +30,8 @@ type Optimizer struct {
 	squares kernels.Tensor // the sum of the squares of each gradient
 	control kernels.Tensor // see kernels.ControlSteps
 	current bool           // control holds the counts below
-	rates   [1 + kernels.RateWindow]float64
+	rates   []float64      // what goes into the part of control that window is
+	window  kernels.Tensor
 
 	step, skipped, skippedInARow int // as far as reports were read
 	pending                      []*PendingReport
@@ -197,7 +198,7 @@ func (o *Optimizer) prepare() error {
 			}
 		}
 	}
-	return o.backend.Copy(o.control.Slice(0, kernels.ControlFirstRate, kernels.ControlSize), kernels.Of(o.rates[:], len(o.rates)))
+	return o.backend.Copy(o.window, kernels.Of(o.rates, len(o.rates)))
 }
 
 // update queues the step. All that differs from one step to the next lies in the device's memory, so that it can be recorded.

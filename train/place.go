@@ -72,10 +72,12 @@ func (o *Optimizer) begin() (err error) {
 	}
 	o.squares = alloc(kernels.F64, len(o.parameters))
 	control := alloc(kernels.F64, kernels.ControlSize)
-	if err == nil {
-		o.control = control
+	if err != nil {
+		return err
 	}
-	return err
+	o.control, o.window = control, control.Slice(0, kernels.ControlFirstRate, kernels.ControlSize)
+	o.rates = make([]float64, o.window.Elements())
+	return nil
 }
 
 // isHost reports whether the parameters live in Go's memory.

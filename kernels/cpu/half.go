@@ -100,7 +100,8 @@ func byStride(t kernels.Tensor) []int {
 // copied once.
 func (b *Backend) convert(dst, src kernels.Tensor) {
 	n := src.Elements()
-	if n == 0 {
+	if n <= taskElements { // for one thread
+		kernels.CopyHost(dst, src)
 		return
 	}
 	order := byStride(src)
