@@ -13,12 +13,16 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/stheno-ml/stheno/internal/plainfile"
 	"github.com/stheno-ml/stheno/train/data"
 	"github.com/stheno-ml/stheno/train/tokenizer"
 )
 
 // corpusBytes is how much Go source there is to learn from: more than a minute's training gets to see.
 const corpusBytes = 4 << 20
+
+// maxText is the most bytes that a text may have to be read at once; more is for tokens, in a .bin file.
+const maxText = 4 << 30
 
 // corpus is what there is to learn from.
 type corpus struct {
@@ -69,7 +73,7 @@ func loadText(s settings) (c corpus, err error) {
 		text, c.origin, err = goSource()
 	} else {
 		var content []byte
-		content, err = os.ReadFile(s.Data)
+		content, err = plainfile.ReadFile(s.Data, maxText)
 		text, c.origin = string(content), s.Data
 	}
 	if err != nil {

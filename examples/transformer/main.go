@@ -4,7 +4,7 @@
 //	go run ./examples/transformer
 //
 // It is also the tutorial: this file is what a training program needs, from top to bottom. settings.go has the flags,
-// corpus.go finds the text, author.go writes, run.go is the folder that results go to.
+// corpus.go finds the text, author.go writes, run.go is the folder that results go to, stop.go listens to signals.
 package main
 
 import (
@@ -13,10 +13,11 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"os"
-	"os/signal"
+	"runtime"
 	"runtime/debug"
-	"syscall"
+	"time"
 
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/nn"
@@ -37,13 +38,11 @@ func main() {
 	}
 	// Nearly all memory is weights and activations, which live as long as the run: collecting early costs nothing.
 	debug.SetGCPercent(25)
-	// Ctrl-C ends the training after its step and a checkpoint; a second one ends the program.
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop)
 	do := learn
 	if o.sample {
 		do = speak
 	}
+	ctx := context.Background()
 	if err := do(ctx, s, o); err != nil {
 		fmt.Fprintln(os.Stderr, "transformer:", err)
 		os.Exit(1)
@@ -52,13 +51,14 @@ func main() {
 
 // learn trains a model and lets it write.
 func learn(ctx context.Context, s settings, o options) error {
-	// The run is a folder with everything that comes of the training. A resumed run has settings already.
-	r, err := openRun(&s, o)
+	// A run is a folder with everything that comes of the training. One that is resumed has settings already.
+	r, err := findRun(&s, o)
 	if err != nil {
 		return err
 	}
-
-	defer r.checkpoints.Close()
+	if err := s.absolute(); err != nil {
+		return err
+	}
 
 	// Text becomes tokens, most of them to train on and some to see whether the model learns or memorises.
 	corpus, err := loadCorpus(&s)
@@ -66,22 +66,27 @@ func learn(ctx context.Context, s settings, o options) error {
 		return err
 	}
 	defer corpus.tokens.Close()
-	if err := r.setTokenizer(corpus.tokenizer); err != nil {
-		return err
-	}
 	training, validation, err := corpus.tokens.Split(0.9)
 	if err != nil {
 		return err
 	}
-	batches := func(tokens *data.Tokens, seed uint64) data.Batches {
+	batches := func(tokens *data.Tokens, use string, seed uint64) data.Batches {
 		b, batchErr := data.Random(tokens, s.Batch, s.Context, s.Seed+seed)
 		if batchErr != nil && err == nil {
-			err = fmt.Errorf("%s is too short: %w", corpus.origin, batchErr)
+			err = fmt.Errorf("%s is too short for -context %d: %d of its %d tokens are to %s on, which takes at least %d",
+				corpus.origin, s.Context, tokens.Len(), corpus.tokens.Len(), use, s.Context+1)
 		}
 		return b
 	}
-	trainingBatches, evalBatches, validationBatches := batches(training, 0), batches(training, 1), batches(validation, 2)
+	trainingBatches, evalBatches, validationBatches := batches(training, "train", 0), batches(training, "train", 1), batches(validation, "validate", 2)
 	if err != nil {
+		return err
+	}
+	if err := r.open(o.resume); err != nil {
+		return err
+	}
+	defer r.checkpoints.Close()
+	if err := r.keepTokenizer(corpus.tokenizer); err != nil {
 		return err
 	}
 
@@ -96,6 +101,10 @@ func learn(ctx context.Context, s settings, o options) error {
 		loss, err := gpt.Loss(tokens, targets)
 		return loss, gpt.Parameters(), err
 	}
+
+	// Ctrl-C ends the training, after a checkpoint; a second one ends the program. Up to here there is nothing to lose.
+	ctx, stop := untilSignalled(ctx)
+	defer stop()
 
 	// The author writes by the parameters as they are at the moment.
 	author, err := newAuthor(s, o, parameters, corpus.tokenizer)
@@ -132,24 +141,28 @@ func learn(ctx context.Context, s settings, o options) error {
 		return err
 	}
 	defer loop.Close()
-	if o.resume {
-		refused, err := loop.Resume()
-		for _, damaged := range refused {
-			fmt.Println("passed over:", damaged)
-		}
-		if err != nil {
-			return err
-		}
+	if err := r.resume(loop, o); err != nil {
+		return err
 	}
-	fmt.Printf("A GPT of %d layers × %d channels, %.2f million parameters, learns from %s: %.2f million tokens of %d kinds.\n",
-		s.Layers, s.Dim, float64(nn.Count(loop.Parameters()))/1e6, corpus.origin, float64(corpus.tokens.Len())/1e6, vocab)
+	count := nn.Count(loop.Parameters())
+	fmt.Printf("A GPT of %d layers × %d channels, %.2f million parameters.\n", s.Layers, s.Dim, float64(count)/1e6)
+	fmt.Printf("It learns from %s:\n%.2f million tokens of %d kinds.\n", corpus.origin, float64(corpus.tokens.Len())/1e6, vocab)
 	fmt.Printf("Everything goes to %s.\n", r.folder)
+	if cost := s.cost(count); cost > time.Hour {
+		fmt.Printf("On a CPU like this one it takes about %v; -preset cpu takes about a minute.\n", cost.Round(time.Hour))
+	}
 	end, err := loop.Run(ctx)
-	if err := errors.Join(err, r.drawCurve()); err != nil {
+	for _, n := range end.Notices {
+		fmt.Println("Notice:", n)
+	}
+	if drawErr := r.drawCurve(); err == nil {
+		err = drawErr // after an error that ended the run, another of the same disk tells nothing new
+	}
+	if err != nil {
 		return err
 	}
 	if end.Cancelled {
-		fmt.Printf("Stopped after step %d. -resume -out %s goes on.\n", end.Done, r.folder)
+		fmt.Printf("Stopped after step %d. To go on: -resume -out %s\n", end.Done, r.folder)
 		return nil
 	}
 
@@ -160,12 +173,21 @@ func learn(ctx context.Context, s settings, o options) error {
 		return err
 	}
 	defer text.Close()
-	if err := author.write(ctx, io.MultiWriter(os.Stdout, text)); err != nil {
+	if err := author.write(ctx, io.MultiWriter(screen(), text)); err != nil {
 		return err
 	}
 	fmt.Printf("\nIn %s: loss.png is the loss curve, sample.txt this text, checkpoints the model.\n", r.folder)
 	fmt.Printf("More text: go run ./examples/transformer -out %s -sample PROMPT\n", r.folder)
 	return text.Close()
+}
+
+// cost is about how long all steps take on this machine's CPU. A step costs six products and sums a parameter and token;
+// twenty thousand million of them a second are what a core does of a small model, one with another.
+func (s settings) cost(parameters int) time.Duration {
+	const perCore = 20e9
+	tokens := float64(s.Batch) * float64(s.Context) * float64(s.Accumulation) * float64(s.Steps)
+	seconds := 6 * float64(parameters) * tokens / (perCore * float64(runtime.GOMAXPROCS(0)))
+	return time.Duration(min(seconds, math.MaxInt64/1e9) * 1e9)
 }
 
 // gpt is the shape that nanoGPT has: no biases, and an exact GELU.

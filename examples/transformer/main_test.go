@@ -54,7 +54,7 @@ func TestRunsAreTheSameHoweverOftenTheyStop(t *testing.T) {
 			t.Fatalf("%q: %v", args, err)
 		}
 	}
-	for _, file := range []string{"checkpoints/step-00000020/model.safetensors", "sample.txt", "tokenizer.json"} {
+	for _, file := range []string{"checkpoints/step-00000020/model.safetensors", "sample.txt", tokenizerFile} {
 		if read(t, filepath.Join("runs/1", file)) != read(t, filepath.Join("runs/2", file)) {
 			t.Errorf("%s differs between a run of 20 steps and one of 10 that was resumed", file)
 		}
@@ -74,6 +74,7 @@ func TestWhatCannotWorkIsSaid(t *testing.T) {
 	writeFile(t, "text.txt", strings.Repeat("hello world\n", 40))
 	writeFile(t, "other.txt", strings.Repeat("hello there\n", 40))
 	writeFile(t, "short.txt", "hello")
+	writeFile(t, "shortish.txt", strings.Repeat("a b\n", 20))
 	writeFile(t, "empty.txt", "")
 	writeFile(t, "latin1.txt", strings.Repeat("caf\xe9\n", 40))
 	run := func(args ...string) []string { return append(append([]string{}, small...), args...) }
@@ -86,10 +87,13 @@ func TestWhatCannotWorkIsSaid(t *testing.T) {
 	}{
 		{"missing.txt", run("-data", "missing.txt")},
 		{"empty", run("-data", "empty.txt")},
-		{"short.txt is too short", run("-data", "short.txt")},
+		{"short.txt is too short for -context 8: 4 of its 5 tokens are to train on, which takes at least 9", run("-data", "short.txt")},
+		{"8 of its 80 tokens are to validate on, which takes at least 9", run("-data", "shortish.txt")},
 		{"latin1.txt", run("-data", "latin1.txt")},
 		{"-resume goes on", run("-out", "done")},
-		{"text.txt", run("-out", "text.txt/run")},
+		{"-out text.txt is a file, it needs to be a folder", run("-out", "text.txt")},
+		{"-out: stat text.txt/run", run("-out", "text.txt/run")},
+		{" is a folder, it needs to be a file", run("-data", ".")},
 		{"tokens.weight", []string{"-resume", "-out", "done", "-dim", "32"}},
 		{"not what this run was started with", []string{"-resume", "-out", "done", "-data", "other.txt"}},
 		{"holds no run", []string{"-resume", "-out", "nowhere"}},
@@ -98,9 +102,76 @@ func TestWhatCannotWorkIsSaid(t *testing.T) {
 		{"vocab.json", run("-vocab", "vocab.json", "-merges", "merges.txt")},
 	} {
 		os.RemoveAll("runs")
-		if err := do(t, c.args...); err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%q: error %v, want one with %q", c.args, err, c.want)
+		if err := do(t, c.args...); err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%q: error %v, want one line with %q", c.args, err, c.want)
 		}
+		if _, err := os.Stat("runs"); err == nil {
+			t.Errorf("%q: a run's folder is there", c.args)
+		}
+	}
+}
+
+// TestEmptyRunsAreNotPicked has folders of runs that never wrote a checkpoint, and programs that start at once.
+func TestEmptyRunsAreNotPicked(t *testing.T) {
+	t.Chdir(t.TempDir())
+	writeFile(t, "text.txt", strings.Repeat("hello world\n", 40))
+	tiny := append(append([]string{}, small...), "-steps", "5", "-decay-steps", "5")
+	const programs = 3
+	errs := make(chan error)
+	for range programs {
+		go func() {
+			s, o, err := parse(tiny, io.Discard)
+			if err == nil {
+				err = learn(context.Background(), s, o)
+			}
+			errs <- err
+		}()
+	}
+	for range programs {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+	if err := os.MkdirAll("runs/7/checkpoints", 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if got := newestRun(); got != filepath.Join("runs", "3") {
+		t.Errorf("the newest run is %q, want the third", got)
+	}
+	if err := do(t, tiny...); err != nil {
+		t.Fatal(err)
+	}
+	if got := newestRun(); got != filepath.Join("runs", "8") {
+		t.Errorf("the newest run is %q, want one after the empty one", got)
+	}
+}
+
+// TestResumeFromElsewhereAndFromTheBest moves to another folder, where the text has another name, and goes back to the best.
+func TestResumeFromElsewhereAndFromTheBest(t *testing.T) {
+	t.Chdir(t.TempDir())
+	writeFile(t, "text.txt", strings.Repeat("hello world\n", 40))
+	if err := do(t, append(append([]string{}, small...), "-steps", "10", "-out", "one")...); err != nil {
+		t.Fatal(err)
+	}
+	before := read(t, filepath.Join("one", tokenizerFile))
+	if err := os.Mkdir("elsewhere", 0o777); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir("elsewhere")
+	for _, args := range [][]string{{"-resume", "-out", "../one", "-steps", "12"}, {"-resume", "-best", "-out", "../one", "-steps", "13"}} {
+		if err := do(t, args...); err != nil {
+			t.Fatalf("%q: %v", args, err)
+		}
+	}
+	if steps, err := filepath.Glob("../one/checkpoints/step-00000013"); err != nil || len(steps) != 1 {
+		t.Errorf("the last step is not there: %v, %v", steps, err)
+	}
+	if read(t, filepath.Join("../one", tokenizerFile)) != before {
+		t.Error("the tokenizer's file was written again")
+	}
+	leftovers, err := filepath.Glob("../one/" + tokenizerFile + ".*")
+	if err != nil || len(leftovers) > 0 {
+		t.Errorf("beside it are %v, %v", leftovers, err)
 	}
 }
 

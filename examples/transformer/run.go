@@ -4,22 +4,28 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/train"
 	"github.com/stheno-ml/stheno/train/checkpoint"
 	"github.com/stheno-ml/stheno/train/tokenizer"
 	"github.com/stheno-ml/stheno/train/watch"
+	"golang.org/x/term"
 )
 
 // run is a folder that the results of a training go to.
 type run struct {
-	folder      string
-	checkpoints *checkpoint.Folder
+	folder      string             // empty for a new one that will have a number
+	checkpoints *checkpoint.Folder // nil until it is open
+	fromBest    bool               // whether a resumed run goes on from its best checkpoint, which is best
+	best        checkpoint.Checkpoint
 }
 
 // runsFolder is where runs go that have no -out; they are numbered.
@@ -30,29 +36,73 @@ const keptCheckpoints = 3
 
 func (r *run) file(name string) string { return filepath.Join(r.folder, name) }
 
-// openRun makes the folder of a new run. That of a resumed one exists and has settings, over which flags go.
-func openRun(s *settings, o options) (*run, error) {
+// findRun finds the run to resume, and reads its settings, over which flags go; a new run is nowhere yet.
+func findRun(s *settings, o options) (*run, error) {
 	r := &run{folder: o.out}
-	if o.resume {
-		if r.folder == "" {
-			r.folder = newestRun()
-		}
-		c, err := r.read((*checkpoint.Folder).Latest, s)
-		if err != nil {
-			return nil, err
-		}
-		o.explicit(s)
-		if err := s.validate(); err != nil {
-			return nil, fmt.Errorf("the settings of %s with these flags: %w", c.Path, err)
-		}
-	} else if r.folder == "" {
-		r.folder = filepath.Join(runsFolder, strconv.Itoa(lastRun()+1))
-	} else if steps, err := stepsIn(r.file("checkpoints")); err != nil || len(steps) > 0 {
-		return nil, errors.Join(err, fmt.Errorf("-out %s holds a run already: -resume goes on with it, another -out begins a new one", r.folder))
+	if !o.resume {
+		return r, r.checkFree()
 	}
+	if r.folder == "" {
+		r.folder = newestRun()
+	}
+	r.fromBest = o.best
 	var err error
-	r.checkpoints, err = checkpoint.Open(r.file("checkpoints"), keptCheckpoints)
-	return r, err // Open makes the run's folder too
+	if !r.fromBest {
+		_, err = r.read((*checkpoint.Folder).Latest, s)
+		r.fromBest = errors.Is(err, checkpoint.ErrNone) // a run that was killed early has no other
+	}
+	if r.fromBest {
+		r.best, err = r.read((*checkpoint.Folder).Best, s)
+	}
+	if err != nil {
+		return nil, err
+	}
+	o.explicit(s)
+	if err := s.validate(); err != nil {
+		return nil, fmt.Errorf("the settings of %s with these flags: %w", r.folder, err)
+	}
+	return r, nil
+}
+
+// checkFree makes sure that a folder that was named can become a run's.
+func (r *run) checkFree() error {
+	if r.folder == "" {
+		return nil
+	}
+	switch info, err := os.Stat(r.folder); {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("-out: %w", err)
+	case !info.IsDir():
+		return fmt.Errorf("-out %s is a file, it needs to be a folder, or the name of a new one", r.folder)
+	case hasCheckpoints(r.folder):
+		return fmt.Errorf("-out %s holds a run already: -resume goes on with it, another -out begins a new one", r.folder)
+	}
+	return nil
+}
+
+// open makes the folder of a new run, and lets no other program write to that of any.
+func (r *run) open(resumed bool) (err error) {
+	for r.folder == "" {
+		if err := os.MkdirAll(runsFolder, 0o777); err != nil {
+			return err
+		}
+		next := filepath.Join(runsFolder, strconv.Itoa(highestNumber()+1))
+		if err := os.Mkdir(next, 0o777); errors.Is(err, fs.ErrExist) {
+			continue // another program was faster
+		} else if err != nil {
+			return err
+		}
+		r.folder = next
+	}
+	if r.checkpoints, err = checkpoint.Open(r.file("checkpoints"), keptCheckpoints); err != nil || resumed {
+		return err
+	}
+	if err := r.checkFree(); err != nil { // another program may have been there since the first look
+		return errors.Join(err, r.checkpoints.Close())
+	}
+	return nil
 }
 
 // read reads a checkpoint of the run and the settings in it.
@@ -71,13 +121,45 @@ func (r *run) read(which func(*checkpoint.Folder) (checkpoint.Checkpoint, []erro
 	return c, train.ReadSettings(c, s)
 }
 
-// setTokenizer keeps the tokenizer with the run, whose model is of no use without it.
-func (r *run) setTokenizer(t tokenizer.Tokenizer) error {
-	file, err := os.Create(r.file("tokenizer.json"))
+// resume makes the loop of a resumed run go on.
+func (r *run) resume(loop *train.Loop, o options) error {
+	switch {
+	case !o.resume:
+		return nil
+	case r.fromBest:
+		return loop.ResumeFrom(r.best)
+	}
+	refused, err := loop.Resume()
+	for _, damaged := range refused {
+		fmt.Println("Passed over:", damaged)
+	}
+	return err
+}
+
+// tokenizerFile is the name of the tokenizer in a run's folder, in the form of package tokenizer.
+const tokenizerFile = "vocabulary.json"
+
+// keepTokenizer keeps the tokenizer with the run, whose model is of no use without it. It is written once, in one piece.
+func (r *run) keepTokenizer(t tokenizer.Tokenizer) error {
+	path := r.file(tokenizerFile)
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	file, err := os.CreateTemp(r.folder, tokenizerFile+".*")
 	if err != nil {
 		return err
 	}
-	return errors.Join(tokenizer.Save(file, t), file.Close())
+	err = tokenizer.Save(file, t)
+	if err == nil {
+		err = errors.Join(file.Chmod(0o644), file.Sync())
+	}
+	if err = errors.Join(err, file.Close()); err == nil {
+		err = os.Rename(file.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(file.Name()))
+	}
+	return nil
 }
 
 // drawCurve draws the losses of all steps of the run, those before it was resumed too.
@@ -90,6 +172,9 @@ func (r *run) drawCurve() error {
 	log, err := watch.ReadJSONLines(file)
 	if err != nil {
 		return err
+	}
+	if len(log.Steps) < 2 {
+		return nil // one step is no curve
 	}
 	return watch.Draw(r.file("loss.png"), log)
 }
@@ -107,7 +192,8 @@ func speak(ctx context.Context, s settings, o options) error {
 	if err != nil {
 		return err
 	}
-	file, err := os.Open(r.file("tokenizer.json"))
+	o.explicit(&s)
+	file, err := os.Open(r.file(tokenizerFile))
 	if err != nil {
 		return err
 	}
@@ -126,19 +212,29 @@ func speak(ctx context.Context, s settings, o options) error {
 	if err != nil {
 		return err
 	}
-	return a.write(ctx, os.Stdout)
+	return a.write(ctx, screen())
 }
 
-// newestRun is the folder of the last numbered run, empty if there is none.
+// screen is where text is shown: a terminal is not sent what it would obey.
+func screen() io.Writer {
+	if term.IsTerminal(int(os.Stdout.Fd())) {
+		return watch.Printable(os.Stdout)
+	}
+	return os.Stdout
+}
+
+// newestRun is the folder of the last numbered run that has a checkpoint, empty if there is none.
 func newestRun() string {
-	if n := lastRun(); n > 0 {
-		return filepath.Join(runsFolder, strconv.Itoa(n))
+	for n := highestNumber(); n > 0; n-- {
+		if folder := filepath.Join(runsFolder, strconv.Itoa(n)); hasCheckpoints(folder) {
+			return folder
+		}
 	}
 	return ""
 }
 
-// lastRun is the highest number of a run, 0 if there is none.
-func lastRun() int {
+// highestNumber is that of the last folder of a run, 0 if there is none.
+func highestNumber() int {
 	entries, err := os.ReadDir(runsFolder)
 	if err != nil {
 		return 0 // there is no such folder, or making it will say what is wrong
@@ -152,14 +248,10 @@ func lastRun() int {
 	return last
 }
 
-// stepsIn lists the checkpoints in a folder that may not exist.
-func stepsIn(path string) ([]int, error) {
-	folder, err := checkpoint.View(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	return folder.Steps()
+// hasCheckpoints reports whether there is something to resume, or to write text by, in the folder of a run.
+func hasCheckpoints(folder string) bool {
+	entries, err := os.ReadDir(filepath.Join(folder, "checkpoints"))
+	return err == nil && slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
+		return strings.HasPrefix(e.Name(), "step-") || strings.HasPrefix(e.Name(), "best-")
+	})
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"math"
+	"path/filepath"
 	"slices"
 	"strings"
 )
@@ -28,6 +29,20 @@ type settings struct {
 	Seed                                    uint64
 
 	Fingerprint string // of the tokens, once they are known
+}
+
+// absolute makes the names of files independent of the folder that the run is resumed from.
+func (s *settings) absolute() error {
+	for _, path := range []*string{&s.Data, &s.Vocab, &s.Merges} {
+		if *path == "" {
+			continue
+		}
+		var err error
+		if *path, err = filepath.Abs(*path); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // decaySteps is the step at which the learning rate is lowest.
@@ -61,6 +76,7 @@ var common = settings{Accumulation: 1, Beta2: 0.99, Decay: 0.1, Clip: 1, EvalBat
 type options struct {
 	out         string
 	resume      bool
+	best        bool // of the run that is resumed
 	sample      bool // prompt was given
 	prompt      string
 	length      int
@@ -71,35 +87,49 @@ type options struct {
 	explicit    func(*settings) // repeats on other settings what flags said
 }
 
-// parse reads the flags.
-func parse(args []string, messages io.Writer) (settings, options, error) {
-	const ordinary = "cpu"
-	given := presets[ordinary].withDefaults() // and what flags make of it
-	var s settings
+// ordinary is the preset of those who name none.
+const ordinary = "cpu"
+
+// speaking are the flags that go with -sample; the others belong to training.
+var speaking = []string{"sample", "out", "length", "temperature", "top-k", "top-p", "seed", "device"}
+
+// parse reads the flags. Asked for help it writes that, with the defaults of the preset that is named.
+func parse(args []string, help io.Writer) (settings, options, error) {
+	preset := presetOf(args)
+	start, known := presets[preset]
+	s := start.withDefaults()
 	var o options
 	flags := flag.NewFlagSet("transformer", flag.ContinueOnError)
-	flags.SetOutput(messages)
-	preset := flags.String("preset", ordinary, "sizes to begin with: "+strings.Join(slices.Sorted(maps.Keys(presets)), ", "))
+	flags.SetOutput(io.Discard)
+	flags.Usage = func() {}
+	flags.String("preset", ordinary, "sizes to begin with: "+presetNames())
 	flags.StringVar(&o.out, "out", "", "folder for checkpoints, logs and curve (default: a new one in runs; for -resume and -sample the newest there)")
 	flags.BoolVar(&o.resume, "resume", false, "go on from the last checkpoint in -out")
+	flags.BoolVar(&o.best, "best", false, "with -resume: go on from the best checkpoint in place of the last")
 	flags.StringVar(&o.prompt, "sample", "", "write text that begins with this `prompt`, by the best checkpoint in -out, instead of training")
 	flags.IntVar(&o.length, "length", 500, "tokens of text to write")
 	flags.Float64Var(&o.temperature, "temperature", 0.8, "of the text: 0 takes the likeliest token always")
 	flags.IntVar(&o.topK, "top-k", 0, "take one of the k likeliest tokens, 0 for any")
 	flags.Float64Var(&o.topP, "top-p", 1, "take one of the likeliest tokens that together have this probability")
 	flags.StringVar(&o.device, "device", "auto", "auto, cpu or cuda")
-	register(flags, &given)
-	if err := flags.Parse(args); err != nil {
+	register(flags, &s)
+	err := flags.Parse(args)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprintf(help, "transformer trains a small GPT, or lets one write. Defaults are those of -preset %s.\n\n", preset)
+		flags.SetOutput(help)
+		flags.PrintDefaults()
 		return s, o, err
+	case err != nil:
+		return s, o, fmt.Errorf("%w (-help lists the flags)", err)
+	case flags.NArg() > 0:
+		return s, o, fmt.Errorf("argument %q is no flag (-help lists them)", flags.Arg(0))
+	case !known:
+		return s, o, fmt.Errorf("-preset is %q, it needs to be one of %s", preset, presetNames())
 	}
-	if flags.NArg() > 0 {
-		return s, o, fmt.Errorf("argument %q is no flag; -help lists them", flags.Arg(0))
-	}
-	start, ok := presets[*preset]
-	if !ok {
-		return s, o, fmt.Errorf("-preset is %q, it needs to be one of %s", *preset, strings.Join(slices.Sorted(maps.Keys(presets)), ", "))
-	}
-	flags.Visit(func(f *flag.Flag) { o.sample = o.sample || f.Name == "sample" })
+	given := map[string]bool{}
+	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	o.sample = given["sample"]
 	o.explicit = func(s *settings) {
 		again := flag.NewFlagSet("", flag.ContinueOnError)
 		register(again, s)
@@ -109,12 +139,33 @@ func parse(args []string, messages io.Writer) (settings, options, error) {
 			}
 		})
 	}
-	s = start.withDefaults()
-	o.explicit(&s)
-	if err := o.validate(); err != nil || o.resume || o.sample {
+	if err := o.validate(given); err != nil || o.resume || o.sample {
 		return s, o, err // a run that exists has settings, to be checked when they are known
 	}
+	if !given["warmup"] && s.Warmup >= s.decaySteps() {
+		s.Warmup = s.decaySteps() / warmupShare // so that few steps need no second flag
+	}
 	return s, o, s.validate()
+}
+
+// warmupShare is the part of a short training that warms up.
+const warmupShare = 10
+
+func presetNames() string { return strings.Join(slices.Sorted(maps.Keys(presets)), ", ") }
+
+// presetOf finds the preset before all else, as it is what the other flags' defaults come from.
+func presetOf(args []string) string {
+	for i, arg := range args {
+		name, value, inOne := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(arg, "-"), "-"), "=")
+		switch {
+		case name != "preset" || !strings.HasPrefix(arg, "-"):
+		case inOne:
+			return value
+		case i+1 < len(args):
+			return args[i+1]
+		}
+	}
+	return ordinary
 }
 
 // register makes a flag of each setting, which is its default.
@@ -172,14 +223,19 @@ func (s settings) validate() error {
 		}
 	}
 	for _, z := range []struct {
-		name            string
-		value, from, to float64
-	}{
-		{"dropout", s.Dropout, 0, 1}, {"rate", s.Rate, 0, math.MaxFloat64}, {"min-rate", s.MinRate, 0, math.MaxFloat64}, {"beta2", s.Beta2, 0, 1},
-		{"decay", s.Decay, 0, math.MaxFloat64}, {"clip", s.Clip, 0, math.MaxFloat64},
-	} {
-		if !(z.value >= z.from && z.value < z.to) {
-			return fmt.Errorf("-%s is %v, it needs to be from %v up to, not including, %v", z.name, z.value, z.from, z.to)
+		name  string
+		value float64
+	}{{"rate", s.Rate}, {"min-rate", s.MinRate}, {"decay", s.Decay}, {"clip", s.Clip}} {
+		if !(z.value >= 0) || math.IsInf(z.value, 0) {
+			return fmt.Errorf("-%s is %v, it needs to be a number and not negative", z.name, z.value)
+		}
+	}
+	for _, z := range []struct {
+		name  string
+		value float64
+	}{{"dropout", s.Dropout}, {"beta2", s.Beta2}} {
+		if !(z.value >= 0 && z.value < 1) {
+			return fmt.Errorf("-%s is %v, it needs to be at least 0 and less than 1", z.name, z.value)
 		}
 	}
 	switch {
@@ -195,8 +251,17 @@ func (s settings) validate() error {
 	return nil
 }
 
-func (o options) validate() error {
+func (o options) validate(given map[string]bool) error {
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		if o.sample && !o.resume && !slices.Contains(speaking, name) {
+			return fmt.Errorf("-%s belongs to training, -sample goes with -%s", name, strings.Join(speaking[1:], ", -"))
+		}
+	}
 	switch {
+	case o.resume && given["preset"]:
+		return errors.New("-preset is given with -resume, which goes on with the sizes of the run")
+	case o.best && !o.resume:
+		return errors.New("-best is given without -resume, it says from which checkpoint to go on")
 	case !slices.Contains([]string{"auto", "cpu", "cuda"}, o.device):
 		return fmt.Errorf("-device is %q, it needs to be auto, cpu or cuda", o.device)
 	case o.device == "cuda":

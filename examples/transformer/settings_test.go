@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+	"flag"
 	"io"
 	"strings"
 	"testing"
@@ -44,6 +46,31 @@ func TestFlagsChangeThePreset(t *testing.T) {
 	}
 }
 
+// TestFewStepsNeedNoSecondFlag shortens the warm-up of a preset, unless it is asked for.
+func TestFewStepsNeedNoSecondFlag(t *testing.T) {
+	for args, want := range map[string]int{"-steps 10": 1, "-steps 1": 0, "-steps 100": 10, "-steps 101": 100, "-steps 9 -warmup 8": 8} {
+		if s, _, err := parse(strings.Fields(args), io.Discard); err != nil || s.Warmup != want {
+			t.Errorf("%q: warm-up of %d, %v, want %d", args, s.Warmup, err, want)
+		}
+	}
+}
+
+// TestHelpHasThePresetsDefaults asks for help, which is all that is printed.
+func TestHelpHasThePresetsDefaults(t *testing.T) {
+	for args, want := range map[string]string{
+		"-help": "(default 1500)", "-preset gpu -help": "(default 5000)", "-help --preset=gpt2": "(default 600000)",
+	} {
+		var help strings.Builder
+		if _, _, err := parse(strings.Fields(args), &help); !errors.Is(err, flag.ErrHelp) || !strings.Contains(help.String(), want) {
+			t.Errorf("%q: error %v, help without %q:\n%s", args, err, want, help.String())
+		}
+	}
+	var help strings.Builder
+	if _, _, err := parse([]string{"-steps", "x"}, &help); err == nil || help.Len() > 0 {
+		t.Errorf("a wrong flag: error %v, beside which is printed %q", err, help.String())
+	}
+}
+
 func TestPresetsAreValid(t *testing.T) {
 	for name := range presets {
 		if _, _, err := parse([]string{"-preset", name}, io.Discard); err != nil {
@@ -60,9 +87,9 @@ func TestNonsenseFlagsAreRefused(t *testing.T) {
 		"-heads 3":                   "multiple of -heads 3",
 		"-dim -1":                    "-dim is -1",
 		"-steps x":                   "-steps",
-		"-steps 50":                  "-warmup is 100",
-		"-dropout 1":                 "-dropout is 1",
-		"-rate NaN":                  "-rate is NaN",
+		"-steps 50 -warmup 100":      "-warmup is 100",
+		"-dropout 1":                 "-dropout is 1, it needs to be at least 0 and less than 1",
+		"-rate NaN":                  "-rate is NaN, it needs to be a number and not negative",
 		"-rate -1":                   "-rate is -1",
 		"-clip +Inf":                 "-clip is +Inf",
 		"-vocab v":                   "-merges",
@@ -72,7 +99,11 @@ func TestNonsenseFlagsAreRefused(t *testing.T) {
 		"-length 0":                  "-length is 0",
 		"-resume -sample x":          "-resume",
 		"-eval-every 0":              "-eval-every is 0",
-		"-nosuchflag":                "nosuchflag",
+		"-nosuchflag":                "nosuchflag (-help lists the flags)",
+		"-sample x -batch 3":         "-batch belongs to training",
+		"-sample x -preset tiny":     "-preset belongs to training",
+		"-resume -preset tiny":       "-preset is given with -resume",
+		"-best":                      "-best is given without -resume",
 		"-temperature -1 -sample x":  "-temperature is -1",
 		"-temperature NaN -sample x": "-temperature is NaN",
 		"-top-k -1 -sample x":        "-top-k is -1",

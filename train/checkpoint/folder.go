@@ -12,7 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/stheno-ml/stheno/train/internal/filelock"
+	"github.com/stheno-ml/stheno/internal/filelock"
 	"github.com/stheno-ml/stheno/train/safetensors"
 )
 

@@ -12,7 +12,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/stheno-ml/stheno/train/internal/plainfile"
+	"github.com/stheno-ml/stheno/internal/plainfile"
 )
 
 // Format is a kind of token file.

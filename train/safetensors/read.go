@@ -9,8 +9,8 @@ import (
 	"math"
 	"slices"
 
-	"github.com/stheno-ml/stheno/train/internal/memory"
-	"github.com/stheno-ml/stheno/train/internal/plainfile"
+	"github.com/stheno-ml/stheno/internal/memory"
+	"github.com/stheno-ml/stheno/internal/plainfile"
 	"gorgonia.org/tensor"
 )
 

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/stheno-ml/stheno/internal/filelock"
 	"github.com/stheno-ml/stheno/train"
-	"github.com/stheno-ml/stheno/train/internal/filelock"
 )
 
 // Log is what a run was like, step by step.
