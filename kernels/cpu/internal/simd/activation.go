@@ -24,6 +24,19 @@ func Activate[T kernels.Float](act kernels.Activation, n int, y, x *T) {
 	}
 }
 
+func activateVector[T kernels.Float](act kernels.Activation, n int, y, x *T) {
+	switch act {
+	case kernels.GELUTanh:
+		geluTanhVector(n, y, x)
+	case kernels.GELUErf:
+		geluErfVector(n, y, x)
+	case kernels.SiLU:
+		siluVector(n, y, x)
+	case kernels.ReLUSquared:
+		reluSquaredVector(n, y, x)
+	}
+}
+
 // ActivateGrad multiplies by the derivative: dx_j = dy_j·act'(x_j). dx may be x or dy.
 func ActivateGrad[T kernels.Float](act kernels.Activation, n int, dx, x, dy *T) {
 	if n <= 0 {
@@ -39,6 +52,19 @@ func ActivateGrad[T kernels.Float](act kernels.Activation, n int, dx, x, dy *T) 
 		for j, v := range in {
 			out[j] = grad[j] * T(slope(act, float64(v)))
 		}
+	}
+}
+
+func activateGradVector[T kernels.Float](act kernels.Activation, n int, dx, x, dy *T) {
+	switch act {
+	case kernels.GELUTanh:
+		geluTanhGradVector(n, dx, x, dy)
+	case kernels.GELUErf:
+		geluErfGradVector(n, dx, x, dy)
+	case kernels.SiLU:
+		siluGradVector(n, dx, x, dy)
+	case kernels.ReLUSquared:
+		reluSquaredGradVector(n, dx, x, dy)
 	}
 }
 

@@ -32,7 +32,7 @@ const wordsChunk = 512
 // it there may be overwritten.
 func randomWords(need []uint32, all *[wordsChunk]uint32, key *[2]uint32, counter *[4]uint32) {
 	if active != Generic {
-		philoxVector(len(need), all, key, counter)
+		philoxVector(len(need), &all[0], &key[0], &counter[0])
 		return
 	}
 	c := *counter

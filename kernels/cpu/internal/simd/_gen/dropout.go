@@ -10,7 +10,7 @@ import (
 // each: in 64-bit lanes, of which VPMULUDQ multiplies the lower halves. What the upper halves hold is never looked at.
 // Only then are the halves joined and the four words of each counter, which lie in four vectors, brought together.
 func philox(t target) {
-	function("philox"+t.set(), "(n int, words, key, counter *uint32)",
+	t.untyped("philox", "(n int, words, key, counter *uint32)",
 		"writes n random words, rounded up to whole groups of four vectors, the words of one counter after the other's.")
 	n, words, key, counter := integer("n"), integer("words"), integer("key"), integer("counter")
 	parallel := t.bytes() / 4

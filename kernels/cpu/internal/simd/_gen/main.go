@@ -1,5 +1,6 @@
 // Command _gen writes the assembly of package simd: one family of kernels a run, every kernel of it for both
-// instruction sets and both element types. The go:generate lines of that package call it.
+// instruction sets and both element types. With -dispatch it writes the Go functions that choose between these. The
+// go:generate lines of that package call it.
 package main
 
 import (
@@ -36,7 +37,17 @@ var families = map[string]func(){
 
 func main() {
 	family := flag.String("family", "", "the kernels to write")
+	dispatch := flag.String("dispatch", "", "the folder to write the choice between the kernels to, of all families")
 	flag.Parse()
+	if *dispatch != "" {
+		for _, emit := range families {
+			emit()
+		}
+		if err := writeDispatch(*dispatch); err != nil {
+			log.Fatal(err)
+		}
+		return
+	}
 	emit, ok := families[*family]
 	if !ok {
 		log.Fatalf("unknown family %q", *family)

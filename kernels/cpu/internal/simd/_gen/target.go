@@ -49,13 +49,24 @@ func (t target) kind() string {
 
 var typeParameter = regexp.MustCompile(`\bT\b`)
 
+// suffix names both.
+func (t target) suffix() string {
+	if t.double {
+		return t.set() + "F64"
+	}
+	return t.set() + "F32"
+}
+
 // function starts a kernel. In its parameters T stands for the element type.
 func (t target) function(name, parameters, doc string) {
-	suffix := t.set() + "F32"
-	if t.double {
-		suffix = t.set() + "F64"
-	}
-	function(name+suffix, typeParameter.ReplaceAllString(parameters, t.kind()), doc)
+	t.declare(name, parameters, true)
+	function(name+t.suffix(), typeParameter.ReplaceAllString(parameters, t.kind()), doc)
+}
+
+// untyped starts a kernel that has nothing to do with the element type.
+func (t target) untyped(name, signature, doc string) {
+	t.declare(name, signature, false)
+	function(name+t.set(), signature, doc)
 }
 
 func function(name, signature, doc string) {
