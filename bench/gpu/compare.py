@@ -1,13 +1,14 @@
-"""Times our attention beside PyTorch's on one GPU, in one run, and prints ratios.
+"""Times our attention and matrix products beside PyTorch's on one GPU, in one run, and prints ratios.
 
-    compare.py PROGRAM [--set main|options|float32|any] [--flex]
+    compare.py PROGRAM [--set main|options|float32|any|matmul] [--flex]
 
 PROGRAM is bench/gpu, built with -tags gpu. It runs as a child that takes turns with PyTorch: every cell of a table times ours
 and each peer within a second or two of each other. All times are medians over batches of calls between two events, with
 inputs that take turns. Cells give TFLOP/s (forward 4·B·H·S²·D, half of it causal; backward 2.5 times that) and ours over
 the peer. --set main: 16,384 tokens, hidden size 2,048, bfloat16, every head size and length, forward and backward. options:
 what GQA, windows, packed lengths, dropout, bias and determinism cost per visible pair. float32: Float32 and TF32 beside
-PyTorch's memory-efficient kernel. any: the kernels for any device since Ampere beside FlashAttention-2.
+PyTorch's memory-efficient kernel. any: the kernels for any device since Ampere beside FlashAttention-2. matmul: the products of
+linear layers beside cuBLAS, through PyTorch.
 """
 import argparse, json, os, statistics, subprocess, sys
 import torch
@@ -16,7 +17,7 @@ from torch.nn.functional import scaled_dot_product_attention as sdpa
 
 arguments = argparse.ArgumentParser()
 arguments.add_argument("program")
-arguments.add_argument("--set", default="main", choices=["main", "options", "float32", "any"])
+arguments.add_argument("--set", default="main", choices=["main", "options", "float32", "any", "matmul"])
 arguments.add_argument("--flex", action="store_true", help="FlexAttention too, which takes a minute to compile")
 arguments.add_argument("--sizes", default="64,128,256")
 arguments.add_argument("--lengths", default="512,1024,2048,4096,8192,16384")
@@ -147,6 +148,53 @@ def option_table():
                 print(f"{size:>4} {name:>34} {'backward' if backward else 'forward':>9} {rates[name]:>8.0f} {share}", flush=True)
 
 
+def products():
+    """Products of GPT-2-124M, GPT-2-1.5B and Llama-8B: forward, and the gradients of x and w, beside cuBLAS."""
+    print(f"\nproducts, TFLOP/s, in brackets ours over cuBLAS\n{'rows':>6} {'columns':>7} {'depth':>6} {'case':>26} {'ours':>8} {'cuBLAS':>16}")
+
+    def case(name, rows, columns, depth, ta=False, tb=False, bias=False, gelu=False, pre=False, wide=False, dtype="bfloat16", precision=""):
+        mine = ours(Pass="matmul", DType=dtype, Precision=precision, MatMul=dict(
+            Rows=rows, Columns=columns, Depth=depth, TransposeA=ta, TransposeB=tb, Bias=bias, GELU=gelu, Pre=pre, Wide=wide))
+        kind = getattr(torch, dtype)
+        torch.backends.cuda.matmul.allow_tf32 = precision == "TF32"
+        matrix = lambda r, c, t: torch.randn(c, r, device="cuda", dtype=kind).t() if t else torch.randn(r, c, device="cuda", dtype=kind)
+        copies = 1 + min(5, (128 << 20) // (kind.itemsize * (rows * depth + depth * columns + rows * columns)))
+        sets = [(matrix(rows, depth, ta), matrix(depth, columns, tb), torch.randn(columns, device="cuda", dtype=kind),
+                 torch.empty(rows, columns, device="cuda", dtype=kind)) for _ in range(copies)]
+        turn = [0]
+
+        def run():
+            a, b, c, out = sets[turn[0] % copies]
+            turn[0] += 1
+            if gelu:
+                torch.ops.aten._addmm_activation.out(c, a, b, use_gelu=True, out=out)
+            elif bias:
+                torch.addmm(c, a, b, out=out)
+            else:
+                torch.mm(a, b, out=out)
+        theirs = median(run, together=8)
+        rate = lambda ms: 2 * rows * columns * depth / ms / 1e9
+        print(f"{rows:>6} {columns:>7} {depth:>6} {name:>26} {rate(mine):>8.0f} {rate(theirs):8.0f} ({theirs / mine:5.2f})", flush=True)
+        del sets
+        torch.cuda.empty_cache()
+
+    for size, out, tokens in [(768, 2304, 32768), (768, 768, 32768), (768, 3072, 32768), (3072, 768, 32768), (768, 50304, 8192),
+                              (1600, 4800, 8192), (1600, 6400, 8192), (6400, 1600, 8192), (4096, 4096, 8192), (4096, 14336, 8192), (14336, 4096, 8192)]:
+        case("forward", tokens, out, size)
+        case("forward, w transposed", tokens, out, size, tb=True)
+        case("forward, bias", tokens, out, size, bias=True)
+        case("dx", tokens, size, out, tb=True)
+        case("dw", size, out, tokens, ta=True)
+        case("dw in float32", size, out, tokens, ta=True, wide=True)
+    case("bias, GELU", 32768, 3072, 768, bias=True, gelu=True)
+    case("bias, GELU and what it had", 32768, 3072, 768, bias=True, gelu=True, pre=True)
+    for n in (1024, 2048, 4096, 8192):
+        case("square", n, n, n)
+    for n in (2048, 8192):
+        case("float32", n, n, n, dtype="float32")
+        case("float32 as TF32", n, n, n, dtype="float32", precision="TF32")
+
+
 print(torch.cuda.get_device_name(), "PyTorch", torch.__version__, "cuDNN", torch.backends.cudnn.version())
 cudnn = lambda causal, length: with_backend(SDPBackend.CUDNN_ATTENTION, causal)
 flash = lambda causal, length: with_backend(SDPBackend.FLASH_ATTENTION, causal)
@@ -162,6 +210,8 @@ elif options.set == "float32":
     torch.backends.cuda.matmul.allow_tf32 = False
     table("TFLOP/s, float32 with an error like float32's", {"memory-efficient": efficient}, torch.float32, "float32")
     table("TFLOP/s, float32 as TF32", {"memory-efficient": efficient}, torch.float32, "float32", "TF32")
+elif options.set == "matmul":
+    products()
 else:
     option_table()
 child.stdin.close()

@@ -1,6 +1,6 @@
 //go:build gpu
 
-// Command gpu times attention on the first GPU, through Go. It reads one case a line as JSON and answers each with the
+// Command gpu times attention and matrix products on the first GPU, through Go. It reads one case a line as JSON and answers each with the
 // median time in milliseconds, so that a program that times something else can take turns with it: compare.py does.
 package main
 
@@ -20,7 +20,7 @@ import (
 
 // request is a case.
 type request struct {
-	Pass                        string // "forward", "delta", or "backward", which is the delta and the backward kernels
+	Pass                        string // "forward", "delta", or "backward", which is the delta and the backward kernels; "matmul"
 	DType                       string // bfloat16, float16, float32
 	Precision                   string // of float32: "", TF32
 	Batch, Heads, KeyHeads      int
@@ -29,6 +29,7 @@ type request struct {
 	Window                      int   // keys before the query, 0 for all
 	Lens                        []int // cumulative lengths of packed sequences
 	Dropout                     float64
+	MatMul                      product // of the pass "matmul"
 }
 
 type answer struct {
@@ -49,7 +50,11 @@ func main() {
 		var a answer
 		err := json.Unmarshal(in.Bytes(), &r)
 		if err == nil {
-			a.Milliseconds, err = r.time(d)
+			if r.Pass == "matmul" {
+				a.Milliseconds, err = r.MatMul.time(d, r.DType, r.Precision)
+			} else {
+				a.Milliseconds, err = r.time(d)
+			}
 		}
 		if err != nil {
 			a.Error = err.Error()
@@ -96,7 +101,13 @@ func (r request) time(d *cuda.Device) (float64, error) {
 			return 0, err
 		}
 	}
-	const warm, rounds, together = 3, 11, 4
+	const together = 4
+	return median(d, together, run)
+}
+
+// median times rounds of calls that are queued together, and returns the milliseconds of a call.
+func median(d *cuda.Device, together int, run func() error) (float64, error) {
+	const warm, rounds = 3, 11
 	for range warm {
 		if err := run(); err != nil {
 			return 0, err
@@ -124,13 +135,13 @@ func (r request) time(d *cuda.Device) (float64, error) {
 		times[i] = took.Seconds() * 1e3
 	}
 	slices.Sort(times)
-	return times[rounds/2] / together, nil
+	return times[rounds/2] / float64(together), nil
 }
 
 func (r request) newSet(d *cuda.Device) (*set, error) {
-	dtype, ok := map[string]kernels.DType{"bfloat16": kernels.BF16, "float16": kernels.F16, "float32": kernels.F32}[r.DType]
-	if !ok {
-		return nil, fmt.Errorf("dtype is %q, it needs to be bfloat16, float16 or float32", r.DType)
+	dtype, err := dtypeOf(r.DType)
+	if err != nil {
+		return nil, err
 	}
 	var failed error
 	tensor := func(dtype kernels.DType, shape ...int) kernels.Tensor {
@@ -174,6 +185,14 @@ func (r request) newSet(d *cuda.Device) (*set, error) {
 		p.Precision = kernels.PrecisionTF32
 	}
 	return s, failed
+}
+
+func dtypeOf(name string) (kernels.DType, error) {
+	dtype, ok := map[string]kernels.DType{"bfloat16": kernels.BF16, "float16": kernels.F16, "float32": kernels.F32}[name]
+	if !ok {
+		return dtype, fmt.Errorf("dtype is %q, it needs to be bfloat16, float16 or float32", name)
+	}
+	return dtype, nil
 }
 
 // noise is normal numbers in each type, which fill tensors again and again: long enough that no two rows are alike.

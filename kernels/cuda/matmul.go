@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"slices"
 	"unsafe"
 
 	"github.com/stheno-ml/stheno/kernels"
@@ -47,19 +48,20 @@ type stack struct {
 type matmulArguments struct {
 	a, b, c, pre stack
 
-	bias, rowScale, columnScale, partials, flags address
+	bias, rowMost, columnMost, partials, flags address
 
 	rows, columns, depth              int32
 	items, inner                      int32
 	activation, accumulate            int32
 	cElement, preElement, biasElement element
-	bItems, reserved                  int32
+	lowDepth, reserved                int32
 }
 
 // product is one call of MatMul: the problem as kernels are told it, and what the call borrows.
 type product struct {
 	device  *Device
-	dtype   kernels.DType // of A and B
+	dtype   kernels.DType // of A and B as kernels see them
+	parts   int           // that elements of float32 operands are split into
 	args    *matmulArguments
 	axes    []batchAxis // what is left of the batch's axes, the innermost first
 	scratch []*block
@@ -79,14 +81,17 @@ func (p *product) stacks() [4]*stack {
 func newProduct(d *Device, m *kernels.MatMul, out kernels.MatMulOutputs) *product {
 	rows, columns, depth := m.Dims()
 	g := &matmulArguments{
-		bias: addressOf(m.Bias), rows: int32(rows), columns: int32(columns), depth: int32(depth), items: 1, inner: 1, bItems: 1,
+		bias: addressOf(m.Bias), rows: int32(rows), columns: int32(columns), depth: int32(depth), items: 1, inner: 1,
 		activation: int32(m.Activation), cElement: elementOf(out.C.DType), preElement: elementOf(out.Pre.DType),
 		biasElement: elementOf(m.Bias.DType),
 	}
 	if m.Accumulate {
 		g.accumulate = 1
 	}
-	p := &product{device: d, dtype: m.A.DType, args: g}
+	p := &product{device: d, dtype: m.A.DType, args: g, parts: 2}
+	if m.Precision > kernels.PrecisionFloat32 {
+		p.parts = 1 // of 11 bits, more than asked for
+	}
 	tensors := [4]kernels.Tensor{m.A, m.B, out.C, out.Pre}
 	for i, s := range p.stacks() {
 		if t := tensors[i]; t.IsSet() {
@@ -147,10 +152,9 @@ func (p *product) run() error {
 	g := p.args
 	if last := len(p.axes) - 1; last >= ofKernels {
 		outermost := p.axes[last]
-		p.axes = p.axes[:last]
-		first := *g
+		inside, first, dtype := slices.Clone(p.axes[:last]), *g, p.dtype
 		for n := range outermost.size {
-			*g = first
+			p.axes, p.dtype, *g = slices.Clone(inside), dtype, first
 			for i, s := range p.stacks() {
 				s.data += address(int64(n) * outermost.strides[i] * p.sizes()[i])
 			}
@@ -158,7 +162,6 @@ func (p *product) run() error {
 				return err
 			}
 		}
-		p.axes = p.axes[:last+1]
 		return nil
 	}
 	for n, axis := range p.axes {
@@ -177,7 +180,30 @@ func (p *product) run() error {
 	if g.items == 0 || g.rows == 0 || g.columns == 0 {
 		return nil
 	}
-	return p.launchAny()
+	if p.isSmall() {
+		return p.launchAny()
+	}
+	if err := p.settle(); err != nil {
+		return err
+	}
+	if p.device.hasMaps() {
+		return p.launch90()
+	}
+	return p.launch80()
+}
+
+// isSmall reports whether the plain kernel, which needs neither scratch memory nor several launches, is done before the others
+// would be: it takes about 40 ns a step of the depth, for two tiles a multiprocessor at a time, and they about 10 µs where
+// operands are not as they need them.
+func (p *product) isSmall() bool {
+	g := p.args
+	tiles := tilesOf(g.rows, anySide) * tilesOf(g.columns, anySide) * int(g.items)
+	waves := (tiles + 2*p.device.multiprocessors - 1) / (2 * p.device.multiprocessors)
+	steps := 250
+	if p.dtype != kernels.F32 && p.operand(0).isMappable() && p.operand(1).isMappable() {
+		steps = 32
+	}
+	return waves*int(g.depth) <= steps
 }
 
 // sizes are the bytes of an element of a, b, c and pre.
@@ -194,14 +220,27 @@ func (p *product) sizes() [4]int64 {
 
 // launchAny queues the kernel that takes whatever there is.
 func (p *product) launchAny() error {
-	const side, threads = 64, 256
+	const threads = 256
 	g := p.args
-	blocks := tilesOf(g.rows, side) * tilesOf(g.columns, side) * int(g.items)
-	if blocks > math.MaxInt32 {
-		return fmt.Errorf("cuda:%d: matmul: %d products of %d×%d are too many for one launch", p.device.index, g.items, g.rows, g.columns)
+	blocks, err := p.blocks(anySide)
+	if err != nil {
+		return err
 	}
 	entry := map[kernels.DType]string{kernels.F32: "matmul_any_f32", kernels.BF16: "matmul_any_bf16", kernels.F16: "matmul_any_f16"}[p.dtype]
 	return p.device.launch(launchShape{kernelName{"matmul_any", entry}, [3]int{blocks, 1, 1}, threads, 0}, nil, unsafe.Pointer(g))
+}
+
+// anySide is the side of a tile of src/matmul_any.cu.
+const anySide = 64
+
+// blocks is how many square tiles the product has, each a block's.
+func (p *product) blocks(side int) (int, error) {
+	g := p.args
+	blocks := tilesOf(g.rows, side) * tilesOf(g.columns, side) * int(g.items)
+	if blocks > math.MaxInt32 {
+		return 0, fmt.Errorf("cuda:%d: matmul: %d products of %d×%d are too many for one launch", p.device.index, g.items, g.rows, g.columns)
+	}
+	return blocks, nil
 }
 
 // release gives back what the call borrowed: its work is queued.

@@ -26,6 +26,7 @@ type productCase struct {
 	bias, accumulate, pre  bool
 	wideC, wideBias        bool // float32 beside 16-bit operands
 	activation             kernels.Activation
+	precision              kernels.Precision
 }
 
 // productCases are small odd ones, those along the edges of tiles, and batches.
@@ -181,7 +182,7 @@ func download(t *testing.T, d *cuda.Device, x kernels.Tensor) []float64 {
 
 func newProductTest(t *testing.T, dtype kernels.DType, c productCase, seed uint64) *productTest {
 	p := &productTest{productCase: c, t: t, d: device(t), dtype: dtype, random: rand.New(rand.NewPCG(seed, 1))}
-	p.problem = kernels.MatMul{Activation: c.activation, Accumulate: c.accumulate}
+	p.problem = kernels.MatMul{Activation: c.activation, Accumulate: c.accumulate, Precision: c.precision}
 	p.exact = p.problem
 	a := p.tensor(dtype, c.batch, c.m, c.k, c.transposeA)
 	batchOfB := c.batch
@@ -346,31 +347,50 @@ func (p *productTest) check(e expected) {
 	}
 }
 
-func same(x float64) float64 { return x }
-
-// The kernels of the device, and those for any device since Ampere.
 func TestMatMul(t *testing.T) {
-	d := device(t)
 	for _, dtype := range []kernels.DType{kernels.F32, kernels.BF16, kernels.F16} {
-		cases := productCases()
-		tests, list := make([]*productTest, len(cases)), make([]expected, len(cases))
-		var group sync.WaitGroup
-		for i, c := range cases {
-			tests[i] = newProductTest(t, dtype, c, uint64(i))
-			group.Go(func() { list[i] = tests[i].expect(same) })
+		checkProducts(t, dtype, productCases(), func(x float64) float64 { return x })
+	}
+}
+
+// float32 tensors whose products need to be no more exact than TF32's.
+func TestMatMulTF32(t *testing.T) {
+	var cases []productCase
+	for _, c := range productCases() {
+		if c.k >= 64 && c.activation == kernels.NoActivation {
+			c.precision = kernels.PrecisionTF32
+			cases = append(cases, c)
 		}
-		group.Wait()
-		for i, p := range tests {
-			p.check(list[i])
-			if p.accumulate {
-				if err := d.Copy(p.out.C, upload(t, d, p.out.C.DType, p.initial, p.out.C.Shape...)); err != nil {
-					t.Fatal(err)
-				}
+	}
+	checkProducts(t, kernels.F32, cases, func(x float64) float64 {
+		const last = 1 << 12 // of TF32's bits, among float32's
+		bits := math.Float32bits(float32(x))
+		return float64(math.Float32frombits((bits + last) &^ (2*last - 1)))
+	})
+}
+
+// checkProducts computes each case with the kernels of the device, and with those for any device since Ampere. An unfused program
+// changes operands as it is told.
+func checkProducts(t *testing.T, dtype kernels.DType, cases []productCase, operands func(float64) float64) {
+	t.Helper()
+	d := device(t)
+	tests, list := make([]*productTest, len(cases)), make([]expected, len(cases))
+	var group sync.WaitGroup
+	for i, c := range cases {
+		tests[i] = newProductTest(t, dtype, c, uint64(i))
+		group.Go(func() { list[i] = tests[i].expect(operands) })
+	}
+	group.Wait()
+	for i, p := range tests {
+		p.check(list[i])
+		if p.accumulate {
+			if err := d.Copy(p.out.C, upload(t, d, p.out.C.DType, p.initial, p.out.C.Shape...)); err != nil {
+				t.Fatal(err)
 			}
-			restore := d.WithoutMaps()
-			p.check(list[i])
-			restore()
 		}
+		restore := d.WithoutMaps()
+		p.check(list[i])
+		restore()
 	}
 }
 

@@ -21,7 +21,7 @@ type compiledModule struct {
 }
 
 // smallModules are the modules that come in one variant. All run on any device since Ampere.
-var smallModules = []string{"elementwise", "attention_delta", "matmul_any", "optimizer"}
+var smallModules = []string{"elementwise", "attention_delta", "matmul_any", "matmul_split", "optimizer"}
 
 // The kernels to choose from, those with tensor maps first.
 var (
@@ -40,6 +40,12 @@ func compiledModules() ([]compiledModule, error) {
 		for _, v := range table {
 			list = append(list, v.module())
 		}
+	}
+	for _, v := range matmul90Variants() {
+		list = append(list, v.module())
+	}
+	for _, v := range matmul80Variants() {
+		list = append(list, v.module())
 	}
 	for i, m := range list {
 		var err error

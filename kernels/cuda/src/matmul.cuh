@@ -9,6 +9,8 @@
 #include <cuda_fp16.h>
 #include <stdint.h>
 
+#include "arguments.cuh"
+
 // Stack is a batch of matrices; strides are in elements. Item n is number n / inner along the outer axis of the batch and
 // n % inner along the inner one.
 struct Stack {
@@ -16,21 +18,35 @@ struct Stack {
   int64_t outer, inner, row, column;
 };
 
+// itemOf is where an operand that all items may share has an item.
+__device__ __forceinline__ int64_t itemOf(const Stack& operand, int item) { return operand.inner || operand.outer ? item : 0; }
+
 enum Activation : int32_t { NoActivation = 0, GELUTanh = 1, GELUErf = 2, SiLU = 3, ReLUSquared = 4 };
-enum Element : int32_t { ElementF32 = 0, ElementBF16 = 1, ElementF16 = 2 };
 
 struct MatMulArguments {
   Stack a, b, c, pre;            // columns of c and pre are contiguous; pre.data may be null
   const void* bias;              // (columns), or null
-  const float *rowScale, *columnScale;  // null, or factors of the product's rows (items, rows) and columns (items of B, columns)
+  // For float32 that was split into float16: the bits of the largest magnitude in each row of A (items of A, rows) and each
+  // column of B (items of B, columns).
+  const uint32_t *rowMost, *columnMost;
   float* partials;               // scratch for tiles whose depth several blocks share
   int32_t* flags;                // zero at launch and left zero: which partials are there
   int32_t rows, columns, depth;
   int32_t items, inner;
   int32_t activation, accumulate;
   int32_t cElement, preElement, biasElement;  // Element
-  int32_t bItems;                // 1 where all items share B
+  int32_t lowDepth;              // where the second parts of split operands begin along the depth
   int32_t reserved;
+};
+
+// Scale is the power of two that brings magnitudes of up to `most`, given by its bits, to 2^14..2^15, the largest that float16
+// has room for, and its inverse. Both are normal numbers.
+struct Scale {
+  float up, down;
+  __device__ __forceinline__ Scale(uint32_t most) {
+    const uint32_t exponent = max(most >> 23, 15u);
+    up = __uint_as_float((268 - exponent) << 23), down = __uint_as_float((exponent - 14) << 23);
+  }
 };
 
 // ---- functions of one element

@@ -1,0 +1,159 @@
+//go:build gpu
+
+package cuda
+
+import (
+	"fmt"
+	"unsafe"
+
+	"github.com/stheno-ml/stheno/kernels"
+)
+
+// matmul90Arguments is Arguments in src/matmul_sm90.cu.
+type matmul90Arguments struct {
+	matmulArguments
+	matmulSchedule
+}
+
+// The ways in which results leave a kernel: Way in src/matmul_sm90.cuh.
+const (
+	wayElements int32 = iota
+	wayHalves
+	wayFloats
+	wayAddedFloats
+)
+
+// hasMaps reports whether the device has kernels with tensor maps.
+func (d *Device) hasMaps() bool { return d.major == 9 && d.minor == 0 && !d.withoutMaps }
+
+// launch90 queues a kernel for sm_90a. Tensor maps can describe the operands.
+func (p *product) launch90() (err error) {
+	d, g := p.device, p.args
+	v := matmul90{element: elementOf(p.dtype), aColumns: !p.operand(0).mappable(true), bRows: !p.operand(1).mappable(true)}
+	way := p.way()
+	if way == wayHalves {
+		v.activation = matmulActivations[g.activation]
+	}
+	v.matmulTile = p.tile(v)
+	if v.activation != "" && v.aColumns {
+		v.activation, way = "", wayElements
+	}
+	arguments := &matmul90Arguments{}
+	var clusters int
+	arguments.matmulSchedule, clusters, _ = v.schedule(g.rows, g.columns, g.depth, g.items, d.multiprocessors)
+	arguments.way = way
+	blocks := clusters * v.cluster
+	if arguments.whole < arguments.tiles {
+		const flagBytes = 2 * 4
+		partials, err := d.memory.get(blocks * v.rows() * v.columns * 4)
+		if err != nil {
+			return fmt.Errorf("cuda:%d: matmul: scratch memory: %w", d.index, err)
+		}
+		p.scratch = append(p.scratch, partials)
+		flags, err := d.borrowCounters()
+		if err != nil {
+			return fmt.Errorf("cuda:%d: matmul: counters: %w", d.index, err)
+		}
+		defer func() {
+			if err == nil {
+				d.countersInUse().keep(flags) // zero again when the kernel has run
+			} else {
+				flags.free()
+			}
+		}()
+		if blocks*flagBytes > counterBytes {
+			return fmt.Errorf("cuda:%d: matmul: %d blocks are more than there are flags for", d.index, blocks)
+		}
+		g.partials, g.flags = partials.at, flags.at
+	}
+	arguments.matmulArguments = *g
+	maps, err := p.maps(v, way)
+	if err != nil {
+		return err
+	}
+	s := launchShape{kernelName{v.name(), v.name()}, [3]int{blocks, 1, 1}, 384, v.sharedBytes()}
+	return d.launch(s, maps, unsafe.Pointer(arguments))
+}
+
+// tile chooses how the product is cut.
+func (p *product) tile(v matmul90) matmulTile {
+	switch {
+	case p.args.rowMost != 0 && p.parts == 2:
+		return twoPartsTile
+	case p.args.rowMost != 0:
+		return onePartTile
+	case v.activation != "" || p.args.depth <= shallow:
+		return turnTile
+	}
+	return wideTile
+}
+
+// shallow is the depth up to which hiding what follows the products is worth more than reading less.
+const shallow = 1600
+
+// way chooses how results leave: by tensor maps where these can describe the outputs.
+func (p *product) way() int32 {
+	g := p.args
+	switch mapped := p.output(2).mappable(true); {
+	case !mapped:
+		return wayElements
+	case g.cElement != elementF32 && g.accumulate == 0:
+		if g.pre.data == 0 || g.preElement != elementF32 && p.output(3).mappable(true) {
+			return wayHalves
+		}
+	case g.cElement == elementF32 && g.pre.data == 0 && g.activation == int32(kernels.NoActivation):
+		if g.accumulate != 0 {
+			return wayAddedFloats
+		}
+		return wayFloats
+	}
+	return wayElements
+}
+
+// maps are the tensor maps of A, B, C and Pre. What has none is given A's, which is not looked at.
+func (p *product) maps(v matmul90, way int32) ([]encodedMap, error) {
+	type box struct {
+		view
+		along bool // the second axis is contiguous, rather than the first
+		rows  int  // of a box
+	}
+	a, b := box{p.operand(0), true, v.rows()}, box{p.operand(1), true, v.columns / v.cluster}
+	if v.aColumns {
+		a = box{p.operand(0), false, sliceDepth}
+	}
+	if v.bRows {
+		b = box{p.operand(1), false, sliceDepth}
+	}
+	c, pre := a, a
+	if way != wayElements {
+		const rowsOfWarp = 16
+		c = box{p.output(2), true, rowsOfWarp}
+		if p.args.pre.data != 0 {
+			pre = box{p.output(3), true, rowsOfWarp}
+		}
+	}
+	list := make([]encodedMap, 0, 4)
+	for _, x := range []box{a, b, c, pre} {
+		const unused = 8 // a step that nobody takes must be a multiple of 16 bytes all the same
+		along, across, stride := x.seconds, x.firsts, x.first
+		if !x.along {
+			along, across, stride = x.firsts, x.seconds, x.second
+		}
+		strides, shape := [3]int64{unused, unused, stride}, [4]int{1, 1, int(across), int(along)}
+		for n, axis := range p.axes {
+			if stride := axis.strides[x.index]; stride != 0 && axis.size > 1 {
+				shape[1-n], strides[1-n] = axis.size, stride
+			}
+		}
+		if across == 1 {
+			strides[2] = unused
+		}
+		const rowBytes = 128
+		m, err := p.device.encode(newTensorMap(rows{x.data, strides[0], strides[1], strides[2]}, shape, rowBytes, x.rows, x.element))
+		if err != nil {
+			return nil, fmt.Errorf("cuda:%d: matmul: %w", p.device.index, err)
+		}
+		list = append(list, m)
+	}
+	return list, nil
+}

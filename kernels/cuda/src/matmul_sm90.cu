@@ -1,0 +1,30 @@
+// One variant of matrix products for sm_90a. Compile with -arch=compute_90a and
+//   -DKERNEL=name -DELEMENT_BF16 or -DELEMENT_F16, -DIN_TURNS=, -DROW_BLOCKS=, -DTILE_COLUMNS=, -DSTAGES=, -DCLUSTER=,
+//   -DSPLIT_PARTS= as MatMulShape takes them,
+//   -DA_COLUMNS where A's columns are contiguous rather than its rows, -DB_ROWS where B's rows are rather than its columns,
+//   -DACTIVATION=... for results that go through one.
+#include "matmul_sm90.cuh"
+
+using Shape = MatMulShape<IN_TURNS, ROW_BLOCKS, TILE_COLUMNS, STAGES, CLUSTER, SPLIT_PARTS>;
+static_assert(Shape::SharedBytes == SHARED_BYTES, "the table of variants has other tiles");
+#ifdef A_COLUMNS
+constexpr bool AColumns = true;
+#else
+constexpr bool AColumns = false;
+#endif
+#ifdef B_ROWS
+constexpr bool BRows = true;
+#else
+constexpr bool BRows = false;
+#endif
+
+struct Arguments {
+  MatMulArguments product;
+  MatMulSchedule schedule;
+};
+
+extern "C" __global__ void __launch_bounds__(Shape::Threads, 1) __cluster_dims__(CLUSTER, 1, 1)
+KERNEL(const __grid_constant__ CUtensorMap a, const __grid_constant__ CUtensorMap b, const __grid_constant__ CUtensorMap c,
+       const __grid_constant__ CUtensorMap pre, const __grid_constant__ Arguments g) {
+  multiply<Shape, AColumns, BRows>(&a, &b, &c, &pre, g.product, g.schedule);
+}

@@ -1,0 +1,507 @@
+// Matrix products for sm_90a: C = act(A·B + bias) of 16-bit tensors, summed in float32.
+//
+// A block is one producer warp and two consumer warpgroups. The producer brings slices of 64 of the depth, TileRows rows of A
+// and TileColumns columns of B, into a ring of Stages buffers by TMA; the consumers multiply them (wgmma) into registers.
+//
+//   Together: both warpgroups have half the rows of one tile of C. Large tiles read the least.
+//   In turns: each has a tile of its own, so that one's way out, bias, activation and stores, goes on beside the
+//   other's products.
+//
+// What leaves goes through shared memory, 16 rows of a warp at a time, and from there by TMA beside what comes next. Two
+// blocks of a cluster have tiles below each other: each brings half of B's slice for both.
+//
+// Blocks are persistent. Clusters take whole tiles in turns; where these do not come out even, the last of them are streamed:
+// their slices are dealt out evenly, so that a tile's depth may be cut between clusters. The one that has the beginning of the
+// depth, which it does last, waits for the sums of those that follow, and adds them in order.
+#pragma once
+#include "hopper.cuh"
+#include "matmul.cuh"
+
+// Operands that were split from float32 (matmul_split.cu) have one or two parts, and a scale for each row of A and column of B,
+// which results are multiplied by. Of two parts, hi·hi + hi·lo + lo·hi are summed; the tensor cores cut sums off instead of
+// rounding them, so each slice's are added to the others by ordinary additions.
+
+// RowBlocks is how many times 64 rows a warpgroup has; SplitParts is 0 where operands are not split.
+template <bool InTurns, int RowBlocks, int Columns, int RingStages, int ClusterBlocks, int SplitParts> struct MatMulShape {
+  static constexpr bool Turns = InTurns;
+  static constexpr int Blocks = RowBlocks, TileColumns = Columns, Stages = RingStages, Cluster = ClusterBlocks;
+  static constexpr int Groups = Turns ? 1 : 2;  // that share a tile
+  static constexpr int TileRows = 64 * Blocks * Groups, Depth = 64, Threads = 384;
+  static constexpr bool Scaled = SplitParts > 0;
+  static constexpr int Parts = Scaled ? SplitParts : 1;
+  static constexpr int ABytes = TileRows * 128, BBytes = TileColumns * 128, StageBytes = Parts * (ABytes + BBytes);
+  static constexpr int OutBytes = 16 * 128, OutAt = Stages * StageBytes;  // two buffers a warp
+  static constexpr int BiasAt = OutAt + 8 * 2 * OutBytes, ScalesAt = BiasAt + 2 * TileColumns * 4, BarriersAt = ScalesAt + (Scaled ? 2 * TileColumns * 4 : 0);
+  static constexpr int TurnsAt = BarriersAt + 2 * Stages * 8, SharedBytes = TurnsAt + 2 * 8;
+  static constexpr int Sums = TileColumns / 2;  // of a thread in a row block
+};
+
+// How the result leaves: element by element, or by TMA as 16-bit numbers, as floats, or as floats added to C.
+enum Way : int32_t { Elements = 0, Halves = 1, Floats = 2, AddedFloats = 3 };
+
+struct MatMulSchedule {
+  int32_t whole;     // tiles of a cluster that are not streamed, which come first in order
+  int32_t tiles;     // all
+  int32_t across, down;  // tiles of a cluster in an item
+  int32_t band;      // tiles below each other that are visited together
+  int32_t slices;    // of the depth
+  int32_t way;       // Way
+  int32_t reserved;
+};
+
+// Piece is some of the depth of a tile: slices [from, to).
+struct Piece {
+  int item, row, column, from, to;
+};
+
+// Pieces are those of a cluster, in order: the same for all its threads.
+template <class Shape> struct Pieces {
+  const MatMulSchedule& s;
+  int at, end;  // slices of the streamed tiles
+  int tile;
+  DEVICE Pieces(const MatMulSchedule& s) : s(s), tile(cluster()) {
+    const int64_t all = (int64_t)(s.tiles - s.whole) * s.slices;
+    at = (int)(all * cluster() / clusters());
+    end = (int)(all * (cluster() + 1) / clusters());
+  }
+  static DEVICE int cluster() { return blockIdx.x / Shape::Cluster; }
+  static DEVICE int clusters() { return gridDim.x / Shape::Cluster; }
+  // clusterOf is the one that has a slice of the streamed tiles.
+  DEVICE int clusterOf(int slice) const {
+    const int64_t all = (int64_t)(s.tiles - s.whole) * s.slices;
+    return (int)((((int64_t)slice + 1) * clusters() - 1) / all);
+  }
+  DEVICE bool next(Piece& p) {
+    int t;
+    if (at < end) {
+      t = s.whole + at / s.slices;
+      p.from = at % s.slices;
+      p.to = min(s.slices, p.from + end - at);
+      at += p.to - p.from;
+    } else {
+      if (tile >= s.whole) return false;
+      t = tile;
+      tile += clusters();
+      p.from = 0, p.to = s.slices;
+    }
+    const int each = s.across * s.down;
+    p.item = t / each;
+    t -= p.item * each;
+    const int first = t / (s.band * s.across) * s.band, high = min(s.band, s.down - first);
+    t -= first * s.across;
+    const int below = first + t % high;
+    p.row = (below * Shape::Cluster + blockIdx.x % Shape::Cluster) * Shape::TileRows;
+    p.column = t / high * Shape::TileColumns;
+    return true;
+  }
+};
+
+// ---- clusters
+
+template <class Shape> DEVICE void clusterSync() {
+  if constexpr (Shape::Cluster > 1)
+    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+  else
+    __syncthreads();
+}
+// barrierArriveAt arrives at the barrier that lies at the same place in a block of the cluster.
+DEVICE void barrierArriveAt(uint32_t barrier, int block) {
+  asm volatile(
+      "{\n.reg .b32 remote;\nmapa.shared::cluster.u32 remote, %0, %1;\n"
+      "mbarrier.arrive.shared::cluster.b64 _, [remote];\n}\n" ::"r"(barrier), "r"(block) : "memory");
+}
+// loadBoxForAll is loadBox into all blocks of a cluster, each at the same place with the barrier there.
+template <int Cluster>
+DEVICE void loadBoxForAll(uint32_t to, const CUtensorMap* map, uint32_t barrier, int column, int row, int inner, int outer) {
+  if constexpr (Cluster == 1) {
+    loadBox(to, map, barrier, column, row, inner, outer);
+  } else {
+    asm volatile(
+        "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
+        "[%0], [%1, {%3, %4, %5, %6}], [%2], %7;" ::"r"(to),
+        "l"((uint64_t)map), "r"(barrier), "r"(column), "r"(row), "r"(inner), "r"(outer), "h"((uint16_t)((1 << Cluster) - 1))
+        : "memory");
+  }
+}
+
+// ---- stores by TMA, of boxes of 16 rows of 128 bytes
+
+DEVICE void storeBox(const CUtensorMap* map, uint32_t from, int column, int row, int inner, int outer) {
+  asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"((uint64_t)map),
+               "r"(from), "r"(column), "r"(row), "r"(inner), "r"(outer) : "memory");
+}
+DEVICE void addBox(const CUtensorMap* map, uint32_t from, int column, int row, int inner, int outer) {
+  asm volatile("cp.reduce.async.bulk.tensor.4d.global.shared::cta.add.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"((uint64_t)map),
+               "r"(from), "r"(column), "r"(row), "r"(inner), "r"(outer) : "memory");
+}
+DEVICE void storeCommit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+// storeWait waits until all but the last PENDING groups of stores have read their shared memory.
+template <int PENDING> DEVICE void storeWait() { asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(PENDING) : "memory"); }
+DEVICE void storeShared8(uint32_t address, float x, float y) {
+  asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(x), "f"(y) : "memory");
+}
+
+// Ring is a place in the ring of buffers, with the parity of the phase that a wait there waits for.
+template <int Stages> struct Ring {
+  uint32_t stage = 0, parity;
+  DEVICE Ring(uint32_t parity) : parity(parity) {}
+  DEVICE void advance(uint32_t n = 1) {
+    const uint32_t to = stage + n;
+    parity ^= to / Stages & 1;
+    stage = to % Stages;
+  }
+};
+
+// ---- the producer
+
+template <class Shape, bool AColumns, bool BRows>
+DEVICE void produce(const CUtensorMap* mapA, const CUtensorMap* mapB, const MatMulArguments& g, const MatMulSchedule& s, uint32_t shared) {
+  constexpr int Part = Shape::TileColumns / Shape::Cluster;  // of B's columns, that this block brings
+  const uint32_t full = shared + Shape::BarriersAt, empty = full + 8 * Shape::Stages;
+  const int mine = blockIdx.x % Shape::Cluster * Part;
+  prefetchMap(mapA);
+  prefetchMap(mapB);
+  Ring<Shape::Stages> ring(1);
+  Pieces<Shape> pieces(s);
+  for (Piece p; pieces.next(p);) {
+    const int outer = p.item / g.inner, inner = p.item % g.inner;
+    // A batch axis that an operand broadcasts has one place in its map.
+    const int outerA = g.a.outer ? outer : 0, innerA = g.a.inner ? inner : 0, outerB = g.b.outer ? outer : 0, innerB = g.b.inner ? inner : 0;
+    for (int slice = p.from; slice < p.to; slice++, ring.advance()) {
+      const uint32_t barrier = full + 8 * ring.stage;
+      barrierWait(empty + 8 * ring.stage, ring.parity);
+      barrierExpect(barrier, Shape::StageBytes);
+#pragma unroll
+      for (int part = 0; part < Shape::Parts; part++) {
+        const uint32_t a = shared + ring.stage * Shape::StageBytes + part * Shape::ABytes;
+        const uint32_t b = shared + ring.stage * Shape::StageBytes + Shape::Parts * Shape::ABytes + part * Shape::BBytes;
+        const int depth = slice * Shape::Depth + part * g.lowDepth;
+        if constexpr (AColumns) {
+#pragma unroll
+          for (int n = 0; n < Shape::TileRows; n += 64) loadBox(a + n * 128, mapA, barrier, p.row + n, depth, innerA, outerA);
+        } else {
+          loadBox(a, mapA, barrier, depth, p.row, innerA, outerA);
+        }
+        if constexpr (BRows) {
+#pragma unroll
+          for (int n = 0; n < Part; n += 64)
+            loadBoxForAll<Shape::Cluster>(b + (mine + n) * 128, mapB, barrier, p.column + mine + n, depth, innerB, outerB);
+        } else {
+          loadBoxForAll<Shape::Cluster>(b + mine * 128, mapB, barrier, depth, p.column + mine, innerB, outerB);
+        }
+      }
+    }
+  }
+}
+
+// ---- the consumers
+
+// Leaving is a warp's way out of registers: of 16 rows, through its buffers in shared memory.
+struct Leaving {
+  uint32_t buffers, turn = 0;
+  DEVICE Leaving(uint32_t buffers) : buffers(buffers) {}
+
+  // begin gives a buffer that is free.
+  DEVICE uint32_t begin() {
+    if ((threadIdx.x & 31) == 0) storeWait<1>();
+    __syncwarp();
+    const uint32_t buffer = buffers + turn * 2048;
+    turn ^= 1;
+    return buffer;
+  }
+  // put16 and put32 write a row's bytes for 8 columns under the 128-byte swizzle: of four 8×8 matrices, or of a pair of floats.
+  static DEVICE void put16(uint32_t buffer, int unit, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+    const int lane = threadIdx.x & 31, row = lane % 16;
+    storeMatrix4(buffer + row * 128 + ((unit + lane / 16) ^ (row & 7)) * 16, a, b, c, d);
+  }
+  static DEVICE void put32(uint32_t buffer, int group, int half, float x, float y) {
+    const int lane = threadIdx.x & 31, row = lane / 4 + 8 * half, unit = 2 * group + lane % 4 / 2;
+    storeShared8(buffer + row * 128 + (unit ^ (row & 7)) * 16 + lane % 2 * 8, x, y);
+  }
+};
+
+// ACTIVATION is what 16-bit results that leave by TMA go through.
+#ifndef ACTIVATION
+#define ACTIVATION NoActivation
+#endif
+
+template <class Shape> struct Consumer {
+  const CUtensorMap *mapC, *mapPre;
+  const MatMulArguments& g;
+  const MatMulSchedule& s;
+  uint32_t shared;
+  int group;  // 0 or 1
+  float (&sum)[Shape::Blocks][Shape::Sums];
+
+  // partial is where a block's sums of a tile's part are, this thread's first four.
+  DEVICE float4* partial(int block) const {
+    const int64_t each = Shape::TileRows * Shape::TileColumns / 4;
+    return (float4*)g.partials + block * each + (Shape::Turns ? 0 : group) * (each / Shape::Groups) + threadIdx.x % 128;
+  }
+  DEVICE int32_t* flag(int block) const { return g.flags + 2 * block + (Shape::Turns ? 0 : group); }
+  DEVICE void sync() const { groupSync(1 + group, 128); }
+
+  // hand gives the sums to whoever has the beginning of the tile's depth.
+  DEVICE void hand() const {
+    float4* to = partial(blockIdx.x);
+#pragma unroll
+    for (int b = 0; b < Shape::Blocks; b++)
+#pragma unroll
+      for (int i = 0; i < Shape::Sums; i += 4)
+        __stcg(to + 32 * (b * Shape::Sums + i), make_float4(sum[b][i], sum[b][i + 1], sum[b][i + 2], sum[b][i + 3]));
+    __threadfence();
+    sync();
+    if (threadIdx.x % 128 == 0) storeRelease(flag(blockIdx.x), 1);
+  }
+  // collect adds what the clusters after this one have of the same tile, the last of which is `last`.
+  DEVICE void collect(int last) const {
+    for (int other = Pieces<Shape>::cluster() + 1; other <= last; other++) {
+      const int block = other * Shape::Cluster + blockIdx.x % Shape::Cluster;
+      if (threadIdx.x % 128 == 0)
+        while (!loadAcquire(flag(block))) {}
+      sync();
+      const float4* from = partial(block);
+#pragma unroll
+      for (int b = 0; b < Shape::Blocks; b++)
+#pragma unroll
+        for (int i = 0; i < Shape::Sums; i += 4) {
+          const float4 x = __ldcg(from + 32 * (b * Shape::Sums + i));
+          sum[b][i] += x.x, sum[b][i + 1] += x.y, sum[b][i + 2] += x.z, sum[b][i + 3] += x.w;
+        }
+      sync();
+      if (threadIdx.x % 128 == 0) *flag(block) = 0;
+    }
+  }
+
+  // loadColumns brings the bias of the tile's columns into shared memory, and their scales.
+  DEVICE void loadColumns(int item, int column) const {
+    if (!g.bias && !Shape::Scaled) return;
+    sync();  // the tile before has been through
+    for (int i = threadIdx.x % 128; i < Shape::TileColumns; i += 128) {
+      const bool inside = column + i < g.columns;
+      storeShared4(biasAt() + 4 * i, inside && g.bias ? loadElement(g.bias, column + i, g.biasElement) : 0);
+      if constexpr (Shape::Scaled)
+        storeShared4(scalesAt() + 4 * i, inside ? Scale(g.columnMost[itemOf(g.b, item) * g.columns + column + i]).down : 0);
+    }
+    sync();
+  }
+  DEVICE uint32_t biasAt() const { return shared + Shape::BiasAt + group * Shape::TileColumns * 4; }
+  DEVICE uint32_t scalesAt() const { return shared + Shape::ScalesAt + group * Shape::TileColumns * 4; }
+
+  // deliver finishes the tile and lets it leave.
+  DEVICE void deliver(const Piece& p, Leaving& leaving) const {
+    loadColumns(p.item, p.column);
+    const int outer = p.item / g.inner, inner = p.item % g.inner, lane = threadIdx.x & 31;
+#pragma unroll
+    for (int b = 0; b < Shape::Blocks; b++) {
+      const int row = p.row + ((Shape::Turns ? 0 : group) * Shape::Blocks + b) * 64 + threadIdx.x % 128 / 32 * 16;
+      if (row >= g.rows) break;
+      if constexpr (Shape::Scaled) {
+        const uint32_t* most = g.rowMost + itemOf(g.a, p.item) * g.rows + row + lane / 4;
+        const float upper = row + lane / 4 < g.rows ? Scale(most[0]).down : 0, lower = row + lane / 4 + 8 < g.rows ? Scale(most[8]).down : 0;
+#pragma unroll
+        for (int i = 0; i < Shape::Sums; i += 4) {
+          const float2 x = loadShared8(scalesAt() + 8 * i + lane % 4 * 8);
+          sum[b][i] *= upper * x.x, sum[b][i + 1] *= upper * x.y, sum[b][i + 2] *= lower * x.x, sum[b][i + 3] *= lower * x.y;
+        }
+      }
+      if (g.bias) {
+#pragma unroll
+        for (int i = 0; i < Shape::Sums; i += 4) {
+          const float2 x = loadShared8(biasAt() + 8 * i + lane % 4 * 8);
+          sum[b][i] += x.x, sum[b][i + 1] += x.y, sum[b][i + 2] += x.x, sum[b][i + 3] += x.y;
+        }
+      }
+      if (s.way == Halves) {
+        if (g.pre.data) leaveAsHalves(mapPre, sum[b], leaving, p.column, row, inner, outer);
+        if constexpr (ACTIVATION != NoActivation) {
+#pragma unroll
+          for (int i = 0; i < Shape::Sums; i++) sum[b][i] = activated(ACTIVATION, sum[b][i]);
+        }
+        leaveAsHalves(mapC, sum[b], leaving, p.column, row, inner, outer);
+      } else {
+        const Output out(g, p.item);
+#pragma unroll
+        for (int first = 0; first < Shape::Sums; first += 16) {
+          const int column = p.column + 2 * first;
+          if (column >= g.columns) break;
+          const uint32_t buffer = leaving.begin();
+#pragma unroll
+          for (int n = 0; n < 4; n++)
+#pragma unroll
+            for (int half = 0; half < 2; half++)
+              Leaving::put32(buffer, n, half, sum[b][first + 4 * n + 2 * half], sum[b][first + 4 * n + 2 * half + 1]);
+          if (s.way == Elements) {
+            __syncwarp();
+#pragma unroll 1
+            for (int r = 0; r < min(16, g.rows - row); r++) {
+              const float x = __int_as_float(loadShared4(buffer + r * 128 + (lane / 4 ^ (r & 7)) * 16 + lane % 4 * 4));
+              if (column + lane < g.columns) out.put(row + r, column + lane, x);
+            }
+          } else {
+            sharedToAsync();
+            __syncwarp();
+            if (lane == 0) {
+              if (s.way == Floats) storeBox(mapC, buffer, column, row, inner, outer);
+              else addBox(mapC, buffer, column, row, inner, outer);
+              storeCommit();
+            }
+          }
+        }
+      }
+    }
+  }
+
+  DEVICE void leaveAsHalves(const CUtensorMap* map, const float (&x)[Shape::Sums], Leaving& leaving, int column, int row, int inner,
+                            int outer) const {
+#pragma unroll
+    for (int first = 0; first < Shape::Sums; first += 32) {
+      if (column + 2 * first >= g.columns) break;
+      const uint32_t buffer = leaving.begin();
+#pragma unroll
+      for (int n = 0; n < 32; n += 8) {
+        const float* y = x + first + n;
+        Leaving::put16(buffer, n / 4, pack(y[0], y[1]), pack(y[2], y[3]), pack(y[4], y[5]), pack(y[6], y[7]));
+      }
+      sharedToAsync();
+      __syncwarp();
+      if ((threadIdx.x & 31) == 0) {
+        storeBox(map, buffer, column + 2 * first, row, inner, outer);
+        storeCommit();
+      }
+    }
+  }
+};
+
+template <class Shape, bool AColumns, bool BRows>
+DEVICE void consume(const CUtensorMap* mapC, const CUtensorMap* mapPre, const MatMulArguments& g, const MatMulSchedule& s, uint32_t shared,
+                    int group) {
+  using Product = Wgmma<Shape::TileColumns>;
+  const uint32_t full = shared + Shape::BarriersAt, empty = full + 8 * Shape::Stages;
+  float sum[Shape::Blocks][Shape::Sums];
+  Consumer<Shape> consumer = {mapC, mapPre, g, s, shared, group, sum};
+  Leaving leaving(shared + Shape::OutAt + (group * 4 + threadIdx.x % 128 / 32) * 2 * Shape::OutBytes);
+  // release gives a stage back to the producers that fill it.
+  const auto release = [&](uint32_t stage) {
+    if (threadIdx.x % 128 < Shape::Cluster) {
+      if constexpr (Shape::Cluster == 1) barrierArrive(empty + 8 * stage);
+      else barrierArriveAt(empty + 8 * stage, threadIdx.x % 128);
+    }
+  };
+  // In turns, a warpgroup begins to wait for slices when the other one has all of its own: a wait tells one phase of a barrier
+  // from the next, but not from the one after that.
+  const uint32_t turns = shared + Shape::TurnsAt;
+  uint32_t turn = group == 0;
+  const auto begun = [&] {
+    if (Shape::Turns && threadIdx.x % 128 == 0) barrierArrive(turns + 8 * (1 - group));
+  };
+  Ring<Shape::Stages> ring(0);
+  Pieces<Shape> pieces(s);
+  Piece p;
+  for (int n = 0; pieces.next(p); n++) {
+    if constexpr (Shape::Turns) {
+      if (n % 2 != group) {
+        ring.advance(p.to - p.from);
+        continue;
+      }
+      barrierWait(turns + 8 * group, turn);
+      turn ^= 1;
+    }
+    // begin starts the products of a slice, and returns the stage that they read.
+    const auto begin = [&](float(&to)[Shape::Blocks][Shape::Sums], auto isFirst) {
+      constexpr bool first = decltype(isFirst)::value;
+      const uint32_t a = shared + ring.stage * Shape::StageBytes + (Shape::Turns ? 0 : group) * Shape::Blocks * 8192;
+      const uint32_t b = shared + ring.stage * Shape::StageBytes + Shape::Parts * Shape::ABytes;
+      const uint64_t left = descriptor(a, 8192, 1024), right = descriptor(b, 8192, 1024);
+      barrierWait(full + 8 * ring.stage, ring.parity);
+      productFence();
+#pragma unroll
+      for (int product = Shape::Parts == 2 ? 0 : 2; product < 3; product++) {  // the small ones first
+        const int ofA = product == 0 ? Shape::ABytes : 0, ofB = product == 1 ? Shape::BBytes : 0;
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+#pragma unroll
+          for (int block = 0; block < Shape::Blocks; block++)
+            Product::template ss<AColumns, BRows>(to[block], moved(left, ofA + block * 8192 + k * (AColumns ? 2048 : 32)),
+                                                  moved(right, ofB + k * (BRows ? 2048 : 32)),
+                                                  !first || k > 0 || product > (Shape::Parts == 2 ? 0 : 2));
+      }
+      productCommit();
+      const uint32_t stage = ring.stage;
+      ring.advance();
+      return stage;
+    };
+    if constexpr (Shape::Parts == 1) {
+#pragma unroll
+      for (int block = 0; block < Shape::Blocks; block++) forget(sum[block]);
+      uint32_t before = begin(sum, Yes());
+#pragma unroll 1
+      for (int slice = p.from + 1; slice < p.to; slice++) {
+        const uint32_t stage = begin(sum, No());
+        productWait<1>();
+        release(before);
+        before = stage;
+      }
+      begun();
+      productWait<0>();
+#pragma unroll
+      for (int block = 0; block < Shape::Blocks; block++) pin(sum[block]);
+      release(before);
+    } else {
+      static_assert(Shape::Parts == 1 || !Shape::Turns);
+#pragma unroll
+      for (int block = 0; block < Shape::Blocks; block++)
+#pragma unroll
+        for (int i = 0; i < Shape::Sums; i++) sum[block][i] = 0;
+#pragma unroll 1
+      for (int slice = p.from; slice < p.to; slice++) {
+        float part[Shape::Blocks][Shape::Sums];
+#pragma unroll
+        for (int block = 0; block < Shape::Blocks; block++) forget(part[block]);
+        const uint32_t stage = begin(part, Yes());
+        productWait<0>();
+#pragma unroll
+        for (int block = 0; block < Shape::Blocks; block++) pin(part[block]);
+        release(stage);
+#pragma unroll
+        for (int block = 0; block < Shape::Blocks; block++)
+#pragma unroll
+          for (int i = 0; i < Shape::Sums; i++) sum[block][i] += part[block][i];
+      }
+    }
+    if (p.from > 0) {
+      consumer.hand();
+      continue;
+    }
+    if (p.to < s.slices) consumer.collect(pieces.clusterOf((pieces.at + s.slices - 1) / s.slices * s.slices - 1));
+    consumer.deliver(p, leaving);
+  }
+  if ((threadIdx.x & 31) == 0) storeWait<0>();
+}
+
+template <class Shape, bool AColumns, bool BRows>
+DEVICE void multiply(const CUtensorMap* mapA, const CUtensorMap* mapB, const CUtensorMap* mapC, const CUtensorMap* mapPre,
+                     const MatMulArguments& g, const MatMulSchedule& s) {
+  extern __shared__ __align__(1024) char memory[];
+  const uint32_t shared = sharedAddress(memory);
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < Shape::Stages; i++) {
+      barrierInit(shared + Shape::BarriersAt + 8 * i, 1);
+      barrierInit(shared + Shape::BarriersAt + 8 * (Shape::Stages + i), Shape::Groups * Shape::Cluster);
+    }
+    barrierInit(shared + Shape::TurnsAt, 1);
+    barrierInit(shared + Shape::TurnsAt + 8, 1);
+    barrierInitDone();
+  }
+  clusterSync<Shape>();
+  const int group = warpgroupIndex();
+  if (group == 0) {
+    fewerRegisters<40>();
+    if (threadIdx.x == 0) produce<Shape, AColumns, BRows>(mapA, mapB, g, s, shared);
+  } else {
+    moreRegisters<232>();
+    consume<Shape, AColumns, BRows>(mapC, mapPre, g, s, shared, group - 1);
+  }
+  __syncwarp();
+  clusterSync<Shape>();
+}

@@ -1,0 +1,210 @@
+//go:build gpu
+
+package cuda
+
+import "fmt"
+
+// matmulTile is how src/matmul_sm90.cuh cuts a product, and MatMulShape there.
+type matmulTile struct {
+	name      string
+	turns     bool // each of the two warpgroups has tiles of its own
+	rowBlocks int  // of 64 rows, that a warpgroup has
+	columns   int
+	stages    int
+	cluster   int // blocks, with tiles below each other
+	parts     int // of split operands; 0 where they are not split
+}
+
+// The tiles that there are kernels for. A large tile reads the least for what it computes, and its two warpgroups finish it
+// together; two of half the size in turns hide what follows the products.
+var (
+	wideTile = matmulTile{"wide", false, 1, 256, 4, 2, 0}
+	turnTile = matmulTile{"turns", true, 2, 128, 6, 2, 0}
+	// Of split operands: two parts of each take twice the room, and sums twice the registers.
+	onePartTile  = matmulTile{"part", false, 1, 256, 3, 2, 1}
+	twoPartsTile = matmulTile{"parts", false, 1, 128, 3, 2, 2}
+)
+
+func (t matmulTile) rows() int {
+	if t.turns {
+		return 64 * t.rowBlocks
+	}
+	return 128 * t.rowBlocks
+}
+
+// sharedBytes is MatMulShape::SharedBytes: the ring of slices, two buffers of 16 rows for each of eight warps, the bias (and the
+// scales, if operands are split) of either warpgroup's columns, and barriers.
+func (t matmulTile) sharedBytes() int {
+	const rowBytes = 128
+	stage, columns := (t.rows()+t.columns)*rowBytes, 2*t.columns*4
+	if t.parts > 0 {
+		stage, columns = stage*t.parts, 2*columns
+	}
+	return t.stages*stage + 8*2*16*rowBytes + columns + 2*t.stages*8 + 2*8
+}
+
+// matmul90 is one compiled kernel for sm_90a: a module with one entry point.
+type matmul90 struct {
+	matmulTile
+	element    element
+	aColumns   bool   // A's columns are contiguous, rather than its rows
+	bRows      bool   // B's rows are contiguous, rather than its columns
+	activation string // of 16-bit results, "" for none
+}
+
+func (v matmul90) name() string {
+	name := "matmul_sm90_" + v.matmulTile.name + map[element]string{elementBF16: "_bf16", elementF16: "_f16"}[v.element]
+	name += map[bool]string{false: "_n", true: "_t"}[v.aColumns] + map[bool]string{false: "t", true: "n"}[v.bRows]
+	if v.activation != "" {
+		name += "_" + v.activation
+	}
+	return name
+}
+
+// matmulActivations are the activations by their numbers, as the sources know them.
+var matmulActivations = []string{"", "GELUTanh", "GELUErf", "SiLU", "ReLUSquared"}
+
+// matmul90Variants are the kernels for sm_90a: each tile for each way that operands may lie in, and, where results go through
+// an activation, for those that forward passes have.
+func matmul90Variants() []matmul90 {
+	var list []matmul90
+	for _, e := range []element{elementBF16, elementF16} {
+		for _, bRows := range []bool{false, true} {
+			for _, aColumns := range []bool{false, true} {
+				list = append(list, matmul90{wideTile, e, aColumns, bRows, ""}, matmul90{turnTile, e, aColumns, bRows, ""})
+			}
+			for _, activation := range matmulActivations[1:] {
+				list = append(list, matmul90{turnTile, e, false, bRows, activation})
+			}
+		}
+	}
+	return append(list, matmul90{onePartTile, elementF16, false, false, ""}, matmul90{twoPartsTile, elementF16, false, false, ""})
+}
+
+// module says how a kernel is compiled.
+func (v matmul90) module() compiledModule {
+	m := compiledModule{Name: v.name(), Source: "matmul_sm90.cu", Arch: "compute_90a"}
+	m.Defines = []string{
+		"KERNEL=" + m.Name, "ELEMENT_" + map[element]string{elementBF16: "BF16", elementF16: "F16"}[v.element],
+		fmt.Sprintf("IN_TURNS=%t", v.turns), fmt.Sprintf("ROW_BLOCKS=%d", v.rowBlocks), fmt.Sprintf("TILE_COLUMNS=%d", v.columns),
+		fmt.Sprintf("STAGES=%d", v.stages), fmt.Sprintf("CLUSTER=%d", v.cluster), fmt.Sprintf("SPLIT_PARTS=%d", v.parts),
+		fmt.Sprintf("SHARED_BYTES=%d", v.sharedBytes()),
+	}
+	if v.aColumns {
+		m.Defines = append(m.Defines, "A_COLUMNS")
+	}
+	if v.bRows {
+		m.Defines = append(m.Defines, "B_ROWS")
+	}
+	if v.activation != "" {
+		m.Defines = append(m.Defines, "ACTIVATION="+v.activation)
+	}
+	return m
+}
+
+// matmulSchedule is MatMulSchedule in src/matmul_sm90.cuh, which says what each field means.
+type matmulSchedule struct {
+	whole, tiles, across, down, band, slices int32
+	way, reserved                            int32
+}
+
+// sliceDepth is how much of the depth a stage of the ring holds.
+const sliceDepth = 64
+
+// schedule says how the clusters of a device share a product, how many clusters there are, and how long they take in units of
+// a slice of a tile.
+func (t matmulTile) schedule(rows, columns, depth, items int32, multiprocessors int) (s matmulSchedule, clusters int, slices float64) {
+	// What a streamed tile costs beside its slices: its sums are written and read.
+	const (
+		toPass = 10
+		least  = 4 // slices of a cluster
+	)
+	s.down, s.across = int32(tilesOf(rows, t.rows()*t.cluster)), int32(tilesOf(columns, t.columns))
+	s.slices = int32(tilesOf(depth, sliceDepth))
+	s.tiles = s.down * s.across * items
+	s.whole, s.band = s.tiles, int32(t.band())
+	clusters = multiprocessors / t.cluster
+	tiles, each := int(s.tiles), int(s.slices)
+	waves, rest := tiles/clusters, tiles%clusters
+	if rest == 0 {
+		return s, clusters, float64(waves * each)
+	}
+	streamed := rest
+	if waves > 0 {
+		streamed += clusters
+	}
+	if waves == 0 {
+		clusters = max(tiles, min(clusters, tiles*each/least))
+	}
+	even := float64(streamed*each)/float64(clusters) + toPass
+	uneven := float64((streamed + clusters - 1) / clusters * each)
+	whole := float64(tiles/clusters*each) - float64(streamed/clusters*each)
+	if even < uneven {
+		s.whole = int32(tiles - streamed)
+		return s, clusters, whole + even
+	}
+	return s, min(clusters, tiles), whole + uneven
+}
+
+// band is how many tiles of a cluster below each other are visited together, so that what all clusters read at a time is about
+// as many rows of A as columns of B.
+func (t matmulTile) band() int {
+	const clusters = 64
+	n := 1
+	for n*n*t.rows()*t.cluster < clusters*t.columns {
+		n++
+	}
+	return n
+}
+
+// matmul80 is one compiled kernel for any device since Ampere: a module with one entry point.
+type matmul80 struct {
+	element         element
+	aColumns, bRows bool
+	parts           int // of split operands; 0 where they are not split
+}
+
+// matmul80Side is the side of a tile of src/matmul_sm80.cu.
+const matmul80Side = 128
+
+func matmul80Variants() []matmul80 {
+	var list []matmul80
+	for _, e := range []element{elementBF16, elementF16} {
+		for _, aColumns := range []bool{false, true} {
+			for _, bRows := range []bool{false, true} {
+				list = append(list, matmul80{e, aColumns, bRows, 0})
+			}
+		}
+	}
+	return append(list, matmul80{elementF16, false, false, 1}, matmul80{elementF16, false, false, 2})
+}
+
+func (v matmul80) name() string {
+	name := "matmul_sm80" + map[element]string{elementBF16: "_bf16", elementF16: "_f16"}[v.element]
+	name += map[bool]string{false: "_n", true: "_t"}[v.aColumns] + map[bool]string{false: "t", true: "n"}[v.bRows]
+	return name + [...]string{"", "_part", "_parts"}[v.parts]
+}
+
+// sharedBytes is the ring of slices of 32 of both sides.
+func (v matmul80) sharedBytes() int {
+	const slice = 2 * matmul80Side * 32 * 2
+	if v.parts == 2 {
+		return 3 * 2 * slice
+	}
+	return 4 * slice
+}
+
+func (v matmul80) module() compiledModule {
+	m := compiledModule{Name: v.name(), Source: "matmul_sm80.cu", Arch: "compute_80"}
+	m.Defines = []string{
+		"KERNEL=" + m.Name, "ELEMENT=" + map[element]string{elementBF16: "BF16", elementF16: "F16"}[v.element],
+		fmt.Sprintf("SPLIT_PARTS=%d", v.parts), fmt.Sprintf("SHARED_BYTES=%d", v.sharedBytes()),
+	}
+	if v.aColumns {
+		m.Defines = append(m.Defines, "A_COLUMNS")
+	}
+	if v.bRows {
+		m.Defines = append(m.Defines, "B_ROWS")
+	}
+	return m
+}
