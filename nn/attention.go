@@ -167,11 +167,15 @@ func (m *MultiHeadAttention) Parameters() gorgonia.Nodes { return parametersOf(m
 
 // AttentionInputs are what an attention may read besides x.
 type AttentionInputs struct {
-	// Context is what cross attention takes keys and values from: (B, Sk, ContextDim).
+	// Context is what cross attention takes keys and values from: (B, Sk, ContextDim), or (1, Sk, ContextDim) for all of x.
 	Context *gorgonia.Node
 	// KeyMask hides keys, such as the padding of a batch: (B, Sk), where true means attend. It is bool, or a float or
 	// integer of which 0 means false, and may change from run to run. A query that sees no key gets the bias of proj.
 	KeyMask *gorgonia.Node
+	// KeyLengths is how many keys each batch item has, (B), of int, int32 or int64: padding behind them is not read, which
+	// costs less than a KeyMask. It may change from run to run. With [kernels.CausalBottomRight] the last query sees the last
+	// of these keys; self-attention over sequences that begin together needs [kernels.CausalTopLeft].
+	KeyLengths *gorgonia.Node
 
 	cache *ops.KVCache // of ForwardCached
 }
@@ -277,6 +281,9 @@ func (m *MultiHeadAttention) options(x *gorgonia.Node, in AttentionInputs) (o op
 	m.calls++
 	if in.cache != nil {
 		o.Dropout = 0
+	}
+	if in.KeyLengths != nil {
+		o.KVLengths = in.KeyLengths
 	}
 	if in.KeyMask == nil {
 		return o, nil

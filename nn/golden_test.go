@@ -296,6 +296,8 @@ type attentionCase struct {
 	c           nn.MultiHeadAttentionConfig
 	mask        bool
 	bias, sinks []int // shapes, nil for none
+
+	contexts, copies int // the batch of the context is the product; 3 and 1 where they are 0
 }
 
 var attentionCases = map[string]attentionCase{
@@ -338,7 +340,12 @@ func (c attentionCase) build(t *testing.T, p *nn.Parameters, dtype, maskType ten
 	length := 6
 	if c.c.Cross {
 		length = 4
-		a.in.Context = input(a.g, dtype, "context", 3, 6, 10)
+		if c.contexts == 0 {
+			c.contexts, c.copies = 3, 1
+		}
+		shape := []int{c.contexts * c.copies, 6, 10}
+		v := dense(dtype, shape, func(i int) float64 { return value("context", i%(c.contexts*60)) })
+		a.in.Context = gorgonia.NewTensor(a.g, dtype, 3, gorgonia.WithShape(shape...), gorgonia.WithName("context"), gorgonia.WithValue(v))
 		a.nodes = append(a.nodes, a.in.Context)
 	}
 	a.x = input(a.g, dtype, "x", 3, length, 8)

@@ -2,6 +2,7 @@ package nn_test
 
 import (
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/stheno-ml/stheno/kernels"
@@ -93,4 +94,64 @@ func TestPositionsOfSeveralCalls(t *testing.T) {
 	if found := g.ByName("p.ids.2x280"); len(found) != 1 {
 		t.Errorf("there are %d inputs of ids, want 1", len(found))
 	}
+}
+
+// TestKeyLengths gives lengths of keys the results of a mask that hides what is behind them.
+func TestKeyLengths(t *testing.T) {
+	for _, name := range []string{"self", "cross gqa", "rope"} {
+		c := attentionCases[name]
+		c.c.Options.Causal = kernels.CausalTopLeft
+		variants(t, name, func(t *testing.T, dtype tensor.Dtype, machine string) {
+			lengths := []int{6, 0, 4}
+			want, nodes := gradientsOf(t, c, dtype, machine, func(a *attention) {
+				mask := dense(tensor.Bool, []int{3, 6}, func(i int) float64 { return max(0, float64(lengths[i/6]-i%6)) })
+				a.in.KeyMask = gorgonia.NewMatrix(a.g, tensor.Bool, gorgonia.WithShape(3, 6), gorgonia.WithName("mask"), gorgonia.WithValue(mask))
+			})
+			got, _ := gradientsOf(t, c, dtype, machine, func(a *attention) {
+				v := dense(tensor.Int, []int{3}, func(i int) float64 { return float64(lengths[i]) })
+				a.in.KeyLengths = gorgonia.NewVector(a.g, tensor.Int, gorgonia.WithShape(3), gorgonia.WithName("lengths"), gorgonia.WithValue(v))
+			})
+			for i, n := range nodes {
+				compare(t, "the gradient of "+n.Name(), dtype, got[i], want[i], 1)
+			}
+		})
+	}
+}
+
+// TestContextOfOneBatchItem gives a context for all of x the gradient that its copies have together.
+func TestContextOfOneBatchItem(t *testing.T) {
+	variants(t, "context", func(t *testing.T, dtype tensor.Dtype, machine string) {
+		c := attentionCases["cross gqa"]
+		same := func(*attention) {}
+		c.c.NoBias, c.contexts, c.copies = true, 1, 3 // the bias of the keys has a gradient of 0, and of rounding errors
+		want, nodes := gradientsOf(t, c, dtype, machine, same)
+		c.copies = 1
+		got, _ := gradientsOf(t, c, dtype, machine, same)
+		for i := range want[0][:60] {
+			want[0][i] += want[0][i+60] + want[0][i+120]
+		}
+		want[0] = want[0][:60]
+		for i, n := range nodes {
+			compare(t, "the gradient of "+n.Name(), dtype, got[i], want[i], 1)
+		}
+	})
+}
+
+// gradientsOf builds a case, lets change its inputs, and returns all gradients.
+func gradientsOf(t *testing.T, c attentionCase, dtype tensor.Dtype, machine string, change func(a *attention)) ([][]float64, gorgonia.Nodes) {
+	t.Helper()
+	p := nn.NewParameters(1)
+	a := c.build(t, p, dtype, tensor.Bool)
+	setParameters(t, p, a.m.Parameters())
+	change(&a)
+	differentiate(t, machine, a.g, weightedSum(a.g, gorgonia.Must(a.m.ForwardWith(a.x, a.in))), a.nodes)
+	var list [][]float64
+	for _, n := range a.nodes {
+		v, err := n.Grad()
+		if err != nil {
+			t.Fatalf("%s: %v", n.Name(), err)
+		}
+		list = append(list, slices.Clone(floats(t, v)))
+	}
+	return list, a.nodes
 }
