@@ -50,7 +50,7 @@ func TestActivationSlopeFarFromZero(t *testing.T) {
 		}
 		verify[float32](t, act.String(), func(b *cpu.Backend) ([]result, error) {
 			err := b.ActivateBackward(act, x, dy, kernels.Of(dx, len(dx)))
-			return []result{{"dx", widened(dx), want, want, nil}}, err
+			return []result{{name: "dx", got: widened(dx), ref: want, pt: want, steps: 2}}, err
 		})
 	}
 }

@@ -83,8 +83,8 @@ func testReduce[T kernels.Float](t *testing.T) {
 			for i := range all {
 				all[i] = 2 * sum.memory[0]
 			}
-			return []result{{"sum", sum.values(), []float64{want}, []float64{want}, nil},
-				{"mean", mean.values(), []float64{want / n}, []float64{want / n}, nil}, resultOf("broadcast", broadcast, widened(all), all)}, err
+			return []result{{name: "sum", got: sum.values(), ref: []float64{want}, pt: []float64{want}},
+				{name: "mean", got: mean.values(), ref: []float64{want / n}, pt: []float64{want / n}}, resultOf("broadcast", broadcast, widened(all), all)}, err
 		})
 	}
 }

@@ -79,7 +79,7 @@ func TestEmbeddingGradientIsAProduct(t *testing.T) {
 		if err := b.MatMul(&kernels.MatMul{A: oneHot.Permute(1, 0), B: dy.Tensor}, kernels.MatMulOutputs{C: want.Tensor}); err != nil {
 			t.Fatal(err)
 		}
-		if err := (result{"dTable", got.values(), want.values(), want.values(), nil}).check(kernels.F64); err != nil {
+		if err := (result{name: "dTable", got: got.values(), ref: want.values(), pt: want.values()}).check(kernels.F64); err != nil {
 			t.Fatal(err)
 		}
 	})

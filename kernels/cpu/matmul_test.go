@@ -215,7 +215,7 @@ func (p *product[T]) compare(t *testing.T, name string, out kernels.Tensor, memo
 			worstNaive = max(worstNaive, math.Abs(float64(naive[i])-ref[i]))
 		}
 	}
-	bound := 2*worstNaive + 1e-5
+	bound := 2*worstNaive + float32Step*largest
 	if kernels.DTypeOf[T]() == kernels.F64 {
 		bound = 1e-13 * max(1, largest)
 	}
@@ -405,7 +405,7 @@ func checkSumRows[T kernels.Float](t *testing.T, shape []int, gap int, accumulat
 			if accumulate {
 				want += 7
 			}
-			bound := 1e-6
+			bound := 3 * float32Step
 			if kernels.DTypeOf[T]() == kernels.F64 {
 				bound = 1e-14
 			}

@@ -71,7 +71,7 @@ func joined[T kernels.Float](list []field[T]) (typed []T, wide []float64) {
 func (c *updateCase[T]) updated(cleared bool, want64 [][]float64, wantT [][]T, changed ...[]field[T]) (all []result) {
 	for i, list := range changed {
 		_, got := joined(list)
-		all = append(all, result{[]string{"w", "m", "v"}[i], got, want64[i], widened(wantT[i]), nil})
+		all = append(all, result{name: []string{"w", "m", "v"}[i], got: got, ref: want64[i], pt: widened(wantT[i])})
 	}
 	_, got := joined(c.g)
 	want := make([]float64, len(got))
@@ -83,7 +83,7 @@ func (c *updateCase[T]) updated(cleared bool, want64 [][]float64, wantT [][]T, c
 			}
 		}
 	}
-	return append(all, result{"g", got, want, want, nil})
+	return append(all, result{name: "g", got: got, ref: want, pt: want})
 }
 
 var updates = []kernels.Update{
@@ -177,7 +177,7 @@ func testSumSquares[T kernels.Float](t *testing.T) {
 				t.Errorf("shape %v: the sum is %.17g, it needs to be %.17g", parameterShapes[i], sums[i], want[i])
 			}
 		}
-		return []result{{"sums", sums, want, want, nil}}, err
+		return []result{{name: "sums", got: sums, ref: want, pt: want}}, err
 	})
 }
 
@@ -323,7 +323,7 @@ func testZero[T kernels.Float](t *testing.T) {
 		c.restore()
 		err := b.Zero(tensors(c.g))
 		_, got := joined(c.g)
-		return []result{{"x", got, widened(want), widened(want), nil}}, err
+		return []result{{name: "x", got: got, ref: widened(want), pt: widened(want)}}, err
 	})
 }
 
