@@ -41,6 +41,15 @@
 //		report, err := optimizer.Step()
 //	}
 //
+// [Optimizer.Queue] does the same without waiting, and hands out a report that is read later.
+//
+// # On a device
+//
+// Parameters whose values were uploaded (package ops) are changed where they are, and the optimiser's state lies beside them. The
+// machine is then made without BindDualValues, which cannot hold values of a device: a step takes the gradients that the last run
+// computed, and where several runs make a step, [Optimizer.Accumulate] adds up those of the others. The device decides by itself
+// whether a step is clipped or skipped; with Queue the host need not know before the next run is on its way.
+//
 // # Stopping and going on
 //
 // Nothing in a Loop depends on when it was started or how often it was stopped: batches and dropout are functions of

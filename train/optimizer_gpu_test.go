@@ -3,10 +3,12 @@
 package train
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"testing"
 
+	"github.com/stheno-ml/stheno/kernels/cuda"
 	"github.com/stheno-ml/stheno/ops"
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
@@ -43,11 +45,67 @@ func TestStepsOnTheDevice(t *testing.T) {
 	}
 }
 
-// attended takes steps down the mean of an attention over three parameters. Midway another optimiser goes on from the state.
-func attended(t *testing.T, d *ops.Device, make func(gorgonia.Nodes, Options) (*Optimizer, error), options Options) (all []float64, reports []Report) {
+// A run and its step that were recorded do, launched again and again, what they do when they are queued one by one.
+func TestRecordedStepsOnTheDevice(t *testing.T) {
+	if ops.Devices() == 0 {
+		t.Skip("this machine has no GPU")
+	}
+	d, err := ops.OpenDevice(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := cuda.Default()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, make := range optimizers {
+		var weights [2][]float64
+		for k, records := range []bool{false, true} {
+			opt, run, parameters := newAttended(t, d, make, Options{Schedule: LinearDecay{From: 0.02, Steps: 20}, ClipNorm: 0.02})
+			step := func() error { return errors.Join(run(), opt.update()) }
+			again := step
+			for i := range 8 {
+				if err := opt.prepare(); err != nil {
+					t.Fatal(err)
+				}
+				if records && i == 2 { // after all modules are loaded and all memory was asked for, as one would
+					recording, err := raw.Capture(step)
+					if err != nil {
+						t.Fatal(err)
+					}
+					again = recording.Launch
+				}
+				if err := again(); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := opt.ask(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if s := state(t, opt); s.Step != 8 {
+				t.Fatalf("%s: %d steps were made, it needs to be 8", name, s.Step)
+			}
+			for _, n := range parameters {
+				value, err := ops.Download(n.Value())
+				if err != nil {
+					t.Fatal(err)
+				}
+				weights[k] = append(weights[k], floats(value)...)
+			}
+		}
+		for i, x := range weights[0] {
+			if math.Abs(weights[1][i]-x) > 1e-5 && name != "Lion" {
+				t.Fatalf("%s: element %d is %v when steps are recorded and %v when they are not", name, i, weights[1][i], x)
+			}
+		}
+	}
+}
+
+// newAttended makes an optimiser over three parameters, on the host or on a device, and what computes their gradients: those of
+// the mean of an attention.
+func newAttended(t *testing.T, d *ops.Device, make func(gorgonia.Nodes, Options) (*Optimizer, error), options Options) (opt *Optimizer, run func() error, parameters gorgonia.Nodes) {
 	t.Helper()
 	g, shape := gorgonia.NewGraph(), []int{1, 2, 40, 16}
-	var parameters gorgonia.Nodes
 	for i, name := range []string{"q", "k", "v"} {
 		n := gorgonia.NewTensor(g, tensor.Float32, 4, gorgonia.WithShape(shape...), gorgonia.WithName(name),
 			gorgonia.WithValue(tensor.New(tensor.Of(tensor.Float32), tensor.WithShape(shape...))))
@@ -76,18 +134,26 @@ func attended(t *testing.T, d *ops.Device, make func(gorgonia.Nodes, Options) (*
 		machineOptions = append(machineOptions, gorgonia.BindDualValues(parameters...))
 	}
 	machine := gorgonia.NewTapeMachine(g, machineOptions...)
-	defer machine.Close()
-	opt, err := make(parameters, options)
-	if err != nil {
+	t.Cleanup(func() { machine.Close() })
+	if opt, err = make(parameters, options); err != nil {
 		t.Fatal(err)
 	}
+	return opt, func() error {
+		defer machine.Reset()
+		return machine.RunAll()
+	}, parameters
+}
+
+// attended takes steps. Midway another optimiser goes on from the state.
+func attended(t *testing.T, d *ops.Device, make func(gorgonia.Nodes, Options) (*Optimizer, error), options Options) (all []float64, reports []Report) {
+	t.Helper()
+	opt, runOnce, parameters := newAttended(t, d, make, options)
 	var pending []*PendingReport
 	for step := range 6 {
 		for run := range options.Accumulation {
-			if err := machine.RunAll(); err != nil {
+			if err := runOnce(); err != nil {
 				t.Fatal(err)
 			}
-			machine.Reset()
 			if run < options.Accumulation-1 {
 				if err := opt.Accumulate(); err != nil {
 					t.Fatal(err)
