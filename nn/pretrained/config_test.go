@@ -71,6 +71,14 @@ var published = []struct {
 		"model_type": "smollm3", "no_rope_layer_interval": 4, "num_attention_heads": 16, "num_hidden_layers": 36, "num_key_value_heads": 4,
 		"pretraining_tp": 2, "rms_norm_eps": 1e-06, "rope_scaling": null, "rope_theta": 5000000.0, "sliding_window": null,
 		"use_sliding_window": false, "vocab_size": 128256}`},
+	{"bert-base-uncased", 109_514_298, `{"architectures": ["BertForMaskedLM"], "attention_probs_dropout_prob": 0.1, "gradient_checkpointing": false,
+		"hidden_act": "gelu", "hidden_dropout_prob": 0.1, "hidden_size": 768, "initializer_range": 0.02, "intermediate_size": 3072,
+		"layer_norm_eps": 1e-12, "max_position_embeddings": 512, "model_type": "bert", "num_attention_heads": 12, "num_hidden_layers": 12,
+		"pad_token_id": 0, "position_embedding_type": "absolute", "type_vocab_size": 2, "use_cache": true, "vocab_size": 30522}`},
+	{"roberta-base", 124_697_433, `{"architectures": ["RobertaForMaskedLM"], "attention_probs_dropout_prob": 0.1, "bos_token_id": 0, "eos_token_id": 2,
+		"hidden_act": "gelu", "hidden_dropout_prob": 0.1, "hidden_size": 768, "initializer_range": 0.02, "intermediate_size": 3072,
+		"layer_norm_eps": 1e-05, "max_position_embeddings": 514, "model_type": "roberta", "num_attention_heads": 12, "num_hidden_layers": 12,
+		"pad_token_id": 1, "type_vocab_size": 1, "vocab_size": 50265}`},
 }
 
 func TestPublishedConfigs(t *testing.T) {
@@ -93,7 +101,7 @@ func TestPublishedConfigs(t *testing.T) {
 // What a config asks for and there is no model for is an error that names the field.
 func TestConfigErrors(t *testing.T) {
 	for _, c := range []struct{ model, field, value, want string }{
-		{"gpt2", "model_type", `"mamba"`, `field model_type is "mamba", it needs to be one of gemma2, gemma3_text, gpt2,`},
+		{"gpt2", "model_type", `"mamba"`, `field model_type is "mamba", it needs to be one of bert, gemma2, gemma3_text, gpt2,`},
 		{"gpt2", "model_type", `7`, "field model_type is 7, it needs to be a string"},
 		{"gpt2", "n_head", `"many"`, `field n_head is "many", it needs to be an integer`},
 		{"gpt2", "n_layer", `-1`, "field n_layer is -1, it needs to be from 1 to 16777216"},
@@ -111,6 +119,10 @@ func TestConfigErrors(t *testing.T) {
 		{"gemma3", "use_bidirectional_attention", `true`, "field use_bidirectional_attention is true, only false is supported"},
 		{"gemma3", "attn_logit_softcapping", `50`, "field attn_logit_softcapping is 50, Gemma 3 has none"},
 		{"phi3", "rope_parameters", `{"rope_type": "longrope", "short_factor": [1], "long_factor": [1]}`, "field rope_parameters.short_factor or long_factor has 1 numbers"},
+		{"bert", "position_embedding_type", `"relative_key"`, "field position_embedding_type is relative_key, only absolute is supported"},
+		{"bert", "architectures", `["BertForQuestionAnswering"]`, `field architectures is "BertForQuestionAnswering", it needs to end with Model,`},
+		{"bert-classes", "classifier_dropout", `0.5`, "field classifier_dropout is 0.5, it needs to be hidden_dropout_prob, which is 0"},
+		{"bert-classes", "id2label", `{}`, "field id2label is empty"},
 		{"smollm3", "no_rope_layers", `[1]`, "field no_rope_layers has 1 elements"},
 	} {
 		text, err := os.ReadFile(filepath.Join("testdata", c.model, "config.json"))

@@ -7,13 +7,15 @@
 //	model, err := m.LanguageModel(g)        // an *nn.Llama over m.Parameters()
 //	logits, err := model.Forward(tokens)    // (batch, length) → (batch, length, vocabulary)
 //
+// [Model.Encoder] does the same for a BERT, whose vectors, classes or predictions of masked tokens [nn.Encoder] gives.
 // [Model.NewDecoder] predicts token after token, model.Loss is what training differentiates, and [Model.Save] writes what
 // training made of the parameters.
 //
 // # Models
 //
 // The families are, by the model_type in their config: gpt2; llama, which SmolLM, TinyLlama and many others are too; mistral,
-// with its sliding window; qwen2 and qwen3; gemma2 and gemma3_text; phi3; olmo2; and smollm3. RoPE is scaled as the config
+// with its sliding window; qwen2 and qwen3; gemma2 and gemma3_text; phi3; olmo2; smollm3; and the encoders bert and roberta, with
+// the heads for masked tokens and for classes. RoPE is scaled as the config
 // says: linear, dynamic (up to the length of the training), llama3, yarn or longrope.
 //
 // A config that asks for something else is refused with an error that names the field. So is one with a field that is not
@@ -24,7 +26,8 @@
 //
 // Parameters are float32, converted from float16 and bfloat16 tensor by tensor, several at a time. Matrices that
 // transformers keeps as (out, in) are transposed to (in, out), as [nn.Linear] has them. Beside the parameters themselves,
-// loading holds at most one tensor for each processor.
+// loading holds at most one tensor for each processor. [Options.Device] moves the parameters to a GPU, and [Options.Compute] lets
+// the layers compute in 16 bits.
 //
 // # Trust
 //

@@ -156,18 +156,27 @@ type source struct {
 	bytes int64
 }
 
+// find is the file with a tensor, which may lack its prefix or, if it is a norm's, have the name that TensorFlow gave it.
+func (w *weights) find(name, prefix string) (string, *safetensors.File) {
+	for _, name := range []string{name, strings.TrimPrefix(name, prefix), prefix + name} {
+		for _, name := range []string{name, oldNames.Replace(name)} {
+			if file := w.holder[name]; file != nil {
+				return name, file
+			}
+		}
+	}
+	return name, nil
+}
+
+var oldNames = strings.NewReplacer("LayerNorm.weight", "LayerNorm.gamma", "LayerNorm.bias", "LayerNorm.beta")
+
 // sources finds the tensor of each link, checks their types and shapes, and makes sure that no tensor is left over.
 func (w *weights) sources(a *architecture) ([]source, error) {
 	var list []source
 	used := map[string]bool{}
 	for i := range a.links {
 		l := &a.links[i]
-		name := l.theirs
-		file := w.holder[name]
-		if file == nil {
-			name = strings.TrimPrefix(name, a.prefix)
-			file = w.holder[name]
-		}
+		name, file := w.find(l.theirs, a.prefix)
 		if file == nil {
 			return nil, fmt.Errorf("tensor %q is missing", l.theirs)
 		}

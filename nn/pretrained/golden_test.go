@@ -7,8 +7,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
+	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/ops"
 	"github.com/stheno-ml/stheno/train/safetensors"
 	"gorgonia.org/gorgonia"
@@ -23,9 +25,13 @@ var languageModels = []string{
 	"gpt2", "llama2", "llama3", "mistral", "qwen2", "qwen3", "gemma2", "gemma3", "phi3", "olmo2", "smollm3",
 }
 
+var encoders = []string{"bert", "bert-masked", "bert-classes", "roberta-masked", "roberta-classes"}
+
 // golden is what transformers computes.
 type golden struct {
 	Tokens    [][]int
+	Mask      [][]int // of encoders: 0 for padding
+	Types     [][]int
 	Logits    []float64
 	Loss      float64
 	Gradients map[string]float64 // the norm of each
@@ -154,40 +160,119 @@ func TestGradients(t *testing.T) {
 			if have := loss.Value().Data().(float32); math.Abs(float64(have)-want.Loss) > 1e-5*want.Loss {
 				t.Errorf("the loss is %v, want %v", have, want.Loss)
 			}
-			gradients := map[string]*tensor.Dense{}
-			for _, n := range model.Parameters() {
-				v, err := n.Grad()
-				if err != nil {
-					t.Fatal(err)
-				}
-				gradients[n.Name()] = v.(*tensor.Dense)
-			}
-			var all []float32
-			var wanted []float64
-			for i := range m.arch.links {
-				l := &m.arch.links[i]
-				sum := 0.0
-				for _, x := range l.pack(gradients).Float32s() {
-					sum += float64(x) * float64(x)
-				}
-				norm, known := want.Gradients[l.theirs]
-				if !known {
-					t.Errorf("transformers has no gradient of %s", l.theirs)
-				}
-				all, wanted = append(all, float32(math.Sqrt(sum))), append(wanted, norm)
-				near(t, "the gradient of "+l.theirs, all[i:], wanted[i:], 1e-3)
-			}
-			near(t, "the gradients", all, wanted, 2e-5)
-			if len(all) != len(want.Gradients) {
-				t.Errorf("there are %d gradients, transformers has %d", len(all), len(want.Gradients))
-			}
+			compareGradients(t, m, model.Parameters(), want)
 		})
+	}
+}
+
+// compareGradients compares the norms of the gradients, tensor by tensor. Those that are nothing but for rounding, such as
+// that of a key's bias, count beside the others.
+func compareGradients(t *testing.T, m *Model, parameters gorgonia.Nodes, want golden) {
+	t.Helper()
+	gradients := map[string]*tensor.Dense{}
+	for _, n := range parameters {
+		v, err := n.Grad()
+		if err != nil {
+			t.Fatal(err)
+		}
+		gradients[n.Name()] = v.(*tensor.Dense)
+	}
+	var all []float32
+	var wanted []float64
+	for i := range m.arch.links {
+		l := &m.arch.links[i]
+		sum := 0.0
+		for _, x := range l.pack(gradients).Float32s() {
+			sum += float64(x) * float64(x)
+		}
+		norm, known := want.Gradients[l.theirs]
+		if !known {
+			t.Errorf("transformers has no gradient of %s", l.theirs)
+		}
+		all, wanted = append(all, float32(math.Sqrt(sum))), append(wanted, norm)
+		if norm > 1e-4 {
+			near(t, "the gradient of "+l.theirs, all[i:], wanted[i:], 1e-3)
+		}
+	}
+	near(t, "the gradients", all, wanted, 2e-5)
+	if len(all) != len(want.Gradients) {
+		t.Errorf("there are %d gradients, transformers has %d", len(all), len(want.Gradients))
+	}
+}
+
+// Encoders give the vectors, classes and predictions that transformers computes, and the gradients of their squares.
+func TestEncoders(t *testing.T) {
+	for _, name := range encoders {
+		t.Run(name, func(t *testing.T) {
+			want := readGolden(t, name)
+			m := load(t, filepath.Join("testdata", name), Options{})
+			g := gorgonia.NewGraph()
+			e, err := m.Encoder(g)
+			if err != nil {
+				t.Fatal(err)
+			}
+			h := gorgonia.Must(e.ForwardWith(ids(g, "tokens", want.Tokens), nn.EncoderInputs{
+				Types: ids(g, "types", want.Types), KeyMask: ids(g, "mask", want.Mask),
+			}))
+			// Without what stands at padding, which is of no use.
+			var used [][]int
+			for row, mask := range want.Mask {
+				for at := range 7 {
+					used = append(used, []int{row*len(mask) + at})
+				}
+			}
+			visible := func(x *gorgonia.Node) *gorgonia.Node {
+				rows := gorgonia.Must(gorgonia.Reshape(x, tensor.Shape{x.Shape()[0] * x.Shape()[1], x.Shape()[2]}))
+				return gorgonia.Must(ops.Embedding(rows, ids(g, "used", used)))
+			}
+			var outputs []*gorgonia.Node
+			switch {
+			case strings.HasSuffix(name, "masked"):
+				outputs = append(outputs, visible(gorgonia.Must(e.Predict(h))))
+			case strings.HasSuffix(name, "classes"):
+				outputs = append(outputs, gorgonia.Must(e.Classify(h)))
+			default:
+				outputs = append(outputs, visible(h), gorgonia.Must(e.Pooled(h)))
+			}
+			var loss *gorgonia.Node
+			for _, x := range outputs {
+				square := gorgonia.Must(ops.Sum(gorgonia.Must(ops.Mul(x, x))))
+				if loss != nil {
+					square = gorgonia.Must(gorgonia.Add(loss, square))
+				}
+				loss = square
+			}
+			if _, err := gorgonia.Grad(loss, e.Parameters()...); err != nil {
+				t.Fatal(err)
+			}
+			run(t, g)
+			var have []float32
+			for _, x := range outputs {
+				have = append(have, x.Value().Data().([]float32)...)
+			}
+			near(t, "the outputs", have, want.Logits, 1e-5)
+			compareGradients(t, m, e.Parameters(), want)
+		})
+	}
+}
+
+// A model is asked for what it is.
+func TestKinds(t *testing.T) {
+	g := gorgonia.NewGraph()
+	if _, err := load(t, "testdata/bert", Options{}).LanguageModel(g); err == nil || !strings.Contains(err.Error(), "a bert is a *nn.Encoder, it predicts no next token") {
+		t.Errorf("an encoder as a language model: %v", err)
+	}
+	if _, err := load(t, "testdata/gpt2", Options{}).Encoder(gorgonia.NewGraph()); err == nil || !strings.Contains(err.Error(), "a gpt2 is a *nn.GPT, it is no encoder") {
+		t.Errorf("a language model as an encoder: %v", err)
+	}
+	if _, err := load(t, "testdata/gpt2", Options{}).LanguageModel(nil); err == nil || !strings.Contains(err.Error(), "g is nil") {
+		t.Errorf("without a graph: %v", err)
 	}
 }
 
 // What is written has the tensors that were read, bit by bit, whether in one file or in shards, and is read again.
 func TestSave(t *testing.T) {
-	for _, name := range languageModels {
+	for _, name := range slices.Concat(languageModels, encoders) {
 		t.Run(name, func(t *testing.T) {
 			from := filepath.Join("testdata", name)
 			m := load(t, from, Options{})

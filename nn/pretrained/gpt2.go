@@ -7,6 +7,7 @@ import (
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/nn"
 	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
 )
 
 // gpt2 is GPT-2. Its matrices are (in, out), as ours are.
@@ -62,9 +63,10 @@ func gpt2(c *config, _ int) *architecture {
 	return &architecture{
 		links: append(links, layerNorm("transformer.ln_f", "norm", d)...), prefix: "transformer.",
 		unused: []string{"lm_head.weight", ".attn.bias", ".attn.masked_bias"},
-		build: func(g *gorgonia.ExprGraph, p *nn.Parameters) (any, error) {
-			config.Parameters = p
-			return nn.NewGPT(g, config)
+		build: func(g *gorgonia.ExprGraph, p *nn.Parameters, compute tensor.Dtype) (any, error) {
+			own := config
+			own.Parameters, own.Compute = p, compute
+			return nn.NewGPT(g, own)
 		},
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/ops"
 	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
 )
 
 // decoder is a model of Llama's shape and what the families of that shape do in their own way.
@@ -283,9 +284,9 @@ func (d *decoder) architecture() *architecture {
 		links = append(links, same("lm_head.weight", "head.weight", d.Vocab, d.Dim))
 	}
 	a.links = links
-	a.build = func(g *gorgonia.ExprGraph, p *nn.Parameters) (any, error) {
+	a.build = func(g *gorgonia.ExprGraph, p *nn.Parameters, compute tensor.Dtype) (any, error) {
 		config := d.LlamaConfig
-		config.Parameters = p
+		config.Parameters, config.Compute = p, compute
 		return nn.NewLlama(g, config)
 	}
 	return a

@@ -8,7 +8,9 @@ import (
 	"strings"
 
 	"github.com/stheno-ml/stheno/nn"
+	"github.com/stheno-ml/stheno/ops"
 	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
 )
 
 // Options are the options of [Load]. The zero value is what most programs want.
@@ -17,6 +19,10 @@ type Options struct {
 	// LongRoPE have one set of frequencies up to the length of their first training and another beyond it: 0 means the
 	// first.
 	Context int
+	// Compute is the type of what the layers compute: float32 (zero), ops.BFloat16 or ops.Float16. Parameters are float32.
+	Compute tensor.Dtype
+	// Device is where the parameters are moved to, so that every graph of the model computes there; nil for the host.
+	Device *ops.Device
 	// IgnoreFields are fields of config.json that are unknown here and may be passed over.
 	IgnoreFields []string
 	// Progress, if it is not nil, is called while tensors are read, with the number of bytes read so far and in all. Calls
@@ -30,6 +36,7 @@ type Model struct {
 	config     []byte // config.json as it was read
 	folder     string
 	parameters *nn.Parameters
+	compute    tensor.Dtype
 	arch       *architecture
 }
 
@@ -38,13 +45,13 @@ type architecture struct {
 	links  []link
 	prefix string   // of the tensors' names, which files written from the model without its head lack
 	unused []string // tensors of files, by how their names end, that are no parameters
-	build  func(*gorgonia.ExprGraph, *nn.Parameters) (any, error)
+	build  func(*gorgonia.ExprGraph, *nn.Parameters, tensor.Dtype) (any, error)
 }
 
 // families are the readers of configs by model_type. The number is the context that is asked for, 0 for the config's.
 var families = map[string]func(*config, int) *architecture{
 	"gpt2": gpt2, "llama": llama, "mistral": mistral, "qwen2": qwen2, "qwen3": qwen3, "gemma2": gemma2,
-	"gemma3_text": gemma3, "phi3": phi3, "olmo2": olmo2, "smollm3": smollm3,
+	"gemma3_text": gemma3, "phi3": phi3, "olmo2": olmo2, "smollm3": smollm3, "bert": bert, "roberta": roberta,
 }
 
 // LanguageModel predicts the next token. [nn.GPT] and [nn.Llama] are what there is.
@@ -61,7 +68,7 @@ type LanguageModel interface {
 // Load reads a model's folder: config.json, and model.safetensors or the shards that model.safetensors.index.json lists.
 // Parameters are float32 in memory, whatever the files hold.
 func Load(folder string, o Options) (*Model, error) {
-	m := &Model{folder: folder}
+	m := &Model{folder: folder, compute: o.Compute}
 	if err := m.load(o); err != nil {
 		return nil, fmt.Errorf("pretrained: %s: %w", folder, err)
 	}
@@ -78,9 +85,14 @@ func (m *Model) load(o Options) (err error) {
 	if m.parameters, err = readParameters(m.folder, m.arch, o.Progress); err != nil {
 		return err
 	}
+	if o.Device != nil {
+		if err := m.parameters.MoveTo(o.Device); err != nil {
+			return err
+		}
+	}
 	// A parameter that is linked to no tensor would be random. A graph that is thrown away finds it.
 	g := gorgonia.NewGraph()
-	built, err := m.arch.build(g, m.parameters)
+	built, err := m.arch.build(g, m.parameters, m.compute)
 	if err != nil {
 		return err
 	}
@@ -131,16 +143,27 @@ func (m *Model) Parameters() *nn.Parameters { return m.parameters }
 
 // LanguageModel adds the model to a graph. The graphs of one Model share its parameters.
 func (m *Model) LanguageModel(g *gorgonia.ExprGraph) (LanguageModel, error) {
+	return build[LanguageModel](m, g, "predicts no next token")
+}
+
+// Encoder adds the encoder of a BERT or RoBERTa to a graph, with the heads that the architecture in its config has: a pooler,
+// a classifier, or predictions of masked tokens. The graphs of one Model share its parameters.
+func (m *Model) Encoder(g *gorgonia.ExprGraph) (*nn.Encoder, error) {
+	return build[*nn.Encoder](m, g, "is no encoder")
+}
+
+// build adds the model to a graph.
+func build[T any](m *Model, g *gorgonia.ExprGraph, otherwise string) (none T, err error) {
 	if g == nil {
-		return nil, errors.New("pretrained: g is nil, it needs to be a graph")
+		return none, errors.New("pretrained: g is nil, it needs to be a graph")
 	}
-	built, err := m.arch.build(g, m.parameters)
+	built, err := m.arch.build(g, m.parameters, m.compute)
 	if err != nil {
-		return nil, fmt.Errorf("pretrained: %w", err)
+		return none, fmt.Errorf("pretrained: %w", err)
 	}
-	model, ok := built.(LanguageModel)
+	model, ok := built.(T)
 	if !ok {
-		return nil, fmt.Errorf("pretrained: a %s is a %T, it predicts no next token", m.family, built)
+		return none, fmt.Errorf("pretrained: a %s is a %T, it %s", m.family, built, otherwise)
 	}
 	return model, nil
 }

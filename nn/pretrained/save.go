@@ -102,7 +102,11 @@ func (m *Model) copyCompanions(folder string) error {
 func (m *Model) saveWeights(folder string, shardSize int64) error {
 	values := map[string]*tensor.Dense{}
 	for _, name := range m.parameters.Names() {
-		values[name] = m.parameters.Value(name)
+		value := m.parameters.Value(name)
+		if !value.IsNativelyAccessible() {
+			return fmt.Errorf("parameter %s is in the memory of a device, from where it cannot be saved yet", name)
+		}
+		values[name] = value
 	}
 	var shards [][]*link
 	size, total := int64(0), int64(0)

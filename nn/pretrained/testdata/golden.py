@@ -51,6 +51,20 @@ models = {
     "smollm3": lambda: tf.SmolLM3ForCausalLM(tf.SmolLM3Config(**grouped, no_rope_layers=[1, 0])),
 }
 
+around = dict(
+    vocab_size=48, hidden_size=24, intermediate_size=20, num_hidden_layers=2, num_attention_heads=4, initializer_range=0.3,
+    attention_probs_dropout_prob=0.0, hidden_dropout_prob=0.0)
+encoders = {
+    "bert": lambda: tf.BertModel(tf.BertConfig(**around, max_position_embeddings=16)),
+    "bert-masked": lambda: tf.BertForMaskedLM(tf.BertConfig(**around, max_position_embeddings=16, hidden_act="gelu_new")),
+    "bert-classes": lambda: tf.BertForSequenceClassification(tf.BertConfig(**around, max_position_embeddings=16, num_labels=3)),
+    "roberta-masked": lambda: tf.RobertaForMaskedLM(tf.RobertaConfig(**around, max_position_embeddings=18, type_vocab_size=1, pad_token_id=1)),
+    "roberta-classes": lambda: tf.RobertaForSequenceClassification(tf.RobertaConfig(**around, max_position_embeddings=18, type_vocab_size=1, pad_token_id=1)),
+}
+# Of the second row the last four are padding, and the first five are of type 1 where there are types.
+sentences = [[3, 40, 4, 10, 5, 9, 2, 6, 5, 3, 5], [11, 23, 17, 8, 42, 8, 30, 1, 1, 1, 1]]
+mask = [[1] * 11, [1] * 7 + [0] * 4]
+
 
 def spread(model, seed):
     """Gives norms and biases, which start at one and zero, values that show, and all values that float16 and bfloat16 both have."""
@@ -71,18 +85,38 @@ def results(model):
     return dict(tokens=tokens, logits=out.logits.detach().flatten().tolist(), loss=out.loss.item(), gradients=gradients)
 
 
+def encode(model):
+    types = [[0] * 11, [1 if i < 5 and model.config.type_vocab_size > 1 else 0 for i in range(11)]]
+    out = model(input_ids=torch.tensor(sentences), attention_mask=torch.tensor(mask), token_type_ids=torch.tensor(types))
+    parts = [out.last_hidden_state[:, :7], out.pooler_output] if hasattr(out, "pooler_output") else [out.logits]
+    if parts[0].dim() == 3:
+        parts[0] = parts[0][:, :7]  # what stands at padding is of no use
+    # The square of all outputs is what the gradients are of.
+    sum((p * p).sum() for p in parts).backward()
+    gradients = {name: p.grad.double().norm().item() for name, p in model.named_parameters()}
+    logits = [x for p in parts for x in p.detach().flatten().tolist()]
+    return dict(tokens=sentences, mask=mask, types=types, logits=logits, gradients=gradients)
+
+
 def write():
+    for seed, (name, make) in enumerate(encoders.items()):
+        torch.manual_seed(seed)
+        model = spread(make(), seed)
+        save(name, model, encode(model))
     for seed, (name, make) in enumerate(models.items()):
         torch.manual_seed(seed)
         model = spread(make(), seed)
-        folder = here / name
-        shutil.rmtree(folder, ignore_errors=True)
-        golden = results(model)
-        stored = {"llama3": torch.bfloat16, "mistral": torch.float16}.get(name, torch.float32)
-        model.to(stored).save_pretrained(folder, max_shard_size="8KB" if name == "qwen3" else "1GB")
-        (folder / "generation_config.json").unlink(missing_ok=True)
-        golden["logits"] = [float(f"{x:.7g}") for x in golden["logits"]]
-        (folder / "golden.json").write_text(json.dumps(golden))
+        save(name, model, results(model))
+
+
+def save(name, model, golden):
+    folder = here / name
+    shutil.rmtree(folder, ignore_errors=True)
+    stored = {"llama3": torch.bfloat16, "mistral": torch.float16}.get(name, torch.float32)
+    model.to(stored).save_pretrained(folder, max_shard_size="8KB" if name == "qwen3" else "1GB")
+    (folder / "generation_config.json").unlink(missing_ok=True)
+    golden["logits"] = [float(f"{x:.7g}") for x in golden["logits"]]
+    (folder / "golden.json").write_text(json.dumps(golden))
 
 
 def check():
@@ -94,6 +128,11 @@ def check():
         with torch.no_grad():
             assert torch.equal(ours(torch.tensor(tokens)).logits, theirs(torch.tensor(tokens)).logits), name
         print(name, "is equal in", len(a), "tensors and in its logits")
+    for name, make in encoders.items():
+        kind = type(make())
+        a, b = (kind.from_pretrained(here / folder).state_dict() for folder in (pathlib.Path("written") / name, name))
+        assert a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a), name
+        print(name, "is equal in", len(a), "tensors")
 
 
 check() if "--check" in sys.argv else write()
