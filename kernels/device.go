@@ -46,6 +46,20 @@ type Event interface {
 	Since(earlier Event) (time.Duration, error)
 }
 
+// Recorder is a device that can queue a list of work again, as a whole, in the time of one launch.
+type Recorder interface {
+	// Capture records what work asks of the device, without running it. Nothing but work uses the device until it returns. Work that
+	// waits for the device, or that moves data between it and the host, cannot be recorded and is an error; after any error the
+	// device is as it was before.
+	Capture(work func() error) (Recording, error)
+}
+
+// Recording is work that was recorded.
+type Recording interface {
+	// Launch does the work again, in the memory in which it was recorded.
+	Launch() error
+}
+
 // Unsupported is the error of a device that is asked for what it cannot compute. It wraps [errors.ErrUnsupported].
 type Unsupported struct {
 	Device string // its name

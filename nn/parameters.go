@@ -9,7 +9,6 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/ops"
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
@@ -86,24 +85,7 @@ func (p *Parameters) set(name string, value *tensor.Dense) error {
 		return fmt.Errorf("%s is %v of shape %v, its layers need %v of shape %v",
 			name, value.Dtype(), []int(value.Shape()), old.Dtype(), []int(old.Shape()))
 	}
-	from, err := ops.TensorOf(value)
-	if err != nil {
-		return fmt.Errorf("%s %w", name, err)
-	}
-	return p.write(old, from)
-}
-
-// write writes elements over those of a value, wherever it lives.
-func (p *Parameters) write(to *tensor.Dense, from kernels.Tensor) error {
-	place, err := ops.PlaceOf(to)
-	if err != nil {
-		return err
-	}
-	t, err := ops.TensorOf(to)
-	if err != nil {
-		return err
-	}
-	return place.Copy(t, from)
+	return ops.Assign(old, value)
 }
 
 // MoveTo moves all values to a device, those of parameters that are made later too, so that every graph over them computes

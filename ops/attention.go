@@ -131,7 +131,9 @@ func (a *attention) forward(r *run, in, out []kernels.Tensor) error {
 		return err
 	}
 	if p.Dropout = a.last; !r.again {
-		p.Dropout = a.begin()
+		if p.Dropout, err = a.begin(r); err != nil {
+			return err
+		}
 	}
 	outputs := kernels.AttentionOutputs{O: a.outputView(out[0])}
 	switch {

@@ -62,7 +62,9 @@ func (w *attentionWeights) forward(r *run, in, out []kernels.Tensor) error {
 	if err != nil {
 		return err
 	}
-	p.Dropout = w.begin()
+	if p.Dropout, err = w.begin(r); err != nil {
+		return err
+	}
 	keys := p.K.Shape[2]
 	for from := 0; from < keys; from += kernels.MaxHeadDim {
 		to := min(from+kernels.MaxHeadDim, keys)

@@ -446,6 +446,9 @@ func (c *call) bindOne(b kernels.Backend, i int, v gorgonia.Value) (kernels.Tens
 	axes := len(c.shapes[i].Shape)
 	switch c.inputs[i].form {
 	case hostForm:
+		if err := c.checkRecording(); err != nil {
+			return kernels.Tensor{}, err
+		}
 		if at, err := PlaceOf(v); err != nil || at != host {
 			return kernels.Tensor{}, errors.Join(errors.New("needs to be on the host"), err)
 		}

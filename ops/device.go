@@ -88,6 +88,30 @@ func Download(v gorgonia.Value) (*tensor.Dense, error) {
 	return t, nil
 }
 
+// Assign writes the elements of a value of one shape and type over those of another, wherever either lives.
+func Assign(to, from gorgonia.Value) error {
+	var tensors [2]kernels.Tensor
+	for i, v := range []gorgonia.Value{to, from} {
+		var err error
+		if tensors[i], err = TensorOf(v); err != nil {
+			return fmt.Errorf("Assign: the value %w", err)
+		}
+	}
+	if tensors[0].DType != tensors[1].DType {
+		return fmt.Errorf("Assign: a value of %v cannot be written over one of %v", tensors[1].DType, tensors[0].DType)
+	}
+	place, err := PlaceOf(to)
+	if err == nil && place == host {
+		place, err = PlaceOf(from)
+	}
+	if err != nil {
+		return fmt.Errorf("Assign: the value %w", err)
+	}
+	err = place.Copy(tensors[0], tensors[1])
+	runtime.KeepAlive(from)
+	return err
+}
+
 // copyTo copies a value to a place; one of the value's place and that one copies.
 func copyTo(place, copier kernels.Backend, t *tensor.Dense) (*tensor.Dense, error) {
 	from, err := TensorOf(t)

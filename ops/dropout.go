@@ -30,7 +30,11 @@ func (k *dropout) outputs(in []kernels.Tensor) ([]kernels.Tensor, error) {
 }
 
 func (k *dropout) forward(r *run, in, out []kernels.Tensor) error {
-	return r.Dropout(k.begin(), in[0], out[0])
+	d, err := k.begin(r)
+	if err != nil {
+		return err
+	}
+	return r.Dropout(d, in[0], out[0])
 }
 
 func (k *dropout) backward(r *run, _, dOut, d []kernels.Tensor) error {

@@ -173,6 +173,9 @@ func (c *cachedAttention) forward(r *run, in, out []kernels.Tensor) error {
 	if err != nil {
 		return err
 	}
+	if err := r.c.checkRecording(); err != nil {
+		return err
+	}
 	rows := p.K.Shape[2]
 	if p.K, p.V, err = c.cache.extend(r.Backend, p.K, p.V); err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"math/bits"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/stheno-ml/stheno/kernels"
 	"gorgonia.org/gorgonia"
@@ -35,9 +36,10 @@ func ReuseMemory(g *gorgonia.ExprGraph) {
 // pool is the memory of a graph whose ops share it.
 type pool struct {
 	sync.Mutex
-	shared bool
-	nodes  int // of the graph when the readers were counted
-	free   map[block][]kernels.Tensor
+	shared    bool
+	recording atomic.Bool // a run of the graph is being recorded
+	nodes     int         // of the graph when the readers were counted
+	free      map[block][]kernels.Tensor
 }
 
 // block is what may take each other's place.

@@ -57,12 +57,16 @@ type dropping struct {
 func (d *dropping) setMode(m *Mode) { d.mode = m }
 
 // begin decides the dropout of a forward run.
-func (d *dropping) begin() kernels.Dropout {
+func (d *dropping) begin(r *run) (kernels.Dropout, error) {
 	d.last = kernels.Dropout{}
-	if step, on := d.mode.step(d.runs); on {
+	step, on := d.mode.step(d.runs)
+	if on = on && d.options.P > 0; on {
+		if err := r.c.checkRecording(); err != nil {
+			return d.last, err
+		}
 		d.last = d.options
 		d.last.Step = step
 	}
 	d.runs++
-	return d.last
+	return d.last, nil
 }

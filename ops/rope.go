@@ -67,6 +67,9 @@ func (k *rope) view(t kernels.Tensor) kernels.Tensor {
 
 func (k *rope) forward(r *run, in, out []kernels.Tensor) error {
 	if k.cache != nil {
+		if err := r.c.checkRecording(); err != nil {
+			return err
+		}
 		k.o.Offset = k.offset + k.cache.Len()
 	}
 	return r.RoPEForward(&k.o, k.view(in[0]), k.view(out[0]))

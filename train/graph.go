@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/ops"
 	"github.com/stheno-ml/stheno/train/data"
 	"gorgonia.org/gorgonia"
@@ -14,16 +15,24 @@ import (
 // graph is a model for batches of one shape, and the machine that runs it.
 type graph struct {
 	g               *gorgonia.ExprGraph
+	device          *ops.Device // nil for the host
 	parameters      gorgonia.Nodes
 	machine         gorgonia.VM
 	rows, length    int
-	tokens, targets []int // the values of the inputs
-	loss            gorgonia.Value
+	tokens, targets []int // what is fed
+	feeds           []*ops.Feed
+	loss            *gorgonia.Node
+
+	runs       int // so far
+	recording  kernels.Recording
+	recorded   kernels.Tensor // the loss of a recorded run
+	unrecorded error          // why runs cannot be recorded
 }
 
-// newGraph builds a model for the batches' shape, with gradients if it is to train.
-func newGraph(model Model, batches data.Batches, training bool) (*graph, error) {
-	b := &graph{g: gorgonia.NewGraph()}
+// newGraph builds a model for the batches' shape, with gradients if it is to train. Its inputs and parameters are on the device,
+// or on the host where that is nil.
+func newGraph(model Model, batches data.Batches, device *ops.Device, training bool) (*graph, error) {
+	b := &graph{g: gorgonia.NewGraph(), device: device}
 	b.rows, b.length = batches.Shape()
 	var inputs [2]*gorgonia.Node
 	for i, in := range []struct {
@@ -31,8 +40,11 @@ func newGraph(model Model, batches data.Batches, training bool) (*graph, error) 
 		ids  *[]int
 	}{{"tokens", &b.tokens}, {"targets", &b.targets}} {
 		*in.ids = make([]int, b.rows*b.length)
-		value := tensor.New(tensor.WithShape(b.rows, b.length), tensor.WithBacking(*in.ids))
-		inputs[i] = gorgonia.NewMatrix(b.g, tensor.Int, gorgonia.WithName(in.name), gorgonia.WithShape(b.rows, b.length), gorgonia.WithValue(value))
+		feed, err := ops.NewFeed(device, tensor.New(tensor.WithShape(b.rows, b.length), tensor.WithBacking(*in.ids)))
+		if err != nil {
+			return nil, err
+		}
+		inputs[i], b.feeds = feed.Node(b.g, in.name), append(b.feeds, feed)
 	}
 	loss, parameters, err := model(b.g, inputs[0], inputs[1])
 	if err != nil {
@@ -49,18 +61,21 @@ func newGraph(model Model, batches data.Batches, training bool) (*graph, error) 
 		return nil, errors.New("model gave no parameters, it needs at least one")
 	}
 	for i, n := range parameters {
-		if err := checkParameter(n, b.g); err != nil {
+		if err := checkParameter(n, b.g, device); err != nil {
 			return nil, fmt.Errorf("model gave parameter %d, which %w", i, err)
 		}
 	}
 	b.parameters = parameters
-	gorgonia.Read(loss, &b.loss)
+	b.loss = loss
+	ops.ReuseMemory(b.g)
 	options := []gorgonia.VMOpt{gorgonia.WithEngine(ops.Engine())}
 	if training {
 		if _, err := gorgonia.Grad(loss, parameters...); err != nil {
 			return nil, err
 		}
-		options = append(options, gorgonia.BindDualValues(parameters...))
+		if device == nil {
+			options = append(options, gorgonia.BindDualValues(parameters...))
+		}
 	}
 	b.machine = gorgonia.NewTapeMachine(b.g, options...)
 	return b, nil
@@ -68,7 +83,7 @@ func newGraph(model Model, batches data.Batches, training bool) (*graph, error) 
 
 // checkParameter names what would only be found out by the first step, in words of the machine's. Its errors go on from
 // "which".
-func checkParameter(n *gorgonia.Node, g *gorgonia.ExprGraph) error {
+func checkParameter(n *gorgonia.Node, g *gorgonia.ExprGraph, device *ops.Device) error {
 	switch {
 	case n == nil:
 		return errors.New("is nil, it needs to be a node")
@@ -83,25 +98,65 @@ func checkParameter(n *gorgonia.Node, g *gorgonia.ExprGraph) error {
 		return fmt.Errorf("is %s of shape %v with strides %v, its elements need to lie row by row without gaps",
 			n.Name(), []int(value.Shape()), value.Strides())
 	}
+	if at, err := ops.DeviceOf(value); err != nil || at != device {
+		return errors.Join(fmt.Errorf("is %s on %v, it needs to be on %v", n.Name(), placeName(at), placeName(device)), err)
+	}
 	return nil
 }
 
-// run fills the inputs with the n-th batch, runs the machine and gives the loss.
-func (b *graph) run(batches data.Batches, n int) (float64, error) {
+func placeName(d *ops.Device) string {
+	if d == nil {
+		return "the host"
+	}
+	return d.String()
+}
+
+// run feeds the n-th batch, runs the machine and asks for the loss. On a device it waits for nothing.
+func (b *graph) run(batches data.Batches, n int) (kernels.Number, error) {
 	if err := batches.Fill(n, b.tokens, b.targets); err != nil {
-		return 0, fmt.Errorf("batch %d: %w", n, err)
+		return nil, fmt.Errorf("batch %d: %w", n, err)
 	}
+	for _, feed := range b.feeds {
+		if err := feed.Send(); err != nil {
+			return nil, fmt.Errorf("batch %d: %w", n, err)
+		}
+	}
+	if err := b.compute(); err != nil {
+		return nil, err
+	}
+	if b.recording != nil {
+		return b.device.Backend().Read(b.recorded)
+	}
+	return ops.ReadNumber(b.loss.Value())
+}
+
+// unrecordedRuns is how many runs of a graph find out which memory it needs, before one is recorded.
+const unrecordedRuns = 2
+
+// compute runs the machine, or what was recorded of it. A graph that cannot be recorded goes on unrecorded.
+func (b *graph) compute() error {
+	if b.recording != nil {
+		return b.recording.Launch()
+	}
+	if b.device == nil || b.runs < unrecordedRuns || b.unrecorded != nil {
+		b.runs++
+		return b.runMachine()
+	}
+	recording, err := ops.Record(b.g, b.device, b.runMachine)
+	if err == nil {
+		b.recorded, err = ops.TensorOf(b.loss.Value())
+	}
+	if err != nil {
+		b.unrecorded = err
+		return b.runMachine()
+	}
+	b.recording = recording
+	return b.recording.Launch()
+}
+
+func (b *graph) runMachine() error {
 	defer b.machine.Reset()
-	if err := b.machine.RunAll(); err != nil {
-		return 0, err
-	}
-	switch x := b.loss.Data().(type) {
-	case float32:
-		return float64(x), nil
-	case float64:
-		return x, nil
-	}
-	return 0, fmt.Errorf("the loss is a %T, it needs to be float32 or float64", b.loss.Data())
+	return b.machine.RunAll()
 }
 
 // mode is whether the graph trains or evaluates.

@@ -7,7 +7,9 @@ import (
 	"math"
 	"time"
 
+	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/nn"
+	"github.com/stheno-ml/stheno/ops"
 	"github.com/stheno-ml/stheno/train/checkpoint"
 	"github.com/stheno-ml/stheno/train/data"
 	"gorgonia.org/gorgonia"
@@ -22,6 +24,8 @@ type Model func(g *gorgonia.ExprGraph, tokens, targets *gorgonia.Node) (loss *go
 type LoopConfig struct {
 	Model     Model
 	Optimizer func(parameters gorgonia.Nodes) (*Optimizer, error)
+	// Device is where the model computes; nil means the host. The parameters need to be there, see [nn.Parameters.MoveTo].
+	Device *ops.Device
 	// Data are the batches to train on: step n takes batches n·Accumulation and on.
 	Data data.Batches
 	// Steps is how many steps the training has in all, those before a resumption included.
@@ -57,6 +61,9 @@ type Loop struct {
 	trainEval *graph // evaluates training batches; nil without evaluations
 	validEval *graph // evaluates validation batches; nil without
 	audience  *audience
+
+	queued  *queuedStep // on a device, the step whose report was not read yet
+	settled time.Time   // when the last report was read
 
 	done      int // steps
 	evaluated int // the step of the last evaluation
@@ -121,7 +128,7 @@ func (c LoopConfig) validate() error {
 }
 
 func (l *Loop) build() (err error) {
-	if l.training, err = newGraph(l.c.Model, l.c.Data, true); err != nil {
+	if l.training, err = newGraph(l.c.Model, l.c.Data, l.c.Device, true); err != nil {
 		return err
 	}
 	if l.optimizer, err = l.c.Optimizer(l.training.parameters); err != nil {
@@ -170,7 +177,7 @@ func (l *Loop) checkCounts() error {
 
 // evaluator builds a graph that only computes losses, over the parameters of the training graph.
 func (l *Loop) evaluator(batches data.Batches) (*graph, error) {
-	b, err := newGraph(l.c.Model, batches, false)
+	b, err := newGraph(l.c.Model, batches, l.c.Device, false)
 	if err != nil {
 		return nil, err
 	}
@@ -218,6 +225,7 @@ func (l *Loop) Run(ctx context.Context) (End, error) {
 	if cancelled {
 		err = nil
 	}
+	err = errors.Join(err, l.settle())
 	if cancelled || err != nil && l.done > 0 {
 		err = errors.Join(err, l.keep())
 	}
@@ -279,39 +287,96 @@ func (l *Loop) tokensPerStep() int {
 	return l.training.rows * l.training.length * l.optimizer.options.Accumulation
 }
 
-// step runs the batches of a step and lets the optimizer change the parameters.
+// queuedStep is a step that was asked for.
+type queuedStep struct {
+	step   Step
+	losses []kernels.Number
+	report *PendingReport
+	began  time.Time
+	start  time.Time // of the run
+}
+
+// step runs the batches of a step and lets the optimizer change the parameters. On a device, which computes on its own, the
+// report of a step is read once the next one is queued, unless something that looks at the weights comes between them.
 func (l *Loop) step(ctx context.Context, start time.Time) error {
-	began := time.Now()
-	s := Step{Steps: l.c.Steps, Tokens: l.tokensPerStep()}
-	batches := l.optimizer.options.Accumulation
+	next, err := l.queue(ctx, start)
+	if err != nil {
+		return err
+	}
+	if err := l.settle(); err != nil {
+		return err
+	}
+	l.queued = next
+	if after := l.done + 1; l.c.Device == nil || l.skipping || l.postponed || after >= l.c.Steps ||
+		l.c.EvalEvery > 0 && after%l.c.EvalEvery == 0 || l.c.CheckpointEvery > 0 && after%l.c.CheckpointEvery == 0 {
+		return l.settle()
+	}
+	return nil
+}
+
+// queue asks for a step.
+func (l *Loop) queue(ctx context.Context, start time.Time) (*queuedStep, error) {
+	q := &queuedStep{step: Step{Steps: l.c.Steps, Tokens: l.tokensPerStep()}, began: time.Now(), start: start}
+	batches, number := l.optimizer.options.Accumulation, l.done
+	if l.queued != nil {
+		number++
+	}
 	for i := range batches {
 		if ctx.Err() != nil {
-			return errCancelled
+			return nil, errCancelled
 		}
-		n := l.done*batches + i
+		n := number*batches + i
 		l.training.mode().Train(uint32(n))
 		l.dirty = true
 		loss, err := l.training.run(l.c.Data, n)
-		if err != nil {
-			return fmt.Errorf("step %d: %w", l.done, err)
+		if err == nil && i < batches-1 {
+			err = l.optimizer.Accumulate()
 		}
-		s.Loss += loss / float64(batches)
+		if err != nil {
+			return nil, fmt.Errorf("step %d: %w", number, err)
+		}
+		q.losses = append(q.losses, loss)
 		if batches > 1 {
 			if err := l.tellBatch(Batch{Done: l.done, Batch: i + 1, Batches: batches}); err != nil {
-				return err
+				return nil, err
 			}
 		}
 	}
-	var err error
 	l.torn = true
-	s.Report, err = l.optimizer.Step()
-	l.torn = err != nil && !s.Report.Skipped
-	if err != nil {
+	var err error
+	if q.report, err = l.optimizer.Queue(); err != nil {
+		return nil, fmt.Errorf("step %d: %w", number, err)
+	}
+	l.torn = false
+	return q, nil
+}
+
+// settle waits for the step that is queued, and tells of it.
+func (l *Loop) settle() error {
+	q := l.queued
+	if l.queued = nil; q == nil {
+		return nil
+	}
+	s := q.step
+	for _, number := range q.losses {
+		loss, err := number.Float64()
+		if err != nil {
+			return fmt.Errorf("step %d: %w", l.done, err)
+		}
+		s.Loss += loss / float64(len(q.losses))
+	}
+	var err error
+	if s.Report, err = q.report.Report(); err != nil {
 		return fmt.Errorf("step %d: %w", l.done, err)
 	}
 	l.dirty, l.skipping = false, s.Report.Skipped
 	l.done++
-	s.Done, s.Duration, s.Elapsed = l.done, time.Since(began), time.Since(start)
+	began := q.began
+	if l.settled.After(began) {
+		began = l.settled
+	}
+	l.settled = time.Now()
+	s.Done, s.Duration, s.Elapsed = l.done, l.settled.Sub(began), l.settled.Sub(q.start)
 	return l.audience.tell(func(h *Hook) error {
 		if h.OnStep == nil {
 			return nil
@@ -382,7 +447,11 @@ func (l *Loop) meanLoss(ctx context.Context, b *graph, batches data.Batches, pro
 		if ctx.Err() != nil {
 			return 0, errCancelled
 		}
-		loss, err := b.run(batches, evaluation*l.c.EvalBatches+i)
+		number, err := b.run(batches, evaluation*l.c.EvalBatches+i)
+		loss := 0.0
+		if err == nil {
+			loss, err = number.Float64()
+		}
 		if err != nil {
 			return 0, fmt.Errorf("evaluation after step %d: %w", l.done, err)
 		}

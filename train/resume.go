@@ -7,9 +7,9 @@ import (
 	"math"
 	"time"
 
+	"github.com/stheno-ml/stheno/ops"
 	"github.com/stheno-ml/stheno/train/checkpoint"
 	"github.com/stheno-ml/stheno/train/safetensors"
-	"gorgonia.org/tensor"
 )
 
 // loopState is what a checkpoint holds besides tensors. Random numbers need no state: batches, dropout and first values
@@ -101,9 +101,9 @@ func (l *Loop) restore(c checkpoint.Checkpoint) error {
 		return err
 	}
 	from := c.Weights.Map()
-	for _, w := range weights {
-		if err := tensor.Copy(w.Value, from[w.Name]); err != nil {
-			return fmt.Errorf("%s: %w", w.Name, err)
+	for _, n := range l.training.parameters {
+		if err := ops.Assign(n.Value(), from[n.Name()]); err != nil {
+			return fmt.Errorf("%s: %w", n.Name(), err)
 		}
 	}
 	l.done, l.bestStep, l.bestLoss = s.Done, s.BestStep, math.NaN()
@@ -261,13 +261,13 @@ func allFinite[T float32 | float64](data []T) bool {
 	return sum == 0
 }
 
-// weights are the parameters' values.
+// weights are the parameters' values, on the host.
 func (l *Loop) weights() (safetensors.Tensors, error) {
 	var list safetensors.Tensors
 	for _, n := range l.training.parameters {
-		value, ok := n.Value().(*tensor.Dense)
-		if !ok {
-			return nil, fmt.Errorf("%s is a %T, it needs to be a *tensor.Dense", n.Name(), n.Value())
+		value, err := ops.Download(n.Value())
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", n.Name(), err)
 		}
 		list = append(list, safetensors.Tensor{Name: n.Name(), Value: value})
 	}

@@ -40,6 +40,7 @@ import (
 	"runtime"
 	"sync"
 
+	"github.com/stheno-ml/stheno/kernels"
 	"gorgonia.org/cu"
 )
 
@@ -70,7 +71,7 @@ func (u Unrecordable) Error() string {
 // what that refers to. Numbers that were arguments of the kernels (not in the device's memory) stay what they were.
 //
 // A call that cannot be recorded returns [Unrecordable]. After an error the device is as it was before.
-func (d *Device) Capture(work func() error) (_ *Recording, err error) {
+func (d *Device) Capture(work func() error) (_ kernels.Recording, err error) {
 	d.memory.collectDead()
 	kept, err := d.beginCapture()
 	if err != nil {
