@@ -207,7 +207,7 @@ func (s *session) ceiling(name string, threads int) (sample func() (float64, err
 	case fma:
 		return func() (float64, error) { return cpu.PeakRate[float32](threads, 2*time.Millisecond) }, "FLOP"
 	case copying:
-		return func() (float64, error) { return cpu.CopyRate(threads, s.to, s.from) }, "B"
+		return func() (float64, error) { return copyRate(threads, s.to, s.from), nil }, "B"
 	case gemmRate:
 		return gemmSample(s.clock, threads), "FLOP"
 	case gemm16:

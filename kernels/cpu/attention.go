@@ -43,40 +43,6 @@ type tile struct{ rows, columns, strip int }
 // mostColumns is the greatest number of a tile's columns.
 const mostColumns = 512
 
-// rows is a matrix in the host's memory whose rows lie stride elements apart.
-type rows[T kernels.Float] struct {
-	data   []T
-	stride int
-}
-
-func (r rows[T]) at(i int) *T        { return &r.data[i*r.stride] }
-func (r rows[T]) from(i int) rows[T] { return rows[T]{r.data[i*r.stride:], r.stride} }
-
-// matrix is one head of one sequence, its first row at length index start.
-func matrix[T kernels.Float](t kernels.Tensor, batch, head, start int) rows[T] {
-	if t.Elements() == 0 {
-		return rows[T]{nil, t.Strides[2]}
-	}
-	return rows[T]{kernels.Host[T](t)[t.Offset(batch, head):], t.Strides[2]}.from(start)
-}
-
-// multipliable tells whether rows of a tensor can be a matrix product's operand where they lie: whole vectors, near
-// enough to each other for the address translation, and not in the same few sets of the cache.
-func multipliable[T kernels.Float](t kernels.Tensor) bool {
-	const farthest = 2048 // bytes; half of what maps to the same set of a 32 KiB cache
-	return t.Shape[3]%simd.Lanes[T]() == 0 && t.Strides[2]*t.DType.Size() <= farthest
-}
-
-// copyRows copies n rows of d elements to dst, whose columns up to padded become zero.
-func copyRows[T kernels.Float](dst []T, src rows[T], n, d, padded int) rows[T] {
-	for i := range n {
-		row := dst[i*padded : (i+1)*padded]
-		copy(row, src.data[i*src.stride:][:d])
-		clear(row[d:])
-	}
-	return rows[T]{dst, padded}
-}
-
 // row is where a sequence's and head's per-row values (LSE, δ) start in a row-major (B, Hq, Sq) tensor.
 func (p *problem[T]) row(s kernels.Sequence, head int) int {
 	return (s.Batch*p.heads+head)*p.Q.Shape[2] + s.Q0
@@ -161,12 +127,6 @@ func span[T kernels.Float](first, n, columns, lo, hi int) (from, to int) {
 	from = max(0, lo+first) / simd.Panel[T]() * simd.Panel[T]()
 	to = min(columns, hi+first+n-1)
 	return from, to
-}
-
-// finite tells whether a matrix of n rows holds neither NaN nor Inf. Kernels ask it only under a mask: within a tile
-// that the mask cuts, a hidden value is multiplied by zero, which would spread a NaN to rows that do not see it.
-func finite[T kernels.Float](m rows[T], n, d int) bool {
-	return n == 0 || simd.Finite(n, d, m.at(0), m.stride)
 }
 
 // attention returns a problem whose tensors are of float32 or float64.

@@ -43,7 +43,7 @@ type backward[T kernels.Float] struct {
 	copyQ, copyDO, copyK bool
 	sumDQ                bool         // dq is summed in the workspace, for its rows are no operand where they lie
 	queries              []queries[T] // a sequence and query head each
-	turns                *turns       // how many key tiles have added to dq; a sequence, query head and query tile each
+	order                *ticketOrder // how many key tiles have added to dq; a sequence, query head and query tile each
 	groups               [][]keyHead  // the key heads that a task works on one after the other
 	memory               *workspace
 	dropScale            float64
@@ -74,7 +74,7 @@ func newBackward[T kernels.Float](a *kernels.Attention, g kernels.AttentionGradi
 	}
 	k.copyQ, k.copyDO, k.copyK = !multipliable[T](a.Q), !multipliable[T](g.DO), !multipliable[T](a.K)
 	k.sumDQ = k.wanted && !multipliable[T](g.DQ)
-	k.turns = newTurns(len(k.sequences) * k.heads * k.queryTiles)
+	k.order = newTicketOrder(len(k.sequences) * k.heads * k.queryTiles)
 	k.groupKeyHeads()
 	return k
 }
@@ -451,12 +451,12 @@ func (k *backward[T]) addKeyGradients(w *backwardScratch[T], b gradientBlock[T],
 	}, columns, b.n, 1-hi, 1-lo, block, b.exact)
 }
 
-// addQueryGradients does dQ += dS·K when it is this key tile's turn, and finishes the rows if it is the last.
+// addQueryGradients does dQ += dS·K in the order of the key tiles, and finishes the rows if it is the last.
 func (k *backward[T]) addQueryGradients(w *backwardScratch[T], b gradientBlock[T], from, columns int) {
-	turn := (b.s.Index*k.heads+b.head)*k.queryTiles + b.q0/k.tile.rows
+	place := (b.s.Index*k.heads+b.head)*k.queryTiles + b.q0/k.tile.rows
 	first, last := k.keyTileRange(b)
 	own := b.k0 / k.tile.columns
-	k.turns.wait(turn, own-first)
+	k.order.wait(place, own-first)
 	dq := b.dq.from(b.q0)
 	addProduct(k.dPadded/simd.Lanes[T](), product[T]{
 		left: w.dP.at(0), rowStep: w.dP.stride, columnStep: 1, right: b.keys.from(from), out: dq,
@@ -465,7 +465,7 @@ func (k *backward[T]) addQueryGradients(w *backwardScratch[T], b gradientBlock[T
 		out := matrix[T](k.g.DQ, b.s.Batch, b.head, b.s.Q0+b.q0)
 		simd.ScaleRows(b.n, k.d, out.at(0), out.stride, dq.at(0), dq.stride, fill(w.factor[:b.n], k.scale))
 	}
-	k.turns.pass(turn)
+	k.order.pass(place)
 }
 
 // keyTileRange is the first and last key tile that a block's query tile sees.

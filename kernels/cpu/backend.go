@@ -14,7 +14,7 @@ type Backend struct {
 
 var _ kernels.Backend = (*Backend)(nil)
 
-// New gives a backend that uses all of GOMAXPROCS.
+// New returns a backend that uses all of GOMAXPROCS.
 func New() *Backend { return &Backend{} }
 
 func (b *Backend) threads() int {

@@ -27,7 +27,7 @@ func (b *Backend) CrossEntropyForward(c *kernels.CrossEntropy, out kernels.Cross
 }
 
 func crossEntropyForward[T kernels.Float](b *Backend, rows *lossRows, logits kernels.Tensor, out kernels.CrossEntropyOutputs) {
-	z, lse := linesOf[T](logits), kernels.Host[T](out.LSE)
+	z, lse := rowViewOf[T](logits), kernels.Host[T](out.LSE)
 	b.eachRow(len(rows.targets), rows.vocabulary, func(i int) {
 		if lse == nil && rows.ignored(i) {
 			return
@@ -59,7 +59,7 @@ func (b *Backend) CrossEntropyBackward(c *kernels.CrossEntropy, g kernels.CrossE
 }
 
 func crossEntropyBackward[T kernels.Float](b *Backend, rows *lossRows, logits kernels.Tensor, g kernels.CrossEntropyGradients) {
-	z, dz, lse, scale := linesOf[T](logits), linesOf[T](g.DLogits), kernels.Host[T](g.LSE), rows.scale*scalarOr[T](g.DLoss, 1)
+	z, dz, lse, scale := rowViewOf[T](logits), rowViewOf[T](g.DLogits), kernels.Host[T](g.LSE), rows.scale*scalarOr[T](g.DLoss, 1)
 	b.eachRow(len(rows.targets), rows.vocabulary, func(i int) { gradOfRow(rows, i, dz.at(i), z.at(i), lse[i], scale) })
 }
 
@@ -101,7 +101,7 @@ func (r *lossRows) ignored(i int) bool { return r.Ignores(int(r.targets[i])) }
 // total is the loss of all rows.
 func (r *lossRows) total() float64 { return compensatedSum(r.losses) * r.scale }
 
-// lossOfRow reads a row of logits, notes its loss and gives its logsumexp. It goes through memory once: every piece is
+// lossOfRow reads a row of logits, notes its loss and returns its logsumexp. It goes through memory once: every piece is
 // read for its maximum, and from the cache for its exponentials.
 func lossOfRow[T kernels.Float](r *lossRows, i int, z *T) (lse T) {
 	smoothed := r.LabelSmoothing > 0

@@ -20,7 +20,7 @@ func (b *Backend) Dropout(d kernels.Dropout, x, y kernels.Tensor) error {
 }
 
 func dropout[T kernels.Float](b *Backend, d kernels.Dropout, x, y kernels.Tensor) {
-	in, out := linesOf[T](x), linesOf[T](y)
+	in, out := rowViewOf[T](x), rowViewOf[T](y)
 	b.eachRow(in.n, in.length, func(row int) {
 		from, to := unsafe.Slice(in.at(row), in.length), unsafe.Slice(out.at(row), in.length)
 		if d.P == 0 {

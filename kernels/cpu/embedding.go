@@ -26,7 +26,7 @@ func (b *Backend) EmbeddingForward(e *kernels.Embedding, y kernels.Tensor) error
 }
 
 func embed[T kernels.Float](b *Backend, ids []int64, table, y kernels.Tensor) {
-	n, to := table.Shape[1], linesOf[T](y)
+	n, to := table.Shape[1], rowViewOf[T](y)
 	if isHalf(table.DType) {
 		// The rows that are looked up, each for itself, rather than the whole table.
 		b.eachRow(len(ids), n, func(row int) {
@@ -35,7 +35,7 @@ func embed[T kernels.Float](b *Backend, ids []int64, table, y kernels.Tensor) {
 		})
 		return
 	}
-	from := linesOf[T](table)
+	from := rowViewOf[T](table)
 	b.eachRow(len(ids), n, func(row int) {
 		copy(unsafe.Slice(to.at(row), n), unsafe.Slice(from.at(int(ids[row])), n))
 	})
@@ -62,7 +62,7 @@ func (b *Backend) EmbeddingBackward(e *kernels.Embedding, dy, dTable kernels.Ten
 // scatter adds row by row in the order of the ids. Threads share the columns: none waits for another, whichever ids
 // are frequent, and every element's sum has one order however many threads there are.
 func scatter[T kernels.Float](b *Backend, ids []int64, dy, dTable kernels.Tensor) {
-	from, to := linesOf[T](dy), linesOf[T](dTable)
+	from, to := rowViewOf[T](dy), rowViewOf[T](dTable)
 	b.eachRow(to.n, to.length, func(row int) { clear(unsafe.Slice(to.at(row), to.length)) })
 	n := dTable.Shape[1]
 	width := roundUp(ceilDiv(n, b.threads()), cacheLine)

@@ -36,14 +36,14 @@ func normBackward[T kernels.Float](b *Backend, n kernels.LayerNorm, centred bool
 // norm is a call of one of the two.
 type norm[T kernels.Float] struct {
 	b           *Backend
-	x           lines[T]
+	x           rowView[T]
 	centred     bool
 	eps         float64
 	gamma, beta []T
 }
 
 func newNorm[T kernels.Float](b *Backend, n kernels.LayerNorm, centred bool) *norm[T] {
-	k := &norm[T]{b: b, x: linesOf[T](n.X), centred: centred, eps: n.EffectiveEps(), gamma: kernels.Host[T](n.Gamma), beta: kernels.Host[T](n.Beta)}
+	k := &norm[T]{b: b, x: rowViewOf[T](n.X), centred: centred, eps: n.EffectiveEps(), gamma: kernels.Host[T](n.Gamma), beta: kernels.Host[T](n.Beta)}
 	if k.gamma == nil {
 		k.gamma = make([]T, k.x.length)
 		for i := range k.gamma {
@@ -58,7 +58,7 @@ func newNorm[T kernels.Float](b *Backend, n kernels.LayerNorm, centred bool) *no
 
 // forward normalises all rows. mean and rstd receive a value a row unless they are left out.
 func (k *norm[T]) forward(y, mean, rstd kernels.Tensor) {
-	out, means, rstds := linesOf[T](y), kernels.Host[T](mean), kernels.Host[T](rstd)
+	out, means, rstds := rowViewOf[T](y), kernels.Host[T](mean), kernels.Host[T](rstd)
 	k.b.eachRow(k.x.n, k.x.length, func(row int) {
 		m, r := k.row(out.at(row), k.x.at(row))
 		if means != nil {
@@ -100,7 +100,7 @@ const (
 
 // backward computes the gradients that are not left out. mean is left out where rows are not centred.
 func (k *norm[T]) backward(dy, mean, rstd, dx, dGamma, dBeta kernels.Tensor) {
-	in, out, means, rstds := linesOf[T](dy), linesOf[T](dx), kernels.Host[T](mean), kernels.Host[T](rstd)
+	in, out, means, rstds := rowViewOf[T](dy), rowViewOf[T](dx), kernels.Host[T](mean), kernels.Host[T](rstd)
 	n, length := k.x.n, k.x.length
 	perPart := max(normRowsPerPart, ceilDiv(n, normParts))
 	parts := ceilDiv(n, perPart)

@@ -96,22 +96,22 @@ type run struct {
 	_    [cacheLine - 16]byte
 }
 
-// turns lets tasks go through shared places in an order of their own, whichever threads they run on.
-type turns struct {
+// ticketOrder lets tasks go through shared places in an order of their own, whichever threads they run on.
+type ticketOrder struct {
 	passed  []atomic.Int32 // a place each: how many tasks have passed it
 	lock    sync.Mutex
 	changed sync.Cond
 }
 
-func newTurns(places int) *turns {
-	t := &turns{passed: make([]atomic.Int32, places)}
+func newTicketOrder(places int) *ticketOrder {
+	t := &ticketOrder{passed: make([]atomic.Int32, places)}
 	t.changed.L = &t.lock
 	return t
 }
 
 // wait returns when so many tasks have passed the place. Tasks that follow each other closely wait for microseconds,
 // which is less than a goroutine takes to sleep and wake.
-func (t *turns) wait(place, before int) {
+func (t *ticketOrder) wait(place, before int) {
 	const spins = 64
 	for range spins {
 		if t.passed[place].Load() == int32(before) {
@@ -127,7 +127,7 @@ func (t *turns) wait(place, before int) {
 }
 
 // pass lets the next task go.
-func (t *turns) pass(place int) {
+func (t *ticketOrder) pass(place int) {
 	t.lock.Lock()
 	t.passed[place].Add(1)
 	t.lock.Unlock()

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Every task is done once, whichever way tasks are dealt out, and however many callers want the crew at once.
+// Every task is done once, whichever way tasks are dealt out, and however many callers want the pool at once.
 func TestEveryTaskIsDoneOnce(t *testing.T) {
 	for _, tasks := range []int{0, 1, 2, 3, 7, 64, 1001} {
 		for _, threads := range []int{1, 2, 3, 8} {

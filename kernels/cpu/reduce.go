@@ -31,7 +31,7 @@ func (b *Backend) reduce(kernel string, x, out kernels.Tensor, finish func(sum f
 
 // sum adds piece by piece, and then the sums of the pieces.
 func sum[T kernels.Float](b *Backend, x kernels.Tensor) float64 {
-	in := linesOf[T](asOneRow([]kernels.Tensor{x})[0])
+	in := rowViewOf[T](asOneRow([]kernels.Tensor{x})[0])
 	perRow := ceilDiv(in.length, pieceElements)
 	memory := newWorkspace(bytesFor[float64](in.n * perRow))
 	defer memory.release()

@@ -22,7 +22,7 @@ type workspace struct {
 // small ones.
 var workspaces [bits.UintSize + 1]sync.Pool
 
-// newWorkspace gives a workspace that can hand out buffers of the given number of bytes in all.
+// newWorkspace returns a workspace that can hand out buffers of the given number of bytes in all.
 func newWorkspace(bytes int) *workspace {
 	w, _ := workspaces[bits.Len(uint(bytes))].Get().(*workspace)
 	if w == nil || len(w.memory) < bytes {

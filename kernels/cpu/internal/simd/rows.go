@@ -84,7 +84,7 @@ func Dots[T kernels.Float](rows, n int, a *T, lda int, b *T, ldb int, out []T) {
 	}
 }
 
-// Finite tells whether a tile holds neither NaN nor Inf.
+// Finite reports whether a tile holds neither NaN nor Inf.
 func Finite[T kernels.Float](rows, n int, a *T, lda int) bool {
 	if rows <= 0 || n <= 0 {
 		return true

@@ -11,13 +11,13 @@ import (
 // first to run out of tasks does not wait for helpers that are still on their way.
 func shareOut(helpers int, work func(worker int)) {
 	j := &job{work: work, ended: make(chan struct{})}
-	j.seats.Store(int32(helpers))
-	if posted := crew.post(j, helpers); !posted {
+	j.slots.Store(int32(helpers))
+	if posted := pool.post(j, helpers); !posted {
 		for i := range helpers {
 			go j.help(i + 1)
 		}
 	} else {
-		defer crew.job.Store(nil)
+		defer pool.job.Store(nil)
 	}
 	work(0)
 	j.close()
@@ -27,7 +27,7 @@ func shareOut(helpers int, work func(worker int)) {
 // job is work that helpers can join until it is closed.
 type job struct {
 	work    func(worker int)
-	seats   atomic.Int32 // how many helpers may still join
+	slots   atomic.Int32 // how many helpers may still join
 	working atomic.Int32 // helpers at work, plus closed
 	ended   chan struct{}
 }
@@ -35,9 +35,9 @@ type job struct {
 // closed is added to the number of helpers at work when no more may join.
 const closed = 1 << 30
 
-// help takes part in the job, if there is a seat and it is not closed.
+// help takes part in the job, if there is a slot and it is not closed.
 func (j *job) help(worker int) {
-	if j.seats.Add(-1) < 0 {
+	if j.slots.Add(-1) < 0 {
 		return
 	}
 	for {
@@ -65,7 +65,7 @@ func (j *job) close() {
 	}
 }
 
-// watch looks for something to happen, for about a millisecond in which no other goroutine wants the thread, and tells
+// watch looks for something to happen, for about a millisecond in which no other goroutine wants the thread, and reports
 // whether it did. Kernels follow each other within microseconds, and to wake a thread takes tens of them, or 150 where an
 // idle virtual processor is given away. Most looks are without yielding: two goroutines that yield at once can come back on
 // each other's cores, away from the rows that these have in their caches.
@@ -82,33 +82,33 @@ func watch(happened func() bool) bool {
 	return false
 }
 
-// crew is the helpers: goroutines that stay awake between one kernel and the next.
-var crew helpers
+// pool holds the helpers: goroutines that stay awake between one kernel and the next.
+var pool helperPool
 
-type helpers struct {
+type helperPool struct {
 	job atomic.Pointer[job] // what there is to help with; one at a time
 
 	lock     sync.Mutex
 	awake    sync.Cond
 	sleeping int
-	hired    int
+	started  int
 }
 
-func init() { crew.awake.L = &crew.lock }
+func init() { pool.awake.L = &pool.lock }
 
-// post offers a job to the crew, which grows to the number of helpers that is wanted. It tells whether the crew took
+// post offers a job to the pool, which grows to the number of helpers that is wanted. It reports whether the pool took
 // it: while it has another job, the caller must find its own helpers.
-func (c *helpers) post(j *job, wanted int) bool {
-	if !c.job.CompareAndSwap(nil, j) {
+func (p *helperPool) post(j *job, wanted int) bool {
+	if !p.job.CompareAndSwap(nil, j) {
 		return false
 	}
-	c.lock.Lock()
-	defer c.lock.Unlock()
-	for ; c.hired < wanted; c.hired++ {
-		go c.helper(c.hired + 1)
+	p.lock.Lock()
+	defer p.lock.Unlock()
+	for ; p.started < wanted; p.started++ {
+		go p.helper(p.started + 1)
 	}
-	if c.sleeping > 0 {
-		c.awake.Broadcast()
+	if p.sleeping > 0 {
+		p.awake.Broadcast()
 		// What a goroutine has made ready last is kept for when it sleeps: another thread takes it only after a pause of
 		// some fifty microseconds. What it had made ready before that can be taken at once.
 		go func() {}()
@@ -117,28 +117,28 @@ func (c *helpers) post(j *job, wanted int) bool {
 }
 
 // helper helps with one job after the other, for ever, always as the same worker.
-func (c *helpers) helper(worker int) {
+func (p *helperPool) helper(worker int) {
 	var last *job
 	for {
-		if watch(func() bool { j := c.job.Load(); return j != nil && j != last }) {
-			last = c.job.Load()
+		if watch(func() bool { j := p.job.Load(); return j != nil && j != last }) {
+			last = p.job.Load()
 			if last != nil {
 				last.help(worker)
 			}
 			continue
 		}
-		c.sleep(last)
+		p.sleep(last)
 		last = nil
 	}
 }
 
 // sleep returns when there is a job other than the last.
-func (c *helpers) sleep(last *job) {
-	c.lock.Lock()
-	defer c.lock.Unlock()
-	for j := c.job.Load(); j == nil || j == last; j = c.job.Load() {
-		c.sleeping++
-		c.awake.Wait()
-		c.sleeping--
+func (p *helperPool) sleep(last *job) {
+	p.lock.Lock()
+	defer p.lock.Unlock()
+	for j := p.job.Load(); j == nil || j == last; j = p.job.Load() {
+		p.sleeping++
+		p.awake.Wait()
+		p.sleeping--
 	}
 }

@@ -1,54 +1,8 @@
 package cpu
 
-import (
-	"github.com/stheno-ml/stheno/kernels"
-)
+import "github.com/stheno-ml/stheno/kernels"
 
-// lines is a tensor seen as rows of its last axis, numbered in row-major order.
-type lines[T kernels.Float] struct {
-	data           []T
-	shape, strides []int // of the other axes; neighbours that one stride steps through are one
-	n, length      int
-}
-
-// linesOf makes lines of a tensor with contiguous rows. A tensor that is left out, or without elements, has none.
-func linesOf[T kernels.Float](t kernels.Tensor) lines[T] {
-	l := lines[T]{data: kernels.Host[T](t), length: 1}
-	if l.data == nil {
-		return l
-	}
-	last := len(t.Shape) - 1
-	if last >= 0 {
-		l.length = t.Shape[last]
-	}
-	l.n = t.Elements() / l.length
-	for axis := range last {
-		if end := len(l.shape) - 1; end >= 0 && l.strides[end] == t.Shape[axis]*t.Strides[axis] {
-			l.shape[end] *= t.Shape[axis]
-			l.strides[end] = t.Strides[axis]
-			continue
-		}
-		l.shape, l.strides = append(l.shape, t.Shape[axis]), append(l.strides, t.Strides[axis])
-	}
-	return l
-}
-
-// at is the first element of a row; nil where the tensor is left out.
-func (l *lines[T]) at(row int) *T {
-	if l.data == nil {
-		return nil
-	}
-	offset := 0
-	for axis := len(l.shape) - 1; axis > 0; axis-- {
-		offset += row % l.shape[axis] * l.strides[axis]
-		row /= l.shape[axis]
-	}
-	if len(l.shape) > 0 {
-		offset += row * l.strides[0]
-	}
-	return &l.data[offset]
-}
-
+// How the kernels that go through tensors row by row, or element by element, cut their work.
 const (
 	// taskElements is how many elements a task of a row by row kernel works on: enough to pay for being claimed, few
 	// enough for its tensors to stay in the second-level cache.
@@ -77,9 +31,9 @@ func (b *Backend) eachRow(n, length int, do func(row int)) {
 // are one row.
 func eachPiece[T kernels.Float](b *Backend, do func(n int, at [5]*T), tensors ...kernels.Tensor) {
 	tensors = asOneRow(tensors)
-	var all [5]lines[T]
+	var all [5]rowView[T]
 	for i, t := range tensors {
-		all[i] = linesOf[T](t)
+		all[i] = rowViewOf[T](t)
 	}
 	n, length := all[0].n, all[0].length
 	inRow := func(row, from, to int) {
