@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/bits"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -77,6 +78,7 @@ type allocator struct {
 	stats  Memory
 	cached map[int][]*block                // by size
 	owners map[address]weak.Pointer[owner] // of tensors that are alive, by where they start
+	starts []address                       // the keys of owners in their order
 	next   int                             // live bytes from which on dead tensors are looked for before the driver is asked
 
 	recording atomic.Pointer[recordedMemory] // that is being made
@@ -115,27 +117,38 @@ func (b *block) owned() *owner {
 		a.owners = map[address]weak.Pointer[owner]{}
 	}
 	a.owners[b.at] = weak.Make(o)
+	at, _ := slices.BinarySearch(a.starts, b.at)
+	a.starts = slices.Insert(a.starts, at, b.at)
 	a.Unlock()
-	runtime.AddCleanup(o, func(b *block) {
-		b.allocator.Lock()
-		delete(b.allocator.owners, b.at)
-		b.allocator.Unlock()
-		b.free()
-	}, b)
+	runtime.AddCleanup(o, (*block).disown, b)
 	return o
+}
+
+// disown frees a block whose owner is garbage.
+func (b *block) disown() {
+	a := b.allocator
+	a.Lock()
+	delete(a.owners, b.at)
+	at, _ := slices.BinarySearch(a.starts, b.at)
+	a.starts = slices.Delete(a.starts, at, at+1)
+	a.Unlock()
+	b.free()
 }
 
 // ownerAt finds the owner of the block around an address.
 func (a *allocator) ownerAt(at address) *owner {
 	a.Lock()
 	defer a.Unlock()
-	if w, ok := a.owners[at]; ok {
-		return w.Value()
+	next, isStart := slices.BinarySearch(a.starts, at)
+	if isStart {
+		return a.owners[at].Value()
 	}
-	for from, w := range a.owners { // a view that begins inside
-		if o := w.Value(); o != nil && from <= at && at < from+address(o.bytes) {
-			return o
-		}
+	if next == 0 {
+		return nil
+	}
+	// A view that begins inside.
+	if o := a.owners[a.starts[next-1]].Value(); o != nil && at < o.at+address(o.bytes) {
+		return o
 	}
 	return nil
 }
