@@ -197,7 +197,9 @@ func newDecoderGraph(g *gorgonia.ExprGraph, m CachedModel, caches []*ops.KVCache
 		return nil, err
 	}
 	ops.ModeOf(g).Evaluate()
-	d.machine = gorgonia.NewTapeMachine(g, gorgonia.WithEngine(ops.Engine()))
+	if d.machine, err = ops.NewMachine(g); err != nil {
+		return nil, err
+	}
 	return d, nil
 }
 

@@ -334,6 +334,12 @@ func TestResumeFromTheBest(t *testing.T) {
 	}
 }
 
+// shaped are batches of a shape that no batch has.
+type shaped struct{ rows, length int }
+
+func (s shaped) Shape() (rows, length int)  { return s.rows, s.length }
+func (shaped) Fill(int, []int, []int) error { return nil }
+
 // TestLoopRefusesNonsense has values that NewLoop did not make, and models whose parts belong elsewhere.
 func TestLoopRefusesNonsense(t *testing.T) {
 	var zero train.Loop
@@ -342,6 +348,13 @@ func TestLoopRefusesNonsense(t *testing.T) {
 	}
 	if zero.ResumeFrom(checkpoint.Checkpoint{}) == nil || zero.Close() != nil || zero.Parameters() != nil {
 		t.Error("a zero loop has something")
+	}
+	for _, shape := range []shaped{{0, 12}, {4, -1}, {1 << 40, 1 << 40}} {
+		config := countingConfig(nil)
+		config.Data = shape
+		if _, err := train.NewLoop(config); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("batches of %d rows of %d", shape.rows, shape.length)) {
+			t.Errorf("batches of %+v: error %v", shape, err)
+		}
 	}
 	elsewhere := gorgonia.NewGraph()
 	foreign := gorgonia.NewMatrix(elsewhere, tensor.Float32, gorgonia.WithShape(2, 3), gorgonia.WithName("foreign"), gorgonia.WithInit(gorgonia.Zeroes()))

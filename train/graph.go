@@ -3,6 +3,7 @@ package train
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/stheno-ml/stheno/kernels"
@@ -34,6 +35,9 @@ type graph struct {
 func newGraph(model Model, batches data.Batches, device *ops.Device, training bool) (*graph, error) {
 	b := &graph{g: gorgonia.NewGraph(), device: device}
 	b.rows, b.length = batches.Shape()
+	if b.rows < 1 || b.length < 1 || b.rows > math.MaxInt32/b.length {
+		return nil, fmt.Errorf("data has batches of %d rows of %d, each needs to be at least 1 and their product an int32", b.rows, b.length)
+	}
 	var inputs [2]*gorgonia.Node
 	for i, in := range []struct {
 		name string
@@ -68,7 +72,7 @@ func newGraph(model Model, batches data.Batches, device *ops.Device, training bo
 	b.parameters = parameters
 	b.loss = loss
 	ops.ReuseMemory(b.g)
-	options := []gorgonia.VMOpt{gorgonia.WithEngine(ops.Engine())}
+	var options []gorgonia.VMOpt
 	if training {
 		if _, err := gorgonia.Grad(loss, parameters...); err != nil {
 			return nil, err
@@ -77,7 +81,9 @@ func newGraph(model Model, batches data.Batches, device *ops.Device, training bo
 			options = append(options, gorgonia.BindDualValues(parameters...))
 		}
 	}
-	b.machine = gorgonia.NewTapeMachine(b.g, options...)
+	if b.machine, err = ops.NewMachine(b.g, options...); err != nil {
+		return nil, err
+	}
 	return b, nil
 }
 

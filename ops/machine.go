@@ -1,0 +1,29 @@
+package ops
+
+import (
+	"fmt"
+	"sync"
+
+	"gorgonia.org/gorgonia"
+)
+
+// making is held while a machine is made: Gorgonia then writes the engine into every value of the graph, those that the
+// graph shares with others too.
+var making sync.Mutex
+
+// NewMachine is [gorgonia.NewTapeMachine] with [Engine], and with an error in place of a panic for a graph that cannot be
+// compiled. Graphs that share values, such as those over one nn.Parameters, may have their machines made by several
+// goroutines at once.
+func NewMachine(g *gorgonia.ExprGraph, options ...gorgonia.VMOpt) (vm gorgonia.VM, err error) {
+	if g == nil {
+		return nil, fmt.Errorf("NewMachine: g is nil, it needs to be a graph")
+	}
+	making.Lock()
+	defer making.Unlock()
+	defer func() {
+		if reason := recover(); reason != nil {
+			vm, err = nil, fmt.Errorf("NewMachine: the graph cannot be compiled: %v", reason)
+		}
+	}()
+	return gorgonia.NewTapeMachine(g, append([]gorgonia.VMOpt{gorgonia.WithEngine(Engine())}, options...)...), nil
+}
