@@ -3,9 +3,11 @@
 package ops_test
 
 import (
+	"flag"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -18,6 +20,17 @@ import (
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
 )
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if ops.Devices() == 0 {
+		// An example cannot skip itself.
+		if err := flag.Set("test.skip", "^ExampleDevice$"); err != nil {
+			panic(err)
+		}
+	}
+	os.Exit(m.Run())
+}
 
 // gpu is the first GPU. Tests are skipped where there is none.
 func gpu(t testing.TB) *ops.Device {
