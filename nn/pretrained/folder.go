@@ -290,16 +290,16 @@ func (r *reader) failed() bool {
 
 // readOne reads a tensor and puts it where it belongs.
 func (r *reader) readOne(s source) error {
-	t, err := s.file.Tensor(s.name)
-	if err != nil {
-		return err
-	}
+	read := func(from int, into []float32) error { return s.file.Float32s(s.name, from, into) }
 	if !s.isWhole() {
-		s.unpack(t.Float32s(), r.composed)
-		return nil
+		return s.unpack(read, r.composed)
 	}
 	p := s.parts[0]
-	value := newValue(t.Float32s(), p.shape)
+	data := make([]float32, s.elements())
+	if err := read(0, data); err != nil {
+		return err
+	}
+	value := newValue(data, p.shape)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.whole[p.ours] = value

@@ -69,18 +69,33 @@ func joinedBias(theirs string, outputs ...output) link {
 	return l
 }
 
-// unpack copies a tensor of the file into its parameters.
-func (l *link) unpack(theirs []float32, ours map[string]*tensor.Dense) {
+// strip is how many elements of a tensor that does not lie in the file as it does in memory are read at a time.
+const strip = 1 << 17
+
+// unpack reads a tensor of the file into its parameters, some rows at a time. Read fills a list with the tensor's elements from
+// a place on.
+func (l *link) unpack(read func(from int, into []float32) error, ours map[string]*tensor.Dense) error {
+	length := l.rowLength()
+	rows := max(1, strip/length)
+	buffer := make([]float32, min(rows*length, l.elements()))
+	row := 0 // of the file's tensor
 	for _, p := range l.parts {
 		to := ours[p.ours].Float32s()
-		n := p.n * l.rowLength()
-		if l.transposed {
-			transpose(to[p.from:], p.shape[1], theirs, l.rowLength(), p.n, l.rowLength())
-		} else {
-			copy(to[p.from*l.rowLength():], theirs[:n])
+		for at := p.from; at < p.from+p.n; {
+			n := min(rows, p.from+p.n-at)
+			some := buffer[:n*length]
+			if err := read(row*length, some); err != nil {
+				return err
+			}
+			if l.transposed {
+				transpose(to[at:], p.shape[1], some, length, n, length)
+			} else {
+				copy(to[at*length:], some)
+			}
+			row, at = row+n, at+n
 		}
-		theirs = theirs[n:]
 	}
+	return nil
 }
 
 // pack is the tensor of the file. It shares the memory of the parameter where that is the same.
