@@ -113,7 +113,7 @@ func TestTrainingOnTheDevice(t *testing.T) {
 	for _, accumulation := range []int{1, 3} {
 		base := training{model: config, rows: 4, steps: 40, accumulation: accumulation}
 		want, _, _ := base.losses(t)
-		if !(want[len(want)-1] < want[0]-0.5) {
+		if !(want[len(want)-1] < want[0]-0.2) {
 			t.Fatalf("the losses on the host go from %v to %v: nothing is learnt", want[0], want[len(want)-1])
 		}
 		for compute, bound := range map[tensor.Dtype]float64{tensor.Float32: 1e-4, ops.BFloat16: 1e-2} {

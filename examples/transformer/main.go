@@ -91,7 +91,14 @@ func learn(ctx context.Context, s settings, o options) error {
 	}
 
 	// Every graph that is made of the model has these parameters: one trains them, one evaluates, one writes text.
-	parameters := nn.NewParameters(s.Seed)
+	device, place, err := openDevice(o.device)
+	if err != nil {
+		return err
+	}
+	parameters, err := newParameters(s.Seed, device)
+	if err != nil {
+		return err
+	}
 	vocab := corpus.tokenizer.Size()
 	model := func(g *gorgonia.ExprGraph, tokens, targets *gorgonia.Node) (*gorgonia.Node, gorgonia.Nodes, error) {
 		gpt, err := nn.NewGPT(g, s.gpt(vocab, parameters))
@@ -116,6 +123,7 @@ func learn(ctx context.Context, s settings, o options) error {
 	// The loop ties it together.
 	loop, err := train.NewLoop(train.LoopConfig{
 		Model:      model,
+		Device:     device,
 		Data:       trainingBatches,
 		EvalData:   evalBatches,
 		Validation: validationBatches,
@@ -147,8 +155,8 @@ func learn(ctx context.Context, s settings, o options) error {
 	count := nn.Count(loop.Parameters())
 	fmt.Printf("A GPT of %d layers × %d channels, %.2f million parameters.\n", s.Layers, s.Dim, float64(count)/1e6)
 	fmt.Printf("It learns from %s:\n%.2f million tokens of %d kinds.\n", corpus.origin, float64(corpus.tokens.Len())/1e6, vocab)
-	fmt.Printf("Everything goes to %s.\n", r.folder)
-	if cost := s.cost(count); cost > time.Hour {
+	fmt.Printf("It computes on %s. Everything goes to %s.\n", place, r.folder)
+	if cost := s.cost(count); device == nil && cost > time.Hour {
 		fmt.Printf("On a CPU like this one it takes about %v; -preset cpu takes about a minute.\n", cost.Round(time.Hour))
 	}
 	end, err := loop.Run(ctx)
@@ -194,6 +202,6 @@ func (s settings) cost(parameters int) time.Duration {
 func (s settings) gpt(vocab int, parameters *nn.Parameters) nn.GPTConfig {
 	return nn.GPTConfig{
 		Parameters: parameters, Vocab: vocab, Context: s.Context, Layers: s.Layers, Heads: s.Heads, Dim: s.Dim,
-		Dropout: s.Dropout, NoBias: true, Activation: kernels.GELUErf,
+		Dropout: s.Dropout, NoBias: true, Activation: kernels.GELUErf, Compute: computeTypes[s.Compute],
 	}
 }

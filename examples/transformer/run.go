@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/train"
 	"github.com/stheno-ml/stheno/train/checkpoint"
 	"github.com/stheno-ml/stheno/train/tokenizer"
@@ -202,7 +201,14 @@ func speak(ctx context.Context, s settings, o options) error {
 	if err != nil {
 		return err
 	}
-	parameters := nn.NewParameters(s.Seed)
+	device, _, err := openDevice(o.device)
+	if err != nil {
+		return err
+	}
+	parameters, err := newParameters(s.Seed, device)
+	if err != nil {
+		return err
+	}
 	for _, w := range c.Weights {
 		if err := parameters.Set(w.Name, w.Value); err != nil {
 			return err

@@ -10,6 +10,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/stheno-ml/stheno/ops"
+	"gorgonia.org/tensor"
 )
 
 // settings is everything that a run is made from. Checkpoints hold it, so that a run can be resumed without flags.
@@ -19,6 +22,7 @@ type settings struct {
 
 	Layers, Heads, Dim, Context int
 	Dropout                     float64
+	Compute                     string // empty for float32
 
 	Batch, Accumulation, Steps int
 	Rate, MinRate              float64
@@ -63,10 +67,10 @@ var presets = map[string]settings{
 		EvalEvery: 250, CheckpointEvery: 250},
 	// what nanoGPT trains on a GPU
 	"gpu": {Layers: 6, Heads: 6, Dim: 384, Context: 256, Batch: 64, Steps: 5000, Rate: 1e-3, MinRate: 1e-4, Warmup: 100,
-		Dropout: 0.2, EvalEvery: 250, EvalBatches: 200, CheckpointEvery: 250},
+		Dropout: 0.2, Compute: "bfloat16", EvalEvery: 250, EvalBatches: 200, CheckpointEvery: 250},
 	// GPT-2 in its smallest size
 	"gpt2": {Layers: 12, Heads: 12, Dim: 768, Context: 1024, Batch: 12, Accumulation: 40, Steps: 600000, Rate: 6e-4, MinRate: 6e-5,
-		Warmup: 2000, Beta2: 0.95, EvalEvery: 1000, EvalBatches: 200, CheckpointEvery: 1000},
+		Warmup: 2000, Beta2: 0.95, Compute: "bfloat16", EvalEvery: 1000, EvalBatches: 200, CheckpointEvery: 1000},
 }
 
 // common is what presets have that do not say otherwise.
@@ -111,7 +115,7 @@ func parse(args []string, help io.Writer) (settings, options, error) {
 	flags.Float64Var(&o.temperature, "temperature", 0.8, "of the text: 0 takes the likeliest token always")
 	flags.IntVar(&o.topK, "top-k", 0, "take one of the k likeliest tokens, 0 for any")
 	flags.Float64Var(&o.topP, "top-p", 1, "take one of the likeliest tokens that together have this probability")
-	flags.StringVar(&o.device, "device", "auto", "auto, cpu or cuda")
+	flags.StringVar(&o.device, "device", "auto", "where to compute: cpu, cuda, cuda:1 and so on, or auto: a GPU where there is one")
 	register(flags, &s)
 	err := flags.Parse(args)
 	switch {
@@ -178,6 +182,7 @@ func register(flags *flag.FlagSet, s *settings) {
 	flags.IntVar(&s.Dim, "dim", s.Dim, "channels, a multiple of heads")
 	flags.IntVar(&s.Context, "context", s.Context, "how many tokens the model sees")
 	flags.Float64Var(&s.Dropout, "dropout", s.Dropout, "probability to drop an activation while training")
+	flags.StringVar(&s.Compute, "compute", s.Compute, "type of activations: float32 (or empty), bfloat16 or float16, beside float32 weights")
 	flags.IntVar(&s.Batch, "batch", s.Batch, "sequences of a batch")
 	flags.IntVar(&s.Accumulation, "accumulation", s.Accumulation, "batches of a step")
 	flags.IntVar(&s.Steps, "steps", s.Steps, "steps of the training")
@@ -208,7 +213,13 @@ func (s settings) withDefaults() settings {
 	return s
 }
 
+// computeTypes are the types of activations by name.
+var computeTypes = map[string]tensor.Dtype{"": tensor.Float32, "float32": tensor.Float32, "bfloat16": ops.BFloat16, "float16": ops.Float16}
+
 func (s settings) validate() error {
+	if _, ok := computeTypes[s.Compute]; !ok {
+		return fmt.Errorf("-compute is %q, it needs to be float32, bfloat16 or float16", s.Compute)
+	}
 	for _, z := range []struct {
 		name         string
 		value, least int
@@ -262,10 +273,8 @@ func (o options) validate(given map[string]bool) error {
 		return errors.New("-preset is given with -resume, which goes on with the sizes of the run")
 	case o.best && !o.resume:
 		return errors.New("-best is given without -resume, it says from which checkpoint to go on")
-	case !slices.Contains([]string{"auto", "cpu", "cuda"}, o.device):
-		return fmt.Errorf("-device is %q, it needs to be auto, cpu or cuda", o.device)
-	case o.device == "cuda":
-		return errors.New("-device is cuda, which has attention alone so far: train with -device cpu")
+	case !deviceName.MatchString(o.device):
+		return fmt.Errorf("-device is %q, it needs to be auto, cpu, cuda or cuda:N", o.device)
 	case o.length < 1:
 		return fmt.Errorf("-length is %d, it needs to be at least 1", o.length)
 	case !(o.temperature >= 0) || math.IsInf(o.temperature, 0):
