@@ -9,7 +9,8 @@
 //
 // The functions check everything that a graph knows when they are called and return an error that names the op and the
 // argument; what only a run knows, such as ids and the lengths of packed sequences, is checked when the machine runs.
-// Tensors are float32 or float64, and have no empty axis. Their values may be views: matrix products, except for the x of
+// Tensors are float32 or float64, or of 16 bits ([BFloat16], [Float16], which [Cast] makes), and have no empty axis; beside
+// 16-bit activations parameters may be float32, and so are their gradients. Their values may be views: matrix products, except for the x of
 // Linear, read any strides where they lie, the other ops read rows that are contiguous, and copy a value whose rows are
 // not; attention refuses one.
 //
@@ -33,7 +34,14 @@
 //
 // Results, too, lie where they lay in the run before, which saves clearing new memory: the value of a node, and that of a
 // gradient, holds until the graph runs again. To keep one longer, copy it. Roots of the graph, nodes that
-// [gorgonia.Read] reads, and values that became the value of one of the graph's inputs are left alone.
+// [gorgonia.Read] reads, and values that became the value of one of the graph's inputs are left alone. After [ReuseMemory] a
+// result's memory becomes that of another as soon as its last reader has run, so that a training step needs what is alive
+// at once instead of the sum of all results.
+//
+// # On a device
+//
+// An [OpenDevice] gives a GPU; [Feed] is an input that is written on the host before each run and read there, [ReadNumber] a loss
+// that is read without waiting for it, [Record] a run that is queued again in one launch.
 package ops
 
 // Gorgonia's tensors refuse to start on a Go version that this module does not vouch for. Importing it here pins the

@@ -45,7 +45,11 @@
 //
 // # On a device
 //
-// Parameters whose values were uploaded (package ops) are changed where they are, and the optimiser's state lies beside them. The
+// A Loop computes on LoopConfig.Device, to which nn.Parameters.MoveTo has moved the values. It waits for nothing within a step: the
+// loss and the report of a step are read while the next one runs. From the third run on a graph is recorded and launched as a whole,
+// with the same bits; one that cannot be recorded, as with dropout, goes on launching its kernels one by one.
+//
+// Without a Loop, parameters whose values were uploaded (package ops) are changed where they are, and the optimiser's state lies beside them. The
 // machine is then made without BindDualValues, which cannot hold values of a device: a step takes the gradients that the last run
 // computed, and where several runs make a step, [Optimizer.Accumulate] adds up those of the others. The device decides by itself
 // whether a step is clipped or skipped; with Queue the host need not know before the next run is on its way.
