@@ -151,7 +151,7 @@ func (g *gpuSession) basics() error {
 	return g.measure(c, contender{by: report.Ours, run: func(times int) (float64, error) {
 		many := measure.Timed(g.clock, func() error {
 			for range together {
-				if err := g.device.Scale(one, 1); err != nil {
+				if err := g.device.MulScalar(1, one, one); err != nil {
 					return err
 				}
 			}

@@ -7,16 +7,21 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
 
-//go:embed src/arguments.cuh src/attention_delta.cu
+//go:embed src/*.cuh src/*.cu
 var sources embed.FS
 
 // The structs that kernels take have the fields of their twins in src, in the same order and of the same sizes.
 func TestArgumentsMirrorTheSources(t *testing.T) {
-	sizes := map[string]uintptr{"Rows": 32, "void*": 8, "float*": 8, "int32_t*": 8, "int64_t": 8, "int32_t": 4, "uint32_t": 4, "float": 4}
+	sizes := map[string]uintptr{
+		"void*": 8, "float*": 8, "double*": 8, "int32_t*": 8, "FaultNote*": 8, "int64_t": 8, "uint64_t": 8, "int32_t": 4, "uint32_t": 4, "float": 4,
+		"Rows": 32, "Lines": reflect.TypeFor[lines]().Size(), "Parameter": 16, "Indices": 16, "Fault": 24,
+		"EmbeddingArguments": reflect.TypeFor[embeddingArguments]().Size(),
+	}
 	for _, twin := range []struct {
 		file, name string
 		mirror     reflect.Type
@@ -24,6 +29,21 @@ func TestArgumentsMirrorTheSources(t *testing.T) {
 		{"arguments.cuh", "AttentionArguments", reflect.TypeFor[arguments]()},
 		{"attention_delta.cu", "DeltaArguments", reflect.TypeFor[deltaArguments]()},
 		{"attention_delta.cu", "SinksArguments", reflect.TypeFor[sinksArguments]()},
+		{"elements.cuh", "Lines", reflect.TypeFor[lines]()},
+		{"elements.cuh", "Parameter", reflect.TypeFor[parameter]()},
+		{"elements.cuh", "Indices", reflect.TypeFor[indexList]()},
+		{"elements.cuh", "Fault", reflect.TypeFor[fault]()},
+		{"elements.cuh", "FaultNote", reflect.TypeFor[faultNote]()},
+		{"elementwise.cuh", "Elementwise", reflect.TypeFor[elementwise]()},
+		{"elementwise.cu", "KeyMaskArguments", reflect.TypeFor[keyMaskArguments]()},
+		{"reduce.cu", "SumRowsArguments", reflect.TypeFor[sumRowsArguments]()},
+		{"reduce.cu", "SumPartsArguments", reflect.TypeFor[sumPartsArguments]()},
+		{"norm.cu", "NormArguments", reflect.TypeFor[normArguments]()},
+		{"dropout.cu", "DropoutArguments", reflect.TypeFor[dropoutArguments]()},
+		{"rope.cu", "RoPEArguments", reflect.TypeFor[ropeArguments]()},
+		{"embedding.cu", "EmbeddingArguments", reflect.TypeFor[embeddingArguments]()},
+		{"embedding.cu", "EmbeddingBackward", reflect.TypeFor[embeddingBackward]()},
+		{"crossentropy.cu", "CrossEntropyArguments", reflect.TypeFor[crossEntropyArguments]()},
 	} {
 		text, err := sources.ReadFile("src/" + twin.file)
 		if err != nil {
@@ -33,17 +53,25 @@ func TestArgumentsMirrorTheSources(t *testing.T) {
 		if body == nil {
 			t.Fatalf("%s has no struct %s", twin.file, twin.name)
 		}
+		fields, _, _ := strings.Cut(string(body[1]), "__device__") // functions come behind the fields
 		var names []string
 		var bytes []uintptr
 		field := regexp.MustCompile(`(?m)^ *(?:const )?([A-Za-z0-9_]+ ?\*?) *([^;/]+);`)
-		for _, m := range field.FindAllStringSubmatch(string(body[1]), -1) {
+		for _, m := range field.FindAllStringSubmatch(fields, -1) {
 			for name := range strings.SplitSeq(m[2], ",") {
 				name = strings.TrimSpace(name)
 				kind := strings.ReplaceAll(m[1], " ", "")
 				if strings.HasPrefix(name, "*") {
 					name, kind = strings.TrimLeft(name, "*"), kind+"*"
 				}
-				names, bytes = append(names, name), append(bytes, sizes[strings.ReplaceAll(kind, "**", "*")])
+				size := sizes[strings.ReplaceAll(kind, "**", "*")]
+				name, lengths, _ := strings.Cut(name, "[")
+				for length := range strings.SplitSeq(lengths, "]") {
+					if n, err := strconv.Atoi(strings.Trim(length, "[")); err == nil {
+						size *= uintptr(n)
+					}
+				}
+				names, bytes = append(names, name), append(bytes, size)
 			}
 		}
 		var mirrorNames []string

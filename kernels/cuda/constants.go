@@ -21,9 +21,9 @@ type constants struct {
 // mostConstants is how many constants a device remembers.
 const mostConstants = 64
 
-// constant gives a vector with the given contents, whose elements have four bytes. The caller keeps the owner alive until
+// constant gives a vector with the given contents. The caller keeps the owner alive until
 // the work that reads it is queued.
-func constant[T int32 | float32](d *Device, list []T) (*owner, error) {
+func constant[T int32 | float32 | float64](d *Device, list []T) (*owner, error) {
 	contents := bytesOf(list)
 	return d.constantBytes("vector: "+contents, func() []byte { return []byte(contents) })
 }

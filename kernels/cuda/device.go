@@ -31,6 +31,7 @@ type Device struct {
 	maps      tensorMaps
 	constants constants
 	counters  counters
+	faults    faults
 	stagings  stagings
 	last      atomic.Pointer[launchShape] // the kernel queued last, for the messages of errors that come later
 
@@ -38,6 +39,8 @@ type Device struct {
 	aside           cu.Stream
 	beforeRecording cu.Event
 }
+
+var _ kernels.Backend = (*Device)(nil)
 
 // Count returns the number of GPUs, 0 where there is none or no driver that runs this package's kernels.
 func Count() int {
@@ -172,7 +175,7 @@ func (d *Device) Synchronize() error {
 	if err := d.unrecordable("Synchronize"); err != nil {
 		return err
 	}
-	return d.do("cuStreamSynchronize", d.stream.Synchronize)
+	return d.met(d.do("cuStreamSynchronize", d.stream.Synchronize))
 }
 
 // Upload gives a copy of a tensor on the host, row-major in the device's memory.
@@ -204,12 +207,12 @@ func (d *Device) DownloadBytes(t kernels.Tensor, to unsafe.Pointer) error {
 		return err
 	}
 	defer runtime.KeepAlive(t.Owner)
-	return d.do(fmt.Sprintf("cuMemcpyDtoHAsync(%d bytes)", bytes), func() error {
+	return d.met(d.do(fmt.Sprintf("cuMemcpyDtoHAsync(%d bytes)", bytes), func() error {
 		if err := cu.MemcpyDtoHAsync(to, cu.DevicePtr(addressOf(t)), int64(bytes), d.stream); err != nil {
 			return err
 		}
 		return d.stream.Synchronize()
-	})
+	}))
 }
 
 // Download gives the elements of a tensor of the device, in row-major order, in host's memory, which must be a row-major
@@ -273,7 +276,7 @@ func (d *Device) Record() (kernels.Event, error) {
 // Wait waits until the work before the event is done.
 func (e *Event) Wait() error {
 	defer runtime.KeepAlive(e)
-	return e.device.do("cuEventSynchronize", e.event.Synchronize)
+	return e.device.met(e.device.do("cuEventSynchronize", e.event.Synchronize))
 }
 
 // Since waits for both points and returns the time between them.

@@ -91,7 +91,7 @@ func TestElementwise(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := errors.Join(d.Add(a, b, sum), d.Scale(sum, 0.5)); err != nil {
+		if err := errors.Join(d.Add(a, b, sum), d.MulScalar(0.5, sum, sum)); err != nil {
 			t.Fatal(err)
 		}
 		for i, x := range download(sum) {

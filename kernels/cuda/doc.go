@@ -3,7 +3,7 @@
 // then says what is missing.
 //
 // [Open] gives a [Device], which is a kernels.Backend: [Device.Alloc] gives tensors in its memory, [Device.Upload] and
-// [Device.Download] move data, and the methods of kernels.AttentionKernels compute there. Package ops uses it for Gorgonia
+// [Device.Download] move data, and the methods of the kernel interfaces compute there. Package ops uses it for Gorgonia
 // values that live on a device.
 //
 // # Order
@@ -12,7 +12,8 @@
 // so the result of one call may be passed to the next without waiting. [Device.Synchronize] waits, and so do a Number that
 // [Device.Read] asked for when it is looked at, and [Device.Copy] where it copies to the host; a copy from the host takes the
 // caller's memory at once. All methods may be called from any goroutine. An error of a kernel that had already been queued
-// comes back from whatever call notices it first, and names the kernel that was queued last.
+// comes back from whatever call notices it first, and names the kernel that was queued last. An id or a target that is
+// out of range reads and writes nothing; the next call that waits for the device returns it as an error.
 //
 // [Device.Capture] records what a function queues, and [Recording.Launch] queues all of it again, for the price of one
 // launch. A recording keeps the memory that its work took for itself.

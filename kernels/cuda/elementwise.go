@@ -108,7 +108,7 @@ func (d *Device) copies(list []pair) error {
 			if err := e.describe(operand{"dst", list[together].dst}, operand{"src", list[together].src}); err != nil {
 				return fmt.Errorf("cuda:%d: copy: %w", d.index, err)
 			}
-			blocks = max(blocks, d.elementwiseBlocks(e))
+			blocks = max(blocks, d.elementwiseBlocks(e.count))
 			together++
 		}
 		entry, ok := copyKernels[list[0].kinds()]
@@ -117,7 +117,8 @@ func (d *Device) copies(list []pair) error {
 				d.index, list[0].dst.DType, list[0].src.DType)
 		}
 		if blocks > 0 {
-			if err := d.launchElementwise(entry, [3]int{blocks, together, 1}, unsafe.Pointer(&c)); err != nil {
+			s := launchShape{kernelName{"elementwise", entry}, [3]int{blocks, together, 1}, elementwiseThreads, 0}
+			if err := d.launch(s, nil, unsafe.Pointer(&c)); err != nil {
 				return err
 			}
 		}
@@ -164,29 +165,53 @@ func (d *Device) Fill(t kernels.Tensor, x float64) error {
 	}
 	element := onHost(t.DType, nil)
 	kernels.FillHost(element, x)
-	return d.elementwise("fill", entry, *(*uint64)(element.Data), operand{"t", t})
+	return d.launchElementwise("fill", kernelName{"elementwise", entry}, &elementwise{bits: *(*uint64)(element.Data)}, operand{"t", t})
 }
 
 // fillKernels are the kernels that write elements of so many bytes.
 var fillKernels = map[int]string{2: "fill_2", 4: "fill_4", 8: "fill_8"}
 
-// Scale multiplies a float32 tensor by a factor.
-func (d *Device) Scale(t kernels.Tensor, factor float32) error {
-	if t.DType != kernels.F32 {
-		return fmt.Errorf("cuda:%d: scale: the tensor is %v, it needs to be float32", d.index, t.DType)
+// Add computes c = a + b.
+func (d *Device) Add(a, b, c kernels.Tensor) error {
+	const kernel = "add"
+	if err := d.checked(kernel, kernels.CheckAdd(a, b, c), a.DType); err != nil {
+		return err
 	}
-	return d.elementwise("scale", "scale_f32", factorBits(factor), operand{"t", t})
+	return d.elementwise(kernel, "elementwise", "add", elementwise{}, operand{"c", c}, operand{"a", a}, operand{"b", b})
 }
 
-// Add computes c = a + b for float32 tensors with any strides.
-func (d *Device) Add(a, b, c kernels.Tensor) error {
-	for _, o := range []operand{{"a", a}, {"b", b}, {"c", c}} {
-		if o.tensor.DType != kernels.F32 {
-			return fmt.Errorf("cuda:%d: add: %s is %v, it needs to be float32", d.index, o.name, o.tensor.DType)
-		}
+// Mul computes c = a·b, element by element.
+func (d *Device) Mul(a, b, c kernels.Tensor) error {
+	const kernel = "mul"
+	if err := d.checked(kernel, kernels.CheckMul(a, b, c), a.DType); err != nil {
+		return err
 	}
-	return d.elementwise("add", "add_f32", 0, operand{"c", c}, operand{"a", a}, operand{"b", b})
+	return d.elementwise(kernel, "elementwise", "mul", elementwise{}, operand{"c", c}, operand{"a", a}, operand{"b", b})
 }
+
+// MulScalar computes y = factor·x.
+func (d *Device) MulScalar(factor float64, x, y kernels.Tensor) error {
+	const kernel = "mul scalar"
+	if err := d.checked(kernel, kernels.CheckMulScalar(factor, x, y), x.DType); err != nil {
+		return err
+	}
+	return d.elementwise(kernel, "elementwise", "scale", elementwise{factor: float32(factor)}, operand{"y", y}, operand{"x", x})
+}
+
+// checked returns the error of a call of a kernel: what the kernel's own check found, or that a GPU does not compute in the
+// dtype of its tensors.
+func (d *Device) checked(kernel string, err error, dtype kernels.DType) error {
+	switch {
+	case err != nil:
+		return fmt.Errorf("cuda:%d: %s: %w", d.index, kernel, err)
+	case entrySuffixes[dtype] == "":
+		return kernels.Unsupported{Device: d.Name(), What: fmt.Sprintf("%s of %v", kernel, dtype)}
+	}
+	return nil
+}
+
+// entrySuffixes is how the names of entry points end for a type of elements.
+var entrySuffixes = map[kernels.DType]string{kernels.F32: "_f32", kernels.BF16: "_bf16", kernels.F16: "_f16"}
 
 // operand is a tensor and what messages call it.
 type operand struct {
@@ -196,41 +221,40 @@ type operand struct {
 
 const maxAxes = 6
 
-// elementwise is Elementwise in src/elementwise.cu.
+// elementwise is Elementwise in src/elementwise.cuh.
 type elementwise struct {
-	data        [3]address
-	strides     [3][maxAxes]int64
+	data        [5]address
+	strides     [5][maxAxes]int64
 	dims        [maxAxes]int64
 	count       int64
 	axes, width int32
-	bits        uint64 // of an element, or a float32 that is a factor
+	factor      float32
+	mode        int32
+	bits        uint64
 }
 
-func factorBits(factor float32) uint64 { return uint64(math.Float32bits(factor)) }
+// elementwise runs a kernel over tensors of one shape, the outputs first. The entry point is that of the first tensor's type.
+func (d *Device) elementwise(name, module, entry string, e elementwise, operands ...operand) error {
+	return d.launchElementwise(name, kernelName{module, entry + entrySuffixes[operands[0].tensor.DType]}, &e, operands...)
+}
 
-// elementwise runs a kernel over tensors of one shape, the output first.
-func (d *Device) elementwise(name, entry string, bits uint64, operands ...operand) error {
-	e := &elementwise{bits: bits}
+func (d *Device) launchElementwise(name string, kernel kernelName, e *elementwise, operands ...operand) error {
 	if err := e.describe(operands...); err != nil {
 		return fmt.Errorf("cuda:%d: %s: %w", d.index, name, err)
 	}
 	if e.count == 0 {
 		return nil
 	}
-	err := d.launchElementwise(entry, [3]int{d.elementwiseBlocks(e), 1, 1}, unsafe.Pointer(e))
+	err := d.launch(launchShape{kernel, [3]int{d.elementwiseBlocks(e.count), 1, 1}, elementwiseThreads, 0}, nil, unsafe.Pointer(e))
 	runtime.KeepAlive(operands)
 	return err
 }
 
 const elementwiseThreads = 256
 
-// elementwiseBlocks are enough to fill the device.
-func (d *Device) elementwiseBlocks(e *elementwise) int {
-	return int(min((e.count+elementwiseThreads-1)/elementwiseThreads, int64(d.multiprocessors*16)))
-}
-
-func (d *Device) launchElementwise(entry string, grid [3]int, arguments unsafe.Pointer) error {
-	return d.launch(launchShape{kernelName{"elementwise", entry}, grid, elementwiseThreads, 0}, nil, arguments)
+// elementwiseBlocks are enough for so many threads, or to fill the device, whose threads then take several turns.
+func (d *Device) elementwiseBlocks(threads int64) int {
+	return int(min((threads+elementwiseThreads-1)/elementwiseThreads, int64(d.multiprocessors*16)))
 }
 
 func (o operand) check(shape []int) error {
@@ -249,7 +273,6 @@ func (o operand) check(shape []int) error {
 // describe tells the kernel of operands, which have one shape, with as few axes as possible: an axis of one element is left
 // out, and one that begins where the axis inside it ends is joined to that.
 func (e *elementwise) describe(operands ...operand) error {
-	e.width = 4
 	shape := operands[0].tensor.Shape
 	for _, o := range operands {
 		if err := o.check(shape); err != nil {
@@ -294,26 +317,34 @@ func (e *elementwise) describe(operands ...operand) error {
 		return fmt.Errorf("a tensor of shape %v has %d axes that lie apart, at most %d are possible", shape, len(dims), maxAxes)
 	}
 	e.axes, e.count = int32(len(dims)), 1
+	largest := 0
+	for _, o := range operands {
+		largest = max(largest, o.tensor.DType.Size())
+	}
+	e.width = int32(accessBytes / largest)
 	for n := range dims {
 		at := len(dims) - 1 - n
 		e.dims[at] = int64(dims[n])
 		e.count *= int64(dims[n])
-		for i, o := range operands {
+		for i := range operands {
 			e.strides[i][at] = int64(strides[i][n])
-			if n == 0 && strides[i][n] != 1 || n > 0 && strides[i][n]%4 != 0 {
+			if n == 0 && strides[i][n] != 1 || n > 0 && strides[i][n]%(accessBytes/largest) != 0 {
 				e.width = 1
 			}
-			e.data[i] = addressOf(o.tensor)
 		}
 	}
-	for _, o := range operands {
-		if addressOf(o.tensor)%address(4*o.tensor.DType.Size()) != 0 {
+	for i, o := range operands {
+		e.data[i] = addressOf(o.tensor)
+		if e.data[i]%address(accessBytes/largest*o.tensor.DType.Size()) != 0 {
 			e.width = 1
 		}
 	}
-	if dims[0]%4 != 0 {
+	if dims[0]%(accessBytes/largest) != 0 {
 		e.width = 1
 	}
 	e.count /= int64(e.width)
 	return nil
 }
+
+// accessBytes is what a thread moves at once where it can.
+const accessBytes = 16

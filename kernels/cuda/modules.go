@@ -21,7 +21,10 @@ type compiledModule struct {
 }
 
 // smallModules are the modules that come in one variant. All run on any device since Ampere.
-var smallModules = []string{"elementwise", "attention_delta", "matmul_any", "matmul_split", "optimizer"}
+var smallModules = []string{
+	"elementwise", "activation", "crossentropy", "dropout", "embedding", "norm", "reduce", "rope",
+	"attention_delta", "matmul_any", "matmul_split", "optimizer",
+}
 
 // The kernels to choose from, those with tensor maps first.
 var (

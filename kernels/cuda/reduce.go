@@ -3,83 +3,143 @@
 package cuda
 
 import (
-	"fmt"
-	"math"
 	"runtime"
 	"unsafe"
 
 	"github.com/stheno-ml/stheno/kernels"
 )
 
-// Sum computes the sum of all elements of a float32 tensor.
+// Sum computes the sum of all elements.
 func (d *Device) Sum(x, out kernels.Tensor) error { return d.sum("sum", x, out, 1) }
 
-// Mean computes the mean of all elements of a float32 tensor.
+// Mean computes the mean of all elements.
 func (d *Device) Mean(x, out kernels.Tensor) error {
 	return d.sum("mean", x, out, float32(1/float64(x.Elements())))
 }
 
-// sum adds in float64, in an order that depends on the shape alone.
-func (d *Device) sum(name string, x, out kernels.Tensor, factor float32) error {
-	if err := scalarAnd(x, "out", out); err != nil {
-		return fmt.Errorf("cuda:%d: %s: %w", d.index, name, err)
+// sum adds in float64, in an order that depends on the shape and the device alone.
+func (d *Device) sum(kernel string, x, out kernels.Tensor, factor float32) error {
+	if err := d.checked(kernel, kernels.CheckReduction(x, out), x.DType); err != nil {
+		return err
 	}
 	e := &elementwise{}
 	if err := e.describe(operand{"x", x}); err != nil {
-		return fmt.Errorf("cuda:%d: %s: %w", d.index, name, err)
+		return d.failed(kernel, err)
 	}
-	const most = 512
-	blocks := min(d.elementwiseBlocks(e), most)
-	parts, err := d.memory.get(most * 8)
+	blocks := d.elementwiseBlocks(e.count)
+	parts, err := d.memory.get(max(1, blocks) * 8)
 	if err != nil {
-		return fmt.Errorf("cuda:%d: %s: %w", d.index, name, err)
+		return d.failed(kernel, err)
 	}
 	defer parts.free()
 	e.data[1] = parts.at
 	if blocks > 0 {
-		if err := d.launchElementwise("sum_f32", [3]int{blocks, 1, 1}, unsafe.Pointer(e)); err != nil {
+		s := launchShape{kernelName{"reduce", "sum" + entrySuffixes[x.DType]}, [3]int{blocks, 1, 1}, elementwiseThreads, 0}
+		if err := d.launch(s, nil, unsafe.Pointer(e)); err != nil {
 			return err
 		}
 	}
-	total := &elementwise{data: [3]address{addressOf(out), parts.at}, count: int64(blocks), bits: factorBits(factor)}
-	err = d.launchElementwise("sum_f64", [3]int{1, 1, 1}, unsafe.Pointer(total))
+	total := &elementwise{data: [5]address{addressOf(out), parts.at}, count: int64(blocks), factor: factor}
+	err = d.launch(launchShape{kernelName{"reduce", "sum_f64"}, [3]int{1, 1, 1}, elementwiseThreads, 0}, nil, unsafe.Pointer(total))
 	runtime.KeepAlive(x.Owner)
 	runtime.KeepAlive(out.Owner)
 	return err
 }
 
-// Broadcast writes value·factor to every element of a float32 tensor.
+// Broadcast writes value·factor to every element of x.
 func (d *Device) Broadcast(value kernels.Tensor, factor float64, x kernels.Tensor) error {
-	err := scalarAnd(x, "value", value)
-	if err == nil && math.IsNaN(factor) {
-		err = fmt.Errorf("factor is %v, it needs to be a number", factor)
+	const kernel = "broadcast"
+	if err := d.checked(kernel, kernels.CheckBroadcast(value, factor, x), x.DType); err != nil {
+		return err
 	}
-	if err != nil {
-		return fmt.Errorf("cuda:%d: broadcast: %w", d.index, err)
+	e := &elementwise{factor: float32(factor)}
+	if err := e.describe(operand{"x", x}); err != nil || e.count == 0 {
+		return d.failed(kernel, err)
 	}
-	if x.Elements() == 0 {
-		return nil
-	}
-	e := &elementwise{}
-	if err := e.describe(operand{"x", x}); err != nil {
-		return fmt.Errorf("cuda:%d: broadcast: %w", d.index, err)
-	}
-	e.data[1], e.bits = addressOf(value), factorBits(float32(factor))
-	err = d.launchElementwise("spread_f32", [3]int{d.elementwiseBlocks(e), 1, 1}, unsafe.Pointer(e))
+	e.data[1] = addressOf(value)
+	s := launchShape{kernelName{"elementwise", "broadcast" + entrySuffixes[x.DType]}, [3]int{d.elementwiseBlocks(e.count), 1, 1}, elementwiseThreads, 0}
+	err := d.launch(s, nil, unsafe.Pointer(e))
 	runtime.KeepAlive(x.Owner)
 	runtime.KeepAlive(value.Owner)
 	return err
 }
 
-// scalarAnd checks a tensor and a scalar that goes with it.
-func scalarAnd(x kernels.Tensor, name string, scalar kernels.Tensor) error {
-	for _, o := range []operand{{"x", x}, {name, scalar}} {
-		if o.tensor.DType != kernels.F32 {
-			return fmt.Errorf("%s is %v, it needs to be float32", o.name, o.tensor.DType)
-		}
-	}
-	if err := (operand{"x", x}).check(x.Shape); err != nil {
+// sumRowsArguments is SumRowsArguments in src/reduce.cu.
+type sumRowsArguments struct {
+	lines    lines
+	x, parts address
+}
+
+// sumPartsArguments is SumPartsArguments in src/reduce.cu.
+type sumPartsArguments struct {
+	parts, out       [2]address
+	element          [2]element
+	step             int64
+	count, columns   int32
+	accumulate, zero int32
+}
+
+// SumRows computes out_j = Σ_i x_ij over all axes of x but the last, or adds it to out.
+func (d *Device) SumRows(x, out kernels.Tensor, accumulate bool) error {
+	const kernel = "sum rows"
+	if err := d.checked(kernel, kernels.CheckSumRows(x, out), x.DType); err != nil {
 		return err
 	}
-	return operand{name, scalar}.check([]int{})
+	l, err := linesOf(x)
+	if err != nil || l.length == 0 {
+		return d.failed(kernel, err)
+	}
+	g := &sumRowsArguments{lines: l, x: addressOf(x)}
+	entry, grid := d.columnGrid("sum_rows", x.DType, &l)
+	parts, err := d.memory.get(max(1, grid[1]) * int(l.length) * 4)
+	if err != nil {
+		return d.failed(kernel, err)
+	}
+	defer parts.free()
+	g.parts = parts.at
+	if grid[1] > 0 {
+		if err := d.launch(launchShape{kernelName{"reduce", entry + entrySuffixes[x.DType]}, grid, 256, 0}, nil, unsafe.Pointer(g)); err != nil {
+			return err
+		}
+	}
+	err = d.sumParts(l.length, grid[1], accumulate, columnSum{parts.at, out})
+	runtime.KeepAlive(x.Owner)
+	return err
+}
+
+// columnGrid cuts rows into blocks of columns, and into parts that fill the device. The name of the entry point is
+// the one for the rows' alignment.
+func (d *Device) columnGrid(entry string, dtype kernels.DType, l *lines) (string, [3]int) {
+	const warps, lanes, fewestTurns = 8, 32, 4
+	columns := lanes
+	if l.aligned != 0 {
+		columns *= accessBytes / dtype.Size()
+	} else {
+		entry += "_any"
+	}
+	blocks := (int(l.length) + columns - 1) / columns
+	most := (l.count + warps*fewestTurns - 1) / (warps * fewestTurns)
+	parts := min(most, int64(max(1, d.multiprocessors*4/blocks)))
+	return entry, [3]int{blocks, int(parts), 1}
+}
+
+// columnSum is parts of the sums of columns, and where they go.
+type columnSum struct {
+	parts address
+	out   kernels.Tensor
+}
+
+// sumParts adds parts, of one or two tensors, in one launch.
+func (d *Device) sumParts(columns int32, count int, accumulate bool, sums ...columnSum) error {
+	g := &sumPartsArguments{step: int64(columns), count: int32(count), columns: columns}
+	if accumulate {
+		g.accumulate = 1
+	}
+	for i, s := range sums {
+		g.parts[i], g.out[i], g.element[i] = s.parts, addressOf(s.out), elementOf(s.out.DType)
+	}
+	grid := [3]int{(int(columns) + 31) / 32, len(sums), 1}
+	err := d.launch(launchShape{kernelName{"reduce", "sum_parts"}, grid, 256, 0}, nil, unsafe.Pointer(g))
+	runtime.KeepAlive(sums)
+	return err
 }

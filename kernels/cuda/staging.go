@@ -215,7 +215,7 @@ func (n *number) Float64() (float64, error) {
 	n.mutex.Lock()
 	defer n.mutex.Unlock()
 	if s := n.staging; s != nil {
-		n.err = n.device.check("cuEventSynchronize", C.waitFor(rawContext(n.device.context), s.done))
+		n.err = n.device.met(n.device.check("cuEventSynchronize", C.waitFor(rawContext(n.device.context), s.done)))
 		n.value = kernels.HostElement(kernels.Contiguous(s.at, n.dtype), 0)
 		n.staging = nil
 		n.unread.Stop()

@@ -176,7 +176,7 @@ func TestCopyTakesTheHostsMemoryAtOnce(t *testing.T) {
 			list[i] = float32(i%1000 + round)
 		}
 		for range 20 {
-			if err := d.Scale(busy, 1); err != nil {
+			if err := d.MulScalar(1, busy, busy); err != nil {
 				t.Fatal(err)
 			}
 		}

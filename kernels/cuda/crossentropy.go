@@ -1,0 +1,138 @@
+//go:build gpu
+
+package cuda
+
+import (
+	"runtime"
+	"unsafe"
+
+	"github.com/stheno-ml/stheno/kernels"
+)
+
+// crossEntropyArguments is CrossEntropyArguments in src/crossentropy.cu.
+type crossEntropyArguments struct {
+	lines           lines
+	targets         indexList
+	fault           fault
+	logits, dLogits address
+	lse, losses     address
+	scale, loss     address
+	dLoss           address
+	ignored         int64
+	ignores, mean   int32
+	smoothing       float32
+	zero            int32
+}
+
+// crossEntropy is a call of one of the kernels.
+type crossEntropy struct {
+	device *Device
+	dtype  kernels.DType // of the logits
+	args   crossEntropyArguments
+}
+
+// newCrossEntropy tells kernels of the options and where the scratch of a call lies: two scales, then a loss a row.
+func (d *Device) newCrossEntropy(which faultKernel, dtype kernels.DType, o *kernels.CrossEntropyOptions, scratch address) (*crossEntropy, error) {
+	c := &crossEntropy{device: d, dtype: dtype}
+	g := &c.args
+	g.scale, g.losses, g.smoothing = scratch, scratch+scaleBytes, float32(o.LabelSmoothing)
+	if o.IgnoreIndex != nil {
+		g.ignores, g.ignored = 1, int64(*o.IgnoreIndex)
+	}
+	if o.Reduction == kernels.MeanReduction {
+		g.mean = 1
+	}
+	var err error
+	g.fault, err = d.fault(which)
+	return c, err
+}
+
+const scaleBytes = 8
+
+// rows tells kernels of rows of logits and their targets.
+func (c *crossEntropy) rows(logits, dLogits, targets kernels.Tensor) error {
+	l, err := linesOf(logits, dLogits, asRows(targets))
+	c.args.lines, c.args.targets = l, indexListOf(targets)
+	c.args.logits, c.args.dLogits = addressOf(logits), addressOf(dLogits)
+	return err
+}
+
+// run gives each row a block.
+func (c *crossEntropy) run(entry string) error {
+	l := &c.args.lines
+	if l.count == 0 {
+		return nil
+	}
+	const piecesOfThread, mostThreads = 4, 512
+	pieces := int(l.length)*c.dtype.Size()/accessBytes + 1
+	threads := min(mostThreads, (pieces/piecesOfThread+31)/32*32+32)
+	return c.launch(entry+entrySuffixes[c.dtype], int(l.count), threads)
+}
+
+// runSingle runs a kernel of one block over the targets or the losses of all rows.
+func (c *crossEntropy) runSingle(entry string) error { return c.launch(entry, 1, 1024) }
+
+func (c *crossEntropy) launch(entry string, blocks, threads int) error {
+	s := launchShape{kernelName{"crossentropy", "cross_entropy_" + entry}, [3]int{blocks, 1, 1}, threads, 0}
+	args := c.args // apart from Go's pointers, which C may not see
+	return c.device.launch(s, nil, unsafe.Pointer(&args))
+}
+
+// CrossEntropyForward computes the loss, and the logsumexp of each row if asked.
+func (d *Device) CrossEntropyForward(c *kernels.CrossEntropy, out kernels.CrossEntropyOutputs) error {
+	const kernel = "cross-entropy forward"
+	if err := d.checked(kernel, c.CheckForward(out), c.Logits.DType); err != nil {
+		return err
+	}
+	scratch, err := d.memory.get(scaleBytes + 4*c.Targets.Elements())
+	if err != nil {
+		return d.failed(kernel, err)
+	}
+	defer scratch.free()
+	k, err := d.newCrossEntropy(faultCrossEntropy, c.Logits.DType, &c.CrossEntropyOptions, scratch.at)
+	if err != nil {
+		return d.failed(kernel, err)
+	}
+	if err := k.rows(c.Logits, c.Logits, c.Targets); err != nil {
+		return d.failed(kernel, err)
+	}
+	k.args.lse, k.args.loss = addressOf(out.LSE), addressOf(out.Loss)
+	if err := k.runSingle("scale"); err != nil {
+		return err
+	}
+	if err := k.run("forward"); err != nil {
+		return err
+	}
+	err = k.runSingle("loss")
+	runtime.KeepAlive(c)
+	runtime.KeepAlive(out)
+	return err
+}
+
+// CrossEntropyBackward computes the gradient of the logits from the saved logsumexp.
+func (d *Device) CrossEntropyBackward(c *kernels.CrossEntropy, g kernels.CrossEntropyGradients) error {
+	const kernel = "cross-entropy backward"
+	if err := d.checked(kernel, c.CheckBackward(g), c.Logits.DType); err != nil {
+		return err
+	}
+	scratch, err := d.memory.get(scaleBytes)
+	if err != nil {
+		return d.failed(kernel, err)
+	}
+	defer scratch.free()
+	k, err := d.newCrossEntropy(faultCrossEntropyBackward, c.Logits.DType, &c.CrossEntropyOptions, scratch.at)
+	if err != nil {
+		return d.failed(kernel, err)
+	}
+	if err := k.rows(c.Logits, g.DLogits, c.Targets); err != nil {
+		return d.failed(kernel, err)
+	}
+	k.args.lse, k.args.dLoss = addressOf(g.LSE), addressOf(g.DLoss)
+	if err := k.runSingle("scale"); err != nil {
+		return err
+	}
+	err = k.run("backward")
+	runtime.KeepAlive(c)
+	runtime.KeepAlive(g)
+	return err
+}

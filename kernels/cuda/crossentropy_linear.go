@@ -1,0 +1,164 @@
+//go:build gpu
+
+package cuda
+
+import (
+	"runtime"
+
+	"github.com/stheno-ml/stheno/kernels"
+)
+
+// chunkLogits is how many logits are held at a time, unless not even leastChunk rows fit.
+const (
+	chunkLogits = 1 << 28
+	leastChunk  = 128
+)
+
+// linearCrossEntropy is a call of LinearCrossEntropy and the memory that it borrows.
+type linearCrossEntropy struct {
+	*kernels.LinearCrossEntropy
+	device  *Device
+	out     kernels.LinearCrossEntropyOutputs
+	loss    *crossEntropy
+	weight  kernels.Tensor // of hidden's dtype
+	logits  kernels.Tensor // of a chunk, with rows that start at multiples of 128 bytes
+	dWeight kernels.Tensor // where the chunks' gradients add up
+	scratch []*block
+}
+
+// LinearCrossEntropy computes the loss of logits = hidden·weightᵀ and the gradients of both factors, a chunk of rows at
+// a time: their logits are computed, become their own gradient in place, and are multiplied into the gradients.
+func (d *Device) LinearCrossEntropy(c *kernels.LinearCrossEntropy, out kernels.LinearCrossEntropyOutputs) error {
+	const kernel = "linear cross-entropy"
+	if err := d.checked(kernel, c.Check(out), c.Hidden.DType); err != nil {
+		return err
+	}
+	l := &linearCrossEntropy{LinearCrossEntropy: c, device: d, out: out}
+	err := l.run()
+	for _, b := range l.scratch {
+		b.free()
+	}
+	runtime.KeepAlive(c)
+	runtime.KeepAlive(out)
+	return d.failed(kernel, err)
+}
+
+// borrow gives a row-major tensor that is the device's again when the call ends.
+func (l *linearCrossEntropy) borrow(dtype kernels.DType, shape ...int) (kernels.Tensor, error) {
+	t := kernels.Contiguous(nil, dtype, shape...)
+	b, err := l.device.memory.get(t.Elements() * dtype.Size())
+	if err != nil {
+		return t, err
+	}
+	l.scratch = append(l.scratch, b)
+	t.Data = pointer(b.at)
+	return t, nil
+}
+
+func (l *linearCrossEntropy) run() error {
+	n, vocabulary := l.Hidden.Shape[0], l.Weight.Shape[0]
+	perChunk := min(n, max(leastChunk, chunkLogits/vocabulary/leastChunk*leastChunk))
+	if err := l.prepare(n, perChunk, vocabulary); err != nil {
+		return err
+	}
+	for first := 0; first < n; first += perChunk {
+		if err := l.chunk(first, min(n, first+perChunk)); err != nil {
+			return err
+		}
+	}
+	return l.finish(n)
+}
+
+// prepare borrows what the chunks share, and finds how much a row's loss counts.
+func (l *linearCrossEntropy) prepare(n, perChunk, vocabulary int) (err error) {
+	d, dtype := l.device, l.Hidden.DType
+	losses, err := l.borrow(kernels.F32, scaleBytes/4+n)
+	if err != nil {
+		return err
+	}
+	if l.loss, err = d.newCrossEntropy(faultLinearCrossEntropy, dtype, &l.CrossEntropyOptions, addressOf(losses)); err != nil {
+		return err
+	}
+	l.loss.args.dLoss, l.loss.args.loss = addressOf(l.DLoss), addressOf(l.out.Loss)
+	targets := asRows(l.Targets)
+	if err := l.loss.rows(targets, targets, l.Targets); err != nil {
+		return err
+	}
+	l.loss.args.lines.length = int32(vocabulary)
+	if err := l.loss.runSingle("scale"); err != nil {
+		return err
+	}
+	const lineBytes = 128
+	perLine := lineBytes / dtype.Size()
+	if l.logits, err = l.borrow(dtype, perChunk, (vocabulary+perLine-1)/perLine*perLine); err != nil {
+		return err
+	}
+	l.logits = l.logits.Slice(1, 0, vocabulary)
+	if l.weight = l.Weight; l.weight.DType != dtype {
+		if l.weight, err = l.borrow(dtype, l.Weight.Shape...); err != nil {
+			return err
+		}
+		if err := d.copies([]pair{{l.weight, l.Weight}}); err != nil {
+			return err
+		}
+	}
+	if l.dWeight = l.out.DWeight; l.dWeight.IsSet() && l.dWeight.DType != kernels.F32 && perChunk < n {
+		l.dWeight, err = l.borrow(kernels.F32, l.dWeight.Shape...)
+	}
+	return err
+}
+
+// chunk goes through some rows.
+func (l *linearCrossEntropy) chunk(first, last int) error {
+	d, hidden := l.device, l.Hidden.Slice(0, first, last)
+	logits := l.logits.Slice(0, 0, last-first)
+	if err := d.MatMul(&kernels.MatMul{A: hidden, B: l.weight.Permute(1, 0)}, kernels.MatMulOutputs{C: logits}); err != nil {
+		return err
+	}
+	if err := l.loss.rows(logits, logits, l.Targets.Slice(0, first, last)); err != nil {
+		return err
+	}
+	losses := l.loss.args.losses
+	l.loss.args.losses += address(4 * first)
+	entry := "both"
+	if !l.out.DHidden.IsSet() && !l.dWeight.IsSet() {
+		entry = "forward"
+	}
+	if err := l.loss.run(entry); err != nil {
+		return err
+	}
+	l.loss.args.losses = losses
+	if l.out.DHidden.IsSet() {
+		if err := d.MatMul(&kernels.MatMul{A: logits, B: l.weight}, kernels.MatMulOutputs{C: l.out.DHidden.Slice(0, first, last)}); err != nil {
+			return err
+		}
+	}
+	if !l.dWeight.IsSet() {
+		return nil
+	}
+	// dWeight (+)= dLogitsᵀ·hidden, as its transpose where dWeight's columns are what is contiguous
+	m, c := &kernels.MatMul{A: logits.Permute(1, 0), B: hidden, Accumulate: first > 0}, l.dWeight
+	if l.dWeight.IsTransposed() {
+		m.A, m.B, c = hidden.Permute(1, 0), logits, l.dWeight.Permute(1, 0)
+	}
+	return d.MatMul(m, kernels.MatMulOutputs{C: c})
+}
+
+// finish adds up the losses, and rounds the gradient of the weight if its sums are wider.
+func (l *linearCrossEntropy) finish(n int) error {
+	if l.out.Loss.IsSet() {
+		l.loss.args.lines.count = int64(n)
+		if err := l.loss.runSingle("loss"); err != nil {
+			return err
+		}
+	}
+	switch {
+	case !l.dWeight.IsSet():
+		return nil
+	case n == 0:
+		return l.device.Fill(l.out.DWeight, 0)
+	case addressOf(l.dWeight) != addressOf(l.out.DWeight):
+		return l.device.copies([]pair{{l.out.DWeight, l.dWeight}})
+	}
+	return nil
+}

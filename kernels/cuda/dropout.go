@@ -1,0 +1,44 @@
+//go:build gpu
+
+package cuda
+
+import (
+	"runtime"
+	"unsafe"
+
+	"github.com/stheno-ml/stheno/kernels"
+)
+
+// dropoutArguments is DropoutArguments in src/dropout.cu.
+type dropoutArguments struct {
+	lines                       lines
+	y, x                        address
+	threshold, key0, key1, step uint32
+	scale                       float32
+	zero                        int32
+}
+
+// Dropout computes y = x·keep·scale, the mask being that of plane 0 at the element's row and column.
+func (d *Device) Dropout(o kernels.Dropout, x, y kernels.Tensor) error {
+	const kernel = "dropout"
+	if err := d.checked(kernel, o.Check(x, y), x.DType); err != nil {
+		return err
+	}
+	if x.Elements() == 0 {
+		return nil
+	}
+	l, err := linesOf(y, x)
+	if err != nil {
+		return d.failed(kernel, err)
+	}
+	key := kernels.PhiloxKey(o.Seed)
+	g := &dropoutArguments{lines: l, y: addressOf(y), x: addressOf(x),
+		threshold: o.Threshold(), key0: key[0], key1: key[1], step: o.Step, scale: float32(o.Scale())}
+	const columns = 8 // of a thread
+	threads := l.count * ((int64(l.length) + columns - 1) / columns)
+	s := launchShape{kernelName{"dropout", "dropout" + entrySuffixes[x.DType]}, [3]int{d.elementwiseBlocks(threads), 1, 1}, elementwiseThreads, 0}
+	err = d.launch(s, nil, unsafe.Pointer(g))
+	runtime.KeepAlive(x.Owner)
+	runtime.KeepAlive(y.Owner)
+	return err
+}

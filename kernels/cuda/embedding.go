@@ -1,0 +1,133 @@
+//go:build gpu
+
+package cuda
+
+import (
+	"fmt"
+	"math"
+	"runtime"
+	"unsafe"
+
+	"github.com/stheno-ml/stheno/kernels"
+)
+
+// embeddingArguments is EmbeddingArguments in src/embedding.cu.
+type embeddingArguments struct {
+	lines                   lines
+	ids                     indexList
+	fault                   fault
+	from, to                address
+	step                    int64
+	vocabulary, width       int32
+	found, places, frequent address
+}
+
+// embeddingBackward is EmbeddingBackward there.
+type embeddingBackward struct {
+	arguments      embeddingArguments
+	frequentBlocks int32
+	zero           int32
+}
+
+// embeddingEntries are the ends of the names of entry points, by the types of what is written and what is read.
+var embeddingEntries = map[[2]kernels.DType]string{
+	{kernels.F32, kernels.F32}: "_f32_f32", {kernels.BF16, kernels.BF16}: "_bf16_bf16", {kernels.F16, kernels.F16}: "_f16_f16",
+	{kernels.BF16, kernels.F32}: "_bf16_f32", {kernels.F16, kernels.F32}: "_f16_f32",
+	{kernels.F32, kernels.BF16}: "_f32_bf16", {kernels.F32, kernels.F16}: "_f32_f16",
+}
+
+// describeEmbedding tells the kernels of rows of y or dy, and of the table or its gradient.
+func (d *Device) describeEmbedding(kernel string, which faultKernel, e *kernels.Embedding, rows, table kernels.Tensor) (*embeddingArguments, error) {
+	if table.Shape[0] > math.MaxInt32 || rows.Elements()/rows.Shape[len(rows.Shape)-1] > math.MaxInt32 {
+		return nil, fmt.Errorf("cuda:%d: %s: table has shape %v and ids has shape %v, a GPU computes up to %d rows of each",
+			d.index, kernel, table.Shape, e.IDs.Shape, math.MaxInt32)
+	}
+	l, err := linesOf(rows, asRows(e.IDs))
+	if err != nil {
+		return nil, d.failed(kernel, err)
+	}
+	g := &embeddingArguments{lines: l, ids: indexListOf(e.IDs), step: int64(table.Strides[0]), vocabulary: int32(table.Shape[0]), width: 1}
+	if g.fault, err = d.fault(which); err != nil {
+		return nil, d.failed(kernel, err)
+	}
+	both, err := linesOf(table)
+	if err != nil {
+		return nil, d.failed(kernel, err)
+	}
+	if l.aligned != 0 && both.aligned != 0 {
+		g.width = int32(accessBytes / max(table.DType.Size(), rows.DType.Size()))
+	}
+	return g, nil
+}
+
+// EmbeddingForward copies the table's row of each id.
+func (d *Device) EmbeddingForward(e *kernels.Embedding, y kernels.Tensor) error {
+	const kernel = "embedding forward"
+	if err := d.checked(kernel, e.CheckForward(y), e.Table.DType); err != nil {
+		return err
+	}
+	if y.Elements() == 0 {
+		return nil
+	}
+	g, err := d.describeEmbedding(kernel, faultEmbedding, e, y, e.Table)
+	if err != nil {
+		return err
+	}
+	g.from, g.to = addressOf(e.Table), addressOf(y)
+	threads := g.lines.count * int64(g.lines.length/g.width)
+	entry := "embedding_forward" + embeddingEntries[[2]kernels.DType{y.DType, e.Table.DType}]
+	s := launchShape{kernelName{"embedding", entry}, [3]int{d.elementwiseBlocks(threads), 1, 1}, elementwiseThreads, 0}
+	err = d.launch(s, nil, unsafe.Pointer(g))
+	runtime.KeepAlive(e)
+	runtime.KeepAlive(y.Owner)
+	return err
+}
+
+// EmbeddingBackward adds up the gradients of each of the table's rows. A first kernel notes for each row the positions that
+// look it up, up to a number; a second adds them for a row a warp, in ascending order, and for the rows with more positions goes
+// through all ids. Nothing is sorted, and nothing depends on which position was noted first.
+func (d *Device) EmbeddingBackward(e *kernels.Embedding, dy, dTable kernels.Tensor) error {
+	const kernel = "embedding backward"
+	if err := d.checked(kernel, e.CheckBackward(dy, dTable), dy.DType); err != nil {
+		return err
+	}
+	if dTable.Elements() == 0 {
+		return nil
+	}
+	g, err := d.describeEmbedding(kernel, faultEmbeddingBackward, e, dy, dTable)
+	if err != nil {
+		return err
+	}
+	const mostPlaces, perBlock = 32, elementwiseThreads / 32
+	g.from, g.to = addressOf(dy), addressOf(dTable)
+	vocabulary := int(g.vocabulary)
+	frequent := 1 + int(g.lines.count)/mostPlaces
+	counts, err := d.memory.get(4 * (vocabulary + frequent))
+	if err != nil {
+		return d.failed(kernel, err)
+	}
+	defer counts.free()
+	places, err := d.memory.get(4 * mostPlaces * vocabulary)
+	if err != nil {
+		return d.failed(kernel, err)
+	}
+	defer places.free()
+	g.found, g.frequent, g.places = counts.at, counts.at+address(4*vocabulary), places.at
+	if err := d.zero(counts.at, 4*(vocabulary+1)); err != nil {
+		return err
+	}
+	if g.lines.count > 0 {
+		s := launchShape{kernelName{"embedding", "embedding_find"}, [3]int{d.elementwiseBlocks(g.lines.count), 1, 1}, elementwiseThreads, 0}
+		if err := d.launch(s, nil, unsafe.Pointer(g)); err != nil {
+			return err
+		}
+	}
+	b := &embeddingBackward{arguments: *g, frequentBlocks: int32(min(4*d.multiprocessors, frequent*int(g.lines.length)))}
+	entry := "embedding_backward" + embeddingEntries[[2]kernels.DType{dTable.DType, dy.DType}]
+	s := launchShape{kernelName{"embedding", entry}, [3]int{int(b.frequentBlocks) + (vocabulary+perBlock-1)/perBlock, 1, 1}, elementwiseThreads, 0}
+	err = d.launch(s, nil, unsafe.Pointer(b))
+	runtime.KeepAlive(e)
+	runtime.KeepAlive(dy.Owner)
+	runtime.KeepAlive(dTable.Owner)
+	return err
+}

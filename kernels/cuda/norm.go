@@ -1,0 +1,176 @@
+//go:build gpu
+
+package cuda
+
+import (
+	"runtime"
+	"unsafe"
+
+	"github.com/stheno-ml/stheno/kernels"
+)
+
+// norm is what layer norm and RMS norm have in common: RMS norm is layer norm with a mean of 0 and no shift.
+type norm struct {
+	device  *Device
+	kernel  string // in messages
+	entry   string // the beginning of entry points
+	x       kernels.Tensor
+	args    normArguments
+	tensors []kernels.Tensor // that a call keeps alive
+}
+
+// normArguments is NormArguments in src/norm.cu.
+type normArguments struct {
+	lines         lines
+	x, dy         address
+	y, dx         address
+	gamma, beta   parameter
+	mean, rstd    address
+	dGamma, dBeta address
+	eps           float32
+	warps         int32
+}
+
+// normSlots is how many pieces of a row a thread of the kernels that hold rows has.
+const normSlots = 4
+
+// warpsOfRow is how many warps hold a row, a power of two; 0 if no block can.
+func warpsOfRow(l *lines, dtype kernels.DType) int {
+	if l.aligned == 0 {
+		return 0
+	}
+	pieces := int(l.length) * dtype.Size() / accessBytes
+	for warps := 1; warps <= 32; warps *= 2 {
+		if pieces <= warps*32*normSlots {
+			return warps
+		}
+	}
+	return 0
+}
+
+// isAligned reports whether vectors that go with rows can be moved as the rows are.
+func isAligned(list ...kernels.Tensor) bool {
+	for _, t := range list {
+		if addressOf(t)%accessBytes != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// describe tells the kernels of the rows; it reports whether there are any.
+func (n *norm) describe(gamma, beta kernels.Tensor, others ...kernels.Tensor) (bool, error) {
+	l, err := linesOf(append([]kernels.Tensor{n.x}, others...)...)
+	if err != nil {
+		return false, err
+	}
+	if !isAligned(gamma, beta) {
+		l.aligned = 0
+	}
+	n.args.lines, n.args.x = l, addressOf(n.x)
+	n.args.gamma, n.args.beta = parameterOf(gamma), parameterOf(beta)
+	n.tensors = append(append(n.tensors, n.x, gamma, beta), others...)
+	return l.count > 0, nil
+}
+
+func (n *norm) launch(entry string, grid [3]int, threads, sharedBytes int) error {
+	s := launchShape{kernelName{"norm", n.entry + entry + entrySuffixes[n.x.DType]}, grid, threads, sharedBytes}
+	args := n.args // apart from Go's pointers, which C may not see
+	err := n.device.launch(s, nil, unsafe.Pointer(&args))
+	runtime.KeepAlive(n.tensors)
+	return err
+}
+
+// forward normalises all rows.
+func (n *norm) forward(gamma, beta, y, mean, rstd kernels.Tensor, eps float64) error {
+	some, err := n.describe(gamma, beta, y)
+	if err != nil || !some {
+		return n.device.failed(n.kernel, err)
+	}
+	g := &n.args
+	g.y, g.mean, g.rstd, g.eps = addressOf(y), addressOf(mean), addressOf(rstd), float32(eps)
+	n.tensors = append(n.tensors, mean, rstd)
+	warps := warpsOfRow(&g.lines, n.x.DType)
+	if warps == 0 {
+		g.warps = 8
+		return n.launch("_forward_any", [3]int{int(g.lines.count), 1, 1}, 256, 0)
+	}
+	g.warps = int32(warps)
+	threads := max(128, warps*32)
+	perBlock := int64(threads / (warps * 32))
+	return n.launch("_forward", [3]int{int((g.lines.count + perBlock - 1) / perBlock), 1, 1}, threads, 0)
+}
+
+// backward computes the gradients that are not left out.
+func (n *norm) backward(gamma, dy, mean, rstd, dx, dGamma, dBeta kernels.Tensor) error {
+	others := []kernels.Tensor{dy}
+	if dx.IsSet() {
+		others = append(others, dx)
+	}
+	some, err := n.describe(gamma, kernels.Tensor{}, others...)
+	if err != nil {
+		return n.device.failed(n.kernel, err)
+	}
+	g := &n.args
+	g.dy, g.dx, g.mean, g.rstd = addressOf(dy), addressOf(dx), addressOf(mean), addressOf(rstd)
+	n.tensors = append(n.tensors, mean, rstd)
+	parameters := dGamma.IsSet() || dBeta.IsSet()
+	warps := warpsOfRow(&g.lines, n.x.DType)
+	g.warps = int32(max(warps, 1))
+	const mostWarps = 8 // whose threads have registers for the sums of columns
+	switch {
+	case !some:
+		return n.sumParts(0, dGamma, dBeta)
+	case dx.IsSet() && warps > 0 && warps <= mostWarps && parameters:
+		groups := mostWarps / warps
+		blocks := int(min((g.lines.count+int64(groups)-1)/int64(groups), int64(2*n.device.multiprocessors)))
+		shared := 0
+		if groups > 1 {
+			shared = 2 * 4 * int(g.lines.length)
+		}
+		return n.withParts("_backward", [3]int{blocks, 1, 1}, blocks, shared, dGamma, dBeta)
+	case dx.IsSet() && warps > 0:
+		threads := max(256, 32*warps)
+		groups := int64(threads / (32 * warps))
+		blocks := min((g.lines.count+groups-1)/groups, int64(8*n.device.multiprocessors))
+		err = n.launch("_backward_rows", [3]int{int(blocks), 1, 1}, threads, 0)
+	case dx.IsSet():
+		g.warps = 8
+		err = n.launch("_backward_any", [3]int{int(g.lines.count), 1, 1}, 256, 0)
+	}
+	if err != nil || !parameters {
+		return err
+	}
+	entry, grid := n.device.columnGrid("_columns", n.x.DType, &g.lines)
+	return n.withParts(entry, grid, grid[1], 0, dGamma, dBeta)
+}
+
+// withParts runs a kernel that gives parts of dγ and dβ, and adds the parts.
+func (n *norm) withParts(entry string, grid [3]int, count, sharedBytes int, dGamma, dBeta kernels.Tensor) error {
+	bytes := count * int(n.args.lines.length) * 4
+	parts, err := n.device.memory.get(2 * bytes)
+	if err != nil {
+		return n.device.failed(n.kernel, err)
+	}
+	defer parts.free()
+	n.args.dGamma, n.args.dBeta = parts.at, parts.at+address(bytes)
+	if err := n.launch(entry, grid, 256, sharedBytes); err != nil {
+		return err
+	}
+	return n.sumParts(count, dGamma, dBeta)
+}
+
+// sumParts adds the parts of the gradients that are wanted.
+func (n *norm) sumParts(count int, dGamma, dBeta kernels.Tensor) error {
+	var sums []columnSum
+	if dGamma.IsSet() {
+		sums = append(sums, columnSum{n.args.dGamma, dGamma})
+	}
+	if dBeta.IsSet() {
+		sums = append(sums, columnSum{n.args.dBeta, dBeta})
+	}
+	if len(sums) == 0 {
+		return nil
+	}
+	return n.device.sumParts(n.args.lines.length, count, false, sums...)
+}

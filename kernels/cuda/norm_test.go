@@ -1,0 +1,108 @@
+//go:build gpu
+
+package cuda_test
+
+import (
+	"errors"
+	"math"
+	"testing"
+
+	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/kernels/reference"
+)
+
+func TestLayerNorm(t *testing.T) {
+	for _, dtype := range halfAndFull {
+		for i, s := range fieldShapes {
+			for _, wide := range parameterTypes(dtype) {
+				r := newRowwiseTest(t, "%v %v gap %d parameters %v", dtype, s.shape, s.gap, wide)
+				c := s.shape[len(s.shape)-1]
+				rows := s.shape[:len(s.shape)-1]
+				x, dy, gamma, beta := r.normals(dtype, s.gap, s.shape...), r.normals(dtype, 0, s.shape...), r.normals(wide, 0, c), r.normals(wide, 0, c)
+				n, host := kernels.LayerNorm{X: x.Tensor, Eps: 1e-4}, kernels.LayerNorm{X: x.host, Eps: 1e-4}
+				if i%3 != 1 {
+					n.Gamma, host.Gamma, n.Beta, host.Beta = gamma.Tensor, gamma.host, beta.Tensor, beta.host
+				}
+				y, mean, rstd := r.empty(dtype, s.gap, s.shape...), r.empty(kernels.F32, 0, rows...), r.empty(kernels.F32, 0, rows...)
+				r.must(r.d.LayerNormForward(&n, kernels.LayerNormOutputs{Y: y.Tensor, Mean: mean.Tensor, RStd: rstd.Tensor}))
+				wantY, wantMean, wantRStd := reference.LayerNorm[float64](&host)
+				plainY, plainMean, plainRStd := reference.LayerNorm[float32](&host)
+				r.check("y", y, wantY, plainY)
+				r.checkSum("mean", mean, wantMean, plainMean, greatest(x.values()))
+				r.check("rstd", rstd, wantRStd, plainRStd)
+
+				dx, dGamma, dBeta := r.empty(dtype, s.gap, s.shape...), r.empty(wide, 0, c), r.empty(wide, 0, c)
+				g := kernels.LayerNormGradients{DY: dy.Tensor, Mean: mean.Tensor, RStd: rstd.Tensor, DX: dx.Tensor, DGamma: dGamma.Tensor, DBeta: dBeta.Tensor}
+				r.must(r.d.LayerNormBackward(&n, g))
+				wantX, wantGamma, wantBeta := reference.LayerNormGrad(&host, dy.values())
+				plainX, plainGamma, plainBeta := reference.LayerNormGrad(&host, single(dy.values()))
+				terms := greatest(wantRStd) * greatest(dy.values()) * greatest(gamma.values()) // of dx
+				r.checkSum("dx", dx, wantX, plainX, terms)
+				r.check("dGamma", dGamma, wantGamma, plainGamma)
+				r.check("dBeta", dBeta, wantBeta, plainBeta)
+
+				first := r.values(dGamma)
+				r.must(errors.Join(r.d.Fill(dGamma.Tensor, math.NaN()), r.d.LayerNormBackward(&n, g)))
+				r.checkSame("dGamma", dGamma, first)
+
+				// Each part alone, and dx in the place of dy.
+				alone := r.empty(wide, 0, c)
+				g.DX, g.DGamma, g.DBeta = kernels.Tensor{}, kernels.Tensor{}, alone.Tensor
+				r.must(r.d.LayerNormBackward(&n, g))
+				r.check("dBeta alone", alone, wantBeta, plainBeta)
+				g.DX, g.DBeta = dy.Tensor, kernels.Tensor{}
+				r.must(r.d.LayerNormBackward(&n, g))
+				r.checkSum("dx alone, in place", dy, wantX, plainX, terms)
+			}
+		}
+	}
+}
+
+func TestRMSNorm(t *testing.T) {
+	for _, dtype := range halfAndFull {
+		for i, s := range fieldShapes {
+			for _, wide := range parameterTypes(dtype) {
+				r := newRowwiseTest(t, "%v %v gap %d gamma %v", dtype, s.shape, s.gap, wide)
+				c := s.shape[len(s.shape)-1]
+				rows := s.shape[:len(s.shape)-1]
+				x, dy, gamma := r.normals(dtype, s.gap, s.shape...), r.normals(dtype, 0, s.shape...), r.normals(wide, 0, c)
+				n, host := kernels.RMSNorm{X: x.Tensor}, kernels.RMSNorm{X: x.host}
+				if i%3 != 1 {
+					n.Gamma, host.Gamma = gamma.Tensor, gamma.host
+				}
+				y, rstd := r.empty(dtype, s.gap, s.shape...), r.empty(kernels.F32, 0, rows...)
+				r.must(r.d.RMSNormForward(&n, kernels.RMSNormOutputs{Y: y.Tensor, RStd: rstd.Tensor}))
+				wantY, wantRStd := reference.RMSNorm[float64](&host)
+				plainY, plainRStd := reference.RMSNorm[float32](&host)
+				r.check("y", y, wantY, plainY)
+				r.check("rstd", rstd, wantRStd, plainRStd)
+				dx, dGamma := r.empty(dtype, s.gap, s.shape...), r.empty(wide, 0, c)
+				r.must(r.d.RMSNormBackward(&n, kernels.RMSNormGradients{DY: dy.Tensor, RStd: rstd.Tensor, DX: dx.Tensor, DGamma: dGamma.Tensor}))
+				wantX, wantGamma := reference.RMSNormGrad(&host, dy.values())
+				plainX, plainGamma := reference.RMSNormGrad(&host, single(dy.values()))
+				r.checkSum("dx", dx, wantX, plainX, greatest(wantRStd)*greatest(dy.values())*greatest(gamma.values()))
+				r.check("dGamma", dGamma, wantGamma, plainGamma)
+			}
+		}
+	}
+}
+
+// A mean a thousand times the deviation costs no more digits than rounding the input did, and a NaN stays in its row.
+func TestNormsKeepDigitsAndRows(t *testing.T) {
+	for _, c := range []int{64, 769, 8192, 40000} {
+		r := newRowwiseTest(t, "%d features", c)
+		x := r.filled(kernels.F32, 0, func() float64 { return 1000 + r.random.NormFloat64() }, 3, c)
+		y := r.empty(kernels.F32, 0, 3, c)
+		r.must(r.d.LayerNormForward(&kernels.LayerNorm{X: x.Tensor}, kernels.LayerNormOutputs{Y: y.Tensor}))
+		want, _, _ := reference.LayerNorm[float64](&kernels.LayerNorm{X: x.host})
+		r.check("y", y, want, single(want))
+
+		r.must(r.d.Fill(x.Slice(0, 1, 2).Slice(1, 5, 6), math.NaN()))
+		r.must(r.d.LayerNormForward(&kernels.LayerNorm{X: x.Tensor}, kernels.LayerNormOutputs{Y: y.Tensor}))
+		for i, v := range r.values(y) {
+			if math.IsNaN(v) != (i/c == 1) {
+				t.Fatalf("%s: element %d of row %d is %v, where row 1 has a NaN", r.name, i%c, i/c, v)
+			}
+		}
+	}
+}

@@ -1,0 +1,140 @@
+// Activations and their derivatives, SwiGLU, and the soft cap. kernels/activation.go and kernels/softcap.go have the equations.
+#include "elementwise.cuh"
+
+// Numbers that are rounded to 16 bits take the exponential and the quotient of the special function unit.
+template <bool exact> __device__ __forceinline__ float sigmoid(float x) {
+  return exact ? 1 / (1 + expf(-x)) : __fdividef(1, 1 + __expf(-x));
+}
+
+// complement is 1 − σ(x), of which s is σ(x).
+template <bool exact> __device__ __forceinline__ float complement(float x, float s) { return exact ? sigmoid<exact>(-x) : 1 - s; }
+
+enum Activation : int32_t { NoActivation, GELUTanh, GELUErf, SiLU, ReLUSquared };
+
+constexpr float rootOf2OverPi = 0.7978845608028654f, cubic = 0.044715f, rootOfHalf = 0.7071067811865476f, densityOf0 = 0.3989422804014327f;
+
+template <int act, bool exact> __device__ __forceinline__ float activate(float x) {
+  if (act == GELUTanh) return x * sigmoid<exact>(2 * rootOf2OverPi * (x + cubic * x * x * x));
+  if (act == GELUErf) return x * 0.5f * erfcf(-x * rootOfHalf);
+  if (act == SiLU) return x * sigmoid<exact>(x);
+  if (act == ReLUSquared) return x < 0 ? 0 : x * x;
+  return x;
+}
+
+// times is x·y where y may be so small that it is 0: then it is 0 for an infinite x too.
+__device__ __forceinline__ float times(float x, float y) { return y == 0 ? 0 : x * y; }
+
+template <int act, bool exact> __device__ __forceinline__ float slope(float x) {
+  if (act == GELUTanh) {
+    const float twiceZ = 2 * rootOf2OverPi * (x + cubic * x * x * x), s = sigmoid<exact>(twiceZ);
+    return s + times(x * 2 * rootOf2OverPi * (1 + 3 * cubic * x * x), s * complement<exact>(twiceZ, s));
+  }
+  if (act == GELUErf) return 0.5f * erfcf(-x * rootOfHalf) + times(x * densityOf0, exact ? expf(-x * x / 2) : __expf(-x * x / 2));
+  if (act == SiLU) {
+    const float s = sigmoid<exact>(x);
+    return s + times(x, s * complement<exact>(x, s));
+  }
+  if (act == ReLUSquared) return x < 0 ? 0 : 2 * x;
+  return 1;
+}
+
+// forward computes y = act(x).
+template <class T, int act> __device__ __forceinline__ void forward(const Elementwise& e) {
+  eachGroup<2, perAccess<T>>(e, [&](auto n, const int64_t* at) {
+    float x[n];
+    load<n>((const T*)e.data[1] + at[1], x);
+#pragma unroll
+    for (int i = 0; i < n; i++) x[i] = activate<act, sizeof(T) == 4>(x[i]);
+    store<n>((T*)e.data[0] + at[0], x);
+  });
+}
+
+// backward computes dx = dy·act'(x).
+template <class T, int act> __device__ __forceinline__ void backward(const Elementwise& e) {
+  eachGroup<3, perAccess<T>>(e, [&](auto n, const int64_t* at) {
+    float x[n], dy[n];
+    load<n>((const T*)e.data[1] + at[1], x);
+    load<n>((const T*)e.data[2] + at[2], dy);
+#pragma unroll
+    for (int i = 0; i < n; i++) dy[i] *= slope<act, sizeof(T) == 4>(x[i]);
+    store<n>((T*)e.data[0] + at[0], dy);
+  });
+}
+
+template <class T> __device__ __forceinline__ void swiglu(const Elementwise& e) {
+  eachGroup<3, perAccess<T>>(e, [&](auto n, const int64_t* at) {
+    float gate[n], up[n];
+    load<n>((const T*)e.data[1] + at[1], gate);
+    load<n>((const T*)e.data[2] + at[2], up);
+#pragma unroll
+    for (int i = 0; i < n; i++) up[i] *= activate<SiLU, sizeof(T) == 4>(gate[i]);
+    store<n>((T*)e.data[0] + at[0], up);
+  });
+}
+
+// swigluBackward computes dGate = dy·up·silu'(gate) and dUp = dy·silu(gate).
+template <class T> __device__ __forceinline__ void swigluBackward(const Elementwise& e) {
+  eachGroup<5, perAccess<T>>(e, [&](auto n, const int64_t* at) {
+    float gate[n], up[n], dy[n];
+    load<n>((const T*)e.data[2] + at[2], gate);
+    load<n>((const T*)e.data[3] + at[3], up);
+    load<n>((const T*)e.data[4] + at[4], dy);
+#pragma unroll
+    for (int i = 0; i < n; i++) {
+      constexpr bool exact = sizeof(T) == 4;
+      const float s = sigmoid<exact>(gate[i]), silu = gate[i] * s;
+      up[i] *= dy[i] * (s + silu * complement<exact>(gate[i], s));
+      gate[i] = dy[i] * silu;
+    }
+    store<n>((T*)e.data[0] + at[0], up);
+    store<n>((T*)e.data[1] + at[1], gate);
+  });
+}
+
+// softCap computes y = cap·tanh(x/cap).
+template <class T> __device__ __forceinline__ void softCap(const Elementwise& e) {
+  eachGroup<2, perAccess<T>>(e, [&](auto n, const int64_t* at) {
+    float x[n];
+    load<n>((const T*)e.data[1] + at[1], x);
+#pragma unroll
+    for (int i = 0; i < n; i++) x[i] = e.factor * tanhf(x[i] / e.factor);
+    store<n>((T*)e.data[0] + at[0], x);
+  });
+}
+
+// softCapBackward computes dx = dy·(1 − (y/cap)²).
+template <class T> __device__ __forceinline__ void softCapBackward(const Elementwise& e) {
+  eachGroup<3, perAccess<T>>(e, [&](auto n, const int64_t* at) {
+    float y[n], dy[n];
+    load<n>((const T*)e.data[1] + at[1], y);
+    load<n>((const T*)e.data[2] + at[2], dy);
+#pragma unroll
+    for (int i = 0; i < n; i++) dy[i] *= 1 - (y[i] / e.factor) * (y[i] / e.factor);
+    store<n>((T*)e.data[0] + at[0], dy);
+  });
+}
+
+#define ACTIVATION(name, T)                                                                                        \
+  extern "C" __global__ void swiglu_##name(const __grid_constant__ Elementwise e) { swiglu<T>(e); }                \
+  extern "C" __global__ void swiglu_backward_##name(const __grid_constant__ Elementwise e) { swigluBackward<T>(e); } \
+  extern "C" __global__ void soft_cap_##name(const __grid_constant__ Elementwise e) { softCap<T>(e); }             \
+  extern "C" __global__ void soft_cap_backward_##name(const __grid_constant__ Elementwise e) { softCapBackward<T>(e); } \
+  extern "C" __global__ void activate_##name(const __grid_constant__ Elementwise e) {                              \
+    switch (e.mode) {                                                                                              \
+      case GELUTanh: return forward<T, GELUTanh>(e);                                                               \
+      case GELUErf: return forward<T, GELUErf>(e);                                                                 \
+      case SiLU: return forward<T, SiLU>(e);                                                                       \
+      case ReLUSquared: return forward<T, ReLUSquared>(e);                                                         \
+      default: return forward<T, NoActivation>(e);                                                                 \
+    }                                                                                                              \
+  }                                                                                                                \
+  extern "C" __global__ void activate_backward_##name(const __grid_constant__ Elementwise e) {                     \
+    switch (e.mode) {                                                                                              \
+      case GELUTanh: return backward<T, GELUTanh>(e);                                                              \
+      case GELUErf: return backward<T, GELUErf>(e);                                                                \
+      case SiLU: return backward<T, SiLU>(e);                                                                      \
+      case ReLUSquared: return backward<T, ReLUSquared>(e);                                                        \
+      default: return backward<T, NoActivation>(e);                                                                \
+    }                                                                                                              \
+  }
+FOR_EACH_ELEMENT(ACTIVATION)

@@ -1,0 +1,56 @@
+// What kernels that take tensors element by element are told, and how they go through them.
+#pragma once
+#include "elements.cuh"
+
+// Elementwise is the host's elementwise in elementwise.go. The host joins axes that lie end to end, so that tensors
+// without gaps have one.
+struct Elementwise {
+  void* data[5];          // the outputs, then the inputs
+  int64_t strides[5][6];  // in elements
+  int64_t dims[6];
+  int64_t count;          // of groups, each of `width` elements along the last axis
+  int32_t axes, width;    // width is what the kernel takes at once, or 1
+  float factor;
+  int32_t mode;           // what the kernel is to do, where it can do several things
+  uint64_t bits;          // of one element
+};
+
+// offsets finds where group n of each of the first `tensors` operands starts.
+template <int tensors> __device__ __forceinline__ void offsets(const Elementwise& e, int64_t n, int64_t at[tensors]) {
+  if (e.axes == 1) {
+#pragma unroll
+    for (int t = 0; t < tensors; t++) at[t] = n * e.width * e.strides[t][0];
+    return;
+  }
+#pragma unroll
+  for (int t = 0; t < tensors; t++) at[t] = 0;
+  for (int axis = e.axes - 1; axis >= 0; axis--) {
+    const int64_t size = axis == e.axes - 1 ? e.dims[axis] / e.width : e.dims[axis];
+    int64_t i = n;
+    if (axis > 0) {
+      const int64_t outer = e.count >> 31 ? n / size : (uint32_t)n / (uint32_t)size;
+      i = n - outer * size;
+      n = outer;
+    }
+    if (axis == e.axes - 1) i *= e.width;
+#pragma unroll
+    for (int t = 0; t < tensors; t++) at[t] += i * e.strides[t][axis];
+  }
+}
+
+// eachGroup calls f with the number of elements of a group, as a Count, and the offsets of the group in each tensor.
+template <int tensors, int width, class F> __device__ __forceinline__ void eachGroup(const Elementwise& e, F f) {
+  int64_t at[tensors];
+  const int64_t first = blockIdx.x * (int64_t)blockDim.x + threadIdx.x, step = (int64_t)gridDim.x * blockDim.x;
+  if (e.width == width) {
+    for (int64_t n = first; n < e.count; n += step) {
+      offsets<tensors>(e, n, at);
+      f(Count<width>{}, at);
+    }
+  } else {
+    for (int64_t n = first; n < e.count; n += step) {
+      offsets<tensors>(e, n, at);
+      f(Count<1>{}, at);
+    }
+  }
+}

@@ -1,0 +1,171 @@
+// Looking up rows of a table, and the sums of the gradients of the rows that were looked up.
+#include "elements.cuh"
+
+// EmbeddingArguments is the host's embeddingArguments in embedding.go.
+struct EmbeddingArguments {
+  Lines lines;   // of y or dy; then of the ids, as rows of one element
+  Indices ids;
+  Fault fault;
+  const void* from;  // the table, or dy
+  void* to;          // y, or the table's gradient
+  int64_t step;      // from one of the table's rows to the next, in elements
+  int32_t vocabulary;
+  int32_t width;     // elements that are moved at once, or 1
+  int32_t* found;    // (vocabulary): how many positions look a row up; zero at first
+  int32_t* places;   // (vocabulary, mostPlaces): some of those positions
+  int32_t* frequent; // how many rows more positions look up than a row of places holds, and which rows these are
+};
+
+// mostPlaces is how many positions are noted of a row, a warp's lanes.
+constexpr int mostPlaces = 32;
+
+// forward copies the table's row of each id, `n` elements a thread. An id outside the table is reported and its row left as
+// it was.
+template <class To, class From, int n> __device__ __forceinline__ void forward(const EmbeddingArguments& a) {
+  const int perRow = a.lines.length / n;
+  const int64_t count = a.lines.count * perRow;
+  for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < count; i += (int64_t)gridDim.x * blockDim.x) {
+    const int64_t row = count >> 31 ? i / perRow : (uint32_t)i / (uint32_t)perRow;
+    const int column = (int)(i - row * perRow) * n;
+    const int64_t id = a.ids[a.lines.at(1, row)];
+    if (id < 0 || id >= a.vocabulary) {
+      if (column == 0) a.fault.report(row, id, a.vocabulary);
+      continue;
+    }
+    const From* from = (const From*)a.from + id * a.step + column;
+    To* to = (To*)a.to + a.lines.at(0, row) + column;
+    if constexpr (std::is_same<To, From>::value) {
+      *(Piece<To, n>*)to = *(const Piece<To, n>*)from;
+    } else {
+      float x[n];
+      load<n>(from, x);
+      store<n>(to, x);
+    }
+  }
+}
+
+// embedding_find notes the first positions to come by for each of the table's rows, in whatever order, and which rows have more.
+extern "C" __global__ void embedding_find(const __grid_constant__ EmbeddingArguments a) {
+  for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < a.lines.count; i += (int64_t)gridDim.x * blockDim.x) {
+    const int64_t id = a.ids[a.lines.at(1, i)];
+    if (id < 0 || id >= a.vocabulary) {
+      a.fault.report(i, id, a.vocabulary);
+      continue;
+    }
+    const int place = atomicAdd(&a.found[id], 1);
+    if (place < mostPlaces) a.places[id * mostPlaces + place] = (int)i;
+    if (place == mostPlaces) a.frequent[1 + atomicAdd(a.frequent, 1)] = (int)id;
+  }
+}
+
+// addRow adds n elements of a row of dy.
+template <class From, int n> __device__ __forceinline__ void addRow(const EmbeddingArguments& a, int64_t row, int column, float (&sum)[n]) {
+  float x[n];
+  load<n>((const From*)a.from + a.lines.at(0, row) + column, x);
+#pragma unroll
+  for (int i = 0; i < n; i++) sum[i] += x[i];
+}
+
+// rare gives a warp one of the table's rows that few positions look up, or none: it puts them into ascending order and adds.
+template <class To, class From, int n> __device__ __forceinline__ void rare(const EmbeddingArguments& a, int64_t id) {
+  const int found = a.found[id], lane = threadIdx.x % 32;
+  if (found > mostPlaces) return;
+  const int mine = lane < found ? a.places[id * mostPlaces + lane] : INT32_MAX;
+  int rank = 0;
+  for (int other = 0; other < found; other++) rank += __shfl_sync(~0u, mine, other) < mine;
+  int sorted = 0;
+  for (int i = 0; i < found; i++) {
+    const int from = __ffs(__ballot_sync(~0u, lane < found && rank == i)) - 1;
+    const int position = __shfl_sync(~0u, mine, from);
+    if (lane == i) sorted = position;
+  }
+  for (int first = 0; first < a.lines.length; first += 32 * n) {
+    const int column = first + lane * n;
+    const bool there = column < a.lines.length;
+    float sum[n] = {};
+#pragma unroll 4
+    for (int i = 0; i < found; i++) {
+      const int position = __shfl_sync(~0u, sorted, i);
+      if (there) addRow<From, n>(a, position, column, sum);
+    }
+    if (there) store<n>((To*)a.to + id * a.step + column, sum);
+  }
+}
+
+// frequentRow gives a block one of the table's rows and 32·n columns of it. Each of its eight warps goes through an eighth of all
+// ids, in order, and adds where it finds the row; then the warps' sums are added in order.
+template <class To, class From, int n> __device__ __forceinline__ void frequentRow(const EmbeddingArguments& a, int64_t id, int first) {
+  __shared__ float shared[8][32 * n];
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, column = first + lane * n;
+  const bool there = column < a.lines.length;
+  const int64_t perWarp = (a.lines.count + 7) / 8, from = warp * perWarp;
+  const int64_t to = from + perWarp < a.lines.count ? from + perWarp : a.lines.count;
+  constexpr int ahead = 4;
+  float sum[n] = {};
+  for (int64_t at = from; at < to; at += 32 * ahead) {
+    bool match[ahead];
+#pragma unroll
+    for (int k = 0; k < ahead; k++) {
+      const int64_t i = at + k * 32 + lane;
+      match[k] = i < to && a.ids[a.lines.at(1, i)] == id;
+    }
+#pragma unroll
+    for (int k = 0; k < ahead; k++) {
+      for (unsigned matches = __ballot_sync(~0u, match[k]); matches; matches &= matches - 1) {
+        if (there) addRow<From, n>(a, at + k * 32 + __ffs(matches) - 1, column, sum);
+      }
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < n; i++) shared[warp][i * 32 + lane] = sum[i];
+  __syncthreads();
+  for (int i = warp; i < n; i += 8) {
+    float total = 0;
+    for (int w = 0; w < 8; w++) total += shared[w][i * 32 + lane];
+    if (there) ((To*)a.to)[id * a.step + column + i] = fromFloat<To>(total);
+  }
+  __syncthreads();
+}
+
+// backward gives the first row of blocks what many positions look up, so that it is begun first, and a warp of the others a row.
+template <class To, class From, int n> __device__ __forceinline__ void backward(const EmbeddingArguments& a, int frequentBlocks) {
+  if (blockIdx.x >= frequentBlocks) {
+    const int64_t id = (blockIdx.x - frequentBlocks) * (int64_t)(blockDim.x / 32) + threadIdx.x / 32;
+    if (id < a.vocabulary) rare<To, From, n>(a, id);
+    return;
+  }
+  const int perRow = (a.lines.length + 32 * n - 1) / (32 * n);
+  const int64_t count = (int64_t)a.frequent[0] * perRow;
+  for (int64_t i = blockIdx.x; i < count; i += frequentBlocks) {
+    frequentRow<To, From, n>(a, a.frequent[1 + i / perRow], (int)(i % perRow) * 32 * n);
+  }
+}
+
+// EmbeddingBackward is the host's embeddingBackward in embedding.go.
+struct EmbeddingBackward {
+  EmbeddingArguments arguments;
+  int32_t frequentBlocks, reserved;
+};
+
+#define EMBEDDING(name, To, From)                                                                                      \
+  extern "C" __global__ void embedding_forward_##name(const __grid_constant__ EmbeddingArguments a) {                  \
+    constexpr int width = 16 / (sizeof(To) > sizeof(From) ? sizeof(To) : sizeof(From));                                \
+    a.width > 1 ? forward<To, From, width>(a) : forward<To, From, 1>(a);                                               \
+  }
+EMBEDDING(f32_f32, float, float)
+EMBEDDING(bf16_bf16, __nv_bfloat16, __nv_bfloat16)
+EMBEDDING(f16_f16, __half, __half)
+EMBEDDING(bf16_f32, __nv_bfloat16, float)
+EMBEDDING(f16_f32, __half, float)
+
+#define EMBEDDING_BACKWARD(name, To, From)                                                                             \
+  extern "C" __global__ void __launch_bounds__(256) embedding_backward_##name(const __grid_constant__ EmbeddingBackward b) { \
+    constexpr int width = 16 / (sizeof(To) > sizeof(From) ? sizeof(To) : sizeof(From));                                \
+    b.arguments.width > 1 ? backward<To, From, width>(b.arguments, b.frequentBlocks)                                   \
+                          : backward<To, From, 1>(b.arguments, b.frequentBlocks);                                      \
+  }
+EMBEDDING_BACKWARD(f32_f32, float, float)
+EMBEDDING_BACKWARD(bf16_bf16, __nv_bfloat16, __nv_bfloat16)
+EMBEDDING_BACKWARD(f16_f16, __half, __half)
+EMBEDDING_BACKWARD(f32_bf16, float, __nv_bfloat16)
+EMBEDDING_BACKWARD(f32_f16, float, __half)

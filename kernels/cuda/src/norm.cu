@@ -1,0 +1,308 @@
+// Layer norm and RMS norm, which is layer norm with a mean of 0 and no shift:
+//
+//   x̂_c = (x_c − μ)·rstd                    y_c = x̂_c·γ_c + β_c
+//   dx_c = rstd·(g_c − Σ g/C − x̂_c·Σ(g·x̂)/C)  with g_c = dy_c·γ_c, without Σ g/C where μ is none
+//   dγ_c = Σ over rows of dy_c·x̂_c            dβ_c = Σ over rows of dy_c
+//
+// A row whose pieces of 16 bytes fit is read once and held in registers by up to 32 warps; any other row is read again for
+// each sum.
+#include "elements.cuh"
+
+// NormArguments is the host's normArguments in norm.go.
+struct NormArguments {
+  Lines lines;  // of x; then y, or dy and dx
+  const void *x, *dy;
+  void *y, *dx;
+  Parameter gamma, beta;
+  float *mean, *rstd;        // (rows); mean is null for RMS norm, and both may be in forward
+  float *dGamma, *dBeta;     // parts: gridDim.x (or .y where columns are summed apart) rows of sums, or null
+  float eps;
+  int32_t warps;             // of a row
+};
+
+// slots is how many pieces of a row a thread holds.
+constexpr int slots = 4;
+
+// sumOfRow adds two sums over the warps of a row, in one order. Each call of a kernel takes the other half of shared.
+__device__ __forceinline__ float2 sumOfRow(float2 sum, int warps, float2* shared) {
+  sum = make_float2(sumOfWarp(sum.x), sumOfWarp(sum.y));
+  if (warps == 1) return sum;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  if (lane == 0) shared[warp] = sum;
+  __syncthreads();
+  sum = lane < warps ? shared[warp / warps * warps + lane] : make_float2(0, 0);
+  return make_float2(sumOfWarp(sum.x), sumOfWarp(sum.y));
+}
+
+// statistics turns the sums of a row's deviations from a centre, and of their squares, into what the rounded centre lacks of the
+// mean, and the reciprocal standard deviation. The deviations are exact where it matters.
+__device__ __forceinline__ float2 statistics(float2 sums, int length, float eps, bool centred) {
+  const float shift = centred ? sums.x / length : 0;
+  const float variance = fmaxf(0, sums.y / length - shift * shift);
+  return make_float2(shift, 1 / sqrtf(sums.y != sums.y ? sums.y : variance + eps));
+}
+
+template <class T, bool centred> __device__ __forceinline__ void forward(const NormArguments& a) {
+  constexpr int width = perAccess<T>;
+  __shared__ float2 shared[2][32];
+  const int step = a.warps * 32, thread = threadIdx.x % step, pieces = a.lines.length / width;
+  const int64_t row = blockIdx.x * (int64_t)(blockDim.x / step) + threadIdx.x / step;
+  const bool there = row < a.lines.count;
+  const T* x = (const T*)a.x + (there ? a.lines.at(0, row) : 0);
+  float values[slots][width];
+  float sum = 0;
+#pragma unroll
+  for (int s = 0; s < slots; s++) {
+    const int piece = thread + s * step;
+    if (there && piece < pieces) {
+      load<width>(x + piece * width, values[s]);
+    } else {
+#pragma unroll
+      for (int i = 0; i < width; i++) values[s][i] = 0;
+    }
+#pragma unroll
+    for (int i = 0; i < width; i++) sum += values[s][i];
+  }
+  const float centre = centred ? sumOfRow(make_float2(sum, 0), a.warps, shared[0]).x / a.lines.length : 0;
+  float2 sums = make_float2(0, 0);
+#pragma unroll
+  for (int s = 0; s < slots; s++) {
+    if (thread + s * step >= pieces) continue;
+#pragma unroll
+    for (int i = 0; i < width; i++) {
+      const float deviation = values[s][i] - centre;
+      sums.x += deviation;
+      sums.y += deviation * deviation;
+    }
+  }
+  const float2 shiftAndRStd = statistics(sumOfRow(sums, a.warps, shared[1]), a.lines.length, a.eps, centred);
+  if (!there) return;
+  const float shift = shiftAndRStd.x, rstd = shiftAndRStd.y;
+  if (thread == 0 && a.rstd) {
+    if (centred) a.mean[row] = centre + shift;
+    a.rstd[row] = rstd;
+  }
+  T* y = (T*)a.y + a.lines.at(1, row);
+#pragma unroll
+  for (int s = 0; s < slots; s++) {
+    const int piece = thread + s * step;
+    if (piece >= pieces) continue;
+    float gamma[width], beta[width];
+    load<T, width>(a.gamma, piece * width, 1, gamma);
+    load<T, width>(a.beta, piece * width, 0, beta);
+#pragma unroll
+    for (int i = 0; i < width; i++) values[s][i] = ((values[s][i] - centre) - shift) * rstd * gamma[i] + beta[i];
+    store<width>(y + piece * width, values[s]);
+  }
+}
+
+// forwardAny gives a block a row of any length and alignment.
+template <class T, bool centred> __device__ __forceinline__ void forwardAny(const NormArguments& a) {
+  __shared__ float2 shared[2][32];
+  const int warps = blockDim.x / 32, length = a.lines.length;
+  const int64_t row = blockIdx.x;
+  const T* x = (const T*)a.x + a.lines.at(0, row);
+  T* y = (T*)a.y + a.lines.at(1, row);
+  float centre = 0;
+  if (centred) {
+    float sum = 0;
+#pragma unroll 4
+    for (int c = threadIdx.x; c < length; c += blockDim.x) sum += asFloat(x[c]);
+    centre = sumOfRow(make_float2(sum, 0), warps, shared[0]).x / length;
+  }
+  float2 sums = make_float2(0, 0);
+#pragma unroll 4
+  for (int c = threadIdx.x; c < length; c += blockDim.x) {
+    const float deviation = asFloat(x[c]) - centre;
+    sums.x += deviation;
+    sums.y += deviation * deviation;
+  }
+  const float2 shiftAndRStd = statistics(sumOfRow(sums, warps, shared[1]), length, a.eps, centred);
+  const float shift = shiftAndRStd.x, rstd = shiftAndRStd.y;
+  if (threadIdx.x == 0 && a.rstd) {
+    if (centred) a.mean[row] = centre + shift;
+    a.rstd[row] = rstd;
+  }
+#pragma unroll 4
+  for (int c = threadIdx.x; c < length; c += blockDim.x) {
+    float gamma[1], beta[1];
+    load<T, 1>(a.gamma, c, 1, gamma);
+    load<T, 1>(a.beta, c, 0, beta);
+    y[c] = fromFloat<T>(((asFloat(x[c]) - centre) - shift) * rstd * gamma[0] + beta[0]);
+  }
+}
+
+// meet adds the sums of a block's rows group by group; the last one writes the total.
+template <bool centred, int width>
+__device__ __forceinline__ void meet(const NormArguments& a, float* columns, int pieces, int thread, int step, int turn, int groups,
+                                     const float (&dGamma)[slots][width], const float (&dBeta)[centred ? slots : 1][width]) {
+  const int length = a.lines.length;
+#pragma unroll
+  for (int s = 0; s < slots; s++) {
+    const int piece = thread + s * step;
+    if (piece >= pieces) continue;
+#pragma unroll
+    for (int i = 0; i < width; i++) {
+      // Lanes are neighbours here, where a piece is not: no two of a warp meet in a bank.
+      const int at = i * pieces + piece;
+      const int64_t to = blockIdx.x * (int64_t)length + piece * width + i;
+      const float gamma = turn > 0 ? columns[at] + dGamma[s][i] : dGamma[s][i];
+      (turn + 1 < groups ? columns[at] : a.dGamma[to]) = gamma;
+      if constexpr (centred) {
+        const float beta = turn > 0 ? columns[length + at] + dBeta[s][i] : dBeta[s][i];
+        (turn + 1 < groups ? columns[length + at] : a.dBeta[to]) = beta;
+      }
+    }
+  }
+}
+
+// backward gives the warps of a block the rows that are gridDim.x·(rows of a block) apart. With parameters it also keeps the
+// sums of dγ and dβ over its rows, in registers until it has no more.
+template <class T, bool centred, bool parameters> __device__ __forceinline__ void backward(const NormArguments& a) {
+  constexpr int width = perAccess<T>;
+  __shared__ float2 shared[2][32];
+  extern __shared__ float columns[];  // (length) of dγ, then of dβ: where the rows of a block meet
+  const int step = a.warps * 32, thread = threadIdx.x % step, group = threadIdx.x / step, groups = blockDim.x / step;
+  const int length = a.lines.length, pieces = length / width;
+  float dGamma[parameters ? slots : 1][width] = {}, dBeta[parameters && centred ? slots : 1][width] = {};
+  int turn = 0;
+  for (int64_t first = blockIdx.x * (int64_t)groups; first < a.lines.count; first += gridDim.x * (int64_t)groups, turn ^= 1) {
+    const int64_t row = first + group;
+    const bool there = row < a.lines.count;
+    Piece<T, width> x[slots], dy[slots];
+    float mean = 0, rstd = 0;
+    if (there) {
+      const T* xs = (const T*)a.x + a.lines.at(0, row);
+      const T* dys = (const T*)a.dy + a.lines.at(1, row);
+#pragma unroll
+      for (int s = 0; s < slots; s++) {
+        const int piece = thread + s * step;
+        if (piece >= pieces) continue;
+        x[s] = *(const Piece<T, width>*)(xs + piece * width);
+        dy[s] = *(const Piece<T, width>*)(dys + piece * width);
+      }
+      if (centred) mean = a.mean[row];
+      rstd = a.rstd[row];
+    }
+    float2 sums = make_float2(0, 0);  // of g, and of g·x̂
+#pragma unroll
+    for (int s = 0; s < slots; s++) {
+      const int piece = thread + s * step;
+      if (!there || piece >= pieces) continue;
+      float gamma[width];
+      load<T, width>(a.gamma, piece * width, 1, gamma);
+#pragma unroll
+      for (int i = 0; i < width; i++) {
+        const float normal = (asFloat(x[s].x[i]) - mean) * rstd, grad = asFloat(dy[s].x[i]), g = grad * gamma[i];
+        sums.x += g;
+        sums.y += g * normal;
+        if constexpr (parameters) dGamma[s][i] += grad * normal;
+        if constexpr (parameters && centred) dBeta[s][i] += grad;
+      }
+    }
+    sums = sumOfRow(sums, a.warps, shared[turn]);
+    if (!there || a.dx == nullptr) continue;
+    const float meanOfG = centred ? sums.x / length : 0, meanOfGX = sums.y / length;
+    T* dx = (T*)a.dx + a.lines.at(2, row);
+#pragma unroll
+    for (int s = 0; s < slots; s++) {
+      const int piece = thread + s * step;
+      if (piece >= pieces) continue;
+      float gamma[width], out[width];
+      load<T, width>(a.gamma, piece * width, 1, gamma);
+#pragma unroll
+      for (int i = 0; i < width; i++) {
+        const float normal = (asFloat(x[s].x[i]) - mean) * rstd;
+        out[i] = rstd * (asFloat(dy[s].x[i]) * gamma[i] - meanOfG - normal * meanOfGX);
+      }
+      store<width>(dx + piece * width, out);
+    }
+  }
+  if constexpr (parameters) {
+    for (int turn = 0; turn < groups; turn++) {
+      if (turn > 0) __syncthreads();
+      if (group == turn) meet<centred>(a, columns, pieces, thread, step, turn, groups, dGamma, dBeta);
+    }
+  }
+}
+
+// backwardAny computes dx of rows of any length and alignment, one a block.
+template <class T, bool centred> __device__ __forceinline__ void backwardAny(const NormArguments& a) {
+  __shared__ float2 shared[32];
+  const int length = a.lines.length;
+  const int64_t row = blockIdx.x;
+  const T* x = (const T*)a.x + a.lines.at(0, row);
+  const T* dy = (const T*)a.dy + a.lines.at(1, row);
+  T* dx = (T*)a.dx + a.lines.at(2, row);
+  const float mean = centred ? a.mean[row] : 0, rstd = a.rstd[row];
+  float2 sums = make_float2(0, 0);
+#pragma unroll 4
+  for (int c = threadIdx.x; c < length; c += blockDim.x) {
+    float gamma[1];
+    load<T, 1>(a.gamma, c, 1, gamma);
+    const float g = asFloat(dy[c]) * gamma[0];
+    sums.x += g;
+    sums.y += g * ((asFloat(x[c]) - mean) * rstd);
+  }
+  sums = sumOfRow(sums, blockDim.x / 32, shared);
+  const float meanOfG = centred ? sums.x / length : 0, meanOfGX = sums.y / length;
+#pragma unroll 4
+  for (int c = threadIdx.x; c < length; c += blockDim.x) {
+    float gamma[1];
+    load<T, 1>(a.gamma, c, 1, gamma);
+    dx[c] = fromFloat<T>(rstd * (asFloat(dy[c]) * gamma[0] - meanOfG - (asFloat(x[c]) - mean) * rstd * meanOfGX));
+  }
+}
+
+// columnsOf computes parts of dγ and dβ: a block takes some columns, `n` a lane, and the rows of one part, its eight warps in
+// turns.
+template <class T, bool centred, int n> __device__ __forceinline__ void columnsOf(const NormArguments& a) {
+  __shared__ float shared[2][8][32 * n];
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, length = a.lines.length;
+  const int64_t column = ((int64_t)blockIdx.x * 32 + lane) * n;
+  float dGamma[n] = {}, dBeta[n] = {};
+  if (column < length) {
+    const int64_t perPart = (a.lines.count + gridDim.y - 1) / gridDim.y, from = blockIdx.y * perPart;
+    const int64_t to = from + perPart < a.lines.count ? from + perPart : a.lines.count;
+#pragma unroll 2
+    for (int64_t row = from + warp; row < to; row += 8) {
+      float x[n], dy[n];
+      load<n>((const T*)a.x + a.lines.at(0, row) + column, x);
+      load<n>((const T*)a.dy + a.lines.at(1, row) + column, dy);
+      const float mean = centred ? a.mean[row] : 0, rstd = a.rstd[row];
+#pragma unroll
+      for (int i = 0; i < n; i++) {
+        dGamma[i] += dy[i] * ((x[i] - mean) * rstd);
+        dBeta[i] += dy[i];
+      }
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < n; i++) {
+    shared[0][warp][i * 32 + lane] = dGamma[i];
+    shared[1][warp][i * 32 + lane] = dBeta[i];
+  }
+  __syncthreads();
+  for (int i = warp; i < 2 * n; i += 8) {
+    const int which = i / n, at = i % n;
+    float total = 0;
+    for (int w = 0; w < 8; w++) total += shared[which][w][at * 32 + lane];
+    float* parts = which ? a.dBeta : a.dGamma;
+    if (column < length && parts) parts[blockIdx.y * (int64_t)length + column + at] = total;
+  }
+}
+
+#define NORM_KERNEL(name, threads, blocks, ...) \
+  extern "C" __global__ void __launch_bounds__(threads, blocks) name(const __grid_constant__ NormArguments a) { __VA_ARGS__(a); }
+#define NORM_OF(kind, centred, name, T)                                                        \
+  NORM_KERNEL(kind##_forward_##name, 1024, 1, forward<T, centred>)                             \
+  NORM_KERNEL(kind##_forward_any_##name, 256, 1, forwardAny<T, centred>)                       \
+  NORM_KERNEL(kind##_backward_##name, 256, 2, backward<T, centred, true>)                      \
+  NORM_KERNEL(kind##_backward_rows_##name, 1024, 1, backward<T, centred, false>)               \
+  NORM_KERNEL(kind##_backward_any_##name, 256, 1, backwardAny<T, centred>)                     \
+  NORM_KERNEL(kind##_columns_##name, 256, 1, columnsOf<T, centred, perAccess<T>>)              \
+  NORM_KERNEL(kind##_columns_any_##name, 256, 1, columnsOf<T, centred, 1>)
+#define NORM(name, T)                  \
+  NORM_OF(layer_norm, true, name, T)   \
+  NORM_OF(rms_norm, false, name, T)
+FOR_EACH_ELEMENT(NORM)
