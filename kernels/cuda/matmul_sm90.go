@@ -75,21 +75,25 @@ func (p *product) launch90() (err error) {
 	return d.launch(s, maps, unsafe.Pointer(arguments))
 }
 
-// tile chooses how the product is cut.
+// tile chooses how the product is cut, as bench/LOG-gpu-matmul.md found it: wide tiles read the least, so they are the fastest
+// for deep products, up to a tenth.
 func (p *product) tile(v matmul90) matmulTile {
+	g := p.args
+	padded := func(t matmulTile) int { return tilesOf(g.columns, t.columns) * t.columns }
 	switch {
-	case p.args.rowMost != 0 && p.parts == 2:
+	case g.rowMost != 0 && p.parts == 2:
 		return twoPartsTile
-	case p.args.rowMost != 0:
+	case g.rowMost != 0:
 		return onePartTile
-	case v.activation != "" || p.args.depth <= shallow:
-		return turnTile
+	case v.activation != "":
+		return turnTile // hides what takes a third of the time
+	case g.depth <= 1600:
+		return turnTile // hides the bias and the stores, which weigh more the fewer slices there are
+	case 20*padded(wideTile) > 21*padded(turnTile):
+		return turnTile // wastes less of the last tile: 1,600 columns are 7 wide tiles or 12.5 narrow ones
 	}
 	return wideTile
 }
-
-// shallow is the depth up to which hiding what follows the products is worth more than reading less.
-const shallow = 1600
 
 // way chooses how results leave: by tensor maps where these can describe the outputs.
 func (p *product) way() int32 {

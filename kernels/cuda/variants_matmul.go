@@ -19,7 +19,7 @@ type matmulTile struct {
 // together; two of half the size in turns hide what follows the products.
 var (
 	wideTile = matmulTile{"wide", false, 1, 256, 4, 2, 0}
-	turnTile = matmulTile{"turns", true, 2, 128, 6, 2, 0}
+	turnTile = matmulTile{"turns", true, 2, 128, 5, 2, 0}
 	// Of split operands: two parts of each take twice the room, and sums twice the registers.
 	onePartTile  = matmulTile{"part", false, 1, 256, 3, 2, 1}
 	twoPartsTile = matmulTile{"parts", false, 1, 128, 3, 2, 2}
@@ -32,7 +32,7 @@ func (t matmulTile) rows() int {
 	return 128 * t.rowBlocks
 }
 
-// sharedBytes is MatMulShape::SharedBytes: the ring of slices, two buffers of 16 rows for each of eight warps, the bias (and the
+// sharedBytes is MatMulShape::SharedBytes: the ring of slices, two or four buffers of 16 rows for each of eight warps, the bias (and the
 // scales, if operands are split) of either warpgroup's columns, and barriers.
 func (t matmulTile) sharedBytes() int {
 	const rowBytes = 128
@@ -40,7 +40,11 @@ func (t matmulTile) sharedBytes() int {
 	if t.parts > 0 {
 		stage, columns = stage*t.parts, 2*columns
 	}
-	return t.stages*stage + 8*2*16*rowBytes + columns + 2*t.stages*8 + 2*8
+	buffers := 2
+	if t.turns {
+		buffers = 4
+	}
+	return t.stages*stage + 8*buffers*16*rowBytes + columns + 2*t.stages*8 + 2*8
 }
 
 // matmul90 is one compiled kernel for sm_90a: a module with one entry point.
@@ -105,7 +109,7 @@ func (v matmul90) module() compiledModule {
 // matmulSchedule is MatMulSchedule in src/matmul_sm90.cuh, which says what each field means.
 type matmulSchedule struct {
 	whole, tiles, across, down, band, slices int32
-	way, reserved                            int32
+	way, period                              int32
 }
 
 // sliceDepth is how much of the depth a stage of the ring holds.
@@ -117,7 +121,8 @@ func (t matmulTile) schedule(rows, columns, depth, items int32, multiprocessors 
 	// What a streamed tile costs beside its slices: its sums are written and read.
 	const (
 		toPass = 10
-		least  = 4 // slices of a cluster
+		least  = 4  // slices of a cluster
+		enough = 40 // slices of a cluster that are worth streaming without a whole tile for each
 	)
 	s.down, s.across = int32(tilesOf(rows, t.rows()*t.cluster)), int32(tilesOf(columns, t.columns))
 	s.slices = int32(tilesOf(depth, sliceDepth))
@@ -130,7 +135,7 @@ func (t matmulTile) schedule(rows, columns, depth, items int32, multiprocessors 
 		return s, clusters, float64(waves * each)
 	}
 	streamed := rest
-	if waves > 0 {
+	if waves > 0 && rest*each < enough*clusters {
 		streamed += clusters
 	}
 	if waves == 0 {
@@ -140,7 +145,7 @@ func (t matmulTile) schedule(rows, columns, depth, items int32, multiprocessors 
 	uneven := float64((streamed + clusters - 1) / clusters * each)
 	whole := float64(tiles/clusters*each) - float64(streamed/clusters*each)
 	if even < uneven {
-		s.whole = int32(tiles - streamed)
+		s.whole, s.period = int32(tiles-streamed), int32(min(each, streamed*each/clusters))
 		return s, clusters, whole + even
 	}
 	return s, min(clusters, tiles), whole + uneven

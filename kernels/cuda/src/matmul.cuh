@@ -51,13 +51,20 @@ struct Scale {
 
 // ---- functions of one element
 
-// activated is act(x). Divisions and powers are exact to a few units of float32's last place.
-__device__ __forceinline__ float sigmoidTimes(float x, float z) { return __fdividef(x, 1 + __expf(-z)); }
-__device__ __forceinline__ float geluTanh(float x) { return sigmoidTimes(x, 1.5957691216f * (x + 0.044715f * x * x * x)); }
+// sigmoidTimes is x/(1 + 2^power), to a few units of float32's last place.
+__device__ __forceinline__ float sigmoidTimes(float x, float power) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(power));
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(1 + y));
+  return x * y;
+}
+// The factors are those of the activation times -log2(e).
+__device__ __forceinline__ float geluTanh(float x) { return sigmoidTimes(x, x * fmaf(-0.1029432397f, x * x, -2.3022081985f)); }
 __device__ __forceinline__ float geluErf(float x) { return 0.5f * x * erfcf(-0.70710678119f * x); }
-__device__ __forceinline__ float silu(float x) { return sigmoidTimes(x, x); }
+__device__ __forceinline__ float silu(float x) { return sigmoidTimes(x, -1.4426950409f * x); }
 __device__ __forceinline__ float reluSquared(float x) { return x < 0 ? 0 : x * x; }
 
+// activated is act(x).
 __device__ __forceinline__ float activated(int32_t activation, float x) {
   switch (activation) {
     case GELUTanh: return geluTanh(x);

@@ -13,13 +13,13 @@
 // Blocks are persistent. Clusters take whole tiles in turns; where these do not come out even, the last of them are streamed:
 // their slices are dealt out evenly, so that a tile's depth may be cut between clusters. The one that has the beginning of the
 // depth, which it does last, waits for the sums of those that follow, and adds them in order.
-#pragma once
-#include "hopper.cuh"
-#include "matmul.cuh"
-
+//
 // Operands that were split from float32 (matmul_split.cu) have one or two parts, and a scale for each row of A and column of B,
 // which results are multiplied by. Of two parts, hi·hi + hi·lo + lo·hi are summed; the tensor cores cut sums off instead of
 // rounding them, so each slice's are added to the others by ordinary additions.
+#pragma once
+#include "hopper.cuh"
+#include "matmul.cuh"
 
 // RowBlocks is how many times 64 rows a warpgroup has; SplitParts is 0 where operands are not split.
 template <bool InTurns, int RowBlocks, int Columns, int RingStages, int ClusterBlocks, int SplitParts> struct MatMulShape {
@@ -30,8 +30,9 @@ template <bool InTurns, int RowBlocks, int Columns, int RingStages, int ClusterB
   static constexpr bool Scaled = SplitParts > 0;
   static constexpr int Parts = Scaled ? SplitParts : 1;
   static constexpr int ABytes = TileRows * 128, BBytes = TileColumns * 128, StageBytes = Parts * (ABytes + BBytes);
-  static constexpr int OutBytes = 16 * 128, OutAt = Stages * StageBytes;  // two buffers a warp
-  static constexpr int BiasAt = OutAt + 8 * 2 * OutBytes, ScalesAt = BiasAt + 2 * TileColumns * 4, BarriersAt = ScalesAt + (Scaled ? 2 * TileColumns * 4 : 0);
+  // A warp's buffers for what leaves: more where much leaves beside the other warpgroup's products.
+  static constexpr int OutBytes = 16 * 128, OutBuffers = Turns ? 4 : 2, OutAt = Stages * StageBytes;
+  static constexpr int BiasAt = OutAt + 8 * OutBuffers * OutBytes, ScalesAt = BiasAt + 2 * TileColumns * 4, BarriersAt = ScalesAt + (Scaled ? 2 * TileColumns * 4 : 0);
   static constexpr int TurnsAt = BarriersAt + 2 * Stages * 8, SharedBytes = TurnsAt + 2 * 8;
   static constexpr int Sums = TileColumns / 2;  // of a thread in a row block
 };
@@ -46,22 +47,22 @@ struct MatMulSchedule {
   int32_t band;      // tiles below each other that are visited together
   int32_t slices;    // of the depth
   int32_t way;       // Way
-  int32_t reserved;
+  int32_t period;    // of streamed slices
 };
 
-// Piece is some of the depth of a tile: slices [from, to).
+// Piece is some of the depth of a tile: slices [from, to), visited from `first` on and then from the beginning.
 struct Piece {
-  int item, row, column, from, to;
+  int item, row, column, from, to, first;
 };
 
 // Pieces are those of a cluster, in order: the same for all its threads.
 template <class Shape> struct Pieces {
   const MatMulSchedule& s;
-  int at, end;  // slices of the streamed tiles
+  int began, at, end;  // slices of the streamed tiles
   int tile;
   DEVICE Pieces(const MatMulSchedule& s) : s(s), tile(cluster()) {
     const int64_t all = (int64_t)(s.tiles - s.whole) * s.slices;
-    at = (int)(all * cluster() / clusters());
+    began = at = (int)(all * cluster() / clusters());
     end = (int)(all * (cluster() + 1) / clusters());
   }
   static DEVICE int cluster() { return blockIdx.x / Shape::Cluster; }
@@ -77,12 +78,16 @@ template <class Shape> struct Pieces {
       t = s.whole + at / s.slices;
       p.from = at % s.slices;
       p.to = min(s.slices, p.from + end - at);
+      // Clusters that are at the same slice at the same time find each other's operands in the L2 cache. So each begins where
+      // the slice's number fits what it has done so far, in a period that is the same for all.
+      const int fit = ((at - began - p.from) % s.period + s.period) % s.period;
+      p.first = p.from + (fit < p.to - p.from ? fit : 0);
       at += p.to - p.from;
     } else {
       if (tile >= s.whole) return false;
       t = tile;
       tile += clusters();
-      p.from = 0, p.to = s.slices;
+      p.from = p.first = 0, p.to = s.slices;
     }
     const int each = s.across * s.down;
     p.item = t / each;
@@ -167,7 +172,7 @@ DEVICE void produce(const CUtensorMap* mapA, const CUtensorMap* mapB, const MatM
     const int outer = p.item / g.inner, inner = p.item % g.inner;
     // A batch axis that an operand broadcasts has one place in its map.
     const int outerA = g.a.outer ? outer : 0, innerA = g.a.inner ? inner : 0, outerB = g.b.outer ? outer : 0, innerB = g.b.inner ? inner : 0;
-    for (int slice = p.from; slice < p.to; slice++, ring.advance()) {
+    for (int left = p.to - p.from, slice = p.first; left > 0; left--, ring.advance(), slice = slice + 1 < p.to ? slice + 1 : p.from) {
       const uint32_t barrier = full + 8 * ring.stage;
       barrierWait(empty + 8 * ring.stage, ring.parity);
       barrierExpect(barrier, Shape::StageBytes);
@@ -197,16 +202,16 @@ DEVICE void produce(const CUtensorMap* mapA, const CUtensorMap* mapB, const MatM
 // ---- the consumers
 
 // Leaving is a warp's way out of registers: of 16 rows, through its buffers in shared memory.
-struct Leaving {
+template <int Buffers> struct Leaving {
   uint32_t buffers, turn = 0;
   DEVICE Leaving(uint32_t buffers) : buffers(buffers) {}
 
   // begin gives a buffer that is free.
   DEVICE uint32_t begin() {
-    if ((threadIdx.x & 31) == 0) storeWait<1>();
+    if ((threadIdx.x & 31) == 0) storeWait<Buffers - 1>();
     __syncwarp();
     const uint32_t buffer = buffers + turn * 2048;
-    turn ^= 1;
+    turn = (turn + 1) % Buffers;
     return buffer;
   }
   // put16 and put32 write a row's bytes for 8 columns under the 128-byte swizzle: of four 8×8 matrices, or of a pair of floats.
@@ -230,6 +235,7 @@ template <class Shape> struct Consumer {
   const MatMulArguments& g;
   const MatMulSchedule& s;
   uint32_t shared;
+  using Out = Leaving<Shape::OutBuffers>;
   int group;  // 0 or 1
   float (&sum)[Shape::Blocks][Shape::Sums];
 
@@ -273,24 +279,41 @@ template <class Shape> struct Consumer {
     }
   }
 
-  // loadColumns brings the bias of the tile's columns into shared memory, and their scales.
-  DEVICE void loadColumns(int item, int column) const {
+  // Columns are the bias of the tile's columns, and their scales, on the way: what comes from memory before the products begin
+  // need not be there before they have.
+  static constexpr int OfThread = (Shape::TileColumns + 127) / 128;
+  struct Columns {
+    uint32_t bias[OfThread], most[OfThread];
+  };
+  DEVICE Columns fetch(const Piece& p) const {
+    Columns x = {};
+#pragma unroll
+    for (int n = 0; n < OfThread; n++) {
+      const int column = p.column + 128 * n + threadIdx.x % 128;
+      if (column >= g.columns) break;
+      if (g.bias) x.bias[n] = g.biasElement == ElementF32 ? ((const uint32_t*)g.bias)[column] : ((const uint16_t*)g.bias)[column];
+      if constexpr (Shape::Scaled) x.most[n] = g.columnMost[itemOf(g.b, p.item) * g.columns + column];
+    }
+    return x;
+  }
+  // keep puts them into shared memory, for which deliver waits.
+  DEVICE void keep(const Columns& x) const {
     if (!g.bias && !Shape::Scaled) return;
     sync();  // the tile before has been through
-    for (int i = threadIdx.x % 128; i < Shape::TileColumns; i += 128) {
-      const bool inside = column + i < g.columns;
-      storeShared4(biasAt() + 4 * i, inside && g.bias ? loadElement(g.bias, column + i, g.biasElement) : 0);
-      if constexpr (Shape::Scaled)
-        storeShared4(scalesAt() + 4 * i, inside ? Scale(g.columnMost[itemOf(g.b, item) * g.columns + column + i]).down : 0);
+#pragma unroll
+    for (int n = 0; n < OfThread; n++) {
+      const int i = 128 * n + threadIdx.x % 128;
+      if (i >= Shape::TileColumns) break;
+      storeShared4(biasAt() + 4 * i, loadElement(&x.bias[n], 0, g.biasElement));
+      if constexpr (Shape::Scaled) storeShared4(scalesAt() + 4 * i, Scale(x.most[n]).down);
     }
-    sync();
   }
   DEVICE uint32_t biasAt() const { return shared + Shape::BiasAt + group * Shape::TileColumns * 4; }
   DEVICE uint32_t scalesAt() const { return shared + Shape::ScalesAt + group * Shape::TileColumns * 4; }
 
   // deliver finishes the tile and lets it leave.
-  DEVICE void deliver(const Piece& p, Leaving& leaving) const {
-    loadColumns(p.item, p.column);
+  DEVICE void deliver(const Piece& p, Out& leaving) const {
+    if (g.bias || Shape::Scaled) sync();
     const int outer = p.item / g.inner, inner = p.item % g.inner, lane = threadIdx.x & 31;
 #pragma unroll
     for (int b = 0; b < Shape::Blocks; b++) {
@@ -330,7 +353,7 @@ template <class Shape> struct Consumer {
           for (int n = 0; n < 4; n++)
 #pragma unroll
             for (int half = 0; half < 2; half++)
-              Leaving::put32(buffer, n, half, sum[b][first + 4 * n + 2 * half], sum[b][first + 4 * n + 2 * half + 1]);
+              Out::put32(buffer, n, half, sum[b][first + 4 * n + 2 * half], sum[b][first + 4 * n + 2 * half + 1]);
           if (s.way == Elements) {
             __syncwarp();
 #pragma unroll 1
@@ -352,7 +375,7 @@ template <class Shape> struct Consumer {
     }
   }
 
-  DEVICE void leaveAsHalves(const CUtensorMap* map, const float (&x)[Shape::Sums], Leaving& leaving, int column, int row, int inner,
+  DEVICE void leaveAsHalves(const CUtensorMap* map, const float (&x)[Shape::Sums], Out& leaving, int column, int row, int inner,
                             int outer) const {
 #pragma unroll
     for (int first = 0; first < Shape::Sums; first += 32) {
@@ -361,7 +384,7 @@ template <class Shape> struct Consumer {
 #pragma unroll
       for (int n = 0; n < 32; n += 8) {
         const float* y = x + first + n;
-        Leaving::put16(buffer, n / 4, pack(y[0], y[1]), pack(y[2], y[3]), pack(y[4], y[5]), pack(y[6], y[7]));
+        Out::put16(buffer, n / 4, pack(y[0], y[1]), pack(y[2], y[3]), pack(y[4], y[5]), pack(y[6], y[7]));
       }
       sharedToAsync();
       __syncwarp();
@@ -380,7 +403,7 @@ DEVICE void consume(const CUtensorMap* mapC, const CUtensorMap* mapPre, const Ma
   const uint32_t full = shared + Shape::BarriersAt, empty = full + 8 * Shape::Stages;
   float sum[Shape::Blocks][Shape::Sums];
   Consumer<Shape> consumer = {mapC, mapPre, g, s, shared, group, sum};
-  Leaving leaving(shared + Shape::OutAt + (group * 4 + threadIdx.x % 128 / 32) * 2 * Shape::OutBytes);
+  typename Consumer<Shape>::Out leaving(shared + Shape::OutAt + (group * 4 + threadIdx.x % 128 / 32) * Shape::OutBuffers * Shape::OutBytes);
   // release gives a stage back to the producers that fill it.
   const auto release = [&](uint32_t stage) {
     if (threadIdx.x % 128 < Shape::Cluster) {
@@ -431,10 +454,12 @@ DEVICE void consume(const CUtensorMap* mapC, const CUtensorMap* mapPre, const Ma
       ring.advance();
       return stage;
     };
+    const auto columns = consumer.fetch(p);
     if constexpr (Shape::Parts == 1) {
 #pragma unroll
       for (int block = 0; block < Shape::Blocks; block++) forget(sum[block]);
       uint32_t before = begin(sum, Yes());
+      consumer.keep(columns);
 #pragma unroll 1
       for (int slice = p.from + 1; slice < p.to; slice++) {
         const uint32_t stage = begin(sum, No());
@@ -449,6 +474,7 @@ DEVICE void consume(const CUtensorMap* mapC, const CUtensorMap* mapPre, const Ma
       release(before);
     } else {
       static_assert(Shape::Parts == 1 || !Shape::Turns);
+      consumer.keep(columns);
 #pragma unroll
       for (int block = 0; block < Shape::Blocks; block++)
 #pragma unroll
