@@ -75,6 +75,13 @@ const MaxHeadDim = 512
 // A sequence may have no queries or no keys. Rows behind the last sequence belong to none. They are not read, a row of Q
 // there has O = 0 and LSE = −∞ even if there are sinks, and all gradients are 0 there; only δ has no meaning.
 //
+// # Large scores
+//
+// A score is rounded to the type that sums have, and so is LSE, which is one number a row: in float32 to within 6e-8 of their
+// magnitude. What scores have in common does not disturb the forward kernel. In backward, P = exp(S − LSE) is off by a factor
+// of up to 1 ± 6e-8·|LSE|, which is nothing at usual scores and 1% at 1e5; from about 1e7 on a gradient may be anything
+// between 0 and that of P = 1, but never NaN.
+//
 // # Types
 //
 // Q, K, V, O and their gradients are of one type; LSE, δ and dLSE are of its [DType.Wide]. Bias and Sinks are each of

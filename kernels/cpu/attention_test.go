@@ -552,3 +552,44 @@ func TestAttentionMemory(t *testing.T) {
 		t.Errorf("%v: %d bytes were allocated beyond inputs and outputs, the limit is %d", p.Case, allocated, limit)
 	}
 }
+
+// Equal scores of any magnitude share a row evenly. Backward has what the logsumexp keeps of them.
+func TestAttentionOfLargeScores(t *testing.T) {
+	for _, level := range simd.Levels() {
+		restore := simd.SetLevel(level)
+		for _, score := range []float32{1e3, -1e3, 1e5, -1e5, 1e7, 1e9, 1e10, -1e10, 1e12} {
+			const keys = 3
+			tensor := func(length int, values ...float32) kernels.Tensor { return kernels.Of(values, 1, 1, length, 1) }
+			rows := func() kernels.Tensor { return kernels.Of(make([]float32, 1), 1, 1, 1) }
+			a := &kernels.Attention{Q: tensor(1, score), K: tensor(keys, 1, 1, 1), V: tensor(keys, 1, 2, 6), Scale: 1}
+			o, lse, delta := tensor(1, 0), rows(), rows()
+			g := kernels.AttentionGradients{DO: tensor(1, 1), LSE: lse, Delta: delta, DQ: tensor(1, 0), DK: tensor(keys, 0, 0, 0), DV: tensor(keys, 0, 0, 0)}
+			b := cpu.New()
+			for _, err := range []error{
+				b.AttentionForward(a, kernels.AttentionOutputs{O: o, LSE: lse}), b.AttentionDelta(a, o, g.DO, kernels.Tensor{}, delta), b.AttentionBackward(a, g),
+			} {
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			if mean := kernels.HostElement(o, 0); math.Abs(mean-3) > 1e-6 {
+				t.Errorf("%v: scores of %v: o is %v, the mean of v is 3", level, score, mean)
+			}
+			if got := kernels.HostElement(lse, 0); !(math.Abs(got-float64(score)-math.Log(keys)) <= 1e-7*math.Abs(float64(score))) {
+				t.Errorf("%v: scores of %v: the logsumexp is %v", level, score, got)
+			}
+			// P is 1/3 but for a factor of 1 ± ε, where ε is small.
+			epsilon := 1.2e-7 * math.Abs(float64(score))
+			for j := range keys {
+				p := kernels.HostElement(g.DV, j)
+				if within := math.Abs(3*p-1) <= epsilon; epsilon < 0.1 && !within || !(p >= 0 && p <= 1) {
+					t.Errorf("%v: scores of %v: dv of key %d is %v, it needs to be 1/3 to within a factor of 1 ± %v", level, score, j, p, epsilon)
+				}
+				if dk := kernels.HostElement(g.DK, j); math.IsNaN(dk) || math.IsInf(dk, 0) {
+					t.Errorf("%v: scores of %v: dk of key %d is %v", level, score, j, dk)
+				}
+			}
+		}
+		restore()
+	}
+}

@@ -9,7 +9,7 @@ import (
 )
 
 // Attention computes the output and the logsumexp of every row: o is (B, Hq, Sq, Dv) and lse is (B, Hq, Sq), both
-// row-major whatever the strides of the inputs. The problem must be valid, with tensors of float32 or float64.
+// row-major whatever the strides of the inputs. The problem must be valid, with tensors of floats.
 func Attention(a *kernels.Attention) (o, lse []float64) {
 	return Arithmetic[float64]{}.Attention(a, nil)
 }
