@@ -2,6 +2,7 @@ package kernels
 
 import (
 	"fmt"
+	"math"
 	"unsafe"
 )
 
@@ -120,11 +121,18 @@ func Of[T Element](data []T, shape ...int) Tensor {
 // IsSet reports whether the tensor is there at all: the zero Tensor stands for an argument left out.
 func (t Tensor) IsSet() bool { return t.DType != NoDType }
 
-// Elements returns the number of elements of the shape.
+// Elements returns the number of elements of the shape: [math.MaxInt], which no memory holds, where it is more than an int counts.
 func (t Tensor) Elements() int {
-	n := 1
+	n, overflows := 1, false
 	for _, d := range t.Shape {
+		if d == 0 {
+			return 0
+		}
+		overflows = overflows || d > 0 && n > math.MaxInt/d
 		n *= d
+	}
+	if overflows {
+		return math.MaxInt
 	}
 	return n
 }

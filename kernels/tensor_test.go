@@ -1,6 +1,7 @@
 package kernels_test
 
 import (
+	"math"
 	"slices"
 	"testing"
 
@@ -96,6 +97,27 @@ func TestOfRefusesTooLittleData(t *testing.T) {
 		}
 	}()
 	kernels.Of(count(5), 2, 3)
+}
+
+// Shapes whose product is more than an int counts, one of them a product of 2⁶⁴, are no shapes of few elements.
+func TestElementsDoNotOverflow(t *testing.T) {
+	const half = 1 << 32
+	for want, shapes := range map[int][][]int{
+		math.MaxInt: {{half, half}, {half, half, 3}, {3, half, half, half}, {math.MaxInt, 2}, {math.MaxInt}},
+		0:           {{half, half, 0}, {0}}, 6: {{1, 2, 3}}, 1: {{}},
+	} {
+		for _, shape := range shapes {
+			if got := (kernels.Tensor{Shape: shape}).Elements(); got != want {
+				t.Errorf("shape %v has %d elements, want %d", shape, got, want)
+			}
+		}
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("Of takes no data for 2⁶⁴ elements")
+		}
+	}()
+	kernels.Of([]float32{}, half, half)
 }
 
 func TestDType(t *testing.T) {

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/stheno-ml/stheno/internal/memory"
+	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/ops"
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
@@ -136,6 +138,9 @@ func (p *Parameters) get(name string, dtype tensor.Dtype, init initializer, shap
 		}
 		return v, nil
 	}
+	if err := checkSize(dtype, shape); err != nil {
+		return nil, fmt.Errorf("parameter %s: %w", name, err)
+	}
 	v := init(p.derive("init "+name), dtype, shape)
 	if p.device != nil {
 		var err error
@@ -145,6 +150,19 @@ func (p *Parameters) get(name string, dtype tensor.Dtype, init initializer, shap
 	}
 	p.names, p.values[name] = append(p.names, name), v
 	return v, nil
+}
+
+// checkSize refuses shapes whose elements this machine cannot hold, before they are the end of the program.
+func checkSize(dtype tensor.Dtype, shape []int) error {
+	elements := uint64(kernels.Tensor{Shape: shape}.Elements())
+	most := uint64(math.MaxInt)
+	if total, known := memory.Total(); known {
+		most = total
+	}
+	if element := uint64(dtype.Size()); elements > most/element {
+		return fmt.Errorf("shape %v of %v takes more than this machine's memory", shape, dtype)
+	}
+	return nil
 }
 
 // derive gives two words that follow from the seed and what they are for.

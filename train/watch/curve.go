@@ -17,6 +17,9 @@ type curve struct {
 	best       float64 // the smallest of validation
 }
 
+// isCurve reports whether there is more to show than a single step.
+func (c *curve) isCurve() bool { return len(c.buckets) > 1 || len(c.validation) > 1 }
+
 // bucket is a number of steps in a row.
 type bucket struct {
 	step     int // the last
@@ -88,20 +91,19 @@ func (c *curve) points() (training, mean, validation plotter.XYs) {
 }
 
 // means are the mean losses around each bucket. They look ahead as far as back, so that they do not lag behind a loss that
-// falls.
+// falls, and no further than there are steps before: the first mean is the first loss. At the end they look back alone.
 func (c *curve) means() []float64 {
-	keep := math.Exp(-float64(c.perBucket) / c.meanSpan)
-	sums, weights := make([]float64, len(c.buckets)), make([]float64, len(c.buckets))
-	sum, weight := 0.0, 0.0
+	// A window of that many buckets on either side smooths about as much as weights that fall by e over the span.
+	reach := int(math.Ceil(c.meanSpan / float64(c.perBucket)))
+	sums, steps := make([]float64, len(c.buckets)+1), make([]float64, len(c.buckets)+1)
 	for i, b := range c.buckets {
-		sum, weight = sum*keep+b.sum, weight*keep+float64(b.steps)
-		sums[i], weights[i] = sum, weight
+		sums[i+1], steps[i+1] = sums[i]+b.sum, steps[i]+float64(b.steps)
 	}
-	sum, weight = 0, 0
-	for i := len(c.buckets) - 1; i >= 0; i-- {
-		sums[i], weights[i] = sums[i]+sum*keep, weights[i]+weight*keep
-		sum, weight = sum*keep+c.buckets[i].sum, weight*keep+float64(c.buckets[i].steps)
-		sums[i] /= weights[i]
+	means := make([]float64, len(c.buckets))
+	for i := range means {
+		back := min(reach, i)
+		from, to := i-back, min(i+back+1, len(means))
+		means[i] = (sums[to] - sums[from]) / (steps[to] - steps[from])
 	}
-	return sums
+	return means
 }

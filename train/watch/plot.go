@@ -101,7 +101,7 @@ func (d *drawing) step(s train.Step) error {
 
 func (d *drawing) evaluation(e train.Evaluation) error {
 	d.curve.evaluation(e)
-	if time.Since(d.drawn) < drawShare*d.cost {
+	if time.Since(d.drawn) < drawShare*d.cost || !d.curve.isCurve() {
 		return nil
 	}
 	began := time.Now()
@@ -113,7 +113,7 @@ func (d *drawing) evaluation(e train.Evaluation) error {
 
 // end is also called when start has failed or was not called: there is no curve then.
 func (d *drawing) end() error {
-	if d.curve == nil {
+	if d.curve == nil || !d.curve.isCurve() {
 		return nil
 	}
 	return d.curve.draw(d.path)
@@ -125,6 +125,7 @@ const (
 	pictureHeight = 5 * vg.Inch
 	pictureDPI    = 150
 	margin        = vg.Inch / 8
+	legendHeight  = 3 * 20 * vg.Inch / 72 // of three lines
 )
 
 var (
@@ -159,14 +160,16 @@ func (c *curve) draw(path string) error {
 	if err != nil {
 		return err
 	}
-	p, err := c.plot()
+	p, legend, err := c.plot()
 	if err != nil {
 		return err
 	}
 	whole := draw.New(to)
 	whole.SetColor(color.White)
 	whole.Fill(whole.Rectangle.Path())
-	p.Draw(draw.Crop(whole, margin, -margin, margin, -margin))
+	inner := draw.Crop(whole, margin, -margin, margin, -margin)
+	legend.Draw(inner) // above the axes, where no curve can be
+	p.Draw(draw.Crop(inner, 0, 0, 0, -legendHeight))
 	return replace(path, to)
 }
 
@@ -188,9 +191,9 @@ func replace(path string, content io.WriterTo) error {
 
 func temporary(path string) string { return path + ".part" }
 
-// plot puts the picture together.
-func (c *curve) plot() (*plot.Plot, error) {
-	p := plot.New()
+// plot puts the picture together, and its legend.
+func (c *curve) plot() (*plot.Plot, plot.Legend, error) {
+	p, legend := plot.New(), newLegend()
 	p.BackgroundColor = color.White
 	style(p)
 	grid := plotter.NewGrid()
@@ -199,28 +202,28 @@ func (c *curve) plot() (*plot.Plot, error) {
 
 	training, mean, validation := c.points()
 	if len(training) > 0 {
-		if err := addLine(p, "training loss", training, faintBlue, 0.6); err != nil {
-			return nil, err
+		if err := addLine(p, &legend, "training loss", training, faintBlue, 0.6); err != nil {
+			return nil, legend, err
 		}
-		if err := addLine(p, "its running mean", mean, blue, 2); err != nil {
-			return nil, err
+		if err := addLine(p, &legend, "its running mean", mean, blue, 2); err != nil {
+			return nil, legend, err
 		}
 	}
 	if len(validation) > 0 {
 		between, dots, err := plotter.NewLinePoints(validation)
 		if err != nil {
-			return nil, err
+			return nil, legend, err
 		}
 		between.Color, between.Width = orange, vg.Points(1.2)
 		dots.Color, dots.Shape, dots.Radius = orange, draw.CircleGlyph{}, vg.Points(2.8)
 		p.Add(between, dots)
-		p.Legend.Add(fmt.Sprintf("validation loss, at best %.3f", c.best), between, dots)
+		legend.Add(fmt.Sprintf("validation loss, at best %.3f", c.best), between, dots)
 	}
-	return p, nil
+	return p, legend, nil
 }
 
 // addLine adds a line in short pieces, as the time to paint one grows with the square of its length.
-func addLine(p *plot.Plot, name string, points plotter.XYs, c color.Color, width float64) error {
+func addLine(p *plot.Plot, legend *plot.Legend, name string, points plotter.XYs, c color.Color, width float64) error {
 	const piece = 100
 	for from := 0; from == 0 || from < len(points)-1; from += piece {
 		l, err := plotter.NewLine(points[from:min(from+piece+1, len(points))])
@@ -230,7 +233,7 @@ func addLine(p *plot.Plot, name string, points plotter.XYs, c color.Color, width
 		l.Color, l.Width = c, vg.Points(width)
 		p.Add(l)
 		if from == 0 {
-			p.Legend.Add(name, l)
+			legend.Add(name, l)
 		}
 	}
 	return nil
@@ -250,11 +253,16 @@ func style(p *plot.Plot) {
 			*f = "Sans"
 		}
 	}
-	p.Legend.Top = true
-	p.Legend.TextStyle.Font.Size, p.Legend.TextStyle.Color = vg.Points(12), textGrey
-	p.Legend.TextStyle.Font.Variant = "Sans"
-	p.Legend.Padding, p.Legend.ThumbnailWidth = vg.Points(4), vg.Points(28)
-	p.Legend.XOffs, p.Legend.YOffs = -vg.Points(8), -vg.Points(8)
+}
+
+func newLegend() plot.Legend {
+	l := plot.NewLegend()
+	l.Top, l.Left = true, true
+	l.TextStyle.Font.Size, l.TextStyle.Color = vg.Points(12), textGrey
+	l.TextStyle.Font.Variant = "Sans"
+	l.Padding, l.ThumbnailWidth = vg.Points(3), vg.Points(28)
+	l.XOffs = vg.Points(40)
+	return l
 }
 
 // ticks marks multiples of 1, 2 or 5 times a power of ten, some three to nine of them.

@@ -69,6 +69,13 @@ func TestDraw(t *testing.T) {
 					count[color.NRGBAModel.Convert(picture.At(x, y)).(color.NRGBA)]++
 				}
 			}
+			for y := range 135 { // the legend's part, which the curve must not reach
+				for x := 650; x < 1200; x++ {
+					if r, g, b, _ := picture.At(x, y).RGBA(); r&g&b != 0xFFFF {
+						t.Fatalf("there is something at (%d, %d), right of the legend", x, y)
+					}
+				}
+			}
 			if count[color.NRGBA{255, 255, 255, 255}] < 1200*750/2 {
 				t.Error("most of the picture is not white")
 			}
@@ -137,6 +144,17 @@ func TestPlot(t *testing.T) {
 	}
 }
 
+// A run that ended within its first step leaves no picture.
+func TestPlotOfOneStep(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "loss.png")
+	if err := play(Plot(path), train.Start{Steps: 9}, train.Evaluation{Validation: 2}, stepAt(1, 9), train.End{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("there is a picture of one step: %v", err)
+	}
+}
+
 // However many steps there are, no loss is outside of what the curve shows, and it stays small.
 func TestCurve(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -187,6 +205,9 @@ func TestCurveMeans(t *testing.T) {
 			if math.Abs(got-2.5) > 1e-12 {
 				t.Errorf("%d steps: mean %d is %v, it needs to be 2.5", steps, i, got)
 			}
+		}
+		if first := straight.buckets[0]; straight.means()[0] != first.sum/float64(first.steps) {
+			t.Errorf("%d steps: the mean starts at %v, the losses at %v", steps, straight.means()[0], first.sum/float64(first.steps))
 		}
 		middle := len(straight.buckets) / 2
 		want := straight.buckets[middle].sum / float64(straight.buckets[middle].steps)
