@@ -316,8 +316,6 @@ func (a *Attention) validateOptions() error {
 		return fmt.Errorf("scale is %v, it needs to be finite", a.Scale)
 	case !(a.SoftCap >= 0) || math.IsInf(a.SoftCap, 0):
 		return fmt.Errorf("soft cap is %v, it needs to be positive, or 0 for none", a.SoftCap)
-	case !(a.Dropout.P >= 0 && a.Dropout.P < 1):
-		return fmt.Errorf("dropout is %v, it needs to be in [0, 1)", a.Dropout.P)
 	case a.Causal < NotCausal || a.Causal > CausalTopLeft:
 		return fmt.Errorf("causal is %d, it needs to be NotCausal, CausalBottomRight or CausalTopLeft", a.Causal)
 	case a.Precision.Validate() != nil:
@@ -328,6 +326,9 @@ func (a *Attention) validateOptions() error {
 		return fmt.Errorf("window has a shift of %d, it needs to be from %d to %d", a.Window.Shift, -unlimited, unlimited)
 	case a.ALiBi != nil && len(a.ALiBi) != a.Q.Shape[1]:
 		return fmt.Errorf("alibi has %d slopes, it needs one for each of q's %d heads", len(a.ALiBi), a.Q.Shape[1])
+	}
+	if err := a.Dropout.Validate(); err != nil {
+		return err
 	}
 	for h, slope := range a.ALiBi {
 		if math.IsNaN(slope) || math.IsInf(slope, 0) {

@@ -46,5 +46,5 @@ func ExampleDropout() {
 		fmt.Print(d.Keep(0, 5, column), " ")
 	}
 	fmt.Println(d.Scale())
-	// Output: true true true false false true true false 2
+	// Output: true true true true false true true true 2
 }

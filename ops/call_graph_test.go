@@ -133,7 +133,7 @@ func TestMiniatureTrains(t *testing.T) {
 		vm := gorgonia.NewTapeMachine(m.g, gorgonia.BindDualValues(m.parameters...))
 		solver := gorgonia.NewVanillaSolver(gorgonia.WithLearnRate(0.1))
 		var losses []float64
-		for i := range uint32(150) {
+		for i := range uint32(250) {
 			ops.ModeOf(m.g).Train(i)
 			run(t, vm)
 			losses = append(losses, numbers(t, m.loss.Value())[0])
@@ -141,8 +141,12 @@ func TestMiniatureTrains(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if first, last := losses[0], losses[len(losses)-1]; !(last < 0.6*first) {
-			t.Errorf("%v: the loss went from %v to %v in 150 steps", dtype, first, last)
+		last := 0.0 // the mean of some steps, whose masks differ
+		for _, loss := range losses[len(losses)-10:] {
+			last += loss / 10
+		}
+		if first := losses[0]; !(last < 0.6*first) {
+			t.Errorf("%v: the loss went from %v to %v in 250 steps", dtype, first, last)
 		}
 	}
 }

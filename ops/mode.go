@@ -17,6 +17,7 @@ import (
 // run always has the mask of its forward run.
 type Mode struct {
 	state atomic.Uint64 // 0 when never set, otherwise one of the two bits below and the step
+	drops atomic.Bool
 }
 
 const (
@@ -34,6 +35,9 @@ func (m *Mode) Evaluate() { m.state.Store(evaluating) }
 // ModeOf is the mode of a graph: the same Mode in every call, for as long as the graph lives. A nil graph gives a Mode
 // that nothing reads.
 func ModeOf(g *gorgonia.ExprGraph) *Mode { return &stateOf(g).mode }
+
+// Drops reports whether the graph has an op that drops elements while it trains.
+func (m *Mode) Drops() bool { return m.drops.Load() }
 
 // step reports whether dropout is on, and which step it has for an op that has run the given number of times before.
 func (m *Mode) step(runs uint32) (step uint32, on bool) {
@@ -54,7 +58,12 @@ type dropping struct {
 	last    kernels.Dropout // of the last forward run
 }
 
-func (d *dropping) setMode(m *Mode) { d.mode = m }
+func (d *dropping) setMode(m *Mode) {
+	d.mode = m
+	if d.options.P > 0 {
+		m.drops.Store(true)
+	}
+}
 
 // begin decides the dropout of a forward run.
 func (d *dropping) begin(r *run) (kernels.Dropout, error) {

@@ -46,6 +46,8 @@ type LoopConfig struct {
 	Checkpoints *checkpoint.Folder
 	// CheckpointEvery is the number of steps between checkpoints; 0 means only at the end, and the best.
 	CheckpointEvery int
+	// NewMasks lets Resume go on from a checkpoint of a program whose dropout drew other masks for the same seeds.
+	NewMasks bool
 	// Settings are stored in every checkpoint, as JSON: what the program needs to know to build the same Loop again.
 	Settings any
 

@@ -2,6 +2,7 @@ package train_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/train"
 	"github.com/stheno-ml/stheno/train/checkpoint"
@@ -290,6 +292,50 @@ func TestResumeRefusesAnotherModel(t *testing.T) {
 	}
 	if _, err := countingLoop(t, nil, nil).Resume(); err == nil {
 		t.Error("without a folder: no error")
+	}
+}
+
+// A checkpoint of before masks were numbered resumes where nothing is dropped, and otherwise only on request.
+func TestResumeWithOtherMasks(t *testing.T) {
+	without := func(c *train.LoopConfig) { c.Model = countingModel(tensor.Float32, nn.NewParameters(3), 0) }
+	for name, c := range map[string]struct {
+		change func(*train.LoopConfig)
+		want   string // in the error
+	}{
+		"dropout":               {nil, "NewMasks"},
+		"dropout and NewMasks":  {func(c *train.LoopConfig) { c.NewMasks = true }, ""},
+		"nothing to be dropped": {without, ""},
+	} {
+		folder := openFolder(t, t.TempDir(), 1)
+		first := countingLoop(t, folder, c.change)
+		runLoop(t, first, context.Background())
+		old, _, err := folder.Latest()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var meta map[string]any
+		if err := json.Unmarshal(old.Meta, &meta); err != nil {
+			t.Fatal(err)
+		}
+		if meta["masks"] != float64(kernels.DropoutVersion) {
+			t.Errorf("%s: the checkpoint says masks %v, it needs to say %d", name, meta["masks"], kernels.DropoutVersion)
+		}
+		delete(meta, "masks")
+		if old.Meta, err = json.Marshal(meta); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := folder.Save(old); err != nil {
+			t.Fatal(err)
+		}
+		loop := countingLoop(t, folder, c.change)
+		before := bits(loop)
+		_, err = loop.Resume()
+		switch {
+		case c.want == "" && (err != nil || loop.Done() != first.Done() || !slices.Equal(bits(loop), bits(first))):
+			t.Errorf("%s: at step %d with error %v", name, loop.Done(), err)
+		case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want) || loop.Done() != 0 || !slices.Equal(bits(loop), before)):
+			t.Errorf("%s: at step %d with error %v, want one with %q", name, loop.Done(), err, c.want)
+		}
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/ops"
 	"github.com/stheno-ml/stheno/train/checkpoint"
 	"github.com/stheno-ml/stheno/train/safetensors"
@@ -25,6 +26,7 @@ type loopState struct {
 	Skipped       int             `json:"skipped"`
 	SkippedInARow int             `json:"skippedInARow"`
 	Unevaluated   bool            `json:"unevaluated,omitempty"` // an evaluation of these weights is due and was cut short
+	Masks         int             `json:"masks"`                 // kernels.DropoutVersion; 0 is the first, of before it was noted
 	Settings      json.RawMessage `json:"settings,omitempty"`
 }
 
@@ -45,7 +47,8 @@ func ReadSettings(c checkpoint.Checkpoint, settings any) error {
 
 // Resume makes the loop go on from the newest whole checkpoint in its folder, as if it had never stopped: the same data,
 // model, seeds and machine give the same bits. A checkpoint of another model or optimiser is an error that says what
-// differs, and changes nothing. Checkpoints that are damaged are passed over and listed in refused; without any that is
+// differs, and changes nothing. So is one of a model with dropout from a program that drew other masks for the same seeds,
+// unless NewMasks of LoopConfig is set. Checkpoints that are damaged are passed over and listed in refused; without any that is
 // whole the error is checkpoint.ErrNone.
 func (l *Loop) Resume() (refused []error, err error) {
 	if l.c.Checkpoints == nil {
@@ -85,6 +88,10 @@ func (l *Loop) restore(c checkpoint.Checkpoint) error {
 	}
 	if s.Done > l.c.Steps {
 		return fmt.Errorf("it has %d steps, this loop ends at %d", s.Done, l.c.Steps)
+	}
+	if drawn := max(s.Masks, 1); drawn != kernels.DropoutVersion && !l.c.NewMasks && l.training.mode().Drops() {
+		return fmt.Errorf("its dropout drew masks of version %d, this program draws those of version %d, so it cannot go on "+
+			"as if it had never stopped: with NewMasks it goes on from the same weights with other masks", drawn, kernels.DropoutVersion)
 	}
 	weights, err := l.weights()
 	if err != nil {
@@ -202,7 +209,7 @@ func (l *Loop) snapshot() (checkpoint.Checkpoint, error) {
 	}
 	s := loopState{
 		Done: l.done, Batches: l.done * l.optimizer.options.Accumulation, BestStep: l.bestStep,
-		Optimizer: o.Optimizer, Updates: o.Step, Skipped: o.Skipped, SkippedInARow: o.SkippedInARow,
+		Optimizer: o.Optimizer, Updates: o.Step, Skipped: o.Skipped, SkippedInARow: o.SkippedInARow, Masks: kernels.DropoutVersion,
 		Schedule:    fmt.Sprintf("%T%+v", l.optimizer.options.Schedule, l.optimizer.options.Schedule),
 		Unevaluated: l.evaluationDue(),
 	}

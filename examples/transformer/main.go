@@ -138,7 +138,7 @@ func learn(ctx context.Context, s settings, o options) error {
 			})
 		},
 		Steps: s.Steps, EvalEvery: s.EvalEvery, EvalBatches: s.EvalBatches,
-		Checkpoints: r.checkpoints, CheckpointEvery: s.CheckpointEvery, Settings: s,
+		Checkpoints: r.checkpoints, CheckpointEvery: s.CheckpointEvery, Settings: s, NewMasks: o.newMasks,
 		Hooks: []train.Hook{
 			watch.Progress(os.Stderr, glimpse),
 			watch.OpenJSONLines(r.file("log.jsonl")),

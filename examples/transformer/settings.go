@@ -81,6 +81,7 @@ type options struct {
 	out         string
 	resume      bool
 	best        bool // of the run that is resumed
+	newMasks    bool
 	sample      bool // prompt was given
 	prompt      string
 	length      int
@@ -110,6 +111,7 @@ func parse(args []string, help io.Writer) (settings, options, error) {
 	flags.StringVar(&o.out, "out", "", "folder for checkpoints, logs and curve (default: a new one in runs; for -resume and -sample the newest there)")
 	flags.BoolVar(&o.resume, "resume", false, "go on from the last checkpoint in -out")
 	flags.BoolVar(&o.best, "best", false, "with -resume: go on from the best checkpoint in place of the last")
+	flags.BoolVar(&o.newMasks, "new-masks", false, "with -resume: go on though an older program drew other dropout masks")
 	flags.StringVar(&o.prompt, "sample", "", "write text that begins with this `prompt`, by the best checkpoint in -out, instead of training")
 	flags.IntVar(&o.length, "length", 500, "tokens of text to write")
 	flags.Float64Var(&o.temperature, "temperature", 0.8, "of the text: 0 takes the likeliest token always")
@@ -273,6 +275,8 @@ func (o options) validate(given map[string]bool) error {
 		return errors.New("-preset is given with -resume, which goes on with the sizes of the run")
 	case o.best && !o.resume:
 		return errors.New("-best is given without -resume, it says from which checkpoint to go on")
+	case o.newMasks && !o.resume:
+		return errors.New("-new-masks is given without -resume, it lets an older run go on with other dropout masks")
 	case !deviceName.MatchString(o.device):
 		return fmt.Errorf("-device is %q, it needs to be auto, cpu, cuda or cuda:N", o.device)
 	case o.length < 1:

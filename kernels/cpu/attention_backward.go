@@ -408,7 +408,7 @@ func (k *backward[T]) scoreGradients(w *backwardScratch[T], b gradientBlock[T], 
 	}
 	plane := k.plane(b.s, b.head)
 	if k.Dropout.P > 0 {
-		simd.Dropout(n, columns, dP, stride, k.Dropout, plane, row, b.k0+from, T(k.dropScale))
+		simd.Dropout(n, columns, dP, dP, stride, k.Dropout, plane, row, b.k0+from, T(k.dropScale))
 	}
 	simd.SoftmaxGrad(n, columns, scores, dP, stride, &b.lse[row], &b.delta[row], T(factor*log2e), lo, hi)
 	if k.g.DBias.IsSet() {
@@ -418,7 +418,7 @@ func (k *backward[T]) scoreGradients(w *backwardScratch[T], b gradientBlock[T], 
 		simd.MulTile(n, columns, dP, slope, stride)
 	}
 	if k.Dropout.P > 0 {
-		simd.Dropout(n, columns, scores, stride, k.Dropout, plane, row, b.k0+from, 1)
+		simd.Dropout(n, columns, scores, scores, stride, k.Dropout, plane, row, b.k0+from, 1)
 	}
 }
 

@@ -263,7 +263,7 @@ func (f *forward[T]) step(w *forwardScratch[T], b block[T], i, n int) {
 	lo, hi := b.lo+i-from, b.hi+i-from
 	simd.Softmax(n, to-from, scores, w.scores.stride, &w.m[i], &w.l[i], w.o.at(i), w.o.stride, f.dvPadded, T(factor*log2e), lo, hi)
 	if f.Dropout.P > 0 {
-		simd.Dropout(n, to-from, scores, w.scores.stride, f.Dropout, f.plane(b.s, b.head), b.q0+i, b.k0+from, 1)
+		simd.Dropout(n, to-from, scores, scores, w.scores.stride, f.Dropout, f.plane(b.s, b.head), b.q0+i, b.k0+from, 1)
 	}
 	addProduct(f.dvPadded/lanes, product[T]{
 		left: scores, rowStep: w.scores.stride, columnStep: 1, right: b.values.from(from), out: w.o.from(i),

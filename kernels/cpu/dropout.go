@@ -34,17 +34,17 @@ func dropout[T kernels.Float](b *Backend, d kernels.Dropout, x, y kernels.Tensor
 	})
 }
 
-// dropRow drops elements of a part of a row that starts at a column, a multiple of 4.
+// dropRow drops elements of a part of a row that starts at a column, a multiple of kernels.DropoutColumns.
 func dropRow[T kernels.Float](d kernels.Dropout, row, column int, to, from []T) {
-	scale, whole := T(d.Scale()), len(from)/simd.Lanes[T]()*simd.Lanes[T]()
-	copy(to, from)
+	scale, step := T(d.Scale()), max(simd.Lanes[T](), kernels.DropoutColumns)
+	whole := len(from) / step * step
 	if whole > 0 {
-		simd.Dropout(1, whole, &to[0], 0, d, 0, row, column, scale)
+		simd.Dropout(1, whole, &to[0], &from[0], 0, d, 0, row, column, scale)
 	}
 	if whole < len(to) {
 		var edge [16]T // at least as long as any vector
-		copy(edge[:], to[whole:])
-		simd.Dropout(1, simd.Lanes[T](), &edge[0], 0, d, 0, row, column+whole, scale)
+		copy(edge[:], from[whole:])
+		simd.Dropout(1, step, &edge[0], &edge[0], 0, d, 0, row, column+whole, scale)
 		copy(to[whole:], edge[:])
 	}
 }

@@ -20,10 +20,11 @@ type arguments struct {
 
 	lse, delta, dQSum, counters address
 
-	bias, dBias, sinks, slopes, qLens, kvLens address
+	bias, dBias, sinks, slopes, qLens, kvLens, keyLengths address
 
 	biasSequence, biasHead, biasRow    int64
 	dBiasSequence, dBiasHead, dBiasRow int64
+	biasColumn, dBiasColumn            int32
 
 	sequences, heads, keyHeads int32
 	sq, sk                     int32
@@ -32,7 +33,7 @@ type arguments struct {
 
 	scale, softCap     float32
 	causal             int32
-	left, right        int32
+	left, right, shift int32
 	dropThreshold      uint32
 	dropKey0, dropKey1 uint32
 	dropStep           uint32

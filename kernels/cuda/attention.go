@@ -73,10 +73,26 @@ func (c *attention) describe() (err error) {
 			return err
 		}
 	}
+	if a.KVLengths != nil {
+		lengths := make([]int32, len(a.KVLengths))
+		g.longestK = 0
+		for b, n := range a.KVLengths {
+			lengths[b] = int32(n)
+			g.longestK = max(g.longestK, lengths[b])
+		}
+		if g.keyLengths, err = pin(c, lengths); err != nil {
+			return err
+		}
+	}
+	if a.SharesKeys() {
+		g.k.batch, g.v.batch = 0, 0
+	}
 	g.scale, g.softCap = float32(a.EffectiveScale()), float32(a.SoftCap)
 	g.causal, g.left, g.right = int32(a.Causal), -1, -1
 	if a.Window != nil {
+		const farthest = 1 << 28 // than any sequence is long, and can be added to without overflow
 		g.left, g.right = int32(min(a.Window.Left, math.MaxInt32)), int32(min(a.Window.Right, math.MaxInt32))
+		g.shift = int32(max(-farthest, min(a.Window.Shift, farthest)))
 	}
 	if p := a.Dropout.P; p > 0 {
 		key := kernels.PhiloxKey(a.Dropout.Seed)
@@ -99,7 +115,7 @@ func (c *attention) describe() (err error) {
 	}
 	if a.Bias.IsSet() {
 		g.bias, g.biasElement = addressOf(a.Bias), elementOf(a.Bias.DType)
-		g.biasSequence, g.biasHead, g.biasRow = broadcastStrides(a.Bias)
+		g.biasSequence, g.biasHead, g.biasRow, g.biasColumn = broadcastStrides(a.Bias)
 	}
 	g.sinks, err = c.sinks()
 	return err
@@ -304,7 +320,7 @@ type mappedTensor struct {
 // biasMap is what the map of the bias describes: the bias, or q where no map can describe it. A map cannot repeat a row.
 func (c *attention) biasMap(v variant) mappedTensor {
 	b := c.Bias
-	if !b.IsSet() || b.Shape[2] == 1 && c.args.longestQ > 1 || !describable([]kernels.Tensor{b}) {
+	if !b.IsSet() || b.Shape[2] == 1 && c.args.longestQ > 1 || b.Shape[3] == 1 && c.args.sk > 1 || !describable([]kernels.Tensor{b}) {
 		return mappedTensor{c.q, v.boxQ}
 	}
 	c.args.biasMapped = 1
@@ -316,15 +332,15 @@ func rowsOf(t kernels.Tensor) rows {
 	return rows{addressOf(t), int64(t.Strides[0]), int64(t.Strides[1]), int64(t.Strides[2])}
 }
 
-// broadcastStrides are a bias's strides, 0 along the axes that it broadcasts.
-func broadcastStrides(t kernels.Tensor) (sequence, head, row int64) {
+// broadcastStrides returns a bias's strides, 0 along the axes that it broadcasts.
+func broadcastStrides(t kernels.Tensor) (sequence, head, row int64, column int32) {
 	var strides [3]int64
 	for axis := range strides {
 		if t.Shape[axis] > 1 {
 			strides[axis] = int64(t.Strides[axis])
 		}
 	}
-	return strides[0], strides[1], strides[2]
+	return strides[0], strides[1], strides[2], int32(min(1, t.Shape[3]-1))
 }
 
 func elementOf(d kernels.DType) element {

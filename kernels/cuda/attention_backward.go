@@ -4,6 +4,7 @@ package cuda
 
 import (
 	"runtime"
+	"slices"
 	"unsafe"
 
 	"github.com/stheno-ml/stheno/kernels"
@@ -14,6 +15,9 @@ func (d *Device) AttentionBackward(a *kernels.Attention, g kernels.AttentionGrad
 	c, err := d.newAttention("attention backward", a, func(tensors *tensorChecks) { checkGradients(tensors, a, g) })
 	if err != nil {
 		return err
+	}
+	if g.DBias.IsSet() && a.Deterministic && a.Bias.Shape[3] == 1 && a.K.Shape[2] > 1 {
+		return kernels.Unsupported{Device: d.Name(), What: "the deterministic gradient of one bias for all keys"}
 	}
 	defer runtime.KeepAlive(a)
 	defer runtime.KeepAlive(g)
@@ -31,7 +35,42 @@ func (d *Device) AttentionBackward(a *kernels.Attention, g kernels.AttentionGrad
 			return err
 		}
 	}
-	return c.deliver()
+	if err := c.deliver(); err != nil {
+		return err
+	}
+	return c.clearUnused(g)
+}
+
+// clearUnused writes zeros where no sequence has its gradients: behind the last packed one, and behind a batch item's keys. Keys
+// that are shared have been summed, zeros included.
+func (c *attention) clearUnused(g kernels.AttentionGradients) error {
+	a, fill := c.Attention, c.device.Fill
+	if !g.DQ.IsSet() {
+		return nil
+	}
+	if a.QLens != nil {
+		for _, t := range []kernels.Tensor{behind(g.DQ, a.QLens), behind(g.DK, a.KVLens), behind(g.DV, a.KVLens)} {
+			if err := fill(t, 0); err != nil {
+				return err
+			}
+		}
+	}
+	if a.SharesKeys() {
+		return nil
+	}
+	for b, n := range a.KVLengths {
+		for _, t := range []kernels.Tensor{g.DK, g.DV} {
+			if err := fill(t.Slice(0, b, b+1).Slice(2, n, t.Shape[2]), 0); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// behind returns the rows of a packed tensor that no sequence has.
+func behind(t kernels.Tensor, lens []int) kernels.Tensor {
+	return t.Slice(2, lens[len(lens)-1], t.Shape[2])
 }
 
 // checkGradients checks what goes with a problem in the backward call.
@@ -46,10 +85,10 @@ func checkGradients(tensors *tensorChecks, a *kernels.Attention, g kernels.Atten
 		tensors.check("dv", g.DV, a.V.Shape, dtype, writtenRows)
 	}
 	if g.DBias.IsSet() {
-		tensors.check("dbias", g.DBias, a.Bias.Shape, dtype, denseKind)
+		tensors.check("dbias", g.DBias, a.Bias.Shape, a.Bias.DType, denseKind)
 	}
 	if g.DSinks.IsSet() {
-		tensors.check("dsinks", g.DSinks, a.Sinks.Shape, dtype, denseKind)
+		tensors.check("dsinks", g.DSinks, a.Sinks.Shape, a.Sinks.DType, denseKind)
 	}
 }
 
@@ -63,11 +102,20 @@ func (c *attention) backward(g kernels.AttentionGradients) error {
 		return err
 	}
 	gradients := []*kernels.Tensor{&g.DQ, &g.DK, &g.DV}
+	var shared []pair // gradients of keys that batch items share, and those of each item
 	for i, like := range []kernels.Tensor{c.q, c.k, c.v} {
-		if !gradients[i].IsSet() { // nobody asked, but the kernel writes it
-			*gradients[i], err = c.rowsLike(like)
-		} else {
+		asked := gradients[i].IsSet()
+		if asked {
 			*gradients[i], err = c.output(*gradients[i])
+		}
+		if err == nil && i > 0 && c.SharesKeys() {
+			sum := *gradients[i]
+			*gradients[i], err = c.rowsOfBatch(like)
+			if asked {
+				shared = append(shared, pair{sum, *gradients[i]})
+			}
+		} else if err == nil && !asked { // nobody asked, but the kernel writes it
+			*gradients[i], err = c.rowsLike(like)
 		}
 		if err != nil {
 			return err
@@ -79,7 +127,10 @@ func (c *attention) backward(g kernels.AttentionGradients) error {
 	if err != nil {
 		return err
 	}
-	if c.args.sequences*c.args.heads*c.args.sq == 0 || c.args.sk == 0 {
+	if min(c.args.sequences, c.args.heads, c.args.longestQ, c.args.longestK) == 0 {
+		for i, p := range shared {
+			*gradients[1+i] = p.dst
+		}
 		return c.zeroRows(g.DQ, g.DK, g.DV)
 	}
 	v, err := c.choose(backwardVariants(), c.q, c.k, c.v, dO, g.DQ, g.DK, g.DV)
@@ -111,7 +162,24 @@ func (c *attention) backward(g kernels.AttentionGradients) error {
 		return err
 	}
 	c.ended = true
+	for _, p := range shared {
+		if err := c.addBatch(p.dst, p.src); err != nil {
+			return err
+		}
+	}
 	return c.dBias(sharedBias)
+}
+
+// rowsOfBatch borrows a tensor with the gradients of each batch item for keys that they share. Those that an item does not have
+// are zero.
+func (c *attention) rowsOfBatch(keys kernels.Tensor) (kernels.Tensor, error) {
+	keys.Shape = slices.Clone(keys.Shape)
+	keys.Shape[0] = c.Q.Shape[0]
+	t, err := c.rowsLike(keys)
+	if err == nil && c.KVLengths != nil {
+		err = c.device.zero(addressOf(t), t.Shape[0]*t.Strides[0]*t.DType.Size())
+	}
+	return t, err
 }
 
 // prepareDBias says where the gradient of the bias goes: straight to its place where each score has an element of its
@@ -122,7 +190,8 @@ func (c *attention) prepareDBias(dBias kernels.Tensor) (deterministic address, e
 		return 0, nil
 	}
 	g := c.args
-	alone := (dBias.Shape[0] > 1 || g.sequences == 1) && (dBias.Shape[1] > 1 || g.heads == 1) && (dBias.Shape[2] > 1 || g.longestQ == 1)
+	alone := (dBias.Shape[0] > 1 || g.sequences == 1) && (dBias.Shape[1] > 1 || g.heads == 1) &&
+		(dBias.Shape[2] > 1 || g.longestQ == 1) && (dBias.Shape[3] > 1 || g.longestK == 1)
 	sums := dBias
 	if !alone && dBias.DType != kernels.F32 {
 		if sums, err = c.borrow(kernels.F32, dBias.Shape...); err != nil {
@@ -131,8 +200,9 @@ func (c *attention) prepareDBias(dBias kernels.Tensor) (deterministic address, e
 		c.results = append(c.results, pair{dBias, sums})
 	}
 	at := addressOf(sums)
-	g.dBiasSequence, g.dBiasHead, g.dBiasRow = broadcastStrides(sums)
-	if masked := c.Causal != 0 || c.Window != nil || c.QLens != nil; masked || !alone {
+	g.dBiasSequence, g.dBiasHead, g.dBiasRow, g.dBiasColumn = broadcastStrides(sums)
+	masked := c.Causal != 0 || c.Window != nil || c.QLens != nil || c.KVLengths != nil || min(g.longestQ, g.longestK) == 0
+	if masked || !alone {
 		if err := c.device.zero(at, sums.Elements()*sums.DType.Size()); err != nil {
 			return 0, err
 		}

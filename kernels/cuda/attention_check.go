@@ -62,10 +62,10 @@ func (c *attention) check(more func(*tensorChecks)) error {
 	tensors.check("k", a.K, a.K.Shape, a.Q.DType, readRows)
 	tensors.check("v", a.V, a.V.Shape, a.Q.DType, readRows)
 	if a.Bias.IsSet() {
-		tensors.check("bias", a.Bias, a.Bias.Shape, a.Q.DType, readRows)
+		tensors.check("bias", a.Bias, a.Bias.Shape, a.Bias.DType, readRows)
 	}
 	if a.Sinks.IsSet() {
-		tensors.check("sinks", a.Sinks, a.Sinks.Shape, a.Q.DType, readRows)
+		tensors.check("sinks", a.Sinks, a.Sinks.Shape, a.Sinks.DType, readRows)
 	}
 	more(&tensors)
 	return tensors.err

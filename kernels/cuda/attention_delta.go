@@ -79,3 +79,26 @@ func (c *attention) dSinks(lse, delta, dSinks kernels.Tensor) error {
 	s := launchShape{kernelName{"attention_delta", "attention_dsinks"}, [3]int{lse.Shape[1], 1, 1}, 1024, 0}
 	return c.device.launch(s, nil, unsafe.Pointer(&g))
 }
+
+// sharedArguments is SharedArguments in src/attention_delta.cu.
+type sharedArguments struct {
+	from, to                   rows
+	count                      int64
+	batch, heads, length, size int32
+}
+
+// addBatch sums the gradients of all batch items for keys that they share.
+func (c *attention) addBatch(to, from kernels.Tensor) error {
+	g := sharedArguments{
+		from: rowsOf(from), to: rowsOf(to), count: int64(to.Elements()),
+		batch: int32(from.Shape[0]), heads: int32(to.Shape[1]), length: int32(to.Shape[2]), size: int32(to.Shape[3]),
+	}
+	if g.count == 0 {
+		return nil
+	}
+	const threads = 256
+	entry := map[kernels.DType]string{kernels.F32: "attention_shared_f32", kernels.BF16: "attention_shared_bf16", kernels.F16: "attention_shared_f16"}[to.DType]
+	blocks := (g.count + threads - 1) / threads
+	s := launchShape{kernelName{"attention_delta", entry}, [3]int{int(blocks), 1, 1}, threads, 0}
+	return c.device.launch(s, nil, unsafe.Pointer(&g))
+}

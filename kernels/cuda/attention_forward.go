@@ -3,6 +3,7 @@
 package cuda
 
 import (
+	"math"
 	"runtime"
 
 	"github.com/stheno-ml/stheno/kernels"
@@ -25,6 +26,9 @@ func (d *Device) AttentionForward(a *kernels.Attention, out kernels.AttentionOut
 	}
 	if err := c.describe(); err != nil {
 		return err
+	}
+	if c.args.longestQ == 0 {
+		return c.clearBehind(out)
 	}
 	if err := c.convert(); err != nil {
 		return err
@@ -51,7 +55,21 @@ func (d *Device) AttentionForward(a *kernels.Attention, out kernels.AttentionOut
 		return err
 	}
 	c.ended = true
-	return c.deliver()
+	if err := c.deliver(); err != nil {
+		return err
+	}
+	return c.clearBehind(out)
+}
+
+// clearBehind writes what rows behind the last packed sequence have: O = 0 and LSE = −∞.
+func (c *attention) clearBehind(out kernels.AttentionOutputs) error {
+	if c.QLens == nil {
+		return nil
+	}
+	if err := c.device.Fill(behind(out.O, c.QLens), 0); err != nil || !out.LSE.IsSet() {
+		return err
+	}
+	return c.device.Fill(behind(out.LSE, c.QLens), math.Inf(-1))
 }
 
 // forwardCounters is the bytes of the tile scheduler's counters.

@@ -44,6 +44,7 @@ type arithmetic struct {
 	precision kernels.Precision
 	rounding  *Rounding // nil: float32
 	anyDevice bool      // on the kernels for any device since Ampere
+	wide      bool      // bias and sinks are float32 beside tensors of 16 bits
 }
 
 func exact(x float32) float32 { return x }
@@ -94,7 +95,7 @@ func (a arithmetic) judge(t testing.TB, p *Problem[float32]) error {
 	if a.anyDevice {
 		defer d.WithoutMaps()()
 	}
-	err := p.Run(mirrored{d, a.half})
+	err := p.Run(mirrored{Device: d, half: a.half, wide: a.wide})
 	switch {
 	case err != nil:
 		return err
@@ -209,6 +210,19 @@ func TestAttentionGrid(t *testing.T) {
 			c.Heads, c.KeyHeads = 1, 1
 			a.beside(t, c)
 			a.beside(t, gridCase(3*n, length, HeadSizes[3], []Option{Causal, WindowOf(400, 0), ALiBi}))
+		}
+	}
+}
+
+// Dropout in every kernel, with a threshold in the lower and in the upper half of the numbers.
+func TestAttentionDropout(t *testing.T) {
+	device(t)
+	for _, a := range arithmetics {
+		for n, size := range [][2]int{{32, 32}, {64, 64}, {96, 96}, {128, 128}, {192, 128}, {192, 192}, {256, 256}} {
+			for _, options := range [][]Option{{DropoutOf(0.1)}, {DropoutOf(0.7), Causal}} {
+				c := affordable(Case{Batch: 1, Heads: 4, KeyHeads: 2, Sq: 300, Sk: 277, D: size[0], Dv: size[1], Options: options, Seed: uint64(n)})
+				a.beside(t, c)
+			}
 		}
 	}
 }
@@ -348,7 +362,7 @@ func TestAttentionIsDeterministic(t *testing.T) {
 				}
 				p := a.newProblem(c)
 				p.Attention.Deterministic = true
-				r, err := newResident(mirrored{d, a.half}, p)
+				r, err := newResident(mirrored{Device: d, half: a.half, wide: a.wide}, p)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -451,7 +465,7 @@ func TestAttentionBesideOthers(t *testing.T) {
 				c.Seed = uint64(n)
 				p := a.newProblem(c)
 				p.Attention.Deterministic = true
-				r, err := newResident(mirrored{d, a.half}, p)
+				r, err := newResident(mirrored{Device: d, half: a.half, wide: a.wide}, p)
 				if err != nil {
 					t.Error(err)
 					return
@@ -481,7 +495,7 @@ func TestAttentionAllocatesOnce(t *testing.T) {
 	d := device(t)
 	for _, a := range arithmetics {
 		p := a.newProblem(deterministic()[2])
-		r, err := newResident(mirrored{d, a.half}, p)
+		r, err := newResident(mirrored{Device: d, half: a.half, wide: a.wide}, p)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -507,7 +521,7 @@ func TestAttentionGradientsInParts(t *testing.T) {
 	for _, a := range []arithmetic{arithmetics[0], arithmetics[4]} {
 		p := a.newProblem(Case{Batch: 2, Heads: 2, KeyHeads: 1, Sq: 200, Sk: 150, D: 64, Dv: 64, Options: []Option{BiasOver("BHQ"), Sinks, Causal}})
 		p.Attention.Deterministic = true
-		m := mirrored{d, a.half}
+		m := mirrored{Device: d, half: a.half, wide: a.wide}
 		if err := p.Run(m); err != nil {
 			t.Fatal(err)
 		}
@@ -549,7 +563,7 @@ func TestAttentionErrors(t *testing.T) {
 			p.Q.DType, p.K.DType, p.V.DType = kernels.F64, kernels.F64, kernels.F64
 		}, "q is float64, a GPU computes float32, bfloat16 and float16"},
 	} {
-		r, err := newResident(mirrored{d, kernels.NoDType}, New[float32](c))
+		r, err := newResident(mirrored{Device: d}, New[float32](c))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -559,7 +573,7 @@ func TestAttentionErrors(t *testing.T) {
 		}
 	}
 	c.D, c.Dv = 300, 300
-	r, err := newResident(mirrored{d, kernels.NoDType}, New[float32](c))
+	r, err := newResident(mirrored{Device: d}, New[float32](c))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -662,7 +676,7 @@ func TestLoading(t *testing.T) {
 				defer d.WithoutMaps()()
 			}
 			p := a.newProblem(Case{Batch: 1, Heads: 1, KeyHeads: 1, Sq: 64, Sk: 64, D: 64, Dv: 64, Options: []Option{Plain}})
-			r, err := newResident(mirrored{d, a.half}, p)
+			r, err := newResident(mirrored{Device: d, half: a.half, wide: a.wide}, p)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -20,6 +20,7 @@ import (
 type mirrored struct {
 	*cuda.Device
 	half kernels.DType // or NoDType
+	wide bool          // bias and sinks are float32 all the same
 }
 
 // region is a piece of the host's memory that the tensors of a call lie in.
@@ -146,12 +147,28 @@ func (c *copied) typed(t kernels.Tensor) kernels.Tensor {
 
 func (c *copied) problem(a *kernels.Attention) *kernels.Attention {
 	twin := *a
-	twin.Q, twin.K, twin.V, twin.Bias, twin.Sinks = c.typed(a.Q), c.typed(a.K), c.typed(a.V), c.typed(a.Bias), c.typed(a.Sinks)
+	twin.Q, twin.K, twin.V, twin.Bias, twin.Sinks = c.typed(a.Q), c.typed(a.K), c.typed(a.V), c.added(a.Bias), c.added(a.Sinks)
 	return &twin
 }
 
+// added is on for what is added to scores, or its gradient.
+func (c *copied) added(t kernels.Tensor) kernels.Tensor {
+	if c.wide {
+		return c.on(t)
+	}
+	return c.typed(t)
+}
+
+// newAttention is newCopied for a call of attention: tensors of q's kind, those that are added to scores, and statistics.
+func (m mirrored) newAttention(main, added, statistics []kernels.Tensor) (*copied, error) {
+	if m.wide {
+		return m.newCopied(main, slices.Concat(added, statistics))
+	}
+	return m.newCopied(slices.Concat(main, added), statistics)
+}
+
 func (m mirrored) AttentionForward(a *kernels.Attention, out kernels.AttentionOutputs) error {
-	c, err := m.newCopied([]kernels.Tensor{a.Q, a.K, a.V, a.Bias, a.Sinks, out.O}, []kernels.Tensor{out.LSE})
+	c, err := m.newAttention([]kernels.Tensor{a.Q, a.K, a.V, out.O}, []kernels.Tensor{a.Bias, a.Sinks}, []kernels.Tensor{out.LSE})
 	if err != nil {
 		return err
 	}
@@ -162,7 +179,7 @@ func (m mirrored) AttentionForward(a *kernels.Attention, out kernels.AttentionOu
 }
 
 func (m mirrored) AttentionDelta(a *kernels.Attention, o, dO, dLSE, delta kernels.Tensor) error {
-	c, err := m.newCopied([]kernels.Tensor{a.Q, a.K, a.V, a.Bias, a.Sinks, o, dO}, []kernels.Tensor{dLSE, delta})
+	c, err := m.newAttention([]kernels.Tensor{a.Q, a.K, a.V, o, dO}, []kernels.Tensor{a.Bias, a.Sinks}, []kernels.Tensor{dLSE, delta})
 	if err != nil {
 		return err
 	}
@@ -173,13 +190,14 @@ func (m mirrored) AttentionDelta(a *kernels.Attention, o, dO, dLSE, delta kernel
 }
 
 func (m mirrored) AttentionBackward(a *kernels.Attention, g kernels.AttentionGradients) error {
-	c, err := m.newCopied([]kernels.Tensor{a.Q, a.K, a.V, a.Bias, a.Sinks, g.DO, g.DQ, g.DK, g.DV, g.DBias, g.DSinks}, []kernels.Tensor{g.LSE, g.Delta})
+	c, err := m.newAttention([]kernels.Tensor{a.Q, a.K, a.V, g.DO, g.DQ, g.DK, g.DV}, []kernels.Tensor{a.Bias, a.Sinks, g.DBias, g.DSinks},
+		[]kernels.Tensor{g.LSE, g.Delta})
 	if err != nil {
 		return err
 	}
 	if err := m.Device.AttentionBackward(c.problem(a), kernels.AttentionGradients{
 		DO: c.typed(g.DO), LSE: c.on(g.LSE), Delta: c.on(g.Delta), DQ: c.typed(g.DQ), DK: c.typed(g.DK), DV: c.typed(g.DV),
-		DBias: c.typed(g.DBias), DSinks: c.typed(g.DSinks),
+		DBias: c.added(g.DBias), DSinks: c.added(g.DSinks),
 	}); err != nil {
 		return err
 	}

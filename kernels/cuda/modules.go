@@ -99,6 +99,7 @@ func (v variant) module() compiledModule {
 		fmt.Sprintf("SHARED_BYTES=%d", v.sharedBytes),
 		"ELEMENT_" + [...]string{elementF32: "F32", elementBF16: "BF16", elementF16: "F16", elementTF32: "TF32"}[v.element],
 	}
+	m.Defines = append(m.Defines, v.defines...)
 	if v.mod {
 		m.Defines = append(m.Defines, "MOD")
 	}

@@ -16,7 +16,8 @@ type variant struct {
 	tileQ       int     // query rows of a tile
 	tileK       int     // keys of a tile
 	threads     int
-	sharedBytes int // dynamic shared memory
+	sharedBytes int      // dynamic shared memory
+	defines     []string // what else the compiler is told of the tile
 
 	boxCols    int // 16-bit columns of a tensor map's box: 64 with 128-byte swizzle, 32 with 64-byte swizzle, 0 without maps
 	boxQ, boxK int // rows of the boxes of q and dO, and of k and v

@@ -18,7 +18,7 @@ type forward90Tile struct {
 }
 
 // forward90Tiles are the sizes that forward kernels for sm_90a are compiled for, and forward90ModTiles the same sizes for
-// modified scores: those kernels need places for the bias. The tiles stand in src/attention_forward_sm90.cu too.
+// modified scores: those kernels need places for the bias.
 var (
 	forward90Tiles = []forward90Tile{
 		{64, 64, 3, 128, 3, 2, 0},
@@ -70,6 +70,7 @@ func (t forward90Tile) variant(e element, mod bool, suffix string) variant {
 		name: name, d: t.d, dv: t.dv, element: e, mod: mod,
 		tileQ: 64 * t.groups, tileK: t.tileK, threads: 128 * (t.groups + 1), sharedBytes: t.sharedBytes(),
 		boxCols: 64, boxQ: 64, boxK: t.tileK,
+		defines: []string{fmt.Sprintf("STAGES=%d", t.stages), fmt.Sprintf("STAGES_Q=%d", t.stagesQ), fmt.Sprintf("STAGES_BIAS=%d", t.bias)},
 	}
 	if mod {
 		v.boxBias = v.tileQ

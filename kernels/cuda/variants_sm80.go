@@ -46,8 +46,23 @@ var arithmetics80 = []arithmetic80{
 func (e arithmetic80) scaled() bool { return e.bytes == 4 }
 func (e arithmetic80) staged() bool { return e.operand < e.bytes }
 
-// variants80 are the variants of one kernel with or without modified scores. shared is a block's dynamic shared memory.
-func variants80(kernel string, mod bool, tiles16, tiles32, tilesTF []tile80, shared func(t tile80, e arithmetic80, mod bool) int) []variant {
+// layout80 is how a block lays out its shared memory.
+type layout80 struct {
+	places   int  // forward: for tiles of k and v; backward: for tiles of q and dO
+	swizzled bool // the tiles of q, k, v and dO are permuted instead of padded
+	byKeys   bool // backward: a warp computes the scores of whole rows of keys
+}
+
+// defines tells the layout to the compiler.
+func (l layout80) defines() []string {
+	number := map[bool]int{true: 1}
+	return []string{
+		"TILE_PLACES=" + strconv.Itoa(l.places), "TILE_SWIZZLED=" + strconv.Itoa(number[l.swizzled]), "TILE_BY_KEYS=" + strconv.Itoa(number[l.byKeys]),
+	}
+}
+
+// variants80 are the variants of one kernel with or without modified scores. layout also returns a block's dynamic shared memory.
+func variants80(kernel string, mod bool, tiles16, tiles32, tilesTF []tile80, layout func(t tile80, e arithmetic80, mod bool) (layout80, int)) []variant {
 	var list []variant
 	for _, e := range arithmetics80 {
 		tiles := tiles16
@@ -58,10 +73,11 @@ func variants80(kernel string, mod bool, tiles16, tiles32, tilesTF []tile80, sha
 			tiles = tilesTF
 		}
 		for _, t := range tiles {
+			l, bytes := layout(t, e, mod)
 			v := variant{
 				name: "attention_" + kernel + "_sm80_d" + strconv.Itoa(t.d) + "_" + e.name,
 				d:    t.d, dv: t.d, element: e.element, mod: mod,
-				tileQ: t.tileQ, tileK: t.tileK, threads: t.threads, sharedBytes: shared(t, e, mod),
+				tileQ: t.tileQ, tileK: t.tileK, threads: t.threads, sharedBytes: bytes, defines: l.defines(),
 			}
 			if mod {
 				v.name += "_mod"
@@ -75,68 +91,64 @@ func variants80(kernel string, mod bool, tiles16, tiles32, tilesTF []tile80, sha
 // rowBytes80 is a row of a padded tile in shared memory: Tile::STRIDE. Permuted tiles have no padding.
 func rowBytes80(columns, bytes int) int { return columns*bytes + 16 }
 
-// swizzledForward80 and swizzledBackward80 tell whether the tiles of q, k, v and dO are permuted: SWIZZLED.
-func swizzledForward80(t tile80, e arithmetic80, mod bool) bool {
-	return !e.scaled() && !mod && t.d != 128
-}
-
-func swizzledBackward80(t tile80, e arithmetic80, mod bool) bool {
-	return !e.scaled() && !mod && (t.d == 96 || t.d == 256)
-}
-
-// forward80Variants are the forward kernels. A block has q, k and v in shared memory; where k and v are staged, they have
-// room to arrive too, and in one size (THREE) what arrives next has a tile more.
+// forward80Variants are the forward kernels. A block has q, k and v in shared memory; where k and v are staged, they have room to
+// arrive too, and in one size what arrives next has a tile more. Tiles are not permuted where their addresses, which take
+// registers and instructions, cost more than the copies gain.
 func forward80Variants() []variant {
-	shared := func(t tile80, e arithmetic80, mod bool) int {
-		if swizzledForward80(t, e, mod) {
-			return (t.tileQ + 2*t.tileK) * t.d * e.operand
+	layout := func(t tile80, e arithmetic80, mod bool) (l layout80, bytes int) {
+		l = layout80{places: 2, swizzled: !e.scaled() && !mod && t.d != 128}
+		if l.swizzled {
+			return l, (t.tileQ + 2*t.tileK) * t.d * e.operand
 		}
-		bytes := (t.tileQ + 2*t.tileK) * rowBytes80(t.d, e.operand)
+		if !e.scaled() && t.d == 128 {
+			l.places = 3
+		}
+		bytes = (t.tileQ + l.places*t.tileK) * rowBytes80(t.d, e.operand)
 		if e.staged() {
 			bytes += 2 * t.tileK * rowBytes80(t.d, e.bytes)
 		}
-		if !e.scaled() && t.d == 128 {
-			bytes += t.tileK * rowBytes80(t.d, e.operand)
-		}
-		return bytes
+		return l, bytes
 	}
-	return append(variants80("forward", false, forward80Tiles16, forward80Tiles32, forward80TilesTF, shared),
-		variants80("forward", true, forward80TilesMod16, forward80Tiles32, forward80TilesTF, shared)...)
+	return append(variants80("forward", false, forward80Tiles16, forward80Tiles32, forward80TilesTF, layout),
+		variants80("forward", true, forward80TilesMod16, forward80Tiles32, forward80TilesTF, layout)...)
 }
 
-// byKeys80 tells that a warp computes the scores of whole rows of keys: BY_KEYS.
-func byKeys80(t tile80, e arithmetic80) bool { return !e.scaled() && t.tileK == 128 }
-
-// backward80Variants are the backward kernels. A block has k, v, P and dS in shared memory, BY_KEYS without P, and two to four
-// tiles of q and dO (PLACES); scaled dS twice, because one has the powers of q and one those of k.
-func backward80Variants() []variant {
-	shared := func(t tile80, e arithmetic80, mod bool) int {
-		places, squares := 2, 2*t.tileQ*rowBytes80(t.tileK, e.operand)
-		switch {
-		case e.scaled():
-			squares = 3 * t.tileQ * rowBytes80(t.tileK, e.operand)
-		case byKeys80(t, e):
-			squares = t.tileK * rowBytes80(t.tileQ, e.operand)
-			if t.d < 128 {
-				places = 3
-			}
-		case t.d < 128:
-			places = 4
+// backward80Layout is that of the backward kernels. A block has k, v, P and dS in shared memory, byKeys without P, and two to four
+// tiles of q and dO; scaled dS twice, because one has the powers of q and one those of k. Tiles are permuted where that was
+// measured to be faster, by 2 to 5 %. Scores go by keys where registers suffice for that and scores are not modified: with tiles
+// of 128 keys, what is added to dQ, which the second level cache limits, halves.
+func backward80Layout(t tile80, e arithmetic80, mod bool) (l layout80, bytes int) {
+	l = layout80{places: 2, swizzled: !e.scaled() && !mod && (t.d == 96 || t.d == 256), byKeys: !e.scaled() && !mod && t.tileK == 128}
+	squares := 2 * t.tileQ * rowBytes80(t.tileK, e.operand)
+	switch {
+	case e.scaled():
+		squares = 3 * t.tileQ * rowBytes80(t.tileK, e.operand)
+	case l.byKeys:
+		squares = t.tileK * rowBytes80(t.tileQ, e.operand)
+		if t.d < 128 {
+			l.places = 3
 		}
-		if swizzledBackward80(t, e, mod) {
-			return (places*t.tileQ+2*t.tileK)*t.d*e.operand + squares
-		}
-		return places*t.tileQ*rowBytes80(t.d, e.bytes) + 2*t.tileK*rowBytes80(t.d, e.operand) + squares
+	case t.d < 128:
+		l.places = 4
 	}
-	return append(variants80("backward", false, backward80Tiles16, backward80Tiles32, backward80TilesTF, shared),
-		variants80("backward", true, backward80TilesMod16, backward80Tiles32, backward80TilesTF, shared)...)
+	if l.swizzled {
+		return l, (l.places*t.tileQ+2*t.tileK)*t.d*e.operand + squares
+	}
+	return l, l.places*t.tileQ*rowBytes80(t.d, e.bytes) + 2*t.tileK*rowBytes80(t.d, e.operand) + squares
+}
+
+// backward80Variants are the backward kernels.
+func backward80Variants() []variant {
+	return append(variants80("backward", false, backward80Tiles16, backward80Tiles32, backward80TilesTF, backward80Layout),
+		variants80("backward", true, backward80TilesMod16, backward80Tiles32, backward80TilesTF, backward80Layout)...)
 }
 
 // dBias80Variants are the kernels for the deterministic gradient of a bias that several scores share. They serve whatever
 // backward kernel was chosen. A block has q, dO, k and v in shared memory.
 func dBias80Variants() []variant {
-	return variants80("dbias", true, backward80TilesMod16, backward80Tiles32, backward80TilesTF, func(t tile80, e arithmetic80, _ bool) int {
-		return 2*t.tileQ*rowBytes80(t.d, e.bytes) + 2*t.tileK*rowBytes80(t.d, e.operand)
+	return variants80("dbias", true, backward80TilesMod16, backward80Tiles32, backward80TilesTF, func(t tile80, e arithmetic80, mod bool) (layout80, int) {
+		l, _ := backward80Layout(t, e, mod)
+		return l, 2*t.tileQ*rowBytes80(t.d, e.bytes) + 2*t.tileK*rowBytes80(t.d, e.operand)
 	})
 }
 

@@ -42,5 +42,6 @@ const (
 
 // draw is four random words that follow from the arguments.
 func draw(seed, n uint64, position, stream uint32) [4]uint32 {
-	return kernels.Philox(kernels.PhiloxKey(seed), [4]uint32{uint32(n), uint32(n >> 32), position, stream})
+	const rounds = 10
+	return kernels.Philox(rounds, kernels.PhiloxKey(seed), [4]uint32{uint32(n), uint32(n >> 32), position, stream})
 }

@@ -5,7 +5,8 @@
 #pragma once
 #include <stdint.h>
 
-// Rows is a tensor whose last axis is contiguous; strides are in elements.
+// Rows is a tensor whose last axis is contiguous; strides are in elements. A batch stride of 0 says that all of q's batch items
+// share one of k and v.
 struct Rows {
   void* data;
   int64_t batch, head, row;
@@ -22,15 +23,17 @@ struct AttentionArguments {
   float* dQSum;           // backward's scratch: float32 sums of dQ in an order that the kernels agree on, zero at launch
   int32_t* counters;      // scratch for schedulers and ordered sums, zero at launch and left zero
 
-  const void* bias;       // null for none; element (n, h, i, j) lies at n·biasSequence + h·biasHead + i·biasRow + j
+  const void* bias;       // null for none; element (n, h, i, j) lies at n·biasSequence + h·biasHead + i·biasRow + j·biasColumn
   void* dBias;            // null for none; laid out by dBiasSequence, ..., float32 sums if dBiasSums
   const float* sinks;     // (heads), null for none
   const float* slopes;    // (heads), null for none
   const int32_t* qLens;   // (sequences + 1) cumulative lengths, null where sequences are not packed
   const int32_t* kvLens;
+  const int32_t* keyLengths; // (sequences) rows of k and v that each batch item has, null for sk and where packed
 
   int64_t biasSequence, biasHead, biasRow;     // in elements, 0 along an axis that the bias broadcasts
   int64_t dBiasSequence, dBiasHead, dBiasRow;
+  int32_t biasColumn, dBiasColumn;             // 1, or 0 where all keys share an element
 
   int32_t sequences;      // batch, or the number of packed sequences
   int32_t heads, keyHeads;
@@ -41,7 +44,8 @@ struct AttentionArguments {
   float scale, softCap;   // softCap 0 for none
   int32_t causal;         // Causal
   int32_t left, right;    // window, -1 unlimited
-  uint32_t dropThreshold; // a random word under it drops its element; 0 for no dropout
+  int32_t shift;          // of the window along the keys
+  uint32_t dropThreshold; // a random number of 16 bits under it drops its element; 0 for no dropout
   uint32_t dropKey0, dropKey1, dropStep;
   float keepScale;        // 1/(1-p)
   int32_t biasElement;    // Element of bias, and of dBias where it is not summed

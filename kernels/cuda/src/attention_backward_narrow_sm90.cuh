@@ -1,7 +1,7 @@
 // Attention backward for sm_90a, heads of up to 128: each consumer warpgroup has dK and dV of 64 of the tile's 128 keys, and
 // computes one of the two slices of dQ.
 #pragma once
-#include "attention_backward_parts_sm90.cuh"
+#include "attention_backward_scores_sm90.cuh"
 
 template <class Shape> struct BackwardNarrowConsumer : BackwardScores<Shape> {
   using Base = BackwardScores<Shape>;
@@ -27,7 +27,7 @@ template <class Shape> struct BackwardNarrowConsumer : BackwardScores<Shape> {
       for (int i = 0; i < Shape::DV / 2; i++) dv[i] = 0;
       if (steps.left) walk(steps);
       this->store(dv, a.dV, record, a.dv, Modified && a.dropThreshold ? a.keepScale : 1.f);
-      this->store(dk, a.dK, record, a.d, a.scale);
+      this->store(dk, a.dK, record, a.d, Modified ? a.scale * keepScaleAfter(a) : a.scale);
       __syncwarp();
       barriers().releaseRecord(slot, lane() == 0);
     }
@@ -79,7 +79,7 @@ template <class Shape> struct BackwardNarrowConsumer : BackwardScores<Shape> {
     pin(forValues);
     pin(dv);
     this->startGradient(dv, forValues, shared + Shape::OAt + stage * Shape::OBytes);
-    this->gradients(s, p, dp, packed, steps, Masked{});
+    this->gradients(s, p, forValues, dp, packed, steps, Masked{});
     this->putDS(packed);
 
     float dq[Sums::Registers];

@@ -19,9 +19,8 @@
 #pragma once
 #include "attention_sm80.cuh"
 
-// SWIZZLED tells whether q, k, v and dO are in permuted tiles: where that was measured to be faster, by 2 to 5 %. The host knows this
-// rule: swizzledBackward80.
-template <class E, int D, bool MOD_> constexpr bool SWIZZLED = !E::SCALED && !MOD_ && (D == 96 || D == 256);
+// SWIZZLED tells whether q, k, v and dO are in permuted tiles.
+constexpr bool SWIZZLED = TILE_SWIZZLED;
 
 // loadKeys starts to bring a block's rows of K and V. Floats pass through the places of q and dO and are settled; a
 // barrier must follow in any case.
@@ -50,8 +49,8 @@ __device__ __forceinline__ void loadKeys(Keys k, Keys v, Queries q, Queries dO,
 // both counted within the sequence.
 // With BIAS it is the gradient of the bias that is asked for.
 template <class E, int D, int ROWS, int KEYS, bool MOD_, bool BIAS = false> struct Scores {
-  using Queries = Tile<E, D, E::BYTES, SWIZZLED<E, D, MOD_>>;
-  using Keys = Tile<E, D, OPERAND<E>, SWIZZLED<E, D, MOD_>>;
+  using Queries = Tile<E, D, E::BYTES, SWIZZLED>;
+  using Keys = Tile<E, D, OPERAND<E>, SWIZZLED>;
   float p[ROWS][KEYS][4], dS[ROWS][KEYS][4];
   float lse[ROWS][2], delta[ROWS][2];  // of the lane's rows; lse to base 2
 
@@ -92,18 +91,19 @@ template <class E, int D, int ROWS, int KEYS, bool MOD_, bool BIAS = false> stru
     float gains[CAPPED ? ROWS : 1][CAPPED ? KEYS : 1][4];
     if constexpr (MOD_) modify<E, ROWS, KEYS, CAPPED>(p, gains, a, view.s, head, row, column);
 #pragma unroll
-    for (int i = 0; i < ROWS; i++)
+    for (int i = 0; i < ROWS; i++) {
+      static_assert(!MOD_ || KEYS % 2 == 0, "blocks are drawn for in pairs");
+      uint32_t words[2][2];
 #pragma unroll
       for (int j = 0; j < KEYS; j++) {
         float probability[4];
 #pragma unroll
         for (int e = 0; e < 4; e++) p[i][j][e] = probability[e] = exp2Fast(p[i][j][e] * exponent - lse[i][e / 2]);
         if (drops) {
-          uint32_t words[4];
-          dropWords(dropper, r0 + 16 * i, c0 + 8 * j, words);
+          if (j % 2 == 0) dropWords(dropper, r0 + 16 * i, c0 + 8 * j, words);
 #pragma unroll
           for (int e = 0; e < 4; e++) {
-            const bool keep = dropper.keep(words[e]);
+            const bool keep = dropper.kept(words[j % 2][e / 2]) & (e % 2 ? 0x80000000 : 0x8000);
             p[i][j][e] = keep ? probability[e] : 0;
             dS[i][j][e] = keep ? dS[i][j][e] * a.keepScale : 0;
           }
@@ -114,6 +114,7 @@ template <class E, int D, int ROWS, int KEYS, bool MOD_, bool BIAS = false> stru
           if (MASKED && !view.sees(r0 + 16 * i + e / 2 * 8, c0 + 8 * j + e % 2)) p[i][j][e] = dS[i][j][e] = 0;
         }
       }
+    }
     if (MOD_ && writesBias) {
 #pragma unroll
       for (int i = 0; i < ROWS; i++)
@@ -139,7 +140,7 @@ template <class E, int D, int ROWS, int KEYS, bool MOD_, bool BIAS = false> stru
   // biasGradient writes or adds one element of dBias.
   static __device__ __forceinline__ void biasGradient(const AttentionArguments& a, const View& view, int head, int row, int column,
                                                       float x) {
-    const int64_t at = view.s.index * a.dBiasSequence + head * a.dBiasHead + row * a.dBiasRow + column;
+    const int64_t at = view.s.index * a.dBiasSequence + head * a.dBiasHead + row * a.dBiasRow + column * a.dBiasColumn;
     if (a.dBiasSums) atomicAdd((float*)a.dBias + at, x);
     else if (a.biasElement == ElementBF16) ((__nv_bfloat16*)a.dBias)[at] = __float2bfloat16_rn(x);
     else if (a.biasElement == ElementF16) ((__half*)a.dBias)[at] = __float2half_rn(x);
@@ -203,9 +204,9 @@ template <class E, int D, int BQ, int WARPS> struct QuerySums {
 
 template <class E, int D, int BQ, int BK, int WARPS, bool MOD_> struct Backward {
   // Whether a warp computes the scores of whole rows of keys, those whose dK and dV it sums: neither P nor dS then pass through
-  // shared memory on their way into these. Its registers must suffice for that, and the scores must not be modified. What is
-  // added to dQ, which the second level cache limits, halves with tiles of 128 keys. The host knows this rule: byKeys80.
-  static constexpr bool BY_KEYS = !E::SCALED && !MOD_ && BK == 128;
+  // shared memory on their way into these.
+  static constexpr bool BY_KEYS = TILE_BY_KEYS;
+  static_assert(!BY_KEYS || !E::SCALED && !MOD_);
   static constexpr int TOGETHER = 32;  // queries whose scores are in registers at a time
   static constexpr int GRID_S = 2, GRID_K = BY_KEYS ? WARPS : BK >= 128 ? 4 : 2;  // warps along the rows of S, and of dK and dV
   static constexpr int THREADS = 32 * WARPS;
@@ -218,8 +219,8 @@ template <class E, int D, int BQ, int BK, int WARPS, bool MOD_> struct Backward 
   using Square = typename std::conditional<BY_KEYS, Tile<E, BQ>, Tile<E, BK, OPERAND<E>>>::type;
   using Sums = QuerySums<E, D, BQ, WARPS>;
   // How many tiles of q and dO there is room for. Four bring a step's tiles during the one before, three its q; with two they
-  // arrive while dQ is computed. The host knows this rule: backward80Variants.
-  static constexpr int PLACES = E::SCALED || D >= 128 ? 2 : BY_KEYS ? 3 : 4;
+  // arrive while dQ is computed.
+  static constexpr int PLACES = TILE_PLACES;
   // Whether a barrier more, between dK and dV, lets q arrive while dV is computed.
   static constexpr bool EARLY_Q = E::SCALED && D > 64;
   // Scaled dS, and P of two parts, consist of a cell a warp. P of one part is in a unit of dV, the same in every warp.

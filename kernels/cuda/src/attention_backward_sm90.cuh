@@ -19,7 +19,9 @@
 // Of the producer warpgroup, warp 0 loads by TMA, warp 1 brings LSE and δ, warp 2 waits for the turn to add, warp 3 tells that
 // it is over. Kernels with options have a fourth warpgroup: see BackwardHelpers.
 #pragma once
+#include "attention_backward_helpers_sm90.cuh"
 #include "attention_backward_narrow_sm90.cuh"
+#include "attention_backward_producer_sm90.cuh"
 #include "attention_backward_wide_sm90.cuh"
 
 // attentionBackward is a block's part. Shapes without options need no map of the bias.

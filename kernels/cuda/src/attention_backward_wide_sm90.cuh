@@ -6,7 +6,7 @@
 //
 // Slices of dQ alternate between them.
 #pragma once
-#include "attention_backward_parts_sm90.cuh"
+#include "attention_backward_scores_sm90.cuh"
 
 template <class Shape> struct BackwardWideConsumer : BackwardScores<Shape> {
   using Base = BackwardScores<Shape>;
@@ -54,7 +54,7 @@ template <class Shape> struct BackwardWideConsumer : BackwardScores<Shape> {
           if (lane() == 0) barrierArrive(barriers().emptyO(stageOf(n)));
           walk(steps, [&](auto masked, auto first) { stepKeys(steps, dp, dk, masked, first); });
         }
-        this->store(dk, a.dK, record, a.d, a.scale);
+        this->store(dk, a.dK, record, a.d, Modified ? a.scale * keepScaleAfter(a) : a.scale);
       }
       __syncwarp();
       barriers().releaseRecord(slot, lane() == 0);
@@ -132,7 +132,7 @@ template <class Shape> struct BackwardWideConsumer : BackwardScores<Shape> {
     uint32_t p[TileQ / 4], packed[TileQ / 4];
     barrierWait(barriers().fullStats(stage), parityOf(n));
     getP(p);
-    this->gradients(dp, p, dp, packed, steps, Masked{});
+    this->gradients(dp, p, p, dp, packed, steps, Masked{});
     __syncwarp();
     if (lane() == 0) barrierArrive(barriers().emptyP(bufferP()));
     this->putDS(packed);

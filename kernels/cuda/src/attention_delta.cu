@@ -2,6 +2,7 @@
 //
 //   delta_i = Σ_d O_id·dO_id − dLSE_i          before it: one value a query row
 //   dsink_h = −Σ_i exp(sink_h − LSE_i)·delta_i  beside it: one value a head
+//   dK = Σ_b dK_b, dV likewise                  after it, where batch items share their keys
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -70,7 +71,10 @@ extern "C" __global__ void __launch_bounds__(1024) attention_dsinks(const __grid
   if (sink != -INFINITY) {  // such a sink takes nothing, also from a row that sees no key
     for (int batch = 0; batch < a.batch; batch++) {
       const int64_t plane = ((int64_t)batch * a.heads + head) * a.length;
-      for (int i = threadIdx.x; i < a.length; i += blockDim.x) sum -= expf(sink - a.lse[plane + i]) * a.delta[plane + i];
+      for (int i = threadIdx.x; i < a.length; i += blockDim.x) {
+        const float lse = a.lse[plane + i];
+        if (lse != -INFINITY) sum -= expf(sink - lse) * a.delta[plane + i];  // otherwise the row is behind the last sequence
+      }
     }
   }
   for (int other = 16; other > 0; other /= 2) sum += __shfl_xor_sync(~0u, sum, other);
@@ -81,3 +85,25 @@ extern "C" __global__ void __launch_bounds__(1024) attention_dsinks(const __grid
   for (int other = 16; other > 0; other /= 2) sum += __shfl_xor_sync(~0u, sum, other);
   if (threadIdx.x == 0) a.dSinks[head] = sum;
 }
+
+// SharedArguments is the host's sharedArguments in attention_delta.go.
+struct SharedArguments {
+  Rows from, to;  // (batch, heads, length, size); to has a batch of one
+  int64_t count;  // of elements of to
+  int32_t batch, heads, length, size;
+};
+
+// addBatch gives an element to a thread, which sums in the order of the batch.
+template <class T> __device__ __forceinline__ void addBatch(const SharedArguments& a) {
+  const int64_t at = blockIdx.x * (int64_t)blockDim.x + threadIdx.x;
+  if (at >= a.count) return;
+  const int64_t row = at / a.size, head = row / a.length, i = row - head * a.length, column = at - row * a.size;
+  const T* from = (const T*)a.from.data + head * a.from.head + i * a.from.row + column;
+  float sum = 0;
+  for (int b = 0; b < a.batch; b++) sum += asFloat(from[b * a.from.batch]);
+  ((T*)a.to.data)[head * a.to.head + i * a.to.row + column] = T(sum);
+}
+
+extern "C" __global__ void attention_shared_f32(const __grid_constant__ SharedArguments a) { addBatch<float>(a); }
+extern "C" __global__ void attention_shared_bf16(const __grid_constant__ SharedArguments a) { addBatch<__nv_bfloat16>(a); }
+extern "C" __global__ void attention_shared_f16(const __grid_constant__ SharedArguments a) { addBatch<__half>(a); }

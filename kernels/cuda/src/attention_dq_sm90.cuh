@@ -43,13 +43,14 @@ template <class Sums, int Threads> DEVICE void queryGradient(const AttentionArgu
   const int64_t place = Sums::place(a, s, head, at);
   int32_t* const counter = a.counters + 2 + place;
   const bool seen = *counter != 0;
+  const float scale = a.scale * keepScaleAfter(a);
   const float4* const sums = (const float4*)(a.dQSum + place * Sums::Slices * Sums::SliceFloats);
 #pragma unroll 4
   for (int i = threadIdx.x; i < Sums::Slices * Sums::SliceFloats / 4; i += Threads) {
     const float4 four = seen ? sums[i] : make_float4(0, 0, 0, 0);
     const int slice = i / (Sums::SliceFloats / 4), register4 = i / 128 % (Sums::Registers / 4), thread = i % 128;
     const int m = slice * 64 + thread / 32 * 16 + thread % 32 / 4, n = register4 * 8 + thread % 4 * 2;
-    const uint32_t top = pack(four.x * a.scale, four.y * a.scale), bottom = pack(four.z * a.scale, four.w * a.scale);
+    const uint32_t top = pack(four.x * scale, four.y * scale), bottom = pack(four.z * scale, four.w * scale);
     if (Sums::Transposed) {
       const Scalar *upper = (const Scalar*)&top, *lower = (const Scalar*)&bottom;
       for (int e = 0; e < 2; e++) {

@@ -14,12 +14,10 @@ template <class E, int D, int BQ, int BK, int WARPS, bool MOD_> struct Forward {
   static_assert(BQ == ROWS * 16 * WARPS);
   // Floats of one part arrive in a tile of their own; others become operands where they are.
   static constexpr bool STAGED = OPERAND<E> < E::BYTES;
-  // With a third place for K and V the next K and V arrive during two phases instead of one. The host knows this rule:
-  // forward80Variants.
-  static constexpr bool THREE = !E::SCALED && D == 128;
-  // Whether q, k and v are in permuted tiles: not where their addresses, which take registers and instructions, cost more than the
-  // copies gain. The host knows this rule: swizzledForward80.
-  static constexpr bool SWIZZLED = !E::SCALED && !MOD_ && D != 128;
+  // With a third place for K and V the next K and V arrive during two phases instead of one.
+  static constexpr bool THREE = TILE_PLACES == 3;
+  // Whether q, k and v are in permuted tiles.
+  static constexpr bool SWIZZLED = TILE_SWIZZLED;
   // Whether the loop has a shorter way for tiles of keys that all rows see: without the branches of the other one ptxas orders
   // instructions better, up to 17 % of the time.
   static constexpr bool SPLIT = !E::SCALED && !MOD_;
@@ -227,15 +225,18 @@ template <class E, int D, int BQ, int BK, int WARPS, bool MOD_> struct Forward {
   __device__ __forceinline__ void drop(float (&x)[ROWS][KEYS][4], int first) const {
     if (!a.dropThreshold) return;
     const Dropper dropper(a, view.s, head);
+    static_assert(KEYS % 2 == 0, "blocks are drawn for in pairs");
 #pragma unroll
     for (int i = 0; i < ROWS; i++)
 #pragma unroll
-      for (int j = 0; j < KEYS; j++) {
-        uint32_t words[4];
+      for (int j = 0; j < KEYS; j += 2) {
+        uint32_t words[2][2];
         dropWords(dropper, rowOf(i, 0), columnOf(first, j, 0), words);
 #pragma unroll
-        for (int e = 0; e < 4; e++)
-          if (!dropper.keep(words[e])) x[i][j][e] = 0;
+        for (int n = 0; n < 8; n++) {
+          const int block = n / 4, e = n % 4;
+          if (!(dropper.kept(words[block][e / 2]) & (e % 2 ? 0x80000000 : 0x8000))) x[i][j + block][e] = 0;
+        }
       }
   }
 

@@ -13,6 +13,7 @@
 #pragma once
 #include "arguments.cuh"
 #include "hopper.cuh"
+#include "ring.cuh"
 #include "score.cuh"
 
 // BiasUnits says how many pieces of a mapped bias have a place, each the tile's rows of 128 bytes.
@@ -127,18 +128,6 @@ struct KeyTiles {
   DEVICE bool clean(int j) const { return j >= cleanFirst && j < cleanEnd; }
 };
 
-// Ring is a place in the ring of buffers, with the parity of the phase that a wait there waits for.
-template <int Stages> struct Ring {
-  uint32_t stage = 0, parity;
-  DEVICE Ring(uint32_t parity) : parity(parity) {}
-  DEVICE void advance() {
-    if (++stage == Stages) {
-      stage = 0;
-      parity ^= 1;
-    }
-  }
-};
-
 // ForwardBarriers are the addresses of the block's barriers in shared memory, and behind them the tile that each Q is for.
 template <class Shape> struct ForwardBarriers {
   uint32_t base;
@@ -198,13 +187,13 @@ template <class Shape> struct ForwardProducer {
   // Work is a tile and what its loads need to know of it.
   struct Work {
     ForwardTile tile;
-    int batch, q0, k0, keyHead;
+    int batch, keyBatch, q0, k0, keyHead;
     KeyTiles keys;
   };
   DEVICE Work workOf(const ForwardTile& t) const {
-    if (t.row < 0) return {t, 0, 0, 0, 0, {0, 0, 0, 0}};
+    if (t.row < 0) return {t, 0, 0, 0, 0, 0, {0, 0, 0, 0}};
     const Sequence s = sequenceOf(a, t.sequence);
-    return {t, s.batch, s.q0, s.k0, t.head / (a.heads / a.keyHeads),
+    return {t, s.batch, keyBatchOf(a, s.batch), s.q0, s.k0, t.head / (a.heads / a.keyHeads),
             KeyTiles::of<Shape::TileK>(s, bandOf(a, s), t.row, Shape::TileQ)};
   }
 
@@ -284,7 +273,7 @@ template <class Shape> struct ForwardProducer {
   DEVICE void loadRows(const Work& w, int j, const CUtensorMap* map, int to, int chunks, uint32_t full) const {
     barrierExpect(full, chunks * Shape::KChunk);
     for (int c = 0; c < chunks; c++)
-      loadBox(shared + to + c * Shape::KChunk, map, full, c * 64, w.k0 + j * Shape::TileK, w.keyHead, w.batch);
+      loadBox(shared + to + c * Shape::KChunk, map, full, c * 64, w.k0 + j * Shape::TileK, w.keyHead, w.keyBatch);
   }
 };
 
@@ -516,11 +505,11 @@ template <class Shape, bool Modified> struct ForwardConsumer {
     }
   }
 
-  // clearV zeroes the rows of the first V that lie beyond the end of a packed sequence and belong to the next one. P is zero
-  // there, but zero times NaN is not. At the end of the tensor TMA has done it.
+  // clearV zeroes the rows of the first V that lie beyond the end of the sequence's keys within the tensor. P is zero there,
+  // but zero times NaN is not. At the end of the tensor TMA has done it.
   DEVICE void clearV() {
     const int rows = sequence.sk - (own.end - 1) * TileK;
-    if (!a.kvLens || rows >= TileK) return;
+    if (!keysEndEarly(a) || rows >= TileK) return;
     barrierWait(barriers.fullV(v.stage), v.parity);
     for (int i = thread; i < (TileK - rows) * Shape::ChunksV * 8; i += 128) {
       const int at = rows + i / (Shape::ChunksV * 8), part = i % (Shape::ChunksV * 8);
@@ -656,6 +645,12 @@ template <class Shape, bool Modified> struct ForwardConsumer {
   DEVICE void addBias(const Modifier& m, int at, int column, int r, float scale) {
     const int last = sequence.sk - 1;
     const bool wide = m.element == ElementF32;
+    if (!m.biasColumn) {
+      const float b = m.biasAt(at, 0);
+#pragma unroll
+      for (int i = 0; i < TileK / 8; i++) addPair(i, r, scale, make_float2(b, b));
+      return;
+    }
     const int size = wide ? 4 : 2;
     const char* const line = (const char*)m.bias + (at * m.biasRow + column) * size;
     const bool pairs = (uint64_t)line % (2 * size) == 0 && column + TileK <= sequence.sk;
@@ -744,63 +739,53 @@ template <class Shape, bool Modified> struct ForwardConsumer {
     }
   }
 
-  // Bits of the kept columns: of a pair of neighbouring columns 8·i + pair, the first one's is in byte 3 − 2·(i mod 2), the
-  // second one's in the byte below, i/2 places under its top of KeptBits. keepMask makes a register of ones out of them.
+  // Bits of the kept columns: of a pair of neighbouring columns 8·i + pair, the first one's is in byte 1 − i mod 2, the second
+  // one's two bytes above, i/2 places under its top. keepMask makes a register of ones out of them.
   static constexpr int KeptBits = TileK / 16;
   static DEVICE uint32_t keepMask(uint32_t bits, int i) {
     uint32_t ones;  // the selectors copy the top bit of a byte to all bits of two
-    asm("prmt.b32 %0, %1, %1, %2;" : "=r"(ones) : "r"(bits << (8 - KeptBits + i / 2)), "r"(i % 2 ? 0x8899 : 0xAABB));
+    asm("prmt.b32 %0, %1, %1, %2;" : "=r"(ones) : "r"(bits << i / 2), "r"(i % 2 ? 0xAA88 : 0xBB99));
     return ones;
   }
 
-  // drawDropout draws which elements of key tile j stay. Two neighbouring lanes share the four columns of a counter and
-  // both rows; the even lane draws for the first row, the odd one for the second, and they exchange the answers. Rounds of
-  // several counters go side by side, since those of one only wait for each other.
+  // drawDropout draws which elements of key tile j stay. Four neighbouring lanes share two rows, and of eight columns have two
+  // each, one word of the counter. Each draws a quarter of the counters, those of one row (lane mod 2) and of every other eight
+  // columns (lane / 2 mod 2), and gives the others what is theirs.
   DEVICE void drawDropout(int j) {
     if (!Modified || !a.dropThreshold) return;
-    constexpr int together = 4;
-    static_assert(!Modified || TileK / 8 % together == 0, "counters together");
     const Dropper dropper(a, sequence, head);
-    const bool odd = lane & 1;
-    const uint32_t i = row + (odd ? 8 : 0), counter = (j * TileK + (lane & 2) * 2) / 4, minus = -dropper.threshold;
-    uint32_t low[4] = {0, 0, 0, 0}, high[4] = {0, 0, 0, 0};  // the bits of a counter's first two words, and of its last two
+    uint32_t low = 0, high = 0;  // for the lanes 0 (bytes 1 and 3) and 1 (0 and 2) of the four, and for 2 and 3
+    if (dropper.dropsFew())
+      drawQuarter<true>(dropper, j, low, high);
+    else
+      drawQuarter<false>(dropper, j, low, high);
+    const bool odd = lane & 1, upper = lane & 2;
+    const uint32_t others = __shfl_xor_sync(~0u, upper ? low : high, 2);
+    const uint32_t first = upper ? others : low, second = upper ? high : others;  // of every other eight columns
+    const uint32_t even = __byte_perm(first, second, 0x3715), uneven = __byte_perm(first, second, 0x2604);
+    const uint32_t got = __shfl_xor_sync(~0u, odd ? even : uneven, 1);
+    kept[0] = odd ? got : even;
+    kept[1] = odd ? uneven : got;
+  }
+  template <bool Few> DEVICE void drawQuarter(const Dropper& dropper, int j, uint32_t& low, uint32_t& high) const {
+    constexpr int together = 4;
+    static_assert(!Modified || KeptBits % together == 0 && KeptBits <= 8, "a byte has the bits of all counters, drawn four at a time");
+    const int i = row + (lane & 1) * 8, column = j * TileK + (lane & 2) * 4;
 #pragma unroll 1
-    for (int n = 0; n < TileK / 8; n += together) {
+    for (int n = KeptBits - together; n >= 0; n -= together) {
       uint4 words[together];
 #pragma unroll
-      for (int m = 0; m < together; m++) words[m] = make_uint4(dropper.step, dropper.plane, i, counter + (n + m) * 2);
-      philoxTogether(dropper.key0, dropper.key1, words);
+      for (int m = 0; m < together; m++) words[m] = dropper.counter(i, column + (n + m) * 16);
+      dropper.draw(words);
+      low >>= together;
+      high >>= together;
 #pragma unroll
       for (int m = 0; m < together; m++) {
-        const int at = m % 2 * 2;
-        appendKept(low[at], words[m].x, minus);
-        appendKept(low[at + 1], words[m].y, minus);
-        appendKept(high[at], words[m].z, minus);
-        appendKept(high[at + 1], words[m].w, minus);
+        const uint32_t w0 = dropper.keptOf<Few>(words[m].x), w1 = dropper.keptOf<Few>(words[m].y);
+        const uint32_t w2 = dropper.keptOf<Few>(words[m].z), w3 = dropper.keptOf<Few>(words[m].w);
+        low |= __byte_perm(w0, w1, 0x3715) >> m & 0x80808080 >> m;
+        high |= __byte_perm(w2, w3, 0x3715) >> m & 0x80808080 >> m;
       }
-    }
-    const uint32_t first = low[0] << 24 | low[1] << 16 | low[2] << 8 | low[3];
-    const uint32_t last = high[0] << 24 | high[1] << 16 | high[2] << 8 | high[3];
-    const uint32_t others = __shfl_xor_sync(~0u, odd ? first : last, 1);
-    kept[0] = odd ? others : first;
-    kept[1] = odd ? last : others;
-  }
-  // appendKept appends a bit: whether the word is at least the threshold, whose negative is given. Adding that carries then.
-  static DEVICE void appendKept(uint32_t& bits, uint32_t word, uint32_t minus) {
-    asm("{\n.reg .u32 difference;\nadd.cc.u32 difference, %1, %2;\naddc.u32 %0, %0, %0;\n}\n" : "+r"(bits) : "r"(word), "r"(minus));
-  }
-  // philoxTogether turns N counters into random words as philox does.
-  template <int N> static DEVICE void philoxTogether(uint32_t key0, uint32_t key1, uint4 (&counters)[N]) {
-#pragma unroll
-    for (int round = 0; round < 10; round++) {
-#pragma unroll
-      for (int n = 0; n < N; n++) {
-        uint4& c = counters[n];
-        const uint64_t p0 = (uint64_t)0xD2511F53u * c.x, p1 = (uint64_t)0xCD9E8D57u * c.z;
-        c = make_uint4((uint32_t)(p1 >> 32) ^ c.y ^ key0, (uint32_t)p1, (uint32_t)(p0 >> 32) ^ c.w ^ key1, (uint32_t)p0);
-      }
-      key0 += 0x9E3779B9u;
-      key1 += 0xBB67AE85u;
     }
   }
 

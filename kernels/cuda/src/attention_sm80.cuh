@@ -3,7 +3,8 @@
 //
 // A variant is compiled with -DKERNEL (the name of its entry point), -DHEAD_DIM, -DTILE_Q, -DTILE_K, -DBLOCK_THREADS and one of
 // -DELEMENT_BF16, -DELEMENT_F16, -DELEMENT_F32 (operands of two parts) and -DELEMENT_TF32; -DMOD adds what changes scores one by one:
-// soft cap, slopes, bias, dropout. variants_sm80.go lists the variants.
+// soft cap, slopes, bias, dropout. How shared memory is laid out comes with -DTILE_PLACES, -DTILE_SWIZZLED and -DTILE_BY_KEYS.
+// variants_sm80.go lists the variants.
 #pragma once
 #include "mma.cuh"
 #include "score.cuh"
@@ -88,15 +89,24 @@ struct View {
   }
 };
 
-// dropWords gives the random words of an accumulator block's four elements; row and column are those of its first element in
-// this lane. Two neighbouring lanes hold four columns, which share a counter: each computes one of their two rows and
-// they exchange halves.
-__device__ __forceinline__ void dropWords(const Dropper& d, int row, int column, uint32_t (&words)[4]) {
-  const bool odd = threadIdx.x % 2;
-  const uint4 w = d.words(odd ? row + 8 : row, column);
-  const uint32_t a = __shfl_xor_sync(0xffffffff, odd ? w.x : w.z, 1), b = __shfl_xor_sync(0xffffffff, odd ? w.y : w.w, 1);
-  words[0] = odd ? a : w.x, words[1] = odd ? b : w.y;
-  words[2] = odd ? w.z : a, words[3] = odd ? w.w : b;
+// dropWords gives the words that decide about two neighbouring accumulator blocks: words[block][half] has the two columns that
+// this lane holds of the half's row. row and column are those of the first block's first element in this lane. Four neighbouring
+// lanes share four counters, of two rows and two blocks: each draws one, and gives the others a word of it.
+__device__ __forceinline__ void dropWords(const Dropper& d, int row, int column, uint32_t (&words)[2][2]) {
+  const bool odd = threadIdx.x & 1, upper = threadIdx.x & 2;
+  uint4 own[1] = {d.counter(odd ? row + 8 : row, upper ? column + 8 : column)};
+  d.draw(own);
+  const uint4 w = own[0];
+  // Words of this lane's half of the four lanes: of its counter, and of that of the lane two away, which is the other block's.
+  const uint32_t other0 = __shfl_xor_sync(0xffffffff, upper ? w.x : w.z, 2), other1 = __shfl_xor_sync(0xffffffff, upper ? w.y : w.w, 2);
+  const uint32_t mine0 = upper ? w.z : w.x, mine1 = upper ? w.w : w.y;
+  const uint32_t block[2][2] = {{upper ? other0 : mine0, upper ? other1 : mine1}, {upper ? mine0 : other0, upper ? mine1 : other1}};
+#pragma unroll
+  for (int b = 0; b < 2; b++) {
+    const uint32_t got = __shfl_xor_sync(0xffffffff, odd ? block[b][0] : block[b][1], 1);
+    words[b][0] = odd ? got : block[b][0];
+    words[b][1] = odd ? block[b][1] : got;
+  }
 }
 
 __device__ __forceinline__ float widen(float x) { return x; }
@@ -115,7 +125,14 @@ __device__ __forceinline__ void addBias(float (&x)[ROWS][KEYS][4], const Attenti
 #pragma unroll
     for (int half = 0; half < 2; half++) {
       const T* from = bias + min(r + 16 * i + 8 * half, s.sq - 1) * a.biasRow;
-      if (inside) {
+      if (!a.biasColumn) {
+        const float b = widen(*from);
+#pragma unroll
+        for (int j = 0; j < KEYS; j++) {
+          x[i][j][2 * half] += b;
+          x[i][j][2 * half + 1] += b;
+        }
+      } else if (inside) {
         from += c;
 #pragma unroll
         for (int j = 0; j < KEYS; j++) {

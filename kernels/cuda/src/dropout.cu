@@ -1,4 +1,4 @@
-// Dropout of a tensor seen as rows: y = x·keep·scale, where a thread takes eight columns, which have two counters.
+// Dropout of a tensor seen as rows: y = x·keep·scale, where a thread takes the eight columns of a counter.
 #include "elements.cuh"
 #include "philox.cuh"
 
@@ -18,12 +18,12 @@ template <class T> __device__ __forceinline__ void dropout(const DropoutArgument
   for (int64_t n = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; n < count; n += (int64_t)gridDim.x * blockDim.x) {
     const int64_t row = count >> 31 ? n / perRow : (uint32_t)n / (uint32_t)perRow;
     const int group = (int)(n - row * perRow), column = group * columns;
-    const uint4 first = philox(a.key0, a.key1, make_uint4(a.step, 0, (uint32_t)row, 2 * (uint32_t)group));
-    const uint4 second = philox(a.key0, a.key1, make_uint4(a.step, 0, (uint32_t)row, 2 * (uint32_t)group + 1));
-    const uint32_t word[columns] = {first.x, first.y, first.z, first.w, second.x, second.y, second.z, second.w};
+    uint4 words[1] = {make_uint4(a.step, 0, (uint32_t)row, (uint32_t)group)};
+    philox(a.key0, a.key1, words);
+    const uint32_t word[columns / 2] = {words[0].x, words[0].y, words[0].z, words[0].w};
     float factor[columns];
 #pragma unroll
-    for (int i = 0; i < columns; i++) factor[i] = word[i] >= a.threshold ? a.scale : 0;
+    for (int i = 0; i < columns; i++) factor[i] = (word[i / 2] >> i % 2 * 16 & 0xFFFF) >= a.threshold ? a.scale : 0;
     const T* x = (const T*)a.x + a.lines.at(1, row) + column;
     T* y = (T*)a.y + a.lines.at(0, row) + column;
     if (a.lines.aligned && column + columns <= a.lines.length) {

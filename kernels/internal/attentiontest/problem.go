@@ -153,7 +153,7 @@ func (p *Problem[T]) chooseRows() {
 	}
 	edge := max(1, p.Rows/4) // rows at both ends, where masks begin and end
 	p.chosen = func(sequence, head, row int) bool {
-		mixed := kernels.Philox(kernels.PhiloxKey(p.Seed), [4]uint32{uint32(sequence), uint32(head), uint32(row)})[0]
+		mixed := kernels.Philox(kernels.DropoutRounds, kernels.PhiloxKey(p.Seed), [4]uint32{uint32(sequence), uint32(head), uint32(row)})[0]
 		return row < edge || row >= p.Sq-edge || int(mixed%uint32(p.Sq)) < p.Rows
 	}
 	dO, dLSE := kernels.Host[T](p.DO), kernels.Host[T](p.DLSE)

@@ -62,7 +62,7 @@ func benchmarkTile[T kernels.Float](b *testing.B) {
 		{"ScaleRows", func() { ScaleRows(rows, n, &s[0], n, &other[0], n, f) }},
 		{"Dots", func() { Dots(rows, n, &s[0], n, &other[0], n, f) }},
 		{"Finite", func() { Finite(rows, n, &s[0], n) }},
-		{"Dropout", func() { Dropout(rows, n, &s[0], n, kernels.Dropout{P: 0.1}, 1, 2, 0, 1) }},
+		{"Dropout", func() { Dropout(rows, n, &s[0], &s[0], n, kernels.Dropout{P: 0.1}, 1, 2, 0, 1) }},
 	} {
 		for _, data := range [][]T{s, other, o, m, l, f} {
 			for i := range data {

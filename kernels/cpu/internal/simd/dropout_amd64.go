@@ -2,32 +2,32 @@
 
 package simd
 
-// philoxAVX512 writes n random words, rounded up to whole groups of four vectors, the words of one counter after the other's.
+// philoxAVX512 draws n numbers, rounded up to whole groups of four vectors, those of one counter after the other's.
 //
 //go:noescape
-func philoxAVX512(n int, words *uint32, key *uint32, counter *uint32)
+func philoxAVX512(n int, numbers *uint16, key *uint32, counter *uint32)
 
-// philoxAVX2 writes n random words, rounded up to whole groups of four vectors, the words of one counter after the other's.
+// philoxAVX2 draws n numbers, rounded up to whole groups of four vectors, those of one counter after the other's.
 //
 //go:noescape
-func philoxAVX2(n int, words *uint32, key *uint32, counter *uint32)
+func philoxAVX2(n int, numbers *uint16, key *uint32, counter *uint32)
 
-// keepAVX512F32 applies random words to n elements, a multiple of the lanes.
+// keepAVX512F32 applies random numbers to n elements, a multiple of the lanes.
 //
 //go:noescape
-func keepAVX512F32(n int, s *float32, words *uint32, threshold uint32, scale float32)
+func keepAVX512F32(n int, to *float32, from *float32, numbers *uint16, threshold uint32, scale float32)
 
-// keepAVX512F64 applies random words to n elements, a multiple of the lanes.
+// keepAVX512F64 applies random numbers to n elements, a multiple of the lanes.
 //
 //go:noescape
-func keepAVX512F64(n int, s *float64, words *uint32, threshold uint32, scale float64)
+func keepAVX512F64(n int, to *float64, from *float64, numbers *uint16, threshold uint32, scale float64)
 
-// keepAVX2F32 applies random words to n elements, a multiple of the lanes.
+// keepAVX2F32 applies random numbers to n elements, a multiple of the lanes.
 //
 //go:noescape
-func keepAVX2F32(n int, s *float32, words *uint32, threshold uint32, scale float32)
+func keepAVX2F32(n int, to *float32, from *float32, numbers *uint16, threshold uint32, scale float32)
 
-// keepAVX2F64 applies random words to n elements, a multiple of the lanes.
+// keepAVX2F64 applies random numbers to n elements, a multiple of the lanes.
 //
 //go:noescape
-func keepAVX2F64(n int, s *float64, words *uint32, threshold uint32, scale float64)
+func keepAVX2F64(n int, to *float64, from *float64, numbers *uint16, threshold uint32, scale float64)

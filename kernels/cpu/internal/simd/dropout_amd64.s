@@ -2,11 +2,11 @@
 
 #include "textflag.h"
 
-// func philoxAVX512(n int, words *uint32, key *uint32, counter *uint32)
+// func philoxAVX512(n int, numbers *uint16, key *uint32, counter *uint32)
 // Requires: AVX, AVX512F
 TEXT ·philoxAVX512(SB), NOSPLIT, $0-32
 	MOVQ         n+0(FP), AX
-	MOVQ         words+8(FP), CX
+	MOVQ         numbers+8(FP), CX
 	MOVQ         key+16(FP), DX
 	MOVQ         counter+24(FP), BX
 	VBROADCASTSD table0<>+0(SB), Z0
@@ -122,53 +122,8 @@ group:
 	VPMULUDQ     Z1, Z13, Z13
 	VPSRLQ       $0x20, Z13, Z17
 	VPTERNLOGQ   $0x96, Z7, Z17, Z16
-	VPSRLQ       $0x20, Z15, Z17
-	VPTERNLOGQ   $0x96, Z8, Z17, Z14
-	VPADDD       Z2, Z7, Z7
-	VPADDD       Z3, Z8, Z8
-	VPMULUDQ     Z0, Z12, Z12
-	VPMULUDQ     Z1, Z10, Z10
-	VPSRLQ       $0x20, Z10, Z17
-	VPTERNLOGQ   $0x96, Z7, Z17, Z9
-	VPSRLQ       $0x20, Z12, Z17
-	VPTERNLOGQ   $0x96, Z8, Z17, Z11
-	VPMULUDQ     Z0, Z16, Z16
-	VPMULUDQ     Z1, Z14, Z14
-	VPSRLQ       $0x20, Z14, Z17
-	VPTERNLOGQ   $0x96, Z7, Z17, Z13
-	VPSRLQ       $0x20, Z16, Z17
-	VPTERNLOGQ   $0x96, Z8, Z17, Z15
-	VPADDD       Z2, Z7, Z7
-	VPADDD       Z3, Z8, Z8
-	VPMULUDQ     Z0, Z9, Z9
-	VPMULUDQ     Z1, Z11, Z11
-	VPSRLQ       $0x20, Z11, Z17
-	VPTERNLOGQ   $0x96, Z7, Z17, Z10
-	VPSRLQ       $0x20, Z9, Z17
-	VPTERNLOGQ   $0x96, Z8, Z17, Z12
-	VPMULUDQ     Z0, Z13, Z13
-	VPMULUDQ     Z1, Z15, Z15
-	VPSRLQ       $0x20, Z15, Z17
-	VPTERNLOGQ   $0x96, Z7, Z17, Z14
-	VPSRLQ       $0x20, Z13, Z17
-	VPTERNLOGQ   $0x96, Z8, Z17, Z16
-	VPADDD       Z2, Z7, Z7
-	VPADDD       Z3, Z8, Z8
-	VPMULUDQ     Z0, Z10, Z10
-	VPMULUDQ     Z1, Z12, Z12
-	VPSRLQ       $0x20, Z12, Z17
-	VPTERNLOGQ   $0x96, Z7, Z17, Z11
-	VPSRLQ       $0x20, Z10, Z17
-	VPTERNLOGQ   $0x96, Z8, Z17, Z9
-	VPMULUDQ     Z0, Z14, Z14
-	VPMULUDQ     Z1, Z16, Z16
-	VPSRLQ       $0x20, Z16, Z17
-	VPTERNLOGQ   $0x96, Z7, Z17, Z15
-	VPSRLQ       $0x20, Z14, Z7
-	VPTERNLOGQ   $0x96, Z8, Z7, Z13
-	VPANDQ       Z4, Z11, Z11
-	VPSLLQ       $0x20, Z15, Z15
-	VPORQ        Z15, Z11, Z11
+	VPSRLQ       $0x20, Z15, Z7
+	VPTERNLOGQ   $0x96, Z8, Z7, Z14
 	VPANDQ       Z4, Z12, Z12
 	VPSLLQ       $0x20, Z16, Z16
 	VPORQ        Z16, Z12, Z12
@@ -178,21 +133,24 @@ group:
 	VPANDQ       Z4, Z10, Z10
 	VPSLLQ       $0x20, Z14, Z14
 	VPORQ        Z14, Z10, Z10
-	VPUNPCKLDQ   Z12, Z11, Z7
-	VPUNPCKLDQ   Z10, Z9, Z8
+	VPANDQ       Z4, Z11, Z11
+	VPSLLQ       $0x20, Z15, Z15
+	VPORQ        Z15, Z11, Z11
+	VPUNPCKLDQ   Z9, Z12, Z7
+	VPUNPCKLDQ   Z11, Z10, Z8
 	VPUNPCKLQDQ  Z8, Z7, Z13
 	VPUNPCKHQDQ  Z8, Z7, Z7
 	VMOVUPS      Z13, (CX)
 	VMOVUPS      Z7, 64(CX)
-	VPUNPCKHDQ   Z12, Z11, Z7
-	VPUNPCKHDQ   Z10, Z9, Z8
+	VPUNPCKHDQ   Z9, Z12, Z7
+	VPUNPCKHDQ   Z11, Z10, Z8
 	VPUNPCKLQDQ  Z8, Z7, Z9
 	VPUNPCKHQDQ  Z8, Z7, Z7
 	VMOVUPS      Z9, 128(CX)
 	VMOVUPS      Z7, 192(CX)
 	VPADDD       Z5, Z6, Z6
 	ADDQ         $0x00000100, CX
-	SUBQ         $0x40, AX
+	SUBQ         $0x80, AX
 	JG           group
 	VZEROUPPER
 	RET
@@ -235,11 +193,11 @@ DATA table7<>+48(SB)/8, $0x0000000000000007
 DATA table7<>+56(SB)/8, $0x000000000000000f
 GLOBL table7<>(SB), RODATA|NOPTR, $64
 
-// func philoxAVX2(n int, words *uint32, key *uint32, counter *uint32)
+// func philoxAVX2(n int, numbers *uint16, key *uint32, counter *uint32)
 // Requires: AVX, AVX2
 TEXT ·philoxAVX2(SB), NOSPLIT, $0-32
 	MOVQ         n+0(FP), AX
-	MOVQ         words+8(FP), CX
+	MOVQ         numbers+8(FP), CX
 	MOVQ         key+16(FP), DX
 	MOVQ         counter+24(FP), BX
 	VPBROADCASTD 12(BX), Y0
@@ -376,66 +334,9 @@ group:
 	VPSRLQ       $0x20, Y7, Y11
 	VPXOR        Y1, Y10, Y10
 	VPXOR        Y11, Y10, Y10
-	VPSRLQ       $0x20, Y9, Y11
+	VPSRLQ       $0x20, Y9, Y1
 	VPXOR        Y2, Y8, Y8
-	VPXOR        Y11, Y8, Y8
-	VPADDD       table10<>+0(SB), Y1, Y1
-	VPADDD       table11<>+0(SB), Y2, Y2
-	VPMULUDQ     table8<>+0(SB), Y6, Y6
-	VPMULUDQ     table9<>+0(SB), Y4, Y4
-	VPSRLQ       $0x20, Y4, Y11
-	VPXOR        Y1, Y3, Y3
-	VPXOR        Y11, Y3, Y3
-	VPSRLQ       $0x20, Y6, Y11
-	VPXOR        Y2, Y5, Y5
-	VPXOR        Y11, Y5, Y5
-	VPMULUDQ     table8<>+0(SB), Y10, Y10
-	VPMULUDQ     table9<>+0(SB), Y8, Y8
-	VPSRLQ       $0x20, Y8, Y11
-	VPXOR        Y1, Y7, Y7
-	VPXOR        Y11, Y7, Y7
-	VPSRLQ       $0x20, Y10, Y11
-	VPXOR        Y2, Y9, Y9
-	VPXOR        Y11, Y9, Y9
-	VPADDD       table10<>+0(SB), Y1, Y1
-	VPADDD       table11<>+0(SB), Y2, Y2
-	VPMULUDQ     table8<>+0(SB), Y3, Y3
-	VPMULUDQ     table9<>+0(SB), Y5, Y5
-	VPSRLQ       $0x20, Y5, Y11
-	VPXOR        Y1, Y4, Y4
-	VPXOR        Y11, Y4, Y4
-	VPSRLQ       $0x20, Y3, Y11
-	VPXOR        Y2, Y6, Y6
-	VPXOR        Y11, Y6, Y6
-	VPMULUDQ     table8<>+0(SB), Y7, Y7
-	VPMULUDQ     table9<>+0(SB), Y9, Y9
-	VPSRLQ       $0x20, Y9, Y11
 	VPXOR        Y1, Y8, Y8
-	VPXOR        Y11, Y8, Y8
-	VPSRLQ       $0x20, Y7, Y11
-	VPXOR        Y2, Y10, Y10
-	VPXOR        Y11, Y10, Y10
-	VPADDD       table10<>+0(SB), Y1, Y1
-	VPADDD       table11<>+0(SB), Y2, Y2
-	VPMULUDQ     table8<>+0(SB), Y4, Y4
-	VPMULUDQ     table9<>+0(SB), Y6, Y6
-	VPSRLQ       $0x20, Y6, Y11
-	VPXOR        Y1, Y5, Y5
-	VPXOR        Y11, Y5, Y5
-	VPSRLQ       $0x20, Y4, Y11
-	VPXOR        Y2, Y3, Y3
-	VPXOR        Y11, Y3, Y3
-	VPMULUDQ     table8<>+0(SB), Y8, Y8
-	VPMULUDQ     table9<>+0(SB), Y10, Y10
-	VPSRLQ       $0x20, Y10, Y11
-	VPXOR        Y1, Y9, Y9
-	VPXOR        Y11, Y9, Y9
-	VPSRLQ       $0x20, Y8, Y1
-	VPXOR        Y2, Y7, Y7
-	VPXOR        Y1, Y7, Y7
-	VPAND        table12<>+0(SB), Y5, Y5
-	VPSLLQ       $0x20, Y9, Y9
-	VPOR         Y9, Y5, Y5
 	VPAND        table12<>+0(SB), Y6, Y6
 	VPSLLQ       $0x20, Y10, Y10
 	VPOR         Y10, Y6, Y6
@@ -445,21 +346,24 @@ group:
 	VPAND        table12<>+0(SB), Y4, Y4
 	VPSLLQ       $0x20, Y8, Y8
 	VPOR         Y8, Y4, Y4
-	VPUNPCKLDQ   Y6, Y5, Y1
-	VPUNPCKLDQ   Y4, Y3, Y2
+	VPAND        table12<>+0(SB), Y5, Y5
+	VPSLLQ       $0x20, Y9, Y9
+	VPOR         Y9, Y5, Y5
+	VPUNPCKLDQ   Y3, Y6, Y1
+	VPUNPCKLDQ   Y5, Y4, Y2
 	VPUNPCKLQDQ  Y2, Y1, Y7
 	VPUNPCKHQDQ  Y2, Y1, Y1
 	VMOVUPS      Y7, (CX)
 	VMOVUPS      Y1, 32(CX)
-	VPUNPCKHDQ   Y6, Y5, Y1
-	VPUNPCKHDQ   Y4, Y3, Y2
+	VPUNPCKHDQ   Y3, Y6, Y1
+	VPUNPCKHDQ   Y5, Y4, Y2
 	VPUNPCKLQDQ  Y2, Y1, Y3
 	VPUNPCKHQDQ  Y2, Y1, Y1
 	VMOVUPS      Y3, 64(CX)
 	VMOVUPS      Y1, 96(CX)
 	VPADDD       table13<>+0(SB), Y0, Y0
 	ADDQ         $0x00000080, CX
-	SUBQ         $0x20, AX
+	SUBQ         $0x40, AX
 	JG           group
 	VZEROUPPER
 	RET
@@ -512,104 +416,100 @@ DATA table15<>+16(SB)/8, $0x0000000000000003
 DATA table15<>+24(SB)/8, $0x0000000000000007
 GLOBL table15<>(SB), RODATA|NOPTR, $32
 
-// func keepAVX512F32(n int, s *float32, words *uint32, threshold uint32, scale float32)
+// func keepAVX512F32(n int, to *float32, from *float32, numbers *uint16, threshold uint32, scale float32)
 // Requires: AVX, AVX512F
-TEXT ·keepAVX512F32(SB), NOSPLIT, $0-32
+TEXT ·keepAVX512F32(SB), NOSPLIT, $0-40
 	MOVQ         n+0(FP), AX
-	MOVQ         s+8(FP), CX
-	MOVQ         words+16(FP), DX
-	VBROADCASTSS scale+28(FP), Z0
-	MOVL         threshold+24(FP), BX
-	VMOVD        BX, X1
+	MOVQ         to+8(FP), CX
+	MOVQ         from+16(FP), DX
+	MOVQ         numbers+24(FP), BX
+	VBROADCASTSS scale+36(FP), Z0
+	MOVL         threshold+32(FP), SI
+	VMOVD        SI, X1
 	VPBROADCASTD X1, Z1
-	XORQ         BX, BX
+	XORQ         SI, SI
 
 vector:
-	VMOVUPS  (DX)(BX*4), Z2
-	VMOVUPS  (CX)(BX*4), Z3
-	VPCMPUD  $0x05, Z1, Z2, K1
-	VMULPS.Z Z0, Z3, K1, Z3
-	VMOVUPS  Z3, (CX)(BX*4)
-	ADDQ     $0x10, BX
-	CMPQ     BX, AX
-	JLT      vector
-	VZEROUPPER
-	RET
-
-// func keepAVX512F64(n int, s *float64, words *uint32, threshold uint32, scale float64)
-// Requires: AVX, AVX512F
-TEXT ·keepAVX512F64(SB), NOSPLIT, $0-40
-	MOVQ         n+0(FP), AX
-	MOVQ         s+8(FP), CX
-	MOVQ         words+16(FP), DX
-	VBROADCASTSD scale+32(FP), Z0
-	MOVL         threshold+24(FP), BX
-	VMOVD        BX, X1
-	VPBROADCASTD X1, Z1
-	VPSRLQ       $0x20, Z1, Z1
-	XORQ         BX, BX
-
-vector:
-	VPMOVZXDQ (DX)(BX*4), Z2
-	VMOVUPS   (CX)(BX*8), Z3
-	VPCMPUQ   $0x05, Z1, Z2, K1
-	VMULPD.Z  Z0, Z3, K1, Z3
-	VMOVUPS   Z3, (CX)(BX*8)
-	ADDQ      $0x08, BX
-	CMPQ      BX, AX
+	VPMOVZXWD (BX)(SI*2), Z2
+	VPCMPUD   $0x05, Z1, Z2, K1
+	VMULPS.Z  (DX)(SI*4), Z0, K1, Z2
+	VMOVUPS   Z2, (CX)(SI*4)
+	ADDQ      $0x10, SI
+	CMPQ      SI, AX
 	JLT       vector
 	VZEROUPPER
 	RET
 
-// func keepAVX2F32(n int, s *float32, words *uint32, threshold uint32, scale float32)
-// Requires: AVX, AVX2
-TEXT ·keepAVX2F32(SB), NOSPLIT, $0-32
+// func keepAVX512F64(n int, to *float64, from *float64, numbers *uint16, threshold uint32, scale float64)
+// Requires: AVX, AVX512F
+TEXT ·keepAVX512F64(SB), NOSPLIT, $0-48
 	MOVQ         n+0(FP), AX
-	MOVQ         s+8(FP), CX
-	MOVQ         words+16(FP), DX
-	VBROADCASTSS scale+28(FP), Y0
-	MOVL         threshold+24(FP), BX
-	VMOVD        BX, X1
-	VPBROADCASTD X1, Y1
-	XORQ         BX, BX
+	MOVQ         to+8(FP), CX
+	MOVQ         from+16(FP), DX
+	MOVQ         numbers+24(FP), BX
+	VBROADCASTSD scale+40(FP), Z0
+	MOVL         threshold+32(FP), SI
+	VMOVD        SI, X1
+	VPBROADCASTQ X1, Z1
+	XORQ         SI, SI
 
 vector:
-	VMOVUPS  (DX)(BX*4), Y2
-	VMOVUPS  (CX)(BX*4), Y3
-	VPMAXUD  Y1, Y2, Y4
-	VPCMPEQD Y2, Y4, Y4
-	VMULPS   Y0, Y3, Y3
-	VANDPS   Y4, Y3, Y3
-	VMOVUPS  Y3, (CX)(BX*4)
-	ADDQ     $0x08, BX
-	CMPQ     BX, AX
-	JLT      vector
+	VPMOVZXWQ (BX)(SI*2), Z2
+	VPCMPUQ   $0x05, Z1, Z2, K1
+	VMULPD.Z  (DX)(SI*8), Z0, K1, Z2
+	VMOVUPS   Z2, (CX)(SI*8)
+	ADDQ      $0x08, SI
+	CMPQ      SI, AX
+	JLT       vector
 	VZEROUPPER
 	RET
 
-// func keepAVX2F64(n int, s *float64, words *uint32, threshold uint32, scale float64)
+// func keepAVX2F32(n int, to *float32, from *float32, numbers *uint16, threshold uint32, scale float32)
 // Requires: AVX, AVX2
-TEXT ·keepAVX2F64(SB), NOSPLIT, $0-40
+TEXT ·keepAVX2F32(SB), NOSPLIT, $0-40
 	MOVQ         n+0(FP), AX
-	MOVQ         s+8(FP), CX
-	MOVQ         words+16(FP), DX
-	VBROADCASTSD scale+32(FP), Y0
-	MOVL         threshold+24(FP), BX
-	VMOVD        BX, X1
+	MOVQ         to+8(FP), CX
+	MOVQ         from+16(FP), DX
+	MOVQ         numbers+24(FP), BX
+	VBROADCASTSS scale+36(FP), Y0
+	MOVL         threshold+32(FP), SI
+	VMOVD        SI, X1
 	VPBROADCASTD X1, Y1
-	VPSRLQ       $0x20, Y1, Y1
-	XORQ         BX, BX
+	XORQ         SI, SI
 
 vector:
-	VPMOVZXDQ (DX)(BX*4), Y2
-	VMOVUPS   (CX)(BX*8), Y3
-	VPMAXUD   Y1, Y2, Y4
-	VPCMPEQQ  Y2, Y4, Y4
-	VMULPD    Y0, Y3, Y3
-	VANDPD    Y4, Y3, Y3
-	VMOVUPS   Y3, (CX)(BX*8)
-	ADDQ      $0x04, BX
-	CMPQ      BX, AX
+	VPMOVZXWD (BX)(SI*2), Y2
+	VPCMPGTD  Y2, Y1, Y3
+	VMULPS    (DX)(SI*4), Y0, Y2
+	VANDNPS   Y2, Y3, Y2
+	VMOVUPS   Y2, (CX)(SI*4)
+	ADDQ      $0x08, SI
+	CMPQ      SI, AX
+	JLT       vector
+	VZEROUPPER
+	RET
+
+// func keepAVX2F64(n int, to *float64, from *float64, numbers *uint16, threshold uint32, scale float64)
+// Requires: AVX, AVX2
+TEXT ·keepAVX2F64(SB), NOSPLIT, $0-48
+	MOVQ         n+0(FP), AX
+	MOVQ         to+8(FP), CX
+	MOVQ         from+16(FP), DX
+	MOVQ         numbers+24(FP), BX
+	VBROADCASTSD scale+40(FP), Y0
+	MOVL         threshold+32(FP), SI
+	VMOVD        SI, X1
+	VPBROADCASTQ X1, Y1
+	XORQ         SI, SI
+
+vector:
+	VPMOVZXWQ (BX)(SI*2), Y2
+	VPCMPGTQ  Y2, Y1, Y3
+	VMULPD    (DX)(SI*8), Y0, Y2
+	VANDNPD   Y2, Y3, Y2
+	VMOVUPS   Y2, (CX)(SI*8)
+	ADDQ      $0x04, SI
+	CMPQ      SI, AX
 	JLT       vector
 	VZEROUPPER
 	RET

@@ -206,16 +206,16 @@ func greatestVector[T kernels.Float](n int, x *T) T {
 	}
 }
 
-func keepVector[T kernels.Float](n int, s *T, words *uint32, threshold uint32, scale T) {
+func keepVector[T kernels.Float](n int, to, from *T, numbers *uint16, threshold uint32, scale T) {
 	switch {
 	case active == AVX512 && single[T]():
-		keepAVX512F32(n, pointer32(s), words, threshold, float32(scale))
+		keepAVX512F32(n, pointer32(to), pointer32(from), numbers, threshold, float32(scale))
 	case active == AVX512:
-		keepAVX512F64(n, pointer64(s), words, threshold, float64(scale))
+		keepAVX512F64(n, pointer64(to), pointer64(from), numbers, threshold, float64(scale))
 	case single[T]():
-		keepAVX2F32(n, pointer32(s), words, threshold, float32(scale))
+		keepAVX2F32(n, pointer32(to), pointer32(from), numbers, threshold, float32(scale))
 	default:
-		keepAVX2F64(n, pointer64(s), words, threshold, float64(scale))
+		keepAVX2F64(n, pointer64(to), pointer64(from), numbers, threshold, float64(scale))
 	}
 }
 
@@ -314,12 +314,12 @@ func peakVector[T kernels.Float](n int) {
 	}
 }
 
-func philoxVector(n int, words, key, counter *uint32) {
+func philoxVector(n int, numbers *uint16, key, counter *uint32) {
 	switch {
 	case active == AVX512:
-		philoxAVX512(n, words, key, counter)
+		philoxAVX512(n, numbers, key, counter)
 	default:
-		philoxAVX2(n, words, key, counter)
+		philoxAVX2(n, numbers, key, counter)
 	}
 }
 

@@ -71,7 +71,7 @@ func greatestVector[T kernels.Float](n int, x *T) T {
 	panic(unreachable)
 }
 
-func keepVector[T kernels.Float](n int, s *T, words *uint32, threshold uint32, scale T) {
+func keepVector[T kernels.Float](n int, to, from *T, numbers *uint16, threshold uint32, scale T) {
 	panic(unreachable)
 }
 
@@ -103,7 +103,7 @@ func peakVector[T kernels.Float](n int) {
 	panic(unreachable)
 }
 
-func philoxVector(n int, words, key, counter *uint32) {
+func philoxVector(n int, numbers *uint16, key, counter *uint32) {
 	panic(unreachable)
 }
 

@@ -10,9 +10,10 @@ import (
 // each: in 64-bit lanes, of which VPMULUDQ multiplies the lower halves. What the upper halves hold is never looked at.
 // Only then are the halves joined and the four words of each counter, which lie in four vectors, brought together.
 func philox(t target) {
-	t.untyped("philox", "(n int, words, key, counter *uint32)",
-		"writes n random words, rounded up to whole groups of four vectors, the words of one counter after the other's.")
-	n, words, key, counter := integer("n"), integer("words"), integer("key"), integer("counter")
+	const rounds = 7 // kernels.DropoutRounds
+	t.untyped("philox", "(n int, numbers *uint16, key, counter *uint32)",
+		"draws n numbers, rounded up to whole groups of four vectors, those of one counter after the other's.")
+	n, words, key, counter := integer("n"), integer("numbers"), integer("key"), integer("counter")
 	parallel := t.bytes() / 4
 	wide := target{avx512: t.avx512, double: true}
 	// Lane 4l+r of the words is stored in part l of vector r, so that is where this counter is computed.
@@ -45,7 +46,7 @@ func philox(t target) {
 			}
 		}
 	}
-	for round := range 10 {
+	for round := range rounds {
 		for h, c := range half {
 			// (c0, c1, c2, c3) becomes (high(p1)^c1^k0, low(p1), high(p0)^c3^k1, low(p0)).
 			VPMULUDQ(multipliers[0], c[0], c[0])
@@ -58,7 +59,7 @@ func philox(t target) {
 			t.xorBoth(keys[1], high, c[3])
 			half[h] = [4]reg.VecVirtual{c[1], p1, c[3], p0}
 		}
-		if round < 9 {
+		if round < rounds-1 {
 			for w, k := range keys {
 				VPADDD(weyl[w], k, k)
 			}
@@ -89,7 +90,7 @@ func philox(t target) {
 	}
 	VPADDD(step, column, column)
 	ADDQ(U32(4*t.bytes()), words)
-	SUBQ(Imm(uint64(4*parallel)), n)
+	SUBQ(Imm(uint64(8*parallel)), n)
 	JG(LabelRef("group"))
 	ret()
 }
@@ -122,50 +123,41 @@ func (t target) xorBoth(x, y, to Op) {
 	}
 }
 
-// keep multiplies the elements whose word is not below the threshold and writes zeros over the others.
+// keep multiplies the elements whose number is not below the threshold and writes zeros for the others.
 func keep(t target) {
-	t.function("keep", "(n int, s *T, words *uint32, threshold uint32, scale T)",
-		"applies random words to n elements, a multiple of the lanes.")
-	n, s, words := integer("n"), integer("s"), integer("words")
+	t.function("keep", "(n int, to, from *T, numbers *uint16, threshold uint32, scale T)",
+		"applies random numbers to n elements, a multiple of the lanes.")
+	n, to, from, numbers := integer("n"), integer("to"), integer("from"), integer("numbers")
 	scale, threshold := t.scalar("scale"), t.vector()
 	VMOVD(Load(Param("threshold"), GP32()), threshold.AsX())
-	VPBROADCASTD(threshold.AsX(), threshold)
-	if t.double { // words are widened, so clear the upper halves
-		VPSRLQ(Imm(32), threshold, threshold)
+	if t.double {
+		VPBROADCASTQ(threshold.AsX(), threshold)
+	} else {
+		VPBROADCASTD(threshold.AsX(), threshold)
 	}
 	i := GP64()
 	XORQ(i, i)
 	Label("vector")
-	word, x := t.vector(), t.vector()
-	if t.double {
-		VPMOVZXDQ(Mem{Base: words, Index: i, Scale: 4}, word)
-	} else {
-		t.load(Mem{Base: words, Index: i, Scale: 4}, word)
-	}
-	t.load(t.element(s, i), x)
-	switch {
-	case t.avx512:
+	number, x := t.vector(), t.vector()
+	// Numbers are widened to the size of an element.
+	t.pick(VPMOVZXWD, VPMOVZXWQ)(Mem{Base: numbers, Index: i, Scale: 2}, number)
+	if t.avx512 {
 		const notLess = 5
 		kept := K()
 		if t.double {
-			VPCMPUQ(Imm(notLess), threshold, word, kept)
-			VMULPD_Z(scale, x, kept, x)
+			VPCMPUQ(Imm(notLess), threshold, number, kept)
+			VMULPD_Z(t.element(from, i), scale, kept, x)
 		} else {
-			VPCMPUD(Imm(notLess), threshold, word, kept)
-			VMULPS_Z(scale, x, kept, x)
+			VPCMPUD(Imm(notLess), threshold, number, kept)
+			VMULPS_Z(t.element(from, i), scale, kept, x)
 		}
-	default: // there is no unsigned comparison: w ≥ t where max(w, t) = w
-		kept := t.vector()
-		VPMAXUD(threshold, word, kept)
-		if t.double {
-			VPCMPEQQ(word, kept, kept)
-		} else {
-			VPCMPEQD(word, kept, kept)
-		}
-		t.mul(scale, x, x)
-		t.and(kept, x, x)
+	} else {
+		dropped := t.vector()
+		t.pick(VPCMPGTD, VPCMPGTQ)(number, threshold, dropped) // threshold > number
+		t.mul(t.element(from, i), scale, x)
+		t.andNot(x, dropped, x)
 	}
-	t.store(x, t.element(s, i))
+	t.store(x, t.element(to, i))
 	ADDQ(Imm(uint64(t.lanes())), i)
 	CMPQ(i, n)
 	JLT(LabelRef("vector"))

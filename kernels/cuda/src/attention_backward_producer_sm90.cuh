@@ -1,0 +1,153 @@
+// The producer warpgroup of attention backward for sm_90a, a role a warp: loading, statistics, and the order of the sums of dQ.
+#pragma once
+#include "attention_backward_barriers_sm90.cuh"
+
+// backwardLoader is one thread's part: it draws the tiles and loads K, V, Q and dO.
+template <class Shape>
+DEVICE void backwardLoader(const CUtensorMap* qMap, const CUtensorMap* kMap, const CUtensorMap* vMap, const CUtensorMap* oMap,
+                           const CUtensorMap* biasMap, const AttentionArguments& a, uint32_t shared, const BackwardBarriers<Shape>& barriers) {
+  const BackwardQueue<Shape> queue(a);
+  Ring<2> slot(1);
+  Ring<Shape::Stages> q(1), o(1);
+  uint32_t parity = 1, biasParity = 1;
+  const bool mapped = BackwardOptions<Shape>(a).mapped;
+  for (int index = blockIdx.x;; index = queue.draw()) {
+    const BackwardTile t = queue.at(index);
+    if (t.tile >= 0 && t.tile * Shape::TileK >= sequenceOf(a, t.sequence).sk) continue;
+    barrierWait(barriers.emptyTile(slot.stage), slot.parity);
+    const BackwardRecord<Shape> record = barriers.record(slot.stage);
+    record.put(a, t);
+    barrierArrive(barriers.fullTile(slot.stage));
+    slot.advance();
+    if (t.tile < 0) return queue.finish();
+
+    BackwardSteps<Shape> steps(a, record);
+    if (!steps.left) continue;
+    const int batch = record.batch(), keyBatch = keyBatchOf(a, batch), q0 = record.q0(), key = record.k0() + record.key();
+    auto loadQ = [&]() {
+      barrierWait(barriers.emptyQ(q.stage), q.parity);
+      barrierExpect(barriers.fullQ(q.stage), Shape::QBytes);
+      for (int c = 0; c < Shape::Chunks; c++)
+        loadBox(shared + Shape::QAt + q.stage * Shape::QBytes + c * Shape::QChunk, qMap, barriers.fullQ(q.stage), c * 64,
+                q0 + steps.m * Shape::TileQ, steps.head, batch);
+      q.advance();
+    };
+    auto loadO = [&]() {
+      barrierWait(barriers.emptyO(o.stage), o.parity);
+      barrierExpect(barriers.fullO(o.stage), Shape::OBytes);
+      for (int c = 0; c < Shape::ChunksV; c++)
+        loadBox(shared + Shape::OAt + o.stage * Shape::OBytes + c * Shape::QChunk, oMap, barriers.fullO(o.stage), c * 64,
+                q0 + steps.m * Shape::TileQ, steps.head, batch);
+      o.advance();
+    };
+    auto loadBias = [&]() {
+      if (!mapped) return;
+      barrierWait(barriers.emptyBias(), biasParity);
+      biasParity ^= 1;
+      barrierExpect(barriers.fullBias(), Shape::BiasBytes);
+      BackwardSteps<Shape> ahead = steps;
+      ahead.next();
+      for (int c = 0; c < Shape::TileK / 64; c++) {
+        const int column = t.tile * Shape::TileK + c * 64, sequence = a.biasSequence ? t.sequence : 0;
+        loadBoxOnce(shared + Shape::BiasAt + c * Shape::QChunk, biasMap, barriers.fullBias(), column, steps.m * Shape::TileQ,
+                    a.biasHead ? steps.head : 0, sequence);
+        if (ahead.left) prefetchBox(biasMap, column, ahead.m * Shape::TileQ, a.biasHead ? ahead.head : 0, sequence);
+      }
+    };
+    loadQ();
+    barrierWait(barriers.emptyKV(), parity);
+    parity ^= 1;
+    barrierExpect(barriers.fullK(), Shape::KBytes);
+    for (int c = 0; c < Shape::Chunks; c++)
+      loadBox(shared + Shape::KAt + c * Shape::KChunk, kMap, barriers.fullK(), c * 64, key, t.keyHead, keyBatch);
+    loadBias();
+    loadO();
+    barrierExpect(barriers.fullV(), Shape::VBytes);
+    for (int c = 0; c < Shape::ChunksV; c++)
+      loadBox(shared + Shape::VAt + c * Shape::KChunk, vMap, barriers.fullV(), c * 64, key, t.keyHead, keyBatch);
+    for (steps.next(); steps.left; steps.next()) {
+      loadQ();
+      loadBias();
+      loadO();
+    }
+  }
+}
+
+// backwardStats is a warp's part: it brings LSE, in powers of two, and δ without keepScaleAfter. LSE is +∞ where P must be 0: in rows that see no
+// keys and rows beyond the end.
+template <class Shape>
+DEVICE void backwardStats(const AttentionArguments& a, uint32_t shared, const BackwardBarriers<Shape>& barriers) {
+  constexpr int PerLane = (Shape::TileQ + 31) / 32;
+  const int lane = threadIdx.x & 31;
+  const float deltaScale = Shape::Modified ? 1 / keepScaleAfter(a) : 1;
+  Ring<2> slot(0);
+  Ring<Shape::Stages> ring(1);
+  for (;;) {
+    const BackwardRecord<Shape> record = barriers.getRecord(slot);
+    if (record.sequenceIndex() < 0) return;
+    for (BackwardSteps<Shape> steps(a, record); steps.left; steps.next()) {
+      const int64_t row = ((int64_t)record.batch() * a.heads + steps.head) * a.sq + record.q0();
+      const int sq = record.sq();
+      float lse[PerLane], delta[PerLane];
+#pragma unroll
+      for (int i = 0; i < PerLane; i++) {
+        const int at = steps.m * Shape::TileQ + i * 32 + lane;
+        lse[i] = at < sq ? a.lse[row + at] * LOG2E : -INFINITY;
+        delta[i] = at < sq ? a.delta[row + at] * deltaScale : 0;
+        if (lse[i] == -INFINITY) lse[i] = INFINITY;
+      }
+      barrierWait(barriers.emptyQ(ring.stage), ring.parity);
+      const uint32_t to = shared + Shape::StatsAt + ring.stage * Shape::TileQ * 8 + lane * 4;
+#pragma unroll
+      for (int i = 0; i < PerLane; i++)
+        if (i * 32 + lane < Shape::TileQ) {
+          storeShared4(to + i * 128, lse[i]);
+          storeShared4(to + Shape::TileQ * 4 + i * 128, delta[i]);
+        }
+      barrierArrive(barriers.fullStats(ring.stage));
+      ring.advance();
+    }
+    __syncwarp();
+    barriers.releaseRecord(slot, lane == 0);
+  }
+}
+
+// backwardTurns is one thread's part: it says when the consumers may add a step's dQ to the sums. The first tile of keys writes
+// rather than adds, so all others wait for it, and for each other where their order counts.
+template <class Shape> DEVICE void backwardTurns(const AttentionArguments& a, const BackwardBarriers<Shape>& barriers) {
+  Ring<2> slot(0);
+  uint32_t n = 0;
+  for (;;) {
+    const BackwardRecord<Shape> record = barriers.getRecord(slot);
+    if (record.sequenceIndex() < 0) return;
+    for (BackwardSteps<Shape> steps(a, record); steps.left; steps.next(), n++) {
+      const int order = record.order(steps.m), needed = a.deterministic ? order : min(order, 1);
+      const int32_t* const done = a.counters + 2 + Shape::Sums::place(a, record.sequence(), steps.head, steps.m);
+      if (needed)
+        while (loadAcquire(done) < needed) {
+        }
+      if (n) barrierWait(barriers.turn(), n - 1 & 1);
+      barrierArrive(barriers.turn());
+    }
+    barriers.releaseRecord(slot, true);
+  }
+}
+
+// backwardAdded is one thread's part: it tells other blocks that dQ has been added. One fence covers what all consumers did.
+template <class Shape> DEVICE void backwardAdded(const AttentionArguments& a, const BackwardBarriers<Shape>& barriers) {
+  Ring<2> slot(0);
+  uint32_t n = 0;
+  barrierArrive(barriers.turn());
+  for (;;) {
+    const BackwardRecord<Shape> record = barriers.getRecord(slot);
+    if (record.sequenceIndex() < 0) return;
+    for (BackwardSteps<Shape> steps(a, record); steps.left; steps.next(), n++) {
+      const int order = record.order(steps.m);
+      int32_t* const done = a.counters + 2 + Shape::Sums::place(a, record.sequence(), steps.head, steps.m);
+      barrierWait(barriers.added(), n & 1);
+      barrierArrive(barriers.turn());
+      if (a.deterministic || order == 0) storeRelease(done, order + 1);
+    }
+    barriers.releaseRecord(slot, true);
+  }
+}

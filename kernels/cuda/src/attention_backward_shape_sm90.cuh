@@ -1,0 +1,38 @@
+// How attention backward for sm_90a lays out a block's shared memory, and what its roles need to know of the options.
+#pragma once
+#include "attention_dq_sm90.cuh"
+
+// BackwardShape places everything in shared memory. Tiles lie in chunks of 64 columns, a row of a chunk is 128 bytes.
+template <int HeadDim, int HeadDimV, int QueryTile, bool WithOptions> struct BackwardShape {
+  using Sums = BackwardSums<HeadDim, QueryTile>;
+  static constexpr bool Wide = HeadDim > 128, Modified = WithOptions;
+  static constexpr int D = HeadDim, DV = HeadDimV, TileQ = QueryTile, TileK = Wide ? 64 : 128, Stages = 2;
+  // Where registers are too few for P in float32, dS is made from the rounded P that dV takes.
+  static constexpr bool RoundedP = Modified || D >= 128;
+  static constexpr int Threads = Modified ? 512 : 384, Consumers = 8;  // warps
+  static constexpr int Chunks = (D + 63) / 64, ChunksV = (DV + 63) / 64;
+  static constexpr int KChunk = TileK * 128, QChunk = TileQ * 128;
+  static constexpr int KBytes = Chunks * KChunk, VBytes = ChunksV * KChunk, QBytes = Chunks * QChunk, OBytes = ChunksV * QChunk;
+  static constexpr int DSBytes = TileK / 64 * QChunk;
+  static constexpr int KAt = 0, VAt = KAt + KBytes, QAt = VAt + VBytes, OAt = QAt + Stages * QBytes;
+  static constexpr int DSAt = OAt + Stages * OBytes, PAt = DSAt + 2 * DSBytes;
+  // P on its way between warpgroups, two buffers, in wide shapes. With options the second one holds the bias, or the soft cap's
+  // derivative; other shapes have the bias in a place of its own, and that derivative where dS will be.
+  static constexpr int PBytes = Wide ? QChunk : 0, PEnd = PAt + 2 * PBytes;
+  static constexpr int BiasAt = Wide ? PAt + PBytes : PEnd, BiasBytes = DSBytes;
+  static constexpr int BiasEnd = PEnd + (Modified && !Wide ? BiasBytes : 0);
+  static constexpr int BitsAt = BiasEnd, BitsBytes = Modified ? TileK * TileQ / 8 : 0, StatsAt = BitsAt + BitsBytes;
+  static_assert(!Modified || TileQ % 64 == 0, "the bits of dropout come for 64 rows at a time");
+  static constexpr int BarriersAt = StatsAt + Stages * TileQ * 8;
+  static constexpr int RecordsAt = BarriersAt + 256, SharedBytes = RecordsAt + 2 * 64 + 1024;  // 1,024 to align the start
+};
+
+// BackwardOptions are what several roles need to know of the options.
+template <class Shape> struct BackwardOptions {
+  bool dropping, mapped, storing;  // the bias comes by TMA; its gradient is taken from dS as it lies in shared memory
+
+  DEVICE BackwardOptions(const AttentionArguments& a)
+      : dropping(Shape::Modified && a.dropThreshold),
+        mapped(Shape::Modified && a.bias && a.biasMapped && a.biasElement != ElementF32 && !(Shape::Wide && a.softCap > 0)),
+        storing(Shape::Modified && a.dBias && a.softCap == 0) {}
+};

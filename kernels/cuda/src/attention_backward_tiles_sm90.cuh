@@ -1,0 +1,146 @@
+// The work of attention backward for sm_90a: tiles of keys, in the order in which blocks draw them, and the query tiles that a
+// block walks over for each.
+#pragma once
+#include "attention_backward_shape_sm90.cuh"
+#include "score.cuh"
+
+// BackwardTile is a piece of work: one tile of keys of one head. tile < 0 says that there is no more.
+struct BackwardTile {
+  int sequence, keyHead, tile;
+};
+
+// BackwardQueue hands out the tiles in one order to all blocks. Heads are visited together, in parts that fit in the L2
+// cache; among them, all first tiles of keys come first, which in the causal case are the longest. Where the order of sums
+// counts there, blocks that share a head go through it side by side, so that parts may be larger; but tiles of a head that
+// are begun at once stand in line, unless a window keeps the line short. So the last tiles of a part, which are short, and
+// the first ones of the next are drawn in turn. How large parts then are best was measured.
+template <class Shape> struct BackwardQueue {
+  const AttentionArguments& a;
+  int tiles, heads, parts;
+  int mixed;  // tiles on either side of two parts' border that are drawn in turn
+  bool sequencesFirst;  // neighbours are sequences of one head, which add to one gradient of the bias
+
+  DEVICE BackwardQueue(const AttentionArguments& a)
+      : a(a), tiles((a.longestK + Shape::TileK - 1) / Shape::TileK), heads(a.sequences * a.keyHeads),
+        sequencesFirst(Shape::Modified && a.dBias && a.dBiasSequence == 0) {
+    const bool lines = a.deterministic && a.causal && a.left < 0;
+    const int64_t megabytes = (a.longestQ > 2048 ? 56 : 28) * (Shape::D > 64 ? 1 : 2);
+    const int64_t cache = (lines ? megabytes : a.deterministic && a.causal ? 112 : 28) << 20;
+    const int64_t bytes = (int64_t)a.longestQ * (a.heads / a.keyHeads) * (Shape::D * 6 + Shape::DV * 2);
+    const int together = (int)max((int64_t)1, min((int64_t)heads, cache / (bytes + 1)));
+    parts = max(1, (heads + together - 1) / together);
+    mixed = lines ? min((int)gridDim.x, heads / parts * tiles / 2) : 0;
+  }
+  DEVICE int draw() const { return atomicAdd(a.counters, 1) + gridDim.x; }
+  DEVICE BackwardTile at(int index) const {
+    if (index >= tiles * heads) return {0, 0, -1};
+    index = mix(index);
+    const int part = partOf(index), width = first(part + 1) - first(part), rest = index - first(part) * tiles;
+    const int head = first(part) + rest % width;
+    if (sequencesFirst) return {head % a.sequences, head / a.sequences, rest / width};
+    return {head / a.keyHeads, head % a.keyHeads, rest / width};
+  }
+  // The first head of a part, and the part of the tile of this index. Parts differ by at most one head in size.
+  DEVICE int first(int part) const { return (int)((int64_t)part * heads / parts); }
+  DEVICE int partOf(int index) const { return (int)(((int64_t)(index / tiles + 1) * parts - 1) / heads); }
+  // mix exchanges indices around the borders of parts.
+  DEVICE int mix(int index) const {
+    const int border = first(partOf(min(index + mixed, tiles * heads - 1))) * tiles, behind = index - border + mixed;
+    if (border == 0 || behind >= 2 * mixed) return index;
+    return border + behind / 2 - (behind % 2 ? 0 : mixed);
+  }
+  // finish leaves the counters zero for the next launch; every block calls it once, with one thread.
+  DEVICE void finish() const {
+    if (atomicAdd(a.counters + 1, 1) == (int)gridDim.x - 1) a.counters[0] = a.counters[1] = 0;
+  }
+};
+
+// BackwardRecord is what the block knows of a tile. It lies in shared memory and is read where it is needed, since registers
+// are few.
+template <class Shape> struct BackwardRecord {
+  static constexpr int TileQ = Shape::TileQ, TileK = Shape::TileK, Bytes = 64;
+  uint32_t at;
+
+  DEVICE int get(int field) const { return loadShared4(at + 4 * field); }
+  DEVICE int sequenceIndex() const { return get(0); }  // negative: there is no more work
+  DEVICE int batch() const { return get(1); }
+  DEVICE int q0() const { return get(2); }
+  DEVICE int k0() const { return get(3); }
+  DEVICE int sq() const { return get(4); }
+  DEVICE int sk() const { return get(5); }
+  DEVICE int lo() const { return get(6); }
+  DEVICE int hi() const { return get(7); }
+  DEVICE int keyHead() const { return get(8); }
+  DEVICE int key() const { return get(9); }  // the first of the tile
+  // Query tiles [first, end) see keys of the tile; in those of [cleanFirst, cleanEnd) every row sees every key.
+  DEVICE int first() const { return get(10); }
+  DEVICE int end() const { return get(11); }
+  DEVICE int cleanFirst() const { return get(12); }
+  DEVICE int cleanEnd() const { return get(13); }
+  // From this query tile on, the tile is the first of those that are added to the sums.
+  DEVICE int leads() const { return get(14); }
+  DEVICE Sequence sequence() const { return {sequenceIndex(), batch(), q0(), k0(), sq(), sk()}; }
+
+  // The place of this tile among those that are added to the sums of query tile m.
+  DEVICE int order(int m) const { return key() / TileK - max(0, m * TileQ + lo()) / TileK; }
+
+  DEVICE void put(const AttentionArguments& a, const BackwardTile& t) const {
+    if (t.tile < 0) return storeShared16(at, make_uint4(~0u, 0, 0, 0));
+    const Sequence s = sequenceOf(a, t.sequence);
+    const Band band = bandOf(a, s);
+    const int key = t.tile * TileK, lastKey = min(key + TileK, s.sk) - 1;
+    const int from = max(0, key - band.hi + 1), to = lastKey - band.lo;  // first and last row that sees any
+    const int end = from >= s.sq || to < from ? 0 : min(to / TileQ + 1, (s.sq + TileQ - 1) / TileQ);
+    // Rows beyond the end need the mask only for what an option may make of them.
+    const int cleanRows = key - band.lo + 1, cleanLimit = Shape::Modified ? s.sq : cleanRows;
+    storeShared16(at, make_uint4(s.index, s.batch, s.q0, s.k0));
+    storeShared16(at + 16, make_uint4(s.sq, s.sk, band.lo, band.hi));
+    storeShared16(at + 32, make_uint4(t.keyHead, key, from / TileQ, end));
+    storeShared16(at + 48, make_uint4((max(0, key + TileK - band.hi) + TileQ - 1) / TileQ,
+                                      key + TileK > s.sk || cleanRows < 0 ? 0 : min(cleanRows, cleanLimit) / TileQ,
+                                      key == 0 ? 0 : max(0, key - band.lo + TileQ - 1) / TileQ, 0));
+  }
+};
+
+// BackwardStep is a query tile and a head.
+struct BackwardStep {
+  int m, head;
+};
+
+// BackwardSteps are a tile's steps: query tiles m from the last down to the first, for one head of the group after the other.
+// Every role of the block walks over the same ones.
+template <class Shape> struct BackwardSteps {
+  BackwardRecord<Shape> record;
+  int first, end, m, head, left;  // m, head: of this step; left: the steps left with it
+
+  DEVICE BackwardSteps(const AttentionArguments& a, BackwardRecord<Shape> record) : record(record) {
+    const int group = a.heads / a.keyHeads;
+    first = record.first();
+    end = record.end();
+    m = end - 1;
+    head = record.keyHead() * group;
+    left = max(0, end - first) * group;
+  }
+  DEVICE void next() {
+    left--;
+    if (--m < first) {
+      m = end - 1;
+      head++;
+    }
+  }
+  DEVICE BackwardStep before() const {
+    if (m + 1 == end) return {first, head - 1};
+    return {m + 1, head};
+  }
+  DEVICE int cleanFirst() const { return __shfl_sync(~0u, record.cleanFirst(), 0); }
+  DEVICE int cleanEnd() const { return __shfl_sync(~0u, record.cleanEnd(), 0); }
+  // share tells the compiler that the warp's threads all have the same steps, so that it keeps them in the registers that
+  // they share.
+  DEVICE void share() {
+    first = __shfl_sync(~0u, first, 0);
+    end = __shfl_sync(~0u, end, 0);
+    m = __shfl_sync(~0u, m, 0);
+    head = __shfl_sync(~0u, head, 0);
+    left = __shfl_sync(~0u, left, 0);
+  }
+};
