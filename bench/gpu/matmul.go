@@ -12,7 +12,7 @@ type product struct {
 	Rows, Columns, Depth   int
 	TransposeA, TransposeB bool
 	Bias, GELU, Pre        bool
-	Wide, Accumulate       bool // C is float32; C is added to
+	Wide                   bool // C is float32
 }
 
 // time times calls that take turns among as many copies of the tensors as the cache has no room for.
@@ -21,11 +21,15 @@ func (p product) time(d *cuda.Device, dtypeName, precision string) (float64, err
 	if err != nil {
 		return 0, err
 	}
-	tensor := func(dtype kernels.DType, shape ...int) (t kernels.Tensor) {
-		if err != nil {
-			return t
+	output := func(dtype kernels.DType, shape ...int) (t kernels.Tensor) {
+		if err == nil {
+			t, err = d.Alloc(dtype, shape...)
 		}
-		if t, err = d.Alloc(dtype, shape...); err == nil {
+		return t
+	}
+	tensor := func(dtype kernels.DType, shape ...int) kernels.Tensor {
+		t := output(dtype, shape...)
+		if err == nil {
 			err = fill(d, t)
 		}
 		return t
@@ -45,7 +49,7 @@ func (p product) time(d *cuda.Device, dtypeName, precision string) (float64, err
 	bytes := dtype.Size() * (p.Rows*p.Depth + p.Depth*p.Columns + p.Rows*p.Columns)
 	for range 1 + min(5, cache/bytes) {
 		var c call
-		c.problem = kernels.MatMul{A: matrix(p.Rows, p.Depth, p.TransposeA), B: matrix(p.Depth, p.Columns, p.TransposeB), Accumulate: p.Accumulate}
+		c.problem = kernels.MatMul{A: matrix(p.Rows, p.Depth, p.TransposeA), B: matrix(p.Depth, p.Columns, p.TransposeB)}
 		if p.Bias {
 			c.problem.Bias = tensor(dtype, p.Columns)
 		}
@@ -59,9 +63,9 @@ func (p product) time(d *cuda.Device, dtypeName, precision string) (float64, err
 		if p.Wide {
 			kind = dtype.Wide()
 		}
-		c.out.C = tensor(kind, p.Rows, p.Columns)
+		c.out.C = output(kind, p.Rows, p.Columns)
 		if p.Pre {
-			c.out.Pre = tensor(dtype, p.Rows, p.Columns)
+			c.out.Pre = output(dtype, p.Rows, p.Columns)
 		}
 		calls = append(calls, c)
 	}
