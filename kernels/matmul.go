@@ -32,7 +32,7 @@ type MatMulOutputs struct {
 
 // MatMulKernels multiply matrices, and sum rows: together, a linear layer and its gradients.
 type MatMulKernels interface {
-	// MatMul computes C, and Pre if asked. Every element is summed in an order that depends on the problem alone.
+	// MatMul computes C, and Pre if asked. Every element is summed in an order that depends on the problem and the device alone.
 	MatMul(m *MatMul, out MatMulOutputs) error
 	// SumRows computes out_j = Σ_i x_ij over all axes of x but the last, in an order that depends on the shape alone:
 	// a bias's gradient. With accumulate the sum is added to out. x is (..., n) with a contiguous last axis, out (n) row-major

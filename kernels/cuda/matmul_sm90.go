@@ -75,7 +75,7 @@ func (p *product) launch90() (err error) {
 	return d.launch(s, maps, unsafe.Pointer(arguments))
 }
 
-// tile chooses how the product is cut, as bench/LOG-gpu-matmul.md found it: wide tiles read the least, so they are the fastest
+// tile chooses how the product is cut, as bench/log/gpu-matmul.md found it: wide tiles read the least, so they are the fastest
 // for deep products, up to a tenth.
 func (p *product) tile(v matmul90) matmulTile {
 	g := p.args
