@@ -3,8 +3,9 @@ package tokenizer
 import (
 	"fmt"
 	"io"
-	"os"
 	"strings"
+
+	"github.com/stheno-ml/stheno/internal/plainfile"
 )
 
 // GPT2 is GPT-2's [Tokenizer], a byte-pair encoding. It splits a text into pieces, which are roughly words with the space
@@ -33,12 +34,12 @@ const EndOfText = "<|endoftext|>"
 
 // OpenGPT2 makes a tokenizer of two files; see [NewGPT2].
 func OpenGPT2(vocabPath, mergesPath string) (*GPT2, error) {
-	vocab, err := os.Open(vocabPath)
+	vocab, _, err := plainfile.Open(vocabPath)
 	if err != nil {
 		return nil, fmt.Errorf("OpenGPT2: vocab: %w", err)
 	}
 	defer vocab.Close()
-	merges, err := os.Open(mergesPath)
+	merges, _, err := plainfile.Open(mergesPath)
 	if err != nil {
 		return nil, fmt.Errorf("OpenGPT2: merges: %w", err)
 	}

@@ -241,9 +241,9 @@ func TestGPT2Errors(t *testing.T) {
 		})
 	}
 	_, err := tokenizer.OpenGPT2("testdata/none.json", "testdata/merges.txt")
-	check(t, err, "OpenGPT2: vocab: open testdata/none.json")
+	check(t, err, "OpenGPT2: vocab: stat testdata/none.json")
 	_, err = tokenizer.OpenGPT2("testdata/vocab.json", "testdata/none.txt")
-	check(t, err, "OpenGPT2: merges: open testdata/none.txt")
+	check(t, err, "OpenGPT2: merges: stat testdata/none.txt")
 	_, err = tokenizer.OpenGPT2("testdata/merges.txt", "testdata/vocab.json")
 	check(t, err, "OpenGPT2: testdata/merges.txt, testdata/vocab.json: vocab: ")
 }
@@ -275,5 +275,13 @@ func BenchmarkGPT2(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// What is no file is refused before it is opened, which for a pipe would take for ever.
+func TestOpenWhatIsNoFile(t *testing.T) {
+	folder := t.TempDir()
+	if _, err := tokenizer.OpenGPT2(folder, folder); err == nil || !strings.Contains(err.Error(), folder+" is a folder") {
+		t.Errorf("a folder for GPT-2's files: error %v", err)
 	}
 }

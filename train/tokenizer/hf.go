@@ -5,8 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
+
+	"github.com/stheno-ml/stheno/internal/plainfile"
 )
 
 // HuggingFace is a [Tokenizer] read from a tokenizer.json, the file that Hugging Face's tokenizers library writes and most
@@ -49,7 +50,7 @@ type hfJSON struct {
 
 // OpenHuggingFace reads a tokenizer.json.
 func OpenHuggingFace(path string) (*HuggingFace, error) {
-	content, err := os.ReadFile(path)
+	content, err := plainfile.ReadFile(path, 1<<30)
 	if err != nil {
 		return nil, fmt.Errorf("OpenHuggingFace: %w", err)
 	}
