@@ -247,7 +247,7 @@ func (c *attention) sinks() (address, error) {
 	if err != nil {
 		return 0, err
 	}
-	return addressOf(dense), c.device.Copy(dense, s)
+	return addressOf(dense), c.device.copies([]pair{{dense, s}})
 }
 
 // choose finds the variant for the problem: of those made for this device the one for the smallest heads, and without

@@ -256,7 +256,7 @@ func (c *attention) zeroRows(tensors ...kernels.Tensor) error {
 			return err
 		}
 		zeros.Shape, zeros.Strides = t.Shape, make([]int, len(t.Shape))
-		if err := c.device.Copy(t, zeros); err != nil {
+		if err := c.device.copies([]pair{{t, zeros}}); err != nil {
 			return err
 		}
 	}
