@@ -187,7 +187,7 @@ func (m *model) ForwardCached(tokens, positions *gorgonia.Node, caches []*ops.KV
 			return nil, err
 		}
 	}
-	if h, err = gorgonia.Slice(h, nil, gorgonia.S(tokens.Shape()[1]-1)); err != nil {
+	if h, err = ops.Select(h, 1, tokens.Shape()[1]-1); err != nil {
 		return nil, m.errorf("%w", err)
 	}
 	if h, err = m.last.Forward(h); err != nil {
