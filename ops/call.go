@@ -35,22 +35,13 @@ const (
 	fromOutputs               // the same, and the outputs too
 	fromForward               // forward computes and keeps them; backward puts them into d, whose tensors have no data
 	fromOutput                // each is the gradient of the output itself; there is no backward
-	noGradient                // there are none
+	noGradient                // there are none; backward is called by a lispMachine alone, with nothing
 )
 
 // stateless is embedded by kernels whose gradients come from the inputs.
 type stateless struct{}
 
 func (stateless) source() source { return fromInputs }
-
-// withoutGradient is embedded by kernels that have none. Their backward is called by a lispMachine alone, with nothing.
-type withoutGradient struct{}
-
-func (withoutGradient) source() source { return noGradient }
-
-func (withoutGradient) backward(*run, []kernels.Tensor, []kernels.Tensor, []kernels.Tensor) error {
-	return nil
-}
 
 // moded is a kernel that depends on the mode of the graph.
 type moded interface{ setMode(*Mode) }

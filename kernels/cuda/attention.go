@@ -240,7 +240,7 @@ func (c *attention) sinks() (address, error) {
 	if !s.IsSet() {
 		return 0, nil
 	}
-	if s.DType == kernels.F32 && isRowMajor(s) {
+	if s.DType == kernels.F32 && s.IsRowMajor() {
 		return addressOf(s), nil
 	}
 	dense, err := c.borrow(kernels.F32, s.Shape...)

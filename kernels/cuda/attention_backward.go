@@ -76,7 +76,7 @@ func behind(t kernels.Tensor, lens []int) kernels.Tensor {
 // checkGradients checks what goes with a problem in the backward call.
 func checkGradients(tensors *tensorChecks, a *kernels.Attention, g kernels.AttentionGradients) {
 	dtype, perRow := a.Q.DType, a.Q.Shape[:3]
-	tensors.check("dO", g.DO, outputShape(a), dtype, readRows)
+	tensors.check("dO", g.DO, a.OutputShape(), dtype, readRows)
 	tensors.check("lse", g.LSE, perRow, kernels.F32, denseKind)
 	tensors.check("delta", g.Delta, perRow, kernels.F32, denseKind)
 	if g.DQ.IsSet() || g.DK.IsSet() || g.DV.IsSet() {

@@ -109,7 +109,7 @@ func checkTensor(name string, t kernels.Tensor, shape []int, dtype kernels.DType
 		return fmt.Errorf("%s has strides %v, none can be negative", name, t.Strides)
 	case t.Data == nil && t.Elements() > 0:
 		return fmt.Errorf("%s has shape %v but no data", name, t.Shape)
-	case isRowMajor(t):
+	case t.IsRowMajor():
 		return nil
 	case kind >= denseKind:
 		return fmt.Errorf("%s has strides %v for shape %v, it needs to be row-major", name, t.Strides, t.Shape)
@@ -118,29 +118,9 @@ func checkTensor(name string, t kernels.Tensor, shape []int, dtype kernels.DType
 		if t.Shape[last] > 1 && t.Strides[last] != 1 {
 			return fmt.Errorf("%s has a stride of %d along its last axis, which needs to be contiguous", name, t.Strides[last])
 		}
-		if overlaps(t) {
+		if t.Overlaps() {
 			return fmt.Errorf("%s has strides %v for shape %v, so that elements of it would lie in the same place", name, t.Strides, t.Shape)
 		}
 	}
 	return nil
-}
-
-// overlaps tells whether some axis steps less far than the axes inside it reach.
-func overlaps(t kernels.Tensor) bool {
-	axes := []int{0, 1, 2, 3}
-	axes = slices.DeleteFunc(axes, func(axis int) bool { return t.Shape[axis] == 1 })
-	slices.SortFunc(axes, func(a, b int) int { return t.Strides[a] - t.Strides[b] })
-	reach := 0
-	for _, axis := range axes {
-		if t.Strides[axis] <= reach {
-			return true
-		}
-		reach += (t.Shape[axis] - 1) * t.Strides[axis]
-	}
-	return false
-}
-
-// outputShape is the shape of O and dO: (B, Hq, Sq, Dv).
-func outputShape(a *kernels.Attention) []int {
-	return []int{a.Q.Shape[0], a.Q.Shape[1], a.Q.Shape[2], a.V.Shape[3]}
 }

@@ -184,7 +184,7 @@ func (d *Device) Upload(host kernels.Tensor) (kernels.Tensor, error) {
 	if err != nil {
 		return t, err
 	}
-	if !isRowMajor(host) {
+	if !host.IsRowMajor() {
 		return t, fmt.Errorf("cuda:%d: upload: the tensor has strides %v for shape %v, it needs to be row-major", d.index, host.Strides, host.Shape)
 	}
 	return t, d.UploadBytes(t, host.Data)
@@ -218,11 +218,11 @@ func (d *Device) DownloadBytes(t kernels.Tensor, to unsafe.Pointer) error {
 // Download gives the elements of a tensor of the device, in row-major order, in host's memory, which must be a row-major
 // tensor of its shape and dtype.
 func (d *Device) Download(host, t kernels.Tensor) error {
-	if host.DType != t.DType || host.Elements() != t.Elements() || !isRowMajor(host) {
+	if host.DType != t.DType || host.Elements() != t.Elements() || !host.IsRowMajor() {
 		return fmt.Errorf("cuda:%d: download: the tensor on the host is %v of shape %v and strides %v, it needs to be row-major %v of shape %v",
 			d.index, host.DType, host.Shape, host.Strides, t.DType, t.Shape)
 	}
-	if !isRowMajor(t) {
+	if !t.IsRowMajor() {
 		dense, err := d.Alloc(t.DType, t.Shape...)
 		if err != nil {
 			return err
@@ -303,14 +303,3 @@ func addressOf(t kernels.Tensor) address { return address(uintptr(t.Data)) }
 
 // pointer is a place in the device's memory as kernels.Tensor has it: no pointer that Go could follow.
 func pointer(a address) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&a)) }
-
-func isRowMajor(t kernels.Tensor) bool {
-	stride := 1
-	for axis := len(t.Shape) - 1; axis >= 0; axis-- {
-		if t.Shape[axis] > 1 && t.Strides[axis] != stride {
-			return t.Elements() == 0
-		}
-		stride *= t.Shape[axis]
-	}
-	return true
-}

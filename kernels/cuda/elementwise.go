@@ -39,12 +39,12 @@ func (d *Device) Copy(dst, src kernels.Tensor) error {
 
 // copyUp copies from the host to the device.
 func (d *Device) copyUp(dst, src kernels.Tensor) error {
-	if !isRowMajor(src) {
+	if !src.IsRowMajor() {
 		dense := onHost(src.DType, src.Shape)
 		kernels.CopyHost(dense, src)
 		src = dense
 	}
-	if dst.DType == src.DType && isRowMajor(dst) {
+	if dst.DType == src.DType && dst.IsRowMajor() {
 		return d.UploadBytes(dst, src.Data)
 	}
 	up, err := d.Alloc(src.DType, src.Shape...)
@@ -59,7 +59,7 @@ func (d *Device) copyUp(dst, src kernels.Tensor) error {
 
 // copyDown copies from the device to the host, and waits for what is there.
 func (d *Device) copyDown(dst, src kernels.Tensor) error {
-	if dst.DType != src.DType || !isRowMajor(src) {
+	if dst.DType != src.DType || !src.IsRowMajor() {
 		dense, err := d.Alloc(dst.DType, dst.Shape...)
 		if err != nil {
 			return err
@@ -69,7 +69,7 @@ func (d *Device) copyDown(dst, src kernels.Tensor) error {
 		}
 		src = dense
 	}
-	if isRowMajor(dst) {
+	if dst.IsRowMajor() {
 		return d.DownloadBytes(src, dst.Data)
 	}
 	down := onHost(dst.DType, dst.Shape)
@@ -141,7 +141,7 @@ var copyKernels = map[[2]kernels.DType]string{
 func (d *Device) Zero(x []kernels.Tensor) error {
 	defer runtime.KeepAlive(x)
 	for _, t := range x {
-		if !isRowMajor(t) {
+		if !t.IsRowMajor() {
 			return fmt.Errorf("cuda:%d: zero: a tensor has strides %v for shape %v, it needs to be row-major", d.index, t.Strides, t.Shape)
 		}
 		if err := d.zero(addressOf(t), t.Elements()*t.DType.Size()); err != nil {
