@@ -66,6 +66,7 @@ type Loop struct {
 
 	queued  *queuedStep // on a device, the step whose report was not read yet
 	settled time.Time   // when the last report was read
+	toldWhy bool        // why steps are not recorded
 
 	done      int // steps
 	evaluated int // the step of the last evaluation
@@ -379,6 +380,12 @@ func (l *Loop) settle() error {
 	}
 	l.settled = time.Now()
 	s.Done, s.Duration, s.Elapsed = l.done, l.settled.Sub(began), l.settled.Sub(q.start)
+	if why := l.training.unrecorded; why != nil && !l.toldWhy {
+		l.toldWhy = true
+		if err := l.audience.notice(Notice(fmt.Sprintf("steps are queued kernel by kernel, which is right and a little slower: %v", why))); err != nil {
+			return err
+		}
+	}
 	return l.audience.tell(func(h *Hook) error {
 		if h.OnStep == nil {
 			return nil

@@ -13,7 +13,8 @@
 //
 // with 3 in place of 2 where a soft cap is set. In float32, where the unfused errors are themselves some 3e-7 of the largest
 // element, the floor is float32's own step, 2⁻²³·max|ref|, so that it hardly ever decides; and what softmax weighs has 3 in
-// place of 2, for kernels take exponentials of base 2, which round the scale and the logsumexp once more. Where pt has
+// place of 2, for kernels take exponentials of base 2, which round the scale and the logsumexp once more; the gradient of a
+// bias, which sums over rows that each have one such error in common, has 4. Where pt has
 // errors in fewer than 64 elements or fewer than 8 rows, such as in the gradient of sinks, the bound is 10·max|pt − ref| and
 // 4 steps of the arithmetic: the largest of a few errors is a matter of luck. Tests tell with -margins what decided.
 //

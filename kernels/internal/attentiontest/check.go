@@ -151,6 +151,9 @@ func (p *Problem[T]) criterion(c comparison, few bool, largest float64) (factor,
 		floor = unit * largest
 		if c.weighted {
 			factor = 3 // kernels take exponentials of base 2, which round the scale, and in backward the logsumexp, once more
+			if c.name == "dbias" {
+				factor = 4 // and its sums go over whole rows, whose errors those of the logsumexp are
+			}
 		}
 	}
 	if few {
