@@ -87,6 +87,7 @@ type result struct {
 	ref, pt []float64
 	gaps    error
 	steps   float64 // of float32 that an error may have beyond pt's, of the largest element; 0 means the usual
+	terms   float64 // how large the terms of a sum are that may cancel, whose steps then count
 }
 
 func resultOf[T kernels.Float](name string, f field[T], ref []float64, pt []T) result {
@@ -170,7 +171,7 @@ func (r result) check(dtype kernels.DType) error {
 			steps = 4 // the largest of few errors is a matter of luck
 		}
 	}
-	bound := 2*worstPt + steps*float32Step*largest
+	bound := 2*worstPt + steps*float32Step*max(largest, r.terms)
 	if dtype == kernels.F64 {
 		bound = 1e-12*largest + 1e-14
 	}
