@@ -287,7 +287,7 @@ func TestAttentionEmptyRows(t *testing.T) {
 		{70, 150, []Option{MaskingBias(1), Dropout}},
 		{70, 150, []Option{MaskingBias(1), SoftCap, SinksOf(-3)}},
 		{70, 50, []Option{SinksOf(-infinity), Causal}},
-		{70, 50, []Option{SinksOf(80), Causal, DLSE}},
+		{70, 50, []Option{SinksOf(60), Causal, DLSE}}, // under 2^-100 the powers of two of float32 leave nothing of a probability
 		{70, 50, []Option{SinksOf(3000)}},
 	} {
 		for m, a := range arithmetics {
