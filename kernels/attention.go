@@ -3,6 +3,8 @@ package kernels
 import (
 	"fmt"
 	"math"
+
+	"github.com/stheno-ml/stheno/kernels/score"
 )
 
 // Causal says which diagonal separates the past, which a query sees, from the future, which it does not.
@@ -51,7 +53,8 @@ const MaxHeadDim = 512
 //	S_ij  ← cap · tanh(S_ij / cap)                 if SoftCap is set
 //	S_ij  ← S_ij − slope_h · |i + off − j|         if ALiBi is given
 //	S_ij  ← S_ij + bias_ij                         if Bias is given
-//	S_ij  ← −∞                                     where the mask hides (i, j)
+//	S_ij  ← Score(S_ij, i, j, …)                   if Score is given
+//	S_ij  ← −∞                                     where Causal, Window or Mask hides (i, j)
 //	LSE_i = log(Σ_j exp S_ij [+ exp sink_h])       the last term if Sinks is given
 //	P_ij  = exp(S_ij − LSE_i)
 //	O_i   = Σ_j P_ij · keep_ij/(1 − p) · v_j
@@ -84,8 +87,8 @@ const MaxHeadDim = 512
 //
 // # Types
 //
-// Q, K, V, O and their gradients are of one type; LSE, δ and dLSE are of its [DType.Wide]. Bias and Sinks are each of
-// either, and their gradients like them.
+// Q, K, V, O and their gradients are of one type; LSE, δ and dLSE are of its [DType.Wide]. Bias, Sinks and Tables of floats are
+// each of either, and their gradients like them.
 type Attention struct {
 	Q Tensor // (B, Hq, Sq, D); every axis but the last may have any stride
 	K Tensor // (1|B, Hk, Sk, D)
@@ -102,6 +105,9 @@ type Attention struct {
 	Window    *Window
 	SoftCap   float64 // 0 means none
 	ALiBi     []float64
+	Score     *score.Score // nil leaves scores as they are
+	Mask      *score.Mask  // hides pairs that Causal and Window show; nil hides none
+	Tables    []Tensor     // what Score and Mask look up, in the order of [Attention.ScoreTables]
 	Dropout   Dropout
 	Precision Precision
 	// Deterministic asks for gradients that are bit-equal from run to run. The CPU's always are.
@@ -121,9 +127,10 @@ type AttentionGradients struct {
 	LSE   Tensor // (B, Hq, Sq) row-major, from the forward kernel
 	Delta Tensor // (B, Hq, Sq) row-major, from the delta kernel
 
-	DQ, DK, DV Tensor // shaped as Q, K, V, last axis contiguous, every element written; all three or none
-	DBias      Tensor // shaped as Bias, row-major
-	DSinks     Tensor // shaped as Sinks, row-major
+	DQ, DK, DV Tensor   // shaped as Q, K, V, last axis contiguous, every element written; all three or none
+	DBias      Tensor   // shaped as Bias, row-major
+	DSinks     Tensor   // shaped as Sinks, row-major
+	DTables    []Tensor // nil, or one a table, shaped as it, row-major
 }
 
 // AttentionKernels are the three kernels of attention. Each validates the problem before it touches memory.
@@ -136,6 +143,8 @@ type AttentionKernels interface {
 	//
 	//	dP_ij = keep_ij/(1 − p) · dO_i·v_j
 	//	dS_ij = P_ij (dP_ij − δ_i)
+	//	dtable = Σ dS ∂Score/∂table over the lookups that find an element
+	//	dS_ij ← dS_ij ∂Score/∂S_ij                  if Score is given
 	//	dbias = Σ dS over the axes that bias broadcasts      dsink_h = −Σ_i exp(sink_h − LSE_i) δ_i
 	//	dS_ij ← dS_ij (1 − (S_capped/cap)²)                  if SoftCap is set
 	//	dv_j  = Σ_i P_ij keep_ij/(1 − p) dO_i   dq_i = scale Σ_j dS_ij k_j   dk_j = scale Σ_i dS_ij q_i
@@ -183,8 +192,8 @@ func (a *Attention) SharesKeys() bool { return a.K.Shape[0] == 1 && a.Q.Shape[0]
 // unlimited is farther than any sequence is long, and can be added to without overflow.
 const unlimited = 1 << 40
 
-// Band returns the mask of a sequence as two diagonals: row i sees the keys from max(0, i+lo) up to, not including,
-// min(Sk, i+hi). Where nothing is hidden on a side, the bound is beyond every key.
+// Band returns the mask of a sequence as two diagonals: row i sees keys from max(0, i+lo) up to, not including,
+// min(Sk, i+hi), of which the rest of Mask may hide more. Where nothing is hidden on a side, the bound is beyond every key.
 func (a *Attention) Band(s Sequence) (lo, hi int) {
 	off := s.Sk - s.Sq
 	lo, hi = -unlimited, unlimited
@@ -202,6 +211,10 @@ func (a *Attention) Band(s Sequence) (lo, hi int) {
 			hi = min(hi, off+w.Shift+min(w.Right, 2*unlimited)+1)
 		}
 	}
+	if a.Mask != nil {
+		from, to := a.Mask.Band(a.Where(s, 0))
+		lo, hi = max(lo, from), min(hi, to)
+	}
 	return lo, hi
 }
 
@@ -213,7 +226,8 @@ func (a *Attention) EffectiveScale() float64 {
 	return 1 / math.Sqrt(float64(a.Q.Shape[3]))
 }
 
-// VisiblePairs returns the number of (query, key) pairs that the mask shows, over all sequences and query heads.
+// VisiblePairs returns the number of (query, key) pairs within the bands of the sequences, over all query heads. What Mask hides
+// of them is counted too.
 func (a *Attention) VisiblePairs() int {
 	pairs := 0
 	for _, s := range a.Sequences() {
@@ -238,7 +252,7 @@ func (a *Attention) BackwardFLOPs() float64 {
 // Validate returns what is wrong with the problem, naming the argument, what it was and what it needs to be, or
 // nil. Tensors may lack data, so that a problem can be checked before its values exist.
 func (a *Attention) Validate() error {
-	for _, check := range []func() error{a.validateShapes, a.validateOptions, a.validateLens, a.validateBias, a.validateSinks} {
+	for _, check := range []func() error{a.validateShapes, a.validateOptions, a.validateLens, a.validateBias, a.validateSinks, a.validateScore} {
 		if err := check(); err != nil {
 			return err
 		}

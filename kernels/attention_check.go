@@ -30,13 +30,20 @@ func (a *Attention) CheckBackward(g AttentionGradients) error {
 	case g.DSinks.IsSet() && !a.Sinks.IsSet():
 		return errors.New("dSinks is there, and the problem has no sinks")
 	}
+	if err := a.checkTableGradients(g.DTables); err != nil {
+		return err
+	}
 	dq := writtenLike("dq", g.DQ, a.Q.Shape, a.Q.DType)
 	dk, dv := writtenLike("dk", g.DK, a.K.Shape, a.Q.DType), writtenLike("dv", g.DV, a.V.Shape, a.Q.DType)
 	if !g.DQ.IsSet() && !g.DK.IsSet() && !g.DV.IsSet() {
 		dq, dk, dv = dq.optional(), dk.optional(), dv.optional()
 	}
-	return CheckOperands(a.operands(like("dO", g.DO, a.OutputShape(), a.Q.DType), a.perRow("lse", g.LSE), a.perRow("delta", g.Delta),
-		dq, dk, dv, denseLike("dBias", g.DBias, a.Bias), denseLike("dSinks", g.DSinks, a.Sinks))...)
+	list := a.operands(like("dO", g.DO, a.OutputShape(), a.Q.DType), a.perRow("lse", g.LSE), a.perRow("delta", g.Delta),
+		dq, dk, dv, denseLike("dBias", g.DBias, a.Bias), denseLike("dSinks", g.DSinks, a.Sinks))
+	for n, d := range g.DTables {
+		list = append(list, denseLike("d"+a.ScoreTables()[n].Name, d, a.Tables[n]))
+	}
+	return CheckOperands(list...)
 }
 
 func (a *Attention) checkProblem() error {
@@ -52,6 +59,9 @@ func (a *Attention) operands(more ...Operand) []Operand {
 	list := []Operand{
 		like("q", a.Q, a.Q.Shape, dtype), like("k", a.K, a.K.Shape, dtype), like("v", a.V, a.V.Shape, dtype),
 		like("bias", a.Bias, a.Bias.Shape, a.Bias.DType).optional(), like("sinks", a.Sinks, a.Sinks.Shape, a.Sinks.DType).optional(),
+	}
+	for n, t := range a.Tables {
+		list = append(list, like(a.ScoreTables()[n].Name, t, t.Shape, t.DType))
 	}
 	return append(list, more...)
 }

@@ -20,6 +20,9 @@ func (b *Backend) AttentionBackward(a *kernels.Attention, g kernels.AttentionGra
 	if err := checked("attention backward", a.CheckBackward(g)); err != nil {
 		return err
 	}
+	if a.Score != nil || a.Mask != nil {
+		return kernels.Unsupported{Device: b.Name(), What: "attention with a score or a mask of one's own"}
+	}
 	h := halves{b: b}
 	defer h.round()
 	a, g.DO = h.attention(a), h.read(g.DO)

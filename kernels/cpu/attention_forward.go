@@ -18,6 +18,9 @@ func (b *Backend) AttentionForward(a *kernels.Attention, out kernels.AttentionOu
 	if err := checked("attention forward", a.CheckForward(out)); err != nil {
 		return err
 	}
+	if a.Score != nil || a.Mask != nil {
+		return kernels.Unsupported{Device: b.Name(), What: "attention with a score or a mask of one's own"}
+	}
 	h := halves{b: b}
 	defer h.round()
 	a, out.O = h.attention(a), h.write(out.O)

@@ -77,6 +77,8 @@ func unserved(a *kernels.Attention) string {
 	switch {
 	case a.SharesKeys():
 		return "attention with one batch item's keys for all of q's"
+	case a.Score != nil || a.Mask != nil:
+		return "attention with a score or a mask of one's own"
 	case a.KVLengths != nil:
 		return "attention with a length of keys for each batch item"
 	case a.Window != nil && a.Window.Shift != 0:

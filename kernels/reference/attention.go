@@ -3,9 +3,11 @@ package reference
 import (
 	"math"
 	"runtime"
+	"slices"
 	"sync"
 
 	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/kernels/score"
 )
 
 // Attention computes the output and the logsumexp of every row: o is (B, Hq, Sq, Dv) and lse is (B, Hq, Sq), both
@@ -15,8 +17,11 @@ func Attention(a *kernels.Attention) (o, lse []float64) {
 }
 
 // AttentionGradients are the gradients of a problem's inputs, each row-major in the shape of its input. DBias and
-// DSinks are nil where the problem has no bias or no sinks.
-type AttentionGradients struct{ DQ, DK, DV, DBias, DSinks []float64 }
+// DSinks are nil where the problem has no bias or no sinks, and so is an entry of DTables for a table of integers.
+type AttentionGradients struct {
+	DQ, DK, DV, DBias, DSinks []float64
+	DTables                   [][]float64
+}
 
 // AttentionGrad computes the gradients from those of the outputs: dO is (B, Hq, Sq, Dv) and dLSE is (B, Hq, Sq),
 // row-major; a nil dLSE stands for zeros.
@@ -86,6 +91,12 @@ func (m Arithmetic[T]) AttentionGrad(a *kernels.Attention, dO, dLSE []float64, r
 	if a.Sinks.IsSet() {
 		dSinks = make([]T, hq)
 	}
+	dTables := make([][]T, len(a.Tables))
+	for n, table := range a.ScoreTables() {
+		if table.Type == score.Float {
+			dTables[n] = make([]T, a.Tables[n].Elements())
+		}
+	}
 	workers := runtime.GOMAXPROCS(0)
 	if sharesGradients(a) {
 		workers = 1
@@ -117,6 +128,11 @@ func (m Arithmetic[T]) AttentionGrad(a *kernels.Attention, dO, dLSE []float64, r
 					// dP_ij = keep_ij/(1−p)·dO_i·v_j      dS_ij = P_ij (dP_ij − δ_i)
 					dP := m.result(r.kept[n] * dot(factors, v[j]))
 					dS := m.result(r.p[n] * (dP - delta))
+					// dtable += dS·∂Score/∂table       dS_ij ← dS_ij ∂Score/∂S_ij
+					for _, look := range r.lookups {
+						dTables[look.table][look.at[n]] += dS * look.slopes[n]
+					}
+					dS = m.result(dS * r.scoreGrad[n])
 					// dbias = Σ dS over the axes that bias broadcasts
 					if dBias != nil {
 						dBias[h.biasOffset(biasStrides, i, j)] += dS
@@ -144,11 +160,17 @@ func (m Arithmetic[T]) AttentionGrad(a *kernels.Attention, dO, dLSE []float64, r
 		copyTo(list, m.results(load[T](list)))
 	}
 	g.DBias, g.DSinks = load[float64](m.results(dBias)), load[float64](m.results(dSinks))
+	for _, d := range dTables {
+		g.DTables = append(g.DTables, load[float64](m.results(d)))
+	}
 	return g
 }
 
 // sharesGradients reports whether several sequences or key heads add to the same elements of a gradient.
 func sharesGradients(a *kernels.Attention) bool {
+	if len(a.Tables) > 0 {
+		return true
+	}
 	if len(a.Sequences()) > 1 && (a.SharesKeys() || a.Sinks.IsSet() || a.Bias.IsSet() && a.Bias.Shape[0] == 1) {
 		return true
 	}
@@ -179,14 +201,19 @@ type head[T kernels.Float] struct {
 	index    int
 	q, k     [][]T
 	sink     T // −∞ where the problem has none
+	tables   []score.Values[T]
 }
 
 // queryHeads returns the heads of the group that reads a key head.
 func (m Arithmetic[T]) queryHeads(a *kernels.Attention, s kernels.Sequence, keyHead int, k [][]T) []*head[T] {
 	heads := make([]*head[T], a.Q.Shape[1]/a.K.Shape[1])
+	tables, err := kernels.TableValues[T](a)
+	if err != nil {
+		panic(err)
+	}
 	for n := range heads {
 		index := keyHead*len(heads) + n
-		heads[n] = &head[T]{Arithmetic: m, a: a, sequence: s, index: index, k: k, sink: T(math.Inf(-1))}
+		heads[n] = &head[T]{Arithmetic: m, a: a, sequence: s, index: index, k: k, sink: T(math.Inf(-1)), tables: tables}
 		heads[n].q = m.loadRows(a.Q, s.Batch, index, s.Q0, s.Sq)
 		if a.Sinks.IsSet() {
 			heads[n].sink = T(element(a.Sinks, a.Sinks.Offset(index)))
@@ -213,6 +240,21 @@ func (h *head[T]) sees(i, j int) bool {
 	return true
 }
 
+// line is the pairs of row i with all keys.
+func (h *head[T]) line(i int) score.Line[T] {
+	return score.Line[T]{Where: h.a.Where(h.sequence, h.index), N: h.sequence.Sk, Query: i, KeyStep: 1, Tables: h.tables}
+}
+
+// shown reports of each key whether Mask shows it to row i.
+func (h *head[T]) shown(i int) []bool {
+	if h.a.Mask == nil {
+		return slices.Repeat([]bool{true}, h.sequence.Sk)
+	}
+	mask := score.NewEvaluator[T](h.a.Mask.Whole)
+	mask.Run(h.line(i))
+	return mask.Bools(0)
+}
+
 // biasOffset returns where the bias of a pair lies, with the given strides: an axis of size 1 stands for every index.
 func (h *head[T]) biasOffset(strides []int, i, j int) int {
 	offset := 0
@@ -234,12 +276,22 @@ type row[T kernels.Float] struct {
 	capGrad []T // 1 − (S_capped/cap)², the derivative of the soft cap
 	lse     T
 	sinkP   T // exp(sink − LSE_i)
+
+	scoreGrad []T // ∂Score/∂S
+	lookups   []lookup[T]
+}
+
+// lookup is what one lookup of floats in Score found for each key: the element's place in the table, and ∂Score by it.
+type lookup[T kernels.Float] struct {
+	table  int
+	at     []int
+	slopes []T
 }
 
 func (h *head[T]) row(i int) row[T] {
 	r := row[T]{Arithmetic: h.Arithmetic}
-	for j := range h.sequence.Sk {
-		if h.sees(i, j) {
+	for j, shown := range h.shown(i) {
+		if shown && h.sees(i, j) {
 			r.keys = append(r.keys, j)
 		}
 	}
@@ -267,7 +319,7 @@ func (h *head[T]) row(i int) row[T] {
 		if a.Bias.IsSet() {
 			s = h.result(s + T(element(a.Bias, h.biasOffset(a.Bias.Strides, i, j))))
 		}
-		scores[n], most = s, max(most, s)
+		scores[n] = s
 
 		r.kept[n] = 1
 		if a.Dropout.P > 0 {
@@ -276,6 +328,12 @@ func (h *head[T]) row(i int) row[T] {
 				r.kept[n] = T(a.Dropout.Scale())
 			}
 		}
+	}
+
+	// S_ij ← Score(S_ij, i, j, …)
+	h.changeScores(i, scores, &r)
+	for _, s := range scores {
+		most = max(most, s)
 	}
 
 	// A row that sees no key, or scores of −∞ alone, has LSE = −∞ and P = 0.
@@ -300,6 +358,36 @@ func (h *head[T]) row(i int) row[T] {
 		}
 	}
 	return r
+}
+
+// changeScores applies Score to the scores of the keys that row i sees, and keeps its derivatives.
+func (h *head[T]) changeScores(i int, scores []T, r *row[T]) {
+	r.scoreGrad = slices.Repeat([]T{1}, len(scores))
+	if h.a.Score == nil {
+		return
+	}
+	line := h.line(i)
+	line.Scores = make([]T, line.N)
+	for n, j := range r.keys {
+		line.Scores[j] = scores[n]
+	}
+	program := h.a.Score.Backward
+	e := score.NewEvaluator[T](program)
+	e.Run(line)
+	for n, j := range r.keys {
+		scores[n], r.scoreGrad[n] = h.result(e.Floats(0)[j]), e.Floats(1)[j]
+	}
+	for _, g := range h.a.Score.Lookups {
+		found, shape := lookup[T]{table: g.Table}, h.a.Tables[g.Table].Shape
+		for _, j := range r.keys {
+			at := 0
+			for axis, index := range g.Index {
+				at = at*shape[axis] + score.Clamp(e.IntsOf(index)[j], shape[axis])
+			}
+			found.at, found.slopes = append(found.at, at), append(found.slopes, e.FloatsOf(g.Slope)[j])
+		}
+		r.lookups = append(r.lookups, found)
+	}
 }
 
 // output is O_i = Σ_j P̃_ij·v_j.

@@ -7,6 +7,7 @@ import (
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/kernels/internal/attentiontest"
 	"github.com/stheno-ml/stheno/kernels/reference"
+	"github.com/stheno-ml/stheno/kernels/score"
 )
 
 // tiny is one head with two queries of size 1 and two keys; every result fits on paper.
@@ -98,6 +99,7 @@ func near(t *testing.T, name string, got, want []float64, bound float64) {
 func TestAttentionGradByFiniteDifferences(t *testing.T) {
 	sets := append(attentiontest.OptionSets(), []attentiontest.Option{attentiontest.ShiftedWindow(1, 2, -2)},
 		[]attentiontest.Option{attentiontest.RowBiasOver("BQ"), attentiontest.Sinks})
+	sets = append(sets, attentiontest.ScoreSets()...)
 	for n, options := range sets {
 		for kind := range 4 {
 			c := attentiontest.Case{Batch: 2, Heads: 2, KeyHeads: 1, Sq: 5, Sk: 7, D: 3, Dv: 2, Options: options, Seed: uint64(n)}
@@ -131,11 +133,18 @@ func TestAttentionGradByFiniteDifferences(t *testing.T) {
 				return sum
 			}
 			g := reference.AttentionGrad(&p.Attention, dO, dLSE)
-			for _, in := range []struct {
+			type input struct {
 				name string
 				t    kernels.Tensor
 				grad []float64
-			}{{"q", p.Q, g.DQ}, {"k", p.K, g.DK}, {"v", p.V, g.DV}, {"bias", p.Bias, g.DBias}, {"sinks", p.Sinks, g.DSinks}} {
+			}
+			inputs := []input{{"q", p.Q, g.DQ}, {"k", p.K, g.DK}, {"v", p.V, g.DV}, {"bias", p.Bias, g.DBias}, {"sinks", p.Sinks, g.DSinks}}
+			for n, table := range p.ScoreTables() {
+				if g.DTables[n] != nil {
+					inputs = append(inputs, input{table.Name, p.Tables[n], g.DTables[n]})
+				}
+			}
+			for _, in := range inputs {
 				values := kernels.Host[float64](in.t)
 				for i := range values {
 					const step = 1e-5
@@ -215,5 +224,28 @@ func TestChosenRows(t *testing.T) {
 			near(t, "o", oChosen[row*3:][:3], o[row*3:][:3], 0)
 			near(t, "lse", lseChosen[row:][:1], lse[row:][:1], 0)
 		}
+	}
+}
+
+// What the language says of an option that attention has gives the same, forward and backward.
+func TestReadyMadeScoresAndMasks(t *testing.T) {
+	slopes := attentiontest.ALiBi
+	for _, c := range []struct{ option, written attentiontest.Option }{
+		{attentiontest.Causal, attentiontest.MaskOf("causal", score.Causal)},
+		{attentiontest.CausalTopLeft, attentiontest.MaskOf("causal", score.CausalTopLeft)},
+		{attentiontest.WindowOf(4, 1), attentiontest.MaskOf("window", score.SlidingWindow(4, 1))},
+		{attentiontest.WindowOf(-1, 2), attentiontest.MaskOf("window", score.SlidingWindow(-1, 2))},
+		{attentiontest.WindowOf(0, -1), attentiontest.MaskOf("window", score.SlidingWindow(0, -1))},
+		{attentiontest.SoftCap, attentiontest.ScoreOf("cap", score.SoftCap(2.5))},
+		{slopes, attentiontest.ScoreOf("slopes", score.ALiBi(0.0625, 0.00390625))},
+	} {
+		results := [2]reference.AttentionGradients{}
+		for n, option := range []attentiontest.Option{c.option, c.written} {
+			p := attentiontest.New[float64](attentiontest.Case{Batch: 2, Heads: 2, KeyHeads: 1, Sq: 9, Sk: 12, D: 3, Dv: 2, Options: []attentiontest.Option{option}, Seed: 4})
+			results[n] = reference.AttentionGrad(&p.Attention, kernels.Host[float64](p.DO), nil)
+		}
+		near(t, c.written.Name+": dq", results[1].DQ, results[0].DQ, 1e-13)
+		near(t, c.written.Name+": dk", results[1].DK, results[0].DK, 1e-13)
+		near(t, c.written.Name+": dv", results[1].DV, results[0].DV, 1e-13)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/kernels/score"
 )
 
 // Case describes a problem: its sizes, its options and the seed of its values.
@@ -70,6 +71,9 @@ type settings struct {
 	columns   int      // the last axis of the bias, all keys if 0
 	sinkValue *float64 // of every head, random if nil
 	masked    float64  // the share of the bias that is −∞
+	tables    []table  // what score and mask look up
+	score     func(score.Pair, []*score.Table) score.Expr
+	mask      func(score.Pair, []*score.Table) score.Cond
 }
 
 // Every option, alone.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/kernels/reference"
@@ -54,6 +55,11 @@ func (p *Problem[T]) Check() error {
 		{name: "dv", weighted: true, ref: ref.DV, pt: pt.DV, size: dv},
 		{name: "dbias", weighted: true, ref: ref.DBias, pt: pt.DBias, size: 1, terms: largestOf(ref.delta)},
 		{name: "dsinks", weighted: true, ref: ref.DSinks, pt: pt.DSinks, size: 1, terms: largestOf(ref.delta)},
+	}
+	for n := range p.DTables {
+		if ref.DTables[n] != nil {
+			list = append(list, comparison{name: fmt.Sprint("dtable", n), weighted: true, ref: ref.DTables[n], pt: pt.DTables[n], size: 1, terms: largestOf(ref.delta)})
+		}
 	}
 	results := p.results()
 	var failures []error
@@ -151,7 +157,7 @@ func (p *Problem[T]) criterion(c comparison, few bool, largest float64) (factor,
 		floor = unit * largest
 		if c.weighted {
 			factor = 3 // kernels take exponentials of base 2, which round the scale, and in backward the logsumexp, once more
-			if c.name == "dbias" {
+			if c.name == "dbias" || strings.HasPrefix(c.name, "dtable") {
 				factor = 4 // and its sums go over whole rows, whose errors those of the logsumexp are
 			}
 		}

@@ -20,6 +20,7 @@ type Problem[T kernels.Float] struct {
 	O, LSE, Delta         kernels.Tensor
 	DQ, DK, DV            kernels.Tensor
 	DBias, DSinks         kernels.Tensor
+	DTables               []kernels.Tensor
 	inputs, outputs       []*buffer[T]
 	inputsBefore          [][]T
 	expected              *expected                          // nil until the first Check
@@ -53,6 +54,7 @@ func New[T kernels.Float](c Case) *Problem[T] {
 	if o.dLSE {
 		p.DLSE = input(c.Batch, c.Heads, c.Sq)
 	}
+	p.compile(&o, input, output)
 	for _, b := range p.inputs {
 		const period = 1_000_003 // a prime, so that no axis repeats; drawing the values of a large bias takes longer than its kernels
 		for i := range min(len(b.data), period) {
@@ -212,7 +214,7 @@ func (p *Problem[T]) Run(backend kernels.AttentionKernels) error {
 
 // Gradients is the argument of the backward kernel.
 func (p *Problem[T]) Gradients() kernels.AttentionGradients {
-	return kernels.AttentionGradients{DO: p.DO, LSE: p.LSE, Delta: p.Delta, DQ: p.DQ, DK: p.DK, DV: p.DV, DBias: p.DBias, DSinks: p.DSinks}
+	return kernels.AttentionGradients{DO: p.DO, LSE: p.LSE, Delta: p.Delta, DQ: p.DQ, DK: p.DK, DV: p.DV, DBias: p.DBias, DSinks: p.DSinks, DTables: p.DTables}
 }
 
 func (p *Problem[T]) checkWrites() error {
@@ -267,6 +269,11 @@ func (p *Problem[T]) results() map[string]kernels.Tensor {
 	}
 	if p.DSinks.IsSet() {
 		all["dsinks"] = p.DSinks
+	}
+	for n, d := range p.DTables {
+		if d.IsSet() {
+			all[fmt.Sprint("dtable", n)] = d
+		}
 	}
 	return all
 }

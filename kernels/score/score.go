@@ -1,0 +1,187 @@
+package score
+
+import "fmt"
+
+// Score is a function of a pair that gives its score.
+type Score struct {
+	Tables []*Table // what it looks up, in the numbering of its programs
+	// Forward has one result, the score.
+	Forward *Program
+	// Backward has the score, its derivative by the score before it, and then the derivatives by what is looked up.
+	Backward *Program
+	Lookups  []Gradient
+	text     string
+}
+
+// Gradient is how the score changes with the element of a table that one lookup finds.
+type Gradient struct {
+	Table int
+	Slope int   // the instruction of the derivative in Backward's code
+	Index []int // the instructions of the indices
+}
+
+// String is the score as one would write it.
+func (s *Score) String() string { return s.text }
+
+// NewScore checks and compiles a function. Tables that it shares with others, which come first, are numbered as there.
+func NewScore(f func(Pair) Expr, shared ...*Table) (*Score, error) {
+	x := f(NewPair())
+	switch n := operand(x, Float); {
+	case n.err != nil:
+		return nil, fmt.Errorf("score: %w", n.err)
+	case n.typ != Float:
+		return nil, fmt.Errorf("score: %v is %v, it needs to be a float", x, n.typ)
+	}
+	b := newBuilder()
+	b.share(shared)
+	result, err := b.compile("score", x.n)
+	if err != nil {
+		return nil, err
+	}
+	s := &Score{text: x.String()}
+	slopes := b.derive(result)
+	results := []int{result, b.slope(slopes, b.find(OpScore))}
+	written := len(results)
+	for at, i := range b.Code[:len(slopes)] {
+		if i.Op == OpLookup && i.Type == Float && slopes[at] >= 0 {
+			results = append(append(results, slopes[at]), i.Args...)
+		}
+	}
+	s.Tables = b.Tables
+	s.Forward, s.Backward = b.program(result), b.program(results...)
+	for at, i := range b.Code[:len(slopes)] {
+		if i.Op != OpLookup || i.Type != Float || slopes[at] < 0 {
+			continue
+		}
+		moved := s.Backward.Results[written:]
+		s.Lookups = append(s.Lookups, Gradient{Table: i.Table, Slope: moved[0], Index: moved[1 : 1+len(i.Args)]})
+		written += 1 + len(i.Args)
+	}
+	return s, nil
+}
+
+// share numbers tables that other programs look up too.
+func (b *builder) share(tables []*Table) {
+	for n, t := range tables {
+		b.tables[t.source()] = n
+		b.Tables = append(b.Tables, t)
+	}
+}
+
+// compile adds a checked expression.
+func (b *builder) compile(name string, n *node) (int, error) {
+	result := b.add(n)
+	if len(b.Code) > mostInstructions {
+		return 0, fmt.Errorf("%s: %s has %d operations, it may have up to %d", name, text(n), len(b.Code), mostInstructions)
+	}
+	return result, nil
+}
+
+// find is the instruction of a symbol, −1 if there is none.
+func (b *builder) find(op Op) int {
+	for at, i := range b.Code {
+		if i.Op == op {
+			return at
+		}
+	}
+	return -1
+}
+
+func (b *builder) slope(slopes []int, at int) int {
+	if at < 0 || slopes[at] < 0 {
+		return b.number(0, Float)
+	}
+	return slopes[at]
+}
+
+// derive returns, of each instruction that there is, that of the result's derivative by it; −1 where it has none.
+func (b *builder) derive(result int) []int {
+	n := len(b.Code)
+	slopes, depends := make([]int, n), make([]bool, n)
+	for at, i := range b.Code {
+		slopes[at] = -1
+		depends[at] = i.Type == Float && (i.Op == OpScore || i.Op == OpLookup)
+		for _, arg := range i.Args {
+			depends[at] = depends[at] || i.Type == Float && b.Code[arg].Type == Float && depends[arg]
+		}
+	}
+	slopes[result] = b.number(1, Float)
+	for at := result; at >= 0; at-- {
+		if g := slopes[at]; g >= 0 && depends[at] {
+			b.spread(at, g, func(arg int, slope func() int) {
+				switch {
+				case !depends[arg]:
+				case slopes[arg] < 0:
+					slopes[arg] = slope()
+				default:
+					slopes[arg] = b.op(OpAdd, Float, slopes[arg], slope())
+				}
+			})
+		}
+	}
+	return slopes
+}
+
+// spread gives the operands of an instruction their part of its derivative g.
+func (b *builder) spread(at, g int, give func(arg int, slope func() int)) {
+	i := b.Code[at]
+	op := func(op Op, args ...int) int { return b.op(op, Float, args...) }
+	where := func(condition func() int, yes, no bool) func() int {
+		branch := func(taken bool) int {
+			if taken {
+				return g
+			}
+			return b.number(0, Float)
+		}
+		return func() int { return op(OpSelect, condition(), branch(yes), branch(no)) }
+	}
+	var x, y int
+	if len(i.Args) > 0 {
+		x, y = i.Args[0], i.Args[len(i.Args)-1]
+	}
+	same := func() int { return g }
+	switch i.Op {
+	case OpAdd:
+		give(x, same)
+		give(y, same)
+	case OpSub:
+		give(x, same)
+		give(y, func() int { return op(OpNeg, g) })
+	case OpMul:
+		give(x, func() int { return op(OpMul, g, y) })
+		give(y, func() int { return op(OpMul, g, x) })
+	case OpDiv:
+		give(x, func() int { return op(OpDiv, g, y) })
+		give(y, func() int { return op(OpNeg, op(OpMul, op(OpDiv, g, y), at)) })
+	case OpMin, OpMax:
+		// Of two equal ones the first counts.
+		second := func() int {
+			if i.Op == OpMin {
+				return b.op(OpLess, Bool, y, x)
+			}
+			return b.op(OpLess, Bool, x, y)
+		}
+		give(x, where(second, false, true))
+		give(y, where(second, true, false))
+	case OpNeg:
+		give(x, func() int { return op(OpNeg, g) })
+	case OpAbs:
+		give(x, func() int {
+			zero := b.number(0, Float)
+			negative := op(OpSelect, b.op(OpLess, Bool, x, zero), op(OpNeg, g), zero)
+			return op(OpSelect, b.op(OpLess, Bool, zero, x), g, negative)
+		})
+	case OpExp:
+		give(x, func() int { return op(OpMul, g, at) })
+	case OpLog:
+		give(x, func() int { return op(OpDiv, g, x) })
+	case OpTanh:
+		give(x, func() int { return op(OpMul, g, op(OpSub, b.number(1, Float), op(OpMul, at, at))) })
+	case OpSigmoid:
+		give(x, func() int { return op(OpMul, g, op(OpMul, at, op(OpSub, b.number(1, Float), at))) })
+	case OpSelect:
+		condition := func() int { return i.Args[0] }
+		give(i.Args[1], where(condition, true, false))
+		give(i.Args[2], where(condition, false, true))
+	}
+}
