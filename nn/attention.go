@@ -24,6 +24,9 @@ type MultiHeadAttentionConfig struct {
 	Cross      bool
 	ContextDim int
 
+	// Separate makes linear layers q, k and v in the place of qkv, as Cross, RoPE and QKNorm do.
+	Separate bool
+
 	NoBias     bool
 	NoProjBias bool // proj has no bias, even if the others do
 	// RoPE turns queries and keys by their position, nil for not. Its Layout is not looked at.
@@ -44,8 +47,8 @@ type MultiHeadAttentionConfig struct {
 // values of a context, and the result is a linear function of the heads' outputs.
 //
 // Its parameters are those of the linear layers qkv, whose columns are the query heads, then the key heads, then the
-// value heads, and proj. Cross attention, RoPE and QKNorm need q, k and v apart: linear layers of these names take the
-// place of qkv. QKNorm and QKNormAll add the norms qnorm and knorm.
+// value heads, and proj. Cross attention, RoPE, QKNorm and Separate keep q, k and v apart: linear layers of these names take
+// the place of qkv. QKNorm and QKNormAll add the norms qnorm and knorm.
 type MultiHeadAttention struct {
 	*scope
 	c            MultiHeadAttentionConfig
@@ -138,7 +141,7 @@ func (m *MultiHeadAttention) build() (err error) {
 		return l
 	}
 	normalise := c.QKNorm || c.QKNormAll
-	if c.Cross || c.RoPE != nil || normalise {
+	if c.Cross || c.RoPE != nil || normalise || c.Separate {
 		m.q = add("q", c.Dim, queries, c.NoBias, 0)
 		m.k = add("k", c.ContextDim, keys, c.NoBias, 0)
 		m.v = add("v", c.ContextDim, keys, c.NoBias, 0)

@@ -21,6 +21,14 @@ func normal(std float64) initializer {
 	}
 }
 
+// uniform draws uniformly between −bound and bound.
+func uniform(bound float64) initializer {
+	return func(seed [2]uint64, dtype tensor.Dtype, shape []int) *tensor.Dense {
+		r := rand.New(rand.NewPCG(seed[0], seed[1]))
+		return fill(dtype, shape, func() float64 { return bound * (2*r.Float64() - 1) })
+	}
+}
+
 // constant gives all elements one value.
 func constant(x float64) initializer {
 	return func(_ [2]uint64, dtype tensor.Dtype, shape []int) *tensor.Dense {

@@ -21,11 +21,12 @@ type LinearConfig struct {
 
 // Linear is act(x·W + b), over the last axis of x: (..., In) → (..., Out).
 //
-// Its parameters are weight, (In, Out), and bias, (Out), which starts at 0.
+// Its parameters are weight, (In, Out), and bias, (Out), which starts at 0. A [LoRA] of its Parameters changes it.
 type Linear struct {
 	*scope
 	c            LinearConfig
 	weight, bias *gorgonia.Node
+	change       *linearChange // nil for none
 }
 
 // NewLinear adds the parameters of a Linear to a graph.
@@ -45,10 +46,15 @@ func NewLinear(g *gorgonia.ExprGraph, c LinearConfig) (*Linear, error) {
 		return nil, err
 	}
 	l := &Linear{scope: s, c: c}
-	if l.weight, err = s.parameter("weight", init, c.In, c.Out); err != nil || c.NoBias {
-		return made(l, err)
+	if l.weight, err = s.parameter("weight", init, c.In, c.Out); err != nil {
+		return nil, err
 	}
-	l.bias, err = s.parameter("bias", constant(0), c.Out)
+	if !c.NoBias {
+		if l.bias, err = s.parameter("bias", constant(0), c.Out); err != nil {
+			return nil, err
+		}
+	}
+	l.change, err = s.change(c.In, c.Out)
 	return made(l, err)
 }
 
@@ -57,5 +63,15 @@ func (l *Linear) Forward(x *gorgonia.Node) (*gorgonia.Node, error) {
 	if err := l.input("x", x, l.c.In); err != nil {
 		return nil, err
 	}
-	return ops.Linear(x, l.weight, l.bias, ops.LinearOptions{Activation: l.c.Activation})
+	if l.change == nil {
+		return ops.Linear(x, l.weight, l.bias, ops.LinearOptions{Activation: l.c.Activation})
+	}
+	y, err := ops.Linear(x, l.weight, l.bias, ops.LinearOptions{})
+	if err != nil {
+		return nil, err
+	}
+	if y, err = l.change.addTo(y, x); err != nil || l.c.Activation == kernels.NoActivation {
+		return y, err
+	}
+	return ops.Activate(y, l.c.Activation)
 }

@@ -29,6 +29,8 @@ type Parameters struct {
 	device *ops.Device // where the values live; nil for the host
 	names  []string
 	values map[string]*tensor.Dense
+	lora   *lowRank               // nil for none
+	trains func(name string) bool // nil for all
 }
 
 // NewParameters is a Parameters without values yet.
@@ -233,7 +235,11 @@ func (s *scope) child(part string) string {
 
 // parameter adds a parameter to the graph.
 func (s *scope) parameter(part string, init initializer, shape ...int) (*gorgonia.Node, error) {
-	name := s.child(part)
+	return s.named(s.child(part), init, shape...)
+}
+
+// named adds a parameter of the given name to the graph.
+func (s *scope) named(name string, init initializer, shape ...int) (*gorgonia.Node, error) {
 	if len(s.g.ByName(name)) > 0 {
 		return nil, s.errorf("the graph already has a parameter or input called %s, each layer needs a Name of its own", name)
 	}

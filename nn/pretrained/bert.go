@@ -50,7 +50,9 @@ func encoder(c *config, first int, names bertNames) *architecture {
 		c.fail("field max_position_embeddings is %d, it needs to be more than the %d of padding", config.Context+first, first)
 	}
 	attention := c.float("attention_probs_dropout_prob", 0.1)
-	config.Block = func(_ int, b *nn.BlockConfig) { b.Attention.Options.Dropout = attention }
+	config.Block = func(_ int, b *nn.BlockConfig) {
+		b.Attention.Separate, b.Attention.Options.Dropout = true, attention
+	}
 	if c.has("classifier_dropout") && c.float("classifier_dropout", 0) != config.Dropout {
 		c.fail("field classifier_dropout is %s, it needs to be hidden_dropout_prob, which is %v", c.fields["classifier_dropout"], config.Dropout)
 	}
@@ -86,7 +88,7 @@ func encoder(c *config, first int, names bertNames) *architecture {
 		bias.parts[0].shape = []int{1, config.Vocab}
 		links = append(links, bias)
 	}
-	a := &architecture{links: links, prefix: base, unused: append([]string{"embeddings.position_ids"}, names.repeats...)}
+	a := &architecture{links: links, prefix: base, unused: append([]string{"embeddings.position_ids"}, names.repeats...), heads: []string{names.classifier}}
 	if kind == masked {
 		// Files written with the head of the first training have parts that transformers does not read into this model either.
 		a.unused = append(a.unused, "pooler.dense.weight", "pooler.dense.bias", "cls.seq_relationship.weight", "cls.seq_relationship.bias")
@@ -154,10 +156,8 @@ func linear(theirs, ours string, in, out int) []link {
 
 func bertLayer(theirs, ours string, dim, hidden int) []link {
 	var links []link
-	for i, name := range []string{"query", "key", "value"} {
-		o := output{ours + "attn.qkv.weight", 3 * dim, i * dim, dim}
-		b := output{ours + "attn.qkv.bias", 3 * dim, i * dim, dim}
-		links = append(links, joined(theirs+"attention.self."+name+".weight", dim, o), joinedBias(theirs+"attention.self."+name+".bias", b))
+	for _, name := range []string{"query", "key", "value"} {
+		links = append(links, linear(theirs+"attention.self."+name, ours+"attn."+name[:1], dim, dim)...)
 	}
 	links = append(links, linear(theirs+"attention.output.dense", ours+"attn.proj", dim, dim)...)
 	links = append(links, layerNorm(theirs+"attention.output.LayerNorm", ours+"norm1", dim)...)

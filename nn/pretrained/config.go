@@ -3,7 +3,6 @@ package pretrained
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -15,6 +14,7 @@ import (
 type config struct {
 	fields map[string]json.RawMessage
 	read   map[string]bool
+	file   string
 	within string // the path of an object inside the file, with a dot behind it
 	err    error
 }
@@ -28,13 +28,13 @@ var metadata = []string{
 	"tokenizer_class", "torch_dtype", "torchscript", "transformers_version", "use_cache",
 }
 
-func parseConfig(text []byte) (*config, error) {
-	c := &config{read: map[string]bool{}}
+func parseConfig(file string, text []byte) (*config, error) {
+	c := &config{file: file, read: map[string]bool{}}
 	if err := json.Unmarshal(text, &c.fields); err != nil {
-		return nil, fmt.Errorf("config.json: %w", err)
+		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	if c.fields == nil {
-		return nil, errors.New("config.json: it is null, it needs to be an object")
+		return nil, fmt.Errorf("%s: it is null, it needs to be an object", file)
 	}
 	return c, nil
 }
@@ -42,7 +42,7 @@ func parseConfig(text []byte) (*config, error) {
 // fail keeps the first error.
 func (c *config) fail(format string, args ...any) {
 	if c.err == nil {
-		c.err = fmt.Errorf("config.json: "+format, args...)
+		c.err = fmt.Errorf(c.file+": "+format, args...)
 	}
 }
 
@@ -121,7 +121,7 @@ func (c *config) object(name string) *config {
 	if fields == nil {
 		return nil
 	}
-	return &config{fields: fields, read: map[string]bool{}, within: c.within + name + "."}
+	return &config{file: c.file, fields: fields, read: map[string]bool{}, within: c.within + name + "."}
 }
 
 // needs makes sure that a field, where it is given, has the one value that there is a model for.
@@ -146,8 +146,11 @@ func (c *config) finish(ignored []string) error {
 	if len(unknown) > 0 {
 		slices.Sort(unknown)
 		first := unknown[0]
-		return fmt.Errorf("config.json: field %s, which is %.60s, is not known; if it does not change what the model computes, "+
-			"Options.IgnoreFields can list it", c.within+first, c.fields[first])
+		hint := ""
+		if c.file == configFile {
+			hint = "; if it does not change what the model computes, Options.IgnoreFields can list it"
+		}
+		return fmt.Errorf("%s: field %s, which is %.60s, is not known%s", c.file, c.within+first, c.fields[first], hint)
 	}
 	return nil
 }

@@ -9,7 +9,7 @@
 //
 // [Model.Encoder] does the same for a BERT, whose vectors, classes or predictions of masked tokens [nn.Encoder] gives.
 // [Model.NewDecoder] predicts token after token, model.Loss is what training differentiates, and [Model.Save] writes what
-// training made of the parameters.
+// training made of the parameters, in 32 or 16 bits.
 //
 // # Models
 //
@@ -21,6 +21,17 @@
 // A config that asks for something else is refused with an error that names the field. So is one with a field that is not
 // known here: it may change what the model computes. [Options.IgnoreFields] lets those pass that do not. A folder whose
 // tensors are not exactly those that its config describes is refused as well.
+//
+// # Fine-tuning
+//
+// [Model.AddLoRA] gives the model small changes that are trained in place of its weights; [Model.LoadLoRA] and [Model.SaveLoRA]
+// read and write them as peft does, and nn.Parameters.MergeLoRA adds them to the weights. What is not trained costs neither
+// gradients nor an optimiser's state:
+//
+//	err := m.AddLoRA(pretrained.LoRA{Rank: 8, Alpha: 16})
+//	model, err := m.LanguageModel(g)
+//	loss, err := model.Loss(tokens, targets)
+//	trained := m.Parameters().Trainable(model.Parameters())    // for gorgonia.Grad and train.NewAdamW
 //
 // # Memory
 //

@@ -77,9 +77,15 @@ func (w *weights) close() {
 	}
 }
 
-func openWeights(folder string) (*weights, error) {
+// openWeights opens a file of tensors; an empty name stands for model.safetensors, or the files that its index lists.
+func openWeights(folder, name string) (*weights, error) {
 	w := &weights{holder: map[string]*safetensors.File{}}
-	err := w.open(folder)
+	var err error
+	if name == "" {
+		err = w.open(folder)
+	} else {
+		err = w.openOnly(folder, name)
+	}
 	if err != nil {
 		w.close()
 		return nil, err
@@ -95,7 +101,12 @@ func (w *weights) open(folder string) error {
 		return fmt.Errorf("there is neither %s nor %s; files of PyTorch's own format are not read, save_pretrained makes safetensors of them",
 			weightsFile, indexFile)
 	}
-	file, err := w.openFile(folder, weightsFile)
+	return w.openOnly(folder, weightsFile)
+}
+
+// openOnly opens the file that has all tensors.
+func (w *weights) openOnly(folder, name string) error {
+	file, err := w.openFile(folder, name)
 	if err != nil {
 		return err
 	}
@@ -204,7 +215,7 @@ func (w *weights) sources(a *architecture) ([]source, error) {
 
 // readParameters reads the tensors of a folder, several at a time.
 func readParameters(folder string, a *architecture, progress func(done, total int64)) (*nn.Parameters, error) {
-	w, err := openWeights(folder)
+	w, err := openWeights(folder, a.weights)
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/ops"
 	"github.com/stheno-ml/stheno/train/safetensors"
@@ -302,6 +303,43 @@ func TestSave(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Files of 16 bits hold the nearest numbers, and their config says so.
+func TestSaveIn16Bits(t *testing.T) {
+	for dtype, round := range map[tensor.Dtype]func(float32) float32{
+		ops.BFloat16: func(x float32) float32 { return kernels.ToBFloat16(x).Float32() },
+		ops.Float16:  func(x float32) float32 { return kernels.ToFloat16(x).Float32() },
+	} {
+		m, folder := load(t, "testdata/qwen3", Options{}), t.TempDir()
+		for _, name := range m.Parameters().Names() {
+			for i, data := 0, m.Parameters().Value(name).Float32s(); i < len(data); i++ {
+				data[i] *= 1.001 // what was read has few bits
+			}
+		}
+		if err := m.Save(folder, SaveOptions{DType: dtype, ShardSize: 5000}); err != nil {
+			t.Fatal(err)
+		}
+		text, err := os.ReadFile(filepath.Join(folder, configFile))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := `"dtype": "` + strings.ToLower(strings.TrimPrefix(dtype.String(), "kernels.")) + `"`; !strings.Contains(string(text), want) {
+			t.Errorf("the config has no %s", want)
+		}
+		again := load(t, folder, Options{})
+		for _, name := range m.Parameters().Names() {
+			have, want := again.Parameters().Value(name).Float32s(), m.Parameters().Value(name).Float32s()
+			for i := range want {
+				if have[i] != round(want[i]) {
+					t.Fatalf("%v: %s has %v for %v, want %v", dtype, name, have[i], want[i], round(want[i]))
+				}
+			}
+		}
+	}
+	if err := load(t, "testdata/qwen3", Options{}).Save(t.TempDir(), SaveOptions{DType: tensor.Int}); err == nil || !strings.Contains(err.Error(), "dtype is int") {
+		t.Errorf("saving as integers: %v", err)
 	}
 }
 

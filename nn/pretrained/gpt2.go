@@ -54,7 +54,7 @@ func gpt2(c *config, _ int) *architecture {
 			{"mlp.c_fc", "mlp.fc", d, hidden}, {"mlp.c_proj", "mlp.proj", hidden, d},
 		} {
 			links = append(links,
-				same(theirs+p.theirs+".weight", ours+p.ours+".weight", p.in, p.out),
+				conv1D(theirs+p.theirs+".weight", ours+p.ours+".weight", p.in, p.out),
 				same(theirs+p.theirs+".bias", ours+p.ours+".bias", p.out))
 		}
 		links = append(links, layerNorm(theirs+"ln_1", ours+"norm1", d)...)

@@ -12,14 +12,15 @@ type link struct {
 	shape  []int  // its shape there
 	// transposed says that the rows of the file's matrix are outputs: it is (out, in), and the parameter (in, out).
 	transposed bool
+	linear     bool   // the parts are the weights of an nn.Linear each
 	parts      []part // they lie one after the other along the first axis of the file's tensor
 }
 
-// part is n outputs of a parameter, of its columns where it is transposed and of its rows or elements where it is not.
+// part is a parameter, whose outputs are its columns where it is transposed and its rows or elements where it is not.
 type part struct {
-	ours    string
-	shape   []int // of the parameter
-	from, n int
+	ours  string
+	shape []int // of the parameter
+	n     int   // of its outputs
 }
 
 // isWhole tells whether the tensor is a parameter as it is.
@@ -31,38 +32,45 @@ func (l *link) elements() int { return tensor.Shape(l.shape).TotalSize() }
 
 // same is a tensor that is a parameter, element by element.
 func same(theirs, ours string, shape ...int) link {
-	return link{theirs: theirs, shape: shape, parts: []part{{ours: ours, shape: shape, n: shape[0]}}}
+	return link{theirs: theirs, shape: shape, parts: []part{{ours, shape, shape[0]}}}
 }
 
 // weight is a matrix (out, in) that is a parameter (in, out).
 func weight(theirs, ours string, in, out int) link {
-	return joined(theirs, in, output{ours, out, 0, out})
+	return joined(theirs, in, output{ours, out})
 }
 
-// output is n of the columns of a parameter with so many.
+// conv1D is a matrix (in, out) that is a parameter as it is.
+func conv1D(theirs, ours string, in, out int) link {
+	l := same(theirs, ours, in, out)
+	l.linear = true
+	return l
+}
+
+// output is a parameter with n columns or elements.
 type output struct {
-	ours             string
-	columns, from, n int
+	ours string
+	n    int
 }
 
-// joined is a matrix (out, in) whose rows are columns of several parameters, or of a part of one.
+// joined is a matrix (out, in) whose rows are the columns of one parameter after another.
 func joined(theirs string, in int, outputs ...output) link {
-	l := link{theirs: theirs, transposed: true}
+	l := link{theirs: theirs, transposed: true, linear: true}
 	rows := 0
 	for _, o := range outputs {
-		l.parts = append(l.parts, part{o.ours, []int{in, o.columns}, o.from, o.n})
+		l.parts = append(l.parts, part{o.ours, []int{in, o.n}, o.n})
 		rows += o.n
 	}
 	l.shape = []int{rows, in}
 	return l
 }
 
-// joinedBias is a vector whose elements are those of several parameters, or of a part of one.
+// joinedBias is a vector whose elements are those of one parameter after another.
 func joinedBias(theirs string, outputs ...output) link {
 	l := link{theirs: theirs}
 	n := 0
 	for _, o := range outputs {
-		l.parts = append(l.parts, part{o.ours, []int{o.columns}, o.from, o.n})
+		l.parts = append(l.parts, part{o.ours, []int{o.n}, o.n})
 		n += o.n
 	}
 	l.shape = []int{n}
@@ -81,8 +89,8 @@ func (l *link) unpack(read func(from int, into []float32) error, ours map[string
 	row := 0 // of the file's tensor
 	for _, p := range l.parts {
 		to := ours[p.ours].Float32s()
-		for at := p.from; at < p.from+p.n; {
-			n := min(rows, p.from+p.n-at)
+		for at := 0; at < p.n; {
+			n := min(rows, p.n-at)
 			some := buffer[:n*length]
 			if err := read(row*length, some); err != nil {
 				return err
@@ -109,9 +117,9 @@ func (l *link) pack(ours map[string]*tensor.Dense) *tensor.Dense {
 		from := ours[p.ours].Float32s()
 		n := p.n * l.rowLength()
 		if l.transposed {
-			transpose(rest, l.rowLength(), from[p.from:], p.shape[1], l.rowLength(), p.n)
+			transpose(rest, l.rowLength(), from, p.shape[1], l.rowLength(), p.n)
 		} else {
-			copy(rest[:n], from[p.from*l.rowLength():])
+			copy(rest[:n], from)
 		}
 		rest = rest[n:]
 	}

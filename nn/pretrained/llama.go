@@ -266,6 +266,7 @@ func (d *decoder) architecture() *architecture {
 			b.Activation = d.act
 		}
 		a := &b.Attention
+		a.Separate = true
 		a.NoBias, a.NoProjBias, a.QKNormAll, a.RoPE = !d.qkvBias, !d.projBias, d.qkNormAll, d.rope[i]
 		a.Options.Scale, a.Options.SoftCap, a.Options.Dropout = d.scale, d.softCap, d.attention
 		if d.windows[i] > 0 {
@@ -274,7 +275,7 @@ func (d *decoder) architecture() *architecture {
 	}
 	links := []link{same("model.embed_tokens.weight", "tokens.weight", d.Vocab, d.Dim)}
 	for i := range d.Layers {
-		links = append(links, d.layer(fmt.Sprintf("model.layers.%d.", i), fmt.Sprintf("blocks.%d.", i), d.rope[i] == nil && !d.QKNorm && !d.qkNormAll)...)
+		links = append(links, d.layer(fmt.Sprintf("model.layers.%d.", i), fmt.Sprintf("blocks.%d.", i))...)
 	}
 	links = append(links, same("model.norm.weight", "norm.weight", d.Dim))
 	a := &architecture{prefix: "model.", unused: []string{"rotary_emb.inv_freq"}}
@@ -292,16 +293,12 @@ func (d *decoder) architecture() *architecture {
 	return a
 }
 
-// layer is the tensors of a block. Packed says that our queries, keys and values are one matrix.
-func (d *decoder) layer(theirs, ours string, packed bool) []link {
+// layer is the tensors of a block.
+func (d *decoder) layer(theirs, ours string) []link {
 	queries, keys := d.Heads*d.HeadDim, d.KVHeads*d.HeadDim
-	q, k, v := output{ours + "attn.q", queries, 0, queries}, output{ours + "attn.k", keys, 0, keys}, output{ours + "attn.v", keys, 0, keys}
-	if packed {
-		all := queries + 2*keys
-		q, k, v = output{ours + "attn.qkv", all, 0, queries}, output{ours + "attn.qkv", all, queries, keys}, output{ours + "attn.qkv", all, queries + keys, keys}
-	}
-	gate, up := output{ours + "mlp.gate", d.Hidden, 0, d.Hidden}, output{ours + "mlp.up", d.Hidden, 0, d.Hidden}
-	proj, down := output{ours + "attn.proj", d.Dim, 0, d.Dim}, output{ours + "mlp.down", d.Dim, 0, d.Dim}
+	q, k, v := output{ours + "attn.q", queries}, output{ours + "attn.k", keys}, output{ours + "attn.v", keys}
+	gate, up := output{ours + "mlp.gate", d.Hidden}, output{ours + "mlp.up", d.Hidden}
+	proj, down := output{ours + "attn.proj", d.Dim}, output{ours + "mlp.down", d.Dim}
 
 	var links []link
 	add := func(name string, in int, biased bool, outputs ...output) {

@@ -38,6 +38,8 @@ type Model struct {
 	parameters *nn.Parameters
 	compute    tensor.Dtype
 	arch       *architecture
+	lora       LoRA // and the tensors of the layers that it changes; none without one
+	changed    []*link
 }
 
 // architecture is what a family makes of a config.
@@ -45,7 +47,10 @@ type architecture struct {
 	links  []link
 	prefix string   // of the tensors' names, which files written from the model without its head lack
 	unused []string // tensors of files, by how their names end, that are no parameters
-	build  func(*gorgonia.ExprGraph, *nn.Parameters, tensor.Dtype) (any, error)
+	heads  []string // the modules that make logits of tokens or classes
+	// weights is the file of the tensors; empty for model.safetensors or what its index lists.
+	weights string
+	build   func(*gorgonia.ExprGraph, *nn.Parameters, tensor.Dtype) (any, error)
 }
 
 // families are the readers of configs by model_type. The number is the context that is asked for, 0 for the config's.
@@ -115,7 +120,7 @@ func (m *Model) load(o Options) (err error) {
 
 // describe reads a config.
 func describe(text []byte, o Options) (family string, a *architecture, err error) {
-	c, err := parseConfig(text)
+	c, err := parseConfig(configFile, text)
 	if err != nil {
 		return "", nil, err
 	}

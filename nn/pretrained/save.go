@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/ops"
 	"github.com/stheno-ml/stheno/train/safetensors"
 	"gorgonia.org/tensor"
 )
@@ -21,12 +23,17 @@ var companions = []string{
 
 // SaveOptions are the options of [Model.Save].
 type SaveOptions struct {
-	ShardSize int64 // a file holds at most so many bytes of tensors, unless a tensor alone has more; 0 means 5 GB
+	ShardSize int64        // a file holds at most so many bytes of tensors, unless a tensor alone has more; 0 means 5 GB
+	DType     tensor.Dtype // of the files: float32 (zero), ops.BFloat16 or ops.Float16, which round to the nearest
 }
 
-// Save writes the model as transformers does: config.json, and model.safetensors or shards and their index, in float32.
-// What else belongs to the model in the folder that it was loaded from, such as the tokenizer's files, is copied. The
-// folder is made if there is none; files of earlier models in it are replaced, the weights last.
+// typeNames is what a config calls the types that files can have.
+var typeNames = map[tensor.Dtype]string{tensor.Float32: "float32", ops.BFloat16: "bfloat16", ops.Float16: "float16"}
+
+// Save writes the model as transformers does: config.json, and model.safetensors or shards and their index. What else belongs
+// to the model in the folder that it was loaded from, such as the tokenizer's files, is copied. The folder is made if there is
+// none; files of earlier models in it are replaced, the weights last. From a device the tensors of one file at a time are
+// copied. A LoRA needs to be merged, or it would be missing.
 func (m *Model) Save(folder string, o SaveOptions) error {
 	if err := m.save(folder, o); err != nil {
 		return fmt.Errorf("pretrained: saving to %s: %w", folder, err)
@@ -41,24 +48,34 @@ func (m *Model) save(folder string, o SaveOptions) error {
 	if o.ShardSize == 0 {
 		o.ShardSize = 5e9
 	}
+	if o.DType == (tensor.Dtype{}) {
+		o.DType = tensor.Float32
+	}
+	name, known := typeNames[o.DType]
+	if !known {
+		return fmt.Errorf("dtype is %v, it needs to be float32, BFloat16 or Float16", o.DType)
+	}
+	if set, merged := m.parameters.HasLoRA(); set && !merged {
+		return errors.New("the LoRA is not merged into the weights: Parameters().MergeLoRA does it, and SaveLoRA writes it alone")
+	}
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return err
 	}
 	if err := m.copyCompanions(folder); err != nil {
 		return err
 	}
-	config, err := inFloat32(m.config)
+	config, err := inType(m.config, name)
 	if err != nil {
 		return err
 	}
 	if err := writeFile(folder, configFile, func(w io.Writer) error { _, err := w.Write(config); return err }); err != nil {
 		return err
 	}
-	return m.saveWeights(folder, o.ShardSize)
+	return m.saveWeights(folder, o)
 }
 
-// inFloat32 is a config that says of the weights that they are float32.
-func inFloat32(text []byte) ([]byte, error) {
+// inType is a config that says of the weights what they are.
+func inType(text []byte, dtype string) ([]byte, error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(text, &fields); err != nil {
 		return nil, err
@@ -67,7 +84,7 @@ func inFloat32(text []byte) ([]byte, error) {
 	if _, old := fields["torch_dtype"]; old {
 		name = "torch_dtype" // what transformers called it before 5
 	}
-	fields[name] = json.RawMessage(`"float32"`)
+	fields[name] = json.RawMessage(`"` + dtype + `"`)
 	text, err := json.MarshalIndent(fields, "", "  ")
 	return append(text, '\n'), err
 }
@@ -99,21 +116,12 @@ func (m *Model) copyCompanions(folder string) error {
 	return nil
 }
 
-func (m *Model) saveWeights(folder string, shardSize int64) error {
-	values := map[string]*tensor.Dense{}
-	for _, name := range m.parameters.Names() {
-		value := m.parameters.Value(name)
-		if !value.IsNativelyAccessible() {
-			return fmt.Errorf("parameter %s is in the memory of a device, from where it cannot be saved yet", name)
-		}
-		values[name] = value
-	}
-	var shards [][]*link
+func (m *Model) saveWeights(folder string, o SaveOptions) error {
+	var shards [][]link
 	size, total := int64(0), int64(0)
-	for i := range m.arch.links {
-		l := &m.arch.links[i]
-		bytes := 4 * int64(l.elements())
-		if len(shards) == 0 || size+bytes > shardSize {
+	for _, l := range m.arch.links {
+		bytes := int64(o.DType.Size()) * int64(l.elements())
+		if len(shards) == 0 || size+bytes > o.ShardSize {
 			shards, size = append(shards, nil), 0
 		}
 		shards[len(shards)-1] = append(shards[len(shards)-1], l)
@@ -129,13 +137,10 @@ func (m *Model) saveWeights(folder string, shardSize int64) error {
 			name = fmt.Sprintf("model-%05d-of-%05d.safetensors", i+1, len(shards))
 			kept = append(kept, name)
 		}
-		var tensors safetensors.Tensors
 		for _, l := range links {
-			tensors = append(tensors, safetensors.Tensor{Name: l.theirs, Value: l.pack(values)})
 			weightMap[l.theirs] = name
 		}
-		err := writeFile(folder, name, func(w io.Writer) error { return safetensors.Write(w, tensors, map[string]string{"format": "pt"}) })
-		if err != nil {
+		if err := m.writeTensors(folder, name, links, o.DType); err != nil {
 			return err
 		}
 	}
@@ -149,6 +154,47 @@ func (m *Model) saveWeights(folder string, shardSize int64) error {
 		}
 	}
 	return removeOther(folder, kept)
+}
+
+// writeTensors writes a file of tensors of a type.
+func (m *Model) writeTensors(folder, name string, links []link, dtype tensor.Dtype) error {
+	values := map[string]*tensor.Dense{}
+	var tensors safetensors.Tensors
+	for i := range links {
+		for _, p := range links[i].parts {
+			if values[p.ours] != nil {
+				continue
+			}
+			var err error
+			if values[p.ours], err = ops.Download(m.parameters.Value(p.ours)); err != nil {
+				return fmt.Errorf("parameter %s: %w", p.ours, err)
+			}
+		}
+		tensors = append(tensors, safetensors.Tensor{Name: links[i].theirs, Value: rounded(links[i].pack(values), dtype)})
+	}
+	return writeFile(folder, name, func(w io.Writer) error {
+		return safetensors.Write(w, tensors, map[string]string{"format": "pt"})
+	})
+}
+
+// rounded is a tensor of float32 in another type.
+func rounded(t *tensor.Dense, dtype tensor.Dtype) *tensor.Dense {
+	var data any = t.Float32s()
+	switch dtype {
+	case ops.BFloat16:
+		data = convert(t.Float32s(), kernels.ToBFloat16)
+	case ops.Float16:
+		data = convert(t.Float32s(), kernels.ToFloat16)
+	}
+	return tensor.New(tensor.WithShape(t.Shape()...), tensor.WithBacking(data))
+}
+
+func convert[T any](from []float32, one func(float32) T) []T {
+	to := make([]T, len(from))
+	for i, x := range from {
+		to[i] = one(x)
+	}
+	return to
 }
 
 // removeOther removes the weights of an earlier model: beside those of a new one they would be read, or be in the way.

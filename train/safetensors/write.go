@@ -9,14 +9,16 @@ import (
 	"iter"
 	"maps"
 	"math"
+	"reflect"
 	"slices"
 	"unicode/utf8"
 
+	"github.com/stheno-ml/stheno/kernels"
 	"gorgonia.org/tensor"
 )
 
 // Write writes a file of the tensors and, unless it is empty, the metadata. Tensors may be views; they are written row by
-// row as they look. They come in the order given, except that those of 8 bytes an element precede those of 4, so that
+// row as they look. They come in the order given, except that those with more bytes an element come first, so that
 // all data is aligned. Everything is checked before the first byte is written: after that, only w can fail.
 func Write(w io.Writer, tensors Tensors, metadata map[string]string) error {
 	if w == nil {
@@ -98,13 +100,26 @@ func encoderOf(t *tensor.Dense) (encoder, error) {
 		return newEncoder(t, "I32", 4, t.Int32s(), func(to []byte, x int32) []byte {
 			return binary.LittleEndian.AppendUint32(to, uint32(x))
 		})
+	case brainFloat:
+		return newEncoder(t, "BF16", 2, t.Data().([]kernels.BFloat16), func(to []byte, x kernels.BFloat16) []byte {
+			return binary.LittleEndian.AppendUint16(to, uint16(x))
+		})
+	case halfFloat:
+		return newEncoder(t, "F16", 2, t.Data().([]kernels.Float16), func(to []byte, x kernels.Float16) []byte {
+			return binary.LittleEndian.AppendUint16(to, uint16(x))
+		})
 	case tensor.Int64:
 		return newEncoder(t, "I64", 8, t.Int64s(), func(to []byte, x int64) []byte {
 			return binary.LittleEndian.AppendUint64(to, uint64(x))
 		})
 	}
-	return encoder{}, fmt.Errorf("is %v, it needs to be float32, float64, int32 or int64", t.Dtype())
+	return encoder{}, fmt.Errorf("is %v, it needs to be float32, float64, BFloat16, Float16, int32 or int64", t.Dtype())
 }
+
+var (
+	brainFloat = tensor.Dtype{Type: reflect.TypeFor[kernels.BFloat16]()}
+	halfFloat  = tensor.Dtype{Type: reflect.TypeFor[kernels.Float16]()}
+)
 
 // newEncoder checks that data holds every element that t's shape and strides reach.
 func newEncoder[T any](t *tensor.Dense, dtype string, size int, data []T, put func([]byte, T) []byte) (encoder, error) {

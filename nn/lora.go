@@ -1,0 +1,261 @@
+package nn
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/ops"
+	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
+)
+
+// LoRA describes changes of low rank to linear layers, which are trained in place of the weights: of a [Linear],
+//
+//	act(x·W + b)   becomes   act(x·W + b + scale·dropout(x)·A·B)
+//
+// with A of (In, Rank), which starts at random, and B of (Rank, Out), which starts at 0. They are parameters of the layer,
+// lora_a and lora_b.
+type LoRA struct {
+	Rank    int
+	Alpha   float64 // scale is Alpha/Rank; 0 means Rank, a scale of 1
+	Dropout float64 // of what goes through A, while the graph trains
+	// RankStabilized makes scale Alpha/√Rank, so that it does not matter less the larger the rank is.
+	RankStabilized bool
+	// Match picks linear layers by their names, such as blocks.3.attn.q; nil picks all.
+	Match func(linear string) bool
+	// Shared is the layer whose A a layer uses, itself or one of the same In: layers that other programs keep as one matrix
+	// share it. Nil gives each its own.
+	Shared func(linear string) string
+}
+
+// lowRank is a LoRA that layers are made with, and the changes that were made.
+type lowRank struct {
+	LoRA
+	scale   float64
+	changes []change
+	merged  map[string]*tensor.Dense // what the Bs were before they were merged; nil while they are not
+}
+
+// change is the names of a weight and of what changes it.
+type change struct{ weight, a, b string }
+
+// SetLoRA changes the linear layers that are made from now on. It freezes all parameters but the changes, see [Parameters.Trainable].
+// It comes before the first layer that it is to change: a layer that was made without it stays as it is.
+func (p *Parameters) SetLoRA(l LoRA) error {
+	switch {
+	case l.Rank < 1:
+		return fmt.Errorf("Parameters: LoRA's rank is %d, it needs to be at least 1", l.Rank)
+	case !(l.Alpha >= 0) || math.IsInf(l.Alpha, 0):
+		return fmt.Errorf("Parameters: LoRA's alpha is %v, it needs to be positive, or 0 for the rank", l.Alpha)
+	case !(l.Dropout >= 0 && l.Dropout < 1):
+		return fmt.Errorf("Parameters: LoRA's dropout is %v, it needs to be in [0, 1)", l.Dropout)
+	}
+	if l.Alpha == 0 {
+		l.Alpha = float64(l.Rank)
+	}
+	if l.Match == nil {
+		l.Match = func(string) bool { return true }
+	}
+	if l.Shared == nil {
+		l.Shared = func(linear string) string { return linear }
+	}
+	scale := l.Alpha / float64(l.Rank)
+	if l.RankStabilized {
+		scale = l.Alpha / math.Sqrt(float64(l.Rank))
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.lora != nil {
+		return errors.New("Parameters: there is a LoRA already, it needs to be the only one")
+	}
+	p.lora = &lowRank{LoRA: l, scale: scale}
+	p.trains = func(name string) bool {
+		return slices.ContainsFunc(p.lora.changes, func(c change) bool { return name == c.a || name == c.b })
+	}
+	return nil
+}
+
+// Freeze keeps parameters whose names match from being trained; see [Parameters.Trainable]. It takes the place of what was
+// frozen before.
+func (p *Parameters) Freeze(match func(name string) bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.trains = func(name string) bool { return !match(name) }
+}
+
+// Trainable lists those of a graph's parameters that are not frozen: what a training differentiates the loss by and gives its
+// optimiser. The others then cost neither gradients nor an optimiser's state.
+func (p *Parameters) Trainable(all gorgonia.Nodes) gorgonia.Nodes {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var list gorgonia.Nodes
+	for _, n := range all {
+		if p.trains == nil || p.trains(n.Name()) {
+			list = append(list, n)
+		}
+	}
+	return list
+}
+
+// loraOf is the LoRA of a linear layer of the given name, nil for none.
+func (p *Parameters) loraOf(linear string) *lowRank {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.lora == nil || !p.lora.Match(linear) {
+		return nil
+	}
+	return p.lora
+}
+
+// MergeLoRA adds what the changes are to the weights and sets the changes to zero, so that graphs made without a LoRA, and
+// the weights when they are saved, have it in them. What graphs compute stays the same to rounding, but it is not to be
+// trained before [Parameters.UnmergeLoRA].
+func (p *Parameters) MergeLoRA() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.lora == nil {
+		return errors.New("Parameters: there is no LoRA to merge")
+	}
+	if p.lora.merged != nil {
+		return errors.New("Parameters: the LoRA is merged already")
+	}
+	merged := map[string]*tensor.Dense{}
+	for _, c := range p.lora.changes {
+		b, err := ops.Download(p.values[c.b])
+		if err == nil {
+			merged[c.b] = b.Clone().(*tensor.Dense)
+			err = p.addChange(c, p.lora.scale)
+		}
+		if err == nil {
+			err = ops.Assign(p.values[c.b], constant(0)([2]uint64{}, b.Dtype(), b.Shape()))
+		}
+		if err != nil {
+			return fmt.Errorf("Parameters: merging %s: %w", c.b, err)
+		}
+	}
+	p.lora.merged = merged
+	return nil
+}
+
+// UnmergeLoRA takes back what [Parameters.MergeLoRA] did, to rounding.
+func (p *Parameters) UnmergeLoRA() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.lora == nil || p.lora.merged == nil {
+		return errors.New("Parameters: there is no LoRA that is merged")
+	}
+	for _, c := range p.lora.changes {
+		err := ops.Assign(p.values[c.b], p.lora.merged[c.b])
+		if err == nil {
+			err = p.addChange(c, -p.lora.scale)
+		}
+		if err != nil {
+			return fmt.Errorf("Parameters: taking %s back: %w", c.b, err)
+		}
+	}
+	p.lora.merged = nil
+	return nil
+}
+
+// HasLoRA reports whether there is a LoRA, and whether it is merged into the weights.
+func (p *Parameters) HasLoRA() (set, merged bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.lora != nil, p.lora != nil && p.lora.merged != nil
+}
+
+// addChange is W ← W + scale·A·B, where the values live.
+func (p *Parameters) addChange(c change, scale float64) error {
+	a, err := ops.Download(p.values[c.a])
+	if err != nil {
+		return err
+	}
+	next, each := 0, func() float64 { return 0 }
+	switch data := a.Data().(type) {
+	case []float32:
+		each = func() float64 { next++; return scale * float64(data[next-1]) }
+	case []float64:
+		each = func() float64 { next++; return scale * data[next-1] }
+	}
+	scaled := fill(a.Dtype(), a.Shape(), each)
+	if p.device != nil {
+		if scaled, err = p.device.Upload(scaled); err != nil {
+			return err
+		}
+	}
+	b, err := ops.PlaceOf(p.values[c.weight])
+	if err != nil {
+		return err
+	}
+	var views [3]kernels.Tensor
+	for i, v := range []*tensor.Dense{scaled, p.values[c.b], p.values[c.weight]} {
+		if views[i], err = ops.TensorOf(v); err != nil {
+			return err
+		}
+	}
+	if err := b.MatMul(&kernels.MatMul{A: views[0], B: views[1], Accumulate: true}, kernels.MatMulOutputs{C: views[2]}); err != nil {
+		return err
+	}
+	return b.Synchronize()
+}
+
+// linearChange is the change of one linear layer.
+type linearChange struct {
+	a, b  *gorgonia.Node
+	scale float64
+	drop  *Dropout
+}
+
+// change adds the parameters of the change that the layer's LoRA asks for; nil if there is none.
+func (s *scope) change(in, out int) (*linearChange, error) {
+	lora := s.store.loraOf(s.name)
+	if lora == nil {
+		return nil, nil
+	}
+	l := &linearChange{scale: lora.scale}
+	shared := lora.Shared(s.name)
+	names := change{s.child("weight"), shared + ".lora_a", s.child("lora_b")}
+	if found := s.g.ByName(names.a); len(found) > 0 {
+		if l.a = found[0]; !l.a.Shape().Eq(tensor.Shape{in, lora.Rank}) {
+			return nil, s.errorf("%s has shape %v, to share it needs to be (%d, %d)", names.a, []int(l.a.Shape()), in, lora.Rank)
+		}
+	} else {
+		var err error
+		if l.a, err = s.named(names.a, uniform(1/math.Sqrt(float64(in))), in, lora.Rank); err != nil {
+			return nil, err
+		}
+	}
+	var err error
+	if l.b, err = s.named(names.b, constant(0), lora.Rank, out); err != nil {
+		return nil, err
+	}
+	if l.drop, err = NewDropout(s.g, DropoutConfig{Name: names.a, Parameters: s.store, P: lora.Dropout}); err != nil {
+		return nil, err
+	}
+	s.store.mu.Lock()
+	defer s.store.mu.Unlock()
+	if !slices.Contains(lora.changes, names) {
+		lora.changes = append(lora.changes, names)
+	}
+	return l, nil
+}
+
+// addTo is y + scale·dropout(x)·A·B.
+func (l *linearChange) addTo(y, x *gorgonia.Node) (*gorgonia.Node, error) {
+	x, err := l.drop.Forward(x)
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range []*gorgonia.Node{l.a, l.b} {
+		if x, err = ops.Linear(x, w, nil, ops.LinearOptions{}); err != nil {
+			return nil, err
+		}
+	}
+	if x, err = ops.Scale(x, l.scale); err != nil {
+		return nil, err
+	}
+	return ops.Add(y, x)
+}

@@ -1,0 +1,135 @@
+package nn_test
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/nn"
+	"github.com/stheno-ml/stheno/ops"
+	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
+)
+
+// A layer with a LoRA is act(x·W + b + scale·x·A·B), in evaluation without dropout, and trains A and B alone.
+func TestLoRA(t *testing.T) {
+	const in, out, rank = 3, 4, 2
+	p := nn.NewParameters(7)
+	err := p.SetLoRA(nn.LoRA{
+		Rank: rank, Alpha: 3, Dropout: 0.5, RankStabilized: true, Match: func(name string) bool { return name == "changed" },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range []struct {
+		name string
+		data []float64
+		rows int
+	}{
+		{"changed.lora_a", []float64{1, -2, 0.5, 3, -1, 0.25}, in},
+		{"changed.lora_b", []float64{0.5, 1, -1, 2, 0, -0.5, 3, 0.125}, rank},
+	} {
+		if err := p.Set(v.name, tensor.New(tensor.WithShape(v.rows, len(v.data)/v.rows), tensor.WithBacking(v.data))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	g := gorgonia.NewGraph()
+	config := nn.LinearConfig{Name: "changed", DType: tensor.Float64, Parameters: p, In: in, Out: out, Activation: kernels.SiLU}
+	changed, err := nn.NewLinear(g, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.Name = "plain"
+	plain, err := nn.NewLinear(g, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := gorgonia.NewMatrix(g, tensor.Float64, gorgonia.WithName("x"), gorgonia.WithShape(2, in),
+		gorgonia.WithValue(tensor.New(tensor.WithShape(2, in), tensor.WithBacking([]float64{1, 2, 3, -1, 0.5, 2}))))
+	y := gorgonia.Must(changed.Forward(x))
+	var names []string
+	for _, n := range p.Trainable(append(changed.Parameters(), plain.Parameters()...)) {
+		names = append(names, n.Name())
+	}
+	if want := []string{"changed.lora_a", "changed.lora_b"}; !slices.Equal(names, want) {
+		t.Errorf("%v are trained, want %v", names, want)
+	}
+	if n := len(plain.Parameters()); n != 2 {
+		t.Errorf("a layer that does not match has %d parameters", n)
+	}
+	var kept gorgonia.Value
+	gorgonia.Read(y, &kept)
+	machine := gorgonia.NewTapeMachine(g)
+	defer machine.Close()
+	result := func() []float64 {
+		if err := machine.RunAll(); err != nil {
+			t.Fatal(err)
+		}
+		machine.Reset()
+		return slices.Clone(kept.Data().([]float64))
+	}
+	ops.ModeOf(g).Evaluate()
+	have := result()
+	element := func(name string, i, j int) float64 {
+		v := p.Value(name)
+		return v.Float64s()[i*v.Shape()[1]+j]
+	}
+	for row := range 2 {
+		for column := range out {
+			z := 0.0
+			for i := range in {
+				w := element("changed.weight", i, column)
+				for k := range rank {
+					w += 3 / math.Sqrt(rank) * element("changed.lora_a", i, k) * element("changed.lora_b", k, column)
+				}
+				z += x.Value().Data().([]float64)[row*in+i] * w
+			}
+			if want := z / (1 + math.Exp(-z)); math.Abs(have[row*out+column]-want) > 1e-12 {
+				t.Errorf("element %d, %d is %v, want %v", row, column, have[row*out+column], want)
+			}
+		}
+	}
+	ops.ModeOf(g).Train(3)
+	if slices.Equal(result(), have) {
+		t.Error("training drops nothing")
+	}
+}
+
+// What is frozen is left out, and what was frozen before is not.
+func TestFreeze(t *testing.T) {
+	p := nn.NewParameters(0)
+	l, err := nn.NewLinear(gorgonia.NewGraph(), nn.LinearConfig{Name: "l", Parameters: p, In: 2, Out: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(p.Trainable(l.Parameters())); n != 2 {
+		t.Errorf("%d parameters are trained before any are frozen", n)
+	}
+	for _, frozen := range []string{"l.weight", "l.bias"} {
+		p.Freeze(func(name string) bool { return name == frozen })
+		if list := p.Trainable(l.Parameters()); len(list) != 1 || list[0].Name() == frozen {
+			t.Errorf("with %s frozen, %v are trained", frozen, list)
+		}
+	}
+}
+
+// Layers that share one A need to have as many inputs.
+func TestLoRASharesEqualInputs(t *testing.T) {
+	p := nn.NewParameters(0)
+	if err := p.SetLoRA(nn.LoRA{Rank: 2, Shared: func(string) string { return "a" }}); err != nil {
+		t.Fatal(err)
+	}
+	g := gorgonia.NewGraph()
+	for _, c := range []struct {
+		name  string
+		in    int
+		wrong bool
+	}{{"a", 3, false}, {"b", 3, false}, {"c", 4, true}} {
+		_, err := nn.NewLinear(g, nn.LinearConfig{Name: c.name, Parameters: p, In: c.in, Out: 2})
+		if c.wrong != (err != nil) || c.wrong && !strings.Contains(err.Error(), "a.lora_a has shape [3 2], to share it needs to be (4, 2)") {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+}
