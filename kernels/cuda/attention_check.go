@@ -33,8 +33,8 @@ func (c *attention) check(more func(*tensorChecks)) error {
 	if err := a.Validate(); err != nil {
 		return err
 	}
-	if what := unserved(a); what != "" {
-		return kernels.Unsupported{Device: c.device.Name(), What: what}
+	if a.Score != nil || a.Mask != nil {
+		return kernels.Unsupported{Device: c.device.Name(), What: "attention with a score or a mask of one's own"}
 	}
 	c.dtype, c.element = a.Q.DType, elementOf(a.Q.DType)
 	switch {
@@ -69,32 +69,6 @@ func (c *attention) check(more func(*tensorChecks)) error {
 	}
 	more(&tensors)
 	return tensors.err
-}
-
-// unserved names what the kernels do not know of a valid problem, or returns "".
-func unserved(a *kernels.Attention) string {
-	empty := func(s kernels.Sequence) bool { return s.Sq == 0 || s.Sk == 0 }
-	switch {
-	case a.SharesKeys():
-		return "attention with one batch item's keys for all of q's"
-	case a.Score != nil || a.Mask != nil:
-		return "attention with a score or a mask of one's own"
-	case a.KVLengths != nil:
-		return "attention with a length of keys for each batch item"
-	case a.Window != nil && a.Window.Shift != 0:
-		return "attention with a window beside the diagonal"
-	case a.Bias.IsSet() && a.Bias.Shape[3] == 1 && a.K.Shape[2] != 1:
-		return "attention with one bias for all keys"
-	case a.Bias.IsSet() && a.Bias.DType != a.Q.DType:
-		return fmt.Sprintf("attention of %v with a bias of %v", a.Q.DType, a.Bias.DType)
-	case a.Sinks.IsSet() && a.Sinks.DType != a.Q.DType:
-		return fmt.Sprintf("attention of %v with sinks of %v", a.Q.DType, a.Sinks.DType)
-	case a.QLens != nil && slices.ContainsFunc(a.Sequences(), empty):
-		return "attention with an empty packed sequence"
-	case a.QLens != nil && (a.QLens[len(a.QLens)-1] < a.Q.Shape[2] || a.KVLens[len(a.KVLens)-1] < a.K.Shape[2]):
-		return "attention with rows behind the last packed sequence"
-	}
-	return ""
 }
 
 func checkTensor(name string, t kernels.Tensor, shape []int, dtype kernels.DType, kind tensorKind) error {

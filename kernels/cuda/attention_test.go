@@ -227,6 +227,27 @@ func TestAttentionDropout(t *testing.T) {
 	}
 }
 
+// Parts that differ in length or share their keys, windows beside the diagonal, biases that are the same for all keys, and
+// float32 biases and sinks beside tensors of 16 bits.
+func TestAttentionOfUnevenParts(t *testing.T) {
+	device(t)
+	for _, a := range append(slices.Clone(arithmetics),
+		arithmetic{name: "bfloat16 beside float32", half: kernels.BF16, rounding: bf16Rounding, wide: true},
+		arithmetic{name: "float16 beside float32 on any device", half: kernels.F16, rounding: f16Rounding, wide: true, anyDevice: true}) {
+		for _, c := range UnevenCases() {
+			t.Run(a.name+"/"+c.String(), func(t *testing.T) {
+				t.Parallel()
+				a.runCheaply(t, c)
+			})
+		}
+		for n, size := range [][2]int{{64, 64}, {128, 128}, {192, 192}} {
+			for _, options := range [][]Option{{BiasOver("HQ"), Sinks}, {BiasOver("BH"), Causal}, {BiasOver("BHQ"), SoftCap}} {
+				a.beside(t, affordable(Case{Batch: 1, Heads: 4, KeyHeads: 2, Sq: 270, Sk: 300, D: size[0], Dv: size[1], Options: options, Seed: uint64(n)}))
+			}
+		}
+	}
+}
+
 // Packed sequences, with every option.
 func TestAttentionPacked(t *testing.T) {
 	device(t)
