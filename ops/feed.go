@@ -47,6 +47,17 @@ func (f *Feed) Node(g *gorgonia.ExprGraph, name string) *gorgonia.Node {
 	return gorgonia.NewTensor(g, f.value.Dtype(), f.value.Dims(), gorgonia.WithShape(f.value.Shape()...), gorgonia.WithName(name), gorgonia.WithValue(f.value))
 }
 
+// Fill makes the graph read a value of the host, of the feed's type and shape, in its next run.
+func (f *Feed) Fill(value *tensor.Dense) error {
+	if value == nil || !value.IsNativelyAccessible() || value.Dtype() != f.host.Dtype() || !value.Shape().Eq(f.host.Shape()) {
+		return fmt.Errorf("Feed: the value needs to be on the host, %v of shape %v", f.host.Dtype(), []int(f.host.Shape()))
+	}
+	if err := Assign(f.host, value); err != nil {
+		return fmt.Errorf("Feed: %w", err)
+	}
+	return f.Send()
+}
+
 // Send hands what the program wrote to the graph. It does not wait for runs that still read what was sent before.
 func (f *Feed) Send() error {
 	if f.staysOnTheHost {

@@ -16,7 +16,8 @@ import (
 // By itself, an op writes where it wrote in its last run, since fresh memory has to be cleared first, which takes longer than
 // many an op. A result gets fresh memory where someone may hold the last one on purpose:
 //
-//   - a root of the graph, such as the logits of a model that only predicts, or a node that [gorgonia.Read] reads;
+//   - a root of the graph, such as the logits of a model that only predicts, or a node that [Keep] was told of or that
+//     [gorgonia.Read] reads;
 //   - if an input of the graph has it as its value now, such as a state that is carried from run to run.
 //
 // After [ReuseMemory], all ops of a graph share one pool, to which a result gives its memory back when the last op that reads
@@ -24,13 +25,27 @@ import (
 
 // ReuseMemory makes the ops of a graph share memory: that of a result whose last reader has run becomes that of another. A
 // training step then needs what is alive at once, and not the sum of all results. The price is that the value of a node
-// in the middle of the graph is good only until its last reader has run: [gorgonia.Read] what is to be looked at. It is for
+// in the middle of the graph is good only until its last reader has run: [Keep] what is to be looked at. It is for
 // graphs that a tapeMachine runs, one at a time.
 func ReuseMemory(g *gorgonia.ExprGraph) {
 	p := &stateOf(g).pool
 	p.Lock()
 	defer p.Unlock()
 	p.shared = true
+}
+
+// Keep lets the values of nodes be looked at after a run of their graph, wherever they live, although it may reuse memory. It needs
+// to be called before the graph runs.
+func Keep(nodes ...*gorgonia.Node) {
+	for _, n := range nodes {
+		p := &stateOf(n.Graph()).pool
+		p.Lock()
+		if p.kept == nil {
+			p.kept = map[*gorgonia.Node]bool{}
+		}
+		p.kept[n], p.nodes = true, 0
+		p.Unlock()
+	}
 }
 
 // pool is the memory of a graph whose ops share it.
@@ -40,6 +55,7 @@ type pool struct {
 	recording atomic.Bool // a run of the graph is being recorded
 	nodes     int         // of the graph when the readers were counted
 	free      map[block][]kernels.Tensor
+	kept      map[*gorgonia.Node]bool // whose values are looked at after a run
 }
 
 // block is what may take each other's place.
@@ -254,8 +270,8 @@ func count(g *gorgonia.ExprGraph, p *pool, nodes int) {
 	seen := map[*gorgonia.Node]bool{} // by someone who may look at the value after the run
 	var isSeen func(n *gorgonia.Node) bool
 	isSeen = func(n *gorgonia.Node) bool {
-		if is, ok := seen[n]; ok {
-			return is
+		if is, ok := seen[n]; ok || p.kept[n] {
+			return is || p.kept[n]
 		}
 		parents := g.To(n.ID())
 		is := parents == nil || parents.Len() == 0

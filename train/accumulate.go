@@ -16,6 +16,7 @@ func (o *Optimizer) Accumulate() error {
 	if err := o.place(); err != nil {
 		return o.errorf("%w", err)
 	}
+	o.runs++
 	if o.isHost() {
 		return nil
 	}
@@ -55,10 +56,11 @@ func (o *Optimizer) add() error {
 		}
 		o.sums = sums
 	}
-	// A plain step of rate 1 against the gradients adds them, all in one call.
-	against := kernels.SGD{Update: kernels.Update{LearningRate: 1, GradientScale: -1}}
-	return o.backend.SGD(against, o.sums, o.gradients, nil)
+	return o.backend.SGD(sumInto, o.sums, o.gradients, nil)
 }
+
+// sumInto is a plain step of rate 1 against gradients, which adds them, all in one call.
+var sumInto = kernels.SGD{Update: kernels.Update{LearningRate: 1, GradientScale: -1}}
 
 // keepsGradients reports whether gradients stay from run to run, so that a step needs to clear them.
 func (o *Optimizer) keepsGradients() bool { return o.isHost() || o.options.Accumulation > 1 }

@@ -3,11 +3,11 @@
 //
 //	parameters := nn.NewParameters(seed)
 //	loop, err := train.NewLoop(train.LoopConfig{
-//		Model: func(g *gorgonia.ExprGraph, tokens, targets *gorgonia.Node) (*gorgonia.Node, gorgonia.Nodes, error) {
+//		Model: func(g *gorgonia.ExprGraph, in train.Inputs) (train.Outputs, error) {
 //			m, err := nn.NewGPT(g, nn.GPTConfig{Parameters: parameters, ...})
 //			...
-//			loss, err := m.Loss(tokens, targets)
-//			return loss, m.Parameters(), err
+//			loss, err := m.Loss(in["tokens"], in["targets"])
+//			return train.Outputs{Loss: loss, Parameters: m.Parameters()}, err
 //		},
 //		Optimizer: func(parameters gorgonia.Nodes) (*train.Optimizer, error) {
 //			return train.NewAdamW(parameters, train.AdamWConfig{

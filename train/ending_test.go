@@ -11,6 +11,7 @@ import (
 
 	"github.com/stheno-ml/stheno/train"
 	"github.com/stheno-ml/stheno/train/checkpoint"
+	"github.com/stheno-ml/stheno/train/data"
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
 )
@@ -334,12 +335,6 @@ func TestResumeFromTheBest(t *testing.T) {
 	}
 }
 
-// shaped are batches of a shape that no batch has.
-type shaped struct{ rows, length int }
-
-func (s shaped) Shape() (rows, length int)  { return s.rows, s.length }
-func (shaped) Fill(int, []int, []int) error { return nil }
-
 // TestLoopRefusesNonsense has values that NewLoop did not make, and models whose parts belong elsewhere.
 func TestLoopRefusesNonsense(t *testing.T) {
 	var zero train.Loop
@@ -349,11 +344,21 @@ func TestLoopRefusesNonsense(t *testing.T) {
 	if zero.ResumeFrom(checkpoint.Checkpoint{}) == nil || zero.Close() != nil || zero.Parameters() != nil {
 		t.Error("a zero loop has something")
 	}
-	for _, shape := range []shaped{{0, 12}, {4, -1}, {1 << 40, 1 << 40}} {
+	for want, batch := range map[string]data.Batch{
+		"no arrays":     {},
+		"tokens is nil": {"tokens": nil},
+		"x has shape [2 3] and strides [1 2]": {"x": func() *tensor.Dense {
+			t := tensor.New(tensor.WithShape(3, 2), tensor.WithBacking(make([]float32, 6)))
+			if err := t.T(); err != nil {
+				panic(err)
+			}
+			return t
+		}()},
+	} {
 		config := countingConfig(nil)
-		config.Data = shape
-		if _, err := train.NewLoop(config); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("batches of %d rows of %d", shape.rows, shape.length)) {
-			t.Errorf("batches of %+v: error %v", shape, err)
+		config.Data = data.Func(func(int) (data.Batch, error) { return batch, nil })
+		if _, err := train.NewLoop(config); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("a batch of %v: error %v, want one with %q", batch, err, want)
 		}
 	}
 	elsewhere := gorgonia.NewGraph()
@@ -379,13 +384,13 @@ func TestLoopRefusesNonsense(t *testing.T) {
 	} {
 		config := countingConfig(nil)
 		model := config.Model
-		config.Model = func(g *gorgonia.ExprGraph, tokens, targets *gorgonia.Node) (*gorgonia.Node, gorgonia.Nodes, error) {
-			l, p, err := model(g, tokens, targets)
+		config.Model = func(g *gorgonia.ExprGraph, in train.Inputs) (train.Outputs, error) {
+			out, err := model(g, in)
 			if err != nil {
-				return nil, nil, err
+				return train.Outputs{}, err
 			}
-			l, p = change(g, l, slices.Clone(p))
-			return l, p, nil
+			out.Loss, out.Parameters = change(g, out.Loss, slices.Clone(out.Parameters))
+			return out, nil
 		}
 		l, err := train.NewLoop(config)
 		if err == nil {

@@ -125,13 +125,13 @@ func ExampleLoop() {
 	}
 	parameters := nn.NewParameters(1) // of the graph that trains and of the one that evaluates
 	loop, err := train.NewLoop(train.LoopConfig{
-		Model: func(g *gorgonia.ExprGraph, tokens, targets *gorgonia.Node) (*gorgonia.Node, gorgonia.Nodes, error) {
+		Model: func(g *gorgonia.ExprGraph, in train.Inputs) (train.Outputs, error) {
 			m, err := nn.NewGPT(g, nn.GPTConfig{Parameters: parameters, Vocab: 7, Context: 8, Layers: 2, Heads: 2, Dim: 16})
 			if err != nil {
-				return nil, nil, err
+				return train.Outputs{}, err
 			}
-			loss, err := m.Loss(tokens, targets)
-			return loss, m.Parameters(), err
+			loss, err := m.Loss(in["tokens"], in["targets"])
+			return train.Outputs{Loss: loss, Parameters: m.Parameters()}, err
 		},
 		Optimizer: func(parameters gorgonia.Nodes) (*train.Optimizer, error) {
 			return train.NewAdamW(parameters, train.AdamWConfig{

@@ -3,7 +3,6 @@ package train
 import (
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/stheno-ml/stheno/kernels"
@@ -15,80 +14,120 @@ import (
 
 // graph is a model for batches of one shape, and the machine that runs it.
 type graph struct {
-	g               *gorgonia.ExprGraph
-	device          *ops.Device // nil for the host
-	parameters      gorgonia.Nodes
-	machine         gorgonia.VM
-	rows, length    int
-	tokens, targets []int // what is fed
-	feeds           []*ops.Feed
-	loss            *gorgonia.Node
+	g       *gorgonia.ExprGraph
+	device  *ops.Device // nil for the host
+	outputs Outputs
+	trained gorgonia.Nodes // of the parameters, those that training changes
+	machine gorgonia.VM
+	feeds   map[string]*ops.Feed
+	scalars gorgonia.Nodes // the loss, and the metrics that are scalars
 
 	runs       int // so far
 	recording  kernels.Recording
-	recorded   kernels.Tensor // the loss of a recorded run
-	unrecorded error          // why runs cannot be recorded
+	recorded   []kernels.Tensor // the scalars of a recorded run
+	unrecorded error            // why runs cannot be recorded
 }
 
-// newGraph builds a model for the batches' shape, with gradients if it is to train. Its inputs and parameters are on the device,
-// or on the host where that is nil.
-func newGraph(model Model, batches data.Batches, device *ops.Device, training bool) (*graph, error) {
-	b := &graph{g: gorgonia.NewGraph(), device: device}
-	b.rows, b.length = batches.Shape()
-	if b.rows < 1 || b.length < 1 || b.rows > math.MaxInt32/b.length {
-		return nil, fmt.Errorf("data has batches of %d rows of %d, each needs to be at least 1 and their product an int32", b.rows, b.length)
-	}
-	var inputs [2]*gorgonia.Node
-	for i, in := range []struct {
-		name string
-		ids  *[]int
-	}{{"tokens", &b.tokens}, {"targets", &b.targets}} {
-		*in.ids = make([]int, b.rows*b.length)
-		feed, err := ops.NewFeed(device, tensor.New(tensor.WithShape(b.rows, b.length), tensor.WithBacking(*in.ids)))
+// newGraph builds a model for batches like b, with gradients if it is to train. Its inputs and parameters are on the device, or on
+// the host where that is nil.
+func newGraph(model Model, b data.Batch, device *ops.Device, training bool) (*graph, error) {
+	t := &graph{g: gorgonia.NewGraph(), device: device, feeds: map[string]*ops.Feed{}}
+	inputs := Inputs{}
+	for _, name := range b.Names() {
+		if err := checkArray(b[name]); err != nil {
+			return nil, fmt.Errorf("the batch's %s %w", name, err)
+		}
+		feed, err := ops.NewFeed(device, b[name].Clone().(*tensor.Dense))
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("the batch's %s: %w", name, err)
 		}
-		inputs[i], b.feeds = feed.Node(b.g, in.name), append(b.feeds, feed)
+		t.feeds[name], inputs[name] = feed, feed.Node(t.g, name)
 	}
-	loss, parameters, err := model(b.g, inputs[0], inputs[1])
-	if err != nil {
-		return nil, err
+	if len(inputs) == 0 {
+		return nil, errors.New("the batch has no arrays, it needs at least one")
 	}
-	switch {
-	case loss == nil:
-		return nil, errors.New("model gave no loss, it needs to be a node")
-	case !loss.IsScalar():
-		return nil, fmt.Errorf("model gave a loss of shape %v, it needs to be a scalar", []int(loss.Shape()))
-	case loss.Graph() != b.g:
-		return nil, errors.New("model gave a loss of another graph, it needs to be of the one that it was called with")
-	case len(parameters) == 0:
-		return nil, errors.New("model gave no parameters, it needs at least one")
+	var err error
+	if t.outputs, err = model(t.g, inputs); err != nil {
+		return nil, fmt.Errorf("model of %v: %w", b, err)
 	}
-	for i, n := range parameters {
-		if err := checkParameter(n, b.g, device); err != nil {
-			return nil, fmt.Errorf("model gave parameter %d, which %w", i, err)
+	if err := t.check(); err != nil {
+		return nil, fmt.Errorf("model gave %w", err)
+	}
+	t.scalars = gorgonia.Nodes{t.outputs.Loss}
+	for _, m := range t.outputs.Metrics {
+		ops.Keep(m.Nodes...)
+		if m.Value == nil {
+			t.scalars = append(t.scalars, m.Nodes[0])
 		}
 	}
-	b.parameters = parameters
-	b.loss = loss
-	ops.ReuseMemory(b.g)
+	ops.ReuseMemory(t.g)
 	var options []gorgonia.VMOpt
 	if training {
-		if _, err := gorgonia.Grad(loss, parameters...); err != nil {
+		if _, err := gorgonia.Grad(t.outputs.Loss, t.trained...); err != nil {
 			return nil, err
 		}
 		if device == nil {
-			options = append(options, gorgonia.BindDualValues(parameters...))
+			options = append(options, gorgonia.BindDualValues(t.trained...))
 		}
+	} else {
+		t.mode().Evaluate()
 	}
-	if b.machine, err = ops.NewMachine(b.g, options...); err != nil {
+	if t.machine, err = ops.NewMachine(t.g, options...); err != nil {
 		return nil, err
 	}
-	return b, nil
+	return t, nil
 }
 
-// checkParameter names what would only be found out by the first step, in words of the machine's. Its errors go on from
-// "which".
+// checkArray returns what is wrong with an array of a batch, in words that go on from its name.
+func checkArray(a *tensor.Dense) error {
+	switch {
+	case a == nil:
+		return errors.New("is nil, it needs to be an array")
+	case a.Dims() == 0 || a.Shape().TotalSize() == 0 || !slices.Equal(a.Strides(), a.Shape().CalcStrides()):
+		return fmt.Errorf("has shape %v and strides %v, it needs axes that are not empty, and its elements to lie row by row without gaps",
+			[]int(a.Shape()), a.Strides())
+	}
+	return nil
+}
+
+// check names what would only be found out by the first step, in words of the machine's, and picks the parameters to train.
+func (t *graph) check() error {
+	loss := t.outputs.Loss
+	switch {
+	case loss == nil:
+		return errors.New("no loss, it needs to be a node")
+	case !loss.IsScalar():
+		return fmt.Errorf("a loss of shape %v, it needs to be a scalar", []int(loss.Shape()))
+	case loss.Graph() != t.g:
+		return errors.New("a loss of another graph, it needs to be of the one that it was called with")
+	case len(t.outputs.Parameters) == 0:
+		return errors.New("no parameters, it needs at least one")
+	}
+	for i, n := range t.outputs.Parameters {
+		if err := checkParameter(n, t.g, t.device); err != nil {
+			return fmt.Errorf("parameter %d, which %w", i, err)
+		}
+		if t.outputs.Trained == nil || t.outputs.Trained(n) {
+			t.trained = append(t.trained, n)
+		}
+	}
+	if len(t.trained) == 0 {
+		return fmt.Errorf("%d parameters of which Trained picks none, it needs to pick at least one", len(t.outputs.Parameters))
+	}
+	names := map[string]bool{}
+	for _, m := range t.outputs.Metrics {
+		if err := m.check(t.g); err != nil {
+			return fmt.Errorf("metric %q, which %w", m.Name, err)
+		}
+		if names[m.Name] {
+			return fmt.Errorf("two metrics called %s, each needs a name of its own", m.Name)
+		}
+		names[m.Name] = true
+	}
+	return nil
+}
+
+// checkParameter returns what is wrong with a parameter, in words that go on from "which".
 func checkParameter(n *gorgonia.Node, g *gorgonia.ExprGraph, device *ops.Device) error {
 	switch {
 	case n == nil:
@@ -117,70 +156,132 @@ func placeName(d *ops.Device) string {
 	return d.String()
 }
 
-// run feeds the n-th batch, runs the machine and asks for the loss. On a device it waits for nothing.
-func (b *graph) run(batches data.Batches, n int) (kernels.Number, error) {
-	if err := batches.Fill(n, b.tokens, b.targets); err != nil {
-		return nil, fmt.Errorf("batch %d: %w", n, err)
-	}
-	for _, feed := range b.feeds {
-		if err := feed.Send(); err != nil {
-			return nil, fmt.Errorf("batch %d: %w", n, err)
+// run feeds a batch, runs the machine and asks for the scalars, the loss first. On a device it waits for nothing.
+func (t *graph) run(b data.Batch) ([]kernels.Number, error) {
+	for name, feed := range t.feeds {
+		if err := feed.Fill(b[name]); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 	}
-	if err := b.compute(); err != nil {
+	if err := t.compute(); err != nil {
 		return nil, err
 	}
-	if b.recording != nil {
-		return b.device.Backend().Read(b.recorded)
+	numbers := make([]kernels.Number, len(t.scalars))
+	for i, n := range t.scalars {
+		var err error
+		if t.recording != nil {
+			numbers[i], err = t.device.Backend().Read(t.recorded[i])
+		} else {
+			numbers[i], err = ops.ReadNumber(n.Value())
+		}
+		if err != nil {
+			return nil, err
+		}
 	}
-	return ops.ReadNumber(b.loss.Value())
+	return numbers, nil
+}
+
+// measure adds what the last run made of its batch to the metrics' means. Numbers are its scalars, the loss first.
+func (t *graph) measure(means []mean, numbers []float64) error {
+	numbers = numbers[1:]
+	for i, m := range t.outputs.Metrics {
+		if m.Value == nil {
+			means[i].add(numbers[0], 1)
+			numbers = numbers[1:]
+			continue
+		}
+		values := make([]*tensor.Dense, len(m.Nodes))
+		for k, n := range m.Nodes {
+			var err error
+			if values[k], err = ops.Download(n.Value()); err != nil {
+				return fmt.Errorf("metric %s: node %d: %w", m.Name, k, err)
+			}
+		}
+		sum, count, err := m.Value(values)
+		if err != nil {
+			return fmt.Errorf("metric %s: %w", m.Name, err)
+		}
+		means[i].add(sum, count)
+	}
+	return nil
 }
 
 // unrecordedRuns is how many runs of a graph find out which memory it needs, before one is recorded.
 const unrecordedRuns = 2
 
 // compute runs the machine, or what was recorded of it. A graph that cannot be recorded goes on unrecorded.
-func (b *graph) compute() error {
-	if b.recording != nil {
-		return b.recording.Launch()
+func (t *graph) compute() error {
+	if t.recording != nil {
+		return t.recording.Launch()
 	}
-	if b.device == nil || b.runs < unrecordedRuns || b.unrecorded != nil {
-		b.runs++
-		return b.runMachine()
+	if t.device == nil || t.runs < unrecordedRuns || t.unrecorded != nil {
+		t.runs++
+		return t.runMachine()
 	}
-	recording, err := ops.Record(b.g, b.device, b.runMachine)
-	if err == nil {
-		b.recorded, err = ops.TensorOf(b.loss.Value())
+	recording, err := ops.Record(t.g, t.device, t.runMachine)
+	t.recorded = make([]kernels.Tensor, len(t.scalars))
+	for i := 0; i < len(t.scalars) && err == nil; i++ {
+		t.recorded[i], err = ops.TensorOf(t.scalars[i].Value())
 	}
 	if err != nil {
-		b.unrecorded = err
-		return b.runMachine()
+		t.unrecorded = err
+		return t.runMachine()
 	}
-	b.recording = recording
-	return b.recording.Launch()
+	t.recording = recording
+	return t.recording.Launch()
 }
 
-func (b *graph) runMachine() error {
-	defer b.machine.Reset()
-	return b.machine.RunAll()
+func (t *graph) runMachine() error {
+	defer t.machine.Reset()
+	return t.machine.RunAll()
 }
 
 // mode is whether the graph trains or evaluates.
-func (b *graph) mode() *ops.Mode { return ops.ModeOf(b.g) }
+func (t *graph) mode() *ops.Mode { return ops.ModeOf(t.g) }
 
-// shares makes sure that the graph has the parameters of another, not copies.
-func (b *graph) shares(other *graph) error {
+// shares makes sure that the graph has the parameters of another, not copies, and the same metrics.
+func (t *graph) shares(other *graph) error {
 	values := map[string]gorgonia.Value{}
-	for _, n := range other.parameters {
+	for _, n := range other.outputs.Parameters {
 		values[n.Name()] = n.Value()
 	}
-	if len(b.parameters) != len(values) {
-		return fmt.Errorf("model gave %d parameters for evaluation and %d for training, they need to be the same", len(b.parameters), len(values))
+	if len(t.outputs.Parameters) != len(values) {
+		return fmt.Errorf("model gave %d parameters for one graph and %d for another, they need to be the same", len(t.outputs.Parameters), len(values))
 	}
-	for _, n := range b.parameters {
+	for _, n := range t.outputs.Parameters {
 		if values[n.Name()] != n.Value() {
-			return fmt.Errorf("model gave %s a value of its own for evaluation, both graphs need one nn.Parameters", n.Name())
+			return fmt.Errorf("model gave %s a value of its own in each graph, all graphs need one nn.Parameters", n.Name())
 		}
+	}
+	same := func(a, b Metric) bool { return a.Name == b.Name }
+	if !slices.EqualFunc(t.outputs.Metrics, other.outputs.Metrics, same) {
+		return fmt.Errorf("model gave the metrics %q for one graph and %q for another, they need to be the same",
+			metricNames(t.outputs.Metrics), metricNames(other.outputs.Metrics))
 	}
 	return nil
 }
+
+func metricNames(metrics []Metric) []string {
+	var names []string
+	for _, m := range metrics {
+		names = append(names, m.Name)
+	}
+	return names
+}
+
+// figures are what is shown of the metrics that have means, by name; nil without any.
+func figures(metrics []Metric, means []mean, include func(Metric) bool) map[string]float64 {
+	var all map[string]float64
+	for i, m := range metrics {
+		if include(m) {
+			if all == nil {
+				all = map[string]float64{}
+			}
+			all[m.Name] = means[i].of(m)
+		}
+	}
+	return all
+}
+
+func anyMetric(Metric) bool      { return true }
+func scalarMetric(m Metric) bool { return m.Value == nil }

@@ -62,15 +62,15 @@ func (c training) loop(t testing.TB, hook Hook) *Loop {
 	}
 	l, err := NewLoop(LoopConfig{
 		Device: c.device, Data: batches, Steps: c.steps, Hooks: []Hook{hook},
-		Model: func(g *gorgonia.ExprGraph, tokens, targets *gorgonia.Node) (*gorgonia.Node, gorgonia.Nodes, error) {
+		Model: func(g *gorgonia.ExprGraph, in Inputs) (Outputs, error) {
 			config := c.model
 			config.Parameters = parameters
 			m, err := nn.NewGPT(g, config)
 			if err != nil {
-				return nil, nil, err
+				return Outputs{}, err
 			}
-			loss, err := m.Loss(tokens, targets)
-			return loss, m.Parameters(), err
+			loss, err := m.Loss(in["tokens"], in["targets"])
+			return Outputs{Loss: loss, Parameters: m.Parameters()}, err
 		},
 		Optimizer: func(parameters gorgonia.Nodes) (*Optimizer, error) {
 			return NewAdamW(parameters, AdamWConfig{WeightDecay: 0.1, Options: Options{Schedule: ConstantRate(1e-3), ClipNorm: 1, Accumulation: c.accumulation}})

@@ -42,11 +42,16 @@ func (n Notice) Error() string { return string(n) }
 
 // Start is where a run begins.
 type Start struct {
-	Step          int  // steps that were done before: 0 unless the run was resumed
-	Steps         int  // the step at which it will end
-	Resumed       bool // from a checkpoint
-	Parameters    int  // how many numbers the model has
-	TokensPerStep int
+	Step       int  // steps that were done before: 0 unless the run was resumed
+	Steps      int  // the step at which it will end
+	Resumed    bool // from a checkpoint
+	Parameters int  // how many numbers the model has
+	Trained    int  // how many of them training changes
+
+	// ExamplesPerStep and TokensPerStep are those of the first step; see Step.
+	ExamplesPerStep, TokensPerStep int
+
+	Metrics []string // the names of the model's metrics
 }
 
 // Batch is how far a step or an evaluation has come.
@@ -68,9 +73,12 @@ type Step struct {
 	Done     int           // steps that are done, skipped ones included: the first is 1
 	Steps    int           // the step at which the run will end
 	Loss     float64       // of the step's batches, before the parameters changed
-	Tokens   int           // of the step
+	Examples int           // of the step: rows of its largest arrays
+	Tokens   int           // of the step: elements of its arrays called tokens; 0 without any
 	Duration time.Duration // of the step, without evaluations, checkpoints and hooks
 	Elapsed  time.Duration // since the run started
+
+	Metrics map[string]float64 // those of the model's metrics that are scalars, by name; nil without any
 }
 
 // Evaluation is a look at the losses in between, on batches that no gradient was taken from.
@@ -80,6 +88,8 @@ type Evaluation struct {
 	Validation float64 // mean loss on batches of the validation data; NaN where there is none
 	Best       bool    // no evaluation before had a smaller loss (on the validation data, if there is any)
 	Duration   time.Duration
+
+	TrainMetrics, ValidationMetrics map[string]float64 // the model's metrics on these batches, by name; nil without any
 }
 
 // Checkpoint is a checkpoint that was written.

@@ -15,10 +15,22 @@ import (
 	"gorgonia.org/gorgonia"
 )
 
-// Model adds a model to a graph: it gives the loss of predicting targets from tokens, which are (rows, length) of int,
-// as a scalar, and the parameters that training changes. A [Loop] calls it once for each of its graphs; a model over
-// [nn.Parameters] has the same values in all of them.
-type Model func(g *gorgonia.ExprGraph, tokens, targets *gorgonia.Node) (loss *gorgonia.Node, parameters gorgonia.Nodes, err error)
+// Model adds a model of a batch to a graph. A [Loop] calls it once for each shape of batches that it trains on, and once for each
+// that it evaluates; a model over [nn.Parameters] has the same values in all of these graphs.
+type Model func(g *gorgonia.ExprGraph, in Inputs) (Outputs, error)
+
+// Inputs are the arrays of a batch as nodes, by name: tokens and targets in batches of package data that are cut from tokens.
+type Inputs map[string]*gorgonia.Node
+
+// Outputs is what a model gives.
+type Outputs struct {
+	Loss *gorgonia.Node // what training makes smaller, a scalar
+	// Parameters are those of the model, such as what [nn.Parameters.Nodes] lists. Checkpoints hold all of them.
+	Parameters gorgonia.Nodes
+	// Trained picks the parameters that training changes, such as what [Named] gives; nil means all.
+	Trained func(*gorgonia.Node) bool
+	Metrics []Metric // to look at beside the loss
+}
 
 // LoopConfig describes a [Loop].
 type LoopConfig struct {
@@ -26,7 +38,8 @@ type LoopConfig struct {
 	Optimizer func(parameters gorgonia.Nodes) (*Optimizer, error)
 	// Device is where the model computes; nil means the host. The parameters need to be there, see [nn.Parameters.MoveTo].
 	Device *ops.Device
-	// Data are the batches to train on: step n takes batches n·Accumulation and on.
+	// Data are the batches to train on: step n takes batches n·Accumulation and on. There may be batches of several shapes, for
+	// each of which the loop has a graph, over the same parameters and with the same optimiser.
 	Data data.Batches
 	// Steps is how many steps the training has in all, those before a resumption included.
 	Steps int
@@ -59,14 +72,15 @@ type LoopConfig struct {
 type Loop struct {
 	c         LoopConfig
 	optimizer *Optimizer
-	training  *graph
-	trainEval *graph // evaluates training batches; nil without evaluations
-	validEval *graph // evaluates validation batches; nil without
+	training  *graph            // for batches of the shape of the first
+	trainers  map[string]*graph // for batches of all shapes that came, training's among them, by data.Batch.String
+	judges    map[string]*graph // graphs that evaluate
 	audience  *audience
 
 	queued  *queuedStep // on a device, the step whose report was not read yet
 	settled time.Time   // when the last report was read
-	toldWhy bool        // why steps are not recorded
+	why     error       // the last step was not recorded
+	toldWhy bool
 
 	done      int // steps
 	evaluated int // the step of the last evaluation
@@ -107,7 +121,7 @@ func NewLoop(c LoopConfig) (*Loop, error) {
 	if err := c.validate(); err != nil {
 		return nil, fmt.Errorf("Loop: %w", err)
 	}
-	l := &Loop{c: c, bestLoss: math.NaN(), evaluated: none, saved: none, failed: none}
+	l := &Loop{c: c, bestLoss: math.NaN(), evaluated: none, saved: none, failed: none, trainers: map[string]*graph{}, judges: map[string]*graph{}}
 	if err := l.build(); err != nil {
 		l.Close()
 		return nil, fmt.Errorf("Loop: %w", err)
@@ -131,10 +145,10 @@ func (c LoopConfig) validate() error {
 }
 
 func (l *Loop) build() (err error) {
-	if l.training, err = newGraph(l.c.Model, l.c.Data, l.c.Device, true); err != nil {
+	if l.training, err = l.first("data", l.c.Data, true); err != nil {
 		return err
 	}
-	if l.optimizer, err = l.c.Optimizer(l.training.parameters); err != nil {
+	if l.optimizer, err = l.c.Optimizer(l.training.trained); err != nil {
 		return err
 	}
 	if l.optimizer == nil {
@@ -154,17 +168,53 @@ func (l *Loop) build() (err error) {
 	if l.c.EvalEvery == 0 {
 		return nil
 	}
-	if l.trainEval, err = l.evaluator(l.c.EvalData); err != nil || l.c.Validation == nil {
+	if _, err := l.first("eval data", l.c.EvalData, false); err != nil || l.c.Validation == nil {
 		return err
 	}
-	rows, length := l.c.Validation.Shape()
-	if rows == l.trainEval.rows && length == l.trainEval.length {
-		l.validEval = l.trainEval
-		return nil
-	}
-	l.validEval, err = l.evaluator(l.c.Validation)
+	_, err = l.first("validation", l.c.Validation, false)
 	return err
 }
+
+// first builds the graph of the first of some batches, so that what is wrong with it is known before the first step.
+func (l *Loop) first(name string, batches data.Batches, training bool) (*graph, error) {
+	b, err := batches.Batch(0)
+	if err != nil {
+		return nil, fmt.Errorf("%s: batch 0: %w", name, err)
+	}
+	t, err := l.graph(b, training)
+	if err != nil {
+		return nil, fmt.Errorf("%s: batch 0: %w", name, err)
+	}
+	return t, nil
+}
+
+// graph returns the graph that trains or evaluates batches like b. It is built for the first of them.
+func (l *Loop) graph(b data.Batch, training bool) (*graph, error) {
+	graphs, key := l.judges, b.String()
+	if training {
+		graphs = l.trainers
+	}
+	if t := graphs[key]; t != nil {
+		return t, nil
+	}
+	t, err := newGraph(l.c.Model, b, l.c.Device, training)
+	if err != nil {
+		return nil, err
+	}
+	if l.training != nil {
+		if err := t.shares(l.training); err != nil {
+			return nil, errors.Join(err, t.machine.Close())
+		}
+	}
+	if graphs[key] = t; len(graphs) == manyShapes+1 {
+		err = l.audience.notice(Notice(fmt.Sprintf("there are batches of more than %d shapes, and each shape has a graph of its own: "+
+			"sequences of similar length, padded to the same, take fewer", manyShapes)))
+	}
+	return t, err
+}
+
+// manyShapes is how many graphs are built in silence.
+const manyShapes = 32
 
 // checkCounts makes sure that all batches have a number.
 func (l *Loop) checkCounts() error {
@@ -178,33 +228,23 @@ func (l *Loop) checkCounts() error {
 	return nil
 }
 
-// evaluator builds a graph that only computes losses, over the parameters of the training graph.
-func (l *Loop) evaluator(batches data.Batches) (*graph, error) {
-	b, err := newGraph(l.c.Model, batches, l.c.Device, false)
-	if err != nil {
-		return nil, err
-	}
-	b.mode().Evaluate()
-	return b, b.shares(l.training)
-}
-
 // Close releases the machines that run the graphs.
 func (l *Loop) Close() error {
 	var errs []error
-	for _, b := range []*graph{l.training, l.trainEval, l.validEval} {
-		if b != nil {
-			errs = append(errs, b.machine.Close())
+	for _, graphs := range []map[string]*graph{l.trainers, l.judges} {
+		for _, t := range graphs {
+			errs = append(errs, t.machine.Close())
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// Parameters are the parameter nodes of the graph that trains.
+// Parameters are the model's parameters, nodes of a graph that trains.
 func (l *Loop) Parameters() gorgonia.Nodes {
 	if l.training == nil {
 		return nil
 	}
-	return l.training.parameters
+	return l.training.outputs.Parameters
 }
 
 // Optimizer is the optimizer that changes them.
@@ -269,14 +309,25 @@ func (l *Loop) run(ctx context.Context, start time.Time) error {
 // start tells the hooks and clears what a run that ended in the middle of a step has left.
 func (l *Loop) start() error {
 	if l.dirty {
-		if err := l.optimizer.ZeroGradients(); err != nil {
-			return err
+		for _, t := range l.trainers {
+			if t.runs == 0 {
+				continue
+			}
+			if err := errors.Join(l.optimizer.Use(t.trained), l.optimizer.ZeroGradients()); err != nil {
+				return err
+			}
 		}
 		l.dirty = false
 	}
+	b, err := l.c.Data.Batch(l.done * l.optimizer.options.Accumulation)
+	if err != nil {
+		return fmt.Errorf("step %d: batch %d: %w", l.done, l.done*l.optimizer.options.Accumulation, err)
+	}
+	examples, tokens := b.Size()
 	s := Start{
-		Step: l.done, Steps: l.c.Steps, Resumed: l.resumed, Parameters: nn.Count(l.training.parameters),
-		TokensPerStep: l.tokensPerStep(),
+		Step: l.done, Steps: l.c.Steps, Resumed: l.resumed, Parameters: nn.Count(l.Parameters()), Trained: nn.Count(l.training.trained),
+		ExamplesPerStep: examples * l.optimizer.options.Accumulation, TokensPerStep: tokens * l.optimizer.options.Accumulation,
+		Metrics: metricNames(l.training.outputs.Metrics),
 	}
 	return l.audience.tell(func(h *Hook) error {
 		if h.OnStart == nil {
@@ -286,17 +337,13 @@ func (l *Loop) start() error {
 	})
 }
 
-func (l *Loop) tokensPerStep() int {
-	return l.training.rows * l.training.length * l.optimizer.options.Accumulation
-}
-
 // queuedStep is a step that was asked for.
 type queuedStep struct {
-	step   Step
-	losses []kernels.Number
-	report *PendingReport
-	began  time.Time
-	start  time.Time // of the run
+	step    Step
+	scalars [][]kernels.Number // of each batch, the loss first
+	report  *PendingReport
+	began   time.Time
+	start   time.Time // of the run
 }
 
 // step runs the batches of a step and lets the optimizer change the parameters. On a device, which computes on its own, the
@@ -319,7 +366,7 @@ func (l *Loop) step(ctx context.Context, start time.Time) error {
 
 // queue asks for a step.
 func (l *Loop) queue(ctx context.Context, start time.Time) (*queuedStep, error) {
-	q := &queuedStep{step: Step{Steps: l.c.Steps, Tokens: l.tokensPerStep()}, began: time.Now(), start: start}
+	q := &queuedStep{step: Step{Steps: l.c.Steps}, began: time.Now(), start: start}
 	batches, number := l.optimizer.options.Accumulation, l.done
 	if l.queued != nil {
 		number++
@@ -329,16 +376,9 @@ func (l *Loop) queue(ctx context.Context, start time.Time) (*queuedStep, error) 
 			return nil, errCancelled
 		}
 		n := number*batches + i
-		l.training.mode().Train(uint32(n))
-		l.dirty = true
-		loss, err := l.training.run(l.c.Data, n)
-		if err == nil && i < batches-1 {
-			err = l.optimizer.Accumulate()
+		if err := l.train(q, n, i == batches-1); err != nil {
+			return nil, fmt.Errorf("step %d: batch %d: %w", number, n, err)
 		}
-		if err != nil {
-			return nil, fmt.Errorf("step %d: %w", number, err)
-		}
-		q.losses = append(q.losses, loss)
 		if batches > 1 {
 			if err := l.tellBatch(Batch{Done: l.done, Batch: i + 1, Batches: batches}); err != nil {
 				return nil, err
@@ -354,6 +394,36 @@ func (l *Loop) queue(ctx context.Context, start time.Time) (*queuedStep, error) 
 	return q, nil
 }
 
+// train runs batch n of the data, the last of a step or not.
+func (l *Loop) train(q *queuedStep, n int, last bool) error {
+	b, err := l.c.Data.Batch(n)
+	if err != nil {
+		return err
+	}
+	t, err := l.graph(b, true)
+	if err != nil {
+		return err
+	}
+	t.mode().Train(uint32(n))
+	l.dirty = true
+	scalars, err := t.run(b)
+	if err != nil {
+		return err
+	}
+	if err := l.optimizer.Use(t.trained); err != nil {
+		return err
+	}
+	if !last {
+		if err := l.optimizer.Accumulate(); err != nil {
+			return err
+		}
+	}
+	examples, tokens := b.Size()
+	q.step.Examples, q.step.Tokens = q.step.Examples+examples, q.step.Tokens+tokens
+	q.scalars, l.why = append(q.scalars, scalars), t.unrecorded
+	return nil
+}
+
 // settle waits for the step that is queued, and tells of it.
 func (l *Loop) settle() error {
 	q := l.queued
@@ -361,13 +431,22 @@ func (l *Loop) settle() error {
 		return nil
 	}
 	s := q.step
-	for _, number := range q.losses {
-		loss, err := number.Float64()
+	metrics := l.training.outputs.Metrics
+	means := make([]mean, len(metrics))
+	for _, list := range q.scalars {
+		values, err := numbers(list)
 		if err != nil {
 			return fmt.Errorf("step %d: %w", l.done, err)
 		}
-		s.Loss += loss / float64(len(q.losses))
+		s.Loss += values[0] / float64(len(q.scalars))
+		for i, m := range metrics {
+			if scalarMetric(m) {
+				means[i].add(values[1], 1)
+				values = values[1:]
+			}
+		}
 	}
+	s.Metrics = figures(metrics, means, scalarMetric)
 	var err error
 	if s.Report, err = q.report.Report(); err != nil {
 		return fmt.Errorf("step %d: %w", l.done, err)
@@ -380,7 +459,7 @@ func (l *Loop) settle() error {
 	}
 	l.settled = time.Now()
 	s.Done, s.Duration, s.Elapsed = l.done, l.settled.Sub(began), l.settled.Sub(q.start)
-	if why := l.training.unrecorded; why != nil && !l.toldWhy {
+	if why := l.why; why != nil && !l.toldWhy {
 		l.toldWhy = true
 		if err := l.audience.notice(Notice(fmt.Sprintf("steps are queued kernel by kernel, which is right and a little slower: %v", why))); err != nil {
 			return err
@@ -392,6 +471,18 @@ func (l *Loop) settle() error {
 		}
 		return h.OnStep(s)
 	})
+}
+
+// numbers waits for some numbers.
+func numbers(list []kernels.Number) ([]float64, error) {
+	values := make([]float64, len(list))
+	for i, number := range list {
+		var err error
+		if values[i], err = number.Float64(); err != nil {
+			return nil, err
+		}
+	}
+	return values, nil
 }
 
 func (l *Loop) tellBatch(b Batch) error {
@@ -408,7 +499,7 @@ func (l *Loop) evaluationDue() bool {
 	return l.c.EvalEvery > 0 && l.evaluated != l.done && (l.done%l.c.EvalEvery == 0 || l.done == l.c.Steps)
 }
 
-// evaluate computes the mean losses, and keeps the parameters if they are the best.
+// evaluate computes the mean losses and the metrics, and keeps the parameters if they are the best.
 func (l *Loop) evaluate(ctx context.Context) error {
 	began := time.Now()
 	e := Evaluation{Done: l.done, Validation: math.NaN()}
@@ -417,12 +508,12 @@ func (l *Loop) evaluate(ctx context.Context) error {
 		progress.Batches *= 2
 	}
 	var err error
-	if e.Train, err = l.meanLoss(ctx, l.trainEval, l.c.EvalData, &progress); err != nil {
+	if e.Train, e.TrainMetrics, err = l.judge(ctx, l.c.EvalData, &progress); err != nil {
 		return err
 	}
 	loss := e.Train
 	if l.c.Validation != nil {
-		if e.Validation, err = l.meanLoss(ctx, l.validEval, l.c.Validation, &progress); err != nil {
+		if e.Validation, e.ValidationMetrics, err = l.judge(ctx, l.c.Validation, &progress); err != nil {
 			return err
 		}
 		loss = e.Validation
@@ -448,27 +539,46 @@ func (l *Loop) evaluate(ctx context.Context) error {
 	return err
 }
 
-// meanLoss takes the batches that belong to the evaluation that is due, so that a resumed run takes the same.
-func (l *Loop) meanLoss(ctx context.Context, b *graph, batches data.Batches, progress *Batch) (float64, error) {
+// judge returns the mean loss and the metrics of the batches that belong to the evaluation that is due, so that a resumed run takes
+// the same.
+func (l *Loop) judge(ctx context.Context, batches data.Batches, progress *Batch) (loss float64, metrics map[string]float64, err error) {
 	evaluation := (l.done + l.c.EvalEvery - 1) / l.c.EvalEvery
-	sum := 0.0
+	means := make([]mean, len(l.training.outputs.Metrics))
 	for i := range l.c.EvalBatches {
 		if ctx.Err() != nil {
-			return 0, errCancelled
+			return 0, nil, errCancelled
 		}
-		number, err := b.run(batches, evaluation*l.c.EvalBatches+i)
-		loss := 0.0
-		if err == nil {
-			loss, err = number.Float64()
-		}
+		n := evaluation*l.c.EvalBatches + i
+		batchLoss, err := l.judgeBatch(batches, n, means)
 		if err != nil {
-			return 0, fmt.Errorf("evaluation after step %d: %w", l.done, err)
+			return 0, nil, fmt.Errorf("evaluation after step %d: batch %d: %w", l.done, n, err)
 		}
-		sum += loss
+		loss += batchLoss / float64(l.c.EvalBatches)
 		progress.Batch++
 		if err := l.tellBatch(*progress); err != nil {
-			return 0, err
+			return 0, nil, err
 		}
 	}
-	return sum / float64(l.c.EvalBatches), nil
+	return loss, figures(l.training.outputs.Metrics, means, anyMetric), nil
+}
+
+// judgeBatch returns the loss of a batch, and adds to the metrics' means what the batch makes of them.
+func (l *Loop) judgeBatch(batches data.Batches, n int, means []mean) (float64, error) {
+	b, err := batches.Batch(n)
+	if err != nil {
+		return 0, err
+	}
+	t, err := l.graph(b, false)
+	if err != nil {
+		return 0, err
+	}
+	scalars, err := t.run(b)
+	if err != nil {
+		return 0, err
+	}
+	values, err := numbers(scalars)
+	if err != nil {
+		return 0, err
+	}
+	return values[0], t.measure(means, values)
 }

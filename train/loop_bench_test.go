@@ -37,13 +37,13 @@ func BenchmarkLoop(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer ahead.Close()
-	model := func(g *gorgonia.ExprGraph, tokens, targets *gorgonia.Node) (*gorgonia.Node, gorgonia.Nodes, error) {
+	model := func(g *gorgonia.ExprGraph, in train.Inputs) (train.Outputs, error) {
 		m, err := nn.NewGPT(g, nn.GPTConfig{Vocab: vocab, Context: length, Layers: 4, Heads: 4, Dim: 128})
 		if err != nil {
-			return nil, nil, err
+			return train.Outputs{}, err
 		}
-		loss, err := m.Loss(tokens, targets)
-		return loss, m.Parameters(), err
+		loss, err := m.Loss(in["tokens"], in["targets"])
+		return train.Outputs{Loss: loss, Parameters: m.Parameters()}, err
 	}
 	optimizer := func(parameters gorgonia.Nodes) (*train.Optimizer, error) {
 		return train.NewAdamW(parameters, train.AdamWConfig{Options: train.Options{Schedule: train.ConstantRate(1e-3), ClipNorm: 1}})
@@ -72,20 +72,19 @@ func BenchmarkLoop(b *testing.B) {
 	defer loop.Close()
 
 	g := gorgonia.NewGraph()
-	input := func(name string) (*gorgonia.Node, []int) {
-		ids := make([]int, rows*length)
-		return gorgonia.NewMatrix(g, tensor.Int, gorgonia.WithName(name), gorgonia.WithShape(rows, length),
-			gorgonia.WithValue(tensor.New(tensor.WithShape(rows, length), tensor.WithBacking(ids)))), ids
-	}
-	x, xs := input("tokens")
-	y, ys := input("targets")
-	if err := random.Fill(0, xs, ys); err != nil {
-		b.Fatal(err)
-	}
-	loss, parameters, err := model(g, x, y)
+	batch, err := random.Batch(0)
 	if err != nil {
 		b.Fatal(err)
 	}
+	inputs := train.Inputs{}
+	for name, array := range batch {
+		inputs[name] = gorgonia.NewMatrix(g, tensor.Int, gorgonia.WithName(name), gorgonia.WithShape(rows, length), gorgonia.WithValue(array))
+	}
+	out, err := model(g, inputs)
+	if err != nil {
+		b.Fatal(err)
+	}
+	loss, parameters := out.Loss, out.Parameters
 	if _, err := gorgonia.Grad(loss, parameters...); err != nil {
 		b.Fatal(err)
 	}

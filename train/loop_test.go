@@ -197,13 +197,13 @@ func TestBestIsKept(t *testing.T) {
 // backwards are counting's rows read from their ends.
 type backwards struct{ counting }
 
-func (b backwards) Fill(n int, tokens, targets []int) error {
-	err := b.counting.Fill(n, targets, tokens)
+func (b backwards) Batch(n int) (data.Batch, error) {
+	forth, err := b.counting.Batch(n)
 	for r := range countRows {
-		slices.Reverse(tokens[r*countLength:][:countLength])
-		slices.Reverse(targets[r*countLength:][:countLength])
+		slices.Reverse(forth["tokens"].Ints()[r*countLength:][:countLength])
+		slices.Reverse(forth["targets"].Ints()[r*countLength:][:countLength])
 	}
-	return err
+	return data.Batch{"tokens": forth["targets"], "targets": forth["tokens"]}, err
 }
 
 func TestHookErrorsEndTheRun(t *testing.T) {
@@ -259,13 +259,13 @@ func TestResumeRefusesAnotherModel(t *testing.T) {
 		want   string
 	}{
 		"a wider model": {func(c *train.LoopConfig) {
-			c.Model = func(g *gorgonia.ExprGraph, tokens, targets *gorgonia.Node) (*gorgonia.Node, gorgonia.Nodes, error) {
+			c.Model = func(g *gorgonia.ExprGraph, in train.Inputs) (train.Outputs, error) {
 				m, err := nn.NewGPT(g, nn.GPTConfig{Vocab: countVocab, Context: countLength, Layers: 2, Heads: 3, Dim: 27})
 				if err != nil {
-					return nil, nil, err
+					return train.Outputs{}, err
 				}
-				loss, err := m.Loss(tokens, targets)
-				return loss, m.Parameters(), err
+				loss, err := m.Loss(in["tokens"], in["targets"])
+				return train.Outputs{Loss: loss, Parameters: m.Parameters()}, err
 			}
 			c.EvalEvery = 0
 		}, "tokens.weight"},
@@ -378,12 +378,12 @@ type failing struct {
 	failed bool
 }
 
-func (f *failing) Fill(n int, tokens, targets []int) error {
+func (f *failing) Batch(n int) (data.Batch, error) {
 	if n == f.at && !f.failed {
 		f.failed = true
-		return errors.New("the network is down")
+		return nil, errors.New("the network is down")
 	}
-	return f.counting.Fill(n, tokens, targets)
+	return f.counting.Batch(n)
 }
 
 func TestLoopRefusesBadConfigs(t *testing.T) {
@@ -400,24 +400,24 @@ func TestLoopRefusesBadConfigs(t *testing.T) {
 		"checkpoints":  {func(c *train.LoopConfig) { c.CheckpointEvery = 3 }, "checkpoints is nil"},
 		"parameters of its own": {func(c *train.LoopConfig) {
 			inner := c.Model
-			c.Model = func(g *gorgonia.ExprGraph, tokens, targets *gorgonia.Node) (*gorgonia.Node, gorgonia.Nodes, error) {
+			c.Model = func(g *gorgonia.ExprGraph, in train.Inputs) (train.Outputs, error) {
 				inner = countingModel(tensor.Float32, nn.NewParameters(3), 0)
-				return inner(g, tokens, targets)
+				return inner(g, in)
 			}
 		}, "a value of its own"},
 		"a model that fails": {func(c *train.LoopConfig) {
-			c.Model = func(*gorgonia.ExprGraph, *gorgonia.Node, *gorgonia.Node) (*gorgonia.Node, gorgonia.Nodes, error) {
-				return nil, nil, errors.New("no such model")
+			c.Model = func(*gorgonia.ExprGraph, train.Inputs) (train.Outputs, error) {
+				return train.Outputs{}, errors.New("no such model")
 			}
 		}, "no such model"},
 		"no loss": {func(c *train.LoopConfig) {
-			c.Model = func(*gorgonia.ExprGraph, *gorgonia.Node, *gorgonia.Node) (*gorgonia.Node, gorgonia.Nodes, error) {
-				return nil, nil, nil
+			c.Model = func(*gorgonia.ExprGraph, train.Inputs) (train.Outputs, error) {
+				return train.Outputs{}, nil
 			}
 		}, "no loss"},
 		"a loss that is no scalar": {func(c *train.LoopConfig) {
-			c.Model = func(_ *gorgonia.ExprGraph, tokens, _ *gorgonia.Node) (*gorgonia.Node, gorgonia.Nodes, error) {
-				return tokens, gorgonia.Nodes{tokens}, nil
+			c.Model = func(_ *gorgonia.ExprGraph, in train.Inputs) (train.Outputs, error) {
+				return train.Outputs{Loss: in["tokens"], Parameters: gorgonia.Nodes{in["tokens"]}}, nil
 			}
 		}, "scalar"},
 		"an optimizer that fails": {func(c *train.LoopConfig) {

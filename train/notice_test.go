@@ -8,7 +8,7 @@ import (
 // Why steps cannot be recorded is said once.
 func TestUnrecordedStepsAreToldOnce(t *testing.T) {
 	var told []Notice
-	l := &Loop{training: &graph{unrecorded: errors.New("dropout reads its step")}}
+	l := &Loop{training: &graph{}, why: errors.New("dropout reads its step")}
 	l.audience = newAudience([]Hook{{OnNotice: func(n Notice) error {
 		told = append(told, n)
 		return nil

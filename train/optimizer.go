@@ -33,6 +33,8 @@ type Optimizer struct {
 	rates   []float64      // what goes into the part of control that window is
 	window  kernels.Tensor
 
+	runs int // that were accumulated since the last step
+
 	step, skipped, skippedInARow int // as far as reports were read
 	pending                      []*PendingReport
 }
@@ -206,6 +208,9 @@ func (o *Optimizer) update() error {
 	if err := o.locate(); err != nil {
 		return err
 	}
+	if o.isUnrun() {
+		return errors.New("no gradient was computed since the last step: a machine needs to run the graph of these parameters, after a Reset, before each step")
+	}
 	if err := o.average(); err != nil {
 		return err
 	}
@@ -225,6 +230,8 @@ func (o *Optimizer) update() error {
 			return err
 		}
 	}
+	o.runs = 0
+	o.markUnrun()
 	return nil
 }
 
@@ -243,7 +250,101 @@ func (o *Optimizer) ZeroGradients() error {
 	if err := o.backend.Zero(list); err != nil {
 		return o.errorf("%w", err)
 	}
+	o.runs = 0
+	o.markUnrun()
 	return nil
+}
+
+// A gradient of the host that no run has added to since it was cleared starts with a zero whose sign is negative: no sum that
+// begins with another zero has that sign. One run leaves it in a parameter at most by chance, and not in all of them.
+
+// markUnrun marks the gradients as cleared.
+func (o *Optimizer) markUnrun() {
+	if !o.isHost() {
+		return
+	}
+	for _, g := range o.gradients {
+		if g.DType == kernels.F64 {
+			*(*float64)(g.Data) = math.Copysign(0, -1)
+		} else {
+			*(*float32)(g.Data) = float32(math.Copysign(0, -1))
+		}
+	}
+}
+
+// isUnrun reports whether no run has added to any gradient since they were cleared. Of gradients on a device nobody knows.
+func (o *Optimizer) isUnrun() bool {
+	if !o.isHost() {
+		return false
+	}
+	for _, g := range o.gradients {
+		first := 0.0
+		if g.DType == kernels.F64 {
+			first = *(*float64)(g.Data)
+		} else {
+			first = float64(*(*float32)(g.Data))
+		}
+		if first != 0 || !math.Signbit(first) {
+			return false
+		}
+	}
+	return true
+}
+
+// Use makes the optimiser take gradients from the nodes of another graph over the same values, which has run: one optimiser
+// serves as many graphs as there are shapes of batches. What runs of the graph before have left for the coming step
+// ([Optimizer.Accumulate]) counts on.
+func (o *Optimizer) Use(parameters gorgonia.Nodes) error {
+	if len(parameters) != len(o.parameters) {
+		return o.errorf("there are %d parameters to use in place of %d, they need to be the same", len(parameters), len(o.parameters))
+	}
+	byName := map[string]*gorgonia.Node{}
+	for _, n := range parameters {
+		byName[n.Name()] = n
+	}
+	same := true
+	for _, p := range o.parameters {
+		n := byName[p.node.Name()]
+		if n == nil || n.Value() != p.node.Value() {
+			return o.errorf("%s is not among the parameters to use, or has another value there: all graphs need the same values", p.node.Name())
+		}
+		same = same && n == p.node
+	}
+	if same {
+		return nil
+	}
+	if err := o.leave(byName); err != nil {
+		return o.errorf("%w", err)
+	}
+	return nil
+}
+
+// leave goes over to other nodes, and takes along the gradients that runs have added up on the host.
+func (o *Optimizer) leave(to map[string]*gorgonia.Node) error {
+	if err := o.place(); err != nil {
+		return err
+	}
+	moves := o.isHost() && o.runs > 0
+	var left []kernels.Tensor
+	if moves {
+		if err := o.locate(); err != nil {
+			return err
+		}
+		left = slices.Clone(o.gradients)
+	}
+	for i := range o.parameters {
+		o.parameters[i].node = to[o.parameters[i].node.Name()]
+	}
+	if !moves {
+		return nil
+	}
+	if err := o.locate(); err != nil {
+		return err
+	}
+	if err := o.backend.SGD(sumInto, o.gradients, left, nil); err != nil {
+		return err
+	}
+	return o.backend.Zero(left)
 }
 
 // locate finds where values and gradients lie, which a machine may change from run to run.

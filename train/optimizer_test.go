@@ -328,8 +328,109 @@ func TestZeroGradients(t *testing.T) {
 	if err := opt.ZeroGradients(); err != nil {
 		t.Fatal(err)
 	}
+	set(p.gradients[0], func(int) float64 { return 0 })
+	p.run(t)
 	if report, err := opt.Step(); err != nil || report.GradientNorm != 0 {
 		t.Errorf("%+v, %v", report, err)
+	}
+}
+
+// A step needs a run of its own graph before it: gradients of zero that were computed are fine, those that no run computed are not.
+func TestStepNeedsARun(t *testing.T) {
+	for _, dtype := range []tensor.Dtype{tensor.Float32, tensor.Float64} {
+		p, other := newProblem(t, dtype, []string{"w", "v"}, []int{5}, []int{2, 2}), newProblem(t, dtype, []string{"w", "v"}, []int{5}, []int{2, 2})
+		opt, err := NewAdamW(p.parameters, AdamWConfig{Options: Options{Schedule: ConstantRate(1)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		const want = "AdamW: no gradient was computed since the last step"
+		for step, c := range []struct {
+			prepare func()
+			refused bool
+		}{
+			{func() { p.run(t) }, false},
+			{func() {}, true},
+			{func() { other.run(t) }, true}, // another graph
+			{func() { p.run(t) }, false},
+			{func() { p.run(t); opt.ZeroGradients() }, true},
+		} {
+			c.prepare()
+			if _, err := opt.Step(); (err != nil) != c.refused || err != nil && !strings.HasPrefix(err.Error(), want) {
+				t.Errorf("%v, step %d: error %v, want one with %q: %v", dtype, step, err, want, c.refused)
+			}
+		}
+		// Without a Reset a machine's second run does nothing.
+		for range 2 {
+			if err := p.machine.RunAll(); err != nil {
+				t.Fatal(err)
+			}
+			_, err = opt.Step()
+		}
+		if err == nil {
+			t.Errorf("%v: a step after a run without a Reset has no error", dtype)
+		}
+	}
+}
+
+// One optimiser over two graphs with the same values makes the steps that it makes over one.
+func TestUse(t *testing.T) {
+	for _, accumulation := range []int{1, 2, 3} {
+		var weights [2][]float64
+		for k, graphs := range []int{1, 2} {
+			var problems []*problem
+			for range graphs {
+				problems = append(problems, newProblem(t, tensor.Float32, []string{"w", "v"}, []int{5}, []int{2, 2}))
+			}
+			first := problems[0]
+			for i, n := range problems[graphs-1].parameters {
+				if err := gorgonia.Let(n, first.parameters[i].Value()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			opt, err := NewAdamW(first.parameters, AdamWConfig{Options: Options{Schedule: ConstantRate(0.1), Accumulation: accumulation}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for run := range 12 {
+				p := problems[run%graphs]
+				for i, n := range p.gradients {
+					set(n, wave(float64(run+i), run))
+				}
+				p.run(t)
+				if err := opt.Use(p.parameters); err != nil {
+					t.Fatal(err)
+				}
+				if run%accumulation < accumulation-1 {
+					err = opt.Accumulate()
+				} else {
+					_, err = opt.Step()
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			weights[k] = append(floats(first.parameters[0].Value()), floats(first.parameters[1].Value())...)
+		}
+		for i := range weights[0] {
+			if math.Abs(weights[0][i]-weights[1][i]) > 1e-6 {
+				t.Errorf("%d runs a step: over two graphs the weights are %v, over one %v", accumulation, weights[1], weights[0])
+				break
+			}
+		}
+	}
+	p := newProblem(t, tensor.Float32, []string{"w"}, []int{5})
+	opt, err := NewSGD(p.parameters, SGDConfig{Options: Options{Schedule: ConstantRate(1)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, nodes := range map[string]gorgonia.Nodes{
+		"0 parameters to use in place of 1": nil,
+		"w is not among the parameters":     newProblem(t, tensor.Float32, []string{"v"}, []int{5}).parameters,
+		"another value":                     newProblem(t, tensor.Float32, []string{"w"}, []int{5}).parameters,
+	} {
+		if err := opt.Use(nodes); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want one with %q", err, want)
+		}
 	}
 }
 
@@ -348,7 +449,13 @@ func TestStepAllocations(t *testing.T) {
 		}
 		opt.backend = &cpu.Backend{Threads: 2}
 		p.run(t)
+		gradient, err := p.parameters[0].Grad()
+		if err != nil {
+			t.Fatal(err)
+		}
+		first := gradient.Data().([]float32)
 		allocations := testing.AllocsPerRun(20, func() {
+			first[0] = 1 // as a run leaves it
 			if _, err := opt.Step(); err != nil {
 				t.Fatal(err)
 			}

@@ -108,7 +108,7 @@ func (l *Loop) restore(c checkpoint.Checkpoint) error {
 		return err
 	}
 	from := c.Weights.Map()
-	for _, n := range l.training.parameters {
+	for _, n := range l.Parameters() {
 		if err := ops.Assign(n.Value(), from[n.Name()]); err != nil {
 			return fmt.Errorf("%s: %w", n.Name(), err)
 		}
@@ -268,10 +268,10 @@ func allFinite[T float32 | float64](data []T) bool {
 	return sum == 0
 }
 
-// weights are the parameters' values, on the host.
+// weights are the values of all parameters, on the host, also of those that training does not change.
 func (l *Loop) weights() (safetensors.Tensors, error) {
 	var list safetensors.Tensors
-	for _, n := range l.training.parameters {
+	for _, n := range l.Parameters() {
 		value, err := ops.Download(n.Value())
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", n.Name(), err)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/train"
+	"github.com/stheno-ml/stheno/train/data"
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
 )
@@ -34,9 +35,8 @@ func word(name string, i int) uint32 {
 // counting are batches whose rows count upwards by a stride of their own, modulo the vocabulary.
 type counting struct{}
 
-func (counting) Shape() (rows, length int) { return countRows, countLength }
-
-func (counting) Fill(n int, tokens, targets []int) error {
+func (counting) Batch(n int) (data.Batch, error) {
+	tokens, targets := make([]int, countRows*countLength), make([]int, countRows*countLength)
 	for r := range countRows {
 		start, stride := int(word("start", countRows*n+r)), 1+int(word("stride", countRows*n+r)%3)
 		for i := range countLength {
@@ -44,20 +44,21 @@ func (counting) Fill(n int, tokens, targets []int) error {
 			targets[r*countLength+i] = (start + (i+1)*stride) % countVocab
 		}
 	}
-	return nil
+	shape := tensor.WithShape(countRows, countLength)
+	return data.Batch{"tokens": tensor.New(shape, tensor.WithBacking(tokens)), "targets": tensor.New(shape, tensor.WithBacking(targets))}, nil
 }
 
 // countingModel is the model of steps.py over parameters.
 func countingModel(dtype tensor.Dtype, store *nn.Parameters, dropout float64) train.Model {
-	return func(g *gorgonia.ExprGraph, tokens, targets *gorgonia.Node) (*gorgonia.Node, gorgonia.Nodes, error) {
+	return func(g *gorgonia.ExprGraph, in train.Inputs) (train.Outputs, error) {
 		m, err := nn.NewGPT(g, nn.GPTConfig{
 			DType: dtype, Parameters: store, Vocab: countVocab, Context: countLength, Layers: 2, Heads: 3, Dim: 24, Dropout: dropout,
 		})
 		if err != nil {
-			return nil, nil, err
+			return train.Outputs{}, err
 		}
-		loss, err := m.Loss(tokens, targets)
-		return loss, m.Parameters(), err
+		loss, err := m.Loss(in["tokens"], in["targets"])
+		return train.Outputs{Loss: loss, Parameters: m.Parameters()}, err
 	}
 }
 

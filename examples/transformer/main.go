@@ -100,13 +100,13 @@ func learn(ctx context.Context, s settings, o options) error {
 		return err
 	}
 	vocab := corpus.tokenizer.Size()
-	model := func(g *gorgonia.ExprGraph, tokens, targets *gorgonia.Node) (*gorgonia.Node, gorgonia.Nodes, error) {
+	model := func(g *gorgonia.ExprGraph, in train.Inputs) (train.Outputs, error) {
 		gpt, err := nn.NewGPT(g, s.gpt(vocab, parameters))
 		if err != nil {
-			return nil, nil, err
+			return train.Outputs{}, err
 		}
-		loss, err := gpt.Loss(tokens, targets)
-		return loss, gpt.Parameters(), err
+		loss, err := gpt.Loss(in["tokens"], in["targets"])
+		return train.Outputs{Loss: loss, Parameters: gpt.Parameters()}, err
 	}
 
 	// Ctrl-C ends the training, after a checkpoint; a second one ends the program. Up to here there is nothing to lose.

@@ -3,19 +3,65 @@ package data
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
+	"strings"
+
+	"gorgonia.org/tensor"
 )
 
-// Batches is a sequence of batches without end.
+// Batch is what a model is given at once: arrays by name, such as tokens and targets, or images and labels.
+type Batch map[string]*tensor.Dense
+
+// Batches is a sequence of batches without end. The batches of one sequence may have several shapes.
 type Batches interface {
-	// Shape is the shape of each batch: how many rows, and how many tokens each has.
-	Shape() (rows, length int)
-	// Fill writes batch n, counted from 0, into tokens and targets, which have rows·length elements, one row after
-	// another. The targets are the tokens one place later. Batch n is the same whenever it is asked for.
-	Fill(n int, tokens, targets []int) error
+	// Batch returns batch n, counted from 0, which is the same whenever it is asked for. Its arrays are the caller's.
+	Batch(n int) (Batch, error)
 }
 
-// cutter cuts rows out of tokens: what all batches here have in common.
+// Func is a function that makes batches.
+type Func func(n int) (Batch, error)
+
+// Batch calls the function.
+func (f Func) Batch(n int) (Batch, error) { return f(n) }
+
+// Names lists the arrays, sorted.
+func (b Batch) Names() []string { return slices.Sorted(maps.Keys(b)) }
+
+// String describes names, types and shapes: two batches with the same description fit the same graph.
+func (b Batch) String() string {
+	var arrays []string
+	for _, name := range b.Names() {
+		if b[name] == nil {
+			arrays = append(arrays, name+" (nil)")
+			continue
+		}
+		arrays = append(arrays, fmt.Sprintf("%s %v of %v", name, []int(b[name].Shape()), b[name].Dtype()))
+	}
+	return strings.Join(arrays, ", ")
+}
+
+// Size returns how many examples a batch has, which is the first axis of its largest array, and how many tokens, where it has an
+// array of that name.
+func (b Batch) Size() (examples, tokens int) {
+	largest := 0
+	for _, name := range b.Names() {
+		array := b[name]
+		if array == nil || array.Dims() == 0 {
+			continue
+		}
+		if elements := array.Shape().TotalSize(); elements > largest {
+			largest, examples = elements, array.Shape()[0]
+		}
+		if name == "tokens" {
+			tokens = array.Shape().TotalSize()
+		}
+	}
+	return examples, tokens
+}
+
+// cutter cuts rows out of tokens: what all batches of tokens have in common.
 type cutter struct {
 	name         string // the function that made the batches, for errors
 	tokens       *Tokens
@@ -26,8 +72,8 @@ func newCutter(name string, tokens *Tokens, rows, length int) (cutter, error) {
 	switch {
 	case tokens == nil:
 		return cutter{}, fmt.Errorf("%s: tokens is nil, it needs to be tokens", name)
-	case rows < 1 || length < 1 || rows > math.MaxInt/length:
-		return cutter{}, fmt.Errorf("%s: rows is %d and length is %d, each needs to be at least 1 and their product an int",
+	case rows < 1 || length < 1 || rows > math.MaxInt32/length:
+		return cutter{}, fmt.Errorf("%s: rows is %d and length is %d, each needs to be at least 1 and their product an int32",
 			name, rows, length)
 	case tokens.Len() <= length:
 		return cutter{}, fmt.Errorf("%s: tokens holds %d, a row of %d and the target after it need at least %d",
@@ -36,17 +82,15 @@ func newCutter(name string, tokens *Tokens, rows, length int) (cutter, error) {
 	return cutter{name, tokens, rows, length}, nil
 }
 
-// Shape is the shape of each batch.
-func (c *cutter) Shape() (rows, length int) { return c.rows, c.length }
-
-// fill writes a batch whose rows begin at start(row).
-func (c *cutter) fill(n int, tokens, targets []int, start func(row int) int) error {
-	if err := checkFill(n, c.rows, c.length, tokens, targets); err != nil {
-		return fmt.Errorf("%s: %w", c.name, err)
+// batch makes a batch whose rows begin at start(row): tokens, and targets, which are the tokens one place later.
+func (c *cutter) batch(n int, start func(row int) int) (Batch, error) {
+	if err := checkNumber(n, c.rows); err != nil {
+		return nil, fmt.Errorf("%s: %w", c.name, err)
 	}
 	if c.tokens.memory.closed {
-		return fmt.Errorf("%s: %w", c.name, errClosed)
+		return nil, fmt.Errorf("%s: %w", c.name, errClosed)
 	}
+	tokens, targets := make([]int, c.rows*c.length), make([]int, c.rows*c.length)
 	for row := range c.rows {
 		x, y := tokens[row*c.length:][:c.length], targets[row*c.length:][:c.length]
 		from := start(row)
@@ -54,19 +98,19 @@ func (c *cutter) fill(n int, tokens, targets []int, start func(row int) int) err
 		copy(y, x[1:])
 		y[c.length-1] = c.tokens.At(from + c.length)
 	}
-	return nil
+	return Batch{
+		"tokens":  tensor.New(tensor.WithShape(c.rows, c.length), tensor.WithBacking(tokens)),
+		"targets": tensor.New(tensor.WithShape(c.rows, c.length), tensor.WithBacking(targets)),
+	}, nil
 }
 
-// checkFill checks the arguments of Fill.
-func checkFill(n, rows, length int, tokens, targets []int) error {
+// checkNumber checks the number of a batch of so many rows.
+func checkNumber(n, rows int) error {
 	switch {
 	case n < 0:
 		return fmt.Errorf("n is %d, it needs to be at least 0", n)
 	case n > math.MaxInt/rows-1:
 		return errors.New("n is so large that its rows have no number")
-	case len(tokens) != rows*length || len(targets) != rows*length:
-		return fmt.Errorf("tokens has %d elements and targets %d, for %d rows of %d each needs %d",
-			len(tokens), len(targets), rows, length, rows*length)
 	}
 	return nil
 }

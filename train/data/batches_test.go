@@ -10,17 +10,19 @@ import (
 	"testing/synctest"
 
 	"github.com/stheno-ml/stheno/train/data"
+	"gorgonia.org/tensor"
 	"pgregory.net/rapid"
 )
 
 // batch is batch n, whose rows are checked: each is a window of tokens that count up, and the targets are the window one
 // place later. It gives where the rows begin.
 func batch(t interface{ Fatalf(string, ...any) }, b data.Batches, n, size int) (starts []int) {
-	rows, length := b.Shape()
-	tokens, targets := make([]int, rows*length), make([]int, rows*length)
-	if err := b.Fill(n, tokens, targets); err != nil {
+	got, err := b.Batch(n)
+	if err != nil {
 		t.Fatalf("batch %d: %v", n, err)
 	}
+	rows, length := got["tokens"].Shape()[0], got["tokens"].Shape()[1]
+	tokens, targets := got["tokens"].Ints(), got["targets"].Ints()
 	for row := range rows {
 		start := tokens[row*length]
 		for i := range length {
@@ -193,7 +195,7 @@ func TestBatchesErrors(t *testing.T) {
 			check(t, make(count(t, 9), 0, 4), "rows is 0 and length is 4")
 			check(t, make(count(t, 9), 1, -4), "rows is 1 and length is -4")
 			check(t, make(count(t, 9), math.MaxInt, 2), "product")
-			check(t, make(count(t, 9), 1, math.MaxInt), "need at least")
+			check(t, make(count(t, 9), 1, math.MaxInt), "product")
 		})
 	}
 
@@ -207,11 +209,10 @@ func TestBatchesErrors(t *testing.T) {
 	}
 	for _, b := range []data.Batches{b, prefetcher} {
 		t.Run(fmt.Sprintf("%T", b), func(t *testing.T) {
-			x := make([]int, 8)
-			check(t, b.Fill(-1, x, x), "n is -1")
-			check(t, b.Fill(math.MaxInt, x, x), "n is so large")
-			check(t, b.Fill(0, x[:7], x), "tokens has 7 elements and targets 8, for 2 rows of 4 each needs 8")
-			check(t, b.Fill(0, x, nil), "targets 0")
+			_, err := b.Batch(-1)
+			check(t, err, "n is -1")
+			_, err = b.Batch(math.MaxInt)
+			check(t, err, "n is ")
 		})
 	}
 	check(t, prefetcher.Close(), "")
@@ -221,7 +222,8 @@ func TestBatchesErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	check(t, tokens.Close(), "")
-	check(t, b.Fill(0, make([]int, 8), make([]int, 8)), "Random: the tokens are closed")
+	_, err = b.Batch(0)
+	check(t, err, "Random: the tokens are closed")
 }
 
 // A Prefetcher gives the same batches as those underneath, in any order.
@@ -257,19 +259,16 @@ type fake struct {
 
 var errFake = errors.New("divisible by three")
 
-func (f *fake) Shape() (rows, length int) { return 1, 1 }
-
-func (f *fake) Fill(n int, tokens, targets []int) error {
+func (f *fake) Batch(n int) (data.Batch, error) {
 	if !f.mutex.TryLock() {
 		panic("two goroutines use the batches at once")
 	}
 	defer f.mutex.Unlock()
 	f.filled = append(f.filled, n)
-	tokens[0], targets[0] = n, n+1
 	if n%3 == 0 {
-		return fmt.Errorf("batch %d: %w", n, errFake)
+		return nil, fmt.Errorf("batch %d: %w", n, errFake)
 	}
-	return nil
+	return data.Batch{"n": tensor.New(tensor.WithShape(1), tensor.WithBacking([]int{n}))}, nil
 }
 
 // Synctest fails a test whose goroutines do not end.
@@ -280,10 +279,6 @@ func TestPrefetchWindow(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if rows, length := p.Shape(); rows != 1 || length != 1 {
-			t.Errorf("the shape is (%d, %d)", rows, length)
-		}
-		x, y := make([]int, 1), make([]int, 1)
 		steps := []struct {
 			n      int
 			filled []int // what was made when all is quiet, the batch asked for included
@@ -303,12 +298,12 @@ func TestPrefetchWindow(t *testing.T) {
 			if step.n == 4 {
 				before = 0
 			}
-			err := p.Fill(step.n, x, y)
+			b, err := p.Batch(step.n)
 			if (err != nil) != (step.n%3 == 0) || err != nil && !errors.Is(err, errFake) {
 				t.Errorf("the error of batch %d is %v", step.n, err)
 			}
-			if x[0] != step.n || y[0] != step.n+1 {
-				t.Errorf("batch %d is %d with target %d", step.n, x[0], y[0])
+			if err == nil && b["n"].Ints()[0] != step.n {
+				t.Errorf("batch %d is %v", step.n, b["n"])
 			}
 			synctest.Wait()
 			if got := source.filled[before:]; !slices.Equal(got, step.filled) {
@@ -320,7 +315,8 @@ func TestPrefetchWindow(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		check(t, p.Fill(0, x, y), "closed")
+		_, err = p.Batch(0)
+		check(t, err, "closed")
 	})
 }
 
@@ -334,16 +330,15 @@ func TestPrefetchConcurrently(t *testing.T) {
 	half.Add(4)
 	for g := range 4 {
 		group.Go(func() {
-			x, y := make([]int, 1), make([]int, 1)
 			for i := 0; ; i++ {
 				n := (i*7 + g*11) % 50
-				err := p.Fill(n, x, y)
+				b, err := p.Batch(n)
 				if err != nil && !errors.Is(err, errFake) {
 					check(t, err, "closed")
 					return
 				}
-				if x[0] != n || y[0] != n+1 || (err != nil) != (n%3 == 0) {
-					t.Errorf("batch %d is %d with target %d, error %v", n, x[0], y[0], err)
+				if (err != nil) != (n%3 == 0) || err == nil && b["n"].Ints()[0] != n {
+					t.Errorf("batch %d is %v, error %v", n, b["n"], err)
 				}
 				if i == 100 {
 					half.Done()
@@ -358,10 +353,6 @@ func TestPrefetchConcurrently(t *testing.T) {
 	group.Wait()
 }
 
-type shapeless struct{ fake }
-
-func (*shapeless) Shape() (rows, length int) { return 0, 4 }
-
 func TestPrefetchErrors(t *testing.T) {
 	for _, c := range []struct {
 		b           data.Batches
@@ -369,7 +360,6 @@ func TestPrefetchErrors(t *testing.T) {
 		want        string
 	}{
 		{nil, 0, 1, "Prefetch: b is nil"},
-		{&shapeless{}, 0, 1, "Prefetch: b has the shape (0, 4)"},
 		{&fake{}, -1, 1, "from is -1"},
 		{&fake{}, 0, 0, "depth is 0"},
 	} {
@@ -378,7 +368,7 @@ func TestPrefetchErrors(t *testing.T) {
 	}
 }
 
-func BenchmarkFill(b *testing.B) {
+func BenchmarkBatch(b *testing.B) {
 	const rows, length = 12, 64
 	tokens := count(b, 1_000_000)
 	random, err := data.Random(tokens, rows, length, 1)
@@ -398,7 +388,6 @@ func BenchmarkFill(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer prefetcher.Close()
-	x, y := make([]int, rows*length), make([]int, rows*length)
 	for _, c := range []struct {
 		name    string
 		batches data.Batches
@@ -407,7 +396,7 @@ func BenchmarkFill(b *testing.B) {
 			b.ReportAllocs()
 			b.SetBytes(rows * length * 2)
 			for n := 0; b.Loop(); n++ {
-				if err := c.batches.Fill(n, x, y); err != nil {
+				if _, err := c.batches.Batch(n); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -1,15 +1,18 @@
-// Package data holds token ids and cuts them into batches for training.
+// Package data makes batches for training: of tokens, of data sets, and of what a program makes itself.
 //
-// [Tokens] are ids in a file that is mapped into memory ([Open]) or in memory ([FromInts], [FromBytes]). [Batches] are
-// cut from them: [Random] begins each row anywhere, as nanoGPT does, [Sequential] goes from the first token to the last
-// and [Shuffled] visits the same windows in an order of its own in each epoch.
+// A [Batch] is arrays by name, and [Batches] are as many of them as are asked for. A [Func] is Batches of one's own, and may give
+// them several shapes; [Examples] are those of a data set in memory, such as images and labels.
+//
+// [Tokens] are ids in a file that is mapped into memory ([Open]) or in memory ([FromInts], [FromBytes]). The batches that are
+// cut from them have tokens and targets: [Random] begins each row anywhere, as nanoGPT does, [Sequential] goes from the first
+// token to the last and [Shuffled] visits the same windows in an order of its own in each epoch.
 //
 //	tokens, err := data.Open("train.bin")
 //	train, validation, err := tokens.Split(0.9)
 //	batches, err := data.Random(train, 12, 64, seed)
 //	ahead, err := data.Prefetch(batches, 0, 2)
 //	for n := range 2000 {
-//		err = ahead.Fill(n, x, y) // x and y are (12, 64), y one token later than x
+//		b, err := ahead.Batch(n) // tokens and targets are (12, 64), targets one token later
 //	}
 //
 // # A batch is a function of its number

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/stheno-ml/stheno/train/data"
+	"gorgonia.org/tensor"
 )
 
 // Tokens are written once, mapped from then on, and split into what is trained on and what is validated on.
@@ -58,15 +59,39 @@ func ExamplePrefetch() {
 		log.Fatal(err)
 	}
 	defer ahead.Close()
-	x, y := make([]int, 3), make([]int, 3)
 	for n := range 3 {
-		if err := ahead.Fill(n, x, y); err != nil {
+		b, err := ahead.Batch(n)
+		if err != nil {
 			log.Fatal(err)
 		}
+		x, y := b["tokens"].Ints(), b["targets"].Ints()
 		fmt.Printf("%q → %q\n", []rune{rune(x[0]), rune(x[1]), rune(x[2])}, []rune{rune(y[0]), rune(y[1]), rune(y[2])})
 	}
 	// Output:
 	// ['H' 'e' 'l'] → ['e' 'l' 'l']
 	// ['l' 'o' ','] → ['o' ',' ' ']
 	// ['H' 'e' 'l'] → ['e' 'l' 'l']
+}
+
+// Each example of a data set comes once an epoch, in an order that follows from the seed. Where the rows do not divide the number
+// of examples, an epoch begins within a batch.
+func ExampleExamples() {
+	batches, err := data.Examples(data.Batch{
+		"images": tensor.New(tensor.WithShape(3, 2), tensor.WithBacking([]float32{0, 0, 1, 1, 2, 2})),
+		"labels": tensor.New(tensor.WithShape(3), tensor.WithBacking([]int{0, 1, 2})),
+	}, 2, 7)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for n := range 3 {
+		b, err := batches.Batch(n)
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(b["labels"].Data(), b["images"].Data())
+	}
+	// Output:
+	// [2 1] [2 2 1 1]
+	// [0 1] [0 0 1 1]
+	// [0 2] [0 0 2 2]
 }

@@ -12,11 +12,10 @@ import (
 // Batches that are asked for in order are ready when they are needed. Any other order is served as well: the window of
 // batches that are made ahead moves to the one asked for. Many goroutines may ask at once and are served in turn.
 type Prefetcher struct {
-	source       Batches
-	rows, length int
-	ended        chan struct{} // closed when the goroutine has returned
+	source Batches
+	ended  chan struct{} // closed when the goroutine has returned
 
-	asking sync.Mutex // held by Fill, so that one Fill does not move the window while another waits
+	asking sync.Mutex // held by Batch, so that one call does not move the window while another waits
 
 	mutex   sync.Mutex // guards what follows
 	changed *sync.Cond
@@ -25,45 +24,36 @@ type Prefetcher struct {
 	closed  bool
 }
 
-// slot holds a batch. While it is being filled it belongs to the goroutine alone.
+// slot holds a batch.
 type slot struct {
-	n               int // the batch; -1 for none, or while it is being filled
-	tokens, targets []int
-	err             error
+	n     int // the batch; -1 for none, or while it is being made
+	batch Batch
+	err   error
 }
 
 // Prefetch makes batches from number from on ahead of time, as many as depth; 2 are enough where batches take a similar
 // time. Only the Prefetcher may use b from then on.
 func Prefetch(b Batches, from, depth int) (*Prefetcher, error) {
-	if b == nil {
-		return nil, errors.New("Prefetch: b is nil, it needs to be batches")
-	}
-	rows, length := b.Shape()
 	switch {
-	case rows < 1 || length < 1 || rows > math.MaxInt/length:
-		return nil, fmt.Errorf("Prefetch: b has the shape (%d, %d), each needs to be at least 1 and their product an int",
-			rows, length)
+	case b == nil:
+		return nil, errors.New("Prefetch: b is nil, it needs to be batches")
 	case from < 0 || depth < 1:
 		return nil, fmt.Errorf("Prefetch: from is %d and depth is %d, they need to be at least 0 and 1", from, depth)
 	}
-	p := &Prefetcher{source: b, rows: rows, length: length, next: from, slots: make([]slot, depth)}
+	p := &Prefetcher{source: b, next: from, slots: make([]slot, depth)}
 	p.ended = make(chan struct{})
 	p.changed = sync.NewCond(&p.mutex)
 	for i := range p.slots {
-		p.slots[i] = slot{n: -1, tokens: make([]int, rows*length), targets: make([]int, rows*length)}
+		p.slots[i].n = -1
 	}
 	go p.run()
 	return p, nil
 }
 
-// Shape is the shape of each batch.
-func (p *Prefetcher) Shape() (rows, length int) { return p.rows, p.length }
-
-// Fill writes batch n, which is what Fill of the batches underneath would write, and returns the error that it would
-// return.
-func (p *Prefetcher) Fill(n int, tokens, targets []int) error {
-	if err := checkFill(n, p.rows, p.length, tokens, targets); err != nil {
-		return fmt.Errorf("Prefetcher: %w", err)
+// Batch returns batch n, which is what the batches underneath would return, and their error.
+func (p *Prefetcher) Batch(n int) (Batch, error) {
+	if n < 0 || n == math.MaxInt {
+		return nil, fmt.Errorf("Prefetcher: n is %d, it needs to be at least 0 and below %d", n, math.MaxInt)
 	}
 	p.asking.Lock()
 	defer p.asking.Unlock()
@@ -75,12 +65,12 @@ func (p *Prefetcher) Fill(n int, tokens, targets []int) error {
 		p.changed.Wait()
 	}
 	if p.closed {
-		return errors.New("Prefetcher: it is closed, it needs to be open")
+		return nil, errors.New("Prefetcher: it is closed, it needs to be open")
 	}
-	copy(tokens, s.tokens)
-	copy(targets, s.targets)
+	b, err := s.batch, s.err
+	*s = slot{n: -1}
 	p.moveTo(n + 1)
-	return s.err
+	return b, err
 }
 
 // moveTo moves the window. Batches that are in it and already there stay.
@@ -89,7 +79,7 @@ func (p *Prefetcher) moveTo(n int) {
 	p.changed.Broadcast()
 }
 
-// Close stops the goroutine and waits for it to end. A Fill that waits returns an error, and so does any later one.
+// Close stops the goroutine and waits for it to end. A Batch that waits returns an error, and so does any later one.
 // Closing again does nothing. The error is always nil.
 func (p *Prefetcher) Close() error {
 	p.mutex.Lock()
@@ -114,9 +104,9 @@ func (p *Prefetcher) run() {
 		s := &p.slots[n%len(p.slots)]
 		s.n = -1
 		p.mutex.Unlock()
-		err := p.source.Fill(n, s.tokens, s.targets)
+		b, err := p.source.Batch(n)
 		p.mutex.Lock()
-		s.n, s.err = n, err
+		*s = slot{n, b, err}
 		p.changed.Broadcast()
 	}
 }

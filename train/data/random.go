@@ -22,10 +22,10 @@ func Random(tokens *Tokens, rows, length int, seed uint64) (Batches, error) {
 	return &random{c, seed}, nil
 }
 
-// Fill writes batch n.
-func (r *random) Fill(n int, tokens, targets []int) error {
+// Batch returns batch n.
+func (r *random) Batch(n int) (Batch, error) {
 	starts := uint64(r.tokens.Len() - r.length)
-	return r.fill(n, tokens, targets, func(row int) int {
+	return r.batch(n, func(row int) int {
 		words := draw(r.seed, uint64(n), uint32(row), startStream)
 		// The high word of the product is uniform over the starts, to a part in 2⁶⁴/starts.
 		start, _ := bits.Mul64(uint64(words[0])<<32|uint64(words[1]), starts)

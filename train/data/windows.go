@@ -37,9 +37,9 @@ func newWindows(name string, tokens *Tokens, rows, length int, order func(epoch,
 // Count is the number of windows, which are the rows of one epoch.
 func (w *Windows) Count() int { return w.count }
 
-// Fill writes batch n.
-func (w *Windows) Fill(n int, tokens, targets []int) error {
-	return w.fill(n, tokens, targets, func(row int) int {
+// Batch returns batch n.
+func (w *Windows) Batch(n int) (Batch, error) {
+	return w.batch(n, func(row int) int {
 		i := n*w.rows + row
 		return w.length * w.order(i/w.count, i%w.count)
 	})
