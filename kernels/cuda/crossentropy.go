@@ -73,7 +73,7 @@ func (c *crossEntropy) run(entry string) error {
 func (c *crossEntropy) runSingle(entry string) error { return c.launch(entry, 1, 1024) }
 
 func (c *crossEntropy) launch(entry string, blocks, threads int) error {
-	s := launchShape{kernelName{"crossentropy", "cross_entropy_" + entry}, [3]int{blocks, 1, 1}, threads, 0}
+	s := launchShape{kernelName{"crossentropy" + entrySuffixes[c.dtype], "cross_entropy_" + entry}, [3]int{blocks, 1, 1}, threads, 0}
 	args := c.args // apart from Go's pointers, which C may not see
 	return c.device.launch(s, nil, unsafe.Pointer(&args))
 }

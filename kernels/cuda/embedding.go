@@ -29,11 +29,9 @@ type embeddingBackward struct {
 	zero           int32
 }
 
-// embeddingEntries are the ends of the names of entry points, by the types of what is written and what is read.
-var embeddingEntries = map[[2]kernels.DType]string{
-	{kernels.F32, kernels.F32}: "_f32_f32", {kernels.BF16, kernels.BF16}: "_bf16_bf16", {kernels.F16, kernels.F16}: "_f16_f16",
-	{kernels.BF16, kernels.F32}: "_bf16_f32", {kernels.F16, kernels.F32}: "_f16_f32",
-	{kernels.F32, kernels.BF16}: "_f32_bf16", {kernels.F32, kernels.F16}: "_f32_f16",
+// embeddingModule is the module for the types of the table, or its gradient, and of the rows that are looked up, or theirs.
+func embeddingModule(table, rows kernels.Tensor) string {
+	return "embedding" + entrySuffixes[table.DType] + entrySuffixes[rows.DType]
 }
 
 // describeEmbedding tells the kernels of rows of y or dy, and of the table or its gradient.
@@ -75,8 +73,7 @@ func (d *Device) EmbeddingForward(e *kernels.Embedding, y kernels.Tensor) error 
 	}
 	g.from, g.to = addressOf(e.Table), addressOf(y)
 	threads := g.lines.count * int64(g.lines.length/g.width)
-	entry := "embedding_forward" + embeddingEntries[[2]kernels.DType{y.DType, e.Table.DType}]
-	s := launchShape{kernelName{"embedding", entry}, [3]int{d.elementwiseBlocks(threads), 1, 1}, elementwiseThreads, 0}
+	s := launchShape{kernelName{embeddingModule(e.Table, y), "embedding_forward"}, [3]int{d.elementwiseBlocks(threads), 1, 1}, elementwiseThreads, 0}
 	err = d.launch(s, nil, unsafe.Pointer(g))
 	runtime.KeepAlive(e)
 	runtime.KeepAlive(y.Owner)
@@ -98,7 +95,7 @@ func (d *Device) EmbeddingBackward(e *kernels.Embedding, dy, dTable kernels.Tens
 	if err != nil {
 		return err
 	}
-	const mostPlaces, perBlock = 32, elementwiseThreads / 32
+	const mostPlaces, perBlock = 32, 32
 	g.from, g.to = addressOf(dy), addressOf(dTable)
 	vocabulary := int(g.vocabulary)
 	frequent := 1 + int(g.lines.count)/mostPlaces
@@ -117,14 +114,13 @@ func (d *Device) EmbeddingBackward(e *kernels.Embedding, dy, dTable kernels.Tens
 		return err
 	}
 	if g.lines.count > 0 {
-		s := launchShape{kernelName{"embedding", "embedding_find"}, [3]int{d.elementwiseBlocks(g.lines.count), 1, 1}, elementwiseThreads, 0}
+		s := launchShape{kernelName{embeddingModule(dTable, dy), "embedding_find"}, [3]int{d.elementwiseBlocks(g.lines.count), 1, 1}, elementwiseThreads, 0}
 		if err := d.launch(s, nil, unsafe.Pointer(g)); err != nil {
 			return err
 		}
 	}
-	b := &embeddingBackward{arguments: *g, frequentBlocks: int32(min(4*d.multiprocessors, frequent*int(g.lines.length)))}
-	entry := "embedding_backward" + embeddingEntries[[2]kernels.DType{dTable.DType, dy.DType}]
-	s := launchShape{kernelName{"embedding", entry}, [3]int{int(b.frequentBlocks) + (vocabulary+perBlock-1)/perBlock, 1, 1}, elementwiseThreads, 0}
+	b := &embeddingBackward{arguments: *g, frequentBlocks: int32(min(2*d.multiprocessors, frequent*int(g.lines.length)))}
+	s := launchShape{kernelName{embeddingModule(dTable, dy), "embedding_backward"}, [3]int{int(b.frequentBlocks) + (vocabulary+perBlock-1)/perBlock, 1, 1}, perBlock * 32, 0}
 	err = d.launch(s, nil, unsafe.Pointer(b))
 	runtime.KeepAlive(e)
 	runtime.KeepAlive(dy.Owner)

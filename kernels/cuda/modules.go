@@ -20,10 +20,29 @@ type compiledModule struct {
 	Digest             string // of everything that is compiled
 }
 
-// smallModules are the modules that come in one variant. All run on any device since Ampere.
-var smallModules = []string{
-	"elementwise", "activation", "crossentropy", "dropout", "embedding", "norm", "reduce", "rope",
-	"attention_delta", "matmul_any", "matmul_split", "optimizer",
+// smallModules are those of kernels that are not cut to sizes. All run on any device since Ampere. What would take the driver
+// long to compile is a module for each type of elements, so that a program loads what it uses.
+func smallModules() []compiledModule {
+	const arch = "compute_80"
+	var list []compiledModule
+	for _, name := range []string{"elementwise", "dropout", "reduce", "rope", "attention_delta", "matmul_any", "matmul_split", "optimizer"} {
+		list = append(list, compiledModule{Name: name, Source: name + ".cu", Arch: arch})
+	}
+	for _, element := range []string{"F32", "BF16", "F16"} {
+		suffix, defines := "_"+strings.ToLower(element), []string{"ELEMENT_" + element}
+		list = append(list,
+			compiledModule{Name: "activation" + suffix, Source: "activation.cu", Arch: arch, Defines: defines},
+			compiledModule{Name: "crossentropy" + suffix, Source: "crossentropy.cu", Arch: arch, Defines: defines},
+			compiledModule{Name: "layer_norm" + suffix, Source: "norm.cu", Arch: arch, Defines: defines},
+			compiledModule{Name: "rms_norm" + suffix, Source: "norm.cu", Arch: arch, Defines: append(defines, "RMS_NORM")},
+		)
+	}
+	types := map[string]string{"_f32": "float", "_bf16": "__nv_bfloat16", "_f16": "__half"}
+	for _, e := range [][2]string{{"_f32", "_f32"}, {"_bf16", "_bf16"}, {"_f16", "_f16"}, {"_f32", "_bf16"}, {"_f32", "_f16"}} {
+		list = append(list, compiledModule{Name: "embedding" + e[0] + e[1], Source: "embedding.cu", Arch: arch,
+			Defines: []string{"TABLE=" + types[e[0]], "ROWS=" + types[e[1]]}})
+	}
+	return list
 }
 
 // The kernels to choose from, those with tensor maps first.
@@ -35,10 +54,7 @@ var (
 
 // compiledModules lists what the generator compiles. It reads the sources, in the package's folder.
 func compiledModules() ([]compiledModule, error) {
-	var list []compiledModule
-	for _, name := range smallModules {
-		list = append(list, compiledModule{Name: name, Source: name + ".cu", Arch: "compute_80"})
-	}
+	list := smallModules()
 	for _, table := range slices.Concat(forwardVariants(), backwardVariants(), dBiasVariants()) {
 		for _, v := range table {
 			list = append(list, v.module())

@@ -74,7 +74,8 @@ func (n *norm) describe(gamma, beta kernels.Tensor, others ...kernels.Tensor) (b
 }
 
 func (n *norm) launch(entry string, grid [3]int, threads, sharedBytes int) error {
-	s := launchShape{kernelName{"norm", n.entry + entry + entrySuffixes[n.x.DType]}, grid, threads, sharedBytes}
+	suffix := entrySuffixes[n.x.DType]
+	s := launchShape{kernelName{n.entry + suffix, n.entry + entry + suffix}, grid, threads, sharedBytes}
 	args := n.args // apart from Go's pointers, which C may not see
 	err := n.device.launch(s, nil, unsafe.Pointer(&args))
 	runtime.KeepAlive(n.tensors)
@@ -117,23 +118,20 @@ func (n *norm) backward(gamma, dy, mean, rstd, dx, dGamma, dBeta kernels.Tensor)
 	parameters := dGamma.IsSet() || dBeta.IsSet()
 	warps := warpsOfRow(&g.lines, n.x.DType)
 	g.warps = int32(max(warps, 1))
-	const mostWarps = 8 // whose threads have registers for the sums of columns
+	const mostWarps = 4 // whose rows fit twice into the shared memory that every kernel may have
 	switch {
 	case !some:
 		return n.sumParts(0, dGamma, dBeta)
 	case dx.IsSet() && warps > 0 && warps <= mostWarps && parameters:
 		groups := mostWarps / warps
-		blocks := int(min((g.lines.count+int64(groups)-1)/int64(groups), int64(2*n.device.multiprocessors)))
-		shared := 0
-		if groups > 1 {
-			shared = 2 * 4 * int(g.lines.length)
-		}
-		return n.withParts("_backward", [3]int{blocks, 1, 1}, blocks, shared, dGamma, dBeta)
+		blocks := int(min((g.lines.count+int64(groups)-1)/int64(groups), int64(4*n.device.multiprocessors)))
+		row := int(g.lines.length) * n.x.DType.Size()
+		shared := max(2*2*groups*row, 2*4*int(g.lines.length))
+		return n.withParts("_backward", [3]int{blocks, 1, 1}, mostWarps*32, blocks, shared, dGamma, dBeta)
 	case dx.IsSet() && warps > 0:
-		threads := max(256, 32*warps)
+		threads := max(128, 32*warps)
 		groups := int64(threads / (32 * warps))
-		blocks := min((g.lines.count+groups-1)/groups, int64(8*n.device.multiprocessors))
-		err = n.launch("_backward_rows", [3]int{int(blocks), 1, 1}, threads, 0)
+		err = n.launch("_backward_rows", [3]int{int((g.lines.count + groups - 1) / groups), 1, 1}, threads, 0)
 	case dx.IsSet():
 		g.warps = 8
 		err = n.launch("_backward_any", [3]int{int(g.lines.count), 1, 1}, 256, 0)
@@ -142,11 +140,11 @@ func (n *norm) backward(gamma, dy, mean, rstd, dx, dGamma, dBeta kernels.Tensor)
 		return err
 	}
 	entry, grid := n.device.columnGrid("_columns", n.x.DType, &g.lines)
-	return n.withParts(entry, grid, grid[1], 0, dGamma, dBeta)
+	return n.withParts(entry, grid, 256, grid[1], 0, dGamma, dBeta)
 }
 
 // withParts runs a kernel that gives parts of dγ and dβ, and adds the parts.
-func (n *norm) withParts(entry string, grid [3]int, count, sharedBytes int, dGamma, dBeta kernels.Tensor) error {
+func (n *norm) withParts(entry string, grid [3]int, threads, count, sharedBytes int, dGamma, dBeta kernels.Tensor) error {
 	bytes := count * int(n.args.lines.length) * 4
 	parts, err := n.device.memory.get(2 * bytes)
 	if err != nil {
@@ -154,7 +152,7 @@ func (n *norm) withParts(entry string, grid [3]int, count, sharedBytes int, dGam
 	}
 	defer parts.free()
 	n.args.dGamma, n.args.dBeta = parts.at, parts.at+address(bytes)
-	if err := n.launch(entry, grid, 256, sharedBytes); err != nil {
+	if err := n.launch(entry, grid, threads, sharedBytes); err != nil {
 		return err
 	}
 	return n.sumParts(count, dGamma, dBeta)

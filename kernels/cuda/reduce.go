@@ -139,7 +139,7 @@ func (d *Device) sumParts(columns int32, count int, accumulate bool, sums ...col
 		g.parts[i], g.out[i], g.element[i] = s.parts, addressOf(s.out), elementOf(s.out.DType)
 	}
 	grid := [3]int{(int(columns) + 31) / 32, len(sums), 1}
-	err := d.launch(launchShape{kernelName{"reduce", "sum_parts"}, grid, 256, 0}, nil, unsafe.Pointer(g))
+	err := d.launch(launchShape{kernelName{"reduce", "sum_parts"}, grid, 1024, 0}, nil, unsafe.Pointer(g))
 	runtime.KeepAlive(sums)
 	return err
 }

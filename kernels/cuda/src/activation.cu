@@ -45,7 +45,7 @@ template <class T, int act> __device__ __forceinline__ void forward(const Elemen
     load<n>((const T*)e.data[1] + at[1], x);
 #pragma unroll
     for (int i = 0; i < n; i++) x[i] = activate<act, sizeof(T) == 4>(x[i]);
-    store<n>((T*)e.data[0] + at[0], x);
+    return storing<n>((T*)e.data[0] + at[0], x);
   });
 }
 
@@ -57,7 +57,7 @@ template <class T, int act> __device__ __forceinline__ void backward(const Eleme
     load<n>((const T*)e.data[2] + at[2], dy);
 #pragma unroll
     for (int i = 0; i < n; i++) dy[i] *= slope<act, sizeof(T) == 4>(x[i]);
-    store<n>((T*)e.data[0] + at[0], dy);
+    return storing<n>((T*)e.data[0] + at[0], dy);
   });
 }
 
@@ -68,7 +68,7 @@ template <class T> __device__ __forceinline__ void swiglu(const Elementwise& e) 
     load<n>((const T*)e.data[2] + at[2], up);
 #pragma unroll
     for (int i = 0; i < n; i++) up[i] *= activate<SiLU, sizeof(T) == 4>(gate[i]);
-    store<n>((T*)e.data[0] + at[0], up);
+    return storing<n>((T*)e.data[0] + at[0], up);
   });
 }
 
@@ -86,8 +86,9 @@ template <class T> __device__ __forceinline__ void swigluBackward(const Elementw
       up[i] *= dy[i] * (s + silu * complement<exact>(gate[i], s));
       gate[i] = dy[i] * silu;
     }
-    store<n>((T*)e.data[0] + at[0], up);
-    store<n>((T*)e.data[1] + at[1], gate);
+    const auto dGate = storing<n>((T*)e.data[0] + at[0], up);
+    const auto dUp = storing<n>((T*)e.data[1] + at[1], gate);
+    return [=] { dGate(), dUp(); };
   });
 }
 
@@ -98,7 +99,7 @@ template <class T> __device__ __forceinline__ void softCap(const Elementwise& e)
     load<n>((const T*)e.data[1] + at[1], x);
 #pragma unroll
     for (int i = 0; i < n; i++) x[i] = e.factor * tanhf(x[i] / e.factor);
-    store<n>((T*)e.data[0] + at[0], x);
+    return storing<n>((T*)e.data[0] + at[0], x);
   });
 }
 
@@ -110,7 +111,7 @@ template <class T> __device__ __forceinline__ void softCapBackward(const Element
     load<n>((const T*)e.data[2] + at[2], dy);
 #pragma unroll
     for (int i = 0; i < n; i++) dy[i] *= 1 - (y[i] / e.factor) * (y[i] / e.factor);
-    store<n>((T*)e.data[0] + at[0], dy);
+    return storing<n>((T*)e.data[0] + at[0], dy);
   });
 }
 

@@ -26,17 +26,19 @@ struct CrossEntropyArguments {
   int32_t reserved;
 };
 
-// eachOfRow calls f with a Count and an index for pieces of a row, as they are aligned where `at` points; every thread of
-// the block takes some.
-template <class T, class F> __device__ __forceinline__ void eachOfRow(const T* at, int length, F f) {
+// Cut is how a row is cut where its pieces of 16 bytes do not begin with it.
+struct Cut {
+  int before, pieces, behind;  // elements, pieces, and the index of the first element behind them
+};
+
+template <class T> __device__ __forceinline__ Cut cutOf(const T* row, int length) {
   constexpr int width = perAccess<T>;
-  const int before = min(length, (int)(-(intptr_t)at & 15) / (int)sizeof(T)), pieces = (length - before) / width;
-  if (threadIdx.x < before) f(Count<1>{}, (int)threadIdx.x);
-#pragma unroll 4
-  for (int piece = threadIdx.x; piece < pieces; piece += blockDim.x) f(Count<width>{}, before + piece * width);
-  const int last = before + pieces * width + threadIdx.x;
-  if (last < length) f(Count<1>{}, last);
+  const int before = min(length, (int)(-(intptr_t)row & 15) / (int)sizeof(T)), pieces = (length - before) / width;
+  return {before, pieces, before + pieces * width};
 }
+
+// ahead is how many pieces a thread loads before it uses the first.
+constexpr int ahead = 4;
 
 // Exponentials is Σ exp(z − most), where most is the greatest z so far, and Σ z.
 struct Exponentials {
@@ -52,26 +54,50 @@ struct Exponentials {
   }
 };
 
+// take adds numbers of a thread.
+template <int n> __device__ __forceinline__ void take(Exponentials& e, const float (&x)[n]) {
+  float most = x[0];
+#pragma unroll
+  for (int i = 1; i < n; i++) most = fmaxf(most, x[i]);
+  if (most > e.most) {
+    e.sum *= __expf(e.most - most);
+    e.most = most;
+  }
+#pragma unroll
+  for (int i = 0; i < n; i++) {
+    e.sum += __expf(x[i] - e.most);
+    e.sumZ += x[i];
+  }
+}
+
 // exponentials goes through a row once; all threads have the result.
 template <class T> __device__ __forceinline__ Exponentials exponentials(const T* z, int length) {
+  constexpr int width = perAccess<T>;
   __shared__ Exponentials shared[32];
   Exponentials e = {-FLT_MAX, 0, 0};
-  eachOfRow(z, length, [&](auto n, int at) {
-    float x[n];
-    load<n>(z + at, x);
-    float most = x[0];
+  const Cut cut = cutOf(z, length);
+  const T* first = z + cut.before;
+  const int step = blockDim.x;
+  int piece = threadIdx.x;
+  for (; piece + (ahead - 1) * step < cut.pieces; piece += ahead * step) {
+    Piece<T, width> pieces[ahead];
 #pragma unroll
-    for (int i = 1; i < n; i++) most = fmaxf(most, x[i]);
-    if (most > e.most) {
-      e.sum *= __expf(e.most - most);
-      e.most = most;
-    }
+    for (int k = 0; k < ahead; k++) pieces[k] = ((const Piece<T, width>*)first)[piece + k * step];
 #pragma unroll
-    for (int i = 0; i < n; i++) {
-      e.sum += __expf(x[i] - e.most);
-      e.sumZ += x[i];
+    for (int k = 0; k < ahead; k++) {
+      float x[width];
+#pragma unroll
+      for (int i = 0; i < width; i++) x[i] = asFloat(pieces[k].x[i]);
+      take(e, x);
     }
-  });
+  }
+  for (; piece < cut.pieces; piece += step) {
+    float x[width];
+    load<width>(first + piece * width, x);
+    take(e, x);
+  }
+  for (int at = threadIdx.x; at < cut.before; at += step) take(e, {asFloat(z[at])});
+  for (int at = cut.behind + threadIdx.x; at < length; at += step) take(e, {asFloat(z[at])});
 #pragma unroll
   for (int other = 16; other > 0; other /= 2) {
     e.join({__shfl_xor_sync(~0u, e.most, other), __shfl_xor_sync(~0u, e.sum, other), __shfl_xor_sync(~0u, e.sumZ, other)});
@@ -130,13 +156,22 @@ __device__ __forceinline__ void gradient(const CrossEntropyArguments& a, T* dz, 
       if (at + i == target) x[i] -= hit;
       if (target < 0) x[i] = 0;
     }
-    store<n>(dz + at, x);
+    return storing<n>(dz + at, x);
   };
-  if ((((intptr_t)z ^ (intptr_t)dz) & 15) == 0) {
-    eachOfRow(z, length, compute);
-  } else {
-    for (int at = threadIdx.x; at < length; at += blockDim.x) compute(Count<1>{}, at);
+  constexpr int width = perAccess<T>;
+  const int step = blockDim.x;
+  Cut cut = cutOf(z, length);
+  if ((((intptr_t)z ^ (intptr_t)dz) & 15) != 0) cut = {length, 0, length};  // no piece of one is a piece of the other
+  const auto at = [&](int piece) { return cut.before + piece * width; };
+  int piece = threadIdx.x;
+  for (; piece + (ahead - 1) * step < cut.pieces; piece += ahead * step) {
+    const auto a = compute(Count<width>{}, at(piece)), b = compute(Count<width>{}, at(piece + step));
+    const auto c = compute(Count<width>{}, at(piece + 2 * step)), d = compute(Count<width>{}, at(piece + 3 * step));
+    a(), b(), c(), d();
   }
+  for (; piece < cut.pieces; piece += step) compute(Count<width>{}, at(piece))();
+  for (int at = threadIdx.x; at < cut.before; at += step) compute(Count<1>{}, at)();
+  for (int at = cut.behind + threadIdx.x; at < length; at += step) compute(Count<1>{}, at)();
 }
 
 // farLSE is the magnitude of a logsumexp from which on it is too coarse: what it lost to rounding, all exponentials of a row

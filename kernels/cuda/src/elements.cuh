@@ -37,6 +37,23 @@ template <int n, class T> __device__ __forceinline__ void store(T* to, const flo
   *(Piece<T, n>*)to = piece;
 }
 
+// Stored is elements that wait to be stored.
+template <class T, int n> struct Stored {
+  T* to;
+  Piece<T, n> piece;
+
+  __device__ __forceinline__ void operator()() const { *(Piece<T, n>*)to = piece; }
+};
+
+// storing rounds elements that go to an address.
+template <int n, class T> __device__ __forceinline__ Stored<T, n> storing(T* to, const float (&from)[n]) {
+  Stored<T, n> s;
+  s.to = to;
+#pragma unroll
+  for (int i = 0; i < n; i++) s.piece.x[i] = fromFloat<T>(from[i]);
+  return s;
+}
+
 // Parameter is a vector of one element a feature: float32, or of the type of the tensor that it goes with.
 struct Parameter {
   const void* data;  // null where it is left out
@@ -68,6 +85,7 @@ struct Lines {
   // at is where a row of a tensor starts.
   __device__ __forceinline__ int64_t at(int tensor, int64_t row) const {
     int64_t offset = 0;
+#pragma unroll 1
     for (int axis = axes - 1; axis > 0; axis--) {
       const int64_t outer = count >> 31 ? row / dims[axis] : (uint32_t)row / (uint32_t)dims[axis];
       offset += (row - outer * dims[axis]) * strides[tensor][axis];
@@ -118,8 +136,16 @@ template <class T> __device__ __forceinline__ T sumOfWarp(T sum) {
   return sum;
 }
 
-// For each type of elements, an entry point whose name ends in the type's.
+// For the type of elements that a module is for, or for each, an entry point whose name ends in the type's.
+#if defined(ELEMENT_F32)
+#define FOR_EACH_ELEMENT(DEFINE) DEFINE(f32, float)
+#elif defined(ELEMENT_BF16)
+#define FOR_EACH_ELEMENT(DEFINE) DEFINE(bf16, __nv_bfloat16)
+#elif defined(ELEMENT_F16)
+#define FOR_EACH_ELEMENT(DEFINE) DEFINE(f16, __half)
+#else
 #define FOR_EACH_ELEMENT(DEFINE) \
   DEFINE(f32, float)             \
   DEFINE(bf16, __nv_bfloat16)    \
   DEFINE(f16, __half)
+#endif

@@ -12,12 +12,14 @@ struct Copies {
 template <class To, class From> __device__ __forceinline__ void copy(const Elementwise& e) {
   constexpr int width = 16 / (sizeof(To) > sizeof(From) ? sizeof(To) : sizeof(From));
   eachGroup<2, width>(e, [&](auto n, const int64_t* at) {
+    To* to = (To*)e.data[0] + at[0];
+    const From* from = (const From*)e.data[1] + at[1];
     if constexpr (std::is_same<To, From>::value) {
-      *(Piece<To, n>*)((To*)e.data[0] + at[0]) = *(const Piece<To, n>*)((const To*)e.data[1] + at[1]);
+      return Stored<To, n>{to, *(const Piece<To, n>*)from};
     } else {
       float x[n];
-      load<n>((const From*)e.data[1] + at[1], x);
-      store<n>((To*)e.data[0] + at[0], x);
+      load<n>(from, x);
+      return storing<n>(to, x);
     }
   });
 }
@@ -47,7 +49,7 @@ template <class T> __device__ __forceinline__ void add(const Elementwise& e) {
     load<n>((const T*)e.data[2] + at[2], b);
 #pragma unroll
     for (int i = 0; i < n; i++) a[i] += b[i];
-    store<n>((T*)e.data[0] + at[0], a);
+    return storing<n>((T*)e.data[0] + at[0], a);
   });
 }
 
@@ -58,7 +60,7 @@ template <class T> __device__ __forceinline__ void mul(const Elementwise& e) {
     load<n>((const T*)e.data[2] + at[2], b);
 #pragma unroll
     for (int i = 0; i < n; i++) a[i] *= b[i];
-    store<n>((T*)e.data[0] + at[0], a);
+    return storing<n>((T*)e.data[0] + at[0], a);
   });
 }
 
@@ -68,17 +70,18 @@ template <class T> __device__ __forceinline__ void scale(const Elementwise& e) {
     load<n>((const T*)e.data[1] + at[1], x);
 #pragma unroll
     for (int i = 0; i < n; i++) x[i] *= e.factor;
-    store<n>((T*)e.data[0] + at[0], x);
+    return storing<n>((T*)e.data[0] + at[0], x);
   });
 }
 
 // fill writes one element everywhere.
 template <class T> __device__ __forceinline__ void fill(const Elementwise& e, T x) {
   eachGroup<1, perAccess<T>>(e, [&](auto n, const int64_t* at) {
-    Piece<T, n> piece;
+    Stored<T, n> s;
+    s.to = (T*)e.data[0] + at[0];
 #pragma unroll
-    for (int i = 0; i < n; i++) piece.x[i] = x;
-    *(Piece<T, n>*)((T*)e.data[0] + at[0]) = piece;
+    for (int i = 0; i < n; i++) s.piece.x[i] = x;
+    return s;
   });
 }
 

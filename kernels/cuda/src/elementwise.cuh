@@ -24,6 +24,7 @@ template <int tensors> __device__ __forceinline__ void offsets(const Elementwise
   }
 #pragma unroll
   for (int t = 0; t < tensors; t++) at[t] = 0;
+#pragma unroll 1
   for (int axis = e.axes - 1; axis >= 0; axis--) {
     const int64_t size = axis == e.axes - 1 ? e.dims[axis] / e.width : e.dims[axis];
     int64_t i = n;
@@ -38,19 +39,37 @@ template <int tensors> __device__ __forceinline__ void offsets(const Elementwise
   }
 }
 
-// eachGroup calls f with the number of elements of a group, as a Count, and the offsets of the group in each tensor.
+// eachGroup calls f with the number of elements of a group, as a Count, and the offsets of the group in each tensor. f loads and
+// computes, and returns a function that stores: a thread loads all of its `ahead` groups before it stores the first, so that
+// enough of memory's latency is hidden. Groups of one element are taken as they come.
 template <int tensors, int width, class F> __device__ __forceinline__ void eachGroup(const Elementwise& e, F f) {
-  int64_t at[tensors];
+  constexpr int ahead = tensors < 3 ? 4 : 2;
   const int64_t first = blockIdx.x * (int64_t)blockDim.x + threadIdx.x, step = (int64_t)gridDim.x * blockDim.x;
+  int64_t n = first;
+  if (e.width == width && e.axes == 1) {
+    for (; n + (ahead - 1) * step < e.count; n += ahead * step) {
+      int64_t at[ahead][tensors];
+#pragma unroll
+      for (int k = 0; k < ahead; k++) offsets<tensors>(e, n + k * step, at[k]);
+      if constexpr (ahead == 4) {
+        const auto a = f(Count<width>{}, at[0]), b = f(Count<width>{}, at[1]), c = f(Count<width>{}, at[2]), d = f(Count<width>{}, at[3]);
+        a(), b(), c(), d();
+      } else {
+        const auto a = f(Count<width>{}, at[0]), b = f(Count<width>{}, at[1]);
+        a(), b();
+      }
+    }
+  }
+  int64_t at[tensors];
   if (e.width == width) {
-    for (int64_t n = first; n < e.count; n += step) {
+    for (; n < e.count; n += step) {
       offsets<tensors>(e, n, at);
-      f(Count<width>{}, at);
+      f(Count<width>{}, at)();
     }
   } else {
-    for (int64_t n = first; n < e.count; n += step) {
+    for (; n < e.count; n += step) {
       offsets<tensors>(e, n, at);
-      f(Count<1>{}, at);
+      f(Count<1>{}, at)();
     }
   }
 }

@@ -1,4 +1,5 @@
-// Looking up rows of a table, and the sums of the gradients of the rows that were looked up.
+// Looking up rows of a table, and the sums of the gradients of the rows that were looked up. Compile with -DTABLE= and -DROWS=, the
+// types of the elements of the table and its gradient, and of the rows that are looked up and theirs.
 #include "elements.cuh"
 
 // EmbeddingArguments is the host's embeddingArguments in embedding.go.
@@ -18,6 +19,9 @@ struct EmbeddingArguments {
 
 // mostPlaces is how many positions are noted of a row, a warp's lanes.
 constexpr int mostPlaces = 32;
+
+// warps is how many warps a block of the backward kernel has, and `most` how many elements are moved at once.
+constexpr int warps = 32, most = 16 / (sizeof(TABLE) > sizeof(ROWS) ? sizeof(TABLE) : sizeof(ROWS));
 
 // forward copies the table's row of each id, `n` elements a thread. An id outside the table is reported and its row left as
 // it was.
@@ -92,45 +96,62 @@ template <class To, class From, int n> __device__ __forceinline__ void rare(cons
   }
 }
 
-// frequentRow gives a block one of the table's rows and 32·n columns of it. Each of its eight warps goes through an eighth of all
-// ids, in order, and adds where it finds the row; then the warps' sums are added in order.
+// frequentRow gives a block one of the table's rows and 32·n columns of it. Each of its warps goes through its share of all ids, in
+// order, and adds where it finds the row, several at a time; then the warps' sums are added in order.
 template <class To, class From, int n> __device__ __forceinline__ void frequentRow(const EmbeddingArguments& a, int64_t id, int first) {
-  __shared__ float shared[8][32 * n];
+  constexpr int scanned = 256, ahead = 8;  // ids that a warp looks at before it adds, and rows that it loads at once
+  __shared__ float shared[warps][32 * n];
+  __shared__ uint8_t lists[warps][scanned];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, column = first + lane * n;
   const bool there = column < a.lines.length;
-  const int64_t perWarp = (a.lines.count + 7) / 8, from = warp * perWarp;
+  const int64_t perWarp = (a.lines.count + warps - 1) / warps, from = warp * perWarp;
   const int64_t to = from + perWarp < a.lines.count ? from + perWarp : a.lines.count;
-  constexpr int ahead = 4;
+  uint8_t* list = lists[warp];
   float sum[n] = {};
-  for (int64_t at = from; at < to; at += 32 * ahead) {
-    bool match[ahead];
+  for (int64_t at = from; at < to; at += scanned) {
+    bool match[scanned / 32];
 #pragma unroll
-    for (int k = 0; k < ahead; k++) {
+    for (int k = 0; k < scanned / 32; k++) {
       const int64_t i = at + k * 32 + lane;
       match[k] = i < to && a.ids[a.lines.at(1, i)] == id;
     }
+    int count = 0;
 #pragma unroll
-    for (int k = 0; k < ahead; k++) {
-      for (unsigned matches = __ballot_sync(~0u, match[k]); matches; matches &= matches - 1) {
-        if (there) addRow<From, n>(a, at + k * 32 + __ffs(matches) - 1, column, sum);
+    for (int k = 0; k < scanned / 32; k++) {
+      const unsigned matches = __ballot_sync(~0u, match[k]);
+      if (match[k]) list[count + __popc(matches & ((1u << lane) - 1))] = (uint8_t)(k * 32 + lane);
+      count += __popc(matches);
+    }
+    __syncwarp();
+    for (int i = 0; there && i < count; i += ahead) {
+      float x[ahead][n];
+#pragma unroll
+      for (int k = 0; k < ahead; k++) {
+        if (i + k < count) load<n>((const From*)a.from + a.lines.at(0, at + list[i + k]) + column, x[k]);
+      }
+#pragma unroll
+      for (int k = 0; k < ahead; k++) {
+#pragma unroll
+        for (int c = 0; c < n; c++) sum[c] += i + k < count ? x[k][c] : 0;
       }
     }
+    __syncwarp();
   }
 #pragma unroll
   for (int i = 0; i < n; i++) shared[warp][i * 32 + lane] = sum[i];
   __syncthreads();
-  for (int i = warp; i < n; i += 8) {
+  for (int i = warp; i < n; i += warps) {
     float total = 0;
-    for (int w = 0; w < 8; w++) total += shared[w][i * 32 + lane];
+    for (int w = 0; w < warps; w++) total += shared[w][i * 32 + lane];
     if (there) ((To*)a.to)[id * a.step + column + i] = fromFloat<To>(total);
   }
   __syncthreads();
 }
 
-// backward gives the first row of blocks what many positions look up, so that it is begun first, and a warp of the others a row.
+// backward gives the first blocks what many positions look up, so that it is begun first, and a warp of the others a row.
 template <class To, class From, int n> __device__ __forceinline__ void backward(const EmbeddingArguments& a, int frequentBlocks) {
   if (blockIdx.x >= frequentBlocks) {
-    const int64_t id = (blockIdx.x - frequentBlocks) * (int64_t)(blockDim.x / 32) + threadIdx.x / 32;
+    const int64_t id = (blockIdx.x - frequentBlocks) * (int64_t)warps + threadIdx.x / 32;
     if (id < a.vocabulary) rare<To, From, n>(a, id);
     return;
   }
@@ -147,25 +168,10 @@ struct EmbeddingBackward {
   int32_t frequentBlocks, reserved;
 };
 
-#define EMBEDDING(name, To, From)                                                                                      \
-  extern "C" __global__ void embedding_forward_##name(const __grid_constant__ EmbeddingArguments a) {                  \
-    constexpr int width = 16 / (sizeof(To) > sizeof(From) ? sizeof(To) : sizeof(From));                                \
-    a.width > 1 ? forward<To, From, width>(a) : forward<To, From, 1>(a);                                               \
-  }
-EMBEDDING(f32_f32, float, float)
-EMBEDDING(bf16_bf16, __nv_bfloat16, __nv_bfloat16)
-EMBEDDING(f16_f16, __half, __half)
-EMBEDDING(bf16_f32, __nv_bfloat16, float)
-EMBEDDING(f16_f32, __half, float)
+extern "C" __global__ void embedding_forward(const __grid_constant__ EmbeddingArguments a) {
+  a.width > 1 ? forward<ROWS, TABLE, most>(a) : forward<ROWS, TABLE, 1>(a);
+}
 
-#define EMBEDDING_BACKWARD(name, To, From)                                                                             \
-  extern "C" __global__ void __launch_bounds__(256) embedding_backward_##name(const __grid_constant__ EmbeddingBackward b) { \
-    constexpr int width = 16 / (sizeof(To) > sizeof(From) ? sizeof(To) : sizeof(From));                                \
-    b.arguments.width > 1 ? backward<To, From, width>(b.arguments, b.frequentBlocks)                                   \
-                          : backward<To, From, 1>(b.arguments, b.frequentBlocks);                                      \
-  }
-EMBEDDING_BACKWARD(f32_f32, float, float)
-EMBEDDING_BACKWARD(bf16_bf16, __nv_bfloat16, __nv_bfloat16)
-EMBEDDING_BACKWARD(f16_f16, __half, __half)
-EMBEDDING_BACKWARD(f32_bf16, float, __nv_bfloat16)
-EMBEDDING_BACKWARD(f32_f16, float, __half)
+extern "C" __global__ void __launch_bounds__(32 * warps) embedding_backward(const __grid_constant__ EmbeddingBackward b) {
+  b.arguments.width > 1 ? backward<TABLE, ROWS, most>(b.arguments, b.frequentBlocks) : backward<TABLE, ROWS, 1>(b.arguments, b.frequentBlocks);
+}

@@ -5,7 +5,7 @@
 //   dγ_c = Σ over rows of dy_c·x̂_c            dβ_c = Σ over rows of dy_c
 //
 // A row whose pieces of 16 bytes fit is read once and held in registers by up to 32 warps; any other row is read again for
-// each sum.
+// each sum. A module is of one norm, -DRMS_NORM for RMS norm, and of one type of elements.
 #include "elements.cuh"
 
 // NormArguments is the host's normArguments in norm.go.
@@ -49,28 +49,27 @@ template <class T, bool centred> __device__ __forceinline__ void forward(const N
   const int64_t row = blockIdx.x * (int64_t)(blockDim.x / step) + threadIdx.x / step;
   const bool there = row < a.lines.count;
   const T* x = (const T*)a.x + (there ? a.lines.at(0, row) : 0);
-  float values[slots][width];
+  Piece<T, width> values[slots];
   float sum = 0;
 #pragma unroll
   for (int s = 0; s < slots; s++) {
     const int piece = thread + s * step;
-    if (there && piece < pieces) {
-      load<width>(x + piece * width, values[s]);
-    } else {
+    if (there && piece < pieces) values[s] = ((const Piece<T, width>*)x)[piece];
+  }
 #pragma unroll
-      for (int i = 0; i < width; i++) values[s][i] = 0;
-    }
+  for (int s = 0; s < slots; s++) {
+    if (!there || thread + s * step >= pieces) continue;
 #pragma unroll
-    for (int i = 0; i < width; i++) sum += values[s][i];
+    for (int i = 0; i < width; i++) sum += asFloat(values[s].x[i]);
   }
   const float centre = centred ? sumOfRow(make_float2(sum, 0), a.warps, shared[0]).x / a.lines.length : 0;
   float2 sums = make_float2(0, 0);
 #pragma unroll
   for (int s = 0; s < slots; s++) {
-    if (thread + s * step >= pieces) continue;
+    if (!there || thread + s * step >= pieces) continue;
 #pragma unroll
     for (int i = 0; i < width; i++) {
-      const float deviation = values[s][i] - centre;
+      const float deviation = asFloat(values[s].x[i]) - centre;
       sums.x += deviation;
       sums.y += deviation * deviation;
     }
@@ -87,12 +86,12 @@ template <class T, bool centred> __device__ __forceinline__ void forward(const N
   for (int s = 0; s < slots; s++) {
     const int piece = thread + s * step;
     if (piece >= pieces) continue;
-    float gamma[width], beta[width];
+    float gamma[width], beta[width], out[width];
     load<T, width>(a.gamma, piece * width, 1, gamma);
     load<T, width>(a.beta, piece * width, 0, beta);
 #pragma unroll
-    for (int i = 0; i < width; i++) values[s][i] = ((values[s][i] - centre) - shift) * rstd * gamma[i] + beta[i];
-    store<width>(y + piece * width, values[s]);
+    for (int i = 0; i < width; i++) out[i] = ((asFloat(values[s].x[i]) - centre) - shift) * rstd * gamma[i] + beta[i];
+    store<width>(y + piece * width, out);
   }
 }
 
@@ -156,73 +155,138 @@ __device__ __forceinline__ void meet(const NormArguments& a, float* columns, int
   }
 }
 
-// backward gives the warps of a block the rows that are gridDim.x·(rows of a block) apart. With parameters it also keeps the
-// sums of dγ and dβ over its rows, in registers until it has no more.
-template <class T, bool centred, bool parameters> __device__ __forceinline__ void backward(const NormArguments& a) {
+// fetch begins to copy 16 bytes into shared memory; what a thread fetched is there for it once it has waited.
+__device__ __forceinline__ void fetch(void* to, const void* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((uint32_t)__cvta_generic_to_shared(to)), "l"(from));
+}
+__device__ __forceinline__ void endFetches() { asm volatile("cp.async.commit_group;"); }
+__device__ __forceinline__ void waitForAllButLast() { asm volatile("cp.async.wait_group 1;" ::: "memory"); }
+
+// backward gives the warps of a block the rows that are gridDim.x·(rows of a block) apart. While a row is computed, the next one
+// is on its way to shared memory: a thread fetches what it will use. The sums of dγ and dβ over its rows stay in registers until
+// it has no more.
+template <class T, bool centred> __device__ __forceinline__ void backward(const NormArguments& a) {
   constexpr int width = perAccess<T>;
   __shared__ float2 shared[2][32];
-  extern __shared__ float columns[];  // (length) of dγ, then of dβ: where the rows of a block meet
+  // Of two turns and each row of the block a row of x and one of dy; in the end (length) of dγ, then of dβ, where its rows meet.
+  extern __shared__ __align__(16) unsigned char dynamic[];
   const int step = a.warps * 32, thread = threadIdx.x % step, group = threadIdx.x / step, groups = blockDim.x / step;
   const int length = a.lines.length, pieces = length / width;
-  float dGamma[parameters ? slots : 1][width] = {}, dBeta[parameters && centred ? slots : 1][width] = {};
+  float dGamma[slots][width] = {}, dBeta[centred ? slots : 1][width] = {};
+  const int64_t stride = gridDim.x * (int64_t)groups;
+  const auto rowsOf = [&](int turn) { return (Piece<T, width>*)dynamic + (turn * groups + group) * 2 * pieces; };
+  float nextMean = 0, nextRStd = 0;
+  const auto begin = [&](int64_t row, int turn) {
+    if (row < a.lines.count) {
+      const Piece<T, width>* xs = (const Piece<T, width>*)((const T*)a.x + a.lines.at(0, row));
+      const Piece<T, width>* dys = (const Piece<T, width>*)((const T*)a.dy + a.lines.at(1, row));
+      Piece<T, width>* to = rowsOf(turn);
+      for (int piece = thread; piece < pieces; piece += step) {
+        fetch(to + piece, xs + piece);
+        fetch(to + pieces + piece, dys + piece);
+      }
+      if (centred) nextMean = a.mean[row];
+      nextRStd = a.rstd[row];
+    }
+    endFetches();
+  };
   int turn = 0;
-  for (int64_t first = blockIdx.x * (int64_t)groups; first < a.lines.count; first += gridDim.x * (int64_t)groups, turn ^= 1) {
+  begin(blockIdx.x * (int64_t)groups + group, 0);
+  for (int64_t first = blockIdx.x * (int64_t)groups; first < a.lines.count; first += stride, turn ^= 1) {
     const int64_t row = first + group;
     const bool there = row < a.lines.count;
-    Piece<T, width> x[slots], dy[slots];
-    float mean = 0, rstd = 0;
-    if (there) {
-      const T* xs = (const T*)a.x + a.lines.at(0, row);
-      const T* dys = (const T*)a.dy + a.lines.at(1, row);
-#pragma unroll
-      for (int s = 0; s < slots; s++) {
-        const int piece = thread + s * step;
-        if (piece >= pieces) continue;
-        x[s] = *(const Piece<T, width>*)(xs + piece * width);
-        dy[s] = *(const Piece<T, width>*)(dys + piece * width);
-      }
-      if (centred) mean = a.mean[row];
-      rstd = a.rstd[row];
-    }
+    const float mean = nextMean, rstd = nextRStd;
+    begin(row + stride, turn ^ 1);
+    waitForAllButLast();
+    const Piece<T, width>*x = rowsOf(turn), *dy = x + pieces;
     float2 sums = make_float2(0, 0);  // of g, and of g·x̂
 #pragma unroll
     for (int s = 0; s < slots; s++) {
       const int piece = thread + s * step;
       if (!there || piece >= pieces) continue;
-      float gamma[width];
+      float gamma[width], xs[width], dys[width];
       load<T, width>(a.gamma, piece * width, 1, gamma);
+      load<width>((const T*)(x + piece), xs);
+      load<width>((const T*)(dy + piece), dys);
 #pragma unroll
       for (int i = 0; i < width; i++) {
-        const float normal = (asFloat(x[s].x[i]) - mean) * rstd, grad = asFloat(dy[s].x[i]), g = grad * gamma[i];
+        const float normal = (xs[i] - mean) * rstd, g = dys[i] * gamma[i];
         sums.x += g;
         sums.y += g * normal;
-        if constexpr (parameters) dGamma[s][i] += grad * normal;
-        if constexpr (parameters && centred) dBeta[s][i] += grad;
+        dGamma[s][i] += dys[i] * normal;
+        if constexpr (centred) dBeta[s][i] += dys[i];
       }
     }
     sums = sumOfRow(sums, a.warps, shared[turn]);
-    if (!there || a.dx == nullptr) continue;
+    if (!there) continue;
     const float meanOfG = centred ? sums.x / length : 0, meanOfGX = sums.y / length;
     T* dx = (T*)a.dx + a.lines.at(2, row);
 #pragma unroll
     for (int s = 0; s < slots; s++) {
       const int piece = thread + s * step;
       if (piece >= pieces) continue;
-      float gamma[width], out[width];
+      float gamma[width], xs[width], dys[width];
       load<T, width>(a.gamma, piece * width, 1, gamma);
+      load<width>((const T*)(x + piece), xs);
+      load<width>((const T*)(dy + piece), dys);
 #pragma unroll
-      for (int i = 0; i < width; i++) {
-        const float normal = (asFloat(x[s].x[i]) - mean) * rstd;
-        out[i] = rstd * (asFloat(dy[s].x[i]) * gamma[i] - meanOfG - normal * meanOfGX);
-      }
-      store<width>(dx + piece * width, out);
+      for (int i = 0; i < width; i++) dys[i] = rstd * (dys[i] * gamma[i] - meanOfG - (xs[i] - mean) * rstd * meanOfGX);
+      store<width>(dx + piece * width, dys);
     }
   }
-  if constexpr (parameters) {
-    for (int turn = 0; turn < groups; turn++) {
-      if (turn > 0) __syncthreads();
-      if (group == turn) meet<centred>(a, columns, pieces, thread, step, turn, groups, dGamma, dBeta);
+  for (int turn = 0; turn < groups; turn++) {
+    __syncthreads();  // at first, the rows in shared memory are done with
+    if (group == turn) meet<centred>(a, (float*)dynamic, pieces, thread, step, turn, groups, dGamma, dBeta);
+  }
+}
+
+// backwardRows computes dx of one row a group of warps, which hold it in registers.
+template <class T, bool centred> __device__ __forceinline__ void backwardRows(const NormArguments& a) {
+  constexpr int width = perAccess<T>;
+  __shared__ float2 shared[32];
+  const int step = a.warps * 32, thread = threadIdx.x % step, length = a.lines.length, pieces = length / width;
+  const int64_t row = blockIdx.x * (int64_t)(blockDim.x / step) + threadIdx.x / step;
+  const bool there = row < a.lines.count;
+  const T* xs = (const T*)a.x + (there ? a.lines.at(0, row) : 0);
+  const T* dys = (const T*)a.dy + (there ? a.lines.at(1, row) : 0);
+  const float mean = centred && there ? a.mean[row] : 0, rstd = there ? a.rstd[row] : 0;
+  Piece<T, width> x[slots], dy[slots];
+#pragma unroll
+  for (int s = 0; s < slots; s++) {
+    const int piece = thread + s * step;
+    if (!there || piece >= pieces) continue;
+    x[s] = ((const Piece<T, width>*)xs)[piece];
+    dy[s] = ((const Piece<T, width>*)dys)[piece];
+  }
+  float2 sums = make_float2(0, 0);
+#pragma unroll
+  for (int s = 0; s < slots; s++) {
+    const int piece = thread + s * step;
+    if (!there || piece >= pieces) continue;
+    float gamma[width];
+    load<T, width>(a.gamma, piece * width, 1, gamma);
+#pragma unroll
+    for (int i = 0; i < width; i++) {
+      const float g = asFloat(dy[s].x[i]) * gamma[i];
+      sums.x += g;
+      sums.y += g * ((asFloat(x[s].x[i]) - mean) * rstd);
     }
+  }
+  sums = sumOfRow(sums, a.warps, shared);
+  if (!there) return;
+  const float meanOfG = centred ? sums.x / length : 0, meanOfGX = sums.y / length;
+  T* dx = (T*)a.dx + a.lines.at(2, row);
+#pragma unroll
+  for (int s = 0; s < slots; s++) {
+    const int piece = thread + s * step;
+    if (piece >= pieces) continue;
+    float gamma[width], out[width];
+    load<T, width>(a.gamma, piece * width, 1, gamma);
+#pragma unroll
+    for (int i = 0; i < width; i++) {
+      out[i] = rstd * (asFloat(dy[s].x[i]) * gamma[i] - meanOfG - (asFloat(x[s].x[i]) - mean) * rstd * meanOfGX);
+    }
+    store<width>(dx + piece * width, out);
   }
 }
 
@@ -297,12 +361,14 @@ template <class T, bool centred, int n> __device__ __forceinline__ void columnsO
 #define NORM_OF(kind, centred, name, T)                                                        \
   NORM_KERNEL(kind##_forward_##name, 1024, 1, forward<T, centred>)                             \
   NORM_KERNEL(kind##_forward_any_##name, 256, 1, forwardAny<T, centred>)                       \
-  NORM_KERNEL(kind##_backward_##name, 256, 2, backward<T, centred, true>)                      \
-  NORM_KERNEL(kind##_backward_rows_##name, 1024, 1, backward<T, centred, false>)               \
+  NORM_KERNEL(kind##_backward_##name, 128, 4, backward<T, centred>)                            \
+  NORM_KERNEL(kind##_backward_rows_##name, 1024, 1, backwardRows<T, centred>)                  \
   NORM_KERNEL(kind##_backward_any_##name, 256, 1, backwardAny<T, centred>)                     \
   NORM_KERNEL(kind##_columns_##name, 256, 1, columnsOf<T, centred, perAccess<T>>)              \
   NORM_KERNEL(kind##_columns_any_##name, 256, 1, columnsOf<T, centred, 1>)
-#define NORM(name, T)                  \
-  NORM_OF(layer_norm, true, name, T)   \
-  NORM_OF(rms_norm, false, name, T)
+#ifdef RMS_NORM
+#define NORM(name, T) NORM_OF(rms_norm, false, name, T)
+#else
+#define NORM(name, T) NORM_OF(layer_norm, true, name, T)
+#endif
 FOR_EACH_ELEMENT(NORM)

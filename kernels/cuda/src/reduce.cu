@@ -18,8 +18,10 @@ template <class T> __device__ __forceinline__ void sum(const Elementwise& e) {
   eachGroup<1, perAccess<T>>(e, [&](auto n, const int64_t* at) {
     float x[n];
     load<n>((const T*)e.data[0] + at[0], x);
+    double part = 0;
 #pragma unroll
-    for (int i = 0; i < n; i++) sum += x[i];
+    for (int i = 0; i < n; i++) part += x[i];
+    return [&sum, part] { sum += part; };
   });
   sum = sumOfBlock(sum);
   if (threadIdx.x == 0) ((double*)e.data[1])[blockIdx.x] = sum;
@@ -82,24 +84,25 @@ template <class T> __device__ __forceinline__ void finish(void* out, int64_t at,
   *to = fromFloat<T>(accumulate ? asFloat(*to) + sum : sum);
 }
 
-// sum_parts adds up the parts of 32 columns, each of eight warps some of them.
-extern "C" __global__ void __launch_bounds__(256) sum_parts(const __grid_constant__ SumPartsArguments a) {
-  __shared__ float shared[8][32];
+// sum_parts adds up the parts of 32 columns, each of 32 warps some of them.
+extern "C" __global__ void __launch_bounds__(1024) sum_parts(const __grid_constant__ SumPartsArguments a) {
+  __shared__ float shared[32][33];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, which = blockIdx.y;
   const int64_t column = (int64_t)blockIdx.x * 32 + lane;
   float sum = 0;
   if (column < a.columns) {
 #pragma unroll 8
-    for (int part = warp; part < a.count; part += 8) sum += a.parts[which][part * a.step + column];
+    for (int part = warp; part < a.count; part += 32) sum += a.parts[which][part * a.step + column];
   }
   shared[warp][lane] = sum;
   __syncthreads();
-  if (warp > 0 || column >= a.columns) return;
-  for (int w = 1; w < 8; w++) sum += shared[w][lane];
+  sum = sumOfWarp(shared[lane][warp]);  // a warp takes a column
+  const int64_t own = (int64_t)blockIdx.x * 32 + warp;
+  if (lane > 0 || own >= a.columns) return;
   switch (a.element[which]) {
-    case 0: finish<float>(a.out[which], column, sum, a.accumulate); break;
-    case 1: finish<__nv_bfloat16>(a.out[which], column, sum, a.accumulate); break;
-    default: finish<__half>(a.out[which], column, sum, a.accumulate);
+    case 0: finish<float>(a.out[which], own, sum, a.accumulate); break;
+    case 1: finish<__nv_bfloat16>(a.out[which], own, sum, a.accumulate); break;
+    default: finish<__half>(a.out[which], own, sum, a.accumulate);
   }
 }
 
