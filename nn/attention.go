@@ -118,9 +118,6 @@ func (m *MultiHeadAttention) complete() error {
 		if rotated < 1 || rotated > c.HeadDim || rotated%2 != 0 {
 			return m.errorf("RoPE turns %d dimensions of a head, it needs to be an even number of at most %d", rotated, c.HeadDim)
 		}
-		if c.Options.QLens != nil {
-			return m.errorf("RoPE is given and so is QLens, RoPE does not know the positions in packed sequences")
-		}
 		own := *c.RoPE
 		own.Layout = ops.BSHD
 		c.RoPE = &own
@@ -179,6 +176,9 @@ type AttentionInputs struct {
 	// costs less than a KeyMask. It may change from run to run. With [kernels.CausalBottomRight] the last query sees the last
 	// of these keys; self-attention over sequences that begin together needs [kernels.CausalTopLeft].
 	KeyLengths *gorgonia.Node
+	// Ends says that x is sequences that lie end to end, (total, Dim), which see only themselves: 0 and then where each ends, of
+	// int, int32 or int64. It may change from run to run; a sequence may be empty. See [ops.AttentionOptions].
+	Ends *gorgonia.Node
 
 	cache *ops.KVCache // of ForwardCached
 }
@@ -254,6 +254,9 @@ func (m *MultiHeadAttention) forward(x *gorgonia.Node, in AttentionInputs, withW
 // options checks the inputs of a call and gives the options of its attention.
 func (m *MultiHeadAttention) options(x *gorgonia.Node, in AttentionInputs) (o ops.AttentionOptions, err error) {
 	o = m.c.Options
+	if in.Ends != nil {
+		o.QLens, o.KVLens = in.Ends, in.Ends
+	}
 	if err := m.input("x", x, m.c.Dim); err != nil {
 		return o, err
 	}
@@ -380,10 +383,21 @@ func (m *MultiHeadAttention) heads(x *gorgonia.Node, projection *Linear, heads i
 			return nil, err
 		}
 	}
-	if rope != nil {
+	if rope == nil {
+		return h, nil
+	}
+	if h.Dims() == 4 {
 		return ops.RoPE(h, *rope)
 	}
-	return h, nil
+	// Sequences that lie end to end are turned as one: only distances count, and those within a sequence are right.
+	packed := h.Shape().Clone()
+	if h, err = gorgonia.Reshape(h, append(tensor.Shape{1}, packed...)); err != nil {
+		return nil, m.errorf("%w", err)
+	}
+	if h, err = ops.RoPE(h, *rope); err != nil {
+		return nil, err
+	}
+	return gorgonia.Reshape(h, packed)
 }
 
 // withLast is a shape with other axes in place of its last.

@@ -126,6 +126,13 @@ func (b *Block) ForwardWith(x, keyMask *gorgonia.Node) (*gorgonia.Node, error) {
 	})
 }
 
+// ForwardPacked is [Block.Forward] of sequences that lie end to end, (total, Dim); see Ends of [AttentionInputs].
+func (b *Block) ForwardPacked(x, ends *gorgonia.Node) (*gorgonia.Node, error) {
+	return b.forward(x, func(x *gorgonia.Node) (*gorgonia.Node, error) {
+		return b.attn.ForwardWith(x, AttentionInputs{Ends: ends})
+	})
+}
+
 // NewCache is an empty cache for [Block.ForwardCached].
 func (b *Block) NewCache(batch, capacity int) (*ops.KVCache, error) {
 	return b.attn.NewCache(batch, capacity)

@@ -29,7 +29,6 @@ func TestConfigErrors(t *testing.T) {
 	block := func(c nn.BlockConfig) error { return failure(nn.NewBlock(graph(), c)) }
 	gpt := func(c nn.GPTConfig) error { return failure(nn.NewGPT(graph(), c)) }
 	llama := func(c nn.LlamaConfig) error { return failure(nn.NewLlama(graph(), c)) }
-	lens := gorgonia.NewVector(graph(), tensor.Int, gorgonia.WithShape(3), gorgonia.WithName("lens"))
 	for _, c := range []struct {
 		err  error
 		want string
@@ -69,8 +68,6 @@ func TestConfigErrors(t *testing.T) {
 			"MultiHeadAttention: RoPE turns 3 dimensions of a head, it needs to be an even number of at most 3"},
 		{attention(nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2, RoPE: &ops.RoPEOptions{RotaryDim: 6}}),
 			"MultiHeadAttention: RoPE turns 6 dimensions of a head, it needs to be an even number of at most 4"},
-		{attention(nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2, RoPE: &ops.RoPEOptions{}, Options: ops.AttentionOptions{QLens: lens, KVLens: lens}}),
-			"MultiHeadAttention: RoPE is given and so is QLens, RoPE does not know the positions in packed sequences"},
 
 		{block(nn.BlockConfig{Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2, Cross: true}}), "Block: Attention.Cross is set, a block attends to itself"},
 		{block(nn.BlockConfig{Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2}, NormPlusOne: true}), "Block: NormPlusOne is set, it needs RMSNorm"},

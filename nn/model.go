@@ -58,6 +58,24 @@ func (m *model) Forward(tokens *gorgonia.Node) (*gorgonia.Node, error) {
 	return m.logits(h)
 }
 
+// Packing says which sequences lie end to end in what a model is given.
+type Packing struct {
+	Ends *gorgonia.Node // 0 and then where each sequence ends, see [AttentionInputs]
+	// Positions are those of the tokens, (total), each counted from the first of its sequence; only a model with learned
+	// positions reads them.
+	Positions *gorgonia.Node
+}
+
+// ForwardPacked gives the logits of the token after each of tokens, (total), which are sequences that see only themselves:
+// (total, Vocab).
+func (m *model) ForwardPacked(tokens *gorgonia.Node, p Packing) (*gorgonia.Node, error) {
+	h, err := m.hiddenPacked(tokens, p)
+	if err != nil {
+		return nil, err
+	}
+	return m.logits(h)
+}
+
 // logits multiplies what the last norm gave by the head.
 func (m *model) logits(h *gorgonia.Node) (*gorgonia.Node, error) {
 	logits, err := m.head.logits(h)
@@ -75,6 +93,20 @@ func (m *model) Loss(tokens, targets *gorgonia.Node) (*gorgonia.Node, error) {
 	if err != nil {
 		return nil, err
 	}
+	return m.lossOf(h, tokens, targets)
+}
+
+// LossPacked is [GPT.Loss] of sequences that lie end to end, tokens and targets being (total).
+func (m *model) LossPacked(tokens, targets *gorgonia.Node, p Packing) (*gorgonia.Node, error) {
+	h, err := m.hiddenPacked(tokens, p)
+	if err != nil {
+		return nil, err
+	}
+	return m.lossOf(h, tokens, targets)
+}
+
+// lossOf is the mean cross-entropy of targets after what the last norm gave.
+func (m *model) lossOf(h, tokens, targets *gorgonia.Node) (*gorgonia.Node, error) {
 	if targets == nil {
 		return nil, m.errorf("targets is nil, it needs to be a node")
 	}
@@ -97,7 +129,7 @@ const IgnoreTarget = -100
 
 // hidden is the model up to its head: (B, S, Dim).
 func (m *model) hidden(tokens *gorgonia.Node) (*gorgonia.Node, error) {
-	if err := m.check(tokens); err != nil {
+	if err := m.check(tokens, 2); err != nil {
 		return nil, err
 	}
 	h, err := m.embed(tokens)
@@ -115,6 +147,34 @@ func (m *model) hidden(tokens *gorgonia.Node) (*gorgonia.Node, error) {
 	return chain(h, append(layers, m.last)...)
 }
 
+// hiddenPacked is hidden of sequences that lie end to end: (total, Dim).
+func (m *model) hiddenPacked(tokens *gorgonia.Node, p Packing) (*gorgonia.Node, error) {
+	if err := m.check(tokens, 1); err != nil {
+		return nil, err
+	}
+	if p.Ends == nil {
+		return nil, m.errorf("ends is nil, it needs to be a node")
+	}
+	h, err := m.embed(tokens)
+	if err != nil {
+		return nil, err
+	}
+	if m.positions != nil {
+		if h, err = m.positions.ForwardAt(h, p.Positions); err != nil {
+			return nil, err
+		}
+	}
+	if h, err = m.drop.Forward(h); err != nil {
+		return nil, err
+	}
+	for _, b := range m.blocks {
+		if h, err = b.ForwardPacked(h, p.Ends); err != nil {
+			return nil, err
+		}
+	}
+	return m.last.Forward(h)
+}
+
 // embed looks up the vectors of tokens.
 func (m *model) embed(tokens *gorgonia.Node) (*gorgonia.Node, error) {
 	h, err := m.tokens.Forward(tokens)
@@ -124,8 +184,8 @@ func (m *model) embed(tokens *gorgonia.Node) (*gorgonia.Node, error) {
 	return ops.Scale(h, m.scale)
 }
 
-// check finds what is wrong with tokens.
-func (m *model) check(tokens *gorgonia.Node) error {
+// check finds what is wrong with tokens, which have two axes, or one if they are packed.
+func (m *model) check(tokens *gorgonia.Node, axes int) error {
 	if tokens == nil {
 		return m.errorf("tokens is nil, it needs to be a node")
 	}
@@ -136,10 +196,10 @@ func (m *model) check(tokens *gorgonia.Node) error {
 		return m.errorf("tokens is %v, it needs to be int, int32 or int64", d)
 	}
 	shape := tokens.Shape()
-	if len(shape) != 2 {
-		return m.errorf("tokens has shape %v, it needs two axes (batch, length)", []int(shape))
+	if len(shape) != axes {
+		return m.errorf("tokens has shape %v, it needs %s", []int(shape), [...]string{"one axis (total length)", "two axes (batch, length)"}[axes-1])
 	}
-	if m.context > 0 && shape[1] > m.context {
+	if axes == 2 && m.context > 0 && shape[1] > m.context {
 		return m.errorf("tokens has %d positions, the context is %d", shape[1], m.context)
 	}
 	return nil
@@ -167,7 +227,7 @@ func (m *model) NewCaches(batch, capacity int) ([]*ops.KVCache, error) {
 // (B, Vocab). Each run adds the tokens to the caches. Positions, (B, S), are those of tokens, counted from the first in
 // the caches; only a model with learned positions reads them. A [Decoder] is the easy way to all this.
 func (m *model) ForwardCached(tokens, positions *gorgonia.Node, caches []*ops.KVCache) (*gorgonia.Node, error) {
-	if err := m.check(tokens); err != nil {
+	if err := m.check(tokens, 2); err != nil {
 		return nil, err
 	}
 	if len(caches) != len(m.blocks) {

@@ -66,6 +66,9 @@ type LanguageModel interface {
 	Forward(tokens *gorgonia.Node) (*gorgonia.Node, error)
 	// Loss is the mean cross-entropy of predicting targets from tokens.
 	Loss(tokens, targets *gorgonia.Node) (*gorgonia.Node, error)
+	// ForwardPacked and LossPacked take sequences that lie end to end, (total), and see only themselves.
+	ForwardPacked(tokens *gorgonia.Node, p nn.Packing) (*gorgonia.Node, error)
+	LossPacked(tokens, targets *gorgonia.Node, p nn.Packing) (*gorgonia.Node, error)
 	// Summary is a table of the parameters.
 	Summary() string
 }
