@@ -2,7 +2,7 @@
 // safetensors files. It makes them of the layers of package nn, so that they are run, trained and changed like any other,
 // and writes them back so that transformers reads them.
 //
-//	m, err := pretrained.Load("Llama-3.2-1B", pretrained.Options{})
+//	m, err := pretrained.Load("hub:HuggingFaceTB/SmolLM2-135M", pretrained.Options{})    // or a folder
 //	g := gorgonia.NewGraph()
 //	model, err := m.LanguageModel(g)        // an *nn.Llama over m.Parameters()
 //	logits, err := model.Forward(tokens)    // (batch, length) → (batch, length, vocabulary)

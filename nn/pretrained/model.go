@@ -1,6 +1,7 @@
 package pretrained
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -8,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/stheno-ml/stheno/nn"
+	"github.com/stheno-ml/stheno/nn/pretrained/hub"
 	"github.com/stheno-ml/stheno/ops"
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
@@ -28,6 +30,8 @@ type Options struct {
 	// Progress, if it is not nil, is called while tensors are read, with the number of bytes read so far and in all. Calls
 	// come one after the other.
 	Progress func(done, total int64)
+	// Download, if it is not nil, is told of each file of a model that is downloaded how many of its bytes are there.
+	Download func(file string, done, total int64)
 }
 
 // Model is a loaded model: its parameters, and what makes it in a graph.
@@ -74,13 +78,30 @@ type LanguageModel interface {
 }
 
 // Load reads a model's folder: config.json, and model.safetensors or the shards that model.safetensors.index.json lists.
-// Parameters are float32 in memory, whatever the files hold.
-func Load(folder string, o Options) (*Model, error) {
+// Parameters are float32 in memory, whatever the files hold. A place may also be hub:NAME or hub:NAME@REVISION, see [Find].
+func Load(place string, o Options) (*Model, error) {
+	folder, err := Find(context.Background(), place, o.Download)
+	if err != nil {
+		return nil, err
+	}
 	m := &Model{folder: folder, compute: o.Compute}
 	if err := m.load(o); err != nil {
 		return nil, fmt.Errorf("pretrained: %s: %w", folder, err)
 	}
 	return m, nil
+}
+
+// Find returns the folder of a model or an adapter. That is place itself, unless it is hub:NAME or hub:NAME@REVISION: those
+// are downloaded, if they are not in the cache yet, as package hub says. Progress, if it is not nil, is told of the files that are.
+func Find(ctx context.Context, place string, progress func(file string, done, total int64)) (folder string, err error) {
+	name, onHub := strings.CutPrefix(place, "hub:")
+	if !onHub {
+		return place, nil
+	}
+	if folder, err = hub.Fetch(ctx, name, hub.Options{Progress: progress}); err != nil {
+		return "", fmt.Errorf("pretrained: %w", err)
+	}
+	return folder, nil
 }
 
 func (m *Model) load(o Options) (err error) {
@@ -142,6 +163,9 @@ func describe(text []byte, o Options) (family string, a *architecture, err error
 	a = read(c, o.Context)
 	return family, a, c.finish(o.IgnoreFields)
 }
+
+// Folder is where the model was loaded from, with the files of its tokenizer.
+func (m *Model) Folder() string { return m.folder }
 
 // Family is the model_type of the config, such as "gpt2" or "llama".
 func (m *Model) Family() string { return m.family }

@@ -1,0 +1,340 @@
+// Package hub downloads models from the Hugging Face hub, into the cache that Python's huggingface_hub has and with its
+// settings, so that what either has downloaded the other finds:
+//
+//	folder, err := hub.Fetch(ctx, "HuggingFaceTB/SmolLM2-135M-Instruct", hub.Options{})
+//
+// A download that was cut off goes on where it ended, also in another process. Each file is checked against the hash that the
+// hub has for it before it appears under its name.
+//
+// # Settings
+//
+// HF_TOKEN, or the file that HF_TOKEN_PATH names, is sent to the hub's own host and to no other. HF_ENDPOINT is another server
+// that speaks the same protocol. HF_HUB_CACHE is the cache, otherwise the folder hub in HF_HOME. With HF_HUB_OFFLINE=1 nothing
+// is asked for and what is in the cache is taken.
+//
+// # Trust
+//
+// Names, hashes and sizes that a server gives are checked before they become paths or memory; a file is no longer than the
+// server said.
+package hub
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Options are the options of [Fetch]. The zero value follows the environment, as huggingface_hub does.
+type Options struct {
+	Endpoint string // of the server; empty means HF_ENDPOINT, or the hub
+	Cache    string // a folder; empty means HF_HUB_CACHE, or hub in HF_HOME, or ~/.cache/huggingface/hub
+	Token    string // empty means HF_TOKEN, or what the file HF_TOKEN_PATH holds, or token in HF_HOME
+	Offline  bool   // takes what is in the cache; HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE of 1 sets it too
+
+	// Want picks files by their names; nil picks what belongs to a model or an adapter: configurations, tokenizers, and weights in
+	// safetensors.
+	Want func(file string) bool
+	// Progress, if it is not nil, is told how many bytes of a file are there, and how many it has.
+	Progress func(file string, done, total int64)
+	// Client makes the requests; nil means one that gives up where a server does not answer within half a minute.
+	Client *http.Client
+}
+
+// stall is how long a server may send nothing before the request is made anew.
+const stall = 30 * time.Second
+
+// Fetch downloads the files of a model, "owner/name" or "owner/name@revision", that are not in the cache yet, and returns the
+// folder that has them. A revision is a branch, a tag or a commit; none means main.
+func Fetch(ctx context.Context, model string, o Options) (folder string, err error) {
+	f, err := newFetcher(ctx, model, o)
+	if err == nil {
+		folder, err = f.fetch()
+	}
+	if err != nil {
+		return "", fmt.Errorf("hub: %s: %w", model, err)
+	}
+	return folder, nil
+}
+
+// fetcher downloads one model.
+type fetcher struct {
+	Options
+	ctx            context.Context
+	name, revision string
+	folder         string // of the model in the cache
+}
+
+var (
+	modelName = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,96}(/[A-Za-z0-9_.-]{1,96})?$`)
+	commitID  = regexp.MustCompile(`^[0-9a-f]{40}$`)
+	entityTag = regexp.MustCompile(`^[0-9A-Za-z_-]{1,128}$`)
+)
+
+func newFetcher(ctx context.Context, model string, o Options) (*fetcher, error) {
+	f := &fetcher{Options: o, ctx: ctx}
+	f.name, f.revision, _ = strings.Cut(model, "@")
+	f.revision = cmp.Or(f.revision, "main")
+	if !modelName.MatchString(f.name) || strings.Contains(f.name, "..") || strings.Contains(f.name, "--") {
+		return nil, fmt.Errorf("the name is %q, it needs to be of the form owner/name", f.name)
+	}
+	if !filepath.IsLocal(f.revision) || strings.ContainsAny(f.revision, "\\?#%:") {
+		return nil, fmt.Errorf("the revision is %q, it needs to be a branch, a tag or a commit", f.revision)
+	}
+	home := os.Getenv("HF_HOME")
+	if home == "" {
+		cache := os.Getenv("XDG_CACHE_HOME")
+		if cache == "" {
+			user, err := os.UserHomeDir()
+			if err != nil {
+				return nil, fmt.Errorf("there is no place for the cache, HF_HOME can name one: %w", err)
+			}
+			cache = filepath.Join(user, ".cache")
+		}
+		home = filepath.Join(cache, "huggingface")
+	}
+	f.Cache = cmp.Or(f.Cache, os.Getenv("HF_HUB_CACHE"), os.Getenv("HUGGINGFACE_HUB_CACHE"), filepath.Join(home, "hub"))
+	f.folder = filepath.Join(f.Cache, "models--"+strings.ReplaceAll(f.name, "/", "--"))
+	f.Endpoint = strings.TrimRight(cmp.Or(f.Endpoint, os.Getenv("HF_ENDPOINT"), "https://huggingface.co"), "/")
+	if u, err := url.Parse(f.Endpoint); err != nil || u.Host == "" {
+		return nil, fmt.Errorf("the endpoint is %q, it needs to be an address such as https://example.org", f.Endpoint)
+	}
+	f.Offline = f.Offline || isTrue("HF_HUB_OFFLINE") || isTrue("TRANSFORMERS_OFFLINE")
+	if f.Token == "" && !isTrue("HF_HUB_DISABLE_IMPLICIT_TOKEN") {
+		f.Token = strings.TrimSpace(os.Getenv("HF_TOKEN"))
+		if content, err := os.ReadFile(cmp.Or(os.Getenv("HF_TOKEN_PATH"), filepath.Join(home, "token"))); f.Token == "" && err == nil {
+			f.Token = strings.TrimSpace(string(content))
+		}
+	}
+	if f.Client == nil {
+		transport := http.DefaultTransport.(*http.Transport).Clone()
+		transport.ResponseHeaderTimeout = stall
+		f.Client = &http.Client{Transport: transport}
+	}
+	return f, nil
+}
+
+func isTrue(variable string) bool {
+	return slices.Contains([]string{"1", "ON", "YES", "TRUE"}, strings.ToUpper(os.Getenv(variable)))
+}
+
+func (f *fetcher) fetch() (string, error) {
+	if f.Offline {
+		return f.cached()
+	}
+	commit, files, err := f.list()
+	if err != nil {
+		return "", err
+	}
+	snapshot := filepath.Join(f.folder, "snapshots", commit)
+	if files, err = f.pick(files); err != nil {
+		return "", err
+	}
+	// The index of shards comes before them, and says which there are.
+	var shards map[string]bool
+	for _, name := range files {
+		if isShard(name) && shards != nil && !shards[name] {
+			continue
+		}
+		if err := f.file(commit, snapshot, name); err != nil {
+			return "", fmt.Errorf("%s: %w", name, err)
+		}
+		if name == indexFile {
+			if shards, err = readIndex(filepath.Join(snapshot, name)); err != nil {
+				return "", err
+			}
+		}
+	}
+	if f.revision != commit {
+		if err := writeWhole(filepath.Join(f.folder, "refs", filepath.FromSlash(f.revision)), commit); err != nil {
+			return "", err
+		}
+	}
+	return snapshot, nil
+}
+
+// cached is the folder that an earlier download has filled.
+func (f *fetcher) cached() (string, error) {
+	commit := f.revision
+	if !commitID.MatchString(commit) {
+		content, err := os.ReadFile(filepath.Join(f.folder, "refs", filepath.FromSlash(f.revision)))
+		if err != nil {
+			return "", fmt.Errorf("it is not in the cache, and nothing is downloaded offline: %w", err)
+		}
+		if commit = strings.TrimSpace(string(content)); !commitID.MatchString(commit) {
+			return "", fmt.Errorf("the cache says that %s is %.60q, which is no commit", f.revision, commit)
+		}
+	}
+	snapshot := filepath.Join(f.folder, "snapshots", commit)
+	if _, err := os.Stat(snapshot); err != nil {
+		return "", fmt.Errorf("it is not in the cache, and nothing is downloaded offline: %w", err)
+	}
+	return snapshot, nil
+}
+
+// list asks for the commit of the revision and the names of its files.
+func (f *fetcher) list() (commit string, files []string, err error) {
+	response, err := f.request(http.MethodGet, "/api/models/"+f.name+"/revision/"+url.PathEscape(f.revision), nil)
+	if err != nil {
+		return "", nil, fmt.Errorf("%w; with HF_HUB_OFFLINE=1 what is in the cache is taken", err)
+	}
+	defer response.Body.Close()
+	const most = 64 << 20
+	content, err := io.ReadAll(io.LimitReader(response.Body, most))
+	if err != nil {
+		return "", nil, err
+	}
+	var info struct {
+		SHA      string `json:"sha"`
+		Siblings []struct {
+			Name string `json:"rfilename"`
+		} `json:"siblings"`
+	}
+	if err := json.Unmarshal(content, &info); err != nil {
+		return "", nil, fmt.Errorf("the server's answer: %w", err)
+	}
+	if !commitID.MatchString(info.SHA) {
+		return "", nil, fmt.Errorf("the server says that the commit is %.60q, which is none", info.SHA)
+	}
+	for _, s := range info.Siblings {
+		if !filepath.IsLocal(s.Name) || strings.ContainsAny(s.Name, "\\:") || s.Name != filepath.ToSlash(filepath.Clean(s.Name)) {
+			return "", nil, fmt.Errorf("the server has a file called %q, which is not the name of a file in a folder", s.Name)
+		}
+		files = append(files, s.Name)
+	}
+	return info.SHA, files, nil
+}
+
+const indexFile = "model.safetensors.index.json"
+
+// pick chooses the files to download, small ones and the index of shards first.
+func (f *fetcher) pick(files []string) ([]string, error) {
+	want := f.Want
+	if want == nil {
+		want = func(name string) bool {
+			// Where there are shards, a file of all weights beside them would be another copy.
+			return isModelFile(name) && !(name == "model.safetensors" && slices.Contains(files, indexFile))
+		}
+	}
+	var picked []string
+	for _, name := range files {
+		if want(name) {
+			picked = append(picked, name)
+		}
+	}
+	if len(picked) == 0 {
+		return nil, fmt.Errorf("none of its %d files is asked for", len(files))
+	}
+	weights := func(name string) bool { return strings.HasSuffix(name, ".safetensors") }
+	slices.SortFunc(picked, func(a, b string) int {
+		if weights(a) != weights(b) {
+			if weights(a) {
+				return 1
+			}
+			return -1
+		}
+		return strings.Compare(a, b)
+	})
+	return picked, nil
+}
+
+// isModelFile tells what a model consists of from other forms of its weights, pictures and the like.
+func isModelFile(name string) bool {
+	return slices.Contains([]string{
+		"config.json", "generation_config.json", "preprocessor_config.json", "tokenizer.json", "tokenizer_config.json", "tokenizer.model",
+		"special_tokens_map.json", "added_tokens.json", "chat_template.jinja", "merges.txt", "vocab.json", "vocab.txt", "spiece.model",
+		"model.safetensors", indexFile, "adapter_config.json", "adapter_model.safetensors",
+	}, name) || isShard(name)
+}
+
+func isShard(name string) bool {
+	matches, err := filepath.Match("model-?????-of-?????.safetensors", name)
+	return matches && err == nil
+}
+
+// readIndex lists the shards that an index names.
+func readIndex(path string) (map[string]bool, error) {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var index struct {
+		WeightMap map[string]string `json:"weight_map"`
+	}
+	if err := json.Unmarshal(content, &index); err != nil {
+		return nil, fmt.Errorf("%s: %w", indexFile, err)
+	}
+	shards := map[string]bool{}
+	for _, shard := range index.WeightMap {
+		shards[shard] = true
+	}
+	return shards, nil
+}
+
+// request asks the server for something, and makes an error of any answer but that it is there. A redirection to another host
+// is followed for contents, without the token, and is the answer to a question for a header.
+func (f *fetcher) request(method, path string, header http.Header) (*http.Response, error) {
+	request, err := http.NewRequestWithContext(f.ctx, method, f.Endpoint+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	for key, values := range header {
+		request.Header[key] = values
+	}
+	request.Header.Set("User-Agent", "stheno")
+	request.Header.Set("Accept-Encoding", "identity") // lengths are those of the files
+	if f.Token != "" {
+		request.Header.Set("Authorization", "Bearer "+f.Token)
+	}
+	client := *f.Client
+	client.CheckRedirect = func(next *http.Request, via []*http.Request) error {
+		switch {
+		case len(via) > 10:
+			return errors.New("the server redirects without end")
+		case next.URL.Host == request.URL.Host && next.URL.Scheme == request.URL.Scheme:
+			return nil
+		case method == http.MethodHead:
+			return http.ErrUseLastResponse
+		}
+		next.Header.Del("Authorization")
+		return nil
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	redirected := response.StatusCode >= 300 && response.StatusCode < 400 && method == http.MethodHead
+	if response.StatusCode >= 200 && response.StatusCode < 300 || redirected {
+		return response, nil
+	}
+	response.Body.Close()
+	err = &statusError{response.StatusCode, response.Status}
+	switch response.StatusCode {
+	case http.StatusUnauthorized, http.StatusForbidden:
+		if f.Token == "" {
+			return nil, fmt.Errorf("%w: it does not exist, or HF_TOKEN needs to be set to see it", err)
+		}
+		return nil, fmt.Errorf("%w: it does not exist, or the token does not let you see it", err)
+	case http.StatusNotFound:
+		return nil, fmt.Errorf("%w: there is no such model or revision", err)
+	}
+	return nil, err
+}
+
+// statusError is an answer that is not what was asked for.
+type statusError struct {
+	code   int
+	status string
+}
+
+func (e *statusError) Error() string { return "the server answers " + e.status }
