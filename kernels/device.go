@@ -58,6 +58,8 @@ type Recorder interface {
 type Recording interface {
 	// Launch does the work again, in the memory in which it was recorded.
 	Launch() error
+	// SetDropoutStep makes launches to come draw the masks of a step, in place of [Dropout.Step] as it was recorded.
+	SetDropoutStep(step uint32) error
 }
 
 // Unsupported is the error of a device that is asked for what it cannot compute. It wraps [errors.ErrUnsupported].

@@ -70,8 +70,10 @@ func (d *dropping) begin(r *run) (kernels.Dropout, error) {
 	d.last = kernels.Dropout{}
 	step, on := d.mode.step(d.runs)
 	if on = on && d.options.P > 0; on {
-		if err := r.c.checkRecording(); err != nil {
-			return d.last, err
+		if d.mode.state.Load() == 0 {
+			if err := r.c.checkRecording(); err != nil {
+				return d.last, err
+			}
 		}
 		d.last = d.options
 		d.last.Step = step

@@ -14,9 +14,11 @@ import (
 //	...
 //	err = recording.Launch() // reads the inputs as they are now, and writes the results where they were written when recorded
 //
-// The graph has run before, so that its memory is there, and does not run unrecorded afterwards. What an op reads on the host
+// The graph has run before, so that its memory is there, and does not run unrecorded afterwards. Its [Mode] is what it was: dropout
+// is recorded after [Mode.Train] and has the masks of the step that Train was called with last. What an op reads on the host
 // would stay what it was: such a graph cannot be recorded, and the error says which op that is: attention over packed sequences,
-// whose lengths lie on the host, attention with a cache, and dropout in a graph that trains. The graph is still right unrecorded.
+// whose lengths lie on the host, attention with a cache, and dropout that counts its own runs. The graph is still right
+// unrecorded.
 func Record(g *gorgonia.ExprGraph, d *Device, run func() error) (kernels.Recording, error) {
 	recorder, ok := d.backend.(kernels.Recorder)
 	if !ok {
@@ -29,7 +31,30 @@ func Record(g *gorgonia.ExprGraph, d *Device, run func() error) (kernels.Recordi
 	if err != nil {
 		return nil, fmt.Errorf("Record: %w", err)
 	}
-	return r, nil
+	mode := ModeOf(g)
+	return &recording{r, mode, mode.state.Load()}, nil
+}
+
+// recording is what was recorded of a graph.
+type recording struct {
+	kernels.Recording
+	mode  *Mode
+	state uint64 // of the mode in the last launch
+}
+
+// Launch does the work again, with the masks of the mode's step.
+func (r *recording) Launch() error {
+	now := r.mode.state.Load()
+	if now != r.state && r.mode.Drops() {
+		if now&training == 0 || r.state&training == 0 {
+			return errors.New("the graph's mode is no longer that of the recording: dropout is switched on or off when it is recorded")
+		}
+		if err := r.SetDropoutStep(uint32(now)); err != nil {
+			return err
+		}
+		r.state = now
+	}
+	return r.Recording.Launch()
 }
 
 // errReadOnHost is the error of an op that would be recorded with what it reads on the host.

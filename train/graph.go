@@ -22,10 +22,18 @@ type graph struct {
 	feeds   map[string]*ops.Feed
 	scalars gorgonia.Nodes // the loss, and the metrics that are scalars
 
-	runs       int // so far
-	recording  kernels.Recording
-	recorded   []kernels.Tensor // the scalars of a recorded run
-	unrecorded error            // why runs cannot be recorded
+	last       pass  // the run that ends a step, or an evaluation's
+	others     pass  // those of a step before it
+	unrecorded error // why runs cannot be recorded
+}
+
+// pass is a run of the graph, and what comes after it on the device.
+type pass struct {
+	then func() error // nil for nothing
+
+	runs      int // unrecorded, so far
+	recording kernels.Recording
+	scalars   []kernels.Tensor // of recorded runs
 }
 
 // newGraph builds a model for batches like b, with gradients if it is to train. Its inputs and parameters are on the device, or on
@@ -156,21 +164,21 @@ func placeName(d *ops.Device) string {
 	return d.String()
 }
 
-// run feeds a batch, runs the machine and asks for the scalars, the loss first. On a device it waits for nothing.
-func (t *graph) run(b data.Batch) ([]kernels.Number, error) {
+// run feeds a batch, makes a pass and asks for the scalars, the loss first. On a device it waits for nothing.
+func (t *graph) run(b data.Batch, p *pass) ([]kernels.Number, error) {
 	for name, feed := range t.feeds {
 		if err := feed.Fill(b[name]); err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 	}
-	if err := t.compute(); err != nil {
+	if err := t.compute(p); err != nil {
 		return nil, err
 	}
 	numbers := make([]kernels.Number, len(t.scalars))
 	for i, n := range t.scalars {
 		var err error
-		if t.recording != nil {
-			numbers[i], err = t.device.Backend().Read(t.recorded[i])
+		if p.recording != nil {
+			numbers[i], err = t.device.Backend().Read(p.scalars[i])
 		} else {
 			numbers[i], err = ops.ReadNumber(n.Value())
 		}
@@ -206,34 +214,39 @@ func (t *graph) measure(means []mean, numbers []float64) error {
 	return nil
 }
 
-// unrecordedRuns is how many runs of a graph find out which memory it needs, before one is recorded.
+// unrecordedRuns is how many runs find out which memory a pass needs, before one is recorded.
 const unrecordedRuns = 2
 
-// compute runs the machine, or what was recorded of it. A graph that cannot be recorded goes on unrecorded.
-func (t *graph) compute() error {
-	if t.recording != nil {
-		return t.recording.Launch()
+// compute makes a pass, or what was recorded of it. A graph that cannot be recorded goes on unrecorded.
+func (t *graph) compute(p *pass) error {
+	if p.recording != nil {
+		return p.recording.Launch()
 	}
-	if t.device == nil || t.runs < unrecordedRuns || t.unrecorded != nil {
-		t.runs++
-		return t.runMachine()
+	work := func() error { return t.work(p) }
+	if t.device == nil || p.runs < unrecordedRuns || t.unrecorded != nil {
+		p.runs++
+		return work()
 	}
-	recording, err := ops.Record(t.g, t.device, t.runMachine)
-	t.recorded = make([]kernels.Tensor, len(t.scalars))
+	recording, err := ops.Record(t.g, t.device, work)
+	p.scalars = make([]kernels.Tensor, len(t.scalars))
 	for i := 0; i < len(t.scalars) && err == nil; i++ {
-		t.recorded[i], err = ops.TensorOf(t.scalars[i].Value())
+		p.scalars[i], err = ops.TensorOf(t.scalars[i].Value())
 	}
 	if err != nil {
 		t.unrecorded = err
-		return t.runMachine()
+		return work()
 	}
-	t.recording = recording
-	return t.recording.Launch()
+	p.recording = recording
+	return p.recording.Launch()
 }
 
-func (t *graph) runMachine() error {
-	defer t.machine.Reset()
-	return t.machine.RunAll()
+func (t *graph) work(p *pass) error {
+	err := t.machine.RunAll()
+	t.machine.Reset()
+	if err != nil || p.then == nil {
+		return err
+	}
+	return p.then()
 }
 
 // mode is whether the graph trains or evaluates.

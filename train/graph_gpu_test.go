@@ -120,7 +120,7 @@ func TestTrainingOnTheDevice(t *testing.T) {
 			c := base
 			c.device, c.model.Compute = d, compute
 			recorded, weights, l := c.losses(t)
-			if l.training.recording == nil {
+			if l.training.last.recording == nil {
 				t.Errorf("%v: the steps were not recorded: %v", compute, l.training.unrecorded)
 			}
 			worst := 0.0
@@ -140,15 +140,29 @@ func TestTrainingOnTheDevice(t *testing.T) {
 	}
 }
 
-// Dropout has the host's masks, and a training with it runs unrecorded.
+// Dropout has the host's masks in every step, and a training with it has the same bits recorded and unrecorded.
 func TestDropoutOnTheDevice(t *testing.T) {
-	base := training{model: nn.GPTConfig{Vocab: 67, Context: 64, Layers: 2, Heads: 4, Dim: 64, Dropout: 0.2}, rows: 4, steps: 12}
-	want, _, _ := base.losses(t)
-	base.device = gpu(t)
-	got, _, _ := base.losses(t)
-	for i := range want {
-		if !(math.Abs(got[i]-want[i]) <= 1e-4*want[i]) {
-			t.Fatalf("the losses are %v, on the host %v", got, want)
+	d := gpu(t)
+	for _, accumulation := range []int{1, 2} {
+		base := training{model: nn.GPTConfig{Vocab: 67, Context: 64, Layers: 2, Heads: 4, Dim: 64, Dropout: 0.2}, rows: 4, steps: 12, accumulation: accumulation}
+		want, _, _ := base.losses(t)
+		for _, compute := range []tensor.Dtype{tensor.Float32, ops.BFloat16} {
+			c := base
+			c.device, c.model.Compute = d, compute
+			recorded, weights, l := c.losses(t)
+			if l.training.last.recording == nil {
+				t.Errorf("%v: the steps were not recorded: %v", compute, l.training.unrecorded)
+			}
+			for i := range want {
+				if bound := map[tensor.Dtype]float64{tensor.Float32: 1e-4, ops.BFloat16: 1e-2}[compute]; !(math.Abs(recorded[i]-want[i]) <= bound*want[i]) {
+					t.Fatalf("%v, %d runs a step: the losses are %v, on the host %v", compute, accumulation, recorded, want)
+				}
+			}
+			c.prepare = func(l *Loop) { l.training.unrecorded = errors.New("not wanted") }
+			plain, plainWeights, _ := c.losses(t)
+			if !slices.Equal(plain, recorded) || !slices.EqualFunc(weights, plainWeights, slices.Equal) {
+				t.Errorf("%v, %d runs a step: unrecorded losses are %v, recorded ones %v", compute, accumulation, plain, recorded)
+			}
 		}
 	}
 }
@@ -170,7 +184,7 @@ func BenchmarkGPT2OnTheDevice(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	if l.training.recording == nil {
+	if l.training.last.recording == nil {
 		b.Logf("not recorded: %v", l.training.unrecorded)
 	}
 	took = took[10:]

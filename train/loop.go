@@ -206,6 +206,9 @@ func (l *Loop) graph(b data.Batch, training bool) (*graph, error) {
 			return nil, errors.Join(err, t.machine.Close())
 		}
 	}
+	if training {
+		t.others.then, t.last.then = func() error { return l.accumulate(t) }, func() error { return l.update(t) }
+	}
 	if graphs[key] = t; len(graphs) == manyShapes+1 {
 		err = l.audience.notice(Notice(fmt.Sprintf("there are batches of more than %d shapes, and each shape has a graph of its own: "+
 			"sequences of similar length, padded to the same, take fewer", manyShapes)))
@@ -310,7 +313,7 @@ func (l *Loop) run(ctx context.Context, start time.Time) error {
 func (l *Loop) start() error {
 	if l.dirty {
 		for _, t := range l.trainers {
-			if t.runs == 0 {
+			if t.last.runs+t.others.runs == 0 {
 				continue
 			}
 			if err := errors.Join(l.optimizer.Use(t.trained), l.optimizer.ZeroGradients()); err != nil {
@@ -385,12 +388,10 @@ func (l *Loop) queue(ctx context.Context, start time.Time) (*queuedStep, error) 
 			}
 		}
 	}
-	l.torn = true
 	var err error
-	if q.report, err = l.optimizer.Queue(); err != nil {
+	if q.report, err = l.optimizer.ask(); err != nil {
 		return nil, fmt.Errorf("step %d: %w", number, err)
 	}
-	l.torn = false
 	return q, nil
 }
 
@@ -406,22 +407,40 @@ func (l *Loop) train(q *queuedStep, n int, last bool) error {
 	}
 	t.mode().Train(uint32(n))
 	l.dirty = true
-	scalars, err := t.run(b)
-	if err != nil {
-		return err
-	}
-	if err := l.optimizer.Use(t.trained); err != nil {
-		return err
-	}
-	if !last {
-		if err := l.optimizer.Accumulate(); err != nil {
+	run := &t.others
+	if last {
+		run = &t.last
+		if err := l.optimizer.prepare(); err != nil {
 			return err
 		}
+	}
+	scalars, err := t.run(b, run)
+	if err != nil {
+		return err
 	}
 	examples, tokens := b.Size()
 	q.step.Examples, q.step.Tokens = q.step.Examples+examples, q.step.Tokens+tokens
 	q.scalars, l.why = append(q.scalars, scalars), t.unrecorded
 	return nil
+}
+
+// accumulate adds the gradients that the last run of a graph computed to those of the step.
+func (l *Loop) accumulate(t *graph) error {
+	if err := l.optimizer.Use(t.trained); err != nil {
+		return err
+	}
+	return l.optimizer.Accumulate()
+}
+
+// update changes the parameters by the gradients of the step.
+func (l *Loop) update(t *graph) error {
+	if err := l.optimizer.Use(t.trained); err != nil {
+		return err
+	}
+	l.torn = true
+	err := l.optimizer.update()
+	l.torn = err != nil
+	return err
 }
 
 // settle waits for the step that is queued, and tells of it.
@@ -572,7 +591,7 @@ func (l *Loop) judgeBatch(batches data.Batches, n int, means []mean) (float64, e
 	if err != nil {
 		return 0, err
 	}
-	scalars, err := t.run(b)
+	scalars, err := t.run(b, &t.last)
 	if err != nil {
 		return 0, err
 	}

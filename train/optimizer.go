@@ -170,14 +170,10 @@ func (o *Optimizer) Step() (Report, error) {
 func (o *Optimizer) Queue() (*PendingReport, error) {
 	for _, part := range []func() error{o.prepare, o.update} {
 		if err := part(); err != nil {
-			return nil, o.errorf("%w", err)
+			return nil, err
 		}
 	}
-	p, err := o.ask()
-	if err != nil {
-		return nil, o.errorf("%w", err)
-	}
-	return p, nil
+	return o.ask()
 }
 
 // prepare hands the learning rates to the device that the coming step may need: whether the pending ones are skipped, and so
@@ -189,7 +185,7 @@ func (o *Optimizer) prepare() error {
 		}
 	}
 	if err := o.place(); err != nil {
-		return err
+		return o.errorf("%w", err)
 	}
 	o.rates[0] = float64(o.step)
 	for i := range kernels.RateWindow {
@@ -200,11 +196,21 @@ func (o *Optimizer) prepare() error {
 			}
 		}
 	}
-	return o.backend.Copy(o.window, kernels.Of(o.rates, len(o.rates)))
+	if err := o.backend.Copy(o.window, kernels.Of(o.rates, len(o.rates))); err != nil {
+		return o.errorf("%w", err)
+	}
+	return nil
 }
 
 // update queues the step. All that differs from one step to the next lies in the device's memory, so that it can be recorded.
 func (o *Optimizer) update() error {
+	if err := o.change(); err != nil {
+		return o.errorf("%w", err)
+	}
+	return nil
+}
+
+func (o *Optimizer) change() error {
 	if err := o.locate(); err != nil {
 		return err
 	}

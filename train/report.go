@@ -39,10 +39,10 @@ func (o *Optimizer) ask() (*PendingReport, error) {
 	p := &PendingReport{optimizer: o}
 	var err error
 	if p.norm, err = o.number(kernels.ControlNorm); err != nil {
-		return nil, err
+		return nil, o.errorf("%w", err)
 	}
 	if p.verdict, err = o.number(kernels.ControlVerdict); err != nil {
-		return nil, err
+		return nil, o.errorf("%w", err)
 	}
 	o.pending = append(o.pending, p)
 	return p, nil

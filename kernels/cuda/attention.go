@@ -309,7 +309,11 @@ func (c *attention) launch(v variant, grid [3]int, maps ...mappedTensor) error {
 		}
 	}
 	s := launchShape{kernelName{v.name, v.name}, grid, v.threads, v.sharedBytes}
-	return c.device.launch(s, list, unsafe.Pointer(c.args))
+	err := c.device.launch(s, list, unsafe.Pointer(c.args))
+	if err != nil || c.Dropout.P == 0 {
+		return err
+	}
+	return c.device.noteStep(len(list), unsafe.Sizeof(*c.args), unsafe.Offsetof(c.args.dropStep))
 }
 
 type mappedTensor struct {

@@ -187,3 +187,66 @@ func TestRecordingLoadsModules(t *testing.T) {
 		}
 	}
 }
+
+// Recorded dropout has the masks of the step that is set, whatever it was recorded with: its own kernel's, and those of attention
+// and its gradients, whose kernels have tensor maps on some devices.
+func TestRecordingDropoutStep(t *testing.T) {
+	d := device(t)
+	random := rand.New(rand.NewPCG(5, 6))
+	shape := []int{1, 2, 200, 64}
+	values := make([]float32, 2*200*64)
+	for i := range values {
+		values[i] = float32(random.NormFloat64())
+	}
+	for _, dtype := range []kernels.DType{kernels.F32, kernels.BF16} {
+		q, dO := alloc(t, d, dtype, shape...), alloc(t, d, dtype, shape...)
+		if err := errors.Join(d.Copy(q, kernels.Of(values, shape...)), d.Copy(dO, kernels.Of(values, shape...))); err != nil {
+			t.Fatal(err)
+		}
+		var results []kernels.Tensor
+		for range 5 {
+			results = append(results, alloc(t, d, dtype, shape...))
+		}
+		lse, delta := alloc(t, d, kernels.F32, shape[:3]...), alloc(t, d, kernels.F32, shape[:3]...)
+		work := func(step uint32) error {
+			drop := kernels.Dropout{P: 0.25, Seed: 7, Step: step}
+			a := &kernels.Attention{Q: q, K: q, V: q, Dropout: drop, Deterministic: true}
+			return errors.Join(
+				d.Dropout(drop, q, results[0]),
+				d.AttentionForward(a, kernels.AttentionOutputs{O: results[1], LSE: lse}),
+				d.AttentionDelta(a, results[1], dO, kernels.Tensor{}, delta),
+				d.AttentionBackward(a, kernels.AttentionGradients{DO: dO, LSE: lse, Delta: delta, DQ: results[2], DK: results[3], DV: results[4]}))
+		}
+		read := func() (all []float32) {
+			for _, x := range results {
+				wide := alloc(t, d, kernels.F32, shape...)
+				if err := d.Copy(wide, x); err != nil {
+					t.Fatal(err)
+				}
+				all = append(all, down(t, d, wide)...)
+			}
+			return all
+		}
+		r, err := d.Capture(func() error { return work(3) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		var before []float32
+		for _, step := range []uint32{3, 4, 1 << 31, 4, 0} {
+			if err := errors.Join(r.SetDropoutStep(step), r.Launch()); err != nil {
+				t.Fatal(err)
+			}
+			got := read()
+			if err := work(step); err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(got, read()) {
+				t.Errorf("%v: step %d has other masks where it was recorded", dtype, step)
+			}
+			if slices.Equal(got, before) {
+				t.Errorf("%v: step %d has the masks of the step before", dtype, step)
+			}
+			before = got
+		}
+	}
+}

@@ -37,7 +37,9 @@ func (d *Device) Dropout(o kernels.Dropout, x, y kernels.Tensor) error {
 	const columns = 8 // of a thread
 	threads := l.count * ((int64(l.length) + columns - 1) / columns)
 	s := launchShape{kernelName{"dropout", "dropout" + entrySuffixes[x.DType]}, [3]int{d.elementwiseBlocks(threads), 1, 1}, elementwiseThreads, 0}
-	err = d.launch(s, nil, unsafe.Pointer(g))
+	if err = d.launch(s, nil, unsafe.Pointer(g)); err == nil {
+		err = d.noteStep(0, unsafe.Sizeof(*g), unsafe.Offsetof(g.step))
+	}
 	runtime.KeepAlive(x.Owner)
 	runtime.KeepAlive(y.Owner)
 	return err
