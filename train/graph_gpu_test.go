@@ -8,9 +8,7 @@ import (
 	"math"
 	"slices"
 	"testing"
-	"time"
 
-	"github.com/stheno-ml/stheno/kernels/cuda"
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/ops"
 	"github.com/stheno-ml/stheno/train/data"
@@ -35,6 +33,7 @@ func gpu(t testing.TB) *ops.Device {
 type training struct {
 	device       *ops.Device
 	model        nn.GPTConfig
+	llama        *nn.LlamaConfig // in place of model, whose Vocab and Context are this one's too
 	rows, steps  int
 	accumulation int
 	prepare      func(*Loop)
@@ -42,7 +41,7 @@ type training struct {
 
 func (c training) loop(t testing.TB, hook Hook) *Loop {
 	t.Helper()
-	ids := make([]int, 1<<16)
+	ids := make([]int, max(1<<16, 2*c.model.Context+2))
 	for i := range ids {
 		ids[i] = (i*i/7 + i/3) % c.model.Vocab
 	}
@@ -63,9 +62,20 @@ func (c training) loop(t testing.TB, hook Hook) *Loop {
 	l, err := NewLoop(LoopConfig{
 		Device: c.device, Data: batches, Steps: c.steps, Hooks: []Hook{hook},
 		Model: func(g *gorgonia.ExprGraph, in Inputs) (Outputs, error) {
-			config := c.model
-			config.Parameters = parameters
-			m, err := nn.NewGPT(g, config)
+			var m interface {
+				Loss(tokens, targets *gorgonia.Node) (*gorgonia.Node, error)
+				Parameters() gorgonia.Nodes
+			}
+			var err error
+			if c.llama != nil {
+				config := *c.llama
+				config.Parameters = parameters
+				m, err = nn.NewLlama(g, config)
+			} else {
+				config := c.model
+				config.Parameters = parameters
+				m, err = nn.NewGPT(g, config)
+			}
 			if err != nil {
 				return Outputs{}, err
 			}
@@ -165,36 +175,4 @@ func TestDropoutOnTheDevice(t *testing.T) {
 			}
 		}
 	}
-}
-
-// BenchmarkGPT2OnTheDevice is a step of the smallest GPT-2 in bfloat16, 32 × 1024 tokens, AdamW and clipping.
-func BenchmarkGPT2OnTheDevice(b *testing.B) {
-	c := training{
-		device: gpu(b), rows: 32, steps: 40,
-		model: nn.GPTConfig{Compute: ops.BFloat16, Vocab: 50304, Context: 1024, Layers: 12, Heads: 12, Dim: 768},
-	}
-	var took []time.Duration
-	l := c.loop(b, Hook{OnStep: func(s Step) error {
-		took = append(took, s.Duration)
-		return nil
-	}})
-	for b.Loop() {
-		l.c.Steps = l.done + 40
-		if _, err := l.Run(context.Background()); err != nil {
-			b.Fatal(err)
-		}
-	}
-	if l.training.last.recording == nil {
-		b.Logf("not recorded: %v", l.training.unrecorded)
-	}
-	took = took[10:]
-	slices.Sort(took)
-	median := took[len(took)/2]
-	raw, err := cuda.Default()
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.ReportMetric(float64(c.rows*c.model.Context)/median.Seconds(), "tokens/s")
-	b.ReportMetric(median.Seconds()*1e3, "ms/step")
-	b.ReportMetric(float64(raw.Memory().Peak)/(1<<30), "GiB-peak")
 }
