@@ -252,6 +252,9 @@ func (a *Attention) BackwardFLOPs() float64 {
 // Validate returns what is wrong with the problem, naming the argument, what it was and what it needs to be, or
 // nil. Tensors may lack data, so that a problem can be checked before its values exist.
 func (a *Attention) Validate() error {
+	if a == nil {
+		return errNoProblem
+	}
 	for _, check := range []func() error{a.validateShapes, a.validateOptions, a.validateLens, a.validateBias, a.validateSinks, a.validateScore} {
 		if err := check(); err != nil {
 			return err

@@ -47,6 +47,9 @@ func (a *Attention) CheckBackward(g AttentionGradients) error {
 }
 
 func (a *Attention) checkProblem() error {
+	if a == nil {
+		return errNoProblem
+	}
 	if err := a.Q.validateFloat("q"); err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package kernels
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -29,6 +30,12 @@ func (a *Attention) Where(s Sequence, head int) score.Where {
 
 // validateScore checks the tables. How large they need to be is known where an index is one of the pair's own numbers.
 func (a *Attention) validateScore() error {
+	switch {
+	case a.Score != nil && a.Score.Forward == nil:
+		return errors.New("score is empty, it needs to be one of score.NewScore")
+	case a.Mask != nil && a.Mask.Whole == nil:
+		return errors.New("mask is empty, it needs to be one of score.NewMask")
+	}
 	tables := a.ScoreTables()
 	if a.Score != nil && a.Mask != nil && (len(a.Score.Tables) > len(tables) || !slices.Equal(a.Score.Tables, tables[:len(a.Score.Tables)])) {
 		return fmt.Errorf("mask numbers its tables in another order than score, it needs to be compiled with those of score")

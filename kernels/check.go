@@ -1,6 +1,7 @@
 package kernels
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 )
@@ -32,6 +33,9 @@ func CheckOperands(operands ...Operand) error {
 	for i := range operands {
 		o := &operands[i]
 		if !o.Tensor.IsSet() && o.Optional {
+			if o.Tensor.Data != nil || len(o.Tensor.Shape) > 0 {
+				return fmt.Errorf("%s has shape %v and no dtype, what is left out is the zero Tensor", o.Name, o.Tensor.Shape)
+			}
 			continue
 		}
 		if err := o.check(); err != nil {
@@ -92,6 +96,9 @@ func (o *Operand) CheckLayout() error {
 	}
 	return nil
 }
+
+// errNoProblem is what is wrong with the nil pointer in place of a problem.
+var errNoProblem = errors.New("the problem is nil")
 
 // operandList is tensors and their names.
 type operandList []struct {

@@ -113,6 +113,9 @@ func (c *LinearCrossEntropy) Check(out LinearCrossEntropyOutputs) error {
 // Validate returns what is wrong with the problem, apart from the targets' values, naming the argument, what it was and
 // what it needs to be, or nil.
 func (c *CrossEntropy) Validate() error {
+	if c == nil {
+		return errNoProblem
+	}
 	if err := c.Logits.validateFeatures("logits"); err != nil {
 		return err
 	}
@@ -128,6 +131,9 @@ func (c *CrossEntropy) Validate() error {
 // Validate returns what is wrong with the problem, apart from the targets' values, naming the argument, what it was and
 // what it needs to be, or nil.
 func (c *LinearCrossEntropy) Validate() error {
+	if c == nil {
+		return errNoProblem
+	}
 	if err := c.Hidden.validateLayout("hidden"); err != nil {
 		return err
 	}

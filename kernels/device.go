@@ -62,6 +62,18 @@ type Recording interface {
 	SetDropoutStep(step uint32) error
 }
 
+// CallError is the error of a device that was called with what it cannot take, or failed at what it was called for.
+type CallError struct {
+	Device string // its name
+	Kernel string // such as "matmul"
+	Err    error
+}
+
+func (e *CallError) Error() string { return fmt.Sprintf("%s: %s: %v", e.Device, e.Kernel, e.Err) }
+
+// Unwrap returns Err.
+func (e *CallError) Unwrap() error { return e.Err }
+
 // Unsupported is the error of a device that is asked for what it cannot compute. It wraps [errors.ErrUnsupported].
 type Unsupported struct {
 	Device string // its name

@@ -55,6 +55,9 @@ func (e *Embedding) ids() Operand { return indices("ids", e.IDs) }
 // Validate returns what is wrong with the problem, apart from the ids' values, naming the argument, what it was and what
 // it needs to be, or nil.
 func (e *Embedding) Validate() error {
+	if e == nil {
+		return errNoProblem
+	}
 	if err := e.Table.validateFloat("table"); err != nil {
 		return err
 	}

@@ -77,6 +77,9 @@ func (n *LayerNorm) EffectiveEps() float64 { return effectiveEps(n.Eps) }
 
 // Validate returns what is wrong with the problem, naming the argument, what it was and what it needs to be, or nil.
 func (n *LayerNorm) Validate() error {
+	if n == nil {
+		return errNoProblem
+	}
 	if err := validateNorm(n.X, n.Gamma, n.Eps); err != nil || !n.Beta.IsSet() {
 		return err
 	}

@@ -73,6 +73,9 @@ func (m *MatMul) FLOPs() float64 {
 // Validate returns what is wrong with the problem, naming the argument, what it was and what it needs to be, or
 // nil. Tensors may lack data, so that a problem can be checked before its values exist.
 func (m *MatMul) Validate() error {
+	if m == nil {
+		return errNoProblem
+	}
 	if err := m.A.validateMatrices("a"); err != nil {
 		return err
 	}

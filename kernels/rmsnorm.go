@@ -60,4 +60,9 @@ func (n *RMSNorm) CheckBackward(g RMSNormGradients) error {
 func (n *RMSNorm) EffectiveEps() float64 { return effectiveEps(n.Eps) }
 
 // Validate returns what is wrong with the problem, naming the argument, what it was and what it needs to be, or nil.
-func (n *RMSNorm) Validate() error { return validateNorm(n.X, n.Gamma, n.Eps) }
+func (n *RMSNorm) Validate() error {
+	if n == nil {
+		return errNoProblem
+	}
+	return validateNorm(n.X, n.Gamma, n.Eps)
+}

@@ -96,6 +96,9 @@ func (r *RoPE) check(from Tensor, fromName string, to Tensor, toName string) err
 // Validate returns what is wrong with the options for a tensor of that name, naming the argument, what it was and what it
 // needs to be, or nil.
 func (r *RoPE) Validate(x Tensor, name string) error {
+	if r == nil {
+		return errNoProblem
+	}
 	if err := x.validateRows(name); err != nil {
 		return err
 	}

@@ -294,9 +294,17 @@ func checkGraph(names []string, nodes gorgonia.Nodes) error {
 func (c *call) Do(children ...gorgonia.Value) (gorgonia.Value, error) {
 	v, err := c.do(children)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", c.name, err)
+		return nil, runError(c.name, err)
 	}
 	return v, nil
+}
+
+// runError names the op in an error of a run. The kernel's name for what was computed would say the same again.
+func runError(op string, err error) error {
+	if of := (*kernels.CallError)(nil); errors.As(err, &of) {
+		err = fmt.Errorf("%s: %w", of.Device, of.Err)
+	}
+	return fmt.Errorf("%s: %w", op, err)
 }
 
 func (c *call) do(children []gorgonia.Value) (gorgonia.Value, error) {

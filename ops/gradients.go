@@ -125,7 +125,7 @@ func (g *gradients) Do(operands ...gorgonia.Value) (gorgonia.Value, error) {
 	}
 	list, err := c.backward(values, operands[next:], dOut)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", c.name, err)
+		return nil, runError(c.name, err)
 	}
 	g.memory.look()
 	g.memory.done()
@@ -155,7 +155,7 @@ func (g *gradients) memoryOf() *memory         { return &g.memory }
 // DoDiff is the gradient under a lispMachine.
 func (c *call) DoDiff(_ gorgonia.ExecutionContext, children gorgonia.Nodes, output *gorgonia.Node) error {
 	if err := c.doDiff(children, output); err != nil {
-		return fmt.Errorf("%s: %w", c.name, err)
+		return runError(c.name, err)
 	}
 	return nil
 }

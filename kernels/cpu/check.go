@@ -1,8 +1,6 @@
 package cpu
 
 import (
-	"fmt"
-
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/kernels/cpu/internal/simd"
 )
@@ -14,9 +12,13 @@ func checked(kernel string, err error) error {
 		err = simd.Check()
 	}
 	if err != nil {
-		return fmt.Errorf("cpu: %s: %w", kernel, err)
+		return callError(kernel, err)
 	}
 	return nil
+}
+
+func callError(kernel string, err error) error {
+	return &kernels.CallError{Device: "cpu", Kernel: kernel, Err: err}
 }
 
 // inTypeOf returns that version of a function which computes in the type of t, of float32 or float64.

@@ -8,6 +8,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/stheno-ml/stheno/internal/memory"
 	"github.com/stheno-ml/stheno/kernels"
 )
 
@@ -27,8 +28,10 @@ func (b *Backend) Alloc(dtype kernels.DType, shape ...int) (kernels.Tensor, erro
 		}
 		bytes *= d
 	}
-	memory := alignedBytes(bytes)
-	return kernels.Contiguous(unsafe.Pointer(unsafe.SliceData(memory)), dtype, shape...), nil
+	if total, known := memory.Total(); known && uint64(bytes) > total {
+		return kernels.Tensor{}, fmt.Errorf("cpu: cannot allocate a tensor of shape %v: it takes %d bytes, the machine has %d", shape, bytes, total)
+	}
+	return kernels.Contiguous(unsafe.Pointer(unsafe.SliceData(alignedBytes(bytes))), dtype, shape...), nil
 }
 
 // Owner is nil: Go's collector knows the host's memory.
@@ -48,7 +51,7 @@ func (b *Backend) Read(t kernels.Tensor) (kernels.Number, error) {
 		return nil, err
 	}
 	if t.Elements() != 1 {
-		return nil, fmt.Errorf("cpu: read: t has shape %v, it needs one element", t.Shape)
+		return nil, callError("read", fmt.Errorf("t has shape %v, it needs one element", t.Shape))
 	}
 	return number(kernels.HostElement(t, 0)), nil
 }
@@ -77,10 +80,10 @@ func (b *Backend) Copy(dst, src kernels.Tensor) error {
 		}
 	}
 	if !slices.Equal(dst.Shape, src.Shape) {
-		return fmt.Errorf("cpu: copy: src has shape %v, it needs dst's %v", src.Shape, dst.Shape)
+		return callError("copy", fmt.Errorf("src has shape %v, it needs dst's %v", src.Shape, dst.Shape))
 	}
 	if dst.DType != src.DType && !(dst.DType.IsFloat() && src.DType.IsFloat()) {
-		return fmt.Errorf("cpu: copy: dst is %v and src is %v, there is no conversion between them", dst.DType, src.DType)
+		return callError("copy", fmt.Errorf("dst is %v and src is %v, there is no conversion between them", dst.DType, src.DType))
 	}
 	b.convert(dst, src)
 	return nil
@@ -92,7 +95,7 @@ func (b *Backend) Fill(t kernels.Tensor, x float64) error {
 		return err
 	}
 	if t.DType.IsInteger() && x != math.Trunc(x) {
-		return fmt.Errorf("cpu: fill: x is %v, a tensor of %v needs a whole number", x, t.DType)
+		return callError("fill", fmt.Errorf("x is %v, a tensor of %v needs a whole number", x, t.DType))
 	}
 	kernels.FillHost(t, x)
 	return nil
@@ -102,12 +105,12 @@ func (b *Backend) Fill(t kernels.Tensor, x float64) error {
 func checkLies(kernel, name string, t kernels.Tensor) error {
 	switch {
 	case !t.IsSet():
-		return fmt.Errorf("cpu: %s: %s is missing", kernel, name)
+		return callError(kernel, fmt.Errorf("%s is missing", name))
 	case t.Owner != nil:
-		return fmt.Errorf("cpu: %s: %s is in the memory of another device", kernel, name)
+		return callError(kernel, fmt.Errorf("%s is in the memory of another device", name))
 	}
 	if err := (&kernels.Operand{Name: name, Tensor: t, Shape: t.Shape}).CheckLayout(); err != nil {
-		return fmt.Errorf("cpu: %s: %w", kernel, err)
+		return callError(kernel, err)
 	}
 	return nil
 }

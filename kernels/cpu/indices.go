@@ -21,7 +21,7 @@ func readIndices(to []int64, kernel, name string, t kernels.Tensor, limit int, i
 			to[i] = kernels.Host[int64](t)[offset]
 		}
 		if (to[i] < 0 || to[i] >= int64(limit)) && !ignores(int(to[i])) {
-			return fmt.Errorf("cpu: %s: %s%v is %d, it needs to be from 0 to %d", kernel, name, position(t.Shape, i), to[i], limit-1)
+			return callError(kernel, fmt.Errorf("%s%v is %d, it needs to be from 0 to %d", name, position(t.Shape, i), to[i], limit-1))
 		}
 	}
 	return nil

@@ -1,7 +1,6 @@
 package cpu
 
 import (
-	"fmt"
 	"math"
 
 	"github.com/stheno-ml/stheno/kernels"
@@ -10,7 +9,7 @@ import (
 // KeyMask computes out, which is bias where the mask is true, −∞ elsewhere.
 func (b *Backend) KeyMask(mask, bias, out kernels.Tensor) error {
 	if err := kernels.CheckKeyMask(mask, bias, out); err != nil {
-		return fmt.Errorf("cpu: key mask: %w", err)
+		return callError("key mask", err)
 	}
 	batch, rows, keys := out.Shape[0], out.Shape[1]*out.Shape[2], out.Shape[3]
 	to := out.Reshape(batch, rows, keys)

@@ -1,7 +1,6 @@
 package cpu
 
 import (
-	"fmt"
 	"math"
 	"sort"
 	"unsafe"
@@ -12,7 +11,7 @@ import (
 
 // AdamW updates weights and both of their moments.
 func (b *Backend) AdamW(o kernels.AdamW, w, g, m, v []kernels.Tensor) error {
-	if err := checkedLists("adamw", o.Check(w, g, m, v)); err != nil {
+	if err := checked("adamw", o.Check(w, g, m, v)); err != nil {
 		return err
 	}
 	if steps, made := decide(&o.Update); !made {
@@ -40,7 +39,7 @@ func adamw[T kernels.Float](b *Backend, o kernels.AdamW, w, g, m, v []kernels.Te
 
 // SGD updates weights and, if there is any, their momentum.
 func (b *Backend) SGD(o kernels.SGD, w, g, m []kernels.Tensor) error {
-	if err := checkedLists("sgd", o.Check(w, g, m)); err != nil {
+	if err := checked("sgd", o.Check(w, g, m)); err != nil {
 		return err
 	}
 	if _, made := decide(&o.Update); !made {
@@ -78,7 +77,7 @@ func sgd[T kernels.Float](b *Backend, o kernels.SGD, w, g, m []kernels.Tensor) {
 
 // Lion updates weights and their momentum.
 func (b *Backend) Lion(o kernels.Lion, w, g, m []kernels.Tensor) error {
-	if err := checkedLists("lion", o.Check(w, g, m)); err != nil {
+	if err := checked("lion", o.Check(w, g, m)); err != nil {
 		return err
 	}
 	if _, made := decide(&o.Update); !made {
@@ -102,7 +101,7 @@ func lion[T kernels.Float](b *Backend, o kernels.Lion, w, g, m []kernels.Tensor)
 
 // SumSquares adds the squares of each tensor piece by piece, and then the sums of the pieces.
 func (b *Backend) SumSquares(x []kernels.Tensor, sums kernels.Tensor) error {
-	if err := checkedLists("sum of squares", kernels.CheckSumSquares(x, sums)); err != nil {
+	if err := checked("sum of squares", kernels.CheckSumSquares(x, sums)); err != nil {
 		return err
 	}
 	if isFloat32(x) {
@@ -128,7 +127,7 @@ func sumSquares[T kernels.Float](b *Backend, x []kernels.Tensor, sums []float64)
 // PlanStep decides about a step.
 func (b *Backend) PlanStep(p kernels.StepPlan, sums, control kernels.Tensor) error {
 	if err := p.Check(sums, control); err != nil {
-		return fmt.Errorf("cpu: plan step: %w", err)
+		return callError("plan step", err)
 	}
 	c := kernels.Host[float64](control)
 	rate := math.NaN()
@@ -201,7 +200,7 @@ func (b *Backend) skip(u kernels.Update, g []kernels.Tensor) error {
 
 // Zero writes zeros.
 func (b *Backend) Zero(x []kernels.Tensor) error {
-	if err := checkedLists("zero", kernels.CheckZero(x)); err != nil {
+	if err := checked("zero", kernels.CheckZero(x)); err != nil {
 		return err
 	}
 	p := newPieces(x)
@@ -267,17 +266,6 @@ func (p pieces) each(b *Backend, do func(piece, tensor, from, n int)) {
 			do(piece, tensor, from, min(pieceElements, p.tensors[tensor].Elements()-from))
 		}
 	})
-}
-
-// checkedLists returns the error of a call over lists: what the kernel's own check found, or what keeps this backend from computing.
-func checkedLists(kernel string, err error) error {
-	if err == nil {
-		err = simd.Check()
-	}
-	if err != nil {
-		return fmt.Errorf("cpu: %s: %w", kernel, err)
-	}
-	return nil
 }
 
 // isFloat32 tells which of the two dtypes a checked list has.

@@ -36,7 +36,7 @@ const largestHead = 256
 func (d *Device) newAttention(name string, a *kernels.Attention, more func(*tensorChecks)) (*attention, error) {
 	c := &attention{Attention: a, device: d, name: name}
 	if err := c.check(more); err != nil {
-		return nil, fmt.Errorf("cuda:%d: %s: %w", d.index, name, err)
+		return nil, d.callError(name, err)
 	}
 	return c, nil
 }
@@ -175,7 +175,7 @@ func (c *attention) borrow(dtype kernels.DType, shape ...int) (kernels.Tensor, e
 func (c *attention) borrowBytes(bytes int) (address, error) {
 	b, err := c.device.memory.get(bytes)
 	if err != nil {
-		return 0, fmt.Errorf("cuda:%d: %s: scratch memory: %w", c.device.index, c.name, err)
+		return 0, c.device.callError(c.name, fmt.Errorf("scratch memory: %w", err))
 	}
 	c.scratch = append(c.scratch, b)
 	return b.at, nil
@@ -188,7 +188,7 @@ func (c *attention) count(bytes int) (err error) {
 		return err
 	}
 	if c.counts, err = c.device.borrowCounters(); err != nil {
-		return fmt.Errorf("cuda:%d: %s: counters: %w", c.device.index, c.name, err)
+		return c.device.callError(c.name, fmt.Errorf("counters: %w", err))
 	}
 	c.args.counters = c.counts.at
 	return nil
@@ -228,7 +228,7 @@ func (c *attention) lengths(cumulative []int) (at address, longest int32, err er
 func pin[T int32 | float32](c *attention, list []T) (address, error) {
 	o, err := constant(c.device, list)
 	if err != nil {
-		return 0, fmt.Errorf("cuda:%d: %s: %w", c.device.index, c.name, err)
+		return 0, c.device.callError(c.name, err)
 	}
 	c.pinned = append(c.pinned, o)
 	return o.at, nil
@@ -305,7 +305,7 @@ func (c *attention) launch(v variant, grid [3]int, maps ...mappedTensor) error {
 		}
 		var err error
 		if list[i], err = c.device.encode(newTensorMap(r, shape, 2*v.boxCols, m.boxRows, elementOf(m.tensor.DType))); err != nil {
-			return fmt.Errorf("cuda:%d: %s: %w", c.device.index, v.name, err)
+			return c.device.callError(v.name, err)
 		}
 	}
 	s := launchShape{kernelName{v.name, v.name}, grid, v.threads, v.sharedBytes}

@@ -203,11 +203,15 @@ func (d *Device) MulScalar(factor float64, x, y kernels.Tensor) error {
 func (d *Device) checked(kernel string, err error, dtype kernels.DType) error {
 	switch {
 	case err != nil:
-		return fmt.Errorf("cuda:%d: %s: %w", d.index, kernel, err)
+		return d.callError(kernel, err)
 	case entrySuffixes[dtype] == "":
 		return kernels.Unsupported{Device: d.Name(), What: fmt.Sprintf("%s of %v", kernel, dtype)}
 	}
 	return nil
+}
+
+func (d *Device) callError(kernel string, err error) error {
+	return &kernels.CallError{Device: d.Name(), Kernel: kernel, Err: err}
 }
 
 // entrySuffixes is how the names of entry points end for a type of elements.
@@ -240,7 +244,7 @@ func (d *Device) elementwise(name, module, entry string, e elementwise, operands
 
 func (d *Device) launchElementwise(name string, kernel kernelName, e *elementwise, operands ...operand) error {
 	if err := e.describe(operands...); err != nil {
-		return fmt.Errorf("cuda:%d: %s: %w", d.index, name, err)
+		return d.callError(name, err)
 	}
 	if e.count == 0 {
 		return nil

@@ -125,5 +125,5 @@ func (d *Device) failed(kernel string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("cuda:%d: %s: %w", d.index, kernel, err)
+	return d.callError(kernel, err)
 }

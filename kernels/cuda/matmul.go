@@ -27,7 +27,7 @@ func (d *Device) MatMul(m *kernels.MatMul, out kernels.MatMulOutputs) error {
 
 func (d *Device) checkMatMul(m *kernels.MatMul, out kernels.MatMulOutputs) error {
 	if err := m.Check(out); err != nil {
-		return fmt.Errorf("cuda:%d: matmul: %w", d.index, err)
+		return d.callError("matmul", err)
 	}
 	if t := m.A.DType; t != kernels.F32 && t != kernels.BF16 && t != kernels.F16 {
 		return kernels.Unsupported{Device: d.Name(), What: fmt.Sprintf("a product of %v", t)}

@@ -49,7 +49,7 @@ func flag(set bool) int32 {
 // update runs an optimiser's kernel over lists that were checked with the result given.
 func (d *Device) update(name, entry string, checked error, o kernels.Update, u update, lists ...[]kernels.Tensor) error {
 	if checked != nil {
-		return fmt.Errorf("cuda:%d: %s: %w", d.index, name, checked)
+		return d.callError(name, checked)
 	}
 	table, err := d.newChunkTable(name, lists...)
 	if err != nil || table.chunks == 0 {
@@ -77,7 +77,7 @@ type sumSquares struct{ chunks, firsts, parts, sums address }
 func (d *Device) SumSquares(x []kernels.Tensor, sums kernels.Tensor) error {
 	const name = "sum of squares"
 	if err := kernels.CheckSumSquares(x, sums); err != nil {
-		return fmt.Errorf("cuda:%d: %s: %w", d.index, name, err)
+		return d.callError(name, err)
 	}
 	if len(x) == 0 {
 		return nil
@@ -91,7 +91,7 @@ func (d *Device) SumSquares(x []kernels.Tensor, sums kernels.Tensor) error {
 	}
 	parts, err := d.memory.get(8 * max(1, table.chunks))
 	if err != nil {
-		return fmt.Errorf("cuda:%d: %s: %w", d.index, name, err)
+		return d.callError(name, err)
 	}
 	defer parts.free()
 	s := sumSquares{table.owner.at, table.owner.at + address(table.chunks*chunkBytes), parts.at, addressOf(sums)}
@@ -118,7 +118,7 @@ type plan struct {
 func (d *Device) PlanStep(p kernels.StepPlan, sums, control kernels.Tensor) error {
 	const name = "plan step"
 	if err := p.Check(sums, control); err != nil {
-		return fmt.Errorf("cuda:%d: %s: %w", d.index, name, err)
+		return d.callError(name, err)
 	}
 	for _, o := range []operand{{"sums", sums}, {"control", control}} {
 		if err := d.checkHere(name, o.name, o.tensor); err != nil {
