@@ -5,6 +5,6 @@
 // the sequences, never with its square. Work is handed out to as many goroutines as [Backend.Threads] says, in pieces
 // and an order that depend on the problem alone, so results are bit-equal for any number of threads.
 //
-// The environment variable STHENO_SIMD=generic, avx2 or avx512 restricts which instructions are used. With any other word in
+// The environment variable STHENO_SIMD=generic, avx2, avx512 or neon restricts which instructions are used. With any other word in
 // it, or more than the machine has, every kernel returns an error.
 package cpu

@@ -3,21 +3,23 @@ package simd
 import (
 	"fmt"
 	"os"
+	"slices"
 	"unsafe"
 
 	"github.com/stheno-ml/stheno/kernels"
 )
 
-// Level is a set of vector instructions. A higher level includes what the machine needs for the lower ones.
+// Level is a set of vector instructions.
 type Level int
 
 const (
 	Generic Level = iota // plain Go, on every machine
-	AVX2                 // 256-bit vectors with fused multiply-add
-	AVX512               // 512-bit vectors: F, VL, BW and DQ
+	AVX2                 // amd64: 256-bit vectors with fused multiply-add
+	AVX512               // amd64: 512-bit vectors: F, VL, BW and DQ
+	NEON                 // arm64: 128-bit vectors, which every such processor has
 )
 
-var levelNames = [...]string{"generic", "avx2", "avx512"}
+var levelNames = [...]string{"generic", "avx2", "avx512", "neon"}
 
 func (l Level) String() string {
 	if l >= 0 && int(l) < len(levelNames) {
@@ -29,10 +31,11 @@ func (l Level) String() string {
 // environment is the variable that lowers the level for a whole process.
 const environment = "STHENO_SIMD"
 
-var active, environmentErr = chooseLevel(best(), os.Getenv(environment))
+var active, environmentErr = chooseLevel(Levels(), os.Getenv(environment))
 
-// chooseLevel is the level to start with on a machine whose highest is most.
-func chooseLevel(most Level, asked string) (Level, error) {
+// chooseLevel is the level to start with on a machine that has these, the lowest first.
+func chooseLevel(have []Level, asked string) (Level, error) {
+	most := have[len(have)-1]
 	if asked == "" {
 		return most, nil
 	}
@@ -40,8 +43,8 @@ func chooseLevel(most Level, asked string) (Level, error) {
 		if name != asked {
 			continue
 		}
-		if Level(l) > most {
-			return most, fmt.Errorf("%s is %q, this machine has no more than %q", environment, asked, most)
+		if !slices.Contains(have, Level(l)) {
+			return most, fmt.Errorf("%s is %q, this machine has %q", environment, asked, have)
 		}
 		return Level(l), nil
 	}
@@ -51,23 +54,14 @@ func chooseLevel(most Level, asked string) (Level, error) {
 // Active is the level that kernels run at: the machine's highest, unless STHENO_SIMD or [SetLevel] lowered it.
 func Active() Level { return active }
 
-// Check returns what is wrong with the STHENO_SIMD environment variable: an unknown word, or more than the machine has. The
+// Check returns what is wrong with the STHENO_SIMD environment variable: an unknown word, or what the machine lacks. The
 // kernels of package cpu return it, each of them at every call: which instructions run is never a guess.
 func Check() error { return environmentErr }
-
-// Levels lists the levels that this machine has, the lowest first.
-func Levels() []Level {
-	levels := make([]Level, best()+1)
-	for l := range levels {
-		levels[l] = Level(l)
-	}
-	return levels
-}
 
 // SetLevel changes the level for tests and benchmarks; restore undoes it. Vector and panel widths change with it, so
 // no kernel may be running and nothing that was packed before fits after. It panics at a level that [Levels] lacks.
 func SetLevel(l Level) (restore func()) {
-	if l < Generic || l > best() {
+	if !slices.Contains(Levels(), l) {
 		panic(fmt.Sprintf("simd.SetLevel: %v, this machine has %v", l, Levels()))
 	}
 	before := active
@@ -82,6 +76,8 @@ func Lanes[T kernels.Float]() int {
 		return 64 / size[T]()
 	case active == AVX2:
 		return 32 / size[T]()
+	case active == NEON:
+		return 16 / size[T]()
 	}
 	return genericLanes
 }
@@ -110,3 +106,10 @@ func at[T kernels.Float](p *T, i int) *T {
 func row[T kernels.Float](tile *T, i, ld, n int) []T {
 	return unsafe.Slice(at(tile, i*ld), n)
 }
+
+// single reports whether T is float32.
+func single[T kernels.Float]() bool { return size[T]() == 4 }
+
+// pointer32 and pointer64 are p as what T is.
+func pointer32[T kernels.Float](p *T) *float32 { return (*float32)(unsafe.Pointer(p)) }
+func pointer64[T kernels.Float](p *T) *float64 { return (*float64)(unsafe.Pointer(p)) }

@@ -1,27 +1,16 @@
 package simd
 
-import (
-	"unsafe"
+import "golang.org/x/sys/cpu"
 
-	"github.com/stheno-ml/stheno/kernels"
-	"golang.org/x/sys/cpu"
-)
-
-// best is the highest level that the machine and its operating system support.
-func best() Level {
+// Levels lists the levels that this machine and its operating system have, the lowest first. A higher one includes what the
+// lower ones need.
+func Levels() []Level {
 	x := cpu.X86
 	switch {
 	case x.HasAVX512F && x.HasAVX512VL && x.HasAVX512BW && x.HasAVX512DQ && x.HasAVX2 && x.HasFMA:
-		return AVX512
+		return []Level{Generic, AVX2, AVX512}
 	case x.HasAVX2 && x.HasFMA:
-		return AVX2
+		return []Level{Generic, AVX2}
 	}
-	return Generic
+	return []Level{Generic}
 }
-
-// single reports whether T is float32.
-func single[T kernels.Float]() bool { return size[T]() == 4 }
-
-// pointer32 and pointer64 are p as what T is.
-func pointer32[T kernels.Float](p *T) *float32 { return (*float32)(unsafe.Pointer(p)) }
-func pointer64[T kernels.Float](p *T) *float64 { return (*float64)(unsafe.Pointer(p)) }

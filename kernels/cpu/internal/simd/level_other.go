@@ -1,6 +1,6 @@
-//go:build !amd64
+//go:build !amd64 && !arm64
 
 package simd
 
-// best is the highest level that there is assembly for.
-func best() Level { return Generic }
+// Levels lists the level that there is without assembly.
+func Levels() []Level { return []Level{Generic} }

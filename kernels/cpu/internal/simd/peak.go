@@ -15,7 +15,7 @@ func Peak[T kernels.Float](n int) float64 {
 	}
 	if active != Generic {
 		peakVector[T](n)
-		return float64(n) * peakChains * 2 * float64(Lanes[T]())
+		return float64(n) * peakChains() * 2 * float64(Lanes[T]())
 	}
 	var sums [8]T
 	s0, s1, s2, s3, s4, s5, s6, s7 := sums[0], sums[1], sums[2], sums[3], sums[4], sums[5], sums[6], sums[7]
@@ -35,4 +35,9 @@ func Peak[T kernels.Float](n int) float64 {
 }
 
 // peakChains is the number of independent sums in the vector loop: more than latency times units.
-const peakChains = 12
+func peakChains() float64 {
+	if active == NEON {
+		return 24
+	}
+	return 12
+}

@@ -99,27 +99,31 @@ func same(int, int) float64 { return 0 }
 
 func TestLevels(t *testing.T) {
 	for _, c := range []struct {
-		most  Level
+		have  []Level
 		asked string
 		want  Level
 		err   string
 	}{
-		{AVX512, "", AVX512, ""},
-		{AVX512, "avx2", AVX2, ""},
-		{AVX512, "generic", Generic, ""},
-		{AVX2, "avx512", AVX2, `STHENO_SIMD is "avx512", this machine has no more than "avx2"`},
-		{AVX2, "fast", AVX2, `STHENO_SIMD is "fast", it needs to be one of ["generic" "avx2" "avx512"]`},
+		{[]Level{Generic, AVX2, AVX512}, "", AVX512, ""},
+		{[]Level{Generic, AVX2, AVX512}, "avx2", AVX2, ""},
+		{[]Level{Generic, AVX2, AVX512}, "generic", Generic, ""},
+		{[]Level{Generic, AVX2}, "avx512", AVX2, `STHENO_SIMD is "avx512", this machine has ["generic" "avx2"]`},
+		{[]Level{Generic, AVX2}, "fast", AVX2, `STHENO_SIMD is "fast", it needs to be one of ["generic" "avx2" "avx512" "neon"]`},
+		{[]Level{Generic, NEON}, "", NEON, ""},
+		{[]Level{Generic, NEON}, "neon", NEON, ""},
+		{[]Level{Generic, NEON}, "avx2", NEON, `STHENO_SIMD is "avx2", this machine has ["generic" "neon"]`},
+		{[]Level{Generic}, "neon", Generic, `STHENO_SIMD is "neon", this machine has ["generic"]`},
 	} {
-		got, err := chooseLevel(c.most, c.asked)
+		got, err := chooseLevel(c.have, c.asked)
 		message := ""
 		if err != nil {
 			message = err.Error()
 		}
 		if got != c.want || message != c.err {
-			t.Errorf("%v, asked for %q: %v, %q; want %v, %q", c.most, c.asked, got, message, c.want, c.err)
+			t.Errorf("%v, asked for %q: %v, %q; want %v, %q", c.have, c.asked, got, message, c.want, c.err)
 		}
 	}
-	if got := fmt.Sprint(Generic, AVX2, AVX512, Level(9)); got != "generic avx2 avx512 Level(9)" {
+	if got := fmt.Sprint(Generic, AVX2, AVX512, NEON, Level(9)); got != "generic avx2 avx512 neon Level(9)" {
 		t.Errorf("levels print as %q", got)
 	}
 	defer func() {

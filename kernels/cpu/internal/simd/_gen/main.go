@@ -1,6 +1,6 @@
 // Command _gen writes the assembly of package simd: one family of kernels a run, every kernel of it for both
-// instruction sets and both element types. With -dispatch it writes the Go functions that choose between these. The
-// go:generate lines of that package call it.
+// instruction sets of amd64 and both element types. With -neon it writes all that there is for arm64, see package neon, and with
+// -dispatch the Go functions that choose between these. The go:generate lines of that package call it.
 package main
 
 import (
@@ -8,6 +8,7 @@ import (
 	"log"
 
 	. "github.com/mmcloughlin/avo/build"
+	"github.com/stheno-ml/stheno/kernels/cpu/internal/simd/_gen/neon"
 )
 
 var families = map[string]func(){
@@ -37,8 +38,15 @@ var families = map[string]func(){
 
 func main() {
 	family := flag.String("family", "", "the kernels to write")
+	arm64 := flag.String("neon", "", "the folder to write the assembly for arm64 to, of all families")
 	dispatch := flag.String("dispatch", "", "the folder to write the choice between the kernels to, of all families")
 	flag.Parse()
+	if *arm64 != "" {
+		if err := neon.Write(*arm64); err != nil {
+			log.Fatal(err)
+		}
+		return
+	}
 	if *dispatch != "" {
 		for _, emit := range families {
 			emit()
