@@ -36,7 +36,10 @@ type MultiHeadAttentionConfig struct {
 	QKNorm, QKNormAll bool
 	Epsilon           float64
 	NormPlusOne       bool
-	ProjStd           float64 // standard deviation of proj's first values; 0 means 0.02
+	Init              Init // of the linear layers' weights; nil means FanIn
+	ProjInit          Init // of proj's; nil means Init
+
+	NewLinear Maker[LinearConfig] // makes the linear layers; nil means NewLinear
 
 	// Options are those of attention itself: causal, window, bias, dropout, and so on. Layout is not looked at. A Seed
 	// of 0 means one of the layer's own, which follows from the seed of Parameters and the layer's name.
@@ -53,10 +56,10 @@ type MultiHeadAttention struct {
 	*scope
 	c            MultiHeadAttentionConfig
 	compute      tensor.Dtype
-	qkv          *Linear // nil where the next three are apart
-	q, k, v      *Linear
+	qkv          Layer // nil where the next three are apart
+	q, k, v      Layer
 	qnorm, knorm Layer // nil without QKNorm and QKNormAll
-	proj         *Linear
+	proj         Layer
 	parts        []Layer
 	calls        int
 }
@@ -130,20 +133,20 @@ func (m *MultiHeadAttention) complete() error {
 func (m *MultiHeadAttention) build() (err error) {
 	c := m.c
 	queries, keys := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
-	add := func(part string, in, out int, noBias bool, std float64) (l *Linear) {
+	add := func(part string, in, out int, noBias bool, init Init) (l Layer) {
 		if err == nil {
-			l, err = m.linear(part, LinearConfig{In: in, Out: out, NoBias: noBias, Std: std})
+			l, err = m.linear(part, c.NewLinear, LinearConfig{In: in, Out: out, NoBias: noBias, Init: init})
 			m.parts = append(m.parts, l)
 		}
 		return l
 	}
 	normalise := c.QKNorm || c.QKNormAll
 	if c.Cross || c.RoPE != nil || normalise || c.Separate {
-		m.q = add("q", c.Dim, queries, c.NoBias, 0)
-		m.k = add("k", c.ContextDim, keys, c.NoBias, 0)
-		m.v = add("v", c.ContextDim, keys, c.NoBias, 0)
+		m.q = add("q", c.Dim, queries, c.NoBias, c.Init)
+		m.k = add("k", c.ContextDim, keys, c.NoBias, c.Init)
+		m.v = add("v", c.ContextDim, keys, c.NoBias, c.Init)
 	} else {
-		m.qkv = add("qkv", c.Dim, queries+2*keys, c.NoBias, 0)
+		m.qkv = add("qkv", c.Dim, queries+2*keys, c.NoBias, c.Init)
 	}
 	if normalise && err == nil {
 		if c.QKNorm {
@@ -158,7 +161,7 @@ func (m *MultiHeadAttention) build() (err error) {
 		}
 		m.parts = append(m.parts, m.qnorm, m.knorm)
 	}
-	m.proj = add("proj", c.Heads*c.HeadDim, c.Dim, c.NoBias || c.NoProjBias, c.ProjStd)
+	m.proj = add("proj", c.Heads*c.HeadDim, c.Dim, c.NoBias || c.NoProjBias, initOr(c.ProjInit, c.Init))
 	return err
 }
 
@@ -365,7 +368,7 @@ func (m *MultiHeadAttention) attendApart(x *gorgonia.Node, in AttentionInputs, o
 }
 
 // heads projects x, splits the result into heads, (B, S, heads, HeadDim), and normalises and turns them if asked.
-func (m *MultiHeadAttention) heads(x *gorgonia.Node, projection *Linear, heads int, norm Layer, rope *ops.RoPEOptions) (*gorgonia.Node, error) {
+func (m *MultiHeadAttention) heads(x *gorgonia.Node, projection Layer, heads int, norm Layer, rope *ops.RoPEOptions) (*gorgonia.Node, error) {
 	h, err := projection.Forward(x)
 	if err != nil {
 		return nil, err

@@ -15,8 +15,12 @@ type BlockConfig struct {
 	Compute    tensor.Dtype // of the input: that of the parameters (zero), ops.BFloat16 or ops.Float16
 
 	// Attention describes the block's attention, and its Dim and NoBias count for the whole block. Its own Name, DType,
-	// Parameters, Epsilon and ProjStd are not looked at: they are the block's.
+	// Parameters, Epsilon, Init, ProjInit and NewLinear are not looked at: they are the block's.
 	Attention MultiHeadAttentionConfig
+	// Cross adds a second attention, from x to a context of ContextDim features, 0 for Dim: it makes of the block one of a decoder
+	// that reads what an encoder has written. It has the heads and the dropout of the first.
+	Cross      bool
+	ContextDim int
 
 	Hidden      int                // of the MLP; 0 means what MLP or SwiGLUMLP takes for it
 	Activation  kernels.Activation // of the MLP; zero means GELUTanh, or SiLU with SwiGLU
@@ -27,7 +31,27 @@ type BlockConfig struct {
 	Norms       NormPlace          // where the norms are; zero means PreNorm
 	Epsilon     float64            // of the norms; 0 means 1e-5
 	Dropout     float64            // of what attention and MLP add to x
-	ProjStd     float64            // standard deviation of the first values of what adds to x; 0 means 0.02
+	Init        Init               // of the weights of linear layers; nil means FanIn
+	ProjInit    Init               // of the weights of what adds to x; nil means Init
+
+	// What makes the parts of the block in place of the usual: all linear layers, all norms, the attention, and the MLP.
+	NewLinear    Maker[LinearConfig]
+	NewNorm      Maker[NormConfig]
+	NewAttention func(g *gorgonia.ExprGraph, c MultiHeadAttentionConfig) (Attention, error)
+	NewMLP       Maker[MLPConfig]
+}
+
+// Attention is what a [Block] needs of its attention. [MultiHeadAttention] is one; a block runs with a cache if its attention has
+// that one's NewCache and ForwardCached too.
+type Attention interface {
+	Layer
+	ForwardWith(x *gorgonia.Node, in AttentionInputs) (*gorgonia.Node, error)
+}
+
+// cachedAttention is an attention that can go on from earlier tokens.
+type cachedAttention interface {
+	NewCache(batch, capacity int) (*ops.KVCache, error)
+	ForwardCached(x *gorgonia.Node, cache *ops.KVCache) (*gorgonia.Node, error)
 }
 
 // NormPlace is where a block normalises. With f for attention or the MLP, x becomes:
@@ -44,16 +68,23 @@ const (
 //
 //	x ← x + dropout(attn(norm1(x)))      x ← x + dropout(mlp(norm2(x)))
 //
-// or with its norms in another [NormPlace]. Its parts are called norm1, attn, norm2 and mlp, and with SandwichNorm also
-// outnorm1 and outnorm2.
+// or with its norms in another [NormPlace], and between the two, with Cross,
+//
+//	x ← x + dropout(cross(norm3(x), context))
+//
+// Its parts are called norm1, attn, norm2, mlp, norm3 and cross, and with SandwichNorm also outnorm1, outnorm2 and outnorm3.
 type Block struct {
 	*scope
-	norms              NormPlace
-	norm1, norm2       Layer
-	outnorm1, outnorm2 Layer // nil without SandwichNorm
-	attn               *MultiHeadAttention
-	mlp                Layer
-	drop1, drop2       *Dropout
+	norms            NormPlace
+	attn, cross      Attention // cross is nil for none
+	attend, over, do branch    // to itself, to a context, and the MLP
+}
+
+// branch is what a part of a block adds to x, but for the part itself.
+type branch struct {
+	norm, outnorm Layer // outnorm is nil without SandwichNorm
+	part          Layer
+	drop          *Dropout
 }
 
 // NewBlock adds the parameters of a Block to a graph.
@@ -62,67 +93,114 @@ func NewBlock(g *gorgonia.ExprGraph, c BlockConfig) (*Block, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.Attention.Cross {
-		return nil, s.errorf("Attention.Cross is set, a block attends to itself")
-	}
-	if c.Norms < PreNorm || c.Norms > SandwichNorm {
+	switch {
+	case c.Attention.Cross:
+		return nil, s.errorf("Attention.Cross is set, a block attends to itself first: its own Cross adds a context")
+	case c.ContextDim != 0 && !c.Cross:
+		return nil, s.errorf("context dim is %d, it needs to be 0 where Cross is not set", c.ContextDim)
+	case c.Norms < PreNorm || c.Norms > SandwichNorm:
 		return nil, s.errorf("norms is %d, it needs to be PreNorm, PostNorm, BranchNorm or SandwichNorm", c.Norms)
 	}
 	b := &Block{scope: s, norms: c.Norms}
+	return made(b, b.build(c))
+}
+
+func (b *Block) build(c BlockConfig) (err error) {
 	a := c.Attention
-	a.Name, a.DType, a.Parameters, a.Compute, a.ProjStd = s.child("attn"), s.dtype, s.store, c.Compute, c.ProjStd
-	a.Epsilon, a.NormPlusOne = c.Epsilon, c.NormPlusOne
-	kind := normKind{c.Epsilon, c.RMSNorm, a.NoBias, c.NormPlusOne}
-	bias := !a.NoBias
+	a.Name, a.DType, a.Parameters, a.Compute = b.child("attn"), b.dtype, b.store, c.Compute
+	a.Epsilon, a.NormPlusOne, a.Init, a.ProjInit, a.NewLinear = c.Epsilon, c.NormPlusOne, c.Init, c.ProjInit, c.NewLinear
+	if b.attn, err = b.attention(a, c); err != nil {
+		return err
+	}
+	if b.attend, err = b.branch("1", b.attn, c); err != nil {
+		return err
+	}
+	if c.Cross {
+		a.Name, a.Cross, a.ContextDim, a.RoPE = b.child("cross"), true, c.ContextDim, nil
+		a.Options = ops.AttentionOptions{
+			Scale: a.Options.Scale, Dropout: a.Options.Dropout, Seed: a.Options.Seed, Precision: a.Options.Precision, Deterministic: a.Options.Deterministic,
+		}
+		if b.cross, err = b.attention(a, c); err != nil {
+			return err
+		}
+		if b.over, err = b.branch("3", b.cross, c); err != nil {
+			return err
+		}
+	}
+	mlp, err := b.mlp(c)
+	if err != nil {
+		return err
+	}
+	b.do, err = b.branch("2", mlp, c)
+	return err
+}
+
+// attention makes one of the block's attentions.
+func (b *Block) attention(a MultiHeadAttentionConfig, c BlockConfig) (Attention, error) {
+	if c.NewAttention == nil {
+		return NewMultiHeadAttention(b.g, a)
+	}
+	attention, err := c.NewAttention(b.g, a)
+	if err == nil && attention == nil {
+		err = b.errorf("the maker of %s gave nil, it needs to give an attention", a.Name)
+	}
+	return attention, err
+}
+
+func (b *Block) mlp(c BlockConfig) (Layer, error) {
+	bias := !c.Attention.NoBias
 	if c.MLPBias != nil {
 		bias = *c.MLPBias
 	}
-	if b.norm1, err = s.norm("norm1", a.Dim, kind); err != nil {
-		return nil, err
+	plain := MLPConfig{
+		Name: b.child("mlp"), DType: b.dtype, Parameters: b.store, Dim: c.Attention.Dim, Hidden: c.Hidden, Activation: c.Activation,
+		NoBias: !bias, Init: c.Init, ProjInit: c.ProjInit, NewLinear: c.NewLinear,
 	}
-	if b.attn, err = NewMultiHeadAttention(s.g, a); err != nil {
-		return nil, err
+	switch {
+	case c.NewMLP != nil:
+		return makeBy(b.scope, plain.Name, c.NewMLP, plain)
+	case c.SwiGLU:
+		return NewSwiGLUMLP(b.g, SwiGLUMLPConfig{
+			Name: plain.Name, DType: plain.DType, Parameters: plain.Parameters, Dim: plain.Dim, Hidden: c.Hidden, Activation: c.Activation,
+			Bias: bias, Init: c.Init, DownInit: c.ProjInit, NewLinear: c.NewLinear,
+		})
 	}
-	if b.norm2, err = s.norm("norm2", a.Dim, kind); err != nil {
-		return nil, err
+	return NewMLP(b.g, plain)
+}
+
+// branch makes what is around a part.
+func (b *Block) branch(number string, part Layer, c BlockConfig) (r branch, err error) {
+	kind := normKind{c.Epsilon, c.RMSNorm, c.Attention.NoBias, c.NormPlusOne, c.NewNorm}
+	r.part = part
+	if r.norm, err = b.norm("norm"+number, c.Attention.Dim, kind); err != nil {
+		return r, err
 	}
 	if c.Norms == SandwichNorm {
-		if b.outnorm1, err = s.norm("outnorm1", a.Dim, kind); err != nil {
-			return nil, err
-		}
-		if b.outnorm2, err = s.norm("outnorm2", a.Dim, kind); err != nil {
-			return nil, err
+		if r.outnorm, err = b.norm("outnorm"+number, c.Attention.Dim, kind); err != nil {
+			return r, err
 		}
 	}
-	if c.SwiGLU {
-		b.mlp, err = NewSwiGLUMLP(s.g, SwiGLUMLPConfig{
-			Name: s.child("mlp"), DType: s.dtype, Parameters: s.store,
-			Dim: a.Dim, Hidden: c.Hidden, Activation: c.Activation, Bias: bias, DownStd: c.ProjStd,
-		})
-	} else {
-		b.mlp, err = NewMLP(s.g, MLPConfig{
-			Name: s.child("mlp"), DType: s.dtype, Parameters: s.store,
-			Dim: a.Dim, Hidden: c.Hidden, Activation: c.Activation, NoBias: !bias, ProjStd: c.ProjStd,
-		})
-	}
-	if err != nil {
-		return nil, err
-	}
-	if b.drop1, err = s.dropout("drop1", c.Dropout); err != nil {
-		return nil, err
-	}
-	b.drop2, err = s.dropout("drop2", c.Dropout)
-	return made(b, err)
+	r.drop, err = b.dropout("drop"+number, c.Dropout)
+	return r, err
+}
+
+// BlockInputs are what a block may read besides x.
+type BlockInputs struct {
+	// KeyMask and KeyLengths hide keys of x itself, such as padding; see [AttentionInputs].
+	KeyMask, KeyLengths *gorgonia.Node
+	// Context is what a block with Cross attends to, (B, Sk, ContextDim); ContextMask and ContextLengths hide its keys.
+	Context, ContextMask, ContextLengths *gorgonia.Node
 }
 
 // Forward applies the block to x.
-func (b *Block) Forward(x *gorgonia.Node) (*gorgonia.Node, error) { return b.ForwardWith(x, nil) }
+func (b *Block) Forward(x *gorgonia.Node) (*gorgonia.Node, error) {
+	return b.ForwardWith(x, BlockInputs{})
+}
 
-// ForwardWith is [Block.Forward] with a mask of the keys, (B, S), where true means attend; see [AttentionInputs]. A nil
-// mask hides nothing.
-func (b *Block) ForwardWith(x, keyMask *gorgonia.Node) (*gorgonia.Node, error) {
-	return b.forward(x, func(x *gorgonia.Node) (*gorgonia.Node, error) {
-		return b.attn.ForwardWith(x, AttentionInputs{KeyMask: keyMask})
+// ForwardWith is [Block.Forward] with a context, or with keys that are hidden.
+func (b *Block) ForwardWith(x *gorgonia.Node, in BlockInputs) (*gorgonia.Node, error) {
+	return b.forward(x, in, func(x *gorgonia.Node) (*gorgonia.Node, error) {
+		return b.attn.ForwardWith(x, AttentionInputs{KeyMask: in.KeyMask, KeyLengths: in.KeyLengths})
 	})
 }
 
@@ -135,35 +213,58 @@ func (b *Block) ForwardPacked(x, ends *gorgonia.Node) (*gorgonia.Node, error) {
 
 // NewCache is an empty cache for [Block.ForwardCached].
 func (b *Block) NewCache(batch, capacity int) (*ops.KVCache, error) {
-	return b.attn.NewCache(batch, capacity)
+	cached, ok := b.attn.(cachedAttention)
+	if !ok {
+		return nil, b.errorf("the attention is a %T, for a cache it needs the methods NewCache and ForwardCached", b.attn)
+	}
+	return cached.NewCache(batch, capacity)
 }
 
-// ForwardCached is [Block.Forward] of tokens that follow those in a cache; see [MultiHeadAttention.ForwardCached].
-func (b *Block) ForwardCached(x *gorgonia.Node, cache *ops.KVCache) (*gorgonia.Node, error) {
-	return b.forward(x, func(x *gorgonia.Node) (*gorgonia.Node, error) { return b.attn.ForwardCached(x, cache) })
+// ForwardCached is [Block.ForwardWith] of tokens that follow those in a cache; see [MultiHeadAttention.ForwardCached]. It takes no
+// KeyMask and no KeyLengths. Keys and values of a context are computed in each run.
+func (b *Block) ForwardCached(x *gorgonia.Node, cache *ops.KVCache, in BlockInputs) (*gorgonia.Node, error) {
+	cached, ok := b.attn.(cachedAttention)
+	switch {
+	case !ok:
+		return nil, b.errorf("the attention is a %T, for a cache it needs the methods NewCache and ForwardCached", b.attn)
+	case in.KeyMask != nil || in.KeyLengths != nil:
+		return nil, b.errorf("key mask or key lengths is given, it needs to be nil with a cache: all tokens that it holds are seen")
+	}
+	return b.forward(x, in, func(x *gorgonia.Node) (*gorgonia.Node, error) { return cached.ForwardCached(x, cache) })
 }
 
-func (b *Block) forward(x *gorgonia.Node, attend func(*gorgonia.Node) (*gorgonia.Node, error)) (*gorgonia.Node, error) {
-	x, err := b.residual(x, b.norm1, attend, b.outnorm1, b.drop1)
+func (b *Block) forward(x *gorgonia.Node, in BlockInputs, attend func(*gorgonia.Node) (*gorgonia.Node, error)) (*gorgonia.Node, error) {
+	if b.cross == nil && (in.Context != nil || in.ContextMask != nil || in.ContextLengths != nil) {
+		return nil, b.errorf("a context is given, the config needs Cross for that")
+	}
+	x, err := b.residual(x, b.attend, attend)
 	if err != nil {
 		return nil, err
 	}
-	return b.residual(x, b.norm2, b.mlp.Forward, b.outnorm2, b.drop2)
+	if b.cross != nil {
+		x, err = b.residual(x, b.over, func(x *gorgonia.Node) (*gorgonia.Node, error) {
+			return b.cross.ForwardWith(x, AttentionInputs{Context: in.Context, KeyMask: in.ContextMask, KeyLengths: in.ContextLengths})
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return b.residual(x, b.do, b.do.part.Forward)
 }
 
 // residual adds to x what a part of the block makes of it.
-func (b *Block) residual(x *gorgonia.Node, norm Layer, part func(*gorgonia.Node) (*gorgonia.Node, error), outnorm Layer, drop *Dropout) (*gorgonia.Node, error) {
+func (b *Block) residual(x *gorgonia.Node, r branch, part func(*gorgonia.Node) (*gorgonia.Node, error)) (*gorgonia.Node, error) {
 	add := func(h *gorgonia.Node) (*gorgonia.Node, error) { return ops.Add(x, h) }
 	var steps []func(*gorgonia.Node) (*gorgonia.Node, error)
 	switch b.norms {
 	case PreNorm:
-		steps = append(steps, norm.Forward, part, drop.Forward, add)
+		steps = append(steps, r.norm.Forward, part, r.drop.Forward, add)
 	case PostNorm:
-		steps = append(steps, part, drop.Forward, add, norm.Forward)
+		steps = append(steps, part, r.drop.Forward, add, r.norm.Forward)
 	case BranchNorm:
-		steps = append(steps, part, norm.Forward, drop.Forward, add)
+		steps = append(steps, part, r.norm.Forward, r.drop.Forward, add)
 	case SandwichNorm:
-		steps = append(steps, norm.Forward, part, outnorm.Forward, drop.Forward, add)
+		steps = append(steps, r.norm.Forward, part, r.outnorm.Forward, r.drop.Forward, add)
 	}
 	h, err := x, error(nil)
 	for _, step := range steps {
@@ -176,11 +277,17 @@ func (b *Block) residual(x *gorgonia.Node, norm Layer, part func(*gorgonia.Node)
 
 // Parameters lists the parameters of the parts, in the order of their use.
 func (b *Block) Parameters() gorgonia.Nodes {
-	switch b.norms {
-	case PreNorm:
-		return parametersOf(b.norm1, b.attn, b.norm2, b.mlp)
-	case SandwichNorm:
-		return parametersOf(b.norm1, b.attn, b.outnorm1, b.norm2, b.mlp, b.outnorm2)
+	var all gorgonia.Nodes
+	for _, r := range []branch{b.attend, b.over, b.do} {
+		switch {
+		case r.part == nil:
+		case b.norms == PreNorm:
+			all = append(all, parametersOf(r.norm, r.part)...)
+		case b.norms == SandwichNorm:
+			all = append(all, parametersOf(r.norm, r.part, r.outnorm)...)
+		default:
+			all = append(all, parametersOf(r.part, r.norm)...)
+		}
 	}
-	return parametersOf(b.attn, b.norm1, b.mlp, b.norm2)
+	return all
 }

@@ -204,7 +204,7 @@ func TestForwardCachedErrors(t *testing.T) {
 	}
 	tokens := integers(g, "tokens", 13, 1, 4)
 	checkError(t, failure(m.ForwardCached(nil, tokens, caches)), "GPT: tokens is nil, it needs to be a node")
-	checkError(t, failure(m.ForwardCached(tokens, tokens, caches[:1])), "GPT: there are 1 caches, it needs one for each of the 2 blocks")
+	checkError(t, failure(m.ForwardCached(tokens, tokens, caches[:1])), "Stack: there are 1 caches, it needs one for each of the 2 blocks")
 	checkError(t, failure(m.ForwardCached(tokens, nil, caches)), "PositionalEmbedding: positions is nil, it needs to be a node")
 	checkError(t, failure(m.ForwardCached(tokens, integers(g, "more", 9, 1, 5), caches)),
 		"PositionalEmbedding: positions has shape [1 5], it needs one for each of x's tokens: [1 4]")

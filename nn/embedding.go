@@ -14,7 +14,7 @@ type EmbeddingConfig struct {
 	Compute    tensor.Dtype // of the result: that of the parameters (zero), ops.BFloat16 or ops.Float16
 
 	Vocab, Dim int
-	Std        float64 // standard deviation of the weight's first values; 0 means 0.02
+	Init       Init // of the weight; nil means Normal(0.02)
 }
 
 // Embedding gives a vector for each id: ids of any shape, int, int32 or int64 from 0 to Vocab−1 → (ids..., Dim).
@@ -35,15 +35,11 @@ func NewEmbedding(g *gorgonia.ExprGraph, c EmbeddingConfig) (*Embedding, error) 
 	if err := s.positive(size{"vocab", c.Vocab}, size{"dim", c.Dim}); err != nil {
 		return nil, err
 	}
-	init, err := s.normal(c.Std)
-	if err != nil {
-		return nil, err
-	}
 	e := &Embedding{scope: s}
 	if e.compute, err = s.computeType(c.Compute); err != nil {
 		return nil, err
 	}
-	e.weight, err = s.parameter("weight", init, c.Vocab, c.Dim)
+	e.weight, err = s.parameter("weight", initOr(c.Init, Normal(gpt2Std)), c.Vocab, c.Dim)
 	return made(e, err)
 }
 

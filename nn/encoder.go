@@ -1,8 +1,6 @@
 package nn
 
 import (
-	"fmt"
-
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/ops"
 	"gorgonia.org/gorgonia"
@@ -27,7 +25,7 @@ type EncoderConfig struct {
 	FirstPosition int                // the row of the table of positions that the first token has; the table has so many rows more
 	Hidden        int                // of the MLPs; 0 means 4·Dim
 	Activation    kernels.Activation // of the MLPs and of the masked head; zero means GELUErf
-	Norms         NormPlace          // zero means PreNorm; with it, a norm follows the last block
+	Norms         NormPlace          // zero means PreNorm. A norm follows the last block, but with PostNorm
 	EmbeddingNorm bool               // a norm follows the embeddings
 	Epsilon       float64            // of the norms; 0 means 1e-5
 	Dropout       float64            // of the embeddings, the attention weights, what each layer adds, and what is classified
@@ -50,11 +48,11 @@ type Encoder struct {
 	c                  EncoderConfig
 	tokens, types      *Embedding
 	positions          *PositionalEmbedding
-	embnorm, last      Layer // nil for none
+	embnorm            Layer // nil for none
 	drop               *Dropout
-	blocks             []*Block
-	pooler, classifier *Linear // nil for none
-	transform          *Linear
+	stack              *Stack
+	pooler, classifier Layer // nil for none
+	transform          Layer
 	prednorm           Layer
 	predbias           *gorgonia.Node
 	all                []Layer
@@ -100,9 +98,9 @@ func (e *Encoder) build() (err error) {
 		}
 		return n
 	}
-	linear := func(part string, out int, act kernels.Activation) (l *Linear) {
+	linear := func(part string, out int, act kernels.Activation) (l Layer) {
 		if err == nil {
-			l, err = e.linear(part, LinearConfig{In: c.Dim, Out: out, Activation: act})
+			l, err = e.linear(part, nil, LinearConfig{In: c.Dim, Out: out, Activation: act, Init: Normal(gpt2Std)})
 			e.all = append(e.all, l)
 		}
 		return l
@@ -123,11 +121,8 @@ func (e *Encoder) build() (err error) {
 	if err == nil {
 		e.drop, err = e.dropout("drop", c.Dropout)
 	}
-	for i := 0; i < c.Layers && err == nil; i++ {
-		err = e.addBlock(i)
-	}
-	if c.Norms == PreNorm {
-		e.last = norm("norm")
+	if err == nil {
+		err = e.addBlocks()
 	}
 	if c.Pooler || c.Classes > 0 {
 		e.pooler = linear("pooler", c.Dim, kernels.NoActivation)
@@ -139,34 +134,31 @@ func (e *Encoder) build() (err error) {
 		e.transform = linear("transform", c.Dim, c.Activation)
 		e.prednorm = norm("prednorm")
 		if err == nil {
-			e.predbias, err = e.parameter("predbias", constant(0), 1, c.Vocab)
+			e.predbias, err = e.parameter("predbias", Constant(0), 1, c.Vocab)
 		}
 	}
 	return err
 }
 
-func (e *Encoder) addBlock(i int) error {
-	b := BlockConfig{
-		Attention: MultiHeadAttentionConfig{Dim: e.c.Dim, Heads: e.c.Heads, Options: ops.AttentionOptions{Dropout: e.c.Dropout}},
-		Hidden:    e.c.Hidden, Activation: e.c.Activation, Norms: e.c.Norms, Epsilon: e.c.Epsilon, Dropout: e.c.Dropout,
-	}
-	if e.c.Block != nil {
-		e.c.Block(i, &b)
-	}
-	b.Name, b.DType, b.Parameters = e.child(fmt.Sprintf("blocks.%d", i)), e.dtype, e.store
-	b.Compute = e.c.Compute
-	block, err := NewBlock(e.g, b)
-	if err != nil {
-		return err
-	}
-	e.blocks, e.all = append(e.blocks, block), append(e.all, block)
-	return nil
+func (e *Encoder) addBlocks() (err error) {
+	e.stack, err = NewStack(e.g, StackConfig{
+		Name: e.name, DType: e.dtype, Parameters: e.store, Compute: e.c.Compute, Layers: e.c.Layers, Change: e.c.Block,
+		Block: BlockConfig{
+			Attention: MultiHeadAttentionConfig{Dim: e.c.Dim, Heads: e.c.Heads, Options: ops.AttentionOptions{Dropout: e.c.Dropout}},
+			Hidden:    e.c.Hidden, Activation: e.c.Activation, Norms: e.c.Norms, Epsilon: e.c.Epsilon, Dropout: e.c.Dropout,
+			Init: Normal(gpt2Std),
+		},
+	})
+	e.all = append(e.all, e.stack)
+	return err
 }
 
-// EncoderInputs are what an encoder may read besides tokens, all (B, S).
+// EncoderInputs are what an encoder may read besides tokens, (B, S) but for KeyLengths.
 type EncoderInputs struct {
 	Types   *gorgonia.Node // of each token, int, int32 or int64 below Types; nil means all 0
 	KeyMask *gorgonia.Node // true where there is a token and no padding; see [AttentionInputs]. Nil hides nothing
+
+	KeyLengths *gorgonia.Node // how many tokens each sequence has, (B), which costs less than a KeyMask; see [AttentionInputs]
 }
 
 // Forward gives a vector for each of tokens, which are (B, S) of int, int32 or int64: (B, S, Dim).
@@ -189,15 +181,7 @@ func (e *Encoder) ForwardWith(tokens *gorgonia.Node, in EncoderInputs) (*gorgoni
 	if err != nil {
 		return nil, err
 	}
-	for _, b := range e.blocks {
-		if h, err = b.ForwardWith(h, in.KeyMask); err != nil {
-			return nil, err
-		}
-	}
-	if e.last != nil {
-		return e.last.Forward(h)
-	}
-	return h, nil
+	return e.stack.ForwardWith(h, BlockInputs{KeyMask: in.KeyMask, KeyLengths: in.KeyLengths})
 }
 
 // embed adds up the vectors of tokens, positions and types.
@@ -207,7 +191,7 @@ func (e *Encoder) embed(tokens, types *gorgonia.Node) (*gorgonia.Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	positions, err := e.ids("positions", batch, length, func(_, at int) int { return e.c.FirstPosition + at })
+	positions, err := e.ids("positions.ids", batch, length, func(_, at int) int { return e.c.FirstPosition + at })
 	if err != nil {
 		return nil, err
 	}
@@ -216,7 +200,7 @@ func (e *Encoder) embed(tokens, types *gorgonia.Node) (*gorgonia.Node, error) {
 	}
 	if e.types != nil {
 		if types == nil {
-			if types, err = e.ids("types", batch, length, func(int, int) int { return 0 }); err != nil {
+			if types, err = e.ids("types.ids", batch, length, func(int, int) int { return 0 }); err != nil {
 				return nil, err
 			}
 		}
@@ -236,23 +220,6 @@ func (e *Encoder) embed(tokens, types *gorgonia.Node) (*gorgonia.Node, error) {
 	return e.drop.Forward(h)
 }
 
-// ids is an input of the graph that holds a number for each place. One serves all calls of its shape.
-func (e *Encoder) ids(what string, rows, columns int, at func(row, column int) int) (*gorgonia.Node, error) {
-	name := e.child(fmt.Sprintf("%s.ids.%dx%d", what, rows, columns))
-	if found := e.g.ByName(name); len(found) > 0 {
-		return found[0], nil
-	}
-	data := make([]int, rows*columns)
-	for i := range data {
-		data[i] = at(i/columns, i%columns)
-	}
-	value, err := e.store.placed(tensor.New(tensor.WithShape(rows, columns), tensor.WithBacking(data)))
-	if err != nil {
-		return nil, e.errorf("%w", err)
-	}
-	return gorgonia.NewMatrix(e.g, value.Dtype(), gorgonia.WithShape(rows, columns), gorgonia.WithName(name), gorgonia.WithValue(value)), nil
-}
-
 // Pooled stands for each sequence: the tanh of a linear function of its first token's vector, (B, S, Dim) → (B, Dim).
 func (e *Encoder) Pooled(h *gorgonia.Node) (*gorgonia.Node, error) {
 	if e.pooler == nil {
@@ -264,20 +231,8 @@ func (e *Encoder) Pooled(h *gorgonia.Node) (*gorgonia.Node, error) {
 	if h.Dims() != 3 {
 		return nil, e.errorf("h has shape %v, it needs to be what Forward gives", []int(h.Shape()))
 	}
-	batch, length := h.Shape()[0], h.Shape()[1]
-	rows, err := gorgonia.Reshape(h, tensor.Shape{batch * length, e.c.Dim})
+	first, err := ops.Select(h, 1, 0)
 	if err != nil {
-		return nil, e.errorf("%w", err)
-	}
-	places, err := e.ids(fmt.Sprintf("first.%d", length), batch, 1, func(row, _ int) int { return row * length })
-	if err != nil {
-		return nil, err
-	}
-	first, err := ops.Embedding(rows, places)
-	if err != nil {
-		return nil, err
-	}
-	if first, err = gorgonia.Reshape(first, tensor.Shape{batch, e.c.Dim}); err != nil {
 		return nil, e.errorf("%w", err)
 	}
 	if first, err = e.pooler.Forward(first); err != nil {

@@ -37,8 +37,6 @@ func TestConfigErrors(t *testing.T) {
 		{linear(nn.LinearConfig{Out: 3}), "Linear: in is 0, it needs to be at least 1"},
 		{linear(nn.LinearConfig{In: 3, Out: -1}), "Linear: out is -1, it needs to be at least 1"},
 		{linear(nn.LinearConfig{In: 3, Out: 3, DType: tensor.Int}), "Linear: dtype is int, it needs to be float32 or float64"},
-		{linear(nn.LinearConfig{In: 3, Out: 3, Std: -1}), "Linear: std is -1, it needs to be positive, or 0 for 0.02"},
-		{linear(nn.LinearConfig{In: 3, Out: 3, Std: math.NaN()}), "Linear: std is NaN, it needs to be positive, or 0 for 0.02"},
 		{linear(nn.LinearConfig{In: 3, Out: 3, Activation: 77}),
 			"Linear: activation is 77, it needs to be NoActivation, GELUTanh, GELUErf, SiLU or ReLUSquared"},
 		{failure(nn.NewEmbedding(graph(), nn.EmbeddingConfig{Vocab: 1 << 32, Dim: 1 << 32})),
@@ -69,7 +67,7 @@ func TestConfigErrors(t *testing.T) {
 		{attention(nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2, RoPE: &ops.RoPEOptions{RotaryDim: 6}}),
 			"MultiHeadAttention: RoPE turns 6 dimensions of a head, it needs to be an even number of at most 4"},
 
-		{block(nn.BlockConfig{Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2, Cross: true}}), "Block: Attention.Cross is set, a block attends to itself"},
+		{block(nn.BlockConfig{Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2, Cross: true}}), "Block: Attention.Cross is set, a block attends to itself first: its own Cross adds a context"},
 		{block(nn.BlockConfig{Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2}, NormPlusOne: true}), "Block: NormPlusOne is set, it needs RMSNorm"},
 		{block(nn.BlockConfig{Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2}, Norms: 4}),
 			"Block: norms is 4, it needs to be PreNorm, PostNorm, BranchNorm or SandwichNorm"},

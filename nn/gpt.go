@@ -75,12 +75,8 @@ func NewGPT(g *gorgonia.ExprGraph, c GPTConfig) (*GPT, error) {
 			Dim: c.Dim, Heads: c.Heads, NoBias: c.NoBias, Options: causal(c.Attention, c.Dropout),
 		},
 		Hidden: c.Hidden, Activation: c.Activation, Epsilon: c.Epsilon, Dropout: c.Dropout,
-		ProjStd: gpt2Std / math.Sqrt(2*float64(c.Layers)),
+		Init: Normal(gpt2Std), ProjInit: Normal(gpt2Std / math.Sqrt(2*float64(c.Layers))),
 	}, c.Block)
-	if err != nil {
-		return nil, err
-	}
-	m.last, err = s.norm("norm", c.Dim, normKind{epsilon: c.Epsilon, noBias: c.NoBias})
 	return made(m, err)
 }
 

@@ -1,43 +1,59 @@
 package nn
 
 import (
+	"math"
 	"math/rand/v2"
 
 	"github.com/stheno-ml/stheno/ops"
 	"gorgonia.org/tensor"
 )
 
-// initializer makes the first value of a parameter; its random numbers follow from the two words.
-type initializer func(seed [2]uint64, dtype tensor.Dtype, shape []int) *tensor.Dense
+// Init is how a parameter of a shape begins: it returns what gives its elements, in row-major order, from random numbers of r.
+type Init func(shape []int, r *rand.Rand) (next func() float64)
 
-// gpt2Std is the standard deviation of weights and embeddings in GPT-2 and in Llama.
+// Normal draws from a normal distribution with mean 0.
+func Normal(std float64) Init {
+	return func(_ []int, r *rand.Rand) func() float64 {
+		return func() float64 { return std * r.NormFloat64() }
+	}
+}
+
+// Uniform draws from -bound to bound, each as likely.
+func Uniform(bound float64) Init {
+	return func(_ []int, r *rand.Rand) func() float64 {
+		return func() float64 { return bound * (2*r.Float64() - 1) }
+	}
+}
+
+// Constant gives all elements one value.
+func Constant(x float64) Init {
+	return func([]int, *rand.Rand) func() float64 { return func() float64 { return x } }
+}
+
+// FanIn is [Normal] with a standard deviation of 1/√in for a parameter of shape (in, ...), so that a linear layer's result is as
+// large as what it is made of. It is how linear layers begin that are told nothing else.
+func FanIn(shape []int, r *rand.Rand) func() float64 {
+	return Normal(1/math.Sqrt(float64(shape[0])))(shape, r)
+}
+
+// gpt2Std is the standard deviation of embeddings, and of the weights of GPT-2, BERT and Llama.
 const gpt2Std = 0.02
 
-// normal draws from a normal distribution with mean 0.
-func normal(std float64) initializer {
-	return func(seed [2]uint64, dtype tensor.Dtype, shape []int) *tensor.Dense {
-		r := rand.New(rand.NewPCG(seed[0], seed[1]))
-		return fill(dtype, shape, func() float64 { return std * r.NormFloat64() })
+// initOr is an Init, or another where it is nil.
+func initOr(init, otherwise Init) Init {
+	if init == nil {
+		return otherwise
 	}
+	return init
 }
 
-// uniform draws uniformly between −bound and bound.
-func uniform(bound float64) initializer {
-	return func(seed [2]uint64, dtype tensor.Dtype, shape []int) *tensor.Dense {
-		r := rand.New(rand.NewPCG(seed[0], seed[1]))
-		return fill(dtype, shape, func() float64 { return bound * (2*r.Float64() - 1) })
-	}
+// first makes the first value of a parameter; its random numbers follow from the two words. They do not depend on the type but for
+// rounding. The value's gradients are clones of it, to which a machine adds by their engine.
+func (init Init) first(seed [2]uint64, dtype tensor.Dtype, shape []int) *tensor.Dense {
+	return fill(dtype, shape, init(shape, rand.New(rand.NewPCG(seed[0], seed[1]))))
 }
 
-// constant gives all elements one value.
-func constant(x float64) initializer {
-	return func(_ [2]uint64, dtype tensor.Dtype, shape []int) *tensor.Dense {
-		return fill(dtype, shape, func() float64 { return x })
-	}
-}
-
-// fill makes a value of elements that next gives in row-major order. The numbers do not depend on the type but for
-// rounding. The values' gradients are clones of them, to which a machine adds by their engine.
+// fill makes a value of elements that next gives in row-major order.
 func fill(dtype tensor.Dtype, shape []int, next func() float64) *tensor.Dense {
 	n := tensor.Shape(shape).TotalSize()
 	if dtype == tensor.Float64 {

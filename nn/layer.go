@@ -10,6 +10,11 @@ type Layer interface {
 	Parameters() gorgonia.Nodes
 }
 
+// Maker makes a layer from its config. Configs take one for each kind of layer that they are made of, so that a model may have
+// others in their place: [NewLinear] with something added to it, a norm of one's own, a mixture of experts for an MLP. A maker that
+// wants the usual layer for some names calls the usual function.
+type Maker[Config any] func(g *gorgonia.ExprGraph, c Config) (Layer, error)
+
 // parametersOf lists the parameters of the parts of a layer.
 func parametersOf(parts ...Layer) gorgonia.Nodes {
 	var all gorgonia.Nodes

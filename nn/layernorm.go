@@ -39,10 +39,10 @@ func NewLayerNorm(g *gorgonia.ExprGraph, c LayerNormConfig) (*LayerNorm, error) 
 		return nil, err
 	}
 	l := &LayerNorm{scope: s, c: c}
-	if l.weight, err = s.parameter("weight", constant(1), c.Dim); err != nil || c.NoBias {
+	if l.weight, err = s.parameter("weight", Constant(1), c.Dim); err != nil || c.NoBias {
 		return made(l, err)
 	}
-	l.bias, err = s.parameter("bias", constant(0), c.Dim)
+	l.bias, err = s.parameter("bias", Constant(0), c.Dim)
 	return made(l, err)
 }
 

@@ -16,7 +16,7 @@ type LinearConfig struct {
 	In, Out    int
 	NoBias     bool
 	Activation kernels.Activation // is applied to the result, in the same pass
-	Std        float64            // standard deviation of the weight's first values; 0 means 0.02
+	Init       Init               // of the weight; nil means FanIn
 }
 
 // Linear is act(x·W + b), over the last axis of x: (..., In) → (..., Out).
@@ -41,16 +41,12 @@ func NewLinear(g *gorgonia.ExprGraph, c LinearConfig) (*Linear, error) {
 	if err := c.Activation.Validate(); err != nil {
 		return nil, s.errorf("%w", err)
 	}
-	init, err := s.normal(c.Std)
-	if err != nil {
-		return nil, err
-	}
 	l := &Linear{scope: s, c: c}
-	if l.weight, err = s.parameter("weight", init, c.In, c.Out); err != nil {
+	if l.weight, err = s.parameter("weight", initOr(c.Init, FanIn), c.In, c.Out); err != nil {
 		return nil, err
 	}
 	if !c.NoBias {
-		if l.bias, err = s.parameter("bias", constant(0), c.Out); err != nil {
+		if l.bias, err = s.parameter("bias", Constant(0), c.Out); err != nil {
 			return nil, err
 		}
 	}

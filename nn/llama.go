@@ -87,11 +87,9 @@ func NewLlama(g *gorgonia.ExprGraph, c LlamaConfig) (*Llama, error) {
 			RoPE: &c.RoPE, QKNorm: c.QKNorm, Options: causal(c.Attention, c.Dropout),
 		},
 		SwiGLU: true, RMSNorm: true, NormPlusOne: c.NormPlusOne, Hidden: c.Hidden, Epsilon: c.Epsilon, Dropout: c.Dropout,
+		Init: Normal(gpt2Std),
 	}, c.Block)
 	if err != nil {
-		return nil, err
-	}
-	if m.last, err = s.norm("norm", c.Dim, normKind{epsilon: c.Epsilon, rms: true, plusOne: c.NormPlusOne}); err != nil {
 		return nil, err
 	}
 	if m.head = m.tokens; !c.TiedHead {

@@ -130,7 +130,7 @@ func (p *Parameters) MergeLoRA() error {
 			err = p.addChange(c, p.lora.scale)
 		}
 		if err == nil {
-			err = ops.Assign(p.values[c.b], constant(0)([2]uint64{}, b.Dtype(), b.Shape()))
+			err = ops.Assign(p.values[c.b], Constant(0).first([2]uint64{}, b.Dtype(), b.Shape()))
 		}
 		if err != nil {
 			return fmt.Errorf("Parameters: merging %s: %w", c.b, err)
@@ -224,12 +224,12 @@ func (s *scope) change(in, out int) (*linearChange, error) {
 		}
 	} else {
 		var err error
-		if l.a, err = s.named(names.a, uniform(1/math.Sqrt(float64(in))), in, lora.Rank); err != nil {
+		if l.a, err = s.named(names.a, Uniform(1/math.Sqrt(float64(in))), in, lora.Rank); err != nil {
 			return nil, err
 		}
 	}
 	var err error
-	if l.b, err = s.named(names.b, constant(0), lora.Rank, out); err != nil {
+	if l.b, err = s.named(names.b, Constant(0), lora.Rank, out); err != nil {
 		return nil, err
 	}
 	if l.drop, err = NewDropout(s.g, DropoutConfig{Name: names.a, Parameters: s.store, P: lora.Dropout}); err != nil {

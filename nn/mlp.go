@@ -17,13 +17,16 @@ type MLPConfig struct {
 	Hidden     int                // 0 means 4·Dim
 	Activation kernels.Activation // zero means GELUTanh
 	NoBias     bool
-	ProjStd    float64 // standard deviation of proj's first values; 0 means 0.02
+	Init       Init // of the weights; nil means FanIn
+	ProjInit   Init // of proj's; nil means Init
+
+	NewLinear Maker[LinearConfig] // makes fc and proj; nil means NewLinear
 }
 
 // MLP is two linear layers with an activation between them: (..., Dim) → (..., Dim).
 //
 // Its parameters are those of the linear layers fc and proj.
-type MLP struct{ fc, proj *Linear }
+type MLP struct{ fc, proj Layer }
 
 // NewMLP adds the parameters of an MLP to a graph.
 func NewMLP(g *gorgonia.ExprGraph, c MLPConfig) (*MLP, error) {
@@ -41,10 +44,10 @@ func NewMLP(g *gorgonia.ExprGraph, c MLPConfig) (*MLP, error) {
 		return nil, err
 	}
 	m := &MLP{}
-	if m.fc, err = s.linear("fc", LinearConfig{In: c.Dim, Out: c.Hidden, NoBias: c.NoBias, Activation: c.Activation}); err != nil {
+	if m.fc, err = s.linear("fc", c.NewLinear, LinearConfig{In: c.Dim, Out: c.Hidden, NoBias: c.NoBias, Activation: c.Activation, Init: c.Init}); err != nil {
 		return nil, err
 	}
-	if m.proj, err = s.linear("proj", LinearConfig{In: c.Hidden, Out: c.Dim, NoBias: c.NoBias, Std: c.ProjStd}); err != nil {
+	if m.proj, err = s.linear("proj", c.NewLinear, LinearConfig{In: c.Hidden, Out: c.Dim, NoBias: c.NoBias, Init: initOr(c.ProjInit, c.Init)}); err != nil {
 		return nil, err
 	}
 	return m, nil
@@ -66,7 +69,10 @@ type SwiGLUMLPConfig struct {
 	Hidden     int                // 0 means 8/3·Dim, rounded up to a multiple of 256
 	Activation kernels.Activation // of the gate; zero means SiLU
 	Bias       bool               // whether the linear layers have biases
-	DownStd    float64            // standard deviation of down's first values; 0 means 0.02
+	Init       Init               // of the weights; nil means FanIn
+	DownInit   Init               // of down's; nil means Init
+
+	NewLinear Maker[LinearConfig] // makes gate, up and down; nil means NewLinear
 }
 
 // SwiGLUMLP is the gated MLP of Llama, down(silu(gate(x))·up(x)): (..., Dim) → (..., Dim). With the activation GELUTanh it
@@ -74,7 +80,7 @@ type SwiGLUMLPConfig struct {
 //
 // Its parameters are those of the linear layers gate, up and down.
 type SwiGLUMLP struct {
-	gate, up, down *Linear
+	gate, up, down Layer
 	silu           bool // gate has no activation of its own, SwiGLU computes it together with the product
 }
 
@@ -94,13 +100,13 @@ func NewSwiGLUMLP(g *gorgonia.ExprGraph, c SwiGLUMLPConfig) (*SwiGLUMLP, error) 
 	if m.silu {
 		c.Activation = kernels.NoActivation
 	}
-	if m.gate, err = s.linear("gate", LinearConfig{In: c.Dim, Out: c.Hidden, NoBias: !c.Bias, Activation: c.Activation}); err != nil {
+	if m.gate, err = s.linear("gate", c.NewLinear, LinearConfig{In: c.Dim, Out: c.Hidden, NoBias: !c.Bias, Activation: c.Activation, Init: c.Init}); err != nil {
 		return nil, err
 	}
-	if m.up, err = s.linear("up", LinearConfig{In: c.Dim, Out: c.Hidden, NoBias: !c.Bias}); err != nil {
+	if m.up, err = s.linear("up", c.NewLinear, LinearConfig{In: c.Dim, Out: c.Hidden, NoBias: !c.Bias, Init: c.Init}); err != nil {
 		return nil, err
 	}
-	if m.down, err = s.linear("down", LinearConfig{In: c.Hidden, Out: c.Dim, NoBias: !c.Bias, Std: c.DownStd}); err != nil {
+	if m.down, err = s.linear("down", c.NewLinear, LinearConfig{In: c.Hidden, Out: c.Dim, NoBias: !c.Bias, Init: initOr(c.DownInit, c.Init)}); err != nil {
 		return nil, err
 	}
 	return m, nil

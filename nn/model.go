@@ -1,8 +1,6 @@
 package nn
 
 import (
-	"fmt"
-
 	"github.com/stheno-ml/stheno/ops"
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
@@ -17,28 +15,18 @@ type model struct {
 	tokens    *Embedding
 	positions *PositionalEmbedding // nil for none
 	drop      *Dropout
-	blocks    []*Block
-	last      Layer
+	stack     *Stack
 	head      *Embedding // is tokens where the weights are tied
 	scale     float64    // of the embeddings; 0 for 1
 	softCap   float64    // of the logits; 0 for none
 }
 
-// addBlocks adds blocks of one description, which change, if it is not nil, makes another for some of them.
-func (m *model) addBlocks(layers int, c BlockConfig, change func(i int, c *BlockConfig)) error {
-	for i := range layers {
-		own := c
-		if change != nil {
-			change(i, &own)
-		}
-		own.Name, own.DType, own.Parameters, own.Compute = m.child(fmt.Sprintf("blocks.%d", i)), m.dtype, m.store, m.compute
-		b, err := NewBlock(m.g, own)
-		if err != nil {
-			return err
-		}
-		m.blocks = append(m.blocks, b)
-	}
-	return nil
+// addBlocks adds blocks of one description, which change, if it is not nil, makes another for some of them, and a norm.
+func (m *model) addBlocks(layers int, c BlockConfig, change func(i int, c *BlockConfig)) (err error) {
+	m.stack, err = NewStack(m.g, StackConfig{
+		Name: m.name, DType: m.dtype, Parameters: m.store, Compute: m.compute, Layers: layers, Block: c, Change: change,
+	})
+	return err
 }
 
 // embedding adds an embedding of the vocabulary.
@@ -140,11 +128,7 @@ func (m *model) hidden(tokens *gorgonia.Node) (*gorgonia.Node, error) {
 	if m.positions != nil {
 		layers = append(layers, m.positions)
 	}
-	layers = append(layers, m.drop)
-	for _, b := range m.blocks {
-		layers = append(layers, b)
-	}
-	return chain(h, append(layers, m.last)...)
+	return chain(h, append(layers, m.drop, m.stack)...)
 }
 
 // hiddenPacked is hidden of sequences that lie end to end: (total, Dim).
@@ -213,14 +197,7 @@ func (m *model) NewCaches(batch, capacity int) ([]*ops.KVCache, error) {
 	if m.context > 0 && capacity > m.context {
 		return nil, m.errorf("a capacity of %d is asked for, the context is %d", capacity, m.context)
 	}
-	caches := make([]*ops.KVCache, len(m.blocks))
-	for i, b := range m.blocks {
-		var err error
-		if caches[i], err = b.NewCache(batch, capacity); err != nil {
-			return nil, err
-		}
-	}
-	return caches, nil
+	return m.stack.NewCaches(batch, capacity)
 }
 
 // ForwardCached gives the logits of the token after the last of tokens, (B, S), which follow those in the caches:
@@ -229,9 +206,6 @@ func (m *model) NewCaches(batch, capacity int) ([]*ops.KVCache, error) {
 func (m *model) ForwardCached(tokens, positions *gorgonia.Node, caches []*ops.KVCache) (*gorgonia.Node, error) {
 	if err := m.check(tokens, 2); err != nil {
 		return nil, err
-	}
-	if len(caches) != len(m.blocks) {
-		return nil, m.errorf("there are %d caches, it needs one for each of the %d blocks", len(caches), len(m.blocks))
 	}
 	h, err := m.embed(tokens)
 	if err != nil {
@@ -242,15 +216,7 @@ func (m *model) ForwardCached(tokens, positions *gorgonia.Node, caches []*ops.KV
 			return nil, err
 		}
 	}
-	for i, b := range m.blocks {
-		if h, err = b.ForwardCached(h, caches[i]); err != nil {
-			return nil, err
-		}
-	}
-	if h, err = ops.Select(h, 1, tokens.Shape()[1]-1); err != nil {
-		return nil, m.errorf("%w", err)
-	}
-	if h, err = m.last.Forward(h); err != nil {
+	if h, err = m.stack.ForwardCached(h, caches, BlockInputs{}); err != nil {
 		return nil, err
 	}
 	return m.logits(h)
@@ -262,10 +228,7 @@ func (m *model) Parameters() gorgonia.Nodes {
 	if m.positions != nil {
 		all = append(all, m.positions.Parameters()...)
 	}
-	for _, b := range m.blocks {
-		all = append(all, b.Parameters()...)
-	}
-	all = append(all, m.last.Parameters()...)
+	all = append(all, m.stack.Parameters()...)
 	if m.head != m.tokens {
 		all = append(all, m.head.Parameters()...)
 	}

@@ -5,8 +5,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/stheno-ml/stheno/internal/memory"
@@ -29,13 +31,14 @@ type Parameters struct {
 	device *ops.Device // where the values live; nil for the host
 	names  []string
 	values map[string]*tensor.Dense
+	used   map[string]bool        // the parameters that a layer has
 	lora   *lowRank               // nil for none
 	trains func(name string) bool // nil for all
 }
 
 // NewParameters is a Parameters without values yet.
 func NewParameters(seed uint64) *Parameters {
-	return &Parameters{seed: seed, values: map[string]*tensor.Dense{}}
+	return &Parameters{seed: seed, values: map[string]*tensor.Dense{}, used: map[string]bool{}}
 }
 
 // Names lists the parameters that have a value, in the order in which they got it.
@@ -52,9 +55,94 @@ func (p *Parameters) Value(name string) *tensor.Dense {
 	return p.values[name]
 }
 
-// Set gives a parameter a value, such as one of a trained model. Before any layer uses the parameter, the value itself
-// is kept, and layers use it instead of random numbers. Afterwards its elements are copied over those of the value that
-// layers share, and shape and type need to be the same.
+// Nodes lists the parameters' nodes of a graph, in the order in which the parameters were made: all that there is to train in
+// whatever was built there.
+func (p *Parameters) Nodes(g *gorgonia.ExprGraph) gorgonia.Nodes {
+	if g == nil {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	byName := map[string]*gorgonia.Node{}
+	for _, n := range g.AllNodes() {
+		if v := p.values[n.Name()]; v != nil && n.Value() == gorgonia.Value(v) {
+			byName[n.Name()] = n
+		}
+	}
+	var nodes gorgonia.Nodes
+	for _, name := range p.names {
+		if n := byName[name]; n != nil {
+			nodes = append(nodes, n)
+		}
+	}
+	return nodes
+}
+
+// Values are the values by name, not copies, such as to be saved.
+func (p *Parameters) Values() map[string]*tensor.Dense {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return maps.Clone(p.values)
+}
+
+// Load gives all parameters of the layers that were made the values of another model of the same shape. What it has that no layer
+// has, what it lacks, and what is of another shape or type is an error that names all of them, and changes nothing; [Parameters.Set]
+// is for values of some.
+func (p *Parameters) Load(values map[string]*tensor.Dense) error {
+	if err := p.fit(values); err != nil {
+		return fmt.Errorf("Parameters: %w", err)
+	}
+	for name, value := range values {
+		if err := p.Set(name, value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fit returns all that is wrong with the values of a whole model.
+func (p *Parameters) fit(values map[string]*tensor.Dense) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.used) == 0 {
+		return errors.New("no layer was made over them yet, Load needs to come after that")
+	}
+	var wrong []string
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		switch value := values[name]; {
+		case !p.used[name]:
+			wrong = append(wrong, name+" is no layer's")
+		case value == nil:
+			wrong = append(wrong, name+" is nil, it needs to be a value")
+		default:
+			if err := likeOwn(name, value, p.values[name]); err != nil {
+				wrong = append(wrong, err.Error())
+			}
+		}
+	}
+	for _, name := range p.names {
+		if _, ok := values[name]; p.used[name] && !ok {
+			wrong = append(wrong, name+" is missing")
+		}
+	}
+	if len(wrong) > 0 {
+		return fmt.Errorf("the values do not fit: %s", strings.Join(wrong, "; "))
+	}
+	return nil
+}
+
+// likeOwn makes sure that a value is like the one that layers have.
+func likeOwn(name string, value, own *tensor.Dense) error {
+	if value.Dtype() != own.Dtype() || !value.Shape().Eq(own.Shape()) {
+		return fmt.Errorf("%s is %v of shape %v, its layers need %v of shape %v",
+			name, value.Dtype(), []int(value.Shape()), own.Dtype(), []int(own.Shape()))
+	}
+	return nil
+}
+
+// Set gives a parameter a value, such as one of a trained model. Before any layer is made, the value itself is kept, and the layers
+// that are made later use it instead of random numbers. Afterwards its elements are copied over those of the value that layers
+// share: shape and type need to be the same, and a name that no layer has is an error.
 func (p *Parameters) Set(name string, value *tensor.Dense) error {
 	if err := p.set(name, value); err != nil {
 		return fmt.Errorf("Parameters: %w", err)
@@ -75,6 +163,9 @@ func (p *Parameters) set(name string, value *tensor.Dense) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	old, ok := p.values[name]
+	if !p.used[name] && len(p.used) > 0 {
+		return fmt.Errorf("no layer has a parameter %s, it needs to be one such as %s", name, p.nearest(name))
+	}
 	if !ok && p.device != nil {
 		var err error
 		if value, err = p.device.Upload(value); err != nil {
@@ -85,11 +176,28 @@ func (p *Parameters) set(name string, value *tensor.Dense) error {
 		p.names, p.values[name] = append(p.names, name), value
 		return nil
 	}
-	if value.Dtype() != old.Dtype() || !value.Shape().Eq(old.Shape()) {
-		return fmt.Errorf("%s is %v of shape %v, its layers need %v of shape %v",
-			name, value.Dtype(), []int(value.Shape()), old.Dtype(), []int(old.Shape()))
+	if err := likeOwn(name, value, old); err != nil {
+		return err
 	}
 	return ops.Assign(old, value)
+}
+
+// nearest is the name of a layer's parameter that has most in common with a wrong one, at its beginning and at its end.
+func (p *Parameters) nearest(name string) string {
+	best, most := "", -1
+	for other := range p.used {
+		begin, end := 0, 0
+		for begin < min(len(name), len(other)) && name[begin] == other[begin] {
+			begin++
+		}
+		for end < min(len(name), len(other))-begin && name[len(name)-1-end] == other[len(other)-1-end] {
+			end++
+		}
+		if common := begin + end; common > most || common == most && other < best {
+			best, most = other, common
+		}
+	}
+	return best
 }
 
 // MoveTo moves all values to a device, those of parameters that are made later too, so that every graph over them computes
@@ -130,7 +238,7 @@ func (p *Parameters) placed(value *tensor.Dense) (*tensor.Dense, error) {
 }
 
 // get is the value of a parameter, made if there is none.
-func (p *Parameters) get(name string, dtype tensor.Dtype, init initializer, shape []int) (*tensor.Dense, error) {
+func (p *Parameters) get(name string, dtype tensor.Dtype, init Init, shape []int) (*tensor.Dense, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if v, ok := p.values[name]; ok {
@@ -138,19 +246,20 @@ func (p *Parameters) get(name string, dtype tensor.Dtype, init initializer, shap
 			return nil, fmt.Errorf("parameter %s exists as %v of shape %v, it needs %v of shape %v",
 				name, v.Dtype(), []int(v.Shape()), dtype, shape)
 		}
+		p.used[name] = true
 		return v, nil
 	}
 	if err := checkSize(dtype, shape); err != nil {
 		return nil, fmt.Errorf("parameter %s: %w", name, err)
 	}
-	v := init(p.derive("init "+name), dtype, shape)
+	v := init.first(p.derive("init "+name), dtype, shape)
 	if p.device != nil {
 		var err error
 		if v, err = p.device.Upload(v); err != nil {
 			return nil, fmt.Errorf("parameter %s: %w", name, err)
 		}
 	}
-	p.names, p.values[name] = append(p.names, name), v
+	p.names, p.values[name], p.used[name] = append(p.names, name), v, true
 	return v, nil
 }
 
@@ -234,12 +343,12 @@ func (s *scope) child(part string) string {
 }
 
 // parameter adds a parameter to the graph.
-func (s *scope) parameter(part string, init initializer, shape ...int) (*gorgonia.Node, error) {
+func (s *scope) parameter(part string, init Init, shape ...int) (*gorgonia.Node, error) {
 	return s.named(s.child(part), init, shape...)
 }
 
 // named adds a parameter of the given name to the graph.
-func (s *scope) named(name string, init initializer, shape ...int) (*gorgonia.Node, error) {
+func (s *scope) named(name string, init Init, shape ...int) (*gorgonia.Node, error) {
 	if len(s.g.ByName(name)) > 0 {
 		return nil, s.errorf("the graph already has a parameter or input called %s, each layer needs a Name of its own", name)
 	}
@@ -298,15 +407,21 @@ func (s *scope) input(name string, x *gorgonia.Node, features int) error {
 // Parameters lists the layer's parameters.
 func (s *scope) Parameters() gorgonia.Nodes { return slices.Clone(s.params) }
 
-// linear makes a linear layer that is a part of this one.
-func (s *scope) linear(part string, c LinearConfig) (*Linear, error) {
+// linear makes a linear layer that is a part of this one, by a maker, or as usual where that is nil.
+func (s *scope) linear(part string, maker Maker[LinearConfig], c LinearConfig) (Layer, error) {
 	c.Name, c.DType, c.Parameters = s.child(part), s.dtype, s.store
-	return NewLinear(s.g, c)
+	if maker == nil {
+		return NewLinear(s.g, c)
+	}
+	return makeBy(s, c.Name, maker, c)
 }
 
 // norm makes a norm that is a part of this layer.
 func (s *scope) norm(part string, dim int, k normKind) (Layer, error) {
 	name := s.child(part)
+	if k.maker != nil {
+		return makeBy(s, name, k.maker, NormConfig{Name: name, DType: s.dtype, Parameters: s.store, Dim: dim, Epsilon: k.epsilon})
+	}
 	if k.rms {
 		return NewRMSNorm(s.g, RMSNormConfig{Name: name, DType: s.dtype, Parameters: s.store, Dim: dim, Epsilon: k.epsilon, PlusOne: k.plusOne})
 	}
@@ -322,6 +437,18 @@ type normKind struct {
 	rms     bool
 	noBias  bool // of LayerNorms
 	plusOne bool // of RMSNorms
+
+	maker Maker[NormConfig] // in place of all that; nil for none
+}
+
+// NormConfig describes a norm to a [Maker].
+type NormConfig struct {
+	Name       string       // prefix of the parameters' names
+	DType      tensor.Dtype // Float32 or Float64
+	Parameters *Parameters  // where the values live
+
+	Dim     int
+	Epsilon float64 // as the block's config has it
 }
 
 // dropout makes a dropout that is a part of this layer.
@@ -329,13 +456,36 @@ func (s *scope) dropout(part string, p float64) (*Dropout, error) {
 	return NewDropout(s.g, DropoutConfig{Name: s.child(part), Parameters: s.store, P: p})
 }
 
-// normal is the initializer of weights with the given standard deviation, GPT-2's for 0.
-func (s *scope) normal(std float64) (initializer, error) {
-	if !(std >= 0) || math.IsInf(std, 0) {
-		return nil, s.errorf("std is %v, it needs to be positive, or 0 for %v", std, gpt2Std)
+// makeBy makes a part of a layer by a maker of the user's.
+func makeBy[Config any](s *scope, name string, maker Maker[Config], c Config) (Layer, error) {
+	l, err := maker(s.g, c)
+	if err == nil && l == nil {
+		err = s.errorf("the maker of %s gave nil, it needs to give a layer", name)
 	}
-	if std == 0 {
-		std = gpt2Std
+	return l, err
+}
+
+// ParameterConfig describes a parameter of a layer of one's own.
+type ParameterConfig struct {
+	Name       string       // in its graph, such as adapter.weight
+	DType      tensor.Dtype // Float32 (zero) or Float64
+	Parameters *Parameters  // where the value lives; nil: new ones, from seed 0
+
+	Shape []int
+	Init  Init // nil means FanIn
+}
+
+// NewParameter adds a parameter to a graph, for a layer of one's own.
+func NewParameter(g *gorgonia.ExprGraph, c ParameterConfig) (*gorgonia.Node, error) {
+	s, err := newScope("Parameter", g, "", c.DType, c.Parameters)
+	if err != nil {
+		return nil, err
 	}
-	return normal(std), nil
+	if c.Name == "" {
+		return nil, s.errorf("name is empty, it needs to be one that no other parameter of the graph has")
+	}
+	if len(c.Shape) == 0 || slices.Min(c.Shape) < 1 {
+		return nil, s.errorf("%s has shape %v, it needs at least one axis, and none that is empty", c.Name, c.Shape)
+	}
+	return s.parameter(c.Name, initOr(c.Init, FanIn), slices.Clone(c.Shape)...)
 }

@@ -2,10 +2,20 @@ package nn
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/stheno-ml/stheno/ops"
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
+)
+
+// PositionKind is how a model knows where in a sequence a token is. Models that turn queries and keys ([ops.RoPEOptions]) or that
+// have slopes (ALiBi of [ops.AttentionOptions]) need none of these.
+type PositionKind int
+
+const (
+	LearnedPositions    PositionKind = iota // a vector for each position, a parameter
+	SinusoidalPositions                     // sines and cosines of the position, as in the first transformer
 )
 
 // PositionalEmbeddingConfig describes a [PositionalEmbedding].
@@ -16,12 +26,14 @@ type PositionalEmbeddingConfig struct {
 
 	Context int // the longest sequence
 	Dim     int
-	Std     float64 // standard deviation of the weight's first values; 0 means 0.02
+	Kind    PositionKind
+	Init    Init // of the weight of LearnedPositions; nil means Normal(0.02)
 }
 
-// PositionalEmbedding adds a learned vector for each position: (B, S, Dim) → (B, S, Dim), S at most Context.
+// PositionalEmbedding adds a vector for each position: (B, S, Dim) → (B, S, Dim), S at most Context.
 //
-// Its parameter is weight, (Context, Dim).
+// Its parameter is weight, (Context, Dim), with LearnedPositions. The vector of SinusoidalPositions at position t has
+// sin(t/10000^(2i/Dim)) at 2i and the cosine of the same at 2i + 1.
 type PositionalEmbedding struct {
 	*scope
 	c      PositionalEmbeddingConfig
@@ -37,13 +49,30 @@ func NewPositionalEmbedding(g *gorgonia.ExprGraph, c PositionalEmbeddingConfig) 
 	if err := s.positive(size{"context", c.Context}, size{"dim", c.Dim}); err != nil {
 		return nil, err
 	}
-	init, err := s.normal(c.Std)
-	if err != nil {
-		return nil, err
-	}
 	p := &PositionalEmbedding{scope: s, c: c}
-	p.weight, err = s.parameter("weight", init, c.Context, c.Dim)
+	switch c.Kind {
+	case LearnedPositions:
+		p.weight, err = s.parameter("weight", initOr(c.Init, Normal(gpt2Std)), c.Context, c.Dim)
+	case SinusoidalPositions:
+		p.weight, err = s.constant("table", sinusoids(s.dtype, c.Context, c.Dim))
+	default:
+		err = s.errorf("kind is %d, it needs to be LearnedPositions or SinusoidalPositions", c.Kind)
+	}
 	return made(p, err)
+}
+
+// sinusoids is the table of SinusoidalPositions.
+func sinusoids(dtype tensor.Dtype, context, dim int) *tensor.Dense {
+	i := -1
+	return fill(dtype, []int{context, dim}, func() float64 {
+		i++
+		position, feature := i/dim, i%dim
+		angle := float64(position) * math.Pow(10000, -float64(feature/2*2)/float64(dim))
+		if feature%2 == 0 {
+			return math.Sin(angle)
+		}
+		return math.Cos(angle)
+	})
 }
 
 // Forward adds the vectors of positions 0 to S−1 to x.
@@ -59,7 +88,7 @@ func (p *PositionalEmbedding) Forward(x *gorgonia.Node) (*gorgonia.Node, error) 
 	if length > p.c.Context {
 		return nil, p.errorf("x has %d positions, the table has %d", length, p.c.Context)
 	}
-	ids, err := p.ids(batch, length)
+	ids, err := p.ids("ids", batch, length, func(_, column int) int { return column })
 	if err != nil {
 		return nil, err
 	}
@@ -88,19 +117,24 @@ func (p *PositionalEmbedding) ForwardAt(x, positions *gorgonia.Node) (*gorgonia.
 	return ops.Add(x, vectors)
 }
 
-// ids is an input of the graph that holds the position of each token. One serves all calls of its shape.
-func (p *PositionalEmbedding) ids(batch, length int) (*gorgonia.Node, error) {
-	name := p.child(fmt.Sprintf("ids.%dx%d", batch, length))
-	if found := p.g.ByName(name); len(found) > 0 {
+// ids is an input of the graph that holds a number for each place. One serves all calls of its shape.
+func (s *scope) ids(what string, rows, columns int, at func(row, column int) int) (*gorgonia.Node, error) {
+	name := fmt.Sprintf("%s.%dx%d", what, rows, columns)
+	if found := s.g.ByName(s.child(name)); len(found) > 0 {
 		return found[0], nil
 	}
-	data := make([]int, batch*length)
+	data := make([]int, rows*columns)
 	for i := range data {
-		data[i] = i % length
+		data[i] = at(i/columns, i%columns)
 	}
-	value, err := p.store.placed(tensor.New(tensor.WithShape(batch, length), tensor.WithBacking(data)))
+	return s.constant(name, tensor.New(tensor.WithShape(rows, columns), tensor.WithBacking(data)))
+}
+
+// constant is an input of the graph with a value that stays, where the parameters live.
+func (s *scope) constant(part string, value *tensor.Dense) (*gorgonia.Node, error) {
+	value, err := s.store.placed(value)
 	if err != nil {
-		return nil, p.errorf("%w", err)
+		return nil, s.errorf("%w", err)
 	}
-	return gorgonia.NewTensor(p.g, value.Dtype(), 2, gorgonia.WithShape(batch, length), gorgonia.WithName(name), gorgonia.WithValue(value)), nil
+	return gorgonia.NewTensor(s.g, value.Dtype(), value.Dims(), gorgonia.WithShape(value.Shape()...), gorgonia.WithName(s.child(part)), gorgonia.WithValue(value)), nil
 }

@@ -43,11 +43,11 @@ func NewRMSNorm(g *gorgonia.ExprGraph, c RMSNormConfig) (*RMSNorm, error) {
 	}
 	r := &RMSNorm{scope: s, c: c}
 	if !c.PlusOne {
-		r.weight, err = s.parameter("weight", constant(1), c.Dim)
+		r.weight, err = s.parameter("weight", Constant(1), c.Dim)
 		r.scale = r.weight
 		return made(r, err)
 	}
-	if r.weight, err = s.parameter("weight", constant(0), c.Dim); err != nil {
+	if r.weight, err = s.parameter("weight", Constant(0), c.Dim); err != nil {
 		return nil, err
 	}
 	one, err := s.ones(c.Dim)
@@ -66,7 +66,7 @@ func (s *scope) ones(n int) (*gorgonia.Node, error) {
 	if found := s.g.ByName(name); len(found) > 0 {
 		return found[0], nil
 	}
-	value, err := s.store.placed(constant(1)([2]uint64{}, s.dtype, []int{n}))
+	value, err := s.store.placed(Constant(1).first([2]uint64{}, s.dtype, []int{n}))
 	if err != nil {
 		return nil, err
 	}

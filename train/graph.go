@@ -17,7 +17,7 @@ type graph struct {
 	g       *gorgonia.ExprGraph
 	device  *ops.Device // nil for the host
 	outputs Outputs
-	trained gorgonia.Nodes // of the parameters, those that training changes
+	trained gorgonia.Nodes // those of the parameters that training changes
 	machine gorgonia.VM
 	feeds   map[string]*ops.Feed
 	scalars gorgonia.Nodes // the loss, and the metrics that are scalars
@@ -115,12 +115,17 @@ func (t *graph) check() error {
 		if err := checkParameter(n, t.g, t.device); err != nil {
 			return fmt.Errorf("parameter %d, which %w", i, err)
 		}
-		if t.outputs.Trained == nil || t.outputs.Trained(n) {
-			t.trained = append(t.trained, n)
+	}
+	if t.trained = t.outputs.Trained; t.trained == nil {
+		t.trained = t.outputs.Parameters
+	}
+	for i, n := range t.trained {
+		if !slices.Contains(t.outputs.Parameters, n) {
+			return fmt.Errorf("trained parameter %d, which is not among the %d parameters, it needs to be", i, len(t.outputs.Parameters))
 		}
 	}
 	if len(t.trained) == 0 {
-		return fmt.Errorf("%d parameters of which Trained picks none, it needs to pick at least one", len(t.outputs.Parameters))
+		return fmt.Errorf("%d parameters of which none is trained, it needs at least one", len(t.outputs.Parameters))
 	}
 	names := map[string]bool{}
 	for _, m := range t.outputs.Metrics {

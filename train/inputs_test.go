@@ -122,7 +122,7 @@ func TestFrozenParameters(t *testing.T) {
 		loop, err := train.NewLoop(train.LoopConfig{
 			Model: func(g *gorgonia.ExprGraph, in train.Inputs) (train.Outputs, error) {
 				out, err := model(g, in)
-				out.Trained = train.Named("second.*")
+				out.Trained = out.Parameters[2:]
 				return out, err
 			},
 			Optimizer: sgd(0.1, 1), Data: blobs(8), Steps: 5, Checkpoints: folder,

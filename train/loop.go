@@ -27,8 +27,8 @@ type Outputs struct {
 	Loss *gorgonia.Node // what training makes smaller, a scalar
 	// Parameters are those of the model, such as what [nn.Parameters.Nodes] lists. Checkpoints hold all of them.
 	Parameters gorgonia.Nodes
-	// Trained picks the parameters that training changes, such as what [Named] gives; nil means all.
-	Trained func(*gorgonia.Node) bool
+	// Trained are those of the parameters that training changes, such as what [nn.Parameters.Trainable] lists; nil means all.
+	Trained gorgonia.Nodes
 	Metrics []Metric // to look at beside the loss
 }
 
