@@ -1,0 +1,24 @@
+// Package distributed trains one model in several processes, the ranks of a [Group]. A launcher starts the same program once
+// for each GPU, [FromEnvironment] reads what torchrun, Slurm, Kubernetes' PyTorchJob or Open MPI tells a process of its
+// place, and [Join] waits until all have come:
+//
+//	config, err := distributed.FromEnvironment()
+//	group, err := distributed.Join(ctx, config)
+//	defer group.Close()
+//	err = group.Sum(gradients...)
+//
+// Without a launcher that is a group of one, whose operations do nothing: the same program runs alone. [Launch] starts the
+// ranks of one machine without a launcher.
+//
+// # What carries tensors
+//
+// Tensors of the host travel over TCP, from each rank to each. That is slow, simple, and meant for tests of programs
+// that will run on GPUs: what it computes is a sum in the order of the ranks, with the same bits on all of them.
+//
+// # When a rank fails
+//
+// The operations of a group are collective, so one rank that is missing stops all. A rank that dies, hangs or gives up (Abort) ends
+// the operations of all others with an error that names it: at once where its connection ends, and otherwise within
+// Config.Timeout. The operations are counted and compared, so ranks that call different ones, or with other shapes,
+// get an error too instead of a sum of unlike things.
+package distributed

@@ -1,0 +1,258 @@
+package distributed
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/fnv"
+	"sync"
+	"time"
+	"unsafe"
+
+	"github.com/stheno-ml/stheno/kernels"
+)
+
+// This file has the operations on tensors of the host. Each tensor is cut into one part a rank. A sum sends every part
+// to its rank, which adds up the parts of all in the order of the ranks, and then every rank its part to all others: all get
+// the same bits, whatever the timing, and they are those of a loop over the ranks.
+
+// Sum adds up the tensors of all ranks, element by element, in the order of the ranks, and leaves the sums in the tensors of each.
+// Sums of 16-bit floats are made in float32.
+func (g *Group) Sum(tensors ...kernels.Tensor) error {
+	return g.each("Sum", tensors, func(operation uint64, t kernels.Tensor) error {
+		if err := g.sumParts(operation, t); err != nil {
+			return err
+		}
+		return g.collectParts(operation, t)
+	})
+}
+
+// SumParts adds up like Sum, but leaves in each rank's tensors only its own part of the sums, that of Part. The other parts
+// are left as they were.
+func (g *Group) SumParts(tensors ...kernels.Tensor) error {
+	return g.each("SumParts", tensors, g.sumParts)
+}
+
+// CollectParts gives each rank the others' parts of the tensors: what SumParts left out.
+func (g *Group) CollectParts(tensors ...kernels.Tensor) error {
+	return g.each("CollectParts", tensors, g.collectParts)
+}
+
+// Broadcast copies the tensors of one rank to all others.
+func (g *Group) Broadcast(from int, tensors ...kernels.Tensor) error {
+	if from < 0 || from >= g.Size() {
+		return fmt.Errorf("distributed: Broadcast: from is rank %d, the group has %d", from, g.Size())
+	}
+	return g.each("Broadcast", tensors, func(operation uint64, t kernels.Tensor) error {
+		if g.Rank() != from {
+			return g.receive(g.links[from], operation, bytesOf(t, 0, t.Elements()))
+		}
+		return g.sendAll(operation, func(int) []byte { return bytesOf(t, 0, t.Elements()) }, nil)
+	})
+}
+
+// Barrier waits until every rank has come to it.
+func (g *Group) Barrier() error {
+	var nothing [1]float32
+	return g.each("Barrier", []kernels.Tensor{kernels.Of(nothing[:], 1)}, g.sumParts)
+}
+
+// Part returns the elements of a tensor of n that are a rank's: from at, up to end.
+func (g *Group) Part(rank, n int) (at, end int) {
+	return n/g.Size()*rank + min(rank, n%g.Size()), n/g.Size()*(rank+1) + min(rank+1, n%g.Size())
+}
+
+// each runs an operation over tensors, after a check that all ranks mean the same.
+func (g *Group) each(name string, tensors []kernels.Tensor, do func(operation uint64, t kernels.Tensor) error) error {
+	for i, t := range tensors {
+		if err := checkTensor(name, i, t); err != nil {
+			return err
+		}
+	}
+	if err := g.Err(); err != nil || g.Size() == 1 {
+		return err
+	}
+	operation, err := g.begin(name)
+	if err != nil {
+		return err
+	}
+	if err := g.agree(operation, name, tensors); err != nil {
+		return err
+	}
+	for _, t := range tensors {
+		if operation, err = g.begin(name); err != nil {
+			return err
+		}
+		if err := do(operation, t); err != nil {
+			g.fail(err, true)
+			return g.Err()
+		}
+	}
+	return nil
+}
+
+func checkTensor(name string, i int, t kernels.Tensor) error {
+	switch {
+	case !t.DType.IsFloat():
+		return fmt.Errorf("distributed: %s: tensor %d is of %v, it needs to be of floats", name, i, t.DType)
+	case t.Owner != nil:
+		return kernels.Unsupported{Device: "the group of CPU ranks", What: fmt.Sprintf("%s of tensor %d, which lies on a device", name, i)}
+	case !t.IsRowMajor():
+		return fmt.Errorf("distributed: %s: tensor %d has shape %v and strides %v, it needs to be contiguous", name, i, t.Shape, t.Strides)
+	}
+	return nil
+}
+
+// agree compares what the ranks are about to do, so that a mistake in a program is an error and not a sum of unlike things.
+func (g *Group) agree(operation uint64, name string, tensors []kernels.Tensor) error {
+	hash := fnv.New64a()
+	fmt.Fprint(hash, name, len(tensors))
+	for _, t := range tensors {
+		fmt.Fprint(hash, t.DType, t.Shape)
+	}
+	mine := hash.Sum(nil)
+	return g.sendAll(operation, func(int) []byte { return mine }, func(l *link) error {
+		theirs := make([]byte, len(mine))
+		if err := g.receive(l, operation, theirs); err != nil {
+			return err
+		}
+		if binary.LittleEndian.Uint64(theirs) != binary.LittleEndian.Uint64(mine) {
+			err := fmt.Errorf("in operation %d rank %d calls %s with %d tensors, and %s another operation or other shapes or types: all need to be the same",
+				operation, g.Rank(), name, len(tensors), l.name)
+			g.fail(err, true)
+			return g.Err()
+		}
+		return nil
+	})
+}
+
+func (g *Group) sumParts(operation uint64, t kernels.Tensor) error {
+	n := t.Elements()
+	at, end := g.Part(g.Rank(), n)
+	parts := make([][]byte, g.Size())
+	parts[g.Rank()] = bytesOf(t, at, end)
+	err := g.sendAll(operation, func(rank int) []byte {
+		at, end := g.Part(rank, n)
+		return bytesOf(t, at, end)
+	}, func(l *link) error {
+		parts[l.rank] = make([]byte, (end-at)*t.DType.Size())
+		return g.receive(l, operation, parts[l.rank])
+	})
+	if err != nil || at == end {
+		return err
+	}
+	switch t.DType {
+	case kernels.F64:
+		addUp[float64](parts, parts[g.Rank()])
+	case kernels.F32:
+		addUp[float32](parts, parts[g.Rank()])
+	default:
+		g.addUpHalves(t.DType, parts)
+	}
+	return nil
+}
+
+// addUp writes the sum of the parts, in their order, to to, which may be one of them.
+func addUp[T kernels.Float](parts [][]byte, to []byte) {
+	sums := numbers[T](to)
+	for i := range sums {
+		sum := numbers[T](parts[0])[i]
+		for _, part := range parts[1:] {
+			sum += numbers[T](part)[i]
+		}
+		sums[i] = sum
+	}
+}
+
+// addUpHalves sums 16-bit floats in float32.
+func (g *Group) addUpHalves(dtype kernels.DType, parts [][]byte) {
+	wide := make([][]byte, len(parts))
+	n := len(parts[0]) / dtype.Size()
+	view := func(data []byte, dtype kernels.DType) kernels.Tensor {
+		return kernels.Contiguous(unsafe.Pointer(unsafe.SliceData(data)), dtype, n)
+	}
+	for i, part := range parts {
+		wide[i] = make([]byte, n*kernels.F32.Size())
+		kernels.CopyHost(view(wide[i], kernels.F32), view(part, dtype))
+	}
+	addUp[float32](wide, wide[0])
+	kernels.CopyHost(view(parts[g.Rank()], dtype), view(wide[0], kernels.F32))
+}
+
+func (g *Group) collectParts(operation uint64, t kernels.Tensor) error {
+	n := t.Elements()
+	at, end := g.Part(g.Rank(), n)
+	return g.sendAll(operation, func(int) []byte { return bytesOf(t, at, end) }, func(l *link) error {
+		at, end := g.Part(l.rank, n)
+		return g.receive(l, operation, bytesOf(t, at, end))
+	})
+}
+
+// sendAll sends every other rank its bytes, and receives from every other rank beside it.
+func (g *Group) sendAll(operation uint64, bytes func(rank int) []byte, receive func(l *link) error) error {
+	var tasks sync.WaitGroup
+	others := g.others()
+	errs := make([]error, 2*len(others))
+	for i, l := range others {
+		tasks.Go(func() { errs[i] = g.send(l, operation, bytes(l.rank)) })
+		if receive != nil {
+			tasks.Go(func() { errs[len(others)+i] = receive(l) })
+		}
+	}
+	tasks.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (g *Group) send(l *link, operation uint64, bytes []byte) error {
+	for {
+		n := min(len(bytes), maxFrame)
+		if err := l.send(frame{kind: dataFrame, operation: operation, body: bytes[:n]}, g.config.timeout()); err != nil {
+			// Who reads from the connection knows better why it ended, and soon.
+			select {
+			case <-g.done:
+			case <-time.After(time.Second):
+				g.fail(fmt.Errorf("%s: %w", l.name, err), true)
+			}
+			return g.Err()
+		}
+		if bytes = bytes[n:]; len(bytes) == 0 {
+			return nil
+		}
+	}
+}
+
+func (g *Group) receive(l *link, operation uint64, to []byte) error {
+	for {
+		body, err := g.wait(l, operation)
+		if err != nil {
+			return err
+		}
+		if len(body) > len(to) || len(body) < min(len(to), maxFrame) {
+			g.fail(fmt.Errorf("%s sent %d bytes in operation %d, %d are expected", l.name, len(body), operation, len(to)), true)
+			return g.Err()
+		}
+		copy(to, body)
+		if to = to[len(body):]; len(to) == 0 {
+			return nil
+		}
+	}
+}
+
+// bytesOf is the memory of elements at to end of a contiguous tensor.
+func bytesOf(t kernels.Tensor, at, end int) []byte {
+	if at == end {
+		return nil
+	}
+	size := t.DType.Size()
+	return unsafe.Slice((*byte)(unsafe.Add(t.Data, at*size)), (end-at)*size)
+}
+
+// numbers is the same memory as numbers, to whose size it is aligned.
+func numbers[T kernels.Float](bytes []byte) []T {
+	var zero T
+	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(bytes))), len(bytes)/int(unsafe.Sizeof(zero)))
+}

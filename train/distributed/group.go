@@ -1,0 +1,203 @@
+package distributed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Group is the processes that train one model together. Its operations are collective: every rank calls the same ones in
+// the same order, with tensors of the same shapes and types, and each waits for the others. They are not for several
+// goroutines at once.
+//
+// When a rank ends, hangs or says that it gives up, the operations of all others return an error that names it, and so do all
+// that follow.
+type Group struct {
+	config    Config
+	links     []*link // by rank; nil for this one
+	operation atomic.Uint64
+	name      atomic.Pointer[string] // of the operation
+
+	end   sync.Once
+	done  chan struct{} // closed when the group is at its end
+	cause error         // why; written before done is closed
+	tasks sync.WaitGroup
+}
+
+// errClosed is what operations return after Close.
+var errClosed = errors.New("distributed: the group is closed")
+
+// Join returns the group that a config describes once all of its ranks have come. A process alone is a group of one, whose
+// operations do nothing.
+func Join(ctx context.Context, c Config) (*Group, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	c.Size = max(c.Size, 1)
+	g := &Group{config: c, links: make([]*link, c.Size), done: make(chan struct{})}
+	nothing := "nothing"
+	g.name.Store(&nothing)
+	if c.Size == 1 {
+		return g, nil
+	}
+	links, err := meet(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	g.links = links
+	for _, l := range g.others() {
+		g.tasks.Go(func() {
+			if err := l.receive(func(text string) { g.fail(errors.New(text), false) }, g.done); err != nil {
+				g.fail(err, true)
+			}
+		})
+	}
+	g.tasks.Go(g.showLife)
+	return g, nil
+}
+
+// Rank returns which of the group's processes this one is, from 0 on.
+func (g *Group) Rank() int { return g.config.Rank }
+
+// Size returns how many processes the group has.
+func (g *Group) Size() int { return g.config.Size }
+
+// LocalRank returns which of the ranks on its machine this one is: the GPU that it takes.
+func (g *Group) LocalRank() int { return g.config.LocalRank }
+
+// Close leaves the group, after the last operation. The others go on; who waits for this rank from then on gets an error.
+func (g *Group) Close() error {
+	for _, l := range g.others() {
+		l.send(frame{kind: goodbyeFrame, operation: g.operation.Load()}, g.config.timeout())
+	}
+	g.finish(errClosed)
+	return nil
+}
+
+// Abort leaves the group because of an error: the operations of all others return it, with this rank's name.
+func (g *Group) Abort(err error) {
+	g.fail(fmt.Errorf("rank %d gave up: %w", g.Rank(), err), true)
+	g.tasks.Wait()
+}
+
+// Err returns why the group cannot go on, nil while it can.
+func (g *Group) Err() error {
+	select {
+	case <-g.done:
+		return g.cause
+	default:
+		return nil
+	}
+}
+
+func (g *Group) others() []*link {
+	return slices.DeleteFunc(slices.Clone(g.links), func(l *link) bool { return l == nil })
+}
+
+// fail ends the group for the reason given. With spread the others hear of it from here: whoever is the first to see that a
+// rank is gone tells those who wait for somebody else.
+func (g *Group) fail(err error, spread bool) {
+	if g.Err() != nil {
+		return
+	}
+	if spread {
+		text := []byte(err.Error())
+		for _, l := range g.others() {
+			l.send(frame{kind: abortFrame, operation: g.operation.Load(), body: text[:min(len(text), maxText)]}, time.Second)
+		}
+	}
+	g.finish(fmt.Errorf("distributed: %w", err))
+}
+
+func (g *Group) finish(cause error) {
+	g.end.Do(func() {
+		g.cause = cause
+		close(g.done)
+		for _, l := range g.others() {
+			l.conn.Close()
+		}
+	})
+}
+
+// showLife tells the others now and then that this rank lives and where it is, and ends the group when one of them has said
+// nothing for too long.
+func (g *Group) showLife() {
+	ticker := time.NewTicker(min(g.config.timeout()/8, 2*time.Second))
+	defer ticker.Stop()
+	for {
+		select {
+		case <-g.done:
+			return
+		case now := <-ticker.C:
+			for _, l := range g.others() {
+				if l.left.Load() {
+					continue
+				}
+				if silent := now.Sub(time.Unix(0, l.lastSeen.Load())); silent > g.config.timeout() {
+					g.fail(fmt.Errorf("%s has said nothing for %v", l.name, silent.Round(time.Second)), true)
+					return
+				}
+				l.send(frame{kind: aliveFrame, operation: g.operation.Load()}, g.config.timeout()/4)
+			}
+		}
+	}
+}
+
+// begin starts an operation.
+func (g *Group) begin(name string) (operation uint64, err error) {
+	if err := g.Err(); err != nil {
+		return 0, err
+	}
+	g.name.Store(&name)
+	return g.operation.Add(1), nil
+}
+
+// wait returns the next data of a rank, which must belong to the operation. An error says who is missing: of several that
+// have not come to the operation, the one that is furthest behind.
+func (g *Group) wait(l *link, operation uint64) ([]byte, error) {
+	timer := time.NewTimer(g.config.timeout())
+	defer timer.Stop()
+	select {
+	case f := <-l.arrived:
+		return g.taken(l, f, operation)
+	default:
+	}
+	gone := time.NewTicker(20 * time.Millisecond)
+	defer gone.Stop()
+	for {
+		select {
+		case f := <-l.arrived:
+			return g.taken(l, f, operation)
+		case <-g.done:
+			return nil, g.cause
+		case <-gone.C:
+			if l.left.Load() && len(l.arrived) == 0 {
+				err := fmt.Errorf("%s left the group, rank %d waits for it in operation %d, %s", l.name, g.Rank(), operation, *g.name.Load())
+				g.fail(err, true)
+				return nil, g.cause
+			}
+		case <-timer.C:
+			last := l
+			for _, other := range g.others() {
+				if other.at.Load() < last.at.Load() {
+					last = other
+				}
+			}
+			g.fail(fmt.Errorf("%s did not come to operation %d, %s, within %v: it is at %d", last.name, operation, *g.name.Load(), g.config.timeout(), last.at.Load()), true)
+			return nil, g.cause
+		}
+	}
+}
+
+func (g *Group) taken(l *link, f frame, operation uint64) ([]byte, error) {
+	if f.operation != operation {
+		g.fail(fmt.Errorf("%s is at operation %d, rank %d at %d, %s: every rank needs to call the same operations in the same order",
+			l.name, f.operation, g.Rank(), operation, *g.name.Load()), true)
+		return nil, g.cause
+	}
+	return f.body, nil
+}

@@ -1,0 +1,197 @@
+package distributed
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// LaunchConfig says what Launch starts. The zero value starts the running program again, with its arguments.
+type LaunchConfig struct {
+	Command []string      // program and arguments; nil for this program's
+	Env     []string      // beside os.Environ and the variables of the ranks
+	Stdout  io.Writer     // nil means os.Stdout
+	Stderr  io.Writer     // nil means os.Stderr
+	Grace   time.Duration // how long a rank may take to end when it is asked to; 0 means 10 s
+}
+
+// Launch starts n ranks on this machine and waits for them. Rank 0 has the terminal; what the others write is
+// marked with their rank, line by line. Signals that ask a program to end are passed on, a cancelled context asks likewise, and
+// when one rank fails the others are asked to end, and then killed. The error names the rank that failed first.
+func Launch(ctx context.Context, n int, c LaunchConfig) error {
+	if n < 1 || n > maxSize {
+		return fmt.Errorf("distributed: Launch: n is %d, it needs to be from 1 to %d", n, maxSize)
+	}
+	if c.Stdout == nil {
+		c.Stdout = os.Stdout
+	}
+	if c.Stderr == nil {
+		c.Stderr = os.Stderr
+	}
+	if c.Grace == 0 {
+		c.Grace = 10 * time.Second
+	}
+	if c.Command == nil {
+		program, err := os.Executable()
+		if err != nil {
+			return fmt.Errorf("distributed: Launch: %w", err)
+		}
+		c.Command = append([]string{program}, os.Args[1:]...)
+	}
+	port, err := freePort()
+	if err != nil {
+		return fmt.Errorf("distributed: Launch: %w", err)
+	}
+	all := &launched{config: c, commands: make([]*exec.Cmd, n), ended: make(chan int, n), errs: make([]error, n)}
+	for rank := range n {
+		if err := all.start(rank, n, port); err != nil {
+			all.end(0)
+			return fmt.Errorf("distributed: Launch: rank %d: %w", rank, err)
+		}
+	}
+	return all.wait(ctx)
+}
+
+// launched are processes that run.
+type launched struct {
+	config   LaunchConfig
+	commands []*exec.Cmd
+	outputs  sync.Mutex // held while a line is written
+	ended    chan int   // the ranks that ended
+	errs     []error    // by rank
+	running  int
+}
+
+func (a *launched) start(rank, size, port int) error {
+	c := exec.Command(a.config.Command[0], a.config.Command[1:]...)
+	c.Env = append(append(os.Environ(), a.config.Env...), "RANK="+strconv.Itoa(rank), "WORLD_SIZE="+strconv.Itoa(size), "LOCAL_RANK="+strconv.Itoa(rank),
+		"MASTER_ADDR=127.0.0.1", "MASTER_PORT="+strconv.Itoa(port))
+	var marked []*marker
+	if rank == 0 {
+		c.Stdout, c.Stderr = a.config.Stdout, a.config.Stderr
+	} else {
+		mark := fmt.Sprintf("[rank %d] ", rank)
+		out, err := &marker{to: a.config.Stdout, mark: mark, lock: &a.outputs}, &marker{to: a.config.Stderr, mark: mark, lock: &a.outputs}
+		c.Stdout, c.Stderr, marked = out, err, []*marker{out, err}
+	}
+	c.WaitDelay = a.config.Grace
+	apart(c)
+	if err := c.Start(); err != nil {
+		return err
+	}
+	a.commands[rank] = c
+	a.running++
+	go func() {
+		a.errs[rank] = c.Wait()
+		for _, m := range marked {
+			m.flush()
+		}
+		a.ended <- rank
+	}()
+	return nil
+}
+
+func (a *launched) wait(ctx context.Context) error {
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, endingSignals...)
+	defer signal.Stop(signals)
+	cancelled := ctx.Done()
+	var first error
+	for a.running > 0 {
+		select {
+		case s := <-signals:
+			a.signal(s)
+		case <-cancelled:
+			cancelled = nil
+			first = context.Cause(ctx)
+			a.end(0)
+		case rank := <-a.ended:
+			a.running--
+			if a.errs[rank] != nil && first == nil {
+				first = fmt.Errorf("rank %d failed first: %w", rank, a.errs[rank])
+				a.end(2 * time.Second)
+			}
+		}
+	}
+	return first
+}
+
+// end waits for the ranks that still run, asks those to end that have not after some time, and kills those that do not listen. Ranks
+// of a group that lost a member end by themselves, with an error that says more than a signal.
+func (a *launched) end(askAfter time.Duration) {
+	ask, kill := time.After(min(askAfter, a.config.Grace)), time.After(askAfter+a.config.Grace)
+	for a.running > 0 {
+		select {
+		case <-a.ended:
+			a.running--
+		case <-ask:
+			a.signal(askToEnd)
+		case <-kill:
+			a.signal(os.Kill)
+		}
+	}
+}
+
+func (a *launched) signal(s os.Signal) {
+	for _, c := range a.commands {
+		if c != nil {
+			c.Process.Signal(s)
+		}
+	}
+}
+
+// marker writes lines behind a mark, whole ones.
+type marker struct {
+	to   io.Writer
+	mark string
+	lock *sync.Mutex
+	line []byte
+}
+
+func (m *marker) Write(p []byte) (int, error) {
+	m.line = append(m.line, p...)
+	for {
+		line, rest, whole := strings.Cut(string(m.line), "\n")
+		if !whole {
+			return len(p), nil
+		}
+		if err := m.writeLine(line); err != nil {
+			return 0, err
+		}
+		m.line = append(m.line[:0], rest...)
+	}
+}
+
+func (m *marker) writeLine(line string) error {
+	m.lock.Lock()
+	defer m.lock.Unlock()
+	w := bufio.NewWriter(m.to)
+	_, err := fmt.Fprintf(w, "%s%s\n", m.mark, line)
+	return errors.Join(err, w.Flush())
+}
+
+func (m *marker) flush() {
+	if len(m.line) > 0 {
+		m.writeLine(string(m.line))
+		m.line = nil
+	}
+}
+
+func freePort() (int, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	defer listener.Close()
+	return listener.Addr().(*net.TCPAddr).Port, nil
+}

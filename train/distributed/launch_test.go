@@ -1,0 +1,150 @@
+package distributed
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stheno-ml/stheno/kernels"
+)
+
+// The test's binary is also the program that it launches: what this variable names.
+const role = "STHENO_TEST_ROLE"
+
+func TestMain(m *testing.M) {
+	if name := os.Getenv(role); name != "" {
+		if err := roles[name](); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+var roles = map[string]func() error{
+	"sum": func() error {
+		return inGroup(func(g *Group) error {
+			x := []float32{float32(g.Rank() + 1)}
+			if err := g.Sum(kernels.Of(x, 1)); err != nil {
+				return err
+			}
+			fmt.Printf("rank %d of %d has %v\n", g.Rank(), g.Size(), x[0])
+			return nil
+		})
+	},
+	"crash": func() error {
+		return inGroup(func(g *Group) error {
+			for {
+				if err := g.Sum(kernels.Of(make([]float32, 1000), 1000)); err != nil {
+					return err
+				}
+				if g.operation.Load() > 40 && g.Rank() == 1 {
+					os.Exit(3)
+				}
+			}
+		})
+	},
+	"hang": func() error {
+		return inGroup(func(g *Group) error {
+			if g.Rank() == 1 {
+				select {}
+			}
+			return g.Barrier()
+		})
+	},
+	"wait": func() error {
+		return inGroup(func(g *Group) error {
+			fmt.Println("ready")
+			<-time.After(time.Minute)
+			return nil
+		})
+	},
+}
+
+func inGroup(do func(g *Group) error) error {
+	c, err := FromEnvironment()
+	if err != nil {
+		return err
+	}
+	c.Timeout = 3 * time.Second
+	g, err := Join(context.Background(), c)
+	if err != nil {
+		return err
+	}
+	if err := do(g); err != nil {
+		return err
+	}
+	return g.Close()
+}
+
+// launch starts ranks in a role and returns what they wrote.
+func launch(ctx context.Context, n int, name string) (string, error) {
+	var out bytes.Buffer
+	locked := &lockedWriter{to: &out}
+	err := Launch(ctx, n, LaunchConfig{Command: []string{os.Args[0]}, Env: []string{role + "=" + name}, Stdout: locked, Stderr: locked, Grace: 5 * time.Second})
+	return out.String(), err
+}
+
+func TestLaunch(t *testing.T) {
+	out, err := launch(t.Context(), 3, "sum")
+	if err != nil {
+		t.Fatal(err, out)
+	}
+	for _, line := range []string{"rank 0 of 3 has 6\n", "[rank 1] rank 1 of 3 has 6\n", "[rank 2] rank 2 of 3 has 6\n"} {
+		if !strings.Contains(out, line) {
+			t.Errorf("%q lacks %q", out, line)
+		}
+	}
+}
+
+// A rank that dies ends the others, who name it.
+func TestLaunchOfARankThatDies(t *testing.T) {
+	out, err := launch(t.Context(), 3, "crash")
+	if err == nil || err.Error() != "rank 1 failed first: exit status 3" {
+		t.Errorf("%v", err)
+	}
+	if strings.Count(out, "rank 1 (host") < 2 || !strings.Contains(out, "[rank 2] distributed: rank 1 (host") {
+		t.Errorf("the others say %q", out)
+	}
+}
+
+func TestLaunchOfARankThatHangs(t *testing.T) {
+	out, err := launch(t.Context(), 2, "hang")
+	if err == nil || !strings.Contains(out, "rank 1 (host") || !strings.Contains(out, "did not come to operation") {
+		t.Errorf("%v, output %q", err, out)
+	}
+}
+
+func TestLaunchIsCancelled(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("there are no signals that ask")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	start := time.Now()
+	if _, err := launch(ctx, 2, "wait"); err == nil || time.Since(start) > 30*time.Second {
+		t.Errorf("%v after %v", err, time.Since(start))
+	}
+	if err := Launch(t.Context(), 0, LaunchConfig{}); err == nil || err.Error() != "distributed: Launch: n is 0, it needs to be from 1 to 65536" {
+		t.Error(err)
+	}
+}
+
+// lockedWriter is written to by several processes' readers.
+type lockedWriter struct {
+	lock sync.Mutex
+	to   *bytes.Buffer
+}
+
+func (w *lockedWriter) Write(p []byte) (int, error) {
+	w.lock.Lock()
+	defer w.lock.Unlock()
+	return w.to.Write(p)
+}

@@ -1,0 +1,119 @@
+package distributed
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// link is the connection to another rank. What it carries are frames: a kind, the number of the operation that it
+// belongs to, the length of what follows.
+type link struct {
+	rank int    // the other's
+	name string // "rank 2 (host node7, process 1234)"
+	conn net.Conn
+
+	write    sync.Mutex
+	arrived  chan frame    // data
+	lastSeen atomic.Int64  // when the other's last frame came, in Unix nanoseconds
+	at       atomic.Uint64 // the operation that the other is at
+	left     atomic.Bool   // it said goodbye
+}
+
+type frameKind uint8
+
+const (
+	dataFrame    frameKind = iota + 1
+	aliveFrame             // the operation that the sender is at; nothing follows
+	goodbyeFrame           // the sender leaves the group, having done all that it had to
+	abortFrame             // why the sender ends, as text
+)
+
+type frame struct {
+	kind      frameKind
+	operation uint64
+	body      []byte
+}
+
+const (
+	headerSize = 1 + 8 + 8
+	maxFrame   = 1 << 20 // data is cut into frames of at most this many bytes
+	maxText    = 1 << 12
+)
+
+func newLink(rank int, name string, conn net.Conn) *link {
+	l := &link{rank: rank, name: name, conn: conn, arrived: make(chan frame, 4)}
+	l.lastSeen.Store(time.Now().UnixNano())
+	return l
+}
+
+// send writes one frame. Its bytes are free to change when it returns.
+func (l *link) send(f frame, deadline time.Duration) error {
+	var header [headerSize]byte
+	header[0] = byte(f.kind)
+	binary.LittleEndian.PutUint64(header[1:], f.operation)
+	binary.LittleEndian.PutUint64(header[9:], uint64(len(f.body)))
+	l.write.Lock()
+	defer l.write.Unlock()
+	if err := l.conn.SetWriteDeadline(time.Now().Add(deadline)); err != nil {
+		return err
+	}
+	buffers := net.Buffers{header[:], f.body}
+	_, err := buffers.WriteTo(l.conn)
+	return err
+}
+
+// receive reads frames until the connection ends. Data go to whoever waits for them.
+func (l *link) receive(aborted func(text string), done <-chan struct{}) error {
+	var header [headerSize]byte
+	for {
+		if _, err := io.ReadFull(l.conn, header[:]); err != nil {
+			if l.left.Load() {
+				return nil
+			}
+			if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+				return fmt.Errorf("%s ended without leaving the group", l.name)
+			}
+			return fmt.Errorf("%s: %w", l.name, err)
+		}
+		f := frame{kind: frameKind(header[0]), operation: binary.LittleEndian.Uint64(header[1:])}
+		length := binary.LittleEndian.Uint64(header[9:])
+		limit := uint64(0)
+		switch f.kind {
+		case dataFrame:
+			limit = maxFrame
+		case abortFrame:
+			limit = maxText
+		case aliveFrame, goodbyeFrame:
+		default:
+			return fmt.Errorf("%s sent a frame of kind %d, which there is not", l.name, f.kind)
+		}
+		if length > limit {
+			return fmt.Errorf("%s sent a frame of %d bytes, its kind has at most %d", l.name, length, limit)
+		}
+		f.body = make([]byte, length)
+		if _, err := io.ReadFull(l.conn, f.body); err != nil {
+			return fmt.Errorf("%s: the connection ended within a frame: %w", l.name, err)
+		}
+		l.lastSeen.Store(time.Now().UnixNano())
+		l.at.Store(max(l.at.Load(), f.operation))
+		switch f.kind {
+		case dataFrame:
+			select {
+			case l.arrived <- f:
+			case <-done:
+				return nil
+			}
+		case goodbyeFrame:
+			l.left.Store(true)
+		case abortFrame:
+			aborted(string(f.body))
+			return nil
+		}
+	}
+}
