@@ -11,8 +11,9 @@ import (
 type problem[T kernels.Float] struct {
 	*kernels.Attention
 	sequences           []kernels.Sequence
-	heads, kvHeads      int // of one sequence
-	group               int // query heads that read one key head
+	bands               [][2]int // of each sequence
+	heads, kvHeads      int      // of one sequence
+	group               int      // query heads that read one key head
 	d, dv               int
 	dPadded, dvPadded   int // rounded up to whole vectors
 	scale               float64
@@ -31,8 +32,15 @@ func newProblem[T kernels.Float](a *kernels.Attention) *problem[T] {
 			p.sinks = append(p.sinks, host[h*stride])
 		}
 	}
-	p.masked = a.Causal != kernels.NotCausal || a.Window != nil
+	p.masked = a.Causal != kernels.NotCausal || a.Window != nil || a.Mask != nil
 	p.transformed = a.SoftCap != 0 || a.ALiBi != nil || a.Bias.IsSet()
+	for _, s := range p.sequences {
+		lo, hi := a.Band(s)
+		if lo >= hi {
+			hi = math.MinInt / 2
+		}
+		p.bands = append(p.bands, [2]int{lo, hi})
+	}
 	return p
 }
 
@@ -110,12 +118,9 @@ func (p *problem[T]) biasAt(bias kernels.Tensor, s kernels.Sequence, head, i, j 
 	return &host[step(0, s.Index)+step(1, head)+step(2, i)+step(3, j)], step(2, 1)
 }
 
-// band is the mask of a sequence, with hi before every key where the mask leaves no pair at all.
+// band is the band of a sequence, with hi before every key where it leaves no pair at all.
 func (p *problem[T]) band(s kernels.Sequence) (lo, hi int) {
-	if lo, hi = p.Band(s); lo >= hi {
-		hi = math.MinInt / 2
-	}
-	return lo, hi
+	return p.bands[s.Index][0], p.bands[s.Index][1]
 }
 
 // plane numbers the score matrices for dropout.

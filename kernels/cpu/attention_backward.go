@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"math"
+	"slices"
 
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/kernels/cpu/internal/simd"
@@ -20,25 +21,32 @@ func (b *Backend) AttentionBackward(a *kernels.Attention, g kernels.AttentionGra
 	if err := checked("attention backward", a.CheckBackward(g)); err != nil {
 		return err
 	}
-	if a.Score != nil || a.Mask != nil {
-		return kernels.Unsupported{Device: b.Name(), What: "attention with a score or a mask of one's own"}
-	}
 	h := halves{b: b}
 	defer h.round()
 	a, g.DO = h.attention(a), h.read(g.DO)
 	g.DQ, g.DK, g.DV = h.write(g.DQ), h.write(g.DK), h.write(g.DV)
 	g.DBias, g.DSinks = h.write(g.DBias), h.write(g.DSinks)
-	inTypeOf(a.Q, attentionBackward[float32], attentionBackward[float64])(b, a, g)
-	return nil
+	g.DTables = slices.Clone(g.DTables)
+	for n, d := range g.DTables {
+		g.DTables[n] = h.write(d)
+	}
+	return checked("attention backward", inTypeOf(a.Q, attentionBackward[float32], attentionBackward[float64])(b, a, g))
 }
 
-func attentionBackward[T kernels.Float](b *Backend, a *kernels.Attention, g kernels.AttentionGradients) {
-	newBackward[T](a, g).run(b)
+func attentionBackward[T kernels.Float](b *Backend, a *kernels.Attention, g kernels.AttentionGradients) (err error) {
+	k := newBackward[T](a, g)
+	if k.rules, err = newRules(b, k.problem, true); err == nil {
+		k.tables = newTableSums(k)
+		k.run(b)
+	}
+	return err
 }
 
 // backward is one call of the backward kernel.
 type backward[T kernels.Float] struct {
 	*problem[T]
+	rules                *rules[T]
+	tables               *tableSums // nil where no gradient of a table is wanted
 	g                    kernels.AttentionGradients
 	tile                 tile
 	wanted               bool // dq, dk and dv, rather than dBias or dSinks alone
@@ -135,7 +143,8 @@ func (k *backward[T]) run(b *Backend) {
 	k.prepare(b, flops)
 	defer k.memory.release()
 	k.sumSinks()
-	if !k.wanted && !k.g.DBias.IsSet() {
+	defer writeTables(k)
+	if !k.wanted && !k.g.DBias.IsSet() && k.tables == nil {
 		return
 	}
 	// Where a bias has one element for all keys, the key tiles of a group add to the same elements of its gradient.
@@ -144,7 +153,7 @@ func (k *backward[T]) run(b *Backend) {
 		tilesOfTask = max(1, k.keyTiles)
 	}
 	share := b.parallel
-	if k.keyTiles == tilesOfTask {
+	if k.keyTiles == tilesOfTask && k.tables == nil {
 		share = b.inRuns // no task waits for another
 	}
 	share(len(k.groups)*k.keyTiles/tilesOfTask, flops, func(claim func() (int, bool)) {
@@ -158,6 +167,9 @@ func (k *backward[T]) run(b *Backend) {
 				for _, keys := range k.groups[task%len(k.groups)] {
 					k.do(w, keys, tile*k.tile.columns)
 				}
+			}
+			if k.tables != nil {
+				k.tables.add(task, w.tables)
 			}
 		}
 	})
@@ -238,6 +250,11 @@ func (k *backward[T]) prepareQueries(out *queries[T], s kernels.Sequence, h int)
 			out.lse[i] = T(math.Inf(1))
 		}
 	}
+	if k.rules != nil && k.rules.hide != nil {
+		for i, lse := range out.lse {
+			out.finite = out.finite && lse == lse && out.delta[i]-out.delta[i] == 0
+		}
+	}
 	if !k.wanted {
 		return
 	}
@@ -285,6 +302,11 @@ type backwardScratch[T kernels.Float] struct {
 	dk, dv                        rows[T]
 	scores, dP, slope             rows[T]
 	factor                        []T
+	points                        *pointScratch[T]
+	derived                       []rows[T] // the outputs of a score but the first
+	tables                        []*tableSum
+	shown                         []bool // of a block: whether the mask shows a pair
+	states                        []tileState
 }
 
 func newBackwardScratch[T kernels.Float](k *backward[T]) *backwardScratch[T] {
@@ -298,6 +320,7 @@ func newBackwardScratch[T kernels.Float](k *backward[T]) *backwardScratch[T] {
 	w.scores, w.dP = rows[T]{take[T](w.memory, r*stride), stride}, rows[T]{take[T](w.memory, r*stride), stride}
 	w.slope = rows[T]{take[T](w.memory, r*stride), stride}
 	w.factor = take[T](w.memory, max(r, c))
+	k.takePoints(w, stride)
 	return w
 }
 
@@ -340,8 +363,16 @@ func (k *backward[T]) addSequence(w *backwardScratch[T], s kernels.Sequence, kvH
 	firstRow, endRow := max(0, keys.k0-hi+1), min(s.Sq, keys.k0+keys.columns-lo)
 	for h := kvHead * k.group; h < (kvHead+1)*k.group; h++ {
 		queries := &k.queries[s.Index*k.heads+h]
+		states := k.tileStates(w, s, h, keys.k0)
 		for q0 := firstRow / k.tile.rows * k.tile.rows; q0 < endRow; q0 += k.tile.rows {
 			b := keys
+			if states != nil {
+				state := states[q0/k.tile.rows]
+				if !state.shown() {
+					continue
+				}
+				b.first, b.columns, b.partly = state.columns(keys.columns)
+			}
 			b.queries, b.s, b.head, b.q0, b.n = queries, s, h, q0, min(k.tile.rows, s.Sq-q0)
 			b.lo, b.hi = lo+q0-b.k0, hi+q0-b.k0
 			b.exact = keys.exact || !queries.finite
@@ -363,15 +394,26 @@ type gradientBlock[T kernels.Float] struct {
 	s                  kernels.Sequence
 	head, q0, k0       int
 	n, columns, lo, hi int
+	first              int // the first of the columns that the mask shows; 0 without one
 	keys               rows[T]
+	partly             bool // a mask hides more than the band
 	exact              bool // an operand holds a NaN or an Inf, which rows that do not see it must not meet
+}
+
+// span is the part of the block's columns that some row in [i, i+n) sees.
+func (b *gradientBlock[T]) span(i, n int) (from, to int) {
+	from, to = span[T](i, n, b.columns, b.lo, b.hi)
+	return max(from, b.first), to
 }
 
 // step adds the part of one block to all gradients.
 func (k *backward[T]) step(w *backwardScratch[T], b gradientBlock[T]) {
-	from, to := span[T](0, b.n, b.columns, b.lo, b.hi)
+	from, to := b.span(0, b.n)
 	if from >= to {
 		return
+	}
+	if b.partly && b.exact {
+		k.look(w, b)
 	}
 	strip := b.n
 	if b.lo+b.n-1 > 0 || b.hi < b.columns {
@@ -390,7 +432,7 @@ func (k *backward[T]) step(w *backwardScratch[T], b gradientBlock[T]) {
 // them sees, up to a whole panel. The first column of both tiles is the block's column start.
 func (k *backward[T]) scoreGradients(w *backwardScratch[T], b gradientBlock[T], i, n, start int) {
 	lanes, panel := simd.Lanes[T](), simd.Panel[T]()
-	from, to := span[T](i, n, b.columns, b.lo, b.hi)
+	from, to := b.span(i, n)
 	if from >= to {
 		return
 	}
@@ -409,11 +451,13 @@ func (k *backward[T]) scoreGradients(w *backwardScratch[T], b gradientBlock[T], 
 	if k.transformed {
 		factor = k.transform(b.s, b.head, row, b.k0+from, n, columns, scores, slope, stride)
 	}
+	factor = k.changeScores(w, b, i, n, from, columns, scores, stride, factor)
 	plane := k.plane(b.s, b.head)
 	if k.Dropout.P > 0 {
 		simd.Dropout(n, columns, dP, dP, stride, k.Dropout, plane, row, b.k0+from, T(k.dropScale))
 	}
 	simd.SoftmaxGrad(n, columns, scores, dP, stride, &b.lse[row], &b.delta[row], T(factor*log2e), lo, hi)
+	k.changeGradients(w, b, i, n, from, columns, scores, dP, stride)
 	if k.g.DBias.IsSet() {
 		k.addBiasGradient(b, row, b.k0+from, n, columns, dP, stride)
 	}
@@ -446,6 +490,10 @@ func (k *backward[T]) addBiasGradient(b gradientBlock[T], i, j, nRows, nColumns 
 func (k *backward[T]) addKeyGradients(w *backwardScratch[T], b gradientBlock[T], from, columns int) {
 	const block = 8 // divides a panel, up to which scoreGradients writes what a strip of rows does not see as zeros
 	lo, hi := b.lo-from, b.hi-from
+	if b.partly && b.exact {
+		k.addShownColumns(w, b, from, columns)
+		return
+	}
 	addProduct(k.dvPadded/simd.Lanes[T](), product[T]{
 		left: w.scores.at(0), rowStep: 1, columnStep: w.scores.stride, right: b.dO.from(b.q0), out: w.dv.from(from),
 	}, columns, b.n, 1-hi, 1-lo, block, b.exact)
@@ -457,22 +505,28 @@ func (k *backward[T]) addKeyGradients(w *backwardScratch[T], b gradientBlock[T],
 // addQueryGradients does dQ += dS·K in the order of the key tiles, and finishes the rows if it is the last.
 func (k *backward[T]) addQueryGradients(w *backwardScratch[T], b gradientBlock[T], from, columns int) {
 	place := (b.s.Index*k.heads+b.head)*k.queryTiles + b.q0/k.tile.rows
-	first, last := k.keyTileRange(b)
-	own := b.k0 / k.tile.columns
-	k.order.wait(place, own-first)
+	before, last := k.keyTileOrder(b)
+	k.order.wait(place, before)
 	dq := b.dq.from(b.q0)
-	addProduct(k.dPadded/simd.Lanes[T](), product[T]{
-		left: w.dP.at(0), rowStep: w.dP.stride, columnStep: 1, right: b.keys.from(from), out: dq,
-	}, b.n, columns, b.lo-from, b.hi-from, blockRows, b.exact)
-	if own == last {
+	p := product[T]{left: w.dP.at(0), rowStep: w.dP.stride, columnStep: 1, right: b.keys.from(from), out: dq}
+	if b.partly && b.exact {
+		k.addShownRows(w, b, p, from, columns)
+	} else {
+		addProduct(k.dPadded/simd.Lanes[T](), p, b.n, columns, b.lo-from, b.hi-from, blockRows, b.exact)
+	}
+	if last {
 		out := matrix[T](k.g.DQ, b.s.Batch, b.head, b.s.Q0+b.q0)
 		simd.ScaleRows(b.n, k.d, out.at(0), out.stride, dq.at(0), dq.stride, fill(w.factor[:b.n], k.scale))
 	}
 	k.order.pass(place)
 }
 
-// keyTileRange is the first and last key tile that a block's query tile sees.
-func (k *backward[T]) keyTileRange(b gradientBlock[T]) (first, last int) {
+// keyTileOrder is how many key tiles before a block's its query tile sees, and whether it sees none behind.
+func (k *backward[T]) keyTileOrder(b gradientBlock[T]) (before int, last bool) {
+	if tiles := k.tilesOf(b.s, b.head); tiles != nil {
+		return k.orderOf(tiles.Keys[b.q0/maskRows], b.k0)
+	}
 	lo, hi := k.band(b.s)
-	return max(0, b.q0+lo) / k.tile.columns, (min(b.s.Sk, b.q0+b.n-1+hi) - 1) / k.tile.columns
+	own := b.k0 / k.tile.columns
+	return own - max(0, b.q0+lo)/k.tile.columns, own == (min(b.s.Sk, b.q0+b.n-1+hi)-1)/k.tile.columns
 }

@@ -18,23 +18,24 @@ func (b *Backend) AttentionForward(a *kernels.Attention, out kernels.AttentionOu
 	if err := checked("attention forward", a.CheckForward(out)); err != nil {
 		return err
 	}
-	if a.Score != nil || a.Mask != nil {
-		return kernels.Unsupported{Device: b.Name(), What: "attention with a score or a mask of one's own"}
-	}
 	h := halves{b: b}
 	defer h.round()
 	a, out.O = h.attention(a), h.write(out.O)
-	inTypeOf(a.Q, attentionForward[float32], attentionForward[float64])(b, a, out)
-	return nil
+	return checked("attention forward", inTypeOf(a.Q, attentionForward[float32], attentionForward[float64])(b, a, out))
 }
 
-func attentionForward[T kernels.Float](b *Backend, a *kernels.Attention, out kernels.AttentionOutputs) {
-	newForward[T](a, out).run(b)
+func attentionForward[T kernels.Float](b *Backend, a *kernels.Attention, out kernels.AttentionOutputs) (err error) {
+	f := newForward[T](a, out)
+	if f.rules, err = newRules(b, f.problem, false); err == nil {
+		f.run(b)
+	}
+	return err
 }
 
 // forward is one call of the forward kernel.
 type forward[T kernels.Float] struct {
 	*problem[T]
+	rules  *rules[T]
 	out    kernels.AttentionOutputs
 	lse    []T
 	tile   tile
@@ -168,6 +169,8 @@ type forwardScratch[T kernels.Float] struct {
 	o            rows[T]
 	m, l, factor []T
 	own          packedKeys[T] // one tile of keys, where they are not shared
+	points       *pointScratch[T]
+	parts        []segment
 }
 
 func newForwardScratch[T kernels.Float](f *forward[T]) *forwardScratch[T] {
@@ -182,6 +185,9 @@ func newForwardScratch[T kernels.Float](f *forward[T]) *forwardScratch[T] {
 	if !f.shared {
 		s.own = f.takePacked(s.memory, c)
 	}
+	if f.rules != nil {
+		s.points = newPointScratch[T](c, f.rules.score, f.rules.hide)
+	}
 	return s
 }
 
@@ -195,6 +201,11 @@ func (f *forward[T]) do(w *forwardScratch[T], s kernels.Sequence, h, q0 int) {
 	f.start(w, h, n)
 	lo, hi := f.band(s)
 	first, end := max(0, q0+lo), min(s.Sk, q0+n-1+hi)
+	if f.isSparse() {
+		f.doSparse(w, block[T]{s: s, head: h, q0: q0, q: q, lo: lo + q0, hi: hi + q0}, n)
+		f.finish(w, s, h, q0, n)
+		return
+	}
 	for k0 := first / simd.Panel[T]() * simd.Panel[T](); k0 < end; k0 += f.tile.columns {
 		keys, columns := &w.own, min(f.tile.columns, end-k0)
 		at := 0
@@ -248,6 +259,7 @@ type block[T kernels.Float] struct {
 	keys            []T
 	values          rows[T]
 	finite          bool
+	partly          bool // a mask hides more than the band
 }
 
 // step takes the rows [i, i+n) of a block through one step of the online softmax.
@@ -259,18 +271,36 @@ func (f *forward[T]) step(w *forwardScratch[T], b block[T], i, n int) {
 	lanes, panel := simd.Lanes[T](), simd.Panel[T]()
 	scores := &w.scores.data[i*w.scores.stride+from]
 	simd.Gemm(n, ceilDiv(to-from, lanes), f.d, b.q.at(i), b.q.stride, 1, &b.keys[from*f.d], panel, f.d*panel, scores, w.scores.stride, false)
-	factor := f.scale
-	if f.transformed {
-		factor = f.transform(b.s, b.head, b.q0+i, b.k0+from, n, to-from, scores, nil, w.scores.stride)
-	}
+	factor := f.scores(w, b, i, n, from, to, scores)
 	lo, hi := b.lo+i-from, b.hi+i-from
 	simd.Softmax(n, to-from, scores, w.scores.stride, &w.m[i], &w.l[i], w.o.at(i), w.o.stride, f.dvPadded, T(factor*log2e), lo, hi)
 	if f.Dropout.P > 0 {
 		simd.Dropout(n, to-from, scores, scores, w.scores.stride, f.Dropout, f.plane(b.s, b.head), b.q0+i, b.k0+from, 1)
 	}
-	addProduct(f.dvPadded/lanes, product[T]{
-		left: scores, rowStep: w.scores.stride, columnStep: 1, right: b.values.from(from), out: w.o.from(i),
-	}, n, to-from, lo, hi, blockRows, !b.finite)
+	f.addValues(w, b, i, n, from, to, scores)
+}
+
+// scores turns raw products of the rows [i, i+n) and the columns [from, to) of a block into scores. The returned factor is still
+// to be multiplied in.
+func (f *forward[T]) scores(w *forwardScratch[T], b block[T], i, n, from, to int, scores *T) (factor float64) {
+	factor = f.scale
+	if f.transformed {
+		factor = f.transform(b.s, b.head, b.q0+i, b.k0+from, n, to-from, scores, nil, w.scores.stride)
+	}
+	if f.rules != nil && f.rules.score != nil {
+		at := f.rules.part(f.problem, b.s, b.head, b.q0+i, b.k0+from, n, to-from, scores, w.scores.stride)
+		w.points.run(f.rules.score, at, T(factor), f.rules.values)
+		factor = 1
+	}
+	if f.isSparse() && !(factor > 0) {
+		simd.ALiBi(n, to-from, scores, w.scores.stride, T(factor), 0, 0) // −∞ stays what it is under positive factors alone
+		factor = 1
+	}
+	if b.partly {
+		at := f.rules.part(f.problem, b.s, b.head, b.q0+i, b.k0+from, n, to-from, scores, w.scores.stride)
+		w.points.run(f.rules.hide, at.masked(), T(math.Inf(-1)), f.rules.values)
+	}
+	return factor
 }
 
 // finish divides by the sums and stores the tile.

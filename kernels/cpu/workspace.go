@@ -67,3 +67,6 @@ func ceilDiv(n, by int) int { return (n + by - 1) / by }
 func offset[T kernels.Float](at *T, n int) *T {
 	return (*T)(unsafe.Add(unsafe.Pointer(at), n*int(unsafe.Sizeof(*at))))
 }
+
+// sliceOf is the n elements from at on.
+func sliceOf[T kernels.Float](at *T, n int) []T { return unsafe.Slice(at, n) }

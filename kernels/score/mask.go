@@ -144,7 +144,8 @@ func (m *Mask) Tiles(w Where, rows, columns, lo, hi int, tables []Values[float64
 	key := matrix{w, rows, columns, max(lo, -far), min(hi, far)}
 	m.lock.Lock()
 	defer m.lock.Unlock()
-	if m.changed(tables) {
+	const most = 4096 // lists, which differ where lengths change from run to run
+	if m.changed(tables) || len(m.lists) > most {
 		m.lists = map[matrix]*Tiles{}
 	}
 	found := m.lists[key]

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sync"
 )
 
 // Op is an operation of expressions and programs.
@@ -48,7 +49,12 @@ var opNames = [...]string{"none", "number", "score", "batch", "head", "key head"
 	"lookup", "add", "sub", "mul", "div", "rem", "min", "max", "neg", "abs", "exp", "log", "tanh", "sigmoid", "float",
 	"less", "less or equal", "equal", "and", "or", "not", "if"}
 
-func (o Op) String() string { return opNames[o] }
+func (o Op) String() string {
+	if int(o) < len(opNames) {
+		return opNames[o]
+	}
+	return "?"
+}
 
 // Varies is where in a score matrix a value differs.
 type Varies uint8
@@ -82,6 +88,17 @@ type Program struct {
 	Code    []Instr
 	Tables  []*Table
 	Results []int
+
+	compiled sync.Map
+}
+
+// Compiled is what a backend makes of the program, under a key of its own. It is made once.
+func (p *Program) Compiled(key any, compile func() any) any {
+	made, ok := p.compiled.Load(key)
+	if !ok {
+		made, _ = p.compiled.LoadOrStore(key, compile())
+	}
+	return made
 }
 
 // builder makes a program in which nothing is computed twice.

@@ -74,6 +74,13 @@ func (b *builder) compile(name string, n *node) (int, error) {
 	if len(b.Code) > mostInstructions {
 		return 0, fmt.Errorf("%s: %s has %d operations, it may have up to %d", name, text(n), len(b.Code), mostInstructions)
 	}
+	for at, i := range b.Code {
+		for _, arg := range i.Args {
+			if i.Op == OpLookup && b.Code[arg].ByScore {
+				return 0, fmt.Errorf("%s: %s: an index depends on the score, it can depend on positions and lookups alone", name, b.Text(at))
+			}
+		}
+	}
 	return result, nil
 }
 

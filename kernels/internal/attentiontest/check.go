@@ -56,9 +56,11 @@ func (p *Problem[T]) Check() error {
 		{name: "dbias", weighted: true, ref: ref.DBias, pt: pt.DBias, size: 1, terms: largestOf(ref.delta)},
 		{name: "dsinks", weighted: true, ref: ref.DSinks, pt: pt.DSinks, size: 1, terms: largestOf(ref.delta)},
 	}
+	// An element of a small table sums over a good part of all pairs, with their signs.
+	terms := largestOf(ref.delta) * math.Sqrt(float64(len(ref.lse)))
 	for n := range p.DTables {
 		if ref.DTables[n] != nil {
-			list = append(list, comparison{name: fmt.Sprint("dtable", n), weighted: true, ref: ref.DTables[n], pt: pt.DTables[n], size: 1, terms: largestOf(ref.delta)})
+			list = append(list, comparison{name: fmt.Sprint("dtable", n), weighted: true, ref: ref.DTables[n], pt: pt.DTables[n], size: 1, terms: terms})
 		}
 	}
 	results := p.results()

@@ -9,7 +9,7 @@
 //
 // A tile is a pointer to its first element, a number of rows, a number of columns and a stride; strides count elements.
 // A call touches the elements that its tile has and nothing beyond them, reading included. What only ever works on
-// tiles of scores ([Softmax], [SoftmaxGrad], [SoftCap], [ALiBi], [MulTile] and [Dropout]) wants rows with room for n
+// tiles of scores ([Softmax], [SoftmaxGrad], [SoftCap], [ALiBi], [MulTile], [Pointwise] and [Dropout]) wants rows with room for n
 // rounded up to a multiple of [Lanes], and may change what is there behind column n. Arguments are not checked: this
 // package is internal, and its callers have validated the user's.
 //
@@ -39,6 +39,7 @@ package simd
 //go:generate go run -C _gen . -family rope -pkg simd -out ../rope_amd64.s -stubs ../rope_amd64.go
 //go:generate go run -C _gen . -family add -pkg simd -out ../add_amd64.s -stubs ../add_amd64.go
 //go:generate go run -C _gen . -family mul -pkg simd -out ../mul_amd64.s -stubs ../mul_amd64.go
+//go:generate go run -C _gen . -family pointwise -pkg simd -out ../pointwise_amd64.s -stubs ../pointwise_amd64.go
 //go:generate go run -C _gen . -family optimizer -pkg simd -out ../optimizer_amd64.s -stubs ../optimizer_amd64.go
 //go:generate go run -C _gen . -neon ..
 //go:generate go run -C _gen . -dispatch ..

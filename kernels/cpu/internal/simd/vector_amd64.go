@@ -7,6 +7,19 @@ import "github.com/stheno-ml/stheno/kernels"
 // Each function runs the assembly for the active level and the element type. The calls are direct, chosen by a
 // switch: through a variable, the compiler would have to move every buffer to the heap.
 
+func absPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, mx int) {
+	switch {
+	case active == AVX512 && single[T]():
+		absPointsAVX512F32(rows, n, pointer32(to), ldt, pointer32(x), ldx, mx)
+	case active == AVX512:
+		absPointsAVX512F64(rows, n, pointer64(to), ldt, pointer64(x), ldx, mx)
+	case single[T]():
+		absPointsAVX2F32(rows, n, pointer32(to), ldt, pointer32(x), ldx, mx)
+	default:
+		absPointsAVX2F64(rows, n, pointer64(to), ldt, pointer64(x), ldx, mx)
+	}
+}
+
 func adamwVector[T kernels.Float](n int, w, dw, m, v *T, scale, rest1, beta2, rest2, root, epsilon, decay, rate T) {
 	switch {
 	case active == AVX512 && single[T]():
@@ -43,6 +56,19 @@ func addBiasVector[T kernels.Float](rows, n int, s *T, ld int, scale T, bias *T,
 		addBiasAVX2F32(rows, n, pointer32(s), ld, float32(scale), pointer32(bias), ldb)
 	default:
 		addBiasAVX2F64(rows, n, pointer64(s), ld, float64(scale), pointer64(bias), ldb)
+	}
+}
+
+func addPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, mx int, y *T, ldy, my int) {
+	switch {
+	case active == AVX512 && single[T]():
+		addPointsAVX512F32(rows, n, pointer32(to), ldt, pointer32(x), ldx, mx, pointer32(y), ldy, my)
+	case active == AVX512:
+		addPointsAVX512F64(rows, n, pointer64(to), ldt, pointer64(x), ldx, mx, pointer64(y), ldy, my)
+	case single[T]():
+		addPointsAVX2F32(rows, n, pointer32(to), ldt, pointer32(x), ldx, mx, pointer32(y), ldy, my)
+	default:
+		addPointsAVX2F64(rows, n, pointer64(to), ldt, pointer64(x), ldx, mx, pointer64(y), ldy, my)
 	}
 }
 
@@ -89,6 +115,19 @@ func deviationsVector[T kernels.Float](n int, x *T, centre T) (sum, squares T) {
 	}
 }
 
+func divPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, mx int, y *T, ldy, my int) {
+	switch {
+	case active == AVX512 && single[T]():
+		divPointsAVX512F32(rows, n, pointer32(to), ldt, pointer32(x), ldx, mx, pointer32(y), ldy, my)
+	case active == AVX512:
+		divPointsAVX512F64(rows, n, pointer64(to), ldt, pointer64(x), ldx, mx, pointer64(y), ldy, my)
+	case single[T]():
+		divPointsAVX2F32(rows, n, pointer32(to), ldt, pointer32(x), ldx, mx, pointer32(y), ldy, my)
+	default:
+		divPointsAVX2F64(rows, n, pointer64(to), ldt, pointer64(x), ldx, mx, pointer64(y), ldy, my)
+	}
+}
+
 func dotsVector[T kernels.Float](rows, n int, a *T, lda int, b *T, ldb int, out *T) {
 	switch {
 	case active == AVX512 && single[T]():
@@ -112,6 +151,32 @@ func dotsWithOneVector[T kernels.Float](rows, n int, a *T, lda int, b, out *T) {
 		dotsWithOneAVX2F32(rows, n, pointer32(a), lda, pointer32(b), pointer32(out))
 	default:
 		dotsWithOneAVX2F64(rows, n, pointer64(a), lda, pointer64(b), pointer64(out))
+	}
+}
+
+func equalPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, mx int, y *T, ldy, my int) {
+	switch {
+	case active == AVX512 && single[T]():
+		equalPointsAVX512F32(rows, n, pointer32(to), ldt, pointer32(x), ldx, mx, pointer32(y), ldy, my)
+	case active == AVX512:
+		equalPointsAVX512F64(rows, n, pointer64(to), ldt, pointer64(x), ldx, mx, pointer64(y), ldy, my)
+	case single[T]():
+		equalPointsAVX2F32(rows, n, pointer32(to), ldt, pointer32(x), ldx, mx, pointer32(y), ldy, my)
+	default:
+		equalPointsAVX2F64(rows, n, pointer64(to), ldt, pointer64(x), ldx, mx, pointer64(y), ldy, my)
+	}
+}
+
+func expPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, mx int) {
+	switch {
+	case active == AVX512 && single[T]():
+		expPointsAVX512F32(rows, n, pointer32(to), ldt, pointer32(x), ldx, mx)
+	case active == AVX512:
+		expPointsAVX512F64(rows, n, pointer64(to), ldt, pointer64(x), ldx, mx)
+	case single[T]():
+		expPointsAVX2F32(rows, n, pointer32(to), ldt, pointer32(x), ldx, mx)
+	default:
+		expPointsAVX2F64(rows, n, pointer64(to), ldt, pointer64(x), ldx, mx)
 	}
 }
 
@@ -219,6 +284,32 @@ func keepVector[T kernels.Float](n int, to, from *T, numbers *uint16, threshold 
 	}
 }
 
+func lessEqualPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, mx int, y *T, ldy, my int) {
+	switch {
+	case active == AVX512 && single[T]():
+		lessEqualPointsAVX512F32(rows, n, pointer32(to), ldt, pointer32(x), ldx, mx, pointer32(y), ldy, my)
+	case active == AVX512:
+		lessEqualPointsAVX512F64(rows, n, pointer64(to), ldt, pointer64(x), ldx, mx, pointer64(y), ldy, my)
+	case single[T]():
+		lessEqualPointsAVX2F32(rows, n, pointer32(to), ldt, pointer32(x), ldx, mx, pointer32(y), ldy, my)
+	default:
+		lessEqualPointsAVX2F64(rows, n, pointer64(to), ldt, pointer64(x), ldx, mx, pointer64(y), ldy, my)
+	}
+}
+
+func lessPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, mx int, y *T, ldy, my int) {
+	switch {
+	case active == AVX512 && single[T]():
+		lessPointsAVX512F32(rows, n, pointer32(to), ldt, pointer32(x), ldx, mx, pointer32(y), ldy, my)
+	case active == AVX512:
+		lessPointsAVX512F64(rows, n, pointer64(to), ldt, pointer64(x), ldx, mx, pointer64(y), ldy, my)
+	case single[T]():
+		lessPointsAVX2F32(rows, n, pointer32(to), ldt, pointer32(x), ldx, mx, pointer32(y), ldy, my)
+	default:
+		lessPointsAVX2F64(rows, n, pointer64(to), ldt, pointer64(x), ldx, mx, pointer64(y), ldy, my)
+	}
+}
+
 func lionVector[T kernels.Float](n int, w, dw, m *T, scale, beta1, rest1, beta2, rest2, decay, rate T) {
 	switch {
 	case active == AVX512 && single[T]():
@@ -229,6 +320,32 @@ func lionVector[T kernels.Float](n int, w, dw, m *T, scale, beta1, rest1, beta2,
 		lionAVX2F32(n, pointer32(w), pointer32(dw), pointer32(m), float32(scale), float32(beta1), float32(rest1), float32(beta2), float32(rest2), float32(decay), float32(rate))
 	default:
 		lionAVX2F64(n, pointer64(w), pointer64(dw), pointer64(m), float64(scale), float64(beta1), float64(rest1), float64(beta2), float64(rest2), float64(decay), float64(rate))
+	}
+}
+
+func maxPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, mx int, y *T, ldy, my int) {
+	switch {
+	case active == AVX512 && single[T]():
+		maxPointsAVX512F32(rows, n, pointer32(to), ldt, pointer32(x), ldx, mx, pointer32(y), ldy, my)
+	case active == AVX512:
+		maxPointsAVX512F64(rows, n, pointer64(to), ldt, pointer64(x), ldx, mx, pointer64(y), ldy, my)
+	case single[T]():
+		maxPointsAVX2F32(rows, n, pointer32(to), ldt, pointer32(x), ldx, mx, pointer32(y), ldy, my)
+	default:
+		maxPointsAVX2F64(rows, n, pointer64(to), ldt, pointer64(x), ldx, mx, pointer64(y), ldy, my)
+	}
+}
+
+func minPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, mx int, y *T, ldy, my int) {
+	switch {
+	case active == AVX512 && single[T]():
+		minPointsAVX512F32(rows, n, pointer32(to), ldt, pointer32(x), ldx, mx, pointer32(y), ldy, my)
+	case active == AVX512:
+		minPointsAVX512F64(rows, n, pointer64(to), ldt, pointer64(x), ldx, mx, pointer64(y), ldy, my)
+	case single[T]():
+		minPointsAVX2F32(rows, n, pointer32(to), ldt, pointer32(x), ldx, mx, pointer32(y), ldy, my)
+	default:
+		minPointsAVX2F64(rows, n, pointer64(to), ldt, pointer64(x), ldx, mx, pointer64(y), ldy, my)
 	}
 }
 
@@ -245,6 +362,32 @@ func mulVector[T kernels.Float](n int, c, a, b *T) {
 	}
 }
 
+func mulAddPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, mx int, y *T, ldy, my int, z *T, ldz, mz int) {
+	switch {
+	case active == AVX512 && single[T]():
+		mulAddPointsAVX512F32(rows, n, pointer32(to), ldt, pointer32(x), ldx, mx, pointer32(y), ldy, my, pointer32(z), ldz, mz)
+	case active == AVX512:
+		mulAddPointsAVX512F64(rows, n, pointer64(to), ldt, pointer64(x), ldx, mx, pointer64(y), ldy, my, pointer64(z), ldz, mz)
+	case single[T]():
+		mulAddPointsAVX2F32(rows, n, pointer32(to), ldt, pointer32(x), ldx, mx, pointer32(y), ldy, my, pointer32(z), ldz, mz)
+	default:
+		mulAddPointsAVX2F64(rows, n, pointer64(to), ldt, pointer64(x), ldx, mx, pointer64(y), ldy, my, pointer64(z), ldz, mz)
+	}
+}
+
+func mulPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, mx int, y *T, ldy, my int) {
+	switch {
+	case active == AVX512 && single[T]():
+		mulPointsAVX512F32(rows, n, pointer32(to), ldt, pointer32(x), ldx, mx, pointer32(y), ldy, my)
+	case active == AVX512:
+		mulPointsAVX512F64(rows, n, pointer64(to), ldt, pointer64(x), ldx, mx, pointer64(y), ldy, my)
+	case single[T]():
+		mulPointsAVX2F32(rows, n, pointer32(to), ldt, pointer32(x), ldx, mx, pointer32(y), ldy, my)
+	default:
+		mulPointsAVX2F64(rows, n, pointer64(to), ldt, pointer64(x), ldx, mx, pointer64(y), ldy, my)
+	}
+}
+
 func mulTileVector[T kernels.Float](rows, n int, dst, src *T, ld int) {
 	switch {
 	case active == AVX512 && single[T]():
@@ -255,6 +398,19 @@ func mulTileVector[T kernels.Float](rows, n int, dst, src *T, ld int) {
 		mulTileAVX2F32(rows, n, pointer32(dst), pointer32(src), ld)
 	default:
 		mulTileAVX2F64(rows, n, pointer64(dst), pointer64(src), ld)
+	}
+}
+
+func negPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, mx int) {
+	switch {
+	case active == AVX512 && single[T]():
+		negPointsAVX512F32(rows, n, pointer32(to), ldt, pointer32(x), ldx, mx)
+	case active == AVX512:
+		negPointsAVX512F64(rows, n, pointer64(to), ldt, pointer64(x), ldx, mx)
+	case single[T]():
+		negPointsAVX2F32(rows, n, pointer32(to), ldt, pointer32(x), ldx, mx)
+	default:
+		negPointsAVX2F64(rows, n, pointer64(to), ldt, pointer64(x), ldx, mx)
 	}
 }
 
@@ -401,6 +557,19 @@ func scaledExpVector[T kernels.Float](n int, y, x *T, lse, scale, less T) {
 	}
 }
 
+func selectPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, mx int, y *T, ldy, my int, z *T, ldz, mz int) {
+	switch {
+	case active == AVX512 && single[T]():
+		selectPointsAVX512F32(rows, n, pointer32(to), ldt, pointer32(x), ldx, mx, pointer32(y), ldy, my, pointer32(z), ldz, mz)
+	case active == AVX512:
+		selectPointsAVX512F64(rows, n, pointer64(to), ldt, pointer64(x), ldx, mx, pointer64(y), ldy, my, pointer64(z), ldz, mz)
+	case single[T]():
+		selectPointsAVX2F32(rows, n, pointer32(to), ldt, pointer32(x), ldx, mx, pointer32(y), ldy, my, pointer32(z), ldz, mz)
+	default:
+		selectPointsAVX2F64(rows, n, pointer64(to), ldt, pointer64(x), ldx, mx, pointer64(y), ldy, my, pointer64(z), ldz, mz)
+	}
+}
+
 func sgdVector[T kernels.Float](n int, w, dw *T, scale, pull, decay, rate T) {
 	switch {
 	case active == AVX512 && single[T]():
@@ -424,6 +593,19 @@ func sgdMomentumVector[T kernels.Float](n int, w, dw, m *T, scale, pull, momentu
 		sgdMomentumAVX2F32(n, pointer32(w), pointer32(dw), pointer32(m), float32(scale), float32(pull), float32(momentum), float32(decay), float32(rate), float32(ahead))
 	default:
 		sgdMomentumAVX2F64(n, pointer64(w), pointer64(dw), pointer64(m), float64(scale), float64(pull), float64(momentum), float64(decay), float64(rate), float64(ahead))
+	}
+}
+
+func sigmoidPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, mx int) {
+	switch {
+	case active == AVX512 && single[T]():
+		sigmoidPointsAVX512F32(rows, n, pointer32(to), ldt, pointer32(x), ldx, mx)
+	case active == AVX512:
+		sigmoidPointsAVX512F64(rows, n, pointer64(to), ldt, pointer64(x), ldx, mx)
+	case single[T]():
+		sigmoidPointsAVX2F32(rows, n, pointer32(to), ldt, pointer32(x), ldx, mx)
+	default:
+		sigmoidPointsAVX2F64(rows, n, pointer64(to), ldt, pointer64(x), ldx, mx)
 	}
 }
 
@@ -492,6 +674,19 @@ func softmaxGradVector[T kernels.Float](rows, n int, s, dp *T, ld int, lse2, del
 	}
 }
 
+func subPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, mx int, y *T, ldy, my int) {
+	switch {
+	case active == AVX512 && single[T]():
+		subPointsAVX512F32(rows, n, pointer32(to), ldt, pointer32(x), ldx, mx, pointer32(y), ldy, my)
+	case active == AVX512:
+		subPointsAVX512F64(rows, n, pointer64(to), ldt, pointer64(x), ldx, mx, pointer64(y), ldy, my)
+	case single[T]():
+		subPointsAVX2F32(rows, n, pointer32(to), ldt, pointer32(x), ldx, mx, pointer32(y), ldy, my)
+	default:
+		subPointsAVX2F64(rows, n, pointer64(to), ldt, pointer64(x), ldx, mx, pointer64(y), ldy, my)
+	}
+}
+
 func sumVector[T kernels.Float](n int, x *T) float64 {
 	switch {
 	case active == AVX512 && single[T]():
@@ -554,6 +749,19 @@ func swigluGradVector[T kernels.Float](n int, dGate, dUp, gate, up, dy *T) {
 		swigluGradAVX2F32(n, pointer32(dGate), pointer32(dUp), pointer32(gate), pointer32(up), pointer32(dy))
 	default:
 		swigluGradAVX2F64(n, pointer64(dGate), pointer64(dUp), pointer64(gate), pointer64(up), pointer64(dy))
+	}
+}
+
+func tanhPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, mx int) {
+	switch {
+	case active == AVX512 && single[T]():
+		tanhPointsAVX512F32(rows, n, pointer32(to), ldt, pointer32(x), ldx, mx)
+	case active == AVX512:
+		tanhPointsAVX512F64(rows, n, pointer64(to), ldt, pointer64(x), ldx, mx)
+	case single[T]():
+		tanhPointsAVX2F32(rows, n, pointer32(to), ldt, pointer32(x), ldx, mx)
+	default:
+		tanhPointsAVX2F64(rows, n, pointer64(to), ldt, pointer64(x), ldx, mx)
 	}
 }
 

@@ -286,6 +286,10 @@ func (t target) constantInMemory(x float64) Op {
 	if t.double {
 		bits = math.Float64bits(x)
 	}
+	return t.constantBitsInMemory(bits)
+}
+
+func (t target) constantBitsInMemory(bits uint64) Op {
 	copies := make([]uint64, t.lanes())
 	for i := range copies {
 		copies[i] = bits

@@ -33,6 +33,7 @@ var families = map[string]func(){
 	"rope":         func() { each(rotate); each(rotateNeighbours) },
 	"add":          func() { each(add) },
 	"mul":          func() { each(mul) },
+	"pointwise":    func() { each(pointwiseAll) },
 	"optimizer":    func() { each(adamw); each(sgd); each(sgdMomentum); each(lion); each(sumSquares) },
 }
 

@@ -1,0 +1,66 @@
+package cpu_test
+
+import (
+	"math"
+	"testing"
+
+	"github.com/stheno-ml/stheno/kernels"
+	. "github.com/stheno-ml/stheno/kernels/internal/attentiontest"
+)
+
+// Scores and masks that users write, with every set of instructions and in both types, and together with everything else.
+func TestAttentionScores(t *testing.T) {
+	for n, options := range ScoreSets() {
+		heads := HeadCounts[n%len(HeadCounts)]
+		c := Case{Batch: 2, Heads: heads[0], KeyHeads: heads[1], Sq: 101, Sk: 205, D: 43, Dv: 27, Options: options, Seed: uint64(n)}
+		runLevels[float32](t, c)
+		runLevels[float64](t, c)
+		c.Batch, c.Sq, c.Sk, c.D, c.Dv, c.Layout = 1, 250, 200, 64, 64, BSHD
+		c.QLens, c.KVLens = PackedLens(uint64(n), 3, c.Sq, c.Sk)
+		runLevels[float32](t, c)
+	}
+}
+
+// The lengths, head sizes and head counts of the grid, with a score and a mask each.
+func TestAttentionScoreGrid(t *testing.T) {
+	sets, last := ScoreSets(), 19
+	for n := range 2 * last {
+		if leftOut(n) {
+			continue
+		}
+		runNamed[float32](t, gridCase(n, Lengths[n%last], HeadSizes[n%len(HeadSizes)], sets[n%len(sets)]))
+	}
+}
+
+// Keys of a length of their own, of one for all, a single query, and nothing at all.
+func TestAttentionScoresOfUnevenSequences(t *testing.T) {
+	for n, options := range ScoreSets() {
+		c := Case{Batch: 3, Heads: 4, KeyHeads: 2, Sq: 70, Sk: 150, D: 24, Dv: 33, KVLengths: []int{150, 33, 0}, Options: options, Seed: uint64(n)}
+		run[float32](t, c)
+		c.SharedKeys = true
+		run[float64](t, c)
+		c.Sq = 1
+		run[float32](t, c)
+		packed := Case{Batch: 1, Heads: 4, KeyHeads: 2, Sq: 100, Sk: 200, D: 24, Dv: 33, Options: options, Seed: uint64(n),
+			QLens: []int{0, 50, 50, 83}, KVLens: []int{0, 0, 90, 131}}
+		run[float32](t, packed)
+	}
+}
+
+// A NaN or an infinity reaches the rows that see it through a mask, and no others.
+func TestAttentionScoresNonFinite(t *testing.T) {
+	n := 0
+	for _, options := range [][]Option{{Documents}, {Sparse}, {Blocks, Causal}, {Documents, RelativeBias}, {Blocks, Dropout}} {
+		for in, name := range []string{"q", "k", "v", "dO"} {
+			value := []float64{math.NaN(), math.Inf(1), math.Inf(-1)}[n%3]
+			n++
+			c := Case{Batch: 1, Heads: 2, KeyHeads: 1, Sq: 210, Sk: 230, D: 24, Dv: 17, Options: options, Seed: uint64(n), Slack: 2}
+			p := New[float32](c)
+			target := []kernels.Tensor{p.Q, p.K, p.V, p.DO}[in]
+			p.Plant(target, value, 0, n%target.Shape[1], n*31%target.Shape[2], n*7%target.Shape[3])
+			if checkLevels(t, p); t.Failed() {
+				t.Fatalf("with %v in %s", value, name)
+			}
+		}
+	}
+}
