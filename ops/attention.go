@@ -21,6 +21,12 @@ type AttentionOptions struct {
 	// lacks are the leading ones, and 1. It is differentiable; its gradient, which is as large as it is, is computed only
 	// where something uses it.
 	Bias *gorgonia.Node
+	// Score changes the scores, after all of the above: it returns what a pair's score becomes, in the language of package score.
+	// Nodes of floats that it looks up ([Lookup]) are differentiable.
+	Score func(Pair) Expr
+	// Mask says which of the pairs that Causal and Window show are visible, in the same language. Tiles of the score matrix that it
+	// hides cost nothing; [MaskPicture] draws them.
+	Mask func(Pair) Cond
 	// Sinks, (Hq), are scores that take probability and give no value. They are differentiable.
 	Sinks *gorgonia.Node
 
@@ -50,7 +56,7 @@ type AttentionOptions struct {
 // of Hk, and query head h reads key head h/(Hq/Hk). k and v may have a batch of 1 for all of q's. The result is (B, Hq, Sq, Dv) in the same layout. For packed
 // sequences the three are (total, heads, head size) and so is the result.
 //
-// q, k, v, o.Bias and o.Sinks have gradients, in the shapes of the inputs. Their values may be views with any strides as
+// q, k, v, o.Bias, o.Sinks and what o.Score looks up have gradients, in the shapes of the inputs. Their values may be views with any strides as
 // long as the last axis is contiguous.
 func FlashAttention(q, k, v *gorgonia.Node, o AttentionOptions) (*gorgonia.Node, error) {
 	return one(separateAttention("FlashAttention", q, k, v, o, false))
@@ -187,6 +193,8 @@ func (a *attention) backward(r *run, in, dOut, d []kernels.Tensor) error {
 			g.DBias = fourAxes(d[i])
 		case role == sinksRole:
 			g.DSinks = d[i]
+		case role == tableRole:
+			g.DTables = append(g.DTables, d[i])
 		}
 	}
 	if rowsWanted {

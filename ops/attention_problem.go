@@ -38,6 +38,7 @@ const (
 	qLensRole
 	kvLensRole
 	kvLengthsRole
+	tableRole
 )
 
 // newAttention describes a call over q, k and v, or over all of them in one input.
@@ -101,7 +102,7 @@ func describeAttention(o AttentionOptions, main []input) (*attention, error) {
 			a.add(in.role, in.name, in.node, in.form)
 		}
 	}
-	return a, nil
+	return a, a.addRules(&o)
 }
 
 func (a *attention) add(r role, name string, n *gorgonia.Node, f form) {
@@ -141,6 +142,10 @@ func (a *attention) check(in []kernels.Tensor) (*kernels.Attention, error) {
 			return nil, err
 		}
 		p.Bias = kernels.Tensor{}
+	}
+	if a.layout == packed && len(p.Tables) > 0 {
+		// As many sequences as there will be, of no length yet.
+		p.QLens, p.KVLens = make([]int, a.entries(in, qLensRole)), make([]int, a.entries(in, kvLensRole))
 	}
 	if i := slices.Index(a.roles, kvLengthsRole); i >= 0 {
 		p.KVLengths = make([]int, in[i].Shape[0]) // as many as there will be
@@ -205,6 +210,8 @@ func (a *attention) withTensors(in []kernels.Tensor) kernels.Attention {
 			p.Bias = fourAxes(in[i])
 		case sinksRole:
 			p.Sinks = in[i]
+		case tableRole:
+			p.Tables = append(p.Tables, in[i])
 		}
 	}
 	return p

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/kernels/score"
 	"github.com/stheno-ml/stheno/ops"
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
@@ -239,4 +240,35 @@ func ExampleCachedAttention() {
 	// 1 in the cache, output [6]
 	// 2 in the cache, output [4]
 	// 3 in the cache, output [3]
+}
+
+// A window of 256 tokens within each document, and a learnt number for each head and distance.
+func ExampleAttentionOptions_score() {
+	g := gorgonia.NewGraph()
+	x := gorgonia.NewTensor(g, tensor.Float32, 4, gorgonia.WithShape(1, 8, 1024, 64), gorgonia.WithInit(gorgonia.Gaussian(0, 1)), gorgonia.WithName("x"))
+	bias := gorgonia.NewMatrix(g, tensor.Float32, gorgonia.WithShape(8, 256), gorgonia.WithInit(gorgonia.Zeroes()), gorgonia.WithName("bias"))
+	document := make([]int, 1024)
+	for i := range document {
+		document[i] = i / 300
+	}
+	ids := gorgonia.NewVector(g, tensor.Int, gorgonia.WithShape(1024), gorgonia.WithName("ids"), gorgonia.WithValue(tensor.New(tensor.WithBacking(document))))
+
+	out, err := ops.FlashAttention(x, x, x, ops.AttentionOptions{
+		Mask: score.And(score.SlidingWindow(255, 0), ops.Documents(ids)),
+		Score: func(p ops.Pair) ops.Expr {
+			return p.Score.Add(ops.Lookup(bias, p.Head, p.Query.Sub(p.Key)))
+		},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	gradients, err := gorgonia.Grad(gorgonia.Must(gorgonia.Sum(out)), x, bias)
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := gorgonia.NewTapeMachine(g).RunAll(); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(out.Shape(), gradients[1].Shape())
+	// Output: (1, 8, 1024, 64) (8, 256)
 }
