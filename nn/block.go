@@ -188,6 +188,8 @@ func (b *Block) branch(number string, part Layer, c BlockConfig) (r branch, err 
 type BlockInputs struct {
 	// KeyMask and KeyLengths hide keys of x itself, such as padding; see [AttentionInputs].
 	KeyMask, KeyLengths *gorgonia.Node
+	// Ends says that x is sequences that lie end to end, (total, Dim); see [AttentionInputs].
+	Ends *gorgonia.Node
 	// Context is what a block with Cross attends to, (B, Sk, ContextDim); ContextMask and ContextLengths hide its keys.
 	Context, ContextMask, ContextLengths *gorgonia.Node
 }
@@ -200,14 +202,7 @@ func (b *Block) Forward(x *gorgonia.Node) (*gorgonia.Node, error) {
 // ForwardWith is [Block.Forward] with a context, or with keys that are hidden.
 func (b *Block) ForwardWith(x *gorgonia.Node, in BlockInputs) (*gorgonia.Node, error) {
 	return b.forward(x, in, func(x *gorgonia.Node) (*gorgonia.Node, error) {
-		return b.attn.ForwardWith(x, AttentionInputs{KeyMask: in.KeyMask, KeyLengths: in.KeyLengths})
-	})
-}
-
-// ForwardPacked is [Block.Forward] of sequences that lie end to end, (total, Dim); see Ends of [AttentionInputs].
-func (b *Block) ForwardPacked(x, ends *gorgonia.Node) (*gorgonia.Node, error) {
-	return b.forward(x, func(x *gorgonia.Node) (*gorgonia.Node, error) {
-		return b.attn.ForwardWith(x, AttentionInputs{Ends: ends})
+		return b.attn.ForwardWith(x, AttentionInputs{KeyMask: in.KeyMask, KeyLengths: in.KeyLengths, Ends: in.Ends})
 	})
 }
 

@@ -151,12 +151,7 @@ func (m *model) hiddenPacked(tokens *gorgonia.Node, p Packing) (*gorgonia.Node, 
 	if h, err = m.drop.Forward(h); err != nil {
 		return nil, err
 	}
-	for _, b := range m.blocks {
-		if h, err = b.ForwardPacked(h, p.Ends); err != nil {
-			return nil, err
-		}
-	}
-	return m.last.Forward(h)
+	return m.stack.ForwardWith(h, BlockInputs{Ends: p.Ends})
 }
 
 // embed looks up the vectors of tokens.
