@@ -3,9 +3,11 @@
 package train
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -21,6 +23,7 @@ import (
 var (
 	timedSteps = flag.Int("steps", 40, "steps of a benchmark; the first quarter is not timed")
 	unrecorded = flag.Bool("unrecorded", false, "queue the kernels of each step one by one, none before the last step is done")
+	timeline   = flag.Bool("timeline", false, "with -unrecorded: list where the time of the last step went")
 )
 
 // gpt is a GPT in bfloat16 with GPT-2's vocabulary, rounded up.
@@ -66,13 +69,20 @@ func (c training) measure(b *testing.B) {
 		l.toldWhy = true
 	}
 	for b.Loop() {
-		for range *timedSteps {
+		for n := range *timedSteps {
+			var line *kernelTimes
+			if *timeline && n == *timedSteps-1 {
+				line = traceKernels(b)
+			}
 			begin := time.Now()
 			q, err := l.queue(context.Background(), begin)
 			if err != nil {
 				b.Fatal(err)
 			}
 			queueing = append(queueing, time.Since(begin))
+			if line != nil {
+				line.list(b)
+			}
 			if *unrecorded {
 				l.queued, q = q, nil
 			}
@@ -97,6 +107,53 @@ func (c training) measure(b *testing.B) {
 	b.ReportMetric(step.Seconds()*1e3, "ms/step")
 	b.ReportMetric(median(queueing[len(queueing)/4:]).Seconds()*1e3, "ms-queueing/step")
 	b.ReportMetric(float64(raw.Memory().Peak)/(1<<30), "GiB-peak")
+}
+
+// kernelTimes is a timeline: an event after each kernel.
+type kernelTimes struct {
+	device  *cuda.Device
+	kernels []string
+	events  []kernels.Event
+}
+
+// traceKernels begins a timeline with what is queued next. Events take a little time of their own, which the kernels before them
+// are charged for.
+func traceKernels(b *testing.B) *kernelTimes {
+	raw, err := cuda.Default()
+	if err != nil {
+		b.Fatal(err)
+	}
+	t := &kernelTimes{device: raw}
+	mark := func(kernel string) {
+		e, err := raw.Record()
+		if err != nil {
+			b.Fatal(err)
+		}
+		t.kernels, t.events = append(t.kernels, kernel), append(t.events, e)
+	}
+	mark("")
+	raw.Trace(mark)
+	return t
+}
+
+// list ends the timeline and prints the kernels, those that take the longest together first.
+func (t *kernelTimes) list(b *testing.B) {
+	t.device.Trace(nil)
+	times, counts, all := map[string]time.Duration{}, map[string]int{}, time.Duration(0)
+	for i, e := range t.events[1:] {
+		took, err := e.Since(t.events[i])
+		if err != nil {
+			b.Fatal(err)
+		}
+		times[t.kernels[1+i]] += took
+		counts[t.kernels[1+i]]++
+		all += took
+	}
+	b.Logf("%d kernels take %.3f ms", len(t.events)-1, all.Seconds()*1e3)
+	names := slices.SortedFunc(maps.Keys(times), func(a, b string) int { return cmp.Compare(times[b], times[a]) })
+	for _, name := range names {
+		b.Logf("%9.1f µs %5.1f %% %4d × %s", times[name].Seconds()*1e6, 100*times[name].Seconds()/all.Seconds(), counts[name], name)
+	}
 }
 
 func median(list []time.Duration) time.Duration {

@@ -34,6 +34,7 @@ type Device struct {
 	faults    faults
 	stagings  stagings
 	last      atomic.Pointer[launchShape] // the kernel queued last, for the messages of errors that come later
+	traced    atomic.Pointer[func(kernel string)]
 
 	// While a recording is made, what must not be a part of it runs here, after the work before the recording.
 	aside           cu.Stream
@@ -246,6 +247,16 @@ func (d *Device) zero(at address, bytes int) error {
 		return fmt.Errorf("%w, writing zeros into %d bytes", err, bytes)
 	}
 	return nil
+}
+
+// Trace calls a function after each kernel that is queued from now on, with its name: for timelines, with an event recorded in each
+// call. A nil function ends it.
+func (d *Device) Trace(queued func(kernel string)) {
+	if queued == nil {
+		d.traced.Store(nil)
+		return
+	}
+	d.traced.Store(&queued)
 }
 
 // Event is a point in the order of a device's work, for measuring time.

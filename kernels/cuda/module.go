@@ -37,6 +37,9 @@ func (d *Device) launch(s launchShape, maps []encodedMap, arguments unsafe.Point
 	if err := launchKernel(d.context, f, d.stream, s, maps, arguments); err != nil {
 		return fmt.Errorf("cuda:%d: %w", d.index, err)
 	}
+	if queued := d.traced.Load(); queued != nil {
+		(*queued)(s.kernel.entry)
+	}
 	return nil
 }
 
