@@ -33,7 +33,7 @@ const (
 	fromInputs  source = iota // backward needs nothing but inputs
 	fromSaved                 // backward also needs what forward kept when a gradient was wanted
 	fromOutputs               // the same, and the outputs too
-	fromForward               // forward computes and keeps them; backward puts them into d, whose tensors have no data
+	fromForward               // forward computes and keeps them, with the graph's loss scale; backward puts them into d, whose tensors have no data
 	fromOutput                // each is the gradient of the output itself; there is no backward
 	noGradient                // there are none; backward is called by a lispMachine alone, with nothing
 )
@@ -92,8 +92,9 @@ type call struct {
 	results []kernels.Tensor // of the outputs
 	outputs gorgonia.Nodes   // one a result
 	memory  memory
-	lent    []result // of the outputs
-	d       []result // of the inputs' gradients
+	scale   *lossScale // of the graph
+	lent    []result   // of the outputs
+	d       []result   // of the inputs' gradients
 
 	// The gradients of several outputs, left by the picks for the call: nodes by their SymDiff, values by their DoDiff.
 	dOutNodes  gorgonia.Nodes
@@ -194,7 +195,7 @@ func (c *call) build(name string) error {
 		return err
 	}
 	state := stateOf(n.Graph())
-	c.memory = memory{graph: n.Graph(), pool: &state.pool}
+	c.memory, c.scale = memory{graph: n.Graph(), pool: &state.pool}, &state.lossScale
 	if k, ok := c.kernel.(moded); ok {
 		k.setMode(&state.mode)
 	}

@@ -34,7 +34,7 @@ func LinearCrossEntropy(x, weight, targets *gorgonia.Node, o LinearCrossEntropyO
 type linearCrossEntropy struct {
 	o          kernels.CrossEntropyOptions
 	transposed bool
-	dX, dW     kernels.Tensor // of the last forward run, for a gradient of the loss of 1
+	dX, dW     kernels.Tensor // of the last forward run, for a gradient of the loss of 1, or the graph's loss scale
 }
 
 func (k *linearCrossEntropy) outputs(in []kernels.Tensor) ([]kernels.Tensor, error) {
@@ -88,7 +88,16 @@ func (k *linearCrossEntropy) forward(r *run, in, out []kernels.Tensor) error {
 		}
 		outputs.DWeight = k.byVocabulary(k.dW)
 	}
-	return r.LinearCrossEntropy(k.problem(in), outputs)
+	p := k.problem(in)
+	if r.wanted != nil && r.c.scale.Load() != nil {
+		if err := r.scratch(&p.DLoss, out[0].DType); err != nil {
+			return err
+		}
+		if err := r.c.scale.scaled(r, 1, p.DLoss); err != nil {
+			return err
+		}
+	}
+	return r.LinearCrossEntropy(p, outputs)
 }
 
 // backward hands out the gradients, multiplied by that of the loss.

@@ -357,7 +357,10 @@ func (c *call) gradientOfOutput(r *run, i int, dOut gorgonia.Value) (kernels.Ten
 	if err := r.scratch(&t, dtype, shape...); err != nil {
 		return t, err
 	}
-	return t, r.Fill(t, x)
+	if c.kernel.source() == fromForward {
+		return t, r.Fill(t, x) // forward has used the scale
+	}
+	return t, c.scale.scaled(r, x, t)
 }
 
 // float is the number that a scalar of Gorgonia's holds.

@@ -11,8 +11,9 @@ import (
 // graphState is what this package knows of a graph besides its nodes. It refers to no node, so that it does not keep the graph
 // alive.
 type graphState struct {
-	mode Mode
-	pool pool
+	mode      Mode
+	pool      pool
+	lossScale lossScale
 }
 
 // states holds graphs weakly: looking up the state of a graph does not keep the graph alive.

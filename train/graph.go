@@ -303,3 +303,4 @@ func figures(metrics []Metric, means []mean, include func(Metric) bool) map[stri
 
 func anyMetric(Metric) bool      { return true }
 func scalarMetric(m Metric) bool { return m.Value == nil }
+func valueMetric(m Metric) bool  { return m.Value != nil }

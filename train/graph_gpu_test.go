@@ -3,9 +3,15 @@
 package train
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
+	"encoding/json"
 	"errors"
+	"flag"
 	"math"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 
@@ -36,10 +42,11 @@ type training struct {
 	llama        *nn.LlamaConfig // in place of model, whose Vocab and Context are this one's too
 	rows, steps  int
 	accumulation int
+	scaling      *LossScaling
 	prepare      func(*Loop)
 }
 
-func (c training) loop(t testing.TB, hook Hook) *Loop {
+func (c training) batches(t testing.TB) data.Batches {
 	t.Helper()
 	ids := make([]int, max(1<<16, 2*c.model.Context+2))
 	for i := range ids {
@@ -53,6 +60,12 @@ func (c training) loop(t testing.TB, hook Hook) *Loop {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return batches
+}
+
+func (c training) loop(t testing.TB, hook Hook) *Loop {
+	t.Helper()
+	batches := c.batches(t)
 	parameters := nn.NewParameters(3)
 	if c.device != nil {
 		if err := parameters.MoveTo(c.device); err != nil {
@@ -83,7 +96,7 @@ func (c training) loop(t testing.TB, hook Hook) *Loop {
 			return Outputs{Loss: loss, Parameters: m.Parameters()}, err
 		},
 		Optimizer: func(parameters gorgonia.Nodes) (*Optimizer, error) {
-			return NewAdamW(parameters, AdamWConfig{WeightDecay: 0.1, Options: Options{Schedule: ConstantRate(1e-3), ClipNorm: 1, Accumulation: c.accumulation}})
+			return NewAdamW(parameters, AdamWConfig{WeightDecay: 0.1, Options: Options{Schedule: ConstantRate(1e-3), ClipNorm: 1, Accumulation: c.accumulation, LossScaling: c.scaling}})
 		},
 	})
 	if err != nil {
@@ -126,9 +139,12 @@ func TestTrainingOnTheDevice(t *testing.T) {
 		if !(want[len(want)-1] < want[0]-0.2) {
 			t.Fatalf("the losses on the host go from %v to %v: nothing is learnt", want[0], want[len(want)-1])
 		}
-		for compute, bound := range map[tensor.Dtype]float64{tensor.Float32: 1e-4, ops.BFloat16: 1e-2} {
+		for compute, bound := range map[tensor.Dtype]float64{tensor.Float32: 1e-4, ops.BFloat16: 1e-2, ops.Float16: 1e-3} {
 			c := base
 			c.device, c.model.Compute = d, compute
+			if compute == ops.Float16 {
+				c.scaling = &LossScaling{Initial: 1 << 12, Interval: 8}
+			}
 			recorded, weights, l := c.losses(t)
 			if l.training.last.recording == nil {
 				t.Errorf("%v: the steps were not recorded: %v", compute, l.training.unrecorded)
@@ -147,6 +163,78 @@ func TestTrainingOnTheDevice(t *testing.T) {
 				t.Errorf("%v, %d runs a step: unrecorded losses are %v, recorded ones %v", compute, accumulation, plain, recorded)
 			}
 		}
+	}
+}
+
+var exchange = flag.String("exchange", "", "folder to which TestLosses writes weights, batches and losses, for bench/gpu/step.py")
+
+// The losses of 200 steps in bfloat16 are those in float32 within half a per cent.
+func TestLosses(t *testing.T) {
+	c := training{device: gpu(t), model: nn.GPTConfig{Vocab: 67, Context: 128, Layers: 4, Heads: 4, Dim: 256}, rows: 16, steps: 200}
+	if *exchange != "" {
+		c.prepare = func(l *Loop) { c.write(t, l) }
+	}
+	wide, _, _ := c.losses(t)
+	if *exchange != "" {
+		c.describe(t, wide)
+	}
+	c.prepare, c.model.Compute = nil, ops.BFloat16
+	narrow, _, _ := c.losses(t)
+	worst := 0.0
+	for i := range wide {
+		worst = max(worst, math.Abs(narrow[i]/wide[i]-1))
+	}
+	t.Logf("float32 from %.4f to %.4f, bfloat16 at most %.2g from it", wide[0], wide[len(wide)-1], worst)
+	if !(worst <= 5e-3) || !(wide[len(wide)-1] < wide[0]-0.5) {
+		t.Errorf("float32's losses are %v, bfloat16's %v", wide, narrow)
+	}
+}
+
+// write leaves the loop's weights as they are, and the batches of all steps, in the folder.
+func (c training) write(t *testing.T, l *Loop) {
+	save := func(name string, data any) {
+		var file bytes.Buffer
+		if err := errors.Join(binary.Write(&file, binary.LittleEndian, data), os.WriteFile(filepath.Join(*exchange, name), file.Bytes(), 0o666)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, n := range l.Parameters() {
+		v, err := ops.Download(n.Value())
+		if err != nil {
+			t.Fatal(err)
+		}
+		save(n.Name(), v.Float32s())
+	}
+	batches, all := c.batches(t), []int64{}
+	for n := range c.steps {
+		b, err := batches.Batch(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"tokens", "targets"} {
+			for _, id := range b[name].Ints() {
+				all = append(all, int64(id))
+			}
+		}
+	}
+	save("batches", all)
+}
+
+// describe says in the folder what the model is and what its losses were.
+func (c training) describe(t *testing.T, losses []float64) {
+	shapes := map[string][]int{}
+	for _, n := range c.loop(t, Hook{}).Parameters() {
+		shapes[n.Name()] = n.Shape()
+	}
+	text, err := json.Marshal(map[string]any{
+		"Parameters": shapes, "Rows": c.rows, "Length": c.model.Context, "Layers": c.model.Layers, "Heads": c.model.Heads,
+		"Rate": 1e-3, "Decay": 0.1, "Losses": losses,
+	})
+	if err == nil {
+		err = os.WriteFile(filepath.Join(*exchange, "about.json"), text, 0o666)
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 

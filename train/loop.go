@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/stheno-ml/stheno/kernels"
@@ -154,6 +155,9 @@ func (l *Loop) build() (err error) {
 	if l.optimizer == nil {
 		return errors.New("optimizer gave nil, it needs to give an optimizer")
 	}
+	if err := l.optimizer.ScaleLoss(l.training.g); err != nil {
+		return err
+	}
 	if err := l.checkCounts(); err != nil {
 		return err
 	}
@@ -203,6 +207,11 @@ func (l *Loop) graph(b data.Batch, training bool) (*graph, error) {
 	}
 	if l.training != nil {
 		if err := t.shares(l.training); err != nil {
+			return nil, errors.Join(err, t.machine.Close())
+		}
+	}
+	if training && l.optimizer != nil {
+		if err := l.optimizer.ScaleLoss(t.g); err != nil {
 			return nil, errors.Join(err, t.machine.Close())
 		}
 	}
@@ -559,45 +568,55 @@ func (l *Loop) evaluate(ctx context.Context) error {
 }
 
 // judge returns the mean loss and the metrics of the batches that belong to the evaluation that is due, so that a resumed run takes
-// the same.
+// the same. A device computes each batch while the next one is queued.
 func (l *Loop) judge(ctx context.Context, batches data.Batches, progress *Batch) (loss float64, metrics map[string]float64, err error) {
 	evaluation := (l.done + l.c.EvalEvery - 1) / l.c.EvalEvery
 	means := make([]mean, len(l.training.outputs.Metrics))
+	read := func() error { return nil }
 	for i := range l.c.EvalBatches {
 		if ctx.Err() != nil {
 			return 0, nil, errCancelled
 		}
 		n := evaluation*l.c.EvalBatches + i
-		batchLoss, err := l.judgeBatch(batches, n, means)
+		t, scalars, err := l.judgeBatch(batches, n)
+		if err == nil {
+			err = read()
+		}
+		read = func() error {
+			values, err := numbers(scalars)
+			if err != nil {
+				return err
+			}
+			loss += values[0] / float64(l.c.EvalBatches)
+			return t.measure(means, values)
+		}
+		if err == nil && slices.ContainsFunc(t.outputs.Metrics, valueMetric) {
+			err, read = read(), func() error { return nil } // before the next run writes over what the metric looks at
+		}
 		if err != nil {
 			return 0, nil, fmt.Errorf("evaluation after step %d: batch %d: %w", l.done, n, err)
 		}
-		loss += batchLoss / float64(l.c.EvalBatches)
 		progress.Batch++
 		if err := l.tellBatch(*progress); err != nil {
 			return 0, nil, err
 		}
 	}
+	if err := read(); err != nil {
+		return 0, nil, fmt.Errorf("evaluation after step %d: %w", l.done, err)
+	}
 	return loss, figures(l.training.outputs.Metrics, means, anyMetric), nil
 }
 
-// judgeBatch returns the loss of a batch, and adds to the metrics' means what the batch makes of them.
-func (l *Loop) judgeBatch(batches data.Batches, n int, means []mean) (float64, error) {
+// judgeBatch asks for the scalars of a batch, the loss first.
+func (l *Loop) judgeBatch(batches data.Batches, n int) (*graph, []kernels.Number, error) {
 	b, err := batches.Batch(n)
 	if err != nil {
-		return 0, err
+		return nil, nil, err
 	}
 	t, err := l.graph(b, false)
 	if err != nil {
-		return 0, err
+		return nil, nil, err
 	}
 	scalars, err := t.run(b, &t.last)
-	if err != nil {
-		return 0, err
-	}
-	values, err := numbers(scalars)
-	if err != nil {
-		return 0, err
-	}
-	return values[0], t.measure(means, values)
+	return t, scalars, err
 }

@@ -35,6 +35,9 @@ type Optimizer struct {
 
 	runs int // that were accumulated since the last step
 
+	scaling kernels.LossScaling
+	scale   lossScale // that control begins with
+
 	step, skipped, skippedInARow int // as far as reports were read
 	pending                      []*PendingReport
 }
@@ -49,6 +52,8 @@ type Options struct {
 	ClipNorm float64
 	// Accumulation is the number of runs of the machine whose gradients a step averages; 0 means 1.
 	Accumulation int
+	// LossScaling multiplies the loss of training in float16, see [LossScaling]; nil means not.
+	LossScaling *LossScaling
 	// MaxSkips is how many steps in a row may be skipped before Step returns an error; 0 means 10.
 	MaxSkips int
 }
@@ -88,6 +93,7 @@ func newOptimizer(name string, nodes gorgonia.Nodes, r rule, options Options) (*
 	if o.options.MaxSkips == 0 {
 		o.options.MaxSkips = defaultMaxSkips
 	}
+	o.scaling, o.scale = o.options.LossScaling.begin()
 	for _, check := range []func() error{r.validate, o.options.validate, func() error { return checkNodes(nodes) }} {
 		if err := check(); err != nil {
 			return nil, o.errorf("%w", err)
@@ -126,6 +132,9 @@ func (o Options) validate() error {
 		return fmt.Errorf("accumulation is %d, it needs to be positive, or 0 for 1", o.Accumulation)
 	case o.MaxSkips < 1:
 		return fmt.Errorf("max skips is %d, it needs to be positive, or 0 for %d", o.MaxSkips, defaultMaxSkips)
+	}
+	if err := o.LossScaling.validate(); err != nil {
+		return fmt.Errorf("loss scaling: %w", err)
 	}
 	return validateGroups(o.Groups)
 }
@@ -220,7 +229,7 @@ func (o *Optimizer) change() error {
 	if err := o.average(); err != nil {
 		return err
 	}
-	plan := kernels.StepPlan{ClipNorm: o.options.ClipNorm, Accumulation: o.options.Accumulation}
+	plan := kernels.StepPlan{ClipNorm: o.options.ClipNorm, Accumulation: o.options.Accumulation, LossScaling: o.scaling}
 	if err := o.backend.SumSquares(o.gradients, o.squares); err != nil {
 		return err
 	}

@@ -39,7 +39,8 @@ func (o *Optimizer) place() error {
 	}
 	counts := make([]float64, kernels.ControlSize)
 	counts[kernels.ControlSteps], counts[kernels.ControlSkipped] = float64(o.step), float64(o.skipped)
-	counts[kernels.ControlSkippedInARow], counts[kernels.ControlLossScale] = float64(o.skippedInARow), 1
+	counts[kernels.ControlSkippedInARow] = float64(o.skippedInARow)
+	counts[kernels.ControlLossScale], counts[kernels.ControlGoodSteps] = o.scale.factor, float64(o.scale.goodSteps)
 	if err := o.backend.Copy(o.control, kernels.Of(counts, len(counts))); err != nil {
 		return err
 	}

@@ -25,6 +25,8 @@ type loopState struct {
 	Schedule      string          `json:"schedule"` // for people: a resumed loop follows its own
 	Skipped       int             `json:"skipped"`
 	SkippedInARow int             `json:"skippedInARow"`
+	LossScale     float64         `json:"lossScale,omitempty"`
+	GoodSteps     int             `json:"lossScaleGoodSteps,omitempty"`
 	Unevaluated   bool            `json:"unevaluated,omitempty"` // an evaluation of these weights is due and was cut short
 	Masks         int             `json:"masks"`                 // kernels.DropoutVersion; 0 is the first, of before it was noted
 	Settings      json.RawMessage `json:"settings,omitempty"`
@@ -103,6 +105,7 @@ func (l *Loop) restore(c checkpoint.Checkpoint) error {
 	// SetState checks everything before it changes anything.
 	err = l.optimizer.SetState(State{
 		Optimizer: s.Optimizer, Step: s.Updates, Skipped: s.Skipped, SkippedInARow: s.SkippedInARow, Tensors: c.Optimizer.Map(),
+		LossScale: s.LossScale, LossScaleGoodSteps: s.GoodSteps,
 	})
 	if err != nil {
 		return err
@@ -210,6 +213,7 @@ func (l *Loop) snapshot() (checkpoint.Checkpoint, error) {
 	s := loopState{
 		Done: l.done, Batches: l.done * l.optimizer.options.Accumulation, BestStep: l.bestStep,
 		Optimizer: o.Optimizer, Updates: o.Step, Skipped: o.Skipped, SkippedInARow: o.SkippedInARow, Masks: kernels.DropoutVersion,
+		LossScale: o.LossScale, GoodSteps: o.LossScaleGoodSteps,
 		Schedule:    fmt.Sprintf("%T%+v", l.optimizer.options.Schedule, l.optimizer.options.Schedule),
 		Unevaluated: l.evaluationDue(),
 	}

@@ -2,6 +2,7 @@ package train
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/ops"
@@ -16,6 +17,9 @@ type State struct {
 	Skipped   int    // steps that did not, since gradients were not finite
 
 	SkippedInARow int // the last ones of these
+
+	LossScale          float64 // of the next step, 0 without Options.LossScaling
+	LossScaleGoodSteps int     // steps since it changed
 
 	// Tensors holds momentum, "m.", and AdamW's mean of squares, "v.", each followed by the parameter's name.
 	Tensors map[string]*tensor.Dense
@@ -35,6 +39,10 @@ func (o *Optimizer) State() (State, error) {
 		s.Tensors[name], err = ops.Download(own)
 		return err
 	})
+	if err == nil && o.scaling.Interval > 0 {
+		err = o.readLossScale()
+		s.LossScale, s.LossScaleGoodSteps = o.scale.factor, o.scale.goodSteps
+	}
 	if err != nil {
 		return State{}, o.errorf("%w", err)
 	}
@@ -50,6 +58,9 @@ func (o *Optimizer) SetState(s State) error {
 	if s.Step < 0 || s.SkippedInARow < 0 || s.Skipped < s.SkippedInARow {
 		return o.errorf("the state has %d steps, %d skipped, %d of them in a row: no count can be negative or less than its part",
 			s.Step, s.Skipped, s.SkippedInARow)
+	}
+	if s.LossScale != 0 && !(s.LossScale > 0 && !math.IsInf(s.LossScale, 0) && s.LossScaleGoodSteps >= 0) {
+		return o.errorf("the state has a loss scale of %v since %d steps, it needs to be finite and positive", s.LossScale, s.LossScaleGoodSteps)
 	}
 	if err := o.settle(len(o.pending)); err != nil {
 		return err
@@ -82,6 +93,12 @@ func (o *Optimizer) SetState(s State) error {
 		}
 	}
 	o.step, o.skipped, o.skippedInARow, o.current = s.Step, s.Skipped, s.SkippedInARow, false
+	if _, o.scale = o.options.LossScaling.begin(); o.scaling.Interval > 0 && s.LossScale != 0 {
+		o.scale = lossScale{s.LossScale, s.LossScaleGoodSteps}
+	}
+	if err := o.place(); err != nil { // at once: the next run reads the loss scale
+		return o.errorf("%w", err)
+	}
 	return nil
 }
 

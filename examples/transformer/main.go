@@ -21,6 +21,7 @@ import (
 
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/nn"
+	"github.com/stheno-ml/stheno/ops"
 	"github.com/stheno-ml/stheno/train"
 	"github.com/stheno-ml/stheno/train/data"
 	"github.com/stheno-ml/stheno/train/watch"
@@ -133,7 +134,7 @@ func learn(ctx context.Context, s settings, o options) error {
 				Options: train.Options{
 					Schedule: train.WarmupCosine{Peak: s.Rate, Min: s.MinRate, Warmup: s.Warmup, Steps: s.decaySteps()},
 					Groups:   []train.Group{{Match: train.Vectors, NoDecay: true}},
-					ClipNorm: s.Clip, Accumulation: s.Accumulation,
+					ClipNorm: s.Clip, Accumulation: s.Accumulation, LossScaling: s.lossScaling(),
 				},
 			})
 		},
@@ -204,4 +205,12 @@ func (s settings) gpt(vocab int, parameters *nn.Parameters) nn.GPTConfig {
 		Parameters: parameters, Vocab: vocab, Context: s.Context, Layers: s.Layers, Heads: s.Heads, Dim: s.Dim,
 		Dropout: s.Dropout, NoBias: true, Activation: kernels.GELUErf, Compute: computeTypes[s.Compute],
 	}
+}
+
+// lossScaling is for float16, whose range is too small for gradients as they are.
+func (s settings) lossScaling() *train.LossScaling {
+	if computeTypes[s.Compute] != ops.Float16 {
+		return nil
+	}
+	return &train.LossScaling{}
 }
