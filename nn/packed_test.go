@@ -35,7 +35,7 @@ func TestPackedModels(t *testing.T) {
 			})
 		},
 	}
-	sequences := [][]int{{1, 2, 3, 4, 5}, {}, {8, 7}, {0, 1, 0, 6, 6, 2, 3}}
+	sequences := [][]int{{}, {1, 2, 3, 4, 5}, {}, {8, 7}, {0, 1, 0, 6, 6, 2, 3}, {}, {}}
 	for name, build := range models {
 		t.Run(name, func(t *testing.T) {
 			vector := func(g *gorgonia.ExprGraph, name string, list []int) *gorgonia.Node {

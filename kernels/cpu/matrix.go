@@ -11,8 +11,12 @@ type rows[T kernels.Float] struct {
 	stride int
 }
 
-func (r rows[T]) at(i int) *T        { return &r.data[i*r.stride] }
-func (r rows[T]) from(i int) rows[T] { return rows[T]{r.data[i*r.stride:], r.stride} }
+func (r rows[T]) at(i int) *T { return &r.data[i*r.stride] }
+
+// from is the rows from i on: none behind the last, where an empty sequence may lie.
+func (r rows[T]) from(i int) rows[T] {
+	return rows[T]{r.data[min(i*r.stride, len(r.data)):], r.stride}
+}
 
 // matrix is one head of one sequence, its first row at length index start.
 func matrix[T kernels.Float](t kernels.Tensor, batch, head, start int) rows[T] {

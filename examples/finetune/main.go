@@ -1,0 +1,207 @@
+// Finetune goes on training a published model on one's own text or conversations, and lets it write:
+//
+//	go run ./examples/finetune -model hub:HuggingFaceTB/SmolLM2-135M-Instruct -data chats.jsonl
+//	go run ./examples/finetune -model gpt2 -data notes.txt -sample "The weather"
+//
+// The data is a text, or a .jsonl file with a conversation, a question and its answer, or a text on each line; see corpus.go. Of a
+// conversation the model learns the answers alone. By default small changes to the model are trained (LoRA), which go to the folder
+// adapter of the run as Python's peft reads them; -rank 0 trains all weights. -resume goes on with a run that was stopped.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/stheno-ml/stheno/nn"
+	"github.com/stheno-ml/stheno/nn/pretrained"
+	"github.com/stheno-ml/stheno/ops"
+	"github.com/stheno-ml/stheno/train"
+	"github.com/stheno-ml/stheno/train/checkpoint"
+	"github.com/stheno-ml/stheno/train/data"
+	"github.com/stheno-ml/stheno/train/sample"
+	"github.com/stheno-ml/stheno/train/watch"
+	"gorgonia.org/gorgonia"
+)
+
+func main() {
+	s, err := parse(os.Args[1:], os.Stderr)
+	if errors.Is(err, flag.ErrHelp) {
+		return
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "finetune:", err)
+		os.Exit(2)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := finetune(ctx, s, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "finetune:", err)
+		os.Exit(1)
+	}
+}
+
+// finetune trains, saves and samples.
+func finetune(ctx context.Context, s settings, out io.Writer) error {
+	if s.resume {
+		if err := s.readBack(); err != nil {
+			return err
+		}
+	}
+	device, err := s.openDevice()
+	if err != nil {
+		return err
+	}
+	folder, err := pretrained.Find(ctx, s.Model, bar(os.Stderr))
+	if err != nil {
+		return err
+	}
+	model, err := pretrained.Load(folder, pretrained.Options{Device: device})
+	if err != nil {
+		return err
+	}
+	if s.Rank > 0 {
+		l := pretrained.LoRA{Rank: s.Rank, Alpha: s.Alpha, Dropout: s.Dropout}
+		if s.Targets != "" {
+			l.Targets = strings.Split(s.Targets, ",")
+		}
+		if err := model.AddLoRA(l); err != nil {
+			return err
+		}
+	}
+	corpus, err := readCorpus(s, folder)
+	if err != nil {
+		return err
+	}
+	// Sequences lie end to end in a batch, or, on a GPU, one in each row.
+	makeBatches := data.Pack
+	if device != nil {
+		makeBatches = data.Pad
+	}
+	batches, err := makeBatches(corpus.training, s.Batch, s.Context, s.Seed)
+	if err != nil {
+		return fmt.Errorf("%s: %w", s.Data, err)
+	}
+	validation, err := makeBatches(corpus.validation, s.Batch, s.Context, s.Seed)
+	if err != nil {
+		return fmt.Errorf("%s, the part to validate on: %w", s.Data, err)
+	}
+	if s.Steps == 0 {
+		s.Steps = max(1, int(s.Epochs*float64(batches.Count())/float64(s.Batch)))
+	}
+	folders, err := checkpoint.Open(filepath.Join(s.out, "checkpoints"), 2)
+	if err != nil {
+		return err
+	}
+	defer folders.Close()
+
+	loop, err := train.NewLoop(train.LoopConfig{
+		Model:  lossOf(model),
+		Device: device,
+		Data:   batches, Validation: validation,
+		Optimizer: func(parameters gorgonia.Nodes) (*train.Optimizer, error) {
+			return train.NewAdamW(parameters, train.AdamWConfig{
+				Beta2: 0.999,
+				Options: train.Options{
+					Schedule: train.WarmupCosine{Peak: s.Rate, Min: s.Rate / 10, Warmup: s.Steps / 10, Steps: s.Steps}, ClipNorm: 1,
+				},
+			})
+		},
+		Steps: s.Steps, EvalEvery: min(s.EvalEvery, s.Steps), EvalBatches: min(20, max(1, validation.Count()/s.Batch)),
+		Checkpoints: folders, CheckpointEvery: s.EvalEvery, Settings: s,
+		Hooks: []train.Hook{watch.Progress(os.Stderr), watch.OpenJSONLines(filepath.Join(s.out, "log.jsonl"))},
+	})
+	if err != nil {
+		return err
+	}
+	defer loop.Close()
+	if s.resume {
+		if _, err := loop.Resume(); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintf(out, "%s, of which %d numbers are trained, learns %d documents in %d rows of %d tokens; %d validate. It all goes to %s.\n",
+		s.Model, nn.Count(loop.Parameters()), len(corpus.training), batches.Count(), s.Context, len(corpus.validation), s.out)
+	end, err := loop.Run(ctx)
+	if err != nil {
+		return err
+	}
+	if end.Cancelled {
+		fmt.Fprintf(out, "Stopped after step %d. To go on: -resume -out %s\n", end.Done, s.out)
+		return nil
+	}
+	if err := save(model, s, out); err != nil {
+		return err
+	}
+	return write(ctx, model, corpus, s, out)
+}
+
+// lossOf makes graphs of the model for batches of data.Pack and of data.Pad.
+func lossOf(model *pretrained.Model) train.Model {
+	return func(g *gorgonia.ExprGraph, in train.Inputs) (o train.Outputs, err error) {
+		m, err := model.LanguageModel(g)
+		if err != nil {
+			return o, err
+		}
+		if in["ends"] != nil {
+			o.Loss, err = m.LossPacked(in["tokens"], in["targets"], nn.Packing{Ends: in["ends"], Positions: in["positions"]})
+		} else {
+			o.Loss, err = m.Loss(in["tokens"], in["targets"])
+		}
+		if err != nil {
+			return o, err
+		}
+		// The weights that are not trained come from the model's own folder: checkpoints need not hold them.
+		o.Parameters = model.Parameters().Trainable(m.Parameters())
+		o.Metrics = []train.Metric{train.Perplexity(o.Loss)}
+		return o, nil
+	}
+}
+
+// save writes the adapter, or all of a model whose weights were trained.
+func save(model *pretrained.Model, s settings, out io.Writer) error {
+	if s.Rank > 0 {
+		adapter := filepath.Join(s.out, "adapter")
+		if err := model.SaveLoRA(adapter); err != nil {
+			return err
+		}
+		fmt.Fprintf(out, "The adapter is in %s.\n", adapter)
+		if !s.Merge {
+			return nil
+		}
+		if err := model.Parameters().MergeLoRA(); err != nil {
+			return err
+		}
+	}
+	whole := filepath.Join(s.out, "model")
+	if err := model.Save(whole, pretrained.SaveOptions{DType: ops.BFloat16}); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "The model is in %s.\n", whole)
+	return nil
+}
+
+// write lets the model answer or continue the prompt.
+func write(ctx context.Context, model *pretrained.Model, c *corpus, s settings, out io.Writer) error {
+	prompt, err := c.prompt(s.sample)
+	if err != nil || prompt == "" {
+		return err
+	}
+	decoder, err := model.NewDecoder(min(s.Context, 1024))
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "\n%s\n", strings.TrimSpace(s.sample))
+	err = sample.Generate(ctx, decoder, c.tokenizer, prompt, sample.Options{
+		Sampler: sample.SamplerOptions{Temperature: 0.7, TopP: 0.9, Seed: s.Seed}, MaxTokens: min(s.Context, 200), Stop: c.stop,
+	}, watch.Printable(out))
+	fmt.Fprintln(out)
+	return err
+}

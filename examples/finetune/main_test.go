@@ -1,0 +1,219 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stheno-ml/stheno/nn/pretrained"
+	"github.com/stheno-ml/stheno/train/safetensors"
+	"github.com/stheno-ml/stheno/train/tokenizer"
+	"github.com/stheno-ml/stheno/train/watch"
+	"gorgonia.org/tensor"
+)
+
+const template = `{% for m in messages %}<|im_start|>{{ m.role }}
+{{ m.content }}<|im_end|>
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+{% endif %}`
+
+// smallModel makes the folder of a small random model, with a tokenizer of package tokenizer's tests.
+func smallModel(t *testing.T, chat bool) string {
+	t.Helper()
+	folder := t.TempDir()
+	write := func(name string, content []byte) {
+		if err := os.WriteFile(filepath.Join(folder, name), content, 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	content, err := os.ReadFile("../../train/tokenizer/testdata/huggingface/smollm.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var golden struct{ Tokenizer json.RawMessage }
+	if err := json.Unmarshal(content, &golden); err != nil {
+		t.Fatal(err)
+	}
+	write("tokenizer.json", golden.Tokenizer)
+	if chat {
+		write("tokenizer_config.json", []byte("{}"))
+		write("chat_template.jinja", []byte(template))
+	}
+	tok, err := tokenizer.ReadHuggingFace(bytes.NewReader(golden.Tokenizer))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const dim, hidden = 16, 24
+	write("config.json", fmt.Appendf(nil, `{"model_type": "llama", "vocab_size": %d, "hidden_size": %d, "intermediate_size": %d, "num_hidden_layers": 1,
+		"num_attention_heads": 2, "max_position_embeddings": 128, "tie_word_embeddings": true, "eos_token_id": 2}`, tok.Size(), dim, hidden))
+	random := rand.New(rand.NewPCG(1, 2))
+	var tensors safetensors.Tensors
+	add := func(name string, shape ...int) {
+		data := make([]float32, tensor.Shape(shape).TotalSize())
+		for i := range data {
+			data[i] = float32(random.NormFloat64()) * 0.3
+		}
+		tensors = append(tensors, safetensors.Tensor{Name: "model." + name + ".weight", Value: tensor.New(tensor.WithShape(shape...), tensor.WithBacking(data))})
+	}
+	add("embed_tokens", tok.Size(), dim)
+	for _, name := range []string{"q_proj", "k_proj", "v_proj", "o_proj"} {
+		add("layers.0.self_attn."+name, dim, dim)
+	}
+	add("layers.0.mlp.gate_proj", hidden, dim)
+	add("layers.0.mlp.up_proj", hidden, dim)
+	add("layers.0.mlp.down_proj", dim, hidden)
+	add("layers.0.input_layernorm", dim)
+	add("layers.0.post_attention_layernorm", dim)
+	add("norm", dim)
+	var weights bytes.Buffer
+	if err := safetensors.Write(&weights, tensors, nil); err != nil {
+		t.Fatal(err)
+	}
+	write("model.safetensors", weights.Bytes())
+	return folder
+}
+
+// chats is a file of conversations.
+func chats(t *testing.T) string {
+	t.Helper()
+	var lines strings.Builder
+	for i := range 20 {
+		fmt.Fprintf(&lines, `{"messages": [{"role": "user", "content": "Who is %d?"}, {"role": "assistant", "content": "She is the strong one."}]}`+"\n", i)
+	}
+	lines.WriteString(`{"prompt": "Who?", "completion": "Stheno."}` + "\n")
+	path := filepath.Join(t.TempDir(), "chats.jsonl")
+	if err := os.WriteFile(path, []byte(lines.String()), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func run(t *testing.T, args ...string) string {
+	t.Helper()
+	s, err := parse(args, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := finetune(t.Context(), s, &out); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+// A run learns, and one that goes on from an earlier checkpoint ends with the same bits.
+func TestFinetune(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "run")
+	model := smallModel(t, true)
+	text := run(t, "-model", model, "-data", chats(t), "-out", out, "-context", "64", "-steps", "24", "-eval-every", "12", "-rate", "0.02", "-merge",
+		"-device", "cpu", "-sample", "Who is 3?")
+	if !strings.Contains(text, "learns 19 documents") || !strings.Contains(text, "Who is 3?") {
+		t.Errorf("it says:\n%s", text)
+	}
+	file, err := os.Open(filepath.Join(out, "log.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	log, err := watch.ReadJSONLines(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, last := log.Evaluations[0], log.Evaluations[len(log.Evaluations)-1]
+	if !(last.Validation < 0.95*first.Validation) {
+		t.Errorf("the loss went from %v to %v", first.Validation, last.Validation)
+	}
+	weights := func() []byte {
+		content, err := os.ReadFile(filepath.Join(out, "adapter", "adapter_model.safetensors"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return content
+	}
+	want := weights()
+	steps, err := filepath.Glob(filepath.Join(out, "checkpoints", "step-*24"))
+	if err != nil || len(steps) != 1 {
+		t.Fatalf("the last checkpoint is one of %q: %v", steps, err)
+	}
+	for _, path := range append(steps, filepath.Join(out, "adapter")) {
+		if err := os.RemoveAll(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run(t, "-resume", "-out", out, "-device", "cpu", "-sample", "")
+	if !bytes.Equal(weights(), want) {
+		t.Error("a run that was resumed ended with another adapter")
+	}
+	for _, folder := range []string{"model", "adapter"} {
+		m, err := pretrained.Load(model, pretrained.Options{})
+		if folder == "model" {
+			m, err = pretrained.Load(filepath.Join(out, folder), pretrained.Options{})
+		} else if err == nil {
+			err = m.LoadLoRA(filepath.Join(out, folder))
+		}
+		if err != nil {
+			t.Errorf("what it wrote to %s: %v", folder, err)
+		}
+	}
+}
+
+// A text is learnt whole, also by all weights, and by a model without a chat template.
+func TestFinetuneText(t *testing.T) {
+	folder := t.TempDir()
+	path := filepath.Join(folder, "notes.txt")
+	if err := os.WriteFile(path, []byte(strings.Repeat("The strong one of three. ", 60)), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	text := run(t, "-model", smallModel(t, false), "-data", path, "-out", filepath.Join(folder, "run"), "-rank", "0", "-steps", "3", "-context", "32",
+		"-device", "cpu", "-sample", "The strong")
+	if !strings.Contains(text, "\nThe strong\n") {
+		t.Errorf("it says:\n%s", text)
+	}
+	if _, err := pretrained.Load(filepath.Join(folder, "run", "model"), pretrained.Options{}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	model, folder := smallModel(t, false), t.TempDir()
+	file := func(name, content string) string {
+		path := filepath.Join(folder, name)
+		if err := os.WriteFile(path, []byte(content), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"-data", "x"}, "-model and -data are needed"},
+		{[]string{"-model", "x", "-data", "y", "-context", "1"}, "-context at least 2"},
+		{[]string{"-resume", "-rank", "4"}, "-rank is given with -resume"},
+		{[]string{"-resume", "-out", folder}, "holds no run"},
+		{[]string{"-model", model, "-data", file("a.jsonl", "{\"text\": \"x\"}\n{")}, "a.jsonl: line 2"},
+		{[]string{"-model", model, "-data", file("b.jsonl", `{"question": "x"}`)}, "it has neither messages, nor prompt and completion, nor text"},
+		{[]string{"-model", model, "-data", file("c.jsonl", `{"messages": [{"role": "user", "content": "x"}]}`)}, "there is no chat template for it"},
+		{[]string{"-model", model, "-data", file("d.txt", "x")}, "d.txt: SplitDocuments: there are fewer than two documents"},
+		{[]string{"-model", model, "-data", chats(t), "-targets", "x_proj"}, `target "x_proj"`},
+		{[]string{"-model", filepath.Join(folder, "none"), "-data", chats(t)}, "config.json"},
+		{[]string{"-model", model, "-data", chats(t), "-device", "tpu"}, `-device is "tpu"`},
+	} {
+		s, err := parse(append(c.args, "-sample", ""), io.Discard)
+		if err == nil {
+			if s.out == "finetuned" {
+				s.out = filepath.Join(folder, "run")
+			}
+			err = finetune(t.Context(), s, io.Discard)
+		}
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%q: the error is %v, want %q", c.args, err, c.want)
+		}
+	}
+}

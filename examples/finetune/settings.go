@@ -1,0 +1,135 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/stheno-ml/stheno/ops"
+	"github.com/stheno-ml/stheno/train"
+	"github.com/stheno-ml/stheno/train/checkpoint"
+)
+
+// settings is what a run is made from. Checkpoints hold the exported ones, so that -resume needs no other flags.
+type settings struct {
+	Model, Data           string
+	Rank                  int
+	Alpha, Dropout        float64
+	Targets               string
+	Steps, Batch, Context int
+	Epochs, Rate          float64
+	EvalEvery             int
+	Seed                  uint64
+	Merge                 bool
+
+	out, sample, device string
+	resume              bool
+}
+
+func parse(args []string, screen io.Writer) (settings, error) {
+	var s settings
+	f := flag.NewFlagSet("finetune", flag.ContinueOnError)
+	f.SetOutput(screen)
+	f.StringVar(&s.Model, "model", "", "the model's folder, or hub:NAME or hub:NAME@REVISION")
+	f.StringVar(&s.Data, "data", "", "a text, or a .jsonl file of conversations, questions and answers, or texts")
+	f.StringVar(&s.out, "out", "finetuned", "the folder that everything goes to")
+	f.BoolVar(&s.resume, "resume", false, "go on with the run in -out, with its settings")
+	f.IntVar(&s.Rank, "rank", 8, "of the changes to the model's matrices; 0 trains all weights")
+	f.Float64Var(&s.Alpha, "alpha", 16, "the changes count alpha/rank times")
+	f.Float64Var(&s.Dropout, "dropout", 0.05, "of what goes into the changes, while they are trained")
+	f.StringVar(&s.Targets, "targets", "", "matrices to change, such as q_proj,v_proj; all if empty")
+	f.Float64Var(&s.Epochs, "epochs", 3, "how often the model sees each document")
+	f.IntVar(&s.Steps, "steps", 0, "how many steps to train, in place of -epochs")
+	f.IntVar(&s.Batch, "batch", 2, "rows of a step")
+	f.IntVar(&s.Context, "context", 512, "tokens of a row; longer documents are cut")
+	f.Float64Var(&s.Rate, "rate", 0, "peak of the learning rate; 0 means 2e-4, or 2e-5 with -rank 0")
+	f.IntVar(&s.EvalEvery, "eval-every", 50, "steps between evaluations, and between checkpoints")
+	f.Uint64Var(&s.Seed, "seed", 1, "of the order of documents and all else that is random")
+	f.BoolVar(&s.Merge, "merge", false, "also save the model with the changes in its weights")
+	f.StringVar(&s.sample, "sample", "Hello! Who are you?", "what the trained model is to answer, or continue; empty for nothing")
+	f.StringVar(&s.device, "device", "auto", "auto, cpu or cuda")
+	if err := f.Parse(args); err != nil {
+		return s, err
+	}
+	if s.Rate == 0 {
+		if s.Rate = 2e-4; s.Rank == 0 {
+			s.Rate = 2e-5
+		}
+	}
+	switch {
+	case f.NArg() > 0:
+		return s, fmt.Errorf("%q is not a flag", f.Arg(0))
+	case s.resume:
+		var others []string
+		f.Visit(func(given *flag.Flag) {
+			if name := given.Name; name != "resume" && name != "out" && name != "sample" && name != "device" {
+				others = append(others, "-"+name)
+			}
+		})
+		if len(others) > 0 {
+			return s, fmt.Errorf("%s is given with -resume, which goes on with the settings of the run", strings.Join(others, ", "))
+		}
+		return s, nil
+	case s.Model == "" || s.Data == "":
+		return s, errors.New("-model and -data are needed")
+	case s.Rank < 0 || s.Steps < 0 || s.Batch < 1 || s.Context < 2 || s.EvalEvery < 1 || !(s.Epochs > 0):
+		return s, errors.New("-rank and -steps cannot be negative, -batch, -eval-every and -epochs need to be positive, -context at least 2")
+	}
+	if info, err := os.Stat(filepath.Join(s.out, "checkpoints")); err == nil && info.IsDir() {
+		return s, fmt.Errorf("-out %s holds a run already: -resume goes on with it, another -out begins a new one", s.out)
+	}
+	return s, nil
+}
+
+// readBack takes the settings of the run that is resumed.
+func (s *settings) readBack() error {
+	folder, err := checkpoint.View(filepath.Join(s.out, "checkpoints"))
+	if err != nil {
+		return fmt.Errorf("%s holds no run: %w", s.out, err)
+	}
+	c, _, err := folder.Latest()
+	if err != nil {
+		return fmt.Errorf("%s: %w", s.out, err)
+	}
+	return train.ReadSettings(c, s)
+}
+
+// openDevice opens what -device names, nil for the CPU.
+func (s *settings) openDevice() (*ops.Device, error) {
+	switch s.device {
+	case "cpu":
+		return nil, nil
+	case "auto", "cuda":
+	default:
+		return nil, fmt.Errorf("-device is %q, it needs to be auto, cpu or cuda", s.device)
+	}
+	d, err := ops.OpenDevice(0)
+	if err != nil && s.device == "auto" {
+		return nil, nil
+	}
+	return d, err
+}
+
+// bar shows how much of a file is downloaded.
+func bar(screen io.Writer) func(file string, done, total int64) {
+	last := int64(-1)
+	return func(file string, done, total int64) {
+		percent := int64(100)
+		if total > 0 {
+			percent = 100 * done / total
+		}
+		if percent == last && done < total {
+			return
+		}
+		last = percent
+		fmt.Fprintf(screen, "\r%-44s %3d %% of %.1f MB", file, percent, float64(total)/1e6)
+		if done == total {
+			fmt.Fprintln(screen)
+			last = -1
+		}
+	}
+}
