@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"math"
+	"slices"
 
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/kernels/cpu/internal/simd"
@@ -133,6 +134,7 @@ func linesOf[T kernels.Float](p *pointwise, w score.Where, r *rules[T], known ma
 // pointwise is a compiled program.
 type pointwise struct {
 	program         *score.Program // with what the compiler added
+	multiples       []float64      // of the factor; the first is 1
 	lines           []int          // instructions that differ along one line, or nowhere
 	lineIndex       map[int]int    // of each of them
 	ops             []pointOp
@@ -166,7 +168,7 @@ type operandKind int
 const (
 	nowhere   operandKind = iota
 	inScores              // the tile that comes in and goes out
-	inFactor              // what the scores that come in are still to be multiplied with
+	inFactor              // what the scores that come in are still to be multiplied with, times a number of multiples
 	inLine                // by the index among the program's lines
 	inSlot                // of the strip
 	inDerived             // a tile of the caller's, for outputs but the first
@@ -195,7 +197,7 @@ type compiler struct {
 
 func newCompiler(p *score.Program) *compiler {
 	own := &score.Program{Code: append([]score.Instr(nil), p.Code...), Tables: p.Tables, Results: p.Results}
-	return &compiler{pointwise: &pointwise{program: own, lineIndex: map[int]int{}}}
+	return &compiler{pointwise: &pointwise{program: own, lineIndex: map[int]int{}, multiples: []float64{1}}}
 }
 
 // number adds a number to the program.
@@ -208,6 +210,7 @@ func (c *compiler) number(x float64) int {
 // are fused with these.
 func (c *compiler) simplify() {
 	for at := range c.program.Code {
+		c.gather(at)
 		i := &c.program.Code[at]
 		if i.Varies != score.Pairs || i.Type != score.Float || len(i.Args) != 2 {
 			continue
@@ -225,6 +228,39 @@ func (c *compiler) simplify() {
 			c.program.Code[at].Op, c.program.Code[at].Args = score.OpAdd, args
 		}
 	}
+}
+
+// gather makes one number of those by which a value is multiplied one after the other, or divided.
+func (c *compiler) gather(at int) {
+	number, of := c.multiple(at)
+	if of == at {
+		return
+	}
+	inner, from := c.multiple(of)
+	if from == of {
+		return
+	}
+	args := []int{from, c.number(number * inner)}
+	c.program.Code[at].Op, c.program.Code[at].Args = score.OpMul, args
+}
+
+// multiple is a number and what it multiplies; 1 and the instruction itself where this is no such product.
+func (c *compiler) multiple(at int) (number float64, of int) {
+	i := c.program.Code[at]
+	if i.Varies != score.Pairs || i.Type != score.Float || i.Op != score.OpMul && i.Op != score.OpDiv {
+		return 1, at
+	}
+	x, y := c.program.Code[i.Args[0]], c.program.Code[i.Args[1]]
+	isFactor := func(n float64) bool { return math.Abs(n) > 1e-15 && math.Abs(n) < 1e15 }
+	switch {
+	case i.Op == score.OpMul && y.Op == score.OpNumber && isFactor(y.Value):
+		return y.Value, i.Args[0]
+	case i.Op == score.OpMul && x.Op == score.OpNumber && isFactor(x.Value):
+		return x.Value, i.Args[1]
+	case i.Op == score.OpDiv && y.Op == score.OpNumber && isFactor(y.Value):
+		return 1 / y.Value, i.Args[0]
+	}
+	return 1, at
 }
 
 func compileScore(p *score.Program, outputs []int, gradients []score.Gradient) *pointwise {
@@ -339,13 +375,26 @@ func (c *compiler) isEvaluated(at int) bool {
 	return i.Type == score.Int
 }
 
-// fused reports whether the instruction is a product that its only reader, a sum, will compute.
+// isMultiple reports whether an instruction is the score times a number, and nothing else reads the score.
+func (c *compiler) isMultiple(at int, pinned map[int]bool) bool {
+	_, of := c.multiple(at)
+	return of != at && c.program.Code[of].Op == score.OpScore && c.uses[of] == 1 && !pinned[of]
+}
+
+// fused reports whether the instruction is a product that its only reader will compute: a sum, or a line less the product, or a
+// multiple of the score.
 func (c *compiler) fused(at int, pinned map[int]bool) bool {
 	if !c.isProduct(at, pinned) {
 		return false
 	}
 	for reader := range c.at {
 		i := c.program.Code[reader]
+		if i.Varies == score.Pairs && c.uses[reader] > 0 && slices.Contains(i.Args, at) && c.isMultiple(reader, pinned) {
+			return true
+		}
+		if i.Op == score.OpSub && i.Varies == score.Pairs && c.uses[reader] > 0 && i.Args[1] == at && c.program.Code[i.Args[0]].Varies != score.Pairs {
+			return i.Type == score.Float
+		}
 		if i.Op != score.OpAdd || i.Type != score.Float || i.Varies != score.Pairs || c.uses[reader] == 0 {
 			continue
 		}
@@ -386,6 +435,17 @@ func (c *compiler) emit(at int, pinned map[int]bool) {
 	case i.Op == score.OpScore:
 		op.op = score.OpMul
 		op.x, op.y = c.factors(at)
+	case c.isMultiple(at, pinned):
+		number, _ := c.multiple(at)
+		c.multiples = append(c.multiples, number)
+		op.op, op.x, op.y = score.OpMul, operand{kind: inScores}, operand{inFactor, len(c.multiples) - 1}
+	case i.Op == score.OpSub && c.isProduct(i.Args[1], pinned) && c.program.Code[i.Args[0]].Varies != score.Pairs:
+		op.op = simd.OpSubMul
+		op.x, op.y = c.factors(i.Args[1])
+		if product := c.program.Code[i.Args[1]]; product.Op != score.OpScore {
+			read = append(read, product.Args...)
+		}
+		op.z = arg(0)
 	case i.Op == score.OpAdd && (c.fused(i.Args[0], pinned) || c.fused(i.Args[1], pinned)):
 		product, other := i.Args[0], 1
 		if !c.fused(product, pinned) {

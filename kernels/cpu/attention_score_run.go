@@ -122,8 +122,7 @@ type pointScratch[T kernels.Float] struct {
 	stride     int
 	slots      []T // tiles of a strip
 	same       []T // a vector for each line and row of the strip
-	factor     []T // a vector
-	zero       []T // another
+	factors    []T // a vector for each multiple of the factor
 	scaled     []T // a row of scores
 	evaluators map[*score.Program]*score.Evaluator[T]
 	offsets    []int // of a row
@@ -132,16 +131,18 @@ type pointScratch[T kernels.Float] struct {
 }
 
 func newPointScratch[T kernels.Float](columns int, programs ...*pointwise) *pointScratch[T] {
-	slots, lines := 0, 0
+	slots, lines, factors := 0, 0, 1
 	for _, p := range programs {
 		if p != nil {
 			slots, lines = max(slots, p.slots), max(lines, len(p.lines))
+			factors = max(factors, len(p.multiples))
 		}
 	}
 	lanes := simd.Lanes[T]()
 	w := &pointScratch[T]{stride: roundUp(columns, lanes) + lanes, evaluators: map[*score.Program]*score.Evaluator[T]{}}
 	w.slots = make([]T, slots*scoreStrip*w.stride)
-	w.same, w.factor, w.zero = make([]T, lines*scoreStrip*lanes), make([]T, lanes), make([]T, lanes)
+	w.same = make([]T, lines*scoreStrip*lanes)
+	w.factors = make([]T, factors*lanes)
 	w.scaled, w.offsets = make([]T, columns), make([]int, columns)
 	w.products, w.lineSums = make([]T, scoreStrip*w.stride), make([]T, columns+scoreStrip)
 	return w
@@ -173,7 +174,10 @@ func (at part[T]) masked() part[T] {
 
 // run computes a program in a part of a score matrix.
 func (w *pointScratch[T]) run(p *pointwise, at part[T], factor T, values []score.Values[T]) {
-	fill(w.factor, float64(factor))
+	lanes := simd.Lanes[T]()
+	for n, multiple := range p.multiples {
+		fill(w.factors[n*lanes:][:lanes], float64(factor)*multiple)
+	}
 	for first := 0; first < at.n; first += scoreStrip {
 		s := at
 		s.i, s.n = at.i+first, min(scoreStrip, at.n-first)
@@ -238,7 +242,7 @@ func (w *pointScratch[T]) points(p *pointwise, o operand, s part[T]) simd.Points
 	case inDerived:
 		return simd.Points[T]{At: s.derived[o.index], Stride: s.stride}
 	case inFactor:
-		return simd.Points[T]{At: &w.factor[0], Same: true}
+		return simd.Points[T]{At: &w.factors[o.index*lanes], Same: true}
 	case inSlot:
 		return simd.Points[T]{At: &w.slots[o.index*scoreStrip*w.stride], Stride: w.stride}
 	case inLine:

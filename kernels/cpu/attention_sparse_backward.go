@@ -147,17 +147,13 @@ func (k *backward[T]) changeGradients(w *backwardScratch[T], b gradientBlock[T],
 			if isOne(p, p.outputs[2+g]) {
 				product = own
 			} else {
-				simd.Pointwise(score.OpMul, s.n, columns, product.At, product.Stride, own, w.points.points(p, p.outputs[2+g], s), simd.Points[T]{})
-				simd.Pointwise(score.OpSelect, s.n, columns, product.At, product.Stride, own, product, simd.Points[T]{At: &w.points.zero[0], Same: true})
+				simd.Pointwise(simd.OpMulNonzero, s.n, columns, product.At, product.Stride, own, w.points.points(p, p.outputs[2+g], s), simd.Points[T]{})
 			}
 			w.points.scatter(p.addresses[g], s, product, w.tables[k.rules.gradients[g].Table], k.rules.values)
 		}
-		if isOne(p, p.outputs[1]) {
-			continue
+		if !isOne(p, p.outputs[1]) {
+			simd.Pointwise(simd.OpMulNonzero, s.n, columns, s.scores, stride, own, w.points.points(p, p.outputs[1], s), simd.Points[T]{})
 		}
-		product := simd.Points[T]{At: &w.points.products[0], Stride: w.points.stride}
-		simd.Pointwise(score.OpMul, s.n, columns, product.At, product.Stride, own, w.points.points(p, p.outputs[1], s), simd.Points[T]{})
-		simd.Pointwise(score.OpSelect, s.n, columns, s.scores, stride, own, product, simd.Points[T]{At: &w.points.zero[0], Same: true})
 	}
 }
 

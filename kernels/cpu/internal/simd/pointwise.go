@@ -1,15 +1,18 @@
 package simd
 
 import (
-	"fmt"
 	"math"
 
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/kernels/score"
 )
 
-// OpMulAdd is x·y + z, which the language of scores does not have.
-const OpMulAdd = score.Op(math.MaxUint8)
+// Operations that the language of scores does not have.
+const (
+	OpMulAdd     = score.Op(math.MaxUint8 - iota) // x·y + z
+	OpSubMul                                      // z − x·y
+	OpMulNonzero                                  // x·y where x is not 0, 0 elsewhere, whatever y is
+)
 
 // Points is an operand of [Pointwise]: a tile, or a vector for each row (Same), whose lanes are equal and stand for all columns.
 type Points[T kernels.Float] struct {
@@ -55,6 +58,13 @@ func point[T kernels.Float](op score.Op, x, y, z T) T {
 	switch op {
 	case OpMulAdd:
 		return x*y + z
+	case OpSubMul:
+		return z - x*y
+	case OpMulNonzero:
+		if x == 0 {
+			return x
+		}
+		return x * y
 	case score.OpSelect:
 		if x != 0 {
 			return y
@@ -73,48 +83,4 @@ func point[T kernels.Float](op score.Op, x, y, z T) T {
 		return 1
 	}
 	return 0
-}
-
-// pointwiseVector reports whether there is a vector kernel for the operation: there is none for logarithms.
-func pointwiseVector[T kernels.Float](op score.Op, rows, n int, to *T, ldt int, x, y, z Points[T]) bool {
-	mx, my, mz := x.mask(), y.mask(), z.mask()
-	switch op {
-	case OpMulAdd:
-		mulAddPointsVector(rows, n, to, ldt, x.At, x.Stride, mx, y.At, y.Stride, my, z.At, z.Stride, mz)
-	case score.OpSelect:
-		selectPointsVector(rows, n, to, ldt, x.At, x.Stride, mx, y.At, y.Stride, my, z.At, z.Stride, mz)
-	case score.OpAdd:
-		addPointsVector(rows, n, to, ldt, x.At, x.Stride, mx, y.At, y.Stride, my)
-	case score.OpSub:
-		subPointsVector(rows, n, to, ldt, x.At, x.Stride, mx, y.At, y.Stride, my)
-	case score.OpMul:
-		mulPointsVector(rows, n, to, ldt, x.At, x.Stride, mx, y.At, y.Stride, my)
-	case score.OpDiv:
-		divPointsVector(rows, n, to, ldt, x.At, x.Stride, mx, y.At, y.Stride, my)
-	case score.OpMin:
-		minPointsVector(rows, n, to, ldt, x.At, x.Stride, mx, y.At, y.Stride, my)
-	case score.OpMax:
-		maxPointsVector(rows, n, to, ldt, x.At, x.Stride, mx, y.At, y.Stride, my)
-	case score.OpLess:
-		lessPointsVector(rows, n, to, ldt, x.At, x.Stride, mx, y.At, y.Stride, my)
-	case score.OpLessEqual:
-		lessEqualPointsVector(rows, n, to, ldt, x.At, x.Stride, mx, y.At, y.Stride, my)
-	case score.OpEqual:
-		equalPointsVector(rows, n, to, ldt, x.At, x.Stride, mx, y.At, y.Stride, my)
-	case score.OpNeg:
-		negPointsVector(rows, n, to, ldt, x.At, x.Stride, mx)
-	case score.OpAbs:
-		absPointsVector(rows, n, to, ldt, x.At, x.Stride, mx)
-	case score.OpExp:
-		expPointsVector(rows, n, to, ldt, x.At, x.Stride, mx)
-	case score.OpTanh:
-		tanhPointsVector(rows, n, to, ldt, x.At, x.Stride, mx)
-	case score.OpSigmoid:
-		sigmoidPointsVector(rows, n, to, ldt, x.At, x.Stride, mx)
-	case score.OpLog:
-		return false
-	default:
-		panic(fmt.Sprintf("simd.Pointwise: %v is no operation on floats", op))
-	}
-	return true
 }

@@ -27,6 +27,16 @@ func divPointsAVX512F32(rows int, n int, to *float32, ldt int, x *float32, ldx i
 //go:noescape
 func mulAddPointsAVX512F32(rows int, n int, to *float32, ldt int, x *float32, ldx int, mx int, y *float32, ldy int, my int, z *float32, ldz int, mz int)
 
+// subMulPointsAVX512F32 is Pointwise.
+//
+//go:noescape
+func subMulPointsAVX512F32(rows int, n int, to *float32, ldt int, x *float32, ldx int, mx int, y *float32, ldy int, my int, z *float32, ldz int, mz int)
+
+// mulNonzeroPointsAVX512F32 is Pointwise.
+//
+//go:noescape
+func mulNonzeroPointsAVX512F32(rows int, n int, to *float32, ldt int, x *float32, ldx int, mx int, y *float32, ldy int, my int)
+
 // minPointsAVX512F32 is Pointwise.
 //
 //go:noescape
@@ -106,6 +116,16 @@ func divPointsAVX512F64(rows int, n int, to *float64, ldt int, x *float64, ldx i
 //
 //go:noescape
 func mulAddPointsAVX512F64(rows int, n int, to *float64, ldt int, x *float64, ldx int, mx int, y *float64, ldy int, my int, z *float64, ldz int, mz int)
+
+// subMulPointsAVX512F64 is Pointwise.
+//
+//go:noescape
+func subMulPointsAVX512F64(rows int, n int, to *float64, ldt int, x *float64, ldx int, mx int, y *float64, ldy int, my int, z *float64, ldz int, mz int)
+
+// mulNonzeroPointsAVX512F64 is Pointwise.
+//
+//go:noescape
+func mulNonzeroPointsAVX512F64(rows int, n int, to *float64, ldt int, x *float64, ldx int, mx int, y *float64, ldy int, my int)
 
 // minPointsAVX512F64 is Pointwise.
 //
@@ -187,6 +207,16 @@ func divPointsAVX2F32(rows int, n int, to *float32, ldt int, x *float32, ldx int
 //go:noescape
 func mulAddPointsAVX2F32(rows int, n int, to *float32, ldt int, x *float32, ldx int, mx int, y *float32, ldy int, my int, z *float32, ldz int, mz int)
 
+// subMulPointsAVX2F32 is Pointwise.
+//
+//go:noescape
+func subMulPointsAVX2F32(rows int, n int, to *float32, ldt int, x *float32, ldx int, mx int, y *float32, ldy int, my int, z *float32, ldz int, mz int)
+
+// mulNonzeroPointsAVX2F32 is Pointwise.
+//
+//go:noescape
+func mulNonzeroPointsAVX2F32(rows int, n int, to *float32, ldt int, x *float32, ldx int, mx int, y *float32, ldy int, my int)
+
 // minPointsAVX2F32 is Pointwise.
 //
 //go:noescape
@@ -266,6 +296,16 @@ func divPointsAVX2F64(rows int, n int, to *float64, ldt int, x *float64, ldx int
 //
 //go:noescape
 func mulAddPointsAVX2F64(rows int, n int, to *float64, ldt int, x *float64, ldx int, mx int, y *float64, ldy int, my int, z *float64, ldz int, mz int)
+
+// subMulPointsAVX2F64 is Pointwise.
+//
+//go:noescape
+func subMulPointsAVX2F64(rows int, n int, to *float64, ldt int, x *float64, ldx int, mx int, y *float64, ldy int, my int, z *float64, ldz int, mz int)
+
+// mulNonzeroPointsAVX2F64 is Pointwise.
+//
+//go:noescape
+func mulNonzeroPointsAVX2F64(rows int, n int, to *float64, ldt int, x *float64, ldx int, mx int, y *float64, ldy int, my int)
 
 // minPointsAVX2F64 is Pointwise.
 //

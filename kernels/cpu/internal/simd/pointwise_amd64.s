@@ -239,6 +239,108 @@ vector:
 	VZEROUPPER
 	RET
 
+// func subMulPointsAVX512F32(rows int, n int, to *float32, ldt int, x *float32, ldx int, mx int, y *float32, ldy int, my int, z *float32, ldz int, mz int)
+// Requires: AVX, AVX512F, SSE
+TEXT ·subMulPointsAVX512F32(SB), NOSPLIT, $8-104
+	STMXCSR (SP)
+	MOVL    (SP), AX
+	ORL     $0x00008040, AX
+	MOVL    AX, 4(SP)
+	LDMXCSR 4(SP)
+	MOVQ    rows+0(FP), AX
+	MOVQ    n+8(FP), CX
+	MOVQ    to+16(FP), DX
+	ADDQ    $0x0f, CX
+	ANDQ    $-16, CX
+	MOVQ    x+32(FP), BX
+	MOVQ    y+56(FP), SI
+	MOVQ    z+80(FP), DI
+
+row:
+	XORQ R8, R8
+
+vector:
+	MOVQ         R8, R9
+	ANDQ         mx+48(FP), R9
+	VMOVUPS      (BX)(R9*4), Z0
+	MOVQ         R8, R9
+	ANDQ         my+72(FP), R9
+	VMOVUPS      (SI)(R9*4), Z1
+	MOVQ         R8, R9
+	ANDQ         mz+96(FP), R9
+	VMOVUPS      (DI)(R9*4), Z2
+	VFNMADD231PS Z1, Z0, Z2
+	VMOVUPS      Z2, (DX)(R8*4)
+	ADDQ         $0x10, R8
+	CMPQ         R8, CX
+	JLT          vector
+	MOVQ         ldx+40(FP), R9
+	SHLQ         $0x02, R9
+	ADDQ         R9, BX
+	MOVQ         ldy+64(FP), R9
+	SHLQ         $0x02, R9
+	ADDQ         R9, SI
+	MOVQ         ldz+88(FP), R9
+	SHLQ         $0x02, R9
+	ADDQ         R9, DI
+	MOVQ         ldt+24(FP), R9
+	SHLQ         $0x02, R9
+	ADDQ         R9, DX
+	DECQ         AX
+	JNZ          row
+	LDMXCSR      (SP)
+	VZEROUPPER
+	RET
+
+// func mulNonzeroPointsAVX512F32(rows int, n int, to *float32, ldt int, x *float32, ldx int, mx int, y *float32, ldy int, my int)
+// Requires: AVX, AVX512DQ, AVX512F, SSE
+TEXT ·mulNonzeroPointsAVX512F32(SB), NOSPLIT, $8-80
+	STMXCSR (SP)
+	MOVL    (SP), AX
+	ORL     $0x00008040, AX
+	MOVL    AX, 4(SP)
+	LDMXCSR 4(SP)
+	MOVQ    rows+0(FP), AX
+	MOVQ    n+8(FP), CX
+	MOVQ    to+16(FP), DX
+	ADDQ    $0x0f, CX
+	ANDQ    $-16, CX
+	MOVQ    x+32(FP), BX
+	MOVQ    y+56(FP), SI
+	VXORPS  Z0, Z0, Z0
+
+row:
+	XORQ DI, DI
+
+vector:
+	MOVQ      DI, R8
+	ANDQ      mx+48(FP), R8
+	VMOVUPS   (BX)(R8*4), Z1
+	MOVQ      DI, R8
+	ANDQ      my+72(FP), R8
+	VMOVUPS   (SI)(R8*4), Z2
+	VMULPS    Z2, Z1, Z2
+	VCMPPS    $0x04, Z0, Z1, K1
+	VBLENDMPS Z2, Z1, K1, Z3
+	VMOVUPS   Z3, (DX)(DI*4)
+	ADDQ      $0x10, DI
+	CMPQ      DI, CX
+	JLT       vector
+	MOVQ      ldx+40(FP), R8
+	SHLQ      $0x02, R8
+	ADDQ      R8, BX
+	MOVQ      ldy+64(FP), R8
+	SHLQ      $0x02, R8
+	ADDQ      R8, SI
+	MOVQ      ldt+24(FP), R8
+	SHLQ      $0x02, R8
+	ADDQ      R8, DX
+	DECQ      AX
+	JNZ       row
+	LDMXCSR   (SP)
+	VZEROUPPER
+	RET
+
 // func minPointsAVX512F32(rows int, n int, to *float32, ldt int, x *float32, ldx int, mx int, y *float32, ldy int, my int)
 // Requires: AVX, AVX512F, SSE
 TEXT ·minPointsAVX512F32(SB), NOSPLIT, $8-80
@@ -1253,6 +1355,108 @@ vector:
 	DECQ        AX
 	JNZ         row
 	LDMXCSR     (SP)
+	VZEROUPPER
+	RET
+
+// func subMulPointsAVX512F64(rows int, n int, to *float64, ldt int, x *float64, ldx int, mx int, y *float64, ldy int, my int, z *float64, ldz int, mz int)
+// Requires: AVX, AVX512F, SSE
+TEXT ·subMulPointsAVX512F64(SB), NOSPLIT, $8-104
+	STMXCSR (SP)
+	MOVL    (SP), AX
+	ORL     $0x00008040, AX
+	MOVL    AX, 4(SP)
+	LDMXCSR 4(SP)
+	MOVQ    rows+0(FP), AX
+	MOVQ    n+8(FP), CX
+	MOVQ    to+16(FP), DX
+	ADDQ    $0x07, CX
+	ANDQ    $-8, CX
+	MOVQ    x+32(FP), BX
+	MOVQ    y+56(FP), SI
+	MOVQ    z+80(FP), DI
+
+row:
+	XORQ R8, R8
+
+vector:
+	MOVQ         R8, R9
+	ANDQ         mx+48(FP), R9
+	VMOVUPS      (BX)(R9*8), Z0
+	MOVQ         R8, R9
+	ANDQ         my+72(FP), R9
+	VMOVUPS      (SI)(R9*8), Z1
+	MOVQ         R8, R9
+	ANDQ         mz+96(FP), R9
+	VMOVUPS      (DI)(R9*8), Z2
+	VFNMADD231PD Z1, Z0, Z2
+	VMOVUPS      Z2, (DX)(R8*8)
+	ADDQ         $0x08, R8
+	CMPQ         R8, CX
+	JLT          vector
+	MOVQ         ldx+40(FP), R9
+	SHLQ         $0x03, R9
+	ADDQ         R9, BX
+	MOVQ         ldy+64(FP), R9
+	SHLQ         $0x03, R9
+	ADDQ         R9, SI
+	MOVQ         ldz+88(FP), R9
+	SHLQ         $0x03, R9
+	ADDQ         R9, DI
+	MOVQ         ldt+24(FP), R9
+	SHLQ         $0x03, R9
+	ADDQ         R9, DX
+	DECQ         AX
+	JNZ          row
+	LDMXCSR      (SP)
+	VZEROUPPER
+	RET
+
+// func mulNonzeroPointsAVX512F64(rows int, n int, to *float64, ldt int, x *float64, ldx int, mx int, y *float64, ldy int, my int)
+// Requires: AVX, AVX512DQ, AVX512F, SSE
+TEXT ·mulNonzeroPointsAVX512F64(SB), NOSPLIT, $8-80
+	STMXCSR (SP)
+	MOVL    (SP), AX
+	ORL     $0x00008040, AX
+	MOVL    AX, 4(SP)
+	LDMXCSR 4(SP)
+	MOVQ    rows+0(FP), AX
+	MOVQ    n+8(FP), CX
+	MOVQ    to+16(FP), DX
+	ADDQ    $0x07, CX
+	ANDQ    $-8, CX
+	MOVQ    x+32(FP), BX
+	MOVQ    y+56(FP), SI
+	VXORPS  Z0, Z0, Z0
+
+row:
+	XORQ DI, DI
+
+vector:
+	MOVQ      DI, R8
+	ANDQ      mx+48(FP), R8
+	VMOVUPS   (BX)(R8*8), Z1
+	MOVQ      DI, R8
+	ANDQ      my+72(FP), R8
+	VMOVUPS   (SI)(R8*8), Z2
+	VMULPD    Z2, Z1, Z2
+	VCMPPD    $0x04, Z0, Z1, K1
+	VBLENDMPD Z2, Z1, K1, Z3
+	VMOVUPS   Z3, (DX)(DI*8)
+	ADDQ      $0x08, DI
+	CMPQ      DI, CX
+	JLT       vector
+	MOVQ      ldx+40(FP), R8
+	SHLQ      $0x03, R8
+	ADDQ      R8, BX
+	MOVQ      ldy+64(FP), R8
+	SHLQ      $0x03, R8
+	ADDQ      R8, SI
+	MOVQ      ldt+24(FP), R8
+	SHLQ      $0x03, R8
+	ADDQ      R8, DX
+	DECQ      AX
+	JNZ       row
+	LDMXCSR   (SP)
 	VZEROUPPER
 	RET
 
@@ -2273,6 +2477,108 @@ vector:
 	DECQ        AX
 	JNZ         row
 	LDMXCSR     (SP)
+	VZEROUPPER
+	RET
+
+// func subMulPointsAVX2F32(rows int, n int, to *float32, ldt int, x *float32, ldx int, mx int, y *float32, ldy int, my int, z *float32, ldz int, mz int)
+// Requires: AVX, FMA3, SSE
+TEXT ·subMulPointsAVX2F32(SB), NOSPLIT, $8-104
+	STMXCSR (SP)
+	MOVL    (SP), AX
+	ORL     $0x00008040, AX
+	MOVL    AX, 4(SP)
+	LDMXCSR 4(SP)
+	MOVQ    rows+0(FP), AX
+	MOVQ    n+8(FP), CX
+	MOVQ    to+16(FP), DX
+	ADDQ    $0x07, CX
+	ANDQ    $-8, CX
+	MOVQ    x+32(FP), BX
+	MOVQ    y+56(FP), SI
+	MOVQ    z+80(FP), DI
+
+row:
+	XORQ R8, R8
+
+vector:
+	MOVQ         R8, R9
+	ANDQ         mx+48(FP), R9
+	VMOVUPS      (BX)(R9*4), Y0
+	MOVQ         R8, R9
+	ANDQ         my+72(FP), R9
+	VMOVUPS      (SI)(R9*4), Y1
+	MOVQ         R8, R9
+	ANDQ         mz+96(FP), R9
+	VMOVUPS      (DI)(R9*4), Y2
+	VFNMADD231PS Y1, Y0, Y2
+	VMOVUPS      Y2, (DX)(R8*4)
+	ADDQ         $0x08, R8
+	CMPQ         R8, CX
+	JLT          vector
+	MOVQ         ldx+40(FP), R9
+	SHLQ         $0x02, R9
+	ADDQ         R9, BX
+	MOVQ         ldy+64(FP), R9
+	SHLQ         $0x02, R9
+	ADDQ         R9, SI
+	MOVQ         ldz+88(FP), R9
+	SHLQ         $0x02, R9
+	ADDQ         R9, DI
+	MOVQ         ldt+24(FP), R9
+	SHLQ         $0x02, R9
+	ADDQ         R9, DX
+	DECQ         AX
+	JNZ          row
+	LDMXCSR      (SP)
+	VZEROUPPER
+	RET
+
+// func mulNonzeroPointsAVX2F32(rows int, n int, to *float32, ldt int, x *float32, ldx int, mx int, y *float32, ldy int, my int)
+// Requires: AVX, SSE
+TEXT ·mulNonzeroPointsAVX2F32(SB), NOSPLIT, $8-80
+	STMXCSR (SP)
+	MOVL    (SP), AX
+	ORL     $0x00008040, AX
+	MOVL    AX, 4(SP)
+	LDMXCSR 4(SP)
+	MOVQ    rows+0(FP), AX
+	MOVQ    n+8(FP), CX
+	MOVQ    to+16(FP), DX
+	ADDQ    $0x07, CX
+	ANDQ    $-8, CX
+	MOVQ    x+32(FP), BX
+	MOVQ    y+56(FP), SI
+	VXORPS  Y0, Y0, Y0
+
+row:
+	XORQ DI, DI
+
+vector:
+	MOVQ      DI, R8
+	ANDQ      mx+48(FP), R8
+	VMOVUPS   (BX)(R8*4), Y1
+	MOVQ      DI, R8
+	ANDQ      my+72(FP), R8
+	VMOVUPS   (SI)(R8*4), Y2
+	VMULPS    Y2, Y1, Y2
+	VCMPPS    $0x04, Y0, Y1, Y3
+	VBLENDVPS Y3, Y2, Y1, Y1
+	VMOVUPS   Y1, (DX)(DI*4)
+	ADDQ      $0x08, DI
+	CMPQ      DI, CX
+	JLT       vector
+	MOVQ      ldx+40(FP), R8
+	SHLQ      $0x02, R8
+	ADDQ      R8, BX
+	MOVQ      ldy+64(FP), R8
+	SHLQ      $0x02, R8
+	ADDQ      R8, SI
+	MOVQ      ldt+24(FP), R8
+	SHLQ      $0x02, R8
+	ADDQ      R8, DX
+	DECQ      AX
+	JNZ       row
+	LDMXCSR   (SP)
 	VZEROUPPER
 	RET
 
@@ -3319,6 +3625,108 @@ vector:
 	DECQ        AX
 	JNZ         row
 	LDMXCSR     (SP)
+	VZEROUPPER
+	RET
+
+// func subMulPointsAVX2F64(rows int, n int, to *float64, ldt int, x *float64, ldx int, mx int, y *float64, ldy int, my int, z *float64, ldz int, mz int)
+// Requires: AVX, FMA3, SSE
+TEXT ·subMulPointsAVX2F64(SB), NOSPLIT, $8-104
+	STMXCSR (SP)
+	MOVL    (SP), AX
+	ORL     $0x00008040, AX
+	MOVL    AX, 4(SP)
+	LDMXCSR 4(SP)
+	MOVQ    rows+0(FP), AX
+	MOVQ    n+8(FP), CX
+	MOVQ    to+16(FP), DX
+	ADDQ    $0x03, CX
+	ANDQ    $-4, CX
+	MOVQ    x+32(FP), BX
+	MOVQ    y+56(FP), SI
+	MOVQ    z+80(FP), DI
+
+row:
+	XORQ R8, R8
+
+vector:
+	MOVQ         R8, R9
+	ANDQ         mx+48(FP), R9
+	VMOVUPS      (BX)(R9*8), Y0
+	MOVQ         R8, R9
+	ANDQ         my+72(FP), R9
+	VMOVUPS      (SI)(R9*8), Y1
+	MOVQ         R8, R9
+	ANDQ         mz+96(FP), R9
+	VMOVUPS      (DI)(R9*8), Y2
+	VFNMADD231PD Y1, Y0, Y2
+	VMOVUPS      Y2, (DX)(R8*8)
+	ADDQ         $0x04, R8
+	CMPQ         R8, CX
+	JLT          vector
+	MOVQ         ldx+40(FP), R9
+	SHLQ         $0x03, R9
+	ADDQ         R9, BX
+	MOVQ         ldy+64(FP), R9
+	SHLQ         $0x03, R9
+	ADDQ         R9, SI
+	MOVQ         ldz+88(FP), R9
+	SHLQ         $0x03, R9
+	ADDQ         R9, DI
+	MOVQ         ldt+24(FP), R9
+	SHLQ         $0x03, R9
+	ADDQ         R9, DX
+	DECQ         AX
+	JNZ          row
+	LDMXCSR      (SP)
+	VZEROUPPER
+	RET
+
+// func mulNonzeroPointsAVX2F64(rows int, n int, to *float64, ldt int, x *float64, ldx int, mx int, y *float64, ldy int, my int)
+// Requires: AVX, SSE
+TEXT ·mulNonzeroPointsAVX2F64(SB), NOSPLIT, $8-80
+	STMXCSR (SP)
+	MOVL    (SP), AX
+	ORL     $0x00008040, AX
+	MOVL    AX, 4(SP)
+	LDMXCSR 4(SP)
+	MOVQ    rows+0(FP), AX
+	MOVQ    n+8(FP), CX
+	MOVQ    to+16(FP), DX
+	ADDQ    $0x03, CX
+	ANDQ    $-4, CX
+	MOVQ    x+32(FP), BX
+	MOVQ    y+56(FP), SI
+	VXORPS  Y0, Y0, Y0
+
+row:
+	XORQ DI, DI
+
+vector:
+	MOVQ      DI, R8
+	ANDQ      mx+48(FP), R8
+	VMOVUPS   (BX)(R8*8), Y1
+	MOVQ      DI, R8
+	ANDQ      my+72(FP), R8
+	VMOVUPS   (SI)(R8*8), Y2
+	VMULPD    Y2, Y1, Y2
+	VCMPPD    $0x04, Y0, Y1, Y3
+	VBLENDVPD Y3, Y2, Y1, Y1
+	VMOVUPS   Y1, (DX)(DI*8)
+	ADDQ      $0x04, DI
+	CMPQ      DI, CX
+	JLT       vector
+	MOVQ      ldx+40(FP), R8
+	SHLQ      $0x03, R8
+	ADDQ      R8, BX
+	MOVQ      ldy+64(FP), R8
+	SHLQ      $0x03, R8
+	ADDQ      R8, SI
+	MOVQ      ldt+24(FP), R8
+	SHLQ      $0x03, R8
+	ADDQ      R8, DX
+	DECQ      AX
+	JNZ       row
+	LDMXCSR   (SP)
 	VZEROUPPER
 	RET
 

@@ -21,7 +21,7 @@ func testPointwise[T kernels.Float](t *testing.T, unit float64) {
 	const rows, n, stride = 5, 71, 96
 	for _, level := range Levels() {
 		restore := SetLevel(level)
-		for _, op := range []score.Op{OpMulAdd, score.OpSelect, score.OpAdd, score.OpSub, score.OpMul, score.OpDiv, score.OpMin, score.OpMax,
+		for _, op := range []score.Op{OpMulAdd, OpSubMul, OpMulNonzero, score.OpSelect, score.OpAdd, score.OpSub, score.OpMul, score.OpDiv, score.OpMin, score.OpMax,
 			score.OpLess, score.OpLessEqual, score.OpEqual, score.OpNeg, score.OpAbs, score.OpExp, score.OpLog, score.OpTanh, score.OpSigmoid} {
 			var data [3][]T
 			var operands [3]Points[T]
@@ -54,7 +54,7 @@ func testPointwise[T kernels.Float](t *testing.T, unit float64) {
 					x, y, z := element(0, r, c), element(1, r, c), element(2, r, c)
 					got, want := float64(out[r*stride+c]), float64(T(point(op, float64(x), float64(y), float64(z))))
 					if bound := unit * max(math.Abs(want), smallest[T]()); !(math.Abs(got-want) <= bound) && got != want && (got == got || want == want) {
-						if op == OpMulAdd && math.Abs(got-want) <= unit*(math.Abs(float64(x)*float64(y))+math.Abs(float64(z))) {
+						if (op == OpMulAdd || op == OpSubMul) && math.Abs(got-want) <= unit*(math.Abs(float64(x)*float64(y))+math.Abs(float64(z))) {
 							continue
 						}
 						t.Fatalf("%v: %v of %v, %v, %v is %v instead of %v", level, op, x, y, z, got, want)

@@ -375,6 +375,19 @@ func mulAddPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx,
 	}
 }
 
+func mulNonzeroPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, mx int, y *T, ldy, my int) {
+	switch {
+	case active == AVX512 && single[T]():
+		mulNonzeroPointsAVX512F32(rows, n, pointer32(to), ldt, pointer32(x), ldx, mx, pointer32(y), ldy, my)
+	case active == AVX512:
+		mulNonzeroPointsAVX512F64(rows, n, pointer64(to), ldt, pointer64(x), ldx, mx, pointer64(y), ldy, my)
+	case single[T]():
+		mulNonzeroPointsAVX2F32(rows, n, pointer32(to), ldt, pointer32(x), ldx, mx, pointer32(y), ldy, my)
+	default:
+		mulNonzeroPointsAVX2F64(rows, n, pointer64(to), ldt, pointer64(x), ldx, mx, pointer64(y), ldy, my)
+	}
+}
+
 func mulPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, mx int, y *T, ldy, my int) {
 	switch {
 	case active == AVX512 && single[T]():
@@ -671,6 +684,19 @@ func softmaxGradVector[T kernels.Float](rows, n int, s, dp *T, ld int, lse2, del
 		softmaxGradAVX2F32(rows, n, pointer32(s), pointer32(dp), ld, pointer32(lse2), pointer32(delta), float32(scale), lo, hi)
 	default:
 		softmaxGradAVX2F64(rows, n, pointer64(s), pointer64(dp), ld, pointer64(lse2), pointer64(delta), float64(scale), lo, hi)
+	}
+}
+
+func subMulPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, mx int, y *T, ldy, my int, z *T, ldz, mz int) {
+	switch {
+	case active == AVX512 && single[T]():
+		subMulPointsAVX512F32(rows, n, pointer32(to), ldt, pointer32(x), ldx, mx, pointer32(y), ldy, my, pointer32(z), ldz, mz)
+	case active == AVX512:
+		subMulPointsAVX512F64(rows, n, pointer64(to), ldt, pointer64(x), ldx, mx, pointer64(y), ldy, my, pointer64(z), ldz, mz)
+	case single[T]():
+		subMulPointsAVX2F32(rows, n, pointer32(to), ldt, pointer32(x), ldx, mx, pointer32(y), ldy, my, pointer32(z), ldz, mz)
+	default:
+		subMulPointsAVX2F64(rows, n, pointer64(to), ldt, pointer64(x), ldx, mx, pointer64(y), ldy, my, pointer64(z), ldz, mz)
 	}
 }
 

@@ -142,6 +142,20 @@ func pointwiseAll(t target) {
 			return x[0]
 		}
 	})
+	t.pointwise("subMulPoints", "xyz", func() func(vectors) reg.VecVirtual {
+		return func(x vectors) reg.VecVirtual {
+			t.fnma(x[1], x[0], x[2])
+			return x[2]
+		}
+	})
+	t.pointwise("mulNonzeroPoints", "xy", func() func(vectors) reg.VecVirtual {
+		zero := t.zeros()
+		return func(x vectors) reg.VecVirtual {
+			product := t.vector()
+			t.mul(x[1], x[0], product)
+			return t.where(isNotEqual, x[0], zero, product, x[0])
+		}
+	})
 	extreme := func(pick func(keep, x, to Op)) func() func(vectors) reg.VecVirtual {
 		return func() func(vectors) reg.VecVirtual {
 			return func(x vectors) reg.VecVirtual {
