@@ -10,8 +10,8 @@ import (
 	"github.com/stheno-ml/stheno/train"
 )
 
-// csvHeader is the first line of a CSV log.
-const csvHeader = "event,step,loss,validation_loss,learning_rate,gradient_norm,clipped,skipped,tokens,seconds,elapsed_seconds\n"
+// csvHeader is the first line of a CSV log, up to the columns of metrics.
+const csvHeader = "event,step,loss,validation_loss,learning_rate,gradient_norm,clipped,skipped,tokens,seconds,elapsed_seconds,examples"
 
 // CSV writes a line of comma-separated values for each step and evaluation, after a header:
 //
@@ -25,6 +25,9 @@ const csvHeader = "event,step,loss,validation_loss,learning_rate,gradient_norm,c
 //	tokens            steps: how many it took
 //	seconds           how long it took
 //	elapsed_seconds   steps: since the run, or its last resumption, started
+//	examples          steps: how many it took
+//	NAME              of a metric: of the step, or of an evaluation on training data
+//	validation_NAME   of a metric: on validation data
 //
 // What a line has no value for is empty; numbers that are not finite are NaN, Inf and -Inf. Lines reach w about once a
 // second, and at evaluations, checkpoints and the end.
@@ -40,15 +43,26 @@ func OpenCSV(path string) train.Hook {
 	return openLog("OpenCSV", path, &csvFormat{})
 }
 
-// csvFormat needs no quotes, as no value has a comma.
-type csvFormat struct{ line []byte }
+// csvFormat needs no quotes, as no value has a comma, nor has the name of a metric.
+type csvFormat struct {
+	line    []byte
+	metrics []string
+}
 
-func (*csvFormat) header() string { return csvHeader }
+func (f *csvFormat) begin(s train.Start) { f.metrics = s.Metrics }
+
+func (f *csvFormat) header() string {
+	header := csvHeader
+	for _, name := range f.metrics {
+		header += "," + name + ",validation_" + name
+	}
+	return header + "\n"
+}
 
 func (*csvFormat) starts() []string { return []string{stepEvent + ",", evaluationEvent + ","} }
 
 func (f *csvFormat) step(s train.Step) ([]byte, error) {
-	f.begin(stepEvent, s.Done)
+	f.start(stepEvent, s.Done)
 	f.number(s.Loss)
 	f.empty()
 	f.number(s.LearningRate)
@@ -58,11 +72,13 @@ func (f *csvFormat) step(s train.Step) ([]byte, error) {
 	f.line = append(strconv.AppendInt(f.line, int64(s.Tokens), 10), ',')
 	f.number(s.Duration.Seconds())
 	f.number(s.Elapsed.Seconds())
+	f.line = append(strconv.AppendInt(f.line, int64(s.Examples), 10), ',')
+	f.measures(s.Metrics, nil)
 	return f.end(), nil
 }
 
 func (f *csvFormat) evaluation(e train.Evaluation) ([]byte, error) {
-	f.begin(evaluationEvent, e.Done)
+	f.start(evaluationEvent, e.Done)
 	f.number(e.Train)
 	if math.IsNaN(e.Validation) {
 		f.empty()
@@ -73,11 +89,14 @@ func (f *csvFormat) evaluation(e train.Evaluation) ([]byte, error) {
 		f.empty()
 	}
 	f.number(e.Duration.Seconds())
-	f.empty()
+	for range 2 { // elapsed_seconds and examples
+		f.empty()
+	}
+	f.measures(e.TrainMetrics, e.ValidationMetrics)
 	return f.end(), nil
 }
 
-func (f *csvFormat) begin(event string, done int) {
+func (f *csvFormat) start(event string, done int) {
 	f.line = append(append(f.line[:0], event...), ',')
 	f.line = append(strconv.AppendInt(f.line, int64(done), 10), ',')
 }
@@ -88,6 +107,19 @@ func (f *csvFormat) number(x float64) {
 		return
 	}
 	f.line = append(strconv.AppendFloat(f.line, x, 'g', -1, 64), ',')
+}
+
+// measures appends the values of all metrics.
+func (f *csvFormat) measures(first, validation map[string]float64) {
+	for _, name := range f.metrics {
+		for _, values := range []map[string]float64{first, validation} {
+			if x, ok := values[name]; ok {
+				f.number(x)
+			} else {
+				f.empty()
+			}
+		}
+	}
 }
 
 func (f *csvFormat) empty() { f.line = append(f.line, ',') }

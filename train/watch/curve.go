@@ -15,7 +15,11 @@ type curve struct {
 	meanSpan   float64 // steps
 	validation plotter.XYs
 	best       float64 // the smallest of validation
+	metrics    map[string]*measured
 }
+
+// measured is what evaluations made of a metric.
+type measured struct{ training, validation plotter.XYs }
 
 // isCurve reports whether there is more to show than a single step.
 func (c *curve) isCurve() bool { return len(c.buckets) > 1 || len(c.validation) > 1 }
@@ -69,11 +73,30 @@ func (c *curve) halve() {
 }
 
 func (c *curve) evaluation(e train.Evaluation) {
+	c.measure(e.Done, e.TrainMetrics, func(m *measured) *plotter.XYs { return &m.training })
+	c.measure(e.Done, e.ValidationMetrics, func(m *measured) *plotter.XYs { return &m.validation })
 	if !finite(e.Validation) {
 		return
 	}
 	c.validation = append(c.validation, plotter.XY{X: float64(e.Done), Y: e.Validation})
 	c.best = min(c.best, e.Validation)
+}
+
+// measure adds what an evaluation made of metrics to their lines.
+func (c *curve) measure(done int, metrics map[string]float64, line func(*measured) *plotter.XYs) {
+	for name, x := range metrics {
+		if !finite(x) {
+			continue
+		}
+		if c.metrics == nil {
+			c.metrics = map[string]*measured{}
+		}
+		if c.metrics[name] == nil {
+			c.metrics[name] = &measured{}
+		}
+		points := line(c.metrics[name])
+		*points = append(*points, plotter.XY{X: float64(done), Y: x})
+	}
 }
 
 // points are those of the lines: the training loss between its bounds, its mean, and the validation loss.

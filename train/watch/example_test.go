@@ -54,11 +54,11 @@ func ExampleProgress() {
 func ExampleCSV() {
 	training(watch.CSV(os.Stdout))
 	// Output:
-	// event,step,loss,validation_loss,learning_rate,gradient_norm,clipped,skipped,tokens,seconds,elapsed_seconds
-	// step,1,4,,0.001,0.75,false,false,768,0.02,0.02
-	// step,2,2,,0.001,0.75,false,false,768,0.02,0.04
-	// step,3,1.3333333333333333,,0.001,0.75,false,false,768,0.02,0.06
-	// evaluation,3,1.25,1.5,,,,,,0,
+	// event,step,loss,validation_loss,learning_rate,gradient_norm,clipped,skipped,tokens,seconds,elapsed_seconds,examples
+	// step,1,4,,0.001,0.75,false,false,768,0.02,0.02,0
+	// step,2,2,,0.001,0.75,false,false,768,0.02,0.04,0
+	// step,3,1.3333333333333333,,0.001,0.75,false,false,768,0.02,0.06,0
+	// evaluation,3,1.25,1.5,,,,,,0,,
 }
 
 // A log is read again to see which step was the best.

@@ -18,6 +18,7 @@ import (
 //	{"event":"step","step":250,"steps":2000,"updates":250,"loss":2.5,"learning_rate":0.001,"gradient_norm":0.8, ...
 //	{"event":"evaluation","step":250,"train":2.49,"validation":2.53,"best":true,"seconds":0.4}
 //
+// and metrics of the model, if it has any, under metrics, train_metrics and validation_metrics, by name.
 // JSON has no NaN and no infinities: both are null. Lines reach w about once a second, and at evaluations, checkpoints
 // and the end.
 func JSONLines(w io.Writer) train.Hook {
@@ -102,8 +103,11 @@ type stepRecord struct {
 	Skipped      bool   `json:"skipped"`
 	NonFinite    string `json:"non_finite,omitempty"`
 	Tokens       int    `json:"tokens"`
+	Examples     int    `json:"examples,omitempty"`
 	Seconds      number `json:"seconds"`
 	Elapsed      number `json:"elapsed_seconds"`
+
+	Metrics map[string]number `json:"metrics,omitempty"`
 }
 
 // evaluationRecord is a train.Evaluation in JSON.
@@ -113,6 +117,9 @@ type evaluationRecord struct {
 	Validation number `json:"validation"`
 	Best       bool   `json:"best"`
 	Seconds    number `json:"seconds"`
+
+	TrainMetrics      map[string]number `json:"train_metrics,omitempty"`
+	ValidationMetrics map[string]number `json:"validation_metrics,omitempty"`
 }
 
 func (r stepRecord) record() train.Step {
@@ -121,19 +128,34 @@ func (r stepRecord) record() train.Step {
 			Step: r.Updates, LearningRate: float64(r.LearningRate), GradientNorm: float64(r.GradientNorm),
 			Clipped: r.Clipped, Skipped: r.Skipped, NonFinite: r.NonFinite,
 		},
-		Done: r.Done, Steps: r.Steps, Loss: float64(r.Loss), Tokens: r.Tokens, Duration: r.Seconds.duration(),
-		Elapsed: r.Elapsed.duration(),
+		Done: r.Done, Steps: r.Steps, Loss: float64(r.Loss), Tokens: r.Tokens, Examples: r.Examples, Duration: r.Seconds.duration(),
+		Elapsed: r.Elapsed.duration(), Metrics: converted[float64](r.Metrics),
 	}
 }
 
 func (r evaluationRecord) record() train.Evaluation {
 	return train.Evaluation{
 		Done: r.Done, Train: float64(r.Train), Validation: float64(r.Validation), Best: r.Best, Duration: r.Seconds.duration(),
+		TrainMetrics: converted[float64](r.TrainMetrics), ValidationMetrics: converted[float64](r.ValidationMetrics),
 	}
+}
+
+// converted is a map with its numbers in another type.
+func converted[To, From ~float64](from map[string]From) map[string]To {
+	if from == nil {
+		return nil
+	}
+	to := map[string]To{}
+	for name, x := range from {
+		to[name] = To(x)
+	}
+	return to
 }
 
 // jsonFormat encodes into a buffer that it keeps.
 type jsonFormat struct{ line bytes.Buffer }
+
+func (*jsonFormat) begin(train.Start) {}
 
 func (*jsonFormat) header() string { return "" }
 
@@ -145,14 +167,15 @@ func (f *jsonFormat) step(s train.Step) ([]byte, error) {
 	return f.encode(stepRecord{
 		recordHead: recordHead{stepEvent, s.Done}, Steps: s.Steps, Updates: s.Report.Step, Loss: number(s.Loss),
 		LearningRate: number(s.LearningRate), GradientNorm: number(s.GradientNorm), Clipped: s.Clipped, Skipped: s.Skipped,
-		NonFinite: s.NonFinite, Tokens: s.Tokens, Seconds: number(s.Duration.Seconds()), Elapsed: number(s.Elapsed.Seconds()),
+		NonFinite: s.NonFinite, Tokens: s.Tokens, Examples: s.Examples, Seconds: number(s.Duration.Seconds()),
+		Elapsed: number(s.Elapsed.Seconds()), Metrics: converted[number](s.Metrics),
 	})
 }
 
 func (f *jsonFormat) evaluation(e train.Evaluation) ([]byte, error) {
 	return f.encode(evaluationRecord{
 		recordHead: recordHead{evaluationEvent, e.Done}, Train: number(e.Train), Validation: number(e.Validation), Best: e.Best,
-		Seconds: number(e.Duration.Seconds()),
+		Seconds: number(e.Duration.Seconds()), TrainMetrics: converted[number](e.TrainMetrics), ValidationMetrics: converted[number](e.ValidationMetrics),
 	})
 }
 

@@ -24,6 +24,8 @@ type Log struct {
 // format is how a step and an evaluation become a line of text. The lines that it gives may be overwritten by the next
 // call.
 type format interface {
+	// begin is told of a run before it is asked for anything.
+	begin(train.Start)
 	// header is the line before all others, "" if there is none.
 	header() string
 	// starts are what lines can start with, apart from the header.
@@ -44,7 +46,7 @@ type textLog struct {
 
 func (l *textLog) hook() train.Hook {
 	return train.Hook{
-		OnStart: func(train.Start) error { return l.wrap(l.start()) },
+		OnStart: func(s train.Start) error { return l.wrap(l.start(s)) },
 		OnStep:  func(s train.Step) error { return l.wrap(l.step(s)) },
 		OnEval:  func(e train.Evaluation) error { return l.wrap(l.evaluation(e)) },
 		OnEnd:   func(train.End) error { return l.wrap(l.flush()) },
@@ -60,7 +62,8 @@ func (l *textLog) wrap(err error) error {
 	return nil
 }
 
-func (l *textLog) start() error {
+func (l *textLog) start(s train.Start) error {
+	l.format.begin(s)
 	if l.headed {
 		return nil
 	}
@@ -147,6 +150,7 @@ func (l *logFile) start(s train.Start) error {
 	if err := filelock.Lock(file); err != nil {
 		return errors.Join(fmt.Errorf("%s: another run writes to it: %w", l.path, err), file.Close())
 	}
+	l.format.begin(s)
 	found, err := scan(file, l.format, s.Step)
 	if err == nil {
 		err = file.Truncate(found.kept)
@@ -158,7 +162,7 @@ func (l *logFile) start(s train.Start) error {
 		return errors.Join(err, file.Close())
 	}
 	l.file, l.buffer, l.headed = file, newBuffer(file), found.kept > 0
-	if err := l.textLog.start(); err != nil {
+	if err := l.textLog.start(s); err != nil {
 		return err
 	}
 	return found.notice(l.path, s.Step)

@@ -40,13 +40,15 @@ func TestJSONLinesRoundTrip(t *testing.T) {
 					Step: count.Draw(t, "updates"), LearningRate: anyLoss.Draw(t, "learning rate"), GradientNorm: anyLoss.Draw(t, "norm"),
 					Clipped: rapid.Bool().Draw(t, "clipped"), Skipped: rapid.Bool().Draw(t, "skipped"), NonFinite: rapid.String().Draw(t, "name"),
 				},
-				Done: count.Draw(t, "done"), Steps: count.Draw(t, "steps"), Loss: anyLoss.Draw(t, "loss"), Tokens: count.Draw(t, "tokens"),
+				Done: count.Draw(t, "done"), Steps: count.Draw(t, "steps"), Loss: anyLoss.Draw(t, "loss"), Tokens: count.Draw(t, "tokens"), Examples: count.Draw(t, "examples"),
+				Metrics:  map[string]float64{"m": rapid.Float64Range(-1e300, 1e300).Draw(t, "metric")},
 				Duration: duration.Draw(t, "duration"), Elapsed: duration.Draw(t, "elapsed"),
 			}
 		})).Draw(t, "run")
 		evaluation := train.Evaluation{
 			Done: count.Draw(t, "done"), Train: anyLoss.Draw(t, "train"), Validation: anyLoss.Draw(t, "validation"),
 			Best: rapid.Bool().Draw(t, "best"), Duration: duration.Draw(t, "duration"),
+			TrainMetrics: map[string]float64{"a": rapid.Float64Range(-1e300, 1e300).Draw(t, "a"), "b": 1}, ValidationMetrics: map[string]float64{"a": 2},
 		}
 		var file bytes.Buffer
 		events := []any{train.Start{}}
@@ -132,20 +134,25 @@ func TestCSV(t *testing.T) {
 	var file bytes.Buffer
 	odd := stepAt(2, 4)
 	odd.Loss, odd.GradientNorm, odd.LearningRate = math.NaN(), math.Inf(1), math.Inf(-1)
+	measured := stepAt(2, 4)
+	measured.Metrics = map[string]float64{"z loss": 0.5}
+	start := train.Start{Steps: 4, Metrics: []string{"accuracy", "z loss"}}
 	events := []any{
-		train.Start{Steps: 4}, stepAt(1, 4), odd, train.Evaluation{Done: 2, Train: 2.5, Validation: 2.75, Duration: time.Second / 2},
+		start, stepAt(1, 4), odd, measured, train.Evaluation{Done: 2, Train: 2.5, Validation: 2.75, Duration: time.Second / 2,
+			TrainMetrics: map[string]float64{"accuracy": 0.75}, ValidationMetrics: map[string]float64{"accuracy": 0.7}},
 		train.Evaluation{Done: 2, Train: 2.5, Validation: math.NaN(), Duration: time.Second / 2}, train.End{},
-		train.Start{Step: 2, Steps: 4}, skippedAt(3, 4), train.End{}, // the same writer gets no second header
+		train.Start{Step: 2, Steps: 4, Metrics: start.Metrics}, skippedAt(3, 4), train.End{}, // the same writer gets no second header
 	}
 	if err := play(CSV(&file), events...); err != nil {
 		t.Fatal(err)
 	}
-	const want = `event,step,loss,validation_loss,learning_rate,gradient_norm,clipped,skipped,tokens,seconds,elapsed_seconds
-step,1,4,,0.001,2,true,false,768,0.02,0.025
-step,2,NaN,,-Inf,Inf,false,false,768,0.02,0.05
-evaluation,2,2.5,2.75,,,,,,0.5,
-evaluation,2,2.5,,,,,,,0.5,
-step,3,NaN,,0.0003333333333333333,Inf,true,true,768,0.02,0.075
+	const want = `event,step,loss,validation_loss,learning_rate,gradient_norm,clipped,skipped,tokens,seconds,elapsed_seconds,examples,accuracy,validation_accuracy,z loss,validation_z loss
+step,1,4,,0.001,2,true,false,768,0.02,0.025,12,,,,
+step,2,NaN,,-Inf,Inf,false,false,768,0.02,0.05,12,,,,
+step,2,3,,0.0005,1.5,false,false,768,0.02,0.05,12,,,0.5,
+evaluation,2,2.5,2.75,,,,,,0.5,,,0.75,0.7,,
+evaluation,2,2.5,,,,,,,0.5,,,,,,
+step,3,NaN,,0.0003333333333333333,Inf,true,true,768,0.02,0.075,12,,,,
 `
 	if got := file.String(); got != want {
 		t.Errorf("got\n%s\nit needs to be\n%s", got, want)
@@ -327,7 +334,7 @@ func TestRecordsAreWhole(t *testing.T) {
 	for _, c := range []struct {
 		of     any
 		fields int
-	}{{train.Step{}, 7}, {train.Report{}, 6}, {train.Evaluation{}, 5}} {
+	}{{train.Step{}, 9}, {train.Report{}, 6}, {train.Evaluation{}, 7}} {
 		if n := reflect.TypeOf(c.of).NumField(); n != c.fields {
 			t.Errorf("%T has %d fields, the log writes %d", c.of, n, c.fields)
 		}

@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"image/color"
 	"io"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -37,7 +39,8 @@ func Plot(path string) train.Hook {
 }
 
 // Draw draws a log's loss curve into a file, a PNG or an SVG by its name: the training loss of each step, faint, and
-// its running mean; and the losses of the evaluations on validation data. Losses that are not finite are left out.
+// its running mean; and the losses of the evaluations on validation data. Each metric has a panel of its own below, with what
+// evaluations made of it. Numbers that are not finite are left out.
 func Draw(path string, log Log) error {
 	if err := drawLog(path, log); err != nil {
 		return fmt.Errorf("Draw: %w", err)
@@ -46,7 +49,7 @@ func Draw(path string, log Log) error {
 }
 
 func drawLog(path string, log Log) error {
-	if _, err := canvasFor(path); err != nil {
+	if _, err := canvasFor(path, 0); err != nil {
 		return err
 	}
 	steps := 0
@@ -83,7 +86,7 @@ func (d *drawing) wrap(err error) error {
 
 // start makes sure now that the file can be written at the end.
 func (d *drawing) start(s train.Start) error {
-	if _, err := canvasFor(d.path); err != nil {
+	if _, err := canvasFor(d.path, 0); err != nil {
 		return err
 	}
 	file, err := os.Create(temporary(d.path))
@@ -125,7 +128,9 @@ const (
 	pictureHeight = 5 * vg.Inch
 	pictureDPI    = 150
 	margin        = vg.Inch / 8
-	legendHeight  = 3 * 20 * vg.Inch / 72 // of three lines
+	lineHeight    = 20 * vg.Inch / 72 // of a legend
+	legendHeight  = 3 * lineHeight
+	panelHeight   = 5 * vg.Inch / 2 // of a metric's
 )
 
 var (
@@ -142,13 +147,15 @@ type canvas interface {
 	io.WriterTo
 }
 
-// canvasFor is an empty canvas of the kind that a file's name asks for.
-func canvasFor(path string) (canvas, error) {
+// canvasFor is an empty canvas of the kind that a file's name asks for, with room for so many panels below the curve.
+func canvasFor(path string, panels int) (canvas, error) {
+	height := pictureHeight + vg.Length(panels)*panelHeight
+
 	switch ext := strings.ToLower(filepath.Ext(path)); ext {
 	case ".png":
-		return vgimg.PngCanvas{Canvas: vgimg.NewWith(vgimg.UseWH(pictureWidth, pictureHeight), vgimg.UseDPI(pictureDPI))}, nil
+		return vgimg.PngCanvas{Canvas: vgimg.NewWith(vgimg.UseWH(pictureWidth, height), vgimg.UseDPI(pictureDPI))}, nil
 	case ".svg":
-		return vgsvg.New(pictureWidth, pictureHeight), nil
+		return vgsvg.New(pictureWidth, height), nil
 	default:
 		return nil, fmt.Errorf("%s ends in %q, it needs to end in .png or .svg", path, ext)
 	}
@@ -156,7 +163,8 @@ func canvasFor(path string) (canvas, error) {
 
 // draw replaces the file by a picture of the curve.
 func (c *curve) draw(path string) error {
-	to, err := canvasFor(path)
+	names := slices.Sorted(maps.Keys(c.metrics))
+	to, err := canvasFor(path, len(names))
 	if err != nil {
 		return err
 	}
@@ -168,8 +176,20 @@ func (c *curve) draw(path string) error {
 	whole.SetColor(color.White)
 	whole.Fill(whole.Rectangle.Path())
 	inner := draw.Crop(whole, margin, -margin, margin, -margin)
-	legend.Draw(inner) // above the axes, where no curve can be
-	p.Draw(draw.Crop(inner, 0, 0, 0, -legendHeight))
+	top := draw.Crop(inner, 0, 0, vg.Length(len(names))*panelHeight, 0)
+	legend.Draw(top) // above the axes, where no curve can be
+	p.Draw(draw.Crop(top, 0, 0, 0, -legendHeight))
+	for i, name := range names {
+		p, legend, err := c.metrics[name].plot(name)
+		if err != nil {
+			return err
+		}
+		below := vg.Length(len(names)-1-i) * panelHeight
+		panel := draw.Crop(inner, 0, 0, below, 0)
+		panel.Max.Y = panel.Min.Y + panelHeight
+		legend.Draw(panel)
+		p.Draw(draw.Crop(panel, 0, 0, 0, -lineHeight))
+	}
 	return replace(path, to)
 }
 
@@ -191,15 +211,49 @@ func replace(path string, content io.WriterTo) error {
 
 func temporary(path string) string { return path + ".part" }
 
-// plot puts the picture together, and its legend.
-func (c *curve) plot() (*plot.Plot, plot.Legend, error) {
-	p, legend := plot.New(), newLegend()
+// empty is a picture without curves.
+func empty(what string) (*plot.Plot, plot.Legend) {
+	p := plot.New()
 	p.BackgroundColor = color.White
 	style(p)
+	p.Y.Label.Text = what
 	grid := plotter.NewGrid()
 	grid.Horizontal.Color, grid.Vertical.Color = gridGrey, gridGrey
 	p.Add(grid)
+	return p, newLegend()
+}
 
+// plot puts the picture of a metric together, and its legend, in one line.
+func (m *measured) plot(name string) (*plot.Plot, plot.Legend, error) {
+	p, legend := empty(name)
+	var entries []plot.Thumbnailer
+	for _, series := range []struct {
+		points plotter.XYs
+		color  color.Color
+	}{{m.training, blue}, {m.validation, orange}} {
+		if len(series.points) == 0 {
+			continue
+		}
+		between, dots, err := plotter.NewLinePoints(series.points)
+		if err != nil {
+			return nil, legend, err
+		}
+		between.Color, between.Width = series.color, vg.Points(1.2)
+		dots.Color, dots.Shape, dots.Radius = series.color, draw.CircleGlyph{}, vg.Points(2.8)
+		p.Add(between, dots)
+		entries = append(entries, between)
+	}
+	text := name + " on training data"
+	if len(m.validation) > 0 {
+		text = name + fmt.Sprintf(", on validation data (orange) %s at the end", measure(m.validation[len(m.validation)-1].Y))
+	}
+	legend.Add(text, entries...)
+	return p, legend, nil
+}
+
+// plot puts the picture together, and its legend.
+func (c *curve) plot() (*plot.Plot, plot.Legend, error) {
+	p, legend := empty("loss")
 	training, mean, validation := c.points()
 	if len(training) > 0 {
 		if err := addLine(p, &legend, "training loss", training, faintBlue, 0.6); err != nil {
@@ -241,7 +295,7 @@ func addLine(p *plot.Plot, legend *plot.Legend, name string, points plotter.XYs,
 
 // style sets the axes and the legend.
 func style(p *plot.Plot) {
-	p.X.Label.Text, p.Y.Label.Text = "step", "loss"
+	p.X.Label.Text = "step"
 	for _, a := range []*plot.Axis{&p.X, &p.Y} {
 		a.Label.TextStyle.Font.Size, a.Label.TextStyle.Color = vg.Points(13), textGrey
 		a.Label.Padding = vg.Points(6)

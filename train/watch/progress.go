@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -52,7 +53,7 @@ type progress struct {
 	loss      average
 	seconds   average // of a step
 	skipped   int
-	tokens    int
+	count     int           // tokens, or examples
 	busy      time.Duration // in steps
 	cancelled bool
 
@@ -91,10 +92,14 @@ func (p *progress) locked(do func() error) error {
 func (p *progress) start(s train.Start) error {
 	p.run, p.last, p.batch, p.first = &s, train.Step{Done: s.Step}, train.Batch{}, train.Step{}
 	p.loss, p.seconds = average{span: meanSpan}, average{span: meanSpan}
-	p.skipped, p.tokens, p.busy, p.cancelled = 0, 0, 0, false
+	p.skipped, p.count, p.busy, p.cancelled = 0, 0, 0, false
 	p.started, p.shown = p.now(), p.now()
-	what := fmt.Sprintf("training %s parameters for %s steps of %s tokens",
-		thousands(s.Parameters), thousands(s.Steps), thousands(s.TokensPerStep))
+	count, unit := amount(s.ExamplesPerStep, s.TokensPerStep)
+	of := thousands(s.Parameters)
+	if s.Trained > 0 && s.Trained < s.Parameters {
+		of = thousands(s.Trained) + " of " + of
+	}
+	what := fmt.Sprintf("training %s parameters for %s steps of %s %s", of, thousands(s.Steps), thousands(count), unit)
 	if s.Resumed || s.Step > 0 {
 		what += fmt.Sprintf(", from step %s", thousands(s.Step))
 	}
@@ -121,7 +126,8 @@ func (p *progress) step(s train.Step) error {
 	}
 	p.loss.add(s.Loss)
 	p.seconds.add(s.Duration.Seconds())
-	p.tokens += s.Tokens
+	count, _ := amount(s.Examples, s.Tokens)
+	p.count += count
 	p.busy += s.Duration
 	if s.Skipped {
 		p.skipped++
@@ -162,6 +168,7 @@ func (p *progress) evaluation(e train.Evaluation) error {
 		if !math.IsNaN(e.Validation) {
 			text += fmt.Sprintf(", validation %s", loss(e.Validation))
 		}
+		text += metrics(e)
 		if e.Best {
 			text += ", best so far"
 		}
@@ -236,7 +243,7 @@ func (p *progress) end(e train.End) error {
 		parts = append(parts, thousands(p.skipped)+" skipped")
 	}
 	if p.busy > 0 {
-		parts = append(parts, rate(float64(p.tokens)/p.busy.Seconds()))
+		parts = append(parts, p.rate(float64(p.count)/p.busy.Seconds()))
 	}
 	text := strings.Join(parts, ", ")
 	for p.screen.width != nil && widthOf(text) > p.screen.columns() && len(parts) > 2 {
@@ -334,20 +341,55 @@ func (p *progress) stepFigures() []figure {
 		left = spell(p.left()) + " left"
 	}
 	if seconds := p.seconds.value(); seconds > 0 {
-		speed = rate(float64(p.last.Tokens) / seconds)
+		count, _ := amount(p.last.Examples, p.last.Tokens)
+		speed = p.rate(float64(count) / seconds)
 	}
 	if p.skipped > 0 {
 		skipped = thousands(p.skipped) + " skipped"
 	}
-	return []figure{
-		{1, "loss " + loss(mean)},
+	all := []figure{{1, "loss " + loss(mean)}}
+	for _, name := range slices.Sorted(maps.Keys(p.last.Metrics)) {
+		all = append(all, figure{3, name + " " + measure(p.last.Metrics[name])})
+	}
+	return append(all, []figure{
 		{5, fmt.Sprintf("lr %.1e", p.last.LearningRate)},
 		{6, "norm " + norm(p.last.GradientNorm)},
 		{4, speed},
 		{3, skipped},
 		{2, left},
-	}
+	}...)
 }
+
+// amount is how much steps take, in tokens where they have any.
+func amount(examples, tokens int) (count int, unit string) {
+	if tokens > 0 {
+		return tokens, "tokens"
+	}
+	return examples, "examples"
+}
+
+// rate is an amount a second.
+func (p *progress) rate(x float64) string {
+	if p.last.Tokens > 0 {
+		return rate(x) + " tok/s"
+	}
+	return rate(x) + " ex/s"
+}
+
+// metrics are those of an evaluation, each on the training data and on the validation data if there are any.
+func metrics(e train.Evaluation) string {
+	text := ""
+	for _, name := range slices.Sorted(maps.Keys(e.TrainMetrics)) {
+		text += fmt.Sprintf(", %s %s", name, measure(e.TrainMetrics[name]))
+		if x, ok := e.ValidationMetrics[name]; ok {
+			text += fmt.Sprintf(" and %s", measure(x))
+		}
+	}
+	return text
+}
+
+// measure is a metric in four digits.
+func measure(x float64) string { return strconv.FormatFloat(x, 'g', 4, 64) }
 
 // figureRanks is how many ranks figures have.
 const figureRanks = 7
@@ -384,7 +426,7 @@ func norm(x float64) string {
 	return fmt.Sprintf("%.2f", x)
 }
 
-// rate is tokens a second in three digits.
+// rate is a number in three digits.
 func rate(x float64) string {
 	unit := ""
 	for _, u := range []string{"k", "M", "G"} {
@@ -398,7 +440,7 @@ func rate(x float64) string {
 	if unit != "" && x < 99.95 {
 		digits = 1
 	}
-	return fmt.Sprintf("%.*f%s tok/s", digits, x, unit)
+	return fmt.Sprintf("%.*f%s", digits, x, unit)
 }
 
 // spell rounds a time to what matters of it.

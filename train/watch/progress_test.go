@@ -67,7 +67,7 @@ step 5/9  evaluation: train NaN
 failed after 2h0m at step 5/9, 3 skipped, 38.4k tok/s
 `},
 		{"a loss that is not a number", 0, []any{train.Start{Steps: 1}, skippedAt(1, 1), train.End{Done: 1, Steps: 1, BestLoss: nan}}, `
-training 0 parameters for 1 steps of 0 tokens
+training 0 parameters for 1 steps of 0 examples
 step 1/1  skipped: the gradient of blocks.0.up.weight is not finite
 step 1/1  loss NaN  lr 1.0e-03  norm +Inf  38.4k tok/s  1 skipped
 done after 0s at step 1/1, 1 skipped, 38.4k tok/s
@@ -166,8 +166,8 @@ func TestWhatIsNoTerminal(t *testing.T) {
 
 func TestText(t *testing.T) {
 	for _, c := range []struct{ got, want string }{
-		{rate(0), "0 tok/s"}, {rate(999.4), "999 tok/s"}, {rate(999.6), "1.0k tok/s"}, {rate(38400), "38.4k tok/s"},
-		{rate(523_000), "523k tok/s"}, {rate(999_600), "1.0M tok/s"}, {rate(2.5e9), "2.5G tok/s"},
+		{rate(0), "0"}, {rate(999.4), "999"}, {rate(999.6), "1.0k"}, {rate(38400), "38.4k"},
+		{rate(523_000), "523k"}, {rate(999_600), "1.0M"}, {rate(2.5e9), "2.5G"},
 		{thousands(0), "0"}, {thousands(999), "999"}, {thousands(1000), "1,000"}, {thousands(1234567), "1,234,567"}, {thousands(-123), "-123"},
 		{spell(90 * time.Millisecond), "100ms"}, {spell(9940 * time.Millisecond), "9.9s"}, {spell(72 * time.Second), "1m12s"},
 		{spell(3*time.Hour + 25*time.Minute + 29*time.Second), "3h25m"},
@@ -197,7 +197,7 @@ func TestProgressNotes(t *testing.T) {
 	if err := play(newProgress(&screen{w: &b}, slowClock(0), failing, other).hook(), events...); err != nil {
 		t.Fatal(err)
 	}
-	want := `training 0 parameters for 9 steps of 0 tokens
+	want := `training 0 parameters for 9 steps of 0 examples
 step 2/9  evaluation: train 2.0000
   │ To be,
   │ 	or not
@@ -224,7 +224,7 @@ func TestProgressOfBatches(t *testing.T) {
 		t.Fatal(err)
 	}
 	v.want(t, "an evaluation", `
-training 0 parameters for 9 steps of 0 tokens
+training 0 parameters for 9 steps of 0 examples
 step 0/9 [`+strings.Repeat("░", 92)+`] evaluation 6/40
 `)
 	v = newTerminal(120, true)
@@ -232,7 +232,7 @@ step 0/9 [`+strings.Repeat("░", 92)+`] evaluation 6/40
 		t.Fatal(err)
 	}
 	v.want(t, "a batch", `
-training 0 parameters for 9 steps of 0 tokens
+training 0 parameters for 9 steps of 0 examples
 step 0/9  evaluation: train 2.0000
 step 1/9 [████░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░] batch 3/8 loss 4.0000 lr 1.0e-03 norm 2.00 38.4k tok/s 200ms left
 `)

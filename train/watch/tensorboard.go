@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/stheno-ml/stheno/train"
@@ -17,8 +19,9 @@ import (
 //
 //	tensorboard --logdir FOLDER
 //
-// It has the series loss/train, learning_rate, gradient_norm and tokens_per_second of each step, and loss/validation of
-// each evaluation that has one. The folder is made if it is not there. A run that is resumed adds a file, which
+// It has the series loss/train, learning_rate, gradient_norm and tokens_per_second, or examples_per_second, of each step, and
+// loss/validation of each evaluation that has one. A metric has the series NAME/train and NAME/validation, of evaluations, and
+// NAME/step if it is one of steps. The folder is made if it is not there. A run that is resumed adds a file, which
 // tells TensorBoard to forget the steps that it does again. Events reach the file about once a second, and at
 // evaluations, checkpoints and the end.
 func TensorBoard(folder string) train.Hook {
@@ -115,8 +118,10 @@ func (t *tensorBoard) step(s train.Step) error {
 	t.nested = appendValue(t.nested, "learning_rate", s.LearningRate)
 	t.nested = appendValue(t.nested, "gradient_norm", s.GradientNorm)
 	if s.Duration > 0 {
-		t.nested = appendValue(t.nested, "tokens_per_second", float64(s.Tokens)/s.Duration.Seconds())
+		count, unit := amount(s.Examples, s.Tokens)
+		t.nested = appendValue(t.nested, unit+"_per_second", float64(count)/s.Duration.Seconds())
 	}
+	t.metrics(s.Metrics, "step")
 	if err := t.add(s.Done, eventSummary); err != nil {
 		return err
 	}
@@ -124,13 +129,25 @@ func (t *tensorBoard) step(s train.Step) error {
 }
 
 func (t *tensorBoard) evaluation(e train.Evaluation) error {
+	t.nested = t.nested[:0]
 	if !math.IsNaN(e.Validation) {
-		t.nested = appendValue(t.nested[:0], "loss/validation", e.Validation)
+		t.nested = appendValue(t.nested, "loss/validation", e.Validation)
+	}
+	t.metrics(e.TrainMetrics, "train")
+	t.metrics(e.ValidationMetrics, "validation")
+	if len(t.nested) > 0 {
 		if err := t.add(e.Done, eventSummary); err != nil {
 			return err
 		}
 	}
 	return t.flush()
+}
+
+// metrics adds the values of metrics to nested.
+func (t *tensorBoard) metrics(all map[string]float64, kind string) {
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		t.nested = appendValue(t.nested, name+"/"+kind, all[name])
+	}
 }
 
 // sync writes what there is, and waits until it is on the disk, as the checkpoint soon will be.

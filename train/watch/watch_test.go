@@ -67,7 +67,7 @@ func play(h train.Hook, events ...any) error {
 func stepAt(done, steps int) train.Step {
 	return train.Step{
 		Report: train.Report{Step: done, LearningRate: 1e-3 / float64(done), GradientNorm: 1 + 1/float64(done), Clipped: done%2 == 1},
-		Done:   done, Steps: steps, Loss: 2 + 2/float64(done), Tokens: 768, Duration: 20 * time.Millisecond,
+		Done:   done, Steps: steps, Loss: 2 + 2/float64(done), Tokens: 768, Examples: 12, Duration: 20 * time.Millisecond,
 		Elapsed: time.Duration(done) * 25 * time.Millisecond,
 	}
 }
