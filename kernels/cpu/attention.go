@@ -127,12 +127,15 @@ func (p *problem[T]) band(s kernels.Sequence) (lo, hi int) {
 func (p *problem[T]) plane(s kernels.Sequence, head int) int { return s.Index*p.heads + head }
 
 // span is the part of a tile's columns that some row in [first, first+n) sees: the tile's first row sees the columns
-// from lo up to hi, each further row one more to the right. The start is a whole panel.
+// from lo up to hi, each further row one more to the right. The start is a whole unit.
 func span[T kernels.Float](first, n, columns, lo, hi int) (from, to int) {
-	from = max(0, lo+first) / simd.Panel[T]() * simd.Panel[T]()
+	from = max(0, lo+first) / columnUnit[T]() * columnUnit[T]()
 	to = min(columns, hi+first+n-1)
 	return from, to
 }
+
+// columnUnit is what the columns of scores are cut at multiples of: a whole panel, and all that one counter of dropout draws for.
+func columnUnit[T kernels.Float]() int { return max(simd.Panel[T](), kernels.DropoutColumns) }
 
 // attention returns a problem whose tensors are of float32 or float64.
 func (h *halves) attention(a *kernels.Attention) *kernels.Attention {

@@ -429,14 +429,14 @@ func (k *backward[T]) step(w *backwardScratch[T], b gradientBlock[T]) {
 }
 
 // scoreGradients computes P into scores and dS into dP for the rows [i, i+n) of the block and the columns that one of
-// them sees, up to a whole panel. The first column of both tiles is the block's column start.
+// them sees, up to a whole unit. The first column of both tiles is the block's column start.
 func (k *backward[T]) scoreGradients(w *backwardScratch[T], b gradientBlock[T], i, n, start int) {
 	lanes, panel := simd.Lanes[T](), simd.Panel[T]()
 	from, to := b.span(i, n)
 	if from >= to {
 		return
 	}
-	to = min(b.columns, roundUp(to, panel))
+	to = min(b.columns, roundUp(to, columnUnit[T]()))
 	columns, vectors, stride := to-from, ceilDiv(to-from, lanes), w.scores.stride
 	lo, hi := b.lo+i-from, b.hi+i-from
 	at := i*stride + from - start
@@ -488,7 +488,7 @@ func (k *backward[T]) addBiasGradient(b gradientBlock[T], i, j, nRows, nColumns 
 // addKeyGradients does dV += Pᵀ·dO and dK += dSᵀ·Q. Row j of a transposed tile sees the query rows from j−hi+1 up to
 // j−lo+1.
 func (k *backward[T]) addKeyGradients(w *backwardScratch[T], b gradientBlock[T], from, columns int) {
-	const block = 8 // divides a panel, up to which scoreGradients writes what a strip of rows does not see as zeros
+	const block = kernels.DropoutColumns // divides a unit of columns, up to which scoreGradients writes what a strip of rows does not see as zeros
 	lo, hi := b.lo-from, b.hi-from
 	if b.partly && b.exact {
 		k.addShownColumns(w, b, from, columns)

@@ -206,7 +206,7 @@ func (f *forward[T]) do(w *forwardScratch[T], s kernels.Sequence, h, q0 int) {
 		f.finish(w, s, h, q0, n)
 		return
 	}
-	for k0 := first / simd.Panel[T]() * simd.Panel[T](); k0 < end; k0 += f.tile.columns {
+	for k0 := first / columnUnit[T]() * columnUnit[T](); k0 < end; k0 += f.tile.columns {
 		keys, columns := &w.own, min(f.tile.columns, end-k0)
 		at := 0
 		if f.shared {

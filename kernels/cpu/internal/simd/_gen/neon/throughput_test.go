@@ -1,0 +1,145 @@
+package neon
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// analyser is LLVM's llvm-mca of version 16 or newer. Where it has another name, the environment variable LLVM_MCA says so.
+var analyser = cmp.Or(os.Getenv("LLVM_MCA"), "llvm-mca")
+
+// TestThroughput asks LLVM's models of processors, where they are at hand, for the cycles that the inner loops take, and
+// compares the rate of their multiply-adds with that of a loop that does nothing else. With -v it prints a table.
+func TestThroughput(t *testing.T) {
+	if known, err := exec.Command(analyser, "-mtriple=aarch64", "-mcpu=help").CombinedOutput(); err != nil || !strings.Contains(string(known), "neoverse-v2") {
+		t.Skip("there is no llvm-mca here that knows all models")
+	}
+	models := []struct {
+		name  string
+		least float64 // of the peak, in the loops that most of a product's time goes to
+	}{{"apple-m1", 0.90}, {"neoverse-n1", 0.90}, {"neoverse-v2", 0.85}}
+	t.Log("| loop | instructions a multiply-add | " + "share of the peak: apple-m1 | neoverse-n1 | neoverse-v2 |")
+	for _, c := range []struct {
+		family, kernel, loop string
+		main                 bool // most of a product's time goes there
+	}{
+		{"gemm", "gemm", "round6x4", true},
+		{"gemm", "gemm", "round4x4", true},
+		{"gemm", "gemm", "round2x4", false},
+		{"gemm", "gemm", "round1x4", false},
+		{"gemm", "gemm", "round8x2", true},
+		{"gemm", "gemm", "round4x2", false},
+		{"gemm", "gemm", "round8x1", false},
+	} {
+		for _, element := range []string{"F32", "F64"} {
+			code := loop(t, c.family, c.kernel+"NEON"+element, c.loop)
+			peak := loop(t, "peak", "peakNEON"+element, "round")
+			row := fmt.Sprintf("| %s%s %s | %.2f |", c.kernel, element, strings.TrimPrefix(c.loop, "round"),
+				float64(len(code))/multiplyAdds(code))
+			for _, m := range models {
+				share := multiplyAdds(code) / cycles(t, m.name, code) / (multiplyAdds(peak) / cycles(t, m.name, peak))
+				row += fmt.Sprintf(" %.0f%% |", 100*share)
+				if c.main && share < m.least {
+					t.Errorf("%s%s %s reaches %.1f%% of %s's peak, it needs %.0f%%", c.kernel, element, c.loop, 100*share, m.name, 100*m.least)
+				}
+			}
+			t.Log(row)
+		}
+	}
+}
+
+func multiplyAdds(code []string) float64 {
+	n := 0
+	for _, line := range code {
+		if strings.HasPrefix(line, "fmla") {
+			n++
+		}
+	}
+	return float64(n)
+}
+
+// loop is a loop of a function, from its label to the jump back to there, in the processor's own syntax.
+func loop(t *testing.T, name, function, label string) []string {
+	t.Helper()
+	assembly, _, err := family(Families[name])
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(assembly), "TEXT ·"+function+"(SB)")
+	_, text, ok := strings.Cut(text, "\n"+label+":\n")
+	if !ok {
+		t.Fatalf("%s has no loop %s", function, label)
+	}
+	var code []string
+	for _, line := range strings.Split(text, "\n") {
+		line = strings.TrimSpace(line)
+		switch {
+		case line == "" || strings.HasSuffix(line, ":"):
+			continue
+		case strings.HasPrefix(line, "WORD"):
+			_, line, _ = strings.Cut(line, " // ")
+			code = append(code, line)
+		default:
+			code = append(code, translated(t, line))
+		}
+		if strings.HasPrefix(line, "B") && strings.HasSuffix(line, " "+label) {
+			return code
+		}
+	}
+	t.Fatalf("the loop %s of %s does not end", label, function)
+	return nil
+}
+
+// translated is an instruction of Go's syntax in the processor's.
+func translated(t *testing.T, line string) string {
+	t.Helper()
+	name, rest, _ := strings.Cut(line, " ")
+	var operands []string // in the processor's order
+	for _, operand := range strings.Split(rest, ", ") {
+		operand = regexp.MustCompile(`^R(\d+)$`).ReplaceAllString(operand, "x$1")
+		operand = strings.Replace(operand, "$", "#", 1)
+		operands = append([]string{operand}, operands...)
+	}
+	list := strings.Join(operands, ", ")
+	switch name {
+	case "ADD", "SUB":
+		return strings.ToLower(name) + " " + list
+	case "SUBS":
+		return "subs " + operands[0] + ", " + list
+	case "CMP":
+		return "cmp " + list
+	case "BNE", "BLT":
+		return "b." + strings.ToLower(name[1:]) + " #0"
+	}
+	t.Fatalf("no translation for %q", line)
+	return ""
+}
+
+// cycles is how long a round of a loop takes by a model, in the middle of many.
+func cycles(t *testing.T, model string, code []string) float64 {
+	t.Helper()
+	total := func(rounds int) float64 {
+		mca := exec.Command(analyser, "-mtriple=aarch64", "-mcpu="+model, fmt.Sprintf("-iterations=%d", rounds))
+		mca.Stdin = strings.NewReader(strings.Join(code, "\n") + "\n")
+		out, err := mca.CombinedOutput()
+		if err != nil {
+			t.Fatalf("llvm-mca: %v\n%s", err, out)
+		}
+		n := regexp.MustCompile(`Total Cycles:\s+(\d+)`).FindSubmatch(out)
+		if n == nil {
+			t.Fatalf("llvm-mca counted no cycles:\n%s", out)
+		}
+		count, err := strconv.ParseFloat(string(n[1]), 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return count
+	}
+	return (total(300) - total(100)) / 200
+}
