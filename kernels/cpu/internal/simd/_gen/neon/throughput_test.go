@@ -14,44 +14,59 @@ import (
 // analyser is LLVM's llvm-mca of version 16 or newer. Where it has another name, the environment variable LLVM_MCA says so.
 var analyser = cmp.Or(os.Getenv("LLVM_MCA"), "llvm-mca")
 
-// TestThroughput asks LLVM's models of processors, where they are at hand, for the cycles that the inner loops take, and
-// compares the rate of their multiply-adds with that of a loop that does nothing else. With -v it prints a table.
+// TestThroughput asks LLVM's models of processors, where they are at hand, for the cycles that the inner loops take. It
+// compares the rate of multiply-adds in products with that of a loop that does nothing else. With -v it prints tables.
 func TestThroughput(t *testing.T) {
-	if known, err := exec.Command(analyser, "-mtriple=aarch64", "-mcpu=help").CombinedOutput(); err != nil || !strings.Contains(string(known), "neoverse-v2") {
+	if known, _ := exec.Command(analyser, "-mtriple=aarch64", "-mcpu=help").CombinedOutput(); !strings.Contains(string(known), "neoverse-v2") {
 		t.Skip("there is no llvm-mca here that knows all models")
 	}
 	models := []struct {
 		name  string
 		least float64 // of the peak, in the loops that most of a product's time goes to
 	}{{"apple-m1", 0.90}, {"neoverse-n1", 0.90}, {"neoverse-v2", 0.85}}
-	t.Log("| loop | instructions a multiply-add | " + "share of the peak: apple-m1 | neoverse-n1 | neoverse-v2 |")
+	t.Log("| product | instructions a multiply-add | share of the peak: apple-m1 | neoverse-n1 | neoverse-v2 |")
 	for _, c := range []struct {
-		family, kernel, loop string
-		main                 bool // most of a product's time goes there
-	}{
-		{"gemm", "gemm", "round6x4", true},
-		{"gemm", "gemm", "round4x4", true},
-		{"gemm", "gemm", "round2x4", false},
-		{"gemm", "gemm", "round1x4", false},
-		{"gemm", "gemm", "round8x2", true},
-		{"gemm", "gemm", "round4x2", false},
-		{"gemm", "gemm", "round8x1", false},
-	} {
-		for _, element := range []string{"F32", "F64"} {
-			code := loop(t, c.family, c.kernel+"NEON"+element, c.loop)
-			peak := loop(t, "peak", "peakNEON"+element, "round")
-			row := fmt.Sprintf("| %s%s %s | %.2f |", c.kernel, element, strings.TrimPrefix(c.loop, "round"),
-				float64(len(code))/multiplyAdds(code))
+		block string
+		main  bool // most of a product's time goes there
+	}{{"6x4", true}, {"4x4", true}, {"2x4", false}, {"1x4", false}, {"8x2", false}, {"4x2", false}, {"8x1", false}} {
+		for element, shape := range map[string]string{"F32": "4s", "F64": "2d"} {
+			code, peak := loop(t, "gemm", "gemmNEON"+element, "round"+c.block), independent(shape)
+			row := fmt.Sprintf("| %s %s | %.2f |", element, c.block, float64(len(code))/multiplyAdds(code))
 			for _, m := range models {
 				share := multiplyAdds(code) / cycles(t, m.name, code) / (multiplyAdds(peak) / cycles(t, m.name, peak))
 				row += fmt.Sprintf(" %.0f%% |", 100*share)
 				if c.main && share < m.least {
-					t.Errorf("%s%s %s reaches %.1f%% of %s's peak, it needs %.0f%%", c.kernel, element, c.loop, 100*share, m.name, 100*m.least)
+					t.Errorf("%s %s reaches %.1f%% of %s's peak, it needs %.0f%%", element, c.block, 100*share, m.name, 100*m.least)
 				}
 			}
 			t.Log(row)
 		}
 	}
+	t.Log("| loop over vectors | instructions a vector | cycles a vector: apple-m1 | neoverse-n1 | neoverse-v2 |")
+	for _, c := range []struct {
+		family, kernel, loop string
+		vectors              float64 // a round
+	}{
+		{"softmax", "softmax", "max", 4}, {"softmax", "softmax", "exp", 2}, {"softmax", "softmaxGrad", "grad", 2},
+		{"activation", "geluTanh", "vector", 1}, {"activation", "geluTanhGrad", "vector", 1}, {"activation", "geluErf", "vector", 1},
+		{"crossentropy", "sumExp", "vector", 1}, {"optimizer", "adamw", "vector", 1},
+	} {
+		code := loop(t, c.family, c.kernel+"NEONF32", c.loop)
+		row := fmt.Sprintf("| %s %s | %.1f |", c.kernel, c.loop, float64(len(code))/c.vectors)
+		for _, m := range models {
+			row += fmt.Sprintf(" %.1f |", cycles(t, m.name, code)/c.vectors)
+		}
+		t.Log(row)
+	}
+}
+
+// independent is multiply-adds of which none waits for another, of the kind that products are made of.
+func independent(shape string) []string {
+	var code []string
+	for sum := range 24 {
+		code = append(code, fmt.Sprintf("fmla v%d.%s, v30.%[2]s, v31.%s[0]", sum, shape, shape[1:]))
+	}
+	return code
 }
 
 func multiplyAdds(code []string) float64 {
@@ -141,5 +156,5 @@ func cycles(t *testing.T, model string, code []string) float64 {
 		}
 		return count
 	}
-	return (total(300) - total(100)) / 200
+	return (total(150) - total(50)) / 100
 }
