@@ -17,12 +17,36 @@ func (d *Device) MatMul(m *kernels.MatMul, out kernels.MatMulOutputs) error {
 	if err := d.checkMatMul(m, out); err != nil {
 		return err
 	}
+	if z := activatedApart(m, out); z.IsSet() {
+		plain := *m
+		plain.Activation = kernels.NoActivation
+		if err := d.MatMul(&plain, kernels.MatMulOutputs{C: z}); err != nil {
+			return err
+		}
+		return d.Activate(m.Activation, z, out.C)
+	}
 	p := newProduct(d, m, out)
 	err := p.run()
 	p.release()
 	runtime.KeepAlive(m)
 	runtime.KeepAlive(out)
 	return err
+}
+
+// activatedApart is where a product goes whose activation is a kernel of its own, not set where it is the product's. The exact GELU
+// of a large product is: its many instructions come after the last product of a tile, when nothing else keeps the multiprocessor
+// busy, and took three times as long as a pass over memory (bench/log/gpu-step.md).
+func activatedApart(m *kernels.MatMul, out kernels.MatMulOutputs) kernels.Tensor {
+	const large = 1 << 20
+	switch {
+	case m.Activation != kernels.GELUErf || m.A.DType == kernels.F32 || out.C.Elements() < large:
+		return kernels.Tensor{}
+	case !out.Pre.IsSet():
+		return out.C
+	case out.Pre.DType == out.C.DType:
+		return out.Pre
+	}
+	return kernels.Tensor{}
 }
 
 func (d *Device) checkMatMul(m *kernels.MatMul, out kernels.MatMulOutputs) error {
