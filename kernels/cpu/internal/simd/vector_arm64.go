@@ -7,6 +7,15 @@ import "github.com/stheno-ml/stheno/kernels"
 // Each function runs the assembly for the active level and the element type. The calls are direct, chosen by a
 // switch: through a variable, the compiler would have to move every buffer to the heap.
 
+func absPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, mx int) {
+	switch {
+	case single[T]():
+		absPointsNEONF32(rows, n, pointer32(to), ldt, pointer32(x), ldx, mx)
+	default:
+		absPointsNEONF64(rows, n, pointer64(to), ldt, pointer64(x), ldx, mx)
+	}
+}
+
 func adamwVector[T kernels.Float](n int, w, dw, m, v *T, scale, rest1, beta2, rest2, root, epsilon, decay, rate T) {
 	switch {
 	case single[T]():
@@ -31,6 +40,15 @@ func addBiasVector[T kernels.Float](rows, n int, s *T, ld int, scale T, bias *T,
 		addBiasNEONF32(rows, n, pointer32(s), ld, float32(scale), pointer32(bias), ldb)
 	default:
 		addBiasNEONF64(rows, n, pointer64(s), ld, float64(scale), pointer64(bias), ldb)
+	}
+}
+
+func addPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, mx int, y *T, ldy, my int) {
+	switch {
+	case single[T]():
+		addPointsNEONF32(rows, n, pointer32(to), ldt, pointer32(x), ldx, mx, pointer32(y), ldy, my)
+	default:
+		addPointsNEONF64(rows, n, pointer64(to), ldt, pointer64(x), ldx, mx, pointer64(y), ldy, my)
 	}
 }
 
@@ -63,6 +81,15 @@ func deviationsVector[T kernels.Float](n int, x *T, centre T) (sum, squares T) {
 	}
 }
 
+func divPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, mx int, y *T, ldy, my int) {
+	switch {
+	case single[T]():
+		divPointsNEONF32(rows, n, pointer32(to), ldt, pointer32(x), ldx, mx, pointer32(y), ldy, my)
+	default:
+		divPointsNEONF64(rows, n, pointer64(to), ldt, pointer64(x), ldx, mx, pointer64(y), ldy, my)
+	}
+}
+
 func dotsVector[T kernels.Float](rows, n int, a *T, lda int, b *T, ldb int, out *T) {
 	switch {
 	case single[T]():
@@ -78,6 +105,24 @@ func dotsWithOneVector[T kernels.Float](rows, n int, a *T, lda int, b, out *T) {
 		dotsWithOneNEONF32(rows, n, pointer32(a), lda, pointer32(b), pointer32(out))
 	default:
 		dotsWithOneNEONF64(rows, n, pointer64(a), lda, pointer64(b), pointer64(out))
+	}
+}
+
+func equalPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, mx int, y *T, ldy, my int) {
+	switch {
+	case single[T]():
+		equalPointsNEONF32(rows, n, pointer32(to), ldt, pointer32(x), ldx, mx, pointer32(y), ldy, my)
+	default:
+		equalPointsNEONF64(rows, n, pointer64(to), ldt, pointer64(x), ldx, mx, pointer64(y), ldy, my)
+	}
+}
+
+func expPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, mx int) {
+	switch {
+	case single[T]():
+		expPointsNEONF32(rows, n, pointer32(to), ldt, pointer32(x), ldx, mx)
+	default:
+		expPointsNEONF64(rows, n, pointer64(to), ldt, pointer64(x), ldx, mx)
 	}
 }
 
@@ -153,12 +198,48 @@ func keepVector[T kernels.Float](n int, to, from *T, numbers *uint16, threshold 
 	}
 }
 
+func lessEqualPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, mx int, y *T, ldy, my int) {
+	switch {
+	case single[T]():
+		lessEqualPointsNEONF32(rows, n, pointer32(to), ldt, pointer32(x), ldx, mx, pointer32(y), ldy, my)
+	default:
+		lessEqualPointsNEONF64(rows, n, pointer64(to), ldt, pointer64(x), ldx, mx, pointer64(y), ldy, my)
+	}
+}
+
+func lessPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, mx int, y *T, ldy, my int) {
+	switch {
+	case single[T]():
+		lessPointsNEONF32(rows, n, pointer32(to), ldt, pointer32(x), ldx, mx, pointer32(y), ldy, my)
+	default:
+		lessPointsNEONF64(rows, n, pointer64(to), ldt, pointer64(x), ldx, mx, pointer64(y), ldy, my)
+	}
+}
+
 func lionVector[T kernels.Float](n int, w, dw, m *T, scale, beta1, rest1, beta2, rest2, decay, rate T) {
 	switch {
 	case single[T]():
 		lionNEONF32(n, pointer32(w), pointer32(dw), pointer32(m), float32(scale), float32(beta1), float32(rest1), float32(beta2), float32(rest2), float32(decay), float32(rate))
 	default:
 		lionNEONF64(n, pointer64(w), pointer64(dw), pointer64(m), float64(scale), float64(beta1), float64(rest1), float64(beta2), float64(rest2), float64(decay), float64(rate))
+	}
+}
+
+func maxPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, mx int, y *T, ldy, my int) {
+	switch {
+	case single[T]():
+		maxPointsNEONF32(rows, n, pointer32(to), ldt, pointer32(x), ldx, mx, pointer32(y), ldy, my)
+	default:
+		maxPointsNEONF64(rows, n, pointer64(to), ldt, pointer64(x), ldx, mx, pointer64(y), ldy, my)
+	}
+}
+
+func minPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, mx int, y *T, ldy, my int) {
+	switch {
+	case single[T]():
+		minPointsNEONF32(rows, n, pointer32(to), ldt, pointer32(x), ldx, mx, pointer32(y), ldy, my)
+	default:
+		minPointsNEONF64(rows, n, pointer64(to), ldt, pointer64(x), ldx, mx, pointer64(y), ldy, my)
 	}
 }
 
@@ -171,12 +252,48 @@ func mulVector[T kernels.Float](n int, c, a, b *T) {
 	}
 }
 
+func mulAddPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, mx int, y *T, ldy, my int, z *T, ldz, mz int) {
+	switch {
+	case single[T]():
+		mulAddPointsNEONF32(rows, n, pointer32(to), ldt, pointer32(x), ldx, mx, pointer32(y), ldy, my, pointer32(z), ldz, mz)
+	default:
+		mulAddPointsNEONF64(rows, n, pointer64(to), ldt, pointer64(x), ldx, mx, pointer64(y), ldy, my, pointer64(z), ldz, mz)
+	}
+}
+
+func mulNonzeroPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, mx int, y *T, ldy, my int) {
+	switch {
+	case single[T]():
+		mulNonzeroPointsNEONF32(rows, n, pointer32(to), ldt, pointer32(x), ldx, mx, pointer32(y), ldy, my)
+	default:
+		mulNonzeroPointsNEONF64(rows, n, pointer64(to), ldt, pointer64(x), ldx, mx, pointer64(y), ldy, my)
+	}
+}
+
+func mulPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, mx int, y *T, ldy, my int) {
+	switch {
+	case single[T]():
+		mulPointsNEONF32(rows, n, pointer32(to), ldt, pointer32(x), ldx, mx, pointer32(y), ldy, my)
+	default:
+		mulPointsNEONF64(rows, n, pointer64(to), ldt, pointer64(x), ldx, mx, pointer64(y), ldy, my)
+	}
+}
+
 func mulTileVector[T kernels.Float](rows, n int, dst, src *T, ld int) {
 	switch {
 	case single[T]():
 		mulTileNEONF32(rows, n, pointer32(dst), pointer32(src), ld)
 	default:
 		mulTileNEONF64(rows, n, pointer64(dst), pointer64(src), ld)
+	}
+}
+
+func negPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, mx int) {
+	switch {
+	case single[T]():
+		negPointsNEONF32(rows, n, pointer32(to), ldt, pointer32(x), ldx, mx)
+	default:
+		negPointsNEONF64(rows, n, pointer64(to), ldt, pointer64(x), ldx, mx)
 	}
 }
 
@@ -276,6 +393,15 @@ func scaledExpVector[T kernels.Float](n int, y, x *T, lse, scale, less T) {
 	}
 }
 
+func selectPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, mx int, y *T, ldy, my int, z *T, ldz, mz int) {
+	switch {
+	case single[T]():
+		selectPointsNEONF32(rows, n, pointer32(to), ldt, pointer32(x), ldx, mx, pointer32(y), ldy, my, pointer32(z), ldz, mz)
+	default:
+		selectPointsNEONF64(rows, n, pointer64(to), ldt, pointer64(x), ldx, mx, pointer64(y), ldy, my, pointer64(z), ldz, mz)
+	}
+}
+
 func sgdVector[T kernels.Float](n int, w, dw *T, scale, pull, decay, rate T) {
 	switch {
 	case single[T]():
@@ -291,6 +417,15 @@ func sgdMomentumVector[T kernels.Float](n int, w, dw, m *T, scale, pull, momentu
 		sgdMomentumNEONF32(n, pointer32(w), pointer32(dw), pointer32(m), float32(scale), float32(pull), float32(momentum), float32(decay), float32(rate), float32(ahead))
 	default:
 		sgdMomentumNEONF64(n, pointer64(w), pointer64(dw), pointer64(m), float64(scale), float64(pull), float64(momentum), float64(decay), float64(rate), float64(ahead))
+	}
+}
+
+func sigmoidPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, mx int) {
+	switch {
+	case single[T]():
+		sigmoidPointsNEONF32(rows, n, pointer32(to), ldt, pointer32(x), ldx, mx)
+	default:
+		sigmoidPointsNEONF64(rows, n, pointer64(to), ldt, pointer64(x), ldx, mx)
 	}
 }
 
@@ -339,6 +474,24 @@ func softmaxGradVector[T kernels.Float](rows, n int, s, dp *T, ld int, lse2, del
 	}
 }
 
+func subMulPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, mx int, y *T, ldy, my int, z *T, ldz, mz int) {
+	switch {
+	case single[T]():
+		subMulPointsNEONF32(rows, n, pointer32(to), ldt, pointer32(x), ldx, mx, pointer32(y), ldy, my, pointer32(z), ldz, mz)
+	default:
+		subMulPointsNEONF64(rows, n, pointer64(to), ldt, pointer64(x), ldx, mx, pointer64(y), ldy, my, pointer64(z), ldz, mz)
+	}
+}
+
+func subPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, mx int, y *T, ldy, my int) {
+	switch {
+	case single[T]():
+		subPointsNEONF32(rows, n, pointer32(to), ldt, pointer32(x), ldx, mx, pointer32(y), ldy, my)
+	default:
+		subPointsNEONF64(rows, n, pointer64(to), ldt, pointer64(x), ldx, mx, pointer64(y), ldy, my)
+	}
+}
+
 func sumVector[T kernels.Float](n int, x *T) float64 {
 	switch {
 	case single[T]():
@@ -381,6 +534,15 @@ func swigluGradVector[T kernels.Float](n int, dGate, dUp, gate, up, dy *T) {
 		swigluGradNEONF32(n, pointer32(dGate), pointer32(dUp), pointer32(gate), pointer32(up), pointer32(dy))
 	default:
 		swigluGradNEONF64(n, pointer64(dGate), pointer64(dUp), pointer64(gate), pointer64(up), pointer64(dy))
+	}
+}
+
+func tanhPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, mx int) {
+	switch {
+	case single[T]():
+		tanhPointsNEONF32(rows, n, pointer32(to), ldt, pointer32(x), ldx, mx)
+	default:
+		tanhPointsNEONF64(rows, n, pointer64(to), ldt, pointer64(x), ldx, mx)
 	}
 }
 

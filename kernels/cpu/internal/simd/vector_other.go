@@ -11,6 +11,10 @@ import "github.com/stheno-ml/stheno/kernels"
 
 const unreachable = "simd: no vector kernels on this architecture"
 
+func absPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, mx int) {
+	panic(unreachable)
+}
+
 func adamwVector[T kernels.Float](n int, w, dw, m, v *T, scale, rest1, beta2, rest2, root, epsilon, decay, rate T) {
 	panic(unreachable)
 }
@@ -20,6 +24,10 @@ func addVector[T kernels.Float](n int, c, a, b *T) {
 }
 
 func addBiasVector[T kernels.Float](rows, n int, s *T, ld int, scale T, bias *T, ldb int) {
+	panic(unreachable)
+}
+
+func addPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, mx int, y *T, ldy, my int) {
 	panic(unreachable)
 }
 
@@ -35,11 +43,23 @@ func deviationsVector[T kernels.Float](n int, x *T, centre T) (sum, squares T) {
 	panic(unreachable)
 }
 
+func divPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, mx int, y *T, ldy, my int) {
+	panic(unreachable)
+}
+
 func dotsVector[T kernels.Float](rows, n int, a *T, lda int, b *T, ldb int, out *T) {
 	panic(unreachable)
 }
 
 func dotsWithOneVector[T kernels.Float](rows, n int, a *T, lda int, b, out *T) {
+	panic(unreachable)
+}
+
+func equalPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, mx int, y *T, ldy, my int) {
+	panic(unreachable)
+}
+
+func expPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, mx int) {
 	panic(unreachable)
 }
 
@@ -75,7 +95,23 @@ func keepVector[T kernels.Float](n int, to, from *T, numbers *uint16, threshold 
 	panic(unreachable)
 }
 
+func lessEqualPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, mx int, y *T, ldy, my int) {
+	panic(unreachable)
+}
+
+func lessPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, mx int, y *T, ldy, my int) {
+	panic(unreachable)
+}
+
 func lionVector[T kernels.Float](n int, w, dw, m *T, scale, beta1, rest1, beta2, rest2, decay, rate T) {
+	panic(unreachable)
+}
+
+func maxPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, mx int, y *T, ldy, my int) {
+	panic(unreachable)
+}
+
+func minPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, mx int, y *T, ldy, my int) {
 	panic(unreachable)
 }
 
@@ -83,7 +119,23 @@ func mulVector[T kernels.Float](n int, c, a, b *T) {
 	panic(unreachable)
 }
 
+func mulAddPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, mx int, y *T, ldy, my int, z *T, ldz, mz int) {
+	panic(unreachable)
+}
+
+func mulNonzeroPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, mx int, y *T, ldy, my int) {
+	panic(unreachable)
+}
+
+func mulPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, mx int, y *T, ldy, my int) {
+	panic(unreachable)
+}
+
 func mulTileVector[T kernels.Float](rows, n int, dst, src *T, ld int) {
+	panic(unreachable)
+}
+
+func negPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, mx int) {
 	panic(unreachable)
 }
 
@@ -131,11 +183,19 @@ func scaledExpVector[T kernels.Float](n int, y, x *T, lse, scale, less T) {
 	panic(unreachable)
 }
 
+func selectPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, mx int, y *T, ldy, my int, z *T, ldz, mz int) {
+	panic(unreachable)
+}
+
 func sgdVector[T kernels.Float](n int, w, dw *T, scale, pull, decay, rate T) {
 	panic(unreachable)
 }
 
 func sgdMomentumVector[T kernels.Float](n int, w, dw, m *T, scale, pull, momentum, decay, rate, ahead T) {
+	panic(unreachable)
+}
+
+func sigmoidPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, mx int) {
 	panic(unreachable)
 }
 
@@ -159,6 +219,14 @@ func softmaxGradVector[T kernels.Float](rows, n int, s, dp *T, ld int, lse2, del
 	panic(unreachable)
 }
 
+func subMulPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, mx int, y *T, ldy, my int, z *T, ldz, mz int) {
+	panic(unreachable)
+}
+
+func subPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, mx int, y *T, ldy, my int) {
+	panic(unreachable)
+}
+
 func sumVector[T kernels.Float](n int, x *T) float64 {
 	panic(unreachable)
 }
@@ -176,6 +244,10 @@ func swigluVector[T kernels.Float](n int, y, gate, up *T) {
 }
 
 func swigluGradVector[T kernels.Float](n int, dGate, dUp, gate, up, dy *T) {
+	panic(unreachable)
+}
+
+func tanhPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, mx int) {
 	panic(unreachable)
 }
 

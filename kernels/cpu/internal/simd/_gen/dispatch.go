@@ -58,14 +58,7 @@ func (t target) declare(name, parameters string, typed bool) {
 	s.variants = append(s.variants, v)
 }
 
-// common are the kernels of amd64 that arm64 has too. Those of Pointwise are plain Go there.
-func common() map[string]*signature {
-	list := maps.Clone(signatures)
-	maps.DeleteFunc(list, func(name string, _ *signature) bool { return strings.HasSuffix(name, "Points") })
-	return list
-}
-
-// neonSignatures are the kernels for arm64. They need to be the common ones.
+// neonSignatures are the kernels for arm64. They need to be those of amd64.
 func neonSignatures() (map[string]*signature, error) {
 	list := map[string]*signature{}
 	for _, family := range neon.Families {
@@ -81,7 +74,7 @@ func neonSignatures() (map[string]*signature, error) {
 			list[k.Name] = s
 		}
 	}
-	for name := range common() {
+	for name := range signatures {
 		if list[name] == nil {
 			return nil, fmt.Errorf("%s of amd64 has no counterpart for arm64 in neon.Families", name)
 		}
@@ -122,7 +115,7 @@ func writeDispatch(folder string) error {
 	}{
 		{"vector_amd64.go", "", vectorDoc, signatures, (*signature).body},
 		{"vector_arm64.go", "", vectorDoc, arm64, (*signature).body},
-		{"vector_other.go", "\n//go:build !amd64 && !arm64\n", otherDoc, common(), unreached},
+		{"vector_other.go", "\n//go:build !amd64 && !arm64\n", otherDoc, signatures, unreached},
 	} {
 		var text bytes.Buffer
 		fmt.Fprintf(&text, vectorHeader, file.constraint, file.doc)

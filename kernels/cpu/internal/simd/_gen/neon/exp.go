@@ -40,8 +40,11 @@ type splitter struct {
 	lowest, shifter vec
 }
 
-func (k *kernel) splitter() splitter {
-	bias, mantissa := k.either(127, 1023), k.either(23, 52)
+func (k *kernel) splitter() splitter { return k.splitterBy(k.either(127, 1023)) }
+
+// splitterBy takes another bias, which gives another power of 2.
+func (k *kernel) splitterBy(bias float64) splitter {
+	mantissa := k.either(23, 52)
 	return splitter{k, k.constant(-bias), k.constant(1.5*math.Exp2(mantissa) + bias)}
 }
 

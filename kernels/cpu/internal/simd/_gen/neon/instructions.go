@@ -89,8 +89,10 @@ func (k *kernel) min(x, y vec, to ...vec) vec { return k.float3("fmin", 0x4ea0f4
 func (k *kernel) addPairs(x, y vec, to ...vec) vec { return k.float3("faddp", 0x6e20d400, x, y, to) }
 func (k *kernel) maxPairs(x, y vec, to ...vec) vec { return k.float3("fmaxp", 0x6e20f400, x, y, to) }
 
-// greater is all ones where x > y and zero elsewhere, also at NaN.
-func (k *kernel) greater(x, y vec, to ...vec) vec { return k.float3("fcmgt", 0x6ea0e400, x, y, to) }
+// greater, notLess and same are all ones where x > y, x ≥ y or x = y, and zero elsewhere, also at NaN.
+func (k *kernel) greater(x, y vec) vec { return k.float3("fcmgt", 0x6ea0e400, x, y, nil) }
+func (k *kernel) notLess(x, y vec) vec { return k.float3("fcmge", 0x6e20e400, x, y, nil) }
+func (k *kernel) same(x, y vec) vec    { return k.float3("fcmeq", 0x4e20e400, x, y, nil) }
 
 // fma is sum += x·y, fms sum −= x·y, each rounded once.
 func (k *kernel) fma(sum, x, y vec) vec {

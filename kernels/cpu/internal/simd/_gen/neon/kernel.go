@@ -340,6 +340,11 @@ func (k *kernel) decrease(x gp, n int)   { k.withNumber("SUB", x, x, n) }
 func (k *kernel) multiplesOf(to, x gp, unit int) { k.withNumber("AND", to, x, -unit) }
 func (k *kernel) below(to, x gp, unit int)       { k.withNumber("AND", to, x, unit-1) }
 
+// masked is to = x & mask.
+func (k *kernel) masked(to, x, mask gp) {
+	k.general("AND R%[3]d, R%[2]d, R%[1]d", []gp{to}, []gp{x, mask})
+}
+
 // plusShifted is to = x + y·2ⁿ.
 func (k *kernel) plusShifted(to, x, y gp, n int) {
 	k.general(fmt.Sprintf("ADD R%%[3]d<<%d, R%%[2]d, R%%[1]d", n), []gp{to}, []gp{x, y})

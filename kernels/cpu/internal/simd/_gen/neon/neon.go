@@ -83,8 +83,9 @@ var Families = map[string][]Kernel{
 		typed("rotate", "(rows, n int, y1, y2 *T, ldy int, x1, x2 *T, ldx int, cos, sin *T, ldt int)", "is Rotate.", rotate),
 		typed("rotateNeighbours", "(rows, n int, y *T, ldy int, x *T, ldx int, cos, sin *T, ldt int)", "is RotateNeighbours.", rotateNeighbours),
 	},
-	"add": {typed("add", "(n int, c, a, b *T)", "is Add.", add)},
-	"mul": {typed("mul", "(n int, c, a, b *T)", "is Mul.", mul)},
+	"pointwise": pointwise,
+	"add":       {typed("add", "(n int, c, a, b *T)", "is Add.", add)},
+	"mul":       {typed("mul", "(n int, c, a, b *T)", "is Mul.", mul)},
 	"optimizer": {
 		typed("adamw", "(n int, w, dw, m, v *T, scale, rest1, beta2, rest2, root, epsilon, decay, rate T)", "is AdamW.", adamw),
 		typed("sgd", "(n int, w, dw *T, scale, pull, decay, rate T)", "is SGD.", sgd),
