@@ -9,6 +9,8 @@
 //		MaxTokens: 300,
 //	}, os.Stdout)
 //
+// [ReadConfig] reads the options that a published model's folder has in generation_config.json.
+//
 // The same model, prompt and options give the same text. A [github.com/stheno-ml/stheno/nn.Decoder] sees the parameters
 // that training changes, so one of them serves for looking at a model while it trains, between two steps.
 package sample

@@ -1,10 +1,12 @@
 package sample
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"unicode/utf8"
 )
@@ -32,8 +34,14 @@ type Options struct {
 	Sampler SamplerOptions
 	// MaxTokens is how many tokens are chosen, at least 1, unless a token of Stop comes first.
 	MaxTokens int
+	// MinTokens is how many tokens are chosen before one of Stop can be.
+	MinTokens int
 	// Stop are tokens that end the text, and are not a part of it.
 	Stop []int
+	// StopStrings end the text where one of them begins. What may become one is held back until it is not.
+	StopStrings []string
+	// Suppress are tokens that are never chosen.
+	Suppress []int
 	// Start are tokens that stand before those of the prompt, such as one that says where a text begins. An empty prompt
 	// needs at least one: a model predicts what follows something.
 	Start []int
@@ -63,6 +71,12 @@ func generate(ctx context.Context, d Decoder, t Tokenizer, prompt string, o Opti
 	if o.MaxTokens < 1 {
 		return fmt.Errorf("max tokens is %d, it needs to be at least 1", o.MaxTokens)
 	}
+	if o.MinTokens < 0 {
+		return fmt.Errorf("min tokens is %d, it cannot be negative", o.MinTokens)
+	}
+	if slices.Contains(o.StopStrings, "") {
+		return errors.New("a stop string is empty, it needs to have characters")
+	}
 	sampler, err := NewSampler(o.Sampler)
 	if err != nil {
 		return err
@@ -76,10 +90,12 @@ func generate(ctx context.Context, d Decoder, t Tokenizer, prompt string, o Opti
 		return errors.New("the prompt is empty, it needs at least one token, or Options.Start to have one")
 	}
 
-	text := &wholeCharacters{w: w}
-	defer func() { err = errors.Join(err, text.flush()) }()
+	stopping := &stopStrings{w: w, stops: o.StopStrings}
+	text := &wholeCharacters{w: stopping}
+	defer func() { err = errors.Join(err, text.flush(), stopping.flush()) }()
 	d.Reset()
-	for range o.MaxTokens {
+	earlier := slices.Clone(next)
+	for chosen := range o.MaxTokens {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -87,7 +103,12 @@ func generate(ctx context.Context, d Decoder, t Tokenizer, prompt string, o Opti
 		if err != nil {
 			return err
 		}
-		token, err := sampler.Next(logits[:min(t.Size(), len(logits))])
+		logits = logits[:min(t.Size(), len(logits))]
+		forbid(logits, o.Suppress)
+		if chosen < o.MinTokens {
+			forbid(logits, o.Stop)
+		}
+		token, err := sampler.Next(logits, earlier...)
 		if err != nil {
 			return err
 		}
@@ -98,12 +119,71 @@ func generate(ctx context.Context, d Decoder, t Tokenizer, prompt string, o Opti
 		if err != nil {
 			return err
 		}
-		if err := text.write(part); err != nil {
+		if err := text.write(part); err != nil || stopping.stopped {
 			return err
 		}
-		next = []int{token}
+		next, earlier = []int{token}, append(earlier, token)
 	}
 	return nil
+}
+
+func forbid(logits []float64, tokens []int) {
+	for _, id := range tokens {
+		if id >= 0 && id < len(logits) {
+			logits[id] = math.Inf(-1)
+		}
+	}
+}
+
+// stopStrings writes text up to the first of some strings.
+type stopStrings struct {
+	w       io.Writer
+	stops   []string
+	held    []byte // which may be the beginning of one
+	stopped bool
+}
+
+func (s *stopStrings) Write(part []byte) (int, error) {
+	if s.stopped {
+		return len(part), nil
+	}
+	s.held = append(s.held, part...)
+	end, hold := len(s.held), 0
+	for _, stop := range s.stops {
+		if at := bytes.Index(s.held, []byte(stop)); at >= 0 && at < end {
+			end, s.stopped = at, true
+		}
+		for n := min(len(stop)-1, len(s.held)); n > hold; n-- {
+			if bytes.HasSuffix(s.held, []byte(stop[:n])) {
+				hold = n
+			}
+		}
+	}
+	if !s.stopped {
+		end -= hold
+	}
+	ready := s.held[:end]
+	s.held = s.held[end:]
+	if s.stopped {
+		s.held = nil
+	}
+	if len(ready) == 0 {
+		return len(part), nil
+	}
+	if _, err := s.w.Write(ready); err != nil {
+		return 0, err
+	}
+	return len(part), nil
+}
+
+// flush writes what is held back.
+func (s *stopStrings) flush() error {
+	if len(s.held) == 0 {
+		return nil
+	}
+	_, err := s.w.Write(s.held)
+	s.held = nil
+	return err
 }
 
 // wholeCharacters writes text in whole characters of UTF-8. Bytes that can never become one are written as they are.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 )
 
 // SamplerOptions say how a [Sampler] chooses. The zero value always takes the most probable token.
@@ -17,6 +18,12 @@ type SamplerOptions struct {
 	// TopP leaves the fewest most probable tokens whose probabilities, among those that TopK leaves, sum to at least
 	// TopP; 0 means 1, which is all.
 	TopP float64
+	// MinP leaves tokens that are at least MinP times as probable as the most probable one; 0 means all.
+	MinP float64
+	// RepetitionPenalty divides the positive logits of tokens that came before, and multiplies the negative ones; 0 means 1.
+	RepetitionPenalty float64
+	// NoRepeat is a length of sequences of which none comes twice; 0 means that they may.
+	NoRepeat int
 	// Seed decides the random numbers.
 	Seed uint64
 }
@@ -27,6 +34,7 @@ type Sampler struct {
 	o      SamplerOptions
 	random *rand.Rand
 	tokens []candidate // memory for Next
+	logits []float64   // likewise
 }
 
 // candidate is a token that may be chosen, and its probability but for a factor that all have.
@@ -44,12 +52,24 @@ func NewSampler(o SamplerOptions) (*Sampler, error) {
 		return nil, fmt.Errorf("Sampler: top k is %d, it needs to be positive, or 0 for all tokens", o.TopK)
 	case !(o.TopP >= 0 && o.TopP <= 1):
 		return nil, fmt.Errorf("Sampler: top p is %v, it needs to be in (0, 1], or 0 for 1", o.TopP)
+	case !(o.MinP >= 0 && o.MinP <= 1):
+		return nil, fmt.Errorf("Sampler: min p is %v, it needs to be from 0 to 1", o.MinP)
+	case !(o.RepetitionPenalty >= 0) || math.IsInf(o.RepetitionPenalty, 0):
+		return nil, fmt.Errorf("Sampler: repetition penalty is %v, it needs to be positive, or 0 for none", o.RepetitionPenalty)
+	case o.NoRepeat < 0:
+		return nil, fmt.Errorf("Sampler: no repeat is %d, it needs to be positive, or 0 for none", o.NoRepeat)
 	}
 	return &Sampler{o: o, random: rand.New(rand.NewPCG(o.Seed, 0))}, nil
 }
 
-// Next chooses a token: an index of logits. A logit of −∞ is never chosen; NaN and +∞ are errors.
-func (s *Sampler) Next(logits []float64) (int, error) {
+// Next chooses a token: an index of logits. A logit of −∞ is never chosen; NaN and +∞ are errors. Earlier is the tokens so far,
+// the prompt's too, which RepetitionPenalty and NoRepeat look at.
+func (s *Sampler) Next(logits []float64, earlier ...int) (int, error) {
+	if penalty := s.o.RepetitionPenalty; len(earlier) > 0 && (penalty != 0 && penalty != 1 || s.o.NoRepeat > 0) {
+		s.logits = append(s.logits[:0], logits...)
+		logits = s.logits
+		s.penalise(logits, earlier)
+	}
 	best, err := mostProbable(logits)
 	if err != nil {
 		return 0, fmt.Errorf("Sampler: %w", err)
@@ -58,6 +78,34 @@ func (s *Sampler) Next(logits []float64) (int, error) {
 		return best, nil
 	}
 	return s.draw(s.left(logits, logits[best])), nil
+}
+
+// penalise changes the logits of tokens that came before, each once, and forbids those that would repeat a sequence.
+func (s *Sampler) penalise(logits []float64, earlier []int) {
+	seen := map[int]bool{}
+	if penalty := s.o.RepetitionPenalty; penalty != 0 {
+		for _, id := range earlier {
+			if id < 0 || id >= len(logits) || seen[id] {
+				continue
+			}
+			seen[id] = true
+			if logits[id] > 0 {
+				logits[id] /= penalty
+			} else {
+				logits[id] *= penalty
+			}
+		}
+	}
+	n := s.o.NoRepeat
+	if n == 0 || len(earlier) < n {
+		return
+	}
+	last := earlier[len(earlier)-n+1:]
+	for at := 0; at+n <= len(earlier); at++ {
+		if next := earlier[at+n-1]; slices.Equal(earlier[at:at+n-1], last) && next >= 0 && next < len(logits) {
+			logits[next] = math.Inf(-1)
+		}
+	}
 }
 
 // mostProbable checks the logits and finds the first of the largest.
@@ -94,6 +142,10 @@ func (s *Sampler) left(logits []float64, largest float64) []candidate {
 	if p := s.o.TopP; p > 0 && p < 1 {
 		enough := p * total(all)
 		all = mostUntil(all, func(_ int, sum float64) bool { return sum >= enough })
+	}
+	if least := s.o.MinP; least > 0 {
+		// The largest weight is 1, and left whatever the other options are.
+		all = slices.DeleteFunc(all, func(c candidate) bool { return c.weight < least })
 	}
 	return all
 }

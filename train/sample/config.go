@@ -1,0 +1,122 @@
+package sample
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+)
+
+// generationConfig is what a generation_config.json may ask for.
+type generationConfig struct {
+	DoSample          bool     `json:"do_sample"`
+	Temperature       *float64 `json:"temperature"`
+	TopK              *int     `json:"top_k"`
+	TopP              float64  `json:"top_p"`
+	MinP              float64  `json:"min_p"`
+	RepetitionPenalty float64  `json:"repetition_penalty"`
+	NoRepeat          int      `json:"no_repeat_ngram_size"`
+	MaxNew            int      `json:"max_new_tokens"`
+	MinNew            int      `json:"min_new_tokens"`
+	EOS               ids      `json:"eos_token_id"`
+	Suppress          ids      `json:"suppress_tokens"`
+	StopStrings       texts    `json:"stop_strings"`
+}
+
+// ids is one id or several, texts one text or several.
+type (
+	ids   []int
+	texts []string
+)
+
+func (l *ids) UnmarshalJSON(b []byte) error   { return oneOrMore(b, (*[]int)(l)) }
+func (l *texts) UnmarshalJSON(b []byte) error { return oneOrMore(b, (*[]string)(l)) }
+
+func oneOrMore[T any](b []byte, list *[]T) error {
+	if bytes.HasPrefix(b, []byte("[")) || bytes.Equal(b, []byte("null")) {
+		return json.Unmarshal(b, list)
+	}
+	*list = make([]T, 1)
+	return json.Unmarshal(b, &(*list)[0])
+}
+
+// idle are the fields that change nothing here: tokens that prompts have anyway, and how other programs compute.
+var idle = []string{
+	"_from_model_config", "bos_token_id", "pad_token_id", "decoder_start_token_id", "transformers_version", "use_cache", "max_length",
+	"return_dict_in_generate", "output_attentions", "output_hidden_states", "output_scores", "output_logits", "cache_implementation", "trust_remote_code",
+}
+
+// asUsual are the values of fields with which they ask for nothing.
+var asUsual = map[string]string{
+	"num_beams": "1", "num_beam_groups": "1", "num_return_sequences": "1", "typical_p": "1", "epsilon_cutoff": "0", "eta_cutoff": "0", "diversity_penalty": "0",
+	"encoder_repetition_penalty": "1", "length_penalty": "1", "encoder_no_repeat_ngram_size": "0", "min_length": "0", "guidance_scale": "1",
+}
+
+// ReadConfig reads how a published model is to write, from the generation_config.json in its folder; without one the options are those
+// of transformers: always the most probable token. MaxTokens is 256 where the file has none. What it asks for and there is not here
+// is an error that names the field.
+func ReadConfig(folder string) (Options, error) {
+	o := Options{MaxTokens: 256}
+	const name = "generation_config.json"
+	content, err := os.ReadFile(filepath.Join(folder, name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return o, nil
+	}
+	if err == nil {
+		err = o.read(content)
+	}
+	if err != nil {
+		return Options{}, fmt.Errorf("sample: %s: %w", filepath.Join(folder, name), err)
+	}
+	return o, nil
+}
+
+func (o *Options) read(content []byte) error {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(content, &fields); err != nil {
+		return err
+	}
+	for _, field := range slices.Sorted(maps.Keys(fields)) {
+		value := string(fields[field])
+		if slices.Contains(idle, field) || value == "null" || value == "false" || value == "[]" || value == "{}" || isNumber(value, asUsual[field]) {
+			delete(fields, field)
+		}
+	}
+	var c generationConfig
+	content, err := json.Marshal(fields)
+	if err != nil {
+		return err
+	}
+	decoder := json.NewDecoder(bytes.NewReader(content))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&c); err != nil {
+		return fmt.Errorf("%w: what it asks for is not known here", err)
+	}
+	o.Stop, o.Suppress, o.StopStrings, o.MinTokens = c.EOS, c.Suppress, c.StopStrings, c.MinNew
+	if c.MaxNew > 0 {
+		o.MaxTokens = c.MaxNew
+	}
+	o.Sampler.RepetitionPenalty, o.Sampler.NoRepeat = c.RepetitionPenalty, c.NoRepeat
+	if c.DoSample {
+		o.Sampler.Temperature, o.Sampler.TopK, o.Sampler.TopP, o.Sampler.MinP = 1, 50, c.TopP, c.MinP
+		if c.Temperature != nil {
+			o.Sampler.Temperature = *c.Temperature
+		}
+		if c.TopK != nil {
+			o.Sampler.TopK = *c.TopK
+		}
+	}
+	_, err = NewSampler(o.Sampler)
+	return err
+}
+
+// isNumber reports whether two texts are the same number.
+func isNumber(a, b string) bool {
+	var x, y float64
+	return b != "" && json.Unmarshal([]byte(a), &x) == nil && json.Unmarshal([]byte(b), &y) == nil && x == y
+}

@@ -1,0 +1,145 @@
+package sample_test
+
+import (
+	"bytes"
+	"math"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stheno-ml/stheno/train/sample"
+)
+
+func TestReadConfig(t *testing.T) {
+	for _, c := range []struct {
+		config string
+		want   sample.Options
+		err    string
+	}{
+		{`{"_from_model_config": true, "bos_token_id": 1, "eos_token_id": 2, "transformers_version": "5.0.0"}`, sample.Options{MaxTokens: 256, Stop: []int{2}}, ""},
+		{`{"do_sample": true, "temperature": 0.6, "top_p": 0.9, "eos_token_id": [128001, 128009], "max_length": 4096}`,
+			sample.Options{MaxTokens: 256, Stop: []int{128001, 128009}, Sampler: sample.SamplerOptions{Temperature: 0.6, TopK: 50, TopP: 0.9}}, ""},
+		{`{"do_sample": true, "top_k": 20, "min_p": 0.05, "repetition_penalty": 1.1, "no_repeat_ngram_size": 3, "num_beams": 1, "typical_p": 1.0,
+			"max_new_tokens": 7, "min_new_tokens": 2, "stop_strings": "END", "suppress_tokens": [5], "bad_words_ids": null}`,
+			sample.Options{MaxTokens: 7, MinTokens: 2, StopStrings: []string{"END"}, Suppress: []int{5}, Sampler: sample.SamplerOptions{
+				Temperature: 1, TopK: 20, MinP: 0.05, RepetitionPenalty: 1.1, NoRepeat: 3}}, ""},
+		{`{"temperature": 0.6}`, sample.Options{MaxTokens: 256}, ""},
+		{`{"num_beams": 4}`, sample.Options{}, `unknown field "num_beams"`},
+		{`{"penalty_alpha": 0.6}`, sample.Options{}, `unknown field "penalty_alpha"`},
+		{`{"do_sample": true, "top_p": 2}`, sample.Options{}, "top p is 2"},
+		{`{"eos_token_id": "</s>"}`, sample.Options{}, "eos_token_id"},
+		{`[]`, sample.Options{}, "generation_config.json"},
+	} {
+		folder := t.TempDir()
+		if err := os.WriteFile(filepath.Join(folder, "generation_config.json"), []byte(c.config), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		have, err := sample.ReadConfig(folder)
+		if (err != nil) != (c.err != "") || err != nil && !strings.Contains(err.Error(), c.err) {
+			t.Errorf("%s: the error is %v, want %q", c.config, err, c.err)
+		} else if !reflect.DeepEqual(have, c.want) {
+			t.Errorf("%s is\n%+v, want\n%+v", c.config, have, c.want)
+		}
+	}
+	if o, err := sample.ReadConfig(t.TempDir()); err != nil || o.MaxTokens != 256 {
+		t.Errorf("without a file: %+v, %v", o, err)
+	}
+}
+
+// What is told of a sampler is what it does to the logits.
+func TestPenalties(t *testing.T) {
+	logits := []float64{2, 1.9, -1, 0.5, math.Log(0.01) + 2}
+	next := func(o sample.SamplerOptions, earlier ...int) int {
+		t.Helper()
+		before := slices.Clone(logits)
+		id, err := newSampler(t, o).Next(logits, earlier...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(before, logits) {
+			t.Fatal("the caller's logits changed")
+		}
+		return id
+	}
+	for _, c := range []struct {
+		o       sample.SamplerOptions
+		earlier []int
+		want    int
+	}{
+		{sample.SamplerOptions{}, []int{0, 1}, 0},
+		{sample.SamplerOptions{RepetitionPenalty: 1.2}, []int{0, 0, 0}, 1},            // once, however often it came
+		{sample.SamplerOptions{RepetitionPenalty: 1.2}, []int{0, 1, 99, -1}, 0},       // both, and no others
+		{sample.SamplerOptions{RepetitionPenalty: 0.4}, []int{2}, 0},                  // what is negative grows towards 0
+		{sample.SamplerOptions{RepetitionPenalty: 5}, []int{0, 1}, 3},                 //
+		{sample.SamplerOptions{NoRepeat: 1}, []int{0}, 1},                             // no token twice
+		{sample.SamplerOptions{NoRepeat: 2}, []int{3, 0, 1, 3}, 1},                    // 3 0 came, so not 0
+		{sample.SamplerOptions{NoRepeat: 3}, []int{3, 0, 1, 3}, 0},                    // 1 3 never came before
+		{sample.SamplerOptions{NoRepeat: 3}, []int{1, 3, 0, 2, 1, 3}, 1},              //
+		{sample.SamplerOptions{NoRepeat: 2, RepetitionPenalty: 5}, []int{1, 0, 1}, 3}, // 1 0 came, 1 is penalised
+	} {
+		if have := next(c.o, c.earlier...); have != c.want {
+			t.Errorf("%+v after %v chooses %d, want %d", c.o, c.earlier, have, c.want)
+		}
+	}
+	seen := map[int]bool{}
+	s := newSampler(t, sample.SamplerOptions{Temperature: 1, MinP: 0.2})
+	for range 2000 {
+		id, err := s.Next(logits)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen[id] = true
+	}
+	// e^-1.5 is 0.22 of the most probable, e^-3 0.05.
+	if !seen[0] || !seen[1] || !seen[3] || len(seen) != 3 {
+		t.Errorf("a min p of 0.2 leaves %v", seen)
+	}
+	for _, c := range []struct {
+		o    sample.SamplerOptions
+		want string
+	}{
+		{sample.SamplerOptions{MinP: 1.5}, "min p is 1.5"}, {sample.SamplerOptions{RepetitionPenalty: -1}, "repetition penalty is -1"},
+		{sample.SamplerOptions{NoRepeat: -1}, "no repeat is -1"},
+	} {
+		if _, err := sample.NewSampler(c.o); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: the error is %v, want %q", c.o, err, c.want)
+		}
+	}
+}
+
+// A text ends where a stop string begins, wherever tokens divide it, and what looked like one is written.
+func TestStopStrings(t *testing.T) {
+	vocab := pieces{"a", "S", "T", "OP", "!", "x"}
+	for _, c := range []struct {
+		wants []int
+		o     sample.Options
+		want  string
+	}{
+		{[]int{0, 1, 2, 3, 4}, sample.Options{StopStrings: []string{"STOP"}}, "a"},
+		{[]int{0, 1, 1, 2, 3, 4}, sample.Options{StopStrings: []string{"STOP"}}, "aS"},
+		{[]int{0, 1, 2, 4, 5}, sample.Options{StopStrings: []string{"STOP"}}, "aST!x"},
+		{[]int{0, 1, 2}, sample.Options{StopStrings: []string{"STOP"}}, "aST"},
+		{[]int{0, 4, 5, 1}, sample.Options{StopStrings: []string{"STOP", "x", "!x"}}, "a"},
+		{[]int{5, 0, 5, 0}, sample.Options{Stop: []int{5}, MinTokens: 1}, "aa"}, // the first choice is another
+		{[]int{5, 0, 5, 0}, sample.Options{Suppress: []int{5}}, "aaaa"},
+	} {
+		c.o.MaxTokens = len(c.wants)
+		c.o.Start = []int{0}
+		var out bytes.Buffer
+		if err := sample.Generate(t.Context(), &script{vocab: len(vocab), wants: c.wants}, vocab, "", c.o, &out); err != nil {
+			t.Fatal(err)
+		}
+		if out.String() != c.want {
+			t.Errorf("%v with %+v is %q, want %q", c.wants, c.o, out.String(), c.want)
+		}
+	}
+	for _, o := range []sample.Options{{MaxTokens: 1, MinTokens: -1}, {MaxTokens: 1, StopStrings: []string{""}}} {
+		o.Start = []int{0}
+		if err := sample.Generate(t.Context(), &script{vocab: len(vocab), wants: []int{0}}, vocab, "", o, &bytes.Buffer{}); err == nil {
+			t.Errorf("%+v is no error", o)
+		}
+	}
+}
