@@ -148,7 +148,7 @@ func (m *Classifier) ForwardWith(x, keyMask *gorgonia.Node) (*gorgonia.Node, err
 			return nil, err
 		}
 	}
-	return chain(x, m.drop, m.out)
+	return Chain(x, m.drop, m.out)
 }
 
 // Parameters lists the weights and biases.

@@ -262,7 +262,7 @@ func (e *Encoder) Predict(h *gorgonia.Node) (*gorgonia.Node, error) {
 	if e.transform == nil {
 		return nil, e.errorf("there is no head for masked tokens, the config needs Masked")
 	}
-	h, err := chain(h, e.transform, e.prednorm)
+	h, err := Chain(h, e.transform, e.prednorm)
 	if err != nil {
 		return nil, err
 	}

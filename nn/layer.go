@@ -24,8 +24,8 @@ func parametersOf(parts ...Layer) gorgonia.Nodes {
 	return all
 }
 
-// chain applies layers one after the other.
-func chain(x *gorgonia.Node, layers ...Layer) (*gorgonia.Node, error) {
+// Chain applies layers one after the other.
+func Chain(x *gorgonia.Node, layers ...Layer) (*gorgonia.Node, error) {
 	for _, l := range layers {
 		var err error
 		if x, err = l.Forward(x); err != nil {
@@ -33,6 +33,14 @@ func chain(x *gorgonia.Node, layers ...Layer) (*gorgonia.Node, error) {
 		}
 	}
 	return x, nil
+}
+
+// Must returns v, and panics with an error: for programs that could do no more than print it and end.
+func Must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
 }
 
 // made is what a constructor gives: the layer, or the error and nothing else.

@@ -54,7 +54,7 @@ func NewMLP(g *gorgonia.ExprGraph, c MLPConfig) (*MLP, error) {
 }
 
 // Forward is proj(act(fc(x))).
-func (m *MLP) Forward(x *gorgonia.Node) (*gorgonia.Node, error) { return chain(x, m.fc, m.proj) }
+func (m *MLP) Forward(x *gorgonia.Node) (*gorgonia.Node, error) { return Chain(x, m.fc, m.proj) }
 
 // Parameters lists the weights, and the biases if there are.
 func (m *MLP) Parameters() gorgonia.Nodes { return parametersOf(m.fc, m.proj) }

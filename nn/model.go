@@ -128,7 +128,7 @@ func (m *model) hidden(tokens *gorgonia.Node) (*gorgonia.Node, error) {
 	if m.positions != nil {
 		layers = append(layers, m.positions)
 	}
-	return chain(h, append(layers, m.drop, m.stack)...)
+	return Chain(h, append(layers, m.drop, m.stack)...)
 }
 
 // hiddenPacked is hidden of sequences that lie end to end: (total, Dim).

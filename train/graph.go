@@ -39,22 +39,12 @@ type pass struct {
 // newGraph builds a model for batches like b, with gradients if it is to train. Its inputs and parameters are on the device, or on
 // the host where that is nil.
 func newGraph(model Model, b data.Batch, device *ops.Device, training bool) (*graph, error) {
-	t := &graph{g: gorgonia.NewGraph(), device: device, feeds: map[string]*ops.Feed{}}
-	inputs := Inputs{}
-	for _, name := range b.Names() {
-		if err := checkArray(b[name]); err != nil {
-			return nil, fmt.Errorf("the batch's %s %w", name, err)
-		}
-		feed, err := ops.NewFeed(device, b[name].Clone().(*tensor.Dense))
-		if err != nil {
-			return nil, fmt.Errorf("the batch's %s: %w", name, err)
-		}
-		t.feeds[name], inputs[name] = feed, feed.Node(t.g, name)
+	t := &graph{g: gorgonia.NewGraph(), device: device}
+	feeds, inputs, err := feed(t.g, b, device)
+	if err != nil {
+		return nil, err
 	}
-	if len(inputs) == 0 {
-		return nil, errors.New("the batch has no arrays, it needs at least one")
-	}
-	var err error
+	t.feeds = feeds
 	if t.outputs, err = model(t.g, inputs); err != nil {
 		return nil, fmt.Errorf("model of %v: %w", b, err)
 	}
@@ -84,6 +74,25 @@ func newGraph(model Model, b data.Batch, device *ops.Device, training bool) (*gr
 		return nil, err
 	}
 	return t, nil
+}
+
+// feed adds the arrays of a batch to a graph as inputs.
+func feed(g *gorgonia.ExprGraph, b data.Batch, device *ops.Device) (map[string]*ops.Feed, Inputs, error) {
+	feeds, inputs := map[string]*ops.Feed{}, Inputs{}
+	for _, name := range b.Names() {
+		if err := checkArray(b[name]); err != nil {
+			return nil, nil, fmt.Errorf("the batch's %s %w", name, err)
+		}
+		f, err := ops.NewFeed(device, b[name].Clone().(*tensor.Dense))
+		if err != nil {
+			return nil, nil, fmt.Errorf("the batch's %s: %w", name, err)
+		}
+		feeds[name], inputs[name] = f, f.Node(g, name)
+	}
+	if len(inputs) == 0 {
+		return nil, nil, errors.New("the batch has no arrays, it needs at least one")
+	}
+	return feeds, inputs, nil
 }
 
 // checkArray returns what is wrong with an array of a batch, in words that go on from its name.

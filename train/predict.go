@@ -1,0 +1,105 @@
+package train
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/stheno-ml/stheno/ops"
+	"github.com/stheno-ml/stheno/train/data"
+	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
+)
+
+// Predictor computes what a model makes of batches, with dropout off: what a program does with a model once it is trained, or while
+// it is. Like a [Loop] it has a graph for each shape of batches. It belongs to one goroutine, and does not run while something
+// changes the parameters.
+type Predictor struct {
+	model  func(g *gorgonia.ExprGraph, in Inputs) (*gorgonia.Node, error)
+	device *ops.Device
+	graphs map[string]*prediction
+}
+
+// prediction is a graph of a Predictor.
+type prediction struct {
+	feeds   map[string]*ops.Feed
+	result  *gorgonia.Node
+	machine gorgonia.VM
+}
+
+// NewPredictor makes a Predictor of a function that adds a model to a graph, over the parameters that a Loop trains, for instance. It
+// computes on a device, or on the host where that is nil. Close releases it.
+func NewPredictor(model func(g *gorgonia.ExprGraph, in Inputs) (*gorgonia.Node, error), device *ops.Device) (*Predictor, error) {
+	if model == nil {
+		return nil, errors.New("Predictor: model is nil, it needs to be a function that adds a model to a graph")
+	}
+	return &Predictor{model: model, device: device, graphs: map[string]*prediction{}}, nil
+}
+
+// Predict returns what the model makes of a batch, on the host. It is the caller's.
+func (p *Predictor) Predict(b data.Batch) (*tensor.Dense, error) {
+	v, err := p.predict(b)
+	if err != nil {
+		return nil, fmt.Errorf("Predictor: %w", err)
+	}
+	return v, nil
+}
+
+func (p *Predictor) predict(b data.Batch) (*tensor.Dense, error) {
+	t := p.graphs[b.String()]
+	if t == nil {
+		var err error
+		if t, err = p.build(b); err != nil {
+			return nil, err
+		}
+		p.graphs[b.String()] = t
+	}
+	for name, feed := range t.feeds {
+		if err := feed.Fill(b[name]); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	defer t.machine.Reset()
+	if err := t.machine.RunAll(); err != nil {
+		return nil, err
+	}
+	v, err := ops.Download(t.result.Value())
+	if err != nil {
+		return nil, err
+	}
+	return v.Clone().(*tensor.Dense), nil
+}
+
+// build makes the graph of batches like b.
+func (p *Predictor) build(b data.Batch) (*prediction, error) {
+	g := gorgonia.NewGraph()
+	feeds, inputs, err := feed(g, b, p.device)
+	if err != nil {
+		return nil, err
+	}
+	t := &prediction{feeds: feeds}
+	if t.result, err = p.model(g, inputs); err != nil {
+		return nil, fmt.Errorf("model of %v: %w", b, err)
+	}
+	switch {
+	case t.result == nil:
+		return nil, errors.New("model gave nil, it needs to give a node")
+	case t.result.Graph() != g:
+		return nil, errors.New("model gave a node of another graph, it needs to be of the one that it was called with")
+	case t.result.IsScalar():
+		return nil, errors.New("model gave a scalar, it needs to give a tensor")
+	}
+	ops.ModeOf(g).Evaluate()
+	ops.Keep(t.result)
+	ops.ReuseMemory(g)
+	t.machine, err = ops.NewMachine(g)
+	return t, err
+}
+
+// Close releases the machines that run the graphs.
+func (p *Predictor) Close() error {
+	var errs []error
+	for _, t := range p.graphs {
+		errs = append(errs, t.machine.Close())
+	}
+	return errors.Join(errs...)
+}
