@@ -2,7 +2,8 @@
 // gives the node of its result, with gradients under both of Gorgonia's machines.
 //
 // Attention is [FlashAttention] and its variants; [KeyMask] makes a bias of a padding mask, [AttentionWeights] shows the
-// probabilities of small inputs, and [CachedAttention] is for predicting one token after another. The rest of a
+// probabilities of small inputs, and [CachedAttention] is for predicting one token after another. Scores and masks that are no
+// option of it are functions of a [Pair], which may [Lookup] nodes; [MaskPicture] draws them. The rest of a
 // transformer is [Linear] and [MatMul]; [LayerNorm] and [RMSNorm]; [GELU], [SiLU], [SwiGLU] and the other activations;
 // [Embedding] and [RoPE]; [Dropout]; [Add], [Mul], [Scale] and [SoftCap]; and for the loss [SoftmaxCrossEntropy], [LinearCrossEntropy], [Sum] and
 // [Mean]. All go together with Gorgonia's own ops.

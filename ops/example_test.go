@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/stheno-ml/stheno/kernels"
-	"github.com/stheno-ml/stheno/kernels/score"
 	"github.com/stheno-ml/stheno/ops"
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
@@ -242,7 +241,8 @@ func ExampleCachedAttention() {
 	// 3 in the cache, output [3]
 }
 
-// A window of 256 tokens within each document, and a learnt number for each head and distance.
+// A query sees the last 256 tokens of its own document, and scores have a learnt bias by head and distance. A mask that is made of
+// ready-made ones would be score.And(score.SlidingWindow(255, 0), ops.Documents(ids)).
 func ExampleAttentionOptions_score() {
 	g := gorgonia.NewGraph()
 	x := gorgonia.NewTensor(g, tensor.Float32, 4, gorgonia.WithShape(1, 8, 1024, 64), gorgonia.WithInit(gorgonia.Gaussian(0, 1)), gorgonia.WithName("x"))
@@ -254,7 +254,11 @@ func ExampleAttentionOptions_score() {
 	ids := gorgonia.NewVector(g, tensor.Int, gorgonia.WithShape(1024), gorgonia.WithName("ids"), gorgonia.WithValue(tensor.New(tensor.WithBacking(document))))
 
 	out, err := ops.FlashAttention(x, x, x, ops.AttentionOptions{
-		Mask: score.And(score.SlidingWindow(255, 0), ops.Documents(ids)),
+		Mask: func(p ops.Pair) ops.Cond {
+			distance := p.Query.Sub(p.Key)
+			near := distance.GreaterEqual(0).And(distance.Less(256))
+			return near.And(ops.Lookup(ids, p.Query).Equal(ops.Lookup(ids, p.Key)))
+		},
 		Score: func(p ops.Pair) ops.Expr {
 			return p.Score.Add(ops.Lookup(bias, p.Head, p.Query.Sub(p.Key)))
 		},

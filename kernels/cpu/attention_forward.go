@@ -129,6 +129,10 @@ func (f *forward[T]) pack(b *Backend, flops float64) {
 	}
 	b.each(len(f.keys), flops, func(i int) {
 		s, head := f.sequences[i/f.kvHeads], i%f.kvHeads
+		if f.isSparse() {
+			f.packShown(&f.keys[i], s, head)
+			return
+		}
 		f.packRange(&f.keys[i], s, head, 0, s.Sk)
 	})
 }
@@ -171,6 +175,7 @@ type forwardScratch[T kernels.Float] struct {
 	own          packedKeys[T] // one tile of keys, where they are not shared
 	points       *pointScratch[T]
 	parts        []segment
+	states       []stripStates // of the tiles of keys
 }
 
 func newForwardScratch[T kernels.Float](f *forward[T]) *forwardScratch[T] {
@@ -187,6 +192,13 @@ func newForwardScratch[T kernels.Float](f *forward[T]) *forwardScratch[T] {
 	}
 	if f.rules != nil {
 		s.points = newPointScratch[T](c, f.rules.score, f.rules.hide)
+	}
+	if f.isSparse() {
+		longest := 0
+		for _, sequence := range f.sequences {
+			longest = max(longest, sequence.Sk)
+		}
+		s.states = make([]stripStates, ceilDiv(longest, maskColumns))
 	}
 	return s
 }

@@ -62,6 +62,9 @@ func fuzzCase(seed uint64, data []byte) Case {
 			c.Options = append(c.Options, MaskingBias(0.5))
 		}
 	}
+	if next(3) == 1 {
+		c.Options = append(c.Options, RandomRules(seed+uint64(next(256))))
+	}
 	if n := 1 + next(5); n > 1 && c.Layout != Broadcast && c.Sq >= n && c.Sk >= n {
 		c.Batch = 1
 		c.QLens, c.KVLens = PackedLens(seed, n, c.Sq, c.Sk)

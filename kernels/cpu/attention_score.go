@@ -29,8 +29,12 @@ type scorePlace[T kernels.Float] struct {
 	tiles                 *score.Tiles // nil where the mask is a band
 }
 
-// The tiles of a mask. Columns are whole panels.
-const maskRows, maskColumns = 96, 64
+// The tiles of a mask: strips of the forward kernel's rows, and the rows of the backward kernel. Columns are whole panels.
+const (
+	maskStrip   = 24
+	maskRows    = 96
+	maskColumns = 64
+)
 
 // newRules compiles what the problem needs, and computes its lines and tiles.
 func newRules[T kernels.Float](b *Backend, p *problem[T], backward bool) (*rules[T], error) {
@@ -63,6 +67,10 @@ func newRules[T kernels.Float](b *Backend, p *problem[T], backward bool) (*rules
 	if rest {
 		wide = r.wideValues(p.Mask.Rest)
 	}
+	rows := maskStrip
+	if backward {
+		rows = maskRows
+	}
 	scoreLines, maskLines, tiles := map[score.Where]*lines[T]{}, map[score.Where]*lines[T]{}, map[tilesKey]*score.Tiles{}
 	var todo []func()
 	for i := range r.places {
@@ -79,7 +87,7 @@ func newRules[T kernels.Float](b *Backend, p *problem[T], backward bool) (*rules
 		key := tilesKey{w: common(at.Where, p.Mask.ByBatch, p.Mask.ByHead)}
 		key.lo, key.hi = p.band(s)
 		if tiles[key] == nil {
-			tiles[key] = p.Mask.Tiles(key.w, maskRows, maskColumns, key.lo, key.hi, wide)
+			tiles[key] = p.Mask.Tiles(key.w, rows, maskColumns, key.lo, key.hi, wide)
 		}
 		at.tiles = tiles[key]
 	}

@@ -144,3 +144,29 @@ func (p *scoredProblem) seconds(b *testing.B, backward bool) float64 {
 	}
 	return time.Since(start).Seconds()
 }
+
+// BenchmarkAttentionLongDocuments is 128k tokens of documents of 1024 on all threads, with what a call allocates after the first.
+func BenchmarkAttentionLongDocuments(b *testing.B) {
+	const length = 1 << 17
+	documents := &score.Table{Name: "documents", Type: score.Int, Shape: []int{length}}
+	ids := make([]int32, length)
+	for i := range ids {
+		ids[i] = int32(i / 1024)
+	}
+	p := newScored(length, 64)
+	var err error
+	if p.Mask, err = score.NewMask(func(p score.Pair) score.Cond {
+		return score.Causal(p).And(score.Lookup(documents, p.Query).Equal(score.Lookup(documents, p.Key)))
+	}); err != nil {
+		b.Fatal(err)
+	}
+	p.Tables = []kernels.Tensor{kernels.Of(ids, length)}
+	for _, backward := range []bool{false, true} {
+		b.Run(map[bool]string{false: "forward", true: "backward"}[backward], func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				p.seconds(b, backward)
+			}
+		})
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/kernels/cpu"
 	. "github.com/stheno-ml/stheno/kernels/internal/attentiontest"
 )
 
@@ -61,6 +62,39 @@ func TestAttentionScoresNonFinite(t *testing.T) {
 			if checkLevels(t, p); t.Failed() {
 				t.Fatalf("with %v in %s", value, name)
 			}
+		}
+	}
+}
+
+// Random scores and masks compute what the reference does, at every level and in both types.
+func TestAttentionRandomScores(t *testing.T) {
+	for n := range 24 {
+		if leftOut(n) {
+			continue
+		}
+		c := Case{Batch: 2, Heads: 2, KeyHeads: 1, Sq: 53 + n, Sk: 170 - n, D: 16, Dv: 20, Options: []Option{RandomRules(uint64(n))}, Seed: uint64(n), Slack: 4}
+		runLevels[float64](t, c)
+		run[float32](t, c)
+	}
+}
+
+// Results with tables that several heads and key tiles share are bit-equal for any number of threads.
+func TestAttentionScoresAreDeterministic(t *testing.T) {
+	for n, options := range [][]Option{{Learnt, Blocks}, {RelativeBias, Documents, Dropout}} {
+		c := Case{Batch: 2, Heads: 4, KeyHeads: 2, Sq: 300, Sk: 333, D: 24, Dv: 32, Options: options, Seed: uint64(n)}
+		var want []float32
+		for _, threads := range []int{1, 2, 5, 2} {
+			p := New[float32](c)
+			if err := p.Run(&cpu.Backend{Threads: threads}); err != nil {
+				t.Fatal(err)
+			}
+			got := p.Bits()
+			for i, x := range want {
+				if math.Float32bits(x) != math.Float32bits(got[i]) {
+					t.Fatalf("%v: element %d of the outputs is %v with %d threads, with one %v", c, i, got[i], threads, x)
+				}
+			}
+			want = got
 		}
 	}
 }

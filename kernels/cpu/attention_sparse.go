@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/kernels/cpu/internal/simd"
 	"github.com/stheno-ml/stheno/kernels/score"
 )
@@ -11,62 +12,98 @@ import (
 // isSparse reports whether a mask hides more than a band bounds.
 func (f *forward[T]) isSparse() bool { return f.rules != nil && f.rules.hide != nil }
 
-// segment is a run of visible keys of a tile of queries, which lie side by side with others in a tile of scores.
+// segment is a run of visible keys of some rows of queries, which lie side by side with others in a tile of scores.
 type segment struct {
 	k0, columns int
 	at          int  // its first column in the tile of scores
 	partly      bool // the mask hides some of it
 }
 
-// doSparse is do where a mask has tiles. b's band counts columns from key 0.
+// stripStates is what a mask shows of the tiles of a column, in each strip of a tile of queries.
+type stripStates [maskRows / maskStrip]uint8
+
+const (
+	hiddenStrip uint8 = iota
+	wholeStrip
+	partlyStrip
+)
+
+// doSparse is do where a mask has tiles. b's band counts columns from key 0. What is the same for all of the rows is done for
+// them together, and the rest strip by strip.
 func (f *forward[T]) doSparse(w *forwardScratch[T], b block[T], n int) {
 	tiles := f.rules.places[b.s.Index*f.heads+b.head].tiles
+	strips := ceilDiv(n, maskStrip)
+	first, end := len(w.states), 0
+	for strip := range strips {
+		for _, r := range tiles.Keys[b.q0/maskStrip+strip] {
+			state := wholeStrip
+			if r.Partly {
+				state = partlyStrip
+			}
+			for k := r.First; k < r.End; k++ {
+				w.states[k][strip] = state
+			}
+			first, end = min(first, int(r.First)), max(end, int(r.End))
+		}
+	}
+	if first >= end {
+		return
+	}
+	common := func(k int) bool {
+		for _, state := range w.states[k][1:strips] {
+			if state != w.states[k][0] {
+				return false
+			}
+		}
+		return true
+	}
+	f.doRows(w, b, 0, n, first, end, func(k int) uint8 {
+		if !common(k) {
+			return hiddenStrip
+		}
+		return w.states[k][0]
+	})
+	for strip := range strips {
+		i := strip * maskStrip
+		f.doRows(w, b, i, min(maskStrip, n-i), first, end, func(k int) uint8 {
+			if common(k) {
+				return hiddenStrip
+			}
+			return w.states[k][strip]
+		})
+	}
+	clear(w.states[first:end])
+}
+
+// doRows takes the rows [i, i+n) of a block through the tiles of keys [first, end) that the mask shows.
+func (f *forward[T]) doRows(w *forwardScratch[T], b block[T], i, n, first, end int, state func(k int) uint8) {
 	w.parts = w.parts[:0]
 	used := 0
 	flush := func() {
-		f.stepSparse(w, b, n, used)
+		f.stepSparse(w, b, i, n, used)
 		w.parts, used = w.parts[:0], 0
 	}
-	for _, r := range tiles.Keys[b.q0/maskRows] {
-		end := min(int(r.End)*maskColumns, b.s.Sk)
-		for k0 := int(r.First) * maskColumns; k0 < end; {
-			columns := min(f.tile.columns-used, end-k0)
-			// What the band cuts is a step of its own, which follows the band in strips of rows.
-			if cut := f.cutColumns(b, n, k0, columns); cut > 0 {
-				flush()
-				f.stepBand(w, b, n, k0, min(cut, f.tile.columns, end-k0), r.Partly)
-				k0 += min(cut, f.tile.columns, end-k0)
-				continue
-			} else if cut < 0 {
-				columns = -cut
-			}
-			w.parts = append(w.parts, segment{k0: k0, columns: columns, at: used, partly: r.Partly})
-			k0 += columns
-			if used += columns; used == f.tile.columns || used%maskColumns != 0 {
-				flush()
-			}
+	for k := first; k < end; k++ {
+		shown := state(k)
+		if shown == hiddenStrip {
+			continue
+		}
+		part := segment{k0: k * maskColumns, columns: min(maskColumns, b.s.Sk-k*maskColumns), at: used, partly: shown == partlyStrip}
+		last := len(w.parts) - 1
+		switch {
+		case b.lo+i+n-1 > part.k0 || b.hi+i < part.k0+part.columns:
+			f.stepBand(w, b, i, n, part) // what the band cuts is a step of its own
+			continue
+		case last >= 0 && w.parts[last].k0+w.parts[last].columns == part.k0 && w.parts[last].partly == part.partly:
+			w.parts[last].columns += part.columns
+		default:
+			w.parts = append(w.parts, part)
+		}
+		if used += part.columns; used == f.tile.columns || used%maskColumns != 0 {
+			flush()
 		}
 	}
 	flush()
-}
-
-// cutColumns is how many of the columns from k0 on are in tiles that the band cuts, or, negative, how many are in tiles before the
-// first that it cuts; 0 where it cuts none.
-func (f *forward[T]) cutColumns(b block[T], n, k0, columns int) int {
-	isCut := func(k int) bool { return b.lo+n-1 > k || b.hi < min(k+maskColumns, b.s.Sk) }
-	first := isCut(k0)
-	for k := k0 + maskColumns; k < k0+columns; k += maskColumns {
-		if isCut(k) != first {
-			if first {
-				return k - k0
-			}
-			return k0 - k
-		}
-	}
-	if first {
-		return columns
-	}
-	return 0
 }
 
 // blockAt completes a block with the keys from k0 on, and says where these begin in its operands.
@@ -83,17 +120,17 @@ func (f *forward[T]) blockAt(w *forwardScratch[T], b block[T], k0, columns int) 
 	return b
 }
 
-// stepBand takes a block that the band cuts through a step of the softmax, in strips of rows.
-func (f *forward[T]) stepBand(w *forwardScratch[T], b block[T], n, k0, columns int, partly bool) {
-	b = f.blockAt(w, b, k0, columns)
-	b.partly = partly
-	for i := 0; i < n; i += f.tile.strip {
-		f.step(w, b, i, min(f.tile.strip, n-i))
+// stepBand takes rows of a part that the band cuts through a step of the softmax, in strips.
+func (f *forward[T]) stepBand(w *forwardScratch[T], b block[T], i, n int, part segment) {
+	b = f.blockAt(w, b, part.k0, part.columns)
+	b.partly = part.partly
+	for end := i + n; i < end; i += f.tile.strip {
+		f.step(w, b, i, min(f.tile.strip, end-i))
 	}
 }
 
-// stepSparse takes the segments that were gathered through one step of the softmax.
-func (f *forward[T]) stepSparse(w *forwardScratch[T], b block[T], n, columns int) {
+// stepSparse takes the segments that were gathered, for the rows [i, i+n), through one step of the softmax.
+func (f *forward[T]) stepSparse(w *forwardScratch[T], b block[T], i, n, columns int) {
 	if columns == 0 {
 		return
 	}
@@ -102,7 +139,7 @@ func (f *forward[T]) stepSparse(w *forwardScratch[T], b block[T], n, columns int
 		for _, p := range w.parts {
 			whole := f.blockAt(w, b, p.k0, p.columns)
 			whole.partly = p.partly
-			f.step(w, whole, 0, n)
+			f.step(w, whole, i, n)
 		}
 		return
 	}
@@ -111,20 +148,49 @@ func (f *forward[T]) stepSparse(w *forwardScratch[T], b block[T], n, columns int
 	for _, p := range w.parts {
 		part := f.blockAt(w, b, p.k0, p.columns)
 		part.partly = p.partly
-		scores := &w.scores.data[p.at]
-		simd.Gemm(n, ceilDiv(p.columns, lanes), f.d, b.q.at(0), b.q.stride, 1, &part.keys[0], panel, f.d*panel, scores, stride, false)
-		factor = f.scores(w, part, 0, n, 0, p.columns, scores)
+		scores := &w.scores.data[i*stride+p.at]
+		simd.Gemm(n, ceilDiv(p.columns, lanes), f.d, b.q.at(i), b.q.stride, 1, &part.keys[0], panel, f.d*panel, scores, stride, false)
+		factor = f.scores(w, part, i, n, 0, p.columns, scores)
 	}
-	simd.Softmax(n, columns, &w.scores.data[0], stride, &w.m[0], &w.l[0], w.o.at(0), w.o.stride, f.dvPadded, T(factor*log2e), -n, columns)
+	simd.Softmax(n, columns, &w.scores.data[i*stride], stride, &w.m[i], &w.l[i], w.o.at(i), w.o.stride, f.dvPadded, T(factor*log2e), -n, columns)
 	for _, p := range w.parts {
 		part := f.blockAt(w, b, p.k0, p.columns)
 		part.partly = p.partly
-		scores := &w.scores.data[p.at]
+		scores := &w.scores.data[i*stride+p.at]
 		if f.Dropout.P > 0 {
-			simd.Dropout(n, p.columns, scores, scores, stride, f.Dropout, f.plane(b.s, b.head), b.q0, p.k0, 1)
+			simd.Dropout(n, p.columns, scores, scores, stride, f.Dropout, f.plane(b.s, b.head), b.q0+i, p.k0, 1)
 		}
-		f.addValues(w, part, 0, n, 0, p.columns, scores)
+		f.addValues(w, part, i, n, 0, p.columns, scores)
 	}
+}
+
+// packShown packs the keys of a head that some query sees.
+func (f *forward[T]) packShown(k *packedKeys[T], s kernels.Sequence, head int) {
+	shown := func(tile int) bool {
+		for h := head * f.group; h < (head+1)*f.group; h++ {
+			if len(f.rules.places[s.Index*f.heads+h].tiles.Queries[tile]) > 0 {
+				return true
+			}
+		}
+		return false
+	}
+	if k.finite = true; s.Sk == 0 {
+		return
+	}
+	if !f.copyV {
+		k.values = matrix[T](f.V, s.KeyBatch, head, s.K0)
+	} else {
+		k.values.stride = f.dvPadded
+	}
+	runsOf(ceilDiv(s.Sk, maskColumns), shown, func(first, end int) {
+		from, to := first*maskColumns, min(end*maskColumns, s.Sk)
+		keys, values := matrix[T](f.K, s.KeyBatch, head, s.K0+from), matrix[T](f.V, s.KeyBatch, head, s.K0+from)
+		simd.PackTransposed(k.transposed[from*f.d:], keys.data, to-from, f.d, keys.stride)
+		k.finite = k.finite && finite(values, to-from, f.dv)
+		if f.copyV {
+			copyRows(k.values.data[from*f.dvPadded:], values, to-from, f.dv, f.dvPadded)
+		}
+	})
 }
 
 // visibleRuns calls do with the runs of columns that the mask shows, of a part's row r, from lo up to hi.

@@ -2,10 +2,10 @@ package score_test
 
 import (
 	"math"
-	"math/rand/v2"
 	"strings"
 	"testing"
 
+	"github.com/stheno-ml/stheno/kernels/internal/scoretest"
 	"github.com/stheno-ml/stheno/kernels/score"
 )
 
@@ -55,111 +55,9 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// writer makes random expressions of each type.
-type writer struct {
-	score.Pair
-	*rand.Rand
-	floats, ints *score.Table
-	smooth       bool // in the score and in what is looked up
-}
+func newWriter(seed uint64) *scoretest.Writer { return scoretest.NewWriter(seed, 3, 5, 11) }
 
-func (w *writer) real(depth int) score.Expr {
-	if depth == 0 {
-		switch w.IntN(4) {
-		case 0:
-			return w.Score
-		case 1:
-			return score.Lookup(w.floats, w.integer(1), w.integer(1))
-		case 2:
-			return score.Number(w.NormFloat64())
-		}
-		return w.integer(0).Float().Mul(0.1)
-	}
-	x := w.real(depth - 1)
-	switch w.IntN(12) {
-	case 0:
-		return x.Add(w.real(depth - 1))
-	case 1:
-		return x.Sub(w.real(depth - 1))
-	case 2:
-		return x.Tanh().Mul(w.real(depth - 1))
-	case 3:
-		return x.Div(w.real(depth - 1).Tanh().Add(2))
-	case 4:
-		return x.Tanh().Exp()
-	case 5:
-		return x.Mul(x).Add(1).Log()
-	case 6:
-		return x.Sigmoid()
-	case 7:
-		return x.Neg()
-	case 8:
-		return score.If(w.condition(depth-1), x, w.real(depth-1))
-	case 9:
-		if w.smooth {
-			return x
-		}
-		return x.Max(w.real(depth - 1))
-	case 10:
-		if w.smooth {
-			return x
-		}
-		return x.Min(w.real(depth - 1)).Abs()
-	}
-	return x.Mul(0.7)
-}
-
-func (w *writer) integer(depth int) score.Expr {
-	if depth == 0 {
-		return []score.Expr{w.Batch, w.Head, w.KeyHead, w.Query, w.Key, w.QueryLength, w.KeyLength, score.Integer(w.IntN(9) - 4)}[w.IntN(8)]
-	}
-	x, y := w.integer(depth-1), w.integer(depth-1)
-	switch w.IntN(10) {
-	case 0:
-		return x.Add(y)
-	case 1:
-		return x.Sub(y)
-	case 2:
-		return x.Mul(w.IntN(7) - 3)
-	case 3:
-		return x.Div(1 + w.IntN(7))
-	case 4:
-		return x.Rem(1 + w.IntN(7))
-	case 5:
-		return x.Min(y).Abs()
-	case 6:
-		return x.Max(y).Neg()
-	case 7:
-		return score.Lookup(w.ints, x)
-	case 8:
-		return score.If(w.condition(depth-1), x, y)
-	}
-	return x.Mul(y).Div(w.Key) // which may be 0
-}
-
-func (w *writer) condition(depth int) score.Cond {
-	if depth <= 0 {
-		x, y := w.integer(0), w.integer(0)
-		return []score.Cond{x.Less(y), x.LessEqual(y), x.Equal(y), x.Greater(y), x.GreaterEqual(y), x.NotEqual(y)}[w.IntN(6)]
-	}
-	switch w.IntN(5) {
-	case 0:
-		return w.condition(depth - 1).And(w.condition(depth - 1))
-	case 1:
-		return w.condition(depth - 1).Or(w.condition(depth - 1))
-	case 2:
-		return w.condition(depth - 1).Not()
-	}
-	x, y := w.integer(depth-1), w.integer(depth-1)
-	return []score.Cond{x.Less(y), x.LessEqual(y), x.Equal(y)}[w.IntN(3)]
-}
-
-func newWriter(seed uint64) *writer {
-	return &writer{Rand: rand.New(rand.NewPCG(seed, 1)), floats: &score.Table{Name: "floats", Shape: []int{3, 5}},
-		ints: &score.Table{Name: "ints", Type: score.Int, Shape: []int{11}}}
-}
-
-func (w *writer) values(tables []*score.Table) []score.Values[float64] {
+func values(w *scoretest.Writer, tables []*score.Table) []score.Values[float64] {
 	list := make([]score.Values[float64], len(tables))
 	for n, t := range tables {
 		v := score.Values[float64]{Shape: t.Shape}
@@ -181,15 +79,15 @@ func TestDerivatives(t *testing.T) {
 	checked := 0
 	for seed := range uint64(400) {
 		w := newWriter(seed)
-		w.smooth = true
+		w.Smooth = true
 		s, err := score.NewScore(func(p score.Pair) score.Expr {
 			w.Pair = p
-			return w.real(4)
+			return w.Real(4)
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		line := score.Line[float64]{Where: place, N: 1, Query: w.IntN(100), Key: w.IntN(100), Scores: []float64{w.NormFloat64()}, Tables: w.values(s.Tables)}
+		line := score.Line[float64]{Where: place, N: 1, Query: w.IntN(100), Key: w.IntN(100), Scores: []float64{w.NormFloat64()}, Tables: values(w, s.Tables)}
 		e := score.NewEvaluator[float64](s.Backward)
 		e.Run(line)
 		value := func() float64 {
@@ -241,12 +139,12 @@ func TestVaries(t *testing.T) {
 		w := newWriter(seed)
 		s, err := score.NewScore(func(p score.Pair) score.Expr {
 			w.Pair = p
-			return w.real(4)
+			return w.Real(4)
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		q, k, tables := w.IntN(100), w.IntN(100), w.values(s.Tables)
+		q, k, tables := w.IntN(100), w.IntN(100), values(w, s.Tables)
 		at := func(query, key int) *score.Evaluator[float64] {
 			e := score.NewEvaluator[float64](s.Forward)
 			e.Run(score.Line[float64]{Where: place, N: 1, Query: query, Key: key, Scores: []float64{1}, Tables: tables})
@@ -288,12 +186,12 @@ func TestTiles(t *testing.T) {
 				return masks[n](p)
 			}
 			w.Pair = p
-			return w.condition(3)
+			return w.Condition(3)
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		tables := w.values(mask.Tables)
+		tables := values(w, mask.Tables)
 		lo, hi := mask.Band(place)
 		var tiles *score.Tiles
 		state := map[[2]int]int{} // 1 partly, 2 wholly visible
@@ -407,5 +305,33 @@ func TestTilesOfLongSequences(t *testing.T) {
 	}
 	if runs > 5*len(tiles.Keys) {
 		t.Errorf("%d runs of tiles for %d rows of them", runs, len(tiles.Keys))
+	}
+}
+
+// Buckets are those of T5: its formula, with logarithms, for distances on both sides.
+func TestBucket(t *testing.T) {
+	for _, both := range []bool{false, true} {
+		s, err := score.NewScore(func(p score.Pair) score.Expr { return score.Bucket(p, 32, 128, both).Float() })
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := score.NewEvaluator[float64](s.Forward)
+		e.Run(score.Line[float64]{Where: score.Where{QueryLength: 400, KeyLength: 400}, N: 400, Query: 200, KeyStep: 1, Scores: make([]float64, 400)})
+		for key, got := range e.Floats(0) {
+			buckets, first, distance := 32, 0, 200-key
+			if both {
+				if buckets = 16; distance < 0 {
+					first, distance = 16, -distance
+				}
+			}
+			bucket := max(0, distance)
+			if near := buckets / 2; bucket >= near {
+				share := math.Log(float64(bucket)/float64(near)) / math.Log(128/float64(near))
+				bucket = min(buckets-1, near+int(share*float64(buckets-near)+1e-9))
+			}
+			if int(got) != first+bucket {
+				t.Errorf("both %t: a key at %d has bucket %v, T5 has %d", both, key-200, got, first+bucket)
+			}
+		}
 	}
 }

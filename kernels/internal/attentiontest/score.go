@@ -1,10 +1,12 @@
 package attentiontest
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"slices"
 
 	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/kernels/internal/scoretest"
 	"github.com/stheno-ml/stheno/kernels/score"
 )
 
@@ -105,6 +107,33 @@ func ScoreSets() [][]Option {
 		{MaskOf("far", score.And(score.Not(score.SlidingWindow(20, 10)), score.Prefix(100)))},
 		{Learnt, Blocks, SoftCap, ALiBi, BiasOver("BH"), Sinks, Dropout, DLSE, Causal},
 	}
+}
+
+// RandomRules is a random score and a random mask.
+func RandomRules(seed uint64) Option {
+	return Option{fmt.Sprintf("random(%d)", seed), func(o *settings) {
+		floats := o.numbered(table{"floats", func(sizes) []int { return []int{3, 5} }, nil})
+		ints := o.numbered(table{"ints", func(sizes) []int { return []int{11} }, func(random *rand.Rand, n int) []int32 {
+			list := make([]int32, n)
+			for i := range list {
+				list[i] = int32(random.IntN(100) - 50)
+			}
+			return list
+		}})
+		writer := func(p score.Pair, tables []*score.Table, stream uint64) *scoretest.Writer {
+			w := scoretest.NewWriter(seed*2+stream, 3, 5, 11)
+			w.Pair, w.Floats, w.Ints = p, tables[floats], tables[ints]
+			return w
+		}
+		// The tanh keeps scores where exponentials are no matter of luck.
+		o.score = func(p score.Pair, tables []*score.Table) score.Expr {
+			return writer(p, tables, 0).Real(4).Tanh().Mul(4).Add(p.Score)
+		}
+		o.mask = func(p score.Pair, tables []*score.Table) score.Cond {
+			w := writer(p, tables, 1)
+			return w.Condition(3).Or(w.Condition(2))
+		}
+	}}
 }
 
 // compile makes the tables, the score and the mask of a problem.
