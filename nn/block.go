@@ -33,6 +33,7 @@ type BlockConfig struct {
 	Dropout     float64            // of what attention and MLP add to x
 	Init        Init               // of the weights of linear layers; nil means FanIn
 	ProjInit    Init               // of the weights of what adds to x; nil means Init
+	Recompute   bool               // gradients are computed from x anew, which takes time and keeps nothing but x; see [ops.Recompute]
 
 	// What makes the parts of the block in place of the usual: all linear layers, all norms, the attention, and the MLP.
 	NewLinear    Maker[LinearConfig]
@@ -76,6 +77,7 @@ const (
 type Block struct {
 	*scope
 	norms            NormPlace
+	recompute        bool
 	attn, cross      Attention // cross is nil for none
 	attend, over, do branch    // to itself, to a context, and the MLP
 }
@@ -101,7 +103,7 @@ func NewBlock(g *gorgonia.ExprGraph, c BlockConfig) (*Block, error) {
 	case c.Norms < PreNorm || c.Norms > SandwichNorm:
 		return nil, s.errorf("norms is %d, it needs to be PreNorm, PostNorm, BranchNorm or SandwichNorm", c.Norms)
 	}
-	b := &Block{scope: s, norms: c.Norms}
+	b := &Block{scope: s, norms: c.Norms, recompute: c.Recompute}
 	return made(b, b.build(c))
 }
 
@@ -201,9 +203,19 @@ func (b *Block) Forward(x *gorgonia.Node) (*gorgonia.Node, error) {
 
 // ForwardWith is [Block.Forward] with a context, or with keys that are hidden.
 func (b *Block) ForwardWith(x *gorgonia.Node, in BlockInputs) (*gorgonia.Node, error) {
-	return b.forward(x, in, func(x *gorgonia.Node) (*gorgonia.Node, error) {
+	y, err := b.forward(x, in, func(x *gorgonia.Node) (*gorgonia.Node, error) {
 		return b.attn.ForwardWith(x, AttentionInputs{KeyMask: in.KeyMask, KeyLengths: in.KeyLengths, Ends: in.Ends})
 	})
+	if err != nil || !b.recompute {
+		return y, err
+	}
+	from := gorgonia.Nodes{x}
+	for _, n := range []*gorgonia.Node{in.KeyMask, in.KeyLengths, in.Ends, in.Context, in.ContextMask, in.ContextLengths} {
+		if n != nil {
+			from = append(from, n)
+		}
+	}
+	return ops.Recompute(y, from...)
 }
 
 // NewCache is an empty cache for [Block.ForwardCached].

@@ -32,6 +32,8 @@ type GPTConfig struct {
 	// Dropout and Seed are not looked at.
 	Attention ops.AttentionOptions
 
+	// Recompute keeps nothing of a block but its input for the backward run, which computes the rest anew: see [ops.Recompute].
+	Recompute bool
 	// Block, if it is not nil, changes the description of block i before the block is made. It must do the same each time.
 	Block func(i int, c *BlockConfig)
 }
@@ -74,7 +76,7 @@ func NewGPT(g *gorgonia.ExprGraph, c GPTConfig) (*GPT, error) {
 		Attention: MultiHeadAttentionConfig{
 			Dim: c.Dim, Heads: c.Heads, NoBias: c.NoBias, Options: causal(c.Attention, c.Dropout),
 		},
-		Hidden: c.Hidden, Activation: c.Activation, Epsilon: c.Epsilon, Dropout: c.Dropout,
+		Hidden: c.Hidden, Activation: c.Activation, Epsilon: c.Epsilon, Dropout: c.Dropout, Recompute: c.Recompute,
 		Init: Normal(gpt2Std), ProjInit: Normal(gpt2Std / math.Sqrt(2*float64(c.Layers))),
 	}, c.Block)
 	return made(m, err)

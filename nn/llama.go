@@ -38,6 +38,8 @@ type LlamaConfig struct {
 	EmbeddingScale float64 // the embeddings are multiplied by it; 0 means 1
 	LogitSoftCap   float64 // bounds the logits to ±LogitSoftCap by a tanh; 0 means none
 	NormPlusOne    bool    // the norms scale by 1 + weight
+	// Recompute keeps nothing of a block but its input for the backward run, which computes the rest anew: see [ops.Recompute].
+	Recompute bool
 	// Block, if it is not nil, changes the description of block i before the block is made: its window, its RoPE, where
 	// its norms are. It must do the same each time.
 	Block func(i int, c *BlockConfig)
@@ -86,7 +88,7 @@ func NewLlama(g *gorgonia.ExprGraph, c LlamaConfig) (*Llama, error) {
 			Dim: c.Dim, Heads: c.Heads, KVHeads: c.KVHeads, HeadDim: c.HeadDim, NoBias: true,
 			RoPE: &c.RoPE, QKNorm: c.QKNorm, Options: causal(c.Attention, c.Dropout),
 		},
-		SwiGLU: true, RMSNorm: true, NormPlusOne: c.NormPlusOne, Hidden: c.Hidden, Epsilon: c.Epsilon, Dropout: c.Dropout,
+		SwiGLU: true, RMSNorm: true, NormPlusOne: c.NormPlusOne, Hidden: c.Hidden, Epsilon: c.Epsilon, Dropout: c.Dropout, Recompute: c.Recompute,
 		Init: Normal(gpt2Std),
 	}, c.Block)
 	if err != nil {

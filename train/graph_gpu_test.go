@@ -242,7 +242,8 @@ func (c training) describe(t *testing.T, losses []float64) {
 	}
 }
 
-// Dropout has the host's masks in every step, and a training with it has the same bits recorded and unrecorded.
+// Dropout has the host's masks in every step, and a training with it has the same bits recorded, unrecorded, and with blocks that are
+// computed again.
 func TestDropoutOnTheDevice(t *testing.T) {
 	d := gpu(t)
 	for _, accumulation := range []int{1, 2} {
@@ -260,6 +261,12 @@ func TestDropoutOnTheDevice(t *testing.T) {
 					t.Fatalf("%v, %d runs a step: the losses are %v, on the host %v", compute, accumulation, recorded, want)
 				}
 			}
+			c.model.Recompute = true
+			again, againWeights, _ := c.losses(t)
+			if !slices.Equal(again, recorded) || !slices.EqualFunc(weights, againWeights, slices.Equal) {
+				t.Errorf("%v, %d runs a step: losses of blocks that are computed again are %v, of others %v", compute, accumulation, again, recorded)
+			}
+			c.model.Recompute = false
 			c.prepare = func(l *Loop) { l.training.unrecorded = errors.New("not wanted") }
 			plain, plainWeights, _ := c.losses(t)
 			if !slices.Equal(plain, recorded) || !slices.EqualFunc(weights, plainWeights, slices.Equal) {

@@ -1,0 +1,236 @@
+package ops
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+
+	"gorgonia.org/gorgonia"
+)
+
+// Recompute trades time for memory: it gives the value of out, which ops of this package have made of the nodes from, of parameters and
+// of other inputs of the graph, and whose backward run computes all that lies between them once more in place of keeping it. The
+// bits of gradients are those without it; dropout has the same masks. Use the result in place of out, and [ReuseMemory], without
+// which nothing gives its memory back. It needs a tapeMachine.
+//
+//	y, err := block(x)
+//	y, err = ops.Recompute(y, x)
+func Recompute(out *gorgonia.Node, from ...*gorgonia.Node) (*gorgonia.Node, error) {
+	r := &recompute{out: out, from: from}
+	n, err := r.build()
+	if err != nil {
+		return nil, fmt.Errorf("Recompute: %w", err)
+	}
+	return n, nil
+}
+
+// recompute is the op behind out. It hands on the memory of out, as it is neither a reader nor a writer.
+//
+//	from ─→ ... ─→ out ─→ recompute → (the rest of the graph) → dOut ─┐
+//	  │                                                               ├→ after ─→ ... again ─→ gradients of from
+//	  └───────────────────────────────────────────────────────────────┘
+type recompute struct {
+	signature
+	out    *gorgonia.Node
+	from   gorgonia.Nodes
+	leaves gorgonia.Nodes // the parameters, and others that have no op
+}
+
+func (r *recompute) build() (*gorgonia.Node, error) {
+	names, nodes := []string{"out"}, gorgonia.Nodes{r.out}
+	for i, n := range r.from {
+		names, nodes = append(names, fmt.Sprintf("from[%d]", i)), append(nodes, n)
+	}
+	if err := checkGraph(names, nodes); err != nil {
+		return nil, err
+	}
+	if err := r.findLeaves(r.out, map[*gorgonia.Node]bool{}); err != nil {
+		return nil, err
+	}
+	nodes = append(nodes, r.leaves...)
+	differentiable, counts := make([]bool, len(nodes)), map[*gorgonia.Node]bool{}
+	r.findDifferentiable(r.out, counts)
+	for i, n := range nodes[1:] {
+		differentiable[1+i] = counts[n]
+	}
+	r.signature = newSignature("Recompute", nodes, differentiable, r.out.Dtype(), r.out.Shape()...)
+	return gorgonia.ApplyOp(r, nodes...)
+}
+
+// findLeaves lists what out was made of besides from.
+func (r *recompute) findLeaves(n *gorgonia.Node, seen map[*gorgonia.Node]bool) error {
+	if seen[n] || r.isFrom(n) {
+		return nil
+	}
+	seen[n] = true
+	if n.Op() == nil {
+		if n.Graph() != nil {
+			r.leaves = append(r.leaves, n)
+		}
+		return nil
+	}
+	inputs, err := inputsOf(n)
+	for _, in := range inputs {
+		err = errors.Join(err, r.findLeaves(in, seen))
+	}
+	return err
+}
+
+// findDifferentiable marks the nodes between from and out on which out's gradient has an effect.
+func (r *recompute) findDifferentiable(n *gorgonia.Node, counts map[*gorgonia.Node]bool) {
+	if counts[n] {
+		return
+	}
+	counts[n] = true
+	if n.Op() == nil || r.isFrom(n) {
+		return
+	}
+	var c *call
+	switch op := n.Op().(type) {
+	case *call:
+		c = op
+	case output:
+		c = op.c
+	default:
+		inputs, _ := inputsOf(n) // findLeaves has found no error
+		r.findDifferentiable(inputs[0], counts)
+		return
+	}
+	for i, in := range c.inputs {
+		if c.hasGradient(i) {
+			r.findDifferentiable(in.node, counts)
+		}
+	}
+}
+
+func (r *recompute) isFrom(n *gorgonia.Node) bool {
+	for _, f := range r.from {
+		if n == f {
+			return true
+		}
+	}
+	return false
+}
+
+// inputsOf are the nodes that an op of this package, or one of Gorgonia's of one input, reads.
+func inputsOf(n *gorgonia.Node) (gorgonia.Nodes, error) {
+	switch op := n.Op().(type) {
+	case *call:
+		return op.readNodes(), nil
+	case output:
+		return op.c.readNodes(), nil
+	}
+	if children := n.Graph().From(n.ID()); children != nil && children.Len() == 1 && children.Next() {
+		return gorgonia.Nodes{children.Node().(*gorgonia.Node)}, nil
+	}
+	return nil, fmt.Errorf("%v cannot be computed again: it needs to be an op of this package, or one of a single input", n.Op())
+}
+
+// Do hands on out.
+func (r *recompute) Do(children ...gorgonia.Value) (gorgonia.Value, error) { return children[0], nil }
+
+// SymDiff adds the second run of what lies before out, which begins when the gradient has come, and its gradients.
+func (r *recompute) SymDiff(children gorgonia.Nodes, _, dOut *gorgonia.Node) (gorgonia.Nodes, error) {
+	again := map[*gorgonia.Node]*gorgonia.Node{}
+	var wrt gorgonia.Nodes
+	for i, n := range children[1:] {
+		if !r.differentiable[1+i] {
+			again[n] = n
+			continue
+		}
+		operands := gorgonia.Nodes{n, dOut}
+		s := newSignature("Recompute.after", operands, nil, n.Dtype(), n.Shape()...)
+		same, err := gorgonia.ApplyOp(after{s}, operands...)
+		if err != nil {
+			return nil, err
+		}
+		again[n] = same
+		wrt = append(wrt, same)
+	}
+	out, err := repeat(r.out, again, map[*call]gorgonia.Nodes{})
+	if err != nil {
+		return nil, err
+	}
+	gradients, err := gorgonia.Backpropagate(gorgonia.Nodes{out}, gorgonia.Nodes{dOut}, wrt)
+	if err != nil {
+		return nil, err
+	}
+	list := make(gorgonia.Nodes, len(children))
+	for i := range list {
+		if r.differentiable[i] {
+			list[i], gradients = gradients[0], gradients[1:]
+		}
+	}
+	return list, nil
+}
+
+// DoDiff refuses a lispMachine, which keeps the values of all nodes.
+func (r *recompute) DoDiff(gorgonia.ExecutionContext, gorgonia.Nodes, *gorgonia.Node) error {
+	return errors.New("Recompute: a lispMachine cannot compute anything again, it needs to be a tapeMachine")
+}
+
+// repeat adds ops like those that a node was made by, over the nodes that stand for others in again.
+func repeat(n *gorgonia.Node, again map[*gorgonia.Node]*gorgonia.Node, calls map[*call]gorgonia.Nodes) (*gorgonia.Node, error) {
+	if same, ok := again[n]; ok {
+		return same, nil
+	}
+	if n.Op() == nil {
+		return n, nil // a constant
+	}
+	var err error
+	switch op := n.Op().(type) {
+	case *call:
+		var outputs gorgonia.Nodes
+		if outputs, err = op.repeat(again, calls); err == nil {
+			again[n] = outputs[0]
+		}
+	case output:
+		var outputs gorgonia.Nodes
+		if outputs, err = op.c.repeat(again, calls); err == nil {
+			again[n] = outputs[op.i]
+		}
+	default:
+		var inputs gorgonia.Nodes
+		if inputs, err = inputsOf(n); err == nil {
+			if inputs[0], err = repeat(inputs[0], again, calls); err == nil {
+				again[n], err = gorgonia.ApplyOp(n.Op(), inputs[0])
+			}
+		}
+	}
+	return again[n], err
+}
+
+// repeat adds a call of the same kernel, with a state of its own.
+func (c *call) repeat(again map[*gorgonia.Node]*gorgonia.Node, calls map[*call]gorgonia.Nodes) (gorgonia.Nodes, error) {
+	if outputs, ok := calls[c]; ok {
+		return outputs, nil
+	}
+	inputs := append([]input(nil), c.inputs...)
+	for i, in := range inputs {
+		if in.node != nil {
+			var err error
+			if inputs[i].node, err = repeat(in.node, again, calls); err != nil {
+				return nil, err
+			}
+		}
+	}
+	k := c.kernel
+	if v := reflect.ValueOf(k); v.Kind() == reflect.Pointer {
+		own := reflect.New(v.Type().Elem())
+		own.Elem().Set(v.Elem())
+		k = own.Interface().(kernel)
+	}
+	outputs, err := applyAll(c.name, k, inputs...)
+	calls[c] = outputs
+	return outputs, err
+}
+
+// after hands on its first input once the second is there.
+type after struct{ signature }
+
+func (after) Do(children ...gorgonia.Value) (gorgonia.Value, error) { return children[0], nil }
+
+// SymDiff gives no gradient on: what computes again keeps those of what it begins with.
+func (after) SymDiff(children gorgonia.Nodes, _, _ *gorgonia.Node) (gorgonia.Nodes, error) {
+	return make(gorgonia.Nodes, len(children)), nil
+}

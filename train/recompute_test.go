@@ -1,0 +1,92 @@
+package train_test
+
+import (
+	"context"
+	"math"
+	"runtime"
+	"slices"
+	"testing"
+
+	"github.com/stheno-ml/stheno/nn"
+	"github.com/stheno-ml/stheno/train"
+	"github.com/stheno-ml/stheno/train/data"
+	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
+)
+
+// A training whose blocks are computed again has the bits of one whose blocks keep what they computed, dropout included, and needs
+// less memory.
+func TestRecompute(t *testing.T) {
+	heap := func() float64 {
+		runtime.GC()
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return float64(m.HeapAlloc)
+	}
+	for name, build := range map[string]func(g *gorgonia.ExprGraph, store *nn.Parameters, again bool) (languageModel, error){
+		"GPT": func(g *gorgonia.ExprGraph, store *nn.Parameters, again bool) (languageModel, error) {
+			return nn.NewGPT(g, nn.GPTConfig{Parameters: store, Vocab: countVocab, Context: countLength, Layers: 8, Heads: 4, Dim: 64, Dropout: 0.1, Recompute: again})
+		},
+		"Llama": func(g *gorgonia.ExprGraph, store *nn.Parameters, again bool) (languageModel, error) {
+			return nn.NewLlama(g, nn.LlamaConfig{Parameters: store, Vocab: countVocab, Layers: 6, Heads: 4, KVHeads: 2, Dim: 64, Hidden: 64, QKNorm: true, Dropout: 0.1, Recompute: again})
+		},
+	} {
+		var losses [2][]uint64
+		var loops [2]*train.Loop
+		var bytes [2]float64
+		for i, again := range []bool{false, true} {
+			store := nn.NewParameters(3)
+			before := heap()
+			loops[i] = countingLoop(t, nil, func(c *train.LoopConfig) {
+				c.Steps, c.EvalEvery, c.Validation = 2, 0, nil
+				c.Data = repeated{8}
+				c.Model = func(g *gorgonia.ExprGraph, in train.Inputs) (train.Outputs, error) {
+					m, err := build(g, store, again)
+					if err != nil {
+						return train.Outputs{}, err
+					}
+					loss, err := m.Loss(in["tokens"], in["targets"])
+					return train.Outputs{Loss: loss, Parameters: m.Parameters()}, err
+				}
+				c.Hooks = []train.Hook{{OnStep: func(s train.Step) error {
+					losses[i] = append(losses[i], math.Float64bits(s.Loss))
+					return nil
+				}}}
+			})
+			runLoop(t, loops[i], context.Background())
+			bytes[i] = heap() - before
+		}
+		if !slices.Equal(losses[0], losses[1]) || !slices.Equal(bits(loops[0]), bits(loops[1])) {
+			t.Errorf("%s: losses or weights differ from those of blocks that keep what they computed", name)
+		}
+		t.Logf("%s: %.1f MB, computed again %.1f MB", name, bytes[0]/1e6, bytes[1]/1e6)
+		if !(bytes[1] < 0.7*bytes[0]) {
+			t.Errorf("%s: %.1f MB are in use after the training, %.1f where nothing is computed again", name, bytes[1]/1e6, bytes[0]/1e6)
+		}
+	}
+}
+
+// repeated are batches of counting, several of them one below the other.
+type repeated struct{ times int }
+
+func (r repeated) Batch(n int) (data.Batch, error) {
+	all := data.Batch{}
+	for _, name := range []string{"tokens", "targets"} {
+		var ids []int
+		for i := range r.times {
+			b, err := counting{}.Batch(n*r.times + i)
+			if err != nil {
+				return nil, err
+			}
+			ids = append(ids, b[name].Ints()...)
+		}
+		all[name] = tensor.New(tensor.WithShape(r.times*countRows, countLength), tensor.WithBacking(ids))
+	}
+	return all, nil
+}
+
+type languageModel interface {
+	Loss(tokens, targets *gorgonia.Node) (*gorgonia.Node, error)
+	Parameters() gorgonia.Nodes
+}
