@@ -6,7 +6,7 @@ PROGRAM is bench/gpu, built with -tags gpu. It runs as a child that takes turns 
 and each peer within a second or two of each other. All times are medians over batches of calls between two events, with
 inputs that take turns. Cells give TFLOP/s (forward 4·B·H·S²·D, half of it causal; backward 2.5 times that) and ours over
 the peer. --set main: 16,384 tokens, hidden size 2,048, bfloat16, every head size and length, forward and backward. options:
-what GQA, windows, packed lengths, dropout, bias and determinism cost per visible pair. float32: Float32 and TF32 beside
+what GQA, windows, packed lengths, soft cap, slopes, dropout, bias and determinism cost per visible pair. float32: Float32 and TF32 beside
 PyTorch's memory-efficient kernel. any: the kernels for any device since Ampere beside FlashAttention-2. matmul: the products of
 linear layers beside cuBLAS, through PyTorch.
 """
@@ -131,6 +131,9 @@ def option_table():
             ("causal window 1024 of 16k", dict(Length=16384, Causal=True, Window=1024), window * heads, "causal 8k"),
             ("packed, mean 1k of 16k", dict(Length=16384, Lens=lens), packed * heads, "plain 1k"),
             ("plain 1k", dict(Length=1024), 16 * 1024**2 * heads, None),
+            ("soft cap 8k", dict(Length=8192, SoftCap=30), 2 * 8192**2 * heads, "plain 8k"),
+            ("slopes 8k", dict(Length=8192, Slopes=True), 2 * 8192**2 * heads, "plain 8k"),
+            ("slopes causal 8k", dict(Length=8192, Slopes=True, Causal=True), 8192 * 8193 * heads, "causal 8k"),
             ("dropout 0.1", dict(Length=8192, Dropout=0.1), 2 * 8192**2 * heads, "plain 8k"),
             ("bias and its gradient 4k", dict(Length=4096, Batch=1, Bias=True), 4096**2 * heads, "plain 4k, batch 1"),
             ("plain 4k, batch 1", dict(Length=4096, Batch=1), 4096**2 * heads, None),

@@ -28,7 +28,8 @@ type request struct {
 	Causal, Bias, Deterministic bool
 	Window                      int   // keys before the query, 0 for all
 	Lens                        []int // cumulative lengths of packed sequences
-	Dropout                     float64
+	Dropout, SoftCap            float64
+	Slopes                      bool
 	MatMul                      product // of the pass "matmul"
 }
 
@@ -179,7 +180,13 @@ func (r request) newSet(d *cuda.Device) (*set, error) {
 			s.g.DBias = tensor(dtype, 1, r.Heads, r.Length, r.Length)
 		}
 	}
-	p.Dropout = kernels.Dropout{P: r.Dropout, Seed: 1}
+	p.Dropout, p.SoftCap = kernels.Dropout{P: r.Dropout, Seed: 1}, r.SoftCap
+	if r.Slopes {
+		p.ALiBi = make([]float64, r.Heads)
+		for h := range p.ALiBi {
+			p.ALiBi[h] = math.Exp2(-8 * float64(h+1) / float64(r.Heads))
+		}
+	}
 	p.Deterministic = r.Deterministic
 	if r.Precision == "TF32" {
 		p.Precision = kernels.PrecisionTF32

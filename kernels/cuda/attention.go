@@ -32,13 +32,13 @@ type attention struct {
 // largestHead is the greatest size of a head that there are kernels for.
 const largestHead = 256
 
-// newAttention checks a problem and the tensors that go with it, for which more asks. The caller releases it.
-func (d *Device) newAttention(name string, a *kernels.Attention, more func(*tensorChecks)) (*attention, error) {
-	c := &attention{Attention: a, device: d, name: name}
-	if err := c.check(more); err != nil {
+// newAttention begins a call, of which the kernel's own check found err. The caller releases it.
+func (d *Device) newAttention(name string, a *kernels.Attention, err error) (*attention, error) {
+	if err != nil {
 		return nil, d.callError(name, err)
 	}
-	return c, nil
+	c := &attention{Attention: a, device: d, name: name}
+	return c, c.check()
 }
 
 // describe fills in what all kernels are told.

@@ -12,12 +12,9 @@ import (
 
 // AttentionBackward computes the gradients from the saved logsumexp and δ, which are float32 whatever q is.
 func (d *Device) AttentionBackward(a *kernels.Attention, g kernels.AttentionGradients) error {
-	c, err := d.newAttention("attention backward", a, func(tensors *tensorChecks) { checkGradients(tensors, a, g) })
+	c, err := d.newAttention("attention backward", a, a.CheckBackward(g))
 	if err != nil {
 		return err
-	}
-	if g.DBias.IsSet() && a.Deterministic && a.Bias.Shape[3] == 1 && a.K.Shape[2] > 1 {
-		return kernels.Unsupported{Device: d.Name(), What: "the deterministic gradient of one bias for all keys"}
 	}
 	defer runtime.KeepAlive(a)
 	defer runtime.KeepAlive(g)
@@ -71,25 +68,6 @@ func (c *attention) clearUnused(g kernels.AttentionGradients) error {
 // behind returns the rows of a packed tensor that no sequence has.
 func behind(t kernels.Tensor, lens []int) kernels.Tensor {
 	return t.Slice(2, lens[len(lens)-1], t.Shape[2])
-}
-
-// checkGradients checks what goes with a problem in the backward call.
-func checkGradients(tensors *tensorChecks, a *kernels.Attention, g kernels.AttentionGradients) {
-	dtype, perRow := a.Q.DType, a.Q.Shape[:3]
-	tensors.check("dO", g.DO, a.OutputShape(), dtype, readRows)
-	tensors.check("lse", g.LSE, perRow, kernels.F32, denseKind)
-	tensors.check("delta", g.Delta, perRow, kernels.F32, denseKind)
-	if g.DQ.IsSet() || g.DK.IsSet() || g.DV.IsSet() {
-		tensors.check("dq", g.DQ, a.Q.Shape, dtype, writtenRows)
-		tensors.check("dk", g.DK, a.K.Shape, dtype, writtenRows)
-		tensors.check("dv", g.DV, a.V.Shape, dtype, writtenRows)
-	}
-	if g.DBias.IsSet() {
-		tensors.check("dbias", g.DBias, a.Bias.Shape, a.Bias.DType, denseKind)
-	}
-	if g.DSinks.IsSet() {
-		tensors.check("dsinks", g.DSinks, a.Sinks.Shape, a.Sinks.DType, denseKind)
-	}
 }
 
 // backward computes the gradients of q, k, v and the bias.

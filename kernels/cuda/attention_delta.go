@@ -20,13 +20,7 @@ type deltaArguments struct {
 
 // AttentionDelta computes δ_i = Σ_d O_id·dO_id − dLSE_i. delta and dLSE are float32.
 func (d *Device) AttentionDelta(a *kernels.Attention, o, dO, dLSE, delta kernels.Tensor) error {
-	c, err := d.newAttention("attention delta", a, func(tensors *tensorChecks) {
-		shape, rows := a.OutputShape(), a.Q.Shape[:3]
-		tensors.check("o", o, shape, a.Q.DType, readRows)
-		tensors.check("dO", dO, shape, a.Q.DType, readRows)
-		tensors.check("dLSE", dLSE, rows, kernels.F32, optionalKind)
-		tensors.check("delta", delta, rows, kernels.F32, denseKind)
-	})
+	c, err := d.newAttention("attention delta", a, a.CheckDelta(o, dO, dLSE, delta))
 	if err != nil {
 		return err
 	}

@@ -11,10 +11,7 @@ import (
 
 // AttentionForward computes O and, where out has room for it, the logsumexp, which is float32 whatever q is.
 func (d *Device) AttentionForward(a *kernels.Attention, out kernels.AttentionOutputs) error {
-	c, err := d.newAttention("attention forward", a, func(tensors *tensorChecks) {
-		tensors.check("o", out.O, a.OutputShape(), a.Q.DType, writtenRows)
-		tensors.check("lse", out.LSE, a.Q.Shape[:3], kernels.F32, optionalKind)
-	})
+	c, err := d.newAttention("attention forward", a, a.CheckForward(out))
 	if err != nil {
 		return err
 	}

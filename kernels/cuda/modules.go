@@ -116,8 +116,11 @@ func (v variant) module() compiledModule {
 		"ELEMENT_" + [...]string{elementF32: "F32", elementBF16: "BF16", elementF16: "F16", elementTF32: "TF32"}[v.element],
 	}
 	m.Defines = append(m.Defines, v.defines...)
-	if v.mod {
-		m.Defines = append(m.Defines, "MOD")
+	switch {
+	case v.mod:
+		m.Defines = append(m.Defines, "SCORE=OptionScore", "MOD")
+	case strings.HasPrefix(v.name, "attention"):
+		m.Defines = append(m.Defines, "SCORE=PlainScore")
 	}
 	return m
 }

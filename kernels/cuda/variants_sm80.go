@@ -189,7 +189,10 @@ func dQ80Launch(v variant, a *arguments) launchShape {
 
 // dBias80Grid is a block for each tile of the bias.
 func dBias80Grid(v variant, a *arguments) [3]int {
-	rows, heads, sequences := 1, 1, 1
+	columns, rows, heads, sequences := 1, 1, 1, 1
+	if a.dBiasColumn != 0 {
+		columns = tilesOf(a.longestK, v.tileK)
+	}
 	if a.dBiasRow != 0 {
 		rows = tilesOf(a.longestQ, v.tileQ)
 	}
@@ -199,5 +202,5 @@ func dBias80Grid(v variant, a *arguments) [3]int {
 	if a.dBiasSequence != 0 {
 		sequences = int(a.sequences)
 	}
-	return [3]int{tilesOf(a.longestK, v.tileK) * rows * heads * sequences, 1, 1}
+	return [3]int{columns * rows * heads * sequences, 1, 1}
 }

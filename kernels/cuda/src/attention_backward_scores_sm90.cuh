@@ -9,6 +9,7 @@ template <class Shape> struct BackwardScores {
   using Record = BackwardRecord<Shape>;
   using Steps = BackwardSteps<Shape>;
   using Sums = typename Shape::Sums;
+  using Score = typename Shape::Score;
   static constexpr int D = Shape::D, DV = Shape::DV, TileQ = Shape::TileQ, Stages = Shape::Stages;
   static constexpr bool Modified = Shape::Modified;
 
@@ -150,101 +151,74 @@ template <class Shape> struct BackwardScores {
     return loadShared8(shared + Shape::StatsAt + stageOf(n) * TileQ * 8 + which * TileQ * 4 + (8 * i + pair()) * 4);
   }
 
-  // each calls f for every score that the thread holds, with its number and how many queries and keys it lies behind the
-  // thread's first.
-  template <class F> static DEVICE void each(F f) {
-#pragma unroll
-    for (int i = 0; i < TileQ / 8; i++)
-#pragma unroll
-      for (int r = 0; r < 2; r++)
-#pragma unroll
-        for (int e = 0; e < 2; e++) f(4 * i + 2 * r + e, 8 * i + e, 8 * r);
-  }
-
-  // capAt is where the thread keeps the derivative of the soft cap for 16 queries, as pairs of halves. Outside of wide shapes
-  // that is where its warp will write dS.
-  DEVICE uint32_t capAt(int i) const {
+  // gainAt is where the thread keeps the gains of 16 queries, as pairs of halves. Outside of wide shapes that is where its warp
+  // will write dS.
+  DEVICE uint32_t gainAt(int i) const {
     if (Shape::Wide) return shared + Shape::PAt + Shape::PBytes + i * 2048 + thread() * 16;
     const int line = 16 * i + lane() / 2, part = thread() / 32 * 2 + lane() % 2;
     return shared + Shape::DSAt + bufferOf(n) * Shape::DSBytes + group * Shape::QChunk + line * 128 + ((part ^ line % 8) << 4);
   }
+  DEVICE void waitGains() const {
+    if (Shape::Wide)
+      barrierWait(barriers().emptyP(0), n & 1 ^ 1);
+    else
+      barrierWait(barriers().emptyDS(bufferOf(n)), bufferParity(n) ^ 1);
+  }
 
-  // modify does to S what Modifier in score.cuh does to one score, one option after the other: an option that is not used
-  // then costs one branch. It returns what is left to multiply S by.
-  DEVICE float modify(float (&s)[TileQ / 2], const Steps& now) {
-    float factor = a.scale;
-    if (a.softCap > 0) {
-      if (Shape::Wide)
-        barrierWait(barriers().emptyP(0), n & 1 ^ 1);
-      else
-        barrierWait(barriers().emptyDS(bufferOf(n)), bufferParity(n) ^ 1);
-      const float toCap = 2 * LOG2E * a.scale / a.softCap;
+  // Tile is a step's S or dS.
+  struct Tile : ScoreTile<1, TileQ / 8, true> {
+    using Element = Scalar;
+    static constexpr bool EXACT = false;
+    BackwardScores& c;
+    const Record record;
+    const int head;
+
+    DEVICE Tile(BackwardScores& c, float (&x)[TileQ / 2], const Steps& now)
+        : ScoreTile<1, TileQ / 8, true>{x, now.m * TileQ + c.pair(), now.record.key() + c.row()}, c(c), record(now.record), head(now.head) {}
+    DEVICE int sequence() const { return record.sequenceIndex(); }
+    DEVICE int sq() const { return record.sq(); }
+    DEVICE int sk() const { return record.sk(); }
+
+    template <class F> DEVICE void eachWithGain(F f) {
+      c.waitGains();
 #pragma unroll
       for (int i = 0; i < TileQ / 16; i++) {
-        uint32_t derivative[4];
+        uint32_t gains[4];
 #pragma unroll
         for (int e = 0; e < 4; e++) {
-          float& x = s[8 * i + 2 * e];
-          float& y = s[8 * i + 2 * e + 1];
-          x = 1 - __fdividef(2, 1 + exp2Fast(x * toCap));  // tanh
-          y = 1 - __fdividef(2, 1 + exp2Fast(y * toCap));
-          const __half2 both = __floats2half2_rn(1 - x * x, 1 - y * y);
-          derivative[e] = *(const uint32_t*)&both;
+          const int query = 16 * i + e / 2 * 8, key = e % 2 * 8;
+          float* const two = this->x + 8 * i + 2 * e;
+          const float gain = f(two[0], query, key);
+          const __half2 both = __floats2half2_rn(gain, f(two[1], query + 1, key));
+          gains[e] = *(const uint32_t*)&both;
         }
-        storeShared16(capAt(i), make_uint4(derivative[0], derivative[1], derivative[2], derivative[3]));
+        storeShared16(c.gainAt(i), make_uint4(gains[0], gains[1], gains[2], gains[3]));
       }
-      factor = a.softCap;
     }
-    if (a.slopes) {
-      const float slope = a.slopes[now.head];
-      const int distance = now.m * TileQ + pair() + now.record.sk() - now.record.sq() - now.record.key() - row();
-      each([&](int at, int i, int j) { s[at] = s[at] * factor - slope * (float)abs(distance + i - j); });
-      factor = 1;
+    DEVICE bool addMappedBias(float factor) {
+      const bool mapped = BackwardOptions<Shape>(c.a).mapped;
+      if (mapped) c.addMappedBias(this->x, factor);
+      return mapped;
     }
-    if (a.bias) {
-      addBias(s, factor, now);
-      factor = 1;
-    }
-    return factor;
-  }
-  DEVICE void addBias(float (&s)[TileQ / 2], float factor, const Steps& now) {
-    if (BackwardOptions<Shape>(a).mapped) {
-      barrierWait(barriers().fullBias(), n & 1);
-      const uint32_t from = shared + Shape::BiasAt + (Shape::Wide ? 0 : group * Shape::QChunk);
+  };
+
+  // addMappedBias scales S and adds the bias, which lies in shared memory.
+  DEVICE void addMappedBias(float (&s)[TileQ / 2], float factor) {
+    barrierWait(barriers().fullBias(), n & 1);
+    const uint32_t from = shared + Shape::BiasAt + (Shape::Wide ? 0 : group * Shape::QChunk);
 #pragma unroll
-      for (int i = 0; i < TileQ / 16; i++) {
-        uint32_t b[4];
-        loadMatrix4Transposed(b, from + matrixAt(i));
+    for (int i = 0; i < TileQ / 16; i++) {
+      uint32_t b[4];
+      loadMatrix4Transposed(b, from + matrixAt(i));
 #pragma unroll
-        for (int x = 0; x < 4; x++) {
-          const float2 both = unpack(b[x]);
-          s[8 * i + 2 * x] = fmaf(s[8 * i + 2 * x], factor, both.x);
-          s[8 * i + 2 * x + 1] = fmaf(s[8 * i + 2 * x + 1], factor, both.y);
-        }
+      for (int x = 0; x < 4; x++) {
+        const float2 both = unpack(b[x]);
+        s[8 * i + 2 * x] = fmaf(s[8 * i + 2 * x], factor, both.x);
+        s[8 * i + 2 * x + 1] = fmaf(s[8 * i + 2 * x + 1], factor, both.y);
       }
-      __syncwarp();
-      if (lane() == 0) barrierArrive(barriers().emptyBias());
-      return;
     }
-    const int64_t plane = now.record.sequenceIndex() * a.biasSequence + now.head * a.biasHead;
-    if (a.biasElement == ElementF32)
-      addBiasElements(s, (const float*)a.bias + plane, factor, now);
-    else
-      addBiasElements(s, (const Scalar*)a.bias + plane, factor, now);
-  }
-  template <class Element>
-  DEVICE void addBiasElements(float (&s)[TileQ / 2], const Element* bias, float factor, const Steps& now) const {
-    const int sq = now.record.sq(), sk = now.record.sk(), query = now.m * TileQ + pair(), key = now.record.key() + row();
-    if (a.biasColumn == 0) {
-      each([&](int at, int i, int) { s[at] = fmaf(s[at], factor, (float)bias[min(query + i, sq - 1) * a.biasRow]); });
-    } else if (a.biasRow == 0) {
-      const float own[2] = {(float)bias[min(key, sk - 1)], (float)bias[min(key + 8, sk - 1)]};
-      each([&](int at, int, int j) { s[at] = fmaf(s[at], factor, own[j / 8]); });
-    } else {
-      each([&](int at, int i, int j) {
-        s[at] = fmaf(s[at], factor, (float)bias[min(query + i, sq - 1) * a.biasRow + min(key + j, sk - 1)]);
-      });
-    }
+    __syncwarp();
+    if (lane() == 0) barrierArrive(barriers().emptyBias());
   }
   // matrixAt is the address that the lane names for four 8×8 matrices of its warp's keys, for 16 queries, in a chunk whose rows
   // are queries.
@@ -257,8 +231,8 @@ template <class Shape> struct BackwardScores {
   template <class Masked>
   DEVICE void probabilities(float (&s)[TileQ / 2], uint32_t (&p)[TileQ / 4], uint32_t (&forValues)[TileQ / 4],
                             const Steps& now, Masked) {
-    const int query = now.m * TileQ + pair();
-    const float toLog2 = (Modified ? modify(s, now) : a.scale) * LOG2E;
+    const float toLog2 = Score::factorOf(a) * LOG2E;
+    if constexpr (Modified) Score::change(a, Tile(*this, s, now));
 #pragma unroll
     for (int i = 0; i < TileQ / 8; i++) {
       const float2 lse = stats(0, i);
@@ -271,19 +245,7 @@ template <class Shape> struct BackwardScores {
         }
       }
     }
-    if (Masked::value) {
-#pragma unroll
-      for (int r = 0; r < 2; r++) {
-        const int key = now.record.key() + row() + 8 * r, from = key - now.record.hi() + 1;
-        const int to = Modified ? min(key - now.record.lo(), now.record.sq() - 1) : key - now.record.lo();
-        const uint32_t width = key < now.record.sk() ? max(0, to - from + 1) : 0;
-#pragma unroll
-        for (int i = 0; i < TileQ / 8; i++)
-#pragma unroll
-          for (int e = 0; e < 2; e++)
-            if ((uint32_t)(query + 8 * i + e - from) >= width) s[4 * i + 2 * r + e] = 0;
-      }
-    }
+    if (Masked::value) now.record.mask().hide(Tile(*this, s, now), 0);
 #pragma unroll
     for (int i = 0; i < TileQ / 4; i++) p[i] = pack(s[2 * i], s[2 * i + 1]);
     if constexpr (Modified) {
@@ -322,8 +284,8 @@ template <class Shape> struct BackwardScores {
       return p;
   }
 
-  // gradients makes dS and rounds it. The bias's gradient is it without the soft cap's derivative; without a soft cap the
-  // helpers take it from shared memory.
+  // gradients makes dS and rounds it. The bias's gradient is it without the gains; where there are none, the helpers take it from shared
+  // memory.
   template <class Masked>
   DEVICE void gradients(const float (&s)[TileQ / 2], const uint32_t (&p)[TileQ / 4], const uint32_t (&forValues)[TileQ / 4],
                         float (&dp)[TileQ / 2], uint32_t (&packed)[TileQ / 4], const Steps& now, Masked) {
@@ -347,15 +309,15 @@ template <class Shape> struct BackwardScores {
       }
     }
     if constexpr (Modified) {
-      if (a.softCap > 0) {
-        if (a.dBias) putDBias(dp, now);
+      if (Score::hasGains(a)) {
+        Score::addGradients(a, Tile(*this, dp, now));
 #pragma unroll
         for (int i = 0; i < TileQ / 16; i++) {
-          const uint4 four = loadShared16(capAt(i));
-          const uint32_t derivative[4] = {four.x, four.y, four.z, four.w};
+          const uint4 four = loadShared16(gainAt(i));
+          const uint32_t gains[4] = {four.x, four.y, four.z, four.w};
 #pragma unroll
           for (int e = 0; e < 4; e++) {
-            const float2 factor = __half22float2(*(const __half2*)&derivative[e]);
+            const float2 factor = __half22float2(*(const __half2*)&gains[e]);
             dp[8 * i + 2 * e] *= factor.x;
             dp[8 * i + 2 * e + 1] *= factor.y;
           }
@@ -389,30 +351,10 @@ template <class Shape> struct BackwardScores {
     }
   }
 
-  // putDBias stores dS as the gradient of the bias, or adds it where several scores share an element: with a soft cap, where what
-  // shared memory holds is something else.
-  DEVICE void putDBias(const float (&dp)[TileQ / 2], const Steps& now) {
-    const int64_t plane = now.record.sequenceIndex() * a.dBiasSequence + now.head * a.dBiasHead;
-    if (a.dBiasSums)
-      eachOfBias(now, [&](int at, int64_t place) { atomicAdd((float*)a.dBias + plane + place, dp[at]); });
-    else if (a.biasElement == ElementF32)
-      eachOfBias(now, [&](int at, int64_t place) { ((float*)a.dBias)[plane + place] = dp[at]; });
-    else
-      eachOfBias(now, [&](int at, int64_t place) { ((Scalar*)a.dBias)[plane + place] = Scalar(dp[at]); });
-  }
-  template <class F> DEVICE void eachOfBias(const Steps& now, F f) const {
-    const int query = now.m * TileQ + pair(), key = now.record.key() + row();
-    const int rows = now.record.sq() - query, keys = now.record.sk() - key;
-    const int64_t first = query * a.dBiasRow + key * a.dBiasColumn;
-    each([&](int at, int i, int j) {
-      if (i < rows && j < keys) f(at, first + i * a.dBiasRow + j * a.dBiasColumn);
-    });
-  }
-
   // putDS writes the group's keys of dS to shared memory, a row a query.
   DEVICE void putDS(const uint32_t (&packed)[TileQ / 4]) {
     barrierWait(barriers().emptyDS(bufferOf(n)), bufferParity(n) ^ 1);
-    if (Modified) __syncwarp();  // the warp has read the soft cap's derivative
+    if (Modified) __syncwarp();  // the warp has read the gains
     const uint32_t to = shared + Shape::DSAt + bufferOf(n) * Shape::DSBytes + (Shape::Wide ? 0 : group * Shape::QChunk);
 #pragma unroll
     for (int i = 0; i < TileQ / 16; i++)

@@ -1,11 +1,13 @@
 // How attention backward for sm_90a lays out a block's shared memory, and what its roles need to know of the options.
 #pragma once
 #include "attention_dq_sm90.cuh"
+#include "score.cuh"
 
 // BackwardShape places everything in shared memory. Tiles lie in chunks of 64 columns, a row of a chunk is 128 bytes.
-template <int HeadDim, int HeadDimV, int QueryTile, bool WithOptions> struct BackwardShape {
+template <int HeadDim, int HeadDimV, int QueryTile, class ScorePolicy> struct BackwardShape {
+  using Score = ScorePolicy;
   using Sums = BackwardSums<HeadDim, QueryTile>;
-  static constexpr bool Wide = HeadDim > 128, Modified = WithOptions;
+  static constexpr bool Wide = HeadDim > 128, Modified = Score::CHANGES;
   static constexpr int D = HeadDim, DV = HeadDimV, TileQ = QueryTile, TileK = Wide ? 64 : 128, Stages = 2;
   // Where registers are too few for P in float32, dS is made from the rounded P that dV takes.
   static constexpr bool RoundedP = Modified || D >= 128;
@@ -16,8 +18,8 @@ template <int HeadDim, int HeadDimV, int QueryTile, bool WithOptions> struct Bac
   static constexpr int DSBytes = TileK / 64 * QChunk;
   static constexpr int KAt = 0, VAt = KAt + KBytes, QAt = VAt + VBytes, OAt = QAt + Stages * QBytes;
   static constexpr int DSAt = OAt + Stages * OBytes, PAt = DSAt + 2 * DSBytes;
-  // P on its way between warpgroups, two buffers, in wide shapes. With options the second one holds the bias, or the soft cap's
-  // derivative; other shapes have the bias in a place of its own, and that derivative where dS will be.
+  // P on its way between warpgroups, two buffers, in wide shapes. With options the second one holds the bias, or the gains
+  // of scores; other shapes have the bias in a place of its own, and gains where dS will be.
   static constexpr int PBytes = Wide ? QChunk : 0, PEnd = PAt + 2 * PBytes;
   static constexpr int BiasAt = Wide ? PAt + PBytes : PEnd, BiasBytes = DSBytes;
   static constexpr int BiasEnd = PEnd + (Modified && !Wide ? BiasBytes : 0);
@@ -33,6 +35,6 @@ template <class Shape> struct BackwardOptions {
 
   DEVICE BackwardOptions(const AttentionArguments& a)
       : dropping(Shape::Modified && a.dropThreshold),
-        mapped(Shape::Modified && a.bias && a.biasMapped && a.biasElement != ElementF32 && !(Shape::Wide && a.softCap > 0)),
-        storing(Shape::Modified && a.dBias && a.softCap == 0) {}
+        mapped(Shape::Modified && a.bias && a.biasMapped && a.biasElement != ElementF32 && !(Shape::Wide && Shape::Score::hasGains(a))),
+        storing(Shape::Modified && a.dBias && !Shape::Score::hasGains(a)) {}
 };

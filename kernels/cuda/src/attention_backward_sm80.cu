@@ -6,7 +6,7 @@ constexpr int BLOCKS = 256 / BLOCK_THREADS;
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS)
 KERNEL(const __grid_constant__ AttentionArguments a) {
-  attentionBackward<Arithmetic, HEAD_DIM, TILE_Q, TILE_K, BLOCK_THREADS / 32, MODIFIED>(a);
+  attentionBackward<Arithmetic, HEAD_DIM, TILE_Q, TILE_K, BLOCK_THREADS / 32, Score>(a);
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS) attention_dq(const __grid_constant__ AttentionArguments a) {

@@ -25,7 +25,7 @@ constexpr bool SWIZZLED = TILE_SWIZZLED;
 // loadKeys starts to bring a block's rows of K and V. Floats pass through the places of q and dO and are settled; a
 // barrier must follow in any case.
 template <class E, int BQ, int BK, int WARPS, class Keys, class Queries>
-__device__ __forceinline__ void loadKeys(Keys k, Keys v, Queries q, Queries dO,
+DEVICE void loadKeys(Keys k, Keys v, Queries q, Queries dO,
                                          const Matrix& keys, const Matrix& values, int row) {
   if constexpr (E::SCALED) {
     static_assert(BK % BQ == 0);
@@ -48,14 +48,14 @@ __device__ __forceinline__ void loadKeys(Keys k, Keys v, Queries q, Queries dO,
 // Scores is what a warp recomputes of a tile of queries and keys: 16·ROWS rows from row on and 8·KEYS columns from column on,
 // both counted within the sequence.
 // With BIAS it is the gradient of the bias that is asked for.
-template <class E, int D, int ROWS, int KEYS, bool MOD_, bool BIAS = false> struct Scores {
+template <class E, int D, int ROWS, int KEYS, class Score, bool BIAS = false> struct Scores {
   using Queries = Tile<E, D, E::BYTES, SWIZZLED>;
   using Keys = Tile<E, D, OPERAND<E>, SWIZZLED>;
   float p[ROWS][KEYS][4], dS[ROWS][KEYS][4];
   float lse[ROWS][2], delta[ROWS][2];  // of the lane's rows; lse to base 2
 
   // rows reads what the forward kernel left. A row that does not exist or saw no key gets +inf: its P is 0.
-  __device__ __forceinline__ void rows(const AttentionArguments& a, const View& view, int head, int row) {
+  DEVICE void rows(const AttentionArguments& a, const View<Score>& view, int head, int row) {
     const int64_t first = ((int64_t)view.s.batch * a.heads + head) * a.sq + view.s.q0;
 #pragma unroll
     for (int i = 0; i < ROWS; i++)
@@ -69,109 +69,100 @@ template <class E, int D, int ROWS, int KEYS, bool MOD_, bool BIAS = false> stru
       }
   }
 
+  // GainTile is a WarpTile that keeps gains.
+  template <bool GAINS> struct GainTile : WarpTile<E, ROWS, KEYS> {
+    float (&gains)[GAINS ? WarpTile<E, ROWS, KEYS>::SIZE : 1];
+    template <class F> DEVICE void eachWithGain(F f) {
+      int n = 0;
+      this->each([&](float& x, int i, int j) {
+        const float gain = f(x, i, j);
+        if constexpr (GAINS) gains[n++] = gain;
+      });
+    }
+  };
+
   // compute fills p with the kept probabilities, without the factor 1/(1 - drop), and dS with the gradients of the scaled
-  // scores (with BIAS: of the modified scores). rowInTile and columnInTile are row and column within the tiles q, dO and k, v.
-  __device__ __forceinline__ void compute(const AttentionArguments& a, const View& view, int head, Queries q, Keys k, Queries dO,
-                                          Keys v, int rowInTile, int columnInTile, int row, int column) {
+  // scores (with BIAS: of the changed scores). rowInTile and columnInTile are row and column within the tiles q, dO and k, v.
+  DEVICE void compute(const AttentionArguments& a, const View<Score>& view, int head, Queries q, Keys k, Queries dO,
+                      Keys v, int rowInTile, int columnInTile, int row, int column) {
     multiplyTransposed<E, D>(p, q, rowInTile, k, columnInTile);
     multiplyTransposed<E, D>(dS, dO, rowInTile, v, columnInTile);
-    const bool whole = view.whole(row, 16 * ROWS, column, 8 * KEYS);
-    if (MOD_ && !BIAS && a.softCap > 0) gradients<true, MOD_ && !BIAS>(a, view, head, row, column);
+    const bool whole = view.mask.whole(row, 16 * ROWS, column, 8 * KEYS);
+    if (!BIAS && Score::hasGains(a)) gradients<true, Score::CHANGES && !BIAS>(a, view, head, row, column);
     else if (whole) gradients<false, false>(a, view, head, row, column);
     else gradients<true, false>(a, view, head, row, column);
   }
 
-  template <bool MASKED, bool CAPPED>
-  __device__ __forceinline__ void gradients(const AttentionArguments& a, const View& view, int head, int row, int column) {
+  template <bool MASKED, bool GAINS>
+  DEVICE void gradients(const AttentionArguments& a, const View<Score>& view, int head, int row, int column) {
     const Dropper dropper(a, view.s, head);
-    const float exponent = MOD_ ? LOG2E : a.scale * LOG2E;
-    const bool writesBias = !BIAS && a.dBias && !(a.deterministic && a.dBiasSums);  // that case is BiasGradient's
-    const bool drops = MOD_ && a.dropThreshold;
+    const float exponent = Score::factorOf(a) * LOG2E;
+    const bool drops = Score::CHANGES && a.dropThreshold;
     const int r0 = row + lane() / 4, c0 = column + lane() % 4 * 2;
-    float gains[CAPPED ? ROWS : 1][CAPPED ? KEYS : 1][4];
-    if constexpr (MOD_) modify<E, ROWS, KEYS, CAPPED>(p, gains, a, view.s, head, row, column);
+    float gains[GAINS ? 4 * ROWS * KEYS : 1];
+    GainTile<GAINS> tile{{p, row, column, view.s, head}, gains};
+    Score::change(a, tile);
+#pragma unroll
+    for (int i = 0; i < ROWS; i++)
+#pragma unroll
+      for (int j = 0; j < KEYS; j++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) p[i][j][e] = exp2Fast(p[i][j][e] * exponent - lse[i][e / 2]);
+    if (MASKED) view.mask.hide(tile, 0);
 #pragma unroll
     for (int i = 0; i < ROWS; i++) {
-      static_assert(!MOD_ || KEYS % 2 == 0, "blocks are drawn for in pairs");
+      static_assert(!Score::CHANGES || KEYS % 2 == 0, "blocks are drawn for in pairs");
       uint32_t words[2][2];
 #pragma unroll
       for (int j = 0; j < KEYS; j++) {
-        float probability[4];
-#pragma unroll
-        for (int e = 0; e < 4; e++) p[i][j][e] = probability[e] = exp2Fast(p[i][j][e] * exponent - lse[i][e / 2]);
-        if (drops) {
-          if (j % 2 == 0) dropWords(dropper, r0 + 16 * i, c0 + 8 * j, words);
-#pragma unroll
-          for (int e = 0; e < 4; e++) {
-            const bool keep = dropper.kept(words[j % 2][e / 2]) & (e % 2 ? 0x80000000 : 0x8000);
-            p[i][j][e] = keep ? probability[e] : 0;
-            dS[i][j][e] = keep ? dS[i][j][e] * a.keepScale : 0;
-          }
-        }
+        if (drops && j % 2 == 0) dropWords(dropper, r0 + 16 * i, c0 + 8 * j, words);
 #pragma unroll
         for (int e = 0; e < 4; e++) {
-          dS[i][j][e] = probability[e] * (dS[i][j][e] - delta[i][e / 2]);
-          if (MASKED && !view.sees(r0 + 16 * i + e / 2 * 8, c0 + 8 * j + e % 2)) p[i][j][e] = dS[i][j][e] = 0;
+          const float probability = p[i][j][e];
+          if (drops) {
+            const bool keep = dropper.kept(words[j % 2][e / 2]) & (e % 2 ? 0x80000000 : 0x8000);
+            p[i][j][e] = keep ? probability : 0;
+            dS[i][j][e] = keep ? dS[i][j][e] * a.keepScale : 0;
+          }
+          dS[i][j][e] = probability * (dS[i][j][e] - delta[i][e / 2]);
+          if (MASKED && probability == 0) dS[i][j][e] = 0;
         }
       }
     }
-    if (MOD_ && writesBias) {
-#pragma unroll
-      for (int i = 0; i < ROWS; i++)
-#pragma unroll
-        for (int j = 0; j < KEYS; j++)
-#pragma unroll
-          for (int e = 0; e < 4; e++) {
-            const int r = r0 + 16 * i + e / 2 * 8, c = c0 + 8 * j + e % 2;
-            if (!MASKED || view.sees(r, c)) biasGradient(a, view, head, r, c, dS[i][j][e]);
-          }
+    if constexpr (!BIAS) Score::addGradients(a, WarpTile<E, ROWS, KEYS>(dS, row, column, view.s, head));
+    if constexpr (GAINS) {
+      int n = 0;
+      WarpTile<E, ROWS, KEYS>(dS, row, column, view.s, head).each([&](float& x, int, int) {
+        x = x == 0 ? 0 : x * gains[n];  // the gain of what the mask hides may be NaN
+        n++;
+      });
     }
-    if constexpr (CAPPED && !BIAS) {
-#pragma unroll
-      for (int i = 0; i < ROWS; i++)
-#pragma unroll
-        for (int j = 0; j < KEYS; j++)
-#pragma unroll
-          for (int e = 0; e < 4; e++)  // the gain of what the mask hides may be NaN
-            dS[i][j][e] = dS[i][j][e] == 0 ? 0 : dS[i][j][e] * gains[i][j][e];
-    }
-  }
-
-  // biasGradient writes or adds one element of dBias.
-  static __device__ __forceinline__ void biasGradient(const AttentionArguments& a, const View& view, int head, int row, int column,
-                                                      float x) {
-    const int64_t at = view.s.index * a.dBiasSequence + head * a.dBiasHead + row * a.dBiasRow + column * a.dBiasColumn;
-    if (a.dBiasSums) atomicAdd((float*)a.dBias + at, x);
-    else if (a.biasElement == ElementBF16) ((__nv_bfloat16*)a.dBias)[at] = __float2bfloat16_rn(x);
-    else if (a.biasElement == ElementF16) ((__half*)a.dBias)[at] = __float2half_rn(x);
-    else ((float*)a.dBias)[at] = x;
   }
 };
 
 // KeyScores is Scores turned around: 16·ROWS rows of keys from column on and 8·QUERIES columns of queries from row on. P and dS
-// are then operands of dV and dK where they are. Scores are not modified.
-template <class E, int D, int ROWS, int QUERIES> struct KeyScores {
+// are then operands of dV and dK where they are. Scores do not change.
+template <class E, int D, int ROWS, int QUERIES, class Score> struct KeyScores {
   using Operand = Tile<E, D>;
   float p[ROWS][QUERIES][4], dS[ROWS][QUERIES][4];
 
   // compute is as Scores::compute. values has two logsumexps, to base 2, and two δ for each pair of the tile's queries.
   template <class Values>
-  __device__ __forceinline__ void compute(const AttentionArguments& a, const View& view, Operand q, Operand k, Operand dO, Operand v,
+  DEVICE void compute(const AttentionArguments& a, const View<Score>& view, Operand q, Operand k, Operand dO, Operand v,
                                           Values values, int rowInTile, int columnInTile, int row, int column) {
     multiplyTransposed<E, D>(p, k, columnInTile, q, rowInTile);
     multiplyTransposed<E, D>(dS, v, columnInTile, dO, rowInTile);
-    if (view.whole(row, 8 * QUERIES, column, 16 * ROWS)) gradients<false>(a, view, values, rowInTile, row, column);
+    if (view.mask.whole(row, 8 * QUERIES, column, 16 * ROWS)) gradients<false>(a, view, values, rowInTile, row, column);
     else gradients<true>(a, view, values, rowInTile, row, column);
   }
 
   template <bool MASKED, class Values>
-  __device__ __forceinline__ void gradients(const AttentionArguments& a, const View& view, Values values, int rowInTile, int row,
+  DEVICE void gradients(const AttentionArguments& a, const View<Score>& view, Values values, int rowInTile, int row,
                                             int column) {
-    const float exponent = a.scale * LOG2E;
-    const int r0 = row + lane() % 4 * 2, c0 = column + lane() / 4;
+    const float exponent = Score::factorOf(a) * LOG2E;
 #pragma unroll
     for (int j = 0; j < QUERIES; j++) {
-      const uint4 words = loadWords4(values.power(rowInTile / 2 + 4 * j + lane() % 4));
+      const uint4 words = loadShared16(values.power(rowInTile / 2 + 4 * j + lane() % 4));
       const float lse[2] = {__uint_as_float(words.x), __uint_as_float(words.y)};
       const float delta[2] = {__uint_as_float(words.z), __uint_as_float(words.w)};
 #pragma unroll
@@ -179,16 +170,23 @@ template <class E, int D, int ROWS, int QUERIES> struct KeyScores {
 #pragma unroll
         for (int e = 0; e < 4; e++) {
           p[i][j][e] = exp2Fast(p[i][j][e] * exponent - lse[e % 2]);
-          dS[i][j][e] = p[i][j][e] * (dS[i][j][e] - delta[e % 2]);
-          if (MASKED && !view.sees(r0 + 8 * j + e % 2, c0 + 16 * i + e / 2 * 8)) p[i][j][e] = dS[i][j][e] = 0;
+          dS[i][j][e] -= delta[e % 2];
         }
     }
+    using Block = ScoreTile<ROWS, QUERIES, true>;
+    if (MASKED) view.mask.hide(Block{*(float(*)[Block::SIZE])p, row + lane() % 4 * 2, column + lane() / 4}, 0);
+#pragma unroll
+    for (int j = 0; j < QUERIES; j++)
+#pragma unroll
+      for (int i = 0; i < ROWS; i++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) dS[i][j][e] = MASKED && p[i][j][e] == 0 ? 0 : p[i][j][e] * dS[i][j][e];
   }
 };
 
 // querySlot numbers the query tiles of all sequences and heads: where a tile's sums lie in a.dQSum, in units of BQ·D, and its
 // counter. Packed sequences leave at most one slot between them unused.
-template <int BQ> __device__ __forceinline__ int64_t querySlot(const AttentionArguments& a, const Sequence& s, int head, int tile) {
+template <int BQ> DEVICE int64_t querySlot(const AttentionArguments& a, const Sequence& s, int head, int tile) {
   const int first = a.qLens ? s.q0 / BQ + s.index : s.index * ceilDiv(a.sq, BQ);
   return (int64_t)(first + tile) * a.heads + head;
 }
@@ -198,15 +196,15 @@ template <class E, int D, int BQ, int WARPS> struct QuerySums {
   static constexpr int GRID = 2;
   static constexpr int THREADS = 32 * WARPS, ROWS = BQ / GRID / 16, WIDTH = D / (WARPS / GRID), COLUMNS = WIDTH / 8;
   static_assert(BQ == ROWS * GRID * 16 && D == COLUMNS * 8 * (WARPS / GRID));
-  static __device__ __forceinline__ int row() { return warp() % GRID * 16 * ROWS; }
-  static __device__ __forceinline__ int column() { return warp() / GRID * WIDTH; }
+  static DEVICE int row() { return warp() % GRID * 16 * ROWS; }
+  static DEVICE int column() { return warp() / GRID * WIDTH; }
 };
 
-template <class E, int D, int BQ, int BK, int WARPS, bool MOD_> struct Backward {
+template <class E, int D, int BQ, int BK, int WARPS, class Score> struct Backward {
   // Whether a warp computes the scores of whole rows of keys, those whose dK and dV it sums: neither P nor dS then pass through
   // shared memory on their way into these.
   static constexpr bool BY_KEYS = TILE_BY_KEYS;
-  static_assert(!BY_KEYS || !E::SCALED && !MOD_);
+  static_assert(!BY_KEYS || !E::SCALED && !Score::CHANGES);
   static constexpr int TOGETHER = 32;  // queries whose scores are in registers at a time
   static constexpr int GRID_S = 2, GRID_K = BY_KEYS ? WARPS : BK >= 128 ? 4 : 2;  // warps along the rows of S, and of dK and dV
   static constexpr int THREADS = 32 * WARPS;
@@ -214,8 +212,8 @@ template <class E, int D, int BQ, int BK, int WARPS, bool MOD_> struct Backward 
   static constexpr int OUT_ROWS = BK / GRID_K / 16, OUT_WIDTH = D / (WARPS / GRID_K), OUT = OUT_WIDTH / 8;  // of dK and dV
   static_assert(BQ == ROWS * GRID_S * 16 && BK == KEYS * 8 * (WARPS / GRID_S) && BK == OUT_ROWS * GRID_K * 16);
   static_assert(!E::SCALED || 8 * KEYS % (16 * OUT_ROWS) == 0, "a warp of dK and dV reads one cell a row");
-  using Queries = typename Scores<E, D, ROWS, KEYS, MOD_>::Queries;
-  using Keys = typename Scores<E, D, ROWS, KEYS, MOD_>::Keys;
+  using Queries = typename Scores<E, D, ROWS, KEYS, Score>::Queries;
+  using Keys = typename Scores<E, D, ROWS, KEYS, Score>::Keys;
   using Square = typename std::conditional<BY_KEYS, Tile<E, BQ>, Tile<E, BK, OPERAND<E>>>::type;
   using Sums = QuerySums<E, D, BQ, WARPS>;
   // How many tiles of q and dO there is room for. Four bring a step's tiles during the one before, three its q; with two they
@@ -228,13 +226,13 @@ template <class E, int D, int BQ, int BK, int WARPS, bool MOD_> struct Backward 
   static constexpr bool IN_UNIT = E::SCALED && E::PARTS == 1;
 
   const AttentionArguments& a;
-  const View view;
+  const View<Score> view;
   const int keyHead, tile;
   const Keys k, v;
   Queries q, dO, nextQ, nextDO;  // where this step's tiles are, and where the next one's arrive
   const Square p, dS, dSForKeys;  // the last two hold the same with the powers of q or k; without powers they are one
 
-  __device__ __forceinline__ Backward(const AttentionArguments& a, int sequence, int keyHead, int tile)
+  DEVICE Backward(const AttentionArguments& a, int sequence, int keyHead, int tile)
       : a(a), view(a, sequence), keyHead(keyHead), tile(tile), k{sharedBase()}, v{k.base + BK * Keys::STRIDE},
         q{v.base + BK * Keys::STRIDE}, dO{q.base + BQ * Queries::STRIDE},
         nextQ{q.base + (PLACES > 2 ? 2 * BQ * Queries::STRIDE : 0)},
@@ -243,19 +241,19 @@ template <class E, int D, int BQ, int BK, int WARPS, bool MOD_> struct Backward 
         dSForKeys{dS.base + (E::SCALED ? BQ * Square::STRIDE : 0)} {}
 
   // fetchQ and fetchDO start the loads of a tile of queries, if there is one.
-  __device__ __forceinline__ void fetchQ(bool exists, Queries to, int head, int queryTile) const {
+  DEVICE void fetchQ(bool exists, Queries to, int head, int queryTile) const {
     const Sequence& s = view.s;
     if (exists) loadTile<E, BQ, WARPS>(to, matrixOf<E>(a.q, s.batch, head, s.q0, s.sq, a.d), queryTile * BQ);
     copyCommit();
   }
-  __device__ __forceinline__ void fetchDO(bool exists, Queries to, int head, int queryTile) const {
+  DEVICE void fetchDO(bool exists, Queries to, int head, int queryTile) const {
     const Sequence& s = view.s;
     if (exists) loadTile<E, BQ, WARPS>(to, matrixOf<E>(a.dO, s.batch, head, s.q0, s.sq, a.dv), queryTile * BQ);
     copyCommit();
   }
 
   // turn makes the next step's places this one's.
-  __device__ __forceinline__ void turn() {
+  DEVICE void turn() {
     if constexpr (PLACES == 4) {
       const Queries oldQ = q, oldDO = dO;
       q = nextQ, dO = nextDO, nextQ = oldQ, nextDO = oldDO;
@@ -266,7 +264,7 @@ template <class E, int D, int BQ, int BK, int WARPS, bool MOD_> struct Backward 
   }
 
   // rowValue reads what this thread brings of a tile's rows BY_KEYS: the logsumexp of one, or δ.
-  __device__ __forceinline__ float rowValue(int head, int queryTile) const {
+  DEVICE float rowValue(int head, int queryTile) const {
     const Sequence& s = view.s;
     const int row = queryTile * BQ + threadIdx.x % BQ;
     if (threadIdx.x >= 2 * BQ || row >= s.sq) return threadIdx.x < BQ ? -INFINITE : 0;
@@ -274,19 +272,19 @@ template <class E, int D, int BQ, int BK, int WARPS, bool MOD_> struct Backward 
   }
 
   // storeRowValue puts it into the padding of dS. A row that does not exist or saw no key gets +inf: its P is 0.
-  __device__ __forceinline__ void storeRowValue(float x) const {
+  DEVICE void storeRowValue(float x) const {
     const int row = threadIdx.x % BQ, kind = threadIdx.x / BQ;
     if (kind == 0) x = x == -INFINITE ? INFINITE : x * LOG2E;
-    if (kind < 2) storeWord(dS.power(row / 2, row % 2 + 2 * kind), __float_as_uint(x));
+    if (kind < 2) storeShared4(dS.power(row / 2, row % 2 + 2 * kind), __float_as_uint(x));
   }
 
-  __device__ __forceinline__ void run() {
+  DEVICE void run() {
     const Sequence& s = view.s;
     const int column = tile * BK;
     if (column >= s.sk) return;
     const int group = a.heads / a.keyHeads, firstHead = keyHead * group;
-    const Range tiles = view.template queryTiles<BQ>(column, BK);
-    const int steps = (tiles.last - tiles.first) * group;
+    const Tiles tiles = queryTiles<BQ, true>(view.mask, column, BK);
+    const int steps = (tiles.end - tiles.first) * group;
     const int rowS = warp() % GRID_S * 16 * ROWS, columnS = warp() / GRID_S * 8 * KEYS;
     const int rowK = warp() % GRID_K * 16 * OUT_ROWS, columnK = warp() / GRID_K * OUT_WIDTH;
 
@@ -295,16 +293,16 @@ template <class E, int D, int BQ, int BK, int WARPS, bool MOD_> struct Backward 
     if (steps > 0) {
       loadKeys<E, BQ, BK, WARPS>(k, v, q, dO, matrixOf<E>(a.k, s.batch, keyHead, s.k0, s.sk, a.d),
                                  matrixOf<E>(a.v, s.batch, keyHead, s.k0, s.sk, a.dv), column);
-      fetchQ(true, q, firstHead, tiles.last - 1);
-      fetchDO(true, dO, firstHead, tiles.last - 1);
+      fetchQ(true, q, firstHead, tiles.end - 1);
+      fetchDO(true, dO, firstHead, tiles.end - 1);
     }
-    float value = BY_KEYS && steps > 0 ? rowValue(firstHead, tiles.last - 1) : 0;
-    int head = firstHead, queryTile = tiles.last - 1;
+    float value = BY_KEYS && steps > 0 ? rowValue(firstHead, tiles.end - 1) : 0;
+    int head = firstHead, queryTile = tiles.end - 1;
 #pragma unroll 1
     for (int step = 0; step < steps; step++) {
       const int row = queryTile * BQ, thisHead = head, thisTile = queryTile;
       const bool another = step + 1 < steps;
-      if (--queryTile < tiles.first) queryTile = tiles.last - 1, head++;
+      if (--queryTile < tiles.first) queryTile = tiles.end - 1, head++;
       if constexpr (BY_KEYS) {
         storeRowValue(value);
         copyWait<0>();
@@ -313,7 +311,7 @@ template <class E, int D, int BQ, int BK, int WARPS, bool MOD_> struct Backward 
         if (another) value = rowValue(head, queryTile);
 #pragma unroll
         for (int first = 0; first < BQ; first += TOGETHER) {
-          KeyScores<E, D, OUT_ROWS, TOGETHER / 8> scores;
+          KeyScores<E, D, OUT_ROWS, TOGETHER / 8, Score> scores;
           scores.compute(a, view, q, k, dO, v, dS, first, rowK, row + first, column + rowK);
           storeAccumulator<E>(scores.dS, dS, rowK, first);
           float none;
@@ -325,7 +323,7 @@ template <class E, int D, int BQ, int BK, int WARPS, bool MOD_> struct Backward 
         fetchDO(another, nextDO, head, queryTile);
       } else {
         {
-          Scores<E, D, ROWS, KEYS, MOD_> scores;
+          Scores<E, D, ROWS, KEYS, Score> scores;
           scores.rows(a, view, thisHead, row + rowS);
           copyWait<0>();
           settle<E, BQ, WARPS>(q, q);
@@ -353,7 +351,7 @@ template <class E, int D, int BQ, int BK, int WARPS, bool MOD_> struct Backward 
       turn();
     }
     scaleBy(sumK, a.scale);
-    scaleBy(sumV, (MOD_ && a.dropThreshold ? a.keepScale : 1) * (IN_UNIT ? unitV : 1));
+    scaleBy(sumV, (Score::CHANGES && a.dropThreshold ? a.keepScale : 1) * (IN_UNIT ? unitV : 1));
     const Matrix dK = matrixOf<E>(a.dK, s.batch, keyHead, s.k0, s.sk, a.d), dV = matrixOf<E>(a.dV, s.batch, keyHead, s.k0, s.sk, a.dv);
     if constexpr (E::SCALED) {
       storeFloats(sumK, dK, column + rowK, columnK);
@@ -369,7 +367,7 @@ template <class E, int D, int BQ, int BK, int WARPS, bool MOD_> struct Backward 
   }
 
   // storeScores makes operands of P and dS, which it leaves changed.
-  __device__ __forceinline__ void storeScores(Scores<E, D, ROWS, KEYS, MOD_>& scores, int rowS, int columnS,
+  DEVICE void storeScores(Scores<E, D, ROWS, KEYS, Score>& scores, int rowS, int columnS,
                                               float (&sumV)[OUT_ROWS][OUT][4], float& unitV) const {
     if constexpr (E::SCALED) {
       const int cell = warp() / GRID_S;
@@ -391,7 +389,7 @@ template <class E, int D, int BQ, int BK, int WARPS, bool MOD_> struct Backward 
     }
   }
 
-  static __device__ __forceinline__ void scaleBy(float (&c)[OUT_ROWS][OUT][4], float factor) {
+  static DEVICE void scaleBy(float (&c)[OUT_ROWS][OUT][4], float factor) {
 #pragma unroll
     for (int i = 0; i < OUT_ROWS; i++)
 #pragma unroll
@@ -402,7 +400,7 @@ template <class E, int D, int BQ, int BK, int WARPS, bool MOD_> struct Backward 
 
   // add adds accumulators of dQ, from column block first on, to the sums at to.
   template <int COLUMNS>
-  static __device__ __forceinline__ void add(float* to, const float (&c)[Sums::ROWS][COLUMNS][4], int first) {
+  static DEVICE void add(float* to, const float (&c)[Sums::ROWS][COLUMNS][4], int first) {
 #pragma unroll
     for (int i = 0; i < Sums::ROWS; i++)
 #pragma unroll
@@ -413,14 +411,14 @@ template <class E, int D, int BQ, int BK, int WARPS, bool MOD_> struct Backward 
 
   // addQueries adds dS·K to the query tile's sums: neighbouring lanes to neighbouring addresses. Where the order counts it waits
   // for the block's turn, and then makes it the next one's, or the counter zero again.
-  __device__ __forceinline__ void addQueries(int head, int queryTile) const {
+  DEVICE void addQueries(int head, int queryTile) const {
     const int64_t slot = querySlot<BQ>(a, view.s, head, queryTile);
     volatile int32_t* counter = a.counters + slot;
     const bool ordered = a.deterministic && threadIdx.x == 0;
     int now = 0, turn = 0, next = 0;
     if (ordered) {
-      const Range keyTiles = view.template keyTiles<BK>(queryTile * BQ, BQ);
-      turn = tile - keyTiles.first, next = tile + 1 == keyTiles.last ? 0 : turn + 1;
+      const Tiles tiles = keyTiles<BK>(view.mask, queryTile * BQ, BQ);
+      turn = tile - tiles.first, next = tile + 1 == tiles.end ? 0 : turn + 1;
       now = *counter;  // often its turn already: read while the product is computed
     }
     float* to = a.dQSum + slot * (BQ * D) + threadIdx.x;
@@ -466,16 +464,16 @@ template <class E, int D, int BQ, int BK, int WARPS, bool MOD_> struct Backward 
 };
 
 // With a causal mask the first tiles of keys are the longest: they come first. A block waits only for blocks before it.
-template <class E, int D, int BQ, int BK, int WARPS, bool MOD_>
-__device__ __forceinline__ void attentionBackward(const AttentionArguments& a) {
+template <class E, int D, int BQ, int BK, int WARPS, class Score>
+DEVICE void attentionBackward(const AttentionArguments& a) {
   const Place place(ceilDiv(a.longestK, BK));
-  Backward<E, D, BQ, BK, WARPS, MOD_> kernel(a, place.plane / a.keyHeads, place.plane % a.keyHeads, place.tile);
+  Backward<E, D, BQ, BK, WARPS, Score> kernel(a, place.plane / a.keyHeads, place.plane % a.keyHeads, place.tile);
   kernel.run();
 }
 
 // queryGradient turns the sums of a query tile into dQ. The grid is, fastest first: query tiles of a sequence, heads, sequences.
 // A tile whose rows see no key was never added to and is zero.
-template <class E, int D, int BQ, int WARPS> __device__ __forceinline__ void queryGradient(const AttentionArguments& a) {
+template <class E, int D, int BQ, int WARPS> DEVICE void queryGradient(const AttentionArguments& a) {
   using Sums = QuerySums<E, D, BQ, WARPS>;
   const int tiles = ceilDiv(a.longestQ, BQ), tile = blockIdx.x % tiles, plane = blockIdx.x / tiles, head = plane % a.heads;
   const Sequence s = sequenceOf(a, plane / a.heads);
@@ -501,8 +499,8 @@ template <class E, int D, int BQ, int WARPS> __device__ __forceinline__ void que
 
 // BiasGradient sums dS over everything that reads one tile of a bias: the sequences, heads and rows along which it
 // broadcasts. dBias is float32; its strides, 0 where it broadcasts, tell over what to sum.
-template <class E, int D, int BQ, int BK, int WARPS> struct BiasGradient {
-  using Kernel = Backward<E, D, BQ, BK, WARPS, true>;
+template <class E, int D, int BQ, int BK, int WARPS, class Score> struct BiasGradient {
+  using Kernel = Backward<E, D, BQ, BK, WARPS, Score>;
   static constexpr int GRID_S = Kernel::GRID_S, ROWS = Kernel::ROWS, KEYS = Kernel::KEYS;
   using Queries = typename Kernel::Queries;
   using Keys = typename Kernel::Keys;
@@ -513,13 +511,14 @@ template <class E, int D, int BQ, int BK, int WARPS> struct BiasGradient {
   const int row, column;  // the warp's, within the tile
   float sum[ROWS][KEYS][4];
 
-  __device__ __forceinline__ BiasGradient(const AttentionArguments& a)
+  DEVICE BiasGradient(const AttentionArguments& a)
       : a(a), k{sharedBase()}, v{k.base + BK * Keys::STRIDE}, q{v.base + BK * Keys::STRIDE},
         dO{q.base + BQ * Queries::STRIDE}, row(warp() % GRID_S * 16 * ROWS), column(warp() / GRID_S * 8 * KEYS) {}
 
-  __device__ __forceinline__ void run() {
+  DEVICE void run() {
     const bool sequencesShare = a.dBiasSequence == 0, headsShare = a.dBiasHead == 0, rowsShare = a.dBiasRow == 0;
-    const int keyTiles = ceilDiv(a.longestK, BK), rowTiles = rowsShare ? 1 : ceilDiv(a.longestQ, BQ);
+    const bool keysShare = a.dBiasColumn == 0;
+    const int keyTiles = keysShare ? 1 : ceilDiv(a.longestK, BK), rowTiles = rowsShare ? 1 : ceilDiv(a.longestQ, BQ);
     const int keyTile = blockIdx.x % keyTiles, rowTile = blockIdx.x / keyTiles % rowTiles;
     const int plane = blockIdx.x / keyTiles / rowTiles;
     const int heads = headsShare ? 1 : a.heads;
@@ -534,21 +533,25 @@ template <class E, int D, int BQ, int BK, int WARPS> struct BiasGradient {
 
 #pragma unroll 1
     for (int sequence = firstSequence; sequence < (sequencesShare ? a.sequences : firstSequence + 1); sequence++) {
-      const View view(a, sequence);
-      Range tiles = view.template queryTiles<BQ>(keyTile * BK, BK);
-      if (!rowsShare) tiles = {max(tiles.first, rowTile), min(tiles.last, rowTile + 1)};
-      if (keyTile * BK >= view.s.sk || tiles.first >= tiles.last) continue;
+      const View<Score> view(a, sequence);
+      const int all = ceilDiv(view.s.sk, BK), lastKeys = keysShare ? all : min(all, keyTile + 1);
 #pragma unroll 1
-      for (int head = firstHead; head < (headsShare ? a.heads : firstHead + 1); head++)
+      for (int keys = keyTile; keys < lastKeys; keys++) {
+        const Tiles seeing = queryTiles<BQ, true>(view.mask, keys * BK, BK);
+        const int first = rowsShare ? seeing.first : max(seeing.first, rowTile), end = rowsShare ? seeing.end : min(seeing.end, rowTile + 1);
 #pragma unroll 1
-        for (int tile = tiles.first; tile < tiles.last; tile++)
-          add(view, head, tile, keyTile, tile == tiles.first && (head == firstHead || head % group == 0));
+        for (int head = firstHead; head < (headsShare ? a.heads : firstHead + 1); head++)
+#pragma unroll 1
+          for (int tile = first; tile < end; tile++)
+            add(view, head, tile, keys, tile == first && (head == firstHead || head % group == 0));
+      }
     }
     if (rowsShare) addRows();
-    store(plane / heads, plane % heads, rowTile * BQ, keyTile * BK, rowsShare);
+    if (keysShare) addColumns();
+    store(plane / heads, plane % heads, rowTile * BQ, keyTile * BK, rowsShare, keysShare);
   }
 
-  __device__ __forceinline__ void add(const View& view, int head, int tile, int keyTile, bool newKeys) {
+  DEVICE void add(const View<Score>& view, int head, int tile, int keyTile, bool newKeys) {
     const Sequence& s = view.s;
     const int keyHead = head / (a.heads / a.keyHeads);
     __syncthreads();  // every warp is done with the last tiles
@@ -558,7 +561,7 @@ template <class E, int D, int BQ, int BK, int WARPS> struct BiasGradient {
     loadTile<E, BQ, WARPS>(q, matrixOf<E>(a.q, s.batch, head, s.q0, s.sq, a.d), tile * BQ);
     loadTile<E, BQ, WARPS>(dO, matrixOf<E>(a.dO, s.batch, head, s.q0, s.sq, a.dv), tile * BQ);
     copyCommit();
-    Scores<E, D, ROWS, KEYS, true, true> scores;
+    Scores<E, D, ROWS, KEYS, Score, true> scores;
     scores.rows(a, view, head, tile * BQ + row);
     copyWait<0>();
     settle<E, BQ, WARPS>(q, q);
@@ -574,7 +577,7 @@ template <class E, int D, int BQ, int BK, int WARPS> struct BiasGradient {
   }
 
   // addRows leaves the sums over all rows of the tile in the accumulators' first row, of the first warps in the grid.
-  __device__ __forceinline__ void addRows() {
+  DEVICE void addRows() {
     float* parts = (float*)sharedMemory;  // (GRID_S, BK)
     __syncthreads();
 #pragma unroll
@@ -598,12 +601,38 @@ template <class E, int D, int BQ, int BK, int WARPS> struct BiasGradient {
       }
   }
 
+  // addColumns leaves the sums over all columns in the accumulators' first column, of the first warps in the grid.
+  DEVICE void addColumns() {
+    float* parts = (float*)sharedMemory;  // (WARPS / GRID_S, BQ)
+    const int first = row + lane() / 4;
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < ROWS; i++)
+#pragma unroll
+      for (int half = 0; half < 2; half++) {
+        float total = 0;
+#pragma unroll
+        for (int j = 0; j < KEYS; j++) total += sum[i][j][2 * half] + sum[i][j][2 * half + 1];
+        for (int distance = 1; distance < 4; distance *= 2) total += __shfl_xor_sync(0xffffffff, total, distance);
+        if (lane() % 4 == 0) parts[warp() / GRID_S * BQ + first + 16 * i + 8 * half] = total;
+      }
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < ROWS; i++)
+#pragma unroll
+      for (int half = 0; half < 2; half++) {
+        float total = 0;
+        for (int part = 0; part < WARPS / GRID_S; part++) total += parts[part * BQ + first + 16 * i + 8 * half];
+        sum[i][0][2 * half] = total;
+      }
+  }
+
   // store writes what lies within the bias. Where sequences share it they may differ in length: the longest one counts.
-  __device__ __forceinline__ void store(int sequence, int head, int firstRow, int firstColumn, bool rowsShare) const {
+  DEVICE void store(int sequence, int head, int firstRow, int firstColumn, bool rowsShare, bool keysShare) const {
     float* to = (float*)a.dBias + sequence * a.dBiasSequence + head * a.dBiasHead;
     const bool alone = a.dBiasSequence != 0;
     const Sequence s = sequenceOf(a, sequence);
-    const int rows = rowsShare ? 1 : alone ? s.sq : a.longestQ, columns = alone ? s.sk : a.longestK;
+    const int rows = rowsShare ? 1 : alone ? s.sq : a.longestQ, columns = keysShare ? 1 : alone ? s.sk : a.longestK;
 #pragma unroll
     for (int i = 0; i < ROWS; i++)
 #pragma unroll

@@ -1,16 +1,12 @@
 // One variant of attention backward for sm_90a, and attention_dq, which runs after it. Compile with -arch=compute_90a and
-//   -DKERNEL=name -DHEAD_DIM=128 -DHEAD_DIM_V=128 -DTILE_Q=80 -DELEMENT_BF16 or -DELEMENT_F16, -DMOD for the variant with
-//   soft cap, slopes, bias and dropout, and with what the host takes the kernel to be: -DTILE_K, -DBLOCK_THREADS,
+//   -DKERNEL=name -DHEAD_DIM=128 -DHEAD_DIM_V=128 -DTILE_Q=80 -DELEMENT_BF16 or -DELEMENT_F16, -DSCORE=policy of
+//   score.cuh, with -DMOD if it changes scores, and with what the host takes the kernel to be: -DTILE_K, -DBLOCK_THREADS,
 //   -DSHARED_BYTES.
 #include "attention_backward_sm90.cuh"
 
-#ifdef MOD
-constexpr bool modified = true;
-#else
-constexpr bool modified = false;
-#endif
+using Score = SCORE;
 
-using Shape = BackwardShape<HEAD_DIM, HEAD_DIM_V, TILE_Q, modified>;
+using Shape = BackwardShape<HEAD_DIM, HEAD_DIM_V, TILE_Q, Score>;
 static_assert(Shape::TileK == TILE_K && Shape::Threads == BLOCK_THREADS && Shape::SharedBytes == SHARED_BYTES,
               "variants_backward90.go describes another kernel");
 

@@ -2,7 +2,7 @@
 // block walks over for each.
 #pragma once
 #include "attention_backward_shape_sm90.cuh"
-#include "score.cuh"
+#include "attention_tiles.cuh"
 
 // BackwardTile is a piece of work: one tile of keys of one head. tile < 0 says that there is no more.
 struct BackwardTile {
@@ -59,6 +59,7 @@ template <class Shape> struct BackwardQueue {
 // are few.
 template <class Shape> struct BackwardRecord {
   static constexpr int TileQ = Shape::TileQ, TileK = Shape::TileK, Bytes = 64;
+  using Mask = typename Shape::Score::Mask;
   uint32_t at;
 
   DEVICE int get(int field) const { return loadShared4(at + 4 * field); }
@@ -69,7 +70,6 @@ template <class Shape> struct BackwardRecord {
   DEVICE int sq() const { return get(4); }
   DEVICE int sk() const { return get(5); }
   DEVICE int lo() const { return get(6); }
-  DEVICE int hi() const { return get(7); }
   DEVICE int keyHead() const { return get(8); }
   DEVICE int key() const { return get(9); }  // the first of the tile
   // Query tiles [first, end) see keys of the tile; in those of [cleanFirst, cleanEnd) every row sees every key.
@@ -79,26 +79,26 @@ template <class Shape> struct BackwardRecord {
   DEVICE int cleanEnd() const { return get(13); }
   // From this query tile on, the tile is the first of those that are added to the sums.
   DEVICE int leads() const { return get(14); }
+  DEVICE Mask mask() const {
+    const uint4 m = loadShared16(at + 16);
+    return {(int)m.x, (int)m.y, (int)m.z, (int)m.w};
+  }
   DEVICE Sequence sequence() const { return {sequenceIndex(), batch(), q0(), k0(), sq(), sk()}; }
 
   // The place of this tile among those that are added to the sums of query tile m.
-  DEVICE int order(int m) const { return key() / TileK - max(0, m * TileQ + lo()) / TileK; }
+  DEVICE int order(int m) const { return key() / TileK - firstKeyTile<TileK>(lo(), m * TileQ); }
 
   DEVICE void put(const AttentionArguments& a, const BackwardTile& t) const {
     if (t.tile < 0) return storeShared16(at, make_uint4(~0u, 0, 0, 0));
     const Sequence s = sequenceOf(a, t.sequence);
-    const Band band = bandOf(a, s);
-    const int key = t.tile * TileK, lastKey = min(key + TileK, s.sk) - 1;
-    const int from = max(0, key - band.hi + 1), to = lastKey - band.lo;  // first and last row that sees any
-    const int end = from >= s.sq || to < from ? 0 : min(to / TileQ + 1, (s.sq + TileQ - 1) / TileQ);
+    const Mask mask = Mask::of(a, s);
+    const int key = t.tile * TileK;
     // Rows beyond the end need the mask only for what an option may make of them.
-    const int cleanRows = key - band.lo + 1, cleanLimit = Shape::Modified ? s.sq : cleanRows;
+    const Tiles tiles = queryTiles<TileQ, Shape::Modified>(mask, key, TileK);
     storeShared16(at, make_uint4(s.index, s.batch, s.q0, s.k0));
-    storeShared16(at + 16, make_uint4(s.sq, s.sk, band.lo, band.hi));
-    storeShared16(at + 32, make_uint4(t.keyHead, key, from / TileQ, end));
-    storeShared16(at + 48, make_uint4((max(0, key + TileK - band.hi) + TileQ - 1) / TileQ,
-                                      key + TileK > s.sk || cleanRows < 0 ? 0 : min(cleanRows, cleanLimit) / TileQ,
-                                      key == 0 ? 0 : max(0, key - band.lo + TileQ - 1) / TileQ, 0));
+    storeShared16(at + 16, make_uint4(s.sq, s.sk, mask.lo, mask.hi));
+    storeShared16(at + 32, make_uint4(t.keyHead, key, tiles.first, tiles.end));
+    storeShared16(at + 48, make_uint4(tiles.cleanFirst, tiles.cleanEnd, firstOf<TileQ>(mask.lo, key), 0));
   }
 };
 

@@ -192,7 +192,7 @@ template <class Shape> struct BackwardWideConsumer : BackwardScores<Shape> {
     __syncwarp();
     if (lane() == 0) barrierArrive(barriers().fullP(bufferP()));
   }
-  // getP's buffer is given back after gradients, which reads the soft cap's derivative beside it.
+  // getP's buffer is given back after gradients, which reads the gains beside it.
   DEVICE void getP(uint32_t (&p)[TileQ / 4]) {
     barrierWait(barriers().fullP(bufferP()), parityP());
     const uint32_t from = shared + Shape::PAt + bufferP() * Shape::PBytes + thread() * 16;

@@ -3,9 +3,8 @@
 // A tile's sums lie in the order of the registers that they were computed in, float32, slice after slice: of each slice, four
 // registers of thread 0, the same four of thread 1, and so on, then the next four.
 #pragma once
-#include "arguments.cuh"
+#include "attention_dropout.cuh"
 #include "hopper.cuh"
-#include "score.cuh"
 
 template <int HeadDim, int QueryTile> struct BackwardSums {
   static constexpr int TileQ = QueryTile;  // query rows of a tile

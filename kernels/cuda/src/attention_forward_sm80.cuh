@@ -9,7 +9,7 @@
 #pragma once
 #include "attention_sm80.cuh"
 
-template <class E, int D, int BQ, int BK, int WARPS, bool MOD_> struct Forward {
+template <class E, int D, int BQ, int BK, int WARPS, class Score> struct Forward {
   static constexpr int ROWS = BQ / WARPS / 16, KEYS = BK / 8, OUT = D / 8;
   static_assert(BQ == ROWS * 16 * WARPS);
   // Floats of one part arrive in a tile of their own; others become operands where they are.
@@ -20,12 +20,12 @@ template <class E, int D, int BQ, int BK, int WARPS, bool MOD_> struct Forward {
   static constexpr bool SWIZZLED = TILE_SWIZZLED;
   // Whether the loop has a shorter way for tiles of keys that all rows see: without the branches of the other one ptxas orders
   // instructions better, up to 17 % of the time.
-  static constexpr bool SPLIT = !E::SCALED && !MOD_;
+  static constexpr bool SPLIT = !E::SCALED && !Score::CHANGES;
   using Raw = Tile<E, D, E::BYTES, SWIZZLED>;
   using Operand = Tile<E, D, STAGED ? OPERAND<E> : E::BYTES, SWIZZLED>;
 
   const AttentionArguments& a;
-  const View view;
+  const View<Score> view;
   const int head, row;  // row: the tile's first
   const int mine;       // the warp's first row within the tile
   const Operand q;
@@ -37,24 +37,24 @@ template <class E, int D, int BQ, int BK, int WARPS, bool MOD_> struct Forward {
   float sum[ROWS][2];        // of this lane's exponentials
   float unit;                // of o, if that has one: multiplyAccumulator
 
-  __device__ __forceinline__ Forward(const AttentionArguments& a, int sequence, int head, int tile)
+  DEVICE Forward(const AttentionArguments& a, int sequence, int head, int tile)
       : a(a), view(a, sequence), head(head), row(tile * BQ), mine(warp() * ROWS * 16), q{sharedBase()},
         k{q.base + BQ * Operand::STRIDE}, v{k.base + BK * Operand::STRIDE}, free{v.base + BK * Operand::STRIDE},
         rawK{STAGED ? v.base + BK * Operand::STRIDE : k.base}, rawV{rawK.base + BK * Raw::STRIDE} {}
 
-  __device__ __forceinline__ void run() {
+  DEVICE void run() {
     const Sequence& s = view.s;
     if (row >= s.sq) return;
     const int keyHead = head / (a.heads / a.keyHeads);
     const Matrix queries = matrixOf<E>(a.q, s.batch, head, s.q0, s.sq, a.d);
     const Matrix keys = matrixOf<E>(a.k, s.batch, keyHead, s.k0, s.sk, a.d);
     const Matrix values = matrixOf<E>(a.v, s.batch, keyHead, s.k0, s.sk, a.dv);
-    const Range tiles = view.template keyTiles<BK>(row, BQ);
+    const Tiles tiles = keyTiles<BK>(view.mask, row, BQ);
     // Scores times exponent are logarithms to base 2.
-    const float exponent = MOD_ ? LOG2E : fabsf(a.scale) * LOG2E;
+    const float exponent = Score::factorOf(a) * LOG2E;
 
     clear();
-    if (tiles.first < tiles.last) {
+    if (!tiles.empty()) {
       loadQueries(queries);
       loadTile<E, BK, WARPS>(rawK, keys, tiles.first * BK);
       copyCommit();
@@ -64,9 +64,9 @@ template <class E, int D, int BQ, int BK, int WARPS, bool MOD_> struct Forward {
       }
     }
 #pragma unroll 1
-    for (int tile = tiles.first; tile < tiles.last; tile++) {
-      const bool another = tile + 1 < tiles.last;
-      if (SPLIT && a.scale >= 0 && view.whole(row, BQ, tile * BK, BK)) step<true>(keys, values, tile, another, exponent);
+    for (int tile = tiles.first; tile < tiles.end; tile++) {
+      const bool another = tile + 1 < tiles.end;
+      if (SPLIT && view.mask.whole(row, BQ, tile * BK, BK)) step<true>(keys, values, tile, another, exponent);
       else step<false>(keys, values, tile, another, exponent);
     }
     finish(exponent);
@@ -74,7 +74,7 @@ template <class E, int D, int BQ, int BK, int WARPS, bool MOD_> struct Forward {
 
   // step takes a tile of keys. PLAIN: its products need nothing but the scale to be scores, for all rows of the block.
   template <bool PLAIN>
-  __device__ __forceinline__ void step(const Matrix& keys, const Matrix& values, int tile, bool another, float exponent) {
+  DEVICE void step(const Matrix& keys, const Matrix& values, int tile, bool another, float exponent) {
     copyWait<STAGED || THREE>();
     settle<E, BK, WARPS>(rawK, k);
     if (STAGED && another) loadTile<E, BK, WARPS>(rawK, keys, (tile + 1) * BK);
@@ -89,7 +89,7 @@ template <class E, int D, int BQ, int BK, int WARPS, bool MOD_> struct Forward {
     }
     float x[ROWS][KEYS][4];
     if constexpr (!E::SCALED) ::clear(x);  // changes no result; ptxas spills less where it stands, up to 7 % of the time
-    const bool idle = !PLAIN && view.none(row + mine, 16 * ROWS, tile * BK, BK);
+    const bool idle = !PLAIN && view.mask.none(row + mine, 16 * ROWS, tile * BK, BK);
     if (!idle) multiplyTransposed<E, D>(x, q, mine, k, 0);
     copyWait<STAGED || THREE>();
     settle<E, BK, WARPS>(rawV, v);
@@ -108,12 +108,12 @@ template <class E, int D, int BQ, int BK, int WARPS, bool MOD_> struct Forward {
     if (idle) return;
     if constexpr (!PLAIN) score(x, tile * BK);
     exponentials(x, exponent);
-    if constexpr (MOD_) drop(x, tile * BK);
+    if constexpr (Score::CHANGES) drop(x, tile * BK);
     multiplyAccumulator<E, BK>(o, x, here, unit);
   }
 
   // loadQueries brings q: floats are settled, what is staged through the places where k and v arrive. A barrier must follow.
-  __device__ __forceinline__ void loadQueries(const Matrix& queries) const {
+  DEVICE void loadQueries(const Matrix& queries) const {
     if constexpr (STAGED) {
       static_assert(BQ % (2 * BK) == 0);
 #pragma unroll 1
@@ -135,7 +135,7 @@ template <class E, int D, int BQ, int BK, int WARPS, bool MOD_> struct Forward {
     }
   }
 
-  __device__ __forceinline__ void clear() {
+  DEVICE void clear() {
 #pragma unroll
     for (int i = 0; i < ROWS; i++) {
       reference[i][0] = reference[i][1] = -INFINITE;
@@ -146,35 +146,18 @@ template <class E, int D, int BQ, int BK, int WARPS, bool MOD_> struct Forward {
   }
 
   // rowOf and columnOf place an accumulator element in the sequence.
-  __device__ __forceinline__ int rowOf(int i, int e) const { return row + mine + 16 * i + lane() / 4 + e / 2 * 8; }
-  __device__ __forceinline__ int columnOf(int first, int j, int e) const { return first + 8 * j + lane() % 4 * 2 + e % 2; }
+  DEVICE int rowOf(int i, int e) const { return row + mine + 16 * i + lane() / 4 + e / 2 * 8; }
+  DEVICE int columnOf(int first, int j, int e) const { return first + 8 * j + lane() % 4 * 2 + e % 2; }
 
-  // score turns products into scores, -inf where the mask hides them. Without modifications the scale's magnitude is left
-  // to the exponent.
-  __device__ __forceinline__ void score(float (&x)[ROWS][KEYS][4], int first) const {
-    if constexpr (MOD_) {
-      float none[1][1][4];
-      modify<E, ROWS, KEYS, false>(x, none, a, view.s, head, row + mine, first);
-    } else if (a.scale < 0) {
-#pragma unroll
-      for (int i = 0; i < ROWS; i++)
-#pragma unroll
-        for (int j = 0; j < KEYS; j++)
-#pragma unroll
-          for (int e = 0; e < 4; e++) x[i][j][e] = -x[i][j][e];
-    }
-    if (view.whole(row + mine, 16 * ROWS, first, BK)) return;
-#pragma unroll
-    for (int i = 0; i < ROWS; i++)
-#pragma unroll
-      for (int j = 0; j < KEYS; j++)
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-          if (!view.sees(rowOf(i, e), columnOf(first, j, e))) x[i][j][e] = -INFINITE;
+  // score makes scores of products, but for the factor that the exponent has, and hides what the mask hides.
+  DEVICE void score(float (&x)[ROWS][KEYS][4], int first) const {
+    const WarpTile<E, ROWS, KEYS> block(x, row + mine, first, view.s, head);
+    Score::change(a, block);
+    if (!view.mask.whole(row + mine, 16 * ROWS, first, BK)) view.mask.hide(block, -INFINITE);
   }
 
   // exponentials turns scores into exponentials against the rows' references, moving these and rescaling o where needed.
-  __device__ __forceinline__ void exponentials(float (&x)[ROWS][KEYS][4], float exponent) {
+  DEVICE void exponentials(float (&x)[ROWS][KEYS][4], float exponent) {
     float most[ROWS][2];
     bool moves = false;
 #pragma unroll
@@ -218,11 +201,11 @@ template <class E, int D, int BQ, int BK, int WARPS, bool MOD_> struct Forward {
   }
 
   // zeroPoint is the reference to base 2. A row that saw no key yet has none: any number does.
-  static __device__ __forceinline__ float zeroPoint(float reference, float exponent) {
+  static DEVICE float zeroPoint(float reference, float exponent) {
     return reference == -INFINITE ? 0 : reference * exponent;
   }
 
-  __device__ __forceinline__ void drop(float (&x)[ROWS][KEYS][4], int first) const {
+  DEVICE void drop(float (&x)[ROWS][KEYS][4], int first) const {
     if (!a.dropThreshold) return;
     const Dropper dropper(a, view.s, head);
     static_assert(KEYS % 2 == 0, "blocks are drawn for in pairs");
@@ -242,7 +225,7 @@ template <class E, int D, int BQ, int BK, int WARPS, bool MOD_> struct Forward {
 
   // finish divides by the sums, with the sink in them, and writes O and the logsumexp. O of 16 bits passes
   // through this warp's rows of q.
-  __device__ __forceinline__ void finish(float exponent) {
+  DEVICE void finish(float exponent) {
     const Sequence& s = view.s;
     const float sink = a.sinks ? a.sinks[head] * LOG2E : -INFINITE;
     float* lse = a.lse ? a.lse + ((int64_t)s.batch * a.heads + head) * a.sq + s.q0 : nullptr;
@@ -260,7 +243,7 @@ template <class E, int D, int BQ, int BK, int WARPS, bool MOD_> struct Forward {
           total = total * factor + exp2Fast(sink - top);
           base = top;
         }
-        factor *= total == 0 ? 0 : (MOD_ && a.dropThreshold ? a.keepScale : 1) / total;
+        factor *= total == 0 ? 0 : (Score::CHANGES && a.dropThreshold ? a.keepScale : 1) / total;
         if (E::SCALED && E::PARTS == 1) factor *= unit;
 #pragma unroll
         for (int j = 0; j < OUT; j++) o[i][j][2 * half] *= factor, o[i][j][2 * half + 1] *= factor;
@@ -280,10 +263,10 @@ template <class E, int D, int BQ, int BK, int WARPS, bool MOD_> struct Forward {
 };
 
 // With a causal mask the last tiles of rows are the longest: they come first.
-template <class E, int D, int BQ, int BK, int WARPS, bool MOD_>
-__device__ __forceinline__ void attentionForward(const AttentionArguments& a) {
+template <class E, int D, int BQ, int BK, int WARPS, class Score>
+DEVICE void attentionForward(const AttentionArguments& a) {
   const int tiles = ceilDiv(a.longestQ, BQ);
   const Place place(tiles);
-  Forward<E, D, BQ, BK, WARPS, MOD_> kernel(a, place.plane / a.heads, place.plane % a.heads, tiles - 1 - place.tile);
+  Forward<E, D, BQ, BK, WARPS, Score> kernel(a, place.plane / a.heads, place.plane % a.heads, tiles - 1 - place.tile);
   kernel.run();
 }

@@ -1,6 +1,6 @@
 // One variant of attention forward for sm_90a. Compile with -arch=compute_90a and
-//   -DKERNEL=name -DHEAD_DIM=128 -DHEAD_DIM_V=128 -DELEMENT_BF16 or -DELEMENT_F16, -DMOD for the variant with soft cap,
-//   slopes, bias and dropout, and with the tile of variants_forward90.go: -DTILE_Q, -DTILE_K, -DSTAGES, -DSTAGES_Q, -DSTAGES_BIAS,
+//   -DKERNEL=name -DHEAD_DIM=128 -DHEAD_DIM_V=128 -DELEMENT_BF16 or -DELEMENT_F16, -DSCORE=policy of score.cuh,
+//   with -DMOD if it changes scores, and with the tile of variants_forward90.go: -DTILE_Q, -DTILE_K, -DSTAGES, -DSTAGES_Q, -DSTAGES_BIAS,
 //   -DBLOCK_THREADS, -DSHARED_BYTES.
 #include "attention_forward_sm90.cuh"
 
@@ -11,11 +11,11 @@ extern "C" __global__ void __launch_bounds__(Shape::Threads, 1)
 #ifdef MOD
 KERNEL(const __grid_constant__ CUtensorMap q, const __grid_constant__ CUtensorMap k, const __grid_constant__ CUtensorMap v,
        const __grid_constant__ CUtensorMap bias, const __grid_constant__ AttentionArguments a) {
-  attentionForward<Shape, true>(&q, &k, &v, &bias, a);
+  attentionForward<Shape, SCORE>(&q, &k, &v, &bias, a);
 }
 #else
 KERNEL(const __grid_constant__ CUtensorMap q, const __grid_constant__ CUtensorMap k, const __grid_constant__ CUtensorMap v,
        const __grid_constant__ AttentionArguments a) {
-  attentionForward<Shape, false>(&q, &k, &v, nullptr, a);
+  attentionForward<Shape, SCORE>(&q, &k, &v, nullptr, a);
 }
 #endif

@@ -11,8 +11,8 @@
 // Blocks are persistent: they draw tiles from a counter in global memory, longest tiles first where the mask makes them
 // unequal. Key tiles are visited from the last to the first, so that those which the mask cuts come first in the causal case.
 #pragma once
-#include "arguments.cuh"
-#include "hopper.cuh"
+#include "attention_dropout.cuh"
+#include "attention_tiles.cuh"
 #include "ring.cuh"
 #include "score.cuh"
 
@@ -112,22 +112,6 @@ template <class Shape> struct ForwardQueue {
   }
 };
 
-// KeyTiles are the key tiles [first, end) that the rows [row, last] see; within them, those of [cleanFirst, cleanEnd) are
-// seen whole by every row.
-struct KeyTiles {
-  int first, end, cleanFirst, cleanEnd;
-
-  template <int TileK> static DEVICE KeyTiles of(const Sequence& s, const Band& band, int row, int rows) {
-    const int last = min(row + rows, s.sq) - 1;
-    const int from = max(0, row + band.lo), to = min(s.sk, last + band.hi);
-    if (row >= s.sq || to <= from) return {0, 0, 0, 0};
-    return {from / TileK, (to + TileK - 1) / TileK, (max(0, last + band.lo) + TileK - 1) / TileK,
-            max(0, min(s.sk, row + band.hi)) / TileK};
-  }
-  DEVICE bool empty() const { return first == end; }
-  DEVICE bool clean(int j) const { return j >= cleanFirst && j < cleanEnd; }
-};
-
 // ForwardBarriers are the addresses of the block's barriers in shared memory, and behind them the tile that each Q is for.
 template <class Shape> struct ForwardBarriers {
   uint32_t base;
@@ -175,7 +159,7 @@ template <class Shape> DEVICE int biasUnits(const AttentionArguments& a) {
 }
 
 // ForwardProducer is the loading warp's part. All its lanes draw tiles, one starts the copies.
-template <class Shape> struct ForwardProducer {
+template <class Shape, class Score> struct ForwardProducer {
   const AttentionArguments& a;
   const CUtensorMap *qMap, *kMap, *vMap, *biasMap;
   const uint32_t shared;
@@ -188,13 +172,13 @@ template <class Shape> struct ForwardProducer {
   struct Work {
     ForwardTile tile;
     int batch, keyBatch, q0, k0, keyHead;
-    KeyTiles keys;
+    Tiles keys;
   };
   DEVICE Work workOf(const ForwardTile& t) const {
     if (t.row < 0) return {t, 0, 0, 0, 0, 0, {0, 0, 0, 0}};
     const Sequence s = sequenceOf(a, t.sequence);
     return {t, s.batch, keyBatchOf(a, s.batch), s.q0, s.k0, t.head / (a.heads / a.keyHeads),
-            KeyTiles::of<Shape::TileK>(s, bandOf(a, s), t.row, Shape::TileQ)};
+            keyTiles<Shape::TileK>(Score::Mask::of(a, s), t.row, Shape::TileQ)};
   }
 
   DEVICE void run() {
@@ -282,9 +266,9 @@ template <class Shape> struct ForwardProducer {
 //
 // Where Halves, the softmax leaves out the second half of a warpgroup's last key tile if the warpgroup does not see it. That
 // pays for small heads, whose exponentials take longer than their products.
-template <class Shape, bool Modified> struct ForwardConsumer {
+template <class Shape, class Score> struct ForwardConsumer {
   static constexpr int D = Shape::D, DV = Shape::DV, TileK = Shape::TileK;
-  static constexpr bool Halves = !Modified && D <= 64;
+  static constexpr bool Modified = Score::CHANGES, Halves = !Modified && D <= 64;
 
   const AttentionArguments& a;
   const ForwardBarriers<Shape>& barriers;
@@ -303,21 +287,16 @@ template <class Shape, bool Modified> struct ForwardConsumer {
 
   // Of the tile being worked on.
   Sequence sequence;
-  Band band;
+  typename Score::Mask mask;
   int head, part, row;  // part is which 64 of the tile's rows are the warpgroup's, row is the thread's first
-  KeyTiles block, own;  // key tiles of the block's rows and of the warpgroup's
+  Tiles block, own;     // key tiles of the block's rows and of the warpgroup's
   uint64_t queries;     // the matrix descriptor of the warpgroup's rows of Q
   bool half;            // the warpgroup sees only the first half of its last key tile
 
   DEVICE ForwardConsumer(const AttentionArguments& a, const ForwardBarriers<Shape>& barriers, uint32_t shared)
       : a(a), barriers(barriers), shared(shared), group(warpgroupIndex() - 1), thread(threadIdx.x % 128), lane(threadIdx.x % 32),
         pair(lane % 4 * 2), qAt(descriptor(shared, 16, 1024)), kAt(descriptor(shared + Shape::KAt, 16, 1024)),
-        vAt(descriptor(shared + Shape::VAt, Shape::KChunk, 1024)), toLog2(scaledLast(a) ? a.scale * LOG2E : LOG2E), part(group) {}
-
-  // scaledLast tells that S stays as the product leaves it, and the scale is only part of the exponent's factor.
-  static DEVICE bool scaledLast(const AttentionArguments& a) {
-    return !Modified || (a.scale > 0 && a.softCap == 0 && !a.slopes && !a.bias);
-  }
+        vAt(descriptor(shared + Shape::VAt, Shape::KChunk, 1024)), toLog2(Score::factorOf(a) * LOG2E), part(group) {}
 
   DEVICE void run() {
     // The first round works on nothing, so that the code which goes from tile to tile exists once. (With a second copy
@@ -381,19 +360,19 @@ template <class Shape, bool Modified> struct ForwardConsumer {
     block = own = {0, 0, 0, 0};
     if (t.row < 0) return false;
     sequence = sequenceOf(a, t.sequence);
-    band = bandOf(a, sequence);
+    mask = Score::Mask::of(a, sequence);
     head = t.head;
     // Warpgroups take turns at the parts of a tile, since a mask gives some of them more to do.
     if (++part == Shape::Groups) part = 0;
     const int groupRow = t.row + part * 64;
     row = groupRow + thread / 32 * 16 + lane / 4;
-    block = KeyTiles::of<TileK>(sequence, band, t.row, Shape::TileQ);
-    own = KeyTiles::of<TileK>(sequence, band, groupRow, 64);
+    block = keyTiles<TileK>(mask, t.row, Shape::TileQ);
+    own = keyTiles<TileK>(mask, groupRow, 64);
     if (own.empty()) {
       own.first = own.end = block.end;
       releaseQ();
     }
-    if (Halves) half = min(sequence.sk, min(groupRow + 64, sequence.sq) - 1 + band.hi) <= own.end * TileK - TileK / 2;
+    if (Halves) half = min(sequence.sk, min(groupRow + 64, sequence.sq) - 1 + mask.hi) <= own.end * TileK - TileK / 2;
     queries = moved(qAt, query.stage * Shape::QBytes + part * Shape::Chunks * Shape::QChunk);
     return true;
   }
@@ -469,8 +448,8 @@ template <class Shape, bool Modified> struct ForwardConsumer {
   DEVICE void first() {
     const int j = own.end - 1;
     drawDropout(j);
-    modify(j);
-    if (!own.clean(j)) mask(j, half);
+    change(j);
+    if (!own.clean(j)) hide(j, half);
     float shrink[2];
     softmax(shrink, half);
     roundP(half);
@@ -490,8 +469,8 @@ template <class Shape, bool Modified> struct ForwardConsumer {
     pin(s);
     releaseK();
     if (j == own.first) releaseQ();
-    modify(j);
-    if (__builtin_expect(!own.clean(j), 0)) mask(j, false);
+    change(j);
+    if (__builtin_expect(!own.clean(j), 0)) hide(j, false);
     float shrink[2];
     const bool grew = softmax(shrink, false);
     productWait<0>();
@@ -520,74 +499,30 @@ template <class Shape, bool Modified> struct ForwardConsumer {
     groupSync(1 + group, 128);
   }
 
-  // mask hides what the band hides and what lies beyond the sequence's keys.
-  DEVICE void mask(int j, bool half) {
-    maskPart<0>(j);
-    if (!half) maskPart<1>(j);
+  // hide hides what the mask hides of key tile j.
+  DEVICE void hide(int j, bool half) {
+    hidePart<0>(j);
+    if (!half) hidePart<1>(j);
   }
-  template <int Part> DEVICE void maskPart(int j) {
-    const int column = j * TileK + Part * TileK / 2 + pair;
-    if (j >= own.cleanEnd) {
-#pragma unroll
-      for (int r = 0; r < 2; r++) {
-        const int limit = min(sequence.sk, row + 8 * r + band.hi) - column;
-#pragma unroll
-        for (int i = 0; i < TileK / 16; i++)
-#pragma unroll
-          for (int e = 0; e < 2; e++)
-            if (8 * i + e >= limit) element<Part>(i, r, e) = -INFINITY;
-      }
-    }
-    if (j < own.cleanFirst) {
-#pragma unroll
-      for (int r = 0; r < 2; r++) {
-        const int limit = row + 8 * r + band.lo - column;
-#pragma unroll
-        for (int i = 0; i < TileK / 16; i++)
-#pragma unroll
-          for (int e = 0; e < 2; e++)
-            if (8 * i + e < limit) element<Part>(i, r, e) = -INFINITY;
-      }
-    }
+  template <int Part> DEVICE void hidePart(int j) {
+    using Half = ScoreTile<1, TileK / 16, false>;
+    float(&x)[Half::SIZE] = *(float(*)[Half::SIZE])(s + Part * Half::SIZE);
+    mask.hide(Half{x, row, j * TileK + Part * TileK / 2 + pair}, -INFINITY, j < own.cleanFirst, j >= own.cleanEnd);
   }
   template <int Part> DEVICE float& element(int i, int r, int e) { return s[Part * TileK / 4 + 4 * i + 2 * r + e]; }
 
-  // modify scales the scores and applies soft cap, slope and bias, as Modifier does.
-  DEVICE void modify(int j) {
-    if (scaledLast(a)) return;
-    const Modifier m(a, sequence, head);
-    float scale = a.scale;  // what the scores are still to be multiplied by
-    if (a.softCap > 0) {
-      // tanh(x) = 1 − 2/(1 + e^2x)
-      const float cap = a.softCap, twice = scale * 2 * LOG2E * m.inverseCap;
-#pragma unroll
-      for (int i = 0; i < TileK / 2; i++) s[i] = cap - __fdividef(2 * cap, 1 + exp2Fast(s[i] * twice));
-      scale = 1;
+  // Scores are S of a key tile.
+  struct Scores : ScoreTileOf<Scalar, false, 1, TileK / 8> {
+    ForwardConsumer& c;
+    DEVICE Scores(ForwardConsumer& c, int j)
+        : ScoreTileOf<Scalar, false, 1, TileK / 8>(c.s, c.row, j * TileK + c.pair, c.sequence, c.head), c(c) {}
+    DEVICE bool addMappedBias(float factor) {
+      const bool mapped = Shape::StagesBias > 0 && c.a.biasMapped;
+      if (mapped) c.addMappedBias(factor);
+      return mapped;
     }
-    if (m.slope != 0) {
-#pragma unroll
-      for (int r = 0; r < 2; r++) {
-        const float distance = row + 8 * r + m.off - j * TileK - pair;
-#pragma unroll
-        for (int i = 0; i < TileK / 8; i++)
-#pragma unroll
-          for (int e = 0; e < 2; e++) {
-            float& x = s[4 * i + 2 * r + e];
-            x = fmaf(x, scale, -m.slope * fabsf(distance - (8 * i + e)));
-          }
-      }
-      scale = 1;
-    }
-    if (Shape::StagesBias > 0 && a.biasMapped) {
-      addMappedBias(scale);
-    } else if (m.bias) {
-#pragma unroll
-      for (int r = 0; r < 2; r++) addBias(m, min(row + 8 * r, sequence.sq - 1), j * TileK + pair, r, scale);
-    } else if (scale != 1) {
-#pragma unroll
-      for (int i = 0; i < TileK / 2; i++) s[i] *= scale;
-    }
-  }
+  };
+  DEVICE void change(int j) { Score::change(a, Scores(*this, j)); }
 
   // addMappedBias scales the scores and adds the bias, which lies in shared memory.
   DEVICE void addMappedBias(float scale) {
@@ -610,7 +545,6 @@ template <class Shape, bool Modified> struct ForwardConsumer {
         releaseBias();
       }
     } else {
-      const bool brain = a.biasElement == ElementBF16;
 #pragma unroll
       for (int n = 0; n < TileK / 64; n++) {
         // The lane gives the address of a row of one of four 8×8 matrices: eight rows or the next eight, eight columns or
@@ -620,11 +554,11 @@ template <class Shape, bool Modified> struct ForwardConsumer {
 #pragma unroll
         for (int i = 0; i < 8; i += 2) {
           uint32_t two[4];
-          loadMatrix4(unit + at * 128 + ((i + next) ^ (at & 7)) * 16, two);
+          loadMatrix4(two, unit + at * 128 + ((i + next) ^ (at & 7)) * 16);
 #pragma unroll
           for (int m = 0; m < 4; m++) {
             float* const x = s + 32 * n + 4 * i + 2 * m;
-            const float2 b = unpackBias(two[m], brain);
+            const float2 b = unpack(two[m]);
             x[0] = fmaf(x[0], scale, b.x);
             x[1] = fmaf(x[1], scale, b.y);
           }
@@ -638,43 +572,6 @@ template <class Shape, bool Modified> struct ForwardConsumer {
   DEVICE uint32_t takeBias() {
     barrierWait(barriers.fullBias(bias.stage), bias.parity);
     return shared + Shape::BiasAt + bias.stage * Shape::BiasBytes;
-  }
-
-  // addBias scales the thread's r-th row of scores and adds a row of the bias from global memory. Columns beyond the last
-  // read the last one's.
-  DEVICE void addBias(const Modifier& m, int at, int column, int r, float scale) {
-    const int last = sequence.sk - 1;
-    const bool wide = m.element == ElementF32;
-    if (!m.biasColumn) {
-      const float b = m.biasAt(at, 0);
-#pragma unroll
-      for (int i = 0; i < TileK / 8; i++) addPair(i, r, scale, make_float2(b, b));
-      return;
-    }
-    const int size = wide ? 4 : 2;
-    const char* const line = (const char*)m.bias + (at * m.biasRow + column) * size;
-    const bool pairs = (uint64_t)line % (2 * size) == 0 && column + TileK <= sequence.sk;
-    // A loop for each kind, so that its loads go out together.
-    if (pairs && wide) {
-#pragma unroll
-      for (int i = 0; i < TileK / 8; i++) addPair(i, r, scale, __ldg((const float2*)line + 4 * i));
-    } else if (pairs) {
-#pragma unroll
-      for (int i = 0; i < TileK / 8; i++) addPair(i, r, scale, unpackBias(__ldg((const uint32_t*)line + 4 * i), m.element == ElementBF16));
-    } else {
-#pragma unroll
-      for (int i = 0; i < TileK / 8; i++)
-        addPair(i, r, scale, make_float2(m.biasAt(at, min(column + 8 * i, last)), m.biasAt(at, min(column + 8 * i + 1, last))));
-    }
-  }
-  DEVICE void addPair(int i, int r, float scale, float2 b) {
-    float* const x = s + 4 * i + 2 * r;
-    x[0] = fmaf(x[0], scale, b.x);
-    x[1] = fmaf(x[1], scale, b.y);
-  }
-  // unpackBias is two neighbouring elements of a bias of bfloat16 or float16.
-  static DEVICE float2 unpackBias(uint32_t two, bool brain) {
-    return brain ? make_float2(__uint_as_float(two << 16), __uint_as_float(two & 0xFFFF0000u)) : __half22float2(*(const __half2*)&two);
   }
 
   // softmax turns S into P relative to the rows' maxima. A maximum that grew by less than 2^8 stays as it was, since
@@ -861,7 +758,7 @@ template <class Shape, bool Modified> struct ForwardConsumer {
   }
 };
 
-template <class Shape, bool Modified>
+template <class Shape, class Score>
 DEVICE void attentionForward(const CUtensorMap* q, const CUtensorMap* k, const CUtensorMap* v, const CUtensorMap* bias,
                              const AttentionArguments& a) {
   extern __shared__ uint8_t memory[];
@@ -877,9 +774,9 @@ DEVICE void attentionForward(const CUtensorMap* q, const CUtensorMap* k, const C
   __syncthreads();
   if (threadIdx.x < 128) {
     fewerRegisters<Shape::ProducerRegisters>();
-    if (threadIdx.x < 32) ForwardProducer<Shape>{a, q, k, v, bias, shared, barriers}.run();
+    if (threadIdx.x < 32) ForwardProducer<Shape, Score>{a, q, k, v, bias, shared, barriers}.run();
   } else {
     moreRegisters<Shape::ConsumerRegisters>();
-    ForwardConsumer<Shape, Modified>(a, barriers, shared).run();
+    ForwardConsumer<Shape, Score>(a, barriers, shared).run();
   }
 }

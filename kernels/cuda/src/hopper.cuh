@@ -2,13 +2,9 @@
 // Barriers in shared memory, the tensor memory accelerator (TMA), the warpgroup's matrix product, and some small things.
 #pragma once
 #include <cuda.h>
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-#include <stdint.h>
 
+#include "instructions.cuh"
 #include "wgmma.cuh"
-
-#define DEVICE __device__ __forceinline__
 
 // Scalar is the element type that the module is compiled for.
 #ifdef ELEMENT_BF16
@@ -20,9 +16,6 @@ using Scalar = __half;
 // Yes and No choose a form of a generic lambda at compile time.
 struct Yes { static constexpr bool value = true; };
 struct No { static constexpr bool value = false; };
-
-// sharedAddress is the 32-bit address that the instructions below take for shared memory.
-DEVICE uint32_t sharedAddress(const void* p) { return (uint32_t)__cvta_generic_to_shared(p); }
 
 // ---- Barriers in shared memory (8 bytes each). A barrier's phase completes when the arrivals it was made for and all the
 // bytes it was told to expect have come. A wait names the parity of the phase it waits for: 0 for the first, then 1, 0, ...
@@ -134,77 +127,20 @@ DEVICE int warpgroupIndex() { return __shfl_sync(~0u, threadIdx.x / 128, 0); }
 template <int N> DEVICE void moreRegisters() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N)); }
 template <int N> DEVICE void fewerRegisters() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N)); }
 
-// exp2Fast is 2^x within 2 units of the last place of float32; 0 for −∞.
-DEVICE float exp2Fast(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-// pack rounds two floats to a register of two Scalars, low one first.
-DEVICE uint32_t pack(float low, float high) {
-  uint32_t r;
-#ifdef ELEMENT_BF16
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
-#else
-  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
-#endif
-  return r;
-}
+// pack rounds two floats to a register of two Scalars, low one first; unpack is its inverse.
+DEVICE uint32_t pack(float low, float high) { return packed<Scalar>(low, high); }
+DEVICE float2 unpack(uint32_t x) { return unpacked<Scalar>(x); }
 // storeMatrix4 writes four 8×8 matrices of Scalars from registers in accumulator order; lane l gives the address of row l%8
 // of matrix l/8.
 DEVICE void storeMatrix4(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b), "r"(c), "r"(d)
                : "memory");
 }
-DEVICE uint4 loadShared16(uint32_t address) {
-  uint4 v;
-  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(address) : "memory");
-  return v;
-}
-DEVICE void storeShared16(uint32_t address, uint4 v) {
-  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
-}
 // storeMatrix4Transposed writes each of the four matrices transposed: lane l gives the address of what was column l%8.
 DEVICE void storeMatrix4Transposed(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b), "r"(c), "r"(d)
                : "memory");
 }
-// loadMatrix4 reads four 8×8 matrices of 16-bit elements into registers in accumulator order; lane l gives the address of row
-// l%8 of matrix l/8.
-DEVICE void loadMatrix4(uint32_t address, uint32_t (&r)[4]) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(address) : "memory");
-}
-// loadMatrix4Transposed is the inverse of storeMatrix4Transposed.
-DEVICE void loadMatrix4Transposed(uint32_t (&x)[4], uint32_t address) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(address) : "memory");
-}
-// storeShared2 stores the lower half of a register.
-DEVICE void storeShared2(uint32_t address, uint32_t v) {
-  asm volatile("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %1;\nst.shared.b16 [%0], low;\n}\n" ::"r"(address), "r"(v) : "memory");
-}
-DEVICE float2 loadShared8(uint32_t address) {
-  float2 v;
-  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(address) : "memory");
-  return v;
-}
-DEVICE int32_t loadShared4(uint32_t address) {
-  int32_t v;
-  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(v) : "r"(address) : "memory");
-  return v;
-}
-DEVICE void storeShared4(uint32_t address, float v) { asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(v) : "memory"); }
-
-// unpack is the inverse of pack.
-DEVICE float2 unpack(uint32_t x) {
-#ifdef ELEMENT_BF16
-  return make_float2(__uint_as_float(x << 16), __uint_as_float(x & 0xFFFF0000u));
-#else
-  return __half22float2(*(const __half2*)&x);
-#endif
-}
-
 // positive replaces the negative ones of two Scalars by 0.
 DEVICE uint32_t positive(uint32_t x) {
   uint32_t y;

@@ -18,8 +18,8 @@
 // which results are multiplied by. Of two parts, hi·hi + hi·lo + lo·hi are summed; the tensor cores cut sums off instead of
 // rounding them, so each slice's are added to the others by ordinary additions.
 #pragma once
-#include "hopper.cuh"
 #include "matmul.cuh"
+#include "ring.cuh"
 
 // RowBlocks is how many times 64 rows a warpgroup has; SplitParts is 0 where operands are not split.
 template <bool InTurns, int RowBlocks, int Columns, int RingStages, int ClusterBlocks, int SplitParts> struct MatMulShape {
@@ -142,20 +142,6 @@ DEVICE void addBox(const CUtensorMap* map, uint32_t from, int column, int row, i
 DEVICE void storeCommit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 // storeWait waits until all but the last PENDING groups of stores have read their shared memory.
 template <int PENDING> DEVICE void storeWait() { asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(PENDING) : "memory"); }
-DEVICE void storeShared8(uint32_t address, float x, float y) {
-  asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(x), "f"(y) : "memory");
-}
-
-// Ring is a place in the ring of buffers, with the parity of the phase that a wait there waits for.
-template <int Stages> struct Ring {
-  uint32_t stage = 0, parity;
-  DEVICE Ring(uint32_t parity) : parity(parity) {}
-  DEVICE void advance(uint32_t n = 1) {
-    const uint32_t to = stage + n;
-    parity ^= to / Stages & 1;
-    stage = to % Stages;
-  }
-};
 
 // ---- the producer
 
@@ -172,7 +158,7 @@ DEVICE void produce(const CUtensorMap* mapA, const CUtensorMap* mapB, const MatM
     const int outer = p.item / g.inner, inner = p.item % g.inner;
     // A batch axis that an operand broadcasts has one place in its map.
     const int outerA = g.a.outer ? outer : 0, innerA = g.a.inner ? inner : 0, outerB = g.b.outer ? outer : 0, innerB = g.b.inner ? inner : 0;
-    for (int left = p.to - p.from, slice = p.first; left > 0; left--, ring.advance(), slice = slice + 1 < p.to ? slice + 1 : p.from) {
+    for (int left = p.to - p.from, slice = p.first; left > 0; left--, ring.advance(1), slice = slice + 1 < p.to ? slice + 1 : p.from) {
       const uint32_t barrier = full + 8 * ring.stage;
       barrierWait(empty + 8 * ring.stage, ring.parity);
       barrierExpect(barrier, Shape::StageBytes);
@@ -451,7 +437,7 @@ DEVICE void consume(const CUtensorMap* mapC, const CUtensorMap* mapPre, const Ma
       }
       productCommit();
       const uint32_t stage = ring.stage;
-      ring.advance();
+      ring.advance(1);
       return stage;
     };
     const auto columns = consumer.fetch(p);

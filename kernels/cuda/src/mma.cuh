@@ -12,24 +12,23 @@
 // A warp's accumulator c[i][j][e] of a product with rows and columns counted within the warp's tile, with g = lane/4 and
 // t = lane%4, lies at row 16i + g + 8·(e/2) and column 8j + 2t + e%2.
 #pragma once
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-#include <stdint.h>
-
 #include <type_traits>
 
 #include "arguments.cuh"
+#include "instructions.cuh"
 
 // ---- arithmetic
 
-// BYTES is the size of an element in device memory; PARTS is how many numbers of 16 bits stand for it in an operand.
+// BYTES is the size of an element in device memory; PARTS is how many numbers of 16 bits, of type Part, stand for it in an operand.
 struct BF16 {
   using Stored = __nv_bfloat16;
+  using Part = __nv_bfloat16;
   static constexpr int BYTES = 2, PARTS = 1;
   static constexpr bool SCALED = false;
 };
 struct F16 {
   using Stored = __half;
+  using Part = __half;
   static constexpr int BYTES = 2, PARTS = 1;
   static constexpr bool SCALED = false;
 };
@@ -37,11 +36,13 @@ struct F16 {
 // the product.
 struct F32 {
   using Stored = float;
+  using Part = __half;
   static constexpr int BYTES = 4, PARTS = 2;
   static constexpr bool SCALED = true;
 };
 struct TF32 {
   using Stored = float;
+  using Part = __half;
   static constexpr int BYTES = 4, PARTS = 1;
   static constexpr bool SCALED = true;
 };
@@ -49,40 +50,24 @@ struct TF32 {
 // STEP is how many elements of the summed axis one mma.sync takes.
 constexpr int STEP = 16;
 
-__device__ __forceinline__ int lane() { return threadIdx.x % 32; }
-__device__ __forceinline__ int warp() { return threadIdx.x / 32; }
+DEVICE int lane() { return threadIdx.x % 32; }
+DEVICE int warp() { return threadIdx.x / 32; }
 
 // pack puts two numbers of 16 bits into a word, x at the lower address.
-template <class E> __device__ __forceinline__ uint32_t pack(float x, float y) {
-  uint32_t r;
-  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(y), "f"(x));
-  return r;
-}
-template <> __device__ __forceinline__ uint32_t pack<BF16>(float x, float y) {
-  uint32_t r;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(y), "f"(x));
-  return r;
-}
+template <class E> DEVICE uint32_t pack(float x, float y) { return packed<typename E::Part>(x, y); }
 
 // Parts are the words of two neighbouring numbers: the rounded numbers and, where there are two parts, what these lack.
 struct Parts {
   uint32_t high, low;
 };
 
-template <class E> __device__ __forceinline__ Parts split(float x, float y) {
+template <class E> DEVICE Parts split(float x, float y) {
   Parts p = {pack<E>(x, y), 0};
   if constexpr (E::PARTS == 2) {
     const float2 taken = __half22float2(*(const __half2*)&p.high);
     p.low = pack<E>(x - taken.x, y - taken.y);
   }
   return p;
-}
-
-// exp2Fast is 2^x to two units in the last place; 0 for -inf.
-__device__ __forceinline__ float exp2Fast(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
 }
 
 // ---- powers of two that bring numbers into the range of float16
@@ -92,7 +77,7 @@ struct Power {
   float up, down;
 
   // of is the one that brings magnitudes whose largest is most, a finite float, to 2^14..2^15. Tiny ones stay under that.
-  static __device__ __forceinline__ Power of(float most) {
+  static DEVICE Power of(float most) {
     const uint32_t exponent = max(__float_as_uint(most) >> 23, 15u);
     return {__uint_as_float((268 - exponent) << 23), __uint_as_float((exponent - 14) << 23)};
   }
@@ -101,7 +86,7 @@ struct Power {
 constexpr float INFINITE = __builtin_huge_valf();
 
 // largest is the largest magnitude among the N numbers of every lane of the warp. What is not finite does not count.
-template <int N> __device__ __forceinline__ float largest(const float (&x)[N]) {
+template <int N> DEVICE float largest(const float (&x)[N]) {
   float most = 0;
 #pragma unroll
   for (int n = 0; n < N; n++) most = fmaxf(most, fabsf(x[n]));  // fmaxf drops NaN
@@ -121,7 +106,7 @@ template <class E, int N> struct Fragment {
 };
 
 // multiplyAdd is one mma.sync of 16 rows, 8 columns and STEP.
-template <class E> __device__ __forceinline__ void multiplyAdd(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+template <class E> DEVICE void multiplyAdd(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   if constexpr (std::is_same<E, BF16>::value)
     asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
@@ -133,7 +118,7 @@ template <class E> __device__ __forceinline__ void multiplyAdd(float (&c)[4], co
 // accumulate adds A·B for ROWS blocks of 16 rows and the two blocks of 8 columns from block first on; b holds two words a
 // column block.
 template <class E, int ROWS, int COLUMNS>
-__device__ __forceinline__ void accumulate(float (&c)[ROWS][COLUMNS][4], const Fragment<E, 4> (&a)[ROWS], const Fragment<E, 4>& b,
+DEVICE void accumulate(float (&c)[ROWS][COLUMNS][4], const Fragment<E, 4> (&a)[ROWS], const Fragment<E, 4>& b,
                                            int first) {
 #pragma unroll
   for (int product = E::PARTS == 1 ? 2 : 0; product < 3; product++)  // the small ones first
@@ -159,18 +144,18 @@ __device__ __forceinline__ void accumulate(float (&c)[ROWS][COLUMNS][4], const F
 template <class E, int COLUMNS, int BYTES = E::BYTES, bool SWIZZLED = false> struct Tile {
   static constexpr int STRIDE = COLUMNS * BYTES + (SWIZZLED ? 0 : 16);
   uint32_t base;  // shared memory address
-  __device__ __forceinline__ uint32_t raw(int row, int column) const { return place(row, column * E::BYTES); }
+  DEVICE uint32_t raw(int row, int column) const { return place(row, column * E::BYTES); }
   // at is the address of an operand's element, or of what lies more bytes behind it.
-  __device__ __forceinline__ uint32_t at(int row, int column, int part = 0, int more = 0) const {
+  DEVICE uint32_t at(int row, int column, int part = 0, int more = 0) const {
     return place(row, (part * COLUMNS + column) * 2, more);
   }
-  __device__ __forceinline__ uint32_t power(int row, int index = 0) const {
+  DEVICE uint32_t power(int row, int index = 0) const {
     static_assert(!SWIZZLED, "powers are in the padding");
     return base + row * STRIDE + COLUMNS * BYTES + 4 * index;
   }
 
   // place is the address of a row's byte number byte + more.
-  __device__ __forceinline__ uint32_t place(int row, int byte, int more = 0) const {
+  DEVICE uint32_t place(int row, int byte, int more = 0) const {
     if constexpr (!SWIZZLED) return base + row * STRIDE + byte + more;
     else return base + row * STRIDE + ((byte + more) ^ (STRIDE % 128 == 0 ? row & 7 : row >> 1 & 3) * 16);
   }
@@ -179,60 +164,35 @@ template <class E, int COLUMNS, int BYTES = E::BYTES, bool SWIZZLED = false> str
 // OPERAND is how many bytes an element of an operand takes.
 template <class E> constexpr int OPERAND = 2 * E::PARTS;
 
-__device__ __forceinline__ void ldmatrix(uint32_t* r, uint32_t at) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at) : "memory");
-}
-__device__ __forceinline__ void ldmatrixTransposed(uint32_t* r, uint32_t at) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at) : "memory");
-}
-__device__ __forceinline__ float loadFloat(uint32_t at) {
-  float r;
-  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(r) : "r"(at) : "memory");
-  return r;
-}
-__device__ __forceinline__ uint4 loadWords4(uint32_t at) {
-  uint4 r;
-  asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];" : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w) : "r"(at) : "memory");
-  return r;
-}
-__device__ __forceinline__ void storeWord(uint32_t at, uint32_t x) {
-  asm volatile("st.shared.b32 [%0], %1;" ::"r"(at), "r"(x) : "memory");
-}
-__device__ __forceinline__ void storeWords2(uint32_t at, uint32_t x, uint32_t y) {
-  asm volatile("st.shared.v2.b32 [%0], {%1,%2};" ::"r"(at), "r"(x), "r"(y) : "memory");
-}
-
 // rowsOperand loads the operand A of 16 rows from row on, a step from column on.
 template <class E, int COLUMNS, int BYTES, bool SWIZZLED>
-__device__ __forceinline__ void rowsOperand(Fragment<E, 4>& f, Tile<E, COLUMNS, BYTES, SWIZZLED> tile, int row, int column) {
+DEVICE void rowsOperand(Fragment<E, 4>& f, Tile<E, COLUMNS, BYTES, SWIZZLED> tile, int row, int column) {
 #pragma unroll
-  for (int part = 0; part < E::PARTS; part++) ldmatrix(f.x[part], tile.at(row + lane() % 16, column, part, lane() / 16 * 16));
+  for (int part = 0; part < E::PARTS; part++) loadMatrix4(f.x[part], tile.at(row + lane() % 16, column, part, lane() / 16 * 16));
 }
 
 // columnsOperand loads the operand A whose 16 rows are the tile's columns from column on, a step of rows from row on.
 template <class E, int COLUMNS, int BYTES, bool SWIZZLED>
-__device__ __forceinline__ void columnsOperand(Fragment<E, 4>& f, Tile<E, COLUMNS, BYTES, SWIZZLED> tile, int row, int column) {
+DEVICE void columnsOperand(Fragment<E, 4>& f, Tile<E, COLUMNS, BYTES, SWIZZLED> tile, int row, int column) {
 #pragma unroll
   for (int part = 0; part < E::PARTS; part++)
-    ldmatrixTransposed(f.x[part], tile.at(row + lane() % 8 + lane() / 16 * 8, column + lane() / 8 % 2 * 8, part));
+    loadMatrix4Transposed(f.x[part], tile.at(row + lane() % 8 + lane() / 16 * 8, column + lane() / 8 % 2 * 8, part));
 }
 
 // columnsOfTransposed loads the operand B whose 16 columns are rows from row on, a step from column on.
 template <class E, int COLUMNS, int BYTES, bool SWIZZLED>
-__device__ __forceinline__ void columnsOfTransposed(Fragment<E, 4>& f, Tile<E, COLUMNS, BYTES, SWIZZLED> tile, int row, int column) {
+DEVICE void columnsOfTransposed(Fragment<E, 4>& f, Tile<E, COLUMNS, BYTES, SWIZZLED> tile, int row, int column) {
 #pragma unroll
   for (int part = 0; part < E::PARTS; part++)
-    ldmatrix(f.x[part], tile.at(row + lane() % 8 + lane() / 16 * 8, column, part, lane() / 8 % 2 * 16));
+    loadMatrix4(f.x[part], tile.at(row + lane() % 8 + lane() / 16 * 8, column, part, lane() / 8 % 2 * 16));
 }
 
 // columnsOfRows loads the operand B whose 16 columns are the tile's from column on, a step of rows from row on.
 template <class E, int COLUMNS, int BYTES, bool SWIZZLED>
-__device__ __forceinline__ void columnsOfRows(Fragment<E, 4>& f, Tile<E, COLUMNS, BYTES, SWIZZLED> tile, int row, int column) {
+DEVICE void columnsOfRows(Fragment<E, 4>& f, Tile<E, COLUMNS, BYTES, SWIZZLED> tile, int row, int column) {
 #pragma unroll
   for (int part = 0; part < E::PARTS; part++)
-    ldmatrixTransposed(f.x[part], tile.at(row + lane() % 16, column + lane() / 16 * 8, part));
+    loadMatrix4Transposed(f.x[part], tile.at(row + lane() % 16, column + lane() / 16 * 8, part));
 }
 
 // ---- products
@@ -241,7 +201,7 @@ __device__ __forceinline__ void columnsOfRows(Fragment<E, 4>& f, Tile<E, COLUMNS
 // therefore summed by ordinary additions, a few steps' at a time. So are other products of scaled operands where their
 // powers change.
 
-template <int ROWS, int COLUMNS> __device__ __forceinline__ void clear(float (&c)[ROWS][COLUMNS][4]) {
+template <int ROWS, int COLUMNS> DEVICE void clear(float (&c)[ROWS][COLUMNS][4]) {
 #pragma unroll
   for (int i = 0; i < ROWS; i++)
 #pragma unroll
@@ -251,20 +211,20 @@ template <int ROWS, int COLUMNS> __device__ __forceinline__ void clear(float (&c
 }
 
 // loadRowPowers reads the powers of the lane's rows in an accumulator whose rows are the tile's from row on.
-template <int ROWS, class T> __device__ __forceinline__ void loadRowPowers(float (&powers)[ROWS][2], T tile, int row) {
+template <int ROWS, class T> DEVICE void loadRowPowers(float (&powers)[ROWS][2], T tile, int row) {
 #pragma unroll
   for (int i = 0; i < ROWS; i++)
 #pragma unroll
-    for (int half = 0; half < 2; half++) powers[i][half] = loadFloat(tile.power(row + 16 * i + lane() / 4 + 8 * half));
+    for (int half = 0; half < 2; half++) powers[i][half] = loadSharedFloat(tile.power(row + 16 * i + lane() / 4 + 8 * half));
 }
 // columnPower is the power of the lane's two columns, which share it, in an accumulator whose columns are the tile's rows from
 // row on.
-template <class T> __device__ __forceinline__ float columnPower(T tile, int row) { return loadFloat(tile.power(row + lane() % 4 * 2)); }
+template <class T> DEVICE float columnPower(T tile, int row) { return loadSharedFloat(tile.power(row + lane() % 4 * 2)); }
 
 // withRowPowers and withColumnPowers put a tile's powers into an accumulator that is to be multiplied with the tile's rows:
 // its rows, or its columns, are the tile's rows from row on. factor is one more.
 template <int ROWS, int COLUMNS, class T>
-__device__ __forceinline__ void withRowPowers(float (&out)[ROWS][COLUMNS][4], const float (&x)[ROWS][COLUMNS][4], T tile, int row,
+DEVICE void withRowPowers(float (&out)[ROWS][COLUMNS][4], const float (&x)[ROWS][COLUMNS][4], T tile, int row,
                                               float factor = 1) {
   float powers[ROWS][2];
   loadRowPowers(powers, tile, row);
@@ -278,7 +238,7 @@ __device__ __forceinline__ void withRowPowers(float (&out)[ROWS][COLUMNS][4], co
   }
 }
 template <int ROWS, int COLUMNS, class T>
-__device__ __forceinline__ void withColumnPowers(float (&out)[ROWS][COLUMNS][4], const float (&x)[ROWS][COLUMNS][4], T tile, int row,
+DEVICE void withColumnPowers(float (&out)[ROWS][COLUMNS][4], const float (&x)[ROWS][COLUMNS][4], T tile, int row,
                                                  float factor = 1) {
 #pragma unroll
   for (int j = 0; j < COLUMNS; j++) {
@@ -293,7 +253,7 @@ __device__ __forceinline__ void withColumnPowers(float (&out)[ROWS][COLUMNS][4],
 // scaleRows puts the powers of b's rows into an accumulator, and then its rows into the range of an operand. factors are
 // what a product with b must be multiplied with.
 template <class E, int ROWS, int COLUMNS, class T>
-__device__ __forceinline__ void scaleRows(float (&x)[ROWS][COLUMNS][4], T b, float (&factors)[ROWS][2]) {
+DEVICE void scaleRows(float (&x)[ROWS][COLUMNS][4], T b, float (&factors)[ROWS][2]) {
   withColumnPowers(x, x, b, 0);
 #pragma unroll
   for (int i = 0; i < ROWS; i++)
@@ -314,10 +274,10 @@ __device__ __forceinline__ void scaleRows(float (&x)[ROWS][COLUMNS][4], T b, flo
 // followUnit makes c's unit fit K rows of b: probabilities of at most highest times their powers, in this unit, are operands. The
 // unit stays while it is neither too small nor much too large.
 template <int K, int ROWS, int COLUMNS, class T>
-__device__ __forceinline__ void followUnit(float (&c)[ROWS][COLUMNS][4], T b, float highest, float& unit) {
+DEVICE void followUnit(float (&c)[ROWS][COLUMNS][4], T b, float highest, float& unit) {
   float most = 0;
 #pragma unroll
-  for (int row = 0; row < K; row += 32) most = fmaxf(most, loadFloat(b.power((row + lane()) % K)));
+  for (int row = 0; row < K; row += 32) most = fmaxf(most, loadSharedFloat(b.power((row + lane()) % K)));
   most = __uint_as_float(__reduce_max_sync(0xffffffff, __float_as_uint(most)));
   const float least = fmaxf(most, 0x1p-100f) * (highest * 0x1p-14f);
   if (unit >= least && unit <= 0x1p6f * least) return;
@@ -333,7 +293,7 @@ __device__ __forceinline__ void followUnit(float (&c)[ROWS][COLUMNS][4], T b, fl
 
 // transposedStep adds A·Bᵀ for one step, from column k on.
 template <class E, int ROWS, int COLUMNS, int CA, int BA, bool SA, int CB, int BB, bool SB>
-__device__ __forceinline__ void transposedStep(float (&c)[ROWS][COLUMNS][4], Tile<E, CA, BA, SA> a, int rowA, Tile<E, CB, BB, SB> b, int rowB,
+DEVICE void transposedStep(float (&c)[ROWS][COLUMNS][4], Tile<E, CA, BA, SA> a, int rowA, Tile<E, CB, BB, SB> b, int rowB,
                                                int k) {
   static_assert(COLUMNS % 2 == 0, "ldmatrix brings two column blocks");
   Fragment<E, 4> fa[ROWS];
@@ -349,7 +309,7 @@ __device__ __forceinline__ void transposedStep(float (&c)[ROWS][COLUMNS][4], Til
 
 // unscale takes the powers of the rows of both tiles out of a product A·Bᵀ.
 template <int ROWS, int COLUMNS, class A, class B>
-__device__ __forceinline__ void unscale(float (&c)[ROWS][COLUMNS][4], A a, int rowA, B b, int rowB) {
+DEVICE void unscale(float (&c)[ROWS][COLUMNS][4], A a, int rowA, B b, int rowB) {
   float ofA[ROWS][2];
   loadRowPowers(ofA, a, rowA);
 #pragma unroll
@@ -364,7 +324,7 @@ __device__ __forceinline__ void unscale(float (&c)[ROWS][COLUMNS][4], A a, int r
 
 // multiplyTransposed writes A·Bᵀ: rows of a against rows of b, over K columns.
 template <class E, int K, int ROWS, int COLUMNS, int CA, int BA, bool SA, int CB, int BB, bool SB>
-__device__ __forceinline__ void multiplyTransposed(float (&c)[ROWS][COLUMNS][4], Tile<E, CA, BA, SA> a, int rowA, Tile<E, CB, BB, SB> b,
+DEVICE void multiplyTransposed(float (&c)[ROWS][COLUMNS][4], Tile<E, CA, BA, SA> a, int rowA, Tile<E, CB, BB, SB> b,
                                                    int rowB) {
   clear(c);
   if constexpr (E::PARTS == 1) {
@@ -390,7 +350,7 @@ __device__ __forceinline__ void multiplyTransposed(float (&c)[ROWS][COLUMNS][4],
 
 // accumulateRows adds A·B for one step: B is the tile's rows from row on, its columns from columnB on.
 template <class E, int ROWS, int COLUMNS, int CB, int BB, bool SB>
-__device__ __forceinline__ void accumulateRows(float (&c)[ROWS][COLUMNS][4], const Fragment<E, 4> (&a)[ROWS], Tile<E, CB, BB, SB> b,
+DEVICE void accumulateRows(float (&c)[ROWS][COLUMNS][4], const Fragment<E, 4> (&a)[ROWS], Tile<E, CB, BB, SB> b,
                                                int row, int columnB) {
 #pragma unroll
   for (int j = 0; j < COLUMNS; j += 2) {
@@ -403,7 +363,7 @@ __device__ __forceinline__ void accumulateRows(float (&c)[ROWS][COLUMNS][4], con
 // accumulateScaled adds A·B over STEPS steps, its rows times their factors: B is the tile's rows from row on, its columns
 // from columnB on.
 template <class E, int STEPS, int ROWS, int COLUMNS, int CB, int BB, bool SB>
-__device__ __forceinline__ void accumulateScaled(float (&c)[ROWS][COLUMNS][4], const Fragment<E, 4> (&a)[STEPS][ROWS],
+DEVICE void accumulateScaled(float (&c)[ROWS][COLUMNS][4], const Fragment<E, 4> (&a)[STEPS][ROWS],
                                                  Tile<E, CB, BB, SB> b, int row, int columnB, const float (&factors)[ROWS][2]) {
 #pragma unroll
   for (int j = 0; j < COLUMNS; j += 2) {
@@ -426,7 +386,7 @@ __device__ __forceinline__ void accumulateScaled(float (&c)[ROWS][COLUMNS][4], c
 
 // multiplyCell is accumulateScaled for an operand A that shares the power down.
 template <class E, int STEPS, int ROWS, int COLUMNS, int CB, int BB, bool SB>
-__device__ __forceinline__ void multiplyCell(float (&c)[ROWS][COLUMNS][4], const Fragment<E, 4> (&a)[STEPS][ROWS], float down,
+DEVICE void multiplyCell(float (&c)[ROWS][COLUMNS][4], const Fragment<E, 4> (&a)[STEPS][ROWS], float down,
                                              Tile<E, CB, BB, SB> b, int row, int columnB) {
   float factors[ROWS][2];
 #pragma unroll
@@ -437,7 +397,7 @@ __device__ __forceinline__ void multiplyCell(float (&c)[ROWS][COLUMNS][4], const
 // multiplyRows adds A·B over K: rows of a from rowA on, against rows of b from 0 on. A scaled a has b's powers in it and
 // consists of cells of CELL columns, each with a power.
 template <class E, int K, int CELL, int ROWS, int COLUMNS, int CA, int BA, bool SA, int CB, int BB, bool SB>
-__device__ __forceinline__ void multiplyRows(float (&c)[ROWS][COLUMNS][4], Tile<E, CA, BA, SA> a, int rowA, Tile<E, CB, BB, SB> b, int columnB) {
+DEVICE void multiplyRows(float (&c)[ROWS][COLUMNS][4], Tile<E, CA, BA, SA> a, int rowA, Tile<E, CB, BB, SB> b, int columnB) {
   if constexpr (E::SCALED) {
 #pragma unroll
     for (int first = 0; first < K; first += CELL) {
@@ -446,7 +406,7 @@ __device__ __forceinline__ void multiplyRows(float (&c)[ROWS][COLUMNS][4], Tile<
       for (int step = 0; step < CELL / STEP; step++)
 #pragma unroll
         for (int i = 0; i < ROWS; i++) rowsOperand<E>(fa[step][i], a, rowA + 16 * i, first + STEP * step);
-      multiplyCell<E>(c, fa, loadFloat(a.power(rowA, first / CELL)), b, first, columnB);
+      multiplyCell<E>(c, fa, loadSharedFloat(a.power(rowA, first / CELL)), b, first, columnB);
     }
   } else {
 #pragma unroll
@@ -462,7 +422,7 @@ __device__ __forceinline__ void multiplyRows(float (&c)[ROWS][COLUMNS][4], Tile<
 // multiplyColumns adds Aᵀ·B over K: columns of a from columnA on, against rows of b from 0 on. A scaled a has b's powers in
 // it and consists of cells of CELL rows, each with a power, that number cell of its rows, or (CELL = 0) is in c's unit.
 template <class E, int K, int CELL, int ROWS, int COLUMNS, int CA, int BA, bool SA, int CB, int BB, bool SB>
-__device__ __forceinline__ void multiplyColumns(float (&c)[ROWS][COLUMNS][4], Tile<E, CA, BA, SA> a, int columnA, int cell,
+DEVICE void multiplyColumns(float (&c)[ROWS][COLUMNS][4], Tile<E, CA, BA, SA> a, int columnA, int cell,
                                                 Tile<E, CB, BB, SB> b, int columnB) {
   if constexpr (CELL > 0) {
 #pragma unroll
@@ -472,7 +432,7 @@ __device__ __forceinline__ void multiplyColumns(float (&c)[ROWS][COLUMNS][4], Ti
       for (int step = 0; step < CELL / STEP; step++)
 #pragma unroll
         for (int i = 0; i < ROWS; i++) columnsOperand<E>(fa[step][i], a, first + STEP * step, columnA + 16 * i);
-      multiplyCell<E>(c, fa, loadFloat(a.power(first, cell)), b, first, columnB);
+      multiplyCell<E>(c, fa, loadSharedFloat(a.power(first, cell)), b, first, columnB);
     }
   } else {
 #pragma unroll
@@ -486,7 +446,7 @@ __device__ __forceinline__ void multiplyColumns(float (&c)[ROWS][COLUMNS][4], Ti
 }
 
 // operandOf makes an operand A of two column blocks of an accumulator.
-template <class E> __device__ __forceinline__ void operandOf(Fragment<E, 4>& f, const float (&x)[4], const float (&y)[4]) {
+template <class E> DEVICE void operandOf(Fragment<E, 4>& f, const float (&x)[4], const float (&y)[4]) {
   const float pairs[4][2] = {{x[0], x[1]}, {x[2], x[3]}, {y[0], y[1]}, {y[2], y[3]}};
 #pragma unroll
   for (int n = 0; n < 4; n++) {
@@ -499,7 +459,7 @@ template <class E> __device__ __forceinline__ void operandOf(Fragment<E, 4>& f, 
 // multiplyAccumulator adds A·B where A is an accumulator of K columns, of numbers up to 2^8. It leaves a changed. c is in units
 // of unit if operands are scaled and have one part, 0 at first: they are then summed in place, and c follows b's powers.
 template <class E, int K, int ROWS, int COLUMNS, int CB, int BB, bool SB>
-__device__ __forceinline__ void multiplyAccumulator(float (&c)[ROWS][COLUMNS][4], float (&a)[ROWS][K / 8][4], Tile<E, CB, BB, SB> b,
+DEVICE void multiplyAccumulator(float (&c)[ROWS][COLUMNS][4], float (&a)[ROWS][K / 8][4], Tile<E, CB, BB, SB> b,
                                                     float& unit) {
   if constexpr (E::SCALED && E::PARTS == 2) {
     float factors[ROWS][2];
@@ -529,7 +489,7 @@ __device__ __forceinline__ void multiplyAccumulator(float (&c)[ROWS][COLUMNS][4]
 
 // storeAccumulator makes operands of an accumulator block in the tile, its first element at (row, column).
 template <class E, int ROWS, int COLUMNS, int CT, int BT, bool ST>
-__device__ __forceinline__ void storeAccumulator(const float (&c)[ROWS][COLUMNS][4], Tile<E, CT, BT, ST> tile, int row, int column) {
+DEVICE void storeAccumulator(const float (&c)[ROWS][COLUMNS][4], Tile<E, CT, BT, ST> tile, int row, int column) {
 #pragma unroll
   for (int i = 0; i < ROWS; i++)
 #pragma unroll
@@ -538,17 +498,17 @@ __device__ __forceinline__ void storeAccumulator(const float (&c)[ROWS][COLUMNS]
       for (int half = 0; half < 2; half++) {
         const Parts parts = split<E>(c[i][j][2 * half], c[i][j][2 * half + 1]);
         const uint32_t at = tile.at(row + 16 * i + lane() / 4 + 8 * half, column + 8 * j + lane() % 4 * 2);
-        storeWord(at, parts.high);
-        if constexpr (E::PARTS == 2) storeWord(at + 2 * CT, parts.low);
+        storeShared4(at, parts.high);
+        if constexpr (E::PARTS == 2) storeShared4(at + 2 * CT, parts.low);
       }
 }
 
 // storeCell is storeAccumulator for a block that shares a power, which becomes number index of the tile's row. It leaves c
 // changed.
 template <class E, int ROWS, int COLUMNS, int CT, int BT, bool ST>
-__device__ __forceinline__ void storeCell(float (&c)[ROWS][COLUMNS][4], Tile<E, CT, BT, ST> tile, int row, int column, int index) {
+DEVICE void storeCell(float (&c)[ROWS][COLUMNS][4], Tile<E, CT, BT, ST> tile, int row, int column, int index) {
   const Power power = Power::of(largest((const float(&)[ROWS * COLUMNS * 4])c));
-  if (lane() == 0) storeWord(tile.power(row, index), __float_as_uint(power.down));
+  if (lane() == 0) storeShared4(tile.power(row, index), __float_as_uint(power.down));
 #pragma unroll
   for (int i = 0; i < ROWS; i++)
 #pragma unroll
@@ -561,12 +521,12 @@ __device__ __forceinline__ void storeCell(float (&c)[ROWS][COLUMNS][4], Tile<E, 
 // ---- between device memory and tiles
 
 // copyAsync brings bytes of 16 and fills the rest with zeros.
-__device__ __forceinline__ void copyAsync(uint32_t to, const void* from, int bytes) {
+DEVICE void copyAsync(uint32_t to, const void* from, int bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }
-__device__ __forceinline__ void copyCommit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+DEVICE void copyCommit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // copyWait waits for all but the last PENDING groups of this thread's copies; a barrier must follow.
-template <int PENDING> __device__ __forceinline__ void copyWait() { asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory"); }
+template <int PENDING> DEVICE void copyWait() { asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory"); }
 
 // Matrix is rows of a tensor in device memory, all of one head of one sequence. What lies outside rows × columns reads as
 // zero and is not written.
@@ -576,12 +536,12 @@ struct Matrix {
   int rows, columns;
 
   // aligned tells whether rows can be accessed 16 bytes at a time.
-  template <class E> __device__ __forceinline__ bool aligned() const {
+  template <class E> DEVICE bool aligned() const {
     return (((uint64_t)data | (uint64_t)(stride * E::BYTES)) & 15) == 0;
   }
 };
 
-template <class E> __device__ __forceinline__ Matrix matrixOf(const Rows& t, int batch, int head, int first, int rows, int columns) {
+template <class E> DEVICE Matrix matrixOf(const Rows& t, int batch, int head, int first, int rows, int columns) {
   return {(typename E::Stored*)t.data + batch * t.batch + head * t.head + first * t.row, t.row, rows, columns};
 }
 
@@ -589,7 +549,7 @@ template <class E> __device__ __forceinline__ Matrix matrixOf(const Rows& t, int
 // Of floats a warp brings a share of neighbouring rows, which is complete for this warp without the barrier. Rows that start
 // at any address are brought element by element: slow, and meant to be rare.
 template <class E, int ROWS, int WARPS, int COLUMNS, bool SWIZZLED>
-__device__ __forceinline__ void loadTile(Tile<E, COLUMNS, E::BYTES, SWIZZLED> tile, const Matrix& m, int row) {
+DEVICE void loadTile(Tile<E, COLUMNS, E::BYTES, SWIZZLED> tile, const Matrix& m, int row) {
   // Neighbouring threads bring neighbouring units of 16 bytes: SPAN threads a row, as many as divide it evenly. SHARE rows are
   // brought by THREADS threads, of which this is number me.
   constexpr int EACH = 16 / E::BYTES, UNITS = COLUMNS / EACH, LARGEST = UNITS & -UNITS, SPAN = LARGEST < 32 ? LARGEST : 32;
@@ -628,7 +588,7 @@ __device__ __forceinline__ void loadTile(Tile<E, COLUMNS, E::BYTES, SWIZZLED> ti
       uint32_t x = 0;
       if (row + n < m.rows && first < m.columns) x = from[0];
       if (E::BYTES == 2 && row + n < m.rows && first + 1 < m.columns) x |= (uint32_t)from[1] << 16;
-      storeWord(tile.raw(n, first), x);
+      storeShared4(tile.raw(n, first), x);
     }
   }
 }
@@ -637,7 +597,7 @@ __device__ __forceinline__ void loadTile(Tile<E, COLUMNS, E::BYTES, SWIZZLED> ti
 // eight neighbouring rows share a power. Both tiles may be at the same place; if not, what arrives may be
 // overwritten by the same loadTile afterwards. A barrier must follow. Elements of 16 bits are operands as they are.
 template <class E, int ROWS, int WARPS, int COLUMNS, int BYTES, bool SWIZZLED>
-__device__ __forceinline__ void settle(Tile<E, COLUMNS, E::BYTES, SWIZZLED> from, Tile<E, COLUMNS, BYTES, SWIZZLED> to, int rowTo = 0) {
+DEVICE void settle(Tile<E, COLUMNS, E::BYTES, SWIZZLED> from, Tile<E, COLUMNS, BYTES, SWIZZLED> to, int rowTo = 0) {
   if constexpr (E::SCALED) {
     // A warp reads passes of 32 units of 4 floats; PASSES are the TOGETHER rows that share a power.
     constexpr int UNITS = COLUMNS / 4, SHARE = ROWS / WARPS, TOGETHER = UNITS <= 32 ? 8 : 4, PASSES = TOGETHER * UNITS / 32;
@@ -649,22 +609,22 @@ __device__ __forceinline__ void settle(Tile<E, COLUMNS, E::BYTES, SWIZZLED> from
 #pragma unroll
       for (int pass = 0; pass < PASSES; pass++) {
         const int unit = 32 * pass + lane();
-        const uint4 words = loadWords4(from.raw(row + unit / UNITS, unit % UNITS * 4));
+        const uint4 words = loadShared16(from.raw(row + unit / UNITS, unit % UNITS * 4));
         x[4 * pass] = __uint_as_float(words.x), x[4 * pass + 1] = __uint_as_float(words.y);
         x[4 * pass + 2] = __uint_as_float(words.z), x[4 * pass + 3] = __uint_as_float(words.w);
       }
       const Power power = Power::of(largest(x));
       const int first = rowTo + row;
       __syncwarp();
-      if (lane() < TOGETHER) storeWord(to.power(first + lane()), __float_as_uint(power.down));
+      if (lane() < TOGETHER) storeShared4(to.power(first + lane()), __float_as_uint(power.down));
 #pragma unroll
       for (int pass = 0; pass < PASSES; pass++) {
         const int unit = 32 * pass + lane();
         const float* y = x + 4 * pass;
         const Parts left = split<E>(y[0] * power.up, y[1] * power.up), right = split<E>(y[2] * power.up, y[3] * power.up);
         const uint32_t at = to.at(first + unit / UNITS, unit % UNITS * 4);
-        storeWords2(at, left.high, right.high);
-        if constexpr (E::PARTS == 2) storeWords2(at + 2 * COLUMNS, left.low, right.low);
+        storeShared8(at, left.high, right.high);
+        if constexpr (E::PARTS == 2) storeShared8(at + 2 * COLUMNS, left.low, right.low);
       }
     }
   }
@@ -673,14 +633,14 @@ __device__ __forceinline__ void settle(Tile<E, COLUMNS, E::BYTES, SWIZZLED> from
 // storeRows writes the tile's rows from..from+count, elements of 16 bits, to the matrix from row on, by THREADS threads of
 // which this is number me.
 template <class E, int THREADS, int COLUMNS, bool SWIZZLED>
-__device__ __forceinline__ void storeRows(Tile<E, COLUMNS, E::BYTES, SWIZZLED> tile, int from, int count, const Matrix& m, int row, int me) {
+DEVICE void storeRows(Tile<E, COLUMNS, E::BYTES, SWIZZLED> tile, int from, int count, const Matrix& m, int row, int me) {
   constexpr int UNITS = COLUMNS / 8;
   const bool aligned = m.aligned<E>();
 #pragma unroll 1
   for (int unit = me; unit < count * UNITS; unit += THREADS) {
     const int r = unit / UNITS, c = unit % UNITS * 8;
     if (row + r >= m.rows || c >= m.columns) continue;
-    const uint4 words = loadWords4(tile.at(from + r, c));
+    const uint4 words = loadShared16(tile.at(from + r, c));
     uint16_t* to = (uint16_t*)m.data + (row + r) * m.stride + c;
     if (aligned && c + 8 <= m.columns) {
       *(uint4*)to = words;
@@ -695,7 +655,7 @@ __device__ __forceinline__ void storeRows(Tile<E, COLUMNS, E::BYTES, SWIZZLED> t
 
 // storeFloats writes an accumulator block to the matrix, its first element to (row, column): four lanes 32 bytes of a row.
 template <int ROWS, int COLUMNS>
-__device__ __forceinline__ void storeFloats(const float (&c)[ROWS][COLUMNS][4], const Matrix& m, int row, int column) {
+DEVICE void storeFloats(const float (&c)[ROWS][COLUMNS][4], const Matrix& m, int row, int column) {
   const bool pairs = (((uint64_t)m.data | (uint64_t)(m.stride * 4)) & 7) == 0;
 #pragma unroll
   for (int i = 0; i < ROWS; i++)

@@ -12,4 +12,9 @@ template <int Stages> struct Ring {
       parity ^= 1;
     }
   }
+  DEVICE void advance(uint32_t n) {
+    const uint32_t to = stage + n;
+    parity ^= to / Stages & 1;
+    stage = to % Stages;
+  }
 };

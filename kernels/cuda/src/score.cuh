@@ -1,130 +1,187 @@
-// What happens to a score between the product q·k and the exponential, and what happens to it on the way back: the same
-// few lines for every attention kernel.
+// What happens to a score between the product q·k and the exponential, and on the way back.
+//
+// Kernels take a policy, which says how scores change and what is visible:
+//
+//   CHANGES                  whether scores need more than a factor
+//   Mask                     what is visible: see BandMask; attention_tiles.cuh goes over its tiles
+//   factorOf(a)              positive; what change leaves, times it, is the score
+//   change(a, tile)          makes scores of products, for all places of a ScoreTile
+//   hasGains(a)              whether change has a derivative other than 1, which then goes to tile.eachWithGain
+//   addGradients(a, tile)    adds a tile of dS, before it is multiplied by that derivative, to the gradients of what was looked up
+//
+// What they make of places beyond the sequence means nothing, but they read nothing there.
+#pragma once
+#include "attention_mask.cuh"
+
+// ScoreTile is a thread's part of a warp's scores, in the order of the matrix units' accumulators: of ROWS·16 rows and
+// COLUMNS·8 columns, number 4·(COLUMNS·i + j) + 2·r + e has row 16·i + 8·r and column 8·j + e, counted from the thread's first.
+// Rows are queries; by keys it is the other way round. What kernels derive from it says more of where and what the tile is.
+template <int ROWS, int COLUMNS, bool KEYS> struct ScoreTile {
+  static constexpr bool BY_KEYS = KEYS;
+  static constexpr int SIZE = 4 * ROWS * COLUMNS, WIDTH = 8 * COLUMNS;
+  float (&x)[SIZE];
+  int query, key;  // the thread's first
+
+  // each calls f for every score, with how many queries and keys it lies behind the thread's first: query by query, or nearly so,
+  // since what is looked up lies in rows of keys.
+  template <class F> DEVICE void each(F f) {
+    eachPair([&](float& x, float& y, int i, int j) {
+      f(x, i, j);
+      f(y, i + KEYS, j + !KEYS);
+    });
+  }
+  // eachPair does so for neighbouring columns.
+  template <class F> DEVICE void eachPair(F f) {
+    constexpr int OUTER = KEYS ? COLUMNS : 2, INNER = KEYS ? 2 : COLUMNS;
+#pragma unroll
+    for (int i = 0; i < ROWS; i++)
+#pragma unroll
+      for (int n = 0; n < OUTER; n++)
+#pragma unroll
+        for (int m = 0; m < INNER; m++) {
+          const int j = KEYS ? n : m, r = KEYS ? m : n, row = 16 * i + 8 * r;
+          float* const two = x + 4 * (COLUMNS * i + j) + 2 * r;
+          f(two[0], two[1], KEYS ? 8 * j : row, KEYS ? row : 8 * j);
+        }
+  }
+  // eachWithGain is each; what f returns is the derivative, which tiles of a backward kernel keep.
+  template <class F> DEVICE void eachWithGain(F f) { each([&](float& x, int i, int j) { f(x, i, j); }); }
+};
+
+// ScoreTileOf is a ScoreTile of one head of a sequence. T is the type that elements of 16 bits have.
+template <class T, bool IS_EXACT, int ROWS, int COLUMNS> struct ScoreTileOf : ScoreTile<ROWS, COLUMNS, false> {
+  using Element = T;
+  static constexpr bool EXACT = IS_EXACT;  // to float32's last places
+  const Sequence& s;
+  const int head;
+
+  DEVICE ScoreTileOf(float (&x)[ScoreTile<ROWS, COLUMNS, false>::SIZE], int query, int key, const Sequence& s, int head)
+      : ScoreTile<ROWS, COLUMNS, false>{x, query, key}, s(s), head(head) {}
+  DEVICE int sequence() const { return s.index; }
+  DEVICE int sq() const { return s.sq; }
+  DEVICE int sk() const { return s.sk; }
+  // addMappedBias does what OptionScore::addBias does where the bias comes through shared memory, and reports whether it does.
+  DEVICE bool addMappedBias(float factor) { return false; }
+};
+
+// PlainScore is a score that is the product times a positive scale.
+struct PlainScore {
+  static constexpr bool CHANGES = false;
+  using Mask = BandMask;
+  static DEVICE float factorOf(const AttentionArguments& a) { return a.scale; }
+  static DEVICE bool hasGains(const AttentionArguments&) { return false; }
+  template <class Tile> static DEVICE void change(const AttentionArguments&, Tile) {}
+  template <class Tile> static DEVICE void addGradients(const AttentionArguments&, Tile) {}
+};
+
+DEVICE float widen(float x) { return x; }
+DEVICE float widen(__nv_bfloat16 x) { return __bfloat162float(x); }
+DEVICE float widen(__half x) { return __half2float(x); }
+DEVICE float2 widenTwo(const float* p) { return __ldg((const float2*)p); }
+template <class T> DEVICE float2 widenTwo(const T* p) { return unpacked<T>(__ldg((const uint32_t*)p)); }
+DEVICE void round(float* to, float x) { *to = x; }
+template <class T> DEVICE void round(T* to, float x) { *to = T(x); }
+
+// hyperbolicTangent is exact to float32's last places, or to 1e-7, which does for operands of 16 bits.
+template <bool EXACT> DEVICE float hyperbolicTangent(float x, float factor) {
+  if (EXACT) return tanhf(x * factor);
+  return 1 - __fdividef(2, 1 + exp2Fast(x * (2 * LOG2E * factor)));
+}
+
+// OptionScore is a score with any of the options that change it, in this order:
 //
 //   x  = scale · q·k
 //   x  ← cap · tanh(x / cap)             softCap
 //   x  ← x − slope_h · |i + off − j|     slopes
 //   x  ← x + bias_ij                     bias
 //
-// i and j are the row and the column within their sequence, off = sk − sq of that sequence.
-#pragma once
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
+// i and j are the row and the column within their sequence, off = sk − sq of that sequence. An option that is not used costs one
+// branch a tile.
+struct OptionScore {
+  static constexpr bool CHANGES = true;
+  using Mask = BandMask;
 
-#include "arguments.cuh"
-#include "philox.cuh"
-
-constexpr float LOG2E = 1.4426950408889634f;
-constexpr float LN2 = 0.6931471805599453f;
-
-// Sequence is one independent part of a problem: a batch item, or one of the packed sequences.
-struct Sequence {
-  int index, batch;  // index counts sequences, batch is the place on the tensors' batch axis
-  int q0, k0;        // where it starts on the length axes
-  int sq, sk;
-};
-
-__device__ __forceinline__ Sequence sequenceOf(const AttentionArguments& a, int index) {
-  if (!a.qLens) return {index, index, 0, 0, a.sq, a.keyLengths ? a.keyLengths[index] : a.sk};
-  const int q0 = a.qLens[index], k0 = a.kvLens[index];
-  return {index, 0, q0, k0, a.qLens[index + 1] - q0, a.kvLens[index + 1] - k0};
-}
-
-// keyBatchOf is the place of a sequence's keys on the batch axis of k and v.
-__device__ __forceinline__ int keyBatchOf(const AttentionArguments& a, int batch) { return a.k.batch == 0 ? 0 : batch; }
-
-// keysEndEarly reports whether there may be rows of k and v behind those of a sequence, which are not its own.
-__device__ __forceinline__ bool keysEndEarly(const AttentionArguments& a) { return a.kvLens || a.keyLengths; }
-
-// Band is the mask as two diagonals: row i sees the columns from max(0, i + lo) up to, not including, min(sk, i + hi).
-struct Band {
-  int lo, hi;
-};
-
-__device__ __forceinline__ Band bandOf(const AttentionArguments& a, const Sequence& s) {
-  constexpr int unlimited = 1 << 29;
-  const int off = s.sk - s.sq;
-  Band b = {-unlimited, unlimited};
-  if (a.causal == CausalBottomRight) b.hi = off + 1;
-  if (a.causal == CausalTopLeft) b.hi = 1;
-  if (a.left >= 0) b.lo = off + a.shift - min(a.left, unlimited / 2);
-  if (a.right >= 0) b.hi = min(b.hi, off + a.shift + min(a.right, unlimited / 2) + 1);
-  return b;
-}
-
-// Modifier is what changes the scores of one head of one sequence.
-struct Modifier {
-  float cap, inverseCap, slope;
-  int off;
-  const void* bias;  // of the head, null for none
-  int64_t biasRow;
-  int biasColumn, element;
-
-  __device__ __forceinline__ Modifier(const AttentionArguments& a, const Sequence& s, int head)
-      : cap(a.softCap), inverseCap(a.softCap > 0 ? 1 / a.softCap : 0), slope(a.slopes ? a.slopes[head] : 0), off(s.sk - s.sq),
-        bias(nullptr), biasRow(a.biasRow), biasColumn(a.biasColumn), element(a.biasElement) {
-    if (!a.bias) return;
-    const int64_t at = s.index * a.biasSequence + head * a.biasHead;
-    bias = (const char*)a.bias + at * (element == ElementF32 ? 4 : 2);
+  static DEVICE float factorOf(const AttentionArguments& a) {
+    if (a.slopes || a.bias) return 1;
+    return a.softCap > 0 ? a.softCap : a.scale > 0 ? a.scale : 1;
   }
+  static DEVICE bool hasGains(const AttentionArguments& a) { return a.softCap > 0; }
 
-  // operator() changes a score that is already scaled, at row i and column j, which must exist. capped receives
-  // S_capped/cap, which backward needs; 0 without a cap.
-  __device__ __forceinline__ float operator()(float x, int i, int j, float& capped) const {
-    capped = 0;
-    if (cap > 0) {
-      capped = tanhf(x * inverseCap);
-      x = cap * capped;
+  template <class Tile> static DEVICE void change(const AttentionArguments& a, Tile t) {
+    if (a.scale > 0 && a.softCap == 0 && !a.slopes && !a.bias) return;
+    float factor = a.scale;  // what is still to be multiplied by
+    if (a.softCap > 0) {
+      const float inward = factor / a.softCap;
+      t.eachWithGain([&](float& x, int, int) {
+        x = hyperbolicTangent<Tile::EXACT>(x, inward);
+        return 1 - x * x;
+      });
+      factor = a.softCap;
     }
-    if (slope != 0) x -= slope * (float)abs(i + off - j);
-    if (bias) x += biasAt(i, j);
-    return x;
+    if (a.slopes) {
+      const float slope = a.slopes[t.head], distance = t.query + t.sk() - t.sq() - t.key;
+      t.each([&](float& x, int i, int j) { x = fmaf(x, factor, -slope * fabsf(distance + (i - j))); });
+      factor = 1;
+    }
+    if (a.bias) {
+      if (!t.addMappedBias(factor)) addBias(a, t, factor);
+    } else if (factor <= 0) {
+      t.each([&](float& x, int, int) { x *= factor; });
+    }
   }
 
-  __device__ __forceinline__ float biasAt(int i, int j) const {
-    const int64_t at = i * biasRow + j * biasColumn;
-    if (element == ElementBF16) return __bfloat162float(((const __nv_bfloat16*)bias)[at]);
-    if (element == ElementF16) return __half2float(((const __half*)bias)[at]);
-    return ((const float*)bias)[at];
+  template <class Tile> static DEVICE void addBias(const AttentionArguments& a, Tile& t, float factor) {
+    const int64_t plane = t.sequence() * a.biasSequence + t.head * a.biasHead;
+    if (a.biasElement == ElementF32)
+      addBiasOf(a, (const float*)a.bias + plane, t, factor);
+    else if constexpr (sizeof(typename Tile::Element) == 2)
+      addBiasOf(a, (const typename Tile::Element*)a.bias + plane, t, factor);
+  }
+  // addBiasOf does x = factor·x + bias. Rows and columns beyond the sequence read the last one's. Loads of neighbouring columns go
+  // together where they can.
+  template <class T, class Tile> static DEVICE void addBiasOf(const AttentionArguments& a, const T* bias, Tile& t, float factor) {
+    const int lastQuery = t.sq() - 1, lastKey = t.sk() - 1;
+    if (a.biasColumn == 0) {
+      t.each([&](float& x, int i, int) { x = fmaf(x, factor, widen(bias[min(t.query + i, lastQuery) * a.biasRow])); });
+      return;
+    }
+    if (Tile::BY_KEYS && a.biasRow == 0) {
+      t.each([&](float& x, int, int j) { x = fmaf(x, factor, widen(bias[min(t.key + j, lastKey)])); });
+      return;
+    }
+    if constexpr (!Tile::BY_KEYS) {
+      if (t.key + Tile::WIDTH <= t.sk() && ((uint64_t)(bias + t.key) | a.biasRow * sizeof(T)) % (2 * sizeof(T)) == 0) {
+        t.eachPair([&](float& x, float& y, int i, int j) {
+          const float2 two = widenTwo(bias + min(t.query + i, lastQuery) * a.biasRow + t.key + j);
+          x = fmaf(x, factor, two.x);
+          y = fmaf(y, factor, two.y);
+        });
+        return;
+      }
+    }
+    t.each([&](float& x, int i, int j) {
+      x = fmaf(x, factor, widen(bias[min(t.query + i, lastQuery) * a.biasRow + min(t.key + j, lastKey)]));
+    });
+  }
+
+  // addGradients stores the gradient of the bias, or adds to it where several scores share an element.
+  template <class Tile> static DEVICE void addGradients(const AttentionArguments& a, Tile t) {
+    if (!a.dBias) return;
+    const int64_t at = t.sequence() * a.dBiasSequence + t.head * a.dBiasHead + t.query * a.dBiasRow + t.key * a.dBiasColumn;
+    const int rows = t.sq() - t.query, keys = t.sk() - t.key;
+    const auto eachWithin = [&](auto f) {
+      t.each([&](float x, int i, int j) {
+        if (i < rows && j < keys) f(i * a.dBiasRow + j * a.dBiasColumn, x);
+      });
+    };
+    using Element = typename Tile::Element;
+    if (a.dBiasSums)
+      eachWithin([&](int64_t place, float x) {
+        if (x != 0) atomicAdd((float*)a.dBias + at + place, x);
+      });
+    else if (a.biasElement == ElementF32)
+      eachWithin([&](int64_t place, float x) { round((float*)a.dBias + at + place, x); });
+    else if constexpr (sizeof(Element) == 2)
+      eachWithin([&](int64_t place, float x) { round((Element*)a.dBias + at + place, x); });
   }
 };
-
-// Dropper tells which probabilities of one head of one sequence are kept. Eight neighbouring columns, the first a multiple of
-// eight, share a counter. Each of its words has the numbers of two of them, the first one's in its lower half; a number under
-// the threshold drops its element.
-struct Dropper {
-  static constexpr uint32_t TOPS = 0x80008000;
-  uint32_t thresholds, key0, key1, step, plane;  // thresholds: in both halves
-
-  __device__ __forceinline__ Dropper(const AttentionArguments& a, const Sequence& s, int head)
-      : thresholds(a.dropThreshold * 0x10001), key0(a.dropKey0), key1(a.dropKey1), step(a.dropStep), plane(s.index * a.heads + head) {}
-
-  // counter is that of row i and eight columns, of which j is one.
-  __device__ __forceinline__ uint4 counter(int i, int j) const { return make_uint4(step, plane, (uint32_t)i, (uint32_t)j / 8); }
-
-  template <int N> __device__ __forceinline__ void draw(uint4 (&counters)[N]) const { philox(key0, key1, counters); }
-
-  // kept has the top bit of each half set if that half of the word keeps its element; other bits mean nothing. Halves whose top
-  // bit is that of the threshold are compared by subtracting, with a bit that keeps the halves apart.
-  __device__ __forceinline__ uint32_t kept(uint32_t word) const {
-    const uint32_t difference = (word | TOPS) - (thresholds & ~TOPS);
-    uint32_t kept;  // (word & ~thresholds) | (~(word ^ thresholds) & difference), which the compiler would take apart
-    asm("lop3.b32 %0, %1, %2, %3, 0xB2;" : "=r"(kept) : "r"(word), "r"(thresholds), "r"(difference));
-    return kept;
-  }
-
-#if __CUDA_ARCH__ >= 900
-  // keptOfFew is kept, with one instruction less, where the probability to drop is at most a half.
-  __device__ __forceinline__ uint32_t keptOfFew(uint32_t word) const {
-    uint32_t smaller;
-    asm("min.u16x2 %0, %1, %2;" : "=r"(smaller) : "r"(word), "r"(thresholds));
-    return smaller + (TOPS - thresholds);
-  }
-  __device__ __forceinline__ bool dropsFew() const { return thresholds <= TOPS; }
-  template <bool Few> __device__ __forceinline__ uint32_t keptOf(uint32_t word) const { return Few ? keptOfFew(word) : kept(word); }
-#endif
-};
-
-// keepScaleAfter is the part of dropout's factor that a gradient is multiplied by when it is complete: all of it, unless the
-// gradient of the bias needs dS with it.
-__device__ __forceinline__ float keepScaleAfter(const AttentionArguments& a) { return a.dBias ? 1 : a.keepScale; }
