@@ -25,7 +25,7 @@
 //	end, err := loop.Run(ctx)
 //
 // Around it, each in a package of its own that can be used alone: train/data has batches, train/tokenizer makes tokens of
-// text, train/checkpoint keeps checkpoints and train/safetensors has the format of their weights, train/watch has hooks
+// text, train/checkpoint keeps checkpoints, whose weights are in the format of the package safetensors, train/watch has hooks
 // that show and record a run, and train/sample writes text. The program in examples/transformer puts all of them together.
 //
 // # Without a Loop

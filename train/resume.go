@@ -9,8 +9,8 @@ import (
 
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/ops"
+	"github.com/stheno-ml/stheno/safetensors"
 	"github.com/stheno-ml/stheno/train/checkpoint"
-	"github.com/stheno-ml/stheno/train/safetensors"
 )
 
 // loopState is what a checkpoint holds besides tensors. Random numbers need no state: batches, dropout and first values

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/ops"
-	"github.com/stheno-ml/stheno/train/safetensors"
+	"github.com/stheno-ml/stheno/safetensors"
 	"gorgonia.org/tensor"
 )
 

@@ -4,7 +4,7 @@ import (
 	"crypto/sha256"
 	"testing"
 
-	"github.com/stheno-ml/stheno/train/safetensors"
+	"github.com/stheno-ml/stheno/safetensors"
 )
 
 // The checkpoint of the benchmarks has 10 MB: a third of it is weights, the rest what AdamW keeps.

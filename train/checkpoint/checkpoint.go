@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/stheno-ml/stheno/train/safetensors"
+	"github.com/stheno-ml/stheno/safetensors"
 )
 
 // Checkpoint is all that training needs to go on from a step.

@@ -7,8 +7,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/stheno-ml/stheno/safetensors"
 	"github.com/stheno-ml/stheno/train/checkpoint"
-	"github.com/stheno-ml/stheno/train/safetensors"
 	"gorgonia.org/tensor"
 )
 

@@ -13,7 +13,7 @@ import (
 	"slices"
 
 	"github.com/stheno-ml/stheno/internal/filelock"
-	"github.com/stheno-ml/stheno/train/safetensors"
+	"github.com/stheno-ml/stheno/safetensors"
 )
 
 // Folder is a folder of checkpoints. One Folder at a time may write to it, which a lock ensures; any number of [View]s

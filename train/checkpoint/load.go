@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/stheno-ml/stheno/internal/plainfile"
-	"github.com/stheno-ml/stheno/train/safetensors"
+	"github.com/stheno-ml/stheno/safetensors"
 )
 
 // maxText is the most bytes that the files without tensors may have.

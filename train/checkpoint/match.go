@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/stheno-ml/stheno/train/safetensors"
+	"github.com/stheno-ml/stheno/safetensors"
 	"gorgonia.org/tensor"
 )
 

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stheno-ml/stheno/train/safetensors"
+	"github.com/stheno-ml/stheno/safetensors"
 )
 
 // Any part of a tensor is the part of what Tensor reads, across the pieces in which a file is read.
