@@ -1,7 +1,11 @@
 // Package blas offers Stheno's matrix product as an implementation of gonum's BLAS interfaces, so that programs built on
 // gonum, and Gorgonia's own products, run on it:
 //
-//	gorgonia.Use(blas.Implementation{})
+//	implementation, err := blas.New()
+//	if err != nil {
+//		return err
+//	}
+//	gorgonia.Use(implementation)
 //
 // Only Sgemm and Dgemm are Stheno's, threaded over GOMAXPROCS; everything else is gonum's. Two things differ from gonum's
 // Sgemm and Dgemm. A zero in A does not hide a NaN or an infinity in B: 0·NaN is NaN. And sums are added in another order,

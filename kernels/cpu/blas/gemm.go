@@ -5,14 +5,19 @@ import (
 
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/kernels/cpu"
+	"github.com/stheno-ml/stheno/kernels/cpu/internal/simd"
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/gonum"
 )
 
 // Implementation implements gonum's blas.Float32, Float64, Complex64 and Complex128, which is what gorgonia.Use and
-// tensor.Use take. Like gonum's own it panics at arguments that do not fit together, with gonum's messages. The zero
-// value is ready for use, from several goroutines at once.
+// tensor.Use take. Like gonum's own it panics at arguments that do not fit together, with gonum's messages. It may be
+// used from several goroutines at once.
 type Implementation struct{ gonum.Implementation }
+
+// New returns the implementation. Where STHENO_SIMD asks for instructions that there are not it returns an error, which Sgemm and
+// Dgemm could only panic with.
+func New() (Implementation, error) { return Implementation{}, simd.Check() }
 
 var backend = cpu.New()
 
@@ -52,7 +57,7 @@ func gemm[T kernels.Float](tA, tB blas.Transpose, m, n, k int, alpha T, a []T, l
 		defer release(scaled)
 	}
 	if err := backend.MatMul(&p, kernels.MatMulOutputs{C: operand(blas.NoTrans, m, n, c, ldc)}); err != nil {
-		panic(err) // the arguments have been checked
+		panic(err) // the arguments have been checked, and New has checked the environment
 	}
 }
 

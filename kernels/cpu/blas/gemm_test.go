@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
+	"os/exec"
+	"strings"
 	"testing"
 
 	"github.com/stheno-ml/stheno/kernels"
@@ -168,4 +171,26 @@ func ExampleImplementation() {
 	}
 	fmt.Println(square.Value().Data())
 	// Output: [7 10 15 22]
+}
+
+// TestNew checks that a program with an unknown word in STHENO_SIMD gets an error from New.
+func TestNew(t *testing.T) {
+	const unknown = "fast"
+	_, err := blas.New()
+	if os.Getenv("STHENO_SIMD") == unknown {
+		fmt.Println(err)
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	program := exec.Command(os.Args[0], "-test.run=^TestNew$")
+	program.Env = append(os.Environ(), "STHENO_SIMD="+unknown)
+	out, err := program.CombinedOutput()
+	if _, ended := err.(*exec.ExitError); err != nil && !ended {
+		t.Skip("programs cannot be started here, as under an emulator: ", err)
+	}
+	if want := `STHENO_SIMD is "fast", it needs to be one of`; !strings.Contains(string(out), want) {
+		t.Errorf("the program printed\n%s\nwhich lacks\n%s", out, want)
+	}
 }
