@@ -3,6 +3,7 @@ package kernels
 import (
 	"fmt"
 	"math"
+	"slices"
 	"unsafe"
 )
 
@@ -109,10 +110,11 @@ func axes(n int) (shape, strides []int) {
 	return both[:n:n], both[n:]
 }
 
-// Of returns the row-major tensor of the given shape over data, which must hold at least its number of elements.
+// Of returns the row-major tensor of the given shape over data. As indexing does, it panics where data holds fewer elements, or
+// an axis is negative.
 func Of[T Element](data []T, shape ...int) Tensor {
 	t := Contiguous(unsafe.Pointer(unsafe.SliceData(data)), DTypeOf[T](), shape...)
-	if t.Elements() > len(data) {
+	if t.Elements() > len(data) || slices.ContainsFunc(shape, func(d int) bool { return d < 0 }) {
 		panic(fmt.Sprintf("kernels.Of: shape %v needs %d elements, data has %d", shape, t.Elements(), len(data)))
 	}
 	return t

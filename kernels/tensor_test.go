@@ -141,3 +141,17 @@ func TestDType(t *testing.T) {
 		t.Errorf("DTypeOf gives %v and %v", kernels.DTypeOf[int32](), kernels.DTypeOf[int64]())
 	}
 }
+
+// TestOfRefusesShapes checks that no shape claims more than there is.
+func TestOfRefusesShapes(t *testing.T) {
+	for _, shape := range [][]int{{5}, {2, 3}, {-1, -4}, {-2, 2}, {math.MaxInt, 2}, {math.MaxInt, math.MaxInt}, {1 << 33, 1 << 33}} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("4 elements have become a tensor of shape %v", shape)
+				}
+			}()
+			kernels.Of(make([]float32, 4), shape...)
+		}()
+	}
+}
