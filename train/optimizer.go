@@ -1,6 +1,7 @@
 package train
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -168,7 +169,11 @@ func checkNodes(nodes gorgonia.Nodes) error {
 func (o *Optimizer) Step() (Report, error) {
 	p, err := o.Queue()
 	if err != nil {
-		return Report{Step: o.step, LearningRate: o.options.Schedule.LearningRate(o.step)}, err
+		r := Report{Step: o.step}
+		if o.options.Schedule != nil { // an optimiser that no one has made has none
+			r.LearningRate = o.options.Schedule.LearningRate(o.step)
+		}
+		return r, err
 	}
 	return p.Report()
 }
@@ -392,5 +397,5 @@ func bound(n *gorgonia.Node, gradient gorgonia.Value) bool {
 
 // errorf is an error of the optimiser.
 func (o *Optimizer) errorf(format string, args ...any) error {
-	return fmt.Errorf(o.name+": "+format, args...)
+	return fmt.Errorf(cmp.Or(o.name, "Optimizer")+": "+format, args...)
 }

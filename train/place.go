@@ -1,6 +1,7 @@
 package train
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"unsafe"
@@ -15,6 +16,9 @@ import (
 
 // place finds that place, and makes the state and the control vector there.
 func (o *Optimizer) place() error {
+	if len(o.parameters) == 0 {
+		return errors.New("there are no parameters, an optimiser needs to be made by NewAdamW, NewLion or NewSGD")
+	}
 	first := o.parameters[0].node
 	if first.Value() == nil {
 		return fmt.Errorf("%s has no value, it needs one", first.Name())

@@ -3,6 +3,7 @@
 package hostile
 
 import (
+	"fmt"
 	"math"
 	"reflect"
 	"strings"
@@ -122,4 +123,29 @@ func (b *Bytes) replaceSlice(v reflect.Value) {
 	default:
 		v.Set(reflect.AppendSlice(reflect.MakeSlice(v.Type(), 0, n+1), reflect.Append(v, reflect.Zero(v.Type().Elem()))))
 	}
+}
+
+// CallAll calls each method of a value with arguments that are zero, and returns what panicked.
+func CallAll(value any) (panics []string) {
+	v := reflect.ValueOf(value)
+	for i := range v.NumMethod() {
+		method := v.Method(i)
+		var arguments []reflect.Value
+		for k := range method.Type().NumIn() {
+			arguments = append(arguments, reflect.Zero(method.Type().In(k)))
+		}
+		func() {
+			defer func() {
+				if reason := recover(); reason != nil {
+					panics = append(panics, fmt.Sprintf("%T.%s: %v", value, v.Type().Method(i).Name, reason))
+				}
+			}()
+			if method.Type().IsVariadic() {
+				method.CallSlice(arguments)
+			} else {
+				method.Call(arguments)
+			}
+		}()
+	}
+	return panics
 }

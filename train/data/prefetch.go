@@ -55,6 +55,9 @@ func (p *Prefetcher) Batch(n int) (Batch, error) {
 	if n < 0 || n == math.MaxInt {
 		return nil, fmt.Errorf("Prefetcher: n is %d, it needs to be at least 0 and below %d", n, math.MaxInt)
 	}
+	if p.source == nil {
+		return nil, errors.New("Prefetcher: it has no batches, it needs to be made by Prefetch")
+	}
 	p.asking.Lock()
 	defer p.asking.Unlock()
 	p.mutex.Lock()
@@ -82,6 +85,9 @@ func (p *Prefetcher) moveTo(n int) {
 // Close stops the goroutine and waits for it to end. A Batch that waits returns an error, and so does any later one.
 // Closing again does nothing. The error is always nil.
 func (p *Prefetcher) Close() error {
+	if p.source == nil {
+		return nil
+	}
 	p.mutex.Lock()
 	p.closed = true
 	p.changed.Broadcast()

@@ -82,7 +82,7 @@ func (t *Tokens) Copy(ids []int, from int) error {
 	if from < 0 || from > t.Len()-len(ids) {
 		return fmt.Errorf("Copy: from is %d, there are not %d tokens from there on, but %d in all", from, len(ids), t.Len())
 	}
-	if t.memory.closed {
+	if t.memory == nil || t.memory.closed {
 		return fmt.Errorf("Copy: %w", errClosed)
 	}
 	t.copy(ids, from)
@@ -134,7 +134,7 @@ func (t *Tokens) Max() int {
 // them again does nothing.
 func (t *Tokens) Close() error {
 	m := t.memory
-	if m.closed {
+	if m == nil || m.closed {
 		return nil
 	}
 	m.closed, m.ids = true, nil

@@ -1,6 +1,9 @@
 package data
 
-import "math/bits"
+import (
+	"errors"
+	"math/bits"
+)
 
 // Windows are [Batches] that visit each window of the tokens once an epoch. The windows lie end to end: window w begins at
 // token w·length. What is left behind the last one, fewer than length tokens and the target after them, is not visited.
@@ -39,6 +42,9 @@ func (w *Windows) Count() int { return w.count }
 
 // Batch returns batch n.
 func (w *Windows) Batch(n int) (Batch, error) {
+	if w.count == 0 {
+		return nil, errors.New("Windows: it has no tokens, it needs to be made by Sequential or Shuffled")
+	}
 	return w.batch(n, func(row int) int {
 		i := n*w.rows + row
 		return w.length * w.order(i/w.count, i%w.count)
