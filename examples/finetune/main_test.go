@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/stheno-ml/stheno/nn/pretrained"
-	"github.com/stheno-ml/stheno/train/safetensors"
+	"github.com/stheno-ml/stheno/safetensors"
 	"github.com/stheno-ml/stheno/train/tokenizer"
 	"github.com/stheno-ml/stheno/train/watch"
 	"gorgonia.org/tensor"
