@@ -55,6 +55,13 @@
 // computed, and where several runs make a step, [Optimizer.Accumulate] adds up those of the others. The device decides by itself
 // whether a step is clipped or skipped; with Queue the host need not know before the next run is on its way.
 //
+// # Several processes
+//
+// With Options.Ranks, the processes of a group (package train/distributed) train one model: each step uses the mean of the
+// gradients of all, each rank takes its share of the step's batches, and all keep the same bits. Rank 0 has the hooks and the
+// checkpoints, from which a training goes on with any number of ranks that makes as many batches a step. So far the ranks compute on
+// the CPU.
+//
 // # Stopping and going on
 //
 // Nothing in a Loop depends on when it was started or how often it was stopped: batches and dropout are functions of

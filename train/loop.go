@@ -1,6 +1,7 @@
 package train
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,7 +40,8 @@ type LoopConfig struct {
 	Optimizer func(parameters gorgonia.Nodes) (*Optimizer, error)
 	// Device is where the model computes; nil means the host. The parameters need to be there, see [nn.Parameters.MoveTo].
 	Device *ops.Device
-	// Data are the batches to train on: step n takes batches n·Accumulation and on. There may be batches of several shapes, for
+	// Data are the batches to train on: step n takes batches n·Accumulation and on, and with other ranks n·Accumulation·Size and on, of
+	// which each rank takes every Size-th. There may be batches of several shapes, for
 	// each of which the loop has a graph, over the same parameters and with the same optimiser.
 	Data data.Batches
 	// Steps is how many steps the training has in all, those before a resumption included.
@@ -65,6 +67,7 @@ type LoopConfig struct {
 	// Settings are stored in every checkpoint, as JSON: what the program needs to know to build the same Loop again.
 	Settings any
 
+	// Hooks are told what happens, in their order. With other ranks only rank 0's are, and only rank 0 writes checkpoints.
 	Hooks []Hook
 }
 
@@ -231,7 +234,7 @@ const manyShapes = 32
 // checkCounts makes sure that all batches have a number.
 func (l *Loop) checkCounts() error {
 	c := l.c
-	if batches := l.optimizer.options.Accumulation; c.Steps > math.MaxInt/batches {
+	if batches := l.optimizer.batchesOfStep(); c.Steps > math.MaxInt/batches {
 		return fmt.Errorf("steps is %d of %d batches each, that is more than can be counted", c.Steps, batches)
 	}
 	if c.EvalEvery > 0 && c.Steps/c.EvalEvery > math.MaxInt/c.EvalBatches-2 {
@@ -273,9 +276,16 @@ func (l *Loop) Run(ctx context.Context) (End, error) {
 		return End{Err: errZeroLoop}, errZeroLoop
 	}
 	start := time.Now()
-	l.audience = newAudience(l.c.Hooks)
+	hooks := l.c.Hooks
+	if l.ranks().Rank() != 0 {
+		hooks = nil
+	}
+	l.audience = newAudience(hooks)
 	stop := l.audience.onCancel(ctx, l.c.Checkpoints != nil)
 	err := l.run(ctx, start)
+	if err != nil && !errors.Is(err, errCancelled) {
+		l.ranks().Abort(err)
+	}
 	cancelled := errors.Is(err, errCancelled)
 	if cancelled {
 		err = nil
@@ -331,14 +341,18 @@ func (l *Loop) start() error {
 		}
 		l.dirty = false
 	}
-	b, err := l.c.Data.Batch(l.done * l.optimizer.options.Accumulation)
+	if err := l.share(); err != nil {
+		return err
+	}
+	n := l.optimizer.batch(l.done, 0)
+	b, err := l.c.Data.Batch(n)
 	if err != nil {
-		return fmt.Errorf("step %d: batch %d: %w", l.done, l.done*l.optimizer.options.Accumulation, err)
+		return fmt.Errorf("step %d: batch %d: %w", l.done, n, err)
 	}
 	examples, tokens := b.Size()
 	s := Start{
 		Step: l.done, Steps: l.c.Steps, Resumed: l.resumed, Parameters: nn.Count(l.Parameters()), Trained: nn.Count(l.training.trained),
-		ExamplesPerStep: examples * l.optimizer.options.Accumulation, TokensPerStep: tokens * l.optimizer.options.Accumulation,
+		ExamplesPerStep: examples * l.optimizer.batchesOfStep(), TokensPerStep: tokens * l.optimizer.batchesOfStep(),
 		Metrics: metricNames(l.training.outputs.Metrics),
 	}
 	return l.audience.tell(func(h *Hook) error {
@@ -384,10 +398,10 @@ func (l *Loop) queue(ctx context.Context, start time.Time) (*queuedStep, error) 
 		number++
 	}
 	for i := range batches {
-		if ctx.Err() != nil {
-			return nil, errCancelled
+		if cancelled, err := l.cancelled(ctx); err != nil || cancelled {
+			return nil, cmp.Or(err, errCancelled)
 		}
-		n := number*batches + i
+		n := l.optimizer.batch(number, i)
 		if err := l.train(q, n, i == batches-1); err != nil {
 			return nil, fmt.Errorf("step %d: batch %d: %w", number, n, err)
 		}
@@ -428,7 +442,7 @@ func (l *Loop) train(q *queuedStep, n int, last bool) error {
 		return err
 	}
 	examples, tokens := b.Size()
-	q.step.Examples, q.step.Tokens = q.step.Examples+examples, q.step.Tokens+tokens
+	q.step.Examples, q.step.Tokens = q.step.Examples+examples*l.ranks().Size(), q.step.Tokens+tokens*l.ranks().Size()
 	q.scalars, l.why = append(q.scalars, scalars), t.unrecorded
 	return nil
 }
@@ -466,7 +480,7 @@ func (l *Loop) settle() error {
 		if err != nil {
 			return fmt.Errorf("step %d: %w", l.done, err)
 		}
-		s.Loss += values[0] / float64(len(q.scalars))
+		s.Loss += values[0]
 		for i, m := range metrics {
 			if scalarMetric(m) {
 				means[i].add(values[1], 1)
@@ -474,6 +488,10 @@ func (l *Loop) settle() error {
 			}
 		}
 	}
+	if err := l.joinMeans(&s.Loss, means); err != nil {
+		return fmt.Errorf("step %d: %w", l.done, err)
+	}
+	s.Loss /= float64(l.optimizer.batchesOfStep())
 	s.Metrics = figures(metrics, means, scalarMetric)
 	var err error
 	if s.Report, err = q.report.Report(); err != nil {
@@ -574,7 +592,10 @@ func (l *Loop) judge(ctx context.Context, batches data.Batches, progress *Batch)
 	means := make([]mean, len(l.training.outputs.Metrics))
 	read := func() error { return nil }
 	for i := range l.c.EvalBatches {
-		if ctx.Err() != nil {
+		if i%l.ranks().Size() != l.ranks().Rank() {
+			continue
+		}
+		if ctx.Err() != nil && l.ranks().Size() == 1 {
 			return 0, nil, errCancelled
 		}
 		n := evaluation*l.c.EvalBatches + i
@@ -587,7 +608,7 @@ func (l *Loop) judge(ctx context.Context, batches data.Batches, progress *Batch)
 			if err != nil {
 				return err
 			}
-			loss += values[0] / float64(l.c.EvalBatches)
+			loss += values[0]
 			return t.measure(means, values)
 		}
 		if err == nil && slices.ContainsFunc(t.outputs.Metrics, valueMetric) {
@@ -596,7 +617,7 @@ func (l *Loop) judge(ctx context.Context, batches data.Batches, progress *Batch)
 		if err != nil {
 			return 0, nil, fmt.Errorf("evaluation after step %d: batch %d: %w", l.done, n, err)
 		}
-		progress.Batch++
+		progress.Batch = min(progress.Batch+l.ranks().Size(), progress.Batches)
 		if err := l.tellBatch(*progress); err != nil {
 			return 0, nil, err
 		}
@@ -604,7 +625,10 @@ func (l *Loop) judge(ctx context.Context, batches data.Batches, progress *Batch)
 	if err := read(); err != nil {
 		return 0, nil, fmt.Errorf("evaluation after step %d: %w", l.done, err)
 	}
-	return loss, figures(l.training.outputs.Metrics, means, anyMetric), nil
+	if err := l.joinMeans(&loss, means); err != nil {
+		return 0, nil, fmt.Errorf("evaluation after step %d: %w", l.done, err)
+	}
+	return loss / float64(l.c.EvalBatches), figures(l.training.outputs.Metrics, means, anyMetric), nil
 }
 
 // judgeBatch asks for the scalars of a batch, the loss first.

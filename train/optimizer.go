@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/train/distributed"
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
 )
@@ -55,6 +56,9 @@ type Options struct {
 	Accumulation int
 	// LossScaling multiplies the loss of training in float16, see [LossScaling]; nil means not.
 	LossScaling *LossScaling
+	// Ranks are the processes that train together, each on batches of its own; nil means this one alone. A step then averages the
+	// gradients of all, and changes the parameters of all alike.
+	Ranks *distributed.Group
 	// MaxSkips is how many steps in a row may be skipped before Step returns an error; 0 means 10.
 	MaxSkips int
 }
@@ -234,7 +238,10 @@ func (o *Optimizer) change() error {
 	if err := o.average(); err != nil {
 		return err
 	}
-	plan := kernels.StepPlan{ClipNorm: o.options.ClipNorm, Accumulation: o.options.Accumulation, LossScaling: o.scaling}
+	if err := o.joinGradients(); err != nil {
+		return err
+	}
+	plan := kernels.StepPlan{ClipNorm: o.options.ClipNorm, Accumulation: o.batchesOfStep(), LossScaling: o.scaling}
 	if err := o.backend.SumSquares(o.gradients, o.squares); err != nil {
 		return err
 	}

@@ -51,13 +51,20 @@ func ReadSettings(c checkpoint.Checkpoint, settings any) error {
 // model, seeds and machine give the same bits. A checkpoint of another model or optimiser is an error that says what
 // differs, and changes nothing. So is one of a model with dropout from a program that drew other masks for the same seeds,
 // unless NewMasks of LoopConfig is set. Checkpoints that are damaged are passed over and listed in refused; without any that is
-// whole the error is checkpoint.ErrNone.
+// whole the error is checkpoint.ErrNone. With other ranks every rank resumes, from the checkpoint that rank 0 reads; their number
+// may be another than before, as long as a step takes as many batches.
 func (l *Loop) Resume() (refused []error, err error) {
-	if l.c.Checkpoints == nil {
-		return nil, errors.New("Loop: checkpoints is nil, resuming needs the folder that they are in")
+	if l.training == nil {
+		return nil, errZeroLoop
 	}
-	c, refused, err := l.c.Checkpoints.Latest()
-	if err != nil {
+	var c checkpoint.Checkpoint
+	if l.ranks().Rank() == 0 {
+		if l.c.Checkpoints == nil {
+			return nil, errors.New("Loop: checkpoints is nil, resuming needs the folder that they are in")
+		}
+		c, refused, err = l.c.Checkpoints.Latest()
+	}
+	if c, err = l.joinCheckpoint(c, err); err != nil {
 		return refused, fmt.Errorf("Loop: %w", err)
 	}
 	if err := l.restore(c); err != nil {
@@ -70,6 +77,13 @@ func (l *Loop) Resume() (refused []error, err error) {
 // ResumeFrom is [Loop.Resume] from a checkpoint of the caller's choice, such as the best. With the first checkpoint that
 // the loop then writes, those of later steps are removed: they belong to a course that the training has left.
 func (l *Loop) ResumeFrom(c checkpoint.Checkpoint) error {
+	if l.training == nil {
+		return errZeroLoop
+	}
+	c, err := l.joinCheckpoint(c, nil)
+	if err != nil {
+		return fmt.Errorf("Loop: %w", err)
+	}
 	if err := l.restore(c); err != nil {
 		return fmt.Errorf("Loop: the checkpoint of step %d: %w", c.Step, err)
 	}
@@ -78,14 +92,11 @@ func (l *Loop) ResumeFrom(c checkpoint.Checkpoint) error {
 }
 
 func (l *Loop) restore(c checkpoint.Checkpoint) error {
-	if l.training == nil {
-		return errZeroLoop
-	}
 	var s loopState
 	if err := json.Unmarshal(c.Meta, &s); err != nil {
 		return fmt.Errorf("its state is not a loop's: %w", err)
 	}
-	if batches := s.Done * l.optimizer.options.Accumulation; s.Batches != batches {
+	if batches := s.Done * l.optimizer.batchesOfStep(); s.Batches != batches {
 		return fmt.Errorf("it took %d batches for %d steps, this loop would have taken %d", s.Batches, s.Done, batches)
 	}
 	if s.Done > l.c.Steps {
@@ -211,7 +222,7 @@ func (l *Loop) snapshot() (checkpoint.Checkpoint, error) {
 		return checkpoint.Checkpoint{}, err
 	}
 	s := loopState{
-		Done: l.done, Batches: l.done * l.optimizer.options.Accumulation, BestStep: l.bestStep,
+		Done: l.done, Batches: l.done * l.optimizer.batchesOfStep(), BestStep: l.bestStep,
 		Optimizer: o.Optimizer, Updates: o.Step, Skipped: o.Skipped, SkippedInARow: o.SkippedInARow, Masks: kernels.DropoutVersion,
 		LossScale: o.LossScale, GoodSteps: o.LossScaleGoodSteps,
 		Schedule:    fmt.Sprintf("%T%+v", l.optimizer.options.Schedule, l.optimizer.options.Schedule),

@@ -37,7 +37,7 @@ func (g *Group) CollectParts(tensors ...kernels.Tensor) error {
 	return g.each("CollectParts", tensors, g.collectParts)
 }
 
-// Broadcast copies the tensors of one rank to all others.
+// Broadcast copies the tensors of one rank, of any type, to all others.
 func (g *Group) Broadcast(from int, tensors ...kernels.Tensor) error {
 	if from < 0 || from >= g.Size() {
 		return fmt.Errorf("distributed: Broadcast: from is rank %d, the group has %d", from, g.Size())
@@ -64,7 +64,7 @@ func (g *Group) Part(rank, n int) (at, end int) {
 // each runs an operation over tensors, after a check that all ranks mean the same.
 func (g *Group) each(name string, tensors []kernels.Tensor, do func(operation uint64, t kernels.Tensor) error) error {
 	for i, t := range tensors {
-		if err := checkTensor(name, i, t); err != nil {
+		if err := checkTensor(name, i, t, name == "Broadcast"); err != nil {
 			return err
 		}
 	}
@@ -90,9 +90,9 @@ func (g *Group) each(name string, tensors []kernels.Tensor, do func(operation ui
 	return nil
 }
 
-func checkTensor(name string, i int, t kernels.Tensor) error {
+func checkTensor(name string, i int, t kernels.Tensor, anyType bool) error {
 	switch {
-	case !t.DType.IsFloat():
+	case !t.DType.IsFloat() && !anyType:
 		return fmt.Errorf("distributed: %s: tensor %d is of %v, it needs to be of floats", name, i, t.DType)
 	case t.Owner != nil:
 		return kernels.Unsupported{Device: "the group of CPU ranks", What: fmt.Sprintf("%s of tensor %d, which lies on a device", name, i)}

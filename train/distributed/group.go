@@ -16,6 +16,8 @@ import (
 //
 // When a rank ends, hangs or says that it gives up, the operations of all others return an error that names it, and so do all
 // that follow.
+//
+// A nil Group is one of a process alone, like that of the zero Config.
 type Group struct {
 	config    Config
 	links     []*link // by rank; nil for this one
@@ -61,16 +63,34 @@ func Join(ctx context.Context, c Config) (*Group, error) {
 }
 
 // Rank returns which of the group's processes this one is, from 0 on.
-func (g *Group) Rank() int { return g.config.Rank }
+func (g *Group) Rank() int {
+	if g == nil {
+		return 0
+	}
+	return g.config.Rank
+}
 
 // Size returns how many processes the group has.
-func (g *Group) Size() int { return g.config.Size }
+func (g *Group) Size() int {
+	if g == nil {
+		return 1
+	}
+	return g.config.Size
+}
 
 // LocalRank returns which of the ranks on its machine this one is: the GPU that it takes.
-func (g *Group) LocalRank() int { return g.config.LocalRank }
+func (g *Group) LocalRank() int {
+	if g == nil {
+		return 0
+	}
+	return g.config.LocalRank
+}
 
 // Close leaves the group, after the last operation. The others go on; who waits for this rank from then on gets an error.
 func (g *Group) Close() error {
+	if g == nil {
+		return nil
+	}
 	for _, l := range g.others() {
 		l.send(frame{kind: goodbyeFrame, operation: g.operation.Load()}, g.config.timeout())
 	}
@@ -80,12 +100,18 @@ func (g *Group) Close() error {
 
 // Abort leaves the group because of an error: the operations of all others return it, with this rank's name.
 func (g *Group) Abort(err error) {
+	if g == nil {
+		return
+	}
 	g.fail(fmt.Errorf("rank %d gave up: %w", g.Rank(), err), true)
 	g.tasks.Wait()
 }
 
 // Err returns why the group cannot go on, nil while it can.
 func (g *Group) Err() error {
+	if g == nil {
+		return nil
+	}
 	select {
 	case <-g.done:
 		return g.cause

@@ -1,0 +1,155 @@
+package train
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"unsafe"
+
+	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/safetensors"
+	"github.com/stheno-ml/stheno/train/checkpoint"
+	"github.com/stheno-ml/stheno/train/distributed"
+	"gorgonia.org/tensor"
+)
+
+// This file is what an optimiser and a loop do together with those of other ranks. Batches are numbered for all: step n takes as
+// many as one process would take that accumulates all of them, and each rank every Size-th.
+
+// joinGradients makes the gradients of this rank the sums over all ranks.
+func (o *Optimizer) joinGradients() error { return o.options.Ranks.Sum(o.gradients...) }
+
+// batchesOfStep is how many batches the gradients of a step are a mean of.
+func (o *Optimizer) batchesOfStep() int { return o.options.Accumulation * o.options.Ranks.Size() }
+
+// batch is the number of this rank's batch i of a step.
+func (o *Optimizer) batch(step, i int) int {
+	return step*o.batchesOfStep() + i*o.options.Ranks.Size() + o.options.Ranks.Rank()
+}
+
+// ranks are those that train with this loop.
+func (l *Loop) ranks() *distributed.Group { return l.optimizer.options.Ranks }
+
+// share gives all ranks the parameters of rank 0.
+func (l *Loop) share() error {
+	if l.ranks().Size() == 1 {
+		return nil
+	}
+	var values []kernels.Tensor
+	for _, n := range l.Parameters() {
+		value, err := viewOf(n.Value(), n.Dtype(), n.Shape())
+		if err != nil {
+			return fmt.Errorf("the value of %s %w", n.Name(), err)
+		}
+		values = append(values, value)
+	}
+	return l.ranks().Broadcast(0, values...)
+}
+
+// cancelled reports whether any rank is to stop: all stop before the same step.
+func (l *Loop) cancelled(ctx context.Context) (bool, error) {
+	if l.ranks().Size() == 1 {
+		return ctx.Err() != nil, nil
+	}
+	asked := []float64{0}
+	if ctx.Err() != nil {
+		asked[0] = 1
+	}
+	err := l.ranks().Sum(kernels.Of(asked, 1))
+	return asked[0] > 0, err
+}
+
+// joinMeans adds up over all ranks the sum of losses and what metrics' means are of.
+func (l *Loop) joinMeans(loss *float64, means []mean) error {
+	if l.ranks().Size() == 1 {
+		return nil
+	}
+	sums := []float64{*loss}
+	for _, m := range means {
+		sums = append(sums, m.sum, m.count)
+	}
+	if err := l.ranks().Sum(kernels.Of(sums, len(sums))); err != nil {
+		return err
+	}
+	*loss = sums[0]
+	for i := range means {
+		means[i] = mean{sums[1+2*i], sums[2+2*i]}
+	}
+	return nil
+}
+
+// joinCheckpoint gives all ranks what rank 0 has read: a checkpoint, or the error that there is none.
+func (l *Loop) joinCheckpoint(c checkpoint.Checkpoint, err error) (checkpoint.Checkpoint, error) {
+	ranks := l.ranks()
+	if ranks.Size() == 1 || ranks.Rank() == 0 && err != nil && !errors.Is(err, checkpoint.ErrNone) {
+		return c, err
+	}
+	header := []int64{int64(c.Step), int64(len(c.Meta))}
+	if err != nil {
+		header[1] = 0
+	}
+	if shareErr := ranks.Broadcast(0, kernels.Of(header, 2)); shareErr != nil {
+		return c, shareErr
+	}
+	if header[1] == 0 {
+		return c, errors.Join(err, noneOf(ranks))
+	}
+	if ranks.Rank() == 0 {
+		return c, errors.Join(l.fits(c), l.shareCheckpoint(c))
+	}
+	own, err := l.emptyCheckpoint(int(header[0]), int(header[1]))
+	if err != nil {
+		return c, err
+	}
+	return own, l.shareCheckpoint(own)
+}
+
+// noneOf is what ranks say that were told by rank 0 that there is no checkpoint.
+func noneOf(ranks *distributed.Group) error {
+	if ranks.Rank() == 0 {
+		return nil
+	}
+	return fmt.Errorf("rank 0: %w", checkpoint.ErrNone)
+}
+
+// fits makes sure that a checkpoint has the tensors of the loop, before they are sent to ranks that expect these.
+func (l *Loop) fits(c checkpoint.Checkpoint) error {
+	own, err := l.emptyCheckpoint(c.Step, len(c.Meta))
+	if err != nil {
+		return err
+	}
+	return errors.Join(checkpoint.Match(c.Weights, own.Weights), checkpoint.Match(c.Optimizer, own.Optimizer))
+}
+
+// emptyCheckpoint has the tensors of a checkpoint of this loop, of zeros.
+func (l *Loop) emptyCheckpoint(step, meta int) (checkpoint.Checkpoint, error) {
+	c := checkpoint.Checkpoint{Step: step, Meta: make(json.RawMessage, meta)}
+	for _, n := range l.Parameters() {
+		c.Weights = append(c.Weights, safetensors.Tensor{Name: n.Name(), Value: tensor.New(tensor.Of(n.Dtype()), tensor.WithShape(n.Shape()...))})
+	}
+	state, err := l.optimizer.State()
+	if err != nil {
+		return c, err
+	}
+	for name, value := range state.Tensors {
+		state.Tensors[name] = tensor.New(tensor.Of(value.Dtype()), tensor.WithShape(value.Shape()...))
+	}
+	c.Optimizer = safetensors.Sorted(state.Tensors)
+	return c, nil
+}
+
+// shareCheckpoint copies rank 0's checkpoint into one of the same tensors, whose order may be another.
+func (l *Loop) shareCheckpoint(c checkpoint.Checkpoint) error {
+	list := []kernels.Tensor{kernels.Contiguous(unsafe.Pointer(unsafe.SliceData(c.Meta)), kernels.Bool, len(c.Meta))}
+	for _, tensors := range []safetensors.Tensors{c.Weights, c.Optimizer} {
+		for _, t := range safetensors.Sorted(tensors.Map()) {
+			view, err := viewOf(t.Value, t.Value.Dtype(), t.Value.Shape())
+			if err != nil {
+				return fmt.Errorf("%s %w", t.Name, err)
+			}
+			list = append(list, view)
+		}
+	}
+	return l.ranks().Broadcast(0, list...)
+}

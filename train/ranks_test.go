@@ -1,0 +1,250 @@
+package train_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stheno-ml/stheno/nn"
+	"github.com/stheno-ml/stheno/train"
+	"github.com/stheno-ml/stheno/train/checkpoint"
+	"github.com/stheno-ml/stheno/train/data"
+	"github.com/stheno-ml/stheno/train/distributed"
+	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
+)
+
+// course is what a training left.
+type course struct {
+	losses, evaluations []float64
+	weights             []float64
+	end                 train.End
+}
+
+// together says how ranks train the counting model.
+type together struct {
+	size, accumulation int
+	dtype              tensor.Dtype
+	change             func(rank int, c *train.LoopConfig)
+	resume             bool
+	contexts           map[int]context.Context // of ranks that have one of their own
+}
+
+// rankConfigs are the places of ranks on this machine.
+func rankConfigs(t *testing.T, size int) []distributed.Config {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	list := make([]distributed.Config, size)
+	for rank := range list {
+		list[rank] = distributed.Config{Rank: rank, Size: size, Address: listener.Addr().String(), Timeout: 20 * time.Second}
+	}
+	return list
+}
+
+// train returns what each rank has in the end. The other ranks' first values are not rank 0's, which count.
+func (o together) train(t *testing.T) ([]course, []error) {
+	t.Helper()
+	courses, errs := make([]course, o.size), make([]error, o.size)
+	var ranks sync.WaitGroup
+	for rank, place := range rankConfigs(t, o.size) {
+		ranks.Go(func() { courses[rank], errs[rank] = o.trainRank(t, place) })
+	}
+	ranks.Wait()
+	return courses, errs
+}
+
+func (o together) trainRank(t *testing.T, place distributed.Config) (left course, err error) {
+	group, err := distributed.Join(t.Context(), place)
+	if err != nil {
+		return left, err
+	}
+	defer group.Close()
+	c := train.LoopConfig{
+		Model: countingModel(o.dtype, nn.NewParameters(1), 0.1), Data: counting{}, Validation: counting{},
+		Steps: 20, EvalEvery: 10, EvalBatches: 5,
+		Optimizer: func(parameters gorgonia.Nodes) (*train.Optimizer, error) {
+			return train.NewAdamW(parameters, train.AdamWConfig{Options: train.Options{
+				Schedule: train.ConstantRate(1e-2), ClipNorm: 1, Accumulation: o.accumulation, Ranks: group,
+			}})
+		},
+		Hooks: []train.Hook{{
+			OnStep: func(s train.Step) error { left.losses = append(left.losses, s.Loss); return nil },
+			OnEval: func(e train.Evaluation) error {
+				left.evaluations = append(left.evaluations, e.Train, e.Validation)
+				return nil
+			},
+		}},
+	}
+	if o.change != nil {
+		o.change(place.Rank, &c)
+	}
+	loop, err := train.NewLoop(c)
+	if err != nil {
+		return left, err
+	}
+	defer loop.Close()
+	if place.Rank > 0 {
+		loop.Parameters()[0].Value().(*tensor.Dense).Zero()
+	}
+	if o.resume {
+		if _, err := loop.Resume(); err != nil && !errors.Is(err, checkpoint.ErrNone) {
+			return left, err
+		}
+	}
+	ctx := o.contexts[place.Rank]
+	if ctx == nil {
+		ctx = t.Context()
+	}
+	left.end, err = loop.Run(ctx)
+	for _, n := range loop.Parameters() {
+		switch data := n.Value().Data().(type) {
+		case []float64:
+			left.weights = append(left.weights, data...)
+		case []float32:
+			for _, x := range data {
+				left.weights = append(left.weights, float64(x))
+			}
+		}
+	}
+	return left, err
+}
+
+// Any number of ranks trains as one process does that accumulates the same batches: with the same bits of losses and weights on the
+// CPU, where sums are made in the order of the batches as long as each rank has one.
+func TestRanksTrainAsOne(t *testing.T) {
+	for _, dtype := range []tensor.Dtype{tensor.Float32, tensor.Float64} {
+		for _, c := range []struct{ size, accumulation int }{{2, 1}, {3, 1}, {4, 1}, {2, 2}} {
+			t.Run(fmt.Sprintf("%v, %d ranks of %d batches", dtype, c.size, c.accumulation), func(t *testing.T) {
+				one, errs := together{size: 1, accumulation: c.size * c.accumulation, dtype: dtype}.train(t)
+				if errs[0] != nil {
+					t.Fatal(errs[0])
+				}
+				all, errs := together{size: c.size, accumulation: c.accumulation, dtype: dtype}.train(t)
+				if err := errors.Join(errs...); err != nil {
+					t.Fatal(err)
+				}
+				for rank := range all {
+					if !slices.Equal(all[rank].weights, all[0].weights) {
+						t.Errorf("rank %d has other weights than rank 0", rank)
+					}
+					if rank > 0 && len(all[rank].losses) > 0 {
+						t.Errorf("rank %d has told its hooks of %d steps", rank, len(all[rank].losses))
+					}
+				}
+				if c.accumulation == 1 && !slices.Equal(all[0].weights, one[0].weights) {
+					t.Errorf("the weights differ from those of one process")
+				}
+				bound := 1e-12
+				if c.accumulation > 1 { // the sums have another order
+					bound = map[tensor.Dtype]float64{tensor.Float32: 1e-5, tensor.Float64: 1e-12}[dtype]
+				}
+				for name, lists := range map[string][2][]float64{"losses": {all[0].losses, one[0].losses}, "evaluations": {all[0].evaluations, one[0].evaluations}} {
+					if len(lists[0]) != len(lists[1]) || len(lists[0]) == 0 {
+						t.Fatalf("%d %s, one process has %d", len(lists[0]), name, len(lists[1]))
+					}
+					for i, x := range lists[0] {
+						if !(math.Abs(x/lists[1][i]-1) <= bound) {
+							t.Errorf("%s: number %d is %v, of one process %v", name, i, x, lists[1][i])
+						}
+					}
+				}
+			})
+		}
+	}
+}
+
+// A training goes on with another number of ranks, from rank 0's checkpoint, as long as a step takes as many batches.
+func TestRanksResume(t *testing.T) {
+	one, errs := together{size: 1, accumulation: 4, dtype: tensor.Float64}.train(t)
+	if errs[0] != nil {
+		t.Fatal(errs[0])
+	}
+	path := t.TempDir()
+	goOn := func(size, accumulation, steps int) ([]course, error) {
+		folder := openFolder(t, path, 2)
+		courses, errs := together{size: size, accumulation: accumulation, dtype: tensor.Float64, resume: true, change: func(rank int, c *train.LoopConfig) {
+			c.Steps = steps
+			if rank == 0 {
+				c.Checkpoints = folder
+			}
+		}}.train(t)
+		return courses, errors.Join(append(errs, folder.Close())...)
+	}
+	for _, part := range []struct{ size, steps int }{{4, 7}, {2, 12}, {1, 15}, {4, 20}} {
+		courses, err := goOn(part.size, 4/part.size, part.steps)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for rank, c := range courses {
+			if c.end.Done != part.steps {
+				t.Errorf("rank %d of %d ended after %d steps, want %d", rank, part.size, c.end.Done, part.steps)
+			}
+			if !slices.Equal(c.weights, courses[0].weights) {
+				t.Errorf("rank %d of %d has other weights than rank 0", rank, part.size)
+			}
+			for i, x := range c.weights {
+				if part.steps == 20 && !(math.Abs(x-one[0].weights[i]) <= 1e-9) {
+					t.Fatalf("rank %d: weight %d is %v, without interruption %v", rank, i, x, one[0].weights[i])
+				}
+			}
+		}
+	}
+	if _, err := goOn(3, 1, 25); err == nil || !strings.Contains(err.Error(), "it took 80 batches for 20 steps, this loop would have taken 60") {
+		t.Errorf("three ranks go on with a training of four: %v", err)
+	}
+}
+
+// What stops one rank stops all.
+func TestRanksStopTogether(t *testing.T) {
+	_, errs := together{size: 3, accumulation: 1, dtype: tensor.Float32, change: func(rank int, c *train.LoopConfig) {
+		if rank == 2 {
+			c.Data = endingData{at: 30}
+		}
+	}}.train(t)
+	for rank, err := range errs {
+		if err == nil || !strings.Contains(err.Error(), errDataEnded.Error()) || rank != 2 && !strings.Contains(err.Error(), "rank 2 gave up") {
+			t.Errorf("rank %d: %v", rank, err)
+		}
+	}
+
+	ctx, cancel := context.WithCancel(t.Context())
+	courses, errs := together{size: 3, accumulation: 1, dtype: tensor.Float32, contexts: map[int]context.Context{1: ctx}, change: func(rank int, c *train.LoopConfig) {
+		c.Steps, c.EvalEvery = 1_000_000, 0
+		c.Hooks = append(c.Hooks, train.Hook{OnStep: func(s train.Step) error {
+			if s.Done == 3 {
+				cancel()
+			}
+			return nil
+		}})
+	}}.train(t)
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	for rank, c := range courses {
+		if !c.end.Cancelled || c.end.Done != courses[0].end.Done || c.end.Done < 3 {
+			t.Errorf("rank %d ended %+v", rank, c.end)
+		}
+	}
+}
+
+var errDataEnded = errors.New("the data ended")
+
+// endingData is counting up to a batch.
+type endingData struct{ at int }
+
+func (d endingData) Batch(n int) (data.Batch, error) {
+	if n >= d.at {
+		return nil, errDataEnded
+	}
+	return counting{}.Batch(n)
+}
