@@ -134,19 +134,25 @@ func (n *bertNames) heads(c *config, e *nn.EncoderConfig) string {
 	case masked:
 		e.Masked = true
 	case classifier:
-		labels := c.object("id2label")
-		if e.Classes = 2; labels != nil {
-			e.Classes = len(labels.fields)
-		}
-		if c.has("num_labels") {
-			e.Classes = c.size("num_labels", 2)
-		}
-		if e.Classes < 1 {
-			c.fail("field id2label is empty, it needs a name for each class")
-			e.Classes = 1
-		}
+		e.Classes = c.classes()
 	}
 	return kind
+}
+
+// classes is how many there are.
+func (c *config) classes() int {
+	n := 2
+	if labels := c.object("id2label"); labels != nil {
+		n = len(labels.fields)
+	}
+	if c.has("num_labels") {
+		n = c.size("num_labels", 2)
+	}
+	if n < 1 {
+		c.fail("field id2label is empty, it needs a name for each class")
+		return 1
+	}
+	return n
 }
 
 // linear is the weight and the bias of a linear layer.

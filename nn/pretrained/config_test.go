@@ -123,6 +123,9 @@ func TestConfigErrors(t *testing.T) {
 		{"bert", "architectures", `["BertForQuestionAnswering"]`, `field architectures is "BertForQuestionAnswering", it needs to end with Model,`},
 		{"bert-classes", "classifier_dropout", `0.5`, "field classifier_dropout is 0.5, it needs to be hidden_dropout_prob, which is 0"},
 		{"bert-classes", "id2label", `{}`, "field id2label is empty"},
+		{"vit", "patch_size", `3`, "field patch_size is 3, it needs to divide image_size, which is 8"},
+		{"vit", "qkv_bias", `false`, "field qkv_bias is false, only true is supported"},
+		{"vit", "architectures", `["ViTForMaskedImageModeling"]`, `field architectures is "ViTForMaskedImageModeling", it needs to end with Model or ForImageClassification`},
 		{"smollm3", "no_rope_layers", `[1]`, "field no_rope_layers has 1 elements"},
 	} {
 		text, err := os.ReadFile(filepath.Join("testdata", c.model, "config.json"))

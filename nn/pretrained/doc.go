@@ -14,8 +14,8 @@
 // # Models
 //
 // The families are, by the model_type in their config: gpt2; llama, which SmolLM, TinyLlama and many others are too; mistral,
-// with its sliding window; qwen2 and qwen3; gemma2 and gemma3_text; phi3; olmo2; smollm3; and the encoders bert and roberta, with
-// the heads for masked tokens and for classes. RoPE is scaled as the config
+// with its sliding window; qwen2 and qwen3; gemma2 and gemma3_text; phi3; olmo2; smollm3; the encoders bert and roberta, with
+// the heads for masked tokens and for classes; and vit, of images, with a pooler or the head for classes. RoPE is scaled as the config
 // says: linear, dynamic (up to the length of the training), llama3, yarn or longrope.
 //
 // A config that asks for something else is refused with an error that names the field. So is one with a field that is not

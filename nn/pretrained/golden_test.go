@@ -28,11 +28,14 @@ var languageModels = []string{
 
 var encoders = []string{"bert", "bert-masked", "bert-classes", "roberta-masked", "roberta-classes"}
 
+var visions = []string{"vit", "vit-classes"}
+
 // golden is what transformers computes.
 type golden struct {
 	Tokens    [][]int
 	Mask      [][]int // of encoders: 0 for padding
 	Types     [][]int
+	Images    []float64
 	Logits    []float64
 	Loss      float64
 	Gradients map[string]float64 // the norm of each
@@ -235,26 +238,56 @@ func TestEncoders(t *testing.T) {
 			default:
 				outputs = append(outputs, visible(h), gorgonia.Must(e.Pooled(h)))
 			}
-			var loss *gorgonia.Node
-			for _, x := range outputs {
-				square := gorgonia.Must(ops.Sum(gorgonia.Must(ops.Mul(x, x))))
-				if loss != nil {
-					square = gorgonia.Must(gorgonia.Add(loss, square))
-				}
-				loss = square
-			}
-			if _, err := gorgonia.Grad(loss, e.Parameters()...); err != nil {
-				t.Fatal(err)
-			}
-			run(t, g)
-			var have []float32
-			for _, x := range outputs {
-				have = append(have, x.Value().Data().([]float32)...)
-			}
-			near(t, "the outputs", have, want.Logits, 1e-5)
-			compareGradients(t, m, e.Parameters(), want)
+			compareOutputs(t, g, m, e.Parameters(), outputs, want)
 		})
 	}
+}
+
+// What sees images gives the vectors and classes that transformers computes, and the gradients of their squares.
+func TestVision(t *testing.T) {
+	for _, name := range visions {
+		t.Run(name, func(t *testing.T) {
+			want := readGolden(t, name)
+			m := load(t, filepath.Join("testdata", name), Options{})
+			g := gorgonia.NewGraph()
+			v, err := m.Vision(g)
+			if err != nil {
+				t.Fatal(err)
+			}
+			value := tensor.New(tensor.WithShape(2, 2, 8, 8), tensor.WithBacking(load32(want.Images)))
+			h := gorgonia.Must(v.Forward(gorgonia.NewTensor(g, tensor.Float32, 4, gorgonia.WithName("images"), gorgonia.WithShape(2, 2, 8, 8), gorgonia.WithValue(value))))
+			var outputs []*gorgonia.Node
+			if strings.HasSuffix(name, "classes") {
+				outputs = append(outputs, gorgonia.Must(v.Classify(h)))
+			} else {
+				outputs = append(outputs, h, gorgonia.Must(v.Pooled(h)))
+			}
+			compareOutputs(t, g, m, v.Parameters(), outputs, want)
+		})
+	}
+}
+
+// compareOutputs compares outputs and the gradients of the sum of their squares.
+func compareOutputs(t *testing.T, g *gorgonia.ExprGraph, m *Model, parameters gorgonia.Nodes, outputs []*gorgonia.Node, want golden) {
+	t.Helper()
+	var loss *gorgonia.Node
+	for _, x := range outputs {
+		square := gorgonia.Must(ops.Sum(gorgonia.Must(ops.Mul(x, x))))
+		if loss != nil {
+			square = gorgonia.Must(gorgonia.Add(loss, square))
+		}
+		loss = square
+	}
+	if _, err := gorgonia.Grad(loss, parameters...); err != nil {
+		t.Fatal(err)
+	}
+	run(t, g)
+	var have []float32
+	for _, x := range outputs {
+		have = append(have, x.Value().Data().([]float32)...)
+	}
+	near(t, "the outputs", have, want.Logits, 1e-5)
+	compareGradients(t, m, parameters, want)
 }
 
 // A model is asked for what it is.
@@ -266,6 +299,9 @@ func TestKinds(t *testing.T) {
 	if _, err := load(t, "testdata/gpt2", Options{}).Encoder(gorgonia.NewGraph()); err == nil || !strings.Contains(err.Error(), "a gpt2 is a *nn.GPT, it is no encoder") {
 		t.Errorf("a language model as an encoder: %v", err)
 	}
+	if _, err := load(t, "testdata/gpt2", Options{}).Vision(gorgonia.NewGraph()); err == nil || !strings.Contains(err.Error(), "a gpt2 is a *nn.GPT, it sees no images") {
+		t.Errorf("a language model for images: %v", err)
+	}
 	if _, err := load(t, "testdata/gpt2", Options{}).LanguageModel(nil); err == nil || !strings.Contains(err.Error(), "g is nil") {
 		t.Errorf("without a graph: %v", err)
 	}
@@ -273,7 +309,7 @@ func TestKinds(t *testing.T) {
 
 // What is written has the tensors that were read, bit by bit, whether in one file or in shards, and is read again.
 func TestSave(t *testing.T) {
-	for _, name := range slices.Concat(languageModels, encoders) {
+	for _, name := range slices.Concat(languageModels, encoders, visions) {
 		t.Run(name, func(t *testing.T) {
 			from := filepath.Join("testdata", name)
 			m := load(t, from, Options{})

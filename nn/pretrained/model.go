@@ -60,7 +60,7 @@ type architecture struct {
 // families are the readers of configs by model_type. The number is the context that is asked for, 0 for the config's.
 var families = map[string]func(*config, int) *architecture{
 	"gpt2": gpt2, "llama": llama, "mistral": mistral, "qwen2": qwen2, "qwen3": qwen3, "gemma2": gemma2,
-	"gemma3_text": gemma3, "phi3": phi3, "olmo2": olmo2, "smollm3": smollm3, "bert": bert, "roberta": roberta,
+	"gemma3_text": gemma3, "phi3": phi3, "olmo2": olmo2, "smollm3": smollm3, "bert": bert, "roberta": roberta, "vit": vit,
 }
 
 // LanguageModel predicts the next token. [nn.GPT] and [nn.Llama] are what there is.
@@ -182,6 +182,12 @@ func (m *Model) LanguageModel(g *gorgonia.ExprGraph) (LanguageModel, error) {
 // a classifier, or predictions of masked tokens. The graphs of one Model share its parameters.
 func (m *Model) Encoder(g *gorgonia.ExprGraph) (*nn.Encoder, error) {
 	return build[*nn.Encoder](m, g, "is no encoder")
+}
+
+// Vision adds a ViT to a graph, with the head that the architecture in its config has: a pooler or a classifier. The graphs of one
+// Model share its parameters.
+func (m *Model) Vision(g *gorgonia.ExprGraph) (*nn.VisionTransformer, error) {
+	return build[*nn.VisionTransformer](m, g, "sees no images")
 }
 
 // build adds the model to a graph.

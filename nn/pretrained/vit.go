@@ -1,0 +1,78 @@
+package pretrained
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/stheno-ml/stheno/nn"
+	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
+)
+
+// vit is ViT, alone or with a head for classes.
+func vit(c *config, _ int) *architecture {
+	size := c.size("image_size", 224)
+	config := nn.VisionTransformerConfig{
+		Channels: c.size("num_channels", 3), Height: size, Width: size, Patch: c.size("patch_size", 16), Layers: c.size("num_hidden_layers", 12),
+		Heads: c.size("num_attention_heads", 12), Dim: c.size("hidden_size", 768), Hidden: c.size("intermediate_size", 3072),
+		Activation: c.activation("hidden_act", "gelu"), Epsilon: c.float("layer_norm_eps", 1e-12), Dropout: c.float("hidden_dropout_prob", 0),
+	}
+	if size%config.Patch != 0 || size/config.Patch > 1<<11 {
+		c.fail("field patch_size is %d, it needs to divide image_size, which is %d, into at most 2048", config.Patch, size)
+		config.Patch = size
+	}
+	attention := c.float("attention_probs_dropout_prob", 0)
+	config.Block = func(_ int, b *nn.BlockConfig) {
+		b.Attention.Separate, b.Attention.Options.Dropout = true, attention
+	}
+	needs(c, "qkv_bias", true)
+	needs(c, "pooler_act", "tanh")
+	needs(c, "pooler_output_size", config.Dim)
+	c.read["encoder_stride"] = true // of a decoder of masked images
+	kind := bare
+	if given := c.strings("architectures"); len(given) > 0 && !strings.HasSuffix(given[0], bare) {
+		if kind = "ForImageClassification"; !strings.HasSuffix(given[0], kind) {
+			c.fail("field architectures is %q, it needs to end with %s or %s", given[0], bare, kind)
+		}
+	}
+	config.Pooler = kind == bare
+	if !config.Pooler {
+		config.Classes = c.classes()
+	}
+
+	base, d, patches := "vit.", config.Dim, (size/config.Patch)*(size/config.Patch)
+	if config.Pooler {
+		base = ""
+	}
+	projection := linear(base+"embeddings.patch_embeddings.projection", "embeddings.patches", config.Channels*config.Patch*config.Patch, d)
+	projection[0].shape, projection[0].linear = []int{d, config.Channels, config.Patch, config.Patch}, false
+	links := append([]link{
+		{theirs: base + "embeddings.cls_token", shape: []int{1, 1, d}, parts: []part{{"embeddings.class", []int{1, d}, 1}}},
+		{theirs: base + "embeddings.position_embeddings", shape: []int{1, patches + 1, d}, parts: []part{{"embeddings.positions.weight", []int{patches + 1, d}, 1}}},
+	}, projection...)
+	for i := range config.Layers {
+		theirs, ours := fmt.Sprintf("%sencoder.layer.%d.", base, i), fmt.Sprintf("blocks.%d.", i)
+		for _, name := range []string{"query", "key", "value"} {
+			links = append(links, linear(theirs+"attention.attention."+name, ours+"attn."+name[:1], d, d)...)
+		}
+		links = append(links, linear(theirs+"attention.output.dense", ours+"attn.proj", d, d)...)
+		links = append(links, linear(theirs+"intermediate.dense", ours+"mlp.fc", d, config.Hidden)...)
+		links = append(links, linear(theirs+"output.dense", ours+"mlp.proj", config.Hidden, d)...)
+		links = append(links, layerNorm(theirs+"layernorm_before", ours+"norm1", d)...)
+		links = append(links, layerNorm(theirs+"layernorm_after", ours+"norm2", d)...)
+	}
+	links = append(links, layerNorm(base+"layernorm", "norm", d)...)
+	if config.Pooler {
+		links = append(links, linear("pooler.dense", "pooler", d, d)...)
+	} else {
+		links = append(links, linear("classifier", "classifier", d, config.Classes)...)
+	}
+	return &architecture{
+		links: links, prefix: base, heads: []string{"classifier"},
+		build: func(g *gorgonia.ExprGraph, p *nn.Parameters, compute tensor.Dtype) (any, error) {
+			own := config
+			own.Parameters, own.Compute = p, compute
+			return nn.NewVisionTransformer(g, own)
+		},
+	}
+}
