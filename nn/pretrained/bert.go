@@ -42,7 +42,7 @@ func roberta(c *config, _ int) *architecture {
 func encoder(c *config, first int, names bertNames) *architecture {
 	config := nn.EncoderConfig{
 		Vocab: c.size("vocab_size", 30522), Context: c.size("max_position_embeddings", 512) - first, Types: c.optionalSize("type_vocab_size"),
-		Layers: c.size("num_hidden_layers", 12), Heads: c.size("num_attention_heads", 12), Dim: c.size("hidden_size", 768),
+		Layers: c.layers("num_hidden_layers", 12), Heads: c.size("num_attention_heads", 12), Dim: c.size("hidden_size", 768),
 		Hidden: c.size("intermediate_size", 3072), FirstPosition: first, Activation: c.activation("hidden_act", "gelu"),
 		Norms: nn.PostNorm, EmbeddingNorm: true, Epsilon: c.float("layer_norm_eps", 1e-12), Dropout: c.float("hidden_dropout_prob", 0.1),
 	}

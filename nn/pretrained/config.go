@@ -107,6 +107,19 @@ func (c *config) size(name string, otherwise int) int {
 	return 1
 }
 
+// maxLayers bounds how many layers a config can ask for, each of which takes memory before any file is looked at.
+const maxLayers = 1 << 12
+
+// layers reads how many layers there are.
+func (c *config) layers(name string, otherwise int) int {
+	n := c.size(name, otherwise)
+	if n > maxLayers {
+		c.fail("field %s is %d, it needs to be from 1 to %d", c.within+name, n, maxLayers)
+		return 1
+	}
+	return n
+}
+
 // optionalSize reads a positive integer, or gives 0 where there is none.
 func (c *config) optionalSize(name string) int {
 	if !c.has(name) {

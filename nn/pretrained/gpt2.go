@@ -13,7 +13,7 @@ import (
 // gpt2 is GPT-2. Its matrices are (in, out), as ours are.
 func gpt2(c *config, _ int) *architecture {
 	config := nn.GPTConfig{
-		Vocab: c.size("vocab_size", 50257), Context: c.size("n_positions", 1024), Layers: c.size("n_layer", 12),
+		Vocab: c.size("vocab_size", 50257), Context: c.size("n_positions", 1024), Layers: c.layers("n_layer", 12),
 		Heads: c.size("n_head", 12), Dim: c.size("n_embd", 768), Hidden: c.optionalSize("n_inner"),
 		Activation: c.activation("activation_function", "gelu_new"), Epsilon: c.float("layer_norm_epsilon", 1e-5),
 		Dropout: c.float("embd_pdrop", 0.1),

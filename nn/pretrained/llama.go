@@ -33,7 +33,7 @@ type decoder struct {
 // readDecoder reads what nearly all of the families have in common.
 func readDecoder(c *config, epsilon float64, tied bool) *decoder {
 	d := &decoder{LlamaConfig: nn.LlamaConfig{
-		Vocab: c.size("vocab_size", 0), Context: c.size("max_position_embeddings", 2048), Layers: c.size("num_hidden_layers", 0),
+		Vocab: c.size("vocab_size", 0), Context: c.size("max_position_embeddings", 2048), Layers: c.layers("num_hidden_layers", 0),
 		Heads: c.size("num_attention_heads", 0), KVHeads: c.optionalSize("num_key_value_heads"),
 		Dim: c.size("hidden_size", 0), HeadDim: c.optionalSize("head_dim"), Hidden: c.size("intermediate_size", 0),
 		Epsilon: c.float("rms_norm_eps", epsilon), TiedHead: c.bool("tie_word_embeddings", tied),
