@@ -37,5 +37,5 @@
 // for: PrecisionAuto and PrecisionFloat32 make two float16 numbers of each operand, times a power of two that a few
 // neighbouring rows share, PrecisionTF32 makes one, PrecisionBFloat16 and PrecisionFloat16 convert q, k and v first. So the
 // errors of PrecisionFloat32 are those of float32, but a row that is more than a million times smaller than its neighbour
-// loses digits, and probabilities under 2^-100, which a large sink leaves, may count as 0. float64 is for the CPU.
+// loses digits; with PrecisionTF32, probabilities as small as a sink of 60 leaves them count as 0 in gradients. float64 is for the CPU.
 package cuda
