@@ -4,6 +4,7 @@ package cuda
 
 import (
 	"fmt"
+	"math"
 	"unsafe"
 
 	"github.com/stheno-ml/stheno/kernels"
@@ -75,24 +76,25 @@ func (p *product) launch90() (err error) {
 	return d.launch(s, maps, unsafe.Pointer(arguments))
 }
 
-// tile chooses how the product is cut, as bench/log/gpu-matmul.md found it: wide tiles read the least, so they are the fastest
-// for deep products, up to a tenth.
+// tile chooses the cut that should take the least time.
 func (p *product) tile(v matmul90) matmulTile {
 	g := p.args
-	padded := func(t matmulTile) int { return tilesOf(g.columns, t.columns) * t.columns }
 	switch {
 	case g.rowMost != 0 && p.parts == 2:
 		return twoPartsTile
 	case g.rowMost != 0:
 		return onePartTile
-	case v.activation != "":
-		return turnTile // hides what takes a third of the time
-	case g.depth <= 1600:
-		return turnTile // hides the bias and the stores, which weigh more the fewer slices there are
-	case 20*padded(wideTile) > 21*padded(turnTile):
-		return turnTile // wastes less of the last tile: 1,600 columns are 7 wide tiles or 12.5 narrow ones
 	}
-	return wideTile
+	best, least := broadTile, math.Inf(1)
+	for _, t := range []matmulTile{broadTile, turnTile, wideTile} {
+		if v.activation != "" && !t.turns {
+			continue // an activation takes a third of the time, which turns hide
+		}
+		if cycles := t.cycles(g.rows, g.columns, g.depth, g.items, p.device.multiprocessors); cycles < least {
+			best, least = t, cycles
+		}
+	}
+	return best
 }
 
 // way chooses how results leave: by tensor maps where these can describe the outputs.
@@ -126,7 +128,7 @@ func (p *product) maps(v matmul90, way int32) ([]encodedMap, error) {
 		a = box{p.operand(0), false, sliceDepth}
 	}
 	if v.bRows {
-		b = box{p.operand(1), false, sliceDepth}
+		b = box{p.operand(1), false, v.boxDepth()}
 	}
 	c, pre := a, a
 	if way != wayElements {

@@ -16,10 +16,12 @@ type matmulTile struct {
 }
 
 // The tiles that there are kernels for. A large tile reads the least for what it computes, and its two warpgroups finish it
-// together; two of half the size in turns hide what follows the products.
+// together. Tiles in turns hide what follows the products: broad ones are the largest that a warpgroup has registers for, and the
+// smaller ones are for what has few tiles, or columns that broad ones do not fit.
 var (
-	wideTile = matmulTile{"wide", false, 1, 256, 4, 2, 0}
-	turnTile = matmulTile{"turns", true, 2, 128, 5, 2, 0}
+	wideTile  = matmulTile{"wide", false, 1, 256, 4, 2, 0}
+	turnTile  = matmulTile{"turns", true, 2, 128, 5, 2, 0}
+	broadTile = matmulTile{"broad", true, 2, 192, 4, 2, 0}
 	// Of split operands: two parts of each take twice the room, and sums twice the registers.
 	onePartTile  = matmulTile{"part", false, 1, 256, 3, 2, 1}
 	twoPartsTile = matmulTile{"parts", false, 1, 128, 3, 2, 2}
@@ -30,6 +32,15 @@ func (t matmulTile) rows() int {
 		return 64 * t.rowBlocks
 	}
 	return 128 * t.rowBlocks
+}
+
+// boxDepth is how much of a slice's depth a box of B's rows has: half of it where a block's part of the columns is no whole
+// number of boxes of 64 columns.
+func (t matmulTile) boxDepth() int {
+	if t.columns/t.cluster%64 != 0 {
+		return sliceDepth / 2
+	}
+	return sliceDepth
 }
 
 // sharedBytes is MatMulShape::SharedBytes: the ring of slices, two or four buffers of 16 rows for each of eight warps, the bias (and the
@@ -75,10 +86,12 @@ func matmul90Variants() []matmul90 {
 	for _, e := range []element{elementBF16, elementF16} {
 		for _, bRows := range []bool{false, true} {
 			for _, aColumns := range []bool{false, true} {
-				list = append(list, matmul90{wideTile, e, aColumns, bRows, ""}, matmul90{turnTile, e, aColumns, bRows, ""})
+				for _, tile := range []matmulTile{wideTile, broadTile, turnTile} {
+					list = append(list, matmul90{tile, e, aColumns, bRows, ""})
+				}
 			}
 			for _, activation := range matmulActivations[1:] {
-				list = append(list, matmul90{turnTile, e, false, bRows, activation})
+				list = append(list, matmul90{broadTile, e, false, bRows, activation}, matmul90{turnTile, e, false, bRows, activation})
 			}
 		}
 	}
@@ -118,11 +131,12 @@ const sliceDepth = 64
 // schedule says how the clusters of a device share a product, how many clusters there are, and how long they take in units of
 // a slice of a tile.
 func (t matmulTile) schedule(rows, columns, depth, items int32, multiprocessors int) (s matmulSchedule, clusters int, slices float64) {
-	// What a streamed tile costs beside its slices: its sums are written and read.
 	const (
-		toPass = 10
-		least  = 4  // slices of a cluster
-		enough = 40 // slices of a cluster that are worth streaming without a whole tile for each
+		toPass = 3    // slices' time that a streamed tile's sums take to be written
+		toAdd  = 4    // and to be added, for each cluster that has some
+		least  = 4    // slices of a cluster
+		enough = 40   // slices of a cluster that are worth streaming without a whole tile for each
+		worth  = 1.06 // what streaming has to gain: clusters with whole tiles read the same operands at the same time
 	)
 	s.down, s.across = int32(tilesOf(rows, t.rows()*t.cluster)), int32(tilesOf(columns, t.columns))
 	s.slices = int32(tilesOf(depth, sliceDepth))
@@ -141,14 +155,33 @@ func (t matmulTile) schedule(rows, columns, depth, items int32, multiprocessors 
 	if waves == 0 {
 		clusters = max(tiles, min(clusters, tiles*each/least))
 	}
-	even := float64(streamed*each)/float64(clusters) + toPass
+	even := float64(streamed*each) / float64(clusters)
+	even += toPass + toAdd*float64(each)/even
 	uneven := float64((streamed + clusters - 1) / clusters * each)
 	whole := float64(tiles/clusters*each) - float64(streamed/clusters*each)
-	if even < uneven {
+	if worth*even < uneven {
 		s.whole, s.period = int32(tiles-streamed), int32(min(each, streamed*each/clusters))
 		return s, clusters, whole + even
 	}
 	return s, min(clusters, tiles), whole + uneven
+}
+
+// cycles is about how long a product takes, as bench/log/gpu-matmul.md found it.
+func (t matmulTile) cycles(rows, columns, depth, items int32, multiprocessors int) float64 {
+	const (
+		products = 2048 // of a multiprocessor in a cycle
+		leaving  = 500  // cycles of a tile that its own products do not hide
+		narrow   = 1.08 // of tiles whose operands come from shared memory more slowly than they are multiplied
+	)
+	_, _, slices := t.schedule(rows, columns, depth, items, multiprocessors)
+	cycles := slices * float64(t.rows()*t.columns*sliceDepth) / products
+	switch {
+	case !t.turns:
+		cycles += leaving * slices / float64(tilesOf(depth, sliceDepth))
+	case t.columns < broadTile.columns:
+		cycles *= narrow
+	}
+	return cycles
 }
 
 // band is how many tiles of a cluster below each other are visited together, so that what all clusters read at a time is about

@@ -35,6 +35,16 @@ template <bool InTurns, int RowBlocks, int Columns, int RingStages, int ClusterB
   static constexpr int BiasAt = OutAt + 8 * OutBuffers * OutBytes, ScalesAt = BiasAt + 2 * TileColumns * 4, BarriersAt = ScalesAt + (Scaled ? 2 * TileColumns * 4 : 0);
   static constexpr int TurnsAt = BarriersAt + 2 * Stages * 8, SharedBytes = TurnsAt + 2 * 8;
   static constexpr int Sums = TileColumns / 2;  // of a thread in a row block
+  static constexpr int Boxes = TileColumns / 64;  // in which 16-bit results of a row block leave a warp
+  static constexpr bool Waits = !Turns && !Scaled && Blocks == 1;  // 16-bit results do, for the next tile's products to begin
+};
+
+// Waiting is a tile of C that is computed, and leaves box by box beside the products of the next one. A thread has what it
+// has of a box one after the other.
+template <class Shape> struct Waiting {
+  uint32_t x[Shape::Sums / 2];
+  int row, column, inner, outer;
+  int next = Shape::Boxes;  // box to leave
 };
 
 // How the result leaves: element by element, or by TMA as 16-bit numbers, as floats, or as floats added to C.
@@ -142,6 +152,13 @@ DEVICE void addBox(const CUtensorMap* map, uint32_t from, int column, int row, i
 DEVICE void storeCommit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 // storeWait waits until all but the last PENDING groups of stores have read their shared memory.
 template <int PENDING> DEVICE void storeWait() { asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(PENDING) : "memory"); }
+// copyToShared16 begins to copy 16 bytes for the thread, copyCommit ends a group of copies, and copyWait waits for all groups but
+// the last PENDING.
+DEVICE void copyToShared16(uint32_t to, const void* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+}
+DEVICE void copyCommit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int PENDING> DEVICE void copyWait() { asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory"); }
 
 // ---- the producer
 
@@ -174,9 +191,14 @@ DEVICE void produce(const CUtensorMap* mapA, const CUtensorMap* mapB, const MatM
           loadBox(a, mapA, barrier, depth, p.row, innerA, outerA);
         }
         if constexpr (BRows) {
+          // A box is 64 columns of the slice's depth, or of half of it where a block's part is no multiple of 64 columns.
+          constexpr int Deep = Part % 64 == 0 ? 64 : 32, Boxes = Part / Deep;
+          static_assert(Boxes * Deep == Part);
 #pragma unroll
-          for (int n = 0; n < Part; n += 64)
-            loadBoxForAll<Shape::Cluster>(b + (mine + n) * 128, mapB, barrier, p.column + mine + n, depth, innerB, outerB);
+          for (int n = 0; n < Boxes; n++) {
+            const int box = blockIdx.x % Shape::Cluster * Boxes + n, column = box * Deep / 64 * 64, k = box * Deep % 64;
+            loadBoxForAll<Shape::Cluster>(b + column * 128 + k * 128, mapB, barrier, p.column + column, depth + k, innerB, outerB);
+          }
         } else {
           loadBoxForAll<Shape::Cluster>(b + mine * 128, mapB, barrier, depth, p.column + mine, innerB, outerB);
         }
@@ -245,21 +267,40 @@ template <class Shape> struct Consumer {
     sync();
     if (threadIdx.x % 128 == 0) storeRelease(flag(blockIdx.x), 1);
   }
-  // collect adds what the clusters after this one have of the same tile, the last of which is `last`.
-  DEVICE void collect(int last) const {
+  // collect adds what the clusters after this one have of the same tile, the last of which is `last`. It comes by way of the warp's
+  // buffers, a thread's own sums several buffers ahead, because sums leave few registers for what is on its way.
+  DEVICE void collect(int last, const Out& leaving) const {
+    constexpr int Ahead = Shape::OutBuffers, OfBuffer = 4, Rounds = Shape::Blocks * Shape::Sums / (4 * OfBuffer);
+    const uint32_t mine = leaving.buffers + threadIdx.x % 32 * 16;
+    if ((threadIdx.x & 31) == 0) storeWait<0>();
+    __syncwarp();
     for (int other = Pieces<Shape>::cluster() + 1; other <= last; other++) {
       const int block = other * Shape::Cluster + blockIdx.x % Shape::Cluster;
       if (threadIdx.x % 128 == 0)
         while (!loadAcquire(flag(block))) {}
       sync();
       const float4* from = partial(block);
+      const auto fetch = [&](int round) {
 #pragma unroll
-      for (int b = 0; b < Shape::Blocks; b++)
+        for (int n = 0; n < OfBuffer && round < Rounds; n++)
+          copyToShared16(mine + (round % Ahead * OfBuffer + n) * 512, from + 128 * (round * OfBuffer + n));
+        copyCommit();
+      };
 #pragma unroll
-        for (int i = 0; i < Shape::Sums; i += 4) {
-          const float4 x = __ldcg(from + 32 * (b * Shape::Sums + i));
-          sum[b][i] += x.x, sum[b][i + 1] += x.y, sum[b][i + 2] += x.z, sum[b][i + 3] += x.w;
+      for (int round = 0; round < Ahead; round++) fetch(round);
+#pragma unroll
+      for (int round = 0; round < Rounds; round++) {
+        copyWait<Ahead - 1>();
+#pragma unroll
+        for (int n = 0; n < OfBuffer; n++) {
+          const uint4 x = loadShared16(mine + (round % Ahead * OfBuffer + n) * 512);
+          const int at = 4 * (round * OfBuffer + n);
+          float* to = &sum[at / Shape::Sums][at % Shape::Sums];
+          to[0] += __uint_as_float(x.x), to[1] += __uint_as_float(x.y), to[2] += __uint_as_float(x.z), to[3] += __uint_as_float(x.w);
         }
+        fetch(round + Ahead);
+      }
+      copyWait<0>();
       sync();
       if (threadIdx.x % 128 == 0) *flag(block) = 0;
     }
@@ -297,8 +338,8 @@ template <class Shape> struct Consumer {
   DEVICE uint32_t biasAt() const { return shared + Shape::BiasAt + group * Shape::TileColumns * 4; }
   DEVICE uint32_t scalesAt() const { return shared + Shape::ScalesAt + group * Shape::TileColumns * 4; }
 
-  // deliver finishes the tile and lets it leave.
-  DEVICE void deliver(const Piece& p, Out& leaving) const {
+  // deliver finishes the tile and lets it leave, or wait to.
+  DEVICE void deliver(const Piece& p, Out& leaving, Waiting<Shape>& waiting) const {
     if (g.bias || Shape::Scaled) sync();
     const int outer = p.item / g.inner, inner = p.item % g.inner, lane = threadIdx.x & 31;
 #pragma unroll
@@ -321,7 +362,12 @@ template <class Shape> struct Consumer {
           sum[b][i] += x.x, sum[b][i + 1] += x.y, sum[b][i + 2] += x.x, sum[b][i + 3] += x.y;
         }
       }
-      if (s.way == Halves) {
+      if (Shape::Waits && s.way == Halves && !g.pre.data && ACTIVATION == NoActivation) {
+        leaveAll(waiting, leaving);
+#pragma unroll
+        for (int i = 0; i < Shape::Sums; i += 2) waiting.x[i / 2] = pack(sum[b][i], sum[b][i + 1]);
+        waiting.row = row, waiting.column = p.column, waiting.inner = inner, waiting.outer = outer, waiting.next = 0;
+      } else if (s.way == Halves) {
         if (g.pre.data) leaveAsHalves(mapPre, sum[b], leaving, p.column, row, inner, outer);
         if constexpr (ACTIVATION != NoActivation) {
 #pragma unroll
@@ -364,21 +410,35 @@ template <class Shape> struct Consumer {
   DEVICE void leaveAsHalves(const CUtensorMap* map, const float (&x)[Shape::Sums], Out& leaving, int column, int row, int inner,
                             int outer) const {
 #pragma unroll
-    for (int first = 0; first < Shape::Sums; first += 32) {
-      if (column + 2 * first >= g.columns) break;
-      const uint32_t buffer = leaving.begin();
+    for (int box = 0; box < Shape::Boxes; box++) {
+      uint32_t y[16];
 #pragma unroll
-      for (int n = 0; n < 32; n += 8) {
-        const float* y = x + first + n;
-        Out::put16(buffer, n / 4, pack(y[0], y[1]), pack(y[2], y[3]), pack(y[4], y[5]), pack(y[6], y[7]));
-      }
-      sharedToAsync();
-      __syncwarp();
-      if ((threadIdx.x & 31) == 0) {
-        storeBox(map, buffer, column + 2 * first, row, inner, outer);
-        storeCommit();
-      }
+      for (int i = 0; i < 16; i++) y[i] = pack(x[32 * box + 2 * i], x[32 * box + 2 * i + 1]);
+      leaveBox(map, y, leaving, column + 64 * box, row, inner, outer);
     }
+  }
+  // leaveBox lets 16 rows of 64 columns leave.
+  DEVICE void leaveBox(const CUtensorMap* map, const uint32_t* x, Out& leaving, int column, int row, int inner, int outer) const {
+    if (column >= g.columns) return;
+    const uint32_t buffer = leaving.begin();
+#pragma unroll
+    for (int n = 0; n < 16; n += 4) Out::put16(buffer, n / 2, x[n], x[n + 1], x[n + 2], x[n + 3]);
+    sharedToAsync();
+    __syncwarp();
+    if ((threadIdx.x & 31) == 0) {
+      storeBox(map, buffer, column, row, inner, outer);
+      storeCommit();
+    }
+  }
+  // leaveNext lets the next box of a waiting tile leave, if there is one.
+  DEVICE void leaveNext(Waiting<Shape>& w, Out& leaving) const {
+#pragma unroll
+    for (int box = 0; box < Shape::Boxes; box++)
+      if (box == w.next) leaveBox(mapC, w.x + 16 * box, leaving, w.column + 64 * box, w.row, w.inner, w.outer);
+    w.next++;
+  }
+  DEVICE void leaveAll(Waiting<Shape>& w, Out& leaving) const {
+    while (w.next < Shape::Boxes) leaveNext(w, leaving);
   }
 };
 
@@ -405,6 +465,7 @@ DEVICE void consume(const CUtensorMap* mapC, const CUtensorMap* mapPre, const Ma
     if (Shape::Turns && threadIdx.x % 128 == 0) barrierArrive(turns + 8 * (1 - group));
   };
   Ring<Shape::Stages> ring(0);
+  Waiting<Shape> waiting;
   Pieces<Shape> pieces(s);
   Piece p;
   for (int n = 0; pieces.next(p); n++) {
@@ -449,6 +510,7 @@ DEVICE void consume(const CUtensorMap* mapC, const CUtensorMap* mapPre, const Ma
 #pragma unroll 1
       for (int slice = p.from + 1; slice < p.to; slice++) {
         const uint32_t stage = begin(sum, No());
+        if constexpr (Shape::Waits) consumer.leaveNext(waiting, leaving);
         productWait<1>();
         release(before);
         before = stage;
@@ -485,9 +547,10 @@ DEVICE void consume(const CUtensorMap* mapC, const CUtensorMap* mapPre, const Ma
       consumer.hand();
       continue;
     }
-    if (p.to < s.slices) consumer.collect(pieces.clusterOf((pieces.at + s.slices - 1) / s.slices * s.slices - 1));
-    consumer.deliver(p, leaving);
+    if (p.to < s.slices) consumer.collect(pieces.clusterOf((pieces.at + s.slices - 1) / s.slices * s.slices - 1), leaving);
+    consumer.deliver(p, leaving, waiting);
   }
+  if constexpr (Shape::Waits) consumer.leaveAll(waiting, leaving);
   if ((threadIdx.x & 31) == 0) storeWait<0>();
 }
 
