@@ -12,6 +12,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
+	"time"
 	"unsafe"
 
 	"github.com/stheno-ml/stheno/kernels"
@@ -106,11 +107,17 @@ func (r request) time(d *cuda.Device) (float64, error) {
 	return median(d, together, run)
 }
 
-// median times rounds of calls that are queued together, and returns the milliseconds of a call.
+// median times rounds of calls that are queued together, and returns the milliseconds of a call. The device is kept busy before, as
+// long as its clocks take to follow the load.
 func median(d *cuda.Device, together int, run func() error) (float64, error) {
-	const warm, rounds = 3, 11
-	for range warm {
-		if err := run(); err != nil {
+	const warm, rounds = 15 * time.Millisecond, 11
+	for start := time.Now(); time.Since(start) < warm; {
+		for range together {
+			if err := run(); err != nil {
+				return 0, err
+			}
+		}
+		if err := d.Synchronize(); err != nil {
 			return 0, err
 		}
 	}
