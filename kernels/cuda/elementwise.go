@@ -93,7 +93,15 @@ type pair struct{ dst, src kernels.Tensor }
 // kinds chooses the kernel that copies.
 func (p pair) kinds() [2]kernels.DType { return [2]kernels.DType{p.dst.DType, p.src.DType} }
 
-// copyList is Copies in src/elementwise.cu.
+// module is where that kernel is.
+func (p pair) module() string {
+	if p.dst.DType != p.src.DType && (p.dst.DType == kernels.F64 || p.src.DType == kernels.F64) {
+		return "copy_f64"
+	}
+	return "copy"
+}
+
+// copyList is Copies in src/copy.cu.
 type copyList [4]elementwise
 
 // copies is Copy for many pairs. Neighbours that need the same kernel go into one launch, which saves the time that a
@@ -117,7 +125,7 @@ func (d *Device) copies(list []pair) error {
 				d.index, list[0].dst.DType, list[0].src.DType)
 		}
 		if blocks > 0 {
-			s := launchShape{kernelName{"elementwise", entry}, [3]int{blocks, together, 1}, elementwiseThreads, 0}
+			s := launchShape{kernelName{list[0].module(), entry}, [3]int{blocks, together, 1}, elementwiseThreads, 0}
 			if err := d.launch(s, nil, unsafe.Pointer(&c)); err != nil {
 				return err
 			}
@@ -165,7 +173,7 @@ func (d *Device) Fill(t kernels.Tensor, x float64) error {
 	}
 	element := onHost(t.DType, nil)
 	kernels.FillHost(element, x)
-	return d.launchElementwise("fill", kernelName{"elementwise", entry}, &elementwise{bits: *(*uint64)(element.Data)}, operand{"t", t})
+	return d.launchElementwise("fill", kernelName{"copy", entry}, &elementwise{bits: *(*uint64)(element.Data)}, operand{"t", t})
 }
 
 // fillKernels are the kernels that write elements of so many bytes.
@@ -237,9 +245,11 @@ type elementwise struct {
 	bits        uint64
 }
 
-// elementwise runs a kernel over tensors of one shape, the outputs first. The entry point is that of the first tensor's type.
+// elementwise runs a kernel over tensors of one shape, the outputs first. The module and the entry point are those of the first
+// tensor's type.
 func (d *Device) elementwise(name, module, entry string, e elementwise, operands ...operand) error {
-	return d.launchElementwise(name, kernelName{module, entry + entrySuffixes[operands[0].tensor.DType]}, &e, operands...)
+	suffix := entrySuffixes[operands[0].tensor.DType]
+	return d.launchElementwise(name, kernelName{module + suffix, entry + suffix}, &e, operands...)
 }
 
 func (d *Device) launchElementwise(name string, kernel kernelName, e *elementwise, operands ...operand) error {

@@ -35,7 +35,8 @@ func (d *Device) KeyMask(mask, bias, out kernels.Tensor) error {
 	if bias.IsSet() && bias.Shape[0] == 1 {
 		g.shared = 1
 	}
-	s := launchShape{kernelName{"elementwise", "key_mask" + entrySuffixes[out.DType]}, [3]int{d.elementwiseBlocks(g.count), 1, 1}, elementwiseThreads, 0}
+	suffix := entrySuffixes[out.DType]
+	s := launchShape{kernelName{"elementwise" + suffix, "key_mask" + suffix}, [3]int{d.elementwiseBlocks(g.count), 1, 1}, elementwiseThreads, 0}
 	err := d.launch(s, nil, unsafe.Pointer(g))
 	for _, t := range []kernels.Tensor{mask, bias, out} {
 		runtime.KeepAlive(t.Owner)

@@ -96,9 +96,10 @@ func (d *Device) function(s launchShape) (cu.Function, error) {
 	}); err != nil {
 		return f, err
 	}
-	const everyKernel = 48 << 10
-	if s.sharedBytes > everyKernel {
-		if err := limitSharedMemory(d.context, f, s.sharedBytes); err != nil {
+	// A kernel has room for 48 KB unless it is told otherwise; where it depends on the problem, a later launch may need more.
+	const enough = 64 << 10
+	if s.sharedBytes > 0 {
+		if err := limitSharedMemory(d.context, f, max(s.sharedBytes, enough)); err != nil {
 			return f, fmt.Errorf("cuda:%d: %s: %w", d.index, s.kernel.entry, err)
 		}
 	}

@@ -25,13 +25,15 @@ type compiledModule struct {
 func smallModules() []compiledModule {
 	const arch = "compute_80"
 	var list []compiledModule
-	for _, name := range []string{"elementwise", "dropout", "reduce", "rope", "attention_delta", "matmul_any", "matmul_split", "optimizer"} {
+	for _, name := range []string{"copy", "dropout", "reduce", "rope", "attention_delta", "matmul_any", "matmul_split", "optimizer"} {
 		list = append(list, compiledModule{Name: name, Source: name + ".cu", Arch: arch})
 	}
+	list = append(list, compiledModule{Name: "copy_f64", Source: "copy.cu", Arch: arch, Defines: []string{"FLOAT64"}})
 	for _, element := range []string{"F32", "BF16", "F16"} {
 		suffix, defines := "_"+strings.ToLower(element), []string{"ELEMENT_" + element}
 		list = append(list,
 			compiledModule{Name: "activation" + suffix, Source: "activation.cu", Arch: arch, Defines: defines},
+			compiledModule{Name: "elementwise" + suffix, Source: "elementwise.cu", Arch: arch, Defines: defines},
 			compiledModule{Name: "crossentropy" + suffix, Source: "crossentropy.cu", Arch: arch, Defines: defines},
 			compiledModule{Name: "layer_norm" + suffix, Source: "norm.cu", Arch: arch, Defines: defines},
 			compiledModule{Name: "rms_norm" + suffix, Source: "norm.cu", Arch: arch, Defines: append(defines, "RMS_NORM")},

@@ -125,8 +125,8 @@ func (n *norm) backward(gamma, dy, mean, rstd, dx, dGamma, dBeta kernels.Tensor)
 	case dx.IsSet() && warps > 0 && warps <= mostWarps && parameters:
 		groups := mostWarps / warps
 		blocks := int(min((g.lines.count+int64(groups)-1)/int64(groups), int64(4*n.device.multiprocessors)))
-		row := int(g.lines.length) * n.x.DType.Size()
-		shared := max(2*2*groups*row, 2*4*int(g.lines.length))
+		length := int(g.lines.length)
+		shared := 4*length + 2*2*groups*length*n.x.DType.Size() // which has room for the sums of all rows, too
 		return n.withParts("_backward", [3]int{blocks, 1, 1}, mostWarps*32, blocks, shared, dGamma, dBeta)
 	case dx.IsSet() && warps > 0:
 		threads := max(128, 32*warps)

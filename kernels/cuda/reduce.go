@@ -57,7 +57,8 @@ func (d *Device) Broadcast(value kernels.Tensor, factor float64, x kernels.Tenso
 		return d.failed(kernel, err)
 	}
 	e.data[1] = addressOf(value)
-	s := launchShape{kernelName{"elementwise", "broadcast" + entrySuffixes[x.DType]}, [3]int{d.elementwiseBlocks(e.count), 1, 1}, elementwiseThreads, 0}
+	suffix := entrySuffixes[x.DType]
+	s := launchShape{kernelName{"elementwise" + suffix, "broadcast" + suffix}, [3]int{d.elementwiseBlocks(e.count), 1, 1}, elementwiseThreads, 0}
 	err := d.launch(s, nil, unsafe.Pointer(e))
 	runtime.KeepAlive(x.Owner)
 	runtime.KeepAlive(value.Owner)

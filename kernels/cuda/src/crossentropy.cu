@@ -26,14 +26,14 @@ struct CrossEntropyArguments {
   int32_t reserved;
 };
 
-// Cut is how a row is cut where its pieces of 16 bytes do not begin with it.
+// Cut is how a row is cut where it does not begin with a line of the cache, nor its pieces of 16 bytes with it.
 struct Cut {
   int before, pieces, behind;  // elements, pieces, and the index of the first element behind them
 };
 
 template <class T> __device__ __forceinline__ Cut cutOf(const T* row, int length) {
   constexpr int width = perAccess<T>;
-  const int before = min(length, (int)(-(intptr_t)row & 15) / (int)sizeof(T)), pieces = (length - before) / width;
+  const int before = min(length, (int)(-(intptr_t)row & 127) / (int)sizeof(T)), pieces = (length - before) / width;
   return {before, pieces, before + pieces * width};
 }
 
@@ -146,15 +146,19 @@ template <class T> __device__ __forceinline__ void forward(const CrossEntropyArg
 template <class T>
 __device__ __forceinline__ void gradient(const CrossEntropyArguments& a, T* dz, const T* z, int64_t target, float offset, float whole) {
   const int length = a.lines.length;
+  if (target < 0) {
+    for (int at = threadIdx.x; at < length; at += blockDim.x) dz[at] = fromFloat<T>(0);
+    return;
+  }
   const float scale = a.scale[1], less = a.smoothing / length * scale, hit = (1 - a.smoothing) * scale, factor = scale / whole;
   const auto compute = [&](auto n, int at) {
     float x[n];
     load<n>(z + at, x);
 #pragma unroll
-    for (int i = 0; i < n; i++) {
-      x[i] = __expf(x[i] - offset) * factor - less;
-      if (at + i == target) x[i] -= hit;
-      if (target < 0) x[i] = 0;
+    for (int i = 0; i < n; i++) x[i] = __expf(x[i] - offset) * factor - less;
+    if (target >= at && target < at + n) {
+#pragma unroll
+      for (int i = 0; i < n; i++) x[i] -= at + i == target ? hit : 0;
     }
     return storing<n>(dz + at, x);
   };
@@ -231,8 +235,10 @@ extern "C" __global__ void __launch_bounds__(1024) cross_entropy_loss(const __gr
   if (threadIdx.x == 0) *a.loss = (float)(sum * a.scale[0]);
 }
 
-#define CROSS_ENTROPY(name, T)                                                                                                  \
-  extern "C" __global__ void cross_entropy_forward_##name(const __grid_constant__ CrossEntropyArguments a) { forward<T>(a); }   \
-  extern "C" __global__ void cross_entropy_backward_##name(const __grid_constant__ CrossEntropyArguments a) { backward<T>(a); } \
-  extern "C" __global__ void cross_entropy_both_##name(const __grid_constant__ CrossEntropyArguments a) { both<T>(a); }
+#define CROSS_ENTROPY_KERNEL(name, ...) \
+  extern "C" __global__ void __launch_bounds__(512, 3) cross_entropy_##name(const __grid_constant__ CrossEntropyArguments a) { __VA_ARGS__(a); }
+#define CROSS_ENTROPY(name, T)                      \
+  CROSS_ENTROPY_KERNEL(forward_##name, forward<T>)   \
+  CROSS_ENTROPY_KERNEL(backward_##name, backward<T>) \
+  CROSS_ENTROPY_KERNEL(both_##name, both<T>)
 FOR_EACH_ELEMENT(CROSS_ENTROPY)

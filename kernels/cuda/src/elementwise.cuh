@@ -73,3 +73,14 @@ template <int tensors, int width, class F> __device__ __forceinline__ void eachG
     }
   }
 }
+
+// fill writes one element everywhere.
+template <class T> __device__ __forceinline__ void fill(const Elementwise& e, T x) {
+  eachGroup<1, perAccess<T>>(e, [&](auto n, const int64_t* at) {
+    Stored<T, n> s;
+    s.to = (T*)e.data[0] + at[0];
+#pragma unroll
+    for (int i = 0; i < n; i++) s.piece.x[i] = x;
+    return s;
+  });
+}

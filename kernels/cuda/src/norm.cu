@@ -131,30 +131,6 @@ template <class T, bool centred> __device__ __forceinline__ void forwardAny(cons
   }
 }
 
-// meet adds the sums of a block's rows group by group; the last one writes the total.
-template <bool centred, int width>
-__device__ __forceinline__ void meet(const NormArguments& a, float* columns, int pieces, int thread, int step, int turn, int groups,
-                                     const float (&dGamma)[slots][width], const float (&dBeta)[centred ? slots : 1][width]) {
-  const int length = a.lines.length;
-#pragma unroll
-  for (int s = 0; s < slots; s++) {
-    const int piece = thread + s * step;
-    if (piece >= pieces) continue;
-#pragma unroll
-    for (int i = 0; i < width; i++) {
-      // Lanes are neighbours here, where a piece is not: no two of a warp meet in a bank.
-      const int at = i * pieces + piece;
-      const int64_t to = blockIdx.x * (int64_t)length + piece * width + i;
-      const float gamma = turn > 0 ? columns[at] + dGamma[s][i] : dGamma[s][i];
-      (turn + 1 < groups ? columns[at] : a.dGamma[to]) = gamma;
-      if constexpr (centred) {
-        const float beta = turn > 0 ? columns[length + at] + dBeta[s][i] : dBeta[s][i];
-        (turn + 1 < groups ? columns[length + at] : a.dBeta[to]) = beta;
-      }
-    }
-  }
-}
-
 // fetch begins to copy 16 bytes into shared memory; what a thread fetched is there for it once it has waited.
 __device__ __forceinline__ void fetch(void* to, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((uint32_t)__cvta_generic_to_shared(to)), "l"(from));
@@ -164,24 +140,41 @@ __device__ __forceinline__ void waitForAllButLast() { asm volatile("cp.async.wai
 
 // backward gives the warps of a block the rows that are gridDim.x·(rows of a block) apart. While a row is computed, the next one
 // is on its way to shared memory: a thread fetches what it will use. The sums of dγ and dβ over its rows stay in registers until
-// it has no more.
+// it has no more; then those of all rows of the block meet in shared memory.
 template <class T, bool centred> __device__ __forceinline__ void backward(const NormArguments& a) {
   constexpr int width = perAccess<T>;
   __shared__ float2 shared[2][32];
-  // Of two turns and each row of the block a row of x and one of dy; in the end (length) of dγ, then of dβ, where its rows meet.
-  extern __shared__ __align__(16) unsigned char dynamic[];
+  // γ; then, of two turns and each row of the block, a row of x and one of dy. In the end, dγ and dβ of each row of the block.
+  extern __shared__ __align__(16) float dynamic[];
   const int step = a.warps * 32, thread = threadIdx.x % step, group = threadIdx.x / step, groups = blockDim.x / step;
   const int length = a.lines.length, pieces = length / width;
-  float dGamma[slots][width] = {}, dBeta[centred ? slots : 1][width] = {};
-  const int64_t stride = gridDim.x * (int64_t)groups;
-  const auto rowsOf = [&](int turn) { return (Piece<T, width>*)dynamic + (turn * groups + group) * 2 * pieces; };
+  const float part = 1.0f / length;
+  Piece<T, width>* rows = (Piece<T, width>*)(dynamic + length) + group * 4 * pieces;  // x and dy of a turn, then those of the other
+  // γ lies four by four, so that no two threads of a warp meet in a bank.
+  float4* gammas = (float4*)dynamic;
+  for (int piece = threadIdx.x; piece < pieces; piece += blockDim.x) {
+    float gamma[width];
+    load<T, width>(a.gamma, piece * width, 1, gamma);
+#pragma unroll
+    for (int i = 0; i < width; i += 4) gammas[i / 4 * pieces + piece] = make_float4(gamma[i], gamma[i + 1], gamma[i + 2], gamma[i + 3]);
+  }
+  const auto gammaOf = [&](int piece, float (&gamma)[width]) {
+#pragma unroll
+    for (int i = 0; i < width; i += 4) {
+      const float4 x = gammas[i / 4 * pieces + piece];
+      gamma[i] = x.x, gamma[i + 1] = x.y, gamma[i + 2] = x.z, gamma[i + 3] = x.w;
+    }
+  };
   float nextMean = 0, nextRStd = 0;
   const auto begin = [&](int64_t row, int turn) {
     if (row < a.lines.count) {
       const Piece<T, width>* xs = (const Piece<T, width>*)((const T*)a.x + a.lines.at(0, row));
       const Piece<T, width>* dys = (const Piece<T, width>*)((const T*)a.dy + a.lines.at(1, row));
-      Piece<T, width>* to = rowsOf(turn);
-      for (int piece = thread; piece < pieces; piece += step) {
+      Piece<T, width>* to = rows + turn * 2 * pieces;
+#pragma unroll
+      for (int s = 0; s < slots; s++) {
+        const int piece = thread + s * step;
+        if (piece >= pieces) continue;
         fetch(to + piece, xs + piece);
         fetch(to + pieces + piece, dys + piece);
       }
@@ -190,53 +183,77 @@ template <class T, bool centred> __device__ __forceinline__ void backward(const 
     }
     endFetches();
   };
+  float dGamma[slots][width] = {}, dBeta[centred ? slots : 1][width] = {};
+  const int64_t stride = gridDim.x * (int64_t)groups;
   int turn = 0;
   begin(blockIdx.x * (int64_t)groups + group, 0);
+  __syncthreads();  // γ is there
   for (int64_t first = blockIdx.x * (int64_t)groups; first < a.lines.count; first += stride, turn ^= 1) {
     const int64_t row = first + group;
     const bool there = row < a.lines.count;
     const float mean = nextMean, rstd = nextRStd;
     begin(row + stride, turn ^ 1);
     waitForAllButLast();
-    const Piece<T, width>*x = rowsOf(turn), *dy = x + pieces;
-    float2 sums = make_float2(0, 0);  // of g, and of g·x̂
+    const Piece<T, width>*x = rows + turn * 2 * pieces, *dy = x + pieces;
+    float2 sums = make_float2(0, 0);  // of g, and of g·(x − μ)
 #pragma unroll
     for (int s = 0; s < slots; s++) {
       const int piece = thread + s * step;
       if (!there || piece >= pieces) continue;
       float gamma[width], xs[width], dys[width];
-      load<T, width>(a.gamma, piece * width, 1, gamma);
+      gammaOf(piece, gamma);
       load<width>((const T*)(x + piece), xs);
       load<width>((const T*)(dy + piece), dys);
 #pragma unroll
       for (int i = 0; i < width; i++) {
-        const float normal = (xs[i] - mean) * rstd, g = dys[i] * gamma[i];
-        sums.x += g;
-        sums.y += g * normal;
-        dGamma[s][i] += dys[i] * normal;
+        const float product = dys[i] * (xs[i] - mean);
+        sums.x += dys[i] * gamma[i];
+        sums.y += product * gamma[i];
+        dGamma[s][i] += product * rstd;
         if constexpr (centred) dBeta[s][i] += dys[i];
       }
     }
     sums = sumOfRow(sums, a.warps, shared[turn]);
     if (!there) continue;
-    const float meanOfG = centred ? sums.x / length : 0, meanOfGX = sums.y / length;
+    const float meanOfG = centred ? sums.x * part : 0, factor = sums.y * part * rstd * rstd;
     T* dx = (T*)a.dx + a.lines.at(2, row);
 #pragma unroll
     for (int s = 0; s < slots; s++) {
       const int piece = thread + s * step;
       if (piece >= pieces) continue;
       float gamma[width], xs[width], dys[width];
-      load<T, width>(a.gamma, piece * width, 1, gamma);
+      gammaOf(piece, gamma);
       load<width>((const T*)(x + piece), xs);
       load<width>((const T*)(dy + piece), dys);
 #pragma unroll
-      for (int i = 0; i < width; i++) dys[i] = rstd * (dys[i] * gamma[i] - meanOfG - (xs[i] - mean) * rstd * meanOfGX);
+      for (int i = 0; i < width; i++) dys[i] = rstd * (dys[i] * gamma[i] - ((xs[i] - mean) * factor + meanOfG));
       store<width>(dx + piece * width, dys);
     }
   }
-  for (int turn = 0; turn < groups; turn++) {
-    __syncthreads();  // at first, the rows in shared memory are done with
-    if (group == turn) meet<centred>(a, (float*)dynamic, pieces, thread, step, turn, groups, dGamma, dBeta);
+  __syncthreads();  // the rows in shared memory are done with
+  float4* sums = (float4*)dynamic;  // of a group, dγ and then dβ, four by four as γ was
+  const int each = (centred ? 2 : 1) * length / 4;
+#pragma unroll
+  for (int s = 0; s < slots; s++) {
+    const int piece = thread + s * step;
+    if (piece >= pieces) continue;
+#pragma unroll
+    for (int i = 0; i < width; i += 4) {
+      float4* to = sums + group * each + i / 4 * pieces + piece;
+      to[0] = make_float4(dGamma[s][i], dGamma[s][i + 1], dGamma[s][i + 2], dGamma[s][i + 3]);
+      if constexpr (centred) to[length / 4] = make_float4(dBeta[s][i], dBeta[s][i + 1], dBeta[s][i + 2], dBeta[s][i + 3]);
+    }
+  }
+  __syncthreads();
+  for (int i = threadIdx.x; i < each; i += blockDim.x) {
+    float4 total = sums[i];
+    for (int other = 1; other < groups; other++) {
+      const float4 x = sums[other * each + i];
+      total.x += x.x, total.y += x.y, total.z += x.z, total.w += x.w;
+    }
+    const int at = i % (length / 4), column = at % pieces * width + at / pieces * 4;
+    float* to = (i < length / 4 ? a.dGamma : a.dBeta) + blockIdx.x * (int64_t)length + column;
+    *(float4*)to = total;
   }
 }
 
