@@ -491,7 +491,7 @@ func (l *Loop) settle() error {
 	if err := l.joinMeans(&s.Loss, means); err != nil {
 		return fmt.Errorf("step %d: %w", l.done, err)
 	}
-	s.Loss /= float64(l.optimizer.batchesOfStep())
+	s.Loss /= float64(len(q.scalars) * l.ranks().Size())
 	s.Metrics = figures(metrics, means, scalarMetric)
 	var err error
 	if s.Report, err = q.report.Report(); err != nil {

@@ -18,7 +18,12 @@ import (
 // many as one process would take that accumulates all of them, and each rank every Size-th.
 
 // joinGradients makes the gradients of this rank the sums over all ranks.
-func (o *Optimizer) joinGradients() error { return o.options.Ranks.Sum(o.gradients...) }
+func (o *Optimizer) joinGradients() error {
+	if o.options.Ranks.Size() == 1 {
+		return nil
+	}
+	return o.options.Ranks.Sum(o.gradients...)
+}
 
 // batchesOfStep is how many batches the gradients of a step are a mean of.
 func (o *Optimizer) batchesOfStep() int { return o.options.Accumulation * o.options.Ranks.Size() }
@@ -29,7 +34,12 @@ func (o *Optimizer) batch(step, i int) int {
 }
 
 // ranks are those that train with this loop.
-func (l *Loop) ranks() *distributed.Group { return l.optimizer.options.Ranks }
+func (l *Loop) ranks() *distributed.Group {
+	if l.optimizer == nil {
+		return nil
+	}
+	return l.optimizer.options.Ranks
+}
 
 // share gives all ranks the parameters of rank 0.
 func (l *Loop) share() error {

@@ -151,10 +151,12 @@ func TestFinetune(t *testing.T) {
 		t.Error("a run that was resumed ended with another adapter")
 	}
 	for _, folder := range []string{"model", "adapter"} {
-		m, err := pretrained.Load(model, pretrained.Options{})
+		from := model
 		if folder == "model" {
-			m, err = pretrained.Load(filepath.Join(out, folder), pretrained.Options{})
-		} else if err == nil {
+			from = filepath.Join(out, folder)
+		}
+		m, err := pretrained.Load(from, pretrained.Options{})
+		if err == nil && folder == "adapter" {
 			err = m.LoadLoRA(filepath.Join(out, folder))
 		}
 		if err != nil {

@@ -24,7 +24,7 @@ var adapters = []string{"gpt2", "llama3", "phi3"}
 // trainer trains a model by next tokens.
 type trainer struct {
 	tokens, targets []int
-	loss, logits    *gorgonia.Node
+	loss            *gorgonia.Node
 	optimizer       *train.Optimizer
 	machine         gorgonia.VM
 }

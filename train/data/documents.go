@@ -126,7 +126,7 @@ func (d *DocumentBatches) Count() int { return len(d.bins) }
 // Batch returns batch n. Where rows do not divide Count, a batch holds the end of one epoch and the beginning of the next.
 func (d *DocumentBatches) Batch(n int) (Batch, error) {
 	if err := checkNumber(n, d.rows); err != nil {
-		return nil, fmt.Errorf("Documents: %w", err)
+		return nil, fmt.Errorf("documents: %w", err)
 	}
 	total := d.rows * d.length
 	tokens, targets, positions, ends := make([]int, total), make([]int, total), make([]int, total), []int{0}

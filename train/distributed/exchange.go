@@ -63,13 +63,13 @@ func (g *Group) Part(rank, n int) (at, end int) {
 
 // each runs an operation over tensors, after a check that all ranks mean the same.
 func (g *Group) each(name string, tensors []kernels.Tensor, do func(operation uint64, t kernels.Tensor) error) error {
+	if err := g.Err(); err != nil || g.Size() == 1 {
+		return err
+	}
 	for i, t := range tensors {
 		if err := checkTensor(name, i, t, name == "Broadcast"); err != nil {
 			return err
 		}
-	}
-	if err := g.Err(); err != nil || g.Size() == 1 {
-		return err
 	}
 	operation, err := g.begin(name)
 	if err != nil {
@@ -83,7 +83,7 @@ func (g *Group) each(name string, tensors []kernels.Tensor, do func(operation ui
 			return err
 		}
 		if err := do(operation, t); err != nil {
-			g.fail(err, true)
+			g.fail(err)
 			return g.Err()
 		}
 	}
@@ -118,7 +118,7 @@ func (g *Group) agree(operation uint64, name string, tensors []kernels.Tensor) e
 		if binary.LittleEndian.Uint64(theirs) != binary.LittleEndian.Uint64(mine) {
 			err := fmt.Errorf("in operation %d rank %d calls %s with %d tensors, and %s another operation or other shapes or types: all need to be the same",
 				operation, g.Rank(), name, len(tensors), l.name)
-			g.fail(err, true)
+			g.fail(err)
 			return g.Err()
 		}
 		return nil
@@ -215,7 +215,7 @@ func (g *Group) send(l *link, operation uint64, bytes []byte) error {
 			select {
 			case <-g.done:
 			case <-time.After(time.Second):
-				g.fail(fmt.Errorf("%s: %w", l.name, err), true)
+				g.fail(fmt.Errorf("%s: %w", l.name, err))
 			}
 			return g.Err()
 		}
@@ -232,7 +232,7 @@ func (g *Group) receive(l *link, operation uint64, to []byte) error {
 			return err
 		}
 		if len(body) > len(to) || len(body) < min(len(to), maxFrame) {
-			g.fail(fmt.Errorf("%s sent %d bytes in operation %d, %d are expected", l.name, len(body), operation, len(to)), true)
+			g.fail(fmt.Errorf("%s sent %d bytes in operation %d, %d are expected", l.name, len(body), operation, len(to)))
 			return g.Err()
 		}
 		copy(to, body)

@@ -53,8 +53,8 @@ func Join(ctx context.Context, c Config) (*Group, error) {
 	g.links = links
 	for _, l := range g.others() {
 		g.tasks.Go(func() {
-			if err := l.receive(func(text string) { g.fail(errors.New(text), false) }, g.done); err != nil {
-				g.fail(err, true)
+			if err := l.receive(func(text string) { g.fail(errors.New(text)) }, g.done); err != nil {
+				g.fail(err)
 			}
 		})
 	}
@@ -103,7 +103,7 @@ func (g *Group) Abort(err error) {
 	if g == nil {
 		return
 	}
-	g.fail(fmt.Errorf("rank %d gave up: %w", g.Rank(), err), true)
+	g.fail(fmt.Errorf("rank %d gave up: %w", g.Rank(), err))
 	g.tasks.Wait()
 }
 
@@ -124,17 +124,14 @@ func (g *Group) others() []*link {
 	return slices.DeleteFunc(slices.Clone(g.links), func(l *link) bool { return l == nil })
 }
 
-// fail ends the group for the reason given. With spread the others hear of it from here: whoever is the first to see that a
-// rank is gone tells those who wait for somebody else.
-func (g *Group) fail(err error, spread bool) {
+// fail ends the group for the reason given, and passes it on: whoever is the first to know it tells those who wait for somebody else.
+func (g *Group) fail(err error) {
 	if g.Err() != nil {
 		return
 	}
-	if spread {
-		text := []byte(err.Error())
-		for _, l := range g.others() {
-			l.send(frame{kind: abortFrame, operation: g.operation.Load(), body: text[:min(len(text), maxText)]}, time.Second)
-		}
+	text := []byte(err.Error())
+	for _, l := range g.others() {
+		l.send(frame{kind: abortFrame, operation: g.operation.Load(), body: text[:min(len(text), maxText)]}, time.Second)
 	}
 	g.finish(fmt.Errorf("distributed: %w", err))
 }
@@ -164,7 +161,7 @@ func (g *Group) showLife() {
 					continue
 				}
 				if silent := now.Sub(time.Unix(0, l.lastSeen.Load())); silent > g.config.timeout() {
-					g.fail(fmt.Errorf("%s has said nothing for %v", l.name, silent.Round(time.Second)), true)
+					g.fail(fmt.Errorf("%s has said nothing for %v", l.name, silent.Round(time.Second)))
 					return
 				}
 				l.send(frame{kind: aliveFrame, operation: g.operation.Load()}, g.config.timeout()/4)
@@ -203,7 +200,7 @@ func (g *Group) wait(l *link, operation uint64) ([]byte, error) {
 		case <-gone.C:
 			if l.left.Load() && len(l.arrived) == 0 {
 				err := fmt.Errorf("%s left the group, rank %d waits for it in operation %d, %s", l.name, g.Rank(), operation, *g.name.Load())
-				g.fail(err, true)
+				g.fail(err)
 				return nil, g.cause
 			}
 		case <-timer.C:
@@ -213,7 +210,7 @@ func (g *Group) wait(l *link, operation uint64) ([]byte, error) {
 					last = other
 				}
 			}
-			g.fail(fmt.Errorf("%s did not come to operation %d, %s, within %v: it is at %d", last.name, operation, *g.name.Load(), g.config.timeout(), last.at.Load()), true)
+			g.fail(fmt.Errorf("%s did not come to operation %d, %s, within %v: it is at %d", last.name, operation, *g.name.Load(), g.config.timeout(), last.at.Load()))
 			return nil, g.cause
 		}
 	}
@@ -222,7 +219,7 @@ func (g *Group) wait(l *link, operation uint64) ([]byte, error) {
 func (g *Group) taken(l *link, f frame, operation uint64) ([]byte, error) {
 	if f.operation != operation {
 		g.fail(fmt.Errorf("%s is at operation %d, rank %d at %d, %s: every rank needs to call the same operations in the same order",
-			l.name, f.operation, g.Rank(), operation, *g.name.Load()), true)
+			l.name, f.operation, g.Rank(), operation, *g.name.Load()))
 		return nil, g.cause
 	}
 	return f.body, nil

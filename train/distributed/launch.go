@@ -27,7 +27,7 @@ type LaunchConfig struct {
 
 // Launch starts n ranks on this machine and waits for them. Rank 0 has the terminal; what the others write is
 // marked with their rank, line by line. Signals that ask a program to end are passed on, a cancelled context asks likewise, and
-// when one rank fails the others are asked to end, and then killed. The error names the rank that failed first.
+// when one rank fails the others are asked to end, and then killed. The error says how each rank failed.
 func Launch(ctx context.Context, n int, c LaunchConfig) error {
 	if n < 1 || n > maxSize {
 		return fmt.Errorf("distributed: Launch: n is %d, it needs to be from 1 to %d", n, maxSize)
@@ -106,24 +106,32 @@ func (a *launched) wait(ctx context.Context) error {
 	signal.Notify(signals, endingSignals...)
 	defer signal.Stop(signals)
 	cancelled := ctx.Done()
-	var first error
+	var cause error
 	for a.running > 0 {
 		select {
 		case s := <-signals:
 			a.signal(s)
 		case <-cancelled:
 			cancelled = nil
-			first = context.Cause(ctx)
+			cause = context.Cause(ctx)
 			a.end(0)
 		case rank := <-a.ended:
 			a.running--
-			if a.errs[rank] != nil && first == nil {
-				first = fmt.Errorf("rank %d failed first: %w", rank, a.errs[rank])
+			if a.errs[rank] != nil {
 				a.end(2 * time.Second)
 			}
 		}
 	}
-	return first
+	if cause != nil {
+		return cause
+	}
+	var failed []error
+	for rank, err := range a.errs {
+		if err != nil {
+			failed = append(failed, fmt.Errorf("rank %d: %w", rank, err))
+		}
+	}
+	return errors.Join(failed...)
 }
 
 // end waits for the ranks that still run, asks those to end that have not after some time, and kills those that do not listen. Ranks
