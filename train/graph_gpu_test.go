@@ -10,6 +10,7 @@ import (
 	"errors"
 	"flag"
 	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -49,12 +50,13 @@ type training struct {
 
 func (c training) batches(t testing.TB) data.Batches {
 	t.Helper()
-	ids := make([]int, max(1<<19, 2*c.model.Context+2)) // more than 200 steps take, so that none is learnt by heart
+	ids := make([]int, max(1<<19, 2*c.model.Context+2)) // more than 200 steps take
 	for i := range ids {
 		ids[i] = (i*i/7 + i/3) % c.model.Vocab
 	}
+	random := rand.New(rand.NewPCG(3, 0))
 	for i := 1; c.noise > 0 && i < len(ids); i++ {
-		ids[i] = (3*ids[i-1] + int(uint32(i)*2654435761>>16)%c.noise) % c.model.Vocab
+		ids[i] = (3*ids[i-1] + random.IntN(c.noise)) % c.model.Vocab
 	}
 	tokens, err := data.FromInts(ids)
 	if err != nil {
