@@ -12,8 +12,8 @@
 //
 // # What carries tensors
 //
-// Tensors of the host travel over TCP, from each rank to each. That is slow, simple, and meant for tests of programs
-// that will run on GPUs: what it computes is a sum in the order of the ranks, with the same bits on all of them.
+// Tensors of the host travel over TCP, from each rank to each. That is slow, simple, and meant for tests: what it computes is a sum in
+// the order of the ranks, with the same bits on all of them. Tensors of a device are refused with [kernels.Unsupported].
 //
 // # When a rank fails
 //
