@@ -1,0 +1,83 @@
+// Systems checks that every package of the module in the working directory, its tests and all that they import are
+// whole on the systems given as GOOS/GOARCH: types are those of the sources chosen there, and a function without a body
+// has assembly beside it or another package's body. It reads sources and compiles nothing, which takes seconds a system where a compiler takes
+// minutes.
+package main
+
+import (
+	"fmt"
+	"go/ast"
+	"os"
+	"strings"
+
+	"golang.org/x/tools/go/packages"
+)
+
+func main() {
+	faulty := false
+	for _, system := range os.Args[1:] {
+		faults := check(system)
+		fmt.Printf("%s: %d faults\n", system, len(faults))
+		for _, fault := range faults {
+			fmt.Println("\t" + fault)
+			faulty = true
+		}
+	}
+	if faulty {
+		os.Exit(1)
+	}
+}
+
+func check(system string) (faults []string) {
+	goos, goarch, found := strings.Cut(system, "/")
+	if !found {
+		return []string{"a system is GOOS/GOARCH"}
+	}
+	all, err := packages.Load(&packages.Config{
+		Mode:  packages.LoadAllSyntax | packages.NeedModule,
+		Env:   append(os.Environ(), "GOOS="+goos, "GOARCH="+goarch, "CGO_ENABLED=0"),
+		Tests: true,
+	}, "./...")
+	if err != nil {
+		return []string{err.Error()}
+	}
+	packages.Visit(all, nil, func(p *packages.Package) {
+		for _, e := range p.Errors {
+			faults = append(faults, e.Error())
+		}
+		if p.Module == nil || hasAssembly(p) { // the standard library's own ports are tested elsewhere
+			return
+		}
+		for _, file := range p.Syntax {
+			linked := linkedNames(file)
+			for _, d := range file.Decls {
+				if f, is := d.(*ast.FuncDecl); is && f.Body == nil && !linked[f.Name.Name] {
+					faults = append(faults, fmt.Sprintf("%s: %s has no body and no assembly", p.Fset.Position(f.Pos()), f.Name.Name))
+				}
+			}
+		}
+	})
+	return faults
+}
+
+func hasAssembly(p *packages.Package) bool {
+	for _, file := range p.OtherFiles {
+		if strings.HasSuffix(file, ".s") {
+			return true
+		}
+	}
+	return false
+}
+
+// linkedNames returns the names whose bodies another package has, as the runtime does.
+func linkedNames(file *ast.File) map[string]bool {
+	names := map[string]bool{}
+	for _, group := range file.Comments {
+		for _, c := range group.List {
+			if words := strings.Fields(c.Text); len(words) > 2 && words[0] == "//go:linkname" {
+				names[words[1]] = true
+			}
+		}
+	}
+	return names
+}
