@@ -27,10 +27,10 @@ type Update struct {
 // cannot tell the number of the next.
 const (
 	ControlSteps         = iota // steps that changed the weights
-	ControlSkipped              // steps that did not, because a gradient was not finite
+	ControlSkipped              // steps that did not, because the norm was not below LargestNorm
 	ControlSkippedInARow        // the last ones of these
 	ControlNorm                 // norm of all gradients together
-	ControlVerdict              // StepMade, NoRate, or the first tensor with which the norm stops being finite
+	ControlVerdict              // StepMade, NoRate, or the first tensor with which the norm is not below LargestNorm
 	ControlRate                 // learning rate
 	ControlScale                // factor of the gradients
 	ControlLossScale            // factor of the loss whose gradients the next step finds
@@ -48,13 +48,17 @@ const (
 	NoRate   = -2
 )
 
+// LargestNorm is what the norm of the gradients of a step stays below. The square of a larger gradient is infinite in float32, and
+// AdamW would keep it for ever, in a v that lets its weight change no more.
+const LargestNorm = 1 << 64
+
 // StepPlan is how a step is decided about. With s the loss scale, n the runs that were added up and Σ the sum of the squares
 // of all gradients:
 //
 //	norm  = √Σ / (n·s)
 //	scale = min(1, limit/(norm + 1e-6)) / (n·s)      with a limit, as in PyTorch's clip_grad_norm_
 //
-// A step whose Σ is not finite is skipped.
+// A step is skipped unless its norm is below LargestNorm: if it is larger, infinite or NaN.
 type StepPlan struct {
 	ClipNorm     float64 // the limit; 0 means none
 	Accumulation int     // n; 0 means 1

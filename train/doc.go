@@ -71,7 +71,8 @@
 // # Gradients that are not finite
 //
 // A step whose gradients hold a NaN or an infinity would destroy the model. It changes no parameter and no state, and
-// its [Report] says so and names the parameter. When too many steps in a row are like that, Step returns an error.
+// its [Report] says so and names the parameter. So it is with gradients whose norm is 2⁶⁴ or more, before clipping: their
+// squares are infinite in float32. When too many steps in a row are like that, Step returns an error.
 //
 // # Numbers
 //

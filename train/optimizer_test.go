@@ -282,10 +282,10 @@ func TestAccumulation(t *testing.T) {
 	}
 }
 
-// A gradient that is not finite changes nothing but the counters; after too many in a row, Step fails, and one good
-// step is enough to start counting anew.
+// A gradient that is not finite, or whose square is not, changes nothing but the counters; after too many in a row, Step fails,
+// and one good step is enough to start counting anew.
 func TestNonFiniteGradients(t *testing.T) {
-	for _, bad := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
+	for _, bad := range []float64{math.NaN(), math.Inf(1), math.Inf(-1), 3e38, -0x1p64} {
 		p := newProblem(t, tensor.Float32, []string{"first", "second"}, []int{5}, []int{2, 9})
 		opt, err := NewLion(p.parameters, LionConfig{Options: Options{Schedule: ConstantRate(0.1), ClipNorm: 1, MaxSkips: 3}})
 		if err != nil {
@@ -313,6 +313,29 @@ func TestNonFiniteGradients(t *testing.T) {
 		}
 		if opt.Skipped() != 5 || state(t, opt).Skipped != 5 || state(t, opt).SkippedInARow != 3 {
 			t.Errorf("%d steps were skipped, the state is %+v", opt.Skipped(), state(t, opt))
+		}
+	}
+}
+
+// Whatever one gradient was, no optimiser holds its weight for ever.
+func TestLargeGradientsFreezeNothing(t *testing.T) {
+	for name, clip := range map[string]float64{"without a limit": 0, "with a limit": 1} {
+		for _, large := range []float64{1e18, 1.8e19, 3e19, 3e38} {
+			p := newProblem(t, tensor.Float32, []string{"w"}, []int{5})
+			opt, err := NewAdamW(p.parameters, AdamWConfig{Options: Options{Schedule: ConstantRate(0.1), ClipNorm: clip}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for step := range 2 {
+				set(p.gradients[0], func(j int) float64 { return []float64{1, large}[(j+step)%2] })
+				p.run(t)
+				if _, err := opt.Step(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if v := floats(state(t, opt).Tensors["v.w"]); slices.ContainsFunc(v, func(x float64) bool { return math.IsInf(x, 0) || math.IsNaN(x) }) {
+				t.Errorf("%s, a gradient of %v leaves v = %v", name, large, v)
+			}
 		}
 	}
 }

@@ -8,11 +8,13 @@ type Report struct {
 	Step int
 	// LearningRate is the step's.
 	LearningRate float64
-	// GradientNorm is the norm of all gradients together before clipping. In a skipped step it is NaN or infinite.
+	// GradientNorm is the norm of all gradients together before clipping. In a skipped step it is NaN, infinite, or not below
+	// [kernels.LargestNorm].
 	GradientNorm float64
 	// Clipped tells that the gradients were scaled down.
 	Clipped bool
-	// Skipped tells that a gradient was not finite, so that nothing was changed; NonFinite is the parameter's name.
+	// Skipped tells that a gradient was not finite, or too large for float32 to hold its square, so that nothing was changed;
+	// NonFinite is the parameter's name.
 	Skipped   bool
 	NonFinite string
 }

@@ -138,14 +138,15 @@ func (b *Backend) PlanStep(p kernels.StepPlan, sums, control kernels.Tensor) err
 		c[kernels.ControlVerdict] = kernels.NoRate
 		return nil
 	}
+	runs := float64(p.EffectiveAccumulation()) * c[kernels.ControlLossScale]
+	most := kernels.LargestNorm * runs
 	total, verdict := 0.0, kernels.StepMade
 	for i, sum := range kernels.Host[float64](sums) {
 		total += sum
-		if verdict == kernels.StepMade && !isFinite(total) {
+		if verdict == kernels.StepMade && !(total < most*most) {
 			verdict = i
 		}
 	}
-	runs := float64(p.EffectiveAccumulation()) * c[kernels.ControlLossScale]
 	norm, clip := math.Sqrt(total)/runs, 1.0
 	if p.ClipNorm > 0 {
 		clip = min(1, p.ClipNorm/(norm+1e-6))

@@ -229,6 +229,10 @@ func TestPlanStep(t *testing.T) {
 			kernels.ControlGoodSteps: 0, kernels.ControlLossScale: 8}},
 		"infinite": {plan: kernels.StepPlan{LossScaling: scaling}, sums: []float64{9, 1, math.Inf(1)}, after: map[int]float64{
 			kernels.ControlVerdict: 2, kernels.ControlNorm: math.Inf(1), kernels.ControlLossScale: 4}},
+		"too large to be squared": {plan: kernels.StepPlan{ClipNorm: 1}, sums: []float64{9, 0x1p128 * 64, 1}, after: map[int]float64{
+			kernels.ControlVerdict: 1, kernels.ControlSteps: 4, kernels.ControlSkippedInARow: 3}},
+		"just small enough": {plan: kernels.StepPlan{Accumulation: 2}, sums: []float64{0x1p128 * 255, 0}, after: map[int]float64{
+			kernels.ControlVerdict: kernels.StepMade, kernels.ControlSteps: 5}},
 		"a loss scale that grows": {plan: kernels.StepPlan{LossScaling: scaling}, sums: []float64{64}, after: map[int]float64{
 			kernels.ControlNorm: 1, kernels.ControlScale: 0.125, kernels.ControlLossScale: 16, kernels.ControlGoodSteps: 0}},
 		"no rate": {sums: []float64{9}, before: map[int]float64{kernels.ControlSteps: 5}, after: map[int]float64{

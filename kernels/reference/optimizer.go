@@ -82,15 +82,15 @@ func PlanStep(p kernels.StepPlan, sums, control []float64) []float64 {
 		c[kernels.ControlVerdict] = kernels.NoRate
 		return c
 	}
+	runs := float64(p.EffectiveAccumulation()) * c[kernels.ControlLossScale]
 	var total float64
 	verdict := kernels.StepMade
 	for i, sum := range sums {
 		total += sum
-		if verdict == kernels.StepMade && (math.IsNaN(total) || math.IsInf(total, 0)) {
+		if verdict == kernels.StepMade && !(math.Sqrt(total)/runs < kernels.LargestNorm) {
 			verdict = i
 		}
 	}
-	runs := float64(p.EffectiveAccumulation()) * c[kernels.ControlLossScale]
 	norm, clip := math.Sqrt(total)/runs, 1.0
 	if p.ClipNorm > 0 {
 		clip = min(1, p.ClipNorm/(norm+1e-6))

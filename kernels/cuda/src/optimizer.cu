@@ -15,6 +15,7 @@ struct Chunk {
 // Places in a control vector, as kernels/optimizer.go lists them.
 enum { Steps, Skipped, SkippedInARow, Norm, Verdict, Rate, Scale, LossScale, GoodSteps, FirstRate, Rates, RateWindow = 4, ControlSize = Rates + RateWindow };
 constexpr double StepMade = -1, NoRate = -2;
+constexpr double LargestNorm = 0x1p64;
 
 // Update is the host's update in optimizer.go. With a control vector, its rate and scale are factors of that one's.
 struct Update {
@@ -255,14 +256,14 @@ extern "C" __global__ void __launch_bounds__(Threads) plan_step(const __grid_con
     for (int i = threadIdx.x; i < n; i += Threads) sums[i] = p.sums[from + i];
     __syncthreads();
     if (threadIdx.x > 0 || verdict != StepMade) continue;
-    const double before = total;
+    const double before = total, most = LargestNorm * p.runs * control[LossScale];
 #pragma unroll 16
     for (int i = 0; i < n; i++) total += sums[i];
-    if (isfinite(total)) continue;
+    if (total < most * most) continue;
     double sum = before;
     for (int i = 0; verdict == StepMade; i++) {
       sum += sums[i];
-      if (!isfinite(sum)) verdict = from + i;
+      if (!(sum < most * most)) verdict = from + i;
     }
   }
   __syncthreads();
