@@ -22,6 +22,7 @@ type Backend interface {
 	EmbeddingKernels
 	KeyMaskKernels
 	LayerNormKernels
+	LogSoftmaxKernels
 	MulKernels
 	OptimizerKernels
 	ReduceKernels

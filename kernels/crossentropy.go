@@ -1,6 +1,7 @@
 package kernels
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 )
@@ -11,19 +12,22 @@ type Reduction int
 const (
 	MeanReduction Reduction = iota // their sum divided by the number of rows that are not ignored
 	SumReduction                   // their sum
+	NoReduction                    // not at all: the loss of each row is an output
 )
 
-// CrossEntropyOptions are what cross-entropy and its fusion with a linear layer share. With n the number of rows that
-// are not ignored, LSE_i = log Σ_v exp z_iv, t the row's target and ε the label smoothing,
+// CrossEntropyOptions are what cross-entropy and its fusion with a linear layer share. With LSE_i = log Σ_v exp z_iv, t the
+// row's target, w_v the weight of a class and ε the label smoothing,
 //
-//	loss_i = LSE_i − (1 − ε)·z_it − ε·Σ_v z_iv/V
+//	loss_i = (1 − ε)·w_t·(LSE_i − z_it) + ε·Σ_v w_v·(LSE_i − z_iv)/V
 //
-// A row whose target is IgnoreIndex has no loss and no gradient; if all are ignored, the loss and all gradients are 0
-// in either reduction.
+// and the mean is Σ loss_i/n, where n = Σ w_t over the rows that are not ignored: their number, where all weights are 1.
+// A row whose target is IgnoreIndex has no loss and no gradient; if all are ignored, or n is 0, the loss and all gradients
+// are 0 in every reduction.
 type CrossEntropyOptions struct {
 	IgnoreIndex    *int    // the target of rows that do not count; nil: every target must be from 0 to V−1
 	LabelSmoothing float64 // ε, in [0, 1)
 	Reduction      Reduction
+	Weights        Tensor // (V), row-major, of the logits' wide dtype and not negative: w; left out: 1 for each class
 }
 
 // CrossEntropy is the loss of predicting targets from logits.
@@ -35,13 +39,13 @@ type CrossEntropy struct {
 
 // CrossEntropyOutputs receives what the forward kernel computes.
 type CrossEntropyOutputs struct {
-	Loss Tensor // (): a scalar. Like LSE float32 beside 16-bit logits, of their dtype otherwise
+	Loss Tensor // (): a scalar, or (...), row-major, without a reduction. Like LSE float32 beside 16-bit logits, of their dtype otherwise
 	LSE  Tensor // (...), row-major: what the backward kernel needs; or left out
 }
 
 // CrossEntropyGradients carries the backward kernel's inputs beside the problem itself, and what it computes.
 type CrossEntropyGradients struct {
-	DLoss   Tensor // (), of the loss's dtype, or left out: 1
+	DLoss   Tensor // as Loss, or left out: 1
 	LSE     Tensor // from the forward kernel
 	DLogits Tensor // as Logits; may be Logits itself, for who does not need them any more
 }
@@ -49,10 +53,14 @@ type CrossEntropyGradients struct {
 // CrossEntropyKernels compute the loss and its gradient, and never hold the probabilities.
 type CrossEntropyKernels interface {
 	CrossEntropyForward(c *CrossEntropy, out CrossEntropyOutputs) error
-	// CrossEntropyBackward computes dz_iv = (exp(z_iv − LSE_i) − (1 − ε)·[v = t] − ε/V)·dLoss/n, without /n for a sum.
+	// CrossEntropyBackward computes
+	//
+	//	dz_iv = (exp(z_iv − LSE_i)·((1 − ε)·w_t + ε·Σ_u w_u/V) − (1 − ε)·w_t·[v = t] − ε·w_v/V)·dLoss/n
+	//
+	// without /n for a sum, and with the row's own dLoss_i for no reduction.
 	CrossEntropyBackward(c *CrossEntropy, g CrossEntropyGradients) error
 	// LinearCrossEntropy computes the loss of logits = hidden·weightᵀ and the gradients of both factors in one pass,
-	// a few rows of logits at a time.
+	// a few rows of logits at a time. It has a reduction, since it computes gradients before those of losses are known.
 	LinearCrossEntropy(c *LinearCrossEntropy, out LinearCrossEntropyOutputs) error
 }
 
@@ -79,8 +87,8 @@ func (c *CrossEntropy) CheckForward(out CrossEntropyOutputs) error {
 		return err
 	}
 	z := c.Logits
-	return CheckOperands(like("logits", z, z.Shape, z.DType), indices("targets", c.Targets),
-		wide("loss", out.Loss, scalar, z.DType), wide("lse", out.LSE, z.rowShape(), z.DType).optional())
+	return CheckOperands(like("logits", z, z.Shape, z.DType), indices("targets", c.Targets), c.weights(z.features(), z.DType),
+		wide("loss", out.Loss, c.LossShape(), z.DType), wide("lse", out.LSE, z.rowShape(), z.DType).optional())
 }
 
 // CheckBackward returns what is wrong with a call of CrossEntropyBackward, apart from the targets' values.
@@ -89,9 +97,17 @@ func (c *CrossEntropy) CheckBackward(g CrossEntropyGradients) error {
 		return err
 	}
 	z := c.Logits
-	return CheckOperands(like("logits", z, z.Shape, z.DType), indices("targets", c.Targets),
-		wide("dLoss", g.DLoss, scalar, z.DType).optional(), wide("lse", g.LSE, z.rowShape(), z.DType),
+	return CheckOperands(like("logits", z, z.Shape, z.DType), indices("targets", c.Targets), c.weights(z.features(), z.DType),
+		wide("dLoss", g.DLoss, c.LossShape(), z.DType).optional(), wide("lse", g.LSE, z.rowShape(), z.DType),
 		writtenLike("dLogits", g.DLogits, z.Shape, z.DType))
+}
+
+// LossShape is the shape of the loss: none, or that of the targets without a reduction.
+func (c *CrossEntropy) LossShape() []int {
+	if c.Reduction == NoReduction {
+		return c.Logits.rowShape()
+	}
+	return scalar
 }
 
 // Check returns what is wrong with a call of LinearCrossEntropy, apart from the targets' values.
@@ -106,7 +122,7 @@ func (c *LinearCrossEntropy) Check(out LinearCrossEntropyOutputs) error {
 	}
 	return CheckOperands(like("hidden", h, h.Shape, h.DType),
 		Operand{Name: "weight", Tensor: w, Shape: w.Shape, DTypes: [2]DType{w.DType}}, indices("targets", c.Targets),
-		wide("dLoss", c.DLoss, scalar, h.DType).optional(), wide("loss", out.Loss, scalar, h.DType).optional(),
+		c.weights(w.Shape[:1], h.DType), wide("dLoss", c.DLoss, scalar, h.DType).optional(), wide("loss", out.Loss, scalar, h.DType).optional(),
 		writtenLike("dHidden", out.DHidden, h.Shape, h.DType).optional(), dWeight)
 }
 
@@ -125,7 +141,7 @@ func (c *CrossEntropy) Validate() error {
 	if want := c.Logits.Shape[:len(c.Logits.Shape)-1]; !slices.Equal(c.Targets.Shape, want) {
 		return fmt.Errorf("targets has shape %v, it needs one target for each row of logits: %v", c.Targets.Shape, want)
 	}
-	return c.CrossEntropyOptions.validate()
+	return c.CrossEntropyOptions.validate(c.Logits.features()[0], c.Logits.DType)
 }
 
 // Validate returns what is wrong with the problem, apart from the targets' values, naming the argument, what it was and
@@ -162,15 +178,29 @@ func (c *LinearCrossEntropy) Validate() error {
 	if want := c.Hidden.Shape[:1]; !slices.Equal(c.Targets.Shape, want) {
 		return fmt.Errorf("targets has shape %v, it needs one target for each row of hidden: %v", c.Targets.Shape, want)
 	}
-	return c.CrossEntropyOptions.validate()
+	if c.Reduction == NoReduction {
+		return errors.New("reduction is NoReduction, it needs to be MeanReduction or SumReduction: gradients are computed before those of single losses are known")
+	}
+	return c.CrossEntropyOptions.validate(w.Shape[0], c.Hidden.DType)
 }
 
-func (o *CrossEntropyOptions) validate() error {
+// weights is the operand of the classes' weights.
+func (o *CrossEntropyOptions) weights(classes []int, dtype DType) Operand {
+	return wide("weights", o.Weights, classes, dtype).optional()
+}
+
+func (o *CrossEntropyOptions) validate(classes int, dtype DType) error {
 	if !(o.LabelSmoothing >= 0 && o.LabelSmoothing < 1) {
 		return fmt.Errorf("label smoothing is %v, it needs to be in [0, 1)", o.LabelSmoothing)
 	}
-	if o.Reduction != MeanReduction && o.Reduction != SumReduction {
-		return fmt.Errorf("reduction is %d, it needs to be MeanReduction or SumReduction", o.Reduction)
+	if o.Reduction < MeanReduction || o.Reduction > NoReduction {
+		return fmt.Errorf("reduction is %d, it needs to be MeanReduction, SumReduction or NoReduction", o.Reduction)
+	}
+	if w := o.Weights; w.IsSet() && (len(w.Shape) != 1 || w.Shape[0] != classes) {
+		return fmt.Errorf("weights has shape %v, it needs one value for each of the %d classes", w.Shape, classes)
+	}
+	if w := o.Weights; w.IsSet() && w.DType != dtype.Wide() {
+		return fmt.Errorf("weights is %v, it needs to be %v", w.DType, dtype.Wide())
 	}
 	return nil
 }

@@ -14,15 +14,17 @@ const (
 	Interleaved                // 2d and 2d + 1, as GPT-J and the original do
 )
 
-// RoPE is the rotary position embedding. Pair d of the row at position t is rotated by the angle
+// RoPE is the rotary position embedding. Pair d of row t is rotated by the angle
 //
-//	θ = (Offset + t)/(PositionScale·Divisors_d) · Base^(−2d/RotaryDim)
+//	θ = (Offset + p_t)/(PositionScale·Divisors_d) · Base^(−2d/RotaryDim)
 //	y₁ = Amplitude·(x₁·cos θ − x₂·sin θ)      y₂ = Amplitude·(x₂·cos θ + x₁·sin θ)
 //
-// so that a product of a query and a key depends on the distance of their positions alone. The zero value is Llama's.
+// where p_t is t, or what Positions says, so that a product of a query and a key depends on the distance of their positions
+// alone. The zero value is Llama's.
 type RoPE struct {
 	Pairing       Pairing
 	Offset        int     // the position of the first row: how many tokens a cache already holds
+	Positions     Tensor  // (B, S), int32 or int64, any numbers: p of each row of each batch item; left out: t
 	Base          float64 // 0 means 10000
 	PositionScale float64 // positions are divided by it (linear scaling, to stretch a context); 0 means 1
 	RotaryDim     int     // how many leading dimensions are rotated, the others are copied; 0 means all
@@ -74,7 +76,7 @@ func (r *RoPE) EffectiveAmplitude() float64 {
 	return r.Amplitude
 }
 
-// Equal tells whether two rotations are the same.
+// Equal tells whether two rotations are the same, apart from the rows' positions.
 func (r *RoPE) Equal(other *RoPE) bool {
 	return r.Pairing == other.Pairing && r.Offset == other.Offset && r.Base == other.Base && r.PositionScale == other.PositionScale &&
 		r.RotaryDim == other.RotaryDim && r.Amplitude == other.Amplitude && slices.Equal(r.Divisors, other.Divisors)
@@ -89,6 +91,11 @@ func (r *RoPE) CheckBackward(dy, dx Tensor) error { return r.check(dy, "dy", dx,
 func (r *RoPE) check(from Tensor, fromName string, to Tensor, toName string) error {
 	if err := r.Validate(from, fromName); err != nil {
 		return err
+	}
+	if r.Positions.IsSet() {
+		if err := CheckOperands(indices("positions", r.Positions)); err != nil {
+			return err
+		}
 	}
 	return checkAlike(from, fromName, operandList{{fromName, from}}, operandList{{toName, to}})
 }
@@ -120,6 +127,14 @@ func (r *RoPE) Validate(x Tensor, name string) error {
 		return fmt.Errorf("amplitude is %v, it needs to be positive, or 0 for 1", r.Amplitude)
 	case r.Divisors != nil && len(r.Divisors) != r.Dim(d)/2:
 		return fmt.Errorf("there are %d divisors, it needs one for each of the %d pairs", len(r.Divisors), r.Dim(d)/2)
+	}
+	if p := r.Positions; p.IsSet() {
+		if err := p.validateIndices("positions"); err != nil {
+			return err
+		}
+		if want := []int{x.Shape[0], x.Shape[2]}; !slices.Equal(p.Shape, want) {
+			return fmt.Errorf("positions has shape %v, it needs one for each of %s's rows in a batch item: %v", p.Shape, name, want)
+		}
 	}
 	for pair, divisor := range r.Divisors {
 		if !(divisor > 0) || math.IsInf(divisor, 0) {

@@ -11,24 +11,29 @@ import (
 type CrossEntropyOptions struct {
 	IgnoreIndex    *int              // the target of rows that do not count; nil: every target must be from 0 to V−1
 	LabelSmoothing float64           // the part of a target's probability that is spread over all classes, in [0, 1)
-	Reduction      kernels.Reduction // the mean over the rows that count (zero), or the sum
+	Reduction      kernels.Reduction // the mean over the rows that count (zero), the sum, or none: a loss a row
+	// Weights, (V), say how much a class counts: the mean is one over the weights of the targets. They have no gradient and are
+	// float32, or float64 as the logits. nil: 1 for each class.
+	Weights *gorgonia.Node
 }
 
 // SoftmaxCrossEntropy is the loss of predicting targets, int, int32 or int64 of shape (...), from logits, (..., V): a
-// scalar that [gorgonia.Grad] takes as a cost. The targets may change from run to run.
-// [kernels.CrossEntropyOptions] has the equations. Probabilities are never held; the gradient is as large as the logits.
+// scalar that [gorgonia.Grad] takes as a cost, or without a reduction a loss a row, (...). The targets may change from run to
+// run. [kernels.CrossEntropyOptions] has the equations. Probabilities are never held, [LogSoftmax] gives them; the gradient is
+// as large as the logits.
 func SoftmaxCrossEntropy(logits, targets *gorgonia.Node, o CrossEntropyOptions) (*gorgonia.Node, error) {
 	return apply("SoftmaxCrossEntropy", &crossEntropy{o: o.forKernels()},
-		input{name: "logits", node: logits}, input{name: "targets", node: targets, form: indexForm})
+		input{name: "logits", node: logits}, input{name: "targets", node: targets, form: indexForm},
+		input{name: "weights", node: o.Weights, form: constantForm, optional: true})
 }
 
-// forKernels is a copy that the caller cannot change.
+// forKernels is a copy that the caller cannot change, without the weights.
 func (o CrossEntropyOptions) forKernels() kernels.CrossEntropyOptions {
 	if o.IgnoreIndex != nil {
 		index := *o.IgnoreIndex
 		o.IgnoreIndex = &index
 	}
-	return kernels.CrossEntropyOptions(o)
+	return kernels.CrossEntropyOptions{IgnoreIndex: o.IgnoreIndex, LabelSmoothing: o.LabelSmoothing, Reduction: o.Reduction}
 }
 
 type crossEntropy struct {
@@ -37,14 +42,17 @@ type crossEntropy struct {
 }
 
 func (k *crossEntropy) problem(in []kernels.Tensor) *kernels.CrossEntropy {
-	return &kernels.CrossEntropy{Logits: in[0], Targets: in[1], CrossEntropyOptions: k.o}
+	p := &kernels.CrossEntropy{Logits: in[0], Targets: in[1], CrossEntropyOptions: k.o}
+	p.Weights = in[2]
+	return p
 }
 
 func (k *crossEntropy) outputs(in []kernels.Tensor) ([]kernels.Tensor, error) {
 	if len(in[0].Shape) < 2 {
 		return nil, fmt.Errorf("logits has shape %v, it needs at least two axes (..., classes)", in[0].Shape)
 	}
-	return described(in[0].DType.Wide()), k.problem(in).Validate()
+	p := k.problem(in)
+	return described(in[0].DType.Wide(), p.LossShape()...), p.Validate()
 }
 
 func (k *crossEntropy) source() source { return fromSaved }

@@ -12,7 +12,8 @@ import (
 type LinearCrossEntropyOptions struct {
 	IgnoreIndex    *int
 	LabelSmoothing float64
-	Reduction      kernels.Reduction
+	Reduction      kernels.Reduction // the mean or the sum
+	Weights        *gorgonia.Node
 	// WeightTransposed says that weight is (C, V), as [Linear] has it, instead of (V, C), as an embedding table is.
 	WeightTransposed bool
 }
@@ -24,11 +25,12 @@ type LinearCrossEntropyOptions struct {
 // In a graph that is differentiated the forward run also computes the gradients of x and weight, of those two that are
 // wanted, and keeps them for the backward run.
 func LinearCrossEntropy(x, weight, targets *gorgonia.Node, o LinearCrossEntropyOptions) (*gorgonia.Node, error) {
-	common := CrossEntropyOptions{o.IgnoreIndex, o.LabelSmoothing, o.Reduction}
+	common := CrossEntropyOptions{IgnoreIndex: o.IgnoreIndex, LabelSmoothing: o.LabelSmoothing, Reduction: o.Reduction}
 	return apply("LinearCrossEntropy", &linearCrossEntropy{o: common.forKernels(), transposed: o.WeightTransposed},
 		input{name: "x", node: x, form: denseForm, unread: true},
 		input{name: "weight", node: weight, form: stridedForm, unread: true},
-		input{name: "targets", node: targets, form: indexForm, unread: true})
+		input{name: "targets", node: targets, form: indexForm, unread: true},
+		input{name: "weights", node: o.Weights, form: constantForm, optional: true, unread: true})
 }
 
 type linearCrossEntropy struct {
@@ -58,10 +60,12 @@ func (k *linearCrossEntropy) outputs(in []kernels.Tensor) ([]kernels.Tensor, err
 }
 
 func (k *linearCrossEntropy) problem(in []kernels.Tensor) *kernels.LinearCrossEntropy {
-	return &kernels.LinearCrossEntropy{
+	p := &kernels.LinearCrossEntropy{
 		Hidden: asMatrix(in[0]), Weight: k.byVocabulary(in[1]), CrossEntropyOptions: k.o,
 		Targets: in[2].Reshape(in[2].Elements()),
 	}
+	p.Weights = in[3]
+	return p
 }
 
 // byVocabulary views the weight, or its gradient, as (V, C).

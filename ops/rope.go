@@ -16,6 +16,9 @@ type RoPEOptions struct {
 	RotaryDim   int     // how many leading dimensions of a head are rotated, the others stay; 0 means all
 	Interleaved bool    // pairs are neighbours, 2d and 2d+1, instead of d and d + RotaryDim/2
 	Offset      int     // the position of the first row
+	// Positions, (B, S) of int, int32 or int64, says where each row of each batch item is, beyond Offset; nil: one after the other.
+	// Its values may change from run to run.
+	Positions *gorgonia.Node
 	// Divisors slow down the pairs one by one, nil means 1 for each; Amplitude multiplies what is rotated, 0 means 1.
 	Divisors  []float64
 	Amplitude float64
@@ -36,7 +39,8 @@ func RoPE(x *gorgonia.Node, o RoPEOptions) (*gorgonia.Node, error) {
 	if o.Interleaved {
 		k.o.Pairing = kernels.Interleaved
 	}
-	return apply("RoPE", k, input{name: "x", node: x, unread: true})
+	return apply("RoPE", k, input{name: "x", node: x, unread: true},
+		input{name: "positions", node: o.Positions, form: indexForm, optional: true})
 }
 
 type rope struct {
@@ -54,7 +58,13 @@ func (k *rope) outputs(in []kernels.Tensor) ([]kernels.Tensor, error) {
 	if axes := layoutAxes[k.layout]; len(in[0].Shape) != len(axes) {
 		return nil, fmt.Errorf("x has shape %v, it needs %d axes: %q", in[0].Shape, len(axes), axes)
 	}
-	return alike(in[0]), k.o.Validate(k.view(in[0]), "x")
+	return alike(in[0]), k.problem(in).Validate(k.view(in[0]), "x")
+}
+
+func (k *rope) problem(in []kernels.Tensor) *kernels.RoPE {
+	r := k.o
+	r.Positions = in[1]
+	return &r
 }
 
 // view is x as (B, H, S, D).
@@ -72,9 +82,9 @@ func (k *rope) forward(r *run, in, out []kernels.Tensor) error {
 		}
 		k.o.Offset = k.offset + k.cache.Len()
 	}
-	return r.RoPEForward(&k.o, k.view(in[0]), k.view(out[0]))
+	return r.RoPEForward(k.problem(in), k.view(in[0]), k.view(out[0]))
 }
 
-func (k *rope) backward(r *run, _, dOut, d []kernels.Tensor) error {
-	return r.RoPEBackward(&k.o, k.view(dOut[0]), k.view(d[0]))
+func (k *rope) backward(r *run, in, dOut, d []kernels.Tensor) error {
+	return r.RoPEBackward(k.problem(in), k.view(dOut[0]), k.view(d[0]))
 }

@@ -17,24 +17,41 @@ func TestRoPE(t *testing.T) {
 			{}, {Interleaved: true}, {Offset: 7}, {Base: 500, Scaling: 4}, {RotaryDim: 2}, {RotaryDim: 2, Interleaved: true, Offset: 3},
 			{RotaryDim: 2, Divisors: []float64{3}, Amplitude: 1.5},
 		} {
-			for _, o.Layout = range []ops.Layout{ops.BHSD, ops.BSHD} {
+			for _, layout := range []ops.Layout{ops.BHSD, ops.BSHD} {
+				o := o
+				o.Layout = layout
 				r := &kernels.RoPE{Offset: o.Offset, Base: o.Base, PositionScale: o.Scaling, RotaryDim: o.RotaryDim, Divisors: o.Divisors, Amplitude: o.Amplitude}
 				if o.Interleaved {
 					r.Pairing = kernels.Interleaved
 				}
+				positioned := len(cases)%3 == 2
+				in := []opInput{floats("x", shape...)}
+				if positioned {
+					in = append(in, ids("positions", 5000, shape[0], shape[2-int(o.Layout)]))
+				}
 				// rotated applies the reference to x as (B, H, S, D) and orders the result as x is.
-				rotated := func(x []float64, rotate func(*kernels.RoPE, kernels.Tensor) []float64) []float64 {
-					if o.Layout == ops.BHSD {
-						return rotate(r, kernels.Of(x, shape...))
+				rotated := func(positions []kernels.Tensor, x []float64, rotate func(*kernels.RoPE, kernels.Tensor) []float64) []float64 {
+					r := *r
+					if positioned {
+						r.Positions = positions[0]
 					}
-					y := rotate(r, kernels.Of(x, shape...).Permute(0, 2, 1, 3))
+					if o.Layout == ops.BHSD {
+						return rotate(&r, kernels.Of(x, shape...))
+					}
+					y := rotate(&r, kernels.Of(x, shape...).Permute(0, 2, 1, 3))
 					return ordered(kernels.Of(y, shape[0], shape[2], shape[1], shape[3]).Permute(0, 2, 1, 3))
 				}
 				cases = append(cases, opCase{
-					options: fmt.Sprintf("RoPE with %+v", o), in: []opInput{floats("x", shape...)},
-					apply: func(in []*gorgonia.Node) (*gorgonia.Node, error) { return ops.RoPE(in[0], o) },
+					options: fmt.Sprintf("RoPE with %+v", o), in: in,
+					apply: func(in []*gorgonia.Node) (*gorgonia.Node, error) {
+						o := o
+						if positioned {
+							o.Positions = in[1]
+						}
+						return ops.RoPE(in[0], o)
+					},
 					want: func(in []kernels.Tensor, dOut []float64) ([]float64, [][]float64) {
-						return rotated(float64sOf(in[0]), reference.RoPE), [][]float64{rotated(dOut, reference.RoPEGrad)}
+						return rotated(in[1:], float64sOf(in[0]), reference.RoPE), [][]float64{rotated(in[1:], dOut, reference.RoPEGrad), nil}
 					},
 				})
 			}

@@ -36,9 +36,13 @@ func TestCrossEntropy(t *testing.T) {
 }
 
 func testCrossEntropy[T kernels.Float](t *testing.T) {
-	for i, s := range fieldShapes {
+	for n := range 2 * len(fieldShapes) {
+		i, s := n%len(fieldShapes), fieldShapes[n%len(fieldShapes)]
 		o := crossEntropyOptions[i%len(crossEntropyOptions)]
 		r := newRandom()
+		if n >= len(fieldShapes) {
+			o.Weights = classWeights[T](last(s.shape))
+		}
 		logits, dLogits := newField[T](r, s.gap, s.shape...), newField[T](r, s.gap, s.shape...)
 		logits.each(func(at *T) { *at = *at*3 + 20 })
 		if i == 4 {
@@ -49,13 +53,77 @@ func testCrossEntropy[T kernels.Float](t *testing.T) {
 		c := &kernels.CrossEntropy{Logits: logits.Tensor, Targets: int32s(targets, perRow(s.shape)...), CrossEntropyOptions: o}
 		refLoss, refLSE, refD := reference.CrossEntropy(c, dLoss.values()[0])
 		ptLoss, ptLSE, ptD := reference.CrossEntropy(c, dLoss.typed()[0])
-		verify[T](t, fmt.Sprintf("options=%d %s", i%len(crossEntropyOptions), name(s.shape, s.gap)), func(b *cpu.Backend) ([]result, error) {
+		verify[T](t, fmt.Sprintf("options=%d weights=%t %s", i%len(crossEntropyOptions), o.Weights.IsSet(), name(s.shape, s.gap)), func(b *cpu.Backend) ([]result, error) {
 			if err := b.CrossEntropyForward(c, kernels.CrossEntropyOutputs{Loss: loss.Tensor, LSE: lse.Tensor}); err != nil {
 				return nil, err
 			}
 			err := b.CrossEntropyBackward(c, kernels.CrossEntropyGradients{DLoss: dLoss.Tensor, LSE: lse.Tensor, DLogits: dLogits.Tensor})
 			return []result{resultOf("loss", loss, []float64{refLoss}, []T{ptLoss}), resultOf("lse", lse, refLSE, ptLSE),
 				resultOf("dLogits", dLogits, refD, ptD)}, err
+		})
+	}
+}
+
+// classWeights are different, one of them 0 where there are several.
+func classWeights[T kernels.Float](n int) kernels.Tensor {
+	list := make([]T, n)
+	for i := range list {
+		list[i] = T(0.5 + float64(i*5%7)/3)
+	}
+	list[n/2] *= T(1 / n)
+	return kernels.Of(list, n)
+}
+
+// Without a reduction each row has its loss and takes a gradient of its own.
+func TestCrossEntropyRows(t *testing.T) {
+	bothTypes(t, testCrossEntropyRows[float32], testCrossEntropyRows[float64])
+}
+
+func testCrossEntropyRows[T kernels.Float](t *testing.T) {
+	for i, s := range fieldShapes {
+		o := crossEntropyOptions[i%len(crossEntropyOptions)]
+		o.Reduction = kernels.NoReduction
+		if i%2 == 0 {
+			o.Weights = classWeights[T](last(s.shape))
+		}
+		r := newRandom()
+		logits, dLogits := newField[T](r, s.gap, s.shape...), newField[T](r, s.gap, s.shape...)
+		rows := perRow(s.shape)
+		lse, losses, dLosses := newField[T](r, 0, rows...), newField[T](r, 0, rows...), newField[T](r, 0, rows...)
+		targets := someTargets(o, lse.Elements(), last(s.shape))
+		c := &kernels.CrossEntropy{Logits: logits.Tensor, Targets: int32s(targets, rows...), CrossEntropyOptions: o}
+		ref, refLSE, refD := reference.CrossEntropyRows(c, dLosses.values())
+		pt, ptLSE, ptD := reference.CrossEntropyRows(c, dLosses.typed())
+		verify[T](t, fmt.Sprintf("options=%d %s", i%len(crossEntropyOptions), name(s.shape, s.gap)), func(b *cpu.Backend) ([]result, error) {
+			if err := b.CrossEntropyForward(c, kernels.CrossEntropyOutputs{Loss: losses.Tensor, LSE: lse.Tensor}); err != nil {
+				return nil, err
+			}
+			err := b.CrossEntropyBackward(c, kernels.CrossEntropyGradients{DLoss: dLosses.Tensor, LSE: lse.Tensor, DLogits: dLogits.Tensor})
+			return []result{resultOf("losses", losses, ref, pt), resultOf("lse", lse, refLSE, ptLSE),
+				{name: "dLogits", got: dLogits.values(), ref: refD, pt: widened(ptD), gaps: dLogits.checkGaps(), terms: 1}}, err
+		})
+	}
+}
+
+func TestLogSoftmax(t *testing.T) { bothTypes(t, testLogSoftmax[float32], testLogSoftmax[float64]) }
+
+func testLogSoftmax[T kernels.Float](t *testing.T) {
+	for i, s := range fieldShapes {
+		r := newRandom()
+		x, y := newField[T](r, s.gap, s.shape...), newField[T](r, s.gap, s.shape...)
+		dy, dx := newField[T](r, s.gap, s.shape...), newField[T](r, 2*s.gap, s.shape...)
+		x.each(func(at *T) { *at = *at*3 + 20 })
+		if i == 4 {
+			x.memory[2] = T(math.NaN())
+		}
+		ref, refD := reference.LogSoftmax(x.Tensor, dy.values())
+		pt, ptD := reference.LogSoftmax(x.Tensor, dy.typed())
+		verify[T](t, name(s.shape, s.gap), func(b *cpu.Backend) ([]result, error) {
+			if err := b.LogSoftmaxForward(x.Tensor, y.Tensor); err != nil {
+				return nil, err
+			}
+			err := b.LogSoftmaxBackward(y.Tensor, dy.Tensor, dx.Tensor)
+			return []result{resultOf("y", y, ref, pt), resultOf("dx", dx, refD, ptD)}, err
 		})
 	}
 }
@@ -126,6 +194,9 @@ func testLinearCrossEntropy[T kernels.Float](t *testing.T) {
 		o := crossEntropyOptions[i%len(crossEntropyOptions)]
 		for _, transposed := range []bool{false, true} {
 			r := newRandom()
+			if transposed && i%2 == 1 {
+				o.Weights = classWeights[T](s.vocabulary)
+			}
 			hidden, dHidden := newField[T](r, i%2*3, s.n, s.features), newField[T](r, i%2*3, s.n, s.features)
 			weight, dWeight := newField[T](r, 0, s.vocabulary, s.features), newField[T](r, 0, s.vocabulary, s.features)
 			if transposed {
@@ -166,7 +237,7 @@ func TestCrossEntropyErrors(t *testing.T) {
 		{"cpu: cross-entropy forward: targets has shape [3], it needs one target for each row of logits: [2]", forward(int32s([]int{0, 0, 0}, 3), kernels.CrossEntropyOptions{})},
 		{"cpu: cross-entropy forward: targets is float32, it needs to be int32 or int64", forward(kernels.Of(make([]float32, 2), 2), kernels.CrossEntropyOptions{})},
 		{"cpu: cross-entropy forward: label smoothing is 1, it needs to be in [0, 1)", forward(good, kernels.CrossEntropyOptions{LabelSmoothing: 1})},
-		{"cpu: cross-entropy forward: reduction is 2, it needs to be MeanReduction or SumReduction", forward(good, kernels.CrossEntropyOptions{Reduction: 2})},
+		{"cpu: cross-entropy forward: reduction is 3, it needs to be MeanReduction, SumReduction or NoReduction", forward(good, kernels.CrossEntropyOptions{Reduction: 3})},
 		{"cpu: cross-entropy backward: lse is missing, it needs shape [2]",
 			b.CrossEntropyBackward(&kernels.CrossEntropy{Logits: x, Targets: good}, kernels.CrossEntropyGradients{DLogits: x})},
 		{"cpu: linear cross-entropy: weight has shape [3 2] and strides [2 1], it needs two axes (vocabulary, hidden's 3 features)",

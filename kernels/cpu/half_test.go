@@ -261,6 +261,22 @@ func testHalfLosses(h *halfTest) {
 	h.close("loss", loss, []float64{refLoss})
 	h.close("lse", lse, refLSE)
 	h.close("dlogits", dLogits, refDLogits)
+	y, dy, dx := h.out(h.dtype, rows, vocabulary), h.in(rows, vocabulary), h.out(h.dtype, rows, vocabulary)
+	h.done(h.b.LogSoftmaxForward(c.Logits, y))
+	h.done(h.b.LogSoftmaxBackward(y, dy, dx))
+	refY, _ := reference.LogSoftmax(c.Logits, numbers(dy))
+	h.close("log-softmax", y, refY)
+	refDX := make([]float64, len(refY))
+	for i, list := 0, numbers(y); i < len(list); i += vocabulary { // from the rounded y that it is given
+		sum := 0.0
+		for v := range vocabulary {
+			sum += numbers(dy)[i+v]
+		}
+		for v := range vocabulary {
+			refDX[i+v] = numbers(dy)[i+v] - math.Exp(list[i+v])*sum
+		}
+	}
+	h.close("log-softmax's gradient", dx, refDX)
 
 	for _, weight := range []kernels.DType{h.dtype, kernels.F32} {
 		for _, transposed := range []bool{false, true} {

@@ -168,6 +168,8 @@ var calls = map[string]func(m *memory, of kernels.DType) []any{
 	"CrossEntropyForward": func(m *memory, of kernels.DType) []any {
 		return []any{m.crossEntropy(of), kernels.CrossEntropyOutputs{Loss: m.tensor(of.Wide()), LSE: m.tensor(of.Wide(), 2, 3)}}
 	},
+	"LogSoftmaxForward":  func(m *memory, of kernels.DType) []any { return m.alike(of, 2) },
+	"LogSoftmaxBackward": func(m *memory, of kernels.DType) []any { return m.alike(of, 3) },
 	"CrossEntropyBackward": func(m *memory, of kernels.DType) []any {
 		return []any{m.crossEntropy(of), kernels.CrossEntropyGradients{
 			DLoss: m.tensor(of.Wide()), LSE: m.tensor(of.Wide(), 2, 3), DLogits: m.tensor(of, 2, 3, 5)}}
@@ -248,7 +250,7 @@ func (m *memory) attention(of kernels.DType) *kernels.Attention {
 func (m *memory) crossEntropy(of kernels.DType) *kernels.CrossEntropy {
 	ignored := 2
 	return &kernels.CrossEntropy{Logits: m.tensor(of, 2, 3, 5), Targets: m.tensor(kernels.I64, 2, 3),
-		CrossEntropyOptions: kernels.CrossEntropyOptions{IgnoreIndex: &ignored, LabelSmoothing: 0.1}}
+		CrossEntropyOptions: kernels.CrossEntropyOptions{IgnoreIndex: &ignored, LabelSmoothing: 0.1, Weights: m.tensor(of.Wide(), 5)}}
 }
 
 func (m *memory) update() kernels.Update {

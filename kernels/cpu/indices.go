@@ -9,6 +9,17 @@ import (
 // readIndices copies a tensor of indices into to, row-major, and makes sure that each is from 0 to limit−1 or one that
 // the caller ignores.
 func readIndices(to []int64, kernel, name string, t kernels.Tensor, limit int, ignores func(int) bool) error {
+	copyIndices(to, t)
+	for i := range to {
+		if (to[i] < 0 || to[i] >= int64(limit)) && !ignores(int(to[i])) {
+			return callError(kernel, fmt.Errorf("%s%v is %d, it needs to be from 0 to %d", name, position(t.Shape, i), to[i], limit-1))
+		}
+	}
+	return nil
+}
+
+// copyIndices copies a tensor of indices, row-major.
+func copyIndices(to []int64, t kernels.Tensor) {
 	for i := range to {
 		offset, rest := 0, i
 		for axis := len(t.Shape) - 1; axis >= 0; axis-- {
@@ -20,11 +31,7 @@ func readIndices(to []int64, kernel, name string, t kernels.Tensor, limit int, i
 		} else {
 			to[i] = kernels.Host[int64](t)[offset]
 		}
-		if (to[i] < 0 || to[i] >= int64(limit)) && !ignores(int(to[i])) {
-			return callError(kernel, fmt.Errorf("%s%v is %d, it needs to be from 0 to %d", name, position(t.Shape, i), to[i], limit-1))
-		}
 	}
-	return nil
 }
 
 // position is the index of the n-th element in row-major order.

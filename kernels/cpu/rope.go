@@ -2,6 +2,8 @@ package cpu
 
 import (
 	"math"
+	"math/bits"
+	"slices"
 	"sync"
 	"unsafe"
 
@@ -42,13 +44,26 @@ func rotate[T kernels.Float](b *Backend, r *kernels.RoPE, x, y kernels.Tensor, d
 		return
 	}
 	dim := r.Dim(d)
-	table := anglesOf[T](*r, length, dim, direction)
+	var positions *positions[T]
+	var table angles[T]
+	if r.Positions.IsSet() {
+		positions = newPositions[T](r, dim, direction)
+		defer positions.memory.release()
+	} else {
+		table = anglesOf[T](*r, length, dim, direction)
+	}
 	perTask := rowsPerTask(heads * d)
 	perItem := ceilDiv(length, perTask)
 	b.each(batch*perItem, elementFLOPs*float64(x.Elements()), func(task int) {
 		item, first := task/perItem, task%perItem*perTask
 		n := min(perTask, length-first)
-		cos, sin := &table.cos[first*table.width], &table.sin[first*table.width]
+		table, at := table, first
+		if positions != nil {
+			memory := newWorkspace(2 * bytesFor[T](n*positions.width))
+			defer memory.release()
+			table, at = positions.angles(memory, item*length+first, n), 0
+		}
+		cos, sin := &table.cos[at*table.width], &table.sin[at*table.width]
 		for head := range heads {
 			from, to := matrix[T](x, item, head, first), matrix[T](y, item, head, first)
 			if r.Pairing == kernels.HalfSplit {
@@ -118,25 +133,85 @@ func anglesOf[T kernels.Float](r kernels.RoPE, length, dim int, direction float6
 }
 
 func newAngles[T kernels.Float](r kernels.RoPE, length, dim int, direction float64) angles[T] {
-	a := angles[T]{width: dim / 2}
-	if r.Pairing == kernels.Interleaved {
-		a.width = dim
+	width := anglesWidth(&r, dim)
+	a := angles[T]{make([]T, length*width), make([]T, length*width), width}
+	frequencies := frequenciesOf(&r, dim, direction)
+	for t := range length {
+		a.set(&r, frequencies, t, t)
 	}
-	a.cos, a.sin = make([]T, length*a.width), make([]T, length*a.width)
+	return a
+}
+
+// anglesWidth is how many cosines the vector kernel of the pairing wants of a row.
+func anglesWidth(r *kernels.RoPE, dim int) int {
+	if r.Pairing == kernels.Interleaved {
+		return dim
+	}
+	return dim / 2
+}
+
+// frequenciesOf are the angles from one position to the next, one a pair.
+func frequenciesOf(r *kernels.RoPE, dim int, direction float64) []float64 {
+	list := make([]float64, dim/2)
+	for pair := range list {
+		list[pair] = direction * r.Frequency(pair, dim)
+	}
+	return list
+}
+
+// set writes a row of a position.
+func (a *angles[T]) set(r *kernels.RoPE, frequencies []float64, row, position int) {
 	amplitude := r.EffectiveAmplitude()
-	for pair := range dim / 2 {
-		frequency := r.Frequency(pair, dim)
-		for t := range length {
-			sin, cos := math.Sincos(direction * float64(r.Offset+t) * frequency)
-			sin, cos = amplitude*sin, amplitude*cos
-			if r.Pairing == kernels.Interleaved {
-				at := t*dim + 2*pair
-				a.cos[at], a.cos[at+1] = T(cos), T(cos)
-				a.sin[at], a.sin[at+1] = T(-sin), T(sin)
-			} else {
-				a.cos[t*a.width+pair], a.sin[t*a.width+pair] = T(cos), T(sin)
-			}
+	for pair, frequency := range frequencies {
+		sin, cos := math.Sincos(float64(r.Offset+position) * frequency)
+		sin, cos = amplitude*sin, amplitude*cos
+		if r.Pairing == kernels.Interleaved {
+			at := row*a.width + 2*pair
+			a.cos[at], a.cos[at+1] = T(cos), T(cos)
+			a.sin[at], a.sin[at+1] = T(-sin), T(sin)
+		} else {
+			a.cos[row*a.width+pair], a.sin[row*a.width+pair] = T(cos), T(sin)
 		}
+	}
+}
+
+// positions are those of rows that have one each, and where their angles come from: from a table, unless they go far beyond
+// the number of rows.
+type positions[T kernels.Float] struct {
+	r           *kernels.RoPE
+	list        []int64
+	width       int
+	table       angles[T] // of all positions up to the greatest; or without elements
+	frequencies []float64
+	memory      *workspace
+}
+
+func newPositions[T kernels.Float](r *kernels.RoPE, dim int, direction float64) *positions[T] {
+	n := r.Positions.Elements()
+	p := &positions[T]{r: r, width: anglesWidth(r, dim), memory: newWorkspace(bytesFor[int64](n))}
+	p.list = take[int64](p.memory, n)
+	copyIndices(p.list, r.Positions)
+	if least, most := slices.Min(p.list), slices.Max(p.list); least >= 0 && most < int64(4*n+smallTable) {
+		whole := *r
+		whole.Positions = kernels.Tensor{}
+		p.table = anglesOf[T](whole, 1<<bits.Len64(uint64(most)), dim, direction)
+	} else {
+		p.frequencies = frequenciesOf(r, dim, direction)
+	}
+	return p
+}
+
+// angles puts those of n rows side by side.
+func (p *positions[T]) angles(memory *workspace, first, n int) angles[T] {
+	a := angles[T]{take[T](memory, n*p.width), take[T](memory, n*p.width), p.width}
+	for row, position := range p.list[first:][:n] {
+		if p.frequencies != nil {
+			a.set(p.r, p.frequencies, row, int(position))
+			continue
+		}
+		at := int(position) * p.width
+		copy(a.cos[row*p.width:], p.table.cos[at:][:p.width])
+		copy(a.sin[row*p.width:], p.table.sin[at:][:p.width])
 	}
 	return a
 }

@@ -29,6 +29,9 @@ func testRoPE[T kernels.Float](t *testing.T) {
 		{[4]int{1, 2, 7, 8}, 0, kernels.RoPE{Offset: 123456}},
 		{[4]int{1, 0, 7, 8}, 0, kernels.RoPE{}},
 		{[4]int{1, 3, 70, 40}, 0, kernels.RoPE{RotaryDim: 36, Divisors: divisors(18, 1), Amplitude: 1.25}},
+		{[4]int{2, 3, 5, 6}, 0, kernels.RoPE{Offset: 3, Positions: int64s([]int{4, 0, 0, 1, 900, 7, 7, 7, 2, 1}, 2, 5)}},
+		{[4]int{2, 2, 40, 64}, 0, kernels.RoPE{Positions: int32s(someTargets(kernels.CrossEntropyOptions{}, 80, 71), 2, 40)}},
+		{[4]int{2, 1, 3, 10}, 2, kernels.RoPE{RotaryDim: 8, Positions: int64s([]int{-5, 1 << 20, 3, 0, 7, -1}, 2, 3)}},
 		{[4]int{1, 3, 70, 40}, 0, kernels.RoPE{RotaryDim: 36, Divisors: divisors(18, 3), Amplitude: 1.25}},
 	} {
 		for _, c.o.Pairing = range []kernels.Pairing{kernels.HalfSplit, kernels.Interleaved} {

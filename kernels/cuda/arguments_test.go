@@ -44,6 +44,7 @@ func TestArgumentsMirrorTheSources(t *testing.T) {
 		{"embedding.cu", "EmbeddingArguments", reflect.TypeFor[embeddingArguments]()},
 		{"embedding.cu", "EmbeddingBackward", reflect.TypeFor[embeddingBackward]()},
 		{"crossentropy.cu", "CrossEntropyArguments", reflect.TypeFor[crossEntropyArguments]()},
+		{"logsoftmax.cu", "LogSoftmaxArguments", reflect.TypeFor[logSoftmaxArguments]()},
 	} {
 		text, err := sources.ReadFile("src/" + twin.file)
 		if err != nil {

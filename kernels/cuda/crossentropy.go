@@ -17,11 +17,11 @@ type crossEntropyArguments struct {
 	logits, dLogits address
 	lse, losses     address
 	scale, loss     address
-	dLoss           address
+	dLoss, weights  address
 	ignored         int64
 	ignores, mean   int32
 	smoothing       float32
-	zero            int32
+	perRow          int32
 }
 
 // crossEntropy is a call of one of the kernels.
@@ -31,7 +31,7 @@ type crossEntropy struct {
 	args   crossEntropyArguments
 }
 
-// newCrossEntropy tells kernels of the options and where the scratch of a call lies: two scales, then a loss a row.
+// newCrossEntropy tells kernels of the options and where the scratch of a call lies: three scales, then a loss a row.
 func (d *Device) newCrossEntropy(which faultKernel, dtype kernels.DType, o *kernels.CrossEntropyOptions, scratch address) (*crossEntropy, error) {
 	c := &crossEntropy{device: d, dtype: dtype}
 	g := &c.args
@@ -39,15 +39,19 @@ func (d *Device) newCrossEntropy(which faultKernel, dtype kernels.DType, o *kern
 	if o.IgnoreIndex != nil {
 		g.ignores, g.ignored = 1, int64(*o.IgnoreIndex)
 	}
-	if o.Reduction == kernels.MeanReduction {
+	switch o.Reduction {
+	case kernels.MeanReduction:
 		g.mean = 1
+	case kernels.NoReduction:
+		g.perRow = 1
 	}
+	g.weights = addressOf(o.Weights)
 	var err error
 	g.fault, err = d.fault(which)
 	return c, err
 }
 
-const scaleBytes = 8
+const scaleBytes = 16
 
 // rows tells kernels of rows of logits and their targets.
 func (c *crossEntropy) rows(logits, dLogits, targets kernels.Tensor) error {
@@ -63,10 +67,7 @@ func (c *crossEntropy) run(entry string) error {
 	if l.count == 0 {
 		return nil
 	}
-	const piecesOfThread, mostThreads = 4, 512
-	pieces := int(l.length)*c.dtype.Size()/accessBytes + 1
-	threads := min(mostThreads, (pieces/piecesOfThread+31)/32*32+32)
-	return c.launch(entry+entrySuffixes[c.dtype], int(l.count), threads)
+	return c.launch(entry+entrySuffixes[c.dtype], int(l.count), rowThreads(int(l.length), c.dtype))
 }
 
 // runSingle runs a kernel of one block over the targets or the losses of all rows.
@@ -100,10 +101,13 @@ func (d *Device) CrossEntropyForward(c *kernels.CrossEntropy, out kernels.CrossE
 	if err := k.runSingle("scale"); err != nil {
 		return err
 	}
-	if err := k.run("forward"); err != nil {
-		return err
+	if c.Reduction == kernels.NoReduction {
+		k.args.losses = k.args.loss
 	}
-	err = k.runSingle("loss")
+	err = k.run("forward")
+	if err == nil && c.Reduction != kernels.NoReduction {
+		err = k.runSingle("loss")
+	}
 	runtime.KeepAlive(c)
 	runtime.KeepAlive(out)
 	return err

@@ -63,6 +63,80 @@ func TestCrossEntropy(t *testing.T) {
 	}
 }
 
+// Class weights, with and without smoothing, in every reduction; and without a reduction, a loss and a gradient a row.
+func TestCrossEntropyOfWeightedClasses(t *testing.T) {
+	for _, dtype := range halfAndFull {
+		for _, shape := range [][]int{{1, 1}, {2, 3, 65}, {7, 1000}, {3, 50257}, {0, 9}} {
+			for j, o := range lossOptions() {
+				for _, o.Reduction = range []kernels.Reduction{kernels.MeanReduction, kernels.SumReduction, kernels.NoReduction} {
+					r := newRowwiseTest(t, "%v %v options %d reduction %d", dtype, shape, j, o.Reduction)
+					rows, vocabulary := shape[:len(shape)-1], shape[len(shape)-1]
+					logits, dLogits := r.filled(dtype, 0, func() float64 { return 5 * r.random.NormFloat64() }, shape...), r.empty(dtype, 3, shape...)
+					weights := r.filled(kernels.F32, 0, func() float64 { return float64(r.random.IntN(4)) / 2 }, vocabulary)
+					targets, hostTargets := r.targets(o, kernels.I64, vocabulary, rows...)
+					var lossShape []int
+					if o.Reduction == kernels.NoReduction {
+						lossShape = rows
+					}
+					loss, lse, dLoss := r.empty(kernels.F32, 0, lossShape...), r.empty(kernels.F32, 0, rows...), r.normals(kernels.F32, 0, lossShape...)
+					o.Weights = weights.Tensor
+					c := &kernels.CrossEntropy{Logits: logits.Tensor, Targets: targets, CrossEntropyOptions: o}
+					o.Weights = weights.host
+					host := &kernels.CrossEntropy{Logits: logits.host, Targets: hostTargets, CrossEntropyOptions: o}
+					r.must(r.d.CrossEntropyForward(c, kernels.CrossEntropyOutputs{Loss: loss.Tensor, LSE: lse.Tensor}))
+					r.must(r.d.CrossEntropyBackward(c, kernels.CrossEntropyGradients{DLoss: dLoss.Tensor, LSE: lse.Tensor, DLogits: dLogits.Tensor}))
+					if o.Reduction == kernels.NoReduction {
+						plainDLoss := make([]float32, len(dLoss.values()))
+						for i, x := range dLoss.values() {
+							plainDLoss[i] = float32(x)
+						}
+						want, _, wantD := reference.CrossEntropyRows(host, dLoss.values())
+						plain, _, plainD := reference.CrossEntropyRows(host, plainDLoss)
+						r.check("losses", loss, want, plain)
+						r.check("dLogits", dLogits, wantD, plainD)
+						continue
+					}
+					want, _, wantD := reference.CrossEntropy(host, dLoss.values()[0])
+					plain, _, plainD := reference.CrossEntropy(host, float32(dLoss.values()[0]))
+					r.check("loss", loss, []float64{want}, []float32{plain})
+					r.check("dLogits", dLogits, wantD, plainD)
+				}
+			}
+		}
+	}
+}
+
+func TestLogSoftmax(t *testing.T) {
+	for _, dtype := range halfAndFull {
+		for _, shape := range [][]int{{1, 1}, {5}, {2, 3, 65}, {7, 1000}, {3, 50257}, {0, 9}} {
+			r := newRowwiseTest(t, "%v %v", dtype, shape)
+			x, y := r.filled(dtype, 0, func() float64 { return 5 * r.random.NormFloat64() }, shape...), r.empty(dtype, 3, shape...)
+			dy, zeros := r.normals(dtype, 1, shape...), make([]float32, x.host.Elements())
+			r.must(r.d.LogSoftmaxForward(x.Tensor, y.Tensor))
+			want, _ := reference.LogSoftmax(x.host, make([]float64, len(zeros)))
+			plain, _ := reference.LogSoftmax(x.host, zeros)
+			r.check("y", y, want, plain)
+
+			// The gradient is that of the y that it is given.
+			logs, rows, length := y.values(), dy.values(), shape[len(shape)-1]
+			wantD, plainD := make([]float64, len(logs)), make([]float32, len(logs))
+			for from := 0; from < len(logs); from += length {
+				sum, plainSum := 0.0, float32(0)
+				for v := from; v < from+length; v++ {
+					sum += rows[v]
+					plainSum += float32(rows[v])
+				}
+				for v := from; v < from+length; v++ {
+					wantD[v] = rows[v] - math.Exp(logs[v])*sum
+					plainD[v] = float32(rows[v]) - float32(math.Exp(logs[v]))*plainSum
+				}
+			}
+			r.must(r.d.LogSoftmaxBackward(y.Tensor, dy.Tensor, dy.Tensor))
+			r.check("dx in place", dy, wantD, plainD)
+		}
+	}
+}
+
 // Products of 16-bit factors are rounded once more than the criterion knows: to the logits, and to their gradient. So the
 // plain formula is that of logits and gradients that are rounded there.
 func TestLinearCrossEntropy(t *testing.T) {

@@ -35,6 +35,7 @@ func smallModules() []compiledModule {
 			compiledModule{Name: "activation" + suffix, Source: "activation.cu", Arch: arch, Defines: defines},
 			compiledModule{Name: "elementwise" + suffix, Source: "elementwise.cu", Arch: arch, Defines: defines},
 			compiledModule{Name: "crossentropy" + suffix, Source: "crossentropy.cu", Arch: arch, Defines: defines},
+			compiledModule{Name: "logsoftmax" + suffix, Source: "logsoftmax.cu", Arch: arch, Defines: defines},
 			compiledModule{Name: "layer_norm" + suffix, Source: "norm.cu", Arch: arch, Defines: defines},
 			compiledModule{Name: "rms_norm" + suffix, Source: "norm.cu", Arch: arch, Defines: append(defines, "RMS_NORM")},
 		)

@@ -12,6 +12,8 @@ import (
 // ropeArguments is RoPEArguments in src/rope.cu.
 type ropeArguments struct {
 	x, y, frequencies    address
+	positions            indexList
+	itemPositions        int64
 	from, to             [3]int64
 	count                int64
 	length, heads        int32
@@ -47,6 +49,9 @@ func (d *Device) rotate(kernel string, r *kernels.RoPE, err error, x, y kernels.
 	for axis := range 3 {
 		g.from[axis], g.to[axis] = int64(x.Strides[axis]), int64(y.Strides[axis])
 	}
+	if r.Positions.IsSet() {
+		g.positions, g.itemPositions = indexListOf(r.Positions), int64(r.Positions.Strides[0])
+	}
 	g.cut(r.Pairing, x, y)
 	d.shareHeads(g, x.Shape[0])
 	frequencies := make([]float64, g.dim/2)
@@ -67,6 +72,7 @@ func (d *Device) rotate(kernel string, r *kernels.RoPE, err error, x, y kernels.
 	s := launchShape{kernelName{"rope", entry + entrySuffixes[x.DType]}, [3]int{d.elementwiseBlocks(g.count), 1, 1}, elementwiseThreads, 0}
 	err = d.launch(s, nil, unsafe.Pointer(g))
 	runtime.KeepAlive(owner)
+	runtime.KeepAlive(r.Positions.Owner)
 	runtime.KeepAlive(x.Owner)
 	runtime.KeepAlive(y.Owner)
 	return err

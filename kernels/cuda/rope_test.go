@@ -39,6 +39,24 @@ func TestRoPE(t *testing.T) {
 	}
 }
 
+// Each row of each batch item has a position of its own.
+func TestRoPEOfPositions(t *testing.T) {
+	for _, dtype := range halfAndFull {
+		for i, index := range []kernels.DType{kernels.I32, kernels.I64} {
+			r := newRowwiseTest(t, "%v %v", dtype, index)
+			x, y := r.normals(dtype, 0, 3, 5, 40, 64), r.empty(dtype, 0, 3, 5, 40, 64)
+			onDevice, onHost := r.indices(index, func() int { return r.random.IntN(100000) - 10 }, 3, 40)
+			rope, host := &kernels.RoPE{Pairing: kernels.Pairing(i), Offset: 4, RotaryDim: 32, Positions: onDevice}, &kernels.RoPE{}
+			*host = *rope
+			host.Positions = onHost
+			r.must(r.d.RoPEForward(rope, x.Tensor, y.Tensor))
+			r.check("y", y, reference.RoPE[float64](host, x.host), reference.RoPE[float32](host, x.host))
+			r.must(r.d.RoPEBackward(rope, x.Tensor, x.Tensor))
+			r.check("dx in place", x, reference.RoPEGrad[float64](host, x.host), reference.RoPEGrad[float32](host, x.host))
+		}
+	}
+}
+
 // Heads that lie side by side in each row of (batch, length, heads, size), as a projection leaves them.
 func TestRoPEOfInterlacedHeads(t *testing.T) {
 	for _, dtype := range halfAndFull {

@@ -17,14 +17,22 @@ func rotate[T kernels.Float](r *kernels.RoPE, x kernels.Tensor, direction float6
 	if d == 0 {
 		return y
 	}
-	dim := r.Dim(d)
+	dim, heads := r.Dim(d), x.Shape[1]
+	var positions []int
+	if r.Positions.IsSet() {
+		positions = indices(r.Positions)
+	}
 	for row := range len(y) / d {
+		position := row % length
+		if positions != nil {
+			position = positions[row/length/heads*length+position]
+		}
 		for pair := range dim / 2 {
 			first, second := pair, pair+dim/2
 			if r.Pairing == kernels.Interleaved {
 				first, second = 2*pair, 2*pair+1
 			}
-			sin, cos := math.Sincos(direction * float64(r.Offset+row%length) * r.Frequency(pair, dim))
+			sin, cos := math.Sincos(direction * float64(r.Offset+position) * r.Frequency(pair, dim))
 			sin, cos = r.EffectiveAmplitude()*sin, r.EffectiveAmplitude()*cos
 			x1, x2 := y[row*d+first], y[row*d+second]
 			y[row*d+first] = x1*T(cos) - x2*T(sin)

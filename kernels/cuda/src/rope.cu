@@ -10,6 +10,8 @@ struct RoPEArguments {
   const void* x;
   void* y;
   const double* frequencies;  // (dim/2)
+  Indices positions;          // (batch, length), or null: the row's index
+  int64_t itemPositions;      // elements from one batch item's positions to the next's
   int64_t from[3], to[3];     // strides of x and y: batch, head, position
   int64_t count;              // of threads: batch · shares · length · units, the last fastest
   int32_t length, heads;
@@ -47,18 +49,19 @@ template <class T, bool interleaved, int n> __device__ __forceinline__ void rope
     int64_t outer = rest / a.length;
     const int64_t position = rest - outer * a.length, batch = outer / a.shares;
     const int share = (int)(outer - batch * a.shares);
+    const int64_t at = a.positions.data ? a.positions[batch * a.itemPositions + position] : position;
     const T* x = (const T*)a.x + batch * a.from[0] + position * a.from[2];
     T* y = (T*)a.y + batch * a.to[0] + position * a.to[2];
     if (unit >= a.rotated) {
-      const int at = a.dim + (unit - a.rotated) * n;
+      const int copied = a.dim + (unit - a.rotated) * n;
       for (int head = share; head < a.heads; head += a.shares) {
-        *(Piece<T, n>*)(y + head * a.to[1] + at) = *(const Piece<T, n>*)(x + head * a.from[1] + at);
+        *(Piece<T, n>*)(y + head * a.to[1] + copied) = *(const Piece<T, n>*)(x + head * a.from[1] + copied);
       }
       continue;
     }
     float2 angles[pairs];
 #pragma unroll
-    for (int i = 0; i < pairs; i++) angles[i] = angle(a, position, unit * pairs + i);
+    for (int i = 0; i < pairs; i++) angles[i] = angle(a, at, unit * pairs + i);
     for (int head = share; head < a.heads; head += a.shares) {
       const T* from = x + head * a.from[1];
       T* to = y + head * a.to[1];

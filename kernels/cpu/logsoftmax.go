@@ -1,0 +1,66 @@
+package cpu
+
+import (
+	"math"
+	"unsafe"
+
+	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/kernels/cpu/internal/simd"
+)
+
+// LogSoftmaxForward subtracts from each row its logsumexp.
+func (b *Backend) LogSoftmaxForward(x, y kernels.Tensor) error {
+	if err := checked("log-softmax forward", kernels.CheckLogSoftmaxForward(x, y)); err != nil {
+		return err
+	}
+	h := halves{b: b}
+	defer h.round()
+	x, y = h.read(x), h.write(y)
+	inTypeOf(x, logSoftmaxForward[float32], logSoftmaxForward[float64])(b, x, y)
+	return nil
+}
+
+func logSoftmaxForward[T kernels.Float](b *Backend, x, y kernels.Tensor) {
+	from, to, length := rowViewOf[T](x), rowViewOf[T](y), lastAxis(x)
+	b.eachRow(from.n, length, func(i int) {
+		x, y := from.at(i), unsafe.Slice(to.at(i), length)
+		most, sum := exponentialsOf(length, x)
+		logSum := T(math.Log(sum))
+		for v, x := range unsafe.Slice(x, length) {
+			y[v] = x - most - logSum
+		}
+	})
+}
+
+// LogSoftmaxBackward takes from each row of dy its sum, shared out by the probabilities.
+func (b *Backend) LogSoftmaxBackward(y, dy, dx kernels.Tensor) error {
+	if err := checked("log-softmax backward", kernels.CheckLogSoftmaxBackward(y, dy, dx)); err != nil {
+		return err
+	}
+	h := halves{b: b}
+	defer h.round()
+	y, dy, dx = h.read(y), h.read(dy), h.write(dx)
+	inTypeOf(y, logSoftmaxBackward[float32], logSoftmaxBackward[float64])(b, y, dy, dx)
+	return nil
+}
+
+func logSoftmaxBackward[T kernels.Float](b *Backend, y, dy, dx kernels.Tensor) {
+	out, dOut, d, length := rowViewOf[T](y), rowViewOf[T](dy), rowViewOf[T](dx), lastAxis(y)
+	b.eachRow(out.n, length, func(i int) {
+		y, dy, dx := out.at(i), dOut.at(i), d.at(i)
+		sum := 0.0
+		for from := 0; from < length; from += pieceElements {
+			sum += simd.Sum(min(pieceElements, length-from), offset(dy, from))
+		}
+		// One piece after the other, through the cache: dx may be dy.
+		var shares [256]T
+		for from := 0; from < length; from += len(shares) {
+			n := min(len(shares), length-from)
+			simd.ScaledExp(n, &shares[0], offset(y, from), 0, T(sum), 0)
+			dy, dx := unsafe.Slice(offset(dy, from), n), unsafe.Slice(offset(dx, from), n)
+			for v, share := range shares[:n] {
+				dx[v] = dy[v] - share
+			}
+		}
+	})
+}
