@@ -130,8 +130,9 @@ func (r *Report) Grid(section string) string {
 }
 
 // BesidePeer is a section as a table with the names of cases across and their series down, of those that a peer has too, at
-// the largest number of threads. A cell has our rate and how often the peer's that is; it is empty where there are none.
-func (r *Report) BesidePeer(section, peer string) string {
+// the largest number of threads. A cell has our rate and how often the peer's that is; it is empty where there are none. Where
+// series is not empty, only those are in the table that have it between their commas.
+func (r *Report) BesidePeer(section, series, peer string) string {
 	results := r.most(section)
 	ours := map[string]Result{}
 	for _, x := range results {
@@ -139,7 +140,10 @@ func (r *Report) BesidePeer(section, peer string) string {
 			ours[x.Case.Key()] = x
 		}
 	}
-	results = slices.DeleteFunc(results, func(x Result) bool { return x.By != peer || ours[x.Case.Key()].Work == 0 })
+	results = slices.DeleteFunc(results, func(x Result) bool {
+		among := series == "" || slices.Contains(strings.Split(x.Series, ", "), series)
+		return x.By != peer || ours[x.Case.Key()].Work == 0 || !among
+	})
 	if len(results) == 0 {
 		return ""
 	}

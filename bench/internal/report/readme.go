@@ -12,7 +12,7 @@ import (
 //
 // of which the first word names a part and the second a report, which load gets by that name. The parts are "machine",
 // "ceilings", "grid SECTION" (a table of rates, cases across), "beside SECTION PEER" (the same of ours alone, with the ratios
-// to a peer's), "list SECTION" (a table of times, cases down) and "figure NAME"; folder is where the page finds a report's figures. Everything else stays as it is.
+// to a peer's; of "SECTION/D=64" those alone whose series has "D=64"), "list SECTION" (a table of times, cases down) and "figure NAME"; folder is where the page finds a report's figures. Everything else stays as it is.
 func Fill(page string, load func(name string) (*Report, error), folder func(name string) string) (string, error) {
 	const begin, end, close = "<!-- bench:begin ", "<!-- bench:end ", " -->"
 	var out []string
@@ -71,7 +71,8 @@ func (r *Report) part(words []string, folder string) (string, error) {
 		return r.List(words[1]), nil
 	case len(words) > 2 && words[0] == "beside":
 		peer := strings.Join(words[2:], " ")
-		table := r.BesidePeer(words[1], peer)
+		section, series, _ := strings.Cut(words[1], "/")
+		table := r.BesidePeer(section, series, peer)
 		if table == "" {
 			return "", fmt.Errorf("its section %q has nothing of %q", words[1], peer)
 		}

@@ -304,13 +304,14 @@ func TestFill(t *testing.T) {
 		}
 	}
 	for marker, message := range map[string]string{
-		"<!-- bench:begin machine -->":                                                     "line 1",
-		"<!-- bench:begin machine cpu -->":                                                 "has no line",
-		"<!-- bench:begin machine gpu -->\n<!-- bench:end machine gpu -->":                 `no report "gpu"`,
-		"<!-- bench:begin poem cpu -->\n<!-- bench:end poem cpu -->":                       `no part "poem"`,
-		"<!-- bench:begin list zoo cpu -->\n<!-- bench:end list zoo cpu -->":               `no section "zoo"`,
-		"<!-- bench:begin figure zoo cpu -->\n<!-- bench:end figure zoo cpu -->":           `no figure "zoo"`,
-		"<!-- bench:begin beside step JAX cpu -->\n<!-- bench:end beside step JAX cpu -->": `nothing of "JAX"`,
+		"<!-- bench:begin machine -->":                                                                               "line 1",
+		"<!-- bench:begin machine cpu -->":                                                                           "has no line",
+		"<!-- bench:begin machine gpu -->\n<!-- bench:end machine gpu -->":                                           `no report "gpu"`,
+		"<!-- bench:begin poem cpu -->\n<!-- bench:end poem cpu -->":                                                 `no part "poem"`,
+		"<!-- bench:begin list zoo cpu -->\n<!-- bench:end list zoo cpu -->":                                         `no section "zoo"`,
+		"<!-- bench:begin figure zoo cpu -->\n<!-- bench:end figure zoo cpu -->":                                     `no figure "zoo"`,
+		"<!-- bench:begin beside step JAX cpu -->\n<!-- bench:end beside step JAX cpu -->":                           `nothing of "JAX"`,
+		"<!-- bench:begin beside attention/D=7 PyTorch cpu -->\n<!-- bench:end beside attention/D=7 PyTorch cpu -->": `has nothing of "PyTorch"`,
 	} {
 		if _, err := report.Fill(marker, load, folder); err == nil || !strings.Contains(err.Error(), message) {
 			t.Errorf("%q: error %v, it needs to say %q", marker, err, message)
