@@ -9,6 +9,10 @@ import (
 
 // normForward normalises rows. RMS norm, which is not centred, is layer norm with a mean of 0 and no shift.
 func (b *Backend) normForward(n kernels.LayerNorm, centred bool, out kernels.LayerNormOutputs) {
+	if n.Other.IsSet() && isHalf(n.X.DType) { // what is normalised is the rounded sum
+		b.add(n.X, n.Other, out.Sum)
+		n.X, n.Other, out.Sum = out.Sum, kernels.Tensor{}, kernels.Tensor{}
+	}
 	h := halves{b: b}
 	defer h.round()
 	n.X, n.Gamma, n.Beta, out.Y = h.read(n.X), h.read(n.Gamma), h.read(n.Beta), h.write(out.Y)
@@ -16,34 +20,34 @@ func (b *Backend) normForward(n kernels.LayerNorm, centred bool, out kernels.Lay
 }
 
 func normForward[T kernels.Float](b *Backend, n kernels.LayerNorm, centred bool, out kernels.LayerNormOutputs) {
-	newNorm[T](b, n, centred).forward(out.Y, out.Mean, out.RStd)
+	newNorm[T](b, n, centred).forward(out.Y, out.Sum, out.Mean, out.RStd)
 }
 
 // normBackward computes the gradients of normForward.
 func (b *Backend) normBackward(n kernels.LayerNorm, centred bool, g kernels.LayerNormGradients) {
 	h := halves{b: b}
 	defer h.round()
-	n.X, n.Gamma, g.DY = h.read(n.X), h.read(n.Gamma), h.read(g.DY)
+	n.X, n.Gamma, g.DY, g.DSum = h.read(n.X), h.read(n.Gamma), h.read(g.DY), h.read(g.DSum)
 	g.DX, g.DGamma, g.DBeta = h.write(g.DX), h.write(g.DGamma), h.write(g.DBeta)
 	inTypeOf(n.X, normBackward[float32], normBackward[float64])(b, n, centred, g)
 }
 
 func normBackward[T kernels.Float](b *Backend, n kernels.LayerNorm, centred bool, g kernels.LayerNormGradients) {
 	n.Beta = kernels.Tensor{} // shifts no gradient
-	newNorm[T](b, n, centred).backward(g.DY, g.Mean, g.RStd, g.DX, g.DGamma, g.DBeta)
+	newNorm[T](b, n, centred).backward(g.DY, g.DSum, g.Mean, g.RStd, g.DX, g.DGamma, g.DBeta)
 }
 
 // norm is a call of one of the two.
 type norm[T kernels.Float] struct {
 	b           *Backend
-	x           rowView[T]
+	x, other    rowView[T] // other is added to x; without data for none
 	centred     bool
 	eps         float64
 	gamma, beta []T
 }
 
 func newNorm[T kernels.Float](b *Backend, n kernels.LayerNorm, centred bool) *norm[T] {
-	k := &norm[T]{b: b, x: rowViewOf[T](n.X), centred: centred, eps: n.EffectiveEps(), gamma: kernels.Host[T](n.Gamma), beta: kernels.Host[T](n.Beta)}
+	k := &norm[T]{b: b, x: rowViewOf[T](n.X), other: rowViewOf[T](n.Other), centred: centred, eps: n.EffectiveEps(), gamma: kernels.Host[T](n.Gamma), beta: kernels.Host[T](n.Beta)}
 	if k.gamma == nil {
 		k.gamma = make([]T, k.x.length)
 		for i := range k.gamma {
@@ -56,11 +60,16 @@ func newNorm[T kernels.Float](b *Backend, n kernels.LayerNorm, centred bool) *no
 	return k
 }
 
-// forward normalises all rows. mean and rstd receive a value a row unless they are left out.
-func (k *norm[T]) forward(y, mean, rstd kernels.Tensor) {
-	out, means, rstds := rowViewOf[T](y), kernels.Host[T](mean), kernels.Host[T](rstd)
+// forward normalises all rows, after adding what is to be added. mean and rstd receive a value a row unless they are left out.
+func (k *norm[T]) forward(y, sum, mean, rstd kernels.Tensor) {
+	out, sums, means, rstds := rowViewOf[T](y), rowViewOf[T](sum), kernels.Host[T](mean), kernels.Host[T](rstd)
 	k.b.eachRow(k.x.n, k.x.length, func(row int) {
-		m, r := k.row(out.at(row), k.x.at(row))
+		x := k.x.at(row)
+		if other := k.other.at(row); other != nil {
+			simd.Add(k.x.length, sums.at(row), x, other)
+			x = sums.at(row)
+		}
+		m, r := k.row(out.at(row), x)
 		if means != nil {
 			means[row] = m
 		}
@@ -98,8 +107,9 @@ const (
 	normSumsPerParts = 2 // dγ and dβ
 )
 
-// backward computes the gradients that are not left out. mean is left out where rows are not centred.
-func (k *norm[T]) backward(dy, mean, rstd, dx, dGamma, dBeta kernels.Tensor) {
+// backward computes the gradients that are not left out, and adds dSum to dx. mean is left out where rows are not centred.
+func (k *norm[T]) backward(dy, dSum, mean, rstd, dx, dGamma, dBeta kernels.Tensor) {
+	more := rowViewOf[T](dSum)
 	in, out, means, rstds := rowViewOf[T](dy), rowViewOf[T](dx), kernels.Host[T](mean), kernels.Host[T](rstd)
 	n, length := k.x.n, k.x.length
 	perPart := max(normRowsPerPart, ceilDiv(n, normParts))
@@ -108,21 +118,24 @@ func (k *norm[T]) backward(dy, mean, rstd, dx, dGamma, dBeta kernels.Tensor) {
 	defer memory.release()
 	sums := take[T](memory, parts*normSumsPerParts*length)
 	k.b.inRuns(parts, 2*elementFLOPs*float64(n)*float64(length), func(claim func() (int, bool)) {
-		unwanted := newWorkspace(bytesFor[T](length)) // for the dx that nobody asked for
+		unwanted := newWorkspace(bytesFor[T](length)) // for the dx that nobody asked for, or that is to be added
 		defer unwanted.release()
 		nowhere := take[T](unwanted, length)
 		for part, ok := claim(); ok; part, ok = claim() {
 			own := sums[part*normSumsPerParts*length:][:normSumsPerParts*length]
 			clear(own)
 			for row := part * perPart; row < min(n, (part+1)*perPart); row++ {
-				to, centre := out.at(row), T(0)
-				if to == nil {
+				to, centre, dSum := out.at(row), T(0), more.at(row)
+				if to == nil || dSum != nil {
 					to = &nowhere[0]
 				}
 				if k.centred {
 					centre = means[row]
 				}
 				k.rowGrad(to, k.x.at(row), in.at(row), centre, rstds[row], &own[0], &own[length])
+				if dx := out.at(row); dx != nil && dSum != nil {
+					simd.Add(length, dx, to, dSum)
+				}
 			}
 		}
 	})

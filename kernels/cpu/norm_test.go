@@ -2,6 +2,7 @@ package cpu_test
 
 import (
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/stheno-ml/stheno/kernels"
@@ -13,6 +14,15 @@ import (
 func perRow(shape []int) []int { return shape[:len(shape)-1] }
 
 func last(shape []int) int { return shape[len(shape)-1] }
+
+// plus adds lists.
+func plus[T kernels.Float](a, b []T) []T {
+	sum := slices.Clone(a)
+	for i := range sum {
+		sum[i] += b[i]
+	}
+	return sum
+}
 
 func TestLayerNorm(t *testing.T) { bothTypes(t, testLayerNorm[float32], testLayerNorm[float64]) }
 
@@ -43,6 +53,28 @@ func testLayerNorm[T kernels.Float](t *testing.T) {
 			return []result{
 				resultOf("y", y, refY, ptY), resultOf("mean", mean, refMean, ptMean), resultOf("rstd", rstd, refRStd, ptRStd),
 				resultOf("dx", dx, refDX, ptDX), resultOf("dGamma", dGamma, refDGamma, ptDGamma), resultOf("dBeta", dBeta, refDBeta, ptDBeta),
+			}, err
+		})
+
+		// A sum is normalised, and has a gradient of its own.
+		other, sum, dSum := f(), f(), f()
+		added := *n
+		added.Other = other.Tensor
+		refY, _, _ = reference.LayerNorm[float64](&added)
+		ptY, _, _ = reference.LayerNorm[T](&added)
+		refDX, refDGamma, _ = reference.LayerNormGrad(&added, dy.values())
+		ptDX, ptDGamma, _ = reference.LayerNormGrad(&added, dy.typed())
+		verify[T](t, name(s.shape, s.gap)+" of a sum", func(b *cpu.Backend) ([]result, error) {
+			if err := b.LayerNormForward(&added, kernels.LayerNormOutputs{Y: y.Tensor, Sum: sum.Tensor, Mean: mean.Tensor, RStd: rstd.Tensor}); err != nil {
+				return nil, err
+			}
+			of := *n
+			of.X = sum.Tensor
+			err := b.LayerNormBackward(&of, kernels.LayerNormGradients{DY: dy.Tensor, DSum: dSum.Tensor, Mean: mean.Tensor, RStd: rstd.Tensor,
+				DX: dx.Tensor, DGamma: dGamma.Tensor, DBeta: dBeta.Tensor})
+			return []result{
+				resultOf("sum", sum, reference.Add[float64](x.Tensor, other.Tensor), reference.Add[T](x.Tensor, other.Tensor)), resultOf("y", y, refY, ptY),
+				resultOf("dx", dx, plus(refDX, dSum.values()), plus(ptDX, dSum.typed())), resultOf("dGamma", dGamma, refDGamma, ptDGamma),
 			}, err
 		})
 	}
@@ -99,6 +131,23 @@ func testRMSNorm[T kernels.Float](t *testing.T) {
 			}
 			return results, err
 		})
+
+		other, sum, dSum := f(), f(), f()
+		added := *n
+		added.Other = other.Tensor
+		refY, _ = reference.RMSNorm[float64](&added)
+		ptY, _ = reference.RMSNorm[T](&added)
+		refDX, _ = reference.RMSNormGrad(&added, dy.values())
+		ptDX, _ = reference.RMSNormGrad(&added, dy.typed())
+		verify[T](t, name(s.shape, s.gap)+" of a sum", func(b *cpu.Backend) ([]result, error) {
+			if err := b.RMSNormForward(&added, kernels.RMSNormOutputs{Y: y.Tensor, Sum: sum.Tensor, RStd: rstd.Tensor}); err != nil {
+				return nil, err
+			}
+			of := *n
+			of.X = sum.Tensor
+			err := b.RMSNormBackward(&of, kernels.RMSNormGradients{DY: dy.Tensor, DSum: dSum.Tensor, RStd: rstd.Tensor, DX: dx.Tensor, DGamma: dGamma.Tensor})
+			return []result{resultOf("y", y, refY, ptY), resultOf("dx", dx, plus(refDX, dSum.values()), plus(ptDX, dSum.typed()))}, err
+		})
 	}
 }
 
@@ -152,5 +201,13 @@ func TestNormErrors(t *testing.T) {
 		{"cpu: rms norm forward: y is missing, it needs shape [2 3]", b.RMSNormForward(&kernels.RMSNorm{X: x}, kernels.RMSNormOutputs{Y: none})},
 		{"cpu: rms norm backward: dGamma has shape [2] and strides [1], it needs shape [3]",
 			b.RMSNormBackward(&kernels.RMSNorm{X: x}, kernels.RMSNormGradients{DY: x, RStd: v, DGamma: v})},
+		{"cpu: layer norm forward: other is float32 of shape [2], x is float32 of shape [2 3]: they need one dtype and shape",
+			b.LayerNormForward(&kernels.LayerNorm{X: x, Other: v}, kernels.LayerNormOutputs{Y: x, Sum: x})},
+		{"cpu: layer norm forward: sum is missing, it needs shape [2 3]",
+			b.LayerNormForward(&kernels.LayerNorm{X: x, Other: x}, kernels.LayerNormOutputs{Y: x})},
+		{"cpu: rms norm forward: other is missing, it needs shape [2 3]",
+			b.RMSNormForward(&kernels.RMSNorm{X: x}, kernels.RMSNormOutputs{Y: x, Sum: x})},
+		{"cpu: rms norm backward: dSum has shape [2] and strides [1], it needs shape [2 3]",
+			b.RMSNormBackward(&kernels.RMSNorm{X: x}, kernels.RMSNormGradients{DY: x, DSum: v, RStd: v, DX: x})},
 	})
 }

@@ -7,7 +7,7 @@ func (b *Backend) RMSNormForward(n *kernels.RMSNorm, out kernels.RMSNormOutputs)
 	if err := checked("rms norm forward", n.CheckForward(out)); err != nil {
 		return err
 	}
-	b.normForward(uncentred(n), false, kernels.LayerNormOutputs{Y: out.Y, RStd: out.RStd})
+	b.normForward(uncentred(n), false, kernels.LayerNormOutputs{Y: out.Y, Sum: out.Sum, RStd: out.RStd})
 	return nil
 }
 
@@ -16,10 +16,10 @@ func (b *Backend) RMSNormBackward(n *kernels.RMSNorm, g kernels.RMSNormGradients
 	if err := checked("rms norm backward", n.CheckBackward(g)); err != nil {
 		return err
 	}
-	b.normBackward(uncentred(n), false, kernels.LayerNormGradients{DY: g.DY, RStd: g.RStd, DX: g.DX, DGamma: g.DGamma})
+	b.normBackward(uncentred(n), false, kernels.LayerNormGradients{DY: g.DY, DSum: g.DSum, RStd: g.RStd, DX: g.DX, DGamma: g.DGamma})
 	return nil
 }
 
 func uncentred(n *kernels.RMSNorm) kernels.LayerNorm {
-	return kernels.LayerNorm{X: n.X, Gamma: n.Gamma, Eps: n.EffectiveEps()}
+	return kernels.LayerNorm{X: n.X, Other: n.Other, Gamma: n.Gamma, Eps: n.EffectiveEps()}
 }

@@ -22,6 +22,7 @@ type Device struct {
 	description     string
 	major, minor    int // of the compute capability
 	multiprocessors int
+	sharedMemory    int  // bytes of a multiprocessor
 	withoutMaps     bool // attention runs on the kernels for any device since Ampere
 
 	context   cu.CUContext // the primary one, which other libraries of the process share
@@ -121,6 +122,9 @@ func (d *Device) open() error {
 		return fmt.Errorf("the %s has compute capability %d.%d, it needs to be 8.0 or more", d.description, d.major, d.minor)
 	}
 	if d.multiprocessors, err = device.Attribute(cu.MultiprocessorCount); err != nil {
+		return fmt.Errorf("cuDeviceGetAttribute: %w", err)
+	}
+	if d.sharedMemory, err = device.Attribute(cu.MaxSharedMemoryPerMultiprocessor); err != nil {
 		return fmt.Errorf("cuDeviceGetAttribute: %w", err)
 	}
 	if d.context, err = device.RetainPrimaryCtx(); err != nil {

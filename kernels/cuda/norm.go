@@ -24,6 +24,8 @@ type normArguments struct {
 	lines         lines
 	x, dy         address
 	y, dx         address
+	other, dSum   address
+	sum           address
 	gamma, beta   parameter
 	mean, rstd    address
 	dGamma, dBeta address
@@ -82,14 +84,19 @@ func (n *norm) launch(entry string, grid [3]int, threads, sharedBytes int) error
 	return err
 }
 
-// forward normalises all rows.
-func (n *norm) forward(gamma, beta, y, mean, rstd kernels.Tensor, eps float64) error {
-	some, err := n.describe(gamma, beta, y)
+// forward normalises all rows, of x or of x + other.
+func (n *norm) forward(other, gamma, beta, y, sum, mean, rstd kernels.Tensor, eps float64) error {
+	others := []kernels.Tensor{y}
+	if other.IsSet() {
+		others = append(others, other, sum)
+	}
+	some, err := n.describe(gamma, beta, others...)
 	if err != nil || !some {
 		return n.device.failed(n.kernel, err)
 	}
 	g := &n.args
 	g.y, g.mean, g.rstd, g.eps = addressOf(y), addressOf(mean), addressOf(rstd), float32(eps)
+	g.other, g.sum = addressOf(other), addressOf(sum)
 	n.tensors = append(n.tensors, mean, rstd)
 	warps := warpsOfRow(&g.lines, n.x.DType)
 	if warps == 0 {
@@ -103,10 +110,14 @@ func (n *norm) forward(gamma, beta, y, mean, rstd kernels.Tensor, eps float64) e
 }
 
 // backward computes the gradients that are not left out.
-func (n *norm) backward(gamma, dy, mean, rstd, dx, dGamma, dBeta kernels.Tensor) error {
+func (n *norm) backward(gamma, dy, dSum, mean, rstd, dx, dGamma, dBeta kernels.Tensor) error {
 	others := []kernels.Tensor{dy}
 	if dx.IsSet() {
 		others = append(others, dx)
+		if dSum.IsSet() {
+			others = append(others, dSum)
+			n.args.dSum = addressOf(dSum)
+		}
 	}
 	some, err := n.describe(gamma, kernels.Tensor{}, others...)
 	if err != nil {
@@ -118,15 +129,22 @@ func (n *norm) backward(gamma, dy, mean, rstd, dx, dGamma, dBeta kernels.Tensor)
 	parameters := dGamma.IsSet() || dBeta.IsSet()
 	warps := warpsOfRow(&g.lines, n.x.DType)
 	g.warps = int32(max(warps, 1))
-	const mostWarps = 4 // whose rows fit twice into the shared memory that every kernel may have
+	const (
+		mostWarps     = 4       // whose rows fit twice into the shared memory that a kernel may have
+		sharedOfBlock = 2 << 10 // besides the rows
+	)
 	switch {
 	case !some:
 		return n.sumParts(0, dGamma, dBeta)
 	case dx.IsSet() && warps > 0 && warps <= mostWarps && parameters:
-		groups := mostWarps / warps
-		blocks := int(min((g.lines.count+int64(groups)-1)/int64(groups), int64(4*n.device.multiprocessors)))
-		length := int(g.lines.length)
-		shared := 4*length + 2*2*groups*length*n.x.DType.Size() // which has room for the sums of all rows, too
+		groups, length := mostWarps/warps, int(g.lines.length)
+		read := 2 // x and dy
+		if g.dSum != 0 {
+			read++
+		}
+		shared := 4*length + 2*read*groups*length*n.x.DType.Size() // which has room for the sums of all rows, too
+		atOnce := int64(max(1, min(4, n.device.sharedMemory/(shared+sharedOfBlock))) * n.device.multiprocessors)
+		blocks := int(min((g.lines.count+int64(groups)-1)/int64(groups), atOnce))
 		return n.withParts("_backward", [3]int{blocks, 1, 1}, mostWarps*32, blocks, shared, dGamma, dBeta)
 	case dx.IsSet() && warps > 0:
 		threads := max(128, 32*warps)

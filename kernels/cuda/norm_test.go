@@ -5,11 +5,30 @@ package cuda_test
 import (
 	"errors"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/kernels/reference"
 )
+
+// plus adds lists.
+func plus[T kernels.Float](a, b []T) []T {
+	sum := slices.Clone(a)
+	for i := range sum {
+		sum[i] += b[i]
+	}
+	return sum
+}
+
+// rounded is a tensor of the host of numbers rounded to a dtype.
+func (r *rowwiseTest) rounded(dtype kernels.DType, list []float64, shape []int) kernels.Tensor {
+	t := hostTensor(kernels.F64, shape...)
+	for i, x := range list {
+		kernels.Host[float64](t)[i] = roundedTo(dtype, x)
+	}
+	return t
+}
 
 func TestLayerNorm(t *testing.T) {
 	for _, dtype := range halfAndFull {
@@ -41,6 +60,30 @@ func TestLayerNorm(t *testing.T) {
 				r.check("dGamma", dGamma, wantGamma, plainGamma)
 				r.check("dBeta", dBeta, wantBeta, plainBeta)
 
+				// A sum is normalised, and has a gradient of its own.
+				other, dSum, sum, sumY, sumDX := r.normals(dtype, 0, s.shape...), r.normals(dtype, s.gap, s.shape...), r.empty(dtype, s.gap, s.shape...), r.empty(dtype, 0, s.shape...), r.empty(dtype, 0, s.shape...)
+				of, ofHost := n, host
+				of.Other, ofHost.X = other.Tensor, r.rounded(dtype, reference.Add[float64](x.host, other.host), s.shape)
+				sumMean, sumRStd := r.empty(kernels.F32, 0, rows...), r.empty(kernels.F32, 0, rows...)
+				r.must(r.d.LayerNormForward(&of, kernels.LayerNormOutputs{Y: sumY.Tensor, Sum: sum.Tensor, Mean: sumMean.Tensor, RStd: sumRStd.Tensor}))
+				r.checkSame("x + other", sum, kernels.Host[float64](ofHost.X))
+				r.checkGaps("x + other", sum)
+				wantY, _, wantRStd = reference.LayerNorm[float64](&ofHost)
+				plainY, _, _ = reference.LayerNorm[float32](&ofHost)
+				r.check("y of the sum", sumY, wantY, plainY)
+				of.X, of.Other = sum.Tensor, kernels.Tensor{}
+				r.must(r.d.LayerNormBackward(&of, kernels.LayerNormGradients{DY: dy.Tensor, DSum: dSum.Tensor, Mean: sumMean.Tensor, RStd: sumRStd.Tensor,
+					DX: sumDX.Tensor, DGamma: dGamma.Tensor}))
+				wantOf, _, _ := reference.LayerNormGrad(&ofHost, dy.values())
+				plainOf, _, _ := reference.LayerNormGrad(&ofHost, single(dy.values()))
+				ofTerms := greatest(wantRStd) * greatest(dy.values()) * greatest(gamma.values())
+				r.checkSum("dx of the sum", sumDX, plus(wantOf, dSum.values()), plus(plainOf, single(dSum.values())), ofTerms)
+				before := r.values(sumDX)
+				r.must(r.d.LayerNormBackward(&of, kernels.LayerNormGradients{DY: dy.Tensor, DSum: dSum.Tensor, Mean: sumMean.Tensor, RStd: sumRStd.Tensor, DX: dSum.Tensor}))
+				r.checkSum("dx of the sum alone, in place", dSum, plus(wantOf, dSum.values()), plus(plainOf, single(dSum.values())), ofTerms)
+				r.checkSame("dx of the sum", sumDX, before)
+
+				r.must(r.d.LayerNormBackward(&n, g))
 				first := r.values(dGamma)
 				r.must(errors.Join(r.d.Fill(dGamma.Tensor, math.NaN()), r.d.LayerNormBackward(&n, g)))
 				r.checkSame("dGamma", dGamma, first)
@@ -82,6 +125,21 @@ func TestRMSNorm(t *testing.T) {
 				plainX, plainGamma := reference.RMSNormGrad(&host, single(dy.values()))
 				r.checkSum("dx", dx, wantX, plainX, greatest(wantRStd)*greatest(dy.values())*greatest(gamma.values()))
 				r.check("dGamma", dGamma, wantGamma, plainGamma)
+
+				other, dSum, sum := r.normals(dtype, 0, s.shape...), r.normals(dtype, s.gap, s.shape...), r.empty(dtype, s.gap, s.shape...)
+				of, ofHost := n, host
+				of.Other, ofHost.X = other.Tensor, r.rounded(dtype, reference.Add[float64](x.host, other.host), s.shape)
+				r.must(r.d.RMSNormForward(&of, kernels.RMSNormOutputs{Y: y.Tensor, Sum: sum.Tensor, RStd: rstd.Tensor}))
+				r.checkSame("x + other", sum, kernels.Host[float64](ofHost.X))
+				wantY, wantRStd = reference.RMSNorm[float64](&ofHost)
+				plainY, _ = reference.RMSNorm[float32](&ofHost)
+				r.check("y of the sum", y, wantY, plainY)
+				of.X, of.Other = sum.Tensor, kernels.Tensor{}
+				r.must(r.d.RMSNormBackward(&of, kernels.RMSNormGradients{DY: dy.Tensor, DSum: dSum.Tensor, RStd: rstd.Tensor, DX: dx.Tensor, DGamma: dGamma.Tensor}))
+				wantX, wantGamma = reference.RMSNormGrad(&ofHost, dy.values())
+				plainX, plainGamma = reference.RMSNormGrad(&ofHost, single(dy.values()))
+				r.checkSum("dx of the sum", dx, plus(wantX, dSum.values()), plus(plainX, single(dSum.values())), greatest(wantRStd)*greatest(dy.values())*greatest(gamma.values()))
+				r.check("dGamma of the sum", dGamma, wantGamma, plainGamma)
 			}
 		}
 	}

@@ -6,10 +6,18 @@ import (
 	"github.com/stheno-ml/stheno/kernels"
 )
 
+// sum is x + other, or x where there is no other.
+func sum[T kernels.Float](x, other kernels.Tensor) []T {
+	if !other.IsSet() {
+		return elements[T](x)
+	}
+	return Add[T](x, other)
+}
+
 // LayerNorm is y, row-major, and the mean and the reciprocal standard deviation of each row.
 func LayerNorm[T kernels.Float](n *kernels.LayerNorm) (y, mean, rstd []T) {
 	c := lastAxis(n.X)
-	x, gamma, beta := elements[T](n.X), vector[T](n.Gamma, c, 1), vector[T](n.Beta, c, 0)
+	x, gamma, beta := sum[T](n.X, n.Other), vector[T](n.Gamma, c, 1), vector[T](n.Beta, c, 0)
 	y = make([]T, len(x))
 	for from := 0; from < len(x); from += c {
 		row := x[from:][:c]
@@ -30,10 +38,10 @@ func LayerNorm[T kernels.Float](n *kernels.LayerNorm) (y, mean, rstd []T) {
 	return y, mean, rstd
 }
 
-// LayerNormGrad returns the gradients of x, gamma and beta for the gradient dy of y.
+// LayerNormGrad returns the gradients of x, gamma and beta for the gradient dy of y. That of x is also the one of what is added to it.
 func LayerNormGrad[T kernels.Float](n *kernels.LayerNorm, dy []T) (dx, dGamma, dBeta []T) {
 	c := lastAxis(n.X)
-	x, gamma := elements[T](n.X), vector[T](n.Gamma, c, 1)
+	x, gamma := sum[T](n.X, n.Other), vector[T](n.Gamma, c, 1)
 	_, mean, rstd := LayerNorm[T](n)
 	dx, dGamma, dBeta = make([]T, len(x)), make([]T, c), make([]T, c)
 	for row, mu := range mean {

@@ -9,7 +9,7 @@ import (
 // RMSNorm is y, row-major, and the reciprocal root mean square of each row.
 func RMSNorm[T kernels.Float](n *kernels.RMSNorm) (y, rstd []T) {
 	c := lastAxis(n.X)
-	x, gamma := elements[T](n.X), vector[T](n.Gamma, c, 1)
+	x, gamma := sum[T](n.X, n.Other), vector[T](n.Gamma, c, 1)
 	y = make([]T, len(x))
 	for from := 0; from < len(x); from += c {
 		row := x[from:][:c]
@@ -29,7 +29,7 @@ func RMSNorm[T kernels.Float](n *kernels.RMSNorm) (y, rstd []T) {
 // RMSNormGrad returns the gradients of x and gamma for the gradient dy of y.
 func RMSNormGrad[T kernels.Float](n *kernels.RMSNorm, dy []T) (dx, dGamma []T) {
 	c := lastAxis(n.X)
-	x, gamma := elements[T](n.X), vector[T](n.Gamma, c, 1)
+	x, gamma := sum[T](n.X, n.Other), vector[T](n.Gamma, c, 1)
 	_, rstd := RMSNorm[T](n)
 	dx, dGamma = make([]T, len(x)), make([]T, c)
 	for row, r := range rstd {

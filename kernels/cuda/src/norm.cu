@@ -1,8 +1,10 @@
 // Layer norm and RMS norm, which is layer norm with a mean of 0 and no shift:
 //
+//   x ← x + other                             where there is another addend: it is rounded, and is an output too
 //   x̂_c = (x_c − μ)·rstd                    y_c = x̂_c·γ_c + β_c
 //   dx_c = rstd·(g_c − Σ g/C − x̂_c·Σ(g·x̂)/C)  with g_c = dy_c·γ_c, without Σ g/C where μ is none
 //   dγ_c = Σ over rows of dy_c·x̂_c            dβ_c = Σ over rows of dy_c
+//   dx ← dx + dSum                            where the sum x + other has a gradient of its own
 //
 // A row whose pieces of 16 bytes fit is read once and held in registers by up to 32 warps; any other row is read again for
 // each sum. A module is of one norm, -DRMS_NORM for RMS norm, and of one type of elements.
@@ -10,9 +12,11 @@
 
 // NormArguments is the host's normArguments in norm.go.
 struct NormArguments {
-  Lines lines;  // of x; then y, or dy and dx
+  Lines lines;  // of x; then y, other and sum, or dy, dx and dSum
   const void *x, *dy;
   void *y, *dx;
+  const void *other, *dSum;  // null for none
+  void* sum;
   Parameter gamma, beta;
   float *mean, *rstd;        // (rows); mean is null for RMS norm, and both may be in forward
   float *dGamma, *dBeta;     // parts: gridDim.x (or .y where columns are summed apart) rows of sums, or null
@@ -55,6 +59,19 @@ template <class T, bool centred> __device__ __forceinline__ void forward(const N
   for (int s = 0; s < slots; s++) {
     const int piece = thread + s * step;
     if (there && piece < pieces) values[s] = ((const Piece<T, width>*)x)[piece];
+  }
+  if (a.other && there) {
+    const Piece<T, width>* other = (const Piece<T, width>*)((const T*)a.other + a.lines.at(2, row));
+    Piece<T, width>* to = (Piece<T, width>*)((T*)a.sum + a.lines.at(3, row));
+#pragma unroll
+    for (int s = 0; s < slots; s++) {
+      const int piece = thread + s * step;
+      if (piece >= pieces) continue;
+      const Piece<T, width> y = other[piece];
+#pragma unroll
+      for (int i = 0; i < width; i++) values[s].x[i] = fromFloat<T>(asFloat(values[s].x[i]) + asFloat(y.x[i]));
+      to[piece] = values[s];
+    }
   }
 #pragma unroll
   for (int s = 0; s < slots; s++) {
@@ -102,6 +119,13 @@ template <class T, bool centred> __device__ __forceinline__ void forwardAny(cons
   const int64_t row = blockIdx.x;
   const T* x = (const T*)a.x + a.lines.at(0, row);
   T* y = (T*)a.y + a.lines.at(1, row);
+  if (a.other) {  // each thread reads what it has written
+    const T* other = (const T*)a.other + a.lines.at(2, row);
+    T* sum = (T*)a.sum + a.lines.at(3, row);
+#pragma unroll 4
+    for (int c = threadIdx.x; c < length; c += blockDim.x) sum[c] = fromFloat<T>(asFloat(x[c]) + asFloat(other[c]));
+    x = sum;
+  }
   float centre = 0;
   if (centred) {
     float sum = 0;
@@ -144,12 +168,14 @@ __device__ __forceinline__ void waitForAllButLast() { asm volatile("cp.async.wai
 template <class T, bool centred> __device__ __forceinline__ void backward(const NormArguments& a) {
   constexpr int width = perAccess<T>;
   __shared__ float2 shared[2][32];
-  // γ; then, of two turns and each row of the block, a row of x and one of dy. In the end, dγ and dβ of each row of the block.
+  // γ; then, of two turns and each row of the block, a row of x, one of dy and, if there is one, of dSum. In the end, dγ and dβ of each
+  // row of the block.
   extern __shared__ __align__(16) float dynamic[];
   const int step = a.warps * 32, thread = threadIdx.x % step, group = threadIdx.x / step, groups = blockDim.x / step;
   const int length = a.lines.length, pieces = length / width;
   const float part = 1.0f / length;
-  Piece<T, width>* rows = (Piece<T, width>*)(dynamic + length) + group * 4 * pieces;  // x and dy of a turn, then those of the other
+  const int ofTurn = (a.dSum ? 3 : 2) * pieces;
+  Piece<T, width>* rows = (Piece<T, width>*)(dynamic + length) + group * 2 * ofTurn;  // x, dy and dSum of a turn, then those of the other
   // γ lies four by four, so that no two threads of a warp meet in a bank.
   float4* gammas = (float4*)dynamic;
   for (int piece = threadIdx.x; piece < pieces; piece += blockDim.x) {
@@ -170,13 +196,21 @@ template <class T, bool centred> __device__ __forceinline__ void backward(const 
     if (row < a.lines.count) {
       const Piece<T, width>* xs = (const Piece<T, width>*)((const T*)a.x + a.lines.at(0, row));
       const Piece<T, width>* dys = (const Piece<T, width>*)((const T*)a.dy + a.lines.at(1, row));
-      Piece<T, width>* to = rows + turn * 2 * pieces;
+      Piece<T, width>* to = rows + turn * ofTurn;
 #pragma unroll
       for (int s = 0; s < slots; s++) {
         const int piece = thread + s * step;
         if (piece >= pieces) continue;
         fetch(to + piece, xs + piece);
         fetch(to + pieces + piece, dys + piece);
+      }
+      if (a.dSum) {
+        const Piece<T, width>* dSums = (const Piece<T, width>*)((const T*)a.dSum + a.lines.at(3, row));
+#pragma unroll
+        for (int s = 0; s < slots; s++) {
+          const int piece = thread + s * step;
+          if (piece < pieces) fetch(to + 2 * pieces + piece, dSums + piece);
+        }
       }
       if (centred) nextMean = a.mean[row];
       nextRStd = a.rstd[row];
@@ -194,7 +228,7 @@ template <class T, bool centred> __device__ __forceinline__ void backward(const 
     const float mean = nextMean, rstd = nextRStd;
     begin(row + stride, turn ^ 1);
     waitForAllButLast();
-    const Piece<T, width>*x = rows + turn * 2 * pieces, *dy = x + pieces;
+    const Piece<T, width>*x = rows + turn * ofTurn, *dy = x + pieces;
     float2 sums = make_float2(0, 0);  // of g, and of g·(x − μ)
 #pragma unroll
     for (int s = 0; s < slots; s++) {
@@ -227,6 +261,11 @@ template <class T, bool centred> __device__ __forceinline__ void backward(const 
       load<width>((const T*)(dy + piece), dys);
 #pragma unroll
       for (int i = 0; i < width; i++) dys[i] = rstd * (dys[i] * gamma[i] - ((xs[i] - mean) * factor + meanOfG));
+      if (a.dSum) {
+        load<width>((const T*)(dy + pieces + piece), xs);
+#pragma unroll
+        for (int i = 0; i < width; i++) dys[i] += xs[i];
+      }
       store<width>(dx + piece * width, dys);
     }
   }
@@ -293,15 +332,17 @@ template <class T, bool centred> __device__ __forceinline__ void backwardRows(co
   if (!there) return;
   const float meanOfG = centred ? sums.x / length : 0, meanOfGX = sums.y / length;
   T* dx = (T*)a.dx + a.lines.at(2, row);
+  const T* dSum = a.dSum ? (const T*)a.dSum + a.lines.at(3, row) : nullptr;
 #pragma unroll
   for (int s = 0; s < slots; s++) {
     const int piece = thread + s * step;
     if (piece >= pieces) continue;
-    float gamma[width], out[width];
+    float gamma[width], out[width], more[width] = {};
     load<T, width>(a.gamma, piece * width, 1, gamma);
+    if (dSum) load<width>(dSum + piece * width, more);
 #pragma unroll
     for (int i = 0; i < width; i++) {
-      out[i] = rstd * (asFloat(dy[s].x[i]) * gamma[i] - meanOfG - (asFloat(x[s].x[i]) - mean) * rstd * meanOfGX);
+      out[i] = rstd * (asFloat(dy[s].x[i]) * gamma[i] - meanOfG - (asFloat(x[s].x[i]) - mean) * rstd * meanOfGX) + more[i];
     }
     store<width>(dx + piece * width, out);
   }
@@ -315,6 +356,7 @@ template <class T, bool centred> __device__ __forceinline__ void backwardAny(con
   const T* x = (const T*)a.x + a.lines.at(0, row);
   const T* dy = (const T*)a.dy + a.lines.at(1, row);
   T* dx = (T*)a.dx + a.lines.at(2, row);
+  const T* dSum = a.dSum ? (const T*)a.dSum + a.lines.at(3, row) : nullptr;
   const float mean = centred ? a.mean[row] : 0, rstd = a.rstd[row];
   float2 sums = make_float2(0, 0);
 #pragma unroll 4
@@ -331,7 +373,8 @@ template <class T, bool centred> __device__ __forceinline__ void backwardAny(con
   for (int c = threadIdx.x; c < length; c += blockDim.x) {
     float gamma[1];
     load<T, 1>(a.gamma, c, 1, gamma);
-    dx[c] = fromFloat<T>(rstd * (asFloat(dy[c]) * gamma[0] - meanOfG - (asFloat(x[c]) - mean) * rstd * meanOfGX));
+    const float own = rstd * (asFloat(dy[c]) * gamma[0] - meanOfG - (asFloat(x[c]) - mean) * rstd * meanOfGX);
+    dx[c] = fromFloat<T>(dSum ? own + asFloat(dSum[c]) : own);
   }
 }
 
