@@ -45,11 +45,7 @@ func NewEmbedding(g *gorgonia.ExprGraph, c EmbeddingConfig) (*Embedding, error) 
 
 // Forward looks up the vectors of ids.
 func (e *Embedding) Forward(ids *gorgonia.Node) (*gorgonia.Node, error) {
-	x, err := ops.Embedding(e.weight, ids)
-	if err != nil {
-		return nil, err
-	}
-	return ops.Cast(x, e.compute)
+	return ops.EmbeddingAs(e.weight, ids, e.compute)
 }
 
 // logits is x·weightᵀ, (..., Vocab), in the type of the weight: an embedding is also how a model with tied weights gives its

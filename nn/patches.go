@@ -101,11 +101,8 @@ func (p *PatchEmbedding) Forward(images *gorgonia.Node) (*gorgonia.Node, error) 
 		if err != nil {
 			return nil, err
 		}
-		class, err := ops.Embedding(p.class, zeros)
+		class, err := ops.EmbeddingAs(p.class, zeros, x.Dtype())
 		if err != nil {
-			return nil, err
-		}
-		if class, err = ops.Cast(class, x.Dtype()); err != nil {
 			return nil, err
 		}
 		if x, err = ops.Concat(1, class, x); err != nil {

@@ -107,11 +107,8 @@ func (p *PositionalEmbedding) ForwardAt(x, positions *gorgonia.Node) (*gorgonia.
 	if want := x.Shape()[:x.Dims()-1]; !positions.Shape().Eq(want) {
 		return nil, p.errorf("positions has shape %v, it needs one for each of x's tokens: %v", []int(positions.Shape()), []int(want))
 	}
-	vectors, err := ops.Embedding(p.weight, positions)
+	vectors, err := ops.EmbeddingAs(p.weight, positions, x.Dtype())
 	if err != nil {
-		return nil, err
-	}
-	if vectors, err = ops.Cast(vectors, x.Dtype()); err != nil {
 		return nil, err
 	}
 	return ops.Add(x, vectors)

@@ -2,6 +2,7 @@ package ops_test
 
 import (
 	"math"
+	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -52,6 +53,34 @@ func TestCast(t *testing.T) {
 	}
 	if _, err := ops.Cast(nil, tensor.Float32); err == nil {
 		t.Error("a node that is nil is cast")
+	}
+}
+
+// Rows that are looked up and cast in one pass have the bits of two passes, and so has the table's gradient.
+func TestEmbeddingAs(t *testing.T) {
+	for _, dtype := range []tensor.Dtype{ops.BFloat16, ops.Float16, tensor.Float64} {
+		g := gorgonia.NewGraph()
+		table := input(g, "table", dense(tensor.Float32, normal(rand.New(rand.NewPCG(1, 1)), 7*33), 7, 33))
+		weights := input(g, "weights", dense(tensor.Float32, normal(rand.New(rand.NewPCG(1, 2)), 5*33), 5, 33))
+		ids := input(g, "ids", tensor.New(tensor.WithShape(5), tensor.WithBacking([]int{3, 0, 3, 6, 3})))
+		apart := gorgonia.Must(ops.Cast(gorgonia.Must(ops.Embedding(table, ids)), dtype))
+		var outputs, gradients [2][]float32
+		for i, out := range []*gorgonia.Node{apart, gorgonia.Must(ops.EmbeddingAs(table, ids, dtype))} {
+			if out.Dtype() != dtype {
+				t.Fatalf("the node is %v, it needs to be %v", out.Dtype(), dtype)
+			}
+			wide := gorgonia.Must(ops.Cast(out, tensor.Float32))
+			d, err := gorgonia.Backpropagate(gorgonia.Nodes{gorgonia.Must(ops.Mul(wide, weights))}, gorgonia.Nodes{weights}, gorgonia.Nodes{table})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ops.Keep(wide, d[0])
+			run(t, gorgonia.NewTapeMachine(g, gorgonia.WithEngine(ops.Engine())))
+			outputs[i], gradients[i] = slices.Clone(wide.Value().Data().([]float32)), slices.Clone(d[0].Value().Data().([]float32))
+		}
+		if !slices.Equal(outputs[0], outputs[1]) || !slices.Equal(gradients[0], gradients[1]) {
+			t.Errorf("%v: %v and %v in one pass, %v and %v in two", dtype, outputs[1], gradients[1], outputs[0], gradients[0])
+		}
 	}
 }
 

@@ -1,8 +1,11 @@
 package ops
 
 import (
+	"cmp"
+
 	"github.com/stheno-ml/stheno/kernels"
 	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
 )
 
 // Embedding looks up the row of each id: table is (V, C), ids are int, int32 or int64 of any shape, each from 0 to V−1,
@@ -15,14 +18,33 @@ func Embedding(table, ids *gorgonia.Node) (*gorgonia.Node, error) {
 		input{name: "ids", node: ids, form: indexForm})
 }
 
-type embedding struct{ stateless }
+// EmbeddingAs is [Cast] of [Embedding] to another type of floats, in one pass where the table is float32 and the type a 16-bit one. So is
+// the gradient, whose sums are float32.
+func EmbeddingAs(table, ids *gorgonia.Node, dtype tensor.Dtype) (*gorgonia.Node, error) {
+	to := dtypeOf(dtype)
+	if table == nil || table.Dtype() != tensor.Float32 || to != kernels.BF16 && to != kernels.F16 {
+		y, err := Embedding(table, ids)
+		if err != nil {
+			return nil, err
+		}
+		return Cast(y, dtype)
+	}
+	return apply("EmbeddingAs", embedding{to: to},
+		input{name: "table", node: table, unread: true},
+		input{name: "ids", node: ids, form: indexForm})
+}
 
-func (embedding) outputs(in []kernels.Tensor) ([]kernels.Tensor, error) {
+type embedding struct {
+	stateless
+	to kernels.DType // of the result; none for the table's
+}
+
+func (k embedding) outputs(in []kernels.Tensor) ([]kernels.Tensor, error) {
 	e := kernels.Embedding{Table: in[0], IDs: in[1]}
 	if err := e.Validate(); err != nil {
 		return nil, err
 	}
-	return described(in[0].DType, e.OutputShape()...), nil
+	return described(cmp.Or(k.to, in[0].DType), e.OutputShape()...), nil
 }
 
 func (embedding) forward(r *run, in, out []kernels.Tensor) error {
