@@ -203,11 +203,33 @@ func (b *Block) Forward(x *gorgonia.Node) (*gorgonia.Node, error) {
 
 // ForwardWith is [Block.Forward] with a context, or with keys that are hidden.
 func (b *Block) ForwardWith(x *gorgonia.Node, in BlockInputs) (*gorgonia.Node, error) {
-	y, err := b.forward(x, in, func(x *gorgonia.Node) (*gorgonia.Node, error) {
-		return b.attn.ForwardWith(x, AttentionInputs{KeyMask: in.KeyMask, KeyLengths: in.KeyLengths, Ends: in.Ends})
-	})
-	if err != nil || !b.recompute {
-		return y, err
+	s, err := b.pass(stream{x: x}, in)
+	if err != nil {
+		return nil, err
+	}
+	return s.joined()
+}
+
+// pass is ForwardWith of a stream.
+func (b *Block) pass(s stream, in BlockInputs) (stream, error) {
+	forward := func(s stream) (stream, error) {
+		return b.forward(s, in, func(x *gorgonia.Node) (*gorgonia.Node, error) {
+			return b.attn.ForwardWith(x, AttentionInputs{KeyMask: in.KeyMask, KeyLengths: in.KeyLengths, Ends: in.Ends})
+		})
+	}
+	if !b.recompute {
+		return forward(s)
+	}
+	x, err := s.joined()
+	if err != nil {
+		return s, err
+	}
+	if s, err = forward(stream{x: x}); err != nil {
+		return s, err
+	}
+	y, err := s.joined()
+	if err != nil {
+		return s, err
 	}
 	from := gorgonia.Nodes{x}
 	for _, n := range []*gorgonia.Node{in.KeyMask, in.KeyLengths, in.Ends, in.Context, in.ContextMask, in.ContextLengths} {
@@ -215,7 +237,37 @@ func (b *Block) ForwardWith(x *gorgonia.Node, in BlockInputs) (*gorgonia.Node, e
 			from = append(from, n)
 		}
 	}
-	return ops.Recompute(y, from...)
+	y, err = ops.Recompute(y, from...)
+	return stream{x: y}, err
+}
+
+// stream is what runs through blocks, the sum of x and, unless it is nil, of what the part before has made of it: the norm that reads
+// the sum computes it too.
+type stream struct{ x, more *gorgonia.Node }
+
+// joined is the sum.
+func (s stream) joined() (*gorgonia.Node, error) {
+	if s.more == nil {
+		return s.x, nil
+	}
+	return ops.Add(s.x, s.more)
+}
+
+// sumNorm is a norm that can compute the sum that it normalises.
+type sumNorm interface {
+	forwardSum(x, other *gorgonia.Node) (sum, y *gorgonia.Node, err error)
+}
+
+// normed is the sum, and the norm of it.
+func (s stream) normed(norm Layer) (x, y *gorgonia.Node, err error) {
+	if n, ok := norm.(sumNorm); ok && s.more != nil {
+		return n.forwardSum(s.x, s.more)
+	}
+	if x, err = s.joined(); err != nil {
+		return nil, nil, err
+	}
+	y, err = norm.Forward(x)
+	return x, y, err
 }
 
 // NewCache is an empty cache for [Block.ForwardCached].
@@ -237,49 +289,66 @@ func (b *Block) ForwardCached(x *gorgonia.Node, cache *ops.KVCache, in BlockInpu
 	case in.KeyMask != nil || in.KeyLengths != nil:
 		return nil, b.errorf("key mask or key lengths is given, it needs to be nil with a cache: all tokens that it holds are seen")
 	}
-	return b.forward(x, in, func(x *gorgonia.Node) (*gorgonia.Node, error) { return cached.ForwardCached(x, cache) })
-}
-
-func (b *Block) forward(x *gorgonia.Node, in BlockInputs, attend func(*gorgonia.Node) (*gorgonia.Node, error)) (*gorgonia.Node, error) {
-	if b.cross == nil && (in.Context != nil || in.ContextMask != nil || in.ContextLengths != nil) {
-		return nil, b.errorf("a context is given, the config needs Cross for that")
-	}
-	x, err := b.residual(x, b.attend, attend)
+	s, err := b.forward(stream{x: x}, in, func(x *gorgonia.Node) (*gorgonia.Node, error) { return cached.ForwardCached(x, cache) })
 	if err != nil {
 		return nil, err
 	}
+	return s.joined()
+}
+
+func (b *Block) forward(s stream, in BlockInputs, attend func(*gorgonia.Node) (*gorgonia.Node, error)) (stream, error) {
+	if b.cross == nil && (in.Context != nil || in.ContextMask != nil || in.ContextLengths != nil) {
+		return s, b.errorf("a context is given, the config needs Cross for that")
+	}
+	s, err := b.residual(s, b.attend, attend)
+	if err != nil {
+		return s, err
+	}
 	if b.cross != nil {
-		x, err = b.residual(x, b.over, func(x *gorgonia.Node) (*gorgonia.Node, error) {
+		s, err = b.residual(s, b.over, func(x *gorgonia.Node) (*gorgonia.Node, error) {
 			return b.cross.ForwardWith(x, AttentionInputs{Context: in.Context, KeyMask: in.ContextMask, KeyLengths: in.ContextLengths})
 		})
 		if err != nil {
-			return nil, err
+			return s, err
 		}
 	}
-	return b.residual(x, b.do, b.do.part.Forward)
+	return b.residual(s, b.do, b.do.part.Forward)
 }
 
-// residual adds to x what a part of the block makes of it.
-func (b *Block) residual(x *gorgonia.Node, r branch, part func(*gorgonia.Node) (*gorgonia.Node, error)) (*gorgonia.Node, error) {
-	add := func(h *gorgonia.Node) (*gorgonia.Node, error) { return ops.Add(x, h) }
+// residual adds to the stream what a part of the block makes of it.
+func (b *Block) residual(s stream, r branch, part func(*gorgonia.Node) (*gorgonia.Node, error)) (stream, error) {
+	var x, h *gorgonia.Node
+	var err error
+	if b.norms == PreNorm || b.norms == SandwichNorm {
+		x, h, err = s.normed(r.norm)
+	} else {
+		x, err = s.joined()
+		h = x
+	}
+	if err != nil {
+		return s, err
+	}
 	var steps []func(*gorgonia.Node) (*gorgonia.Node, error)
 	switch b.norms {
 	case PreNorm:
-		steps = append(steps, r.norm.Forward, part, r.drop.Forward, add)
+		steps = append(steps, part, r.drop.Forward)
 	case PostNorm:
+		add := func(h *gorgonia.Node) (*gorgonia.Node, error) { return ops.Add(x, h) }
 		steps = append(steps, part, r.drop.Forward, add, r.norm.Forward)
 	case BranchNorm:
-		steps = append(steps, part, r.norm.Forward, r.drop.Forward, add)
+		steps = append(steps, part, r.norm.Forward, r.drop.Forward)
 	case SandwichNorm:
-		steps = append(steps, r.norm.Forward, part, r.outnorm.Forward, r.drop.Forward, add)
+		steps = append(steps, part, r.outnorm.Forward, r.drop.Forward)
 	}
-	h, err := x, error(nil)
 	for _, step := range steps {
 		if h, err = step(h); err != nil {
-			return nil, err
+			return s, err
 		}
 	}
-	return h, nil
+	if b.norms == PostNorm {
+		return stream{x: h}, nil
+	}
+	return stream{x, h}, nil
 }
 
 // Parameters lists the parameters of the parts, in the order of their use.

@@ -46,6 +46,14 @@ func NewLayerNorm(g *gorgonia.ExprGraph, c LayerNormConfig) (*LayerNorm, error) 
 	return made(l, err)
 }
 
+// forwardSum normalises x + other, and gives that sum too.
+func (l *LayerNorm) forwardSum(x, other *gorgonia.Node) (sum, y *gorgonia.Node, err error) {
+	if err := l.input("x", x, l.c.Dim); err != nil {
+		return nil, nil, err
+	}
+	return ops.AddLayerNorm(x, other, l.weight, l.bias, ops.NormOptions{Epsilon: l.c.Epsilon})
+}
+
 // Forward normalises x.
 func (l *LayerNorm) Forward(x *gorgonia.Node) (*gorgonia.Node, error) {
 	if err := l.input("x", x, l.c.Dim); err != nil {

@@ -73,6 +73,14 @@ func (s *scope) ones(n int) (*gorgonia.Node, error) {
 	return gorgonia.NewVector(s.g, s.dtype, gorgonia.WithShape(n), gorgonia.WithName(name), gorgonia.WithValue(value)), nil
 }
 
+// forwardSum normalises x + other, and gives that sum too.
+func (r *RMSNorm) forwardSum(x, other *gorgonia.Node) (sum, y *gorgonia.Node, err error) {
+	if err := r.input("x", x, r.c.Dim); err != nil {
+		return nil, nil, err
+	}
+	return ops.AddRMSNorm(x, other, r.scale, ops.NormOptions{Epsilon: r.c.Epsilon})
+}
+
 // Forward normalises x.
 func (r *RMSNorm) Forward(x *gorgonia.Node) (*gorgonia.Node, error) {
 	if err := r.input("x", x, r.c.Dim); err != nil {

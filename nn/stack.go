@@ -68,11 +68,16 @@ func (s *Stack) Forward(x *gorgonia.Node) (*gorgonia.Node, error) {
 
 // ForwardWith is [Stack.Forward] with a context, or with keys that are hidden, in every block.
 func (s *Stack) ForwardWith(x *gorgonia.Node, in BlockInputs) (*gorgonia.Node, error) {
+	run := stream{x: x}
 	for _, b := range s.blocks {
 		var err error
-		if x, err = b.ForwardWith(x, in); err != nil {
+		if run, err = b.pass(run, in); err != nil {
 			return nil, err
 		}
+	}
+	x, err := run.joined() // the last norm does not compute the sum: nothing else reads it
+	if err != nil {
+		return nil, err
 	}
 	return s.end(x)
 }

@@ -53,6 +53,7 @@ type input struct {
 	form     form
 	optional bool // a nil node leaves it out
 	unread   bool // backward does not read its value
+	shared   bool // its gradient is that of the input before it
 }
 
 // form is what a kernel needs of an input's value.
@@ -472,6 +473,18 @@ func (c *call) bindOne(b kernels.Backend, i int, v gorgonia.Value) (kernels.Tens
 // hasGradient reports whether an input is given and has a gradient.
 func (c *call) hasGradient(i int) bool {
 	return c.child[i] >= 0 && c.inputs[i].form.hasGradient() && c.kernel.source() != noGradient
+}
+
+// hasOwnGradient reports whether an input has a gradient that is not another's too.
+func (c *call) hasOwnGradient(i int) bool { return c.hasGradient(i) && !c.inputs[i].shared }
+
+// sharing lists the input and those behind it that share its gradient.
+func (c *call) sharing(i int) []int {
+	list := []int{i}
+	for i++; i < len(c.inputs) && c.inputs[i].shared; i++ {
+		list = append(list, i)
+	}
+	return list
 }
 
 // differentiableChildren says of each child whether it has a gradient.

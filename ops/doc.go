@@ -4,8 +4,8 @@
 // Attention is [FlashAttention] and its variants; [KeyMask] makes a bias of a padding mask, [AttentionWeights] shows the
 // probabilities of small inputs, and [CachedAttention] is for predicting one token after another. Scores and masks that are no
 // option of it are functions of a [Pair], which may [Lookup] nodes; [MaskPicture] draws them. The rest of a
-// transformer is [Linear] and [MatMul]; [LayerNorm] and [RMSNorm]; [GELU], [SiLU], [SwiGLU] and the other activations;
-// [Embedding] and [RoPE]; [Dropout]; [Add], [Mul], [Scale] and [SoftCap]; and for the loss [SoftmaxCrossEntropy], [LinearCrossEntropy], [Sum] and
+// transformer is [Linear] and [MatMul]; [LayerNorm] and [RMSNorm], also with the residual sum before them ([AddLayerNorm]); [GELU],
+// [SiLU], [SwiGLU] and the other activations; [Embedding] and [RoPE]; [Dropout]; [Add], [Mul], [Scale] and [SoftCap]; and for the loss [SoftmaxCrossEntropy], [LinearCrossEntropy], [Sum] and
 // [Mean]. All go together with Gorgonia's own ops.
 //
 // The functions check everything that a graph knows when they are called and return an error that names the op and the

@@ -49,7 +49,7 @@ func (c *call) SymDiff(children gorgonia.Nodes, out, dOut *gorgonia.Node) (gorgo
 		if c.child[i] >= 0 && !in.unread {
 			operands = append(operands, children[c.child[i]])
 		}
-		if c.hasGradient(i) {
+		if c.hasOwnGradient(i) {
 			wanting = append(wanting, i)
 		}
 	}
@@ -81,9 +81,17 @@ func (c *call) SymDiff(children gorgonia.Nodes, out, dOut *gorgonia.Node) (gorgo
 		if err != nil {
 			return nil, err
 		}
-		g.nodes[i], list[c.child[i]] = n, n
+		g.nodes[i] = n
+		c.share(i, n, list)
 	}
 	return list, nil
+}
+
+// share makes a node the gradient of all inputs that share it.
+func (c *call) share(i int, gradient *gorgonia.Node, ofChildren gorgonia.Nodes) {
+	for _, same := range c.sharing(i) {
+		ofChildren[c.child[same]] = gradient
+	}
 }
 
 // gradientAlone adds the gradient op of a call one of whose inputs has a gradient.
@@ -92,7 +100,8 @@ func (c *call) gradientAlone(g *gradients, i int, operands gorgonia.Nodes, child
 	g.signature = newSignature(c.name+".d"+c.inputs[i].name, operands, nil, nodeDtype(c.shapes[i].DType), c.shapes[i].Shape...)
 	n, err := gorgonia.ApplyOp(g, operands...)
 	list := make(gorgonia.Nodes, children)
-	g.nodes[i], list[c.child[i]] = n, n
+	g.nodes[i] = n
+	c.share(i, n, list)
 	return list, err
 }
 
@@ -180,7 +189,7 @@ func (c *call) doDiff(children gorgonia.Nodes, output *gorgonia.Node) error {
 		}
 	}
 	// A lispMachine does not tell an op beforehand that it will differentiate, nor what. The first time, run once more.
-	if c.asked = c.hasGradient; !c.ready() {
+	if c.asked = c.hasOwnGradient; !c.ready() {
 		if _, err := c.forward(values, true, func(i int, b kernels.Backend) (kernels.Tensor, error) {
 			return b.Alloc(c.results[i].DType, c.results[i].Shape...) // the output stays what the ops behind it made of it
 		}); err != nil {
@@ -197,9 +206,12 @@ func (c *call) doDiff(children gorgonia.Nodes, output *gorgonia.Node) error {
 		return err
 	}
 	for i, gradient := range list {
-		if gradient != nil {
-			if err := accumulate(children[c.child[i]], gradient); err != nil {
-				return fmt.Errorf("gradient of %s: %w", c.inputs[i].name, err)
+		if gradient == nil {
+			continue
+		}
+		for _, same := range c.sharing(i) {
+			if err := accumulate(children[c.child[same]], gradient); err != nil {
+				return fmt.Errorf("gradient of %s: %w", c.inputs[same].name, err)
 			}
 		}
 	}

@@ -19,6 +19,25 @@ func LayerNorm(x, gamma, beta *gorgonia.Node, o NormOptions) (*gorgonia.Node, er
 		input{name: "beta", node: beta, form: denseForm, optional: true, unread: true})
 }
 
+// AddLayerNorm is the sum of x and other, and [LayerNorm] of the sum: a residual connection and the norm behind it, in one pass.
+// So is the gradient of x, which is other's too.
+func AddLayerNorm(x, other, gamma, beta *gorgonia.Node, o NormOptions) (sum, y *gorgonia.Node, err error) {
+	return applyToSum("AddLayerNorm", &addLayerNorm{layerNorm{eps: o.Epsilon}}, x, other,
+		input{name: "gamma", node: gamma, form: denseForm, optional: true},
+		input{name: "beta", node: beta, form: denseForm, optional: true, unread: true})
+}
+
+// applyToSum adds the norm of a sum to the graph.
+func applyToSum(name string, k kernel, x, other *gorgonia.Node, parameters ...input) (sum, y *gorgonia.Node, err error) {
+	outputs, err := applyAll(name, k, append([]input{
+		{name: "x", node: x, unread: true}, {name: "other", node: other, unread: true, shared: true},
+	}, parameters...)...)
+	if err != nil {
+		return nil, nil, err
+	}
+	return outputs[0], outputs[1], nil
+}
+
 type layerNorm struct {
 	eps        float64
 	mean, rstd kernels.Tensor
@@ -35,16 +54,20 @@ func (k *layerNorm) outputs(in []kernels.Tensor) ([]kernels.Tensor, error) {
 func (k *layerNorm) source() source { return fromSaved }
 
 func (k *layerNorm) forward(r *run, in, out []kernels.Tensor) error {
-	outputs := kernels.LayerNormOutputs{Y: out[0]}
+	return k.normalise(r, k.problem(in), kernels.LayerNormOutputs{Y: out[0]})
+}
+
+// normalise keeps the statistics where gradients will be asked for.
+func (k *layerNorm) normalise(r *run, p *kernels.LayerNorm, out kernels.LayerNormOutputs) error {
 	if r.wanted != nil {
 		for _, statistic := range []*kernels.Tensor{&k.mean, &k.rstd} {
-			if err := r.keep(statistic, in[0].DType.Wide(), rowShape(in[0])...); err != nil {
+			if err := r.keep(statistic, p.X.DType.Wide(), rowShape(p.X)...); err != nil {
 				return err
 			}
 		}
-		outputs.Mean, outputs.RStd = k.mean, k.rstd
+		out.Mean, out.RStd = k.mean, k.rstd
 	}
-	return r.LayerNormForward(k.problem(in), outputs)
+	return r.LayerNormForward(p, out)
 }
 
 // rowShape is the shape of values that a tensor has one of for each row.
@@ -56,4 +79,45 @@ func (k *layerNorm) backward(r *run, in, dOut, d []kernels.Tensor) error {
 	return r.LayerNormBackward(p, kernels.LayerNormGradients{
 		DY: dOut[0], Mean: k.mean, RStd: k.rstd, DX: d[0], DGamma: d[1], DBeta: d[2],
 	})
+}
+
+// addLayerNorm has the inputs x, other, gamma and beta, and the outputs sum and y.
+type addLayerNorm struct{ layerNorm }
+
+func (k *addLayerNorm) outputs(in []kernels.Tensor) ([]kernels.Tensor, error) {
+	return []kernels.Tensor{in[0], in[0]}, k.ofSum(in).Validate()
+}
+
+func (k *addLayerNorm) ofSum(in []kernels.Tensor) *kernels.LayerNorm {
+	return &kernels.LayerNorm{X: in[0], Other: in[1], Gamma: in[2], Beta: in[3], Eps: k.eps}
+}
+
+func (k *addLayerNorm) source() source { return fromOutputs }
+
+func (k *addLayerNorm) forward(r *run, in, out []kernels.Tensor) error {
+	return k.normalise(r, k.ofSum(in), kernels.LayerNormOutputs{Sum: out[0], Y: out[1]})
+}
+
+func (k *addLayerNorm) backward(r *run, in, dOut, d []kernels.Tensor) error {
+	if !dOut[1].IsSet() {
+		return gradientOfSum(r, dOut[0], d)
+	}
+	return r.LayerNormBackward(&kernels.LayerNorm{X: r.out[0], Gamma: in[2], Eps: k.eps}, kernels.LayerNormGradients{
+		DY: dOut[1], DSum: dOut[0], Mean: k.mean, RStd: k.rstd, DX: d[0], DGamma: d[2], DBeta: d[3],
+	})
+}
+
+// gradientOfSum is the gradients of a sum's norm that nothing uses: that of the sum, and zeros for the parameters.
+func gradientOfSum(r *run, dSum kernels.Tensor, d []kernels.Tensor) error {
+	for _, parameter := range d[2:] {
+		if parameter.IsSet() {
+			if err := r.Fill(parameter, 0); err != nil {
+				return err
+			}
+		}
+	}
+	if !d[0].IsSet() {
+		return nil
+	}
+	return r.Copy(d[0], dSum)
 }

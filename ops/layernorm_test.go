@@ -2,12 +2,14 @@ package ops_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/kernels/reference"
 	"github.com/stheno-ml/stheno/ops"
 	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
 )
 
 // normShapes have rows of every awkward length, and one row.
@@ -38,4 +40,87 @@ func TestLayerNorm(t *testing.T) {
 		}
 	}
 	testOp(t, cases)
+}
+
+// sumUses are the ways in which the outputs of the norm of a sum are used: their product, and each alone. Each gives the result, and the
+// gradients of the sum and of the norm.
+var sumUses = map[string]struct {
+	apply    func(sum, y *gorgonia.Node) (*gorgonia.Node, error)
+	gradient func(sum, y, dOut []float64) (out, dSum, dY []float64)
+}{
+	"both": {ops.Mul, func(sum, y, dOut []float64) (out, dSum, dY []float64) {
+		return product(sum, y), product(dOut, y), product(dOut, sum)
+	}},
+	"sum": {func(sum, _ *gorgonia.Node) (*gorgonia.Node, error) { return sum, nil }, func(sum, y, dOut []float64) (out, dSum, dY []float64) {
+		return sum, dOut, make([]float64, len(y))
+	}},
+	"y": {func(_, y *gorgonia.Node) (*gorgonia.Node, error) { return y, nil }, func(sum, y, dOut []float64) (out, dSum, dY []float64) {
+		return y, make([]float64, len(y)), dOut
+	}},
+}
+
+func product(a, b []float64) []float64 {
+	list := make([]float64, len(a))
+	for i := range a {
+		list[i] = a[i] * b[i]
+	}
+	return list
+}
+
+func total(a, b []float64) []float64 {
+	list := make([]float64, len(a))
+	for i := range a {
+		list[i] = a[i] + b[i]
+	}
+	return list
+}
+
+// testOnSum is testOp; but a lispMachine runs no graph with an output that nothing uses.
+func testOnSum(t *testing.T, cases []opCase) {
+	t.Helper()
+	var all []opCase
+	for i, c := range cases {
+		if strings.HasSuffix(c.options, "both") {
+			all = append(all, c)
+			continue
+		}
+		c.seed = uint64(i) + 1
+		a := c.build(t, tensor.Float64)
+		compare(t, opRun{c, "tapeMachine"}, a.run(t, "tapeMachine", a.floats()), c.expected(a.out.Shape()), bounds[tensor.Float64])
+	}
+	testOp(t, all)
+}
+
+func TestAddLayerNorm(t *testing.T) {
+	var cases []opCase
+	for _, shape := range normShapes {
+		for use, u := range sumUses {
+			c := shape[len(shape)-1]
+			in := []opInput{floats("x", shape...), floats("other", shape...), floats("gamma", c), floats("beta", c)}
+			if use == "sum" {
+				in = in[:2]
+			}
+			cases = append(cases, opCase{
+				options: "AddLayerNorm, used: " + use, in: in,
+				apply: func(in []*gorgonia.Node) (*gorgonia.Node, error) {
+					in = append(in[:len(in):len(in)], nil, nil)
+					sum, y, err := ops.AddLayerNorm(in[0], in[1], in[2], in[3], ops.NormOptions{Epsilon: 0.1})
+					if err != nil {
+						return nil, err
+					}
+					return u.apply(sum, y)
+				},
+				want: func(in []kernels.Tensor, dOut []float64) ([]float64, [][]float64) {
+					in = append(in[:len(in):len(in)], kernels.Tensor{}, kernels.Tensor{})
+					n := &kernels.LayerNorm{X: in[0], Other: in[1], Gamma: in[2], Beta: in[3], Eps: 0.1}
+					y, _, _ := reference.LayerNorm[float64](n)
+					out, dSum, dY := u.gradient(reference.Add[float64](in[0], in[1]), y, dOut)
+					dx, dGamma, dBeta := reference.LayerNormGrad(n, dY)
+					dx = total(dx, dSum)
+					return out, [][]float64{dx, dx, dGamma, dBeta}
+				},
+			})
+		}
+	}
+	testOnSum(t, cases)
 }

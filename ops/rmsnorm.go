@@ -13,6 +13,12 @@ func RMSNorm(x, gamma *gorgonia.Node, o NormOptions) (*gorgonia.Node, error) {
 		input{name: "gamma", node: gamma, form: denseForm, optional: true})
 }
 
+// AddRMSNorm is the sum of x and other, and [RMSNorm] of the sum; see [AddLayerNorm].
+func AddRMSNorm(x, other, gamma *gorgonia.Node, o NormOptions) (sum, y *gorgonia.Node, err error) {
+	return applyToSum("AddRMSNorm", &addRMSNorm{rmsNorm{eps: o.Epsilon}}, x, other,
+		input{name: "gamma", node: gamma, form: denseForm, optional: true})
+}
+
 type rmsNorm struct {
 	eps  float64
 	rstd kernels.Tensor
@@ -29,16 +35,46 @@ func (k *rmsNorm) outputs(in []kernels.Tensor) ([]kernels.Tensor, error) {
 func (k *rmsNorm) source() source { return fromSaved }
 
 func (k *rmsNorm) forward(r *run, in, out []kernels.Tensor) error {
-	outputs := kernels.RMSNormOutputs{Y: out[0]}
+	return k.normalise(r, k.problem(in), kernels.RMSNormOutputs{Y: out[0]})
+}
+
+// normalise keeps the statistic where gradients will be asked for.
+func (k *rmsNorm) normalise(r *run, p *kernels.RMSNorm, out kernels.RMSNormOutputs) error {
 	if r.wanted != nil {
-		if err := r.keep(&k.rstd, in[0].DType.Wide(), rowShape(in[0])...); err != nil {
+		if err := r.keep(&k.rstd, p.X.DType.Wide(), rowShape(p.X)...); err != nil {
 			return err
 		}
-		outputs.RStd = k.rstd
+		out.RStd = k.rstd
 	}
-	return r.RMSNormForward(k.problem(in), outputs)
+	return r.RMSNormForward(p, out)
 }
 
 func (k *rmsNorm) backward(r *run, in, dOut, d []kernels.Tensor) error {
 	return r.RMSNormBackward(k.problem(in), kernels.RMSNormGradients{DY: dOut[0], RStd: k.rstd, DX: d[0], DGamma: d[1]})
+}
+
+// addRMSNorm has the inputs x, other and gamma, and the outputs sum and y.
+type addRMSNorm struct{ rmsNorm }
+
+func (k *addRMSNorm) outputs(in []kernels.Tensor) ([]kernels.Tensor, error) {
+	return []kernels.Tensor{in[0], in[0]}, k.ofSum(in).Validate()
+}
+
+func (k *addRMSNorm) ofSum(in []kernels.Tensor) *kernels.RMSNorm {
+	return &kernels.RMSNorm{X: in[0], Other: in[1], Gamma: in[2], Eps: k.eps}
+}
+
+func (k *addRMSNorm) source() source { return fromOutputs }
+
+func (k *addRMSNorm) forward(r *run, in, out []kernels.Tensor) error {
+	return k.normalise(r, k.ofSum(in), kernels.RMSNormOutputs{Sum: out[0], Y: out[1]})
+}
+
+func (k *addRMSNorm) backward(r *run, in, dOut, d []kernels.Tensor) error {
+	if !dOut[1].IsSet() {
+		return gradientOfSum(r, dOut[0], d)
+	}
+	return r.RMSNormBackward(&kernels.RMSNorm{X: r.out[0], Gamma: in[2], Eps: k.eps}, kernels.RMSNormGradients{
+		DY: dOut[1], DSum: dOut[0], RStd: k.rstd, DX: d[0], DGamma: d[2],
+	})
 }

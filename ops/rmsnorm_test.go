@@ -35,3 +35,36 @@ func TestRMSNorm(t *testing.T) {
 	}
 	testOp(t, cases)
 }
+
+func TestAddRMSNorm(t *testing.T) {
+	var cases []opCase
+	for _, shape := range normShapes {
+		for use, u := range sumUses {
+			in := []opInput{floats("x", shape...), floats("other", shape...), floats("gamma", shape[len(shape)-1])}
+			if use == "sum" {
+				in = in[:2]
+			}
+			cases = append(cases, opCase{
+				options: "AddRMSNorm, used: " + use, in: in,
+				apply: func(in []*gorgonia.Node) (*gorgonia.Node, error) {
+					in = append(in[:len(in):len(in)], nil)
+					sum, y, err := ops.AddRMSNorm(in[0], in[1], in[2], ops.NormOptions{Epsilon: 0.1})
+					if err != nil {
+						return nil, err
+					}
+					return u.apply(sum, y)
+				},
+				want: func(in []kernels.Tensor, dOut []float64) ([]float64, [][]float64) {
+					in = append(in[:len(in):len(in)], kernels.Tensor{})
+					n := &kernels.RMSNorm{X: in[0], Other: in[1], Gamma: in[2], Eps: 0.1}
+					y, _ := reference.RMSNorm[float64](n)
+					out, dSum, dY := u.gradient(reference.Add[float64](in[0], in[1]), y, dOut)
+					dx, dGamma := reference.RMSNormGrad(n, dY)
+					dx = total(dx, dSum)
+					return out, [][]float64{dx, dx, dGamma}
+				},
+			})
+		}
+	}
+	testOnSum(t, cases)
+}
