@@ -54,12 +54,14 @@ func TestBuildErrors(t *testing.T) {
 		{of(ops.Linear(f32("x", 2, 3), nil, nil, ops.LinearOptions{})), "Linear: weight is nil, it needs to be a node"},
 		{of(ops.Linear(f32("x", 2, 3), f32("w", 3, 5), nil, ops.LinearOptions{Activation: -1})), "Linear: activation is -1, it needs to be NoActivation, GELUTanh, GELUErf, SiLU or ReLUSquared"},
 
-		{of(ops.MatMul(f32("a", 3), f32("b", 3, 4), ops.MatMulOptions{})), "MatMul: a has shape [3], it needs at least two axes"},
-		{of(ops.MatMul(f32("a", 2, 3), f32("b", 4), ops.MatMulOptions{})), "MatMul: b has shape [4], it needs at least two axes"},
+		{of(ops.MatMul(f32("a", 3), f32("b", 3, 4), ops.MatMulOptions{TransposeA: true})), "MatMul: a has shape [3], a vector cannot be transposed: it needs at least two axes"},
+		{of(ops.MatMul(f32("a", 2, 3), f32("b", 3), ops.MatMulOptions{TransposeB: true})), "MatMul: b has shape [3], a vector cannot be transposed: it needs at least two axes"},
+		{of(ops.MatMul(f32("a", 2, 3), f32("b", 4), ops.MatMulOptions{})),
+			"MatMul: a has shape [2 3] and b has shape [4], which multiplies 2×3 by 4×1 matrices: the inner sizes need to be equal"},
 		{of(ops.MatMul(f32("a", 2, 3), f32("b", 4, 3), ops.MatMulOptions{TransposeA: true})),
 			"MatMul: a has shape [2 3], transposed, and b has shape [4 3], which multiplies 3×2 by 4×3 matrices: the inner sizes need to be equal"},
-		{of(ops.MatMul(f32("a", 5, 2, 3), f32("b", 4, 3, 2), ops.MatMulOptions{})), "MatMul: b has batch axes [4], it needs a's [5] or none"},
-		{of(ops.MatMul(f32("a", 2, 3), f32("b", 4, 3, 2), ops.MatMulOptions{})), "MatMul: b has batch axes [4], it needs a's [] or none"},
+		{of(ops.MatMul(f32("a", 5, 2, 3), f32("b", 4, 3, 2), ops.MatMulOptions{})), "MatMul: a has batch axes [5] and b has [4]: from the last on, each pair needs to be equal, or one of them 1"},
+		{of(ops.MatMul(f32("a", 2, 4, 2, 3), f32("b", 2, 3, 2), ops.MatMulOptions{})), "MatMul: a has batch axes [2 4] and b has [2]: from the last on, each pair needs to be equal, or one of them 1"},
 		{of(ops.MatMul(f32("a", 2, 3), f64("b", 3, 2), ops.MatMulOptions{})), "MatMul: b is float64, a is float32: they need one dtype"},
 
 		{of(ops.LayerNorm(f32("x", 2, 3), f32("gamma", 2), nil, ops.NormOptions{})), "LayerNorm: gamma has shape [2], it needs one value for each of x's 3 features"},

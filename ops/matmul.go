@@ -13,9 +13,12 @@ type MatMulOptions struct {
 	TransposeA, TransposeB bool // multiply by the transpose of the last two axes; nothing is copied for it
 }
 
-// MatMul is the product of matrices, or of each pair of a batch of them: a is (batch..., m, k), b is (batch..., k, n) or
-// (k, n) for all of the batch, and the result is (batch..., m, n). With a transpose, the last two axes of a or b are the
-// other way round.
+// MatMul is the product of matrices, or of each pair of a batch of them: a is (batch..., m, k), b is (batch..., k, n), and the
+// result is (batch..., m, n). The batch axes of a and b broadcast to each other: counted from the last, they are equal, or one
+// of them is 1 or missing. With a transpose, the last two axes of a or b are the other way round.
+//
+// A vector a, (k), is one row, and a vector b, (k), one column, whose axis the result does not have: (batch..., n), (batch..., m),
+// or a scalar for two vectors.
 func MatMul(a, b *gorgonia.Node, o MatMulOptions) (*gorgonia.Node, error) {
 	return apply("MatMul", &matMul{MatMulOptions: o},
 		input{name: "a", node: a, form: stridedForm},
@@ -25,24 +28,38 @@ func MatMul(a, b *gorgonia.Node, o MatMulOptions) (*gorgonia.Node, error) {
 type matMul struct {
 	stateless
 	MatMulOptions
+	sums [2]kernels.Tensor // of the gradients of 16-bit inputs
 }
 
 func (k *matMul) outputs(in []kernels.Tensor) ([]kernels.Tensor, error) {
-	for i, name := range []string{"a", "b"} {
-		if len(in[i].Shape) < 2 {
-			return nil, fmt.Errorf("%s has shape %v, it needs at least two axes", name, in[i].Shape)
+	for i, transposes := range []bool{k.TransposeA, k.TransposeB} {
+		if name := []string{"a", "b"}[i]; transposes && len(in[i].Shape) == 1 {
+			return nil, fmt.Errorf("%s has shape %v, a vector cannot be transposed: it needs at least two axes", name, in[i].Shape)
 		}
 	}
-	m := k.product(in)
-	rows, columns, depth := m.Dims()
-	if has := m.B.Shape[len(m.B.Shape)-2]; has != depth {
+	if in[1].DType != in[0].DType {
+		return nil, fmt.Errorf("b is %v, a is %v: they need one dtype", in[1].DType, in[0].DType)
+	}
+	a, b := k.matrices(in)
+	rows, depth := a.Shape[len(a.Shape)-2], a.Shape[len(a.Shape)-1]
+	has, columns := b.Shape[len(b.Shape)-2], b.Shape[len(b.Shape)-1]
+	if has != depth {
 		return nil, fmt.Errorf("a has shape %v%s and b has shape %v%s, which multiplies %d×%d by %d×%d matrices: the inner sizes need to be equal",
 			in[0].Shape, transposed(k.TransposeA), in[1].Shape, transposed(k.TransposeB), rows, depth, has, columns)
 	}
-	if err := m.Validate(); err != nil {
+	batch, err := commonBatch(a, b)
+	if err != nil {
 		return nil, err
 	}
-	return described(in[0].DType, m.OutputShape()...), nil
+	shape := batch
+	if len(in[0].Shape) > 1 {
+		shape = append(shape, rows)
+	}
+	if len(in[1].Shape) > 1 {
+		shape = append(shape, columns)
+	}
+	m := k.product(in)
+	return described(in[0].DType, shape...), m.Validate()
 }
 
 func transposed(is bool) string {
@@ -52,16 +69,19 @@ func transposed(is bool) string {
 	return ""
 }
 
-// product has the transposes done.
-func (k *matMul) product(in []kernels.Tensor) kernels.MatMul {
-	m := kernels.MatMul{A: in[0], B: in[1]}
-	if k.TransposeA {
-		m.A = transpose(m.A)
+// matrices are the inputs, or their gradients, with the transposes done: a vector is a matrix of one row or column.
+func (k *matMul) matrices(in []kernels.Tensor) (a, b kernels.Tensor) {
+	if a = in[0]; len(a.Shape) == 1 {
+		a.Shape, a.Strides = []int{1, a.Shape[0]}, []int{a.Shape[0] * a.Strides[0], a.Strides[0]}
+	} else if k.TransposeA {
+		a = transpose(a)
 	}
-	if k.TransposeB {
-		m.B = transpose(m.B)
+	if b = in[1]; len(b.Shape) == 1 {
+		b.Shape, b.Strides = []int{b.Shape[0], 1}, []int{b.Strides[0], 1}
+	} else if k.TransposeB {
+		b = transpose(b)
 	}
-	return m
+	return a, b
 }
 
 // transpose is the view with the last two axes swapped.
@@ -75,24 +95,79 @@ func transpose(t kernels.Tensor) kernels.Tensor {
 	return t.Permute(order...)
 }
 
+// batchOf is the axes of a tensor before those of its matrices.
+func batchOf(t kernels.Tensor) []int { return t.Shape[:len(t.Shape)-2] }
+
+// commonBatch is the batch that those of a and b broadcast to.
+func commonBatch(a, b kernels.Tensor) ([]int, error) {
+	own, other := batchOf(a), batchOf(b)
+	batch := make([]int, max(len(own), len(other)))
+	at := func(axes []int, fromLast int) int {
+		if fromLast > len(axes) {
+			return 1
+		}
+		return axes[len(axes)-fromLast]
+	}
+	for i := range batch {
+		x, y := at(own, len(batch)-i), at(other, len(batch)-i)
+		if x != y && x != 1 && y != 1 {
+			return nil, fmt.Errorf("a has batch axes %v and b has %v: from the last on, each pair needs to be equal, or one of them 1", own, other)
+		}
+		batch[i] = max(x, y)
+	}
+	return batch, nil
+}
+
+// product is what the kernel multiplies: both inputs with the common batch, or b as one matrix for all of it.
+func (k *matMul) product(in []kernels.Tensor) kernels.MatMul {
+	a, b := k.matrices(in)
+	batch, _ := commonBatch(a, b)
+	m := kernels.MatMul{A: overBatch(a, batch), B: b}
+	if len(b.Shape) > 2 {
+		m.B = overBatch(b, batch)
+	}
+	return m
+}
+
+// overBatch is a view with a matrix for each item of a batch, the same one along axes that it broadcasts.
+func overBatch(t kernels.Tensor, batch []int) kernels.Tensor {
+	t = alignedBatch(t, len(batch))
+	for axis, d := range batch {
+		if t.Shape[axis] != d {
+			t.Shape[axis], t.Strides[axis] = d, 0
+		}
+	}
+	return t
+}
+
+// alignedBatch is a view with leading axes of 1, for a batch of as many axes.
+func alignedBatch(t kernels.Tensor, axes int) kernels.Tensor {
+	missing := axes - len(batchOf(t))
+	t.Shape = slices.Concat(slices.Repeat([]int{1}, missing), t.Shape)
+	t.Strides = slices.Concat(make([]int, missing), t.Strides)
+	return t
+}
+
 func (k *matMul) forward(r *run, in, out []kernels.Tensor) error {
 	m := k.product(in)
-	return r.MatMul(&m, kernels.MatMulOutputs{C: out[0]})
+	return r.MatMul(&m, kernels.MatMulOutputs{C: out[0].Reshape(m.OutputShape()...)})
 }
 
 // backward computes, for C = A·B,
 //
-//	dA = dC·Bᵀ      dB = Aᵀ·dC, summed over the batch if all of it shares B
+//	dA = dC·Bᵀ      dB = Aᵀ·dC
 //
-// and where an input was transposed, the transpose of that, which swaps the factors.
+// each summed over the axes of the batch that it is broadcast along, and where an input was transposed, the transpose of that,
+// which swaps the factors.
 func (k *matMul) backward(r *run, in, dOut, d []kernels.Tensor) error {
-	m, dC := k.product(in), dOut[0]
+	m := k.product(in)
+	dC := dOut[0].Reshape(m.OutputShape()...)
 	if d[0].IsSet() {
 		p := kernels.MatMul{A: dC, B: transpose(m.B)}
 		if k.TransposeA {
-			p = kernels.MatMul{A: overBatch(m.B, m.A.Shape), B: transpose(dC)}
+			p = kernels.MatMul{A: overBatch(m.B, batchOf(dC)), B: transpose(dC)}
 		}
-		if err := r.MatMul(&p, kernels.MatMulOutputs{C: d[0]}); err != nil {
+		if err := k.sum(r, p, d[0], &k.sums[0]); err != nil {
 			return err
 		}
 	}
@@ -106,20 +181,53 @@ func (k *matMul) backward(r *run, in, dOut, d []kernels.Tensor) error {
 	if k.TransposeB {
 		p = kernels.MatMul{A: transpose(dC), B: m.A}
 	}
-	if len(p.A.Shape) == len(d[1].Shape) {
-		return r.MatMul(&p, kernels.MatMulOutputs{C: d[1]})
+	if len(in[1].Shape) == 1 { // dBᵀ, whose elements lie side by side
+		p = kernels.MatMul{A: transpose(dC), B: m.A}
 	}
-	return sumOverBatch(r, p, d[1])
+	return k.sum(r, p, d[1], &k.sums[1])
 }
 
-// overBatch is a matrix for each item of a batch: the same one for all, if there is only one.
-func overBatch(t kernels.Tensor, batched []int) kernels.Tensor {
-	axes := len(batched) - len(t.Shape)
-	return kernels.Tensor{
-		Data: t.Data, DType: t.DType, Owner: t.Owner,
-		Shape:   slices.Concat(batched[:axes], t.Shape),
-		Strides: slices.Concat(make([]int, axes), t.Strides),
+// sum adds the products of a batch up to a gradient, over the axes along which that has one element. The gradient of a vector is a
+// row.
+func (k *matMul) sum(r *run, p kernels.MatMul, d kernels.Tensor, wide *kernels.Tensor) error {
+	if len(d.Shape) == 1 {
+		d = d.Reshape(1, d.Shape[0])
 	}
+	batch := batchOf(p.A)
+	d = alignedBatch(d, len(batch))
+	terms := 1
+	for axis, n := range batch {
+		if d.Shape[axis] != n {
+			terms *= n
+		}
+	}
+	to := d
+	if terms > 1 && d.DType != d.DType.Wide() { // which would round every sum
+		if err := r.scratch(wide, d.DType.Wide(), d.Shape...); err != nil {
+			return err
+		}
+		to = *wide
+	}
+	for term := range terms {
+		one := kernels.MatMul{A: p.A, B: p.B, Accumulate: term > 0}
+		for axis := len(batch) - 1; axis >= 0; axis-- {
+			if n := batch[axis]; d.Shape[axis] != n {
+				i := term % n
+				term /= n
+				one.A = one.A.Slice(axis, i, i+1)
+				if len(p.B.Shape) > 2 {
+					one.B = one.B.Slice(axis, i, i+1)
+				}
+			}
+		}
+		if err := r.MatMul(&one, kernels.MatMulOutputs{C: to}); err != nil {
+			return err
+		}
+	}
+	if to.Data != d.Data {
+		return r.Copy(d, to)
+	}
+	return nil
 }
 
 // rowsGoOn tells whether the rows of all matrices follow each other at one stride.
@@ -140,32 +248,4 @@ func joinRows(t kernels.Tensor) kernels.Tensor {
 		Shape:   []int{t.Elements() / t.Shape[last], t.Shape[last]},
 		Strides: []int{t.Strides[last-1], t.Strides[last]},
 	}
-}
-
-// sumOverBatch adds up the products of a batch.
-func sumOverBatch(b kernels.Backend, p kernels.MatMul, sum kernels.Tensor) error {
-	axes := len(p.A.Shape) - 2
-	items := 1
-	for _, d := range p.A.Shape[:axes] {
-		items *= d
-	}
-	for item := range items {
-		one := kernels.MatMul{A: batchItem(p.A, item), B: batchItem(p.B, item), Accumulate: item > 0}
-		if err := b.MatMul(&one, kernels.MatMulOutputs{C: sum}); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// batchItem is one matrix of a batch.
-func batchItem(t kernels.Tensor, item int) kernels.Tensor {
-	last := len(t.Shape) - 1
-	for axis := last - 2; axis >= 0; axis-- {
-		i := item % t.Shape[axis]
-		item /= t.Shape[axis]
-		t = t.Slice(axis, i, i+1)
-	}
-	t.Shape, t.Strides = t.Shape[last-1:], t.Strides[last-1:]
-	return t
 }

@@ -2,6 +2,7 @@ package ops_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/stheno-ml/stheno/kernels"
@@ -43,6 +44,95 @@ func TestMatMul(t *testing.T) {
 		}
 	}
 	testOp(t, cases)
+}
+
+// Batches broadcast to each other, and vectors are rows or columns, as in NumPy.
+func TestMatMulBroadcasts(t *testing.T) {
+	var cases []opCase
+	for _, c := range []struct{ a, b, out []int }{
+		{[]int{3}, []int{3}, nil}, {[]int{3}, []int{3, 4}, []int{4}}, {[]int{2, 3}, []int{3}, []int{2}},
+		{[]int{5, 2, 3}, []int{3}, []int{5, 2}}, {[]int{3}, []int{5, 3, 4}, []int{5, 4}}, {[]int{3}, []int{2, 5, 3, 4}, []int{2, 5, 4}},
+		{[]int{2, 3}, []int{5, 3, 4}, []int{5, 2, 4}}, {[]int{1, 2, 3}, []int{5, 3, 4}, []int{5, 2, 4}},
+		{[]int{5, 2, 3}, []int{1, 3, 4}, []int{5, 2, 4}}, {[]int{5, 1, 2, 3}, []int{6, 3, 4}, []int{5, 6, 2, 4}},
+		{[]int{2, 1, 5, 2, 3}, []int{7, 1, 3, 4}, []int{2, 7, 5, 2, 4}}, {[]int{1, 1, 3}, []int{2, 2, 3, 1}, []int{2, 2, 1, 1}},
+	} {
+		for flags := range 4 {
+			o := ops.MatMulOptions{TransposeA: flags&1 != 0, TransposeB: flags&2 != 0}
+			if o.TransposeA && len(c.a) == 1 || o.TransposeB && len(c.b) == 1 {
+				continue
+			}
+			shape := func(shape []int, transposed bool) []int {
+				shape = slices.Clone(shape)
+				if last := len(shape) - 1; transposed {
+					shape[last-1], shape[last] = shape[last], shape[last-1]
+				}
+				return shape
+			}
+			cases = append(cases, opCase{
+				options: fmt.Sprintf("MatMul with %+v", o),
+				in:      []opInput{floats("a", shape(c.a, o.TransposeA)...), floats("b", shape(c.b, o.TransposeB)...)},
+				apply: func(in []*gorgonia.Node) (*gorgonia.Node, error) {
+					out, err := ops.MatMul(in[0], in[1], o)
+					if err == nil && !slices.Equal(out.Shape(), c.out) {
+						err = fmt.Errorf("the product has shape %v, it needs %v", out.Shape(), c.out)
+					}
+					return out, err
+				},
+				want: func(in []kernels.Tensor, dOut []float64) ([]float64, [][]float64) {
+					return broadcastProduct(o, in[0], in[1], dOut)
+				},
+			})
+		}
+	}
+	testOp(t, cases)
+}
+
+// broadcastProduct goes through the product element by element.
+func broadcastProduct(o ops.MatMulOptions, a, b kernels.Tensor, dOut []float64) (out []float64, d [][]float64) {
+	x, y := float64sOf(a), float64sOf(b)
+	if len(a.Shape) == 1 {
+		a = a.Reshape(1, a.Shape[0])
+	}
+	if len(b.Shape) == 1 {
+		b = b.Reshape(b.Shape[0], 1)
+	}
+	swap := func(t kernels.Tensor, is bool) kernels.Tensor {
+		last := len(t.Shape) - 1
+		t.Shape, t.Strides = slices.Clone(t.Shape), slices.Clone(t.Strides)
+		if is {
+			t.Shape[last-1], t.Shape[last] = t.Shape[last], t.Shape[last-1]
+			t.Strides[last-1], t.Strides[last] = t.Strides[last], t.Strides[last-1]
+		}
+		for len(t.Shape) < 5 {
+			t.Shape, t.Strides = append([]int{1}, t.Shape...), append([]int{0}, t.Strides...)
+		}
+		return t
+	}
+	a, b = swap(a, o.TransposeA), swap(b, o.TransposeB)
+	da, db := make([]float64, len(x)), make([]float64, len(y))
+	at := func(t kernels.Tensor, batch [3]int, i, j int) int {
+		for axis, n := range batch {
+			batch[axis] = n % t.Shape[axis] // 0 along an axis of 1
+		}
+		return t.Offset(batch[0], batch[1], batch[2], i, j)
+	}
+	size := func(axis int) int { return max(a.Shape[axis], b.Shape[axis]) }
+	for item := range size(0) * size(1) * size(2) {
+		batch := [3]int{item / size(2) / size(1), item / size(2) % size(1), item % size(2)}
+		for i := range a.Shape[3] {
+			for j := range b.Shape[4] {
+				sum, g := 0.0, dOut[len(out)]
+				for p := range a.Shape[4] {
+					atA, atB := at(a, batch, i, p), at(b, batch, p, j)
+					sum += x[atA] * y[atB]
+					da[atA] += g * y[atB]
+					db[atB] += g * x[atA]
+				}
+				out = append(out, sum)
+			}
+		}
+	}
+	return out, [][]float64{da, db}
 }
 
 // matMulByDefinition computes C = A·B by the reference, and the gradients element by element.
