@@ -60,7 +60,7 @@ const MaxHeadDim = 512
 //	O_i   = Σ_j P_ij · keep_ij/(1 − p) · v_j
 //
 // A row that sees no key has O = 0 and LSE = −∞ (with a sink, LSE = sink_h) and gives zero to the gradients of q, k, v
-// and the bias.
+// and the bias. A row with a score or a sink of NaN or +∞ has O and LSE of NaN, whichever of its weights are dropped.
 //
 // # Keys of a batch
 //
@@ -81,9 +81,9 @@ const MaxHeadDim = 512
 // # Large scores
 //
 // A score is rounded to the type that sums have, and so is LSE, which is one number a row: in float32 to within 6e-8 of their
-// magnitude. What scores have in common does not disturb the forward kernel. In backward, P = exp(S − LSE) is off by a factor
-// of up to 1 ± 6e-8·|LSE|, which is nothing at usual scores and 1% at 1e5; from about 1e7 on a gradient may be anything
-// between 0 and that of P = 1, but never NaN.
+// magnitude. What scores, and sinks, have in common does not disturb the forward kernel. In backward, P = exp(S − LSE) is off
+// by a factor of up to 1 ± 6e-8·|LSE|, which is nothing at usual scores and 1% at 1e5; from about 1e7 on a gradient may be
+// anything between 0 and that of P = 1, but never NaN.
 //
 // # Types
 //
@@ -351,8 +351,17 @@ func (a *Attention) validateOptions() error {
 		if math.IsNaN(slope) || math.IsInf(slope, 0) {
 			return fmt.Errorf("alibi has a slope of %v for head %d, it needs to be finite", slope, h)
 		}
+		if err := validateNumber(fmt.Sprintf("alibi's slope for head %d", h), slope, a.Q.DType); err != nil {
+			return err
+		}
 	}
-	return nil
+	if err := validateNumber("scale", a.Scale, a.Q.DType); err != nil {
+		return err
+	}
+	if err := validateNumber("soft cap", a.SoftCap, a.Q.DType); err != nil || a.SoftCap == 0 {
+		return err
+	}
+	return validateNumber("scale over soft cap", a.EffectiveScale()/a.SoftCap, a.Q.DType)
 }
 
 func (a *Attention) validateBias() error {

@@ -90,6 +90,16 @@ func TestValidateRejects(t *testing.T) {
 		{func(a *kernels.Attention) { a.Scale = math.Inf(-1) }, "scale is -Inf, it needs to be finite"},
 		{func(a *kernels.Attention) { a.SoftCap = -1 }, "soft cap is -1, it needs to be positive, or 0 for none"},
 		{func(a *kernels.Attention) { a.SoftCap = math.NaN() }, "soft cap is NaN, it needs to be positive, or 0 for none"},
+		{func(a *kernels.Attention) { a.Scale = 1e-46 }, "scale is 1e-46, with float32 its magnitude needs to be from 4.7e-38 to 2.13e+37"},
+		{func(a *kernels.Attention) { a.Scale = -1e39 }, "scale is -1e+39, with float32 its magnitude needs to be from 4.7e-38 to 2.13e+37"},
+		{func(a *kernels.Attention) {
+			a.Q.DType, a.K.DType, a.V.DType, a.Scale = kernels.F64, kernels.F64, kernels.F64, 1e-310
+		}, "scale is 1e-310, with float64 its magnitude needs to be from 8.9e-308 to 1.12e+307"},
+		{func(a *kernels.Attention) { a.SoftCap = 1e39 }, "soft cap is 1e+39, with float32 its magnitude needs to be from 4.7e-38 to 2.13e+37"},
+		{func(a *kernels.Attention) { a.SoftCap = 1e-40 }, "soft cap is 1e-40, with float32 its magnitude needs to be from 4.7e-38 to 2.13e+37"},
+		{func(a *kernels.Attention) { a.Scale, a.SoftCap = 1e30, 1e-30 }, "scale over soft cap is 1e+60, with float32 its magnitude needs to be from 4.7e-38 to 2.13e+37"},
+		{func(a *kernels.Attention) { a.ALiBi = []float64{0, 1, 1e39, 1} }, "alibi's slope for head 2 is 1e+39, with float32 its magnitude needs to be from 4.7e-38 to 2.13e+37"},
+		{func(a *kernels.Attention) { a.ALiBi = []float64{1e-60, 1, 1, 1} }, "alibi's slope for head 0 is 1e-60, with float32 its magnitude needs to be from 4.7e-38 to 2.13e+37"},
 		{func(a *kernels.Attention) { a.Dropout.P = 1 }, "dropout is 1, it needs to be in [0, 1)"},
 		{func(a *kernels.Attention) { a.Dropout.P = math.NaN() }, "dropout is NaN, it needs to be in [0, 1)"},
 		{func(a *kernels.Attention) { a.Causal = 3 }, "causal is 3, it needs to be NotCausal, CausalBottomRight or CausalTopLeft"},

@@ -12,7 +12,7 @@ func CheckMul(a, b, c Tensor) error {
 
 // CheckMulScalar returns what is wrong with a call of MulScalar.
 func CheckMulScalar(factor float64, x, y Tensor) error {
-	if err := ValidateFactor(factor); err != nil {
+	if err := ValidateFactor(factor, x.DType); err != nil {
 		return err
 	}
 	return checkAlike(x, "x", operandList{{"x", x}}, operandList{{"y", y}})
@@ -27,10 +27,10 @@ type MulKernels interface {
 	MulScalar(factor float64, x, y Tensor) error
 }
 
-// ValidateFactor returns what is wrong with the factor of MulScalar.
-func ValidateFactor(factor float64) error {
+// ValidateFactor returns what is wrong with the factor of MulScalar of tensors of that type.
+func ValidateFactor(factor float64, dtype DType) error {
 	if math.IsNaN(factor) || math.IsInf(factor, 0) {
 		return fmt.Errorf("factor is %v, it needs to be finite", factor)
 	}
-	return nil
+	return validateNumber("factor", factor, dtype)
 }

@@ -7,7 +7,7 @@ import (
 
 // CheckSoftCap returns what is wrong with a call of SoftCap.
 func CheckSoftCap(cap float64, x, y Tensor) error {
-	if err := ValidateCap(cap); err != nil {
+	if err := ValidateCap(cap, x.DType); err != nil {
 		return err
 	}
 	return checkAlike(x, "x", operandList{{"x", x}}, operandList{{"y", y}})
@@ -15,7 +15,7 @@ func CheckSoftCap(cap float64, x, y Tensor) error {
 
 // CheckSoftCapBackward returns what is wrong with a call of SoftCapBackward.
 func CheckSoftCapBackward(cap float64, y, dy, dx Tensor) error {
-	if err := ValidateCap(cap); err != nil {
+	if err := ValidateCap(cap, y.DType); err != nil {
 		return err
 	}
 	return checkAlike(y, "y", operandList{{"y", y}, {"dy", dy}}, operandList{{"dx", dx}})
@@ -30,10 +30,10 @@ type SoftCapKernels interface {
 	SoftCapBackward(cap float64, y, dy, dx Tensor) error
 }
 
-// ValidateCap returns what is wrong with the bound of SoftCap.
-func ValidateCap(cap float64) error {
+// ValidateCap returns what is wrong with the bound of SoftCap of tensors of that type.
+func ValidateCap(cap float64, dtype DType) error {
 	if !(cap > 0) || math.IsInf(cap, 0) {
 		return fmt.Errorf("cap is %v, it needs to be positive", cap)
 	}
-	return nil
+	return validateNumber("cap", cap, dtype)
 }

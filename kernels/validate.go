@@ -1,6 +1,9 @@
 package kernels
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+)
 
 // validateLayout checks what a kernel needs of any tensor that it is given: a stride an axis, nothing negative,
 // contiguous rows.
@@ -66,4 +69,17 @@ func (t Tensor) validateIndices(name string) error {
 		return fmt.Errorf("%s is %v, it needs to be int32 or int64", name, t.DType)
 	}
 	return nil
+}
+
+// validateNumber checks an option that kernels multiply by in the type that sums of dtype have. There it needs to be a normal
+// number, with a factor of 4 to spare, so that its reciprocal and its logarithms of another base are normal too. 0 passes.
+func validateNumber(name string, x float64, dtype DType) error {
+	least, most := 0x1p-124, 0x1p124
+	if dtype == F64 {
+		least, most = 0x1p-1020, 0x1p1020
+	}
+	if size := math.Abs(x); x == 0 || size >= least && size <= most {
+		return nil
+	}
+	return fmt.Errorf("%s is %.4g, with %v its magnitude needs to be from %.3g to %.3g", name, x, dtype, least, most)
 }

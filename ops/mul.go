@@ -44,7 +44,7 @@ type scaling struct {
 }
 
 func (k scaling) outputs(in []kernels.Tensor) ([]kernels.Tensor, error) {
-	return alike(in[0]), kernels.ValidateFactor(k.factor)
+	return alike(in[0]), kernels.ValidateFactor(k.factor, in[0].DType)
 }
 
 func (k scaling) forward(r *run, in, out []kernels.Tensor) error {

@@ -16,7 +16,7 @@ type softCap struct {
 }
 
 func (k softCap) outputs(in []kernels.Tensor) ([]kernels.Tensor, error) {
-	return alike(in[0]), kernels.ValidateCap(k.cap)
+	return alike(in[0]), kernels.ValidateCap(k.cap, in[0].DType)
 }
 
 func (k softCap) forward(r *run, in, out []kernels.Tensor) error {

@@ -273,7 +273,7 @@ func clearRows[T kernels.Float](m rows[T], n, d int) {
 	}
 }
 
-// sumSinks computes dsink_h = −Σ_i exp(sink_h − LSE_i) δ_i.
+// sumSinks computes dsink_h = −Σ_i exp(sink_h − LSE_i) δ_i. No weight is above 1, however LSE was rounded.
 func (k *backward[T]) sumSinks() {
 	if !k.g.DSinks.IsSet() {
 		return
@@ -286,7 +286,7 @@ func (k *backward[T]) sumSinks() {
 			for i, d := range delta[start:][:s.Sq] {
 				// A row of LSE = −∞ has neither a key nor a sink.
 				if l := float64(lse[start+i]); !math.IsInf(l, -1) {
-					sum -= math.Exp(float64(k.sinks[h])-l) * float64(d)
+					sum -= math.Exp(min(0, float64(k.sinks[h])-l)) * float64(d)
 				}
 			}
 		}

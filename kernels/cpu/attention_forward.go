@@ -244,13 +244,27 @@ func (f *forward[T]) do(w *forwardScratch[T], s kernels.Sequence, h, q0 int) {
 // start clears the running maximum, sum and output. A sink is a key that came before all others and had no value.
 func (f *forward[T]) start(w *forwardScratch[T], h, n int) {
 	m, l := lowest[T](), T(0)
-	if f.sinks != nil && !math.IsInf(float64(f.sinks[h]), -1) {
-		m, l = f.sinks[h]*log2e, 1
+	if f.hasSink(h) {
+		m = f.sink(h)
+		l = m - m + 1 // NaN if m is
 	}
 	for i := range n {
 		w.m[i], w.l[i] = m, l
 	}
 	clear(w.o.data[:n*f.dvPadded])
+}
+
+// hasSink reports whether a head has a sink that takes anything.
+func (f *forward[T]) hasSink(h int) bool {
+	return f.sinks != nil && !math.IsInf(float64(f.sinks[h]), -1)
+}
+
+// sink is the sink of a head in units of log 2. One of +∞ leaves no row a number: it is ∞ − ∞, as among scores.
+func (f *forward[T]) sink(h int) T {
+	if math.IsInf(float64(f.sinks[h]), 1) {
+		return T(math.NaN())
+	}
+	return min(max(lowest[T](), f.sinks[h]*log2e), -lowest[T]())
 }
 
 // lowest is where a running maximum starts: the most negative finite number, so that a score of −∞ has no weight.
@@ -333,6 +347,10 @@ func (f *forward[T]) finish(w *forwardScratch[T], s kernels.Sequence, h, q0, n i
 	}
 	lse := f.lse[f.row(s, h)+q0:][:n]
 	for i := range lse {
-		lse[i] = T(math.Ln2*float64(w.m[i]) + math.Log(float64(w.l[i])))
+		most := math.Ln2 * float64(w.m[i])
+		if f.hasSink(h) && w.m[i] == f.sink(h) {
+			most = float64(f.sinks[h]) // not rounded twice, so that a sink of any size has the weight of 1 beside small scores
+		}
+		lse[i] = T(most + math.Log(float64(w.l[i])))
 	}
 }

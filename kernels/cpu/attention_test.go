@@ -596,3 +596,33 @@ func TestAttentionOfLargeScores(t *testing.T) {
 		restore()
 	}
 }
+
+// Rows of NaN stay so whatever is dropped of them: here each has one key, and the reference and the kernels agree on O.
+func TestAttentionDropsNoNaN(t *testing.T) {
+	c := Case{Batch: 1, Heads: 2, KeyHeads: 1, Sq: 40, Sk: 1, D: 8, Dv: 8, Options: []Option{DropoutOf(0.5)}, Slack: 2}
+	p := New[float32](c)
+	for row := range c.Sq {
+		p.Plant(p.Q, math.NaN(), 0, 1, row, 0)
+	}
+	checkLevels(t, p)
+	for row := range c.Sq {
+		if o := kernels.HostElement(p.O, (c.Sq+row)*c.Dv); !math.IsNaN(o) {
+			t.Errorf("o of row %d is %v", row, o)
+		}
+	}
+}
+
+// A sink counts as one more score. One of +∞ leaves no numbers, and one far beyond all scores takes everything, whose gradient is
+// that of the logsumexp.
+func TestAttentionOfLargeSinks(t *testing.T) {
+	for _, sink := range []float64{math.Inf(1), math.NaN(), 3e38, 1e8, 12345678, -12345678, -1e8, -3e38, math.Inf(-1)} {
+		c := Case{Batch: 1, Heads: 2, KeyHeads: 1, Sq: 20, Sk: 30, D: 8, Dv: 8, Options: []Option{Causal, SinksOf(sink), DLSE}, Slack: 2}
+		run64, run32 := New[float64](c), New[float32](c)
+		checkLevels(t, run32)
+		if math.Abs(sink) < math.MaxFloat32 {
+			checkLevels(t, run64)
+		}
+		c.Sk = 0 // nothing but the sink
+		checkLevels(t, New[float32](c))
+	}
+}

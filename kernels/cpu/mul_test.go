@@ -34,6 +34,7 @@ func TestMulErrors(t *testing.T) {
 	checkErrors(t, []errorCase{
 		{"cpu: mul: b is float64, it needs to be float32", b.Mul(x, double, x)},
 		{"cpu: mul scalar: factor is NaN, it needs to be finite", b.MulScalar(math.NaN(), x, x)},
+		{"cpu: mul scalar: factor is -1e+39, with float32 its magnitude needs to be from 4.7e-38 to 2.13e+37", b.MulScalar(-1e39, x, x)},
 		{"cpu: mul scalar: y is missing, it needs shape [2 3]", b.MulScalar(1, x, kernels.Tensor{})},
 	})
 }

@@ -31,6 +31,8 @@ func TestSoftCapErrors(t *testing.T) {
 	b, x := cpu.New(), kernels.Of(make([]float32, 6), 2, 3)
 	checkErrors(t, []errorCase{
 		{"cpu: softcap: cap is 0, it needs to be positive", b.SoftCap(0, x, x)},
+		{"cpu: softcap: cap is 1e+39, with float32 its magnitude needs to be from 4.7e-38 to 2.13e+37", b.SoftCap(1e39, x, x)},
+		{"cpu: softcap backward: cap is 1e-40, with float32 its magnitude needs to be from 4.7e-38 to 2.13e+37", b.SoftCapBackward(1e-40, x, x, x)},
 		{"cpu: softcap backward: dy is missing, it needs shape [2 3]", b.SoftCapBackward(1, x, kernels.Tensor{}, x)},
 	})
 }

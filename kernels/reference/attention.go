@@ -390,9 +390,12 @@ func (h *head[T]) changeScores(i int, scores []T, r *row[T]) {
 	}
 }
 
-// output is O_i = Σ_j P̃_ij·v_j.
+// output is O_i = Σ_j P̃_ij·v_j, and NaN where no P is a number, however many of them are dropped.
 func (r row[T]) output(v [][]T, size int) []T {
 	o := make([]T, size)
+	if r.lse != r.lse {
+		return slices.Repeat([]T{r.lse}, size)
+	}
 	for n, j := range r.keys {
 		add(o, r.dropped[n], v[j])
 	}

@@ -73,7 +73,9 @@ extern "C" __global__ void __launch_bounds__(1024) attention_dsinks(const __grid
       const int64_t plane = ((int64_t)batch * a.heads + head) * a.length;
       for (int i = threadIdx.x; i < a.length; i += blockDim.x) {
         const float lse = a.lse[plane + i];
-        if (lse != -INFINITY) sum -= expf(sink - lse) * a.delta[plane + i];  // otherwise the row is behind the last sequence
+        if (lse == -INFINITY) continue;  // the row is behind the last sequence
+        const float x = sink - lse;      // above 0 where lse was rounded
+        sum -= expf(x > 0 ? 0 : x) * a.delta[plane + i];
       }
     }
   }

@@ -29,7 +29,7 @@ type Case struct {
 	Rows int
 
 	// Slack multiplies the criterion's factor unless it is 0. A search through millions of small problems finds those
-	// whose unfused errors happen to cancel; what it looks for is wrong results.
+	// whose unfused errors happen to cancel, or whose gradients do; what it looks for is wrong results.
 	Slack float64
 }
 

@@ -46,12 +46,14 @@ func (p *Problem[T]) Check() error {
 	}
 	ref, pt := p.expected.ref, p.expected.pt
 	d, dv := p.D, p.Dv
+	// dS = P·(dP − δ) is the difference of numbers as large as δ, and dq and dk are sums of it times k and q.
+	dS := math.Abs(p.EffectiveScale()) * largestOf(ref.delta)
 	list := []comparison{
 		{name: "o", weighted: true, ref: ref.o, pt: pt.o, size: dv, outputRow: true},
 		{name: "lse", ref: ref.lse, pt: pt.lse, size: 1, outputRow: true},
 		{name: "delta", ref: ref.delta, pt: pt.delta, size: 1, outputRow: true},
-		{name: "dq", weighted: true, ref: ref.DQ, pt: pt.DQ, size: d},
-		{name: "dk", weighted: true, ref: ref.DK, pt: pt.DK, size: d},
+		{name: "dq", weighted: true, ref: ref.DQ, pt: pt.DQ, size: d, cancelled: dS * largestOf(values[T](p.K))},
+		{name: "dk", weighted: true, ref: ref.DK, pt: pt.DK, size: d, cancelled: dS * largestOf(values[T](p.Q))},
 		{name: "dv", weighted: true, ref: ref.DV, pt: pt.DV, size: dv},
 		{name: "dbias", weighted: true, ref: ref.DBias, pt: pt.DBias, size: 1, terms: largestOf(ref.delta)},
 		{name: "dsinks", weighted: true, ref: ref.DSinks, pt: pt.DSinks, size: 1, terms: largestOf(ref.delta)},
@@ -85,6 +87,7 @@ type comparison struct {
 	x, ref, pt []float64
 	size       int     // of a row
 	terms      float64 // how large the terms of a sum are that may cancel
+	cancelled  float64 // how large the differences' terms are of which rounding errors alone may be left
 	weighted   bool    // by exponentials of scores
 	outputRow  bool    // rows are query rows, of which only the chosen ones count
 }
@@ -171,6 +174,7 @@ func (p *Problem[T]) criterion(c comparison, few bool, largest float64) (factor,
 	}
 	if p.Slack != 0 {
 		factor *= p.Slack
+		floor = max(floor, 4*unit*c.cancelled)
 	}
 	return factor, floor
 }
