@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/dlclark/regexp2/v2"
 )
@@ -19,8 +20,11 @@ const (
 	qwen2Pattern  = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
 )
 
-// longestMatch is how long a pattern from a file may take for one match.
-const longestMatch = 10 * time.Second
+// A pattern from a file may take so long for one match, and so much longer for all in a text as it has bytes.
+var (
+	longestMatch = 10 * time.Second // tests shorten it
+	slowestByte  = 10 * time.Microsecond
+)
 
 // hfRegex makes a pattern of a regular expression.
 func hfRegex(expression string) (hfPattern, error) {
@@ -38,11 +42,26 @@ func hfRegex(expression string) (hfPattern, error) {
 	}
 	re.MatchTimeout = longestMatch
 	return func(s string, yield func(from, to int)) error {
-		all, err := re.FindAllStringIndex(s, -1)
-		for _, m := range all {
-			if m[0] < m[1] {
-				yield(m[0], m[1])
+		runes := []rune(s)
+		ends := time.Now().Add(longestMatch + time.Duration(len(s))*slowestByte)
+		late, at, rune := false, 0, 0 // byte at belongs to the rune
+		place := func(of int) int {
+			for ; rune < of; rune++ {
+				_, n := utf8.DecodeRuneInString(s[at:])
+				at += n
 			}
+			return at
+		}
+		err := re.FindRunesMatches(runes, -1, func(m regexp2.MatchView) bool {
+			if from, n, _ := m.GroupRange(0); n > 0 {
+				start := place(from)
+				yield(start, place(from+n))
+			}
+			late = time.Now().After(ends)
+			return !late
+		})
+		if err == nil && late {
+			err = fmt.Errorf("the pattern %.100q takes more than %v for %d bytes", expression, longestMatch, len(s))
 		}
 		return err
 	}, nil

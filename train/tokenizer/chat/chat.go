@@ -7,11 +7,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
 
-	"github.com/nikolalohinski/gonja/v2"
 	"github.com/nikolalohinski/gonja/v2/config"
 	"github.com/nikolalohinski/gonja/v2/exec"
 	"github.com/nikolalohinski/gonja/v2/loaders"
@@ -34,8 +35,15 @@ type Options struct {
 
 // Template writes conversations. It may be used by several goroutines at once.
 type Template struct {
+	source string
+	tokens map[string]string // bos_token and the like
+	parsed sync.Pool         // of *counted, each for one Render at a time
+}
+
+// counted is a parsed template with the meter that counts what it does.
+type counted struct {
 	template *exec.Template
-	tokens   map[string]string // bos_token and the like
+	meter    *meter
 }
 
 // Open reads the template of a model's folder: chat_template.jinja, or chat_template in tokenizer_config.json.
@@ -110,23 +118,37 @@ func New(source string, tokens map[string]string) (*Template, error) {
 }
 
 func newTemplate(source string, tokens map[string]string) (*Template, error) {
-	// Only what is in this loader can be included.
-	const name = "/chat"
-	loader, err := loaders.NewMemoryLoader(map[string]string{name: indented.ReplaceAllString(source, "$1")})
+	t := &Template{source: indented.ReplaceAllString(source, "$1"), tokens: tokens}
+	first, err := t.parse()
 	if err != nil {
 		return nil, err
 	}
+	t.parsed.Put(first)
+	return t, nil
+}
+
+func (t *Template) parse() (*counted, error) {
 	c := config.New()
 	c.TrimBlocks = true
-	environment := *gonja.DefaultEnvironment
-	environment.Context = exec.EmptyContext().Update(gonja.DefaultContext).Update(functions)
-	template, err := exec.NewTemplate(name, c, loader, &environment)
+	if err := checkSource(t.source, c); err != nil {
+		return nil, err
+	}
+	const name = "/chat"
+	loader, err := loaders.NewMemoryLoader(map[string]string{name: t.source})
+	if err != nil {
+		return nil, err
+	}
+	m := &meter{source: len(t.source)}
+	template, err := exec.NewTemplate(name, c, loader, m.environment())
 	if err != nil {
 		// The error begins with all of the template.
 		message := err.Error()
 		return nil, fmt.Errorf("the template cannot be read: %s", message[strings.LastIndex(message, "':")+1:])
 	}
-	return &Template{template, tokens}, nil
+	if chained := (walker{}).walk(reflect.ValueOf(template.Root())); chained > maxChain {
+		return nil, fmt.Errorf("the template chains %d method calls, it can chain %d", chained, maxChain)
+	}
+	return &counted{template, m}, nil
 }
 
 // indented is the white space between the start of a line and a block or comment, which does not count. The library's own
@@ -137,12 +159,11 @@ var indented = regexp.MustCompile(`(?m)^[ \t]+(\{[%#][^+])`)
 var functions = exec.NewContext(map[string]any{
 	"raise_exception": func(message string) (string, error) { return "", errors.New(message) },
 	"strftime_now":    func(format string) string { return strftime(time.Now(), format) },
-	"range":           limitedRange,
 })
 
 const maxRange = 100_000
 
-func limitedRange(_ *exec.Evaluator, params *exec.VarArgs) ([]int, error) {
+func (m *meter) numbers(params *exec.VarArgs) (*exec.Value, error) {
 	start, stop, step := 0, 0, 1
 	numbers := []*int{&start, &stop, &step}
 	if len(params.Args) == 1 {
@@ -160,14 +181,15 @@ func limitedRange(_ *exec.Evaluator, params *exec.VarArgs) ([]int, error) {
 	if step == 0 {
 		return nil, errors.New("the step of range is 0")
 	}
-	var list []int
+	list := []int{}
 	for i := start; step > 0 && i < stop || step < 0 && i > stop; i += step {
 		if len(list) == maxRange {
 			return nil, fmt.Errorf("range has more than %d numbers", maxRange)
 		}
 		list = append(list, i)
 	}
-	return list, nil
+	m.step(1, 16*len(list))
+	return exec.AsValue(list), nil
 }
 
 // strftime writes a time by the directives that templates use.
@@ -200,11 +222,37 @@ func (t *Template) Render(messages []Message, o Options) (string, error) {
 		list = append(list, fields)
 	}
 	variables["messages"] = list
-	var text limited
-	if err := t.template.Execute(&text, exec.NewContext(variables)); err != nil {
+	parsed, _ := t.parsed.Get().(*counted)
+	if parsed == nil {
+		var err error
+		if parsed, err = t.parse(); err != nil {
+			return "", fmt.Errorf("chat: %w", err)
+		}
+	}
+	text, err := parsed.render(exec.NewContext(variables))
+	if err != nil {
 		return "", fmt.Errorf("chat: %w", err)
 	}
-	return text.String(), nil
+	t.parsed.Put(parsed)
+	return text, nil
+}
+
+// render writes the template's text. What ends it early is an error, and so is a panic: gonja has some, for a division by zero and
+// the like.
+func (c *counted) render(variables *exec.Context) (text string, err error) {
+	defer func() {
+		switch p := recover().(type) {
+		case nil:
+		case abort:
+			err = p.error
+		default:
+			err = fmt.Errorf("the template cannot be rendered: %v", p)
+		}
+	}()
+	c.meter.steps, c.meter.work, c.meter.depth = 0, 0, 0
+	var out limited
+	err = c.template.Execute(&out, variables)
+	return out.String(), err
 }
 
 // limited is a text that grows up to maxText.

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stheno-ml/stheno/train/tokenizer/chat"
 )
@@ -87,21 +88,90 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// What a template must not do is an error.
+// What a template must not do is an error, and one that comes soon.
 func TestHostileTemplates(t *testing.T) {
+	const many = "{% for i in range(90000) %}"
 	for source, want := range map[string]string{
-		"{% for %}":                   "the template cannot be read",
-		"{% include '/etc/passwd' %}": "passwd",
-		"{% for i in range(100000000) %}{% endfor %}":             "range has more than 100000 numbers",
-		"{% for i in range(90000) %}{{ 'x' * 1000 }}{% endfor %}": "the template writes more than 16777216 bytes",
-		"{{ raise_exception('no system message') }}":              "no system message",
+		"{% for %}":                                                                                      "the template cannot be read",
+		"{% include '/etc/passwd' %}":                                                                    "'include' not found",
+		"{% include '/chat' %}":                                                                          "'include' not found",
+		"{% block a %}{{ self.a() }}{% endblock %}":                                                      "'block' not found",
+		"{% for i in range(100000000) %}{% endfor %}":                                                    "range has more than 100000 numbers",
+		many + "{{ 'x' * 1000 }}{% endfor %}":                                                            "the template writes more than 16777216 bytes",
+		"{{ raise_exception('no system message') }}":                                                     "no system message",
+		many + "{% for j in range(90000) if j < 0 %}{% endfor %}{% endfor %}":                            "more than 500000 steps",
+		many + strings.Repeat("{% if i in range(90000) %}{% endif %}", 20) + "{% endfor %}":              "goes through more than",
+		"{% for i in [1] recursive %}{{ loop([1]) }}{% endfor %}":                                        "recursive loop",
+		"{% macro a() %}{{ a() }}{% endmacro %}{{ a() }}":                                                "more than 64 deep",
+		"{% macro a(n) %}{% if n > 0 %}{{ a(n - 1) }}{{ a(n - 1) }}{% endif %}{% endmacro %}{{ a(50) }}": "more than 500000 steps",
+		"{% macro a(s) %}{{ a(s ~ s) }}{% endmacro %}{{ a('x') }}":                                       "a value of more than 16777216 bytes",
+		"{% macro a() %}{{ 'x' * 16000000 }}{{ 'x' * 16000000 }}{% endmacro %}{{ a() }}":                 "a value of more than 16777216 bytes",
+		"{{ 'x' * 100000000000 }}":                                                                       "a value of more than 16777216 bytes",
+		"{{ 'x' * 4000 * 4000 * 4000 * 4000 }}":                                                          "a value of more than 16777216 bytes",
+		"{% set s = 'x' %}" + strings.Repeat("{% set s = s + s %}", 40):                                  "a value of more than 16777216 bytes",
+		"{% set s = 'x' %}" + strings.Repeat("{% set s = s ~ s %}", 40):                                  "a value of more than 16777216 bytes",
+		"{% set s = ['x'] %}" + strings.Repeat("{% set s = s + s %}", 40):                                "a value of more than 16777216 bytes",
+		"{% set s = ['x'] %}" + strings.Repeat("{% set s = [s, s] %}", 60) + "{{ s }}":                   "a value of more than 16777216 bytes",
+		"{% set n = namespace(s='x') %}" + many + "{% set n.s = n.s + n.s %}{% endfor %}":                "a value of more than 16777216 bytes",
+		"{% set s %}" + many + "{{ 'x' * 1000 }}{% endfor %}{% endset %}":                                "writes more than 16777216 bytes",
+		"{{ 'x' | center(10000000000) }}":                                                                "goes through more than",
+		"{{ 'x'.rjust(10000000000) }}":                                                                   "goes through more than",
+		"{{ 1.5 | round(1000000000) }}":                                                                  "goes through more than",
+		"{{ ['x'] | map('center', 10000000000) | list }}":                                                "goes through more than",
+		"{% for i in range(90) %}{{ 'x' * 300000 }}{% endfor %}":                                         "the template writes more than 16777216 bytes",
+		"{{ ('x' * 100000) | replace('x', 'y' * 100000) }}":                                              "goes through more than",
+		"{{ ('x' * 1000000) | list | join('y' * 1000000) }}":                                             "a value of more than 16777216 bytes",
+		"{{ range(100000) | unique | list }}":                                                            "goes through more than",
+		"{{ '%1000000000d' | format(1) }}":                                                               "a format with a width of thousands",
+		"{{ '{:>1000000000}'.format(1) }}":                                                               "a format with a width of thousands",
+		"{{ '{:>{}}'.format(1, 1000000000) }}":                                                           "a format with a width of thousands",
+		many + "{{ x" + strings.Repeat(".a()", 16) + " }}{% endfor %}":                                   "callable",
+		"{{ x" + strings.Repeat(".a()", 60) + " }}":                                                      "chains 60 method calls",
+		"{{ 'x'" + strings.Repeat(".strip()", 60) + " }}":                                                "chains 60 method calls",
+		"{{ " + strings.Repeat("(", 50000) + "1" + strings.Repeat(")", 50000) + " }}":                    "more than 4096 words and signs",
+		"{{ " + strings.Repeat("not ", 30000) + "1 }}":                                                   "more than 4096 words and signs",
+		strings.Repeat("x", 200<<10):                                                                     "the template has 204800 bytes",
+		"{% set l = [1] %}{{ l.append(l) }}":                                                             "append",
+		"{% set d = {} %}{{ d.update({'a': d}) }}":                                                       "update",
+		"{% set n = namespace() %}{% set n.n = n %}{{ n }}":                                              "values into values without end",
+		"{% set d = {} %}{% set d['d'] = d %}{{ d.x() }}":                                                "",
+		"{{ 1 % 0 }}":                           "divide by zero",
+		many + "{{ lipsum(1000) }}{% endfor %}": "not callable",
 	} {
+		began := time.Now()
 		template, err := chat.New(source, nil)
 		if err == nil {
 			_, err = template.Render(nil, chat.Options{})
 		}
 		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want an error with %q", source, err, want)
+			t.Errorf("%.100s: %.500v, want an error with %q", source, err, want)
+		}
+		if took := time.Since(began); took > 20*time.Second {
+			t.Errorf("%.100s: the error took %v", source, took)
+		}
+	}
+}
+
+// What a template asks for within reason is not refused: here a conversation of a thousand messages that loops go over.
+func TestLongConversation(t *testing.T) {
+	const source = "{% set n = namespace(text='', last=-1) %}{% for m in messages %}{% if m.role == 'user' %}{% set n.last = loop.index0 %}{% endif %}{% endfor %}" +
+		"{% macro show(m) %}<{{ m.role }}>{{ m.content | trim | replace('\n', ' ') }}{% endmacro %}" +
+		"{% for m in messages[1:] %}{% if loop.index0 % 2 == 1 and m.content is string %}{{ show(m).strip() + '\n' }}{% endif %}{% generation %}.{% endgeneration %}{% endfor %}{{ '=' * 20 }}{{ '=' * -1 }}"
+	var messages []chat.Message
+	for range 1000 {
+		messages = append(messages, chat.Message{Role: "user", Content: strings.Repeat("words and\n ", 100)})
+	}
+	template, err := chat.New(source, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		text, err := template.Render(messages, chat.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := strings.Count(text, "<user>words and  words"); n != 499 || strings.Count(text, ".") != 999 || !strings.HasSuffix(text, ".===================="+"") {
+			t.Errorf("there are %d messages of 499 in %d bytes", n, len(text))
 		}
 	}
 }

@@ -8,13 +8,14 @@
 //
 // # Templates
 //
-// Templates are written in Jinja; package gonja renders them, with the settings and functions of transformers: blocks take
-// their line's white space and line feed with them, raise_exception makes an error, and strftime_now gives the date. Where
-// gonja does not understand a template, Open says so and at which line: an if-else in parentheses, as in Gemma 3's, is such
-// a case.
+// Templates are written in Jinja; package gonja renders them, with the settings, functions and statements of transformers: blocks
+// take their line's white space and line feed with them, raise_exception makes an error, strftime_now gives the date, and generation
+// marks what a model has written. The statements are for, if, set, macro, break, continue, raw and generation. Where gonja does not
+// understand a template, Open says so and at which line: an if-else in parentheses, as in Gemma 3's, is such a case.
 //
 // # Trust
 //
-// A template is a program. It cannot read files, what it writes is limited to 16 MiB, and a range to 100,000 numbers, but
-// loops within loops may take as long as they like.
+// A template is a program, which comes with the model. It cannot read files or change the conversation, and it ends: after 500,000
+// steps (turns of loops, calls and operations), 16 MiB of text or of one value, and 512 MiB of values that went through operations,
+// Render gives an error. That is seconds at most, and far beyond what a conversation of a thousand messages takes.
 package chat
