@@ -87,7 +87,12 @@ func (s *search) look(q0, q1, k0, k1 int) {
 	case state == hidden:
 	case state == visible || single:
 		for q := q0; q < q1; q++ {
-			s.found[q] = append(s.found[q], Run{int32(k0), int32(k1), state != visible})
+			// Of a large area, some tiles may lie beside the band.
+			first := max(k0, (q*s.rows+s.lo)/s.columns)
+			end := min(k1, ceilDiv(min((q+1)*s.rows, s.w.QueryLength)-1+s.hi, s.columns))
+			if first < end {
+				s.found[q] = append(s.found[q], Run{int32(first), int32(end), state != visible})
+			}
 		}
 	default:
 		q, k := (q0+q1+1)/2, (k0+k1+1)/2
