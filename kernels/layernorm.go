@@ -120,8 +120,9 @@ func validateNorm(x, other, gamma Tensor, eps float64) error {
 
 // checkSum checks the other addend of a sum x + other, and the sum: both are given, or neither.
 func checkSum(x, other, sum Tensor) error {
+	addend, total := like("other", other, x.Shape, x.DType), writtenLike("sum", sum, x.Shape, x.DType)
 	if !other.IsSet() && !sum.IsSet() {
-		return nil
+		addend, total = addend.optional(), total.optional()
 	}
-	return CheckOperands(like("other", other, x.Shape, x.DType), writtenLike("sum", sum, x.Shape, x.DType))
+	return CheckOperands(addend, total)
 }

@@ -203,6 +203,8 @@ func TestNormErrors(t *testing.T) {
 			b.RMSNormBackward(&kernels.RMSNorm{X: x}, kernels.RMSNormGradients{DY: x, RStd: v, DGamma: v})},
 		{"cpu: layer norm forward: other is float32 of shape [2], x is float32 of shape [2 3]: they need one dtype and shape",
 			b.LayerNormForward(&kernels.LayerNorm{X: x, Other: v}, kernels.LayerNormOutputs{Y: x, Sum: x})},
+		{"cpu: layer norm forward: other has shape [2 3] and no dtype, what is left out is the zero Tensor",
+			b.LayerNormForward(&kernels.LayerNorm{X: x, Other: kernels.Tensor{Data: x.Data, Shape: x.Shape, Strides: x.Strides}}, kernels.LayerNormOutputs{Y: x})},
 		{"cpu: layer norm forward: sum is missing, it needs shape [2 3]",
 			b.LayerNormForward(&kernels.LayerNorm{X: x, Other: x}, kernels.LayerNormOutputs{Y: x})},
 		{"cpu: rms norm forward: other is missing, it needs shape [2 3]",
