@@ -46,6 +46,9 @@ func (stateless) source() source { return fromInputs }
 // moded is a kernel that depends on the mode of the graph.
 type moded interface{ setMode(*Mode) }
 
+// measuring is a kernel whose outputs from one on are statistics: constants to a gradient.
+type measuring interface{ firstStatistic() int }
+
 // input is an input of an op.
 type input struct {
 	name     string
@@ -204,8 +207,12 @@ func (c *call) build(name string) error {
 		return nil
 	}
 	c.outputs = nil
+	differentiable := len(c.results)
+	if k, ok := c.kernel.(measuring); ok {
+		differentiable = k.firstStatistic()
+	}
 	for i, described := range c.results {
-		s := newSignature(fmt.Sprintf("%s.%d", name, i), gorgonia.Nodes{n}, []bool{true}, nodeDtype(described.DType), described.Shape...)
+		s := newSignature(fmt.Sprintf("%s.%d", name, i), gorgonia.Nodes{n}, []bool{i < differentiable}, nodeDtype(described.DType), described.Shape...)
 		out, err := gorgonia.ApplyOp(output{pick{s, &c.values[i], &c.lent[i]}, c, i}, n)
 		if err != nil {
 			return err
@@ -533,8 +540,10 @@ func (o output) SymDiff(_ gorgonia.Nodes, _, gradient *gorgonia.Node) (gorgonia.
 	return gorgonia.Nodes{n}, err
 }
 
-// DoDiff is SymDiff under a lispMachine.
+// DoDiff is SymDiff under a lispMachine, which asks statistics too.
 func (o output) DoDiff(_ gorgonia.ExecutionContext, _ gorgonia.Nodes, output *gorgonia.Node) (err error) {
-	o.c.dOutValues[o.i], err = output.Grad()
+	if o.differentiable[0] {
+		o.c.dOutValues[o.i], err = output.Grad()
+	}
 	return err
 }

@@ -1,6 +1,8 @@
 package ops
 
 import (
+	"errors"
+
 	"github.com/stheno-ml/stheno/kernels"
 	"gorgonia.org/gorgonia"
 )
@@ -17,6 +19,19 @@ func LayerNorm(x, gamma, beta *gorgonia.Node, o NormOptions) (*gorgonia.Node, er
 		input{name: "x", node: x},
 		input{name: "gamma", node: gamma, form: denseForm, optional: true},
 		input{name: "beta", node: beta, form: denseForm, optional: true, unread: true})
+}
+
+// LayerNormStatistics is [LayerNorm] that also gives what it found in each row of x: the mean, and 1/√(variance + epsilon), both
+// (...), in float32 where x has 16 bits. They are there to be looked at: to a gradient they are constants.
+func LayerNormStatistics(x, gamma, beta *gorgonia.Node, o NormOptions) (y, mean, rstd *gorgonia.Node, err error) {
+	outputs, err := applyAll("LayerNormStatistics", &layerNormStatistics{layerNorm{eps: o.Epsilon}},
+		input{name: "x", node: x},
+		input{name: "gamma", node: gamma, form: denseForm, optional: true},
+		input{name: "beta", node: beta, form: denseForm, optional: true, unread: true})
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	return outputs[0], outputs[1], outputs[2], nil
 }
 
 // AddLayerNorm is the sum of x and other, and [LayerNorm] of the sum: a residual connection and the norm behind it, in one pass.
@@ -79,6 +94,24 @@ func (k *layerNorm) backward(r *run, in, dOut, d []kernels.Tensor) error {
 	return r.LayerNormBackward(p, kernels.LayerNormGradients{
 		DY: dOut[0], Mean: k.mean, RStd: k.rstd, DX: d[0], DGamma: d[1], DBeta: d[2],
 	})
+}
+
+// layerNormStatistics has the outputs y, mean and rstd.
+type layerNormStatistics struct{ layerNorm }
+
+func (k *layerNormStatistics) firstStatistic() int { return 1 }
+
+func (k *layerNormStatistics) outputs(in []kernels.Tensor) ([]kernels.Tensor, error) {
+	statistic := kernels.Contiguous(nil, in[0].DType.Wide(), rowShape(in[0])...)
+	return []kernels.Tensor{in[0], statistic, statistic}, k.problem(in).Validate()
+}
+
+func (k *layerNormStatistics) forward(r *run, in, out []kernels.Tensor) error {
+	err := k.normalise(r, k.problem(in), kernels.LayerNormOutputs{Y: out[0], Mean: out[1], RStd: out[2]})
+	if err != nil || r.wanted == nil {
+		return err
+	}
+	return errors.Join(r.Copy(out[1], k.mean), r.Copy(out[2], k.rstd))
 }
 
 // addLayerNorm has the inputs x, other, gamma and beta, and the outputs sum and y.

@@ -13,6 +13,18 @@ func RMSNorm(x, gamma *gorgonia.Node, o NormOptions) (*gorgonia.Node, error) {
 		input{name: "gamma", node: gamma, form: denseForm, optional: true})
 }
 
+// RMSNormStatistics is [RMSNorm] that also gives what it found in each row of x: 1/√(mean square + epsilon), (...). As in
+// [LayerNormStatistics] that is a constant to a gradient.
+func RMSNormStatistics(x, gamma *gorgonia.Node, o NormOptions) (y, rstd *gorgonia.Node, err error) {
+	outputs, err := applyAll("RMSNormStatistics", &rmsNormStatistics{rmsNorm{eps: o.Epsilon}},
+		input{name: "x", node: x},
+		input{name: "gamma", node: gamma, form: denseForm, optional: true})
+	if err != nil {
+		return nil, nil, err
+	}
+	return outputs[0], outputs[1], nil
+}
+
 // AddRMSNorm is the sum of x and other, and [RMSNorm] of the sum; see [AddLayerNorm].
 func AddRMSNorm(x, other, gamma *gorgonia.Node, o NormOptions) (sum, y *gorgonia.Node, err error) {
 	return applyToSum("AddRMSNorm", &addRMSNorm{rmsNorm{eps: o.Epsilon}}, x, other,
@@ -51,6 +63,24 @@ func (k *rmsNorm) normalise(r *run, p *kernels.RMSNorm, out kernels.RMSNormOutpu
 
 func (k *rmsNorm) backward(r *run, in, dOut, d []kernels.Tensor) error {
 	return r.RMSNormBackward(k.problem(in), kernels.RMSNormGradients{DY: dOut[0], RStd: k.rstd, DX: d[0], DGamma: d[1]})
+}
+
+// rmsNormStatistics has the outputs y and rstd.
+type rmsNormStatistics struct{ rmsNorm }
+
+func (k *rmsNormStatistics) firstStatistic() int { return 1 }
+
+func (k *rmsNormStatistics) outputs(in []kernels.Tensor) ([]kernels.Tensor, error) {
+	statistic := kernels.Contiguous(nil, in[0].DType.Wide(), rowShape(in[0])...)
+	return []kernels.Tensor{in[0], statistic}, k.problem(in).Validate()
+}
+
+func (k *rmsNormStatistics) forward(r *run, in, out []kernels.Tensor) error {
+	err := k.normalise(r, k.problem(in), kernels.RMSNormOutputs{Y: out[0], RStd: out[1]})
+	if err != nil || r.wanted == nil {
+		return err
+	}
+	return r.Copy(out[1], k.rstd)
 }
 
 // addRMSNorm has the inputs x, other and gamma, and the outputs sum and y.
