@@ -1,6 +1,9 @@
 package kernels
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+)
 
 // CheckForward returns what is wrong with a call of AttentionForward.
 func (a *Attention) CheckForward(out AttentionOutputs) error {
@@ -82,4 +85,20 @@ func denseLike(name string, t, input Tensor) Operand {
 // OutputShape returns the shape that O and dO need: (B, Hq, Sq, Dv).
 func (a *Attention) OutputShape() []int {
 	return []int{a.Q.Shape[0], a.Q.Shape[1], a.Q.Shape[2], a.V.Shape[3]}
+}
+
+// CheckScores returns what is wrong with a request for the scores s, (B, Hq, rows, Sk), of some query rows.
+func (a *Attention) CheckScores(rows []int, s Tensor) error {
+	if err := a.checkProblem(); err != nil {
+		return err
+	}
+	if a.QLens != nil {
+		return errors.New("the sequences are packed, scores of packed sequences cannot be looked at")
+	}
+	for _, i := range rows {
+		if i < 0 || i >= a.Q.Shape[2] {
+			return fmt.Errorf("row %d is asked for, it needs to be from 0 to %d", i, a.Q.Shape[2]-1)
+		}
+	}
+	return CheckOperands(append(a.operands(), wide("scores", s, []int{a.Q.Shape[0], a.Q.Shape[1], len(rows), a.K.Shape[2]}, a.Q.DType))...)
 }
