@@ -132,6 +132,21 @@ func (d *Decoder) Reset() {
 	}
 }
 
+// Truncate goes back to the first n tokens of the window, to go on from there in another way: an answer that is taken back costs
+// nothing to forget.
+func (d *Decoder) Truncate(n int) error {
+	if n < 0 || n > len(d.window) {
+		return fmt.Errorf("Decoder: %d tokens are to stay, it needs to be from 0 to the window's %d", n, len(d.window))
+	}
+	for _, cache := range d.caches {
+		if err := cache.Truncate(n); err != nil {
+			return fmt.Errorf("Decoder: %w", err)
+		}
+	}
+	d.window = d.window[:n]
+	return nil
+}
+
 // Logits adds tokens, at least one, to the window and gives the model's logits of what comes next, one number for each
 // token of the vocabulary. They hold until the next call. Tokens that do not fit push out the older half of the window,
 // or as much of it as they need; of more tokens than Capacity only the newest count. After an error the window is empty.

@@ -132,6 +132,29 @@ func TestDecoder(t *testing.T) {
 	}
 }
 
+// A decoder that goes back says of what comes next what one says that was never there.
+func TestDecoderTruncate(t *testing.T) {
+	d := newDecoded(t, "llama, gqa", tensor.Float64, 0)
+	for _, step := range []struct{ keep, add int }{{0, 5}, {3, 4}, {7, 1}, {1, 1}, {0, 2}} {
+		if err := d.Truncate(step.keep); err != nil || d.Len() != step.keep {
+			t.Fatalf("%d tokens stay of %d: %v", d.Len(), step.keep, err)
+		}
+		tokens := make([]int, step.add)
+		for i := range tokens {
+			tokens[i] = (step.keep*5 + i*3 + step.add) % decoderVocab
+		}
+		logits, err := d.Logits(tokens)
+		if err != nil {
+			t.Fatal(err)
+		}
+		compare(t, fmt.Sprintf("%d tokens after %d that stayed", step.add, step.keep), tensor.Float64, logits, d.uncache(d.Window()), 0)
+	}
+	want := "Decoder: 3 tokens are to stay, it needs to be from 0 to the window's 2"
+	if err := d.Truncate(3); err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
 // TestDecoderSharesParameters checks that a decoder sees what training changes, without being built anew.
 func TestDecoderSharesParameters(t *testing.T) {
 	d := newDecoded(t, "gpt", tensor.Float64, 0)

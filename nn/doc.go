@@ -1,6 +1,21 @@
 // Package nn has the layers that transformers are made of: each is some parameters in a Gorgonia graph, and a Forward
 // that adds the ops of package ops to it.
 //
+// # Where to start
+//
+//	GPT, Llama                    language models, whole: NewGPT(g, GPTConfig{...}), then Loss
+//	Decoder                       predicts one token after another (package train/sample makes text of it)
+//	Encoder                       reads texts: BERT, with its heads
+//	VisionTransformer             reads pictures: ViT; or PatchEmbedding, Stack and Classifier, put together
+//	Stack, Block                  the inside of encoders and decoders, with cross-attention where one reads the other
+//	MultiHeadAttention            and MLP, Linear, LayerNorm, RMSNorm, Embedding: what blocks are made of
+//	Maker, LoRA                   layers of one's own in the place of a model's
+//	Parameters                    the values of all layers: made from a seed, shared by graphs, frozen, loaded and saved
+//	Summary                       what is in a model, and how large
+//	package nn/pretrained         the model folders that people have
+//
+// The directory's coming-from-pytorch.md has a table of names, there and here.
+//
 // A layer is made by NewX(g, XConfig{...}), which adds its parameters to the graph g, and used by calling Forward on a
 // node of g; each call adds the layer once more, over the same parameters. The zero value of an option in a config is
 // what most models use, sizes excepted. [GPT] and [Llama] are whole models; their Loss is what a training graph

@@ -1,12 +1,26 @@
 // Package ops brings Stheno's kernels into Gorgonia's graphs: each function takes nodes, adds nodes to their graph, and
 // gives the node of its result, with gradients under both of Gorgonia's machines.
 //
-// Attention is [FlashAttention] and its variants; [KeyMask] makes a bias of a padding mask, [AttentionWeights] shows the
-// probabilities of small inputs, and [CachedAttention] is for predicting one token after another. Scores and masks that are no
-// option of it are functions of a [Pair], which may [Lookup] nodes; [MaskPicture] draws them. The rest of a
-// transformer is [Linear] and [MatMul]; [LayerNorm] and [RMSNorm], also with the residual sum before them ([AddLayerNorm]); [GELU],
-// [SiLU], [SwiGLU] and the other activations; [Embedding] and [RoPE]; [Dropout]; [Add], [Mul], [Scale] and [SoftCap]; and for the loss [SoftmaxCrossEntropy], [LinearCrossEntropy], [Sum] and
-// [Mean]. All go together with Gorgonia's own ops.
+// # Where to start
+//
+//	FlashAttention            attention over q, k and v; FlashAttentionQKV over the output of one projection
+//	AttentionOptions          causal, windows, soft caps, biases, sinks, packed sequences, scores and masks of one's own
+//	CachedAttention, KVCache  attention of one token after another
+//	Linear, MatMul            products of matrices
+//	LayerNorm, RMSNorm        norms
+//	GELU, SwiGLU, Dropout     what is between the layers
+//	Embedding, RoPE           tokens and positions
+//	SoftmaxCrossEntropy       the loss, or LinearCrossEntropy, which never holds the logits
+//	ModeOf                    whether dropout is active
+//	OpenDevice, Record        a GPU, and a step that is launched as a whole
+//
+// Layers with parameters are in package nn, the training around them in package train.
+//
+// Of attention there is more to see: [KeyMask] makes a bias of a padding mask, [AttentionWeights] and [AttentionScores] show the
+// probabilities and the scores of small inputs. Scores and masks that are no option of it are functions of a [Pair], which may
+// [Lookup] nodes; [MaskPicture] draws them. Norms also come with the residual sum before them ([AddLayerNorm]) and with what they
+// found out of each row ([LayerNormStatistics]). Cross-entropy takes class weights and gives a loss for each row where it is asked
+// to; [LogSoftmax] gives log-probabilities. All go together with Gorgonia's own ops.
 //
 // The functions check everything that a graph knows when they are called and return an error that names the op and the
 // argument; what only a run knows, such as ids and the lengths of packed sequences, is checked when the machine runs.

@@ -3,6 +3,7 @@ package ops
 import (
 	"errors"
 	"fmt"
+	"runtime"
 
 	"github.com/stheno-ml/stheno/kernels"
 	"gorgonia.org/gorgonia"
@@ -23,11 +24,15 @@ type KVCacheConfig struct {
 // costs one row of attention. [CachedAttention] adds to it each time its graph runs; several graphs may share a cache,
 // one that takes a prompt many tokens at a time and one that takes single tokens, as long as they run one after the other.
 //
+// What it holds can be read, set, cut and shared. [KVCache.Truncate] goes back to a prefix, to go on from there in another way;
+// [KVCache.Fork] is for going on in several ways at once.
+//
 // Its memory, Batch·Capacity·Heads·(HeadDim+ValueDim) numbers, is allocated in the first run, where the keys live.
 type KVCache struct {
 	c      KVCacheConfig
 	length int
 	place  kernels.Backend // of k and v
+	set    bool            // by the program, not by a run: the next run takes them to its own place
 	k, v   kernels.Tensor  // (Batch, Capacity, Heads, dim), so that a token's heads lie side by side
 }
 
@@ -65,6 +70,135 @@ func (c *KVCache) Capacity() int { return c.c.Capacity }
 // Reset forgets all tokens.
 func (c *KVCache) Reset() { c.length = 0 }
 
+// Truncate forgets all tokens but the first n.
+func (c *KVCache) Truncate(n int) error {
+	if n < 0 || n > c.length {
+		return fmt.Errorf("KVCache: %d tokens are to stay, it needs to be from 0 to the %d that it holds", n, c.length)
+	}
+	c.length = n
+	return nil
+}
+
+// Read copies the keys and values of the tokens that the cache holds, at least one, to the host: (Batch, Heads, Len, HeadDim) and
+// (Batch, Heads, Len, ValueDim).
+func (c *KVCache) Read() (k, v *tensor.Dense, err error) {
+	if c.length == 0 {
+		return nil, nil, errors.New("KVCache: there is nothing to read, the cache is empty")
+	}
+	read := func(t kernels.Tensor) (*tensor.Dense, error) {
+		held := c.held(t, c.length)
+		copied, err := host.Alloc(held.DType, held.Shape...)
+		if err != nil {
+			return nil, err
+		}
+		if err := c.place.Copy(copied, held); err != nil {
+			return nil, err
+		}
+		return ValueOf(copied), c.place.Synchronize()
+	}
+	if k, err = read(c.k); err == nil {
+		v, err = read(c.v)
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("KVCache: %w", err)
+	}
+	return k, v, nil
+}
+
+// Set makes the cache hold keys and values, (Batch, Heads, n, HeadDim) and (Batch, Heads, n, ValueDim), in place of what it holds.
+// They may lie anywhere; the next run takes them to where it computes.
+func (c *KVCache) Set(k, v *tensor.Dense) error {
+	if err := c.replace(k, v); err != nil {
+		return fmt.Errorf("KVCache: %w", err)
+	}
+	return nil
+}
+
+func (c *KVCache) replace(k, v *tensor.Dense) error {
+	if k == nil || v == nil {
+		return fmt.Errorf("%s is nil, it needs to be a value", map[bool]string{true: "k", false: "v"}[k == nil])
+	}
+	place, err := placeOfAll([]string{"k", "v"}, []gorgonia.Value{k, v})
+	if err != nil {
+		return err
+	}
+	var rows [2]kernels.Tensor
+	for i, value := range []*tensor.Dense{k, v} {
+		name, dim := []string{"k", "v"}[i], []int{c.c.HeadDim, c.c.ValueDim}[i]
+		if rows[i], err = TensorOf(value); err != nil {
+			return fmt.Errorf("%s %w", name, err)
+		}
+		t := rows[i]
+		if len(t.Shape) != 4 || t.Shape[0] != c.c.Batch || t.Shape[1] != c.c.Heads || t.Shape[2] > c.c.Capacity || t.Shape[2] != rows[0].Shape[2] || t.Shape[3] != dim {
+			return fmt.Errorf("%s has shape %v, it needs (%d, %d, up to %d tokens, the same of k and v, %d)", name, t.Shape, c.c.Batch, c.c.Heads, c.c.Capacity, dim)
+		}
+		if t.DType != dtypeOf(c.c.DType) {
+			return fmt.Errorf("%s is %v, the cache holds %v", name, t.DType, c.c.DType)
+		}
+	}
+	c.length, c.place, c.set = 0, place, true
+	if _, err := c.write(&c.k, rows[0]); err != nil {
+		return err
+	}
+	if _, err := c.write(&c.v, rows[1]); err != nil {
+		return err
+	}
+	c.length = rows[0].Shape[2]
+	runtime.KeepAlive(k)
+	runtime.KeepAlive(v)
+	return nil
+}
+
+// Fork is a cache of its own that begins with the tokens that c holds: of a batch of c's own, or if that is 1 of any, each item of
+// which goes on from the same prefix. The tokens are copied, not computed again.
+func (c *KVCache) Fork(batch int) (*KVCache, error) {
+	if batch != c.c.Batch && c.c.Batch != 1 || batch < 1 {
+		return nil, fmt.Errorf("KVCache: a batch of %d is to go on from one of %d, it needs to be the same, or from one of 1", batch, c.c.Batch)
+	}
+	fork := &KVCache{c: c.c, place: c.place, set: c.set}
+	if fork.c.Batch = batch; c.length == 0 {
+		return fork, nil
+	}
+	for item := 0; item < batch; item += c.c.Batch {
+		for _, t := range []struct{ to, from *kernels.Tensor }{{&fork.k, &c.k}, {&fork.v, &c.v}} {
+			err := fit(t.to, c.place, kernels.Contiguous(nil, t.from.DType, batch, c.c.Capacity, t.from.Shape[2], t.from.Shape[3]))
+			if err == nil {
+				err = c.place.Copy(t.to.Slice(0, item, item+c.c.Batch).Slice(1, 0, c.length), t.from.Slice(1, 0, c.length))
+			}
+			if err != nil {
+				return nil, fmt.Errorf("KVCache: %w", err)
+			}
+		}
+	}
+	fork.length = c.length
+	return fork, nil
+}
+
+// held views the first rows of keys or values as (B, H, S, D).
+func (c *KVCache) held(t kernels.Tensor, rows int) kernels.Tensor {
+	return t.Slice(1, 0, rows).Permute(0, 2, 1, 3)
+}
+
+// move takes the rows to another place.
+func (c *KVCache) move(to kernels.Backend) error {
+	from := c.place
+	if from == host {
+		from = to // which copies from the host, too
+	}
+	for _, t := range []*kernels.Tensor{&c.k, &c.v} {
+		moved, err := to.Alloc(t.DType, t.Shape...)
+		if err != nil {
+			return err
+		}
+		if err := from.Copy(moved.Slice(1, 0, c.length), t.Slice(1, 0, c.length)); err != nil {
+			return err
+		}
+		*t = moved
+	}
+	c.place = to
+	return nil
+}
+
 // check finds what is wrong with keys and values for the cache, as far as a graph knows it.
 func (c *KVCache) check(p *kernels.Attention) error {
 	k, rows := p.K.Shape, p.K.Shape[2]
@@ -91,10 +225,16 @@ func (c *KVCache) extend(b kernels.Backend, k, v kernels.Tensor) (allK, allV ker
 	if rows := k.Shape[2]; c.length+rows > c.c.Capacity {
 		return k, v, fmt.Errorf("the cache holds %d tokens of %d, %d more do not fit", c.length, c.c.Capacity, rows)
 	}
-	if c.length > 0 && c.place != b {
+	switch {
+	case c.length == 0 || c.place == b:
+	case c.set:
+		if err := c.move(b); err != nil {
+			return k, v, err
+		}
+	default:
 		return k, v, fmt.Errorf("the cache is on %s, the inputs are on %s", c.place.Name(), b.Name())
 	}
-	c.place = b
+	c.place, c.set = b, false
 	if allK, err = c.write(&c.k, k); err != nil {
 		return k, v, err
 	}
@@ -108,7 +248,7 @@ func (c *KVCache) write(memory *kernels.Tensor, rows kernels.Tensor) (kernels.Te
 		return rows, err
 	}
 	to := memory.Slice(1, c.length, c.length+n)
-	return memory.Slice(1, 0, c.length+n).Permute(0, 2, 1, 3), c.place.Copy(to, rows.Permute(0, 2, 1, 3))
+	return c.held(*memory, c.length+n), c.place.Copy(to, rows.Permute(0, 2, 1, 3))
 }
 
 // CachedAttention is [FlashAttention] of tokens that follow those in a cache. Each run adds the rows of k and v to the

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -348,5 +349,131 @@ func TestCachedAttentionHasNoGradient(t *testing.T) {
 	}
 	if _, err := gorgonia.Grad(loss, q); err == nil {
 		t.Error("Grad gives a gradient")
+	}
+}
+
+// cachedStep is a graph that adds one token a batch item, with its query.
+type cachedStep struct {
+	q, k, v *tensor.Dense
+	out     *gorgonia.Node
+	m       gorgonia.VM
+}
+
+func newCachedStep(t *testing.T, cache *ops.KVCache, batch, heads, d int) cachedStep {
+	t.Helper()
+	g := gorgonia.NewGraph()
+	of := func() *tensor.Dense {
+		return tensor.New(tensor.WithShape(batch, heads, 1, d), tensor.Of(tensor.Float64))
+	}
+	s := cachedStep{q: of(), k: of(), v: of()}
+	var err error
+	s.out, err = ops.CachedAttention(input(g, "q", s.q), input(g, "k", s.k), input(g, "v", s.v), cache, ops.AttentionOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.m = gorgonia.NewTapeMachine(g)
+	return s
+}
+
+// run adds a token made from a seed to each batch item, and gives what attention says of it.
+func (s cachedStep) run(t *testing.T, seeds ...uint64) []float64 {
+	t.Helper()
+	for i, value := range []*tensor.Dense{s.q, s.k, s.v} {
+		data := value.Float64s()
+		per := len(data) / len(seeds)
+		for item, seed := range seeds {
+			copy(data[item*per:], normal(rand.New(rand.NewPCG(seed, uint64(i))), per))
+		}
+	}
+	if err := s.m.RunAll(); err != nil {
+		t.Fatal(err)
+	}
+	s.m.Reset()
+	return float64s(t, s.out.Value())
+}
+
+// A cache that goes back to a prefix, one that is forked, and one that is set to what another held go on exactly as one that
+// has seen just these tokens.
+func TestKVCacheGoesOnFromAPrefix(t *testing.T) {
+	const heads, d = 2, 4
+	newCache := func(batch int) *ops.KVCache {
+		cache, err := ops.NewKVCache(ops.KVCacheConfig{DType: tensor.Float64, Batch: batch, Heads: heads, HeadDim: d, Capacity: 8})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cache
+	}
+	after := func(cache *ops.KVCache, seeds ...uint64) (out []float64) {
+		step := newCachedStep(t, cache, 1, heads, d)
+		for _, seed := range seeds {
+			out = step.run(t, seed)
+		}
+		return out
+	}
+	same := func(what string, got, want []float64) {
+		t.Helper()
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: got %v, want %v", what, got, want)
+		}
+	}
+	first, second := after(newCache(1), 1, 2, 3), after(newCache(1), 1, 2, 9)
+
+	cache := newCache(1)
+	same("a prefix", after(cache, 1, 2, 3), first)
+	if err := cache.Truncate(2); err != nil || cache.Len() != 2 {
+		t.Fatal(err, cache.Len())
+	}
+	k, v, err := cache.Read()
+	if err != nil || !slices.Equal(k.Shape(), []int{1, heads, 2, d}) {
+		t.Fatal(err, k)
+	}
+	fork, err := cache.Fork(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	same("another end", after(cache, 9), second)
+	whole, err := cache.Fork(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	same("a fork of all", after(whole, 5), after(newCache(1), 1, 2, 9, 5))
+	same("two ends at once", newCachedStep(t, fork, 2, heads, d).run(t, 3, 9), slices.Concat(first, second))
+
+	other := newCache(1)
+	if err := other.Set(k, v); err != nil || other.Len() != 2 {
+		t.Fatal(err)
+	}
+	same("what was read", after(other, 3), first)
+	if again, _, err := other.Read(); err != nil || !slices.Equal(again.Float64s()[:2*d], k.Float64s()[:2*d]) {
+		t.Errorf("the cache reads as %v, it was set to %v: %v", again, k, err)
+	}
+}
+
+func TestKVCacheContentErrors(t *testing.T) {
+	cache, err := ops.NewKVCache(ops.KVCacheConfig{Batch: 2, Heads: 3, HeadDim: 4, ValueDim: 5, Capacity: 6})
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := func(dtype tensor.Dtype, shape ...int) *tensor.Dense {
+		return tensor.New(tensor.Of(dtype), tensor.WithShape(shape...))
+	}
+	f := tensor.Float32
+	_, _, readErr := cache.Read()
+	_, forkErr := cache.Fork(3)
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{readErr, "KVCache: there is nothing to read, the cache is empty"},
+		{forkErr, "KVCache: a batch of 3 is to go on from one of 2, it needs to be the same, or from one of 1"},
+		{cache.Truncate(1), "KVCache: 1 tokens are to stay, it needs to be from 0 to the 0 that it holds"},
+		{cache.Set(of(f, 2, 3, 7, 4), of(f, 2, 3, 7, 5)), "KVCache: k has shape [2 3 7 4], it needs (2, 3, up to 6 tokens, the same of k and v, 4)"},
+		{cache.Set(of(f, 2, 3, 6, 4), of(f, 2, 3, 5, 5)), "KVCache: v has shape [2 3 5 5], it needs (2, 3, up to 6 tokens, the same of k and v, 5)"},
+		{cache.Set(of(tensor.Float64, 2, 3, 6, 4), of(f, 2, 3, 6, 5)), "KVCache: k is float64, the cache holds float32"},
+		{cache.Set(nil, of(f, 2, 3, 6, 5)), "KVCache: k is nil, it needs to be a value"},
+	} {
+		if c.err == nil || c.err.Error() != c.want {
+			t.Errorf("got  %v\nwant %s", c.err, c.want)
+		}
 	}
 }

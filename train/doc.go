@@ -1,4 +1,19 @@
-// Package train trains models. A [Loop] runs steps, evaluates now and then, writes checkpoints and tells its hooks; an
+// Package train trains models.
+//
+// # Where to start
+//
+//	NewLoop, Loop.Run             a training, from its first step to its last; Loop.Resume goes on with one
+//	LoopConfig                    what a Loop needs: a model, batches, an optimiser, how many steps
+//	Model, Inputs, Outputs        a function from the arrays of a batch to a loss, and what else is shown
+//	Metric, Accuracy, Perplexity  what is measured beside the loss
+//	NewAdamW, NewSGD, NewLion     optimisers; Options has clipping, accumulation, groups
+//	WarmupCosine, LinearDecay     schedules of the learning rate; ConstantRate is the simplest
+//	NewPredictor                  runs a trained model over batches
+//	package train/data            batches: of token files, texts, functions
+//	package train/watch           hooks that show and record: a progress bar, logs, plots
+//	package train/sample          text from a trained model
+//
+// A [Loop] runs steps, evaluates now and then, writes checkpoints and tells its hooks; an
 // [Optimizer] changes the parameters of a Gorgonia graph by their gradients, at a learning rate that follows a [Schedule].
 //
 //	parameters := nn.NewParameters(seed)
