@@ -45,7 +45,7 @@ func drawCachedCase(t *rapid.T) cachedCase {
 	}
 	if rapid.Bool().Draw(t, "alibi") {
 		for range c.heads {
-			c.o.ALiBi = append(c.o.ALiBi, rapid.Float64Range(0, 1).Draw(t, "slope"))
+			c.o.ALiBi = append(c.o.ALiBi, rapid.Float64Range(1e-3, 1).Draw(t, "slope"))
 		}
 	}
 	if c.qkv {
