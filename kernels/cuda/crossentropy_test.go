@@ -118,7 +118,7 @@ func TestLogSoftmax(t *testing.T) {
 			r.check("y", y, want, plain)
 
 			// The gradient is that of the y that it is given.
-			logs, rows, length := y.values(), dy.values(), shape[len(shape)-1]
+			logs, rows, length := r.values(y), dy.values(), shape[len(shape)-1]
 			wantD, plainD := make([]float64, len(logs)), make([]float32, len(logs))
 			for from := 0; from < len(logs); from += length {
 				sum, plainSum := 0.0, float32(0)
