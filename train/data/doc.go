@@ -15,6 +15,12 @@
 //		b, err := ahead.Batch(n) // tokens and targets are (12, 64), targets one token later
 //	}
 //
+// Text that is more than memory holds becomes files of tokens by package prepare. [OpenShards] opens many of them and [Stream] reads
+// them as they are needed, in a shuffled order, as plain windows or as documents that see only themselves:
+//
+//	shards, err := data.OpenShards(paths...)
+//	batches, err := data.Stream(shards, data.StreamOptions{Rows: 12, Length: 1024, Seed: seed, Packed: true, Separator: 50256})
+//
 // # A batch is a function of its number
 //
 // A batch depends on the data, the seed and its number n alone, not on what was asked for before. A run that is resumed

@@ -77,29 +77,39 @@ func open(path string) (*memory, error) {
 
 // parse finds the tokens in the content of a file. Its errors go on from the name of the file.
 func parse(content []byte) (*memory, error) {
-	if len(content) >= 4 {
+	from, width, err := layout(content, int64(len(content)))
+	if err != nil {
+		return nil, err
+	}
+	return &memory{ids: content[from:], width: width}, nil
+}
+
+// layout finds out where the ids begin in a file of some size, and how many bytes each has, from the start of its content: startBytes,
+// or all if there are fewer. Its errors go on from the name of the file.
+func layout(start []byte, size int64) (from, width int, err error) {
+	if len(start) >= 4 {
 		for _, h := range headers {
-			if binary.LittleEndian.Uint32(content) == h.magic {
-				return h.parse(content)
+			if binary.LittleEndian.Uint32(start) == h.magic {
+				return headerBytes, h.width, h.check(start, size)
 			}
 		}
 	}
-	if err := checkRaw(content); err != nil {
-		return nil, err
-	}
-	return &memory{ids: content, width: 2}, nil
+	return 0, 2, checkRaw(start, size)
 }
 
 // checkRaw refuses what cannot be uint16 ids. Its errors go on from the name of what holds them.
-func checkRaw(content []byte) error {
-	if looksLikeText(content) {
+func checkRaw(start []byte, size int64) error {
+	if looksLikeText(start) {
 		return errors.New("holds text, it needs to hold tokens, which a tokenizer makes of text")
 	}
-	if len(content)%2 != 0 {
-		return fmt.Errorf("has %d bytes, tokens of two bytes each need an even number", len(content))
+	if size%2 != 0 {
+		return fmt.Errorf("has %d bytes, tokens of two bytes each need an even number", size)
 	}
 	return nil
 }
+
+// startBytes is as much of a file as tells what it is.
+const startBytes = 2048
 
 // looksLikeText reports whether bytes begin with so much text that they can hardly be ids: the small ids of small
 // vocabularies have bytes that are zero, and large ones are no UTF-8 for long.
@@ -122,22 +132,21 @@ func looksLikeText(content []byte) bool {
 	return true
 }
 
-func (h header) parse(content []byte) (*memory, error) {
-	if len(content) < headerBytes {
-		return nil, fmt.Errorf("has llm.c's magic number %d but only %d bytes, its header alone needs %d",
-			h.magic, len(content), headerBytes)
+func (h header) check(start []byte, size int64) error {
+	if len(start) < headerBytes {
+		return fmt.Errorf("has llm.c's magic number %d but only %d bytes, its header alone needs %d", h.magic, len(start), headerBytes)
 	}
-	word := func(i int) int32 { return int32(binary.LittleEndian.Uint32(content[4*i:])) }
+	word := func(i int) int32 { return int32(binary.LittleEndian.Uint32(start[4*i:])) }
 	if version := word(1); version != int32(h.version) {
-		return nil, fmt.Errorf("is version %d of llm.c's format %d, it needs to be version %d", version, h.magic, h.version)
+		return fmt.Errorf("is version %d of llm.c's format %d, it needs to be version %d", version, h.magic, h.version)
 	}
 	if word(2) < 1 {
-		return nil, fmt.Errorf("has %d tokens by its header, it needs to have at least 1", word(2))
+		return fmt.Errorf("has %d tokens by its header, it needs to have at least 1", word(2))
 	}
-	if want := headerBytes + int64(word(2))*int64(h.width); int64(len(content)) != want {
-		return nil, fmt.Errorf("has %d bytes, the %d tokens of its header need %d", len(content), word(2), want)
+	if want := headerBytes + int64(word(2))*int64(h.width); size != want {
+		return fmt.Errorf("has %d bytes, the %d tokens of its header need %d", size, word(2), want)
 	}
-	return &memory{ids: content[headerBytes:], width: h.width}, nil
+	return nil
 }
 
 // Write writes tokens to a file. It writes a file beside it first, of a name that nobody can foresee, and renames that, so

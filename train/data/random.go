@@ -38,6 +38,7 @@ func (r *random) Batch(n int) (Batch, error) {
 const (
 	startStream   = 0xB0000000
 	shuffleStream = 0xC0000000 // and the number of a round added
+	mixStream     = 0xD0000000 // likewise
 )
 
 // draw is four random words that follow from the arguments.

@@ -44,7 +44,7 @@ func FromInts(ids []int) (*Tokens, error) {
 // FromBytes makes tokens of little-endian uint16 without a header, such as an embedded file. It keeps b, which must not
 // change from then on.
 func FromBytes(b []byte) (*Tokens, error) {
-	if err := checkRaw(b); err != nil {
+	if err := checkRaw(b, int64(len(b))); err != nil {
 		return nil, fmt.Errorf("FromBytes: b %w", err)
 	}
 	return (&memory{ids: b, width: 2}).tokens(), nil
@@ -90,15 +90,18 @@ func (t *Tokens) Copy(ids []int, from int) error {
 }
 
 func (t *Tokens) copy(ids []int, from int) {
-	b := t.memory.ids[(t.from+from)*t.memory.width:]
-	if t.memory.width == 2 {
-		b = b[:2*len(ids)]
+	decode(ids, t.memory.ids[(t.from+from)*t.memory.width:], t.memory.width)
+}
+
+// decode reads ids of some bytes each.
+func decode(ids []int, b []byte, width int) {
+	b = b[:width*len(ids)]
+	if width == 2 {
 		for i := range ids {
 			ids[i] = int(binary.LittleEndian.Uint16(b[2*i:]))
 		}
 		return
 	}
-	b = b[:4*len(ids)]
 	for i := range ids {
 		ids[i] = int(binary.LittleEndian.Uint32(b[4*i:]))
 	}

@@ -55,13 +55,18 @@ func (w *Windows) Batch(n int) (Batch, error) {
 // memory: a Feistel network permutes the numbers below the next power of four, and numbers that are not below count are
 // permuted again until they are, which takes fewer than four tries on average.
 func permute(seed uint64, epoch, count, i int) int {
+	return permuteIn(shuffleStream, seed, uint64(epoch), count, i)
+}
+
+// permuteIn is permute for draws of some stream and number n.
+func permuteIn(stream uint32, seed, n uint64, count, i int) int {
 	half := (bits.Len64(uint64(count-1)) + 1) / 2
 	mask := uint64(1)<<half - 1
 	x := uint64(i)
 	for {
 		left, right := x>>half, x&mask
 		for round := range uint32(shuffleRounds) {
-			word := draw(seed, uint64(epoch), uint32(right), shuffleStream+round)[0]
+			word := draw(seed, n, uint32(right), stream+round)[0]
 			left, right = right, left^uint64(word)&mask
 		}
 		x = left<<half | right
