@@ -214,7 +214,7 @@ func TestShardsErrors(t *testing.T) {
 		{[]string{filepath.Join(folder, "none.bin")}, "none.bin"},
 		{[]string{file("empty.bin", "")}, "is empty"},
 		{[]string{short, file("text.bin", strings.Repeat("words ", 500))}, "text.bin holds text"},
-		{[]string{file("lying.bin", "\x98\xd8\x34\x01\x01\x00\x00\x00\xff\x00\x00\x00"+strings.Repeat("\x00", 2000))}, "the 255 tokens of its header need"},
+		{[]string{file("lying.bin", "\x88\xd8\x34\x01\x01\x00\x00\x00\xff\x00\x00\x00"+strings.Repeat("\x00", 2000))}, "the 255 tokens of its header need"},
 	} {
 		if _, err := data.OpenShards(c.paths...); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v: the error is %v, want %q", c.paths, err, c.want)
