@@ -19,6 +19,7 @@ import (
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/ops"
 	"github.com/stheno-ml/stheno/train/data"
+	"github.com/stheno-ml/stheno/train/distributed"
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
 )
@@ -46,6 +47,7 @@ type training struct {
 	scaling      *LossScaling
 	noise        int // how many tokens may follow one that is known: the losses go to the logarithm of that
 	prepare      func(*Loop)
+	ranks        *distributed.Group
 }
 
 func (c training) batches(t testing.TB) data.Batches {
@@ -102,7 +104,7 @@ func (c training) loop(t testing.TB, hook Hook) *Loop {
 			return Outputs{Loss: loss, Parameters: m.Parameters()}, err
 		},
 		Optimizer: func(parameters gorgonia.Nodes) (*Optimizer, error) {
-			return NewAdamW(parameters, AdamWConfig{WeightDecay: 0.1, Options: Options{Schedule: ConstantRate(1e-3), ClipNorm: 1, Accumulation: c.accumulation, LossScaling: c.scaling}})
+			return NewAdamW(parameters, AdamWConfig{WeightDecay: 0.1, Options: Options{Schedule: ConstantRate(1e-3), ClipNorm: 1, Accumulation: c.accumulation, LossScaling: c.scaling, Ranks: c.ranks}})
 		},
 	})
 	if err != nil {

@@ -472,6 +472,9 @@ func (l *Loop) settle() error {
 	if l.queued = nil; q == nil {
 		return nil
 	}
+	if err := l.meet(); err != nil {
+		return fmt.Errorf("step %d: %w", l.done, err)
+	}
 	s := q.step
 	metrics := l.training.outputs.Metrics
 	means := make([]mean, len(metrics))

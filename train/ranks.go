@@ -41,10 +41,15 @@ func (l *Loop) ranks() *distributed.Group {
 	return l.optimizer.options.Ranks
 }
 
-// share gives all ranks the parameters of rank 0.
+// share connects the ranks' devices and gives all ranks the parameters of rank 0.
 func (l *Loop) share() error {
 	if l.ranks().Size() == 1 {
 		return nil
+	}
+	if l.c.Device != nil {
+		if err := l.ranks().Connect(l.c.Device.Backend()); err != nil {
+			return err
+		}
 	}
 	var values []kernels.Tensor
 	for _, n := range l.Parameters() {
@@ -68,6 +73,14 @@ func (l *Loop) cancelled(ctx context.Context) (bool, error) {
 	}
 	err := l.ranks().Sum(kernels.Of(asked, 1))
 	return asked[0] > 0, err
+}
+
+// meet waits until all ranks have queued what this one waits for on its device, where waiting has no time-out.
+func (l *Loop) meet() error {
+	if l.c.Device == nil || l.ranks().Size() == 1 {
+		return nil
+	}
+	return l.ranks().Barrier()
 }
 
 // joinMeans adds up over all ranks the sum of losses and what metrics' means are of.

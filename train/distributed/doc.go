@@ -12,13 +12,17 @@
 //
 // # What carries tensors
 //
-// Tensors of the host travel over TCP, from each rank to each. That is slow, simple, and meant for tests: what it computes is a sum in
-// the order of the ranks, with the same bits on all of them. Tensors of a device are refused with [kernels.Unsupported].
+// Tensors of GPUs travel from GPU to GPU by NCCL, once the group is connected to a device ([Group.Connect]). Its library is looked for when a
+// program first does so: where the loader finds libnccl.so.2, in the folders of Python's wheels (nvidia-nccl-cu12, nvidia-nccl-cu13), or
+// where STHENO_NCCL says. What it computes has the same bits on all ranks.
+//
+// Tensors of the host travel over TCP, from each rank to each. That is slow, simple, and meant for tests and for numbers of a few bytes: what it
+// computes is a sum in the order of the ranks, with the same bits on all of them.
 //
 // # When a rank fails
 //
 // The operations of a group are collective, so one rank that is missing stops all. A rank that dies, hangs or gives up (Abort) ends
 // the operations of all others with an error that names it: at once where its connection ends, and otherwise within
-// Config.Timeout. The operations are counted and compared, so ranks that call different ones, or with other shapes,
+// Config.Timeout. Work that waits on the devices is aborted then, and what it computed is of no use. The operations are counted and compared, so ranks that call different ones, or with other shapes,
 // get an error too instead of a sum of unlike things.
 package distributed

@@ -5,20 +5,20 @@ import (
 	"fmt"
 	"hash/fnv"
 	"sync"
-	"time"
 	"unsafe"
 
 	"github.com/stheno-ml/stheno/kernels"
 )
 
-// This file has the operations on tensors of the host. Each tensor is cut into one part a rank. A sum sends every part
+// This file has the operations on tensors. Those of a device are the network's that the group is connected to (see Connect). Of
+// the host's, each is cut into one part a rank. A sum sends every part
 // to its rank, which adds up the parts of all in the order of the ranks, and then every rank its part to all others: all get
 // the same bits, whatever the timing, and they are those of a loop over the ranks.
 
-// Sum adds up the tensors of all ranks, element by element, in the order of the ranks, and leaves the sums in the tensors of each.
-// Sums of 16-bit floats are made in float32.
+// Sum adds up the tensors of all ranks, element by element, and leaves the sums in the tensors of each, the same bits in all. On
+// the host the order is that of the ranks, and sums of 16-bit floats are made in float32.
 func (g *Group) Sum(tensors ...kernels.Tensor) error {
-	return g.each("Sum", tensors, func(operation uint64, t kernels.Tensor) error {
+	return g.each("Sum", tensors, kernels.Network.Sum, func(operation uint64, t kernels.Tensor) error {
 		if err := g.sumParts(operation, t); err != nil {
 			return err
 		}
@@ -26,15 +26,15 @@ func (g *Group) Sum(tensors ...kernels.Tensor) error {
 	})
 }
 
-// SumParts adds up like Sum, but leaves in each rank's tensors only its own part of the sums, that of Part. The other parts
-// are left as they were.
+// SumParts adds up like Sum, but leaves in each rank's tensors only its own part of the sums, that of Part. What the other parts
+// hold afterwards is undefined.
 func (g *Group) SumParts(tensors ...kernels.Tensor) error {
-	return g.each("SumParts", tensors, g.sumParts)
+	return g.each("SumParts", tensors, kernels.Network.SumParts, g.sumParts)
 }
 
 // CollectParts gives each rank the others' parts of the tensors: what SumParts left out.
 func (g *Group) CollectParts(tensors ...kernels.Tensor) error {
-	return g.each("CollectParts", tensors, g.collectParts)
+	return g.each("CollectParts", tensors, kernels.Network.CollectParts, g.collectParts)
 }
 
 // Broadcast copies the tensors of one rank, of any type, to all others.
@@ -42,7 +42,8 @@ func (g *Group) Broadcast(from int, tensors ...kernels.Tensor) error {
 	if from < 0 || from >= g.Size() {
 		return fmt.Errorf("distributed: Broadcast: from is rank %d, the group has %d", from, g.Size())
 	}
-	return g.each("Broadcast", tensors, func(operation uint64, t kernels.Tensor) error {
+	onDevice := func(n kernels.Network, tensors []kernels.Tensor) error { return n.Broadcast(from, tensors) }
+	return g.each("Broadcast", tensors, onDevice, func(operation uint64, t kernels.Tensor) error {
 		if g.Rank() != from {
 			return g.receive(g.links[from], operation, bytesOf(t, 0, t.Elements()))
 		}
@@ -53,22 +54,27 @@ func (g *Group) Broadcast(from int, tensors ...kernels.Tensor) error {
 // Barrier waits until every rank has come to it.
 func (g *Group) Barrier() error {
 	var nothing [1]float32
-	return g.each("Barrier", []kernels.Tensor{kernels.Of(nothing[:], 1)}, g.sumParts)
+	return g.each("Barrier", []kernels.Tensor{kernels.Of(nothing[:], 1)}, nil, g.sumParts)
 }
 
 // Part returns the elements of a tensor of n that are a rank's: from at, up to end.
-func (g *Group) Part(rank, n int) (at, end int) {
-	return n/g.Size()*rank + min(rank, n%g.Size()), n/g.Size()*(rank+1) + min(rank+1, n%g.Size())
-}
+func (g *Group) Part(rank, n int) (at, end int) { return kernels.Part(rank, g.Size(), n) }
 
 // each runs an operation over tensors, after a check that all ranks mean the same.
-func (g *Group) each(name string, tensors []kernels.Tensor, do func(operation uint64, t kernels.Tensor) error) error {
+func (g *Group) each(name string, tensors []kernels.Tensor, onDevice func(kernels.Network, []kernels.Tensor) error,
+	onHost func(operation uint64, t kernels.Tensor) error) error {
 	if err := g.Err(); err != nil || g.Size() == 1 {
 		return err
 	}
+	host, device := make([]kernels.Tensor, 0, len(tensors)), make([]kernels.Tensor, 0, len(tensors))
 	for i, t := range tensors {
-		if err := checkTensor(name, i, t, name == "Broadcast"); err != nil {
+		if err := g.checkTensor(name, i, t, name == "Broadcast"); err != nil {
 			return err
+		}
+		if t.Owner == nil {
+			host = append(host, t)
+		} else {
+			device = append(device, t)
 		}
 	}
 	operation, err := g.begin(name)
@@ -78,11 +84,16 @@ func (g *Group) each(name string, tensors []kernels.Tensor, do func(operation ui
 	if err := g.agree(operation, name, tensors); err != nil {
 		return err
 	}
-	for _, t := range tensors {
+	if len(device) > 0 {
+		if err := onDevice(g.network, device); err != nil {
+			return g.failLate(fmt.Errorf("rank %d: %w", g.Rank(), err))
+		}
+	}
+	for _, t := range host {
 		if operation, err = g.begin(name); err != nil {
 			return err
 		}
-		if err := do(operation, t); err != nil {
+		if err := onHost(operation, t); err != nil {
 			g.fail(err)
 			return g.Err()
 		}
@@ -90,12 +101,12 @@ func (g *Group) each(name string, tensors []kernels.Tensor, do func(operation ui
 	return nil
 }
 
-func checkTensor(name string, i int, t kernels.Tensor, anyType bool) error {
+func (g *Group) checkTensor(name string, i int, t kernels.Tensor, anyType bool) error {
 	switch {
 	case !t.DType.IsFloat() && !anyType:
 		return fmt.Errorf("distributed: %s: tensor %d is of %v, it needs to be of floats", name, i, t.DType)
-	case t.Owner != nil:
-		return kernels.Unsupported{Device: "the group of CPU ranks", What: fmt.Sprintf("%s of tensor %d, which lies on a device", name, i)}
+	case t.Owner != nil && g.network == nil:
+		return kernels.Unsupported{Device: "a group that is not connected", What: fmt.Sprintf("%s of tensor %d, which lies on a device,", name, i)}
 	case !t.IsRowMajor():
 		return fmt.Errorf("distributed: %s: tensor %d has shape %v and strides %v, it needs to be contiguous", name, i, t.Shape, t.Strides)
 	}
@@ -107,7 +118,7 @@ func (g *Group) agree(operation uint64, name string, tensors []kernels.Tensor) e
 	hash := fnv.New64a()
 	fmt.Fprint(hash, name, len(tensors))
 	for _, t := range tensors {
-		fmt.Fprint(hash, t.DType, t.Shape)
+		fmt.Fprint(hash, t.DType, t.Shape, t.Owner != nil)
 	}
 	mine := hash.Sum(nil)
 	return g.sendAll(operation, func(int) []byte { return mine }, func(l *link) error {
@@ -211,13 +222,7 @@ func (g *Group) send(l *link, operation uint64, bytes []byte) error {
 	for {
 		n := min(len(bytes), maxFrame)
 		if err := l.send(frame{kind: dataFrame, operation: operation, body: bytes[:n]}, g.config.timeout()); err != nil {
-			// Who reads from the connection knows better why it ended, and soon.
-			select {
-			case <-g.done:
-			case <-time.After(time.Second):
-				g.fail(fmt.Errorf("%s: %w", l.name, err))
-			}
-			return g.Err()
+			return g.failLate(fmt.Errorf("%s: %w", l.name, err))
 		}
 		if bytes = bytes[n:]; len(bytes) == 0 {
 			return nil

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/stheno-ml/stheno/kernels"
 )
 
 // Group is the processes that train one model together. Its operations are collective: every rank calls the same ones in
@@ -23,6 +25,8 @@ type Group struct {
 	links     []*link // by rank; nil for this one
 	operation atomic.Uint64
 	name      atomic.Pointer[string] // of the operation
+	network   kernels.Network        // of the devices, nil while they are not connected
+	connected sync.Mutex             // held while network is set, and looked at by others than the operations
 
 	end   sync.Once
 	done  chan struct{} // closed when the group is at its end
@@ -136,10 +140,22 @@ func (g *Group) fail(err error) {
 	g.finish(fmt.Errorf("distributed: %w", err))
 }
 
+// failLate is fail for an error that may only be what another rank's end looks like from here: who reads from the connections knows
+// better why, and soon. It returns why the group ended.
+func (g *Group) failLate(err error) error {
+	select {
+	case <-g.done:
+	case <-time.After(time.Second):
+		g.fail(err)
+	}
+	return g.Err()
+}
+
 func (g *Group) finish(cause error) {
 	g.end.Do(func() {
 		g.cause = cause
 		close(g.done)
+		g.disconnect()
 		for _, l := range g.others() {
 			l.conn.Close()
 		}
@@ -156,6 +172,10 @@ func (g *Group) showLife() {
 		case <-g.done:
 			return
 		case now := <-ticker.C:
+			if err := g.networkErr(); err != nil {
+				g.failLate(fmt.Errorf("rank %d: %w", g.Rank(), err))
+				return
+			}
 			for _, l := range g.others() {
 				if l.left.Load() {
 					continue

@@ -1,0 +1,289 @@
+//go:build gpu
+
+package cuda
+
+/*
+#include <stdlib.h>
+#include "nccl_linux.h"
+*/
+import "C"
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/stheno-ml/stheno/kernels"
+)
+
+var _ kernels.Networked = (*Device)(nil)
+
+// ncclVariable is the variable of the environment that names the library, where it is in none of the usual places.
+const ncclVariable = "STHENO_NCCL"
+
+// leastNCCL is the oldest version that serves, in NCCL's own numbers: what is recorded in CUDA graphs and torn down early works
+// from there on.
+const leastNCCL = 21800
+
+// openNCCL is loadNCCL once.
+var openNCCL = sync.OnceValue(loadNCCL)
+
+// loadNCCL finds the library and returns why there is none that serves.
+func loadNCCL() error {
+	var tried []string
+	for _, path := range ncclPaths() {
+		name := C.CString(path)
+		problem := C.networkOpen(name)
+		C.free(unsafe.Pointer(name))
+		if problem != nil {
+			tried = append(tried, fmt.Sprintf("%s: %s", path, C.GoString(problem)))
+			continue
+		}
+		if v := int(C.networkVersion()); v < leastNCCL || v/10000 != leastNCCL/10000 {
+			return fmt.Errorf("%s is NCCL %s, it needs to be %s or a newer 2", path, ncclVersion(v), ncclVersion(leastNCCL))
+		}
+		return nil
+	}
+	return fmt.Errorf("there is no NCCL, which joins GPUs of several processes: install the system's package libnccl2 or Python's nvidia-nccl-cu12, "+
+		"or name a libnccl.so.2 in %s (%s)", ncclVariable, strings.Join(tried, "; "))
+}
+
+func ncclVersion(v int) string { return fmt.Sprintf("%d.%d.%d", v/10000, v/100%100, v%100) }
+
+// ncclPaths are the names under which the library is looked for: that which the loader finds, as of a system's package or in
+// LD_LIBRARY_PATH, and then Python's wheels, of the python3 in PATH first.
+func ncclPaths() []string {
+	if path := os.Getenv(ncclVariable); path != "" {
+		return []string{path}
+	}
+	const library = "libnccl.so.2"
+	paths := []string{library}
+	roots := []string{os.Getenv("VIRTUAL_ENV"), os.Getenv("CONDA_PREFIX")}
+	if python, err := exec.LookPath("python3"); err == nil {
+		roots = append(roots, filepath.Dir(filepath.Dir(python)))
+	}
+	if home, err := os.UserHomeDir(); err == nil {
+		roots = append(roots, filepath.Join(home, ".local"))
+	}
+	for _, root := range append(roots, "/usr/local", "/usr") {
+		for _, packages := range []string{"site-packages", "dist-packages"} {
+			found, err := filepath.Glob(filepath.Join(root, "lib", "python3*", packages, "nvidia", "nccl", "lib", library))
+			if err == nil && root != "" {
+				paths = append(paths, found...)
+			}
+		}
+	}
+	return slices.Compact(paths)
+}
+
+// NetworkKey returns the key of a new network: NCCL's unique id.
+func (d *Device) NetworkKey() ([]byte, error) {
+	if err := openNCCL(); err != nil {
+		return nil, fmt.Errorf("cuda:%d: %w", d.index, err)
+	}
+	key := make([]byte, keyBytes)
+	if result := C.networkKey((*C.char)(unsafe.Pointer(&key[0]))); result != 0 {
+		return nil, d.ncclError("ncclGetUniqueId", result, nil)
+	}
+	return key, nil
+}
+
+const keyBytes = 128
+
+// JoinNetwork returns the network of a key once all of its members have come. NCCL waits for them without end: where the context
+// ends before, a thread of the process is left behind in that wait.
+func (d *Device) JoinNetwork(ctx context.Context, key []byte, rank, size int) (kernels.Network, error) {
+	if err := openNCCL(); err != nil {
+		return nil, fmt.Errorf("cuda:%d: %w", d.index, err)
+	}
+	if len(key) != keyBytes {
+		return nil, fmt.Errorf("cuda:%d: the key of a network has %d bytes, it needs to have %d", d.index, len(key), keyBytes)
+	}
+	if size < 1 || rank < 0 || rank >= size {
+		return nil, fmt.Errorf("cuda:%d: rank is %d, it needs to be from 0 to %d", d.index, rank, size-1)
+	}
+	n := &network{device: d, rank: rank, size: size}
+	joined := make(chan error, 1)
+	go func() {
+		joined <- d.ncclError("ncclCommInitRank",
+			C.networkJoin(rawContext(d.context), &n.communicator, C.int(size), (*C.char)(unsafe.Pointer(&key[0])), C.int(rank)), nil)
+	}()
+	select {
+	case err := <-joined:
+		if err != nil {
+			return nil, err
+		}
+		return n, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("cuda:%d: ncclCommInitRank: %w", d.index, context.Cause(ctx))
+	}
+}
+
+func (d *Device) ncclError(call string, result C.NcclResult, communicator unsafe.Pointer) error {
+	if result == 0 {
+		return nil
+	}
+	err := fmt.Errorf("cuda:%d: %s: %s", d.index, call, C.GoString(C.networkText(result)))
+	if details := strings.TrimSpace(C.GoString(C.networkDetails(communicator))); details != "" {
+		err = fmt.Errorf("%w (%s)", err, details)
+	}
+	return err
+}
+
+// network is a communicator of NCCL's, whose work goes to the device's stream.
+type network struct {
+	device     *Device
+	rank, size int
+
+	left         atomic.Bool
+	calls        sync.Mutex // held while NCCL is called
+	communicator unsafe.Pointer
+}
+
+var errLeft = errors.New("the network was left or aborted")
+
+// Sum is NCCL's all-reduce.
+func (n *network) Sum(tensors []kernels.Tensor) error {
+	return n.transfer("sum over ranks", tensors, func(t kernels.Tensor, list []C.Transfer) []C.Transfer {
+		return append(list, n.of(t, C.AllReduce, 0, t.Elements()))
+	})
+}
+
+// SumParts is NCCL's reduce-scatter, and where the parts are not equal a reduction for each.
+func (n *network) SumParts(tensors []kernels.Tensor) error {
+	return n.transfer("sum of parts", tensors, func(t kernels.Tensor, list []C.Transfer) []C.Transfer {
+		count := t.Elements()
+		if count%n.size == 0 {
+			at, end := kernels.Part(n.rank, n.size, count)
+			whole := n.of(t, C.ReduceScatter, 0, end-at)
+			whole.to = n.of(t, C.ReduceScatter, at, end).to
+			return append(list, whole)
+		}
+		return n.each(t, C.Reduce, list)
+	})
+}
+
+// CollectParts is NCCL's all-gather, and where the parts are not equal a broadcast of each.
+func (n *network) CollectParts(tensors []kernels.Tensor) error {
+	return n.transfer("collection of parts", tensors, func(t kernels.Tensor, list []C.Transfer) []C.Transfer {
+		count := t.Elements()
+		if count%n.size == 0 {
+			at, end := kernels.Part(n.rank, n.size, count)
+			own := n.of(t, C.AllGather, at, end)
+			own.to = n.of(t, C.AllGather, 0, count).to
+			return append(list, own)
+		}
+		return n.each(t, C.Broadcast, list)
+	})
+}
+
+// Broadcast copies the tensors of one member to all others.
+func (n *network) Broadcast(from int, tensors []kernels.Tensor) error {
+	if from < 0 || from >= n.size {
+		return n.device.callError("broadcast", fmt.Errorf("from is rank %d, the network has %d", from, n.size))
+	}
+	return n.transfer("broadcast", tensors, func(t kernels.Tensor, list []C.Transfer) []C.Transfer {
+		b := n.of(t, C.Broadcast, 0, t.Elements())
+		b.rank = C.int(from)
+		return append(list, b)
+	})
+}
+
+// each is an operation on each part of a tensor, whose root is the part's rank.
+func (n *network) each(t kernels.Tensor, operation C.int, list []C.Transfer) []C.Transfer {
+	for rank := range n.size {
+		if at, end := kernels.Part(rank, n.size, t.Elements()); at < end {
+			part := n.of(t, operation, at, end)
+			part.rank = C.int(rank)
+			list = append(list, part)
+		}
+	}
+	return list
+}
+
+// of is an operation in place on the elements at to end.
+func (n *network) of(t kernels.Tensor, operation C.int, at, end int) C.Transfer {
+	begin := unsafe.Add(t.Data, at*t.DType.Size())
+	return C.Transfer{from: begin, to: begin, count: C.size_t(end - at), _type: ncclTypes[t.DType], operation: operation}
+}
+
+// ncclTypes are the types of elements as NCCL numbers them.
+var ncclTypes = map[kernels.DType]C.int{
+	kernels.Bool: 1, kernels.I32: 2, kernels.I64: 4, kernels.F16: 6, kernels.F32: 7, kernels.F64: 8, kernels.BF16: 9,
+}
+
+// transfer queues operations on tensors, all in one group.
+func (n *network) transfer(name string, tensors []kernels.Tensor, describe func(kernels.Tensor, []C.Transfer) []C.Transfer) error {
+	var list []C.Transfer
+	for i, t := range tensors {
+		argument := fmt.Sprintf("tensor %d", i)
+		if err := n.device.checkHere(name, argument, t); err != nil {
+			return err
+		}
+		switch {
+		case !t.IsRowMajor():
+			return n.device.callError(name, fmt.Errorf("%s has shape %v and strides %v, it needs to be row-major", argument, t.Shape, t.Strides))
+		case !t.DType.IsFloat() && name != "broadcast":
+			return n.device.callError(name, fmt.Errorf("%s is %v, it needs to be of floats", argument, t.DType))
+		case t.Elements() > 0:
+			list = describe(t, list)
+		}
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	n.calls.Lock()
+	defer n.calls.Unlock()
+	if n.left.Load() {
+		return n.device.callError(name, errLeft)
+	}
+	defer runtime.KeepAlive(tensors)
+	d := n.device
+	return d.ncclError(name, C.networkTransfer(rawContext(d.context), n.communicator, rawStream(d.stream), &list[0], C.int(len(list))), n.communicator)
+}
+
+// Err asks NCCL what has gone wrong. While another call is under way it does not wait for that, and knows of nothing.
+func (n *network) Err() error {
+	if !n.calls.TryLock() {
+		return nil
+	}
+	defer n.calls.Unlock()
+	if n.left.Load() {
+		return nil
+	}
+	return n.device.ncclError("ncclCommGetAsyncError", C.networkState(n.communicator), n.communicator)
+}
+
+// Abort makes NCCL's kernels end.
+func (n *network) Abort() { n.leave(true) }
+
+// Close destroys the communicator.
+func (n *network) Close() { n.leave(false) }
+
+// leave ends the communicator, in the background, since NCCL waits there for recordings that use it.
+func (n *network) leave(abort bool) {
+	if !n.left.CompareAndSwap(false, true) {
+		return
+	}
+	go func() {
+		// A call that waits for a member that is gone returns only when the communicator is aborted beneath it.
+		for patience := time.Now().Add(time.Second); !n.calls.TryLock(); time.Sleep(time.Millisecond) {
+			if abort && time.Now().After(patience) {
+				C.networkLeave(rawContext(n.device.context), n.communicator, 1)
+				return
+			}
+		}
+		defer n.calls.Unlock()
+		C.networkLeave(rawContext(n.device.context), n.communicator, C.int(flag(abort)))
+	}()
+}

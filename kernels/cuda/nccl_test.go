@@ -1,0 +1,276 @@
+//go:build gpu && linux
+
+package cuda
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stheno-ml/stheno/kernels"
+)
+
+// A library that is missing, or not the right one, is an error that says what to do. The library is opened once a process, so this
+// asks for the paths and opens them itself.
+func TestMissingNCCL(t *testing.T) {
+	t.Setenv(ncclVariable, "/nowhere/libnccl.so.2")
+	if paths := ncclPaths(); !slices.Equal(paths, []string{"/nowhere/libnccl.so.2"}) {
+		t.Fatalf("the paths are %q with %s set", paths, ncclVariable)
+	}
+	err := loadNCCL()
+	for _, part := range []string{"there is no NCCL", "libnccl2", "nvidia-nccl-cu12", ncclVariable, "/nowhere/libnccl.so.2: "} {
+		if err == nil || !strings.Contains(err.Error(), part) {
+			t.Errorf("the error is %v, it needs to say %q", err, part)
+		}
+	}
+	t.Setenv(ncclVariable, "libm.so.6")
+	if err := loadNCCL(); err == nil || !strings.Contains(err.Error(), "it has no ncclGetVersion") {
+		t.Errorf("the mathematical library serves as NCCL: %v", err)
+	}
+}
+
+// networks joins all GPUs of the machine, at least two, in this process.
+func networks(t testing.TB) ([]*Device, []kernels.Network) {
+	t.Helper()
+	size := Count()
+	if size < 2 {
+		t.Skip("this machine does not have two GPUs")
+	}
+	devices, list, errs := make([]*Device, size), make([]kernels.Network, size), make([]error, size)
+	for i := range devices {
+		d, err := Open(i)
+		if err != nil {
+			t.Fatal(err)
+		}
+		devices[i] = d
+	}
+	key, err := devices[0].NetworkKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var joining sync.WaitGroup
+	for i, d := range devices {
+		joining.Go(func() { list[i], errs[i] = d.JoinNetwork(ctx, key, i, size) })
+	}
+	joining.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for _, n := range list {
+			n.Close()
+		}
+	})
+	return devices, list
+}
+
+// everyone runs a function for each member at once.
+func everyone(t testing.TB, devices []*Device, do func(rank int) error) {
+	t.Helper()
+	errs := make([]error, len(devices))
+	var members sync.WaitGroup
+	for i := range devices {
+		members.Go(func() { errs[i] = errors.Join(do(i), devices[i].Synchronize()) })
+	}
+	members.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Operations of the network do what loops over the ranks do, for all types and for lengths that the members do not divide, queued and
+// recorded. The numbers are whole, so sums are exact in any order.
+func TestNetwork(t *testing.T) {
+	devices, list := networks(t)
+	size := len(devices)
+	lengths := []int{0, 1, size - 1, size, 5, 1001, 1 << 20, 3_000_001}
+	for _, dtype := range []kernels.DType{kernels.F32, kernels.F64, kernels.BF16, kernels.F16} {
+		for _, name := range []string{"Sum", "SumParts", "CollectParts", "Broadcast"} {
+			for _, recorded := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s %v recorded=%v", name, dtype, recorded), func(t *testing.T) {
+					inputs, tensors := make([][][]float64, size), make([][]kernels.Tensor, size)
+					for rank, d := range devices {
+						random := rand.New(rand.NewPCG(5, uint64(rank)))
+						for _, n := range lengths {
+							x := make([]float64, n)
+							for i := range x {
+								x[i] = float64(random.IntN(17) - 8)
+							}
+							tensor, err := d.Alloc(dtype, n)
+							if err == nil {
+								err = d.Copy(tensor, kernels.Of(x, n))
+							}
+							if err != nil {
+								t.Fatal(err)
+							}
+							inputs[rank], tensors[rank] = append(inputs[rank], x), append(tensors[rank], tensor)
+						}
+					}
+					everyone(t, devices, func(rank int) error {
+						work := func() error {
+							switch n := list[rank]; name {
+							case "Sum":
+								return n.Sum(tensors[rank])
+							case "SumParts":
+								return n.SumParts(tensors[rank])
+							case "CollectParts":
+								return n.CollectParts(tensors[rank])
+							default:
+								return n.Broadcast(size-1, tensors[rank])
+							}
+						}
+						if !recorded {
+							return work()
+						}
+						recording, err := devices[rank].Capture(work)
+						if err != nil {
+							return err
+						}
+						return recording.Launch()
+					})
+					for rank, d := range devices {
+						for k, n := range lengths {
+							got := make([]float64, n)
+							if err := d.Copy(kernels.Of(got, n), tensors[rank][k]); err != nil {
+								t.Fatal(err)
+							}
+							at, end := 0, n
+							if name == "SumParts" {
+								at, end = kernels.Part(rank, size, n)
+							}
+							for i := at; i < end; i++ {
+								want := 0.0
+								for from := range size {
+									first, last := kernels.Part(from, size, n)
+									if strings.HasPrefix(name, "Sum") || name == "Broadcast" && from == size-1 || name == "CollectParts" && i >= first && i < last {
+										want += inputs[from][k][i]
+									}
+								}
+								if got[i] != want {
+									t.Fatalf("rank %d: element %d of %d is %v, want %v", rank, i, n, got[i], want)
+								}
+							}
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+// What a network cannot take is an error that names it.
+func TestNetworkErrors(t *testing.T) {
+	devices, list := networks(t)
+	d, n := devices[0], list[0]
+	ids, err := d.Alloc(kernels.I64, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	square, err := d.Alloc(kernels.F32, 3, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{n.Sum([]kernels.Tensor{ids}), "tensor 0 is int64, it needs to be of floats"},
+		{n.Sum([]kernels.Tensor{square, square.Permute(1, 0)}), "tensor 1 has shape [3 3] and strides [1 3], it needs to be row-major"},
+		{n.SumParts([]kernels.Tensor{kernels.Of([]float32{1}, 1)}), "tensor 0 is on the host, it needs to be on the device"},
+		{n.Broadcast(len(list), nil), fmt.Sprintf("from is rank %d, the network has %d", len(list), len(list))},
+	} {
+		if c.err == nil || !strings.Contains(c.err.Error(), c.want) {
+			t.Errorf("error %v, want %s", c.err, c.want)
+		}
+	}
+}
+
+// A member that never comes does not hold the device up once the network is aborted.
+func TestAbortNetwork(t *testing.T) {
+	devices, list := networks(t)
+	x, err := devices[0].Alloc(kernels.F32, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := list[0].Sum([]kernels.Tensor{x}); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- devices[0].Synchronize() }()
+	select {
+	case err := <-done:
+		t.Fatalf("a sum ended without the others: %v", err)
+	case <-time.After(200 * time.Millisecond):
+	}
+	list[0].Abort()
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Logf("the device says %v", err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("the device still waits 20 s after the network was aborted")
+	}
+	if err := list[0].Sum([]kernels.Tensor{x}); !errors.Is(err, errLeft) {
+		t.Errorf("a sum after Abort: %v", err)
+	}
+}
+
+// BenchmarkNetwork times operations of several sizes on all GPUs of the machine, as one would see them between kernels.
+func BenchmarkNetwork(b *testing.B) {
+	devices, list := networks(b)
+	for _, mib := range []int{1, 25, 250, 475} {
+		n := mib << 20 / 4
+		tensors := make([]kernels.Tensor, len(devices))
+		for rank, d := range devices {
+			var err error
+			if tensors[rank], err = d.Alloc(kernels.F32, n); err != nil {
+				b.Fatal(err)
+			}
+			if err := d.Fill(tensors[rank], 1); err != nil {
+				b.Fatal(err)
+			}
+		}
+		for name, do := range map[string]func(n kernels.Network, x []kernels.Tensor) error{
+			"Sum": kernels.Network.Sum, "SumParts": kernels.Network.SumParts, "CollectParts": kernels.Network.CollectParts,
+		} {
+			b.Run(fmt.Sprintf("%s/%dMiB", name, mib), func(b *testing.B) {
+				const rounds = 20
+				times := make([]time.Duration, len(devices))
+				for b.Loop() {
+					everyone(b, devices, func(rank int) error {
+						var first kernels.Event
+						for i := range rounds + 3 {
+							if i == 3 {
+								var err error
+								if first, err = devices[rank].Record(); err != nil {
+									return err
+								}
+							}
+							if err := do(list[rank], tensors[rank:rank+1]); err != nil {
+								return err
+							}
+						}
+						last, err := devices[rank].Record()
+						if err != nil {
+							return err
+						}
+						times[rank], err = last.Since(first)
+						return err
+					})
+				}
+				took := slices.Max(times) / rounds
+				b.ReportMetric(float64(took.Microseconds()), "µs/operation")
+				b.ReportMetric(float64(n)*4/took.Seconds()/1e9, "GB/s")
+			})
+		}
+	}
+}

@@ -1,0 +1,268 @@
+//go:build gpu && linux
+
+package train
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stheno-ml/stheno/kernels/cuda"
+	"github.com/stheno-ml/stheno/nn"
+	"github.com/stheno-ml/stheno/ops"
+	"github.com/stheno-ml/stheno/train/data"
+	"github.com/stheno-ml/stheno/train/distributed"
+)
+
+// This file trains on several GPUs, each in a process of its own: the test's binary is started again as each of the ranks.
+
+// rankVariable is the variable of the environment that makes the binary a rank, with a rankTraining as JSON.
+const rankVariable = "STHENO_TEST_RANK"
+
+// rankTraining is what ranks train.
+type rankTraining struct {
+	Large        bool // a GPT-2 of 124 million parameters on 32×1024 tokens, in bfloat16
+	Steps        int
+	Accumulation int
+	BFloat16     bool
+	Fault        string // what happens to rank 1 in its sixth step
+	Out          string // the folder for rankResults
+}
+
+// rankResult is what one rank leaves.
+type rankResult struct {
+	Losses   []float64
+	Weights  uint64 // a hash of them
+	Recorded bool
+	Step     float64 // milliseconds, the median
+	Peak     float64 // GiB of tensors
+}
+
+// TestRank is a rank, when it is started as one.
+func TestRank(t *testing.T) {
+	text := os.Getenv(rankVariable)
+	if text == "" {
+		t.Skip("this process is no rank")
+	}
+	var c rankTraining
+	if err := json.Unmarshal([]byte(text), &c); err != nil {
+		t.Fatal(err)
+	}
+	place, err := distributed.FromEnvironment()
+	if err != nil {
+		t.Fatal(err)
+	}
+	place.Timeout = 20 * time.Second
+	if c.Fault != "" {
+		place.Timeout = 4 * time.Second
+	}
+	group, err := distributed.Join(t.Context(), place)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer group.Close()
+	device, err := ops.OpenDevice(group.LocalRank())
+	if err != nil {
+		t.Fatal(err)
+	}
+	what := training{model: nn.GPTConfig{Vocab: 67, Context: 128, Layers: 4, Heads: 4, Dim: 256}, rows: 8, noise: 8}
+	if c.Large {
+		what = gpt(12, 12, 768, 1024, 32)
+	}
+	if c.BFloat16 {
+		what.model.Compute = ops.BFloat16
+	}
+	what.device, what.steps, what.accumulation, what.ranks = device, c.Steps, c.Accumulation, group
+	var r rankResult
+	var took []time.Duration
+	l := what.loop(t, Hook{OnStep: func(s Step) error {
+		r.Losses, took = append(r.Losses, s.Loss), append(took, s.Duration)
+		return nil
+	}})
+	if c.Fault != "" && group.Rank() == 1 {
+		l.c.Data = faulty{l.c.Data, c.Fault}
+	}
+	if _, err := l.Run(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	r.Recorded = l.training.last.recording != nil
+	hash := fnv.New64a()
+	for _, n := range l.Parameters() {
+		v, err := ops.Download(n.Value())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, x := range v.Float32s() {
+			bits := math.Float32bits(x)
+			hash.Write([]byte{byte(bits), byte(bits >> 8), byte(bits >> 16), byte(bits >> 24)})
+		}
+	}
+	r.Weights = hash.Sum64()
+	if len(took) > 0 {
+		r.Step = median(took[len(took)/4:]).Seconds() * 1e3
+	}
+	raw, err := cuda.Open(group.LocalRank())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Peak = float64(raw.Memory().Peak) / (1 << 30)
+	result, err := json.Marshal(r)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(c.Out, fmt.Sprint(group.Rank())), result, 0o666)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// run trains on so many GPUs and returns what the ranks left and what they wrote.
+func (c rankTraining) run(t testing.TB, gpus int) ([]rankResult, string, error) {
+	t.Helper()
+	c.Out = t.TempDir()
+	text, err := json.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := &lockedBuffer{}
+	err = distributed.Launch(t.Context(), gpus, distributed.LaunchConfig{
+		Command: []string{os.Args[0], "-test.run=^TestRank$"}, Env: []string{rankVariable + "=" + string(text)}, Stdout: out, Stderr: out, Grace: 5 * time.Second,
+	})
+	var list []rankResult
+	for rank := range gpus {
+		text, readErr := os.ReadFile(filepath.Join(c.Out, fmt.Sprint(rank)))
+		if readErr != nil {
+			break
+		}
+		var r rankResult
+		if err := json.Unmarshal(text, &r); err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, r)
+	}
+	return list, out.String(), err
+}
+
+func gpus(t testing.TB, n int) {
+	t.Helper()
+	if ops.Devices() < n {
+		t.Skipf("this machine has %d GPUs, the test needs %d", ops.Devices(), n)
+	}
+}
+
+// Two GPUs have the losses of one that takes the batches of both, and the same weights, to the last bit.
+func TestRanksOnDevices(t *testing.T) {
+	gpus(t, 2)
+	for _, c := range []rankTraining{{Steps: 20}, {Steps: 20, BFloat16: true}, {Steps: 20, Accumulation: 2}, {Steps: 200}} {
+		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
+			alone := c
+			alone.Accumulation = 2 * max(1, c.Accumulation)
+			one, out, err := alone.run(t, 1)
+			if err != nil {
+				t.Fatal(err, out)
+			}
+			two, out, err := c.run(t, 2)
+			if err != nil {
+				t.Fatal(err, out)
+			}
+			if two[0].Weights != two[1].Weights || !two[0].Recorded || !two[1].Recorded {
+				t.Errorf("the ranks have weights %x and %x, and were recorded %v and %v", two[0].Weights, two[1].Weights, two[0].Recorded, two[1].Recorded)
+			}
+			if len(two[0].Losses) != c.Steps || len(one[0].Losses) != c.Steps {
+				t.Fatalf("%d and %d losses for %d steps", len(two[0].Losses), len(one[0].Losses), c.Steps)
+			}
+			worst, last := 0.0, c.Steps-1
+			for i, loss := range two[0].Losses {
+				worst = max(worst, math.Abs(loss/one[0].Losses[i]-1))
+			}
+			t.Logf("losses from %.4f to %.4f, at most %.2g from one GPU's; weights of one GPU equal: %v", two[0].Losses[0], two[0].Losses[last], worst,
+				two[0].Weights == one[0].Weights)
+			if !(worst <= 1e-4) || !(two[0].Losses[last] < two[0].Losses[0]-0.1) {
+				t.Errorf("the losses are %v, of one GPU %v", two[0].Losses, one[0].Losses)
+			}
+		})
+	}
+}
+
+// A rank that dies and one that hangs end the other, which waits on its GPU, with the rank's name.
+func TestRanksFailOnDevices(t *testing.T) {
+	gpus(t, 2)
+	for _, c := range []struct{ fault, want string }{{"die", "rank 1 (host"}, {"hang", "rank 1 (host"}, {"stop", "rank 1 (host"}, {"fail", "rank 1 gave up"}} {
+		t.Run(c.fault, func(t *testing.T) {
+			start := time.Now()
+			_, out, err := rankTraining{Steps: 1000, Fault: c.fault}.run(t, 2)
+			said := slices.IndexFunc(strings.Split(out, "\n"), func(line string) bool {
+				return !strings.HasPrefix(line, "[rank 1]") && strings.Contains(line, c.want)
+			})
+			t.Logf("after %v: %v", time.Since(start).Round(time.Millisecond), err)
+			if err == nil || said < 0 || time.Since(start) > time.Minute {
+				t.Errorf("rank 0 does not say %q within a minute but %q", c.want, out)
+			}
+		})
+	}
+}
+
+// BenchmarkRanks is the rate of GPT-2-124M on one GPU and on two.
+func BenchmarkRanks(b *testing.B) {
+	gpus(b, 2)
+	for b.Loop() {
+		var one float64
+		for _, n := range []int{1, 2} {
+			c := rankTraining{Large: true, Steps: 60}
+			ranks, out, err := c.run(b, n)
+			if err != nil {
+				b.Fatal(err, out)
+			}
+			rate := float64(n*32*1024) / ranks[0].Step * 1e3
+			if n == 1 {
+				one = rate
+			}
+			fmt.Printf("%d GPUs: %.2f ms a step, %.0f tokens/s, %.1f%% of %d times one, %.2f GiB of tensors each\n",
+				n, ranks[0].Step, rate, 100*rate/(float64(n)*one), n, ranks[0].Peak)
+		}
+	}
+}
+
+// faulty are batches of which one never comes.
+type faulty struct {
+	data.Batches
+	how string
+}
+
+func (f faulty) Batch(n int) (data.Batch, error) {
+	if n < 11 { // rank 1's fifth step is recorded and replayed by then
+		return f.Batches.Batch(n)
+	}
+	switch f.how {
+	case "die":
+		os.Exit(3)
+	case "stop": // as a machine that is lost
+		syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+	case "hang":
+		select {}
+	}
+	return nil, errors.New("the data ended")
+}
+
+// lockedBuffer is written to by several readers of processes.
+type lockedBuffer struct {
+	lock sync.Mutex
+	bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.lock.Lock()
+	defer b.lock.Unlock()
+	return b.Buffer.Write(p)
+}
