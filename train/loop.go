@@ -57,7 +57,7 @@ type LoopConfig struct {
 	// Validation are batches that are never trained on; nil means that there are none.
 	Validation data.Batches
 
-	// Checkpoints is where checkpoints go; nil means that none are written. There is one after the last step, and one
+	// Checkpoints is where checkpoints go; nil means that none are written. Of several ranks, rank 0 alone has them. There is one after the last step, and one
 	// whatever else ends the run, as long as the weights are good.
 	Checkpoints *checkpoint.Folder
 	// CheckpointEvery is the number of steps between checkpoints; 0 means only at the end, and the best.
@@ -141,8 +141,6 @@ func (c LoopConfig) validate() error {
 		return errors.New("optimizer is nil, it needs to be a function that makes an optimizer, such as one that calls NewAdamW")
 	case c.Data == nil:
 		return errors.New("data is nil, it needs to be batches, such as those of data.Random")
-	case c.CheckpointEvery > 0 && c.Checkpoints == nil:
-		return fmt.Errorf("checkpoint every is %d and checkpoints is nil, it needs a folder", c.CheckpointEvery)
 	}
 	return firstError(validateLength("steps", c.Steps, 1), validateLength("eval every", c.EvalEvery, 0),
 		validateLength("eval batches", c.EvalBatches, 1), validateLength("checkpoint every", c.CheckpointEvery, 0))
@@ -160,6 +158,9 @@ func (l *Loop) build() (err error) {
 	}
 	if err := l.optimizer.ScaleLoss(l.training.g); err != nil {
 		return err
+	}
+	if l.c.CheckpointEvery > 0 && l.c.Checkpoints == nil && l.ranks().Rank() == 0 {
+		return fmt.Errorf("checkpoint every is %d and checkpoints is nil, it needs a folder", l.c.CheckpointEvery)
 	}
 	if err := l.checkCounts(); err != nil {
 		return err
@@ -472,10 +473,10 @@ func (l *Loop) settle() error {
 	if l.queued = nil; q == nil {
 		return nil
 	}
+	s, torn := q.step, l.torn
 	if err := l.meet(); err != nil {
 		return fmt.Errorf("step %d: %w", l.done, err)
 	}
-	s := q.step
 	metrics := l.training.outputs.Metrics
 	means := make([]mean, len(metrics))
 	for _, list := range q.scalars {
@@ -494,6 +495,7 @@ func (l *Loop) settle() error {
 	if err := l.joinMeans(&s.Loss, means); err != nil {
 		return fmt.Errorf("step %d: %w", l.done, err)
 	}
+	l.torn = torn
 	s.Loss /= float64(len(q.scalars) * l.ranks().Size())
 	s.Metrics = figures(metrics, means, scalarMetric)
 	var err error

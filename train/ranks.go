@@ -75,11 +75,13 @@ func (l *Loop) cancelled(ctx context.Context) (bool, error) {
 	return asked[0] > 0, err
 }
 
-// meet waits until all ranks have queued what this one waits for on its device, where waiting has no time-out.
+// meet waits until all ranks have queued the step that this one is about to wait for on its device, where waiting has no time-out.
+// Until it is known that the gradients of all have come, the weights count as torn.
 func (l *Loop) meet() error {
 	if l.c.Device == nil || l.ranks().Size() == 1 {
 		return nil
 	}
+	l.torn = true
 	return l.ranks().Barrier()
 }
 

@@ -7,17 +7,18 @@ import (
 
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/ops"
+	"github.com/stheno-ml/stheno/train/distributed"
 )
 
 // deviceName is what -device may be.
 var deviceName = regexp.MustCompile(`^(auto|cpu|cuda(:[0-9]{1,3})?)$`)
 
 // openDevice opens what -device names, nil for the CPU, and says what that is, or why it is not a GPU.
-func openDevice(name string) (device *ops.Device, says string, err error) {
+func openDevice(name string, rank *distributed.Group) (device *ops.Device, says string, err error) {
 	if name == "cpu" {
 		return nil, "the CPU", nil
 	}
-	index := 0
+	index := gpuOf(rank)
 	if digits := deviceName.FindStringSubmatch(name)[2]; digits != "" {
 		if index, err = strconv.Atoi(digits[1:]); err != nil {
 			return nil, "", fmt.Errorf("-device is %q: %w", name, err)

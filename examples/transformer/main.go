@@ -4,7 +4,8 @@
 //	go run ./examples/transformer
 //
 // It is also the tutorial: this file is what a training program needs, from top to bottom. settings.go has the flags,
-// corpus.go finds the text, author.go writes, run.go is the folder that results go to, stop.go listens to signals.
+// corpus.go finds the text, author.go writes, run.go is the folder that results go to, stop.go listens to signals, ranks.go is for
+// several GPUs: -gpus 8 trains on those of this machine, and torchrun, Slurm, Kubernetes or Open MPI start the program on many machines.
 package main
 
 import (
@@ -40,8 +41,11 @@ func main() {
 	// Nearly all memory is weights and activations, which live as long as the run: collecting early costs nothing.
 	debug.SetGCPercent(25)
 	do := learn
-	if o.sample {
+	switch {
+	case o.sample:
 		do = speak
+	case o.gpus > 0 && os.Getenv("RANK") == "":
+		do = func(ctx context.Context, _ settings, o options) error { return launch(ctx, o.gpus) }
 	}
 	ctx := context.Background()
 	if err := do(ctx, s, o); err != nil {
@@ -51,7 +55,15 @@ func main() {
 }
 
 // learn trains a model and lets it write.
-func learn(ctx context.Context, s settings, o options) error {
+func learn(ctx context.Context, s settings, o options) (err error) {
+	// Several processes may train one model, each on a GPU of its own. They do the same, but only rank 0 tells of it and writes it down.
+	ranks, err := joinRanks(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer func() { leaveRanks(ranks, err) }()
+	leads := ranks.Rank() == 0
+
 	// A run is a folder with everything that comes of the training. One that is resumed has settings already.
 	r, err := findRun(&s, o)
 	if err != nil {
@@ -83,16 +95,18 @@ func learn(ctx context.Context, s settings, o options) error {
 	if err != nil {
 		return err
 	}
-	if err := r.open(o.resume); err != nil {
-		return err
-	}
-	defer r.checkpoints.Close()
-	if err := r.keepTokenizer(corpus.tokenizer); err != nil {
-		return err
+	if leads {
+		if err := r.open(o.resume); err != nil {
+			return err
+		}
+		defer r.checkpoints.Close()
+		if err := r.keepTokenizer(corpus.tokenizer); err != nil {
+			return err
+		}
 	}
 
 	// Every graph that is made of the model has these parameters: one trains them, one evaluates, one writes text.
-	device, place, err := openDevice(o.device)
+	device, place, err := openDevice(o.device, ranks)
 	if err != nil {
 		return err
 	}
@@ -135,12 +149,13 @@ func learn(ctx context.Context, s settings, o options) error {
 					Schedule: train.WarmupCosine{Peak: s.Rate, Min: s.MinRate, Warmup: s.Warmup, Steps: s.decaySteps()},
 					Groups:   []train.Group{{Match: train.Vectors, NoDecay: true}},
 					ClipNorm: s.Clip, Accumulation: s.Accumulation, LossScaling: s.lossScaling(),
+					Ranks: ranks,
 				},
 			})
 		},
 		Steps: s.Steps, EvalEvery: s.EvalEvery, EvalBatches: s.EvalBatches,
 		Checkpoints: r.checkpoints, CheckpointEvery: s.CheckpointEvery, Settings: s, NewMasks: o.newMasks,
-		Hooks: []train.Hook{
+		Hooks: []train.Hook{ // of rank 0
 			watch.Progress(os.Stderr, glimpse),
 			watch.OpenJSONLines(r.file("log.jsonl")),
 			watch.TensorBoard(r.file("tensorboard")),
@@ -153,9 +168,16 @@ func learn(ctx context.Context, s settings, o options) error {
 	if err := r.resume(loop, o); err != nil {
 		return err
 	}
+	if !leads {
+		_, err := loop.Run(ctx)
+		return err
+	}
 	count := nn.Count(loop.Parameters())
 	fmt.Printf("A GPT of %d layers × %d channels, %.2f million parameters.\n", s.Layers, s.Dim, float64(count)/1e6)
 	fmt.Printf("It learns from %s:\n%.2f million tokens of %d kinds.\n", corpus.origin, float64(corpus.tokens.Len())/1e6, vocab)
+	if ranks.Size() > 1 {
+		place = fmt.Sprintf("%d ranks with a batch each, this one on %s", ranks.Size(), place)
+	}
 	fmt.Printf("It computes on %s. Everything goes to %s.\n", place, r.folder)
 	if cost := s.cost(count); device == nil && cost > time.Hour {
 		fmt.Printf("On a CPU like this one it takes about %v; -preset cpu takes about a minute.\n", cost.Round(time.Hour))

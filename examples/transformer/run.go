@@ -201,7 +201,7 @@ func speak(ctx context.Context, s settings, o options) error {
 	if err != nil {
 		return err
 	}
-	device, _, err := openDevice(o.device)
+	device, _, err := openDevice(o.device, nil)
 	if err != nil {
 		return err
 	}

@@ -89,6 +89,7 @@ type options struct {
 	topK        int
 	topP        float64
 	device      string
+	gpus        int             // 0 where the flag is not given
 	explicit    func(*settings) // repeats on other settings what flags said
 }
 
@@ -118,6 +119,7 @@ func parse(args []string, help io.Writer) (settings, options, error) {
 	flags.IntVar(&o.topK, "top-k", 0, "take one of the k likeliest tokens, 0 for any")
 	flags.Float64Var(&o.topP, "top-p", 1, "take one of the likeliest tokens that together have this probability")
 	flags.StringVar(&o.device, "device", "auto", "where to compute: cpu, cuda, cuda:1 and so on, or auto: a GPU where there is one")
+	flags.IntVar(&o.gpus, "gpus", 0, "train on `N` GPUs of this machine, a process each; -batch and -accumulation are those of each, so a step takes N times as many")
 	register(flags, &s)
 	err := flags.Parse(args)
 	switch {
@@ -144,6 +146,9 @@ func parse(args []string, help io.Writer) (settings, options, error) {
 				again.Set(f.Name, f.Value.String()) // parsed before, so it cannot fail
 			}
 		})
+	}
+	if given["gpus"] {
+		o.device = "cuda"
 	}
 	if err := o.validate(given); err != nil || o.resume || o.sample {
 		return s, o, err // a run that exists has settings, to be checked when they are known
@@ -279,6 +284,10 @@ func (o options) validate(given map[string]bool) error {
 		return errors.New("-new-masks is given without -resume, it lets an older run go on with other dropout masks")
 	case !deviceName.MatchString(o.device):
 		return fmt.Errorf("-device is %q, it needs to be auto, cpu, cuda or cuda:N", o.device)
+	case given["gpus"] && o.gpus < 1:
+		return fmt.Errorf("-gpus is %d, it needs to be at least 1", o.gpus)
+	case given["gpus"] && given["device"]:
+		return errors.New("-device is given with -gpus, which takes the first GPUs of this machine")
 	case o.length < 1:
 		return fmt.Errorf("-length is %d, it needs to be at least 1", o.length)
 	case !(o.temperature >= 0) || math.IsInf(o.temperature, 0):

@@ -1,0 +1,51 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/stheno-ml/stheno/ops"
+	"github.com/stheno-ml/stheno/train/distributed"
+)
+
+// rankTimeout is how long ranks wait for one that has not come: longer than rank 0 takes to write a checkpoint or a sample.
+const rankTimeout = 10 * time.Minute
+
+// joinRanks joins the ranks that -gpus or a launcher has started. Without either the program is alone, a group of one.
+func joinRanks(ctx context.Context, o options) (*distributed.Group, error) {
+	c, err := distributed.FromEnvironment()
+	if err != nil {
+		return nil, err
+	}
+	if size := max(1, c.Size); o.gpus > 0 && size != o.gpus {
+		return nil, fmt.Errorf("-gpus is %d, a launcher has started %d ranks: it needs no -gpus", o.gpus, size)
+	}
+	c.Timeout = rankTimeout
+	return distributed.Join(ctx, c)
+}
+
+// leaveRanks leaves them, and tells them of an error that ends this rank.
+func leaveRanks(ranks *distributed.Group, err error) {
+	if err != nil {
+		ranks.Abort(err)
+	}
+	ranks.Close()
+}
+
+// launch starts this program again on each of n GPUs of this machine, and waits for all.
+func launch(ctx context.Context, n int) error {
+	if ops.Devices() < n {
+		_, err := ops.OpenDevice(n - 1)
+		return fmt.Errorf("-gpus is %d: %w", n, err)
+	}
+	return distributed.Launch(ctx, n, distributed.LaunchConfig{})
+}
+
+// gpuOf is the index of the GPU that a rank takes, where -device does not say: one each, but the only one that a launcher lets it see.
+func gpuOf(rank *distributed.Group) int {
+	if ops.Devices() == 1 {
+		return 0
+	}
+	return rank.LocalRank()
+}

@@ -1,0 +1,85 @@
+//go:build unix
+
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stheno-ml/stheno/ops"
+	"github.com/stheno-ml/stheno/train/distributed"
+)
+
+// output is written to by the readers of several processes.
+type output struct {
+	lock sync.Mutex
+	bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.lock.Lock()
+	defer o.lock.Unlock()
+	return o.Buffer.Write(p)
+}
+
+// launched runs the program as ranks on the CPU, as a launcher would.
+func launched(t *testing.T, ranks int, args ...string) (string, error) {
+	t.Helper()
+	out := &output{}
+	err := distributed.Launch(t.Context(), ranks, distributed.LaunchConfig{
+		Command: append([]string{os.Args[0], "-device", "cpu"}, args...), Env: []string{asProgram + "=1"}, Stdout: out, Stderr: out, Grace: 20 * time.Second,
+	})
+	return out.String(), err
+}
+
+// TestRanks compares runs of three ranks, one of them resumed, with one process that accumulates three batches.
+func TestRanks(t *testing.T) {
+	t.Chdir(t.TempDir())
+	writeFile(t, "text.txt", strings.Repeat("for i := range 10 {\n\tprint(i)\n}\n", 40))
+	if err := do(t, append(small, "-steps", "10", "-accumulation", "3", "-out", "one", "-device", "cpu")...); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{append(small, "-steps", "5", "-out", "three"), {"-resume", "-out", "three", "-steps", "10", "-length", "40"}} {
+		out, err := launched(t, 3, args...)
+		if err != nil {
+			t.Fatalf("%q: %v\n%s", args, err, out)
+		}
+		if strings.Count(out, "It computes on 3 ranks") != 1 || strings.Contains(out, "[rank ") {
+			t.Errorf("%q: not rank 0 alone says what it does:\n%s", args, out)
+		}
+	}
+	for _, file := range []string{"checkpoints/step-00000010/model.safetensors", "sample.txt"} {
+		if read(t, filepath.Join("one", file)) != read(t, filepath.Join("three", file)) {
+			t.Errorf("%s of three ranks differs from that of one process", file)
+		}
+	}
+	if runs, err := filepath.Glob("*/checkpoints"); err != nil || len(runs) != 2 {
+		t.Errorf("the runs are %v, %v, want two", runs, err)
+	}
+}
+
+// TestRanksThatCannotStart has one rank that cannot read what the others can, and more GPUs than there are.
+func TestRanksThatCannotStart(t *testing.T) {
+	t.Chdir(t.TempDir())
+	writeFile(t, "text.txt", strings.Repeat("hello world\n", 40))
+	out, err := launched(t, 2, append(small, "-steps", "5", "-gpus", "2")...)
+	if err == nil || !strings.Contains(out, "-device is given with -gpus") {
+		t.Errorf("%v, it said %q", err, out)
+	}
+	program := exec.Command(os.Args[0], append(append([]string{}, small...), "-steps", "5", "-gpus", "65")...)
+	program.Env = append(os.Environ(), asProgram+"=1")
+	said, err := program.CombinedOutput()
+	want := "transformer: -gpus is 65: this program was built without GPUs: build it with -tags gpu"
+	if _, openErr := ops.OpenDevice(64); openErr != nil {
+		want = "transformer: -gpus is 65: " + openErr.Error()
+	}
+	if err == nil || !strings.HasPrefix(string(said), want) {
+		t.Errorf("%v, it said %q, want %q", err, said, want)
+	}
+}
