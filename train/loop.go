@@ -93,6 +93,7 @@ type Loop struct {
 
 	dirty    bool // gradients are not zero
 	torn     bool // an update of the weights has failed halfway
+	helps    bool // rank 0 writes checkpoints, and needs this rank's part of the optimiser's state
 	skipping bool // the last step was skipped, since a gradient was not finite
 	resumed  bool
 	branched bool // from a checkpoint that is not the newest
@@ -584,7 +585,10 @@ func (l *Loop) evaluate(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if e.Best && l.c.Checkpoints != nil {
+	switch {
+	case e.Best && l.helps:
+		return l.help()
+	case e.Best && l.c.Checkpoints != nil:
 		_, err = l.save(l.c.Checkpoints.SaveBest) // the first time before any step, so that a bad disk is known at once
 	}
 	return err

@@ -59,6 +59,10 @@ type Options struct {
 	// Ranks are the processes that train together, each on batches of its own; nil means this one alone. A step then averages the
 	// gradients of all, and changes the parameters of all alike.
 	Ranks *distributed.Group
+	// ShardState leaves each rank with its part of what the optimiser remembers (ZeRO's first stage), such as 8 bytes a parameter
+	// of AdamW's divided by the number of ranks. Weights and losses are the same; float32's to the last bit. Checkpoints are whole,
+	// and readable by any number of ranks; a run that ends with an error leaves none of its last step.
+	ShardState bool
 	// MaxSkips is how many steps in a row may be skipped before Step returns an error; 0 means 10.
 	MaxSkips int
 }
@@ -85,7 +89,6 @@ type group struct {
 type parameter struct {
 	node  *gorgonia.Node
 	shape []int
-	state []*tensor.Dense // a value for each of the rule's slots
 }
 
 const defaultMaxSkips = 10
@@ -111,7 +114,7 @@ func newOptimizer(name string, nodes gorgonia.Nodes, r rule, options Options) (*
 		o.state[slot] = make([]kernels.Tensor, len(nodes))
 	}
 	for _, n := range ordered {
-		o.parameters = append(o.parameters, parameter{n, slices.Clone([]int(n.Shape())), make([]*tensor.Dense, len(o.state))})
+		o.parameters = append(o.parameters, parameter{n, slices.Clone([]int(n.Shape()))})
 	}
 	for _, s := range spans {
 		g := group{span: s, weights: o.weights[s.from:s.to], gradients: o.gradients[s.from:s.to]}
@@ -242,7 +245,7 @@ func (o *Optimizer) change() error {
 		return err
 	}
 	plan := kernels.StepPlan{ClipNorm: o.options.ClipNorm, Accumulation: o.batchesOfStep(), LossScaling: o.scaling}
-	if err := o.backend.SumSquares(o.gradients, o.squares); err != nil {
+	if err := o.sumSquares(); err != nil {
 		return err
 	}
 	if err := o.backend.PlanStep(plan, o.squares, o.control); err != nil {
@@ -253,13 +256,27 @@ func (o *Optimizer) change() error {
 		if g.noDecay {
 			u.WeightDecay = 0
 		}
-		if err := o.rule.update(o.backend, u, g.weights, g.gradients, g.state); err != nil {
+		update := o.updateWhole
+		if o.isSharded() {
+			update = o.updateParts
+		}
+		if err := update(u, g); err != nil {
+			return err
+		}
+	}
+	if o.isSharded() {
+		if err := o.finishParts(); err != nil {
 			return err
 		}
 	}
 	o.runs = 0
 	o.markUnrun()
 	return nil
+}
+
+// updateWhole is the rule's update of a group.
+func (o *Optimizer) updateWhole(u kernels.Update, g group) error {
+	return o.rule.update(o.backend, u, g.weights, g.gradients, g.state)
 }
 
 // ZeroGradients sets the gradients to zero, as each step does: for runs whose gradients no step is to use.

@@ -66,10 +66,9 @@ func (o *Optimizer) begin() (err error) {
 	}
 	for slot, list := range o.state {
 		for i, p := range o.parameters {
-			if list[i] = alloc(dtype, p.shape...); err != nil {
+			if list[i] = alloc(dtype, o.stateShape(p)...); err != nil {
 				return fmt.Errorf("%s.%s: %w", o.rule.slots()[slot], p.node.Name(), err)
 			}
-			o.parameters[i].state[slot] = ops.ValueOf(list[i])
 		}
 		if err := o.backend.Zero(list); err != nil {
 			return err

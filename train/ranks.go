@@ -17,10 +17,13 @@ import (
 // This file is what an optimiser and a loop do together with those of other ranks. Batches are numbered for all: step n takes as
 // many as one process would take that accumulates all of them, and each rank every Size-th.
 
-// joinGradients makes the gradients of this rank the sums over all ranks.
+// joinGradients makes the gradients of this rank the sums over all ranks, or its own parts of them.
 func (o *Optimizer) joinGradients() error {
-	if o.options.Ranks.Size() == 1 {
+	switch {
+	case o.options.Ranks.Size() == 1:
 		return nil
+	case o.isSharded():
+		return o.options.Ranks.SumParts(o.gradients...)
 	}
 	return o.options.Ranks.Sum(o.gradients...)
 }
@@ -59,7 +62,21 @@ func (l *Loop) share() error {
 		}
 		values = append(values, value)
 	}
-	return l.ranks().Broadcast(0, values...)
+	writes := []float64{0}
+	if l.c.Checkpoints != nil {
+		writes[0] = 1
+	}
+	if err := l.ranks().Broadcast(0, append(values, kernels.Of(writes, 1))...); err != nil {
+		return err
+	}
+	l.helps = l.optimizer.isSharded() && l.ranks().Rank() > 0 && writes[0] == 1
+	return nil
+}
+
+// help is another rank's part in a checkpoint of rank 0: it gives what it has of the optimiser's state.
+func (l *Loop) help() error {
+	_, err := l.optimizer.giveState(false)
+	return err
 }
 
 // cancelled reports whether any rank is to stop: all stop before the same step.
@@ -153,15 +170,13 @@ func (l *Loop) emptyCheckpoint(step, meta int) (checkpoint.Checkpoint, error) {
 	for _, n := range l.Parameters() {
 		c.Weights = append(c.Weights, safetensors.Tensor{Name: n.Name(), Value: tensor.New(tensor.Of(n.Dtype()), tensor.WithShape(n.Shape()...))})
 	}
-	state, err := l.optimizer.State()
-	if err != nil {
-		return c, err
-	}
-	for name, value := range state.Tensors {
-		state.Tensors[name] = tensor.New(tensor.Of(value.Dtype()), tensor.WithShape(value.Shape()...))
-	}
-	c.Optimizer = safetensors.Sorted(state.Tensors)
-	return c, nil
+	state := map[string]*tensor.Dense{}
+	err := l.optimizer.eachState(func(name string, p parameter, _ kernels.Tensor) error {
+		state[name] = tensor.New(tensor.Of(p.node.Dtype()), tensor.WithShape(p.shape...))
+		return nil
+	})
+	c.Optimizer = safetensors.Sorted(state)
+	return c, err
 }
 
 // shareCheckpoint copies rank 0's checkpoint into one of the same tensors, whose order may be another.

@@ -3,7 +3,6 @@
 package train
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -249,6 +248,7 @@ func (f faulty) Batch(n int) (data.Batch, error) {
 		os.Exit(3)
 	case "stop": // as a machine that is lost
 		syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+		select {}
 	case "hang":
 		select {}
 	}
@@ -258,11 +258,18 @@ func (f faulty) Batch(n int) (data.Batch, error) {
 // lockedBuffer is written to by several readers of processes.
 type lockedBuffer struct {
 	lock sync.Mutex
-	bytes.Buffer
+	text []byte
 }
 
 func (b *lockedBuffer) Write(p []byte) (int, error) {
 	b.lock.Lock()
 	defer b.lock.Unlock()
-	return b.Buffer.Write(p)
+	b.text = append(b.text, p...)
+	return len(p), nil
+}
+
+func (b *lockedBuffer) String() string {
+	b.lock.Lock()
+	defer b.lock.Unlock()
+	return string(b.text)
 }

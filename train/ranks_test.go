@@ -31,6 +31,7 @@ type course struct {
 // together says how ranks train the counting model.
 type together struct {
 	size, accumulation int
+	shard              bool
 	dtype              tensor.Dtype
 	change             func(rank int, c *train.LoopConfig)
 	resume             bool
@@ -74,7 +75,7 @@ func (o together) trainRank(t *testing.T, place distributed.Config) (left course
 		Steps: 20, EvalEvery: 10, EvalBatches: 5,
 		Optimizer: func(parameters gorgonia.Nodes) (*train.Optimizer, error) {
 			return train.NewAdamW(parameters, train.AdamWConfig{Options: train.Options{
-				Schedule: train.ConstantRate(1e-2), ClipNorm: 1, Accumulation: o.accumulation, Ranks: group,
+				Schedule: train.ConstantRate(1e-2), ClipNorm: 1, Accumulation: o.accumulation, Ranks: group, ShardState: o.shard,
 			}})
 		},
 		Hooks: []train.Hook{{
@@ -133,6 +134,12 @@ func TestRanksTrainAsOne(t *testing.T) {
 				if err := errors.Join(errs...); err != nil {
 					t.Fatal(err)
 				}
+				if dtype == tensor.Float32 {
+					shared, errs := together{size: c.size, accumulation: c.accumulation, dtype: dtype, shard: true}.train(t)
+					if err := errors.Join(errs...); err != nil || !slices.Equal(shared[0].losses, all[0].losses) || !slices.Equal(shared[c.size-1].weights, all[0].weights) {
+						t.Errorf("ranks that share the optimizer's state have other losses or weights (%v)", err)
+					}
+				}
 				for rank := range all {
 					if !slices.Equal(all[rank].weights, all[0].weights) {
 						t.Errorf("rank %d has other weights than rank 0", rank)
@@ -163,7 +170,8 @@ func TestRanksTrainAsOne(t *testing.T) {
 	}
 }
 
-// A training goes on with another number of ranks, from rank 0's checkpoint, as long as a step takes as many batches.
+// A training goes on with another number of ranks, which share the optimiser's state or do not, from rank 0's checkpoint, as long as
+// a step takes as many batches.
 func TestRanksResume(t *testing.T) {
 	one, errs := together{size: 1, accumulation: 4, dtype: tensor.Float64}.train(t)
 	if errs[0] != nil {
@@ -172,7 +180,7 @@ func TestRanksResume(t *testing.T) {
 	path := t.TempDir()
 	goOn := func(size, accumulation, steps int) ([]course, error) {
 		folder := openFolder(t, path, 2)
-		courses, errs := together{size: size, accumulation: accumulation, dtype: tensor.Float64, resume: true, change: func(rank int, c *train.LoopConfig) {
+		courses, errs := together{size: size, accumulation: accumulation, shard: steps != 15, dtype: tensor.Float64, resume: true, change: func(rank int, c *train.LoopConfig) {
 			c.Steps = steps
 			if rank == 0 {
 				c.Checkpoints = folder

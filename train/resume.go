@@ -141,7 +141,7 @@ func (l *Loop) restore(c checkpoint.Checkpoint) error {
 
 // checkpointDue reports whether a checkpoint is to be written after the step that is done.
 func (l *Loop) checkpointDue() bool {
-	if l.c.Checkpoints == nil || l.done == l.saved || l.done == 0 {
+	if l.c.Checkpoints == nil && !l.helps || l.done == l.saved || l.done == 0 {
 		return false
 	}
 	return l.done >= l.c.Steps || l.postponed || l.c.CheckpointEvery > 0 && l.done%l.c.CheckpointEvery == 0
@@ -153,6 +153,10 @@ func (l *Loop) checkpoint() error {
 	if l.skipping && l.done < l.c.Steps {
 		l.postponed = true
 		return nil
+	}
+	if l.helps {
+		l.saved, l.postponed = l.done, false
+		return l.help()
 	}
 	write := l.c.Checkpoints.Save
 	if l.skipping {
@@ -173,10 +177,14 @@ func (l *Loop) checkpoint() error {
 // nobody knows whether this one is any better.
 func (l *Loop) keep() error {
 	switch {
-	case l.c.Checkpoints == nil || l.done == l.saved || l.done == l.failed:
+	case l.c.Checkpoints == nil && !l.helps || l.done == l.saved || l.done == l.failed:
 		return nil
 	case l.torn:
 		return fmt.Errorf("no checkpoint of step %d: its update failed halfway", l.done)
+	case l.optimizer.isSharded() && l.ranks().Err() != nil:
+		return fmt.Errorf("no checkpoint of step %d: the other ranks have parts of the optimizer's state", l.done)
+	case l.helps:
+		return l.help()
 	}
 	path, err := l.save(l.c.Checkpoints.SaveBeside)
 	if path != "" {

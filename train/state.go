@@ -26,20 +26,21 @@ type State struct {
 }
 
 // State is the optimiser's state, once all steps that were queued are made. On the host its tensors are the optimiser's own,
-// which the next step changes; from a device they are copies.
-func (o *Optimizer) State() (State, error) {
+// which the next step changes; from a device they are copies. Where ranks share the state ([Options.ShardState]) all of them call it
+// together, and each gets the whole.
+func (o *Optimizer) State() (State, error) { return o.giveState(true) }
+
+// giveState is State. A rank that does not keep the tensors of a sharded state has done its part in it, and gets none.
+func (o *Optimizer) giveState(keep bool) (State, error) {
 	if err := o.settle(len(o.pending)); err != nil {
 		return State{}, err
 	}
 	if err := o.place(); err != nil {
 		return State{}, o.errorf("%w", err)
 	}
-	s := State{Optimizer: o.name, Step: o.step, Skipped: o.skipped, SkippedInARow: o.skippedInARow, Tensors: map[string]*tensor.Dense{}}
-	err := o.eachState(func(name string, own *tensor.Dense, _ kernels.Tensor) (err error) {
-		s.Tensors[name], err = ops.Download(own)
-		return err
-	})
-	if err == nil && o.scaling.Interval > 0 {
+	s := State{Optimizer: o.name, Step: o.step, Skipped: o.skipped, SkippedInARow: o.skippedInARow}
+	var err error
+	if s.Tensors, err = o.stateTensors(keep); err == nil && o.scaling.Interval > 0 {
 		err = o.readLossScale()
 		s.LossScale, s.LossScaleGoodSteps = o.scale.factor, o.scale.goodSteps
 	}
@@ -47,6 +48,19 @@ func (o *Optimizer) State() (State, error) {
 		return State{}, o.errorf("%w", err)
 	}
 	return s, nil
+}
+
+// stateTensors are the tensors of the state.
+func (o *Optimizer) stateTensors(keep bool) (map[string]*tensor.Dense, error) {
+	if o.isSharded() {
+		return o.collectState(keep)
+	}
+	all := map[string]*tensor.Dense{}
+	err := o.eachState(func(name string, _ parameter, view kernels.Tensor) (err error) {
+		all[name], err = ops.Download(ops.ValueOf(view))
+		return err
+	})
+	return all, err
 }
 
 // SetState makes the optimiser go on from a state, whose tensors it copies. A state of another kind of optimiser or of
@@ -69,14 +83,17 @@ func (o *Optimizer) SetState(s State) error {
 		return o.errorf("%w", err)
 	}
 	var from, to []kernels.Tensor
-	err := o.eachState(func(name string, own *tensor.Dense, view kernels.Tensor) error {
+	err := o.eachState(func(name string, p parameter, view kernels.Tensor) error {
 		value := s.Tensors[name]
 		if value == nil {
 			return fmt.Errorf("the state has no %s", name)
 		}
-		seen, err := viewOf(value, own.Dtype(), own.Shape())
+		seen, err := viewOf(value, p.node.Dtype(), p.shape)
 		if err != nil {
 			return fmt.Errorf("the state's %s %w", name, err)
+		}
+		if o.isSharded() {
+			seen = o.own(seen)
 		}
 		from, to = append(from, seen), append(to, view)
 		return nil
@@ -103,10 +120,10 @@ func (o *Optimizer) SetState(s State) error {
 }
 
 // eachState goes through the tensors of the state until do gives an error.
-func (o *Optimizer) eachState(do func(name string, own *tensor.Dense, view kernels.Tensor) error) error {
+func (o *Optimizer) eachState(do func(name string, p parameter, view kernels.Tensor) error) error {
 	for i, p := range o.parameters {
 		for k, slot := range o.rule.slots() {
-			if err := do(slot+"."+p.node.Name(), p.state[k], o.state[k][i]); err != nil {
+			if err := do(slot+"."+p.node.Name(), p, o.state[k][i]); err != nil {
 				return err
 			}
 		}

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,13 +18,20 @@ import (
 // output is written to by the readers of several processes.
 type output struct {
 	lock sync.Mutex
-	bytes.Buffer
+	text []byte
 }
 
 func (o *output) Write(p []byte) (int, error) {
 	o.lock.Lock()
 	defer o.lock.Unlock()
-	return o.Buffer.Write(p)
+	o.text = append(o.text, p...)
+	return len(p), nil
+}
+
+func (o *output) String() string {
+	o.lock.Lock()
+	defer o.lock.Unlock()
+	return string(o.text)
 }
 
 // launched runs the program as ranks on the CPU, as a launcher would.

@@ -1,0 +1,154 @@
+//go:build unix
+
+package train_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stheno-ml/stheno/train"
+	"github.com/stheno-ml/stheno/train/checkpoint"
+	"github.com/stheno-ml/stheno/train/data"
+	"github.com/stheno-ml/stheno/train/distributed"
+	"gorgonia.org/tensor"
+)
+
+// rankFolder is the variable of the environment that makes a test process a rank, with the folder of its checkpoints as its value.
+// rankFault says what happens to the last rank, and at which batch.
+const (
+	rankFolder = "STHENO_TEST_RANK_FOLDER"
+	rankFault  = "STHENO_TEST_RANK_FAULT"
+)
+
+// TestRanksThatFail trains in processes of which one dies, hangs, is stopped or fails at a random moment, and goes on from the
+// checkpoint that is left. Each time the others end and name that rank, and the weights in the end are those of one process that
+// nothing happened to.
+func TestRanksThatFail(t *testing.T) {
+	const size, steps = 3, 20
+	if folder := os.Getenv(rankFolder); folder != "" {
+		failingRank(t, folder, steps)
+		return
+	}
+	straight, errs := together{size: 1, accumulation: size, dtype: tensor.Float32}.train(t)
+	if errs[0] != nil {
+		t.Fatal(errs[0])
+	}
+	const seed = 5
+	random, path := rand.New(rand.NewPCG(seed, 0)), t.TempDir()
+	for i, fault := range []string{"dies", "hangs", "is stopped", "fails", ""} {
+		at := 0
+		if fault != "" { // every fault comes after some of the steps that are left
+			at = size*(i*steps/5+1+random.IntN(steps/5-1)) + size - 1
+		}
+		out := &writer{}
+		start := time.Now()
+		err := distributed.Launch(t.Context(), size, distributed.LaunchConfig{
+			Command: []string{os.Args[0], "-test.run=^TestRanksThatFail$"}, Stdout: out, Stderr: out, Grace: 2 * time.Second,
+			Env: []string{rankFolder + "=" + path, rankFault + "=" + fmt.Sprint(at, " ", fault)},
+		})
+		if fault == "" {
+			if err != nil {
+				t.Fatal(err, out.String())
+			}
+			break
+		}
+		named := 0
+		for line := range strings.Lines(out.String()) {
+			if !strings.HasPrefix(line, "[rank 2]") && strings.Contains(line, "rank 2") {
+				named++
+			}
+		}
+		if err == nil || named < 2 || time.Since(start) > 40*time.Second {
+			t.Errorf("rank 2 %s at batch %d, seed %d: %v after %v, the others say %q", fault, at, seed, err, time.Since(start), out.String())
+		}
+		view, err := checkpoint.View(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, refused, err := view.Latest()
+		if want := at / size; err != nil || len(refused) > 0 || c.Step < want-1 || c.Step > want {
+			t.Errorf("rank 2 %s in step %d: checkpoint of step %d, %v, refused %v", fault, want, c.Step, err, refused)
+		}
+	}
+	folder := openFolder(t, path, 2)
+	last, errs := together{size: 1, accumulation: size, dtype: tensor.Float32, resume: true, change: func(_ int, c *train.LoopConfig) { c.Checkpoints = folder }}.train(t)
+	if err := errors.Join(append(errs, folder.Close())...); err != nil || last[0].end.Done != steps || !slices.Equal(last[0].weights, straight[0].weights) {
+		t.Errorf("the weights differ from those of one process (%v)", err)
+	}
+}
+
+// failingRank is one of the processes. Those with a fault share the optimiser's state every other time.
+func failingRank(t *testing.T, path string, steps int) {
+	place, err := distributed.FromEnvironment()
+	if err != nil {
+		t.Fatal(err)
+	}
+	place.Timeout = 3 * time.Second
+	at, fault, _ := strings.Cut(os.Getenv(rankFault), " ")
+	batch, err := strconv.Atoi(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := together{size: place.Size, accumulation: 1, dtype: tensor.Float32, resume: true, shard: batch%2 == 1, change: func(rank int, c *train.LoopConfig) {
+		c.Steps, c.CheckpointEvery = steps, 1
+		if rank == 0 {
+			c.Checkpoints = openFolder(t, path, 2)
+		}
+		if rank == place.Size-1 && fault != "" {
+			c.Data = faulty{batch, fault}
+		}
+	}}
+	if _, err := o.trainRank(t, place); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// faulty is counting up to a batch.
+type faulty struct {
+	at  int
+	how string
+}
+
+func (f faulty) Batch(n int) (data.Batch, error) {
+	if n < f.at {
+		return counting{}.Batch(n)
+	}
+	switch f.how {
+	case "dies":
+		os.Exit(3)
+	case "hangs":
+		select {}
+	case "is stopped": // as with a machine that is lost
+		syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+		select {}
+	}
+	return nil, errDataEnded
+}
+
+// writer is written to by the readers of several processes.
+type writer struct {
+	lock sync.Mutex
+	text []byte
+}
+
+func (w *writer) Write(p []byte) (int, error) {
+	w.lock.Lock()
+	defer w.lock.Unlock()
+	w.text = append(w.text, p...)
+	return len(p), nil
+}
+
+func (w *writer) String() string {
+	w.lock.Lock()
+	defer w.lock.Unlock()
+	return string(w.text)
+}

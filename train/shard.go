@@ -1,0 +1,88 @@
+package train
+
+import (
+	"fmt"
+
+	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/ops"
+	"gorgonia.org/tensor"
+)
+
+// This file is the optimiser whose state is shared out over the ranks (Options.ShardState). Of each parameter a rank has its part, see
+// kernels.Part: it gets that part of the sum of the gradients, updates that part of the weights, and all collect the weights. As many
+// bytes travel as without.
+
+// isSharded reports whether this rank has only its part of the state.
+func (o *Optimizer) isSharded() bool { return o.options.ShardState && o.options.Ranks.Size() > 1 }
+
+// own is this rank's part of a parameter, or of a tensor of its shape.
+func (o *Optimizer) own(t kernels.Tensor) kernels.Tensor {
+	n := t.Elements()
+	at, end := o.options.Ranks.Part(o.options.Ranks.Rank(), n)
+	if at == end {
+		at, end = 0, 0 // no address behind the tensor's end
+	}
+	return t.Reshape(n).Slice(0, at, end)
+}
+
+// owned are this rank's parts of tensors.
+func (o *Optimizer) owned(list []kernels.Tensor) []kernels.Tensor {
+	parts := make([]kernels.Tensor, len(list))
+	for i, t := range list {
+		parts[i] = o.own(t)
+	}
+	return parts
+}
+
+// stateShape is the shape of what this rank has of each slot of a parameter.
+func (o *Optimizer) stateShape(p parameter) []int {
+	if !o.isSharded() {
+		return p.shape
+	}
+	return o.own(kernels.Tensor{Shape: p.shape}).Shape
+}
+
+// sumSquares leaves the sums of the squares of all gradients in squares, those of this rank's parts and of all others'.
+func (o *Optimizer) sumSquares() error {
+	if !o.isSharded() {
+		return o.backend.SumSquares(o.gradients, o.squares)
+	}
+	if err := o.backend.SumSquares(o.owned(o.gradients), o.squares); err != nil {
+		return err
+	}
+	return o.options.Ranks.Sum(o.squares)
+}
+
+// updateParts is the rule's update of this rank's parts of a group.
+func (o *Optimizer) updateParts(u kernels.Update, g group) error {
+	u.ClearGradients = false // finishParts does, of all parts
+	return o.rule.update(o.backend, u, o.owned(g.weights), o.owned(g.gradients), g.state)
+}
+
+// finishParts gives all ranks the weights of all parts, and clears the gradients.
+func (o *Optimizer) finishParts() error {
+	if err := o.options.Ranks.CollectParts(o.weights...); err != nil || !o.keepsGradients() {
+		return err
+	}
+	return o.backend.Zero(o.gradients)
+}
+
+// collectState puts the parts of the state together, a tensor at a time. Every rank calls it; those that do not keep the tensors get none.
+func (o *Optimizer) collectState(keep bool) (map[string]*tensor.Dense, error) {
+	all := map[string]*tensor.Dense{}
+	err := o.eachState(func(name string, p parameter, view kernels.Tensor) error {
+		whole, err := o.backend.Alloc(view.DType, p.shape...)
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		if err := o.backend.Copy(o.own(whole), view); err != nil {
+			return err
+		}
+		if err := o.options.Ranks.CollectParts(whole); err != nil || !keep {
+			return err
+		}
+		all[name], err = ops.Download(ops.ValueOf(whole))
+		return err
+	})
+	return all, err
+}

@@ -1,0 +1,172 @@
+package train
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stheno-ml/stheno/train/distributed"
+	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
+)
+
+// sharing is a training of a few parameters, some of fewer elements than there are ranks.
+type sharing struct {
+	size, accumulation int
+	dtype              tensor.Dtype
+	shard              bool
+	optimizer          func(gorgonia.Nodes, Options) (*Optimizer, error)
+}
+
+// sharer is what a rank has in the end.
+type sharer struct {
+	weights, state [][]float64
+	reports        []Report
+	elements       int // of the state that it holds
+}
+
+var sharedShapes = [][]int{{1}, {2}, {7}, {5, 33}, {1000}, {64}}
+
+// rank trains as one of the ranks. In the third step rank 0 alone has a gradient that is not finite.
+func (c sharing) rank(t *testing.T, place distributed.Config) (left sharer, err error) {
+	group, err := distributed.Join(t.Context(), place)
+	if err != nil {
+		return left, err
+	}
+	defer group.Close()
+	p := newProblem(t, c.dtype, []string{"a", "b", "c", "d", "e", "f"}, sharedShapes...)
+	defer p.machine.Close()
+	for i, n := range p.parameters {
+		set(n, wave(1, i))
+	}
+	o, err := c.optimizer(p.parameters, Options{
+		Schedule: ConstantRate(1e-2), ClipNorm: 1, Accumulation: c.accumulation, Ranks: group, ShardState: c.shard,
+		Groups: []Group{{Match: Named("d", "e"), LearningRateScale: 0.5}, {Match: Vectors, NoDecay: true}},
+	})
+	if err != nil {
+		return left, err
+	}
+	for step := range 6 {
+		for run := range c.accumulation {
+			for i, n := range p.gradients {
+				set(n, wave(0.3, 100*step+10*run+group.Rank()+i))
+			}
+			if step == 2 && group.Rank() == 0 {
+				set(p.gradients[4], func(int) float64 { return math.Inf(1) })
+			}
+			p.run(t)
+		}
+		report, err := o.Step()
+		if err != nil {
+			return left, err
+		}
+		left.reports = append(left.reports, report)
+	}
+	for _, n := range p.parameters {
+		left.weights = append(left.weights, floats(n.Value()))
+	}
+	for _, slot := range o.state {
+		for _, view := range slot {
+			left.elements += view.Elements()
+		}
+	}
+	state, err := o.State()
+	if err != nil {
+		return left, err
+	}
+	for _, slot := range o.rule.slots() {
+		for _, n := range p.parameters {
+			left.state = append(left.state, slices.Clone(floats(state.Tensors[slot+"."+n.Name()])))
+		}
+	}
+	// A state that was put together is what all can go on from.
+	if err := o.SetState(state); err != nil {
+		return left, err
+	}
+	again, err := o.State()
+	if err != nil {
+		return left, err
+	}
+	for name, value := range state.Tensors {
+		if !slices.Equal(floats(value), floats(again.Tensors[name])) {
+			return left, fmt.Errorf("%s is another one after it was set", name)
+		}
+	}
+	return left, nil
+}
+
+func (c sharing) train(t *testing.T) []sharer {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener.Close()
+	list, errs := make([]sharer, c.size), make([]error, c.size)
+	var ranks sync.WaitGroup
+	for rank := range c.size {
+		place := distributed.Config{Rank: rank, Size: c.size, Address: listener.Addr().String(), Timeout: 20 * time.Second}
+		ranks.Go(func() { list[rank], errs[rank] = c.rank(t, place) })
+	}
+	ranks.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+// Ranks that share the state have the weights, the state and the reports of ranks that all have it, and together one state.
+func TestShardState(t *testing.T) {
+	optimizers := map[string]func(gorgonia.Nodes, Options) (*Optimizer, error){
+		"AdamW": func(n gorgonia.Nodes, o Options) (*Optimizer, error) {
+			return NewAdamW(n, AdamWConfig{Options: o, WeightDecay: 0.1})
+		},
+		"SGD": func(n gorgonia.Nodes, o Options) (*Optimizer, error) {
+			return NewSGD(n, SGDConfig{Options: o, Momentum: 0.9, WeightDecay: 0.1})
+		},
+		"Lion": func(n gorgonia.Nodes, o Options) (*Optimizer, error) { return NewLion(n, LionConfig{Options: o}) },
+	}
+	for name, optimizer := range optimizers {
+		for _, dtype := range []tensor.Dtype{tensor.Float32, tensor.Float64} {
+			for _, c := range []sharing{{size: 2, accumulation: 1}, {size: 3, accumulation: 2}, {size: 4, accumulation: 1}} {
+				t.Run(fmt.Sprintf("%s, %v, %d ranks of %d runs", name, dtype, c.size, c.accumulation), func(t *testing.T) {
+					c.dtype, c.optimizer = dtype, optimizer
+					whole := c.train(t)
+					c.shard = true
+					shared := c.train(t)
+					held := 0
+					for rank, s := range shared {
+						held += s.elements
+						for kind, lists := range map[string][2][][]float64{"weights": {s.weights, whole[0].weights}, "state": {s.state, whole[0].state}} {
+							for i := range lists[0] {
+								if !sameNumbers(lists[0][i], lists[1][i], dtype) {
+									t.Errorf("rank %d: %s %d are %v, of whole states %v", rank, kind, i, lists[0][i], lists[1][i])
+								}
+							}
+						}
+						for i, r := range s.reports {
+							want := whole[0].reports[i]
+							if r.Skipped != want.Skipped || r.Skipped != (i == 2) || r.NonFinite != want.NonFinite || !(math.Abs(r.GradientNorm-want.GradientNorm) <= 1e-12*want.GradientNorm) && !r.Skipped {
+								t.Errorf("rank %d: the report of step %d is %+v, of whole states %+v", rank, i, r, want)
+							}
+						}
+					}
+					if held != whole[0].elements {
+						t.Errorf("the ranks hold %d elements of state together, want %d", held, whole[0].elements)
+					}
+				})
+			}
+		}
+	}
+}
+
+// sameNumbers reports whether lists have the same bits in float32, and nearly so in float64, where the norm's last bit counts.
+func sameNumbers(a, b []float64, dtype tensor.Dtype) bool {
+	bound := map[tensor.Dtype]float64{tensor.Float64: 1e-13}[dtype]
+	return slices.EqualFunc(a, b, func(x, y float64) bool { return math.Abs(x-y) <= bound*math.Abs(y) })
+}
