@@ -48,6 +48,7 @@ type training struct {
 	noise        int // how many tokens may follow one that is known: the losses go to the logarithm of that
 	prepare      func(*Loop)
 	ranks        *distributed.Group
+	shard        bool
 }
 
 func (c training) batches(t testing.TB) data.Batches {
@@ -104,7 +105,7 @@ func (c training) loop(t testing.TB, hook Hook) *Loop {
 			return Outputs{Loss: loss, Parameters: m.Parameters()}, err
 		},
 		Optimizer: func(parameters gorgonia.Nodes) (*Optimizer, error) {
-			return NewAdamW(parameters, AdamWConfig{WeightDecay: 0.1, Options: Options{Schedule: ConstantRate(1e-3), ClipNorm: 1, Accumulation: c.accumulation, LossScaling: c.scaling, Ranks: c.ranks}})
+			return NewAdamW(parameters, AdamWConfig{WeightDecay: 0.1, Options: Options{Schedule: ConstantRate(1e-3), ClipNorm: 1, Accumulation: c.accumulation, LossScaling: c.scaling, Ranks: c.ranks, ShardState: c.shard}})
 		},
 	})
 	if err != nil {

@@ -36,6 +36,7 @@ type rankTraining struct {
 	Steps        int
 	Accumulation int
 	BFloat16     bool
+	Shard        bool
 	Fault        string // what happens to rank 1 in its sixth step
 	Out          string // the folder for rankResults
 }
@@ -83,7 +84,7 @@ func TestRank(t *testing.T) {
 	if c.BFloat16 {
 		what.model.Compute = ops.BFloat16
 	}
-	what.device, what.steps, what.accumulation, what.ranks = device, c.Steps, c.Accumulation, group
+	what.device, what.steps, what.accumulation, what.ranks, what.shard = device, c.Steps, c.Accumulation, group, c.Shard
 	var r rankResult
 	var took []time.Duration
 	l := what.loop(t, Hook{OnStep: func(s Step) error {
@@ -163,7 +164,7 @@ func gpus(t testing.TB, n int) {
 // Two GPUs have the losses of one that takes the batches of both, and the same weights, to the last bit.
 func TestRanksOnDevices(t *testing.T) {
 	gpus(t, 2)
-	for _, c := range []rankTraining{{Steps: 20}, {Steps: 20, BFloat16: true}, {Steps: 20, Accumulation: 2}, {Steps: 200}} {
+	for _, c := range []rankTraining{{Steps: 20}, {Steps: 20, BFloat16: true}, {Steps: 20, Accumulation: 2}, {Steps: 20, Accumulation: 2, Shard: true}, {Steps: 20, Shard: true}, {Steps: 200}} {
 		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
 			alone := c
 			alone.Accumulation = 2 * max(1, c.Accumulation)
@@ -212,23 +213,25 @@ func TestRanksFailOnDevices(t *testing.T) {
 	}
 }
 
-// BenchmarkRanks is the rate of GPT-2-124M on one GPU and on two.
+// BenchmarkRanks is the rate of GPT-2-124M on one GPU, on two, and on two that share the optimiser's state.
 func BenchmarkRanks(b *testing.B) {
 	gpus(b, 2)
 	for b.Loop() {
 		var one float64
-		for _, n := range []int{1, 2} {
-			c := rankTraining{Large: true, Steps: 60}
-			ranks, out, err := c.run(b, n)
+		for _, c := range []struct {
+			gpus  int
+			shard bool
+		}{{1, false}, {2, false}, {2, true}} {
+			ranks, out, err := rankTraining{Large: true, Steps: 100, Shard: c.shard}.run(b, c.gpus)
 			if err != nil {
 				b.Fatal(err, out)
 			}
-			rate := float64(n*32*1024) / ranks[0].Step * 1e3
-			if n == 1 {
+			rate := float64(c.gpus*32*1024) / ranks[0].Step * 1e3
+			if c.gpus == 1 {
 				one = rate
 			}
-			fmt.Printf("%d GPUs: %.2f ms a step, %.0f tokens/s, %.1f%% of %d times one, %.2f GiB of tensors each\n",
-				n, ranks[0].Step, rate, 100*rate/(float64(n)*one), n, ranks[0].Peak)
+			fmt.Printf("%d GPUs, shared state %v: %.2f ms a step, %.0f tokens/s, %.1f%% of %d times one, %.2f GiB of tensors each\n",
+				c.gpus, c.shard, ranks[0].Step, rate, 100*rate/(float64(c.gpus)*one), c.gpus, ranks[0].Peak)
 		}
 	}
 }

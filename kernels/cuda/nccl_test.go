@@ -191,35 +191,8 @@ func TestNetworkErrors(t *testing.T) {
 			t.Errorf("error %v, want %s", c.err, c.want)
 		}
 	}
-}
-
-// A member that never comes does not hold the device up once the network is aborted.
-func TestAbortNetwork(t *testing.T) {
-	devices, list := networks(t)
-	x, err := devices[0].Alloc(kernels.F32, 1<<20)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := list[0].Sum([]kernels.Tensor{x}); err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan error, 1)
-	go func() { done <- devices[0].Synchronize() }()
-	select {
-	case err := <-done:
-		t.Fatalf("a sum ended without the others: %v", err)
-	case <-time.After(200 * time.Millisecond):
-	}
-	list[0].Abort()
-	select {
-	case err := <-done:
-		if err != nil {
-			t.Logf("the device says %v", err)
-		}
-	case <-time.After(20 * time.Second):
-		t.Fatal("the device still waits 20 s after the network was aborted")
-	}
-	if err := list[0].Sum([]kernels.Tensor{x}); !errors.Is(err, errLeft) {
+	n.Abort()
+	if err := n.Sum([]kernels.Tensor{square}); !errors.Is(err, errLeft) {
 		t.Errorf("a sum after Abort: %v", err)
 	}
 }
@@ -227,22 +200,28 @@ func TestAbortNetwork(t *testing.T) {
 // BenchmarkNetwork times operations of several sizes on all GPUs of the machine, as one would see them between kernels.
 func BenchmarkNetwork(b *testing.B) {
 	devices, list := networks(b)
-	for _, mib := range []int{1, 25, 250, 475} {
-		n := mib << 20 / 4
-		tensors := make([]kernels.Tensor, len(devices))
+	for _, c := range []struct {
+		name  string
+		sizes []int
+	}{{"1MiB", []int{1 << 18}}, {"25MiB", []int{25 << 18}}, {"250MiB", []int{250 << 18}}, {"475MiB", []int{475 << 18}}, {"GPT2-124M", gpt2Sizes()}} {
+		tensors, n := make([][]kernels.Tensor, len(devices)), 0
 		for rank, d := range devices {
-			var err error
-			if tensors[rank], err = d.Alloc(kernels.F32, n); err != nil {
-				b.Fatal(err)
-			}
-			if err := d.Fill(tensors[rank], 1); err != nil {
-				b.Fatal(err)
+			n = 0
+			for _, size := range c.sizes {
+				x, err := d.Alloc(kernels.F32, size)
+				if err == nil {
+					err = d.Fill(x, 1)
+				}
+				if err != nil {
+					b.Fatal(err)
+				}
+				tensors[rank], n = append(tensors[rank], x), n+size
 			}
 		}
 		for name, do := range map[string]func(n kernels.Network, x []kernels.Tensor) error{
 			"Sum": kernels.Network.Sum, "SumParts": kernels.Network.SumParts, "CollectParts": kernels.Network.CollectParts,
 		} {
-			b.Run(fmt.Sprintf("%s/%dMiB", name, mib), func(b *testing.B) {
+			b.Run(name+"/"+c.name, func(b *testing.B) {
 				const rounds = 20
 				times := make([]time.Duration, len(devices))
 				for b.Loop() {
@@ -255,7 +234,7 @@ func BenchmarkNetwork(b *testing.B) {
 									return err
 								}
 							}
-							if err := do(list[rank], tensors[rank:rank+1]); err != nil {
+							if err := do(list[rank], tensors[rank]); err != nil {
 								return err
 							}
 						}
@@ -273,4 +252,14 @@ func BenchmarkNetwork(b *testing.B) {
 			})
 		}
 	}
+}
+
+// gpt2Sizes are those of the parameters of GPT-2's smallest model.
+func gpt2Sizes() []int {
+	const dim = 768
+	list := []int{50304 * dim, 1024 * dim}
+	for range 12 {
+		list = append(list, dim, dim, dim*3*dim, 3*dim, dim*dim, dim, dim, dim, dim*4*dim, 4*dim, 4*dim*dim, dim)
+	}
+	return append(list, dim, dim)
 }
