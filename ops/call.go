@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 
 	"github.com/stheno-ml/stheno/kernels"
 	"gorgonia.org/gorgonia"
@@ -89,16 +90,17 @@ func (f form) hasGradient() bool { return f < indexForm }
 //	   └──────┴───────────────────────────────────────────────┴→ gradients → d of each input
 type call struct {
 	signature
-	kernel  kernel
-	inputs  []input
-	child   []int            // of each input, its place among the node's children; −1 for one left out
-	shapes  []kernels.Tensor // of the inputs, as their nodes promise them
-	results []kernels.Tensor // of the outputs
-	outputs gorgonia.Nodes   // one a result
-	memory  memory
-	scale   *lossScale // of the graph
-	lent    []result   // of the outputs
-	d       []result   // of the inputs' gradients
+	kernel    kernel
+	inputs    []input
+	child     []int            // of each input, its place among the node's children; −1 for one left out
+	shapes    []kernels.Tensor // of the inputs, as their nodes promise them
+	results   []kernels.Tensor // of the outputs
+	outputs   gorgonia.Nodes   // one a result
+	memory    memory
+	scale     *lossScale     // of the graph
+	gradients *atomic.Uint64 // of the graph
+	lent      []result       // of the outputs
+	d         []result       // of the inputs' gradients
 
 	// The gradients of several outputs, left by the picks for the call: nodes by their SymDiff, values by their DoDiff.
 	dOutNodes  gorgonia.Nodes
@@ -199,7 +201,7 @@ func (c *call) build(name string) error {
 		return err
 	}
 	state := stateOf(n.Graph())
-	c.memory, c.scale = memory{graph: n.Graph(), pool: &state.pool}, &state.lossScale
+	c.memory, c.scale, c.gradients = memory{graph: n.Graph(), pool: &state.pool}, &state.lossScale, &state.gradients
 	if k, ok := c.kernel.(moded); ok {
 		k.setMode(&state.mode)
 	}

@@ -136,6 +136,7 @@ func (g *gradients) Do(operands ...gorgonia.Value) (gorgonia.Value, error) {
 	if err != nil {
 		return nil, runError(c.name, err)
 	}
+	c.gradients.Add(1)
 	g.memory.look()
 	g.memory.done()
 	for i, gradient := range list {

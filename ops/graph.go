@@ -3,6 +3,7 @@ package ops
 import (
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"weak"
 
 	"gorgonia.org/gorgonia"
@@ -14,7 +15,12 @@ type graphState struct {
 	mode      Mode
 	pool      pool
 	lossScale lossScale
+	gradients atomic.Uint64 // how often ops computed theirs
 }
+
+// GradientCount is a number that grows whenever a run computes gradients in a graph, or a recording of one does: where it is what
+// it was, so are the gradients. Ops of Gorgonia's own do not count.
+func GradientCount(g *gorgonia.ExprGraph) uint64 { return stateOf(g).gradients.Load() }
 
 // states holds graphs weakly: looking up the state of a graph does not keep the graph alive.
 var states = struct {

@@ -3,6 +3,7 @@ package ops
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/stheno-ml/stheno/kernels"
 	"gorgonia.org/gorgonia"
@@ -24,7 +25,8 @@ func Record(g *gorgonia.ExprGraph, d *Device, run func() error) (kernels.Recordi
 	if !ok {
 		return nil, fmt.Errorf("Record: %w", kernels.Unsupported{Device: d.backend.Name(), What: "recording"})
 	}
-	p := &stateOf(g).pool
+	state := stateOf(g)
+	p := &state.pool
 	p.recording.Store(true)
 	defer p.recording.Store(false)
 	r, err := recorder.Capture(run)
@@ -32,7 +34,7 @@ func Record(g *gorgonia.ExprGraph, d *Device, run func() error) (kernels.Recordi
 		return nil, fmt.Errorf("Record: %w", err)
 	}
 	mode := ModeOf(g)
-	return &recording{r, mode, mode.state.Load()}, nil
+	return &recording{r, mode, mode.state.Load(), &state.gradients}, nil
 }
 
 // recording is what was recorded of a graph.
@@ -40,6 +42,8 @@ type recording struct {
 	kernels.Recording
 	mode  *Mode
 	state uint64 // of the mode in the last launch
+
+	gradients *atomic.Uint64 // of the graph
 }
 
 // Launch does the work again, with the masks of the mode's step.
@@ -54,6 +58,7 @@ func (r *recording) Launch() error {
 		}
 		r.state = now
 	}
+	r.gradients.Add(1)
 	return r.Recording.Launch()
 }
 

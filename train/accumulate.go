@@ -16,16 +16,21 @@ func (o *Optimizer) Accumulate() error {
 	if err := o.place(); err != nil {
 		return o.errorf("%w", err)
 	}
-	o.runs++
 	if o.isHost() {
+		o.runs++
 		return nil
 	}
 	if err := o.locate(); err != nil {
 		return o.errorf("%w", err)
 	}
+	if err := o.checkRun(); err != nil {
+		return o.errorf("%w", err)
+	}
 	if err := o.add(); err != nil {
 		return o.errorf("%w", err)
 	}
+	o.runs++
+	o.markUnrun()
 	return nil
 }
 

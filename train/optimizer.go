@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"weak"
 
 	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/ops"
 	"github.com/stheno-ml/stheno/train/distributed"
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
@@ -35,7 +37,8 @@ type Optimizer struct {
 	rates   []float64      // what goes into the part of control that window is
 	window  kernels.Tensor
 
-	runs int // that were accumulated since the last step
+	runs int           // that were accumulated since the last step
+	used usedGradients // of a device
 
 	scaling kernels.LossScaling
 	scale   lossScale // that control begins with
@@ -235,8 +238,8 @@ func (o *Optimizer) change() error {
 	if err := o.locate(); err != nil {
 		return err
 	}
-	if o.isUnrun() {
-		return errors.New("no gradient was computed since the last step: a machine needs to run the graph of these parameters, after a Reset, before each step")
+	if err := o.checkRun(); err != nil {
+		return err
 	}
 	if err := o.average(); err != nil {
 		return err
@@ -300,11 +303,13 @@ func (o *Optimizer) ZeroGradients() error {
 }
 
 // A gradient of the host that no run has added to since it was cleared starts with a zero whose sign is negative: no sum that
-// begins with another zero has that sign. One run leaves it in a parameter at most by chance, and not in all of them.
+// begins with another zero has that sign. One run leaves it in a parameter at most by chance, and not in all of them. On a device,
+// where each run writes gradients of its own, the graph counts.
 
-// markUnrun marks the gradients as cleared.
+// markUnrun marks the gradients as cleared, or on a device as used.
 func (o *Optimizer) markUnrun() {
 	if !o.isHost() {
+		o.used.mark(o.parameters[0].node.Graph())
 		return
 	}
 	for _, g := range o.gradients {
@@ -316,23 +321,40 @@ func (o *Optimizer) markUnrun() {
 	}
 }
 
-// isUnrun reports whether no run has added to any gradient since they were cleared. Of gradients on a device nobody knows.
-func (o *Optimizer) isUnrun() bool {
-	if !o.isHost() {
-		return false
+// checkRun returns an error if no run has added to any gradient since they were cleared, or computed those of a device since they
+// were used.
+func (o *Optimizer) checkRun() error {
+	unrun := false
+	if o.isHost() {
+		unrun = !slices.ContainsFunc(o.gradients, isAddedTo)
+	} else {
+		unrun = !o.used.isNewer(o.parameters[0].node.Graph())
 	}
-	for _, g := range o.gradients {
-		first := 0.0
-		if g.DType == kernels.F64 {
-			first = *(*float64)(g.Data)
-		} else {
-			first = float64(*(*float32)(g.Data))
-		}
-		if first != 0 || !math.Signbit(first) {
-			return false
-		}
+	if unrun {
+		return errors.New("no gradient was computed since the last step: a machine needs to run the graph of these parameters, after a Reset, before each step")
 	}
-	return true
+	return nil
+}
+
+// isAddedTo reports whether a gradient of the host is not as markUnrun left it.
+func isAddedTo(g kernels.Tensor) bool {
+	first := kernels.HostElement(g, 0)
+	return first != 0 || !math.Signbit(first)
+}
+
+// usedGradients is how many gradients a graph had computed when they were used last.
+type usedGradients map[weak.Pointer[gorgonia.ExprGraph]]uint64
+
+func (u *usedGradients) mark(g *gorgonia.ExprGraph) {
+	if *u == nil {
+		*u = usedGradients{}
+	}
+	(*u)[weak.Make(g)] = ops.GradientCount(g)
+}
+
+// isNewer reports whether a graph has computed gradients since.
+func (u usedGradients) isNewer(g *gorgonia.ExprGraph) bool {
+	return ops.GradientCount(g) != u[weak.Make(g)]
 }
 
 // Use makes the optimiser take gradients from the nodes of another graph over the same values, which has run: one optimiser

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"testing"
 
 	"github.com/stheno-ml/stheno/kernels/cuda"
@@ -96,6 +97,39 @@ func TestRecordedStepsOnTheDevice(t *testing.T) {
 		for i, x := range weights[0] {
 			if math.Abs(weights[1][i]-x) > 1e-5 && name != "Lion" {
 				t.Fatalf("%s: element %d is %v when steps are recorded and %v when they are not", name, i, weights[1][i], x)
+			}
+		}
+	}
+}
+
+// A step and an accumulation on a device need a run of the graph before each of them.
+func TestStepsOnTheDeviceNeedARun(t *testing.T) {
+	if ops.Devices() == 0 {
+		t.Skip("this machine has no GPU")
+	}
+	d, err := ops.OpenDevice(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, accumulation := range []int{1, 2} {
+		opt, run, _ := newAttended(t, d, optimizers["AdamW"], Options{Schedule: ConstantRate(1e-3), Accumulation: accumulation})
+		step := func() error { _, err := opt.Step(); return err }
+		for i, c := range []struct {
+			do      func() error
+			runs    int
+			refused bool
+		}{{step, 0, true}, {step, 1, false}, {step, 0, true}, {opt.Accumulate, 0, true}, {opt.Accumulate, 2, false}, {step, 0, true}, {step, 1, false}} {
+			for range c.runs {
+				if err := run(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			const want = "AdamW: no gradient was computed since the last step"
+			if i >= 3 && accumulation == 1 {
+				break
+			}
+			if err := c.do(); (err != nil) != c.refused || err != nil && !strings.HasPrefix(err.Error(), want) {
+				t.Errorf("accumulation %d, part %d: error %v, want one with %q: %t", accumulation, i, err, want, c.refused)
 			}
 		}
 	}

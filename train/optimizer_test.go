@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/stheno-ml/stheno/kernels/cpu"
+	"github.com/stheno-ml/stheno/ops"
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
 )
@@ -392,6 +393,51 @@ func TestStepNeedsARun(t *testing.T) {
 		if err == nil {
 			t.Errorf("%v: a step after a run without a Reset has no error", dtype)
 		}
+	}
+}
+
+// On a device it is the graph that knows whether a run computed gradients since a step used them: here a graph on the host.
+func TestUsedGradients(t *testing.T) {
+	newRun := func() (*gorgonia.ExprGraph, gorgonia.VM) {
+		g := gorgonia.NewGraph()
+		w := gorgonia.NewVector(g, tensor.Float32, gorgonia.WithShape(4), gorgonia.WithName("w"), gorgonia.WithInit(gorgonia.Ones()))
+		loss := gorgonia.Must(ops.Sum(gorgonia.Must(ops.SiLU(w))))
+		if _, err := gorgonia.Grad(loss, w); err != nil {
+			t.Fatal(err)
+		}
+		return g, gorgonia.NewTapeMachine(g, gorgonia.BindDualValues(w))
+	}
+	g, machine := newRun()
+	other, otherMachine := newRun()
+	run := func(m gorgonia.VM, resets bool) {
+		if err := m.RunAll(); err != nil {
+			t.Fatal(err)
+		}
+		if resets {
+			m.Reset()
+		}
+	}
+	var used usedGradients
+	for i, c := range []struct {
+		prepare func()
+		newer   bool
+	}{
+		{func() {}, false},
+		{func() { run(machine, true) }, true},
+		{func() {}, false},
+		{func() { run(otherMachine, true) }, false}, // another graph
+		{func() { run(machine, false) }, true},
+		{func() { run(machine, true) }, false}, // a machine without a Reset does nothing
+		{func() { run(machine, true); run(machine, true) }, true},
+	} {
+		c.prepare()
+		if got := used.isNewer(g); got != c.newer {
+			t.Errorf("step %d: the gradients are newer: %t, want %t", i, got, c.newer)
+		}
+		used.mark(g)
+	}
+	if !used.isNewer(other) {
+		t.Error("the other graph's gradients were never used, and are not newer")
 	}
 }
 
