@@ -67,9 +67,9 @@ func TestKill(t *testing.T) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	folder := filepath.Join(t.TempDir(), "run")
 	saved := map[kind]position{regular: {}, best: {}}
-	leftovers := 0
+	leftovers, span := 0, max(30*time.Millisecond, 4*timeOfSave(t))
 	for round := range *kills {
-		wait := time.Duration(random.Int64N(int64(30 * time.Millisecond)))
+		wait := time.Duration(random.Int64N(int64(span)))
 		t.Logf("round %d of seed %d: killed %v after it began", round, seed, wait)
 		saveAndKill(t, folder, wait, saved)
 		if hasWork(t, folder) {
@@ -105,6 +105,15 @@ func TestKill(t *testing.T) {
 	if err != nil && *kills > 5 {
 		t.Error(err)
 	}
+}
+
+// timeOfSave is how long this machine takes for a checkpoint.
+func timeOfSave(t *testing.T) time.Duration {
+	f, begin := mustOpen(t, filepath.Join(t.TempDir(), "timed"), 2), time.Now()
+	if _, err := f.Save(sample(1, 0)); err != nil {
+		t.Fatal(err)
+	}
+	return time.Since(begin)
 }
 
 // position is how far a process that saves has come.
