@@ -203,6 +203,9 @@ func (b *Block) Forward(x *gorgonia.Node) (*gorgonia.Node, error) {
 
 // ForwardWith is [Block.Forward] with a context, or with keys that are hidden.
 func (b *Block) ForwardWith(x *gorgonia.Node, in BlockInputs) (*gorgonia.Node, error) {
+	if err := b.isMade(); err != nil {
+		return nil, err
+	}
 	s, err := b.pass(stream{x: x}, in)
 	if err != nil {
 		return nil, err

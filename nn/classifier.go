@@ -139,6 +139,9 @@ func (m *Classifier) Forward(x *gorgonia.Node) (*gorgonia.Node, error) { return 
 
 // ForwardWith is [Classifier.Forward] with a mask of the tokens; see [Pool].
 func (m *Classifier) ForwardWith(x, keyMask *gorgonia.Node) (*gorgonia.Node, error) {
+	if err := m.isMade(); err != nil {
+		return nil, err
+	}
 	x, err := Pool(x, m.pool, keyMask)
 	if err != nil {
 		return nil, err
@@ -153,8 +156,5 @@ func (m *Classifier) ForwardWith(x, keyMask *gorgonia.Node) (*gorgonia.Node, err
 
 // Parameters lists the weights and biases.
 func (m *Classifier) Parameters() gorgonia.Nodes {
-	if m.hidden == nil {
-		return m.out.Parameters()
-	}
 	return parametersOf(m.hidden, m.out)
 }

@@ -160,6 +160,9 @@ func (d *Decoder) Logits(tokens []int) ([]float64, error) {
 
 // feed adds tokens to the window and leaves the logits.
 func (d *Decoder) feed(tokens []int) error {
+	if len(d.graphs) == 0 {
+		return errors.New("it is a zero value, it needs to be what NewDecoder gave")
+	}
 	if len(tokens) == 0 {
 		return errors.New("tokens is empty, it needs at least one")
 	}

@@ -168,6 +168,9 @@ func (e *Encoder) Forward(tokens *gorgonia.Node) (*gorgonia.Node, error) {
 
 // ForwardWith is [Encoder.Forward] with types of tokens and a mask of the padding.
 func (e *Encoder) ForwardWith(tokens *gorgonia.Node, in EncoderInputs) (*gorgonia.Node, error) {
+	if err := e.isMade(); err != nil {
+		return nil, err
+	}
 	if tokens == nil {
 		return nil, e.errorf("tokens is nil, it needs to be a node")
 	}

@@ -1,6 +1,7 @@
 package nn
 
 import (
+	"errors"
 	"math"
 	"math/rand/v2"
 
@@ -49,8 +50,17 @@ func initOr(init, otherwise Init) Init {
 
 // first makes the first value of a parameter; its random numbers follow from the two words. They do not depend on the type but for
 // rounding. The value's gradients are clones of it, to which a machine adds by their engine.
-func (init Init) first(seed [2]uint64, dtype tensor.Dtype, shape []int) *tensor.Dense {
-	return fill(dtype, shape, init(shape, rand.New(rand.NewPCG(seed[0], seed[1]))))
+func (init Init) first(seed [2]uint64, dtype tensor.Dtype, shape []int) (*tensor.Dense, error) {
+	next := init(shape, rand.New(rand.NewPCG(seed[0], seed[1])))
+	if next == nil {
+		return nil, errors.New("its Init gave nil, it needs to give a function")
+	}
+	return fill(dtype, shape, next), nil
+}
+
+// filled is a value of equal elements.
+func filled(x float64, dtype tensor.Dtype, shape []int) *tensor.Dense {
+	return fill(dtype, shape, func() float64 { return x })
 }
 
 // fill makes a value of elements that next gives in row-major order.

@@ -19,7 +19,9 @@ type Maker[Config any] func(g *gorgonia.ExprGraph, c Config) (Layer, error)
 func parametersOf(parts ...Layer) gorgonia.Nodes {
 	var all gorgonia.Nodes
 	for _, part := range parts {
-		all = append(all, part.Parameters()...)
+		if part != nil {
+			all = append(all, part.Parameters()...)
+		}
 	}
 	return all
 }
@@ -27,6 +29,9 @@ func parametersOf(parts ...Layer) gorgonia.Nodes {
 // Chain applies layers one after the other.
 func Chain(x *gorgonia.Node, layers ...Layer) (*gorgonia.Node, error) {
 	for _, l := range layers {
+		if l == nil {
+			return nil, errUnmade
+		}
 		var err error
 		if x, err = l.Forward(x); err != nil {
 			return nil, err

@@ -130,7 +130,7 @@ func (p *Parameters) MergeLoRA() error {
 			err = p.addChange(c, p.lora.scale)
 		}
 		if err == nil {
-			err = ops.Assign(p.values[c.b], Constant(0).first([2]uint64{}, b.Dtype(), b.Shape()))
+			err = ops.Assign(p.values[c.b], filled(0, b.Dtype(), b.Shape()))
 		}
 		if err != nil {
 			return fmt.Errorf("Parameters: merging %s: %w", c.b, err)

@@ -114,6 +114,9 @@ func NewSwiGLUMLP(g *gorgonia.ExprGraph, c SwiGLUMLPConfig) (*SwiGLUMLP, error) 
 
 // Forward is down(act(gate(x))·up(x)).
 func (m *SwiGLUMLP) Forward(x *gorgonia.Node) (*gorgonia.Node, error) {
+	if m.gate == nil {
+		return nil, errUnmade
+	}
 	gate, err := m.gate.Forward(x)
 	if err != nil {
 		return nil, err

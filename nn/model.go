@@ -165,6 +165,9 @@ func (m *model) embed(tokens *gorgonia.Node) (*gorgonia.Node, error) {
 
 // check finds what is wrong with tokens, which have two axes, or one if they are packed.
 func (m *model) check(tokens *gorgonia.Node, axes int) error {
+	if err := m.isMade(); err != nil {
+		return err
+	}
 	if tokens == nil {
 		return m.errorf("tokens is nil, it needs to be a node")
 	}
@@ -189,6 +192,9 @@ func (m *model) Context() int { return m.context }
 
 // NewCaches is an empty cache for each block, for [GPT.ForwardCached].
 func (m *model) NewCaches(batch, capacity int) ([]*ops.KVCache, error) {
+	if err := m.isMade(); err != nil {
+		return nil, err
+	}
 	if m.context > 0 && capacity > m.context {
 		return nil, m.errorf("a capacity of %d is asked for, the context is %d", capacity, m.context)
 	}
@@ -219,6 +225,9 @@ func (m *model) ForwardCached(tokens, positions *gorgonia.Node, caches []*ops.KV
 
 // Parameters lists all parameters, in the order of their use.
 func (m *model) Parameters() gorgonia.Nodes {
+	if m.isMade() != nil {
+		return nil
+	}
 	all := m.tokens.Parameters()
 	if m.positions != nil {
 		all = append(all, m.positions.Parameters()...)

@@ -36,9 +36,23 @@ type Parameters struct {
 	trains func(name string) bool // nil for all
 }
 
-// NewParameters is a Parameters without values yet.
-func NewParameters(seed uint64) *Parameters {
-	return &Parameters{seed: seed, values: map[string]*tensor.Dense{}, used: map[string]bool{}}
+// NewParameters is a Parameters without values yet. The zero value is NewParameters(0).
+func NewParameters(seed uint64) *Parameters { return &Parameters{seed: seed} }
+
+// add appends a parameter that has no value yet.
+func (p *Parameters) add(name string, value *tensor.Dense) {
+	if p.values == nil {
+		p.values = map[string]*tensor.Dense{}
+	}
+	p.names, p.values[name] = append(p.names, name), value
+}
+
+// use notes that a layer has a parameter.
+func (p *Parameters) use(name string) {
+	if p.used == nil {
+		p.used = map[string]bool{}
+	}
+	p.used[name] = true
 }
 
 // Names lists the parameters that have a value, in the order in which they got it.
@@ -173,7 +187,7 @@ func (p *Parameters) set(name string, value *tensor.Dense) error {
 		}
 	}
 	if !ok {
-		p.names, p.values[name] = append(p.names, name), value
+		p.add(name, value)
 		return nil
 	}
 	if err := likeOwn(name, value, old); err != nil {
@@ -246,20 +260,23 @@ func (p *Parameters) get(name string, dtype tensor.Dtype, init Init, shape []int
 			return nil, fmt.Errorf("parameter %s exists as %v of shape %v, it needs %v of shape %v",
 				name, v.Dtype(), []int(v.Shape()), dtype, shape)
 		}
-		p.used[name] = true
+		p.use(name)
 		return v, nil
 	}
 	if err := checkSize(dtype, shape); err != nil {
 		return nil, fmt.Errorf("parameter %s: %w", name, err)
 	}
-	v := init.first(p.derive("init "+name), dtype, shape)
+	v, err := init.first(p.derive("init "+name), dtype, shape)
+	if err != nil {
+		return nil, fmt.Errorf("parameter %s: %w", name, err)
+	}
 	if p.device != nil {
-		var err error
 		if v, err = p.device.Upload(v); err != nil {
 			return nil, fmt.Errorf("parameter %s: %w", name, err)
 		}
 	}
-	p.names, p.values[name], p.used[name] = append(p.names, name), v, true
+	p.add(name, v)
+	p.use(name)
 	return v, nil
 }
 
@@ -329,8 +346,22 @@ func (s *scope) computeType(d tensor.Dtype) (tensor.Dtype, error) {
 	return d, s.errorf("compute is %v, beside parameters of %v it needs to be %v, or BFloat16 or Float16 beside float32", d, s.dtype, s.dtype)
 }
 
+// errUnmade is what is wrong with a layer that is the zero value of its type.
+var errUnmade = errors.New("nn: the layer is a zero value, it needs to be what its New function gave")
+
+// isMade returns an error unless a constructor has made the layer.
+func (s *scope) isMade() error {
+	if s == nil {
+		return errUnmade
+	}
+	return nil
+}
+
 // errorf is an error of the layer.
 func (s *scope) errorf(format string, args ...any) error {
+	if s == nil {
+		return errUnmade
+	}
 	return fmt.Errorf(s.layer+": "+format, args...)
 }
 
@@ -389,6 +420,9 @@ func (s *scope) dropoutSeed(part string) uint64 { return s.store.derive("dropout
 
 // input checks a node that a layer is applied to: its graph, its type and, where features is positive, its last axis.
 func (s *scope) input(name string, x *gorgonia.Node, features int) error {
+	if err := s.isMade(); err != nil {
+		return err
+	}
 	if x == nil {
 		return s.errorf("%s is nil, it needs to be a node", name)
 	}
@@ -405,7 +439,12 @@ func (s *scope) input(name string, x *gorgonia.Node, features int) error {
 }
 
 // Parameters lists the layer's parameters.
-func (s *scope) Parameters() gorgonia.Nodes { return slices.Clone(s.params) }
+func (s *scope) Parameters() gorgonia.Nodes {
+	if s == nil {
+		return nil
+	}
+	return slices.Clone(s.params)
+}
 
 // linear makes a linear layer that is a part of this one, by a maker, or as usual where that is nil.
 func (s *scope) linear(part string, maker Maker[LinearConfig], c LinearConfig) (Layer, error) {

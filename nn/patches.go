@@ -65,6 +65,9 @@ func NewPatchEmbedding(g *gorgonia.ExprGraph, c PatchEmbeddingConfig) (*PatchEmb
 
 // Len is the length of the sequences that it makes.
 func (p *PatchEmbedding) Len() int {
+	if p.isMade() != nil {
+		return 0
+	}
 	n := p.c.Height / p.c.Patch * (p.c.Width / p.c.Patch)
 	if p.c.ClassToken {
 		n++
@@ -117,7 +120,7 @@ func (p *PatchEmbedding) Forward(images *gorgonia.Node) (*gorgonia.Node, error) 
 
 // Parameters lists the parameters, in the order of their use.
 func (p *PatchEmbedding) Parameters() gorgonia.Nodes {
-	all := append(p.patches.Parameters(), p.scope.Parameters()...)
+	all := append(parametersOf(p.patches), p.scope.Parameters()...)
 	if p.positions != nil {
 		all = append(all, p.positions.Parameters()...)
 	}

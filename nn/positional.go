@@ -54,6 +54,9 @@ func NewPositionalEmbedding(g *gorgonia.ExprGraph, c PositionalEmbeddingConfig) 
 	case LearnedPositions:
 		p.weight, err = s.parameter("weight", initOr(c.Init, Normal(gpt2Std)), c.Context, c.Dim)
 	case SinusoidalPositions:
+		if err := checkSize(s.dtype, []int{c.Context, c.Dim}); err != nil {
+			return nil, s.errorf("table: %w", err)
+		}
 		p.weight, err = s.constant("table", sinusoids(s.dtype, c.Context, c.Dim))
 	default:
 		err = s.errorf("kind is %d, it needs to be LearnedPositions or SinusoidalPositions", c.Kind)

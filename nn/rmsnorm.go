@@ -66,7 +66,7 @@ func (s *scope) ones(n int) (*gorgonia.Node, error) {
 	if found := s.g.ByName(name); len(found) > 0 {
 		return found[0], nil
 	}
-	value, err := s.store.placed(Constant(1).first([2]uint64{}, s.dtype, []int{n}))
+	value, err := s.store.placed(filled(1, s.dtype, []int{n}))
 	if err != nil {
 		return nil, err
 	}

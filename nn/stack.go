@@ -33,6 +33,9 @@ type Stack struct {
 	last   Layer // nil for none
 }
 
+// maxLayers bounds how many blocks are made before anything else can be found to be wrong.
+const maxLayers = 1 << 12
+
 // NewStack adds the parameters of a Stack to a graph.
 func NewStack(g *gorgonia.ExprGraph, c StackConfig) (*Stack, error) {
 	s, err := newScope("Stack", g, c.Name, c.DType, c.Parameters)
@@ -41,6 +44,9 @@ func NewStack(g *gorgonia.ExprGraph, c StackConfig) (*Stack, error) {
 	}
 	if err := s.positive(size{"layers", c.Layers}); err != nil {
 		return nil, err
+	}
+	if c.Layers > maxLayers {
+		return nil, s.errorf("layers is %d, it needs to be at most %d", c.Layers, maxLayers)
 	}
 	stack := &Stack{scope: s}
 	for i := range c.Layers {
@@ -68,6 +74,9 @@ func (s *Stack) Forward(x *gorgonia.Node) (*gorgonia.Node, error) {
 
 // ForwardWith is [Stack.Forward] with a context, or with keys that are hidden, in every block.
 func (s *Stack) ForwardWith(x *gorgonia.Node, in BlockInputs) (*gorgonia.Node, error) {
+	if err := s.isMade(); err != nil {
+		return nil, err
+	}
 	run := stream{x: x}
 	for _, b := range s.blocks {
 		var err error
@@ -84,6 +93,9 @@ func (s *Stack) ForwardWith(x *gorgonia.Node, in BlockInputs) (*gorgonia.Node, e
 
 // NewCaches is an empty cache for each block, for [Stack.ForwardCached].
 func (s *Stack) NewCaches(batch, capacity int) ([]*ops.KVCache, error) {
+	if err := s.isMade(); err != nil {
+		return nil, err
+	}
 	caches := make([]*ops.KVCache, len(s.blocks))
 	for i, b := range s.blocks {
 		var err error
@@ -97,6 +109,9 @@ func (s *Stack) NewCaches(batch, capacity int) ([]*ops.KVCache, error) {
 // ForwardCached gives the vector of the last token of x, (B, S, Dim) → (B, Dim), whose tokens follow those in the caches; see
 // [Block.ForwardCached].
 func (s *Stack) ForwardCached(x *gorgonia.Node, caches []*ops.KVCache, in BlockInputs) (*gorgonia.Node, error) {
+	if err := s.isMade(); err != nil {
+		return nil, err
+	}
 	if len(caches) != len(s.blocks) {
 		return nil, s.errorf("there are %d caches, it needs one for each of the %d blocks", len(caches), len(s.blocks))
 	}

@@ -98,6 +98,9 @@ func (m *VisionTransformer) build(c VisionTransformerConfig) (err error) {
 
 // Forward gives a vector for the image and each of its patches: (B, Channels, Height, Width) → (B, 1 + patches, Dim).
 func (m *VisionTransformer) Forward(images *gorgonia.Node) (*gorgonia.Node, error) {
+	if err := m.isMade(); err != nil {
+		return nil, err
+	}
 	if images == nil {
 		return nil, m.errorf("images is nil, it needs to be a node")
 	}
@@ -137,6 +140,9 @@ func (m *VisionTransformer) Classify(h *gorgonia.Node) (*gorgonia.Node, error) {
 
 // Parameters lists all parameters, in the order of their use.
 func (m *VisionTransformer) Parameters() gorgonia.Nodes {
+	if m.isMade() != nil {
+		return nil
+	}
 	all := parametersOf(m.embeddings, m.stack)
 	for _, head := range []Layer{m.pooler, m.classifier} {
 		if head != nil {

@@ -4,8 +4,13 @@ package hostile
 
 import (
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"math"
+	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 )
 
@@ -125,14 +130,21 @@ func (b *Bytes) replaceSlice(v reflect.Value) {
 	}
 }
 
-// CallAll calls each method of a value with arguments that are zero, and returns what panicked.
-func CallAll(value any) (panics []string) {
+// CallAll calls each method of a value, with those of the given arguments that have its parameters' types and zeros for the others,
+// and returns what panicked.
+func CallAll(value any, arguments ...any) (panics []string) {
 	v := reflect.ValueOf(value)
 	for i := range v.NumMethod() {
 		method := v.Method(i)
-		var arguments []reflect.Value
+		var in []reflect.Value
 		for k := range method.Type().NumIn() {
-			arguments = append(arguments, reflect.Zero(method.Type().In(k)))
+			of := method.Type().In(k)
+			at := slices.IndexFunc(arguments, func(a any) bool { return reflect.TypeOf(a) == of })
+			if at < 0 {
+				in = append(in, reflect.Zero(of))
+			} else {
+				in = append(in, reflect.ValueOf(arguments[at]))
+			}
 		}
 		func() {
 			defer func() {
@@ -141,11 +153,35 @@ func CallAll(value any) (panics []string) {
 				}
 			}()
 			if method.Type().IsVariadic() {
-				method.CallSlice(arguments)
+				method.CallSlice(in)
 			} else {
-				method.Call(arguments)
+				method.Call(in)
 			}
 		}()
 	}
 	return panics
+}
+
+// Constructors lists the exported functions of the package in a folder whose names begin with New.
+func Constructors(folder string) ([]string, error) {
+	files, err := filepath.Glob(filepath.Join(folder, "*.go"))
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, path := range files {
+		if strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return nil, err
+		}
+		for _, d := range file.Decls {
+			if f, ok := d.(*ast.FuncDecl); ok && f.Recv == nil && strings.HasPrefix(f.Name.Name, "New") && !slices.Contains(names, f.Name.Name) {
+				names = append(names, f.Name.Name)
+			}
+		}
+	}
+	return names, nil
 }

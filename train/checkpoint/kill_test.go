@@ -107,13 +107,19 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// timeOfSave is how long this machine takes for a checkpoint.
+// timeOfSave is how long a process that has just begun takes for its first checkpoint.
 func timeOfSave(t *testing.T) time.Duration {
-	f, begin := mustOpen(t, filepath.Join(t.TempDir(), "timed"), 2), time.Now()
-	if _, err := f.Save(sample(1, 0)); err != nil {
-		t.Fatal(err)
+	child, lines := startSaving(t, filepath.Join(t.TempDir(), "timed"))
+	begin := time.Now()
+	for lines.Scan() && !strings.HasPrefix(lines.Text(), "step") {
+		if lines.Text() == "start" {
+			begin = time.Now()
+		}
 	}
-	return time.Since(begin)
+	took := time.Since(begin)
+	child.Process.Kill()
+	child.Wait()
+	return took
 }
 
 // position is how far a process that saves has come.
@@ -125,6 +131,27 @@ func (p position) before(q position) bool {
 
 // saveAndKill runs a process that saves, kills it that long after it has begun, and notes what it has reported.
 func saveAndKill(t *testing.T, folder string, wait time.Duration, saved map[kind]position) {
+	t.Helper()
+	child, lines := startSaving(t, folder)
+	for lines.Scan() {
+		line := lines.Text()
+		var k kind
+		var p position
+		if line == "start" {
+			time.AfterFunc(wait, func() { child.Process.Kill() })
+		} else if _, err := fmt.Sscan(strings.TrimSpace(line), &k, &p.step, &p.version); err == nil {
+			saved[k] = p
+		} else if strings.HasPrefix(line, "error") {
+			t.Fatalf("the process that saves: %s", line)
+		}
+	}
+	if err := child.Wait(); err == nil {
+		t.Fatal("the process that saves ended before it was killed")
+	}
+}
+
+// startSaving starts a process that saves for ever, and returns what reads its lines.
+func startSaving(t *testing.T, folder string) (*exec.Cmd, *bufio.Scanner) {
 	t.Helper()
 	program, err := os.Executable()
 	if err != nil {
@@ -140,19 +167,5 @@ func saveAndKill(t *testing.T, folder string, wait time.Duration, saved map[kind
 	if err := child.Start(); err != nil {
 		t.Fatal(err)
 	}
-	for lines := bufio.NewScanner(out); lines.Scan(); {
-		line := lines.Text()
-		var k kind
-		var p position
-		if line == "start" {
-			time.AfterFunc(wait, func() { child.Process.Kill() })
-		} else if _, err := fmt.Sscan(strings.TrimSpace(line), &k, &p.step, &p.version); err == nil {
-			saved[k] = p
-		} else if strings.HasPrefix(line, "error") {
-			t.Fatalf("the process that saves: %s", line)
-		}
-	}
-	if err := child.Wait(); err == nil {
-		t.Fatal("the process that saves ended before it was killed")
-	}
+	return child, bufio.NewScanner(out)
 }

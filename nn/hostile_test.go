@@ -1,0 +1,196 @@
+package nn_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stheno-ml/stheno/internal/hostile"
+	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/nn"
+	"github.com/stheno-ml/stheno/ops"
+	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
+)
+
+// constructor is a function that makes a layer in a graph, and a config with which it works.
+type constructor struct {
+	makes  any
+	config any
+}
+
+// constructors has all of the package but those in madeOtherwise, each with a config of its own.
+func constructors() map[string]constructor {
+	return map[string]constructor{
+		"NewLinear":              {nn.NewLinear, nn.LinearConfig{In: 4, Out: 6, Activation: kernels.SiLU}},
+		"NewEmbedding":           {nn.NewEmbedding, nn.EmbeddingConfig{Vocab: 5, Dim: 4}},
+		"NewPositionalEmbedding": {nn.NewPositionalEmbedding, nn.PositionalEmbeddingConfig{Context: 8, Dim: 4, Kind: nn.SinusoidalPositions}},
+		"NewPatchEmbedding":      {nn.NewPatchEmbedding, nn.PatchEmbeddingConfig{Channels: 1, Height: 4, Width: 4, Patch: 2, Dim: 4, ClassToken: true}},
+		"NewLayerNorm":           {nn.NewLayerNorm, nn.LayerNormConfig{Dim: 4}},
+		"NewRMSNorm":             {nn.NewRMSNorm, nn.RMSNormConfig{Dim: 4, PlusOne: true}},
+		"NewDropout":             {nn.NewDropout, nn.DropoutConfig{P: 0.5}},
+		"NewMLP":                 {nn.NewMLP, nn.MLPConfig{Dim: 4}},
+		"NewSwiGLUMLP":           {nn.NewSwiGLUMLP, nn.SwiGLUMLPConfig{Dim: 4, Hidden: 8}},
+		"NewMultiHeadAttention": {nn.NewMultiHeadAttention, nn.MultiHeadAttentionConfig{
+			Dim: 4, Heads: 2, KVHeads: 1, RoPE: &ops.RoPEOptions{}, Options: ops.AttentionOptions{Causal: kernels.CausalBottomRight, Window: &kernels.Window{Left: 3, Right: 1}, Dropout: 0.1, ALiBi: []float64{1, 0.5}}}},
+		"NewBlock": {nn.NewBlock, nn.BlockConfig{
+			Attention: nn.MultiHeadAttentionConfig{Dim: 4, Heads: 2, Options: ops.AttentionOptions{Causal: kernels.CausalBottomRight}}, Norms: nn.SandwichNorm, Dropout: 0.1}},
+		"NewStack":      {nn.NewStack, nn.StackConfig{Layers: 2, Block: nn.BlockConfig{Attention: nn.MultiHeadAttentionConfig{Dim: 4, Heads: 2}}}},
+		"NewClassifier": {nn.NewClassifier, nn.ClassifierConfig{Dim: 4, Classes: 3, Hidden: 5, Dropout: 0.1}},
+		"NewEncoder":    {nn.NewEncoder, nn.EncoderConfig{Vocab: 5, Context: 8, Layers: 1, Heads: 2, Dim: 4, Types: 2, Pooler: true, Masked: true, Classes: 2}},
+		"NewGPT":        {nn.NewGPT, nn.GPTConfig{Vocab: 5, Context: 8, Layers: 1, Heads: 2, Dim: 4, Dropout: 0.1}},
+		"NewLlama":      {nn.NewLlama, nn.LlamaConfig{Vocab: 5, Context: 8, Layers: 1, Heads: 2, KVHeads: 1, Dim: 4, LogitSoftCap: 3, EmbeddingScale: 2}},
+		"NewVisionTransformer": {nn.NewVisionTransformer, nn.VisionTransformerConfig{
+			Channels: 1, Height: 4, Width: 4, Patch: 2, Layers: 1, Heads: 2, Dim: 4, Pooler: true, Classes: 2}},
+		"NewParameter": {nn.NewParameter, nn.ParameterConfig{Name: "w", Shape: []int{2, 3}}},
+	}
+}
+
+// madeOtherwise are the constructors that take something else than a graph and a config, with tests of their own.
+var madeOtherwise = []string{"NewParameters", "NewDecoder"}
+
+// names lists the constructors, and fails where one is missing here.
+func names(t testing.TB) []string {
+	t.Helper()
+	declared, err := hostile.Constructors(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []string
+	for _, name := range declared {
+		if slices.Contains(madeOtherwise, name) {
+			continue
+		}
+		if constructors()[name].makes == nil {
+			t.Errorf("%s is not tried with hostile configs, it needs a place among the constructors here", name)
+			continue
+		}
+		list = append(list, name)
+	}
+	slices.Sort(list)
+	return list
+}
+
+// inputs are nodes of a graph that layers may take.
+func inputs(g *gorgonia.ExprGraph) []*gorgonia.Node {
+	ids := tensor.New(tensor.WithShape(1, 3), tensor.WithBacking([]int{1, 2, 0}))
+	return []*gorgonia.Node{
+		gorgonia.NewTensor(g, tensor.Float32, 3, gorgonia.WithShape(1, 3, 4), gorgonia.WithName("x")),
+		gorgonia.NewTensor(g, tensor.Int, 2, gorgonia.WithShape(1, 3), gorgonia.WithName("ids"), gorgonia.WithValue(ids)),
+		gorgonia.NewTensor(g, tensor.Float32, 4, gorgonia.WithShape(2, 1, 4, 4), gorgonia.WithName("images")),
+	}
+}
+
+// callWith calls all methods of a layer with nil nodes, and with each kind of node.
+func callWith(layer any, g *gorgonia.ExprGraph) (panics []string) {
+	panics = hostile.CallAll(layer)
+	for _, in := range inputs(g) {
+		cache, err := ops.NewKVCache(ops.KVCacheConfig{Heads: 1, HeadDim: 2, Capacity: 4})
+		if err != nil {
+			return []string{err.Error()}
+		}
+		panics = append(panics, hostile.CallAll(layer, in, nn.AttentionInputs{Context: in}, nn.BlockInputs{Context: in}, nn.Packing{Ends: in, Positions: in},
+			cache, []*ops.KVCache{cache}, []int{1})...)
+	}
+	return panics
+}
+
+// Layers that no constructor has made give errors.
+func TestZeroLayers(t *testing.T) {
+	for _, name := range names(t) {
+		layer := reflect.TypeOf(constructors()[name].makes).Out(0)
+		if layer == reflect.TypeFor[*gorgonia.Node]() {
+			continue
+		}
+		for _, panicked := range callWith(reflect.New(layer.Elem()).Interface(), gorgonia.NewGraph()) {
+			t.Error(panicked)
+		}
+	}
+	for _, value := range []any{&nn.Parameters{}, nn.NewParameters(1), &nn.Decoder{}, nn.LoRA{}, nn.YaRN{}, nn.Llama3RoPE{}} {
+		for _, panicked := range hostile.CallAll(value) {
+			t.Error(panicked)
+		}
+	}
+	zero := &nn.Parameters{}
+	if _, err := nn.NewLinear(gorgonia.NewGraph(), nn.LinearConfig{In: 2, Out: 3, Parameters: zero}); err != nil || len(zero.Names()) != 2 {
+		t.Errorf("a zero Parameters has %v, error %v", zero.Names(), err)
+	}
+}
+
+// FuzzConstructors makes layers of configs of which some fields were changed, and calls what it got. Nothing panics.
+func FuzzConstructors(f *testing.F) {
+	random, all := rand.New(rand.NewPCG(7, 8)), names(f)
+	for i := range all {
+		f.Add(uint8(i), []byte{}) // works as it is
+		for range 24 {
+			data := make([]byte, 2+random.IntN(12))
+			for k := range data {
+				data[k] = byte(random.Uint32())
+			}
+			f.Add(uint8(i), data)
+		}
+	}
+	f.Fuzz(func(t *testing.T, which uint8, data []byte) {
+		name := all[int(which)%len(all)]
+		if err := constructChanged(name, data); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	})
+}
+
+// constructChanged makes a layer of a changed config.
+func constructChanged(name string, data []byte) (err error) {
+	b, works := hostile.Bytes(data), len(data) == 0
+	constructor := constructors()[name]
+	config := reflect.New(reflect.TypeOf(constructor.config))
+	config.Elem().Set(reflect.ValueOf(constructor.config))
+	own := map[reflect.Type]func(reflect.Value){
+		// What is neither small nor more than any memory holds would only take long.
+		reflect.TypeFor[int](): func(v reflect.Value) {
+			v.SetInt(int64([]int{0, 1, -1, 2, 3, 4, 6, 8, 12, 513, -7, 1 << 40, 1 << 61, 1<<63 - 1, -1 << 63, (1<<63 - 1) / 2}[b.Intn(16)]))
+		},
+		reflect.TypeFor[tensor.Dtype](): func(v reflect.Value) {
+			v.Set(reflect.ValueOf([]tensor.Dtype{{}, tensor.Float32, tensor.Float64, tensor.Int, tensor.String, ops.BFloat16, ops.Float16}[b.Intn(7)]))
+		},
+		reflect.TypeFor[nn.Init](): func(v reflect.Value) {
+			v.Set(reflect.ValueOf([]nn.Init{nil, func([]int, *rand.Rand) func() float64 { return nil }, nn.Normal(b.Float()), nn.Uniform(b.Float())}[b.Intn(4)]))
+		},
+		reflect.TypeFor[*gorgonia.Node](): func(v reflect.Value) {
+			v.Set(reflect.ValueOf(inputs(gorgonia.NewGraph())[b.Intn(3)]))
+		},
+		reflect.TypeFor[nn.Maker[nn.LinearConfig]](): func(v reflect.Value) {
+			v.Set(reflect.ValueOf(nn.Maker[nn.LinearConfig](func(*gorgonia.ExprGraph, nn.LinearConfig) (nn.Layer, error) {
+				return []nn.Layer{nil, &nn.Linear{}, &nn.MLP{}}[b.Intn(3)], nil
+			})))
+		},
+	}
+	for changes := 0; len(b) > 0 && changes < 4; changes++ {
+		hostile.Change(&b, own, config.Interface())
+	}
+	defer func() {
+		if reason := recover(); reason != nil {
+			err = fmt.Errorf("%+v: panic: %v", config.Elem().Interface(), reason)
+		}
+	}()
+	g := gorgonia.NewGraph()
+	results := reflect.ValueOf(constructor.makes).Call([]reflect.Value{reflect.ValueOf(g), config.Elem()})
+	failure, _ := results[1].Interface().(error)
+	switch {
+	case failure != nil && works:
+		return fmt.Errorf("does not work as it should: %w", failure)
+	case failure != nil && !results[0].IsNil():
+		return fmt.Errorf("gave a layer and an error: %w", failure)
+	case failure != nil && !strings.Contains(failure.Error(), ": "):
+		return fmt.Errorf("the error names no layer: %w", failure)
+	case failure != nil || results[0].Type() == reflect.TypeFor[*gorgonia.Node]():
+		return nil
+	}
+	if panics := callWith(results[0].Interface(), g); len(panics) > 0 {
+		return fmt.Errorf("%+v: %w", config.Elem().Interface(), errors.New(strings.Join(panics, "\n")))
+	}
+	return nil
+}
