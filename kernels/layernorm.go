@@ -30,7 +30,7 @@ type LayerNormOutputs struct {
 // that is left out is not computed.
 type LayerNormGradients struct {
 	DY         Tensor // as X
-	DSum       Tensor // as X: the gradient of X itself, which is added to DX; or left out
+	DSum       Tensor // as X: the gradient of X itself, which is added to the rounded DX; or left out
 	Mean, RStd Tensor // from the forward kernel
 
 	DX            Tensor // as X; may be DY or DSum itself
@@ -38,7 +38,7 @@ type LayerNormGradients struct {
 }
 
 // LayerNormKernels normalise rows. Sums over rows are added in an order that depends on the shape alone. 16-bit tensors are
-// computed in float32 and rounded once.
+// computed in float32 and rounded once; with Other and DSum they have the bits of an addition of its own, and so are rounded there too.
 type LayerNormKernels interface {
 	LayerNormForward(n *LayerNorm, out LayerNormOutputs) error
 	// LayerNormBackward computes, with g_c = dy_c·γ_c,

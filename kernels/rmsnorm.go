@@ -22,7 +22,7 @@ type RMSNormOutputs struct {
 // that is left out is not computed.
 type RMSNormGradients struct {
 	DY   Tensor // as X
-	DSum Tensor // as X: the gradient of X itself, which is added to DX; or left out
+	DSum Tensor // as X: the gradient of X itself, which is added to the rounded DX; or left out
 	RStd Tensor // from the forward kernel
 
 	DX     Tensor // as X; may be DY or DSum itself
@@ -30,7 +30,7 @@ type RMSNormGradients struct {
 }
 
 // RMSNormKernels normalise rows without centring them. Sums over rows are added in an order that depends on the shape
-// alone. 16-bit tensors are computed in float32 and rounded once.
+// alone. 16-bit tensors are computed in float32 and rounded as by [LayerNormKernels].
 type RMSNormKernels interface {
 	RMSNormForward(n *RMSNorm, out RMSNormOutputs) error
 	// RMSNormBackward computes, with g_c = dy_c·γ_c,

@@ -4,7 +4,7 @@
 //   x̂_c = (x_c − μ)·rstd                    y_c = x̂_c·γ_c + β_c
 //   dx_c = rstd·(g_c − Σ g/C − x̂_c·Σ(g·x̂)/C)  with g_c = dy_c·γ_c, without Σ g/C where μ is none
 //   dγ_c = Σ over rows of dy_c·x̂_c            dβ_c = Σ over rows of dy_c
-//   dx ← dx + dSum                            where the sum x + other has a gradient of its own
+//   dx ← dx + dSum                            where the sum x + other has a gradient of its own, to dx as it is rounded
 //
 // A row whose pieces of 16 bytes fit is read once and held in registers by up to 32 warps; any other row is read again for
 // each sum. A module is of one norm, -DRMS_NORM for RMS norm, and of one type of elements.
@@ -264,7 +264,7 @@ template <class T, bool centred> __device__ __forceinline__ void backward(const 
       if (a.dSum) {
         load<width>((const T*)(dy + pieces + piece), xs);
 #pragma unroll
-        for (int i = 0; i < width; i++) dys[i] += xs[i];
+        for (int i = 0; i < width; i++) dys[i] = asFloat(fromFloat<T>(dys[i])) + xs[i];
       }
       store<width>(dx + piece * width, dys);
     }
@@ -337,12 +337,17 @@ template <class T, bool centred> __device__ __forceinline__ void backwardRows(co
   for (int s = 0; s < slots; s++) {
     const int piece = thread + s * step;
     if (piece >= pieces) continue;
-    float gamma[width], out[width], more[width] = {};
+    float gamma[width], out[width];
     load<T, width>(a.gamma, piece * width, 1, gamma);
-    if (dSum) load<width>(dSum + piece * width, more);
 #pragma unroll
     for (int i = 0; i < width; i++) {
-      out[i] = rstd * (asFloat(dy[s].x[i]) * gamma[i] - meanOfG - (asFloat(x[s].x[i]) - mean) * rstd * meanOfGX) + more[i];
+      out[i] = rstd * (asFloat(dy[s].x[i]) * gamma[i] - meanOfG - (asFloat(x[s].x[i]) - mean) * rstd * meanOfGX);
+    }
+    if (dSum) {
+      float more[width];
+      load<width>(dSum + piece * width, more);
+#pragma unroll
+      for (int i = 0; i < width; i++) out[i] = asFloat(fromFloat<T>(out[i])) + more[i];
     }
     store<width>(dx + piece * width, out);
   }
@@ -374,7 +379,7 @@ template <class T, bool centred> __device__ __forceinline__ void backwardAny(con
     float gamma[1];
     load<T, 1>(a.gamma, c, 1, gamma);
     const float own = rstd * (asFloat(dy[c]) * gamma[0] - meanOfG - (asFloat(x[c]) - mean) * rstd * meanOfGX);
-    dx[c] = fromFloat<T>(dSum ? own + asFloat(dSum[c]) : own);
+    dx[c] = fromFloat<T>(dSum ? asFloat(fromFloat<T>(own)) + asFloat(dSum[c]) : own);
   }
 }
 
