@@ -23,27 +23,45 @@ constexpr int mostPlaces = 32;
 // warps is how many warps a block of the backward kernel has, and `most` how many elements are moved at once.
 constexpr int warps = 32, most = 16 / (sizeof(TABLE) > sizeof(ROWS) ? sizeof(TABLE) : sizeof(ROWS));
 
-// forward copies the table's row of each id, `n` elements a thread. An id outside the table is reported and its row left as
-// it was.
+// converted is an element in another type, or as it is.
+template <class To, class From> __device__ __forceinline__ To converted(From x) {
+  if constexpr (std::is_same<To, From>::value) return x;
+  else return fromFloat<To>(asFloat(x));
+}
+
+// forward copies the table's row of each id, `n` elements of it a thread at a time, with several on their way at once. As many threads as
+// fit it take a row, a warp at most. An id outside the table is reported and its row left as it was.
 template <class To, class From, int n> __device__ __forceinline__ void forward(const EmbeddingArguments& a) {
+  constexpr int ahead = 4;
   const int perRow = a.lines.length / n;
-  const int64_t count = a.lines.count * perRow;
-  for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < count; i += (int64_t)gridDim.x * blockDim.x) {
-    const int64_t row = count >> 31 ? i / perRow : (uint32_t)i / (uint32_t)perRow;
-    const int column = (int)(i - row * perRow) * n;
-    const int64_t id = a.ids[a.lines.at(1, row)];
+  int together = 32;
+  while (together / 2 >= perRow && together > 1) together /= 2;
+  const int64_t step = (int64_t)gridDim.x * blockDim.x / together;
+  int64_t row = (blockIdx.x * (int64_t)blockDim.x + threadIdx.x) / together;
+  const int first = threadIdx.x % together;
+  int64_t next = row < a.lines.count ? a.ids[a.lines.at(1, row)] : 0;
+  for (; row < a.lines.count; row += step) {
+    const int64_t id = next;
+    if (row + step < a.lines.count) next = a.ids[a.lines.at(1, row + step)];
     if (id < 0 || id >= a.vocabulary) {
-      if (column == 0) a.fault.report(row, id, a.vocabulary);
+      if (first == 0) a.fault.report(row, id, a.vocabulary);
       continue;
     }
-    const From* from = (const From*)a.from + id * a.step + column;
-    To* to = (To*)a.to + a.lines.at(0, row) + column;
-    if constexpr (std::is_same<To, From>::value) {
-      *(Piece<To, n>*)to = *(const Piece<To, n>*)from;
-    } else {
-      float x[n];
-      load<n>(from, x);
-      store<n>(to, x);
+    const Piece<From, n>* from = (const Piece<From, n>*)((const From*)a.from + id * a.step);
+    To* to = (To*)a.to + a.lines.at(0, row);
+    for (int piece = first; piece < perRow; piece += ahead * together) {
+      Piece<From, n> x[ahead];
+#pragma unroll
+      for (int k = 0; k < ahead; k++)
+        if (piece + k * together < perRow) x[k] = from[piece + k * together];
+#pragma unroll
+      for (int k = 0; k < ahead; k++) {
+        if (piece + k * together >= perRow) continue;
+        Piece<To, n> y;
+#pragma unroll
+        for (int i = 0; i < n; i++) y.x[i] = converted<To>(x[k].x[i]);
+        ((Piece<To, n>*)to)[piece + k * together] = y;
+      }
     }
   }
 }
