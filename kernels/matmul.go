@@ -7,7 +7,7 @@ import (
 
 // MatMul is one product of matrices, or a batch of them, with what usually follows it in a network:
 //
-//	C = act(A·B + bias)     or, to accumulate,     C ← C + A·B + bias
+//	C = act(A·B + bias)     or, to accumulate,     C ← C + A·B + bias     or, with Z,     C = (A·B + bias)·act'(Z)
 //
 // A and B may have any strides on every axis, so that a transpose is a [Tensor.Permute] and an axis of stride 0
 // broadcasts. They have one dtype. Sums are in [DType.Wide] of it.
@@ -17,17 +17,22 @@ type MatMul struct {
 
 	Bias       Tensor // (n) of A's dtype or its wide one, left out by the zero Tensor
 	Activation Activation
+	// Z, (batch..., m, n) of C's dtype with a contiguous last axis, is what an activation was applied to whose result has the gradient
+	// A·B + bias: C is then the gradient of Z. Or it is left out.
+	Z Tensor
 	// Accumulate adds to C, which then has no activation.
 	Accumulate bool
 	// Precision is how exact the product of float32 tensors needs to be.
 	Precision Precision
 }
 
-// MatMulOutputs receives what the kernel computes. Neither may share memory with the inputs or with the other. Each has A's
+// MatMulOutputs receives what the kernel computes. None may share memory with the inputs or with another. Each has A's
 // dtype or its wide one.
 type MatMulOutputs struct {
 	C   Tensor // (batch..., m, n), last axis contiguous
 	Pre Tensor // the same: receives what the activation is applied to, or left out
+	// ColumnSums, (n) row-major, receives Σ over all rows of C, before or after C is rounded: a bias's gradient; or left out.
+	ColumnSums Tensor
 }
 
 // MatMulKernels multiply matrices, and sum rows: together, a linear layer and its gradients.
@@ -57,7 +62,7 @@ func (m *MatMul) Dims() (rows, columns, depth int) {
 	return a[len(a)-2], b[len(b)-1], a[len(a)-1]
 }
 
-// OutputShape returns the shape that C and Pre need.
+// OutputShape returns the shape that C, Pre and Z need.
 func (m *MatMul) OutputShape() []int {
 	shape := slices.Clone(m.A.Shape)
 	_, shape[len(shape)-1], _ = m.Dims()
@@ -102,6 +107,9 @@ func (m *MatMul) Validate() error {
 	if m.Accumulate && m.Activation != NoActivation {
 		return fmt.Errorf("activation is %v, it needs to be NoActivation to accumulate", m.Activation)
 	}
+	if m.Z.IsSet() && m.Accumulate {
+		return fmt.Errorf("z has shape %v, it needs to be left out to accumulate", m.Z.Shape)
+	}
 	return m.Precision.Validate()
 }
 
@@ -110,6 +118,9 @@ func (m *MatMul) Check(out MatMulOutputs) error {
 	if err := m.Validate(); err != nil {
 		return err
 	}
+	if m.Z.IsSet() && out.Pre.IsSet() {
+		return fmt.Errorf("pre has shape %v, it needs to be left out where z is given", out.Pre.Shape)
+	}
 	own, shape := [2]DType{m.A.DType, m.A.DType.Wide()}, m.OutputShape()
 	return CheckOperands(
 		Operand{Name: "a", Tensor: m.A, Shape: m.A.Shape, DTypes: own},
@@ -117,6 +128,8 @@ func (m *MatMul) Check(out MatMulOutputs) error {
 		Operand{Name: "bias", Tensor: m.Bias, Shape: m.Bias.Shape, DTypes: own, Layout: Rows, Optional: true},
 		Operand{Name: "c", Tensor: out.C, Shape: shape, DTypes: own, Layout: WrittenRows},
 		Operand{Name: "pre", Tensor: out.Pre, Shape: shape, DTypes: own, Layout: WrittenRows, Optional: true},
+		like("z", m.Z, shape, out.C.DType).optional(),
+		ownOrWide("columnSums", out.ColumnSums, shape[len(shape)-1:], m.A.DType).optional(),
 	)
 }
 

@@ -54,7 +54,17 @@ func NewMLP(g *gorgonia.ExprGraph, c MLPConfig) (*MLP, error) {
 }
 
 // Forward is proj(act(fc(x))).
-func (m *MLP) Forward(x *gorgonia.Node) (*gorgonia.Node, error) { return Chain(x, m.fc, m.proj) }
+func (m *MLP) Forward(x *gorgonia.Node) (*gorgonia.Node, error) {
+	fc, ok := m.fc.(*Linear)
+	proj, also := m.proj.(*Linear)
+	if !ok || !also || fc.change != nil || proj.change != nil || proj.c.Activation != kernels.NoActivation {
+		return Chain(x, m.fc, m.proj)
+	}
+	if err := fc.input("x", x, fc.c.In); err != nil {
+		return nil, err
+	}
+	return ops.MLP(x, fc.weight, fc.bias, proj.weight, proj.bias, ops.MLPOptions{Activation: fc.c.Activation})
+}
 
 // Parameters lists the weights, and the biases if there are.
 func (m *MLP) Parameters() gorgonia.Nodes { return parametersOf(m.fc, m.proj) }

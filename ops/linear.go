@@ -25,31 +25,64 @@ func Linear(x, weight, bias *gorgonia.Node, o LinearOptions) (*gorgonia.Node, er
 
 type linear struct {
 	activation kernels.Activation
+	weight     layerWeight
 	pre, dz    kernels.Tensor // what the activation was applied to, and its gradient
-	mixed      bool           // the weight has another type than x
-	rounded    kernels.Tensor // and then this is the weight in the type of x
 }
 
 func (k *linear) outputs(in []kernels.Tensor) ([]kernels.Tensor, error) {
-	x, weight, bias := in[0], in[1], in[2]
+	x, weight := in[0], in[1]
+	if err := checkLayer(x, "weight", weight, "bias", in[2]); err != nil {
+		return nil, err
+	}
+	k.weight.mixed = weight.DType != x.DType
+	return described(x.DType, withLastAxis(x.Shape, weight.Shape[1])...), k.activation.Validate()
+}
+
+// checkLayer makes sure that a weight and a bias, which may be left out, go together with a layer's input.
+func checkLayer(x kernels.Tensor, name string, weight kernels.Tensor, biasName string, bias kernels.Tensor) error {
 	features := x.Shape[len(x.Shape)-1]
 	switch {
 	case len(weight.Shape) != 2:
-		return nil, fmt.Errorf("weight has shape %v, it needs two axes (in, out)", weight.Shape)
+		return fmt.Errorf("%s has shape %v, it needs two axes (in, out)", name, weight.Shape)
 	case weight.Shape[0] != features:
-		return nil, fmt.Errorf("weight has shape %v, it needs a row for each of x's %d features", weight.Shape, features)
+		return fmt.Errorf("%s has shape %v, it needs a row for each of x's %d features", name, weight.Shape, features)
 	case weight.DType != x.DType && weight.DType != x.DType.Wide():
-		return nil, errParameter("weight", weight, x)
+		return errParameter(name, weight, x)
 	case bias.IsSet() && (len(bias.Shape) != 1 || bias.Shape[0] != weight.Shape[1]):
-		return nil, fmt.Errorf("bias has shape %v, it needs one value for each of weight's %d columns", bias.Shape, weight.Shape[1])
+		return fmt.Errorf("%s has shape %v, it needs one value for each of %s's %d columns", biasName, bias.Shape, name, weight.Shape[1])
 	case bias.IsSet() && bias.DType != x.DType && bias.DType != x.DType.Wide():
-		return nil, errParameter("bias", bias, x)
+		return errParameter(biasName, bias, x)
 	}
-	k.mixed = weight.DType != x.DType
-	if err := k.activation.Validate(); err != nil {
-		return nil, err
+	return nil
+}
+
+// layerWeight is the weight of a layer in the type of its input.
+type layerWeight struct {
+	mixed   bool           // the weight has another type
+	rounded kernels.Tensor // and then this is the weight
+}
+
+// in gives the weight in the type of the input, and keeps a rounded one for the backward run if that is asked for.
+func (w *layerWeight) in(r *run, dtype kernels.DType, weight kernels.Tensor, keep bool) (kernels.Tensor, error) {
+	if w.mixed = weight.DType != dtype; !w.mixed {
+		return weight, nil
 	}
-	return described(x.DType, withLastAxis(x.Shape, weight.Shape[1])...), nil
+	lend := r.scratch
+	if keep {
+		lend = r.keep
+	}
+	if err := lend(&w.rounded, dtype, weight.Shape...); err != nil {
+		return weight, err
+	}
+	return w.rounded, r.Copy(w.rounded, weight)
+}
+
+// of is the weight that was kept, or that needed no rounding.
+func (w *layerWeight) of(weight kernels.Tensor) kernels.Tensor {
+	if w.mixed {
+		return w.rounded
+	}
+	return weight
 }
 
 // withLastAxis is a shape with another length of its last axis.
@@ -72,7 +105,7 @@ func errParameter(name string, parameter, x kernels.Tensor) error {
 }
 
 func (k *linear) source() source {
-	if k.activation == kernels.NoActivation && !k.mixed {
+	if k.activation == kernels.NoActivation && !k.weight.mixed {
 		return fromInputs
 	}
 	return fromSaved
@@ -86,26 +119,11 @@ func (k *linear) forward(r *run, in, out []kernels.Tensor) error {
 		}
 		outputs.Pre = k.pre
 	}
-	weight, err := k.weight(r, in)
+	weight, err := k.weight.in(r, in[0].DType, in[1], r.wants(0))
 	if err != nil {
 		return err
 	}
 	return r.MatMul(&kernels.MatMul{A: asMatrix(in[0]), B: weight, Bias: in[2], Activation: k.activation}, outputs)
-}
-
-// weight is the weight in the type of x. A rounded one is kept for the gradient of x.
-func (k *linear) weight(r *run, in []kernels.Tensor) (kernels.Tensor, error) {
-	if !k.mixed {
-		return in[1], nil
-	}
-	lend := r.scratch
-	if r.wants(0) {
-		lend = r.keep
-	}
-	if err := lend(&k.rounded, in[0].DType, in[1].Shape...); err != nil {
-		return in[1], err
-	}
-	return k.rounded, r.Copy(k.rounded, in[1])
 }
 
 // backward computes, with dz = dy·act'(z),
@@ -123,11 +141,7 @@ func (k *linear) backward(r *run, in, dOut, d []kernels.Tensor) error {
 		dz = k.dz
 	}
 	if d[0].IsSet() {
-		weight := in[1]
-		if k.mixed {
-			weight = k.rounded
-		}
-		if err := r.MatMul(&kernels.MatMul{A: dz, B: weight.Permute(1, 0)}, kernels.MatMulOutputs{C: asMatrix(d[0])}); err != nil {
+		if err := r.MatMul(&kernels.MatMul{A: dz, B: k.weight.of(in[1]).Permute(1, 0)}, kernels.MatMulOutputs{C: asMatrix(d[0])}); err != nil {
 			return err
 		}
 	}

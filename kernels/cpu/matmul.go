@@ -7,7 +7,7 @@ import (
 	"github.com/stheno-ml/stheno/kernels/cpu/internal/simd"
 )
 
-// MatMul computes C = act(A·B + bias), or adds A·B + bias to C.
+// MatMul computes C = act(A·B + bias), or adds A·B + bias to C, or computes C = (A·B + bias)·act'(Z).
 //
 // C is cut into blocks of columns, whose part of B, a slice of the depth at a time, is packed into the second-level
 // cache. Against it go strips of rows of A, small enough to stay there too with their part of C. A task is a block of
@@ -17,6 +17,24 @@ func (b *Backend) MatMul(m *kernels.MatMul, out kernels.MatMulOutputs) error {
 	if err := checked("matmul", m.Check(out)); err != nil {
 		return err
 	}
+	product := *m
+	if product.Z = (kernels.Tensor{}); m.Z.IsSet() {
+		product.Activation = kernels.NoActivation
+	}
+	b.multiply(&product, out)
+	if m.Z.IsSet() {
+		if err := b.ActivateBackward(m.Activation, m.Z, out.C, out.C); err != nil {
+			return err
+		}
+	}
+	if out.ColumnSums.IsSet() {
+		return b.SumRows(out.C, out.ColumnSums, false)
+	}
+	return nil
+}
+
+// multiply is MatMul without a factor and without sums.
+func (b *Backend) multiply(m *kernels.MatMul, out kernels.MatMulOutputs) {
 	if isHalf(m.A.DType) {
 		h := halves{b: b}
 		defer h.round()
@@ -30,7 +48,6 @@ func (b *Backend) MatMul(m *kernels.MatMul, out kernels.MatMulOutputs) error {
 		m = &wide
 	}
 	inTypeOf(m.A, multiply[float32], multiply[float64])(b, m, out)
-	return nil
 }
 
 func multiply[T kernels.Float](b *Backend, m *kernels.MatMul, out kernels.MatMulOutputs) {

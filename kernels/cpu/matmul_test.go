@@ -230,6 +230,31 @@ func (p *product[T]) compare(t *testing.T, name string, out kernels.Tensor, memo
 	}
 }
 
+// A product may be the gradient of what an activation was applied to, and have the sums of its columns.
+func TestMatMulGradient(t *testing.T) {
+	bothTypes(t, testMatMulGradient[float32], testMatMulGradient[float64])
+}
+
+func testMatMulGradient[T kernels.Float](t *testing.T) {
+	for i, s := range [][3]int{{1, 1, 1}, {5, 7, 3}, {40, 33, 17}, {130, 70, 65}} {
+		r := newRandom()
+		a, b, z := newField[T](r, i, s[0], s[2]), newField[T](r, 0, s[2], s[1]), newField[T](r, 2*i, s[0], s[1])
+		c, sums := newField[T](r, i, s[0], s[1]), newField[T](r, 0, s[1])
+		for act := kernels.NoActivation; act <= kernels.ReLUSquared; act++ {
+			m := &kernels.MatMul{A: a.Tensor, B: b.Tensor, Z: z.Tensor, Activation: act}
+			product, _ := reference.MatMul[float64](&kernels.MatMul{A: a.Tensor, B: b.Tensor}, nil)
+			plain, _ := reference.MatMul[T](&kernels.MatMul{A: a.Tensor, B: b.Tensor}, nil)
+			_, ref := reference.Activation(act, z.values(), product)
+			_, pt := reference.Activation(act, z.typed(), plain)
+			refSums, ptSums := reference.SumRows[float64](kernels.Of(ref, s[0], s[1])), reference.SumRows[T](kernels.Of(pt, s[0], s[1]))
+			verify[T](t, fmt.Sprint(s, act), func(backend *cpu.Backend) ([]result, error) {
+				err := backend.MatMul(m, kernels.MatMulOutputs{C: c.Tensor, ColumnSums: sums.Tensor})
+				return []result{resultOf("c", c, ref, pt), resultOf("column sums", sums, refSums, ptSums)}, err
+			})
+		}
+	}
+}
+
 func TestMatMulThreadsAreBitEqual(t *testing.T) {
 	for _, level := range simd.Levels() {
 		defer simd.SetLevel(level)()

@@ -12,10 +12,14 @@ import (
 	"github.com/stheno-ml/stheno/kernels"
 )
 
-// MatMul computes C = act(A·B + bias), or adds A·B + bias to C. Products of 16-bit tensors are summed in float32.
+// MatMul computes C = act(A·B + bias), or adds A·B + bias to C, or computes C = (A·B + bias)·act'(Z). Products of 16-bit tensors are
+// summed in float32.
 func (d *Device) MatMul(m *kernels.MatMul, out kernels.MatMulOutputs) error {
 	if err := d.checkMatMul(m, out); err != nil {
 		return err
+	}
+	if m.Z.IsSet() || out.ColumnSums.IsSet() {
+		return d.matMulGradient(m, out)
 	}
 	if z := activatedApart(m, out); z.IsSet() {
 		plain := *m
@@ -72,7 +76,7 @@ type stack struct {
 type matmulArguments struct {
 	a, b, c, pre stack
 
-	bias, rowMost, columnMost, partials, flags address
+	bias, rowMost, columnMost, partials, flags, columnSums address
 
 	rows, columns, depth              int32
 	items, inner                      int32

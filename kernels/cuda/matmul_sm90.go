@@ -28,8 +28,8 @@ const (
 func (d *Device) hasMaps() bool { return d.major == 9 && d.minor == 0 && !d.withoutMaps }
 
 // launch90 queues a kernel for sm_90a. Tensor maps can describe the operands.
-func (p *product) launch90() (err error) {
-	d, g := p.device, p.args
+func (p *product) launch90() error {
+	g := p.args
 	v := matmul90{element: elementOf(p.dtype), aColumns: !p.operand(0).mappable(true), bRows: !p.operand(1).mappable(true)}
 	way := p.way()
 	if way == wayHalves {
@@ -39,6 +39,12 @@ func (p *product) launch90() (err error) {
 	if v.activation != "" && v.aColumns {
 		v.activation, way = "", wayElements
 	}
+	return p.launchVariant(v, way)
+}
+
+// launchVariant queues a kernel whose results leave in a way.
+func (p *product) launchVariant(v matmul90, way int32) (err error) {
+	d, g := p.device, p.args
 	arguments := &matmul90Arguments{}
 	var clusters int
 	arguments.matmulSchedule, clusters, _ = v.schedule(g.rows, g.columns, g.depth, g.items, d.multiprocessors)

@@ -353,6 +353,67 @@ func TestMatMul(t *testing.T) {
 	}
 }
 
+// A product may be the gradient of what an activation was applied to, and have the sums of its columns: in one pass where it is large
+// and of 16 bits, whatever its edges, and by other kernels where there is none for it.
+func TestMatMulGradient(t *testing.T) {
+	d := device(t)
+	for _, dtype := range []kernels.DType{kernels.F32, kernels.BF16, kernels.F16} {
+		for i, c := range []productCase{
+			{m: 5, n: 7, k: 3}, {m: 100, n: 72, k: 64, transposeB: true, gap: 8}, {m: 1000, n: 1160, k: 200, transposeB: true},
+			{m: 1030, n: 1032, k: 72, transposeB: true, gap: 8}, {m: 8200, n: 136, k: 136, transposeB: true, gap: 8}, {m: 300, n: 3600, k: 1000, transposeB: true, wideBias: true},
+			{m: 1100, n: 1001, k: 40, transposeB: true}, {batch: []int{2, 2}, m: 33, n: 40, k: 24, gap: 8},
+		} {
+			for _, act := range []kernels.Activation{kernels.GELUTanh, kernels.GELUErf, kernels.SiLU, kernels.ReLUSquared}[i%2*2:][:2] {
+				p := newProductTest(t, dtype, c, uint64(i))
+				z := p.tensor(dtype, c.batch, c.m, c.n, false)
+				p.problem.Z, p.problem.Activation = z.device, act
+				kind := dtype
+				if c.wideBias {
+					kind = kernels.F32
+				}
+				p.out.ColumnSums = upload(t, d, kind, make([]float64, c.n), c.n)
+				if err := d.Fill(p.out.ColumnSums, math.NaN()); err != nil {
+					t.Fatal(err)
+				}
+				p.run()
+				product, _ := reference.MatMul[float64](&p.exact, nil)
+				plain := make([]float32, len(product))
+				for j, x := range product {
+					plain[j] = float32(roundedTo(dtype, x))
+				}
+				_, ref := reference.Activation(act, rowMajor(z.host), product)
+				_, pt := reference.Activation(act, single(rowMajor(z.host)), plain)
+				var rows []int
+				for row := range p.out.C.Elements() / c.n {
+					rows = append(rows, row)
+				}
+				rounded := make([]float64, len(pt))
+				sums, ptSums := make([]float64, c.n), make([]float32, c.n)
+				for j, x := range pt {
+					rounded[j] = roundedTo(dtype, float64(x))
+					sums[j%c.n] += ref[j]
+					ptSums[j%c.n] += float32(rounded[j])
+				}
+				p.compare("c", rows, p.out.C, ref, rounded)
+				roundedSums := make([]float64, c.n)
+				for j, x := range ptSums {
+					roundedSums[j] = roundedTo(kind, float64(x))
+				}
+				p.compare("column sums", []int{0}, p.out.ColumnSums, sums, roundedSums)
+				c1, sums1 := download(t, d, p.out.C), download(t, d, p.out.ColumnSums)
+				p.run()
+				if !slices.Equal(c1, download(t, d, p.out.C)) || !slices.Equal(sums1, download(t, d, p.out.ColumnSums)) {
+					t.Errorf("%v: a second call gives other bits", p)
+				}
+				restore := d.WithoutMaps()
+				p.run()
+				restore()
+				p.compare("c on any device", rows, p.out.C, ref, rounded)
+			}
+		}
+	}
+}
+
 // float32 tensors whose products need to be no more exact than TF32's.
 func TestMatMulTF32(t *testing.T) {
 	var cases []productCase
@@ -498,6 +559,8 @@ func TestMatMulErrors(t *testing.T) {
 		"c has strides [0 5 1] for shape [2 3 5], so that elements of it would lie in the same place": func(_ *kernels.MatMul, out *kernels.MatMulOutputs) { out.C.Strides[0] = 0 },
 		"pre is float16, it needs to be bfloat16 or float32":                                          func(_ *kernels.MatMul, out *kernels.MatMulOutputs) { out.Pre = out.C; out.Pre.DType = kernels.F16 },
 		"bias is float16, it needs to be bfloat16 or float32":                                         func(p *kernels.MatMul, _ *kernels.MatMulOutputs) { p.Bias = tensor(kernels.F16, 5) },
+		"z has shape [2 3 4] and strides [12 4 1], it needs shape [2 3 5]":                            func(p *kernels.MatMul, _ *kernels.MatMulOutputs) { p.Z = tensor(kernels.BF16, 2, 3, 4) },
+		"columnSums has shape [3] and strides [1], it needs shape [5]":                                func(_ *kernels.MatMul, out *kernels.MatMulOutputs) { out.ColumnSums = tensor(kernels.F32, 3) },
 		"b has shape [4 5] but no data":                                                               func(p *kernels.MatMul, _ *kernels.MatMulOutputs) { p.B.Data = nil },
 	} {
 		p, out := &kernels.MatMul{A: tensor(kernels.BF16, 2, 3, 4), B: tensor(kernels.BF16, 4, 5)}, kernels.MatMulOutputs{C: tensor(kernels.BF16, 2, 3, 5)}

@@ -65,6 +65,7 @@ type matmul90 struct {
 	aColumns   bool   // A's columns are contiguous, rather than its rows
 	bRows      bool   // B's rows are contiguous, rather than its columns
 	activation string // of 16-bit results, "" for none
+	slope      string // the activation whose derivative multiplies 16-bit results, "" for none
 }
 
 func (v matmul90) name() string {
@@ -73,29 +74,49 @@ func (v matmul90) name() string {
 	if v.activation != "" {
 		name += "_" + v.activation
 	}
+	if v.slope != "" {
+		name += "_slope_" + v.slope
+	}
 	return name
 }
 
 // matmulActivations are the activations by their numbers, as the sources know them.
 var matmulActivations = []string{"", "GELUTanh", "GELUErf", "SiLU", "ReLUSquared"}
 
+// hasSlope reports whether there are products whose results are multiplied by an activation's derivative. The one of the exact GELU
+// takes as many instructions as the activation itself.
+func hasSlope(activation string) bool {
+	return activation == "GELUTanh" || activation == "SiLU" || activation == "ReLUSquared"
+}
+
+// sharedBytes adds barriers for what comes into the buffers, where something does.
+func (v matmul90) sharedBytes() int {
+	if v.slope == "" {
+		return v.matmulTile.sharedBytes()
+	}
+	return v.matmulTile.sharedBytes() + 8*4*8
+}
+
 // matmul90Variants are the kernels for sm_90a: each tile for each way that operands may lie in, and, where results go through
-// an activation, for those that forward passes have.
+// an activation or are multiplied by the derivative of one, for those that forward and backward passes have.
 func matmul90Variants() []matmul90 {
 	var list []matmul90
 	for _, e := range []element{elementBF16, elementF16} {
 		for _, bRows := range []bool{false, true} {
 			for _, aColumns := range []bool{false, true} {
 				for _, tile := range []matmulTile{wideTile, broadTile, turnTile} {
-					list = append(list, matmul90{tile, e, aColumns, bRows, ""})
+					list = append(list, matmul90{tile, e, aColumns, bRows, "", ""})
 				}
 			}
 			for _, activation := range matmulActivations[1:] {
-				list = append(list, matmul90{broadTile, e, false, bRows, activation}, matmul90{turnTile, e, false, bRows, activation})
+				list = append(list, matmul90{broadTile, e, false, bRows, activation, ""}, matmul90{turnTile, e, false, bRows, activation, ""})
+				if !bRows && hasSlope(activation) {
+					list = append(list, matmul90{broadTile, e, false, bRows, "", activation})
+				}
 			}
 		}
 	}
-	return append(list, matmul90{onePartTile, elementF16, false, false, ""}, matmul90{twoPartsTile, elementF16, false, false, ""})
+	return append(list, matmul90{onePartTile, elementF16, false, false, "", ""}, matmul90{twoPartsTile, elementF16, false, false, "", ""})
 }
 
 // module says how a kernel is compiled.
@@ -115,6 +136,9 @@ func (v matmul90) module() compiledModule {
 	}
 	if v.activation != "" {
 		m.Defines = append(m.Defines, "ACTIVATION="+v.activation)
+	}
+	if v.slope != "" {
+		m.Defines = append(m.Defines, "SLOPE="+v.slope)
 	}
 	return m
 }

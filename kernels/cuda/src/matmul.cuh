@@ -1,6 +1,6 @@
 // What every kernel of matrix products is told, and what follows the product:
 //
-//   C = act(A·B + bias),  Pre = A·B + bias     or     C ← C + A·B + bias
+//   C = act(A·B + bias),  Pre = A·B + bias     or     C ← C + A·B + bias     or     C = (A·B)·act'(Pre)
 //
 // for `items` products, A (rows, depth), B (depth, columns), C and Pre (rows, columns). The host's mirror is
 // matmulArguments in variants_matmul.go: a field changes in both.
@@ -24,13 +24,14 @@ __device__ __forceinline__ int64_t itemOf(const Stack& operand, int item) { retu
 enum Activation : int32_t { NoActivation = 0, GELUTanh = 1, GELUErf = 2, SiLU = 3, ReLUSquared = 4 };
 
 struct MatMulArguments {
-  Stack a, b, c, pre;            // columns of c and pre are contiguous; pre.data may be null
+  Stack a, b, c, pre;            // columns of c and pre are contiguous; pre.data may be null, and is read where C has act' as a factor
   const void* bias;              // (columns), or null
   // For float32 that was split into float16: the bits of the largest magnitude in each row of A (items of A, rows) and each
   // column of B (items of B, columns).
   const uint32_t *rowMost, *columnMost;
   float* partials;               // scratch for tiles whose depth several blocks share
   int32_t* flags;                // zero at launch and left zero: which partials are there
+  float* columnSums;             // of C with act' as a factor: of the rows of a warp, four warps a tile in turns, (…, columns); or null
   int32_t rows, columns, depth;
   int32_t items, inner;
   int32_t activation, accumulate;
@@ -63,6 +64,29 @@ __device__ __forceinline__ float geluTanh(float x) { return sigmoidTimes(x, x * 
 __device__ __forceinline__ float geluErf(float x) { return 0.5f * x * erfcf(-0.70710678119f * x); }
 __device__ __forceinline__ float silu(float x) { return sigmoidTimes(x, -1.4426950409f * x); }
 __device__ __forceinline__ float reluSquared(float x) { return x < 0 ? 0 : x * x; }
+
+// Of slopes: σ is 0 or 1 where the factor of 1 − σ is not finite.
+__device__ __forceinline__ float sigmoid(float power) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(power));
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(1 + y));
+  return y;
+}
+__device__ __forceinline__ float slopeOf(float sigma, float factor) {
+  const float rest = sigma - sigma * sigma;
+  return rest == 0 ? sigma : fmaf(factor, rest, sigma);
+}
+
+// slope is act'(x), of activations whose kernels there are.
+template <int activation> __device__ __forceinline__ float slope(float x) {
+  static_assert(activation == GELUTanh || activation == SiLU || activation == ReLUSquared);
+  if constexpr (activation == GELUTanh) {
+    const float square = x * x;
+    return slopeOf(sigmoid(x * fmaf(-0.1029432397f, square, -2.3022081985f)), x * fmaf(0.2140644488f, square, 1.5957691216f));
+  }
+  if constexpr (activation == SiLU) return slopeOf(sigmoid(-1.4426950409f * x), x);
+  return x < 0 ? 0 : 2 * x;
+}
 
 // activated is act(x).
 __device__ __forceinline__ float activated(int32_t activation, float x) {

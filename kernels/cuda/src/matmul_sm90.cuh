@@ -17,9 +17,19 @@
 // Operands that were split from float32 (matmul_split.cu) have one or two parts, and a scale for each row of A and column of B,
 // which results are multiplied by. Of two parts, hi·hi + hi·lo + lo·hi are summed; the tensor cores cut sums off instead of
 // rounding them, so each slice's are added to the others by ordinary additions.
+//
+// Where C has the slope of an activation as a factor, what that was applied to comes into the buffers from which C leaves.
 #pragma once
 #include "matmul.cuh"
 #include "ring.cuh"
+
+// ACTIVATION is what 16-bit results that leave by TMA go through, SLOPE the activation whose derivative multiplies them.
+#ifndef ACTIVATION
+#define ACTIVATION NoActivation
+#endif
+#ifndef SLOPE
+#define SLOPE NoActivation
+#endif
 
 // RowBlocks is how many times 64 rows a warpgroup has; SplitParts is 0 where operands are not split.
 template <bool InTurns, int RowBlocks, int Columns, int RingStages, int ClusterBlocks, int SplitParts> struct MatMulShape {
@@ -33,7 +43,8 @@ template <bool InTurns, int RowBlocks, int Columns, int RingStages, int ClusterB
   // A warp's buffers for what leaves: more where much leaves beside the other warpgroup's products.
   static constexpr int OutBytes = 16 * 128, OutBuffers = Turns ? 4 : 2, OutAt = Stages * StageBytes;
   static constexpr int BiasAt = OutAt + 8 * OutBuffers * OutBytes, ScalesAt = BiasAt + 2 * TileColumns * 4, BarriersAt = ScalesAt + (Scaled ? 2 * TileColumns * 4 : 0);
-  static constexpr int TurnsAt = BarriersAt + 2 * Stages * 8, SharedBytes = TurnsAt + 2 * 8;
+  static constexpr int TurnsAt = BarriersAt + 2 * Stages * 8, ArrivedAt = TurnsAt + 2 * 8;
+  static constexpr int SharedBytes = ArrivedAt + (SLOPE != NoActivation ? 8 * OutBuffers * 8 : 0);
   static constexpr int Sums = TileColumns / 2;  // of a thread in a row block
   static constexpr int Boxes = TileColumns / 64;  // in which 16-bit results of a row block leave a warp
   static constexpr bool Waits = !Turns && !Scaled && Blocks == 1;  // 16-bit results do, for the next tile's products to begin
@@ -233,11 +244,6 @@ template <int Buffers> struct Leaving {
   }
 };
 
-// ACTIVATION is what 16-bit results that leave by TMA go through.
-#ifndef ACTIVATION
-#define ACTIVATION NoActivation
-#endif
-
 template <class Shape> struct Consumer {
   const CUtensorMap *mapC, *mapPre;
   const MatMulArguments& g;
@@ -407,6 +413,78 @@ template <class Shape> struct Consumer {
     }
   }
 
+  // deliverSloped finishes a tile of C = sum·act'(Z). A box of Z comes into a buffer of the warp's, two boxes ahead, and the box of C takes
+  // its place. Boxes that lie beyond the edges come as zeros and leave for nowhere.
+  DEVICE void deliverSloped(const Piece& p, uint32_t buffers, uint32_t arrived, uint32_t& passed) const {
+    static_assert(!Shape::Scaled && Shape::OutBuffers == 4);
+    constexpr int Ahead = 2, Passing = Shape::Blocks * Shape::Boxes;
+    const int outer = p.item / g.inner, inner = p.item % g.inner, lane = threadIdx.x & 31, warp = threadIdx.x % 128 / 32;
+    const auto rowOf = [&](int n) { return p.row + ((Shape::Turns ? 0 : group) * Shape::Blocks + n % Shape::Blocks) * 64 + warp * 16; };
+    const auto bring = [&](int n) {
+      const uint32_t at = (passed + n) % 4;
+      if (n < Passing && lane == 0) {
+        storeWait<4 - Ahead - 1>();
+        barrierExpect(arrived + 8 * at, Shape::OutBytes);
+        loadBox(buffers + at * Shape::OutBytes, mapPre, arrived + 8 * at, p.column + n / Shape::Blocks * 64, rowOf(n), inner, outer);
+      }
+    };
+    sharedToAsync();  // sums of others may have come through the buffers
+    __syncwarp();
+#pragma unroll
+    for (int n = 0; n < Ahead; n++) bring(n);
+    float total[16];
+#pragma unroll
+    for (int n = 0; n < Passing; n++) {
+      const int box = n / Shape::Blocks, block = n % Shape::Blocks;
+      bring(n + Ahead);
+      const uint32_t at = (passed + n) % 4, buffer = buffers + at * Shape::OutBytes;
+      barrierWait(arrived + 8 * at, (passed + n) / 4 & 1);
+#pragma unroll
+      for (int i = 0; i < 16; i += 4) {
+        uint32_t z[4];
+        const uint32_t place = buffer + lane % 16 * 128 + ((i / 2 + lane / 16) ^ (lane & 7)) * 16;
+        loadMatrix4(z, place);
+#pragma unroll
+        for (int j = 0; j < 4; j++) {  // rows of lane / 4, and those 8 below them, of two groups of 8 columns
+          const float2 pair = unpack(z[j]);
+          const float* x = &sum[block][32 * box + 2 * (i + j)];
+          const float low = x[0] * slope<SLOPE>(pair.x), high = x[1] * slope<SLOPE>(pair.y);
+          float* to = &total[(i + j) / 2 * 2];
+          const bool begins = block == 0 && j % 2 == 0;
+          to[0] = begins ? low : to[0] + low, to[1] = begins ? high : to[1] + high;
+          z[j] = pack(low, high);
+        }
+        storeMatrix4(place, z[0], z[1], z[2], z[3]);
+      }
+      sharedToAsync();
+      __syncwarp();
+      if (lane == 0) {
+        storeBox(mapC, buffer, p.column + box * 64, rowOf(n), inner, outer);
+        storeCommit();
+      }
+      if (block == Shape::Blocks - 1 && g.columnSums) sumColumns(p, box, total);
+    }
+    passed += Passing;
+  }
+  // sumColumns writes the sums of 64 columns over the warp's rows. Threads that have the same columns of other rows share them out.
+  DEVICE void sumColumns(const Piece& p, int box, float (&x)[16]) const {
+    const int column = p.column + box * 64 + threadIdx.x % 32 * 2;
+    addHalves<8>(x), addHalves<4>(x), addHalves<2>(x);
+    if (p.row >= g.rows || column >= g.columns) return;
+    const int64_t part = (int64_t)p.row / Shape::TileRows * 4 + threadIdx.x % 128 / 32;
+    *(float2*)(g.columnSums + part * g.columns + column) = make_float2(x[0], x[1]);
+  }
+
+  // addHalves leaves a thread the sums of half of what it has, and its partner those of the other half.
+  template <int half> static DEVICE void addHalves(float (&x)[16]) {
+    const bool upper = threadIdx.x & 2 * half;
+#pragma unroll
+    for (int i = 0; i < half; i++) {
+      const float other = __shfl_xor_sync(~0u, upper ? x[i] : x[i + half], 2 * half);
+      x[i] = (upper ? x[i + half] : x[i]) + other;
+    }
+  }
+
   DEVICE void leaveAsHalves(const CUtensorMap* map, const float (&x)[Shape::Sums], Out& leaving, int column, int row, int inner,
                             int outer) const {
 #pragma unroll
@@ -465,6 +543,7 @@ DEVICE void consume(const CUtensorMap* mapC, const CUtensorMap* mapPre, const Ma
     if (Shape::Turns && threadIdx.x % 128 == 0) barrierArrive(turns + 8 * (1 - group));
   };
   Ring<Shape::Stages> ring(0);
+  uint32_t passed = 0;  // boxes through the warp's buffers, of C with a slope as a factor
   Waiting<Shape> waiting;
   Pieces<Shape> pieces(s);
   Piece p;
@@ -548,7 +627,12 @@ DEVICE void consume(const CUtensorMap* mapC, const CUtensorMap* mapPre, const Ma
       continue;
     }
     if (p.to < s.slices) consumer.collect(pieces.clusterOf((pieces.at + s.slices - 1) / s.slices * s.slices - 1), leaving);
-    consumer.deliver(p, leaving, waiting);
+    if constexpr (SLOPE != NoActivation) {
+      const uint32_t warp = group * 4 + threadIdx.x % 128 / 32;
+      consumer.deliverSloped(p, leaving.buffers, shared + Shape::ArrivedAt + warp * Shape::OutBuffers * 8, passed);
+    } else {
+      consumer.deliver(p, leaving, waiting);
+    }
   }
   if constexpr (Shape::Waits) consumer.leaveAll(waiting, leaving);
   if ((threadIdx.x & 31) == 0) storeWait<0>();
@@ -566,6 +650,8 @@ DEVICE void multiply(const CUtensorMap* mapA, const CUtensorMap* mapB, const CUt
     }
     barrierInit(shared + Shape::TurnsAt, 1);
     barrierInit(shared + Shape::TurnsAt + 8, 1);
+    if constexpr (SLOPE != NoActivation)
+      for (int i = 0; i < 8 * Shape::OutBuffers; i++) barrierInit(shared + Shape::ArrivedAt + 8 * i, 1);
     barrierInitDone();
   }
   clusterSync<Shape>();
