@@ -21,6 +21,12 @@ type attention struct {
 	element element        // which kernels are chosen
 	q, k, v kernels.Tensor // as kernels see them
 	args    *arguments     // alone in its memory, so that C may be given it; describe makes them
+
+	argumentBytes uintptr   // of args and what lies behind them
+	tables, sums  []address // behind args: what a user's score and mask look up, and the sums of its gradients
+	bands         bool      // the kernels compute the mask's bands
+	exact         *address  // behind args: whether the order of these sums must not count
+
 	scratch []*block
 	counts  *block   // the counters, if they are the device's
 	ended   bool     // the kernel that leaves the counters zero is queued
@@ -44,7 +50,7 @@ func (d *Device) newAttention(name string, a *kernels.Attention, err error) (*at
 // describe fills in what all kernels are told.
 func (c *attention) describe() (err error) {
 	a := c.Attention
-	c.args = &arguments{}
+	c.args = c.newArguments()
 	const usual = 8 // as many blocks as most calls borrow
 	c.scratch = make([]*block, 0, usual)
 	if c.dtype != a.Q.DType {
@@ -94,6 +100,7 @@ func (c *attention) describe() (err error) {
 		g.left, g.right = int32(min(a.Window.Left, math.MaxInt32)), int32(min(a.Window.Right, math.MaxInt32))
 		g.shift = int32(max(-farthest, min(a.Window.Shift, farthest)))
 	}
+	c.foldBands()
 	if p := a.Dropout.P; p > 0 {
 		key := kernels.PhiloxKey(a.Dropout.Seed)
 		g.dropThreshold, g.dropKey0, g.dropKey1, g.dropStep = a.Dropout.Threshold(), key[0], key[1], a.Dropout.Step
@@ -124,7 +131,7 @@ func (c *attention) describe() (err error) {
 // modifies tells whether scores need more than a scale and a mask, which only some variants know. A negative scale does:
 // the others look for the greatest score before they scale.
 func (c *attention) modifies() bool {
-	return c.EffectiveScale() < 0 || c.SoftCap > 0 || c.ALiBi != nil || c.Bias.IsSet() || c.Dropout.P > 0
+	return writesScore(c.Attention) || c.EffectiveScale() < 0 || c.SoftCap > 0 || c.ALiBi != nil || c.Bias.IsSet() || c.Dropout.P > 0
 }
 
 // input is a tensor as kernels see it: itself, or memory into which convert copies it in the type that they compute in.
@@ -253,7 +260,7 @@ func (c *attention) sinks() (address, error) {
 // choose finds the variant for the problem: of those made for this device the one for the smallest heads, and without
 // tensor maps where those cannot describe the tensors.
 func (c *attention) choose(lists [][]variant, tensors ...kernels.Tensor) (variant, error) {
-	maps := c.device.major == 9 && c.device.minor == 0 && !c.device.withoutMaps && describable(tensors)
+	maps := c.device.major == 9 && c.device.minor == 0 && !c.device.withoutMaps && !writesScore(c.Attention) && describable(tensors)
 	modified, d, dv := c.modifies(), int(c.args.d), int(c.args.dv)
 	for _, list := range lists {
 		var best *variant
@@ -313,7 +320,7 @@ func (c *attention) launch(v variant, grid [3]int, maps ...mappedTensor) error {
 	if err != nil || c.Dropout.P == 0 {
 		return err
 	}
-	return c.device.noteStep(len(list), unsafe.Sizeof(*c.args), unsafe.Offsetof(c.args.dropStep))
+	return c.device.noteStep(len(list), c.argumentBytes, unsafe.Offsetof(c.args.dropStep))
 }
 
 type mappedTensor struct {

@@ -27,7 +27,7 @@ func (d *Device) AttentionBackward(a *kernels.Attention, g kernels.AttentionGrad
 			return err
 		}
 	}
-	if g.DQ.IsSet() || g.DBias.IsSet() {
+	if g.DQ.IsSet() || g.DBias.IsSet() || slices.ContainsFunc(g.DTables, kernels.Tensor.IsSet) {
 		if err := c.backward(g); err != nil {
 			return err
 		}
@@ -105,13 +105,22 @@ func (c *attention) backward(g kernels.AttentionGradients) error {
 	if err != nil {
 		return err
 	}
+	exact, err := c.prepareTables(g.DTables)
+	if err != nil {
+		return err
+	}
 	if min(c.args.sequences, c.args.heads, c.args.longestQ, c.args.longestK) == 0 {
 		for i, p := range shared {
 			*gradients[1+i] = p.dst
 		}
+		for _, e := range exact {
+			if err := c.device.zero(e.to, int(e.count)*kernels.F32.Size()); err != nil {
+				return err
+			}
+		}
 		return c.zeroRows(g.DQ, g.DK, g.DV)
 	}
-	v, err := c.choose(backwardVariants(), c.q, c.k, c.v, dO, g.DQ, g.DK, g.DV)
+	v, err := c.chooseFor(backwardVariants(), c.q, c.k, c.v, dO, g.DQ, g.DK, g.DV)
 	if err != nil {
 		return err
 	}
@@ -140,6 +149,9 @@ func (c *attention) backward(g kernels.AttentionGradients) error {
 		return err
 	}
 	c.ended = true
+	if err := c.roundTables(v, exact); err != nil {
+		return err
+	}
 	for _, p := range shared {
 		if err := c.addBatch(p.dst, p.src); err != nil {
 			return err
@@ -179,7 +191,7 @@ func (c *attention) prepareDBias(dBias kernels.Tensor) (deterministic address, e
 	}
 	at := addressOf(sums)
 	g.dBiasSequence, g.dBiasHead, g.dBiasRow, g.dBiasColumn = broadcastStrides(sums)
-	masked := c.Causal != 0 || c.Window != nil || c.QLens != nil || c.KVLengths != nil || min(g.longestQ, g.longestK) == 0
+	masked := c.Causal != 0 || c.Window != nil || c.Mask != nil || c.QLens != nil || c.KVLengths != nil || min(g.longestQ, g.longestK) == 0
 	if masked || !alone {
 		if err := c.device.zero(at, sums.Elements()*sums.DType.Size()); err != nil {
 			return 0, err
@@ -200,7 +212,7 @@ func (c *attention) dBias(at address) error {
 	if at == 0 {
 		return nil
 	}
-	v, err := c.choose(dBiasVariants())
+	v, err := c.chooseFor(dBiasVariants())
 	if err != nil {
 		return err
 	}

@@ -31,8 +31,8 @@ func (c *attention) check() error {
 func unserved(a *kernels.Attention) string {
 	const mostRows = 1 << 30
 	switch {
-	case a.Score != nil || a.Mask != nil:
-		return "attention with a score or a mask of one's own"
+	case len(a.Tables) > mostTables:
+		return fmt.Sprintf("attention that looks up more than %d tables", mostTables)
 	case entrySuffixes[a.Q.DType] == "":
 		return fmt.Sprintf("attention of %v", a.Q.DType)
 	case max(a.Q.Shape[3], a.V.Shape[3]) > largestHead:

@@ -35,7 +35,7 @@ func (d *Device) AttentionForward(a *kernels.Attention, out kernels.AttentionOut
 		return err
 	}
 	c.args.o, c.args.lse = rowsOf(o), addressOf(out.LSE)
-	v, err := c.choose(forwardVariants(), c.q, c.k, c.v, o)
+	v, err := c.chooseFor(forwardVariants(), c.q, c.k, c.v, o)
 	if err != nil {
 		return err
 	}

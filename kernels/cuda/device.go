@@ -29,6 +29,8 @@ type Device struct {
 	stream    cu.Stream    // all work goes here
 	memory    allocator
 	modules   modules
+	programs  programs
+	compiling sync.Mutex // held while a kernel is compiled
 	maps      tensorMaps
 	constants constants
 	counters  counters

@@ -37,7 +37,7 @@ type copied struct {
 	regions []*region
 }
 
-// newCopied finds the regions of tensors and uploads them. The first tensors are those of q's kind, the rest are float32.
+// newCopied finds the regions of tensors and uploads them. The first tensors are those of q's kind, the rest have 32 bits an element.
 func (m mirrored) newCopied(main, rest []kernels.Tensor) (*copied, error) {
 	c := &copied{mirrored: m}
 	for i, t := range append(slices.Clone(main), rest...) {
@@ -148,7 +148,19 @@ func (c *copied) typed(t kernels.Tensor) kernels.Tensor {
 func (c *copied) problem(a *kernels.Attention) *kernels.Attention {
 	twin := *a
 	twin.Q, twin.K, twin.V, twin.Bias, twin.Sinks = c.typed(a.Q), c.typed(a.K), c.typed(a.V), c.added(a.Bias), c.added(a.Sinks)
+	twin.Tables = c.lookedUp(a.Tables)
 	return &twin
+}
+
+// lookedUp is on for tables, which are of float32 or of integers, or their gradients.
+func (c *copied) lookedUp(list []kernels.Tensor) []kernels.Tensor {
+	var twins []kernels.Tensor
+	for _, t := range list {
+		twin := c.on(t)
+		twin.DType = t.DType
+		twins = append(twins, twin)
+	}
+	return twins
 }
 
 // added is on for what is added to scores, or its gradient.
@@ -168,7 +180,7 @@ func (m mirrored) newAttention(main, added, statistics []kernels.Tensor) (*copie
 }
 
 func (m mirrored) AttentionForward(a *kernels.Attention, out kernels.AttentionOutputs) error {
-	c, err := m.newAttention([]kernels.Tensor{a.Q, a.K, a.V, out.O}, []kernels.Tensor{a.Bias, a.Sinks}, []kernels.Tensor{out.LSE})
+	c, err := m.newAttention([]kernels.Tensor{a.Q, a.K, a.V, out.O}, []kernels.Tensor{a.Bias, a.Sinks}, append([]kernels.Tensor{out.LSE}, a.Tables...))
 	if err != nil {
 		return err
 	}
@@ -179,7 +191,7 @@ func (m mirrored) AttentionForward(a *kernels.Attention, out kernels.AttentionOu
 }
 
 func (m mirrored) AttentionDelta(a *kernels.Attention, o, dO, dLSE, delta kernels.Tensor) error {
-	c, err := m.newAttention([]kernels.Tensor{a.Q, a.K, a.V, o, dO}, []kernels.Tensor{a.Bias, a.Sinks}, []kernels.Tensor{dLSE, delta})
+	c, err := m.newAttention([]kernels.Tensor{a.Q, a.K, a.V, o, dO}, []kernels.Tensor{a.Bias, a.Sinks}, append([]kernels.Tensor{dLSE, delta}, a.Tables...))
 	if err != nil {
 		return err
 	}
@@ -191,13 +203,13 @@ func (m mirrored) AttentionDelta(a *kernels.Attention, o, dO, dLSE, delta kernel
 
 func (m mirrored) AttentionBackward(a *kernels.Attention, g kernels.AttentionGradients) error {
 	c, err := m.newAttention([]kernels.Tensor{a.Q, a.K, a.V, g.DO, g.DQ, g.DK, g.DV}, []kernels.Tensor{a.Bias, a.Sinks, g.DBias, g.DSinks},
-		[]kernels.Tensor{g.LSE, g.Delta})
+		slices.Concat([]kernels.Tensor{g.LSE, g.Delta}, a.Tables, g.DTables))
 	if err != nil {
 		return err
 	}
 	if err := m.Device.AttentionBackward(c.problem(a), kernels.AttentionGradients{
 		DO: c.typed(g.DO), LSE: c.on(g.LSE), Delta: c.on(g.Delta), DQ: c.typed(g.DQ), DK: c.typed(g.DK), DV: c.typed(g.DV),
-		DBias: c.added(g.DBias), DSinks: c.added(g.DSinks),
+		DBias: c.added(g.DBias), DSinks: c.added(g.DSinks), DTables: c.lookedUp(g.DTables),
 	}); err != nil {
 		return err
 	}

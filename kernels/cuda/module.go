@@ -120,18 +120,23 @@ func (d *Device) load(name string) (cu.Module, error) {
 	if err != nil {
 		return cu.Module{}, fmt.Errorf("cuda:%d: %w", d.index, err)
 	}
-	var module cu.Module
-	if err := d.do("cuModuleLoadData("+name+")", func() error {
-		module, err = cu.LoadData(image)
-		return err
-	}); err != nil {
-		return module, err
-	}
-	if m.loaded == nil {
-		m.loaded = map[string]cu.Module{}
-	}
-	m.loaded[name] = module
-	return module, nil
+	err = d.loadImage(name, image)
+	return m.loaded[name], err
+}
+
+// loadImage makes a module of PTX or a cubin. The caller holds the lock.
+func (d *Device) loadImage(name, image string) error {
+	return d.do("cuModuleLoadData("+name+")", func() error {
+		module, err := cu.LoadData(image)
+		if err != nil {
+			return err
+		}
+		if d.modules.loaded == nil {
+			d.modules.loaded = map[string]cu.Module{}
+		}
+		d.modules.loaded[name] = module
+		return nil
+	})
 }
 
 // imageOf unpacks the PTX of a module.

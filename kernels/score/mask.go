@@ -17,8 +17,10 @@ type Mask struct {
 	// ByBatch and ByHead say whether Rest differs between matrices of one size.
 	ByBatch, ByHead bool
 
-	bands []band
-	text  string
+	// Bands are those whose conditions all pairs meet that are visible.
+	Bands []Band
+
+	text string
 
 	lock  sync.Mutex
 	lists map[matrix]*Tiles // those of the tables' values that were seen last
@@ -26,11 +28,12 @@ type Mask struct {
 	real  [][]float64
 }
 
-// band is a condition d ≥ 0 or d > 0 or d = 0 where d, the program's second result less its first, is c + direction·(query − key).
-type band struct {
+// Band is a condition d ≥ 0, d > 0 or d = 0, as Op says of the program's two results, OpLessEqual, OpLess or OpEqual. d is the second
+// less the first, and c + Direction·(Query − Key) with a direction of 1 or −1 and a c that depends on lengths and the batch item alone.
+type Band struct {
 	*Program
-	op        Op
-	direction int
+	Op        Op
+	Direction int
 }
 
 // String is the mask as one would write it.
@@ -56,7 +59,7 @@ func NewMask(f func(Pair) Cond, shared ...*Table) (*Mask, error) {
 	rest := -1
 	for _, part := range b.conjuncts(result, nil) {
 		if found, ok := b.bandOf(part); ok {
-			m.bands = append(m.bands, found)
+			m.Bands = append(m.Bands, found)
 		} else if rest < 0 {
 			rest = part
 		} else {
@@ -83,23 +86,23 @@ func (b *builder) conjuncts(at int, list []int) []int {
 }
 
 // bandOf reports whether a condition is that of a band, the same for all heads.
-func (b *builder) bandOf(at int) (band, bool) {
+func (b *builder) bandOf(at int) (Band, bool) {
 	i := b.Code[at]
 	if i.Op != OpLess && i.Op != OpLessEqual && i.Op != OpEqual || b.Code[i.Args[0]].Type != Int {
-		return band{}, false
+		return Band{}, false
 	}
 	x, y := b.Code[i.Args[0]], b.Code[i.Args[1]]
 	queries, keys := y.queries-x.queries, y.keys-x.keys
 	if !x.affine || !y.affine || i.ByHead || queries*queries != 1 || keys != -queries {
-		return band{}, false
+		return Band{}, false
 	}
 	p := b.program(i.Args...)
 	for _, part := range p.Code {
 		if part.Op == OpLookup {
-			return band{}, false
+			return Band{}, false
 		}
 	}
-	return band{p, i.Op, queries}, true
+	return Band{p, i.Op, queries}, true
 }
 
 // Band is the part of the mask that two diagonals bound: the keys from i+lo up to, not including, i+hi. Without a bound on a
@@ -107,18 +110,18 @@ func (b *builder) bandOf(at int) (band, bool) {
 func (m *Mask) Band(w Where) (lo, hi int) {
 	const far = 1 << 40
 	lo, hi = -far, far
-	for _, b := range m.bands {
+	for _, b := range m.Bands {
 		e := NewEvaluator[float64](b.Program)
 		e.Run(Line[float64]{Where: w, N: 1})
 		c := int(e.Ints(1)[0]) - int(e.Ints(0)[0])
-		if b.op == OpLess {
+		if b.Op == OpLess {
 			c-- // d > 0 is d − 1 ≥ 0
 		}
-		if b.direction > 0 || b.op == OpEqual {
-			hi = min(hi, b.direction*c+1) // key ≤ query + c
+		if b.Direction > 0 || b.Op == OpEqual {
+			hi = min(hi, b.Direction*c+1) // key ≤ query + c
 		}
-		if b.direction < 0 || b.op == OpEqual {
-			lo = max(lo, b.direction*c) // key ≥ query − c
+		if b.Direction < 0 || b.Op == OpEqual {
+			lo = max(lo, b.Direction*c) // key ≥ query − c
 		}
 	}
 	return lo, hi

@@ -241,7 +241,7 @@ func (b *builder) classify(i *Instr) {
 	for _, arg := range i.Args {
 		a := b.Code[arg]
 		i.ByBatch, i.ByHead, i.ByScore = i.ByBatch || a.ByBatch, i.ByHead || a.ByHead, i.ByScore || a.ByScore
-		i.Varies = join(i.Varies, a.Varies)
+		i.Varies = Join(i.Varies, a.Varies)
 		i.affine = i.affine && a.affine
 	}
 	if !i.affine {
@@ -279,7 +279,8 @@ func (b *builder) classify(i *Instr) {
 	}
 }
 
-func join(a, b Varies) Varies {
+// Join is where a value differs that is made of two.
+func Join(a, b Varies) Varies {
 	switch {
 	case a == b || b == Nowhere:
 		return a

@@ -1,0 +1,206 @@
+//go:build gpu
+
+package cuda
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"unsafe"
+
+	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/kernels/score"
+)
+
+// This file computes attention with a score or a mask that a user wrote. Its kernels are the others' with another policy for scores,
+// src/attention_user.cuh, compiled when a problem is first met.
+
+// writesScore tells whether a problem has a score or a mask of its own.
+func writesScore(a *kernels.Attention) bool { return a.Score != nil || a.Mask != nil }
+
+// mostTables is how many tables a kernel's arguments have room for.
+const mostTables = 128
+
+// newArguments makes the arguments of the problem's kernels, behind which those of tables lie: UserArguments in
+// src/attention_user.cuh.
+func (c *attention) newArguments() *arguments {
+	if !writesScore(c.Attention) {
+		c.argumentBytes = unsafe.Sizeof(arguments{})
+		return &arguments{}
+	}
+	const word = unsafe.Sizeof(address(0))
+	tables := max(1, len(c.Tables))
+	first := (unsafe.Sizeof(arguments{}) + word - 1) / word
+	words := make([]address, int(first)+2*tables+1)
+	c.argumentBytes = uintptr(len(words)) * word
+	c.tables, c.sums, c.exact = words[first:int(first)+tables], words[int(first)+tables:int(first)+2*tables], &words[len(words)-1]
+	for n, t := range c.Tables {
+		c.tables[n] = addressOf(t)
+	}
+	return (*arguments)(unsafe.Pointer(&words[0]))
+}
+
+// foldBands makes a window of the mask's bands where one window is the same for all sequences and there is none: the kernels then go
+// through tiles as for that. Otherwise they compute the bands.
+func (c *attention) foldBands() {
+	c.bands = c.Attention.Mask != nil && len(c.Attention.Mask.Bands) > 0
+	if !c.bands || c.Causal != kernels.NotCausal || c.Window != nil {
+		return
+	}
+	const far = 1 << 28
+	var left, right int // row i sees from i + off − left to i + off + right
+	for n, s := range c.Sequences() {
+		lo, hi := c.Attention.Mask.Band(c.Where(s, 0))
+		off := s.Sk - s.Sq
+		l, r := min(off-lo, far), min(hi-off-1, far)
+		if n > 0 && (l != left || r != right) || l < -far || r < -far {
+			return
+		}
+		left, right = l, r
+	}
+	g := c.args
+	c.bands = false
+	switch {
+	case left == far && right == 0:
+		g.causal = int32(kernels.CausalBottomRight)
+	case left == far && right < 0:
+		g.right, g.shift = 0, int32(right)
+	case right == far && left < 0:
+		g.left, g.shift = 0, int32(-left)
+	case left == far:
+		g.right = int32(right)
+	case right == far:
+		g.left = int32(left)
+	case left < 0:
+		g.left, g.right, g.shift = 0, int32(max(right+left, 0)), int32(-left)
+		c.bands = right+left < 0 // nothing is visible
+	case right < 0:
+		g.left, g.right, g.shift = int32(max(left+right, 0)), 0, int32(right)
+		c.bands = right+left < 0
+	default:
+		g.left, g.right = int32(left), int32(right)
+	}
+}
+
+// programs are what was written for scores and masks.
+type programs struct {
+	sync.Mutex
+	written map[programKey]string
+}
+
+// programKey is all that a program depends on.
+type programKey struct {
+	score   *score.Score
+	mask    *score.Mask
+	options bool
+	bands   bool
+	tables  string // their types and strides
+}
+
+// mostPrograms is how many a device remembers before it begins anew.
+const mostPrograms = 256
+
+// program finds the text of the problem's score and mask, or writes it.
+func (c *attention) program() string {
+	options := c.EffectiveScale() < 0 || c.SoftCap > 0 || c.ALiBi != nil || c.Bias.IsSet()
+	var tables strings.Builder
+	for _, t := range c.Tables {
+		fmt.Fprint(&tables, t.DType, t.Strides)
+	}
+	key := programKey{c.Score, c.Attention.Mask, options, c.bands, tables.String()}
+	p := &c.device.programs
+	p.Lock()
+	defer p.Unlock()
+	text, ok := p.written[key]
+	if !ok {
+		if text = programOf(c.Attention, options, c.bands); len(p.written) == mostPrograms || p.written == nil {
+			p.written = map[programKey]string{}
+		}
+		p.written[key] = text
+	}
+	return text
+}
+
+// chooseFor finds the variant for the problem. That of a user's score or mask is compiled.
+func (c *attention) chooseFor(lists [][]variant, tensors ...kernels.Tensor) (variant, error) {
+	v, err := c.choose(lists, tensors...)
+	if err != nil || !writesScore(c.Attention) {
+		return v, err
+	}
+	v.name, err = c.device.loadUser(c.moduleOf(v))
+	return v, err
+}
+
+// moduleOf is a variant with the problem's score and mask.
+func (c *attention) moduleOf(v variant) userModule {
+	compiled := v.module()
+	m := userModule{source: strings.Replace(compiled.Source, "attention_", "attention_user_", 1), program: c.program(), arch: c.device.arch()}
+	for _, define := range compiled.Defines {
+		if name, _, _ := strings.Cut(define, "="); name != "KERNEL" && name != "SCORE" {
+			m.defines = append(m.defines, define)
+		}
+	}
+	m.defines = append(m.defines, "SCORE=UserScore", fmt.Sprintf("USER_TABLES=%d", len(c.tables)), fmt.Sprintf("ARGUMENT_BYTES=%d", c.argumentBytes))
+	return m
+}
+
+// arch names the device's own instructions to the compiler.
+func (d *Device) arch() string {
+	if d.major == 9 && d.minor == 0 {
+		return "sm_90a"
+	}
+	return fmt.Sprintf("sm_%d%d", d.major, d.minor)
+}
+
+// exactSumBytes is the size of ExactSum in src/attention_user.cuh.
+const exactSumBytes = 12*8 + 8
+
+// exactSums are sums that attention_sums rounds: SumsArguments in src/attention_user_backward_sm80.cu.
+type exactSums struct {
+	from, to address
+	count    int64
+}
+
+// prepareTables says where the gradients of tables are summed: in float32, straight in their place where that has this type. Sums of
+// which the order must not count are longer, and rounded by roundTables.
+func (c *attention) prepareTables(gradients []kernels.Tensor) (exact []exactSums, err error) {
+	for n, t := range gradients {
+		if !t.IsSet() {
+			continue
+		}
+		sums := t
+		if t.DType != kernels.F32 {
+			if sums, err = c.borrow(kernels.F32, t.Shape...); err != nil {
+				return nil, err
+			}
+			c.results = append(c.results, pair{t, sums})
+		}
+		c.sums[n] = addressOf(sums)
+		if !c.Deterministic {
+			if err := c.device.zero(c.sums[n], sums.Elements()*sums.DType.Size()); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		e := exactSums{to: addressOf(sums), count: int64(sums.Elements())}
+		if e.from, err = c.borrowZeros(sums.Elements() * exactSumBytes); err != nil {
+			return nil, err
+		}
+		c.sums[n], *c.exact = e.from, 1
+		exact = append(exact, e)
+	}
+	return exact, nil
+}
+
+// roundTables writes the gradients that exact sums have, with a kernel of v's module.
+func (c *attention) roundTables(v variant, exact []exactSums) error {
+	const threads = 128
+	for _, e := range exact {
+		blocks := int((e.count + threads - 1) / threads)
+		s := launchShape{kernelName{v.name, "attention_sums"}, [3]int{blocks, 1, 1}, threads, 0}
+		if err := c.device.launch(s, nil, unsafe.Pointer(&e)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,265 @@
+// Scores and masks that users write: the policy that makes one of ours of them.
+//
+// The host writes user_program.cuh, from the expressions of one problem (attention_score.go), and has it compiled with these
+// sources when the problem is first met. It has
+//
+//   USER_SCORE, USER_MASK, USER_OPTIONS   whether there is a score, a mask beyond its bands, and any of OptionScore's options
+//   USER_SLOPES_BY_SCORE                  whether the derivative by something looked up differs with the score
+//   USER_TABLES                           how many tables are looked up, 1 where there is none
+//   userScore<EXACT>(a, pair)             the score
+//   userScore<EXACT>(a, pair, slope)      the score, and its derivative by the score before it
+//   userVisible(a, pair)                  whether the mask, beyond its bands, shows the pair
+//   userBands(a, pair, lo, hi)            narrows the band of a BandMask
+//   eachUserLookup(f)                     calls f with an object of each lookup of floats: see UserSums
+#pragma once
+#include "score.cuh"
+
+// UserArguments are those of a kernel with a user's score or mask: userArguments in attention_score.go.
+struct UserArguments : AttentionArguments {
+  const void* tables[USER_TABLES];
+  void* sums[USER_TABLES];  // of a table's gradient, zero at launch; null where nobody asked
+  int32_t exact, reserved;  // sums are ExactSums, otherwise of float32
+};
+
+// UserPair is what an expression knows of a pair.
+struct UserPair {
+  float score;
+  int batch, head, keyHead, query, key, queryLength, keyLength;
+};
+
+// Integers have 32 bits and wrap around. Division truncates, by 0 it gives 0, and x as the remainder.
+DEVICE int userAdd(int x, int y) { return (int)((uint32_t)x + (uint32_t)y); }
+DEVICE int userSub(int x, int y) { return (int)((uint32_t)x - (uint32_t)y); }
+DEVICE int userMul(int x, int y) { return (int)((uint32_t)x * (uint32_t)y); }
+DEVICE int userDiv(int x, int y) { return y == 0 ? 0 : y == -1 ? userSub(0, x) : x / y; }
+DEVICE int userRem(int x, int y) { return y == 0 ? x : y == -1 ? 0 : x % y; }
+DEVICE int userAbs(int x) { return max(x, userSub(0, x)); }
+// userIndex moves an index to the nearer end of an axis.
+DEVICE int userIndex(int x, int size) { return min(max(x, 0), size - 1); }
+
+// Floats: of two numbers of which one is NaN, neither is the smaller. EXACT is to float32's last places.
+DEVICE float userMin(float x, float y) {
+  float z;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y));
+  return z;
+}
+DEVICE float userMax(float x, float y) {
+  float z;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y));
+  return z;
+}
+template <bool EXACT> DEVICE float userDivide(float x, float y) { return EXACT || !(fabsf(y) < 0x1p126f) ? x / y : __fdividef(x, y); }
+template <bool EXACT> DEVICE float userExp(float x) { return EXACT ? expf(x) : exp2Fast(x * LOG2E); }
+template <bool EXACT> DEVICE float userLog(float x) { return EXACT ? logf(x) : __logf(x); }
+template <bool EXACT> DEVICE float userTanh(float x) { return hyperbolicTangent<EXACT>(x, 1); }
+template <bool EXACT> DEVICE float userSigmoid(float x) {
+  return EXACT ? 1 / (1 + expf(-x)) : __fdividef(1, 1 + exp2Fast(-x * LOG2E));
+}
+
+// userElement reads an element of a table. Tables do not change while a kernel runs.
+DEVICE float userElement(const float* p) { return __ldg(p); }
+DEVICE float userElement(const __nv_bfloat16* p) { return widen(*p); }
+DEVICE float userElement(const __half* p) { return widen(*p); }
+DEVICE int userElement(const int* p) { return __ldg(p); }
+DEVICE int userElement(const int64_t* p) { return (int)__ldg((const long long*)p); }
+
+// UserVaries is where in a score matrix a value differs.
+enum UserVaries { UserNowhere, UserRows, UserColumns, UserDiagonals, UserPairs };
+
+#include "user_program.cuh"
+
+// UserMask is a band, narrowed to those of the user's mask. What else that hides UserScore takes out of the scores.
+struct UserMask : BandMask {
+  static DEVICE UserMask of(const AttentionArguments& a, const Sequence& s) {
+    UserMask m = {BandMask::of(a, s)};
+    userBands((const UserArguments&)a, UserPair{0, s.index, 0, 0, 0, 0, s.sq, s.sk}, m.lo, m.hi);
+    return m;
+  }
+};
+
+// UserPairsOf makes pairs of a tile's sequence and head, counted from the thread's first.
+struct UserPairsOf {
+  UserPair first;
+
+  template <class Tile> DEVICE UserPairsOf(const AttentionArguments& a, const Tile& t)
+      : first{0, t.sequence(), t.head, t.head / (a.heads / a.keyHeads), t.query, t.key, t.sq(), t.sk()} {}
+  DEVICE UserPair at(int i, int j, float score = 0) const {
+    UserPair p = first;
+    p.query += i, p.key += j, p.score = score;
+    return p;
+  }
+};
+
+// UserScore is OptionScore's score, changed by the user's. Scores of pairs that the user's mask hides become −∞.
+struct UserScore {
+  static constexpr bool CHANGES = true;
+  using Mask = UserMask;
+
+  // innerFactor is what the scores lack that go into the user's.
+  static DEVICE float innerFactor(const AttentionArguments& a) { return USER_OPTIONS ? OptionScore::factorOf(a) : a.scale; }
+  static DEVICE float factorOf(const AttentionArguments& a) { return USER_SCORE ? 1 : innerFactor(a); }
+  static DEVICE bool hasGains(const AttentionArguments& a) { return true; }
+
+  template <class Tile> static DEVICE void change(const AttentionArguments& arguments, Tile t) {
+    const UserArguments& a = (const UserArguments&)arguments;
+    if (USER_OPTIONS) OptionScore::change(a, t);
+    const float factor = innerFactor(a);
+    const UserPairsOf pairs(a, t);
+    t.each([&](float& x, int i, int j) {
+      const UserPair p = pairs.at(i, j, x * factor);
+      if (USER_SCORE) x = userScore<Tile::EXACT>(a, p);
+      if (USER_MASK) x = userVisible(a, p) ? x : -INFINITY;
+    });
+  }
+};
+
+// ExactSum is a sum of floats that does not depend on their order: integers of 24 bits each, of which part n counts units of
+// 2^(24n − 149), with room for 2^39 terms; and a sum of what is not finite.
+struct ExactSum {
+  static constexpr int PARTS = 12;
+  int64_t parts[PARTS];
+  float other;
+  int32_t reserved;
+
+  DEVICE void add(float x) {
+    const uint32_t bits = __float_as_uint(x), exponent = bits >> 23 & 255;
+    if (exponent == 255) {
+      atomicAdd(&other, x);
+      return;
+    }
+    const int at = max(exponent, 1u) - 1;
+    const uint64_t magnitude = (uint64_t)((bits & 0x7FFFFF) | (exponent ? 0x800000 : 0)) << at % 24;
+    const int64_t low = magnitude & 0xFFFFFF, high = magnitude >> 24, sign = x < 0 ? -1 : 1;
+    if (low) atomicAdd((unsigned long long*)&parts[at / 24], (unsigned long long)(low * sign));
+    if (high) atomicAdd((unsigned long long*)&parts[at / 24 + 1], (unsigned long long)(high * sign));
+  }
+
+  DEVICE float value() const {
+    if (other != 0) return other;
+    int64_t digits[PARTS], carry = 0;
+    for (int n = 0; n < PARTS; n++) {
+      const int64_t x = parts[n] + carry;
+      carry = n + 1 < PARTS ? x >> 24 : 0;
+      digits[n] = x - (carry << 24);
+    }
+    double sum = 0;
+    for (int n = PARTS - 1; n >= 0; n--) sum += scalbn((double)digits[n], 24 * n - 149);
+    return (float)sum;
+  }
+};
+
+// UserSums adds a warp's tile of dS to the sums of the gradient of what one lookup finds. A Lookup has
+//
+//   TABLE, VARIES            its table, and where in a score matrix its place differs
+//   slope<EXACT>(a, pair)    the derivative of the score by what is looked up
+//   place(a, pair)           the place in the table, row-major
+//
+// Terms of one place are summed in registers, in an order that the problem's shape alone decides, before they are added.
+template <class Lookup, class Tile, int ROWS, int KEYS> struct UserSums {
+  const UserArguments& a;
+  const UserPairsOf pairs;
+  int64_t last = -1;  // the place of what is still to be added
+  float waiting = 0;
+
+  DEVICE UserSums(const UserArguments& a, const Tile& tile) : a(a), pairs(a, tile) {}
+  static DEVICE int lane() { return threadIdx.x % 32; }
+
+  DEVICE void flush() {
+    if (waiting == 0) return;
+    if (a.exact) ((ExactSum*)a.sums[Lookup::TABLE])[last].add(waiting);
+    else atomicAdd((float*)a.sums[Lookup::TABLE] + last, waiting);
+  }
+  // add adds to the place of a pair, counted from the thread's first.
+  DEVICE void add(int i, int j, float x) {
+    const int64_t at = Lookup::place(a, pairs.at(i, j));
+    if (at != last) {
+      flush();
+      last = at, waiting = 0;
+    }
+    waiting += x;
+  }
+  // over sums over lanes whose numbers differ in bits from low to below high.
+  static DEVICE float over(float x, int low, int high) {
+    for (int bit = low; bit < high; bit *= 2) x += __shfl_xor_sync(~0u, x, bit);
+    return x;
+  }
+
+  // terms are dS times the slopes, in the order of the accumulators.
+  DEVICE void addTerms(const float (&terms)[ROWS][KEYS][4]) {
+    if constexpr (Lookup::VARIES == UserNowhere) {
+      float sum = 0;
+#pragma unroll
+      for (int i = 0; i < ROWS; i++)
+#pragma unroll
+        for (int j = 0; j < KEYS; j++)
+#pragma unroll
+          for (int e = 0; e < 4; e++) sum += terms[i][j][e];
+      sum = over(sum, 1, 32);
+      if (lane() == 0) add(0, 0, sum);
+    } else if constexpr (Lookup::VARIES == UserRows) {
+#pragma unroll
+      for (int i = 0; i < ROWS; i++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+          float sum = 0;
+#pragma unroll
+          for (int j = 0; j < KEYS; j++) sum += terms[i][j][2 * half] + terms[i][j][2 * half + 1];
+          sum = over(sum, 1, 4);
+          if (lane() % 4 == 0) add(16 * i + 8 * half, 0, sum);
+        }
+    } else if constexpr (Lookup::VARIES == UserColumns) {
+#pragma unroll
+      for (int j = 0; j < KEYS; j++)
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+          float sum = 0;
+#pragma unroll
+          for (int i = 0; i < ROWS; i++) sum += terms[i][j][e] + terms[i][j][e + 2];
+          sum = over(sum, 4, 32);
+          if (lane() / 4 == 0) add(0, 8 * j + e, sum);
+        }
+    } else if constexpr (Lookup::VARIES == UserDiagonals) {
+      addDiagonals(terms);
+    } else {
+#pragma unroll
+      for (int i = 0; i < ROWS; i++)
+#pragma unroll
+        for (int j = 0; j < KEYS; j++)
+#pragma unroll
+          for (int e = 0; e < 4; e++) add(16 * i + e / 2 * 8, 8 * j + e % 2, terms[i][j][e]);
+    }
+    flush();
+  }
+
+  // addDiagonals sums along diagonals. With g = lane/4 and t = lane%4 an element of block m = 2i + half − j lies on diagonal
+  // 8m + g − 2t − e of the warp's tile. What neighbours in a row hold moves to the lane whose g is that of the diagonal: e = 1 by
+  // one, then t by two and by four. What would leave the eight lanes belongs to the block before.
+  DEVICE void addDiagonals(const float (&terms)[ROWS][KEYS][4]) {
+    constexpr int BLOCKS = 2 * ROWS + KEYS;  // block n is m = n − KEYS; the first receives alone
+    float even[BLOCKS] = {}, odd[BLOCKS + 1] = {};
+#pragma unroll
+    for (int i = 0; i < ROWS; i++)
+#pragma unroll
+      for (int half = 0; half < 2; half++)
+#pragma unroll
+        for (int j = 0; j < KEYS; j++) {
+          even[2 * i + half - j + KEYS] += terms[i][j][2 * half];
+          odd[2 * i + half - j + KEYS] += terms[i][j][2 * half + 1];
+        }
+    const int g = lane() / 4, t = lane() % 4;
+#pragma unroll
+    for (int n = 0; n < BLOCKS; n++) even[n] += __shfl_sync(~0u, g < 1 ? odd[n + 1] : odd[n], (lane() + 4) % 32);
+#pragma unroll
+    for (int n = 0; n < BLOCKS; n++) {
+      const float next = n + 1 < BLOCKS ? even[n + 1] : 0;
+      const float got = __shfl_sync(~0u, g < 2 ? next : even[n], (lane() + 9) % 32);
+      odd[n] = even[n] + got;  // of use where t is even
+    }
+    odd[BLOCKS] = 0;
+#pragma unroll
+    for (int n = 0; n < BLOCKS; n++) {
+      const float got = __shfl_sync(~0u, g < 4 ? odd[n + 1] : odd[n], (lane() + 18) % 32);
+      if (t == 0) add(8 * (n - KEYS), 0, odd[n] + got);
+    }
+  }
+};

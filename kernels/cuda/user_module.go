@@ -1,0 +1,201 @@
+//go:build gpu
+
+package cuda
+
+import (
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// This file compiles kernels while a program runs, from our sources and what a user wrote, and keeps them on disk.
+
+// kernelSources are what such kernels are compiled from. Those of nvrtc stand for headers of a toolkit.
+//
+//go:embed src/*.cuh src/attention_user*.cu src/nvrtc
+var kernelSources embed.FS
+
+// kernelHeaders are the sources by the names under which they include each other.
+var kernelHeaders = sync.OnceValue(func() map[string]string {
+	headers := map[string]string{}
+	for _, folder := range []string{"src", "src/nvrtc"} {
+		entries, _ := kernelSources.ReadDir(folder)
+		for _, e := range entries {
+			if text, err := kernelSources.ReadFile(folder + "/" + e.Name()); err == nil {
+				headers[e.Name()] = string(text)
+			}
+		}
+	}
+	return headers
+})
+
+// kernelDigest tells one state of the sources from another.
+var kernelDigest = sync.OnceValue(func() string {
+	hash := sha256.New()
+	headers := kernelHeaders()
+	var names []string
+	for name := range headers {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		fmt.Fprintf(hash, "%s %d\n%s", name, len(headers[name]), headers[name])
+	}
+	return hex.EncodeToString(hash.Sum(nil))
+})
+
+// NoCompiler is the error of a score or a mask of one's own where NVIDIA's run-time compiler, NVRTC, is not found. It wraps
+// errors.ErrUnsupported.
+type NoCompiler struct {
+	Device string
+	Reason error // why the last place that was tried has none
+}
+
+func (e NoCompiler) Error() string {
+	return fmt.Sprintf("%s: a score or mask of one's own is compiled by NVRTC, which is not found (%v): it comes with the CUDA toolkit, "+
+		"named by CUDA_HOME, and with `pip install nvidia-cuda-nvrtc`, or nvidia-cuda-nvrtc-cu12 for drivers of CUDA 12", e.Device, e.Reason)
+}
+
+// Unwrap returns errors.ErrUnsupported and the reason.
+func (e NoCompiler) Unwrap() []error { return []error{errors.ErrUnsupported, e.Reason} }
+
+// onCompile is told what the package compiles.
+var onCompile atomic.Pointer[func(line string)]
+
+// OnCompile has a function called with a line for people when a kernel of a user's score or mask is compiled, which takes
+// seconds, and when that is done. Kernels that are found on disk are not told of. nil ends it.
+func OnCompile(tell func(line string)) {
+	if tell == nil {
+		onCompile.Store(nil)
+		return
+	}
+	onCompile.Store(&tell)
+}
+
+func tellCompile(format string, args ...any) {
+	if tell := onCompile.Load(); tell != nil {
+		(*tell)(fmt.Sprintf(format, args...))
+	}
+}
+
+// userModule is a kernel to be compiled: a source, and the text of user_program.cuh.
+type userModule struct {
+	source, program string
+	defines         []string
+	arch            string
+}
+
+// name is that of the module, and of its kernel: it says all that makes the code.
+func (m userModule) name() string {
+	hash := sha256.New()
+	fmt.Fprintf(hash, "%s %s %q %s %d\n%s", m.source, m.arch, m.defines, kernelDigest(), len(m.program), m.program)
+	return strings.TrimSuffix(m.source, ".cu") + "_" + hex.EncodeToString(hash.Sum(nil)[:16])
+}
+
+// loadUser loads a module unless it is there: from disk, or else from the compiler.
+func (d *Device) loadUser(m userModule) (name string, err error) {
+	name = m.name()
+	if d.hasModule(name) {
+		return name, nil
+	}
+	d.compiling.Lock()
+	defer d.compiling.Unlock()
+	if d.hasModule(name) {
+		return name, nil
+	}
+	c, err := findCompiler()
+	if err != nil {
+		return name, NoCompiler{d.Name(), err}
+	}
+	path := imagePath(name, c.version)
+	if image, ok := readImage(path); ok && d.addModule(name, string(image)) == nil {
+		return name, nil
+	}
+	began := time.Now()
+	what := strings.ReplaceAll(strings.TrimSuffix(m.source, ".cu"), "_", " ")
+	tellCompile("%s: compiling %s for a score or mask of the program's own", d.Name(), what)
+	image, err := m.compile(c)
+	if err != nil {
+		return name, fmt.Errorf("%s: NVRTC %s compiles %s for %s: %w", d.Name(), c.version, m.source, m.arch, err)
+	}
+	tellCompile("%s: compiled %s in %.1f s", d.Name(), what, time.Since(began).Seconds())
+	if err := d.addModule(name, string(image)); err != nil {
+		return name, err
+	}
+	writeImage(path, image)
+	return name, nil
+}
+
+func (d *Device) hasModule(name string) bool {
+	d.modules.RLock()
+	defer d.modules.RUnlock()
+	_, loaded := d.modules.loaded[name]
+	return loaded
+}
+
+func (d *Device) addModule(name, image string) error {
+	d.modules.Lock()
+	defer d.modules.Unlock()
+	return d.loadImage(name, image)
+}
+
+// compile makes a cubin.
+func (m userModule) compile(c *compiler) ([]byte, error) {
+	options := []string{"--gpu-architecture=" + m.arch, "--std=c++17", "--device-as-default-execution-space", "--diag-suppress=177", "-DKERNEL=" + m.name()}
+	for _, define := range m.defines {
+		options = append(options, "-D"+define)
+	}
+	headers := maps.Clone(kernelHeaders())
+	headers["user_program.cuh"] = m.program
+	return c.compile(headers[m.source], headers, options)
+}
+
+// imagePath is where a compiled module is kept, "" where a user has no place for such files.
+func imagePath(name, version string) string {
+	folder, err := os.UserCacheDir()
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(folder, "stheno", "kernels", name+"-nvrtc"+version+".cubin")
+}
+
+// readImage reads a kept module. A file begins with the digest of the rest: one that is damaged does not count.
+func readImage(path string) (image []byte, ok bool) {
+	file, err := os.ReadFile(path)
+	if err != nil || len(file) < sha256.Size {
+		return nil, false
+	}
+	image = file[sha256.Size:]
+	digest := sha256.Sum256(image)
+	return image, string(digest[:]) == string(file[:sha256.Size])
+}
+
+// writeImage keeps a module: under a name of its own first, so that other processes find the whole file or none. A module that
+// cannot be kept is compiled again the next time, and nothing else.
+func writeImage(path string, image []byte) {
+	if path == "" || os.MkdirAll(filepath.Dir(path), 0o700) != nil {
+		return
+	}
+	file, err := os.CreateTemp(filepath.Dir(path), "new-*")
+	if err != nil {
+		return
+	}
+	digest := sha256.Sum256(image)
+	_, err = file.Write(append(digest[:], image...))
+	if err = errors.Join(err, file.Close()); err == nil {
+		err = os.Rename(file.Name(), path)
+	}
+	if err != nil {
+		os.Remove(file.Name())
+	}
+}

@@ -1,0 +1,68 @@
+//go:build gpu
+
+package cuda
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	. "github.com/stheno-ml/stheno/kernels/internal/attentiontest"
+)
+
+// Every variant compiles with scores and masks of every kind, on a machine without a GPU too.
+func TestUserKernelsCompile(t *testing.T) {
+	c, err := findCompiler()
+	if err != nil {
+		t.Skip(err)
+	}
+	sets := append(ScoreSets(), []Option{RandomRules(1)})
+	n := 0
+	for _, list := range [][]variant{forward80Variants(), backward80Variants(), dBias80Variants()} {
+		for _, v := range list {
+			if !v.mod || v.d != 64 {
+				continue
+			}
+			options := sets[n%len(sets)]
+			n++
+			p := New[float32](Case{Batch: 1, Heads: 2, KeyHeads: 1, Sq: 70, Sk: 90, D: v.d, Dv: v.d, Options: options, Seed: uint64(n)})
+			d := &Device{major: 8, minor: 0}
+			a := &attention{Attention: &p.Attention, device: d}
+			a.newArguments()
+			if _, err := a.moduleOf(v).compile(c); err != nil {
+				t.Errorf("%s with %v: %v", v.name, options, err)
+			}
+		}
+	}
+}
+
+// A kept module is found again, and one that is damaged, or half of one, is not.
+func TestImagesAreKept(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "folder", "a.cubin")
+	image := []byte(strings.Repeat("kernel\x00", 1000))
+	writeImage(path, image)
+	if got, ok := readImage(path); !ok || string(got) != string(image) {
+		t.Fatalf("what was kept is not found again: %v", ok)
+	}
+	file, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, damaged := range map[string][]byte{"cut": file[:len(file)/2], "empty": nil, "changed": append(file[:len(file)-1:len(file)-1], file[len(file)-1]^1)} {
+		if err := os.WriteFile(path, damaged, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := readImage(path); ok {
+			t.Errorf("a file that is %s counts", name)
+		}
+	}
+	writeImage(path, image)
+	if _, ok := readImage(path); !ok {
+		t.Error("a damaged file is not replaced")
+	}
+	if left, _ := filepath.Glob(filepath.Join(filepath.Dir(path), "new-*")); len(left) > 0 {
+		t.Errorf("files are left behind: %v", left)
+	}
+	writeImage("", image) // no place for it
+}
