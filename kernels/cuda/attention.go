@@ -24,6 +24,7 @@ type attention struct {
 
 	argumentBytes uintptr   // of args and what lies behind them
 	tables, sums  []address // behind args: what a user's score and mask look up, and the sums of its gradients
+	unpiped       bool      // kernels with tensor maps do not compute this call's scores
 	bands         bool      // the kernels compute the mask's bands
 	exact         *address  // behind args: whether the order of these sums must not count
 
@@ -260,7 +261,7 @@ func (c *attention) sinks() (address, error) {
 // choose finds the variant for the problem: of those made for this device the one for the smallest heads, and without
 // tensor maps where those cannot describe the tensors.
 func (c *attention) choose(lists [][]variant, tensors ...kernels.Tensor) (variant, error) {
-	maps := c.device.major == 9 && c.device.minor == 0 && !c.device.withoutMaps && !writesScore(c.Attention) && describable(tensors)
+	maps := c.device.major == 9 && c.device.minor == 0 && !c.device.withoutMaps && !c.unpiped && describable(tensors)
 	modified, d, dv := c.modifies(), int(c.args.d), int(c.args.dv)
 	for _, list := range lists {
 		var best *variant

@@ -120,6 +120,7 @@ func (c *attention) backward(g kernels.AttentionGradients) error {
 		}
 		return c.zeroRows(g.DQ, g.DK, g.DV)
 	}
+	c.unpiped = writesScore(c.Attention) && !c.gainsFit()
 	v, err := c.chooseFor(backwardVariants(), c.q, c.k, c.v, dO, g.DQ, g.DK, g.DV)
 	if err != nil {
 		return err

@@ -30,14 +30,21 @@ func programOf(a *kernels.Attention, options, bands bool) string {
 	t := &programText{tables: a.Tables}
 	scores, mask := a.Score, a.Mask
 	visible := mask != nil && mask.Rest != nil
+	gains, lookups := false, 0
+	if scores != nil {
+		slope := scores.Backward.Code[scores.Backward.Results[1]]
+		gains, lookups = slope.Op != score.OpNumber || slope.Value != 1, len(scores.Lookups)
+	}
 	byScore := scores != nil && slices.ContainsFunc(scores.Lookups, func(g score.Gradient) bool { return scores.Backward.Code[g.Slope].ByScore })
 	t.line("#pragma once")
 	for _, flag := range []struct {
 		name string
 		set  bool
-	}{{"USER_SCORE", scores != nil}, {"USER_MASK", visible}, {"USER_OPTIONS", options}, {"USER_SLOPES_BY_SCORE", byScore}} {
+	}{{"USER_SCORE", scores != nil}, {"USER_MASK", visible}, {"USER_OPTIONS", options}, {"USER_GAINS", gains}, {"USER_SLOPES_BY_SCORE", byScore}} {
 		t.line("constexpr bool %s = %v;", flag.name, flag.set)
 	}
+
+	t.line("constexpr int USER_LOOKUPS = %d;", lookups)
 
 	t.exact = "EXACT"
 	if scores != nil {

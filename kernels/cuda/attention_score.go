@@ -102,7 +102,7 @@ const mostPrograms = 256
 
 // program finds the text of the problem's score and mask, or writes it.
 func (c *attention) program() string {
-	options := c.EffectiveScale() < 0 || c.SoftCap > 0 || c.ALiBi != nil || c.Bias.IsSet()
+	options := c.changesScores()
 	var tables strings.Builder
 	for _, t := range c.Tables {
 		fmt.Fprint(&tables, t.DType, t.Strides)
@@ -119,6 +119,31 @@ func (c *attention) program() string {
 		p.written[key] = text
 	}
 	return text
+}
+
+// changesScores tells whether options of ours change the scores too.
+func (c *attention) changesScores() bool {
+	return c.EffectiveScale() < 0 || c.SoftCap > 0 || c.ALiBi != nil || c.Bias.IsSet()
+}
+
+// gainsFit tells whether the derivatives of a user's score fit where backward kernels with tensor maps keep them: one float16 a score,
+// which has no room for those of options too, and not for the score itself, which some derivatives of tables need.
+func (c *attention) gainsFit() bool {
+	if c.changesScores() {
+		return false
+	}
+	s := c.Score
+	if s == nil {
+		return true
+	}
+	const most = 1 << 12 // far from float16's end
+	lo, hi := s.Backward.Bounds(s.Backward.Results[1])
+	for _, g := range s.Lookups {
+		if s.Backward.Code[g.Slope].ByScore {
+			return false
+		}
+	}
+	return lo >= -most && hi <= most
 }
 
 // chooseFor finds the variant for the problem. That of a user's score or mask is compiled.
@@ -155,7 +180,7 @@ func (d *Device) arch() string {
 // exactSumBytes is the size of ExactSum in src/attention_user.cuh.
 const exactSumBytes = 12*8 + 8
 
-// exactSums are sums that attention_sums rounds: SumsArguments in src/attention_user_backward_sm80.cu.
+// exactSums are sums that attention_sums rounds: SumsArguments in src/attention_user_sums.cuh.
 type exactSums struct {
 	from, to address
 	count    int64

@@ -34,7 +34,7 @@ typedef struct {
   uint32_t maps, bytes, offset;  // maps: the arguments before the struct
 } Stepped;
 
-enum { MostMaps = 5, MostBytes = 512 };
+enum { MostMaps = 5, MostBytes = 4096 };
 
 // lastNode finds the kernel that was captured last.
 static CUresult lastNode(CUcontext context, CUstream stream, CUgraphNode* node) {

@@ -4,6 +4,8 @@
 // sources when the problem is first met. It has
 //
 //   USER_SCORE, USER_MASK, USER_OPTIONS   whether there is a score, a mask beyond its bands, and any of OptionScore's options
+//   USER_GAINS                            whether the score's derivative by the score before it is other than 1
+//   USER_LOOKUPS                          how many lookups of floats there are
 //   USER_SLOPES_BY_SCORE                  whether the derivative by something looked up differs with the score
 //   USER_TABLES                           how many tables are looked up, 1 where there is none
 //   userScore<EXACT>(a, pair)             the score
@@ -12,6 +14,7 @@
 //   userBands(a, pair, lo, hi)            narrows the band of a BandMask
 //   eachUserLookup(f)                     calls f with an object of each lookup of floats: see UserSums
 #pragma once
+#include "attention_dropout.cuh"
 #include "score.cuh"
 
 // UserArguments are those of a kernel with a user's score or mask: userArguments in attention_score.go.
@@ -98,19 +101,35 @@ struct UserScore {
   // innerFactor is what the scores lack that go into the user's.
   static DEVICE float innerFactor(const AttentionArguments& a) { return USER_OPTIONS ? OptionScore::factorOf(a) : a.scale; }
   static DEVICE float factorOf(const AttentionArguments& a) { return USER_SCORE ? 1 : innerFactor(a); }
-  static DEVICE bool hasGains(const AttentionArguments& a) { return true; }
+  static constexpr bool GAINS = USER_GAINS || USER_LOOKUPS > 0;
+  static DEVICE bool hasGains(const AttentionArguments& a) { return GAINS; }
 
   template <class Tile> static DEVICE void change(const AttentionArguments& arguments, Tile t) {
     const UserArguments& a = (const UserArguments&)arguments;
     if (USER_OPTIONS) OptionScore::change(a, t);
     const float factor = innerFactor(a);
     const UserPairsOf pairs(a, t);
-    t.each([&](float& x, int i, int j) {
-      const UserPair p = pairs.at(i, j, x * factor);
-      if (USER_SCORE) x = userScore<Tile::EXACT>(a, p);
-      if (USER_MASK) x = userVisible(a, p) ? x : -INFINITY;
-    });
+    if constexpr (Tile::BY_KEYS && GAINS) {
+      static_assert(!USER_OPTIONS, "tiles by keys have one place for gains");
+      t.eachWithGain([&](float& x, int i, int j) {
+        const UserPair p = pairs.at(i, j, x * factor);
+        float slope;
+        x = userScore<Tile::EXACT>(a, p, slope);
+        if (!USER_MASK || userVisible(a, p)) return slope;
+        x = -INFINITY;
+        return 0.f;  // dS is 0 there, and the derivative may be NaN
+      });
+    } else {
+      t.each([&](float& x, int i, int j) {
+        const UserPair p = pairs.at(i, j, x * factor);
+        if (USER_SCORE) x = userScore<Tile::EXACT>(a, p);
+        if (USER_MASK) x = userVisible(a, p) ? x : -INFINITY;
+      });
+    }
   }
+
+  // addGradients adds to the sums of tables. dS of tiles by keys lacks keepScaleAfter.
+  template <class Tile> static DEVICE void addGradients(const AttentionArguments& arguments, Tile t);
 };
 
 // ExactSum is a sum of floats that does not depend on their order: integers of 24 bits each, of which part n counts units of
@@ -154,24 +173,32 @@ struct ExactSum {
 //   slope<EXACT>(a, pair)    the derivative of the score by what is looked up
 //   place(a, pair)           the place in the table, row-major
 //
-// Terms of one place are summed in registers, in an order that the problem's shape alone decides, before they are added.
-template <class Lookup, class Tile, int ROWS, int KEYS> struct UserSums {
+// Terms of one place are summed in registers, in an order that the problem's shape alone decides, before they are added. The tile
+// has ROWS·16 rows and COLUMNS·8 columns in the order of accumulators, as a ScoreTile has.
+template <class Lookup, int ROWS, int COLUMNS, bool BY_KEYS> struct UserSums {
+  static constexpr bool BY_ROW = Lookup::VARIES == (BY_KEYS ? UserColumns : UserRows);
+  static constexpr bool BY_COLUMN = Lookup::VARIES == (BY_KEYS ? UserRows : UserColumns);
   const UserArguments& a;
-  const UserPairsOf pairs;
+  const UserPairsOf& pairs;
   int64_t last = -1;  // the place of what is still to be added
   float waiting = 0;
 
-  DEVICE UserSums(const UserArguments& a, const Tile& tile) : a(a), pairs(a, tile) {}
+  DEVICE UserSums(const UserArguments& a, const UserPairsOf& pairs) : a(a), pairs(pairs) {}
   static DEVICE int lane() { return threadIdx.x % 32; }
+
+  // pairAt is the pair at a row and a column, counted from the thread's first.
+  static DEVICE UserPair pairAt(const UserPairsOf& pairs, int row, int column, float score = 0) {
+    return BY_KEYS ? pairs.at(column, row, score) : pairs.at(row, column, score);
+  }
 
   DEVICE void flush() {
     if (waiting == 0) return;
     if (a.exact) ((ExactSum*)a.sums[Lookup::TABLE])[last].add(waiting);
     else atomicAdd((float*)a.sums[Lookup::TABLE] + last, waiting);
   }
-  // add adds to the place of a pair, counted from the thread's first.
-  DEVICE void add(int i, int j, float x) {
-    const int64_t at = Lookup::place(a, pairs.at(i, j));
+  // add adds to the place of a pair.
+  DEVICE void add(int row, int column, float x) {
+    const int64_t at = Lookup::place(a, pairAt(pairs, row, column));
     if (at != last) {
       flush();
       last = at, waiting = 0;
@@ -184,49 +211,49 @@ template <class Lookup, class Tile, int ROWS, int KEYS> struct UserSums {
     return x;
   }
 
-  // terms are dS times the slopes, in the order of the accumulators.
-  DEVICE void addTerms(const float (&terms)[ROWS][KEYS][4]) {
+  // addTerms takes them from term(i, j, e), which it calls once for each element: row 16i + 8·(e/2), column 8j + e%2.
+  template <class F> DEVICE void addTerms(F term) {
     if constexpr (Lookup::VARIES == UserNowhere) {
       float sum = 0;
 #pragma unroll
       for (int i = 0; i < ROWS; i++)
 #pragma unroll
-        for (int j = 0; j < KEYS; j++)
+        for (int j = 0; j < COLUMNS; j++)
 #pragma unroll
-          for (int e = 0; e < 4; e++) sum += terms[i][j][e];
+          for (int e = 0; e < 4; e++) sum += term(i, j, e);
       sum = over(sum, 1, 32);
       if (lane() == 0) add(0, 0, sum);
-    } else if constexpr (Lookup::VARIES == UserRows) {
+    } else if constexpr (BY_ROW) {
 #pragma unroll
       for (int i = 0; i < ROWS; i++)
 #pragma unroll
         for (int half = 0; half < 2; half++) {
           float sum = 0;
 #pragma unroll
-          for (int j = 0; j < KEYS; j++) sum += terms[i][j][2 * half] + terms[i][j][2 * half + 1];
+          for (int j = 0; j < COLUMNS; j++) sum += term(i, j, 2 * half) + term(i, j, 2 * half + 1);
           sum = over(sum, 1, 4);
           if (lane() % 4 == 0) add(16 * i + 8 * half, 0, sum);
         }
-    } else if constexpr (Lookup::VARIES == UserColumns) {
+    } else if constexpr (BY_COLUMN) {
 #pragma unroll
-      for (int j = 0; j < KEYS; j++)
+      for (int j = 0; j < COLUMNS; j++)
 #pragma unroll
         for (int e = 0; e < 2; e++) {
           float sum = 0;
 #pragma unroll
-          for (int i = 0; i < ROWS; i++) sum += terms[i][j][e] + terms[i][j][e + 2];
+          for (int i = 0; i < ROWS; i++) sum += term(i, j, e) + term(i, j, e + 2);
           sum = over(sum, 4, 32);
           if (lane() / 4 == 0) add(0, 8 * j + e, sum);
         }
     } else if constexpr (Lookup::VARIES == UserDiagonals) {
-      addDiagonals(terms);
+      addDiagonals(term);
     } else {
 #pragma unroll
       for (int i = 0; i < ROWS; i++)
 #pragma unroll
-        for (int j = 0; j < KEYS; j++)
+        for (int j = 0; j < COLUMNS; j++)
 #pragma unroll
-          for (int e = 0; e < 4; e++) add(16 * i + e / 2 * 8, 8 * j + e % 2, terms[i][j][e]);
+          for (int e = 0; e < 4; e++) add(16 * i + e / 2 * 8, 8 * j + e % 2, term(i, j, e));
     }
     flush();
   }
@@ -234,17 +261,17 @@ template <class Lookup, class Tile, int ROWS, int KEYS> struct UserSums {
   // addDiagonals sums along diagonals. With g = lane/4 and t = lane%4 an element of block m = 2i + half − j lies on diagonal
   // 8m + g − 2t − e of the warp's tile. What neighbours in a row hold moves to the lane whose g is that of the diagonal: e = 1 by
   // one, then t by two and by four. What would leave the eight lanes belongs to the block before.
-  DEVICE void addDiagonals(const float (&terms)[ROWS][KEYS][4]) {
-    constexpr int BLOCKS = 2 * ROWS + KEYS;  // block n is m = n − KEYS; the first receives alone
+  template <class F> DEVICE void addDiagonals(F term) {
+    constexpr int BLOCKS = 2 * ROWS + COLUMNS;  // block n is m = n − COLUMNS; the first receives alone
     float even[BLOCKS] = {}, odd[BLOCKS + 1] = {};
 #pragma unroll
     for (int i = 0; i < ROWS; i++)
 #pragma unroll
       for (int half = 0; half < 2; half++)
 #pragma unroll
-        for (int j = 0; j < KEYS; j++) {
-          even[2 * i + half - j + KEYS] += terms[i][j][2 * half];
-          odd[2 * i + half - j + KEYS] += terms[i][j][2 * half + 1];
+        for (int j = 0; j < COLUMNS; j++) {
+          even[2 * i + half - j + COLUMNS] += term(i, j, 2 * half);
+          odd[2 * i + half - j + COLUMNS] += term(i, j, 2 * half + 1);
         }
     const int g = lane() / 4, t = lane() % 4;
 #pragma unroll
@@ -252,14 +279,28 @@ template <class Lookup, class Tile, int ROWS, int KEYS> struct UserSums {
 #pragma unroll
     for (int n = 0; n < BLOCKS; n++) {
       const float next = n + 1 < BLOCKS ? even[n + 1] : 0;
-      const float got = __shfl_sync(~0u, g < 2 ? next : even[n], (lane() + 9) % 32);
-      odd[n] = even[n] + got;  // of use where t is even
+      odd[n] = even[n] + __shfl_sync(~0u, g < 2 ? next : even[n], (lane() + 9) % 32);  // of use where t is even
     }
     odd[BLOCKS] = 0;
 #pragma unroll
     for (int n = 0; n < BLOCKS; n++) {
       const float got = __shfl_sync(~0u, g < 4 ? odd[n + 1] : odd[n], (lane() + 18) % 32);
-      if (t == 0) add(8 * (n - KEYS), 0, odd[n] + got);
+      if (t == 0) add(8 * (n - COLUMNS), 0, odd[n] + got);
     }
   }
 };
+
+template <class Tile> DEVICE void UserScore::addGradients(const AttentionArguments& arguments, Tile t) {
+  const UserArguments& a = (const UserArguments&)arguments;
+  const UserPairsOf pairs(a, t);
+  const float scale = keepScaleAfter(a);
+  eachUserLookup([&](auto lookup) {
+    using Lookup = decltype(lookup);
+    using Sums = UserSums<Lookup, 1, Tile::WIDTH / 8, Tile::BY_KEYS>;
+    if (!a.sums[Lookup::TABLE]) return;
+    Sums(a, pairs).addTerms([&](int i, int j, int e) {
+      const float x = t.x[4 * j + e];
+      return x == 0 ? 0 : x * scale * Lookup::template slope<Tile::EXACT>(a, Sums::pairAt(pairs, e / 2 * 8, 8 * j + e % 2));
+    });
+  });
+}

@@ -95,21 +95,14 @@ struct Scores<E, D, ROWS, KEYS, UserScore, BIAS> : Scores<E, D, ROWS, KEYS, Opti
   template <class Lookup, int N>
   DEVICE void addLookup(const UserArguments& a, const View<UserScore>& view, int head, int row, int column, const float (&before)[N]) {
     if (!a.sums[Lookup::TABLE]) return;
-    float terms[ROWS][KEYS][4];
-#pragma unroll
-    for (int i = 0; i < ROWS; i++)
-#pragma unroll
-      for (int j = 0; j < KEYS; j++)
-#pragma unroll
-        for (int e = 0; e < 4; e++) terms[i][j][e] = dS[i][j][e];
-    const Block block(terms, row, column, view.s, head);
+    const Block block(dS, row, column, view.s, head);
     const UserPairsOf pairs(a, block);
-    int n = 0;
-    Block(block).each([&](float& x, int i, int j) {
-      const UserPair pair = pairs.at(i, j, before[N > 1 ? n : 0]);
-      x = x == 0 ? 0 : x * Lookup::template slope<Block::EXACT>(a, pair);
-      n++;
+    using Sums = UserSums<Lookup, ROWS, KEYS, false>;
+    Sums(a, pairs).addTerms([&](int i, int j, int e) {
+      const float x = dS[i][j][e], score = before[N > 1 ? placeOf(i, j, e) : 0];
+      return x == 0 ? 0 : x * Lookup::template slope<Block::EXACT>(a, Sums::pairAt(pairs, 16 * i + e / 2 * 8, 8 * j + e % 2, score));
     });
-    UserSums<Lookup, Block, ROWS, KEYS>(a, block).addTerms(terms);
   }
+  // placeOf is the number of an element in the order of ScoreTile::each.
+  static DEVICE constexpr int placeOf(int i, int j, int e) { return ((2 * i + e / 2) * KEYS + j) * 2 + e % 2; }
 };
