@@ -24,9 +24,10 @@ type attention struct {
 
 	argumentBytes uintptr   // of args and what lies behind them
 	tables, sums  []address // behind args: what a user's score and mask look up, and the sums of its gradients
+	axes          []address // behind args: the sizes and strides of tables
 	unpiped       bool      // kernels with tensor maps do not compute this call's scores
 	bands         bool      // the kernels compute the mask's bands
-	exact         *address  // behind args: whether the order of these sums must not count
+	exact, hulls  *address  // behind args: whether the order of these sums must not count; what the mask shows
 
 	scratch []*block
 	counts  *block   // the counters, if they are the device's

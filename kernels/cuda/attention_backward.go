@@ -120,6 +120,11 @@ func (c *attention) backward(g kernels.AttentionGradients) error {
 		}
 		return c.zeroRows(g.DQ, g.DK, g.DV)
 	}
+	if !c.Deterministic { // whose sums have an order that a band alone decides
+		if err := c.findHulls(); err != nil {
+			return err
+		}
+	}
 	c.unpiped = writesScore(c.Attention) && !c.gainsFit()
 	v, err := c.chooseFor(backwardVariants(), c.q, c.k, c.v, dO, g.DQ, g.DK, g.DV)
 	if err != nil {
@@ -128,7 +133,10 @@ func (c *attention) backward(g kernels.AttentionGradients) error {
 	scratch, borrowSums, dQ := backward80Scratch, c.borrowZeros, dQ80Launch
 	if v.boxCols > 0 {
 		v = backward90Shorter(v, c.args)
-		scratch, borrowSums, dQ = backward90Scratch, c.borrowBytes, dQ90Launch // its first tiles write the sums
+		scratch, dQ = backward90Scratch, dQ90Launch
+		if c.hulls == nil || *c.hulls == 0 {
+			borrowSums = c.borrowBytes // its first tiles write the sums
+		}
 	}
 	sums, counters := scratch(v, c.args)
 	if c.args.dQSum, err = borrowSums(sums); err != nil {

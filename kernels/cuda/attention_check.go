@@ -4,6 +4,8 @@ package cuda
 
 import (
 	"fmt"
+	"math"
+	"slices"
 
 	"github.com/stheno-ml/stheno/kernels"
 )
@@ -31,8 +33,10 @@ func (c *attention) check() error {
 func unserved(a *kernels.Attention) string {
 	const mostRows = 1 << 30
 	switch {
-	case len(a.Tables) > mostTables:
-		return fmt.Sprintf("attention that looks up more than %d tables", mostTables)
+	case len(a.Tables) > mostTables || axesOf(a.Tables) > mostAxes:
+		return fmt.Sprintf("attention that looks up more than %d tables, or tables of more than %d axes together", mostTables, mostAxes)
+	case slices.ContainsFunc(a.Tables, isLong):
+		return "attention that looks up tables of more than 2³¹ elements"
 	case entrySuffixes[a.Q.DType] == "":
 		return fmt.Sprintf("attention of %v", a.Q.DType)
 	case max(a.Q.Shape[3], a.V.Shape[3]) > largestHead:
@@ -41,4 +45,13 @@ func unserved(a *kernels.Attention) string {
 		return fmt.Sprintf("attention with more than %d heads or rows", mostRows)
 	}
 	return ""
+}
+
+// isLong tells whether offsets in a tensor need more than 32 bits.
+func isLong(t kernels.Tensor) bool {
+	last := 0
+	for axis, n := range t.Shape {
+		last += (n - 1) * t.Strides[axis]
+	}
+	return last > math.MaxInt32
 }

@@ -15,12 +15,13 @@ import (
 // This file writes a user's score and mask in CUDA C++: user_program.cuh, of which src/attention_user.cuh says what it has.
 
 // mostInline is how many instructions a function may have that is repeated for each score a thread holds. Longer ones are called.
-const mostInline = 256
+const mostInline = 96
 
 // programText is a text in the making.
 type programText struct {
 	strings.Builder
 	tables []kernels.Tensor
+	axes   []int  // of each table, where its axes are among those of all
 	exact  string // the argument of templates that says how exact functions are
 }
 
@@ -28,6 +29,10 @@ type programText struct {
 // kernels compute the mask's bands.
 func programOf(a *kernels.Attention, options, bands bool) string {
 	t := &programText{tables: a.Tables}
+	for axes, n := 0, 0; n < len(a.Tables); n++ {
+		t.axes = append(t.axes, axes)
+		axes += len(a.Tables[n].Shape)
+	}
 	scores, mask := a.Score, a.Mask
 	visible := mask != nil && mask.Rest != nil
 	gains, lookups := false, 0
@@ -40,7 +45,7 @@ func programOf(a *kernels.Attention, options, bands bool) string {
 	for _, flag := range []struct {
 		name string
 		set  bool
-	}{{"USER_SCORE", scores != nil}, {"USER_MASK", visible}, {"USER_OPTIONS", options}, {"USER_GAINS", gains}, {"USER_SLOPES_BY_SCORE", byScore}} {
+	}{{"USER_SCORE", scores != nil}, {"USER_MASK", visible}, {"USER_OPTIONS", options}, {"USER_MASK_BY_HEAD", visible && mask.ByHead}, {"USER_GAINS", gains}, {"USER_SLOPES_BY_SCORE", byScore}} {
 		t.line("constexpr bool %s = %v;", flag.name, flag.set)
 	}
 
@@ -160,7 +165,7 @@ func (t *programText) operation(p *score.Program, i *score.Instr, args []string)
 	case pairFields[i.Op] != "":
 		return "p." + pairFields[i.Op]
 	case i.Op == score.OpLookup:
-		return t.element(p.Tables[i.Table], i.Table, args)
+		return t.element(i.Table, args)
 	case infixes[i.Op] != "":
 		return args[0] + " " + infixes[i.Op] + " " + args[1]
 	case i.Op == score.OpNot:
@@ -191,29 +196,16 @@ var elementTypes = map[kernels.DType]string{
 }
 
 // element is what a lookup finds.
-func (t *programText) element(table *score.Table, n int, index []string) string {
+func (t *programText) element(n int, index []string) string {
 	tensor := t.tables[n]
-	return fmt.Sprintf("userElement((const %s*)a.tables[%d] + %s)", elementTypes[tensor.DType], n, offset(table.Shape, tensor.Strides, index))
-}
-
-// offset is where an element lies, counted in elements.
-func offset(shape, strides []int, index []string) string {
-	span, terms := 1, []string{}
+	terms := make([]string, len(index))
 	for axis, i := range index {
-		span += (shape[axis] - 1) * strides[axis]
-		if shape[axis] > 1 {
-			terms = append(terms, fmt.Sprintf("userIndex(%s, %d) * %d", i, shape[axis], strides[axis]))
-		}
-	}
-	if span > math.MaxInt32 {
-		for n := range terms {
-			terms[n] = "(int64_t)" + terms[n]
-		}
+		terms[axis] = fmt.Sprintf("userIndex(%s, a.axes[%d].x) * a.axes[%d].y", i, t.axes[n]+axis, t.axes[n]+axis)
 	}
 	if len(terms) == 0 {
-		return "0"
+		terms = []string{"0"}
 	}
-	return "(" + strings.Join(terms, " + ") + ")"
+	return fmt.Sprintf("userElement((const %s*)a.tables[%d] + (%s))", elementTypes[tensor.DType], n, strings.Join(terms, " + "))
 }
 
 // band narrows lo and hi to a band: see score.Mask.Band.
@@ -236,7 +228,7 @@ func (t *programText) band(b score.Band) {
 
 // lookup writes what UserSums takes.
 func (t *programText) lookup(name string, s *score.Score, g score.Gradient) {
-	code, shape := s.Backward.Code, s.Backward.Tables[g.Table].Shape
+	code := s.Backward.Code
 	varies := score.Nowhere
 	for _, at := range g.Index {
 		varies = score.Join(varies, code[at].Varies)
@@ -250,11 +242,13 @@ func (t *programText) lookup(name string, s *score.Score, g score.Gradient) {
 	t.exact = "EXACT"
 	t.function("template <bool EXACT> static", "float", "slope", "", s.Backward.Part(g.Slope), func(v []string) { t.line("  return %s;", v[0]) })
 	t.exact = "true"
-	strides := make([]int, len(shape))
-	for axis, stride := len(shape)-1, 1; axis >= 0; axis-- {
-		strides[axis] = stride
-		stride *= shape[axis]
-	}
-	t.function("static", "int64_t", "place", "", s.Backward.Part(g.Index...), func(v []string) { t.line("  return %s;", offset(shape, strides, v)) })
+	t.function("static", "int64_t", "place", "", s.Backward.Part(g.Index...), func(v []string) {
+		t.line("  int64_t at = 0;")
+		for axis, i := range v {
+			n := t.axes[g.Table] + axis
+			t.line("  at = at * a.axes[%d].x + userIndex(%s, a.axes[%d].x);", n, i, n)
+		}
+		t.line("  return at;")
+	})
 	t.line("};")
 }

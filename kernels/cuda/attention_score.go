@@ -4,6 +4,7 @@ package cuda
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"unsafe"
@@ -18,8 +19,15 @@ import (
 // writesScore tells whether a problem has a score or a mask of its own.
 func writesScore(a *kernels.Attention) bool { return a.Score != nil || a.Mask != nil }
 
-// mostTables is how many tables a kernel's arguments have room for.
-const mostTables = 128
+// mostTables and mostAxes are how many tables a kernel's arguments have room for, and how many axes of all of them.
+const mostTables, mostAxes = 64, 256
+
+func axesOf(tables []kernels.Tensor) (axes int) {
+	for _, t := range tables {
+		axes += len(t.Shape)
+	}
+	return axes
+}
 
 // newArguments makes the arguments of the problem's kernels, behind which those of tables lie: UserArguments in
 // src/attention_user.cuh.
@@ -31,11 +39,17 @@ func (c *attention) newArguments() *arguments {
 	const word = unsafe.Sizeof(address(0))
 	tables := max(1, len(c.Tables))
 	first := (unsafe.Sizeof(arguments{}) + word - 1) / word
-	words := make([]address, int(first)+2*tables+1)
+	words := make([]address, int(first)+2*tables+2+max(1, axesOf(c.Tables)))
 	c.argumentBytes = uintptr(len(words)) * word
-	c.tables, c.sums, c.exact = words[first:int(first)+tables], words[int(first)+tables:int(first)+2*tables], &words[len(words)-1]
+	c.tables, c.sums, c.exact = words[first:int(first)+tables], words[int(first)+tables:int(first)+2*tables], &words[int(first)+2*tables+1]
+	c.hulls, c.axes = &words[int(first)+2*tables], words[int(first)+2*tables+2:]
+	axes := 0
 	for n, t := range c.Tables {
 		c.tables[n] = addressOf(t)
+		for axis, size := range t.Shape {
+			c.axes[axes] = address(uint32(size)) | address(uint32(t.Strides[axis]))<<32
+			axes++
+		}
 	}
 	return (*arguments)(unsafe.Pointer(&words[0]))
 }
@@ -82,10 +96,74 @@ func (c *attention) foldBands() {
 	}
 }
 
-// programs are what was written for scores and masks.
+// hullRows is USER_HULL in src/attention_user.cuh, and hullBytes the size of a hull.
+const hullRows, hullBytes = 16, 16
+
+// findHulls finds the tiles that the mask shows, beyond its band. What looks nothing up is found once for a mask and lengths.
+func (c *attention) findHulls() error {
+	mask, g, d := c.Attention.Mask, c.args, c.device
+	if mask == nil || mask.Rest == nil {
+		return nil
+	}
+	m := userModule{source: "attention_user_hulls.cu", program: c.program(), arch: d.arch(), defines: c.userDefines()}
+	name, err := d.loadUser(m)
+	if err != nil {
+		return err
+	}
+	slots := func(rows int32) int {
+		if g.qLens != 0 {
+			return int(rows)/hullRows + int(g.sequences)
+		}
+		return tilesOf(rows, hullRows) * int(g.sequences)
+	}
+	bytes := (slots(g.sq) + slots(g.sk)) * hullBytes
+	s := launchShape{kernelName{name, name}, [3]int{tilesOf(max(g.longestQ, g.longestK), hullRows), int(g.sequences), 2}, 128, 0}
+	find := func(at address) error {
+		*c.hulls = at
+		return d.launch(s, nil, unsafe.Pointer(g))
+	}
+	recording := d.memory.recording.Load()
+	lookedUp := slices.ContainsFunc(mask.Rest.Code, func(i score.Instr) bool { return i.Op == score.OpLookup })
+	key := fmt.Sprint(name, g.sequences, g.heads, g.keyHeads, g.sq, g.sk, g.causal, g.left, g.right, g.shift, c.QLens, c.KVLens, c.KVLengths)
+	p := &d.programs
+	p.Lock()
+	defer p.Unlock()
+	if o, ok := p.hulls[key]; ok {
+		if recording != nil {
+			recording.keepConstant(o)
+		}
+		c.pinned = append(c.pinned, o)
+		*c.hulls = o.at
+		return nil
+	}
+	if lookedUp || recording != nil {
+		at, err := c.borrowBytes(bytes)
+		if err != nil {
+			return err
+		}
+		return find(at)
+	}
+	b, err := d.memory.getLasting(bytes)
+	if err != nil {
+		return d.callError(c.name, err)
+	}
+	o := b.owned()
+	if err := find(o.at); err != nil {
+		return err
+	}
+	if len(p.hulls) == mostPrograms || p.hulls == nil {
+		p.hulls = map[string]*owner{}
+	}
+	p.hulls[key] = o
+	c.pinned = append(c.pinned, o)
+	return nil
+}
+
+// programs are what was written for scores and masks, and the hulls of masks by what they depend on.
 type programs struct {
 	sync.Mutex
 	written map[programKey]string
+	hulls   map[string]*owner
 }
 
 // programKey is all that a program depends on.
@@ -94,7 +172,7 @@ type programKey struct {
 	mask    *score.Mask
 	options bool
 	bands   bool
-	tables  string // their types and strides
+	tables  string // their types and axes
 }
 
 // mostPrograms is how many a device remembers before it begins anew.
@@ -105,7 +183,7 @@ func (c *attention) program() string {
 	options := c.changesScores()
 	var tables strings.Builder
 	for _, t := range c.Tables {
-		fmt.Fprint(&tables, t.DType, t.Strides)
+		fmt.Fprint(&tables, t.DType, len(t.Shape))
 	}
 	key := programKey{c.Score, c.Attention.Mask, options, c.bands, tables.String()}
 	p := &c.device.programs
@@ -165,8 +243,14 @@ func (c *attention) moduleOf(v variant) userModule {
 			m.defines = append(m.defines, define)
 		}
 	}
-	m.defines = append(m.defines, "SCORE=UserScore", fmt.Sprintf("USER_TABLES=%d", len(c.tables)), fmt.Sprintf("ARGUMENT_BYTES=%d", c.argumentBytes))
+	m.defines = append(m.defines, c.userDefines()...)
 	return m
+}
+
+// userDefines tell the compiler of the arguments and the policy.
+func (c *attention) userDefines() []string {
+	return []string{"SCORE=UserScore", fmt.Sprintf("USER_TABLES=%d", len(c.tables)), fmt.Sprintf("USER_AXES=%d", len(c.axes)),
+		fmt.Sprintf("ARGUMENT_BYTES=%d", c.argumentBytes)}
 }
 
 // arch names the device's own instructions to the compiler.

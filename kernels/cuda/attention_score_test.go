@@ -8,7 +8,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/kernels/cuda"
 	. "github.com/stheno-ml/stheno/kernels/internal/attentiontest"
 )
@@ -52,6 +51,9 @@ func TestAttentionScores(t *testing.T) {
 func TestAttentionScoresOfUnevenSequences(t *testing.T) {
 	compiles(t)
 	for n, options := range ScoreSets() {
+		if n%3 != 0 && !*grid {
+			continue
+		}
 		a := arithmetics[n%len(arithmetics)]
 		c := Case{Batch: 3, Heads: 4, KeyHeads: 2, Sq: 70, Sk: 150, D: 24, Dv: 33, KVLengths: []int{150, 33, 0}, Options: options, Seed: uint64(n)}
 		a.runCheaply(t, c)
@@ -64,29 +66,10 @@ func TestAttentionScoresOfUnevenSequences(t *testing.T) {
 	}
 }
 
-// A NaN or an infinity reaches the rows that see it through a mask, and no others.
-func TestAttentionScoresNonFinite(t *testing.T) {
-	compiles(t)
-	n := 0
-	for _, options := range [][]Option{{Documents}, {Sparse}, {Blocks, Causal}, {Documents, RelativeBias}, {Blocks, Dropout}} {
-		for in, name := range []string{"q", "k", "v", "dO"} {
-			value := []float64{math.NaN(), math.Inf(1), math.Inf(-1)}[n%3]
-			a := arithmetics[n%len(arithmetics)]
-			n++
-			p := a.newProblem(Case{Batch: 1, Heads: 2, KeyHeads: 1, Sq: 210, Sk: 230, D: 24, Dv: 17, Options: options, Seed: uint64(n), Slack: 2})
-			target := []kernels.Tensor{p.Q, p.K, p.V, p.DO}[in]
-			p.Plant(target, value, 0, n%target.Shape[1], n*31%target.Shape[2], n*7%target.Shape[3])
-			if a.check(t, p); t.Failed() {
-				t.Fatalf("with %v in %s", value, name)
-			}
-		}
-	}
-}
-
 // Random scores and masks compute what the reference does.
 func TestAttentionRandomScores(t *testing.T) {
 	compiles(t)
-	for n := range 12 {
+	for n := range 6 {
 		c := Case{Batch: 2, Heads: 2, KeyHeads: 1, Sq: 53 + n, Sk: 170 - n, D: 16, Dv: 20, Options: []Option{RandomRules(uint64(n))}, Seed: uint64(n), Slack: 4}
 		arithmetics[4].beside(t, c) // float32
 	}

@@ -1,13 +1,14 @@
 // Scores and masks that users write: the policy that makes one of ours of them.
 //
-// The host writes user_program.cuh, from the expressions of one problem (attention_score.go), and has it compiled with these
-// sources when the problem is first met. It has
+// The host writes user_program.cuh, from the expressions of one problem (attention_program.go), and has it compiled with these
+// sources when the problem is first met, with -DUSER_TABLES and -DUSER_AXES, which say how many tables are looked up and how many axes
+// they have together, 1 where there are none, and with -DARGUMENT_BYTES, how large the host takes the arguments to be. It has
 //
 //   USER_SCORE, USER_MASK, USER_OPTIONS   whether there is a score, a mask beyond its bands, and any of OptionScore's options
+//   USER_MASK_BY_HEAD                     whether that mask differs from head to head
 //   USER_GAINS                            whether the score's derivative by the score before it is other than 1
 //   USER_LOOKUPS                          how many lookups of floats there are
 //   USER_SLOPES_BY_SCORE                  whether the derivative by something looked up differs with the score
-//   USER_TABLES                           how many tables are looked up, 1 where there is none
 //   userScore<EXACT>(a, pair)             the score
 //   userScore<EXACT>(a, pair, slope)      the score, and its derivative by the score before it
 //   userVisible(a, pair)                  whether the mask, beyond its bands, shows the pair
@@ -15,13 +16,16 @@
 //   eachUserLookup(f)                     calls f with an object of each lookup of floats: see UserSums
 #pragma once
 #include "attention_dropout.cuh"
+#include "attention_tiles.cuh"
 #include "score.cuh"
 
 // UserArguments are those of a kernel with a user's score or mask: userArguments in attention_score.go.
 struct UserArguments : AttentionArguments {
   const void* tables[USER_TABLES];
   void* sums[USER_TABLES];  // of a table's gradient, zero at launch; null where nobody asked
+  const int4* hulls;        // what the mask shows: see UserMask; null where only its band is known
   int32_t exact, reserved;  // sums are ExactSums, otherwise of float32
+  int2 axes[USER_AXES];     // of all tables, one after the other: how many elements, and how many apart
 };
 
 // UserPair is what an expression knows of a pair.
@@ -71,15 +75,6 @@ enum UserVaries { UserNowhere, UserRows, UserColumns, UserDiagonals, UserPairs }
 
 #include "user_program.cuh"
 
-// UserMask is a band, narrowed to those of the user's mask. What else that hides UserScore takes out of the scores.
-struct UserMask : BandMask {
-  static DEVICE UserMask of(const AttentionArguments& a, const Sequence& s) {
-    UserMask m = {BandMask::of(a, s)};
-    userBands((const UserArguments&)a, UserPair{0, s.index, 0, 0, 0, 0, s.sq, s.sk}, m.lo, m.hi);
-    return m;
-  }
-};
-
 // UserPairsOf makes pairs of a tile's sequence and head, counted from the thread's first.
 struct UserPairsOf {
   UserPair first;
@@ -93,9 +88,96 @@ struct UserPairsOf {
   }
 };
 
-// UserScore is OptionScore's score, changed by the user's. Scores of pairs that the user's mask hides become −∞.
+// Pairs within this many queries or keys, beginning at a multiple, share a hull.
+constexpr int USER_HULL = 16;
+
+// userHull is what [first, end) have in common of the hulls from `at` on: {from, to, cleanFrom, cleanTo}, of which a row of
+// them, or another, sees something of [from, to), and each of them all of [cleanFrom, cleanTo).
+DEVICE int4 userHull(const int4* at, int first, int end) {
+  int4 all = {INT32_MAX, 0, 0, INT32_MAX};
+  for (int n = first / USER_HULL; n * USER_HULL < end; n++) {
+    const int4 one = __ldg(at + n);
+    all = {min(all.x, one.x), max(all.y, one.y), max(all.z, one.z), min(all.w, one.w)};
+  }
+  return all;
+}
+
+// UserMask is a band, narrowed to those of the user's mask, and the rest of that mask. attention_user_hulls.cu finds hulls, of the
+// rows of all sequences and then of their keys; packed sequences leave one between them unused.
+struct UserMask : BandMask {
+  const UserArguments* a;
+  Sequence s;
+
+  static DEVICE UserMask of(const AttentionArguments& arguments, const Sequence& s) {
+    const UserArguments& a = (const UserArguments&)arguments;
+    UserMask m = {BandMask::of(a, s), &a, s};
+    userBands(a, UserPair{0, s.index, 0, 0, 0, 0, s.sq, s.sk}, m.lo, m.hi);
+    return m;
+  }
+
+  static DEVICE int slots(const AttentionArguments& a, int rows) {
+    return a.qLens ? rows / USER_HULL + a.sequences : (rows + USER_HULL - 1) / USER_HULL * a.sequences;
+  }
+  DEVICE const int4* hullsOfQueries() const {
+    return a->hulls + (a->qLens ? s.q0 / USER_HULL + s.index : (a->sq + USER_HULL - 1) / USER_HULL * s.index);
+  }
+  DEVICE const int4* hullsOfKeys() const {
+    const int before = a->qLens ? s.k0 / USER_HULL + s.index : (a->sk + USER_HULL - 1) / USER_HULL * s.index;
+    return a->hulls + slots(*a, a->sq) + before;
+  }
+
+  DEVICE bool whole(int row, int rows, int column, int columns) const {
+    return !USER_MASK && BandMask::whole(row, rows, column, columns);
+  }
+
+  // hide is as a BandMask's. A mask that differs from head to head has hidden in the scores what it hides.
+  template <class Tile> DEVICE void hide(Tile t, float value, bool before = true, bool behind = true) const {
+    if constexpr (USER_MASK && !USER_MASK_BY_HEAD) {
+      BandMask::hide(t, value);
+      UserPair first;
+      const UserArguments* from;
+      if constexpr (Tile::BY_KEYS) {
+        from = (const UserArguments*)&t.c.a;
+        first = {0, t.sequence(), 0, 0, t.query, t.key, t.sq(), t.sk()};
+      } else {
+        from = a;
+        first = {0, s.index, 0, 0, t.query, t.key, s.sq, s.sk};
+      }
+      t.each([&](float& x, int i, int j) {
+        UserPair p = first;
+        p.query += i, p.key += j;
+        if (!userVisible(*from, p)) x = value;
+      });
+    } else {
+      BandMask::hide(t, value, USER_MASK || before, USER_MASK || behind);
+    }
+  }
+};
+
+// tilesOfHull are the tiles of SIZE that a hull has a part of.
+template <int SIZE> DEVICE Tiles tilesOfHull(const int4& hull) {
+  if (hull.x >= hull.y) return {0, 0, 0, 0};
+  return {hull.x / SIZE, (hull.y + SIZE - 1) / SIZE, (hull.z + SIZE - 1) / SIZE, hull.w / SIZE};
+}
+template <int SIZE> DEVICE Tiles keyTiles(const UserMask& m, int row, int rows) {
+  if (!USER_MASK) return keyTiles<SIZE>((const BandMask&)m, row, rows);
+  if (m.a->hulls) return row < m.sq ? tilesOfHull<SIZE>(userHull(m.hullsOfQueries(), row, min(row + rows, m.sq))) : Tiles{0, 0, 0, 0};
+  Tiles t = keyTiles<SIZE>((const BandMask&)m, row, rows);
+  t.cleanFirst = t.cleanEnd = 0;
+  return t;
+}
+template <int SIZE, bool ROWS_EXIST> DEVICE Tiles queryTiles(const UserMask& m, int key, int keys) {
+  if (!USER_MASK) return queryTiles<SIZE, ROWS_EXIST>((const BandMask&)m, key, keys);
+  if (m.a->hulls) return key < m.sk ? tilesOfHull<SIZE>(userHull(m.hullsOfKeys(), key, min(key + keys, m.sk))) : Tiles{0, 0, 0, 0};
+  Tiles t = queryTiles<SIZE, ROWS_EXIST>((const BandMask&)m, key, keys);
+  t.cleanFirst = t.cleanEnd = 0;
+  return t;
+}
+
+// UserScore is OptionScore's score, changed by the user's.
 struct UserScore {
   static constexpr bool CHANGES = true;
+  static constexpr bool HIDES = USER_MASK && USER_MASK_BY_HEAD;  // scores of hidden pairs become −∞ here, not in the mask
   using Mask = UserMask;
 
   // innerFactor is what the scores lack that go into the user's.
@@ -110,20 +192,23 @@ struct UserScore {
     const float factor = innerFactor(a);
     const UserPairsOf pairs(a, t);
     if constexpr (Tile::BY_KEYS && GAINS) {
-      static_assert(!USER_OPTIONS, "tiles by keys have one place for gains");
+      static_assert(!USER_OPTIONS || !Tile::BY_KEYS, "tiles by keys have one place for gains");
       t.eachWithGain([&](float& x, int i, int j) {
         const UserPair p = pairs.at(i, j, x * factor);
         float slope;
         x = userScore<Tile::EXACT>(a, p, slope);
-        if (!USER_MASK || userVisible(a, p)) return slope;
-        x = -INFINITY;
-        return 0.f;  // dS is 0 there, and the derivative may be NaN
+        // Where the mask hides a pair, its dS is 0, and the derivative may be anything.
+        if (USER_MASK && (HIDES || !(fabsf(slope) <= 0x1p15f)) && !userVisible(a, p)) {
+          if (HIDES) x = -INFINITY;
+          slope = 0;
+        }
+        return slope;
       });
     } else {
       t.each([&](float& x, int i, int j) {
         const UserPair p = pairs.at(i, j, x * factor);
         if (USER_SCORE) x = userScore<Tile::EXACT>(a, p);
-        if (USER_MASK) x = userVisible(a, p) ? x : -INFINITY;
+        if (HIDES) x = userVisible(a, p) ? x : -INFINITY;
       });
     }
   }

@@ -48,7 +48,8 @@ struct Scores<E, D, ROWS, KEYS, UserScore, BIAS> : Scores<E, D, ROWS, KEYS, Opti
       for (int j = 0; j < KEYS; j++)
 #pragma unroll
         for (int e = 0; e < 4; e++) p[i][j][e] = exp2Fast(p[i][j][e] * exponent - lse[i][e / 2]);
-    if (!view.mask.whole(row, 16 * ROWS, column, 8 * KEYS)) view.mask.hide(scores, 0);
+    const BandMask& band = view.mask;
+    if (!band.whole(row, 16 * ROWS, column, 8 * KEYS)) band.hide(scores, 0);
     gradients(a, view, head, row, column);
 
     if constexpr (!BIAS) {

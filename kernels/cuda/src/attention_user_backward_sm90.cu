@@ -1,6 +1,32 @@
 // Attention backward for sm_90a, with a user's score or mask, and what runs after it: see attention_user.cuh.
 #include "attention_user.cuh"
 
+#include "attention_backward_tiles_sm90.cuh"
+
+// A BackwardRecord of a user's mask. Where tiles are those of hulls, which of them sees a query tile first is not known: the sums of
+// dQ are zero at launch, all add to them, and no order is kept.
+template <int D, int DV, int TILE>
+struct BackwardRecord<BackwardShape<D, DV, TILE, UserScore>> : BackwardRecord<BackwardShape<D, DV, TILE, OptionScore>> {
+  using Options = BackwardRecord<BackwardShape<D, DV, TILE, OptionScore>>;
+  using Options::TileK, Options::TileQ, Options::at, Options::get;
+  DEVICE bool ordered() const { return get(15); }
+  DEVICE int order(int m) const { return ordered() ? Options::order(m) : 0; }
+  DEVICE UserMask mask() const { return {Options::mask()}; }
+
+  DEVICE void put(const AttentionArguments& a, const BackwardTile& t) const {
+    if (t.tile < 0) return storeShared16(at, make_uint4(~0u, 0, 0, 0));
+    const Sequence s = sequenceOf(a, t.sequence);
+    const UserMask mask = UserMask::of(a, s);
+    const int key = t.tile * TileK;
+    const Tiles tiles = queryTiles<TileQ, true>(mask, key, TileK);
+    const bool ordered = !((const UserArguments&)a).hulls;
+    storeShared16(at, make_uint4(s.index, s.batch, s.q0, s.k0));
+    storeShared16(at + 16, make_uint4(s.sq, s.sk, mask.lo, mask.hi));
+    storeShared16(at + 32, make_uint4(t.keyHead, key, tiles.first, tiles.end));
+    storeShared16(at + 48, make_uint4(tiles.cleanFirst, tiles.cleanEnd, ordered ? firstOf<TileQ>(mask.lo, key) : INT32_MAX, ordered));
+  }
+};
+
 #include "attention_backward_sm90.cuh"
 #include "attention_user_sums.cuh"
 

@@ -1,0 +1,170 @@
+//go:build gpu
+
+package cuda_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/kernels/cuda"
+	"github.com/stheno-ml/stheno/kernels/score"
+)
+
+// BenchmarkAttentionScores measures scores and masks that users write beside options that are built in: 16k tokens of 8192 a
+// sequence, hidden 2048, bfloat16, in TFLOP/s a visible pair; the backward pass with δ, and all gradients. bench/gpu/score.py measures
+// the same in PyTorch.
+func BenchmarkAttentionScores(b *testing.B) {
+	d := device(b)
+	const batch, length, hidden, window, prefix = 2, 8192, 2048, 1024, 1024
+	ids, begins := make([]int32, length), 0
+	for n := int32(0); begins < length; n++ {
+		end := min(length, begins+300+int(n)*7919%1500)
+		for ; begins < end; begins++ {
+			ids[begins] = n
+		}
+	}
+	documents := &score.Table{Name: "documents", Type: score.Int, Shape: []int{length}}
+	for _, size := range []int{64, 128} {
+		heads := hidden / size
+		slopes := make([]float64, heads)
+		for h := range slopes {
+			slopes[h] = 1 / float64(int(1)<<(8*(h+1)/heads))
+		}
+		relative := &score.Table{Name: "relative", Type: score.Float, Shape: []int{heads, 2*length - 1}}
+		sameDocument := func(p score.Pair) score.Cond {
+			return score.Lookup(documents, p.Query).Equal(score.Lookup(documents, p.Key))
+		}
+		bias := func(p score.Pair) score.Expr {
+			return p.Score.Add(score.Lookup(relative, p.Head, p.Query.Sub(p.Key).Add(length-1)))
+		}
+		fourth := func(p score.Pair) score.Cond { return p.Key.Rem(4).Equal(0) }
+		all := func(i, j int) bool { return true }
+		causal := func(i, j int) bool { return j <= i }
+		for _, c := range []struct {
+			name    string
+			problem kernels.Attention
+			score   func(score.Pair) score.Expr
+			mask    func(score.Pair) score.Cond
+			visible func(i, j int) bool
+		}{
+			{"built-in-plain", kernels.Attention{}, nil, nil, all},
+			{"built-in-causal", kernels.Attention{Causal: kernels.CausalBottomRight}, nil, nil, causal},
+			{"causal", kernels.Attention{}, nil, score.Causal, causal},
+			{"window", kernels.Attention{}, nil, score.And(score.Causal, score.SlidingWindow(window, -1)), func(i, j int) bool { return j <= i && i-j <= window }},
+			{"prefix", kernels.Attention{}, nil, score.Prefix(prefix), func(i, j int) bool { return j <= i || j < prefix }},
+			{"documents", kernels.Attention{}, nil, sameDocument, func(i, j int) bool { return ids[i] == ids[j] }},
+			{"fourth-key", kernels.Attention{}, nil, fourth, func(i, j int) bool { return j%4 == 0 }},
+			{"built-in-cap", kernels.Attention{SoftCap: 30}, nil, nil, all},
+			{"cap", kernels.Attention{}, score.SoftCap(30), nil, all},
+			{"built-in-slopes", kernels.Attention{ALiBi: slopes}, nil, nil, all},
+			{"slopes", kernels.Attention{}, score.ALiBi(slopes...), nil, all},
+			{"slopes-causal", kernels.Attention{}, score.ALiBi(slopes...), score.Causal, causal},
+			{"relative-bias", kernels.Attention{}, bias, nil, all},
+		} {
+			b.Run(fmt.Sprintf("D=%d/%s", size, c.name), func(b *testing.B) {
+				p := c.problem
+				tensor := func() kernels.Tensor { return normal(b, d, kernels.BF16, batch, heads, length, size) }
+				p.Q, p.K, p.V = tensor(), tensor(), tensor()
+				dO, o, dQ, dK, dV := tensor(), tensor(), tensor(), tensor(), tensor()
+				lse, delta := normal(b, d, kernels.F32, batch, heads, length), normal(b, d, kernels.F32, batch, heads, length)
+				g := kernels.AttentionGradients{DO: dO, LSE: lse, Delta: delta, DQ: dQ, DK: dK, DV: dV}
+				var err error
+				if c.score != nil {
+					if p.Score, err = score.NewScore(c.score); err != nil {
+						b.Fatal(err)
+					}
+				}
+				if c.mask != nil {
+					if p.Mask, err = score.NewMask(c.mask, p.ScoreTables()...); err != nil {
+						b.Fatal(err)
+					}
+				}
+				for _, t := range p.ScoreTables() {
+					if t.Type == score.Float {
+						p.Tables, g.DTables = append(p.Tables, normal(b, d, kernels.F32, t.Shape...)), append(g.DTables, normal(b, d, kernels.F32, t.Shape...))
+						continue
+					}
+					list, err := d.Alloc(kernels.I32, t.Shape...)
+					if err == nil {
+						err = d.Copy(list, kernels.Of(ids, t.Shape...))
+					}
+					if err != nil {
+						b.Fatal(err)
+					}
+					p.Tables, g.DTables = append(p.Tables, list), append(g.DTables, kernels.Tensor{})
+				}
+				pairs := 0.0
+				for i := range length {
+					for j := range length {
+						if c.visible(i, j) {
+							pairs++
+						}
+					}
+				}
+				flops := 4 * pairs * float64(batch*hidden)
+				began := time.Now()
+				forward := func() error { return d.AttentionForward(&p, kernels.AttentionOutputs{O: o, LSE: lse}) }
+				if err := forward(); err != nil {
+					b.Fatal(err)
+				}
+				if err := d.Synchronize(); err != nil {
+					b.Fatal(err)
+				}
+				b.ReportMetric(time.Since(began).Seconds(), "s-first")
+				b.ReportMetric(flops/seconds(b, d, forward)/1e12, "forward-TFLOP/s")
+				b.ReportMetric(2.5*flops/seconds(b, d, func() error {
+					if err := d.AttentionDelta(&p, o, dO, kernels.Tensor{}, delta); err != nil {
+						return err
+					}
+					return d.AttentionBackward(&p, g)
+				})/1e12, "backward-TFLOP/s")
+				b.ReportMetric(0, "ns/op")
+			})
+		}
+	}
+}
+
+// normal is a tensor of normally distributed numbers.
+func normal(b *testing.B, d *cuda.Device, dtype kernels.DType, shape ...int) kernels.Tensor {
+	random := rand.New(rand.NewPCG(1, 2))
+	t, err := d.Alloc(dtype, shape...)
+	if err != nil {
+		b.Fatal(err)
+	}
+	list := make([]float32, t.Elements())
+	for i := range list {
+		if i < 1<<16 {
+			list[i] = float32(random.NormFloat64())
+		} else {
+			list[i] = list[i*7919%(1<<16)]
+		}
+	}
+	if err := d.Copy(t, kernels.Of(list, shape...)); err != nil {
+		b.Fatal(err)
+	}
+	return t
+}
+
+// seconds is how long a call takes, of the quickest of a few rounds.
+func seconds(b *testing.B, d *cuda.Device, call func() error) float64 {
+	const rounds, calls = 3, 5
+	best := 0.0
+	for n := range rounds + 1 {
+		began := time.Now()
+		for range calls {
+			if err := call(); err != nil {
+				b.Fatal(err)
+			}
+		}
+		if err := d.Synchronize(); err != nil {
+			b.Fatal(err)
+		}
+		if took := time.Since(began).Seconds() / calls; n == 1 || n > 0 && took < best {
+			best = took
+		}
+	}
+	return best
+}
