@@ -14,7 +14,8 @@ import (
 
 // This file writes a user's score and mask in CUDA C++: user_program.cuh, of which src/attention_user.cuh says what it has.
 
-// mostInline is how many instructions a function may have that is repeated for each score a thread holds. Longer ones are called.
+// mostInline is how many instructions a function may have that differ within a tile: it is repeated for each score a thread holds.
+// Longer ones are called.
 const mostInline = 96
 
 // programText is a text in the making.
@@ -100,8 +101,13 @@ func (t *programText) line(format string, args ...any) {
 
 // function writes a function of a pair; end returns what it computes, given the names of the program's results.
 func (t *programText) function(template, result, name, parameters string, p *score.Program, end func(results []string)) {
-	kind := "DEVICE"
-	if len(p.Code) > mostInline {
+	kind, repeated := "DEVICE", 0
+	for _, i := range p.Code {
+		if i.Varies != score.Nowhere || i.ByScore {
+			repeated++
+		}
+	}
+	if repeated > mostInline {
 		kind = "__device__ __noinline__"
 	}
 	t.line("%s %s %s %s(const UserArguments& a, const UserPair& p%s) {", template, kind, result, name, parameters)

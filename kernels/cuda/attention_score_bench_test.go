@@ -14,8 +14,7 @@ import (
 )
 
 // BenchmarkAttentionScores measures scores and masks that users write beside options that are built in: 16k tokens of 8192 a
-// sequence, hidden 2048, bfloat16, in TFLOP/s a visible pair; the backward pass with δ, and all gradients. bench/gpu/score.py measures
-// the same in PyTorch.
+// sequence, hidden 2048, bfloat16, in TFLOP/s a visible pair; the backward pass with δ, and all gradients.
 func BenchmarkAttentionScores(b *testing.B) {
 	d := device(b)
 	const batch, length, hidden, window, prefix = 2, 8192, 2048, 1024, 1024

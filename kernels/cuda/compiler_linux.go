@@ -13,8 +13,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"unsafe"
+
+	"gorgonia.org/cu"
 )
 
 // compiler is NVIDIA's run-time compiler, NVRTC, which compiles the kernels of scores and masks that users write. The module does
@@ -24,7 +27,7 @@ type compiler struct {
 	version string
 }
 
-// findCompiler opens the newest NVRTC that it finds, once it has found one.
+// findCompiler opens NVRTC: the newest that the driver's own version goes with. What it finds, or does not, stays so.
 var findCompiler = sync.OnceValues(func() (*compiler, error) {
 	var problem error
 	for _, path := range compilerPaths() {
@@ -36,7 +39,7 @@ var findCompiler = sync.OnceValues(func() (*compiler, error) {
 			found.version = fmt.Sprintf("%d.%d", found.c.major, found.c.minor)
 			return found, nil
 		}
-		if _, err := os.Stat(path); err == nil || problem == nil {
+		if fileExists(path) || problem == nil {
 			problem = fmt.Errorf("%s", C.GoString(why))
 		}
 	}
@@ -45,8 +48,6 @@ var findCompiler = sync.OnceValues(func() (*compiler, error) {
 
 // compilerPaths are where NVRTC may be: where the system looks for libraries, in a toolkit, and in Python's packages.
 func compilerPaths() []string {
-	versions := []string{"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2"}
-	list := append([]string{}, versions...)
 	var folders []string
 	for _, name := range []string{"CUDA_HOME", "CUDA_PATH"} {
 		if at := os.Getenv(name); at != "" {
@@ -72,8 +73,14 @@ func compilerPaths() []string {
 			}
 		}
 	}
-	for _, folder := range folders {
-		for _, version := range versions {
+	versions := []string{"libnvrtc.so.13", "libnvrtc.so.12"}
+	if v := cu.Version(); v > 0 && v < 13000 { // whose drivers load no code of the other's
+		slices.Reverse(versions)
+	}
+	var list []string
+	for _, version := range versions {
+		list = append(list, version)
+		for _, folder := range folders {
 			if path := filepath.Join(folder, version); fileExists(path) {
 				list = append(list, path)
 			}

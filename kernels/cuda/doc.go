@@ -32,6 +32,13 @@
 // kernel for its device when it is first used and keeps the result in its own cache. Nothing but the driver's libcuda is
 // needed at run time; the README beside this file says how to build.
 //
+// Attention with a score or a mask that a user wrote is compiled by NVRTC when it is first met, see [OnCompile] and [NoCompiler].
+// Of a mask the device finds the first and the last key that each 16 queries see, and the other way round, and a run of keys that
+// all of them see: kernels visit the tiles between, and evaluate the mask outside of such runs. A mask that looks nothing up is gone
+// through once. Tiles that it hides within are computed in vain. With Deterministic, backward kernels know of a mask its bands alone.
+// The sums of the gradients of tables are then of integers, and take 104 bytes an element. Table entries beyond 32 bits are cut
+// to them, and not an error as on the CPU.
+//
 // 16-bit attention runs on kernels made for Hopper where the device is one and the tensors' addresses suit it, on
 // kernels for any device since Ampere elsewhere. float32 attention computes in the precision that kernels.Attention asks
 // for: PrecisionAuto and PrecisionFloat32 make two float16 numbers of each operand, times a power of two that a few

@@ -3,6 +3,7 @@
 package cuda
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -71,4 +72,13 @@ func TestImagesAreKept(t *testing.T) {
 		t.Errorf("files are left behind: %v", left)
 	}
 	writeImage("", image) // no place for it
+}
+
+// Who lacks the compiler is told so as of anything that a device cannot do, and why.
+func TestNoCompiler(t *testing.T) {
+	reason := errors.New("no such file")
+	err := error(NoCompiler{"cuda:0", reason})
+	if !errors.Is(err, errors.ErrUnsupported) || !errors.Is(err, reason) {
+		t.Errorf("%v wraps neither what is unsupported nor the reason", err)
+	}
 }
