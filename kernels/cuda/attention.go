@@ -25,6 +25,7 @@ type attention struct {
 	argumentBytes uintptr   // of args and what lies behind them
 	tables, sums  []address // behind args: what a user's score and mask look up, and the sums of its gradients
 	axes          []address // behind args: the sizes and strides of tables
+	user          bool      // kernels are compiled for the problem's score or mask
 	unpiped       bool      // kernels with tensor maps do not compute this call's scores
 	bands         bool      // the kernels compute the mask's bands
 	exact, hulls  *address  // behind args: whether the order of these sums must not count; what the mask shows
@@ -133,7 +134,7 @@ func (c *attention) describe() (err error) {
 // modifies tells whether scores need more than a scale and a mask, which only some variants know. A negative scale does:
 // the others look for the greatest score before they scale.
 func (c *attention) modifies() bool {
-	return writesScore(c.Attention) || c.EffectiveScale() < 0 || c.SoftCap > 0 || c.ALiBi != nil || c.Bias.IsSet() || c.Dropout.P > 0
+	return c.user || c.EffectiveScale() < 0 || c.SoftCap > 0 || c.ALiBi != nil || c.Bias.IsSet() || c.Dropout.P > 0
 }
 
 // input is a tensor as kernels see it: itself, or memory into which convert copies it in the type that they compute in.

@@ -125,7 +125,7 @@ func (c *attention) backward(g kernels.AttentionGradients) error {
 			return err
 		}
 	}
-	c.unpiped = writesScore(c.Attention) && !c.gainsFit()
+	c.unpiped = c.user && !c.gainsFit()
 	v, err := c.chooseFor(backwardVariants(), c.q, c.k, c.v, dO, g.DQ, g.DK, g.DV)
 	if err != nil {
 		return err

@@ -36,6 +36,7 @@ func (c *attention) newArguments() *arguments {
 		c.argumentBytes = unsafe.Sizeof(arguments{})
 		return &arguments{}
 	}
+	c.user = true
 	const word = unsafe.Sizeof(address(0))
 	tables := max(1, len(c.Tables))
 	first := (unsafe.Sizeof(arguments{}) + word - 1) / word
@@ -55,7 +56,7 @@ func (c *attention) newArguments() *arguments {
 }
 
 // foldBands makes a window of the mask's bands where one window is the same for all sequences and there is none: the kernels then go
-// through tiles as for that. Otherwise they compute the bands.
+// through tiles as for that, and where there is nothing else of a user's they are ours. Otherwise they compute the bands.
 func (c *attention) foldBands() {
 	c.bands = c.Attention.Mask != nil && len(c.Attention.Mask.Bands) > 0
 	if !c.bands || c.Causal != kernels.NotCausal || c.Window != nil {
@@ -93,6 +94,9 @@ func (c *attention) foldBands() {
 		c.bands = right+left < 0
 	default:
 		g.left, g.right = int32(left), int32(right)
+	}
+	if !c.bands && c.Score == nil && c.Attention.Mask.Rest == nil {
+		c.user, c.argumentBytes = false, unsafe.Sizeof(arguments{})
 	}
 }
 
@@ -227,7 +231,7 @@ func (c *attention) gainsFit() bool {
 // chooseFor finds the variant for the problem. That of a user's score or mask is compiled.
 func (c *attention) chooseFor(lists [][]variant, tensors ...kernels.Tensor) (variant, error) {
 	v, err := c.choose(lists, tensors...)
-	if err != nil || !writesScore(c.Attention) {
+	if err != nil || !c.user {
 		return v, err
 	}
 	v.name, err = c.device.loadUser(c.moduleOf(v))

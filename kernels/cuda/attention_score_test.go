@@ -15,7 +15,7 @@ import (
 // compiles skips a test where there is no GPU, or no compiler for what users write.
 func compiles(t *testing.T) {
 	d := device(t)
-	p := New[float32](Case{Batch: 1, Heads: 1, KeyHeads: 1, Sq: 1, Sk: 1, D: 32, Dv: 32, Options: ScoreSets()[0]})
+	p := New[float32](Case{Batch: 1, Heads: 1, KeyHeads: 1, Sq: 1, Sk: 1, D: 32, Dv: 32, Options: []Option{Documents}})
 	if err := p.Run(mirrored{Device: d}); errors.As(err, new(cuda.NoCompiler)) {
 		t.Skip(err)
 	}

@@ -23,7 +23,7 @@ func TestUserKernelsCompile(t *testing.T) {
 	n := 0
 	for _, list := range slices.Concat(forwardVariants(), backwardVariants(), dBiasVariants()) {
 		for _, v := range list {
-			if n++; !v.mod || v.d != 64 || n%3 != 0 && !testing.Verbose() {
+			if n++; !v.mod || v.d != 64 || n%6 != 0 && !testing.Verbose() {
 				continue
 			}
 			options := sets[n%len(sets)]
