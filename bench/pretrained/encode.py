@@ -1,0 +1,80 @@
+"""Encodes texts with train/tokenizer, Hugging Face's tokenizers and tiktoken in turns, one thread each, and compares their ids.
+
+    go test -c -o tokenizer.test ./train/tokenizer
+    python3 bench/pretrained/encode.py tokenizer.test tokenizer.json text... [--rounds 5]     (needs tokenizers and tiktoken)
+
+The tokenizer is one of a byte-level BPE, such as GPT-2's or Llama 3's, whose ids are the ranks of its merges. Speeds are megabytes a
+second of the clock and of the process's time, the median of the rounds.
+"""
+
+import argparse
+import json
+import os
+import re
+import statistics
+import struct
+import subprocess
+import tempfile
+import time
+
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+os.environ["RAYON_NUM_THREADS"] = "1"
+
+import tiktoken
+import tokenizers
+
+GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+
+
+def byte_of():
+    """The byte that each character of a byte-level vocabulary stands for."""
+    shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    other = [b for b in range(256) if b not in shown]
+    return {chr(b): b for b in shown} | {chr(256 + i): b for i, b in enumerate(other)}
+
+
+def ranks_of(path):
+    content = json.load(open(path))
+    table = byte_of()
+    added = {token["id"] for token in content["added_tokens"]}
+    ranks = {bytes(table[c] for c in token): rank for token, rank in content["model"]["vocab"].items() if rank not in added}
+    patterns = re.findall(r'"Regex": ("(?:[^"\\]|\\.)*")', json.dumps(content["pre_tokenizer"]))
+    return tiktoken.Encoding("same", pat_str=json.loads(patterns[0]) if patterns else GPT2, mergeable_ranks=ranks, special_tokens={})
+
+
+parser = argparse.ArgumentParser()
+parser.add_argument("test")
+parser.add_argument("tokenizer")
+parser.add_argument("texts", nargs="+")
+parser.add_argument("--rounds", type=int, default=5)
+arguments = parser.parse_args()
+face, tik = tokenizers.Tokenizer.from_file(arguments.tokenizer), ranks_of(arguments.tokenizer)
+
+for path in arguments.texts:
+    size = os.path.getsize(path)
+    content = open(path, "rb").read()
+    text = content.decode("utf-8", errors="replace")
+    speeds, ids = {"ours": [], "tokenizers": [], "tiktoken": []}, {}
+    for _ in range(arguments.rounds):
+        for name, encode in ("tokenizers", lambda: face.encode(text, add_special_tokens=False).ids), ("tiktoken", lambda: tik.encode_ordinary(text)):
+            clock, process = time.perf_counter(), time.process_time()
+            ids[name] = encode()
+            speeds[name].append((size / (time.perf_counter() - clock) / 1e6, size / (time.process_time() - process) / 1e6))
+        with tempfile.TemporaryDirectory() as folder:
+            # The same text as Python's, which cannot hold bytes that are no UTF-8.
+            same, out = os.path.join(folder, "text"), os.path.join(folder, "ids")
+            open(same, "w", encoding="utf-8", newline="").write(text)
+            before = os.times()
+            output = subprocess.run(
+                [arguments.test, "-test.run=xxx", "-test.bench=^BenchmarkEncode$", "-test.benchtime=3x", "-test.cpu=1",
+                 f"-tokenizer={arguments.tokenizer}", f"-text={same}", f"-ids={out}"], env=os.environ | {"GOMAXPROCS": "1"},
+                check=True, capture_output=True, text=True).stdout
+            raw = open(out, "rb").read()
+        rate = float(re.search(r"([0-9.]+) MB/s", output)[1])
+        speeds["ours"].append((rate, float("nan")))
+        ids["ours"] = list(struct.unpack(f"<{len(raw) // 4}I", raw))
+    print(f"{path}: {size / 1e6:.2f} MB, {len(ids['ours'])} tokens,", "equal" if ids["ours"] == ids["tokenizers"] == ids["tiktoken"] else
+          f"DIFFERENT: {[name for name in ids if ids[name] != ids['ours']]}")
+    for name, seen in speeds.items():
+        print(f"  {name:10} {statistics.median(s[0] for s in seen):6.2f} MB/s ({min(s[0] for s in seen):.2f} to {max(s[0] for s in seen):.2f})",
+              f"{statistics.median(s[1] for s in seen):6.2f} of process time" if name != "ours" else "")

@@ -1,0 +1,120 @@
+// Prepare makes files of tokens of texts, which package data streams batches from:
+//
+//	go run ./examples/prepare -tokenizer hub:openai-community/gpt2 -out tokens 'fineweb/*.parquet'
+//	go run ./examples/prepare -tokenizer SmolLM2-135M -validation 0.01 -out tokens chapters.txt notes.jsonl
+//
+// The tokenizer is the tokenizer.json of a model's folder, of a name on the hub, or of a path. All processors encode; the files are
+// the same whatever their number.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/stheno-ml/stheno/nn/pretrained"
+	"github.com/stheno-ml/stheno/train/data/prepare"
+	"github.com/stheno-ml/stheno/train/tokenizer"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "prepare:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, out, screen io.Writer) error {
+	var o prepare.Options
+	f := flag.NewFlagSet("prepare", flag.ContinueOnError)
+	f.SetOutput(screen)
+	place := f.String("tokenizer", "", "a tokenizer.json, a model's folder, or hub:NAME or hub:NAME@REVISION")
+	end := f.String("end", "", "the token that ends each document; if empty the tokenizer's <|endoftext|>, <|end_of_text|>, </s> or <eos>")
+	f.StringVar(&o.Folder, "out", "tokens", "the folder that the files go to")
+	f.StringVar(&o.Field, "field", "text", "the field or column that holds the text of .jsonl and .parquet files")
+	f.IntVar(&o.Shard, "shard", 100_000_000, "the most tokens of a file")
+	f.Float64Var(&o.Validation, "validation", 0, "the share of documents that go to files of their own, to validate on")
+	f.Uint64Var(&o.Seed, "seed", 1, "of which documents these are")
+	f.IntVar(&o.Workers, "workers", 0, "how many goroutines encode; 0 means as many as there are processors")
+	if err := f.Parse(args); err != nil {
+		return err
+	}
+	if *place == "" || f.NArg() == 0 {
+		return errors.New("-tokenizer and the names of texts are needed")
+	}
+	var paths []string
+	for _, pattern := range f.Args() {
+		found, err := filepath.Glob(pattern)
+		if err != nil {
+			return fmt.Errorf("%s: %w", pattern, err)
+		}
+		if len(found) == 0 {
+			return fmt.Errorf("there is no %s", pattern)
+		}
+		paths = append(paths, found...)
+	}
+	t, err := open(ctx, *place)
+	if err != nil {
+		return err
+	}
+	last, err := endOf(t, *end)
+	if err != nil {
+		return err
+	}
+	// What looks like a special token in a text is text.
+	o.Tokenizer, o.After = t.WithoutSpecial(), []int{last}
+	began, told := time.Now(), time.Time{}
+	o.Progress = func(p prepare.Progress) {
+		if time.Since(told) < 200*time.Millisecond && p.Done < 1 {
+			return
+		}
+		told = time.Now()
+		fmt.Fprintf(screen, "\r%5.1f %%  %d documents, %.1f MB of text, %.1f million tokens, %.1f MB/s", 100*p.Done, p.Documents,
+			float64(p.Bytes)/1e6, float64(p.Tokens)/1e6, float64(p.Bytes)/1e6/time.Since(began).Seconds())
+	}
+	result, err := prepare.Run(ctx, paths, o)
+	fmt.Fprintln(screen)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "%d documents are %d tokens in %d files to train on and %d to validate on, in %s. Each ends with token %d.\n",
+		result.Documents, result.Tokens, len(result.Train), len(result.Validation), o.Folder, last)
+	return nil
+}
+
+// open reads a tokenizer from a path, a model's folder or the hub.
+func open(ctx context.Context, place string) (*tokenizer.HuggingFace, error) {
+	if !strings.HasSuffix(place, ".json") {
+		folder, err := pretrained.Find(ctx, place, nil)
+		if err != nil {
+			return nil, err
+		}
+		place = filepath.Join(folder, "tokenizer.json")
+	}
+	return tokenizer.OpenHuggingFace(place)
+}
+
+// endOf is the token that ends a document.
+func endOf(t *tokenizer.HuggingFace, named string) (int, error) {
+	names := []string{named}
+	if named == "" {
+		names = []string{"<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>"}
+	}
+	for _, name := range names {
+		if id, found := t.ID(name); found {
+			return id, nil
+		}
+	}
+	return 0, fmt.Errorf("the tokenizer has no token %s; -end names the one that ends a document", strings.Join(names, ", "))
+}

@@ -1,0 +1,63 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stheno-ml/stheno/train/data"
+)
+
+// The program writes files that batches of documents are streamed from.
+func TestPrepare(t *testing.T) {
+	content, err := os.ReadFile("../../train/tokenizer/testdata/huggingface/llama3.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var golden struct{ Tokenizer json.RawMessage }
+	if err := json.Unmarshal(content, &golden); err != nil {
+		t.Fatal(err)
+	}
+	folder := t.TempDir()
+	write := func(name string, content []byte) string {
+		path := filepath.Join(folder, name)
+		if err := os.WriteFile(path, content, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	tokenizerPath := write("tokenizer.json", golden.Tokenizer)
+	write("a.jsonl", []byte(strings.Repeat(`{"text": "Stheno, the strong one of three."}`+"\n", 30)))
+	write("b.jsonl", []byte(`{"text": "Medusa."}`))
+	to := filepath.Join(folder, "tokens")
+	var out, screen bytes.Buffer
+	if err := run(t.Context(), []string{"-tokenizer", tokenizerPath, "-out", to, "-end", "<|end|>", filepath.Join(folder, "*.jsonl")}, &out, &screen); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(out.String(), "31 documents are") || !strings.Contains(screen.String(), "100.0 %  31 documents") {
+		t.Errorf("it says %q and %q", out.String(), screen.String())
+	}
+	shards, err := data.OpenShards(filepath.Join(to, "train-00000.bin"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer shards.Close()
+	if _, err := data.Stream(shards, data.StreamOptions{Rows: 2, Length: 16, Packed: true}); err != nil {
+		t.Error(err)
+	}
+	for want, args := range map[string][]string{
+		"are needed":                {"-tokenizer", tokenizerPath},
+		"there is no":               {"-tokenizer", tokenizerPath, filepath.Join(folder, "*.parquet")},
+		"no token <nothing>":        {"-tokenizer", tokenizerPath, "-end", "<nothing>", filepath.Join(folder, "b.jsonl")},
+		"is there already":          {"-tokenizer", tokenizerPath, "-end", "<|end|>", "-out", to, filepath.Join(folder, "b.jsonl")},
+		"no such file or directory": {"-tokenizer", filepath.Join(folder, "none.json"), filepath.Join(folder, "b.jsonl")},
+	} {
+		if err := run(t.Context(), args, io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: the error is %v, want %q", args, err, want)
+		}
+	}
+}
