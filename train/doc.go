@@ -74,8 +74,9 @@
 //
 // With Options.Ranks, the processes of a group (package train/distributed) train one model: each step uses the mean of the
 // gradients of all, each rank takes its share of the step's batches, and all keep the same bits. Rank 0 has the hooks and the
-// checkpoints, from which a training goes on with any number of ranks that makes as many batches a step. So far the ranks compute on
-// the CPU.
+// checkpoints, from which a training goes on with any number of ranks that makes as many batches a step. Ranks whose loops have a
+// Device exchange gradients over NCCL, as a part of the recorded step; on the CPU they do so over TCP, for tests. With
+// Options.ShardState each has its part of the optimiser's state alone.
 //
 // # Stopping and going on
 //

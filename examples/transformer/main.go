@@ -149,7 +149,7 @@ func learn(ctx context.Context, s settings, o options) (err error) {
 					Schedule: train.WarmupCosine{Peak: s.Rate, Min: s.MinRate, Warmup: s.Warmup, Steps: s.decaySteps()},
 					Groups:   []train.Group{{Match: train.Vectors, NoDecay: true}},
 					ClipNorm: s.Clip, Accumulation: s.Accumulation, LossScaling: s.lossScaling(),
-					Ranks: ranks,
+					Ranks: ranks, ShardState: o.shard,
 				},
 			})
 		},

@@ -44,14 +44,14 @@ func launched(t *testing.T, ranks int, args ...string) (string, error) {
 	return out.String(), err
 }
 
-// TestRanks compares runs of three ranks, one of them resumed, with one process that accumulates three batches.
+// TestRanks compares a run of three ranks, which is resumed by three that share the optimizer's state, with one process that accumulates three batches.
 func TestRanks(t *testing.T) {
 	t.Chdir(t.TempDir())
 	writeFile(t, "text.txt", strings.Repeat("for i := range 10 {\n\tprint(i)\n}\n", 40))
 	if err := do(t, append(small, "-steps", "10", "-accumulation", "3", "-out", "one", "-device", "cpu")...); err != nil {
 		t.Fatal(err)
 	}
-	for _, args := range [][]string{append(small, "-steps", "5", "-out", "three"), {"-resume", "-out", "three", "-steps", "10", "-length", "40"}} {
+	for _, args := range [][]string{append(small, "-steps", "5", "-out", "three"), {"-resume", "-out", "three", "-steps", "10", "-length", "40", "-shard"}} {
 		out, err := launched(t, 3, args...)
 		if err != nil {
 			t.Fatalf("%q: %v\n%s", args, err, out)

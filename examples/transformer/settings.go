@@ -90,6 +90,7 @@ type options struct {
 	topP        float64
 	device      string
 	gpus        int             // 0 where the flag is not given
+	shard       bool            // the optimiser's state over ranks
 	explicit    func(*settings) // repeats on other settings what flags said
 }
 
@@ -120,6 +121,7 @@ func parse(args []string, help io.Writer) (settings, options, error) {
 	flags.Float64Var(&o.topP, "top-p", 1, "take one of the likeliest tokens that together have this probability")
 	flags.StringVar(&o.device, "device", "auto", "where to compute: cpu, cuda, cuda:1 and so on, or auto: a GPU where there is one")
 	flags.IntVar(&o.gpus, "gpus", 0, "train on `N` GPUs of this machine, a process each; -batch and -accumulation are those of each, so a step takes N times as many")
+	flags.BoolVar(&o.shard, "shard", false, "each of several GPUs holds its part of the optimizer's state alone")
 	register(flags, &s)
 	err := flags.Parse(args)
 	switch {

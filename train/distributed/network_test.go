@@ -63,6 +63,12 @@ func (n *network) Err() error {
 	return n.err
 }
 
+func (n *network) breaks(err error) {
+	n.mutex.Lock()
+	defer n.mutex.Unlock()
+	n.err = err
+}
+
 func (n *network) Abort() { n.ended <- "aborted" }
 func (n *network) Close() { n.ended <- "closed" }
 
@@ -127,7 +133,7 @@ func TestNetworkFails(t *testing.T) {
 				return err
 			}
 			if g.Rank() == 1 {
-				g.network.(*network).err = broken
+				g.network.(*network).breaks(broken)
 			}
 			return errors.Join(g.Sum(onDevice(1)), g.Barrier())
 		}, true},
@@ -135,10 +141,8 @@ func TestNetworkFails(t *testing.T) {
 			if err := g.Connect(d); err != nil {
 				return err
 			}
-			if n := g.network.(*network); g.Rank() == 1 {
-				n.mutex.Lock()
-				n.err = broken
-				n.mutex.Unlock()
+			if g.Rank() == 1 {
+				g.network.(*network).breaks(broken)
 			}
 			<-g.done
 			return g.Err()
