@@ -287,6 +287,9 @@ func checkGraph(names []string, nodes gorgonia.Nodes) error {
 		if n == nil {
 			return fmt.Errorf("%s is nil, it needs to be a node", names[i])
 		}
+		if n.Type() == nil {
+			return fmt.Errorf("%s is a zero node, it needs to be one of a graph", names[i])
+		}
 		if n.Graph() == nil {
 			continue // a constant, which belongs to any graph
 		}

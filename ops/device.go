@@ -51,7 +51,20 @@ func OpenDevice(index int) (*Device, error) {
 }
 
 // String is the name and the product, as in "cuda:0, NVIDIA H200 (...)".
-func (d *Device) String() string { return d.backend.Name() + ", " + d.description }
+func (d *Device) String() string {
+	if err := d.isOpen(); err != nil {
+		return err.Error()
+	}
+	return d.backend.Name() + ", " + d.description
+}
+
+// isOpen returns an error for the zero Device.
+func (d *Device) isOpen() error {
+	if d.backend == nil {
+		return errors.New("the device is a zero value, it needs to be what OpenDevice gave")
+	}
+	return nil
+}
 
 // Backend is what computes on the device.
 func (d *Device) Backend() kernels.Backend { return d.backend }
@@ -60,6 +73,9 @@ func (d *Device) Backend() kernels.Backend { return d.backend }
 func (d *Device) Upload(t *tensor.Dense) (*tensor.Dense, error) {
 	if t == nil || !t.IsNativelyAccessible() {
 		return nil, errors.New("Upload: the value needs to be on the host")
+	}
+	if err := d.isOpen(); err != nil {
+		return nil, fmt.Errorf("Upload: %w", err)
 	}
 	v, err := copyTo(d.backend, d.backend, t)
 	if err != nil {

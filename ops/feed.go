@@ -18,14 +18,22 @@ type Feed struct {
 	staysOnTheHost bool
 }
 
+var errUnmadeFeed = errors.New("Feed: it is a zero value, it needs to be what NewFeed gave")
+
 // NewFeed makes a value of the host, which is row-major, an input of graphs that compute on a device, or on the host where the
 // device is nil.
 func NewFeed(d *Device, on *tensor.Dense) (*Feed, error) {
 	if on == nil || !on.IsNativelyAccessible() {
 		return nil, errors.New("Feed: the value needs to be on the host")
 	}
+	if on.Dtype() == (tensor.Dtype{}) {
+		return nil, errors.New("Feed: the value is a zero value, it needs elements of a type")
+	}
 	if d == nil {
 		return &Feed{host: on, value: on, staysOnTheHost: true}, nil
+	}
+	if err := d.isOpen(); err != nil {
+		return nil, fmt.Errorf("Feed: %w", err)
 	}
 	f := &Feed{host: on, destination: d.backend}
 	var err error
@@ -42,13 +50,19 @@ func NewFeed(d *Device, on *tensor.Dense) (*Feed, error) {
 // Value is what the graph's input is to have as its value.
 func (f *Feed) Value() *tensor.Dense { return f.value }
 
-// Node adds an input with the feed's value to a graph.
+// Node adds an input with the feed's value to a graph. Without a graph, or a value, it is nil, which no op takes.
 func (f *Feed) Node(g *gorgonia.ExprGraph, name string) *gorgonia.Node {
+	if g == nil || f.value == nil {
+		return nil
+	}
 	return gorgonia.NewTensor(g, f.value.Dtype(), f.value.Dims(), gorgonia.WithShape(f.value.Shape()...), gorgonia.WithName(name), gorgonia.WithValue(f.value))
 }
 
 // Fill makes the graph read a value of the host, of the feed's type and shape, in its next run.
 func (f *Feed) Fill(value *tensor.Dense) error {
+	if f.value == nil {
+		return errUnmadeFeed
+	}
 	if value == nil || !value.IsNativelyAccessible() || value.Dtype() != f.host.Dtype() || !value.Shape().Eq(f.host.Shape()) {
 		return fmt.Errorf("Feed: the value needs to be on the host, %v of shape %v", f.host.Dtype(), []int(f.host.Shape()))
 	}
@@ -60,7 +74,10 @@ func (f *Feed) Fill(value *tensor.Dense) error {
 
 // Send hands what the program wrote to the graph. It does not wait for runs that still read what was sent before.
 func (f *Feed) Send() error {
-	if f.staysOnTheHost {
+	switch {
+	case f.value == nil:
+		return errUnmadeFeed
+	case f.staysOnTheHost:
 		return nil
 	}
 	if err := f.destination.Copy(f.to, f.from); err != nil {

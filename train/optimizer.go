@@ -160,6 +160,9 @@ func checkNodes(nodes gorgonia.Nodes) error {
 		if n == nil {
 			return fmt.Errorf("parameter %d is nil, it needs to be a node", i)
 		}
+		if n.Type() == nil {
+			return fmt.Errorf("parameter %d is a zero node, it needs to be one of a graph", i)
+		}
 		if n.IsScalar() {
 			return fmt.Errorf("%s is a scalar, it needs to be a tensor, of shape (1) for a single number", n.Name())
 		}

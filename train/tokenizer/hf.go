@@ -63,6 +63,9 @@ func OpenHuggingFace(path string) (*HuggingFace, error) {
 
 // ReadHuggingFace reads a tokenizer.json, to the end of r.
 func ReadHuggingFace(r io.Reader) (*HuggingFace, error) {
+	if r == nil {
+		return nil, errors.New("ReadHuggingFace: r is nil, it needs to be a reader")
+	}
 	content, err := io.ReadAll(r)
 	if err != nil {
 		return nil, fmt.Errorf("ReadHuggingFace: %w", err)
@@ -274,8 +277,19 @@ type encoding struct {
 	token  func(int, hfText) error
 }
 
+// isMade returns an error for the zero value.
+func (t *HuggingFace) isMade() error {
+	if t.model == nil {
+		return errors.New("it is a zero value, it needs to be what OpenHuggingFace or ReadHuggingFace gave")
+	}
+	return nil
+}
+
 // encode finds the tokens of a text.
 func (t *HuggingFace) encode(text string, spans bool) ([]hfToken, error) {
+	if err := t.isMade(); err != nil {
+		return nil, err
+	}
 	e := encoding{HuggingFace: t, tokens: make([]hfToken, 0, len(text)/3+1), spans: spans, seen: map[string]span{}}
 	e.lasts = e.last
 	e.parts = func(part hfText) error {
@@ -344,6 +358,9 @@ func (t *HuggingFace) Decode(ids []int) (string, error) { return t.decodeIDs(ids
 func (t *HuggingFace) DecodeText(ids []int) (string, error) { return t.decodeIDs(ids, true) }
 
 func (t *HuggingFace) decodeIDs(ids []int, skipSpecial bool) (string, error) {
+	if err := t.isMade(); err != nil {
+		return "", fmt.Errorf("HuggingFace: %w", err)
+	}
 	tokens := make([]string, 0, len(ids))
 	for _, id := range ids {
 		if err := t.checkID(id); err != nil {
@@ -394,7 +411,10 @@ func (t *HuggingFace) Size() int { return len(t.names) }
 
 // Token is how the vocabulary writes a token.
 func (t *HuggingFace) Token(id int) (string, error) {
-	return t.names[max(0, min(id, len(t.names)-1))], t.checkID(id)
+	if err := t.checkID(id); err != nil {
+		return "", err
+	}
+	return t.names[id], nil
 }
 
 // ID is the id of a token as the vocabulary writes it, such as <|endoftext|>, and whether there is one.

@@ -61,6 +61,9 @@ func (t *HuggingFace) encodeAll(texts []string, o EncodeOptions) ([]*Encoding, e
 }
 
 func (t *HuggingFace) encodeOne(text string, o EncodeOptions) (*Encoding, error) {
+	if err := t.isMade(); err != nil {
+		return nil, err
+	}
 	texts := []string{text}
 	if o.Second != nil {
 		texts = append(texts, *o.Second)

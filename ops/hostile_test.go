@@ -1,0 +1,81 @@
+package ops_test
+
+import (
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/stheno-ml/stheno/internal/hostile"
+	"github.com/stheno-ml/stheno/ops"
+	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
+)
+
+// Values that no constructor has made, and constructors without what they need, give errors.
+func TestZeroValues(t *testing.T) {
+	g := gorgonia.NewGraph()
+	x := gorgonia.NewTensor(g, tensor.Float32, 4, gorgonia.WithShape(1, 2, 3, 4), gorgonia.WithName("x"))
+	value := tensor.New(tensor.WithShape(2), tensor.WithBacking([]float32{1, 2}))
+	for _, zero := range []any{&ops.Feed{}, &ops.KVCache{}, &ops.Device{}, &ops.Mode{}} {
+		panics := append(hostile.CallAll(zero), hostile.CallAll(zero, g, value, "name")...)
+		for _, panicked := range panics {
+			t.Error(panicked)
+		}
+	}
+	for name, err := range map[string]error{
+		"Add, zero node":              errorOf(ops.Add(&gorgonia.Node{}, x)),
+		"NewFeed, nothing":            errorOf(ops.NewFeed(nil, nil)),
+		"NewFeed, zero device":        errorOf(ops.NewFeed(&ops.Device{}, value)),
+		"NewFeed, zero value":         errorOf(ops.NewFeed(nil, &tensor.Dense{})),
+		"NewMachine, no graph":        errorOf(ops.NewMachine(nil)),
+		"CachedAttention, zero":       errorOf(ops.CachedAttention(x, x, x, &ops.KVCache{}, ops.AttentionOptions{})),
+		"CachedAttention, no cache":   errorOf(ops.CachedAttention(x, x, x, nil, ops.AttentionOptions{})),
+		"Upload, zero device":         errorOf((&ops.Device{}).Upload(value)),
+		"Fill, zero feed":             (&ops.Feed{}).Fill(value),
+		"Send, zero feed":             (&ops.Feed{}).Send(),
+		"Node of a zero feed, in Add": errorOf(ops.Add((&ops.Feed{}).Node(g, "in"), x)),
+	} {
+		if err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+// errorOf is the error of a function that gives a result and an error.
+func errorOf[T any](_ T, err error) error { return err }
+
+// FuzzKVCache makes caches of changed configs and attends to them.
+func FuzzKVCache(f *testing.F) {
+	declared, err := hostile.Constructors(".")
+	if tried := []string{"NewFeed", "NewKVCache", "NewMachine"}; err != nil || !reflect.DeepEqual(slices.Sorted(slices.Values(declared)), tried) {
+		f.Fatalf("the package has %v, these tests try %v (%v)", declared, tried, err)
+	}
+	f.Add([]byte{})
+	for n := range byte(40) {
+		f.Add([]byte{n, n * 7, n * 31, n * 13})
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		b, c := hostile.Bytes(data), ops.KVCacheConfig{DType: tensor.Float32, Batch: 1, Heads: 2, HeadDim: 3, Capacity: 5}
+		for changes := 0; len(b) > 0 && changes < 3; changes++ {
+			hostile.Change(&b, nil, &c)
+		}
+		cache, err := ops.NewKVCache(c)
+		if err != nil {
+			return
+		}
+		g := gorgonia.NewGraph()
+		in := tensor.New(tensor.WithShape(1, 2, 3, 3), tensor.WithBacking(make([]float32, 18)))
+		x := gorgonia.NewTensor(g, tensor.Float32, 4, gorgonia.WithShape(1, 2, 3, 3), gorgonia.WithName("x"), gorgonia.WithValue(in))
+		if _, err := ops.CachedAttention(x, x, x, cache, ops.AttentionOptions{}); err != nil {
+			return
+		}
+		vm, err := ops.NewMachine(g)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer vm.Close()
+		if err := vm.RunAll(); (err == nil) != (cache.Len() == 3) {
+			t.Errorf("%+v: %d tokens are held after error %v", c, cache.Len(), err)
+		}
+	})
+}
