@@ -30,7 +30,7 @@
 //
 // The kernels are CUDA C++ in src, compiled to PTX, which lies compressed in ptx and is embedded. The driver compiles a
 // kernel for its device when it is first used and keeps the result in its own cache. Nothing but the driver's libcuda is
-// needed at run time; the README beside this file says how to build.
+// needed at run time, and NCCL by [Device.JoinNetwork]; the README beside this file says how to build.
 //
 // Attention with a score or a mask that a user wrote is compiled by NVRTC when it is first met, see [OnCompile] and [NoCompiler].
 // Of a mask the device finds the first and the last key that each 16 queries see, and the other way round, and a run of keys that
