@@ -37,7 +37,7 @@
 //
 // Parameters are float32, converted from float16 and bfloat16 several tensors at a time. Matrices that
 // transformers keeps as (out, in) are transposed to (in, out), as [nn.Linear] has them. Beside the parameters themselves,
-// loading takes a megabyte for each processor. [Options.Device] moves the parameters to a GPU, and [Options.Compute] lets
+// loading takes four megabytes for each processor. [Options.Device] moves the parameters to a GPU, and [Options.Compute] lets
 // the layers compute in 16 bits.
 //
 // # Trust

@@ -78,7 +78,7 @@ func joinedBias(theirs string, outputs ...output) link {
 }
 
 // strip is how many elements of a tensor that does not lie in the file as it does in memory are read at a time.
-const strip = 1 << 17
+const strip = 1 << 20
 
 // unpack reads a tensor of the file into its parameters, some rows at a time. Read fills a list with the tensor's elements from
 // a place on.
@@ -129,19 +129,22 @@ func (l *link) pack(ours map[string]*tensor.Dense) *tensor.Dense {
 // rowLength is how many elements there are behind each index of the first axis.
 func (l *link) rowLength() int { return l.elements() / l.shape[0] }
 
-// transpose writes a rows×columns matrix with its axes exchanged: to[j·toStride + i] = from[i·fromStride + j]. It goes by
-// squares that fit into the first-level cache.
+// transpose writes a rows×columns matrix with its axes exchanged: to[j·toStride + i] = from[i·fromStride + j]. It goes by squares,
+// which it turns in a place of their own: rows whose distance is a power of two would push one another out of the cache.
 func transpose(to []float32, toStride int, from []float32, fromStride, rows, columns int) {
 	const side = 32
-	for top := 0; top < rows; top += side {
-		bottom := min(rows, top+side)
-		for left := 0; left < columns; left += side {
-			right := min(columns, left+side)
-			for j := left; j < right; j++ {
-				line := to[j*toStride+top : j*toStride+bottom]
-				for i := range line {
-					line[i] = from[(top+i)*fromStride+j]
+	var square [side * side]float32
+	for left := 0; left < columns; left += side { // outside, so that each page of to is written once
+		wide := min(side, columns-left)
+		for top := 0; top < rows; top += side {
+			high := min(side, rows-top)
+			for i := range high {
+				for j, x := range from[(top+i)*fromStride+left:][:wide] {
+					square[(j*side+i)&(side*side-1)] = x // the mask tells the compiler that it is inside
 				}
+			}
+			for j := range wide {
+				copy(to[(left+j)*toStride+top:][:high], square[j*side:])
 			}
 		}
 	}
