@@ -111,6 +111,31 @@ func TestWhatCannotWorkIsSaid(t *testing.T) {
 	}
 }
 
+// TestSamplesObeyTheSeed looks at what is printed: the same text for a seed, another for another.
+func TestSamplesObeyTheSeed(t *testing.T) {
+	t.Chdir(t.TempDir())
+	writeFile(t, "text.txt", strings.Repeat("for i := range 10 {\n\tprint(i)\n}\n", 40))
+	if err := do(t, append(small, "-steps", "5", "-out", "run")...); err != nil {
+		t.Fatal(err)
+	}
+	said := func(seed string) string {
+		file, err := os.Create("said.txt")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close()
+		defer func(stdout *os.File) { os.Stdout = stdout }(os.Stdout)
+		os.Stdout = file
+		if err := do(t, "-sample", "for", "-out", "run", "-length", "60", "-temperature", "2", "-seed", seed); err != nil {
+			t.Fatal(err)
+		}
+		return read(t, "said.txt")
+	}
+	if one, again, other := said("1"), said("1"), said("2"); one != again || one == other {
+		t.Errorf("seed 1 says %q and %q, seed 2 %q", one, again, other)
+	}
+}
+
 // TestEmptyRunsAreNotPicked has folders of runs that never wrote a checkpoint, and programs that start at once.
 func TestEmptyRunsAreNotPicked(t *testing.T) {
 	t.Chdir(t.TempDir())

@@ -6,6 +6,7 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestFlagsChangeThePreset(t *testing.T) {
@@ -115,6 +116,22 @@ func TestNonsenseFlagsAreRefused(t *testing.T) {
 	} {
 		if _, _, err := parse(strings.Fields(args), io.Discard); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %v, want one with %q", args, err, want)
+		}
+	}
+}
+
+// A preset that takes long on a CPU is known to before it starts; the program says so beyond an hour.
+func TestCost(t *testing.T) {
+	for preset, c := range map[string]struct {
+		parameters  int
+		least, most time.Duration
+	}{"tiny": {1e6, time.Second, time.Hour}, "gpu": {10e6, time.Hour, 1000 * time.Hour}} {
+		s, _, err := parse([]string{"-preset", preset}, io.Discard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if cost := s.cost(c.parameters); cost < c.least || cost > c.most {
+			t.Errorf("%s is said to take %v, it needs to be from %v to %v", preset, cost, c.least, c.most)
 		}
 	}
 }
