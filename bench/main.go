@@ -126,6 +126,9 @@ func measureAll(o options, args []string, folder string, messages io.Writer) err
 				return err
 			}
 		}
+		if err := s.checkMatched(); err != nil {
+			return err
+		}
 	}
 	r := s.end()
 	if err := errors.Join(r.Save(filepath.Join(folder, "report.json")), r.SaveFigures(folder),

@@ -158,6 +158,20 @@ func TestSweeps(t *testing.T) {
 	}
 }
 
+// What is asked for needs to be there.
+func TestNothingMatches(t *testing.T) {
+	for match, want := range map[string]string{"^matmul/64×": "", "atention": `-run is "atention", which no case's name matches`} {
+		s := newTestSession(t)
+		s.options.match = regexp.MustCompile(match)
+		if err := matmul(s); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.checkMatched(); (err == nil) != (want == "") || err != nil && !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("-run %s: error %v, want %q", match, err, want)
+		}
+	}
+}
+
 func TestSections(t *testing.T) {
 	s := newTestSession(t)
 	s.options.match = regexp.MustCompile(`^(gorgonia/.*/S=512/|matmul/64×|fused/(add|sum)/|step/cpu)`)

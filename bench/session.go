@@ -32,6 +32,7 @@ type session struct {
 	messages io.Writer
 
 	interrupted atomic.Bool
+	matched     bool // some case is what -run asks for
 }
 
 // The names of ceilings.
@@ -110,11 +111,20 @@ func (s *session) wants(c report.Case) bool {
 	if !s.match.MatchString(c.Key()) {
 		return false
 	}
+	s.matched = true
 	if s.interrupted.Load() {
 		s.missing("some of what was asked for", errors.New("the run was interrupted"))
 		return false
 	}
 	return true
+}
+
+// checkMatched returns an error if -run matched no case.
+func (s *session) checkMatched() error {
+	if s.matched {
+		return nil
+	}
+	return fmt.Errorf("-run is %q, which no case's name matches: it needs to be part of one, such as attention/forward", s.match)
 }
 
 // endOnInterrupt makes the first interrupt end the run after the case that is being measured, with a report; the second one
