@@ -151,7 +151,7 @@ func constructChanged(name string, data []byte) (err error) {
 	own := map[reflect.Type]func(reflect.Value){
 		// What is neither small nor more than any memory holds would only take long.
 		reflect.TypeFor[int](): func(v reflect.Value) {
-			v.SetInt(int64([]int{0, 1, -1, 2, 3, 4, 6, 8, 12, 513, -7, 1 << 40, 1 << 61, 1<<63 - 1, -1 << 63, (1<<63 - 1) / 2}[b.Intn(16)]))
+			v.SetInt(int64([]int{0, 1, -1, 2, 3, 4, 6, 8, 12, 24, -7, 1 << 40, 1 << 61, 1<<63 - 1, -1 << 63, (1<<63 - 1) / 2}[b.Intn(16)]))
 		},
 		reflect.TypeFor[tensor.Dtype](): func(v reflect.Value) {
 			v.Set(reflect.ValueOf([]tensor.Dtype{{}, tensor.Float32, tensor.Float64, tensor.Int, tensor.String, ops.BFloat16, ops.Float16}[b.Intn(7)]))
