@@ -19,7 +19,8 @@ import (
 // When a rank ends, hangs or says that it gives up, the operations of all others return an error that names it, and so do all
 // that follow.
 //
-// A nil Group is one of a process alone, like that of the zero Config.
+// A nil Group is one of a process alone, like that of the zero Config. The zero Group was never joined: its operations return an
+// error.
 type Group struct {
 	config    Config
 	links     []*link // by rank; nil for this one
@@ -34,8 +35,10 @@ type Group struct {
 	tasks sync.WaitGroup
 }
 
-// errClosed is what operations return after Close.
-var errClosed = errors.New("distributed: the group is closed")
+var (
+	errClosed    = errors.New("distributed: the group is closed") // after Close
+	errNotJoined = errors.New("distributed: the group is the zero one, it needs to come from Join")
+)
 
 // Join returns the group that a config describes once all of its ranks have come. A process alone is a group of one, whose
 // operations do nothing.
@@ -79,7 +82,7 @@ func (g *Group) Size() int {
 	if g == nil {
 		return 1
 	}
-	return g.config.Size
+	return max(g.config.Size, 1)
 }
 
 // LocalRank returns which of the ranks on its machine this one is: the GPU that it takes.
@@ -92,8 +95,11 @@ func (g *Group) LocalRank() int {
 
 // Close leaves the group, after the last operation. The others go on; who waits for this rank from then on gets an error.
 func (g *Group) Close() error {
-	if g == nil {
+	switch {
+	case g == nil:
 		return nil
+	case g.done == nil:
+		return errNotJoined
 	}
 	for _, l := range g.others() {
 		l.send(frame{kind: goodbyeFrame, operation: g.operation.Load()}, g.config.timeout())
@@ -113,8 +119,11 @@ func (g *Group) Abort(err error) {
 
 // Err returns why the group cannot go on, nil while it can.
 func (g *Group) Err() error {
-	if g == nil {
+	switch {
+	case g == nil:
 		return nil
+	case g.done == nil:
+		return errNotJoined
 	}
 	select {
 	case <-g.done:

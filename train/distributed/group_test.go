@@ -349,3 +349,20 @@ func TestTensorErrors(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestZeroGroup(t *testing.T) {
+	var g Group
+	x := kernels.Of(make([]float32, 3), 3)
+	g.Abort(errors.New("nothing"))
+	for name, err := range map[string]error{
+		"Err": g.Err(), "Close": g.Close(), "Barrier": g.Barrier(), "Sum": g.Sum(x), "SumParts": g.SumParts(x), "CollectParts": g.CollectParts(x),
+		"Broadcast": g.Broadcast(0, x), "Connect": g.Connect(nil),
+	} {
+		if err != errNotJoined {
+			t.Errorf("%s returns %v, it needs to return %v", name, err, errNotJoined)
+		}
+	}
+	if at, end := g.Part(0, 3); g.Rank() != 0 || g.Size() != 1 || g.LocalRank() != 0 || at != 0 || end != 3 {
+		t.Errorf("rank %d of %d, local %d, has elements %d to %d, want all", g.Rank(), g.Size(), g.LocalRank(), at, end)
+	}
+}
