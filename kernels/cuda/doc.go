@@ -45,4 +45,7 @@
 // neighbouring rows share, PrecisionTF32 makes one, PrecisionBFloat16 and PrecisionFloat16 convert q, k and v first. So the
 // errors of PrecisionFloat32 are those of float32, but a row that is more than a million times smaller than its neighbour
 // loses digits; with PrecisionTF32, probabilities as small as a sink of 60 leaves them count as 0 in gradients. float64 is for the CPU.
+//
+// A NaN or an infinity in a row of q, k, v or dO reaches the rows that see it, as on the CPU, and may reach others of the same tile:
+// the matrix units multiply what a mask hides by zero.
 package cuda
