@@ -119,20 +119,46 @@ func TestSamplesObeyTheSeed(t *testing.T) {
 		t.Fatal(err)
 	}
 	said := func(seed string) string {
-		file, err := os.Create("said.txt")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer file.Close()
-		defer func(stdout *os.File) { os.Stdout = stdout }(os.Stdout)
-		os.Stdout = file
-		if err := do(t, "-sample", "for", "-out", "run", "-length", "60", "-temperature", "2", "-seed", seed); err != nil {
-			t.Fatal(err)
-		}
-		return read(t, "said.txt")
+		return printed(t, func() error {
+			return do(t, "-sample", "for", "-out", "run", "-length", "60", "-temperature", "2", "-seed", seed)
+		})
 	}
 	if one, again, other := said("1"), said("1"), said("2"); one != again || one == other {
 		t.Errorf("seed 1 says %q and %q, seed 2 %q", one, again, other)
+	}
+}
+
+// printed returns what a function prints.
+func printed(t *testing.T, f func() error) string {
+	t.Helper()
+	file, err := os.Create(filepath.Join(t.TempDir(), "printed"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	defer func(stdout *os.File) { os.Stdout = stdout }(os.Stdout)
+	os.Stdout = file
+	if err := f(); err != nil {
+		t.Fatal(err)
+	}
+	return read(t, file.Name())
+}
+
+// TestWhatTakesLongIsSaidFirst cancels a run before its first step.
+func TestWhatTakesLongIsSaidFirst(t *testing.T) {
+	t.Chdir(t.TempDir())
+	writeFile(t, "text.txt", strings.Repeat("for i := range 10 {\n\tprint(i)\n}\n", 40))
+	for steps, long := range map[string]bool{"20": false, "1000000000": true} {
+		s, o, err := parse(append(small, "-device", "cpu", "-out", steps, "-steps", steps), io.Discard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cancelled, cancel := context.WithCancel(t.Context())
+		cancel()
+		text := printed(t, func() error { return learn(cancelled, s, o) })
+		if strings.Contains(text, "On a CPU like this one it takes about") != long || !strings.Contains(text, "Stopped after step 0") {
+			t.Errorf("%s steps: %s", steps, text)
+		}
 	}
 }
 

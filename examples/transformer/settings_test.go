@@ -1,9 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"io"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -116,6 +119,28 @@ func TestNonsenseFlagsAreRefused(t *testing.T) {
 	} {
 		if _, _, err := parse(strings.Fields(args), io.Discard); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %v, want one with %q", args, err, want)
+		}
+	}
+}
+
+// TestSampleIgnoresNoFlag asks for a sample with every flag that help has: those that it does not obey are refused.
+func TestSampleIgnoresNoFlag(t *testing.T) {
+	var help strings.Builder
+	if _, _, err := parse([]string{"-help"}, &help); !errors.Is(err, flag.ErrHelp) {
+		t.Fatal(err)
+	}
+	obeyed := []string{"sample", "out", "length", "temperature", "top-k", "top-p", "seed", "device"}
+	values := map[string]string{"preset": "tiny", "compute": "float32", "device": "cpu", "sample": "x"}
+	names := regexp.MustCompile(`(?m)^  -([a-z0-9-]+)`).FindAllStringSubmatch(help.String(), -1)
+	if len(names) < 2*len(obeyed) {
+		t.Fatalf("help has the flags %v", names)
+	}
+	for _, name := range names {
+		value := cmp.Or(values[name[1]], "1")
+		_, _, err := parse([]string{"-sample", "x", "-" + name[1] + "=" + value}, io.Discard)
+		refused := err != nil && strings.Contains(err.Error(), "-"+name[1]+" belongs to training") || name[1] == "resume"
+		if refused == slices.Contains(obeyed, name[1]) {
+			t.Errorf("-sample with -%s: error %v", name[1], err)
 		}
 	}
 }
