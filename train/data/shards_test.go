@@ -1,7 +1,6 @@
 package data_test
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -260,6 +259,6 @@ func TestShardsErrors(t *testing.T) {
 		t.Errorf("a file that was cut short: %v", failed)
 	}
 	if _, err := new(data.StreamBatches).Batch(0); err == nil {
-		t.Error(fmt.Sprint("zero StreamBatches give a batch"))
+		t.Error("zero StreamBatches give a batch")
 	}
 }
