@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"regexp"
 	"strconv"
+	"strings"
 
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/ops"
@@ -29,7 +30,7 @@ func openDevice(name string, rank *distributed.Group) (device *ops.Device, says 
 	case err == nil:
 		return device, device.String(), nil
 	case name == "auto":
-		return nil, fmt.Sprintf("the CPU (%v)", err), nil
+		return nil, fmt.Sprintf("the CPU (%s)", strings.TrimPrefix(err.Error(), "OpenDevice: ")), nil
 	}
 	return nil, "", fmt.Errorf("-device is %q: %w", name, err)
 }

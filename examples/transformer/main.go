@@ -178,7 +178,7 @@ func learn(ctx context.Context, s settings, o options) (err error) {
 	if ranks.Size() > 1 {
 		place = fmt.Sprintf("%d ranks with a batch each, this one on %s", ranks.Size(), place)
 	}
-	fmt.Printf("It computes on %s. Everything goes to %s.\n", place, r.folder)
+	fmt.Printf("It computes on %s.\nEverything goes to %s.\n", place, r.folder)
 	if cost := s.cost(count); device == nil && cost > time.Hour {
 		fmt.Printf("On a CPU like this one it takes about %v; -preset cpu takes about a minute.\n", cost.Round(time.Hour))
 	}

@@ -81,7 +81,7 @@ func TestRanksThatCannotStart(t *testing.T) {
 	program := exec.Command(os.Args[0], append(append([]string{}, small...), "-steps", "5", "-gpus", "65")...)
 	program.Env = append(os.Environ(), asProgram+"=1")
 	said, err := program.CombinedOutput()
-	want := "transformer: -gpus is 65: this program was built without GPUs: build it with -tags gpu"
+	want := "transformer: -gpus is 65: built without GPUs: build with -tags gpu"
 	if _, openErr := ops.OpenDevice(64); openErr != nil {
 		want = "transformer: -gpus is 65: " + openErr.Error()
 	}

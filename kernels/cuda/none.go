@@ -16,7 +16,7 @@ func Count() int { return 0 }
 
 // Open returns an error that says how to build a program for GPUs.
 func Open(int) (*Device, error) {
-	return nil, errors.New("this program was built without GPUs: build it with -tags gpu")
+	return nil, errors.New("built without GPUs: build with -tags gpu")
 }
 
 // Description is empty.
