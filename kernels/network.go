@@ -24,6 +24,10 @@ type Network interface {
 	CollectParts(tensors []Tensor) error
 	// Broadcast copies the tensors of one member to all others.
 	Broadcast(from int, tensors []Tensor) error
+	// Exchange sends tensors of any type to one member, and receives others from one. Every member calls it, and what one sends is
+	// what the other receives; either list may be empty. It begins when the work is done that was queued before, and goes on beside
+	// what is queued after it, which must leave the tensors alone until [Transfer.Join].
+	Exchange(to int, send []Tensor, from int, receive []Tensor) (Transfer, error)
 	// Err returns what went wrong with work that was queued, as far as it is known, without waiting.
 	Err() error
 	// Abort ends the work that is queued, also what waits for members that are gone, and makes all that follows fail. It may be called
@@ -31,6 +35,21 @@ type Network interface {
 	Abort()
 	// Close leaves the network, after the last operation. What it holds is freed when the recordings are gone that use it.
 	Close()
+}
+
+// Transfer is tensors that travel beside a device's work.
+type Transfer interface {
+	// Join lets work that is queued from now on wait for the tensors. It is called once.
+	Join() error
+}
+
+// Ranks are processes that share a problem, one of which this is. A nil Ranks is a process alone.
+type Ranks interface {
+	// Rank is this process's number, from 0 on, of Size.
+	Rank() int
+	Size() int
+	// Exchange is that of [Network], also of tensors of the host.
+	Exchange(to int, send []Tensor, from int, receive []Tensor) (Transfer, error)
 }
 
 // Part is where the part of member rank of size begins and ends in a tensor of n elements: parts follow each other, and the first

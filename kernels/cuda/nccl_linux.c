@@ -29,6 +29,8 @@ static struct {
   NcclResult (*Reduce)(const void*, void*, size_t, int, int, int, void*, CUstream);
   NcclResult (*AllGather)(const void*, void*, size_t, int, void*, CUstream);
   NcclResult (*Broadcast)(const void*, void*, size_t, int, int, void*, CUstream);
+  NcclResult (*Send)(const void*, size_t, int, int, void*, CUstream);
+  NcclResult (*Recv)(void*, size_t, int, int, void*, CUstream);
   const char* (*GetErrorString)(NcclResult);
   const char* (*GetLastError)(void*);
 } nccl;
@@ -49,7 +51,7 @@ const char* networkOpen(const char* path) {
   } functions[] = {
       FUNCTION(GetVersion), FUNCTION(GetUniqueId), FUNCTION(CommInitRank), FUNCTION(CommDestroy), FUNCTION(CommAbort),
       FUNCTION(CommGetAsyncError), FUNCTION(GroupStart), FUNCTION(GroupEnd), FUNCTION(AllReduce), FUNCTION(ReduceScatter),
-      FUNCTION(Reduce), FUNCTION(AllGather), FUNCTION(Broadcast), FUNCTION(GetErrorString), FUNCTION(GetLastError),
+      FUNCTION(Reduce), FUNCTION(AllGather), FUNCTION(Broadcast), FUNCTION(Send), FUNCTION(Recv), FUNCTION(GetErrorString), FUNCTION(GetLastError),
   };
 #undef FUNCTION
   for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
@@ -91,6 +93,8 @@ static NcclResult queue(void* communicator, CUstream stream, const Transfer* t) 
     case ReduceScatter: return nccl.ReduceScatter(t->from, t->to, t->count, t->type, Sum, communicator, stream);
     case Reduce: return nccl.Reduce(t->from, t->to, t->count, t->type, Sum, t->rank, communicator, stream);
     case AllGather: return nccl.AllGather(t->from, t->to, t->count, t->type, communicator, stream);
+    case Send: return nccl.Send(t->from, t->count, t->type, t->rank, communicator, stream);
+    case Receive: return nccl.Recv(t->to, t->count, t->type, t->rank, communicator, stream);
     default: return nccl.Broadcast(t->from, t->to, t->count, t->type, t->rank, communicator, stream);
   }
 }
@@ -103,6 +107,13 @@ NcclResult networkTransfer(CUcontext context, void* communicator, CUstream strea
   for (int i = 0; i < count && !result; i++) result = queue(communicator, stream, &list[i]);
   const NcclResult ended = nccl.GroupEnd();
   return result ? result : ended;
+}
+
+NcclResult networkBeside(CUcontext context, void* communicator, CUstream stream, CUstream beside, CUevent begin, CUevent end,
+                         const Transfer* list, int count) {
+  if (cuCtxSetCurrent(context) || cuEventRecord(begin, stream) || cuStreamWaitEvent(beside, begin, 0)) return ContextFailed;
+  const NcclResult result = networkTransfer(context, communicator, beside, list, count);
+  return result ? result : cuEventRecord(end, beside) ? ContextFailed : 0;
 }
 
 NcclResult networkState(void* communicator) {

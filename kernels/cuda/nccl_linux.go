@@ -24,6 +24,7 @@ import (
 	"unsafe"
 
 	"github.com/stheno-ml/stheno/kernels"
+	"gorgonia.org/cu"
 )
 
 var _ kernels.Networked = (*Device)(nil)
@@ -148,6 +149,9 @@ type network struct {
 	left         atomic.Bool
 	calls        sync.Mutex // held while NCCL is called
 	communicator unsafe.Pointer
+
+	beside *cu.Stream // of exchanges, nil before the first
+	events []cu.Event // that no exchange has
 }
 
 var errLeft = errors.New("the network was left or aborted")
@@ -199,6 +203,96 @@ func (n *network) Broadcast(from int, tensors []kernels.Tensor) error {
 	})
 }
 
+// Exchange is NCCL's send and receive on a stream of their own.
+func (n *network) Exchange(to int, send []kernels.Tensor, from int, receive []kernels.Tensor) (kernels.Transfer, error) {
+	const name = "exchange"
+	var list []C.Transfer
+	for _, side := range []struct {
+		name      string
+		rank      int
+		tensors   []kernels.Tensor
+		operation C.int
+	}{{"to", to, send, C.Send}, {"from", from, receive, C.Receive}} {
+		if len(side.tensors) > 0 && (side.rank < 0 || side.rank >= n.size || side.rank == n.rank) {
+			return nil, n.device.callError(name, fmt.Errorf("%s is rank %d, it needs to be another one of the network's %d", side.name, side.rank, n.size))
+		}
+		described, err := n.describe(name, side.tensors, func(t kernels.Tensor, list []C.Transfer) []C.Transfer {
+			one := n.of(t, side.operation, 0, t.Elements())
+			one.rank = C.int(side.rank)
+			return append(list, one)
+		})
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, described...)
+	}
+	if len(list) == 0 {
+		return nothingSent{}, nil
+	}
+	n.calls.Lock()
+	defer n.calls.Unlock()
+	if n.left.Load() {
+		return nil, n.device.callError(name, errLeft)
+	}
+	d, x := n.device, &exchange{network: n, tensors: [2][]kernels.Tensor{send, receive}}
+	for _, e := range []*cu.Event{&x.begin, &x.end} {
+		if err := n.event(e); err != nil {
+			return nil, err
+		}
+	}
+	return x, d.ncclError(name, C.networkBeside(rawContext(d.context), n.communicator, rawStream(d.stream), rawStream(*n.beside),
+		rawEvent(x.begin), rawEvent(x.end), &list[0], C.int(len(list))), n.communicator)
+}
+
+// event gives an exchange an event, and the first one the stream. What comes first in the order of work is to begin first, although it
+// has to wait for an event: hence the stream's priority.
+func (n *network) event(e *cu.Event) error {
+	if n.beside == nil {
+		if err := n.device.do("cuStreamCreateWithPriority", func() error {
+			_, greatest, err := cu.StreamPriorityRange()
+			if err != nil {
+				return err
+			}
+			stream, err := cu.MakeStreamWithPriority(greatest, cu.NonBlocking)
+			n.beside = &stream
+			return err
+		}); err != nil {
+			return err
+		}
+	}
+	if last := len(n.events) - 1; last >= 0 {
+		*e, n.events = n.events[last], n.events[:last]
+		return nil
+	}
+	return n.device.do("cuEventCreate", func() (err error) {
+		*e, err = cu.MakeEvent(cu.DisableTiming)
+		return err
+	})
+}
+
+// exchange is one that was queued.
+type exchange struct {
+	network    *network
+	tensors    [2][]kernels.Tensor // alive until it is joined
+	begin, end cu.Event
+}
+
+// Join makes the device's stream wait for the exchange.
+func (x *exchange) Join() error {
+	n := x.network
+	defer runtime.KeepAlive(x)
+	err := n.device.do("cuStreamWaitEvent", func() error { return n.device.stream.Wait(x.end, 0) })
+	n.calls.Lock()
+	defer n.calls.Unlock()
+	n.events = append(n.events, x.begin, x.end)
+	return err
+}
+
+// nothingSent is an exchange of nothing.
+type nothingSent struct{}
+
+func (nothingSent) Join() error { return nil }
+
 // each is an operation on each part of a tensor, whose root is the part's rank.
 func (n *network) each(t kernels.Tensor, operation C.int, list []C.Transfer) []C.Transfer {
 	for rank := range n.size {
@@ -222,25 +316,30 @@ var ncclTypes = map[kernels.DType]C.int{
 	kernels.Bool: 1, kernels.I32: 2, kernels.I64: 4, kernels.F16: 6, kernels.F32: 7, kernels.F64: 8, kernels.BF16: 9,
 }
 
-// transfer queues operations on tensors, all in one group.
-func (n *network) transfer(name string, tensors []kernels.Tensor, describe func(kernels.Tensor, []C.Transfer) []C.Transfer) error {
-	var list []C.Transfer
+// describe lists operations on tensors.
+func (n *network) describe(name string, tensors []kernels.Tensor, describe func(kernels.Tensor, []C.Transfer) []C.Transfer) (list []C.Transfer, err error) {
 	for i, t := range tensors {
 		argument := fmt.Sprintf("tensor %d", i)
 		if err := n.device.checkHere(name, argument, t); err != nil {
-			return err
+			return nil, err
 		}
 		switch {
 		case !t.IsRowMajor():
-			return n.device.callError(name, fmt.Errorf("%s has shape %v and strides %v, it needs to be row-major", argument, t.Shape, t.Strides))
-		case !t.DType.IsFloat() && name != "broadcast":
-			return n.device.callError(name, fmt.Errorf("%s is %v, it needs to be of floats", argument, t.DType))
+			return nil, n.device.callError(name, fmt.Errorf("%s has shape %v and strides %v, it needs to be row-major", argument, t.Shape, t.Strides))
+		case !t.DType.IsFloat() && name != "broadcast" && name != "exchange":
+			return nil, n.device.callError(name, fmt.Errorf("%s is %v, it needs to be of floats", argument, t.DType))
 		case t.Elements() > 0:
 			list = describe(t, list)
 		}
 	}
-	if len(list) == 0 {
-		return nil
+	return list, nil
+}
+
+// transfer queues operations on tensors, all in one group.
+func (n *network) transfer(name string, tensors []kernels.Tensor, describe func(kernels.Tensor, []C.Transfer) []C.Transfer) error {
+	list, err := n.describe(name, tensors, describe)
+	if err != nil || len(list) == 0 {
+		return err
 	}
 	n.calls.Lock()
 	defer n.calls.Unlock()
@@ -285,5 +384,20 @@ func (n *network) leave(abort bool) {
 		}
 		defer n.calls.Unlock()
 		C.networkLeave(rawContext(n.device.context), n.communicator, C.int(flag(abort)))
+		n.free()
 	}()
+}
+
+// free destroys what exchanges used. What cannot be destroyed is lost, and nobody is there to be told.
+func (n *network) free() {
+	_ = n.device.do("cuEventDestroy", func() error {
+		for _, e := range n.events {
+			_ = cu.DestroyEvent(&e)
+		}
+		n.events = nil
+		if n.beside == nil {
+			return nil
+		}
+		return n.beside.Destroy()
+	})
 }

@@ -166,6 +166,64 @@ func TestNetwork(t *testing.T) {
 	}
 }
 
+// Exchanged tensors arrive while kernels run, which leave the join to wait for them, queued and recorded.
+func TestNetworkExchange(t *testing.T) {
+	devices, list := networks(t)
+	size := len(devices)
+	const n, beside = 3_000_001, 64 << 20
+	for _, recorded := range []bool{false, true} {
+		everyone(t, devices, func(rank int) error {
+			d := devices[rank]
+			var x, received, busy kernels.Tensor
+			var err error
+			for tensor, elements := range map[*kernels.Tensor]int{&x: n, &received: n, &busy: beside} {
+				if *tensor, err = d.Alloc(kernels.F32, elements); err == nil {
+					err = d.Fill(*tensor, -1)
+				}
+				if err != nil {
+					return err
+				}
+			}
+			work := func() error {
+				if err := d.Fill(x, float64(rank)); err != nil {
+					return err
+				}
+				transfer, err := list[rank].Exchange((rank+1)%size, []kernels.Tensor{x}, (rank+size-1)%size, []kernels.Tensor{received})
+				if err != nil {
+					return err
+				}
+				if err := errors.Join(d.Fill(busy, 1), transfer.Join()); err != nil {
+					return err
+				}
+				return d.Add(received, received, received)
+			}
+			if recorded {
+				recording, err := d.Capture(work)
+				if err != nil {
+					return err
+				}
+				for range 3 {
+					if err := recording.Launch(); err != nil {
+						return err
+					}
+				}
+			} else if err := work(); err != nil {
+				return err
+			}
+			got := make([]float32, n)
+			if err := d.Copy(kernels.Of(got, n), received); err != nil {
+				return err
+			}
+			for i, g := range got {
+				if want := float32(2 * ((rank + size - 1) % size)); g != want {
+					return fmt.Errorf("recorded=%v: rank %d: element %d is %v, want %v", recorded, rank, i, g, want)
+				}
+			}
+			return nil
+		})
+	}
+}
+
 // What a network cannot take is an error that names it.
 func TestNetworkErrors(t *testing.T) {
 	devices, list := networks(t)
@@ -190,6 +248,9 @@ func TestNetworkErrors(t *testing.T) {
 		if c.err == nil || !strings.Contains(c.err.Error(), c.want) {
 			t.Errorf("error %v, want %s", c.err, c.want)
 		}
+	}
+	if _, err := n.Exchange(0, []kernels.Tensor{square}, 1, nil); err == nil || !strings.Contains(err.Error(), "to is rank 0, it needs to be another one") {
+		t.Errorf("a tensor for oneself: %v", err)
 	}
 	n.Abort()
 	if err := n.Sum([]kernels.Tensor{square}); !errors.Is(err, errLeft) {

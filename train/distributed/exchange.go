@@ -1,7 +1,7 @@
 package distributed
 
 import (
-	"encoding/binary"
+	"bytes"
 	"fmt"
 	"hash/fnv"
 	"sync"
@@ -115,20 +115,31 @@ func (g *Group) checkTensor(name string, i int, t kernels.Tensor, anyType bool) 
 
 // agree compares what the ranks are about to do, so that a mistake in a program is an error and not a sum of unlike things.
 func (g *Group) agree(operation uint64, name string, tensors []kernels.Tensor) error {
+	same := func(int) []byte { return described(name, tensors) }
+	return g.compare(operation, name, len(tensors), same, same)
+}
+
+// described is a digest of an operation.
+func described(name string, tensors []kernels.Tensor) []byte {
 	hash := fnv.New64a()
 	fmt.Fprint(hash, name, len(tensors))
 	for _, t := range tensors {
 		fmt.Fprint(hash, t.DType, t.Shape, t.Owner != nil)
 	}
-	mine := hash.Sum(nil)
-	return g.sendAll(operation, func(int) []byte { return mine }, func(l *link) error {
-		theirs := make([]byte, len(mine))
+	return hash.Sum(nil)
+}
+
+// compare tells each rank what it is to expect, and compares what it is told with what it expects itself.
+func (g *Group) compare(operation uint64, name string, count int, mine, expected func(rank int) []byte) error {
+	return g.sendAll(operation, mine, func(l *link) error {
+		want := expected(l.rank)
+		theirs := make([]byte, len(want))
 		if err := g.receive(l, operation, theirs); err != nil {
 			return err
 		}
-		if binary.LittleEndian.Uint64(theirs) != binary.LittleEndian.Uint64(mine) {
+		if !bytes.Equal(theirs, want) {
 			err := fmt.Errorf("in operation %d rank %d calls %s with %d tensors, and %s another operation or other shapes or types: all need to be the same",
-				operation, g.Rank(), name, len(tensors), l.name)
+				operation, g.Rank(), name, count, l.name)
 			g.fail(err)
 			return g.Err()
 		}
@@ -199,12 +210,12 @@ func (g *Group) collectParts(operation uint64, t kernels.Tensor) error {
 }
 
 // sendAll sends every other rank its bytes, and receives from every other rank beside it.
-func (g *Group) sendAll(operation uint64, bytes func(rank int) []byte, receive func(l *link) error) error {
+func (g *Group) sendAll(operation uint64, data func(rank int) []byte, receive func(l *link) error) error {
 	var tasks sync.WaitGroup
 	others := g.others()
 	errs := make([]error, 2*len(others))
 	for i, l := range others {
-		tasks.Go(func() { errs[i] = g.send(l, operation, bytes(l.rank)) })
+		tasks.Go(func() { errs[i] = g.send(l, operation, data(l.rank)) })
 		if receive != nil {
 			tasks.Go(func() { errs[len(others)+i] = receive(l) })
 		}

@@ -57,6 +57,10 @@ func (n *network) Broadcast(from int, t []kernels.Tensor) error {
 	return n.note(fmt.Sprint("Broadcast from ", from, " of "), t)
 }
 
+func (n *network) Exchange(to int, send []kernels.Tensor, from int, receive []kernels.Tensor) (kernels.Transfer, error) {
+	return arrived{}, n.note(fmt.Sprint("Exchange to ", to, " from ", from, " of ", len(send), " and "), receive)
+}
+
 func (n *network) Err() error {
 	n.mutex.Lock()
 	defer n.mutex.Unlock()
@@ -97,13 +101,16 @@ func TestConnect(t *testing.T) {
 		if err := errors.Join(g.Sum(onDevice(3), kernels.Of(x, 1), onDevice(2)), g.SumParts(onDevice(1)), g.CollectParts(onDevice(1)), g.Broadcast(1, onDevice(1))); err != nil {
 			return err
 		}
+		if _, err := g.Exchange(1-g.Rank(), []kernels.Tensor{onDevice(2)}, 1-g.Rank(), []kernels.Tensor{onDevice(2)}); err != nil {
+			return err
+		}
 		if x[0] != 3 {
 			return fmt.Errorf("the host's tensor has %v, want 3", x[0])
 		}
 		return nil
 	}))
 	for rank, n := range left {
-		want := "[Sum2 SumParts1 CollectParts1 Broadcast from 1 of 1]"
+		want := fmt.Sprintf("[Sum2 SumParts1 CollectParts1 Broadcast from 1 of 1 Exchange to %d from %d of 1 and 1]", 1-rank, 1-rank)
 		if n.key != "key 0" || n.rank != rank || n.size != 2 || fmt.Sprint(n.calls) != want {
 			t.Errorf("rank %d has network %q, rank %d of %d, and called %v, want %s", rank, n.key, n.rank, n.size, n.calls, want)
 		}
