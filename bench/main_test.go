@@ -17,6 +17,7 @@ import (
 
 	"github.com/stheno-ml/stheno/bench/internal/measure"
 	"github.com/stheno-ml/stheno/bench/internal/report"
+	"github.com/stheno-ml/stheno/kernels"
 )
 
 // fakePeer is the variable that makes this test's program a peer: it answers with the times and results it is told.
@@ -33,8 +34,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// answerAsPeer returns q as attention's output and every gradient, and a second for each run. In mode "dies" it ends at the
-// first problem, in mode "refuses" it says that it cannot.
+// answerAsPeer returns q as attention's output and every gradient, the left matrix as a product, and a second for each run. In
+// mode "dies" it ends at the first problem, in mode "refuses" it says that it cannot.
 func answerAsPeer(mode string) error {
 	in, out := bufio.NewScanner(os.Stdin), json.NewEncoder(os.Stdout)
 	var problem request
@@ -47,24 +48,26 @@ func answerAsPeer(mode string) error {
 		switch {
 		case r.Do == "hello":
 			a.Version = "Fake 1"
-		case r.Do == "attention" && mode == "dies":
+		case isProblem(r) && mode == "dies":
 			return fmt.Errorf("the peer fell over")
-		case r.Do == "attention" && mode == "refuses":
+		case isProblem(r) && mode == "refuses":
 			a.Error = "not today"
-		case r.Do == "attention":
+		case isProblem(r):
 			problem = r
 		case r.Do == "run":
 			a.Seconds = float64(r.Times)
 		case r.Do == "write":
-			for _, names := range resultFiles {
-				for _, name := range names {
-					b, err := os.ReadFile(filepath.Join(problem.Folder, "q"))
-					if err == nil {
-						err = os.WriteFile(filepath.Join(r.Folder, name), b, 0o600)
-					}
-					if err != nil {
-						return err
-					}
+			names, from := slices.Concat(resultFiles[:]...), "q"
+			if problem.Do == "product" {
+				names, from = []string{"c"}, "a"
+			}
+			for _, name := range names {
+				b, err := os.ReadFile(filepath.Join(problem.Folder, from))
+				if err == nil {
+					err = os.WriteFile(filepath.Join(r.Folder, name), b, 0o600)
+				}
+				if err != nil {
+					return err
 				}
 			}
 		}
@@ -74,6 +77,8 @@ func answerAsPeer(mode string) error {
 	}
 	return in.Err()
 }
+
+func isProblem(r request) bool { return r.Do == "attention" || r.Do == "product" }
 
 // newTestSession measures every case once.
 func newTestSession(t *testing.T) *session {
@@ -102,36 +107,54 @@ func (s *session) addFakePeer(t *testing.T, mode string) {
 	s.peerList = append(s.peerList, p)
 }
 
-func TestAttentionBesidePeer(t *testing.T) {
+func TestBesidePeer(t *testing.T) {
 	shape := attentionShape{batch: 1, heads: 2, keyHeads: 2, length: 16, size: 8}
-	for mode, want := range map[string]struct {
-		results int
-		missing string
-	}{"works": {4, ""}, "refuses": {2, "not today"}, "dies": {2, "fell over"}} {
-		t.Run(mode, func(t *testing.T) {
-			s := newTestSession(t)
-			s.addFakePeer(t, mode)
-			if err := s.attention(shape); err != nil {
-				t.Fatal(err)
-			}
-			if len(s.report.Results) != want.results {
-				t.Errorf("%d results, want %d", len(s.report.Results), want.results)
-			}
-			if missing := fmt.Sprint(s.report.Missing); !strings.Contains(missing, want.missing) || (want.missing == "") != (len(s.report.Missing) == 0) {
-				t.Errorf("missing %s, want %q", missing, want.missing)
-			}
-			for _, r := range s.report.Results {
-				if r.By != "Fake" {
-					continue
+	square := productShape{m: 16, n: 16, k: 16, transposeB: true}
+	for name, p := range map[string]struct {
+		passes  int
+		measure func(*session) error
+	}{
+		"attention": {2, func(s *session) error { return s.attention(shape) }},
+		"product": {1, func(s *session) error {
+			c := report.Case{Section: "matmul", Name: square.String(), Unit: "FLOP", Ceiling: fma}
+			return s.product(c, square, func() (*kernels.MatMul, kernels.MatMulOutputs) { return product(square) })
+		}},
+	} {
+		for mode, missing := range map[string]string{"works": "", "refuses": "not today", "dies": "fell over"} {
+			t.Run(name+"/"+mode, func(t *testing.T) {
+				s := newTestSession(t)
+				s.addFakePeer(t, mode)
+				if err := p.measure(s); err != nil {
+					t.Fatal(err)
 				}
-				if r.Samples[0] != 1 {
-					t.Errorf("%s took %v s, the peer said 1", r.Key(), r.Samples[0])
+				want := p.passes
+				if missing == "" {
+					want *= 2
 				}
-				if r.Differs == nil || *r.Differs < 0.01 {
-					t.Errorf("%s: results that are wrong differ by %v", r.Key(), r.Differs)
+				if len(s.report.Results) != want {
+					t.Errorf("%d results, want %d", len(s.report.Results), want)
 				}
-			}
-		})
+				if all := fmt.Sprint(s.report.Missing); !strings.Contains(all, missing) || (missing == "") != (len(s.report.Missing) == 0) {
+					t.Errorf("missing %s, want %q", all, missing)
+				}
+				checkFakeResults(t, s.report.Results)
+			})
+		}
+	}
+}
+
+// checkFakeResults checks that what the fake peer said is what is reported.
+func checkFakeResults(t *testing.T, results []report.Result) {
+	for _, r := range results {
+		if r.By != "Fake" {
+			continue
+		}
+		if r.Samples[0] != 1 {
+			t.Errorf("%s took %v s, the peer said 1", r.Key(), r.Samples[0])
+		}
+		if r.Differs == nil || *r.Differs < 0.01 {
+			t.Errorf("%s: results that are wrong differ by %v", r.Key(), r.Differs)
+		}
 	}
 }
 
@@ -174,8 +197,8 @@ func TestNothingMatches(t *testing.T) {
 
 func TestSections(t *testing.T) {
 	s := newTestSession(t)
-	s.options.match = regexp.MustCompile(`^(gorgonia/.*/S=512/|matmul/64×|fused/(add|sum)/|step/cpu)`)
-	sections, want := []func(*session) error{attention, gorgoniaAttention, matmul, step}, 2+1+1
+	s.options.match = regexp.MustCompile(`^(gorgonia/.*/S=512/|matmul/64×|decoding/1×|fused/(add|sum)/|step/cpu)`)
+	sections, want := []func(*session) error{attention, gorgoniaAttention, matmul, decoding, step}, 2+1+2+1
 	if !testing.Short() { // its tensors take a second to make
 		sections, want = append(sections, fused), want+2
 	}

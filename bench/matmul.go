@@ -9,38 +9,67 @@ import (
 	"github.com/stheno-ml/stheno/kernels/cpu"
 )
 
-// matmul measures products: squares, those of a GPT-2 block and of a small character model, and the thin ones of
+// productShape is a product of m×k and k×n matrices, of which one may lie transposed.
+type productShape struct {
+	m, n, k                int
+	transposeA, transposeB bool
+}
+
+func (p productShape) String() string {
+	name := fmt.Sprintf("%d×%d×%d", p.m, p.n, p.k)
+	if p.transposeA {
+		name += " Aᵀ"
+	}
+	if p.transposeB {
+		name += " Bᵀ"
+	}
+	return name
+}
+
+// matmul measures products: squares, those of a GPT-2 block and of small character models, and the thin ones of
 // decoding and of gradients.
 func matmul(s *session) error {
 	s.section("matmul", "Matrix products", "float32, C = A·B of m×n×k; Aᵀ or Bᵀ lie transposed in memory. Products of few rows are bound by memory, "+
 		"not by the peak that they are held against.")
-	for _, p := range []struct {
-		m, n, k                int
-		transposeA, transposeB bool
-	}{
+	for _, p := range []productShape{
 		{m: 64, n: 64, k: 64}, {m: 128, n: 128, k: 128}, {m: 256, n: 256, k: 256}, {m: 512, n: 512, k: 512},
 		{m: 1024, n: 1024, k: 1024}, {m: 1000, n: 1000, k: 1000},
 		{m: 768, n: 3072, k: 768}, {m: 768, n: 768, k: 3072}, {m: 768, n: 3072, k: 768, transposeB: true},
 		{m: 768, n: 768, k: 3072, transposeA: true},
 		{m: 768, n: 384, k: 128}, {m: 768, n: 512, k: 128}, {m: 768, n: 128, k: 512}, {m: 512, n: 65, k: 128},
 		{m: 128, n: 512, k: 768, transposeA: true},
+		{m: 2048, n: 1152, k: 384}, {m: 2048, n: 384, k: 1536}, {m: 384, n: 1536, k: 2048, transposeA: true},
 		{m: 1, n: 3072, k: 768}, {m: 1, n: 3072, k: 768, transposeB: true}, {m: 8, n: 3072, k: 768}, {m: 3072, n: 1, k: 768},
 	} {
-		name := fmt.Sprintf("%d×%d×%d", p.m, p.n, p.k)
-		if p.transposeA {
-			name += " Aᵀ"
+		c := report.Case{Section: "matmul", Name: p.String(), Work: 2 * float64(p.m) * float64(p.n) * float64(p.k), Unit: "FLOP", Ceiling: fma}
+		if err := s.product(c, p, func() (*kernels.MatMul, kernels.MatMulOutputs) { return product(p) }); err != nil {
+			return err
 		}
-		if p.transposeB {
-			name += " Bᵀ"
-		}
-		problem, out := product(p.m, p.n, p.k, p.transposeA, p.transposeB)
-		for _, threads := range s.threads {
-			c := report.Case{Section: "matmul", Name: name, Threads: threads, Work: problem.FLOPs(), Unit: "FLOP", Ceiling: fma}
-			if !s.wants(c) {
-				continue
-			}
-			backend := &cpu.Backend{Threads: threads}
-			if err := s.measure(c, s.ours(func() error { return backend.MatMul(problem, out) })); err != nil {
+	}
+	return nil
+}
+
+// decoding measures products of a few rows and a matrix that no cache holds.
+func decoding(s *session) error {
+	rows := 4096
+	if s.quick {
+		rows = 256
+	}
+	s.section("decoding", "One row times a matrix", fmt.Sprintf("float32, a matrix of %d×%d, which each token of a decoder reads once; Bᵀ lies "+
+		"transposed. The share is that of threads that do nothing but read it.", rows, largeColumns))
+	for _, m := range []int{1, 4} {
+		for _, transposed := range []bool{false, true} {
+			p := productShape{m: m, n: largeColumns, k: rows, transposeB: transposed}
+			c := report.Case{Section: "decoding", Name: p.String(), Work: float64(4 * rows * largeColumns), Unit: "B", Ceiling: reading}
+			err := s.product(c, p, func() (*kernels.MatMul, kernels.MatMulOutputs) {
+				r := newRandom()
+				large := kernels.Of(s.matrix(rows), rows, largeColumns)
+				if transposed {
+					large = kernels.Of(s.matrix(rows), largeColumns, rows).Permute(1, 0)
+				}
+				return &kernels.MatMul{A: r.tensor(m, rows), B: large}, kernels.MatMulOutputs{C: r.tensor(m, largeColumns)}
+			})
+			if err != nil {
 				return err
 			}
 		}
@@ -48,8 +77,48 @@ func matmul(s *session) error {
 	return nil
 }
 
+// largeColumns are those of a matrix that no cache holds.
+const largeColumns = 16384
+
+// matrix is the numbers of a large matrix of so many rows, the same ones each time.
+func (s *session) matrix(rows int) []float32 {
+	if s.large == nil {
+		s.large = newRandom().numbers(rows * largeColumns)
+	}
+	return s.large
+}
+
+// product measures a product on every number of threads, and with the most beside the peers.
+func (s *session) product(c report.Case, shape productShape, make func() (*kernels.MatMul, kernels.MatMulOutputs)) error {
+	for i, threads := range s.threads {
+		c.Threads = threads
+		if !s.wants(c) {
+			continue
+		}
+		problem, out := make()
+		backend := &cpu.Backend{Threads: threads}
+		contenders := []contender{s.ours(func() error { return backend.MatMul(problem, out) })}
+		for _, p := range s.peerList {
+			if i < len(s.threads)-1 {
+				break
+			}
+			other, err := p.product(shape, threads, problem, out)
+			if err != nil {
+				s.missing(p.name+", products", err)
+				continue
+			}
+			defer other.close()
+			contenders = append(contenders, other.contender())
+		}
+		if err := s.measure(c, contenders...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // product is a random product.
-func product(m, n, k int, transposeA, transposeB bool) (*kernels.MatMul, kernels.MatMulOutputs) {
+func product(p productShape) (*kernels.MatMul, kernels.MatMulOutputs) {
 	r := newRandom()
 	matrix := func(rows, columns int, transposed bool) kernels.Tensor {
 		if transposed {
@@ -57,12 +126,12 @@ func product(m, n, k int, transposeA, transposeB bool) (*kernels.MatMul, kernels
 		}
 		return r.tensor(rows, columns)
 	}
-	return &kernels.MatMul{A: matrix(m, k, transposeA), B: matrix(k, n, transposeB)}, kernels.MatMulOutputs{C: r.tensor(m, n)}
+	return &kernels.MatMul{A: matrix(p.m, p.k, p.transposeA), B: matrix(p.k, p.n, p.transposeB)}, kernels.MatMulOutputs{C: r.tensor(p.m, p.n)}
 }
 
 // gemmSample is the rate of a large product, the ceiling of a training step.
 func gemmSample(clock measure.Clock, threads int) func() (float64, error) {
-	problem, out := product(1024, 1024, 1024, false, false)
+	problem, out := product(productShape{m: 1024, n: 1024, k: 1024})
 	backend := &cpu.Backend{Threads: threads}
 	seconds := measure.Repeated(turn, measure.Timed(clock, func() error { return backend.MatMul(problem, out) }))
 	return func() (float64, error) {

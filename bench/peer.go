@@ -31,7 +31,7 @@ type peer struct {
 	failed  *tail
 }
 
-// request is what a peer is asked to do: "hello"; "attention" and "step", which read a problem from the folder; "run", which
+// request is what a peer is asked to do: "hello"; "attention", "product" and "step", which read a problem from the folder; "run", which
 // does the problem's pass so many times; "write", which writes the results into the folder; "close", which forgets it.
 type request struct {
 	Do, Folder               string
@@ -43,6 +43,8 @@ type request struct {
 	Window                   int
 	Pass                     string
 	Times                    int
+	Rows, Columns, Depth     int // of a product
+	TransposeA, TransposeB   bool
 	Layers, Dim, Vocab       int // of a step
 	Rate, Beta2, Decay, Clip float64
 	Parameters               []parameterFile
@@ -276,6 +278,60 @@ func difference(a, b []float32) float64 {
 		return worst
 	}
 	return worst / largest
+}
+
+// peerProduct is a matrix product that a peer has.
+type peerProduct struct {
+	peer   *peer
+	folder string
+	ours   kernels.Tensor
+}
+
+// product gives a peer a product whose result we will have.
+func (p *peer) product(shape productShape, threads int, problem *kernels.MatMul, out kernels.MatMulOutputs) (*peerProduct, error) {
+	folder, err := os.MkdirTemp("", "stheno-bench")
+	if err != nil {
+		return nil, err
+	}
+	// Host is all elements, in the order in which they lie.
+	err = errors.Join(writeFloats(filepath.Join(folder, "a"), kernels.Host[float32](problem.A)),
+		writeFloats(filepath.Join(folder, "b"), kernels.Host[float32](problem.B)))
+	if err == nil {
+		_, err = p.ask(request{
+			Do: "product", Folder: folder, Threads: threads, Rows: shape.m, Columns: shape.n, Depth: shape.k,
+			TransposeA: shape.transposeA, TransposeB: shape.transposeB,
+		})
+	}
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(folder))
+	}
+	return &peerProduct{p, folder, out.C}, nil
+}
+
+func (o *peerProduct) contender() contender {
+	return contender{
+		by: o.peer.name, most: o.peer.most,
+		run: func(times int) (float64, error) {
+			answer, err := o.peer.run("product", times)
+			return answer.Seconds, err
+		},
+		differs: func() (float64, error) {
+			if _, err := o.peer.ask(request{Do: "write", Folder: o.folder}); err != nil {
+				return 0, err
+			}
+			ours := kernels.Host[float32](o.ours)
+			theirs, err := readFloats(filepath.Join(o.folder, "c"), len(ours))
+			if err != nil {
+				return 0, err
+			}
+			return difference(ours, theirs), nil
+		},
+	}
+}
+
+func (o *peerProduct) close() {
+	o.peer.ask(request{Do: "close"}) // if it fails, so will the next problem, and say why
+	os.RemoveAll(o.folder)
 }
 
 // peerStep is a training that a peer has.

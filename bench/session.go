@@ -28,6 +28,7 @@ type session struct {
 	sweep    int          // which one it is, from 0 on
 	peerList []*peer
 	from, to []byte                  // what the ceiling of memory copies
+	large    []float32               // what the ceiling of reading reads; see matrix
 	gemm16   func() (float64, error) // the ceiling of 16-bit products on the GPU, nil where nothing measures it
 	messages io.Writer
 
@@ -39,6 +40,7 @@ type session struct {
 const (
 	fma      = "FMA peak"
 	copying  = "copy"
+	reading  = "read"
 	gemmRate = "GEMM 1024³"
 	gemm16   = "bf16 GEMM" // of the GPU, by PyTorch
 )
@@ -218,6 +220,8 @@ func (s *session) ceiling(name string, threads int) (sample func() (float64, err
 		return func() (float64, error) { return cpu.PeakRate[float32](threads, 2*time.Millisecond) }, "FLOP"
 	case copying:
 		return func() (float64, error) { return copyRate(threads, s.to, s.from), nil }, "B"
+	case reading:
+		return func() (float64, error) { return cpu.ReadRate(threads, s.large) }, "B"
 	case gemmRate:
 		return gemmSample(s.clock, threads), "FLOP"
 	case gemm16:

@@ -67,6 +67,26 @@ class Attention:
             value.contiguous().numpy().tofile(os.path.join(folder, file))
 
 
+class Product:
+    """A product of two matrices, of which one may lie transposed."""
+
+    def __init__(self, r):
+        def matrix(name, rows, columns, transposed):
+            if transposed:
+                return read(r["Folder"], name, (columns, rows)).t()
+            return read(r["Folder"], name, (rows, columns))
+
+        self.a = matrix("a", r["Rows"], r["Depth"], r["TransposeA"])
+        self.b = matrix("b", r["Depth"], r["Columns"], r["TransposeB"])
+        self.c = torch.empty(r["Rows"], r["Columns"])
+
+    def run(self, _, times):
+        return timed(lambda: torch.mm(self.a, self.b, out=self.c), times)
+
+    def write(self, folder, _):
+        self.c.numpy().tofile(os.path.join(folder, "c"))
+
+
 class Step:
     """A training step of a GPT in the way of nanoGPT, from weights that are given by name, (in, out) for matrices."""
 
@@ -211,6 +231,8 @@ class GEMM:
 def problem_of(r):
     if r["Do"] == "step":
         return Step(r)
+    if r["Do"] == "product":
+        return Product(r)
     if r["Device"] == "cuda" and not torch.cuda.is_available():
         raise ValueError("this PyTorch finds no GPU")
     if r["Do"] == "gemm":
@@ -223,7 +245,7 @@ def answer(r, state):
     if do == "hello":
         gpu = ", " + torch.cuda.get_device_name() if torch.cuda.is_available() else ""
         return {"Version": f"PyTorch {torch.__version__}{gpu}"}
-    if do in ("attention", "step", "gemm"):
+    if do in ("attention", "product", "step", "gemm"):
         if r["Threads"]:
             torch.set_num_threads(r["Threads"])
         state[r["Problem"]] = problem_of(r)
