@@ -35,9 +35,9 @@
 //
 // # Memory
 //
-// Parameters are float32, converted from float16 and bfloat16 several tensors at a time. Matrices that
+// Parameters are float32, converted from float16 and bfloat16 by all processors, a megabyte of the files at a time. Matrices that
 // transformers keeps as (out, in) are transposed to (in, out), as [nn.Linear] has them. Beside the parameters themselves,
-// loading takes four megabytes for each processor. [Options.Device] moves the parameters to a GPU, and [Options.Compute] lets
+// loading takes two megabytes for each processor. [Options.Device] moves the parameters to a GPU, and [Options.Compute] lets
 // the layers compute in 16 bits.
 //
 // # Trust

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/stheno-ml/stheno/internal/memory"
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/ops"
 	"github.com/stheno-ml/stheno/safetensors"
@@ -224,15 +225,12 @@ func readParameters(folder string, a *architecture, progress func(done, total in
 	if err != nil {
 		return nil, err
 	}
-	r := reader{composed: map[string]*tensor.Dense{}, whole: map[string]*tensor.Dense{}, progress: progress}
+	r := reader{values: map[string]*tensor.Dense{}, progress: progress}
 	for _, s := range list {
 		r.total += s.bytes
-		if s.isWhole() {
-			continue
-		}
 		for _, p := range s.parts {
-			if r.composed[p.ours] == nil {
-				r.composed[p.ours] = newValue(make([]float32, tensor.Shape(p.shape).TotalSize()), p.shape)
+			if r.values[p.ours] == nil {
+				r.values[p.ours] = newValue(p.shape)
 			}
 		}
 	}
@@ -245,11 +243,7 @@ func readParameters(folder string, a *architecture, progress func(done, total in
 			if parameters.Value(p.ours) != nil {
 				continue
 			}
-			value := r.whole[p.ours]
-			if value == nil {
-				value = r.composed[p.ours]
-			}
-			if err := parameters.Set(p.ours, value); err != nil {
+			if err := parameters.Set(p.ours, r.values[p.ours]); err != nil {
 				return nil, err
 			}
 		}
@@ -257,36 +251,66 @@ func readParameters(folder string, a *architecture, progress func(done, total in
 	return parameters, nil
 }
 
-func newValue(data []float32, shape []int) *tensor.Dense {
+func newValue(shape []int) *tensor.Dense {
+	data := make([]float32, tensor.Shape(shape).TotalSize())
+	memory.WillFill(data)
 	return tensor.New(tensor.WithShape(shape...), tensor.WithBacking(data), tensor.WithEngine(ops.Engine()))
 }
 
-// reader reads tensors into values.
+// reader reads tensors into values, by the parameters' names.
 type reader struct {
-	composed map[string]*tensor.Dense // values that tensors are copied into, made beforehand
+	values map[string]*tensor.Dense
 
 	mu          sync.Mutex // of what follows
-	whole       map[string]*tensor.Dense
 	done, total int64
 	progress    func(done, total int64)
 	err         error
 }
 
+// piece is some rows of a tensor, which are outputs of one of its parts from a place on.
+type piece struct {
+	*source
+	part       *part
+	row, at, n int
+}
+
+// pieceElements is how many elements of a tensor are read at a time: so few that they stay in the second-level cache, and so many
+// that a transposed matrix is written by whole lines of a cache.
+const pieceElements = 1 << 19
+
+// pieces cuts a tensor.
+func (s *source) pieces() []piece {
+	rows := max(1, pieceElements/s.rowLength())
+	var list []piece
+	row := 0
+	for i := range s.parts {
+		p := &s.parts[i]
+		for at := 0; at < p.n; at += rows {
+			list = append(list, piece{s, p, row + at, at, min(rows, p.n-at)})
+		}
+		row += p.n
+	}
+	return list
+}
+
+// read reads the pieces of the tensors, several at a time.
 func (r *reader) read(list []source) error {
-	next := make(chan source)
+	next := make(chan piece)
 	var workers sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
 		workers.Go(func() {
-			for s := range next {
-				r.finished(s, r.readOne(s))
+			for p := range next {
+				r.finished(p, r.readOne(p))
 			}
 		})
 	}
-	for _, s := range list {
-		if r.failed() {
-			break
+	for i := range list {
+		for _, p := range list[i].pieces() {
+			if r.failed() {
+				break
+			}
+			next <- p
 		}
-		next <- s
 	}
 	close(next)
 	workers.Wait()
@@ -299,31 +323,23 @@ func (r *reader) failed() bool {
 	return r.err != nil
 }
 
-// readOne reads a tensor and puts it where it belongs.
-func (r *reader) readOne(s source) error {
-	read := func(from int, into []float32) error { return s.file.Float32s(s.name, from, into) }
-	if !s.isWhole() {
-		return s.unpack(read, r.composed)
+// readOne reads a piece and puts it where it belongs.
+func (r *reader) readOne(p piece) error {
+	length := p.rowLength()
+	to := r.values[p.part.ours].Float32s()
+	if p.transposed {
+		return p.file.Transposed(p.name, length, p.row, p.n, to[p.at:], p.part.shape[1])
 	}
-	p := s.parts[0]
-	data := make([]float32, s.elements())
-	if err := read(0, data); err != nil {
-		return err
-	}
-	value := newValue(data, p.shape)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.whole[p.ours] = value
-	return nil
+	return p.file.Float32s(p.name, p.row*length, to[p.at*length:][:p.n*length])
 }
 
-func (r *reader) finished(s source, err error) {
+func (r *reader) finished(p piece, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err != nil && r.err == nil {
 		r.err = err
 	}
-	r.done += s.bytes
+	r.done += p.bytes / int64(p.shape[0]) * int64(p.n)
 	if r.progress != nil && r.err == nil {
 		r.progress(r.done, r.total)
 	}

@@ -3,6 +3,7 @@ package pretrained
 import (
 	"slices"
 
+	"github.com/stheno-ml/stheno/internal/transpose"
 	"gorgonia.org/tensor"
 )
 
@@ -77,35 +78,6 @@ func joinedBias(theirs string, outputs ...output) link {
 	return l
 }
 
-// strip is how many elements of a tensor that does not lie in the file as it does in memory are read at a time.
-const strip = 1 << 20
-
-// unpack reads a tensor of the file into its parameters, some rows at a time. Read fills a list with the tensor's elements from
-// a place on.
-func (l *link) unpack(read func(from int, into []float32) error, ours map[string]*tensor.Dense) error {
-	length := l.rowLength()
-	rows := max(1, strip/length)
-	buffer := make([]float32, min(rows*length, l.elements()))
-	row := 0 // of the file's tensor
-	for _, p := range l.parts {
-		to := ours[p.ours].Float32s()
-		for at := 0; at < p.n; {
-			n := min(rows, p.n-at)
-			some := buffer[:n*length]
-			if err := read(row*length, some); err != nil {
-				return err
-			}
-			if l.transposed {
-				transpose(to[at:], p.shape[1], some, length, n, length)
-			} else {
-				copy(to[at*length:], some)
-			}
-			row, at = row+n, at+n
-		}
-	}
-	return nil
-}
-
 // pack is the tensor of the file. It shares the memory of the parameter where that is the same.
 func (l *link) pack(ours map[string]*tensor.Dense) *tensor.Dense {
 	if l.isWhole() {
@@ -117,7 +89,7 @@ func (l *link) pack(ours map[string]*tensor.Dense) *tensor.Dense {
 		from := ours[p.ours].Float32s()
 		n := p.n * l.rowLength()
 		if l.transposed {
-			transpose(rest, l.rowLength(), from, p.shape[1], l.rowLength(), p.n)
+			transpose.Matrix(rest, l.rowLength(), from, p.shape[1], l.rowLength(), p.n)
 		} else {
 			copy(rest[:n], from)
 		}
@@ -128,24 +100,3 @@ func (l *link) pack(ours map[string]*tensor.Dense) *tensor.Dense {
 
 // rowLength is how many elements there are behind each index of the first axis.
 func (l *link) rowLength() int { return l.elements() / l.shape[0] }
-
-// transpose writes a rows×columns matrix with its axes exchanged: to[j·toStride + i] = from[i·fromStride + j]. It goes by squares,
-// which it turns in a place of their own: rows whose distance is a power of two would push one another out of the cache.
-func transpose(to []float32, toStride int, from []float32, fromStride, rows, columns int) {
-	const side = 32
-	var square [side * side]float32
-	for left := 0; left < columns; left += side { // outside, so that each page of to is written once
-		wide := min(side, columns-left)
-		for top := 0; top < rows; top += side {
-			high := min(side, rows-top)
-			for i := range high {
-				for j, x := range from[(top+i)*fromStride+left:][:wide] {
-					square[(j*side+i)&(side*side-1)] = x // the mask tells the compiler that it is inside
-				}
-			}
-			for j := range wide {
-				copy(to[(left+j)*toStride+top:][:high], square[j*side:])
-			}
-		}
-	}
-}

@@ -1,12 +1,14 @@
-package pretrained
+package transpose_test
 
 import (
 	"fmt"
 	"testing"
+
+	"github.com/stheno-ml/stheno/internal/transpose"
 )
 
 // A matrix is turned whatever its sizes and strides are, and nothing is written beside it.
-func TestTranspose(t *testing.T) {
+func TestMatrix(t *testing.T) {
 	for _, rows := range []int{1, 31, 32, 33, 64, 100} {
 		for _, columns := range []int{1, 31, 32, 65, 128} {
 			const extra = 3
@@ -14,7 +16,7 @@ func TestTranspose(t *testing.T) {
 			for i := range from {
 				from[i] = float32(i + 1)
 			}
-			transpose(to, rows+extra, from, columns+extra, rows, columns)
+			transpose.Matrix(to, rows+extra, from, columns+extra, rows, columns)
 			for j := range columns {
 				for i := range rows + extra {
 					want := float32(0)
@@ -30,16 +32,16 @@ func TestTranspose(t *testing.T) {
 	}
 }
 
-// BenchmarkTranspose turns the strips that loading reads of matrices with rows of 2,048 and 8,192.
-func BenchmarkTranspose(b *testing.B) {
+// BenchmarkMatrix turns strips of matrices with rows of 2,048 and 8,192.
+func BenchmarkMatrix(b *testing.B) {
 	for _, columns := range []int{2048, 2052, 8192} {
 		b.Run(fmt.Sprint(columns), func(b *testing.B) {
-			const stride = 8192
+			const strip, stride = 1 << 20, 8192
 			rows := strip / columns
 			from, to := make([]float32, strip), make([]float32, columns*stride)
 			b.SetBytes(int64(4 * rows * columns))
 			for n := 0; b.Loop(); n++ {
-				transpose(to[n*rows%(stride-rows):], stride, from, columns, rows, columns)
+				transpose.Matrix(to[n*rows%(stride-rows):], stride, from, columns, rows, columns)
 			}
 		})
 	}
