@@ -23,12 +23,16 @@ func attentionDelta[T kernels.Float](b *Backend, o, dO, dLSE, delta kernels.Tens
 	if length == 0 {
 		return
 	}
-	b.each(batch*heads, float64(2*o.Elements()), func(task int) {
-		left, right := matrix[T](o, task/heads, task%heads, 0), matrix[T](dO, task/heads, task%heads, 0)
-		part := out[task*length:][:length]
-		simd.Dots(length, dv, left.at(0), left.stride, right.at(0), right.stride, part)
+	perTask := b.rowsPerTask(batch*heads*length, dv)
+	parts := ceilDiv(length, perTask) // of a head
+	b.each(batch*heads*parts, elementFLOPs*float64(o.Elements()), func(task int) {
+		head, from := task/parts, task%parts*perTask
+		left, right := matrix[T](o, head/heads, head%heads, from), matrix[T](dO, head/heads, head%heads, from)
+		first, end := head*length+from, head*length+min(length, from+perTask)
+		part := out[first:end]
+		simd.Dots(len(part), dv, left.at(0), left.stride, right.at(0), right.stride, part)
 		if lse != nil {
-			for i, d := range lse[task*length:][:length] {
+			for i, d := range lse[first:end] {
 				part[i] -= d
 			}
 		}

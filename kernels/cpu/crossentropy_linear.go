@@ -26,11 +26,13 @@ func (b *Backend) LinearCrossEntropy(c *kernels.LinearCrossEntropy, out kernels.
 	return inTypeOf(wide.Hidden, linearCrossEntropy[float32], linearCrossEntropy[float64])(b, rows, &wide, out)
 }
 
-// chunkElements is how many logits are held at a time, unless not even chunkRows rows fit.
+// chunkElements is how many logits are held at a time, unless not even chunkRows rows fit; more than mostChunkRows only as long as
+// the caches hold nearElements of them.
 const (
 	chunkElements = 1 << 24
 	chunkRows     = 16
 	mostChunkRows = 256
+	nearElements  = 1 << 18
 )
 
 func linearCrossEntropy[T kernels.Float](b *Backend, rows *lossRows, c *kernels.LinearCrossEntropy, out kernels.LinearCrossEntropyOutputs) error {
@@ -38,7 +40,7 @@ func linearCrossEntropy[T kernels.Float](b *Backend, rows *lossRows, c *kernels.
 	if n == 0 && out.DWeight.IsSet() {
 		zero[T](out.DWeight)
 	}
-	perChunk := min(n, mostChunkRows, max(chunkRows, chunkElements/vocabulary))
+	perChunk := min(n, max(mostChunkRows, nearElements/vocabulary), max(chunkRows, chunkElements/vocabulary))
 	memory := newWorkspace(bytesFor[T](perChunk * vocabulary))
 	defer memory.release()
 	buffer := take[T](memory, perChunk*vocabulary)

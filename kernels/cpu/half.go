@@ -119,7 +119,7 @@ func (b *Backend) convert(dst, src kernels.Tensor) {
 		return
 	}
 	length := src.Shape[cut]
-	perTask := rowsPerTask(n / length)
+	perTask := b.rowsPerTask(length, n/length)
 	b.each(ceilDiv(length, perTask), elementFLOPs*float64(n), func(task int) {
 		from, to := task*perTask, min(length, (task+1)*perTask)
 		kernels.CopyHost(dst.Slice(cut, from, to), src.Slice(cut, from, to))

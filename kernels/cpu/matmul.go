@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"math"
 	"unsafe"
 
 	"github.com/stheno-ml/stheno/kernels"
@@ -179,8 +180,18 @@ func (x *multiplication[T]) choose() {
 		// Two blocks where there are columns enough, for two threads.
 		widest = min(most, max(least, roundUp(ceilDiv(x.columns, 2), panel)))
 	}
-	x.cut.width, x.cut.depth = evenly(x.columns, widest, panel), evenly(x.depth, x.cut.depth, 8)
-	x.holdsB = x.packB && roundUp(min(x.cut.width, x.columns), panel)*x.depth*size <= blockBytes
+	x.cut.width, x.cut.depth = evenly(x.columns, widest, quad[T]()), evenly(x.depth, x.cut.depth, 8)
+	x.hold()
+}
+
+// quad is the number of columns, or any multiple of it, behind which a product can be cut in two without changing how a row is
+// summed: the vector kernel takes up to four vectors at a time.
+func quad[T kernels.Float]() int { return 4 * simd.Lanes[T]() }
+
+// hold decides whether a worker keeps all slices of a block.
+func (x *multiplication[T]) hold() {
+	width := roundUp(min(x.cut.width, x.columns), simd.Panel[T]())
+	x.holdsB = x.packB && width*x.depth*kernels.DTypeOf[T]().Size() <= blockBytes
 }
 
 // depthOfB is the rows of B that a worker keeps packed.
@@ -192,6 +203,8 @@ func (x *multiplication[T]) depthOfB() int {
 }
 
 const (
+	// leastWidth is how many bytes of a row of B a thread reads at least.
+	leastWidth = 1024
 	// fewRows is the number of rows for which copying B costs more than it saves.
 	fewRows = 16
 	// fewDots is the number of columns, less than a vector, that are cheaper as dot products with the rows of A than as
@@ -238,7 +251,7 @@ func (x *multiplication[T]) run(b *Backend) {
 
 // grid is how the blocks of C are cut into tasks: its rows into a band for each thread, so that a thread mostly reads and
 // writes the rows that it also has in the kernels before and after, and the rows of a band into runs. Where C is wider than
-// high, threads have blocks of columns instead, for packing the same of B twice costs more.
+// high, two threads have blocks of columns instead, for packing the same of B twice costs more, and more threads have rectangles.
 type grid struct{ blocks, bands, bandRows, runs, runRows int }
 
 func (x *multiplication[T]) grid(threads int) grid {
@@ -246,21 +259,60 @@ func (x *multiplication[T]) grid(threads int) grid {
 	if x.copyA {
 		wide = x.columns >= 2*x.rows // for the rows of A are copied twice then
 	}
-	if quad := 4 * simd.Lanes[T](); few && wide && x.columns <= x.cut.width {
-		x.cut.width = min(x.cut.width, roundUp(ceilDiv(x.columns, threads), quad)) // the vector kernel sums by up to four vectors
+	g := grid{bands: 1, bandRows: x.rows, runs: 1, runRows: x.rows}
+	many := few && threads > 2
+	switch {
+	case many && (x.rowsAreDots || !x.packB):
+		// Each thread reads columns of its own, of enough rows side by side.
+		blocks := roundUp(ceilDiv(x.columns, x.cut.width), threads)
+		x.cut.width = min(x.cut.width, max(leastWidth/kernels.DTypeOf[T]().Size(), roundUp(ceilDiv(x.columns, blocks), quad[T]())))
+	case many:
+		g.bands = x.rectangles(threads)
+	case few && wide && x.columns <= x.cut.width:
+		x.cut.width = min(x.cut.width, roundUp(ceilDiv(x.columns, threads), quad[T]()))
 	}
-	g := grid{blocks: ceilDiv(x.columns, x.cut.width), bands: 1, bandRows: x.rows, runs: 1, runRows: x.rows}
+	x.hold()
+	g.blocks = ceilDiv(x.columns, x.cut.width)
 	if threads == 1 || x.items*g.blocks >= tasksPerThread*threads {
 		return g
 	}
-	if few && !(wide && g.blocks%threads == 0) {
+	if few && !many && !(wide && g.blocks%threads == 0) {
 		g.bands = max(1, min(threads, x.rows/x.leastRun()))
-		g.bandRows = min(x.rows, roundUp(ceilDiv(x.rows, g.bands), simd.GemmRows()))
 	}
+	g.bandRows = x.bandRows(g.bands)
 	runs := max(1, min(g.bandRows/x.leastRun(), ceilDiv(tasksPerThread*threads, x.items*g.blocks*g.bands)))
 	g.runRows = min(g.bandRows, roundUp(ceilDiv(g.bandRows, runs), simd.GemmRows()))
 	g.runs = ceilDiv(g.bandRows, g.runRows)
 	return g
+}
+
+// rectangles cuts C into rectangles for more than two threads: it sets the width of a block and returns the number of bands. Of all
+// ways it takes the one in which the busiest thread has the least to do, counted in multiplications of vectors: those of
+// its rectangles, and what copying the columns of B and reading the rows of A costs.
+func (x *multiplication[T]) rectangles(threads int) (bands int) {
+	const ofB, ofA, ofCopiedA = 12, 12, 28 // the cost of an element
+	perRow := ofA
+	if x.copyA {
+		perRow = ofCopiedA
+	}
+	widest, unit, best := x.cut.width, quad[T](), math.MaxInt
+	for n := range min(threads, ceilDiv(x.rows, simd.GemmRows())) {
+		rows := x.bandRows(n + 1)
+		for blocks := ceilDiv(x.columns, widest); blocks <= max(ceilDiv(x.columns, widest), 2*threads); blocks++ {
+			width := roundUp(ceilDiv(x.columns, blocks), unit)
+			inUse := ceilDiv(x.rows, rows) * ceilDiv(x.columns, width) * x.items
+			cost := ceilDiv(inUse, threads) * (rows*width + ofB*width + perRow*rows)
+			if cost < best {
+				best, bands, x.cut.width = cost, n+1, width
+			}
+		}
+	}
+	return bands
+}
+
+// bandRows is the number of rows of one of so many bands.
+func (x *multiplication[T]) bandRows(bands int) int {
+	return min(x.rows, roundUp(ceilDiv(x.rows, bands), simd.GemmRows()))
 }
 
 // tasksPerThread evens out threads that are not equally fast.

@@ -269,12 +269,15 @@ func TestMatMulThreadsAreBitEqual(t *testing.T) {
 			{m: 301, n: 1111, k: 140, transposeA: true, accumulate: true},
 			{m: 127, n: 141, k: 300},
 			{m: 509, n: 515, k: 70},
+			{m: 13, n: 1500, k: 100},
+			{m: 253, n: 1999, k: 400},
+			{m: 130, n: 300, k: 900, transposeA: true, accumulate: true},
 			{batch: []int{5}, m: 100, n: 65, k: 64, sharedB: true, gap: 3},
 			{batch: []int{7}, m: 65, n: 100, k: 64, accumulate: true},
 		} {
 			one, seed := newProduct[float32](c, uint64(i)), uint64(i)
 			one.run(t, 1)
-			for _, threads := range []int{2, 3, 5, 8} {
+			for _, threads := range []int{2, 3, 5, 8, 16, 33} {
 				more := newProduct[float32](c, seed)
 				more.run(t, threads)
 				if !slices.Equal(more.c, one.c) {

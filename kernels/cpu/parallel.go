@@ -98,9 +98,10 @@ type run struct {
 
 // ticketOrder lets tasks go through shared places in an order of their own, whichever threads they run on.
 type ticketOrder struct {
-	passed  []atomic.Int32 // a place each: how many tasks have passed it
-	lock    sync.Mutex
-	changed sync.Cond
+	passed   []atomic.Int32 // a place each: how many tasks have passed it
+	sleeping atomic.Int32   // tasks that wait, in the lock's care
+	lock     sync.Mutex
+	changed  sync.Cond
 }
 
 func newTicketOrder(places int) *ticketOrder {
@@ -112,13 +113,17 @@ func newTicketOrder(places int) *ticketOrder {
 // wait returns when so many tasks have passed the place. Tasks that follow each other closely wait for microseconds,
 // which is less than a goroutine takes to sleep and wake.
 func (t *ticketOrder) wait(place, before int) {
-	const spins = 64
-	for range spins {
-		if t.passed[place].Load() == int32(before) {
-			return
+	const yields, looks = 10, 2000
+	for range yields {
+		for range looks {
+			if t.passed[place].Load() == int32(before) {
+				return
+			}
 		}
 		runtime.Gosched()
 	}
+	t.sleeping.Add(1)
+	defer t.sleeping.Add(-1)
 	t.lock.Lock()
 	defer t.lock.Unlock()
 	for t.passed[place].Load() != int32(before) {
@@ -128,8 +133,11 @@ func (t *ticketOrder) wait(place, before int) {
 
 // pass lets the next task go.
 func (t *ticketOrder) pass(place int) {
-	t.lock.Lock()
 	t.passed[place].Add(1)
-	t.lock.Unlock()
+	if t.sleeping.Load() == 0 {
+		return // who is about to sleep looks once more
+	}
+	t.lock.Lock()
+	t.lock.Unlock() // nobody is between that look and its sleep
 	t.changed.Broadcast()
 }

@@ -10,8 +10,7 @@ import (
 // which have other numbers: a helper mostly has the same in every job. It returns when all that began have ended. The
 // first to run out of tasks does not wait for helpers that are still on their way.
 func shareOut(helpers int, work func(worker int)) {
-	j := &job{work: work, ended: make(chan struct{})}
-	j.slots.Store(int32(helpers))
+	j := &job{work: work, most: int64(helpers), ended: make(chan struct{}, 1)}
 	if posted := pool.post(j, helpers); !posted {
 		for i := range helpers {
 			go j.help(i + 1)
@@ -26,51 +25,50 @@ func shareOut(helpers int, work func(worker int)) {
 
 // job is work that helpers can join until it is closed.
 type job struct {
-	work    func(worker int)
-	slots   atomic.Int32 // how many helpers may still join
-	working atomic.Int32 // helpers at work, plus closed
-	ended   chan struct{}
+	work  func(worker int)
+	most  int64         // how many helpers may join
+	state atomic.Int64  // how many came, times came; how many of them are at work; closed if no more may join
+	ended chan struct{} // has an element once no helper is at work on a closed job
 }
 
-// closed is added to the number of helpers at work when no more may join.
-const closed = 1 << 30
+const (
+	closed = 1 << 62
+	came   = 1 << 31
+)
 
-// help takes part in the job, if there is a slot and it is not closed.
+// help takes part in the job, if it has room and is not closed. Helpers come with one addition, for each change of the state
+// waits for the change before, of another core.
 func (j *job) help(worker int) {
-	if j.slots.Add(-1) < 0 {
+	if s := j.state.Load(); s >= closed || s/came >= j.most {
 		return
 	}
-	for {
-		n := j.working.Load()
-		if n >= closed {
-			return
-		}
-		if j.working.CompareAndSwap(n, n+1) {
-			break
-		}
+	if s := j.state.Add(came + 1); s < closed && s/came <= j.most {
+		j.work(worker)
 	}
-	j.work(worker)
-	if j.working.Add(-1) == closed {
-		close(j.ended)
+	if s := j.state.Add(-1); s >= closed && s%came == 0 {
+		select {
+		case j.ended <- struct{}{}:
+		default: // one who came too late was counted for a moment, after the last had said so
+		}
 	}
 }
 
 // close waits for the helpers at work.
 func (j *job) close() {
-	if j.working.Add(closed) == closed {
+	if j.state.Add(closed)%came == 0 {
 		return
 	}
-	if !watch(func() bool { return j.working.Load() == closed }) {
+	if !watch(func() bool { return j.state.Load()%came == 0 }) {
 		<-j.ended
 	}
 }
 
-// watch looks for something to happen, for about a millisecond in which no other goroutine wants the thread, and reports
-// whether it did. Kernels follow each other within microseconds, and to wake a thread takes tens of them, or 150 where an
-// idle virtual processor is given away. Most looks are without yielding: two goroutines that yield at once can come back on
-// each other's cores, away from the rows that these have in their caches.
+// watch looks for something to happen, for about a millisecond, and reports whether it did. Kernels follow each other within
+// microseconds, and to wake a thread takes tens of them, or 150 where an idle virtual processor is given away. It yields a few
+// times only, for goroutines that yield at once come back on each other's cores, away from the rows that these have in
+// their caches: with sixteen of them, kernels took twice as long.
 func watch(happened func() bool) bool {
-	const yields, looks = 2500, 100
+	const yields, looks = 10, 40_000
 	for range yields {
 		for range looks {
 			if happened() {
@@ -86,7 +84,9 @@ func watch(happened func() bool) bool {
 var pool helperPool
 
 type helperPool struct {
+	_   [cacheLine]byte
 	job atomic.Pointer[job] // what there is to help with; one at a time
+	_   [cacheLine]byte     // helpers read the job all the time, and what lies beside it would keep it away from them
 
 	lock     sync.Mutex
 	awake    sync.Cond

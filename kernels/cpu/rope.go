@@ -52,7 +52,7 @@ func rotate[T kernels.Float](b *Backend, r *kernels.RoPE, x, y kernels.Tensor, d
 	} else {
 		table = anglesOf[T](*r, length, dim, direction)
 	}
-	perTask := rowsPerTask(heads * d)
+	perTask := b.rowsPerTask(batch*length, heads*d)
 	perItem := ceilDiv(length, perTask)
 	b.each(batch*perItem, elementFLOPs*float64(x.Elements()), func(task int) {
 		item, first := task/perItem, task%perItem*perTask

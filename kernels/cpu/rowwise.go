@@ -7,18 +7,28 @@ const (
 	// taskElements is how many elements a task of a row by row kernel works on: enough to pay for being claimed, few
 	// enough for its tensors to stay in the second-level cache.
 	taskElements = 1 << 14
+	// leastElements is how many are worth claiming.
+	leastElements = 1 << 11
 	// pieceElements is how many elements one call of a vector kernel works on, which keeps it well under 100 µs.
 	pieceElements = 1 << 12
 	// elementFLOPs is what moving and computing an element costs next to a matrix product's multiplications.
 	elementFLOPs = 32
 )
 
-// rowsPerTask is how many rows of a length make a task.
-func rowsPerTask(length int) int { return max(1, taskElements/max(1, length)) }
+// rowsPerTask is how many rows of a length make a task, of n.
+func (b *Backend) rowsPerTask(n, length int) int {
+	return max(1, b.perTask(n*length)/max(1, length))
+}
+
+// perTask is how many of n elements, that do not depend on each other, make a task: fewer than taskElements where there would be
+// too few tasks for the threads.
+func (b *Backend) perTask(n int) int {
+	return min(taskElements, max(leastElements, roundUp(ceilDiv(n, 2*b.threads()), leastElements)))
+}
 
 // eachRow calls do for every row of n, in tasks that threads share.
 func (b *Backend) eachRow(n, length int, do func(row int)) {
-	per := rowsPerTask(length)
+	per := b.rowsPerTask(n, length)
 	b.each(ceilDiv(n, per), elementFLOPs*float64(n)*float64(length), func(task int) {
 		for row := task * per; row < min(n, (task+1)*per); row++ {
 			do(row)
@@ -51,14 +61,15 @@ func eachPiece[T kernels.Float](b *Backend, do func(n int, at [5]*T), tensors ..
 			do(min(pieceElements, to-from), piece)
 		}
 	}
-	if length <= taskElements {
+	per := b.perTask(n * length)
+	if length <= per {
 		b.eachRow(n, length, func(row int) { inRow(row, 0, length) })
 		return
 	}
-	perRow := ceilDiv(length, taskElements)
+	perRow := ceilDiv(length, per)
 	b.each(n*perRow, elementFLOPs*float64(n)*float64(length), func(task int) {
-		from := task % perRow * taskElements
-		inRow(task/perRow, from, min(length, from+taskElements))
+		from := task % perRow * per
+		inRow(task/perRow, from, min(length, from+per))
 	})
 }
 
