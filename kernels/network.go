@@ -20,6 +20,13 @@ type Network interface {
 	// SumParts adds up like Sum, and leaves in each member's tensors its own part of the sums, that of [Part]. What the other parts
 	// hold is undefined.
 	SumParts(tensors []Tensor) error
+	// SumLater is Sum at a time of the network's choosing, Join's at the latest: beside work of the device that leaves room for it,
+	// where there is such. Until Join the device's own work leaves the tensors alone.
+	SumLater(tensors []Tensor) error
+	// SumPartsLater is SumParts at such a time.
+	SumPartsLater(tensors []Tensor) error
+	// Join has what comes later done before the device's further work.
+	Join() error
 	// CollectParts gives each member the others' parts of the tensors.
 	CollectParts(tensors []Tensor) error
 	// Broadcast copies the tensors of one member to all others.

@@ -23,6 +23,41 @@ type gradients struct {
 	nodes   gorgonia.Nodes // of each input, the node of its gradient, nil for one without
 	results []gorgonia.Value
 	used    usedGradients
+	ready   map[int][]func(kernels.Tensor) error // by input, who is told of its gradient
+}
+
+// OnGradients has a function called in each run of a machine, and while one is recorded, for each of some nodes whose gradient was just
+// computed, or on a device queued: with the node's number, and the gradient. It needs to be called after [gorgonia.Grad] and before the first run.
+// Of a node that is used several times, whose gradient is a sum, and where Gorgonia's own ops compute it, nothing is told.
+func OnGradients(nodes gorgonia.Nodes, ready func(i int, gradient kernels.Tensor) error) {
+	for i, n := range nodes {
+		if n == nil || n.Deriv() == nil {
+			continue
+		}
+		g, input := gradientsBehind(n.Deriv())
+		if g == nil {
+			continue
+		}
+		if g.ready == nil {
+			g.ready = map[int][]func(kernels.Tensor) error{}
+		}
+		g.ready[input] = append(g.ready[input], func(t kernels.Tensor) error { return ready(i, t) })
+	}
+}
+
+// gradientsBehind returns the op that computes a gradient, and of which input it is; nil where that is no op of this package.
+func gradientsBehind(gradient *gorgonia.Node) (*gradients, int) {
+	switch op := gradient.Op().(type) {
+	case *gradients:
+		return op, op.alone
+	case pick:
+		for children := gradient.Graph().From(gradient.ID()); children.Next(); {
+			if g, ok := children.Node().(*gorgonia.Node).Op().(*gradients); ok {
+				return g, slices.Index(g.nodes, gradient)
+			}
+		}
+	}
+	return nil, 0
 }
 
 // SymDiff adds the gradient op.
@@ -139,6 +174,9 @@ func (g *gradients) Do(operands ...gorgonia.Value) (gorgonia.Value, error) {
 	c.gradients.Add(1)
 	g.memory.look()
 	g.memory.done()
+	if err := g.tell(list); err != nil {
+		return nil, runError(c.name, err)
+	}
 	for i, gradient := range list {
 		switch {
 		case gradient == nil:
@@ -150,6 +188,25 @@ func (g *gradients) Do(operands ...gorgonia.Value) (gorgonia.Value, error) {
 		}
 	}
 	return token(), nil
+}
+
+// tell tells those who wait for gradients of theirs.
+func (g *gradients) tell(list []*tensor.Dense) error {
+	for i, gradient := range list {
+		if gradient == nil || len(g.ready[i]) == 0 {
+			continue
+		}
+		t, err := TensorOf(gradient)
+		for _, ready := range g.ready[i] {
+			if err == nil {
+				err = ready(t)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (g *gradients) written() *result {

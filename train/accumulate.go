@@ -46,7 +46,8 @@ func (o *Optimizer) average() error {
 	return nil
 }
 
-// add adds the gradients to the sums, which are zero at the beginning and after each step.
+// add adds the gradients to the sums, which are zero at the beginning and after each step: but for those that were added as they
+// became known.
 func (o *Optimizer) add() error {
 	if o.sums == nil {
 		sums := make([]kernels.Tensor, len(o.gradients))
@@ -61,7 +62,7 @@ func (o *Optimizer) add() error {
 		}
 		o.sums = sums
 	}
-	return o.backend.SGD(sumInto, o.sums, o.gradients, nil)
+	return o.backend.SGD(sumInto, o.notJoined(o.sums), o.notJoined(o.gradients), nil)
 }
 
 // sumInto is a plain step of rate 1 against gradients, which adds them, all in one call.

@@ -157,7 +157,7 @@ func (l *Loop) build() (err error) {
 	if l.optimizer == nil {
 		return errors.New("optimizer gave nil, it needs to give an optimizer")
 	}
-	if err := l.optimizer.ScaleLoss(l.training.g); err != nil {
+	if err := l.prepare(l.training); err != nil {
 		return err
 	}
 	if l.c.CheckpointEvery > 0 && l.c.Checkpoints == nil && l.ranks().Rank() == 0 {
@@ -216,7 +216,7 @@ func (l *Loop) graph(b data.Batch, training bool) (*graph, error) {
 		}
 	}
 	if training && l.optimizer != nil {
-		if err := l.optimizer.ScaleLoss(t.g); err != nil {
+		if err := l.prepare(t); err != nil {
 			return nil, errors.Join(err, t.machine.Close())
 		}
 	}
@@ -228,6 +228,14 @@ func (l *Loop) graph(b data.Batch, training bool) (*graph, error) {
 			"sequences of similar length, padded to the same, take fewer", manyShapes)))
 	}
 	return t, err
+}
+
+// prepare makes a graph that trains the optimizer's.
+func (l *Loop) prepare(t *graph) error {
+	if l.c.Device != nil {
+		l.optimizer.joinEarly(t.trained)
+	}
+	return l.optimizer.ScaleLoss(t.g)
 }
 
 // manyShapes is how many graphs are built in silence.
@@ -439,6 +447,7 @@ func (l *Loop) train(q *queuedStep, n int, last bool) error {
 			return err
 		}
 	}
+	l.optimizer.beginRun(last)
 	scalars, err := t.run(b, run)
 	if err != nil {
 		return err

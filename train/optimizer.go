@@ -37,6 +37,9 @@ type Optimizer struct {
 	rates   []float64      // what goes into the part of control that window is
 	window  kernels.Tensor
 
+	ends   bool   // the run that is under way ends a step
+	joined []bool // by parameter, whether its gradient of the step travels to the other ranks already
+
 	runs int           // that were accumulated since the last step
 	used usedGradients // of a device
 
@@ -111,6 +114,7 @@ func newOptimizer(name string, nodes gorgonia.Nodes, r rule, options Options) (*
 		}
 	}
 	ordered, spans := grouped(nodes, options.Groups)
+	o.joined = make([]bool, len(nodes))
 	o.weights, o.gradients = make([]kernels.Tensor, len(nodes)), make([]kernels.Tensor, len(nodes))
 	o.state = make([][]kernels.Tensor, len(r.slots()))
 	for slot := range o.state {

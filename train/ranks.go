@@ -8,24 +8,77 @@ import (
 	"unsafe"
 
 	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/ops"
 	"github.com/stheno-ml/stheno/safetensors"
 	"github.com/stheno-ml/stheno/train/checkpoint"
 	"github.com/stheno-ml/stheno/train/distributed"
+	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
 )
 
 // This file is what an optimiser and a loop do together with those of other ranks. Batches are numbered for all: step n takes as
 // many as one process would take that accumulates all of them, and each rank every Size-th.
 
+// joinEarly lets the gradients of a graph's parameters travel while others are computed: as soon as they are known, in runs that end a
+// step. It is for devices; on the host a machine adds up the gradients of a step's runs only after an op has computed them.
+func (o *Optimizer) joinEarly(trained gorgonia.Nodes) {
+	if o.options.Ranks.Size() == 1 {
+		return
+	}
+	numbers := map[string]int{}
+	for i, p := range o.parameters {
+		numbers[p.node.Name()] = i
+	}
+	ops.OnGradients(trained, func(i int, gradient kernels.Tensor) error {
+		number, known := numbers[trained[i].Name()]
+		if !o.ends || !known || o.options.Accumulation > 1 && o.sums == nil {
+			return nil
+		}
+		if o.options.Accumulation > 1 {
+			sum := o.sums[number : number+1]
+			if err := o.backend.SGD(sumInto, sum, []kernels.Tensor{gradient}, nil); err != nil {
+				return err
+			}
+			gradient = sum[0]
+		}
+		o.joined[number] = true
+		return o.sumLater(gradient)
+	})
+}
+
+// beginRun says whether the run that comes now ends a step.
+func (o *Optimizer) beginRun(ends bool) {
+	o.ends = ends
+	clear(o.joined)
+}
+
 // joinGradients makes the gradients of this rank the sums over all ranks, or its own parts of them.
 func (o *Optimizer) joinGradients() error {
-	switch {
-	case o.options.Ranks.Size() == 1:
+	if o.options.Ranks.Size() == 1 {
 		return nil
-	case o.isSharded():
-		return o.options.Ranks.SumParts(o.gradients...)
 	}
-	return o.options.Ranks.Sum(o.gradients...)
+	if err := o.sumLater(o.notJoined(o.gradients)...); err != nil {
+		return err
+	}
+	return o.options.Ranks.Join()
+}
+
+// notJoined are those of the parameters' tensors whose gradients do not travel yet.
+func (o *Optimizer) notJoined(all []kernels.Tensor) []kernels.Tensor {
+	var list []kernels.Tensor
+	for i, t := range all {
+		if !o.joined[i] {
+			list = append(list, t)
+		}
+	}
+	return list
+}
+
+func (o *Optimizer) sumLater(gradients ...kernels.Tensor) error {
+	if o.isSharded() {
+		return o.options.Ranks.SumPartsLater(gradients...)
+	}
+	return o.options.Ranks.SumLater(gradients...)
 }
 
 // batchesOfStep is how many batches the gradients of a step are a mean of.

@@ -22,6 +22,9 @@ func (d *Device) AttentionBackward(a *kernels.Attention, g kernels.AttentionGrad
 	if err := c.describe(); err != nil {
 		return err
 	}
+	if err := d.forkTransfers(); err != nil {
+		return err
+	}
 	if g.DSinks.IsSet() {
 		if err := c.dSinks(g.LSE, g.Delta, g.DSinks); err != nil {
 			return err
@@ -35,7 +38,10 @@ func (d *Device) AttentionBackward(a *kernels.Attention, g kernels.AttentionGrad
 	if err := c.deliver(); err != nil {
 		return err
 	}
-	return c.clearUnused(g)
+	if err := c.clearUnused(g); err != nil {
+		return err
+	}
+	return d.joinTransfers()
 }
 
 // clearUnused writes zeros where no sequence has its gradients: behind the last packed one, and behind a batch item's keys. Keys

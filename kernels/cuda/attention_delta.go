@@ -27,6 +27,9 @@ func (d *Device) AttentionDelta(a *kernels.Attention, o, dO, dLSE, delta kernels
 	if delta.Elements() == 0 {
 		return nil
 	}
+	if err := d.forkTransfers(); err != nil { // AttentionBackward follows, whose blocks are to come later than theirs
+		return err
+	}
 	width := 16 / o.DType.Size() // elements that a thread reads at once
 	g := deltaArguments{
 		o: rowsOf(o), dO: rowsOf(dO), dLSE: addressOf(dLSE), delta: addressOf(delta), count: int64(delta.Elements()),

@@ -139,6 +139,7 @@ func (d *Device) Capture(work func() error) (_ kernels.Recording, err error) {
 			err = d.check("cuStreamEndCapture", result)
 		}
 		if !finished || err != nil {
+			d.forgetTransfers()
 			d.forget(kept, r.recorded)
 			return
 		}

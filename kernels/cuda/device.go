@@ -39,6 +39,8 @@ type Device struct {
 	last      atomic.Pointer[launchShape] // the kernel queued last, for the messages of errors that come later
 	traced    atomic.Pointer[func(kernel string)]
 
+	waiting atomic.Pointer[transfers] // that were asked for later, nil for none
+
 	// While a recording is made, what must not be a part of it runs here, after the work before the recording.
 	aside           cu.Stream
 	beforeRecording cu.Event

@@ -114,6 +114,7 @@ func (d *Device) JoinNetwork(ctx context.Context, key []byte, rank, size int) (k
 		return nil, fmt.Errorf("cuda:%d: rank is %d, it needs to be from 0 to %d", d.index, rank, size-1)
 	}
 	n := &network{device: d, rank: rank, size: size}
+	n.asTransfers = n
 	joined := make(chan error, 1)
 	go func() {
 		joined <- d.ncclError("ncclCommInitRank",
@@ -152,29 +153,54 @@ type network struct {
 
 	beside *cu.Stream // of exchanges, nil before the first
 	events []cu.Event // that no exchange has
+
+	// Sums that were asked for later, the tensors that they are of, and the sums that run beside the device's work.
+	later   []C.Transfer
+	tensors []kernels.Tensor
+	forked  *exchange
+
+	asTransfers transfers // this network, as the device knows it
 }
 
 var errLeft = errors.New("the network was left or aborted")
 
+// The names of operations in errors.
+const (
+	sumName      = "sum over ranks"
+	sumPartsName = "sum of parts"
+)
+
 // Sum is NCCL's all-reduce.
-func (n *network) Sum(tensors []kernels.Tensor) error {
-	return n.transfer("sum over ranks", tensors, func(t kernels.Tensor, list []C.Transfer) []C.Transfer {
-		return append(list, n.of(t, C.AllReduce, 0, t.Elements()))
-	})
+func (n *network) Sum(tensors []kernels.Tensor) error { return n.transfer(sumName, tensors, n.sum) }
+
+// SumLater is Sum beside the next kernels that leave room for it, see Device.forkTransfers.
+func (n *network) SumLater(tensors []kernels.Tensor) error {
+	return n.transferLater(sumName, tensors, n.sum)
+}
+
+func (n *network) sum(t kernels.Tensor, list []C.Transfer) []C.Transfer {
+	return append(list, n.of(t, C.AllReduce, 0, t.Elements()))
 }
 
 // SumParts is NCCL's reduce-scatter, and where the parts are not equal a reduction for each.
 func (n *network) SumParts(tensors []kernels.Tensor) error {
-	return n.transfer("sum of parts", tensors, func(t kernels.Tensor, list []C.Transfer) []C.Transfer {
-		count := t.Elements()
-		if count%n.size == 0 {
-			at, end := kernels.Part(n.rank, n.size, count)
-			whole := n.of(t, C.ReduceScatter, 0, end-at)
-			whole.to = n.of(t, C.ReduceScatter, at, end).to
-			return append(list, whole)
-		}
-		return n.each(t, C.Reduce, list)
-	})
+	return n.transfer(sumPartsName, tensors, n.sumParts)
+}
+
+// SumPartsLater is SumParts as SumLater is Sum.
+func (n *network) SumPartsLater(tensors []kernels.Tensor) error {
+	return n.transferLater(sumPartsName, tensors, n.sumParts)
+}
+
+func (n *network) sumParts(t kernels.Tensor, list []C.Transfer) []C.Transfer {
+	count := t.Elements()
+	if count%n.size == 0 {
+		at, end := kernels.Part(n.rank, n.size, count)
+		whole := n.of(t, C.ReduceScatter, 0, end-at)
+		whole.to = n.of(t, C.ReduceScatter, at, end).to
+		return append(list, whole)
+	}
+	return n.each(t, C.Reduce, list)
 }
 
 // CollectParts is NCCL's all-gather, and where the parts are not equal a broadcast of each.
@@ -231,10 +257,15 @@ func (n *network) Exchange(to int, send []kernels.Tensor, from int, receive []ke
 	}
 	n.calls.Lock()
 	defer n.calls.Unlock()
+	return n.queueBeside(name, list, send, receive)
+}
+
+// queueBeside queues operations beside what the device does from now on. The caller holds calls.
+func (n *network) queueBeside(name string, list []C.Transfer, tensors ...[]kernels.Tensor) (*exchange, error) {
 	if n.left.Load() {
 		return nil, n.device.callError(name, errLeft)
 	}
-	d, x := n.device, &exchange{network: n, tensors: [2][]kernels.Tensor{send, receive}}
+	d, x := n.device, &exchange{network: n, tensors: tensors}
 	for _, e := range []*cu.Event{&x.begin, &x.end} {
 		if err := n.event(e); err != nil {
 			return nil, err
@@ -273,17 +304,22 @@ func (n *network) event(e *cu.Event) error {
 // exchange is one that was queued.
 type exchange struct {
 	network    *network
-	tensors    [2][]kernels.Tensor // alive until it is joined
+	tensors    [][]kernels.Tensor // alive until it is joined
 	begin, end cu.Event
 }
 
 // Join makes the device's stream wait for the exchange.
 func (x *exchange) Join() error {
+	x.network.calls.Lock()
+	defer x.network.calls.Unlock()
+	return x.join()
+}
+
+// join is Join where the caller holds calls.
+func (x *exchange) join() error {
 	n := x.network
 	defer runtime.KeepAlive(x)
 	err := n.device.do("cuStreamWaitEvent", func() error { return n.device.stream.Wait(x.end, 0) })
-	n.calls.Lock()
-	defer n.calls.Unlock()
 	n.events = append(n.events, x.begin, x.end)
 	return err
 }
@@ -292,6 +328,69 @@ func (x *exchange) Join() error {
 type nothingSent struct{}
 
 func (nothingSent) Join() error { return nil }
+
+// transferLater notes operations for later.
+func (n *network) transferLater(name string, tensors []kernels.Tensor, describe func(kernels.Tensor, []C.Transfer) []C.Transfer) error {
+	list, err := n.describe(name, tensors, describe)
+	if err != nil {
+		return err
+	}
+	n.calls.Lock()
+	defer n.calls.Unlock()
+	if n.left.Load() {
+		return n.device.callError(name, errLeft)
+	}
+	n.later, n.tensors = append(n.later, list...), append(n.tensors, tensors...)
+	n.device.waiting.Store(&n.asTransfers)
+	return nil
+}
+
+// fork begins what was noted for later.
+func (n *network) fork() (err error) {
+	n.calls.Lock()
+	defer n.calls.Unlock()
+	if len(n.later) == 0 || n.forked != nil {
+		return nil
+	}
+	list, tensors := n.later, n.tensors
+	n.later, n.tensors = nil, nil
+	n.forked, err = n.queueBeside("sums beside other work", list, tensors)
+	return err
+}
+
+func (n *network) join() error {
+	n.calls.Lock()
+	defer n.calls.Unlock()
+	return n.joinForked()
+}
+
+func (n *network) joinForked() error {
+	x := n.forked
+	if n.forked = nil; x == nil {
+		return nil
+	}
+	return x.join()
+}
+
+// Join queues what is still noted for later.
+func (n *network) Join() error {
+	n.calls.Lock()
+	defer n.calls.Unlock()
+	n.device.waiting.CompareAndSwap(&n.asTransfers, nil)
+	if err := n.joinForked(); err != nil {
+		return err
+	}
+	list, tensors := n.later, n.tensors
+	n.later, n.tensors = nil, nil
+	defer runtime.KeepAlive(tensors)
+	return n.queue("sums over ranks", list)
+}
+
+func (n *network) forget() {
+	n.calls.Lock()
+	defer n.calls.Unlock()
+	n.later, n.tensors, n.forked = nil, nil, nil
+}
 
 // each is an operation on each part of a tensor, whose root is the part's rank.
 func (n *network) each(t kernels.Tensor, operation C.int, list []C.Transfer) []C.Transfer {
@@ -343,10 +442,18 @@ func (n *network) transfer(name string, tensors []kernels.Tensor, describe func(
 	}
 	n.calls.Lock()
 	defer n.calls.Unlock()
+	defer runtime.KeepAlive(tensors)
+	return n.queue(name, list)
+}
+
+// queue queues operations in the order of the device's work. The caller holds calls.
+func (n *network) queue(name string, list []C.Transfer) error {
 	if n.left.Load() {
 		return n.device.callError(name, errLeft)
 	}
-	defer runtime.KeepAlive(tensors)
+	if len(list) == 0 {
+		return nil
+	}
 	d := n.device
 	return d.ncclError(name, C.networkTransfer(rawContext(d.context), n.communicator, rawStream(d.stream), &list[0], C.int(len(list))), n.communicator)
 }
@@ -374,6 +481,7 @@ func (n *network) leave(abort bool) {
 	if !n.left.CompareAndSwap(false, true) {
 		return
 	}
+	n.device.waiting.CompareAndSwap(&n.asTransfers, nil)
 	go func() {
 		// A call that waits for a member that is gone returns only when the communicator is aborted beneath it.
 		for patience := time.Now().Add(time.Second); !n.calls.TryLock(); time.Sleep(time.Millisecond) {

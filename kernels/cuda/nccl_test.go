@@ -93,7 +93,7 @@ func TestNetwork(t *testing.T) {
 	size := len(devices)
 	lengths := []int{0, 1, size - 1, size, 5, 1001, 1 << 20, 3_000_001}
 	for _, dtype := range []kernels.DType{kernels.F32, kernels.F64, kernels.BF16, kernels.F16} {
-		for _, name := range []string{"Sum", "SumParts", "CollectParts", "Broadcast"} {
+		for _, name := range []string{"Sum", "SumParts", "SumLater", "SumPartsLater", "CollectParts", "Broadcast"} {
 			for _, recorded := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s %v recorded=%v", name, dtype, recorded), func(t *testing.T) {
 					inputs, tensors := make([][][]float64, size), make([][]kernels.Tensor, size)
@@ -121,6 +121,11 @@ func TestNetwork(t *testing.T) {
 								return n.Sum(tensors[rank])
 							case "SumParts":
 								return n.SumParts(tensors[rank])
+							case "SumLater": // beside other work, while more are asked for, and in the end
+								d, half := devices[rank], len(lengths)/2
+								return errors.Join(n.SumLater(tensors[rank][:half]), d.forkTransfers(), n.SumLater(tensors[rank][half:]), d.joinTransfers(), n.Join())
+							case "SumPartsLater":
+								return errors.Join(n.SumPartsLater(tensors[rank]), n.Join())
 							case "CollectParts":
 								return n.CollectParts(tensors[rank])
 							default:
@@ -143,7 +148,7 @@ func TestNetwork(t *testing.T) {
 								t.Fatal(err)
 							}
 							at, end := 0, n
-							if name == "SumParts" {
+							if strings.HasPrefix(name, "SumParts") {
 								at, end = kernels.Part(rank, size, n)
 							}
 							for i := at; i < end; i++ {

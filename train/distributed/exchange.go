@@ -18,18 +18,35 @@ import (
 // Sum adds up the tensors of all ranks, element by element, and leaves the sums in the tensors of each, the same bits in all. On
 // the host the order is that of the ranks, and sums of 16-bit floats are made in float32.
 func (g *Group) Sum(tensors ...kernels.Tensor) error {
-	return g.each("Sum", tensors, kernels.Network.Sum, func(operation uint64, t kernels.Tensor) error {
-		if err := g.sumParts(operation, t); err != nil {
-			return err
-		}
-		return g.collectParts(operation, t)
-	})
+	return g.each("Sum", tensors, kernels.Network.Sum, g.sum)
 }
 
 // SumParts adds up like Sum, but leaves in each rank's tensors only its own part of the sums, that of Part. What the other parts
 // hold afterwards is undefined.
 func (g *Group) SumParts(tensors ...kernels.Tensor) error {
 	return g.each("SumParts", tensors, kernels.Network.SumParts, g.sumParts)
+}
+
+// SumLater is Sum at any time until Join, up to which the tensors must be left alone: on devices where it disturbs their other work
+// least, and on the host at once.
+func (g *Group) SumLater(tensors ...kernels.Tensor) error {
+	return g.each("SumLater", tensors, kernels.Network.SumLater, g.sum)
+}
+
+// SumPartsLater is SumParts at any time until Join.
+func (g *Group) SumPartsLater(tensors ...kernels.Tensor) error {
+	return g.each("SumPartsLater", tensors, kernels.Network.SumPartsLater, g.sumParts)
+}
+
+// Join makes what a device does from now on come after the sums that were asked for later.
+func (g *Group) Join() error {
+	if err := g.Err(); err != nil || g == nil || g.network == nil {
+		return err
+	}
+	if err := g.network.Join(); err != nil {
+		return g.failLate(fmt.Errorf("rank %d: %w", g.Rank(), err))
+	}
+	return nil
 }
 
 // CollectParts gives each rank the others' parts of the tensors: what SumParts left out.
@@ -145,6 +162,13 @@ func (g *Group) compare(operation uint64, name string, count int, mine, expected
 		}
 		return nil
 	})
+}
+
+func (g *Group) sum(operation uint64, t kernels.Tensor) error {
+	if err := g.sumParts(operation, t); err != nil {
+		return err
+	}
+	return g.collectParts(operation, t)
 }
 
 func (g *Group) sumParts(operation uint64, t kernels.Tensor) error {

@@ -50,9 +50,12 @@ func (n *network) note(name string, tensors []kernels.Tensor) error {
 	return n.err
 }
 
-func (n *network) Sum(t []kernels.Tensor) error          { return n.note("Sum", t) }
-func (n *network) SumParts(t []kernels.Tensor) error     { return n.note("SumParts", t) }
-func (n *network) CollectParts(t []kernels.Tensor) error { return n.note("CollectParts", t) }
+func (n *network) Sum(t []kernels.Tensor) error           { return n.note("Sum", t) }
+func (n *network) SumParts(t []kernels.Tensor) error      { return n.note("SumParts", t) }
+func (n *network) CollectParts(t []kernels.Tensor) error  { return n.note("CollectParts", t) }
+func (n *network) SumLater(t []kernels.Tensor) error      { return n.note("SumLater", t) }
+func (n *network) SumPartsLater(t []kernels.Tensor) error { return n.note("SumPartsLater", t) }
+func (n *network) Join() error                            { return n.note("Join", nil) }
 func (n *network) Broadcast(from int, t []kernels.Tensor) error {
 	return n.note(fmt.Sprint("Broadcast from ", from, " of "), t)
 }
@@ -98,7 +101,8 @@ func TestConnect(t *testing.T) {
 			}
 		}
 		left[g.Rank()] = <-d.networks
-		if err := errors.Join(g.Sum(onDevice(3), kernels.Of(x, 1), onDevice(2)), g.SumParts(onDevice(1)), g.CollectParts(onDevice(1)), g.Broadcast(1, onDevice(1))); err != nil {
+		if err := errors.Join(g.Sum(onDevice(3), kernels.Of(x, 1), onDevice(2)), g.SumParts(onDevice(1)), g.CollectParts(onDevice(1)), g.Broadcast(1, onDevice(1)),
+			g.SumLater(onDevice(1), onDevice(2)), g.SumPartsLater(onDevice(3)), g.Join()); err != nil {
 			return err
 		}
 		if _, err := g.Exchange(1-g.Rank(), []kernels.Tensor{onDevice(2)}, 1-g.Rank(), []kernels.Tensor{onDevice(2)}); err != nil {
@@ -110,7 +114,7 @@ func TestConnect(t *testing.T) {
 		return nil
 	}))
 	for rank, n := range left {
-		want := fmt.Sprintf("[Sum2 SumParts1 CollectParts1 Broadcast from 1 of 1 Exchange to %d from %d of 1 and 1]", 1-rank, 1-rank)
+		want := fmt.Sprintf("[Sum2 SumParts1 CollectParts1 Broadcast from 1 of 1 SumLater2 SumPartsLater1 Join0 Exchange to %d from %d of 1 and 1]", 1-rank, 1-rank)
 		if n.key != "key 0" || n.rank != rank || n.size != 2 || fmt.Sprint(n.calls) != want {
 			t.Errorf("rank %d has network %q, rank %d of %d, and called %v, want %s", rank, n.key, n.rank, n.size, n.calls, want)
 		}
