@@ -14,6 +14,9 @@ type Checkpoint struct {
 	Step int
 	// Weights are the model's parameters, Optimizer is the tensors that the optimiser keeps for them; both may be empty.
 	Weights, Optimizer safetensors.Tensors
+	// Parts takes the place of both where several processes save together. It has all of them write their parts into a
+	// folder, see [Part.Write], and returns what that returned, in the order of the parts. Of a checkpoint that was read it is nil.
+	Parts func(folder string) (sums []string, err error)
 	// Meta is any JSON value: whatever else the training loop needs. Numbers in it come back digit by digit, but space
 	// between its parts may differ. Nil is null.
 	Meta json.RawMessage
@@ -35,7 +38,7 @@ const (
 	sumsFile      = "SHA256SUMS"
 )
 
-// summedFiles are the files that have a checksum, in the order in which the sums are listed.
+// summedFiles are the files that have a checksum, in the order in which the sums are listed, where one process writes all.
 var summedFiles = []string{modelFile, optimizerFile, stateFile}
 
 // state is what state.json holds.
@@ -55,6 +58,9 @@ func (c Checkpoint) validate() error {
 	}
 	if c.Meta != nil && !json.Valid(c.Meta) {
 		return errors.New("meta is not valid JSON")
+	}
+	if c.Parts != nil && len(c.Weights)+len(c.Optimizer) > 0 {
+		return fmt.Errorf("there are %d tensors beside parts, it needs to be one of the two", len(c.Weights)+len(c.Optimizer))
 	}
 	return nil
 }

@@ -18,9 +18,13 @@
 //	        model.safetensors        the weights; Python's safetensors reads them
 //	        optimizer.safetensors    the optimiser's tensors
 //	        state.json               the step, and whatever else the caller gave
-//	        SHA256SUMS               checksums of the three, for sha256sum -c as well
+//	        SHA256SUMS               checksums of the others, for sha256sum -c as well
 //	    step-00000400/
 //	    best-00000200/
+//
+// A checkpoint that several processes saved ([Checkpoint.Parts]) has model-00001-of-00002.safetensors and
+// optimizer-00001-of-00002.safetensors for each of them in place of the first two files: some of the weights, each whole, and pieces of the
+// optimiser's tensors, whose places the file's metadata tells. Any number of processes reads it.
 //
 // A folder is never overwritten. Where a step is saved that is there already, the new one is called step-00000200.2, and
 // the old one is removed after that. Names that begin with .writing- or .deleting- are folders in the making or on their

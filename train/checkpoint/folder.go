@@ -1,7 +1,6 @@
 package checkpoint
 
 import (
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -170,18 +169,20 @@ func (f *Folder) write(path string, n name, c Checkpoint) error {
 
 // fill writes the checkpoint's files and syncs each of them, and the folder.
 func (f *Folder) fill(folder string, c Checkpoint) error {
-	sums := ""
-	for _, name := range summedFiles {
-		sum := sha256.New()
-		err := f.writeFile(filepath.Join(folder, name), func(w io.Writer) error {
-			return c.writePart(name, io.MultiWriter(w, sum))
-		})
+	sums, parts, err := "", 0, error(nil)
+	if c.Parts != nil {
+		if sums, parts, err = c.writeParts(folder); err != nil {
+			return err
+		}
+	}
+	for _, name := range filesOf(parts)[2*parts:] {
+		sum, err := writeSummed(f.disk, filepath.Join(folder, name), func(w io.Writer) error { return c.writeFile(name, w) })
 		if err != nil {
 			return err
 		}
-		sums += sumLine(fmt.Sprintf("%x", sum.Sum(nil)), name)
+		sums += sumLine(sum, name)
 	}
-	err := f.writeFile(filepath.Join(folder, sumsFile), func(w io.Writer) error {
+	err = writeFile(f.disk, filepath.Join(folder, sumsFile), func(w io.Writer) error {
 		_, err := io.WriteString(w, sums)
 		return err
 	})
@@ -191,9 +192,11 @@ func (f *Folder) fill(folder string, c Checkpoint) error {
 	return f.disk.syncFolder(folder)
 }
 
-// writePart writes one of the files that have a checksum.
-func (c Checkpoint) writePart(name string, w io.Writer) error {
-	metadata := map[string]string{"format": "pt"} // without which Python's transformers refuses a file
+// metadata is that of files with whole tensors, without which Python's transformers refuses them.
+var metadata = map[string]string{"format": "pt"}
+
+// writeFile writes one of the files that have a checksum.
+func (c Checkpoint) writeFile(name string, w io.Writer) error {
 	switch name {
 	case modelFile:
 		return safetensors.Write(w, c.Weights, metadata)
@@ -208,8 +211,8 @@ func (c Checkpoint) writePart(name string, w io.Writer) error {
 	return err
 }
 
-func (f *Folder) writeFile(path string, write func(io.Writer) error) error {
-	out, err := f.disk.create(path)
+func writeFile(d filesystem, path string, write func(io.Writer) error) error {
+	out, err := d.create(path)
 	if err != nil {
 		return err
 	}

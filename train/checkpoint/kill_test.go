@@ -32,8 +32,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// saveForever goes on from the latest checkpoint: every fifth step is saved twice, every third is the best. It prints
-// what it has saved after it has.
+// saveForever goes on from the latest checkpoint: every fifth step is saved twice, every third is the best, and every other in
+// parts. It prints what it has saved after it has.
 func saveForever(folder string) error {
 	fmt.Println("start")
 	f, err := Open(folder, 2)
@@ -48,7 +48,11 @@ func saveForever(folder string) error {
 	}
 	for step++; ; step++ {
 		for version := range 1 + (5-step%5)/5 {
-			if _, err := f.Save(sample(step, version)); err != nil {
+			c := sample(step, version)
+			if step%2 == 1 {
+				c = inParts(c, 3)
+			}
+			if _, err := f.Save(c); err != nil {
 				return err
 			}
 			fmt.Println("step", step, version)

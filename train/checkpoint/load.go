@@ -26,7 +26,8 @@ func Load(path string) (Checkpoint, error) {
 }
 
 func load(path string) (c Checkpoint, err error) {
-	if err := verify(path); err != nil {
+	parts, err := verify(path)
+	if err != nil {
 		return c, err
 	}
 	text, err := plainfile.ReadFile(filepath.Join(path, stateFile), maxText)
@@ -41,6 +42,9 @@ func load(path string) (c Checkpoint, err error) {
 		return c, fmt.Errorf("%s has format %d, this version reads format %d", stateFile, s.Format, stateFormat)
 	}
 	c = Checkpoint{Step: s.Step, Meta: s.Meta, Path: path}
+	if parts > 0 {
+		return c, c.loadParts(path, parts)
+	}
 	if c.Weights, err = loadTensors(filepath.Join(path, modelFile)); err != nil {
 		return c, err
 	}
@@ -48,32 +52,46 @@ func load(path string) (c Checkpoint, err error) {
 	return c, err
 }
 
-// verify compares the files with their checksums, before anything in them is believed.
-func verify(path string) error {
-	sums, err := plainfile.ReadFile(filepath.Join(path, sumsFile), maxText)
+// verify compares the files with their checksums, before anything in them is believed, and returns how many parts there are, 0
+// where one process wrote all.
+func verify(path string) (parts int, err error) {
+	text, err := plainfile.ReadFile(filepath.Join(path, sumsFile), maxText)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	rest := string(sums)
-	for _, name := range summedFiles {
-		line, after, ended := strings.Cut(rest, "\n")
-		want, named := strings.CutSuffix(line, "  "+name)
-		if !ended || !named {
-			return fmt.Errorf("%s has %q where the checksum of %s needs to be", sumsFile, line, name)
-		}
+	parts = partsIn(string(text))
+	names := filesOf(parts)
+	sums, err := splitSums(string(text), names)
+	if err != nil {
+		return 0, fmt.Errorf("%s %w", sumsFile, err)
+	}
+	for i, name := range names {
 		have, size, err := checksum(filepath.Join(path, name))
 		if err != nil {
-			return err
+			return 0, err
 		}
-		if have != want {
-			return fmt.Errorf("%s, of %d bytes, does not have the checksum in %s: one of the two is cut short or changed", name, size, sumsFile)
+		if have != sums[i] {
+			return 0, fmt.Errorf("%s, of %d bytes, does not have the checksum in %s: one of the two is cut short or changed", name, size, sumsFile)
 		}
-		rest = after
 	}
-	if rest != "" {
-		return fmt.Errorf("%s has %d bytes too many", sumsFile, len(rest))
+	return parts, nil
+}
+
+// splitSums returns the checksums that a text lists of some files. The error goes on from the text's name.
+func splitSums(text string, names []string) ([]string, error) {
+	var sums []string
+	for _, name := range names {
+		line, after, ended := strings.Cut(text, "\n")
+		sum, named := strings.CutSuffix(line, "  "+name)
+		if !ended || !named {
+			return nil, fmt.Errorf("has %q where the checksum of %s needs to be", line, name)
+		}
+		sums, text = append(sums, sum), after
 	}
-	return nil
+	if text != "" {
+		return nil, fmt.Errorf("has %d bytes too many", len(text))
+	}
+	return sums, nil
 }
 
 func checksum(path string) (sum string, size int64, err error) {
