@@ -1,7 +1,6 @@
 package train
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -62,6 +61,10 @@ type LoopConfig struct {
 	Checkpoints *checkpoint.Folder
 	// CheckpointEvery is the number of steps between checkpoints; 0 means only at the end, and the best.
 	CheckpointEvery int
+	// CheckpointParts has each of several ranks write its part of a checkpoint, at the same time, in place of rank 0 all of it.
+	// All need to see rank 0's folder under the same path. What rank 0 says counts for all. Any number of ranks reads it, of which
+	// rank 0 alone needs to see the folder.
+	CheckpointParts bool
 	// NewMasks lets Resume go on from a checkpoint of a program whose dropout drew other masks for the same seeds.
 	NewMasks bool
 	// Settings are stored in every checkpoint, as JSON: what the program needs to know to build the same Loop again.
@@ -93,7 +96,8 @@ type Loop struct {
 
 	dirty    bool // gradients are not zero
 	torn     bool // an update of the weights has failed halfway
-	helps    bool // rank 0 writes checkpoints, and needs this rank's part of the optimiser's state
+	shares   bool // rank 0 wants checkpoints that all ranks write
+	helps    bool // rank 0 writes checkpoints, and needs this rank's part
 	skipping bool // the last step was skipped, since a gradient was not finite
 	resumed  bool
 	branched bool // from a checkpoint that is not the newest
@@ -293,10 +297,10 @@ func (l *Loop) Run(ctx context.Context) (End, error) {
 	l.audience = newAudience(hooks)
 	stop := l.audience.onCancel(ctx, l.c.Checkpoints != nil)
 	err := l.run(ctx, start)
-	if err != nil && !errors.Is(err, errCancelled) {
+	cancelled, together := errors.Is(err, errCancelled), errors.As(err, new(stopped))
+	if err != nil && !cancelled && !together {
 		l.ranks().Abort(err)
 	}
-	cancelled := errors.Is(err, errCancelled)
 	if cancelled {
 		err = nil
 	}
@@ -408,11 +412,15 @@ func (l *Loop) queue(ctx context.Context, start time.Time) (*queuedStep, error) 
 		number++
 	}
 	for i := range batches {
-		if cancelled, err := l.cancelled(ctx); err != nil || cancelled {
-			return nil, cmp.Or(err, errCancelled)
-		}
 		n := l.optimizer.batch(number, i)
-		if err := l.train(q, n, i == batches-1); err != nil {
+		t, b, err := l.fetch(n)
+		if err != nil {
+			err = fmt.Errorf("step %d: batch %d: %w", number, n, err)
+		}
+		if err := l.goOn(ctx, err); err != nil {
+			return nil, err
+		}
+		if err := l.train(q, t, b, n, i == batches-1); err != nil {
 			return nil, fmt.Errorf("step %d: batch %d: %w", number, n, err)
 		}
 		if batches > 1 {
@@ -428,16 +436,18 @@ func (l *Loop) queue(ctx context.Context, start time.Time) (*queuedStep, error) 
 	return q, nil
 }
 
-// train runs batch n of the data, the last of a step or not.
-func (l *Loop) train(q *queuedStep, n int, last bool) error {
+// fetch returns batch n of the data and the graph that trains it.
+func (l *Loop) fetch(n int) (*graph, data.Batch, error) {
 	b, err := l.c.Data.Batch(n)
 	if err != nil {
-		return err
+		return nil, b, err
 	}
 	t, err := l.graph(b, true)
-	if err != nil {
-		return err
-	}
+	return t, b, err
+}
+
+// train runs batch n, the last of a step or not.
+func (l *Loop) train(q *queuedStep, t *graph, b data.Batch, n int, last bool) error {
 	t.mode().Train(uint32(n))
 	l.dirty = true
 	run := &t.others

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"unsafe"
 
 	"github.com/stheno-ml/stheno/kernels"
@@ -115,34 +116,74 @@ func (l *Loop) share() error {
 		}
 		values = append(values, value)
 	}
-	writes := []float64{0}
+	asked := []float64{0, 0} // by rank 0: checkpoints, and in parts
 	if l.c.Checkpoints != nil {
-		writes[0] = 1
+		asked[0] = 1
 	}
-	if err := l.ranks().Broadcast(0, append(values, kernels.Of(writes, 1))...); err != nil {
+	if l.c.CheckpointParts {
+		asked[1] = 1
+	}
+	if err := l.ranks().Broadcast(0, append(values, kernels.Of(asked, len(asked)))...); err != nil {
 		return err
 	}
-	l.helps = l.optimizer.isSharded() && l.ranks().Rank() > 0 && writes[0] == 1
+	l.shares = asked[1] == 1
+	l.helps = l.ranks().Rank() > 0 && asked[0] == 1 && (l.shares || l.optimizer.isSharded())
 	return nil
 }
 
-// help is another rank's part in a checkpoint of rank 0: it gives what it has of the optimiser's state.
+// help is another rank's part in a checkpoint of rank 0: it writes it, or gives what it has of the optimiser's state.
 func (l *Loop) help() error {
+	if l.shares {
+		return l.helpSave()
+	}
 	_, err := l.optimizer.giveState(false)
 	return err
 }
 
-// cancelled reports whether any rank is to stop: all stop before the same step.
-func (l *Loop) cancelled(ctx context.Context) (bool, error) {
-	if l.ranks().Size() == 1 {
-		return ctx.Err() != nil, nil
+// stopped is the error of a run that all ranks end before the same step, so that what they do together in the end can be done.
+type stopped struct{ error }
+
+func (s stopped) Unwrap() error { return s.error }
+
+// goOn returns an error if any rank is to stop, since its context was cancelled or since it has no next batch: all stop before the
+// same run.
+func (l *Loop) goOn(ctx context.Context, problem error) error {
+	ranks := l.ranks()
+	cancelled := ctx.Err() != nil
+	switch {
+	case ranks.Size() == 1 && cancelled:
+		return errCancelled
+	case ranks.Size() == 1:
+		return problem
 	}
-	asked := []float64{0}
-	if ctx.Err() != nil {
+	asked := make([]float64, 1+ranks.Size()) // to cancel, and by rank, whether it has a problem
+	switch {
+	case cancelled:
 		asked[0] = 1
+	case problem != nil:
+		asked[1+ranks.Rank()] = 1
 	}
-	err := l.ranks().Sum(kernels.Of(asked, 1))
-	return asked[0] > 0, err
+	if err := ranks.Sum(kernels.Of(asked, len(asked))); err != nil {
+		return errors.Join(problem, err)
+	}
+	if first := slices.Index(asked[1:], 1); first >= 0 {
+		text := ""
+		if problem != nil {
+			text = problem.Error()
+		}
+		text, err := l.shareText(first, text)
+		switch {
+		case err != nil:
+			return errors.Join(problem, err)
+		case first == ranks.Rank():
+			return stopped{problem}
+		}
+		return stopped{fmt.Errorf("rank %d gave up: %s", first, text)}
+	}
+	if asked[0] > 0 {
+		return errCancelled
+	}
+	return nil
 }
 
 // meet waits until all ranks have queued the step that this one is about to wait for on its device, where waiting has no time-out.

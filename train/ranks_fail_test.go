@@ -29,7 +29,7 @@ const (
 	rankFault  = "STHENO_TEST_RANK_FAULT"
 )
 
-// TestRanksThatFail trains in processes of which one dies, hangs, is stopped or fails at a random moment, and goes on from the
+// TestRanksThatFail trains in processes of which one dies, hangs, is stopped, fails or is killed at a random moment, and goes on from the
 // checkpoint that is left. Each time the others end and name that rank, and the weights in the end are those of one process that
 // nothing happened to.
 func TestRanksThatFail(t *testing.T) {
@@ -44,10 +44,10 @@ func TestRanksThatFail(t *testing.T) {
 	}
 	const seed = 5
 	random, path := rand.New(rand.NewPCG(seed, 0)), t.TempDir()
-	for i, fault := range []string{"dies", "hangs", "is stopped", "fails", ""} {
+	for i, fault := range []string{"dies", "hangs", "is stopped", "fails", "is killed", ""} {
 		at := 0
 		if fault != "" { // every fault comes after some of the steps that are left
-			at = size*(i*steps/5+1+random.IntN(steps/5-1)) + size - 1
+			at = size*(i*steps/6+1+random.IntN(steps/6-1)) + size - 1
 		}
 		out := &writer{}
 		start := time.Now()
@@ -75,7 +75,8 @@ func TestRanksThatFail(t *testing.T) {
 			t.Fatal(err)
 		}
 		c, refused, err := view.Latest()
-		if want := at / size; err != nil || len(refused) > 0 || c.Step < want-1 || c.Step > want {
+		want := at / size
+		if last := map[bool]int{false: want, true: steps}[fault == "is killed"]; err != nil || len(refused) > 0 || c.Step < want-1 || c.Step > last {
 			t.Errorf("rank 2 %s in step %d: checkpoint of step %d, %v, refused %v", fault, want, c.Step, err, refused)
 		}
 	}
@@ -86,7 +87,8 @@ func TestRanksThatFail(t *testing.T) {
 	}
 }
 
-// failingRank is one of the processes. Those with a fault share the optimiser's state every other time.
+// failingRank is one of the processes. They share the optimiser's state every other time, and write checkpoints in parts but for every
+// third.
 func failingRank(t *testing.T, path string, steps int) {
 	place, err := distributed.FromEnvironment()
 	if err != nil {
@@ -99,7 +101,7 @@ func failingRank(t *testing.T, path string, steps int) {
 		t.Fatal(err)
 	}
 	o := together{size: place.Size, accumulation: 1, dtype: tensor.Float32, resume: true, shard: batch%2 == 1, change: func(rank int, c *train.LoopConfig) {
-		c.Steps, c.CheckpointEvery = steps, 1
+		c.Steps, c.CheckpointEvery, c.CheckpointParts = steps, 1, batch%3 != 0
 		if rank == 0 {
 			c.Checkpoints = openFolder(t, path, 2)
 		}
@@ -127,6 +129,9 @@ func (f faulty) Batch(n int) (data.Batch, error) {
 		os.Exit(3)
 	case "hangs":
 		select {}
+	case "is killed": // in one of the steps that come now, or while it writes a checkpoint
+		time.AfterFunc(time.Duration(rand.IntN(15))*time.Millisecond, func() { syscall.Kill(os.Getpid(), syscall.SIGKILL) })
+		return counting{}.Batch(n)
 	case "is stopped": // as with a machine that is lost
 		syscall.Kill(os.Getpid(), syscall.SIGSTOP)
 		select {}

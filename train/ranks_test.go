@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -170,8 +171,8 @@ func TestRanksTrainAsOne(t *testing.T) {
 	}
 }
 
-// A training goes on with another number of ranks, which share the optimiser's state or do not, from rank 0's checkpoint, as long as
-// a step takes as many batches.
+// A training goes on with another number of ranks, which share the optimiser's state or do not, from a checkpoint that rank 0 or all of
+// them wrote, as long as a step takes as many batches.
 func TestRanksResume(t *testing.T) {
 	one, errs := together{size: 1, accumulation: 4, dtype: tensor.Float64}.train(t)
 	if errs[0] != nil {
@@ -183,6 +184,7 @@ func TestRanksResume(t *testing.T) {
 		courses, errs := together{size: size, accumulation: accumulation, shard: steps != 15, dtype: tensor.Float64, resume: true, change: func(rank int, c *train.LoopConfig) {
 			c.Steps = steps
 			if rank == 0 {
+				c.CheckpointParts = steps != 12
 				c.Checkpoints = folder
 			}
 		}}.train(t)
@@ -192,6 +194,10 @@ func TestRanksResume(t *testing.T) {
 		courses, err := goOn(part.size, 4/part.size, part.steps)
 		if err != nil {
 			t.Fatal(err)
+		}
+		written, err := filepath.Glob(filepath.Join(courses[0].end.Checkpoint, "model*.safetensors"))
+		if want := map[int]int{7: 4, 12: 1, 15: 1, 20: 4}[part.steps]; err != nil || len(written) != want {
+			t.Errorf("%d ranks have written the weights as %q, want %d files", part.size, written, want)
 		}
 		for rank, c := range courses {
 			if c.end.Done != part.steps {
@@ -212,13 +218,20 @@ func TestRanksResume(t *testing.T) {
 	}
 }
 
-// What stops one rank stops all.
+// What stops one rank stops all. Where a rank's data end, there is a checkpoint of the last step, also of a state that they share.
 func TestRanksStopTogether(t *testing.T) {
-	_, errs := together{size: 3, accumulation: 1, dtype: tensor.Float32, change: func(rank int, c *train.LoopConfig) {
+	folder := openFolder(t, t.TempDir(), 2)
+	courses, errs := together{size: 3, accumulation: 1, shard: true, dtype: tensor.Float32, change: func(rank int, c *train.LoopConfig) {
+		if rank == 0 {
+			c.Checkpoints = folder
+		}
 		if rank == 2 {
 			c.Data = endingData{at: 30}
 		}
 	}}.train(t)
+	if c, _, err := folder.Latest(); err != nil || c.Step != 10 || len(c.Optimizer) != 2*len(c.Weights) || courses[0].end.Done != 10 {
+		t.Errorf("the checkpoint is of step %d with %d tensors of state (%v), the run ended after step %d, want 10", c.Step, len(c.Optimizer), err, courses[0].end.Done)
+	}
 	for rank, err := range errs {
 		if err == nil || !strings.Contains(err.Error(), errDataEnded.Error()) || rank != 2 && !strings.Contains(err.Error(), "rank 2 gave up") {
 			t.Errorf("rank %d: %v", rank, err)
@@ -226,7 +239,7 @@ func TestRanksStopTogether(t *testing.T) {
 	}
 
 	ctx, cancel := context.WithCancel(t.Context())
-	courses, errs := together{size: 3, accumulation: 1, dtype: tensor.Float32, contexts: map[int]context.Context{1: ctx}, change: func(rank int, c *train.LoopConfig) {
+	courses, errs = together{size: 3, accumulation: 1, dtype: tensor.Float32, contexts: map[int]context.Context{1: ctx}, change: func(rank int, c *train.LoopConfig) {
 		c.Steps, c.EvalEvery = 1_000_000, 0
 		c.Hooks = append(c.Hooks, train.Hook{OnStep: func(s train.Step) error {
 			if s.Done == 3 {

@@ -183,6 +183,8 @@ func (l *Loop) keep() error {
 		return fmt.Errorf("no checkpoint of step %d: its update failed halfway", l.done)
 	case l.optimizer.isSharded() && l.ranks().Err() != nil:
 		return fmt.Errorf("no checkpoint of step %d: the other ranks have parts of the optimizer's state", l.done)
+	case l.helps && l.ranks().Err() != nil:
+		return nil // rank 0 has all that it needs
 	case l.helps:
 		return l.help()
 	}
@@ -203,8 +205,13 @@ func (l *Loop) save(to func(checkpoint.Checkpoint) (string, error)) (path string
 		return h.BeforeCheckpoint()
 	})
 	c, err := l.snapshot()
-	if err == nil {
+	switch {
+	case err == nil && l.inParts():
+		path, err = l.saveParts(c, to)
+	case err == nil:
 		path, err = to(c)
+	case l.inParts():
+		err = errors.Join(err, l.callOff())
 	}
 	if path == "" {
 		l.failed = l.done
@@ -223,9 +230,14 @@ func (l *Loop) save(to func(checkpoint.Checkpoint) (string, error)) (path string
 	})
 }
 
-// snapshot is the loop as a checkpoint. Its tensors are the loop's own, to be written before the next step.
+// snapshot is the loop as a checkpoint. Its tensors are the loop's own, to be written before the next step; there are none where the
+// ranks write them in parts.
 func (l *Loop) snapshot() (checkpoint.Checkpoint, error) {
-	o, err := l.optimizer.State()
+	state := l.optimizer.State
+	if l.inParts() {
+		state = l.optimizer.counts
+	}
+	o, err := state()
 	if err != nil {
 		return checkpoint.Checkpoint{}, err
 	}
@@ -242,15 +254,15 @@ func (l *Loop) snapshot() (checkpoint.Checkpoint, error) {
 	if s.Settings, err = l.settings(); err != nil {
 		return checkpoint.Checkpoint{}, err
 	}
-	c := checkpoint.Checkpoint{Step: l.done, Optimizer: safetensors.Sorted(o.Tensors)}
+	c := checkpoint.Checkpoint{Step: l.done}
+	if c.Meta, err = json.Marshal(s); err != nil || l.inParts() {
+		return c, err
+	}
+	c.Optimizer = safetensors.Sorted(o.Tensors)
 	if c.Weights, err = l.weights(); err != nil {
 		return checkpoint.Checkpoint{}, err
 	}
-	if err := finiteWeights(c.Weights); err != nil {
-		return checkpoint.Checkpoint{}, err
-	}
-	c.Meta, err = json.Marshal(s)
-	return c, err
+	return c, finiteWeights(c.Weights)
 }
 
 // settings are the caller's as JSON, nil if there are none.

@@ -32,6 +32,18 @@ func (o *Optimizer) State() (State, error) { return o.giveState(true) }
 
 // giveState is State. A rank that does not keep the tensors of a sharded state has done its part in it, and gets none.
 func (o *Optimizer) giveState(keep bool) (State, error) {
+	s, err := o.counts()
+	if err != nil {
+		return State{}, err
+	}
+	if s.Tensors, err = o.stateTensors(keep); err != nil {
+		return State{}, o.errorf("%w", err)
+	}
+	return s, nil
+}
+
+// counts is the state without its tensors.
+func (o *Optimizer) counts() (State, error) {
 	if err := o.settle(len(o.pending)); err != nil {
 		return State{}, err
 	}
@@ -39,13 +51,11 @@ func (o *Optimizer) giveState(keep bool) (State, error) {
 		return State{}, o.errorf("%w", err)
 	}
 	s := State{Optimizer: o.name, Step: o.step, Skipped: o.skipped, SkippedInARow: o.skippedInARow}
-	var err error
-	if s.Tensors, err = o.stateTensors(keep); err == nil && o.scaling.Interval > 0 {
-		err = o.readLossScale()
+	if o.scaling.Interval > 0 {
+		if err := o.readLossScale(); err != nil {
+			return State{}, o.errorf("%w", err)
+		}
 		s.LossScale, s.LossScaleGoodSteps = o.scale.factor, o.scale.goodSteps
-	}
-	if err != nil {
-		return State{}, o.errorf("%w", err)
 	}
 	return s, nil
 }
