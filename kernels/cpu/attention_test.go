@@ -70,7 +70,7 @@ func runLevels[T kernels.Float](t *testing.T, c Case) {
 
 func checkLevels[T kernels.Float](t *testing.T, p *Problem[T]) {
 	t.Helper()
-	for _, level := range simd.Levels() {
+	for _, level := range levels() {
 		restore := simd.SetLevel(level)
 		check(t, p)
 		restore()
@@ -88,10 +88,13 @@ func check[T kernels.Float](t *testing.T, p *Problem[T]) {
 	}
 }
 
-// affordable limits the rows that are compared so that checking takes a few tenths of a second. A row costs the
-// reference and its float32 twin about 8 products of its keys with D and Dv each.
+// affordable limits the rows that are compared so that checking takes a few tenths of a second, or a tenth of that with -short.
+// A row costs the reference and its float32 twin about 8 products of its keys with D and Dv each.
 func affordable(c Case) Case {
-	const products = 2e8
+	products := 2e8
+	if testing.Short() {
+		products /= 10
+	}
 	perRow := float64(16 * c.Batch * c.Heads * c.Sk * (c.D + c.Dv))
 	if rows := int(products / perRow); rows < c.Sq {
 		c.Rows = max(rows, 1)
@@ -99,9 +102,20 @@ func affordable(c Case) Case {
 	return c
 }
 
-// leftOut tells whether -short leaves out the n-th case of a table: five of six. It is for the race detector, under which
-// the reference's plain loops take ten times as long.
-func leftOut(n int) bool { return testing.Short() && n%6 != 0 }
+// leftOut reports whether -short leaves out the n-th case of a table: five of six, others at each level. It is for the race
+// detector, under which the reference's plain loops take ten times as long, and for levels of which the tests of a machine's
+// highest have computed the most.
+func leftOut(n int) bool { return testing.Short() && n%6 != int(started) }
+
+// levels are those that tests compute at: all that the machine has, with -short the one that it started with.
+func levels() []simd.Level {
+	if testing.Short() {
+		return []simd.Level{started}
+	}
+	return simd.Levels()
+}
+
+var started = simd.Active()
 
 // gridCase is the n-th case of the grid: options and sizes as given, the rest in turn.
 func gridCase(n int, length, size [2]int, options []Option) Case {
@@ -139,10 +153,10 @@ func TestAttentionGrid(t *testing.T) {
 		}
 		runNamed[float32](t, gridCase(n, short[n%len(short)], HeadSizes[n%len(HeadSizes)], sets[n%len(sets)]))
 	}
+	if testing.Short() {
+		return
+	}
 	for n, length := range Lengths[len(short):] {
-		if leftOut(n + 1) {
-			continue
-		}
 		full := gridCase(3*n, length, HeadSizes[n], []Option{Plain})
 		full.Heads, full.KeyHeads = 1, 1
 		runNamed[float32](t, full)
@@ -241,6 +255,9 @@ func TestAttentionLayouts(t *testing.T) {
 	for layout := BHSD; layout <= Broadcast; layout++ {
 		for n, options := range [][]Option{{Plain}, {Causal, DLSE}, {BiasOver("BHQ"), Sinks}, {WindowOf(9, 4), Dropout}} {
 			for _, size := range []int{64, 53} {
+				if leftOut(int(layout) + n + size) {
+					continue
+				}
 				c := Case{Batch: 2, Heads: 4, KeyHeads: 2, Sq: 51, Sk: 51, D: size, Dv: size, Layout: layout, Options: options, Seed: uint64(n)}
 				run[float32](t, c)
 				run[float64](t, c)
@@ -285,6 +302,9 @@ func TestAttentionEmptyRows(t *testing.T) {
 		{70, 50, []Option{SinksOf(3000)}},
 		{70, 50, []Option{SinksOf(-3000), WindowOf(3, 3)}},
 	} {
+		if leftOut(n) {
+			continue
+		}
 		problem := Case{Batch: 2, Heads: 2, KeyHeads: 1, Sq: c.sq, Sk: c.sk, D: 24, Dv: 40, Options: c.options, Seed: uint64(n)}
 		runLevels[float32](t, problem)
 		runLevels[float64](t, problem)
@@ -305,7 +325,9 @@ func TestAttentionNonFinite(t *testing.T) {
 		for l, length := range lengths {
 			for in, name := range []string{"q", "k", "v", "dO"} {
 				value := []float64{math.NaN(), math.Inf(1), math.Inf(-1)}[n%3]
-				n++
+				if n++; leftOut(n) {
+					continue
+				}
 				c := Case{Batch: 1, Heads: 2, KeyHeads: 1, Sq: length[0], Sk: length[1], D: 24, Dv: 17, Options: mask, Seed: uint64(n),
 					Slack: 2} // it is about rows that are finite, and these problems are small
 				if (m+l+in)%3 == 0 {
@@ -574,7 +596,7 @@ func TestAttentionMemory(t *testing.T) {
 
 // Equal scores of any magnitude share a row evenly. Backward has what the logsumexp keeps of them.
 func TestAttentionOfLargeScores(t *testing.T) {
-	for _, level := range simd.Levels() {
+	for _, level := range levels() {
 		restore := simd.SetLevel(level)
 		for _, score := range []float32{1e3, -1e3, 1e5, -1e5, 1e7, 1e9, 1e10, -1e10, 1e12} {
 			const keys = 3

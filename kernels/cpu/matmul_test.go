@@ -82,7 +82,7 @@ func checkProduct[T kernels.Float](t *testing.T, c productCase, seed uint64) {
 	if kernels.DTypeOf[T]() == kernels.F32 {
 		naiveC, naivePre = reference.MatMul(&p.problem, p.initial)
 	}
-	for _, level := range simd.Levels() {
+	for _, level := range levels() {
 		func() {
 			defer simd.SetLevel(level)()
 			p := newProduct[T](c, seed)
@@ -256,7 +256,7 @@ func testMatMulGradient[T kernels.Float](t *testing.T) {
 }
 
 func TestMatMulThreadsAreBitEqual(t *testing.T) {
-	for _, level := range simd.Levels() {
+	for _, level := range levels() {
 		defer simd.SetLevel(level)()
 		for i, c := range []productCase{
 			{m: 256, n: 129, k: 300},
@@ -290,7 +290,7 @@ func TestMatMulThreadsAreBitEqual(t *testing.T) {
 
 // A value that is not finite reaches the row or column that it belongs to, and nothing else.
 func TestMatMulSpreadsNaN(t *testing.T) {
-	for _, level := range simd.Levels() {
+	for _, level := range levels() {
 		defer simd.SetLevel(level)()
 		for i, c := range []productCase{
 			{m: 50, n: 67, k: 33}, {m: 50, n: 67, k: 33, transposeA: true, transposeB: true}, {m: 2, n: 67, k: 50, transposeB: true},
@@ -390,7 +390,7 @@ func TestMatMulDoesNotAllocate(t *testing.T) {
 }
 
 func TestSumRows(t *testing.T) {
-	for _, level := range simd.Levels() {
+	for _, level := range levels() {
 		defer simd.SetLevel(level)()
 		for i, shape := range [][]int{{1}, {7}, {1, 5}, {3, 0}, {0, 3}, {2, 3, 17}, {300, 1}, {1000, 65}, {4, 129, 33}, {5000, 20}} {
 			for _, gap := range []int{0, 3} {

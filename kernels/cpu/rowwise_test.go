@@ -102,16 +102,12 @@ func widened[T kernels.Float](list []T) []float64 {
 	return wide
 }
 
-// verify runs a kernel at every level (in short tests, such as those for races, at the highest), on one thread and on
+// verify runs a kernel at every level (in short tests, such as those for races, at one), on one thread and on
 // more. Results must be near the reference: in float32 the largest error is at most twice pt's and one step of the largest
 // element, in float64 1e-12 of that; NaN where it is NaN; and bit-equal for any number of threads.
 func verify[T kernels.Float](t *testing.T, what string, compute func(b *cpu.Backend) ([]result, error)) {
 	t.Helper()
-	levels := simd.Levels()
-	if testing.Short() {
-		levels = levels[len(levels)-1:]
-	}
-	for _, level := range levels {
+	for _, level := range levels() {
 		restore := simd.SetLevel(level)
 		var single []result
 		for _, threads := range []int{1, 2, 3} {
