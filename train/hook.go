@@ -19,7 +19,7 @@ type Hook struct {
 	// BeforeCheckpoint is called before a checkpoint is written. What a hook has recorded needs to be in its file when it
 	// returns: a run that is killed and resumed does not tell of the checkpoint's steps again.
 	BeforeCheckpoint func() error
-	// OnCheckpoint is called after a checkpoint was written.
+	// OnCheckpoint is called after a checkpoint was written, which on a device is some steps after its own.
 	OnCheckpoint func(Checkpoint) error
 	// OnCancel is called at the moment that the run's context is cancelled, on a goroutine of its own, beside any other.
 	OnCancel func(Cancel)
@@ -94,9 +94,9 @@ type Evaluation struct {
 
 // Checkpoint is a checkpoint that was written.
 type Checkpoint struct {
-	Done     int // steps that are done
+	Done     int // steps that were done when its copy was taken
 	Path     string
-	Duration time.Duration
+	Duration time.Duration // of writing it, which on a device goes on beside steps
 }
 
 // End is how a run ended.

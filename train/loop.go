@@ -57,7 +57,8 @@ type LoopConfig struct {
 	Validation data.Batches
 
 	// Checkpoints is where checkpoints go; nil means that none are written. Of several ranks, rank 0 alone has them. There is one after the last step, and one
-	// whatever else ends the run, as long as the weights are good.
+	// whatever else ends the run, as long as the weights are good. From a device they are copied to the host and then written beside the
+	// steps that follow, one at a time; an error of that ends the run as soon as it is known.
 	Checkpoints *checkpoint.Folder
 	// CheckpointEvery is the number of steps between checkpoints; 0 means only at the end, and the best.
 	CheckpointEvery int
@@ -102,10 +103,12 @@ type Loop struct {
 	resumed  bool
 	branched bool // from a checkpoint that is not the newest
 
-	saved     int    // the step of the newest checkpoint
-	savedTo   string // where the newest one is that the loop can be resumed from
-	failed    int    // the step of which none could be written
-	postponed bool   // one was due while steps were skipped
+	better    bool     // the last evaluation was the best, and its weights are not kept yet
+	writing   *writing // the checkpoint that is being written beside steps
+	saved     int      // the step of the newest checkpoint
+	savedTo   string   // where the newest one is that the loop can be resumed from
+	failed    int      // the step of which none could be written
+	postponed bool     // one was due while steps were skipped
 }
 
 // errCancelled ends a run whose context was cancelled.
@@ -304,7 +307,7 @@ func (l *Loop) Run(ctx context.Context) (End, error) {
 	if cancelled {
 		err = nil
 	}
-	err = errors.Join(err, l.settle())
+	err = errors.Join(err, l.settle(), l.finish())
 	if cancelled || err != nil && l.done > 0 {
 		err = errors.Join(err, l.keep())
 	}
@@ -328,10 +331,8 @@ func (l *Loop) run(ctx context.Context, start time.Time) error {
 				return err
 			}
 		}
-		if l.checkpointDue() {
-			if err := l.checkpoint(); err != nil {
-				return err
-			}
+		if err := l.checkpoint(); err != nil {
+			return err
 		}
 		if l.done >= l.c.Steps {
 			return nil
@@ -601,15 +602,7 @@ func (l *Loop) evaluate(ctx context.Context) error {
 		}
 		return h.OnEval(e)
 	})
-	if err != nil {
-		return err
-	}
-	switch {
-	case e.Best && l.helps:
-		return l.help()
-	case e.Best && l.c.Checkpoints != nil:
-		_, err = l.save(l.c.Checkpoints.SaveBest) // the first time before any step, so that a bad disk is known at once
-	}
+	l.better = err == nil && e.Best
 	return err
 }
 

@@ -23,7 +23,7 @@ import (
 func (l *Loop) inParts() bool { return l.shares && l.ranks().Err() == nil }
 
 // saveParts has a checkpoint without tensors written together.
-func (l *Loop) saveParts(c checkpoint.Checkpoint, save func(checkpoint.Checkpoint) (string, error)) (string, error) {
+func (l *Loop) saveParts(c checkpoint.Checkpoint, save saver) (string, error) {
 	begun := false
 	c.Parts = func(folder string) ([]string, error) {
 		begun = true

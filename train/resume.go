@@ -139,6 +139,72 @@ func (l *Loop) restore(c checkpoint.Checkpoint) error {
 	return nil
 }
 
+// A checkpoint is a copy of the loop, written where it belongs. From the host what is written are the loop's own tensors, which
+// the next step changes. From a device they are copies: they are written beside the steps that follow, one checkpoint at a time.
+
+// writing is a checkpoint that is being written.
+type writing struct {
+	step    int
+	began   time.Time
+	to      []target
+	paths   []string // of the targets; "" where none could be written
+	err     error    // of the first target that failed, after which no other was tried
+	hookErr error    // of BeforeCheckpoint
+	done    chan struct{}
+}
+
+// saver writes a checkpoint, such as checkpoint.Folder.Save.
+type saver func(checkpoint.Checkpoint) (path string, err error)
+
+// target is where a checkpoint goes.
+type target struct {
+	write  saver
+	newest bool // Resume looks there
+	leaves bool // it is the first of a branch
+}
+
+// checkpoint begins to write what is due after the step that is done: the best, the newest, or both from one copy. While steps are
+// skipped the newest waits: the weights are those of a checkpoint before, or may be what is wrong, and would take the place of good ones.
+func (l *Loop) checkpoint() error {
+	due, best := l.checkpointDue(), l.better && (l.c.Checkpoints != nil || l.helps)
+	if due && l.skipping && l.done < l.c.Steps {
+		due, l.postponed = false, true
+	}
+	l.better = false
+	if due || best || l.writing != nil && l.writing.isDone() {
+		if err := l.finish(); err != nil {
+			return err
+		}
+	}
+	if !due && !best {
+		return nil
+	}
+	if due {
+		l.saved, l.postponed = l.done, false
+	}
+	if l.helps {
+		if best && due && l.shares { // in which each is written anew
+			if err := l.help(); err != nil {
+				return err
+			}
+		}
+		return l.help()
+	}
+	var to []target
+	if best {
+		to = append(to, target{write: l.c.Checkpoints.SaveBest})
+	}
+	if due {
+		to = append(to, l.newest())
+		l.branched = false
+	}
+	l.save(to...)
+	if l.c.Device == nil || l.done == 0 || l.writing.hookErr != nil { // before any step, so that a bad disk is known at once
+		return l.finish()
+	}
+	return nil
+}
+
 // checkpointDue reports whether a checkpoint is to be written after the step that is done.
 func (l *Loop) checkpointDue() bool {
 	if l.c.Checkpoints == nil && !l.helps || l.done == l.saved || l.done == 0 {
@@ -147,30 +213,22 @@ func (l *Loop) checkpointDue() bool {
 	return l.done >= l.c.Steps || l.postponed || l.c.CheckpointEvery > 0 && l.done%l.c.CheckpointEvery == 0
 }
 
-// checkpoint writes a checkpoint. While steps are skipped it waits: the weights are those of a checkpoint before, or may
-// be what is wrong, and would take the place of good ones.
-func (l *Loop) checkpoint() error {
-	if l.skipping && l.done < l.c.Steps {
-		l.postponed = true
-		return nil
+// newest is where the newest checkpoint goes.
+func (l *Loop) newest() target {
+	t, folder := target{newest: true, leaves: l.branched}, l.c.Checkpoints
+	switch t.write = folder.Save; {
+	case l.skipping:
+		t.write = folder.SaveBeside
+	case l.branched:
+		t.write = func(c checkpoint.Checkpoint) (string, error) {
+			path, err := folder.Save(c)
+			if err == nil {
+				err = folder.RemoveAfter(c.Step)
+			}
+			return path, err
+		}
 	}
-	if l.helps {
-		l.saved, l.postponed = l.done, false
-		return l.help()
-	}
-	write := l.c.Checkpoints.Save
-	if l.skipping {
-		write = l.c.Checkpoints.SaveBeside
-	}
-	path, err := l.save(write)
-	if path != "" {
-		l.saved, l.savedTo, l.postponed = l.done, path, false
-	}
-	if err == nil && l.branched {
-		l.branched = false
-		err = l.c.Checkpoints.RemoveAfter(l.done)
-	}
-	return err
+	return t
 }
 
 // keep writes a checkpoint of a run that ends early, unless that was done or has failed already. It removes no other, as
@@ -188,49 +246,98 @@ func (l *Loop) keep() error {
 	case l.helps:
 		return l.help()
 	}
-	path, err := l.save(l.c.Checkpoints.SaveBeside)
-	if path != "" {
-		l.saved, l.savedTo = l.done, path
-	}
-	return err
+	l.saved = l.done
+	l.save(target{write: l.c.Checkpoints.SaveBeside, newest: true})
+	return l.finish()
 }
 
-// save writes the loop where to says, and tells the hooks. Hooks that fail do not keep the checkpoint from being written.
-func (l *Loop) save(to func(checkpoint.Checkpoint) (string, error)) (path string, err error) {
-	began := time.Now()
-	hookErr := l.audience.tell(func(h *Hook) error {
+// save begins to write a copy of the loop. Hooks that fail do not keep the checkpoint from being written.
+func (l *Loop) save(to ...target) {
+	w := &writing{step: l.done, began: time.Now(), to: to, paths: make([]string, len(to)), done: make(chan struct{})}
+	w.hookErr = l.audience.tell(func(h *Hook) error {
 		if h.BeforeCheckpoint == nil {
 			return nil
 		}
 		return h.BeforeCheckpoint()
 	})
+	l.writing = w
+	inParts := l.inParts()
 	c, err := l.snapshot()
 	switch {
-	case err == nil && l.inParts():
-		path, err = l.saveParts(c, to)
-	case err == nil:
-		path, err = to(c)
-	case l.inParts():
-		err = errors.Join(err, l.callOff())
-	}
-	if path == "" {
-		l.failed = l.done
-	}
-	if err != nil {
-		return path, errors.Join(hookErr, fmt.Errorf("no checkpoint of step %d: %w", l.done, err))
-	}
-	if hookErr != nil {
-		return path, hookErr
-	}
-	return path, l.audience.tell(func(h *Hook) error {
-		if h.OnCheckpoint == nil {
-			return nil
+	case err != nil:
+		for w.err = err; inParts && len(to) > 0; to = to[1:] {
+			w.err = errors.Join(w.err, l.callOff())
 		}
-		return h.OnCheckpoint(Checkpoint{Done: l.done, Path: path, Duration: time.Since(began)})
-	})
+		close(w.done)
+	case inParts: // ranks do one thing at a time together
+		w.write(c, l.saveParts)
+	default:
+		go w.write(c, func(c checkpoint.Checkpoint, save saver) (string, error) { return save(c) })
+	}
 }
 
-// snapshot is the loop as a checkpoint. Its tensors are the loop's own, to be written before the next step; there are none where the
+// write saves a copy of the loop in all places.
+func (w *writing) write(c checkpoint.Checkpoint, by func(checkpoint.Checkpoint, saver) (string, error)) {
+	defer close(w.done)
+	if w.err = finiteWeights(c.Weights); w.err != nil {
+		return
+	}
+	for i, to := range w.to {
+		if w.paths[i], w.err = by(c, to.write); w.err != nil {
+			return
+		}
+	}
+}
+
+func (w *writing) isDone() bool {
+	select {
+	case <-w.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// finish waits for the checkpoint that is being written, if there is one, and tells the hooks.
+func (l *Loop) finish() error {
+	w := l.writing
+	if l.writing = nil; w == nil {
+		return nil
+	}
+	<-w.done
+	for i, to := range w.to {
+		switch {
+		case w.paths[i] == "":
+			l.failed, l.branched = w.step, l.branched || to.leaves
+			if to.newest && l.saved == w.step {
+				l.saved = none
+			}
+		case to.newest:
+			l.savedTo = w.paths[i]
+		}
+	}
+	if w.err != nil {
+		return errors.Join(w.hookErr, fmt.Errorf("no checkpoint of step %d: %w", w.step, w.err))
+	}
+	if w.hookErr != nil {
+		return w.hookErr
+	}
+	took := time.Since(w.began)
+	for _, path := range w.paths {
+		err := l.audience.tell(func(h *Hook) error {
+			if h.OnCheckpoint == nil {
+				return nil
+			}
+			return h.OnCheckpoint(Checkpoint{Done: w.step, Path: path, Duration: took})
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// snapshot is the loop as a checkpoint. On the host its tensors are the loop's own, to be written before the next step; there are none where the
 // ranks write them in parts.
 func (l *Loop) snapshot() (checkpoint.Checkpoint, error) {
 	state := l.optimizer.State
@@ -262,7 +369,7 @@ func (l *Loop) snapshot() (checkpoint.Checkpoint, error) {
 	if c.Weights, err = l.weights(); err != nil {
 		return checkpoint.Checkpoint{}, err
 	}
-	return c, finiteWeights(c.Weights)
+	return c, nil
 }
 
 // settings are the caller's as JSON, nil if there are none.
