@@ -52,7 +52,12 @@ func (b *Backend) multiply(m *kernels.MatMul, out kernels.MatMulOutputs) {
 }
 
 func multiply[T kernels.Float](b *Backend, m *kernels.MatMul, out kernels.MatMulOutputs) {
-	newMultiplication[T](m, out).run(b)
+	x := newMultiplication[T](m, out)
+	if parts := x.parts(); parts > 1 {
+		x.runInParts(b, parts)
+		return
+	}
+	x.run(b)
 }
 
 // multiplication is one call: a stack of products, all of rows × depth times depth × columns.
@@ -173,7 +178,7 @@ func (x *multiplication[T]) choose() {
 	if !x.packB {
 		// B is read where it lies, once or twice: some of its rows side by side, rather than a panel's width of many,
 		// into a part of C that stays in the first-level cache.
-		least, most, x.cut.depth = 4096/size, 16384/size, 8
+		least, most, x.cut.depth = 4096/size, widestRead/size, 8
 	}
 	widest := most
 	if !transposedA || !x.packB {
@@ -210,6 +215,8 @@ const (
 	// fewDots is the number of columns, less than a vector, that are cheaper as dot products with the rows of A than as
 	// a vector, and the number of rows that are cheaper as dot products with the columns of B than B is to transpose.
 	fewDots = 3
+	// widestRead is the bytes of a row of B that are read where they lie for a part of C that stays in the first-level cache.
+	widestRead = 16384
 	// blockBytes is the size of a packed slice of a block of B: with what goes by, about half of the second-level cache,
 	// for a neighbour on the same core has the rest.
 	blockBytes = 512 << 10

@@ -46,6 +46,9 @@ func productCases() []productCase {
 		productCase{m: 3, n: 700, k: 300, transposeB: true},
 		productCase{m: 3, n: 70, k: 300, transposeB: true, transposeA: true, gap: 3, accumulate: true, bias: true},
 		productCase{m: 1, n: 1100, k: 33},
+		productCase{m: 1, n: 203, k: 768, bias: true, pre: true, activation: kernels.GELUTanh}, // in parts, as these
+		productCase{m: 3, n: 4100, k: 200, gap: 5, accumulate: true, bias: true},
+		productCase{m: 2, n: 70, k: 520, transposeA: true, gap: 1},
 		productCase{m: 130, n: 3, k: 300, transposeB: true},
 		productCase{m: 130, n: 19, k: 300, accumulate: true, gap: 2},
 		productCase{m: 64, n: 600, k: 700, gap: 1},
@@ -263,6 +266,7 @@ func TestMatMulThreadsAreBitEqual(t *testing.T) {
 			{m: 256, n: 700, k: 65, transposeA: true, bias: true, activation: kernels.SiLU},
 			{m: 2, n: 900, k: 300, transposeB: true},
 			{m: 1, n: 2100, k: 300},
+			{m: 2, n: 300, k: 768, bias: true},
 			{m: 700, n: 2, k: 300},
 			{m: 700, n: 35, k: 500},
 			{m: 101, n: 700, k: 300, transposeA: true},
