@@ -41,34 +41,136 @@ type DecoderConfig struct {
 // When the window is full, the decoder starts over with its newest half: a model's positions end there. This happens
 // every Capacity/2 tokens and computes as many again, so that at worst a token costs two.
 //
-// A Decoder belongs to one goroutine, and does not run while something changes the parameters.
+// A Decoder belongs to one goroutine, and does not run while something changes the parameters. [BatchDecoder] is for several texts at
+// once.
 type Decoder struct {
-	capacity int
-	caches   []*ops.KVCache
-	window   []int // the tokens in the caches
-	graphs   []*decoderGraph
-	logits   []float64
+	b batchDecoder
 }
-
-// A decoder has graphs for 1, 2, 4, ... and longestRun tokens, so that a prompt takes few runs; longer runs gain little.
-const longestRun = 64
 
 // NewDecoder builds the graphs of a decoder.
 func NewDecoder(c DecoderConfig) (*Decoder, error) {
-	d := &Decoder{capacity: c.Capacity}
-	if err := d.build(c); err != nil {
+	d := &Decoder{}
+	if err := d.b.build(c, 1); err != nil {
 		return nil, fmt.Errorf("Decoder: %w", err)
 	}
 	return d, nil
 }
 
-func (d *Decoder) build(c DecoderConfig) error {
+// Len is the number of tokens in the window.
+func (d *Decoder) Len() int { return len(d.b.window(0)) }
+
+// Capacity is how many tokens fit in the window.
+func (d *Decoder) Capacity() int { return d.b.capacity }
+
+// Window lists the tokens that the next one will follow.
+func (d *Decoder) Window() []int { return slices.Clone(d.b.window(0)) }
+
+// Reset empties the window.
+func (d *Decoder) Reset() { d.b.reset() }
+
+// Truncate goes back to the first n tokens of the window, to go on from there in another way: an answer that is taken back costs
+// nothing to forget.
+func (d *Decoder) Truncate(n int) error {
+	if n < 0 || n > d.Len() {
+		return fmt.Errorf("Decoder: %d tokens are to stay, it needs to be from 0 to the window's %d", n, d.Len())
+	}
+	if err := d.b.truncate(0, n); err != nil {
+		return fmt.Errorf("Decoder: %w", err)
+	}
+	return nil
+}
+
+// Logits adds tokens, at least one, to the window and gives the model's logits of what comes next, one number for each
+// token of the vocabulary. They hold until the next call. Tokens that do not fit push out the older half of the window,
+// or as much of it as they need; of more tokens than Capacity only the newest count. After an error the window is empty.
+func (d *Decoder) Logits(tokens []int) ([]float64, error) {
+	if len(tokens) == 0 && len(d.b.graphs) > 0 {
+		d.Reset()
+		return nil, errors.New("Decoder: tokens is empty, it needs at least one")
+	}
+	all, err := d.b.feed([][]int{tokens})
+	if err != nil {
+		d.Reset()
+		return nil, fmt.Errorf("Decoder: %w", err)
+	}
+	return all[0], nil
+}
+
+// BatchDecoder is a [Decoder] of several texts at once, each with a window of its own, which may be of any length: reading the model's
+// parameters, which is most of the work for one token, is done once for all.
+type BatchDecoder struct {
+	b batchDecoder
+}
+
+// NewBatchDecoder builds the graphs of a decoder of so many texts.
+func NewBatchDecoder(batch int, c DecoderConfig) (*BatchDecoder, error) {
+	d := &BatchDecoder{}
+	if err := d.b.build(c, batch); err != nil {
+		return nil, fmt.Errorf("BatchDecoder: %w", err)
+	}
+	return d, nil
+}
+
+// Batch is how many texts there are.
+func (d *BatchDecoder) Batch() int { return len(d.b.windows) }
+
+// Capacity is how many tokens fit in the window of each text.
+func (d *BatchDecoder) Capacity() int { return d.b.capacity }
+
+// Window lists the tokens that the next one of a text will follow.
+func (d *BatchDecoder) Window(text int) []int { return slices.Clone(d.b.window(text)) }
+
+// Reset empties the windows.
+func (d *BatchDecoder) Reset() { d.b.reset() }
+
+// Truncate goes back to the first n tokens of one text's window: with 0 another text can take its place.
+func (d *BatchDecoder) Truncate(text, n int) error {
+	switch {
+	case text < 0 || text >= d.Batch():
+		return fmt.Errorf("BatchDecoder: text is %d, it needs to be at least 0 and less than the batch of %d", text, d.Batch())
+	case n < 0 || n > len(d.b.windows[text]):
+		return fmt.Errorf("BatchDecoder: %d tokens of text %d are to stay, it needs to be from 0 to the window's %d", n, text, len(d.b.windows[text]))
+	}
+	if err := d.b.truncate(text, n); err != nil {
+		return fmt.Errorf("BatchDecoder: %w", err)
+	}
+	return nil
+}
+
+// Logits adds tokens to the window of each text, as [Decoder.Logits] does, and gives the logits of what comes next in those that got
+// any; a text that gets none rests, and has nil. They hold until the next call. After an error all windows are empty.
+func (d *BatchDecoder) Logits(tokens [][]int) ([][]float64, error) {
+	all, err := d.b.feed(tokens)
+	if err != nil {
+		d.Reset()
+		return nil, fmt.Errorf("BatchDecoder: %w", err)
+	}
+	return all, nil
+}
+
+// batchDecoder is what both have in common.
+type batchDecoder struct {
+	capacity int
+	caches   []*ops.KVCache
+	windows  [][]int // the tokens in the caches, of each text
+	graphs   []*decoderGraph
+	memory   [][]float64 // of the logits
+}
+
+// A decoder has graphs for 1, 2, 4, ... and longestRun tokens, so that a prompt takes few runs; longer runs gain little.
+const longestRun = 64
+
+func (d *batchDecoder) build(c DecoderConfig, batch int) error {
 	if c.Model == nil {
 		return errors.New("model is nil, it needs to be a function")
 	}
 	if c.Capacity < 0 {
 		return fmt.Errorf("capacity is %d, it needs to be positive, or 0 for the model's context", c.Capacity)
 	}
+	if batch < 1 {
+		return fmt.Errorf("batch is %d, it needs to be at least 1", batch)
+	}
+	d.capacity = c.Capacity
 	var first gorgonia.Nodes
 	for length := longestRun; length > 0; length /= 2 {
 		g := gorgonia.NewGraph()
@@ -87,7 +189,7 @@ func (d *Decoder) build(c DecoderConfig) error {
 			if d.capacity == 0 {
 				return errors.New("capacity is 0, it needs to be given for a model whose context has no limit")
 			}
-			if d.caches, err = m.NewCaches(1, d.capacity); err != nil {
+			if d.caches, err = m.NewCaches(batch, d.capacity); err != nil {
 				return err
 			}
 		}
@@ -97,12 +199,13 @@ func (d *Decoder) build(c DecoderConfig) error {
 		if length > d.capacity {
 			continue
 		}
-		graph, err := newDecoderGraph(g, m, d.caches, length)
+		graph, err := newDecoderGraph(g, m, d.caches, batch, length)
 		if err != nil {
 			return err
 		}
 		d.graphs = append(d.graphs, graph)
 	}
+	d.windows, d.memory = make([][]int, batch), make([][]float64, batch)
 	return nil
 }
 
@@ -115,87 +218,119 @@ func shareValues(a, b gorgonia.Nodes) error {
 	return nil
 }
 
-// Len is the number of tokens in the window.
-func (d *Decoder) Len() int { return len(d.window) }
+var errZeroDecoder = errors.New("it is a zero value, it needs to be what NewDecoder or NewBatchDecoder gave")
 
-// Capacity is how many tokens fit in the window.
-func (d *Decoder) Capacity() int { return d.capacity }
+// window is that of a text, empty for one that there is not.
+func (d *batchDecoder) window(text int) []int {
+	if text < 0 || text >= len(d.windows) {
+		return nil
+	}
+	return d.windows[text]
+}
 
-// Window lists the tokens that the next one will follow.
-func (d *Decoder) Window() []int { return slices.Clone(d.window) }
-
-// Reset empties the window.
-func (d *Decoder) Reset() {
-	d.window = d.window[:0]
+func (d *batchDecoder) reset() {
+	for text := range d.windows {
+		d.windows[text] = d.windows[text][:0]
+	}
 	for _, cache := range d.caches {
 		cache.Reset()
 	}
 }
 
-// Truncate goes back to the first n tokens of the window, to go on from there in another way: an answer that is taken back costs
-// nothing to forget.
-func (d *Decoder) Truncate(n int) error {
-	if n < 0 || n > len(d.window) {
-		return fmt.Errorf("Decoder: %d tokens are to stay, it needs to be from 0 to the window's %d", n, len(d.window))
+func (d *batchDecoder) truncate(text, n int) error {
+	if len(d.windows) == 0 {
+		return errZeroDecoder
 	}
 	for _, cache := range d.caches {
-		if err := cache.Truncate(n); err != nil {
-			return fmt.Errorf("Decoder: %w", err)
+		if err := cache.TruncateItem(text, n); err != nil {
+			return err
 		}
 	}
-	d.window = d.window[:n]
+	d.windows[text] = d.windows[text][:n]
 	return nil
 }
 
-// Logits adds tokens, at least one, to the window and gives the model's logits of what comes next, one number for each
-// token of the vocabulary. They hold until the next call. Tokens that do not fit push out the older half of the window,
-// or as much of it as they need; of more tokens than Capacity only the newest count. After an error the window is empty.
-func (d *Decoder) Logits(tokens []int) ([]float64, error) {
-	if err := d.feed(tokens); err != nil {
-		d.Reset()
-		return nil, fmt.Errorf("Decoder: %w", err)
-	}
-	return d.logits, nil
-}
-
-// feed adds tokens to the window and leaves the logits.
-func (d *Decoder) feed(tokens []int) error {
+// feed adds tokens to the windows and gives the logits of the texts that got some.
+func (d *batchDecoder) feed(tokens [][]int) ([][]float64, error) {
 	if len(d.graphs) == 0 {
-		return errors.New("it is a zero value, it needs to be what NewDecoder gave")
+		return nil, errZeroDecoder
 	}
-	if len(tokens) == 0 {
-		return errors.New("tokens is empty, it needs at least one")
+	if len(tokens) != len(d.windows) {
+		return nil, fmt.Errorf("there are tokens of %d texts, it needs those of the batch of %d", len(tokens), len(d.windows))
 	}
-	if len(d.window)+len(tokens) > d.capacity {
-		keep := min(d.capacity, max(d.capacity/2, len(tokens)))
-		all := slices.Concat(d.window, tokens)
-		tokens = all[len(all)-keep:]
-		d.Reset()
-	}
-	var last *decoderGraph
-	for _, graph := range d.graphs {
-		for n := len(graph.tokens); len(tokens) >= n; tokens = tokens[n:] {
-			if err := graph.run(tokens[:n], len(d.window)); err != nil {
-				return err
+	left := slices.Clone(tokens)
+	for text, more := range tokens {
+		if n := len(d.windows[text]); n+len(more) > d.capacity {
+			keep := min(d.capacity, max(d.capacity/2, len(more)))
+			left[text] = slices.Concat(d.windows[text], more)[n+len(more)-keep:]
+			if err := d.truncate(text, 0); err != nil {
+				return nil, err
 			}
-			d.window, last = append(d.window, tokens[:n]...), graph
 		}
 	}
-	logits, err := last.logitsTo(d.logits[:0])
-	d.logits = logits
-	return err
+	logits := make([][]float64, len(tokens))
+	for _, graph := range d.graphs {
+		for {
+			taking := make([]bool, len(left))
+			for text, more := range left {
+				taking[text] = len(more) >= graph.length
+			}
+			if !slices.Contains(taking, true) {
+				break
+			}
+			if err := d.run(graph, taking, left, logits); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return logits, nil
 }
 
-// decoderGraph takes a number of tokens in each run.
+// run adds as many tokens as a graph takes to the windows of some texts, and reads the logits of those that then have none left.
+func (d *batchDecoder) run(graph *decoderGraph, taking []bool, left [][]int, logits [][]float64) error {
+	for _, cache := range d.caches {
+		if err := cache.Only(taking); err != nil {
+			return err
+		}
+	}
+	if err := graph.run(taking, left, d.windows); err != nil {
+		return err
+	}
+	var ended []int
+	for text, takes := range taking {
+		if !takes {
+			continue
+		}
+		d.windows[text] = append(d.windows[text], left[text][:graph.length]...)
+		if left[text] = left[text][graph.length:]; len(left[text]) == 0 {
+			ended = append(ended, text)
+		}
+	}
+	if len(ended) == 0 {
+		return nil
+	}
+	rows, err := graph.read()
+	if err != nil {
+		return err
+	}
+	for _, text := range ended {
+		d.memory[text] = rows(d.memory[text][:0], text)
+		logits[text] = d.memory[text]
+	}
+	return nil
+}
+
+// decoderGraph takes a number of tokens of each text in each run.
 type decoderGraph struct {
+	length            int
 	tokens, positions []int // what is fed
 	feeds             []*ops.Feed
 	logits            *gorgonia.Node
 	machine           gorgonia.VM
 }
 
-func newDecoderGraph(g *gorgonia.ExprGraph, m CachedModel, caches []*ops.KVCache, length int) (*decoderGraph, error) {
-	d := &decoderGraph{tokens: make([]int, length), positions: make([]int, length)}
+func newDecoderGraph(g *gorgonia.ExprGraph, m CachedModel, caches []*ops.KVCache, batch, length int) (*decoderGraph, error) {
+	d := &decoderGraph{length: length, tokens: make([]int, batch*length), positions: make([]int, batch*length)}
 	device, err := ops.DeviceOf(m.Parameters()[0].Value())
 	if err != nil {
 		return nil, err
@@ -205,7 +340,7 @@ func newDecoderGraph(g *gorgonia.ExprGraph, m CachedModel, caches []*ops.KVCache
 		name string
 		ids  []int
 	}{{"decoder.tokens", d.tokens}, {"decoder.positions", d.positions}} {
-		feed, err := ops.NewFeed(device, tensor.New(tensor.WithShape(1, length), tensor.WithBacking(in.ids)))
+		feed, err := ops.NewFeed(device, tensor.New(tensor.WithShape(batch, length), tensor.WithBacking(in.ids)))
 		if err != nil {
 			return nil, err
 		}
@@ -221,11 +356,19 @@ func newDecoderGraph(g *gorgonia.ExprGraph, m CachedModel, caches []*ops.KVCache
 	return d, nil
 }
 
-// run adds tokens to the caches, the first of them at the given position.
-func (d *decoderGraph) run(tokens []int, position int) error {
-	copy(d.tokens, tokens)
-	for i := range d.positions {
-		d.positions[i] = position + i
+// run adds the first tokens of what is left of some texts to the caches, behind their windows. The others compute something that
+// nobody reads.
+func (d *decoderGraph) run(taking []bool, left, windows [][]int) error {
+	clear(d.tokens)
+	for text, takes := range taking {
+		first := 0
+		if takes {
+			first = len(windows[text])
+			copy(d.tokens[text*d.length:], left[text][:d.length])
+		}
+		for i := range d.length {
+			d.positions[text*d.length+i] = first + i
+		}
 	}
 	for _, feed := range d.feeds {
 		if err := feed.Send(); err != nil {
@@ -236,20 +379,23 @@ func (d *decoderGraph) run(tokens []int, position int) error {
 	return d.machine.RunAll()
 }
 
-// logitsTo appends the logits of the last run.
-func (d *decoderGraph) logitsTo(list []float64) ([]float64, error) {
+// read gets the logits of the last run; the function that it returns appends those of a text to a list.
+func (d *decoderGraph) read() (func(list []float64, text int) []float64, error) {
 	v, err := ops.Download(d.logits.Value())
 	if err != nil {
-		return list, fmt.Errorf("the logits: %w", err)
+		return nil, fmt.Errorf("the logits: %w", err)
 	}
+	size := v.DataSize() / (len(d.tokens) / d.length)
 	switch data := v.Data().(type) {
 	case []float64:
-		return append(list, data...), nil
+		return func(list []float64, text int) []float64 { return append(list, data[text*size:(text+1)*size]...) }, nil
 	case []float32:
-		for _, x := range data {
-			list = append(list, float64(x))
-		}
-		return list, nil
+		return func(list []float64, text int) []float64 {
+			for _, x := range data[text*size : (text+1)*size] {
+				list = append(list, float64(x))
+			}
+			return list
+		}, nil
 	}
-	return list, fmt.Errorf("the logits are %v, they need to be float32 or float64", v.Dtype())
+	return nil, fmt.Errorf("the logits are %v, they need to be float32 or float64", v.Dtype())
 }

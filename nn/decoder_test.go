@@ -3,6 +3,7 @@ package nn_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stheno-ml/stheno/kernels"
@@ -128,6 +129,96 @@ func TestDecoder(t *testing.T) {
 					compare(t, fmt.Sprintf("the logits after piece %d of %d tokens", i, n), c.dtype, logits, d.uncache(window), 0)
 				}
 			})
+		}
+	}
+}
+
+// Texts of different lengths in one batch are each predicted as alone: when they begin, rest, outgrow their window, and when another
+// takes the place of one.
+func TestBatchDecoder(t *testing.T) {
+	for name := range decoderModels {
+		t.Run(name, func(t *testing.T) {
+			const batch, capacity = 3, 40
+			d := newDecoded(t, name, tensor.Float64, capacity)
+			b, err := nn.NewBatchDecoder(batch, nn.DecoderConfig{Capacity: capacity, Model: func(g *gorgonia.ExprGraph) (nn.CachedModel, error) {
+				return decoderModels[name](g, d.p, tensor.Float64)
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			windows, at := make([][]int, batch), 0
+			for round, pieces := range [][batch]int{
+				{17, 1, 5}, {1, 1, 1}, {0, 3, 1}, {1, 0, 0}, {9, 9, 9}, {0, 0, 0}, {20, 1, 1}, {-1, 1, 1}, {6, 1, 40}, {1, 1, 1}, {50, 1, 1}, {1, 30, 1},
+			} {
+				tokens := make([][]int, batch)
+				for text, n := range pieces {
+					if n < 0 { // another text
+						if err := b.Truncate(text, 0); err != nil {
+							t.Fatal(err)
+						}
+						windows[text] = nil
+						continue
+					}
+					for range n {
+						tokens[text] = append(tokens[text], int(word("batch", at))%decoderVocab)
+						at++
+					}
+					windows[text] = append(windows[text], tokens[text]...)
+					if len(windows[text]) > capacity {
+						windows[text] = windows[text][len(windows[text])-max(capacity/2, min(n, capacity)):]
+					}
+				}
+				logits, err := b.Logits(tokens)
+				if err != nil {
+					t.Fatalf("round %d: %v", round, err)
+				}
+				for text, n := range pieces {
+					if !slices.Equal(b.Window(text), windows[text]) {
+						t.Fatalf("after round %d the window of text %d is %v, want %v", round, text, b.Window(text), windows[text])
+					}
+					if n <= 0 {
+						if logits[text] != nil {
+							t.Errorf("round %d: text %d rests and has logits", round, text)
+						}
+						continue
+					}
+					compare(t, fmt.Sprintf("the logits of text %d after round %d", text, round), tensor.Float64, logits[text], d.uncache(windows[text]), 0)
+				}
+			}
+			b.Reset()
+			if b.Batch() != batch || b.Capacity() != capacity || len(b.Window(1)) != 0 {
+				t.Errorf("after Reset there are %d texts of %d, the second is %v", b.Batch(), b.Capacity(), b.Window(1))
+			}
+		})
+	}
+}
+
+func TestBatchDecoderErrors(t *testing.T) {
+	p := nn.NewParameters(1)
+	config := nn.DecoderConfig{Capacity: 8, Model: func(g *gorgonia.ExprGraph) (nn.CachedModel, error) {
+		return decoderModels["gpt"](g, p, tensor.Float32)
+	}}
+	b, err := nn.NewBatchDecoder(2, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, none := nn.NewBatchDecoder(0, config)
+	_, few := b.Logits([][]int{{1}})
+	_, token := b.Logits([][]int{{1}, {decoderVocab}})
+	_, zero := (&nn.BatchDecoder{}).Logits(nil)
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{none, "BatchDecoder: batch is 0, it needs to be at least 1"},
+		{few, "BatchDecoder: there are tokens of 1 texts, it needs those of the batch of 2"},
+		{token, "BatchDecoder: "},
+		{zero, "BatchDecoder: it is a zero value, it needs to be what NewDecoder or NewBatchDecoder gave"},
+		{b.Truncate(2, 0), "BatchDecoder: text is 2, it needs to be at least 0 and less than the batch of 2"},
+		{b.Truncate(0, 1), "BatchDecoder: 1 tokens of text 0 are to stay, it needs to be from 0 to the window's 0"},
+	} {
+		if c.err == nil || !strings.HasPrefix(c.err.Error(), c.want) {
+			t.Errorf("got  %v\nwant %s", c.err, c.want)
 		}
 	}
 }

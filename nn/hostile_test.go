@@ -51,7 +51,7 @@ func constructors() map[string]constructor {
 }
 
 // madeOtherwise are the constructors that take something else than a graph and a config, with tests of their own.
-var madeOtherwise = []string{"NewParameters", "NewDecoder"}
+var madeOtherwise = []string{"NewParameters", "NewDecoder", "NewBatchDecoder"}
 
 // names lists the constructors, and fails where one is missing here.
 func names(t testing.TB) []string {
@@ -110,7 +110,7 @@ func TestZeroLayers(t *testing.T) {
 			t.Error(panicked)
 		}
 	}
-	for _, value := range []any{&nn.Parameters{}, nn.NewParameters(1), &nn.Decoder{}, nn.LoRA{}, nn.YaRN{}, nn.Llama3RoPE{}} {
+	for _, value := range []any{&nn.Parameters{}, nn.NewParameters(1), &nn.Decoder{}, &nn.BatchDecoder{}, nn.LoRA{}, nn.YaRN{}, nn.Llama3RoPE{}} {
 		for _, panicked := range hostile.CallAll(value) {
 			t.Error(panicked)
 		}

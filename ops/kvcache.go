@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 
 	"github.com/stheno-ml/stheno/kernels"
 	"gorgonia.org/gorgonia"
@@ -25,15 +26,17 @@ type KVCacheConfig struct {
 // one that takes a prompt many tokens at a time and one that takes single tokens, as long as they run one after the other.
 //
 // What it holds can be read, set, cut and shared. [KVCache.Truncate] goes back to a prefix, to go on from there in another way;
-// [KVCache.Fork] is for going on in several ways at once.
+// [KVCache.Fork] is for going on in several ways at once. The items of a batch may hold different numbers of tokens: [KVCache.Only]
+// says which of them the next runs are for, and [KVCache.TruncateItem] goes back in one alone.
 //
 // Its memory, Batch·Capacity·Heads·(HeadDim+ValueDim) numbers, is allocated in the first run, where the keys live.
 type KVCache struct {
-	c      KVCacheConfig
-	length int
-	place  kernels.Backend // of k and v
-	set    bool            // by the program, not by a run: the next run takes them to its own place
-	k, v   kernels.Tensor  // (Batch, Capacity, Heads, dim), so that a token's heads lie side by side
+	c       KVCacheConfig
+	lengths []int // how many tokens each item holds
+	resting []bool
+	place   kernels.Backend // of k and v
+	set     bool            // by the program, not by a run: the next run takes them to its own place
+	k, v    kernels.Tensor  // (Batch, Capacity, Heads, dim), so that a token's heads lie side by side
 }
 
 // NewKVCache is an empty cache.
@@ -58,35 +61,113 @@ func NewKVCache(c KVCacheConfig) (*KVCache, error) {
 			return nil, fmt.Errorf("KVCache: %s is %d, it needs to be at least 1", size.name, size.n)
 		}
 	}
-	return &KVCache{c: c}, nil
+	if c.Batch > maxBatch {
+		return nil, fmt.Errorf("KVCache: batch is %d, it needs to be at most %d", c.Batch, maxBatch)
+	}
+	return newKVCache(c), nil
 }
 
-// Len is the number of tokens that the cache holds: the position of the next one.
-func (c *KVCache) Len() int { return c.length }
+// maxBatch bounds what is made before a run takes the memory of the keys and values.
+const maxBatch = 1 << 20
+
+func newKVCache(c KVCacheConfig) *KVCache {
+	return &KVCache{c: c, lengths: make([]int, c.Batch), resting: make([]bool, c.Batch)}
+}
+
+// Len is the number of tokens that the cache holds, the most of any item: the position of the next one.
+func (c *KVCache) Len() int {
+	longest := 0
+	for _, n := range c.lengths {
+		longest = max(longest, n)
+	}
+	return longest
+}
+
+// Lengths is the number of tokens that each item holds.
+func (c *KVCache) Lengths() []int { return slices.Clone(c.lengths) }
 
 // Capacity is the number of tokens that the cache can hold.
 func (c *KVCache) Capacity() int { return c.c.Capacity }
 
 // Reset forgets all tokens.
-func (c *KVCache) Reset() { c.length = 0 }
+func (c *KVCache) Reset() { clear(c.lengths) }
 
-// Truncate forgets all tokens but the first n.
+// Truncate forgets all tokens of each item but the first n.
 func (c *KVCache) Truncate(n int) error {
-	if n < 0 || n > c.length {
-		return fmt.Errorf("KVCache: %d tokens are to stay, it needs to be from 0 to the %d that it holds", n, c.length)
+	if n < 0 || n > c.Len() {
+		return fmt.Errorf("KVCache: %d tokens are to stay, it needs to be from 0 to the %d that it holds", n, c.Len())
 	}
-	c.length = n
+	for item := range c.lengths {
+		c.lengths[item] = min(c.lengths[item], n)
+	}
 	return nil
 }
 
+// TruncateItem forgets all tokens of one item of the batch but the first n.
+func (c *KVCache) TruncateItem(item, n int) error {
+	switch {
+	case item < 0 || item >= len(c.lengths):
+		return fmt.Errorf("KVCache: item is %d, it needs to be from 0 to %d", item, len(c.lengths)-1)
+	case n < 0 || n > c.lengths[item]:
+		return fmt.Errorf("KVCache: %d tokens of item %d are to stay, it needs to be from 0 to the %d that it holds", n, item, c.lengths[item])
+	}
+	c.lengths[item] = n
+	return nil
+}
+
+// Only says which items of the batch the next runs add to, nil for all. The others keep what they hold, and what is computed for them
+// means nothing.
+func (c *KVCache) Only(items []bool) error {
+	if items != nil && len(items) != len(c.resting) {
+		return fmt.Errorf("KVCache: there are %d items, it needs one for each of the batch of %d", len(items), len(c.resting))
+	}
+	for item := range c.resting {
+		c.resting[item] = items != nil && !items[item]
+	}
+	return nil
+}
+
+// even reports whether all items hold equally many tokens and take part.
+func (c *KVCache) even() bool {
+	for item, n := range c.lengths {
+		if n != c.lengths[0] || c.resting[item] {
+			return false
+		}
+	}
+	return true
+}
+
+// positions are those of so many rows that follow what each item holds, (Batch, rows) of int32, where b computes.
+func (c *KVCache) positions(b kernels.Backend, rows int) (kernels.Tensor, error) {
+	list, err := host.Alloc(kernels.I32, c.c.Batch, rows)
+	if err != nil {
+		return list, err
+	}
+	for i, all := 0, kernels.Host[int32](list); i < len(all); i++ {
+		all[i] = int32(c.lengths[i/rows] + i%rows)
+	}
+	if b == host {
+		return list, nil
+	}
+	there, err := b.Alloc(kernels.I32, c.c.Batch, rows)
+	if err == nil {
+		err = b.Copy(there, list)
+	}
+	return there, err
+}
+
 // Read copies the keys and values of the tokens that the cache holds, at least one, to the host: (Batch, Heads, Len, HeadDim) and
-// (Batch, Heads, Len, ValueDim).
+// (Batch, Heads, Len, ValueDim). All items need to hold equally many.
 func (c *KVCache) Read() (k, v *tensor.Dense, err error) {
-	if c.length == 0 {
+	length := c.Len()
+	if length == 0 {
 		return nil, nil, errors.New("KVCache: there is nothing to read, the cache is empty")
 	}
+	if slices.Min(c.lengths) != length {
+		return nil, nil, fmt.Errorf("KVCache: the items hold %v tokens, to be read they need to hold equally many", c.lengths)
+	}
 	read := func(t kernels.Tensor) (*tensor.Dense, error) {
-		held := c.held(t, c.length)
+		held := c.held(t, length)
 		copied, err := host.Alloc(held.DType, held.Shape...)
 		if err != nil {
 			return nil, err
@@ -136,14 +217,17 @@ func (c *KVCache) replace(k, v *tensor.Dense) error {
 			return fmt.Errorf("%s is %v, the cache holds %v", name, t.DType, c.c.DType)
 		}
 	}
-	c.length, c.place, c.set = 0, place, true
+	c.Reset()
+	c.place, c.set = place, true
 	if _, err := c.write(&c.k, rows[0]); err != nil {
 		return err
 	}
 	if _, err := c.write(&c.v, rows[1]); err != nil {
 		return err
 	}
-	c.length = rows[0].Shape[2]
+	for item := range c.lengths {
+		c.lengths[item] = rows[0].Shape[2]
+	}
 	runtime.KeepAlive(k)
 	runtime.KeepAlive(v)
 	return nil
@@ -155,22 +239,29 @@ func (c *KVCache) Fork(batch int) (*KVCache, error) {
 	if batch != c.c.Batch && c.c.Batch != 1 || batch < 1 {
 		return nil, fmt.Errorf("KVCache: a batch of %d is to go on from one of %d, it needs to be the same, or from one of 1", batch, c.c.Batch)
 	}
-	fork := &KVCache{c: c.c, place: c.place, set: c.set}
-	if fork.c.Batch = batch; c.length == 0 {
+	if batch > maxBatch {
+		return nil, fmt.Errorf("KVCache: a batch of %d is asked for, it needs to be at most %d", batch, maxBatch)
+	}
+	config := c.c
+	config.Batch = batch
+	fork, length := newKVCache(config), c.Len()
+	if fork.place, fork.set = c.place, c.set; length == 0 {
 		return fork, nil
 	}
 	for item := 0; item < batch; item += c.c.Batch {
 		for _, t := range []struct{ to, from *kernels.Tensor }{{&fork.k, &c.k}, {&fork.v, &c.v}} {
 			err := fit(t.to, c.place, kernels.Contiguous(nil, t.from.DType, batch, c.c.Capacity, t.from.Shape[2], t.from.Shape[3]))
 			if err == nil {
-				err = c.place.Copy(t.to.Slice(0, item, item+c.c.Batch).Slice(1, 0, c.length), t.from.Slice(1, 0, c.length))
+				err = c.place.Copy(t.to.Slice(0, item, item+c.c.Batch).Slice(1, 0, length), t.from.Slice(1, 0, length))
 			}
 			if err != nil {
 				return nil, fmt.Errorf("KVCache: %w", err)
 			}
 		}
 	}
-	fork.length = c.length
+	for item := range fork.lengths {
+		fork.lengths[item] = c.lengths[item%c.c.Batch]
+	}
 	return fork, nil
 }
 
@@ -190,7 +281,7 @@ func (c *KVCache) move(to kernels.Backend) error {
 		if err != nil {
 			return err
 		}
-		if err := from.Copy(moved.Slice(1, 0, c.length), t.Slice(1, 0, c.length)); err != nil {
+		if err := from.Copy(moved.Slice(1, 0, c.Len()), t.Slice(1, 0, c.Len())); err != nil {
 			return err
 		}
 		*t = moved
@@ -219,27 +310,44 @@ func (c *KVCache) check(p *kernels.Attention) error {
 	return nil
 }
 
-// extend writes the rows of keys and values, (B, H, S, D), behind those that the cache holds, and views all of them in
-// the same order of axes. They do not count yet: the run may fail.
-func (c *KVCache) extend(b kernels.Backend, k, v kernels.Tensor) (allK, allV kernels.Tensor, err error) {
-	if rows := k.Shape[2]; c.length+rows > c.c.Capacity {
-		return k, v, fmt.Errorf("the cache holds %d tokens of %d, %d more do not fit", c.length, c.c.Capacity, rows)
+// extend writes the rows of keys and values, (B, H, S, D), behind those that the cache holds, and makes the problem's keys and values
+// all of them, in the same order of axes. They do not count yet: the run may fail.
+func (c *KVCache) extend(b kernels.Backend, p *kernels.Attention) (err error) {
+	rows := p.K.Shape[2]
+	for item, n := range c.lengths {
+		if !c.resting[item] && n+rows > c.c.Capacity {
+			return fmt.Errorf("the cache holds %d tokens of %d, %d more do not fit", n, c.c.Capacity, rows)
+		}
 	}
 	switch {
-	case c.length == 0 || c.place == b:
+	case c.Len() == 0 || c.place == b:
 	case c.set:
 		if err := c.move(b); err != nil {
-			return k, v, err
+			return err
 		}
 	default:
-		return k, v, fmt.Errorf("the cache is on %s, the inputs are on %s", c.place.Name(), b.Name())
+		return fmt.Errorf("the cache is on %s, the inputs are on %s", c.place.Name(), b.Name())
 	}
 	c.place, c.set = b, false
-	if allK, err = c.write(&c.k, k); err != nil {
-		return k, v, err
+	if p.K, err = c.write(&c.k, p.K); err != nil {
+		return err
 	}
-	allV, err = c.write(&c.v, v)
-	return allK, allV, err
+	if p.V, err = c.write(&c.v, p.V); err != nil || c.even() {
+		return err
+	}
+	p.KVLengths = c.after(rows)
+	return nil
+}
+
+// after is how many tokens each item holds when so many were added to those that take part.
+func (c *KVCache) after(rows int) []int {
+	list := slices.Clone(c.lengths)
+	for item := range list {
+		if !c.resting[item] {
+			list[item] += rows
+		}
+	}
+	return list
 }
 
 func (c *KVCache) write(memory *kernels.Tensor, rows kernels.Tensor) (kernels.Tensor, error) {
@@ -247,8 +355,19 @@ func (c *KVCache) write(memory *kernels.Tensor, rows kernels.Tensor) (kernels.Te
 	if err := fit(memory, c.place, kernels.Contiguous(nil, rows.DType, c.c.Batch, c.c.Capacity, heads, dim)); err != nil {
 		return rows, err
 	}
-	to := memory.Slice(1, c.length, c.length+n)
-	return c.held(*memory, c.length+n), c.place.Copy(to, rows.Permute(0, 2, 1, 3))
+	from, all := rows.Permute(0, 2, 1, 3), c.held(*memory, max(1, slices.Max(c.after(n))))
+	if c.even() {
+		return all, c.place.Copy(memory.Slice(1, c.lengths[0], c.lengths[0]+n), from)
+	}
+	for item, length := range c.lengths {
+		if c.resting[item] {
+			continue
+		}
+		if err := c.place.Copy(memory.Slice(0, item, item+1).Slice(1, length, length+n), from.Slice(0, item, item+1)); err != nil {
+			return rows, err
+		}
+	}
+	return all, nil
 }
 
 // CachedAttention is [FlashAttention] of tokens that follow those in a cache. Each run adds the rows of k and v to the
@@ -317,13 +436,13 @@ func (c *cachedAttention) forward(r *run, in, out []kernels.Tensor) error {
 		return err
 	}
 	rows := p.K.Shape[2]
-	if p.K, p.V, err = c.cache.extend(r.Backend, p.K, p.V); err != nil {
+	if err := c.cache.extend(r.Backend, p); err != nil {
 		return err
 	}
 	if err := r.AttentionForward(p, kernels.AttentionOutputs{O: c.outputView(out[0])}); err != nil {
 		return err
 	}
-	c.cache.length += rows
+	c.cache.lengths = c.cache.after(rows)
 	return nil
 }
 

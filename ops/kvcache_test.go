@@ -449,6 +449,55 @@ func TestKVCacheGoesOnFromAPrefix(t *testing.T) {
 	}
 }
 
+// Items that rest keep what they hold, and items of different lengths cannot be read as one.
+func TestKVCacheItems(t *testing.T) {
+	const heads, d = 2, 4
+	cache, err := ops.NewKVCache(ops.KVCacheConfig{DType: tensor.Float64, Batch: 2, Heads: heads, HeadDim: d, Capacity: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	step := newCachedStep(t, cache, 2, heads, d)
+	lengths := func(want ...int) {
+		t.Helper()
+		if !slices.Equal(cache.Lengths(), want) {
+			t.Fatalf("the items hold %v tokens, want %v", cache.Lengths(), want)
+		}
+	}
+	step.run(t, 1, 2)
+	if err := cache.Only([]bool{false, true}); err != nil {
+		t.Fatal(err)
+	}
+	step.run(t, 3, 4)
+	step.run(t, 5, 6)
+	lengths(1, 3)
+	_, _, uneven := cache.Read()
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{uneven, "KVCache: the items hold [1 3] tokens, to be read they need to hold equally many"},
+		{cache.Only([]bool{true}), "KVCache: there are 1 items, it needs one for each of the batch of 2"},
+		{cache.TruncateItem(2, 0), "KVCache: item is 2, it needs to be from 0 to 1"},
+		{cache.TruncateItem(0, 2), "KVCache: 2 tokens of item 0 are to stay, it needs to be from 0 to the 1 that it holds"},
+	} {
+		if c.err == nil || c.err.Error() != c.want {
+			t.Errorf("got  %v\nwant %s", c.err, c.want)
+		}
+	}
+	if err := cache.TruncateItem(1, 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := cache.Only(nil); err != nil {
+		t.Fatal(err)
+	}
+	lengths(1, 1)
+	if k, _, err := cache.Read(); err != nil || !slices.Equal(k.Shape(), []int{2, heads, 1, d}) {
+		t.Errorf("the cache reads as %v: %v", k, err)
+	}
+	step.run(t, 7, 8)
+	lengths(2, 2)
+}
+
 func TestKVCacheContentErrors(t *testing.T) {
 	cache, err := ops.NewKVCache(ops.KVCacheConfig{Batch: 2, Heads: 3, HeadDim: 4, ValueDim: 5, Capacity: 6})
 	if err != nil {

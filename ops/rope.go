@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -22,7 +23,8 @@ type RoPEOptions struct {
 	// Divisors slow down the pairs one by one, nil means 1 for each; Amplitude multiplies what is rotated, 0 means 1.
 	Divisors  []float64
 	Amplitude float64
-	// Cache says that the rows follow those that a cache holds when the graph runs: its length adds to Offset.
+	// Cache says that the rows follow those that a cache holds when the graph runs: its length, or of each batch item that of the
+	// cache's, adds to Offset.
 	Cache *KVCache
 }
 
@@ -76,13 +78,29 @@ func (k *rope) view(t kernels.Tensor) kernels.Tensor {
 }
 
 func (k *rope) forward(r *run, in, out []kernels.Tensor) error {
-	if k.cache != nil {
-		if err := r.c.checkRecording(); err != nil {
+	if k.cache == nil {
+		return r.RoPEForward(k.problem(in), k.view(in[0]), k.view(out[0]))
+	}
+	if err := r.c.checkRecording(); err != nil {
+		return err
+	}
+	if k.o.Offset = k.offset; k.cache.even() {
+		k.o.Offset += k.cache.Len()
+	}
+	x, problem := k.view(in[0]), k.problem(in)
+	if !k.cache.even() {
+		if in[1].IsSet() {
+			return errors.New("positions are given, and the cache's items hold different numbers of tokens: it needs only one of both")
+		}
+		if x.Shape[0] != k.cache.c.Batch {
+			return fmt.Errorf("x has a batch of %d, the cache of %d: they need to be equal", x.Shape[0], k.cache.c.Batch)
+		}
+		var err error
+		if problem.Positions, err = k.cache.positions(r.Backend, x.Shape[2]); err != nil {
 			return err
 		}
-		k.o.Offset = k.offset + k.cache.Len()
 	}
-	return r.RoPEForward(k.problem(in), k.view(in[0]), k.view(out[0]))
+	return r.RoPEForward(problem, x, k.view(out[0]))
 }
 
 func (k *rope) backward(r *run, in, dOut, d []kernels.Tensor) error {

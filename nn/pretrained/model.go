@@ -214,3 +214,11 @@ func (m *Model) NewDecoder(capacity int) (*nn.Decoder, error) {
 		Capacity: capacity,
 	})
 }
+
+// NewBatchDecoder is a decoder of several texts at once; see [Model.NewDecoder].
+func (m *Model) NewBatchDecoder(batch, capacity int) (*nn.BatchDecoder, error) {
+	return nn.NewBatchDecoder(batch, nn.DecoderConfig{
+		Model:    func(g *gorgonia.ExprGraph) (nn.CachedModel, error) { return m.LanguageModel(g) },
+		Capacity: capacity,
+	})
+}

@@ -9,6 +9,7 @@
 //		MaxTokens: 300,
 //	}, os.Stdout)
 //
+// [GenerateBatch] continues several prompts at once, which costs little more than one: a model's parameters are read once for all.
 // [ReadConfig] reads the options that a published model's folder has in generation_config.json.
 //
 // The same model, prompt and options give the same text. A [github.com/stheno-ml/stheno/nn.Decoder] sees the parameters

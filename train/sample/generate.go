@@ -60,72 +60,185 @@ func Generate(ctx context.Context, d Decoder, t Tokenizer, prompt string, o Opti
 }
 
 func generate(ctx context.Context, d Decoder, t Tokenizer, prompt string, o Options, w io.Writer) (err error) {
-	switch {
-	case d == nil:
+	if d == nil {
 		return errors.New("d is nil, it needs to be a decoder, such as nn.NewDecoder makes")
-	case t == nil:
-		return errors.New("t is nil, it needs to be a tokenizer")
-	case w == nil:
-		return errors.New("w is nil, it needs to be a writer")
 	}
-	if o.MaxTokens < 1 {
-		return fmt.Errorf("max tokens is %d, it needs to be at least 1", o.MaxTokens)
-	}
-	if o.MinTokens < 0 {
-		return fmt.Errorf("min tokens is %d, it cannot be negative", o.MinTokens)
-	}
-	if slices.Contains(o.StopStrings, "") {
-		return errors.New("a stop string is empty, it needs to have characters")
-	}
-	sampler, err := NewSampler(o.Sampler)
+	g, err := newText(t, prompt, o, w)
 	if err != nil {
 		return err
 	}
-	encoded, err := t.Encode(prompt)
-	if err != nil {
-		return fmt.Errorf("prompt: %w", err)
-	}
-	next := slices.Concat(o.Start, encoded)
-	if len(next) == 0 {
-		return errors.New("the prompt is empty, it needs at least one token, or Options.Start to have one")
-	}
-
-	stopping := &stopStrings{w: w, stops: o.StopStrings}
-	text := &wholeCharacters{w: stopping}
-	defer func() { err = errors.Join(err, text.flush(), stopping.flush()) }()
+	defer func() { err = errors.Join(err, g.end()) }()
 	d.Reset()
-	earlier := slices.Clone(next)
-	for chosen := range o.MaxTokens {
+	for ended := false; !ended; {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		logits, err := d.Logits(next)
+		logits, err := d.Logits(g.next)
 		if err != nil {
 			return err
 		}
-		logits = logits[:min(t.Size(), len(logits))]
-		forbid(logits, o.Suppress)
-		if chosen < o.MinTokens {
-			forbid(logits, o.Stop)
-		}
-		token, err := sampler.Next(logits, earlier...)
-		if err != nil {
+		if ended, err = g.take(logits); err != nil {
 			return err
 		}
-		if slices.Contains(o.Stop, token) {
-			return nil
-		}
-		part, err := t.Bytes(token)
-		if err != nil {
-			return err
-		}
-		if err := text.write(part); err != nil || stopping.stopped {
-			return err
-		}
-		next, earlier = []int{token}, append(earlier, token)
 	}
 	return nil
 }
+
+// BatchDecoder predicts what follows several texts. [github.com/stheno-ml/stheno/nn.BatchDecoder] is one.
+type BatchDecoder interface {
+	// Batch is how many texts there are.
+	Batch() int
+	// Reset forgets all tokens.
+	Reset()
+	// Truncate forgets all tokens of one text but the first n.
+	Truncate(text, n int) error
+	// Logits takes tokens that follow those of each text, and gives the logits of the next of those that got any.
+	Logits(tokens [][]int) ([][]float64, error)
+}
+
+// GenerateBatch is [Generate] of several prompts, of any lengths, each with a writer of its own and, counted from Options.Sampler.Seed
+// on, a seed of its own. As many are continued at once as the decoder has texts, and when one ends the next takes its place. Each text
+// is the one that Generate gives for its prompt and seed, as far as the model's rounding is the same for one text and for several.
+//
+// A cancelled context ends all texts. An error that a writer gives ends them, too.
+func GenerateBatch(ctx context.Context, d BatchDecoder, t Tokenizer, prompts []string, o Options, w []io.Writer) error {
+	if err := generateBatch(ctx, d, t, prompts, o, w); err != nil {
+		return fmt.Errorf("GenerateBatch: %w", err)
+	}
+	return nil
+}
+
+func generateBatch(ctx context.Context, d BatchDecoder, t Tokenizer, prompts []string, o Options, w []io.Writer) (err error) {
+	if d == nil {
+		return errors.New("d is nil, it needs to be a decoder, such as nn.NewBatchDecoder makes")
+	}
+	if len(w) != len(prompts) {
+		return fmt.Errorf("there are %d writers, it needs one for each of the %d prompts", len(w), len(prompts))
+	}
+	var waiting []*text
+	for i, prompt := range prompts {
+		own := o
+		own.Sampler.Seed += uint64(i)
+		g, err := newText(t, prompt, own, w[i])
+		if err != nil {
+			return fmt.Errorf("prompt %d: %w", i, err)
+		}
+		waiting = append(waiting, g)
+	}
+	all := waiting
+	defer func() {
+		for _, g := range all {
+			err = errors.Join(err, g.end())
+		}
+	}()
+	d.Reset()
+	for places := make([]*text, d.Batch()); ; {
+		tokens, left := make([][]int, len(places)), false
+		for i := range places {
+			if places[i] == nil && len(waiting) > 0 {
+				if err := d.Truncate(i, 0); err != nil {
+					return err
+				}
+				places[i], waiting = waiting[0], waiting[1:]
+			}
+			if places[i] != nil {
+				tokens[i], left = places[i].next, true
+			}
+		}
+		if !left {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		logits, err := d.Logits(tokens)
+		if err != nil {
+			return err
+		}
+		for i, g := range places {
+			if g == nil {
+				continue
+			}
+			ended, err := g.take(logits[i])
+			if err != nil {
+				return err
+			}
+			if ended {
+				if err := g.end(); err != nil {
+					return err
+				}
+				places[i] = nil
+			}
+		}
+	}
+}
+
+// text is one that is being written.
+type text struct {
+	t        Tokenizer
+	o        Options
+	sampler  *Sampler
+	next     []int // what the decoder is given next
+	earlier  []int // all tokens, the prompt's too
+	chosen   int
+	whole    *wholeCharacters
+	stopping *stopStrings
+}
+
+func newText(t Tokenizer, prompt string, o Options, w io.Writer) (*text, error) {
+	switch {
+	case t == nil:
+		return nil, errors.New("t is nil, it needs to be a tokenizer")
+	case w == nil:
+		return nil, errors.New("w is nil, it needs to be a writer")
+	case o.MaxTokens < 1:
+		return nil, fmt.Errorf("max tokens is %d, it needs to be at least 1", o.MaxTokens)
+	case o.MinTokens < 0:
+		return nil, fmt.Errorf("min tokens is %d, it cannot be negative", o.MinTokens)
+	case slices.Contains(o.StopStrings, ""):
+		return nil, errors.New("a stop string is empty, it needs to have characters")
+	}
+	sampler, err := NewSampler(o.Sampler)
+	if err != nil {
+		return nil, err
+	}
+	encoded, err := t.Encode(prompt)
+	if err != nil {
+		return nil, fmt.Errorf("prompt: %w", err)
+	}
+	next := slices.Concat(o.Start, encoded)
+	if len(next) == 0 {
+		return nil, errors.New("the prompt is empty, it needs at least one token, or Options.Start to have one")
+	}
+	stopping := &stopStrings{w: w, stops: o.StopStrings}
+	return &text{t: t, o: o, sampler: sampler, next: next, earlier: slices.Clone(next), stopping: stopping, whole: &wholeCharacters{w: stopping}}, nil
+}
+
+// take chooses a token by the logits of what comes next and writes its part of the text, unless it ends that.
+func (g *text) take(logits []float64) (ended bool, err error) {
+	logits = logits[:min(g.t.Size(), len(logits))]
+	forbid(logits, g.o.Suppress)
+	if g.chosen < g.o.MinTokens {
+		forbid(logits, g.o.Stop)
+	}
+	token, err := g.sampler.Next(logits, g.earlier...)
+	if err != nil || slices.Contains(g.o.Stop, token) {
+		return true, err
+	}
+	part, err := g.t.Bytes(token)
+	if err != nil {
+		return true, err
+	}
+	if err := g.whole.write(part); err != nil {
+		return true, err
+	}
+	g.chosen++
+	g.next, g.earlier = []int{token}, append(g.earlier, token)
+	return g.stopping.stopped || g.chosen == g.o.MaxTokens, nil
+}
+
+// end writes what was held back.
+func (g *text) end() error { return errors.Join(g.whole.flush(), g.stopping.flush()) }
 
 func forbid(logits []float64, tokens []int) {
 	for _, id := range tokens {

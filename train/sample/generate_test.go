@@ -14,6 +14,7 @@ import (
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/train/sample"
 	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
 	"pgregory.net/rapid"
 )
 
@@ -230,5 +231,67 @@ func TestGenerateWithAModel(t *testing.T) {
 	}
 	if other := text(2); other == first {
 		t.Errorf("two seeds give %q", first)
+	}
+}
+
+// More prompts than places, of different lengths and with different ends, give each the text that it gives alone.
+func TestGenerateBatch(t *testing.T) {
+	letters := pieces(strings.Split("abcdefghijklmnopqrstuvwxyz", ""))
+	config := nn.GPTConfig{DType: tensor.Float64, Parameters: nn.NewParameters(3), Vocab: 32, Context: 24, Layers: 1, Heads: 2, Dim: 16}
+	of := nn.DecoderConfig{Model: func(g *gorgonia.ExprGraph) (nn.CachedModel, error) { return nn.NewGPT(g, config) }}
+	single, err := nn.NewDecoder(of)
+	if err != nil {
+		t.Fatal(err)
+	}
+	batch, err := nn.NewBatchDecoder(3, of)
+	if err != nil {
+		t.Fatal(err)
+	}
+	prompts := []string{"hello", "a", "themeaning", "b", "abcdefghijklmnopqrstuvwxyzabcdefgh", "zz", "hello"}
+	o := sample.Options{
+		MaxTokens: 40, Stop: []int{5}, StopStrings: []string{"q"}, Sampler: sample.SamplerOptions{Temperature: 1, TopK: 20, Seed: 7, RepetitionPenalty: 1.1},
+	}
+	texts, writers := make([]bytes.Buffer, len(prompts)), make([]io.Writer, len(prompts))
+	for i := range texts {
+		writers[i] = &texts[i]
+	}
+	for range 2 { // what was there before does not matter
+		for i := range texts {
+			texts[i].Reset()
+		}
+		if err := sample.GenerateBatch(t.Context(), batch, letters, prompts, o, writers); err != nil {
+			t.Fatal(err)
+		}
+		for i, prompt := range prompts {
+			var want bytes.Buffer
+			alone := o
+			alone.Sampler.Seed += uint64(i)
+			if err := sample.Generate(t.Context(), single, letters, prompt, alone, &want); err != nil {
+				t.Fatal(err)
+			}
+			if texts[i].String() != want.String() {
+				t.Errorf("prompt %d, %q: the text is %q, alone it is %q", i, prompt, &texts[i], &want)
+			}
+		}
+	}
+	if err := sample.GenerateBatch(t.Context(), batch, letters, nil, o, nil); err != nil {
+		t.Errorf("no prompts: %v", err)
+	}
+
+	var failing writes
+	failing.fail = errors.New("no room")
+	cancelled, cancel := context.WithCancelCause(t.Context())
+	cancel(errors.New("enough"))
+	for want, err := range map[string]error{
+		"d is nil": sample.GenerateBatch(t.Context(), nil, letters, prompts[:1], o, writers[:1]),
+		"GenerateBatch: there are 1 writers, it needs one for each of the 2 prompts": sample.GenerateBatch(t.Context(), batch, letters, prompts[:2], o, writers[:1]),
+		`prompt 1: prompt: 'A' is in no token`:                                       sample.GenerateBatch(t.Context(), batch, letters, []string{"a", "A"}, o, writers[:2]),
+		"prompt 0: w is nil":                                                         sample.GenerateBatch(t.Context(), batch, letters, prompts[:1], o, []io.Writer{nil}),
+		"no room":                                                                    sample.GenerateBatch(t.Context(), batch, letters, prompts[:1], o, []io.Writer{&failing}),
+		"enough":                                                                     sample.GenerateBatch(cancelled, batch, letters, prompts[:1], o, writers[:1]),
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want one with %q", err, want)
+		}
 	}
 }
