@@ -14,8 +14,9 @@ func FuzzAttention(f *testing.F) {
 	f.Add(uint64(2), []byte{2, 130, 20, 64, 64, 1, 2, 2, 255, 255, 1, 7, 4})
 	f.Add(uint64(3), []byte{0, 99, 140, 5, 80, 0, 1, 3, 2, 1, 6, 200, 3, 1})
 	f.Add(uint64(4), []byte{1, 70, 70, 48, 48, 2, 1, 4, 0, 0, 255, 10, 20, 2, 3})
-	f.Add(uint64(29), []byte("0\x0500\x01000\x060001")) // each row sees one key: dq is 0, the difference of two equal numbers
-	f.Add(uint64(1), []byte("0\x820@0129\xff0010"))     // a mask that shows all, of which a head's causal band leaves half
+	f.Add(uint64(29), []byte("0\x0500\x01000\x060001"))  // each row sees one key: dq is 0, the difference of two equal numbers
+	f.Add(uint64(1), []byte("0\x820@0129\xff0010"))      // a mask that shows all, of which a head's causal band leaves half
+	f.Add(uint64(29), []byte("0\x0500\x01000\x0601100")) // a bias of −∞, where the score has no derivative
 	f.Fuzz(func(t *testing.T, seed uint64, data []byte) {
 		c, levels := fuzzCase(seed, data), simd.Levels()
 		c.Slack = 8

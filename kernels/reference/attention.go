@@ -129,10 +129,13 @@ func (m Arithmetic[T]) AttentionGrad(a *kernels.Attention, dO, dLSE []float64, r
 					dP := m.result(r.kept[n] * dot(factors, v[j]))
 					dS := m.result(r.p[n] * (dP - delta))
 					// dtable += dS·∂Score/∂table       dS_ij ← dS_ij ∂Score/∂S_ij
-					for _, look := range r.lookups {
-						dTables[look.table][look.at[n]] += dS * look.slopes[n]
+					// A dS of 0 stays 0: Score may have no derivative where P_ij is 0, as at scores of −∞.
+					if dS != 0 {
+						for _, look := range r.lookups {
+							dTables[look.table][look.at[n]] += dS * look.slopes[n]
+						}
+						dS = m.result(dS * r.scoreGrad[n])
 					}
-					dS = m.result(dS * r.scoreGrad[n])
 					// dbias = Σ dS over the axes that bias broadcasts
 					if dBias != nil {
 						dBias[h.biasOffset(biasStrides, i, j)] += dS
