@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"math"
+	"unsafe"
 
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/kernels/cpu/internal/simd"
@@ -13,7 +14,8 @@ import (
 //
 //	S = Q·Kᵀ     m' = max(m, rowmax S)     P = exp(S − m')     l = l·exp(m − m') + rowsum P     O = O·exp(m − m') + P·V
 //
-// and ends with O / l and LSE = m + log l. The keys of a head are transposed into panels once, for all of its tiles.
+// and ends with O / l and LSE = m + log l. The keys of a head are transposed into panels once, for all of its tiles; a single query,
+// as of a token that is decoded, reads them where they lie.
 func (b *Backend) AttentionForward(a *kernels.Attention, out kernels.AttentionOutputs) error {
 	if err := checked("attention forward", a.CheckForward(out)); err != nil {
 		return err
@@ -40,6 +42,7 @@ type forward[T kernels.Float] struct {
 	lse    []T
 	tile   tile
 	tiles  int  // query tiles of the longest sequence
+	single bool // there is one query, which reads the keys where they lie: transposing them costs more than its product
 	shared bool // keys are packed once for all the tiles that read them, not by each task for itself
 	copyQ  bool
 	copyV  bool
@@ -63,8 +66,12 @@ func newForward[T kernels.Float](a *kernels.Attention, out kernels.AttentionOutp
 	for _, s := range f.sequences {
 		f.tiles = max(f.tiles, ceilDiv(s.Sq, f.tile.rows))
 	}
-	f.shared = f.tiles*f.group > 1
+	f.single = a.Q.Shape[2] == 1 && a.Mask == nil
+	f.shared = f.tiles*f.group > 1 && !f.single
 	f.copyQ, f.copyV = !multipliable[T](a.Q), !multipliable[T](a.V)
+	if f.single {
+		f.copyV = f.dv != f.dvPadded
+	}
 	return f
 }
 
@@ -87,6 +94,9 @@ func (f *forward[T]) run(b *Backend) {
 	if f.shared {
 		f.pack(b, flops)
 		defer f.memory.release()
+	}
+	if f.single { // most of the work is reading keys and values
+		flops += flopsPerElement * float64(len(f.sequences)*f.kvHeads*f.K.Shape[2]*(f.d+f.dv))
 	}
 	b.inRuns(len(f.sequences)*f.heads*f.tiles, flops, func(claim func() (int, bool)) {
 		scratch := newForwardScratch(f)
@@ -219,8 +229,12 @@ func (f *forward[T]) do(w *forwardScratch[T], s kernels.Sequence, h, q0 int) {
 		return
 	}
 	for k0 := first / columnUnit[T]() * columnUnit[T](); k0 < end; k0 += f.tile.columns {
-		keys, columns := &w.own, min(f.tile.columns, end-k0)
-		at := 0
+		columns := min(f.tile.columns, end-k0)
+		if f.single {
+			f.step(w, f.singleBlock(w, s, h, k0, columns, q), 0, 1)
+			continue
+		}
+		keys, at := &w.own, 0
 		if f.shared {
 			keys, at = &f.keys[s.Index*f.kvHeads+h/f.group], k0
 		} else {
@@ -239,6 +253,20 @@ func (f *forward[T]) do(w *forwardScratch[T], s kernels.Sequence, h, q0 int) {
 		}
 	}
 	f.finish(w, s, h, q0, n)
+}
+
+// singleBlock is a tile of keys for the one query that there is.
+func (f *forward[T]) singleBlock(w *forwardScratch[T], s kernels.Sequence, h, k0, columns int, q rows[T]) block[T] {
+	lo, hi := f.band(s)
+	b := block[T]{
+		s: s, head: h, k0: k0, columns: columns, lo: lo - k0, hi: hi - k0, q: q,
+		inPlace: matrix[T](f.K, s.KeyBatch, h/f.group, s.K0+k0), values: matrix[T](f.V, s.KeyBatch, h/f.group, s.K0+k0),
+	}
+	if f.copyV {
+		b.values = copyRows(w.own.values.data, b.values, columns, f.dv, f.dvPadded)
+	}
+	b.finite = b.lo <= 0 && b.hi >= columns || finite(b.values, columns, f.dv) // where nothing is hidden, NaN reaches the output as it should
+	return b
 }
 
 // start clears the running maximum, sum and output. A sink is a key that came before all others and had no value.
@@ -282,7 +310,8 @@ type block[T kernels.Float] struct {
 	head, q0, k0    int
 	columns, lo, hi int
 	q               rows[T]
-	keys            []T
+	keys            []T     // transposed
+	inPlace         rows[T] // the keys of a single query, in the place of keys
 	values          rows[T]
 	finite          bool
 	partly          bool // a mask hides more than the band
@@ -296,7 +325,11 @@ func (f *forward[T]) step(w *forwardScratch[T], b block[T], i, n int) {
 	}
 	lanes, panel := simd.Lanes[T](), simd.Panel[T]()
 	scores := &w.scores.data[i*w.scores.stride+from]
-	simd.Gemm(n, ceilDiv(to-from, lanes), f.d, b.q.at(i), b.q.stride, 1, &b.keys[from*f.d], panel, f.d*panel, scores, w.scores.stride, false)
+	if f.single {
+		simd.Dots(to-from, f.d, b.inPlace.at(from), b.inPlace.stride, b.q.at(0), 0, unsafe.Slice(scores, to-from))
+	} else {
+		simd.Gemm(n, ceilDiv(to-from, lanes), f.d, b.q.at(i), b.q.stride, 1, &b.keys[from*f.d], panel, f.d*panel, scores, w.scores.stride, false)
+	}
 	factor := f.scores(w, b, i, n, from, to, scores)
 	lo, hi := b.lo+i-from, b.hi+i-from
 	simd.Softmax(n, to-from, scores, w.scores.stride, &w.m[i], &w.l[i], w.o.at(i), w.o.stride, f.dvPadded, T(factor*log2e), lo, hi)
