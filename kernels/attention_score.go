@@ -49,12 +49,37 @@ func (a *Attention) validateScore() error {
 		}
 	}
 	if a.Score != nil {
-		if err := a.validateLookups(a.Score.Forward); err != nil {
+		if err := a.validateProgram("score", a.Score.Forward); err != nil {
 			return err
 		}
 	}
 	if a.Mask != nil {
-		return a.validateLookups(a.Mask.Whole)
+		return a.validateProgram("mask", a.Mask.Whole)
+	}
+	return nil
+}
+
+func (a *Attention) validateProgram(name string, p *score.Program) error {
+	if err := a.validateLookups(p); err != nil {
+		return err
+	}
+	return a.validateNumbers(name, p)
+}
+
+// validateNumbers checks the floats that a program has been written with. An infinity is one in every type; what is finite
+// needs to be so, and not 0, in the type that scores are computed in.
+func (a *Attention) validateNumbers(name string, p *score.Program) error {
+	for _, i := range p.Code {
+		if i.Op != score.OpNumber || i.Type != score.Float || math.IsInf(i.Value, 0) || i.Value == 0 {
+			continue
+		}
+		least, most := float64(math.SmallestNonzeroFloat32), math.MaxFloat32
+		if a.Q.DType == F64 {
+			least, most = math.SmallestNonzeroFloat64, math.MaxFloat64
+		}
+		if size := math.Abs(i.Value); !(size >= least && size <= most) {
+			return fmt.Errorf("%s has the number %.4g, with %v its magnitude needs to be from %.3g to %.3g", name, i.Value, a.Q.DType, least, most)
+		}
 	}
 	return nil
 }

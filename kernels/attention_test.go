@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/kernels/score"
 	"pgregory.net/rapid"
 )
 
@@ -19,6 +20,23 @@ func valid() kernels.Attention {
 // validPacked returns a problem of two packed sequences: 2 and 3 queries, 4 and 3 keys.
 func validPacked() kernels.Attention {
 	return kernels.Attention{Q: shaped(1, 4, 5, 8), K: shaped(1, 2, 7, 8), V: shaped(1, 2, 7, 6), QLens: []int{0, 2, 5}, KVLens: []int{0, 4, 7}}
+}
+
+// changed adds a number to scores, below shows scores that are below one.
+func changed(number float64) *score.Score {
+	s, err := score.NewScore(func(p score.Pair) score.Expr { return p.Score.Add(number) })
+	if err != nil {
+		panic(err)
+	}
+	return s
+}
+
+func below(number float64) *score.Mask {
+	m, err := score.NewMask(func(p score.Pair) score.Cond { return p.Key.Float().Less(number) })
+	if err != nil {
+		panic(err)
+	}
+	return m
 }
 
 func TestValidateAccepts(t *testing.T) {
@@ -49,7 +67,9 @@ func TestValidateAccepts(t *testing.T) {
 			*a = validPacked()
 			a.QLens, a.KVLens = []int{0, 2, 2, 3}, []int{0, 0, 4, 6}
 		},
-		"a window beside the diagonal": func(a *kernels.Attention) { a.Window = &kernels.Window{Left: 1, Shift: -5} },
+		"a window beside the diagonal":             func(a *kernels.Attention) { a.Window = &kernels.Window{Left: 1, Shift: -5} },
+		"a score of −∞":                            func(a *kernels.Attention) { a.Score = changed(math.Inf(-1)) },
+		"the largest number of float32 in a score": func(a *kernels.Attention) { a.Score = changed(-math.MaxFloat32) },
 		"a packed bias": func(a *kernels.Attention) {
 			*a = validPacked()
 			a.Bias = shaped(2, 4, 9, 9)
@@ -100,6 +120,10 @@ func TestValidateRejects(t *testing.T) {
 		{func(a *kernels.Attention) { a.Scale, a.SoftCap = 1e30, 1e-30 }, "scale over soft cap is 1e+60, with float32 its magnitude needs to be from 4.7e-38 to 2.13e+37"},
 		{func(a *kernels.Attention) { a.ALiBi = []float64{0, 1, 1e39, 1} }, "alibi's slope for head 2 is 1e+39, with float32 its magnitude needs to be from 4.7e-38 to 2.13e+37"},
 		{func(a *kernels.Attention) { a.ALiBi = []float64{1e-60, 1, 1, 1} }, "alibi's slope for head 0 is 1e-60, with float32 its magnitude needs to be from 4.7e-38 to 2.13e+37"},
+		{func(a *kernels.Attention) { a.Score = changed(1e39) }, "score has the number 1e+39, with float32 its magnitude needs to be from 1.4e-45 to 3.4e+38"},
+		{func(a *kernels.Attention) { a.Score = changed(-1e-46) }, "score has the number -1e-46, with float32 its magnitude needs to be from 1.4e-45 to 3.4e+38"},
+		{func(a *kernels.Attention) { a.Score = changed(math.NaN()) }, "score has the number NaN, with float32 its magnitude needs to be from 1.4e-45 to 3.4e+38"},
+		{func(a *kernels.Attention) { a.Mask = below(1e39) }, "mask has the number 1e+39, with float32 its magnitude needs to be from 1.4e-45 to 3.4e+38"},
 		{func(a *kernels.Attention) { a.Dropout.P = 1 }, "dropout is 1, it needs to be in [0, 1)"},
 		{func(a *kernels.Attention) { a.Dropout.P = math.NaN() }, "dropout is NaN, it needs to be in [0, 1)"},
 		{func(a *kernels.Attention) { a.Causal = 3 }, "causal is 3, it needs to be NotCausal, CausalBottomRight or CausalTopLeft"},

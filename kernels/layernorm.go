@@ -112,6 +112,9 @@ func validateNorm(x, other, gamma Tensor, eps float64) error {
 	if !(eps >= 0) || math.IsInf(eps, 0) {
 		return fmt.Errorf("eps is %v, it needs to be positive, or 0 for 1e-5", eps)
 	}
+	if err := validateNumber("eps", eps, x.DType); err != nil {
+		return err
+	}
 	if !gamma.IsSet() {
 		return nil
 	}

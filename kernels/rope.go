@@ -128,6 +128,9 @@ func (r *RoPE) Validate(x Tensor, name string) error {
 	case r.Divisors != nil && len(r.Divisors) != r.Dim(d)/2:
 		return fmt.Errorf("there are %d divisors, it needs one for each of the %d pairs", len(r.Divisors), r.Dim(d)/2)
 	}
+	if err := validateNumber("amplitude", r.Amplitude, x.DType); err != nil {
+		return err
+	}
 	if p := r.Positions; p.IsSet() {
 		if err := p.validateIndices("positions"); err != nil {
 			return err

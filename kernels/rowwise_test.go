@@ -56,6 +56,8 @@ func TestDescriptionErrors(t *testing.T) {
 		{"x has shape [], it needs at least one element along a last axis", (&kernels.RMSNorm{X: shaped()}).Validate()},
 		{"x has a stride of 2 along its last axis, which needs to be contiguous", (&kernels.LayerNorm{X: shaped(3, 2).Permute(1, 0)}).Validate()},
 		{"eps is NaN, it needs to be positive, or 0 for 1e-5", (&kernels.RMSNorm{X: x, Eps: math.NaN()}).Validate()},
+		{"eps is 1e-46, with float32 its magnitude needs to be from 4.7e-38 to 2.13e+37", (&kernels.RMSNorm{X: x, Eps: 1e-46}).Validate()},
+		{"eps is 1e+39, with float32 its magnitude needs to be from 4.7e-38 to 2.13e+37", (&kernels.LayerNorm{X: x, Eps: 1e39}).Validate()},
 		{"gamma has shape [2 3], it needs one value for each of x's 3 features", (&kernels.RMSNorm{X: x, Gamma: x}).Validate()},
 		{"table is missing", (&kernels.Embedding{IDs: ids(2)}).Validate()},
 		{"ids is missing", (&kernels.Embedding{Table: x}).Validate()},

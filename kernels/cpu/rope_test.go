@@ -129,6 +129,8 @@ func TestRoPEErrors(t *testing.T) {
 		{"cpu: rope forward: there are 2 divisors, it needs one for each of the 3 pairs", b.RoPEForward(&kernels.RoPE{Divisors: []float64{1, 2}}, x, x)},
 		{"cpu: rope forward: divisor 1 is 0, it needs to be positive", b.RoPEForward(&kernels.RoPE{Divisors: []float64{1, 0, 1}}, x, x)},
 		{"cpu: rope forward: amplitude is -1, it needs to be positive, or 0 for 1", b.RoPEForward(&kernels.RoPE{Amplitude: -1}, x, x)},
+		{"cpu: rope forward: amplitude is 1e+39, with float32 its magnitude needs to be from 4.7e-38 to 2.13e+37", b.RoPEForward(&kernels.RoPE{Amplitude: 1e39}, x, x)},
+		{"cpu: rope backward: amplitude is 1e-46, with float32 its magnitude needs to be from 4.7e-38 to 2.13e+37", b.RoPEBackward(&kernels.RoPE{Amplitude: 1e-46}, x, x)},
 		{"cpu: rope backward: dx is missing, it needs shape [1 2 1 6]", b.RoPEBackward(&kernels.RoPE{}, x, kernels.Tensor{})},
 	})
 }
