@@ -75,8 +75,12 @@
 // With Options.Ranks, the processes of a group (package train/distributed) train one model: each step uses the mean of the
 // gradients of all, each rank takes its share of the step's batches, and all keep the same bits. Rank 0 has the hooks and the
 // checkpoints, from which a training goes on with any number of ranks that makes as many batches a step. Ranks whose loops have a
-// Device exchange gradients over NCCL, as a part of the recorded step; on the CPU they do so over TCP, for tests. With
-// Options.ShardState each has its part of the optimiser's state alone.
+// Device exchange gradients over NCCL, as a part of the recorded step, most of them while others are computed; on the CPU they
+// do so over TCP, for tests. With Options.ShardState each has its part of the optimiser's state alone, and with
+// LoopConfig.CheckpointParts each writes its part of a checkpoint.
+//
+// A rank that dies or hangs ends the others, which go on from the newest checkpoint. Where a rank's data end, all stop before
+// the same step and leave a checkpoint of it.
 //
 // # Stopping and going on
 //

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"unsafe"
@@ -27,6 +28,10 @@ func (l *Loop) saveParts(c checkpoint.Checkpoint, save saver) (string, error) {
 	begun := false
 	c.Parts = func(folder string) ([]string, error) {
 		begun = true
+		folder, err := filepath.Abs(folder)
+		if err != nil {
+			return nil, errors.Join(err, l.callOff())
+		}
 		if _, err := l.shareText(0, folder); err != nil {
 			return nil, err
 		}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -68,6 +69,9 @@ func TestRank(t *testing.T) {
 	if c.Fault != "" {
 		place.Timeout = 4 * time.Second
 	}
+	if c.Fault == "lie" && place.Rank == 1 {
+		defer lie(t, place.Address).Close()
+	}
 	group, err := distributed.Join(t.Context(), place)
 	if err != nil {
 		t.Fatal(err)
@@ -91,7 +95,7 @@ func TestRank(t *testing.T) {
 		r.Losses, took = append(r.Losses, s.Loss), append(took, s.Duration)
 		return nil
 	}})
-	if c.Fault != "" && group.Rank() == 1 {
+	if c.Fault != "" && c.Fault != "lie" && group.Rank() == 1 {
 		l.c.Data = faulty{l.c.Data, c.Fault}
 	}
 	if _, err := l.Run(context.Background()); err != nil {
@@ -210,6 +214,30 @@ func TestRanksFailOnDevices(t *testing.T) {
 				t.Errorf("rank 0 does not say %q within a minute but %q", c.want, out)
 			}
 		})
+	}
+}
+
+// Who comes to the ranks' port and speaks of something else is hung up on, and they train.
+func TestRanksMeetALiar(t *testing.T) {
+	gpus(t, 2)
+	ranks, out, err := rankTraining{Steps: 5, Fault: "lie"}.run(t, 2)
+	if err != nil || len(ranks) != 2 || ranks[0].Weights != ranks[1].Weights {
+		t.Errorf("the ranks left %+v: %v, %s", ranks, err, out)
+	}
+}
+
+// lie tells rank 0 nonsense, when it listens.
+func lie(t *testing.T, address string) net.Conn {
+	for {
+		conn, err := net.Dial("tcp", address)
+		if err != nil {
+			time.Sleep(10 * time.Millisecond)
+			continue
+		}
+		if _, err := conn.Write([]byte("GET / HTTP/1.1\r\nHost: rank0\r\n\r\n")); err != nil {
+			t.Error(err)
+		}
+		return conn
 	}
 }
 

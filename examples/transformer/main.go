@@ -154,7 +154,7 @@ func learn(ctx context.Context, s settings, o options) (err error) {
 			})
 		},
 		Steps: s.Steps, EvalEvery: s.EvalEvery, EvalBatches: s.EvalBatches,
-		Checkpoints: r.checkpoints, CheckpointEvery: s.CheckpointEvery, Settings: s, NewMasks: o.newMasks,
+		Checkpoints: r.checkpoints, CheckpointEvery: s.CheckpointEvery, CheckpointParts: o.shard, Settings: s, NewMasks: o.newMasks,
 		Hooks: []train.Hook{ // of rank 0
 			watch.Progress(os.Stderr, glimpse),
 			watch.OpenJSONLines(r.file("log.jsonl")),

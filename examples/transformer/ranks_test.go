@@ -6,12 +6,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stheno-ml/stheno/ops"
+	"github.com/stheno-ml/stheno/train/checkpoint"
 	"github.com/stheno-ml/stheno/train/distributed"
 )
 
@@ -44,7 +46,8 @@ func launched(t *testing.T, ranks int, args ...string) (string, error) {
 	return out.String(), err
 }
 
-// TestRanks compares a run of three ranks, which is resumed by three that share the optimizer's state, with one process that accumulates three batches.
+// TestRanks compares a run of three ranks, which is resumed by three that share the optimizer's state and write checkpoints in parts, with one
+// process that accumulates three batches.
 func TestRanks(t *testing.T) {
 	t.Chdir(t.TempDir())
 	writeFile(t, "text.txt", strings.Repeat("for i := range 10 {\n\tprint(i)\n}\n", 40))
@@ -60,9 +63,24 @@ func TestRanks(t *testing.T) {
 			t.Errorf("%q: not rank 0 alone says what it does:\n%s", args, out)
 		}
 	}
-	for _, file := range []string{"checkpoints/step-00000010/model.safetensors", "sample.txt"} {
-		if read(t, filepath.Join("one", file)) != read(t, filepath.Join("three", file)) {
-			t.Errorf("%s of three ranks differs from that of one process", file)
+	if read(t, "one/sample.txt") != read(t, "three/sample.txt") {
+		t.Error("the text of three ranks differs from that of one process")
+	}
+	one, err := checkpoint.Load("one/checkpoints/step-00000010")
+	if err != nil {
+		t.Fatal(err)
+	}
+	three, err := checkpoint.Load("three/checkpoints/step-00000010")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if parts, err := filepath.Glob("three/checkpoints/step-00000010/*-of-00003.safetensors"); err != nil || len(parts) != 6 {
+		t.Errorf("three ranks have written the parts %q, %v, want six", parts, err)
+	}
+	weights := three.Weights.Map()
+	for _, w := range one.Weights {
+		if !slices.Equal(weights[w.Name].Float32s(), w.Value.Float32s()) {
+			t.Errorf("%s of three ranks differs from that of one process", w.Name)
 		}
 	}
 	if runs, err := filepath.Glob("*/checkpoints"); err != nil || len(runs) != 2 {

@@ -121,7 +121,7 @@ func parse(args []string, help io.Writer) (settings, options, error) {
 	flags.Float64Var(&o.topP, "top-p", 1, "take one of the likeliest tokens that together have this probability")
 	flags.StringVar(&o.device, "device", "auto", "where to compute: cpu, cuda, cuda:1 and so on, or auto: a GPU where there is one")
 	flags.IntVar(&o.gpus, "gpus", 0, "train on `N` GPUs of this machine, a process each; -batch and -accumulation are those of each, so a step takes N times as many")
-	flags.BoolVar(&o.shard, "shard", false, "each of several GPUs holds its part of the optimizer's state alone")
+	flags.BoolVar(&o.shard, "shard", false, "each of several GPUs holds its part of the optimizer's state alone, and writes its part of checkpoints")
 	register(flags, &s)
 	err := flags.Parse(args)
 	switch {
