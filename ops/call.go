@@ -347,6 +347,11 @@ func (c *call) do(children []gorgonia.Value) (gorgonia.Value, error) {
 // forward computes the outputs into the memory that lend gives.
 func (c *call) forward(values []gorgonia.Value, again bool, lend func(i int, b kernels.Backend) (kernels.Tensor, error)) ([]kernels.Tensor, error) {
 	c.forget()
+	for i := range c.d {
+		if r := &c.d[i]; c.kernel.source() == fromForward && r.held && r.place != nil {
+			r.release(&c.memory)
+		}
+	}
 	c.saved, c.place = nil, nil
 	r := &run{c: c, again: again}
 	if c.asked != nil {

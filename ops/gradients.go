@@ -353,7 +353,8 @@ func (c *call) backward(values, outputs, dOut []gorgonia.Value) ([]*tensor.Dense
 	return list, nil
 }
 
-// handOut makes results of the gradients that forward kept, which are handed out once.
+// handOut makes results of the gradients that forward kept, which are handed out once. Those that someone may look at after the run
+// stay until the next one.
 func (c *call) handOut(d []kernels.Tensor) {
 	c.saved = nil
 	if !c.memory.pool.shared {
@@ -362,7 +363,7 @@ func (c *call) handOut(d []kernels.Tensor) {
 	c.memory.look()
 	for i := range d {
 		r := &c.d[i]
-		if !d[i].IsSet() || r.held {
+		if !d[i].IsSet() {
 			continue
 		}
 		at := slices.IndexFunc(c.kept, func(t kernels.Tensor) bool { return t.Data == d[i].Data })

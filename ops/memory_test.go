@@ -113,3 +113,45 @@ func TestReuseMemory(t *testing.T) {
 		}
 	}
 }
+
+// A gradient that a forward run computed is not written over by results of the backward run, of which the one that comes next is as
+// large.
+func TestGradientsOfTheForwardRunStay(t *testing.T) {
+	const rows, wide, features = 6, 100, 4
+	const vocabulary = rows * wide / features
+	var want []float64
+	for _, shared := range []bool{false, true} {
+		g := gorgonia.NewGraph()
+		parameter := func(name string, shape ...int) *gorgonia.Node {
+			x := make([]float32, tensor.Shape(shape).TotalSize())
+			for i := range x {
+				x[i] = float32(i%5)/4 - 0.4
+			}
+			return gorgonia.NewMatrix(g, tensor.Float32, gorgonia.WithName(name), gorgonia.WithShape(shape...),
+				gorgonia.WithValue(tensor.New(tensor.WithShape(shape...), tensor.WithBacking(x))))
+		}
+		x, narrow, weight := parameter("x", rows, wide), parameter("narrow", wide, features), parameter("weight", vocabulary, features)
+		targets := gorgonia.NewVector(g, tensor.Int, gorgonia.WithName("targets"), gorgonia.WithShape(rows),
+			gorgonia.WithValue(tensor.New(tensor.WithShape(rows), tensor.WithBacking([]int{0, 5, 1, 4, 2, 3}))))
+		h := gorgonia.Must(ops.Linear(gorgonia.Must(ops.GELU(x)), narrow, nil, ops.LinearOptions{}))
+		loss := gorgonia.Must(ops.LinearCrossEntropy(h, weight, targets, ops.LinearCrossEntropyOptions{}))
+		if shared {
+			ops.ReuseMemory(g)
+		}
+		gradients, err := gorgonia.Grad(loss, x, narrow, weight)
+		if err != nil {
+			t.Fatal(err)
+		}
+		vm := gorgonia.NewTapeMachine(g, gorgonia.WithEngine(ops.Engine()))
+		for i := range 2 {
+			run(t, vm)
+			got := numbers(t, gradients[2].Value())
+			if want == nil {
+				want = slices.Clone(got)
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("run %d, memory shared %v: the weight's gradient begins with %v, want %v", i, shared, got[:features], want[:features])
+			}
+		}
+	}
+}
