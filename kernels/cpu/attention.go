@@ -19,12 +19,17 @@ type problem[T kernels.Float] struct {
 	scale               float64
 	sinks               []T
 	masked, transformed bool // does the mask hide anything; do scores need more than a scale
+	tiled               bool // products are made of tiles
 }
 
 func newProblem[T kernels.Float](a *kernels.Attention) *problem[T] {
 	p := &problem[T]{Attention: a, sequences: a.Sequences(), heads: a.Q.Shape[1], kvHeads: a.K.Shape[1], d: a.Q.Shape[3], dv: a.V.Shape[3]}
 	p.group = p.heads / p.kvHeads
-	p.dPadded, p.dvPadded = roundUp(p.d, simd.Lanes[T]()), roundUp(p.dv, simd.Lanes[T]())
+	unit := simd.Lanes[T]()
+	if p.tiled = tilesSuit[T](a); p.tiled {
+		unit = simd.TileLines
+	}
+	p.dPadded, p.dvPadded = roundUp(p.d, unit), roundUp(p.dv, unit)
 	p.scale = a.EffectiveScale()
 	if a.Sinks.IsSet() {
 		host, stride := kernels.Host[T](a.Sinks), a.Sinks.Strides[0]
@@ -134,6 +139,11 @@ func span[T kernels.Float](first, n, columns, lo, hi int) (from, to int) {
 	return from, to
 }
 
+// reaches reports whether rows of a tensor are as long as they need to be and can be a matrix product's operand where they lie.
+func reaches[T kernels.Float](t kernels.Tensor, padded int) bool {
+	return multipliable[T](t) && t.Shape[3] == padded
+}
+
 // columnUnit is what the columns of scores are cut at multiples of: a whole panel, and all that one counter of dropout draws for.
 func columnUnit[T kernels.Float]() int { return max(simd.Panel[T](), kernels.DropoutColumns) }
 
@@ -143,6 +153,9 @@ func (h *halves) attention(a *kernels.Attention) *kernels.Attention {
 		return a
 	}
 	wide := *a
+	if a.Q.DType == kernels.BF16 && a.Precision == kernels.PrecisionAuto {
+		wide.Precision = kernels.PrecisionBFloat16
+	}
 	wide.Q, wide.K, wide.V = h.read(a.Q), h.read(a.K), h.read(a.V)
 	wide.Bias, wide.Sinks = h.read(a.Bias), h.read(a.Sinks)
 	return &wide

@@ -3,6 +3,7 @@ package cpu
 import (
 	"math"
 	"slices"
+	"unsafe"
 
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/kernels/cpu/internal/simd"
@@ -65,6 +66,9 @@ type queries[T kernels.Float] struct {
 	q, dO, dq  rows[T]
 	lse, delta []T  // lse in binary exponents, +∞ for a row without keys, which makes its P zero
 	finite     bool // no NaN or Inf in q and dO
+
+	// Rows of q and dO, and their columns; empty where products are not tiled.
+	qRows, dORows, qColumns, dOColumns tiles
 }
 
 // keyHead is one head of keys and the sequences that read it: one, or every batch item where these share their keys.
@@ -83,8 +87,11 @@ func newBackward[T kernels.Float](a *kernels.Attention, g kernels.AttentionGradi
 		k.keyTiles = max(k.keyTiles, ceilDiv(s.Sk, k.tile.columns))
 		k.queryTiles = max(k.queryTiles, ceilDiv(s.Sq, k.tile.rows))
 	}
-	k.copyQ, k.copyDO, k.copyK = !multipliable[T](a.Q), !multipliable[T](g.DO), !multipliable[T](a.K)
-	k.sumDQ = k.wanted && !multipliable[T](g.DQ)
+	k.copyQ, k.copyDO, k.copyK = !reaches[T](a.Q, k.dPadded), !reaches[T](g.DO, k.dvPadded), !reaches[T](a.K, k.dPadded)
+	k.sumDQ = k.wanted && (k.tiled || !multipliable[T](g.DQ))
+	if k.tiled {
+		k.tile.strip = simd.TileLines
+	}
 	k.order = newTicketOrder(len(k.sequences) * k.heads * k.queryTiles)
 	k.groupKeyHeads()
 	return k
@@ -214,8 +221,11 @@ func (k *backward[T]) queryBytes(n int) int {
 		padded int
 	}{{k.copyQ, k.dPadded}, {k.copyDO, k.dvPadded}, {k.sumDQ, k.dPadded}} {
 		if buffer.used {
-			bytes += bytesFor[T](n * buffer.padded)
+			bytes += bytesFor[T](roundUp(n, simd.TileLines) * buffer.padded)
 		}
+	}
+	if k.tiled {
+		bytes += tileBytes(n, k.d) + tileBytes(n, k.dv) + tileBytes(k.d, n) + tileBytes(k.dv, n)
 	}
 	return bytes
 }
@@ -229,13 +239,21 @@ func (k *backward[T]) takeQueries(q *queries[T], n int) {
 		q.dO.data = take[T](k.memory, n*k.dvPadded)
 	}
 	if k.sumDQ {
-		q.dq = rows[T]{take[T](k.memory, n*k.dPadded), k.dPadded}
+		q.dq = rows[T]{take[T](k.memory, roundUp(n, simd.TileLines)*k.dPadded), k.dPadded}
+	}
+	if k.tiled {
+		q.qRows, q.dORows = takeTiles(k.memory, n, k.d), takeTiles(k.memory, n, k.dv)
+		q.qColumns, q.dOColumns = takeTiles(k.memory, k.d, n), takeTiles(k.memory, k.dv, n)
 	}
 }
 
 func (k *backward[T]) prepareQueries(out *queries[T], s kernels.Sequence, h int) {
 	q, dO := matrix[T](k.Q, s.Batch, h, s.Q0), matrix[T](k.g.DO, s.Batch, h, s.Q0)
 	out.finite = !k.masked || finite(q, s.Sq, k.d) && finite(dO, s.Sq, k.dv)
+	if k.tiled && s.Sq > 0 {
+		out.qRows, out.dORows = packRows(out.qRows, q, s.Sq, k.d, false), packRows(out.dORows, dO, s.Sq, k.dv, false)
+		out.qColumns, out.dOColumns = packColumns(out.qColumns, q, k.d, s.Sq, true), packColumns(out.dOColumns, dO, k.dv, s.Sq, true)
+	}
 	if k.copyQ {
 		q = copyRows(out.q.data, q, s.Sq, k.d, k.dPadded)
 	}
@@ -307,19 +325,30 @@ type backwardScratch[T kernels.Float] struct {
 	tables                        []*tableSum
 	shown                         []bool // of a block: whether the mask shows a pair
 	states                        []tileState
+
+	// Keys and values as the columns of a product, the columns of the keys, and what a block's products begin with.
+	keyTiles, valueTiles, keyColumns, left tiles
 }
 
 func newBackwardScratch[T kernels.Float](k *backward[T]) *backwardScratch[T] {
 	r, c := k.tile.rows, k.tile.columns
 	stride := c + simd.Lanes[T]() // rows apart from each other in the cache's sets
 	size := bytesFor[T]
-	w := &backwardScratch[T]{memory: newWorkspace(size(c*k.d) + size(c*k.dv) + 2*size(c*k.dPadded) + size(c*k.dvPadded) + 3*size(r*stride) + size(max(r, c)))}
+	bytes := size(c*k.d) + size(c*k.dv) + 2*size(c*k.dPadded) + size(c*k.dvPadded) + 3*size(r*stride) + size(max(r, c))
+	if k.tiled {
+		bytes += tileBytes(c, k.d) + tileBytes(c, k.dv) + tileBytes(k.d, c) + tileBytes(max(r, c), max(r, c))
+	}
+	w := &backwardScratch[T]{memory: newWorkspace(bytes)}
 	w.keysTransposed, w.valTransposed = take[T](w.memory, c*k.d), take[T](w.memory, c*k.dv)
 	w.keys = take[T](w.memory, c*k.dPadded)
 	w.dk, w.dv = rows[T]{take[T](w.memory, c*k.dPadded), k.dPadded}, rows[T]{take[T](w.memory, c*k.dvPadded), k.dvPadded}
 	w.scores, w.dP = rows[T]{take[T](w.memory, r*stride), stride}, rows[T]{take[T](w.memory, r*stride), stride}
 	w.slope = rows[T]{take[T](w.memory, r*stride), stride}
 	w.factor = take[T](w.memory, max(r, c))
+	if k.tiled {
+		w.keyTiles, w.valueTiles, w.keyColumns = takeTiles(w.memory, c, k.d), takeTiles(w.memory, c, k.dv), takeTiles(w.memory, k.d, c)
+		w.left = takeTiles(w.memory, max(r, c), max(r, c))
+	}
 	k.takePoints(w, stride)
 	return w
 }
@@ -335,9 +364,15 @@ func (k *backward[T]) do(w *backwardScratch[T], head keyHead, k0 int) {
 	}
 	at := head.sequences[0]
 	keys, values := matrix[T](k.K, at.KeyBatch, head.index, at.K0+k0), matrix[T](k.V, at.KeyBatch, head.index, at.K0+k0)
-	simd.PackTransposed(w.keysTransposed, keys.data, columns, k.d, keys.stride)
-	simd.PackTransposed(w.valTransposed, values.data, columns, k.dv, values.stride)
 	finiteKeys := !k.masked || finite(keys, columns, k.d)
+	if k.tiled {
+		w.keyTiles, w.valueTiles = packRows(w.keyTiles, keys, columns, k.d, true), packRows(w.valueTiles, values, columns, k.dv, true)
+		w.keyColumns = packColumns(w.keyColumns, keys, k.d, columns, true)
+	}
+	if k.masked || !k.tiled { // under a mask, vectors may be needed beside tiles
+		simd.PackTransposed(w.keysTransposed, keys.data, columns, k.d, keys.stride)
+		simd.PackTransposed(w.valTransposed, values.data, columns, k.dv, values.stride)
+	}
 	if k.copyK {
 		keys = copyRows(w.keys, keys, columns, k.d, k.dPadded)
 	}
@@ -376,6 +411,7 @@ func (k *backward[T]) addSequence(w *backwardScratch[T], s kernels.Sequence, kvH
 			b.queries, b.s, b.head, b.q0, b.n = queries, s, h, q0, min(k.tile.rows, s.Sq-q0)
 			b.lo, b.hi = lo+q0-b.k0, hi+q0-b.k0
 			b.exact = keys.exact || !queries.finite
+			b.tiled = k.tiled && !b.exact
 			k.step(w, b)
 		}
 	}
@@ -398,6 +434,7 @@ type gradientBlock[T kernels.Float] struct {
 	keys               rows[T]
 	partly             bool // a mask hides more than the band
 	exact              bool // an operand holds a NaN or an Inf, which rows that do not see it must not meet
+	tiled              bool
 }
 
 // span is the part of the block's columns that some row in [i, i+n) sees.
@@ -418,14 +455,27 @@ func (k *backward[T]) step(w *backwardScratch[T], b gradientBlock[T]) {
 	strip := b.n
 	if b.lo+b.n-1 > 0 || b.hi < b.columns {
 		strip = k.tile.strip
+		if b.tiled { // whole tiles are multiplied, also of what no strip sees
+			clear(w.scores.data[:b.n*w.scores.stride])
+			clear(w.dP.data[:b.n*w.dP.stride])
+		}
 	}
 	for i := 0; i < b.n; i += strip {
 		k.scoreGradients(w, b, i, min(strip, b.n-i), from)
 	}
-	if k.wanted {
-		k.addKeyGradients(w, b, from, to-from)
-		k.addQueryGradients(w, b, from, to-from)
+	if !k.wanted {
+		return
 	}
+	if b.tiled {
+		weights, dS := rows[T]{w.scores.data, w.scores.stride}, rows[T]{w.dP.data, w.dP.stride}
+		left := packColumns(w.left, weights, to-from, b.n, false)
+		left.multiply(0, to-from, b.dOColumns, 0, k.dv, b.q0, unsafe.Pointer(w.dv.at(from)), w.dv.stride, true)
+		left = packColumns(w.left, dS, to-from, b.n, false)
+		left.multiply(0, to-from, b.qColumns, 0, k.d, b.q0, unsafe.Pointer(w.dk.at(from)), w.dk.stride, true)
+	} else {
+		k.addKeyGradients(w, b, from, to-from)
+	}
+	k.addQueryGradients(w, b, from, to-from)
 }
 
 // scoreGradients computes P into scores and dS into dP for the rows [i, i+n) of the block and the columns that one of
@@ -442,8 +492,13 @@ func (k *backward[T]) scoreGradients(w *backwardScratch[T], b gradientBlock[T], 
 	at := i*stride + from - start
 	scores, dP := &w.scores.data[at], &w.dP.data[at]
 	row := b.q0 + i
-	simd.Gemm(n, vectors, k.d, b.q.at(row), b.q.stride, 1, &w.keysTransposed[from*k.d], panel, k.d*panel, scores, stride, false)
-	simd.Gemm(n, vectors, k.dv, b.dO.at(row), b.dO.stride, 1, &w.valTransposed[from*k.dv], panel, k.dv*panel, dP, stride, false)
+	if b.tiled {
+		b.qRows.multiply(row, n, w.keyTiles, from, columns, 0, unsafe.Pointer(scores), stride, false)
+		b.dORows.multiply(row, n, w.valueTiles, from, columns, 0, unsafe.Pointer(dP), stride, false)
+	} else {
+		simd.Gemm(n, vectors, k.d, b.q.at(row), b.q.stride, 1, &w.keysTransposed[from*k.d], panel, k.d*panel, scores, stride, false)
+		simd.Gemm(n, vectors, k.dv, b.dO.at(row), b.dO.stride, 1, &w.valTransposed[from*k.dv], panel, k.dv*panel, dP, stride, false)
+	}
 	factor, slope := k.scale, (*T)(nil)
 	if k.SoftCap != 0 {
 		slope = &w.slope.data[at]
@@ -506,10 +561,16 @@ func (k *backward[T]) addKeyGradients(w *backwardScratch[T], b gradientBlock[T],
 func (k *backward[T]) addQueryGradients(w *backwardScratch[T], b gradientBlock[T], from, columns int) {
 	place := (b.s.Index*k.heads+b.head)*k.queryTiles + b.q0/k.tile.rows
 	before, last := k.keyTileOrder(b)
+	var left tiles
+	if b.tiled {
+		left = packRows(w.left, rows[T]{w.dP.data, w.dP.stride}, b.n, columns, false)
+	}
 	k.order.wait(place, before)
 	dq := b.dq.from(b.q0)
 	p := product[T]{left: w.dP.at(0), rowStep: w.dP.stride, columnStep: 1, right: b.keys.from(from), out: dq}
-	if b.partly && b.exact {
+	if b.tiled {
+		left.multiply(0, b.n, w.keyColumns, 0, k.d, from, unsafe.Pointer(dq.at(0)), dq.stride, true)
+	} else if b.partly && b.exact {
 		k.addShownRows(w, b, p, from, columns)
 	} else {
 		addProduct(k.dPadded/simd.Lanes[T](), p, b.n, columns, b.lo-from, b.hi-from, blockRows, b.exact)

@@ -47,6 +47,11 @@ func BenchmarkAttention(b *testing.B) {
 		long.named("causal, window 256", func(a *kernels.Attention) {
 			a.Causal, a.Window = kernels.CausalBottomRight, &kernels.Window{Left: 256, Right: 0}
 		}))
+	far := benchCase{batch: 1, heads: 1, kvHeads: 1, length: 4096, headDim: 64, threads: 1, level: best}
+	cases = append(cases, far.named("full", nil), far.named("full, bfloat16", func(a *kernels.Attention) { a.Precision = kernels.PrecisionBFloat16 }),
+		far.named("causal, bfloat16", func(a *kernels.Attention) {
+			a.Causal, a.Precision = kernels.CausalBottomRight, kernels.PrecisionBFloat16
+		}))
 	small := benchCase{batch: 12, heads: 4, kvHeads: 4, length: 64, headDim: 32, threads: 2, level: best}
 	gqa := benchCase{batch: 1, heads: 8, kvHeads: 2, length: 1024, headDim: 64, threads: 1, level: best}
 	options := benchCase{batch: 1, heads: 8, kvHeads: 8, length: 1024, headDim: 64, threads: 1, level: best}

@@ -55,6 +55,9 @@ type packedKeys[T kernels.Float] struct {
 	transposed []T // panels of K's rows: K as the right operand of Q·Kᵀ
 	values     rows[T]
 	finite     bool // no NaN or Inf among the values
+
+	keyTiles, valueTiles tiles // instead of these, where tiled is set
+	tiled                bool
 }
 
 func newForward[T kernels.Float](a *kernels.Attention, out kernels.AttentionOutputs) *forward[T] {
@@ -68,9 +71,12 @@ func newForward[T kernels.Float](a *kernels.Attention, out kernels.AttentionOutp
 	}
 	f.single = a.Q.Shape[2] == 1 && a.Mask == nil
 	f.shared = f.tiles*f.group > 1 && !f.single
-	f.copyQ, f.copyV = !multipliable[T](a.Q), !multipliable[T](a.V)
+	f.copyQ, f.copyV = !reaches[T](a.Q, f.dPadded), !reaches[T](a.V, f.dvPadded)
 	if f.single {
 		f.copyV = f.dv != f.dvPadded
+	}
+	if f.tiled = f.tiled && f.shared; f.tiled {
+		f.tile.strip = simd.TileLines
 	}
 	return f
 }
@@ -152,6 +158,9 @@ func (f *forward[T]) packedBytes(keys int) int {
 	if f.copyV {
 		bytes += bytesFor[T](keys * f.dvPadded)
 	}
+	if f.tiled {
+		bytes += tileBytes(keys, f.d) + tileBytes(f.dv, keys)
+	}
 	return bytes
 }
 
@@ -160,14 +169,22 @@ func (f *forward[T]) takePacked(w *workspace, keys int) packedKeys[T] {
 	if f.copyV {
 		k.values.data = take[T](w, keys*f.dvPadded)
 	}
+	if f.tiled {
+		k.keyTiles, k.valueTiles = takeTiles(w, keys, f.d), takeTiles(w, f.dv, keys)
+	}
 	return k
 }
 
 // packRange packs the keys [from, to) of a head.
 func (f *forward[T]) packRange(k *packedKeys[T], s kernels.Sequence, head, from, to int) {
 	keys, values := matrix[T](f.K, s.KeyBatch, head, s.K0+from), matrix[T](f.V, s.KeyBatch, head, s.K0+from)
-	simd.PackTransposed(k.transposed, keys.data, to-from, f.d, keys.stride)
 	k.finite = !f.masked || finite(values, to-from, f.dv)
+	if k.tiled = f.tiled && k.finite && to > from; k.tiled {
+		k.keyTiles = packRows(k.keyTiles, keys, to-from, f.d, true)
+		k.valueTiles = packColumns(k.valueTiles, values, f.dv, to-from, true)
+		return
+	}
+	simd.PackTransposed(k.transposed, keys.data, to-from, f.d, keys.stride)
 	if f.copyV {
 		k.values = copyRows(k.values.data, values, to-from, f.dv, f.dvPadded)
 	} else {
@@ -186,12 +203,17 @@ type forwardScratch[T kernels.Float] struct {
 	points       *pointScratch[T]
 	parts        []segment
 	states       []stripStates // of the tiles of keys
+
+	queryTiles, weightTiles tiles
 }
 
 func newForwardScratch[T kernels.Float](f *forward[T]) *forwardScratch[T] {
 	r, c := f.tile.rows, f.tile.columns
 	scoreStride := c + simd.Lanes[T]() // rows apart from each other in the cache's sets
 	bytes := bytesFor[T](r*f.dPadded) + bytesFor[T](r*scoreStride) + bytesFor[T](r*f.dvPadded) + 3*bytesFor[T](r) + f.packedBytes(c)
+	if f.tiled {
+		bytes += tileBytes(r, f.d) + tileBytes(r, c)
+	}
 	s := &forwardScratch[T]{memory: newWorkspace(bytes)}
 	s.q = take[T](s.memory, r*f.dPadded)
 	s.scores = rows[T]{take[T](s.memory, r*scoreStride), scoreStride}
@@ -199,6 +221,9 @@ func newForwardScratch[T kernels.Float](f *forward[T]) *forwardScratch[T] {
 	s.m, s.l, s.factor = take[T](s.memory, r), take[T](s.memory, r), take[T](s.memory, r)
 	if !f.shared {
 		s.own = f.takePacked(s.memory, c)
+	}
+	if f.tiled {
+		s.queryTiles, s.weightTiles = takeTiles(s.memory, r, f.d), takeTiles(s.memory, r, c)
 	}
 	if f.rules != nil {
 		s.points = newPointScratch[T](c, f.rules.score, f.rules.hide)
@@ -228,6 +253,9 @@ func (f *forward[T]) do(w *forwardScratch[T], s kernels.Sequence, h, q0 int) {
 		f.finish(w, s, h, q0, n)
 		return
 	}
+	if f.tiled {
+		w.queryTiles = packRows(w.queryTiles, q, n, f.d, false)
+	}
 	for k0 := first / columnUnit[T]() * columnUnit[T](); k0 < end; k0 += f.tile.columns {
 		columns := min(f.tile.columns, end-k0)
 		if f.single {
@@ -242,7 +270,12 @@ func (f *forward[T]) do(w *forwardScratch[T], s kernels.Sequence, h, q0 int) {
 		}
 		part := block[T]{
 			s: s, head: h, q0: q0, k0: k0, columns: columns, lo: lo + q0 - k0, hi: hi + q0 - k0,
-			q: q, keys: keys.transposed[at*f.d:], values: keys.values.from(at), finite: keys.finite,
+			q: q, finite: keys.finite,
+		}
+		if keys.tiled {
+			part.tiles = keys
+		} else {
+			part.keys, part.values = keys.transposed[at*f.d:], keys.values.from(at)
 		}
 		if part.lo+n-1 <= 0 && part.hi >= columns {
 			f.step(w, part, 0, n)
@@ -314,7 +347,8 @@ type block[T kernels.Float] struct {
 	inPlace         rows[T] // the keys of a single query, in the place of keys
 	values          rows[T]
 	finite          bool
-	partly          bool // a mask hides more than the band
+	partly          bool           // a mask hides more than the band
+	tiles           *packedKeys[T] // of all keys, in the place of keys and values; nil for none
 }
 
 // step takes the rows [i, i+n) of a block through one step of the online softmax.
@@ -325,9 +359,12 @@ func (f *forward[T]) step(w *forwardScratch[T], b block[T], i, n int) {
 	}
 	lanes, panel := simd.Lanes[T](), simd.Panel[T]()
 	scores := &w.scores.data[i*w.scores.stride+from]
-	if f.single {
+	switch {
+	case f.single:
 		simd.Dots(to-from, f.d, b.inPlace.at(from), b.inPlace.stride, b.q.at(0), 0, unsafe.Slice(scores, to-from))
-	} else {
+	case b.tiles != nil:
+		w.queryTiles.multiply(i, n, b.tiles.keyTiles, b.k0+from, to-from, 0, unsafe.Pointer(scores), w.scores.stride, false)
+	default:
 		simd.Gemm(n, ceilDiv(to-from, lanes), f.d, b.q.at(i), b.q.stride, 1, &b.keys[from*f.d], panel, f.d*panel, scores, w.scores.stride, false)
 	}
 	factor := f.scores(w, b, i, n, from, to, scores)
@@ -336,7 +373,12 @@ func (f *forward[T]) step(w *forwardScratch[T], b block[T], i, n int) {
 	if f.Dropout.P > 0 {
 		simd.Dropout(n, to-from, scores, scores, w.scores.stride, f.Dropout, f.plane(b.s, b.head), b.q0+i, b.k0+from, 1)
 	}
-	f.addValues(w, b, i, n, from, to, scores)
+	if b.tiles == nil {
+		f.addValues(w, b, i, n, from, to, scores)
+		return
+	}
+	weights := packRows(w.weightTiles, rows[T]{w.scores.data[i*w.scores.stride+from:], w.scores.stride}, n, to-from, false)
+	weights.multiply(0, n, b.tiles.valueTiles, 0, f.dv, b.k0+from, unsafe.Pointer(w.o.at(i)), w.o.stride, true)
 }
 
 // scores turns raw products of the rows [i, i+n) and the columns [from, to) of a block into scores. The returned factor is still

@@ -36,6 +36,10 @@ func (b *Backend) MatMul(m *kernels.MatMul, out kernels.MatMulOutputs) error {
 
 // multiply is MatMul without a factor and without sums.
 func (b *Backend) multiply(m *kernels.MatMul, out kernels.MatMulOutputs) {
+	if suitsTiles(m) {
+		b.multiplyTiles(m, out)
+		return
+	}
 	if isHalf(m.A.DType) {
 		h := halves{b: b}
 		defer h.round()
@@ -76,7 +80,12 @@ type multiplication[T kernels.Float] struct {
 
 // stack is a batch of matrices of one shape, each at any stride.
 type stack[T kernels.Float] struct {
-	data                []T
+	data []T
+	layout
+}
+
+// layout is how the matrices of a batch lie.
+type layout struct {
 	shape, strides      []int // of the batch axes
 	rowStep, columnStep int
 }
@@ -86,7 +95,7 @@ type stack[T kernels.Float] struct {
 type cut struct{ width, depth, strip, copied int }
 
 func newMultiplication[T kernels.Float](m *kernels.MatMul, out kernels.MatMulOutputs) *multiplication[T] {
-	x := &multiplication[T]{MatMul: m, a: newStack[T](m.A), b: newStack[T](m.B), c: newStack[T](out.C), items: 1}
+	x := &multiplication[T]{MatMul: m, a: newStack[T](m.A), b: newStack[T](m.B), c: newStack[T](out.C)}
 	x.rows, x.columns, x.depth = m.Dims()
 	if x.hasPre = out.Pre.IsSet(); x.hasPre {
 		x.pre = newStack[T](out.Pre)
@@ -94,17 +103,23 @@ func newMultiplication[T kernels.Float](m *kernels.MatMul, out kernels.MatMulOut
 	if m.Bias.IsSet() {
 		x.bias = kernels.Host[T](m.Bias)
 	}
-	x.fold()
-	for _, d := range x.a.shape {
-		x.items *= d
+	moving := []*layout{&x.a.layout, &x.c.layout}
+	if x.hasPre {
+		moving = append(moving, &x.pre.layout)
 	}
+	x.rows = fold(x.rows, &x.b.layout, moving...)
+	x.items = x.a.items()
 	x.choose()
 	return x
 }
 
 func newStack[T kernels.Float](t kernels.Tensor) stack[T] {
+	return stack[T]{kernels.Host[T](t), layoutOf(t)}
+}
+
+func layoutOf(t kernels.Tensor) layout {
 	last := len(t.Shape) - 1
-	return stack[T]{kernels.Host[T](t), t.Shape[:last-1], t.Strides[:last-1], t.Strides[last-1], t.Strides[last]}
+	return layout{t.Shape[:last-1], t.Strides[:last-1], t.Strides[last-1], t.Strides[last]}
 }
 
 // view is one matrix.
@@ -119,47 +134,56 @@ func (s *stack[T]) item(n int) view[T] {
 
 func (s view[T]) at(row, column int) *T { return &s.data[row*s.rowStep+column*s.columnStep] }
 
-// offset is where an item of the stack starts.
-func (s *stack[T]) offset(item int) int {
-	n := 0
-	for axis := len(s.shape) - 1; axis >= 0; axis-- {
-		n += item % s.shape[axis] * s.strides[axis]
-		item /= s.shape[axis]
+// items is how many matrices there are.
+func (l *layout) items() int {
+	n := 1
+	for _, d := range l.shape {
+		n *= d
 	}
 	return n
 }
 
-// fold makes the last batch axes more rows of one product, where all items share B, and the rows of A and of the
-// outputs go on from item to item at one stride.
-func (x *multiplication[T]) fold() {
-	moving := []*stack[T]{&x.a, &x.c}
-	if x.hasPre {
-		moving = append(moving, &x.pre)
+// offset is where an item of the batch starts.
+func (l *layout) offset(item int) int {
+	n := 0
+	for axis := len(l.shape) - 1; axis >= 0; axis-- {
+		n += item % l.shape[axis] * l.strides[axis]
+		item /= l.shape[axis]
 	}
-	for axis := len(x.a.shape) - 1; axis >= 0; axis-- {
-		d := x.a.shape[axis]
-		shared := axis >= len(x.b.shape) || x.b.strides[axis] == 0
-		goesOn := func(s *stack[T]) bool { return x.rows == 1 || s.strides[axis] == x.rows*s.rowStep }
-		if d != 1 && !(shared && goesOn(&x.a) && goesOn(&x.c) && (!x.hasPre || goesOn(&x.pre))) {
-			return
+	return n
+}
+
+// fold makes the last batch axes more rows of one product, and returns their number, where all items share B, and the rows of A,
+// which is the first of moving, and of the outputs go on from item to item at one stride.
+func fold(rows int, b *layout, moving ...*layout) int {
+	a := moving[0]
+	for axis := len(a.shape) - 1; axis >= 0; axis-- {
+		d := a.shape[axis]
+		follow := axis >= len(b.shape) || b.strides[axis] == 0
+		for _, l := range moving {
+			follow = follow && (rows == 1 || l.strides[axis] == rows*l.rowStep)
 		}
-		for _, s := range moving {
-			if x.rows == 1 {
-				s.rowStep = s.strides[axis]
+		if d != 1 && !follow {
+			break
+		}
+		for _, l := range moving {
+			if rows == 1 {
+				l.rowStep = l.strides[axis]
 			}
-			s.dropAxis()
+			l.dropAxis()
 		}
-		if axis < len(x.b.shape) {
-			x.b.dropAxis()
+		if axis < len(b.shape) {
+			b.dropAxis()
 		}
-		x.rows *= d
+		rows *= d
 	}
+	return rows
 }
 
 // dropAxis forgets the last batch axis.
-func (s *stack[T]) dropAxis() {
-	last := len(s.shape) - 1
-	s.shape, s.strides = s.shape[:last], s.strides[:last]
+func (l *layout) dropAxis() {
+	last := len(l.shape) - 1
+	l.shape, l.strides = l.shape[:last], l.strides[:last]
 }
 
 // choose decides how the product is cut and which operands are copied: from the problem alone.
@@ -293,28 +317,34 @@ func (x *multiplication[T]) grid(threads int) grid {
 	return g
 }
 
-// rectangles cuts C into rectangles for more than two threads: it sets the width of a block and returns the number of bands. Of all
-// ways it takes the one in which the busiest thread has the least to do, counted in multiplications of vectors: those of
-// its rectangles, and what copying the columns of B and reading the rows of A costs.
+// rectangles cuts C into rectangles for more than two threads: it sets the width of a block and returns the number of bands.
 func (x *multiplication[T]) rectangles(threads int) (bands int) {
-	const ofB, ofA, ofCopiedA = 12, 12, 28 // the cost of an element
-	perRow := ofA
+	cost := rectangleCost{ofA: 12, ofB: 12}
 	if x.copyA {
-		perRow = ofCopiedA
+		cost.ofA = 28
 	}
-	widest, unit, best := x.cut.width, quad[T](), math.MaxInt
-	for n := range min(threads, ceilDiv(x.rows, simd.GemmRows())) {
-		rows := x.bandRows(n + 1)
-		for blocks := ceilDiv(x.columns, widest); blocks <= max(ceilDiv(x.columns, widest), 2*threads); blocks++ {
-			width := roundUp(ceilDiv(x.columns, blocks), unit)
-			inUse := ceilDiv(x.rows, rows) * ceilDiv(x.columns, width) * x.items
-			cost := ceilDiv(inUse, threads) * (rows*width + ofB*width + perRow*rows)
-			if cost < best {
-				best, bands, x.cut.width = cost, n+1, width
+	bands, x.cut.width = cost.rectangles(threads, x.items, x.rows, x.columns, simd.GemmRows(), quad[T](), x.cut.width)
+	return bands
+}
+
+// rectangleCost is what reading, copying or packing an element of A and of B costs, in multiplications.
+type rectangleCost struct{ ofA, ofB int }
+
+// rectangles cuts items of rows × columns into bands and blocks, of whole units but for the last and no wider than widest, of all ways in
+// that one in which the busiest thread has the least to do.
+func (c rectangleCost) rectangles(threads, items, rows, columns, rowUnit, columnUnit, widest int) (bands, width int) {
+	best := math.MaxInt
+	for n := 1; n <= min(threads, ceilDiv(rows, rowUnit)); n++ {
+		height, fewest := roundUp(ceilDiv(rows, n), rowUnit), ceilDiv(columns, widest)
+		for blocks := fewest; blocks <= max(fewest, 2*threads); blocks++ {
+			w := roundUp(ceilDiv(columns, blocks), columnUnit)
+			tasks := ceilDiv(rows, height) * ceilDiv(columns, w) * items
+			if cost := ceilDiv(tasks, threads) * (height*w + c.ofB*w + c.ofA*height); cost < best {
+				best, bands, width = cost, n, w
 			}
 		}
 	}
-	return bands
+	return bands, width
 }
 
 // bandRows is the number of rows of one of so many bands.

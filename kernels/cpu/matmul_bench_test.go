@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/kernels/cpu"
@@ -43,6 +44,34 @@ func BenchmarkMatMul(b *testing.B) {
 	}
 }
 
+// BenchmarkMatMulInTiles measures products of bfloat16 as BenchmarkMatMul does, %peak being that of float32 vectors.
+func BenchmarkMatMulInTiles(b *testing.B) {
+	if !simd.HasTiles() {
+		b.Skip("this processor multiplies no tiles")
+	}
+	for _, c := range []struct {
+		m, n, k                int
+		transposeA, transposeB bool
+	}{
+		{m: 256, n: 256, k: 256}, {m: 1024, n: 1024, k: 1024}, {m: 768, n: 3072, k: 768}, {m: 2048, n: 1536, k: 384}, {m: 2048, n: 1536, k: 384, transposeB: true},
+		{m: 384, n: 1536, k: 2048, transposeA: true}, {m: 768, n: 512, k: 128},
+	} {
+		for _, threads := range []int{1, 2, 16} {
+			b.Run(fmt.Sprintf("m=%d,n=%d,k=%d,Aᵀ=%v,Bᵀ=%v/threads=%d", c.m, c.n, c.k, c.transposeA, c.transposeB, threads), func(b *testing.B) {
+				matrix := func(rows, columns int, transposed bool) kernels.Tensor {
+					t := randomMatrix(rows, columns, transposed)
+					half := kernels.Tensor{DType: kernels.BF16, Shape: t.Shape, Strides: t.Strides}
+					half.Data = unsafe.Pointer(unsafe.SliceData(make([]kernels.BFloat16, rows*columns)))
+					kernels.CopyHost(half, t)
+					return half
+				}
+				p := &kernels.MatMul{A: matrix(c.m, c.k, c.transposeA), B: matrix(c.k, c.n, c.transposeB)}
+				benchmarkMatMulInto(b, p, matrix(c.m, c.n, false), threads)
+			})
+		}
+	}
+}
+
 // BenchmarkMatMulLevels is one product at every level of vector instructions.
 func BenchmarkMatMulLevels(b *testing.B) {
 	for _, level := range simd.Levels() {
@@ -64,7 +93,11 @@ func BenchmarkMatMulEpilogue(b *testing.B) {
 }
 
 func benchmarkMatMul(b *testing.B, p *kernels.MatMul, m, n, threads int) {
-	out := kernels.MatMulOutputs{C: randomMatrix(m, n, false)}
+	benchmarkMatMulInto(b, p, randomMatrix(m, n, false), threads)
+}
+
+func benchmarkMatMulInto(b *testing.B, p *kernels.MatMul, c kernels.Tensor, threads int) {
+	out := kernels.MatMulOutputs{C: c}
 	backend := &cpu.Backend{Threads: threads}
 	do := func() error { return backend.MatMul(p, out) }
 	calls := 0

@@ -43,9 +43,9 @@ func (x *multiplication[T]) runInParts(b *Backend, parts int) {
 	p := multiplication[T]{MatMul: &product, rows: x.rows, columns: x.columns, depth: x.depth / parts, items: parts}
 	p.a = x.a.inParts(parts, p.depth*x.a.columnStep)
 	p.b = x.b.inParts(parts, p.depth*x.b.rowStep)
-	p.c = stack[T]{take[T](memory, parts*sums), []int{parts}, []int{sums}, x.columns, 1}
+	p.c = stack[T]{take[T](memory, parts*sums), layout{[]int{parts}, []int{sums}, x.columns, 1}}
 	p.choose()
-	p.cut.width = evenly(p.columns, widestRead/kernels.DTypeOf[T]().Size(), simd.Panel[T]())
+	p.cut.width = evenly(p.columns, widestRead/kernels.DTypeOf[T]().Size(), quad[T]())
 	p.run(b)
 
 	c := x.c.item(0)
@@ -59,5 +59,5 @@ func (x *multiplication[T]) runInParts(b *Backend, parts int) {
 // inParts is one matrix as a stack of parts of it.
 func (s *stack[T]) inParts(parts, step int) stack[T] {
 	m := s.item(0)
-	return stack[T]{m.data, []int{parts}, []int{step}, m.rowStep, m.columnStep}
+	return stack[T]{m.data, layout{[]int{parts}, []int{step}, m.rowStep, m.columnStep}}
 }

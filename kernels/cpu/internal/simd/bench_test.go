@@ -1,9 +1,11 @@
 package simd
 
 import (
+	"fmt"
 	"math"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/stheno-ml/stheno/kernels"
 )
@@ -70,5 +72,48 @@ func benchmarkTile[T kernels.Float](b *testing.B) {
 			}
 		}
 		b.Run(k.name, func(b *testing.B) { perElement(b, rows*n, k.call) })
+	}
+}
+
+// BenchmarkTileProduct is the rate of a block of A against blocks of B, from the caches.
+func BenchmarkTileProduct(b *testing.B) {
+	if !HasTiles() {
+		b.Skip("this processor multiplies no tiles")
+	}
+	for _, shape := range [][2]int{{1, 12}, {4, 8}, {16, 8}, {4, 16}, {16, 16}, {16, 32}} {
+		blocks, steps := shape[0], shape[1]
+		b.Run(fmt.Sprintf("blocks=%d,steps=%d", blocks, steps), func(b *testing.B) {
+			left, right, c := make([]uint16, steps*TileStep), make([]uint16, blocks*steps*TileStep), make([]float32, TileLines*(blocks*TileLines+16))
+			for b.Loop() {
+				TileProduct(blocks, steps, &left[0], &right[0], 0, &c[0], blocks*TileLines+16, false)
+			}
+			b.ReportMetric(2*float64(TileLines*TileLines*TileDepth*blocks*steps)*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
+		})
+	}
+}
+
+// BenchmarkPackTiles is the rate at which a matrix that is in the caches becomes tiles.
+func BenchmarkPackTiles(b *testing.B) {
+	if !HasTiles() {
+		b.Skip("this processor multiplies no tiles")
+	}
+	const depth = 512
+	source := make([]float32, depth*TileLines)
+	dst := make([]uint16, depth*TileLines)
+	for _, single := range []bool{false, true} {
+		for _, along := range []bool{false, true} {
+			for _, pairs := range []bool{false, true} {
+				b.Run(fmt.Sprintf("float32=%v,alongDepth=%v,pairs=%v", single, along, pairs), func(b *testing.B) {
+					m := Tiled{Data: unsafe.Pointer(&source[0]), Float32: single, LineStep: 1, DepthStep: TileLines, Lines: TileLines, Depth: depth}
+					if along {
+						m.LineStep, m.DepthStep = depth, 1
+					}
+					for b.Loop() {
+						PackTiles(dst, m, pairs)
+					}
+					b.ReportMetric(depth*TileLines*float64(b.N)/b.Elapsed().Seconds()/1e9, "Gnumbers/s")
+				})
+			}
+		}
 	}
 }

@@ -41,5 +41,6 @@ package simd
 //go:generate go run -C _gen . -family mul -pkg simd -out ../mul_amd64.s -stubs ../mul_amd64.go
 //go:generate go run -C _gen . -family pointwise -pkg simd -out ../pointwise_amd64.s -stubs ../pointwise_amd64.go
 //go:generate go run -C _gen . -family optimizer -pkg simd -out ../optimizer_amd64.s -stubs ../optimizer_amd64.go
+//go:generate go run -C _gen . -family tiles -pkg simd -out ../tiles_amd64.s -stubs ../tiles_amd64.go
 //go:generate go run -C _gen . -neon ..
 //go:generate go run -C _gen . -dispatch ..

@@ -544,6 +544,10 @@ func rotateNeighboursVector[T kernels.Float](rows, n int, y *T, ldy int, x *T, l
 	}
 }
 
+func roundRowVector(vectors int, dst *uint16, src *float32) {
+	roundRowAVX512(vectors, dst, src)
+}
+
 func scaleRowsVector[T kernels.Float](rows, n int, dst *T, ldd int, src *T, lds int, f *T) {
 	switch {
 	case active == AVX512 && single[T]():
@@ -789,6 +793,26 @@ func tanhPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, m
 	default:
 		tanhPointsAVX2F64(rows, n, pointer64(to), ldt, pointer64(x), ldx, mx)
 	}
+}
+
+func tilePairsVector(steps int, src *uint16, stride int, dst *uint16) {
+	tilePairsAVX512(steps, src, stride, dst)
+}
+
+func tilePairsRoundedVector(steps int, src *float32, stride int, dst *uint16) {
+	tilePairsRoundedAVX512(steps, src, stride, dst)
+}
+
+func tileProductVector(blocks, steps int, a *uint16, b *uint16, skip int, c *float32, ldc int, accumulate bool) {
+	tileProductAVX512(blocks, steps, a, b, skip, c, ldc, accumulate)
+}
+
+func tileRowsVector(steps int, src *uint16, stride int, dst *uint16) {
+	tileRowsAVX512(steps, src, stride, dst)
+}
+
+func tileRowsRoundedVector(steps int, src *float32, stride int, dst *uint16) {
+	tileRowsRoundedAVX512(steps, src, stride, dst)
 }
 
 func transposeVector[T kernels.Float](blockRows, blockCols int, src *T, lds int, dst *T, ldd int) {

@@ -375,6 +375,10 @@ func rotateNeighboursVector[T kernels.Float](rows, n int, y *T, ldy int, x *T, l
 	}
 }
 
+func roundRowVector(vectors int, dst *uint16, src *float32) {
+	panic("simd: no roundRow on this architecture")
+}
+
 func scaleRowsVector[T kernels.Float](rows, n int, dst *T, ldd int, src *T, lds int, f *T) {
 	switch {
 	case single[T]():
@@ -544,6 +548,26 @@ func tanhPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, m
 	default:
 		tanhPointsNEONF64(rows, n, pointer64(to), ldt, pointer64(x), ldx, mx)
 	}
+}
+
+func tilePairsVector(steps int, src *uint16, stride int, dst *uint16) {
+	panic("simd: no tilePairs on this architecture")
+}
+
+func tilePairsRoundedVector(steps int, src *float32, stride int, dst *uint16) {
+	panic("simd: no tilePairsRounded on this architecture")
+}
+
+func tileProductVector(blocks, steps int, a *uint16, b *uint16, skip int, c *float32, ldc int, accumulate bool) {
+	panic("simd: no tileProduct on this architecture")
+}
+
+func tileRowsVector(steps int, src *uint16, stride int, dst *uint16) {
+	panic("simd: no tileRows on this architecture")
+}
+
+func tileRowsRoundedVector(steps int, src *float32, stride int, dst *uint16) {
+	panic("simd: no tileRowsRounded on this architecture")
 }
 
 func transposeVector[T kernels.Float](blockRows, blockCols int, src *T, lds int, dst *T, ldd int) {

@@ -175,6 +175,10 @@ func rotateNeighboursVector[T kernels.Float](rows, n int, y *T, ldy int, x *T, l
 	panic(unreachable)
 }
 
+func roundRowVector(vectors int, dst *uint16, src *float32) {
+	panic(unreachable)
+}
+
 func scaleRowsVector[T kernels.Float](rows, n int, dst *T, ldd int, src *T, lds int, f *T) {
 	panic(unreachable)
 }
@@ -248,6 +252,26 @@ func swigluGradVector[T kernels.Float](n int, dGate, dUp, gate, up, dy *T) {
 }
 
 func tanhPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, mx int) {
+	panic(unreachable)
+}
+
+func tilePairsVector(steps int, src *uint16, stride int, dst *uint16) {
+	panic(unreachable)
+}
+
+func tilePairsRoundedVector(steps int, src *float32, stride int, dst *uint16) {
+	panic(unreachable)
+}
+
+func tileProductVector(blocks, steps int, a *uint16, b *uint16, skip int, c *float32, ldc int, accumulate bool) {
+	panic(unreachable)
+}
+
+func tileRowsVector(steps int, src *uint16, stride int, dst *uint16) {
+	panic(unreachable)
+}
+
+func tileRowsRoundedVector(steps int, src *float32, stride int, dst *uint16) {
 	panic(unreachable)
 }
 

@@ -34,7 +34,15 @@ var families = map[string]func(){
 	"add":          func() { each(add) },
 	"mul":          func() { each(mul) },
 	"pointwise":    func() { each(pointwiseAll) },
-	"optimizer":    func() { each(adamw); each(sgd); each(sgdMomentum); each(lion); each(sumSquares) },
+	"tiles": func() {
+		tileProduct()
+		tileRows(true)
+		tileRows(false)
+		tilePairs(true)
+		tilePairs(false)
+		roundRow()
+	},
+	"optimizer": func() { each(adamw); each(sgd); each(sgdMomentum); each(lion); each(sumSquares) },
 }
 
 func main() {

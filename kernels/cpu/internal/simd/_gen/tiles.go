@@ -1,0 +1,276 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/mmcloughlin/avo/attr"
+	. "github.com/mmcloughlin/avo/build"
+	"github.com/mmcloughlin/avo/ir"
+	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// The matrix units of AMX hold eight tiles of 16 rows of 64 bytes. One instruction multiplies a tile of A, 16 rows of 32 numbers, with
+// a tile of B, 16 pairs of numbers of 16 columns, and adds to a tile of C, 16×16 in float32. Neither Go's assembler nor avo
+// knows these instructions, so their bytes are written here, as Intel's manual has them. avo does not see the registers that
+// they use: kernels with tiles use the processor's own names throughout.
+
+// vex emits an instruction with a three-byte VEX prefix from the map 0F38, with W0 and L0. third is the register of the prefix, r, x and b
+// the highest bits of those behind it.
+func vex(prefix, opcode, third, r, x, b byte, rest ...byte) {
+	code := append([]byte{0xc4, (1-r)<<7 | (1-x)<<6 | (1-b)<<5 | 2, (15-third)<<3 | prefix, opcode}, rest...)
+	for _, c := range code {
+		Instruction(&ir.Instruction{Opcode: "BYTE", Operands: []Op{Imm(uint64(c))}})
+	}
+}
+
+// The mandatory prefixes, as VEX counts them.
+const noPrefix, prefixF3, prefixF2 = 0, 2, 3
+
+// number is how instructions encode a register.
+func number(r reg.Physical) (low, high byte) {
+	return byte(r.PhysicalIndex()) & 7, byte(r.PhysicalIndex()) >> 3
+}
+
+// loadTile and storeTile move a tile whose rows lie step bytes apart, the first of them disp bytes behind base.
+func loadTile(tile byte, base, step reg.Physical, disp int32) {
+	moveTile(prefixF2, tile, base, step, disp)
+}
+func storeTile(tile byte, base, step reg.Physical, disp int32) {
+	moveTile(prefixF3, tile, base, step, disp)
+}
+
+func moveTile(prefix, tile byte, base, step reg.Physical, disp int32) {
+	b, highB := number(base)
+	x, highX := number(step)
+	vex(prefix, 0x4b, 0, 0, highX, highB, 2<<6|tile<<3|4, x<<3|b, byte(disp), byte(disp>>8), byte(disp>>16), byte(disp>>24))
+}
+
+// zeroTile clears a tile.
+func zeroTile(tile byte) { vex(prefixF2, 0x49, 0, 0, 0, 0, 3<<6|tile<<3) }
+
+// multiplyTiles adds the product of two tiles to a third.
+func multiplyTiles(a, b, c byte) { vex(prefixF3, 0x5c, b, 0, 0, 0, 3<<6|c<<3|a) }
+
+// configureTiles makes eight whole tiles, as the 64 bytes at a place say; releaseTiles gives them back.
+func configureTiles(at reg.Physical) {
+	b, high := number(at)
+	vex(noPrefix, 0x49, 0, 0, 0, high, b)
+}
+
+func releaseTiles() { vex(noPrefix, 0x49, 0, 0, 0, 0, 3<<6) }
+
+const (
+	tileBytes = 1024
+	stepBytes = 2 * tileBytes // of two tiles of A, or of B, for 32 numbers of the depth
+)
+
+// wholeTiles is the configuration: palette 1, then how long and how many the rows of each tile are.
+func wholeTiles() Mem {
+	table := GLOBL("wholeTiles", attr.RODATA|attr.NOPTR)
+	for i := range 8 {
+		var word uint64
+		switch i {
+		case 0:
+			word = 1
+		case 2, 3:
+			word = 0x0040_0040_0040_0040
+		case 6:
+			word = 0x1010_1010_1010_1010
+		}
+		DATA(8*i, U64(word))
+	}
+	return table
+}
+
+// tileProduct holds two by two tiles of C, so that each tile that is loaded is multiplied twice.
+func tileProduct() {
+	declareTiles("tileProduct", tileProductParameters)
+	function("tileProduct"+tiles.set(), tileProductParameters, "is TileProduct.")
+	a, b, c, upper, lower := reg.RSI, reg.RDI, reg.RBX, reg.RCX, reg.RDX
+	row, ldc, left, steps := reg.R8, reg.R9, reg.R10, reg.R11
+	LEAQ(wholeTiles(), reg.RAX)
+	configureTiles(reg.RAX)
+	Load(Param("b"), b)
+	Load(Param("c"), c)
+	Load(Param("ldc"), ldc)
+	SHLQ(Imm(2), ldc)
+	Load(Param("blocks"), left)
+	MOVQ(U32(64), row)
+	MOVQ(ldc, reg.R12)
+	SHLQ(Imm(4), reg.R12)
+
+	Label("block")
+	MOVQ(c, upper)
+	LEAQ(Mem{Base: c, Index: reg.R12, Scale: 1}, lower)
+	Load(Param("accumulate"), reg.RAX.As8L())
+	TESTB(reg.RAX.As8L(), reg.RAX.As8L())
+	JZ(LabelRef("clear"))
+	loadTile(0, upper, ldc, 0)
+	loadTile(1, upper, ldc, 64)
+	loadTile(2, lower, ldc, 0)
+	loadTile(3, lower, ldc, 64)
+	JMP(LabelRef("begin"))
+	Label("clear")
+	for tile := range byte(4) {
+		zeroTile(tile)
+	}
+	Label("begin")
+	Load(Param("a"), a)
+	Load(Param("steps"), steps)
+	Label("step")
+	loadTile(4, a, row, 0)
+	loadTile(6, b, row, 0)
+	multiplyTiles(4, 6, 0)
+	loadTile(7, b, row, tileBytes)
+	multiplyTiles(4, 7, 1)
+	loadTile(5, a, row, tileBytes)
+	multiplyTiles(5, 6, 2)
+	multiplyTiles(5, 7, 3)
+	ADDQ(U32(stepBytes), a)
+	ADDQ(U32(stepBytes), b)
+	DECQ(steps)
+	JNZ(LabelRef("step"))
+
+	storeTile(0, upper, ldc, 0)
+	storeTile(1, upper, ldc, 64)
+	storeTile(2, lower, ldc, 0)
+	storeTile(3, lower, ldc, 64)
+	ADDQ(U32(128), c)
+	Load(Param("skip"), reg.RAX)
+	SHLQ(Imm(1), reg.RAX)
+	ADDQ(reg.RAX, b)
+	DECQ(left)
+	JNZ(LabelRef("block"))
+	releaseTiles()
+	ret()
+}
+
+const tileProductParameters = "(blocks, steps int, a *uint16, b *uint16, skip int, c *float32, ldc int, accumulate bool)"
+
+// tiles is what the kernels around the matrix units are emitted for: every processor that has these has AVX-512.
+var tiles = target{avx512: true}
+
+// tileRows makes tiles of 16 rows, whose numbers lie end to end.
+func tileRows(half bool) {
+	element, size := "float32", 4
+	if half {
+		element, size = "uint16", 2
+	}
+	src, stride, dst, steps := startTiles("tileRows", element, size)
+	round := tiles.rounding(half)
+	Label("step")
+	from, to, rows := GP64(), GP64(), GP64()
+	MOVQ(src, from)
+	MOVQ(dst, to)
+	MOVQ(U32(16), rows)
+	Label("row")
+	if half {
+		v := ZMM()
+		VMOVDQU64(Mem{Base: from}, v)
+		VMOVDQU64(v, Mem{Base: to})
+	} else {
+		for i := range 2 {
+			v := ZMM()
+			VMOVUPS(Mem{Base: from, Disp: 64 * i}, v)
+			VPMOVDW(round(v), Mem{Base: to, Disp: 32 * i})
+		}
+	}
+	ADDQ(stride, from)
+	ADDQ(Imm(64), to)
+	DECQ(rows)
+	JNZ(LabelRef("row"))
+	ADDQ(U32(32*size), src)
+	ADDQ(U32(stepBytes), dst)
+	DECQ(steps)
+	JNZ(LabelRef("step"))
+	ret()
+}
+
+// tilePairs makes tiles of 16 pairs of rows, of 16 columns.
+func tilePairs(half bool) {
+	element, size := "float32", 4
+	if half {
+		element, size = "uint16", 2
+	}
+	src, stride, dst, steps := startTiles("tilePairs", element, size)
+	round := tiles.rounding(half)
+	Label("step")
+	to, pairs := GP64(), GP64()
+	MOVQ(dst, to)
+	MOVQ(U32(16), pairs)
+	Label("pair")
+	var words [2]reg.VecVirtual
+	for i := range words {
+		words[i] = ZMM()
+		if half {
+			VPMOVZXWD(Mem{Base: src}, words[i])
+		} else {
+			VMOVUPS(Mem{Base: src}, words[i])
+			words[i] = round(words[i])
+		}
+		ADDQ(stride, src)
+	}
+	VPSLLD(Imm(16), words[1], words[1])
+	VPORD(words[0], words[1], words[1])
+	VMOVDQU64(words[1], Mem{Base: to})
+	ADDQ(Imm(64), to)
+	DECQ(pairs)
+	JNZ(LabelRef("pair"))
+	ADDQ(U32(stepBytes), dst)
+	DECQ(steps)
+	JNZ(LabelRef("step"))
+	ret()
+}
+
+// startTiles starts a kernel that makes tiles of a matrix.
+func startTiles(name, element string, size int) (src, stride, dst, steps reg.GPVirtual) {
+	parameters := "(steps int, src *" + element + ", stride int, dst *uint16)"
+	if size == 4 {
+		name += "Rounded"
+	}
+	declareTiles(name, parameters)
+	function(name+tiles.set(), parameters, "is "+upperFirst(name)+".")
+	src, stride, dst, steps = integer("src"), integer("stride"), integer("dst"), integer("steps")
+	SHLQ(Imm(uint64(size/2)), stride)
+	return src, stride, dst, steps
+}
+
+// rounding returns what rounds float32 to bfloat16 in the lower halves of the lanes, to nearest and NaN to a quiet NaN.
+func (t target) rounding(half bool) func(reg.VecVirtual) reg.VecVirtual {
+	if half {
+		return nil
+	}
+	one, most, quiet := t.constantBits(1), t.constantBits(0x7fff), t.constantBits(0x40)
+	return func(x reg.VecVirtual) reg.VecVirtual {
+		upper, odd, nan := ZMM(), ZMM(), K()
+		VPSRLD(Imm(16), x, upper)
+		VPANDD(one, upper, odd)
+		VPADDD(most, odd, odd)
+		VPADDD(x, odd, odd)
+		VPSRLD(Imm(16), odd, odd)
+		VCMPPS(Imm(3), x, x, nan)
+		VPORD(quiet, upper, nan, odd)
+		return odd
+	}
+}
+
+// roundRow writes a row of float32 as bfloat16, whole vectors of it; widenRow is its reverse.
+func roundRow() {
+	const parameters = "(vectors int, dst *uint16, src *float32)"
+	declareTiles("roundRow", parameters)
+	function("roundRow"+tiles.set(), parameters, "is RoundRow.")
+	vectors, dst, src := integer("vectors"), integer("dst"), integer("src")
+	round := tiles.rounding(false)
+	Label("vector")
+	v := ZMM()
+	VMOVUPS(Mem{Base: src}, v)
+	VPMOVDW(round(v), Mem{Base: dst})
+	ADDQ(Imm(64), src)
+	ADDQ(Imm(32), dst)
+	DECQ(vectors)
+	JNZ(LabelRef("vector"))
+	ret()
+}
+
+func upperFirst(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
