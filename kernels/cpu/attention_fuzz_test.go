@@ -17,6 +17,7 @@ func FuzzAttention(f *testing.F) {
 	f.Add(uint64(29), []byte("0\x0500\x01000\x060001"))  // each row sees one key: dq is 0, the difference of two equal numbers
 	f.Add(uint64(1), []byte("0\x820@0129\xff0010"))      // a mask that shows all, of which a head's causal band leaves half
 	f.Add(uint64(29), []byte("0\x0500\x01000\x0601100")) // a bias of −∞, where the score has no derivative
+	f.Add(uint64(65), []byte("1\x02\x01"))               // two rows see one key: dv is the small sum of two large numbers
 	f.Fuzz(func(t *testing.T, seed uint64, data []byte) {
 		c, levels := fuzzCase(seed, data), simd.Levels()
 		c.Slack = 8

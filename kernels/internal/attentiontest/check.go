@@ -46,7 +46,7 @@ func (p *Problem[T]) Check() error {
 	}
 	ref, pt := p.expected.ref, p.expected.pt
 	d, dv := p.D, p.Dv
-	// dS = P·(dP − δ) is the difference of numbers as large as δ, and dq and dk are sums of it times k and q.
+	// dS = P·(dP − δ) is the difference of numbers as large as δ, and dq and dk are sums of it times k and q; dv is one of dO.
 	dS := math.Abs(p.EffectiveScale()) * largestOf(ref.delta)
 	list := []comparison{
 		{name: "o", weighted: true, ref: ref.o, pt: pt.o, size: dv, outputRow: true},
@@ -54,7 +54,7 @@ func (p *Problem[T]) Check() error {
 		{name: "delta", ref: ref.delta, pt: pt.delta, size: 1, outputRow: true},
 		{name: "dq", weighted: true, ref: ref.DQ, pt: pt.DQ, size: d, cancelled: dS * largestOf(values[T](p.K))},
 		{name: "dk", weighted: true, ref: ref.DK, pt: pt.DK, size: d, cancelled: dS * largestOf(values[T](p.Q))},
-		{name: "dv", weighted: true, ref: ref.DV, pt: pt.DV, size: dv},
+		{name: "dv", weighted: true, ref: ref.DV, pt: pt.DV, size: dv, cancelled: largestOf(values[T](p.DO))},
 		{name: "dbias", weighted: true, ref: ref.DBias, pt: pt.DBias, size: 1, terms: largestOf(ref.delta)},
 		{name: "dsinks", weighted: true, ref: ref.DSinks, pt: pt.DSinks, size: 1, terms: largestOf(ref.delta)},
 	}
