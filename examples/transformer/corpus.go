@@ -24,30 +24,144 @@ const corpusBytes = 4 << 20
 // maxText is the most bytes that a text may have to be read at once; more is for tokens, in a .bin file.
 const maxText = 4 << 30
 
-// corpus is what there is to learn from.
+// corpus is what there is to learn from: tokens that are in memory or mapped, or shards, of which a batch is read when it is needed.
 type corpus struct {
-	origin    string // what it is, for people
-	tokens    *data.Tokens
-	tokenizer tokenizer.Tokenizer
+	origin               string // what it is, for people
+	tokenizer            tokenizer.Tokenizer
+	tokens               *data.Tokens
+	training, validation *data.Shards // in place of tokens
+}
+
+// size is the number of tokens.
+func (c corpus) size() int {
+	if c.tokens != nil {
+		return c.tokens.Len()
+	}
+	return c.training.Len() + c.validation.Len()
+}
+
+// Close gives back files and memory.
+func (c corpus) Close() (err error) {
+	if c.tokens != nil {
+		err = c.tokens.Close()
+	}
+	for _, shards := range []*data.Shards{c.training, c.validation} {
+		if shards != nil {
+			err = errors.Join(err, shards.Close())
+		}
+	}
+	return err
+}
+
+// batches are those to train on, to evaluate what was trained on, and to validate: of a text's tokens the last tenth.
+func (c corpus) batches(s settings) (training, evaluated, validation data.Batches, err error) {
+	if c.tokens == nil {
+		return c.streams(s)
+	}
+	learnt, held, err := c.tokens.Split(0.9)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	random := func(tokens *data.Tokens, use string, seed uint64) data.Batches {
+		b, batchErr := data.Random(tokens, s.Batch, s.Context, s.Seed+seed)
+		if batchErr != nil && err == nil {
+			err = fmt.Errorf("%s is too short for -context %d: %d of its %d tokens are to %s on, which takes at least %d",
+				c.origin, s.Context, tokens.Len(), c.tokens.Len(), use, s.Context+1)
+		}
+		return b
+	}
+	training, evaluated, validation = random(learnt, "train", 0), random(learnt, "train", 1), random(held, "validate", 2)
+	return training, evaluated, validation, err
+}
+
+// streams are batches of shards, each part of which comes once an epoch, in an order that the seed decides.
+func (c corpus) streams(s settings) (training, evaluated, validation data.Batches, err error) {
+	var list [3]*data.StreamBatches
+	for i, shards := range []*data.Shards{c.training, c.training, c.validation} {
+		if list[i], err = data.Stream(shards, data.StreamOptions{Rows: s.Batch, Length: s.Context, Seed: s.Seed + uint64(i)}); err != nil {
+			return nil, nil, nil, fmt.Errorf("%s: %w", c.origin, err)
+		}
+	}
+	return list[0], list[1], list[2], nil
+}
+
+// fingerprint tells corpora apart.
+func (c corpus) fingerprint(s settings) (string, error) {
+	if c.tokens != nil {
+		return fingerprint(c.tokens), nil
+	}
+	h := fnv.New64a()
+	training, _, validation, err := c.streams(s)
+	for _, batches := range []data.Batches{training, validation} {
+		for n := 0; n < 8 && err == nil; n++ {
+			var b data.Batch
+			if b, err = batches.Batch(n); err == nil {
+				fmt.Fprintln(h, b["tokens"].Data())
+			}
+		}
+	}
+	return fmt.Sprintf("%d tokens in shards, %x", c.size(), h.Sum64()), err
 }
 
 // loadCorpus finds the text that the settings name and makes tokens of it. A run that is resumed must find what it was
 // started with, which the settings remember.
 func loadCorpus(s *settings) (c corpus, err error) {
-	if strings.HasSuffix(s.Data, ".bin") {
+	info, statErr := os.Stat(s.Data)
+	switch {
+	case statErr == nil && info.IsDir():
+		c, err = loadShards(*s)
+	case strings.HasSuffix(s.Data, ".bin"):
 		c, err = loadTokens(*s)
-	} else {
+	default:
 		c, err = loadText(*s)
 	}
 	if err != nil {
 		return c, err
 	}
-	print := fingerprint(c.tokens)
-	if s.Fingerprint != "" && s.Fingerprint != print {
-		return c, errors.Join(fmt.Errorf("%s is not what this run was started with", c.origin), c.tokens.Close())
+	print, err := c.fingerprint(*s)
+	if err == nil && s.Fingerprint != "" && s.Fingerprint != print {
+		err = fmt.Errorf("%s is not what this run was started with", c.origin)
+	}
+	if err != nil {
+		return c, errors.Join(err, c.Close())
 	}
 	s.Fingerprint = print
 	return c, nil
+}
+
+// loadShards looks at the files that examples/prepare wrote to a folder.
+func loadShards(s settings) (c corpus, err error) {
+	if s.Vocab == "" {
+		return c, fmt.Errorf("-data %s is a folder of tokens, which need -vocab and -merges to be read as text", s.Data)
+	}
+	c.origin = s.Data
+	if c.tokenizer, err = tokenizer.OpenGPT2(s.Vocab, s.Merges); err != nil {
+		return c, err
+	}
+	for _, part := range []struct {
+		name   string
+		shards **data.Shards
+	}{{"train", &c.training}, {"validation", &c.validation}} {
+		paths, err := filepath.Glob(filepath.Join(escaped(s.Data), part.name+"-*.bin"))
+		if err == nil && len(paths) == 0 {
+			err = fmt.Errorf("-data %s has no file %s-00000.bin; go run ./examples/prepare -validation 0.01 makes such a folder", s.Data, part.name)
+		}
+		if err == nil {
+			*part.shards, err = data.OpenShards(paths...)
+		}
+		if err != nil {
+			return c, errors.Join(err, c.Close())
+		}
+	}
+	return c, nil
+}
+
+// escaped is a path in which no character has a meaning to Glob.
+func escaped(path string) string {
+	if filepath.Separator == '\\' {
+		return path // there is no way to
+	}
+	return strings.NewReplacer("*", "\\*", "?", "\\?", "[", "\\[", "\\", "\\\\").Replace(path)
 }
 
 // loadTokens maps a file of tokens.
@@ -63,7 +177,7 @@ func loadTokens(s settings) (corpus, error) {
 	if most := tokens.Max(); most >= t.Size() {
 		return corpus{}, errors.Join(fmt.Errorf("-data %s has token %d, the tokenizer has %d", s.Data, most, t.Size()), tokens.Close())
 	}
-	return corpus{s.Data, tokens, t}, nil
+	return corpus{origin: s.Data, tokens: tokens, tokenizer: t}, nil
 }
 
 // loadText reads a text, or Go source if none is named.

@@ -24,7 +24,6 @@ import (
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/ops"
 	"github.com/stheno-ml/stheno/train"
-	"github.com/stheno-ml/stheno/train/data"
 	"github.com/stheno-ml/stheno/train/watch"
 	"gorgonia.org/gorgonia"
 )
@@ -78,20 +77,8 @@ func learn(ctx context.Context, s settings, o options) (err error) {
 	if err != nil {
 		return err
 	}
-	defer corpus.tokens.Close()
-	training, validation, err := corpus.tokens.Split(0.9)
-	if err != nil {
-		return err
-	}
-	batches := func(tokens *data.Tokens, use string, seed uint64) data.Batches {
-		b, batchErr := data.Random(tokens, s.Batch, s.Context, s.Seed+seed)
-		if batchErr != nil && err == nil {
-			err = fmt.Errorf("%s is too short for -context %d: %d of its %d tokens are to %s on, which takes at least %d",
-				corpus.origin, s.Context, tokens.Len(), corpus.tokens.Len(), use, s.Context+1)
-		}
-		return b
-	}
-	trainingBatches, evalBatches, validationBatches := batches(training, "train", 0), batches(training, "train", 1), batches(validation, "validate", 2)
+	defer corpus.Close()
+	trainingBatches, evalBatches, validationBatches, err := corpus.batches(s)
 	if err != nil {
 		return err
 	}
@@ -174,7 +161,7 @@ func learn(ctx context.Context, s settings, o options) (err error) {
 	}
 	count := nn.Count(loop.Parameters())
 	fmt.Printf("A GPT of %d layers × %d channels, %.2f million parameters.\n", s.Layers, s.Dim, float64(count)/1e6)
-	fmt.Printf("It learns from %s:\n%.2f million tokens of %d kinds.\n", corpus.origin, float64(corpus.tokens.Len())/1e6, vocab)
+	fmt.Printf("It learns from %s:\n%.2f million tokens of %d kinds.\n", corpus.origin, float64(corpus.size())/1e6, vocab)
 	if ranks.Size() > 1 {
 		place = fmt.Sprintf("%d ranks with a batch each, this one on %s", ranks.Size(), place)
 	}

@@ -2,11 +2,16 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/stheno-ml/stheno/train/data/prepare"
+	"github.com/stheno-ml/stheno/train/tokenizer"
 )
 
 // do runs the program with flags.
@@ -69,7 +74,58 @@ func TestRunsAreTheSameHoweverOftenTheyStop(t *testing.T) {
 	}
 }
 
+// gpt2Files are the files of a small tokenizer of GPT-2's kind.
+func gpt2Files(t *testing.T) (vocab, merges string) {
+	t.Helper()
+	folder, err := filepath.Abs("../../train/tokenizer/testdata")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(folder, "vocab.json"), filepath.Join(folder, "merges.txt")
+}
+
+// A run over shards, each read when a batch needs it, is the same however often it stops, and knows when the shards are others.
+func TestShards(t *testing.T) {
+	vocab, merges := gpt2Files(t)
+	t.Chdir(t.TempDir())
+	tokens, err := tokenizer.OpenGPT2(vocab, merges)
+	if err != nil {
+		t.Fatal(err)
+	}
+	prepared := func(folder, text string) {
+		t.Helper()
+		for i := range 20 {
+			writeFile(t, fmt.Sprintf("text%02d.txt", i), strings.Repeat(text, 10+i))
+		}
+		paths, err := filepath.Glob("text*.txt")
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := prepare.Options{Tokenizer: tokens, Folder: folder, Shard: 200, Validation: 0.2}
+		if result, err := prepare.Run(t.Context(), paths, o); err != nil || len(result.Train) < 3 || len(result.Validation) == 0 {
+			t.Fatalf("the shards are %v: %v", result, err)
+		}
+	}
+	prepared("shards", "for i in range(10): print(i)\n")
+	prepared("others", "if i in range(10): print(j)\n")
+	given := slices.Clip(slices.Concat(small, []string{"-data", "shards", "-vocab", vocab, "-merges", merges}))
+	for _, args := range [][]string{append(given, "-steps", "20"), append(given, "-steps", "10"), {"-resume", "-steps", "20", "-length", "40"}} {
+		if err := do(t, args...); err != nil {
+			t.Fatalf("%q: %v", args, err)
+		}
+	}
+	const model = "checkpoints/step-00000020/model.safetensors"
+	if read(t, filepath.Join("runs/1", model)) != read(t, filepath.Join("runs/2", model)) {
+		t.Error("the model differs between a run of 20 steps and one of 10 that was resumed")
+	}
+	err = do(t, "-resume", "-steps", "21", "-data", "others")
+	if err == nil || !strings.Contains(err.Error(), "others is not what this run was started with") {
+		t.Errorf("resumed with other shards: %v", err)
+	}
+}
+
 func TestWhatCannotWorkIsSaid(t *testing.T) {
+	vocab, merges := gpt2Files(t)
 	t.Chdir(t.TempDir())
 	writeFile(t, "text.txt", strings.Repeat("hello world\n", 40))
 	writeFile(t, "other.txt", strings.Repeat("hello there\n", 40))
@@ -93,7 +149,8 @@ func TestWhatCannotWorkIsSaid(t *testing.T) {
 		{"-resume goes on", run("-out", "done")},
 		{"-out text.txt is a file, it needs to be a folder", run("-out", "text.txt")},
 		{"-out: stat text.txt/run", run("-out", "text.txt/run")},
-		{" is a folder, it needs to be a file", run("-data", ".")},
+		{" is a folder of tokens, which need -vocab and -merges to be read as text", run("-data", ".")},
+		{" has no file train-00000.bin", run("-data", ".", "-vocab", vocab, "-merges", merges)},
 		{"tokens.weight", []string{"-resume", "-out", "done", "-dim", "32"}},
 		{"not what this run was started with", []string{"-resume", "-out", "done", "-data", "other.txt"}},
 		{"holds no run", []string{"-resume", "-out", "nowhere"}},

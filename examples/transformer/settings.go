@@ -17,7 +17,7 @@ import (
 
 // settings is everything that a run is made from. Checkpoints hold it, so that a run can be resumed without flags.
 type settings struct {
-	Data          string // a text or tokens, empty for Go source
+	Data          string // a text, tokens or a folder of shards, empty for Go source
 	Vocab, Merges string // files of GPT-2's tokenizer, empty for characters
 
 	Layers, Heads, Dim, Context int
@@ -183,7 +183,7 @@ func presetOf(args []string) string {
 
 // register makes a flag of each setting, which is its default.
 func register(flags *flag.FlagSet, s *settings) {
-	flags.StringVar(&s.Data, "data", s.Data, "text `file` to learn from, or tokens as a .bin file (empty: Go's own source)")
+	flags.StringVar(&s.Data, "data", s.Data, "text `file` to learn from, tokens as a .bin file, or a folder of those that examples/prepare wrote (empty: Go's own source)")
 	flags.StringVar(&s.Vocab, "vocab", s.Vocab, "GPT-2's vocab.json `file`, for its tokens instead of characters")
 	flags.StringVar(&s.Merges, "merges", s.Merges, "GPT-2's merges.txt `file`")
 	flags.IntVar(&s.Layers, "layers", s.Layers, "blocks of the model")
