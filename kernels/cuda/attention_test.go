@@ -20,8 +20,9 @@ import (
 )
 
 var (
-	grid    = flag.Bool("grid", false, "run every length with every head size, every length with every set of options, and every head size with every set")
-	repeats = flag.Int("repeats", 1000, "how often a computation is repeated whose results must not change")
+	grid     = flag.Bool("grid", false, "run every length with every head size, every length with every set of options, and every head size with every set")
+	sanitize = flag.Bool("sanitize", false, "run a small problem on every kernel of attention, for compute-sanitizer")
+	repeats  = flag.Int("repeats", 1000, "how often a computation is repeated whose results must not change")
 )
 
 // device is the first GPU. Tests are skipped where there is none.
@@ -340,6 +341,26 @@ func TestAttentionEmptyRows(t *testing.T) {
 	}
 }
 
+// A sink counts as one more score. One of NaN or +∞ leaves its head no numbers, one far beyond all scores takes everything and has
+// the gradient of the logsumexp, and one of −∞ takes nothing.
+func TestAttentionOfLargeSinks(t *testing.T) {
+	device(t)
+	for m, a := range append(slices.Clone(arithmetics),
+		arithmetic{name: "bfloat16 beside float32", half: kernels.BF16, rounding: bf16Rounding, wide: true},
+		arithmetic{name: "float16 beside float32 on any device", half: kernels.F16, rounding: f16Rounding, wide: true, anyDevice: true}) {
+		for n, sink := range []float64{math.NaN(), math.Inf(1), math.Inf(-1), 1e8, -1e8, 12345678, -12345678, 3e38, -3e38} {
+			c := Case{Batch: 2, Heads: 2, KeyHeads: 1, Sq: 70, Sk: 90, D: 64, Dv: 64, Options: []Option{Causal, SinksOf(sink), DLSE}, Slack: 2, Seed: uint64(n)}
+			if (n+m)%2 == 1 {
+				c.D, c.Dv = 128, 128
+			}
+			a.run(t, c)
+			if c.Sk = 0; math.Abs(sink) < 1e38 { // nothing but the sink
+				a.run(t, c)
+			}
+		}
+	}
+}
+
 // Long sequences with enough heads to keep the device busy are the business of other tiles.
 func TestAttentionOfLongSequences(t *testing.T) {
 	d := device(t)
@@ -368,6 +389,64 @@ func TestAttentionOfLongSequences(t *testing.T) {
 			c.Batch, c.Heads, c.KeyHeads, c.Dv, c.Seed = 1, heads, heads/2, c.D, uint64(10*m+n)
 			a.runCheaply(t, c)
 		}
+	}
+}
+
+// With -sanitize every kernel of attention computes something small, with all options between them.
+func TestAttentionKernels(t *testing.T) {
+	if !*sanitize {
+		t.Skip("runs with -sanitize")
+	}
+	d := device(t)
+	for m, a := range arithmetics {
+		t.Run(a.name, func(t *testing.T) {
+			seen := map[string]bool{}
+			d.Trace(func(kernel string) { seen[kernel] = true })
+			defer d.Trace(nil)
+			compute := func(c Case, inOrder bool) {
+				if a.anyDevice {
+					defer d.WithoutMaps()()
+				}
+				p := a.newProblem(c)
+				p.Attention.Deterministic = inOrder
+				if err := p.Run(mirrored{Device: d, half: a.half, wide: a.wide}); err != nil {
+					t.Errorf("%v: %v", c, err)
+				}
+			}
+			for n, size := range [][2]int{{32, 32}, {64, 64}, {96, 96}, {128, 128}, {192, 128}, {192, 192}, {256, 256}} {
+				for k, options := range [][]Option{
+					{Plain}, {Causal, DLSE, Sinks}, {WindowOf(37, 5), SoftCap}, {ALiBi, Dropout}, {BiasOver("HQ"), Causal, DropoutOf(0.7)},
+					{BiasOver("BHQ"), SoftCap}, {RowBiasOver("BH"), Sinks},
+				} {
+					c := Case{Batch: 2, Heads: 4, KeyHeads: 2, Sq: 130, Sk: 199, D: size[0], Dv: size[1], Layout: []Layout{BHSD, BSHD, Padded}[(n+k)%3],
+						Options: options, Seed: uint64(10*m + k)}
+					if (n+k)%2 == 1 {
+						c.Batch, c.QLens, c.KVLens = 1, []int{0, 40, 41, 41, 130}, []int{0, 3, 99, 120, 180}
+					}
+					compute(c, k%2 == 0)
+				}
+				// Longer than what shorter tiles are for, and a head of another size than the kernel's.
+				compute(Case{Batch: 1, Heads: 1, KeyHeads: 1, Sq: 1100, Sk: 1051, D: size[0] - 8, Dv: size[1] - 8, Options: []Option{Plain}}, false)
+			}
+			maps := !a.anyDevice && (a.half != kernels.NoDType || a.precision >= kernels.PrecisionBFloat16)
+			if heads := d.HeadsOfLongTiles(2048); heads > 0 && maps {
+				compute(Case{Batch: 1, Heads: heads, KeyHeads: 2, Sq: 2048, Sk: 2048, D: 128, Dv: 128, Options: []Option{Plain}}, false)
+			}
+			operands := "f32"
+			switch {
+			case a.half == kernels.BF16 || a.precision == kernels.PrecisionBFloat16:
+				operands = "bf16"
+			case a.half == kernels.F16 || a.precision == kernels.PrecisionFloat16:
+				operands = "f16"
+			case a.precision == kernels.PrecisionTF32:
+				operands = "tf32"
+			}
+			for _, kernel := range cuda.AttentionKernels(operands, maps) {
+				if !seen[kernel] {
+					t.Errorf("%s has not run", kernel)
+				}
+			}
+		})
 	}
 }
 
@@ -454,20 +533,25 @@ func (r *resident) run() (map[string][]byte, error) {
 		if !t.IsSet() {
 			continue
 		}
-		dense, err := r.Alloc(t.DType, t.Shape...)
-		if err != nil {
+		var err error
+		if results[name], err = r.bytes(t); err != nil {
 			return nil, err
 		}
-		if err := r.Copy(dense, t); err != nil {
-			return nil, err
-		}
-		list := make([]byte, t.Elements()*t.DType.Size())
-		if err := r.DownloadBytes(dense, pointerTo(list)); err != nil {
-			return nil, err
-		}
-		results[name] = list
 	}
 	return results, nil
+}
+
+// bytes are those of a tensor, row-major.
+func (r *resident) bytes(t kernels.Tensor) ([]byte, error) {
+	dense, err := r.Alloc(t.DType, t.Shape...)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.Copy(dense, t); err != nil {
+		return nil, err
+	}
+	list := make([]byte, t.Elements()*t.DType.Size())
+	return list, r.DownloadBytes(dense, pointerTo(list))
 }
 
 // steps runs the three kernels.

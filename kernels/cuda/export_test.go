@@ -2,7 +2,10 @@
 
 package cuda
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // WithoutMaps makes a device choose kernels as one that has no tensor maps, until the function it gives is called.
 func (d *Device) WithoutMaps() (restore func()) {
@@ -23,4 +26,16 @@ func (d *Device) HeadsOfLongTiles(length int32) int {
 		}
 	}
 	return 0
+}
+
+// AttentionKernels are the names of attention's kernels for operands of a type, such as "bf16", with tensor maps or without.
+func AttentionKernels(operands string, maps bool) (names []string) {
+	for _, list := range slices.Concat(forwardVariants(), backwardVariants(), dBiasVariants()) {
+		for _, v := range list {
+			if v.boxCols > 0 == maps && slices.Contains(strings.Split(v.name, "_"), operands) {
+				names = append(names, v.name)
+			}
+		}
+	}
+	return names
 }

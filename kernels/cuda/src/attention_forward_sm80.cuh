@@ -227,7 +227,7 @@ template <class E, int D, int BQ, int BK, int WARPS, class Score> struct Forward
   // through this warp's rows of q.
   DEVICE void finish(float exponent) {
     const Sequence& s = view.s;
-    const float sink = a.sinks ? a.sinks[head] * LOG2E : -INFINITE;
+    const float sink = a.sinks ? a.sinks[head] : -INFINITE;
     float* lse = a.lse ? a.lse + ((int64_t)s.batch * a.heads + head) * a.sq + s.q0 : nullptr;
 #pragma unroll
     for (int i = 0; i < ROWS; i++)
@@ -236,19 +236,19 @@ template <class E, int D, int BQ, int BK, int WARPS, class Score> struct Forward
         float total = sum[i][half];
         total += __shfl_xor_sync(0xffffffff, total, 1);
         total += __shfl_xor_sync(0xffffffff, total, 2);
-        float base = zeroPoint(reference[i][half], exponent), factor = 1;
-        if (sink > -INFINITE) {
-          const float top = total == 0 ? sink : fmaxf(base, sink);
-          factor = total == 0 ? 0 : exp2Fast(base - top);
-          total = total * factor + exp2Fast(sink - top);
-          base = top;
+        float top = reference[i][half] * exponent * LN2, factor = 1;
+        if (sink != -INFINITE) {
+          const float before = top;
+          top = fmaxf(before, sink);
+          factor = before == -INFINITE ? 0 : exp2Fast((before - top) * LOG2E);
+          total = total * factor + exp2Fast((sink - top) * LOG2E);
         }
         factor *= total == 0 ? 0 : (Score::CHANGES && a.dropThreshold ? a.keepScale : 1) / total;
         if (E::SCALED && E::PARTS == 1) factor *= unit;
 #pragma unroll
         for (int j = 0; j < OUT; j++) o[i][j][2 * half] *= factor, o[i][j][2 * half + 1] *= factor;
         const int r = rowOf(i, 2 * half);
-        if (lse && lane() % 4 == 0 && r < s.sq) lse[r] = (base + log2f(total)) * LN2;
+        if (lse && lane() % 4 == 0 && r < s.sq) lse[r] = total == 0 ? -INFINITE : top + logf(total);
       }
     const Matrix outputs = matrixOf<E>(a.o, s.batch, head, s.q0, s.sq, a.dv);
     if constexpr (E::SCALED) {
