@@ -3,7 +3,7 @@ package train
 import "time"
 
 // Hook is told what happens in a [Loop]; a nil function is not called. The functions run one after another on the loop's
-// goroutine, so time that they take is time that the training does not go on; OnCancel alone runs on another.
+// goroutine, so time that they take is time that the training does not go on; OnCancel and OnCompile alone run on others.
 //
 // An error ends the run with that error, after a checkpoint and after OnEnd of every hook. There are two exceptions: a
 // [Notice] is told to every OnNotice and the run goes on, and so it does without a Display that fails.
@@ -26,6 +26,9 @@ type Hook struct {
 	// OnNotice is called with what people should know: one line, of a hook that returned a Notice, or of a display that
 	// failed.
 	OnNotice func(Notice) error
+	// OnCompile is called with a line for people when a GPU's kernel for a score or mask of one's own is compiled, which takes
+	// seconds the first time, and when that is done, on the goroutine that needs it.
+	OnCompile func(line string)
 	// OnEnd is called once, after the last step, whatever the reason to stop.
 	OnEnd func(End) error
 

@@ -299,6 +299,7 @@ func (l *Loop) Run(ctx context.Context) (End, error) {
 	}
 	l.audience = newAudience(hooks)
 	stop := l.audience.onCancel(ctx, l.c.Checkpoints != nil)
+	defer l.audience.onCompile()()
 	err := l.run(ctx, start)
 	cancelled, together := errors.Is(err, errCancelled), errors.As(err, new(stopped))
 	if err != nil && !cancelled && !together {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/stheno-ml/stheno/ops"
 )
 
 // audience is the hooks of a run, and what became of them.
@@ -69,6 +71,17 @@ func (a *audience) end(e End) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// onCompile tells the hooks what is compiled for a GPU, until stop is called.
+func (a *audience) onCompile() (stop func()) {
+	return ops.OnCompile(func(line string) {
+		for _, h := range a.hooks {
+			if h.OnCompile != nil {
+				h.OnCompile(line)
+			}
+		}
+	})
 }
 
 // onCancel tells the hooks as soon as the context is cancelled, until stop is called.

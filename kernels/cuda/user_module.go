@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -69,24 +68,8 @@ func (e NoCompiler) Error() string {
 // Unwrap returns errors.ErrUnsupported and the reason.
 func (e NoCompiler) Unwrap() []error { return []error{errors.ErrUnsupported, e.Reason} }
 
-// onCompile is told what the package compiles.
-var onCompile atomic.Pointer[func(line string)]
-
-// OnCompile has a function called with a line for people when a kernel of a user's score or mask is compiled, which takes
-// seconds, and when that is done. Kernels that are found on disk are not told of. nil ends it.
-func OnCompile(tell func(line string)) {
-	if tell == nil {
-		onCompile.Store(nil)
-		return
-	}
-	onCompile.Store(&tell)
-}
-
-func tellCompile(format string, args ...any) {
-	if tell := onCompile.Load(); tell != nil {
-		(*tell)(fmt.Sprintf(format, args...))
-	}
-}
+// tellCompile tells who listens by OnCompile.
+func tellCompile(format string, args ...any) { compileListeners.tell(fmt.Sprintf(format, args...)) }
 
 // userModule is a kernel to be compiled: a source, and the text of user_program.cuh.
 type userModule struct {
@@ -122,18 +105,27 @@ func (d *Device) loadUser(m userModule) (name string, err error) {
 		return name, nil
 	}
 	began := time.Now()
-	what := strings.ReplaceAll(strings.TrimSuffix(m.source, ".cu"), "_", " ")
-	tellCompile("%s: compiling %s for a score or mask of the program's own", d.Name(), what)
+	tellCompile("%s: compiling attention for a score or mask of one's own: %s", d.Name(), m.what())
 	image, err := m.compile(c)
 	if err != nil {
 		return name, fmt.Errorf("%s: NVRTC %s compiles %s for %s: %w", d.Name(), c.version, m.source, m.arch, err)
 	}
-	tellCompile("%s: compiled %s in %.1f s", d.Name(), what, time.Since(began).Seconds())
+	tellCompile("%s: compiled in %.1f s, and kept for the next time", d.Name(), time.Since(began).Seconds())
 	if err := d.addModule(name, string(image)); err != nil {
 		return name, err
 	}
 	writeImage(path, image)
 	return name, nil
+}
+
+// what says for people what a module computes.
+func (m userModule) what() string {
+	for _, part := range []struct{ in, name string }{{"forward", "forward"}, {"backward", "backward"}, {"hulls", "what the mask shows"}} {
+		if strings.Contains(m.source, part.in) {
+			return part.name
+		}
+	}
+	return "the bias's gradient"
 }
 
 func (d *Device) hasModule(name string) bool {

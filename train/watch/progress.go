@@ -19,9 +19,9 @@ import (
 // Progress shows how a run goes. On a terminal it is a bar with the running mean of the loss, the learning rate, the norm
 // of the gradients, the tokens a second and the time left; what does not fit in its width is left out. Anywhere else it
 // is a line now and then: for the first step and the last, and for others at growing intervals of five seconds to a
-// minute. Evaluations, checkpoints, notices and steps that were skipped have lines of their own, above the bar. What notes
-// return is shown below each evaluation: text that the model writes at the moment, say, of which all that a terminal would
-// obey is shown instead (as by [Printable]). A note that fails is left out from then on.
+// minute. Evaluations, checkpoints, notices, steps that were skipped and kernels that are compiled have lines of their own,
+// above the bar. What notes return is shown below each evaluation: text that the model writes at the moment, say, of which
+// all that a terminal would obey is shown instead (as by [Printable]). A note that fails is left out from then on.
 func Progress(w io.Writer, notes ...func(train.Evaluation) (string, error)) train.Hook {
 	if w == nil {
 		return nilWriter("Progress")
@@ -75,6 +75,7 @@ func (p *progress) hook() train.Hook {
 		OnCheckpoint: func(c train.Checkpoint) error { return p.locked(func() error { return p.checkpoint(c) }) },
 		OnCancel:     p.cancel,
 		OnNotice:     func(n train.Notice) error { return p.locked(func() error { return p.line(string(n)) }) },
+		OnCompile:    p.compile,
 		OnEnd:        func(e train.End) error { return p.locked(func() error { return p.end(e) }) },
 		Display:      true,
 	}
@@ -215,6 +216,12 @@ func (p *progress) cancel(c train.Cancel) {
 		}
 		return p.line(text)
 	})
+}
+
+// compile tells at once what a step waits for.
+func (p *progress) compile(line string) {
+	// What cannot be written now cannot be written by the next call either, whose error is told.
+	_ = p.locked(func() error { return p.line(line) })
 }
 
 // end is also called when a run has failed before it started. Who ran it tells its error.

@@ -247,6 +247,36 @@ step 1/9 [████░░░░░░░░░░░░░░░░░░░�
 	}
 }
 
+// What a step waits for is said while it waits, above the bar, in a line that fits.
+func TestProgressSaysWhatIsCompiled(t *testing.T) {
+	const began = "cuda:0: compiling attention for a score or mask of one's own: backward"
+	v := newTerminal(80, true)
+	h := newProgress(v.screen(), slowClock(time.Second)).hook()
+	events := run(0, 3, 9)[:3]
+	if err := play(h, events[:2]...); err != nil {
+		t.Fatal(err)
+	}
+	h.OnCompile(began)
+	v.want(t, "while it is compiled", `
+training 809,856 parameters for 9 steps of 768 tokens
+step 0/9  evaluation: train 2.5000, validation 2.6000, best so far
+`+began+`
+step 0/9 [░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░]
+`)
+	h.OnCompile("cuda:0: compiled in 2.1 s, and kept for the next time")
+	if err := play(h, append(events[2:], train.End{Done: 1, Steps: 9, Cancelled: true, BestLoss: math.NaN(), Elapsed: time.Second})...); err != nil {
+		t.Fatal(err)
+	}
+	v.want(t, "in the end", `
+training 809,856 parameters for 9 steps of 768 tokens
+step 0/9  evaluation: train 2.5000, validation 2.6000, best so far
+`+began+`
+cuda:0: compiled in 2.1 s, and kept for the next time
+step 1/9 [█░░░░░░░░░░░] loss 4.0000 lr 1.0e-03 norm 2.00 38.4k tok/s 200ms left
+stopped after 1s at step 1/9, no checkpoint, 38.4k tok/s
+`)
+}
+
 // Who cancels a run is told at once what happens now, on a line of its own, and the bar is gone.
 func TestProgressSaysThatItStops(t *testing.T) {
 	v := newTerminal(100, true)
