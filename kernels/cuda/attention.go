@@ -26,6 +26,7 @@ type attention struct {
 	tables, sums  []address // behind args: what a user's score and mask look up, and the sums of its gradients
 	axes          []address // behind args: the sizes and strides of tables
 	user          bool      // kernels are compiled for the problem's score or mask
+	ahead         bool      // it is a forward kernel that is chosen
 	unpiped       bool      // kernels with tensor maps do not compute this call's scores
 	bands         bool      // the kernels compute the mask's bands
 	exact, hulls  *address  // behind args: whether the order of these sums must not count; what the mask shows
@@ -104,6 +105,7 @@ func (c *attention) describe() (err error) {
 		g.shift = int32(max(-farthest, min(a.Window.Shift, farthest)))
 	}
 	c.foldBands()
+	c.visitLastFirst()
 	if p := a.Dropout.P; p > 0 {
 		key := kernels.PhiloxKey(a.Dropout.Seed)
 		g.dropThreshold, g.dropKey0, g.dropKey1, g.dropStep = a.Dropout.Threshold(), key[0], key[1], a.Dropout.Step
@@ -134,7 +136,7 @@ func (c *attention) describe() (err error) {
 // modifies tells whether scores need more than a scale and a mask, which only some variants know. A negative scale does:
 // the others look for the greatest score before they scale.
 func (c *attention) modifies() bool {
-	return c.user || c.EffectiveScale() < 0 || c.SoftCap > 0 || c.ALiBi != nil || c.Bias.IsSet() || c.Dropout.P > 0
+	return c.changesByUser() || c.EffectiveScale() < 0 || c.SoftCap > 0 || c.ALiBi != nil || c.Bias.IsSet() || c.Dropout.P > 0
 }
 
 // input is a tensor as kernels see it: itself, or memory into which convert copies it in the type that they compute in.
@@ -269,7 +271,7 @@ func (c *attention) choose(lists [][]variant, tensors ...kernels.Tensor) (varian
 		var best *variant
 		for i := range list {
 			v := &list[i]
-			fits := v.element == c.element && v.d >= d && v.dv >= dv && (v.mod || !modified)
+			fits := v.element == c.element && v.d >= d && v.dv >= dv && (v.mod || c.user && c.fitsPlain(v) || !c.user && !modified)
 			if !fits || v.boxCols > 0 && !maps {
 				continue
 			}

@@ -138,7 +138,9 @@ func (c *attention) backward(g kernels.AttentionGradients) error {
 	}
 	scratch, borrowSums, dQ := backward80Scratch, c.borrowZeros, dQ80Launch
 	if v.boxCols > 0 {
-		v = backward90Shorter(v, c.args)
+		if !c.user {
+			v = backward90Shorter(v, c.args)
+		}
 		scratch, dQ = backward90Scratch, dQ90Launch
 		if c.hulls == nil || *c.hulls == 0 {
 			borrowSums = c.borrowBytes // its first tiles write the sums

@@ -38,6 +38,7 @@ func (d *Device) AttentionForward(a *kernels.Attention, out kernels.AttentionOut
 	if err := c.findHulls(); err != nil {
 		return err
 	}
+	c.ahead = true
 	v, err := c.chooseFor(forwardVariants(), c.q, c.k, c.v, o)
 	if err != nil {
 		return err
@@ -46,7 +47,9 @@ func (d *Device) AttentionForward(a *kernels.Attention, out kernels.AttentionOut
 		return err
 	}
 	if v.boxCols > 0 {
-		v = forward90Longer(v, c.args, d.multiprocessors)
+		if !c.user {
+			v = forward90Longer(v, c.args, d.multiprocessors)
+		}
 		err = c.launch(v, forward90Grid(v, c.args, d.multiprocessors), mappedTensor{c.q, v.boxQ}, mappedTensor{c.k, v.boxK}, mappedTensor{c.v, v.boxK})
 	} else {
 		err = c.launch(v, forward80Grid(v, c.args, d.multiprocessors))

@@ -118,18 +118,80 @@ func (t *programText) function(template, result, name, parameters string, p *sco
 // body writes a program's instructions and returns the names of its results.
 func (t *programText) body(p *score.Program) []string {
 	types := map[score.Type]string{score.Float: "float", score.Int: "int", score.Bool: "bool"}
+	places := t.places(p)
 	for at, i := range p.Code {
+		if places[at] {
+			args := make([]string, len(i.Args))
+			for n, arg := range i.Args {
+				args[n] = value(arg)
+				if !places[arg] {
+					args[n] = "UserPlace(" + args[n] + ")"
+				}
+			}
+			text := "p." + pairFields[i.Op]
+			if len(args) == 2 {
+				text = args[0] + " " + floatInfixes[i.Op] + " " + args[1]
+			}
+			t.line("  const UserPlace %s = %s;", value(at), text)
+			continue
+		}
 		args := make([]string, len(i.Args))
 		for n, arg := range i.Args {
-			args[n] = value(arg)
+			args[n] = integer(places, arg)
 		}
-		t.line("  const %s %s = %s;", types[i.Type], value(at), t.operation(p, &i, args))
+		text := t.operation(p, &i, args)
+		if i.Op == score.OpFloat {
+			if of := i.Args[0]; places[of] {
+				text = value(of) + ".real()"
+			} else if c := p.Code[of]; c.Op == score.OpAbs && places[c.Args[0]] {
+				text = "fabsf(" + value(c.Args[0]) + ".real())"
+			}
+		}
+		t.line("  const %s %s = %s;", types[i.Type], value(at), text)
 	}
 	results := make([]string, len(p.Results))
 	for n, at := range p.Results {
-		results[n] = value(at)
+		results[n] = integer(places, at)
 	}
 	return results
+}
+
+// places tells which values of a score are a query or a key plus and minus what cannot make it overflow. A mask has none: as floats,
+// they are rounded by where a thread's first pair is.
+func (t *programText) places(p *score.Program) []bool {
+	places := make([]bool, len(p.Code))
+	if t.exact == "true" {
+		return places
+	}
+	const longest, most = 1 << 28, 1 << 31
+	bounds := make([]float64, len(p.Code)) // of the size of each value, 0 for what is not known
+	for at, i := range p.Code {
+		switch i.Op {
+		case score.OpQuery, score.OpKey:
+			places[at] = true
+			fallthrough
+		case score.OpQueryLength, score.OpKeyLength:
+			bounds[at] = longest
+		case score.OpNumber:
+			if i.Type == score.Int {
+				bounds[at] = max(1, math.Abs(i.Value))
+			}
+		case score.OpAdd, score.OpSub:
+			x, y := i.Args[0], i.Args[1]
+			if sum := bounds[x] + bounds[y]; bounds[x] > 0 && bounds[y] > 0 && sum < most {
+				bounds[at], places[at] = sum, places[x] || places[y]
+			}
+		}
+	}
+	return places
+}
+
+// integer is a value as an integer where it is a place.
+func integer(places []bool, at int) string {
+	if places[at] {
+		return value(at) + ".value()"
+	}
+	return value(at)
 }
 
 func value(at int) string { return fmt.Sprintf("v%d", at) }
@@ -168,6 +230,8 @@ func (t *programText) operation(p *score.Program, i *score.Instr, args []string)
 		return fmt.Sprintf("__int_as_float(0x%08x)", math.Float32bits(float32(i.Value)))
 	case i.Op == score.OpNumber:
 		return fmt.Sprintf("(int)0x%08xu", uint32(int32(i.Value)))
+	case i.Op == score.OpQuery || i.Op == score.OpKey:
+		return "p." + pairFields[i.Op] + ".value()"
 	case pairFields[i.Op] != "":
 		return "p." + pairFields[i.Op]
 	case i.Op == score.OpLookup:

@@ -4,7 +4,6 @@ package cuda
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"unsafe"
@@ -55,6 +54,15 @@ func (c *attention) newArguments() *arguments {
 	return (*arguments)(unsafe.Pointer(&words[0]))
 }
 
+// visitLastFirst makes the kernels begin with the last queries where a mask is a user's: those of most masks see most. An end of the
+// window that is behind all keys says so.
+func (c *attention) visitLastFirst() {
+	const farthest = 1 << 28
+	if g := c.args; c.user && c.Attention.Mask != nil && g.causal == 0 && g.right < 0 {
+		g.right = farthest
+	}
+}
+
 // foldBands makes a window of the mask's bands where one window is the same for all sequences and there is none: the kernels then go
 // through tiles as for that, and where there is nothing else of a user's they are ours. Otherwise they compute the bands.
 func (c *attention) foldBands() {
@@ -100,10 +108,12 @@ func (c *attention) foldBands() {
 	}
 }
 
-// hullRows is USER_HULL in src/attention_user.cuh, and hullBytes the size of a hull.
-const hullRows, hullBytes = 16, 16
+// hullRows is USER_HULL in src/attention_user.cuh, hullBytes the size of a hull, versionBytes what lies before all of them, and
+// foundBytes what lies behind them for each.
+const hullRows, hullBytes, versionBytes, foundBytes = 16, 16, 16, 4
 
-// findHulls finds the tiles that the mask shows, beyond its band. What looks nothing up is found once for a mask and lengths.
+// findHulls finds the tiles that the mask shows, beyond its band: once for a mask and lengths, and again on the device when what it
+// looks up has changed.
 func (c *attention) findHulls() error {
 	mask, g, d := c.Attention.Mask, c.args, c.device
 	if mask == nil || mask.Rest == nil {
@@ -120,38 +130,52 @@ func (c *attention) findHulls() error {
 		}
 		return tilesOf(rows, hullRows) * int(g.sequences)
 	}
-	bytes := (slots(g.sq) + slots(g.sk)) * hullBytes
+	bytes := versionBytes + (slots(g.sq)+slots(g.sk))*(hullBytes+foundBytes)
+	bytes = tilesOf(int32(bytes), versionBytes) * versionBytes
 	s := launchShape{kernelName{name, name}, [3]int{tilesOf(max(g.longestQ, g.longestK), hullRows), int(g.sequences), 2}, 128, 0}
+	tables, copied, kept := c.maskTables()
 	find := func(at address) error {
-		*c.hulls = at
+		if err := c.watch(name, tables, at, at+address(bytes)); err != nil {
+			return err
+		}
+		*c.hulls = at + versionBytes
 		return d.launch(s, nil, unsafe.Pointer(g))
 	}
 	recording := d.memory.recording.Load()
-	lookedUp := slices.ContainsFunc(mask.Rest.Code, func(i score.Instr) bool { return i.Op == score.OpLookup })
 	key := fmt.Sprint(name, g.sequences, g.heads, g.keyHeads, g.sq, g.sk, g.causal, g.left, g.right, g.shift, c.QLens, c.KVLens, c.KVLengths)
+	for _, t := range tables {
+		key += fmt.Sprint(" ", t.Data, t.Shape)
+	}
 	p := &d.programs
 	p.Lock()
 	defer p.Unlock()
-	if o, ok := p.hulls[key]; ok {
+	if o, ok := p.hulls[key]; ok && kept {
 		if recording != nil {
 			recording.keepConstant(o)
 		}
 		c.pinned = append(c.pinned, o)
-		*c.hulls = o.at
+		if len(tables) > 0 {
+			return find(o.at)
+		}
+		*c.hulls = o.at + versionBytes
 		return nil
 	}
-	if lookedUp || recording != nil {
-		at, err := c.borrowBytes(bytes)
+	if recording != nil || !kept {
+		at, err := c.borrowZeros(bytes + copied)
 		if err != nil {
 			return err
 		}
+		tables = nil
 		return find(at)
 	}
-	b, err := d.memory.getLasting(bytes)
+	b, err := d.memory.getLasting(bytes + copied)
 	if err != nil {
 		return d.callError(c.name, err)
 	}
 	o := b.owned()
+	if err := d.zero(o.at, bytes+copied); err != nil {
+		return err
+	}
 	if err := find(o.at); err != nil {
 		return err
 	}
@@ -160,6 +184,48 @@ func (c *attention) findHulls() error {
 	}
 	p.hulls[key] = o
 	c.pinned = append(c.pinned, o)
+	return nil
+}
+
+// maskTables are the tables that the mask looks up, and the bytes of their copies; kept tells whether their changes can be watched,
+// which needs that each lies in one piece of whole words, and that the copies are small.
+func (c *attention) maskTables() (tables []kernels.Tensor, bytes int, kept bool) {
+	const most = 16 << 20
+	seen := map[int]bool{}
+	for _, i := range c.Attention.Mask.Rest.Code {
+		if i.Op != score.OpLookup || seen[i.Table] {
+			continue
+		}
+		seen[i.Table] = true
+		t := c.Tables[i.Table]
+		size := t.Elements() * t.DType.Size()
+		if !t.IsRowMajor() || size%4 != 0 || addressOf(t)%4 != 0 {
+			return nil, 0, false
+		}
+		tables = append(tables, t)
+		bytes += size
+	}
+	return tables, bytes, bytes <= most
+}
+
+// lookedUp is a table that is watched: LookedUpArguments in src/attention_user_hulls.cu.
+type lookedUp struct {
+	table, copy, version address
+	words                int64
+}
+
+// watch raises a version where a table has changed since the last time. Copies of them all lie at an address.
+func (c *attention) watch(module string, tables []kernels.Tensor, version, copies address) error {
+	const threads, mostBlocks = 256, 512
+	for _, t := range tables {
+		l := lookedUp{addressOf(t), copies, version, int64(t.Elements() * t.DType.Size() / 4)}
+		copies += address(4 * l.words)
+		blocks := int(min(mostBlocks, (l.words+threads-1)/threads))
+		s := launchShape{kernelName{module, "attention_looked_up"}, [3]int{max(1, blocks), 1, 1}, threads, 0}
+		if err := c.device.launch(s, nil, unsafe.Pointer(&l)); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -228,6 +294,18 @@ func (c *attention) gainsFit() bool {
 	return lo >= -most && hi <= most
 }
 
+// changesByUser tells whether a user's score or mask takes kernels that change scores. A mask that is the same for all heads does not.
+func (c *attention) changesByUser() bool {
+	return c.user && (c.Score != nil || c.Attention.Mask.ByHead)
+}
+
+// fitsPlain tells whether a user's score and mask can have the tiles of plain scores, which leave no places for a bias: with tensor
+// maps, a mask alone, and ahead a score too, where dropout draws for whole tiles.
+func (c *attention) fitsPlain(v *variant) bool {
+	const drawn = 64 // keys that dropout draws for together
+	return v.boxCols > 0 && (!c.modifies() || c.ahead && !c.Bias.IsSet() && v.tileK%drawn == 0)
+}
+
 // chooseFor finds the variant for the problem. That of a user's score or mask is compiled.
 func (c *attention) chooseFor(lists [][]variant, tensors ...kernels.Tensor) (variant, error) {
 	v, err := c.choose(lists, tensors...)
@@ -247,13 +325,17 @@ func (c *attention) moduleOf(v variant) userModule {
 			m.defines = append(m.defines, define)
 		}
 	}
-	m.defines = append(m.defines, c.userDefines()...)
+	policy := "SCORE=UserPlain"
+	if v.mod || c.modifies() {
+		policy = "SCORE=UserScore"
+	}
+	m.defines = append(m.defines, append(c.userDefines(), policy)...)
 	return m
 }
 
 // userDefines tell the compiler of the arguments and the policy.
 func (c *attention) userDefines() []string {
-	return []string{"SCORE=UserScore", fmt.Sprintf("USER_TABLES=%d", len(c.tables)), fmt.Sprintf("USER_AXES=%d", len(c.axes)),
+	return []string{fmt.Sprintf("USER_TABLES=%d", len(c.tables)), fmt.Sprintf("USER_AXES=%d", len(c.axes)),
 		fmt.Sprintf("ARGUMENT_BYTES=%d", c.argumentBytes)}
 }
 

@@ -126,21 +126,24 @@ func BenchmarkAttentionScores(b *testing.B) {
 	}
 }
 
+// noise are the numbers of all tensors that normal makes.
+var noise []float32
+
 // normal is a tensor of normally distributed numbers.
-func normal(b *testing.B, d *cuda.Device, dtype kernels.DType, shape ...int) kernels.Tensor {
-	random := rand.New(rand.NewPCG(1, 2))
+func normal(b testing.TB, d *cuda.Device, dtype kernels.DType, shape ...int) kernels.Tensor {
 	t, err := d.Alloc(dtype, shape...)
 	if err != nil {
 		b.Fatal(err)
 	}
-	list := make([]float32, t.Elements())
-	for i := range list {
-		if i < 1<<16 {
-			list[i] = float32(random.NormFloat64())
+	random := rand.New(rand.NewPCG(1, 2))
+	for n := len(noise); n < t.Elements(); n++ {
+		if n < 1<<16 {
+			noise = append(noise, float32(random.NormFloat64()))
 		} else {
-			list[i] = list[i*7919%(1<<16)]
+			noise = append(noise, noise[n*7919%(1<<16)])
 		}
 	}
+	list := noise[:t.Elements()]
 	if err := d.Copy(t, kernels.Of(list, shape...)); err != nil {
 		b.Fatal(err)
 	}

@@ -34,8 +34,10 @@
 //
 // Attention with a score or a mask that a user wrote is compiled by NVRTC when it is first met, see [OnCompile] and [NoCompiler].
 // Of a mask the device finds the first and the last key that each 16 queries see, and the other way round, and a run of keys that
-// all of them see: kernels visit the tiles between, and evaluate the mask outside of such runs. A mask that looks nothing up is gone
-// through once. Tiles that it hides within are computed in vain. With Deterministic, backward kernels know of a mask its bands alone.
+// all of them see: kernels visit the tiles between, and evaluate the mask outside of such runs. A mask is gone through once, and again
+// when the device finds that what it looks up has changed; that is seen where the tables have up to 16 MiB and lie in one piece, others
+// are gone through in each call. Tiles that a mask hides within are computed in vain. With Deterministic, backward kernels know of a
+// mask its bands alone.
 // The sums of the gradients of tables are then of integers, and take 104 bytes an element. Table entries beyond 32 bits are cut
 // to them, and not an error as on the CPU.
 //
@@ -44,7 +46,8 @@
 // for: PrecisionAuto and PrecisionFloat32 make two float16 numbers of each operand, times a power of two that a few
 // neighbouring rows share, PrecisionTF32 makes one, PrecisionBFloat16 and PrecisionFloat16 convert q, k and v first. So the
 // errors of PrecisionFloat32 are those of float32, but a row that is more than a million times smaller than its neighbour
-// loses digits; with PrecisionTF32, probabilities as small as a sink of 60 leaves them count as 0 in gradients. float64 is for the CPU.
+// loses digits; with PrecisionTF32 a probability is one float16, in a unit in which 1 has room, for the gradient of v: below 2⁻³⁸ it
+// counts as 0 there, and below 2⁻²⁸ it loses digits. float64 is for the CPU.
 //
 // A NaN or an infinity in a row of q, k, v or dO reaches the rows that see it, as on the CPU, and may reach others of the same tile:
 // the matrix units multiply what a mask hides by zero.

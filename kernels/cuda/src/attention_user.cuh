@@ -28,10 +28,24 @@ struct UserArguments : AttentionArguments {
   int2 axes[USER_AXES];     // of all tables, one after the other: how many elements, and how many apart
 };
 
+// UserPlace is a place on an axis: that of the thread's first pair and, known when the kernel is compiled, how far behind it this one is.
+// So what a thread converts to a float is one integer, not one for each pair.
+struct UserPlace {
+  int first, behind;
+
+  DEVICE UserPlace(int first = 0, int behind = 0) : first(first), behind(behind) {}
+  DEVICE int value() const { return (int)((uint32_t)first + (uint32_t)behind); }
+  DEVICE float real() const { return (float)first + (float)behind; }
+  DEVICE UserPlace operator+(UserPlace p) const { return {first + p.first, behind + p.behind}; }
+  DEVICE UserPlace operator-(UserPlace p) const { return {first - p.first, behind - p.behind}; }
+};
+
 // UserPair is what an expression knows of a pair.
 struct UserPair {
   float score;
-  int batch, head, keyHead, query, key, queryLength, keyLength;
+  int batch, head, keyHead;
+  UserPlace query, key;
+  int queryLength, keyLength;
 };
 
 // Integers have 32 bits and wrap around. Division truncates, by 0 it gives 0, and x as the remainder.
@@ -83,7 +97,7 @@ struct UserPairsOf {
       : first{0, t.sequence(), t.head, t.head / (a.heads / a.keyHeads), t.query, t.key, t.sq(), t.sk()} {}
   DEVICE UserPair at(int i, int j, float score = 0) const {
     UserPair p = first;
-    p.query += i, p.key += j, p.score = score;
+    p.query.behind += i, p.key.behind += j, p.score = score;
     return p;
   }
 };
@@ -133,7 +147,9 @@ struct UserMask : BandMask {
   // hide is as a BandMask's. A mask that differs from head to head has hidden in the scores what it hides.
   template <class Tile> DEVICE void hide(Tile t, float value, bool before = true, bool behind = true) const {
     if constexpr (USER_MASK && !USER_MASK_BY_HEAD) {
-      BandMask::hide(t, value);
+      constexpr int far = 1 << 27, columns = Tile::WIDTH, rows = 32 * Tile::SIZE / columns;
+      const bool cuts = t.key + (Tile::BY_KEYS ? rows : columns) > sk || hi < far || Tile::BY_KEYS && (t.query + columns > sq || lo > -far);
+      if (Tile::BY_KEYS ? cuts : cuts || lo > -far) BandMask::hide(t, value, lo > -far, cuts);
       UserPair first;
       const UserArguments* from;
       if constexpr (Tile::BY_KEYS) {
@@ -145,7 +161,7 @@ struct UserMask : BandMask {
       }
       t.each([&](float& x, int i, int j) {
         UserPair p = first;
-        p.query += i, p.key += j;
+        p.query.behind += i, p.key.behind += j;
         if (!userVisible(*from, p)) x = value;
       });
     } else {
@@ -215,6 +231,11 @@ struct UserScore {
 
   // addGradients adds to the sums of tables. dS of tiles by keys lacks keepScaleAfter.
   template <class Tile> static DEVICE void addGradients(const AttentionArguments& arguments, Tile t);
+};
+
+// UserPlain is a score that is the product times a positive scale, with a user's mask that is the same for all heads.
+struct UserPlain : PlainScore {
+  using Mask = UserMask;
 };
 
 // ExactSum is a sum of floats that does not depend on their order: integers of 24 bits each, of which part n counts units of

@@ -5,9 +5,14 @@
 
 // A BackwardRecord of a user's mask. Where tiles are those of hulls, which of them sees a query tile first is not known: the sums of
 // dQ are zero at launch, all add to them, and no order is kept.
+#ifdef MOD
+using Ours = OptionScore;
+#else
+using Ours = PlainScore;
+#endif
 template <int D, int DV, int TILE>
-struct BackwardRecord<BackwardShape<D, DV, TILE, UserScore>> : BackwardRecord<BackwardShape<D, DV, TILE, OptionScore>> {
-  using Options = BackwardRecord<BackwardShape<D, DV, TILE, OptionScore>>;
+struct BackwardRecord<BackwardShape<D, DV, TILE, SCORE>> : BackwardRecord<BackwardShape<D, DV, TILE, Ours>> {
+  using Options = BackwardRecord<BackwardShape<D, DV, TILE, Ours>>;
   using Options::TileK, Options::TileQ, Options::at, Options::get;
   DEVICE bool ordered() const { return get(15); }
   DEVICE int order(int m) const { return ordered() ? Options::order(m) : 0; }
@@ -38,9 +43,16 @@ static_assert(Shape::TileK == TILE_K && Shape::Threads == BLOCK_THREADS && Shape
 
 extern "C" __global__ void __launch_bounds__(Shape::Threads, 1)
 KERNEL(const __grid_constant__ CUtensorMap q, const __grid_constant__ CUtensorMap k, const __grid_constant__ CUtensorMap v,
-       const __grid_constant__ CUtensorMap o, const __grid_constant__ CUtensorMap bias, const __grid_constant__ UserArguments a) {
+       const __grid_constant__ CUtensorMap o,
+#ifdef MOD
+       const __grid_constant__ CUtensorMap bias, const __grid_constant__ UserArguments a) {
+  const CUtensorMap* const ofBias = &bias;
+#else
+       const __grid_constant__ UserArguments a) {
+  const CUtensorMap* const ofBias = nullptr;
+#endif
   static_assert(sizeof a == ARGUMENT_BYTES, "attention_score.go has other arguments");
-  attentionBackward<Shape>(&q, &k, &v, &o, &bias, a);
+  attentionBackward<Shape>(&q, &k, &v, &o, ofBias, a);
 }
 
 extern "C" __global__ void __launch_bounds__(256) attention_dq(const __grid_constant__ AttentionArguments a) {

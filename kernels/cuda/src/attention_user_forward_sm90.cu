@@ -8,7 +8,13 @@ static_assert(Shape::SharedBytes == SHARED_BYTES && Shape::Threads == BLOCK_THRE
 
 extern "C" __global__ void __launch_bounds__(Shape::Threads, 1)
 KERNEL(const __grid_constant__ CUtensorMap q, const __grid_constant__ CUtensorMap k, const __grid_constant__ CUtensorMap v,
+#ifdef MOD
        const __grid_constant__ CUtensorMap bias, const __grid_constant__ UserArguments a) {
+  const CUtensorMap* const ofBias = &bias;
+#else
+       const __grid_constant__ UserArguments a) {
+  const CUtensorMap* const ofBias = nullptr;
+#endif
   static_assert(sizeof a == ARGUMENT_BYTES, "attention_score.go has other arguments");
-  attentionForward<Shape, SCORE>(&q, &k, &v, &bias, a);
+  attentionForward<Shape, SCORE>(&q, &k, &v, ofBias, a);
 }
