@@ -1,6 +1,7 @@
 package kernels
 
 import (
+	"errors"
 	"fmt"
 	"math"
 
@@ -100,19 +101,26 @@ type Attention struct {
 	QLens, KVLens []int // cumulative lengths of packed sequences: 0, then where each ends; nil when not packed
 	KVLengths     []int // how many keys each of Q's batch items has; nil for all, and when packed
 
-	Scale     float64 // 0 means 1/√D
-	Causal    Causal
-	Window    *Window
-	SoftCap   float64 // 0 means none
-	ALiBi     []float64
-	Score     *score.Score // nil leaves scores as they are
-	Mask      *score.Mask  // hides pairs that Causal and Window show; nil hides none
-	Tables    []Tensor     // what Score and Mask look up, in the order of [Attention.ScoreTables]
-	Dropout   Dropout
+	Scale   float64 // 0 means 1/√D
+	Causal  Causal
+	Window  *Window
+	SoftCap float64 // 0 means none
+	ALiBi   []float64
+	Score   *score.Score // nil leaves scores as they are
+	Mask    *score.Mask  // hides pairs that Causal and Window show; nil hides none
+	Tables  []Tensor     // what Score and Mask look up, in the order of [Attention.ScoreTables]
+	Dropout Dropout
+	// Places says where each part of [Attention.Sequences] lies in a larger problem, nil where there is none. ALiBi's distances and
+	// Dropout's masks are those of that problem; what the mask shows stays as it is, and Score and Mask cannot be had.
+	Places    []Place
 	Precision Precision
 	// Deterministic asks for gradients that are bit-equal from run to run. The CPU's always are.
 	Deterministic bool
 }
+
+// Place is where an independent part of a problem lies in a larger problem: row i and key j of the part are row Row + i and
+// column Column + j of sequence Sequence there, whose rows and columns of one number belong together.
+type Place struct{ Sequence, Row, Column int }
 
 // AttentionOutputs receives what the forward kernel computes.
 type AttentionOutputs struct {
@@ -158,10 +166,28 @@ type Sequence struct {
 	KeyBatch int // the index on the batch axis of K and V
 	Q0, K0   int // where it starts on the length axes
 	Sq, Sk   int
+
+	// Where the part lies for Dropout: the sequence that counts, and its first row and column there. Row i and column j are
+	// |i + Distance − j| apart for ALiBi.
+	Place    Place
+	Distance int
 }
 
 // Sequences lists the independent parts of the problem.
 func (a *Attention) Sequences() []Sequence {
+	list := a.parts()
+	for n := range list {
+		s := &list[n]
+		s.Place, s.Distance = Place{Sequence: s.Index}, s.Sk-s.Sq
+		if a.Places != nil {
+			s.Place = a.Places[n]
+			s.Distance = s.Place.Row - s.Place.Column
+		}
+	}
+	return list
+}
+
+func (a *Attention) parts() []Sequence {
 	if a.QLens == nil {
 		list := make([]Sequence, a.Q.Shape[0])
 		for b := range list {
@@ -255,7 +281,7 @@ func (a *Attention) Validate() error {
 	if a == nil {
 		return errNoProblem
 	}
-	for _, check := range []func() error{a.validateShapes, a.validateOptions, a.validateLens, a.validateBias, a.validateSinks, a.validateScore} {
+	for _, check := range []func() error{a.validateShapes, a.validateOptions, a.validateLens, a.validateBias, a.validateSinks, a.validateScore, a.validatePlaces} {
 		if err := check(); err != nil {
 			return err
 		}
@@ -446,6 +472,23 @@ func (a *Attention) validateLens() error {
 		return err
 	}
 	return validateCumulative("kvLens", a.KVLens, "k", a.K.Shape[2])
+}
+
+func (a *Attention) validatePlaces() error {
+	switch parts := len(a.parts()); {
+	case a.Places == nil:
+		return nil
+	case len(a.Places) != parts:
+		return fmt.Errorf("places has %d entries, it needs one for each of the %d sequences", len(a.Places), parts)
+	case a.Score != nil || a.Mask != nil:
+		return errors.New("places are given with a score or a mask, which do not know them")
+	}
+	for n, p := range a.Places {
+		if p.Sequence < 0 || p.Row < 0 || p.Column < 0 {
+			return fmt.Errorf("place %d is %+v, no number in it can be negative", n, p)
+		}
+	}
+	return nil
 }
 
 func (a *Attention) validateKVLengths() error {

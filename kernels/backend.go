@@ -15,6 +15,7 @@ type Backend interface {
 
 	AttentionKernels
 	MatMulKernels
+	MergeKernels
 	ActivationKernels
 	AddKernels
 	CrossEntropyKernels

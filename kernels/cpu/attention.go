@@ -84,7 +84,7 @@ func (p *problem[T]) transform(s kernels.Sequence, head, i, j, nRows, nColumns i
 		factor = 1
 	}
 	if p.ALiBi != nil {
-		simd.ALiBi(nRows, nColumns, scores, stride, T(factor), T(p.ALiBi[head]), i+s.Sk-s.Sq-j)
+		simd.ALiBi(nRows, nColumns, scores, stride, T(factor), T(p.ALiBi[head]), i+s.Distance-j)
 		factor = 1
 	}
 	if p.Bias.IsSet() {
@@ -129,7 +129,12 @@ func (p *problem[T]) band(s kernels.Sequence) (lo, hi int) {
 }
 
 // plane numbers the score matrices for dropout.
-func (p *problem[T]) plane(s kernels.Sequence, head int) int { return s.Index*p.heads + head }
+func (p *problem[T]) plane(s kernels.Sequence, head int) int { return s.Place.Sequence*p.heads + head }
+
+// drop drops elements of a tile of a sequence's and head's scores whose first is at row i and column j.
+func (p *problem[T]) drop(s kernels.Sequence, head, i, j, nRows, nColumns int, to, from *T, stride int, scale T) {
+	simd.Dropout(nRows, nColumns, to, from, stride, p.Dropout, p.plane(s, head), s.Place.Row+i, s.Place.Column+j, scale)
+}
 
 // span is the part of a tile's columns that some row in [first, first+n) sees: the tile's first row sees the columns
 // from lo up to hi, each further row one more to the right. The start is a whole unit.

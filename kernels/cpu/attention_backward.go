@@ -507,9 +507,8 @@ func (k *backward[T]) scoreGradients(w *backwardScratch[T], b gradientBlock[T], 
 		factor = k.transform(b.s, b.head, row, b.k0+from, n, columns, scores, slope, stride)
 	}
 	factor = k.changeScores(w, b, i, n, from, columns, scores, stride, factor)
-	plane := k.plane(b.s, b.head)
 	if k.Dropout.P > 0 {
-		simd.Dropout(n, columns, dP, dP, stride, k.Dropout, plane, row, b.k0+from, T(k.dropScale))
+		k.drop(b.s, b.head, row, b.k0+from, n, columns, dP, dP, stride, T(k.dropScale))
 	}
 	simd.SoftmaxGrad(n, columns, scores, dP, stride, &b.lse[row], &b.delta[row], T(factor*log2e), lo, hi)
 	k.changeGradients(w, b, i, n, from, columns, scores, dP, stride)
@@ -520,7 +519,7 @@ func (k *backward[T]) scoreGradients(w *backwardScratch[T], b gradientBlock[T], 
 		simd.MulTile(n, columns, dP, slope, stride)
 	}
 	if k.Dropout.P > 0 {
-		simd.Dropout(n, columns, scores, scores, stride, k.Dropout, plane, row, b.k0+from, 1)
+		k.drop(b.s, b.head, row, b.k0+from, n, columns, scores, scores, stride, 1)
 	}
 }
 

@@ -371,7 +371,7 @@ func (f *forward[T]) step(w *forwardScratch[T], b block[T], i, n int) {
 	lo, hi := b.lo+i-from, b.hi+i-from
 	simd.Softmax(n, to-from, scores, w.scores.stride, &w.m[i], &w.l[i], w.o.at(i), w.o.stride, f.dvPadded, T(factor*log2e), lo, hi)
 	if f.Dropout.P > 0 {
-		simd.Dropout(n, to-from, scores, scores, w.scores.stride, f.Dropout, f.plane(b.s, b.head), b.q0+i, b.k0+from, 1)
+		f.drop(b.s, b.head, b.q0+i, b.k0+from, n, to-from, scores, scores, w.scores.stride, 1)
 	}
 	if b.tiles == nil {
 		f.addValues(w, b, i, n, from, to, scores)

@@ -54,7 +54,7 @@ func attentionScores[T kernels.Float](b *Backend, a *kernels.Attention, rows []i
 
 // finishScores makes the scores of a row of its products q·k.
 func finishScores[T kernels.Float](a *kernels.Attention, s kernels.Sequence, head, i int, scores []T, tables []score.Values[T]) {
-	scale, off := T(a.EffectiveScale()), s.Sk-s.Sq
+	scale, off := T(a.EffectiveScale()), s.Distance
 	for j := range scores[:s.Sk] {
 		x := float64(scores[j] * scale)
 		if a.SoftCap > 0 {

@@ -158,7 +158,7 @@ func (f *forward[T]) stepSparse(w *forwardScratch[T], b block[T], i, n, columns 
 		part.partly = p.partly
 		scores := &w.scores.data[i*stride+p.at]
 		if f.Dropout.P > 0 {
-			simd.Dropout(n, p.columns, scores, scores, stride, f.Dropout, f.plane(b.s, b.head), b.q0+i, p.k0, 1)
+			f.drop(b.s, b.head, b.q0+i, p.k0, n, p.columns, scores, scores, stride, 1)
 		}
 		f.addValues(w, part, i, n, 0, p.columns, scores)
 	}

@@ -25,7 +25,7 @@ type compiledModule struct {
 func smallModules() []compiledModule {
 	const arch = "compute_80"
 	var list []compiledModule
-	for _, name := range []string{"copy", "dropout", "reduce", "rope", "attention_delta", "matmul_any", "matmul_split", "optimizer"} {
+	for _, name := range []string{"copy", "dropout", "reduce", "rope", "attention_delta", "attention_merge", "matmul_any", "matmul_split", "optimizer"} {
 		list = append(list, compiledModule{Name: name, Source: name + ".cu", Arch: arch})
 	}
 	list = append(list, compiledModule{Name: "copy_f64", Source: "copy.cu", Arch: arch, Defines: []string{"FLOAT64"}})

@@ -300,8 +300,8 @@ func (h *head[T]) row(i int) row[T] {
 	}
 	a, n := h.a, len(r.keys)
 	r.p, r.kept, r.dropped, r.capGrad = make([]T, n), make([]T, n), make([]T, n), make([]T, n)
-	off := h.sequence.Sk - h.sequence.Sq
-	plane := h.sequence.Index*a.Q.Shape[1] + h.index
+	off, place := h.sequence.Distance, h.sequence.Place
+	plane := place.Sequence*a.Q.Shape[1] + h.index
 	scale, softCap := T(a.EffectiveScale()), T(a.SoftCap)
 
 	scores, most := make([]T, n), h.sink
@@ -327,7 +327,7 @@ func (h *head[T]) row(i int) row[T] {
 		r.kept[n] = 1
 		if a.Dropout.P > 0 {
 			r.kept[n] = 0
-			if a.Dropout.Keep(plane, i, j) {
+			if a.Dropout.Keep(plane, place.Row+i, place.Column+j) {
 				r.kept[n] = T(a.Dropout.Scale())
 			}
 		}

@@ -7,8 +7,7 @@ import (
 )
 
 // Dropout drops elements of a tile whose first element is at (plane, row0, col0): to_ij = from_ij·scale where
-// d.Keep(plane, row0+i, col0+j), otherwise 0, whatever from_ij is. Both tiles have the stride ld and may be one. col0 is a
-// multiple of kernels.DropoutColumns.
+// d.Keep(plane, row0+i, col0+j), otherwise 0, whatever from_ij is. Both tiles have the stride ld and may be one.
 func Dropout[T kernels.Float](rows, n int, to, from *T, ld int, d kernels.Dropout, plane, row0, col0 int, scale T) {
 	if rows <= 0 || n <= 0 {
 		return
@@ -19,11 +18,13 @@ func Dropout[T kernels.Float](rows, n int, to, from *T, ld int, d kernels.Dropou
 		numbers   [dropoutChunk]uint16
 	)
 	for i := range rows {
-		for start := 0; start < n; start += dropoutChunk {
-			count := min(dropoutChunk, n-start)
-			counter := [4]uint32{d.Step, uint32(plane), uint32(row0 + i), uint32((col0 + start) / kernels.DropoutColumns)}
-			drawNumbers(count, &numbers, &key, &counter)
-			keep(row(to, i, ld, n)[start:start+count], at(from, i*ld+start), &numbers, threshold, scale)
+		for start, count := 0, 0; start < n; start += count {
+			first := col0 + start
+			before := first % kernels.DropoutColumns // which share a counter with the first
+			count = min(dropoutChunk-before, n-start)
+			counter := [4]uint32{d.Step, uint32(plane), uint32(row0 + i), uint32(first / kernels.DropoutColumns)}
+			drawNumbers(before+count, &numbers, &key, &counter)
+			keep(row(to, i, ld, n)[start:start+count], at(from, i*ld+start), numbers[before:], threshold, scale)
 		}
 	}
 }
@@ -47,7 +48,7 @@ func drawNumbers(n int, numbers *[dropoutChunk]uint16, key *[2]uint32, counter *
 }
 
 // keep multiplies by scale where the number is not below the threshold, and writes zeros elsewhere.
-func keep[T kernels.Float](to []T, from *T, numbers *[dropoutChunk]uint16, threshold uint32, scale T) {
+func keep[T kernels.Float](to []T, from *T, numbers []uint16, threshold uint32, scale T) {
 	if active != Generic {
 		keepVector(len(to), &to[0], from, &numbers[0], threshold, scale)
 		return

@@ -1,0 +1,39 @@
+package kernels
+
+// MergeKernels put together what was computed in parts.
+type MergeKernels interface {
+	// AttentionMerge joins attention to some keys with attention to others, row by row:
+	//
+	//	L = log(exp LSE_i + exp lse_i)    O_i ← O_i·exp(LSE_i − L) + o_i·exp(lse_i − L)    LSE_i ← L
+	//
+	// LSE and O are the sum's, of the type of sums; lse and o are the part's, and o may have 16 bits. A row whose logsumexp is −∞
+	// in one of them is that of the other.
+	AttentionMerge(sum, part AttentionOutputs) error
+	// Accumulate computes sum ← sum + x. sum has x's type or that of its sums.
+	Accumulate(sum, x Tensor) error
+}
+
+// CheckMerge returns what is wrong with a call of AttentionMerge.
+func CheckMerge(sum, part AttentionOutputs) error {
+	if err := part.O.validateFloat("part's o"); err != nil {
+		return err
+	}
+	if err := part.O.validateRows("part's o"); err != nil {
+		return err
+	}
+	dtype, shape := part.O.DType, part.O.Shape
+	lse := func(name string, t Tensor, layout Layout) Operand {
+		return Operand{Name: name, Tensor: t, Shape: shape[:3], DTypes: [2]DType{dtype.Wide()}, Layout: layout}
+	}
+	return CheckOperands(like("part's o", part.O, shape, dtype), lse("part's lse", part.LSE, Rows),
+		writtenLike("sum's o", sum.O, shape, dtype.Wide()), lse("sum's lse", sum.LSE, WrittenRows))
+}
+
+// CheckAccumulate returns what is wrong with a call of Accumulate.
+func CheckAccumulate(sum, x Tensor) error {
+	if err := x.validateFloat("x"); err != nil {
+		return err
+	}
+	return CheckOperands(like("x", x, x.Shape, x.DType),
+		Operand{Name: "sum", Tensor: sum, Shape: x.Shape, DTypes: [2]DType{x.DType.Wide(), x.DType}, Layout: WrittenRows})
+}

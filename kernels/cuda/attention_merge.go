@@ -1,0 +1,71 @@
+//go:build gpu
+
+package cuda
+
+import (
+	"runtime"
+	"unsafe"
+
+	"github.com/stheno-ml/stheno/kernels"
+)
+
+// mergeArguments is MergeArguments in src/attention_merge.cu.
+type mergeArguments struct {
+	sum, part, sumLSE, partLSE rows
+	count                      int64
+	heads, length, size        int32
+	lanes, aligned, zero       int32
+}
+
+// AttentionMerge joins attention to some keys with attention to others. The sum is float32.
+func (d *Device) AttentionMerge(sum, part kernels.AttentionOutputs) error {
+	const kernel = "attention merge"
+	if err := d.checked(kernel, kernels.CheckMerge(sum, part), part.O.DType); err != nil {
+		return err
+	}
+	for _, o := range []operand{{"sum's o", sum.O}, {"sum's lse", sum.LSE}, {"part's o", part.O}, {"part's lse", part.LSE}} {
+		if err := d.checkHere(kernel, o.name, o.tensor); err != nil {
+			return err
+		}
+	}
+	shape := part.O.Shape
+	g := mergeArguments{
+		sum: rowsOf(sum.O), part: rowsOf(part.O), sumLSE: valuesOf(sum.LSE), partLSE: valuesOf(part.LSE),
+		count: int64(shape[0] * shape[1] * shape[2]), heads: int32(shape[1]), length: int32(shape[2]), size: int32(shape[3]), lanes: 1,
+	}
+	if g.count == 0 {
+		return nil
+	}
+	width := 1
+	if shape[3]%4 == 0 && describable([]kernels.Tensor{sum.O, part.O}) {
+		g.aligned, width = 1, 4
+	}
+	for g.lanes < 32 && int(g.lanes)*width < shape[3] {
+		g.lanes *= 2
+	}
+	const threads = 256
+	blocks := (g.count*int64(g.lanes) + threads - 1) / threads
+	s := launchShape{kernelName{"attention_merge", "attention_merge" + entrySuffixes[part.O.DType]}, [3]int{int(blocks), 1, 1}, threads, 0}
+	err := d.launch(s, nil, unsafe.Pointer(&g))
+	runtime.KeepAlive(sum)
+	runtime.KeepAlive(part)
+	return err
+}
+
+// valuesOf is a tensor of (batch, heads, length) as kernels are told it.
+func valuesOf(t kernels.Tensor) rows {
+	return rows{data: addressOf(t), batch: int64(t.Strides[0]), head: int64(t.Strides[1])}
+}
+
+// Accumulate computes sum ← sum + x.
+func (d *Device) Accumulate(sum, x kernels.Tensor) error {
+	const kernel = "accumulate"
+	if err := d.checked(kernel, kernels.CheckAccumulate(sum, x), x.DType); err != nil {
+		return err
+	}
+	entry := "accumulate" + entrySuffixes[x.DType]
+	if sum.DType != kernels.F32 {
+		entry += entrySuffixes[sum.DType]
+	}
+	return d.launchElementwise(kernel, kernelName{"attention_merge", entry}, &elementwise{}, operand{"sum", sum}, operand{"x", x})
+}
