@@ -8,7 +8,7 @@ import (
 // DropoutKernels drop elements of a tensor.
 type DropoutKernels interface {
 	// Dropout computes y = x·keep·d.Scale(): with x seen as rows of its last axis, the element in row r and column c is
-	// kept if d.Keep(0, r, c). The backward kernel is the same, from dy to dx. y may be x itself; x and y have one
+	// kept if d.Keep(0, d.Row + r, c). The backward kernel is the same, from dy to dx. y may be x itself; x and y have one
 	// shape, one dtype and contiguous rows.
 	Dropout(d Dropout, x, y Tensor) error
 }
@@ -21,6 +21,7 @@ type Dropout struct {
 	P    float64
 	Seed uint64
 	Step uint32 // changes the mask from one training step to the next
+	Row  int    // of the tensor's first row, where it is part of a larger one; attention does not look at it
 }
 
 // DropoutVersion numbers the ways to draw masks that there have been: under another one the same seed gives other masks. The
@@ -64,6 +65,9 @@ func (d Dropout) Check(x, y Tensor) error {
 func (d Dropout) Validate() error {
 	if !(d.P >= 0 && d.P < 1) {
 		return fmt.Errorf("dropout is %v, it needs to be in [0, 1)", d.P)
+	}
+	if d.Row < 0 || d.Row > math.MaxInt32 {
+		return fmt.Errorf("dropout begins at row %d, it needs to be from 0 to 2³¹−1", d.Row)
 	}
 	if d.Threshold() == dropoutParts {
 		return fmt.Errorf("dropout is %v, it needs to be less than 1−2⁻¹⁷: probabilities are multiples of 2⁻¹⁶, and it rounds to 1", d.P)

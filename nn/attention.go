@@ -42,7 +42,8 @@ type MultiHeadAttentionConfig struct {
 	NewLinear Maker[LinearConfig] // makes the linear layers; nil means NewLinear
 
 	// Options are those of attention itself: causal, window, bias, dropout, and so on. Layout is not looked at. A Seed
-	// of 0 means one of the layer's own, which follows from the seed of Parameters and the layer's name.
+	// of 0 means one of the layer's own, which follows from the seed of Parameters and the layer's name. With Ranks, x is the rows that
+	// this rank holds of a sequence, and RoPE turns them by their positions in the whole.
 	Options ops.AttentionOptions
 }
 
@@ -109,6 +110,9 @@ func (m *MultiHeadAttention) complete() error {
 	}
 	if c.HeadDim > kernels.MaxHeadDim {
 		return m.errorf("head dim is %d, it needs to be at most %d", c.HeadDim, kernels.MaxHeadDim)
+	}
+	if c.Cross && sizeOf(c.Options.Ranks) > 1 {
+		return m.errorf("Cross is set and so is Ranks, a sequence that ranks share attends to itself")
 	}
 	if c.QKNorm && c.QKNormAll {
 		return m.errorf("QKNorm and QKNormAll are set, it needs to be one of them")
@@ -332,6 +336,11 @@ func (m *MultiHeadAttention) attendApart(x *gorgonia.Node, in AttentionInputs, o
 	context, rope := in.Context, m.c.RoPE
 	if context == nil {
 		context = x
+	}
+	if rope != nil && o.Ranks != nil {
+		shared := *rope
+		shared.Ranks = o.Ranks
+		rope = &shared
 	}
 	if rope != nil && in.cache != nil {
 		following := *rope

@@ -98,6 +98,8 @@ func NewBlock(g *gorgonia.ExprGraph, c BlockConfig) (*Block, error) {
 	switch {
 	case c.Attention.Cross:
 		return nil, s.errorf("Attention.Cross is set, a block attends to itself first: its own Cross adds a context")
+	case c.Cross && sizeOf(c.Attention.Options.Ranks) > 1:
+		return nil, s.errorf("Cross is set and so is Ranks, a block whose sequence ranks share has no context")
 	case c.ContextDim != 0 && !c.Cross:
 		return nil, s.errorf("context dim is %d, it needs to be 0 where Cross is not set", c.ContextDim)
 	case c.Norms < PreNorm || c.Norms > SandwichNorm:
@@ -182,7 +184,7 @@ func (b *Block) branch(number string, part Layer, c BlockConfig) (r branch, err 
 			return r, err
 		}
 	}
-	r.drop, err = b.dropout("drop"+number, c.Dropout)
+	r.drop, err = b.dropout("drop"+number, c.Dropout, c.Attention.Options.Ranks)
 	return r, err
 }
 

@@ -127,7 +127,7 @@ func NewClassifier(g *gorgonia.ExprGraph, c ClassifierConfig) (*Classifier, erro
 		}
 		in = c.Hidden
 	}
-	if m.drop, err = s.dropout("drop", c.Dropout); err != nil {
+	if m.drop, err = s.dropout("drop", c.Dropout, nil); err != nil {
 		return nil, err
 	}
 	m.out, err = s.linear("out", nil, LinearConfig{In: in, Out: c.Classes, Init: c.Init})

@@ -3,6 +3,7 @@ package nn
 import (
 	"fmt"
 
+	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/ops"
 	"gorgonia.org/gorgonia"
 )
@@ -13,6 +14,8 @@ type DropoutConfig struct {
 	Parameters *Parameters // nil: seed 0
 
 	P float64 // the probability to drop an element, in [0, 1)
+	// Ranks says that inputs are the rows that this rank holds of a sequence, see [ops.AttentionOptions].
+	Ranks kernels.Ranks
 }
 
 // Dropout sets elements to 0 with probability P and multiplies the others by 1/(1−P), while the graph trains; while it
@@ -20,6 +23,7 @@ type DropoutConfig struct {
 type Dropout struct {
 	*scope
 	p     float64
+	ranks kernels.Ranks
 	calls int
 }
 
@@ -32,7 +36,7 @@ func NewDropout(g *gorgonia.ExprGraph, c DropoutConfig) (*Dropout, error) {
 	if !(c.P >= 0 && c.P < 1) {
 		return nil, s.errorf("p is %v, it needs to be in [0, 1)", c.P)
 	}
-	return &Dropout{scope: s, p: c.P}, nil
+	return &Dropout{scope: s, p: c.P, ranks: c.Ranks}, nil
 }
 
 // Forward drops elements of x. Each call has masks of its own. With a P of 0 the result is x itself.
@@ -45,5 +49,5 @@ func (d *Dropout) Forward(x *gorgonia.Node) (*gorgonia.Node, error) {
 	}
 	seed := d.dropoutSeed(fmt.Sprint(d.calls))
 	d.calls++
-	return ops.Dropout(x, ops.DropoutOptions{P: d.p, Seed: seed})
+	return ops.Dropout(x, ops.DropoutOptions{P: d.p, Seed: seed, Ranks: d.ranks})
 }

@@ -119,7 +119,7 @@ func (e *Encoder) build() (err error) {
 		e.embnorm = norm("embnorm")
 	}
 	if err == nil {
-		e.drop, err = e.dropout("drop", c.Dropout)
+		e.drop, err = e.dropout("drop", c.Dropout, nil)
 	}
 	if err == nil {
 		err = e.addBlocks()

@@ -29,7 +29,8 @@ type GPTConfig struct {
 	Dropout    float64 // of the embeddings, the attention weights, and what each layer adds
 
 	// Attention are further options of attention, which is causal: a Causal of zero means CausalBottomRight. Their
-	// Dropout and Seed are not looked at.
+	// Dropout and Seed are not looked at. With Ranks, tokens and targets are those of the rows that this rank holds of sequences of up
+	// to Context ([ops.HeldRows]), and positions and all dropout follow.
 	Attention ops.AttentionOptions
 
 	// Recompute keeps nothing of a block but its input for the backward run, which computes the rest anew: see [ops.Recompute].
@@ -58,18 +59,18 @@ func NewGPT(g *gorgonia.ExprGraph, c GPTConfig) (*GPT, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &GPT{model{scope: s, compute: compute, context: c.Context}}
+	m := &GPT{model{scope: s, compute: compute, context: c.Context, ranks: c.Attention.Ranks}}
 	if m.tokens, err = m.embedding("tokens", c.Vocab, c.Dim); err != nil {
 		return nil, err
 	}
 	m.head = m.tokens
 	m.positions, err = NewPositionalEmbedding(s.g, PositionalEmbeddingConfig{
-		Name: s.child("positions"), DType: s.dtype, Parameters: s.store, Context: c.Context, Dim: c.Dim,
+		Name: s.child("positions"), DType: s.dtype, Parameters: s.store, Context: c.Context, Dim: c.Dim, Ranks: c.Attention.Ranks,
 	})
 	if err != nil {
 		return nil, err
 	}
-	if m.drop, err = s.dropout("drop", c.Dropout); err != nil {
+	if m.drop, err = s.dropout("drop", c.Dropout, c.Attention.Ranks); err != nil {
 		return nil, err
 	}
 	err = m.addBlocks(c.Layers, BlockConfig{

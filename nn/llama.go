@@ -32,7 +32,8 @@ type LlamaConfig struct {
 	Dropout  float64         // of the embeddings, the attention weights, and what each layer adds
 
 	// Attention are further options of attention, which is causal: a Causal of zero means CausalBottomRight. Their
-	// Dropout and Seed are not looked at.
+	// Dropout and Seed are not looked at. With Ranks, tokens and targets are those of the rows that this rank holds of sequences
+	// ([ops.HeldRows]), and positions and all dropout follow.
 	Attention ops.AttentionOptions
 
 	EmbeddingScale float64 // the embeddings are multiplied by it; 0 means 1
@@ -76,11 +77,11 @@ func NewLlama(g *gorgonia.ExprGraph, c LlamaConfig) (*Llama, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Llama{model{scope: s, compute: compute, context: c.Context, scale: c.EmbeddingScale, softCap: c.LogitSoftCap}}
+	m := &Llama{model{scope: s, compute: compute, context: c.Context, ranks: c.Attention.Ranks, scale: c.EmbeddingScale, softCap: c.LogitSoftCap}}
 	if m.tokens, err = m.embedding("tokens", c.Vocab, c.Dim); err != nil {
 		return nil, err
 	}
-	if m.drop, err = s.dropout("drop", c.Dropout); err != nil {
+	if m.drop, err = s.dropout("drop", c.Dropout, c.Attention.Ranks); err != nil {
 		return nil, err
 	}
 	err = m.addBlocks(c.Layers, BlockConfig{

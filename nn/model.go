@@ -1,6 +1,7 @@
 package nn
 
 import (
+	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/ops"
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
@@ -12,6 +13,7 @@ type model struct {
 	*scope
 	compute   tensor.Dtype
 	context   int // the longest sequence, 0 without limit
+	ranks     kernels.Ranks
 	tokens    *Embedding
 	positions *PositionalEmbedding // nil for none
 	drop      *Dropout
@@ -181,8 +183,8 @@ func (m *model) check(tokens *gorgonia.Node, axes int) error {
 	if len(shape) != axes {
 		return m.errorf("tokens has shape %v, it needs %s", []int(shape), [...]string{"one axis (total length)", "two axes (batch, length)"}[axes-1])
 	}
-	if axes == 2 && m.context > 0 && shape[1] > m.context {
-		return m.errorf("tokens has %d positions, the context is %d", shape[1], m.context)
+	if axes == 2 && m.context > 0 && shape[1]*sizeOf(m.ranks) > m.context {
+		return m.errorf("tokens has %d positions, the context is %d", shape[1]*sizeOf(m.ranks), m.context)
 	}
 	return nil
 }

@@ -491,8 +491,8 @@ type NormConfig struct {
 }
 
 // dropout makes a dropout that is a part of this layer.
-func (s *scope) dropout(part string, p float64) (*Dropout, error) {
-	return NewDropout(s.g, DropoutConfig{Name: s.child(part), Parameters: s.store, P: p})
+func (s *scope) dropout(part string, p float64, ranks kernels.Ranks) (*Dropout, error) {
+	return NewDropout(s.g, DropoutConfig{Name: s.child(part), Parameters: s.store, P: p, Ranks: ranks})
 }
 
 // makeBy makes a part of a layer by a maker of the user's.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/ops"
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
@@ -28,6 +29,8 @@ type PositionalEmbeddingConfig struct {
 	Dim     int
 	Kind    PositionKind
 	Init    Init // of the weight of LearnedPositions; nil means Normal(0.02)
+	// Ranks says that x is the rows that this rank holds of a sequence, see [ops.AttentionOptions].
+	Ranks kernels.Ranks
 }
 
 // PositionalEmbedding adds a vector for each position: (B, S, Dim) → (B, S, Dim), S at most Context.
@@ -78,7 +81,7 @@ func sinusoids(dtype tensor.Dtype, context, dim int) *tensor.Dense {
 	})
 }
 
-// Forward adds the vectors of positions 0 to S−1 to x.
+// Forward adds the vectors of positions 0 to S−1 to x, or of those of the rows that this rank holds.
 func (p *PositionalEmbedding) Forward(x *gorgonia.Node) (*gorgonia.Node, error) {
 	if err := p.input("x", x, p.c.Dim); err != nil {
 		return nil, err
@@ -88,14 +91,26 @@ func (p *PositionalEmbedding) Forward(x *gorgonia.Node) (*gorgonia.Node, error) 
 		return nil, p.errorf("x has shape %v, it needs three axes (batch, length, %d)", []int(shape), p.c.Dim)
 	}
 	batch, length := shape[0], shape[1]
-	if length > p.c.Context {
-		return nil, p.errorf("x has %d positions, the table has %d", length, p.c.Context)
+	if whole := length * sizeOf(p.c.Ranks); whole > p.c.Context {
+		return nil, p.errorf("x has %d positions, the table has %d", whole, p.c.Context)
 	}
-	ids, err := p.ids("ids", batch, length, func(_, column int) int { return column })
+	rows, err := ops.HeldRows(p.c.Ranks, length*sizeOf(p.c.Ranks))
+	if err != nil {
+		return nil, p.errorf("%w", err)
+	}
+	ids, err := p.ids("ids", batch, length, func(_, column int) int { return rows[column] })
 	if err != nil {
 		return nil, err
 	}
 	return p.ForwardAt(x, ids)
+}
+
+// sizeOf is how many ranks share a sequence.
+func sizeOf(ranks kernels.Ranks) int {
+	if ranks == nil {
+		return 1
+	}
+	return max(1, ranks.Size())
 }
 
 // ForwardAt adds to x, (B, S, Dim), the vectors of the given positions, (B, S) of int, int32 or int64 below Context. They

@@ -72,7 +72,7 @@ func (m *VisionTransformer) build(c VisionTransformerConfig) (err error) {
 	if err != nil {
 		return err
 	}
-	if m.drop, err = m.dropout("drop", c.Dropout); err != nil {
+	if m.drop, err = m.dropout("drop", c.Dropout, nil); err != nil {
 		return err
 	}
 	m.stack, err = NewStack(m.g, StackConfig{

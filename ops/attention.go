@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/kernels/ring"
 	"gorgonia.org/gorgonia"
 )
 
@@ -45,6 +46,15 @@ type AttentionOptions struct {
 	// Seed, the step and the position alone, so give each call in a graph a Seed of its own.
 	Dropout float64
 	Seed    uint64
+
+	// Ranks shares the sequence out over several processes, each with a device of its own: for sequences longer than one device holds.
+	// Each gives the rows of q, k and v that it holds, an early and a late part of the sequence (see [HeldRows]), and gets those rows of
+	// the result. q and k are of one length; QLens and KVLens are equal and those of the whole, on all ranks alike. All ranks run the
+	// same graph. Bias, Score, Mask and KVLengths cannot be had, nor on a GPU Dropout and ALiBi. A [distributed.Group] is a Ranks; a
+	// nil one, or of one rank, is a process alone. Package ring says how it is done.
+	//
+	// [distributed.Group]: https://pkg.go.dev/github.com/stheno-ml/stheno/train/distributed#Group
+	Ranks kernels.Ranks
 
 	Precision     kernels.Precision // the coarsest arithmetic allowed for float32
 	Deterministic bool              // gradients that are bit-equal from run to run; on the CPU they always are
@@ -115,6 +125,9 @@ type attention struct {
 	options        kernels.Attention // without tensors
 
 	lse, delta, zeros kernels.Tensor
+
+	share *share              // of a sequence that ranks share
+	rooms [2][]kernels.Tensor // scratch of its forward and backward runs
 }
 
 func (a *attention) outputs(in []kernels.Tensor) ([]kernels.Tensor, error) {
@@ -151,7 +164,18 @@ func (a *attention) forward(r *run, in, out []kernels.Tensor) error {
 	case a.withLSE:
 		outputs.LSE = out[1].Reshape(rowsOf(p)...)
 	}
-	if err := r.AttentionForward(p, outputs); err != nil || !a.withLSE || r.wanted == nil {
+	if a.share != nil && !outputs.LSE.IsSet() {
+		if err := r.scratch(&a.lse, p.Q.DType.Wide(), rowsOf(p)...); err != nil {
+			return err
+		}
+		outputs.LSE = a.lse
+	}
+	if a.share != nil {
+		err = ring.Forward(r, a.share, p, outputs, a.scratchOf(r, 0))
+	} else {
+		err = r.AttentionForward(p, outputs)
+	}
+	if err != nil || !a.withLSE || r.wanted == nil {
 		return err
 	}
 	return r.Copy(out[1], a.lse.Reshape(out[1].Shape...))
@@ -176,7 +200,11 @@ func (a *attention) backward(r *run, in, dOut, d []kernels.Tensor) error {
 		return err
 	}
 	g.Delta = a.delta
-	if err := r.AttentionDelta(p, a.outputView(r.out[0]), g.DO, dLSE, g.Delta); err != nil {
+	rows := *p
+	if a.share != nil { // lengths of the whole, and δ is one row's alone
+		rows.QLens, rows.KVLens = nil, nil
+	}
+	if err := r.AttentionDelta(&rows, a.outputView(r.out[0]), g.DO, dLSE, g.Delta); err != nil {
 		return err
 	}
 	tensors, rowsWanted := slices.Clone(d), false
@@ -200,7 +228,24 @@ func (a *attention) backward(r *run, in, dOut, d []kernels.Tensor) error {
 	if rowsWanted {
 		g.DQ, g.DK, g.DV = a.split(tensors)
 	}
+	if a.share != nil {
+		return ring.Backward(r, a.share, p, g, a.scratchOf(r, 1))
+	}
 	return r.AttentionBackward(p, g)
+}
+
+// scratchOf gives a run of a shared sequence its memory, in the order in which it is asked for.
+func (a *attention) scratchOf(r *run, of int) ring.Scratch {
+	next := 0
+	return func(dtype kernels.DType, elements int) (kernels.Tensor, error) {
+		if next == len(a.rooms[of]) {
+			a.rooms[of] = append(a.rooms[of], kernels.Tensor{})
+		}
+		room := &a.rooms[of][next]
+		next++
+		err := r.scratch(room, dtype, elements)
+		return *room, err
+	}
 }
 
 // gradientOfOut is dO as (B, Hq, Sq, Dv): zeros if nothing uses the output.

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/kernels/ring"
 	"gorgonia.org/gorgonia"
 )
 
@@ -75,7 +76,7 @@ func describeAttention(o AttentionOptions, main []input) (*attention, error) {
 	if o.QLens != nil && o.KVLengths != nil {
 		return nil, errors.New("KVLengths is given and so is KVLens, packed sequences have their keys' lengths in KVLens")
 	}
-	a := &attention{layout: o.Layout, options: kernels.Attention{
+	a := &attention{layout: o.Layout, share: shareOf(o.Ranks), options: kernels.Attention{
 		Scale: o.Scale, Causal: o.Causal, SoftCap: o.SoftCap, ALiBi: slices.Clone(o.ALiBi),
 		Dropout:   kernels.Dropout{P: o.Dropout, Seed: o.Seed},
 		Precision: o.Precision, Deterministic: o.Deterministic,
@@ -150,6 +151,9 @@ func (a *attention) check(in []kernels.Tensor) (*kernels.Attention, error) {
 	if i := slices.Index(a.roles, kvLengthsRole); i >= 0 {
 		p.KVLengths = make([]int, in[i].Shape[0]) // as many as there will be
 	}
+	if a.share != nil {
+		return &p, ring.Check(&p, a.share)
+	}
 	return &p, p.Validate()
 }
 
@@ -196,6 +200,9 @@ func (a *attention) problem(in []kernels.Tensor) (*kernels.Attention, error) {
 		case kvLengthsRole:
 			p.KVLengths = integers(in[i])
 		}
+	}
+	if a.share != nil {
+		return &p, ring.Check(&p, a.share)
 	}
 	return &p, p.Validate()
 }

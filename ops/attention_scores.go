@@ -21,6 +21,9 @@ func AttentionScores(q, k *gorgonia.Node, o AttentionOptions, rows ...int) (*gor
 	if o.QLens != nil || o.KVLens != nil {
 		return nil, fmt.Errorf("%s: QLens or KVLens is given, it does not take packed sequences", name)
 	}
+	if shareOf(o.Ranks) != nil {
+		return nil, fmt.Errorf("%s: Ranks is given, it does not take sequences that ranks share", name)
+	}
 	o.Sinks, o.Dropout = nil, 0
 	a, err := newAttention(name, o, input{name: "q", node: q}, input{name: "k", node: k}, input{name: "k", node: k})
 	if err != nil {

@@ -27,6 +27,9 @@ func AttentionWeightsQKV(qkv *gorgonia.Node, heads, kvHeads int, o AttentionOpti
 }
 
 func applyWeights(name string, a *attention, err error, o AttentionOptions) (*gorgonia.Node, error) {
+	if shareOf(o.Ranks) != nil {
+		return nil, fmt.Errorf("%s: Ranks is given, it does not take sequences that ranks share", name)
+	}
 	if o.QLens != nil || o.KVLens != nil {
 		return nil, fmt.Errorf("%s: QLens or KVLens is given, it does not take packed sequences", name)
 	}

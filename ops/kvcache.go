@@ -396,6 +396,8 @@ func applyCached(name string, a *attention, err error, cache *KVCache, o Attenti
 	switch {
 	case cache == nil:
 		err = fmt.Errorf("%s: cache is nil, it needs to be a KVCache", name)
+	case shareOf(o.Ranks) != nil:
+		err = fmt.Errorf("%s: Ranks is given, it needs to be left out: a cache is one process's", name)
 	case o.Bias != nil:
 		err = fmt.Errorf("%s: bias is given, it needs to be left out: the number of keys grows", name)
 	case o.QLens != nil || o.KVLens != nil:

@@ -23,6 +23,8 @@ type RoPEOptions struct {
 	// Divisors slow down the pairs one by one, nil means 1 for each; Amplitude multiplies what is rotated, 0 means 1.
 	Divisors  []float64
 	Amplitude float64
+	// Ranks says that the rows are those which this rank holds of a sequence, see [AttentionOptions].
+	Ranks kernels.Ranks
 	// Cache says that the rows follow those that a cache holds when the graph runs: its length, or of each batch item that of the
 	// cache's, adds to Offset.
 	Cache *KVCache
@@ -32,7 +34,7 @@ type RoPEOptions struct {
 // and a key depends on their distance. [kernels.RoPE] has the equations.
 func RoPE(x *gorgonia.Node, o RoPEOptions) (*gorgonia.Node, error) {
 	k := &rope{
-		layout: o.Layout, offset: o.Offset, cache: o.Cache,
+		layout: o.Layout, offset: o.Offset, cache: o.Cache, share: shareOf(o.Ranks),
 		o: kernels.RoPE{
 			Offset: o.Offset, Base: o.Base, PositionScale: o.Scaling, RotaryDim: o.RotaryDim,
 			Divisors: slices.Clone(o.Divisors), Amplitude: o.Amplitude,
@@ -50,6 +52,7 @@ type rope struct {
 	layout Layout
 	offset int
 	cache  *KVCache
+	share  *share
 	o      kernels.RoPE // its offset is that of the last forward run, so that the backward run after it has the same
 }
 
@@ -60,7 +63,14 @@ func (k *rope) outputs(in []kernels.Tensor) ([]kernels.Tensor, error) {
 	if axes := layoutAxes[k.layout]; len(in[0].Shape) != len(axes) {
 		return nil, fmt.Errorf("x has shape %v, it needs %d axes: %q", in[0].Shape, len(axes), axes)
 	}
-	return alike(in[0]), k.problem(in).Validate(k.view(in[0]), "x")
+	if k.share != nil && (k.cache != nil || in[1].IsSet()) {
+		return nil, errors.New("Ranks is given with positions or a cache, which say where rows are too")
+	}
+	x := k.view(in[0])
+	if err := k.share.check("x", x.Shape[2]); err != nil {
+		return nil, err
+	}
+	return alike(in[0]), k.problem(in).Validate(x, "x")
 }
 
 func (k *rope) problem(in []kernels.Tensor) *kernels.RoPE {
@@ -79,7 +89,7 @@ func (k *rope) view(t kernels.Tensor) kernels.Tensor {
 
 func (k *rope) forward(r *run, in, out []kernels.Tensor) error {
 	if k.cache == nil {
-		return r.RoPEForward(k.problem(in), k.view(in[0]), k.view(out[0]))
+		return k.each(in, k.view(in[0]), k.view(out[0]), r.RoPEForward)
 	}
 	if err := r.c.checkRecording(); err != nil {
 		return err
@@ -104,5 +114,14 @@ func (k *rope) forward(r *run, in, out []kernels.Tensor) error {
 }
 
 func (k *rope) backward(r *run, in, dOut, d []kernels.Tensor) error {
-	return r.RoPEBackward(k.problem(in), k.view(dOut[0]), k.view(d[0]))
+	return k.each(in, k.view(dOut[0]), k.view(d[0]), r.RoPEBackward)
+}
+
+// each turns the rows that follow each other.
+func (k *rope) each(in []kernels.Tensor, from, to kernels.Tensor, turn func(r *kernels.RoPE, from, to kernels.Tensor) error) error {
+	return k.share.each(from.Shape[2], func(at, count, position int) error {
+		problem := k.problem(in)
+		problem.Offset += position
+		return turn(problem, from.Slice(2, at, at+count), to.Slice(2, at, at+count))
+	})
 }

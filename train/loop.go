@@ -127,6 +127,9 @@ func NewLoop(c LoopConfig) (*Loop, error) {
 	if c.EvalBatches == 0 {
 		c.EvalBatches = defaultEvalBatches
 	}
+	if size := sharedBy(c.Data); size > 1 {
+		c.EvalBatches *= size // every rank looks at its rows of each
+	}
 	if c.EvalData == nil {
 		c.EvalData = c.Data
 	}
@@ -450,7 +453,7 @@ func (l *Loop) fetch(n int) (*graph, data.Batch, error) {
 
 // train runs batch n, the last of a step or not.
 func (l *Loop) train(q *queuedStep, t *graph, b data.Batch, n int, last bool) error {
-	t.mode().Train(uint32(n))
+	t.mode().Train(uint32(n / sharedBy(l.c.Data))) // ranks that share a batch drop what one process drops of it
 	l.dirty = true
 	run := &t.others
 	if last {

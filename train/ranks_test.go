@@ -35,6 +35,7 @@ type together struct {
 	shard              bool
 	dtype              tensor.Dtype
 	change             func(rank int, c *train.LoopConfig)
+	changeGroup        func(group *distributed.Group, c *train.LoopConfig)
 	resume             bool
 	contexts           map[int]context.Context // of ranks that have one of their own
 }
@@ -89,6 +90,9 @@ func (o together) trainRank(t *testing.T, place distributed.Config) (left course
 	}
 	if o.change != nil {
 		o.change(place.Rank, &c)
+	}
+	if o.changeGroup != nil {
+		o.changeGroup(group, &c)
 	}
 	loop, err := train.NewLoop(c)
 	if err != nil {

@@ -29,7 +29,7 @@ func dropout[T kernels.Float](b *Backend, d kernels.Dropout, x, y kernels.Tensor
 		}
 		for column := 0; column < in.length; column += pieceElements {
 			n := min(pieceElements, in.length-column)
-			dropRow(d, row, column, to[column:][:n], from[column:][:n])
+			dropRow(d, d.Row+row, column, to[column:][:n], from[column:][:n])
 		}
 	})
 }

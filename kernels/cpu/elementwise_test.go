@@ -3,6 +3,8 @@ package cpu_test
 import (
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stheno-ml/stheno/kernels"
@@ -130,4 +132,29 @@ func TestElementwiseErrors(t *testing.T) {
 		{"cpu: mean: out is missing, it needs shape []", b.Mean(x, kernels.Tensor{})},
 		{"cpu: broadcast: factor is NaN, it needs to be a number", b.Broadcast(kernels.Of(make([]float32, 1)), math.NaN(), x)},
 	})
+}
+
+// Rows of a tensor that say which they are lose what they lose in the whole.
+func TestDropoutOfLaterRows(t *testing.T) {
+	const rows, columns, first = 20, 21, 13
+	whole, part := make([]float32, rows*columns), make([]float32, (rows-first)*columns)
+	for i := range whole {
+		whole[i] = 1
+	}
+	copy(part, whole)
+	d := kernels.Dropout{P: 0.4, Seed: 3, Step: 5}
+	if err := cpu.New().Dropout(d, kernels.Of(whole, rows, columns), kernels.Of(whole, rows, columns)); err != nil {
+		t.Fatal(err)
+	}
+	d.Row = first
+	if err := cpu.New().Dropout(d, kernels.Of(part, rows-first, columns), kernels.Of(part, rows-first, columns)); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(part, whole[first*columns:]) {
+		t.Error("they lose other elements")
+	}
+	d.Row = -1
+	if err := cpu.New().Dropout(d, kernels.Of(part, 1, 1), kernels.Of(part, 1, 1)); err == nil || !strings.Contains(err.Error(), "dropout begins at row -1") {
+		t.Errorf("a negative row: %v", err)
+	}
 }

@@ -5,6 +5,7 @@ package cuda_test
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -101,4 +102,25 @@ func numbersOf(t *testing.T, x kernels.Tensor) []float64 {
 		t.Fatal(err)
 	}
 	return list
+}
+
+// Rows of a tensor that say which they are lose what they lose in the whole.
+func TestDropoutOfLaterRows(t *testing.T) {
+	const rows, columns, first = 20, 21, 13
+	ones := make([]float64, rows*columns)
+	for i := range ones {
+		ones[i] = 1
+	}
+	d := kernels.Dropout{P: 0.4, Seed: 3, Step: 5}
+	whole, part := tensorOf(t, kernels.F32, ones, rows, columns), tensorOf(t, kernels.F32, ones, rows-first, columns)
+	if err := device(t).Dropout(d, whole, whole); err != nil {
+		t.Fatal(err)
+	}
+	d.Row = first
+	if err := device(t).Dropout(d, part, part); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(numbersOf(t, part), numbersOf(t, whole)[first*columns:]) {
+		t.Error("they lose other elements")
+	}
 }

@@ -9,7 +9,7 @@ struct DropoutArguments {
   const void* x;
   uint32_t threshold, key0, key1, step;
   float scale;
-  int32_t reserved;
+  uint32_t firstRow;
 };
 
 template <class T> __device__ __forceinline__ void dropout(const DropoutArguments& a) {
@@ -18,7 +18,7 @@ template <class T> __device__ __forceinline__ void dropout(const DropoutArgument
   for (int64_t n = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; n < count; n += (int64_t)gridDim.x * blockDim.x) {
     const int64_t row = count >> 31 ? n / perRow : (uint32_t)n / (uint32_t)perRow;
     const int group = (int)(n - row * perRow), column = group * columns;
-    uint4 words[1] = {make_uint4(a.step, 0, (uint32_t)row, (uint32_t)group)};
+    uint4 words[1] = {make_uint4(a.step, 0, (uint32_t)row + a.firstRow, (uint32_t)group)};
     philox(a.key0, a.key1, words);
     const uint32_t word[columns / 2] = {words[0].x, words[0].y, words[0].z, words[0].w};
     float factor[columns];
