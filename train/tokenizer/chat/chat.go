@@ -118,7 +118,7 @@ func New(source string, tokens map[string]string) (*Template, error) {
 }
 
 func newTemplate(source string, tokens map[string]string) (*Template, error) {
-	t := &Template{source: indented.ReplaceAllString(source, "$1"), tokens: tokens}
+	t := &Template{source: withChoices(indented.ReplaceAllString(source, "$1")), tokens: tokens}
 	first, err := t.parse()
 	if err != nil {
 		return nil, err

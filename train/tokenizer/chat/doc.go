@@ -10,8 +10,9 @@
 //
 // Templates are written in Jinja; package gonja renders them, with the settings, functions and statements of transformers: blocks
 // take their line's white space and line feed with them, raise_exception makes an error, strftime_now gives the date, and generation
-// marks what a model has written. The statements are for, if, set, macro, break, continue, raw and generation. Where gonja does not
-// understand a template, Open says so and at which line: an if-else in parentheses, as in Gemma 3's, is such a case.
+// marks what a model has written. The statements are for, if, set, macro, break, continue, raw and generation. An if-else in
+// brackets, which gonja does not know, is written otherwise for it. Where it does not understand a template, Open says so and at which
+// line.
 //
 // # Trust
 //
