@@ -23,6 +23,7 @@ type problem[T kernels.Float] struct {
 }
 
 func newProblem[T kernels.Float](a *kernels.Attention) *problem[T] {
+	a = cappedByOption(a)
 	p := &problem[T]{Attention: a, sequences: a.Sequences(), heads: a.Q.Shape[1], kvHeads: a.K.Shape[1], d: a.Q.Shape[3], dv: a.V.Shape[3]}
 	p.group = p.heads / p.kvHeads
 	unit := simd.Lanes[T]()
@@ -47,6 +48,23 @@ func newProblem[T kernels.Float](a *kernels.Attention) *problem[T] {
 		p.bands = append(p.bands, [2]int{lo, hi})
 	}
 	return p
+}
+
+// cappedByOption is the problem with SoftCap in place of a Score that says the same, if it is one that the option takes too.
+func cappedByOption(a *kernels.Attention) *kernels.Attention {
+	cap := a.Score.Cap()
+	if cap == 0 || a.SoftCap != 0 || a.ALiBi != nil || a.Bias.IsSet() {
+		return a // Score comes after what these do
+	}
+	own := *a
+	own.Score, own.SoftCap = nil, cap
+	if own.Mask == nil {
+		own.Tables = nil
+	}
+	if own.Validate() != nil {
+		return a
+	}
+	return &own
 }
 
 // tile is the shape of the score tiles that one task works through: rows × columns, and the number of rows in which the

@@ -23,6 +23,31 @@ type Gradient struct {
 // String is the score as one would write it.
 func (s *Score) String() string { return s.text }
 
+// Cap returns cap where the score is cap·tanh(score/cap) and nothing else, as [SoftCap] writes it, for which kernels have a loop of
+// their own. It is 0 elsewhere.
+func (s *Score) Cap() float64 {
+	if s == nil || s.Forward == nil {
+		return 0
+	}
+	code := s.Forward.Code
+	product := code[s.Forward.Results[0]]
+	if product.Op != OpMul {
+		return 0
+	}
+	bounded, cap := code[product.Args[0]], code[product.Args[1]]
+	if bounded.Op != OpTanh || cap.Op != OpNumber || !(cap.Value > 0) {
+		return 0
+	}
+	quotient := code[bounded.Args[0]]
+	if quotient.Op != OpDiv || code[quotient.Args[0]].Op != OpScore {
+		return 0
+	}
+	if by := code[quotient.Args[1]]; by.Op != OpNumber || by.Value != cap.Value {
+		return 0
+	}
+	return cap.Value
+}
+
 // NewScore checks and compiles a function. Tables that it shares with others, which come first, are numbered as there.
 func NewScore(f func(Pair) Expr, shared ...*Table) (*Score, error) {
 	x := f(NewPair())

@@ -343,3 +343,33 @@ func TestBucket(t *testing.T) {
 		}
 	}
 }
+
+// A soft cap is known as one, and what is near to it is not.
+func TestCap(t *testing.T) {
+	for name, c := range map[string]struct {
+		f    func(score.Pair) score.Expr
+		want float64
+	}{
+		"a cap":             {score.SoftCap(30), 30},
+		"a small cap":       {score.SoftCap(0.5), 0.5},
+		"below zero":        {score.SoftCap(-3), 0},
+		"two numbers":       {func(p score.Pair) score.Expr { return p.Score.Div(30).Tanh().Mul(20) }, 0},
+		"more than a cap":   {func(p score.Pair) score.Expr { return score.SoftCap(30)(p).Add(p.Key.Float()) }, 0},
+		"a cap of more":     {func(p score.Pair) score.Expr { return p.Score.Add(1).Div(30).Tanh().Mul(30) }, 0},
+		"a sigmoid":         {func(p score.Pair) score.Expr { return p.Score.Div(30).Sigmoid().Mul(30) }, 0},
+		"the score":         {func(p score.Pair) score.Expr { return p.Score }, 0},
+		"a multiple of it":  {func(p score.Pair) score.Expr { return p.Score.Mul(30) }, 0},
+		"a cap of distance": {func(p score.Pair) score.Expr { return p.Key.Float().Div(30).Tanh().Mul(30) }, 0},
+	} {
+		s, err := score.NewScore(c.f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := s.Cap(); got != c.want {
+			t.Errorf("%s: the cap of %v is %v, it needs to be %v", name, s, got, c.want)
+		}
+	}
+	if cap := (*score.Score)(nil).Cap(); cap != 0 {
+		t.Errorf("no score has a cap of %v", cap)
+	}
+}
