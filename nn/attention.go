@@ -333,9 +333,10 @@ func (m *MultiHeadAttention) attendPacked(x *gorgonia.Node, cache *ops.KVCache, 
 
 // attendApart is attention with a projection each for queries, keys and values, (B, S, Heads·HeadDim).
 func (m *MultiHeadAttention) attendApart(x *gorgonia.Node, in AttentionInputs, o ops.AttentionOptions, withWeights bool) (out, weights *gorgonia.Node, err error) {
-	context, rope := in.Context, m.c.RoPE
-	if context == nil {
-		context = x
+	rope := m.c.RoPE
+	qkv, err := m.project(x, in.Context)
+	if err != nil {
+		return nil, nil, err
 	}
 	if rope != nil && o.Ranks != nil {
 		shared := *rope
@@ -347,15 +348,15 @@ func (m *MultiHeadAttention) attendApart(x *gorgonia.Node, in AttentionInputs, o
 		following.Cache = in.cache
 		rope = &following
 	}
-	q, err := m.heads(x, m.q, m.c.Heads, m.qnorm, rope)
+	q, err := m.heads(qkv[0], m.c.Heads, m.qnorm, rope)
 	if err != nil {
 		return nil, nil, err
 	}
-	k, err := m.heads(context, m.k, m.c.KVHeads, m.knorm, rope)
+	k, err := m.heads(qkv[1], m.c.KVHeads, m.knorm, rope)
 	if err != nil {
 		return nil, nil, err
 	}
-	v, err := m.heads(context, m.v, m.c.KVHeads, nil, nil)
+	v, err := m.heads(qkv[2], m.c.KVHeads, nil, nil)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -376,18 +377,28 @@ func (m *MultiHeadAttention) attendApart(x *gorgonia.Node, in AttentionInputs, o
 	return out, weights, err
 }
 
-// heads projects x, splits the result into heads, (B, S, heads, HeadDim), and normalises and turns them if asked.
-func (m *MultiHeadAttention) heads(x *gorgonia.Node, projection Layer, heads int, norm Layer, rope *ops.RoPEOptions) (*gorgonia.Node, error) {
-	h, err := projection.Forward(x)
+// project gives queries of x, and keys and values of context, which is nil for x itself.
+func (m *MultiHeadAttention) project(x, context *gorgonia.Node) (gorgonia.Nodes, error) {
+	if context == nil {
+		return forwardAll(x, m.q, m.k, m.v)
+	}
+	q, err := m.q.Forward(x)
 	if err != nil {
 		return nil, err
 	}
+	kv, err := forwardAll(context, m.k, m.v)
+	return append(gorgonia.Nodes{q}, kv...), err
+}
+
+// heads splits a projection of x into heads, (B, S, heads, HeadDim), and normalises and turns them if asked.
+func (m *MultiHeadAttention) heads(h *gorgonia.Node, heads int, norm Layer, rope *ops.RoPEOptions) (_ *gorgonia.Node, err error) {
+	shape := h.Shape()
 	if norm != nil && m.c.QKNormAll {
 		if h, err = norm.Forward(h); err != nil {
 			return nil, err
 		}
 	}
-	if h, err = gorgonia.Reshape(h, withLast(x.Shape(), heads, m.c.HeadDim)); err != nil {
+	if h, err = gorgonia.Reshape(h, withLast(shape, heads, m.c.HeadDim)); err != nil {
 		return nil, m.errorf("%w", err)
 	}
 	if norm != nil && m.c.QKNorm {

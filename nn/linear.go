@@ -71,3 +71,38 @@ func (l *Linear) Forward(x *gorgonia.Node) (*gorgonia.Node, error) {
 	}
 	return ops.Activate(y, l.c.Activation)
 }
+
+// plainLinear is a layer as what can be computed together with others: a Linear without an activation and a change; nil for another.
+func plainLinear(l Layer) *Linear {
+	linear, ok := l.(*Linear)
+	if !ok || linear.change != nil || linear.c.Activation != kernels.NoActivation {
+		return nil
+	}
+	return linear
+}
+
+// forwardAll is what layers make of one x, together where they are plain.
+func forwardAll(x *gorgonia.Node, layers ...Layer) (gorgonia.Nodes, error) {
+	var weights, biases, out gorgonia.Nodes
+	for _, l := range layers {
+		linear := plainLinear(l)
+		if linear == nil {
+			break
+		}
+		if err := linear.input("x", x, linear.c.In); err != nil {
+			return nil, err
+		}
+		weights, biases = append(weights, linear.weight), append(biases, linear.bias)
+	}
+	if len(weights) == len(layers) {
+		return ops.Linears(x, weights, biases)
+	}
+	for _, l := range layers {
+		y, err := l.Forward(x)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, y)
+	}
+	return out, nil
+}

@@ -56,8 +56,8 @@ func NewMLP(g *gorgonia.ExprGraph, c MLPConfig) (*MLP, error) {
 // Forward is proj(act(fc(x))).
 func (m *MLP) Forward(x *gorgonia.Node) (*gorgonia.Node, error) {
 	fc, ok := m.fc.(*Linear)
-	proj, also := m.proj.(*Linear)
-	if !ok || !also || fc.change != nil || proj.change != nil || proj.c.Activation != kernels.NoActivation {
+	proj := plainLinear(m.proj)
+	if !ok || fc.change != nil || proj == nil {
 		return Chain(x, m.fc, m.proj)
 	}
 	if err := fc.input("x", x, fc.c.In); err != nil {
@@ -126,6 +126,12 @@ func NewSwiGLUMLP(g *gorgonia.ExprGraph, c SwiGLUMLPConfig) (*SwiGLUMLP, error) 
 func (m *SwiGLUMLP) Forward(x *gorgonia.Node) (*gorgonia.Node, error) {
 	if m.gate == nil {
 		return nil, errUnmade
+	}
+	if gate, up, down := plainLinear(m.gate), plainLinear(m.up), plainLinear(m.down); m.silu && gate != nil && up != nil && down != nil {
+		if err := gate.input("x", x, gate.c.In); err != nil {
+			return nil, err
+		}
+		return ops.SwiGLUMLP(x, gate.weight, up.weight, down.weight, ops.SwiGLUMLPBiases{Gate: gate.bias, Up: up.bias, Down: down.bias})
 	}
 	gate, err := m.gate.Forward(x)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -141,36 +142,53 @@ func (c training) losses(t testing.TB) (losses []float64, weights [][]float32, l
 // that are not.
 func TestTrainingOnTheDevice(t *testing.T) {
 	d := gpu(t)
-	config := nn.GPTConfig{Vocab: 67, Context: 64, Layers: 2, Heads: 4, Dim: 64}
-	for _, accumulation := range []int{1, 3} {
-		base := training{model: config, rows: 4, steps: 40, accumulation: accumulation}
-		want, _, _ := base.losses(t)
-		if !(want[len(want)-1] < want[0]-0.2) {
-			t.Fatalf("the losses on the host go from %v to %v: nothing is learnt", want[0], want[len(want)-1])
+	gpt := nn.GPTConfig{Vocab: 67, Context: 64, Layers: 2, Heads: 4, Dim: 64}
+	for _, base := range []training{
+		{model: gpt, rows: 4, steps: 40, accumulation: 1},
+		{model: gpt, rows: 4, steps: 40, accumulation: 3},
+		{model: gpt, rows: 4, steps: 40, accumulation: 1, llama: &nn.LlamaConfig{Vocab: gpt.Vocab, Context: gpt.Context, Layers: 2, Heads: 4, KVHeads: 2, Dim: 64}},
+	} {
+		base.compareWithTheHost(t, d)
+	}
+}
+
+func (c training) compareWithTheHost(t *testing.T, d *ops.Device) {
+	name := fmt.Sprintf("%d runs a step", c.accumulation)
+	if c.llama != nil {
+		name += " of Llama"
+	}
+	want, _, _ := c.losses(t)
+	if !(want[len(want)-1] < want[0]-0.2) {
+		t.Fatalf("%s: the losses on the host go from %v to %v: nothing is learnt", name, want[0], want[len(want)-1])
+	}
+	c.device = d
+	for compute, bound := range map[tensor.Dtype]float64{tensor.Float32: 1e-4, ops.BFloat16: 1e-2, ops.Float16: 1e-3} {
+		c := c
+		c.model.Compute = compute
+		if c.llama != nil {
+			llama := *c.llama
+			llama.Compute = compute
+			c.llama = &llama
 		}
-		for compute, bound := range map[tensor.Dtype]float64{tensor.Float32: 1e-4, ops.BFloat16: 1e-2, ops.Float16: 1e-3} {
-			c := base
-			c.device, c.model.Compute = d, compute
-			if compute == ops.Float16 {
-				c.scaling = &LossScaling{Initial: 1 << 12, Interval: 8}
-			}
-			recorded, weights, l := c.losses(t)
-			if l.training.last.recording == nil {
-				t.Errorf("%v: the steps were not recorded: %v", compute, l.training.unrecorded)
-			}
-			worst := 0.0
-			for i := range want {
-				worst = max(worst, math.Abs(recorded[i]-want[i])/want[i])
-			}
-			t.Logf("%v, %d runs a step: losses from %.4f to %.4f, at most %.2g from the host's", compute, accumulation, recorded[0], recorded[len(recorded)-1], worst)
-			if !(worst <= bound) {
-				t.Errorf("%v, %d runs a step: the losses are %v, on the host %v", compute, accumulation, recorded, want)
-			}
-			c.prepare = func(l *Loop) { l.training.unrecorded = errors.New("not wanted") }
-			plain, plainWeights, _ := c.losses(t)
-			if !slices.Equal(plain, recorded) || !slices.EqualFunc(weights, plainWeights, slices.Equal) {
-				t.Errorf("%v, %d runs a step: unrecorded losses are %v, recorded ones %v", compute, accumulation, plain, recorded)
-			}
+		if compute == ops.Float16 {
+			c.scaling = &LossScaling{Initial: 1 << 12, Interval: 8}
+		}
+		recorded, weights, l := c.losses(t)
+		if l.training.last.recording == nil {
+			t.Errorf("%v, %s: the steps were not recorded: %v", compute, name, l.training.unrecorded)
+		}
+		worst := 0.0
+		for i := range want {
+			worst = max(worst, math.Abs(recorded[i]-want[i])/want[i])
+		}
+		t.Logf("%v, %s: losses from %.4f to %.4f, at most %.2g from the host's", compute, name, recorded[0], recorded[len(recorded)-1], worst)
+		if !(worst <= bound) {
+			t.Errorf("%v, %s: the losses are %v, on the host %v", compute, name, recorded, want)
+		}
+		c.prepare = func(l *Loop) { l.training.unrecorded = errors.New("not wanted") }
+		plain, plainWeights, _ := c.losses(t)
+		if !slices.Equal(plain, recorded) || !slices.EqualFunc(weights, plainWeights, slices.Equal) {
+			t.Errorf("%v, %s: unrecorded losses are %v, recorded ones %v", compute, name, plain, recorded)
 		}
 	}
 }
