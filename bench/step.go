@@ -6,6 +6,7 @@ import (
 	"github.com/stheno-ml/stheno/bench/internal/measure"
 	"github.com/stheno-ml/stheno/bench/internal/report"
 	"github.com/stheno-ml/stheno/nn"
+	"github.com/stheno-ml/stheno/ops"
 	"github.com/stheno-ml/stheno/train"
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
@@ -132,8 +133,9 @@ func (m stepModel) training() (*training, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.machine = gorgonia.NewTapeMachine(g, gorgonia.BindDualValues(t.parameters...))
-	return t, nil
+	ops.ReuseMemory(g)
+	t.machine, err = ops.NewMachine(g, gorgonia.BindDualValues(t.parameters...))
+	return t, err
 }
 
 // step gives the loss from before it changed the weights.

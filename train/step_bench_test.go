@@ -40,7 +40,11 @@ func BenchmarkStep(b *testing.B) {
 			if _, err := gorgonia.Grad(loss, model.Parameters()...); err != nil {
 				b.Fatal(err)
 			}
-			machine := gorgonia.NewTapeMachine(g, gorgonia.BindDualValues(model.Parameters()...), gorgonia.WithEngine(ops.Engine()))
+			ops.ReuseMemory(g)
+			machine, err := ops.NewMachine(g, gorgonia.BindDualValues(model.Parameters()...))
+			if err != nil {
+				b.Fatal(err)
+			}
 			defer machine.Close()
 			optimizer, err := train.NewAdamW(model.Parameters(), train.AdamWConfig{
 				WeightDecay: 0.1,
