@@ -5,6 +5,7 @@ import (
 	"unsafe"
 
 	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/kernels/cpu/internal/simd"
 )
 
 // halves lets a kernel of float32 serve 16-bit tensors: what it reads is converted before it runs, and what it writes is
@@ -106,6 +107,15 @@ func (b *Backend) convert(dst, src kernels.Tensor) {
 	}
 	order := byStride(src)
 	dst, src = dst.Permute(order...), src.Permute(order...)
+	if dst.IsRowMajor() && src.IsRowMajor() && convertsRows(dst.DType, src.DType) {
+		per := b.perTask(n)
+		b.each(ceilDiv(n, per), elementFLOPs*float64(n), func(task int) {
+			for from := task * per; from < min(n, (task+1)*per); from += pieceElements {
+				convertRow(dst, src, from, min(pieceElements, n-from, (task+1)*per-from))
+			}
+		})
+		return
+	}
 	cut := -1 // the outermost axis that there is something along
 	for axis, d := range src.Shape {
 		if d > 1 && src.Strides[axis] == 0 && dst.Strides[axis] == 0 {
@@ -124,4 +134,19 @@ func (b *Backend) convert(dst, src kernels.Tensor) {
 		from, to := task*perTask, min(length, (task+1)*perTask)
 		kernels.CopyHost(dst.Slice(cut, from, to), src.Slice(cut, from, to))
 	})
+}
+
+// convertsRows reports whether convertRow knows two types.
+func convertsRows(to, from kernels.DType) bool {
+	return to == kernels.F32 && from == kernels.BF16 || to == kernels.BF16 && from == kernels.F32
+}
+
+// convertRow converts n elements, from one on, of tensors that are row-major.
+func convertRow(dst, src kernels.Tensor, from, n int) {
+	to, at := unsafe.Add(dst.Data, from*dst.DType.Size()), unsafe.Add(src.Data, from*src.DType.Size())
+	if dst.DType == kernels.F32 {
+		simd.WidenRow(n, (*float32)(to), (*kernels.BFloat16)(at))
+	} else {
+		simd.RoundRow(n, (*kernels.BFloat16)(to), (*float32)(at))
+	}
 }

@@ -210,17 +210,17 @@ func (x *multiplication[T]) choose() {
 		widest = min(most, max(least, roundUp(ceilDiv(x.columns, 2), panel)))
 	}
 	x.cut.width, x.cut.depth = evenly(x.columns, widest, quad[T]()), evenly(x.depth, x.cut.depth, 8)
-	x.hold()
+	x.hold(blockBytes)
 }
 
 // quad is the number of columns, or any multiple of it, behind which a product can be cut in two without changing how a row is
 // summed: the vector kernel takes up to four vectors at a time.
 func quad[T kernels.Float]() int { return 4 * simd.Lanes[T]() }
 
-// hold decides whether a worker keeps all slices of a block.
-func (x *multiplication[T]) hold() {
+// hold decides whether a worker keeps all slices of a block, which is so if they take no more than so many bytes.
+func (x *multiplication[T]) hold(most int) {
 	width := roundUp(min(x.cut.width, x.columns), simd.Panel[T]())
-	x.holdsB = x.packB && width*x.depth*kernels.DTypeOf[T]().Size() <= blockBytes
+	x.holdsB = x.packB && width*x.depth*kernels.DTypeOf[T]().Size() <= most
 }
 
 // depthOfB is the rows of B that a worker keeps packed.
@@ -244,6 +244,9 @@ const (
 	// blockBytes is the size of a packed slice of a block of B: with what goes by, about half of the second-level cache,
 	// for a neighbour on the same core has the rest.
 	blockBytes = 512 << 10
+	// heldBytes is how much of B more than two threads keep packed each, so that the rows of a rectangle can go in parts, and others can
+	// help whoever is slow.
+	heldBytes = 4 << 20
 	// sliceDepth is how deep the sums in registers go: deep enough to hide that C is loaded and stored once a slice.
 	sliceDepth = 384
 	// nearBytes is how far apart the columns of a transposed A may lie to be read there, as they would lie when copied.
@@ -302,7 +305,9 @@ func (x *multiplication[T]) grid(threads int) grid {
 	case few && wide && x.columns <= x.cut.width:
 		x.cut.width = min(x.cut.width, roundUp(ceilDiv(x.columns, threads), quad[T]()))
 	}
-	x.hold()
+	if x.hold(blockBytes); many {
+		x.hold(heldBytes)
+	}
 	g.blocks = ceilDiv(x.columns, x.cut.width)
 	if threads == 1 || x.items*g.blocks >= tasksPerThread*threads {
 		return g

@@ -9,7 +9,7 @@ import (
 
 // tiledProduct is a call of MatMul whose operands are bfloat16 or rounded to it, for processors that multiply tiles of such numbers.
 //
-// A task is a rectangle of C. Its columns of B are packed as tiles once; then go strips of rows of A, packed too, whose part of C is
+// A task is some rows of a rectangle of C. Its columns of B are packed as tiles once; then go strips of rows of A, packed too, whose part of C is
 // gathered in float32, completed and written. An element is summed along the whole depth, in steps of whole tiles: how C
 // is cut changes no sum.
 type tiledProduct struct {
@@ -20,6 +20,7 @@ type tiledProduct struct {
 	items                int
 	steps                int // of the depth
 	width, bandRows      int // of a rectangle
+	runRows              int // of a part of it, which is a task
 }
 
 // tiledOperand is a batch of matrices of float32 or bfloat16.
@@ -80,6 +81,8 @@ const (
 	tiledBlockBytes = 1 << 20
 	// tiledWidth is the greatest width of a rectangle, so that a strip of C stays near.
 	tiledWidth = 512
+	// leastTiledRows is the rows of the smallest task.
+	leastTiledRows = 64
 	// tiledSteps is how many steps of the depth a block of A takes at once, to stay in the first-level cache.
 	tiledSteps = 16
 )
@@ -93,14 +96,19 @@ func (x *tiledProduct) run(b *Backend) {
 	bands, x.width = rectangleCost{ofA: 40, ofB: 60}.rectangles(threads, x.items, x.rows, x.columns, simd.TileLines, simd.TileLines, widest)
 	x.bandRows = roundUp(ceilDiv(x.rows, bands), simd.TileLines)
 	blocks := ceilDiv(x.columns, x.width)
-	b.inRuns(x.items*bands*blocks, work, func(claim func() (int, bool)) {
+	x.runRows = x.bandRows
+	if threads > 1 {
+		x.runRows = max(leastTiledRows, roundUp(x.bandRows/ceilDiv(tasksPerThread*threads, x.items*bands*blocks), simd.TileLines))
+	}
+	runs := ceilDiv(x.bandRows, x.runRows)
+	b.inRuns(x.items*bands*blocks*runs, work, func(claim func() (int, bool)) {
 		w := x.newScratch()
 		defer w.memory.release()
 		for task, ok := claim(); ok; task, ok = claim() {
-			item, band, block := task/blocks/bands, task/blocks%bands, task%blocks
-			row, column := band*x.bandRows, block*x.width
-			if rows := min(x.bandRows, x.rows-row); rows > 0 {
-				x.do(w, region{item: item, row: row, rows: rows, column: column, columns: min(x.width, x.columns-column)})
+			run, block, band, item := task%runs, task/runs%blocks, task/runs/blocks%bands, task/runs/blocks/bands
+			row, column := band*x.bandRows+run*x.runRows, block*x.width
+			if end := min(row+x.runRows, (band+1)*x.bandRows, x.rows); row < end {
+				x.do(w, region{item: item, row: row, rows: end - row, column: column, columns: min(x.width, x.columns-column)})
 			}
 		}
 	})

@@ -207,3 +207,17 @@ func RoundRow(n int, dst *kernels.BFloat16, src *float32) {
 		out[i] = kernels.ToBFloat16(in[i])
 	}
 }
+
+// WidenRow writes n numbers of bfloat16 as float32.
+func WidenRow(n int, dst *float32, src *kernels.BFloat16) {
+	whole := 0
+	if active == AVX512 {
+		if whole = n &^ 15; whole > 0 {
+			widenRowVector(whole/16, dst, (*uint16)(src))
+		}
+	}
+	out, in := unsafe.Slice(dst, n), unsafe.Slice(src, n)
+	for i := whole; i < n; i++ {
+		out[i] = in[i].Float32()
+	}
+}

@@ -12,20 +12,25 @@ func tileProductAVX512(blocks int, steps int, a *uint16, b *uint16, skip int, c 
 //go:noescape
 func tileRowsAVX512(steps int, src *uint16, stride int, dst *uint16)
 
-// tileRowsRoundedAVX512 is TileRowsRounded.
-//
-//go:noescape
-func tileRowsRoundedAVX512(steps int, src *float32, stride int, dst *uint16)
-
 // tilePairsAVX512 is TilePairs.
 //
 //go:noescape
 func tilePairsAVX512(steps int, src *uint16, stride int, dst *uint16)
 
+// tileRowsRoundedAVX512 is TileRowsRounded.
+//
+//go:noescape
+func tileRowsRoundedAVX512(steps int, src *float32, stride int, dst *uint16)
+
 // tilePairsRoundedAVX512 is TilePairsRounded.
 //
 //go:noescape
 func tilePairsRoundedAVX512(steps int, src *float32, stride int, dst *uint16)
+
+// widenRowAVX512 is WidenRow.
+//
+//go:noescape
+func widenRowAVX512(vectors int, dst *float32, src *uint16)
 
 // roundRowAVX512 is RoundRow.
 //

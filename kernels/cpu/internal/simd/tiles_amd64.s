@@ -251,6 +251,36 @@ row:
 	VZEROUPPER
 	RET
 
+// func tilePairsAVX512(steps int, src *uint16, stride int, dst *uint16)
+// Requires: AVX, AVX512F
+TEXT ·tilePairsAVX512(SB), NOSPLIT, $0-32
+	MOVQ src+8(FP), AX
+	MOVQ stride+16(FP), CX
+	MOVQ dst+24(FP), DX
+	MOVQ steps+0(FP), BX
+	SHLQ $0x01, CX
+
+step:
+	MOVQ DX, SI
+	MOVQ $0x00000010, DI
+
+pair:
+	VPMOVZXWD (AX), Z0
+	ADDQ      CX, AX
+	VPMOVZXWD (AX), Z1
+	ADDQ      CX, AX
+	VPSLLD    $0x10, Z1, Z1
+	VPORD     Z0, Z1, Z1
+	VMOVDQU64 Z1, (SI)
+	ADDQ      $0x40, SI
+	DECQ      DI
+	JNZ       pair
+	ADDQ      $0x00000800, DX
+	DECQ      BX
+	JNZ       step
+	VZEROUPPER
+	RET
+
 // func tileRowsRoundedAVX512(steps int, src *float32, stride int, dst *uint16)
 // Requires: AVX, AVX512F
 TEXT ·tileRowsRoundedAVX512(SB), NOSPLIT, $0-32
@@ -307,36 +337,6 @@ GLOBL table1<>(SB), RODATA|NOPTR, $4
 DATA table2<>+0(SB)/4, $0x00000040
 GLOBL table2<>(SB), RODATA|NOPTR, $4
 
-// func tilePairsAVX512(steps int, src *uint16, stride int, dst *uint16)
-// Requires: AVX, AVX512F
-TEXT ·tilePairsAVX512(SB), NOSPLIT, $0-32
-	MOVQ src+8(FP), AX
-	MOVQ stride+16(FP), CX
-	MOVQ dst+24(FP), DX
-	MOVQ steps+0(FP), BX
-	SHLQ $0x01, CX
-
-step:
-	MOVQ DX, SI
-	MOVQ $0x00000010, DI
-
-pair:
-	VPMOVZXWD (AX), Z0
-	ADDQ      CX, AX
-	VPMOVZXWD (AX), Z1
-	ADDQ      CX, AX
-	VPSLLD    $0x10, Z1, Z1
-	VPORD     Z0, Z1, Z1
-	VMOVDQU64 Z1, (SI)
-	ADDQ      $0x40, SI
-	DECQ      DI
-	JNZ       pair
-	ADDQ      $0x00000800, DX
-	DECQ      BX
-	JNZ       step
-	VZEROUPPER
-	RET
-
 // func tilePairsRoundedAVX512(steps int, src *float32, stride int, dst *uint16)
 // Requires: AVX, AVX512F
 TEXT ·tilePairsRoundedAVX512(SB), NOSPLIT, $0-32
@@ -381,6 +381,24 @@ pair:
 	ADDQ      $0x00000800, DX
 	DECQ      BX
 	JNZ       step
+	VZEROUPPER
+	RET
+
+// func widenRowAVX512(vectors int, dst *float32, src *uint16)
+// Requires: AVX, AVX512F
+TEXT ·widenRowAVX512(SB), NOSPLIT, $0-24
+	MOVQ vectors+0(FP), AX
+	MOVQ dst+8(FP), CX
+	MOVQ src+16(FP), DX
+
+vector:
+	VPMOVZXWD (DX), Z0
+	VPSLLD    $0x10, Z0, Z0
+	VMOVUPS   Z0, (CX)
+	ADDQ      $0x20, DX
+	ADDQ      $0x40, CX
+	DECQ      AX
+	JNZ       vector
 	VZEROUPPER
 	RET
 

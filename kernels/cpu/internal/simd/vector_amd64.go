@@ -823,3 +823,7 @@ func transposeVector[T kernels.Float](blockRows, blockCols int, src *T, lds int,
 		transposeAVX2F64(blockRows, blockCols, pointer64(src), lds, pointer64(dst), ldd)
 	}
 }
+
+func widenRowVector(vectors int, dst *float32, src *uint16) {
+	widenRowAVX512(vectors, dst, src)
+}

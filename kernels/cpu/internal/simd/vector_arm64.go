@@ -578,3 +578,7 @@ func transposeVector[T kernels.Float](blockRows, blockCols int, src *T, lds int,
 		transposeNEONF64(blockRows, blockCols, pointer64(src), lds, pointer64(dst), ldd)
 	}
 }
+
+func widenRowVector(vectors int, dst *float32, src *uint16) {
+	panic("simd: no widenRow on this architecture")
+}

@@ -278,3 +278,7 @@ func tileRowsRoundedVector(steps int, src *float32, stride int, dst *uint16) {
 func transposeVector[T kernels.Float](blockRows, blockCols int, src *T, lds int, dst *T, ldd int) {
 	panic(unreachable)
 }
+
+func widenRowVector(vectors int, dst *float32, src *uint16) {
+	panic(unreachable)
+}

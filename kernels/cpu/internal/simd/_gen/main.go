@@ -36,10 +36,11 @@ var families = map[string]func(){
 	"pointwise":    func() { each(pointwiseAll) },
 	"tiles": func() {
 		tileProduct()
-		tileRows(true)
-		tileRows(false)
-		tilePairs(true)
-		tilePairs(false)
+		for _, half := range []bool{true, false} {
+			tileRows(half)
+			tilePairs(half)
+		}
+		widenRow()
 		roundRow()
 	},
 	"optimizer": func() { each(adamw); each(sgd); each(sgdMomentum); each(lion); each(sumSquares) },

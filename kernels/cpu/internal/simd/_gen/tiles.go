@@ -255,7 +255,25 @@ func (t target) rounding(half bool) func(reg.VecVirtual) reg.VecVirtual {
 	}
 }
 
-// roundRow writes a row of float32 as bfloat16, whole vectors of it; widenRow is its reverse.
+// widenRow writes a row of bfloat16 as float32, whole vectors of it.
+func widenRow() {
+	const parameters = "(vectors int, dst *float32, src *uint16)"
+	declareTiles("widenRow", parameters)
+	function("widenRow"+tiles.set(), parameters, "is WidenRow.")
+	vectors, dst, src := integer("vectors"), integer("dst"), integer("src")
+	Label("vector")
+	v := ZMM()
+	VPMOVZXWD(Mem{Base: src}, v)
+	VPSLLD(Imm(16), v, v)
+	VMOVUPS(v, Mem{Base: dst})
+	ADDQ(Imm(32), src)
+	ADDQ(Imm(64), dst)
+	DECQ(vectors)
+	JNZ(LabelRef("vector"))
+	ret()
+}
+
+// roundRow writes a row of float32 as bfloat16, whole vectors of it.
 func roundRow() {
 	const parameters = "(vectors int, dst *uint16, src *float32)"
 	declareTiles("roundRow", parameters)
