@@ -11,6 +11,7 @@
 //	GELU, SwiGLU, Dropout     what is between the layers
 //	Embedding, RoPE           tokens and positions
 //	SoftmaxCrossEntropy       the loss, or LinearCrossEntropy, which never holds the logits
+//	HeldRows                  which rows of a sequence a rank holds that others share
 //	ModeOf                    whether dropout is active
 //	OpenDevice, Record        a GPU, and a step that is launched as a whole
 //

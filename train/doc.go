@@ -79,6 +79,9 @@
 // do so over TCP, for tests. With Options.ShardState each has its part of the optimiser's state alone, and with
 // LoopConfig.CheckpointParts each writes its part of a checkpoint.
 //
+// Ranks can also share each sequence, for those that are longer than one device holds: the attention of the model is given the group
+// ([github.com/stheno-ml/stheno/ops.AttentionOptions].Ranks), and the batches come from [ShareSequences].
+//
 // A rank that dies or hangs ends the others, which go on from the newest checkpoint. Where a rank's data end, all stop before
 // the same step and leave a checkpoint of it.
 //

@@ -74,6 +74,13 @@ func (r *runner) rank(further int) int {
 	return (r.ranks.Rank() + further + r.size) % r.size
 }
 
+// local is a problem of this rank's rows and nothing else.
+func (r *runner) local() *kernels.Attention {
+	a := *r.Attention
+	a.QLens, a.KVLens = nil, nil
+	return &a
+}
+
 // own is what this rank's rows see of its own keys.
 func (r *runner) own() []block { return r.blocks(r.ranks.Rank(), r.ranks.Rank()) }
 
@@ -95,8 +102,11 @@ func Forward(b kernels.Backend, ranks kernels.Ranks, a *kernels.Attention, out k
 	if err != nil {
 		return err
 	}
-	if err := a.CheckForward(out); err != nil && a.QLens == nil {
+	if err := r.local().CheckForward(out); err != nil {
 		return err
+	}
+	if !out.LSE.IsSet() {
+		return errors.New("lse is missing, parts are merged by it")
 	}
 	sum := out
 	if r.wide != a.Q.DType {
@@ -188,10 +198,11 @@ func Backward(b kernels.Backend, ranks kernels.Ranks, a *kernels.Attention, g ke
 	if err != nil {
 		return err
 	}
+	if err := r.local().CheckBackward(g); err != nil {
+		return err
+	}
 	if g.DSinks.IsSet() {
-		local := *a
-		local.QLens, local.KVLens = nil, nil
-		if err := r.AttentionBackward(&local, kernels.AttentionGradients{DO: g.DO, LSE: g.LSE, Delta: g.Delta, DSinks: g.DSinks}); err != nil {
+		if err := r.AttentionBackward(r.local(), kernels.AttentionGradients{DO: g.DO, LSE: g.LSE, Delta: g.Delta, DSinks: g.DSinks}); err != nil {
 			return err
 		}
 	}

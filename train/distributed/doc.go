@@ -16,6 +16,9 @@
 // program first does so: where the loader finds libnccl.so.2, in the folders of Python's wheels (nvidia-nccl-cu12, nvidia-nccl-cu13), or
 // where STHENO_NCCL says. What it computes has the same bits on all ranks.
 //
+// Beside the operations of all with all there is [Group.Exchange] between two, by which ranks share sequences that are longer than one
+// device holds: a Group is the Ranks of [github.com/stheno-ml/stheno/ops.AttentionOptions].
+//
 // Tensors of the host travel over TCP, from each rank to each. That is slow, simple, and meant for tests and for numbers of a few bytes: what it
 // computes is a sum in the order of the ranks, with the same bits on all of them.
 //
