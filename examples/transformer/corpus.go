@@ -196,10 +196,13 @@ func loadText(s settings) (c corpus, err error) {
 	if text == "" {
 		return c, fmt.Errorf("-data %s is empty, there is nothing to learn from", s.Data)
 	}
-	if s.Vocab == "" {
-		c.tokenizer, err = tokenizer.NewCharacters(text)
-	} else {
+	switch {
+	case s.BPE > 0:
+		c.tokenizer, err = tokenizer.TrainGPT2(text, s.BPE)
+	case s.Vocab != "":
 		c.tokenizer, err = tokenizer.OpenGPT2(s.Vocab, s.Merges)
+	default:
+		c.tokenizer, err = tokenizer.NewCharacters(text)
 	}
 	if err != nil {
 		return c, fmt.Errorf("%s: %w", c.origin, err)

@@ -74,6 +74,26 @@ func TestRunsAreTheSameHoweverOftenTheyStop(t *testing.T) {
 	}
 }
 
+// A run whose tokenizer is learnt from its text is the same however often it stops, and writes with that tokenizer.
+func TestLearntTokenizer(t *testing.T) {
+	t.Chdir(t.TempDir())
+	writeFile(t, "text.txt", strings.Repeat("for i := range 10 {\n\tprint(i)\n}\n", 40))
+	given := slices.Clip(slices.Concat(small, []string{"-bpe", "280"}))
+	for _, args := range [][]string{append(given, "-steps", "20"), append(given, "-steps", "10"), {"-resume", "-steps", "20", "-length", "40"}, {"-sample", "für", "-length", "5"}} {
+		if err := do(t, args...); err != nil {
+			t.Fatalf("%q: %v", args, err)
+		}
+	}
+	for _, file := range []string{"checkpoints/step-00000020/model.safetensors", "sample.txt", tokenizerFile} {
+		if read(t, filepath.Join("runs/1", file)) != read(t, filepath.Join("runs/2", file)) {
+			t.Errorf("%s differs between a run of 20 steps and one of 10 that was resumed", file)
+		}
+	}
+	if kept := read(t, filepath.Join("runs/1", tokenizerFile)); !strings.Contains(kept, "rang") {
+		t.Errorf("the tokenizer has learnt nothing: %s", kept)
+	}
+}
+
 // gpt2Files are the files of a small tokenizer of GPT-2's kind.
 func gpt2Files(t *testing.T) (vocab, merges string) {
 	t.Helper()

@@ -19,6 +19,7 @@ import (
 type settings struct {
 	Data          string // a text, tokens or a folder of shards, empty for Go source
 	Vocab, Merges string // files of GPT-2's tokenizer, empty for characters
+	BPE           int    // tokens of one that is learnt from the text, 0 for none
 
 	Layers, Heads, Dim, Context int
 	Dropout                     float64
@@ -186,6 +187,7 @@ func register(flags *flag.FlagSet, s *settings) {
 	flags.StringVar(&s.Data, "data", s.Data, "text `file` to learn from, tokens as a .bin file, or a folder of those that examples/prepare wrote (empty: Go's own source)")
 	flags.StringVar(&s.Vocab, "vocab", s.Vocab, "GPT-2's vocab.json `file`, for its tokens instead of characters")
 	flags.StringVar(&s.Merges, "merges", s.Merges, "GPT-2's merges.txt `file`")
+	flags.IntVar(&s.BPE, "bpe", s.BPE, "learn a byte-pair encoding of so many tokens from the text, instead of characters")
 	flags.IntVar(&s.Layers, "layers", s.Layers, "blocks of the model")
 	flags.IntVar(&s.Heads, "heads", s.Heads, "attention heads")
 	flags.IntVar(&s.Dim, "dim", s.Dim, "channels, a multiple of heads")
@@ -265,6 +267,10 @@ func (s settings) validate() error {
 		return fmt.Errorf("-warmup is %d, it needs to be less than the %d steps that the learning rate takes to decay", s.Warmup, s.decaySteps())
 	case (s.Vocab == "") != (s.Merges == ""):
 		return errors.New("only one of -vocab and -merges is given, GPT-2's tokens need both")
+	case s.BPE != 0 && s.BPE < 257:
+		return fmt.Errorf("-bpe is %d, it needs to be at least 257: the bytes and a token that ends a text", s.BPE)
+	case s.BPE != 0 && s.Vocab != "":
+		return errors.New("-bpe is given with -vocab, there can be one tokenizer")
 	case strings.HasSuffix(s.Data, ".bin") && s.Vocab == "":
 		return fmt.Errorf("-data %s holds tokens, which need -vocab and -merges to be read as text", s.Data)
 	}

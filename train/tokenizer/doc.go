@@ -2,7 +2,8 @@
 //
 // There are four tokenizers. [OpenHuggingFace] reads the tokenizer.json that most published models have, whatever is in it;
 // [NewCharacters] has an id for each character of a text, as nanoGPT's small runs use;
-// [Bytes] has the 256 bytes; [OpenGPT2] is GPT-2's byte-pair encoding from its vocab.json and merges.txt:
+// [Bytes] has the 256 bytes; [OpenGPT2] is GPT-2's byte-pair encoding from its vocab.json and merges.txt, and
+// [TrainGPT2] learns one of the kind from a text:
 //
 //	t, err := tokenizer.OpenGPT2("vocab.json", "merges.txt")
 //	ids, err := t.Encode("To be, or not to be")
