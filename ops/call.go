@@ -467,8 +467,9 @@ func (c *call) bindOne(b kernels.Backend, i int, v gorgonia.Value) (kernels.Tens
 		if err := c.checkRecording(); err != nil {
 			return kernels.Tensor{}, err
 		}
-		if at, err := PlaceOf(v); err != nil || at != host {
-			return kernels.Tensor{}, errors.Join(errors.New("needs to be on the host"), err)
+		var err error
+		if v, err = onHost(v); err != nil {
+			return kernels.Tensor{}, err
 		}
 		b = host
 	case rowsForm, ownRowsForm, constantForm:

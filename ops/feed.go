@@ -3,6 +3,9 @@ package ops
 import (
 	"errors"
 	"fmt"
+	"runtime"
+	"sync"
+	"weak"
 
 	"github.com/stheno-ml/stheno/kernels"
 	"gorgonia.org/gorgonia"
@@ -44,7 +47,28 @@ func NewFeed(d *Device, on *tensor.Dense) (*Feed, error) {
 		return nil, fmt.Errorf("Feed: %w", err)
 	}
 	f.value = ValueOf(f.to)
+	of := weak.Make(f.value)
+	fedFrom.Store(of, on)
+	runtime.AddCleanup(f.value, func(of weak.Pointer[tensor.Dense]) { fedFrom.Delete(of) }, of)
 	return f, nil
+}
+
+// fedFrom has the host's value of each feed's value on a device, a *tensor.Dense by its weak pointer, for ops that read an input on
+// the host, such as the lengths of packed sequences.
+var fedFrom sync.Map
+
+// onHost is a value of the host, or what a value on a device was filled from.
+func onHost(v gorgonia.Value) (gorgonia.Value, error) {
+	at, err := PlaceOf(v)
+	if err == nil && at == host {
+		return v, nil
+	}
+	if t, ok := v.(*tensor.Dense); ok {
+		if from, fed := fedFrom.Load(weak.Make(t)); fed {
+			return from.(*tensor.Dense), nil
+		}
+	}
+	return nil, errors.Join(errors.New("needs to be on the host, or a feed's"), err)
 }
 
 // Value is what the graph's input is to have as its value.
