@@ -103,12 +103,13 @@ type Loop struct {
 	resumed  bool
 	branched bool // from a checkpoint that is not the newest
 
-	better    bool     // the last evaluation was the best, and its weights are not kept yet
-	writing   *writing // the checkpoint that is being written beside steps
-	saved     int      // the step of the newest checkpoint
-	savedTo   string   // where the newest one is that the loop can be resumed from
-	failed    int      // the step of which none could be written
-	postponed bool     // one was due while steps were skipped
+	better    bool       // the last evaluation was the best, and its weights are not kept yet
+	writing   *writing   // the checkpoint that is being written beside steps
+	copies    hostCopies // of what is on a device, for checkpoints
+	saved     int        // the step of the newest checkpoint
+	savedTo   string     // where the newest one is that the loop can be resumed from
+	failed    int        // the step of which none could be written
+	postponed bool       // one was due while steps were skipped
 }
 
 // errCancelled ends a run whose context was cancelled.
@@ -136,7 +137,7 @@ func NewLoop(c LoopConfig) (*Loop, error) {
 	if err := c.validate(); err != nil {
 		return nil, fmt.Errorf("Loop: %w", err)
 	}
-	l := &Loop{c: c, bestLoss: math.NaN(), evaluated: none, saved: none, failed: none, trainers: map[string]*graph{}, judges: map[string]*graph{}}
+	l := &Loop{c: c, bestLoss: math.NaN(), evaluated: none, saved: none, failed: none, copies: hostCopies{}, trainers: map[string]*graph{}, judges: map[string]*graph{}}
 	if err := l.build(); err != nil {
 		l.Close()
 		return nil, fmt.Errorf("Loop: %w", err)

@@ -136,7 +136,7 @@ func (l *Loop) help() error {
 	if l.shares {
 		return l.helpSave()
 	}
-	_, err := l.optimizer.giveState(false)
+	_, err := l.optimizer.giveState(false, l.copies)
 	return err
 }
 

@@ -340,7 +340,7 @@ func (l *Loop) finish() error {
 // snapshot is the loop as a checkpoint. On the host its tensors are the loop's own, to be written before the next step; there are none where the
 // ranks write them in parts.
 func (l *Loop) snapshot() (checkpoint.Checkpoint, error) {
-	state := l.optimizer.State
+	state := func() (State, error) { return l.optimizer.giveState(true, l.copies) }
 	if l.inParts() {
 		state = l.optimizer.counts
 	}
@@ -414,7 +414,7 @@ func allFinite[T float32 | float64](data []T) bool {
 func (l *Loop) weights() (safetensors.Tensors, error) {
 	var list safetensors.Tensors
 	for _, n := range l.Parameters() {
-		value, err := ops.Download(n.Value())
+		value, err := l.copies.of(n.Name(), n.Value())
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", n.Name(), err)
 		}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/ops"
+	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
 )
 
@@ -28,15 +29,16 @@ type State struct {
 // State is the optimiser's state, once all steps that were queued are made. On the host its tensors are the optimiser's own,
 // which the next step changes; from a device they are copies. Where ranks share the state ([Options.ShardState]) all of them call it
 // together, and each gets the whole.
-func (o *Optimizer) State() (State, error) { return o.giveState(true) }
+func (o *Optimizer) State() (State, error) { return o.giveState(true, hostCopies{}) }
 
-// giveState is State. A rank that does not keep the tensors of a sharded state has done its part in it, and gets none.
-func (o *Optimizer) giveState(keep bool) (State, error) {
+// giveState is State, with copies from a device where there are some already. A rank that does not keep the tensors of a sharded state
+// has done its part in it, and gets none.
+func (o *Optimizer) giveState(keep bool, copies hostCopies) (State, error) {
 	s, err := o.counts()
 	if err != nil {
 		return State{}, err
 	}
-	if s.Tensors, err = o.stateTensors(keep); err != nil {
+	if s.Tensors, err = o.stateTensors(keep, copies); err != nil {
 		return State{}, o.errorf("%w", err)
 	}
 	return s, nil
@@ -61,16 +63,31 @@ func (o *Optimizer) counts() (State, error) {
 }
 
 // stateTensors are the tensors of the state.
-func (o *Optimizer) stateTensors(keep bool) (map[string]*tensor.Dense, error) {
+func (o *Optimizer) stateTensors(keep bool, copies hostCopies) (map[string]*tensor.Dense, error) {
 	if o.isSharded() {
 		return o.collectState(keep)
 	}
 	all := map[string]*tensor.Dense{}
 	err := o.eachState(func(name string, _ parameter, view kernels.Tensor) (err error) {
-		all[name], err = ops.Download(ops.ValueOf(view))
+		all[name], err = copies.of(name, ops.ValueOf(view))
 		return err
 	})
 	return all, err
+}
+
+// hostCopies are copies on the host of a device's values, by name. Memory that was written once is written again in a fraction of the
+// time that new memory takes.
+type hostCopies map[string]*tensor.Dense
+
+// of is a value of the host itself, or a copy of a device's.
+func (c hostCopies) of(name string, v gorgonia.Value) (copied *tensor.Dense, err error) {
+	if at, err := ops.DeviceOf(v); err != nil || at == nil || c[name] == nil {
+		if copied, err = ops.Download(v); at != nil && err == nil {
+			c[name] = copied
+		}
+		return copied, err
+	}
+	return c[name], ops.Assign(c[name], v)
 }
 
 // SetState makes the optimiser go on from a state, whose tensors it copies. A state of another kind of optimiser or of
