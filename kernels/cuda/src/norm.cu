@@ -60,16 +60,21 @@ template <class T, bool centred> __device__ __forceinline__ void forward(const N
     const int piece = thread + s * step;
     if (there && piece < pieces) values[s] = ((const Piece<T, width>*)x)[piece];
   }
-  if (a.other && there) {
-    const Piece<T, width>* other = (const Piece<T, width>*)((const T*)a.other + a.lines.at(2, row));
+  if (a.other && there) {  // all of which is on its way before the first sum is stored
+    const Piece<T, width>* from = (const Piece<T, width>*)((const T*)a.other + a.lines.at(2, row));
     Piece<T, width>* to = (Piece<T, width>*)((T*)a.sum + a.lines.at(3, row));
+    Piece<T, width> other[slots];
+#pragma unroll
+    for (int s = 0; s < slots; s++) {
+      const int piece = thread + s * step;
+      if (piece < pieces) other[s] = from[piece];
+    }
 #pragma unroll
     for (int s = 0; s < slots; s++) {
       const int piece = thread + s * step;
       if (piece >= pieces) continue;
-      const Piece<T, width> y = other[piece];
 #pragma unroll
-      for (int i = 0; i < width; i++) values[s].x[i] = fromFloat<T>(asFloat(values[s].x[i]) + asFloat(y.x[i]));
+      for (int i = 0; i < width; i++) values[s].x[i] = fromFloat<T>(asFloat(values[s].x[i]) + asFloat(other[s].x[i]));
       to[piece] = values[s];
     }
   }
