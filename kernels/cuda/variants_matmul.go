@@ -145,8 +145,8 @@ func (v matmul90) module() compiledModule {
 
 // matmulSchedule is MatMulSchedule in src/matmul_sm90.cuh, which says what each field means.
 type matmulSchedule struct {
-	whole, tiles, across, down, band, slices int32
-	way, period                              int32
+	whole, tiles, across, down, beside, band, slices int32
+	way, period                                      int32
 }
 
 // sliceDepth is how much of the depth a stage of the ring holds.
@@ -163,6 +163,9 @@ func (t matmulTile) schedule(rows, columns, depth, items int32, multiprocessors 
 		worth  = 1.06 // what streaming has to gain: clusters with whole tiles read the same operands at the same time
 	)
 	s.down, s.across = int32(tilesOf(rows, t.rows()*t.cluster)), int32(tilesOf(columns, t.columns))
+	if int(rows) <= t.rows() {
+		s.beside, s.across = 1, int32(tilesOf(columns, t.columns*t.cluster))
+	}
 	s.slices = int32(tilesOf(depth, sliceDepth))
 	s.tiles = s.down * s.across * items
 	s.whole, s.band = s.tiles, int32(t.band())

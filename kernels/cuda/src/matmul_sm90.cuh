@@ -8,7 +8,8 @@
 //   other's products.
 //
 // What leaves goes through shared memory, 16 rows of a warp at a time, and from there by TMA beside what comes next. Two
-// blocks of a cluster have tiles below each other: each brings half of B's slice for both.
+// blocks of a cluster have tiles below each other: each brings half of B's slice for both. Where there is one row of tiles, they
+// have tiles beside each other, and each brings what it needs.
 //
 // Blocks are persistent. Clusters take whole tiles in turns; where these do not come out even, the last of them are streamed:
 // their slices are dealt out evenly, so that a tile's depth may be cut between clusters. The one that has the beginning of the
@@ -65,6 +66,7 @@ struct MatMulSchedule {
   int32_t whole;     // tiles of a cluster that are not streamed, which come first in order
   int32_t tiles;     // all
   int32_t across, down;  // tiles of a cluster in an item
+  int32_t beside;        // whether a cluster has tiles beside each other
   int32_t band;      // tiles below each other that are visited together
   int32_t slices;    // of the depth
   int32_t way;       // Way
@@ -113,6 +115,11 @@ template <class Shape> struct Pieces {
     const int each = s.across * s.down;
     p.item = t / each;
     t -= p.item * each;
+    if (s.beside) {
+      p.row = 0;
+      p.column = (t * Shape::Cluster + blockIdx.x % Shape::Cluster) * Shape::TileColumns;
+      return true;
+    }
     const int first = t / (s.band * s.across) * s.band, high = min(s.band, s.down - first);
     t -= first * s.across;
     const int below = first + t % high;
@@ -205,11 +212,22 @@ DEVICE void produce(const CUtensorMap* mapA, const CUtensorMap* mapB, const MatM
           // A box is 64 columns of the slice's depth, or of half of it where a block's part is no multiple of 64 columns.
           constexpr int Deep = Part % 64 == 0 ? 64 : 32, Boxes = Part / Deep;
           static_assert(Boxes * Deep == Part);
+          if (s.beside) {
+#pragma unroll
+            for (int box = 0; box < Boxes * Shape::Cluster; box++) {
+              const int column = box * Deep / 64 * 64, k = box * Deep % 64;
+              loadBox(b + column * 128 + k * 128, mapB, barrier, p.column + column, depth + k, innerB, outerB);
+            }
+            continue;
+          }
 #pragma unroll
           for (int n = 0; n < Boxes; n++) {
             const int box = blockIdx.x % Shape::Cluster * Boxes + n, column = box * Deep / 64 * 64, k = box * Deep % 64;
             loadBoxForAll<Shape::Cluster>(b + column * 128 + k * 128, mapB, barrier, p.column + column, depth + k, innerB, outerB);
           }
+        } else if (s.beside) {
+#pragma unroll
+          for (int n = 0; n < Shape::TileColumns; n += Part) loadBox(b + n * 128, mapB, barrier, depth, p.column + n, innerB, outerB);
         } else {
           loadBoxForAll<Shape::Cluster>(b + mine * 128, mapB, barrier, depth, p.column + mine, innerB, outerB);
         }
