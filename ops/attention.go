@@ -33,7 +33,8 @@ type AttentionOptions struct {
 
 	// QLens and KVLens say that sequences lie end to end along the length axis: q is (total, Hq, D), k is (totalK, Hk, D)
 	// and v is (totalK, Hk, Dv). They are vectors of int, int32 or int64: 0, and then where each sequence ends. Their
-	// values may change from run to run. Bias is then (1|n, 1|Hq, 1|at least the longest q, 1|at least the longest k).
+	// values may change from run to run; the host reads them, also those of a device's [Feed]. Bias is then (1|n, 1|Hq, 1|at least the
+	// longest q, 1|at least the longest k).
 	// A sequence may be empty. Rows behind the last sequence have an output of 0 and gradients of 0.
 	QLens, KVLens *gorgonia.Node
 
