@@ -33,6 +33,7 @@ const rankVariable = "STHENO_TEST_RANK"
 
 // rankTraining is what ranks train.
 type rankTraining struct {
+	Alone        bool // each rank for itself, at the same time
 	Large        bool // a GPT-2 of 124 million parameters on 32×1024 tokens, in bfloat16
 	Steps        int
 	Accumulation int
@@ -89,6 +90,9 @@ func TestRank(t *testing.T) {
 		what.model.Compute = ops.BFloat16
 	}
 	what.device, what.steps, what.accumulation, what.ranks, what.shard = device, c.Steps, c.Accumulation, group, c.Shard
+	if c.Alone {
+		what.ranks = nil
+	}
 	var r rankResult
 	var took []time.Duration
 	l := what.loop(t, Hook{OnStep: func(s Step) error {
@@ -241,25 +245,28 @@ func lie(t *testing.T, address string) net.Conn {
 	}
 }
 
-// BenchmarkRanks is the rate of GPT-2-124M on one GPU, on two, and on two that share the optimiser's state.
+// BenchmarkRanks is the rate of GPT-2-124M on each of two GPUs alone, on both together, and on both where they share the optimiser's state.
+// The share of twice one GPU's rate is given for the first GPU's and for the mean of both, which may differ.
 func BenchmarkRanks(b *testing.B) {
 	gpus(b, 2)
+	const tokens = 32 * 1024
+	train := func(c rankTraining) []rankResult {
+		c.Large, c.Steps = true, 100
+		ranks, out, err := c.run(b, 2)
+		if err != nil {
+			b.Fatal(err, out)
+		}
+		return ranks
+	}
 	for b.Loop() {
-		var one float64
-		for _, c := range []struct {
-			gpus  int
-			shard bool
-		}{{1, false}, {2, false}, {2, true}} {
-			ranks, out, err := rankTraining{Large: true, Steps: 100, Shard: c.shard}.run(b, c.gpus)
-			if err != nil {
-				b.Fatal(err, out)
-			}
-			rate := float64(c.gpus*32*1024) / ranks[0].Step * 1e3
-			if c.gpus == 1 {
-				one = rate
-			}
-			fmt.Printf("%d GPUs, shared state %v: %.2f ms a step, %.0f tokens/s, %.1f%% of %d times one, %.2f GiB of tensors each\n",
-				c.gpus, c.shard, ranks[0].Step, rate, 100*rate/(float64(c.gpus)*one), c.gpus, ranks[0].Peak)
+		alone := train(rankTraining{Alone: true})
+		first, second := tokens/alone[0].Step, tokens/alone[1].Step // a millisecond
+		fmt.Printf("alone: %.2f and %.2f ms a step, %.0f and %.0f tokens/s\n", alone[0].Step, alone[1].Step, 1e3*first, 1e3*second)
+		for _, shard := range []bool{false, true} {
+			both := train(rankTraining{Shard: shard})[0]
+			rate := 2 * tokens / both.Step
+			fmt.Printf("together, shared state %v: %.2f ms a step, %.0f tokens/s, %.1f%% of twice the first, %.1f%% of both, %.2f GiB of tensors each\n",
+				shard, both.Step, 1e3*rate, 100*rate/(2*first), 100*rate/(first+second), both.Peak)
 		}
 	}
 }
