@@ -1,5 +1,7 @@
 package kernels
 
+import "fmt"
+
 // MergeKernels put together what was computed in parts.
 type MergeKernels interface {
 	// AttentionMerge joins attention to some keys with attention to others, row by row:
@@ -22,6 +24,9 @@ func CheckMerge(sum, part AttentionOutputs) error {
 		return err
 	}
 	dtype, shape := part.O.DType, part.O.Shape
+	if len(shape) != 4 {
+		return fmt.Errorf("part's o has shape %v, it needs four axes (batch, heads, length, size)", shape)
+	}
 	lse := func(name string, t Tensor, layout Layout) Operand {
 		return Operand{Name: name, Tensor: t, Shape: shape[:3], DTypes: [2]DType{dtype.Wide()}, Layout: layout}
 	}

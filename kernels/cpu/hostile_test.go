@@ -147,6 +147,11 @@ var calls = map[string]func(m *memory, of kernels.DType) []any{
 			DQ: m.tensor(of, 2, 4, 5, 16), DK: m.tensor(of, 2, 2, 7, 16), DV: m.tensor(of, 2, 2, 7, 8),
 			DBias: m.tensor(of, 1, 4, 1, 7), DSinks: m.tensor(of, 4)}}
 	},
+	"AttentionMerge": func(m *memory, of kernels.DType) []any {
+		return []any{kernels.AttentionOutputs{O: m.tensor(of.Wide(), 2, 4, 5, 8), LSE: m.tensor(of.Wide(), 2, 4, 5)},
+			kernels.AttentionOutputs{O: m.tensor(of, 2, 4, 5, 8), LSE: m.tensor(of.Wide(), 2, 4, 5)}}
+	},
+	"Accumulate": func(m *memory, of kernels.DType) []any { return []any{m.tensor(of.Wide(), 3, 4), m.tensor(of, 3, 4)} },
 	"MatMul": func(m *memory, of kernels.DType) []any {
 		return []any{&kernels.MatMul{A: m.tensor(of, 3, 4, 5), B: m.tensor(of, 5, 6), Bias: m.tensor(of, 6), Activation: kernels.SiLU},
 			kernels.MatMulOutputs{C: m.tensor(of, 3, 4, 6), Pre: m.tensor(of, 3, 4, 6)}}
