@@ -40,7 +40,7 @@ type options struct {
 	python, gomlx string
 }
 
-// run does what the arguments say. It tells whether a comparison found a regression.
+// run does what the arguments say. It reports whether a comparison found a regression.
 func run(args []string, out, messages io.Writer) (regressed bool, err error) {
 	if len(args) > 0 && args[0] == memoryCommand {
 		return false, memoryChild(args[1:], out)

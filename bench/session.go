@@ -108,7 +108,7 @@ func (s *session) missing(what string, why error) {
 	s.report.Missing = append(s.report.Missing, m)
 }
 
-// wants tells whether -run asks for a case, and there is time for it.
+// wants reports whether -run asks for a case, and there is time for it.
 func (s *session) wants(c report.Case) bool {
 	if !s.match.MatchString(c.Key()) {
 		return false

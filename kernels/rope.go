@@ -76,7 +76,7 @@ func (r *RoPE) EffectiveAmplitude() float64 {
 	return r.Amplitude
 }
 
-// Equal tells whether two rotations are the same, apart from the rows' positions.
+// Equal reports whether two rotations are the same, apart from the rows' positions.
 func (r *RoPE) Equal(other *RoPE) bool {
 	return r.Pairing == other.Pairing && r.Offset == other.Offset && r.Base == other.Base && r.PositionScale == other.PositionScale &&
 		r.RotaryDim == other.RotaryDim && r.Amplitude == other.Amplitude && slices.Equal(r.Divisors, other.Divisors)

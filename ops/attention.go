@@ -235,20 +235,6 @@ func (a *attention) backward(r *run, in, dOut, d []kernels.Tensor) error {
 	return r.AttentionBackward(p, g)
 }
 
-// scratchOf gives a run of a shared sequence its memory, in the order in which it is asked for.
-func (a *attention) scratchOf(r *run, of int) ring.Scratch {
-	next := 0
-	return func(dtype kernels.DType, elements int) (kernels.Tensor, error) {
-		if next == len(a.rooms[of]) {
-			a.rooms[of] = append(a.rooms[of], kernels.Tensor{})
-		}
-		room := &a.rooms[of][next]
-		next++
-		err := r.scratch(room, dtype, elements)
-		return *room, err
-	}
-}
-
 // gradientOfOut is dO as (B, Hq, Sq, Dv): zeros if nothing uses the output.
 func (a *attention) gradientOfOut(r *run, dOut kernels.Tensor) (kernels.Tensor, error) {
 	if dOut.IsSet() {

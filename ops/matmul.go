@@ -230,7 +230,7 @@ func (k *matMul) sum(r *run, p kernels.MatMul, d kernels.Tensor, wide *kernels.T
 	return nil
 }
 
-// rowsGoOn tells whether the rows of all matrices follow each other at one stride.
+// rowsGoOn reports whether the rows of all matrices follow each other at one stride.
 func rowsGoOn(t kernels.Tensor) bool {
 	for axis := len(t.Shape) - 3; axis >= 0; axis-- {
 		if t.Strides[axis] != t.Shape[axis+1]*t.Strides[axis+1] {

@@ -68,7 +68,7 @@ func asBits(t *tensor.Dense) (list []uint64) {
 	return list
 }
 
-// same tells whether two tensors have one type, shape and bits, NaNs of different bits aside.
+// same reports whether two tensors have one type, shape and bits, NaNs of different bits aside.
 func same(a, b *tensor.Dense) bool {
 	if a.Dtype() != b.Dtype() || !slices.Equal(a.Shape(), b.Shape()) {
 		return false

@@ -133,7 +133,7 @@ func (c *attention) describe() (err error) {
 	return err
 }
 
-// modifies tells whether scores need more than a scale and a mask, which only some variants know. A negative scale does:
+// modifies reports whether scores need more than a scale and a mask, which only some variants know. A negative scale does:
 // the others look for the greatest score before they scale.
 func (c *attention) modifies() bool {
 	return c.changesByUser() || c.EffectiveScale() < 0 || c.SoftCap > 0 || c.ALiBi != nil || c.Bias.IsSet() || c.Dropout.P > 0
@@ -286,7 +286,7 @@ func (c *attention) choose(lists [][]variant, tensors ...kernels.Tensor) (varian
 	return variant{}, fmt.Errorf("cuda:%d: %s: there is no kernel for %v with heads of %d and %d", c.device.index, c.name, c.dtype, c.args.d, c.args.dv)
 }
 
-// describable tells whether tensor maps can describe the tensors: none is empty, and rows begin at multiples of 16 bytes.
+// describable reports whether tensor maps can describe the tensors: none is empty, and rows begin at multiples of 16 bytes.
 func describable(tensors []kernels.Tensor) bool {
 	for _, t := range tensors {
 		if t.Elements() == 0 || addressOf(t)%16 != 0 {

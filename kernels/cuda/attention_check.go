@@ -51,7 +51,7 @@ func unserved(a *kernels.Attention) string {
 	return ""
 }
 
-// isLong tells whether offsets in a tensor need more than 32 bits.
+// isLong reports whether offsets in a tensor need more than 32 bits.
 func isLong(t kernels.Tensor) bool {
 	last := 0
 	for axis, n := range t.Shape {

@@ -15,7 +15,7 @@ import (
 // This file computes attention with a score or a mask that a user wrote. Its kernels are the others' with another policy for scores,
 // src/attention_user.cuh, compiled when a problem is first met.
 
-// writesScore tells whether a problem has a score or a mask of its own.
+// writesScore reports whether a problem has a score or a mask of its own.
 func writesScore(a *kernels.Attention) bool { return a.Score != nil || a.Mask != nil }
 
 // mostTables and mostAxes are how many tables a kernel's arguments have room for, and how many axes of all of them.
@@ -187,7 +187,7 @@ func (c *attention) findHulls() error {
 	return nil
 }
 
-// maskTables are the tables that the mask looks up, and the bytes of their copies; kept tells whether their changes can be watched,
+// maskTables are the tables that the mask looks up, and the bytes of their copies; kept reports whether their changes can be watched,
 // which needs that each lies in one piece of whole words, and that the copies are small.
 func (c *attention) maskTables() (tables []kernels.Tensor, bytes int, kept bool) {
 	const most = 16 << 20
@@ -269,12 +269,12 @@ func (c *attention) program() string {
 	return text
 }
 
-// changesScores tells whether options of ours change the scores too.
+// changesScores reports whether options of ours change the scores too.
 func (c *attention) changesScores() bool {
 	return c.EffectiveScale() < 0 || c.SoftCap > 0 || c.ALiBi != nil || c.Bias.IsSet()
 }
 
-// gainsFit tells whether the derivatives of a user's score fit where backward kernels with tensor maps keep them: one float16 a score,
+// gainsFit reports whether the derivatives of a user's score fit where backward kernels with tensor maps keep them: one float16 a score,
 // which has no room for those of options too, and not for the score itself, which some derivatives of tables need.
 func (c *attention) gainsFit() bool {
 	if c.changesScores() {
@@ -294,12 +294,12 @@ func (c *attention) gainsFit() bool {
 	return lo >= -most && hi <= most
 }
 
-// changesByUser tells whether a user's score or mask takes kernels that change scores. A mask that is the same for all heads does not.
+// changesByUser reports whether a user's score or mask takes kernels that change scores. A mask that is the same for all heads does not.
 func (c *attention) changesByUser() bool {
 	return c.user && (c.Score != nil || c.Attention.Mask.ByHead)
 }
 
-// fitsPlain tells whether a user's score and mask can have the tiles of plain scores, which leave no places for a bias: with tensor
+// fitsPlain reports whether a user's score and mask can have the tiles of plain scores, which leave no places for a bias: with tensor
 // maps, a mask alone, and ahead a score too, where dropout draws for whole tiles.
 func (c *attention) fitsPlain(v *variant) bool {
 	const drawn = 64 // keys that dropout draws for together

@@ -46,7 +46,7 @@ func (c *config) fail(format string, args ...any) {
 	}
 }
 
-// has tells whether a field is given and not null.
+// has reports whether a field is given and not null.
 func (c *config) has(name string) bool {
 	c.read[name] = true
 	value, found := c.fields[name]

@@ -24,7 +24,7 @@ type part struct {
 	n     int   // of its outputs
 }
 
-// isWhole tells whether the tensor is a parameter as it is.
+// isWhole reports whether the tensor is a parameter as it is.
 func (l *link) isWhole() bool {
 	return !l.transposed && len(l.parts) == 1 && slices.Equal(l.parts[0].shape, l.shape)
 }

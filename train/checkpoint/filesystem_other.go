@@ -2,5 +2,5 @@
 
 package checkpoint
 
-// foldersSync tells whether a folder can be opened and synced as a file is.
+// foldersSync reports whether a folder can be opened and synced as a file is.
 const foldersSync = true

@@ -127,7 +127,7 @@ func wantEntries(t testing.TB, folder string, want ...string) {
 	}
 }
 
-// hasWork tells whether the folder has anything half-written or half-deleted.
+// hasWork reports whether the folder has anything half-written or half-deleted.
 func hasWork(t testing.TB, folder string) bool {
 	return slices.ContainsFunc(entries(t, folder), func(n string) bool { return strings.HasPrefix(n, ".") })
 }

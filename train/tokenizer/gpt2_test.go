@@ -59,7 +59,7 @@ func TestGPT2Golden(t *testing.T) {
 	}
 }
 
-// same tells whether a text has these ids and they have this text.
+// same reports whether a text has these ids and they have this text.
 func same(t *testing.T, tok tokenizer.Tokenizer, text string, want []int) {
 	t.Helper()
 	got, err := tok.Encode(text)

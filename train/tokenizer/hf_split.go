@@ -28,7 +28,7 @@ type hfSplitterJSON struct {
 	Delimiter      string
 }
 
-// bytes tells whether the model sees bytes: the last step is ByteLevel.
+// bytes reports whether the model sees bytes: the last step is ByteLevel.
 func (p *hfSplitterJSON) bytes() bool {
 	if p.Type == "Sequence" && len(p.Pretokenizers) > 0 {
 		return p.Pretokenizers[len(p.Pretokenizers)-1].bytes()
@@ -282,12 +282,12 @@ func firstWord(text string) int {
 	return end
 }
 
-// isWord tells whether a regular expression's \w matches.
+// isWord reports whether a regular expression's \w matches.
 func isWord(r rune) bool {
 	return unicode.In(r, unicode.L, unicode.M, unicode.Nd, unicode.Nl, unicode.Pc, unicode.Other_Alphabetic, unicode.Join_Control)
 }
 
-// isPunctuation tells whether a character is punctuation of Unicode, or another of ASCII that looks like it.
+// isPunctuation reports whether a character is punctuation of Unicode, or another of ASCII that looks like it.
 func isPunctuation(r rune) bool {
 	if r < utf8.RuneSelf {
 		return r > ' ' && r < 0x7F && !unicode.IsLetter(r) && !unicode.IsDigit(r)

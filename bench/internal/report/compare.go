@@ -128,7 +128,7 @@ func timesCeiling(r Result) []float64 {
 	return all
 }
 
-// Write prints the comparison and tells whether there is a regression beyond the threshold.
+// Write prints the comparison and reports whether there is a regression beyond the threshold.
 func (c Comparison) Write(w io.Writer, threshold float64) (regressed bool, err error) {
 	for _, warning := range c.Warnings {
 		fmt.Fprintln(w, "warning:", warning)

@@ -174,7 +174,7 @@ func (p *Problem[T]) chooseRows() {
 	}
 }
 
-// isChosen tells whether the outputs of a row are compared.
+// isChosen reports whether the outputs of a row are compared.
 func (p *Problem[T]) isChosen(batch, head, row int) bool {
 	if p.chosen == nil {
 		return true

@@ -100,7 +100,7 @@ func removeOthers(modules []module) error {
 
 func (m module) file() string { return filepath.Join("ptx", m.Name+".ptx.gz") }
 
-// isCompiled tells whether the packed module is that of the sources.
+// isCompiled reports whether the packed module is that of the sources.
 func (m module) isCompiled() bool {
 	file, err := os.Open(m.file())
 	if err != nil {
