@@ -3,7 +3,7 @@
     go test -c -o tokenizer.test ./train/tokenizer
     python3 bench/pretrained/encode.py tokenizer.test tokenizer.json text... [--rounds 5]     (needs tokenizers and tiktoken)
 
-The tokenizer is one of a byte-level BPE, such as GPT-2's or Llama 3's, whose ids are the ranks of its merges. Speeds are megabytes a
+tiktoken takes part where the tokenizer is a byte-level BPE, such as GPT-2's or Llama 3's, whose ids are the ranks of its merges. Speeds are megabytes a
 second of the clock and of the process's time, the median of the rounds.
 """
 
@@ -35,6 +35,8 @@ def byte_of():
 
 def ranks_of(path):
     content = json.load(open(path))
+    if '"ByteLevel"' not in json.dumps(content["pre_tokenizer"]):
+        return None
     table = byte_of()
     added = {token["id"] for token in content["added_tokens"]}
     ranks = {bytes(table[c] for c in token): rank for token, rank in content["model"]["vocab"].items() if rank not in added}
@@ -54,9 +56,12 @@ for path in arguments.texts:
     size = os.path.getsize(path)
     content = open(path, "rb").read()
     text = content.decode("utf-8", errors="replace")
-    speeds, ids = {"ours": [], "tokenizers": [], "tiktoken": []}, {}
+    peers = [("tokenizers", lambda: face.encode(text, add_special_tokens=False).ids)]
+    if tik:
+        peers.append(("tiktoken", lambda: tik.encode_ordinary(text)))
+    speeds, ids = {name: [] for name in ["ours", *(name for name, _ in peers)]}, {}
     for _ in range(arguments.rounds):
-        for name, encode in ("tokenizers", lambda: face.encode(text, add_special_tokens=False).ids), ("tiktoken", lambda: tik.encode_ordinary(text)):
+        for name, encode in peers:
             clock, process = time.perf_counter(), time.process_time()
             ids[name] = encode()
             speeds[name].append((size / (time.perf_counter() - clock) / 1e6, size / (time.process_time() - process) / 1e6))
@@ -73,7 +78,7 @@ for path in arguments.texts:
         rate = float(re.search(r"([0-9.]+) MB/s", output)[1])
         speeds["ours"].append((rate, float("nan")))
         ids["ours"] = list(struct.unpack(f"<{len(raw) // 4}I", raw))
-    print(f"{path}: {size / 1e6:.2f} MB, {len(ids['ours'])} tokens,", "equal" if ids["ours"] == ids["tokenizers"] == ids["tiktoken"] else
+    print(f"{path}: {size / 1e6:.2f} MB, {len(ids['ours'])} tokens,", "equal" if all(ids[name] == ids["ours"] for name in ids) else
           f"DIFFERENT: {[name for name in ids if ids[name] != ids['ours']]}")
     for name, seen in speeds.items():
         print(f"  {name:10} {statistics.median(s[0] for s in seen):6.2f} MB/s ({min(s[0] for s in seen):.2f} to {max(s[0] for s in seen):.2f})",
