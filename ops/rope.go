@@ -64,7 +64,7 @@ func (k *rope) outputs(in []kernels.Tensor) ([]kernels.Tensor, error) {
 		return nil, fmt.Errorf("x has shape %v, it needs %d axes: %q", in[0].Shape, len(axes), axes)
 	}
 	if k.share != nil && (k.cache != nil || in[1].IsSet()) {
-		return nil, errors.New("Ranks is given with positions or a cache, which say where rows are too")
+		return nil, errors.New("positions or a cache are given with Ranks, which says where rows are too")
 	}
 	x := k.view(in[0])
 	if err := k.share.check("x", x.Shape[2]); err != nil {

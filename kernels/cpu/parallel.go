@@ -137,7 +137,7 @@ func (t *ticketOrder) pass(place int) {
 	if t.sleeping.Load() == 0 {
 		return // who is about to sleep looks once more
 	}
-	t.lock.Lock()
-	t.lock.Unlock() // nobody is between that look and its sleep
+	t.lock.Lock() // nobody is between that look and its sleep
 	t.changed.Broadcast()
+	t.lock.Unlock()
 }

@@ -86,15 +86,14 @@ func everyone(t *testing.T, size int, do func(m member) error) (sent []int) {
 
 // sharedCase is a problem over a whole sequence.
 type sharedCase struct {
-	name                string
-	batch, heads, kv    int
-	rows                int
-	d, dv               int
-	change              func(a *kernels.Attention)
-	sinks               bool
-	keyBatch            int
-	transposed          bool // q, k and v are views of (batch, length, heads, size)
-	leastSent, mostSent float64
+	name             string
+	batch, heads, kv int
+	rows             int
+	d, dv            int
+	change           func(a *kernels.Attention)
+	sinks            bool
+	keyBatch         int
+	transposed       bool // q, k and v are views of (batch, length, heads, size)
 }
 
 var sharedCases = []sharedCase{
