@@ -58,7 +58,7 @@ func (n *hfNormalizerJSON) normalizer() (hfNormalizer, error) {
 	case "Lowercase":
 		return each(lower), nil
 	case "StripAccents":
-		return each(withoutMarks), nil
+		return each(without(isMark)), nil
 	case "Strip":
 		return n.strip, nil
 	case "Prepend":
@@ -136,12 +136,14 @@ func lower(r rune, s string) string {
 	return string(unicode.ToLower(r))
 }
 
-// withoutMarks drops combining marks.
-func withoutMarks(r rune, s string) string {
-	if unicode.Is(unicode.Mn, r) {
-		return ""
+// without drops the characters of a kind.
+func without(kind func(rune) bool) func(r rune, s string) string {
+	return func(r rune, s string) string {
+		if kind(r) {
+			return ""
+		}
+		return s
 	}
-	return s
 }
 
 // nmt drops control characters and makes spaces of the separators that SentencePiece's rule of that name lists.
@@ -211,22 +213,12 @@ func (n *hfNormalizerJSON) bert(t hfText) (hfText, error) {
 	}
 	if n.StripAccents != nil && *n.StripAccents || n.StripAccents == nil && n.Lowercase {
 		t, _ = composed(norm.NFD)(t)
-		t = t.mapped(withoutMarks)
+		t = t.mapped(without(isAccent))
 	}
 	if n.Lowercase {
 		t = t.mapped(lower)
 	}
 	return t, nil
-}
-
-func isControl(r rune) bool {
-	return r != '\t' && r != '\n' && r != '\r' && unicode.Is(unicode.C, r)
-}
-
-func isChinese(r rune) bool {
-	return r >= 0x4E00 && r <= 0x9FFF || r >= 0x3400 && r <= 0x4DBF || r >= 0x20000 && r <= 0x2A6DF ||
-		r >= 0x2A700 && r <= 0x2B73F || r >= 0x2B740 && r <= 0x2B81F || r >= 0x2B920 && r <= 0x2CEAF ||
-		r >= 0xF900 && r <= 0xFAFF || r >= 0x2F800 && r <= 0x2FA1F
 }
 
 // decodeStrictly reads JSON and refuses fields that are not known: they may change what a tokenizer does.

@@ -281,16 +281,3 @@ func firstWord(text string) int {
 	}
 	return end
 }
-
-// isWord reports whether a regular expression's \w matches.
-func isWord(r rune) bool {
-	return unicode.In(r, unicode.L, unicode.M, unicode.Nd, unicode.Nl, unicode.Pc, unicode.Other_Alphabetic, unicode.Join_Control)
-}
-
-// isPunctuation reports whether a character is punctuation of Unicode, or another of ASCII that looks like it.
-func isPunctuation(r rune) bool {
-	if r < utf8.RuneSelf {
-		return r > ' ' && r < 0x7F && !unicode.IsLetter(r) && !unicode.IsDigit(r)
-	}
-	return unicode.IsPunct(r)
-}
