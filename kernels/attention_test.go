@@ -267,6 +267,7 @@ func TestSequences(t *testing.T) {
 				if a.KVLengths != nil {
 					want.Sk = a.KVLengths[n]
 				}
+				want.Place, want.Distance = kernels.Place{Sequence: n}, want.Sk-want.Sq
 				if s != want {
 					t.Fatalf("sequence %+v instead of %+v", s, want)
 				}
