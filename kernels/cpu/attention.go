@@ -20,15 +20,18 @@ type problem[T kernels.Float] struct {
 	sinks               []T
 	masked, transformed bool // does the mask hide anything; do scores need more than a scale
 	tiled               bool // products are made of tiles
+	columnUnit          int  // what the columns of scores are cut at multiples of
 }
 
 func newProblem[T kernels.Float](a *kernels.Attention) *problem[T] {
 	a = cappedByOption(a)
 	p := &problem[T]{Attention: a, sequences: a.Sequences(), heads: a.Q.Shape[1], kvHeads: a.K.Shape[1], d: a.Q.Shape[3], dv: a.V.Shape[3]}
 	p.group = p.heads / p.kvHeads
+	// Whole panels, and all that one counter of dropout draws for; with tiles whole blocks.
+	p.columnUnit = max(simd.Panel[T](), kernels.DropoutColumns)
 	unit := simd.Lanes[T]()
 	if p.tiled = tilesSuit[T](a); p.tiled {
-		unit = simd.TileLines
+		unit, p.columnUnit = simd.TileLines, simd.TileLines
 	}
 	p.dPadded, p.dvPadded = roundUp(p.d, unit), roundUp(p.dv, unit)
 	p.scale = a.EffectiveScale()
@@ -156,8 +159,8 @@ func (p *problem[T]) drop(s kernels.Sequence, head, i, j, nRows, nColumns int, t
 
 // span is the part of a tile's columns that some row in [first, first+n) sees: the tile's first row sees the columns
 // from lo up to hi, each further row one more to the right. The start is a whole unit.
-func span[T kernels.Float](first, n, columns, lo, hi int) (from, to int) {
-	from = max(0, lo+first) / columnUnit[T]() * columnUnit[T]()
+func span(first, n, columns, lo, hi, unit int) (from, to int) {
+	from = max(0, lo+first) / unit * unit
 	to = min(columns, hi+first+n-1)
 	return from, to
 }
@@ -166,9 +169,6 @@ func span[T kernels.Float](first, n, columns, lo, hi int) (from, to int) {
 func reaches[T kernels.Float](t kernels.Tensor, padded int) bool {
 	return multipliable[T](t) && t.Shape[3] == padded
 }
-
-// columnUnit is what the columns of scores are cut at multiples of: a whole panel, and all that one counter of dropout draws for.
-func columnUnit[T kernels.Float]() int { return max(simd.Panel[T](), kernels.DropoutColumns) }
 
 // attention returns a problem whose tensors are of float32 or float64.
 func (h *halves) attention(a *kernels.Attention) *kernels.Attention {

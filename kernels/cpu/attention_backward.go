@@ -438,14 +438,14 @@ type gradientBlock[T kernels.Float] struct {
 }
 
 // span is the part of the block's columns that some row in [i, i+n) sees.
-func (b *gradientBlock[T]) span(i, n int) (from, to int) {
-	from, to = span[T](i, n, b.columns, b.lo, b.hi)
+func (b *gradientBlock[T]) span(i, n, unit int) (from, to int) {
+	from, to = span(i, n, b.columns, b.lo, b.hi, unit)
 	return max(from, b.first), to
 }
 
 // step adds the part of one block to all gradients.
 func (k *backward[T]) step(w *backwardScratch[T], b gradientBlock[T]) {
-	from, to := b.span(0, b.n)
+	from, to := b.span(0, b.n, k.columnUnit)
 	if from >= to {
 		return
 	}
@@ -482,11 +482,11 @@ func (k *backward[T]) step(w *backwardScratch[T], b gradientBlock[T]) {
 // them sees, up to a whole unit. The first column of both tiles is the block's column start.
 func (k *backward[T]) scoreGradients(w *backwardScratch[T], b gradientBlock[T], i, n, start int) {
 	lanes, panel := simd.Lanes[T](), simd.Panel[T]()
-	from, to := b.span(i, n)
+	from, to := b.span(i, n, k.columnUnit)
 	if from >= to {
 		return
 	}
-	to = min(b.columns, roundUp(to, columnUnit[T]()))
+	to = min(b.columns, roundUp(to, k.columnUnit))
 	columns, vectors, stride := to-from, ceilDiv(to-from, lanes), w.scores.stride
 	lo, hi := b.lo+i-from, b.hi+i-from
 	at := i*stride + from - start

@@ -256,7 +256,7 @@ func (f *forward[T]) do(w *forwardScratch[T], s kernels.Sequence, h, q0 int) {
 	if f.tiled {
 		w.queryTiles = packRows(w.queryTiles, q, n, f.d, false)
 	}
-	for k0 := first / columnUnit[T]() * columnUnit[T](); k0 < end; k0 += f.tile.columns {
+	for k0 := first / f.columnUnit * f.columnUnit; k0 < end; k0 += f.tile.columns {
 		columns := min(f.tile.columns, end-k0)
 		if f.single {
 			f.step(w, f.singleBlock(w, s, h, k0, columns, q), 0, 1)
@@ -353,7 +353,7 @@ type block[T kernels.Float] struct {
 
 // step takes the rows [i, i+n) of a block through one step of the online softmax.
 func (f *forward[T]) step(w *forwardScratch[T], b block[T], i, n int) {
-	from, to := span[T](i, n, b.columns, b.lo, b.hi)
+	from, to := span(i, n, b.columns, b.lo, b.hi, f.columnUnit)
 	if from >= to {
 		return
 	}

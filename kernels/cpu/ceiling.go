@@ -9,7 +9,8 @@ import (
 	"github.com/stheno-ml/stheno/kernels/cpu/internal/simd"
 )
 
-// VectorLevel names the vector instructions that kernels use in this process: "generic", "avx2", "avx512" or "neon".
+// VectorLevel names the vector instructions that kernels use in this process: "generic", "avx2", "avx512", "neon" or
+// "bfmmla".
 func VectorLevel() string { return simd.Active().String() }
 
 // PeakRate measures the FLOP/s of fused multiply-adds that touch registers alone, on a number of threads at once, for at

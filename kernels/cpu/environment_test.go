@@ -24,7 +24,7 @@ func TestUnknownLevel(t *testing.T) {
 	}
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
 	for i, kernel := range []string{"add", "matmul", "attention forward", "zero"} {
-		want := "cpu: " + kernel + `: STHENO_SIMD is "fast", it needs to be one of ["generic" "avx2" "avx512" "neon"]`
+		want := "cpu: " + kernel + `: STHENO_SIMD is "fast", it needs to be one of ["generic" "avx2" "avx512" "neon" "bfmmla"]`
 		if i >= len(lines) || lines[i] != want {
 			t.Errorf("the program printed\n%s\nwhich lacks\n%s", out, want)
 		}

@@ -77,8 +77,6 @@ func (b *Backend) multiplyTiles(m *kernels.MatMul, out kernels.MatMulOutputs) {
 func (x *tiledProduct) hasPre() bool { return x.pre.data != nil }
 
 const (
-	// tiledBlockBytes is the size of the tiles of B that a worker keeps: half of the second-level cache of processors that have matrix units.
-	tiledBlockBytes = 1 << 20
 	// tiledWidth is the greatest width of a rectangle, so that a strip of C stays near.
 	tiledWidth = 512
 	// leastTiledRows is the rows of the smallest task.
@@ -87,11 +85,20 @@ const (
 	tiledSteps = 16
 )
 
+// tiledBlockBytes is the size of the tiles of B that a worker keeps: half of the second-level cache that processors with such units have at
+// least.
+func tiledBlockBytes() int {
+	if simd.Active() == simd.BFMMLA {
+		return 1 << 19
+	}
+	return 1 << 20
+}
+
 func (x *tiledProduct) run(b *Backend) {
 	const faster = 4 // than vectors
 	work := x.FLOPs()/faster + flopsPerElement*float64(x.items*(x.rows*x.depth+x.depth*x.columns+x.rows*x.columns))
 	threads := b.workers(x.items*x.rows*x.columns, work)
-	widest := min(tiledWidth, max(simd.TileLines, tiledBlockBytes/2/(x.steps*simd.TileDepth)/simd.TileLines*simd.TileLines))
+	widest := min(tiledWidth, max(simd.TileLines, tiledBlockBytes()/2/(x.steps*simd.TileDepth)/simd.TileLines*simd.TileLines))
 	var bands int
 	bands, x.width = rectangleCost{ofA: 40, ofB: 60}.rectangles(threads, x.items, x.rows, x.columns, simd.TileLines, simd.TileLines, widest)
 	x.bandRows = roundUp(ceilDiv(x.rows, bands), simd.TileLines)

@@ -3,7 +3,7 @@
 //
 // Every function exists in assembly, for AVX-512 and for AVX2 with FMA on amd64 and for NEON on arm64, and in plain Go for every
 // other machine. Which of these levels runs is chosen once when the program starts. The environment variable STHENO_SIMD
-// (generic, avx2, avx512 or neon) lowers the level, so that each can be tested anywhere.
+// (generic, avx2, avx512, neon or bfmmla) lowers the level, so that each can be tested anywhere.
 //
 // # Conventions
 //

@@ -34,7 +34,7 @@ func Gemm[T kernels.Float](m, nv, k int, a *T, rs, cs int, b *T, ldb, bp int, c 
 // row is summed.
 func GemmRows() int {
 	switch active {
-	case AVX512, NEON:
+	case AVX512, NEON, BFMMLA:
 		return 8 // blocks of four, six and eight rows sum alike
 	case AVX2:
 		return 6

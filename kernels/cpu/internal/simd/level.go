@@ -17,9 +17,10 @@ const (
 	AVX2                 // amd64: 256-bit vectors with fused multiply-add
 	AVX512               // amd64: 512-bit vectors: F, VL, BW and DQ
 	NEON                 // arm64: 128-bit vectors, which every such processor has
+	BFMMLA               // arm64: NEON, and products of bfloat16 by the instruction of that name
 )
 
-var levelNames = [...]string{"generic", "avx2", "avx512", "neon"}
+var levelNames = [...]string{"generic", "avx2", "avx512", "neon", "bfmmla"}
 
 func (l Level) String() string {
 	if l >= 0 && int(l) < len(levelNames) {
@@ -76,11 +77,14 @@ func Lanes[T kernels.Float]() int {
 		return 64 / size[T]()
 	case active == AVX2:
 		return 32 / size[T]()
-	case active == NEON:
+	case isNEON():
 		return 16 / size[T]()
 	}
 	return genericLanes
 }
+
+// isNEON reports whether vectors are NEON's.
+func isNEON() bool { return active == NEON || active == BFMMLA }
 
 // Panel is the number of columns in a panel of B, two vectors.
 func Panel[T kernels.Float]() int { return 2 * Lanes[T]() }

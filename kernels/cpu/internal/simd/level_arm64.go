@@ -1,4 +1,9 @@
 package simd
 
-// Levels lists the levels that this machine has, the lowest first.
-func Levels() []Level { return []Level{Generic, NEON} }
+// Levels lists the levels that this machine and its operating system have, the lowest first.
+func Levels() []Level {
+	if haveTiles() {
+		return []Level{Generic, NEON, BFMMLA}
+	}
+	return []Level{Generic, NEON}
+}

@@ -36,7 +36,7 @@ func Peak[T kernels.Float](n int) float64 {
 
 // peakChains is the number of independent sums in the vector loop: more than latency times units.
 func peakChains() float64 {
-	if active == NEON {
+	if isNEON() {
 		return 24
 	}
 	return 12

@@ -10,9 +10,12 @@ import (
 	"github.com/stheno-ml/stheno/kernels"
 )
 
-// everywhere runs a test at every level of the machine, in both element types.
+// everywhere runs a test at every level of the machine, in both element types. What BFMMLA adds has none in these.
 func everywhere(t *testing.T, single func(*testing.T), double func(*testing.T)) {
 	for _, level := range Levels() {
+		if level == BFMMLA {
+			continue
+		}
 		t.Run(level.String(), func(t *testing.T) {
 			defer SetLevel(level)()
 			t.Run("float32", single)
@@ -108,9 +111,12 @@ func TestLevels(t *testing.T) {
 		{[]Level{Generic, AVX2, AVX512}, "avx2", AVX2, ""},
 		{[]Level{Generic, AVX2, AVX512}, "generic", Generic, ""},
 		{[]Level{Generic, AVX2}, "avx512", AVX2, `STHENO_SIMD is "avx512", this machine has ["generic" "avx2"]`},
-		{[]Level{Generic, AVX2}, "fast", AVX2, `STHENO_SIMD is "fast", it needs to be one of ["generic" "avx2" "avx512" "neon"]`},
+		{[]Level{Generic, AVX2}, "fast", AVX2, `STHENO_SIMD is "fast", it needs to be one of ["generic" "avx2" "avx512" "neon" "bfmmla"]`},
 		{[]Level{Generic, NEON}, "", NEON, ""},
 		{[]Level{Generic, NEON}, "neon", NEON, ""},
+		{[]Level{Generic, NEON, BFMMLA}, "", BFMMLA, ""},
+		{[]Level{Generic, NEON, BFMMLA}, "neon", NEON, ""},
+		{[]Level{Generic, NEON}, "bfmmla", NEON, `STHENO_SIMD is "bfmmla", this machine has ["generic" "neon"]`},
 		{[]Level{Generic, NEON}, "avx2", NEON, `STHENO_SIMD is "avx2", this machine has ["generic" "neon"]`},
 		{[]Level{Generic}, "neon", Generic, `STHENO_SIMD is "neon", this machine has ["generic"]`},
 	} {
@@ -123,7 +129,7 @@ func TestLevels(t *testing.T) {
 			t.Errorf("%v, asked for %q: %v, %q; want %v, %q", c.have, c.asked, got, message, c.want, c.err)
 		}
 	}
-	if got := fmt.Sprint(Generic, AVX2, AVX512, NEON, Level(9)); got != "generic avx2 avx512 neon Level(9)" {
+	if got := fmt.Sprint(Generic, AVX2, AVX512, NEON, BFMMLA, Level(9)); got != "generic avx2 avx512 neon bfmmla Level(9)" {
 		t.Errorf("levels print as %q", got)
 	}
 	defer func() {

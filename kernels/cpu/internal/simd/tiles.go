@@ -8,9 +8,11 @@ import (
 	"github.com/stheno-ml/stheno/kernels"
 )
 
-// Some processors multiply whole tiles of bfloat16 numbers in matrix units, at several times the rate of vectors. A tile of A is 16
-// rows of 32 numbers, a tile of B 16 pairs of numbers of 16 columns, so that both are 1 KiB of memory. Two tiles side by side, of
-// 32 rows or of 32 columns, are a step of the depth; all steps one behind the other a block.
+// Some processors multiply matrices of bfloat16 at several times the rate of vectors. Their operands are blocks of 32 rows of A and 32
+// columns of B: steps of 32 numbers of each, 2 KiB, one behind the other along the depth. How a step lies depends on the processor:
+//
+//	AMX     two tiles side by side: of A 16 rows of 32 numbers, of B 16 pairs of numbers of 16 columns
+//	BFMMLA  four groups of 8 lines, A and B alike: two lines side by side, four numbers each; then so the other lines; then the next four
 const (
 	// TileLines is the number of rows or columns of a block.
 	TileLines = 32
@@ -19,8 +21,8 @@ const (
 	// TileStep is the numbers of a step.
 	TileStep = TileLines * TileDepth
 
-	tileSide  = TileLines / 2
-	tileWords = TileStep / 2
+	tileSide   = TileLines / 2 // of AMX
+	groupLines = 8             // of BFMMLA
 )
 
 // units says what multiplies tiles.
@@ -29,22 +31,22 @@ type units int
 const (
 	noUnits    units = iota
 	matrixUnit       // of the processor
-	emulation        // plain Go, for tests where there is none
+	emulation        // of AMX in plain Go, for tests where there is none
 )
 
-// STHENO_SIMD asks for vectors alone, whatever it says.
+// On processors with AMX, STHENO_SIMD asks for vectors alone, whatever it says.
 var multiplier = func() units {
-	if active == AVX512 && os.Getenv(environment) == "" && haveTiles() {
+	if (active == BFMMLA || active == AVX512 && os.Getenv(environment) == "") && haveTiles() {
 		return matrixUnit
 	}
 	return noUnits
 }()
 
-// HasTiles reports whether products may use tiles: at the level AVX512 alone, on processors with matrix units.
-func HasTiles() bool { return multiplier != noUnits && active == AVX512 }
+// HasTiles reports whether products may use tiles: at the level AVX512, on processors with AMX, and at the level BFMMLA.
+func HasTiles() bool { return multiplier != noUnits && (active == AVX512 || active == BFMMLA) }
 
-// SetTiles turns tiles on or off for tests; restore undoes it. Where there is no matrix unit, plain Go takes its place. No kernel may be
-// running.
+// SetTiles turns tiles on or off for tests; restore undoes it. At the level AVX512, plain Go takes the place of a matrix unit that there is
+// not. No kernel may be running.
 func SetTiles(on bool) (restore func()) {
 	before := multiplier
 	switch {
@@ -60,32 +62,57 @@ func SetTiles(on bool) (restore func()) {
 
 // TileProduct multiplies a block of A with several of B, over some steps of the depth: C, 32 rows whose first elements are ldc apart and
 // 32 columns for each block of B, is A·B or, with accumulate, has it added. After the steps of a block of B, skip numbers are left
-// out. The sums are in float32; what is below the smallest normal number is zero.
+// out.
+//
+// The sums are in float32, each in one order whatever the blocks: AMX and plain Go round them to nearest, BFMMLA to the odd one of the two
+// numbers around them, or to nearest where the processor rounds once a pair of products (FPCR.EBF). What is below the smallest
+// normal number may be zero.
 func TileProduct(blocks, steps int, a, b *uint16, skip int, c *float32, ldc int, accumulate bool) {
 	if blocks <= 0 || steps <= 0 {
 		return
 	}
-	if multiplier == matrixUnit {
-		tileProductVector(blocks, steps, a, b, skip, c, ldc, accumulate)
+	if multiplier == emulation {
+		emulateTiles(blocks, steps, a, b, skip, c, ldc, accumulate)
 		return
 	}
-	left := unsafe.Slice(a, steps*TileStep)
+	most := blocks
+	if active == BFMMLA {
+		most = max(1, longestTileProduct/steps)
+	}
+	for block := 0; block < blocks; block += most {
+		right := (*uint16)(unsafe.Add(unsafe.Pointer(b), 2*block*(steps*TileStep+skip)))
+		tileProductVector(min(most, blocks-block), steps, a, right, skip, at(c, block*TileLines), ldc, accumulate)
+	}
+}
+
+// longestTileProduct is how many steps of all blocks BFMMLA multiplies in one go: 20 to 60 µs, as nothing can preempt them.
+const longestTileProduct = 64
+
+// emulateTiles is TileProduct of tiles as AMX has them.
+func emulateTiles(blocks, steps int, a, b *uint16, skip int, c *float32, ldc int, accumulate bool) {
+	const tileWords = tileSide * TileDepth
+	depth := steps * TileDepth
+	rows, columns := make([]float32, TileLines*depth), make([]float32, TileLines*depth)
+	for at, x := range unsafe.Slice(a, steps*TileStep) {
+		step, half, word := at/TileStep, at/tileWords%2, at%tileWords
+		rows[(half*tileSide+word/TileDepth)*depth+step*TileDepth+word%TileDepth] = fromBFloat16(x)
+	}
 	for block := range blocks {
-		right := unsafe.Slice((*uint16)(unsafe.Add(unsafe.Pointer(b), 2*block*(steps*TileStep+skip))), steps*TileStep)
+		for at, x := range unsafe.Slice((*uint16)(unsafe.Add(unsafe.Pointer(b), 2*block*(steps*TileStep+skip))), steps*TileStep) {
+			step, half, word := at/TileStep, at/tileWords%2, at%tileWords
+			columns[(half*tileSide+word%TileLines/2)*depth+step*TileDepth+word/TileLines*2+word%2] = fromBFloat16(x)
+		}
 		for i := range TileLines {
-			for j := range TileLines {
+			row, out := rows[i*depth:][:depth], unsafe.Slice(at(c, i*ldc+block*TileLines), TileLines)
+			for j := range out {
 				sum := float32(0)
-				for k := range steps * TileDepth {
-					step := k / TileDepth * TileStep
-					x := left[step+i/tileSide*tileWords+i%tileSide*TileDepth+k%TileDepth]
-					y := right[step+j/tileSide*tileWords+k%TileDepth/2*TileLines+j%tileSide*2+k%2]
-					sum += fromBFloat16(x) * fromBFloat16(y)
+				for k, y := range columns[j*depth:][:depth] {
+					sum += row[k] * y
 				}
-				to := at(c, i*ldc+block*TileLines+j)
 				if accumulate {
-					sum += *to
+					sum += out[j]
 				}
-				*to = sum
+				out[j] = sum
 			}
 		}
 	}
@@ -107,21 +134,25 @@ type Tiled struct {
 func PackTiles(dst []uint16, m Tiled, pairs bool) {
 	steps := (m.Depth + TileDepth - 1) / TileDepth
 	dst = dst[:steps*TileStep]
-	for half := range 2 {
+	side := tileSide
+	if active == BFMMLA {
+		side = groupLines
+	}
+	for first := 0; first < TileLines; first += side {
 		part := m
-		part.Lines = min(tileSide, m.Lines-half*tileSide)
-		to := dst[half*tileWords:]
+		part.Lines = min(side, m.Lines-first)
+		to := dst[first*TileDepth:]
 		if part.Lines <= 0 {
 			for s := range steps {
-				clear(to[s*TileStep:][:tileWords])
+				clear(to[s*TileStep:][:side*TileDepth])
 			}
 			continue
 		}
-		part.Data = m.at(half*tileSide, 0)
-		part.pack(to, steps)
-		if alongDepth := m.DepthStep == 1; alongDepth == pairs {
+		part.Data = m.at(first, 0)
+		part.pack(to, steps, side)
+		if alongDepth := m.DepthStep == 1; active != BFMMLA && alongDepth == pairs {
 			for s := range steps {
-				transposeTile(to[s*TileStep:][:tileWords])
+				transposeTile(to[s*TileStep:][:side*TileDepth])
 			}
 		}
 	}
@@ -135,17 +166,17 @@ func (m Tiled) at(line, depth int) unsafe.Pointer {
 	return unsafe.Add(m.Data, (line*m.LineStep+depth*m.DepthStep)*size)
 }
 
-// pack writes tiles of up to 16 lines, a step apart: as rows where numbers of a line lie end to end, otherwise as pairs.
-func (m Tiled) pack(dst []uint16, steps int) {
+// pack writes the parts of steps that hold up to side lines. For AMX these are rows where numbers of a line lie end to end, otherwise pairs.
+func (m Tiled) pack(dst []uint16, steps, side int) {
 	whole := m.Depth / TileDepth
-	if m.Lines < tileSide {
+	if m.Lines < side {
 		whole = 0
 	}
 	if whole > 0 {
 		m.packWhole(dst, whole)
 	}
 	for s := whole; s < steps; s++ {
-		m.packEdge(dst[s*TileStep:], s*TileDepth)
+		m.packEdge(dst[s*TileStep:], s*TileDepth, side)
 	}
 }
 
@@ -162,17 +193,17 @@ func (m Tiled) packWhole(dst []uint16, steps int) {
 	}
 }
 
-// packEdge is a tile from some depth on of which not all is there.
-func (m Tiled) packEdge(dst []uint16, from int) {
+// packEdge is the part of a step from some depth on of which not all is there.
+func (m Tiled) packEdge(dst []uint16, from, side int) {
 	depth := min(TileDepth, m.Depth-from)
-	var words [tileWords]uint16
-	var numbers [tileWords]float32
-	edge := Tiled{Data: unsafe.Pointer(&words), LineStep: TileDepth, DepthStep: 1, Lines: tileSide, Depth: TileDepth}
+	var words [tileSide * TileDepth]uint16
+	var numbers [tileSide * TileDepth]float32
+	edge := Tiled{Data: unsafe.Pointer(&words), LineStep: TileDepth, DepthStep: 1, Lines: side, Depth: TileDepth}
 	if m.Float32 {
 		edge.Data, edge.Float32 = unsafe.Pointer(&numbers), true
 	}
 	if m.DepthStep != 1 {
-		edge.LineStep, edge.DepthStep = 1, tileSide
+		edge.LineStep, edge.DepthStep = 1, side
 	}
 	for line := range m.Lines {
 		for k := range depth {
@@ -188,7 +219,7 @@ func (m Tiled) packEdge(dst []uint16, from int) {
 
 // transposeTile swaps the rows and columns of pairs of a tile.
 func transposeTile(tile []uint16) {
-	var turned [tileWords]uint16
+	var turned [tileSide * TileDepth]uint16
 	const blocks = tileSide / 8
 	transposeVector(blocks, blocks, (*float32)(unsafe.Pointer(&tile[0])), tileSide, (*float32)(unsafe.Pointer(&turned)), tileSide)
 	copy(tile, turned[:])
@@ -197,7 +228,7 @@ func transposeTile(tile []uint16) {
 // RoundRow writes n numbers as bfloat16, rounded to nearest, NaN to a quiet NaN.
 func RoundRow(n int, dst *kernels.BFloat16, src *float32) {
 	whole := 0
-	if active == AVX512 {
+	if active != Generic {
 		if whole = n &^ 15; whole > 0 {
 			roundRowVector(whole/16, (*uint16)(dst), src)
 		}
@@ -211,7 +242,7 @@ func RoundRow(n int, dst *kernels.BFloat16, src *float32) {
 // WidenRow writes n numbers of bfloat16 as float32.
 func WidenRow(n int, dst *float32, src *kernels.BFloat16) {
 	whole := 0
-	if active == AVX512 {
+	if active != Generic {
 		if whole = n &^ 15; whole > 0 {
 			widenRowVector(whole/16, dst, (*uint16)(src))
 		}

@@ -27,12 +27,22 @@ func tileRowsRoundedAVX512(steps int, src *float32, stride int, dst *uint16)
 //go:noescape
 func tilePairsRoundedAVX512(steps int, src *float32, stride int, dst *uint16)
 
-// widenRowAVX512 is WidenRow.
+// widenRowAVX512 is WidenRow, sixteen numbers at a time.
 //
 //go:noescape
 func widenRowAVX512(vectors int, dst *float32, src *uint16)
 
-// roundRowAVX512 is RoundRow.
+// roundRowAVX512 is RoundRow, sixteen numbers at a time.
 //
 //go:noescape
 func roundRowAVX512(vectors int, dst *uint16, src *float32)
+
+// widenRowAVX2 is WidenRow, sixteen numbers at a time.
+//
+//go:noescape
+func widenRowAVX2(vectors int, dst *float32, src *uint16)
+
+// roundRowAVX2 is RoundRow, sixteen numbers at a time.
+//
+//go:noescape
+func roundRowAVX2(vectors int, dst *uint16, src *float32)

@@ -282,7 +282,7 @@ pair:
 	RET
 
 // func tileRowsRoundedAVX512(steps int, src *float32, stride int, dst *uint16)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512DQ, AVX512F
 TEXT ·tileRowsRoundedAVX512(SB), NOSPLIT, $0-32
 	MOVQ         src+8(FP), AX
 	MOVQ         stride+16(FP), CX
@@ -301,7 +301,7 @@ step:
 row:
 	VMOVUPS (SI), Z3
 	VPSRLD  $0x10, Z3, Z4
-	VPANDD  Z0, Z4, Z5
+	VANDPS  Z0, Z4, Z5
 	VPADDD  Z1, Z5, Z5
 	VPADDD  Z3, Z5, Z5
 	VPSRLD  $0x10, Z5, Z5
@@ -310,7 +310,7 @@ row:
 	VPMOVDW Z5, (DI)
 	VMOVUPS 64(SI), Z3
 	VPSRLD  $0x10, Z3, Z4
-	VPANDD  Z0, Z4, Z5
+	VANDPS  Z0, Z4, Z5
 	VPADDD  Z1, Z5, Z5
 	VPADDD  Z3, Z5, Z5
 	VPSRLD  $0x10, Z5, Z5
@@ -338,7 +338,7 @@ DATA table2<>+0(SB)/4, $0x00000040
 GLOBL table2<>(SB), RODATA|NOPTR, $4
 
 // func tilePairsRoundedAVX512(steps int, src *float32, stride int, dst *uint16)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512DQ, AVX512F
 TEXT ·tilePairsRoundedAVX512(SB), NOSPLIT, $0-32
 	MOVQ         src+8(FP), AX
 	MOVQ         stride+16(FP), CX
@@ -356,7 +356,7 @@ step:
 pair:
 	VMOVUPS   (AX), Z3
 	VPSRLD    $0x10, Z3, Z4
-	VPANDD    Z0, Z4, Z5
+	VANDPS    Z0, Z4, Z5
 	VPADDD    Z1, Z5, Z5
 	VPADDD    Z3, Z5, Z5
 	VPSRLD    $0x10, Z5, Z5
@@ -365,7 +365,7 @@ pair:
 	ADDQ      CX, AX
 	VMOVUPS   (AX), Z3
 	VPSRLD    $0x10, Z3, Z4
-	VPANDD    Z0, Z4, Z6
+	VANDPS    Z0, Z4, Z6
 	VPADDD    Z1, Z6, Z6
 	VPADDD    Z3, Z6, Z6
 	VPSRLD    $0x10, Z6, Z6
@@ -403,7 +403,7 @@ vector:
 	RET
 
 // func roundRowAVX512(vectors int, dst *uint16, src *float32)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512DQ, AVX512F
 TEXT ·roundRowAVX512(SB), NOSPLIT, $0-24
 	MOVQ         vectors+0(FP), AX
 	MOVQ         dst+8(FP), CX
@@ -415,7 +415,7 @@ TEXT ·roundRowAVX512(SB), NOSPLIT, $0-24
 vector:
 	VMOVUPS (DX), Z3
 	VPSRLD  $0x10, Z3, Z4
-	VPANDD  Z0, Z4, Z5
+	VANDPS  Z0, Z4, Z5
 	VPADDD  Z1, Z5, Z5
 	VPADDD  Z3, Z5, Z5
 	VPSRLD  $0x10, Z5, Z5
@@ -428,3 +428,90 @@ vector:
 	JNZ     vector
 	VZEROUPPER
 	RET
+
+// func widenRowAVX2(vectors int, dst *float32, src *uint16)
+// Requires: AVX, AVX2
+TEXT ·widenRowAVX2(SB), NOSPLIT, $0-24
+	MOVQ vectors+0(FP), AX
+	MOVQ dst+8(FP), CX
+	MOVQ src+16(FP), DX
+
+vector:
+	VPMOVZXWD (DX), Y0
+	VPSLLD    $0x10, Y0, Y0
+	VMOVUPS   Y0, (CX)
+	VPMOVZXWD 16(DX), Y0
+	VPSLLD    $0x10, Y0, Y0
+	VMOVUPS   Y0, 32(CX)
+	ADDQ      $0x20, DX
+	ADDQ      $0x40, CX
+	DECQ      AX
+	JNZ       vector
+	VZEROUPPER
+	RET
+
+// func roundRowAVX2(vectors int, dst *uint16, src *float32)
+// Requires: AVX, AVX2
+TEXT ·roundRowAVX2(SB), NOSPLIT, $0-24
+	MOVQ vectors+0(FP), AX
+	MOVQ dst+8(FP), CX
+	MOVQ src+16(FP), DX
+
+vector:
+	VMOVUPS   (DX), Y0
+	VPSRLD    $0x10, Y0, Y1
+	VANDPS    table3<>+0(SB), Y1, Y2
+	VPADDD    table4<>+0(SB), Y2, Y2
+	VPADDD    Y0, Y2, Y2
+	VPSRLD    $0x10, Y2, Y2
+	VCMPPS    $0x03, Y0, Y0, Y0
+	VORPS     table5<>+0(SB), Y1, Y1
+	VBLENDVPS Y0, Y1, Y2, Y2
+	VMOVUPS   32(DX), Y0
+	VPSRLD    $0x10, Y0, Y1
+	VANDPS    table3<>+0(SB), Y1, Y3
+	VPADDD    table4<>+0(SB), Y3, Y3
+	VPADDD    Y0, Y3, Y3
+	VPSRLD    $0x10, Y3, Y3
+	VCMPPS    $0x03, Y0, Y0, Y0
+	VORPS     table5<>+0(SB), Y1, Y1
+	VBLENDVPS Y0, Y1, Y3, Y3
+	VPACKUSDW Y3, Y2, Y2
+	VPERMQ    $0xd8, Y2, Y2
+	VMOVUPS   Y2, (CX)
+	ADDQ      $0x40, DX
+	ADDQ      $0x20, CX
+	DECQ      AX
+	JNZ       vector
+	VZEROUPPER
+	RET
+
+DATA table3<>+0(SB)/4, $0x00000001
+DATA table3<>+4(SB)/4, $0x00000001
+DATA table3<>+8(SB)/4, $0x00000001
+DATA table3<>+12(SB)/4, $0x00000001
+DATA table3<>+16(SB)/4, $0x00000001
+DATA table3<>+20(SB)/4, $0x00000001
+DATA table3<>+24(SB)/4, $0x00000001
+DATA table3<>+28(SB)/4, $0x00000001
+GLOBL table3<>(SB), RODATA|NOPTR, $32
+
+DATA table4<>+0(SB)/4, $0x00007fff
+DATA table4<>+4(SB)/4, $0x00007fff
+DATA table4<>+8(SB)/4, $0x00007fff
+DATA table4<>+12(SB)/4, $0x00007fff
+DATA table4<>+16(SB)/4, $0x00007fff
+DATA table4<>+20(SB)/4, $0x00007fff
+DATA table4<>+24(SB)/4, $0x00007fff
+DATA table4<>+28(SB)/4, $0x00007fff
+GLOBL table4<>(SB), RODATA|NOPTR, $32
+
+DATA table5<>+0(SB)/4, $0x00000040
+DATA table5<>+4(SB)/4, $0x00000040
+DATA table5<>+8(SB)/4, $0x00000040
+DATA table5<>+12(SB)/4, $0x00000040
+DATA table5<>+16(SB)/4, $0x00000040
+DATA table5<>+20(SB)/4, $0x00000040
+DATA table5<>+24(SB)/4, $0x00000040
+DATA table5<>+28(SB)/4, $0x00000040
+GLOBL table5<>(SB), RODATA|NOPTR, $32

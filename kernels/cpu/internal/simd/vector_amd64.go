@@ -545,7 +545,12 @@ func rotateNeighboursVector[T kernels.Float](rows, n int, y *T, ldy int, x *T, l
 }
 
 func roundRowVector(vectors int, dst *uint16, src *float32) {
-	roundRowAVX512(vectors, dst, src)
+	switch {
+	case active == AVX512:
+		roundRowAVX512(vectors, dst, src)
+	default:
+		roundRowAVX2(vectors, dst, src)
+	}
 }
 
 func scaleRowsVector[T kernels.Float](rows, n int, dst *T, ldd int, src *T, lds int, f *T) {
@@ -825,5 +830,10 @@ func transposeVector[T kernels.Float](blockRows, blockCols int, src *T, lds int,
 }
 
 func widenRowVector(vectors int, dst *float32, src *uint16) {
-	widenRowAVX512(vectors, dst, src)
+	switch {
+	case active == AVX512:
+		widenRowAVX512(vectors, dst, src)
+	default:
+		widenRowAVX2(vectors, dst, src)
+	}
 }

@@ -376,7 +376,7 @@ func rotateNeighboursVector[T kernels.Float](rows, n int, y *T, ldy int, x *T, l
 }
 
 func roundRowVector(vectors int, dst *uint16, src *float32) {
-	panic("simd: no roundRow on this architecture")
+	roundRowNEON(vectors, dst, src)
 }
 
 func scaleRowsVector[T kernels.Float](rows, n int, dst *T, ldd int, src *T, lds int, f *T) {
@@ -551,23 +551,23 @@ func tanhPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, m
 }
 
 func tilePairsVector(steps int, src *uint16, stride int, dst *uint16) {
-	panic("simd: no tilePairs on this architecture")
+	tilePairsNEON(steps, src, stride, dst)
 }
 
 func tilePairsRoundedVector(steps int, src *float32, stride int, dst *uint16) {
-	panic("simd: no tilePairsRounded on this architecture")
+	tilePairsRoundedNEON(steps, src, stride, dst)
 }
 
 func tileProductVector(blocks, steps int, a *uint16, b *uint16, skip int, c *float32, ldc int, accumulate bool) {
-	panic("simd: no tileProduct on this architecture")
+	tileProductNEON(blocks, steps, a, b, skip, c, ldc, accumulate)
 }
 
 func tileRowsVector(steps int, src *uint16, stride int, dst *uint16) {
-	panic("simd: no tileRows on this architecture")
+	tileRowsNEON(steps, src, stride, dst)
 }
 
 func tileRowsRoundedVector(steps int, src *float32, stride int, dst *uint16) {
-	panic("simd: no tileRowsRounded on this architecture")
+	tileRowsRoundedNEON(steps, src, stride, dst)
 }
 
 func transposeVector[T kernels.Float](blockRows, blockCols int, src *T, lds int, dst *T, ldd int) {
@@ -580,5 +580,5 @@ func transposeVector[T kernels.Float](blockRows, blockCols int, src *T, lds int,
 }
 
 func widenRowVector(vectors int, dst *float32, src *uint16) {
-	panic("simd: no widenRow on this architecture")
+	widenRowNEON(vectors, dst, src)
 }

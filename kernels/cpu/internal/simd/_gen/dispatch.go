@@ -21,7 +21,6 @@ import (
 type signature struct {
 	name, parameters string
 	typed            bool // its variants differ by the element type
-	amd64            bool // there is no such thing elsewhere
 	variants         []variant
 }
 
@@ -59,12 +58,6 @@ func (t target) declare(name, parameters string, typed bool) {
 	s.variants = append(s.variants, v)
 }
 
-// declareTiles notes a kernel of amd64's matrix units.
-func declareTiles(name, parameters string) {
-	tiles.declare(name, parameters, false)
-	signatures[name].amd64 = true
-}
-
 // neonSignatures are the kernels for arm64. They need to be those of amd64.
 func neonSignatures() (map[string]*signature, error) {
 	list := map[string]*signature{}
@@ -81,10 +74,7 @@ func neonSignatures() (map[string]*signature, error) {
 			list[k.Name] = s
 		}
 	}
-	for name, s := range signatures {
-		if s.amd64 {
-			list[name] = &signature{name: name, parameters: s.parameters}
-		}
+	for name := range signatures {
 		if list[name] == nil {
 			return nil, fmt.Errorf("%s of amd64 has no counterpart for arm64 in neon.Families", name)
 		}
@@ -162,9 +152,6 @@ func (s *signature) body() (string, error) {
 		return "", err
 	}
 	f := file.Decls[0].(*ast.FuncDecl).Type
-	if len(s.variants) == 0 {
-		return "\tpanic(\"simd: no " + s.name + " on this architecture\")\n", nil
-	}
 	if len(s.variants) == 1 {
 		return s.call(s.variants[0], f), nil
 	}

@@ -40,8 +40,10 @@ var families = map[string]func(){
 			tileRows(half)
 			tilePairs(half)
 		}
-		widenRow()
-		roundRow()
+		for _, t := range []target{{avx512: true}, {}} {
+			widenRow(t)
+			roundRow(t)
+		}
 	},
 	"optimizer": func() { each(adamw); each(sgd); each(sgdMomentum); each(lion); each(sumSquares) },
 }

@@ -85,7 +85,7 @@ func wholeTiles() Mem {
 
 // tileProduct holds two by two tiles of C, so that each tile that is loaded is multiplied twice.
 func tileProduct() {
-	declareTiles("tileProduct", tileProductParameters)
+	tiles.declare("tileProduct", tileProductParameters, false)
 	function("tileProduct"+tiles.set(), tileProductParameters, "is TileProduct.")
 	a, b, c, upper, lower := reg.RSI, reg.RDI, reg.RBX, reg.RCX, reg.RDX
 	row, ldc, left, steps := reg.R8, reg.R9, reg.R10, reg.R11
@@ -148,7 +148,7 @@ func tileProduct() {
 
 const tileProductParameters = "(blocks, steps int, a *uint16, b *uint16, skip int, c *float32, ldc int, accumulate bool)"
 
-// tiles is what the kernels around the matrix units are emitted for: every processor that has these has AVX-512.
+// tiles is what the kernels of the matrix units are emitted for: every processor that has these has AVX-512.
 var tiles = target{avx512: true}
 
 // tileRows makes tiles of 16 rows, whose numbers lie end to end.
@@ -158,7 +158,10 @@ func tileRows(half bool) {
 		element, size = "uint16", 2
 	}
 	src, stride, dst, steps := startTiles("tileRows", element, size)
-	round := tiles.rounding(half)
+	var round func(reg.VecVirtual) reg.VecVirtual
+	if !half {
+		round = tiles.rounding()
+	}
 	Label("step")
 	from, to, rows := GP64(), GP64(), GP64()
 	MOVQ(src, from)
@@ -194,7 +197,10 @@ func tilePairs(half bool) {
 		element, size = "uint16", 2
 	}
 	src, stride, dst, steps := startTiles("tilePairs", element, size)
-	round := tiles.rounding(half)
+	var round func(reg.VecVirtual) reg.VecVirtual
+	if !half {
+		round = tiles.rounding()
+	}
 	Label("step")
 	to, pairs := GP64(), GP64()
 	MOVQ(dst, to)
@@ -229,7 +235,7 @@ func startTiles(name, element string, size int) (src, stride, dst, steps reg.GPV
 	if size == 4 {
 		name += "Rounded"
 	}
-	declareTiles(name, parameters)
+	tiles.declare(name, parameters, false)
 	function(name+tiles.set(), parameters, "is "+upperFirst(name)+".")
 	src, stride, dst, steps = integer("src"), integer("stride"), integer("dst"), integer("steps")
 	SHLQ(Imm(uint64(size/2)), stride)
@@ -237,55 +243,70 @@ func startTiles(name, element string, size int) (src, stride, dst, steps reg.GPV
 }
 
 // rounding returns what rounds float32 to bfloat16 in the lower halves of the lanes, to nearest and NaN to a quiet NaN.
-func (t target) rounding(half bool) func(reg.VecVirtual) reg.VecVirtual {
-	if half {
-		return nil
-	}
+func (t target) rounding() func(reg.VecVirtual) reg.VecVirtual {
 	one, most, quiet := t.constantBits(1), t.constantBits(0x7fff), t.constantBits(0x40)
 	return func(x reg.VecVirtual) reg.VecVirtual {
-		upper, odd, nan := ZMM(), ZMM(), K()
+		upper, odd := t.vector(), t.vector()
 		VPSRLD(Imm(16), x, upper)
-		VPANDD(one, upper, odd)
+		t.and(one, upper, odd)
 		VPADDD(most, odd, odd)
 		VPADDD(x, odd, odd)
 		VPSRLD(Imm(16), odd, odd)
+		if t.avx512 {
+			nan := K()
+			VCMPPS(Imm(3), x, x, nan)
+			VPORD(quiet, upper, nan, odd)
+			return odd
+		}
+		nan := t.vector()
 		VCMPPS(Imm(3), x, x, nan)
-		VPORD(quiet, upper, nan, odd)
+		t.or(quiet, upper, upper)
+		VBLENDVPS(nan, upper, odd, odd)
 		return odd
 	}
 }
 
-// widenRow writes a row of bfloat16 as float32, whole vectors of it.
-func widenRow() {
-	const parameters = "(vectors int, dst *float32, src *uint16)"
-	declareTiles("widenRow", parameters)
-	function("widenRow"+tiles.set(), parameters, "is WidenRow.")
+const rowBytes = 64 // of float32 that a round of the loops below converts: sixteen
+
+// widenRow writes a row of bfloat16 as float32.
+func widenRow(t target) {
+	t.untyped("widenRow", "(vectors int, dst *float32, src *uint16)", "is WidenRow, sixteen numbers at a time.")
 	vectors, dst, src := integer("vectors"), integer("dst"), integer("src")
 	Label("vector")
-	v := ZMM()
-	VPMOVZXWD(Mem{Base: src}, v)
-	VPSLLD(Imm(16), v, v)
-	VMOVUPS(v, Mem{Base: dst})
-	ADDQ(Imm(32), src)
-	ADDQ(Imm(64), dst)
+	for at := 0; at < rowBytes; at += t.bytes() {
+		v := t.vector()
+		VPMOVZXWD(Mem{Base: src, Disp: at / 2}, v)
+		VPSLLD(Imm(16), v, v)
+		t.store(v, Mem{Base: dst, Disp: at})
+	}
+	ADDQ(Imm(rowBytes/2), src)
+	ADDQ(Imm(rowBytes), dst)
 	DECQ(vectors)
 	JNZ(LabelRef("vector"))
 	ret()
 }
 
-// roundRow writes a row of float32 as bfloat16, whole vectors of it.
-func roundRow() {
-	const parameters = "(vectors int, dst *uint16, src *float32)"
-	declareTiles("roundRow", parameters)
-	function("roundRow"+tiles.set(), parameters, "is RoundRow.")
+// roundRow writes a row of float32 as bfloat16.
+func roundRow(t target) {
+	t.untyped("roundRow", "(vectors int, dst *uint16, src *float32)", "is RoundRow, sixteen numbers at a time.")
 	vectors, dst, src := integer("vectors"), integer("dst"), integer("src")
-	round := tiles.rounding(false)
+	round := t.rounding()
 	Label("vector")
-	v := ZMM()
-	VMOVUPS(Mem{Base: src}, v)
-	VPMOVDW(round(v), Mem{Base: dst})
-	ADDQ(Imm(64), src)
-	ADDQ(Imm(32), dst)
+	var words []reg.VecVirtual
+	for at := 0; at < rowBytes; at += t.bytes() {
+		v := t.vector()
+		t.load(Mem{Base: src, Disp: at}, v)
+		words = append(words, round(v))
+	}
+	if t.avx512 {
+		VPMOVDW(words[0], Mem{Base: dst})
+	} else {
+		VPACKUSDW(words[1], words[0], words[0]) // halves of both in turns
+		VPERMQ(Imm(0b11_01_10_00), words[0], words[0])
+		t.store(words[0], Mem{Base: dst})
+	}
+	ADDQ(Imm(rowBytes), src)
+	ADDQ(Imm(rowBytes/2), dst)
 	DECQ(vectors)
 	JNZ(LabelRef("vector"))
 	ret()

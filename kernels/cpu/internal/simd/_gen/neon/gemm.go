@@ -87,7 +87,7 @@ func (p product) block(rows, vectors int, repeat bool) {
 			if vectors == 1 {
 				row = append(row, p.load(from, 0))
 			} else {
-				x, y := p.loadTwo(from)
+				x, y := p.loadTwo(from, 0)
 				row = append(row, x, y)
 			}
 			p.plus(from, from, p.ldb)

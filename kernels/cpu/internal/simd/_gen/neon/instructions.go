@@ -39,6 +39,7 @@ type shape struct {
 
 var (
 	bytes16 = shape{"16b", 0}
+	halves8 = shape{"8h", 1}
 	words4  = shape{"4s", 2}
 	longs2  = shape{"2d", 3}
 )
@@ -196,6 +197,10 @@ func (k *kernel) shiftLanes(s shape, x vec, by int, to ...vec) vec {
 	return k.two(fmt.Sprintf("shl v%%d.%[1]s, v%%d.%[1]s, #%[2]d", s.name, by), 0x4f005400|(s.bits()+uint32(by))<<16, k.into(to), x)
 }
 
+func (k *kernel) shiftRightLanes(s shape, x vec, by int) vec {
+	return k.two(fmt.Sprintf("ushr v%%d.%[1]s, v%%d.%[1]s, #%[2]d", s.name, by), 0x6f000400|(2*s.bits()-uint32(by))<<16, k.vec(), x)
+}
+
 // multiplyLow and multiplyHigh are the 64-bit products of the lower and of the upper two of four numbers.
 func (k *kernel) multiplyLow(x, y vec) vec {
 	to := k.vec()
@@ -234,6 +239,26 @@ func (k *kernel) widenWords(x vec) vec  { return k.two("uxtl v%d.2d, v%d.2s", 0x
 func (k *kernel) lowDoubles(x vec) vec { return k.two("fcvtl v%d.2d, v%d.2s", 0x0e617800, k.vec(), x) }
 func (k *kernel) highDoubles(x vec) vec {
 	return k.two("fcvtl2 v%d.2d, v%d.4s", 0x4e617800, k.vec(), x)
+}
+
+// lowFloats and highFloats are the lower and the upper half of a vector of bfloat16, in float32.
+func (k *kernel) lowFloats(x vec) vec {
+	return k.two("shll v%d.4s, v%d.4h, #16", 0x2e613800, k.vec(), x)
+}
+func (k *kernel) highFloats(x vec) vec {
+	return k.two("shll2 v%d.4s, v%d.8h, #16", 0x6e613800, k.vec(), x)
+}
+
+// bfloat16 is two vectors of float32 rounded to one, on processors that have BFMMLA.
+func (k *kernel) bfloat16(x, y vec) vec {
+	to := k.two("bfcvtn v%d.4h, v%d.4s", 0x0ea16800, k.vec(), x)
+	k.word(0x4ea16800, "bfcvtn2 v%d.8h, v%d.4s", ints([]vec{to}), ints([]vec{to, y}), field{int(to), first}, field{int(y), second})
+	return to
+}
+
+// multiplyPairs adds the product of two lines of four numbers of bfloat16 with the columns that are two others to 2×2 sums.
+func (k *kernel) multiplyPairs(sums, x, y vec) {
+	k.word(0x6e40ec00, "bfmmla v%d.4s, v%d.8h, v%d.8h", ints([]vec{sums}), ints([]vec{sums, x, y}), field{int(sums), first}, field{int(x), second}, field{int(y), third})
 }
 
 // width is how much of a vector a load or a store moves, in bytes. Loads leave zeros in the rest.
@@ -279,9 +304,13 @@ func (k *kernel) loadAt(w width, base, index gp, to ...vec) vec {
 }
 
 // loadTwo loads two vectors that lie side by side.
-func (k *kernel) loadTwo(base gp) (x, y vec) {
+func (k *kernel) loadTwo(base gp, offset int) (x, y vec) {
 	x, y = k.vec(), k.vec()
-	k.word(0xad400000, "ldp q%d, q%d, [x%d]", ints([]vec{x, y}), ints([]gp{base}), field{int(x), first}, field{int(y), 10}, field{int(base), second})
+	place := "[x%d]"
+	if offset > 0 {
+		place = fmt.Sprintf("[x%%d, #%d]", offset)
+	}
+	k.word(0xad400000|uint32(offset/bytes)<<15, "ldp q%d, q%d, "+place, ints([]vec{x, y}), ints([]gp{base}), field{int(x), first}, field{int(y), 10}, field{int(base), second})
 	return x, y
 }
 

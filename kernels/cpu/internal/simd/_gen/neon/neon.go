@@ -50,8 +50,8 @@ var Families = map[string][]Kernel{
 		typed("finite", "(rows, n int, a *T, lda int) bool", "is Finite.", finite),
 	},
 	"dropout": {
-		{"philox", "(n int, numbers *uint16, key, counter *uint32)", false,
-			"draws n numbers, rounded up to whole groups of four vectors, those of one counter after the other's.", philox},
+		plain("philox", "(n int, numbers *uint16, key, counter *uint32)",
+			"draws n numbers, rounded up to whole groups of four vectors, those of one counter after the other's.", philox),
 		typed("keep", "(n int, to, from *T, numbers *uint16, threshold uint32, scale T)", "applies random numbers to n elements, a multiple of the lanes.", keep),
 	},
 	"peak": {typed("peak", "(n int)", "does n rounds of 24 vector FMAs in registers; n is at least 1.", peak)},
@@ -86,6 +86,15 @@ var Families = map[string][]Kernel{
 	"pointwise": pointwise,
 	"add":       {typed("add", "(n int, c, a, b *T)", "is Add.", add)},
 	"mul":       {typed("mul", "(n int, c, a, b *T)", "is Mul.", mul)},
+	"tiles": {
+		plain("tileProduct", "(blocks, steps int, a *uint16, b *uint16, skip int, c *float32, ldc int, accumulate bool)", "is TileProduct.", tileProduct),
+		plain("tileRows", "(steps int, src *uint16, stride int, dst *uint16)", "makes groups of eight lines whose numbers lie end to end.", tileRows(false)),
+		plain("tileRowsRounded", "(steps int, src *float32, stride int, dst *uint16)", "is tileRowsNEON from float32.", tileRows(true)),
+		plain("tilePairs", "(steps int, src *uint16, stride int, dst *uint16)", "makes groups of eight lines that lie side by side.", tilePairs(false)),
+		plain("tilePairsRounded", "(steps int, src *float32, stride int, dst *uint16)", "is tilePairsNEON from float32.", tilePairs(true)),
+		plain("widenRow", "(vectors int, dst *float32, src *uint16)", "is WidenRow, sixteen numbers at a time.", widenRow),
+		plain("roundRow", "(vectors int, dst *uint16, src *float32)", "is RoundRow, sixteen numbers at a time.", roundRow),
+	},
 	"optimizer": {
 		typed("adamw", "(n int, w, dw, m, v *T, scale, rest1, beta2, rest2, root, epsilon, decay, rate T)", "is AdamW.", adamw),
 		typed("sgd", "(n int, w, dw *T, scale, pull, decay, rate T)", "is SGD.", sgd),
@@ -99,6 +108,10 @@ const (
 	activateParameters     = "(n int, y, x *T)"
 	activateGradParameters = "(n int, dx, x, dy *T)"
 )
+
+func plain(name, parameters, doc string, emit func(*kernel)) Kernel {
+	return Kernel{name, parameters, false, doc, emit}
+}
 
 func typed(name, parameters, doc string, emit func(*kernel)) Kernel {
 	return Kernel{name, parameters, true, doc, emit}

@@ -30,10 +30,11 @@ func TestThroughput(t *testing.T) {
 		main  bool // most of a product's time goes there
 	}{{"6x4", true}, {"4x4", true}, {"2x4", false}, {"1x4", false}, {"8x2", false}, {"4x2", false}, {"8x1", false}} {
 		for element, shape := range map[string]string{"F32": "4s", "F64": "2d"} {
-			code, peak := loop(t, "gemm", "gemmNEON"+element, "round"+c.block), independent(shape)
+			code := loop(t, "gemm", "gemmNEON"+element, "round"+c.block)
+			peak := independent(fmt.Sprintf("fmla v%%d.%[1]s, v30.%[1]s, v31.%s[0]", shape, shape[1:]))
 			row := fmt.Sprintf("| %s %s | %.2f |", element, c.block, float64(len(code))/multiplyAdds(code))
 			for _, m := range models {
-				share := multiplyAdds(code) / cycles(t, m.name, code) / (multiplyAdds(peak) / cycles(t, m.name, peak))
+				share := shareOfPeak(t, m.name, code, peak)
 				row += fmt.Sprintf(" %.0f%% |", 100*share)
 				if c.main && share < m.least {
 					t.Errorf("%s %s reaches %.1f%% of %s's peak, it needs %.0f%%", element, c.block, 100*share, m.name, 100*m.least)
@@ -42,6 +43,20 @@ func TestThroughput(t *testing.T) {
 			t.Log(row)
 		}
 	}
+	t.Log("| product of bfloat16 | instructions a BFMMLA | share of the peak: neoverse-v1 | neoverse-n2 | neoverse-v2 |")
+	code, peak := loop(t, "tiles", "tileProductNEON", "step"), independent("bfmmla v%d.4s, v30.8h, v31.8h")
+	row := fmt.Sprintf("| 8×8 | %.2f |", float64(len(code))/multiplyAdds(code))
+	for _, m := range []struct {
+		name  string
+		least float64 // sixteen sums are fewer than neoverse-v1's model wants, of which each waits five cycles for four units
+	}{{"neoverse-v1", 0.75}, {"neoverse-n2", 0.9}, {"neoverse-v2", 0.9}} {
+		share := shareOfPeak(t, m.name, code, peak)
+		row += fmt.Sprintf(" %.0f%% |", 100*share)
+		if share < m.least {
+			t.Errorf("products of bfloat16 reach %.1f%% of %s's peak, they need %.0f%%", 100*share, m.name, 100*m.least)
+		}
+	}
+	t.Log(row)
 	t.Log("| loop over vectors | instructions a vector | cycles a vector: apple-m1 | neoverse-n1 | neoverse-v2 |")
 	for _, c := range []struct {
 		family, kernel, loop string
@@ -60,11 +75,17 @@ func TestThroughput(t *testing.T) {
 	}
 }
 
-// independent is multiply-adds of which none waits for another, of the kind that products are made of.
-func independent(shape string) []string {
+// shareOfPeak is the rate of multiply-adds of some code beside that of another.
+func shareOfPeak(t *testing.T, model string, code, peak []string) float64 {
+	t.Helper()
+	return multiplyAdds(code) / cycles(t, model, code) / (multiplyAdds(peak) / cycles(t, model, peak))
+}
+
+// independent is multiply-adds of which none waits for another, of the kind that products are made of, which has a verb for the sum.
+func independent(instruction string) []string {
 	var code []string
 	for sum := range 24 {
-		code = append(code, fmt.Sprintf("fmla v%d.%s, v30.%[2]s, v31.%s[0]", sum, shape, shape[1:]))
+		code = append(code, fmt.Sprintf(instruction, sum))
 	}
 	return code
 }
@@ -72,7 +93,7 @@ func independent(shape string) []string {
 func multiplyAdds(code []string) float64 {
 	n := 0
 	for _, line := range code {
-		if strings.HasPrefix(line, "fmla") {
+		if strings.HasPrefix(line, "fmla") || strings.HasPrefix(line, "bfmmla") {
 			n++
 		}
 	}
