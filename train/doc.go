@@ -80,7 +80,8 @@
 // LoopConfig.CheckpointParts each writes its part of a checkpoint.
 //
 // Ranks can also share each sequence, for those that are longer than one device holds: the attention of the model is given the group
-// ([github.com/stheno-ml/stheno/ops.AttentionOptions].Ranks), and the batches come from [ShareSequences].
+// ([github.com/stheno-ml/stheno/ops.AttentionOptions].Ranks), and the batches come from [ShareSequences]. With a part of the group in its
+// place ([distributed.Group.Split]), every few ranks share sequences and all share the batches of a step.
 //
 // A rank that dies or hangs ends the others, which go on from the newest checkpoint. Where a rank's data end, all stop before
 // the same step and leave a checkpoint of it.

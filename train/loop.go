@@ -40,8 +40,8 @@ type LoopConfig struct {
 	// Device is where the model computes; nil means the host. The parameters need to be there, see [nn.Parameters.MoveTo].
 	Device *ops.Device
 	// Data are the batches to train on: step n takes batches n·Accumulation and on, and with other ranks n·Accumulation·Size and on, of
-	// which each rank takes every Size-th. There may be batches of several shapes, for
-	// each of which the loop has a graph, over the same parameters and with the same optimiser.
+	// which each rank takes every Size-th; ranks that share batches (see ShareSequences) count as one. There may be batches of several
+	// shapes, for each of which the loop has a graph, over the same parameters and with the same optimiser.
 	Data data.Batches
 	// Steps is how many steps the training has in all, those before a resumption included.
 	Steps int
@@ -128,9 +128,6 @@ func NewLoop(c LoopConfig) (*Loop, error) {
 	if c.EvalBatches == 0 {
 		c.EvalBatches = defaultEvalBatches
 	}
-	if size := sharedBy(c.Data); size > 1 {
-		c.EvalBatches *= size // every rank looks at its rows of each
-	}
 	if c.EvalData == nil {
 		c.EvalData = c.Data
 	}
@@ -174,7 +171,7 @@ func (l *Loop) build() (err error) {
 	if l.c.CheckpointEvery > 0 && l.c.Checkpoints == nil && l.ranks().Rank() == 0 {
 		return fmt.Errorf("checkpoint every is %d and checkpoints is nil, it needs a folder", l.c.CheckpointEvery)
 	}
-	if err := l.checkCounts(); err != nil {
+	if err := firstError(l.checkSharers(), l.checkCounts()); err != nil {
 		return err
 	}
 	if _, err := l.settings(); err != nil {
@@ -243,8 +240,8 @@ func (l *Loop) graph(b data.Batch, training bool) (*graph, error) {
 
 // prepare makes a graph that trains the optimizer's.
 func (l *Loop) prepare(t *graph) error {
-	if l.c.Device != nil {
-		l.optimizer.joinEarly(t.trained)
+	if sharers := sharersOf(l.c.Data); l.c.Device != nil && (sharers.Size() == 1 || sharers == l.ranks()) {
+		l.optimizer.joinEarly(t.trained) // where those who share are a part of all, their attention travels first
 	}
 	return l.optimizer.ScaleLoss(t.g)
 }
@@ -258,7 +255,7 @@ func (l *Loop) checkCounts() error {
 	if batches := l.optimizer.batchesOfStep(); c.Steps > math.MaxInt/batches {
 		return fmt.Errorf("steps is %d of %d batches each, that is more than can be counted", c.Steps, batches)
 	}
-	if c.EvalEvery > 0 && c.Steps/c.EvalEvery > math.MaxInt/c.EvalBatches-2 {
+	if c.EvalEvery > 0 && c.Steps/c.EvalEvery > math.MaxInt/l.sharers()/c.EvalBatches-2 {
 		return fmt.Errorf("eval batches is %d for each %d of %d steps, that is more than can be counted", c.EvalBatches, c.EvalEvery, c.Steps)
 	}
 	return nil
@@ -372,7 +369,7 @@ func (l *Loop) start() error {
 	examples, tokens := b.Size()
 	s := Start{
 		Step: l.done, Steps: l.c.Steps, Resumed: l.resumed, Parameters: nn.Count(l.Parameters()), Trained: nn.Count(l.training.trained),
-		ExamplesPerStep: examples * l.optimizer.batchesOfStep(), TokensPerStep: tokens * l.optimizer.batchesOfStep(),
+		ExamplesPerStep: examples * l.batchesOfStep(), TokensPerStep: tokens * l.optimizer.batchesOfStep(),
 		Metrics: metricNames(l.training.outputs.Metrics),
 	}
 	return l.audience.tell(func(h *Hook) error {
@@ -454,7 +451,7 @@ func (l *Loop) fetch(n int) (*graph, data.Batch, error) {
 
 // train runs batch n, the last of a step or not.
 func (l *Loop) train(q *queuedStep, t *graph, b data.Batch, n int, last bool) error {
-	t.mode().Train(uint32(n / sharedBy(l.c.Data))) // ranks that share a batch drop what one process drops of it
+	t.mode().Train(uint32(n / l.sharers())) // ranks that share a batch drop what one process drops of it
 	l.dirty = true
 	run := &t.others
 	if last {
@@ -469,7 +466,8 @@ func (l *Loop) train(q *queuedStep, t *graph, b data.Batch, n int, last bool) er
 		return err
 	}
 	examples, tokens := b.Size()
-	q.step.Examples, q.step.Tokens = q.step.Examples+examples*l.ranks().Size(), q.step.Tokens+tokens*l.ranks().Size()
+	q.step.Examples += examples * l.ranks().Size() / l.sharers()
+	q.step.Tokens += tokens * l.ranks().Size()
 	q.scalars, l.why = append(q.scalars, scalars), t.unrecorded
 	return nil
 }
@@ -617,14 +615,15 @@ func (l *Loop) judge(ctx context.Context, batches data.Batches, progress *Batch)
 	evaluation := (l.done + l.c.EvalEvery - 1) / l.c.EvalEvery
 	means := make([]mean, len(l.training.outputs.Metrics))
 	read := func() error { return nil }
-	for i := range l.c.EvalBatches {
+	count := l.c.EvalBatches * l.sharers() // of the losses, one for each rank that shares a batch
+	for i := range count {
 		if i%l.ranks().Size() != l.ranks().Rank() {
 			continue
 		}
 		if ctx.Err() != nil && l.ranks().Size() == 1 {
 			return 0, nil, errCancelled
 		}
-		n := evaluation*l.c.EvalBatches + i
+		n := evaluation*count + i
 		t, scalars, err := l.judgeBatch(batches, n)
 		if err == nil {
 			err = read()
@@ -643,7 +642,7 @@ func (l *Loop) judge(ctx context.Context, batches data.Batches, progress *Batch)
 		if err != nil {
 			return 0, nil, fmt.Errorf("evaluation after step %d: batch %d: %w", l.done, n, err)
 		}
-		progress.Batch = min(progress.Batch+l.ranks().Size(), progress.Batches)
+		progress.Batch = min(progress.Batch+l.ranks().Size()/l.sharers(), progress.Batches)
 		if err := l.tellBatch(*progress); err != nil {
 			return 0, nil, err
 		}
@@ -654,7 +653,7 @@ func (l *Loop) judge(ctx context.Context, batches data.Batches, progress *Batch)
 	if err := l.joinMeans(&loss, means); err != nil {
 		return 0, nil, fmt.Errorf("evaluation after step %d: %w", l.done, err)
 	}
-	return loss / float64(l.c.EvalBatches), figures(l.training.outputs.Metrics, means, anyMetric), nil
+	return loss / float64(count), figures(l.training.outputs.Metrics, means, anyMetric), nil
 }
 
 // judgeBatch asks for the scalars of a batch, the loss first.

@@ -82,7 +82,7 @@ func (o *Optimizer) sumLater(gradients ...kernels.Tensor) error {
 	return o.options.Ranks.SumLater(gradients...)
 }
 
-// batchesOfStep is how many batches the gradients of a step are a mean of.
+// batchesOfStep is how many batches, or parts of those that ranks share, the gradients of a step are a mean of.
 func (o *Optimizer) batchesOfStep() int { return o.options.Accumulation * o.options.Ranks.Size() }
 
 // batch is the number of this rank's batch i of a step.
@@ -98,14 +98,16 @@ func (l *Loop) ranks() *distributed.Group {
 	return l.optimizer.options.Ranks
 }
 
-// share connects the ranks' devices and gives all ranks the parameters of rank 0.
+// share connects the ranks' devices, and gives all ranks the parameters of rank 0.
 func (l *Loop) share() error {
 	if l.ranks().Size() == 1 {
 		return nil
 	}
 	if l.c.Device != nil {
-		if err := l.ranks().Connect(l.c.Device.Backend()); err != nil {
-			return err
+		for _, group := range []*distributed.Group{l.ranks(), sharersOf(l.c.Data)} {
+			if err := group.Connect(l.c.Device.Backend()); err != nil {
+				return err
+			}
 		}
 	}
 	var values []kernels.Tensor

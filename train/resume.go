@@ -96,7 +96,7 @@ func (l *Loop) restore(c checkpoint.Checkpoint) error {
 	if err := json.Unmarshal(c.Meta, &s); err != nil {
 		return fmt.Errorf("its state is not a loop's: %w", err)
 	}
-	if batches := s.Done * l.optimizer.batchesOfStep(); s.Batches != batches {
+	if batches := s.Done * l.batchesOfStep(); s.Batches != batches {
 		return fmt.Errorf("it took %d batches for %d steps, this loop would have taken %d", s.Batches, s.Done, batches)
 	}
 	if s.Done > l.c.Steps {
@@ -349,7 +349,7 @@ func (l *Loop) snapshot() (checkpoint.Checkpoint, error) {
 		return checkpoint.Checkpoint{}, err
 	}
 	s := loopState{
-		Done: l.done, Batches: l.done * l.optimizer.batchesOfStep(), BestStep: l.bestStep,
+		Done: l.done, Batches: l.done * l.batchesOfStep(), BestStep: l.bestStep,
 		Optimizer: o.Optimizer, Updates: o.Step, Skipped: o.Skipped, SkippedInARow: o.SkippedInARow, Masks: kernels.DropoutVersion,
 		LossScale: o.LossScale, GoodSteps: o.LossScaleGoodSteps,
 		Schedule:    fmt.Sprintf("%T%+v", l.optimizer.options.Schedule, l.optimizer.options.Schedule),

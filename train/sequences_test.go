@@ -2,6 +2,7 @@ package train_test
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -67,24 +68,7 @@ func TestRanksShareSequences(t *testing.T) {
 		courses := map[int][]course{}
 		for _, size := range []int{1, 2, 3, 4} {
 			var errs []error
-			courses[size], errs = together{size: size, accumulation: 2, dtype: tensor.Float64, changeGroup: func(group *distributed.Group, c *train.LoopConfig) {
-				store := nn.NewParameters(1)
-				c.Steps, c.EvalEvery = 8, 4
-				c.Data = train.ShareSequences(longCounting, group)
-				c.Validation = c.Data
-				c.Model = func(g *gorgonia.ExprGraph, in train.Inputs) (train.Outputs, error) {
-					var ranks kernels.Ranks
-					if group.Size() > 1 {
-						ranks = group
-					}
-					model, err := m.model(g, store, ranks)
-					if err != nil {
-						return train.Outputs{}, err
-					}
-					loss, err := model.Loss(in["tokens"], in["targets"])
-					return train.Outputs{Loss: loss, Parameters: model.Parameters()}, err
-				}
-			}}.train(t)
+			courses[size], errs = together{size: size, accumulation: 2, dtype: tensor.Float64, changeGroup: m.trains}.train(t)
 			if err := errors.Join(errs...); err != nil {
 				t.Fatalf("%s, %d ranks: %v", m.name, size, err)
 			}
@@ -92,21 +76,97 @@ func TestRanksShareSequences(t *testing.T) {
 		one := courses[1][0]
 		for _, size := range []int{2, 3, 4} {
 			all := courses[size]
-			for name, lists := range map[string][2][]float64{
-				"losses": {all[0].losses, one.losses}, "evaluations": {all[0].evaluations, one.evaluations}, "weights": {all[size-1].weights, one.weights},
-			} {
-				if len(lists[0]) != len(lists[1]) || len(lists[0]) == 0 {
-					t.Fatalf("%s, %d ranks: %d %s, one process has %d", m.name, size, len(lists[0]), name, len(lists[1]))
-				}
-				for i, x := range lists[0] {
-					if !(math.Abs(x-lists[1][i]) <= 1e-9*max(1, math.Abs(x))) {
-						t.Errorf("%s, %d ranks: %s: number %d is %v, of one process %v", m.name, size, name, i, x, lists[1][i])
-						break
-					}
-				}
+			sameCourse(t, fmt.Sprintf("%s, %d ranks", m.name, size), course{losses: all[0].losses, evaluations: all[0].evaluations, weights: all[size-1].weights}, one)
+		}
+	}
+}
+
+// trains has a loop train the model on sequences that a group shares.
+func (m sharingModel) trains(sharers *distributed.Group, c *train.LoopConfig) {
+	store := nn.NewParameters(1)
+	c.Steps, c.EvalEvery = 8, 4
+	c.Data = train.ShareSequences(longCounting, sharers)
+	c.Validation = c.Data
+	c.Model = func(g *gorgonia.ExprGraph, in train.Inputs) (train.Outputs, error) {
+		model, err := m.model(g, store, sharers)
+		if err != nil {
+			return train.Outputs{}, err
+		}
+		loss, err := model.Loss(in["tokens"], in["targets"])
+		return train.Outputs{Loss: loss, Parameters: model.Parameters()}, err
+	}
+}
+
+// sameCourse compares what ranks that share sequences left with what one process did, up to the order of sums in float64.
+func sameCourse(t *testing.T, name string, have, want course) {
+	t.Helper()
+	for kind, lists := range map[string][2][]float64{
+		"losses": {have.losses, want.losses}, "evaluations": {have.evaluations, want.evaluations}, "weights": {have.weights, want.weights},
+	} {
+		if len(lists[0]) != len(lists[1]) || len(lists[0]) == 0 {
+			t.Fatalf("%s: %d %s, one process has %d", name, len(lists[0]), kind, len(lists[1]))
+		}
+		for i, x := range lists[0] {
+			if !(math.Abs(x-lists[1][i]) <= 1e-9*max(1, math.Abs(x))) {
+				t.Errorf("%s: %s: number %d is %v, of one process %v", name, kind, i, x, lists[1][i])
+				break
 			}
 		}
 	}
+}
+
+// Four ranks of which every two share sequences train as one process does that takes two batches a step, and tell of as many
+// examples and tokens. A checkpoint that they wrote in parts, of a state that all four share, is what one process goes on from,
+// and theirs what the four do.
+func TestRanksShareSequencesInRows(t *testing.T) {
+	type told struct{ examplesPerStep, tokensPerStep, examples, tokens, evaluated int }
+	m, path := sharingModels[0], t.TempDir()
+	run := func(size, steps int, shard bool) (course, told) {
+		var said told
+		folder := openFolder(t, path, 2)
+		defer folder.Close()
+		all, errs := together{size: size, accumulation: max(1, 2/size), dtype: tensor.Float64, shard: shard, resume: true, changeGroup: func(group *distributed.Group, c *train.LoopConfig) {
+			row, err := group.Split(max(1, size/2))
+			if err != nil {
+				t.Error(err)
+			}
+			m.trains(row, c)
+			if c.Steps = steps; group.Rank() > 0 {
+				return
+			}
+			c.Checkpoints, c.CheckpointParts = folder, shard
+			c.Hooks = append(c.Hooks, train.Hook{
+				OnStart: func(s train.Start) error {
+					said.examplesPerStep, said.tokensPerStep = s.ExamplesPerStep, s.TokensPerStep
+					return nil
+				},
+				OnStep: func(s train.Step) error { said.examples, said.tokens = s.Examples, s.Tokens; return nil },
+				OnBatch: func(b train.Batch) error {
+					if b.Evaluation {
+						said.evaluated = max(said.evaluated, b.Batch)
+					}
+					return nil
+				},
+			})
+		}}.train(t)
+		if err := errors.Join(errs...); err != nil {
+			t.Fatalf("%s, %d ranks: %v", m.name, size, err)
+		}
+		return course{losses: all[0].losses, evaluations: all[0].evaluations, weights: all[size-1].weights}, said
+	}
+	first, ranksTold := run(4, 4, true)
+	second, oneTold := run(1, 6, false)
+	third, _ := run(4, 8, false)
+	if ranksTold != oneTold || oneTold != (told{2 * 2, 2 * 2 * shareLength, 2 * 2, 2 * 2 * shareLength, 10}) {
+		t.Errorf("%s: four ranks tell of %+v, one process of %+v", m.name, ranksTold, oneTold)
+	}
+	straight, errs := together{size: 1, accumulation: 2, dtype: tensor.Float64, changeGroup: m.trains}.train(t)
+	if errs[0] != nil {
+		t.Fatal(errs[0])
+	}
+	whole := course{losses: append(append(first.losses, second.losses...), third.losses...), weights: third.weights}
+	whole.evaluations = append(first.evaluations, third.evaluations[len(third.evaluations)-2:]...)
+	sameCourse(t, m.name, whole, straight[0])
 }
 
 // A length that ranks cannot share is an error that says so.
@@ -118,5 +178,27 @@ func TestSharingErrors(t *testing.T) {
 	}}.train(t)
 	if err := errors.Join(errs...); err == nil || !strings.Contains(err.Error(), "tokens: HeldRows: the length is 6, it needs to be a multiple of 2·2 ranks") {
 		t.Errorf("a length that ranks cannot share: %v", err)
+	}
+	for want, change := range map[string]func(group, other *distributed.Group, c *train.LoopConfig){
+		"data is shared by 2 ranks of which this is rank 1, and it is rank 0 of 2 in the optimizer's Ranks": func(group, other *distributed.Group, c *train.LoopConfig) {
+			c.Data, c.Validation = train.ShareSequences(longCounting, other), nil
+		},
+		"validation is shared by 1 ranks and data by 2": func(group, _ *distributed.Group, c *train.LoopConfig) {
+			c.Data, c.Validation = train.ShareSequences(longCounting, group), longCounting
+		},
+	} {
+		others := rankConfigs(t, 2)
+		_, errs := together{size: 2, accumulation: 1, dtype: tensor.Float64, changeGroup: func(group *distributed.Group, c *train.LoopConfig) {
+			other, err := distributed.Join(t.Context(), others[1-group.Rank()]) // in which ranks have other numbers
+			if err != nil {
+				t.Error(err)
+			}
+			t.Cleanup(func() { other.Close() })
+			sharingModels[0].trains(group, c)
+			change(group, other, c)
+		}}.train(t)
+		if err := errors.Join(errs...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q in it", err, want)
+		}
 	}
 }

@@ -6,6 +6,7 @@
 // It is also the tutorial: this file is what a training program needs, from top to bottom. settings.go has the flags,
 // corpus.go finds the text, author.go writes, run.go is the folder that results go to, stop.go listens to signals, ranks.go is for
 // several GPUs: -gpus 8 trains on those of this machine, and torchrun, Slurm, Kubernetes or Open MPI start the program on many machines.
+// With -share 2 every two of them hold half of each sequence.
 package main
 
 import (
@@ -82,6 +83,12 @@ func learn(ctx context.Context, s settings, o options) (err error) {
 	if err != nil {
 		return err
 	}
+
+	// Where a sequence is too long for one GPU, every few of the processes share a batch. Otherwise each has its own.
+	sharers, err := shareSequences(ranks, o, &trainingBatches, &evalBatches, &validationBatches)
+	if err != nil {
+		return err
+	}
 	if leads {
 		if err := r.open(o.resume); err != nil {
 			return err
@@ -103,7 +110,9 @@ func learn(ctx context.Context, s settings, o options) (err error) {
 	}
 	vocab := corpus.tokenizer.Size()
 	model := func(g *gorgonia.ExprGraph, in train.Inputs) (train.Outputs, error) {
-		gpt, err := nn.NewGPT(g, s.gpt(vocab, parameters))
+		config := s.gpt(vocab, parameters)
+		config.Attention.Ranks = sharers
+		gpt, err := nn.NewGPT(g, config)
 		if err != nil {
 			return train.Outputs{}, err
 		}
@@ -162,7 +171,10 @@ func learn(ctx context.Context, s settings, o options) (err error) {
 	count := nn.Count(loop.Parameters())
 	fmt.Printf("A GPT of %d layers × %d channels, %.2f million parameters.\n", s.Layers, s.Dim, float64(count)/1e6)
 	fmt.Printf("It learns from %s:\n%.2f million tokens of %d kinds.\n", corpus.origin, float64(corpus.size())/1e6, vocab)
-	if ranks.Size() > 1 {
+	switch {
+	case sharers.Size() > 1:
+		place = fmt.Sprintf("%d ranks with a batch for every %d, this one on %s", ranks.Size(), sharers.Size(), place)
+	case ranks.Size() > 1:
 		place = fmt.Sprintf("%d ranks with a batch each, this one on %s", ranks.Size(), place)
 	}
 	fmt.Printf("It computes on %s.\nEverything goes to %s.\n", place, r.folder)

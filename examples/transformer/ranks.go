@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/stheno-ml/stheno/ops"
+	"github.com/stheno-ml/stheno/train"
+	"github.com/stheno-ml/stheno/train/data"
 	"github.com/stheno-ml/stheno/train/distributed"
 )
 
@@ -23,6 +25,18 @@ func joinRanks(ctx context.Context, o options) (*distributed.Group, error) {
 	}
 	c.Timeout = rankTimeout
 	return distributed.Join(ctx, c)
+}
+
+// shareSequences has every few ranks share the batches, and returns those that this rank shares them with, itself included.
+func shareSequences(ranks *distributed.Group, o options, batches ...*data.Batches) (*distributed.Group, error) {
+	sharers, err := ranks.Split(o.share)
+	if err != nil {
+		return nil, fmt.Errorf("-share is %d: %w", o.share, err)
+	}
+	for _, b := range batches {
+		*b = train.ShareSequences(*b, sharers)
+	}
+	return sharers, nil
 }
 
 // leaveRanks leaves them, and tells them of an error that ends this rank.

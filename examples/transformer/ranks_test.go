@@ -3,6 +3,7 @@
 package main
 
 import (
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"github.com/stheno-ml/stheno/ops"
 	"github.com/stheno-ml/stheno/train/checkpoint"
 	"github.com/stheno-ml/stheno/train/distributed"
+	"gorgonia.org/tensor"
 )
 
 // output is written to by the readers of several processes.
@@ -85,6 +87,41 @@ func TestRanks(t *testing.T) {
 	}
 	if runs, err := filepath.Glob("*/checkpoints"); err != nil || len(runs) != 2 {
 		t.Errorf("the runs are %v, %v, want two", runs, err)
+	}
+}
+
+// TestRanksShareSequences compares four ranks of which every two share sequences with one process that accumulates two batches. The sums
+// have another order: 6e-8 was seen.
+func TestRanksShareSequences(t *testing.T) {
+	t.Chdir(t.TempDir())
+	writeFile(t, "text.txt", strings.Repeat("for i := range 10 {\n\tprint(i)\n}\n", 40))
+	if err := do(t, append(small, "-steps", "5", "-accumulation", "2", "-out", "one", "-device", "cpu")...); err != nil {
+		t.Fatal(err)
+	}
+	out, err := launched(t, 4, append(small, "-steps", "5", "-out", "four", "-share", "2", "-shard")...)
+	if err != nil || !strings.Contains(out, "It computes on 4 ranks with a batch for every 2") {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	var weights [2]map[string]*tensor.Dense
+	for i, run := range []string{"one", "four"} {
+		c, err := checkpoint.Load(run + "/checkpoints/step-00000005")
+		if err != nil {
+			t.Fatal(err)
+		}
+		weights[i] = c.Weights.Map()
+	}
+	worst := 0.0
+	for name, one := range weights[0] {
+		for i, x := range weights[1][name].Float32s() {
+			worst = max(worst, math.Abs(float64(x-one.Float32s()[i])))
+		}
+	}
+	if !(worst <= 1e-6) {
+		t.Errorf("a weight differs by %v from that of one process", worst)
+	}
+	out, err = launched(t, 4, append(small, "-steps", "5", "-out", "three", "-share", "3")...)
+	if err == nil || !strings.Contains(out, "-share is 3: distributed: Split: size is 3, it needs to divide the number of ranks, 4") {
+		t.Errorf("%v, it said %q", err, out)
 	}
 }
 

@@ -92,6 +92,7 @@ type options struct {
 	device      string
 	gpus        int             // 0 where the flag is not given
 	shard       bool            // the optimiser's state over ranks
+	share       int             // GPUs that share sequences
 	explicit    func(*settings) // repeats on other settings what flags said
 }
 
@@ -121,8 +122,10 @@ func parse(args []string, help io.Writer) (settings, options, error) {
 	flags.IntVar(&o.topK, "top-k", 0, "take one of the k likeliest tokens, 0 for any")
 	flags.Float64Var(&o.topP, "top-p", 1, "take one of the likeliest tokens that together have this probability")
 	flags.StringVar(&o.device, "device", "auto", "where to compute: cpu, cuda, cuda:1 and so on, or auto: a GPU where there is one")
-	flags.IntVar(&o.gpus, "gpus", 0, "train on `N` GPUs of this machine, a process each; -batch and -accumulation are those of each, so a step takes N times as many")
+	flags.IntVar(&o.gpus, "gpus", 0, "train on `N` GPUs of this machine, a process each; -batch and -accumulation are those of each, so a step takes N times as many (fewer with -share)")
 	flags.BoolVar(&o.shard, "shard", false, "each of several GPUs holds its part of the optimizer's state alone, and writes its part of checkpoints")
+	flags.IntVar(&o.share, "share", 1, "every `N` of several GPUs share a batch and each holds a part of its sequences, for a -context that one GPU cannot hold; "+
+		"it needs to be a multiple of 2·N")
 	register(flags, &s)
 	err := flags.Parse(args)
 	switch {
@@ -294,6 +297,10 @@ func (o options) validate(given map[string]bool) error {
 		return fmt.Errorf("-device is %q, it needs to be auto, cpu, cuda or cuda:N", o.device)
 	case given["gpus"] && o.gpus < 1:
 		return fmt.Errorf("-gpus is %d, it needs to be at least 1", o.gpus)
+	case o.share < 1:
+		return fmt.Errorf("-share is %d, it needs to be at least 1", o.share)
+	case given["gpus"] && o.gpus%o.share != 0:
+		return fmt.Errorf("-share is %d, it needs to divide -gpus %d", o.share, o.gpus)
 	case given["gpus"] && given["device"]:
 		return errors.New("-device is given with -gpus, which takes the first GPUs of this machine")
 	case o.length < 1:

@@ -102,6 +102,8 @@ func TestNonsenseFlagsAreRefused(t *testing.T) {
 		"-bpe 300 -vocab a -merges b": "-bpe is given with -vocab",
 		"-gpus 0":                     "-gpus is 0, it needs to be at least 1",
 		"-gpus 2 -device cuda:1":      "-device is given with -gpus",
+		"-gpus 4 -share 3":            "-share is 3, it needs to divide -gpus 4",
+		"-share 0":                    "-share is 0, it needs to be at least 1",
 		"-gpus 2 -sample x":           "-gpus belongs to training",
 		"-device tpu":                 `"tpu"`,
 		"-device cuda:":               `-device is "cuda:", it needs to be auto, cpu, cuda or cuda:N`,

@@ -44,7 +44,7 @@ func (g *Group) Join() error {
 		return err
 	}
 	if err := g.network.Join(); err != nil {
-		return g.failLate(fmt.Errorf("rank %d: %w", g.Rank(), err))
+		return g.failLate(fmt.Errorf("rank %d: %w", g.self(), err))
 	}
 	return nil
 }
@@ -62,7 +62,7 @@ func (g *Group) Broadcast(from int, tensors ...kernels.Tensor) error {
 	onDevice := func(n kernels.Network, tensors []kernels.Tensor) error { return n.Broadcast(from, tensors) }
 	return g.each("Broadcast", tensors, onDevice, func(operation uint64, t kernels.Tensor) error {
 		if g.Rank() != from {
-			return g.receive(g.links[from], operation, bytesOf(t, 0, t.Elements()))
+			return g.receive(g.peers[from], operation, bytesOf(t, 0, t.Elements()))
 		}
 		return g.sendAll(operation, func(int) []byte { return bytesOf(t, 0, t.Elements()) }, nil)
 	})
@@ -103,7 +103,7 @@ func (g *Group) each(name string, tensors []kernels.Tensor, onDevice func(kernel
 	}
 	if len(device) > 0 {
 		if err := onDevice(g.network, device); err != nil {
-			return g.failLate(fmt.Errorf("rank %d: %w", g.Rank(), err))
+			return g.failLate(fmt.Errorf("rank %d: %w", g.self(), err))
 		}
 	}
 	for _, t := range host {
@@ -148,7 +148,7 @@ func described(name string, tensors []kernels.Tensor) []byte {
 
 // compare tells each rank what it is to expect, and compares what it is told with what it expects itself.
 func (g *Group) compare(operation uint64, name string, count int, mine, expected func(rank int) []byte) error {
-	return g.sendAll(operation, mine, func(l *link) error {
+	return g.sendAll(operation, mine, func(l *peer) error {
 		want := expected(l.rank)
 		theirs := make([]byte, len(want))
 		if err := g.receive(l, operation, theirs); err != nil {
@@ -156,7 +156,7 @@ func (g *Group) compare(operation uint64, name string, count int, mine, expected
 		}
 		if !bytes.Equal(theirs, want) {
 			err := fmt.Errorf("in operation %d rank %d calls %s with %d tensors, and %s another operation or other shapes or types: all need to be the same",
-				operation, g.Rank(), name, count, l.name)
+				operation, g.self(), name, count, l.name)
 			g.fail(err)
 			return g.Err()
 		}
@@ -179,7 +179,7 @@ func (g *Group) sumParts(operation uint64, t kernels.Tensor) error {
 	err := g.sendAll(operation, func(rank int) []byte {
 		at, end := g.Part(rank, n)
 		return bytesOf(t, at, end)
-	}, func(l *link) error {
+	}, func(l *peer) error {
 		parts[l.rank] = make([]byte, (end-at)*t.DType.Size())
 		return g.receive(l, operation, parts[l.rank])
 	})
@@ -227,14 +227,14 @@ func (g *Group) addUpHalves(dtype kernels.DType, parts [][]byte) {
 func (g *Group) collectParts(operation uint64, t kernels.Tensor) error {
 	n := t.Elements()
 	at, end := g.Part(g.Rank(), n)
-	return g.sendAll(operation, func(int) []byte { return bytesOf(t, at, end) }, func(l *link) error {
+	return g.sendAll(operation, func(int) []byte { return bytesOf(t, at, end) }, func(l *peer) error {
 		at, end := g.Part(l.rank, n)
 		return g.receive(l, operation, bytesOf(t, at, end))
 	})
 }
 
 // sendAll sends every other rank its bytes, and receives from every other rank beside it.
-func (g *Group) sendAll(operation uint64, data func(rank int) []byte, receive func(l *link) error) error {
+func (g *Group) sendAll(operation uint64, data func(rank int) []byte, receive func(l *peer) error) error {
 	var tasks sync.WaitGroup
 	others := g.others()
 	errs := make([]error, 2*len(others))
@@ -253,10 +253,10 @@ func (g *Group) sendAll(operation uint64, data func(rank int) []byte, receive fu
 	return nil
 }
 
-func (g *Group) send(l *link, operation uint64, bytes []byte) error {
+func (g *Group) send(l *peer, operation uint64, bytes []byte) error {
 	for {
 		n := min(len(bytes), maxFrame)
-		if err := l.send(frame{kind: dataFrame, operation: operation, body: bytes[:n]}, g.config.timeout()); err != nil {
+		if err := l.send(frame{kind: dataFrame, group: g.number, operation: operation, body: bytes[:n]}, g.config.timeout()); err != nil {
 			return g.failLate(fmt.Errorf("%s: %w", l.name, err))
 		}
 		if bytes = bytes[n:]; len(bytes) == 0 {
@@ -265,7 +265,7 @@ func (g *Group) send(l *link, operation uint64, bytes []byte) error {
 	}
 }
 
-func (g *Group) receive(l *link, operation uint64, to []byte) error {
+func (g *Group) receive(l *peer, operation uint64, to []byte) error {
 	for {
 		body, err := g.wait(l, operation)
 		if err != nil {

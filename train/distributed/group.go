@@ -23,12 +23,20 @@ import (
 // error.
 type Group struct {
 	config    Config
-	links     []*link // by rank; nil for this one
+	peers     []*peer // by rank; nil for this one
+	number    uint8   // of the frames: 0, and another for each part
 	operation atomic.Uint64
 	name      atomic.Pointer[string] // of the operation
 	network   kernels.Network        // of the devices, nil while they are not connected
-	connected sync.Mutex             // held while network is set, and looked at by others than the operations
 
+	whole *Group     // what this is a part of, or itself
+	parts []*Group   // that Split has made of this one
+	lock  sync.Mutex // held while network or parts are set, and looked at by others than the operations
+	*fate
+}
+
+// fate is the end of a group and of its parts.
+type fate struct {
 	end   sync.Once
 	done  chan struct{} // closed when the group is at its end
 	cause error         // why; written before done is closed
@@ -47,9 +55,9 @@ func Join(ctx context.Context, c Config) (*Group, error) {
 		return nil, err
 	}
 	c.Size = max(c.Size, 1)
-	g := &Group{config: c, links: make([]*link, c.Size), done: make(chan struct{})}
-	nothing := "nothing"
-	g.name.Store(&nothing)
+	g := &Group{config: c, peers: make([]*peer, c.Size), fate: &fate{done: make(chan struct{})}}
+	g.whole = g
+	g.name.Store(&noOperation)
 	if c.Size == 1 {
 		return g, nil
 	}
@@ -57,7 +65,11 @@ func Join(ctx context.Context, c Config) (*Group, error) {
 	if err != nil {
 		return nil, err
 	}
-	g.links = links
+	for rank, l := range links {
+		if l != nil {
+			g.peers[rank] = newPeer(rank, l, 0)
+		}
+	}
 	for _, l := range g.others() {
 		g.tasks.Go(func() {
 			if err := l.receive(func(text string) { g.fail(errors.New(text)) }, g.done); err != nil {
@@ -68,6 +80,9 @@ func Join(ctx context.Context, c Config) (*Group, error) {
 	g.tasks.Go(g.showLife)
 	return g, nil
 }
+
+// noOperation is the name of the operation before the first.
+var noOperation = "nothing"
 
 // Rank returns which of the group's processes this one is, from 0 on.
 func (g *Group) Rank() int {
@@ -93,13 +108,16 @@ func (g *Group) LocalRank() int {
 	return g.config.LocalRank
 }
 
-// Close leaves the group, after the last operation. The others go on; who waits for this rank from then on gets an error.
+// Close leaves the group, after the last operation. The others go on; who waits for this rank from then on gets an error. A part is
+// left with the whole, and its own Close does nothing.
 func (g *Group) Close() error {
 	switch {
 	case g == nil:
 		return nil
-	case g.done == nil:
+	case g.fate == nil:
 		return errNotJoined
+	case g.whole != g:
+		return nil
 	}
 	for _, l := range g.others() {
 		l.send(frame{kind: goodbyeFrame, operation: g.operation.Load()}, g.config.timeout())
@@ -110,10 +128,10 @@ func (g *Group) Close() error {
 
 // Abort leaves the group because of an error: the operations of all others return it, with this rank's name.
 func (g *Group) Abort(err error) {
-	if g == nil {
+	if g == nil || g.fate == nil {
 		return
 	}
-	g.fail(fmt.Errorf("rank %d gave up: %w", g.Rank(), err))
+	g.fail(fmt.Errorf("rank %d gave up: %w", g.self(), err))
 	g.tasks.Wait()
 }
 
@@ -122,7 +140,7 @@ func (g *Group) Err() error {
 	switch {
 	case g == nil:
 		return nil
-	case g.done == nil:
+	case g.fate == nil:
 		return errNotJoined
 	}
 	select {
@@ -133,20 +151,25 @@ func (g *Group) Err() error {
 	}
 }
 
-func (g *Group) others() []*link {
-	return slices.DeleteFunc(slices.Clone(g.links), func(l *link) bool { return l == nil })
+// self is this rank as messages name it: by its number in the whole.
+func (g *Group) self() int { return g.whole.Rank() }
+
+func (g *Group) others() []*peer {
+	return slices.DeleteFunc(slices.Clone(g.peers), func(p *peer) bool { return p == nil })
 }
 
-// fail ends the group for the reason given, and passes it on: whoever is the first to know it tells those who wait for somebody else.
+// fail ends the group and what it is a part of for the reason given, and passes it on: whoever is the first to know it tells those who
+// wait for somebody else.
 func (g *Group) fail(err error) {
 	if g.Err() != nil {
 		return
 	}
 	text := []byte(err.Error())
-	for _, l := range g.others() {
-		l.send(frame{kind: abortFrame, operation: g.operation.Load(), body: text[:min(len(text), maxText)]}, time.Second)
+	whole := g.whole
+	for _, l := range whole.others() {
+		l.send(frame{kind: abortFrame, operation: whole.operation.Load(), body: text[:min(len(text), maxText)]}, time.Second)
 	}
-	g.finish(fmt.Errorf("distributed: %w", err))
+	whole.finish(fmt.Errorf("distributed: %w", err))
 }
 
 // failLate is fail for an error that may only be what another rank's end looks like from here: who reads from the connections knows
@@ -164,7 +187,9 @@ func (g *Group) finish(cause error) {
 	g.end.Do(func() {
 		g.cause = cause
 		close(g.done)
-		g.disconnect()
+		for _, part := range g.withParts() {
+			part.disconnect()
+		}
 		for _, l := range g.others() {
 			l.conn.Close()
 		}
@@ -181,22 +206,31 @@ func (g *Group) showLife() {
 		case <-g.done:
 			return
 		case now := <-ticker.C:
-			if err := g.networkErr(); err != nil {
-				g.failLate(fmt.Errorf("rank %d: %w", g.Rank(), err))
-				return
-			}
-			for _, l := range g.others() {
-				if l.left.Load() {
-					continue
-				}
-				if silent := now.Sub(time.Unix(0, l.lastSeen.Load())); silent > g.config.timeout() {
-					g.fail(fmt.Errorf("%s has said nothing for %v", l.name, silent.Round(time.Second)))
+			for _, part := range g.withParts() {
+				if err := part.showLifeAt(now); err != nil {
 					return
 				}
-				l.send(frame{kind: aliveFrame, operation: g.operation.Load()}, g.config.timeout()/4)
 			}
 		}
 	}
+}
+
+// showLifeAt does so once, within one group.
+func (g *Group) showLifeAt(now time.Time) error {
+	if err := g.networkErr(); err != nil {
+		return g.failLate(fmt.Errorf("rank %d: %w", g.self(), err))
+	}
+	for _, l := range g.others() {
+		if l.left.Load() {
+			continue
+		}
+		if silent := now.Sub(time.Unix(0, l.lastSeen.Load())); silent > g.config.timeout() {
+			g.fail(fmt.Errorf("%s has said nothing for %v", l.name, silent.Round(time.Second)))
+			return g.Err()
+		}
+		l.send(frame{kind: aliveFrame, group: g.number, operation: g.operation.Load()}, g.config.timeout()/4)
+	}
+	return nil
 }
 
 // begin starts an operation.
@@ -210,8 +244,12 @@ func (g *Group) begin(name string) (operation uint64, err error) {
 
 // wait returns the next data of a rank, which must belong to the operation. An error says who is missing: of several that
 // have not come to the operation, the one that is furthest behind.
-func (g *Group) wait(l *link, operation uint64) ([]byte, error) {
-	timer := time.NewTimer(g.config.timeout())
+func (g *Group) wait(l *peer, operation uint64) ([]byte, error) {
+	timeout := g.config.timeout()
+	if len(g.parts) > 0 {
+		timeout += timeout / 4 // who waits within a part knows better who is missing
+	}
+	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	select {
 	case f := <-l.arrived:
@@ -228,7 +266,7 @@ func (g *Group) wait(l *link, operation uint64) ([]byte, error) {
 			return nil, g.cause
 		case <-gone.C:
 			if l.left.Load() && len(l.arrived) == 0 {
-				err := fmt.Errorf("%s left the group, rank %d waits for it in operation %d, %s", l.name, g.Rank(), operation, *g.name.Load())
+				err := fmt.Errorf("%s left the group, rank %d waits for it in operation %d, %s", l.name, g.self(), operation, *g.name.Load())
 				g.fail(err)
 				return nil, g.cause
 			}
@@ -239,16 +277,16 @@ func (g *Group) wait(l *link, operation uint64) ([]byte, error) {
 					last = other
 				}
 			}
-			g.fail(fmt.Errorf("%s did not come to operation %d, %s, within %v: it is at %d", last.name, operation, *g.name.Load(), g.config.timeout(), last.at.Load()))
+			g.fail(fmt.Errorf("%s did not come to operation %d, %s, within %v: it is at %d", last.name, operation, *g.name.Load(), timeout, last.at.Load()))
 			return nil, g.cause
 		}
 	}
 }
 
-func (g *Group) taken(l *link, f frame, operation uint64) ([]byte, error) {
+func (g *Group) taken(l *peer, f frame, operation uint64) ([]byte, error) {
 	if f.operation != operation {
 		g.fail(fmt.Errorf("%s is at operation %d, rank %d at %d, %s: every rank needs to call the same operations in the same order",
-			l.name, f.operation, g.Rank(), operation, *g.name.Load()))
+			l.name, f.operation, g.self(), operation, *g.name.Load()))
 		return nil, g.cause
 	}
 	return f.body, nil

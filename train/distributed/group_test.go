@@ -192,16 +192,16 @@ func TestFailures(t *testing.T) {
 		}, map[int]string{1: "rank 0 (host", 2: "rank 0 (host"}},
 		{"one is silent", 2, func(g *Group) error {
 			if g.Rank() == 1 {
-				g.links[0].write.Lock() // it neither works nor shows life
+				g.peers[0].write.Lock() // it neither works nor shows life
 				<-time.After(1500 * time.Millisecond)
-				g.links[0].write.Unlock()
+				g.peers[0].write.Unlock()
 				return nil
 			}
 			return g.Sum(x())
 		}, map[int]string{0: "rank 1 (host"}},
 		{"a frame that there is not", 2, func(g *Group) error {
 			if g.Rank() == 1 {
-				g.links[0].conn.Write(make([]byte, headerSize))
+				g.peers[0].conn.Write(make([]byte, headerSize))
 				<-g.done
 				return nil
 			}
@@ -209,8 +209,8 @@ func TestFailures(t *testing.T) {
 		}, map[int]string{0: "sent a frame of kind 0, which there is not"}},
 		{"a frame of an exabyte", 2, func(g *Group) error {
 			if g.Rank() == 1 {
-				header := []byte{byte(dataFrame), 0, 0, 0, 0, 0, 0, 0, 0}
-				g.links[0].conn.Write(binary.LittleEndian.AppendUint64(header, 1<<60))
+				header := []byte{byte(dataFrame), 0, 0, 0, 0, 0, 0, 0, 0, 0}
+				g.peers[0].conn.Write(binary.LittleEndian.AppendUint64(header, 1<<60))
 				<-g.done
 				return nil
 			}
@@ -218,7 +218,7 @@ func TestFailures(t *testing.T) {
 		}, map[int]string{0: "sent a frame of 1152921504606846976 bytes, its kind has at most 1048576"}},
 		{"too few bytes", 2, func(g *Group) error {
 			if g.Rank() == 1 {
-				g.links[0].send(frame{kind: dataFrame, operation: 1, body: []byte{1}}, time.Second)
+				g.peers[0].send(frame{kind: dataFrame, operation: 1, body: []byte{1}}, time.Second)
 				<-g.done
 				return nil
 			}
@@ -332,7 +332,7 @@ func TestAlone(t *testing.T) {
 }
 
 func TestTensorErrors(t *testing.T) {
-	g := &Group{config: Config{Size: 2}, done: make(chan struct{})}
+	g := &Group{config: Config{Size: 2}, fate: &fate{done: make(chan struct{})}}
 	x := kernels.Of(make([]float32, 6), 2, 3)
 	device := x
 	device.Owner = t

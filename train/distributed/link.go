@@ -11,19 +11,32 @@ import (
 	"time"
 )
 
-// link is the connection to another rank. What it carries are frames: a kind, the number of the operation that it
+// link is the connection to another rank. What it carries are frames: a kind, the group and the number of the operation that it
 // belongs to, the length of what follows.
 type link struct {
-	rank int    // the other's
 	name string // "rank 2 (host node7, process 1234)"
 	conn net.Conn
 
 	write    sync.Mutex
-	arrived  chan frame    // data
-	lastSeen atomic.Int64  // when the other's last frame came, in Unix nanoseconds
-	at       atomic.Uint64 // the operation that the other is at
-	left     atomic.Bool   // it said goodbye
+	lanes    [maxGroups]lane
+	lastSeen atomic.Int64 // when the other's last frame came, in Unix nanoseconds
+	left     atomic.Bool  // it said goodbye
 }
+
+// lane is what comes for one group of those that both ranks are in.
+type lane struct {
+	arrived chan frame    // data
+	at      atomic.Uint64 // the operation that the other is at
+}
+
+// peer is another rank as one group sees it.
+type peer struct {
+	rank int // in the group
+	*link
+	*lane
+}
+
+func newPeer(rank int, l *link, group uint8) *peer { return &peer{rank, l, &l.lanes[group]} }
 
 type frameKind uint8
 
@@ -36,18 +49,23 @@ const (
 
 type frame struct {
 	kind      frameKind
+	group     uint8
 	operation uint64
 	body      []byte
 }
 
 const (
-	headerSize = 1 + 8 + 8
+	headerSize = 1 + 1 + 8 + 8
 	maxFrame   = 1 << 20 // data is cut into frames of at most this many bytes
 	maxText    = 1 << 12
+	maxGroups  = 16 // a whole and its parts
 )
 
-func newLink(rank int, name string, conn net.Conn) *link {
-	l := &link{rank: rank, name: name, conn: conn, arrived: make(chan frame, 4)}
+func newLink(name string, conn net.Conn) *link {
+	l := &link{name: name, conn: conn}
+	for i := range l.lanes {
+		l.lanes[i].arrived = make(chan frame, 4)
+	}
 	l.lastSeen.Store(time.Now().UnixNano())
 	return l
 }
@@ -55,9 +73,9 @@ func newLink(rank int, name string, conn net.Conn) *link {
 // send writes one frame. Its bytes are free to change when it returns.
 func (l *link) send(f frame, deadline time.Duration) error {
 	var header [headerSize]byte
-	header[0] = byte(f.kind)
-	binary.LittleEndian.PutUint64(header[1:], f.operation)
-	binary.LittleEndian.PutUint64(header[9:], uint64(len(f.body)))
+	header[0], header[1] = byte(f.kind), f.group
+	binary.LittleEndian.PutUint64(header[2:], f.operation)
+	binary.LittleEndian.PutUint64(header[10:], uint64(len(f.body)))
 	l.write.Lock()
 	defer l.write.Unlock()
 	if err := l.conn.SetWriteDeadline(time.Now().Add(deadline)); err != nil {
@@ -81,8 +99,8 @@ func (l *link) receive(aborted func(text string), done <-chan struct{}) error {
 			}
 			return fmt.Errorf("%s: %w", l.name, err)
 		}
-		f := frame{kind: frameKind(header[0]), operation: binary.LittleEndian.Uint64(header[1:])}
-		length := binary.LittleEndian.Uint64(header[9:])
+		f := frame{kind: frameKind(header[0]), group: header[1], operation: binary.LittleEndian.Uint64(header[2:])}
+		length := binary.LittleEndian.Uint64(header[10:])
 		limit := uint64(0)
 		switch f.kind {
 		case dataFrame:
@@ -93,6 +111,9 @@ func (l *link) receive(aborted func(text string), done <-chan struct{}) error {
 		default:
 			return fmt.Errorf("%s sent a frame of kind %d, which there is not", l.name, f.kind)
 		}
+		if f.group >= maxGroups {
+			return fmt.Errorf("%s sent a frame of group %d, there are %d at most", l.name, f.group, maxGroups)
+		}
 		if length > limit {
 			return fmt.Errorf("%s sent a frame of %d bytes, its kind has at most %d", l.name, length, limit)
 		}
@@ -101,11 +122,12 @@ func (l *link) receive(aborted func(text string), done <-chan struct{}) error {
 			return fmt.Errorf("%s: the connection ended within a frame: %w", l.name, err)
 		}
 		l.lastSeen.Store(time.Now().UnixNano())
-		l.at.Store(max(l.at.Load(), f.operation))
+		lane := &l.lanes[f.group]
+		lane.at.Store(max(lane.at.Load(), f.operation))
 		switch f.kind {
 		case dataFrame:
 			select {
-			case l.arrived <- f:
+			case lane.arrived <- f:
 			case <-done:
 				return nil
 			}

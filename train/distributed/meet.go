@@ -21,7 +21,7 @@ import (
 // are lines of JSON, so that a stranger on the port is told from a rank by its first line.
 
 const (
-	protocol   = "stheno group 1"
+	protocol   = "stheno group 2"
 	maxMessage = 1 << 20
 	// patience is how long a caller may take to say who it is: a stranger that says nothing holds nobody up.
 	patience = 5 * time.Second
@@ -121,7 +121,7 @@ func receiveAll(ctx context.Context, c Config, me hello) ([]*link, error) {
 		if err := tell(conn, answer{Protocol: protocol, Key: hex.EncodeToString(key[:]), Members: members}); err != nil {
 			return refuse(fmt.Errorf("%s: %w", names[rank+1], err))
 		}
-		links[rank+1] = newLink(rank+1, names[rank+1], conn)
+		links[rank+1] = newLink(names[rank+1], conn)
 	}
 	return links, nil
 }
@@ -176,7 +176,7 @@ func comeTo(ctx context.Context, c Config, me hello) ([]*link, error) {
 		return fail(fmt.Errorf("distributed: rank 0 at %s names %d members of a group of %d", c.Address, len(a.Members), c.Size))
 	}
 	links := make([]*link, c.Size)
-	links[0] = newLink(0, a.Members[0].Name, master)
+	links[0] = newLink(a.Members[0].Name, master)
 	if err := meetOthers(ctx, c, me, a, listener, links); err != nil {
 		for _, l := range links {
 			if l != nil {
@@ -199,7 +199,7 @@ func meetOthers(ctx context.Context, c Config, me hello, a answer, listener net.
 		if err := tell(conn, me); err != nil {
 			return fmt.Errorf("%s: %w", a.Members[rank].Name, err)
 		}
-		links[rank] = newLink(rank, a.Members[rank].Name, conn)
+		links[rank] = newLink(a.Members[rank].Name, conn)
 	}
 	callers := answerCalls(ctx, listener)
 	for here := c.Rank + 1; here < c.Size; {
@@ -218,7 +218,7 @@ func meetOthers(ctx context.Context, c Config, me hello, a answer, listener net.
 				caller.conn.Close()
 				continue
 			}
-			links[h.Rank] = newLink(h.Rank, a.Members[h.Rank].Name, caller.conn)
+			links[h.Rank] = newLink(a.Members[h.Rank].Name, caller.conn)
 			here++
 		}
 	}

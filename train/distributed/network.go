@@ -23,9 +23,9 @@ func (g *Group) Connect(d kernels.Device) error {
 		}
 		return g.Err()
 	}
-	g.connected.Lock()
+	g.lock.Lock()
 	g.network = network
-	g.connected.Unlock()
+	g.lock.Unlock()
 	if err := g.Err(); err != nil { // the group's end has not seen the network
 		g.disconnect()
 		return err
@@ -59,15 +59,15 @@ func (g *Group) connect(d kernels.Device) (kernels.Network, error) {
 	}()
 	network, err := networked.JoinNetwork(ctx, key, g.Rank(), g.Size())
 	if err != nil {
-		return nil, g.failLate(fmt.Errorf("rank %d: %w", g.Rank(), err))
+		return nil, g.failLate(fmt.Errorf("rank %d: %w", g.self(), err))
 	}
 	return network, nil
 }
 
 // networkErr asks the network what has gone wrong.
 func (g *Group) networkErr() error {
-	g.connected.Lock()
-	defer g.connected.Unlock()
+	g.lock.Lock()
+	defer g.lock.Unlock()
 	if g.network == nil {
 		return nil
 	}
@@ -77,8 +77,8 @@ func (g *Group) networkErr() error {
 // disconnect leaves the network at the group's end: for whatever other reason than Close, the work that waits for other ranks is ended
 // too.
 func (g *Group) disconnect() {
-	g.connected.Lock()
-	defer g.connected.Unlock()
+	g.lock.Lock()
+	defer g.lock.Unlock()
 	switch {
 	case g.network == nil:
 	case g.cause == errClosed:

@@ -59,7 +59,7 @@ func (g *Group) Exchange(to int, send []kernels.Tensor, from int, receive []kern
 	var transfer kernels.Transfer = arrived{}
 	if len(device[0])+len(device[1]) > 0 {
 		if transfer, err = g.network.Exchange(to, device[0], from, device[1]); err != nil {
-			return nil, g.failLate(fmt.Errorf("rank %d: %w", g.Rank(), err))
+			return nil, g.failLate(fmt.Errorf("rank %d: %w", g.self(), err))
 		}
 	}
 	if operation, err = g.begin(name); err != nil {
@@ -68,7 +68,7 @@ func (g *Group) Exchange(to int, send []kernels.Tensor, from int, receive []kern
 	sent := make(chan error, 1)
 	go func() {
 		for _, t := range host[0] {
-			if err := g.send(g.links[to], operation, bytesOf(t, 0, t.Elements())); err != nil {
+			if err := g.send(g.peers[to], operation, bytesOf(t, 0, t.Elements())); err != nil {
 				sent <- err
 				return
 			}
@@ -76,7 +76,7 @@ func (g *Group) Exchange(to int, send []kernels.Tensor, from int, receive []kern
 		sent <- nil
 	}()
 	for _, t := range host[1] {
-		if err = g.receive(g.links[from], operation, bytesOf(t, 0, t.Elements())); err != nil {
+		if err = g.receive(g.peers[from], operation, bytesOf(t, 0, t.Elements())); err != nil {
 			break
 		}
 	}
