@@ -37,6 +37,7 @@ func (b *Backend) AttentionBackward(a *kernels.Attention, g kernels.AttentionGra
 func attentionBackward[T kernels.Float](b *Backend, a *kernels.Attention, g kernels.AttentionGradients) (err error) {
 	k := newBackward[T](a, g)
 	if k.rules, err = newRules(b, k.problem, true); err == nil {
+		k.listBlocks()
 		k.tables = newTableSums(k)
 		k.run(b)
 	}
@@ -97,10 +98,13 @@ func newBackward[T kernels.Float](a *kernels.Attention, g kernels.AttentionGradi
 	return k
 }
 
+// mostKeys is the greatest number of a tile's columns.
+const mostKeys = 128
+
 // backwardTile keeps what a task touches again and again in the second-level cache, and one call of a vector kernel
 // under a tenth of a millisecond.
 func backwardTile[T kernels.Float](d int) tile {
-	t := tile{rows: 96, columns: 128, strip: 24}
+	t := tile{rows: taskRows, columns: mostKeys, strip: 24}
 	if d > 256 {
 		t.columns /= 2
 	}
@@ -323,8 +327,9 @@ type backwardScratch[T kernels.Float] struct {
 	points                        *pointScratch[T]
 	derived                       []rows[T] // the outputs of a score but the first
 	tables                        []*tableSum
-	shown                         []bool // of a block: whether the mask shows a pair
-	states                        []tileState
+	shown                         []bool        // of a block: whether the mask shows a pair
+	states                        []panelStates // of a tile of keys: each strip of queries
+	parts                         []gradientBlock[T]
 
 	// Keys and values as the columns of a product, the columns of the keys, and what a block's products begin with.
 	keyTiles, valueTiles, keyColumns, left tiles
@@ -401,14 +406,13 @@ func (k *backward[T]) addSequence(w *backwardScratch[T], s kernels.Sequence, kvH
 		states := k.tileStates(w, s, h, keys.k0)
 		for q0 := firstRow / k.tile.rows * k.tile.rows; q0 < endRow; q0 += k.tile.rows {
 			b := keys
+			b.queries, b.s, b.head, b.q0, b.n = queries, s, h, q0, min(k.tile.rows, s.Sq-q0)
 			if states != nil {
-				state := states[q0/k.tile.rows]
-				if !state.shown() {
+				b.strips = states[q0/maskStrip:][:ceilDiv(b.n, maskStrip)]
+				if !b.isShown() {
 					continue
 				}
-				b.first, b.columns, b.partly = state.columns(keys.columns)
 			}
-			b.queries, b.s, b.head, b.q0, b.n = queries, s, h, q0, min(k.tile.rows, s.Sq-q0)
 			b.lo, b.hi = lo+q0-b.k0, hi+q0-b.k0
 			b.exact = keys.exact || !queries.finite
 			b.tiled = k.tiled && !b.exact
@@ -430,11 +434,17 @@ type gradientBlock[T kernels.Float] struct {
 	s                  kernels.Sequence
 	head, q0, k0       int
 	n, columns, lo, hi int
-	first              int // the first of the columns that the mask shows; 0 without one
 	keys               rows[T]
-	partly             bool // a mask hides more than the band
 	exact              bool // an operand holds a NaN or an Inf, which rows that do not see it must not meet
 	tiled              bool
+
+	strips []panelStates // what a mask shows of each strip; nil where it is a band
+
+	// Of a part of a block, whose rows see the same columns: its first row in the block and its first column, what the mask shows of
+	// the columns, and whether it hides more than the band.
+	row, first int
+	panels     panelStates
+	partly     bool
 }
 
 // span is the part of the block's columns that some row in [i, i+n) sees.
@@ -449,11 +459,23 @@ func (k *backward[T]) step(w *backwardScratch[T], b gradientBlock[T]) {
 	if from >= to {
 		return
 	}
+	w.parts = b.parts(w.parts[:0])
+	for _, part := range w.parts {
+		k.stepPart(w, part)
+	}
+	if k.wanted {
+		k.addQueryGradients(w, b)
+	}
+}
+
+// stepPart computes P and dS of a part of a block, and adds them to the gradients of keys and values.
+func (k *backward[T]) stepPart(w *backwardScratch[T], b gradientBlock[T]) {
+	from, to := b.span(0, b.n, k.columnUnit)
 	if b.partly && b.exact {
 		k.look(w, b)
 	}
 	strip := b.n
-	if b.lo+b.n-1 > 0 || b.hi < b.columns {
+	if b.lo+b.n-1 > b.first || b.hi < b.columns {
 		strip = k.tile.strip
 		if b.tiled { // whole tiles are multiplied, also of what no strip sees
 			clear(w.scores.data[:b.n*w.scores.stride])
@@ -463,19 +485,17 @@ func (k *backward[T]) step(w *backwardScratch[T], b gradientBlock[T]) {
 	for i := 0; i < b.n; i += strip {
 		k.scoreGradients(w, b, i, min(strip, b.n-i), from)
 	}
-	if !k.wanted {
-		return
-	}
-	if b.tiled {
+	switch {
+	case !k.wanted:
+	case b.tiled:
 		weights, dS := rows[T]{w.scores.data, w.scores.stride}, rows[T]{w.dP.data, w.dP.stride}
 		left := packColumns(w.left, weights, to-from, b.n, false)
 		left.multiply(0, to-from, b.dOColumns, 0, k.dv, b.q0, unsafe.Pointer(w.dv.at(from)), w.dv.stride, true)
 		left = packColumns(w.left, dS, to-from, b.n, false)
 		left.multiply(0, to-from, b.qColumns, 0, k.d, b.q0, unsafe.Pointer(w.dk.at(from)), w.dk.stride, true)
-	} else {
+	default:
 		k.addKeyGradients(w, b, from, to-from)
 	}
-	k.addQueryGradients(w, b, from, to-from)
 }
 
 // scoreGradients computes P into scores and dS into dP for the rows [i, i+n) of the block and the columns that one of
@@ -489,7 +509,7 @@ func (k *backward[T]) scoreGradients(w *backwardScratch[T], b gradientBlock[T], 
 	to = min(b.columns, roundUp(to, k.columnUnit))
 	columns, vectors, stride := to-from, ceilDiv(to-from, lanes), w.scores.stride
 	lo, hi := b.lo+i-from, b.hi+i-from
-	at := i*stride + from - start
+	at := (b.row+i)*stride + from - start
 	scores, dP := &w.scores.data[at], &w.dP.data[at]
 	row := b.q0 + i
 	if b.tiled {
@@ -549,44 +569,54 @@ func (k *backward[T]) addKeyGradients(w *backwardScratch[T], b gradientBlock[T],
 		return
 	}
 	addProduct(k.dvPadded/simd.Lanes[T](), product[T]{
-		left: w.scores.at(0), rowStep: 1, columnStep: w.scores.stride, right: b.dO.from(b.q0), out: w.dv.from(from),
+		left: w.scores.at(b.row), rowStep: 1, columnStep: w.scores.stride, right: b.dO.from(b.q0), out: w.dv.from(from),
 	}, columns, b.n, 1-hi, 1-lo, block, b.exact)
 	addProduct(k.dPadded/simd.Lanes[T](), product[T]{
-		left: w.dP.at(0), rowStep: 1, columnStep: w.dP.stride, right: b.q.from(b.q0), out: w.dk.from(from),
+		left: w.dP.at(b.row), rowStep: 1, columnStep: w.dP.stride, right: b.q.from(b.q0), out: w.dk.from(from),
 	}, columns, b.n, 1-hi, 1-lo, block, b.exact)
 }
 
 // addQueryGradients does dQ += dS·K in the order of the key tiles, and finishes the rows if it is the last.
-func (k *backward[T]) addQueryGradients(w *backwardScratch[T], b gradientBlock[T], from, columns int) {
+func (k *backward[T]) addQueryGradients(w *backwardScratch[T], b gradientBlock[T]) {
 	place := (b.s.Index*k.heads+b.head)*k.queryTiles + b.q0/k.tile.rows
 	before, last := k.keyTileOrder(b)
-	var left tiles
 	if b.tiled {
-		left = packRows(w.left, rows[T]{w.dP.data, w.dP.stride}, b.n, columns, false)
-	}
-	k.order.wait(place, before)
-	dq := b.dq.from(b.q0)
-	p := product[T]{left: w.dP.at(0), rowStep: w.dP.stride, columnStep: 1, right: b.keys.from(from), out: dq}
-	if b.tiled {
+		from, to := b.span(0, b.n, k.columnUnit)
+		dq := b.dq.from(b.q0)
+		left := packRows(w.left, rows[T]{w.dP.data, w.dP.stride}, b.n, to-from, false)
+		k.order.wait(place, before)
 		left.multiply(0, b.n, w.keyColumns, 0, k.d, from, unsafe.Pointer(dq.at(0)), dq.stride, true)
-	} else if b.partly && b.exact {
-		k.addShownRows(w, b, p, from, columns)
 	} else {
-		addProduct(k.dPadded/simd.Lanes[T](), p, b.n, columns, b.lo-from, b.hi-from, blockRows, b.exact)
+		k.order.wait(place, before)
+		for _, part := range w.parts {
+			k.addQueryPart(w, part)
+		}
 	}
 	if last {
+		dq := b.dq.from(b.q0)
 		out := matrix[T](k.g.DQ, b.s.Batch, b.head, b.s.Q0+b.q0)
 		simd.ScaleRows(b.n, k.d, out.at(0), out.stride, dq.at(0), dq.stride, fill(w.factor[:b.n], k.scale))
 	}
 	k.order.pass(place)
 }
 
+// addQueryPart does dQ += dS·K for a part of a block.
+func (k *backward[T]) addQueryPart(w *backwardScratch[T], b gradientBlock[T]) {
+	from, to := b.span(0, b.n, k.columnUnit)
+	p := product[T]{left: w.dP.at(b.row), rowStep: w.dP.stride, columnStep: 1, right: b.keys.from(from), out: b.dq.from(b.q0)}
+	if b.partly && b.exact {
+		k.addShownRows(w, b, p, from, to-from)
+		return
+	}
+	addProduct(k.dPadded/simd.Lanes[T](), p, b.n, to-from, b.lo-from, b.hi-from, blockRows, b.exact)
+}
+
 // keyTileOrder is how many key tiles before a block's its query tile sees, and whether it sees none behind.
 func (k *backward[T]) keyTileOrder(b gradientBlock[T]) (before int, last bool) {
-	if tiles := k.tilesOf(b.s, b.head); tiles != nil {
-		return k.orderOf(tiles.Keys[b.q0/maskRows], b.k0)
+	own := b.k0 / k.tile.columns
+	if b.strips != nil {
+		return orderOf(k.rules.places[b.s.Index*k.heads+b.head].blocks[b.q0/k.tile.rows], own)
 	}
 	lo, hi := k.band(b.s)
-	own := b.k0 / k.tile.columns
 	return own - max(0, b.q0+lo)/k.tile.columns, own == (min(b.s.Sk, b.q0+b.n-1+hi)-1)/k.tile.columns
 }

@@ -84,7 +84,7 @@ func newForward[T kernels.Float](a *kernels.Attention, out kernels.AttentionOutp
 // forwardTile keeps a tile of scores, the keys and the values it meets in the second-level cache, and one call of a
 // vector kernel, which cannot be preempted, under a tenth of a millisecond.
 func forwardTile[T kernels.Float](d int) tile {
-	t := tile{rows: 96, columns: mostColumns, strip: 24}
+	t := tile{rows: taskRows, columns: mostColumns, strip: 24}
 	if kernels.DTypeOf[T]() == kernels.F64 {
 		d *= 2
 	}

@@ -27,13 +27,15 @@ type scorePlace[T kernels.Float] struct {
 	score.Where
 	scoreLines, maskLines *lines[T]
 	tiles                 *score.Tiles // nil where the mask is a band
+	blocks                [][]blockRun // the tiles, as the backward kernel goes through them: of each tile of queries
 }
 
-// The tiles of a mask: strips of the forward kernel's rows, and the rows of the backward kernel. Columns are whole panels.
+// The tiles of a mask are as small as products are still fast: what a tile shows in part is computed as a whole. A strip is so many
+// rows of what a task works on at once; columns are whole panels.
 const (
 	maskStrip   = 24
-	maskRows    = 96
-	maskColumns = 64
+	maskColumns = 32
+	taskRows    = 96 // of a tile of the forward and the backward kernel
 )
 
 // newRules compiles what the problem needs, and computes its lines and tiles.
@@ -67,10 +69,6 @@ func newRules[T kernels.Float](b *Backend, p *problem[T], backward bool) (*rules
 	if rest {
 		wide = r.wideValues(p.Mask.Rest)
 	}
-	rows := maskStrip
-	if backward {
-		rows = maskRows
-	}
 	scoreLines, maskLines, tiles := map[score.Where]*lines[T]{}, map[score.Where]*lines[T]{}, map[tilesKey]*score.Tiles{}
 	var todo []func()
 	for i := range r.places {
@@ -87,7 +85,7 @@ func newRules[T kernels.Float](b *Backend, p *problem[T], backward bool) (*rules
 		key := tilesKey{w: common(at.Where, p.Mask.ByBatch, p.Mask.ByHead)}
 		key.lo, key.hi = p.band(s)
 		if tiles[key] == nil {
-			tiles[key] = p.Mask.Tiles(key.w, rows, maskColumns, key.lo, key.hi, wide)
+			tiles[key] = p.Mask.Tiles(key.w, maskStrip, maskColumns, key.lo, key.hi, wide)
 		}
 		at.tiles = tiles[key]
 	}

@@ -19,14 +19,25 @@ type segment struct {
 	partly      bool // the mask hides some of it
 }
 
-// stripStates is what a mask shows of the tiles of a column, in each strip of a tile of queries.
-type stripStates [maskRows / maskStrip]uint8
+// tileState is what a mask shows of one of its tiles.
+type tileState uint8
 
 const (
-	hiddenStrip uint8 = iota
-	wholeStrip
-	partlyStrip
+	hiddenTile tileState = iota
+	wholeTile
+	partlyTile
 )
+
+// stateOf is the state of the tiles of a run.
+func stateOf(r score.Run) tileState {
+	if r.Partly {
+		return partlyTile
+	}
+	return wholeTile
+}
+
+// stripStates is what a mask shows of the tiles of a column, in each strip of a task's rows.
+type stripStates [taskRows / maskStrip]tileState
 
 // doSparse is do where a mask has tiles. b's band counts columns from key 0. What is the same for all of the rows is done for
 // them together, and the rest strip by strip.
@@ -36,12 +47,8 @@ func (f *forward[T]) doSparse(w *forwardScratch[T], b block[T], n int) {
 	first, end := len(w.states), 0
 	for strip := range strips {
 		for _, r := range tiles.Keys[b.q0/maskStrip+strip] {
-			state := wholeStrip
-			if r.Partly {
-				state = partlyStrip
-			}
 			for k := r.First; k < r.End; k++ {
-				w.states[k][strip] = state
+				w.states[k][strip] = stateOf(r)
 			}
 			first, end = min(first, int(r.First)), max(end, int(r.End))
 		}
@@ -57,17 +64,17 @@ func (f *forward[T]) doSparse(w *forwardScratch[T], b block[T], n int) {
 		}
 		return true
 	}
-	f.doRows(w, b, 0, n, first, end, func(k int) uint8 {
+	f.doRows(w, b, 0, n, first, end, func(k int) tileState {
 		if !common(k) {
-			return hiddenStrip
+			return hiddenTile
 		}
 		return w.states[k][0]
 	})
 	for strip := range strips {
 		i := strip * maskStrip
-		f.doRows(w, b, i, min(maskStrip, n-i), first, end, func(k int) uint8 {
+		f.doRows(w, b, i, min(maskStrip, n-i), first, end, func(k int) tileState {
 			if common(k) {
-				return hiddenStrip
+				return hiddenTile
 			}
 			return w.states[k][strip]
 		})
@@ -76,7 +83,7 @@ func (f *forward[T]) doSparse(w *forwardScratch[T], b block[T], n int) {
 }
 
 // doRows takes the rows [i, i+n) of a block through the tiles of keys [first, end) that the mask shows.
-func (f *forward[T]) doRows(w *forwardScratch[T], b block[T], i, n, first, end int, state func(k int) uint8) {
+func (f *forward[T]) doRows(w *forwardScratch[T], b block[T], i, n, first, end int, state func(k int) tileState) {
 	w.parts = w.parts[:0]
 	used := 0
 	flush := func() {
@@ -85,10 +92,10 @@ func (f *forward[T]) doRows(w *forwardScratch[T], b block[T], i, n, first, end i
 	}
 	for k := first; k < end; k++ {
 		shown := state(k)
-		if shown == hiddenStrip {
+		if shown == hiddenTile {
 			continue
 		}
-		part := segment{k0: k * maskColumns, columns: min(maskColumns, b.s.Sk-k*maskColumns), at: used, partly: shown == partlyStrip}
+		part := segment{k0: k * maskColumns, columns: min(maskColumns, b.s.Sk-k*maskColumns), at: used, partly: shown == partlyTile}
 		last := len(w.parts) - 1
 		switch {
 		case b.lo+i+n-1 > part.k0 || b.hi+i < part.k0+part.columns:

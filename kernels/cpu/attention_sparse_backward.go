@@ -1,7 +1,9 @@
 package cpu
 
 import (
+	"cmp"
 	"math"
+	"slices"
 
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/kernels/cpu/internal/simd"
@@ -22,7 +24,7 @@ func (k *backward[T]) takePoints(w *backwardScratch[T], stride int) {
 		}
 	}
 	if k.rules.hide != nil {
-		w.states = make([]tileState, k.queryTiles)
+		w.states = make([]panelStates, k.queryTiles*k.tile.rows/maskStrip)
 		w.shown = make([]bool, k.tile.rows*k.tile.columns)
 	}
 	if k.tables != nil {
@@ -30,62 +32,133 @@ func (k *backward[T]) takePoints(w *backwardScratch[T], stride int) {
 	}
 }
 
-// tilesOf is the tiles of a score matrix, nil where the mask is a band.
-func (k *backward[T]) tilesOf(s kernels.Sequence, head int) *score.Tiles {
-	if k.rules == nil {
-		return nil
-	}
-	return k.rules.places[s.Index*k.heads+head].tiles
-}
+// blockRun is a run of tiles of keys that some row of a tile of queries sees, and how many such tiles lie before them.
+type blockRun struct{ first, end, before int }
 
-// tileState is what a mask shows of a block: of each of its tiles, one or two, side by side.
-type tileState [2]struct{ shown, partly bool }
-
-func (t tileState) shown() bool { return t[0].shown || t[1].shown }
-
-// columns is the part of the block's columns that is shown, and whether a pair of it may be hidden.
-func (t tileState) columns(all int) (first, end int, partly bool) {
-	if end = all; !t[1].shown {
-		end = min(all, maskColumns)
+// listBlocks finds the blocks that masks show.
+func (k *backward[T]) listBlocks() {
+	if k.rules == nil || k.rules.hide == nil {
+		return
 	}
-	if !t[0].shown {
-		first = maskColumns
-	}
-	return first, end, t[0].partly || t[1].partly
-}
-
-// tileStates is what a mask shows of the blocks of one tile of keys, a tile of queries each; nil where the mask is a band.
-func (k *backward[T]) tileStates(w *backwardScratch[T], s kernels.Sequence, head, k0 int) []tileState {
-	tiles := k.tilesOf(s, head)
-	if tiles == nil {
-		return nil
-	}
-	clear(w.states)
-	for part := range k.tile.columns / maskColumns {
-		at := k0/maskColumns + part
-		if at >= len(tiles.Queries) {
-			break
+	known := map[*score.Tiles][][]blockRun{}
+	for i := range k.rules.places {
+		at := &k.rules.places[i]
+		if known[at.tiles] == nil {
+			known[at.tiles] = blocksOf(at.tiles, k.tile.rows/maskStrip, k.tile.columns/maskColumns)
 		}
-		for _, r := range tiles.Queries[at] {
-			for q := r.First; q < r.End; q++ {
-				w.states[q][part].shown, w.states[q][part].partly = true, r.Partly
+		at.blocks = known[at.tiles]
+	}
+}
+
+// blocksOf makes blocks of so many strips and panels of a mask's tiles.
+func blocksOf(tiles *score.Tiles, strips, panels int) (blocks [][]blockRun) {
+	var all []score.Run
+	for lists := range slices.Chunk(tiles.Keys, strips) {
+		all = all[:0]
+		for _, runs := range lists {
+			all = append(all, runs...)
+		}
+		slices.SortFunc(all, func(a, b score.Run) int { return cmp.Compare(a.First, b.First) })
+		var joined []blockRun
+		before := 0
+		for _, r := range all {
+			first, end := int(r.First)/panels, ceilDiv(int(r.End), panels)
+			if n := len(joined); n > 0 {
+				last := &joined[n-1]
+				if first <= last.end {
+					last.end = max(last.end, end)
+					continue
+				}
+				before = last.before + last.end - last.first
+			}
+			joined = append(joined, blockRun{first, end, before})
+		}
+		blocks = append(blocks, joined)
+	}
+	return blocks
+}
+
+// orderOf is how many tiles of keys on a list lie before one of them, and whether none lies behind.
+func orderOf(runs []blockRun, tile int) (before int, last bool) {
+	n, _ := slices.BinarySearchFunc(runs, tile, func(r blockRun, tile int) int { return cmp.Compare(r.end, tile+1) })
+	r := runs[n]
+	return r.before + tile - r.first, n == len(runs)-1 && tile == r.end-1
+}
+
+// panelStates is what a mask shows of a strip of queries and a tile of keys: of each of its tiles, side by side.
+type panelStates [mostKeys / maskColumns]tileState
+
+// tileStates is what a mask shows of a tile of keys and each strip of queries; nil where the mask is a band.
+func (k *backward[T]) tileStates(w *backwardScratch[T], s kernels.Sequence, head, k0 int) []panelStates {
+	if k.rules == nil || k.rules.hide == nil {
+		return nil
+	}
+	lists := k.rules.places[s.Index*k.heads+head].tiles.Queries[k0/maskColumns:]
+	clear(w.states)
+	for panel := range min(len(lists), k.tile.columns/maskColumns) {
+		for _, r := range lists[panel] {
+			for strip := r.First; strip < r.End; strip++ {
+				w.states[strip][panel] = stateOf(r)
 			}
 		}
 	}
 	return w.states
 }
 
-// orderOf is how many key tiles of backward lie before the one at k0 in a list of the mask's tiles, and whether none lies behind.
-func (k *backward[T]) orderOf(runs []score.Run, k0 int) (before int, last bool) {
-	each, own := int32(k.tile.columns/maskColumns), int32(k0/k.tile.columns)
-	counted := int32(-1) // the last key tile that was counted
-	for _, r := range runs {
-		first, end := max(counted+1, r.First/each), (r.End-1)/each
-		if counted = max(counted, end); first < own {
-			before += int(max(0, min(end+1, own)-first))
+// isShown reports whether the mask shows anything of a block.
+func (b *gradientBlock[T]) isShown() bool {
+	return slices.ContainsFunc(b.strips, func(s panelStates) bool { return s != panelStates{} })
+}
+
+// parts cuts a block into strips, and joins those that see the same columns. Without a mask's tiles the block is its only part.
+func (b gradientBlock[T]) parts(to []gradientBlock[T]) []gradientBlock[T] {
+	if b.strips == nil {
+		return append(to, b)
+	}
+	for strip := 0; strip < len(b.strips); {
+		panels := b.strips[strip]
+		first, end := panels.shown()
+		last := strip + 1
+		for ; last < len(b.strips); last++ {
+			if f, e := b.strips[last].shown(); f != first || e != end {
+				break
+			}
+			panels = panels.with(b.strips[last])
+		}
+		if first < end {
+			part := b
+			part.row, part.n = strip*maskStrip, min(last*maskStrip, b.n)-strip*maskStrip
+			part.q0, part.lo, part.hi = b.q0+part.row, b.lo+part.row, b.hi+part.row
+			part.first, part.columns, part.panels = first*maskColumns, min(b.columns, end*maskColumns), panels
+			part.partly = slices.ContainsFunc(panels[first:end], func(s tileState) bool { return s != wholeTile })
+			to = append(to, part)
+		}
+		strip = last
+	}
+	return to
+}
+
+// shown is the first of the tiles that are shown, and the end of the last.
+func (p panelStates) shown() (first, end int) {
+	for n, state := range p {
+		if state != hiddenTile {
+			if end == 0 {
+				first = n
+			}
+			end = n + 1
 		}
 	}
-	return before, counted == own
+	return first, end
+}
+
+// with is what the mask shows of two strips together.
+func (p panelStates) with(other panelStates) panelStates {
+	for n, state := range other {
+		if p[n] != state {
+			p[n] = partlyTile
+		}
+	}
+	return p
 }
 
 // changeScores applies the score and the mask to a part of a block, with the score's derivatives, and returns the factor that is
@@ -94,10 +167,10 @@ func (k *backward[T]) changeScores(w *backwardScratch[T], b gradientBlock[T], i,
 	if k.rules == nil {
 		return factor
 	}
-	at := k.rules.part(k.problem, b.s, b.head, b.q0+i, b.k0+from, n, columns, scores, stride)
 	if k.rules.score != nil {
+		at := k.rules.part(k.problem, b.s, b.head, b.q0+i, b.k0+from, n, columns, scores, stride)
 		for _, d := range w.derived {
-			at.derived = append(at.derived, &d.data[i*stride+from])
+			at.derived = append(at.derived, &d.data[(b.row+i)*stride+from])
 		}
 		w.points.run(k.rules.score, at, T(factor), k.rules.values)
 		factor = 1
@@ -107,7 +180,14 @@ func (k *backward[T]) changeScores(w *backwardScratch[T], b gradientBlock[T], i,
 			simd.ALiBi(n, columns, scores, stride, T(factor), 0, 0) // −∞ stays what it is under positive factors alone
 			factor = 1
 		}
-		w.points.run(k.rules.hide, at.masked(), T(math.Inf(-1)), k.rules.values)
+		hides := func(panel int) bool { return b.panels[panel] != wholeTile }
+		runsOf(ceilDiv(from+columns, maskColumns), hides, func(first, end int) {
+			first, end = max(from, first*maskColumns), min(from+columns, end*maskColumns)
+			if first < end {
+				at := k.rules.part(k.problem, b.s, b.head, b.q0+i, b.k0+first, n, end-first, offset(scores, first-from), stride)
+				w.points.run(k.rules.hide, at.masked(), T(math.Inf(-1)), k.rules.values)
+			}
+		})
 	}
 	return factor
 }
@@ -128,7 +208,7 @@ func (k *backward[T]) changeGradients(w *backwardScratch[T], b gradientBlock[T],
 		return
 	}
 	for _, d := range w.derived {
-		at.derived = append(at.derived, &d.data[i*stride+from])
+		at.derived = append(at.derived, &d.data[(b.row+i)*stride+from])
 	}
 	p := k.rules.score
 	for first := 0; first < n; first += scoreStrip {
@@ -166,23 +246,24 @@ func isOne(p *pointwise, o operand) bool {
 	return i.Op == score.OpNumber && i.Value == 1
 }
 
-// look finds which pairs of a block the mask shows, for products that must not meet what is hidden.
+// look finds which pairs of a part of a block the mask shows, for products that must not meet what is hidden.
 func (k *backward[T]) look(w *backwardScratch[T], b gradientBlock[T]) {
-	clear(w.shown)
-	at := k.rules.part(k.problem, b.s, b.head, b.q0, b.k0, b.n, b.columns, w.scores.at(0), w.scores.stride)
+	shown := w.shown[b.row*k.tile.columns:][:b.n*k.tile.columns]
+	clear(shown)
+	at := k.rules.part(k.problem, b.s, b.head, b.q0, b.k0, b.n, b.columns, w.scores.at(b.row), w.scores.stride)
 	for r := range b.n {
 		w.points.visibleRuns(k.Mask.Rest, at, r, max(b.first, b.lo+r), b.hi+r, k.rules.values, func(from, to int) {
 			for c := from; c < to; c++ {
-				w.shown[r*k.tile.columns+c] = true
+				shown[r*k.tile.columns+c] = true
 			}
 		})
 	}
 }
 
-// addShownRows adds the product of each row of a block, whose first column is from, with the keys that it sees.
+// addShownRows adds the product of each row of a part of a block, whose first column is from, with the keys that it sees.
 func (k *backward[T]) addShownRows(w *backwardScratch[T], b gradientBlock[T], p product[T], from, columns int) {
 	for r := range b.n {
-		runsOf(columns, func(c int) bool { return w.shown[r*k.tile.columns+from+c] }, func(first, end int) {
+		runsOf(columns, func(c int) bool { return w.shown[(b.row+r)*k.tile.columns+from+c] }, func(first, end int) {
 			p.add(k.dPadded/simd.Lanes[T](), r, 1, first, end)
 		})
 	}
@@ -190,10 +271,10 @@ func (k *backward[T]) addShownRows(w *backwardScratch[T], b gradientBlock[T], p 
 
 // addShownColumns does addKeyGradients for each key with the queries that see it.
 func (k *backward[T]) addShownColumns(w *backwardScratch[T], b gradientBlock[T], from, columns int) {
-	dv := product[T]{left: w.scores.at(0), rowStep: 1, columnStep: w.scores.stride, right: b.dO.from(b.q0), out: w.dv.from(from)}
-	dk := product[T]{left: w.dP.at(0), rowStep: 1, columnStep: w.dP.stride, right: b.q.from(b.q0), out: w.dk.from(from)}
+	dv := product[T]{left: w.scores.at(b.row), rowStep: 1, columnStep: w.scores.stride, right: b.dO.from(b.q0), out: w.dv.from(from)}
+	dk := product[T]{left: w.dP.at(b.row), rowStep: 1, columnStep: w.dP.stride, right: b.q.from(b.q0), out: w.dk.from(from)}
 	for c := range columns {
-		runsOf(b.n, func(r int) bool { return w.shown[r*k.tile.columns+from+c] }, func(first, end int) {
+		runsOf(b.n, func(r int) bool { return w.shown[(b.row+r)*k.tile.columns+from+c] }, func(first, end int) {
 			dv.add(k.dvPadded/simd.Lanes[T](), c, 1, first, end)
 			dk.add(k.dPadded/simd.Lanes[T](), c, 1, first, end)
 		})
