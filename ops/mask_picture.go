@@ -21,7 +21,7 @@ type MaskPlace = score.Where
 // that are visible as a whole, for which no mask is computed; hidden ones are light, and white in tiles that are skipped. Nodes that
 // the mask looks up need values on the host. A long side is drawn with 1024 pixels, each of them a pair of many.
 func MaskPicture(w io.Writer, mask func(Pair) Cond, place MaskPlace) error {
-	const longest, rows, columns = 1024, 96, 64 // the tiles of the CPU
+	const longest = 1024
 	if mask == nil {
 		return errors.New("MaskPicture: mask is nil")
 	}
@@ -39,7 +39,7 @@ func MaskPicture(w io.Writer, mask func(Pair) Cond, place MaskPlace) error {
 	lo, hi := m.Band(place)
 	tiles := &score.Tiles{}
 	if m.Rest != nil {
-		tiles = m.Tiles(place, rows, columns, lo, hi, values)
+		tiles = m.Tiles(place, tileRows, tileColumns, lo, hi, values)
 	}
 	side := max(place.QueryLength, place.KeyLength)
 	pixels := func(n int) int { return max(1, n*min(side, longest)/side) }
@@ -55,6 +55,9 @@ func MaskPicture(w io.Writer, mask func(Pair) Cond, place MaskPlace) error {
 	}
 	return png.Encode(w, picture)
 }
+
+// tileRows and tileColumns are the shape of the tiles, that of the CPU's.
+const tileRows, tileColumns = 24, 32
 
 // tileKind is what is done with a tile.
 type tileKind int
@@ -79,7 +82,7 @@ func shade(visible bool, tile tileKind) color.Gray {
 
 // tileAt is what is done with the tile of a pair.
 func tileAt(m *score.Mask, tiles *score.Tiles, q, k, lo, hi int) tileKind {
-	const rows, columns = 96, 64
+	const rows, columns = tileRows, tileColumns
 	q0, k0 := q/rows*rows, k/columns*columns
 	kind := whole
 	switch {
@@ -110,11 +113,11 @@ func valuesOf(tables []*score.Table) ([]score.Values[float64], error) {
 		if !ok || node.Value() == nil {
 			return nil, fmt.Errorf("%s has no value", t.Name)
 		}
-		at, err := PlaceOf(node.Value())
-		if err != nil || at != host {
-			return nil, errors.Join(fmt.Errorf("%s's value needs to be on the host", t.Name), err)
+		on, err := onHost(node.Value())
+		if err != nil {
+			return nil, fmt.Errorf("%s's value %w", t.Name, err)
 		}
-		value, err := TensorOf(node.Value())
+		value, err := TensorOf(on)
 		if err != nil {
 			return nil, fmt.Errorf("%s's value %w", t.Name, err)
 		}
