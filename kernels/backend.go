@@ -29,5 +29,6 @@ type Backend interface {
 	ReduceKernels
 	RMSNormKernels
 	RoPEKernels
+	ScoresKernels
 	SoftCapKernels
 }

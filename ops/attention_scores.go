@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/stheno-ml/stheno/kernels"
-	"github.com/stheno-ml/stheno/kernels/cpu"
 	"gorgonia.org/gorgonia"
 )
 
@@ -14,8 +13,8 @@ import (
 // scaled, capped, with slopes and bias, changed by Score, and −∞ where the mask hides the key. They are (B, Hq, rows, Sk) in every
 // layout, in float32 where q has 16 bits, and rows are row numbers of each batch item; none means all.
 //
-// They are for looking at: computed on the host wherever q lives, without a gradient, and not for packed sequences. Sinks and
-// Dropout, which come later, are not looked at.
+// They are for looking at: without a gradient, not for packed sequences, and computed on the host where q's device does not.
+// Sinks and Dropout, which come later, are not looked at.
 func AttentionScores(q, k *gorgonia.Node, o AttentionOptions, rows ...int) (*gorgonia.Node, error) {
 	const name = "AttentionScores"
 	if o.QLens != nil || o.KVLens != nil {
@@ -67,47 +66,17 @@ func (s *attentionScores) forward(r *run, in, out []kernels.Tensor) error {
 	if err != nil {
 		return err
 	}
-	if err := r.c.checkRecording(); err != nil {
-		return err
-	}
-	scores := out[0]
-	if r.Backend != host {
-		all := append([]*kernels.Tensor{&p.Q, &p.K, &p.Bias}, pointers(p.Tables)...)
-		for _, t := range all {
-			err = errors.Join(err, bring(r, t))
-		}
-		if err != nil {
-			return err
-		}
-		if scores, err = host.Alloc(scores.DType, scores.Shape...); err != nil {
-			return err
-		}
-	}
 	p.V = p.K
-	if err := cpu.New().AttentionScores(p, s.rows, scores); err != nil || r.Backend == host {
+	err = r.AttentionScores(p, s.rows, out[0])
+	if !errors.Is(err, errors.ErrUnsupported) {
 		return err
 	}
-	return r.Copy(out[0], scores)
-}
-
-func pointers(list []kernels.Tensor) []*kernels.Tensor {
-	all := make([]*kernels.Tensor, len(list))
-	for i := range list {
-		all[i] = &list[i]
+	read := []*kernels.Tensor{&p.Q, &p.K, &p.Bias}
+	for i := range p.Tables {
+		read = append(read, &p.Tables[i])
 	}
-	return all
-}
-
-// bring replaces a tensor of a device by a copy on the host.
-func bring(from kernels.Backend, t *kernels.Tensor) error {
-	if !t.IsSet() {
-		return nil
-	}
-	copied, err := host.Alloc(t.DType, t.Shape...)
-	if err != nil {
-		return err
-	}
-	err = from.Copy(copied, *t)
-	*t = copied
-	return err
+	return r.onHost(read, out[0], func(scores kernels.Tensor) error {
+		p.V = p.K
+		return host.AttentionScores(p, s.rows, scores)
+	})
 }

@@ -152,6 +152,35 @@ func (r *run) scratch(t *kernels.Tensor, dtype kernels.DType, shape ...int) (err
 	return err
 }
 
+// onHost computes on the host what the run's device cannot. compute finds copies in what is read, tensors that are set or not, and
+// writes to a tensor that is then copied to what is written.
+func (r *run) onHost(read []*kernels.Tensor, written kernels.Tensor, compute func(written kernels.Tensor) error) error {
+	if err := r.c.checkRecording(); err != nil {
+		return err
+	}
+	for _, t := range read {
+		if !t.IsSet() {
+			continue
+		}
+		copied, err := host.Alloc(t.DType, t.Shape...)
+		if err != nil {
+			return err
+		}
+		if err := r.Copy(copied, *t); err != nil {
+			return err
+		}
+		*t = copied
+	}
+	result, err := host.Alloc(written.DType, written.Shape...)
+	if err != nil {
+		return err
+	}
+	if err := compute(result); err != nil {
+		return err
+	}
+	return r.Copy(written, result)
+}
+
 // end gives back what was borrowed.
 func (r *run) end() {
 	for _, t := range r.scratched {

@@ -136,3 +136,54 @@ func TestGradientNeedsAForwardRun(t *testing.T) {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}
 }
+
+// withoutScores is a device that cannot show scores, and counts what is copied from and to it.
+type withoutScores struct {
+	kernels.Backend
+	copies int
+}
+
+func (d *withoutScores) AttentionScores(*kernels.Attention, []int, kernels.Tensor) error {
+	return kernels.Unsupported{Device: "test", What: "scores"}
+}
+
+func (d *withoutScores) Copy(dst, src kernels.Tensor) error {
+	d.copies++
+	return d.Backend.Copy(dst, src)
+}
+
+// What a device cannot compute is computed on the host, from copies of what lies on the device, and nowhere while work is recorded.
+func TestWhatADeviceLacksIsComputedOnTheHost(t *testing.T) {
+	g := gorgonia.NewGraph()
+	in := func(name string, shape ...int) *gorgonia.Node {
+		return gorgonia.NewTensor(g, tensor.Float32, len(shape), gorgonia.WithShape(shape...), gorgonia.WithName(name), gorgonia.WithInit(gorgonia.GlorotN(1)))
+	}
+	q, k, bias := in("q", 1, 2, 5, 4), in("k", 1, 2, 6, 4), in("bias", 6)
+	scores, err := AttentionScores(q, k, AttentionOptions{Bias: bias}, 3, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := gorgonia.NewTapeMachine(g).RunAll(); err != nil {
+		t.Fatal(err)
+	}
+	c := scores.Op().(*call)
+	_, inputs, err := c.bind([]gorgonia.Value{q.Value(), k.Value(), k.Value(), bias.Value()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := kernels.Of(make([]float32, 1*2*2*6), 1, 2, 2, 6)
+	device := &withoutScores{Backend: host}
+	if err := c.kernel.forward(&run{Backend: device, c: c}, inputs, []kernels.Tensor{out}); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := kernels.Host[float32](out), scores.Value().Data().([]float32); !slices.Equal(got, want) {
+		t.Errorf("got  %v\nwant %v", got, want)
+	}
+	if device.copies != 4 {
+		t.Errorf("%d tensors were copied, want q, k, the bias and the scores", device.copies)
+	}
+	c.memory.pool.recording.Store(true)
+	if err := c.kernel.forward(&run{Backend: device, c: c}, inputs, []kernels.Tensor{out}); err != errReadOnHost {
+		t.Errorf("while work is recorded, got %v, want %v", err, errReadOnHost)
+	}
+}

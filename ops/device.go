@@ -81,7 +81,7 @@ func (d *Device) Upload(t *tensor.Dense) (*tensor.Dense, error) {
 	if err := d.isOpen(); err != nil {
 		return nil, fmt.Errorf("Upload: %w", err)
 	}
-	v, err := copyTo(d.backend, d.backend, t)
+	v, err := copyTo(d.backend, host, t)
 	if err != nil {
 		return nil, fmt.Errorf("Upload: the value %w", err)
 	}
@@ -111,29 +111,26 @@ func Download(v gorgonia.Value) (*tensor.Dense, error) {
 // Assign writes the elements of a value of one shape and type over those of another, wherever either lives.
 func Assign(to, from gorgonia.Value) error {
 	var tensors [2]kernels.Tensor
+	var places [2]kernels.Backend
 	for i, v := range []gorgonia.Value{to, from} {
 		var err error
-		if tensors[i], err = TensorOf(v); err != nil {
+		if tensors[i], err = TensorOf(v); err == nil {
+			places[i], err = PlaceOf(v)
+		}
+		if err != nil {
 			return fmt.Errorf("Assign: the value %w", err)
 		}
 	}
 	if tensors[0].DType != tensors[1].DType {
 		return fmt.Errorf("Assign: a value of %v cannot be written over one of %v", tensors[1].DType, tensors[0].DType)
 	}
-	place, err := PlaceOf(to)
-	if err == nil && place == host {
-		place, err = PlaceOf(from)
-	}
-	if err != nil {
-		return fmt.Errorf("Assign: the value %w", err)
-	}
-	err = place.Copy(tensors[0], tensors[1])
+	err := copierOf(places[0], places[1]).Copy(tensors[0], tensors[1])
 	runtime.KeepAlive(from)
 	return err
 }
 
-// copyTo copies a value to a place; one of the value's place and that one copies.
-func copyTo(place, copier kernels.Backend, t *tensor.Dense) (*tensor.Dense, error) {
+// copyTo copies a value that lives in one place to another.
+func copyTo(place, own kernels.Backend, t *tensor.Dense) (*tensor.Dense, error) {
 	from, err := TensorOf(t)
 	if err != nil {
 		return nil, err
@@ -142,7 +139,7 @@ func copyTo(place, copier kernels.Backend, t *tensor.Dense) (*tensor.Dense, erro
 	if err != nil {
 		return nil, fmt.Errorf("cannot be copied: %w", err)
 	}
-	if err := copier.Copy(to, from); err != nil {
+	if err := copierOf(place, own).Copy(to, from); err != nil {
 		return nil, fmt.Errorf("cannot be copied: %w", err)
 	}
 	runtime.KeepAlive(t)

@@ -146,9 +146,6 @@ func (c *KVCache) positions(b kernels.Backend, rows int) (kernels.Tensor, error)
 	for i, all := 0, kernels.Host[int32](list); i < len(all); i++ {
 		all[i] = int32(c.lengths[i/rows] + i%rows)
 	}
-	if b == host {
-		return list, nil
-	}
 	there, err := b.Alloc(kernels.I32, c.c.Batch, rows)
 	if err == nil {
 		err = b.Copy(there, list)
@@ -272,16 +269,13 @@ func (c *KVCache) held(t kernels.Tensor, rows int) kernels.Tensor {
 
 // move takes the rows to another place.
 func (c *KVCache) move(to kernels.Backend) error {
-	from := c.place
-	if from == host {
-		from = to // which copies from the host, too
-	}
+	copier := copierOf(c.place, to)
 	for _, t := range []*kernels.Tensor{&c.k, &c.v} {
 		moved, err := to.Alloc(t.DType, t.Shape...)
 		if err != nil {
 			return err
 		}
-		if err := from.Copy(moved.Slice(1, 0, c.Len()), t.Slice(1, 0, c.Len())); err != nil {
+		if err := copier.Copy(moved.Slice(1, 0, c.Len()), t.Slice(1, 0, c.Len())); err != nil {
 			return err
 		}
 		*t = moved

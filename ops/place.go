@@ -48,6 +48,14 @@ func PlaceOf(v gorgonia.Value) (kernels.Backend, error) {
 	return place, nil
 }
 
+// copierOf is the one of two places that copies between them: a device reaches the host's memory too.
+func copierOf(a, b kernels.Backend) kernels.Backend {
+	if a == host {
+		return b
+	}
+	return a
+}
+
 // DeviceOf returns the device on which a value lives, nil for the host.
 func DeviceOf(v gorgonia.Value) (*Device, error) {
 	place, err := PlaceOf(v)

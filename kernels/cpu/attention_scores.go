@@ -8,10 +8,8 @@ import (
 	"github.com/stheno-ml/stheno/kernels/score"
 )
 
-// AttentionScores computes the scores of some query rows with all keys, as they enter the softmax: scaled, capped, with slopes and
-// bias, changed by Score, and −∞ where the mask hides the key. rows are row numbers of each batch item; s is (B, Hq, rows, Sk),
-// row-major, of q's wide dtype. It is for looking at: one thread goes through what follows the products, and packed sequences
-// are an error. V, Sinks and Dropout are not looked at.
+// AttentionScores computes the scores of some query rows with all keys, as they enter the softmax. One thread goes through what
+// follows the products.
 func (b *Backend) AttentionScores(a *kernels.Attention, rows []int, s kernels.Tensor) error {
 	const kernel = "attention scores"
 	if err := checked(kernel, a.CheckScores(rows, s)); err != nil {
