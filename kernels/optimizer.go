@@ -132,7 +132,11 @@ type OptimizerKernels interface {
 
 // Check returns what is wrong with a call of AdamW.
 func (o AdamW) Check(w, g, m, v []Tensor) error {
-	if err := o.Validate(); err != nil {
+	dtype := F64 // that of no weights is any
+	if len(w) > 0 {
+		dtype = w[0].DType
+	}
+	if err := o.ValidateFor(dtype); err != nil {
 		return err
 	}
 	return checkLists(tensorList{"w", w}, tensorList{"g", g}, tensorList{"m", m}, tensorList{"v", v})
@@ -296,6 +300,14 @@ func (o AdamW) Validate() error {
 		return fmt.Errorf("step is %d, it needs to be at least 1", o.Step)
 	}
 	return nil
+}
+
+// ValidateFor returns what is wrong with the options for weights of a dtype, or nil.
+func (o AdamW) ValidateFor(dtype DType) error {
+	if err := o.Validate(); err != nil {
+		return err
+	}
+	return validateNumber("epsilon", o.Epsilon, dtype)
 }
 
 // Validate returns what is wrong with the options, or nil.

@@ -23,9 +23,9 @@ func NewAdamW(parameters gorgonia.Nodes, c AdamWConfig) (*Optimizer, error) {
 
 type adamw struct{ kernel kernels.AdamW }
 
-func (r adamw) validate() error {
+func (r adamw) validate(dtype kernels.DType) error {
 	r.kernel.Step = 1
-	return r.kernel.Validate()
+	return r.kernel.ValidateFor(dtype)
 }
 
 func (r adamw) slots() []string { return []string{"m", "v"} }

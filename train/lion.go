@@ -23,7 +23,7 @@ func NewLion(parameters gorgonia.Nodes, c LionConfig) (*Optimizer, error) {
 
 type lion struct{ kernel kernels.Lion }
 
-func (r lion) validate() error { return r.kernel.Validate() }
+func (r lion) validate(kernels.DType) error { return r.kernel.Validate() }
 
 func (r lion) slots() []string { return []string{"m"} }
 

@@ -75,7 +75,8 @@ type Options struct {
 
 // rule is what tells optimisers apart.
 type rule interface {
-	validate() error
+	// validate checks the rule's options for parameters of a dtype.
+	validate(dtype kernels.DType) error
 	// slots names the tensors that a parameter needs beside itself and its gradient.
 	slots() []string
 	// update changes parameters.
@@ -108,10 +109,14 @@ func newOptimizer(name string, nodes gorgonia.Nodes, r rule, options Options) (*
 		o.options.MaxSkips = defaultMaxSkips
 	}
 	o.scaling, o.scale = o.options.LossScaling.begin()
-	for _, check := range []func() error{r.validate, o.options.validate, func() error { return checkNodes(nodes) }} {
-		if err := check(); err != nil {
-			return nil, o.errorf("%w", err)
-		}
+	if err := o.options.validate(); err != nil {
+		return nil, o.errorf("%w", err)
+	}
+	if err := checkNodes(nodes); err != nil {
+		return nil, o.errorf("%w", err)
+	}
+	if err := r.validate(dtypeOf(nodes[0])); err != nil {
+		return nil, o.errorf("%w", err)
 	}
 	ordered, spans := grouped(nodes, options.Groups)
 	o.joined = make([]bool, len(nodes))
@@ -179,6 +184,14 @@ func checkNodes(nodes gorgonia.Nodes) error {
 		names[n.Name()] = true
 	}
 	return nil
+}
+
+// dtypeOf is the type of a parameter.
+func dtypeOf(n *gorgonia.Node) kernels.DType {
+	if n.Dtype() == tensor.Float64 {
+		return kernels.F64
+	}
+	return kernels.F32
 }
 
 // Step changes the parameters by their gradients, and then sets the gradients to zero. It waits until that is done, and

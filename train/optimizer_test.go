@@ -602,6 +602,7 @@ func TestErrors(t *testing.T) {
 		{"AdamW: i is int, all parameters need to be float32 or all float64", adamw(AdamWConfig{}, whole)},
 		{"AdamW: d is float64, all parameters need to be float32 or all float64", adamw(AdamWConfig{}, lone, double)},
 		{"AdamW: beta1 is 1.5, it needs to be in [0, 1)", adamw(AdamWConfig{Beta1: 1.5}, lone)},
+		{"AdamW: epsilon is 1e-50, with float32 its magnitude needs to be from 4.7e-38 to 2.13e+37", adamw(AdamWConfig{Epsilon: 1e-50}, lone)},
 		{"AdamW: weight decay is -1, it needs to be finite and not negative", adamw(AdamWConfig{WeightDecay: -1}, lone)},
 		{"AdamW: lone has no gradient bound to it, it needs a run of a machine made with gorgonia.BindDualValues", noGradient},
 		{"AdamW: u has no gradient bound to it, it needs a run of a machine made with gorgonia.BindDualValues", notBound},

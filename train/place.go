@@ -60,10 +60,7 @@ func (o *Optimizer) begin() (err error) {
 		}
 		return t
 	}
-	dtype := kernels.F32
-	if o.parameters[0].node.Dtype() == tensor.Float64 {
-		dtype = kernels.F64
-	}
+	dtype := dtypeOf(o.parameters[0].node)
 	for slot, list := range o.state {
 		for i, p := range o.parameters {
 			if list[i] = alloc(dtype, o.stateShape(p)...); err != nil {

@@ -26,7 +26,7 @@ func NewSGD(parameters gorgonia.Nodes, c SGDConfig) (*Optimizer, error) {
 
 type sgd struct{ kernel kernels.SGD }
 
-func (r sgd) validate() error { return r.kernel.Validate() }
+func (r sgd) validate(kernels.DType) error { return r.kernel.Validate() }
 
 func (r sgd) slots() []string {
 	if r.kernel.Momentum == 0 {

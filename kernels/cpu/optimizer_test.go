@@ -359,6 +359,7 @@ func TestOptimizerErrors(t *testing.T) {
 		{"cpu: adamw: beta1 is 1, it needs to be in [0, 1)", with(func(o *kernels.AdamW) { o.Beta1 = 1 })},
 		{"cpu: adamw: beta2 is NaN, it needs to be in [0, 1)", with(func(o *kernels.AdamW) { o.Beta2 = math.NaN() })},
 		{"cpu: adamw: epsilon is -1, it needs to be finite and not negative", with(func(o *kernels.AdamW) { o.Epsilon = -1 })},
+		{"cpu: adamw: epsilon is 1e-50, with float32 its magnitude needs to be from 4.7e-38 to 2.13e+37", with(func(o *kernels.AdamW) { o.Epsilon = 1e-50 })},
 		{"cpu: adamw: learning rate is -1, it needs to be finite and not negative", with(func(o *kernels.AdamW) { o.LearningRate = -1 })},
 		{"cpu: adamw: weight decay is +Inf, it needs to be finite and not negative", with(func(o *kernels.AdamW) { o.WeightDecay = math.Inf(1) })},
 		{"cpu: adamw: gradient scale is NaN, it needs to be finite, or 0 for 1", with(func(o *kernels.AdamW) { o.GradientScale = math.NaN() })},
