@@ -1,6 +1,7 @@
 package cpu_test
 
 import (
+	"fmt"
 	"math"
 	"testing"
 
@@ -25,9 +26,22 @@ func TestAttentionScores(t *testing.T) {
 	}
 }
 
-// The lengths, head sizes and head counts of the grid, with a score and a mask each.
+// In the full grid every two of a length, a head size and a set of scores and masks meet; in the thinned one each of them appears.
 func TestAttentionScoreGrid(t *testing.T) {
 	sets, last := ScoreSets(), 19
+	if *grid {
+		own, parts := partOfGrid(t)
+		for l, length := range Lengths {
+			t.Run(fmt.Sprintf("%dx%d", length[0], length[1]), func(t *testing.T) {
+				for o, options := range sets {
+					if n := l*len(sets) + o; n%parts == own-1 {
+						runOfMany(t, gridCase(n, length, HeadSizes[(l+o)%len(HeadSizes)], options))
+					}
+				}
+			})
+		}
+		return
+	}
 	for n := range 2 * last {
 		if leftOut(n) {
 			continue
