@@ -132,7 +132,7 @@ func (c *corpus) documents(l line) ([]data.Document, error) {
 		}
 		answer, err := c.tokenizer.Encode(l.Completion)
 		answer = c.ended(answer)
-		learn := append(make([]bool, len(prompt)), make([]bool, len(answer))...)
+		learn := make([]bool, len(prompt)+len(answer))
 		for i := range answer {
 			learn[len(prompt)+i] = true
 		}

@@ -41,7 +41,7 @@ func main() {
 		os.Exit(2)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the program at once
 	if err := finetune(ctx, s, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "finetune:", err)
 		os.Exit(1)
@@ -59,14 +59,19 @@ func finetune(ctx context.Context, s settings, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	folder, err := pretrained.Find(ctx, s.Model, bar(os.Stderr))
+	status := watch.NewStatus(os.Stderr)
+	defer status.Done("")
+	folder, err := pretrained.Find(ctx, s.Model, downloads(status))
 	if err != nil {
 		return err
 	}
-	model, err := pretrained.Load(folder, pretrained.Options{Device: device})
+	model, err := pretrained.Load(folder, pretrained.Options{Device: device, Progress: func(done, total int64) {
+		status.Show(fmt.Sprintf("weights: %d %% are read", 100*done/max(total, 1)))
+	}})
 	if err != nil {
 		return err
 	}
+	status.Done("")
 	if s.Rank > 0 {
 		l := pretrained.LoRA{Rank: s.Rank, Alpha: s.Alpha, Dropout: s.Dropout}
 		if s.Targets != "" {
@@ -123,7 +128,11 @@ func finetune(ctx context.Context, s settings, out io.Writer) error {
 	}
 	defer loop.Close()
 	if s.resume {
-		if _, err := loop.Resume(); err != nil {
+		refused, err := loop.Resume()
+		for _, damaged := range refused {
+			fmt.Fprintln(out, "Passed over:", damaged)
+		}
+		if err != nil {
 			return err
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/stheno-ml/stheno/ops"
 	"github.com/stheno-ml/stheno/train"
 	"github.com/stheno-ml/stheno/train/checkpoint"
+	"github.com/stheno-ml/stheno/train/watch"
 )
 
 // settings is what a run is made from. Checkpoints hold the exported ones, so that -resume needs no other flags.
@@ -114,22 +115,14 @@ func (s *settings) openDevice() (*ops.Device, error) {
 	return d, err
 }
 
-// bar shows how much of a file is downloaded.
-func bar(screen io.Writer) func(file string, done, total int64) {
-	last := int64(-1)
+// downloads shows how much of each file has come.
+func downloads(status *watch.Status) func(file string, done, total int64) {
 	return func(file string, done, total int64) {
-		percent := int64(100)
-		if total > 0 {
-			percent = 100 * done / total
-		}
-		if percent == last && done < total {
-			return
-		}
-		last = percent
-		fmt.Fprintf(screen, "\r%-44s %3d %% of %.1f MB", file, percent, float64(total)/1e6)
-		if done == total {
-			fmt.Fprintln(screen)
-			last = -1
+		line := fmt.Sprintf("%s: %.1f of %.1f MB", file, float64(done)/1e6, float64(total)/1e6)
+		if done < total {
+			status.Show(line)
+		} else {
+			status.Done(line)
 		}
 	}
 }

@@ -20,14 +20,15 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/stheno-ml/stheno/nn/pretrained"
+	"github.com/stheno-ml/stheno/nn/pretrained/hub"
 	"github.com/stheno-ml/stheno/train/data/prepare"
 	"github.com/stheno-ml/stheno/train/tokenizer"
+	"github.com/stheno-ml/stheno/train/watch"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the program at once
 	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	if err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, "prepare:", err)
@@ -74,33 +75,35 @@ func run(ctx context.Context, args []string, out, screen io.Writer) error {
 	}
 	// What looks like a special token in a text is text.
 	o.Tokenizer, o.After = t.WithoutSpecial(), []int{last}
-	began, told := time.Now(), time.Time{}
-	o.Progress = func(p prepare.Progress) {
-		if time.Since(told) < 200*time.Millisecond && p.Done < 1 {
-			return
-		}
-		told = time.Now()
-		fmt.Fprintf(screen, "\r%5.1f %%  %d documents, %.1f MB of text, %.1f million tokens, %.1f MB/s", 100*p.Done, p.Documents,
+	began, status := time.Now(), watch.NewStatus(screen)
+	show := func(p prepare.Progress) string {
+		return fmt.Sprintf("%5.1f %%  %d documents, %.1f MB of text, %.1f million tokens, %.1f MB/s", 100*p.Done, p.Documents,
 			float64(p.Bytes)/1e6, float64(p.Tokens)/1e6, float64(p.Bytes)/1e6/time.Since(began).Seconds())
 	}
+	o.Progress = func(p prepare.Progress) { status.Show(show(p)) }
 	result, err := prepare.Run(ctx, paths, o)
-	fmt.Fprintln(screen)
 	if err != nil {
+		status.Done("")
 		return err
 	}
+	status.Done(show(result.Progress))
 	fmt.Fprintf(out, "%d documents are %d tokens in %d files to train on and %d to validate on, in %s. Each ends with token %d.\n",
 		result.Documents, result.Tokens, len(result.Train), len(result.Validation), o.Folder, last)
 	return nil
 }
 
-// open reads a tokenizer from a path, a model's folder or the hub.
+// open reads a tokenizer from a path, a model's folder or the hub, of which it downloads nothing else.
 func open(ctx context.Context, place string) (*tokenizer.HuggingFace, error) {
-	if !strings.HasSuffix(place, ".json") {
-		folder, err := pretrained.Find(ctx, place, nil)
+	const file = "tokenizer.json"
+	if name, onHub := strings.CutPrefix(place, "hub:"); onHub {
+		folder, err := hub.Fetch(ctx, name, hub.Options{Want: func(name string) bool { return name == file }})
 		if err != nil {
 			return nil, err
 		}
-		place = filepath.Join(folder, "tokenizer.json")
+		place = folder
+	}
+	if !strings.HasSuffix(place, ".json") {
+		place = filepath.Join(place, file)
 	}
 	return tokenizer.OpenHuggingFace(place)
 }

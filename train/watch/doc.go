@@ -1,4 +1,4 @@
-// Package watch shows and records how a training goes. Each of its functions makes a [train.Hook], to be listed in
+// Package watch shows and records how a training goes. Most of its functions make a [train.Hook], to be listed in
 // [train.LoopConfig]:
 //
 //	Hooks: []train.Hook{
@@ -15,6 +15,8 @@
 //
 //	log, err := watch.ReadJSONLines(file)
 //	err = watch.Draw("loss.svg", log)
+//
+// A [Status] is a line for what comes before a training, such as a download.
 //
 // # Lifetimes
 //

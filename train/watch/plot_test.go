@@ -202,7 +202,7 @@ func TestCurveMeans(t *testing.T) {
 			straight.step(train.Step{Done: done, Loss: float64(done) / float64(steps)})
 		}
 		for i, got := range constant.means() {
-			if math.Abs(got-2.5) > 1e-12 {
+			if !(math.Abs(got-2.5) <= 1e-12) {
 				t.Errorf("%d steps: mean %d is %v, it needs to be 2.5", steps, i, got)
 			}
 		}
@@ -211,7 +211,7 @@ func TestCurveMeans(t *testing.T) {
 		}
 		middle := len(straight.buckets) / 2
 		want := straight.buckets[middle].sum / float64(straight.buckets[middle].steps)
-		if got := straight.means()[middle]; steps > 100 && math.Abs(got-want) > 1e-3 {
+		if got := straight.means()[middle]; steps > 100 && !(math.Abs(got-want) <= 1e-3) {
 			t.Errorf("%d steps: the mean in the middle is %v, it needs to be %v", steps, got, want)
 		}
 	}
@@ -242,7 +242,7 @@ func TestAverage(t *testing.T) {
 	for _, c := range []struct{ add, want float64 }{
 		{4, 4}, {math.NaN(), 4}, {math.Inf(1), 4}, {1, (4*math.Exp(-1.0/3) + 1) / (math.Exp(-1.0/3) + 1)},
 	} {
-		if a.add(c.add); math.Abs(a.value()-c.want) > 1e-15 {
+		if a.add(c.add); !(math.Abs(a.value()-c.want) <= 1e-15) {
 			t.Errorf("with %v the average is %v, it needs to be %v", c.add, a.value(), c.want)
 		}
 	}
