@@ -10,7 +10,7 @@ func (a *Attention) CheckForward(out AttentionOutputs) error {
 	if err := a.checkProblem(); err != nil {
 		return err
 	}
-	return CheckOperands(a.operands(writtenLike("o", out.O, a.OutputShape(), a.Q.DType), a.perRow("lse", out.LSE).optional())...)
+	return checkOperands(a.operands(writtenLike("o", out.O, a.OutputShape(), a.Q.DType), a.perRow("lse", out.LSE).optional())...)
 }
 
 // CheckDelta returns what is wrong with a call of AttentionDelta.
@@ -18,7 +18,7 @@ func (a *Attention) CheckDelta(o, dO, dLSE, delta Tensor) error {
 	if err := a.checkProblem(); err != nil {
 		return err
 	}
-	return CheckOperands(a.operands(like("o", o, a.OutputShape(), a.Q.DType), like("dO", dO, a.OutputShape(), a.Q.DType),
+	return checkOperands(a.operands(like("o", o, a.OutputShape(), a.Q.DType), like("dO", dO, a.OutputShape(), a.Q.DType),
 		a.perRow("dLSE", dLSE).optional(), a.perRow("delta", delta))...)
 }
 
@@ -46,7 +46,7 @@ func (a *Attention) CheckBackward(g AttentionGradients) error {
 	for n, d := range g.DTables {
 		list = append(list, denseLike("d"+a.ScoreTables()[n].Name, d, a.Tables[n]))
 	}
-	return CheckOperands(list...)
+	return checkOperands(list...)
 }
 
 func (a *Attention) checkProblem() error {
@@ -60,9 +60,9 @@ func (a *Attention) checkProblem() error {
 }
 
 // operands lists the inputs of a valid problem, and then more.
-func (a *Attention) operands(more ...Operand) []Operand {
+func (a *Attention) operands(more ...operand) []operand {
 	dtype := a.Q.DType
-	list := []Operand{
+	list := []operand{
 		like("q", a.Q, a.Q.Shape, dtype), like("k", a.K, a.K.Shape, dtype), like("v", a.V, a.V.Shape, dtype),
 		like("bias", a.Bias, a.Bias.Shape, a.Bias.DType).optional(), like("sinks", a.Sinks, a.Sinks.Shape, a.Sinks.DType).optional(),
 	}
@@ -73,13 +73,13 @@ func (a *Attention) operands(more ...Operand) []Operand {
 }
 
 // perRow is an operand of a value for each row of Q.
-func (a *Attention) perRow(name string, t Tensor) Operand {
+func (a *Attention) perRow(name string, t Tensor) operand {
 	return wide(name, t, a.Q.Shape[:3], a.Q.DType)
 }
 
 // denseLike is the gradient of an input, or left out.
-func denseLike(name string, t, input Tensor) Operand {
-	return Operand{Name: name, Tensor: t, Shape: input.Shape, DTypes: [2]DType{input.DType}, Layout: Dense, Optional: true}
+func denseLike(name string, t, input Tensor) operand {
+	return operand{name: name, tensor: t, shape: input.Shape, dtypes: [2]DType{input.DType}, layout: dense, isOptional: true}
 }
 
 // OutputShape returns the shape that O and dO need: (B, Hq, Sq, Dv).
@@ -100,5 +100,5 @@ func (a *Attention) CheckScores(rows []int, s Tensor) error {
 			return fmt.Errorf("row %d is asked for, it needs to be from 0 to %d", i, a.Q.Shape[2]-1)
 		}
 	}
-	return CheckOperands(append(a.operands(), wide("scores", s, []int{a.Q.Shape[0], a.Q.Shape[1], len(rows), a.K.Shape[2]}, a.Q.DType))...)
+	return checkOperands(append(a.operands(), wide("scores", s, []int{a.Q.Shape[0], a.Q.Shape[1], len(rows), a.K.Shape[2]}, a.Q.DType))...)
 }

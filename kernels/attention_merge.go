@@ -27,11 +27,11 @@ func CheckMerge(sum, part AttentionOutputs) error {
 	if len(shape) != 4 {
 		return fmt.Errorf("part's o has shape %v, it needs four axes (batch, heads, length, size)", shape)
 	}
-	lse := func(name string, t Tensor, layout Layout) Operand {
-		return Operand{Name: name, Tensor: t, Shape: shape[:3], DTypes: [2]DType{dtype.Wide()}, Layout: layout}
+	lse := func(name string, t Tensor, l layout) operand {
+		return operand{name: name, tensor: t, shape: shape[:3], dtypes: [2]DType{dtype.Wide()}, layout: l}
 	}
-	return CheckOperands(like("part's o", part.O, shape, dtype), lse("part's lse", part.LSE, Rows),
-		writtenLike("sum's o", sum.O, shape, dtype.Wide()), lse("sum's lse", sum.LSE, WrittenRows))
+	return checkOperands(like("part's o", part.O, shape, dtype), lse("part's lse", part.LSE, contiguousRows),
+		writtenLike("sum's o", sum.O, shape, dtype.Wide()), lse("sum's lse", sum.LSE, writtenRows))
 }
 
 // CheckAccumulate returns what is wrong with a call of Accumulate.
@@ -39,6 +39,6 @@ func CheckAccumulate(sum, x Tensor) error {
 	if err := x.validateFloat("x"); err != nil {
 		return err
 	}
-	return CheckOperands(like("x", x, x.Shape, x.DType),
-		Operand{Name: "sum", Tensor: sum, Shape: x.Shape, DTypes: [2]DType{x.DType.Wide(), x.DType}, Layout: WrittenRows})
+	return checkOperands(like("x", x, x.Shape, x.DType),
+		operand{name: "sum", tensor: sum, shape: x.Shape, dtypes: [2]DType{x.DType.Wide(), x.DType}, layout: writtenRows})
 }

@@ -6,35 +6,40 @@ import (
 	"slices"
 )
 
-// Operand is a tensor of a call beside what it needs to be. A kernel's problem lists the operands of its calls, and every
+// operand is a tensor of a call beside what it needs to be. A kernel's problem lists the operands of its calls, and every
 // device checks that list before it touches memory.
-type Operand struct {
-	Name   string
-	Tensor Tensor
-	Shape  []int
-	DTypes [2]DType // it needs one of them; the second may be left out
-	Layout Layout
+type operand struct {
+	name   string
+	tensor Tensor
+	shape  []int
+	dtypes [2]DType // it needs one of them; the second may be left out
+	layout layout
 
-	Optional bool // it may be left out
+	isOptional bool // it may be left out
 }
 
-// Layout is how the elements of an operand may lie. No stride is ever negative.
-type Layout int
+// layout is how the elements of an operand may lie. No stride is ever negative.
+type layout int
 
 const (
-	Strided     Layout = iota // any strides on any axis
-	Rows                      // rows may lie anywhere, each is contiguous
-	WrittenRows               // as Rows, and no two elements lie in the same place
-	Dense                     // row-major
+	strided        layout = iota // any strides on any axis
+	contiguousRows               // rows may lie anywhere, each is contiguous
+	writtenRows                  // as contiguousRows, and no two elements lie in the same place
+	dense                        // row-major
 )
 
-// CheckOperands returns what is wrong with the first operand that is not what it needs to be.
-func CheckOperands(operands ...Operand) error {
+// CheckTensor returns what is wrong with a tensor that may have any strides but negative ones.
+func CheckTensor(name string, t Tensor) error {
+	return (&operand{name: name, tensor: t, shape: t.Shape}).checkLayout()
+}
+
+// checkOperands returns what is wrong with the first operand that is not what it needs to be.
+func checkOperands(operands ...operand) error {
 	for i := range operands {
 		o := &operands[i]
-		if !o.Tensor.IsSet() && o.Optional {
-			if o.Tensor.Data != nil || len(o.Tensor.Shape) > 0 {
-				return fmt.Errorf("%s has shape %v and no dtype, what is left out is the zero Tensor", o.Name, o.Tensor.Shape)
+		if !o.tensor.IsSet() && o.isOptional {
+			if o.tensor.Data != nil || len(o.tensor.Shape) > 0 {
+				return fmt.Errorf("%s has shape %v and no dtype, what is left out is the zero Tensor", o.name, o.tensor.Shape)
 			}
 			continue
 		}
@@ -45,15 +50,15 @@ func CheckOperands(operands ...Operand) error {
 	return nil
 }
 
-func (o *Operand) check() error {
-	t := &o.Tensor
+func (o *operand) check() error {
+	t := &o.tensor
 	switch {
 	case !t.IsSet():
-		return fmt.Errorf("%s is missing, it needs shape %v", o.Name, o.Shape)
-	case t.DType != o.DTypes[0] && (t.DType != o.DTypes[1] || o.DTypes[1] == NoDType):
-		return fmt.Errorf("%s is %v, it needs to be %s", o.Name, t.DType, either(o.DTypes))
+		return fmt.Errorf("%s is missing, it needs shape %v", o.name, o.shape)
+	case t.DType != o.dtypes[0] && (t.DType != o.dtypes[1] || o.dtypes[1] == NoDType):
+		return fmt.Errorf("%s is %v, it needs to be %s", o.name, t.DType, either(o.dtypes))
 	}
-	return o.CheckLayout()
+	return o.checkLayout()
 }
 
 func either(d [2]DType) string {
@@ -63,36 +68,36 @@ func either(d [2]DType) string {
 	return fmt.Sprintf("%v or %v", d[0], d[1])
 }
 
-// CheckLayout returns what is wrong with the operand apart from its dtype.
-func (o *Operand) CheckLayout() error {
-	t := &o.Tensor
-	if !slices.Equal(t.Shape, o.Shape) || len(t.Strides) != len(t.Shape) {
+// checkLayout returns what is wrong with the operand apart from its dtype.
+func (o *operand) checkLayout() error {
+	t := &o.tensor
+	if !slices.Equal(t.Shape, o.shape) || len(t.Strides) != len(t.Shape) {
 		return fmt.Errorf("%s has shape %v and strides %v, it needs shape %v",
-			o.Name, t.Shape, t.Strides, o.Shape)
+			o.name, t.Shape, t.Strides, o.shape)
 	}
 	for axis, d := range t.Shape {
 		if d < 0 {
-			return fmt.Errorf("%s has shape %v, no axis can be negative", o.Name, t.Shape)
+			return fmt.Errorf("%s has shape %v, no axis can be negative", o.name, t.Shape)
 		}
 		if t.Strides[axis] < 0 {
-			return fmt.Errorf("%s has strides %v, none can be negative", o.Name, t.Strides)
+			return fmt.Errorf("%s has strides %v, none can be negative", o.name, t.Strides)
 		}
 	}
 	stride := 1
 	for axis := len(t.Shape) - 1; axis >= 0; axis-- {
-		fixed := o.Layout == Dense || o.Layout != Strided && axis == len(t.Shape)-1
+		fixed := o.layout == dense || o.layout != strided && axis == len(t.Shape)-1
 		if fixed && t.Shape[axis] > 1 && t.Strides[axis] != stride {
 			return fmt.Errorf("%s has strides %v for shape %v, it needs a stride of %d on axis %d",
-				o.Name, t.Strides, t.Shape, stride, axis)
+				o.name, t.Strides, t.Shape, stride, axis)
 		}
 		stride *= t.Shape[axis]
 	}
-	if o.Layout == WrittenRows && t.Overlaps() {
+	if o.layout == writtenRows && t.Overlaps() {
 		return fmt.Errorf("%s has strides %v for shape %v, so that elements of it would lie in the same place",
-			o.Name, t.Strides, t.Shape)
+			o.name, t.Strides, t.Shape)
 	}
 	if t.Data == nil && t.Elements() > 0 {
-		return fmt.Errorf("%s has shape %v but no data", o.Name, t.Shape)
+		return fmt.Errorf("%s has shape %v but no data", o.name, t.Shape)
 	}
 	return nil
 }
@@ -112,12 +117,12 @@ func checkAlike(lead Tensor, name string, read, written operandList) error {
 		return err
 	}
 	for _, o := range read {
-		if err := CheckOperands(like(o.name, o.tensor, lead.Shape, lead.DType)); err != nil {
+		if err := checkOperands(like(o.name, o.tensor, lead.Shape, lead.DType)); err != nil {
 			return err
 		}
 	}
 	for _, o := range written {
-		if err := CheckOperands(writtenLike(o.name, o.tensor, lead.Shape, lead.DType)); err != nil {
+		if err := checkOperands(writtenLike(o.name, o.tensor, lead.Shape, lead.DType)); err != nil {
 			return err
 		}
 	}
@@ -125,32 +130,32 @@ func checkAlike(lead Tensor, name string, read, written operandList) error {
 }
 
 // like is an operand of a shape and a dtype whose rows are read.
-func like(name string, t Tensor, shape []int, dtype DType) Operand {
-	return Operand{Name: name, Tensor: t, Shape: shape, DTypes: [2]DType{dtype}, Layout: Rows}
+func like(name string, t Tensor, shape []int, dtype DType) operand {
+	return operand{name: name, tensor: t, shape: shape, dtypes: [2]DType{dtype}, layout: contiguousRows}
 }
 
 // writtenLike is the same of an output.
-func writtenLike(name string, t Tensor, shape []int, dtype DType) Operand {
-	return Operand{Name: name, Tensor: t, Shape: shape, DTypes: [2]DType{dtype}, Layout: WrittenRows}
+func writtenLike(name string, t Tensor, shape []int, dtype DType) operand {
+	return operand{name: name, tensor: t, shape: shape, dtypes: [2]DType{dtype}, layout: writtenRows}
 }
 
 // indices is an operand of indices.
-func indices(name string, t Tensor) Operand {
-	return Operand{Name: name, Tensor: t, Shape: t.Shape, DTypes: [2]DType{I32, I64}, Layout: Rows}
+func indices(name string, t Tensor) operand {
+	return operand{name: name, tensor: t, shape: t.Shape, dtypes: [2]DType{I32, I64}, layout: contiguousRows}
 }
 
 // wide is a row-major operand of the type of statistics that goes with a dtype.
-func wide(name string, t Tensor, shape []int, dtype DType) Operand {
-	return Operand{Name: name, Tensor: t, Shape: shape, DTypes: [2]DType{dtype.Wide()}, Layout: Dense}
+func wide(name string, t Tensor, shape []int, dtype DType) operand {
+	return operand{name: name, tensor: t, shape: shape, dtypes: [2]DType{dtype.Wide()}, layout: dense}
 }
 
 // ownOrWide is a row-major operand of a dtype, or of the type of its statistics: a parameter, or the gradient of one.
-func ownOrWide(name string, t Tensor, shape []int, dtype DType) Operand {
-	return Operand{Name: name, Tensor: t, Shape: shape, DTypes: [2]DType{dtype, dtype.Wide()}, Layout: Dense}
+func ownOrWide(name string, t Tensor, shape []int, dtype DType) operand {
+	return operand{name: name, tensor: t, shape: shape, dtypes: [2]DType{dtype, dtype.Wide()}, layout: dense}
 }
 
-func (o Operand) optional() Operand {
-	o.Optional = true
+func (o operand) optional() operand {
+	o.isOptional = true
 	return o
 }
 

@@ -87,7 +87,7 @@ func (c *CrossEntropy) CheckForward(out CrossEntropyOutputs) error {
 		return err
 	}
 	z := c.Logits
-	return CheckOperands(like("logits", z, z.Shape, z.DType), indices("targets", c.Targets), c.weights(z.features(), z.DType),
+	return checkOperands(like("logits", z, z.Shape, z.DType), indices("targets", c.Targets), c.weights(z.features(), z.DType),
 		wide("loss", out.Loss, c.LossShape(), z.DType), wide("lse", out.LSE, z.rowShape(), z.DType).optional())
 }
 
@@ -97,7 +97,7 @@ func (c *CrossEntropy) CheckBackward(g CrossEntropyGradients) error {
 		return err
 	}
 	z := c.Logits
-	return CheckOperands(like("logits", z, z.Shape, z.DType), indices("targets", c.Targets), c.weights(z.features(), z.DType),
+	return checkOperands(like("logits", z, z.Shape, z.DType), indices("targets", c.Targets), c.weights(z.features(), z.DType),
 		wide("dLoss", g.DLoss, c.LossShape(), z.DType).optional(), wide("lse", g.LSE, z.rowShape(), z.DType),
 		writtenLike("dLogits", g.DLogits, z.Shape, z.DType))
 }
@@ -120,8 +120,8 @@ func (c *LinearCrossEntropy) Check(out LinearCrossEntropyOutputs) error {
 	if out.DWeight.IsTransposed() {
 		dWeight = writtenLike("dWeight", out.DWeight.Permute(1, 0), []int{w.Shape[1], w.Shape[0]}, w.DType)
 	}
-	return CheckOperands(like("hidden", h, h.Shape, h.DType),
-		Operand{Name: "weight", Tensor: w, Shape: w.Shape, DTypes: [2]DType{w.DType}}, indices("targets", c.Targets),
+	return checkOperands(like("hidden", h, h.Shape, h.DType),
+		operand{name: "weight", tensor: w, shape: w.Shape, dtypes: [2]DType{w.DType}}, indices("targets", c.Targets),
 		c.weights(w.Shape[:1], h.DType), wide("dLoss", c.DLoss, scalar, h.DType).optional(), wide("loss", out.Loss, scalar, h.DType).optional(),
 		writtenLike("dHidden", out.DHidden, h.Shape, h.DType).optional(), dWeight)
 }
@@ -185,7 +185,7 @@ func (c *LinearCrossEntropy) Validate() error {
 }
 
 // weights is the operand of the classes' weights.
-func (o *CrossEntropyOptions) weights(classes []int, dtype DType) Operand {
+func (o *CrossEntropyOptions) weights(classes []int, dtype DType) operand {
 	return wide("weights", o.Weights, classes, dtype).optional()
 }
 

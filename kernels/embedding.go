@@ -31,9 +31,9 @@ func (e *Embedding) CheckForward(y Tensor) error {
 	}
 	out := writtenLike("y", y, e.OutputShape(), e.Table.DType)
 	if e.Table.DType == F32 && (y.DType == BF16 || y.DType == F16) {
-		out.DTypes[1] = y.DType
+		out.dtypes[1] = y.DType
 	}
-	return CheckOperands(like("table", e.Table, e.Table.Shape, e.Table.DType), e.ids(), out)
+	return checkOperands(like("table", e.Table, e.Table.Shape, e.Table.DType), e.ids(), out)
 }
 
 // CheckBackward returns what is wrong with a call of EmbeddingBackward, apart from the ids' values.
@@ -45,12 +45,12 @@ func (e *Embedding) CheckBackward(dy, dTable Tensor) error {
 		return err
 	}
 	sums := writtenLike("dTable", dTable, e.Table.Shape, dy.DType)
-	sums.DTypes[1] = dy.DType.Wide()
-	return CheckOperands(e.ids(), like("dy", dy, e.OutputShape(), dy.DType), sums)
+	sums.dtypes[1] = dy.DType.Wide()
+	return checkOperands(e.ids(), like("dy", dy, e.OutputShape(), dy.DType), sums)
 }
 
 // ids is the operand of the ids.
-func (e *Embedding) ids() Operand { return indices("ids", e.IDs) }
+func (e *Embedding) ids() operand { return indices("ids", e.IDs) }
 
 // Validate returns what is wrong with the problem, apart from the ids' values, naming the argument, what it was and what
 // it needs to be, or nil.

@@ -28,9 +28,9 @@ func CheckKeyMask(mask, bias, out Tensor) error {
 	if bias.IsSet() && len(bias.Shape) == 4 && bias.Shape[0] == out.Shape[0] {
 		biasShape = out.Shape
 	}
-	return CheckOperands(
-		Operand{Name: "mask", Tensor: mask, Shape: []int{out.Shape[0], out.Shape[3]}, DTypes: [2]DType{mask.DType}, Layout: Rows},
-		Operand{Name: "bias", Tensor: bias, Shape: biasShape, DTypes: [2]DType{out.DType}, Layout: Dense, Optional: true},
-		Operand{Name: "out", Tensor: out, Shape: out.Shape, DTypes: [2]DType{out.DType}, Layout: Dense},
+	return checkOperands(
+		operand{name: "mask", tensor: mask, shape: []int{out.Shape[0], out.Shape[3]}, dtypes: [2]DType{mask.DType}, layout: contiguousRows},
+		operand{name: "bias", tensor: bias, shape: biasShape, dtypes: [2]DType{out.DType}, layout: dense, isOptional: true},
+		operand{name: "out", tensor: out, shape: out.Shape, dtypes: [2]DType{out.DType}, layout: dense},
 	)
 }

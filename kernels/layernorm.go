@@ -54,9 +54,9 @@ func (n *LayerNorm) CheckForward(out LayerNormOutputs) error {
 	}
 	dtype, rows := n.X.DType, n.X.rowShape()
 	mean, rstd := wide("mean", out.Mean, rows, dtype), wide("rstd", out.RStd, rows, dtype)
-	mean.Optional = !out.RStd.IsSet()
-	rstd.Optional = !out.Mean.IsSet()
-	if err := CheckOperands(append(n.operands(), writtenLike("y", out.Y, n.X.Shape, dtype), mean, rstd)...); err != nil {
+	mean.isOptional = !out.RStd.IsSet()
+	rstd.isOptional = !out.Mean.IsSet()
+	if err := checkOperands(append(n.operands(), writtenLike("y", out.Y, n.X.Shape, dtype), mean, rstd)...); err != nil {
 		return err
 	}
 	return checkSum(n.X, n.Other, out.Sum)
@@ -68,15 +68,15 @@ func (n *LayerNorm) CheckBackward(g LayerNormGradients) error {
 		return err
 	}
 	dtype, rows, features := n.X.DType, n.X.rowShape(), n.X.features()
-	return CheckOperands(append(n.operands(), like("dy", g.DY, n.X.Shape, dtype), like("dSum", g.DSum, n.X.Shape, dtype).optional(),
+	return checkOperands(append(n.operands(), like("dy", g.DY, n.X.Shape, dtype), like("dSum", g.DSum, n.X.Shape, dtype).optional(),
 		wide("mean", g.Mean, rows, dtype), wide("rstd", g.RStd, rows, dtype),
 		writtenLike("dx", g.DX, n.X.Shape, dtype).optional(),
 		ownOrWide("dGamma", g.DGamma, features, dtype).optional(), ownOrWide("dBeta", g.DBeta, features, dtype).optional())...)
 }
 
-func (n *LayerNorm) operands() []Operand {
+func (n *LayerNorm) operands() []operand {
 	dtype, features := n.X.DType, n.X.features()
-	return append(make([]Operand, 0, 9), like("x", n.X, n.X.Shape, dtype),
+	return append(make([]operand, 0, 9), like("x", n.X, n.X.Shape, dtype),
 		ownOrWide("gamma", n.Gamma, features, dtype).optional(), ownOrWide("beta", n.Beta, features, dtype).optional())
 }
 
@@ -127,5 +127,5 @@ func checkSum(x, other, sum Tensor) error {
 	if !other.IsSet() && !sum.IsSet() {
 		addend, total = addend.optional(), total.optional()
 	}
-	return CheckOperands(addend, total)
+	return checkOperands(addend, total)
 }

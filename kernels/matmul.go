@@ -53,7 +53,7 @@ func CheckSumRows(x, out Tensor) error {
 	if len(x.Shape) == 0 {
 		return fmt.Errorf("x has shape %v, it needs at least one axis", x.Shape)
 	}
-	return CheckOperands(like("x", x, x.Shape, x.DType), ownOrWide("out", out, x.features(), x.DType))
+	return checkOperands(like("x", x, x.Shape, x.DType), ownOrWide("out", out, x.features(), x.DType))
 }
 
 // Dims returns the sizes of each product: C is rows × columns, and depth is the axis that is summed over.
@@ -122,12 +122,12 @@ func (m *MatMul) Check(out MatMulOutputs) error {
 		return fmt.Errorf("pre has shape %v, it needs to be left out where z is given", out.Pre.Shape)
 	}
 	own, shape := [2]DType{m.A.DType, m.A.DType.Wide()}, m.OutputShape()
-	return CheckOperands(
-		Operand{Name: "a", Tensor: m.A, Shape: m.A.Shape, DTypes: own},
-		Operand{Name: "b", Tensor: m.B, Shape: m.B.Shape, DTypes: own},
-		Operand{Name: "bias", Tensor: m.Bias, Shape: m.Bias.Shape, DTypes: own, Layout: Rows, Optional: true},
-		Operand{Name: "c", Tensor: out.C, Shape: shape, DTypes: own, Layout: WrittenRows},
-		Operand{Name: "pre", Tensor: out.Pre, Shape: shape, DTypes: own, Layout: WrittenRows, Optional: true},
+	return checkOperands(
+		operand{name: "a", tensor: m.A, shape: m.A.Shape, dtypes: own},
+		operand{name: "b", tensor: m.B, shape: m.B.Shape, dtypes: own},
+		operand{name: "bias", tensor: m.Bias, shape: m.Bias.Shape, dtypes: own, layout: contiguousRows, isOptional: true},
+		operand{name: "c", tensor: out.C, shape: shape, dtypes: own, layout: writtenRows},
+		operand{name: "pre", tensor: out.Pre, shape: shape, dtypes: own, layout: writtenRows, isOptional: true},
 		like("z", m.Z, shape, out.C.DType).optional(),
 		ownOrWide("columnSums", out.ColumnSums, shape[len(shape)-1:], m.A.DType).optional(),
 	)

@@ -166,7 +166,7 @@ func CheckSumSquares(x []Tensor, sums Tensor) error {
 	if err := checkLists(tensorList{"x", x}); err != nil {
 		return err
 	}
-	return CheckOperands(float64s("sums", sums, len(x)))
+	return checkOperands(float64s("sums", sums, len(x)))
 }
 
 // Check returns what is wrong with a call of PlanStep.
@@ -177,15 +177,15 @@ func (p StepPlan) Check(sums, control Tensor) error {
 	if len(sums.Shape) != 1 {
 		return fmt.Errorf("sums has shape %v, it needs to be a vector", sums.Shape)
 	}
-	return CheckOperands(float64s("sums", sums, sums.Shape[0]), float64s("control", control, ControlSize))
+	return checkOperands(float64s("sums", sums, sums.Shape[0]), float64s("control", control, ControlSize))
 }
 
 // CheckZero returns what is wrong with a call of Zero.
 func CheckZero(x []Tensor) error { return checkLists(tensorList{"x", x}) }
 
 // float64s is an operand that is a vector of float64.
-func float64s(name string, t Tensor, n int) Operand {
-	return Operand{Name: name, Tensor: t, Shape: []int{n}, DTypes: [2]DType{F64}, Layout: Dense}
+func float64s(name string, t Tensor, n int) operand {
+	return operand{name: name, tensor: t, shape: []int{n}, dtypes: [2]DType{F64}, layout: dense}
 }
 
 // tensorList is an argument that is a list of tensors.
@@ -211,15 +211,15 @@ func checkLists(lists ...tensorList) error {
 	}
 	for i := range lead.tensors {
 		for _, l := range lists {
-			o := Operand{Tensor: l.tensors[i], Shape: lead.tensors[i].Shape, Layout: Dense}
-			if o.Tensor.DType == dtype && o.CheckLayout() == nil {
+			o := operand{tensor: l.tensors[i], shape: lead.tensors[i].Shape, layout: dense}
+			if o.tensor.DType == dtype && o.checkLayout() == nil {
 				continue
 			}
-			o.Name = fmt.Sprintf("%s[%d]", l.name, i) // made for the message alone: lists are long, and checked at each step
-			if o.Tensor.DType != dtype {
-				return fmt.Errorf("%s is %v, it needs %s[0]'s %v", o.Name, o.Tensor.DType, lead.name, dtype)
+			o.name = fmt.Sprintf("%s[%d]", l.name, i) // made for the message alone: lists are long, and checked at each step
+			if o.tensor.DType != dtype {
+				return fmt.Errorf("%s is %v, it needs %s[0]'s %v", o.name, o.tensor.DType, lead.name, dtype)
 			}
-			return o.CheckLayout()
+			return o.checkLayout()
 		}
 	}
 	return nil
@@ -245,7 +245,7 @@ func (u Update) Validate() error {
 	case !u.Control.IsSet():
 		return nil
 	}
-	return CheckOperands(float64s("control", u.Control, ControlSize))
+	return checkOperands(float64s("control", u.Control, ControlSize))
 }
 
 // EffectiveAccumulation returns Accumulation, or 1 where that is 0.

@@ -10,7 +10,7 @@ func CheckReduction(x, out Tensor) error {
 	if err := x.validateFloat("x"); err != nil {
 		return err
 	}
-	return CheckOperands(like("x", x, x.Shape, x.DType), wide("out", out, scalar, x.DType))
+	return checkOperands(like("x", x, x.Shape, x.DType), wide("out", out, scalar, x.DType))
 }
 
 // CheckBroadcast returns what is wrong with a call of Broadcast.
@@ -21,7 +21,7 @@ func CheckBroadcast(value Tensor, factor float64, x Tensor) error {
 	if err := x.validateFloat("x"); err != nil {
 		return err
 	}
-	return CheckOperands(wide("value", value, scalar, x.DType), writtenLike("x", x, x.Shape, x.DType))
+	return checkOperands(wide("value", value, scalar, x.DType), writtenLike("x", x, x.Shape, x.DType))
 }
 
 // ReduceKernels reduce a tensor to a scalar, a tensor without axes, and broadcast a scalar to a tensor. Sums are added

@@ -45,7 +45,7 @@ func (n *RMSNorm) CheckForward(out RMSNormOutputs) error {
 		return err
 	}
 	dtype := n.X.DType
-	if err := CheckOperands(like("x", n.X, n.X.Shape, dtype), ownOrWide("gamma", n.Gamma, n.X.features(), dtype).optional(),
+	if err := checkOperands(like("x", n.X, n.X.Shape, dtype), ownOrWide("gamma", n.Gamma, n.X.features(), dtype).optional(),
 		writtenLike("y", out.Y, n.X.Shape, dtype), wide("rstd", out.RStd, n.X.rowShape(), dtype).optional()); err != nil {
 		return err
 	}
@@ -58,7 +58,7 @@ func (n *RMSNorm) CheckBackward(g RMSNormGradients) error {
 		return err
 	}
 	dtype, features := n.X.DType, n.X.features()
-	return CheckOperands(like("x", n.X, n.X.Shape, dtype), ownOrWide("gamma", n.Gamma, features, dtype).optional(),
+	return checkOperands(like("x", n.X, n.X.Shape, dtype), ownOrWide("gamma", n.Gamma, features, dtype).optional(),
 		like("dy", g.DY, n.X.Shape, dtype), like("dSum", g.DSum, n.X.Shape, dtype).optional(), wide("rstd", g.RStd, n.X.rowShape(), dtype),
 		writtenLike("dx", g.DX, n.X.Shape, dtype).optional(), ownOrWide("dGamma", g.DGamma, features, dtype).optional())
 }

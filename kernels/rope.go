@@ -93,7 +93,7 @@ func (r *RoPE) check(from Tensor, fromName string, to Tensor, toName string) err
 		return err
 	}
 	if r.Positions.IsSet() {
-		if err := CheckOperands(indices("positions", r.Positions)); err != nil {
+		if err := checkOperands(indices("positions", r.Positions)); err != nil {
 			return err
 		}
 	}

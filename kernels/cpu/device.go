@@ -74,10 +74,11 @@ func (e event) Since(earlier kernels.Event) (time.Duration, error) {
 
 // Copy writes the elements of src, which may lie anywhere on the host, into dst, rounded to its type.
 func (b *Backend) Copy(dst, src kernels.Tensor) error {
-	for _, o := range []kernels.Operand{{Name: "dst", Tensor: dst}, {Name: "src", Tensor: src}} {
-		if err := checkLies("copy", o.Name, o.Tensor); err != nil {
-			return err
-		}
+	if err := checkLies("copy", "dst", dst); err != nil {
+		return err
+	}
+	if err := checkLies("copy", "src", src); err != nil {
+		return err
 	}
 	if !slices.Equal(dst.Shape, src.Shape) {
 		return callError("copy", fmt.Errorf("src has shape %v, it needs dst's %v", src.Shape, dst.Shape))
@@ -109,7 +110,7 @@ func checkLies(kernel, name string, t kernels.Tensor) error {
 	case t.Owner != nil:
 		return callError(kernel, fmt.Errorf("%s is in the memory of another device", name))
 	}
-	if err := (&kernels.Operand{Name: name, Tensor: t, Shape: t.Shape}).CheckLayout(); err != nil {
+	if err := kernels.CheckTensor(name, t); err != nil {
 		return callError(kernel, err)
 	}
 	return nil

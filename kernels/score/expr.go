@@ -18,6 +18,7 @@ type Cond struct{ n *node }
 // Type is what an expression is.
 type Type uint8
 
+// The types: an [Expr] is of one of the first two, a [Cond] of the last.
 const (
 	Float Type = iota
 	Int
@@ -48,8 +49,8 @@ type Pair struct {
 // Position is where a query stands among the keys if the last query stands at the last key: Query + KeyLength − QueryLength.
 func (p Pair) Position() Expr { return p.Query.Add(p.KeyLength).Sub(p.QueryLength) }
 
-// NewPair is the pair that functions of scores and masks are given.
-func NewPair() Pair {
+// newPair is the pair that functions of scores and masks are given.
+func newPair() Pair {
 	symbol := func(op Op) Expr { return Expr{&node{op: op, typ: Int}} }
 	return Pair{
 		Score: Expr{&node{op: OpScore, typ: Float}}, Batch: symbol(OpBatch), Head: symbol(OpHead), KeyHead: symbol(OpKeyHead),
@@ -161,8 +162,10 @@ func (x Expr) make(op Op, y any, result func(Type) Type) *node {
 	return n
 }
 
-func same(t Type) Type    { return t }
-func boolean(Type) Type   { return Bool }
+func same(t Type) Type  { return t }
+func boolean(Type) Type { return Bool }
+
+// Type is Float or Int.
 func (x Expr) Type() Type { return operand(x, Float).typ }
 
 // Add is x + y.

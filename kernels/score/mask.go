@@ -41,7 +41,7 @@ func (m *Mask) String() string { return m.text }
 
 // NewMask checks and compiles a function. Tables that it shares with others, which come first, are numbered as there.
 func NewMask(f func(Pair) Cond, shared ...*Table) (*Mask, error) {
-	c := f(NewPair())
+	c := f(newPair())
 	n := conds(OpNot, c).n.args[0]
 	if n.err != nil {
 		return nil, fmt.Errorf("mask: %w", n.err)

@@ -10,6 +10,8 @@ import (
 // Op is an operation of expressions and programs.
 type Op uint8
 
+// The operations: numbers and what a [Pair] has, lookups, and what the methods of [Expr] and [Cond] are named after. OpNone, the zero
+// value, is none.
 const (
 	OpNone Op = iota
 	OpNumber

@@ -50,7 +50,7 @@ func (s *Score) Cap() float64 {
 
 // NewScore checks and compiles a function. Tables that it shares with others, which come first, are numbered as there.
 func NewScore(f func(Pair) Expr, shared ...*Table) (*Score, error) {
-	x := f(NewPair())
+	x := f(newPair())
 	switch n := operand(x, Float); {
 	case n.err != nil:
 		return nil, fmt.Errorf("score: %w", n.err)
