@@ -22,10 +22,10 @@ func TestDropoutKeeps(t *testing.T) {
 			}
 		}
 		share, deviation := float64(kept)/(rows*columns), math.Sqrt(p*(1-p)/(rows*columns))
-		if math.Abs(share-(1-p)) > 4*deviation {
+		if !(math.Abs(share-(1-p)) <= 4*deviation) {
 			t.Errorf("dropout %v keeps %v, it needs to be within %v of %v", p, share, 4*deviation, 1-p)
 		}
-		if mean := share * d.Scale(); math.Abs(mean-1) > 4*deviation/(1-p) {
+		if mean := share * d.Scale(); !(math.Abs(mean-1) <= 4*deviation/(1-p)) {
 			t.Errorf("dropout %v has a mean of %v, it needs to be 1", p, mean)
 		}
 	}
@@ -69,7 +69,7 @@ func TestDropoutMasksAreIndependent(t *testing.T) {
 				same++
 			}
 		}
-		if share := float64(same) / elements; math.Abs(share-0.5) > 4*0.5/math.Sqrt(elements) {
+		if share := float64(same) / elements; !(math.Abs(share-0.5) <= 4*0.5/math.Sqrt(elements)) {
 			t.Errorf("masks that differ in their %s agree on %v of the elements, it needs to be a half", name, share)
 		}
 	}
@@ -92,7 +92,7 @@ func TestDropoutThreshold(t *testing.T) {
 		if got := d.Threshold(); got != c.want {
 			t.Errorf("the threshold of %v is %d instead of %d", c.p, got, c.want)
 		}
-		if got := d.Scale(); math.Abs(got-c.scale) > 1e-15*c.scale {
+		if got := d.Scale(); !(math.Abs(got-c.scale) <= 1e-15*c.scale) {
 			t.Errorf("the scale of %v is %v instead of %v", c.p, got, c.scale)
 		}
 	}

@@ -100,7 +100,7 @@ func TestRoPEFrequency(t *testing.T) {
 		pair int
 		want float64
 	}{{kernels.RoPE{}, 0, 1}, {kernels.RoPE{}, 2, 0.01}, {kernels.RoPE{Base: 16}, 1, 0.5}, {kernels.RoPE{PositionScale: 4}, 0, 0.25}} {
-		if got := c.r.Frequency(c.pair, 8); math.Abs(got-c.want) > 1e-15 {
+		if got := c.r.Frequency(c.pair, 8); !(math.Abs(got-c.want) <= 1e-15) {
 			t.Errorf("pair %d of %+v turns by %v, it needs to be %v", c.pair, c.r, got, c.want)
 		}
 	}

@@ -86,7 +86,7 @@ func TestLoRA(t *testing.T) {
 				}
 				z += x.Value().Data().([]float64)[row*in+i] * w
 			}
-			if want := z / (1 + math.Exp(-z)); math.Abs(have[row*out+column]-want) > 1e-12 {
+			if want := z / (1 + math.Exp(-z)); !(math.Abs(have[row*out+column]-want) <= 1e-12) {
 				t.Errorf("element %d, %d is %v, want %v", row, column, have[row*out+column], want)
 			}
 		}

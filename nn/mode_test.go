@@ -81,7 +81,7 @@ func TestDropoutMasks(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, n := range out {
-		if mean, _ := moments(floats(t, n.Value())); math.Abs(mean-1) > 0.05 {
+		if mean, _ := moments(floats(t, n.Value())); !(math.Abs(mean-1) <= 0.05) {
 			t.Errorf("the mean of mask %d is %v, want about 1", i, mean)
 		}
 		for j := range i {

@@ -97,7 +97,7 @@ func TestPackedModels(t *testing.T) {
 			gorgonia.Read(mean, &want)
 			differentiate(t, "tape", alone, mean, n.Parameters())
 
-			if have, want := loss.Data().(float64), want.Data().(float64); math.Abs(have-want) > 1e-12 {
+			if have, want := loss.Data().(float64), want.Data().(float64); !(math.Abs(have-want) <= 1e-12) {
 				t.Errorf("the loss is %v, want %v", have, want)
 			}
 			at := 0
@@ -106,7 +106,7 @@ func TestPackedModels(t *testing.T) {
 					continue
 				}
 				for k, want := range floats(t, v) {
-					if have := floats(t, logits)[at]; math.Abs(have-want) > 1e-12 {
+					if have := floats(t, logits)[at]; !(math.Abs(have-want) <= 1e-12) {
 						t.Fatalf("sequence %d, logit %d is %v, want %v", i, k, have, want)
 					}
 					at++
@@ -122,7 +122,7 @@ func TestPackedModels(t *testing.T) {
 					t.Fatal(err)
 				}
 				for k, w := range floats(t, want) {
-					if math.Abs(floats(t, have)[k]-w) > 1e-11 {
+					if !(math.Abs(floats(t, have)[k]-w) <= 1e-11) {
 						t.Fatalf("%s: element %d of the gradient is %v, want %v", p.Name(), k, floats(t, have)[k], w)
 					}
 				}

@@ -87,7 +87,7 @@ func TestInitialValues(t *testing.T) {
 				std = 0.02 / 4 // 8 layers with two residual connections each
 			}
 			gotMean, gotStd := moments(floats(t, n.Value()))
-			if error := 5 * std / math.Sqrt(float64(n.Shape().TotalSize())); math.Abs(gotMean-mean) > error || math.Abs(gotStd-std) > error {
+			if error := 5 * std / math.Sqrt(float64(n.Shape().TotalSize())); !(math.Abs(gotMean-mean) <= error) || !(math.Abs(gotStd-std) <= error) {
 				t.Errorf("%s: %s has mean %.4g and standard deviation %.4g, want %.4g and %.4g", model, n.Name(), gotMean, gotStd, mean, std)
 			}
 		}

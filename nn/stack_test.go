@@ -72,12 +72,12 @@ func TestStackWithContext(t *testing.T) {
 		}
 		got := values(t, whole, short, last)
 		for i := range got[0] {
-			if math.Abs(got[0][i]-got[1][i]) > 1e-12 {
+			if !(math.Abs(got[0][i]-got[1][i]) <= 1e-12) {
 				t.Errorf("norms %d: element %d is %v with a mask of the context and %v with its lengths", norms, i, got[0][i], got[1][i])
 			}
 		}
 		for i := range got[2] {
-			if want := got[0][(i/dim*length+length-1)*dim+i%dim]; math.Abs(got[2][i]-want) > 1e-12 {
+			if want := got[0][(i/dim*length+length-1)*dim+i%dim]; !(math.Abs(got[2][i]-want) <= 1e-12) {
 				t.Errorf("norms %d: element %d is %v with a cache and %v without", norms, i, got[2][i], want)
 			}
 		}
@@ -185,7 +185,7 @@ func TestMeanPool(t *testing.T) {
 				want += data[(item*length+row)*dim+feature] / 2
 			}
 		}
-		if math.Abs(got[0][i]-want) > 1e-12 {
+		if !(math.Abs(got[0][i]-want) <= 1e-12) {
 			t.Fatalf("element %d is %v, the mean is %v", i, got[0][i], want)
 		}
 		for row := range length {
@@ -193,7 +193,7 @@ func TestMeanPool(t *testing.T) {
 			if shown[item*length+row] {
 				wantD = want // of the square, over two rows
 			}
-			if has := got[1][(item*length+row)*dim+feature]; math.Abs(has-wantD) > 1e-12 {
+			if has := got[1][(item*length+row)*dim+feature]; !(math.Abs(has-wantD) <= 1e-12) {
 				t.Fatalf("the gradient of row %d, feature %d is %v, want %v", item*length+row, feature, has, wantD)
 			}
 		}
@@ -229,7 +229,7 @@ func TestPatchEmbedding(t *testing.T) {
 			row, column := (token-1)/3*2+feature/2%2, (token-1)%3*2+feature%2
 			want = data[((item*2+feature/4)*4+row)*6+column]
 		}
-		if math.Abs(has-want) > 1e-12 {
+		if !(math.Abs(has-want) <= 1e-12) {
 			t.Fatalf("image %d, token %d, feature %d is %v, want %v", item, token, feature, has, want)
 		}
 	}
@@ -254,7 +254,7 @@ func TestSinusoidalPositions(t *testing.T) {
 	got := values(t, gorgonia.Must(p.Forward(x)))[0]
 	for i, has := range got {
 		angle := float64(i/6) * math.Pow(10000, -float64(i%6/2)/3)
-		if want := []float64{math.Sin(angle), math.Cos(angle)}[i%2]; math.Abs(has-want) > 1e-12 {
+		if want := []float64{math.Sin(angle), math.Cos(angle)}[i%2]; !(math.Abs(has-want) <= 1e-12) {
 			t.Fatalf("position %d, feature %d is %v, want %v", i/6, i%6, has, want)
 		}
 	}
@@ -322,7 +322,7 @@ func TestNewParameter(t *testing.T) {
 		for _, x := range n.Value().Data().([]float32) {
 			square += float64(x) * float64(x) / 9000
 		}
-		if std := math.Sqrt(square); math.Abs(std/c.std-1) > 0.03 {
+		if std := math.Sqrt(square); !(math.Abs(std/c.std-1) <= 0.03) {
 			t.Errorf("%s has a root mean square of %v, want %v", name, std, c.std)
 		}
 	}

@@ -128,7 +128,7 @@ func TestAttentionWeightsSumToOne(t *testing.T) {
 			for _, x := range p[row*sk:][:sk] {
 				sum += x
 			}
-			if math.Abs(sum-want) > 1e-12 {
+			if !(math.Abs(sum-want) <= 1e-12) {
 				t.Fatalf("%d:%d heads, %d×%d, D=%d, %+v: row %d sums to %v instead of %v", heads, kvHeads, sq, sk, d, o, row, sum, want)
 			}
 		}

@@ -59,7 +59,7 @@ func TestDropoutModes(t *testing.T) {
 	for _, y := range first {
 		mean += y / n
 	}
-	if deviation := math.Sqrt(0.25 / 0.75 / n); math.Abs(mean-1) > 5*deviation {
+	if deviation := math.Sqrt(0.25 / 0.75 / n); !(math.Abs(mean-1) <= 5*deviation) {
 		t.Errorf("the mean of dropped ones is %v, more than 5 standard deviations of %v from 1", mean, deviation)
 	}
 	mode := ops.ModeOf(g)

@@ -198,7 +198,7 @@ func ExampleModeOf() {
 		}
 		m.Reset()
 		for _, x := range out.Value().Data().([]float32) {
-			if math.Abs(float64(x)-1) > 1e-6 {
+			if !(math.Abs(float64(x)-1) <= 1e-6) {
 				return false
 			}
 		}

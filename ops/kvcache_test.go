@@ -231,7 +231,7 @@ func TestRoPEAfterCache(t *testing.T) {
 		}
 		want := reference.RoPE[float64](&kernels.RoPE{Offset: 2 + 3*run}, kernels.Of(value, 1, 1, 3, 4))
 		for i, got := range turned.Value().Data().([]float64) {
-			if math.Abs(got-want[i]) > 1e-14 {
+			if !(math.Abs(got-want[i]) <= 1e-14) {
 				t.Errorf("run %d: element %d is %v, want %v", run, i, got, want[i])
 			}
 		}

@@ -99,7 +99,7 @@ func TestScoreGradients(t *testing.T) {
 			}
 			for _, n := range s.floats {
 				for i, got := range gradientOf(t, n) {
-					if want := slopes[n.Name()][i]; math.Abs(got-want) > 1e-7*(1+math.Abs(want)) {
+					if want := slopes[n.Name()][i]; !(math.Abs(got-want) <= 1e-7*(1+math.Abs(want))) {
 						t.Errorf("%s, packed %t: d%s[%d] is %v, differences give %v", machine, packed, n.Name(), i, got, want)
 					}
 				}
@@ -123,7 +123,7 @@ func TestScoreTypes(t *testing.T) {
 	want, changed := output(tensor.Float64, false), output(tensor.Float64, true)
 	for dtype, bound := range map[tensor.Dtype]float64{tensor.Float32: 1e-5, ops.BFloat16: 0.05, ops.Float16: 0.01} {
 		for i, x := range output(dtype, false) {
-			if math.Abs(x-want[i]) > bound {
+			if !(math.Abs(x-want[i]) <= bound) {
 				t.Errorf("%v: element %d is %v instead of %v", dtype, i, x, want[i])
 			}
 		}

@@ -82,7 +82,7 @@ func TestLoopOfOtherInputs(t *testing.T) {
 					return nil
 				},
 				OnStep: func(s train.Step) error {
-					if len(s.Metrics) != 2 || math.Abs(s.Metrics["cross entropy"]-s.Loss) > 1e-6 || math.Abs(s.Metrics["perplexity"]-math.Exp(s.Loss)) > 1e-5 {
+					if len(s.Metrics) != 2 || !(math.Abs(s.Metrics["cross entropy"]-s.Loss) <= 1e-6) || !(math.Abs(s.Metrics["perplexity"]-math.Exp(s.Loss)) <= 1e-5) {
 						t.Errorf("step %d has a loss of %v and the metrics %v", s.Done, s.Loss, s.Metrics)
 					}
 					if want := []int{8, 16, 12}[(s.Done-1)%3]; accumulation == 1 && s.Examples != want || s.Tokens != 0 {

@@ -32,13 +32,13 @@ func TestStepsOnTheDevice(t *testing.T) {
 			want, reports := attended(t, nil, make, options)
 			got, onDevice := attended(t, d, make, options)
 			for i, r := range onDevice {
-				if math.Abs(r.GradientNorm-reports[i].GradientNorm) > 1e-4*reports[i].GradientNorm || r.Step != i+1 || r.Clipped != reports[i].Clipped {
+				if !(math.Abs(r.GradientNorm-reports[i].GradientNorm) <= 1e-4*reports[i].GradientNorm) || r.Step != i+1 || r.Clipped != reports[i].Clipped {
 					t.Errorf("%s: step %d reports %+v on the device and %+v on the host", what, i, r, reports[i])
 				}
 			}
 			for i, x := range want {
 				// Lion's steps follow signs, which float32 on two devices cannot agree about where they are close to zero.
-				if math.Abs(got[i]-x) > 3e-4 && name != "Lion" {
+				if !(math.Abs(got[i]-x) <= 3e-4) && name != "Lion" {
 					t.Fatalf("%s: element %d is %v on the device and %v on the host", what, i, got[i], x)
 				}
 			}
@@ -95,7 +95,7 @@ func TestRecordedStepsOnTheDevice(t *testing.T) {
 			}
 		}
 		for i, x := range weights[0] {
-			if math.Abs(weights[1][i]-x) > 1e-5 && name != "Lion" {
+			if !(math.Abs(weights[1][i]-x) <= 1e-5) && name != "Lion" {
 				t.Fatalf("%s: element %d is %v when steps are recorded and %v when they are not", name, i, weights[1][i], x)
 			}
 		}

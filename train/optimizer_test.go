@@ -142,7 +142,7 @@ func TestLikePyTorch(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if math.Abs(report.GradientNorm-result.Norm) > c.bound*result.Norm || report.Step != step+1 || report.Clipped != (result.Norm > 1) {
+				if !(math.Abs(report.GradientNorm-result.Norm) <= c.bound*result.Norm) || report.Step != step+1 || report.Clipped != (result.Norm > 1) {
 					t.Errorf("%s %v: step %d reports %+v, the norm needs to be %v", name, c.dtype, step, report, result.Norm)
 				}
 				if report.Clipped {
@@ -150,7 +150,7 @@ func TestLikePyTorch(t *testing.T) {
 				}
 				for _, n := range p.parameters {
 					for i, got := range floats(n.Value()) {
-						if w := result.Parameters[n.Name()][i]; math.Abs(got-w) > c.bound*max(1, math.Abs(w)) {
+						if w := result.Parameters[n.Name()][i]; !(math.Abs(got-w) <= c.bound*max(1, math.Abs(w))) {
 							t.Fatalf("%s %v: after step %d, %s[%d] is %.17g, it needs to be %.17g: off by %.3g",
 								name, c.dtype, step, n.Name(), i, got, w, got-w)
 						}
@@ -164,7 +164,7 @@ func TestLikePyTorch(t *testing.T) {
 	}
 }
 
-// optimizers makes one of each kind.
+// optimizers makes an optimiser of each kind.
 var optimizers = map[string]func(gorgonia.Nodes, Options) (*Optimizer, error){
 	"AdamW": func(p gorgonia.Nodes, o Options) (*Optimizer, error) {
 		return NewAdamW(p, AdamWConfig{Options: o, WeightDecay: 0.1})
@@ -277,7 +277,7 @@ func TestAccumulation(t *testing.T) {
 		results[k] = append(floats(p.parameters[0].Value()), report.GradientNorm)
 	}
 	for i := range results[0] {
-		if math.Abs(results[0][i]-results[1][i]) > 1e-14 {
+		if !(math.Abs(results[0][i]-results[1][i]) <= 1e-14) {
 			t.Fatalf("two runs give %v, one gives %v", results[0], results[1])
 		}
 	}
@@ -481,7 +481,7 @@ func TestUse(t *testing.T) {
 			weights[k] = append(floats(first.parameters[0].Value()), floats(first.parameters[1].Value())...)
 		}
 		for i := range weights[0] {
-			if math.Abs(weights[0][i]-weights[1][i]) > 1e-6 {
+			if !(math.Abs(weights[0][i]-weights[1][i]) <= 1e-6) {
 				t.Errorf("%d runs a step: over two graphs the weights are %v, over one %v", accumulation, weights[1], weights[0])
 				break
 			}

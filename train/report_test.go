@@ -65,7 +65,7 @@ func TestQueue(t *testing.T) {
 		t.Errorf("queued steps have the reports\n%+v\nsteps that were waited for\n%+v", reports[1], reports[0])
 	}
 	for step, r := range reports[0] {
-		if r.Skipped != slices.Contains(bad, step) || !r.Skipped && math.Abs(r.LearningRate-(0.1-0.005*float64(r.Step-1))) > 1e-15 {
+		if r.Skipped != slices.Contains(bad, step) || !r.Skipped && !(math.Abs(r.LearningRate-(0.1-0.005*float64(r.Step-1))) <= 1e-15) {
 			t.Errorf("step %d has the report %+v", step, r)
 		}
 	}

@@ -25,7 +25,7 @@ func TestSchedules(t *testing.T) {
 		if err := c.s.Validate(); err != nil {
 			t.Errorf("%#v: %v", c.s, err)
 		}
-		if got := c.s.LearningRate(c.step); math.Abs(got-c.want) > 1e-15 {
+		if got := c.s.LearningRate(c.step); !(math.Abs(got-c.want) <= 1e-15) {
 			t.Errorf("%#v at step %d gives %v, it needs to be %v", c.s, c.step, got, c.want)
 		}
 	}

@@ -59,7 +59,7 @@ func TestDropoutKeepsTheMean(t *testing.T) {
 		for _, v := range x.memory {
 			mean += v / (rows * columns)
 		}
-		if deviation := math.Sqrt(d.P / (1 - d.P) / (rows * columns)); math.Abs(mean-1) > 6*deviation {
+		if deviation := math.Sqrt(d.P / (1 - d.P) / (rows * columns)); !(math.Abs(mean-1) <= 6*deviation) {
 			t.Fatalf("the mean is %v, it needs to be within %v of 1", mean, 6*deviation)
 		}
 	})

@@ -222,7 +222,7 @@ func (p *product[T]) compare(t *testing.T, name string, out kernels.Tensor, memo
 	if kernels.DTypeOf[T]() == kernels.F64 {
 		bound = 1e-13 * max(1, largest)
 	}
-	if worst > bound {
+	if !(worst <= bound) {
 		t.Errorf("%v: %s has an error of %.3g, bound %.3g (plain loops %.3g, largest %.3g)", p, name, worst, bound, worstNaive, largest)
 	}
 	inside := p.inside(out, len(memory))

@@ -173,7 +173,7 @@ func testSumSquares[T kernels.Float](t *testing.T) {
 		sums := make([]float64, len(c.g))
 		err := b.SumSquares(tensors(c.g), kernels.Of(sums, len(sums)))
 		for i := range sums {
-			if math.Abs(sums[i]-want[i]) > 1e-12*want[i] {
+			if !(math.Abs(sums[i]-want[i]) <= 1e-12*want[i]) {
 				t.Errorf("shape %v: the sum is %.17g, it needs to be %.17g", parameterShapes[i], sums[i], want[i])
 			}
 		}

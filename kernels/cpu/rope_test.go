@@ -95,10 +95,10 @@ func TestRoPEProperties(t *testing.T) {
 		shift := rapid.IntRange(0, 500).Draw(t, "shift")
 		qm, kn := rotated(t, o, q, m), rotated(t, o, k, n)
 		size := 1 + dot(q, q) + dot(k, k)
-		if e := dot(qm, qm) - dot(q, q); math.Abs(e) > 1e-13*size {
+		if e := dot(qm, qm) - dot(q, q); !(math.Abs(e) <= 1e-13*size) {
 			t.Fatalf("the squared length changed by %.3g", e)
 		}
-		if e := dot(qm, kn) - dot(rotated(t, o, q, m+shift), rotated(t, o, k, n+shift)); math.Abs(e) > 1e-12*size {
+		if e := dot(qm, kn) - dot(rotated(t, o, q, m+shift), rotated(t, o, k, n+shift)); !(math.Abs(e) <= 1e-12*size) {
 			t.Fatalf("the product changed by %.3g with both moved by %d", e, shift)
 		}
 		o.Offset = m
@@ -107,7 +107,7 @@ func TestRoPEProperties(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i := range q {
-			if e := qm[i] - q[i]; math.Abs(e) > 1e-14*size {
+			if e := qm[i] - q[i]; !(math.Abs(e) <= 1e-14*size) {
 				t.Fatalf("rotated there and back, element %d changed by %.3g", i, e)
 			}
 		}

@@ -226,7 +226,7 @@ func TestCrossEntropyFarFromZero(t *testing.T) {
 			for _, g := range gradients[row*vocabulary:][:vocabulary] {
 				sum += g
 			}
-			if math.Abs(sum) > 1e-6 {
+			if !(math.Abs(sum) <= 1e-6) {
 				t.Errorf("%s: the gradient of row %d adds up to %v", r.name, row, sum)
 			}
 		}

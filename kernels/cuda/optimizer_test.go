@@ -253,7 +253,7 @@ func TestSumSquares(t *testing.T) {
 		found := got(list)
 		for i, x := range list.tensors {
 			want := reference.SumSquares(list.host[list.offsets[i] : list.offsets[i]+x.Elements()])
-			if math.Abs(found[i]-want) > 1e-12*want { // of which the reference, adding one by one, has a part
+			if !(math.Abs(found[i]-want) <= 1e-12*want) { // of which the reference, adding one by one, has a part
 				t.Errorf("the sum of tensor %d is %.17g, it needs to be %.17g", i, found[i], want)
 			}
 		}

@@ -154,7 +154,7 @@ func TestAttentionGradByFiniteDifferences(t *testing.T) {
 					values[i] = x - step
 					down := loss()
 					values[i] = x
-					if want := (up - down) / (2 * step); math.Abs(in.grad[i]-want) > 1e-7*(1+math.Abs(want)) {
+					if want := (up - down) / (2 * step); !(math.Abs(in.grad[i]-want) <= 1e-7*(1+math.Abs(want))) {
 						t.Fatalf("%v: d%s[%d] is %v, the difference quotient %v: error %.3g", c, in.name, i, in.grad[i], want, in.grad[i]-want)
 					}
 				}

@@ -41,7 +41,7 @@ func checkDifferences(t *testing.T, name string, x, grad []float64, loss func() 
 		x[i] = at - step
 		down := loss()
 		x[i] = at
-		if want := (up - down) / (2 * step); math.Abs(grad[i]-want) > 1e-7*(1+math.Abs(want)) {
+		if want := (up - down) / (2 * step); !(math.Abs(grad[i]-want) <= 1e-7*(1+math.Abs(want))) {
 			t.Fatalf("d%s[%d] is %v, the difference quotient %v: error %.3g", name, i, grad[i], want, grad[i]-want)
 		}
 	}

@@ -110,7 +110,7 @@ func TestDerivatives(t *testing.T) {
 		}
 		same := func(what string, got, want float64) {
 			checked++
-			if math.Abs(got-want) > 1e-6*(1+math.Abs(want)) {
+			if !(math.Abs(got-want) <= 1e-6*(1+math.Abs(want))) {
 				t.Errorf("%v: the derivative by %s is %v, differences give %v", s, what, got, want)
 			}
 		}

@@ -161,7 +161,7 @@ func TestGradients(t *testing.T) {
 				t.Fatal(err)
 			}
 			run(t, g)
-			if have := loss.Value().Data().(float32); math.Abs(float64(have)-want.Loss) > 1e-5*want.Loss {
+			if have := loss.Value().Data().(float32); !(math.Abs(float64(have)-want.Loss) <= 1e-5*want.Loss) {
 				t.Errorf("the loss is %v, want %v", have, want.Loss)
 			}
 			compareGradients(t, m, model.Parameters(), want)

@@ -77,7 +77,7 @@ func TestRandomIsUniform(t *testing.T) {
 		}
 		// The variance of a count is about its mean, 1000; the bound is 5 standard deviations.
 		for start, times := range seen {
-			if math.Abs(float64(times)-rows*batches/(size-length)) > 160 {
+			if !(math.Abs(float64(times)-rows*batches/(size-length)) <= 160) {
 				t.Errorf("seed %d: %d of %d rows begin at %d: %v", seed, times, rows*batches, start, seen)
 			}
 		}
@@ -168,7 +168,7 @@ func TestShuffledIsUniform(t *testing.T) {
 		}
 		mean := 2 * epochs / float64(windows)
 		for i, times := range seen {
-			if math.Abs(float64(times)-mean) > 5*math.Sqrt(mean) {
+			if !(math.Abs(float64(times)-mean) <= 5*math.Sqrt(mean)) {
 				t.Errorf("of %d windows, window %d comes %d times at place %d, it needs to be about %.0f",
 					windows, i%windows, times, i/windows, mean)
 			}

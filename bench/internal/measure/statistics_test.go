@@ -104,7 +104,7 @@ func TestShiftInterval(t *testing.T) {
 			before[i], after[i] = 1+0.01*random.Float64(), factor*(1+0.01*random.Float64())
 		}
 		shift, low, high := measure.ShiftInterval(before, after, 0.95, 7)
-		if !(low <= shift && shift <= high) || math.Abs(shift-(factor-1)) > 0.02*factor || high-low > 0.03*factor {
+		if !(low <= shift && shift <= high) || !(math.Abs(shift-(factor-1)) <= 0.02*factor) || high-low > 0.03*factor {
 			t.Fatalf("a factor of %v is seen as %v, from %v to %v", factor, shift, low, high)
 		}
 		if again, _, _ := measure.ShiftInterval(before, after, 0.95, 7); again != shift {

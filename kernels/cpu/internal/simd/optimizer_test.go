@@ -65,7 +65,7 @@ func testOptimizerRows[T kernels.Float](t *testing.T) {
 		for j := range c.n {
 			sum += f64(g, j) * f64(g, j)
 		}
-		if got := SumSquares(c.n, g.first()); math.Abs(got-sum) > 1e-14*sum {
+		if got := SumSquares(c.n, g.first()); !(math.Abs(got-sum) <= 1e-14*sum) {
 			t.Errorf("%s: the sum of squares is %.17g, want %.17g", what, got, sum)
 		}
 	})
