@@ -238,7 +238,7 @@ func (l *Loop) graph(b data.Batch, training bool) (*graph, error) {
 	return t, err
 }
 
-// prepare makes a graph that trains the optimizer's.
+// prepare scales the loss of a graph that trains, and on a device has its gradients travel while others are computed.
 func (l *Loop) prepare(t *graph) error {
 	if sharers := sharersOf(l.c.Data); l.c.Device != nil && (sharers.Size() == 1 || sharers == l.ranks()) {
 		l.optimizer.joinEarly(t.trained) // where those who share are a part of all, their attention travels first
@@ -280,7 +280,7 @@ func (l *Loop) Parameters() gorgonia.Nodes {
 	return l.training.outputs.Parameters
 }
 
-// Optimizer is the optimizer that changes them.
+// Optimizer is the optimiser that changes them.
 func (l *Loop) Optimizer() *Optimizer { return l.optimizer }
 
 // Done is how many steps are done.
@@ -389,7 +389,7 @@ type queuedStep struct {
 	start   time.Time // of the run
 }
 
-// step runs the batches of a step and lets the optimizer change the parameters. On a device, which computes on its own, the
+// step runs the batches of a step and lets the optimiser change the parameters. On a device, which computes on its own, the
 // report of a step is read once the next one is queued, unless something that looks at the weights comes between them.
 func (l *Loop) step(ctx context.Context, start time.Time) error {
 	next, err := l.queue(ctx, start)
