@@ -77,7 +77,7 @@
 // checkpoints, from which a training goes on with any number of ranks that makes as many batches a step. Ranks whose loops have a
 // Device exchange gradients over NCCL, as a part of the recorded step, most of them while others are computed; on the CPU they
 // do so over TCP, for tests. With Options.ShardState each has its part of the optimiser's state alone, and with
-// LoopConfig.CheckpointParts each writes its part of a checkpoint.
+// LoopConfig.CheckpointParts each writes its part of a checkpoint, and reads some of the files of one.
 //
 // Ranks can also share each sequence, for those that are longer than one device holds: the attention of the model is given the group
 // ([github.com/stheno-ml/stheno/ops.AttentionOptions].Ranks), and the batches come from [ShareSequences]. With a part of the group in its

@@ -63,8 +63,8 @@ type LoopConfig struct {
 	// CheckpointEvery is the number of steps between checkpoints; 0 means only at the end, and the best.
 	CheckpointEvery int
 	// CheckpointParts has each of several ranks write its part of a checkpoint, at the same time, in place of rank 0 all of it.
-	// All need to see rank 0's folder under the same path. What rank 0 says counts for all. Any number of ranks reads it, of which
-	// rank 0 alone needs to see the folder.
+	// All need to see rank 0's folder under the same path. What rank 0 says counts for all. Resume then has each rank read some of a
+	// checkpoint's files, whoever wrote them; without CheckpointParts rank 0 reads all, and alone needs to see the folder.
 	CheckpointParts bool
 	// NewMasks lets Resume go on from a checkpoint of a program whose dropout drew other masks for the same seeds.
 	NewMasks bool

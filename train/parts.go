@@ -35,7 +35,7 @@ func (l *Loop) saveParts(c checkpoint.Checkpoint, save saver) (string, error) {
 		if _, err := l.shareText(0, folder); err != nil {
 			return nil, err
 		}
-		return l.shareSums(l.writePart(folder))
+		return l.shareTexts(l.writePart(folder))
 	}
 	path, err := save(c)
 	if !begun {
@@ -56,7 +56,7 @@ func (l *Loop) helpSave() error {
 	if err != nil || folder == "" {
 		return err
 	}
-	_, err = l.shareSums(l.writePart(folder))
+	_, err = l.shareTexts(l.writePart(folder))
 	return err
 }
 
@@ -123,16 +123,16 @@ func (o *Optimizer) pieces() (list []checkpoint.Piece, err error) {
 	return list, nil
 }
 
-// shareSums gives all ranks the checksums of all, or the error of the first rank that has one. A rank with an error of its own takes part
+// shareTexts gives all ranks a text of each, or the error of the first rank that has one. A rank with an error of its own takes part
 // too.
-func (l *Loop) shareSums(own string, err error) ([]string, error) {
+func (l *Loop) shareTexts(own string, err error) ([]string, error) {
 	const good, bad = "+", "-"
 	text := good + own
 	if err != nil {
 		text = bad + err.Error()
 	}
-	sums := make([]string, l.ranks().Size())
-	for rank := range sums {
+	texts := make([]string, l.ranks().Size())
+	for rank := range texts {
 		shared, shareErr := l.shareText(rank, text)
 		if shareErr != nil {
 			return nil, errors.Join(err, shareErr)
@@ -141,9 +141,9 @@ func (l *Loop) shareSums(own string, err error) ([]string, error) {
 		if failed && err == nil {
 			err = fmt.Errorf("rank %d: %s", rank, what)
 		}
-		sums[rank] = strings.TrimPrefix(what, good)
+		texts[rank] = strings.TrimPrefix(what, good)
 	}
-	return sums, err
+	return texts, err
 }
 
 // shareText gives all ranks the text of one. Every rank calls it.

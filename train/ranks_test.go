@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -27,6 +28,7 @@ type course struct {
 	losses, evaluations []float64
 	weights             []float64
 	end                 train.End
+	refused             []error // checkpoints
 }
 
 // together says how ranks train the counting model.
@@ -103,7 +105,7 @@ func (o together) trainRank(t *testing.T, place distributed.Config) (left course
 		loop.Parameters()[0].Value().(*tensor.Dense).Zero()
 	}
 	if o.resume {
-		if _, err := loop.Resume(); err != nil && !errors.Is(err, checkpoint.ErrNone) {
+		if left.refused, err = loop.Resume(); err != nil && !errors.Is(err, checkpoint.ErrNone) {
 			return left, err
 		}
 	}
@@ -176,7 +178,7 @@ func TestRanksTrainAsOne(t *testing.T) {
 }
 
 // A training goes on with another number of ranks, which share the optimiser's state or do not, from a checkpoint that rank 0 or all of
-// them wrote, as long as a step takes as many batches.
+// them wrote, and that rank 0 or all of them read, as long as a step takes as many batches.
 func TestRanksResume(t *testing.T) {
 	one, errs := together{size: 1, accumulation: 4, dtype: tensor.Float64}.train(t)
 	if errs[0] != nil {
@@ -185,22 +187,22 @@ func TestRanksResume(t *testing.T) {
 	path := t.TempDir()
 	goOn := func(size, accumulation, steps int) ([]course, error) {
 		folder := openFolder(t, path, 2)
-		courses, errs := together{size: size, accumulation: accumulation, shard: steps != 15, dtype: tensor.Float64, resume: true, change: func(rank int, c *train.LoopConfig) {
+		courses, errs := together{size: size, accumulation: accumulation, shard: steps != 12, dtype: tensor.Float64, resume: true, change: func(rank int, c *train.LoopConfig) {
 			c.Steps = steps
 			if rank == 0 {
-				c.CheckpointParts = steps != 12
+				c.CheckpointParts = steps > 7
 				c.Checkpoints = folder
 			}
 		}}.train(t)
 		return courses, errors.Join(append(errs, folder.Close())...)
 	}
-	for _, part := range []struct{ size, steps int }{{4, 7}, {2, 12}, {1, 15}, {4, 20}} {
+	for _, part := range []struct{ size, steps int }{{4, 7}, {2, 12}, {4, 13}, {1, 15}, {4, 20}} {
 		courses, err := goOn(part.size, 4/part.size, part.steps)
 		if err != nil {
 			t.Fatal(err)
 		}
 		written, err := filepath.Glob(filepath.Join(courses[0].end.Checkpoint, "model*.safetensors"))
-		if want := map[int]int{7: 4, 12: 1, 15: 1, 20: 4}[part.steps]; err != nil || len(written) != want {
+		if want := map[int]int{7: 1, 12: 2, 13: 4, 15: 1, 20: 4}[part.steps]; err != nil || len(written) != want {
 			t.Errorf("%d ranks have written the weights as %q, want %d files", part.size, written, want)
 		}
 		for rank, c := range courses {
@@ -219,6 +221,21 @@ func TestRanksResume(t *testing.T) {
 	}
 	if _, err := goOn(3, 1, 25); err == nil || !strings.Contains(err.Error(), "it took 80 batches for 20 steps, this loop would have taken 60") {
 		t.Errorf("three ranks go on with a training of four: %v", err)
+	}
+
+	damaged := filepath.Join(path, "step-00000020", "optimizer-00003-of-00004.safetensors")
+	if err := os.Truncate(damaged, 100); err != nil {
+		t.Fatal(err)
+	}
+	courses, err := goOn(2, 2, 20)
+	if refused := fmt.Sprint(courses[0].refused); err != nil || courses[0].end.Done != 20 || len(courses[0].losses) != 5 || !strings.Contains(refused, filepath.Base(damaged)) {
+		t.Errorf("after a part was damaged: %v, %d steps from there, refused %s", err, len(courses[0].losses), refused)
+	}
+	if err := os.RemoveAll(path); err != nil {
+		t.Fatal(err)
+	}
+	if courses, err = goOn(2, 2, 8); err != nil || len(courses[0].losses) != 8 {
+		t.Errorf("without any checkpoint: %v, %d steps", err, len(courses[0].losses))
 	}
 }
 

@@ -51,23 +51,33 @@ func ReadSettings(c checkpoint.Checkpoint, settings any) error {
 // model, seeds and machine give the same bits. A checkpoint of another model or optimiser is an error that says what
 // differs, and changes nothing. So is one of a model with dropout from a program that drew other masks for the same seeds,
 // unless NewMasks of LoopConfig is set. Checkpoints that are damaged are passed over and listed in refused; without any that is
-// whole the error is checkpoint.ErrNone. With other ranks every rank resumes, from the checkpoint that rank 0 reads; their number
-// may be another than before, as long as a step takes as many batches.
+// whole the error is checkpoint.ErrNone. With other ranks every rank resumes, from the checkpoint that rank 0 reads, or with
+// CheckpointParts all of them together; their number may be another than before, as long as a step takes as many batches.
 func (l *Loop) Resume() (refused []error, err error) {
 	if l.training == nil {
 		return nil, errZeroLoop
 	}
-	var c checkpoint.Checkpoint
-	if l.ranks().Rank() == 0 {
-		if l.c.Checkpoints == nil {
-			return nil, errors.New("Loop: checkpoints is nil, resuming needs the folder that they are in")
-		}
-		c, refused, err = l.c.Checkpoints.Latest()
+	leads := l.ranks().Rank() == 0
+	if leads && l.c.Checkpoints == nil {
+		return nil, errors.New("Loop: checkpoints is nil, resuming needs the folder that they are in")
 	}
-	if c, err = l.joinCheckpoint(c, err); err != nil {
+	together, err := l.readsTogether()
+	if err != nil {
+		return nil, fmt.Errorf("Loop: %w", err)
+	}
+	var c checkpoint.Checkpoint
+	if together {
+		c, refused, err = l.readTogether()
+	} else {
+		if leads {
+			c, refused, err = l.c.Checkpoints.Latest()
+		}
+		c, err = l.joinCheckpoint(c, err)
+	}
+	if err != nil {
 		return refused, fmt.Errorf("Loop: %w", err)
 	}
-	if err := l.restore(c); err != nil {
+	if err := l.restore(c, together); err != nil {
 		return refused, fmt.Errorf("Loop: the checkpoint of step %d: %w", c.Step, err)
 	}
 	l.saved, l.savedTo = l.done, c.Path
@@ -84,14 +94,15 @@ func (l *Loop) ResumeFrom(c checkpoint.Checkpoint) error {
 	if err != nil {
 		return fmt.Errorf("Loop: %w", err)
 	}
-	if err := l.restore(c); err != nil {
+	if err := l.restore(c, false); err != nil {
 		return fmt.Errorf("Loop: the checkpoint of step %d: %w", c.Step, err)
 	}
 	l.saved, l.savedTo, l.branched = none, c.Path, true
 	return nil
 }
 
-func (l *Loop) restore(c checkpoint.Checkpoint) error {
+// restore goes on from a checkpoint, whose optimiser's tensors are whole or what this rank has of them.
+func (l *Loop) restore(c checkpoint.Checkpoint, parts bool) error {
 	var s loopState
 	if err := json.Unmarshal(c.Meta, &s); err != nil {
 		return fmt.Errorf("its state is not a loop's: %w", err)
@@ -113,11 +124,11 @@ func (l *Loop) restore(c checkpoint.Checkpoint) error {
 	if err := checkpoint.Match(c.Weights, weights); err != nil {
 		return err
 	}
-	// SetState checks everything before it changes anything.
-	err = l.optimizer.SetState(State{
+	// The state is checked whole before anything is changed.
+	err = l.optimizer.setState(State{
 		Optimizer: s.Optimizer, Step: s.Updates, Skipped: s.Skipped, SkippedInARow: s.SkippedInARow, Tensors: c.Optimizer.Map(),
 		LossScale: s.LossScale, LossScaleGoodSteps: s.GoodSteps,
-	})
+	}, parts)
 	if err != nil {
 		return err
 	}

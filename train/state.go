@@ -92,7 +92,10 @@ func (c hostCopies) of(name string, v gorgonia.Value) (copied *tensor.Dense, err
 
 // SetState makes the optimiser go on from a state, whose tensors it copies. A state of another kind of optimiser or of
 // other parameters is an error, and changes nothing.
-func (o *Optimizer) SetState(s State) error {
+func (o *Optimizer) SetState(s State) error { return o.setState(s, false) }
+
+// setState is SetState, of tensors that are whole or the parts that this rank has of them.
+func (o *Optimizer) setState(s State, parts bool) error {
 	if s.Optimizer != o.name {
 		return o.errorf("the state is of %q, it needs to be of %q", s.Optimizer, o.name)
 	}
@@ -111,15 +114,22 @@ func (o *Optimizer) SetState(s State) error {
 	}
 	var from, to []kernels.Tensor
 	err := o.eachState(func(name string, p parameter, view kernels.Tensor) error {
+		shape := p.shape
+		if parts {
+			shape = view.Shape
+			if view.Elements() == 0 {
+				return nil
+			}
+		}
 		value := s.Tensors[name]
 		if value == nil {
 			return fmt.Errorf("the state has no %s", name)
 		}
-		seen, err := viewOf(value, p.node.Dtype(), p.shape)
+		seen, err := viewOf(value, p.node.Dtype(), shape)
 		if err != nil {
 			return fmt.Errorf("the state's %s %w", name, err)
 		}
-		if o.isSharded() {
+		if o.isSharded() && !parts {
 			seen = o.own(seen)
 		}
 		from, to = append(from, seen), append(to, view)

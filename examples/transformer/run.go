@@ -23,8 +23,7 @@ import (
 type run struct {
 	folder      string             // empty for a new one that will have a number
 	checkpoints *checkpoint.Folder // nil until it is open
-	fromBest    bool               // whether a resumed run goes on from its best checkpoint, which is best
-	best        checkpoint.Checkpoint
+	fromBest    bool               // whether a resumed run goes on from its best checkpoint
 }
 
 // runsFolder is where runs go that have no -out; they are numbered.
@@ -35,7 +34,8 @@ const keptCheckpoints = 3
 
 func (r *run) file(name string) string { return filepath.Join(r.folder, name) }
 
-// findRun finds the run to resume, and reads its settings, over which flags go; a new run is nowhere yet.
+// findRun finds the run to resume, and reads its settings, over which flags go; a new run is nowhere yet. Every rank does so: none reads
+// tensors before all of them share that out.
 func findRun(s *settings, o options) (*run, error) {
 	r := &run{folder: o.out}
 	if !o.resume {
@@ -45,13 +45,19 @@ func findRun(s *settings, o options) (*run, error) {
 		r.folder = newestRun()
 	}
 	r.fromBest = o.best
+	latest := func(f *checkpoint.Folder) (checkpoint.Checkpoint, []error, error) {
+		return f.LatestBy(checkpoint.LoadState)
+	}
+	best := func(f *checkpoint.Folder) (checkpoint.Checkpoint, []error, error) {
+		return f.BestBy(checkpoint.LoadState)
+	}
 	var err error
 	if !r.fromBest {
-		_, err = r.read((*checkpoint.Folder).Latest, s)
+		_, err = r.read(latest, s)
 		r.fromBest = errors.Is(err, checkpoint.ErrNone) // a run that was killed early has no other
 	}
 	if r.fromBest {
-		r.best, err = r.read((*checkpoint.Folder).Best, s)
+		_, err = r.read(best, s)
 	}
 	if err != nil {
 		return nil, err
@@ -122,17 +128,26 @@ func (r *run) read(which func(*checkpoint.Folder) (checkpoint.Checkpoint, []erro
 
 // resume makes the loop of a resumed run go on.
 func (r *run) resume(loop *train.Loop, o options) error {
-	switch {
-	case !o.resume:
+	if !o.resume {
 		return nil
-	case r.fromBest:
-		return loop.ResumeFrom(r.best)
 	}
-	refused, err := loop.Resume()
-	for _, damaged := range refused {
-		fmt.Println("Passed over:", damaged)
+	if !r.fromBest {
+		refused, err := loop.Resume()
+		for _, damaged := range refused {
+			fmt.Println("Passed over:", damaged)
+		}
+		if !errors.Is(err, checkpoint.ErrNone) {
+			return err
+		}
 	}
-	return err
+	var best checkpoint.Checkpoint
+	if r.checkpoints != nil { // the other ranks get it from the first
+		var err error
+		if best, err = r.read((*checkpoint.Folder).Best, new(settings)); err != nil {
+			return err
+		}
+	}
+	return loop.ResumeFrom(best)
 }
 
 // tokenizerFile is the name of the tokenizer in a run's folder, in the form of package tokenizer.

@@ -24,7 +24,8 @@
 //
 // A checkpoint that several processes saved ([Checkpoint.Parts]) has model-00001-of-00002.safetensors and
 // optimizer-00001-of-00002.safetensors for each of them in place of the first two files: some of the weights, each whole, and pieces of the
-// optimiser's tensors, whose places the file's metadata tells. Any number of processes reads it.
+// optimiser's tensors, whose places the file's metadata tells. Any number of processes reads it, each all of it or, with [LoadPart], some
+// of the files.
 //
 // A folder is never overwritten. Where a step is saved that is there already, the new one is called step-00000200.2, and
 // the old one is removed after that. Names that begin with .writing- or .deleting- are folders in the making or on their

@@ -286,21 +286,27 @@ func (f *Folder) Steps() ([]int, error) {
 
 // Latest reads the newest checkpoint that is whole. Each newer one that is not is an error in refused, which says what is
 // wrong with which file. If none is whole, err is [ErrNone].
-func (f *Folder) Latest() (c Checkpoint, refused []error, err error) {
-	return f.newest(regular, func(name) bool { return true })
+func (f *Folder) Latest() (c Checkpoint, refused []error, err error) { return f.LatestBy(Load) }
+
+// LatestBy is [Folder.Latest] with another way of loading, such as [LoadState]. It returns what that does.
+func (f *Folder) LatestBy(load func(path string) (Checkpoint, error)) (c Checkpoint, refused []error, err error) {
+	return f.newest(regular, func(name) bool { return true }, load)
 }
 
 // Best reads what SaveBest wrote last, with results as those of Latest.
-func (f *Folder) Best() (c Checkpoint, refused []error, err error) {
-	return f.newest(best, func(name) bool { return true })
+func (f *Folder) Best() (c Checkpoint, refused []error, err error) { return f.BestBy(Load) }
+
+// BestBy is [Folder.Best] with another way of loading.
+func (f *Folder) BestBy(load func(path string) (Checkpoint, error)) (c Checkpoint, refused []error, err error) {
+	return f.newest(best, func(name) bool { return true }, load)
 }
 
 // At reads the checkpoint of a step, with results as those of Latest.
 func (f *Folder) At(step int) (c Checkpoint, refused []error, err error) {
-	return f.newest(regular, func(n name) bool { return n.step == step })
+	return f.newest(regular, func(n name) bool { return n.step == step }, Load)
 }
 
-func (f *Folder) newest(k kind, wanted func(name) bool) (c Checkpoint, refused []error, err error) {
+func (f *Folder) newest(k kind, wanted func(name) bool, load func(path string) (Checkpoint, error)) (c Checkpoint, refused []error, err error) {
 	for again := true; again; {
 		again, refused = false, nil
 		names, err := f.list(k)
@@ -312,7 +318,7 @@ func (f *Folder) newest(k kind, wanted func(name) bool) (c Checkpoint, refused [
 				continue
 			}
 			path := filepath.Join(f.path, n.String())
-			c, err := Load(path)
+			c, err := load(path)
 			if err == nil && c.Step != n.step {
 				err = fmt.Errorf("checkpoint: %s is refused: it holds step %d", path, c.Step)
 			}

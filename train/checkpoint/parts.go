@@ -19,9 +19,9 @@ import (
 
 // This file is checkpoints that several processes write at once. One of them saves, which makes the folder, gives all of them its path
 // and, when their parts are on the disk, lists their checksums and gives the folder its name: the checkpoint is there whole or not
-// at all, as one that a single process writes. Whoever reads it puts the parts together.
+// at all, as one that a single process writes. Whoever reads it puts the parts together, or reads a part alone.
 
-// Part is what one of several writers has of a checkpoint's tensors.
+// Part is what one of several writers or readers has of a checkpoint's tensors.
 type Part struct {
 	// Weights are whole tensors, each of them one part's.
 	Weights safetensors.Tensors
@@ -34,7 +34,7 @@ type Piece struct {
 	Name  string
 	Shape []int         // of the tensor
 	From  int           // number of the first element
-	Value *tensor.Dense // with one axis
+	Value *tensor.Dense // with one axis; one that is all of the tensor may have its shape
 }
 
 // Write writes the part of writer i of n, counted from 0, into the folder that [Checkpoint.Parts] is called with, which may be called in
@@ -138,81 +138,59 @@ func (c Checkpoint) writeParts(folder string) (sums string, n int, err error) {
 	return sums, len(list), nil
 }
 
-// loadParts puts the tensors of a checkpoint together.
-func (c *Checkpoint) loadParts(path string, n int) error {
-	pieces := map[string][]Piece{}
-	for i := range n {
-		names := partFiles(i, n)
-		weights, err := loadTensors(filepath.Join(path, names[0]))
-		if err != nil {
-			return err
-		}
-		c.Weights = append(c.Weights, weights...)
-		if err := loadPieces(filepath.Join(path, names[1]), pieces); err != nil {
-			return fmt.Errorf("%s: %w", names[1], err)
-		}
-	}
-	if len(c.Weights.Map()) != len(c.Weights) {
+// put gives a checkpoint the tensors of a part that has all of them.
+func (c *Checkpoint) put(p Part) error {
+	if len(p.Weights.Map()) != len(p.Weights) {
 		return errors.New("two parts have the same weight")
 	}
-	whole := map[string]*tensor.Dense{}
+	pieces, whole := map[string][]Piece{}, map[string]*tensor.Dense{}
+	for _, piece := range p.Optimizer {
+		pieces[piece.Name] = append(pieces[piece.Name], piece)
+	}
 	for name, list := range pieces {
 		var err error
 		if whole[name], err = assemble(list); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
-	c.Optimizer = safetensors.Sorted(whole)
+	c.Weights, c.Optimizer = p.Weights, safetensors.Sorted(whole)
 	return nil
 }
 
-// loadPieces adds the pieces in a file to those of the same tensors.
-func loadPieces(path string, pieces map[string][]Piece) error {
-	in, err := safetensors.Open(path)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
+// addPieces adds the pieces in a file, whose metadata says where they belong.
+func (p *Part) addPieces(tensors safetensors.Tensors, metadata string) error {
 	var places map[string]place
-	if err := json.Unmarshal([]byte(in.Metadata()[placesKey]), &places); err != nil {
+	if err := json.Unmarshal([]byte(metadata), &places); err != nil {
 		return fmt.Errorf("its metadata's %s: %w", placesKey, err)
-	}
-	tensors, err := in.Tensors()
-	if err != nil {
-		return err
 	}
 	for _, t := range tensors {
 		at, known := places[t.Name]
 		if !known || t.Value.Dims() != 1 {
 			return fmt.Errorf("%s has shape %v and a place %v, it needs one axis and a place", t.Name, []int(t.Value.Shape()), known)
 		}
-		pieces[t.Name] = append(pieces[t.Name], Piece{t.Name, at.Shape, at.From, t.Value})
+		p.Optimizer = append(p.Optimizer, Piece{t.Name, at.Shape, at.From, t.Value})
 	}
 	return nil
 }
 
 // assemble makes a tensor of its pieces.
 func assemble(list []Piece) (*tensor.Dense, error) {
-	first, end := list[0], 0
-	for _, p := range list {
-		if p.From != end || !slices.Equal(p.Shape, first.Shape) || p.Value.Dtype() != first.Value.Dtype() {
-			return nil, fmt.Errorf("a piece is elements from %d on of %v %v, the pieces before it are %d elements of %v %v",
-				p.From, p.Value.Dtype(), p.Shape, end, first.Value.Dtype(), first.Shape)
-		}
-		end += p.Value.Shape().TotalSize()
+	extents := make([]Extent, len(list))
+	for i, p := range list {
+		extents[i] = p.extent()
 	}
-	size := 1
-	for _, n := range first.Shape {
-		if n < 1 || size > end/n {
-			size = -1
-			break
-		}
-		size *= n
+	all, err := join(extents)
+	if err != nil {
+		return nil, err
 	}
-	if size != end || len(first.Shape) == 0 {
-		return nil, fmt.Errorf("its pieces have %d elements, its shape is %v", end, first.Shape)
+	first := list[0].Value
+	switch {
+	case slices.Equal([]int(first.Shape()), all.Shape):
+		return first, nil
+	case len(all.Shape) == 0:
+		return nil, fmt.Errorf("its pieces have %d elements, its shape is %v", all.Count, all.Shape)
 	}
-	whole := tensor.New(tensor.Of(first.Value.Dtype()), tensor.WithShape(first.Shape...))
+	whole := tensor.New(tensor.Of(first.Dtype()), tensor.WithShape(all.Shape...))
 	for _, p := range list {
 		to := reflect.ValueOf(whole.Data()).Slice(p.From, p.From+p.Value.Shape().TotalSize())
 		reflect.Copy(to, reflect.ValueOf(p.Value.Data()))

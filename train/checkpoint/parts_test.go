@@ -3,8 +3,10 @@ package checkpoint
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -139,4 +141,118 @@ func TestPartsFail(t *testing.T) {
 	if _, err := Load(mustSave(t, f, twice)); err == nil || !strings.Contains(err.Error(), "two parts have the same weight") {
 		t.Errorf("a weight in two parts: %v", fmt.Sprint(err))
 	}
+}
+
+// Readers share the bytes of a checkpoint out, whoever wrote it: each reads its files, twice, for the checksum and for the tensors, and
+// together they have every element once. A file that is damaged is named by its reader.
+func TestReadersShareTheBytes(t *testing.T) {
+	f := mustOpen(t, t.TempDir(), 9)
+	weights, moments := safetensors.Tensors{}, safetensors.Tensors{}
+	for i := range 12 {
+		data := make([]float32, 5000+700*i)
+		for k := range data {
+			data[k] = float32(i*k + k)
+		}
+		weights = append(weights, safetensors.Tensor{Name: fmt.Sprint("w", i), Value: dense(data, len(data))})
+		moments = append(moments, safetensors.Tensor{Name: fmt.Sprint("m.w", i), Value: dense(data, len(data)/100, 100)})
+	}
+	want := Layout{}
+	for i := range weights {
+		want.Weights = append(want.Weights, Whole(weights[i].Name, tensor.Float32, weights[i].Value.Shape()))
+		want.Optimizer = append(want.Optimizer, Whole(moments[i].Name, tensor.Float32, moments[i].Value.Shape()))
+	}
+	for step, c := range []struct{ writers, readers int }{{0, 1}, {0, 3}, {2, 2}, {4, 3}, {3, 4}, {6, 4}} {
+		whole := Checkpoint{Step: step, Weights: weights, Optimizer: moments, Meta: []byte("{}")}
+		if c.writers > 0 {
+			whole = inParts(whole, c.writers)
+		}
+		path := mustSave(t, f, whole)
+		var size, most int64
+		for _, name := range entries(t, path) {
+			info, err := os.Stat(filepath.Join(path, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			size, most = size+info.Size(), max(most, info.Size())
+		}
+		var layouts []Layout
+		var all Part
+		var total int64
+		for i := range c.readers {
+			before := bytesRead(t)
+			got, part, err := LoadPart(path, i, c.readers)
+			if err != nil || got.Step != step || len(got.Weights) > 0 {
+				t.Fatalf("reader %d of %d: step %d, %v", i, c.readers, got.Step, err)
+			}
+			read := bytesRead(t) - before
+			if total += read; read > 2*(size/int64(c.readers)+most) {
+				t.Errorf("%d writers: reader %d of %d has read %d bytes of %d", c.writers, i, c.readers, read, size)
+			}
+			layouts = append(layouts, part.Layout())
+			all.Weights, all.Optimizer = append(all.Weights, part.Weights...), append(all.Optimizer, part.Optimizer...)
+		}
+		if total > 2*size+int64(c.readers)*4000 {
+			t.Errorf("%d writers: %d readers have read %d bytes of %d", c.writers, c.readers, total, size)
+		}
+		if err := MatchParts(layouts, want); err != nil {
+			t.Errorf("%d writers, %d readers: %v", c.writers, c.readers, err)
+		}
+		slices.SortFunc(all.Optimizer, func(a, b Piece) int { return a.From - b.From })
+		var got Checkpoint
+		if err := got.put(all); err != nil {
+			t.Fatal(err)
+		}
+		for _, kind := range []struct{ have, want safetensors.Tensors }{{got.Weights, weights}, {got.Optimizer, moments}} {
+			for _, w := range kind.want {
+				if have := kind.have.Map()[w.Name]; have == nil || !slices.Equal(have.Float32s(), w.Value.Float32s()) {
+					t.Errorf("%d writers, %d readers: %s has changed", c.writers, c.readers, w.Name)
+				}
+			}
+		}
+		for what, broken := range map[string][]Layout{"w0 is missing": layouts[:0], "elements from 0 on": append(layouts, layouts...)} {
+			if err := MatchParts(broken, want); err == nil || !strings.Contains(err.Error(), what) {
+				t.Errorf("%v, want %s", err, what)
+			}
+		}
+	}
+
+	path := filepath.Join(f.path, "step-00000003")
+	damaged := filepath.Join(path, partFiles(2, 4)[1])
+	if err := os.Truncate(damaged, 100); err != nil {
+		t.Fatal(err)
+	}
+	var said []string
+	for i := range 3 {
+		if _, _, err := LoadPart(path, i, 3); err != nil {
+			said = append(said, err.Error())
+		}
+	}
+	if len(said) != 1 || !strings.Contains(said[0], filepath.Base(damaged)) {
+		t.Errorf("of a damaged part the readers say %q, want one that names it", said)
+	}
+	if c, err := LoadState(path); err != nil || c.Step != 3 {
+		t.Errorf("the state beside a damaged part: step %d, %v", c.Step, err)
+	}
+	if err := os.Remove(damaged); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := LoadPart(path, 0, 3); err == nil || !strings.Contains(err.Error(), filepath.Base(damaged)) {
+		t.Errorf("a part is lost: %v", err)
+	}
+	if _, _, err := LoadPart(path, 3, 3); err == nil || !strings.Contains(err.Error(), "part 3 of 3") {
+		t.Errorf("a reader that there is not: %v", err)
+	}
+}
+
+// bytesRead is how many bytes this process has read from files and others in its life, 0 where the system does not tell.
+func bytesRead(t *testing.T) (n int64) {
+	t.Helper()
+	text, err := os.ReadFile("/proc/self/io")
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0
+	}
+	if _, scanErr := fmt.Sscanf(string(text), "rchar: %d", &n); err != nil || scanErr != nil {
+		t.Fatalf("%q, %v, %v", text, err, scanErr)
+	}
+	return n
 }
