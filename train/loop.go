@@ -108,6 +108,7 @@ type Loop struct {
 	copies    hostCopies // of what is on a device, for checkpoints
 	saved     int        // the step of the newest checkpoint
 	savedTo   string     // where the newest one is that the loop can be resumed from
+	savedStep int        // of that one
 	failed    int        // the step of which none could be written
 	postponed bool       // one was due while steps were skipped
 }

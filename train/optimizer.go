@@ -67,7 +67,8 @@ type Options struct {
 	Ranks *distributed.Group
 	// ShardState leaves each rank with its part of what the optimiser remembers (ZeRO's first stage), such as 8 bytes a parameter
 	// of AdamW's divided by the number of ranks. Weights and losses are the same; float32's to the last bit. Any number of
-	// ranks reads a checkpoint. A run that ends since a rank is gone leaves none of its last step: that rank had a part of the state.
+	// ranks reads a checkpoint. A run that ends since a rank is gone leaves none of its last step, as nobody else has that rank's part of
+	// the state: what was learnt since the newest checkpoint is lost, and LoopConfig.CheckpointEvery says how much that can be.
 	ShardState bool
 	// MaxSkips is how many steps in a row may be skipped before Step returns an error; 0 means 10.
 	MaxSkips int

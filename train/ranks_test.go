@@ -279,6 +279,40 @@ func TestRanksStopTogether(t *testing.T) {
 	}
 }
 
+// Where ranks share the optimiser's state and one is gone, there can be no checkpoint of the last step. The error says what is left.
+func TestRanksLoseSharedState(t *testing.T) {
+	for want, every := range map[string]int{
+		"no checkpoint of step 10: each rank has a part of the optimizer's state, and one is gone with its own; the newest is %s, so of the 10 steps 2 are lost": 4,
+		"one is gone with its own; there is no other, so all 10 are lost":                                                                                        0,
+	} {
+		folder, path := openFolder(t, t.TempDir(), 2), ""
+		_, errs := together{size: 3, accumulation: 1, shard: true, dtype: tensor.Float32, changeGroup: func(group *distributed.Group, c *train.LoopConfig) {
+			c.EvalEvery, c.CheckpointEvery, c.CheckpointParts = 0, every, true
+			switch group.Rank() {
+			case 0:
+				c.Checkpoints = folder
+				c.Hooks = append(c.Hooks, train.Hook{OnCheckpoint: func(c train.Checkpoint) error { path = c.Path; return nil }})
+			case 2:
+				c.Data = data.Func(func(n int) (data.Batch, error) {
+					if n >= 30 {
+						group.Close()
+					}
+					return counting{}.Batch(n)
+				})
+			}
+		}}.train(t)
+		if strings.Contains(want, "%s") {
+			want = fmt.Sprintf(want, path)
+		}
+		if errs[0] == nil || !strings.Contains(errs[0].Error(), want) {
+			t.Errorf("rank 0 says %v, want %q in it", errs[0], want)
+		}
+		if errs[1] == nil || !strings.Contains(errs[1].Error(), "the training goes on from the newest that rank 0 has written") {
+			t.Errorf("rank 1 says %v", errs[1])
+		}
+	}
+}
+
 var errDataEnded = errors.New("the data ended")
 
 // endingData is counting up to a batch.

@@ -80,7 +80,7 @@ func (l *Loop) Resume() (refused []error, err error) {
 	if err := l.restore(c, together); err != nil {
 		return refused, fmt.Errorf("Loop: the checkpoint of step %d: %w", c.Step, err)
 	}
-	l.saved, l.savedTo = l.done, c.Path
+	l.saved, l.savedTo, l.savedStep = l.done, c.Path, l.done
 	return refused, nil
 }
 
@@ -97,7 +97,7 @@ func (l *Loop) ResumeFrom(c checkpoint.Checkpoint) error {
 	if err := l.restore(c, false); err != nil {
 		return fmt.Errorf("Loop: the checkpoint of step %d: %w", c.Step, err)
 	}
-	l.saved, l.savedTo, l.branched = none, c.Path, true
+	l.saved, l.savedTo, l.savedStep, l.branched = none, c.Path, l.done, true
 	return nil
 }
 
@@ -249,9 +249,9 @@ func (l *Loop) keep() error {
 	case l.c.Checkpoints == nil && !l.helps || l.done == l.saved || l.done == l.failed:
 		return nil
 	case l.torn:
-		return fmt.Errorf("no checkpoint of step %d: its update failed halfway", l.done)
+		return l.noCheckpoint("the update that came after it failed halfway")
 	case l.optimizer.isSharded() && l.ranks().Err() != nil:
-		return fmt.Errorf("no checkpoint of step %d: the other ranks have parts of the optimizer's state", l.done)
+		return l.noCheckpoint("each rank has a part of the optimizer's state, and one is gone with its own")
 	case l.helps && l.ranks().Err() != nil:
 		return nil // rank 0 has all that it needs
 	case l.helps:
@@ -260,6 +260,19 @@ func (l *Loop) keep() error {
 	l.saved = l.done
 	l.save(target{write: l.c.Checkpoints.SaveBeside, newest: true})
 	return l.finish()
+}
+
+// noCheckpoint says why there is none of the last step, and what is lost with it.
+func (l *Loop) noCheckpoint(why string) error {
+	lost := "the training goes on from the newest that rank 0 has written"
+	switch {
+	case l.ranks().Rank() > 0:
+	case l.savedTo == "":
+		lost = fmt.Sprintf("there is no other, so all %d are lost", l.done)
+	default:
+		lost = fmt.Sprintf("the newest is %s, so of the %d steps %d are lost", l.savedTo, l.done, l.done-l.savedStep)
+	}
+	return fmt.Errorf("no checkpoint of step %d: %s; %s", l.done, why, lost)
 }
 
 // save begins to write a copy of the loop. Hooks that fail do not keep the checkpoint from being written.
@@ -324,7 +337,7 @@ func (l *Loop) finish() error {
 				l.saved = none
 			}
 		case to.newest:
-			l.savedTo = w.paths[i]
+			l.savedTo, l.savedStep = w.paths[i], w.step
 		}
 	}
 	if w.err != nil {
