@@ -2,4 +2,4 @@
 
 package memory
 
-func willFill([]float32) {}
+func populate([]float32) {}

@@ -116,6 +116,10 @@ func (b *Backend) convert(dst, src kernels.Tensor) {
 		})
 		return
 	}
+	if exchangesAxes(dst, src) {
+		b.exchangeAxes(dst, src)
+		return
+	}
 	cut := -1 // the outermost axis that there is something along
 	for axis, d := range src.Shape {
 		if d > 1 && src.Strides[axis] == 0 && dst.Strides[axis] == 0 {

@@ -11,8 +11,11 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"unsafe"
 
 	"github.com/stheno-ml/stheno/internal/memory"
+	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/kernels/cpu"
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/ops"
 	"github.com/stheno-ml/stheno/safetensors"
@@ -165,8 +168,12 @@ type source struct {
 	*link
 	file  *safetensors.File
 	name  string
+	dtype kernels.DType
 	bytes int64
 }
+
+// fileTypes are the types that parameters may have in a file.
+var fileTypes = map[string]kernels.DType{"F32": kernels.F32, "F16": kernels.F16, "BF16": kernels.BF16}
 
 // find is the file with a tensor, which may lack its prefix or, if it is a norm's, have the name that TensorFlow gave it.
 func (w *weights) find(name, prefix string) (string, *safetensors.File) {
@@ -199,11 +206,12 @@ func (w *weights) sources(a *architecture) ([]source, error) {
 		if !slices.Equal(info.Shape, l.shape) {
 			return nil, fmt.Errorf("tensor %q has shape %v, the config asks for %v", name, info.Shape, l.shape)
 		}
-		if !slices.Contains([]string{"F32", "F16", "BF16"}, info.Type) {
+		dtype, known := fileTypes[info.Type]
+		if !known {
 			return nil, fmt.Errorf("tensor %q is %s, it needs to be F32, F16 or BF16", name, info.Type)
 		}
 		used[name] = true
-		list = append(list, source{l, file, name, info.Bytes})
+		list = append(list, source{l, file, name, dtype, info.Bytes})
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.holder)) {
 		known := func(end string) bool { return strings.HasSuffix(name, end) }
@@ -226,12 +234,17 @@ func readParameters(folder string, a *architecture, progress func(done, total in
 		return nil, err
 	}
 	r := reader{values: map[string]*tensor.Dense{}, progress: progress}
+	var parts []part
 	for _, s := range list {
 		r.total += s.bytes
-		for _, p := range s.parts {
-			if r.values[p.ours] == nil {
-				r.values[p.ours] = newValue(p.shape)
-			}
+		parts = append(parts, s.parts...)
+	}
+	// The small ones take what is left of memory that was used before, which Go clears: a large one that only begins there would
+	// be cleared as a whole, by one thread.
+	slices.SortStableFunc(parts, func(a, b part) int { return tensor.Shape(a.shape).TotalSize() - tensor.Shape(b.shape).TotalSize() })
+	for _, p := range parts {
+		if r.values[p.ours] == nil {
+			r.values[p.ours] = newValue(p.shape)
 		}
 	}
 	if err := r.read(list); err != nil {
@@ -253,7 +266,6 @@ func readParameters(folder string, a *architecture, progress func(done, total in
 
 func newValue(shape []int) *tensor.Dense {
 	data := make([]float32, tensor.Shape(shape).TotalSize())
-	memory.WillFill(data)
 	return tensor.New(tensor.WithShape(shape...), tensor.WithBacking(data), tensor.WithEngine(ops.Engine()))
 }
 
@@ -305,6 +317,9 @@ func (r *reader) read(list []source) error {
 		})
 	}
 	for i := range list {
+		for _, p := range list[i].parts {
+			memory.Populate(r.values[p.ours].Float32s())
+		}
 		for _, p := range list[i].pieces() {
 			if r.failed() {
 				break
@@ -326,12 +341,29 @@ func (r *reader) failed() bool {
 // readOne reads a piece and puts it where it belongs.
 func (r *reader) readOne(p piece) error {
 	length := p.rowLength()
-	to := r.values[p.part.ours].Float32s()
+	first, n := p.row*length, p.n*length*p.dtype.Size()
+	to := kernels.Tensor{DType: kernels.F32, Shape: []int{p.n, length}, Strides: []int{length, 1}}
+	values := r.values[p.part.ours].Float32s()
 	if p.transposed {
-		return p.file.Transposed(p.name, length, p.row, p.n, to[p.at:], p.part.shape[1])
+		to.Data, to.Strides = unsafe.Pointer(&values[p.at]), []int{1, p.part.shape[1]}
+	} else if to.Data = unsafe.Pointer(&values[p.at*length]); p.dtype == kernels.F32 {
+		return p.file.Elements(p.name, first, unsafe.Slice((*byte)(to.Data), n))
 	}
-	return p.file.Float32s(p.name, p.row*length, to[p.at*length:][:p.n*length])
+	buffer := buffers.Get().(*[]byte)
+	defer buffers.Put(buffer)
+	*buffer = slices.Grow((*buffer)[:0], n)[:n]
+	if err := p.file.Elements(p.name, first, *buffer); err != nil {
+		return err
+	}
+	from := kernels.Tensor{Data: unsafe.Pointer(unsafe.SliceData(*buffer)), DType: p.dtype, Shape: to.Shape, Strides: []int{length, 1}}
+	return oneThread.Copy(to, from)
 }
+
+// buffers hold what was read and is not converted yet, by threads that are many already.
+var (
+	buffers   = sync.Pool{New: func() any { return new([]byte) }}
+	oneThread = &cpu.Backend{Threads: 1}
+)
 
 func (r *reader) finished(p piece, err error) {
 	r.mu.Lock()

@@ -185,8 +185,12 @@ func compareGradients(t *testing.T, m *Model, parameters gorgonia.Nodes, want go
 	var wanted []float64
 	for i := range m.arch.links {
 		l := &m.arch.links[i]
+		packed, err := l.pack(gradients)
+		if err != nil {
+			t.Fatal(err)
+		}
 		sum := 0.0
-		for _, x := range l.pack(gradients).Float32s() {
+		for _, x := range packed.Float32s() {
 			sum += float64(x) * float64(x)
 		}
 		norm, known := want.Gradients[l.theirs]
@@ -254,8 +258,7 @@ func TestVision(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			value := tensor.New(tensor.WithShape(2, 2, 8, 8), tensor.WithBacking(load32(want.Images)))
-			h := gorgonia.Must(v.Forward(gorgonia.NewTensor(g, tensor.Float32, 4, gorgonia.WithName("images"), gorgonia.WithShape(2, 2, 8, 8), gorgonia.WithValue(value))))
+			h := gorgonia.Must(v.Forward(images(g, want)))
 			var outputs []*gorgonia.Node
 			if strings.HasSuffix(name, "classes") {
 				outputs = append(outputs, gorgonia.Must(v.Classify(h)))
@@ -265,6 +268,12 @@ func TestVision(t *testing.T) {
 			compareOutputs(t, g, m, v.Parameters(), outputs, want)
 		})
 	}
+}
+
+// images is an input of the golden images.
+func images(g *gorgonia.ExprGraph, want golden) *gorgonia.Node {
+	value := tensor.New(tensor.WithShape(2, 2, 8, 8), tensor.WithBacking(load32(want.Images)))
+	return gorgonia.NewTensor(g, tensor.Float32, 4, gorgonia.WithName("images"), gorgonia.WithShape(2, 2, 8, 8), gorgonia.WithValue(value))
 }
 
 // compareOutputs compares outputs and the gradients of the sum of their squares.

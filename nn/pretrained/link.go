@@ -3,7 +3,8 @@ package pretrained
 import (
 	"slices"
 
-	"github.com/stheno-ml/stheno/internal/transpose"
+	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/kernels/cpu"
 	"gorgonia.org/tensor"
 )
 
@@ -79,23 +80,25 @@ func joinedBias(theirs string, outputs ...output) link {
 }
 
 // pack is the tensor of the file. It shares the memory of the parameter where that is the same.
-func (l *link) pack(ours map[string]*tensor.Dense) *tensor.Dense {
+func (l *link) pack(ours map[string]*tensor.Dense) (*tensor.Dense, error) {
 	if l.isWhole() {
-		return ours[l.parts[0].ours]
+		return ours[l.parts[0].ours], nil
 	}
 	theirs := make([]float32, l.elements())
 	rest := theirs
 	for _, p := range l.parts {
-		from := ours[p.ours].Float32s()
-		n := p.n * l.rowLength()
+		from, n := ours[p.ours].Float32s(), p.n*l.rowLength()
 		if l.transposed {
-			transpose.Matrix(rest, l.rowLength(), from, p.shape[1], l.rowLength(), p.n)
+			to := kernels.Of(rest, p.n, l.rowLength()).Permute(1, 0)
+			if err := cpu.New().Copy(to, kernels.Of(from, l.rowLength(), p.n)); err != nil {
+				return nil, err
+			}
 		} else {
 			copy(rest[:n], from)
 		}
 		rest = rest[n:]
 	}
-	return tensor.New(tensor.WithShape(l.shape...), tensor.WithBacking(theirs))
+	return tensor.New(tensor.WithShape(l.shape...), tensor.WithBacking(theirs)), nil
 }
 
 // rowLength is how many elements there are behind each index of the first axis.

@@ -170,7 +170,11 @@ func (m *Model) writeTensors(folder, name string, links []link, dtype tensor.Dty
 				return fmt.Errorf("parameter %s: %w", p.ours, err)
 			}
 		}
-		tensors = append(tensors, safetensors.Tensor{Name: links[i].theirs, Value: rounded(links[i].pack(values), dtype)})
+		packed, err := links[i].pack(values)
+		if err != nil {
+			return fmt.Errorf("tensor %s: %w", links[i].theirs, err)
+		}
+		tensors = append(tensors, safetensors.Tensor{Name: links[i].theirs, Value: rounded(packed, dtype)})
 	}
 	return writeFile(folder, name, func(w io.Writer) error {
 		return safetensors.Write(w, tensors, map[string]string{"format": "pt"})

@@ -123,6 +123,21 @@ func testPackTransposedReadsNoFurther[T kernels.Float](t *testing.T) {
 	PackTransposed(dst, make([]T, (rows-1)*stride+d), rows, d, stride)
 }
 
+// A matrix is turned whatever its sizes and strides are, and nothing is written beside it.
+func TestTranspose(t *testing.T) { everywhere(t, testTranspose[float32], testTranspose[float64]) }
+
+func testTranspose[T kernels.Float](t *testing.T) {
+	const seed = 4
+	r := rand.New(rand.NewPCG(seed, 0))
+	for _, rows := range []int{1, 3, 8, 9, 16, 33} {
+		for _, columns := range []int{1, 4, 5, 8, 11, 24} {
+			src, dst := newFenced[T](r, rows, columns, columns+3), newFenced[T](r, columns, rows, rows+5)
+			Transpose(rows, columns, &dst.cells[margin], dst.stride, &src.cells[margin], src.stride)
+			dst.check(t, "dst", fmt.Sprintf("rows=%d columns=%d seed=%d", rows, columns, seed), func(j, i int) float64 { return float64(*src.at(i, j)) }, same)
+		}
+	}
+}
+
 func BenchmarkPeak(b *testing.B) {
 	benchmarkEverywhere(b, benchmarkPeak[float32], benchmarkPeak[float64])
 }

@@ -42,3 +42,32 @@ func PackTransposed[T kernels.Float](dst []T, src []T, rows, d, stride int) {
 		}
 	}
 }
+
+// Transpose stores a matrix of rows rows, columns columns, with its axes exchanged:
+//
+//	dst[j·ldd + i] = src[i·lds + j]
+//
+// Eight columns (four of float64) are written from their beginnings to their ends before the next: so few that lines whose distance
+// is a power of two stay in a cache until they are full.
+func Transpose[T kernels.Float](rows, columns int, dst *T, ldd int, src *T, lds int) {
+	if rows <= 0 || columns <= 0 {
+		return
+	}
+	side, wholeRows, wholeColumns := 32/size[T](), 0, 0
+	if active != Generic {
+		wholeRows, wholeColumns = rows/side*side, columns/side*side
+	}
+	for j := 0; j < columns; j += side {
+		first := 0
+		if j < wholeColumns && wholeRows > 0 {
+			transposeVector(wholeRows/side, 1, at(src, j), lds, at(dst, j*ldd), ldd)
+			first = wholeRows
+		}
+		for column := j; column < min(j+side, columns); column++ {
+			out := row(dst, column, ldd, rows)
+			for i := first; i < rows; i++ {
+				out[i] = *at(src, i*lds+column)
+			}
+		}
+	}
+}
