@@ -41,7 +41,7 @@ func roberta(c *config, _ int) *architecture {
 
 func encoder(c *config, first int, names bertNames) *architecture {
 	config := nn.EncoderConfig{
-		Vocab: c.size("vocab_size", 30522), Context: c.size("max_position_embeddings", 512) - first, Types: c.optionalSize("type_vocab_size"),
+		Vocab: c.size("vocab_size", 30522), Context: c.size("max_position_embeddings", 512) - first, Types: c.sizeOrNone("type_vocab_size", 2),
 		Layers: c.layers("num_hidden_layers", 12), Heads: c.size("num_attention_heads", 12), Dim: c.size("hidden_size", 768),
 		Hidden: c.size("intermediate_size", 3072), FirstPosition: first, Activation: c.activation("hidden_act", "gelu"),
 		Norms: nn.PostNorm, EmbeddingNorm: true, Epsilon: c.float("layer_norm_eps", 1e-12), Dropout: c.float("hidden_dropout_prob", 0.1),
@@ -116,18 +116,7 @@ const (
 
 // heads reads which heads the model has.
 func (n *bertNames) heads(c *config, e *nn.EncoderConfig) string {
-	kind := bare
-	if given := c.strings("architectures"); len(given) > 0 {
-		kind = ""
-		for _, known := range []string{bare, masked, classifier} {
-			if strings.HasSuffix(given[0], known) {
-				kind = known
-			}
-		}
-		if kind == "" {
-			c.fail("field architectures is %q, it needs to end with %s, %s or %s", given[0], bare, masked, classifier)
-		}
-	}
+	kind := c.ending(bare, masked, classifier)
 	switch kind {
 	case bare:
 		e.Pooler = true

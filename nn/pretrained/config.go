@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 )
 
 // config is a config.json whose fields are read one by one. The first thing that is wrong is kept in err, so that a family
@@ -21,7 +22,7 @@ type config struct {
 
 // metadata are the fields that do not change what a model computes.
 var metadata = []string{
-	"_attn_implementation_autoset", "_name_or_path", "architectures", "attn_implementation", "auto_map", "bos_token_id",
+	"_attn_implementation_autoset", "_commit_hash", "_name_or_path", "attn_implementation", "auto_map", "bos_token_id",
 	"cache_implementation", "chunk_size_feed_forward", "dtype", "eos_token_id", "finetuning_task", "gradient_checkpointing",
 	"id2label", "initializer_range", "label2id", "model_type", "output_attentions", "output_hidden_states", "output_past",
 	"pad_token_id", "prefix", "pretraining_tp", "problem_type", "return_dict", "sep_token_id", "task_specific_params",
@@ -51,6 +52,13 @@ func (c *config) has(name string) bool {
 	c.read[name] = true
 	value, found := c.fields[name]
 	return found && !bytes.Equal(value, []byte("null"))
+}
+
+// given reports whether a field is there at all, if only as null: some that are null have another meaning than some that are left
+// out.
+func (c *config) given(name string) bool {
+	_, found := c.fields[name]
+	return found
 }
 
 // field reads a field that may be left out.
@@ -128,6 +136,14 @@ func (c *config) optionalSize(name string) int {
 	return c.size(name, 0)
 }
 
+// sizeOrNone reads a positive integer, or gives 0 where it is null.
+func (c *config) sizeOrNone(name string, otherwise int) int {
+	if c.given(name) {
+		return c.optionalSize(name)
+	}
+	return otherwise
+}
+
 // object reads an object of fields, nil where there is none.
 func (c *config) object(name string) *config {
 	fields := field[map[string]json.RawMessage](c, name, "an object", nil)
@@ -166,6 +182,22 @@ func (c *config) finish(ignored []string) error {
 		return fmt.Errorf("%s: field %s, which is %.60s, is not known%s", c.file, c.within+first, c.fields[first], hint)
 	}
 	return nil
+}
+
+// ending reads which of the endings the model's class has, by which transformers knows its head; the first where there is none.
+func (c *config) ending(of ...string) string {
+	given := c.strings("architectures")
+	if len(given) == 0 {
+		return of[0]
+	}
+	for _, known := range of {
+		if strings.HasSuffix(given[0], known) {
+			return known
+		}
+	}
+	last := len(of) - 1
+	c.fail("field architectures is %q, it needs to end with %s or %s", given[0], strings.Join(of[:last], ", "), of[last])
+	return of[0]
 }
 
 // join takes over the error, or the unread fields, of an object inside the config.

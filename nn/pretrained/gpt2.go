@@ -18,6 +18,7 @@ func gpt2(c *config, _ int) *architecture {
 		Activation: c.activation("activation_function", "gelu_new"), Epsilon: c.float("layer_norm_epsilon", 1e-5),
 		Dropout: c.float("embd_pdrop", 0.1),
 	}
+	c.ending("LMHeadModel", "GPT2Model", "ForCausalLM")
 	attention, residual := c.float("attn_pdrop", 0.1), c.float("resid_pdrop", 0.1)
 	byLayer := c.bool("scale_attn_by_inverse_layer_idx", false)
 	headDim := float64(config.Dim) / float64(config.Heads)

@@ -1,6 +1,7 @@
 package pretrained
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 
@@ -30,13 +31,21 @@ type decoder struct {
 	layerTypes []string
 }
 
+// usual are a family's values of fields that a config leaves out. There are always sizes in a config.
+type usual struct {
+	context, kvHeads, headDim int // 0 of the last two: the heads, and their share of the width
+	epsilon                   float64
+	tied                      bool
+}
+
 // readDecoder reads what nearly all of the families have in common.
-func readDecoder(c *config, epsilon float64, tied bool) *decoder {
+func readDecoder(c *config, u usual) *decoder {
+	c.ending("ForCausalLM", "Model")
 	d := &decoder{LlamaConfig: nn.LlamaConfig{
-		Vocab: c.size("vocab_size", 0), Context: c.size("max_position_embeddings", 2048), Layers: c.layers("num_hidden_layers", 0),
-		Heads: c.size("num_attention_heads", 0), KVHeads: c.optionalSize("num_key_value_heads"),
-		Dim: c.size("hidden_size", 0), HeadDim: c.optionalSize("head_dim"), Hidden: c.size("intermediate_size", 0),
-		Epsilon: c.float("rms_norm_eps", epsilon), TiedHead: c.bool("tie_word_embeddings", tied),
+		Vocab: c.size("vocab_size", 0), Context: c.size("max_position_embeddings", u.context), Layers: c.layers("num_hidden_layers", 0),
+		Heads: c.size("num_attention_heads", 0), KVHeads: c.sizeOrNone("num_key_value_heads", u.kvHeads),
+		Dim: c.size("hidden_size", 0), HeadDim: c.sizeOrNone("head_dim", u.headDim), Hidden: c.size("intermediate_size", 0),
+		Epsilon: c.float("rms_norm_eps", cmp.Or(u.epsilon, 1e-6)), TiedHead: c.bool("tie_word_embeddings", u.tied),
 	}}
 	if d.KVHeads == 0 {
 		d.KVHeads = d.Heads
@@ -97,16 +106,23 @@ func (d *decoder) slide(c *config, window int) {
 	}
 }
 
+// slideAll gives all layers a window; 0 for none.
+func (d *decoder) slideAll(window int) {
+	for i := range d.windows {
+		d.windows[i] = window
+	}
+}
+
 // turn gives all layers one RoPE.
 func (d *decoder) turn(c *config, theta float64, context int) {
-	o := c.rope("", ropeProblem{headDim: d.HeadDim, theta: theta, trained: d.Context, context: context})
+	o := c.rope("", ropeProblem{headDim: d.HeadDim, theta: c.float("rope_theta", theta), trained: d.Context, context: context})
 	for i := range d.rope {
 		d.rope[i] = &o
 	}
 }
 
 func llama(c *config, context int) *architecture {
-	d := readDecoder(c, 1e-6, false)
+	d := readDecoder(c, usual{context: 2048})
 	d.bias(c)
 	d.mlpBias = c.bool("mlp_bias", false)
 	d.turn(c, 10000, context)
@@ -114,88 +130,85 @@ func llama(c *config, context int) *architecture {
 }
 
 func mistral(c *config, context int) *architecture {
-	d := readDecoder(c, 1e-6, false)
+	d := readDecoder(c, usual{context: 4096 * 32, kvHeads: 8})
 	d.turn(c, 10000, context)
-	if window := c.optionalSize("sliding_window"); window > 0 {
-		for i := range d.windows {
-			d.windows[i] = window
-		}
-	}
+	d.slideAll(c.sizeOrNone("sliding_window", 4096))
 	return d.architecture()
 }
 
 // qwen is Qwen 2 and Qwen 3.
 func (d *decoder) qwen(c *config, context int) *architecture {
-	use, window, full := c.bool("use_sliding_window", false), c.optionalSize("sliding_window"), c.float("max_window_layers", 28)
-	d.types(c, func(i int) bool { return use && window > 0 && float64(i) >= full })
+	use, window, full := c.bool("use_sliding_window", false), c.sizeOrNone("sliding_window", 4096), c.float("max_window_layers", 28)
+	if !use {
+		window = 0
+	}
+	d.types(c, func(i int) bool { return window > 0 && float64(i) >= full })
 	d.slide(c, window)
 	d.turn(c, 10000, context)
 	return d.architecture()
 }
 
 func qwen2(c *config, context int) *architecture {
-	d := readDecoder(c, 1e-6, false)
+	d := readDecoder(c, usual{context: 32768, kvHeads: 32})
 	d.qkvBias = true
 	return d.qwen(c, context)
 }
 
 func qwen3(c *config, context int) *architecture {
-	d := readDecoder(c, 1e-6, false)
-	if !c.has("head_dim") {
-		d.HeadDim = 128
-	}
+	d := readDecoder(c, usual{context: 32768, kvHeads: 32, headDim: 128})
 	d.bias(c)
 	d.QKNorm = true
 	return d.qwen(c, context)
 }
 
 // gemma is what Gemma 2 and Gemma 3 have in common.
-func gemma(c *config) *decoder {
-	d := readDecoder(c, 1e-6, true)
-	if !c.has("head_dim") {
-		d.HeadDim = 256
-	}
+func gemma(c *config, context int) *decoder {
+	d := readDecoder(c, usual{context: context, kvHeads: 4, headDim: 256, tied: true})
 	act := c.activation("hidden_activation", "gelu_pytorch_tanh")
 	d.act = act // hidden_act, which the first configs have too, is not what the model uses
 	d.bias(c)
 	d.norms, d.NormPlusOne = nn.SandwichNorm, true
 	d.EmbeddingScale = math.Sqrt(float64(d.Dim))
-	d.scale = 1 / math.Sqrt(float64(max(1, c.float("query_pre_attn_scalar", 256))))
+	scalar := c.float("query_pre_attn_scalar", 256)
+	if scalar == 0 {
+		c.fail("field query_pre_attn_scalar is 0, it needs to be positive")
+	}
+	d.scale = 1 / math.Sqrt(scalar)
 	d.LogitSoftCap = c.float("final_logit_softcapping", 0)
 	needs(c, "use_bidirectional_attention", false)
 	return d
 }
 
 func gemma2(c *config, context int) *architecture {
-	d := gemma(c)
-	if _, given := c.fields["final_logit_softcapping"]; !given {
+	d := gemma(c, 8192)
+	if !c.given("final_logit_softcapping") {
 		d.LogitSoftCap = 30
 	}
-	d.softCap = c.float("attn_logit_softcapping", 0)
-	if _, given := c.fields["attn_logit_softcapping"]; !given {
+	if d.softCap = c.float("attn_logit_softcapping", 0); !c.given("attn_logit_softcapping") {
 		d.softCap = 50
 	}
 	d.types(c, func(i int) bool { return i%2 == 0 })
-	d.slide(c, c.size("sliding_window", 4096))
+	d.slide(c, c.sizeOrNone("sliding_window", 4096))
 	d.turn(c, 10000, context)
 	return d.architecture()
 }
 
 func gemma3(c *config, context int) *architecture {
-	d := gemma(c)
+	d := gemma(c, 131072)
 	d.QKNorm = true
 	if c.has("attn_logit_softcapping") {
 		c.fail("field attn_logit_softcapping is %s, Gemma 3 has none", c.fields["attn_logit_softcapping"])
 	}
-	pattern := c.size("_sliding_window_pattern", c.size("sliding_window_pattern", 6))
+	c.read["_sliding_window_pattern"] = true // is written beside layer_types, for no one to read
+	pattern := c.size("sliding_window_pattern", 6)
 	d.types(c, func(i int) bool { return (i+1)%pattern != 0 })
-	d.slide(c, c.size("sliding_window", 4096))
-	problem := ropeProblem{headDim: d.HeadDim, theta: 1e6, trained: d.Context, context: context}
+	d.slide(c, c.sizeOrNone("sliding_window", 4096))
+	problem := ropeProblem{headDim: d.HeadDim, theta: c.float("rope_theta", 1e6), trained: d.Context, context: context}
 	full := c.rope("full_attention", problem)
 	// In configs from before transformers 5, rope_scaling and rope_theta are of the layers that see everything alone.
-	local := ops.RoPEOptions{Base: c.float("rope_local_base_freq", 10000)}
+	problem.theta = c.float("rope_local_base_freq", 10000)
+	local := ops.RoPEOptions{Base: problem.theta}
 	if c.has("rope_parameters") {
-		problem.theta = local.Base
 		local = c.rope(slidingAttention, problem)
 	}
 	for i, kind := range d.layerTypes {
@@ -208,28 +221,30 @@ func gemma3(c *config, context int) *architecture {
 }
 
 func phi3(c *config, context int) *architecture {
-	d := readDecoder(c, 1e-5, false)
+	d := readDecoder(c, usual{context: 4096, epsilon: 1e-5})
 	d.fused = true
-	d.Dropout, d.residual = c.float("embd_pdrop", 0), c.float("resid_pdrop", 0)
+	c.float("embd_pdrop", 0) // is in every config, for no one to read
+	d.residual = c.float("resid_pdrop", 0)
 	needs(c, "attention_bias", false)
-	if window := c.optionalSize("sliding_window"); window > 0 {
-		for i := range d.windows {
-			d.windows[i] = window
-		}
-	}
-	original := c.optionalSize("original_max_position_embeddings")
-	if context == 0 && original > 0 {
+	d.slideAll(c.optionalSize("sliding_window"))
+	original := c.size("original_max_position_embeddings", 4096)
+	if context == 0 {
 		context = original
 	}
-	d.turn(c, 10000, context)
-	if context > 0 && context < d.Context && d.rope[0].Divisors != nil {
-		d.Context = context // the divisors were chosen for sequences up to here
+	o := c.rope("", ropeProblem{
+		headDim: d.HeadDim, theta: c.float("rope_theta", 10000), bands: true, trained: d.Context, original: original, context: context,
+	})
+	if o.Divisors != nil {
+		d.Context = min(context, d.Context) // the divisors were chosen for sequences up to here
+	}
+	for i := range d.rope {
+		d.rope[i] = &o
 	}
 	return d.architecture()
 }
 
 func olmo2(c *config, context int) *architecture {
-	d := readDecoder(c, 1e-5, false)
+	d := readDecoder(c, usual{context: 2048, epsilon: 1e-5})
 	d.bias(c)
 	d.qkNormAll, d.norms = true, nn.BranchNorm
 	d.turn(c, 10000, context)
@@ -237,7 +252,7 @@ func olmo2(c *config, context int) *architecture {
 }
 
 func smollm3(c *config, context int) *architecture {
-	d := readDecoder(c, 1e-6, true)
+	d := readDecoder(c, usual{context: 32768, kvHeads: 4, tied: true})
 	d.bias(c)
 	d.mlpBias = c.bool("mlp_bias", false)
 	d.turn(c, 2e6, context)
@@ -253,7 +268,10 @@ func smollm3(c *config, context int) *architecture {
 	}
 	use, window := c.bool("use_sliding_window", false), c.optionalSize("sliding_window")
 	c.read["max_window_layers"] = true // is in the published config, for no one to read
-	d.types(c, func(i int) bool { return use && window > 0 && d.rope[i] == nil })
+	if !use {
+		window = 0
+	}
+	d.types(c, func(i int) bool { return window > 0 && d.rope[i] == nil })
 	d.slide(c, window)
 	return d.architecture()
 }

@@ -1,61 +1,83 @@
 package pretrained
 
 import (
+	"bytes"
+	"cmp"
+	"encoding/json"
 	"math"
 
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/ops"
 )
 
-// ropeProblem is what the options of RoPE depend on beside the config's own fields for it.
+// ropeProblem is what the options of RoPE depend on beside the object that the config has for it.
 type ropeProblem struct {
-	headDim int
-	theta   float64 // the base where the config has none
-	partial float64 // the share of a head that turns where the config has none; 0 means 1
-	trained int     // max_position_embeddings
-	context int     // the longest sequence that the model will be used for
+	headDim  int
+	theta    float64 // the base where the object has none
+	bands    bool    // a part of each head may turn, and the rest stand
+	trained  int     // max_position_embeddings
+	original int     // the context of the first training; 0 for what the config or the object says, or trained
+	context  int     // the longest sequence that the model will be used for
 }
 
-// rope reads the options of RoPE for layers of a type. They are in rope_parameters, one object or one a type, or, in
-// configs written before transformers 5, in rope_theta and rope_scaling.
+// rope reads the options of RoPE for layers of a type, empty where there is but one. They are in rope_parameters, one object or
+// one a type, or, in configs written before transformers 5, in rope_scaling.
 func (c *config) rope(layerType string, p ropeProblem) ops.RoPEOptions {
-	theta, partial := c.float("rope_theta", p.theta), c.float("partial_rotary_factor", p.partial)
-	o := c.object("rope_scaling")
-	if parameters := c.object("rope_parameters"); parameters != nil {
-		o = parameters
-		for _, t := range []string{"full_attention", "sliding_attention"} {
-			if inner := parameters.object(t); t == layerType && inner != nil {
+	partial := c.float("partial_rotary_factor", 1)
+	o, older := c.object("rope_parameters"), c.object("rope_scaling")
+	switch {
+	case o != nil && older != nil && !bytes.Equal(compact(c.fields["rope_parameters"]), compact(c.fields["rope_scaling"])):
+		c.fail("field rope_scaling is given beside rope_parameters, and differs from it")
+	case o == nil:
+		o = older
+	case layerType != "":
+		types := o
+		for _, t := range []string{"full_attention", slidingAttention} {
+			if inner := types.object(t); t == layerType {
 				o = inner
 			}
 		}
+		c.join(types)
 	}
-	if o == nil {
-		return turned(ops.RoPEOptions{Base: theta}, partial, p.headDim)
+	theta, kind := p.theta, "default"
+	if o != nil {
+		theta, partial = o.float("rope_theta", theta), o.float("partial_rotary_factor", partial)
+		kind = o.string("rope_type", o.string("type", kind))
 	}
-	options := turned(ops.RoPEOptions{Base: o.float("rope_theta", theta)}, o.float("partial_rotary_factor", partial), p.headDim)
-	kind := o.string("rope_type", o.string("type", "default"))
-	options = o.scaled(kind, options, p, c.optionalSize("original_max_position_embeddings"))
-	c.join(o)
+	if !(partial > 0 && partial <= 1) || partial != 1 && !p.bands {
+		c.fail("field partial_rotary_factor is %v, only 1 is supported", partial)
+	}
+	options := turned(ops.RoPEOptions{Base: theta}, partial, p.headDim)
+	if original := c.optionalSize("original_max_position_embeddings"); p.original == 0 {
+		p.original = original
+	}
+	if o != nil {
+		options = o.scaled(kind, options, p)
+		c.join(o)
+	}
 	return options
+}
+
+// compact is JSON without its spaces.
+func compact(text json.RawMessage) []byte {
+	var b bytes.Buffer
+	if err := json.Compact(&b, text); err != nil {
+		return text
+	}
+	return b.Bytes()
 }
 
 // turned sets how many dimensions of a head turn.
 func turned(o ops.RoPEOptions, partial float64, headDim int) ops.RoPEOptions {
-	if partial != 0 && partial != 1 {
+	if partial != 1 {
 		o.RotaryDim = int(float64(headDim) * partial)
 	}
 	return o
 }
 
-// scaled changes the options as the kind of scaling says. The context of the first training is original, or in the
-// object, or that of the model.
-func (c *config) scaled(kind string, o ops.RoPEOptions, p ropeProblem, original int) ops.RoPEOptions {
-	if own := c.optionalSize("original_max_position_embeddings"); original == 0 {
-		original = own
-	}
-	if original == 0 {
-		original = p.trained
-	}
+// scaled changes the options as the kind of scaling says.
+func (c *config) scaled(kind string, o ops.RoPEOptions, p ropeProblem) ops.RoPEOptions {
+	original := cmp.Or(p.original, c.optionalSize("original_max_position_embeddings"), p.trained)
 	var err error
 	switch kind {
 	case "default", "":

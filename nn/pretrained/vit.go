@@ -2,7 +2,6 @@ package pretrained
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/stheno-ml/stheno/nn"
 	"gorgonia.org/gorgonia"
@@ -29,12 +28,7 @@ func vit(c *config, _ int) *architecture {
 	needs(c, "pooler_act", "tanh")
 	needs(c, "pooler_output_size", config.Dim)
 	c.read["encoder_stride"] = true // of a decoder of masked images
-	kind := bare
-	if given := c.strings("architectures"); len(given) > 0 && !strings.HasSuffix(given[0], bare) {
-		if kind = "ForImageClassification"; !strings.HasSuffix(given[0], kind) {
-			c.fail("field architectures is %q, it needs to end with %s or %s", given[0], bare, kind)
-		}
-	}
+	kind := c.ending(bare, "ForImageClassification")
 	config.Pooler = kind == bare
 	if !config.Pooler {
 		config.Classes = c.classes()

@@ -1,0 +1,407 @@
+package pretrained
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stheno-ml/stheno/nn"
+	"gorgonia.org/gorgonia"
+)
+
+// A configField is a field of transformers' configs and another value than the usual.
+type configField struct {
+	name, value string
+	effect      effect
+	with        string // other fields beside which it has that effect
+}
+
+// effect is what becomes of a model whose field has another value.
+type effect int
+
+const (
+	works   effect = iota // it computes something else, or has other parameters
+	refused               // it is an error that names the field
+	idle                  // it computes the same
+)
+
+// commonFields are what the configs of all families have from transformers' PreTrainedConfig, in version 5.23 and before.
+var commonFields = []configField{
+	{"_attn_implementation_autoset", `true`, idle, ""},
+	{"_commit_hash", `"0"`, idle, ""},
+	{"_name_or_path", `"other"`, idle, ""},
+	{"architectures", `["OtherForQuestionAnswering"]`, refused, ""},
+	{"attn_implementation", `"eager"`, idle, ""},
+	{"chunk_size_feed_forward", `2`, idle, ""}, // saves memory
+	{"dtype", `"float16"`, idle, ""},           // the files say what they are
+	{"initializer_range", `0.5`, idle, ""},     // of weights that are not loaded
+	{"is_encoder_decoder", `true`, refused, ""},
+	{"label2id", `{"a": 0}`, idle, ""},
+	{"output_attentions", `true`, idle, ""},
+	{"output_hidden_states", `true`, idle, ""},
+	{"per_layer_config", `{"0": {"hidden_act": "gelu"}}`, refused, ""},
+	{"problem_type", `"regression"`, idle, ""}, // of a loss that is the caller's
+	{"pruned_heads", `{"0": [1]}`, refused, ""},
+	{"quantization_config", `{"bits": 4}`, refused, ""},
+	{"return_dict", `false`, idle, ""},
+	{"tie_last_hidden_states", `true`, refused, ""},
+	{"torch_dtype", `"float16"`, idle, ""},
+	{"transformers_version", `"4.0.0"`, idle, ""},
+	{"use_cache", `false`, idle, ""},
+}
+
+// decoderFields are what the families of Llama's shape have in common.
+var decoderFields = []configField{
+	{"attention_dropout", `0.5`, works, ""},
+	{"bos_token_id", `3`, idle, ""},
+	{"eos_token_id", `[3, 4]`, idle, ""},
+	{"head_dim", `4`, works, `{"rope_parameters": null}`},
+	{"hidden_size", `48`, works, `{"rope_parameters": null}`},
+	{"id2label", `{"0": "a"}`, idle, ""}, // of heads for classes
+	{"intermediate_size", `28`, works, ""},
+	{"max_position_embeddings", `2`, works, `{"rope_parameters": null}`}, // longer texts are refused
+	{"num_attention_heads", `8`, works, `{"rope_parameters": null}`},
+	{"num_hidden_layers", `1`, works, `{"layer_types": null}`},
+	{"num_key_value_heads", `1`, works, ""},
+	{"num_labels", `3`, refused, ""},
+	{"pad_token_id", `3`, idle, ""},
+	{"partial_rotary_factor", `0.5`, refused, ""},
+	{"rms_norm_eps", `0.1`, works, ""},
+	{"rope_parameters", `{"rope_type": "linear", "factor": 2.0}`, works, `{"rope_parameters": {"rope_type": "default"}}`},
+	{"rope_scaling", `{"type": "linear", "factor": 2.0}`, works, `{"rope_parameters": null}`},
+	{"rope_scaling", `{"type": "linear", "factor": 2.0}`, refused, `{"rope_parameters": {"rope_type": "default"}}`},
+	{"rope_theta", `10`, works, `{"rope_parameters": null}`},
+	{"vocab_size", `47`, works, ""},
+}
+
+// hiddenAct is of the families that do not call it hidden_activation.
+var hiddenAct = []configField{{"hidden_act", `"gelu"`, works, ""}, {"hidden_act", `"relu"`, refused, ""}}
+
+// windows are of the families that have layers of two types, if they are asked for.
+var windows = []configField{
+	{"layer_types", `["sliding_attention", "full_attention"]`, works, `{"use_sliding_window": true, "sliding_window": 2, "layer_types": ["full_attention", "full_attention"]}`},
+	{"layer_types", `["full_attention", "linear_attention"]`, refused, ""},
+	{"sliding_window", `2`, works, `{"use_sliding_window": true, "layer_types": ["full_attention", "sliding_attention"], "sliding_window": 4}`},
+	{"use_sliding_window", `true`, works, `{"sliding_window": 2, "max_window_layers": 0, "layer_types": null, "use_sliding_window": false}`},
+	{"rope_parameters", `{"full_attention": {"rope_type": "linear", "factor": 2.0}}`, refused, ""},
+}
+
+// gemmas are what Gemma 2 and 3 have.
+var gemmas = []configField{
+	{"attention_bias", `true`, works, ""},
+	{"cache_implementation", `"hybrid"`, idle, ""},
+	{"final_logit_softcapping", `1`, works, ""},
+	{"hidden_act", `"silu"`, idle, ""}, // hidden_activation is what counts
+	{"hidden_activation", `"silu"`, works, ""},
+	{"hidden_activation", `"relu"`, refused, ""},
+	{"layer_types", `["full_attention", "full_attention"]`, works, ""},
+	{"query_pre_attn_scalar", `8`, works, ""},
+	{"sliding_window", `2`, works, ""},
+	{"sliding_window", `null`, refused, ""},
+	{"tie_word_embeddings", `false`, works, ""},
+	{"use_bidirectional_attention", `true`, refused, ""},
+}
+
+// encoderFields are what BERT and RoBERTa have.
+var encoderFields = []configField{
+	{"add_cross_attention", `true`, refused, ""},
+	{"attention_probs_dropout_prob", `0.5`, works, ""},
+	{"bos_token_id", `3`, idle, ""},
+	{"classifier_dropout", `0.5`, refused, ""},
+	{"eos_token_id", `3`, idle, ""},
+	{"hidden_act", `"silu"`, works, ""},
+	{"hidden_act", `"relu"`, refused, ""},
+	{"hidden_dropout_prob", `0.5`, works, ""},
+	{"hidden_size", `48`, works, ""},
+	{"id2label", `{"0": "a"}`, works, ""},
+	{"intermediate_size", `28`, works, ""},
+	{"is_decoder", `true`, refused, ""},
+	{"layer_norm_eps", `0.1`, works, ""},
+	{"max_position_embeddings", `24`, works, ""},
+	{"num_attention_heads", `2`, works, ""},
+	{"num_hidden_layers", `1`, works, ""},
+	{"num_labels", `5`, works, ""},
+	{"position_embedding_type", `"relative_key"`, refused, ""},
+	{"tie_word_embeddings", `false`, refused, ""},
+	{"type_vocab_size", `3`, works, ""},
+	{"vocab_size", `47`, works, ""},
+}
+
+// configFields are the fields of each family, by a model in testdata.
+var configFields = map[string][]configField{
+	"gpt2": {
+		{"activation_function", `"gelu"`, works, ""},
+		{"activation_function", `"relu"`, refused, ""},
+		{"add_cross_attention", `true`, refused, ""},
+		{"attn_pdrop", `0.5`, works, ""},
+		{"bos_token_id", `3`, idle, ""},
+		{"embd_pdrop", `0.5`, works, ""},
+		{"eos_token_id", `3`, idle, ""},
+		{"id2label", `{"0": "a"}`, idle, ""},
+		{"layer_norm_epsilon", `0.1`, works, ""},
+		{"n_ctx", `4`, idle, ""}, // transformers does not look at it
+		{"n_embd", `48`, works, ""},
+		{"n_head", `4`, works, ""},
+		{"n_inner", `20`, works, ""},
+		{"n_layer", `1`, works, ""},
+		{"n_positions", `20`, works, ""},
+		{"pad_token_id", `3`, idle, ""},
+		{"reorder_and_upcast_attn", `true`, idle, ""}, // the scores are float32 anyway
+		{"resid_pdrop", `0.5`, works, ""},
+		{"scale_attn_by_inverse_layer_idx", `true`, works, ""},
+		{"scale_attn_weights", `false`, refused, ""},
+		{"summary_activation", `"tanh"`, idle, ""}, // these five are of a head for choices, whose tensors are refused
+		{"summary_first_dropout", `0.5`, idle, ""},
+		{"summary_proj_to_labels", `false`, idle, ""},
+		{"summary_type", `"mean"`, idle, ""},
+		{"summary_use_proj", `false`, idle, ""},
+		{"tie_word_embeddings", `false`, refused, ""},
+		{"vocab_size", `47`, works, ""},
+	},
+	"llama3": slices.Concat(decoderFields, hiddenAct, []configField{
+		{"attention_bias", `true`, works, ""},
+		{"mlp_bias", `true`, works, ""},
+		{"pretraining_tp", `2`, idle, ""}, // the sums are the same
+		{"sliding_window", `2`, refused, ""},
+		{"tie_word_embeddings", `false`, works, ""},
+	}, scalings),
+	"mistral": slices.Concat(decoderFields, hiddenAct, []configField{
+		{"attention_bias", `true`, refused, ""},
+		{"layer_types", `["sliding_attention", "full_attention"]`, refused, ""},
+		{"sliding_window", `2`, works, ""},
+		{"sliding_window", `null`, works, ""},
+		{"tie_word_embeddings", `true`, works, ""},
+	}),
+	"qwen2": slices.Concat(decoderFields, hiddenAct, windows, []configField{
+		{"attention_bias", `true`, refused, ""},
+		{"max_window_layers", `2`, works, `{"layer_types": null}`},
+		{"tie_word_embeddings", `false`, works, ""},
+	}),
+	"qwen3": slices.Concat(decoderFields, hiddenAct, windows, []configField{
+		{"attention_bias", `true`, works, ""},
+		{"max_window_layers", `2`, works, `{"use_sliding_window": true, "sliding_window": 2, "max_window_layers": 1, "layer_types": null}`},
+		{"tie_word_embeddings", `true`, works, ""},
+	}),
+	"gemma2": slices.Concat(decoderFields, gemmas, []configField{{"attn_logit_softcapping", `1`, works, ""}}),
+	"gemma3": slices.Concat(without(decoderFields, "rope_parameters", "rope_scaling"), gemmas, []configField{
+		{"_sliding_window_pattern", `1`, idle, ""}, // layer_types says it
+		{"attn_logit_softcapping", `1`, refused, ""},
+		{"rope_scaling", `{"type": "linear", "factor": 2.0}`, works, `{"rope_parameters": null}`},
+		{"rope_scaling", `{"type": "linear", "factor": 2.0}`, refused, ""},
+		{"rope_local_base_freq", `10`, works, `{"rope_parameters": null}`},
+		{"rope_parameters", `{"full_attention": {"rope_type": "default"}}`, works, ""},
+		{"rope_parameters", `{"sliding_attention": {"rope_type": "linear", "factor": 3.0}}`, works, `{"rope_parameters": null}`},
+		{"rope_parameters", `{"rope_type": "linear", "factor": 3.0}`, refused, ""},
+		{"sliding_window_pattern", `1`, works, `{"layer_types": null}`},
+	}),
+	"phi3": slices.Concat(without(decoderFields, "partial_rotary_factor"), hiddenAct, []configField{
+		{"attention_bias", `true`, refused, ""},
+		{"embd_pdrop", `0.5`, idle, ""}, // transformers does not look at it
+		{"original_max_position_embeddings", `3`, works, ""},
+		{"partial_rotary_factor", `0.4`, works, `{"rope_parameters": null}`},
+		{"resid_pdrop", `0.5`, works, ""},
+		{"sliding_window", `2`, works, ""},
+		{"tie_word_embeddings", `true`, works, ""},
+	}),
+	"olmo2": slices.Concat(decoderFields, hiddenAct, []configField{
+		{"attention_bias", `true`, works, ""},
+		{"clip_qkv", `1`, refused, ""},
+		{"tie_word_embeddings", `true`, works, ""},
+	}),
+	"smollm3": slices.Concat(decoderFields, hiddenAct, windows, []configField{
+		{"attention_bias", `true`, works, ""},
+		{"max_window_layers", `1`, idle, ""}, // transformers does not look at it
+		{"mlp_bias", `true`, works, ""},
+		{"no_rope_layer_interval", `1`, works, `{"no_rope_layers": null}`},
+		{"no_rope_layers", `[0, 1]`, works, ""},
+		{"pretraining_tp", `2`, idle, ""},
+		{"tie_word_embeddings", `false`, works, ""},
+	}),
+	"bert-classes":    slices.Concat(encoderFields, []configField{{"pad_token_id", `3`, idle, ""}}),
+	"roberta-classes": slices.Concat(encoderFields, []configField{{"pad_token_id", `3`, works, ""}}),
+	"vit-classes": {
+		{"attention_probs_dropout_prob", `0.5`, works, ""},
+		{"encoder_stride", `8`, idle, ""}, // of a head that repaints images
+		{"hidden_act", `"silu"`, works, ""},
+		{"hidden_act", `"relu"`, refused, ""},
+		{"hidden_dropout_prob", `0.5`, works, ""},
+		{"hidden_size", `48`, works, `{"pooler_output_size": null}`},
+		{"id2label", `{"0": "a"}`, works, ""},
+		{"image_size", `16`, works, ""},
+		{"image_size", `[8, 16]`, refused, ""},
+		{"intermediate_size", `28`, works, ""},
+		{"layer_norm_eps", `0.1`, works, ""},
+		{"num_attention_heads", `2`, works, ""},
+		{"num_channels", `3`, works, ""},
+		{"num_hidden_layers", `1`, works, ""},
+		{"num_labels", `5`, works, ""},
+		{"patch_size", `2`, works, ""},
+		{"patch_size", `[4, 2]`, refused, ""},
+		{"pooler_act", `"relu"`, refused, ""},
+		{"pooler_output_size", `12`, refused, ""},
+		{"qkv_bias", `false`, refused, ""},
+	},
+}
+
+// scalings are the fields of rope_parameters: each of the second object alone changes what the first asks for.
+var scalings = rotations(
+	`{"rope_type": "default", "rope_theta": 10}`, `{"rope_theta": 20, "rope_type": "mrope", "mrope_section": [1]}`,
+	`{"rope_type": "linear", "factor": 2}`, `{"factor": 3, "alpha": 2}`,
+	`{"rope_type": "dynamic", "factor": 2}`, `{"rope_theta": 20, "alpha": 2}`,
+	`{"rope_type": "llama3", "factor": 2, "low_freq_factor": 1, "high_freq_factor": 4, "original_max_position_embeddings": 16}`,
+	`{"factor": 3, "low_freq_factor": 2, "high_freq_factor": 8, "original_max_position_embeddings": 8}`,
+	`{"rope_type": "yarn", "factor": 2, "original_max_position_embeddings": 32, "rope_theta": 100, "beta_fast": 2, "beta_slow": 0.5, "truncate": false}`,
+	`{"factor": 3, "attention_factor": 2, "beta_fast": 5, "beta_slow": 1, "truncate": true, "original_max_position_embeddings": 64}`,
+	`{"rope_type": "yarn", "factor": 2, "mscale": 1, "mscale_all_dim": 0.5}`, `{"mscale": 2, "mscale_all_dim": 2}`,
+	`{"rope_type": "longrope", "short_factor": [1, 1, 1], "long_factor": [2, 2, 2], "original_max_position_embeddings": 16}`,
+	`{"factor": 3, "attention_factor": 2, "short_factor": [1, 2, 3], "original_max_position_embeddings": 64}`,
+)
+
+// rotations makes fields of pairs of objects. What Llama's RoPE does not know is refused.
+func rotations(pairs ...string) (list []configField) {
+	for pair := range slices.Chunk(pairs, 2) {
+		for name, value := range parseFields(pair[1]) {
+			object := parseFields(pair[0])
+			object[name] = value
+			f := configField{"rope_parameters", textOf(object), works, `{"rope_parameters": ` + pair[0] + `}`}
+			if slices.Contains([]string{"rope_type", "mrope_section", "alpha"}, name) {
+				f.effect = refused
+			}
+			list = append(list, f)
+		}
+	}
+	return list
+}
+
+// without is a list without the fields of some names.
+func without(list []configField, names ...string) []configField {
+	return slices.DeleteFunc(slices.Clone(list), func(f configField) bool { return slices.Contains(names, f.name) })
+}
+
+type fields = map[string]json.RawMessage
+
+func parseFields(text string) fields {
+	f := fields{}
+	if text != "" {
+		if err := json.Unmarshal([]byte(text), &f); err != nil {
+			panic(text + ": " + err.Error())
+		}
+	}
+	return f
+}
+
+func textOf(f fields) string {
+	text, err := json.Marshal(f)
+	if err != nil {
+		panic(err)
+	}
+	return string(text)
+}
+
+// Every field that transformers knows changes the model, is refused by its name, or changes nothing there either.
+func TestConfigFields(t *testing.T) {
+	for model, list := range configFields {
+		t.Run(model, func(t *testing.T) {
+			if testing.Short() && model != "gpt2" {
+				t.Skip("short")
+			}
+			text, err := os.ReadFile(filepath.Join("testdata", model, configFile))
+			if err != nil {
+				t.Fatal(err)
+			}
+			usual := map[string]outcome{}                     // by what it is with
+			if model == "llama3" || model == "bert-classes" { // they are read by what all families share
+				list = slices.Concat(commonFields, list)
+			}
+			for _, f := range list {
+				config := parseFields(string(text))
+				maps.Copy(config, parseFields(f.with))
+				before, known := usual[f.with]
+				if !known {
+					before = outcomeOf(t, model, config)
+					if usual[f.with] = before; before.err != nil {
+						t.Fatalf("with %s: %v", f.with, before.err)
+					}
+				}
+				config[f.name] = json.RawMessage(f.value)
+				after := outcomeOf(t, model, config)
+				what := f.name + " of " + f.value + " with " + f.with
+				switch isSame := after.err == nil && slices.Equal(before.tensors, after.tensors) && slices.Equal(before.results, after.results); {
+				case f.effect == refused && (after.err == nil || !strings.Contains(after.err.Error(), "field "+f.name)):
+					t.Errorf("%s: %v, want an error that names the field", what, after.err)
+				case f.effect != refused && after.err != nil:
+					t.Errorf("%s: %v", what, after.err)
+				case f.effect == works && isSame:
+					t.Errorf("%s changes nothing", what)
+				case f.effect == idle && !isSame:
+					t.Errorf("%s changes the model", what)
+				}
+			}
+		})
+	}
+}
+
+// outcome is what a config makes: an error, or tensors and what they compute, in training, with dropout.
+type outcome struct {
+	err     error
+	tensors []string
+	results []float32
+}
+
+func outcomeOf(t *testing.T, model string, config fields) outcome {
+	t.Helper()
+	m := &Model{config: []byte(textOf(config)), folder: filepath.Join("testdata", model)}
+	var o outcome
+	if m.family, m.arch, o.err = describe(m.config, Options{}); o.err != nil {
+		return o
+	}
+	for _, l := range m.arch.links {
+		o.tensors = append(o.tensors, fmt.Sprint(l.theirs, l.shape))
+	}
+	var err error
+	if m.parameters, err = readParameters(m.folder, m.arch, nil); err != nil {
+		return o // the tensors are others, which tells them apart
+	}
+	g := gorgonia.NewGraph()
+	results, err := m.resultsIn(g, readGolden(t, model))
+	if err != nil {
+		return o // such as of a text that is longer than the context
+	}
+	machine := gorgonia.NewTapeMachine(g)
+	defer machine.Close()
+	if err := machine.RunAll(); err != nil {
+		t.Fatal(err)
+	}
+	o.results = results.Value().Data().([]float32)
+	return o
+}
+
+// resultsIn adds to a graph what the model makes of the golden input.
+func (m *Model) resultsIn(g *gorgonia.ExprGraph, want golden) (*gorgonia.Node, error) {
+	built, err := m.arch.build(g, m.parameters, m.compute)
+	if err != nil {
+		return nil, err
+	}
+	switch model := built.(type) {
+	case LanguageModel:
+		return model.Forward(ids(g, "tokens", want.Tokens))
+	case *nn.Encoder:
+		h, err := model.ForwardWith(ids(g, "tokens", want.Tokens), nn.EncoderInputs{Types: ids(g, "types", want.Types), KeyMask: ids(g, "mask", want.Mask)})
+		if err != nil {
+			return nil, err
+		}
+		return model.Classify(h)
+	case *nn.VisionTransformer:
+		h, err := model.Forward(images(g, want))
+		if err != nil {
+			return nil, err
+		}
+		return model.Classify(h)
+	}
+	return nil, fmt.Errorf("%T is no known model", built)
+}
