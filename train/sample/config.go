@@ -45,10 +45,14 @@ func oneOrMore[T any](b []byte, list *[]T) error {
 	return json.Unmarshal(b, &(*list)[0])
 }
 
-// idle are the fields that change nothing here: tokens that prompts have anyway, and how other programs compute.
+// idle are the fields that change nothing here: tokens that prompts have anyway, how other programs compute, and how they would with a
+// second model.
 var idle = []string{
-	"_from_model_config", "bos_token_id", "pad_token_id", "decoder_start_token_id", "transformers_version", "use_cache", "max_length",
-	"return_dict_in_generate", "output_attentions", "output_hidden_states", "output_scores", "output_logits", "cache_implementation", "trust_remote_code",
+	"_commit_hash", "_from_model_config", "bos_token_id", "pad_token_id", "decoder_start_token_id", "transformers_version", "use_cache",
+	"max_length", "return_dict_in_generate", "output_attentions", "output_hidden_states", "output_scores", "output_logits",
+	"cache_implementation", "cache_config", "max_cache_len", "trust_remote_code", "compile_config", "disable_compile", "continuous_batching_config",
+	"prefill_chunk_size", "low_memory", "is_assistant", "num_assistant_tokens", "num_assistant_tokens_schedule", "assistant_confidence_threshold",
+	"assistant_early_exit", "assistant_lookbehind", "target_lookbehind", "assistant_ensemble_weight", "speculation_type", "max_matching_ngram_size",
 }
 
 // asUsual are the values of fields with which they ask for nothing.
@@ -58,8 +62,8 @@ var asUsual = map[string]string{
 }
 
 // ReadConfig reads how a published model is to write, from the generation_config.json in its folder; without one the options are those
-// of transformers: always the most probable token. MaxTokens is 256 where the file has none. What it asks for and there is not here
-// is an error that names the field.
+// of transformers: always the most probable token. MaxTokens is 256 where the file has no max_new_tokens; its max_length, which counts
+// the prompt too, is not looked at. What it asks for and there is not here is an error that names the field.
 func ReadConfig(folder string) (Options, error) {
 	o := Options{MaxTokens: 256}
 	const name = "generation_config.json"

@@ -49,6 +49,59 @@ func TestReadConfig(t *testing.T) {
 	}
 }
 
+// Every field that transformers' GenerationConfig has, in version 5.23, changes the options, is refused by its name, or changes nothing.
+func TestReadConfigFields(t *testing.T) {
+	const base = `{"do_sample": true, "temperature": 0.7, `
+	read := func(field, value string) (sample.Options, error) {
+		folder := t.TempDir()
+		if err := os.WriteFile(filepath.Join(folder, "generation_config.json"), []byte(base+`"`+field+`": `+value+"}"), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		return sample.ReadConfig(folder)
+	}
+	usual, err := read("use_cache", "true")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for effect, fields := range map[string]map[string]string{
+		"works": {
+			"do_sample": "false", "temperature": "0.5", "top_k": "7", "top_p": "0.5", "min_p": "0.1", "repetition_penalty": "1.5", "no_repeat_ngram_size": "2",
+			"max_new_tokens": "9", "min_new_tokens": "3", "stop_strings": `["a"]`, "eos_token_id": "[3]", "suppress_tokens": "[4]",
+		},
+		"refused": {
+			"bad_words_ids": "[[1]]", "begin_suppress_tokens": "[1]", "constraints": "[1]", "diversity_penalty": "0.5", "dola_layers": `"low"`, "early_stopping": "true",
+			"encoder_no_repeat_ngram_size": "2", "encoder_repetition_penalty": "2", "epsilon_cutoff": "0.1", "eta_cutoff": "0.1",
+			"exponential_decay_length_penalty": "[1, 2]", "force_words_ids": "[[1]]", "forced_bos_token_id": "1", "forced_eos_token_id": "1", "guidance_scale": "2",
+			"length_penalty": "2", "max_time": "1", "min_length": "3", "num_beam_groups": "2", "num_beams": "2", "num_return_sequences": "2", "penalty_alpha": "0.6",
+			"prompt_lookup_num_tokens": "3", "remove_invalid_values": "true", "renormalize_logits": "true", "sequence_bias": "[[[1], 2]]", "token_healing": "true",
+			"top_h": "0.4", "typical_p": "0.5", "use_mtp": "true", "watermarking_config": `{"bias": 2}`,
+		},
+		"idle": {
+			"_commit_hash": `"0"`, "_from_model_config": "true", "assistant_confidence_threshold": "0.4", "assistant_early_exit": "2",
+			"assistant_ensemble_weight": "0.5", "assistant_lookbehind": "10", "bos_token_id": "1", "cache_config": `{"a": 1}`, "cache_implementation": `"hybrid"`,
+			"compile_config": `{"a": 1}`, "continuous_batching_config": `{"a": 1}`, "decoder_start_token_id": "1", "disable_compile": "true", "is_assistant": "true",
+			"low_memory": "true", "max_cache_len": "9", "max_length": "20", "max_matching_ngram_size": "2", "num_assistant_tokens": "20",
+			"num_assistant_tokens_schedule": `"constant"`, "output_attentions": "true", "output_hidden_states": "true", "output_logits": "true",
+			"output_scores": "true", "pad_token_id": "1", "prefill_chunk_size": "64", "return_dict_in_generate": "true", "speculation_type": `"a"`,
+			"target_lookbehind": "10", "transformers_version": `"5"`, "use_cache": "false",
+		},
+	} {
+		for field, value := range fields {
+			o, err := read(field, value)
+			switch isSame := reflect.DeepEqual(o, usual); {
+			case effect == "refused" && (err == nil || !strings.Contains(err.Error(), field)):
+				t.Errorf("%s of %s: %v, want an error that names it", field, value, err)
+			case effect != "refused" && err != nil:
+				t.Errorf("%s of %s: %v", field, value, err)
+			case effect == "works" && isSame:
+				t.Errorf("%s of %s changes nothing", field, value)
+			case effect == "idle" && !isSame:
+				t.Errorf("%s of %s changes the options to %+v", field, value, o)
+			}
+		}
+	}
+}
+
 // What is told of a sampler is what it does to the logits.
 func TestPenalties(t *testing.T) {
 	logits := []float64{2, 1.9, -1, 0.5, math.Log(0.01) + 2}
