@@ -1,7 +1,6 @@
 package cpu_test
 
 import (
-	"fmt"
 	"math"
 	"testing"
 
@@ -26,20 +25,11 @@ func TestAttentionScores(t *testing.T) {
 	}
 }
 
-// In the full grid every two of a length, a head size and a set of scores and masks meet; in the thinned one each of them appears.
+// The grid of attention, with a set of scores and masks in place of options; in the thinned one each length, head size and set appears.
 func TestAttentionScoreGrid(t *testing.T) {
 	sets, last := ScoreSets(), 19
 	if *grid {
-		own, parts := partOfGrid(t)
-		for l, length := range Lengths {
-			t.Run(fmt.Sprintf("%dx%d", length[0], length[1]), func(t *testing.T) {
-				for o, options := range sets {
-					if n := l*len(sets) + o; n%parts == own-1 {
-						runOfMany(t, gridCase(n, length, HeadSizes[(l+o)%len(HeadSizes)], options))
-					}
-				}
-			})
-		}
+		runGrid(t, sets)
 		return
 	}
 	for n := range 2 * last {

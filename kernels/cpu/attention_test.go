@@ -18,7 +18,7 @@ import (
 	. "github.com/stheno-ml/stheno/kernels/internal/attentiontest"
 )
 
-var grid = flag.Bool("grid", false, "run every length with every head size and every option, the two longest in turns, which takes an hour and a half on two cores (raise -timeout; -run TestAttentionGrid/64x128 takes one length), and of scores and masks every two of a length, a head size and a set")
+var grid = flag.Bool("grid", false, "run every length with every head size and every option, or score and mask, the two longest in turns, which takes an hour and a half on two cores (raise -timeout; -run TestAttentionGrid/64x128 takes one length)")
 
 var part = flag.String("part", "1/1", "of the problems of -grid run those of one part: 2/16 is the second of sixteen")
 
@@ -132,36 +132,12 @@ func gridCase(n int, length, size [2]int, options []Option) Case {
 	return affordable(c)
 }
 
-// partOfGrid is the part of a full grid that is asked for, counted from 1, and the number of parts.
-func partOfGrid(t *testing.T) (own, parts int) {
-	t.Helper()
-	if _, err := fmt.Sscanf(*part, "%d/%d", &own, &parts); err != nil || own < 1 || own > parts {
-		t.Fatalf("-part is %q, it needs to be as 2/16 is", *part)
-	}
-	return own, parts
-}
-
 // Every length, head size and option meets every other in the full grid, but that 4096² and 4224² share the pairs of head sizes and
 // options; in the thinned one each of them appears several times, in pairs that change.
 func TestAttentionGrid(t *testing.T) {
 	sets := OptionSets()
 	if *grid {
-		own, parts := partOfGrid(t)
-		n := 0
-		for l, length := range Lengths {
-			t.Run(fmt.Sprintf("%dx%d", length[0], length[1]), func(t *testing.T) {
-				for d, size := range HeadSizes {
-					for o, options := range sets {
-						if length[0] > 4000 && (l+d+o)%2 == 0 {
-							continue
-						}
-						if n++; n%parts == own-1 {
-							runOfMany(t, gridCase((l*len(HeadSizes)+d)*len(sets)+o+l+d, length, size, options))
-						}
-					}
-				}
-			})
-		}
+		runGrid(t, sets)
 		return
 	}
 	short := Lengths[:slices.Index(Lengths, [2]int{2048, 2048})]
@@ -179,6 +155,29 @@ func TestAttentionGrid(t *testing.T) {
 		full.Heads, full.KeyHeads = 1, 1
 		runNamed[float32](t, full)
 		runNamed[float32](t, gridCase(3*n, length, HeadSizes[3], []Option{Causal, WindowOf(400, 0), ALiBi}))
+	}
+}
+
+// runGrid computes the part of a full grid that is asked for.
+func runGrid(t *testing.T, sets [][]Option) {
+	var own, parts int
+	if _, err := fmt.Sscanf(*part, "%d/%d", &own, &parts); err != nil || own < 1 || own > parts {
+		t.Fatalf("-part is %q, it needs to be as 2/16 is", *part)
+	}
+	n := 0
+	for l, length := range Lengths {
+		t.Run(fmt.Sprintf("%dx%d", length[0], length[1]), func(t *testing.T) {
+			for d, size := range HeadSizes {
+				for o, options := range sets {
+					if length[0] > 4000 && (l+d+o)%2 == 0 {
+						continue
+					}
+					if n++; n%parts == own-1 {
+						runOfMany(t, gridCase((l*len(HeadSizes)+d)*len(sets)+o+l+d, length, size, options))
+					}
+				}
+			}
+		})
 	}
 }
 
