@@ -331,7 +331,11 @@ type decoderGraph struct {
 
 func newDecoderGraph(g *gorgonia.ExprGraph, m CachedModel, caches []*ops.KVCache, batch, length int) (*decoderGraph, error) {
 	d := &decoderGraph{length: length, tokens: make([]int, batch*length), positions: make([]int, batch*length)}
-	device, err := ops.DeviceOf(m.Parameters()[0].Value())
+	parameters := m.Parameters()
+	if len(parameters) == 0 || parameters[0] == nil {
+		return nil, errors.New("model has no parameters, it needs at least one, which tells where it computes")
+	}
+	device, err := ops.DeviceOf(parameters[0].Value())
 	if err != nil {
 		return nil, err
 	}

@@ -271,6 +271,12 @@ func TestDecoderSharesParameters(t *testing.T) {
 	compare(t, "the logits after a change", tensor.Float64, after, d.uncache(tokens), 0)
 }
 
+// emptyModel is a model without parameters.
+type emptyModel struct{ nn.CachedModel }
+
+func (emptyModel) Parameters() gorgonia.Nodes                 { return nil }
+func (emptyModel) NewCaches(int, int) ([]*ops.KVCache, error) { return nil, nil }
+
 func TestDecoderErrors(t *testing.T) {
 	build := func(capacity int, model func(g *gorgonia.ExprGraph) (nn.CachedModel, error)) error {
 		return failure(nn.NewDecoder(nn.DecoderConfig{Capacity: capacity, Model: model}))
@@ -284,9 +290,11 @@ func TestDecoderErrors(t *testing.T) {
 	checkError(t, build(0, func(g *gorgonia.ExprGraph) (nn.CachedModel, error) { return nn.NewGPT(g, nn.GPTConfig{}) }),
 		"Decoder: GPT: vocab is 0, it needs to be at least 1")
 	checkError(t, build(-1, of("gpt", p)), "Decoder: capacity is -1, it needs to be positive, or 0 for the model's context")
-	checkError(t, build(81, of("gpt", p)), "Decoder: GPT: a capacity of 81 is asked for, the context is 80")
+	checkError(t, build(81, of("gpt", p)), "Decoder: GPT: capacity is 81, it needs to be at most the context's 80")
 	checkError(t, build(0, of("llama", nn.NewParameters(2))), "Decoder: capacity is 0, it needs to be given for a model whose context has no limit")
 	checkError(t, build(0, of("gpt", nil)), "Decoder: model made the parameters anew in its second call, it needs to make them over one nn.Parameters")
+	checkError(t, build(4, func(*gorgonia.ExprGraph) (nn.CachedModel, error) { return emptyModel{}, nil }),
+		"Decoder: model has no parameters, it needs at least one, which tells where it computes")
 
 	d := newDecoded(t, "gpt", tensor.Float64, 0)
 	checkError(t, failure(d.Logits(nil)), "Decoder: tokens is empty, it needs at least one")

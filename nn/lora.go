@@ -79,11 +79,13 @@ func (p *Parameters) SetLoRA(l LoRA) error {
 }
 
 // Freeze keeps parameters whose names match from being trained; see [Parameters.Trainable]. It takes the place of what was
-// frozen before.
+// frozen before; nil freezes none.
 func (p *Parameters) Freeze(match func(name string) bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.trains = func(name string) bool { return !match(name) }
+	if p.trains = nil; match != nil {
+		p.trains = func(name string) bool { return !match(name) }
+	}
 }
 
 // Trainable lists those of a graph's parameters that are not frozen: what a training differentiates the loss by and gives its
@@ -117,10 +119,10 @@ func (p *Parameters) MergeLoRA() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.lora == nil {
-		return errors.New("Parameters: there is no LoRA to merge")
+		return errors.New("Parameters: there is no LoRA to merge, it needs SetLoRA and a layer first")
 	}
 	if p.lora.merged != nil {
-		return errors.New("Parameters: the LoRA is merged already")
+		return errors.New("Parameters: the LoRA is merged already, it needs UnmergeLoRA first")
 	}
 	merged := map[string]*tensor.Dense{}
 	for _, c := range p.lora.changes {
@@ -145,7 +147,7 @@ func (p *Parameters) UnmergeLoRA() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.lora == nil || p.lora.merged == nil {
-		return errors.New("Parameters: there is no LoRA that is merged")
+		return errors.New("Parameters: there is no LoRA that is merged, it needs MergeLoRA first")
 	}
 	for _, c := range p.lora.changes {
 		err := ops.Assign(p.values[c.b], p.lora.merged[c.b])

@@ -113,6 +113,9 @@ func TestFreeze(t *testing.T) {
 			t.Errorf("with %s frozen, %v are trained", frozen, list)
 		}
 	}
+	if p.Freeze(nil); len(p.Trainable(l.Parameters())) != 2 {
+		t.Error("nothing to freeze keeps a parameter from being trained")
+	}
 }
 
 // Layers that share one A need to have as many inputs.

@@ -184,7 +184,7 @@ func (m *model) check(tokens *gorgonia.Node, axes int) error {
 		return m.errorf("tokens has shape %v, it needs %s", []int(shape), [...]string{"one axis (total length)", "two axes (batch, length)"}[axes-1])
 	}
 	if axes == 2 && m.context > 0 && shape[1]*sizeOf(m.ranks) > m.context {
-		return m.errorf("tokens has %d positions, the context is %d", shape[1]*sizeOf(m.ranks), m.context)
+		return m.errorf("tokens has %d positions, it needs at most the context's %d", shape[1]*sizeOf(m.ranks), m.context)
 	}
 	return nil
 }
@@ -198,7 +198,7 @@ func (m *model) NewCaches(batch, capacity int) ([]*ops.KVCache, error) {
 		return nil, err
 	}
 	if m.context > 0 && capacity > m.context {
-		return nil, m.errorf("a capacity of %d is asked for, the context is %d", capacity, m.context)
+		return nil, m.errorf("capacity is %d, it needs to be at most the context's %d", capacity, m.context)
 	}
 	return m.stack.NewCaches(batch, capacity)
 }

@@ -62,10 +62,10 @@ func (d *Device) String() string {
 	return d.backend.Name() + ", " + d.description
 }
 
-// isOpen returns an error for the zero Device.
+// isOpen returns an error for nil and the zero Device.
 func (d *Device) isOpen() error {
-	if d.backend == nil {
-		return errors.New("the device is a zero value, it needs to be what OpenDevice gave")
+	if d == nil || d.backend == nil {
+		return errors.New("the device is nil or a zero value, it needs to be what OpenDevice gave")
 	}
 	return nil
 }
@@ -92,8 +92,8 @@ func (d *Device) Upload(t *tensor.Dense) (*tensor.Dense, error) {
 // it is.
 func Download(v gorgonia.Value) (*tensor.Dense, error) {
 	t, ok := v.(*tensor.Dense)
-	if !ok {
-		return nil, fmt.Errorf("Download: the value is a %T, it needs to be a *tensor.Dense", v)
+	if !ok || t == nil {
+		return nil, fmt.Errorf("Download: the value is %s, it needs to be a *tensor.Dense", kindOf(v))
 	}
 	if t.IsNativelyAccessible() {
 		return t, nil

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/stheno-ml/stheno/internal/hostile"
+	"github.com/stheno-ml/stheno/kernels/score"
 	"github.com/stheno-ml/stheno/ops"
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
@@ -22,6 +23,7 @@ func TestZeroValues(t *testing.T) {
 			t.Error(panicked)
 		}
 	}
+	ops.Keep(nil, x)
 	for name, err := range map[string]error{
 		"Add, zero node":              errorOf(ops.Add(&gorgonia.Node{}, x)),
 		"NewFeed, nothing":            errorOf(ops.NewFeed(nil, nil)),
@@ -31,6 +33,15 @@ func TestZeroValues(t *testing.T) {
 		"CachedAttention, zero":       errorOf(ops.CachedAttention(x, x, x, &ops.KVCache{}, ops.AttentionOptions{})),
 		"CachedAttention, no cache":   errorOf(ops.CachedAttention(x, x, x, nil, ops.AttentionOptions{})),
 		"Upload, zero device":         errorOf((&ops.Device{}).Upload(value)),
+		"Upload, no device":           errorOf((*ops.Device)(nil).Upload(value)),
+		"Record, zero device":         errorOf(ops.Record(g, &ops.Device{}, func() error { return nil })),
+		"Record, no device":           errorOf(ops.Record(g, nil, func() error { return nil })),
+		"Record, no run":              errorOf(ops.Record(g, &ops.Device{}, nil)),
+		"Download, no tensor":         errorOf(ops.Download((*tensor.Dense)(nil))),
+		"Download, nothing":           errorOf(ops.Download(nil)),
+		"PlaceOf, no tensor":          errorOf(ops.PlaceOf((*tensor.Dense)(nil))),
+		"Assign, no tensor":           ops.Assign(value, (*tensor.Dense)(nil)),
+		"MaskPicture, no writer":      ops.MaskPicture(nil, score.Causal, ops.MaskPlace{QueryLength: 3, KeyLength: 3}),
 		"Fill, zero feed":             (&ops.Feed{}).Fill(value),
 		"Send, zero feed":             (&ops.Feed{}).Send(),
 		"Node of a zero feed, in Add": errorOf(ops.Add((&ops.Feed{}).Node(g, "in"), x)),

@@ -22,8 +22,8 @@ type MaskPlace = score.Where
 // the mask looks up need values on the host. A long side is drawn with 1024 pixels, each of them a pair of many.
 func MaskPicture(w io.Writer, mask func(Pair) Cond, place MaskPlace) error {
 	const longest = 1024
-	if mask == nil {
-		return errors.New("MaskPicture: mask is nil")
+	if w == nil || mask == nil {
+		return errors.New("MaskPicture: w or mask is nil, it needs a place to write to and a mask")
 	}
 	if place.QueryLength < 1 || place.KeyLength < 1 {
 		return fmt.Errorf("MaskPicture: there are %d queries and %d keys, it needs at least one of each", place.QueryLength, place.KeyLength)
@@ -111,7 +111,7 @@ func valuesOf(tables []*score.Table) ([]score.Values[float64], error) {
 	for n, t := range tables {
 		node, ok := t.Source.(*gorgonia.Node)
 		if !ok || node.Value() == nil {
-			return nil, fmt.Errorf("%s has no value", t.Name)
+			return nil, fmt.Errorf("%s has no value, it needs one to be looked up", t.Name)
 		}
 		on, err := onHost(node.Value())
 		if err != nil {

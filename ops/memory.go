@@ -35,9 +35,12 @@ func ReuseMemory(g *gorgonia.ExprGraph) {
 }
 
 // Keep lets the values of nodes be looked at after a run of their graph, wherever they live, although it may reuse memory. It needs
-// to be called before the graph runs.
+// to be called before the graph runs. A node that is nil is passed over.
 func Keep(nodes ...*gorgonia.Node) {
 	for _, n := range nodes {
+		if n == nil {
+			continue
+		}
 		p := &stateOf(n.Graph()).pool
 		p.Lock()
 		if p.kept == nil {

@@ -27,8 +27,8 @@ var opened sync.Map
 // that is gone, is an error.
 func PlaceOf(v gorgonia.Value) (kernels.Backend, error) {
 	t, ok := v.(*tensor.Dense)
-	if !ok {
-		return nil, fmt.Errorf("is a %T, it needs to be a *tensor.Dense", v)
+	if !ok || t == nil {
+		return nil, fmt.Errorf("is %s, it needs to be a *tensor.Dense", kindOf(v))
 	}
 	if t.IsNativelyAccessible() {
 		return host, nil
@@ -46,6 +46,14 @@ func PlaceOf(v gorgonia.Value) (kernels.Backend, error) {
 		return nil, errors.New("is not in the memory of a device that is open, or is a view of a value that is gone")
 	}
 	return place, nil
+}
+
+// kindOf says for a message what a value is that is no tensor.
+func kindOf(v gorgonia.Value) string {
+	if t, ok := v.(*tensor.Dense); v == nil || ok && t == nil {
+		return "nil"
+	}
+	return fmt.Sprintf("a %T", v)
 }
 
 // copierOf is the one of two places that copies between them: a device reaches the host's memory too.

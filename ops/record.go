@@ -21,6 +21,12 @@ import (
 // whose lengths lie on the host, attention with a cache, and dropout that counts its own runs. The graph is still right
 // unrecorded.
 func Record(g *gorgonia.ExprGraph, d *Device, run func() error) (kernels.Recording, error) {
+	if g == nil || run == nil {
+		return nil, errors.New("Record: g or run is nil, it needs a graph and what runs it")
+	}
+	if err := d.isOpen(); err != nil {
+		return nil, fmt.Errorf("Record: %w", err)
+	}
 	recorder, ok := d.backend.(kernels.Recorder)
 	if !ok {
 		return nil, fmt.Errorf("Record: %w", kernels.Unsupported{Device: d.backend.Name(), What: "recording"})
