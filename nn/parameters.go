@@ -166,7 +166,7 @@ func (p *Parameters) Set(name string, value *tensor.Dense) error {
 
 func (p *Parameters) set(name string, value *tensor.Dense) error {
 	if name == "" {
-		return errors.New("name is empty")
+		return errors.New("name is empty, it needs to be a parameter's")
 	}
 	if value == nil {
 		return fmt.Errorf("%s is nil, it needs to be a value", name)

@@ -92,7 +92,7 @@ func (p *PositionalEmbedding) Forward(x *gorgonia.Node) (*gorgonia.Node, error) 
 	}
 	batch, length := shape[0], shape[1]
 	if whole := length * sizeOf(p.c.Ranks); whole > p.c.Context {
-		return nil, p.errorf("x has %d positions, the table has %d", whole, p.c.Context)
+		return nil, p.errorf("x has %d positions, it needs at most the table's %d", whole, p.c.Context)
 	}
 	rows, err := ops.HeldRows(p.c.Ranks, length*sizeOf(p.c.Ranks))
 	if err != nil {

@@ -26,7 +26,7 @@ type concatenation struct {
 func (k concatenation) outputs(in []kernels.Tensor) ([]kernels.Tensor, error) {
 	first := in[0]
 	if k.axis < 0 || k.axis >= len(first.Shape) {
-		return nil, fmt.Errorf("axis is %d, part 0 has %d axes", k.axis, len(first.Shape))
+		return nil, fmt.Errorf("axis is %d, it needs to be from 0 to part 0's last, %d", k.axis, len(first.Shape)-1)
 	}
 	shape := slices.Clone(first.Shape)
 	for i, t := range in[1:] {

@@ -297,7 +297,7 @@ func (c *KVCache) check(p *kernels.Attention) error {
 	case p.V.Shape[3] != want.ValueDim:
 		return fmt.Errorf("v has a head size of %d, the cache holds %d", p.V.Shape[3], want.ValueDim)
 	case rows > want.Capacity:
-		return fmt.Errorf("k has %d rows, the capacity of the cache is %d", rows, want.Capacity)
+		return fmt.Errorf("k has %d rows, it needs at most the cache's capacity of %d", rows, want.Capacity)
 	case p.Q.Shape[2] != rows:
 		return fmt.Errorf("q has %d rows, k has %d: each token needs one of both", p.Q.Shape[2], rows)
 	}

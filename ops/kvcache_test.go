@@ -287,7 +287,7 @@ func TestKVCacheErrors(t *testing.T) {
 		{attend(shape(1, 4, 5, 8), shape(1, 2, 5, 8), shape(1, 2, 5, 3), ops.AttentionOptions{}), "CachedAttention: k has a batch of 1, the cache of 2: they need to be equal"},
 		{attend(q, shape(2, 4, 5, 8), shape(2, 4, 5, 3), ops.AttentionOptions{}), "CachedAttention: k has 4 heads of size 8, the cache holds 2 of size 8"},
 		{attend(q, k, shape(2, 2, 5, 4), ops.AttentionOptions{}), "CachedAttention: v has a head size of 4, the cache holds 3"},
-		{attend(shape(2, 4, 7, 8), shape(2, 2, 7, 8), shape(2, 2, 7, 3), ops.AttentionOptions{}), "CachedAttention: k has 7 rows, the capacity of the cache is 6"},
+		{attend(shape(2, 4, 7, 8), shape(2, 2, 7, 8), shape(2, 2, 7, 3), ops.AttentionOptions{}), "CachedAttention: k has 7 rows, it needs at most the cache's capacity of 6"},
 		{attend(shape(2, 4, 4, 8), k, v, ops.AttentionOptions{}), "CachedAttention: q has 4 rows, k has 5: each token needs one of both"},
 		{attend(q, k, shape(2, 2, 4, 3), ops.AttentionOptions{}), "CachedAttention: v has 4 rows, it needs k's 5"},
 		{attend(q, k, v, ops.AttentionOptions{Layout: 7}), "CachedAttention: layout is 7, it needs to be BHSD or BSHD"},

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 
 	"gorgonia.org/gorgonia"
 )
@@ -103,14 +104,7 @@ func (r *recompute) findDifferentiable(n *gorgonia.Node, counts map[*gorgonia.No
 	}
 }
 
-func (r *recompute) isFrom(n *gorgonia.Node) bool {
-	for _, f := range r.from {
-		if n == f {
-			return true
-		}
-	}
-	return false
-}
+func (r *recompute) isFrom(n *gorgonia.Node) bool { return slices.Contains(r.from, n) }
 
 // inputsOf are the nodes that an op of this package, or one of Gorgonia's of one input, reads.
 func inputsOf(n *gorgonia.Node) (gorgonia.Nodes, error) {
@@ -205,7 +199,7 @@ func (c *call) repeat(again map[*gorgonia.Node]*gorgonia.Node, calls map[*call]g
 	if outputs, ok := calls[c]; ok {
 		return outputs, nil
 	}
-	inputs := append([]input(nil), c.inputs...)
+	inputs := slices.Clone(c.inputs)
 	for i, in := range inputs {
 		if in.node != nil {
 			var err error

@@ -25,7 +25,7 @@ func (k selection) outputs(in []kernels.Tensor) ([]kernels.Tensor, error) {
 	case len(shape) < 2:
 		return nil, fmt.Errorf("x has shape %v, it needs at least two axes", shape)
 	case k.axis < 0 || k.axis >= len(shape):
-		return nil, fmt.Errorf("axis is %d, x has %d axes", k.axis, len(shape))
+		return nil, fmt.Errorf("axis is %d, it needs to be from 0 to x's last, %d", k.axis, len(shape)-1)
 	case k.index < 0 || k.index >= shape[k.axis]:
 		return nil, fmt.Errorf("index is %d, it needs to be from 0 to %d: x has shape %v", k.index, shape[k.axis]-1, shape)
 	}

@@ -42,8 +42,8 @@ func TestSelect(t *testing.T) {
 		axis, index int
 		want        string
 	}{
-		{2, 0, "Select: axis is 2, x has 2 axes"},
-		{-1, 0, "Select: axis is -1, x has 2 axes"},
+		{2, 0, "Select: axis is 2, it needs to be from 0 to x's last, 1"},
+		{-1, 0, "Select: axis is -1, it needs to be from 0 to x's last, 1"},
 		{1, 3, "Select: index is 3, it needs to be from 0 to 2: x has shape [2 3]"},
 	} {
 		if _, err := ops.Select(x, c.axis, c.index); err == nil || err.Error() != c.want {
