@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/ops"
 	"gorgonia.org/tensor"
 )
 
@@ -49,10 +50,12 @@ type request struct {
 	Rate, Beta2, Decay, Clip float64
 	Parameters               []parameterFile
 
+	DType string // of attention on a GPU, and of a step's activations, which are float32 if it is empty
+
 	// Of attention on a GPU, whose inputs are made of the file noise in the folder: tensor i of q, k, v, dO has its numbers
 	// from the place i·noiseStep on, over and over.
-	Device, DType, Kernel string
-	NoiseStep             int
+	Device, Kernel string
+	NoiseStep      int
 }
 
 type parameterFile struct {
@@ -350,6 +353,9 @@ func (p *peer) step(m stepModel, threads int, t *training) (*peerStep, error) {
 	r := request{
 		Do: "step", Folder: folder, Threads: threads, Batch: m.batch, Length: m.context, Layers: m.layers, Heads: m.heads, Dim: m.dim,
 		Vocab: stepVocab, Rate: stepRate, Beta2: stepBeta2, Decay: stepDecay, Clip: stepClip,
+	}
+	if m.compute == ops.BFloat16 {
+		r.DType = "bfloat16"
 	}
 	err = errors.Join(writeInts(filepath.Join(folder, "tokens"), t.tokens), writeInts(filepath.Join(folder, "targets"), t.targets))
 	for _, n := range t.parameters {

@@ -12,20 +12,27 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// stepModel is a GPT and the batch that it learns from.
+// stepModel is a GPT, the type that it computes in beside float32 weights, and the batch that it learns from.
 type stepModel struct {
 	name, figure                       string
 	layers, heads, dim, context, batch int
+	compute                            tensor.Dtype // float32 if zero
 }
 
 // stepModels are the presets of examples/transformer that a CPU can take: cpu, and gpu with a smaller batch.
 var stepModels = []stepModel{
-	{"cpu", "step-time-cpu", 4, 4, 128, 64, 12},
-	{"gpu, small batch", "step-time-gpu", 6, 6, 384, 256, 8},
+	{name: "cpu", figure: "step-time-cpu", layers: 4, heads: 4, dim: 128, context: 64, batch: 12},
+	{name: "gpu, small batch", figure: "step-time-gpu", layers: 6, heads: 6, dim: 384, context: 256, batch: 8},
+	{name: "cpu", layers: 4, heads: 4, dim: 128, context: 64, batch: 12, compute: ops.BFloat16},
+	{name: "gpu, small batch", layers: 6, heads: 6, dim: 384, context: 256, batch: 8, compute: ops.BFloat16},
 }
 
 func (m stepModel) String() string {
-	return fmt.Sprintf("%s: %d×%d, T=%d, B=%d", m.name, m.layers, m.dim, m.context, m.batch)
+	name := fmt.Sprintf("%s: %d×%d, T=%d, B=%d", m.name, m.layers, m.dim, m.context, m.batch)
+	if m.compute == ops.BFloat16 {
+		name += ", bfloat16"
+	}
+	return name
 }
 
 // The rest of a training that all models have in common.
@@ -46,8 +53,8 @@ func (m stepModel) work() float64 {
 }
 
 func step(s *session) error {
-	s.section("step", "A training step", "Forward, backward, clipping by the global norm and AdamW of a GPT on characters (vocabulary 65), float32, in the sizes of "+
-		"examples/transformer. The share counts the products and attention alone.")
+	s.section("step", "A training step", "Forward, backward, clipping by the global norm and AdamW of a GPT on characters (vocabulary 65), in the sizes of "+
+		"examples/transformer, in float32 and with activations of bfloat16, PyTorch under autocast. The share counts the products and attention alone.")
 	for _, m := range stepModels {
 		for _, threads := range s.threads {
 			c := report.Case{
@@ -101,7 +108,7 @@ type training struct {
 // training makes the model, its gradients and its optimiser.
 func (m stepModel) training() (*training, error) {
 	g, r := gorgonia.NewGraph(), newRandom()
-	model, err := nn.NewGPT(g, nn.GPTConfig{Vocab: stepVocab, Context: m.context, Layers: m.layers, Heads: m.heads, Dim: m.dim})
+	model, err := nn.NewGPT(g, nn.GPTConfig{Vocab: stepVocab, Context: m.context, Layers: m.layers, Heads: m.heads, Dim: m.dim, Compute: m.compute})
 	if err != nil {
 		return nil, err
 	}

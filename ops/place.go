@@ -119,13 +119,19 @@ func hostValue(t kernels.Tensor) *tensor.Dense {
 	case kernels.F64:
 		return backed[float64](t)
 	case kernels.BF16:
-		return backed[kernels.BFloat16](t)
+		return adding(backed[kernels.BFloat16](t))
 	case kernels.F16:
-		return backed[kernels.Float16](t)
+		return adding(backed[kernels.Float16](t))
 	case kernels.I32:
 		return backed[int32](t)
 	}
 	return backed[int64](t)
+}
+
+// adding gives a value the engine that can add it, which a lispMachine leaves it with.
+func adding(v *tensor.Dense) *tensor.Dense {
+	tensor.WithEngine(engine{})(v)
+	return v
 }
 
 func backed[T kernels.Element](t kernels.Tensor) *tensor.Dense {

@@ -92,6 +92,7 @@ class Step:
 
     def __init__(self, r):
         self.heads, self.layers, self.clip = r["Heads"], r["Layers"], r["Clip"]
+        self.half = r["DType"] == "bfloat16"
         shape = (r["Batch"], r["Length"])
         self.tokens, self.targets = (read(r["Folder"], n, shape, torch.int64) for n in ("tokens", "targets"))
         # Linear layers keep (out, in) as PyTorch's own do.
@@ -125,12 +126,16 @@ class Step:
     def run(self, _, times):
         return timed(self.step, times)
 
-    def step(self):
+    def loss(self):
         h = F.embedding(self.tokens, self.p["tokens.weight"]) + self.p["positions.weight"][: self.tokens.shape[1]]
         for i in range(self.layers):
             h = self.block(f"blocks.{i}", h)
         logits = F.linear(self.norm("norm", h), self.p["tokens.weight"])
-        loss = F.cross_entropy(logits.flatten(0, 1), self.targets.flatten())
+        return F.cross_entropy(logits.flatten(0, 1).float(), self.targets.flatten())
+
+    def step(self):
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.half):
+            loss = self.loss()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.p.values(), self.clip)
         self.optimizer.step()
