@@ -98,8 +98,22 @@ func (b *Backend) Fill(t kernels.Tensor, x float64) error {
 	if t.DType.IsInteger() && x != math.Trunc(x) {
 		return callError("fill", fmt.Errorf("x is %v, a tensor of %v needs a whole number", x, t.DType))
 	}
-	kernels.FillHost(t, x)
+	if x == 0 && !math.Signbit(x) && t.IsRowMajor() {
+		b.clear(t)
+	} else {
+		kernels.FillHost(t, x)
+	}
 	return nil
+}
+
+// clear writes zeros to a row-major tensor, in tasks that threads share.
+func (b *Backend) clear(t kernels.Tensor) {
+	n, size := t.Elements(), t.DType.Size()
+	memory := unsafe.Slice((*byte)(t.Data), n*size)
+	per := b.perTask(n)
+	b.each(ceilDiv(n, per), elementFLOPs*float64(n), func(task int) {
+		clear(memory[task*per*size : min(n, (task+1)*per)*size])
+	})
 }
 
 // checkLies makes sure that a tensor lies on the host, with a stride an axis.

@@ -53,6 +53,35 @@ func TestCopy(t *testing.T) {
 	}
 }
 
+// Zeros fill a tensor and nothing beside it, also where threads share the work and where there are gaps.
+func TestFillWithZeros(t *testing.T) {
+	b := &cpu.Backend{Threads: 3}
+	for _, n := range []int{1, 5, 100_001} {
+		for _, strides := range [][]int{{3, 1}, {4, 1}, {1, n}} {
+			cells := make([]float64, 4*n+2)
+			for i := range cells {
+				cells[i] = 7
+			}
+			x := kernels.Of(cells[1:], len(cells)-1)
+			x.Shape, x.Strides = []int{n, 3}, strides
+			if err := b.Fill(x, 0); err != nil {
+				t.Fatal(err)
+			}
+			want := make(map[int]bool, 3*n)
+			for i := range n {
+				for j := range 3 {
+					want[1+i*strides[0]+j*strides[1]] = true
+				}
+			}
+			for i, c := range cells {
+				if (c == 0) != want[i] {
+					t.Fatalf("n=%d, strides %v: cell %d is %v", n, strides, i, c)
+				}
+			}
+		}
+	}
+}
+
 // A number is the one of the moment in which it was asked for.
 func TestRead(t *testing.T) {
 	b, x := cpu.New(), []float32{1.5}
