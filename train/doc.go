@@ -65,9 +65,9 @@
 // with it, and launched as a whole, with the same bits; a graph that cannot be recorded goes on launching its kernels one by one, and
 // the Loop says why.
 //
-// Without a Loop, parameters whose values were uploaded (package ops) are changed where they are, and the optimiser's state lies beside them. The
-// machine is then made without BindDualValues, which cannot hold values of a device: a step takes the gradients that the last run
-// computed, and where several runs make a step, [Optimizer.Accumulate] adds up those of the others. The device decides by itself
+// Without a Loop, parameters whose values were uploaded (package ops) are changed where they are, and the optimiser's state lies beside
+// them. The machine is then made without BindDualValues, which cannot hold values of a device: a step takes the gradients that the last
+// run computed, and where several runs make a step, [Optimizer.Accumulate] adds up those of the others. The device decides by itself
 // whether a step is clipped or skipped; with Queue the host need not know before the next run is on its way.
 //
 // # Several processes

@@ -56,9 +56,9 @@ type LoopConfig struct {
 	// Validation are batches that are never trained on; nil means that there are none.
 	Validation data.Batches
 
-	// Checkpoints is where checkpoints go; nil means that none are written. Of several ranks, rank 0 alone has them. There is one after the last step, and one
-	// whatever else ends the run, as long as the weights are good. From a device they are copied to the host and then written beside the
-	// steps that follow, one at a time; an error of that ends the run as soon as it is known.
+	// Checkpoints is where checkpoints go; nil means that none are written. Of several ranks, rank 0 alone has them. There is one after
+	// the last step, and one whatever else ends the run, as long as the weights are good. From a device they are copied to the host and
+	// then written beside the steps that follow, one at a time; an error of that ends the run as soon as it is known.
 	Checkpoints *checkpoint.Folder
 	// CheckpointEvery is the number of steps between checkpoints; 0 means only at the end, and the best.
 	CheckpointEvery int

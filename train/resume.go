@@ -361,8 +361,8 @@ func (l *Loop) finish() error {
 	return nil
 }
 
-// snapshot is the loop as a checkpoint. On the host its tensors are the loop's own, to be written before the next step; there are none where the
-// ranks write them in parts.
+// snapshot is the loop as a checkpoint. On the host its tensors are the loop's own, to be written before the next step; there are none
+// where the ranks write them in parts.
 func (l *Loop) snapshot() (checkpoint.Checkpoint, error) {
 	state := func() (State, error) { return l.optimizer.giveState(true, l.copies) }
 	if l.inParts() {

@@ -143,7 +143,7 @@ func finetune(ctx context.Context, s settings, out io.Writer) error {
 		return err
 	}
 	if end.Cancelled {
-		fmt.Fprintf(out, "Stopped after step %d. To go on: -resume -out %s\n", end.Done, s.out)
+		fmt.Fprintf(out, "Stopped after step %d. To go on: go run ./examples/finetune -resume -out %s\n", end.Done, s.out)
 		return nil
 	}
 	if err := save(model, s, out); err != nil {

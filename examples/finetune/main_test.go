@@ -195,6 +195,7 @@ func TestRefusals(t *testing.T) {
 		args []string
 		want string
 	}{
+		{[]string{"-ranks", "4"}, "-help lists the flags"},
 		{[]string{"-data", "x"}, "-model and -data are needed"},
 		{[]string{"-model", "x", "-data", "y", "-context", "1"}, "-context at least 2"},
 		{[]string{"-resume", "-rank", "4"}, "-rank is given with -resume"},

@@ -34,7 +34,7 @@ type settings struct {
 func parse(args []string, screen io.Writer) (settings, error) {
 	var s settings
 	f := flag.NewFlagSet("finetune", flag.ContinueOnError)
-	f.SetOutput(screen)
+	f.SetOutput(io.Discard)
 	f.StringVar(&s.Model, "model", "", "the model's folder, or hub:NAME or hub:NAME@REVISION")
 	f.StringVar(&s.Data, "data", "", "a text, or a .jsonl file of conversations, questions and answers, or texts")
 	f.StringVar(&s.out, "out", "finetuned", "the folder that everything goes to")
@@ -53,8 +53,14 @@ func parse(args []string, screen io.Writer) (settings, error) {
 	f.BoolVar(&s.Merge, "merge", false, "also save the model with the changes in its weights")
 	f.StringVar(&s.sample, "sample", "Hello! Who are you?", "what the trained model is to answer, or continue; empty for nothing")
 	f.StringVar(&s.device, "device", "auto", "auto, cpu or cuda")
-	if err := f.Parse(args); err != nil {
+	switch err := f.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprint(screen, "finetune goes on training a published model, and lets it write.\n\n")
+		f.SetOutput(screen)
+		f.PrintDefaults()
 		return s, err
+	case err != nil:
+		return s, fmt.Errorf("%w (-help lists the flags)", err)
 	}
 	if s.Rate == 0 {
 		if s.Rate = 2e-4; s.Rank == 0 {

@@ -31,7 +31,7 @@ func main() {
 	context.AfterFunc(ctx, stop) // a second signal ends the program at once
 	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	if err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "prepare:", err)
+		fmt.Fprintln(os.Stderr, "prepare:", strings.TrimPrefix(err.Error(), "prepare: ")) // the package has the program's name
 		os.Exit(1)
 	}
 }
@@ -39,7 +39,7 @@ func main() {
 func run(ctx context.Context, args []string, out, screen io.Writer) error {
 	var o prepare.Options
 	f := flag.NewFlagSet("prepare", flag.ContinueOnError)
-	f.SetOutput(screen)
+	f.SetOutput(io.Discard)
 	place := f.String("tokenizer", "", "a tokenizer.json, a model's folder, or hub:NAME or hub:NAME@REVISION")
 	end := f.String("end", "", "the token that ends each document; if empty the tokenizer's <|endoftext|>, <|end_of_text|>, </s> or <eos>")
 	f.StringVar(&o.Folder, "out", "tokens", "the folder that the files go to")
@@ -48,8 +48,14 @@ func run(ctx context.Context, args []string, out, screen io.Writer) error {
 	f.Float64Var(&o.Validation, "validation", 0, "the share of documents that go to files of their own, to validate on")
 	f.Uint64Var(&o.Seed, "seed", 1, "of which documents these are")
 	f.IntVar(&o.Workers, "workers", 0, "how many goroutines encode; 0 means as many as there are processors")
-	if err := f.Parse(args); err != nil {
+	switch err := f.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprint(screen, "prepare FLAGS TEXTS makes files of tokens of texts, whose names end in .txt, .jsonl or .parquet.\n\n")
+		f.SetOutput(screen)
+		f.PrintDefaults()
 		return err
+	case err != nil:
+		return fmt.Errorf("%w (-help lists the flags)", err)
 	}
 	if *place == "" || f.NArg() == 0 {
 		return errors.New("-tokenizer and the names of texts are needed")

@@ -50,6 +50,7 @@ func TestPrepare(t *testing.T) {
 		t.Error(err)
 	}
 	for want, args := range map[string][]string{
+		"-help lists the flags":     {"-shards", "3"},
 		"are needed":                {"-tokenizer", tokenizerPath},
 		"there is no":               {"-tokenizer", tokenizerPath, filepath.Join(folder, "*.parquet")},
 		"no token <nothing>":        {"-tokenizer", tokenizerPath, "-end", "<nothing>", filepath.Join(folder, "b.jsonl")},

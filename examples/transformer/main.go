@@ -192,7 +192,7 @@ func learn(ctx context.Context, s settings, o options) (err error) {
 		return err
 	}
 	if end.Cancelled {
-		fmt.Printf("Stopped after step %d. To go on: -resume -out %s\n", end.Done, r.folder)
+		fmt.Printf("Stopped after step %d. To go on: go run ./examples/transformer -resume -out %s\n", end.Done, r.folder)
 		return nil
 	}
 

@@ -48,8 +48,8 @@ func launched(t *testing.T, ranks int, args ...string) (string, error) {
 	return out.String(), err
 }
 
-// TestRanks compares a run of three ranks, which is resumed by three that share the optimiser's state and write checkpoints in parts, with one
-// process that accumulates three batches.
+// TestRanks compares a run of three ranks, which is resumed by three that share the optimiser's state and write checkpoints in parts,
+// with one process that accumulates three batches.
 func TestRanks(t *testing.T) {
 	t.Chdir(t.TempDir())
 	writeFile(t, "text.txt", strings.Repeat("for i := range 10 {\n\tprint(i)\n}\n", 40))

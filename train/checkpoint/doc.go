@@ -52,7 +52,8 @@
 //
 // # Processes
 //
-// One process at a time may write to a folder: [Open] locks it, with the file called lock, until [Folder.Close] or the
-// end of the process, however that comes about; to a second one it returns [ErrOpen]. Some network filesystems and small
-// systems have no locks, and there nothing detects a second one. Others may read at the same time through [View]. On Windows, a checkpoint that is being read cannot be removed: Save then says so, after it has saved the new one.
+// One process at a time may write to a folder: [Open] locks it, with the file called lock, until [Folder.Close] or the end of the
+// process, however that comes about; to a second one it returns [ErrOpen]. Some network filesystems and small systems have no locks, and
+// there nothing detects a second one. Others may read at the same time through [View]. On Windows, a checkpoint that is being read cannot
+// be removed: Save then says so, after it has saved the new one.
 package checkpoint

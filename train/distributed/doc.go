@@ -20,13 +20,13 @@
 // device holds: a Group is the Ranks of [github.com/stheno-ml/stheno/ops.AttentionOptions]. [Group.Split] makes parts of a group, so that a few
 // ranks share sequences and all of them the batches.
 //
-// Tensors of the host travel over TCP, from each rank to each. That is slow, simple, and meant for tests and for numbers of a few bytes: what it
-// computes is a sum in the order of the ranks, with the same bits on all of them.
+// Tensors of the host travel over TCP, from each rank to each. That is slow, simple, and meant for tests and for numbers of a few bytes:
+// what it computes is a sum in the order of the ranks, with the same bits on all of them.
 //
 // # When a rank fails
 //
-// The operations of a group are collective, so one rank that is missing stops all. A rank that dies, hangs or gives up (Abort) ends
-// the operations of all others with an error that names it: at once where its connection ends, and otherwise within
-// Config.Timeout. Work that waits on the devices is aborted then, and what it computed is of no use. The operations are counted and compared, so ranks that call different ones, or with other shapes,
-// get an error too instead of a sum of unlike things.
+// The operations of a group are collective, so one rank that is missing stops all. A rank that dies, hangs or gives up (Abort) ends the
+// operations of all others with an error that names it: at once where its connection ends, and otherwise within Config.Timeout. Work that
+// waits on the devices is aborted then, and what it computed is of no use. The operations are counted and compared, so ranks that call
+// different ones, or with other shapes, get an error too instead of a sum of unlike things.
 package distributed
