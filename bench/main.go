@@ -46,7 +46,7 @@ func run(args []string, out, messages io.Writer) (regressed bool, err error) {
 		return false, memoryChild(args[1:], out)
 	}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	flags.SetOutput(messages)
+	flags.SetOutput(io.Discard)
 	var o options
 	flags.BoolVar(&o.quick, "quick", false, "fewer and smaller cases, fewer samples")
 	flags.IntVar(&o.sweeps, "sweeps", 0, "how `often` to measure everything, one time after the other, with as many samples in all (default 3, with -quick 1)")
@@ -62,8 +62,14 @@ func run(args []string, out, messages io.Writer) (regressed bool, err error) {
 	beside := flags.Bool("of-ceiling", false, "with -compare, compare times as shares of the ceiling beside them")
 	readme := flags.String("readme", "", "put this `report` into bench/results, and what is made from it into README.md")
 	as := flags.String("as", "", "with -readme, the `name` of the report there")
-	if err := flags.Parse(args); err != nil {
+	switch err := flags.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprint(messages, "bench measures Stheno on this machine, and writes a report.\n\n")
+		flags.SetOutput(messages)
+		flags.PrintDefaults()
 		return false, err
+	case err != nil:
+		return false, fmt.Errorf("%w (-help lists the flags)", err)
 	}
 	rest := flags.Args()
 	if *compare {

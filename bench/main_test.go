@@ -288,6 +288,7 @@ func TestArguments(t *testing.T) {
 		{[]string{"-threads", "1,x"}, `-threads has "x"`},
 		{[]string{"-run", "("}, "-run"},
 		{[]string{"report.json"}, `argument "report.json"`},
+		{[]string{"-thread", "1"}, "-help lists the flags"},
 		{[]string{"-compare", "a.json"}, "it needs two"},
 		{[]string{"-compare", "-threshold", "much", "a.json", "b.json"}, `-threshold is "much"`},
 		{[]string{"-compare", "no.json", "such.json"}, "no.json"},

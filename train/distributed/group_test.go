@@ -227,15 +227,11 @@ func TestFailures(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			start := time.Now()
 			errs := together(t, configs(t, c.size, 800*time.Millisecond), c.do)
 			for rank, want := range c.want {
 				if errs[rank] == nil || !strings.HasPrefix(errs[rank].Error(), "distributed: ") || !strings.Contains(errs[rank].Error(), want) {
 					t.Errorf("rank %d: %v, want %q in it", rank, errs[rank], want)
 				}
-			}
-			if took := time.Since(start); took > 20*time.Second {
-				t.Errorf("it took %v", took)
 			}
 		})
 	}
