@@ -56,7 +56,7 @@
 //
 // # On a device
 //
-// An [OpenDevice] gives a GPU; [Feed] is an input that is written on the host before each run and read there, [ReadNumber] a loss
+// [OpenDevice] gives a GPU; [Feed] is an input that is written on the host before each run and read there, [ReadNumber] a loss
 // that is read without waiting for it, [Record] a run that is queued again in one launch.
 package ops
 

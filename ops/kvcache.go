@@ -13,7 +13,7 @@ import (
 
 // KVCacheConfig is the shape of a [KVCache].
 type KVCacheConfig struct {
-	DType    tensor.Dtype // Float32 (zero) or Float64
+	DType    tensor.Dtype // Float32 (zero), Float64, BFloat16 or Float16
 	Batch    int          // 0 means 1
 	Heads    int          // of the keys and values
 	HeadDim  int          // of the keys
