@@ -371,13 +371,16 @@ func hard(options ...Option) Case {
 
 // Results are bit-equal for any number of threads, from run to run, and beside other calls of the same backend.
 func TestAttentionIsDeterministic(t *testing.T) {
-	for _, c := range []Case{hard(), hard(BiasOver("Q")), hard(BiasOver("BH"), Dropout), hard(BiasOver("H"), SoftCap),
+	for n, c := range []Case{hard(), hard(BiasOver("Q")), hard(BiasOver("BH"), Dropout), hard(BiasOver("H"), SoftCap),
 		{Batch: 1, Heads: 1, KeyHeads: 1, Sq: 500, Sk: 600, D: 64, Dv: 64, Options: []Option{Plain}},
 		{Batch: 5, Heads: 4, KeyHeads: 2, Sq: 200, Sk: 300, D: 40, Dv: 40, Options: []Option{RowBiasOver("Q"), Sinks},
 			SharedKeys: true, KVLengths: []int{300, 200, 17, 0, 299}},
 		{Batch: 1, Heads: 3, KeyHeads: 1, Sq: 400, Sk: 500, D: 33, Dv: 64, Layout: BSHD, Options: []Option{WindowOf(90, 20)},
 			QLens: []int{0, 10, 180, 400}, KVLens: []int{0, 200, 333, 500}},
 	} {
+		if leftOut(n) {
+			continue
+		}
 		c.Rows = 0
 		want := New[float32](c)
 		if err := want.Run(&cpu.Backend{Threads: 1}); err != nil {

@@ -4,6 +4,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // shareOut runs work on this goroutine, as worker 0, and on up to the given number of helpers that arrive while it runs,
@@ -68,11 +69,13 @@ func (j *job) close() {
 // times only, for goroutines that yield at once come back on each other's cores, away from the rows that these have in
 // their caches: with sixteen of them, kernels took twice as long.
 func watch(happened func() bool) bool {
-	const yields, looks = 10, 40_000
+	const yields, looks = 10, 500
 	for range yields {
-		for range looks {
-			if happened() {
-				return true
+		for until := now() + (100 * time.Microsecond).Nanoseconds(); now() < until; {
+			for range looks { // between two looks at the clock, which take longer
+				if happened() {
+					return true
+				}
 			}
 		}
 		runtime.Gosched()
