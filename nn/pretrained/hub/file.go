@@ -45,10 +45,12 @@ func (f *fetcher) file(commit, snapshot, name string) error {
 	if err != nil {
 		return err
 	}
-	if err := os.Symlink(from, to); err == nil || errors.Is(err, fs.ErrExist) {
-		return nil
+	if !isTrue(os.Getenv("HF_HUB_DISABLE_SYMLINKS")) {
+		if err := os.Symlink(from, to); err == nil || errors.Is(err, fs.ErrExist) {
+			return nil
+		}
 	}
-	return copyFile(to, b.at) // the filesystem has no links
+	return copyFile(to, b.at) // where it is asked for, or the filesystem has no links
 }
 
 // blob is a file's content: what the server says of it, and where it goes.
@@ -194,12 +196,12 @@ func (f *fetcher) receive(b *blob, part string) (err error) {
 	if start := fmt.Sprintf("bytes %d-", have); have > 0 && !strings.HasPrefix(response.Header.Get("Content-Range"), start) {
 		return fmt.Errorf("the server sends %q, asked for were bytes from %d on", response.Header.Get("Content-Range"), have)
 	}
-	watch := time.AfterFunc(stall, func() { cancel(errors.New("the server sends nothing any more")) })
+	watch := time.AfterFunc(f.stall, func() { cancel(errors.New("the server sends nothing any more")) })
 	defer watch.Stop()
 	buffer := make([]byte, 1<<20)
 	for have < b.size {
 		n, err := response.Body.Read(buffer[:min(int64(len(buffer)), b.size-have)])
-		watch.Reset(stall)
+		watch.Reset(f.stall)
 		if n > 0 {
 			if _, err := file.Write(buffer[:n]); err != nil {
 				return err

@@ -8,9 +8,22 @@
 //
 // # Settings
 //
-// HF_TOKEN, or the file that HF_TOKEN_PATH names, is sent to the hub's own host and to no other. HF_ENDPOINT is another server
-// that speaks the same protocol. HF_HUB_CACHE is the cache, otherwise the folder hub in HF_HOME. With HF_HUB_OFFLINE=1 nothing
-// is asked for and what is in the cache is taken.
+// These are read from the environment, as huggingface_hub 1.0 reads them:
+//
+//   - HF_TOKEN, formerly HUGGING_FACE_HUB_TOKEN, or else the file that HF_TOKEN_PATH names, which is token in HF_HOME: sent to the
+//     hub's own host and to no other. HF_HUB_DISABLE_IMPLICIT_TOKEN=1 sends none.
+//   - HF_ENDPOINT is another server that speaks the same protocol.
+//   - HF_HUB_CACHE, formerly HUGGINGFACE_HUB_CACHE, is the cache: otherwise hub in HF_HOME, which is huggingface in XDG_CACHE_HOME,
+//     which is ~/.cache. In these and in HF_TOKEN_PATH a leading ~ and $NAME are replaced.
+//   - HF_HUB_OFFLINE=1, or where that is not set TRANSFORMERS_OFFLINE=1: nothing is asked for and what is in the cache is taken.
+//   - HF_HUB_ETAG_TIMEOUT and HF_HUB_DOWNLOAD_TIMEOUT are after how many seconds without an answer a question and a download are
+//     given up; 30 where they are not set. Downloads are then tried again.
+//   - HF_HUB_DISABLE_PROGRESS_BARS=1: [Options.Progress] is not called.
+//   - HF_HUB_DISABLE_SYMLINKS=1: files are copied into snapshots.
+//
+// Not honoured: HF_XET_* and HF_HUB_DISABLE_XET, for files come by the hub's plain downloads; HF_HUB_DISABLE_SHARED_BLOBS, for none are
+// shared between models; HF_OIDC_RESOURCE; HF_HUB_USER_AGENT_ORIGIN; HUGGINGFACE_CO_STAGING; and telemetry, of which there is none.
+// Where the hub cannot be reached the cache is not taken unasked: that is what being offline says.
 //
 // # Trust
 //
@@ -31,6 +44,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -47,11 +61,11 @@ type Options struct {
 	Want func(file string) bool
 	// Progress, if it is not nil, is told how many bytes of a file are there, and how many it has.
 	Progress func(file string, done, total int64)
-	// Client makes the requests; nil means one that gives up where a server does not answer within half a minute.
+	// Client makes the requests; nil means one that gives up where a server does not answer in the time that the environment says.
 	Client *http.Client
 }
 
-// stall is how long a server may send nothing before the request is made anew.
+// stall is how long a server may send nothing, where the environment does not say.
 const stall = 30 * time.Second
 
 // Fetch downloads the files of a model, "owner/name" or "owner/name@revision", that are not in the cache yet, and returns the
@@ -72,7 +86,9 @@ type fetcher struct {
 	Options
 	ctx            context.Context
 	name, revision string
-	folder         string // of the model in the cache
+	folder         string        // of the model in the cache
+	asking         *http.Client  // for what is not a file's content
+	stall          time.Duration // how long a download may bring nothing before it is made anew
 }
 
 var (
@@ -91,9 +107,9 @@ func newFetcher(ctx context.Context, model string, o Options) (*fetcher, error) 
 	if !filepath.IsLocal(f.revision) || strings.ContainsAny(f.revision, "\\?#%:") {
 		return nil, fmt.Errorf("the revision is %q, it needs to be a branch, a tag or a commit", f.revision)
 	}
-	home := os.Getenv("HF_HOME")
+	home := place("HF_HOME")
 	if home == "" {
-		cache := os.Getenv("XDG_CACHE_HOME")
+		cache := place("XDG_CACHE_HOME")
 		if cache == "" {
 			user, err := os.UserHomeDir()
 			if err != nil {
@@ -103,29 +119,69 @@ func newFetcher(ctx context.Context, model string, o Options) (*fetcher, error) 
 		}
 		home = filepath.Join(cache, "huggingface")
 	}
-	f.Cache = cmp.Or(f.Cache, os.Getenv("HF_HUB_CACHE"), os.Getenv("HUGGINGFACE_HUB_CACHE"), filepath.Join(home, "hub"))
+	f.Cache = cmp.Or(f.Cache, place("HF_HUB_CACHE"), place("HUGGINGFACE_HUB_CACHE"), filepath.Join(home, "hub"))
 	f.folder = filepath.Join(f.Cache, "models--"+strings.ReplaceAll(f.name, "/", "--"))
 	f.Endpoint = strings.TrimRight(cmp.Or(f.Endpoint, os.Getenv("HF_ENDPOINT"), "https://huggingface.co"), "/")
 	if u, err := url.Parse(f.Endpoint); err != nil || u.Host == "" {
 		return nil, fmt.Errorf("the endpoint is %q, it needs to be an address such as https://example.org", f.Endpoint)
 	}
-	f.Offline = f.Offline || isTrue("HF_HUB_OFFLINE") || isTrue("TRANSFORMERS_OFFLINE")
-	if f.Token == "" && !isTrue("HF_HUB_DISABLE_IMPLICIT_TOKEN") {
-		f.Token = strings.TrimSpace(os.Getenv("HF_TOKEN"))
-		if content, err := os.ReadFile(cmp.Or(os.Getenv("HF_TOKEN_PATH"), filepath.Join(home, "token"))); f.Token == "" && err == nil {
+	f.Offline = f.Offline || isTrue(cmp.Or(os.Getenv("HF_HUB_OFFLINE"), os.Getenv("TRANSFORMERS_OFFLINE")))
+	if f.Token == "" && !isTrue(os.Getenv("HF_HUB_DISABLE_IMPLICIT_TOKEN")) {
+		f.Token = strings.TrimSpace(cmp.Or(os.Getenv("HF_TOKEN"), os.Getenv("HUGGING_FACE_HUB_TOKEN")))
+		if content, err := os.ReadFile(cmp.Or(place("HF_TOKEN_PATH"), filepath.Join(home, "token"))); f.Token == "" && err == nil {
 			f.Token = strings.TrimSpace(string(content))
 		}
 	}
+	if isTrue(os.Getenv("HF_HUB_DISABLE_PROGRESS_BARS")) {
+		f.Progress = nil
+	}
+	answer, err := seconds("HF_HUB_ETAG_TIMEOUT")
+	if err != nil {
+		return nil, err
+	}
+	if f.stall, err = seconds("HF_HUB_DOWNLOAD_TIMEOUT"); err != nil {
+		return nil, err
+	}
+	f.asking = f.Client
 	if f.Client == nil {
-		transport := http.DefaultTransport.(*http.Transport).Clone()
-		transport.ResponseHeaderTimeout = stall
-		f.Client = &http.Client{Transport: transport}
+		f.asking, f.Client = clientWithin(answer), clientWithin(f.stall)
 	}
 	return f, nil
 }
 
-func isTrue(variable string) bool {
-	return slices.Contains([]string{"1", "ON", "YES", "TRUE"}, strings.ToUpper(os.Getenv(variable)))
+// clientWithin makes requests that are answered so soon.
+func clientWithin(answer time.Duration) *http.Client {
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.ResponseHeaderTimeout = answer
+	return &http.Client{Transport: transport}
+}
+
+// place is the path in a variable of the environment.
+func place(variable string) string {
+	path := os.Expand(os.Getenv(variable), func(name string) string {
+		if value, found := os.LookupEnv(name); found {
+			return value
+		}
+		return "$" + name
+	})
+	if user, err := os.UserHomeDir(); err == nil && (path == "~" || strings.HasPrefix(path, "~/")) {
+		return user + path[1:]
+	}
+	return path
+}
+
+// seconds is the duration in a variable of the environment; none, and 0, mean stall.
+func seconds(variable string) (time.Duration, error) {
+	text := strings.TrimSpace(cmp.Or(os.Getenv(variable), "0"))
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 0 || n > 1<<20 {
+		return 0, fmt.Errorf("%s is %.40q, it needs to be a number of seconds", variable, text)
+	}
+	return cmp.Or(time.Duration(n)*time.Second, stall), nil
+}
+
+func isTrue(value string) bool {
+	return slices.Contains([]string{"1", "ON", "YES", "TRUE"}, strings.ToUpper(value))
 }
 
 func (f *fetcher) fetch() (string, error) {
@@ -284,6 +340,7 @@ func readIndex(path string) (map[string]bool, error) {
 // request asks the server for something, and makes an error of any answer but that it is there. A redirection to another host
 // is followed for contents, without the token, and is the answer to a question for a header.
 func (f *fetcher) request(method, path string, header http.Header) (*http.Response, error) {
+	isContent := method == http.MethodGet && header != nil
 	request, err := http.NewRequestWithContext(f.ctx, method, f.Endpoint+path, nil)
 	if err != nil {
 		return nil, err
@@ -296,7 +353,10 @@ func (f *fetcher) request(method, path string, header http.Header) (*http.Respon
 	if f.Token != "" {
 		request.Header.Set("Authorization", "Bearer "+f.Token)
 	}
-	client := *f.Client
+	client := *f.asking
+	if isContent {
+		client = *f.Client
+	}
 	client.CheckRedirect = func(next *http.Request, via []*http.Request) error {
 		switch {
 		case len(via) > 10:

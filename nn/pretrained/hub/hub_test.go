@@ -51,7 +51,8 @@ func newServer(t *testing.T) *server {
 	t.Cleanup(s.large.Close)
 	for _, name := range []string{
 		"HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_ENDPOINT", "HF_TOKEN", "HF_TOKEN_PATH", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE",
-		"HF_HUB_DISABLE_IMPLICIT_TOKEN",
+		"HF_HUB_DISABLE_IMPLICIT_TOKEN", "HUGGING_FACE_HUB_TOKEN", "XDG_CACHE_HOME", "HF_HUB_ETAG_TIMEOUT", "HF_HUB_DOWNLOAD_TIMEOUT",
+		"HF_HUB_DISABLE_PROGRESS_BARS", "HF_HUB_DISABLE_SYMLINKS",
 	} {
 		t.Setenv(name, "")
 	}
@@ -317,5 +318,78 @@ func TestFetchRefuses(t *testing.T) {
 				return err
 			})
 		})
+	}
+}
+
+// Each variable of the environment does what it does to huggingface_hub.
+func TestEnvironment(t *testing.T) {
+	newServer(t) // without any of them
+	for _, c := range []struct {
+		set  map[string]string
+		want func(f *fetcher) bool
+	}{
+		{map[string]string{"HF_TOKEN": " a\n", "HUGGING_FACE_HUB_TOKEN": "b"}, func(f *fetcher) bool { return f.Token == "a" }},
+		{map[string]string{"HUGGING_FACE_HUB_TOKEN": "b"}, func(f *fetcher) bool { return f.Token == "b" }},
+		{map[string]string{"HF_HOME": "$PLACE"}, func(f *fetcher) bool { return f.Token == "of the home" }},
+		{map[string]string{"HF_TOKEN_PATH": "${PLACE}/other"}, func(f *fetcher) bool { return f.Token == "of a path" }},
+		{map[string]string{"HF_TOKEN": "a", "HF_HUB_DISABLE_IMPLICIT_TOKEN": "yes"}, func(f *fetcher) bool { return f.Token == "" }},
+		{map[string]string{"HF_ENDPOINT": "http://mirror.example/hf/"}, func(f *fetcher) bool { return f.Endpoint == "http://mirror.example/hf" }},
+		{map[string]string{"HF_HUB_CACHE": "/a", "HUGGINGFACE_HUB_CACHE": "/b"}, func(f *fetcher) bool { return f.Cache == "/a" }},
+		{map[string]string{"HUGGINGFACE_HUB_CACHE": "/b"}, func(f *fetcher) bool { return f.Cache == "/b" }},
+		{map[string]string{"HF_HUB_CACHE": "~/c"}, func(f *fetcher) bool { return f.Cache == os.Getenv("HOME")+"/c" }},
+		{map[string]string{"HF_HUB_CACHE": "/$NOT_SET_ANYWHERE"}, func(f *fetcher) bool { return f.Cache == "/$NOT_SET_ANYWHERE" }},
+		{map[string]string{"HF_HOME": "/h"}, func(f *fetcher) bool { return f.Cache == filepath.Join("/h", "hub") }},
+		{map[string]string{"HF_HOME": "", "XDG_CACHE_HOME": "/x"}, func(f *fetcher) bool { return f.Cache == filepath.Join("/x", "huggingface", "hub") }},
+		{map[string]string{"HF_HOME": ""}, func(f *fetcher) bool {
+			return f.Cache == filepath.Join(os.Getenv("HOME"), ".cache", "huggingface", "hub")
+		}},
+		{map[string]string{"HF_HUB_OFFLINE": "ON"}, func(f *fetcher) bool { return f.Offline }},
+		{map[string]string{"TRANSFORMERS_OFFLINE": "1"}, func(f *fetcher) bool { return f.Offline }},
+		{map[string]string{"HF_HUB_OFFLINE": "0", "TRANSFORMERS_OFFLINE": "1"}, func(f *fetcher) bool { return !f.Offline }},
+		{map[string]string{"HF_HUB_DOWNLOAD_TIMEOUT": "7"}, func(f *fetcher) bool { return f.stall == 7*time.Second && answersWithin(f.Client) == f.stall }},
+		{map[string]string{"HF_HUB_ETAG_TIMEOUT": "7"}, func(f *fetcher) bool { return f.stall == stall && answersWithin(f.asking) == 7*time.Second }},
+		{map[string]string{"HF_HUB_ETAG_TIMEOUT": "soon"}, nil},
+		{map[string]string{"HF_HUB_DOWNLOAD_TIMEOUT": "-1"}, nil},
+		{map[string]string{"HF_HUB_DISABLE_PROGRESS_BARS": "0"}, func(f *fetcher) bool { return f.Progress != nil }},
+		{map[string]string{"HF_HUB_DISABLE_PROGRESS_BARS": "1"}, func(f *fetcher) bool { return f.Progress == nil }},
+	} {
+		t.Run(fmt.Sprint(c.set), func(t *testing.T) {
+			home := t.TempDir()
+			t.Setenv("PLACE", home)
+			for name, content := range map[string]string{"token": "of the home\n", "other": "of a path"} {
+				if err := os.WriteFile(filepath.Join(home, name), []byte(content), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for name, value := range c.set {
+				t.Setenv(name, value)
+			}
+			f, err := newFetcher(t.Context(), "owner/small", Options{Progress: func(string, int64, int64) {}})
+			if (err != nil) != (c.want == nil) {
+				t.Fatalf("the error is %v", err)
+			}
+			if err == nil && !c.want(f) {
+				t.Errorf("it makes of them %+v", f)
+			}
+		})
+	}
+}
+
+func answersWithin(c *http.Client) time.Duration {
+	return c.Transport.(*http.Transport).ResponseHeaderTimeout
+}
+
+// Without links, snapshots have files of their own.
+func TestFetchWithoutLinks(t *testing.T) {
+	s := newServer(t)
+	s.files["model-00001-of-00002.safetensors"] = "first"
+	t.Setenv("HF_HUB_DISABLE_SYMLINKS", "1")
+	folder, err := Fetch(t.Context(), "owner/small", Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.check(folder)
+	if info, err := os.Lstat(filepath.Join(folder, "config.json")); err != nil || !info.Mode().IsRegular() {
+		t.Errorf("config.json is %v: %v", info, err)
 	}
 }
