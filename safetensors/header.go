@@ -49,6 +49,10 @@ func readHeader(r io.ReaderAt, size int64) (header, error) {
 	if int64(length) > size-8 {
 		return header{}, fmt.Errorf("claims a header of %d bytes, only %d follow: it is cut short or no safetensors file", length, size-8)
 	}
+	var first [1]byte
+	if err := readFull(r, first[:min(length, 1)], 8); err == nil && first[0] != '{' {
+		return header{}, fmt.Errorf("has a header that is not valid: %w", errNoObject) // whose length is no reason to take memory for it
+	}
 	text := make([]byte, length)
 	if err := readFull(r, text, 8); err != nil {
 		return header{}, fmt.Errorf("reading the header: %w", err)
@@ -93,10 +97,12 @@ func readFull(r io.ReaderAt, buffer []byte, at int64) error {
 	return err
 }
 
+var errNoObject = errors.New("it does not begin with {")
+
 func parseHeader(text []byte) (header, error) {
 	var h header
 	if len(text) == 0 || text[0] != '{' {
-		return h, errors.New("it does not begin with {")
+		return h, errNoObject
 	}
 	if !utf8.Valid(text) {
 		return h, errors.New("it is not UTF-8")
@@ -196,7 +202,7 @@ func (p parser) integers(bitSize int) ([]int64, error) {
 		}
 		n, err := strconv.ParseUint(number.String(), 10, bitSize)
 		if err != nil {
-			return nil, fmt.Errorf("%s is not an integer from 0 to %d", number, uint64(1)<<bitSize-1)
+			return nil, fmt.Errorf("%.40s is not an integer from 0 to %d", number, uint64(1)<<bitSize-1)
 		}
 		list = append(list, int64(n))
 	}

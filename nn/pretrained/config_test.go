@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -191,6 +192,18 @@ func TestHostileFolders(t *testing.T) {
 				t.Skip(err)
 			}
 		}, "there is neither"},
+		"cyclic config": {func(t *testing.T, folder string) {
+			os.Remove(filepath.Join(folder, configFile))
+			if err := os.Symlink(configFile, filepath.Join(folder, configFile)); err != nil {
+				t.Skip(err)
+			}
+		}, "config.json"},
+		"cyclic shard": {func(t *testing.T, folder string) {
+			write(t, folder, indexFile, index("shard.safetensors"))
+			if err := os.Symlink("shard.safetensors", filepath.Join(folder, "shard.safetensors")); err != nil {
+				t.Skip(err)
+			}
+		}, "shard.safetensors"},
 		"extra tensor": {func(t *testing.T, folder string) {
 			file, err := safetensors.Open(weights)
 			if err != nil {
@@ -213,6 +226,27 @@ func TestHostileFolders(t *testing.T) {
 				t.Errorf("%v, want an error with %q and the folder", err, c.want)
 			}
 		})
+	}
+}
+
+// A config that describes more than any machine has, beside small files, takes no memory for it.
+func TestHostileSizes(t *testing.T) {
+	folder := t.TempDir()
+	const config = `{"model_type": "llama", "vocab_size": 16777216, "hidden_size": 16777216, "intermediate_size": 16777216,
+		"num_hidden_layers": 1000, "num_attention_heads": 16777216}`
+	if err := os.WriteFile(filepath.Join(folder, configFile), []byte(config), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	shard(safetensors.Tensors{{Name: "model.embed_tokens.weight", Value: zeros(2, 2)}})(t, folder)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err := Load(folder, Options{})
+	runtime.ReadMemStats(&after)
+	if want := "has shape [2 2], the config asks for [16777216 16777216]"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want an error with %q", err, want)
+	}
+	if taken := after.TotalAlloc - before.TotalAlloc; taken > 32<<20 {
+		t.Errorf("it takes %d bytes", taken)
 	}
 }
 
