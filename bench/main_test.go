@@ -198,7 +198,7 @@ func TestNothingMatches(t *testing.T) {
 func TestSections(t *testing.T) {
 	s := newTestSession(t)
 	s.options.match = regexp.MustCompile(`^(gorgonia/.*/S=512/|matmul/64×|decoding/1×|fused/(add|sum)/|step/cpu)`)
-	sections, want := []func(*session) error{attention, gorgoniaAttention, matmul, decoding, step}, 2+1+2+2
+	sections, want := []func(*session) error{attention, gorgoniaAttention, matmul, decoding, step}, 2+1+4+2
 	if !testing.Short() { // its tensors take a second to make
 		sections, want = append(sections, fused), want+2
 	}

@@ -55,26 +55,38 @@ func decoding(s *session) error {
 	if s.quick {
 		rows = 256
 	}
-	s.section("decoding", "One row times a matrix", fmt.Sprintf("float32, a matrix of %d×%d, which each token of a decoder reads once; Bᵀ lies "+
-		"transposed. The share is that of threads that do nothing but read it.", rows, largeColumns))
+	s.section("decoding", "One row times a matrix", fmt.Sprintf("float32, or a matrix of bfloat16, of %d×%d, which each token of a decoder reads "+
+		"once; Bᵀ lies transposed. The share is that of threads that do nothing but read float32.", rows, largeColumns))
 	for _, m := range []int{1, 4} {
 		for _, transposed := range []bool{false, true} {
-			p := productShape{m: m, n: largeColumns, k: rows, transposeB: transposed}
-			c := report.Case{Section: "decoding", Name: p.String(), Work: float64(4 * rows * largeColumns), Unit: "B", Ceiling: reading}
-			err := s.product(c, p, func() (*kernels.MatMul, kernels.MatMulOutputs) {
-				r := newRandom()
-				large := kernels.Of(s.matrix(rows), rows, largeColumns)
-				if transposed {
-					large = kernels.Of(s.matrix(rows), largeColumns, rows).Permute(1, 0)
+			for _, dtype := range []kernels.DType{kernels.F32, kernels.BF16} {
+				if err := s.decoded(productShape{m: m, n: largeColumns, k: rows, transposeB: transposed}, dtype); err != nil {
+					return err
 				}
-				return &kernels.MatMul{A: r.tensor(m, rows), B: large}, kernels.MatMulOutputs{C: r.tensor(m, largeColumns)}
-			})
-			if err != nil {
-				return err
 			}
 		}
 	}
 	return nil
+}
+
+// decoded measures a product of a few rows and the large matrix in a type.
+func (s *session) decoded(p productShape, dtype kernels.DType) error {
+	c := report.Case{Section: "decoding", Name: p.String(), Work: float64(dtype.Size() * p.k * p.n), Unit: "B", Ceiling: reading}
+	if dtype != kernels.F32 {
+		c.Name += " " + dtype.String()
+	}
+	return s.product(c, p, func() (*kernels.MatMul, kernels.MatMulOutputs) {
+		r := newRandom()
+		large := kernels.Of(s.matrix(p.k), p.k, p.n)
+		if dtype == kernels.BF16 {
+			large = kernels.Of(make([]kernels.BFloat16, p.k*p.n), p.k, p.n)
+			kernels.CopyHost(large, kernels.Of(s.matrix(p.k), p.k, p.n))
+		}
+		if p.transposeB {
+			large = large.Reshape(p.n, p.k).Permute(1, 0)
+		}
+		return &kernels.MatMul{A: r.tensor(p.m, p.k), B: large}, kernels.MatMulOutputs{C: r.tensor(p.m, p.n)}
+	})
 }
 
 // largeColumns are those of a matrix that no cache holds.
@@ -99,7 +111,7 @@ func (s *session) product(c report.Case, shape productShape, make func() (*kerne
 		backend := &cpu.Backend{Threads: threads}
 		contenders := []contender{s.ours(func() error { return backend.MatMul(problem, out) })}
 		for _, p := range s.peerList {
-			if i < len(s.threads)-1 {
+			if i < len(s.threads)-1 || problem.B.DType != kernels.F32 { // which is what peers multiply
 				break
 			}
 			other, err := p.product(shape, threads, problem, out)

@@ -10,7 +10,8 @@ import (
 //	C = act(A·B + bias)     or, to accumulate,     C ← C + A·B + bias     or, with Z,     C = (A·B + bias)·act'(Z)
 //
 // A and B may have any strides on every axis, so that a transpose is a [Tensor.Permute] and an axis of stride 0
-// broadcasts. They have one dtype. Sums are in [DType.Wide] of it.
+// broadcasts. They have one dtype, or A is F32 and B a 16-bit one, such as a weight that is kept in less memory than it is computed
+// with: its numbers count as they are. Sums are in [DType.Wide] of A's.
 type MatMul struct {
 	A Tensor // (batch..., m, k)
 	B Tensor // (batch..., k, n), or (k, n) for all of the batch
@@ -87,7 +88,7 @@ func (m *MatMul) Validate() error {
 	if err := m.B.validateMatrices("b"); err != nil {
 		return err
 	}
-	if m.B.DType != m.A.DType {
+	if half := m.B.DType == BF16 || m.B.DType == F16; m.B.DType != m.A.DType && !(half && m.A.DType == F32) {
 		return fmt.Errorf("b is %v, a is %v: they need one dtype", m.B.DType, m.A.DType)
 	}
 	batch := m.A.Shape[:len(m.A.Shape)-2]
@@ -124,7 +125,7 @@ func (m *MatMul) Check(out MatMulOutputs) error {
 	own, shape := [2]DType{m.A.DType, m.A.DType.Wide()}, m.OutputShape()
 	return checkOperands(
 		operand{name: "a", tensor: m.A, shape: m.A.Shape, dtypes: own},
-		operand{name: "b", tensor: m.B, shape: m.B.Shape, dtypes: own},
+		operand{name: "b", tensor: m.B, shape: m.B.Shape, dtypes: [2]DType{m.B.DType}},
 		operand{name: "bias", tensor: m.Bias, shape: m.Bias.Shape, dtypes: own, layout: contiguousRows, isOptional: true},
 		operand{name: "c", tensor: out.C, shape: shape, dtypes: own, layout: writtenRows},
 		operand{name: "pre", tensor: out.Pre, shape: shape, dtypes: own, layout: writtenRows, isOptional: true},

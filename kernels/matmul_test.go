@@ -21,6 +21,9 @@ func TestMatMulShapes(t *testing.T) {
 		if err := p.Validate(); err != nil {
 			t.Errorf("%v·%v: %v", c.a, c.b, err)
 		}
+		if p.B.DType = kernels.BF16; p.Validate() != nil {
+			t.Errorf("%v·%v with b in bfloat16: %v", c.a, c.b, p.Validate())
+		}
 		if got := p.OutputShape(); !slices.Equal(got, c.out) || p.FLOPs() != c.flops {
 			t.Errorf("%v·%v has shape %v and %v FLOPs, it needs %v and %v", c.a, c.b, got, p.FLOPs(), c.out, c.flops)
 		}
@@ -37,6 +40,8 @@ func TestMatMulValidate(t *testing.T) {
 		"b is float64, a is float32: they need one dtype":                                       func(p *kernels.MatMul) { p.B.DType = kernels.F64 },
 		"b has batch axes [3], it needs a's [2] or none":                                        func(p *kernels.MatMul) { p.B = shaped(3, 4, 5) },
 		"b has 5 rows, it needs a's 4 columns: a is [2 3 4], b is [5 4]":                        func(p *kernels.MatMul) { p.B = shaped(5, 4) },
+		"b is float32, a is bfloat16: they need one dtype":                                      func(p *kernels.MatMul) { p.A.DType = kernels.BF16 },
+		"bias is float16, it needs to be float32":                                               func(p *kernels.MatMul) { p.B.DType, p.Bias = kernels.F16, shaped(5); p.Bias.DType = kernels.F16 },
 		"bias has shape [1 5], it needs one value for each of b's 5 columns":                    func(p *kernels.MatMul) { p.Bias = shaped(1, 5) },
 		"bias is bfloat16, it needs to be float32":                                              func(p *kernels.MatMul) { p.Bias = shaped(5); p.Bias.DType = kernels.BF16 },
 		"bias has a stride of 2 along its last axis, which needs to be contiguous":              func(p *kernels.MatMul) { p.Bias = shaped(5); p.Bias.Strides[0] = 2 },

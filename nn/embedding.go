@@ -39,7 +39,7 @@ func NewEmbedding(g *gorgonia.ExprGraph, c EmbeddingConfig) (*Embedding, error) 
 	if e.compute, err = s.computeType(c.Compute); err != nil {
 		return nil, err
 	}
-	e.weight, err = s.parameter("weight", initOr(c.Init, Normal(gpt2Std)), c.Vocab, c.Dim)
+	e.weight, err = s.keptWeight(initOr(c.Init, Normal(gpt2Std)), c.Vocab, c.Dim)
 	return made(e, err)
 }
 

@@ -42,7 +42,7 @@ func NewLinear(g *gorgonia.ExprGraph, c LinearConfig) (*Linear, error) {
 		return nil, s.errorf("%w", err)
 	}
 	l := &Linear{scope: s, c: c}
-	if l.weight, err = s.parameter("weight", initOr(c.Init, FanIn), c.In, c.Out); err != nil {
+	if l.weight, err = s.keptWeight(initOr(c.Init, FanIn), c.In, c.Out); err != nil {
 		return nil, err
 	}
 	if !c.NoBias {

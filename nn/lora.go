@@ -89,13 +89,13 @@ func (p *Parameters) Freeze(match func(name string) bool) {
 }
 
 // Trainable lists those of a graph's parameters that are not frozen: what a training differentiates the loss by and gives its
-// optimiser. The others then cost neither gradients nor an optimiser's state.
+// optimiser. The others then cost neither gradients nor an optimiser's state. Weights in 16 bits are none of them.
 func (p *Parameters) Trainable(all gorgonia.Nodes) gorgonia.Nodes {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var list gorgonia.Nodes
 	for _, n := range all {
-		if p.trains == nil || p.trains(n.Name()) {
+		if !isHalf(n.Dtype()) && (p.trains == nil || p.trains(n.Name())) {
 			list = append(list, n)
 		}
 	}
@@ -171,6 +171,9 @@ func (p *Parameters) HasLoRA() (set, merged bool) {
 
 // addChange is W ← W + scale·A·B, where the values live.
 func (p *Parameters) addChange(c change, scale float64) error {
+	if d := p.values[c.weight].Dtype(); isHalf(d) {
+		return fmt.Errorf("%s is kept in %v, which would round away much of what is added", c.weight, d)
+	}
 	a, err := ops.Download(p.values[c.a])
 	if err != nil {
 		return err

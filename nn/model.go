@@ -76,8 +76,8 @@ func (m *model) logits(h *gorgonia.Node) (*gorgonia.Node, error) {
 }
 
 // Loss is the mean cross-entropy of predicting targets, (B, S), from tokens, (B, S): a scalar that [gorgonia.Grad] takes
-// as a cost. It never holds the logits of the whole batch, unless they have a soft cap, so a graph that only trains needs
-// no Forward. A target of IgnoreTarget does not count.
+// as a cost. It never holds the logits of the whole batch, unless they have a soft cap or [Parameters.KeepWeights] is used
+// beside float32, so a graph that only trains needs no Forward. A target of IgnoreTarget does not count.
 func (m *model) Loss(tokens, targets *gorgonia.Node) (*gorgonia.Node, error) {
 	h, err := m.hidden(tokens)
 	if err != nil {
@@ -104,7 +104,7 @@ func (m *model) lossOf(h, tokens, targets *gorgonia.Node) (*gorgonia.Node, error
 		return nil, m.errorf("targets has shape %v, it needs tokens's %v", []int(targets.Shape()), []int(tokens.Shape()))
 	}
 	ignore := IgnoreTarget
-	if m.softCap != 0 {
+	if m.softCap != 0 || isHalf(m.head.weight.Dtype()) && h.Dtype() == tensor.Float32 {
 		logits, err := m.logits(h)
 		if err != nil {
 			return nil, err

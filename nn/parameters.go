@@ -27,13 +27,14 @@ import (
 type Parameters struct {
 	seed uint64
 
-	mu     sync.Mutex
-	device *ops.Device // where the values live; nil for the host
-	names  []string
-	values map[string]*tensor.Dense
-	used   map[string]bool        // the parameters that a layer has
-	lora   *lowRank               // nil for none
-	trains func(name string) bool // nil for all
+	mu      sync.Mutex
+	device  *ops.Device // where the values live; nil for the host
+	names   []string
+	values  map[string]*tensor.Dense
+	used    map[string]bool        // the parameters that a layer has
+	weights tensor.Dtype           // what KeepWeights said, none if it did not
+	lora    *lowRank               // nil for none
+	trains  func(name string) bool // nil for all
 }
 
 // NewParameters is a Parameters without values yet. The zero value is NewParameters(0).
@@ -222,6 +223,9 @@ func (p *Parameters) MoveTo(d *ops.Device) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.weights != (tensor.Dtype{}) {
+		return fmt.Errorf("Parameters: weights are kept in %v, which is for the host", p.weights)
+	}
 	if p.device != nil && p.device != d {
 		return fmt.Errorf("Parameters: the values are on %v, they cannot be moved to %v", p.device, d)
 	}
@@ -251,14 +255,23 @@ func (p *Parameters) placed(value *tensor.Dense) (*tensor.Dense, error) {
 	return value, nil
 }
 
-// get is the value of a parameter, made if there is none.
-func (p *Parameters) get(name string, dtype tensor.Dtype, init Init, shape []int) (*tensor.Dense, error) {
+// errShape says that a value is not the one that a layer needs.
+func errShape(name string, v *tensor.Dense, dtype tensor.Dtype, shape []int) error {
+	return fmt.Errorf("parameter %s exists as %v of shape %v, it needs %v of shape %v", name, v.Dtype(), []int(v.Shape()), dtype, shape)
+}
+
+// value is the value of a parameter, made if there is none.
+func (p *Parameters) value(name string, dtype tensor.Dtype, init Init, shape []int) (*tensor.Dense, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	return p.get(name, dtype, init, shape)
+}
+
+// get is value, for those who hold the lock.
+func (p *Parameters) get(name string, dtype tensor.Dtype, init Init, shape []int) (*tensor.Dense, error) {
 	if v, ok := p.values[name]; ok {
 		if v.Dtype() != dtype || !slices.Equal(v.Shape(), shape) {
-			return nil, fmt.Errorf("parameter %s exists as %v of shape %v, it needs %v of shape %v",
-				name, v.Dtype(), []int(v.Shape()), dtype, shape)
+			return nil, errShape(name, v, dtype, shape)
 		}
 		p.use(name)
 		return v, nil
@@ -380,14 +393,21 @@ func (s *scope) parameter(part string, init Init, shape ...int) (*gorgonia.Node,
 
 // named adds a parameter of the given name to the graph.
 func (s *scope) named(name string, init Init, shape ...int) (*gorgonia.Node, error) {
+	return s.with(name, s.store.value, init, shape...)
+}
+
+// with adds a parameter to the graph whose value is what a method of its Parameters gives.
+func (s *scope) with(
+	name string, get func(string, tensor.Dtype, Init, []int) (*tensor.Dense, error), init Init, shape ...int,
+) (*gorgonia.Node, error) {
 	if len(s.g.ByName(name)) > 0 {
 		return nil, s.errorf("the graph already has a parameter or input called %s, each layer needs a Name of its own", name)
 	}
-	value, err := s.store.get(name, s.dtype, init, shape)
+	value, err := get(name, s.dtype, init, shape)
 	if err != nil {
 		return nil, s.errorf("%w", err)
 	}
-	n := gorgonia.NewTensor(s.g, s.dtype, len(shape), gorgonia.WithShape(shape...), gorgonia.WithName(name), gorgonia.WithValue(value))
+	n := gorgonia.NewTensor(s.g, value.Dtype(), len(shape), gorgonia.WithShape(shape...), gorgonia.WithName(name), gorgonia.WithValue(value))
 	s.params = append(s.params, n)
 	return n, nil
 }

@@ -1,7 +1,9 @@
 package ops
 
 import (
+	"errors"
 	"fmt"
+	"runtime"
 
 	"github.com/stheno-ml/stheno/kernels"
 	"gorgonia.org/gorgonia"
@@ -33,3 +35,33 @@ func (k cast) outputs(in []kernels.Tensor) ([]kernels.Tensor, error) {
 func (cast) forward(r *run, in, out []kernels.Tensor) error { return r.Copy(out[0], in[0]) }
 
 func (cast) backward(r *run, _, dOut, d []kernels.Tensor) error { return r.Copy(d[0], dOut[0]) }
+
+// Converted is a copy of a value in another type of floats, rounded as [Cast] rounds a node, where the value lives.
+func Converted(v gorgonia.Value, dtype tensor.Dtype) (*tensor.Dense, error) {
+	to := dtypeOf(dtype)
+	switch {
+	case v == nil:
+		return nil, errors.New("Converted: the value is nil")
+	case to == kernels.NoDType:
+		return nil, fmt.Errorf("Converted: dtype is %v, it needs to be %s", dtype, floatTypes)
+	case dtypeOf(v.Dtype()) == kernels.NoDType:
+		return nil, fmt.Errorf("Converted: the value is %v, it needs to be %s", v.Dtype(), floatTypes)
+	}
+	from, err := TensorOf(v)
+	if err != nil {
+		return nil, fmt.Errorf("Converted: the value %w", err)
+	}
+	place, err := PlaceOf(v)
+	if err != nil {
+		return nil, fmt.Errorf("Converted: the value %w", err)
+	}
+	copied, err := place.Alloc(to, from.Shape...)
+	if err == nil {
+		err = place.Copy(copied, from)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("Converted: %w", err)
+	}
+	runtime.KeepAlive(v)
+	return ValueOf(copied), nil
+}

@@ -3,6 +3,7 @@ package ops
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/stheno-ml/stheno/kernels"
 	"gorgonia.org/gorgonia"
@@ -25,7 +26,7 @@ func Linears(x *gorgonia.Node, weights, biases gorgonia.Nodes) (gorgonia.Nodes, 
 		if biases != nil {
 			bias = biases[i]
 		}
-		inputs = append(inputs, input{name: fmt.Sprintf("weights[%d]", i), node: w, form: stridedForm},
+		inputs = append(inputs, input{name: fmt.Sprintf("weights[%d]", i), node: w, form: weightForm(x, w)},
 			input{name: fmt.Sprintf("biases[%d]", i), node: bias, form: denseForm, optional: true, unread: true})
 	}
 	return applyAll(name, &linears{}, inputs...)
@@ -143,7 +144,8 @@ func (w *joinedWeights) source() source {
 
 // in gives the weights in the type of the input, and keeps copies for the backward run if that is asked for.
 func (w *joinedWeights) in(r *run, dtype kernels.DType, keep bool, weights []kernels.Tensor) ([]kernels.Tensor, error) {
-	if !w.joins {
+	other := func(t kernels.Tensor) bool { return t.DType != dtype }
+	if !w.joins || !keep && !slices.ContainsFunc(weights, other) {
 		return weights, nil
 	}
 	lend := r.scratch

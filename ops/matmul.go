@@ -18,11 +18,11 @@ type MatMulOptions struct {
 // of them is 1 or missing. With a transpose, the last two axes of a or b are the other way round.
 //
 // A vector a, (k), is one row, and a vector b, (k), one column, whose axis the result does not have: (batch..., n), (batch..., m),
-// or a scalar for two vectors.
+// or a scalar for two vectors. Beside an a of float32, b may be a constant of 16 bits, as a weight of [Linear].
 func MatMul(a, b *gorgonia.Node, o MatMulOptions) (*gorgonia.Node, error) {
 	return apply("MatMul", &matMul{MatMulOptions: o},
 		input{name: "a", node: a, form: stridedForm},
-		input{name: "b", node: b, form: stridedForm})
+		input{name: "b", node: b, form: weightForm(a, b)})
 }
 
 type matMul struct {
@@ -37,7 +37,7 @@ func (k *matMul) outputs(in []kernels.Tensor) ([]kernels.Tensor, error) {
 			return nil, fmt.Errorf("%s has shape %v, a vector cannot be transposed: it needs at least two axes", name, in[i].Shape)
 		}
 	}
-	if in[1].DType != in[0].DType {
+	if in[1].DType != in[0].DType && !isKept(in[1], in[0]) {
 		return nil, fmt.Errorf("b is %v, a is %v: they need one dtype", in[1].DType, in[0].DType)
 	}
 	a, b := k.matrices(in)

@@ -1,5 +1,5 @@
 """Decodes with transformers what nn/pretrained's BenchmarkDecode does, in turns with it: a random GPT-2 of 124M, batch 1, with its
-cache, from a prompt of 32 tokens to 256, and compares the tokens.
+cache, from a prompt of 32 tokens to 256, in float32 and in bfloat16, and compares the tokens.
 
     go test -c -o pretrained.test ./nn/pretrained
     OMP_NUM_THREADS=2 GOMAXPROCS=2 python3 bench/pretrained/decode.py pretrained.test [rounds]     (needs transformers and PyTorch)
@@ -32,27 +32,29 @@ def theirs(model):
         return (window - prompt) / (time.perf_counter() - began), tokens
 
 
-def ours(folder):
+def ours(folder, weights):
     ids = os.path.join(folder, "ids")
     output = subprocess.run(
-        [test, "-test.run=xxx", "-test.bench=^BenchmarkDecode$", f"-test.benchtime={window - prompt}x", f"-folder={folder}", f"-ids={ids}"],
+        [test, "-test.run=xxx", "-test.bench=^BenchmarkDecode$", f"-test.benchtime={window - prompt}x", f"-folder={folder}", f"-ids={ids}",
+         f"-weights={weights}"],
         check=True, capture_output=True, text=True).stdout
     return float(re.search(r"([0-9.]+) tok/s", output)[1]), [int(n) for n in open(ids).read().strip("[]\n").split()]
 
 
 torch.manual_seed(1)
 # Weights wider than usual make tokens differ from each other.
-model = tf.GPT2LMHeadModel(tf.GPT2Config(initializer_range=0.06)).eval()
+whole = tf.GPT2LMHeadModel(tf.GPT2Config(initializer_range=0.06)).eval()
 with tempfile.TemporaryDirectory() as folder:
-    model.save_pretrained(folder)
-    seen = {"transformers": [], "bfloat16": [], "ours": []}
+    whole.save_pretrained(folder)
+    seen = {"transformers": [], "transformers, bfloat16": [], "ours": [], "ours, bfloat16": []}
     brain = tf.GPT2LMHeadModel.from_pretrained(folder, dtype=torch.bfloat16).eval()
     for _ in range(rounds):
-        rate, tokens = theirs(model)
-        seen["transformers"].append(rate)
-        seen["bfloat16"].append(theirs(brain)[0])
-        rate, same = ours(folder)
-        seen["ours"].append(rate)
-        print("tokens equal" if same == tokens else f"tokens DIFFER from number {next(i for i in range(len(tokens)) if same[i] != tokens[i])} on", flush=True)
+        for name, model, weights in ("", whole, "float32"), (", bfloat16", brain, "bfloat16"):
+            rate, tokens = theirs(model)
+            seen["transformers" + name].append(rate)
+            rate, same = ours(folder, weights)
+            seen["ours" + name].append(rate)
+            differ = [i for i in range(len(tokens)) if same[i] != tokens[i]]
+            print(f"{weights}: tokens {f'differ from number {differ[0]} on' if differ else 'equal'}", flush=True)
 for name, rates in seen.items():
-    print(f"{name:12} {statistics.median(rates):6.1f} tok/s ({min(rates):.1f} to {max(rates):.1f}) on {torch.get_num_threads()} threads")
+    print(f"{name:22} {statistics.median(rates):6.1f} tok/s ({min(rates):.1f} to {max(rates):.1f}) on {torch.get_num_threads()} threads")

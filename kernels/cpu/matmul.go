@@ -36,20 +36,26 @@ func (b *Backend) MatMul(m *kernels.MatMul, out kernels.MatMulOutputs) error {
 
 // multiply is MatMul without a factor and without sums.
 func (b *Backend) multiply(m *kernels.MatMul, out kernels.MatMulOutputs) {
-	if suitsTiles(m) {
+	few := suitsFewRows(m)
+	if !few && suitsTiles(m) {
 		b.multiplyTiles(m, out)
 		return
 	}
-	if isHalf(m.A.DType) {
+	if isHalf(m.B.DType) {
 		h := halves{b: b}
 		defer h.round()
 		wide := *m
-		wide.A, wide.B, wide.Bias = h.read(m.A), h.read(m.B), h.read(m.Bias)
+		wide.A, wide.Bias = h.read(m.A), h.read(m.Bias)
 		if out.Pre = h.write(out.Pre); m.Accumulate {
 			out.C = h.update(out.C)
 		} else {
 			out.C = h.write(out.C)
 		}
+		if few {
+			newHalfProduct(&wide, out).run(b)
+			return
+		}
+		wide.B = h.read(m.B)
 		m = &wide
 	}
 	inTypeOf(m.A, multiply[float32], multiply[float64])(b, m, out)
@@ -57,6 +63,8 @@ func (b *Backend) multiply(m *kernels.MatMul, out kernels.MatMulOutputs) {
 
 func multiply[T kernels.Float](b *Backend, m *kernels.MatMul, out kernels.MatMulOutputs) {
 	x := newMultiplication[T](m, out)
+	x.b.data = kernels.Host[T](m.B)
+	x.choose()
 	if parts := x.parts(); parts > 1 {
 		x.runInParts(b, parts)
 		return
@@ -94,8 +102,9 @@ type layout struct {
 // that are copied at once, which are whole strips.
 type cut struct{ width, depth, strip, copied int }
 
+// newMultiplication describes a call, but for the elements of B, which may be of another type, and how the product is cut.
 func newMultiplication[T kernels.Float](m *kernels.MatMul, out kernels.MatMulOutputs) *multiplication[T] {
-	x := &multiplication[T]{MatMul: m, a: newStack[T](m.A), b: newStack[T](m.B), c: newStack[T](out.C)}
+	x := &multiplication[T]{MatMul: m, a: newStack[T](m.A), b: stack[T]{layout: layoutOf(m.B)}, c: newStack[T](out.C)}
 	x.rows, x.columns, x.depth = m.Dims()
 	if x.hasPre = out.Pre.IsSet(); x.hasPre {
 		x.pre = newStack[T](out.Pre)
@@ -109,7 +118,6 @@ func newMultiplication[T kernels.Float](m *kernels.MatMul, out kernels.MatMulOut
 	}
 	x.rows = fold(x.rows, &x.b.layout, moving...)
 	x.items = x.a.items()
-	x.choose()
 	return x
 }
 

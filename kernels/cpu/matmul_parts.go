@@ -47,11 +47,15 @@ func (x *multiplication[T]) runInParts(b *Backend, parts int) {
 	p.choose()
 	p.cut.width = evenly(p.columns, widestRead/kernels.DTypeOf[T]().Size(), quad[T]())
 	p.run(b)
+	x.addParts(p.c.data, parts)
+}
 
+// addParts completes C, the only one, from sums that are row-major and lie one behind the other.
+func (x *multiplication[T]) addParts(sums []T, parts int) {
 	c := x.c.item(0)
-	store(x.rows, x.columns, c.at(0, 0), c.rowStep, &p.c.data[0], x.columns, x.Accumulate)
+	store(x.rows, x.columns, c.at(0, 0), c.rowStep, &sums[0], x.columns, x.Accumulate)
 	for i := 1; i < parts; i++ {
-		simd.AddTile(x.rows, x.columns, c.at(0, 0), c.rowStep, &p.c.data[i*sums], x.columns)
+		simd.AddTile(x.rows, x.columns, c.at(0, 0), c.rowStep, &sums[i*x.rows*x.columns], x.columns)
 	}
 	x.finish(region{rows: x.rows, columns: x.columns}, 0, x.rows)
 }

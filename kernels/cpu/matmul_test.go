@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unsafe"
 
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/kernels/cpu"
@@ -23,6 +24,7 @@ type productCase struct {
 	gap                    int // elements between the rows of all tensors
 	bias, accumulate, pre  bool
 	activation             kernels.Activation
+	weights                kernels.DType // of B, where that is a 16-bit one beside float32
 }
 
 var productSizes = []int{0, 1, 2, 3, 5, 7, 8, 15, 16, 17, 31, 33, 63, 64, 65, 100, 129, 256}
@@ -65,10 +67,39 @@ func productCases() []productCase {
 	)
 }
 
+// weightCases are products of float32 and 16-bit numbers.
+func weightCases() []productCase {
+	cases := []productCase{
+		{m: 1, n: 203, k: 768, bias: true, pre: true, activation: kernels.GELUTanh},
+		{m: 1, n: 2304, k: 200},
+		{m: 3, n: 4100, k: 200, gap: 5, accumulate: true, bias: true},
+		{m: 16, n: 70, k: 520, transposeA: true, gap: 1},
+		{m: 1, n: 1000, k: 97, transposeB: true},
+		{m: 5, n: 333, k: 130, transposeB: true, transposeA: true, gap: 3, accumulate: true, bias: true},
+		{m: 16, n: 35, k: 700, transposeB: true, pre: true, activation: kernels.SiLU},
+		{m: 17, n: 65, k: 33}, {m: 70, n: 40, k: 64, transposeB: true, bias: true},
+		{batch: []int{2, 3}, m: 1, n: 65, k: 40, sharedB: true, bias: true},
+		{batch: []int{3}, m: 2, n: 33, k: 20, sharedB: true, transposeA: true, pre: true, activation: kernels.GELUErf},
+		{batch: []int{2}, m: 3, n: 20, k: 30, gap: 2},
+		{m: 1, n: 1, k: 1}, {m: 2, n: 3, k: 5}, {m: 0, n: 3, k: 5}, {m: 4, n: 0, k: 7}, {m: 4, n: 7, k: 0, bias: true},
+	}
+	var all []productCase
+	for _, dtype := range []kernels.DType{kernels.BF16, kernels.F16} {
+		for _, c := range cases {
+			c.weights = dtype
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
 func TestMatMul(t *testing.T) {
 	for i, c := range productCases() {
 		checkProduct[float32](t, c, uint64(i))
 		checkProduct[float64](t, c, uint64(i))
+	}
+	for i, c := range weightCases() {
+		checkProduct[float32](t, c, uint64(i))
 	}
 }
 
@@ -137,7 +168,14 @@ func newProduct[T kernels.Float](c productCase, seed uint64) *product[T] {
 		batchB = nil
 	}
 	p.problem.A, _ = tensor(c.batch, c.m, c.k, c.transposeA)
-	p.problem.B, _ = tensor(batchB, c.k, c.n, c.transposeB)
+	var memory []T
+	if p.problem.B, memory = tensor(batchB, c.k, c.n, c.transposeB); c.weights != kernels.NoDType {
+		// What lies between the rows is NaN.
+		kept := slices.Repeat([]kernels.BFloat16{0x7fff}, len(memory))
+		half := kernels.Tensor{Data: unsafe.Pointer(&kept[0]), DType: c.weights, Shape: p.problem.B.Shape, Strides: p.problem.B.Strides}
+		kernels.CopyHost(half, p.problem.B)
+		p.problem.B = half
+	}
 	p.problem.Accumulate, p.problem.Activation = c.accumulate, c.activation
 	if c.bias {
 		p.problem.Bias, _ = tensor(nil, 1, c.n, false)
@@ -278,6 +316,9 @@ func TestMatMulThreadsAreBitEqual(t *testing.T) {
 			{m: 130, n: 300, k: 900, transposeA: true, accumulate: true},
 			{batch: []int{5}, m: 100, n: 65, k: 64, sharedB: true, gap: 3},
 			{batch: []int{7}, m: 65, n: 100, k: 64, accumulate: true},
+			{m: 1, n: 2100, k: 300, weights: kernels.BF16},
+			{m: 2, n: 900, k: 300, transposeB: true, weights: kernels.F16},
+			{m: 3, n: 4500, k: 768, bias: true, weights: kernels.BF16},
 		} {
 			if leftOut(i) {
 				continue

@@ -46,7 +46,7 @@ func (o *tiledOperand) at(item, row, column int) unsafe.Pointer {
 func suitsTiles(m *kernels.MatMul) bool {
 	const least = 1 << 14 // multiplications
 	rounded := m.A.DType == kernels.BF16 || m.A.DType == kernels.F32 && m.Precision == kernels.PrecisionBFloat16
-	if !rounded || !simd.HasTiles() {
+	if !rounded || m.B.DType == kernels.F16 || !simd.HasTiles() {
 		return false
 	}
 	_, columns, _ := m.Dims()

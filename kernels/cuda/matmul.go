@@ -60,6 +60,9 @@ func (d *Device) checkMatMul(m *kernels.MatMul, out kernels.MatMulOutputs) error
 	if t := m.A.DType; t != kernels.F32 && t != kernels.BF16 && t != kernels.F16 {
 		return kernels.Unsupported{Device: d.Name(), What: fmt.Sprintf("a product of %v", t)}
 	}
+	if m.B.DType != m.A.DType {
+		return kernels.Unsupported{Device: d.Name(), What: fmt.Sprintf("a product of %v and %v", m.A.DType, m.B.DType)}
+	}
 	if rows, columns, depth := m.Dims(); max(rows, columns, depth, out.C.Elements()/max(1, columns)) > math.MaxInt32 {
 		return fmt.Errorf("cuda:%d: matmul: a is %v and b is %v, a GPU computes up to %d rows and columns", d.index, m.A.Shape, m.B.Shape, math.MaxInt32)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/nn"
+	"github.com/stheno-ml/stheno/ops"
 	"github.com/stheno-ml/stheno/safetensors"
 	"gorgonia.org/tensor"
 )
@@ -21,6 +22,7 @@ import (
 var (
 	folder  = flag.String("folder", "", "the model that BenchmarkLoad and BenchmarkDecode read")
 	idsPath = flag.String("ids", "", "the file that BenchmarkDecode writes its tokens to")
+	kept    = flag.String("weights", "float32", "what BenchmarkDecode keeps weights in: float32, bfloat16 or float16")
 )
 
 // BenchmarkDecode predicts one token after another by the GPT-2 of -folder, or a random one of its smallest shape, and writes what it
@@ -64,12 +66,20 @@ func BenchmarkDecode(b *testing.B) {
 
 // decoded is the model that BenchmarkDecode runs.
 func decoded() (*Model, error) {
+	weights, ok := map[string]tensor.Dtype{"float32": tensor.Float32, "bfloat16": ops.BFloat16, "float16": ops.Float16}[*kept]
+	if !ok {
+		return nil, fmt.Errorf("-weights is %q, it needs to be float32, bfloat16 or float16", *kept)
+	}
 	if *folder != "" {
-		return Load(*folder, Options{})
+		return Load(*folder, Options{Weights: weights})
 	}
 	text := []byte(`{"model_type": "gpt2"}`)
 	family, arch, err := describe(text, Options{})
-	return &Model{family: family, config: text, arch: arch, parameters: nn.NewParameters(1)}, err
+	m := &Model{family: family, config: text, arch: arch, parameters: nn.NewParameters(1)}
+	if err == nil && weights != tensor.Float32 {
+		err = m.parameters.KeepWeights(weights)
+	}
+	return m, err
 }
 
 func largest(x []float64) int {

@@ -388,6 +388,51 @@ func TestSaveIn16Bits(t *testing.T) {
 	}
 }
 
+// A model whose weights are kept in 16 bits is saved as what a model in float32 is saved as in 16 bits, and decodes what it computes
+// without a cache.
+func TestKeptIn16Bits(t *testing.T) {
+	for _, name := range []string{"gpt2", "qwen3", "gemma3"} {
+		for _, dtype := range []tensor.Dtype{ops.BFloat16, ops.Float16} {
+			var folders [2]string
+			m := load(t, filepath.Join("testdata", name), Options{Weights: dtype})
+			for i, m := range []*Model{load(t, filepath.Join("testdata", name), Options{}), m} {
+				folders[i] = t.TempDir()
+				if err := m.Save(folders[i], SaveOptions{DType: dtype}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			have, want := tensorsOf(t, folders[1]), tensorsOf(t, folders[0])
+			for name, data := range want {
+				if !slices.Equal(have[name], data) {
+					t.Errorf("%v: tensor %s is not that of a model that is kept in float32", dtype, name)
+				}
+			}
+			d, err := m.NewDecoder(20)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, tokens := range [][]int{{3, 1, 4, 1, 5}, {9}, {2}} {
+				cached, err := d.Logits(tokens)
+				if err != nil {
+					t.Fatal(err)
+				}
+				g := gorgonia.NewGraph()
+				model, err := m.LanguageModel(g)
+				if err != nil {
+					t.Fatal(err)
+				}
+				logits := gorgonia.Must(model.Forward(ids(g, "tokens", [][]int{d.Window()})))
+				run(t, g)
+				all := logits.Value().Data().([]float32)
+				near(t, name+" in "+dtype.String(), all[len(all)-len(cached):], cached, 1e-5)
+			}
+		}
+	}
+	if _, err := Load("testdata/gpt2", Options{Weights: tensor.Float64}); err == nil || !strings.Contains(err.Error(), "weights can be kept in BFloat16 or Float16") {
+		t.Errorf("weights in float64: %v", err)
+	}
+}
+
 // tensorsOf reads all tensors of a folder.
 func tensorsOf(t *testing.T, folder string) map[string][]float32 {
 	t.Helper()

@@ -23,6 +23,9 @@ type Options struct {
 	Context int
 	// Compute is the type of what the layers compute: float32 (zero), ops.BFloat16 or ops.Float16. Parameters are float32.
 	Compute tensor.Dtype
+	// Weights is the type that the weights of linear layers and embeddings are kept in: float32 (zero), or ops.BFloat16 or ops.Float16,
+	// with which a decoder is about twice as fast, but nothing but a LoRA can be trained. See [nn.Parameters.KeepWeights].
+	Weights tensor.Dtype
 	// Device is where the parameters are moved to, so that every graph of the model computes there; nil for the host.
 	Device *ops.Device
 	// IgnoreFields are fields of config.json that are unknown here and may be passed over.
@@ -113,6 +116,11 @@ func (m *Model) load(o Options) (err error) {
 	}
 	if m.parameters, err = readParameters(m.folder, m.arch, o.Progress); err != nil {
 		return err
+	}
+	if o.Weights != (tensor.Dtype{}) && o.Weights != tensor.Float32 {
+		if err := m.parameters.KeepWeights(o.Weights); err != nil {
+			return err
+		}
 	}
 	if o.Device != nil {
 		if err := m.parameters.MoveTo(o.Device); err != nil {

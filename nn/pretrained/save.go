@@ -165,10 +165,14 @@ func (m *Model) writeTensors(folder, name string, links []link, dtype tensor.Dty
 			if values[p.ours] != nil {
 				continue
 			}
-			var err error
-			if values[p.ours], err = ops.Download(m.parameters.Value(p.ours)); err != nil {
+			value, err := ops.Download(m.parameters.Value(p.ours))
+			if err == nil && value.Dtype() != tensor.Float32 { // a weight that is kept in 16 bits
+				value, err = ops.Converted(value, tensor.Float32)
+			}
+			if err != nil {
 				return fmt.Errorf("parameter %s: %w", p.ours, err)
 			}
+			values[p.ours] = value
 		}
 		packed, err := links[i].pack(values)
 		if err != nil {

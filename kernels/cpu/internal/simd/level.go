@@ -14,7 +14,7 @@ type Level int
 
 const (
 	Generic Level = iota // plain Go, on every machine
-	AVX2                 // amd64: 256-bit vectors with fused multiply-add
+	AVX2                 // amd64: 256-bit vectors with fused multiply-add and F16C
 	AVX512               // amd64: 512-bit vectors: F, VL, BW and DQ
 	NEON                 // arm64: 128-bit vectors, which every such processor has
 	BFMMLA               // arm64: NEON, and products of bfloat16 by the instruction of that name

@@ -6,10 +6,11 @@ import "golang.org/x/sys/cpu"
 // lower ones need.
 func Levels() []Level {
 	x := cpu.X86
+	avx2 := x.HasAVX2 && x.HasFMA && x.HasF16C
 	switch {
-	case x.HasAVX512F && x.HasAVX512VL && x.HasAVX512BW && x.HasAVX512DQ && x.HasAVX2 && x.HasFMA:
+	case avx2 && x.HasAVX512F && x.HasAVX512VL && x.HasAVX512BW && x.HasAVX512DQ:
 		return []Level{Generic, AVX2, AVX512}
-	case x.HasAVX2 && x.HasFMA:
+	case avx2:
 		return []Level{Generic, AVX2}
 	}
 	return []Level{Generic}

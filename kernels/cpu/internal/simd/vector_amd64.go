@@ -98,6 +98,24 @@ func alibiVector[T kernels.Float](rows, n int, s *T, ld int, scale, slope T, c i
 	}
 }
 
+func combineBFloat16Vector(rows, n int, a *uint16, lda int, x *float32, step int, c *float32, accumulate bool) {
+	switch {
+	case active == AVX512:
+		combineBFloat16AVX512(rows, n, a, lda, x, step, c, accumulate)
+	default:
+		combineBFloat16AVX2(rows, n, a, lda, x, step, c, accumulate)
+	}
+}
+
+func combineFloat16Vector(rows, n int, a *uint16, lda int, x *float32, step int, c *float32, accumulate bool) {
+	switch {
+	case active == AVX512:
+		combineFloat16AVX512(rows, n, a, lda, x, step, c, accumulate)
+	default:
+		combineFloat16AVX2(rows, n, a, lda, x, step, c, accumulate)
+	}
+}
+
 func deviationsVector[T kernels.Float](n int, x *T, centre T) (sum, squares T) {
 	switch {
 	case active == AVX512 && single[T]():
@@ -138,6 +156,24 @@ func dotsVector[T kernels.Float](rows, n int, a *T, lda int, b *T, ldb int, out 
 		dotsAVX2F32(rows, n, pointer32(a), lda, pointer32(b), ldb, pointer32(out))
 	default:
 		dotsAVX2F64(rows, n, pointer64(a), lda, pointer64(b), ldb, pointer64(out))
+	}
+}
+
+func dotsBFloat16Vector(rows, n int, a *uint16, lda int, b, out *float32) {
+	switch {
+	case active == AVX512:
+		dotsBFloat16AVX512(rows, n, a, lda, b, out)
+	default:
+		dotsBFloat16AVX2(rows, n, a, lda, b, out)
+	}
+}
+
+func dotsFloat16Vector(rows, n int, a *uint16, lda int, b, out *float32) {
+	switch {
+	case active == AVX512:
+		dotsFloat16AVX512(rows, n, a, lda, b, out)
+	default:
+		dotsFloat16AVX2(rows, n, a, lda, b, out)
 	}
 }
 

@@ -70,6 +70,14 @@ func alibiVector[T kernels.Float](rows, n int, s *T, ld int, scale, slope T, c i
 	}
 }
 
+func combineBFloat16Vector(rows, n int, a *uint16, lda int, x *float32, step int, c *float32, accumulate bool) {
+	combineBFloat16NEON(rows, n, a, lda, x, step, c, accumulate)
+}
+
+func combineFloat16Vector(rows, n int, a *uint16, lda int, x *float32, step int, c *float32, accumulate bool) {
+	combineFloat16NEON(rows, n, a, lda, x, step, c, accumulate)
+}
+
 func deviationsVector[T kernels.Float](n int, x *T, centre T) (sum, squares T) {
 	switch {
 	case single[T]():
@@ -97,6 +105,14 @@ func dotsVector[T kernels.Float](rows, n int, a *T, lda int, b *T, ldb int, out 
 	default:
 		dotsNEONF64(rows, n, pointer64(a), lda, pointer64(b), ldb, pointer64(out))
 	}
+}
+
+func dotsBFloat16Vector(rows, n int, a *uint16, lda int, b, out *float32) {
+	dotsBFloat16NEON(rows, n, a, lda, b, out)
+}
+
+func dotsFloat16Vector(rows, n int, a *uint16, lda int, b, out *float32) {
+	dotsFloat16NEON(rows, n, a, lda, b, out)
 }
 
 func dotsWithOneVector[T kernels.Float](rows, n int, a *T, lda int, b, out *T) {

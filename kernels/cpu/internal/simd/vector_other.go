@@ -39,6 +39,14 @@ func alibiVector[T kernels.Float](rows, n int, s *T, ld int, scale, slope T, c i
 	panic(unreachable)
 }
 
+func combineBFloat16Vector(rows, n int, a *uint16, lda int, x *float32, step int, c *float32, accumulate bool) {
+	panic(unreachable)
+}
+
+func combineFloat16Vector(rows, n int, a *uint16, lda int, x *float32, step int, c *float32, accumulate bool) {
+	panic(unreachable)
+}
+
 func deviationsVector[T kernels.Float](n int, x *T, centre T) (sum, squares T) {
 	panic(unreachable)
 }
@@ -48,6 +56,14 @@ func divPointsVector[T kernels.Float](rows, n int, to *T, ldt int, x *T, ldx, mx
 }
 
 func dotsVector[T kernels.Float](rows, n int, a *T, lda int, b *T, ldb int, out *T) {
+	panic(unreachable)
+}
+
+func dotsBFloat16Vector(rows, n int, a *uint16, lda int, b, out *float32) {
+	panic(unreachable)
+}
+
+func dotsFloat16Vector(rows, n int, a *uint16, lda int, b, out *float32) {
 	panic(unreachable)
 }
 

@@ -24,6 +24,7 @@ var families = map[string]func(){
 		each(dotsWithOne)
 		each(finite)
 	},
+	"half":    func() { eachHalf(halfDots); eachHalf(halfCombine) },
 	"dropout": func() { philox(target{avx512: true}); philox(target{}); each(keep) },
 	"peak":    func() { each(peak) },
 

@@ -261,6 +261,12 @@ func (k *kernel) multiplyPairs(sums, x, y vec) {
 	k.word(0x6e40ec00, "bfmmla v%d.4s, v%d.8h, v%d.8h", ints([]vec{sums}), ints([]vec{sums, x, y}), field{int(sums), first}, field{int(x), second}, field{int(y), third})
 }
 
+// widenBFloat16 and widenFloat16 are both halves of a vector of 16-bit floats, in float32.
+func (k *kernel) widenBFloat16(x vec) (low, high vec) { return k.lowFloats(x), k.highFloats(x) }
+func (k *kernel) widenFloat16(x vec) (low, high vec) {
+	return k.two("fcvtl v%d.4s, v%d.4h", 0x0e217800, k.vec(), x), k.two("fcvtl2 v%d.4s, v%d.8h", 0x4e217800, k.vec(), x)
+}
+
 // width is how much of a vector a load or a store moves, in bytes. Loads leave zeros in the rest.
 type width struct {
 	name  string

@@ -49,6 +49,12 @@ var Families = map[string][]Kernel{
 		typed("dotsWithOne", "(rows, n int, a *T, lda int, b, out *T)", "is Dots with one b for all rows. It sums each row as dots does.", dotsWithOne),
 		typed("finite", "(rows, n int, a *T, lda int) bool", "is Finite.", finite),
 	},
+	"half": {
+		{"dotsBFloat16", halfDotsParameters, false, "is HalfDots of whole vectors.", halfDots((*kernel).widenBFloat16)},
+		{"dotsFloat16", halfDotsParameters, false, "is HalfDots of whole vectors.", halfDots((*kernel).widenFloat16)},
+		{"combineBFloat16", halfCombineParameters, false, "is HalfCombine of whole vectors.", halfCombine((*kernel).widenBFloat16)},
+		{"combineFloat16", halfCombineParameters, false, "is HalfCombine of whole vectors.", halfCombine((*kernel).widenFloat16)},
+	},
 	"dropout": {
 		plain("philox", "(n int, numbers *uint16, key, counter *uint32)",
 			"draws n numbers, rounded up to whole groups of four vectors, those of one counter after the other's.", philox),
@@ -107,6 +113,8 @@ var Families = map[string][]Kernel{
 const (
 	activateParameters     = "(n int, y, x *T)"
 	activateGradParameters = "(n int, dx, x, dy *T)"
+	halfDotsParameters     = "(rows, n int, a *uint16, lda int, b, out *float32)"
+	halfCombineParameters  = "(rows, n int, a *uint16, lda int, x *float32, step int, c *float32, accumulate bool)"
 )
 
 func plain(name, parameters, doc string, emit func(*kernel)) Kernel {
