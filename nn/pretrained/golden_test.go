@@ -407,7 +407,7 @@ func TestKeptIn16Bits(t *testing.T) {
 					t.Errorf("%v: tensor %s is not that of a model that is kept in float32", dtype, name)
 				}
 			}
-			d, err := m.NewDecoder(20)
+			d, err := m.NewDecoder(16)
 			if err != nil {
 				t.Fatal(err)
 			}
