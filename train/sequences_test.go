@@ -64,9 +64,12 @@ var longCounting = data.Func(func(n int) (data.Batch, error) {
 // Ranks that share sequences train as one process does that takes them whole: in float64, losses and weights are equal up to the order of
 // sums, with the masks of dropout, the positions and the windows of the whole.
 func TestRanksShareSequences(t *testing.T) {
-	for _, m := range sharingModels {
-		courses := map[int][]course{}
-		for _, size := range []int{1, 2, 3, 4} {
+	for i, m := range sharingModels {
+		courses, sizes := map[int][]course{}, []int{1, 2, 3, 4}
+		if testing.Short() {
+			sizes = []int{1, 4 - i}
+		}
+		for _, size := range sizes {
 			var errs []error
 			courses[size], errs = together{size: size, accumulation: 2, dtype: tensor.Float64, changeGroup: m.trains}.train(t)
 			if err := errors.Join(errs...); err != nil {
@@ -74,17 +77,25 @@ func TestRanksShareSequences(t *testing.T) {
 			}
 		}
 		one := courses[1][0]
-		for _, size := range []int{2, 3, 4} {
+		for _, size := range sizes[1:] {
 			all := courses[size]
 			sameCourse(t, fmt.Sprintf("%s, %d ranks", m.name, size), course{losses: all[0].losses, evaluations: all[0].evaluations, weights: all[size-1].weights}, one)
 		}
 	}
 }
 
+// sharingSteps is how many steps a model takes, with evaluations before, in the middle and after.
+func sharingSteps() int {
+	if testing.Short() {
+		return 4
+	}
+	return 8
+}
+
 // trains has a loop train the model on sequences that a group shares.
 func (m sharingModel) trains(sharers *distributed.Group, c *train.LoopConfig) {
 	store := nn.NewParameters(1)
-	c.Steps, c.EvalEvery = 8, 4
+	c.Steps, c.EvalEvery = sharingSteps(), sharingSteps()/2
 	c.Data = train.ShareSequences(longCounting, sharers)
 	c.Validation = c.Data
 	c.Model = func(g *gorgonia.ExprGraph, in train.Inputs) (train.Outputs, error) {
@@ -154,9 +165,10 @@ func TestRanksShareSequencesInRows(t *testing.T) {
 		}
 		return course{losses: all[0].losses, evaluations: all[0].evaluations, weights: all[size-1].weights}, said
 	}
-	first, ranksTold := run(4, 4, true)
-	second, oneTold := run(1, 6, false)
-	third, _ := run(4, 8, false)
+	steps := sharingSteps()
+	first, ranksTold := run(4, steps/2, true)
+	second, oneTold := run(1, steps*3/4, false)
+	third, _ := run(4, steps, false)
 	if ranksTold != oneTold || oneTold != (told{2 * 2, 2 * 2 * shareLength, 2 * 2, 2 * 2 * shareLength, 10}) {
 		t.Errorf("%s: four ranks tell of %+v, one process of %+v", m.name, ranksTold, oneTold)
 	}

@@ -123,7 +123,7 @@ func parse(args []string, help io.Writer) (settings, options, error) {
 	flags.Float64Var(&o.topP, "top-p", 1, "take one of the likeliest tokens that together have this probability")
 	flags.StringVar(&o.device, "device", "auto", "where to compute: cpu, cuda, cuda:1 and so on, or auto: a GPU where there is one")
 	flags.IntVar(&o.gpus, "gpus", 0, "train on `N` GPUs of this machine, a process each; -batch and -accumulation are those of each, so a step takes N times as many (fewer with -share)")
-	flags.BoolVar(&o.shard, "shard", false, "each of several GPUs holds its part of the optimiser's state alone, and writes its part of checkpoints")
+	flags.BoolVar(&o.shard, "shard", false, "each of several GPUs holds its part of the optimiser's state alone, and writes and reads its part of checkpoints")
 	flags.IntVar(&o.share, "share", 1, "every `N` of several GPUs share a batch and each holds a part of its sequences, for a -context that one GPU cannot hold; "+
 		"it needs to be a multiple of 2·N")
 	register(flags, &s)
