@@ -107,11 +107,12 @@ func run(t *testing.T, args ...string) string {
 	return out.String()
 }
 
-// A run learns, and one that goes on from an earlier checkpoint ends with the same bits.
+// A run learns, and one that goes on from an earlier checkpoint, in another folder, ends with the same bits.
 func TestFinetune(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "run")
 	model := smallModel(t, true)
-	text := run(t, "-model", model, "-data", chats(t), "-out", out, "-context", "64", "-steps", "24", "-eval-every", "12", "-rate", "0.02", "-merge",
+	t.Chdir(filepath.Dir(model))
+	text := run(t, "-model", filepath.Base(model), "-data", chats(t), "-out", out, "-context", "64", "-steps", "24", "-eval-every", "12", "-rate", "0.02", "-merge",
 		"-device", "cpu", "-sample", "Who is 3?")
 	if !strings.Contains(text, "learns 19 documents") || !strings.Contains(text, "Who is 3?") {
 		t.Errorf("it says:\n%s", text)
@@ -146,6 +147,7 @@ func TestFinetune(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	t.Chdir(t.TempDir())
 	run(t, "-resume", "-out", out, "-device", "cpu", "-sample", "")
 	if !bytes.Equal(weights(), want) {
 		t.Error("a run that was resumed ended with another adapter")

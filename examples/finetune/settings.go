@@ -89,7 +89,15 @@ func parse(args []string, screen io.Writer) (settings, error) {
 	if info, err := os.Stat(filepath.Join(s.out, "checkpoints")); err == nil && info.IsDir() {
 		return s, fmt.Errorf("-out %s holds a run already: -resume goes on with it, another -out begins a new one", s.out)
 	}
-	return s, nil
+	return s, s.absolute()
+}
+
+// absolute makes the names of files independent of the folder that the run is resumed from.
+func (s *settings) absolute() (err error) {
+	if s.Data, err = filepath.Abs(s.Data); err == nil && !strings.HasPrefix(s.Model, "hub:") {
+		s.Model, err = filepath.Abs(s.Model)
+	}
+	return err
 }
 
 // readBack takes the settings of the run that is resumed.
