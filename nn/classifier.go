@@ -24,7 +24,7 @@ func Pool(x *gorgonia.Node, kind PoolKind, keyMask *gorgonia.Node) (*gorgonia.No
 	switch {
 	case x == nil:
 		return nil, fmt.Errorf("Pool: x is nil, it needs to be a node")
-	case x.Dims() != 3:
+	case len(x.Shape()) != 3:
 		return nil, fmt.Errorf("Pool: x has shape %v, it needs three axes (batch, length, features)", []int(x.Shape()))
 	case kind == FirstPool:
 		return ops.Select(x, 1, 0)

@@ -41,8 +41,8 @@ func NewDropout(g *gorgonia.ExprGraph, c DropoutConfig) (*Dropout, error) {
 
 // Forward drops elements of x. Each call has masks of its own. With a P of 0 the result is x itself.
 func (d *Dropout) Forward(x *gorgonia.Node) (*gorgonia.Node, error) {
-	if x == nil {
-		return nil, d.errorf("x is nil, it needs to be a node")
+	if err := d.given("x", x); err != nil {
+		return nil, err
 	}
 	if d.p == 0 {
 		return x, nil

@@ -168,11 +168,8 @@ func (e *Encoder) Forward(tokens *gorgonia.Node) (*gorgonia.Node, error) {
 
 // ForwardWith is [Encoder.Forward] with types of tokens and a mask of the padding.
 func (e *Encoder) ForwardWith(tokens *gorgonia.Node, in EncoderInputs) (*gorgonia.Node, error) {
-	if err := e.isMade(); err != nil {
+	if err := e.given("tokens", tokens); err != nil {
 		return nil, err
-	}
-	if tokens == nil {
-		return nil, e.errorf("tokens is nil, it needs to be a node")
 	}
 	if tokens.Dims() != 2 || tokens.Shape()[1] > e.c.Context {
 		return nil, e.errorf("tokens has shape %v, it needs two axes (batch, length), the second of at most %d", []int(tokens.Shape()), e.c.Context)

@@ -159,7 +159,7 @@ func TestForwardErrors(t *testing.T) {
 	}{
 		{forward(linear, nil), "Linear: x is nil, it needs to be a node"},
 		{forward(linear, f32(2, 7)), "Linear: x has shape [2 7], it needs a last axis of 8"},
-		{forward(linear, node(tensor.Float64, 2, 8)), "Linear: x is float64, the layer's parameters are float32"},
+		{forward(linear, node(tensor.Float64, 2, 8)), "Linear: x is float64, it needs to go with the layer's parameters, which are float32"},
 		{forward(linear, elsewhere), "Linear: x belongs to another graph than the layer"},
 		{forward(must(nn.NewLayerNorm(g, nn.LayerNormConfig{Name: "ln", Dim: 8})), f32(7)), "LayerNorm: x has shape [7], it needs a last axis of 8"},
 		{forward(must(nn.NewRMSNorm(g, nn.RMSNormConfig{Name: "rms", Dim: 8})), f32(7)), "RMSNorm: x has shape [7], it needs a last axis of 8"},

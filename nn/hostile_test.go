@@ -85,10 +85,10 @@ func inputs(g *gorgonia.ExprGraph) []*gorgonia.Node {
 	}
 }
 
-// callWith calls all methods of a layer with nil nodes, and with each kind of node.
+// callWith calls all methods of a layer with nil nodes, with a zero node, and with each kind of node.
 func callWith(layer any, g *gorgonia.ExprGraph) (panics []string) {
 	panics = hostile.CallAll(layer)
-	for _, in := range inputs(g) {
+	for _, in := range append(inputs(g), &gorgonia.Node{}) {
 		cache, err := ops.NewKVCache(ops.KVCacheConfig{Heads: 1, HeadDim: 2, Capacity: 4})
 		if err != nil {
 			return []string{err.Error()}

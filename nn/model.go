@@ -167,14 +167,8 @@ func (m *model) embed(tokens *gorgonia.Node) (*gorgonia.Node, error) {
 
 // check finds what is wrong with tokens, which have two axes, or one if they are packed.
 func (m *model) check(tokens *gorgonia.Node, axes int) error {
-	if err := m.isMade(); err != nil {
+	if err := m.given("tokens", tokens); err != nil {
 		return err
-	}
-	if tokens == nil {
-		return m.errorf("tokens is nil, it needs to be a node")
-	}
-	if tokens.Graph() != nil && tokens.Graph() != m.g {
-		return m.errorf("tokens belongs to another graph than the model")
 	}
 	if d := tokens.Dtype(); d != tensor.Int && d != tensor.Int32 && d != tensor.Int64 {
 		return m.errorf("tokens is %v, it needs to be int, int32 or int64", d)

@@ -438,21 +438,33 @@ func (s *scope) epsilon(x float64) error {
 // dropoutSeed is the seed of the masks of a dropout in the layer.
 func (s *scope) dropoutSeed(part string) uint64 { return s.store.derive("dropout " + s.child(part))[0] }
 
-// input checks a node that a layer is applied to: its graph, its type and, where features is positive, its last axis.
-func (s *scope) input(name string, x *gorgonia.Node, features int) error {
-	if err := s.isMade(); err != nil {
-		return err
-	}
-	if x == nil {
+// given checks that there is a node, and that it belongs to the layer's graph.
+func (s *scope) given(name string, x *gorgonia.Node) error {
+	switch {
+	case s == nil:
+		return errUnmade
+	case x == nil:
 		return s.errorf("%s is nil, it needs to be a node", name)
-	}
-	if x.Graph() != nil && x.Graph() != s.g {
+	case x.Type() == nil:
+		return s.errorf("%s is a zero node, it needs to be one of a graph", name)
+	case x.Graph() != nil && x.Graph() != s.g:
 		return s.errorf("%s belongs to another graph than the layer", name)
 	}
-	if d := x.Dtype(); d != s.dtype && (s.dtype != tensor.Float32 || d != ops.BFloat16 && d != ops.Float16) {
-		return s.errorf("%s is %v, the layer's parameters are %v", name, x.Dtype(), s.dtype)
+	return nil
+}
+
+// input checks a node that a layer is applied to: its graph, its type and, where features is positive, its last axis.
+func (s *scope) input(name string, x *gorgonia.Node, features int) error {
+	if err := s.given(name, x); err != nil {
+		return err
 	}
-	if shape := x.Shape(); len(shape) == 0 || features > 0 && shape[len(shape)-1] != features {
+	if d := x.Dtype(); d != s.dtype && (s.dtype != tensor.Float32 || d != ops.BFloat16 && d != ops.Float16) {
+		return s.errorf("%s is %v, it needs to go with the layer's parameters, which are %v", name, x.Dtype(), s.dtype)
+	}
+	switch shape := x.Shape(); {
+	case len(shape) == 0:
+		return s.errorf("%s is a scalar, it needs at least one axis", name)
+	case features > 0 && shape[len(shape)-1] != features:
 		return s.errorf("%s has shape %v, it needs a last axis of %d", name, []int(shape), features)
 	}
 	return nil

@@ -57,6 +57,9 @@ func NewVisionTransformer(g *gorgonia.ExprGraph, c VisionTransformerConfig) (*Vi
 	if c.Activation == kernels.NoActivation {
 		c.Activation = kernels.GELUErf
 	}
+	if c.Classes < 0 {
+		return nil, s.errorf("classes is %d, it needs to be positive, or 0 for none", c.Classes)
+	}
 	m := &VisionTransformer{scope: s}
 	if m.compute, err = s.computeType(c.Compute); err != nil {
 		return nil, err
@@ -98,11 +101,8 @@ func (m *VisionTransformer) build(c VisionTransformerConfig) (err error) {
 
 // Forward gives a vector for the image and each of its patches: (B, Channels, Height, Width) → (B, 1 + patches, Dim).
 func (m *VisionTransformer) Forward(images *gorgonia.Node) (*gorgonia.Node, error) {
-	if err := m.isMade(); err != nil {
+	if err := m.given("images", images); err != nil {
 		return nil, err
-	}
-	if images == nil {
-		return nil, m.errorf("images is nil, it needs to be a node")
 	}
 	images, err := ops.Cast(images, m.compute)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 // Cast rounds x to another type of floats, to nearest, ties to even: float32, float64, [BFloat16] or [Float16]. Its gradient is
 // rounded to the type of x. A node that has the type already is returned as it is.
 func Cast(x *gorgonia.Node, dtype tensor.Dtype) (*gorgonia.Node, error) {
-	if x != nil && x.Dtype() == dtype {
+	if x != nil && x.Type() != nil && x.Dtype() == dtype {
 		return x, nil
 	}
 	return apply("Cast", cast{to: dtype}, input{name: "x", node: x, unread: true})

@@ -23,9 +23,13 @@ func TestZeroValues(t *testing.T) {
 			t.Error(panicked)
 		}
 	}
+	zero := &gorgonia.Node{}
 	ops.Keep(nil, x)
 	for name, err := range map[string]error{
-		"Add, zero node":              errorOf(ops.Add(&gorgonia.Node{}, x)),
+		"Add, zero node":              errorOf(ops.Add(zero, x)),
+		"Cast, zero node":             errorOf(ops.Cast(zero, tensor.Float64)),
+		"Documents of a zero node":    errorOf(ops.FlashAttention(x, x, x, ops.AttentionOptions{Mask: ops.Documents(zero)})),
+		"RelativeBias of a zero node": errorOf(ops.FlashAttention(x, x, x, ops.AttentionOptions{Score: ops.RelativeBias(zero, 8, true)})),
 		"NewFeed, nothing":            errorOf(ops.NewFeed(nil, nil)),
 		"NewFeed, zero device":        errorOf(ops.NewFeed(&ops.Device{}, value)),
 		"NewFeed, zero value":         errorOf(ops.NewFeed(nil, &tensor.Dense{})),

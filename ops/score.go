@@ -18,8 +18,8 @@ type (
 // Lookup is the element of a node's value under an index for each of its axes, for a Score or a Mask of [AttentionOptions]: a float
 // of a node of floats, which then has a gradient, or an integer. An index outside of its axis is moved to the axis's nearer end.
 func Lookup(n *gorgonia.Node, index ...any) Expr {
-	if n == nil {
-		return score.Lookup(&score.Table{Err: errors.New("a node that is looked up is nil")}, index...)
+	if n == nil || n.Type() == nil {
+		return score.Lookup(&score.Table{Err: errors.New("a node that is looked up is nil or a zero node, it needs to be one of a graph")}, index...)
 	}
 	t := &score.Table{Name: n.Name(), Shape: n.Shape(), Source: n}
 	switch {
@@ -37,7 +37,7 @@ func Lookup(n *gorgonia.Node, index ...any) Expr {
 func Documents(ids *gorgonia.Node) func(Pair) Cond {
 	return func(p Pair) Cond {
 		id := func(at Expr) Expr {
-			if ids != nil && ids.Dims() == 2 {
+			if ids != nil && len(ids.Shape()) == 2 {
 				return Lookup(ids, p.Batch, at)
 			}
 			return Lookup(ids, at)
@@ -51,7 +51,7 @@ func Documents(ids *gorgonia.Node) func(Pair) Cond {
 func RelativeBias(table *gorgonia.Node, most int, both bool) func(Pair) Expr {
 	return func(p Pair) Expr {
 		buckets := 1
-		if table != nil && table.Dims() > 0 {
+		if table != nil && len(table.Shape()) > 0 {
 			buckets = table.Shape()[0]
 		}
 		return p.Score.Add(Lookup(table, score.Bucket(p, buckets, most, both), p.Head))

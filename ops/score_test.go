@@ -149,7 +149,7 @@ func TestScoreErrors(t *testing.T) {
 		}, "FlashAttention: score: score + key: score is a float and key is an integer; Float converts an integer"},
 		{func(*gorgonia.ExprGraph) ops.AttentionOptions {
 			return ops.AttentionOptions{Mask: func(p ops.Pair) ops.Cond { return ops.Lookup(nil, p.Key).Equal(0) }}
-		}, "FlashAttention: mask: a node that is looked up is nil"},
+		}, "FlashAttention: mask: a node that is looked up is nil or a zero node, it needs to be one of a graph"},
 		{func(g *gorgonia.ExprGraph) ops.AttentionOptions {
 			n := node(g, "bias", tensor.Float32, 3)
 			return ops.AttentionOptions{Score: func(p ops.Pair) ops.Expr { return p.Score.Add(ops.Lookup(n, p.Head)) }}
