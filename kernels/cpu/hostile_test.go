@@ -151,6 +151,9 @@ var calls = map[string]func(m *memory, of kernels.DType) []any{
 		return []any{kernels.AttentionOutputs{O: m.tensor(of.Wide(), 2, 4, 5, 8), LSE: m.tensor(of.Wide(), 2, 4, 5)},
 			kernels.AttentionOutputs{O: m.tensor(of, 2, 4, 5, 8), LSE: m.tensor(of.Wide(), 2, 4, 5)}}
 	},
+	"AttentionScores": func(m *memory, of kernels.DType) []any {
+		return []any{m.attention(of), []int{0, 3}, m.tensor(of.Wide(), 2, 4, 2, 7)}
+	},
 	"Accumulate": func(m *memory, of kernels.DType) []any { return []any{m.tensor(of.Wide(), 3, 4), m.tensor(of, 3, 4)} },
 	"MatMul": func(m *memory, of kernels.DType) []any {
 		return []any{&kernels.MatMul{A: m.tensor(of, 3, 4, 5), B: m.tensor(of, 5, 6), Bias: m.tensor(of, 6), Activation: kernels.SiLU},
