@@ -41,6 +41,8 @@ type DecoderConfig struct {
 // When the window is full, the decoder starts over with its newest half: a model's positions end there. This happens
 // every Capacity/2 tokens and computes as many again, so that at worst a token costs two.
 //
+// A token costs about as much as reading the parameters: [Parameters.KeepWeights] halves that.
+//
 // A Decoder belongs to one goroutine, and does not run while something changes the parameters. [BatchDecoder] is for several texts at
 // once.
 type Decoder struct {

@@ -55,6 +55,6 @@ with tempfile.TemporaryDirectory() as folder:
             rate, same = ours(folder, weights)
             seen["ours" + name].append(rate)
             differ = [i for i in range(len(tokens)) if same[i] != tokens[i]]
-            print(f"{weights}: tokens {f'differ from number {differ[0]} on' if differ else 'equal'}", flush=True)
+            print(f"{weights}: {seen['transformers' + name][-1]:.1f} and {rate:.1f} tok/s, tokens {f'differ from number {differ[0]} on' if differ else 'equal'}", flush=True)
 for name, rates in seen.items():
     print(f"{name:22} {statistics.median(rates):6.1f} tok/s ({min(rates):.1f} to {max(rates):.1f}) on {torch.get_num_threads()} threads")

@@ -229,6 +229,11 @@ func speak(ctx context.Context, s settings, o options) error {
 			return err
 		}
 	}
+	if o.weights != "" {
+		if err := parameters.KeepWeights(computeTypes[o.weights]); err != nil {
+			return err
+		}
+	}
 	a, err := newAuthor(s, o, parameters, t)
 	if err != nil {
 		return err

@@ -120,6 +120,8 @@ func TestNonsenseFlagsAreRefused(t *testing.T) {
 		"-temperature NaN -sample x":  "-temperature is NaN",
 		"-top-k -1 -sample x":         "-top-k is -1",
 		"-top-p 2 -sample x":          "-top-p is 2",
+		"-weights bfloat16":           "-weights is given without -sample",
+		"-weights int8 -sample x":     `-weights is "int8", it needs to be bfloat16 or float16`,
 	} {
 		if _, _, err := parse(strings.Fields(args), io.Discard); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %v, want one with %q", args, err, want)
@@ -133,8 +135,8 @@ func TestSampleIgnoresNoFlag(t *testing.T) {
 	if _, _, err := parse([]string{"-help"}, &help); !errors.Is(err, flag.ErrHelp) {
 		t.Fatal(err)
 	}
-	obeyed := []string{"sample", "out", "length", "temperature", "top-k", "top-p", "seed", "device"}
-	values := map[string]string{"preset": "tiny", "compute": "float32", "device": "cpu", "sample": "x"}
+	obeyed := []string{"sample", "out", "length", "temperature", "top-k", "top-p", "weights", "seed", "device"}
+	values := map[string]string{"weights": "bfloat16", "preset": "tiny", "compute": "float32", "device": "cpu", "sample": "x"}
 	names := regexp.MustCompile(`(?m)^  -([a-z0-9-]+)`).FindAllStringSubmatch(help.String(), -1)
 	if len(names) < 2*len(obeyed) {
 		t.Fatalf("help has the flags %v", names)

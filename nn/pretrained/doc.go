@@ -40,6 +40,12 @@
 // loading takes two megabytes for each processor. [Options.Device] moves the parameters to a GPU, and [Options.Compute] lets
 // the layers compute in 16 bits.
 //
+// Predicting a token takes about as long as reading the weights. [Options.Weights] keeps those of linear layers and embeddings, the head
+// among them, in bfloat16 or float16: each counts as what it was rounded to, and everything is computed and summed in float32.
+//
+//	m, err := pretrained.Load(place, pretrained.Options{Weights: ops.BFloat16})
+//	d, err := m.NewDecoder(1024)
+//
 // # Trust
 //
 // Nothing in a folder is trusted. Sizes come from the config and are checked against the files before memory is taken for
