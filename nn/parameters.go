@@ -157,7 +157,8 @@ func likeOwn(name string, value, own *tensor.Dense) error {
 
 // Set gives a parameter a value, such as one of a trained model. Before any layer is made, the value itself is kept, and the layers
 // that are made later use it instead of random numbers. Afterwards its elements are copied over those of the value that layers
-// share: shape and type need to be the same, and a name that no layer has is an error.
+// share: shape and type need to be the same, and a name that no layer has is an error. Weights may be of the type in which
+// [Parameters.KeepWeights] keeps them.
 func (p *Parameters) Set(name string, value *tensor.Dense) error {
 	if err := p.set(name, value); err != nil {
 		return fmt.Errorf("Parameters: %w", err)
@@ -172,11 +173,11 @@ func (p *Parameters) set(name string, value *tensor.Dense) error {
 	if value == nil {
 		return fmt.Errorf("%s is nil, it needs to be a value", name)
 	}
-	if _, err := dtypeOr32(value.Dtype()); err != nil {
-		return fmt.Errorf("%s %w", name, err)
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if _, err := dtypeOr32(value.Dtype()); err != nil && value.Dtype() != p.weights {
+		return fmt.Errorf("%s %w", name, err)
+	}
 	old, ok := p.values[name]
 	if !p.used[name] && len(p.used) > 0 {
 		return fmt.Errorf("no layer has a parameter %s, it needs to be one such as %s", name, p.nearest(name))

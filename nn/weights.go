@@ -42,6 +42,7 @@ func (p *Parameters) weight(name string, dtype tensor.Dtype, init Init, shape []
 		if !v.Shape().Eq(tensor.Shape(shape)) {
 			return nil, errShape(name, v, dtype, shape)
 		}
+		p.use(name)
 		return v, nil
 	}
 	v, err := p.get(name, dtype, init, shape)

@@ -12,7 +12,7 @@ import (
 // hugePage is the size of a huge page, which is the same on most processors.
 const hugePage = 2 << 20
 
-func populate(data []float32) {
+func populate(data []byte) {
 	whole := hugePages(data)
 	// It is advice: an older system, which does not take it, gives small pages, or each as it is written. So there is nothing to do about
 	// an error.
@@ -26,10 +26,10 @@ func populate(data []float32) {
 }
 
 // hugePages are those that lie in data as a whole.
-func hugePages(data []float32) []byte {
+func hugePages(data []byte) []byte {
 	first := unsafe.Pointer(unsafe.SliceData(data))
 	skipped := -uintptr(first) % hugePage
-	size := 4 * uintptr(len(data))
+	size := uintptr(len(data))
 	if size < skipped+hugePage {
 		return nil
 	}

@@ -2,4 +2,4 @@
 
 package memory
 
-func populate([]float32) {}
+func populate([]byte) {}

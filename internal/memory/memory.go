@@ -7,4 +7,4 @@ func Total() (bytes uint64, known bool) { return total() }
 
 // Populate has the system give out the memory of data, all of which is about to be written, at once to all processors and in large
 // pages where it has them: each page that is given out as it is written costs about as much as writing it. The contents stay.
-func Populate(data []float32) { populate(data) }
+func Populate(data []byte) { populate(data) }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"unsafe"
 
@@ -349,6 +350,10 @@ func testHalfCopies(h *halfTest) {
 			turned := h.out(h.dtype, shape[1], shape[0])
 			h.done(h.b.Copy(turned, x.Permute(1, 0)))
 			h.close("transposed", turned, numbers(x.Permute(1, 0)))
+			h.done(h.b.Copy(turned, half.Permute(1, 0)))
+			if !slices.Equal(numbers(turned), numbers(half.Permute(1, 0))) {
+				h.t.Errorf("elements of shape %v are others once they are transposed", shape)
+			}
 		}
 	}
 }

@@ -22,7 +22,7 @@ import (
 var (
 	folder  = flag.String("folder", "", "the model that BenchmarkLoad and BenchmarkDecode read")
 	idsPath = flag.String("ids", "", "the file that BenchmarkDecode writes its tokens to")
-	kept    = flag.String("weights", "float32", "what BenchmarkDecode keeps weights in: float32, bfloat16 or float16")
+	keptIn  = flag.String("weights", "float32", "what BenchmarkLoad and BenchmarkDecode keep weights in: float32, bfloat16 or float16")
 )
 
 // BenchmarkDecode predicts one token after another by the GPT-2 of -folder, or a random one of its smallest shape, and writes what it
@@ -66,9 +66,9 @@ func BenchmarkDecode(b *testing.B) {
 
 // decoded is the model that BenchmarkDecode runs.
 func decoded() (*Model, error) {
-	weights, ok := map[string]tensor.Dtype{"float32": tensor.Float32, "bfloat16": ops.BFloat16, "float16": ops.Float16}[*kept]
-	if !ok {
-		return nil, fmt.Errorf("-weights is %q, it needs to be float32, bfloat16 or float16", *kept)
+	weights, err := keptType()
+	if err != nil {
+		return nil, err
 	}
 	if *folder != "" {
 		return Load(*folder, Options{Weights: weights})
@@ -80,6 +80,15 @@ func decoded() (*Model, error) {
 		err = m.parameters.KeepWeights(weights)
 	}
 	return m, err
+}
+
+// keptType is what -weights says.
+func keptType() (tensor.Dtype, error) {
+	dtype, ok := map[string]tensor.Dtype{"float32": tensor.Float32, "bfloat16": ops.BFloat16, "float16": ops.Float16}[*keptIn]
+	if !ok {
+		return dtype, fmt.Errorf("-weights is %q, it needs to be float32, bfloat16 or float16", *keptIn)
+	}
+	return dtype, nil
 }
 
 func largest(x []float64) int {
@@ -103,16 +112,20 @@ func BenchmarkLoad(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+	weights, err := keptType()
+	if err != nil {
+		b.Fatal(err)
+	}
 	var bytes int64
-	kept := 0
+	var kept uintptr
 	for b.Loop() {
-		m, err := Load(*folder, Options{Progress: func(_, total int64) { bytes = total }})
+		m, err := Load(*folder, Options{Weights: weights, Progress: func(_, total int64) { bytes = total }})
 		if err != nil {
 			b.Fatal(err)
 		}
 		kept = 0
-		for i := range m.arch.links {
-			kept += 4 * m.arch.links[i].elements()
+		for _, p := range m.Parameters().Values() {
+			kept += p.MemSize()
 		}
 	}
 	b.SetBytes(bytes)

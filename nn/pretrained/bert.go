@@ -64,11 +64,11 @@ func encoder(c *config, first int, names bertNames) *architecture {
 	kind := names.heads(c, &config)
 	base := names.base + "."
 	links := []link{
-		same(base+"embeddings.word_embeddings.weight", "tokens.weight", config.Vocab, config.Dim),
+		table(base+"embeddings.word_embeddings.weight", "tokens.weight", config.Vocab, config.Dim),
 		same(base+"embeddings.position_embeddings.weight", "positions.weight", config.Context+first, config.Dim),
 	}
 	if config.Types > 0 {
-		links = append(links, same(base+"embeddings.token_type_embeddings.weight", "types.weight", config.Types, config.Dim))
+		links = append(links, table(base+"embeddings.token_type_embeddings.weight", "types.weight", config.Types, config.Dim))
 	}
 	links = append(links, layerNorm(base+"embeddings.LayerNorm", "embnorm", config.Dim)...)
 	for i := range config.Layers {

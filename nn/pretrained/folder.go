@@ -222,8 +222,14 @@ func (w *weights) sources(a *architecture) ([]source, error) {
 	return list, nil
 }
 
-// readParameters reads the tensors of a folder, several at a time.
-func readParameters(folder string, a *architecture, progress func(done, total int64)) (*nn.Parameters, error) {
+// readParameters reads the tensors of a folder, several at a time, the weights of linear layers and embeddings in a type.
+func readParameters(folder string, a *architecture, kept tensor.Dtype, progress func(done, total int64)) (*nn.Parameters, error) {
+	parameters := nn.NewParameters(0)
+	if kept != tensor.Float32 {
+		if err := parameters.KeepWeights(kept); err != nil {
+			return nil, err
+		}
+	}
 	w, err := openWeights(folder, a.weights)
 	if err != nil {
 		return nil, err
@@ -233,24 +239,33 @@ func readParameters(folder string, a *architecture, progress func(done, total in
 	if err != nil {
 		return nil, err
 	}
-	r := reader{values: map[string]*tensor.Dense{}, progress: progress}
+	r := reader{values: map[string]*tensor.Dense{}, memory: map[string]kernels.Tensor{}, progress: progress}
 	var parts []part
+	dtypes := map[string]tensor.Dtype{}
 	for _, s := range list {
 		r.total += s.bytes
 		parts = append(parts, s.parts...)
+		for _, p := range s.parts {
+			if dtypes[p.ours] = tensor.Float32; s.linear || s.embedding {
+				dtypes[p.ours] = kept
+			}
+		}
 	}
 	// The small ones take what is left of memory that was used before, which Go clears: a large one that only begins there would
 	// be cleared as a whole, by one thread.
 	slices.SortStableFunc(parts, func(a, b part) int { return tensor.Shape(a.shape).TotalSize() - tensor.Shape(b.shape).TotalSize() })
 	for _, p := range parts {
 		if r.values[p.ours] == nil {
-			r.values[p.ours] = newValue(p.shape)
+			v := tensor.New(tensor.Of(dtypes[p.ours]), tensor.WithShape(p.shape...), tensor.WithEngine(ops.Engine()))
+			if r.memory[p.ours], err = ops.TensorOf(v); err != nil {
+				return nil, err
+			}
+			r.values[p.ours] = v
 		}
 	}
 	if err := r.read(list); err != nil {
 		return nil, err
 	}
-	parameters := nn.NewParameters(0)
 	for i := range a.links {
 		for _, p := range a.links[i].parts {
 			if parameters.Value(p.ours) != nil {
@@ -264,14 +279,10 @@ func readParameters(folder string, a *architecture, progress func(done, total in
 	return parameters, nil
 }
 
-func newValue(shape []int) *tensor.Dense {
-	data := make([]float32, tensor.Shape(shape).TotalSize())
-	return tensor.New(tensor.WithShape(shape...), tensor.WithBacking(data), tensor.WithEngine(ops.Engine()))
-}
-
 // reader reads tensors into values, by the parameters' names.
 type reader struct {
 	values map[string]*tensor.Dense
+	memory map[string]kernels.Tensor // of the values
 
 	mu          sync.Mutex // of what follows
 	done, total int64
@@ -318,7 +329,8 @@ func (r *reader) read(list []source) error {
 	}
 	for i := range list {
 		for _, p := range list[i].parts {
-			memory.Populate(r.values[p.ours].Float32s())
+			to := r.memory[p.ours]
+			memory.Populate(unsafe.Slice((*byte)(to.Data), to.Elements()*to.DType.Size()))
 		}
 		for _, p := range list[i].pieces() {
 			if r.failed() {
@@ -340,13 +352,17 @@ func (r *reader) failed() bool {
 
 // readOne reads a piece and puts it where it belongs.
 func (r *reader) readOne(p piece) error {
-	length := p.rowLength()
+	length, whole := p.rowLength(), r.memory[p.part.ours]
 	first, n := p.row*length, p.n*length*p.dtype.Size()
-	to := kernels.Tensor{DType: kernels.F32, Shape: []int{p.n, length}, Strides: []int{length, 1}}
-	values := r.values[p.part.ours].Float32s()
+	to := kernels.Tensor{DType: whole.DType, Shape: []int{p.n, length}}
+	at := p.at
 	if p.transposed {
-		to.Data, to.Strides = unsafe.Pointer(&values[p.at]), []int{1, p.part.shape[1]}
-	} else if to.Data = unsafe.Pointer(&values[p.at*length]); p.dtype == kernels.F32 {
+		to.Strides = []int{1, p.part.shape[1]}
+	} else {
+		to.Strides, at = []int{length, 1}, p.at*length
+	}
+	to.Data = unsafe.Add(whole.Data, at*to.DType.Size())
+	if !p.transposed && p.dtype == to.DType {
 		return p.file.Elements(p.name, first, unsafe.Slice((*byte)(to.Data), n))
 	}
 	buffer := buffers.Get().(*[]byte)

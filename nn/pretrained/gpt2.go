@@ -42,7 +42,7 @@ func gpt2(c *config, _ int) *architecture {
 	}
 	d, hidden := config.Dim, config.Hidden
 	links := []link{
-		same("transformer.wte.weight", "tokens.weight", config.Vocab, d),
+		table("transformer.wte.weight", "tokens.weight", config.Vocab, d),
 		same("transformer.wpe.weight", "positions.weight", config.Context, d),
 	}
 	for i := range config.Layers {

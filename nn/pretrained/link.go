@@ -15,6 +15,7 @@ type link struct {
 	// transposed says that the rows of the file's matrix are outputs: it is (out, in), and the parameter (in, out).
 	transposed bool
 	linear     bool   // the parts are the weights of an nn.Linear each
+	embedding  bool   // the part is the weight of an nn.Embedding
 	parts      []part // they lie one after the other along the first axis of the file's tensor
 }
 
@@ -35,6 +36,13 @@ func (l *link) elements() int { return tensor.Shape(l.shape).TotalSize() }
 // same is a tensor that is a parameter, element by element.
 func same(theirs, ours string, shape ...int) link {
 	return link{theirs: theirs, shape: shape, parts: []part{{ours, shape, shape[0]}}}
+}
+
+// table is the matrix of an embedding.
+func table(theirs, ours string, vocab, dim int) link {
+	l := same(theirs, ours, vocab, dim)
+	l.embedding = true
+	return l
 }
 
 // weight is a matrix (out, in) that is a parameter (in, out).

@@ -291,7 +291,7 @@ func (d *decoder) architecture() *architecture {
 			a.Options.Window = &kernels.Window{Left: d.windows[i] - 1}
 		}
 	}
-	links := []link{same("model.embed_tokens.weight", "tokens.weight", d.Vocab, d.Dim)}
+	links := []link{table("model.embed_tokens.weight", "tokens.weight", d.Vocab, d.Dim)}
 	for i := range d.Layers {
 		links = append(links, d.layer(fmt.Sprintf("model.layers.%d.", i), fmt.Sprintf("blocks.%d.", i))...)
 	}

@@ -65,7 +65,7 @@ func (m *Model) loadLoRA(folder string) error {
 		return err
 	}
 	links := changes(targets, l.Rank)
-	values, err := readParameters(folder, &architecture{links: links, weights: adapterWeightsFile}, nil)
+	values, err := readParameters(folder, &architecture{links: links, weights: adapterWeightsFile}, tensor.Float32, nil)
 	if err != nil {
 		return err
 	}

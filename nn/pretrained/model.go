@@ -81,7 +81,7 @@ type LanguageModel interface {
 }
 
 // Load reads a model's folder: config.json, and model.safetensors or the shards that model.safetensors.index.json lists.
-// Parameters are float32 in memory, whatever the files hold. A place may also be hub:NAME or hub:NAME@REVISION, see [Find].
+// Parameters are float32 in memory, whatever the files hold, but for weights that Options keeps in 16 bits. A place may also be hub:NAME or hub:NAME@REVISION, see [Find].
 func Load(place string, o Options) (*Model, error) {
 	folder, err := Find(context.Background(), place, o.Download)
 	if err != nil {
@@ -114,13 +114,12 @@ func (m *Model) load(o Options) (err error) {
 	if m.family, m.arch, err = describe(m.config, o); err != nil {
 		return err
 	}
-	if m.parameters, err = readParameters(m.folder, m.arch, o.Progress); err != nil {
-		return err
+	kept := o.Weights
+	if kept == (tensor.Dtype{}) {
+		kept = tensor.Float32
 	}
-	if o.Weights != (tensor.Dtype{}) && o.Weights != tensor.Float32 {
-		if err := m.parameters.KeepWeights(o.Weights); err != nil {
-			return err
-		}
+	if m.parameters, err = readParameters(m.folder, m.arch, kept, o.Progress); err != nil {
+		return err
 	}
 	if o.Device != nil {
 		if err := m.parameters.MoveTo(o.Device); err != nil {
