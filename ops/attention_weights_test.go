@@ -97,7 +97,7 @@ func TestAttentionWeightsSumToOne(t *testing.T) {
 		o := ops.AttentionOptions{
 			Causal:  kernels.Causal(rapid.IntRange(0, 2).Draw(t, "causal")),
 			SoftCap: float64(rapid.IntRange(0, 3).Draw(t, "softCap")),
-			Scale:   rapid.Float64Range(-3, 3).Draw(t, "scale"),
+			Scale:   float64(rapid.IntRange(-300, 300).Draw(t, "scale")) / 100, // one of 1e-308 is refused
 		}
 		if rapid.Bool().Draw(t, "window") {
 			o.Window = &kernels.Window{Left: rapid.IntRange(-1, 30).Draw(t, "left"), Right: rapid.IntRange(-1, 30).Draw(t, "right")}

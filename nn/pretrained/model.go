@@ -81,7 +81,8 @@ type LanguageModel interface {
 }
 
 // Load reads a model's folder: config.json, and model.safetensors or the shards that model.safetensors.index.json lists.
-// Parameters are float32 in memory, whatever the files hold, but for weights that Options keeps in 16 bits. A place may also be hub:NAME or hub:NAME@REVISION, see [Find].
+// Parameters are float32 in memory, whatever the files hold, but for weights that Options keeps in 16 bits. A place may also be
+// hub:NAME or hub:NAME@REVISION, see [Find].
 func Load(place string, o Options) (*Model, error) {
 	folder, err := Find(context.Background(), place, o.Download)
 	if err != nil {
