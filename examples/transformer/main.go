@@ -206,7 +206,7 @@ func learn(ctx context.Context, s settings, o options) (err error) {
 	if err := author.write(ctx, io.MultiWriter(screen(), text)); err != nil {
 		return err
 	}
-	fmt.Printf("\nIn %s: loss.png is the loss curve, sample.txt this text, checkpoints the model.\n", r.folder)
+	fmt.Printf("\nIn %s: loss.png is the loss curve, sample.txt this text,\ncheckpoints the model.\n", r.folder)
 	fmt.Printf("More text: go run ./examples/transformer -out %s -sample PROMPT\n", r.folder)
 	return text.Close()
 }
