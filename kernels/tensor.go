@@ -3,6 +3,7 @@ package kernels
 import (
 	"fmt"
 	"math"
+	"math/bits"
 	"slices"
 	"unsafe"
 )
@@ -125,18 +126,19 @@ func (t Tensor) IsSet() bool { return t.DType != NoDType }
 
 // Elements returns the number of elements of the shape: [math.MaxInt], which no memory holds, where it is more than an int counts.
 func (t Tensor) Elements() int {
-	n, overflows := 1, false
+	n, overflows := uint64(1), false
 	for _, d := range t.Shape {
 		if d == 0 {
 			return 0
 		}
-		overflows = overflows || d > 0 && n > math.MaxInt/d
-		n *= d
+		high, low := bits.Mul64(n, uint64(d)) // kernels ask for each head: a division by d would take too long
+		overflows = overflows || high != 0 || low > math.MaxInt
+		n = low
 	}
 	if overflows {
 		return math.MaxInt
 	}
-	return n
+	return int(n)
 }
 
 // Permute returns the view whose axis i is t's axis order[i].

@@ -20,10 +20,11 @@ func (r rows[T]) from(i int) rows[T] {
 
 // matrix is one head of one sequence, its first row at length index start.
 func matrix[T kernels.Float](t kernels.Tensor, batch, head, start int) rows[T] {
-	if t.Elements() == 0 {
+	data := kernels.Host[T](t)
+	if data == nil {
 		return rows[T]{nil, t.Strides[2]}
 	}
-	return rows[T]{kernels.Host[T](t)[t.Offset(batch, head):], t.Strides[2]}.from(start)
+	return rows[T]{data[t.Offset(batch, head):], t.Strides[2]}.from(start)
 }
 
 // multipliable reports whether rows of a tensor can be a matrix product's operand where they lie: whole vectors, near

@@ -71,13 +71,8 @@ func newNorm[T kernels.Float](b *Backend, n kernels.LayerNorm, centred bool) *no
 
 // forward normalises all rows, after adding what is to be added. mean and rstd receive a value a row unless they are left out.
 func (k *norm[T]) forward(y, sum, mean, rstd kernels.Tensor) {
-	out, sums, means, rstds := rowViewOf[T](y), rowViewOf[T](sum), kernels.Host[T](mean), kernels.Host[T](rstd)
-	k.b.eachRow(k.x.n, k.x.length, func(row int) {
-		x := k.x.at(row)
-		if other := k.other.at(row); other != nil {
-			simd.Add(k.x.length, sums.at(row), x, other)
-			x = sums.at(row)
-		}
+	out, means, rstds := rowViewOf[T](y), kernels.Host[T](mean), kernels.Host[T](rstd)
+	normalise := func(row int, x *T) {
 		m, r := k.row(out.at(row), x)
 		if means != nil {
 			means[row] = m
@@ -85,6 +80,15 @@ func (k *norm[T]) forward(y, sum, mean, rstd kernels.Tensor) {
 		if rstds != nil {
 			rstds[row] = r
 		}
+	}
+	if k.other.data == nil {
+		k.b.eachRow(k.x.n, k.x.length, func(row int) { normalise(row, k.x.at(row)) })
+		return
+	}
+	sums := rowViewOf[T](sum)
+	k.b.eachRow(k.x.n, k.x.length, func(row int) {
+		simd.Add(k.x.length, sums.at(row), k.x.at(row), k.other.at(row))
+		normalise(row, sums.at(row))
 	})
 }
 

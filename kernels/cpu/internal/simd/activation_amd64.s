@@ -25,7 +25,7 @@ TEXT ·geluTanhAVX512F32(SB), NOSPLIT, $8-24
 	ANDQ         $-16, DX
 	SUBQ         DX, BX
 	MOVQ         BX, SI
-	LEAQ         table16<>+64(SB), DI
+	LEAQ         table15<>+64(SB), DI
 	SHLQ         $0x02, SI
 	SUBQ         SI, DI
 	VMOVUPS      (DI), Z8
@@ -256,75 +256,57 @@ DATA table13<>+56(SB)/4, $0x3e5b33b6
 DATA table13<>+60(SB)/4, $0x3e5b33b6
 GLOBL table13<>(SB), RODATA|NOPTR, $64
 
-DATA table14<>+0(SB)/4, $0x461c4000
-DATA table14<>+4(SB)/4, $0x461c4000
-DATA table14<>+8(SB)/4, $0x461c4000
-DATA table14<>+12(SB)/4, $0x461c4000
-DATA table14<>+16(SB)/4, $0x461c4000
-DATA table14<>+20(SB)/4, $0x461c4000
-DATA table14<>+24(SB)/4, $0x461c4000
-DATA table14<>+28(SB)/4, $0x461c4000
-DATA table14<>+32(SB)/4, $0x461c4000
-DATA table14<>+36(SB)/4, $0x461c4000
-DATA table14<>+40(SB)/4, $0x461c4000
-DATA table14<>+44(SB)/4, $0x461c4000
-DATA table14<>+48(SB)/4, $0x461c4000
-DATA table14<>+52(SB)/4, $0x461c4000
-DATA table14<>+56(SB)/4, $0x461c4000
-DATA table14<>+60(SB)/4, $0x461c4000
+DATA table14<>+0(SB)/4, $0x4cbebc20
+DATA table14<>+4(SB)/4, $0x4cbebc20
+DATA table14<>+8(SB)/4, $0x4cbebc20
+DATA table14<>+12(SB)/4, $0x4cbebc20
+DATA table14<>+16(SB)/4, $0x4cbebc20
+DATA table14<>+20(SB)/4, $0x4cbebc20
+DATA table14<>+24(SB)/4, $0x4cbebc20
+DATA table14<>+28(SB)/4, $0x4cbebc20
+DATA table14<>+32(SB)/4, $0x4cbebc20
+DATA table14<>+36(SB)/4, $0x4cbebc20
+DATA table14<>+40(SB)/4, $0x4cbebc20
+DATA table14<>+44(SB)/4, $0x4cbebc20
+DATA table14<>+48(SB)/4, $0x4cbebc20
+DATA table14<>+52(SB)/4, $0x4cbebc20
+DATA table14<>+56(SB)/4, $0x4cbebc20
+DATA table14<>+60(SB)/4, $0x4cbebc20
 GLOBL table14<>(SB), RODATA|NOPTR, $64
 
-DATA table15<>+0(SB)/4, $0xc61c4000
-DATA table15<>+4(SB)/4, $0xc61c4000
-DATA table15<>+8(SB)/4, $0xc61c4000
-DATA table15<>+12(SB)/4, $0xc61c4000
-DATA table15<>+16(SB)/4, $0xc61c4000
-DATA table15<>+20(SB)/4, $0xc61c4000
-DATA table15<>+24(SB)/4, $0xc61c4000
-DATA table15<>+28(SB)/4, $0xc61c4000
-DATA table15<>+32(SB)/4, $0xc61c4000
-DATA table15<>+36(SB)/4, $0xc61c4000
-DATA table15<>+40(SB)/4, $0xc61c4000
-DATA table15<>+44(SB)/4, $0xc61c4000
-DATA table15<>+48(SB)/4, $0xc61c4000
-DATA table15<>+52(SB)/4, $0xc61c4000
-DATA table15<>+56(SB)/4, $0xc61c4000
-DATA table15<>+60(SB)/4, $0xc61c4000
-GLOBL table15<>(SB), RODATA|NOPTR, $64
-
-DATA table16<>+0(SB)/4, $0xffffffff
-DATA table16<>+4(SB)/4, $0xffffffff
-DATA table16<>+8(SB)/4, $0xffffffff
-DATA table16<>+12(SB)/4, $0xffffffff
-DATA table16<>+16(SB)/4, $0xffffffff
-DATA table16<>+20(SB)/4, $0xffffffff
-DATA table16<>+24(SB)/4, $0xffffffff
-DATA table16<>+28(SB)/4, $0xffffffff
-DATA table16<>+32(SB)/4, $0xffffffff
-DATA table16<>+36(SB)/4, $0xffffffff
-DATA table16<>+40(SB)/4, $0xffffffff
-DATA table16<>+44(SB)/4, $0xffffffff
-DATA table16<>+48(SB)/4, $0xffffffff
-DATA table16<>+52(SB)/4, $0xffffffff
-DATA table16<>+56(SB)/4, $0xffffffff
-DATA table16<>+60(SB)/4, $0xffffffff
-DATA table16<>+64(SB)/4, $0x00000000
-DATA table16<>+68(SB)/4, $0x00000000
-DATA table16<>+72(SB)/4, $0x00000000
-DATA table16<>+76(SB)/4, $0x00000000
-DATA table16<>+80(SB)/4, $0x00000000
-DATA table16<>+84(SB)/4, $0x00000000
-DATA table16<>+88(SB)/4, $0x00000000
-DATA table16<>+92(SB)/4, $0x00000000
-DATA table16<>+96(SB)/4, $0x00000000
-DATA table16<>+100(SB)/4, $0x00000000
-DATA table16<>+104(SB)/4, $0x00000000
-DATA table16<>+108(SB)/4, $0x00000000
-DATA table16<>+112(SB)/4, $0x00000000
-DATA table16<>+116(SB)/4, $0x00000000
-DATA table16<>+120(SB)/4, $0x00000000
-DATA table16<>+124(SB)/4, $0x00000000
-GLOBL table16<>(SB), RODATA|NOPTR, $128
+DATA table15<>+0(SB)/4, $0xffffffff
+DATA table15<>+4(SB)/4, $0xffffffff
+DATA table15<>+8(SB)/4, $0xffffffff
+DATA table15<>+12(SB)/4, $0xffffffff
+DATA table15<>+16(SB)/4, $0xffffffff
+DATA table15<>+20(SB)/4, $0xffffffff
+DATA table15<>+24(SB)/4, $0xffffffff
+DATA table15<>+28(SB)/4, $0xffffffff
+DATA table15<>+32(SB)/4, $0xffffffff
+DATA table15<>+36(SB)/4, $0xffffffff
+DATA table15<>+40(SB)/4, $0xffffffff
+DATA table15<>+44(SB)/4, $0xffffffff
+DATA table15<>+48(SB)/4, $0xffffffff
+DATA table15<>+52(SB)/4, $0xffffffff
+DATA table15<>+56(SB)/4, $0xffffffff
+DATA table15<>+60(SB)/4, $0xffffffff
+DATA table15<>+64(SB)/4, $0x00000000
+DATA table15<>+68(SB)/4, $0x00000000
+DATA table15<>+72(SB)/4, $0x00000000
+DATA table15<>+76(SB)/4, $0x00000000
+DATA table15<>+80(SB)/4, $0x00000000
+DATA table15<>+84(SB)/4, $0x00000000
+DATA table15<>+88(SB)/4, $0x00000000
+DATA table15<>+92(SB)/4, $0x00000000
+DATA table15<>+96(SB)/4, $0x00000000
+DATA table15<>+100(SB)/4, $0x00000000
+DATA table15<>+104(SB)/4, $0x00000000
+DATA table15<>+108(SB)/4, $0x00000000
+DATA table15<>+112(SB)/4, $0x00000000
+DATA table15<>+116(SB)/4, $0x00000000
+DATA table15<>+120(SB)/4, $0x00000000
+DATA table15<>+124(SB)/4, $0x00000000
+GLOBL table15<>(SB), RODATA|NOPTR, $128
 
 // func geluTanhGradAVX512F32(n int, dx *float32, x *float32, dy *float32)
 // Requires: AVX, AVX512DQ, AVX512F, SSE
@@ -350,7 +332,7 @@ TEXT ·geluTanhGradAVX512F32(SB), NOSPLIT, $8-32
 	ANDQ         $-16, BX
 	SUBQ         BX, SI
 	MOVQ         SI, DI
-	LEAQ         table16<>+64(SB), R8
+	LEAQ         table15<>+64(SB), R8
 	SHLQ         $0x02, DI
 	SUBQ         DI, R8
 	VMOVUPS      (R8), Z8
@@ -360,11 +342,8 @@ TEXT ·geluTanhGradAVX512F32(SB), NOSPLIT, $8-32
 
 vector:
 	VMOVUPS     (CX)(DI*4), Z8
-	VMOVUPS     table14<>+0(SB), Z13
-	VMINPS      Z8, Z13, Z8
-	VMOVUPS     table15<>+0(SB), Z13
-	VMAXPS      Z8, Z13, Z8
 	VMULPS      Z8, Z8, Z13
+	VMINPS      table14<>+0(SB), Z13, Z13
 	VMOVUPS     table11<>+0(SB), Z14
 	VFMADD231PS table12<>+0(SB), Z13, Z14
 	VMULPS      Z8, Z14, Z14
@@ -408,11 +387,8 @@ test:
 	TESTQ       SI, SI
 	JZ          end
 	VMOVUPS.Z   (CX)(DI*4), K1, Z8
-	VMOVUPS     table14<>+0(SB), Z9
-	VMINPS      Z8, Z9, Z8
-	VMOVUPS     table15<>+0(SB), Z9
-	VMAXPS      Z8, Z9, Z8
 	VMULPS      Z8, Z8, Z9
+	VMINPS      table14<>+0(SB), Z9, Z9
 	VMOVUPS     table11<>+0(SB), Z10
 	VFMADD231PS table12<>+0(SB), Z9, Z10
 	VMULPS      Z8, Z10, Z10
@@ -477,7 +453,7 @@ TEXT ·geluErfAVX512F32(SB), NOSPLIT, $8-24
 	ANDQ         $-16, DX
 	SUBQ         DX, BX
 	MOVQ         BX, SI
-	LEAQ         table16<>+64(SB), DI
+	LEAQ         table15<>+64(SB), DI
 	SHLQ         $0x02, SI
 	SUBQ         SI, DI
 	VMOVUPS      (DI), Z8
@@ -488,9 +464,9 @@ TEXT ·geluErfAVX512F32(SB), NOSPLIT, $8-24
 vector:
 	VMOVUPS     (CX)(SI*4), Z8
 	VANDNPS     Z8, Z6, Z11
-	VMOVUPS     table17<>+0(SB), Z12
+	VMOVUPS     table16<>+0(SB), Z12
 	VMINPS      Z11, Z12, Z11
-	VMULPS      table19<>+0(SB), Z11, Z12
+	VMULPS      table18<>+0(SB), Z11, Z12
 	VMULPS      Z12, Z11, Z13
 	VMOVAPS     Z12, Z12
 	VFMSUB213PS Z13, Z11, Z12
@@ -509,12 +485,11 @@ vector:
 	VFMADD213PS Z0, Z13, Z12
 	VSCALEFPS   Z14, Z12, Z12
 	VFMADD231PS Z12, Z15, Z12
-	VADDPS      table18<>+0(SB), Z11, Z13
+	VADDPS      table17<>+0(SB), Z11, Z13
 	VDIVPS      Z13, Z7, Z13
-	VSUBPS      table18<>+0(SB), Z11, Z11
+	VSUBPS      table17<>+0(SB), Z11, Z11
 	VMULPS      Z13, Z11, Z11
-	VMOVUPS     table29<>+0(SB), Z14
-	VFMADD213PS table28<>+0(SB), Z11, Z14
+	VMOVUPS     table28<>+0(SB), Z14
 	VFMADD213PS table27<>+0(SB), Z11, Z14
 	VFMADD213PS table26<>+0(SB), Z11, Z14
 	VFMADD213PS table25<>+0(SB), Z11, Z14
@@ -523,6 +498,7 @@ vector:
 	VFMADD213PS table22<>+0(SB), Z11, Z14
 	VFMADD213PS table21<>+0(SB), Z11, Z14
 	VFMADD213PS table20<>+0(SB), Z11, Z14
+	VFMADD213PS table19<>+0(SB), Z11, Z14
 	VMULPS      Z13, Z14, Z14
 	VMULPS      Z12, Z14, Z14
 	VSUBPS      Z14, Z7, Z11
@@ -539,9 +515,9 @@ test:
 	JZ          end
 	VMOVUPS.Z   (CX)(SI*4), K1, Z8
 	VANDNPS     Z8, Z6, Z6
-	VMOVUPS     table17<>+0(SB), Z9
+	VMOVUPS     table16<>+0(SB), Z9
 	VMINPS      Z6, Z9, Z6
-	VMULPS      table19<>+0(SB), Z6, Z9
+	VMULPS      table18<>+0(SB), Z6, Z9
 	VMULPS      Z9, Z6, Z11
 	VMOVAPS     Z9, Z9
 	VFMSUB213PS Z11, Z6, Z9
@@ -560,12 +536,11 @@ test:
 	VFMADD213PS Z0, Z9, Z5
 	VSCALEFPS   Z12, Z5, Z5
 	VFMADD231PS Z5, Z13, Z5
-	VADDPS      table18<>+0(SB), Z6, Z0
+	VADDPS      table17<>+0(SB), Z6, Z0
 	VDIVPS      Z0, Z7, Z0
-	VSUBPS      table18<>+0(SB), Z6, Z1
+	VSUBPS      table17<>+0(SB), Z6, Z1
 	VMULPS      Z0, Z1, Z1
-	VMOVUPS     table29<>+0(SB), Z2
-	VFMADD213PS table28<>+0(SB), Z1, Z2
+	VMOVUPS     table28<>+0(SB), Z2
 	VFMADD213PS table27<>+0(SB), Z1, Z2
 	VFMADD213PS table26<>+0(SB), Z1, Z2
 	VFMADD213PS table25<>+0(SB), Z1, Z2
@@ -574,6 +549,7 @@ test:
 	VFMADD213PS table22<>+0(SB), Z1, Z2
 	VFMADD213PS table21<>+0(SB), Z1, Z2
 	VFMADD213PS table20<>+0(SB), Z1, Z2
+	VFMADD213PS table19<>+0(SB), Z1, Z2
 	VMULPS      Z0, Z2, Z2
 	VMULPS      Z5, Z2, Z2
 	VSUBPS      Z2, Z7, Z0
@@ -587,257 +563,257 @@ end:
 	VZEROUPPER
 	RET
 
-DATA table17<>+0(SB)/4, $0x41680000
-DATA table17<>+4(SB)/4, $0x41680000
-DATA table17<>+8(SB)/4, $0x41680000
-DATA table17<>+12(SB)/4, $0x41680000
-DATA table17<>+16(SB)/4, $0x41680000
-DATA table17<>+20(SB)/4, $0x41680000
-DATA table17<>+24(SB)/4, $0x41680000
-DATA table17<>+28(SB)/4, $0x41680000
-DATA table17<>+32(SB)/4, $0x41680000
-DATA table17<>+36(SB)/4, $0x41680000
-DATA table17<>+40(SB)/4, $0x41680000
-DATA table17<>+44(SB)/4, $0x41680000
-DATA table17<>+48(SB)/4, $0x41680000
-DATA table17<>+52(SB)/4, $0x41680000
-DATA table17<>+56(SB)/4, $0x41680000
-DATA table17<>+60(SB)/4, $0x41680000
+DATA table16<>+0(SB)/4, $0x41680000
+DATA table16<>+4(SB)/4, $0x41680000
+DATA table16<>+8(SB)/4, $0x41680000
+DATA table16<>+12(SB)/4, $0x41680000
+DATA table16<>+16(SB)/4, $0x41680000
+DATA table16<>+20(SB)/4, $0x41680000
+DATA table16<>+24(SB)/4, $0x41680000
+DATA table16<>+28(SB)/4, $0x41680000
+DATA table16<>+32(SB)/4, $0x41680000
+DATA table16<>+36(SB)/4, $0x41680000
+DATA table16<>+40(SB)/4, $0x41680000
+DATA table16<>+44(SB)/4, $0x41680000
+DATA table16<>+48(SB)/4, $0x41680000
+DATA table16<>+52(SB)/4, $0x41680000
+DATA table16<>+56(SB)/4, $0x41680000
+DATA table16<>+60(SB)/4, $0x41680000
+GLOBL table16<>(SB), RODATA|NOPTR, $64
+
+DATA table17<>+0(SB)/4, $0x40800000
+DATA table17<>+4(SB)/4, $0x40800000
+DATA table17<>+8(SB)/4, $0x40800000
+DATA table17<>+12(SB)/4, $0x40800000
+DATA table17<>+16(SB)/4, $0x40800000
+DATA table17<>+20(SB)/4, $0x40800000
+DATA table17<>+24(SB)/4, $0x40800000
+DATA table17<>+28(SB)/4, $0x40800000
+DATA table17<>+32(SB)/4, $0x40800000
+DATA table17<>+36(SB)/4, $0x40800000
+DATA table17<>+40(SB)/4, $0x40800000
+DATA table17<>+44(SB)/4, $0x40800000
+DATA table17<>+48(SB)/4, $0x40800000
+DATA table17<>+52(SB)/4, $0x40800000
+DATA table17<>+56(SB)/4, $0x40800000
+DATA table17<>+60(SB)/4, $0x40800000
 GLOBL table17<>(SB), RODATA|NOPTR, $64
 
-DATA table18<>+0(SB)/4, $0x40800000
-DATA table18<>+4(SB)/4, $0x40800000
-DATA table18<>+8(SB)/4, $0x40800000
-DATA table18<>+12(SB)/4, $0x40800000
-DATA table18<>+16(SB)/4, $0x40800000
-DATA table18<>+20(SB)/4, $0x40800000
-DATA table18<>+24(SB)/4, $0x40800000
-DATA table18<>+28(SB)/4, $0x40800000
-DATA table18<>+32(SB)/4, $0x40800000
-DATA table18<>+36(SB)/4, $0x40800000
-DATA table18<>+40(SB)/4, $0x40800000
-DATA table18<>+44(SB)/4, $0x40800000
-DATA table18<>+48(SB)/4, $0x40800000
-DATA table18<>+52(SB)/4, $0x40800000
-DATA table18<>+56(SB)/4, $0x40800000
-DATA table18<>+60(SB)/4, $0x40800000
+DATA table18<>+0(SB)/4, $0xbf000000
+DATA table18<>+4(SB)/4, $0xbf000000
+DATA table18<>+8(SB)/4, $0xbf000000
+DATA table18<>+12(SB)/4, $0xbf000000
+DATA table18<>+16(SB)/4, $0xbf000000
+DATA table18<>+20(SB)/4, $0xbf000000
+DATA table18<>+24(SB)/4, $0xbf000000
+DATA table18<>+28(SB)/4, $0xbf000000
+DATA table18<>+32(SB)/4, $0xbf000000
+DATA table18<>+36(SB)/4, $0xbf000000
+DATA table18<>+40(SB)/4, $0xbf000000
+DATA table18<>+44(SB)/4, $0xbf000000
+DATA table18<>+48(SB)/4, $0xbf000000
+DATA table18<>+52(SB)/4, $0xbf000000
+DATA table18<>+56(SB)/4, $0xbf000000
+DATA table18<>+60(SB)/4, $0xbf000000
 GLOBL table18<>(SB), RODATA|NOPTR, $64
 
-DATA table19<>+0(SB)/4, $0xbf000000
-DATA table19<>+4(SB)/4, $0xbf000000
-DATA table19<>+8(SB)/4, $0xbf000000
-DATA table19<>+12(SB)/4, $0xbf000000
-DATA table19<>+16(SB)/4, $0xbf000000
-DATA table19<>+20(SB)/4, $0xbf000000
-DATA table19<>+24(SB)/4, $0xbf000000
-DATA table19<>+28(SB)/4, $0xbf000000
-DATA table19<>+32(SB)/4, $0xbf000000
-DATA table19<>+36(SB)/4, $0xbf000000
-DATA table19<>+40(SB)/4, $0xbf000000
-DATA table19<>+44(SB)/4, $0xbf000000
-DATA table19<>+48(SB)/4, $0xbf000000
-DATA table19<>+52(SB)/4, $0xbf000000
-DATA table19<>+56(SB)/4, $0xbf000000
-DATA table19<>+60(SB)/4, $0xbf000000
+DATA table19<>+0(SB)/4, $0x3f415a5e
+DATA table19<>+4(SB)/4, $0x3f415a5e
+DATA table19<>+8(SB)/4, $0x3f415a5e
+DATA table19<>+12(SB)/4, $0x3f415a5e
+DATA table19<>+16(SB)/4, $0x3f415a5e
+DATA table19<>+20(SB)/4, $0x3f415a5e
+DATA table19<>+24(SB)/4, $0x3f415a5e
+DATA table19<>+28(SB)/4, $0x3f415a5e
+DATA table19<>+32(SB)/4, $0x3f415a5e
+DATA table19<>+36(SB)/4, $0x3f415a5e
+DATA table19<>+40(SB)/4, $0x3f415a5e
+DATA table19<>+44(SB)/4, $0x3f415a5e
+DATA table19<>+48(SB)/4, $0x3f415a5e
+DATA table19<>+52(SB)/4, $0x3f415a5e
+DATA table19<>+56(SB)/4, $0x3f415a5e
+DATA table19<>+60(SB)/4, $0x3f415a5e
 GLOBL table19<>(SB), RODATA|NOPTR, $64
 
-DATA table20<>+0(SB)/4, $0x3f415a5e
-DATA table20<>+4(SB)/4, $0x3f415a5e
-DATA table20<>+8(SB)/4, $0x3f415a5e
-DATA table20<>+12(SB)/4, $0x3f415a5e
-DATA table20<>+16(SB)/4, $0x3f415a5e
-DATA table20<>+20(SB)/4, $0x3f415a5e
-DATA table20<>+24(SB)/4, $0x3f415a5e
-DATA table20<>+28(SB)/4, $0x3f415a5e
-DATA table20<>+32(SB)/4, $0x3f415a5e
-DATA table20<>+36(SB)/4, $0x3f415a5e
-DATA table20<>+40(SB)/4, $0x3f415a5e
-DATA table20<>+44(SB)/4, $0x3f415a5e
-DATA table20<>+48(SB)/4, $0x3f415a5e
-DATA table20<>+52(SB)/4, $0x3f415a5e
-DATA table20<>+56(SB)/4, $0x3f415a5e
-DATA table20<>+60(SB)/4, $0x3f415a5e
+DATA table20<>+0(SB)/4, $0xbf1b9f1c
+DATA table20<>+4(SB)/4, $0xbf1b9f1c
+DATA table20<>+8(SB)/4, $0xbf1b9f1c
+DATA table20<>+12(SB)/4, $0xbf1b9f1c
+DATA table20<>+16(SB)/4, $0xbf1b9f1c
+DATA table20<>+20(SB)/4, $0xbf1b9f1c
+DATA table20<>+24(SB)/4, $0xbf1b9f1c
+DATA table20<>+28(SB)/4, $0xbf1b9f1c
+DATA table20<>+32(SB)/4, $0xbf1b9f1c
+DATA table20<>+36(SB)/4, $0xbf1b9f1c
+DATA table20<>+40(SB)/4, $0xbf1b9f1c
+DATA table20<>+44(SB)/4, $0xbf1b9f1c
+DATA table20<>+48(SB)/4, $0xbf1b9f1c
+DATA table20<>+52(SB)/4, $0xbf1b9f1c
+DATA table20<>+56(SB)/4, $0xbf1b9f1c
+DATA table20<>+60(SB)/4, $0xbf1b9f1c
 GLOBL table20<>(SB), RODATA|NOPTR, $64
 
-DATA table21<>+0(SB)/4, $0xbf1b9f1c
-DATA table21<>+4(SB)/4, $0xbf1b9f1c
-DATA table21<>+8(SB)/4, $0xbf1b9f1c
-DATA table21<>+12(SB)/4, $0xbf1b9f1c
-DATA table21<>+16(SB)/4, $0xbf1b9f1c
-DATA table21<>+20(SB)/4, $0xbf1b9f1c
-DATA table21<>+24(SB)/4, $0xbf1b9f1c
-DATA table21<>+28(SB)/4, $0xbf1b9f1c
-DATA table21<>+32(SB)/4, $0xbf1b9f1c
-DATA table21<>+36(SB)/4, $0xbf1b9f1c
-DATA table21<>+40(SB)/4, $0xbf1b9f1c
-DATA table21<>+44(SB)/4, $0xbf1b9f1c
-DATA table21<>+48(SB)/4, $0xbf1b9f1c
-DATA table21<>+52(SB)/4, $0xbf1b9f1c
-DATA table21<>+56(SB)/4, $0xbf1b9f1c
-DATA table21<>+60(SB)/4, $0xbf1b9f1c
+DATA table21<>+0(SB)/4, $0x3ec636cf
+DATA table21<>+4(SB)/4, $0x3ec636cf
+DATA table21<>+8(SB)/4, $0x3ec636cf
+DATA table21<>+12(SB)/4, $0x3ec636cf
+DATA table21<>+16(SB)/4, $0x3ec636cf
+DATA table21<>+20(SB)/4, $0x3ec636cf
+DATA table21<>+24(SB)/4, $0x3ec636cf
+DATA table21<>+28(SB)/4, $0x3ec636cf
+DATA table21<>+32(SB)/4, $0x3ec636cf
+DATA table21<>+36(SB)/4, $0x3ec636cf
+DATA table21<>+40(SB)/4, $0x3ec636cf
+DATA table21<>+44(SB)/4, $0x3ec636cf
+DATA table21<>+48(SB)/4, $0x3ec636cf
+DATA table21<>+52(SB)/4, $0x3ec636cf
+DATA table21<>+56(SB)/4, $0x3ec636cf
+DATA table21<>+60(SB)/4, $0x3ec636cf
 GLOBL table21<>(SB), RODATA|NOPTR, $64
 
-DATA table22<>+0(SB)/4, $0x3ec636cf
-DATA table22<>+4(SB)/4, $0x3ec636cf
-DATA table22<>+8(SB)/4, $0x3ec636cf
-DATA table22<>+12(SB)/4, $0x3ec636cf
-DATA table22<>+16(SB)/4, $0x3ec636cf
-DATA table22<>+20(SB)/4, $0x3ec636cf
-DATA table22<>+24(SB)/4, $0x3ec636cf
-DATA table22<>+28(SB)/4, $0x3ec636cf
-DATA table22<>+32(SB)/4, $0x3ec636cf
-DATA table22<>+36(SB)/4, $0x3ec636cf
-DATA table22<>+40(SB)/4, $0x3ec636cf
-DATA table22<>+44(SB)/4, $0x3ec636cf
-DATA table22<>+48(SB)/4, $0x3ec636cf
-DATA table22<>+52(SB)/4, $0x3ec636cf
-DATA table22<>+56(SB)/4, $0x3ec636cf
-DATA table22<>+60(SB)/4, $0x3ec636cf
+DATA table22<>+0(SB)/4, $0xbe3f0000
+DATA table22<>+4(SB)/4, $0xbe3f0000
+DATA table22<>+8(SB)/4, $0xbe3f0000
+DATA table22<>+12(SB)/4, $0xbe3f0000
+DATA table22<>+16(SB)/4, $0xbe3f0000
+DATA table22<>+20(SB)/4, $0xbe3f0000
+DATA table22<>+24(SB)/4, $0xbe3f0000
+DATA table22<>+28(SB)/4, $0xbe3f0000
+DATA table22<>+32(SB)/4, $0xbe3f0000
+DATA table22<>+36(SB)/4, $0xbe3f0000
+DATA table22<>+40(SB)/4, $0xbe3f0000
+DATA table22<>+44(SB)/4, $0xbe3f0000
+DATA table22<>+48(SB)/4, $0xbe3f0000
+DATA table22<>+52(SB)/4, $0xbe3f0000
+DATA table22<>+56(SB)/4, $0xbe3f0000
+DATA table22<>+60(SB)/4, $0xbe3f0000
 GLOBL table22<>(SB), RODATA|NOPTR, $64
 
-DATA table23<>+0(SB)/4, $0xbe3f0000
-DATA table23<>+4(SB)/4, $0xbe3f0000
-DATA table23<>+8(SB)/4, $0xbe3f0000
-DATA table23<>+12(SB)/4, $0xbe3f0000
-DATA table23<>+16(SB)/4, $0xbe3f0000
-DATA table23<>+20(SB)/4, $0xbe3f0000
-DATA table23<>+24(SB)/4, $0xbe3f0000
-DATA table23<>+28(SB)/4, $0xbe3f0000
-DATA table23<>+32(SB)/4, $0xbe3f0000
-DATA table23<>+36(SB)/4, $0xbe3f0000
-DATA table23<>+40(SB)/4, $0xbe3f0000
-DATA table23<>+44(SB)/4, $0xbe3f0000
-DATA table23<>+48(SB)/4, $0xbe3f0000
-DATA table23<>+52(SB)/4, $0xbe3f0000
-DATA table23<>+56(SB)/4, $0xbe3f0000
-DATA table23<>+60(SB)/4, $0xbe3f0000
+DATA table23<>+0(SB)/4, $0x3d776a02
+DATA table23<>+4(SB)/4, $0x3d776a02
+DATA table23<>+8(SB)/4, $0x3d776a02
+DATA table23<>+12(SB)/4, $0x3d776a02
+DATA table23<>+16(SB)/4, $0x3d776a02
+DATA table23<>+20(SB)/4, $0x3d776a02
+DATA table23<>+24(SB)/4, $0x3d776a02
+DATA table23<>+28(SB)/4, $0x3d776a02
+DATA table23<>+32(SB)/4, $0x3d776a02
+DATA table23<>+36(SB)/4, $0x3d776a02
+DATA table23<>+40(SB)/4, $0x3d776a02
+DATA table23<>+44(SB)/4, $0x3d776a02
+DATA table23<>+48(SB)/4, $0x3d776a02
+DATA table23<>+52(SB)/4, $0x3d776a02
+DATA table23<>+56(SB)/4, $0x3d776a02
+DATA table23<>+60(SB)/4, $0x3d776a02
 GLOBL table23<>(SB), RODATA|NOPTR, $64
 
-DATA table24<>+0(SB)/4, $0x3d776a02
-DATA table24<>+4(SB)/4, $0x3d776a02
-DATA table24<>+8(SB)/4, $0x3d776a02
-DATA table24<>+12(SB)/4, $0x3d776a02
-DATA table24<>+16(SB)/4, $0x3d776a02
-DATA table24<>+20(SB)/4, $0x3d776a02
-DATA table24<>+24(SB)/4, $0x3d776a02
-DATA table24<>+28(SB)/4, $0x3d776a02
-DATA table24<>+32(SB)/4, $0x3d776a02
-DATA table24<>+36(SB)/4, $0x3d776a02
-DATA table24<>+40(SB)/4, $0x3d776a02
-DATA table24<>+44(SB)/4, $0x3d776a02
-DATA table24<>+48(SB)/4, $0x3d776a02
-DATA table24<>+52(SB)/4, $0x3d776a02
-DATA table24<>+56(SB)/4, $0x3d776a02
-DATA table24<>+60(SB)/4, $0x3d776a02
+DATA table24<>+0(SB)/4, $0xbbf6968c
+DATA table24<>+4(SB)/4, $0xbbf6968c
+DATA table24<>+8(SB)/4, $0xbbf6968c
+DATA table24<>+12(SB)/4, $0xbbf6968c
+DATA table24<>+16(SB)/4, $0xbbf6968c
+DATA table24<>+20(SB)/4, $0xbbf6968c
+DATA table24<>+24(SB)/4, $0xbbf6968c
+DATA table24<>+28(SB)/4, $0xbbf6968c
+DATA table24<>+32(SB)/4, $0xbbf6968c
+DATA table24<>+36(SB)/4, $0xbbf6968c
+DATA table24<>+40(SB)/4, $0xbbf6968c
+DATA table24<>+44(SB)/4, $0xbbf6968c
+DATA table24<>+48(SB)/4, $0xbbf6968c
+DATA table24<>+52(SB)/4, $0xbbf6968c
+DATA table24<>+56(SB)/4, $0xbbf6968c
+DATA table24<>+60(SB)/4, $0xbbf6968c
 GLOBL table24<>(SB), RODATA|NOPTR, $64
 
-DATA table25<>+0(SB)/4, $0xbbf6968c
-DATA table25<>+4(SB)/4, $0xbbf6968c
-DATA table25<>+8(SB)/4, $0xbbf6968c
-DATA table25<>+12(SB)/4, $0xbbf6968c
-DATA table25<>+16(SB)/4, $0xbbf6968c
-DATA table25<>+20(SB)/4, $0xbbf6968c
-DATA table25<>+24(SB)/4, $0xbbf6968c
-DATA table25<>+28(SB)/4, $0xbbf6968c
-DATA table25<>+32(SB)/4, $0xbbf6968c
-DATA table25<>+36(SB)/4, $0xbbf6968c
-DATA table25<>+40(SB)/4, $0xbbf6968c
-DATA table25<>+44(SB)/4, $0xbbf6968c
-DATA table25<>+48(SB)/4, $0xbbf6968c
-DATA table25<>+52(SB)/4, $0xbbf6968c
-DATA table25<>+56(SB)/4, $0xbbf6968c
-DATA table25<>+60(SB)/4, $0xbbf6968c
+DATA table25<>+0(SB)/4, $0xbb6632dd
+DATA table25<>+4(SB)/4, $0xbb6632dd
+DATA table25<>+8(SB)/4, $0xbb6632dd
+DATA table25<>+12(SB)/4, $0xbb6632dd
+DATA table25<>+16(SB)/4, $0xbb6632dd
+DATA table25<>+20(SB)/4, $0xbb6632dd
+DATA table25<>+24(SB)/4, $0xbb6632dd
+DATA table25<>+28(SB)/4, $0xbb6632dd
+DATA table25<>+32(SB)/4, $0xbb6632dd
+DATA table25<>+36(SB)/4, $0xbb6632dd
+DATA table25<>+40(SB)/4, $0xbb6632dd
+DATA table25<>+44(SB)/4, $0xbb6632dd
+DATA table25<>+48(SB)/4, $0xbb6632dd
+DATA table25<>+52(SB)/4, $0xbb6632dd
+DATA table25<>+56(SB)/4, $0xbb6632dd
+DATA table25<>+60(SB)/4, $0xbb6632dd
 GLOBL table25<>(SB), RODATA|NOPTR, $64
 
-DATA table26<>+0(SB)/4, $0xbb6632dd
-DATA table26<>+4(SB)/4, $0xbb6632dd
-DATA table26<>+8(SB)/4, $0xbb6632dd
-DATA table26<>+12(SB)/4, $0xbb6632dd
-DATA table26<>+16(SB)/4, $0xbb6632dd
-DATA table26<>+20(SB)/4, $0xbb6632dd
-DATA table26<>+24(SB)/4, $0xbb6632dd
-DATA table26<>+28(SB)/4, $0xbb6632dd
-DATA table26<>+32(SB)/4, $0xbb6632dd
-DATA table26<>+36(SB)/4, $0xbb6632dd
-DATA table26<>+40(SB)/4, $0xbb6632dd
-DATA table26<>+44(SB)/4, $0xbb6632dd
-DATA table26<>+48(SB)/4, $0xbb6632dd
-DATA table26<>+52(SB)/4, $0xbb6632dd
-DATA table26<>+56(SB)/4, $0xbb6632dd
-DATA table26<>+60(SB)/4, $0xbb6632dd
+DATA table26<>+0(SB)/4, $0x3acdc5dd
+DATA table26<>+4(SB)/4, $0x3acdc5dd
+DATA table26<>+8(SB)/4, $0x3acdc5dd
+DATA table26<>+12(SB)/4, $0x3acdc5dd
+DATA table26<>+16(SB)/4, $0x3acdc5dd
+DATA table26<>+20(SB)/4, $0x3acdc5dd
+DATA table26<>+24(SB)/4, $0x3acdc5dd
+DATA table26<>+28(SB)/4, $0x3acdc5dd
+DATA table26<>+32(SB)/4, $0x3acdc5dd
+DATA table26<>+36(SB)/4, $0x3acdc5dd
+DATA table26<>+40(SB)/4, $0x3acdc5dd
+DATA table26<>+44(SB)/4, $0x3acdc5dd
+DATA table26<>+48(SB)/4, $0x3acdc5dd
+DATA table26<>+52(SB)/4, $0x3acdc5dd
+DATA table26<>+56(SB)/4, $0x3acdc5dd
+DATA table26<>+60(SB)/4, $0x3acdc5dd
 GLOBL table26<>(SB), RODATA|NOPTR, $64
 
-DATA table27<>+0(SB)/4, $0x3acdc5dd
-DATA table27<>+4(SB)/4, $0x3acdc5dd
-DATA table27<>+8(SB)/4, $0x3acdc5dd
-DATA table27<>+12(SB)/4, $0x3acdc5dd
-DATA table27<>+16(SB)/4, $0x3acdc5dd
-DATA table27<>+20(SB)/4, $0x3acdc5dd
-DATA table27<>+24(SB)/4, $0x3acdc5dd
-DATA table27<>+28(SB)/4, $0x3acdc5dd
-DATA table27<>+32(SB)/4, $0x3acdc5dd
-DATA table27<>+36(SB)/4, $0x3acdc5dd
-DATA table27<>+40(SB)/4, $0x3acdc5dd
-DATA table27<>+44(SB)/4, $0x3acdc5dd
-DATA table27<>+48(SB)/4, $0x3acdc5dd
-DATA table27<>+52(SB)/4, $0x3acdc5dd
-DATA table27<>+56(SB)/4, $0x3acdc5dd
-DATA table27<>+60(SB)/4, $0x3acdc5dd
+DATA table27<>+0(SB)/4, $0x393c10a8
+DATA table27<>+4(SB)/4, $0x393c10a8
+DATA table27<>+8(SB)/4, $0x393c10a8
+DATA table27<>+12(SB)/4, $0x393c10a8
+DATA table27<>+16(SB)/4, $0x393c10a8
+DATA table27<>+20(SB)/4, $0x393c10a8
+DATA table27<>+24(SB)/4, $0x393c10a8
+DATA table27<>+28(SB)/4, $0x393c10a8
+DATA table27<>+32(SB)/4, $0x393c10a8
+DATA table27<>+36(SB)/4, $0x393c10a8
+DATA table27<>+40(SB)/4, $0x393c10a8
+DATA table27<>+44(SB)/4, $0x393c10a8
+DATA table27<>+48(SB)/4, $0x393c10a8
+DATA table27<>+52(SB)/4, $0x393c10a8
+DATA table27<>+56(SB)/4, $0x393c10a8
+DATA table27<>+60(SB)/4, $0x393c10a8
 GLOBL table27<>(SB), RODATA|NOPTR, $64
 
-DATA table28<>+0(SB)/4, $0x393c10a8
-DATA table28<>+4(SB)/4, $0x393c10a8
-DATA table28<>+8(SB)/4, $0x393c10a8
-DATA table28<>+12(SB)/4, $0x393c10a8
-DATA table28<>+16(SB)/4, $0x393c10a8
-DATA table28<>+20(SB)/4, $0x393c10a8
-DATA table28<>+24(SB)/4, $0x393c10a8
-DATA table28<>+28(SB)/4, $0x393c10a8
-DATA table28<>+32(SB)/4, $0x393c10a8
-DATA table28<>+36(SB)/4, $0x393c10a8
-DATA table28<>+40(SB)/4, $0x393c10a8
-DATA table28<>+44(SB)/4, $0x393c10a8
-DATA table28<>+48(SB)/4, $0x393c10a8
-DATA table28<>+52(SB)/4, $0x393c10a8
-DATA table28<>+56(SB)/4, $0x393c10a8
-DATA table28<>+60(SB)/4, $0x393c10a8
+DATA table28<>+0(SB)/4, $0xb90a6204
+DATA table28<>+4(SB)/4, $0xb90a6204
+DATA table28<>+8(SB)/4, $0xb90a6204
+DATA table28<>+12(SB)/4, $0xb90a6204
+DATA table28<>+16(SB)/4, $0xb90a6204
+DATA table28<>+20(SB)/4, $0xb90a6204
+DATA table28<>+24(SB)/4, $0xb90a6204
+DATA table28<>+28(SB)/4, $0xb90a6204
+DATA table28<>+32(SB)/4, $0xb90a6204
+DATA table28<>+36(SB)/4, $0xb90a6204
+DATA table28<>+40(SB)/4, $0xb90a6204
+DATA table28<>+44(SB)/4, $0xb90a6204
+DATA table28<>+48(SB)/4, $0xb90a6204
+DATA table28<>+52(SB)/4, $0xb90a6204
+DATA table28<>+56(SB)/4, $0xb90a6204
+DATA table28<>+60(SB)/4, $0xb90a6204
 GLOBL table28<>(SB), RODATA|NOPTR, $64
 
-DATA table29<>+0(SB)/4, $0xb90a6204
-DATA table29<>+4(SB)/4, $0xb90a6204
-DATA table29<>+8(SB)/4, $0xb90a6204
-DATA table29<>+12(SB)/4, $0xb90a6204
-DATA table29<>+16(SB)/4, $0xb90a6204
-DATA table29<>+20(SB)/4, $0xb90a6204
-DATA table29<>+24(SB)/4, $0xb90a6204
-DATA table29<>+28(SB)/4, $0xb90a6204
-DATA table29<>+32(SB)/4, $0xb90a6204
-DATA table29<>+36(SB)/4, $0xb90a6204
-DATA table29<>+40(SB)/4, $0xb90a6204
-DATA table29<>+44(SB)/4, $0xb90a6204
-DATA table29<>+48(SB)/4, $0xb90a6204
-DATA table29<>+52(SB)/4, $0xb90a6204
-DATA table29<>+56(SB)/4, $0xb90a6204
-DATA table29<>+60(SB)/4, $0xb90a6204
+DATA table29<>+0(SB)/4, $0x3ecc422a
+DATA table29<>+4(SB)/4, $0x3ecc422a
+DATA table29<>+8(SB)/4, $0x3ecc422a
+DATA table29<>+12(SB)/4, $0x3ecc422a
+DATA table29<>+16(SB)/4, $0x3ecc422a
+DATA table29<>+20(SB)/4, $0x3ecc422a
+DATA table29<>+24(SB)/4, $0x3ecc422a
+DATA table29<>+28(SB)/4, $0x3ecc422a
+DATA table29<>+32(SB)/4, $0x3ecc422a
+DATA table29<>+36(SB)/4, $0x3ecc422a
+DATA table29<>+40(SB)/4, $0x3ecc422a
+DATA table29<>+44(SB)/4, $0x3ecc422a
+DATA table29<>+48(SB)/4, $0x3ecc422a
+DATA table29<>+52(SB)/4, $0x3ecc422a
+DATA table29<>+56(SB)/4, $0x3ecc422a
+DATA table29<>+60(SB)/4, $0x3ecc422a
 GLOBL table29<>(SB), RODATA|NOPTR, $64
-
-DATA table30<>+0(SB)/4, $0x3ecc422a
-DATA table30<>+4(SB)/4, $0x3ecc422a
-DATA table30<>+8(SB)/4, $0x3ecc422a
-DATA table30<>+12(SB)/4, $0x3ecc422a
-DATA table30<>+16(SB)/4, $0x3ecc422a
-DATA table30<>+20(SB)/4, $0x3ecc422a
-DATA table30<>+24(SB)/4, $0x3ecc422a
-DATA table30<>+28(SB)/4, $0x3ecc422a
-DATA table30<>+32(SB)/4, $0x3ecc422a
-DATA table30<>+36(SB)/4, $0x3ecc422a
-DATA table30<>+40(SB)/4, $0x3ecc422a
-DATA table30<>+44(SB)/4, $0x3ecc422a
-DATA table30<>+48(SB)/4, $0x3ecc422a
-DATA table30<>+52(SB)/4, $0x3ecc422a
-DATA table30<>+56(SB)/4, $0x3ecc422a
-DATA table30<>+60(SB)/4, $0x3ecc422a
-GLOBL table30<>(SB), RODATA|NOPTR, $64
 
 // func geluErfGradAVX512F32(n int, dx *float32, x *float32, dy *float32)
 // Requires: AVX, AVX512DQ, AVX512F, SSE
@@ -863,7 +839,7 @@ TEXT ·geluErfGradAVX512F32(SB), NOSPLIT, $8-32
 	ANDQ         $-16, BX
 	SUBQ         BX, SI
 	MOVQ         SI, DI
-	LEAQ         table16<>+64(SB), R8
+	LEAQ         table15<>+64(SB), R8
 	SHLQ         $0x02, DI
 	SUBQ         DI, R8
 	VMOVUPS      (R8), Z8
@@ -874,9 +850,9 @@ TEXT ·geluErfGradAVX512F32(SB), NOSPLIT, $8-32
 vector:
 	VMOVUPS     (CX)(DI*4), Z8
 	VANDNPS     Z8, Z6, Z11
-	VMOVUPS     table17<>+0(SB), Z12
+	VMOVUPS     table16<>+0(SB), Z12
 	VMINPS      Z11, Z12, Z11
-	VMULPS      table19<>+0(SB), Z11, Z12
+	VMULPS      table18<>+0(SB), Z11, Z12
 	VMULPS      Z12, Z11, Z13
 	VMOVAPS     Z12, Z12
 	VFMSUB213PS Z13, Z11, Z12
@@ -895,12 +871,11 @@ vector:
 	VFMADD213PS Z0, Z13, Z12
 	VSCALEFPS   Z14, Z12, Z12
 	VFMADD231PS Z12, Z15, Z12
-	VADDPS      table18<>+0(SB), Z11, Z13
+	VADDPS      table17<>+0(SB), Z11, Z13
 	VDIVPS      Z13, Z7, Z13
-	VSUBPS      table18<>+0(SB), Z11, Z11
+	VSUBPS      table17<>+0(SB), Z11, Z11
 	VMULPS      Z13, Z11, Z11
-	VMOVUPS     table29<>+0(SB), Z14
-	VFMADD213PS table28<>+0(SB), Z11, Z14
+	VMOVUPS     table28<>+0(SB), Z14
 	VFMADD213PS table27<>+0(SB), Z11, Z14
 	VFMADD213PS table26<>+0(SB), Z11, Z14
 	VFMADD213PS table25<>+0(SB), Z11, Z14
@@ -909,13 +884,14 @@ vector:
 	VFMADD213PS table22<>+0(SB), Z11, Z14
 	VFMADD213PS table21<>+0(SB), Z11, Z14
 	VFMADD213PS table20<>+0(SB), Z11, Z14
+	VFMADD213PS table19<>+0(SB), Z11, Z14
 	VMULPS      Z13, Z14, Z14
 	VMULPS      Z12, Z14, Z14
 	VSUBPS      Z14, Z7, Z11
 	VPMOVD2M    Z8, K2
 	VBLENDMPS   Z14, Z11, K2, Z9
 	VMULPS      Z9, Z8, Z11
-	VMULPS      table30<>+0(SB), Z12, Z12
+	VMULPS      table29<>+0(SB), Z12, Z12
 	VFMADD231PS Z12, Z8, Z9
 	VMOVUPS     (DX)(DI*4), Z8
 	VMULPS      Z8, Z9, Z9
@@ -929,9 +905,9 @@ test:
 	JZ          end
 	VMOVUPS.Z   (CX)(DI*4), K1, Z8
 	VANDNPS     Z8, Z6, Z6
-	VMOVUPS     table17<>+0(SB), Z9
+	VMOVUPS     table16<>+0(SB), Z9
 	VMINPS      Z6, Z9, Z6
-	VMULPS      table19<>+0(SB), Z6, Z9
+	VMULPS      table18<>+0(SB), Z6, Z9
 	VMULPS      Z9, Z6, Z11
 	VMOVAPS     Z9, Z9
 	VFMSUB213PS Z11, Z6, Z9
@@ -950,12 +926,11 @@ test:
 	VFMADD213PS Z0, Z9, Z5
 	VSCALEFPS   Z12, Z5, Z5
 	VFMADD231PS Z5, Z13, Z5
-	VADDPS      table18<>+0(SB), Z6, Z0
+	VADDPS      table17<>+0(SB), Z6, Z0
 	VDIVPS      Z0, Z7, Z0
-	VSUBPS      table18<>+0(SB), Z6, Z1
+	VSUBPS      table17<>+0(SB), Z6, Z1
 	VMULPS      Z0, Z1, Z1
-	VMOVUPS     table29<>+0(SB), Z2
-	VFMADD213PS table28<>+0(SB), Z1, Z2
+	VMOVUPS     table28<>+0(SB), Z2
 	VFMADD213PS table27<>+0(SB), Z1, Z2
 	VFMADD213PS table26<>+0(SB), Z1, Z2
 	VFMADD213PS table25<>+0(SB), Z1, Z2
@@ -964,13 +939,14 @@ test:
 	VFMADD213PS table22<>+0(SB), Z1, Z2
 	VFMADD213PS table21<>+0(SB), Z1, Z2
 	VFMADD213PS table20<>+0(SB), Z1, Z2
+	VFMADD213PS table19<>+0(SB), Z1, Z2
 	VMULPS      Z0, Z2, Z2
 	VMULPS      Z5, Z2, Z2
 	VSUBPS      Z2, Z7, Z0
 	VPMOVD2M    Z8, K2
 	VBLENDMPS   Z2, Z0, K2, Z10
 	VMULPS      Z10, Z8, Z0
-	VMULPS      table30<>+0(SB), Z5, Z5
+	VMULPS      table29<>+0(SB), Z5, Z5
 	VFMADD231PS Z5, Z8, Z10
 	VMOVUPS.Z   (DX)(DI*4), K1, Z0
 	VMULPS      Z0, Z10, Z10
@@ -1004,7 +980,7 @@ TEXT ·siluAVX512F32(SB), NOSPLIT, $8-24
 	ANDQ         $-16, DX
 	SUBQ         DX, BX
 	MOVQ         BX, SI
-	LEAQ         table16<>+64(SB), DI
+	LEAQ         table15<>+64(SB), DI
 	SHLQ         $0x02, SI
 	SUBQ         SI, DI
 	VMOVUPS      (DI), Z8
@@ -1104,7 +1080,7 @@ TEXT ·siluGradAVX512F32(SB), NOSPLIT, $8-32
 	ANDQ         $-16, BX
 	SUBQ         BX, SI
 	MOVQ         SI, DI
-	LEAQ         table16<>+64(SB), R8
+	LEAQ         table15<>+64(SB), R8
 	SHLQ         $0x02, DI
 	SUBQ         DI, R8
 	VMOVUPS      (R8), Z8
@@ -1202,7 +1178,7 @@ TEXT ·reluSquaredAVX512F32(SB), NOSPLIT, $8-24
 	ANDQ     $-16, DX
 	SUBQ     DX, BX
 	MOVQ     BX, SI
-	LEAQ     table16<>+64(SB), DI
+	LEAQ     table15<>+64(SB), DI
 	SHLQ     $0x02, SI
 	SUBQ     SI, DI
 	VMOVUPS  (DI), Z1
@@ -1249,7 +1225,7 @@ TEXT ·reluSquaredGradAVX512F32(SB), NOSPLIT, $8-32
 	ANDQ     $-16, BX
 	SUBQ     BX, SI
 	MOVQ     SI, DI
-	LEAQ     table16<>+64(SB), R8
+	LEAQ     table15<>+64(SB), R8
 	SHLQ     $0x02, DI
 	SUBQ     DI, R8
 	VMOVUPS  (R8), Z1
@@ -1295,26 +1271,26 @@ TEXT ·geluTanhAVX512F64(SB), NOSPLIT, $8-24
 	LDMXCSR      4(SP)
 	MOVQ         y+8(FP), AX
 	MOVQ         x+16(FP), CX
-	VBROADCASTSD table31<>+0(SB), Z0
-	VBROADCASTSD table32<>+0(SB), Z1
-	VBROADCASTSD table33<>+0(SB), Z2
-	VBROADCASTSD table34<>+0(SB), Z3
-	VBROADCASTSD table35<>+0(SB), Z4
-	VBROADCASTSD table36<>+0(SB), Z5
-	VBROADCASTSD table37<>+0(SB), Z6
-	VBROADCASTSD table38<>+0(SB), Z7
-	VBROADCASTSD table39<>+0(SB), Z8
-	VBROADCASTSD table40<>+0(SB), Z9
-	VBROADCASTSD table41<>+0(SB), Z10
-	VBROADCASTSD table42<>+0(SB), Z11
-	VBROADCASTSD table46<>+0(SB), Z12
-	VBROADCASTSD table31<>+0(SB), Z13
+	VBROADCASTSD table30<>+0(SB), Z0
+	VBROADCASTSD table31<>+0(SB), Z1
+	VBROADCASTSD table32<>+0(SB), Z2
+	VBROADCASTSD table33<>+0(SB), Z3
+	VBROADCASTSD table34<>+0(SB), Z4
+	VBROADCASTSD table35<>+0(SB), Z5
+	VBROADCASTSD table36<>+0(SB), Z6
+	VBROADCASTSD table37<>+0(SB), Z7
+	VBROADCASTSD table38<>+0(SB), Z8
+	VBROADCASTSD table39<>+0(SB), Z9
+	VBROADCASTSD table40<>+0(SB), Z10
+	VBROADCASTSD table41<>+0(SB), Z11
+	VBROADCASTSD table45<>+0(SB), Z12
+	VBROADCASTSD table30<>+0(SB), Z13
 	MOVQ         n+0(FP), DX
 	MOVQ         DX, BX
 	ANDQ         $-8, DX
 	SUBQ         DX, BX
 	MOVQ         BX, SI
-	LEAQ         table53<>+64(SB), DI
+	LEAQ         table51<>+64(SB), DI
 	SHLQ         $0x03, SI
 	SUBQ         SI, DI
 	VMOVUPS      (DI), Z14
@@ -1325,17 +1301,17 @@ TEXT ·geluTanhAVX512F64(SB), NOSPLIT, $8-24
 vector:
 	VMOVUPS     (CX)(SI*8), Z14
 	VMULPD      Z14, Z14, Z19
-	VMOVUPS     table48<>+0(SB), Z20
-	VFMADD231PD table49<>+0(SB), Z19, Z20
+	VMOVUPS     table47<>+0(SB), Z20
+	VFMADD231PD table48<>+0(SB), Z19, Z20
 	VMULPD      Z14, Z20, Z20
 	VORPD       Z12, Z20, Z19
-	VMOVUPS     table47<>+0(SB), Z21
+	VMOVUPS     table46<>+0(SB), Z21
 	VMAXPD      Z19, Z21, Z19
-	VMULPD      table43<>+0(SB), Z19, Z21
+	VMULPD      table42<>+0(SB), Z19, Z21
 	VMOVAPS     Z19, Z22
-	VFMSUB132PD table43<>+0(SB), Z21, Z22
-	VFMADD231PD table44<>+0(SB), Z19, Z22
-	VMULPD      table45<>+0(SB), Z22, Z22
+	VFMSUB132PD table42<>+0(SB), Z21, Z22
+	VFMADD231PD table43<>+0(SB), Z19, Z22
+	VMULPD      table44<>+0(SB), Z22, Z22
 	VREDUCEPD   $0x01, Z21, Z23
 	VMOVAPS     Z11, Z19
 	VFMADD213PD Z10, Z23, Z19
@@ -1369,17 +1345,17 @@ test:
 	JZ          end
 	VMOVUPD.Z   (CX)(SI*8), K1, Z14
 	VMULPD      Z14, Z14, Z15
-	VMOVUPS     table48<>+0(SB), Z16
-	VFMADD231PD table49<>+0(SB), Z15, Z16
+	VMOVUPS     table47<>+0(SB), Z16
+	VFMADD231PD table48<>+0(SB), Z15, Z16
 	VMULPD      Z14, Z16, Z16
 	VORPD       Z12, Z16, Z12
-	VMOVUPS     table47<>+0(SB), Z15
+	VMOVUPS     table46<>+0(SB), Z15
 	VMAXPD      Z12, Z15, Z12
-	VMULPD      table43<>+0(SB), Z12, Z15
+	VMULPD      table42<>+0(SB), Z12, Z15
 	VMOVAPS     Z12, Z19
-	VFMSUB132PD table43<>+0(SB), Z15, Z19
-	VFMADD231PD table44<>+0(SB), Z12, Z19
-	VMULPD      table45<>+0(SB), Z19, Z19
+	VFMSUB132PD table42<>+0(SB), Z15, Z19
+	VFMADD231PD table43<>+0(SB), Z12, Z19
+	VMULPD      table44<>+0(SB), Z19, Z19
 	VREDUCEPD   $0x01, Z15, Z12
 	VMOVAPS     Z11, Z11
 	VFMADD213PD Z10, Z12, Z11
@@ -1410,152 +1386,142 @@ end:
 	VZEROUPPER
 	RET
 
-DATA table31<>+0(SB)/8, $0x3ff0000000000000
+DATA table30<>+0(SB)/8, $0x3ff0000000000000
+GLOBL table30<>(SB), RODATA|NOPTR, $8
+
+DATA table31<>+0(SB)/8, $0x3fe62e42fefa39f5
 GLOBL table31<>(SB), RODATA|NOPTR, $8
 
-DATA table32<>+0(SB)/8, $0x3fe62e42fefa39f5
+DATA table32<>+0(SB)/8, $0x3fcebfbdff82c04a
 GLOBL table32<>(SB), RODATA|NOPTR, $8
 
-DATA table33<>+0(SB)/8, $0x3fcebfbdff82c04a
+DATA table33<>+0(SB)/8, $0x3fac6b08d706586a
 GLOBL table33<>(SB), RODATA|NOPTR, $8
 
-DATA table34<>+0(SB)/8, $0x3fac6b08d706586a
+DATA table34<>+0(SB)/8, $0x3f83b2ab6f733bc9
 GLOBL table34<>(SB), RODATA|NOPTR, $8
 
-DATA table35<>+0(SB)/8, $0x3f83b2ab6f733bc9
+DATA table35<>+0(SB)/8, $0x3f55d87ff4d2e53c
 GLOBL table35<>(SB), RODATA|NOPTR, $8
 
-DATA table36<>+0(SB)/8, $0x3f55d87ff4d2e53c
+DATA table36<>+0(SB)/8, $0x3f24308fa1cd26a0
 GLOBL table36<>(SB), RODATA|NOPTR, $8
 
-DATA table37<>+0(SB)/8, $0x3f24308fa1cd26a0
+DATA table37<>+0(SB)/8, $0x3eeffcfc6c54ef16
 GLOBL table37<>(SB), RODATA|NOPTR, $8
 
-DATA table38<>+0(SB)/8, $0x3eeffcfc6c54ef16
+DATA table38<>+0(SB)/8, $0x3eb628f348ca830a
 GLOBL table38<>(SB), RODATA|NOPTR, $8
 
-DATA table39<>+0(SB)/8, $0x3eb628f348ca830a
+DATA table39<>+0(SB)/8, $0x3e7b85f4d99f0645
 GLOBL table39<>(SB), RODATA|NOPTR, $8
 
-DATA table40<>+0(SB)/8, $0x3e7b85f4d99f0645
+DATA table40<>+0(SB)/8, $0x3e3c2c434aa3f5ba
 GLOBL table40<>(SB), RODATA|NOPTR, $8
 
-DATA table41<>+0(SB)/8, $0x3e3c2c434aa3f5ba
+DATA table41<>+0(SB)/8, $0x3e05856cc1bd8d1f
 GLOBL table41<>(SB), RODATA|NOPTR, $8
 
-DATA table42<>+0(SB)/8, $0x3e05856cc1bd8d1f
-GLOBL table42<>(SB), RODATA|NOPTR, $8
+DATA table42<>+0(SB)/8, $0x3ff71547652b82fe
+DATA table42<>+8(SB)/8, $0x3ff71547652b82fe
+DATA table42<>+16(SB)/8, $0x3ff71547652b82fe
+DATA table42<>+24(SB)/8, $0x3ff71547652b82fe
+DATA table42<>+32(SB)/8, $0x3ff71547652b82fe
+DATA table42<>+40(SB)/8, $0x3ff71547652b82fe
+DATA table42<>+48(SB)/8, $0x3ff71547652b82fe
+DATA table42<>+56(SB)/8, $0x3ff71547652b82fe
+GLOBL table42<>(SB), RODATA|NOPTR, $64
 
-DATA table43<>+0(SB)/8, $0x3ff71547652b82fe
-DATA table43<>+8(SB)/8, $0x3ff71547652b82fe
-DATA table43<>+16(SB)/8, $0x3ff71547652b82fe
-DATA table43<>+24(SB)/8, $0x3ff71547652b82fe
-DATA table43<>+32(SB)/8, $0x3ff71547652b82fe
-DATA table43<>+40(SB)/8, $0x3ff71547652b82fe
-DATA table43<>+48(SB)/8, $0x3ff71547652b82fe
-DATA table43<>+56(SB)/8, $0x3ff71547652b82fe
+DATA table43<>+0(SB)/8, $0x3c7777d0ffda0d24
+DATA table43<>+8(SB)/8, $0x3c7777d0ffda0d24
+DATA table43<>+16(SB)/8, $0x3c7777d0ffda0d24
+DATA table43<>+24(SB)/8, $0x3c7777d0ffda0d24
+DATA table43<>+32(SB)/8, $0x3c7777d0ffda0d24
+DATA table43<>+40(SB)/8, $0x3c7777d0ffda0d24
+DATA table43<>+48(SB)/8, $0x3c7777d0ffda0d24
+DATA table43<>+56(SB)/8, $0x3c7777d0ffda0d24
 GLOBL table43<>(SB), RODATA|NOPTR, $64
 
-DATA table44<>+0(SB)/8, $0x3c7777d0ffda0d24
-DATA table44<>+8(SB)/8, $0x3c7777d0ffda0d24
-DATA table44<>+16(SB)/8, $0x3c7777d0ffda0d24
-DATA table44<>+24(SB)/8, $0x3c7777d0ffda0d24
-DATA table44<>+32(SB)/8, $0x3c7777d0ffda0d24
-DATA table44<>+40(SB)/8, $0x3c7777d0ffda0d24
-DATA table44<>+48(SB)/8, $0x3c7777d0ffda0d24
-DATA table44<>+56(SB)/8, $0x3c7777d0ffda0d24
+DATA table44<>+0(SB)/8, $0x3fe62e42fefa39ef
+DATA table44<>+8(SB)/8, $0x3fe62e42fefa39ef
+DATA table44<>+16(SB)/8, $0x3fe62e42fefa39ef
+DATA table44<>+24(SB)/8, $0x3fe62e42fefa39ef
+DATA table44<>+32(SB)/8, $0x3fe62e42fefa39ef
+DATA table44<>+40(SB)/8, $0x3fe62e42fefa39ef
+DATA table44<>+48(SB)/8, $0x3fe62e42fefa39ef
+DATA table44<>+56(SB)/8, $0x3fe62e42fefa39ef
 GLOBL table44<>(SB), RODATA|NOPTR, $64
 
-DATA table45<>+0(SB)/8, $0x3fe62e42fefa39ef
-DATA table45<>+8(SB)/8, $0x3fe62e42fefa39ef
-DATA table45<>+16(SB)/8, $0x3fe62e42fefa39ef
-DATA table45<>+24(SB)/8, $0x3fe62e42fefa39ef
-DATA table45<>+32(SB)/8, $0x3fe62e42fefa39ef
-DATA table45<>+40(SB)/8, $0x3fe62e42fefa39ef
-DATA table45<>+48(SB)/8, $0x3fe62e42fefa39ef
-DATA table45<>+56(SB)/8, $0x3fe62e42fefa39ef
-GLOBL table45<>(SB), RODATA|NOPTR, $64
+DATA table45<>+0(SB)/8, $0x8000000000000000
+GLOBL table45<>(SB), RODATA|NOPTR, $8
 
-DATA table46<>+0(SB)/8, $0x8000000000000000
-GLOBL table46<>(SB), RODATA|NOPTR, $8
+DATA table46<>+0(SB)/8, $0xc087700000000000
+DATA table46<>+8(SB)/8, $0xc087700000000000
+DATA table46<>+16(SB)/8, $0xc087700000000000
+DATA table46<>+24(SB)/8, $0xc087700000000000
+DATA table46<>+32(SB)/8, $0xc087700000000000
+DATA table46<>+40(SB)/8, $0xc087700000000000
+DATA table46<>+48(SB)/8, $0xc087700000000000
+DATA table46<>+56(SB)/8, $0xc087700000000000
+GLOBL table46<>(SB), RODATA|NOPTR, $64
 
-DATA table47<>+0(SB)/8, $0xc087700000000000
-DATA table47<>+8(SB)/8, $0xc087700000000000
-DATA table47<>+16(SB)/8, $0xc087700000000000
-DATA table47<>+24(SB)/8, $0xc087700000000000
-DATA table47<>+32(SB)/8, $0xc087700000000000
-DATA table47<>+40(SB)/8, $0xc087700000000000
-DATA table47<>+48(SB)/8, $0xc087700000000000
-DATA table47<>+56(SB)/8, $0xc087700000000000
+DATA table47<>+0(SB)/8, $0x3ff9884533d43651
+DATA table47<>+8(SB)/8, $0x3ff9884533d43651
+DATA table47<>+16(SB)/8, $0x3ff9884533d43651
+DATA table47<>+24(SB)/8, $0x3ff9884533d43651
+DATA table47<>+32(SB)/8, $0x3ff9884533d43651
+DATA table47<>+40(SB)/8, $0x3ff9884533d43651
+DATA table47<>+48(SB)/8, $0x3ff9884533d43651
+DATA table47<>+56(SB)/8, $0x3ff9884533d43651
 GLOBL table47<>(SB), RODATA|NOPTR, $64
 
-DATA table48<>+0(SB)/8, $0x3ff9884533d43651
-DATA table48<>+8(SB)/8, $0x3ff9884533d43651
-DATA table48<>+16(SB)/8, $0x3ff9884533d43651
-DATA table48<>+24(SB)/8, $0x3ff9884533d43651
-DATA table48<>+32(SB)/8, $0x3ff9884533d43651
-DATA table48<>+40(SB)/8, $0x3ff9884533d43651
-DATA table48<>+48(SB)/8, $0x3ff9884533d43651
-DATA table48<>+56(SB)/8, $0x3ff9884533d43651
+DATA table48<>+0(SB)/8, $0x3fb2444f2a4d8b4b
+DATA table48<>+8(SB)/8, $0x3fb2444f2a4d8b4b
+DATA table48<>+16(SB)/8, $0x3fb2444f2a4d8b4b
+DATA table48<>+24(SB)/8, $0x3fb2444f2a4d8b4b
+DATA table48<>+32(SB)/8, $0x3fb2444f2a4d8b4b
+DATA table48<>+40(SB)/8, $0x3fb2444f2a4d8b4b
+DATA table48<>+48(SB)/8, $0x3fb2444f2a4d8b4b
+DATA table48<>+56(SB)/8, $0x3fb2444f2a4d8b4b
 GLOBL table48<>(SB), RODATA|NOPTR, $64
 
-DATA table49<>+0(SB)/8, $0x3fb2444f2a4d8b4b
-DATA table49<>+8(SB)/8, $0x3fb2444f2a4d8b4b
-DATA table49<>+16(SB)/8, $0x3fb2444f2a4d8b4b
-DATA table49<>+24(SB)/8, $0x3fb2444f2a4d8b4b
-DATA table49<>+32(SB)/8, $0x3fb2444f2a4d8b4b
-DATA table49<>+40(SB)/8, $0x3fb2444f2a4d8b4b
-DATA table49<>+48(SB)/8, $0x3fb2444f2a4d8b4b
-DATA table49<>+56(SB)/8, $0x3fb2444f2a4d8b4b
+DATA table49<>+0(SB)/8, $0x3fcb6676bf7450f0
+DATA table49<>+8(SB)/8, $0x3fcb6676bf7450f0
+DATA table49<>+16(SB)/8, $0x3fcb6676bf7450f0
+DATA table49<>+24(SB)/8, $0x3fcb6676bf7450f0
+DATA table49<>+32(SB)/8, $0x3fcb6676bf7450f0
+DATA table49<>+40(SB)/8, $0x3fcb6676bf7450f0
+DATA table49<>+48(SB)/8, $0x3fcb6676bf7450f0
+DATA table49<>+56(SB)/8, $0x3fcb6676bf7450f0
 GLOBL table49<>(SB), RODATA|NOPTR, $64
 
-DATA table50<>+0(SB)/8, $0x3fcb6676bf7450f0
-DATA table50<>+8(SB)/8, $0x3fcb6676bf7450f0
-DATA table50<>+16(SB)/8, $0x3fcb6676bf7450f0
-DATA table50<>+24(SB)/8, $0x3fcb6676bf7450f0
-DATA table50<>+32(SB)/8, $0x3fcb6676bf7450f0
-DATA table50<>+40(SB)/8, $0x3fcb6676bf7450f0
-DATA table50<>+48(SB)/8, $0x3fcb6676bf7450f0
-DATA table50<>+56(SB)/8, $0x3fcb6676bf7450f0
+DATA table50<>+0(SB)/8, $0x4197d78400000000
+DATA table50<>+8(SB)/8, $0x4197d78400000000
+DATA table50<>+16(SB)/8, $0x4197d78400000000
+DATA table50<>+24(SB)/8, $0x4197d78400000000
+DATA table50<>+32(SB)/8, $0x4197d78400000000
+DATA table50<>+40(SB)/8, $0x4197d78400000000
+DATA table50<>+48(SB)/8, $0x4197d78400000000
+DATA table50<>+56(SB)/8, $0x4197d78400000000
 GLOBL table50<>(SB), RODATA|NOPTR, $64
 
-DATA table51<>+0(SB)/8, $0x40c3880000000000
-DATA table51<>+8(SB)/8, $0x40c3880000000000
-DATA table51<>+16(SB)/8, $0x40c3880000000000
-DATA table51<>+24(SB)/8, $0x40c3880000000000
-DATA table51<>+32(SB)/8, $0x40c3880000000000
-DATA table51<>+40(SB)/8, $0x40c3880000000000
-DATA table51<>+48(SB)/8, $0x40c3880000000000
-DATA table51<>+56(SB)/8, $0x40c3880000000000
-GLOBL table51<>(SB), RODATA|NOPTR, $64
-
-DATA table52<>+0(SB)/8, $0xc0c3880000000000
-DATA table52<>+8(SB)/8, $0xc0c3880000000000
-DATA table52<>+16(SB)/8, $0xc0c3880000000000
-DATA table52<>+24(SB)/8, $0xc0c3880000000000
-DATA table52<>+32(SB)/8, $0xc0c3880000000000
-DATA table52<>+40(SB)/8, $0xc0c3880000000000
-DATA table52<>+48(SB)/8, $0xc0c3880000000000
-DATA table52<>+56(SB)/8, $0xc0c3880000000000
-GLOBL table52<>(SB), RODATA|NOPTR, $64
-
-DATA table53<>+0(SB)/8, $0xffffffffffffffff
-DATA table53<>+8(SB)/8, $0xffffffffffffffff
-DATA table53<>+16(SB)/8, $0xffffffffffffffff
-DATA table53<>+24(SB)/8, $0xffffffffffffffff
-DATA table53<>+32(SB)/8, $0xffffffffffffffff
-DATA table53<>+40(SB)/8, $0xffffffffffffffff
-DATA table53<>+48(SB)/8, $0xffffffffffffffff
-DATA table53<>+56(SB)/8, $0xffffffffffffffff
-DATA table53<>+64(SB)/8, $0x0000000000000000
-DATA table53<>+72(SB)/8, $0x0000000000000000
-DATA table53<>+80(SB)/8, $0x0000000000000000
-DATA table53<>+88(SB)/8, $0x0000000000000000
-DATA table53<>+96(SB)/8, $0x0000000000000000
-DATA table53<>+104(SB)/8, $0x0000000000000000
-DATA table53<>+112(SB)/8, $0x0000000000000000
-DATA table53<>+120(SB)/8, $0x0000000000000000
-GLOBL table53<>(SB), RODATA|NOPTR, $128
+DATA table51<>+0(SB)/8, $0xffffffffffffffff
+DATA table51<>+8(SB)/8, $0xffffffffffffffff
+DATA table51<>+16(SB)/8, $0xffffffffffffffff
+DATA table51<>+24(SB)/8, $0xffffffffffffffff
+DATA table51<>+32(SB)/8, $0xffffffffffffffff
+DATA table51<>+40(SB)/8, $0xffffffffffffffff
+DATA table51<>+48(SB)/8, $0xffffffffffffffff
+DATA table51<>+56(SB)/8, $0xffffffffffffffff
+DATA table51<>+64(SB)/8, $0x0000000000000000
+DATA table51<>+72(SB)/8, $0x0000000000000000
+DATA table51<>+80(SB)/8, $0x0000000000000000
+DATA table51<>+88(SB)/8, $0x0000000000000000
+DATA table51<>+96(SB)/8, $0x0000000000000000
+DATA table51<>+104(SB)/8, $0x0000000000000000
+DATA table51<>+112(SB)/8, $0x0000000000000000
+DATA table51<>+120(SB)/8, $0x0000000000000000
+GLOBL table51<>(SB), RODATA|NOPTR, $128
 
 // func geluTanhGradAVX512F64(n int, dx *float64, x *float64, dy *float64)
 // Requires: AVX, AVX512DQ, AVX512F, SSE
@@ -1568,26 +1534,26 @@ TEXT ·geluTanhGradAVX512F64(SB), NOSPLIT, $8-32
 	MOVQ         dx+8(FP), AX
 	MOVQ         x+16(FP), CX
 	MOVQ         dy+24(FP), DX
-	VBROADCASTSD table31<>+0(SB), Z0
-	VBROADCASTSD table32<>+0(SB), Z1
-	VBROADCASTSD table33<>+0(SB), Z2
-	VBROADCASTSD table34<>+0(SB), Z3
-	VBROADCASTSD table35<>+0(SB), Z4
-	VBROADCASTSD table36<>+0(SB), Z5
-	VBROADCASTSD table37<>+0(SB), Z6
-	VBROADCASTSD table38<>+0(SB), Z7
-	VBROADCASTSD table39<>+0(SB), Z8
-	VBROADCASTSD table40<>+0(SB), Z9
-	VBROADCASTSD table41<>+0(SB), Z10
-	VBROADCASTSD table42<>+0(SB), Z11
-	VBROADCASTSD table46<>+0(SB), Z12
-	VBROADCASTSD table31<>+0(SB), Z13
+	VBROADCASTSD table30<>+0(SB), Z0
+	VBROADCASTSD table31<>+0(SB), Z1
+	VBROADCASTSD table32<>+0(SB), Z2
+	VBROADCASTSD table33<>+0(SB), Z3
+	VBROADCASTSD table34<>+0(SB), Z4
+	VBROADCASTSD table35<>+0(SB), Z5
+	VBROADCASTSD table36<>+0(SB), Z6
+	VBROADCASTSD table37<>+0(SB), Z7
+	VBROADCASTSD table38<>+0(SB), Z8
+	VBROADCASTSD table39<>+0(SB), Z9
+	VBROADCASTSD table40<>+0(SB), Z10
+	VBROADCASTSD table41<>+0(SB), Z11
+	VBROADCASTSD table45<>+0(SB), Z12
+	VBROADCASTSD table30<>+0(SB), Z13
 	MOVQ         n+0(FP), BX
 	MOVQ         BX, SI
 	ANDQ         $-8, BX
 	SUBQ         BX, SI
 	MOVQ         SI, DI
-	LEAQ         table53<>+64(SB), R8
+	LEAQ         table51<>+64(SB), R8
 	SHLQ         $0x03, DI
 	SUBQ         DI, R8
 	VMOVUPS      (R8), Z14
@@ -1597,22 +1563,19 @@ TEXT ·geluTanhGradAVX512F64(SB), NOSPLIT, $8-32
 
 vector:
 	VMOVUPS     (CX)(DI*8), Z14
-	VMOVUPS     table51<>+0(SB), Z19
-	VMINPD      Z14, Z19, Z14
-	VMOVUPS     table52<>+0(SB), Z19
-	VMAXPD      Z14, Z19, Z14
 	VMULPD      Z14, Z14, Z19
-	VMOVUPS     table48<>+0(SB), Z20
-	VFMADD231PD table49<>+0(SB), Z19, Z20
+	VMINPD      table50<>+0(SB), Z19, Z19
+	VMOVUPS     table47<>+0(SB), Z20
+	VFMADD231PD table48<>+0(SB), Z19, Z20
 	VMULPD      Z14, Z20, Z20
 	VORPD       Z12, Z20, Z21
-	VMOVUPS     table47<>+0(SB), Z22
+	VMOVUPS     table46<>+0(SB), Z22
 	VMAXPD      Z21, Z22, Z21
-	VMULPD      table43<>+0(SB), Z21, Z22
+	VMULPD      table42<>+0(SB), Z21, Z22
 	VMOVAPS     Z21, Z23
-	VFMSUB132PD table43<>+0(SB), Z22, Z23
-	VFMADD231PD table44<>+0(SB), Z21, Z23
-	VMULPD      table45<>+0(SB), Z23, Z23
+	VFMSUB132PD table42<>+0(SB), Z22, Z23
+	VFMADD231PD table43<>+0(SB), Z21, Z23
+	VMULPD      table44<>+0(SB), Z23, Z23
 	VREDUCEPD   $0x01, Z22, Z24
 	VMOVAPS     Z11, Z21
 	VFMADD213PD Z10, Z24, Z21
@@ -1636,8 +1599,8 @@ vector:
 	VPMOVQ2M    Z20, K2
 	VBLENDMPD   Z22, Z21, K2, Z16
 	VMULPD      Z15, Z14, Z14
-	VMOVUPS     table48<>+0(SB), Z20
-	VFMADD231PD table50<>+0(SB), Z19, Z20
+	VMOVUPS     table47<>+0(SB), Z20
+	VFMADD231PD table49<>+0(SB), Z19, Z20
 	VMULPD      Z16, Z20, Z20
 	VFMADD231PD Z20, Z14, Z15
 	VMOVUPS     (DX)(DI*8), Z14
@@ -1651,22 +1614,19 @@ test:
 	TESTQ       SI, SI
 	JZ          end
 	VMOVUPD.Z   (CX)(DI*8), K1, Z14
-	VMOVUPS     table51<>+0(SB), Z15
-	VMINPD      Z14, Z15, Z14
-	VMOVUPS     table52<>+0(SB), Z15
-	VMAXPD      Z14, Z15, Z14
 	VMULPD      Z14, Z14, Z15
-	VMOVUPS     table48<>+0(SB), Z16
-	VFMADD231PD table49<>+0(SB), Z15, Z16
+	VMINPD      table50<>+0(SB), Z15, Z15
+	VMOVUPS     table47<>+0(SB), Z16
+	VFMADD231PD table48<>+0(SB), Z15, Z16
 	VMULPD      Z14, Z16, Z16
 	VORPD       Z12, Z16, Z12
-	VMOVUPS     table47<>+0(SB), Z19
+	VMOVUPS     table46<>+0(SB), Z19
 	VMAXPD      Z12, Z19, Z12
-	VMULPD      table43<>+0(SB), Z12, Z19
+	VMULPD      table42<>+0(SB), Z12, Z19
 	VMOVAPS     Z12, Z20
-	VFMSUB132PD table43<>+0(SB), Z19, Z20
-	VFMADD231PD table44<>+0(SB), Z12, Z20
-	VMULPD      table45<>+0(SB), Z20, Z20
+	VFMSUB132PD table42<>+0(SB), Z19, Z20
+	VFMADD231PD table43<>+0(SB), Z12, Z20
+	VMULPD      table44<>+0(SB), Z20, Z20
 	VREDUCEPD   $0x01, Z19, Z12
 	VMOVAPS     Z11, Z11
 	VFMADD213PD Z10, Z12, Z11
@@ -1690,8 +1650,8 @@ test:
 	VPMOVQ2M    Z16, K2
 	VBLENDMPD   Z0, Z1, K2, Z18
 	VMULPD      Z17, Z14, Z0
-	VMOVUPS     table48<>+0(SB), Z1
-	VFMADD231PD table50<>+0(SB), Z15, Z1
+	VMOVUPS     table47<>+0(SB), Z1
+	VFMADD231PD table49<>+0(SB), Z15, Z1
 	VMULPD      Z18, Z1, Z1
 	VFMADD231PD Z1, Z0, Z17
 	VMOVUPD.Z   (DX)(DI*8), K1, Z0
@@ -1713,26 +1673,26 @@ TEXT ·geluErfAVX512F64(SB), NOSPLIT, $8-24
 	LDMXCSR      4(SP)
 	MOVQ         y+8(FP), AX
 	MOVQ         x+16(FP), CX
-	VBROADCASTSD table31<>+0(SB), Z0
-	VBROADCASTSD table32<>+0(SB), Z1
-	VBROADCASTSD table33<>+0(SB), Z2
-	VBROADCASTSD table34<>+0(SB), Z3
-	VBROADCASTSD table35<>+0(SB), Z4
-	VBROADCASTSD table36<>+0(SB), Z5
-	VBROADCASTSD table37<>+0(SB), Z6
-	VBROADCASTSD table38<>+0(SB), Z7
-	VBROADCASTSD table39<>+0(SB), Z8
-	VBROADCASTSD table40<>+0(SB), Z9
-	VBROADCASTSD table41<>+0(SB), Z10
-	VBROADCASTSD table42<>+0(SB), Z11
-	VBROADCASTSD table46<>+0(SB), Z12
-	VBROADCASTSD table31<>+0(SB), Z13
+	VBROADCASTSD table30<>+0(SB), Z0
+	VBROADCASTSD table31<>+0(SB), Z1
+	VBROADCASTSD table32<>+0(SB), Z2
+	VBROADCASTSD table33<>+0(SB), Z3
+	VBROADCASTSD table34<>+0(SB), Z4
+	VBROADCASTSD table35<>+0(SB), Z5
+	VBROADCASTSD table36<>+0(SB), Z6
+	VBROADCASTSD table37<>+0(SB), Z7
+	VBROADCASTSD table38<>+0(SB), Z8
+	VBROADCASTSD table39<>+0(SB), Z9
+	VBROADCASTSD table40<>+0(SB), Z10
+	VBROADCASTSD table41<>+0(SB), Z11
+	VBROADCASTSD table45<>+0(SB), Z12
+	VBROADCASTSD table30<>+0(SB), Z13
 	MOVQ         n+0(FP), DX
 	MOVQ         DX, BX
 	ANDQ         $-8, DX
 	SUBQ         DX, BX
 	MOVQ         BX, SI
-	LEAQ         table53<>+64(SB), DI
+	LEAQ         table51<>+64(SB), DI
 	SHLQ         $0x03, SI
 	SUBQ         SI, DI
 	VMOVUPS      (DI), Z14
@@ -1743,18 +1703,18 @@ TEXT ·geluErfAVX512F64(SB), NOSPLIT, $8-24
 vector:
 	VMOVUPS     (CX)(SI*8), Z14
 	VANDNPD     Z14, Z12, Z17
-	VMOVUPS     table54<>+0(SB), Z18
+	VMOVUPS     table52<>+0(SB), Z18
 	VMINPD      Z17, Z18, Z17
-	VMULPD      table56<>+0(SB), Z17, Z18
+	VMULPD      table54<>+0(SB), Z17, Z18
 	VMULPD      Z18, Z17, Z19
 	VMOVAPS     Z18, Z18
 	VFMSUB213PD Z19, Z17, Z18
-	VMULPD      table43<>+0(SB), Z19, Z20
+	VMULPD      table42<>+0(SB), Z19, Z20
 	VMOVAPS     Z19, Z21
-	VFMSUB132PD table43<>+0(SB), Z20, Z21
-	VFMADD231PD table44<>+0(SB), Z19, Z21
-	VFMADD231PD table43<>+0(SB), Z18, Z21
-	VMULPD      table45<>+0(SB), Z21, Z21
+	VFMSUB132PD table42<>+0(SB), Z20, Z21
+	VFMADD231PD table43<>+0(SB), Z19, Z21
+	VFMADD231PD table42<>+0(SB), Z18, Z21
+	VMULPD      table44<>+0(SB), Z21, Z21
 	VREDUCEPD   $0x01, Z20, Z19
 	VMOVAPS     Z11, Z18
 	VFMADD213PD Z10, Z19, Z18
@@ -1770,13 +1730,11 @@ vector:
 	VFMADD213PD Z0, Z19, Z18
 	VSCALEFPD   Z20, Z18, Z18
 	VFMADD231PD Z18, Z21, Z18
-	VADDPD      table55<>+0(SB), Z17, Z19
+	VADDPD      table53<>+0(SB), Z17, Z19
 	VDIVPD      Z19, Z13, Z19
-	VSUBPD      table55<>+0(SB), Z17, Z17
+	VSUBPD      table53<>+0(SB), Z17, Z17
 	VMULPD      Z19, Z17, Z17
-	VMOVUPS     table77<>+0(SB), Z20
-	VFMADD213PD table76<>+0(SB), Z17, Z20
-	VFMADD213PD table75<>+0(SB), Z17, Z20
+	VMOVUPS     table75<>+0(SB), Z20
 	VFMADD213PD table74<>+0(SB), Z17, Z20
 	VFMADD213PD table73<>+0(SB), Z17, Z20
 	VFMADD213PD table72<>+0(SB), Z17, Z20
@@ -1795,6 +1753,8 @@ vector:
 	VFMADD213PD table59<>+0(SB), Z17, Z20
 	VFMADD213PD table58<>+0(SB), Z17, Z20
 	VFMADD213PD table57<>+0(SB), Z17, Z20
+	VFMADD213PD table56<>+0(SB), Z17, Z20
+	VFMADD213PD table55<>+0(SB), Z17, Z20
 	VMULPD      Z19, Z20, Z20
 	VMULPD      Z18, Z20, Z20
 	VSUBPD      Z20, Z13, Z17
@@ -1811,18 +1771,18 @@ test:
 	JZ          end
 	VMOVUPD.Z   (CX)(SI*8), K1, Z14
 	VANDNPD     Z14, Z12, Z12
-	VMOVUPS     table54<>+0(SB), Z15
+	VMOVUPS     table52<>+0(SB), Z15
 	VMINPD      Z12, Z15, Z12
-	VMULPD      table56<>+0(SB), Z12, Z15
+	VMULPD      table54<>+0(SB), Z12, Z15
 	VMULPD      Z15, Z12, Z17
 	VMOVAPS     Z15, Z15
 	VFMSUB213PD Z17, Z12, Z15
-	VMULPD      table43<>+0(SB), Z17, Z18
+	VMULPD      table42<>+0(SB), Z17, Z18
 	VMOVAPS     Z17, Z19
-	VFMSUB132PD table43<>+0(SB), Z18, Z19
-	VFMADD231PD table44<>+0(SB), Z17, Z19
-	VFMADD231PD table43<>+0(SB), Z15, Z19
-	VMULPD      table45<>+0(SB), Z19, Z19
+	VFMSUB132PD table42<>+0(SB), Z18, Z19
+	VFMADD231PD table43<>+0(SB), Z17, Z19
+	VFMADD231PD table42<>+0(SB), Z15, Z19
+	VMULPD      table44<>+0(SB), Z19, Z19
 	VREDUCEPD   $0x01, Z18, Z15
 	VMOVAPS     Z11, Z11
 	VFMADD213PD Z10, Z15, Z11
@@ -1838,13 +1798,11 @@ test:
 	VFMADD213PD Z0, Z15, Z11
 	VSCALEFPD   Z18, Z11, Z11
 	VFMADD231PD Z11, Z19, Z11
-	VADDPD      table55<>+0(SB), Z12, Z0
+	VADDPD      table53<>+0(SB), Z12, Z0
 	VDIVPD      Z0, Z13, Z0
-	VSUBPD      table55<>+0(SB), Z12, Z1
+	VSUBPD      table53<>+0(SB), Z12, Z1
 	VMULPD      Z0, Z1, Z1
-	VMOVUPS     table77<>+0(SB), Z2
-	VFMADD213PD table76<>+0(SB), Z1, Z2
-	VFMADD213PD table75<>+0(SB), Z1, Z2
+	VMOVUPS     table75<>+0(SB), Z2
 	VFMADD213PD table74<>+0(SB), Z1, Z2
 	VFMADD213PD table73<>+0(SB), Z1, Z2
 	VFMADD213PD table72<>+0(SB), Z1, Z2
@@ -1863,6 +1821,8 @@ test:
 	VFMADD213PD table59<>+0(SB), Z1, Z2
 	VFMADD213PD table58<>+0(SB), Z1, Z2
 	VFMADD213PD table57<>+0(SB), Z1, Z2
+	VFMADD213PD table56<>+0(SB), Z1, Z2
+	VFMADD213PD table55<>+0(SB), Z1, Z2
 	VMULPD      Z0, Z2, Z2
 	VMULPD      Z11, Z2, Z2
 	VSUBPD      Z2, Z13, Z0
@@ -1876,255 +1836,255 @@ end:
 	VZEROUPPER
 	RET
 
-DATA table54<>+0(SB)/8, $0x4043800000000000
-DATA table54<>+8(SB)/8, $0x4043800000000000
-DATA table54<>+16(SB)/8, $0x4043800000000000
-DATA table54<>+24(SB)/8, $0x4043800000000000
-DATA table54<>+32(SB)/8, $0x4043800000000000
-DATA table54<>+40(SB)/8, $0x4043800000000000
-DATA table54<>+48(SB)/8, $0x4043800000000000
-DATA table54<>+56(SB)/8, $0x4043800000000000
+DATA table52<>+0(SB)/8, $0x4043800000000000
+DATA table52<>+8(SB)/8, $0x4043800000000000
+DATA table52<>+16(SB)/8, $0x4043800000000000
+DATA table52<>+24(SB)/8, $0x4043800000000000
+DATA table52<>+32(SB)/8, $0x4043800000000000
+DATA table52<>+40(SB)/8, $0x4043800000000000
+DATA table52<>+48(SB)/8, $0x4043800000000000
+DATA table52<>+56(SB)/8, $0x4043800000000000
+GLOBL table52<>(SB), RODATA|NOPTR, $64
+
+DATA table53<>+0(SB)/8, $0x4014000000000000
+DATA table53<>+8(SB)/8, $0x4014000000000000
+DATA table53<>+16(SB)/8, $0x4014000000000000
+DATA table53<>+24(SB)/8, $0x4014000000000000
+DATA table53<>+32(SB)/8, $0x4014000000000000
+DATA table53<>+40(SB)/8, $0x4014000000000000
+DATA table53<>+48(SB)/8, $0x4014000000000000
+DATA table53<>+56(SB)/8, $0x4014000000000000
+GLOBL table53<>(SB), RODATA|NOPTR, $64
+
+DATA table54<>+0(SB)/8, $0xbfe0000000000000
+DATA table54<>+8(SB)/8, $0xbfe0000000000000
+DATA table54<>+16(SB)/8, $0xbfe0000000000000
+DATA table54<>+24(SB)/8, $0xbfe0000000000000
+DATA table54<>+32(SB)/8, $0xbfe0000000000000
+DATA table54<>+40(SB)/8, $0xbfe0000000000000
+DATA table54<>+48(SB)/8, $0xbfe0000000000000
+DATA table54<>+56(SB)/8, $0xbfe0000000000000
 GLOBL table54<>(SB), RODATA|NOPTR, $64
 
-DATA table55<>+0(SB)/8, $0x4014000000000000
-DATA table55<>+8(SB)/8, $0x4014000000000000
-DATA table55<>+16(SB)/8, $0x4014000000000000
-DATA table55<>+24(SB)/8, $0x4014000000000000
-DATA table55<>+32(SB)/8, $0x4014000000000000
-DATA table55<>+40(SB)/8, $0x4014000000000000
-DATA table55<>+48(SB)/8, $0x4014000000000000
-DATA table55<>+56(SB)/8, $0x4014000000000000
+DATA table55<>+0(SB)/8, $0x3fe89d3abe1f95ad
+DATA table55<>+8(SB)/8, $0x3fe89d3abe1f95ad
+DATA table55<>+16(SB)/8, $0x3fe89d3abe1f95ad
+DATA table55<>+24(SB)/8, $0x3fe89d3abe1f95ad
+DATA table55<>+32(SB)/8, $0x3fe89d3abe1f95ad
+DATA table55<>+40(SB)/8, $0x3fe89d3abe1f95ad
+DATA table55<>+48(SB)/8, $0x3fe89d3abe1f95ad
+DATA table55<>+56(SB)/8, $0x3fe89d3abe1f95ad
 GLOBL table55<>(SB), RODATA|NOPTR, $64
 
-DATA table56<>+0(SB)/8, $0xbfe0000000000000
-DATA table56<>+8(SB)/8, $0xbfe0000000000000
-DATA table56<>+16(SB)/8, $0xbfe0000000000000
-DATA table56<>+24(SB)/8, $0xbfe0000000000000
-DATA table56<>+32(SB)/8, $0xbfe0000000000000
-DATA table56<>+40(SB)/8, $0xbfe0000000000000
-DATA table56<>+48(SB)/8, $0xbfe0000000000000
-DATA table56<>+56(SB)/8, $0xbfe0000000000000
+DATA table56<>+0(SB)/8, $0xbfe54ad03f27ca0b
+DATA table56<>+8(SB)/8, $0xbfe54ad03f27ca0b
+DATA table56<>+16(SB)/8, $0xbfe54ad03f27ca0b
+DATA table56<>+24(SB)/8, $0xbfe54ad03f27ca0b
+DATA table56<>+32(SB)/8, $0xbfe54ad03f27ca0b
+DATA table56<>+40(SB)/8, $0xbfe54ad03f27ca0b
+DATA table56<>+48(SB)/8, $0xbfe54ad03f27ca0b
+DATA table56<>+56(SB)/8, $0xbfe54ad03f27ca0b
 GLOBL table56<>(SB), RODATA|NOPTR, $64
 
-DATA table57<>+0(SB)/8, $0x3fe89d3abe1f95ad
-DATA table57<>+8(SB)/8, $0x3fe89d3abe1f95ad
-DATA table57<>+16(SB)/8, $0x3fe89d3abe1f95ad
-DATA table57<>+24(SB)/8, $0x3fe89d3abe1f95ad
-DATA table57<>+32(SB)/8, $0x3fe89d3abe1f95ad
-DATA table57<>+40(SB)/8, $0x3fe89d3abe1f95ad
-DATA table57<>+48(SB)/8, $0x3fe89d3abe1f95ad
-DATA table57<>+56(SB)/8, $0x3fe89d3abe1f95ad
+DATA table57<>+0(SB)/8, $0x3fdfb316538771d8
+DATA table57<>+8(SB)/8, $0x3fdfb316538771d8
+DATA table57<>+16(SB)/8, $0x3fdfb316538771d8
+DATA table57<>+24(SB)/8, $0x3fdfb316538771d8
+DATA table57<>+32(SB)/8, $0x3fdfb316538771d8
+DATA table57<>+40(SB)/8, $0x3fdfb316538771d8
+DATA table57<>+48(SB)/8, $0x3fdfb316538771d8
+DATA table57<>+56(SB)/8, $0x3fdfb316538771d8
 GLOBL table57<>(SB), RODATA|NOPTR, $64
 
-DATA table58<>+0(SB)/8, $0xbfe54ad03f27ca0b
-DATA table58<>+8(SB)/8, $0xbfe54ad03f27ca0b
-DATA table58<>+16(SB)/8, $0xbfe54ad03f27ca0b
-DATA table58<>+24(SB)/8, $0xbfe54ad03f27ca0b
-DATA table58<>+32(SB)/8, $0xbfe54ad03f27ca0b
-DATA table58<>+40(SB)/8, $0xbfe54ad03f27ca0b
-DATA table58<>+48(SB)/8, $0xbfe54ad03f27ca0b
-DATA table58<>+56(SB)/8, $0xbfe54ad03f27ca0b
+DATA table58<>+0(SB)/8, $0xbfd410ed5f876482
+DATA table58<>+8(SB)/8, $0xbfd410ed5f876482
+DATA table58<>+16(SB)/8, $0xbfd410ed5f876482
+DATA table58<>+24(SB)/8, $0xbfd410ed5f876482
+DATA table58<>+32(SB)/8, $0xbfd410ed5f876482
+DATA table58<>+40(SB)/8, $0xbfd410ed5f876482
+DATA table58<>+48(SB)/8, $0xbfd410ed5f876482
+DATA table58<>+56(SB)/8, $0xbfd410ed5f876482
 GLOBL table58<>(SB), RODATA|NOPTR, $64
 
-DATA table59<>+0(SB)/8, $0x3fdfb316538771d8
-DATA table59<>+8(SB)/8, $0x3fdfb316538771d8
-DATA table59<>+16(SB)/8, $0x3fdfb316538771d8
-DATA table59<>+24(SB)/8, $0x3fdfb316538771d8
-DATA table59<>+32(SB)/8, $0x3fdfb316538771d8
-DATA table59<>+40(SB)/8, $0x3fdfb316538771d8
-DATA table59<>+48(SB)/8, $0x3fdfb316538771d8
-DATA table59<>+56(SB)/8, $0x3fdfb316538771d8
+DATA table59<>+0(SB)/8, $0x3fc51f6329ef3e98
+DATA table59<>+8(SB)/8, $0x3fc51f6329ef3e98
+DATA table59<>+16(SB)/8, $0x3fc51f6329ef3e98
+DATA table59<>+24(SB)/8, $0x3fc51f6329ef3e98
+DATA table59<>+32(SB)/8, $0x3fc51f6329ef3e98
+DATA table59<>+40(SB)/8, $0x3fc51f6329ef3e98
+DATA table59<>+48(SB)/8, $0x3fc51f6329ef3e98
+DATA table59<>+56(SB)/8, $0x3fc51f6329ef3e98
 GLOBL table59<>(SB), RODATA|NOPTR, $64
 
-DATA table60<>+0(SB)/8, $0xbfd410ed5f876482
-DATA table60<>+8(SB)/8, $0xbfd410ed5f876482
-DATA table60<>+16(SB)/8, $0xbfd410ed5f876482
-DATA table60<>+24(SB)/8, $0xbfd410ed5f876482
-DATA table60<>+32(SB)/8, $0xbfd410ed5f876482
-DATA table60<>+40(SB)/8, $0xbfd410ed5f876482
-DATA table60<>+48(SB)/8, $0xbfd410ed5f876482
-DATA table60<>+56(SB)/8, $0xbfd410ed5f876482
+DATA table60<>+0(SB)/8, $0xbfb1b1c254c4fcdb
+DATA table60<>+8(SB)/8, $0xbfb1b1c254c4fcdb
+DATA table60<>+16(SB)/8, $0xbfb1b1c254c4fcdb
+DATA table60<>+24(SB)/8, $0xbfb1b1c254c4fcdb
+DATA table60<>+32(SB)/8, $0xbfb1b1c254c4fcdb
+DATA table60<>+40(SB)/8, $0xbfb1b1c254c4fcdb
+DATA table60<>+48(SB)/8, $0xbfb1b1c254c4fcdb
+DATA table60<>+56(SB)/8, $0xbfb1b1c254c4fcdb
 GLOBL table60<>(SB), RODATA|NOPTR, $64
 
-DATA table61<>+0(SB)/8, $0x3fc51f6329ef3e98
-DATA table61<>+8(SB)/8, $0x3fc51f6329ef3e98
-DATA table61<>+16(SB)/8, $0x3fc51f6329ef3e98
-DATA table61<>+24(SB)/8, $0x3fc51f6329ef3e98
-DATA table61<>+32(SB)/8, $0x3fc51f6329ef3e98
-DATA table61<>+40(SB)/8, $0x3fc51f6329ef3e98
-DATA table61<>+48(SB)/8, $0x3fc51f6329ef3e98
-DATA table61<>+56(SB)/8, $0x3fc51f6329ef3e98
+DATA table61<>+0(SB)/8, $0x3f954b4d4fcb09dd
+DATA table61<>+8(SB)/8, $0x3f954b4d4fcb09dd
+DATA table61<>+16(SB)/8, $0x3f954b4d4fcb09dd
+DATA table61<>+24(SB)/8, $0x3f954b4d4fcb09dd
+DATA table61<>+32(SB)/8, $0x3f954b4d4fcb09dd
+DATA table61<>+40(SB)/8, $0x3f954b4d4fcb09dd
+DATA table61<>+48(SB)/8, $0x3f954b4d4fcb09dd
+DATA table61<>+56(SB)/8, $0x3f954b4d4fcb09dd
 GLOBL table61<>(SB), RODATA|NOPTR, $64
 
-DATA table62<>+0(SB)/8, $0xbfb1b1c254c4fcdb
-DATA table62<>+8(SB)/8, $0xbfb1b1c254c4fcdb
-DATA table62<>+16(SB)/8, $0xbfb1b1c254c4fcdb
-DATA table62<>+24(SB)/8, $0xbfb1b1c254c4fcdb
-DATA table62<>+32(SB)/8, $0xbfb1b1c254c4fcdb
-DATA table62<>+40(SB)/8, $0xbfb1b1c254c4fcdb
-DATA table62<>+48(SB)/8, $0xbfb1b1c254c4fcdb
-DATA table62<>+56(SB)/8, $0xbfb1b1c254c4fcdb
+DATA table62<>+0(SB)/8, $0xbf688590f22b94ed
+DATA table62<>+8(SB)/8, $0xbf688590f22b94ed
+DATA table62<>+16(SB)/8, $0xbf688590f22b94ed
+DATA table62<>+24(SB)/8, $0xbf688590f22b94ed
+DATA table62<>+32(SB)/8, $0xbf688590f22b94ed
+DATA table62<>+40(SB)/8, $0xbf688590f22b94ed
+DATA table62<>+48(SB)/8, $0xbf688590f22b94ed
+DATA table62<>+56(SB)/8, $0xbf688590f22b94ed
 GLOBL table62<>(SB), RODATA|NOPTR, $64
 
-DATA table63<>+0(SB)/8, $0x3f954b4d4fcb09dd
-DATA table63<>+8(SB)/8, $0x3f954b4d4fcb09dd
-DATA table63<>+16(SB)/8, $0x3f954b4d4fcb09dd
-DATA table63<>+24(SB)/8, $0x3f954b4d4fcb09dd
-DATA table63<>+32(SB)/8, $0x3f954b4d4fcb09dd
-DATA table63<>+40(SB)/8, $0x3f954b4d4fcb09dd
-DATA table63<>+48(SB)/8, $0x3f954b4d4fcb09dd
-DATA table63<>+56(SB)/8, $0x3f954b4d4fcb09dd
+DATA table63<>+0(SB)/8, $0xbf4a2504171c76cf
+DATA table63<>+8(SB)/8, $0xbf4a2504171c76cf
+DATA table63<>+16(SB)/8, $0xbf4a2504171c76cf
+DATA table63<>+24(SB)/8, $0xbf4a2504171c76cf
+DATA table63<>+32(SB)/8, $0xbf4a2504171c76cf
+DATA table63<>+40(SB)/8, $0xbf4a2504171c76cf
+DATA table63<>+48(SB)/8, $0xbf4a2504171c76cf
+DATA table63<>+56(SB)/8, $0xbf4a2504171c76cf
 GLOBL table63<>(SB), RODATA|NOPTR, $64
 
-DATA table64<>+0(SB)/8, $0xbf688590f22b94ed
-DATA table64<>+8(SB)/8, $0xbf688590f22b94ed
-DATA table64<>+16(SB)/8, $0xbf688590f22b94ed
-DATA table64<>+24(SB)/8, $0xbf688590f22b94ed
-DATA table64<>+32(SB)/8, $0xbf688590f22b94ed
-DATA table64<>+40(SB)/8, $0xbf688590f22b94ed
-DATA table64<>+48(SB)/8, $0xbf688590f22b94ed
-DATA table64<>+56(SB)/8, $0xbf688590f22b94ed
+DATA table64<>+0(SB)/8, $0x3f41daf29c864284
+DATA table64<>+8(SB)/8, $0x3f41daf29c864284
+DATA table64<>+16(SB)/8, $0x3f41daf29c864284
+DATA table64<>+24(SB)/8, $0x3f41daf29c864284
+DATA table64<>+32(SB)/8, $0x3f41daf29c864284
+DATA table64<>+40(SB)/8, $0x3f41daf29c864284
+DATA table64<>+48(SB)/8, $0x3f41daf29c864284
+DATA table64<>+56(SB)/8, $0x3f41daf29c864284
 GLOBL table64<>(SB), RODATA|NOPTR, $64
 
-DATA table65<>+0(SB)/8, $0xbf4a2504171c76cf
-DATA table65<>+8(SB)/8, $0xbf4a2504171c76cf
-DATA table65<>+16(SB)/8, $0xbf4a2504171c76cf
-DATA table65<>+24(SB)/8, $0xbf4a2504171c76cf
-DATA table65<>+32(SB)/8, $0xbf4a2504171c76cf
-DATA table65<>+40(SB)/8, $0xbf4a2504171c76cf
-DATA table65<>+48(SB)/8, $0xbf4a2504171c76cf
-DATA table65<>+56(SB)/8, $0xbf4a2504171c76cf
+DATA table65<>+0(SB)/8, $0xbf0f210fa71d5350
+DATA table65<>+8(SB)/8, $0xbf0f210fa71d5350
+DATA table65<>+16(SB)/8, $0xbf0f210fa71d5350
+DATA table65<>+24(SB)/8, $0xbf0f210fa71d5350
+DATA table65<>+32(SB)/8, $0xbf0f210fa71d5350
+DATA table65<>+40(SB)/8, $0xbf0f210fa71d5350
+DATA table65<>+48(SB)/8, $0xbf0f210fa71d5350
+DATA table65<>+56(SB)/8, $0xbf0f210fa71d5350
 GLOBL table65<>(SB), RODATA|NOPTR, $64
 
-DATA table66<>+0(SB)/8, $0x3f41daf29c864284
-DATA table66<>+8(SB)/8, $0x3f41daf29c864284
-DATA table66<>+16(SB)/8, $0x3f41daf29c864284
-DATA table66<>+24(SB)/8, $0x3f41daf29c864284
-DATA table66<>+32(SB)/8, $0x3f41daf29c864284
-DATA table66<>+40(SB)/8, $0x3f41daf29c864284
-DATA table66<>+48(SB)/8, $0x3f41daf29c864284
-DATA table66<>+56(SB)/8, $0x3f41daf29c864284
+DATA table66<>+0(SB)/8, $0xbf0a173b5a3ae8ac
+DATA table66<>+8(SB)/8, $0xbf0a173b5a3ae8ac
+DATA table66<>+16(SB)/8, $0xbf0a173b5a3ae8ac
+DATA table66<>+24(SB)/8, $0xbf0a173b5a3ae8ac
+DATA table66<>+32(SB)/8, $0xbf0a173b5a3ae8ac
+DATA table66<>+40(SB)/8, $0xbf0a173b5a3ae8ac
+DATA table66<>+48(SB)/8, $0xbf0a173b5a3ae8ac
+DATA table66<>+56(SB)/8, $0xbf0a173b5a3ae8ac
 GLOBL table66<>(SB), RODATA|NOPTR, $64
 
-DATA table67<>+0(SB)/8, $0xbf0f210fa71d5350
-DATA table67<>+8(SB)/8, $0xbf0f210fa71d5350
-DATA table67<>+16(SB)/8, $0xbf0f210fa71d5350
-DATA table67<>+24(SB)/8, $0xbf0f210fa71d5350
-DATA table67<>+32(SB)/8, $0xbf0f210fa71d5350
-DATA table67<>+40(SB)/8, $0xbf0f210fa71d5350
-DATA table67<>+48(SB)/8, $0xbf0f210fa71d5350
-DATA table67<>+56(SB)/8, $0xbf0f210fa71d5350
+DATA table67<>+0(SB)/8, $0x3ef17c51e3858026
+DATA table67<>+8(SB)/8, $0x3ef17c51e3858026
+DATA table67<>+16(SB)/8, $0x3ef17c51e3858026
+DATA table67<>+24(SB)/8, $0x3ef17c51e3858026
+DATA table67<>+32(SB)/8, $0x3ef17c51e3858026
+DATA table67<>+40(SB)/8, $0x3ef17c51e3858026
+DATA table67<>+48(SB)/8, $0x3ef17c51e3858026
+DATA table67<>+56(SB)/8, $0x3ef17c51e3858026
 GLOBL table67<>(SB), RODATA|NOPTR, $64
 
-DATA table68<>+0(SB)/8, $0xbf0a173b5a3ae8ac
-DATA table68<>+8(SB)/8, $0xbf0a173b5a3ae8ac
-DATA table68<>+16(SB)/8, $0xbf0a173b5a3ae8ac
-DATA table68<>+24(SB)/8, $0xbf0a173b5a3ae8ac
-DATA table68<>+32(SB)/8, $0xbf0a173b5a3ae8ac
-DATA table68<>+40(SB)/8, $0xbf0a173b5a3ae8ac
-DATA table68<>+48(SB)/8, $0xbf0a173b5a3ae8ac
-DATA table68<>+56(SB)/8, $0xbf0a173b5a3ae8ac
+DATA table68<>+0(SB)/8, $0x3ed0b554d0469a5f
+DATA table68<>+8(SB)/8, $0x3ed0b554d0469a5f
+DATA table68<>+16(SB)/8, $0x3ed0b554d0469a5f
+DATA table68<>+24(SB)/8, $0x3ed0b554d0469a5f
+DATA table68<>+32(SB)/8, $0x3ed0b554d0469a5f
+DATA table68<>+40(SB)/8, $0x3ed0b554d0469a5f
+DATA table68<>+48(SB)/8, $0x3ed0b554d0469a5f
+DATA table68<>+56(SB)/8, $0x3ed0b554d0469a5f
 GLOBL table68<>(SB), RODATA|NOPTR, $64
 
-DATA table69<>+0(SB)/8, $0x3ef17c51e3858026
-DATA table69<>+8(SB)/8, $0x3ef17c51e3858026
-DATA table69<>+16(SB)/8, $0x3ef17c51e3858026
-DATA table69<>+24(SB)/8, $0x3ef17c51e3858026
-DATA table69<>+32(SB)/8, $0x3ef17c51e3858026
-DATA table69<>+40(SB)/8, $0x3ef17c51e3858026
-DATA table69<>+48(SB)/8, $0x3ef17c51e3858026
-DATA table69<>+56(SB)/8, $0x3ef17c51e3858026
+DATA table69<>+0(SB)/8, $0xbec7201d76cf2730
+DATA table69<>+8(SB)/8, $0xbec7201d76cf2730
+DATA table69<>+16(SB)/8, $0xbec7201d76cf2730
+DATA table69<>+24(SB)/8, $0xbec7201d76cf2730
+DATA table69<>+32(SB)/8, $0xbec7201d76cf2730
+DATA table69<>+40(SB)/8, $0xbec7201d76cf2730
+DATA table69<>+48(SB)/8, $0xbec7201d76cf2730
+DATA table69<>+56(SB)/8, $0xbec7201d76cf2730
 GLOBL table69<>(SB), RODATA|NOPTR, $64
 
-DATA table70<>+0(SB)/8, $0x3ed0b554d0469a5f
-DATA table70<>+8(SB)/8, $0x3ed0b554d0469a5f
-DATA table70<>+16(SB)/8, $0x3ed0b554d0469a5f
-DATA table70<>+24(SB)/8, $0x3ed0b554d0469a5f
-DATA table70<>+32(SB)/8, $0x3ed0b554d0469a5f
-DATA table70<>+40(SB)/8, $0x3ed0b554d0469a5f
-DATA table70<>+48(SB)/8, $0x3ed0b554d0469a5f
-DATA table70<>+56(SB)/8, $0x3ed0b554d0469a5f
+DATA table70<>+0(SB)/8, $0xbe96bd22e4bbc475
+DATA table70<>+8(SB)/8, $0xbe96bd22e4bbc475
+DATA table70<>+16(SB)/8, $0xbe96bd22e4bbc475
+DATA table70<>+24(SB)/8, $0xbe96bd22e4bbc475
+DATA table70<>+32(SB)/8, $0xbe96bd22e4bbc475
+DATA table70<>+40(SB)/8, $0xbe96bd22e4bbc475
+DATA table70<>+48(SB)/8, $0xbe96bd22e4bbc475
+DATA table70<>+56(SB)/8, $0xbe96bd22e4bbc475
 GLOBL table70<>(SB), RODATA|NOPTR, $64
 
-DATA table71<>+0(SB)/8, $0xbec7201d76cf2730
-DATA table71<>+8(SB)/8, $0xbec7201d76cf2730
-DATA table71<>+16(SB)/8, $0xbec7201d76cf2730
-DATA table71<>+24(SB)/8, $0xbec7201d76cf2730
-DATA table71<>+32(SB)/8, $0xbec7201d76cf2730
-DATA table71<>+40(SB)/8, $0xbec7201d76cf2730
-DATA table71<>+48(SB)/8, $0xbec7201d76cf2730
-DATA table71<>+56(SB)/8, $0xbec7201d76cf2730
+DATA table71<>+0(SB)/8, $0x3e9beb5e55dad10a
+DATA table71<>+8(SB)/8, $0x3e9beb5e55dad10a
+DATA table71<>+16(SB)/8, $0x3e9beb5e55dad10a
+DATA table71<>+24(SB)/8, $0x3e9beb5e55dad10a
+DATA table71<>+32(SB)/8, $0x3e9beb5e55dad10a
+DATA table71<>+40(SB)/8, $0x3e9beb5e55dad10a
+DATA table71<>+48(SB)/8, $0x3e9beb5e55dad10a
+DATA table71<>+56(SB)/8, $0x3e9beb5e55dad10a
 GLOBL table71<>(SB), RODATA|NOPTR, $64
 
-DATA table72<>+0(SB)/8, $0xbe96bd22e4bbc475
-DATA table72<>+8(SB)/8, $0xbe96bd22e4bbc475
-DATA table72<>+16(SB)/8, $0xbe96bd22e4bbc475
-DATA table72<>+24(SB)/8, $0xbe96bd22e4bbc475
-DATA table72<>+32(SB)/8, $0xbe96bd22e4bbc475
-DATA table72<>+40(SB)/8, $0xbe96bd22e4bbc475
-DATA table72<>+48(SB)/8, $0xbe96bd22e4bbc475
-DATA table72<>+56(SB)/8, $0xbe96bd22e4bbc475
+DATA table72<>+0(SB)/8, $0x3e661d95c8ebcf26
+DATA table72<>+8(SB)/8, $0x3e661d95c8ebcf26
+DATA table72<>+16(SB)/8, $0x3e661d95c8ebcf26
+DATA table72<>+24(SB)/8, $0x3e661d95c8ebcf26
+DATA table72<>+32(SB)/8, $0x3e661d95c8ebcf26
+DATA table72<>+40(SB)/8, $0x3e661d95c8ebcf26
+DATA table72<>+48(SB)/8, $0x3e661d95c8ebcf26
+DATA table72<>+56(SB)/8, $0x3e661d95c8ebcf26
 GLOBL table72<>(SB), RODATA|NOPTR, $64
 
-DATA table73<>+0(SB)/8, $0x3e9beb5e55dad10a
-DATA table73<>+8(SB)/8, $0x3e9beb5e55dad10a
-DATA table73<>+16(SB)/8, $0x3e9beb5e55dad10a
-DATA table73<>+24(SB)/8, $0x3e9beb5e55dad10a
-DATA table73<>+32(SB)/8, $0x3e9beb5e55dad10a
-DATA table73<>+40(SB)/8, $0x3e9beb5e55dad10a
-DATA table73<>+48(SB)/8, $0x3e9beb5e55dad10a
-DATA table73<>+56(SB)/8, $0x3e9beb5e55dad10a
+DATA table73<>+0(SB)/8, $0xbe6c4813bf234f58
+DATA table73<>+8(SB)/8, $0xbe6c4813bf234f58
+DATA table73<>+16(SB)/8, $0xbe6c4813bf234f58
+DATA table73<>+24(SB)/8, $0xbe6c4813bf234f58
+DATA table73<>+32(SB)/8, $0xbe6c4813bf234f58
+DATA table73<>+40(SB)/8, $0xbe6c4813bf234f58
+DATA table73<>+48(SB)/8, $0xbe6c4813bf234f58
+DATA table73<>+56(SB)/8, $0xbe6c4813bf234f58
 GLOBL table73<>(SB), RODATA|NOPTR, $64
 
-DATA table74<>+0(SB)/8, $0x3e661d95c8ebcf26
-DATA table74<>+8(SB)/8, $0x3e661d95c8ebcf26
-DATA table74<>+16(SB)/8, $0x3e661d95c8ebcf26
-DATA table74<>+24(SB)/8, $0x3e661d95c8ebcf26
-DATA table74<>+32(SB)/8, $0x3e661d95c8ebcf26
-DATA table74<>+40(SB)/8, $0x3e661d95c8ebcf26
-DATA table74<>+48(SB)/8, $0x3e661d95c8ebcf26
-DATA table74<>+56(SB)/8, $0x3e661d95c8ebcf26
+DATA table74<>+0(SB)/8, $0xbe39a37ebe2f99ae
+DATA table74<>+8(SB)/8, $0xbe39a37ebe2f99ae
+DATA table74<>+16(SB)/8, $0xbe39a37ebe2f99ae
+DATA table74<>+24(SB)/8, $0xbe39a37ebe2f99ae
+DATA table74<>+32(SB)/8, $0xbe39a37ebe2f99ae
+DATA table74<>+40(SB)/8, $0xbe39a37ebe2f99ae
+DATA table74<>+48(SB)/8, $0xbe39a37ebe2f99ae
+DATA table74<>+56(SB)/8, $0xbe39a37ebe2f99ae
 GLOBL table74<>(SB), RODATA|NOPTR, $64
 
-DATA table75<>+0(SB)/8, $0xbe6c4813bf234f58
-DATA table75<>+8(SB)/8, $0xbe6c4813bf234f58
-DATA table75<>+16(SB)/8, $0xbe6c4813bf234f58
-DATA table75<>+24(SB)/8, $0xbe6c4813bf234f58
-DATA table75<>+32(SB)/8, $0xbe6c4813bf234f58
-DATA table75<>+40(SB)/8, $0xbe6c4813bf234f58
-DATA table75<>+48(SB)/8, $0xbe6c4813bf234f58
-DATA table75<>+56(SB)/8, $0xbe6c4813bf234f58
+DATA table75<>+0(SB)/8, $0x3e2a58cd9c20ac50
+DATA table75<>+8(SB)/8, $0x3e2a58cd9c20ac50
+DATA table75<>+16(SB)/8, $0x3e2a58cd9c20ac50
+DATA table75<>+24(SB)/8, $0x3e2a58cd9c20ac50
+DATA table75<>+32(SB)/8, $0x3e2a58cd9c20ac50
+DATA table75<>+40(SB)/8, $0x3e2a58cd9c20ac50
+DATA table75<>+48(SB)/8, $0x3e2a58cd9c20ac50
+DATA table75<>+56(SB)/8, $0x3e2a58cd9c20ac50
 GLOBL table75<>(SB), RODATA|NOPTR, $64
 
-DATA table76<>+0(SB)/8, $0xbe39a37ebe2f99ae
-DATA table76<>+8(SB)/8, $0xbe39a37ebe2f99ae
-DATA table76<>+16(SB)/8, $0xbe39a37ebe2f99ae
-DATA table76<>+24(SB)/8, $0xbe39a37ebe2f99ae
-DATA table76<>+32(SB)/8, $0xbe39a37ebe2f99ae
-DATA table76<>+40(SB)/8, $0xbe39a37ebe2f99ae
-DATA table76<>+48(SB)/8, $0xbe39a37ebe2f99ae
-DATA table76<>+56(SB)/8, $0xbe39a37ebe2f99ae
+DATA table76<>+0(SB)/8, $0x3fd9884533d43651
+DATA table76<>+8(SB)/8, $0x3fd9884533d43651
+DATA table76<>+16(SB)/8, $0x3fd9884533d43651
+DATA table76<>+24(SB)/8, $0x3fd9884533d43651
+DATA table76<>+32(SB)/8, $0x3fd9884533d43651
+DATA table76<>+40(SB)/8, $0x3fd9884533d43651
+DATA table76<>+48(SB)/8, $0x3fd9884533d43651
+DATA table76<>+56(SB)/8, $0x3fd9884533d43651
 GLOBL table76<>(SB), RODATA|NOPTR, $64
-
-DATA table77<>+0(SB)/8, $0x3e2a58cd9c20ac50
-DATA table77<>+8(SB)/8, $0x3e2a58cd9c20ac50
-DATA table77<>+16(SB)/8, $0x3e2a58cd9c20ac50
-DATA table77<>+24(SB)/8, $0x3e2a58cd9c20ac50
-DATA table77<>+32(SB)/8, $0x3e2a58cd9c20ac50
-DATA table77<>+40(SB)/8, $0x3e2a58cd9c20ac50
-DATA table77<>+48(SB)/8, $0x3e2a58cd9c20ac50
-DATA table77<>+56(SB)/8, $0x3e2a58cd9c20ac50
-GLOBL table77<>(SB), RODATA|NOPTR, $64
-
-DATA table78<>+0(SB)/8, $0x3fd9884533d43651
-DATA table78<>+8(SB)/8, $0x3fd9884533d43651
-DATA table78<>+16(SB)/8, $0x3fd9884533d43651
-DATA table78<>+24(SB)/8, $0x3fd9884533d43651
-DATA table78<>+32(SB)/8, $0x3fd9884533d43651
-DATA table78<>+40(SB)/8, $0x3fd9884533d43651
-DATA table78<>+48(SB)/8, $0x3fd9884533d43651
-DATA table78<>+56(SB)/8, $0x3fd9884533d43651
-GLOBL table78<>(SB), RODATA|NOPTR, $64
 
 // func geluErfGradAVX512F64(n int, dx *float64, x *float64, dy *float64)
 // Requires: AVX, AVX512DQ, AVX512F, SSE
@@ -2137,26 +2097,26 @@ TEXT ·geluErfGradAVX512F64(SB), NOSPLIT, $8-32
 	MOVQ         dx+8(FP), AX
 	MOVQ         x+16(FP), CX
 	MOVQ         dy+24(FP), DX
-	VBROADCASTSD table31<>+0(SB), Z0
-	VBROADCASTSD table32<>+0(SB), Z1
-	VBROADCASTSD table33<>+0(SB), Z2
-	VBROADCASTSD table34<>+0(SB), Z3
-	VBROADCASTSD table35<>+0(SB), Z4
-	VBROADCASTSD table36<>+0(SB), Z5
-	VBROADCASTSD table37<>+0(SB), Z6
-	VBROADCASTSD table38<>+0(SB), Z7
-	VBROADCASTSD table39<>+0(SB), Z8
-	VBROADCASTSD table40<>+0(SB), Z9
-	VBROADCASTSD table41<>+0(SB), Z10
-	VBROADCASTSD table42<>+0(SB), Z11
-	VBROADCASTSD table46<>+0(SB), Z12
-	VBROADCASTSD table31<>+0(SB), Z13
+	VBROADCASTSD table30<>+0(SB), Z0
+	VBROADCASTSD table31<>+0(SB), Z1
+	VBROADCASTSD table32<>+0(SB), Z2
+	VBROADCASTSD table33<>+0(SB), Z3
+	VBROADCASTSD table34<>+0(SB), Z4
+	VBROADCASTSD table35<>+0(SB), Z5
+	VBROADCASTSD table36<>+0(SB), Z6
+	VBROADCASTSD table37<>+0(SB), Z7
+	VBROADCASTSD table38<>+0(SB), Z8
+	VBROADCASTSD table39<>+0(SB), Z9
+	VBROADCASTSD table40<>+0(SB), Z10
+	VBROADCASTSD table41<>+0(SB), Z11
+	VBROADCASTSD table45<>+0(SB), Z12
+	VBROADCASTSD table30<>+0(SB), Z13
 	MOVQ         n+0(FP), BX
 	MOVQ         BX, SI
 	ANDQ         $-8, BX
 	SUBQ         BX, SI
 	MOVQ         SI, DI
-	LEAQ         table53<>+64(SB), R8
+	LEAQ         table51<>+64(SB), R8
 	SHLQ         $0x03, DI
 	SUBQ         DI, R8
 	VMOVUPS      (R8), Z14
@@ -2167,18 +2127,18 @@ TEXT ·geluErfGradAVX512F64(SB), NOSPLIT, $8-32
 vector:
 	VMOVUPS     (CX)(DI*8), Z14
 	VANDNPD     Z14, Z12, Z17
-	VMOVUPS     table54<>+0(SB), Z18
+	VMOVUPS     table52<>+0(SB), Z18
 	VMINPD      Z17, Z18, Z17
-	VMULPD      table56<>+0(SB), Z17, Z18
+	VMULPD      table54<>+0(SB), Z17, Z18
 	VMULPD      Z18, Z17, Z19
 	VMOVAPS     Z18, Z18
 	VFMSUB213PD Z19, Z17, Z18
-	VMULPD      table43<>+0(SB), Z19, Z20
+	VMULPD      table42<>+0(SB), Z19, Z20
 	VMOVAPS     Z19, Z21
-	VFMSUB132PD table43<>+0(SB), Z20, Z21
-	VFMADD231PD table44<>+0(SB), Z19, Z21
-	VFMADD231PD table43<>+0(SB), Z18, Z21
-	VMULPD      table45<>+0(SB), Z21, Z21
+	VFMSUB132PD table42<>+0(SB), Z20, Z21
+	VFMADD231PD table43<>+0(SB), Z19, Z21
+	VFMADD231PD table42<>+0(SB), Z18, Z21
+	VMULPD      table44<>+0(SB), Z21, Z21
 	VREDUCEPD   $0x01, Z20, Z19
 	VMOVAPS     Z11, Z18
 	VFMADD213PD Z10, Z19, Z18
@@ -2194,13 +2154,11 @@ vector:
 	VFMADD213PD Z0, Z19, Z18
 	VSCALEFPD   Z20, Z18, Z18
 	VFMADD231PD Z18, Z21, Z18
-	VADDPD      table55<>+0(SB), Z17, Z19
+	VADDPD      table53<>+0(SB), Z17, Z19
 	VDIVPD      Z19, Z13, Z19
-	VSUBPD      table55<>+0(SB), Z17, Z17
+	VSUBPD      table53<>+0(SB), Z17, Z17
 	VMULPD      Z19, Z17, Z17
-	VMOVUPS     table77<>+0(SB), Z20
-	VFMADD213PD table76<>+0(SB), Z17, Z20
-	VFMADD213PD table75<>+0(SB), Z17, Z20
+	VMOVUPS     table75<>+0(SB), Z20
 	VFMADD213PD table74<>+0(SB), Z17, Z20
 	VFMADD213PD table73<>+0(SB), Z17, Z20
 	VFMADD213PD table72<>+0(SB), Z17, Z20
@@ -2219,13 +2177,15 @@ vector:
 	VFMADD213PD table59<>+0(SB), Z17, Z20
 	VFMADD213PD table58<>+0(SB), Z17, Z20
 	VFMADD213PD table57<>+0(SB), Z17, Z20
+	VFMADD213PD table56<>+0(SB), Z17, Z20
+	VFMADD213PD table55<>+0(SB), Z17, Z20
 	VMULPD      Z19, Z20, Z20
 	VMULPD      Z18, Z20, Z20
 	VSUBPD      Z20, Z13, Z17
 	VPMOVQ2M    Z14, K2
 	VBLENDMPD   Z20, Z17, K2, Z15
 	VMULPD      Z15, Z14, Z17
-	VMULPD      table78<>+0(SB), Z18, Z18
+	VMULPD      table76<>+0(SB), Z18, Z18
 	VFMADD231PD Z18, Z14, Z15
 	VMOVUPS     (DX)(DI*8), Z14
 	VMULPD      Z14, Z15, Z15
@@ -2239,18 +2199,18 @@ test:
 	JZ          end
 	VMOVUPD.Z   (CX)(DI*8), K1, Z14
 	VANDNPD     Z14, Z12, Z12
-	VMOVUPS     table54<>+0(SB), Z15
+	VMOVUPS     table52<>+0(SB), Z15
 	VMINPD      Z12, Z15, Z12
-	VMULPD      table56<>+0(SB), Z12, Z15
+	VMULPD      table54<>+0(SB), Z12, Z15
 	VMULPD      Z15, Z12, Z17
 	VMOVAPS     Z15, Z15
 	VFMSUB213PD Z17, Z12, Z15
-	VMULPD      table43<>+0(SB), Z17, Z18
+	VMULPD      table42<>+0(SB), Z17, Z18
 	VMOVAPS     Z17, Z19
-	VFMSUB132PD table43<>+0(SB), Z18, Z19
-	VFMADD231PD table44<>+0(SB), Z17, Z19
-	VFMADD231PD table43<>+0(SB), Z15, Z19
-	VMULPD      table45<>+0(SB), Z19, Z19
+	VFMSUB132PD table42<>+0(SB), Z18, Z19
+	VFMADD231PD table43<>+0(SB), Z17, Z19
+	VFMADD231PD table42<>+0(SB), Z15, Z19
+	VMULPD      table44<>+0(SB), Z19, Z19
 	VREDUCEPD   $0x01, Z18, Z15
 	VMOVAPS     Z11, Z11
 	VFMADD213PD Z10, Z15, Z11
@@ -2266,13 +2226,11 @@ test:
 	VFMADD213PD Z0, Z15, Z11
 	VSCALEFPD   Z18, Z11, Z11
 	VFMADD231PD Z11, Z19, Z11
-	VADDPD      table55<>+0(SB), Z12, Z0
+	VADDPD      table53<>+0(SB), Z12, Z0
 	VDIVPD      Z0, Z13, Z0
-	VSUBPD      table55<>+0(SB), Z12, Z1
+	VSUBPD      table53<>+0(SB), Z12, Z1
 	VMULPD      Z0, Z1, Z1
-	VMOVUPS     table77<>+0(SB), Z2
-	VFMADD213PD table76<>+0(SB), Z1, Z2
-	VFMADD213PD table75<>+0(SB), Z1, Z2
+	VMOVUPS     table75<>+0(SB), Z2
 	VFMADD213PD table74<>+0(SB), Z1, Z2
 	VFMADD213PD table73<>+0(SB), Z1, Z2
 	VFMADD213PD table72<>+0(SB), Z1, Z2
@@ -2291,13 +2249,15 @@ test:
 	VFMADD213PD table59<>+0(SB), Z1, Z2
 	VFMADD213PD table58<>+0(SB), Z1, Z2
 	VFMADD213PD table57<>+0(SB), Z1, Z2
+	VFMADD213PD table56<>+0(SB), Z1, Z2
+	VFMADD213PD table55<>+0(SB), Z1, Z2
 	VMULPD      Z0, Z2, Z2
 	VMULPD      Z11, Z2, Z2
 	VSUBPD      Z2, Z13, Z0
 	VPMOVQ2M    Z14, K2
 	VBLENDMPD   Z2, Z0, K2, Z16
 	VMULPD      Z16, Z14, Z0
-	VMULPD      table78<>+0(SB), Z11, Z11
+	VMULPD      table76<>+0(SB), Z11, Z11
 	VFMADD231PD Z11, Z14, Z16
 	VMOVUPD.Z   (DX)(DI*8), K1, Z0
 	VMULPD      Z0, Z16, Z16
@@ -2318,26 +2278,26 @@ TEXT ·siluAVX512F64(SB), NOSPLIT, $8-24
 	LDMXCSR      4(SP)
 	MOVQ         y+8(FP), AX
 	MOVQ         x+16(FP), CX
-	VBROADCASTSD table31<>+0(SB), Z0
-	VBROADCASTSD table32<>+0(SB), Z1
-	VBROADCASTSD table33<>+0(SB), Z2
-	VBROADCASTSD table34<>+0(SB), Z3
-	VBROADCASTSD table35<>+0(SB), Z4
-	VBROADCASTSD table36<>+0(SB), Z5
-	VBROADCASTSD table37<>+0(SB), Z6
-	VBROADCASTSD table38<>+0(SB), Z7
-	VBROADCASTSD table39<>+0(SB), Z8
-	VBROADCASTSD table40<>+0(SB), Z9
-	VBROADCASTSD table41<>+0(SB), Z10
-	VBROADCASTSD table42<>+0(SB), Z11
-	VBROADCASTSD table46<>+0(SB), Z12
-	VBROADCASTSD table31<>+0(SB), Z13
+	VBROADCASTSD table30<>+0(SB), Z0
+	VBROADCASTSD table31<>+0(SB), Z1
+	VBROADCASTSD table32<>+0(SB), Z2
+	VBROADCASTSD table33<>+0(SB), Z3
+	VBROADCASTSD table34<>+0(SB), Z4
+	VBROADCASTSD table35<>+0(SB), Z5
+	VBROADCASTSD table36<>+0(SB), Z6
+	VBROADCASTSD table37<>+0(SB), Z7
+	VBROADCASTSD table38<>+0(SB), Z8
+	VBROADCASTSD table39<>+0(SB), Z9
+	VBROADCASTSD table40<>+0(SB), Z10
+	VBROADCASTSD table41<>+0(SB), Z11
+	VBROADCASTSD table45<>+0(SB), Z12
+	VBROADCASTSD table30<>+0(SB), Z13
 	MOVQ         n+0(FP), DX
 	MOVQ         DX, BX
 	ANDQ         $-8, DX
 	SUBQ         DX, BX
 	MOVQ         BX, SI
-	LEAQ         table53<>+64(SB), DI
+	LEAQ         table51<>+64(SB), DI
 	SHLQ         $0x03, SI
 	SUBQ         SI, DI
 	VMOVUPS      (DI), Z14
@@ -2348,13 +2308,13 @@ TEXT ·siluAVX512F64(SB), NOSPLIT, $8-24
 vector:
 	VMOVUPS     (CX)(SI*8), Z14
 	VORPD       Z12, Z14, Z19
-	VMOVUPS     table47<>+0(SB), Z20
+	VMOVUPS     table46<>+0(SB), Z20
 	VMAXPD      Z19, Z20, Z19
-	VMULPD      table43<>+0(SB), Z19, Z20
+	VMULPD      table42<>+0(SB), Z19, Z20
 	VMOVAPS     Z19, Z21
-	VFMSUB132PD table43<>+0(SB), Z20, Z21
-	VFMADD231PD table44<>+0(SB), Z19, Z21
-	VMULPD      table45<>+0(SB), Z21, Z21
+	VFMSUB132PD table42<>+0(SB), Z20, Z21
+	VFMADD231PD table43<>+0(SB), Z19, Z21
+	VMULPD      table44<>+0(SB), Z21, Z21
 	VREDUCEPD   $0x01, Z20, Z22
 	VMOVAPS     Z11, Z19
 	VFMADD213PD Z10, Z22, Z19
@@ -2388,13 +2348,13 @@ test:
 	JZ          end
 	VMOVUPD.Z   (CX)(SI*8), K1, Z14
 	VORPD       Z12, Z14, Z12
-	VMOVUPS     table47<>+0(SB), Z15
+	VMOVUPS     table46<>+0(SB), Z15
 	VMAXPD      Z12, Z15, Z12
-	VMULPD      table43<>+0(SB), Z12, Z15
+	VMULPD      table42<>+0(SB), Z12, Z15
 	VMOVAPS     Z12, Z16
-	VFMSUB132PD table43<>+0(SB), Z15, Z16
-	VFMADD231PD table44<>+0(SB), Z12, Z16
-	VMULPD      table45<>+0(SB), Z16, Z16
+	VFMSUB132PD table42<>+0(SB), Z15, Z16
+	VFMADD231PD table43<>+0(SB), Z12, Z16
+	VMULPD      table44<>+0(SB), Z16, Z16
 	VREDUCEPD   $0x01, Z15, Z12
 	VMOVAPS     Z11, Z11
 	VFMADD213PD Z10, Z12, Z11
@@ -2436,26 +2396,26 @@ TEXT ·siluGradAVX512F64(SB), NOSPLIT, $8-32
 	MOVQ         dx+8(FP), AX
 	MOVQ         x+16(FP), CX
 	MOVQ         dy+24(FP), DX
-	VBROADCASTSD table31<>+0(SB), Z0
-	VBROADCASTSD table32<>+0(SB), Z1
-	VBROADCASTSD table33<>+0(SB), Z2
-	VBROADCASTSD table34<>+0(SB), Z3
-	VBROADCASTSD table35<>+0(SB), Z4
-	VBROADCASTSD table36<>+0(SB), Z5
-	VBROADCASTSD table37<>+0(SB), Z6
-	VBROADCASTSD table38<>+0(SB), Z7
-	VBROADCASTSD table39<>+0(SB), Z8
-	VBROADCASTSD table40<>+0(SB), Z9
-	VBROADCASTSD table41<>+0(SB), Z10
-	VBROADCASTSD table42<>+0(SB), Z11
-	VBROADCASTSD table46<>+0(SB), Z12
-	VBROADCASTSD table31<>+0(SB), Z13
+	VBROADCASTSD table30<>+0(SB), Z0
+	VBROADCASTSD table31<>+0(SB), Z1
+	VBROADCASTSD table32<>+0(SB), Z2
+	VBROADCASTSD table33<>+0(SB), Z3
+	VBROADCASTSD table34<>+0(SB), Z4
+	VBROADCASTSD table35<>+0(SB), Z5
+	VBROADCASTSD table36<>+0(SB), Z6
+	VBROADCASTSD table37<>+0(SB), Z7
+	VBROADCASTSD table38<>+0(SB), Z8
+	VBROADCASTSD table39<>+0(SB), Z9
+	VBROADCASTSD table40<>+0(SB), Z10
+	VBROADCASTSD table41<>+0(SB), Z11
+	VBROADCASTSD table45<>+0(SB), Z12
+	VBROADCASTSD table30<>+0(SB), Z13
 	MOVQ         n+0(FP), BX
 	MOVQ         BX, SI
 	ANDQ         $-8, BX
 	SUBQ         BX, SI
 	MOVQ         SI, DI
-	LEAQ         table53<>+64(SB), R8
+	LEAQ         table51<>+64(SB), R8
 	SHLQ         $0x03, DI
 	SUBQ         DI, R8
 	VMOVUPS      (R8), Z14
@@ -2466,13 +2426,13 @@ TEXT ·siluGradAVX512F64(SB), NOSPLIT, $8-32
 vector:
 	VMOVUPS     (CX)(DI*8), Z14
 	VORPD       Z12, Z14, Z19
-	VMOVUPS     table47<>+0(SB), Z20
+	VMOVUPS     table46<>+0(SB), Z20
 	VMAXPD      Z19, Z20, Z19
-	VMULPD      table43<>+0(SB), Z19, Z20
+	VMULPD      table42<>+0(SB), Z19, Z20
 	VMOVAPS     Z19, Z21
-	VFMSUB132PD table43<>+0(SB), Z20, Z21
-	VFMADD231PD table44<>+0(SB), Z19, Z21
-	VMULPD      table45<>+0(SB), Z21, Z21
+	VFMSUB132PD table42<>+0(SB), Z20, Z21
+	VFMADD231PD table43<>+0(SB), Z19, Z21
+	VMULPD      table44<>+0(SB), Z21, Z21
 	VREDUCEPD   $0x01, Z20, Z22
 	VMOVAPS     Z11, Z19
 	VFMADD213PD Z10, Z22, Z19
@@ -2509,13 +2469,13 @@ test:
 	JZ          end
 	VMOVUPD.Z   (CX)(DI*8), K1, Z14
 	VORPD       Z12, Z14, Z12
-	VMOVUPS     table47<>+0(SB), Z15
+	VMOVUPS     table46<>+0(SB), Z15
 	VMAXPD      Z12, Z15, Z12
-	VMULPD      table43<>+0(SB), Z12, Z15
+	VMULPD      table42<>+0(SB), Z12, Z15
 	VMOVAPS     Z12, Z16
-	VFMSUB132PD table43<>+0(SB), Z15, Z16
-	VFMADD231PD table44<>+0(SB), Z12, Z16
-	VMULPD      table45<>+0(SB), Z16, Z16
+	VFMSUB132PD table42<>+0(SB), Z15, Z16
+	VFMADD231PD table43<>+0(SB), Z12, Z16
+	VMULPD      table44<>+0(SB), Z16, Z16
 	VREDUCEPD   $0x01, Z15, Z12
 	VMOVAPS     Z11, Z11
 	VFMADD213PD Z10, Z12, Z11
@@ -2565,7 +2525,7 @@ TEXT ·reluSquaredAVX512F64(SB), NOSPLIT, $8-24
 	ANDQ     $-8, DX
 	SUBQ     DX, BX
 	MOVQ     BX, SI
-	LEAQ     table53<>+64(SB), DI
+	LEAQ     table51<>+64(SB), DI
 	SHLQ     $0x03, SI
 	SUBQ     SI, DI
 	VMOVUPS  (DI), Z1
@@ -2612,7 +2572,7 @@ TEXT ·reluSquaredGradAVX512F64(SB), NOSPLIT, $8-32
 	ANDQ     $-8, BX
 	SUBQ     BX, SI
 	MOVQ     SI, DI
-	LEAQ     table53<>+64(SB), R8
+	LEAQ     table51<>+64(SB), R8
 	SHLQ     $0x03, DI
 	SUBQ     DI, R8
 	VMOVUPS  (R8), Z1
@@ -2663,7 +2623,7 @@ TEXT ·geluTanhAVX2F32(SB), NOSPLIT, $8-24
 	ANDQ    $-8, DX
 	SUBQ    DX, BX
 	MOVQ    BX, SI
-	LEAQ    table97<>+32(SB), DI
+	LEAQ    table94<>+32(SB), DI
 	SHLQ    $0x02, SI
 	SUBQ    SI, DI
 	VMOVUPS (DI), Y0
@@ -2673,33 +2633,33 @@ TEXT ·geluTanhAVX2F32(SB), NOSPLIT, $8-24
 vector:
 	VMOVUPS     (CX)(SI*4), Y1
 	VMULPS      Y1, Y1, Y2
-	VMOVUPS     table92<>+0(SB), Y3
-	VFMADD231PS table93<>+0(SB), Y2, Y3
+	VMOVUPS     table90<>+0(SB), Y3
+	VFMADD231PS table91<>+0(SB), Y2, Y3
 	VMULPS      Y1, Y3, Y3
-	VORPS       table90<>+0(SB), Y3, Y2
-	VMOVUPS     table91<>+0(SB), Y4
+	VORPS       table88<>+0(SB), Y3, Y2
+	VMOVUPS     table89<>+0(SB), Y4
 	VMAXPS      Y2, Y4, Y2
-	VMULPS      table87<>+0(SB), Y2, Y4
+	VMULPS      table85<>+0(SB), Y2, Y4
 	VMOVAPS     Y2, Y5
-	VFMSUB132PS table87<>+0(SB), Y4, Y5
-	VFMADD231PS table88<>+0(SB), Y2, Y5
-	VMULPS      table89<>+0(SB), Y5, Y5
-	VMOVUPS     table85<>+0(SB), Y2
+	VFMSUB132PS table85<>+0(SB), Y4, Y5
+	VFMADD231PS table86<>+0(SB), Y2, Y5
+	VMULPS      table87<>+0(SB), Y5, Y5
+	VMOVUPS     table83<>+0(SB), Y2
 	VMAXPS      Y4, Y2, Y4
-	VADDPS      table86<>+0(SB), Y4, Y6
-	VSUBPS      table86<>+0(SB), Y6, Y2
+	VADDPS      table84<>+0(SB), Y4, Y6
+	VSUBPS      table84<>+0(SB), Y6, Y2
 	VSUBPS      Y2, Y4, Y4
 	VPSLLD      $0x17, Y6, Y6
-	VMOVUPS     table84<>+0(SB), Y2
-	VFMADD213PS table83<>+0(SB), Y4, Y2
-	VFMADD213PS table82<>+0(SB), Y4, Y2
+	VMOVUPS     table82<>+0(SB), Y2
 	VFMADD213PS table81<>+0(SB), Y4, Y2
 	VFMADD213PS table80<>+0(SB), Y4, Y2
 	VFMADD213PS table79<>+0(SB), Y4, Y2
+	VFMADD213PS table78<>+0(SB), Y4, Y2
+	VFMADD213PS table77<>+0(SB), Y4, Y2
 	VMULPS      Y6, Y2, Y2
 	VFMADD231PS Y2, Y5, Y2
-	VADDPS      table79<>+0(SB), Y2, Y4
-	VMOVUPS     table79<>+0(SB), Y5
+	VADDPS      table77<>+0(SB), Y2, Y4
+	VMOVUPS     table77<>+0(SB), Y5
 	VDIVPS      Y4, Y5, Y4
 	VMULPS      Y4, Y2, Y2
 	VBLENDVPS   Y3, Y2, Y4, Y5
@@ -2715,33 +2675,33 @@ test:
 	JZ          end
 	VMASKMOVPS  (CX)(SI*4), Y0, Y1
 	VMULPS      Y1, Y1, Y2
-	VMOVUPS     table92<>+0(SB), Y3
-	VFMADD231PS table93<>+0(SB), Y2, Y3
+	VMOVUPS     table90<>+0(SB), Y3
+	VFMADD231PS table91<>+0(SB), Y2, Y3
 	VMULPS      Y1, Y3, Y3
-	VORPS       table90<>+0(SB), Y3, Y2
-	VMOVUPS     table91<>+0(SB), Y4
+	VORPS       table88<>+0(SB), Y3, Y2
+	VMOVUPS     table89<>+0(SB), Y4
 	VMAXPS      Y2, Y4, Y2
-	VMULPS      table87<>+0(SB), Y2, Y4
+	VMULPS      table85<>+0(SB), Y2, Y4
 	VMOVAPS     Y2, Y5
-	VFMSUB132PS table87<>+0(SB), Y4, Y5
-	VFMADD231PS table88<>+0(SB), Y2, Y5
-	VMULPS      table89<>+0(SB), Y5, Y5
-	VMOVUPS     table85<>+0(SB), Y2
+	VFMSUB132PS table85<>+0(SB), Y4, Y5
+	VFMADD231PS table86<>+0(SB), Y2, Y5
+	VMULPS      table87<>+0(SB), Y5, Y5
+	VMOVUPS     table83<>+0(SB), Y2
 	VMAXPS      Y4, Y2, Y4
-	VADDPS      table86<>+0(SB), Y4, Y6
-	VSUBPS      table86<>+0(SB), Y6, Y2
+	VADDPS      table84<>+0(SB), Y4, Y6
+	VSUBPS      table84<>+0(SB), Y6, Y2
 	VSUBPS      Y2, Y4, Y4
 	VPSLLD      $0x17, Y6, Y6
-	VMOVUPS     table84<>+0(SB), Y2
-	VFMADD213PS table83<>+0(SB), Y4, Y2
-	VFMADD213PS table82<>+0(SB), Y4, Y2
+	VMOVUPS     table82<>+0(SB), Y2
 	VFMADD213PS table81<>+0(SB), Y4, Y2
 	VFMADD213PS table80<>+0(SB), Y4, Y2
 	VFMADD213PS table79<>+0(SB), Y4, Y2
+	VFMADD213PS table78<>+0(SB), Y4, Y2
+	VFMADD213PS table77<>+0(SB), Y4, Y2
 	VMULPS      Y6, Y2, Y2
 	VFMADD231PS Y2, Y5, Y2
-	VADDPS      table79<>+0(SB), Y2, Y4
-	VMOVUPS     table79<>+0(SB), Y5
+	VADDPS      table77<>+0(SB), Y2, Y4
+	VMOVUPS     table77<>+0(SB), Y5
 	VDIVPS      Y4, Y5, Y4
 	VMULPS      Y4, Y2, Y2
 	VBLENDVPS   Y3, Y2, Y4, Y5
@@ -2754,203 +2714,193 @@ end:
 	VZEROUPPER
 	RET
 
-DATA table79<>+0(SB)/4, $0x3f800000
-DATA table79<>+4(SB)/4, $0x3f800000
-DATA table79<>+8(SB)/4, $0x3f800000
-DATA table79<>+12(SB)/4, $0x3f800000
-DATA table79<>+16(SB)/4, $0x3f800000
-DATA table79<>+20(SB)/4, $0x3f800000
-DATA table79<>+24(SB)/4, $0x3f800000
-DATA table79<>+28(SB)/4, $0x3f800000
+DATA table77<>+0(SB)/4, $0x3f800000
+DATA table77<>+4(SB)/4, $0x3f800000
+DATA table77<>+8(SB)/4, $0x3f800000
+DATA table77<>+12(SB)/4, $0x3f800000
+DATA table77<>+16(SB)/4, $0x3f800000
+DATA table77<>+20(SB)/4, $0x3f800000
+DATA table77<>+24(SB)/4, $0x3f800000
+DATA table77<>+28(SB)/4, $0x3f800000
+GLOBL table77<>(SB), RODATA|NOPTR, $32
+
+DATA table78<>+0(SB)/4, $0x3f317215
+DATA table78<>+4(SB)/4, $0x3f317215
+DATA table78<>+8(SB)/4, $0x3f317215
+DATA table78<>+12(SB)/4, $0x3f317215
+DATA table78<>+16(SB)/4, $0x3f317215
+DATA table78<>+20(SB)/4, $0x3f317215
+DATA table78<>+24(SB)/4, $0x3f317215
+DATA table78<>+28(SB)/4, $0x3f317215
+GLOBL table78<>(SB), RODATA|NOPTR, $32
+
+DATA table79<>+0(SB)/4, $0x3e75fcde
+DATA table79<>+4(SB)/4, $0x3e75fcde
+DATA table79<>+8(SB)/4, $0x3e75fcde
+DATA table79<>+12(SB)/4, $0x3e75fcde
+DATA table79<>+16(SB)/4, $0x3e75fcde
+DATA table79<>+20(SB)/4, $0x3e75fcde
+DATA table79<>+24(SB)/4, $0x3e75fcde
+DATA table79<>+28(SB)/4, $0x3e75fcde
 GLOBL table79<>(SB), RODATA|NOPTR, $32
 
-DATA table80<>+0(SB)/4, $0x3f317215
-DATA table80<>+4(SB)/4, $0x3f317215
-DATA table80<>+8(SB)/4, $0x3f317215
-DATA table80<>+12(SB)/4, $0x3f317215
-DATA table80<>+16(SB)/4, $0x3f317215
-DATA table80<>+20(SB)/4, $0x3f317215
-DATA table80<>+24(SB)/4, $0x3f317215
-DATA table80<>+28(SB)/4, $0x3f317215
+DATA table80<>+0(SB)/4, $0x3d635ba9
+DATA table80<>+4(SB)/4, $0x3d635ba9
+DATA table80<>+8(SB)/4, $0x3d635ba9
+DATA table80<>+12(SB)/4, $0x3d635ba9
+DATA table80<>+16(SB)/4, $0x3d635ba9
+DATA table80<>+20(SB)/4, $0x3d635ba9
+DATA table80<>+24(SB)/4, $0x3d635ba9
+DATA table80<>+28(SB)/4, $0x3d635ba9
 GLOBL table80<>(SB), RODATA|NOPTR, $32
 
-DATA table81<>+0(SB)/4, $0x3e75fcde
-DATA table81<>+4(SB)/4, $0x3e75fcde
-DATA table81<>+8(SB)/4, $0x3e75fcde
-DATA table81<>+12(SB)/4, $0x3e75fcde
-DATA table81<>+16(SB)/4, $0x3e75fcde
-DATA table81<>+20(SB)/4, $0x3e75fcde
-DATA table81<>+24(SB)/4, $0x3e75fcde
-DATA table81<>+28(SB)/4, $0x3e75fcde
+DATA table81<>+0(SB)/4, $0x3c1e7544
+DATA table81<>+4(SB)/4, $0x3c1e7544
+DATA table81<>+8(SB)/4, $0x3c1e7544
+DATA table81<>+12(SB)/4, $0x3c1e7544
+DATA table81<>+16(SB)/4, $0x3c1e7544
+DATA table81<>+20(SB)/4, $0x3c1e7544
+DATA table81<>+24(SB)/4, $0x3c1e7544
+DATA table81<>+28(SB)/4, $0x3c1e7544
 GLOBL table81<>(SB), RODATA|NOPTR, $32
 
-DATA table82<>+0(SB)/4, $0x3d635ba9
-DATA table82<>+4(SB)/4, $0x3d635ba9
-DATA table82<>+8(SB)/4, $0x3d635ba9
-DATA table82<>+12(SB)/4, $0x3d635ba9
-DATA table82<>+16(SB)/4, $0x3d635ba9
-DATA table82<>+20(SB)/4, $0x3d635ba9
-DATA table82<>+24(SB)/4, $0x3d635ba9
-DATA table82<>+28(SB)/4, $0x3d635ba9
+DATA table82<>+0(SB)/4, $0x3aaddd17
+DATA table82<>+4(SB)/4, $0x3aaddd17
+DATA table82<>+8(SB)/4, $0x3aaddd17
+DATA table82<>+12(SB)/4, $0x3aaddd17
+DATA table82<>+16(SB)/4, $0x3aaddd17
+DATA table82<>+20(SB)/4, $0x3aaddd17
+DATA table82<>+24(SB)/4, $0x3aaddd17
+DATA table82<>+28(SB)/4, $0x3aaddd17
 GLOBL table82<>(SB), RODATA|NOPTR, $32
 
-DATA table83<>+0(SB)/4, $0x3c1e7544
-DATA table83<>+4(SB)/4, $0x3c1e7544
-DATA table83<>+8(SB)/4, $0x3c1e7544
-DATA table83<>+12(SB)/4, $0x3c1e7544
-DATA table83<>+16(SB)/4, $0x3c1e7544
-DATA table83<>+20(SB)/4, $0x3c1e7544
-DATA table83<>+24(SB)/4, $0x3c1e7544
-DATA table83<>+28(SB)/4, $0x3c1e7544
+DATA table83<>+0(SB)/4, $0xc2fe0000
+DATA table83<>+4(SB)/4, $0xc2fe0000
+DATA table83<>+8(SB)/4, $0xc2fe0000
+DATA table83<>+12(SB)/4, $0xc2fe0000
+DATA table83<>+16(SB)/4, $0xc2fe0000
+DATA table83<>+20(SB)/4, $0xc2fe0000
+DATA table83<>+24(SB)/4, $0xc2fe0000
+DATA table83<>+28(SB)/4, $0xc2fe0000
 GLOBL table83<>(SB), RODATA|NOPTR, $32
 
-DATA table84<>+0(SB)/4, $0x3aaddd17
-DATA table84<>+4(SB)/4, $0x3aaddd17
-DATA table84<>+8(SB)/4, $0x3aaddd17
-DATA table84<>+12(SB)/4, $0x3aaddd17
-DATA table84<>+16(SB)/4, $0x3aaddd17
-DATA table84<>+20(SB)/4, $0x3aaddd17
-DATA table84<>+24(SB)/4, $0x3aaddd17
-DATA table84<>+28(SB)/4, $0x3aaddd17
+DATA table84<>+0(SB)/4, $0x4b40007f
+DATA table84<>+4(SB)/4, $0x4b40007f
+DATA table84<>+8(SB)/4, $0x4b40007f
+DATA table84<>+12(SB)/4, $0x4b40007f
+DATA table84<>+16(SB)/4, $0x4b40007f
+DATA table84<>+20(SB)/4, $0x4b40007f
+DATA table84<>+24(SB)/4, $0x4b40007f
+DATA table84<>+28(SB)/4, $0x4b40007f
 GLOBL table84<>(SB), RODATA|NOPTR, $32
 
-DATA table85<>+0(SB)/4, $0xc2fe0000
-DATA table85<>+4(SB)/4, $0xc2fe0000
-DATA table85<>+8(SB)/4, $0xc2fe0000
-DATA table85<>+12(SB)/4, $0xc2fe0000
-DATA table85<>+16(SB)/4, $0xc2fe0000
-DATA table85<>+20(SB)/4, $0xc2fe0000
-DATA table85<>+24(SB)/4, $0xc2fe0000
-DATA table85<>+28(SB)/4, $0xc2fe0000
+DATA table85<>+0(SB)/4, $0x3fb8aa3b
+DATA table85<>+4(SB)/4, $0x3fb8aa3b
+DATA table85<>+8(SB)/4, $0x3fb8aa3b
+DATA table85<>+12(SB)/4, $0x3fb8aa3b
+DATA table85<>+16(SB)/4, $0x3fb8aa3b
+DATA table85<>+20(SB)/4, $0x3fb8aa3b
+DATA table85<>+24(SB)/4, $0x3fb8aa3b
+DATA table85<>+28(SB)/4, $0x3fb8aa3b
 GLOBL table85<>(SB), RODATA|NOPTR, $32
 
-DATA table86<>+0(SB)/4, $0x4b40007f
-DATA table86<>+4(SB)/4, $0x4b40007f
-DATA table86<>+8(SB)/4, $0x4b40007f
-DATA table86<>+12(SB)/4, $0x4b40007f
-DATA table86<>+16(SB)/4, $0x4b40007f
-DATA table86<>+20(SB)/4, $0x4b40007f
-DATA table86<>+24(SB)/4, $0x4b40007f
-DATA table86<>+28(SB)/4, $0x4b40007f
+DATA table86<>+0(SB)/4, $0x32a57060
+DATA table86<>+4(SB)/4, $0x32a57060
+DATA table86<>+8(SB)/4, $0x32a57060
+DATA table86<>+12(SB)/4, $0x32a57060
+DATA table86<>+16(SB)/4, $0x32a57060
+DATA table86<>+20(SB)/4, $0x32a57060
+DATA table86<>+24(SB)/4, $0x32a57060
+DATA table86<>+28(SB)/4, $0x32a57060
 GLOBL table86<>(SB), RODATA|NOPTR, $32
 
-DATA table87<>+0(SB)/4, $0x3fb8aa3b
-DATA table87<>+4(SB)/4, $0x3fb8aa3b
-DATA table87<>+8(SB)/4, $0x3fb8aa3b
-DATA table87<>+12(SB)/4, $0x3fb8aa3b
-DATA table87<>+16(SB)/4, $0x3fb8aa3b
-DATA table87<>+20(SB)/4, $0x3fb8aa3b
-DATA table87<>+24(SB)/4, $0x3fb8aa3b
-DATA table87<>+28(SB)/4, $0x3fb8aa3b
+DATA table87<>+0(SB)/4, $0x3f317218
+DATA table87<>+4(SB)/4, $0x3f317218
+DATA table87<>+8(SB)/4, $0x3f317218
+DATA table87<>+12(SB)/4, $0x3f317218
+DATA table87<>+16(SB)/4, $0x3f317218
+DATA table87<>+20(SB)/4, $0x3f317218
+DATA table87<>+24(SB)/4, $0x3f317218
+DATA table87<>+28(SB)/4, $0x3f317218
 GLOBL table87<>(SB), RODATA|NOPTR, $32
 
-DATA table88<>+0(SB)/4, $0x32a57060
-DATA table88<>+4(SB)/4, $0x32a57060
-DATA table88<>+8(SB)/4, $0x32a57060
-DATA table88<>+12(SB)/4, $0x32a57060
-DATA table88<>+16(SB)/4, $0x32a57060
-DATA table88<>+20(SB)/4, $0x32a57060
-DATA table88<>+24(SB)/4, $0x32a57060
-DATA table88<>+28(SB)/4, $0x32a57060
+DATA table88<>+0(SB)/4, $0x80000000
+DATA table88<>+4(SB)/4, $0x80000000
+DATA table88<>+8(SB)/4, $0x80000000
+DATA table88<>+12(SB)/4, $0x80000000
+DATA table88<>+16(SB)/4, $0x80000000
+DATA table88<>+20(SB)/4, $0x80000000
+DATA table88<>+24(SB)/4, $0x80000000
+DATA table88<>+28(SB)/4, $0x80000000
 GLOBL table88<>(SB), RODATA|NOPTR, $32
 
-DATA table89<>+0(SB)/4, $0x3f317218
-DATA table89<>+4(SB)/4, $0x3f317218
-DATA table89<>+8(SB)/4, $0x3f317218
-DATA table89<>+12(SB)/4, $0x3f317218
-DATA table89<>+16(SB)/4, $0x3f317218
-DATA table89<>+20(SB)/4, $0x3f317218
-DATA table89<>+24(SB)/4, $0x3f317218
-DATA table89<>+28(SB)/4, $0x3f317218
+DATA table89<>+0(SB)/4, $0xc2dc0000
+DATA table89<>+4(SB)/4, $0xc2dc0000
+DATA table89<>+8(SB)/4, $0xc2dc0000
+DATA table89<>+12(SB)/4, $0xc2dc0000
+DATA table89<>+16(SB)/4, $0xc2dc0000
+DATA table89<>+20(SB)/4, $0xc2dc0000
+DATA table89<>+24(SB)/4, $0xc2dc0000
+DATA table89<>+28(SB)/4, $0xc2dc0000
 GLOBL table89<>(SB), RODATA|NOPTR, $32
 
-DATA table90<>+0(SB)/4, $0x80000000
-DATA table90<>+4(SB)/4, $0x80000000
-DATA table90<>+8(SB)/4, $0x80000000
-DATA table90<>+12(SB)/4, $0x80000000
-DATA table90<>+16(SB)/4, $0x80000000
-DATA table90<>+20(SB)/4, $0x80000000
-DATA table90<>+24(SB)/4, $0x80000000
-DATA table90<>+28(SB)/4, $0x80000000
+DATA table90<>+0(SB)/4, $0x3fcc422a
+DATA table90<>+4(SB)/4, $0x3fcc422a
+DATA table90<>+8(SB)/4, $0x3fcc422a
+DATA table90<>+12(SB)/4, $0x3fcc422a
+DATA table90<>+16(SB)/4, $0x3fcc422a
+DATA table90<>+20(SB)/4, $0x3fcc422a
+DATA table90<>+24(SB)/4, $0x3fcc422a
+DATA table90<>+28(SB)/4, $0x3fcc422a
 GLOBL table90<>(SB), RODATA|NOPTR, $32
 
-DATA table91<>+0(SB)/4, $0xc2dc0000
-DATA table91<>+4(SB)/4, $0xc2dc0000
-DATA table91<>+8(SB)/4, $0xc2dc0000
-DATA table91<>+12(SB)/4, $0xc2dc0000
-DATA table91<>+16(SB)/4, $0xc2dc0000
-DATA table91<>+20(SB)/4, $0xc2dc0000
-DATA table91<>+24(SB)/4, $0xc2dc0000
-DATA table91<>+28(SB)/4, $0xc2dc0000
+DATA table91<>+0(SB)/4, $0x3d922279
+DATA table91<>+4(SB)/4, $0x3d922279
+DATA table91<>+8(SB)/4, $0x3d922279
+DATA table91<>+12(SB)/4, $0x3d922279
+DATA table91<>+16(SB)/4, $0x3d922279
+DATA table91<>+20(SB)/4, $0x3d922279
+DATA table91<>+24(SB)/4, $0x3d922279
+DATA table91<>+28(SB)/4, $0x3d922279
 GLOBL table91<>(SB), RODATA|NOPTR, $32
 
-DATA table92<>+0(SB)/4, $0x3fcc422a
-DATA table92<>+4(SB)/4, $0x3fcc422a
-DATA table92<>+8(SB)/4, $0x3fcc422a
-DATA table92<>+12(SB)/4, $0x3fcc422a
-DATA table92<>+16(SB)/4, $0x3fcc422a
-DATA table92<>+20(SB)/4, $0x3fcc422a
-DATA table92<>+24(SB)/4, $0x3fcc422a
-DATA table92<>+28(SB)/4, $0x3fcc422a
+DATA table92<>+0(SB)/4, $0x3e5b33b6
+DATA table92<>+4(SB)/4, $0x3e5b33b6
+DATA table92<>+8(SB)/4, $0x3e5b33b6
+DATA table92<>+12(SB)/4, $0x3e5b33b6
+DATA table92<>+16(SB)/4, $0x3e5b33b6
+DATA table92<>+20(SB)/4, $0x3e5b33b6
+DATA table92<>+24(SB)/4, $0x3e5b33b6
+DATA table92<>+28(SB)/4, $0x3e5b33b6
 GLOBL table92<>(SB), RODATA|NOPTR, $32
 
-DATA table93<>+0(SB)/4, $0x3d922279
-DATA table93<>+4(SB)/4, $0x3d922279
-DATA table93<>+8(SB)/4, $0x3d922279
-DATA table93<>+12(SB)/4, $0x3d922279
-DATA table93<>+16(SB)/4, $0x3d922279
-DATA table93<>+20(SB)/4, $0x3d922279
-DATA table93<>+24(SB)/4, $0x3d922279
-DATA table93<>+28(SB)/4, $0x3d922279
+DATA table93<>+0(SB)/4, $0x4cbebc20
+DATA table93<>+4(SB)/4, $0x4cbebc20
+DATA table93<>+8(SB)/4, $0x4cbebc20
+DATA table93<>+12(SB)/4, $0x4cbebc20
+DATA table93<>+16(SB)/4, $0x4cbebc20
+DATA table93<>+20(SB)/4, $0x4cbebc20
+DATA table93<>+24(SB)/4, $0x4cbebc20
+DATA table93<>+28(SB)/4, $0x4cbebc20
 GLOBL table93<>(SB), RODATA|NOPTR, $32
 
-DATA table94<>+0(SB)/4, $0x3e5b33b6
-DATA table94<>+4(SB)/4, $0x3e5b33b6
-DATA table94<>+8(SB)/4, $0x3e5b33b6
-DATA table94<>+12(SB)/4, $0x3e5b33b6
-DATA table94<>+16(SB)/4, $0x3e5b33b6
-DATA table94<>+20(SB)/4, $0x3e5b33b6
-DATA table94<>+24(SB)/4, $0x3e5b33b6
-DATA table94<>+28(SB)/4, $0x3e5b33b6
-GLOBL table94<>(SB), RODATA|NOPTR, $32
-
-DATA table95<>+0(SB)/4, $0x461c4000
-DATA table95<>+4(SB)/4, $0x461c4000
-DATA table95<>+8(SB)/4, $0x461c4000
-DATA table95<>+12(SB)/4, $0x461c4000
-DATA table95<>+16(SB)/4, $0x461c4000
-DATA table95<>+20(SB)/4, $0x461c4000
-DATA table95<>+24(SB)/4, $0x461c4000
-DATA table95<>+28(SB)/4, $0x461c4000
-GLOBL table95<>(SB), RODATA|NOPTR, $32
-
-DATA table96<>+0(SB)/4, $0xc61c4000
-DATA table96<>+4(SB)/4, $0xc61c4000
-DATA table96<>+8(SB)/4, $0xc61c4000
-DATA table96<>+12(SB)/4, $0xc61c4000
-DATA table96<>+16(SB)/4, $0xc61c4000
-DATA table96<>+20(SB)/4, $0xc61c4000
-DATA table96<>+24(SB)/4, $0xc61c4000
-DATA table96<>+28(SB)/4, $0xc61c4000
-GLOBL table96<>(SB), RODATA|NOPTR, $32
-
-DATA table97<>+0(SB)/4, $0xffffffff
-DATA table97<>+4(SB)/4, $0xffffffff
-DATA table97<>+8(SB)/4, $0xffffffff
-DATA table97<>+12(SB)/4, $0xffffffff
-DATA table97<>+16(SB)/4, $0xffffffff
-DATA table97<>+20(SB)/4, $0xffffffff
-DATA table97<>+24(SB)/4, $0xffffffff
-DATA table97<>+28(SB)/4, $0xffffffff
-DATA table97<>+32(SB)/4, $0x00000000
-DATA table97<>+36(SB)/4, $0x00000000
-DATA table97<>+40(SB)/4, $0x00000000
-DATA table97<>+44(SB)/4, $0x00000000
-DATA table97<>+48(SB)/4, $0x00000000
-DATA table97<>+52(SB)/4, $0x00000000
-DATA table97<>+56(SB)/4, $0x00000000
-DATA table97<>+60(SB)/4, $0x00000000
-GLOBL table97<>(SB), RODATA|NOPTR, $64
+DATA table94<>+0(SB)/4, $0xffffffff
+DATA table94<>+4(SB)/4, $0xffffffff
+DATA table94<>+8(SB)/4, $0xffffffff
+DATA table94<>+12(SB)/4, $0xffffffff
+DATA table94<>+16(SB)/4, $0xffffffff
+DATA table94<>+20(SB)/4, $0xffffffff
+DATA table94<>+24(SB)/4, $0xffffffff
+DATA table94<>+28(SB)/4, $0xffffffff
+DATA table94<>+32(SB)/4, $0x00000000
+DATA table94<>+36(SB)/4, $0x00000000
+DATA table94<>+40(SB)/4, $0x00000000
+DATA table94<>+44(SB)/4, $0x00000000
+DATA table94<>+48(SB)/4, $0x00000000
+DATA table94<>+52(SB)/4, $0x00000000
+DATA table94<>+56(SB)/4, $0x00000000
+DATA table94<>+60(SB)/4, $0x00000000
+GLOBL table94<>(SB), RODATA|NOPTR, $64
 
 // func geluTanhGradAVX2F32(n int, dx *float32, x *float32, dy *float32)
 // Requires: AVX, AVX2, FMA3, SSE
@@ -2968,7 +2918,7 @@ TEXT ·geluTanhGradAVX2F32(SB), NOSPLIT, $8-32
 	ANDQ    $-8, BX
 	SUBQ    BX, SI
 	MOVQ    SI, DI
-	LEAQ    table97<>+32(SB), R8
+	LEAQ    table94<>+32(SB), R8
 	SHLQ    $0x02, DI
 	SUBQ    DI, R8
 	VMOVUPS (R8), Y0
@@ -2977,45 +2927,42 @@ TEXT ·geluTanhGradAVX2F32(SB), NOSPLIT, $8-32
 
 vector:
 	VMOVUPS     (CX)(DI*4), Y1
-	VMOVUPS     table95<>+0(SB), Y2
-	VMINPS      Y1, Y2, Y1
-	VMOVUPS     table96<>+0(SB), Y2
-	VMAXPS      Y1, Y2, Y1
 	VMULPS      Y1, Y1, Y2
-	VMOVUPS     table92<>+0(SB), Y3
-	VFMADD231PS table93<>+0(SB), Y2, Y3
+	VMINPS      table93<>+0(SB), Y2, Y2
+	VMOVUPS     table90<>+0(SB), Y3
+	VFMADD231PS table91<>+0(SB), Y2, Y3
 	VMULPS      Y1, Y3, Y3
-	VORPS       table90<>+0(SB), Y3, Y4
-	VMOVUPS     table91<>+0(SB), Y5
+	VORPS       table88<>+0(SB), Y3, Y4
+	VMOVUPS     table89<>+0(SB), Y5
 	VMAXPS      Y4, Y5, Y4
-	VMULPS      table87<>+0(SB), Y4, Y5
+	VMULPS      table85<>+0(SB), Y4, Y5
 	VMOVAPS     Y4, Y6
-	VFMSUB132PS table87<>+0(SB), Y5, Y6
-	VFMADD231PS table88<>+0(SB), Y4, Y6
-	VMULPS      table89<>+0(SB), Y6, Y6
-	VMOVUPS     table85<>+0(SB), Y4
+	VFMSUB132PS table85<>+0(SB), Y5, Y6
+	VFMADD231PS table86<>+0(SB), Y4, Y6
+	VMULPS      table87<>+0(SB), Y6, Y6
+	VMOVUPS     table83<>+0(SB), Y4
 	VMAXPS      Y5, Y4, Y5
-	VADDPS      table86<>+0(SB), Y5, Y7
-	VSUBPS      table86<>+0(SB), Y7, Y4
+	VADDPS      table84<>+0(SB), Y5, Y7
+	VSUBPS      table84<>+0(SB), Y7, Y4
 	VSUBPS      Y4, Y5, Y5
 	VPSLLD      $0x17, Y7, Y7
-	VMOVUPS     table84<>+0(SB), Y4
-	VFMADD213PS table83<>+0(SB), Y5, Y4
-	VFMADD213PS table82<>+0(SB), Y5, Y4
+	VMOVUPS     table82<>+0(SB), Y4
 	VFMADD213PS table81<>+0(SB), Y5, Y4
 	VFMADD213PS table80<>+0(SB), Y5, Y4
 	VFMADD213PS table79<>+0(SB), Y5, Y4
+	VFMADD213PS table78<>+0(SB), Y5, Y4
+	VFMADD213PS table77<>+0(SB), Y5, Y4
 	VMULPS      Y7, Y4, Y4
 	VFMADD231PS Y4, Y6, Y4
-	VADDPS      table79<>+0(SB), Y4, Y5
-	VMOVUPS     table79<>+0(SB), Y6
+	VADDPS      table77<>+0(SB), Y4, Y5
+	VMOVUPS     table77<>+0(SB), Y6
 	VDIVPS      Y5, Y6, Y5
 	VMULPS      Y5, Y4, Y4
 	VBLENDVPS   Y3, Y4, Y5, Y6
 	VBLENDVPS   Y3, Y5, Y4, Y3
 	VMULPS      Y6, Y1, Y1
-	VMOVUPS     table92<>+0(SB), Y4
-	VFMADD231PS table94<>+0(SB), Y2, Y4
+	VMOVUPS     table90<>+0(SB), Y4
+	VFMADD231PS table92<>+0(SB), Y2, Y4
 	VMULPS      Y3, Y4, Y4
 	VFMADD231PS Y4, Y1, Y6
 	VMOVUPS     (DX)(DI*4), Y1
@@ -3029,45 +2976,42 @@ test:
 	TESTQ       SI, SI
 	JZ          end
 	VMASKMOVPS  (CX)(DI*4), Y0, Y1
-	VMOVUPS     table95<>+0(SB), Y2
-	VMINPS      Y1, Y2, Y1
-	VMOVUPS     table96<>+0(SB), Y2
-	VMAXPS      Y1, Y2, Y1
 	VMULPS      Y1, Y1, Y2
-	VMOVUPS     table92<>+0(SB), Y3
-	VFMADD231PS table93<>+0(SB), Y2, Y3
+	VMINPS      table93<>+0(SB), Y2, Y2
+	VMOVUPS     table90<>+0(SB), Y3
+	VFMADD231PS table91<>+0(SB), Y2, Y3
 	VMULPS      Y1, Y3, Y3
-	VORPS       table90<>+0(SB), Y3, Y4
-	VMOVUPS     table91<>+0(SB), Y5
+	VORPS       table88<>+0(SB), Y3, Y4
+	VMOVUPS     table89<>+0(SB), Y5
 	VMAXPS      Y4, Y5, Y4
-	VMULPS      table87<>+0(SB), Y4, Y5
+	VMULPS      table85<>+0(SB), Y4, Y5
 	VMOVAPS     Y4, Y6
-	VFMSUB132PS table87<>+0(SB), Y5, Y6
-	VFMADD231PS table88<>+0(SB), Y4, Y6
-	VMULPS      table89<>+0(SB), Y6, Y6
-	VMOVUPS     table85<>+0(SB), Y4
+	VFMSUB132PS table85<>+0(SB), Y5, Y6
+	VFMADD231PS table86<>+0(SB), Y4, Y6
+	VMULPS      table87<>+0(SB), Y6, Y6
+	VMOVUPS     table83<>+0(SB), Y4
 	VMAXPS      Y5, Y4, Y5
-	VADDPS      table86<>+0(SB), Y5, Y7
-	VSUBPS      table86<>+0(SB), Y7, Y4
+	VADDPS      table84<>+0(SB), Y5, Y7
+	VSUBPS      table84<>+0(SB), Y7, Y4
 	VSUBPS      Y4, Y5, Y5
 	VPSLLD      $0x17, Y7, Y7
-	VMOVUPS     table84<>+0(SB), Y4
-	VFMADD213PS table83<>+0(SB), Y5, Y4
-	VFMADD213PS table82<>+0(SB), Y5, Y4
+	VMOVUPS     table82<>+0(SB), Y4
 	VFMADD213PS table81<>+0(SB), Y5, Y4
 	VFMADD213PS table80<>+0(SB), Y5, Y4
 	VFMADD213PS table79<>+0(SB), Y5, Y4
+	VFMADD213PS table78<>+0(SB), Y5, Y4
+	VFMADD213PS table77<>+0(SB), Y5, Y4
 	VMULPS      Y7, Y4, Y4
 	VFMADD231PS Y4, Y6, Y4
-	VADDPS      table79<>+0(SB), Y4, Y5
-	VMOVUPS     table79<>+0(SB), Y6
+	VADDPS      table77<>+0(SB), Y4, Y5
+	VMOVUPS     table77<>+0(SB), Y6
 	VDIVPS      Y5, Y6, Y5
 	VMULPS      Y5, Y4, Y4
 	VBLENDVPS   Y3, Y4, Y5, Y6
 	VBLENDVPS   Y3, Y5, Y4, Y3
 	VMULPS      Y6, Y1, Y1
-	VMOVUPS     table92<>+0(SB), Y4
-	VFMADD231PS table94<>+0(SB), Y2, Y4
+	VMOVUPS     table90<>+0(SB), Y4
+	VFMADD231PS table92<>+0(SB), Y2, Y4
 	VMULPS      Y3, Y4, Y4
 	VFMADD231PS Y4, Y1, Y6
 	VMASKMOVPS  (DX)(DI*4), Y0, Y1
@@ -3094,7 +3038,7 @@ TEXT ·geluErfAVX2F32(SB), NOSPLIT, $8-24
 	ANDQ    $-8, DX
 	SUBQ    DX, BX
 	MOVQ    BX, SI
-	LEAQ    table97<>+32(SB), DI
+	LEAQ    table94<>+32(SB), DI
 	SHLQ    $0x02, SI
 	SUBQ    SI, DI
 	VMOVUPS (DI), Y0
@@ -3103,52 +3047,52 @@ TEXT ·geluErfAVX2F32(SB), NOSPLIT, $8-24
 
 vector:
 	VMOVUPS     (CX)(SI*4), Y1
-	VMOVUPS     table90<>+0(SB), Y2
+	VMOVUPS     table88<>+0(SB), Y2
 	VANDNPS     Y1, Y2, Y2
-	VMOVUPS     table98<>+0(SB), Y3
+	VMOVUPS     table95<>+0(SB), Y3
 	VMINPS      Y2, Y3, Y2
-	VMULPS      table100<>+0(SB), Y2, Y3
+	VMULPS      table97<>+0(SB), Y2, Y3
 	VMULPS      Y3, Y2, Y4
 	VMOVAPS     Y3, Y3
 	VFMSUB213PS Y4, Y2, Y3
-	VMULPS      table87<>+0(SB), Y4, Y5
+	VMULPS      table85<>+0(SB), Y4, Y5
 	VMOVAPS     Y4, Y6
-	VFMSUB132PS table87<>+0(SB), Y5, Y6
-	VFMADD231PS table88<>+0(SB), Y4, Y6
-	VFMADD231PS table87<>+0(SB), Y3, Y6
-	VMULPS      table89<>+0(SB), Y6, Y6
-	VMOVUPS     table85<>+0(SB), Y3
+	VFMSUB132PS table85<>+0(SB), Y5, Y6
+	VFMADD231PS table86<>+0(SB), Y4, Y6
+	VFMADD231PS table85<>+0(SB), Y3, Y6
+	VMULPS      table87<>+0(SB), Y6, Y6
+	VMOVUPS     table83<>+0(SB), Y3
 	VMAXPS      Y5, Y3, Y5
-	VADDPS      table86<>+0(SB), Y5, Y4
-	VSUBPS      table86<>+0(SB), Y4, Y3
+	VADDPS      table84<>+0(SB), Y5, Y4
+	VSUBPS      table84<>+0(SB), Y4, Y3
 	VSUBPS      Y3, Y5, Y5
 	VPSLLD      $0x17, Y4, Y4
-	VMOVUPS     table84<>+0(SB), Y3
-	VFMADD213PS table83<>+0(SB), Y5, Y3
-	VFMADD213PS table82<>+0(SB), Y5, Y3
+	VMOVUPS     table82<>+0(SB), Y3
 	VFMADD213PS table81<>+0(SB), Y5, Y3
 	VFMADD213PS table80<>+0(SB), Y5, Y3
 	VFMADD213PS table79<>+0(SB), Y5, Y3
+	VFMADD213PS table78<>+0(SB), Y5, Y3
+	VFMADD213PS table77<>+0(SB), Y5, Y3
 	VMULPS      Y4, Y3, Y3
 	VFMADD231PS Y3, Y6, Y3
-	VADDPS      table99<>+0(SB), Y2, Y4
-	VMOVUPS     table79<>+0(SB), Y5
+	VADDPS      table96<>+0(SB), Y2, Y4
+	VMOVUPS     table77<>+0(SB), Y5
 	VDIVPS      Y4, Y5, Y4
-	VSUBPS      table99<>+0(SB), Y2, Y2
+	VSUBPS      table96<>+0(SB), Y2, Y2
 	VMULPS      Y4, Y2, Y2
-	VMOVUPS     table110<>+0(SB), Y5
-	VFMADD213PS table109<>+0(SB), Y2, Y5
-	VFMADD213PS table108<>+0(SB), Y2, Y5
-	VFMADD213PS table107<>+0(SB), Y2, Y5
+	VMOVUPS     table107<>+0(SB), Y5
 	VFMADD213PS table106<>+0(SB), Y2, Y5
 	VFMADD213PS table105<>+0(SB), Y2, Y5
 	VFMADD213PS table104<>+0(SB), Y2, Y5
 	VFMADD213PS table103<>+0(SB), Y2, Y5
 	VFMADD213PS table102<>+0(SB), Y2, Y5
 	VFMADD213PS table101<>+0(SB), Y2, Y5
+	VFMADD213PS table100<>+0(SB), Y2, Y5
+	VFMADD213PS table99<>+0(SB), Y2, Y5
+	VFMADD213PS table98<>+0(SB), Y2, Y5
 	VMULPS      Y4, Y5, Y5
 	VMULPS      Y3, Y5, Y5
-	VMOVUPS     table79<>+0(SB), Y2
+	VMOVUPS     table77<>+0(SB), Y2
 	VSUBPS      Y5, Y2, Y2
 	VBLENDVPS   Y1, Y5, Y2, Y2
 	VMULPS      Y2, Y1, Y1
@@ -3161,52 +3105,52 @@ test:
 	TESTQ       BX, BX
 	JZ          end
 	VMASKMOVPS  (CX)(SI*4), Y0, Y1
-	VMOVUPS     table90<>+0(SB), Y2
+	VMOVUPS     table88<>+0(SB), Y2
 	VANDNPS     Y1, Y2, Y2
-	VMOVUPS     table98<>+0(SB), Y3
+	VMOVUPS     table95<>+0(SB), Y3
 	VMINPS      Y2, Y3, Y2
-	VMULPS      table100<>+0(SB), Y2, Y3
+	VMULPS      table97<>+0(SB), Y2, Y3
 	VMULPS      Y3, Y2, Y4
 	VMOVAPS     Y3, Y3
 	VFMSUB213PS Y4, Y2, Y3
-	VMULPS      table87<>+0(SB), Y4, Y5
+	VMULPS      table85<>+0(SB), Y4, Y5
 	VMOVAPS     Y4, Y6
-	VFMSUB132PS table87<>+0(SB), Y5, Y6
-	VFMADD231PS table88<>+0(SB), Y4, Y6
-	VFMADD231PS table87<>+0(SB), Y3, Y6
-	VMULPS      table89<>+0(SB), Y6, Y6
-	VMOVUPS     table85<>+0(SB), Y3
+	VFMSUB132PS table85<>+0(SB), Y5, Y6
+	VFMADD231PS table86<>+0(SB), Y4, Y6
+	VFMADD231PS table85<>+0(SB), Y3, Y6
+	VMULPS      table87<>+0(SB), Y6, Y6
+	VMOVUPS     table83<>+0(SB), Y3
 	VMAXPS      Y5, Y3, Y5
-	VADDPS      table86<>+0(SB), Y5, Y4
-	VSUBPS      table86<>+0(SB), Y4, Y3
+	VADDPS      table84<>+0(SB), Y5, Y4
+	VSUBPS      table84<>+0(SB), Y4, Y3
 	VSUBPS      Y3, Y5, Y5
 	VPSLLD      $0x17, Y4, Y4
-	VMOVUPS     table84<>+0(SB), Y3
-	VFMADD213PS table83<>+0(SB), Y5, Y3
-	VFMADD213PS table82<>+0(SB), Y5, Y3
+	VMOVUPS     table82<>+0(SB), Y3
 	VFMADD213PS table81<>+0(SB), Y5, Y3
 	VFMADD213PS table80<>+0(SB), Y5, Y3
 	VFMADD213PS table79<>+0(SB), Y5, Y3
+	VFMADD213PS table78<>+0(SB), Y5, Y3
+	VFMADD213PS table77<>+0(SB), Y5, Y3
 	VMULPS      Y4, Y3, Y3
 	VFMADD231PS Y3, Y6, Y3
-	VADDPS      table99<>+0(SB), Y2, Y4
-	VMOVUPS     table79<>+0(SB), Y5
+	VADDPS      table96<>+0(SB), Y2, Y4
+	VMOVUPS     table77<>+0(SB), Y5
 	VDIVPS      Y4, Y5, Y4
-	VSUBPS      table99<>+0(SB), Y2, Y2
+	VSUBPS      table96<>+0(SB), Y2, Y2
 	VMULPS      Y4, Y2, Y2
-	VMOVUPS     table110<>+0(SB), Y5
-	VFMADD213PS table109<>+0(SB), Y2, Y5
-	VFMADD213PS table108<>+0(SB), Y2, Y5
-	VFMADD213PS table107<>+0(SB), Y2, Y5
+	VMOVUPS     table107<>+0(SB), Y5
 	VFMADD213PS table106<>+0(SB), Y2, Y5
 	VFMADD213PS table105<>+0(SB), Y2, Y5
 	VFMADD213PS table104<>+0(SB), Y2, Y5
 	VFMADD213PS table103<>+0(SB), Y2, Y5
 	VFMADD213PS table102<>+0(SB), Y2, Y5
 	VFMADD213PS table101<>+0(SB), Y2, Y5
+	VFMADD213PS table100<>+0(SB), Y2, Y5
+	VFMADD213PS table99<>+0(SB), Y2, Y5
+	VFMADD213PS table98<>+0(SB), Y2, Y5
 	VMULPS      Y4, Y5, Y5
 	VMULPS      Y3, Y5, Y5
-	VMOVUPS     table79<>+0(SB), Y2
+	VMOVUPS     table77<>+0(SB), Y2
 	VSUBPS      Y5, Y2, Y2
 	VBLENDVPS   Y1, Y5, Y2, Y2
 	VMULPS      Y2, Y1, Y1
@@ -3217,145 +3161,145 @@ end:
 	VZEROUPPER
 	RET
 
-DATA table98<>+0(SB)/4, $0x41680000
-DATA table98<>+4(SB)/4, $0x41680000
-DATA table98<>+8(SB)/4, $0x41680000
-DATA table98<>+12(SB)/4, $0x41680000
-DATA table98<>+16(SB)/4, $0x41680000
-DATA table98<>+20(SB)/4, $0x41680000
-DATA table98<>+24(SB)/4, $0x41680000
-DATA table98<>+28(SB)/4, $0x41680000
+DATA table95<>+0(SB)/4, $0x41680000
+DATA table95<>+4(SB)/4, $0x41680000
+DATA table95<>+8(SB)/4, $0x41680000
+DATA table95<>+12(SB)/4, $0x41680000
+DATA table95<>+16(SB)/4, $0x41680000
+DATA table95<>+20(SB)/4, $0x41680000
+DATA table95<>+24(SB)/4, $0x41680000
+DATA table95<>+28(SB)/4, $0x41680000
+GLOBL table95<>(SB), RODATA|NOPTR, $32
+
+DATA table96<>+0(SB)/4, $0x40800000
+DATA table96<>+4(SB)/4, $0x40800000
+DATA table96<>+8(SB)/4, $0x40800000
+DATA table96<>+12(SB)/4, $0x40800000
+DATA table96<>+16(SB)/4, $0x40800000
+DATA table96<>+20(SB)/4, $0x40800000
+DATA table96<>+24(SB)/4, $0x40800000
+DATA table96<>+28(SB)/4, $0x40800000
+GLOBL table96<>(SB), RODATA|NOPTR, $32
+
+DATA table97<>+0(SB)/4, $0xbf000000
+DATA table97<>+4(SB)/4, $0xbf000000
+DATA table97<>+8(SB)/4, $0xbf000000
+DATA table97<>+12(SB)/4, $0xbf000000
+DATA table97<>+16(SB)/4, $0xbf000000
+DATA table97<>+20(SB)/4, $0xbf000000
+DATA table97<>+24(SB)/4, $0xbf000000
+DATA table97<>+28(SB)/4, $0xbf000000
+GLOBL table97<>(SB), RODATA|NOPTR, $32
+
+DATA table98<>+0(SB)/4, $0x3f415a5e
+DATA table98<>+4(SB)/4, $0x3f415a5e
+DATA table98<>+8(SB)/4, $0x3f415a5e
+DATA table98<>+12(SB)/4, $0x3f415a5e
+DATA table98<>+16(SB)/4, $0x3f415a5e
+DATA table98<>+20(SB)/4, $0x3f415a5e
+DATA table98<>+24(SB)/4, $0x3f415a5e
+DATA table98<>+28(SB)/4, $0x3f415a5e
 GLOBL table98<>(SB), RODATA|NOPTR, $32
 
-DATA table99<>+0(SB)/4, $0x40800000
-DATA table99<>+4(SB)/4, $0x40800000
-DATA table99<>+8(SB)/4, $0x40800000
-DATA table99<>+12(SB)/4, $0x40800000
-DATA table99<>+16(SB)/4, $0x40800000
-DATA table99<>+20(SB)/4, $0x40800000
-DATA table99<>+24(SB)/4, $0x40800000
-DATA table99<>+28(SB)/4, $0x40800000
+DATA table99<>+0(SB)/4, $0xbf1b9f1c
+DATA table99<>+4(SB)/4, $0xbf1b9f1c
+DATA table99<>+8(SB)/4, $0xbf1b9f1c
+DATA table99<>+12(SB)/4, $0xbf1b9f1c
+DATA table99<>+16(SB)/4, $0xbf1b9f1c
+DATA table99<>+20(SB)/4, $0xbf1b9f1c
+DATA table99<>+24(SB)/4, $0xbf1b9f1c
+DATA table99<>+28(SB)/4, $0xbf1b9f1c
 GLOBL table99<>(SB), RODATA|NOPTR, $32
 
-DATA table100<>+0(SB)/4, $0xbf000000
-DATA table100<>+4(SB)/4, $0xbf000000
-DATA table100<>+8(SB)/4, $0xbf000000
-DATA table100<>+12(SB)/4, $0xbf000000
-DATA table100<>+16(SB)/4, $0xbf000000
-DATA table100<>+20(SB)/4, $0xbf000000
-DATA table100<>+24(SB)/4, $0xbf000000
-DATA table100<>+28(SB)/4, $0xbf000000
+DATA table100<>+0(SB)/4, $0x3ec636cf
+DATA table100<>+4(SB)/4, $0x3ec636cf
+DATA table100<>+8(SB)/4, $0x3ec636cf
+DATA table100<>+12(SB)/4, $0x3ec636cf
+DATA table100<>+16(SB)/4, $0x3ec636cf
+DATA table100<>+20(SB)/4, $0x3ec636cf
+DATA table100<>+24(SB)/4, $0x3ec636cf
+DATA table100<>+28(SB)/4, $0x3ec636cf
 GLOBL table100<>(SB), RODATA|NOPTR, $32
 
-DATA table101<>+0(SB)/4, $0x3f415a5e
-DATA table101<>+4(SB)/4, $0x3f415a5e
-DATA table101<>+8(SB)/4, $0x3f415a5e
-DATA table101<>+12(SB)/4, $0x3f415a5e
-DATA table101<>+16(SB)/4, $0x3f415a5e
-DATA table101<>+20(SB)/4, $0x3f415a5e
-DATA table101<>+24(SB)/4, $0x3f415a5e
-DATA table101<>+28(SB)/4, $0x3f415a5e
+DATA table101<>+0(SB)/4, $0xbe3f0000
+DATA table101<>+4(SB)/4, $0xbe3f0000
+DATA table101<>+8(SB)/4, $0xbe3f0000
+DATA table101<>+12(SB)/4, $0xbe3f0000
+DATA table101<>+16(SB)/4, $0xbe3f0000
+DATA table101<>+20(SB)/4, $0xbe3f0000
+DATA table101<>+24(SB)/4, $0xbe3f0000
+DATA table101<>+28(SB)/4, $0xbe3f0000
 GLOBL table101<>(SB), RODATA|NOPTR, $32
 
-DATA table102<>+0(SB)/4, $0xbf1b9f1c
-DATA table102<>+4(SB)/4, $0xbf1b9f1c
-DATA table102<>+8(SB)/4, $0xbf1b9f1c
-DATA table102<>+12(SB)/4, $0xbf1b9f1c
-DATA table102<>+16(SB)/4, $0xbf1b9f1c
-DATA table102<>+20(SB)/4, $0xbf1b9f1c
-DATA table102<>+24(SB)/4, $0xbf1b9f1c
-DATA table102<>+28(SB)/4, $0xbf1b9f1c
+DATA table102<>+0(SB)/4, $0x3d776a02
+DATA table102<>+4(SB)/4, $0x3d776a02
+DATA table102<>+8(SB)/4, $0x3d776a02
+DATA table102<>+12(SB)/4, $0x3d776a02
+DATA table102<>+16(SB)/4, $0x3d776a02
+DATA table102<>+20(SB)/4, $0x3d776a02
+DATA table102<>+24(SB)/4, $0x3d776a02
+DATA table102<>+28(SB)/4, $0x3d776a02
 GLOBL table102<>(SB), RODATA|NOPTR, $32
 
-DATA table103<>+0(SB)/4, $0x3ec636cf
-DATA table103<>+4(SB)/4, $0x3ec636cf
-DATA table103<>+8(SB)/4, $0x3ec636cf
-DATA table103<>+12(SB)/4, $0x3ec636cf
-DATA table103<>+16(SB)/4, $0x3ec636cf
-DATA table103<>+20(SB)/4, $0x3ec636cf
-DATA table103<>+24(SB)/4, $0x3ec636cf
-DATA table103<>+28(SB)/4, $0x3ec636cf
+DATA table103<>+0(SB)/4, $0xbbf6968c
+DATA table103<>+4(SB)/4, $0xbbf6968c
+DATA table103<>+8(SB)/4, $0xbbf6968c
+DATA table103<>+12(SB)/4, $0xbbf6968c
+DATA table103<>+16(SB)/4, $0xbbf6968c
+DATA table103<>+20(SB)/4, $0xbbf6968c
+DATA table103<>+24(SB)/4, $0xbbf6968c
+DATA table103<>+28(SB)/4, $0xbbf6968c
 GLOBL table103<>(SB), RODATA|NOPTR, $32
 
-DATA table104<>+0(SB)/4, $0xbe3f0000
-DATA table104<>+4(SB)/4, $0xbe3f0000
-DATA table104<>+8(SB)/4, $0xbe3f0000
-DATA table104<>+12(SB)/4, $0xbe3f0000
-DATA table104<>+16(SB)/4, $0xbe3f0000
-DATA table104<>+20(SB)/4, $0xbe3f0000
-DATA table104<>+24(SB)/4, $0xbe3f0000
-DATA table104<>+28(SB)/4, $0xbe3f0000
+DATA table104<>+0(SB)/4, $0xbb6632dd
+DATA table104<>+4(SB)/4, $0xbb6632dd
+DATA table104<>+8(SB)/4, $0xbb6632dd
+DATA table104<>+12(SB)/4, $0xbb6632dd
+DATA table104<>+16(SB)/4, $0xbb6632dd
+DATA table104<>+20(SB)/4, $0xbb6632dd
+DATA table104<>+24(SB)/4, $0xbb6632dd
+DATA table104<>+28(SB)/4, $0xbb6632dd
 GLOBL table104<>(SB), RODATA|NOPTR, $32
 
-DATA table105<>+0(SB)/4, $0x3d776a02
-DATA table105<>+4(SB)/4, $0x3d776a02
-DATA table105<>+8(SB)/4, $0x3d776a02
-DATA table105<>+12(SB)/4, $0x3d776a02
-DATA table105<>+16(SB)/4, $0x3d776a02
-DATA table105<>+20(SB)/4, $0x3d776a02
-DATA table105<>+24(SB)/4, $0x3d776a02
-DATA table105<>+28(SB)/4, $0x3d776a02
+DATA table105<>+0(SB)/4, $0x3acdc5dd
+DATA table105<>+4(SB)/4, $0x3acdc5dd
+DATA table105<>+8(SB)/4, $0x3acdc5dd
+DATA table105<>+12(SB)/4, $0x3acdc5dd
+DATA table105<>+16(SB)/4, $0x3acdc5dd
+DATA table105<>+20(SB)/4, $0x3acdc5dd
+DATA table105<>+24(SB)/4, $0x3acdc5dd
+DATA table105<>+28(SB)/4, $0x3acdc5dd
 GLOBL table105<>(SB), RODATA|NOPTR, $32
 
-DATA table106<>+0(SB)/4, $0xbbf6968c
-DATA table106<>+4(SB)/4, $0xbbf6968c
-DATA table106<>+8(SB)/4, $0xbbf6968c
-DATA table106<>+12(SB)/4, $0xbbf6968c
-DATA table106<>+16(SB)/4, $0xbbf6968c
-DATA table106<>+20(SB)/4, $0xbbf6968c
-DATA table106<>+24(SB)/4, $0xbbf6968c
-DATA table106<>+28(SB)/4, $0xbbf6968c
+DATA table106<>+0(SB)/4, $0x393c10a8
+DATA table106<>+4(SB)/4, $0x393c10a8
+DATA table106<>+8(SB)/4, $0x393c10a8
+DATA table106<>+12(SB)/4, $0x393c10a8
+DATA table106<>+16(SB)/4, $0x393c10a8
+DATA table106<>+20(SB)/4, $0x393c10a8
+DATA table106<>+24(SB)/4, $0x393c10a8
+DATA table106<>+28(SB)/4, $0x393c10a8
 GLOBL table106<>(SB), RODATA|NOPTR, $32
 
-DATA table107<>+0(SB)/4, $0xbb6632dd
-DATA table107<>+4(SB)/4, $0xbb6632dd
-DATA table107<>+8(SB)/4, $0xbb6632dd
-DATA table107<>+12(SB)/4, $0xbb6632dd
-DATA table107<>+16(SB)/4, $0xbb6632dd
-DATA table107<>+20(SB)/4, $0xbb6632dd
-DATA table107<>+24(SB)/4, $0xbb6632dd
-DATA table107<>+28(SB)/4, $0xbb6632dd
+DATA table107<>+0(SB)/4, $0xb90a6204
+DATA table107<>+4(SB)/4, $0xb90a6204
+DATA table107<>+8(SB)/4, $0xb90a6204
+DATA table107<>+12(SB)/4, $0xb90a6204
+DATA table107<>+16(SB)/4, $0xb90a6204
+DATA table107<>+20(SB)/4, $0xb90a6204
+DATA table107<>+24(SB)/4, $0xb90a6204
+DATA table107<>+28(SB)/4, $0xb90a6204
 GLOBL table107<>(SB), RODATA|NOPTR, $32
 
-DATA table108<>+0(SB)/4, $0x3acdc5dd
-DATA table108<>+4(SB)/4, $0x3acdc5dd
-DATA table108<>+8(SB)/4, $0x3acdc5dd
-DATA table108<>+12(SB)/4, $0x3acdc5dd
-DATA table108<>+16(SB)/4, $0x3acdc5dd
-DATA table108<>+20(SB)/4, $0x3acdc5dd
-DATA table108<>+24(SB)/4, $0x3acdc5dd
-DATA table108<>+28(SB)/4, $0x3acdc5dd
+DATA table108<>+0(SB)/4, $0x3ecc422a
+DATA table108<>+4(SB)/4, $0x3ecc422a
+DATA table108<>+8(SB)/4, $0x3ecc422a
+DATA table108<>+12(SB)/4, $0x3ecc422a
+DATA table108<>+16(SB)/4, $0x3ecc422a
+DATA table108<>+20(SB)/4, $0x3ecc422a
+DATA table108<>+24(SB)/4, $0x3ecc422a
+DATA table108<>+28(SB)/4, $0x3ecc422a
 GLOBL table108<>(SB), RODATA|NOPTR, $32
-
-DATA table109<>+0(SB)/4, $0x393c10a8
-DATA table109<>+4(SB)/4, $0x393c10a8
-DATA table109<>+8(SB)/4, $0x393c10a8
-DATA table109<>+12(SB)/4, $0x393c10a8
-DATA table109<>+16(SB)/4, $0x393c10a8
-DATA table109<>+20(SB)/4, $0x393c10a8
-DATA table109<>+24(SB)/4, $0x393c10a8
-DATA table109<>+28(SB)/4, $0x393c10a8
-GLOBL table109<>(SB), RODATA|NOPTR, $32
-
-DATA table110<>+0(SB)/4, $0xb90a6204
-DATA table110<>+4(SB)/4, $0xb90a6204
-DATA table110<>+8(SB)/4, $0xb90a6204
-DATA table110<>+12(SB)/4, $0xb90a6204
-DATA table110<>+16(SB)/4, $0xb90a6204
-DATA table110<>+20(SB)/4, $0xb90a6204
-DATA table110<>+24(SB)/4, $0xb90a6204
-DATA table110<>+28(SB)/4, $0xb90a6204
-GLOBL table110<>(SB), RODATA|NOPTR, $32
-
-DATA table111<>+0(SB)/4, $0x3ecc422a
-DATA table111<>+4(SB)/4, $0x3ecc422a
-DATA table111<>+8(SB)/4, $0x3ecc422a
-DATA table111<>+12(SB)/4, $0x3ecc422a
-DATA table111<>+16(SB)/4, $0x3ecc422a
-DATA table111<>+20(SB)/4, $0x3ecc422a
-DATA table111<>+24(SB)/4, $0x3ecc422a
-DATA table111<>+28(SB)/4, $0x3ecc422a
-GLOBL table111<>(SB), RODATA|NOPTR, $32
 
 // func geluErfGradAVX2F32(n int, dx *float32, x *float32, dy *float32)
 // Requires: AVX, AVX2, FMA3, SSE
@@ -3373,7 +3317,7 @@ TEXT ·geluErfGradAVX2F32(SB), NOSPLIT, $8-32
 	ANDQ    $-8, BX
 	SUBQ    BX, SI
 	MOVQ    SI, DI
-	LEAQ    table97<>+32(SB), R8
+	LEAQ    table94<>+32(SB), R8
 	SHLQ    $0x02, DI
 	SUBQ    DI, R8
 	VMOVUPS (R8), Y0
@@ -3382,56 +3326,56 @@ TEXT ·geluErfGradAVX2F32(SB), NOSPLIT, $8-32
 
 vector:
 	VMOVUPS     (CX)(DI*4), Y1
-	VMOVUPS     table90<>+0(SB), Y2
+	VMOVUPS     table88<>+0(SB), Y2
 	VANDNPS     Y1, Y2, Y2
-	VMOVUPS     table98<>+0(SB), Y3
+	VMOVUPS     table95<>+0(SB), Y3
 	VMINPS      Y2, Y3, Y2
-	VMULPS      table100<>+0(SB), Y2, Y3
+	VMULPS      table97<>+0(SB), Y2, Y3
 	VMULPS      Y3, Y2, Y4
 	VMOVAPS     Y3, Y3
 	VFMSUB213PS Y4, Y2, Y3
-	VMULPS      table87<>+0(SB), Y4, Y5
+	VMULPS      table85<>+0(SB), Y4, Y5
 	VMOVAPS     Y4, Y6
-	VFMSUB132PS table87<>+0(SB), Y5, Y6
-	VFMADD231PS table88<>+0(SB), Y4, Y6
-	VFMADD231PS table87<>+0(SB), Y3, Y6
-	VMULPS      table89<>+0(SB), Y6, Y6
-	VMOVUPS     table85<>+0(SB), Y3
+	VFMSUB132PS table85<>+0(SB), Y5, Y6
+	VFMADD231PS table86<>+0(SB), Y4, Y6
+	VFMADD231PS table85<>+0(SB), Y3, Y6
+	VMULPS      table87<>+0(SB), Y6, Y6
+	VMOVUPS     table83<>+0(SB), Y3
 	VMAXPS      Y5, Y3, Y5
-	VADDPS      table86<>+0(SB), Y5, Y4
-	VSUBPS      table86<>+0(SB), Y4, Y3
+	VADDPS      table84<>+0(SB), Y5, Y4
+	VSUBPS      table84<>+0(SB), Y4, Y3
 	VSUBPS      Y3, Y5, Y5
 	VPSLLD      $0x17, Y4, Y4
-	VMOVUPS     table84<>+0(SB), Y3
-	VFMADD213PS table83<>+0(SB), Y5, Y3
-	VFMADD213PS table82<>+0(SB), Y5, Y3
+	VMOVUPS     table82<>+0(SB), Y3
 	VFMADD213PS table81<>+0(SB), Y5, Y3
 	VFMADD213PS table80<>+0(SB), Y5, Y3
 	VFMADD213PS table79<>+0(SB), Y5, Y3
+	VFMADD213PS table78<>+0(SB), Y5, Y3
+	VFMADD213PS table77<>+0(SB), Y5, Y3
 	VMULPS      Y4, Y3, Y3
 	VFMADD231PS Y3, Y6, Y3
-	VADDPS      table99<>+0(SB), Y2, Y4
-	VMOVUPS     table79<>+0(SB), Y5
+	VADDPS      table96<>+0(SB), Y2, Y4
+	VMOVUPS     table77<>+0(SB), Y5
 	VDIVPS      Y4, Y5, Y4
-	VSUBPS      table99<>+0(SB), Y2, Y2
+	VSUBPS      table96<>+0(SB), Y2, Y2
 	VMULPS      Y4, Y2, Y2
-	VMOVUPS     table110<>+0(SB), Y5
-	VFMADD213PS table109<>+0(SB), Y2, Y5
-	VFMADD213PS table108<>+0(SB), Y2, Y5
-	VFMADD213PS table107<>+0(SB), Y2, Y5
+	VMOVUPS     table107<>+0(SB), Y5
 	VFMADD213PS table106<>+0(SB), Y2, Y5
 	VFMADD213PS table105<>+0(SB), Y2, Y5
 	VFMADD213PS table104<>+0(SB), Y2, Y5
 	VFMADD213PS table103<>+0(SB), Y2, Y5
 	VFMADD213PS table102<>+0(SB), Y2, Y5
 	VFMADD213PS table101<>+0(SB), Y2, Y5
+	VFMADD213PS table100<>+0(SB), Y2, Y5
+	VFMADD213PS table99<>+0(SB), Y2, Y5
+	VFMADD213PS table98<>+0(SB), Y2, Y5
 	VMULPS      Y4, Y5, Y5
 	VMULPS      Y3, Y5, Y5
-	VMOVUPS     table79<>+0(SB), Y2
+	VMOVUPS     table77<>+0(SB), Y2
 	VSUBPS      Y5, Y2, Y2
 	VBLENDVPS   Y1, Y5, Y2, Y2
 	VMULPS      Y2, Y1, Y4
-	VMULPS      table111<>+0(SB), Y3, Y3
+	VMULPS      table108<>+0(SB), Y3, Y3
 	VFMADD231PS Y3, Y1, Y2
 	VMOVUPS     (DX)(DI*4), Y1
 	VMULPS      Y1, Y2, Y2
@@ -3444,56 +3388,56 @@ test:
 	TESTQ       SI, SI
 	JZ          end
 	VMASKMOVPS  (CX)(DI*4), Y0, Y1
-	VMOVUPS     table90<>+0(SB), Y2
+	VMOVUPS     table88<>+0(SB), Y2
 	VANDNPS     Y1, Y2, Y2
-	VMOVUPS     table98<>+0(SB), Y3
+	VMOVUPS     table95<>+0(SB), Y3
 	VMINPS      Y2, Y3, Y2
-	VMULPS      table100<>+0(SB), Y2, Y3
+	VMULPS      table97<>+0(SB), Y2, Y3
 	VMULPS      Y3, Y2, Y4
 	VMOVAPS     Y3, Y3
 	VFMSUB213PS Y4, Y2, Y3
-	VMULPS      table87<>+0(SB), Y4, Y5
+	VMULPS      table85<>+0(SB), Y4, Y5
 	VMOVAPS     Y4, Y6
-	VFMSUB132PS table87<>+0(SB), Y5, Y6
-	VFMADD231PS table88<>+0(SB), Y4, Y6
-	VFMADD231PS table87<>+0(SB), Y3, Y6
-	VMULPS      table89<>+0(SB), Y6, Y6
-	VMOVUPS     table85<>+0(SB), Y3
+	VFMSUB132PS table85<>+0(SB), Y5, Y6
+	VFMADD231PS table86<>+0(SB), Y4, Y6
+	VFMADD231PS table85<>+0(SB), Y3, Y6
+	VMULPS      table87<>+0(SB), Y6, Y6
+	VMOVUPS     table83<>+0(SB), Y3
 	VMAXPS      Y5, Y3, Y5
-	VADDPS      table86<>+0(SB), Y5, Y4
-	VSUBPS      table86<>+0(SB), Y4, Y3
+	VADDPS      table84<>+0(SB), Y5, Y4
+	VSUBPS      table84<>+0(SB), Y4, Y3
 	VSUBPS      Y3, Y5, Y5
 	VPSLLD      $0x17, Y4, Y4
-	VMOVUPS     table84<>+0(SB), Y3
-	VFMADD213PS table83<>+0(SB), Y5, Y3
-	VFMADD213PS table82<>+0(SB), Y5, Y3
+	VMOVUPS     table82<>+0(SB), Y3
 	VFMADD213PS table81<>+0(SB), Y5, Y3
 	VFMADD213PS table80<>+0(SB), Y5, Y3
 	VFMADD213PS table79<>+0(SB), Y5, Y3
+	VFMADD213PS table78<>+0(SB), Y5, Y3
+	VFMADD213PS table77<>+0(SB), Y5, Y3
 	VMULPS      Y4, Y3, Y3
 	VFMADD231PS Y3, Y6, Y3
-	VADDPS      table99<>+0(SB), Y2, Y4
-	VMOVUPS     table79<>+0(SB), Y5
+	VADDPS      table96<>+0(SB), Y2, Y4
+	VMOVUPS     table77<>+0(SB), Y5
 	VDIVPS      Y4, Y5, Y4
-	VSUBPS      table99<>+0(SB), Y2, Y2
+	VSUBPS      table96<>+0(SB), Y2, Y2
 	VMULPS      Y4, Y2, Y2
-	VMOVUPS     table110<>+0(SB), Y5
-	VFMADD213PS table109<>+0(SB), Y2, Y5
-	VFMADD213PS table108<>+0(SB), Y2, Y5
-	VFMADD213PS table107<>+0(SB), Y2, Y5
+	VMOVUPS     table107<>+0(SB), Y5
 	VFMADD213PS table106<>+0(SB), Y2, Y5
 	VFMADD213PS table105<>+0(SB), Y2, Y5
 	VFMADD213PS table104<>+0(SB), Y2, Y5
 	VFMADD213PS table103<>+0(SB), Y2, Y5
 	VFMADD213PS table102<>+0(SB), Y2, Y5
 	VFMADD213PS table101<>+0(SB), Y2, Y5
+	VFMADD213PS table100<>+0(SB), Y2, Y5
+	VFMADD213PS table99<>+0(SB), Y2, Y5
+	VFMADD213PS table98<>+0(SB), Y2, Y5
 	VMULPS      Y4, Y5, Y5
 	VMULPS      Y3, Y5, Y5
-	VMOVUPS     table79<>+0(SB), Y2
+	VMOVUPS     table77<>+0(SB), Y2
 	VSUBPS      Y5, Y2, Y2
 	VBLENDVPS   Y1, Y5, Y2, Y2
 	VMULPS      Y2, Y1, Y4
-	VMULPS      table111<>+0(SB), Y3, Y3
+	VMULPS      table108<>+0(SB), Y3, Y3
 	VFMADD231PS Y3, Y1, Y2
 	VMASKMOVPS  (DX)(DI*4), Y0, Y1
 	VMULPS      Y1, Y2, Y2
@@ -3519,7 +3463,7 @@ TEXT ·siluAVX2F32(SB), NOSPLIT, $8-24
 	ANDQ    $-8, DX
 	SUBQ    DX, BX
 	MOVQ    BX, SI
-	LEAQ    table97<>+32(SB), DI
+	LEAQ    table94<>+32(SB), DI
 	SHLQ    $0x02, SI
 	SUBQ    SI, DI
 	VMOVUPS (DI), Y0
@@ -3528,30 +3472,30 @@ TEXT ·siluAVX2F32(SB), NOSPLIT, $8-24
 
 vector:
 	VMOVUPS     (CX)(SI*4), Y1
-	VORPS       table90<>+0(SB), Y1, Y2
-	VMOVUPS     table91<>+0(SB), Y3
+	VORPS       table88<>+0(SB), Y1, Y2
+	VMOVUPS     table89<>+0(SB), Y3
 	VMAXPS      Y2, Y3, Y2
-	VMULPS      table87<>+0(SB), Y2, Y3
+	VMULPS      table85<>+0(SB), Y2, Y3
 	VMOVAPS     Y2, Y4
-	VFMSUB132PS table87<>+0(SB), Y3, Y4
-	VFMADD231PS table88<>+0(SB), Y2, Y4
-	VMULPS      table89<>+0(SB), Y4, Y4
-	VMOVUPS     table85<>+0(SB), Y2
+	VFMSUB132PS table85<>+0(SB), Y3, Y4
+	VFMADD231PS table86<>+0(SB), Y2, Y4
+	VMULPS      table87<>+0(SB), Y4, Y4
+	VMOVUPS     table83<>+0(SB), Y2
 	VMAXPS      Y3, Y2, Y3
-	VADDPS      table86<>+0(SB), Y3, Y5
-	VSUBPS      table86<>+0(SB), Y5, Y2
+	VADDPS      table84<>+0(SB), Y3, Y5
+	VSUBPS      table84<>+0(SB), Y5, Y2
 	VSUBPS      Y2, Y3, Y3
 	VPSLLD      $0x17, Y5, Y5
-	VMOVUPS     table84<>+0(SB), Y2
-	VFMADD213PS table83<>+0(SB), Y3, Y2
-	VFMADD213PS table82<>+0(SB), Y3, Y2
+	VMOVUPS     table82<>+0(SB), Y2
 	VFMADD213PS table81<>+0(SB), Y3, Y2
 	VFMADD213PS table80<>+0(SB), Y3, Y2
 	VFMADD213PS table79<>+0(SB), Y3, Y2
+	VFMADD213PS table78<>+0(SB), Y3, Y2
+	VFMADD213PS table77<>+0(SB), Y3, Y2
 	VMULPS      Y5, Y2, Y2
 	VFMADD231PS Y2, Y4, Y2
-	VADDPS      table79<>+0(SB), Y2, Y3
-	VMOVUPS     table79<>+0(SB), Y4
+	VADDPS      table77<>+0(SB), Y2, Y3
+	VMOVUPS     table77<>+0(SB), Y4
 	VDIVPS      Y3, Y4, Y3
 	VMULPS      Y3, Y2, Y2
 	VBLENDVPS   Y1, Y2, Y3, Y4
@@ -3566,30 +3510,30 @@ test:
 	TESTQ       BX, BX
 	JZ          end
 	VMASKMOVPS  (CX)(SI*4), Y0, Y1
-	VORPS       table90<>+0(SB), Y1, Y2
-	VMOVUPS     table91<>+0(SB), Y3
+	VORPS       table88<>+0(SB), Y1, Y2
+	VMOVUPS     table89<>+0(SB), Y3
 	VMAXPS      Y2, Y3, Y2
-	VMULPS      table87<>+0(SB), Y2, Y3
+	VMULPS      table85<>+0(SB), Y2, Y3
 	VMOVAPS     Y2, Y4
-	VFMSUB132PS table87<>+0(SB), Y3, Y4
-	VFMADD231PS table88<>+0(SB), Y2, Y4
-	VMULPS      table89<>+0(SB), Y4, Y4
-	VMOVUPS     table85<>+0(SB), Y2
+	VFMSUB132PS table85<>+0(SB), Y3, Y4
+	VFMADD231PS table86<>+0(SB), Y2, Y4
+	VMULPS      table87<>+0(SB), Y4, Y4
+	VMOVUPS     table83<>+0(SB), Y2
 	VMAXPS      Y3, Y2, Y3
-	VADDPS      table86<>+0(SB), Y3, Y5
-	VSUBPS      table86<>+0(SB), Y5, Y2
+	VADDPS      table84<>+0(SB), Y3, Y5
+	VSUBPS      table84<>+0(SB), Y5, Y2
 	VSUBPS      Y2, Y3, Y3
 	VPSLLD      $0x17, Y5, Y5
-	VMOVUPS     table84<>+0(SB), Y2
-	VFMADD213PS table83<>+0(SB), Y3, Y2
-	VFMADD213PS table82<>+0(SB), Y3, Y2
+	VMOVUPS     table82<>+0(SB), Y2
 	VFMADD213PS table81<>+0(SB), Y3, Y2
 	VFMADD213PS table80<>+0(SB), Y3, Y2
 	VFMADD213PS table79<>+0(SB), Y3, Y2
+	VFMADD213PS table78<>+0(SB), Y3, Y2
+	VFMADD213PS table77<>+0(SB), Y3, Y2
 	VMULPS      Y5, Y2, Y2
 	VFMADD231PS Y2, Y4, Y2
-	VADDPS      table79<>+0(SB), Y2, Y3
-	VMOVUPS     table79<>+0(SB), Y4
+	VADDPS      table77<>+0(SB), Y2, Y3
+	VMOVUPS     table77<>+0(SB), Y4
 	VDIVPS      Y3, Y4, Y3
 	VMULPS      Y3, Y2, Y2
 	VBLENDVPS   Y1, Y2, Y3, Y4
@@ -3618,7 +3562,7 @@ TEXT ·siluGradAVX2F32(SB), NOSPLIT, $8-32
 	ANDQ    $-8, BX
 	SUBQ    BX, SI
 	MOVQ    SI, DI
-	LEAQ    table97<>+32(SB), R8
+	LEAQ    table94<>+32(SB), R8
 	SHLQ    $0x02, DI
 	SUBQ    DI, R8
 	VMOVUPS (R8), Y0
@@ -3627,30 +3571,30 @@ TEXT ·siluGradAVX2F32(SB), NOSPLIT, $8-32
 
 vector:
 	VMOVUPS     (CX)(DI*4), Y1
-	VORPS       table90<>+0(SB), Y1, Y2
-	VMOVUPS     table91<>+0(SB), Y3
+	VORPS       table88<>+0(SB), Y1, Y2
+	VMOVUPS     table89<>+0(SB), Y3
 	VMAXPS      Y2, Y3, Y2
-	VMULPS      table87<>+0(SB), Y2, Y3
+	VMULPS      table85<>+0(SB), Y2, Y3
 	VMOVAPS     Y2, Y4
-	VFMSUB132PS table87<>+0(SB), Y3, Y4
-	VFMADD231PS table88<>+0(SB), Y2, Y4
-	VMULPS      table89<>+0(SB), Y4, Y4
-	VMOVUPS     table85<>+0(SB), Y2
+	VFMSUB132PS table85<>+0(SB), Y3, Y4
+	VFMADD231PS table86<>+0(SB), Y2, Y4
+	VMULPS      table87<>+0(SB), Y4, Y4
+	VMOVUPS     table83<>+0(SB), Y2
 	VMAXPS      Y3, Y2, Y3
-	VADDPS      table86<>+0(SB), Y3, Y5
-	VSUBPS      table86<>+0(SB), Y5, Y2
+	VADDPS      table84<>+0(SB), Y3, Y5
+	VSUBPS      table84<>+0(SB), Y5, Y2
 	VSUBPS      Y2, Y3, Y3
 	VPSLLD      $0x17, Y5, Y5
-	VMOVUPS     table84<>+0(SB), Y2
-	VFMADD213PS table83<>+0(SB), Y3, Y2
-	VFMADD213PS table82<>+0(SB), Y3, Y2
+	VMOVUPS     table82<>+0(SB), Y2
 	VFMADD213PS table81<>+0(SB), Y3, Y2
 	VFMADD213PS table80<>+0(SB), Y3, Y2
 	VFMADD213PS table79<>+0(SB), Y3, Y2
+	VFMADD213PS table78<>+0(SB), Y3, Y2
+	VFMADD213PS table77<>+0(SB), Y3, Y2
 	VMULPS      Y5, Y2, Y2
 	VFMADD231PS Y2, Y4, Y2
-	VADDPS      table79<>+0(SB), Y2, Y3
-	VMOVUPS     table79<>+0(SB), Y4
+	VADDPS      table77<>+0(SB), Y2, Y3
+	VMOVUPS     table77<>+0(SB), Y4
 	VDIVPS      Y3, Y4, Y3
 	VMULPS      Y3, Y2, Y2
 	VBLENDVPS   Y1, Y2, Y3, Y4
@@ -3668,30 +3612,30 @@ test:
 	TESTQ       SI, SI
 	JZ          end
 	VMASKMOVPS  (CX)(DI*4), Y0, Y1
-	VORPS       table90<>+0(SB), Y1, Y2
-	VMOVUPS     table91<>+0(SB), Y3
+	VORPS       table88<>+0(SB), Y1, Y2
+	VMOVUPS     table89<>+0(SB), Y3
 	VMAXPS      Y2, Y3, Y2
-	VMULPS      table87<>+0(SB), Y2, Y3
+	VMULPS      table85<>+0(SB), Y2, Y3
 	VMOVAPS     Y2, Y4
-	VFMSUB132PS table87<>+0(SB), Y3, Y4
-	VFMADD231PS table88<>+0(SB), Y2, Y4
-	VMULPS      table89<>+0(SB), Y4, Y4
-	VMOVUPS     table85<>+0(SB), Y2
+	VFMSUB132PS table85<>+0(SB), Y3, Y4
+	VFMADD231PS table86<>+0(SB), Y2, Y4
+	VMULPS      table87<>+0(SB), Y4, Y4
+	VMOVUPS     table83<>+0(SB), Y2
 	VMAXPS      Y3, Y2, Y3
-	VADDPS      table86<>+0(SB), Y3, Y5
-	VSUBPS      table86<>+0(SB), Y5, Y2
+	VADDPS      table84<>+0(SB), Y3, Y5
+	VSUBPS      table84<>+0(SB), Y5, Y2
 	VSUBPS      Y2, Y3, Y3
 	VPSLLD      $0x17, Y5, Y5
-	VMOVUPS     table84<>+0(SB), Y2
-	VFMADD213PS table83<>+0(SB), Y3, Y2
-	VFMADD213PS table82<>+0(SB), Y3, Y2
+	VMOVUPS     table82<>+0(SB), Y2
 	VFMADD213PS table81<>+0(SB), Y3, Y2
 	VFMADD213PS table80<>+0(SB), Y3, Y2
 	VFMADD213PS table79<>+0(SB), Y3, Y2
+	VFMADD213PS table78<>+0(SB), Y3, Y2
+	VFMADD213PS table77<>+0(SB), Y3, Y2
 	VMULPS      Y5, Y2, Y2
 	VFMADD231PS Y2, Y4, Y2
-	VADDPS      table79<>+0(SB), Y2, Y3
-	VMOVUPS     table79<>+0(SB), Y4
+	VADDPS      table77<>+0(SB), Y2, Y3
+	VMOVUPS     table77<>+0(SB), Y4
 	VDIVPS      Y3, Y4, Y3
 	VMULPS      Y3, Y2, Y2
 	VBLENDVPS   Y1, Y2, Y3, Y4
@@ -3723,7 +3667,7 @@ TEXT ·reluSquaredAVX2F32(SB), NOSPLIT, $8-24
 	ANDQ    $-8, DX
 	SUBQ    DX, BX
 	MOVQ    BX, SI
-	LEAQ    table97<>+32(SB), DI
+	LEAQ    table94<>+32(SB), DI
 	SHLQ    $0x02, SI
 	SUBQ    SI, DI
 	VMOVUPS (DI), Y1
@@ -3769,7 +3713,7 @@ TEXT ·reluSquaredGradAVX2F32(SB), NOSPLIT, $8-32
 	ANDQ    $-8, BX
 	SUBQ    BX, SI
 	MOVQ    SI, DI
-	LEAQ    table97<>+32(SB), R8
+	LEAQ    table94<>+32(SB), R8
 	SHLQ    $0x02, DI
 	SUBQ    DI, R8
 	VMOVUPS (R8), Y1
@@ -3819,7 +3763,7 @@ TEXT ·geluTanhAVX2F64(SB), NOSPLIT, $8-24
 	ANDQ    $-4, DX
 	SUBQ    DX, BX
 	MOVQ    BX, SI
-	LEAQ    table135<>+32(SB), DI
+	LEAQ    table131<>+32(SB), DI
 	SHLQ    $0x03, SI
 	SUBQ    SI, DI
 	VMOVUPS (DI), Y0
@@ -3829,27 +3773,24 @@ TEXT ·geluTanhAVX2F64(SB), NOSPLIT, $8-24
 vector:
 	VMOVUPS     (CX)(SI*8), Y1
 	VMULPD      Y1, Y1, Y2
-	VMOVUPS     table130<>+0(SB), Y3
-	VFMADD231PD table131<>+0(SB), Y2, Y3
+	VMOVUPS     table127<>+0(SB), Y3
+	VFMADD231PD table128<>+0(SB), Y2, Y3
 	VMULPD      Y1, Y3, Y3
-	VORPD       table128<>+0(SB), Y3, Y2
-	VMOVUPS     table129<>+0(SB), Y4
+	VORPD       table125<>+0(SB), Y3, Y2
+	VMOVUPS     table126<>+0(SB), Y4
 	VMAXPD      Y2, Y4, Y2
-	VMULPD      table126<>+0(SB), Y2, Y4
+	VMULPD      table123<>+0(SB), Y2, Y4
 	VMOVAPS     Y2, Y5
-	VFMSUB132PD table126<>+0(SB), Y4, Y5
-	VFMADD231PD table127<>+0(SB), Y2, Y5
-	VMULPD      table113<>+0(SB), Y5, Y5
-	VMOVUPS     table124<>+0(SB), Y2
+	VFMSUB132PD table123<>+0(SB), Y4, Y5
+	VFMADD231PD table124<>+0(SB), Y2, Y5
+	VMULPD      table110<>+0(SB), Y5, Y5
+	VMOVUPS     table121<>+0(SB), Y2
 	VMAXPD      Y4, Y2, Y4
-	VADDPD      table125<>+0(SB), Y4, Y6
-	VSUBPD      table125<>+0(SB), Y6, Y2
+	VADDPD      table122<>+0(SB), Y4, Y6
+	VSUBPD      table122<>+0(SB), Y6, Y2
 	VSUBPD      Y2, Y4, Y4
 	VPSLLQ      $0x34, Y6, Y6
-	VMOVUPS     table123<>+0(SB), Y2
-	VFMADD213PD table122<>+0(SB), Y4, Y2
-	VFMADD213PD table121<>+0(SB), Y4, Y2
-	VFMADD213PD table120<>+0(SB), Y4, Y2
+	VMOVUPS     table120<>+0(SB), Y2
 	VFMADD213PD table119<>+0(SB), Y4, Y2
 	VFMADD213PD table118<>+0(SB), Y4, Y2
 	VFMADD213PD table117<>+0(SB), Y4, Y2
@@ -3858,10 +3799,13 @@ vector:
 	VFMADD213PD table114<>+0(SB), Y4, Y2
 	VFMADD213PD table113<>+0(SB), Y4, Y2
 	VFMADD213PD table112<>+0(SB), Y4, Y2
+	VFMADD213PD table111<>+0(SB), Y4, Y2
+	VFMADD213PD table110<>+0(SB), Y4, Y2
+	VFMADD213PD table109<>+0(SB), Y4, Y2
 	VMULPD      Y6, Y2, Y2
 	VFMADD231PD Y2, Y5, Y2
-	VADDPD      table112<>+0(SB), Y2, Y4
-	VMOVUPS     table112<>+0(SB), Y5
+	VADDPD      table109<>+0(SB), Y2, Y4
+	VMOVUPS     table109<>+0(SB), Y5
 	VDIVPD      Y4, Y5, Y4
 	VMULPD      Y4, Y2, Y2
 	VBLENDVPD   Y3, Y2, Y4, Y5
@@ -3877,27 +3821,24 @@ test:
 	JZ          end
 	VMASKMOVPD  (CX)(SI*8), Y0, Y1
 	VMULPD      Y1, Y1, Y2
-	VMOVUPS     table130<>+0(SB), Y3
-	VFMADD231PD table131<>+0(SB), Y2, Y3
+	VMOVUPS     table127<>+0(SB), Y3
+	VFMADD231PD table128<>+0(SB), Y2, Y3
 	VMULPD      Y1, Y3, Y3
-	VORPD       table128<>+0(SB), Y3, Y2
-	VMOVUPS     table129<>+0(SB), Y4
+	VORPD       table125<>+0(SB), Y3, Y2
+	VMOVUPS     table126<>+0(SB), Y4
 	VMAXPD      Y2, Y4, Y2
-	VMULPD      table126<>+0(SB), Y2, Y4
+	VMULPD      table123<>+0(SB), Y2, Y4
 	VMOVAPS     Y2, Y5
-	VFMSUB132PD table126<>+0(SB), Y4, Y5
-	VFMADD231PD table127<>+0(SB), Y2, Y5
-	VMULPD      table113<>+0(SB), Y5, Y5
-	VMOVUPS     table124<>+0(SB), Y2
+	VFMSUB132PD table123<>+0(SB), Y4, Y5
+	VFMADD231PD table124<>+0(SB), Y2, Y5
+	VMULPD      table110<>+0(SB), Y5, Y5
+	VMOVUPS     table121<>+0(SB), Y2
 	VMAXPD      Y4, Y2, Y4
-	VADDPD      table125<>+0(SB), Y4, Y6
-	VSUBPD      table125<>+0(SB), Y6, Y2
+	VADDPD      table122<>+0(SB), Y4, Y6
+	VSUBPD      table122<>+0(SB), Y6, Y2
 	VSUBPD      Y2, Y4, Y4
 	VPSLLQ      $0x34, Y6, Y6
-	VMOVUPS     table123<>+0(SB), Y2
-	VFMADD213PD table122<>+0(SB), Y4, Y2
-	VFMADD213PD table121<>+0(SB), Y4, Y2
-	VFMADD213PD table120<>+0(SB), Y4, Y2
+	VMOVUPS     table120<>+0(SB), Y2
 	VFMADD213PD table119<>+0(SB), Y4, Y2
 	VFMADD213PD table118<>+0(SB), Y4, Y2
 	VFMADD213PD table117<>+0(SB), Y4, Y2
@@ -3906,10 +3847,13 @@ test:
 	VFMADD213PD table114<>+0(SB), Y4, Y2
 	VFMADD213PD table113<>+0(SB), Y4, Y2
 	VFMADD213PD table112<>+0(SB), Y4, Y2
+	VFMADD213PD table111<>+0(SB), Y4, Y2
+	VFMADD213PD table110<>+0(SB), Y4, Y2
+	VFMADD213PD table109<>+0(SB), Y4, Y2
 	VMULPD      Y6, Y2, Y2
 	VFMADD231PD Y2, Y5, Y2
-	VADDPD      table112<>+0(SB), Y2, Y4
-	VMOVUPS     table112<>+0(SB), Y5
+	VADDPD      table109<>+0(SB), Y2, Y4
+	VMOVUPS     table109<>+0(SB), Y5
 	VDIVPD      Y4, Y5, Y4
 	VMULPD      Y4, Y2, Y2
 	VBLENDVPD   Y3, Y2, Y4, Y5
@@ -3922,153 +3866,147 @@ end:
 	VZEROUPPER
 	RET
 
-DATA table112<>+0(SB)/8, $0x3ff0000000000000
-DATA table112<>+8(SB)/8, $0x3ff0000000000000
-DATA table112<>+16(SB)/8, $0x3ff0000000000000
-DATA table112<>+24(SB)/8, $0x3ff0000000000000
+DATA table109<>+0(SB)/8, $0x3ff0000000000000
+DATA table109<>+8(SB)/8, $0x3ff0000000000000
+DATA table109<>+16(SB)/8, $0x3ff0000000000000
+DATA table109<>+24(SB)/8, $0x3ff0000000000000
+GLOBL table109<>(SB), RODATA|NOPTR, $32
+
+DATA table110<>+0(SB)/8, $0x3fe62e42fefa39ef
+DATA table110<>+8(SB)/8, $0x3fe62e42fefa39ef
+DATA table110<>+16(SB)/8, $0x3fe62e42fefa39ef
+DATA table110<>+24(SB)/8, $0x3fe62e42fefa39ef
+GLOBL table110<>(SB), RODATA|NOPTR, $32
+
+DATA table111<>+0(SB)/8, $0x3fcebfbdff82c5a4
+DATA table111<>+8(SB)/8, $0x3fcebfbdff82c5a4
+DATA table111<>+16(SB)/8, $0x3fcebfbdff82c5a4
+DATA table111<>+24(SB)/8, $0x3fcebfbdff82c5a4
+GLOBL table111<>(SB), RODATA|NOPTR, $32
+
+DATA table112<>+0(SB)/8, $0x3fac6b08d7049fe8
+DATA table112<>+8(SB)/8, $0x3fac6b08d7049fe8
+DATA table112<>+16(SB)/8, $0x3fac6b08d7049fe8
+DATA table112<>+24(SB)/8, $0x3fac6b08d7049fe8
 GLOBL table112<>(SB), RODATA|NOPTR, $32
 
-DATA table113<>+0(SB)/8, $0x3fe62e42fefa39ef
-DATA table113<>+8(SB)/8, $0x3fe62e42fefa39ef
-DATA table113<>+16(SB)/8, $0x3fe62e42fefa39ef
-DATA table113<>+24(SB)/8, $0x3fe62e42fefa39ef
+DATA table113<>+0(SB)/8, $0x3f83b2ab6fba011e
+DATA table113<>+8(SB)/8, $0x3f83b2ab6fba011e
+DATA table113<>+16(SB)/8, $0x3f83b2ab6fba011e
+DATA table113<>+24(SB)/8, $0x3f83b2ab6fba011e
 GLOBL table113<>(SB), RODATA|NOPTR, $32
 
-DATA table114<>+0(SB)/8, $0x3fcebfbdff82c5a4
-DATA table114<>+8(SB)/8, $0x3fcebfbdff82c5a4
-DATA table114<>+16(SB)/8, $0x3fcebfbdff82c5a4
-DATA table114<>+24(SB)/8, $0x3fcebfbdff82c5a4
+DATA table114<>+0(SB)/8, $0x3f55d87fe78cd641
+DATA table114<>+8(SB)/8, $0x3f55d87fe78cd641
+DATA table114<>+16(SB)/8, $0x3f55d87fe78cd641
+DATA table114<>+24(SB)/8, $0x3f55d87fe78cd641
 GLOBL table114<>(SB), RODATA|NOPTR, $32
 
-DATA table115<>+0(SB)/8, $0x3fac6b08d7049fe8
-DATA table115<>+8(SB)/8, $0x3fac6b08d7049fe8
-DATA table115<>+16(SB)/8, $0x3fac6b08d7049fe8
-DATA table115<>+24(SB)/8, $0x3fac6b08d7049fe8
+DATA table115<>+0(SB)/8, $0x3f24309130ed77e5
+DATA table115<>+8(SB)/8, $0x3f24309130ed77e5
+DATA table115<>+16(SB)/8, $0x3f24309130ed77e5
+DATA table115<>+24(SB)/8, $0x3f24309130ed77e5
 GLOBL table115<>(SB), RODATA|NOPTR, $32
 
-DATA table116<>+0(SB)/8, $0x3f83b2ab6fba011e
-DATA table116<>+8(SB)/8, $0x3f83b2ab6fba011e
-DATA table116<>+16(SB)/8, $0x3f83b2ab6fba011e
-DATA table116<>+24(SB)/8, $0x3f83b2ab6fba011e
+DATA table116<>+0(SB)/8, $0x3eeffcbfba9932ed
+DATA table116<>+8(SB)/8, $0x3eeffcbfba9932ed
+DATA table116<>+16(SB)/8, $0x3eeffcbfba9932ed
+DATA table116<>+24(SB)/8, $0x3eeffcbfba9932ed
 GLOBL table116<>(SB), RODATA|NOPTR, $32
 
-DATA table117<>+0(SB)/8, $0x3f55d87fe78cd641
-DATA table117<>+8(SB)/8, $0x3f55d87fe78cd641
-DATA table117<>+16(SB)/8, $0x3f55d87fe78cd641
-DATA table117<>+24(SB)/8, $0x3f55d87fe78cd641
+DATA table117<>+0(SB)/8, $0x3eb62bfc7a12e21d
+DATA table117<>+8(SB)/8, $0x3eb62bfc7a12e21d
+DATA table117<>+16(SB)/8, $0x3eb62bfc7a12e21d
+DATA table117<>+24(SB)/8, $0x3eb62bfc7a12e21d
 GLOBL table117<>(SB), RODATA|NOPTR, $32
 
-DATA table118<>+0(SB)/8, $0x3f24309130ed77e5
-DATA table118<>+8(SB)/8, $0x3f24309130ed77e5
-DATA table118<>+16(SB)/8, $0x3f24309130ed77e5
-DATA table118<>+24(SB)/8, $0x3f24309130ed77e5
+DATA table118<>+0(SB)/8, $0x3e7b5267cec7275f
+DATA table118<>+8(SB)/8, $0x3e7b5267cec7275f
+DATA table118<>+16(SB)/8, $0x3e7b5267cec7275f
+DATA table118<>+24(SB)/8, $0x3e7b5267cec7275f
 GLOBL table118<>(SB), RODATA|NOPTR, $32
 
-DATA table119<>+0(SB)/8, $0x3eeffcbfba9932ed
-DATA table119<>+8(SB)/8, $0x3eeffcbfba9932ed
-DATA table119<>+16(SB)/8, $0x3eeffcbfba9932ed
-DATA table119<>+24(SB)/8, $0x3eeffcbfba9932ed
+DATA table119<>+0(SB)/8, $0x3e3e61b483945bf6
+DATA table119<>+8(SB)/8, $0x3e3e61b483945bf6
+DATA table119<>+16(SB)/8, $0x3e3e61b483945bf6
+DATA table119<>+24(SB)/8, $0x3e3e61b483945bf6
 GLOBL table119<>(SB), RODATA|NOPTR, $32
 
-DATA table120<>+0(SB)/8, $0x3eb62bfc7a12e21d
-DATA table120<>+8(SB)/8, $0x3eb62bfc7a12e21d
-DATA table120<>+16(SB)/8, $0x3eb62bfc7a12e21d
-DATA table120<>+24(SB)/8, $0x3eb62bfc7a12e21d
+DATA table120<>+0(SB)/8, $0x3dfe79b6290ff556
+DATA table120<>+8(SB)/8, $0x3dfe79b6290ff556
+DATA table120<>+16(SB)/8, $0x3dfe79b6290ff556
+DATA table120<>+24(SB)/8, $0x3dfe79b6290ff556
 GLOBL table120<>(SB), RODATA|NOPTR, $32
 
-DATA table121<>+0(SB)/8, $0x3e7b5267cec7275f
-DATA table121<>+8(SB)/8, $0x3e7b5267cec7275f
-DATA table121<>+16(SB)/8, $0x3e7b5267cec7275f
-DATA table121<>+24(SB)/8, $0x3e7b5267cec7275f
+DATA table121<>+0(SB)/8, $0xc08ff80000000000
+DATA table121<>+8(SB)/8, $0xc08ff80000000000
+DATA table121<>+16(SB)/8, $0xc08ff80000000000
+DATA table121<>+24(SB)/8, $0xc08ff80000000000
 GLOBL table121<>(SB), RODATA|NOPTR, $32
 
-DATA table122<>+0(SB)/8, $0x3e3e61b483945bf6
-DATA table122<>+8(SB)/8, $0x3e3e61b483945bf6
-DATA table122<>+16(SB)/8, $0x3e3e61b483945bf6
-DATA table122<>+24(SB)/8, $0x3e3e61b483945bf6
+DATA table122<>+0(SB)/8, $0x43380000000003ff
+DATA table122<>+8(SB)/8, $0x43380000000003ff
+DATA table122<>+16(SB)/8, $0x43380000000003ff
+DATA table122<>+24(SB)/8, $0x43380000000003ff
 GLOBL table122<>(SB), RODATA|NOPTR, $32
 
-DATA table123<>+0(SB)/8, $0x3dfe79b6290ff556
-DATA table123<>+8(SB)/8, $0x3dfe79b6290ff556
-DATA table123<>+16(SB)/8, $0x3dfe79b6290ff556
-DATA table123<>+24(SB)/8, $0x3dfe79b6290ff556
+DATA table123<>+0(SB)/8, $0x3ff71547652b82fe
+DATA table123<>+8(SB)/8, $0x3ff71547652b82fe
+DATA table123<>+16(SB)/8, $0x3ff71547652b82fe
+DATA table123<>+24(SB)/8, $0x3ff71547652b82fe
 GLOBL table123<>(SB), RODATA|NOPTR, $32
 
-DATA table124<>+0(SB)/8, $0xc08ff80000000000
-DATA table124<>+8(SB)/8, $0xc08ff80000000000
-DATA table124<>+16(SB)/8, $0xc08ff80000000000
-DATA table124<>+24(SB)/8, $0xc08ff80000000000
+DATA table124<>+0(SB)/8, $0x3c7777d0ffda0d24
+DATA table124<>+8(SB)/8, $0x3c7777d0ffda0d24
+DATA table124<>+16(SB)/8, $0x3c7777d0ffda0d24
+DATA table124<>+24(SB)/8, $0x3c7777d0ffda0d24
 GLOBL table124<>(SB), RODATA|NOPTR, $32
 
-DATA table125<>+0(SB)/8, $0x43380000000003ff
-DATA table125<>+8(SB)/8, $0x43380000000003ff
-DATA table125<>+16(SB)/8, $0x43380000000003ff
-DATA table125<>+24(SB)/8, $0x43380000000003ff
+DATA table125<>+0(SB)/8, $0x8000000000000000
+DATA table125<>+8(SB)/8, $0x8000000000000000
+DATA table125<>+16(SB)/8, $0x8000000000000000
+DATA table125<>+24(SB)/8, $0x8000000000000000
 GLOBL table125<>(SB), RODATA|NOPTR, $32
 
-DATA table126<>+0(SB)/8, $0x3ff71547652b82fe
-DATA table126<>+8(SB)/8, $0x3ff71547652b82fe
-DATA table126<>+16(SB)/8, $0x3ff71547652b82fe
-DATA table126<>+24(SB)/8, $0x3ff71547652b82fe
+DATA table126<>+0(SB)/8, $0xc087700000000000
+DATA table126<>+8(SB)/8, $0xc087700000000000
+DATA table126<>+16(SB)/8, $0xc087700000000000
+DATA table126<>+24(SB)/8, $0xc087700000000000
 GLOBL table126<>(SB), RODATA|NOPTR, $32
 
-DATA table127<>+0(SB)/8, $0x3c7777d0ffda0d24
-DATA table127<>+8(SB)/8, $0x3c7777d0ffda0d24
-DATA table127<>+16(SB)/8, $0x3c7777d0ffda0d24
-DATA table127<>+24(SB)/8, $0x3c7777d0ffda0d24
+DATA table127<>+0(SB)/8, $0x3ff9884533d43651
+DATA table127<>+8(SB)/8, $0x3ff9884533d43651
+DATA table127<>+16(SB)/8, $0x3ff9884533d43651
+DATA table127<>+24(SB)/8, $0x3ff9884533d43651
 GLOBL table127<>(SB), RODATA|NOPTR, $32
 
-DATA table128<>+0(SB)/8, $0x8000000000000000
-DATA table128<>+8(SB)/8, $0x8000000000000000
-DATA table128<>+16(SB)/8, $0x8000000000000000
-DATA table128<>+24(SB)/8, $0x8000000000000000
+DATA table128<>+0(SB)/8, $0x3fb2444f2a4d8b4b
+DATA table128<>+8(SB)/8, $0x3fb2444f2a4d8b4b
+DATA table128<>+16(SB)/8, $0x3fb2444f2a4d8b4b
+DATA table128<>+24(SB)/8, $0x3fb2444f2a4d8b4b
 GLOBL table128<>(SB), RODATA|NOPTR, $32
 
-DATA table129<>+0(SB)/8, $0xc087700000000000
-DATA table129<>+8(SB)/8, $0xc087700000000000
-DATA table129<>+16(SB)/8, $0xc087700000000000
-DATA table129<>+24(SB)/8, $0xc087700000000000
+DATA table129<>+0(SB)/8, $0x3fcb6676bf7450f0
+DATA table129<>+8(SB)/8, $0x3fcb6676bf7450f0
+DATA table129<>+16(SB)/8, $0x3fcb6676bf7450f0
+DATA table129<>+24(SB)/8, $0x3fcb6676bf7450f0
 GLOBL table129<>(SB), RODATA|NOPTR, $32
 
-DATA table130<>+0(SB)/8, $0x3ff9884533d43651
-DATA table130<>+8(SB)/8, $0x3ff9884533d43651
-DATA table130<>+16(SB)/8, $0x3ff9884533d43651
-DATA table130<>+24(SB)/8, $0x3ff9884533d43651
+DATA table130<>+0(SB)/8, $0x4197d78400000000
+DATA table130<>+8(SB)/8, $0x4197d78400000000
+DATA table130<>+16(SB)/8, $0x4197d78400000000
+DATA table130<>+24(SB)/8, $0x4197d78400000000
 GLOBL table130<>(SB), RODATA|NOPTR, $32
 
-DATA table131<>+0(SB)/8, $0x3fb2444f2a4d8b4b
-DATA table131<>+8(SB)/8, $0x3fb2444f2a4d8b4b
-DATA table131<>+16(SB)/8, $0x3fb2444f2a4d8b4b
-DATA table131<>+24(SB)/8, $0x3fb2444f2a4d8b4b
-GLOBL table131<>(SB), RODATA|NOPTR, $32
-
-DATA table132<>+0(SB)/8, $0x3fcb6676bf7450f0
-DATA table132<>+8(SB)/8, $0x3fcb6676bf7450f0
-DATA table132<>+16(SB)/8, $0x3fcb6676bf7450f0
-DATA table132<>+24(SB)/8, $0x3fcb6676bf7450f0
-GLOBL table132<>(SB), RODATA|NOPTR, $32
-
-DATA table133<>+0(SB)/8, $0x40c3880000000000
-DATA table133<>+8(SB)/8, $0x40c3880000000000
-DATA table133<>+16(SB)/8, $0x40c3880000000000
-DATA table133<>+24(SB)/8, $0x40c3880000000000
-GLOBL table133<>(SB), RODATA|NOPTR, $32
-
-DATA table134<>+0(SB)/8, $0xc0c3880000000000
-DATA table134<>+8(SB)/8, $0xc0c3880000000000
-DATA table134<>+16(SB)/8, $0xc0c3880000000000
-DATA table134<>+24(SB)/8, $0xc0c3880000000000
-GLOBL table134<>(SB), RODATA|NOPTR, $32
-
-DATA table135<>+0(SB)/8, $0xffffffffffffffff
-DATA table135<>+8(SB)/8, $0xffffffffffffffff
-DATA table135<>+16(SB)/8, $0xffffffffffffffff
-DATA table135<>+24(SB)/8, $0xffffffffffffffff
-DATA table135<>+32(SB)/8, $0x0000000000000000
-DATA table135<>+40(SB)/8, $0x0000000000000000
-DATA table135<>+48(SB)/8, $0x0000000000000000
-DATA table135<>+56(SB)/8, $0x0000000000000000
-GLOBL table135<>(SB), RODATA|NOPTR, $64
+DATA table131<>+0(SB)/8, $0xffffffffffffffff
+DATA table131<>+8(SB)/8, $0xffffffffffffffff
+DATA table131<>+16(SB)/8, $0xffffffffffffffff
+DATA table131<>+24(SB)/8, $0xffffffffffffffff
+DATA table131<>+32(SB)/8, $0x0000000000000000
+DATA table131<>+40(SB)/8, $0x0000000000000000
+DATA table131<>+48(SB)/8, $0x0000000000000000
+DATA table131<>+56(SB)/8, $0x0000000000000000
+GLOBL table131<>(SB), RODATA|NOPTR, $64
 
 // func geluTanhGradAVX2F64(n int, dx *float64, x *float64, dy *float64)
 // Requires: AVX, AVX2, FMA3, SSE
@@ -4086,7 +4024,7 @@ TEXT ·geluTanhGradAVX2F64(SB), NOSPLIT, $8-32
 	ANDQ    $-4, BX
 	SUBQ    BX, SI
 	MOVQ    SI, DI
-	LEAQ    table135<>+32(SB), R8
+	LEAQ    table131<>+32(SB), R8
 	SHLQ    $0x03, DI
 	SUBQ    DI, R8
 	VMOVUPS (R8), Y0
@@ -4095,32 +4033,26 @@ TEXT ·geluTanhGradAVX2F64(SB), NOSPLIT, $8-32
 
 vector:
 	VMOVUPS     (CX)(DI*8), Y1
-	VMOVUPS     table133<>+0(SB), Y2
-	VMINPD      Y1, Y2, Y1
-	VMOVUPS     table134<>+0(SB), Y2
-	VMAXPD      Y1, Y2, Y1
 	VMULPD      Y1, Y1, Y2
-	VMOVUPS     table130<>+0(SB), Y3
-	VFMADD231PD table131<>+0(SB), Y2, Y3
+	VMINPD      table130<>+0(SB), Y2, Y2
+	VMOVUPS     table127<>+0(SB), Y3
+	VFMADD231PD table128<>+0(SB), Y2, Y3
 	VMULPD      Y1, Y3, Y3
-	VORPD       table128<>+0(SB), Y3, Y4
-	VMOVUPS     table129<>+0(SB), Y5
+	VORPD       table125<>+0(SB), Y3, Y4
+	VMOVUPS     table126<>+0(SB), Y5
 	VMAXPD      Y4, Y5, Y4
-	VMULPD      table126<>+0(SB), Y4, Y5
+	VMULPD      table123<>+0(SB), Y4, Y5
 	VMOVAPS     Y4, Y6
-	VFMSUB132PD table126<>+0(SB), Y5, Y6
-	VFMADD231PD table127<>+0(SB), Y4, Y6
-	VMULPD      table113<>+0(SB), Y6, Y6
-	VMOVUPS     table124<>+0(SB), Y4
+	VFMSUB132PD table123<>+0(SB), Y5, Y6
+	VFMADD231PD table124<>+0(SB), Y4, Y6
+	VMULPD      table110<>+0(SB), Y6, Y6
+	VMOVUPS     table121<>+0(SB), Y4
 	VMAXPD      Y5, Y4, Y5
-	VADDPD      table125<>+0(SB), Y5, Y7
-	VSUBPD      table125<>+0(SB), Y7, Y4
+	VADDPD      table122<>+0(SB), Y5, Y7
+	VSUBPD      table122<>+0(SB), Y7, Y4
 	VSUBPD      Y4, Y5, Y5
 	VPSLLQ      $0x34, Y7, Y7
-	VMOVUPS     table123<>+0(SB), Y4
-	VFMADD213PD table122<>+0(SB), Y5, Y4
-	VFMADD213PD table121<>+0(SB), Y5, Y4
-	VFMADD213PD table120<>+0(SB), Y5, Y4
+	VMOVUPS     table120<>+0(SB), Y4
 	VFMADD213PD table119<>+0(SB), Y5, Y4
 	VFMADD213PD table118<>+0(SB), Y5, Y4
 	VFMADD213PD table117<>+0(SB), Y5, Y4
@@ -4129,17 +4061,20 @@ vector:
 	VFMADD213PD table114<>+0(SB), Y5, Y4
 	VFMADD213PD table113<>+0(SB), Y5, Y4
 	VFMADD213PD table112<>+0(SB), Y5, Y4
+	VFMADD213PD table111<>+0(SB), Y5, Y4
+	VFMADD213PD table110<>+0(SB), Y5, Y4
+	VFMADD213PD table109<>+0(SB), Y5, Y4
 	VMULPD      Y7, Y4, Y4
 	VFMADD231PD Y4, Y6, Y4
-	VADDPD      table112<>+0(SB), Y4, Y5
-	VMOVUPS     table112<>+0(SB), Y6
+	VADDPD      table109<>+0(SB), Y4, Y5
+	VMOVUPS     table109<>+0(SB), Y6
 	VDIVPD      Y5, Y6, Y5
 	VMULPD      Y5, Y4, Y4
 	VBLENDVPD   Y3, Y4, Y5, Y6
 	VBLENDVPD   Y3, Y5, Y4, Y3
 	VMULPD      Y6, Y1, Y1
-	VMOVUPS     table130<>+0(SB), Y4
-	VFMADD231PD table132<>+0(SB), Y2, Y4
+	VMOVUPS     table127<>+0(SB), Y4
+	VFMADD231PD table129<>+0(SB), Y2, Y4
 	VMULPD      Y3, Y4, Y4
 	VFMADD231PD Y4, Y1, Y6
 	VMOVUPS     (DX)(DI*8), Y1
@@ -4153,32 +4088,26 @@ test:
 	TESTQ       SI, SI
 	JZ          end
 	VMASKMOVPD  (CX)(DI*8), Y0, Y1
-	VMOVUPS     table133<>+0(SB), Y2
-	VMINPD      Y1, Y2, Y1
-	VMOVUPS     table134<>+0(SB), Y2
-	VMAXPD      Y1, Y2, Y1
 	VMULPD      Y1, Y1, Y2
-	VMOVUPS     table130<>+0(SB), Y3
-	VFMADD231PD table131<>+0(SB), Y2, Y3
+	VMINPD      table130<>+0(SB), Y2, Y2
+	VMOVUPS     table127<>+0(SB), Y3
+	VFMADD231PD table128<>+0(SB), Y2, Y3
 	VMULPD      Y1, Y3, Y3
-	VORPD       table128<>+0(SB), Y3, Y4
-	VMOVUPS     table129<>+0(SB), Y5
+	VORPD       table125<>+0(SB), Y3, Y4
+	VMOVUPS     table126<>+0(SB), Y5
 	VMAXPD      Y4, Y5, Y4
-	VMULPD      table126<>+0(SB), Y4, Y5
+	VMULPD      table123<>+0(SB), Y4, Y5
 	VMOVAPS     Y4, Y6
-	VFMSUB132PD table126<>+0(SB), Y5, Y6
-	VFMADD231PD table127<>+0(SB), Y4, Y6
-	VMULPD      table113<>+0(SB), Y6, Y6
-	VMOVUPS     table124<>+0(SB), Y4
+	VFMSUB132PD table123<>+0(SB), Y5, Y6
+	VFMADD231PD table124<>+0(SB), Y4, Y6
+	VMULPD      table110<>+0(SB), Y6, Y6
+	VMOVUPS     table121<>+0(SB), Y4
 	VMAXPD      Y5, Y4, Y5
-	VADDPD      table125<>+0(SB), Y5, Y7
-	VSUBPD      table125<>+0(SB), Y7, Y4
+	VADDPD      table122<>+0(SB), Y5, Y7
+	VSUBPD      table122<>+0(SB), Y7, Y4
 	VSUBPD      Y4, Y5, Y5
 	VPSLLQ      $0x34, Y7, Y7
-	VMOVUPS     table123<>+0(SB), Y4
-	VFMADD213PD table122<>+0(SB), Y5, Y4
-	VFMADD213PD table121<>+0(SB), Y5, Y4
-	VFMADD213PD table120<>+0(SB), Y5, Y4
+	VMOVUPS     table120<>+0(SB), Y4
 	VFMADD213PD table119<>+0(SB), Y5, Y4
 	VFMADD213PD table118<>+0(SB), Y5, Y4
 	VFMADD213PD table117<>+0(SB), Y5, Y4
@@ -4187,17 +4116,20 @@ test:
 	VFMADD213PD table114<>+0(SB), Y5, Y4
 	VFMADD213PD table113<>+0(SB), Y5, Y4
 	VFMADD213PD table112<>+0(SB), Y5, Y4
+	VFMADD213PD table111<>+0(SB), Y5, Y4
+	VFMADD213PD table110<>+0(SB), Y5, Y4
+	VFMADD213PD table109<>+0(SB), Y5, Y4
 	VMULPD      Y7, Y4, Y4
 	VFMADD231PD Y4, Y6, Y4
-	VADDPD      table112<>+0(SB), Y4, Y5
-	VMOVUPS     table112<>+0(SB), Y6
+	VADDPD      table109<>+0(SB), Y4, Y5
+	VMOVUPS     table109<>+0(SB), Y6
 	VDIVPD      Y5, Y6, Y5
 	VMULPD      Y5, Y4, Y4
 	VBLENDVPD   Y3, Y4, Y5, Y6
 	VBLENDVPD   Y3, Y5, Y4, Y3
 	VMULPD      Y6, Y1, Y1
-	VMOVUPS     table130<>+0(SB), Y4
-	VFMADD231PD table132<>+0(SB), Y2, Y4
+	VMOVUPS     table127<>+0(SB), Y4
+	VFMADD231PD table129<>+0(SB), Y2, Y4
 	VMULPD      Y3, Y4, Y4
 	VFMADD231PD Y4, Y1, Y6
 	VMASKMOVPD  (DX)(DI*8), Y0, Y1
@@ -4224,7 +4156,7 @@ TEXT ·geluErfAVX2F64(SB), NOSPLIT, $8-24
 	ANDQ    $-4, DX
 	SUBQ    DX, BX
 	MOVQ    BX, SI
-	LEAQ    table135<>+32(SB), DI
+	LEAQ    table131<>+32(SB), DI
 	SHLQ    $0x03, SI
 	SUBQ    SI, DI
 	VMOVUPS (DI), Y0
@@ -4233,30 +4165,27 @@ TEXT ·geluErfAVX2F64(SB), NOSPLIT, $8-24
 
 vector:
 	VMOVUPS     (CX)(SI*8), Y1
-	VMOVUPS     table128<>+0(SB), Y2
+	VMOVUPS     table125<>+0(SB), Y2
 	VANDNPD     Y1, Y2, Y2
-	VMOVUPS     table136<>+0(SB), Y3
+	VMOVUPS     table132<>+0(SB), Y3
 	VMINPD      Y2, Y3, Y2
-	VMULPD      table138<>+0(SB), Y2, Y3
+	VMULPD      table134<>+0(SB), Y2, Y3
 	VMULPD      Y3, Y2, Y4
 	VMOVAPS     Y3, Y3
 	VFMSUB213PD Y4, Y2, Y3
-	VMULPD      table126<>+0(SB), Y4, Y5
+	VMULPD      table123<>+0(SB), Y4, Y5
 	VMOVAPS     Y4, Y6
-	VFMSUB132PD table126<>+0(SB), Y5, Y6
-	VFMADD231PD table127<>+0(SB), Y4, Y6
-	VFMADD231PD table126<>+0(SB), Y3, Y6
-	VMULPD      table113<>+0(SB), Y6, Y6
-	VMOVUPS     table124<>+0(SB), Y3
+	VFMSUB132PD table123<>+0(SB), Y5, Y6
+	VFMADD231PD table124<>+0(SB), Y4, Y6
+	VFMADD231PD table123<>+0(SB), Y3, Y6
+	VMULPD      table110<>+0(SB), Y6, Y6
+	VMOVUPS     table121<>+0(SB), Y3
 	VMAXPD      Y5, Y3, Y5
-	VADDPD      table125<>+0(SB), Y5, Y4
-	VSUBPD      table125<>+0(SB), Y4, Y3
+	VADDPD      table122<>+0(SB), Y5, Y4
+	VSUBPD      table122<>+0(SB), Y4, Y3
 	VSUBPD      Y3, Y5, Y5
 	VPSLLQ      $0x34, Y4, Y4
-	VMOVUPS     table123<>+0(SB), Y3
-	VFMADD213PD table122<>+0(SB), Y5, Y3
-	VFMADD213PD table121<>+0(SB), Y5, Y3
-	VFMADD213PD table120<>+0(SB), Y5, Y3
+	VMOVUPS     table120<>+0(SB), Y3
 	VFMADD213PD table119<>+0(SB), Y5, Y3
 	VFMADD213PD table118<>+0(SB), Y5, Y3
 	VFMADD213PD table117<>+0(SB), Y5, Y3
@@ -4265,18 +4194,17 @@ vector:
 	VFMADD213PD table114<>+0(SB), Y5, Y3
 	VFMADD213PD table113<>+0(SB), Y5, Y3
 	VFMADD213PD table112<>+0(SB), Y5, Y3
+	VFMADD213PD table111<>+0(SB), Y5, Y3
+	VFMADD213PD table110<>+0(SB), Y5, Y3
+	VFMADD213PD table109<>+0(SB), Y5, Y3
 	VMULPD      Y4, Y3, Y3
 	VFMADD231PD Y3, Y6, Y3
-	VADDPD      table137<>+0(SB), Y2, Y4
-	VMOVUPS     table112<>+0(SB), Y5
+	VADDPD      table133<>+0(SB), Y2, Y4
+	VMOVUPS     table109<>+0(SB), Y5
 	VDIVPD      Y4, Y5, Y4
-	VSUBPD      table137<>+0(SB), Y2, Y2
+	VSUBPD      table133<>+0(SB), Y2, Y2
 	VMULPD      Y4, Y2, Y2
-	VMOVUPS     table159<>+0(SB), Y5
-	VFMADD213PD table158<>+0(SB), Y2, Y5
-	VFMADD213PD table157<>+0(SB), Y2, Y5
-	VFMADD213PD table156<>+0(SB), Y2, Y5
-	VFMADD213PD table155<>+0(SB), Y2, Y5
+	VMOVUPS     table155<>+0(SB), Y5
 	VFMADD213PD table154<>+0(SB), Y2, Y5
 	VFMADD213PD table153<>+0(SB), Y2, Y5
 	VFMADD213PD table152<>+0(SB), Y2, Y5
@@ -4293,9 +4221,13 @@ vector:
 	VFMADD213PD table141<>+0(SB), Y2, Y5
 	VFMADD213PD table140<>+0(SB), Y2, Y5
 	VFMADD213PD table139<>+0(SB), Y2, Y5
+	VFMADD213PD table138<>+0(SB), Y2, Y5
+	VFMADD213PD table137<>+0(SB), Y2, Y5
+	VFMADD213PD table136<>+0(SB), Y2, Y5
+	VFMADD213PD table135<>+0(SB), Y2, Y5
 	VMULPD      Y4, Y5, Y5
 	VMULPD      Y3, Y5, Y5
-	VMOVUPS     table112<>+0(SB), Y2
+	VMOVUPS     table109<>+0(SB), Y2
 	VSUBPD      Y5, Y2, Y2
 	VBLENDVPD   Y1, Y5, Y2, Y2
 	VMULPD      Y2, Y1, Y1
@@ -4308,30 +4240,27 @@ test:
 	TESTQ       BX, BX
 	JZ          end
 	VMASKMOVPD  (CX)(SI*8), Y0, Y1
-	VMOVUPS     table128<>+0(SB), Y2
+	VMOVUPS     table125<>+0(SB), Y2
 	VANDNPD     Y1, Y2, Y2
-	VMOVUPS     table136<>+0(SB), Y3
+	VMOVUPS     table132<>+0(SB), Y3
 	VMINPD      Y2, Y3, Y2
-	VMULPD      table138<>+0(SB), Y2, Y3
+	VMULPD      table134<>+0(SB), Y2, Y3
 	VMULPD      Y3, Y2, Y4
 	VMOVAPS     Y3, Y3
 	VFMSUB213PD Y4, Y2, Y3
-	VMULPD      table126<>+0(SB), Y4, Y5
+	VMULPD      table123<>+0(SB), Y4, Y5
 	VMOVAPS     Y4, Y6
-	VFMSUB132PD table126<>+0(SB), Y5, Y6
-	VFMADD231PD table127<>+0(SB), Y4, Y6
-	VFMADD231PD table126<>+0(SB), Y3, Y6
-	VMULPD      table113<>+0(SB), Y6, Y6
-	VMOVUPS     table124<>+0(SB), Y3
+	VFMSUB132PD table123<>+0(SB), Y5, Y6
+	VFMADD231PD table124<>+0(SB), Y4, Y6
+	VFMADD231PD table123<>+0(SB), Y3, Y6
+	VMULPD      table110<>+0(SB), Y6, Y6
+	VMOVUPS     table121<>+0(SB), Y3
 	VMAXPD      Y5, Y3, Y5
-	VADDPD      table125<>+0(SB), Y5, Y4
-	VSUBPD      table125<>+0(SB), Y4, Y3
+	VADDPD      table122<>+0(SB), Y5, Y4
+	VSUBPD      table122<>+0(SB), Y4, Y3
 	VSUBPD      Y3, Y5, Y5
 	VPSLLQ      $0x34, Y4, Y4
-	VMOVUPS     table123<>+0(SB), Y3
-	VFMADD213PD table122<>+0(SB), Y5, Y3
-	VFMADD213PD table121<>+0(SB), Y5, Y3
-	VFMADD213PD table120<>+0(SB), Y5, Y3
+	VMOVUPS     table120<>+0(SB), Y3
 	VFMADD213PD table119<>+0(SB), Y5, Y3
 	VFMADD213PD table118<>+0(SB), Y5, Y3
 	VFMADD213PD table117<>+0(SB), Y5, Y3
@@ -4340,18 +4269,17 @@ test:
 	VFMADD213PD table114<>+0(SB), Y5, Y3
 	VFMADD213PD table113<>+0(SB), Y5, Y3
 	VFMADD213PD table112<>+0(SB), Y5, Y3
+	VFMADD213PD table111<>+0(SB), Y5, Y3
+	VFMADD213PD table110<>+0(SB), Y5, Y3
+	VFMADD213PD table109<>+0(SB), Y5, Y3
 	VMULPD      Y4, Y3, Y3
 	VFMADD231PD Y3, Y6, Y3
-	VADDPD      table137<>+0(SB), Y2, Y4
-	VMOVUPS     table112<>+0(SB), Y5
+	VADDPD      table133<>+0(SB), Y2, Y4
+	VMOVUPS     table109<>+0(SB), Y5
 	VDIVPD      Y4, Y5, Y4
-	VSUBPD      table137<>+0(SB), Y2, Y2
+	VSUBPD      table133<>+0(SB), Y2, Y2
 	VMULPD      Y4, Y2, Y2
-	VMOVUPS     table159<>+0(SB), Y5
-	VFMADD213PD table158<>+0(SB), Y2, Y5
-	VFMADD213PD table157<>+0(SB), Y2, Y5
-	VFMADD213PD table156<>+0(SB), Y2, Y5
-	VFMADD213PD table155<>+0(SB), Y2, Y5
+	VMOVUPS     table155<>+0(SB), Y5
 	VFMADD213PD table154<>+0(SB), Y2, Y5
 	VFMADD213PD table153<>+0(SB), Y2, Y5
 	VFMADD213PD table152<>+0(SB), Y2, Y5
@@ -4368,9 +4296,13 @@ test:
 	VFMADD213PD table141<>+0(SB), Y2, Y5
 	VFMADD213PD table140<>+0(SB), Y2, Y5
 	VFMADD213PD table139<>+0(SB), Y2, Y5
+	VFMADD213PD table138<>+0(SB), Y2, Y5
+	VFMADD213PD table137<>+0(SB), Y2, Y5
+	VFMADD213PD table136<>+0(SB), Y2, Y5
+	VFMADD213PD table135<>+0(SB), Y2, Y5
 	VMULPD      Y4, Y5, Y5
 	VMULPD      Y3, Y5, Y5
-	VMOVUPS     table112<>+0(SB), Y2
+	VMOVUPS     table109<>+0(SB), Y2
 	VSUBPD      Y5, Y2, Y2
 	VBLENDVPD   Y1, Y5, Y2, Y2
 	VMULPD      Y2, Y1, Y1
@@ -4381,155 +4313,155 @@ end:
 	VZEROUPPER
 	RET
 
-DATA table136<>+0(SB)/8, $0x4043800000000000
-DATA table136<>+8(SB)/8, $0x4043800000000000
-DATA table136<>+16(SB)/8, $0x4043800000000000
-DATA table136<>+24(SB)/8, $0x4043800000000000
+DATA table132<>+0(SB)/8, $0x4043800000000000
+DATA table132<>+8(SB)/8, $0x4043800000000000
+DATA table132<>+16(SB)/8, $0x4043800000000000
+DATA table132<>+24(SB)/8, $0x4043800000000000
+GLOBL table132<>(SB), RODATA|NOPTR, $32
+
+DATA table133<>+0(SB)/8, $0x4014000000000000
+DATA table133<>+8(SB)/8, $0x4014000000000000
+DATA table133<>+16(SB)/8, $0x4014000000000000
+DATA table133<>+24(SB)/8, $0x4014000000000000
+GLOBL table133<>(SB), RODATA|NOPTR, $32
+
+DATA table134<>+0(SB)/8, $0xbfe0000000000000
+DATA table134<>+8(SB)/8, $0xbfe0000000000000
+DATA table134<>+16(SB)/8, $0xbfe0000000000000
+DATA table134<>+24(SB)/8, $0xbfe0000000000000
+GLOBL table134<>(SB), RODATA|NOPTR, $32
+
+DATA table135<>+0(SB)/8, $0x3fe89d3abe1f95ad
+DATA table135<>+8(SB)/8, $0x3fe89d3abe1f95ad
+DATA table135<>+16(SB)/8, $0x3fe89d3abe1f95ad
+DATA table135<>+24(SB)/8, $0x3fe89d3abe1f95ad
+GLOBL table135<>(SB), RODATA|NOPTR, $32
+
+DATA table136<>+0(SB)/8, $0xbfe54ad03f27ca0b
+DATA table136<>+8(SB)/8, $0xbfe54ad03f27ca0b
+DATA table136<>+16(SB)/8, $0xbfe54ad03f27ca0b
+DATA table136<>+24(SB)/8, $0xbfe54ad03f27ca0b
 GLOBL table136<>(SB), RODATA|NOPTR, $32
 
-DATA table137<>+0(SB)/8, $0x4014000000000000
-DATA table137<>+8(SB)/8, $0x4014000000000000
-DATA table137<>+16(SB)/8, $0x4014000000000000
-DATA table137<>+24(SB)/8, $0x4014000000000000
+DATA table137<>+0(SB)/8, $0x3fdfb316538771d8
+DATA table137<>+8(SB)/8, $0x3fdfb316538771d8
+DATA table137<>+16(SB)/8, $0x3fdfb316538771d8
+DATA table137<>+24(SB)/8, $0x3fdfb316538771d8
 GLOBL table137<>(SB), RODATA|NOPTR, $32
 
-DATA table138<>+0(SB)/8, $0xbfe0000000000000
-DATA table138<>+8(SB)/8, $0xbfe0000000000000
-DATA table138<>+16(SB)/8, $0xbfe0000000000000
-DATA table138<>+24(SB)/8, $0xbfe0000000000000
+DATA table138<>+0(SB)/8, $0xbfd410ed5f876482
+DATA table138<>+8(SB)/8, $0xbfd410ed5f876482
+DATA table138<>+16(SB)/8, $0xbfd410ed5f876482
+DATA table138<>+24(SB)/8, $0xbfd410ed5f876482
 GLOBL table138<>(SB), RODATA|NOPTR, $32
 
-DATA table139<>+0(SB)/8, $0x3fe89d3abe1f95ad
-DATA table139<>+8(SB)/8, $0x3fe89d3abe1f95ad
-DATA table139<>+16(SB)/8, $0x3fe89d3abe1f95ad
-DATA table139<>+24(SB)/8, $0x3fe89d3abe1f95ad
+DATA table139<>+0(SB)/8, $0x3fc51f6329ef3e98
+DATA table139<>+8(SB)/8, $0x3fc51f6329ef3e98
+DATA table139<>+16(SB)/8, $0x3fc51f6329ef3e98
+DATA table139<>+24(SB)/8, $0x3fc51f6329ef3e98
 GLOBL table139<>(SB), RODATA|NOPTR, $32
 
-DATA table140<>+0(SB)/8, $0xbfe54ad03f27ca0b
-DATA table140<>+8(SB)/8, $0xbfe54ad03f27ca0b
-DATA table140<>+16(SB)/8, $0xbfe54ad03f27ca0b
-DATA table140<>+24(SB)/8, $0xbfe54ad03f27ca0b
+DATA table140<>+0(SB)/8, $0xbfb1b1c254c4fcdb
+DATA table140<>+8(SB)/8, $0xbfb1b1c254c4fcdb
+DATA table140<>+16(SB)/8, $0xbfb1b1c254c4fcdb
+DATA table140<>+24(SB)/8, $0xbfb1b1c254c4fcdb
 GLOBL table140<>(SB), RODATA|NOPTR, $32
 
-DATA table141<>+0(SB)/8, $0x3fdfb316538771d8
-DATA table141<>+8(SB)/8, $0x3fdfb316538771d8
-DATA table141<>+16(SB)/8, $0x3fdfb316538771d8
-DATA table141<>+24(SB)/8, $0x3fdfb316538771d8
+DATA table141<>+0(SB)/8, $0x3f954b4d4fcb09dd
+DATA table141<>+8(SB)/8, $0x3f954b4d4fcb09dd
+DATA table141<>+16(SB)/8, $0x3f954b4d4fcb09dd
+DATA table141<>+24(SB)/8, $0x3f954b4d4fcb09dd
 GLOBL table141<>(SB), RODATA|NOPTR, $32
 
-DATA table142<>+0(SB)/8, $0xbfd410ed5f876482
-DATA table142<>+8(SB)/8, $0xbfd410ed5f876482
-DATA table142<>+16(SB)/8, $0xbfd410ed5f876482
-DATA table142<>+24(SB)/8, $0xbfd410ed5f876482
+DATA table142<>+0(SB)/8, $0xbf688590f22b94ed
+DATA table142<>+8(SB)/8, $0xbf688590f22b94ed
+DATA table142<>+16(SB)/8, $0xbf688590f22b94ed
+DATA table142<>+24(SB)/8, $0xbf688590f22b94ed
 GLOBL table142<>(SB), RODATA|NOPTR, $32
 
-DATA table143<>+0(SB)/8, $0x3fc51f6329ef3e98
-DATA table143<>+8(SB)/8, $0x3fc51f6329ef3e98
-DATA table143<>+16(SB)/8, $0x3fc51f6329ef3e98
-DATA table143<>+24(SB)/8, $0x3fc51f6329ef3e98
+DATA table143<>+0(SB)/8, $0xbf4a2504171c76cf
+DATA table143<>+8(SB)/8, $0xbf4a2504171c76cf
+DATA table143<>+16(SB)/8, $0xbf4a2504171c76cf
+DATA table143<>+24(SB)/8, $0xbf4a2504171c76cf
 GLOBL table143<>(SB), RODATA|NOPTR, $32
 
-DATA table144<>+0(SB)/8, $0xbfb1b1c254c4fcdb
-DATA table144<>+8(SB)/8, $0xbfb1b1c254c4fcdb
-DATA table144<>+16(SB)/8, $0xbfb1b1c254c4fcdb
-DATA table144<>+24(SB)/8, $0xbfb1b1c254c4fcdb
+DATA table144<>+0(SB)/8, $0x3f41daf29c864284
+DATA table144<>+8(SB)/8, $0x3f41daf29c864284
+DATA table144<>+16(SB)/8, $0x3f41daf29c864284
+DATA table144<>+24(SB)/8, $0x3f41daf29c864284
 GLOBL table144<>(SB), RODATA|NOPTR, $32
 
-DATA table145<>+0(SB)/8, $0x3f954b4d4fcb09dd
-DATA table145<>+8(SB)/8, $0x3f954b4d4fcb09dd
-DATA table145<>+16(SB)/8, $0x3f954b4d4fcb09dd
-DATA table145<>+24(SB)/8, $0x3f954b4d4fcb09dd
+DATA table145<>+0(SB)/8, $0xbf0f210fa71d5350
+DATA table145<>+8(SB)/8, $0xbf0f210fa71d5350
+DATA table145<>+16(SB)/8, $0xbf0f210fa71d5350
+DATA table145<>+24(SB)/8, $0xbf0f210fa71d5350
 GLOBL table145<>(SB), RODATA|NOPTR, $32
 
-DATA table146<>+0(SB)/8, $0xbf688590f22b94ed
-DATA table146<>+8(SB)/8, $0xbf688590f22b94ed
-DATA table146<>+16(SB)/8, $0xbf688590f22b94ed
-DATA table146<>+24(SB)/8, $0xbf688590f22b94ed
+DATA table146<>+0(SB)/8, $0xbf0a173b5a3ae8ac
+DATA table146<>+8(SB)/8, $0xbf0a173b5a3ae8ac
+DATA table146<>+16(SB)/8, $0xbf0a173b5a3ae8ac
+DATA table146<>+24(SB)/8, $0xbf0a173b5a3ae8ac
 GLOBL table146<>(SB), RODATA|NOPTR, $32
 
-DATA table147<>+0(SB)/8, $0xbf4a2504171c76cf
-DATA table147<>+8(SB)/8, $0xbf4a2504171c76cf
-DATA table147<>+16(SB)/8, $0xbf4a2504171c76cf
-DATA table147<>+24(SB)/8, $0xbf4a2504171c76cf
+DATA table147<>+0(SB)/8, $0x3ef17c51e3858026
+DATA table147<>+8(SB)/8, $0x3ef17c51e3858026
+DATA table147<>+16(SB)/8, $0x3ef17c51e3858026
+DATA table147<>+24(SB)/8, $0x3ef17c51e3858026
 GLOBL table147<>(SB), RODATA|NOPTR, $32
 
-DATA table148<>+0(SB)/8, $0x3f41daf29c864284
-DATA table148<>+8(SB)/8, $0x3f41daf29c864284
-DATA table148<>+16(SB)/8, $0x3f41daf29c864284
-DATA table148<>+24(SB)/8, $0x3f41daf29c864284
+DATA table148<>+0(SB)/8, $0x3ed0b554d0469a5f
+DATA table148<>+8(SB)/8, $0x3ed0b554d0469a5f
+DATA table148<>+16(SB)/8, $0x3ed0b554d0469a5f
+DATA table148<>+24(SB)/8, $0x3ed0b554d0469a5f
 GLOBL table148<>(SB), RODATA|NOPTR, $32
 
-DATA table149<>+0(SB)/8, $0xbf0f210fa71d5350
-DATA table149<>+8(SB)/8, $0xbf0f210fa71d5350
-DATA table149<>+16(SB)/8, $0xbf0f210fa71d5350
-DATA table149<>+24(SB)/8, $0xbf0f210fa71d5350
+DATA table149<>+0(SB)/8, $0xbec7201d76cf2730
+DATA table149<>+8(SB)/8, $0xbec7201d76cf2730
+DATA table149<>+16(SB)/8, $0xbec7201d76cf2730
+DATA table149<>+24(SB)/8, $0xbec7201d76cf2730
 GLOBL table149<>(SB), RODATA|NOPTR, $32
 
-DATA table150<>+0(SB)/8, $0xbf0a173b5a3ae8ac
-DATA table150<>+8(SB)/8, $0xbf0a173b5a3ae8ac
-DATA table150<>+16(SB)/8, $0xbf0a173b5a3ae8ac
-DATA table150<>+24(SB)/8, $0xbf0a173b5a3ae8ac
+DATA table150<>+0(SB)/8, $0xbe96bd22e4bbc475
+DATA table150<>+8(SB)/8, $0xbe96bd22e4bbc475
+DATA table150<>+16(SB)/8, $0xbe96bd22e4bbc475
+DATA table150<>+24(SB)/8, $0xbe96bd22e4bbc475
 GLOBL table150<>(SB), RODATA|NOPTR, $32
 
-DATA table151<>+0(SB)/8, $0x3ef17c51e3858026
-DATA table151<>+8(SB)/8, $0x3ef17c51e3858026
-DATA table151<>+16(SB)/8, $0x3ef17c51e3858026
-DATA table151<>+24(SB)/8, $0x3ef17c51e3858026
+DATA table151<>+0(SB)/8, $0x3e9beb5e55dad10a
+DATA table151<>+8(SB)/8, $0x3e9beb5e55dad10a
+DATA table151<>+16(SB)/8, $0x3e9beb5e55dad10a
+DATA table151<>+24(SB)/8, $0x3e9beb5e55dad10a
 GLOBL table151<>(SB), RODATA|NOPTR, $32
 
-DATA table152<>+0(SB)/8, $0x3ed0b554d0469a5f
-DATA table152<>+8(SB)/8, $0x3ed0b554d0469a5f
-DATA table152<>+16(SB)/8, $0x3ed0b554d0469a5f
-DATA table152<>+24(SB)/8, $0x3ed0b554d0469a5f
+DATA table152<>+0(SB)/8, $0x3e661d95c8ebcf26
+DATA table152<>+8(SB)/8, $0x3e661d95c8ebcf26
+DATA table152<>+16(SB)/8, $0x3e661d95c8ebcf26
+DATA table152<>+24(SB)/8, $0x3e661d95c8ebcf26
 GLOBL table152<>(SB), RODATA|NOPTR, $32
 
-DATA table153<>+0(SB)/8, $0xbec7201d76cf2730
-DATA table153<>+8(SB)/8, $0xbec7201d76cf2730
-DATA table153<>+16(SB)/8, $0xbec7201d76cf2730
-DATA table153<>+24(SB)/8, $0xbec7201d76cf2730
+DATA table153<>+0(SB)/8, $0xbe6c4813bf234f58
+DATA table153<>+8(SB)/8, $0xbe6c4813bf234f58
+DATA table153<>+16(SB)/8, $0xbe6c4813bf234f58
+DATA table153<>+24(SB)/8, $0xbe6c4813bf234f58
 GLOBL table153<>(SB), RODATA|NOPTR, $32
 
-DATA table154<>+0(SB)/8, $0xbe96bd22e4bbc475
-DATA table154<>+8(SB)/8, $0xbe96bd22e4bbc475
-DATA table154<>+16(SB)/8, $0xbe96bd22e4bbc475
-DATA table154<>+24(SB)/8, $0xbe96bd22e4bbc475
+DATA table154<>+0(SB)/8, $0xbe39a37ebe2f99ae
+DATA table154<>+8(SB)/8, $0xbe39a37ebe2f99ae
+DATA table154<>+16(SB)/8, $0xbe39a37ebe2f99ae
+DATA table154<>+24(SB)/8, $0xbe39a37ebe2f99ae
 GLOBL table154<>(SB), RODATA|NOPTR, $32
 
-DATA table155<>+0(SB)/8, $0x3e9beb5e55dad10a
-DATA table155<>+8(SB)/8, $0x3e9beb5e55dad10a
-DATA table155<>+16(SB)/8, $0x3e9beb5e55dad10a
-DATA table155<>+24(SB)/8, $0x3e9beb5e55dad10a
+DATA table155<>+0(SB)/8, $0x3e2a58cd9c20ac50
+DATA table155<>+8(SB)/8, $0x3e2a58cd9c20ac50
+DATA table155<>+16(SB)/8, $0x3e2a58cd9c20ac50
+DATA table155<>+24(SB)/8, $0x3e2a58cd9c20ac50
 GLOBL table155<>(SB), RODATA|NOPTR, $32
 
-DATA table156<>+0(SB)/8, $0x3e661d95c8ebcf26
-DATA table156<>+8(SB)/8, $0x3e661d95c8ebcf26
-DATA table156<>+16(SB)/8, $0x3e661d95c8ebcf26
-DATA table156<>+24(SB)/8, $0x3e661d95c8ebcf26
+DATA table156<>+0(SB)/8, $0x3fd9884533d43651
+DATA table156<>+8(SB)/8, $0x3fd9884533d43651
+DATA table156<>+16(SB)/8, $0x3fd9884533d43651
+DATA table156<>+24(SB)/8, $0x3fd9884533d43651
 GLOBL table156<>(SB), RODATA|NOPTR, $32
-
-DATA table157<>+0(SB)/8, $0xbe6c4813bf234f58
-DATA table157<>+8(SB)/8, $0xbe6c4813bf234f58
-DATA table157<>+16(SB)/8, $0xbe6c4813bf234f58
-DATA table157<>+24(SB)/8, $0xbe6c4813bf234f58
-GLOBL table157<>(SB), RODATA|NOPTR, $32
-
-DATA table158<>+0(SB)/8, $0xbe39a37ebe2f99ae
-DATA table158<>+8(SB)/8, $0xbe39a37ebe2f99ae
-DATA table158<>+16(SB)/8, $0xbe39a37ebe2f99ae
-DATA table158<>+24(SB)/8, $0xbe39a37ebe2f99ae
-GLOBL table158<>(SB), RODATA|NOPTR, $32
-
-DATA table159<>+0(SB)/8, $0x3e2a58cd9c20ac50
-DATA table159<>+8(SB)/8, $0x3e2a58cd9c20ac50
-DATA table159<>+16(SB)/8, $0x3e2a58cd9c20ac50
-DATA table159<>+24(SB)/8, $0x3e2a58cd9c20ac50
-GLOBL table159<>(SB), RODATA|NOPTR, $32
-
-DATA table160<>+0(SB)/8, $0x3fd9884533d43651
-DATA table160<>+8(SB)/8, $0x3fd9884533d43651
-DATA table160<>+16(SB)/8, $0x3fd9884533d43651
-DATA table160<>+24(SB)/8, $0x3fd9884533d43651
-GLOBL table160<>(SB), RODATA|NOPTR, $32
 
 // func geluErfGradAVX2F64(n int, dx *float64, x *float64, dy *float64)
 // Requires: AVX, AVX2, FMA3, SSE
@@ -4547,7 +4479,7 @@ TEXT ·geluErfGradAVX2F64(SB), NOSPLIT, $8-32
 	ANDQ    $-4, BX
 	SUBQ    BX, SI
 	MOVQ    SI, DI
-	LEAQ    table135<>+32(SB), R8
+	LEAQ    table131<>+32(SB), R8
 	SHLQ    $0x03, DI
 	SUBQ    DI, R8
 	VMOVUPS (R8), Y0
@@ -4556,30 +4488,27 @@ TEXT ·geluErfGradAVX2F64(SB), NOSPLIT, $8-32
 
 vector:
 	VMOVUPS     (CX)(DI*8), Y1
-	VMOVUPS     table128<>+0(SB), Y2
+	VMOVUPS     table125<>+0(SB), Y2
 	VANDNPD     Y1, Y2, Y2
-	VMOVUPS     table136<>+0(SB), Y3
+	VMOVUPS     table132<>+0(SB), Y3
 	VMINPD      Y2, Y3, Y2
-	VMULPD      table138<>+0(SB), Y2, Y3
+	VMULPD      table134<>+0(SB), Y2, Y3
 	VMULPD      Y3, Y2, Y4
 	VMOVAPS     Y3, Y3
 	VFMSUB213PD Y4, Y2, Y3
-	VMULPD      table126<>+0(SB), Y4, Y5
+	VMULPD      table123<>+0(SB), Y4, Y5
 	VMOVAPS     Y4, Y6
-	VFMSUB132PD table126<>+0(SB), Y5, Y6
-	VFMADD231PD table127<>+0(SB), Y4, Y6
-	VFMADD231PD table126<>+0(SB), Y3, Y6
-	VMULPD      table113<>+0(SB), Y6, Y6
-	VMOVUPS     table124<>+0(SB), Y3
+	VFMSUB132PD table123<>+0(SB), Y5, Y6
+	VFMADD231PD table124<>+0(SB), Y4, Y6
+	VFMADD231PD table123<>+0(SB), Y3, Y6
+	VMULPD      table110<>+0(SB), Y6, Y6
+	VMOVUPS     table121<>+0(SB), Y3
 	VMAXPD      Y5, Y3, Y5
-	VADDPD      table125<>+0(SB), Y5, Y4
-	VSUBPD      table125<>+0(SB), Y4, Y3
+	VADDPD      table122<>+0(SB), Y5, Y4
+	VSUBPD      table122<>+0(SB), Y4, Y3
 	VSUBPD      Y3, Y5, Y5
 	VPSLLQ      $0x34, Y4, Y4
-	VMOVUPS     table123<>+0(SB), Y3
-	VFMADD213PD table122<>+0(SB), Y5, Y3
-	VFMADD213PD table121<>+0(SB), Y5, Y3
-	VFMADD213PD table120<>+0(SB), Y5, Y3
+	VMOVUPS     table120<>+0(SB), Y3
 	VFMADD213PD table119<>+0(SB), Y5, Y3
 	VFMADD213PD table118<>+0(SB), Y5, Y3
 	VFMADD213PD table117<>+0(SB), Y5, Y3
@@ -4588,18 +4517,17 @@ vector:
 	VFMADD213PD table114<>+0(SB), Y5, Y3
 	VFMADD213PD table113<>+0(SB), Y5, Y3
 	VFMADD213PD table112<>+0(SB), Y5, Y3
+	VFMADD213PD table111<>+0(SB), Y5, Y3
+	VFMADD213PD table110<>+0(SB), Y5, Y3
+	VFMADD213PD table109<>+0(SB), Y5, Y3
 	VMULPD      Y4, Y3, Y3
 	VFMADD231PD Y3, Y6, Y3
-	VADDPD      table137<>+0(SB), Y2, Y4
-	VMOVUPS     table112<>+0(SB), Y5
+	VADDPD      table133<>+0(SB), Y2, Y4
+	VMOVUPS     table109<>+0(SB), Y5
 	VDIVPD      Y4, Y5, Y4
-	VSUBPD      table137<>+0(SB), Y2, Y2
+	VSUBPD      table133<>+0(SB), Y2, Y2
 	VMULPD      Y4, Y2, Y2
-	VMOVUPS     table159<>+0(SB), Y5
-	VFMADD213PD table158<>+0(SB), Y2, Y5
-	VFMADD213PD table157<>+0(SB), Y2, Y5
-	VFMADD213PD table156<>+0(SB), Y2, Y5
-	VFMADD213PD table155<>+0(SB), Y2, Y5
+	VMOVUPS     table155<>+0(SB), Y5
 	VFMADD213PD table154<>+0(SB), Y2, Y5
 	VFMADD213PD table153<>+0(SB), Y2, Y5
 	VFMADD213PD table152<>+0(SB), Y2, Y5
@@ -4616,13 +4544,17 @@ vector:
 	VFMADD213PD table141<>+0(SB), Y2, Y5
 	VFMADD213PD table140<>+0(SB), Y2, Y5
 	VFMADD213PD table139<>+0(SB), Y2, Y5
+	VFMADD213PD table138<>+0(SB), Y2, Y5
+	VFMADD213PD table137<>+0(SB), Y2, Y5
+	VFMADD213PD table136<>+0(SB), Y2, Y5
+	VFMADD213PD table135<>+0(SB), Y2, Y5
 	VMULPD      Y4, Y5, Y5
 	VMULPD      Y3, Y5, Y5
-	VMOVUPS     table112<>+0(SB), Y2
+	VMOVUPS     table109<>+0(SB), Y2
 	VSUBPD      Y5, Y2, Y2
 	VBLENDVPD   Y1, Y5, Y2, Y2
 	VMULPD      Y2, Y1, Y4
-	VMULPD      table160<>+0(SB), Y3, Y3
+	VMULPD      table156<>+0(SB), Y3, Y3
 	VFMADD231PD Y3, Y1, Y2
 	VMOVUPS     (DX)(DI*8), Y1
 	VMULPD      Y1, Y2, Y2
@@ -4635,30 +4567,27 @@ test:
 	TESTQ       SI, SI
 	JZ          end
 	VMASKMOVPD  (CX)(DI*8), Y0, Y1
-	VMOVUPS     table128<>+0(SB), Y2
+	VMOVUPS     table125<>+0(SB), Y2
 	VANDNPD     Y1, Y2, Y2
-	VMOVUPS     table136<>+0(SB), Y3
+	VMOVUPS     table132<>+0(SB), Y3
 	VMINPD      Y2, Y3, Y2
-	VMULPD      table138<>+0(SB), Y2, Y3
+	VMULPD      table134<>+0(SB), Y2, Y3
 	VMULPD      Y3, Y2, Y4
 	VMOVAPS     Y3, Y3
 	VFMSUB213PD Y4, Y2, Y3
-	VMULPD      table126<>+0(SB), Y4, Y5
+	VMULPD      table123<>+0(SB), Y4, Y5
 	VMOVAPS     Y4, Y6
-	VFMSUB132PD table126<>+0(SB), Y5, Y6
-	VFMADD231PD table127<>+0(SB), Y4, Y6
-	VFMADD231PD table126<>+0(SB), Y3, Y6
-	VMULPD      table113<>+0(SB), Y6, Y6
-	VMOVUPS     table124<>+0(SB), Y3
+	VFMSUB132PD table123<>+0(SB), Y5, Y6
+	VFMADD231PD table124<>+0(SB), Y4, Y6
+	VFMADD231PD table123<>+0(SB), Y3, Y6
+	VMULPD      table110<>+0(SB), Y6, Y6
+	VMOVUPS     table121<>+0(SB), Y3
 	VMAXPD      Y5, Y3, Y5
-	VADDPD      table125<>+0(SB), Y5, Y4
-	VSUBPD      table125<>+0(SB), Y4, Y3
+	VADDPD      table122<>+0(SB), Y5, Y4
+	VSUBPD      table122<>+0(SB), Y4, Y3
 	VSUBPD      Y3, Y5, Y5
 	VPSLLQ      $0x34, Y4, Y4
-	VMOVUPS     table123<>+0(SB), Y3
-	VFMADD213PD table122<>+0(SB), Y5, Y3
-	VFMADD213PD table121<>+0(SB), Y5, Y3
-	VFMADD213PD table120<>+0(SB), Y5, Y3
+	VMOVUPS     table120<>+0(SB), Y3
 	VFMADD213PD table119<>+0(SB), Y5, Y3
 	VFMADD213PD table118<>+0(SB), Y5, Y3
 	VFMADD213PD table117<>+0(SB), Y5, Y3
@@ -4667,18 +4596,17 @@ test:
 	VFMADD213PD table114<>+0(SB), Y5, Y3
 	VFMADD213PD table113<>+0(SB), Y5, Y3
 	VFMADD213PD table112<>+0(SB), Y5, Y3
+	VFMADD213PD table111<>+0(SB), Y5, Y3
+	VFMADD213PD table110<>+0(SB), Y5, Y3
+	VFMADD213PD table109<>+0(SB), Y5, Y3
 	VMULPD      Y4, Y3, Y3
 	VFMADD231PD Y3, Y6, Y3
-	VADDPD      table137<>+0(SB), Y2, Y4
-	VMOVUPS     table112<>+0(SB), Y5
+	VADDPD      table133<>+0(SB), Y2, Y4
+	VMOVUPS     table109<>+0(SB), Y5
 	VDIVPD      Y4, Y5, Y4
-	VSUBPD      table137<>+0(SB), Y2, Y2
+	VSUBPD      table133<>+0(SB), Y2, Y2
 	VMULPD      Y4, Y2, Y2
-	VMOVUPS     table159<>+0(SB), Y5
-	VFMADD213PD table158<>+0(SB), Y2, Y5
-	VFMADD213PD table157<>+0(SB), Y2, Y5
-	VFMADD213PD table156<>+0(SB), Y2, Y5
-	VFMADD213PD table155<>+0(SB), Y2, Y5
+	VMOVUPS     table155<>+0(SB), Y5
 	VFMADD213PD table154<>+0(SB), Y2, Y5
 	VFMADD213PD table153<>+0(SB), Y2, Y5
 	VFMADD213PD table152<>+0(SB), Y2, Y5
@@ -4695,13 +4623,17 @@ test:
 	VFMADD213PD table141<>+0(SB), Y2, Y5
 	VFMADD213PD table140<>+0(SB), Y2, Y5
 	VFMADD213PD table139<>+0(SB), Y2, Y5
+	VFMADD213PD table138<>+0(SB), Y2, Y5
+	VFMADD213PD table137<>+0(SB), Y2, Y5
+	VFMADD213PD table136<>+0(SB), Y2, Y5
+	VFMADD213PD table135<>+0(SB), Y2, Y5
 	VMULPD      Y4, Y5, Y5
 	VMULPD      Y3, Y5, Y5
-	VMOVUPS     table112<>+0(SB), Y2
+	VMOVUPS     table109<>+0(SB), Y2
 	VSUBPD      Y5, Y2, Y2
 	VBLENDVPD   Y1, Y5, Y2, Y2
 	VMULPD      Y2, Y1, Y4
-	VMULPD      table160<>+0(SB), Y3, Y3
+	VMULPD      table156<>+0(SB), Y3, Y3
 	VFMADD231PD Y3, Y1, Y2
 	VMASKMOVPD  (DX)(DI*8), Y0, Y1
 	VMULPD      Y1, Y2, Y2
@@ -4727,7 +4659,7 @@ TEXT ·siluAVX2F64(SB), NOSPLIT, $8-24
 	ANDQ    $-4, DX
 	SUBQ    DX, BX
 	MOVQ    BX, SI
-	LEAQ    table135<>+32(SB), DI
+	LEAQ    table131<>+32(SB), DI
 	SHLQ    $0x03, SI
 	SUBQ    SI, DI
 	VMOVUPS (DI), Y0
@@ -4736,24 +4668,21 @@ TEXT ·siluAVX2F64(SB), NOSPLIT, $8-24
 
 vector:
 	VMOVUPS     (CX)(SI*8), Y1
-	VORPD       table128<>+0(SB), Y1, Y2
-	VMOVUPS     table129<>+0(SB), Y3
+	VORPD       table125<>+0(SB), Y1, Y2
+	VMOVUPS     table126<>+0(SB), Y3
 	VMAXPD      Y2, Y3, Y2
-	VMULPD      table126<>+0(SB), Y2, Y3
+	VMULPD      table123<>+0(SB), Y2, Y3
 	VMOVAPS     Y2, Y4
-	VFMSUB132PD table126<>+0(SB), Y3, Y4
-	VFMADD231PD table127<>+0(SB), Y2, Y4
-	VMULPD      table113<>+0(SB), Y4, Y4
-	VMOVUPS     table124<>+0(SB), Y2
+	VFMSUB132PD table123<>+0(SB), Y3, Y4
+	VFMADD231PD table124<>+0(SB), Y2, Y4
+	VMULPD      table110<>+0(SB), Y4, Y4
+	VMOVUPS     table121<>+0(SB), Y2
 	VMAXPD      Y3, Y2, Y3
-	VADDPD      table125<>+0(SB), Y3, Y5
-	VSUBPD      table125<>+0(SB), Y5, Y2
+	VADDPD      table122<>+0(SB), Y3, Y5
+	VSUBPD      table122<>+0(SB), Y5, Y2
 	VSUBPD      Y2, Y3, Y3
 	VPSLLQ      $0x34, Y5, Y5
-	VMOVUPS     table123<>+0(SB), Y2
-	VFMADD213PD table122<>+0(SB), Y3, Y2
-	VFMADD213PD table121<>+0(SB), Y3, Y2
-	VFMADD213PD table120<>+0(SB), Y3, Y2
+	VMOVUPS     table120<>+0(SB), Y2
 	VFMADD213PD table119<>+0(SB), Y3, Y2
 	VFMADD213PD table118<>+0(SB), Y3, Y2
 	VFMADD213PD table117<>+0(SB), Y3, Y2
@@ -4762,10 +4691,13 @@ vector:
 	VFMADD213PD table114<>+0(SB), Y3, Y2
 	VFMADD213PD table113<>+0(SB), Y3, Y2
 	VFMADD213PD table112<>+0(SB), Y3, Y2
+	VFMADD213PD table111<>+0(SB), Y3, Y2
+	VFMADD213PD table110<>+0(SB), Y3, Y2
+	VFMADD213PD table109<>+0(SB), Y3, Y2
 	VMULPD      Y5, Y2, Y2
 	VFMADD231PD Y2, Y4, Y2
-	VADDPD      table112<>+0(SB), Y2, Y3
-	VMOVUPS     table112<>+0(SB), Y4
+	VADDPD      table109<>+0(SB), Y2, Y3
+	VMOVUPS     table109<>+0(SB), Y4
 	VDIVPD      Y3, Y4, Y3
 	VMULPD      Y3, Y2, Y2
 	VBLENDVPD   Y1, Y2, Y3, Y4
@@ -4780,24 +4712,21 @@ test:
 	TESTQ       BX, BX
 	JZ          end
 	VMASKMOVPD  (CX)(SI*8), Y0, Y1
-	VORPD       table128<>+0(SB), Y1, Y2
-	VMOVUPS     table129<>+0(SB), Y3
+	VORPD       table125<>+0(SB), Y1, Y2
+	VMOVUPS     table126<>+0(SB), Y3
 	VMAXPD      Y2, Y3, Y2
-	VMULPD      table126<>+0(SB), Y2, Y3
+	VMULPD      table123<>+0(SB), Y2, Y3
 	VMOVAPS     Y2, Y4
-	VFMSUB132PD table126<>+0(SB), Y3, Y4
-	VFMADD231PD table127<>+0(SB), Y2, Y4
-	VMULPD      table113<>+0(SB), Y4, Y4
-	VMOVUPS     table124<>+0(SB), Y2
+	VFMSUB132PD table123<>+0(SB), Y3, Y4
+	VFMADD231PD table124<>+0(SB), Y2, Y4
+	VMULPD      table110<>+0(SB), Y4, Y4
+	VMOVUPS     table121<>+0(SB), Y2
 	VMAXPD      Y3, Y2, Y3
-	VADDPD      table125<>+0(SB), Y3, Y5
-	VSUBPD      table125<>+0(SB), Y5, Y2
+	VADDPD      table122<>+0(SB), Y3, Y5
+	VSUBPD      table122<>+0(SB), Y5, Y2
 	VSUBPD      Y2, Y3, Y3
 	VPSLLQ      $0x34, Y5, Y5
-	VMOVUPS     table123<>+0(SB), Y2
-	VFMADD213PD table122<>+0(SB), Y3, Y2
-	VFMADD213PD table121<>+0(SB), Y3, Y2
-	VFMADD213PD table120<>+0(SB), Y3, Y2
+	VMOVUPS     table120<>+0(SB), Y2
 	VFMADD213PD table119<>+0(SB), Y3, Y2
 	VFMADD213PD table118<>+0(SB), Y3, Y2
 	VFMADD213PD table117<>+0(SB), Y3, Y2
@@ -4806,10 +4735,13 @@ test:
 	VFMADD213PD table114<>+0(SB), Y3, Y2
 	VFMADD213PD table113<>+0(SB), Y3, Y2
 	VFMADD213PD table112<>+0(SB), Y3, Y2
+	VFMADD213PD table111<>+0(SB), Y3, Y2
+	VFMADD213PD table110<>+0(SB), Y3, Y2
+	VFMADD213PD table109<>+0(SB), Y3, Y2
 	VMULPD      Y5, Y2, Y2
 	VFMADD231PD Y2, Y4, Y2
-	VADDPD      table112<>+0(SB), Y2, Y3
-	VMOVUPS     table112<>+0(SB), Y4
+	VADDPD      table109<>+0(SB), Y2, Y3
+	VMOVUPS     table109<>+0(SB), Y4
 	VDIVPD      Y3, Y4, Y3
 	VMULPD      Y3, Y2, Y2
 	VBLENDVPD   Y1, Y2, Y3, Y4
@@ -4838,7 +4770,7 @@ TEXT ·siluGradAVX2F64(SB), NOSPLIT, $8-32
 	ANDQ    $-4, BX
 	SUBQ    BX, SI
 	MOVQ    SI, DI
-	LEAQ    table135<>+32(SB), R8
+	LEAQ    table131<>+32(SB), R8
 	SHLQ    $0x03, DI
 	SUBQ    DI, R8
 	VMOVUPS (R8), Y0
@@ -4847,24 +4779,21 @@ TEXT ·siluGradAVX2F64(SB), NOSPLIT, $8-32
 
 vector:
 	VMOVUPS     (CX)(DI*8), Y1
-	VORPD       table128<>+0(SB), Y1, Y2
-	VMOVUPS     table129<>+0(SB), Y3
+	VORPD       table125<>+0(SB), Y1, Y2
+	VMOVUPS     table126<>+0(SB), Y3
 	VMAXPD      Y2, Y3, Y2
-	VMULPD      table126<>+0(SB), Y2, Y3
+	VMULPD      table123<>+0(SB), Y2, Y3
 	VMOVAPS     Y2, Y4
-	VFMSUB132PD table126<>+0(SB), Y3, Y4
-	VFMADD231PD table127<>+0(SB), Y2, Y4
-	VMULPD      table113<>+0(SB), Y4, Y4
-	VMOVUPS     table124<>+0(SB), Y2
+	VFMSUB132PD table123<>+0(SB), Y3, Y4
+	VFMADD231PD table124<>+0(SB), Y2, Y4
+	VMULPD      table110<>+0(SB), Y4, Y4
+	VMOVUPS     table121<>+0(SB), Y2
 	VMAXPD      Y3, Y2, Y3
-	VADDPD      table125<>+0(SB), Y3, Y5
-	VSUBPD      table125<>+0(SB), Y5, Y2
+	VADDPD      table122<>+0(SB), Y3, Y5
+	VSUBPD      table122<>+0(SB), Y5, Y2
 	VSUBPD      Y2, Y3, Y3
 	VPSLLQ      $0x34, Y5, Y5
-	VMOVUPS     table123<>+0(SB), Y2
-	VFMADD213PD table122<>+0(SB), Y3, Y2
-	VFMADD213PD table121<>+0(SB), Y3, Y2
-	VFMADD213PD table120<>+0(SB), Y3, Y2
+	VMOVUPS     table120<>+0(SB), Y2
 	VFMADD213PD table119<>+0(SB), Y3, Y2
 	VFMADD213PD table118<>+0(SB), Y3, Y2
 	VFMADD213PD table117<>+0(SB), Y3, Y2
@@ -4873,10 +4802,13 @@ vector:
 	VFMADD213PD table114<>+0(SB), Y3, Y2
 	VFMADD213PD table113<>+0(SB), Y3, Y2
 	VFMADD213PD table112<>+0(SB), Y3, Y2
+	VFMADD213PD table111<>+0(SB), Y3, Y2
+	VFMADD213PD table110<>+0(SB), Y3, Y2
+	VFMADD213PD table109<>+0(SB), Y3, Y2
 	VMULPD      Y5, Y2, Y2
 	VFMADD231PD Y2, Y4, Y2
-	VADDPD      table112<>+0(SB), Y2, Y3
-	VMOVUPS     table112<>+0(SB), Y4
+	VADDPD      table109<>+0(SB), Y2, Y3
+	VMOVUPS     table109<>+0(SB), Y4
 	VDIVPD      Y3, Y4, Y3
 	VMULPD      Y3, Y2, Y2
 	VBLENDVPD   Y1, Y2, Y3, Y4
@@ -4894,24 +4826,21 @@ test:
 	TESTQ       SI, SI
 	JZ          end
 	VMASKMOVPD  (CX)(DI*8), Y0, Y1
-	VORPD       table128<>+0(SB), Y1, Y2
-	VMOVUPS     table129<>+0(SB), Y3
+	VORPD       table125<>+0(SB), Y1, Y2
+	VMOVUPS     table126<>+0(SB), Y3
 	VMAXPD      Y2, Y3, Y2
-	VMULPD      table126<>+0(SB), Y2, Y3
+	VMULPD      table123<>+0(SB), Y2, Y3
 	VMOVAPS     Y2, Y4
-	VFMSUB132PD table126<>+0(SB), Y3, Y4
-	VFMADD231PD table127<>+0(SB), Y2, Y4
-	VMULPD      table113<>+0(SB), Y4, Y4
-	VMOVUPS     table124<>+0(SB), Y2
+	VFMSUB132PD table123<>+0(SB), Y3, Y4
+	VFMADD231PD table124<>+0(SB), Y2, Y4
+	VMULPD      table110<>+0(SB), Y4, Y4
+	VMOVUPS     table121<>+0(SB), Y2
 	VMAXPD      Y3, Y2, Y3
-	VADDPD      table125<>+0(SB), Y3, Y5
-	VSUBPD      table125<>+0(SB), Y5, Y2
+	VADDPD      table122<>+0(SB), Y3, Y5
+	VSUBPD      table122<>+0(SB), Y5, Y2
 	VSUBPD      Y2, Y3, Y3
 	VPSLLQ      $0x34, Y5, Y5
-	VMOVUPS     table123<>+0(SB), Y2
-	VFMADD213PD table122<>+0(SB), Y3, Y2
-	VFMADD213PD table121<>+0(SB), Y3, Y2
-	VFMADD213PD table120<>+0(SB), Y3, Y2
+	VMOVUPS     table120<>+0(SB), Y2
 	VFMADD213PD table119<>+0(SB), Y3, Y2
 	VFMADD213PD table118<>+0(SB), Y3, Y2
 	VFMADD213PD table117<>+0(SB), Y3, Y2
@@ -4920,10 +4849,13 @@ test:
 	VFMADD213PD table114<>+0(SB), Y3, Y2
 	VFMADD213PD table113<>+0(SB), Y3, Y2
 	VFMADD213PD table112<>+0(SB), Y3, Y2
+	VFMADD213PD table111<>+0(SB), Y3, Y2
+	VFMADD213PD table110<>+0(SB), Y3, Y2
+	VFMADD213PD table109<>+0(SB), Y3, Y2
 	VMULPD      Y5, Y2, Y2
 	VFMADD231PD Y2, Y4, Y2
-	VADDPD      table112<>+0(SB), Y2, Y3
-	VMOVUPS     table112<>+0(SB), Y4
+	VADDPD      table109<>+0(SB), Y2, Y3
+	VMOVUPS     table109<>+0(SB), Y4
 	VDIVPD      Y3, Y4, Y3
 	VMULPD      Y3, Y2, Y2
 	VBLENDVPD   Y1, Y2, Y3, Y4
@@ -4955,7 +4887,7 @@ TEXT ·reluSquaredAVX2F64(SB), NOSPLIT, $8-24
 	ANDQ    $-4, DX
 	SUBQ    DX, BX
 	MOVQ    BX, SI
-	LEAQ    table135<>+32(SB), DI
+	LEAQ    table131<>+32(SB), DI
 	SHLQ    $0x03, SI
 	SUBQ    SI, DI
 	VMOVUPS (DI), Y1
@@ -5001,7 +4933,7 @@ TEXT ·reluSquaredGradAVX2F64(SB), NOSPLIT, $8-32
 	ANDQ    $-4, BX
 	SUBQ    BX, SI
 	MOVQ    SI, DI
-	LEAQ    table135<>+32(SB), R8
+	LEAQ    table131<>+32(SB), R8
 	SHLQ    $0x03, DI
 	SUBQ    DI, R8
 	VMOVUPS (R8), Y1
@@ -5060,7 +4992,7 @@ TEXT ·swigluAVX512F32(SB), NOSPLIT, $8-32
 	ANDQ         $-16, BX
 	SUBQ         BX, SI
 	MOVQ         SI, DI
-	LEAQ         table16<>+64(SB), R8
+	LEAQ         table15<>+64(SB), R8
 	SHLQ         $0x02, DI
 	SUBQ         DI, R8
 	VMOVUPS      (R8), Z8
@@ -5151,26 +5083,26 @@ TEXT ·swigluAVX512F64(SB), NOSPLIT, $8-32
 	MOVQ         y+8(FP), AX
 	MOVQ         gate+16(FP), CX
 	MOVQ         up+24(FP), DX
-	VBROADCASTSD table31<>+0(SB), Z0
-	VBROADCASTSD table32<>+0(SB), Z1
-	VBROADCASTSD table33<>+0(SB), Z2
-	VBROADCASTSD table34<>+0(SB), Z3
-	VBROADCASTSD table35<>+0(SB), Z4
-	VBROADCASTSD table36<>+0(SB), Z5
-	VBROADCASTSD table37<>+0(SB), Z6
-	VBROADCASTSD table38<>+0(SB), Z7
-	VBROADCASTSD table39<>+0(SB), Z8
-	VBROADCASTSD table40<>+0(SB), Z9
-	VBROADCASTSD table41<>+0(SB), Z10
-	VBROADCASTSD table42<>+0(SB), Z11
-	VBROADCASTSD table46<>+0(SB), Z12
-	VBROADCASTSD table31<>+0(SB), Z13
+	VBROADCASTSD table30<>+0(SB), Z0
+	VBROADCASTSD table31<>+0(SB), Z1
+	VBROADCASTSD table32<>+0(SB), Z2
+	VBROADCASTSD table33<>+0(SB), Z3
+	VBROADCASTSD table34<>+0(SB), Z4
+	VBROADCASTSD table35<>+0(SB), Z5
+	VBROADCASTSD table36<>+0(SB), Z6
+	VBROADCASTSD table37<>+0(SB), Z7
+	VBROADCASTSD table38<>+0(SB), Z8
+	VBROADCASTSD table39<>+0(SB), Z9
+	VBROADCASTSD table40<>+0(SB), Z10
+	VBROADCASTSD table41<>+0(SB), Z11
+	VBROADCASTSD table45<>+0(SB), Z12
+	VBROADCASTSD table30<>+0(SB), Z13
 	MOVQ         n+0(FP), BX
 	MOVQ         BX, SI
 	ANDQ         $-8, BX
 	SUBQ         BX, SI
 	MOVQ         SI, DI
-	LEAQ         table53<>+64(SB), R8
+	LEAQ         table51<>+64(SB), R8
 	SHLQ         $0x03, DI
 	SUBQ         DI, R8
 	VMOVUPS      (R8), Z14
@@ -5181,13 +5113,13 @@ TEXT ·swigluAVX512F64(SB), NOSPLIT, $8-32
 vector:
 	VMOVUPS     (CX)(DI*8), Z14
 	VORPD       Z12, Z14, Z19
-	VMOVUPS     table47<>+0(SB), Z20
+	VMOVUPS     table46<>+0(SB), Z20
 	VMAXPD      Z19, Z20, Z19
-	VMULPD      table43<>+0(SB), Z19, Z20
+	VMULPD      table42<>+0(SB), Z19, Z20
 	VMOVAPS     Z19, Z21
-	VFMSUB132PD table43<>+0(SB), Z20, Z21
-	VFMADD231PD table44<>+0(SB), Z19, Z21
-	VMULPD      table45<>+0(SB), Z21, Z21
+	VFMSUB132PD table42<>+0(SB), Z20, Z21
+	VFMADD231PD table43<>+0(SB), Z19, Z21
+	VMULPD      table44<>+0(SB), Z21, Z21
 	VREDUCEPD   $0x01, Z20, Z22
 	VMOVAPS     Z11, Z19
 	VFMADD213PD Z10, Z22, Z19
@@ -5223,13 +5155,13 @@ test:
 	JZ          end
 	VMOVUPD.Z   (CX)(DI*8), K1, Z14
 	VORPD       Z12, Z14, Z12
-	VMOVUPS     table47<>+0(SB), Z15
+	VMOVUPS     table46<>+0(SB), Z15
 	VMAXPD      Z12, Z15, Z12
-	VMULPD      table43<>+0(SB), Z12, Z15
+	VMULPD      table42<>+0(SB), Z12, Z15
 	VMOVAPS     Z12, Z16
-	VFMSUB132PD table43<>+0(SB), Z15, Z16
-	VFMADD231PD table44<>+0(SB), Z12, Z16
-	VMULPD      table45<>+0(SB), Z16, Z16
+	VFMSUB132PD table42<>+0(SB), Z15, Z16
+	VFMADD231PD table43<>+0(SB), Z12, Z16
+	VMULPD      table44<>+0(SB), Z16, Z16
 	VREDUCEPD   $0x01, Z15, Z12
 	VMOVAPS     Z11, Z11
 	VFMADD213PD Z10, Z12, Z11
@@ -5278,7 +5210,7 @@ TEXT ·swigluAVX2F32(SB), NOSPLIT, $8-32
 	ANDQ    $-8, BX
 	SUBQ    BX, SI
 	MOVQ    SI, DI
-	LEAQ    table97<>+32(SB), R8
+	LEAQ    table94<>+32(SB), R8
 	SHLQ    $0x02, DI
 	SUBQ    DI, R8
 	VMOVUPS (R8), Y0
@@ -5287,30 +5219,30 @@ TEXT ·swigluAVX2F32(SB), NOSPLIT, $8-32
 
 vector:
 	VMOVUPS     (CX)(DI*4), Y1
-	VORPS       table90<>+0(SB), Y1, Y2
-	VMOVUPS     table91<>+0(SB), Y3
+	VORPS       table88<>+0(SB), Y1, Y2
+	VMOVUPS     table89<>+0(SB), Y3
 	VMAXPS      Y2, Y3, Y2
-	VMULPS      table87<>+0(SB), Y2, Y3
+	VMULPS      table85<>+0(SB), Y2, Y3
 	VMOVAPS     Y2, Y4
-	VFMSUB132PS table87<>+0(SB), Y3, Y4
-	VFMADD231PS table88<>+0(SB), Y2, Y4
-	VMULPS      table89<>+0(SB), Y4, Y4
-	VMOVUPS     table85<>+0(SB), Y2
+	VFMSUB132PS table85<>+0(SB), Y3, Y4
+	VFMADD231PS table86<>+0(SB), Y2, Y4
+	VMULPS      table87<>+0(SB), Y4, Y4
+	VMOVUPS     table83<>+0(SB), Y2
 	VMAXPS      Y3, Y2, Y3
-	VADDPS      table86<>+0(SB), Y3, Y5
-	VSUBPS      table86<>+0(SB), Y5, Y2
+	VADDPS      table84<>+0(SB), Y3, Y5
+	VSUBPS      table84<>+0(SB), Y5, Y2
 	VSUBPS      Y2, Y3, Y3
 	VPSLLD      $0x17, Y5, Y5
-	VMOVUPS     table84<>+0(SB), Y2
-	VFMADD213PS table83<>+0(SB), Y3, Y2
-	VFMADD213PS table82<>+0(SB), Y3, Y2
+	VMOVUPS     table82<>+0(SB), Y2
 	VFMADD213PS table81<>+0(SB), Y3, Y2
 	VFMADD213PS table80<>+0(SB), Y3, Y2
 	VFMADD213PS table79<>+0(SB), Y3, Y2
+	VFMADD213PS table78<>+0(SB), Y3, Y2
+	VFMADD213PS table77<>+0(SB), Y3, Y2
 	VMULPS      Y5, Y2, Y2
 	VFMADD231PS Y2, Y4, Y2
-	VADDPS      table79<>+0(SB), Y2, Y3
-	VMOVUPS     table79<>+0(SB), Y4
+	VADDPS      table77<>+0(SB), Y2, Y3
+	VMOVUPS     table77<>+0(SB), Y4
 	VDIVPS      Y3, Y4, Y3
 	VMULPS      Y3, Y2, Y2
 	VBLENDVPS   Y1, Y2, Y3, Y4
@@ -5327,30 +5259,30 @@ test:
 	TESTQ       SI, SI
 	JZ          end
 	VMASKMOVPS  (CX)(DI*4), Y0, Y1
-	VORPS       table90<>+0(SB), Y1, Y2
-	VMOVUPS     table91<>+0(SB), Y3
+	VORPS       table88<>+0(SB), Y1, Y2
+	VMOVUPS     table89<>+0(SB), Y3
 	VMAXPS      Y2, Y3, Y2
-	VMULPS      table87<>+0(SB), Y2, Y3
+	VMULPS      table85<>+0(SB), Y2, Y3
 	VMOVAPS     Y2, Y4
-	VFMSUB132PS table87<>+0(SB), Y3, Y4
-	VFMADD231PS table88<>+0(SB), Y2, Y4
-	VMULPS      table89<>+0(SB), Y4, Y4
-	VMOVUPS     table85<>+0(SB), Y2
+	VFMSUB132PS table85<>+0(SB), Y3, Y4
+	VFMADD231PS table86<>+0(SB), Y2, Y4
+	VMULPS      table87<>+0(SB), Y4, Y4
+	VMOVUPS     table83<>+0(SB), Y2
 	VMAXPS      Y3, Y2, Y3
-	VADDPS      table86<>+0(SB), Y3, Y5
-	VSUBPS      table86<>+0(SB), Y5, Y2
+	VADDPS      table84<>+0(SB), Y3, Y5
+	VSUBPS      table84<>+0(SB), Y5, Y2
 	VSUBPS      Y2, Y3, Y3
 	VPSLLD      $0x17, Y5, Y5
-	VMOVUPS     table84<>+0(SB), Y2
-	VFMADD213PS table83<>+0(SB), Y3, Y2
-	VFMADD213PS table82<>+0(SB), Y3, Y2
+	VMOVUPS     table82<>+0(SB), Y2
 	VFMADD213PS table81<>+0(SB), Y3, Y2
 	VFMADD213PS table80<>+0(SB), Y3, Y2
 	VFMADD213PS table79<>+0(SB), Y3, Y2
+	VFMADD213PS table78<>+0(SB), Y3, Y2
+	VFMADD213PS table77<>+0(SB), Y3, Y2
 	VMULPS      Y5, Y2, Y2
 	VFMADD231PS Y2, Y4, Y2
-	VADDPS      table79<>+0(SB), Y2, Y3
-	VMOVUPS     table79<>+0(SB), Y4
+	VADDPS      table77<>+0(SB), Y2, Y3
+	VMOVUPS     table77<>+0(SB), Y4
 	VDIVPS      Y3, Y4, Y3
 	VMULPS      Y3, Y2, Y2
 	VBLENDVPS   Y1, Y2, Y3, Y4
@@ -5381,7 +5313,7 @@ TEXT ·swigluAVX2F64(SB), NOSPLIT, $8-32
 	ANDQ    $-4, BX
 	SUBQ    BX, SI
 	MOVQ    SI, DI
-	LEAQ    table135<>+32(SB), R8
+	LEAQ    table131<>+32(SB), R8
 	SHLQ    $0x03, DI
 	SUBQ    DI, R8
 	VMOVUPS (R8), Y0
@@ -5390,24 +5322,21 @@ TEXT ·swigluAVX2F64(SB), NOSPLIT, $8-32
 
 vector:
 	VMOVUPS     (CX)(DI*8), Y1
-	VORPD       table128<>+0(SB), Y1, Y2
-	VMOVUPS     table129<>+0(SB), Y3
+	VORPD       table125<>+0(SB), Y1, Y2
+	VMOVUPS     table126<>+0(SB), Y3
 	VMAXPD      Y2, Y3, Y2
-	VMULPD      table126<>+0(SB), Y2, Y3
+	VMULPD      table123<>+0(SB), Y2, Y3
 	VMOVAPS     Y2, Y4
-	VFMSUB132PD table126<>+0(SB), Y3, Y4
-	VFMADD231PD table127<>+0(SB), Y2, Y4
-	VMULPD      table113<>+0(SB), Y4, Y4
-	VMOVUPS     table124<>+0(SB), Y2
+	VFMSUB132PD table123<>+0(SB), Y3, Y4
+	VFMADD231PD table124<>+0(SB), Y2, Y4
+	VMULPD      table110<>+0(SB), Y4, Y4
+	VMOVUPS     table121<>+0(SB), Y2
 	VMAXPD      Y3, Y2, Y3
-	VADDPD      table125<>+0(SB), Y3, Y5
-	VSUBPD      table125<>+0(SB), Y5, Y2
+	VADDPD      table122<>+0(SB), Y3, Y5
+	VSUBPD      table122<>+0(SB), Y5, Y2
 	VSUBPD      Y2, Y3, Y3
 	VPSLLQ      $0x34, Y5, Y5
-	VMOVUPS     table123<>+0(SB), Y2
-	VFMADD213PD table122<>+0(SB), Y3, Y2
-	VFMADD213PD table121<>+0(SB), Y3, Y2
-	VFMADD213PD table120<>+0(SB), Y3, Y2
+	VMOVUPS     table120<>+0(SB), Y2
 	VFMADD213PD table119<>+0(SB), Y3, Y2
 	VFMADD213PD table118<>+0(SB), Y3, Y2
 	VFMADD213PD table117<>+0(SB), Y3, Y2
@@ -5416,10 +5345,13 @@ vector:
 	VFMADD213PD table114<>+0(SB), Y3, Y2
 	VFMADD213PD table113<>+0(SB), Y3, Y2
 	VFMADD213PD table112<>+0(SB), Y3, Y2
+	VFMADD213PD table111<>+0(SB), Y3, Y2
+	VFMADD213PD table110<>+0(SB), Y3, Y2
+	VFMADD213PD table109<>+0(SB), Y3, Y2
 	VMULPD      Y5, Y2, Y2
 	VFMADD231PD Y2, Y4, Y2
-	VADDPD      table112<>+0(SB), Y2, Y3
-	VMOVUPS     table112<>+0(SB), Y4
+	VADDPD      table109<>+0(SB), Y2, Y3
+	VMOVUPS     table109<>+0(SB), Y4
 	VDIVPD      Y3, Y4, Y3
 	VMULPD      Y3, Y2, Y2
 	VBLENDVPD   Y1, Y2, Y3, Y4
@@ -5436,24 +5368,21 @@ test:
 	TESTQ       SI, SI
 	JZ          end
 	VMASKMOVPD  (CX)(DI*8), Y0, Y1
-	VORPD       table128<>+0(SB), Y1, Y2
-	VMOVUPS     table129<>+0(SB), Y3
+	VORPD       table125<>+0(SB), Y1, Y2
+	VMOVUPS     table126<>+0(SB), Y3
 	VMAXPD      Y2, Y3, Y2
-	VMULPD      table126<>+0(SB), Y2, Y3
+	VMULPD      table123<>+0(SB), Y2, Y3
 	VMOVAPS     Y2, Y4
-	VFMSUB132PD table126<>+0(SB), Y3, Y4
-	VFMADD231PD table127<>+0(SB), Y2, Y4
-	VMULPD      table113<>+0(SB), Y4, Y4
-	VMOVUPS     table124<>+0(SB), Y2
+	VFMSUB132PD table123<>+0(SB), Y3, Y4
+	VFMADD231PD table124<>+0(SB), Y2, Y4
+	VMULPD      table110<>+0(SB), Y4, Y4
+	VMOVUPS     table121<>+0(SB), Y2
 	VMAXPD      Y3, Y2, Y3
-	VADDPD      table125<>+0(SB), Y3, Y5
-	VSUBPD      table125<>+0(SB), Y5, Y2
+	VADDPD      table122<>+0(SB), Y3, Y5
+	VSUBPD      table122<>+0(SB), Y5, Y2
 	VSUBPD      Y2, Y3, Y3
 	VPSLLQ      $0x34, Y5, Y5
-	VMOVUPS     table123<>+0(SB), Y2
-	VFMADD213PD table122<>+0(SB), Y3, Y2
-	VFMADD213PD table121<>+0(SB), Y3, Y2
-	VFMADD213PD table120<>+0(SB), Y3, Y2
+	VMOVUPS     table120<>+0(SB), Y2
 	VFMADD213PD table119<>+0(SB), Y3, Y2
 	VFMADD213PD table118<>+0(SB), Y3, Y2
 	VFMADD213PD table117<>+0(SB), Y3, Y2
@@ -5462,10 +5391,13 @@ test:
 	VFMADD213PD table114<>+0(SB), Y3, Y2
 	VFMADD213PD table113<>+0(SB), Y3, Y2
 	VFMADD213PD table112<>+0(SB), Y3, Y2
+	VFMADD213PD table111<>+0(SB), Y3, Y2
+	VFMADD213PD table110<>+0(SB), Y3, Y2
+	VFMADD213PD table109<>+0(SB), Y3, Y2
 	VMULPD      Y5, Y2, Y2
 	VFMADD231PD Y2, Y4, Y2
-	VADDPD      table112<>+0(SB), Y2, Y3
-	VMOVUPS     table112<>+0(SB), Y4
+	VADDPD      table109<>+0(SB), Y2, Y3
+	VMOVUPS     table109<>+0(SB), Y4
 	VDIVPD      Y3, Y4, Y3
 	VMULPD      Y3, Y2, Y2
 	VBLENDVPD   Y1, Y2, Y3, Y4
@@ -5506,7 +5438,7 @@ TEXT ·swigluGradAVX512F32(SB), NOSPLIT, $8-48
 	ANDQ         $-16, DI
 	SUBQ         DI, R8
 	MOVQ         R8, R9
-	LEAQ         table16<>+64(SB), R10
+	LEAQ         table15<>+64(SB), R10
 	SHLQ         $0x02, R9
 	SUBQ         R9, R10
 	VMOVUPS      (R10), Z8
@@ -5609,26 +5541,26 @@ TEXT ·swigluGradAVX512F64(SB), NOSPLIT, $8-48
 	MOVQ         gate+24(FP), DX
 	MOVQ         up+32(FP), BX
 	MOVQ         dy+40(FP), SI
-	VBROADCASTSD table31<>+0(SB), Z0
-	VBROADCASTSD table32<>+0(SB), Z1
-	VBROADCASTSD table33<>+0(SB), Z2
-	VBROADCASTSD table34<>+0(SB), Z3
-	VBROADCASTSD table35<>+0(SB), Z4
-	VBROADCASTSD table36<>+0(SB), Z5
-	VBROADCASTSD table37<>+0(SB), Z6
-	VBROADCASTSD table38<>+0(SB), Z7
-	VBROADCASTSD table39<>+0(SB), Z8
-	VBROADCASTSD table40<>+0(SB), Z9
-	VBROADCASTSD table41<>+0(SB), Z10
-	VBROADCASTSD table42<>+0(SB), Z11
-	VBROADCASTSD table46<>+0(SB), Z12
-	VBROADCASTSD table31<>+0(SB), Z13
+	VBROADCASTSD table30<>+0(SB), Z0
+	VBROADCASTSD table31<>+0(SB), Z1
+	VBROADCASTSD table32<>+0(SB), Z2
+	VBROADCASTSD table33<>+0(SB), Z3
+	VBROADCASTSD table34<>+0(SB), Z4
+	VBROADCASTSD table35<>+0(SB), Z5
+	VBROADCASTSD table36<>+0(SB), Z6
+	VBROADCASTSD table37<>+0(SB), Z7
+	VBROADCASTSD table38<>+0(SB), Z8
+	VBROADCASTSD table39<>+0(SB), Z9
+	VBROADCASTSD table40<>+0(SB), Z10
+	VBROADCASTSD table41<>+0(SB), Z11
+	VBROADCASTSD table45<>+0(SB), Z12
+	VBROADCASTSD table30<>+0(SB), Z13
 	MOVQ         n+0(FP), DI
 	MOVQ         DI, R8
 	ANDQ         $-8, DI
 	SUBQ         DI, R8
 	MOVQ         R8, R9
-	LEAQ         table53<>+64(SB), R10
+	LEAQ         table51<>+64(SB), R10
 	SHLQ         $0x03, R9
 	SUBQ         R9, R10
 	VMOVUPS      (R10), Z14
@@ -5639,13 +5571,13 @@ TEXT ·swigluGradAVX512F64(SB), NOSPLIT, $8-48
 vector:
 	VMOVUPS     (DX)(R9*8), Z14
 	VORPD       Z12, Z14, Z19
-	VMOVUPS     table47<>+0(SB), Z20
+	VMOVUPS     table46<>+0(SB), Z20
 	VMAXPD      Z19, Z20, Z19
-	VMULPD      table43<>+0(SB), Z19, Z20
+	VMULPD      table42<>+0(SB), Z19, Z20
 	VMOVAPS     Z19, Z21
-	VFMSUB132PD table43<>+0(SB), Z20, Z21
-	VFMADD231PD table44<>+0(SB), Z19, Z21
-	VMULPD      table45<>+0(SB), Z21, Z21
+	VFMSUB132PD table42<>+0(SB), Z20, Z21
+	VFMADD231PD table43<>+0(SB), Z19, Z21
+	VMULPD      table44<>+0(SB), Z21, Z21
 	VREDUCEPD   $0x01, Z20, Z22
 	VMOVAPS     Z11, Z19
 	VFMADD213PD Z10, Z22, Z19
@@ -5686,13 +5618,13 @@ test:
 	JZ          end
 	VMOVUPD.Z   (DX)(R9*8), K1, Z14
 	VORPD       Z12, Z14, Z12
-	VMOVUPS     table47<>+0(SB), Z15
+	VMOVUPS     table46<>+0(SB), Z15
 	VMAXPD      Z12, Z15, Z12
-	VMULPD      table43<>+0(SB), Z12, Z15
+	VMULPD      table42<>+0(SB), Z12, Z15
 	VMOVAPS     Z12, Z16
-	VFMSUB132PD table43<>+0(SB), Z15, Z16
-	VFMADD231PD table44<>+0(SB), Z12, Z16
-	VMULPD      table45<>+0(SB), Z16, Z16
+	VFMSUB132PD table42<>+0(SB), Z15, Z16
+	VFMADD231PD table43<>+0(SB), Z12, Z16
+	VMULPD      table44<>+0(SB), Z16, Z16
 	VREDUCEPD   $0x01, Z15, Z12
 	VMOVAPS     Z11, Z11
 	VFMADD213PD Z10, Z12, Z11
@@ -5748,7 +5680,7 @@ TEXT ·swigluGradAVX2F32(SB), NOSPLIT, $8-48
 	ANDQ    $-8, DI
 	SUBQ    DI, R8
 	MOVQ    R8, R9
-	LEAQ    table97<>+32(SB), R10
+	LEAQ    table94<>+32(SB), R10
 	SHLQ    $0x02, R9
 	SUBQ    R9, R10
 	VMOVUPS (R10), Y0
@@ -5757,30 +5689,30 @@ TEXT ·swigluGradAVX2F32(SB), NOSPLIT, $8-48
 
 vector:
 	VMOVUPS     (DX)(R9*4), Y1
-	VORPS       table90<>+0(SB), Y1, Y2
-	VMOVUPS     table91<>+0(SB), Y3
+	VORPS       table88<>+0(SB), Y1, Y2
+	VMOVUPS     table89<>+0(SB), Y3
 	VMAXPS      Y2, Y3, Y2
-	VMULPS      table87<>+0(SB), Y2, Y3
+	VMULPS      table85<>+0(SB), Y2, Y3
 	VMOVAPS     Y2, Y4
-	VFMSUB132PS table87<>+0(SB), Y3, Y4
-	VFMADD231PS table88<>+0(SB), Y2, Y4
-	VMULPS      table89<>+0(SB), Y4, Y4
-	VMOVUPS     table85<>+0(SB), Y2
+	VFMSUB132PS table85<>+0(SB), Y3, Y4
+	VFMADD231PS table86<>+0(SB), Y2, Y4
+	VMULPS      table87<>+0(SB), Y4, Y4
+	VMOVUPS     table83<>+0(SB), Y2
 	VMAXPS      Y3, Y2, Y3
-	VADDPS      table86<>+0(SB), Y3, Y5
-	VSUBPS      table86<>+0(SB), Y5, Y2
+	VADDPS      table84<>+0(SB), Y3, Y5
+	VSUBPS      table84<>+0(SB), Y5, Y2
 	VSUBPS      Y2, Y3, Y3
 	VPSLLD      $0x17, Y5, Y5
-	VMOVUPS     table84<>+0(SB), Y2
-	VFMADD213PS table83<>+0(SB), Y3, Y2
-	VFMADD213PS table82<>+0(SB), Y3, Y2
+	VMOVUPS     table82<>+0(SB), Y2
 	VFMADD213PS table81<>+0(SB), Y3, Y2
 	VFMADD213PS table80<>+0(SB), Y3, Y2
 	VFMADD213PS table79<>+0(SB), Y3, Y2
+	VFMADD213PS table78<>+0(SB), Y3, Y2
+	VFMADD213PS table77<>+0(SB), Y3, Y2
 	VMULPS      Y5, Y2, Y2
 	VFMADD231PS Y2, Y4, Y2
-	VADDPS      table79<>+0(SB), Y2, Y3
-	VMOVUPS     table79<>+0(SB), Y4
+	VADDPS      table77<>+0(SB), Y2, Y3
+	VMOVUPS     table77<>+0(SB), Y4
 	VDIVPS      Y3, Y4, Y3
 	VMULPS      Y3, Y2, Y2
 	VBLENDVPS   Y1, Y2, Y3, Y4
@@ -5802,30 +5734,30 @@ test:
 	TESTQ       R8, R8
 	JZ          end
 	VMASKMOVPS  (DX)(R9*4), Y0, Y1
-	VORPS       table90<>+0(SB), Y1, Y2
-	VMOVUPS     table91<>+0(SB), Y3
+	VORPS       table88<>+0(SB), Y1, Y2
+	VMOVUPS     table89<>+0(SB), Y3
 	VMAXPS      Y2, Y3, Y2
-	VMULPS      table87<>+0(SB), Y2, Y3
+	VMULPS      table85<>+0(SB), Y2, Y3
 	VMOVAPS     Y2, Y4
-	VFMSUB132PS table87<>+0(SB), Y3, Y4
-	VFMADD231PS table88<>+0(SB), Y2, Y4
-	VMULPS      table89<>+0(SB), Y4, Y4
-	VMOVUPS     table85<>+0(SB), Y2
+	VFMSUB132PS table85<>+0(SB), Y3, Y4
+	VFMADD231PS table86<>+0(SB), Y2, Y4
+	VMULPS      table87<>+0(SB), Y4, Y4
+	VMOVUPS     table83<>+0(SB), Y2
 	VMAXPS      Y3, Y2, Y3
-	VADDPS      table86<>+0(SB), Y3, Y5
-	VSUBPS      table86<>+0(SB), Y5, Y2
+	VADDPS      table84<>+0(SB), Y3, Y5
+	VSUBPS      table84<>+0(SB), Y5, Y2
 	VSUBPS      Y2, Y3, Y3
 	VPSLLD      $0x17, Y5, Y5
-	VMOVUPS     table84<>+0(SB), Y2
-	VFMADD213PS table83<>+0(SB), Y3, Y2
-	VFMADD213PS table82<>+0(SB), Y3, Y2
+	VMOVUPS     table82<>+0(SB), Y2
 	VFMADD213PS table81<>+0(SB), Y3, Y2
 	VFMADD213PS table80<>+0(SB), Y3, Y2
 	VFMADD213PS table79<>+0(SB), Y3, Y2
+	VFMADD213PS table78<>+0(SB), Y3, Y2
+	VFMADD213PS table77<>+0(SB), Y3, Y2
 	VMULPS      Y5, Y2, Y2
 	VFMADD231PS Y2, Y4, Y2
-	VADDPS      table79<>+0(SB), Y2, Y3
-	VMOVUPS     table79<>+0(SB), Y4
+	VADDPS      table77<>+0(SB), Y2, Y3
+	VMOVUPS     table77<>+0(SB), Y4
 	VDIVPS      Y3, Y4, Y3
 	VMULPS      Y3, Y2, Y2
 	VBLENDVPS   Y1, Y2, Y3, Y4
@@ -5863,7 +5795,7 @@ TEXT ·swigluGradAVX2F64(SB), NOSPLIT, $8-48
 	ANDQ    $-4, DI
 	SUBQ    DI, R8
 	MOVQ    R8, R9
-	LEAQ    table135<>+32(SB), R10
+	LEAQ    table131<>+32(SB), R10
 	SHLQ    $0x03, R9
 	SUBQ    R9, R10
 	VMOVUPS (R10), Y0
@@ -5872,24 +5804,21 @@ TEXT ·swigluGradAVX2F64(SB), NOSPLIT, $8-48
 
 vector:
 	VMOVUPS     (DX)(R9*8), Y1
-	VORPD       table128<>+0(SB), Y1, Y2
-	VMOVUPS     table129<>+0(SB), Y3
+	VORPD       table125<>+0(SB), Y1, Y2
+	VMOVUPS     table126<>+0(SB), Y3
 	VMAXPD      Y2, Y3, Y2
-	VMULPD      table126<>+0(SB), Y2, Y3
+	VMULPD      table123<>+0(SB), Y2, Y3
 	VMOVAPS     Y2, Y4
-	VFMSUB132PD table126<>+0(SB), Y3, Y4
-	VFMADD231PD table127<>+0(SB), Y2, Y4
-	VMULPD      table113<>+0(SB), Y4, Y4
-	VMOVUPS     table124<>+0(SB), Y2
+	VFMSUB132PD table123<>+0(SB), Y3, Y4
+	VFMADD231PD table124<>+0(SB), Y2, Y4
+	VMULPD      table110<>+0(SB), Y4, Y4
+	VMOVUPS     table121<>+0(SB), Y2
 	VMAXPD      Y3, Y2, Y3
-	VADDPD      table125<>+0(SB), Y3, Y5
-	VSUBPD      table125<>+0(SB), Y5, Y2
+	VADDPD      table122<>+0(SB), Y3, Y5
+	VSUBPD      table122<>+0(SB), Y5, Y2
 	VSUBPD      Y2, Y3, Y3
 	VPSLLQ      $0x34, Y5, Y5
-	VMOVUPS     table123<>+0(SB), Y2
-	VFMADD213PD table122<>+0(SB), Y3, Y2
-	VFMADD213PD table121<>+0(SB), Y3, Y2
-	VFMADD213PD table120<>+0(SB), Y3, Y2
+	VMOVUPS     table120<>+0(SB), Y2
 	VFMADD213PD table119<>+0(SB), Y3, Y2
 	VFMADD213PD table118<>+0(SB), Y3, Y2
 	VFMADD213PD table117<>+0(SB), Y3, Y2
@@ -5898,10 +5827,13 @@ vector:
 	VFMADD213PD table114<>+0(SB), Y3, Y2
 	VFMADD213PD table113<>+0(SB), Y3, Y2
 	VFMADD213PD table112<>+0(SB), Y3, Y2
+	VFMADD213PD table111<>+0(SB), Y3, Y2
+	VFMADD213PD table110<>+0(SB), Y3, Y2
+	VFMADD213PD table109<>+0(SB), Y3, Y2
 	VMULPD      Y5, Y2, Y2
 	VFMADD231PD Y2, Y4, Y2
-	VADDPD      table112<>+0(SB), Y2, Y3
-	VMOVUPS     table112<>+0(SB), Y4
+	VADDPD      table109<>+0(SB), Y2, Y3
+	VMOVUPS     table109<>+0(SB), Y4
 	VDIVPD      Y3, Y4, Y3
 	VMULPD      Y3, Y2, Y2
 	VBLENDVPD   Y1, Y2, Y3, Y4
@@ -5923,24 +5855,21 @@ test:
 	TESTQ       R8, R8
 	JZ          end
 	VMASKMOVPD  (DX)(R9*8), Y0, Y1
-	VORPD       table128<>+0(SB), Y1, Y2
-	VMOVUPS     table129<>+0(SB), Y3
+	VORPD       table125<>+0(SB), Y1, Y2
+	VMOVUPS     table126<>+0(SB), Y3
 	VMAXPD      Y2, Y3, Y2
-	VMULPD      table126<>+0(SB), Y2, Y3
+	VMULPD      table123<>+0(SB), Y2, Y3
 	VMOVAPS     Y2, Y4
-	VFMSUB132PD table126<>+0(SB), Y3, Y4
-	VFMADD231PD table127<>+0(SB), Y2, Y4
-	VMULPD      table113<>+0(SB), Y4, Y4
-	VMOVUPS     table124<>+0(SB), Y2
+	VFMSUB132PD table123<>+0(SB), Y3, Y4
+	VFMADD231PD table124<>+0(SB), Y2, Y4
+	VMULPD      table110<>+0(SB), Y4, Y4
+	VMOVUPS     table121<>+0(SB), Y2
 	VMAXPD      Y3, Y2, Y3
-	VADDPD      table125<>+0(SB), Y3, Y5
-	VSUBPD      table125<>+0(SB), Y5, Y2
+	VADDPD      table122<>+0(SB), Y3, Y5
+	VSUBPD      table122<>+0(SB), Y5, Y2
 	VSUBPD      Y2, Y3, Y3
 	VPSLLQ      $0x34, Y5, Y5
-	VMOVUPS     table123<>+0(SB), Y2
-	VFMADD213PD table122<>+0(SB), Y3, Y2
-	VFMADD213PD table121<>+0(SB), Y3, Y2
-	VFMADD213PD table120<>+0(SB), Y3, Y2
+	VMOVUPS     table120<>+0(SB), Y2
 	VFMADD213PD table119<>+0(SB), Y3, Y2
 	VFMADD213PD table118<>+0(SB), Y3, Y2
 	VFMADD213PD table117<>+0(SB), Y3, Y2
@@ -5949,10 +5878,13 @@ test:
 	VFMADD213PD table114<>+0(SB), Y3, Y2
 	VFMADD213PD table113<>+0(SB), Y3, Y2
 	VFMADD213PD table112<>+0(SB), Y3, Y2
+	VFMADD213PD table111<>+0(SB), Y3, Y2
+	VFMADD213PD table110<>+0(SB), Y3, Y2
+	VFMADD213PD table109<>+0(SB), Y3, Y2
 	VMULPD      Y5, Y2, Y2
 	VFMADD231PD Y2, Y4, Y2
-	VADDPD      table112<>+0(SB), Y2, Y3
-	VMOVUPS     table112<>+0(SB), Y4
+	VADDPD      table109<>+0(SB), Y2, Y3
+	VMOVUPS     table109<>+0(SB), Y4
 	VDIVPD      Y3, Y4, Y3
 	VMULPD      Y3, Y2, Y2
 	VBLENDVPD   Y1, Y2, Y3, Y4

@@ -17,7 +17,6 @@ TEXT ·geluTanhNEONF32(SB), NOSPLIT, $0-24
 	WORD $0x3dc01c07 // ldr q7, [x0, #112]
 	WORD $0x3dc02008 // ldr q8, [x0, #128]
 	WORD $0x3dc02408 // ldr q8, [x0, #144]
-	WORD $0x3dc02808 // ldr q8, [x0, #160]
 	MOVD n+0(FP), R3
 	LSL $2, R3, R3
 	AND $-16, R3, R4
@@ -27,7 +26,7 @@ TEXT ·geluTanhNEONF32(SB), NOSPLIT, $0-24
 vector:
 	WORD $0x3ce56848 // ldr q8, [x2, x5]
 	WORD $0x6e28dd09 // fmul v9.4s, v8.4s, v8.4s
-	WORD $0x3dc02c0a // ldr q10, [x0, #176]
+	WORD $0x3dc0280a // ldr q10, [x0, #160]
 	WORD $0x4e27cd2a // fmla v10.4s, v9.4s, v7.4s
 	WORD $0x6e28dd49 // fmul v9.4s, v10.4s, v8.4s
 	WORD $0x4ea0f92a // fabs v10.4s, v9.4s
@@ -42,14 +41,14 @@ vector:
 	WORD $0x4ea1d56d // fsub v13.4s, v11.4s, v1.4s
 	WORD $0x4eadd54a // fsub v10.4s, v10.4s, v13.4s
 	WORD $0x4f37556b // shl v11.4s, v11.4s, #23
-	WORD $0x3dc0300d // ldr q13, [x0, #192]
-	WORD $0x3dc0340e // ldr q14, [x0, #208]
+	WORD $0x3dc02c0d // ldr q13, [x0, #176]
+	WORD $0x3dc0300e // ldr q14, [x0, #192]
 	WORD $0x4e2acdae // fmla v14.4s, v13.4s, v10.4s
-	WORD $0x3dc0380d // ldr q13, [x0, #224]
+	WORD $0x3dc0340d // ldr q13, [x0, #208]
 	WORD $0x4e2acdcd // fmla v13.4s, v14.4s, v10.4s
-	WORD $0x3dc03c0e // ldr q14, [x0, #240]
+	WORD $0x3dc0380e // ldr q14, [x0, #224]
 	WORD $0x4e2acdae // fmla v14.4s, v13.4s, v10.4s
-	WORD $0x3dc0400d // ldr q13, [x0, #256]
+	WORD $0x3dc03c0d // ldr q13, [x0, #240]
 	WORD $0x4e2acdcd // fmla v13.4s, v14.4s, v10.4s
 	WORD $0x3dc0180e // ldr q14, [x0, #96]
 	WORD $0x4e2acdae // fmla v14.4s, v13.4s, v10.4s
@@ -76,7 +75,7 @@ vectorTest:
 element:
 	WORD $0xbc656848 // ldr s8, [x2, x5]
 	WORD $0x6e28dd09 // fmul v9.4s, v8.4s, v8.4s
-	WORD $0x3dc02c0a // ldr q10, [x0, #176]
+	WORD $0x3dc0280a // ldr q10, [x0, #160]
 	WORD $0x4e27cd2a // fmla v10.4s, v9.4s, v7.4s
 	WORD $0x6e28dd49 // fmul v9.4s, v10.4s, v8.4s
 	WORD $0x4ea0f92a // fabs v10.4s, v9.4s
@@ -91,14 +90,14 @@ element:
 	WORD $0x4ea1d56d // fsub v13.4s, v11.4s, v1.4s
 	WORD $0x4eadd54a // fsub v10.4s, v10.4s, v13.4s
 	WORD $0x4f37556b // shl v11.4s, v11.4s, #23
-	WORD $0x3dc0300d // ldr q13, [x0, #192]
-	WORD $0x3dc0340e // ldr q14, [x0, #208]
+	WORD $0x3dc02c0d // ldr q13, [x0, #176]
+	WORD $0x3dc0300e // ldr q14, [x0, #192]
 	WORD $0x4e2acdae // fmla v14.4s, v13.4s, v10.4s
-	WORD $0x3dc0380d // ldr q13, [x0, #224]
+	WORD $0x3dc0340d // ldr q13, [x0, #208]
 	WORD $0x4e2acdcd // fmla v13.4s, v14.4s, v10.4s
-	WORD $0x3dc03c0e // ldr q14, [x0, #240]
+	WORD $0x3dc0380e // ldr q14, [x0, #224]
 	WORD $0x4e2acdae // fmla v14.4s, v13.4s, v10.4s
-	WORD $0x3dc0400d // ldr q13, [x0, #256]
+	WORD $0x3dc03c0d // ldr q13, [x0, #240]
 	WORD $0x4e2acdcd // fmla v13.4s, v14.4s, v10.4s
 	WORD $0x3dc0180e // ldr q14, [x0, #96]
 	WORD $0x4e2acdae // fmla v14.4s, v13.4s, v10.4s
@@ -127,17 +126,16 @@ TEXT ·geluTanhNEONF64(SB), NOSPLIT, $0-24
 	MOVD $numbers<>(SB), R0
 	MOVD y+8(FP), R1
 	MOVD x+16(FP), R2
-	WORD $0x3dc04400 // ldr q0, [x0, #272]
-	WORD $0x3dc04801 // ldr q1, [x0, #288]
-	WORD $0x3dc04c02 // ldr q2, [x0, #304]
-	WORD $0x3dc05003 // ldr q3, [x0, #320]
-	WORD $0x3dc05404 // ldr q4, [x0, #336]
-	WORD $0x3dc05805 // ldr q5, [x0, #352]
-	WORD $0x3dc05c06 // ldr q6, [x0, #368]
-	WORD $0x3dc06007 // ldr q7, [x0, #384]
+	WORD $0x3dc04000 // ldr q0, [x0, #256]
+	WORD $0x3dc04401 // ldr q1, [x0, #272]
+	WORD $0x3dc04802 // ldr q2, [x0, #288]
+	WORD $0x3dc04c03 // ldr q3, [x0, #304]
+	WORD $0x3dc05004 // ldr q4, [x0, #320]
+	WORD $0x3dc05405 // ldr q5, [x0, #336]
+	WORD $0x3dc05806 // ldr q6, [x0, #352]
+	WORD $0x3dc05c07 // ldr q7, [x0, #368]
+	WORD $0x3dc06008 // ldr q8, [x0, #384]
 	WORD $0x3dc06408 // ldr q8, [x0, #400]
-	WORD $0x3dc06808 // ldr q8, [x0, #416]
-	WORD $0x3dc06c08 // ldr q8, [x0, #432]
 	MOVD n+0(FP), R3
 	LSL $3, R3, R3
 	AND $-16, R3, R4
@@ -147,7 +145,7 @@ TEXT ·geluTanhNEONF64(SB), NOSPLIT, $0-24
 vector:
 	WORD $0x3ce56848 // ldr q8, [x2, x5]
 	WORD $0x6e68dd09 // fmul v9.2d, v8.2d, v8.2d
-	WORD $0x3dc0700a // ldr q10, [x0, #448]
+	WORD $0x3dc0680a // ldr q10, [x0, #416]
 	WORD $0x4e67cd2a // fmla v10.2d, v9.2d, v7.2d
 	WORD $0x6e68dd49 // fmul v9.2d, v10.2d, v8.2d
 	WORD $0x4ee0f92a // fabs v10.2d, v9.2d
@@ -162,7 +160,11 @@ vector:
 	WORD $0x4ee1d56d // fsub v13.2d, v11.2d, v1.2d
 	WORD $0x4eedd54a // fsub v10.2d, v10.2d, v13.2d
 	WORD $0x4f74556b // shl v11.2d, v11.2d, #52
+	WORD $0x3dc06c0d // ldr q13, [x0, #432]
+	WORD $0x3dc0700e // ldr q14, [x0, #448]
+	WORD $0x4e6acdae // fmla v14.2d, v13.2d, v10.2d
 	WORD $0x3dc0740d // ldr q13, [x0, #464]
+	WORD $0x4e6acdcd // fmla v13.2d, v14.2d, v10.2d
 	WORD $0x3dc0780e // ldr q14, [x0, #480]
 	WORD $0x4e6acdae // fmla v14.2d, v13.2d, v10.2d
 	WORD $0x3dc07c0d // ldr q13, [x0, #496]
@@ -177,13 +179,9 @@ vector:
 	WORD $0x4e6acdcd // fmla v13.2d, v14.2d, v10.2d
 	WORD $0x3dc0900e // ldr q14, [x0, #576]
 	WORD $0x4e6acdae // fmla v14.2d, v13.2d, v10.2d
-	WORD $0x3dc0940d // ldr q13, [x0, #592]
+	WORD $0x3dc0500d // ldr q13, [x0, #320]
 	WORD $0x4e6acdcd // fmla v13.2d, v14.2d, v10.2d
-	WORD $0x3dc0980e // ldr q14, [x0, #608]
-	WORD $0x4e6acdae // fmla v14.2d, v13.2d, v10.2d
-	WORD $0x3dc0540d // ldr q13, [x0, #336]
-	WORD $0x4e6acdcd // fmla v13.2d, v14.2d, v10.2d
-	WORD $0x3dc05c0e // ldr q14, [x0, #368]
+	WORD $0x3dc0580e // ldr q14, [x0, #352]
 	WORD $0x4e6acdae // fmla v14.2d, v13.2d, v10.2d
 	WORD $0x6e6bddca // fmul v10.2d, v14.2d, v11.2d
 	WORD $0x6e64dd8b // fmul v11.2d, v12.2d, v4.2d
@@ -208,7 +206,7 @@ vectorTest:
 element:
 	WORD $0xfc656848 // ldr d8, [x2, x5]
 	WORD $0x6e68dd09 // fmul v9.2d, v8.2d, v8.2d
-	WORD $0x3dc0700a // ldr q10, [x0, #448]
+	WORD $0x3dc0680a // ldr q10, [x0, #416]
 	WORD $0x4e67cd2a // fmla v10.2d, v9.2d, v7.2d
 	WORD $0x6e68dd49 // fmul v9.2d, v10.2d, v8.2d
 	WORD $0x4ee0f92a // fabs v10.2d, v9.2d
@@ -223,7 +221,11 @@ element:
 	WORD $0x4ee1d56d // fsub v13.2d, v11.2d, v1.2d
 	WORD $0x4eedd54a // fsub v10.2d, v10.2d, v13.2d
 	WORD $0x4f74556b // shl v11.2d, v11.2d, #52
+	WORD $0x3dc06c0d // ldr q13, [x0, #432]
+	WORD $0x3dc0700e // ldr q14, [x0, #448]
+	WORD $0x4e6acdae // fmla v14.2d, v13.2d, v10.2d
 	WORD $0x3dc0740d // ldr q13, [x0, #464]
+	WORD $0x4e6acdcd // fmla v13.2d, v14.2d, v10.2d
 	WORD $0x3dc0780e // ldr q14, [x0, #480]
 	WORD $0x4e6acdae // fmla v14.2d, v13.2d, v10.2d
 	WORD $0x3dc07c0d // ldr q13, [x0, #496]
@@ -238,13 +240,9 @@ element:
 	WORD $0x4e6acdcd // fmla v13.2d, v14.2d, v10.2d
 	WORD $0x3dc0900e // ldr q14, [x0, #576]
 	WORD $0x4e6acdae // fmla v14.2d, v13.2d, v10.2d
-	WORD $0x3dc0940d // ldr q13, [x0, #592]
+	WORD $0x3dc0500d // ldr q13, [x0, #320]
 	WORD $0x4e6acdcd // fmla v13.2d, v14.2d, v10.2d
-	WORD $0x3dc0980e // ldr q14, [x0, #608]
-	WORD $0x4e6acdae // fmla v14.2d, v13.2d, v10.2d
-	WORD $0x3dc0540d // ldr q13, [x0, #336]
-	WORD $0x4e6acdcd // fmla v13.2d, v14.2d, v10.2d
-	WORD $0x3dc05c0e // ldr q14, [x0, #368]
+	WORD $0x3dc0580e // ldr q14, [x0, #352]
 	WORD $0x4e6acdae // fmla v14.2d, v13.2d, v10.2d
 	WORD $0x6e6bddca // fmul v10.2d, v14.2d, v11.2d
 	WORD $0x6e64dd8b // fmul v11.2d, v12.2d, v4.2d
@@ -282,7 +280,6 @@ TEXT ·geluTanhGradNEONF32(SB), NOSPLIT, $0-32
 	WORD $0x3dc01c07 // ldr q7, [x0, #112]
 	WORD $0x3dc02008 // ldr q8, [x0, #128]
 	WORD $0x3dc02409 // ldr q9, [x0, #144]
-	WORD $0x3dc0280a // ldr q10, [x0, #160]
 	MOVD n+0(FP), R4
 	LSL $2, R4, R4
 	AND $-16, R4, R5
@@ -290,55 +287,54 @@ TEXT ·geluTanhGradNEONF32(SB), NOSPLIT, $0-32
 	B vectorTest
 
 vector:
-	WORD $0x3ce6684b // ldr q11, [x2, x6]
+	WORD $0x3ce6684a // ldr q10, [x2, x6]
+	WORD $0x6e2add4b // fmul v11.4s, v10.4s, v10.4s
 	WORD $0x4ea9f56b // fmin v11.4s, v11.4s, v9.4s
-	WORD $0x4e2af56b // fmax v11.4s, v11.4s, v10.4s
-	WORD $0x6e2bdd6c // fmul v12.4s, v11.4s, v11.4s
-	WORD $0x3dc02c0d // ldr q13, [x0, #176]
-	WORD $0x4e27cd8d // fmla v13.4s, v12.4s, v7.4s
-	WORD $0x6e2bddad // fmul v13.4s, v13.4s, v11.4s
-	WORD $0x4ea0f9ae // fabs v14.4s, v13.4s
-	WORD $0x6ea0f9ce // fneg v14.4s, v14.4s
-	WORD $0x4e25f5ce // fmax v14.4s, v14.4s, v5.4s
-	WORD $0x6e22ddcf // fmul v15.4s, v14.4s, v2.4s
-	WORD $0x6ea0f9f0 // fneg v16.4s, v15.4s
-	WORD $0x4e22cdd0 // fmla v16.4s, v14.4s, v2.4s
-	WORD $0x4e23cdd0 // fmla v16.4s, v14.4s, v3.4s
-	WORD $0x4e20f5ee // fmax v14.4s, v15.4s, v0.4s
-	WORD $0x4e21d5cf // fadd v15.4s, v14.4s, v1.4s
-	WORD $0x4ea1d5f1 // fsub v17.4s, v15.4s, v1.4s
-	WORD $0x4eb1d5ce // fsub v14.4s, v14.4s, v17.4s
-	WORD $0x4f3755ef // shl v15.4s, v15.4s, #23
+	WORD $0x3dc0280c // ldr q12, [x0, #160]
+	WORD $0x4e27cd6c // fmla v12.4s, v11.4s, v7.4s
+	WORD $0x6e2add8c // fmul v12.4s, v12.4s, v10.4s
+	WORD $0x4ea0f98d // fabs v13.4s, v12.4s
+	WORD $0x6ea0f9ad // fneg v13.4s, v13.4s
+	WORD $0x4e25f5ad // fmax v13.4s, v13.4s, v5.4s
+	WORD $0x6e22ddae // fmul v14.4s, v13.4s, v2.4s
+	WORD $0x6ea0f9cf // fneg v15.4s, v14.4s
+	WORD $0x4e22cdaf // fmla v15.4s, v13.4s, v2.4s
+	WORD $0x4e23cdaf // fmla v15.4s, v13.4s, v3.4s
+	WORD $0x4e20f5cd // fmax v13.4s, v14.4s, v0.4s
+	WORD $0x4e21d5ae // fadd v14.4s, v13.4s, v1.4s
+	WORD $0x4ea1d5d0 // fsub v16.4s, v14.4s, v1.4s
+	WORD $0x4eb0d5ad // fsub v13.4s, v13.4s, v16.4s
+	WORD $0x4f3755ce // shl v14.4s, v14.4s, #23
+	WORD $0x3dc02c10 // ldr q16, [x0, #176]
 	WORD $0x3dc03011 // ldr q17, [x0, #192]
-	WORD $0x3dc03412 // ldr q18, [x0, #208]
-	WORD $0x4e2ece32 // fmla v18.4s, v17.4s, v14.4s
+	WORD $0x4e2dce11 // fmla v17.4s, v16.4s, v13.4s
+	WORD $0x3dc03410 // ldr q16, [x0, #208]
+	WORD $0x4e2dce30 // fmla v16.4s, v17.4s, v13.4s
 	WORD $0x3dc03811 // ldr q17, [x0, #224]
-	WORD $0x4e2ece51 // fmla v17.4s, v18.4s, v14.4s
-	WORD $0x3dc03c12 // ldr q18, [x0, #240]
-	WORD $0x4e2ece32 // fmla v18.4s, v17.4s, v14.4s
-	WORD $0x3dc04011 // ldr q17, [x0, #256]
-	WORD $0x4e2ece51 // fmla v17.4s, v18.4s, v14.4s
-	WORD $0x3dc01812 // ldr q18, [x0, #96]
-	WORD $0x4e2ece32 // fmla v18.4s, v17.4s, v14.4s
-	WORD $0x6e2fde4e // fmul v14.4s, v18.4s, v15.4s
-	WORD $0x6e24de0f // fmul v15.4s, v16.4s, v4.4s
-	WORD $0x4e2ecdee // fmla v14.4s, v15.4s, v14.4s
-	WORD $0x4e26d5cf // fadd v15.4s, v14.4s, v6.4s
-	WORD $0x6e2ffccf // fdiv v15.4s, v6.4s, v15.4s
-	WORD $0x6e2fddce // fmul v14.4s, v14.4s, v15.4s
-	WORD $0x6f00e410 // movi v16.2d, #0
-	WORD $0x6eade60d // fcmgt v13.4s, v16.4s, v13.4s
-	WORD $0x4ead1db0 // orr v16.16b, v13.16b, v13.16b
-	WORD $0x6e6f1dd0 // bsl v16.16b, v14.16b, v15.16b
-	WORD $0x6e6e1ded // bsl v13.16b, v15.16b, v14.16b
-	WORD $0x6e30dd6b // fmul v11.4s, v11.4s, v16.4s
-	WORD $0x3dc02c0e // ldr q14, [x0, #176]
-	WORD $0x4e28cd8e // fmla v14.4s, v12.4s, v8.4s
-	WORD $0x6e2dddcc // fmul v12.4s, v14.4s, v13.4s
-	WORD $0x4e2ccd70 // fmla v16.4s, v11.4s, v12.4s
-	WORD $0x3ce6686b // ldr q11, [x3, x6]
-	WORD $0x6e2bde0b // fmul v11.4s, v16.4s, v11.4s
-	WORD $0x3ca6682b // str q11, [x1, x6]
+	WORD $0x4e2dce11 // fmla v17.4s, v16.4s, v13.4s
+	WORD $0x3dc03c10 // ldr q16, [x0, #240]
+	WORD $0x4e2dce30 // fmla v16.4s, v17.4s, v13.4s
+	WORD $0x3dc01811 // ldr q17, [x0, #96]
+	WORD $0x4e2dce11 // fmla v17.4s, v16.4s, v13.4s
+	WORD $0x6e2ede2d // fmul v13.4s, v17.4s, v14.4s
+	WORD $0x6e24ddee // fmul v14.4s, v15.4s, v4.4s
+	WORD $0x4e2dcdcd // fmla v13.4s, v14.4s, v13.4s
+	WORD $0x4e26d5ae // fadd v14.4s, v13.4s, v6.4s
+	WORD $0x6e2efcce // fdiv v14.4s, v6.4s, v14.4s
+	WORD $0x6e2eddad // fmul v13.4s, v13.4s, v14.4s
+	WORD $0x6f00e40f // movi v15.2d, #0
+	WORD $0x6eace5ec // fcmgt v12.4s, v15.4s, v12.4s
+	WORD $0x4eac1d8f // orr v15.16b, v12.16b, v12.16b
+	WORD $0x6e6e1daf // bsl v15.16b, v13.16b, v14.16b
+	WORD $0x6e6d1dcc // bsl v12.16b, v14.16b, v13.16b
+	WORD $0x6e2fdd4a // fmul v10.4s, v10.4s, v15.4s
+	WORD $0x3dc0280d // ldr q13, [x0, #160]
+	WORD $0x4e28cd6d // fmla v13.4s, v11.4s, v8.4s
+	WORD $0x6e2cddab // fmul v11.4s, v13.4s, v12.4s
+	WORD $0x4e2bcd4f // fmla v15.4s, v10.4s, v11.4s
+	WORD $0x3ce6686a // ldr q10, [x3, x6]
+	WORD $0x6e2addea // fmul v10.4s, v15.4s, v10.4s
+	WORD $0x3ca6682a // str q10, [x1, x6]
 	ADD $16, R6, R6
 
 vectorTest:
@@ -347,55 +343,54 @@ vectorTest:
 	B elementTest
 
 element:
-	WORD $0xbc66684b // ldr s11, [x2, x6]
+	WORD $0xbc66684a // ldr s10, [x2, x6]
+	WORD $0x6e2add4b // fmul v11.4s, v10.4s, v10.4s
 	WORD $0x4ea9f56b // fmin v11.4s, v11.4s, v9.4s
-	WORD $0x4e2af56b // fmax v11.4s, v11.4s, v10.4s
-	WORD $0x6e2bdd6c // fmul v12.4s, v11.4s, v11.4s
-	WORD $0x3dc02c0d // ldr q13, [x0, #176]
-	WORD $0x4e27cd8d // fmla v13.4s, v12.4s, v7.4s
-	WORD $0x6e2bddad // fmul v13.4s, v13.4s, v11.4s
-	WORD $0x4ea0f9ae // fabs v14.4s, v13.4s
-	WORD $0x6ea0f9ce // fneg v14.4s, v14.4s
-	WORD $0x4e25f5ce // fmax v14.4s, v14.4s, v5.4s
-	WORD $0x6e22ddcf // fmul v15.4s, v14.4s, v2.4s
-	WORD $0x6ea0f9f0 // fneg v16.4s, v15.4s
-	WORD $0x4e22cdd0 // fmla v16.4s, v14.4s, v2.4s
-	WORD $0x4e23cdd0 // fmla v16.4s, v14.4s, v3.4s
-	WORD $0x4e20f5ee // fmax v14.4s, v15.4s, v0.4s
-	WORD $0x4e21d5cf // fadd v15.4s, v14.4s, v1.4s
-	WORD $0x4ea1d5f1 // fsub v17.4s, v15.4s, v1.4s
-	WORD $0x4eb1d5ce // fsub v14.4s, v14.4s, v17.4s
-	WORD $0x4f3755ef // shl v15.4s, v15.4s, #23
+	WORD $0x3dc0280c // ldr q12, [x0, #160]
+	WORD $0x4e27cd6c // fmla v12.4s, v11.4s, v7.4s
+	WORD $0x6e2add8c // fmul v12.4s, v12.4s, v10.4s
+	WORD $0x4ea0f98d // fabs v13.4s, v12.4s
+	WORD $0x6ea0f9ad // fneg v13.4s, v13.4s
+	WORD $0x4e25f5ad // fmax v13.4s, v13.4s, v5.4s
+	WORD $0x6e22ddae // fmul v14.4s, v13.4s, v2.4s
+	WORD $0x6ea0f9cf // fneg v15.4s, v14.4s
+	WORD $0x4e22cdaf // fmla v15.4s, v13.4s, v2.4s
+	WORD $0x4e23cdaf // fmla v15.4s, v13.4s, v3.4s
+	WORD $0x4e20f5cd // fmax v13.4s, v14.4s, v0.4s
+	WORD $0x4e21d5ae // fadd v14.4s, v13.4s, v1.4s
+	WORD $0x4ea1d5d0 // fsub v16.4s, v14.4s, v1.4s
+	WORD $0x4eb0d5ad // fsub v13.4s, v13.4s, v16.4s
+	WORD $0x4f3755ce // shl v14.4s, v14.4s, #23
+	WORD $0x3dc02c10 // ldr q16, [x0, #176]
 	WORD $0x3dc03011 // ldr q17, [x0, #192]
-	WORD $0x3dc03412 // ldr q18, [x0, #208]
-	WORD $0x4e2ece32 // fmla v18.4s, v17.4s, v14.4s
+	WORD $0x4e2dce11 // fmla v17.4s, v16.4s, v13.4s
+	WORD $0x3dc03410 // ldr q16, [x0, #208]
+	WORD $0x4e2dce30 // fmla v16.4s, v17.4s, v13.4s
 	WORD $0x3dc03811 // ldr q17, [x0, #224]
-	WORD $0x4e2ece51 // fmla v17.4s, v18.4s, v14.4s
-	WORD $0x3dc03c12 // ldr q18, [x0, #240]
-	WORD $0x4e2ece32 // fmla v18.4s, v17.4s, v14.4s
-	WORD $0x3dc04011 // ldr q17, [x0, #256]
-	WORD $0x4e2ece51 // fmla v17.4s, v18.4s, v14.4s
-	WORD $0x3dc01812 // ldr q18, [x0, #96]
-	WORD $0x4e2ece32 // fmla v18.4s, v17.4s, v14.4s
-	WORD $0x6e2fde4e // fmul v14.4s, v18.4s, v15.4s
-	WORD $0x6e24de0f // fmul v15.4s, v16.4s, v4.4s
-	WORD $0x4e2ecdee // fmla v14.4s, v15.4s, v14.4s
-	WORD $0x4e26d5cf // fadd v15.4s, v14.4s, v6.4s
-	WORD $0x6e2ffccf // fdiv v15.4s, v6.4s, v15.4s
-	WORD $0x6e2fddce // fmul v14.4s, v14.4s, v15.4s
-	WORD $0x6f00e410 // movi v16.2d, #0
-	WORD $0x6eade60d // fcmgt v13.4s, v16.4s, v13.4s
-	WORD $0x4ead1db0 // orr v16.16b, v13.16b, v13.16b
-	WORD $0x6e6f1dd0 // bsl v16.16b, v14.16b, v15.16b
-	WORD $0x6e6e1ded // bsl v13.16b, v15.16b, v14.16b
-	WORD $0x6e30dd6b // fmul v11.4s, v11.4s, v16.4s
-	WORD $0x3dc02c0e // ldr q14, [x0, #176]
-	WORD $0x4e28cd8e // fmla v14.4s, v12.4s, v8.4s
-	WORD $0x6e2dddcc // fmul v12.4s, v14.4s, v13.4s
-	WORD $0x4e2ccd70 // fmla v16.4s, v11.4s, v12.4s
-	WORD $0xbc66686b // ldr s11, [x3, x6]
-	WORD $0x6e2bde0b // fmul v11.4s, v16.4s, v11.4s
-	WORD $0xbc26682b // str s11, [x1, x6]
+	WORD $0x4e2dce11 // fmla v17.4s, v16.4s, v13.4s
+	WORD $0x3dc03c10 // ldr q16, [x0, #240]
+	WORD $0x4e2dce30 // fmla v16.4s, v17.4s, v13.4s
+	WORD $0x3dc01811 // ldr q17, [x0, #96]
+	WORD $0x4e2dce11 // fmla v17.4s, v16.4s, v13.4s
+	WORD $0x6e2ede2d // fmul v13.4s, v17.4s, v14.4s
+	WORD $0x6e24ddee // fmul v14.4s, v15.4s, v4.4s
+	WORD $0x4e2dcdcd // fmla v13.4s, v14.4s, v13.4s
+	WORD $0x4e26d5ae // fadd v14.4s, v13.4s, v6.4s
+	WORD $0x6e2efcce // fdiv v14.4s, v6.4s, v14.4s
+	WORD $0x6e2eddad // fmul v13.4s, v13.4s, v14.4s
+	WORD $0x6f00e40f // movi v15.2d, #0
+	WORD $0x6eace5ec // fcmgt v12.4s, v15.4s, v12.4s
+	WORD $0x4eac1d8f // orr v15.16b, v12.16b, v12.16b
+	WORD $0x6e6e1daf // bsl v15.16b, v13.16b, v14.16b
+	WORD $0x6e6d1dcc // bsl v12.16b, v14.16b, v13.16b
+	WORD $0x6e2fdd4a // fmul v10.4s, v10.4s, v15.4s
+	WORD $0x3dc0280d // ldr q13, [x0, #160]
+	WORD $0x4e28cd6d // fmla v13.4s, v11.4s, v8.4s
+	WORD $0x6e2cddab // fmul v11.4s, v13.4s, v12.4s
+	WORD $0x4e2bcd4f // fmla v15.4s, v10.4s, v11.4s
+	WORD $0xbc66686a // ldr s10, [x3, x6]
+	WORD $0x6e2addea // fmul v10.4s, v15.4s, v10.4s
+	WORD $0xbc26682a // str s10, [x1, x6]
 	ADD $4, R6, R6
 
 elementTest:
@@ -409,17 +404,16 @@ TEXT ·geluTanhGradNEONF64(SB), NOSPLIT, $0-32
 	MOVD dx+8(FP), R1
 	MOVD x+16(FP), R2
 	MOVD dy+24(FP), R3
-	WORD $0x3dc04400 // ldr q0, [x0, #272]
-	WORD $0x3dc04801 // ldr q1, [x0, #288]
-	WORD $0x3dc04c02 // ldr q2, [x0, #304]
-	WORD $0x3dc05003 // ldr q3, [x0, #320]
-	WORD $0x3dc05404 // ldr q4, [x0, #336]
-	WORD $0x3dc05805 // ldr q5, [x0, #352]
-	WORD $0x3dc05c06 // ldr q6, [x0, #368]
-	WORD $0x3dc06007 // ldr q7, [x0, #384]
-	WORD $0x3dc06408 // ldr q8, [x0, #400]
-	WORD $0x3dc06809 // ldr q9, [x0, #416]
-	WORD $0x3dc06c0a // ldr q10, [x0, #432]
+	WORD $0x3dc04000 // ldr q0, [x0, #256]
+	WORD $0x3dc04401 // ldr q1, [x0, #272]
+	WORD $0x3dc04802 // ldr q2, [x0, #288]
+	WORD $0x3dc04c03 // ldr q3, [x0, #304]
+	WORD $0x3dc05004 // ldr q4, [x0, #320]
+	WORD $0x3dc05405 // ldr q5, [x0, #336]
+	WORD $0x3dc05806 // ldr q6, [x0, #352]
+	WORD $0x3dc05c07 // ldr q7, [x0, #368]
+	WORD $0x3dc06008 // ldr q8, [x0, #384]
+	WORD $0x3dc06409 // ldr q9, [x0, #400]
 	MOVD n+0(FP), R4
 	LSL $3, R4, R4
 	AND $-16, R4, R5
@@ -427,67 +421,66 @@ TEXT ·geluTanhGradNEONF64(SB), NOSPLIT, $0-32
 	B vectorTest
 
 vector:
-	WORD $0x3ce6684b // ldr q11, [x2, x6]
+	WORD $0x3ce6684a // ldr q10, [x2, x6]
+	WORD $0x6e6add4b // fmul v11.2d, v10.2d, v10.2d
 	WORD $0x4ee9f56b // fmin v11.2d, v11.2d, v9.2d
-	WORD $0x4e6af56b // fmax v11.2d, v11.2d, v10.2d
-	WORD $0x6e6bdd6c // fmul v12.2d, v11.2d, v11.2d
-	WORD $0x3dc0700d // ldr q13, [x0, #448]
-	WORD $0x4e67cd8d // fmla v13.2d, v12.2d, v7.2d
-	WORD $0x6e6bddad // fmul v13.2d, v13.2d, v11.2d
-	WORD $0x4ee0f9ae // fabs v14.2d, v13.2d
-	WORD $0x6ee0f9ce // fneg v14.2d, v14.2d
-	WORD $0x4e65f5ce // fmax v14.2d, v14.2d, v5.2d
-	WORD $0x6e62ddcf // fmul v15.2d, v14.2d, v2.2d
-	WORD $0x6ee0f9f0 // fneg v16.2d, v15.2d
-	WORD $0x4e62cdd0 // fmla v16.2d, v14.2d, v2.2d
-	WORD $0x4e63cdd0 // fmla v16.2d, v14.2d, v3.2d
-	WORD $0x4e60f5ee // fmax v14.2d, v15.2d, v0.2d
-	WORD $0x4e61d5cf // fadd v15.2d, v14.2d, v1.2d
-	WORD $0x4ee1d5f1 // fsub v17.2d, v15.2d, v1.2d
-	WORD $0x4ef1d5ce // fsub v14.2d, v14.2d, v17.2d
-	WORD $0x4f7455ef // shl v15.2d, v15.2d, #52
-	WORD $0x3dc07411 // ldr q17, [x0, #464]
-	WORD $0x3dc07812 // ldr q18, [x0, #480]
-	WORD $0x4e6ece32 // fmla v18.2d, v17.2d, v14.2d
-	WORD $0x3dc07c11 // ldr q17, [x0, #496]
-	WORD $0x4e6ece51 // fmla v17.2d, v18.2d, v14.2d
-	WORD $0x3dc08012 // ldr q18, [x0, #512]
-	WORD $0x4e6ece32 // fmla v18.2d, v17.2d, v14.2d
-	WORD $0x3dc08411 // ldr q17, [x0, #528]
-	WORD $0x4e6ece51 // fmla v17.2d, v18.2d, v14.2d
-	WORD $0x3dc08812 // ldr q18, [x0, #544]
-	WORD $0x4e6ece32 // fmla v18.2d, v17.2d, v14.2d
-	WORD $0x3dc08c11 // ldr q17, [x0, #560]
-	WORD $0x4e6ece51 // fmla v17.2d, v18.2d, v14.2d
-	WORD $0x3dc09012 // ldr q18, [x0, #576]
-	WORD $0x4e6ece32 // fmla v18.2d, v17.2d, v14.2d
-	WORD $0x3dc09411 // ldr q17, [x0, #592]
-	WORD $0x4e6ece51 // fmla v17.2d, v18.2d, v14.2d
-	WORD $0x3dc09812 // ldr q18, [x0, #608]
-	WORD $0x4e6ece32 // fmla v18.2d, v17.2d, v14.2d
-	WORD $0x3dc05411 // ldr q17, [x0, #336]
-	WORD $0x4e6ece51 // fmla v17.2d, v18.2d, v14.2d
-	WORD $0x3dc05c12 // ldr q18, [x0, #368]
-	WORD $0x4e6ece32 // fmla v18.2d, v17.2d, v14.2d
-	WORD $0x6e6fde4e // fmul v14.2d, v18.2d, v15.2d
-	WORD $0x6e64de0f // fmul v15.2d, v16.2d, v4.2d
-	WORD $0x4e6ecdee // fmla v14.2d, v15.2d, v14.2d
-	WORD $0x4e66d5cf // fadd v15.2d, v14.2d, v6.2d
-	WORD $0x6e6ffccf // fdiv v15.2d, v6.2d, v15.2d
-	WORD $0x6e6fddce // fmul v14.2d, v14.2d, v15.2d
-	WORD $0x6f00e410 // movi v16.2d, #0
-	WORD $0x6eede60d // fcmgt v13.2d, v16.2d, v13.2d
-	WORD $0x4ead1db0 // orr v16.16b, v13.16b, v13.16b
-	WORD $0x6e6f1dd0 // bsl v16.16b, v14.16b, v15.16b
-	WORD $0x6e6e1ded // bsl v13.16b, v15.16b, v14.16b
-	WORD $0x6e70dd6b // fmul v11.2d, v11.2d, v16.2d
-	WORD $0x3dc0700e // ldr q14, [x0, #448]
-	WORD $0x4e68cd8e // fmla v14.2d, v12.2d, v8.2d
-	WORD $0x6e6dddcc // fmul v12.2d, v14.2d, v13.2d
-	WORD $0x4e6ccd70 // fmla v16.2d, v11.2d, v12.2d
-	WORD $0x3ce6686b // ldr q11, [x3, x6]
-	WORD $0x6e6bde0b // fmul v11.2d, v16.2d, v11.2d
-	WORD $0x3ca6682b // str q11, [x1, x6]
+	WORD $0x3dc0680c // ldr q12, [x0, #416]
+	WORD $0x4e67cd6c // fmla v12.2d, v11.2d, v7.2d
+	WORD $0x6e6add8c // fmul v12.2d, v12.2d, v10.2d
+	WORD $0x4ee0f98d // fabs v13.2d, v12.2d
+	WORD $0x6ee0f9ad // fneg v13.2d, v13.2d
+	WORD $0x4e65f5ad // fmax v13.2d, v13.2d, v5.2d
+	WORD $0x6e62ddae // fmul v14.2d, v13.2d, v2.2d
+	WORD $0x6ee0f9cf // fneg v15.2d, v14.2d
+	WORD $0x4e62cdaf // fmla v15.2d, v13.2d, v2.2d
+	WORD $0x4e63cdaf // fmla v15.2d, v13.2d, v3.2d
+	WORD $0x4e60f5cd // fmax v13.2d, v14.2d, v0.2d
+	WORD $0x4e61d5ae // fadd v14.2d, v13.2d, v1.2d
+	WORD $0x4ee1d5d0 // fsub v16.2d, v14.2d, v1.2d
+	WORD $0x4ef0d5ad // fsub v13.2d, v13.2d, v16.2d
+	WORD $0x4f7455ce // shl v14.2d, v14.2d, #52
+	WORD $0x3dc06c10 // ldr q16, [x0, #432]
+	WORD $0x3dc07011 // ldr q17, [x0, #448]
+	WORD $0x4e6dce11 // fmla v17.2d, v16.2d, v13.2d
+	WORD $0x3dc07410 // ldr q16, [x0, #464]
+	WORD $0x4e6dce30 // fmla v16.2d, v17.2d, v13.2d
+	WORD $0x3dc07811 // ldr q17, [x0, #480]
+	WORD $0x4e6dce11 // fmla v17.2d, v16.2d, v13.2d
+	WORD $0x3dc07c10 // ldr q16, [x0, #496]
+	WORD $0x4e6dce30 // fmla v16.2d, v17.2d, v13.2d
+	WORD $0x3dc08011 // ldr q17, [x0, #512]
+	WORD $0x4e6dce11 // fmla v17.2d, v16.2d, v13.2d
+	WORD $0x3dc08410 // ldr q16, [x0, #528]
+	WORD $0x4e6dce30 // fmla v16.2d, v17.2d, v13.2d
+	WORD $0x3dc08811 // ldr q17, [x0, #544]
+	WORD $0x4e6dce11 // fmla v17.2d, v16.2d, v13.2d
+	WORD $0x3dc08c10 // ldr q16, [x0, #560]
+	WORD $0x4e6dce30 // fmla v16.2d, v17.2d, v13.2d
+	WORD $0x3dc09011 // ldr q17, [x0, #576]
+	WORD $0x4e6dce11 // fmla v17.2d, v16.2d, v13.2d
+	WORD $0x3dc05010 // ldr q16, [x0, #320]
+	WORD $0x4e6dce30 // fmla v16.2d, v17.2d, v13.2d
+	WORD $0x3dc05811 // ldr q17, [x0, #352]
+	WORD $0x4e6dce11 // fmla v17.2d, v16.2d, v13.2d
+	WORD $0x6e6ede2d // fmul v13.2d, v17.2d, v14.2d
+	WORD $0x6e64ddee // fmul v14.2d, v15.2d, v4.2d
+	WORD $0x4e6dcdcd // fmla v13.2d, v14.2d, v13.2d
+	WORD $0x4e66d5ae // fadd v14.2d, v13.2d, v6.2d
+	WORD $0x6e6efcce // fdiv v14.2d, v6.2d, v14.2d
+	WORD $0x6e6eddad // fmul v13.2d, v13.2d, v14.2d
+	WORD $0x6f00e40f // movi v15.2d, #0
+	WORD $0x6eece5ec // fcmgt v12.2d, v15.2d, v12.2d
+	WORD $0x4eac1d8f // orr v15.16b, v12.16b, v12.16b
+	WORD $0x6e6e1daf // bsl v15.16b, v13.16b, v14.16b
+	WORD $0x6e6d1dcc // bsl v12.16b, v14.16b, v13.16b
+	WORD $0x6e6fdd4a // fmul v10.2d, v10.2d, v15.2d
+	WORD $0x3dc0680d // ldr q13, [x0, #416]
+	WORD $0x4e68cd6d // fmla v13.2d, v11.2d, v8.2d
+	WORD $0x6e6cddab // fmul v11.2d, v13.2d, v12.2d
+	WORD $0x4e6bcd4f // fmla v15.2d, v10.2d, v11.2d
+	WORD $0x3ce6686a // ldr q10, [x3, x6]
+	WORD $0x6e6addea // fmul v10.2d, v15.2d, v10.2d
+	WORD $0x3ca6682a // str q10, [x1, x6]
 	ADD $16, R6, R6
 
 vectorTest:
@@ -496,67 +489,66 @@ vectorTest:
 	B elementTest
 
 element:
-	WORD $0xfc66684b // ldr d11, [x2, x6]
+	WORD $0xfc66684a // ldr d10, [x2, x6]
+	WORD $0x6e6add4b // fmul v11.2d, v10.2d, v10.2d
 	WORD $0x4ee9f56b // fmin v11.2d, v11.2d, v9.2d
-	WORD $0x4e6af56b // fmax v11.2d, v11.2d, v10.2d
-	WORD $0x6e6bdd6c // fmul v12.2d, v11.2d, v11.2d
-	WORD $0x3dc0700d // ldr q13, [x0, #448]
-	WORD $0x4e67cd8d // fmla v13.2d, v12.2d, v7.2d
-	WORD $0x6e6bddad // fmul v13.2d, v13.2d, v11.2d
-	WORD $0x4ee0f9ae // fabs v14.2d, v13.2d
-	WORD $0x6ee0f9ce // fneg v14.2d, v14.2d
-	WORD $0x4e65f5ce // fmax v14.2d, v14.2d, v5.2d
-	WORD $0x6e62ddcf // fmul v15.2d, v14.2d, v2.2d
-	WORD $0x6ee0f9f0 // fneg v16.2d, v15.2d
-	WORD $0x4e62cdd0 // fmla v16.2d, v14.2d, v2.2d
-	WORD $0x4e63cdd0 // fmla v16.2d, v14.2d, v3.2d
-	WORD $0x4e60f5ee // fmax v14.2d, v15.2d, v0.2d
-	WORD $0x4e61d5cf // fadd v15.2d, v14.2d, v1.2d
-	WORD $0x4ee1d5f1 // fsub v17.2d, v15.2d, v1.2d
-	WORD $0x4ef1d5ce // fsub v14.2d, v14.2d, v17.2d
-	WORD $0x4f7455ef // shl v15.2d, v15.2d, #52
-	WORD $0x3dc07411 // ldr q17, [x0, #464]
-	WORD $0x3dc07812 // ldr q18, [x0, #480]
-	WORD $0x4e6ece32 // fmla v18.2d, v17.2d, v14.2d
-	WORD $0x3dc07c11 // ldr q17, [x0, #496]
-	WORD $0x4e6ece51 // fmla v17.2d, v18.2d, v14.2d
-	WORD $0x3dc08012 // ldr q18, [x0, #512]
-	WORD $0x4e6ece32 // fmla v18.2d, v17.2d, v14.2d
-	WORD $0x3dc08411 // ldr q17, [x0, #528]
-	WORD $0x4e6ece51 // fmla v17.2d, v18.2d, v14.2d
-	WORD $0x3dc08812 // ldr q18, [x0, #544]
-	WORD $0x4e6ece32 // fmla v18.2d, v17.2d, v14.2d
-	WORD $0x3dc08c11 // ldr q17, [x0, #560]
-	WORD $0x4e6ece51 // fmla v17.2d, v18.2d, v14.2d
-	WORD $0x3dc09012 // ldr q18, [x0, #576]
-	WORD $0x4e6ece32 // fmla v18.2d, v17.2d, v14.2d
-	WORD $0x3dc09411 // ldr q17, [x0, #592]
-	WORD $0x4e6ece51 // fmla v17.2d, v18.2d, v14.2d
-	WORD $0x3dc09812 // ldr q18, [x0, #608]
-	WORD $0x4e6ece32 // fmla v18.2d, v17.2d, v14.2d
-	WORD $0x3dc05411 // ldr q17, [x0, #336]
-	WORD $0x4e6ece51 // fmla v17.2d, v18.2d, v14.2d
-	WORD $0x3dc05c12 // ldr q18, [x0, #368]
-	WORD $0x4e6ece32 // fmla v18.2d, v17.2d, v14.2d
-	WORD $0x6e6fde4e // fmul v14.2d, v18.2d, v15.2d
-	WORD $0x6e64de0f // fmul v15.2d, v16.2d, v4.2d
-	WORD $0x4e6ecdee // fmla v14.2d, v15.2d, v14.2d
-	WORD $0x4e66d5cf // fadd v15.2d, v14.2d, v6.2d
-	WORD $0x6e6ffccf // fdiv v15.2d, v6.2d, v15.2d
-	WORD $0x6e6fddce // fmul v14.2d, v14.2d, v15.2d
-	WORD $0x6f00e410 // movi v16.2d, #0
-	WORD $0x6eede60d // fcmgt v13.2d, v16.2d, v13.2d
-	WORD $0x4ead1db0 // orr v16.16b, v13.16b, v13.16b
-	WORD $0x6e6f1dd0 // bsl v16.16b, v14.16b, v15.16b
-	WORD $0x6e6e1ded // bsl v13.16b, v15.16b, v14.16b
-	WORD $0x6e70dd6b // fmul v11.2d, v11.2d, v16.2d
-	WORD $0x3dc0700e // ldr q14, [x0, #448]
-	WORD $0x4e68cd8e // fmla v14.2d, v12.2d, v8.2d
-	WORD $0x6e6dddcc // fmul v12.2d, v14.2d, v13.2d
-	WORD $0x4e6ccd70 // fmla v16.2d, v11.2d, v12.2d
-	WORD $0xfc66686b // ldr d11, [x3, x6]
-	WORD $0x6e6bde0b // fmul v11.2d, v16.2d, v11.2d
-	WORD $0xfc26682b // str d11, [x1, x6]
+	WORD $0x3dc0680c // ldr q12, [x0, #416]
+	WORD $0x4e67cd6c // fmla v12.2d, v11.2d, v7.2d
+	WORD $0x6e6add8c // fmul v12.2d, v12.2d, v10.2d
+	WORD $0x4ee0f98d // fabs v13.2d, v12.2d
+	WORD $0x6ee0f9ad // fneg v13.2d, v13.2d
+	WORD $0x4e65f5ad // fmax v13.2d, v13.2d, v5.2d
+	WORD $0x6e62ddae // fmul v14.2d, v13.2d, v2.2d
+	WORD $0x6ee0f9cf // fneg v15.2d, v14.2d
+	WORD $0x4e62cdaf // fmla v15.2d, v13.2d, v2.2d
+	WORD $0x4e63cdaf // fmla v15.2d, v13.2d, v3.2d
+	WORD $0x4e60f5cd // fmax v13.2d, v14.2d, v0.2d
+	WORD $0x4e61d5ae // fadd v14.2d, v13.2d, v1.2d
+	WORD $0x4ee1d5d0 // fsub v16.2d, v14.2d, v1.2d
+	WORD $0x4ef0d5ad // fsub v13.2d, v13.2d, v16.2d
+	WORD $0x4f7455ce // shl v14.2d, v14.2d, #52
+	WORD $0x3dc06c10 // ldr q16, [x0, #432]
+	WORD $0x3dc07011 // ldr q17, [x0, #448]
+	WORD $0x4e6dce11 // fmla v17.2d, v16.2d, v13.2d
+	WORD $0x3dc07410 // ldr q16, [x0, #464]
+	WORD $0x4e6dce30 // fmla v16.2d, v17.2d, v13.2d
+	WORD $0x3dc07811 // ldr q17, [x0, #480]
+	WORD $0x4e6dce11 // fmla v17.2d, v16.2d, v13.2d
+	WORD $0x3dc07c10 // ldr q16, [x0, #496]
+	WORD $0x4e6dce30 // fmla v16.2d, v17.2d, v13.2d
+	WORD $0x3dc08011 // ldr q17, [x0, #512]
+	WORD $0x4e6dce11 // fmla v17.2d, v16.2d, v13.2d
+	WORD $0x3dc08410 // ldr q16, [x0, #528]
+	WORD $0x4e6dce30 // fmla v16.2d, v17.2d, v13.2d
+	WORD $0x3dc08811 // ldr q17, [x0, #544]
+	WORD $0x4e6dce11 // fmla v17.2d, v16.2d, v13.2d
+	WORD $0x3dc08c10 // ldr q16, [x0, #560]
+	WORD $0x4e6dce30 // fmla v16.2d, v17.2d, v13.2d
+	WORD $0x3dc09011 // ldr q17, [x0, #576]
+	WORD $0x4e6dce11 // fmla v17.2d, v16.2d, v13.2d
+	WORD $0x3dc05010 // ldr q16, [x0, #320]
+	WORD $0x4e6dce30 // fmla v16.2d, v17.2d, v13.2d
+	WORD $0x3dc05811 // ldr q17, [x0, #352]
+	WORD $0x4e6dce11 // fmla v17.2d, v16.2d, v13.2d
+	WORD $0x6e6ede2d // fmul v13.2d, v17.2d, v14.2d
+	WORD $0x6e64ddee // fmul v14.2d, v15.2d, v4.2d
+	WORD $0x4e6dcdcd // fmla v13.2d, v14.2d, v13.2d
+	WORD $0x4e66d5ae // fadd v14.2d, v13.2d, v6.2d
+	WORD $0x6e6efcce // fdiv v14.2d, v6.2d, v14.2d
+	WORD $0x6e6eddad // fmul v13.2d, v13.2d, v14.2d
+	WORD $0x6f00e40f // movi v15.2d, #0
+	WORD $0x6eece5ec // fcmgt v12.2d, v15.2d, v12.2d
+	WORD $0x4eac1d8f // orr v15.16b, v12.16b, v12.16b
+	WORD $0x6e6e1daf // bsl v15.16b, v13.16b, v14.16b
+	WORD $0x6e6d1dcc // bsl v12.16b, v14.16b, v13.16b
+	WORD $0x6e6fdd4a // fmul v10.2d, v10.2d, v15.2d
+	WORD $0x3dc0680d // ldr q13, [x0, #416]
+	WORD $0x4e68cd6d // fmla v13.2d, v11.2d, v8.2d
+	WORD $0x6e6cddab // fmul v11.2d, v13.2d, v12.2d
+	WORD $0x4e6bcd4f // fmla v15.2d, v10.2d, v11.2d
+	WORD $0xfc66686a // ldr d10, [x3, x6]
+	WORD $0x6e6addea // fmul v10.2d, v15.2d, v10.2d
+	WORD $0xfc26682a // str d10, [x1, x6]
 	ADD $8, R6, R6
 
 elementTest:
@@ -574,11 +566,11 @@ TEXT ·geluErfNEONF32(SB), NOSPLIT, $0-24
 	WORD $0x3dc00802 // ldr q2, [x0, #32]
 	WORD $0x3dc00c03 // ldr q3, [x0, #48]
 	WORD $0x3dc01004 // ldr q4, [x0, #64]
-	WORD $0x3dc09c05 // ldr q5, [x0, #624]
-	WORD $0x3dc0a006 // ldr q6, [x0, #640]
+	WORD $0x3dc09405 // ldr q5, [x0, #592]
+	WORD $0x3dc09806 // ldr q6, [x0, #608]
 	WORD $0x3dc01807 // ldr q7, [x0, #96]
-	WORD $0x3dc0a408 // ldr q8, [x0, #656]
-	WORD $0x3dc0a809 // ldr q9, [x0, #672]
+	WORD $0x3dc09c08 // ldr q8, [x0, #624]
+	WORD $0x3dc0a009 // ldr q9, [x0, #640]
 	MOVD n+0(FP), R3
 	LSL $2, R3, R3
 	AND $-16, R3, R4
@@ -603,14 +595,14 @@ vector:
 	WORD $0x4ea1d58d // fsub v13.4s, v12.4s, v1.4s
 	WORD $0x4eadd56b // fsub v11.4s, v11.4s, v13.4s
 	WORD $0x4f37558c // shl v12.4s, v12.4s, #23
-	WORD $0x3dc0300d // ldr q13, [x0, #192]
-	WORD $0x3dc0340f // ldr q15, [x0, #208]
+	WORD $0x3dc02c0d // ldr q13, [x0, #176]
+	WORD $0x3dc0300f // ldr q15, [x0, #192]
 	WORD $0x4e2bcdaf // fmla v15.4s, v13.4s, v11.4s
-	WORD $0x3dc0380d // ldr q13, [x0, #224]
+	WORD $0x3dc0340d // ldr q13, [x0, #208]
 	WORD $0x4e2bcded // fmla v13.4s, v15.4s, v11.4s
-	WORD $0x3dc03c0f // ldr q15, [x0, #240]
+	WORD $0x3dc0380f // ldr q15, [x0, #224]
 	WORD $0x4e2bcdaf // fmla v15.4s, v13.4s, v11.4s
-	WORD $0x3dc0400d // ldr q13, [x0, #256]
+	WORD $0x3dc03c0d // ldr q13, [x0, #240]
 	WORD $0x4e2bcded // fmla v13.4s, v15.4s, v11.4s
 	WORD $0x3dc0180f // ldr q15, [x0, #96]
 	WORD $0x4e2bcdaf // fmla v15.4s, v13.4s, v11.4s
@@ -621,7 +613,11 @@ vector:
 	WORD $0x6e2cfcec // fdiv v12.4s, v7.4s, v12.4s
 	WORD $0x4ea6d54a // fsub v10.4s, v10.4s, v6.4s
 	WORD $0x6e2cdd4a // fmul v10.4s, v10.4s, v12.4s
+	WORD $0x3dc0a40d // ldr q13, [x0, #656]
+	WORD $0x3dc0a80e // ldr q14, [x0, #672]
+	WORD $0x4e2acdae // fmla v14.4s, v13.4s, v10.4s
 	WORD $0x3dc0ac0d // ldr q13, [x0, #688]
+	WORD $0x4e2acdcd // fmla v13.4s, v14.4s, v10.4s
 	WORD $0x3dc0b00e // ldr q14, [x0, #704]
 	WORD $0x4e2acdae // fmla v14.4s, v13.4s, v10.4s
 	WORD $0x3dc0b40d // ldr q13, [x0, #720]
@@ -635,10 +631,6 @@ vector:
 	WORD $0x3dc0c40d // ldr q13, [x0, #784]
 	WORD $0x4e2acdcd // fmla v13.4s, v14.4s, v10.4s
 	WORD $0x3dc0c80e // ldr q14, [x0, #800]
-	WORD $0x4e2acdae // fmla v14.4s, v13.4s, v10.4s
-	WORD $0x3dc0cc0d // ldr q13, [x0, #816]
-	WORD $0x4e2acdcd // fmla v13.4s, v14.4s, v10.4s
-	WORD $0x3dc0d00e // ldr q14, [x0, #832]
 	WORD $0x4e2acdae // fmla v14.4s, v13.4s, v10.4s
 	WORD $0x6e2cddca // fmul v10.4s, v14.4s, v12.4s
 	WORD $0x6e2bdd4a // fmul v10.4s, v10.4s, v11.4s
@@ -673,14 +665,14 @@ element:
 	WORD $0x4ea1d58d // fsub v13.4s, v12.4s, v1.4s
 	WORD $0x4eadd56b // fsub v11.4s, v11.4s, v13.4s
 	WORD $0x4f37558c // shl v12.4s, v12.4s, #23
-	WORD $0x3dc0300d // ldr q13, [x0, #192]
-	WORD $0x3dc0340f // ldr q15, [x0, #208]
+	WORD $0x3dc02c0d // ldr q13, [x0, #176]
+	WORD $0x3dc0300f // ldr q15, [x0, #192]
 	WORD $0x4e2bcdaf // fmla v15.4s, v13.4s, v11.4s
-	WORD $0x3dc0380d // ldr q13, [x0, #224]
+	WORD $0x3dc0340d // ldr q13, [x0, #208]
 	WORD $0x4e2bcded // fmla v13.4s, v15.4s, v11.4s
-	WORD $0x3dc03c0f // ldr q15, [x0, #240]
+	WORD $0x3dc0380f // ldr q15, [x0, #224]
 	WORD $0x4e2bcdaf // fmla v15.4s, v13.4s, v11.4s
-	WORD $0x3dc0400d // ldr q13, [x0, #256]
+	WORD $0x3dc03c0d // ldr q13, [x0, #240]
 	WORD $0x4e2bcded // fmla v13.4s, v15.4s, v11.4s
 	WORD $0x3dc0180f // ldr q15, [x0, #96]
 	WORD $0x4e2bcdaf // fmla v15.4s, v13.4s, v11.4s
@@ -691,7 +683,11 @@ element:
 	WORD $0x6e2cfcec // fdiv v12.4s, v7.4s, v12.4s
 	WORD $0x4ea6d54a // fsub v10.4s, v10.4s, v6.4s
 	WORD $0x6e2cdd4a // fmul v10.4s, v10.4s, v12.4s
+	WORD $0x3dc0a40d // ldr q13, [x0, #656]
+	WORD $0x3dc0a80e // ldr q14, [x0, #672]
+	WORD $0x4e2acdae // fmla v14.4s, v13.4s, v10.4s
 	WORD $0x3dc0ac0d // ldr q13, [x0, #688]
+	WORD $0x4e2acdcd // fmla v13.4s, v14.4s, v10.4s
 	WORD $0x3dc0b00e // ldr q14, [x0, #704]
 	WORD $0x4e2acdae // fmla v14.4s, v13.4s, v10.4s
 	WORD $0x3dc0b40d // ldr q13, [x0, #720]
@@ -705,10 +701,6 @@ element:
 	WORD $0x3dc0c40d // ldr q13, [x0, #784]
 	WORD $0x4e2acdcd // fmla v13.4s, v14.4s, v10.4s
 	WORD $0x3dc0c80e // ldr q14, [x0, #800]
-	WORD $0x4e2acdae // fmla v14.4s, v13.4s, v10.4s
-	WORD $0x3dc0cc0d // ldr q13, [x0, #816]
-	WORD $0x4e2acdcd // fmla v13.4s, v14.4s, v10.4s
-	WORD $0x3dc0d00e // ldr q14, [x0, #832]
 	WORD $0x4e2acdae // fmla v14.4s, v13.4s, v10.4s
 	WORD $0x6e2cddca // fmul v10.4s, v14.4s, v12.4s
 	WORD $0x6e2bdd4a // fmul v10.4s, v10.4s, v11.4s
@@ -730,16 +722,16 @@ TEXT ·geluErfNEONF64(SB), NOSPLIT, $0-24
 	MOVD $numbers<>(SB), R0
 	MOVD y+8(FP), R1
 	MOVD x+16(FP), R2
-	WORD $0x3dc04400 // ldr q0, [x0, #272]
-	WORD $0x3dc04801 // ldr q1, [x0, #288]
-	WORD $0x3dc04c02 // ldr q2, [x0, #304]
-	WORD $0x3dc05003 // ldr q3, [x0, #320]
-	WORD $0x3dc05404 // ldr q4, [x0, #336]
-	WORD $0x3dc0d405 // ldr q5, [x0, #848]
-	WORD $0x3dc0d806 // ldr q6, [x0, #864]
-	WORD $0x3dc05c07 // ldr q7, [x0, #368]
-	WORD $0x3dc0dc08 // ldr q8, [x0, #880]
-	WORD $0x3dc0e009 // ldr q9, [x0, #896]
+	WORD $0x3dc04000 // ldr q0, [x0, #256]
+	WORD $0x3dc04401 // ldr q1, [x0, #272]
+	WORD $0x3dc04802 // ldr q2, [x0, #288]
+	WORD $0x3dc04c03 // ldr q3, [x0, #304]
+	WORD $0x3dc05004 // ldr q4, [x0, #320]
+	WORD $0x3dc0cc05 // ldr q5, [x0, #816]
+	WORD $0x3dc0d006 // ldr q6, [x0, #832]
+	WORD $0x3dc05807 // ldr q7, [x0, #352]
+	WORD $0x3dc0d408 // ldr q8, [x0, #848]
+	WORD $0x3dc0d809 // ldr q9, [x0, #864]
 	MOVD n+0(FP), R3
 	LSL $3, R3, R3
 	AND $-16, R3, R4
@@ -764,7 +756,11 @@ vector:
 	WORD $0x4ee1d58d // fsub v13.2d, v12.2d, v1.2d
 	WORD $0x4eedd56b // fsub v11.2d, v11.2d, v13.2d
 	WORD $0x4f74558c // shl v12.2d, v12.2d, #52
+	WORD $0x3dc06c0d // ldr q13, [x0, #432]
+	WORD $0x3dc0700f // ldr q15, [x0, #448]
+	WORD $0x4e6bcdaf // fmla v15.2d, v13.2d, v11.2d
 	WORD $0x3dc0740d // ldr q13, [x0, #464]
+	WORD $0x4e6bcded // fmla v13.2d, v15.2d, v11.2d
 	WORD $0x3dc0780f // ldr q15, [x0, #480]
 	WORD $0x4e6bcdaf // fmla v15.2d, v13.2d, v11.2d
 	WORD $0x3dc07c0d // ldr q13, [x0, #496]
@@ -779,13 +775,9 @@ vector:
 	WORD $0x4e6bcded // fmla v13.2d, v15.2d, v11.2d
 	WORD $0x3dc0900f // ldr q15, [x0, #576]
 	WORD $0x4e6bcdaf // fmla v15.2d, v13.2d, v11.2d
-	WORD $0x3dc0940d // ldr q13, [x0, #592]
+	WORD $0x3dc0500d // ldr q13, [x0, #320]
 	WORD $0x4e6bcded // fmla v13.2d, v15.2d, v11.2d
-	WORD $0x3dc0980f // ldr q15, [x0, #608]
-	WORD $0x4e6bcdaf // fmla v15.2d, v13.2d, v11.2d
-	WORD $0x3dc0540d // ldr q13, [x0, #336]
-	WORD $0x4e6bcded // fmla v13.2d, v15.2d, v11.2d
-	WORD $0x3dc05c0f // ldr q15, [x0, #368]
+	WORD $0x3dc0580f // ldr q15, [x0, #352]
 	WORD $0x4e6bcdaf // fmla v15.2d, v13.2d, v11.2d
 	WORD $0x6e6cddeb // fmul v11.2d, v15.2d, v12.2d
 	WORD $0x6e64ddcc // fmul v12.2d, v14.2d, v4.2d
@@ -794,7 +786,11 @@ vector:
 	WORD $0x6e6cfcec // fdiv v12.2d, v7.2d, v12.2d
 	WORD $0x4ee6d54a // fsub v10.2d, v10.2d, v6.2d
 	WORD $0x6e6cdd4a // fmul v10.2d, v10.2d, v12.2d
+	WORD $0x3dc0dc0d // ldr q13, [x0, #880]
+	WORD $0x3dc0e00e // ldr q14, [x0, #896]
+	WORD $0x4e6acdae // fmla v14.2d, v13.2d, v10.2d
 	WORD $0x3dc0e40d // ldr q13, [x0, #912]
+	WORD $0x4e6acdcd // fmla v13.2d, v14.2d, v10.2d
 	WORD $0x3dc0e80e // ldr q14, [x0, #928]
 	WORD $0x4e6acdae // fmla v14.2d, v13.2d, v10.2d
 	WORD $0x3dc0ec0d // ldr q13, [x0, #944]
@@ -830,10 +826,6 @@ vector:
 	WORD $0x3dc1280e // ldr q14, [x0, #1184]
 	WORD $0x4e6acdae // fmla v14.2d, v13.2d, v10.2d
 	WORD $0x3dc12c0d // ldr q13, [x0, #1200]
-	WORD $0x4e6acdcd // fmla v13.2d, v14.2d, v10.2d
-	WORD $0x3dc1300e // ldr q14, [x0, #1216]
-	WORD $0x4e6acdae // fmla v14.2d, v13.2d, v10.2d
-	WORD $0x3dc1340d // ldr q13, [x0, #1232]
 	WORD $0x4e6acdcd // fmla v13.2d, v14.2d, v10.2d
 	WORD $0x6e6cddaa // fmul v10.2d, v13.2d, v12.2d
 	WORD $0x6e6bdd4a // fmul v10.2d, v10.2d, v11.2d
@@ -868,7 +860,11 @@ element:
 	WORD $0x4ee1d58d // fsub v13.2d, v12.2d, v1.2d
 	WORD $0x4eedd56b // fsub v11.2d, v11.2d, v13.2d
 	WORD $0x4f74558c // shl v12.2d, v12.2d, #52
+	WORD $0x3dc06c0d // ldr q13, [x0, #432]
+	WORD $0x3dc0700f // ldr q15, [x0, #448]
+	WORD $0x4e6bcdaf // fmla v15.2d, v13.2d, v11.2d
 	WORD $0x3dc0740d // ldr q13, [x0, #464]
+	WORD $0x4e6bcded // fmla v13.2d, v15.2d, v11.2d
 	WORD $0x3dc0780f // ldr q15, [x0, #480]
 	WORD $0x4e6bcdaf // fmla v15.2d, v13.2d, v11.2d
 	WORD $0x3dc07c0d // ldr q13, [x0, #496]
@@ -883,13 +879,9 @@ element:
 	WORD $0x4e6bcded // fmla v13.2d, v15.2d, v11.2d
 	WORD $0x3dc0900f // ldr q15, [x0, #576]
 	WORD $0x4e6bcdaf // fmla v15.2d, v13.2d, v11.2d
-	WORD $0x3dc0940d // ldr q13, [x0, #592]
+	WORD $0x3dc0500d // ldr q13, [x0, #320]
 	WORD $0x4e6bcded // fmla v13.2d, v15.2d, v11.2d
-	WORD $0x3dc0980f // ldr q15, [x0, #608]
-	WORD $0x4e6bcdaf // fmla v15.2d, v13.2d, v11.2d
-	WORD $0x3dc0540d // ldr q13, [x0, #336]
-	WORD $0x4e6bcded // fmla v13.2d, v15.2d, v11.2d
-	WORD $0x3dc05c0f // ldr q15, [x0, #368]
+	WORD $0x3dc0580f // ldr q15, [x0, #352]
 	WORD $0x4e6bcdaf // fmla v15.2d, v13.2d, v11.2d
 	WORD $0x6e6cddeb // fmul v11.2d, v15.2d, v12.2d
 	WORD $0x6e64ddcc // fmul v12.2d, v14.2d, v4.2d
@@ -898,7 +890,11 @@ element:
 	WORD $0x6e6cfcec // fdiv v12.2d, v7.2d, v12.2d
 	WORD $0x4ee6d54a // fsub v10.2d, v10.2d, v6.2d
 	WORD $0x6e6cdd4a // fmul v10.2d, v10.2d, v12.2d
+	WORD $0x3dc0dc0d // ldr q13, [x0, #880]
+	WORD $0x3dc0e00e // ldr q14, [x0, #896]
+	WORD $0x4e6acdae // fmla v14.2d, v13.2d, v10.2d
 	WORD $0x3dc0e40d // ldr q13, [x0, #912]
+	WORD $0x4e6acdcd // fmla v13.2d, v14.2d, v10.2d
 	WORD $0x3dc0e80e // ldr q14, [x0, #928]
 	WORD $0x4e6acdae // fmla v14.2d, v13.2d, v10.2d
 	WORD $0x3dc0ec0d // ldr q13, [x0, #944]
@@ -935,10 +931,6 @@ element:
 	WORD $0x4e6acdae // fmla v14.2d, v13.2d, v10.2d
 	WORD $0x3dc12c0d // ldr q13, [x0, #1200]
 	WORD $0x4e6acdcd // fmla v13.2d, v14.2d, v10.2d
-	WORD $0x3dc1300e // ldr q14, [x0, #1216]
-	WORD $0x4e6acdae // fmla v14.2d, v13.2d, v10.2d
-	WORD $0x3dc1340d // ldr q13, [x0, #1232]
-	WORD $0x4e6acdcd // fmla v13.2d, v14.2d, v10.2d
 	WORD $0x6e6cddaa // fmul v10.2d, v13.2d, v12.2d
 	WORD $0x6e6bdd4a // fmul v10.2d, v10.2d, v11.2d
 	WORD $0x6f00e40b // movi v11.2d, #0
@@ -965,11 +957,11 @@ TEXT ·geluErfGradNEONF32(SB), NOSPLIT, $0-32
 	WORD $0x3dc00802 // ldr q2, [x0, #32]
 	WORD $0x3dc00c03 // ldr q3, [x0, #48]
 	WORD $0x3dc01004 // ldr q4, [x0, #64]
-	WORD $0x3dc09c05 // ldr q5, [x0, #624]
-	WORD $0x3dc0a006 // ldr q6, [x0, #640]
+	WORD $0x3dc09405 // ldr q5, [x0, #592]
+	WORD $0x3dc09806 // ldr q6, [x0, #608]
 	WORD $0x3dc01807 // ldr q7, [x0, #96]
-	WORD $0x3dc0a408 // ldr q8, [x0, #656]
-	WORD $0x3dc0a809 // ldr q9, [x0, #672]
+	WORD $0x3dc09c08 // ldr q8, [x0, #624]
+	WORD $0x3dc0a009 // ldr q9, [x0, #640]
 	MOVD n+0(FP), R4
 	LSL $2, R4, R4
 	AND $-16, R4, R5
@@ -994,14 +986,14 @@ vector:
 	WORD $0x4ea1d5ae // fsub v14.4s, v13.4s, v1.4s
 	WORD $0x4eaed58c // fsub v12.4s, v12.4s, v14.4s
 	WORD $0x4f3755ad // shl v13.4s, v13.4s, #23
-	WORD $0x3dc0300e // ldr q14, [x0, #192]
-	WORD $0x3dc03410 // ldr q16, [x0, #208]
+	WORD $0x3dc02c0e // ldr q14, [x0, #176]
+	WORD $0x3dc03010 // ldr q16, [x0, #192]
 	WORD $0x4e2ccdd0 // fmla v16.4s, v14.4s, v12.4s
-	WORD $0x3dc0380e // ldr q14, [x0, #224]
+	WORD $0x3dc0340e // ldr q14, [x0, #208]
 	WORD $0x4e2cce0e // fmla v14.4s, v16.4s, v12.4s
-	WORD $0x3dc03c10 // ldr q16, [x0, #240]
+	WORD $0x3dc03810 // ldr q16, [x0, #224]
 	WORD $0x4e2ccdd0 // fmla v16.4s, v14.4s, v12.4s
-	WORD $0x3dc0400e // ldr q14, [x0, #256]
+	WORD $0x3dc03c0e // ldr q14, [x0, #240]
 	WORD $0x4e2cce0e // fmla v14.4s, v16.4s, v12.4s
 	WORD $0x3dc01810 // ldr q16, [x0, #96]
 	WORD $0x4e2ccdd0 // fmla v16.4s, v14.4s, v12.4s
@@ -1012,7 +1004,11 @@ vector:
 	WORD $0x6e2dfced // fdiv v13.4s, v7.4s, v13.4s
 	WORD $0x4ea6d56b // fsub v11.4s, v11.4s, v6.4s
 	WORD $0x6e2ddd6b // fmul v11.4s, v11.4s, v13.4s
+	WORD $0x3dc0a40e // ldr q14, [x0, #656]
+	WORD $0x3dc0a80f // ldr q15, [x0, #672]
+	WORD $0x4e2bcdcf // fmla v15.4s, v14.4s, v11.4s
 	WORD $0x3dc0ac0e // ldr q14, [x0, #688]
+	WORD $0x4e2bcdee // fmla v14.4s, v15.4s, v11.4s
 	WORD $0x3dc0b00f // ldr q15, [x0, #704]
 	WORD $0x4e2bcdcf // fmla v15.4s, v14.4s, v11.4s
 	WORD $0x3dc0b40e // ldr q14, [x0, #720]
@@ -1026,10 +1022,6 @@ vector:
 	WORD $0x3dc0c40e // ldr q14, [x0, #784]
 	WORD $0x4e2bcdee // fmla v14.4s, v15.4s, v11.4s
 	WORD $0x3dc0c80f // ldr q15, [x0, #800]
-	WORD $0x4e2bcdcf // fmla v15.4s, v14.4s, v11.4s
-	WORD $0x3dc0cc0e // ldr q14, [x0, #816]
-	WORD $0x4e2bcdee // fmla v14.4s, v15.4s, v11.4s
-	WORD $0x3dc0d00f // ldr q15, [x0, #832]
 	WORD $0x4e2bcdcf // fmla v15.4s, v14.4s, v11.4s
 	WORD $0x6e2dddeb // fmul v11.4s, v15.4s, v13.4s
 	WORD $0x6e2cdd6b // fmul v11.4s, v11.4s, v12.4s
@@ -1068,14 +1060,14 @@ element:
 	WORD $0x4ea1d5ae // fsub v14.4s, v13.4s, v1.4s
 	WORD $0x4eaed58c // fsub v12.4s, v12.4s, v14.4s
 	WORD $0x4f3755ad // shl v13.4s, v13.4s, #23
-	WORD $0x3dc0300e // ldr q14, [x0, #192]
-	WORD $0x3dc03410 // ldr q16, [x0, #208]
+	WORD $0x3dc02c0e // ldr q14, [x0, #176]
+	WORD $0x3dc03010 // ldr q16, [x0, #192]
 	WORD $0x4e2ccdd0 // fmla v16.4s, v14.4s, v12.4s
-	WORD $0x3dc0380e // ldr q14, [x0, #224]
+	WORD $0x3dc0340e // ldr q14, [x0, #208]
 	WORD $0x4e2cce0e // fmla v14.4s, v16.4s, v12.4s
-	WORD $0x3dc03c10 // ldr q16, [x0, #240]
+	WORD $0x3dc03810 // ldr q16, [x0, #224]
 	WORD $0x4e2ccdd0 // fmla v16.4s, v14.4s, v12.4s
-	WORD $0x3dc0400e // ldr q14, [x0, #256]
+	WORD $0x3dc03c0e // ldr q14, [x0, #240]
 	WORD $0x4e2cce0e // fmla v14.4s, v16.4s, v12.4s
 	WORD $0x3dc01810 // ldr q16, [x0, #96]
 	WORD $0x4e2ccdd0 // fmla v16.4s, v14.4s, v12.4s
@@ -1086,7 +1078,11 @@ element:
 	WORD $0x6e2dfced // fdiv v13.4s, v7.4s, v13.4s
 	WORD $0x4ea6d56b // fsub v11.4s, v11.4s, v6.4s
 	WORD $0x6e2ddd6b // fmul v11.4s, v11.4s, v13.4s
+	WORD $0x3dc0a40e // ldr q14, [x0, #656]
+	WORD $0x3dc0a80f // ldr q15, [x0, #672]
+	WORD $0x4e2bcdcf // fmla v15.4s, v14.4s, v11.4s
 	WORD $0x3dc0ac0e // ldr q14, [x0, #688]
+	WORD $0x4e2bcdee // fmla v14.4s, v15.4s, v11.4s
 	WORD $0x3dc0b00f // ldr q15, [x0, #704]
 	WORD $0x4e2bcdcf // fmla v15.4s, v14.4s, v11.4s
 	WORD $0x3dc0b40e // ldr q14, [x0, #720]
@@ -1100,10 +1096,6 @@ element:
 	WORD $0x3dc0c40e // ldr q14, [x0, #784]
 	WORD $0x4e2bcdee // fmla v14.4s, v15.4s, v11.4s
 	WORD $0x3dc0c80f // ldr q15, [x0, #800]
-	WORD $0x4e2bcdcf // fmla v15.4s, v14.4s, v11.4s
-	WORD $0x3dc0cc0e // ldr q14, [x0, #816]
-	WORD $0x4e2bcdee // fmla v14.4s, v15.4s, v11.4s
-	WORD $0x3dc0d00f // ldr q15, [x0, #832]
 	WORD $0x4e2bcdcf // fmla v15.4s, v14.4s, v11.4s
 	WORD $0x6e2dddeb // fmul v11.4s, v15.4s, v13.4s
 	WORD $0x6e2cdd6b // fmul v11.4s, v11.4s, v12.4s
@@ -1130,16 +1122,16 @@ TEXT ·geluErfGradNEONF64(SB), NOSPLIT, $0-32
 	MOVD dx+8(FP), R1
 	MOVD x+16(FP), R2
 	MOVD dy+24(FP), R3
-	WORD $0x3dc04400 // ldr q0, [x0, #272]
-	WORD $0x3dc04801 // ldr q1, [x0, #288]
-	WORD $0x3dc04c02 // ldr q2, [x0, #304]
-	WORD $0x3dc05003 // ldr q3, [x0, #320]
-	WORD $0x3dc05404 // ldr q4, [x0, #336]
-	WORD $0x3dc0d405 // ldr q5, [x0, #848]
-	WORD $0x3dc0d806 // ldr q6, [x0, #864]
-	WORD $0x3dc05c07 // ldr q7, [x0, #368]
-	WORD $0x3dc0dc08 // ldr q8, [x0, #880]
-	WORD $0x3dc0e009 // ldr q9, [x0, #896]
+	WORD $0x3dc04000 // ldr q0, [x0, #256]
+	WORD $0x3dc04401 // ldr q1, [x0, #272]
+	WORD $0x3dc04802 // ldr q2, [x0, #288]
+	WORD $0x3dc04c03 // ldr q3, [x0, #304]
+	WORD $0x3dc05004 // ldr q4, [x0, #320]
+	WORD $0x3dc0cc05 // ldr q5, [x0, #816]
+	WORD $0x3dc0d006 // ldr q6, [x0, #832]
+	WORD $0x3dc05807 // ldr q7, [x0, #352]
+	WORD $0x3dc0d408 // ldr q8, [x0, #848]
+	WORD $0x3dc0d809 // ldr q9, [x0, #864]
 	MOVD n+0(FP), R4
 	LSL $3, R4, R4
 	AND $-16, R4, R5
@@ -1164,7 +1156,11 @@ vector:
 	WORD $0x4ee1d5ae // fsub v14.2d, v13.2d, v1.2d
 	WORD $0x4eeed58c // fsub v12.2d, v12.2d, v14.2d
 	WORD $0x4f7455ad // shl v13.2d, v13.2d, #52
+	WORD $0x3dc06c0e // ldr q14, [x0, #432]
+	WORD $0x3dc07010 // ldr q16, [x0, #448]
+	WORD $0x4e6ccdd0 // fmla v16.2d, v14.2d, v12.2d
 	WORD $0x3dc0740e // ldr q14, [x0, #464]
+	WORD $0x4e6cce0e // fmla v14.2d, v16.2d, v12.2d
 	WORD $0x3dc07810 // ldr q16, [x0, #480]
 	WORD $0x4e6ccdd0 // fmla v16.2d, v14.2d, v12.2d
 	WORD $0x3dc07c0e // ldr q14, [x0, #496]
@@ -1179,13 +1175,9 @@ vector:
 	WORD $0x4e6cce0e // fmla v14.2d, v16.2d, v12.2d
 	WORD $0x3dc09010 // ldr q16, [x0, #576]
 	WORD $0x4e6ccdd0 // fmla v16.2d, v14.2d, v12.2d
-	WORD $0x3dc0940e // ldr q14, [x0, #592]
+	WORD $0x3dc0500e // ldr q14, [x0, #320]
 	WORD $0x4e6cce0e // fmla v14.2d, v16.2d, v12.2d
-	WORD $0x3dc09810 // ldr q16, [x0, #608]
-	WORD $0x4e6ccdd0 // fmla v16.2d, v14.2d, v12.2d
-	WORD $0x3dc0540e // ldr q14, [x0, #336]
-	WORD $0x4e6cce0e // fmla v14.2d, v16.2d, v12.2d
-	WORD $0x3dc05c10 // ldr q16, [x0, #368]
+	WORD $0x3dc05810 // ldr q16, [x0, #352]
 	WORD $0x4e6ccdd0 // fmla v16.2d, v14.2d, v12.2d
 	WORD $0x6e6dde0c // fmul v12.2d, v16.2d, v13.2d
 	WORD $0x6e64dded // fmul v13.2d, v15.2d, v4.2d
@@ -1194,7 +1186,11 @@ vector:
 	WORD $0x6e6dfced // fdiv v13.2d, v7.2d, v13.2d
 	WORD $0x4ee6d56b // fsub v11.2d, v11.2d, v6.2d
 	WORD $0x6e6ddd6b // fmul v11.2d, v11.2d, v13.2d
+	WORD $0x3dc0dc0e // ldr q14, [x0, #880]
+	WORD $0x3dc0e00f // ldr q15, [x0, #896]
+	WORD $0x4e6bcdcf // fmla v15.2d, v14.2d, v11.2d
 	WORD $0x3dc0e40e // ldr q14, [x0, #912]
+	WORD $0x4e6bcdee // fmla v14.2d, v15.2d, v11.2d
 	WORD $0x3dc0e80f // ldr q15, [x0, #928]
 	WORD $0x4e6bcdcf // fmla v15.2d, v14.2d, v11.2d
 	WORD $0x3dc0ec0e // ldr q14, [x0, #944]
@@ -1230,10 +1226,6 @@ vector:
 	WORD $0x3dc1280f // ldr q15, [x0, #1184]
 	WORD $0x4e6bcdcf // fmla v15.2d, v14.2d, v11.2d
 	WORD $0x3dc12c0e // ldr q14, [x0, #1200]
-	WORD $0x4e6bcdee // fmla v14.2d, v15.2d, v11.2d
-	WORD $0x3dc1300f // ldr q15, [x0, #1216]
-	WORD $0x4e6bcdcf // fmla v15.2d, v14.2d, v11.2d
-	WORD $0x3dc1340e // ldr q14, [x0, #1232]
 	WORD $0x4e6bcdee // fmla v14.2d, v15.2d, v11.2d
 	WORD $0x6e6dddcb // fmul v11.2d, v14.2d, v13.2d
 	WORD $0x6e6cdd6b // fmul v11.2d, v11.2d, v12.2d
@@ -1272,7 +1264,11 @@ element:
 	WORD $0x4ee1d5ae // fsub v14.2d, v13.2d, v1.2d
 	WORD $0x4eeed58c // fsub v12.2d, v12.2d, v14.2d
 	WORD $0x4f7455ad // shl v13.2d, v13.2d, #52
+	WORD $0x3dc06c0e // ldr q14, [x0, #432]
+	WORD $0x3dc07010 // ldr q16, [x0, #448]
+	WORD $0x4e6ccdd0 // fmla v16.2d, v14.2d, v12.2d
 	WORD $0x3dc0740e // ldr q14, [x0, #464]
+	WORD $0x4e6cce0e // fmla v14.2d, v16.2d, v12.2d
 	WORD $0x3dc07810 // ldr q16, [x0, #480]
 	WORD $0x4e6ccdd0 // fmla v16.2d, v14.2d, v12.2d
 	WORD $0x3dc07c0e // ldr q14, [x0, #496]
@@ -1287,13 +1283,9 @@ element:
 	WORD $0x4e6cce0e // fmla v14.2d, v16.2d, v12.2d
 	WORD $0x3dc09010 // ldr q16, [x0, #576]
 	WORD $0x4e6ccdd0 // fmla v16.2d, v14.2d, v12.2d
-	WORD $0x3dc0940e // ldr q14, [x0, #592]
+	WORD $0x3dc0500e // ldr q14, [x0, #320]
 	WORD $0x4e6cce0e // fmla v14.2d, v16.2d, v12.2d
-	WORD $0x3dc09810 // ldr q16, [x0, #608]
-	WORD $0x4e6ccdd0 // fmla v16.2d, v14.2d, v12.2d
-	WORD $0x3dc0540e // ldr q14, [x0, #336]
-	WORD $0x4e6cce0e // fmla v14.2d, v16.2d, v12.2d
-	WORD $0x3dc05c10 // ldr q16, [x0, #368]
+	WORD $0x3dc05810 // ldr q16, [x0, #352]
 	WORD $0x4e6ccdd0 // fmla v16.2d, v14.2d, v12.2d
 	WORD $0x6e6dde0c // fmul v12.2d, v16.2d, v13.2d
 	WORD $0x6e64dded // fmul v13.2d, v15.2d, v4.2d
@@ -1302,7 +1294,11 @@ element:
 	WORD $0x6e6dfced // fdiv v13.2d, v7.2d, v13.2d
 	WORD $0x4ee6d56b // fsub v11.2d, v11.2d, v6.2d
 	WORD $0x6e6ddd6b // fmul v11.2d, v11.2d, v13.2d
+	WORD $0x3dc0dc0e // ldr q14, [x0, #880]
+	WORD $0x3dc0e00f // ldr q15, [x0, #896]
+	WORD $0x4e6bcdcf // fmla v15.2d, v14.2d, v11.2d
 	WORD $0x3dc0e40e // ldr q14, [x0, #912]
+	WORD $0x4e6bcdee // fmla v14.2d, v15.2d, v11.2d
 	WORD $0x3dc0e80f // ldr q15, [x0, #928]
 	WORD $0x4e6bcdcf // fmla v15.2d, v14.2d, v11.2d
 	WORD $0x3dc0ec0e // ldr q14, [x0, #944]
@@ -1338,10 +1334,6 @@ element:
 	WORD $0x3dc1280f // ldr q15, [x0, #1184]
 	WORD $0x4e6bcdcf // fmla v15.2d, v14.2d, v11.2d
 	WORD $0x3dc12c0e // ldr q14, [x0, #1200]
-	WORD $0x4e6bcdee // fmla v14.2d, v15.2d, v11.2d
-	WORD $0x3dc1300f // ldr q15, [x0, #1216]
-	WORD $0x4e6bcdcf // fmla v15.2d, v14.2d, v11.2d
-	WORD $0x3dc1340e // ldr q14, [x0, #1232]
 	WORD $0x4e6bcdee // fmla v14.2d, v15.2d, v11.2d
 	WORD $0x6e6dddcb // fmul v11.2d, v14.2d, v13.2d
 	WORD $0x6e6cdd6b // fmul v11.2d, v11.2d, v12.2d
@@ -1394,14 +1386,14 @@ vector:
 	WORD $0x4ea1d52b // fsub v11.4s, v9.4s, v1.4s
 	WORD $0x4eabd508 // fsub v8.4s, v8.4s, v11.4s
 	WORD $0x4f375529 // shl v9.4s, v9.4s, #23
-	WORD $0x3dc0300b // ldr q11, [x0, #192]
-	WORD $0x3dc0340c // ldr q12, [x0, #208]
+	WORD $0x3dc02c0b // ldr q11, [x0, #176]
+	WORD $0x3dc0300c // ldr q12, [x0, #192]
 	WORD $0x4e28cd6c // fmla v12.4s, v11.4s, v8.4s
-	WORD $0x3dc0380b // ldr q11, [x0, #224]
+	WORD $0x3dc0340b // ldr q11, [x0, #208]
 	WORD $0x4e28cd8b // fmla v11.4s, v12.4s, v8.4s
-	WORD $0x3dc03c0c // ldr q12, [x0, #240]
+	WORD $0x3dc0380c // ldr q12, [x0, #224]
 	WORD $0x4e28cd6c // fmla v12.4s, v11.4s, v8.4s
-	WORD $0x3dc0400b // ldr q11, [x0, #256]
+	WORD $0x3dc03c0b // ldr q11, [x0, #240]
 	WORD $0x4e28cd8b // fmla v11.4s, v12.4s, v8.4s
 	WORD $0x3dc0180c // ldr q12, [x0, #96]
 	WORD $0x4e28cd6c // fmla v12.4s, v11.4s, v8.4s
@@ -1439,14 +1431,14 @@ element:
 	WORD $0x4ea1d52b // fsub v11.4s, v9.4s, v1.4s
 	WORD $0x4eabd508 // fsub v8.4s, v8.4s, v11.4s
 	WORD $0x4f375529 // shl v9.4s, v9.4s, #23
-	WORD $0x3dc0300b // ldr q11, [x0, #192]
-	WORD $0x3dc0340c // ldr q12, [x0, #208]
+	WORD $0x3dc02c0b // ldr q11, [x0, #176]
+	WORD $0x3dc0300c // ldr q12, [x0, #192]
 	WORD $0x4e28cd6c // fmla v12.4s, v11.4s, v8.4s
-	WORD $0x3dc0380b // ldr q11, [x0, #224]
+	WORD $0x3dc0340b // ldr q11, [x0, #208]
 	WORD $0x4e28cd8b // fmla v11.4s, v12.4s, v8.4s
-	WORD $0x3dc03c0c // ldr q12, [x0, #240]
+	WORD $0x3dc0380c // ldr q12, [x0, #224]
 	WORD $0x4e28cd6c // fmla v12.4s, v11.4s, v8.4s
-	WORD $0x3dc0400b // ldr q11, [x0, #256]
+	WORD $0x3dc03c0b // ldr q11, [x0, #240]
 	WORD $0x4e28cd8b // fmla v11.4s, v12.4s, v8.4s
 	WORD $0x3dc0180c // ldr q12, [x0, #96]
 	WORD $0x4e28cd6c // fmla v12.4s, v11.4s, v8.4s
@@ -1475,13 +1467,13 @@ TEXT ·siluNEONF64(SB), NOSPLIT, $0-24
 	MOVD $numbers<>(SB), R0
 	MOVD y+8(FP), R1
 	MOVD x+16(FP), R2
-	WORD $0x3dc04400 // ldr q0, [x0, #272]
-	WORD $0x3dc04801 // ldr q1, [x0, #288]
-	WORD $0x3dc04c02 // ldr q2, [x0, #304]
-	WORD $0x3dc05003 // ldr q3, [x0, #320]
-	WORD $0x3dc05404 // ldr q4, [x0, #336]
-	WORD $0x3dc05805 // ldr q5, [x0, #352]
-	WORD $0x3dc05c06 // ldr q6, [x0, #368]
+	WORD $0x3dc04000 // ldr q0, [x0, #256]
+	WORD $0x3dc04401 // ldr q1, [x0, #272]
+	WORD $0x3dc04802 // ldr q2, [x0, #288]
+	WORD $0x3dc04c03 // ldr q3, [x0, #304]
+	WORD $0x3dc05004 // ldr q4, [x0, #320]
+	WORD $0x3dc05405 // ldr q5, [x0, #336]
+	WORD $0x3dc05806 // ldr q6, [x0, #352]
 	MOVD n+0(FP), R3
 	LSL $3, R3, R3
 	AND $-16, R3, R4
@@ -1502,7 +1494,11 @@ vector:
 	WORD $0x4ee1d52b // fsub v11.2d, v9.2d, v1.2d
 	WORD $0x4eebd508 // fsub v8.2d, v8.2d, v11.2d
 	WORD $0x4f745529 // shl v9.2d, v9.2d, #52
+	WORD $0x3dc06c0b // ldr q11, [x0, #432]
+	WORD $0x3dc0700c // ldr q12, [x0, #448]
+	WORD $0x4e68cd6c // fmla v12.2d, v11.2d, v8.2d
 	WORD $0x3dc0740b // ldr q11, [x0, #464]
+	WORD $0x4e68cd8b // fmla v11.2d, v12.2d, v8.2d
 	WORD $0x3dc0780c // ldr q12, [x0, #480]
 	WORD $0x4e68cd6c // fmla v12.2d, v11.2d, v8.2d
 	WORD $0x3dc07c0b // ldr q11, [x0, #496]
@@ -1517,13 +1513,9 @@ vector:
 	WORD $0x4e68cd8b // fmla v11.2d, v12.2d, v8.2d
 	WORD $0x3dc0900c // ldr q12, [x0, #576]
 	WORD $0x4e68cd6c // fmla v12.2d, v11.2d, v8.2d
-	WORD $0x3dc0940b // ldr q11, [x0, #592]
+	WORD $0x3dc0500b // ldr q11, [x0, #320]
 	WORD $0x4e68cd8b // fmla v11.2d, v12.2d, v8.2d
-	WORD $0x3dc0980c // ldr q12, [x0, #608]
-	WORD $0x4e68cd6c // fmla v12.2d, v11.2d, v8.2d
-	WORD $0x3dc0540b // ldr q11, [x0, #336]
-	WORD $0x4e68cd8b // fmla v11.2d, v12.2d, v8.2d
-	WORD $0x3dc05c0c // ldr q12, [x0, #368]
+	WORD $0x3dc0580c // ldr q12, [x0, #352]
 	WORD $0x4e68cd6c // fmla v12.2d, v11.2d, v8.2d
 	WORD $0x6e69dd88 // fmul v8.2d, v12.2d, v9.2d
 	WORD $0x6e64dd49 // fmul v9.2d, v10.2d, v4.2d
@@ -1559,7 +1551,11 @@ element:
 	WORD $0x4ee1d52b // fsub v11.2d, v9.2d, v1.2d
 	WORD $0x4eebd508 // fsub v8.2d, v8.2d, v11.2d
 	WORD $0x4f745529 // shl v9.2d, v9.2d, #52
+	WORD $0x3dc06c0b // ldr q11, [x0, #432]
+	WORD $0x3dc0700c // ldr q12, [x0, #448]
+	WORD $0x4e68cd6c // fmla v12.2d, v11.2d, v8.2d
 	WORD $0x3dc0740b // ldr q11, [x0, #464]
+	WORD $0x4e68cd8b // fmla v11.2d, v12.2d, v8.2d
 	WORD $0x3dc0780c // ldr q12, [x0, #480]
 	WORD $0x4e68cd6c // fmla v12.2d, v11.2d, v8.2d
 	WORD $0x3dc07c0b // ldr q11, [x0, #496]
@@ -1574,13 +1570,9 @@ element:
 	WORD $0x4e68cd8b // fmla v11.2d, v12.2d, v8.2d
 	WORD $0x3dc0900c // ldr q12, [x0, #576]
 	WORD $0x4e68cd6c // fmla v12.2d, v11.2d, v8.2d
-	WORD $0x3dc0940b // ldr q11, [x0, #592]
+	WORD $0x3dc0500b // ldr q11, [x0, #320]
 	WORD $0x4e68cd8b // fmla v11.2d, v12.2d, v8.2d
-	WORD $0x3dc0980c // ldr q12, [x0, #608]
-	WORD $0x4e68cd6c // fmla v12.2d, v11.2d, v8.2d
-	WORD $0x3dc0540b // ldr q11, [x0, #336]
-	WORD $0x4e68cd8b // fmla v11.2d, v12.2d, v8.2d
-	WORD $0x3dc05c0c // ldr q12, [x0, #368]
+	WORD $0x3dc0580c // ldr q12, [x0, #352]
 	WORD $0x4e68cd6c // fmla v12.2d, v11.2d, v8.2d
 	WORD $0x6e69dd88 // fmul v8.2d, v12.2d, v9.2d
 	WORD $0x6e64dd49 // fmul v9.2d, v10.2d, v4.2d
@@ -1635,14 +1627,14 @@ vector:
 	WORD $0x4ea1d52b // fsub v11.4s, v9.4s, v1.4s
 	WORD $0x4eabd508 // fsub v8.4s, v8.4s, v11.4s
 	WORD $0x4f375529 // shl v9.4s, v9.4s, #23
-	WORD $0x3dc0300b // ldr q11, [x0, #192]
-	WORD $0x3dc0340c // ldr q12, [x0, #208]
+	WORD $0x3dc02c0b // ldr q11, [x0, #176]
+	WORD $0x3dc0300c // ldr q12, [x0, #192]
 	WORD $0x4e28cd6c // fmla v12.4s, v11.4s, v8.4s
-	WORD $0x3dc0380b // ldr q11, [x0, #224]
+	WORD $0x3dc0340b // ldr q11, [x0, #208]
 	WORD $0x4e28cd8b // fmla v11.4s, v12.4s, v8.4s
-	WORD $0x3dc03c0c // ldr q12, [x0, #240]
+	WORD $0x3dc0380c // ldr q12, [x0, #224]
 	WORD $0x4e28cd6c // fmla v12.4s, v11.4s, v8.4s
-	WORD $0x3dc0400b // ldr q11, [x0, #256]
+	WORD $0x3dc03c0b // ldr q11, [x0, #240]
 	WORD $0x4e28cd8b // fmla v11.4s, v12.4s, v8.4s
 	WORD $0x3dc0180c // ldr q12, [x0, #96]
 	WORD $0x4e28cd6c // fmla v12.4s, v11.4s, v8.4s
@@ -1683,14 +1675,14 @@ element:
 	WORD $0x4ea1d52b // fsub v11.4s, v9.4s, v1.4s
 	WORD $0x4eabd508 // fsub v8.4s, v8.4s, v11.4s
 	WORD $0x4f375529 // shl v9.4s, v9.4s, #23
-	WORD $0x3dc0300b // ldr q11, [x0, #192]
-	WORD $0x3dc0340c // ldr q12, [x0, #208]
+	WORD $0x3dc02c0b // ldr q11, [x0, #176]
+	WORD $0x3dc0300c // ldr q12, [x0, #192]
 	WORD $0x4e28cd6c // fmla v12.4s, v11.4s, v8.4s
-	WORD $0x3dc0380b // ldr q11, [x0, #224]
+	WORD $0x3dc0340b // ldr q11, [x0, #208]
 	WORD $0x4e28cd8b // fmla v11.4s, v12.4s, v8.4s
-	WORD $0x3dc03c0c // ldr q12, [x0, #240]
+	WORD $0x3dc0380c // ldr q12, [x0, #224]
 	WORD $0x4e28cd6c // fmla v12.4s, v11.4s, v8.4s
-	WORD $0x3dc0400b // ldr q11, [x0, #256]
+	WORD $0x3dc03c0b // ldr q11, [x0, #240]
 	WORD $0x4e28cd8b // fmla v11.4s, v12.4s, v8.4s
 	WORD $0x3dc0180c // ldr q12, [x0, #96]
 	WORD $0x4e28cd6c // fmla v12.4s, v11.4s, v8.4s
@@ -1723,13 +1715,13 @@ TEXT ·siluGradNEONF64(SB), NOSPLIT, $0-32
 	MOVD dx+8(FP), R1
 	MOVD x+16(FP), R2
 	MOVD dy+24(FP), R3
-	WORD $0x3dc04400 // ldr q0, [x0, #272]
-	WORD $0x3dc04801 // ldr q1, [x0, #288]
-	WORD $0x3dc04c02 // ldr q2, [x0, #304]
-	WORD $0x3dc05003 // ldr q3, [x0, #320]
-	WORD $0x3dc05404 // ldr q4, [x0, #336]
-	WORD $0x3dc05805 // ldr q5, [x0, #352]
-	WORD $0x3dc05c06 // ldr q6, [x0, #368]
+	WORD $0x3dc04000 // ldr q0, [x0, #256]
+	WORD $0x3dc04401 // ldr q1, [x0, #272]
+	WORD $0x3dc04802 // ldr q2, [x0, #288]
+	WORD $0x3dc04c03 // ldr q3, [x0, #304]
+	WORD $0x3dc05004 // ldr q4, [x0, #320]
+	WORD $0x3dc05405 // ldr q5, [x0, #336]
+	WORD $0x3dc05806 // ldr q6, [x0, #352]
 	MOVD n+0(FP), R4
 	LSL $3, R4, R4
 	AND $-16, R4, R5
@@ -1750,7 +1742,11 @@ vector:
 	WORD $0x4ee1d52b // fsub v11.2d, v9.2d, v1.2d
 	WORD $0x4eebd508 // fsub v8.2d, v8.2d, v11.2d
 	WORD $0x4f745529 // shl v9.2d, v9.2d, #52
+	WORD $0x3dc06c0b // ldr q11, [x0, #432]
+	WORD $0x3dc0700c // ldr q12, [x0, #448]
+	WORD $0x4e68cd6c // fmla v12.2d, v11.2d, v8.2d
 	WORD $0x3dc0740b // ldr q11, [x0, #464]
+	WORD $0x4e68cd8b // fmla v11.2d, v12.2d, v8.2d
 	WORD $0x3dc0780c // ldr q12, [x0, #480]
 	WORD $0x4e68cd6c // fmla v12.2d, v11.2d, v8.2d
 	WORD $0x3dc07c0b // ldr q11, [x0, #496]
@@ -1765,13 +1761,9 @@ vector:
 	WORD $0x4e68cd8b // fmla v11.2d, v12.2d, v8.2d
 	WORD $0x3dc0900c // ldr q12, [x0, #576]
 	WORD $0x4e68cd6c // fmla v12.2d, v11.2d, v8.2d
-	WORD $0x3dc0940b // ldr q11, [x0, #592]
+	WORD $0x3dc0500b // ldr q11, [x0, #320]
 	WORD $0x4e68cd8b // fmla v11.2d, v12.2d, v8.2d
-	WORD $0x3dc0980c // ldr q12, [x0, #608]
-	WORD $0x4e68cd6c // fmla v12.2d, v11.2d, v8.2d
-	WORD $0x3dc0540b // ldr q11, [x0, #336]
-	WORD $0x4e68cd8b // fmla v11.2d, v12.2d, v8.2d
-	WORD $0x3dc05c0c // ldr q12, [x0, #368]
+	WORD $0x3dc0580c // ldr q12, [x0, #352]
 	WORD $0x4e68cd6c // fmla v12.2d, v11.2d, v8.2d
 	WORD $0x6e69dd88 // fmul v8.2d, v12.2d, v9.2d
 	WORD $0x6e64dd49 // fmul v9.2d, v10.2d, v4.2d
@@ -1810,7 +1802,11 @@ element:
 	WORD $0x4ee1d52b // fsub v11.2d, v9.2d, v1.2d
 	WORD $0x4eebd508 // fsub v8.2d, v8.2d, v11.2d
 	WORD $0x4f745529 // shl v9.2d, v9.2d, #52
+	WORD $0x3dc06c0b // ldr q11, [x0, #432]
+	WORD $0x3dc0700c // ldr q12, [x0, #448]
+	WORD $0x4e68cd6c // fmla v12.2d, v11.2d, v8.2d
 	WORD $0x3dc0740b // ldr q11, [x0, #464]
+	WORD $0x4e68cd8b // fmla v11.2d, v12.2d, v8.2d
 	WORD $0x3dc0780c // ldr q12, [x0, #480]
 	WORD $0x4e68cd6c // fmla v12.2d, v11.2d, v8.2d
 	WORD $0x3dc07c0b // ldr q11, [x0, #496]
@@ -1825,13 +1821,9 @@ element:
 	WORD $0x4e68cd8b // fmla v11.2d, v12.2d, v8.2d
 	WORD $0x3dc0900c // ldr q12, [x0, #576]
 	WORD $0x4e68cd6c // fmla v12.2d, v11.2d, v8.2d
-	WORD $0x3dc0940b // ldr q11, [x0, #592]
+	WORD $0x3dc0500b // ldr q11, [x0, #320]
 	WORD $0x4e68cd8b // fmla v11.2d, v12.2d, v8.2d
-	WORD $0x3dc0980c // ldr q12, [x0, #608]
-	WORD $0x4e68cd6c // fmla v12.2d, v11.2d, v8.2d
-	WORD $0x3dc0540b // ldr q11, [x0, #336]
-	WORD $0x4e68cd8b // fmla v11.2d, v12.2d, v8.2d
-	WORD $0x3dc05c0c // ldr q12, [x0, #368]
+	WORD $0x3dc0580c // ldr q12, [x0, #352]
 	WORD $0x4e68cd6c // fmla v12.2d, v11.2d, v8.2d
 	WORD $0x6e69dd88 // fmul v8.2d, v12.2d, v9.2d
 	WORD $0x6e64dd49 // fmul v9.2d, v10.2d, v4.2d
@@ -2039,14 +2031,14 @@ vector:
 	WORD $0x4ea1d52b // fsub v11.4s, v9.4s, v1.4s
 	WORD $0x4eabd508 // fsub v8.4s, v8.4s, v11.4s
 	WORD $0x4f375529 // shl v9.4s, v9.4s, #23
-	WORD $0x3dc0300b // ldr q11, [x0, #192]
-	WORD $0x3dc0340c // ldr q12, [x0, #208]
+	WORD $0x3dc02c0b // ldr q11, [x0, #176]
+	WORD $0x3dc0300c // ldr q12, [x0, #192]
 	WORD $0x4e28cd6c // fmla v12.4s, v11.4s, v8.4s
-	WORD $0x3dc0380b // ldr q11, [x0, #224]
+	WORD $0x3dc0340b // ldr q11, [x0, #208]
 	WORD $0x4e28cd8b // fmla v11.4s, v12.4s, v8.4s
-	WORD $0x3dc03c0c // ldr q12, [x0, #240]
+	WORD $0x3dc0380c // ldr q12, [x0, #224]
 	WORD $0x4e28cd6c // fmla v12.4s, v11.4s, v8.4s
-	WORD $0x3dc0400b // ldr q11, [x0, #256]
+	WORD $0x3dc03c0b // ldr q11, [x0, #240]
 	WORD $0x4e28cd8b // fmla v11.4s, v12.4s, v8.4s
 	WORD $0x3dc0180c // ldr q12, [x0, #96]
 	WORD $0x4e28cd6c // fmla v12.4s, v11.4s, v8.4s
@@ -2086,14 +2078,14 @@ element:
 	WORD $0x4ea1d52b // fsub v11.4s, v9.4s, v1.4s
 	WORD $0x4eabd508 // fsub v8.4s, v8.4s, v11.4s
 	WORD $0x4f375529 // shl v9.4s, v9.4s, #23
-	WORD $0x3dc0300b // ldr q11, [x0, #192]
-	WORD $0x3dc0340c // ldr q12, [x0, #208]
+	WORD $0x3dc02c0b // ldr q11, [x0, #176]
+	WORD $0x3dc0300c // ldr q12, [x0, #192]
 	WORD $0x4e28cd6c // fmla v12.4s, v11.4s, v8.4s
-	WORD $0x3dc0380b // ldr q11, [x0, #224]
+	WORD $0x3dc0340b // ldr q11, [x0, #208]
 	WORD $0x4e28cd8b // fmla v11.4s, v12.4s, v8.4s
-	WORD $0x3dc03c0c // ldr q12, [x0, #240]
+	WORD $0x3dc0380c // ldr q12, [x0, #224]
 	WORD $0x4e28cd6c // fmla v12.4s, v11.4s, v8.4s
-	WORD $0x3dc0400b // ldr q11, [x0, #256]
+	WORD $0x3dc03c0b // ldr q11, [x0, #240]
 	WORD $0x4e28cd8b // fmla v11.4s, v12.4s, v8.4s
 	WORD $0x3dc0180c // ldr q12, [x0, #96]
 	WORD $0x4e28cd6c // fmla v12.4s, v11.4s, v8.4s
@@ -2125,13 +2117,13 @@ TEXT ·swigluNEONF64(SB), NOSPLIT, $0-32
 	MOVD y+8(FP), R1
 	MOVD gate+16(FP), R2
 	MOVD up+24(FP), R3
-	WORD $0x3dc04400 // ldr q0, [x0, #272]
-	WORD $0x3dc04801 // ldr q1, [x0, #288]
-	WORD $0x3dc04c02 // ldr q2, [x0, #304]
-	WORD $0x3dc05003 // ldr q3, [x0, #320]
-	WORD $0x3dc05404 // ldr q4, [x0, #336]
-	WORD $0x3dc05805 // ldr q5, [x0, #352]
-	WORD $0x3dc05c06 // ldr q6, [x0, #368]
+	WORD $0x3dc04000 // ldr q0, [x0, #256]
+	WORD $0x3dc04401 // ldr q1, [x0, #272]
+	WORD $0x3dc04802 // ldr q2, [x0, #288]
+	WORD $0x3dc04c03 // ldr q3, [x0, #304]
+	WORD $0x3dc05004 // ldr q4, [x0, #320]
+	WORD $0x3dc05405 // ldr q5, [x0, #336]
+	WORD $0x3dc05806 // ldr q6, [x0, #352]
 	MOVD n+0(FP), R4
 	LSL $3, R4, R4
 	AND $-16, R4, R5
@@ -2152,7 +2144,11 @@ vector:
 	WORD $0x4ee1d52b // fsub v11.2d, v9.2d, v1.2d
 	WORD $0x4eebd508 // fsub v8.2d, v8.2d, v11.2d
 	WORD $0x4f745529 // shl v9.2d, v9.2d, #52
+	WORD $0x3dc06c0b // ldr q11, [x0, #432]
+	WORD $0x3dc0700c // ldr q12, [x0, #448]
+	WORD $0x4e68cd6c // fmla v12.2d, v11.2d, v8.2d
 	WORD $0x3dc0740b // ldr q11, [x0, #464]
+	WORD $0x4e68cd8b // fmla v11.2d, v12.2d, v8.2d
 	WORD $0x3dc0780c // ldr q12, [x0, #480]
 	WORD $0x4e68cd6c // fmla v12.2d, v11.2d, v8.2d
 	WORD $0x3dc07c0b // ldr q11, [x0, #496]
@@ -2167,13 +2163,9 @@ vector:
 	WORD $0x4e68cd8b // fmla v11.2d, v12.2d, v8.2d
 	WORD $0x3dc0900c // ldr q12, [x0, #576]
 	WORD $0x4e68cd6c // fmla v12.2d, v11.2d, v8.2d
-	WORD $0x3dc0940b // ldr q11, [x0, #592]
+	WORD $0x3dc0500b // ldr q11, [x0, #320]
 	WORD $0x4e68cd8b // fmla v11.2d, v12.2d, v8.2d
-	WORD $0x3dc0980c // ldr q12, [x0, #608]
-	WORD $0x4e68cd6c // fmla v12.2d, v11.2d, v8.2d
-	WORD $0x3dc0540b // ldr q11, [x0, #336]
-	WORD $0x4e68cd8b // fmla v11.2d, v12.2d, v8.2d
-	WORD $0x3dc05c0c // ldr q12, [x0, #368]
+	WORD $0x3dc0580c // ldr q12, [x0, #352]
 	WORD $0x4e68cd6c // fmla v12.2d, v11.2d, v8.2d
 	WORD $0x6e69dd88 // fmul v8.2d, v12.2d, v9.2d
 	WORD $0x6e64dd49 // fmul v9.2d, v10.2d, v4.2d
@@ -2211,7 +2203,11 @@ element:
 	WORD $0x4ee1d52b // fsub v11.2d, v9.2d, v1.2d
 	WORD $0x4eebd508 // fsub v8.2d, v8.2d, v11.2d
 	WORD $0x4f745529 // shl v9.2d, v9.2d, #52
+	WORD $0x3dc06c0b // ldr q11, [x0, #432]
+	WORD $0x3dc0700c // ldr q12, [x0, #448]
+	WORD $0x4e68cd6c // fmla v12.2d, v11.2d, v8.2d
 	WORD $0x3dc0740b // ldr q11, [x0, #464]
+	WORD $0x4e68cd8b // fmla v11.2d, v12.2d, v8.2d
 	WORD $0x3dc0780c // ldr q12, [x0, #480]
 	WORD $0x4e68cd6c // fmla v12.2d, v11.2d, v8.2d
 	WORD $0x3dc07c0b // ldr q11, [x0, #496]
@@ -2226,13 +2222,9 @@ element:
 	WORD $0x4e68cd8b // fmla v11.2d, v12.2d, v8.2d
 	WORD $0x3dc0900c // ldr q12, [x0, #576]
 	WORD $0x4e68cd6c // fmla v12.2d, v11.2d, v8.2d
-	WORD $0x3dc0940b // ldr q11, [x0, #592]
+	WORD $0x3dc0500b // ldr q11, [x0, #320]
 	WORD $0x4e68cd8b // fmla v11.2d, v12.2d, v8.2d
-	WORD $0x3dc0980c // ldr q12, [x0, #608]
-	WORD $0x4e68cd6c // fmla v12.2d, v11.2d, v8.2d
-	WORD $0x3dc0540b // ldr q11, [x0, #336]
-	WORD $0x4e68cd8b // fmla v11.2d, v12.2d, v8.2d
-	WORD $0x3dc05c0c // ldr q12, [x0, #368]
+	WORD $0x3dc0580c // ldr q12, [x0, #352]
 	WORD $0x4e68cd6c // fmla v12.2d, v11.2d, v8.2d
 	WORD $0x6e69dd88 // fmul v8.2d, v12.2d, v9.2d
 	WORD $0x6e64dd49 // fmul v9.2d, v10.2d, v4.2d
@@ -2291,14 +2283,14 @@ vector:
 	WORD $0x4ea1d52b // fsub v11.4s, v9.4s, v1.4s
 	WORD $0x4eabd508 // fsub v8.4s, v8.4s, v11.4s
 	WORD $0x4f375529 // shl v9.4s, v9.4s, #23
-	WORD $0x3dc0300b // ldr q11, [x0, #192]
-	WORD $0x3dc0340c // ldr q12, [x0, #208]
+	WORD $0x3dc02c0b // ldr q11, [x0, #176]
+	WORD $0x3dc0300c // ldr q12, [x0, #192]
 	WORD $0x4e28cd6c // fmla v12.4s, v11.4s, v8.4s
-	WORD $0x3dc0380b // ldr q11, [x0, #224]
+	WORD $0x3dc0340b // ldr q11, [x0, #208]
 	WORD $0x4e28cd8b // fmla v11.4s, v12.4s, v8.4s
-	WORD $0x3dc03c0c // ldr q12, [x0, #240]
+	WORD $0x3dc0380c // ldr q12, [x0, #224]
 	WORD $0x4e28cd6c // fmla v12.4s, v11.4s, v8.4s
-	WORD $0x3dc0400b // ldr q11, [x0, #256]
+	WORD $0x3dc03c0b // ldr q11, [x0, #240]
 	WORD $0x4e28cd8b // fmla v11.4s, v12.4s, v8.4s
 	WORD $0x3dc0180c // ldr q12, [x0, #96]
 	WORD $0x4e28cd6c // fmla v12.4s, v11.4s, v8.4s
@@ -2343,14 +2335,14 @@ element:
 	WORD $0x4ea1d52b // fsub v11.4s, v9.4s, v1.4s
 	WORD $0x4eabd508 // fsub v8.4s, v8.4s, v11.4s
 	WORD $0x4f375529 // shl v9.4s, v9.4s, #23
-	WORD $0x3dc0300b // ldr q11, [x0, #192]
-	WORD $0x3dc0340c // ldr q12, [x0, #208]
+	WORD $0x3dc02c0b // ldr q11, [x0, #176]
+	WORD $0x3dc0300c // ldr q12, [x0, #192]
 	WORD $0x4e28cd6c // fmla v12.4s, v11.4s, v8.4s
-	WORD $0x3dc0380b // ldr q11, [x0, #224]
+	WORD $0x3dc0340b // ldr q11, [x0, #208]
 	WORD $0x4e28cd8b // fmla v11.4s, v12.4s, v8.4s
-	WORD $0x3dc03c0c // ldr q12, [x0, #240]
+	WORD $0x3dc0380c // ldr q12, [x0, #224]
 	WORD $0x4e28cd6c // fmla v12.4s, v11.4s, v8.4s
-	WORD $0x3dc0400b // ldr q11, [x0, #256]
+	WORD $0x3dc03c0b // ldr q11, [x0, #240]
 	WORD $0x4e28cd8b // fmla v11.4s, v12.4s, v8.4s
 	WORD $0x3dc0180c // ldr q12, [x0, #96]
 	WORD $0x4e28cd6c // fmla v12.4s, v11.4s, v8.4s
@@ -2389,13 +2381,13 @@ TEXT ·swigluGradNEONF64(SB), NOSPLIT, $0-48
 	MOVD gate+24(FP), R3
 	MOVD up+32(FP), R4
 	MOVD dy+40(FP), R5
-	WORD $0x3dc04400 // ldr q0, [x0, #272]
-	WORD $0x3dc04801 // ldr q1, [x0, #288]
-	WORD $0x3dc04c02 // ldr q2, [x0, #304]
-	WORD $0x3dc05003 // ldr q3, [x0, #320]
-	WORD $0x3dc05404 // ldr q4, [x0, #336]
-	WORD $0x3dc05805 // ldr q5, [x0, #352]
-	WORD $0x3dc05c06 // ldr q6, [x0, #368]
+	WORD $0x3dc04000 // ldr q0, [x0, #256]
+	WORD $0x3dc04401 // ldr q1, [x0, #272]
+	WORD $0x3dc04802 // ldr q2, [x0, #288]
+	WORD $0x3dc04c03 // ldr q3, [x0, #304]
+	WORD $0x3dc05004 // ldr q4, [x0, #320]
+	WORD $0x3dc05405 // ldr q5, [x0, #336]
+	WORD $0x3dc05806 // ldr q6, [x0, #352]
 	MOVD n+0(FP), R6
 	LSL $3, R6, R6
 	AND $-16, R6, R7
@@ -2416,7 +2408,11 @@ vector:
 	WORD $0x4ee1d52b // fsub v11.2d, v9.2d, v1.2d
 	WORD $0x4eebd508 // fsub v8.2d, v8.2d, v11.2d
 	WORD $0x4f745529 // shl v9.2d, v9.2d, #52
+	WORD $0x3dc06c0b // ldr q11, [x0, #432]
+	WORD $0x3dc0700c // ldr q12, [x0, #448]
+	WORD $0x4e68cd6c // fmla v12.2d, v11.2d, v8.2d
 	WORD $0x3dc0740b // ldr q11, [x0, #464]
+	WORD $0x4e68cd8b // fmla v11.2d, v12.2d, v8.2d
 	WORD $0x3dc0780c // ldr q12, [x0, #480]
 	WORD $0x4e68cd6c // fmla v12.2d, v11.2d, v8.2d
 	WORD $0x3dc07c0b // ldr q11, [x0, #496]
@@ -2431,13 +2427,9 @@ vector:
 	WORD $0x4e68cd8b // fmla v11.2d, v12.2d, v8.2d
 	WORD $0x3dc0900c // ldr q12, [x0, #576]
 	WORD $0x4e68cd6c // fmla v12.2d, v11.2d, v8.2d
-	WORD $0x3dc0940b // ldr q11, [x0, #592]
+	WORD $0x3dc0500b // ldr q11, [x0, #320]
 	WORD $0x4e68cd8b // fmla v11.2d, v12.2d, v8.2d
-	WORD $0x3dc0980c // ldr q12, [x0, #608]
-	WORD $0x4e68cd6c // fmla v12.2d, v11.2d, v8.2d
-	WORD $0x3dc0540b // ldr q11, [x0, #336]
-	WORD $0x4e68cd8b // fmla v11.2d, v12.2d, v8.2d
-	WORD $0x3dc05c0c // ldr q12, [x0, #368]
+	WORD $0x3dc0580c // ldr q12, [x0, #352]
 	WORD $0x4e68cd6c // fmla v12.2d, v11.2d, v8.2d
 	WORD $0x6e69dd88 // fmul v8.2d, v12.2d, v9.2d
 	WORD $0x6e64dd49 // fmul v9.2d, v10.2d, v4.2d
@@ -2480,7 +2472,11 @@ element:
 	WORD $0x4ee1d52b // fsub v11.2d, v9.2d, v1.2d
 	WORD $0x4eebd508 // fsub v8.2d, v8.2d, v11.2d
 	WORD $0x4f745529 // shl v9.2d, v9.2d, #52
+	WORD $0x3dc06c0b // ldr q11, [x0, #432]
+	WORD $0x3dc0700c // ldr q12, [x0, #448]
+	WORD $0x4e68cd6c // fmla v12.2d, v11.2d, v8.2d
 	WORD $0x3dc0740b // ldr q11, [x0, #464]
+	WORD $0x4e68cd8b // fmla v11.2d, v12.2d, v8.2d
 	WORD $0x3dc0780c // ldr q12, [x0, #480]
 	WORD $0x4e68cd6c // fmla v12.2d, v11.2d, v8.2d
 	WORD $0x3dc07c0b // ldr q11, [x0, #496]
@@ -2495,13 +2491,9 @@ element:
 	WORD $0x4e68cd8b // fmla v11.2d, v12.2d, v8.2d
 	WORD $0x3dc0900c // ldr q12, [x0, #576]
 	WORD $0x4e68cd6c // fmla v12.2d, v11.2d, v8.2d
-	WORD $0x3dc0940b // ldr q11, [x0, #592]
+	WORD $0x3dc0500b // ldr q11, [x0, #320]
 	WORD $0x4e68cd8b // fmla v11.2d, v12.2d, v8.2d
-	WORD $0x3dc0980c // ldr q12, [x0, #608]
-	WORD $0x4e68cd6c // fmla v12.2d, v11.2d, v8.2d
-	WORD $0x3dc0540b // ldr q11, [x0, #336]
-	WORD $0x4e68cd8b // fmla v11.2d, v12.2d, v8.2d
-	WORD $0x3dc05c0c // ldr q12, [x0, #368]
+	WORD $0x3dc0580c // ldr q12, [x0, #352]
 	WORD $0x4e68cd6c // fmla v12.2d, v11.2d, v8.2d
 	WORD $0x6e69dd88 // fmul v8.2d, v12.2d, v9.2d
 	WORD $0x6e64dd49 // fmul v9.2d, v10.2d, v4.2d
@@ -2548,142 +2540,138 @@ DATA numbers<>+112(SB)/8, $0x3d9222793d922279
 DATA numbers<>+120(SB)/8, $0x3d9222793d922279
 DATA numbers<>+128(SB)/8, $0x3e5b33b63e5b33b6
 DATA numbers<>+136(SB)/8, $0x3e5b33b63e5b33b6
-DATA numbers<>+144(SB)/8, $0x461c4000461c4000
-DATA numbers<>+152(SB)/8, $0x461c4000461c4000
-DATA numbers<>+160(SB)/8, $0xc61c4000c61c4000
-DATA numbers<>+168(SB)/8, $0xc61c4000c61c4000
-DATA numbers<>+176(SB)/8, $0x3fcc422a3fcc422a
-DATA numbers<>+184(SB)/8, $0x3fcc422a3fcc422a
-DATA numbers<>+192(SB)/8, $0x3aaddd173aaddd17
-DATA numbers<>+200(SB)/8, $0x3aaddd173aaddd17
-DATA numbers<>+208(SB)/8, $0x3c1e75443c1e7544
-DATA numbers<>+216(SB)/8, $0x3c1e75443c1e7544
-DATA numbers<>+224(SB)/8, $0x3d635ba93d635ba9
-DATA numbers<>+232(SB)/8, $0x3d635ba93d635ba9
-DATA numbers<>+240(SB)/8, $0x3e75fcde3e75fcde
-DATA numbers<>+248(SB)/8, $0x3e75fcde3e75fcde
-DATA numbers<>+256(SB)/8, $0x3f3172153f317215
-DATA numbers<>+264(SB)/8, $0x3f3172153f317215
-DATA numbers<>+272(SB)/8, $0xc08ff80000000000
-DATA numbers<>+280(SB)/8, $0xc08ff80000000000
-DATA numbers<>+288(SB)/8, $0x43380000000003ff
-DATA numbers<>+296(SB)/8, $0x43380000000003ff
-DATA numbers<>+304(SB)/8, $0x3ff71547652b82fe
-DATA numbers<>+312(SB)/8, $0x3ff71547652b82fe
-DATA numbers<>+320(SB)/8, $0x3c7777d0ffda0d24
-DATA numbers<>+328(SB)/8, $0x3c7777d0ffda0d24
-DATA numbers<>+336(SB)/8, $0x3fe62e42fefa39ef
-DATA numbers<>+344(SB)/8, $0x3fe62e42fefa39ef
-DATA numbers<>+352(SB)/8, $0xc087700000000000
-DATA numbers<>+360(SB)/8, $0xc087700000000000
-DATA numbers<>+368(SB)/8, $0x3ff0000000000000
-DATA numbers<>+376(SB)/8, $0x3ff0000000000000
-DATA numbers<>+384(SB)/8, $0x3fb2444f2a4d8b4b
-DATA numbers<>+392(SB)/8, $0x3fb2444f2a4d8b4b
-DATA numbers<>+400(SB)/8, $0x3fcb6676bf7450f0
-DATA numbers<>+408(SB)/8, $0x3fcb6676bf7450f0
-DATA numbers<>+416(SB)/8, $0x40c3880000000000
-DATA numbers<>+424(SB)/8, $0x40c3880000000000
-DATA numbers<>+432(SB)/8, $0xc0c3880000000000
-DATA numbers<>+440(SB)/8, $0xc0c3880000000000
-DATA numbers<>+448(SB)/8, $0x3ff9884533d43651
-DATA numbers<>+456(SB)/8, $0x3ff9884533d43651
-DATA numbers<>+464(SB)/8, $0x3dfe79b6290ff556
-DATA numbers<>+472(SB)/8, $0x3dfe79b6290ff556
-DATA numbers<>+480(SB)/8, $0x3e3e61b483945bf6
-DATA numbers<>+488(SB)/8, $0x3e3e61b483945bf6
-DATA numbers<>+496(SB)/8, $0x3e7b5267cec7275f
-DATA numbers<>+504(SB)/8, $0x3e7b5267cec7275f
-DATA numbers<>+512(SB)/8, $0x3eb62bfc7a12e21d
-DATA numbers<>+520(SB)/8, $0x3eb62bfc7a12e21d
-DATA numbers<>+528(SB)/8, $0x3eeffcbfba9932ed
-DATA numbers<>+536(SB)/8, $0x3eeffcbfba9932ed
-DATA numbers<>+544(SB)/8, $0x3f24309130ed77e5
-DATA numbers<>+552(SB)/8, $0x3f24309130ed77e5
-DATA numbers<>+560(SB)/8, $0x3f55d87fe78cd641
-DATA numbers<>+568(SB)/8, $0x3f55d87fe78cd641
-DATA numbers<>+576(SB)/8, $0x3f83b2ab6fba011e
-DATA numbers<>+584(SB)/8, $0x3f83b2ab6fba011e
-DATA numbers<>+592(SB)/8, $0x3fac6b08d7049fe8
-DATA numbers<>+600(SB)/8, $0x3fac6b08d7049fe8
-DATA numbers<>+608(SB)/8, $0x3fcebfbdff82c5a4
-DATA numbers<>+616(SB)/8, $0x3fcebfbdff82c5a4
-DATA numbers<>+624(SB)/8, $0x4168000041680000
-DATA numbers<>+632(SB)/8, $0x4168000041680000
-DATA numbers<>+640(SB)/8, $0x4080000040800000
-DATA numbers<>+648(SB)/8, $0x4080000040800000
-DATA numbers<>+656(SB)/8, $0xbf000000bf000000
-DATA numbers<>+664(SB)/8, $0xbf000000bf000000
-DATA numbers<>+672(SB)/8, $0x3ecc422a3ecc422a
-DATA numbers<>+680(SB)/8, $0x3ecc422a3ecc422a
-DATA numbers<>+688(SB)/8, $0xb90a6204b90a6204
-DATA numbers<>+696(SB)/8, $0xb90a6204b90a6204
-DATA numbers<>+704(SB)/8, $0x393c10a8393c10a8
-DATA numbers<>+712(SB)/8, $0x393c10a8393c10a8
-DATA numbers<>+720(SB)/8, $0x3acdc5dd3acdc5dd
-DATA numbers<>+728(SB)/8, $0x3acdc5dd3acdc5dd
-DATA numbers<>+736(SB)/8, $0xbb6632ddbb6632dd
-DATA numbers<>+744(SB)/8, $0xbb6632ddbb6632dd
-DATA numbers<>+752(SB)/8, $0xbbf6968cbbf6968c
-DATA numbers<>+760(SB)/8, $0xbbf6968cbbf6968c
-DATA numbers<>+768(SB)/8, $0x3d776a023d776a02
-DATA numbers<>+776(SB)/8, $0x3d776a023d776a02
-DATA numbers<>+784(SB)/8, $0xbe3f0000be3f0000
-DATA numbers<>+792(SB)/8, $0xbe3f0000be3f0000
-DATA numbers<>+800(SB)/8, $0x3ec636cf3ec636cf
-DATA numbers<>+808(SB)/8, $0x3ec636cf3ec636cf
-DATA numbers<>+816(SB)/8, $0xbf1b9f1cbf1b9f1c
-DATA numbers<>+824(SB)/8, $0xbf1b9f1cbf1b9f1c
-DATA numbers<>+832(SB)/8, $0x3f415a5e3f415a5e
-DATA numbers<>+840(SB)/8, $0x3f415a5e3f415a5e
-DATA numbers<>+848(SB)/8, $0x4043800000000000
-DATA numbers<>+856(SB)/8, $0x4043800000000000
-DATA numbers<>+864(SB)/8, $0x4014000000000000
-DATA numbers<>+872(SB)/8, $0x4014000000000000
-DATA numbers<>+880(SB)/8, $0xbfe0000000000000
-DATA numbers<>+888(SB)/8, $0xbfe0000000000000
-DATA numbers<>+896(SB)/8, $0x3fd9884533d43651
-DATA numbers<>+904(SB)/8, $0x3fd9884533d43651
-DATA numbers<>+912(SB)/8, $0x3e2a58cd9c20ac50
-DATA numbers<>+920(SB)/8, $0x3e2a58cd9c20ac50
-DATA numbers<>+928(SB)/8, $0xbe39a37ebe2f99ae
-DATA numbers<>+936(SB)/8, $0xbe39a37ebe2f99ae
-DATA numbers<>+944(SB)/8, $0xbe6c4813bf234f58
-DATA numbers<>+952(SB)/8, $0xbe6c4813bf234f58
-DATA numbers<>+960(SB)/8, $0x3e661d95c8ebcf26
-DATA numbers<>+968(SB)/8, $0x3e661d95c8ebcf26
-DATA numbers<>+976(SB)/8, $0x3e9beb5e55dad10a
-DATA numbers<>+984(SB)/8, $0x3e9beb5e55dad10a
-DATA numbers<>+992(SB)/8, $0xbe96bd22e4bbc475
-DATA numbers<>+1000(SB)/8, $0xbe96bd22e4bbc475
-DATA numbers<>+1008(SB)/8, $0xbec7201d76cf2730
-DATA numbers<>+1016(SB)/8, $0xbec7201d76cf2730
-DATA numbers<>+1024(SB)/8, $0x3ed0b554d0469a5f
-DATA numbers<>+1032(SB)/8, $0x3ed0b554d0469a5f
-DATA numbers<>+1040(SB)/8, $0x3ef17c51e3858026
-DATA numbers<>+1048(SB)/8, $0x3ef17c51e3858026
-DATA numbers<>+1056(SB)/8, $0xbf0a173b5a3ae8ac
-DATA numbers<>+1064(SB)/8, $0xbf0a173b5a3ae8ac
-DATA numbers<>+1072(SB)/8, $0xbf0f210fa71d5350
-DATA numbers<>+1080(SB)/8, $0xbf0f210fa71d5350
-DATA numbers<>+1088(SB)/8, $0x3f41daf29c864284
-DATA numbers<>+1096(SB)/8, $0x3f41daf29c864284
-DATA numbers<>+1104(SB)/8, $0xbf4a2504171c76cf
-DATA numbers<>+1112(SB)/8, $0xbf4a2504171c76cf
-DATA numbers<>+1120(SB)/8, $0xbf688590f22b94ed
-DATA numbers<>+1128(SB)/8, $0xbf688590f22b94ed
-DATA numbers<>+1136(SB)/8, $0x3f954b4d4fcb09dd
-DATA numbers<>+1144(SB)/8, $0x3f954b4d4fcb09dd
-DATA numbers<>+1152(SB)/8, $0xbfb1b1c254c4fcdb
-DATA numbers<>+1160(SB)/8, $0xbfb1b1c254c4fcdb
-DATA numbers<>+1168(SB)/8, $0x3fc51f6329ef3e98
-DATA numbers<>+1176(SB)/8, $0x3fc51f6329ef3e98
-DATA numbers<>+1184(SB)/8, $0xbfd410ed5f876482
-DATA numbers<>+1192(SB)/8, $0xbfd410ed5f876482
-DATA numbers<>+1200(SB)/8, $0x3fdfb316538771d8
-DATA numbers<>+1208(SB)/8, $0x3fdfb316538771d8
-DATA numbers<>+1216(SB)/8, $0xbfe54ad03f27ca0b
-DATA numbers<>+1224(SB)/8, $0xbfe54ad03f27ca0b
-DATA numbers<>+1232(SB)/8, $0x3fe89d3abe1f95ad
-DATA numbers<>+1240(SB)/8, $0x3fe89d3abe1f95ad
-GLOBL numbers<>(SB), RODATA|NOPTR, $1248
+DATA numbers<>+144(SB)/8, $0x4cbebc204cbebc20
+DATA numbers<>+152(SB)/8, $0x4cbebc204cbebc20
+DATA numbers<>+160(SB)/8, $0x3fcc422a3fcc422a
+DATA numbers<>+168(SB)/8, $0x3fcc422a3fcc422a
+DATA numbers<>+176(SB)/8, $0x3aaddd173aaddd17
+DATA numbers<>+184(SB)/8, $0x3aaddd173aaddd17
+DATA numbers<>+192(SB)/8, $0x3c1e75443c1e7544
+DATA numbers<>+200(SB)/8, $0x3c1e75443c1e7544
+DATA numbers<>+208(SB)/8, $0x3d635ba93d635ba9
+DATA numbers<>+216(SB)/8, $0x3d635ba93d635ba9
+DATA numbers<>+224(SB)/8, $0x3e75fcde3e75fcde
+DATA numbers<>+232(SB)/8, $0x3e75fcde3e75fcde
+DATA numbers<>+240(SB)/8, $0x3f3172153f317215
+DATA numbers<>+248(SB)/8, $0x3f3172153f317215
+DATA numbers<>+256(SB)/8, $0xc08ff80000000000
+DATA numbers<>+264(SB)/8, $0xc08ff80000000000
+DATA numbers<>+272(SB)/8, $0x43380000000003ff
+DATA numbers<>+280(SB)/8, $0x43380000000003ff
+DATA numbers<>+288(SB)/8, $0x3ff71547652b82fe
+DATA numbers<>+296(SB)/8, $0x3ff71547652b82fe
+DATA numbers<>+304(SB)/8, $0x3c7777d0ffda0d24
+DATA numbers<>+312(SB)/8, $0x3c7777d0ffda0d24
+DATA numbers<>+320(SB)/8, $0x3fe62e42fefa39ef
+DATA numbers<>+328(SB)/8, $0x3fe62e42fefa39ef
+DATA numbers<>+336(SB)/8, $0xc087700000000000
+DATA numbers<>+344(SB)/8, $0xc087700000000000
+DATA numbers<>+352(SB)/8, $0x3ff0000000000000
+DATA numbers<>+360(SB)/8, $0x3ff0000000000000
+DATA numbers<>+368(SB)/8, $0x3fb2444f2a4d8b4b
+DATA numbers<>+376(SB)/8, $0x3fb2444f2a4d8b4b
+DATA numbers<>+384(SB)/8, $0x3fcb6676bf7450f0
+DATA numbers<>+392(SB)/8, $0x3fcb6676bf7450f0
+DATA numbers<>+400(SB)/8, $0x4197d78400000000
+DATA numbers<>+408(SB)/8, $0x4197d78400000000
+DATA numbers<>+416(SB)/8, $0x3ff9884533d43651
+DATA numbers<>+424(SB)/8, $0x3ff9884533d43651
+DATA numbers<>+432(SB)/8, $0x3dfe79b6290ff556
+DATA numbers<>+440(SB)/8, $0x3dfe79b6290ff556
+DATA numbers<>+448(SB)/8, $0x3e3e61b483945bf6
+DATA numbers<>+456(SB)/8, $0x3e3e61b483945bf6
+DATA numbers<>+464(SB)/8, $0x3e7b5267cec7275f
+DATA numbers<>+472(SB)/8, $0x3e7b5267cec7275f
+DATA numbers<>+480(SB)/8, $0x3eb62bfc7a12e21d
+DATA numbers<>+488(SB)/8, $0x3eb62bfc7a12e21d
+DATA numbers<>+496(SB)/8, $0x3eeffcbfba9932ed
+DATA numbers<>+504(SB)/8, $0x3eeffcbfba9932ed
+DATA numbers<>+512(SB)/8, $0x3f24309130ed77e5
+DATA numbers<>+520(SB)/8, $0x3f24309130ed77e5
+DATA numbers<>+528(SB)/8, $0x3f55d87fe78cd641
+DATA numbers<>+536(SB)/8, $0x3f55d87fe78cd641
+DATA numbers<>+544(SB)/8, $0x3f83b2ab6fba011e
+DATA numbers<>+552(SB)/8, $0x3f83b2ab6fba011e
+DATA numbers<>+560(SB)/8, $0x3fac6b08d7049fe8
+DATA numbers<>+568(SB)/8, $0x3fac6b08d7049fe8
+DATA numbers<>+576(SB)/8, $0x3fcebfbdff82c5a4
+DATA numbers<>+584(SB)/8, $0x3fcebfbdff82c5a4
+DATA numbers<>+592(SB)/8, $0x4168000041680000
+DATA numbers<>+600(SB)/8, $0x4168000041680000
+DATA numbers<>+608(SB)/8, $0x4080000040800000
+DATA numbers<>+616(SB)/8, $0x4080000040800000
+DATA numbers<>+624(SB)/8, $0xbf000000bf000000
+DATA numbers<>+632(SB)/8, $0xbf000000bf000000
+DATA numbers<>+640(SB)/8, $0x3ecc422a3ecc422a
+DATA numbers<>+648(SB)/8, $0x3ecc422a3ecc422a
+DATA numbers<>+656(SB)/8, $0xb90a6204b90a6204
+DATA numbers<>+664(SB)/8, $0xb90a6204b90a6204
+DATA numbers<>+672(SB)/8, $0x393c10a8393c10a8
+DATA numbers<>+680(SB)/8, $0x393c10a8393c10a8
+DATA numbers<>+688(SB)/8, $0x3acdc5dd3acdc5dd
+DATA numbers<>+696(SB)/8, $0x3acdc5dd3acdc5dd
+DATA numbers<>+704(SB)/8, $0xbb6632ddbb6632dd
+DATA numbers<>+712(SB)/8, $0xbb6632ddbb6632dd
+DATA numbers<>+720(SB)/8, $0xbbf6968cbbf6968c
+DATA numbers<>+728(SB)/8, $0xbbf6968cbbf6968c
+DATA numbers<>+736(SB)/8, $0x3d776a023d776a02
+DATA numbers<>+744(SB)/8, $0x3d776a023d776a02
+DATA numbers<>+752(SB)/8, $0xbe3f0000be3f0000
+DATA numbers<>+760(SB)/8, $0xbe3f0000be3f0000
+DATA numbers<>+768(SB)/8, $0x3ec636cf3ec636cf
+DATA numbers<>+776(SB)/8, $0x3ec636cf3ec636cf
+DATA numbers<>+784(SB)/8, $0xbf1b9f1cbf1b9f1c
+DATA numbers<>+792(SB)/8, $0xbf1b9f1cbf1b9f1c
+DATA numbers<>+800(SB)/8, $0x3f415a5e3f415a5e
+DATA numbers<>+808(SB)/8, $0x3f415a5e3f415a5e
+DATA numbers<>+816(SB)/8, $0x4043800000000000
+DATA numbers<>+824(SB)/8, $0x4043800000000000
+DATA numbers<>+832(SB)/8, $0x4014000000000000
+DATA numbers<>+840(SB)/8, $0x4014000000000000
+DATA numbers<>+848(SB)/8, $0xbfe0000000000000
+DATA numbers<>+856(SB)/8, $0xbfe0000000000000
+DATA numbers<>+864(SB)/8, $0x3fd9884533d43651
+DATA numbers<>+872(SB)/8, $0x3fd9884533d43651
+DATA numbers<>+880(SB)/8, $0x3e2a58cd9c20ac50
+DATA numbers<>+888(SB)/8, $0x3e2a58cd9c20ac50
+DATA numbers<>+896(SB)/8, $0xbe39a37ebe2f99ae
+DATA numbers<>+904(SB)/8, $0xbe39a37ebe2f99ae
+DATA numbers<>+912(SB)/8, $0xbe6c4813bf234f58
+DATA numbers<>+920(SB)/8, $0xbe6c4813bf234f58
+DATA numbers<>+928(SB)/8, $0x3e661d95c8ebcf26
+DATA numbers<>+936(SB)/8, $0x3e661d95c8ebcf26
+DATA numbers<>+944(SB)/8, $0x3e9beb5e55dad10a
+DATA numbers<>+952(SB)/8, $0x3e9beb5e55dad10a
+DATA numbers<>+960(SB)/8, $0xbe96bd22e4bbc475
+DATA numbers<>+968(SB)/8, $0xbe96bd22e4bbc475
+DATA numbers<>+976(SB)/8, $0xbec7201d76cf2730
+DATA numbers<>+984(SB)/8, $0xbec7201d76cf2730
+DATA numbers<>+992(SB)/8, $0x3ed0b554d0469a5f
+DATA numbers<>+1000(SB)/8, $0x3ed0b554d0469a5f
+DATA numbers<>+1008(SB)/8, $0x3ef17c51e3858026
+DATA numbers<>+1016(SB)/8, $0x3ef17c51e3858026
+DATA numbers<>+1024(SB)/8, $0xbf0a173b5a3ae8ac
+DATA numbers<>+1032(SB)/8, $0xbf0a173b5a3ae8ac
+DATA numbers<>+1040(SB)/8, $0xbf0f210fa71d5350
+DATA numbers<>+1048(SB)/8, $0xbf0f210fa71d5350
+DATA numbers<>+1056(SB)/8, $0x3f41daf29c864284
+DATA numbers<>+1064(SB)/8, $0x3f41daf29c864284
+DATA numbers<>+1072(SB)/8, $0xbf4a2504171c76cf
+DATA numbers<>+1080(SB)/8, $0xbf4a2504171c76cf
+DATA numbers<>+1088(SB)/8, $0xbf688590f22b94ed
+DATA numbers<>+1096(SB)/8, $0xbf688590f22b94ed
+DATA numbers<>+1104(SB)/8, $0x3f954b4d4fcb09dd
+DATA numbers<>+1112(SB)/8, $0x3f954b4d4fcb09dd
+DATA numbers<>+1120(SB)/8, $0xbfb1b1c254c4fcdb
+DATA numbers<>+1128(SB)/8, $0xbfb1b1c254c4fcdb
+DATA numbers<>+1136(SB)/8, $0x3fc51f6329ef3e98
+DATA numbers<>+1144(SB)/8, $0x3fc51f6329ef3e98
+DATA numbers<>+1152(SB)/8, $0xbfd410ed5f876482
+DATA numbers<>+1160(SB)/8, $0xbfd410ed5f876482
+DATA numbers<>+1168(SB)/8, $0x3fdfb316538771d8
+DATA numbers<>+1176(SB)/8, $0x3fdfb316538771d8
+DATA numbers<>+1184(SB)/8, $0xbfe54ad03f27ca0b
+DATA numbers<>+1192(SB)/8, $0xbfe54ad03f27ca0b
+DATA numbers<>+1200(SB)/8, $0x3fe89d3abe1f95ad
+DATA numbers<>+1208(SB)/8, $0x3fe89d3abe1f95ad
+GLOBL numbers<>(SB), RODATA|NOPTR, $1216

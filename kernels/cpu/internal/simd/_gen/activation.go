@@ -147,16 +147,14 @@ func (t target) geluTanh() activation {
 	const rate, cubic = 2 * 0.797884560802865355879892119868763737, 0.044715
 	logistic := t.logistic()
 	linear, cube, threeCube := t.constantInMemory(rate), t.constantInMemory(rate*cubic), t.constantInMemory(3*rate*cubic)
-	most, least := t.constantInMemory(saturated), t.constantInMemory(-saturated)
+	most := t.constantInMemory(saturated * saturated)
 	return func(x reg.VecVirtual, slope bool) (y, dydx reg.VecVirtual) {
 		square, z := t.vector(), t.vector()
 		y = t.vector()
-		if slope {
-			// A square that overflows would be multiplied by zero.
-			t.min(x, t.inRegister(most), x)
-			t.max(x, t.inRegister(least), x)
-		}
 		t.mul(x, x, square)
+		if slope {
+			t.min(most, square, square) // one that overflows would be multiplied by zero
+		}
 		t.load(linear, z)
 		t.fma(cube, square, z)
 		t.mul(x, z, z)
@@ -174,7 +172,7 @@ func (t target) geluTanh() activation {
 	}
 }
 
-// saturated is an x from which on GELU's slope is exactly 0 or 1.
+// saturated is an x from which on GELU's slope is exactly 0 or 1, however great the square is taken to be.
 const saturated = 1e4
 
 func (t target) geluErf() activation {

@@ -107,13 +107,12 @@ func (k *kernel) geluTanh() activation {
 	const rate, cubic = 2 * 0.797884560802865355879892119868763737, 0.044715
 	logistic := k.logistic()
 	cube, threeCube := k.constant(rate*cubic), k.constant(3*rate*cubic)
-	most, least := k.constant(saturated), k.constant(-saturated)
+	most := k.constant(saturated * saturated)
 	return func(x vec, slope bool) (y, dydx vec) {
-		if slope {
-			// A square that overflows would be multiplied by zero.
-			x = k.max(k.min(x, most), least)
-		}
 		square := k.mul(x, x)
+		if slope {
+			square = k.min(square, most) // one that overflows would be multiplied by zero
+		}
 		sigma, rest := logistic.of(k.mul(k.fma(k.constant(rate), square, cube), x))
 		y = k.mul(x, sigma)
 		if slope {
@@ -125,7 +124,7 @@ func (k *kernel) geluTanh() activation {
 	}
 }
 
-// saturated is an x from which on GELU's slope is exactly 0 or 1.
+// saturated is an x from which on GELU's slope is exactly 0 or 1, however great the square is taken to be.
 const saturated = 1e4
 
 func (k *kernel) geluErf() activation {
