@@ -59,6 +59,16 @@ type Ranks interface {
 	Exchange(to int, send []Tensor, from int, receive []Tensor) (Transfer, error)
 }
 
+// Holders are processes each of which holds its [Part] of some tensors, one of which this is.
+type Holders interface {
+	// Rank is this process's number, from 0 on, of Size.
+	Rank() int
+	Size() int
+	// CollectParts and SumParts are those of [Network], also of tensors of the host.
+	CollectParts(tensors ...Tensor) error
+	SumParts(tensors ...Tensor) error
+}
+
 // Part is where the part of member rank of size begins and ends in a tensor of n elements: parts follow each other, and the first
 // ones are an element longer where the members do not divide n.
 func Part(rank, size, n int) (at, end int) {

@@ -10,7 +10,7 @@
 //	Stack, Block                  the inside of encoders and decoders, with cross-attention where one reads the other
 //	MultiHeadAttention            and MLP, Linear, LayerNorm, RMSNorm, Embedding: what blocks are made of
 //	Maker, LoRA                   layers of one's own in the place of a model's
-//	Parameters                    the values of all layers: made from a seed, shared by graphs, frozen, loaded and saved
+//	Parameters                    the values of all layers: made from a seed, shared by graphs or out over ranks, frozen, loaded and saved
 //	Summary                       what is in a model, and how large
 //	package nn/pretrained         the model folders that people have
 //

@@ -121,6 +121,9 @@ func (p *Parameters) MergeLoRA() error {
 	if p.lora == nil {
 		return errors.New("Parameters: there is no LoRA to merge, it needs SetLoRA and a layer first")
 	}
+	if p.holders != nil {
+		return errors.New("Parameters: the values are shared out over ranks, a LoRA can be merged where they are whole")
+	}
 	if p.lora.merged != nil {
 		return errors.New("Parameters: the LoRA is merged already, it needs UnmergeLoRA first")
 	}
@@ -224,7 +227,7 @@ func (s *scope) change(in, out int) (*linearChange, error) {
 	shared := lora.Shared(s.name)
 	names := change{s.child("weight"), shared + ".lora_a", s.child("lora_b")}
 	if found := s.g.ByName(names.a); len(found) > 0 {
-		if l.a = found[0]; !l.a.Shape().Eq(tensor.Shape{in, lora.Rank}) {
+		if l.a, _ = ops.WholeOf(found[0]); !l.a.Shape().Eq(tensor.Shape{in, lora.Rank}) {
 			return nil, s.errorf("%s has shape %v, to share it needs to be (%d, %d)", names.a, []int(l.a.Shape()), in, lora.Rank)
 		}
 	} else {

@@ -33,6 +33,8 @@ type Parameters struct {
 	values  map[string]*tensor.Dense
 	used    map[string]bool        // the parameters that a layer has
 	weights tensor.Dtype           // what KeepWeights said, none if it did not
+	holders kernels.Holders        // of parts of the values; nil where each is whole
+	wholes  map[string][]int       // the shapes of those values that are parts
 	lora    *lowRank               // nil for none
 	trains  func(name string) bool // nil for all
 }
@@ -63,7 +65,7 @@ func (p *Parameters) Names() []string {
 	return slices.Clone(p.names)
 }
 
-// Value is the value of a parameter, not a copy, and nil if there is none of that name.
+// Value is the value of a parameter, not a copy, and nil if there is none of that name. After [Parameters.ShareOut] it may be a part.
 func (p *Parameters) Value(name string) *tensor.Dense {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -93,7 +95,7 @@ func (p *Parameters) Nodes(g *gorgonia.ExprGraph) gorgonia.Nodes {
 	return nodes
 }
 
-// Values are the values by name, not copies, such as to be saved.
+// Values are the values by name, not copies, such as to be saved. After [Parameters.ShareOut] some are parts.
 func (p *Parameters) Values() map[string]*tensor.Dense {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -130,7 +132,7 @@ func (p *Parameters) fit(values map[string]*tensor.Dense) error {
 		case value == nil:
 			wrong = append(wrong, name+" is nil, it needs to be a value")
 		default:
-			if err := likeOwn(name, value, p.values[name]); err != nil {
+			if err := p.likeOwn(name, value); err != nil {
 				wrong = append(wrong, err.Error())
 			}
 		}
@@ -147,12 +149,20 @@ func (p *Parameters) fit(values map[string]*tensor.Dense) error {
 }
 
 // likeOwn makes sure that a value is like the one that layers have.
-func likeOwn(name string, value, own *tensor.Dense) error {
-	if value.Dtype() != own.Dtype() || !value.Shape().Eq(own.Shape()) {
-		return fmt.Errorf("%s is %v of shape %v, its layers need %v of shape %v",
-			name, value.Dtype(), []int(value.Shape()), own.Dtype(), []int(own.Shape()))
+func (p *Parameters) likeOwn(name string, value *tensor.Dense) error {
+	own, shape := p.values[name], p.shapeOf(name)
+	if value.Dtype() != own.Dtype() || !slices.Equal(value.Shape(), shape) {
+		return fmt.Errorf("%s is %v of shape %v, its layers need %v of shape %v", name, value.Dtype(), []int(value.Shape()), own.Dtype(), shape)
 	}
 	return nil
+}
+
+// shapeOf is the shape of a value, or of what it is a part of.
+func (p *Parameters) shapeOf(name string) []int {
+	if whole := p.wholes[name]; whole != nil {
+		return whole
+	}
+	return p.values[name].Shape()
 }
 
 // Set gives a parameter a value, such as one of a trained model. Before any layer is made, the value itself is kept, and the layers
@@ -182,20 +192,24 @@ func (p *Parameters) set(name string, value *tensor.Dense) error {
 	if !p.used[name] && len(p.used) > 0 {
 		return fmt.Errorf("no layer has a parameter %s, it needs to be one such as %s", name, p.nearest(name))
 	}
-	if !ok && p.device != nil {
-		var err error
+	if ok {
+		if err := p.likeOwn(name, value); err != nil {
+			return err
+		}
+	}
+	value, err := p.partOf(name, value)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%s: %w", name, err)
+	case ok:
+		return ops.Assign(old, value)
+	case p.device != nil:
 		if value, err = p.device.Upload(value); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
-	if !ok {
-		p.add(name, value)
-		return nil
-	}
-	if err := likeOwn(name, value, old); err != nil {
-		return err
-	}
-	return ops.Assign(old, value)
+	p.add(name, value)
+	return nil
 }
 
 // nearest is the name of a layer's parameter that has most in common with a wrong one, at its beginning and at its end.
@@ -257,8 +271,8 @@ func (p *Parameters) placed(value *tensor.Dense) (*tensor.Dense, error) {
 }
 
 // errShape says that a value is not the one that a layer needs.
-func errShape(name string, v *tensor.Dense, dtype tensor.Dtype, shape []int) error {
-	return fmt.Errorf("parameter %s exists as %v of shape %v, it needs %v of shape %v", name, v.Dtype(), []int(v.Shape()), dtype, shape)
+func errShape(name string, v *tensor.Dense, have []int, dtype tensor.Dtype, shape []int) error {
+	return fmt.Errorf("parameter %s exists as %v of shape %v, it needs %v of shape %v", name, v.Dtype(), have, dtype, shape)
 }
 
 // value is the value of a parameter, made if there is none.
@@ -271,8 +285,8 @@ func (p *Parameters) value(name string, dtype tensor.Dtype, init Init, shape []i
 // get is value, for those who hold the lock.
 func (p *Parameters) get(name string, dtype tensor.Dtype, init Init, shape []int) (*tensor.Dense, error) {
 	if v, ok := p.values[name]; ok {
-		if v.Dtype() != dtype || !slices.Equal(v.Shape(), shape) {
-			return nil, errShape(name, v, dtype, shape)
+		if have := p.shapeOf(name); v.Dtype() != dtype || !slices.Equal(have, shape) {
+			return nil, errShape(name, v, have, dtype, shape)
 		}
 		p.use(name)
 		return v, nil
@@ -281,6 +295,9 @@ func (p *Parameters) get(name string, dtype tensor.Dtype, init Init, shape []int
 		return nil, fmt.Errorf("parameter %s: %w", name, err)
 	}
 	v, err := init.first(p.derive("init "+name), dtype, shape)
+	if err == nil {
+		v, err = p.partOf(name, v)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("parameter %s: %w", name, err)
 	}
@@ -408,9 +425,9 @@ func (s *scope) with(
 	if err != nil {
 		return nil, s.errorf("%w", err)
 	}
-	n := gorgonia.NewTensor(s.g, value.Dtype(), len(shape), gorgonia.WithShape(shape...), gorgonia.WithName(name), gorgonia.WithValue(value))
+	n := gorgonia.NewTensor(s.g, value.Dtype(), value.Dims(), gorgonia.WithShape(value.Shape()...), gorgonia.WithName(name), gorgonia.WithValue(value))
 	s.params = append(s.params, n)
-	return n, nil
+	return s.store.whole(n)
 }
 
 // positive checks the sizes of a config: pairs of a name and a value.

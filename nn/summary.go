@@ -6,25 +6,28 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/stheno-ml/stheno/ops"
 	"gorgonia.org/gorgonia"
 )
 
-// Count is the number of elements of the parameters in all.
+// Count is the number of elements of the parameters in all, also of those that other ranks have.
 func Count(parameters gorgonia.Nodes) int {
 	n := 0
 	for _, p := range parameters {
-		n += p.Shape().TotalSize()
+		whole, _ := ops.WholeOf(p)
+		n += whole.Shape().TotalSize()
 	}
 	return n
 }
 
-// Summary is a table of parameters: the name, shape, type and number of elements of each, and the sum.
+// Summary is a table of parameters: the name, shape, type and number of elements of each, and the sum. Of a part it says what it is of.
 func Summary(parameters gorgonia.Nodes) string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "name\tshape\tdtype\tcount")
 	for _, p := range parameters {
-		fmt.Fprintf(w, "%s\t%s\t%v\t%s\n", p.Name(), times(p.Shape()), p.Dtype(), thousands(p.Shape().TotalSize()))
+		whole, _ := ops.WholeOf(p)
+		fmt.Fprintf(w, "%s\t%s\t%v\t%s\n", p.Name(), times(whole.Shape()), p.Dtype(), thousands(whole.Shape().TotalSize()))
 	}
 	fmt.Fprintf(w, "total\t\t\t%s\n", thousands(Count(parameters)))
 	w.Flush() // to a Builder, which takes everything

@@ -25,6 +25,8 @@ func (p *Parameters) KeepWeights(dtype tensor.Dtype) error {
 	switch {
 	case p.device != nil:
 		return fmt.Errorf("Parameters: the values are on %v, weights in 16 bits need to be the host's", p.device)
+	case p.holders != nil:
+		return errors.New("Parameters: the values are shared out over ranks, weights in 16 bits need to be whole")
 	case len(p.used) > 0 && p.weights != dtype:
 		return errors.New("Parameters: layers have been made already, KeepWeights needs to come before the first")
 	}
@@ -40,7 +42,7 @@ func (p *Parameters) weight(name string, dtype tensor.Dtype, init Init, shape []
 	defer p.mu.Unlock()
 	if v, ok := p.values[name]; ok && isHalf(v.Dtype()) && v.Dtype() == p.weights && dtype == tensor.Float32 {
 		if !v.Shape().Eq(tensor.Shape(shape)) {
-			return nil, errShape(name, v, dtype, shape)
+			return nil, errShape(name, v, v.Shape(), dtype, shape)
 		}
 		p.use(name)
 		return v, nil

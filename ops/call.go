@@ -58,6 +58,7 @@ type input struct {
 	optional bool // a nil node leaves it out
 	unread   bool // backward does not read its value
 	shared   bool // its gradient is that of the input before it
+	rounded  bool // a float32 value counts as rounded to the type of the first input
 }
 
 // form is what a kernel needs of an input's value.
@@ -94,6 +95,7 @@ type call struct {
 	inputs    []input
 	child     []int            // of each input, its place among the node's children; −1 for one left out
 	shapes    []kernels.Tensor // of the inputs, as their nodes promise them
+	dShapes   []kernels.Tensor // of their gradients: the same, but wider for what is collected in 16 bits
 	results   []kernels.Tensor // of the outputs
 	outputs   gorgonia.Nodes   // one a result
 	memory    memory
@@ -207,6 +209,9 @@ func applyAll(name string, k kernel, inputs ...input) (gorgonia.Nodes, error) {
 }
 
 func (c *call) build(name string) error {
+	if err := c.gatherWholes(); err != nil {
+		return err
+	}
 	children, err := c.check()
 	if err != nil {
 		return err
@@ -286,6 +291,12 @@ func (c *call) check() (gorgonia.Nodes, error) {
 			return nil, fmt.Errorf("%s has shape %v, no axis can be empty", in.name, []int(shape))
 		}
 		c.shapes[i] = kernels.Contiguous(nil, dtype, shape...)
+	}
+	c.dShapes = slices.Clone(c.shapes)
+	for i, in := range c.inputs {
+		if k, _ := gatherOf(in.node); k != nil {
+			c.dShapes[i].DType = k.dTypeOfGradient()
+		}
 	}
 	return children, nil
 }

@@ -12,6 +12,7 @@
 //	Embedding, RoPE           tokens and positions
 //	SoftmaxCrossEntropy       the loss, or LinearCrossEntropy, which never holds the logits
 //	HeldRows                  which rows of a sequence a rank holds that others share
+//	Whole                     a weight of which each of several ranks holds a part
 //	ModeOf                    whether dropout is active
 //	OpenDevice, Record        a GPU, and a step that is launched as a whole
 //

@@ -82,7 +82,11 @@ func (c *call) SymDiff(children gorgonia.Nodes, out, dOut *gorgonia.Node) (gorgo
 	var wanting []int
 	for i, in := range c.inputs {
 		if c.child[i] >= 0 && !in.unread {
-			operands = append(operands, children[c.child[i]])
+			operand, err := c.gatherAgain(i, children[c.child[i]], dOuts)
+			if err != nil {
+				return nil, err
+			}
+			operands = append(operands, operand)
 		}
 		if c.hasOwnGradient(i) {
 			wanting = append(wanting, i)
@@ -111,7 +115,7 @@ func (c *call) SymDiff(children gorgonia.Nodes, out, dOut *gorgonia.Node) (gorgo
 	}
 	list := make(gorgonia.Nodes, len(children))
 	for _, i := range wanting {
-		s := newSignature(c.name+".d"+c.inputs[i].name, gorgonia.Nodes{run}, nil, nodeDtype(c.shapes[i].DType), c.shapes[i].Shape...)
+		s := newSignature(c.name+".d"+c.inputs[i].name, gorgonia.Nodes{run}, nil, nodeDtype(c.dShapes[i].DType), c.dShapes[i].Shape...)
 		n, err := gorgonia.ApplyOp(pick{s, &g.results[i], &c.d[i]}, run)
 		if err != nil {
 			return nil, err
@@ -132,7 +136,7 @@ func (c *call) share(i int, gradient *gorgonia.Node, ofChildren gorgonia.Nodes) 
 // gradientAlone adds the gradient op of a call one of whose inputs has a gradient.
 func (c *call) gradientAlone(g *gradients, i int, operands gorgonia.Nodes, children int) (gorgonia.Nodes, error) {
 	g.alone = i
-	g.signature = newSignature(c.name+".d"+c.inputs[i].name, operands, nil, nodeDtype(c.shapes[i].DType), c.shapes[i].Shape...)
+	g.signature = newSignature(c.name+".d"+c.inputs[i].name, operands, nil, nodeDtype(c.dShapes[i].DType), c.dShapes[i].Shape...)
 	n, err := gorgonia.ApplyOp(g, operands...)
 	list := make(gorgonia.Nodes, children)
 	g.nodes[i] = n
@@ -328,9 +332,9 @@ func (c *call) backward(values, outputs, dOut []gorgonia.Value) ([]*tensor.Dense
 		case c.kernel.source() == fromOutput:
 			d[i] = arrived[0]
 		case c.kernel.source() == fromForward:
-			d[i] = c.shapes[i]
+			d[i] = c.dShapes[i]
 		default:
-			if d[i], err = c.d[i].lend(&c.memory, b, c.shapes[i]); err != nil {
+			if d[i], err = c.d[i].lend(&c.memory, b, c.dShapes[i]); err != nil {
 				return nil, err
 			}
 		}
@@ -397,6 +401,9 @@ func (c *call) outputsOf(b kernels.Backend, values []gorgonia.Value) ([]kernels.
 // where a tensor of one element is meant.
 func (c *call) gradientOfOutput(r *run, i int, dOut gorgonia.Value) (kernels.Tensor, error) {
 	dtype, shape := c.results[i].DType, c.results[i].Shape
+	if k, ok := c.kernel.(*gather); ok {
+		dtype = k.dTypeOfGradient()
+	}
 	s, ok := dOut.(gorgonia.Scalar)
 	if !ok {
 		at, err := PlaceOf(dOut)

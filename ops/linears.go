@@ -26,7 +26,7 @@ func Linears(x *gorgonia.Node, weights, biases gorgonia.Nodes) (gorgonia.Nodes, 
 		if biases != nil {
 			bias = biases[i]
 		}
-		inputs = append(inputs, input{name: fmt.Sprintf("weights[%d]", i), node: w, form: weightForm(x, w)},
+		inputs = append(inputs, input{name: fmt.Sprintf("weights[%d]", i), node: w, form: weightForm(x, w), rounded: true},
 			input{name: fmt.Sprintf("biases[%d]", i), node: bias, form: denseForm, optional: true, unread: true})
 	}
 	return applyAll(name, &linears{}, inputs...)
@@ -133,6 +133,7 @@ func zeroed(r *run, d kernels.Tensor) error {
 type joinedWeights struct {
 	joins bool           // the input has 16 bits
 	all   kernels.Tensor // and then these are the weights
+	kept  bool           // from the forward run
 }
 
 func (w *joinedWeights) source() source {
@@ -145,6 +146,8 @@ func (w *joinedWeights) source() source {
 // in gives the weights in the type of the input, and keeps copies for the backward run if that is asked for.
 func (w *joinedWeights) in(r *run, dtype kernels.DType, keep bool, weights []kernels.Tensor) ([]kernels.Tensor, error) {
 	other := func(t kernels.Tensor) bool { return t.DType != dtype }
+	keep = keep && !r.gathersAnew()
+	w.kept = keep
 	if !w.joins || !keep && !slices.ContainsFunc(weights, other) {
 		return weights, nil
 	}
@@ -152,6 +155,13 @@ func (w *joinedWeights) in(r *run, dtype kernels.DType, keep bool, weights []ker
 	if keep {
 		lend = r.keep
 	}
+	return w.join(r, lend, dtype, weights)
+}
+
+// join copies the weights to lie side by side.
+func (w *joinedWeights) join(
+	r *run, lend func(*kernels.Tensor, kernels.DType, ...int) error, dtype kernels.DType, weights []kernels.Tensor,
+) ([]kernels.Tensor, error) {
 	if err := lend(&w.all, dtype, weights[0].Shape[0], columnsOf(weights)); err != nil {
 		return nil, err
 	}
@@ -178,6 +188,11 @@ func (w *joinedWeights) gradients(r *run, all *kernels.Tensor, dtype kernels.DTy
 
 // dx computes the gradient of the input from those of the outputs: all, if they are joined, or each.
 func (w *joinedWeights) dx(r *run, all kernels.Tensor, each, weights []kernels.Tensor, dx kernels.Tensor) error {
+	if w.joins && !w.kept {
+		if _, err := w.join(r, r.scratch, dx.DType, weights); err != nil {
+			return err
+		}
+	}
 	if w.joins {
 		return r.MatMul(&kernels.MatMul{A: all, B: w.all.Permute(1, 0)}, kernels.MatMulOutputs{C: dx})
 	}

@@ -79,12 +79,21 @@
 // do so over TCP, for tests. With Options.ShardState each has its part of the optimiser's state alone, and with
 // LoopConfig.CheckpointParts each writes its part of a checkpoint, and reads some of the files of one.
 //
+// A model that no device holds is shared out itself, before its layers are made:
+//
+//	err := parameters.ShareOut(group) // and Options.Ranks is the group
+//
+// Each rank then has its part of the weights, of their gradients and of the state, a weight is whole while a layer computes with it, and half as
+// much again travels. What the loop trains is the same, and so are checkpoints, which hold whole weights. Two uses of one weight, such as a
+// tied head, each add up their gradients over the ranks, so that sums have another order. All ranks evaluate together, and hooks,
+// which are rank 0's alone, cannot run the model.
+//
 // Ranks can also share each sequence, for those that are longer than one device holds: the attention of the model is given the group
 // ([github.com/stheno-ml/stheno/ops.AttentionOptions].Ranks), and the batches come from [ShareSequences]. With a part of the group in its
 // place ([distributed.Group.Split]), every few ranks share sequences and all share the batches of a step.
 //
 // A rank that dies or hangs ends the others. Where every rank has all of the optimiser's state, rank 0 then leaves a checkpoint of the last
-// step, if no update was under way. With ShardState the state is gone with the rank: the error says which checkpoint is the newest, and how many
+// step, if no update was under way. With ShardState the state is gone with the rank, and with ShareOut the weights: the error says which checkpoint is the newest, and how many
 // steps are lost. Where a rank's data end, all stop before the same step and leave a checkpoint of it.
 //
 // # Stopping and going on

@@ -95,6 +95,8 @@ type Loop struct {
 	bestLoss  float64
 	bestStep  int
 
+	isPart map[string]bool // the parameters of which other ranks have the rest
+
 	dirty    bool // gradients are not zero
 	torn     bool // an update of the weights has failed halfway
 	shares   bool // rank 0 wants checkpoints that all ranks write
@@ -168,6 +170,16 @@ func (l *Loop) build() (err error) {
 	}
 	if err := l.prepare(l.training); err != nil {
 		return err
+	}
+	l.isPart = map[string]bool{}
+	for _, n := range l.Parameters() {
+		_, holders := ops.WholeOf(n)
+		if err := checkHolders(n, holders, l.ranks()); err != nil {
+			return err
+		}
+		if holders != nil {
+			l.isPart[n.Name()] = true
+		}
 	}
 	if l.c.CheckpointEvery > 0 && l.c.Checkpoints == nil && l.ranks().Rank() == 0 {
 		return fmt.Errorf("checkpoint every is %d and checkpoints is nil, it needs a folder", l.c.CheckpointEvery)
@@ -273,7 +285,8 @@ func (l *Loop) Close() error {
 	return errors.Join(errs...)
 }
 
-// Parameters are the model's parameters, nodes of a graph that trains.
+// Parameters are the model's parameters, nodes of a graph that trains. Where they are shared out over ranks, some of their values are
+// parts ([ops.WholeOf]).
 func (l *Loop) Parameters() gorgonia.Nodes {
 	if l.training == nil {
 		return nil
@@ -617,21 +630,25 @@ func (l *Loop) judge(ctx context.Context, batches data.Batches, progress *Batch)
 	means := make([]mean, len(l.training.outputs.Metrics))
 	read := func() error { return nil }
 	count := l.c.EvalBatches * l.sharers() // of the losses, one for each rank that shares a batch
-	for i := range count {
-		if i%l.ranks().Size() != l.ranks().Rank() {
-			continue
-		}
-		if ctx.Err() != nil && l.ranks().Size() == 1 {
+	size, runs := l.ranks().Size(), count
+	if len(l.isPart) > 0 { // all ranks run together, so those without a last batch of their own run another's in vain
+		runs = (count + size - 1) / size * size
+	}
+	for i := l.ranks().Rank(); i < runs; i += size {
+		if ctx.Err() != nil && size == 1 {
 			return 0, nil, errCancelled
 		}
-		n := evaluation*count + i
+		n := evaluation*count + min(i, count-1)
 		t, scalars, err := l.judgeBatch(batches, n)
 		if err == nil {
 			err = read()
 		}
 		read = func() error {
+			if err := l.meetToJudge(); err != nil {
+				return err
+			}
 			values, err := numbers(scalars)
-			if err != nil {
+			if err != nil || i >= count {
 				return err
 			}
 			loss += values[0]
@@ -643,7 +660,7 @@ func (l *Loop) judge(ctx context.Context, batches data.Batches, progress *Batch)
 		if err != nil {
 			return 0, nil, fmt.Errorf("evaluation after step %d: batch %d: %w", l.done, n, err)
 		}
-		progress.Batch = min(progress.Batch+l.ranks().Size()/l.sharers(), progress.Batches)
+		progress.Batch = min(progress.Batch+size/l.sharers(), progress.Batches)
 		if err := l.tellBatch(*progress); err != nil {
 			return 0, nil, err
 		}

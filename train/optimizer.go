@@ -37,6 +37,8 @@ type Optimizer struct {
 	rates   []float64      // what goes into the part of control that window is
 	window  kernels.Tensor
 
+	hasParts bool // of parameters that are shared out
+
 	ends   bool   // the run that is under way ends a step
 	joined []bool // by parameter, whether its gradient of the step travels to the other ranks already
 
@@ -66,7 +68,8 @@ type Options struct {
 	// gradients of all, and changes the parameters of all alike.
 	Ranks *distributed.Group
 	// ShardState leaves each rank with its part of what the optimiser remembers (ZeRO's first stage), such as 8 bytes a parameter
-	// of AdamW's divided by the number of ranks. Weights and losses are the same; float32's to the last bit. Any number of
+	// of AdamW's divided by the number of ranks. Weights and losses are the same; float32's to the last bit. It is so by itself where
+	// parameters are shared out ([github.com/stheno-ml/stheno/nn.Parameters.ShareOut]). Any number of
 	// ranks reads a checkpoint. A run that ends since a rank is gone leaves none of its last step, as nobody else has that rank's part of
 	// the state: what was learnt since the newest checkpoint is lost, and LoopConfig.CheckpointEvery says how much that can be.
 	ShardState bool
@@ -96,8 +99,12 @@ type group struct {
 // parameter is a node and what was found out about it.
 type parameter struct {
 	node  *gorgonia.Node
-	shape []int
+	shape []int // of what this rank has
+	whole []int // of all
 }
+
+// isPart reports whether other ranks have the rest of a parameter.
+func (p parameter) isPart() bool { return !slices.Equal(p.shape, p.whole) }
 
 const defaultMaxSkips = 10
 
@@ -127,7 +134,12 @@ func newOptimizer(name string, nodes gorgonia.Nodes, r rule, options Options) (*
 		o.state[slot] = make([]kernels.Tensor, len(nodes))
 	}
 	for _, n := range ordered {
-		o.parameters = append(o.parameters, parameter{n, slices.Clone([]int(n.Shape()))})
+		whole, ranks := ops.WholeOf(n)
+		if err := checkHolders(n, ranks, o.options.Ranks); err != nil {
+			return nil, o.errorf("%w", err)
+		}
+		o.parameters = append(o.parameters, parameter{n, slices.Clone([]int(n.Shape())), slices.Clone([]int(whole.Shape()))})
+		o.hasParts = o.hasParts || ranks != nil
 	}
 	for _, s := range spans {
 		g := group{span: s, weights: o.weights[s.from:s.to], gradients: o.gradients[s.from:s.to]}

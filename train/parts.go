@@ -63,12 +63,12 @@ func (l *Loop) helpSave() error {
 // writePart writes this rank's part, and returns its checksums.
 func (l *Loop) writePart(folder string) (sums string, err error) {
 	var p checkpoint.Part
-	for _, n := range l.ownWeights() {
-		value, err := ops.Download(n.Value())
-		if err != nil {
-			return "", fmt.Errorf("%s: %w", n.Name(), err)
-		}
-		p.Weights = append(p.Weights, safetensors.Tensor{Name: n.Name(), Value: value})
+	own := l.ownWeights()
+	err = l.eachWeight(func(n *gorgonia.Node) bool { return slices.Contains(own, n) }, func(t safetensors.Tensor) {
+		p.Weights = append(p.Weights, t)
+	})
+	if err != nil {
+		return "", err
 	}
 	if err := finiteWeights(p.Weights); err != nil {
 		return "", err
@@ -81,14 +81,16 @@ func (l *Loop) writePart(folder string) (sums string, err error) {
 
 // ownWeights are those parameters that this rank writes: the largest are dealt out first, each to the rank with the least so far.
 func (l *Loop) ownWeights() gorgonia.Nodes {
-	nodes := slices.SortedStableFunc(slices.Values(l.Parameters()), func(a, b *gorgonia.Node) int {
-		return cmp.Compare(b.Shape().TotalSize(), a.Shape().TotalSize())
-	})
+	size := func(n *gorgonia.Node) int {
+		whole, _ := ops.WholeOf(n)
+		return whole.Shape().TotalSize()
+	}
+	nodes := slices.SortedStableFunc(slices.Values(l.Parameters()), func(a, b *gorgonia.Node) int { return cmp.Compare(size(b), size(a)) })
 	var own gorgonia.Nodes
 	load := make([]int, l.ranks().Size())
 	for _, n := range nodes {
 		rank := slices.Index(load, slices.Min(load))
-		if load[rank] += n.Shape().TotalSize(); rank == l.ranks().Rank() {
+		if load[rank] += size(n); rank == l.ranks().Rank() {
 			own = append(own, n)
 		}
 	}
@@ -107,14 +109,14 @@ func (o *Optimizer) pieces() (list []checkpoint.Piece, err error) {
 	err = o.eachState(func(name string, p parameter, view kernels.Tensor) error {
 		own := view
 		if !o.isSharded() {
-			own = o.own(view)
+			own = o.part(view)
 		}
 		if own.Elements() == 0 {
 			return nil
 		}
 		value, err := ops.Download(ops.ValueOf(own))
-		from, _ := ranks.Part(ranks.Rank(), kernels.Tensor{Shape: p.shape}.Elements())
-		list = append(list, checkpoint.Piece{Name: name, Shape: p.shape, From: from, Value: value})
+		from, _ := ranks.Part(ranks.Rank(), kernels.Tensor{Shape: p.whole}.Elements())
+		list = append(list, checkpoint.Piece{Name: name, Shape: p.whole, From: from, Value: value})
 		return err
 	})
 	if err != nil {

@@ -8,14 +8,15 @@ import (
 	"slices"
 
 	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/ops"
 	"github.com/stheno-ml/stheno/safetensors"
 	"github.com/stheno-ml/stheno/train/checkpoint"
 	"gorgonia.org/tensor"
 )
 
 // This file is checkpoints that the ranks read together (LoopConfig.CheckpointParts), whoever wrote them: rank 0 says which, each reads
-// some of its files and tells the others what is in them, and then sends each of them what it needs of that. All need the weights; of the
-// optimiser's state, a rank that has a part of it needs that part.
+// some of its files and tells the others what is in them, and then sends each of them what it needs of that. All need the weights, and of
+// those and of the optimiser's state that are shared out, each its part.
 
 // reading is a checkpoint without tensors, those that this rank has read, and what all have read.
 type reading struct {
@@ -180,7 +181,7 @@ func (l *Loop) cuts(layout checkpoint.Layout, rank int) (list []cut) {
 	for i, e := range slices.Concat(layout.Weights, layout.Optimizer) {
 		n := kernels.Tensor{Shape: e.Shape}.Elements()
 		p, end := cut{Extent: e, number: i, state: i >= len(layout.Weights)}, n
-		if p.state && l.optimizer.isSharded() {
+		if p.state && l.optimizer.isSharded() || !p.state && l.isPart[p.Name] {
 			p.at, end = l.ranks().Part(rank, n)
 		}
 		if p.from, p.to = max(p.at, e.From), min(end, e.From+e.Count); p.from < p.to {
@@ -207,13 +208,14 @@ func (l *Loop) roomsFor(c *checkpoint.Checkpoint) (want checkpoint.Layout, rooms
 		return err
 	}
 	for _, n := range l.Parameters() {
-		want.Weights = append(want.Weights, checkpoint.Whole(n.Name(), n.Dtype(), n.Shape()))
+		whole, _ := ops.WholeOf(n)
+		want.Weights = append(want.Weights, checkpoint.Whole(n.Name(), n.Dtype(), whole.Shape()))
 		if err := add(0, &c.Weights, n.Name(), n.Dtype(), n.Shape()); err != nil {
 			return want, rooms, err
 		}
 	}
 	err = l.optimizer.eachState(func(name string, p parameter, _ kernels.Tensor) error {
-		want.Optimizer = append(want.Optimizer, checkpoint.Whole(name, p.node.Dtype(), p.shape))
+		want.Optimizer = append(want.Optimizer, checkpoint.Whole(name, p.node.Dtype(), p.whole))
 		return add(1, &c.Optimizer, name, p.node.Dtype(), l.optimizer.stateShape(p))
 	})
 	return want, rooms, err

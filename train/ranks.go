@@ -32,7 +32,7 @@ func (o *Optimizer) joinEarly(trained gorgonia.Nodes) {
 	}
 	ops.OnGradients(trained, func(i int, gradient kernels.Tensor) error {
 		number, known := numbers[trained[i].Name()]
-		if !o.ends || !known || o.options.Accumulation > 1 && o.sums == nil {
+		if !o.ends || !known || o.parameters[number].isPart() || o.options.Accumulation > 1 && o.sums == nil {
 			return nil
 		}
 		if o.options.Accumulation > 1 {
@@ -58,7 +58,13 @@ func (o *Optimizer) joinGradients() error {
 	if o.options.Ranks.Size() == 1 {
 		return nil
 	}
-	if err := o.sumLater(o.notJoined(o.gradients)...); err != nil {
+	var list []kernels.Tensor
+	for i, t := range o.gradients {
+		if !o.joined[i] && !o.parameters[i].isPart() { // a part's is a sum
+			list = append(list, t)
+		}
+	}
+	if err := o.sumLater(list...); err != nil {
 		return err
 	}
 	return o.options.Ranks.Join()
@@ -112,6 +118,9 @@ func (l *Loop) share() error {
 	}
 	var values []kernels.Tensor
 	for _, n := range l.Parameters() {
+		if isPart(n) {
+			continue
+		}
 		value, err := viewOf(n.Value(), n.Dtype(), n.Shape())
 		if err != nil {
 			return fmt.Errorf("the value of %s %w", n.Name(), err)
@@ -138,8 +147,70 @@ func (l *Loop) help() error {
 	if l.shares {
 		return l.helpSave()
 	}
-	_, err := l.optimizer.giveState(false, l.copies)
-	return err
+	if _, err := l.optimizer.giveState(false, l.copies); err != nil {
+		return err
+	}
+	return l.eachWeight(func(*gorgonia.Node) bool { return false }, nil)
+}
+
+// isPart reports whether a parameter is a part of what several ranks hold.
+func isPart(n *gorgonia.Node) bool {
+	_, ranks := ops.WholeOf(n)
+	return ranks != nil
+}
+
+// checkHolders makes sure that those who hold a parameter, nil for this process alone, are those who train together.
+func checkHolders(n *gorgonia.Node, holders kernels.Holders, ranks *distributed.Group) error {
+	if holders == nil || holders == kernels.Holders(ranks) {
+		return nil
+	}
+	return fmt.Errorf("%s is shared out over %d ranks that are not Options.Ranks: parameters can be shared out over the group of all that train together, not over a part of it",
+		n.Name(), holders.Size())
+}
+
+// eachWeight hands out the parameters' values, on the host, of those that this rank wants. Where they are shared out, all ranks go through
+// them together, and one that has an error goes on.
+func (l *Loop) eachWeight(wants func(*gorgonia.Node) bool, do func(safetensors.Tensor)) (first error) {
+	for _, n := range l.Parameters() {
+		value, err := l.wholeValue(n, wants(n))
+		switch {
+		case err != nil && first == nil:
+			first = fmt.Errorf("%s: %w", n.Name(), err)
+		case err == nil && value != nil:
+			do(safetensors.Tensor{Name: n.Name(), Value: value})
+		}
+	}
+	return first
+}
+
+// wholeValue is the value of a parameter on the host, if it is wanted.
+func (l *Loop) wholeValue(n *gorgonia.Node, wanted bool) (*tensor.Dense, error) {
+	node, ranks := ops.WholeOf(n)
+	if ranks == nil {
+		if !wanted {
+			return nil, nil
+		}
+		return l.copies.of(n.Name(), n.Value())
+	}
+	part, err := ops.TensorOf(n.Value())
+	if err != nil {
+		return nil, err
+	}
+	place, err := ops.PlaceOf(n.Value())
+	if err != nil {
+		return nil, err
+	}
+	whole, err := place.Alloc(part.DType, node.Shape()...)
+	if err != nil {
+		return nil, err
+	}
+	if err := place.Copy(l.optimizer.part(whole), part.Reshape(part.Elements())); err != nil {
+		return nil, err
+	}
+	if err := ranks.CollectParts(whole); err != nil || !wanted {
+		return nil, err
+	}
+	return l.copies.of(n.Name(), ops.ValueOf(whole))
 }
 
 // stopped is the error of a run that all ranks end before the same step, so that what they do together in the end can be done.
@@ -195,6 +266,14 @@ func (l *Loop) meet() error {
 		return nil
 	}
 	l.torn = true
+	return l.ranks().Barrier()
+}
+
+// meetToJudge is meet for an evaluation, in which ranks wait for each other where weights are shared out.
+func (l *Loop) meetToJudge() error {
+	if l.c.Device == nil || len(l.isPart) == 0 {
+		return nil
+	}
 	return l.ranks().Barrier()
 }
 
@@ -264,11 +343,12 @@ func (l *Loop) fits(c checkpoint.Checkpoint) error {
 func (l *Loop) emptyCheckpoint(step, meta int) (checkpoint.Checkpoint, error) {
 	c := checkpoint.Checkpoint{Step: step, Meta: make(json.RawMessage, meta)}
 	for _, n := range l.Parameters() {
-		c.Weights = append(c.Weights, safetensors.Tensor{Name: n.Name(), Value: tensor.New(tensor.Of(n.Dtype()), tensor.WithShape(n.Shape()...))})
+		whole, _ := ops.WholeOf(n)
+		c.Weights = append(c.Weights, safetensors.Tensor{Name: n.Name(), Value: tensor.New(tensor.Of(n.Dtype()), tensor.WithShape(whole.Shape()...))})
 	}
 	state := map[string]*tensor.Dense{}
 	err := l.optimizer.eachState(func(name string, p parameter, _ kernels.Tensor) error {
-		state[name] = tensor.New(tensor.Of(p.node.Dtype()), tensor.WithShape(p.shape...))
+		state[name] = tensor.New(tensor.Of(p.node.Dtype()), tensor.WithShape(p.whole...))
 		return nil
 	})
 	c.Optimizer = safetensors.Sorted(state)

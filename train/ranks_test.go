@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/stheno-ml/stheno/nn"
+	"github.com/stheno-ml/stheno/ops"
 	"github.com/stheno-ml/stheno/train"
 	"github.com/stheno-ml/stheno/train/checkpoint"
 	"github.com/stheno-ml/stheno/train/data"
@@ -27,6 +28,7 @@ import (
 type course struct {
 	losses, evaluations []float64
 	weights             []float64
+	values              map[string][]float64 // the weights by name, or this rank's parts
 	end                 train.End
 	refused             []error // checkpoints
 }
@@ -101,8 +103,9 @@ func (o together) trainRank(t *testing.T, place distributed.Config) (left course
 		return left, err
 	}
 	defer loop.Close()
-	if place.Rank > 0 {
-		loop.Parameters()[0].Value().(*tensor.Dense).Zero()
+	first := loop.Parameters()[0]
+	if _, holders := ops.WholeOf(first); place.Rank > 0 && holders == nil {
+		first.Value().(*tensor.Dense).Zero()
 	}
 	if o.resume {
 		if left.refused, err = loop.Resume(); err != nil && !errors.Is(err, checkpoint.ErrNone) {
@@ -114,15 +117,18 @@ func (o together) trainRank(t *testing.T, place distributed.Config) (left course
 		ctx = t.Context()
 	}
 	left.end, err = loop.Run(ctx)
+	left.values = map[string][]float64{}
 	for _, n := range loop.Parameters() {
+		var list []float64
 		switch data := n.Value().Data().(type) {
 		case []float64:
-			left.weights = append(left.weights, data...)
+			list = data
 		case []float32:
 			for _, x := range data {
-				left.weights = append(left.weights, float64(x))
+				list = append(list, float64(x))
 			}
 		}
+		left.weights, left.values[n.Name()] = append(left.weights, list...), list
 	}
 	return left, err
 }

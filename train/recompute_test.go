@@ -17,13 +17,6 @@ import (
 // A training whose blocks are computed again has the bits of one whose blocks keep what they computed, dropout included, and needs
 // less memory.
 func TestRecompute(t *testing.T) {
-	heap := func() float64 {
-		runtime.GC()
-		runtime.GC()
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return float64(m.HeapAlloc)
-	}
 	for name, build := range map[string]func(g *gorgonia.ExprGraph, store *nn.Parameters, again bool) (languageModel, error){
 		"GPT": func(g *gorgonia.ExprGraph, store *nn.Parameters, again bool) (languageModel, error) {
 			return nn.NewGPT(g, nn.GPTConfig{Parameters: store, Vocab: countVocab, Context: countLength, Layers: 8, Heads: 4, Dim: 64, Dropout: 0.1, Recompute: again})
@@ -37,7 +30,7 @@ func TestRecompute(t *testing.T) {
 		var bytes [2]float64
 		for i, again := range []bool{false, true} {
 			store := nn.NewParameters(3)
-			before := heap()
+			before := heapInUse()
 			loops[i] = countingLoop(t, nil, func(c *train.LoopConfig) {
 				c.Steps, c.EvalEvery, c.Validation = 2, 0, nil
 				c.Data = repeated{8}
@@ -55,7 +48,7 @@ func TestRecompute(t *testing.T) {
 				}}}
 			})
 			runLoop(t, loops[i], context.Background())
-			bytes[i] = heap() - before
+			bytes[i] = heapInUse() - before
 		}
 		if !slices.Equal(losses[0], losses[1]) || !slices.Equal(bits(loops[0]), bits(loops[1])) {
 			t.Errorf("%s: losses or weights differ from those of blocks that keep what they computed", name)
@@ -65,6 +58,15 @@ func TestRecompute(t *testing.T) {
 			t.Errorf("%s: %.1f MB are in use after the training, %.1f where nothing is computed again", name, bytes[1]/1e6, bytes[0]/1e6)
 		}
 	}
+}
+
+// heapInUse is what lives on the heap.
+func heapInUse() float64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return float64(m.HeapAlloc)
 }
 
 // repeated are batches of counting, several of them one below the other.

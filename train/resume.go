@@ -11,6 +11,8 @@ import (
 	"github.com/stheno-ml/stheno/ops"
 	"github.com/stheno-ml/stheno/safetensors"
 	"github.com/stheno-ml/stheno/train/checkpoint"
+	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
 )
 
 // loopState is what a checkpoint holds besides tensors. Random numbers need no state: batches, dropout and first values
@@ -101,7 +103,7 @@ func (l *Loop) ResumeFrom(c checkpoint.Checkpoint) error {
 	return nil
 }
 
-// restore goes on from a checkpoint, whose optimiser's tensors are whole or what this rank has of them.
+// restore goes on from a checkpoint, whose tensors are whole or what this rank has of them.
 func (l *Loop) restore(c checkpoint.Checkpoint, parts bool) error {
 	var s loopState
 	if err := json.Unmarshal(c.Meta, &s); err != nil {
@@ -117,15 +119,11 @@ func (l *Loop) restore(c checkpoint.Checkpoint, parts bool) error {
 		return fmt.Errorf("its dropout drew masks of version %d, this program draws those of version %d, so it cannot go on "+
 			"as if it had never stopped: with NewMasks it goes on from the same weights with other masks", drawn, kernels.DropoutVersion)
 	}
-	weights, err := l.weights()
-	if err != nil {
-		return err
-	}
-	if err := checkpoint.Match(c.Weights, weights); err != nil {
+	if err := checkpoint.Match(c.Weights, l.wantedWeights(parts)); err != nil {
 		return err
 	}
 	// The state is checked whole before anything is changed.
-	err = l.optimizer.setState(State{
+	err := l.optimizer.setState(State{
 		Optimizer: s.Optimizer, Step: s.Updates, Skipped: s.Skipped, SkippedInARow: s.SkippedInARow, Tensors: c.Optimizer.Map(),
 		LossScale: s.LossScale, LossScaleGoodSteps: s.GoodSteps,
 	}, parts)
@@ -134,7 +132,13 @@ func (l *Loop) restore(c checkpoint.Checkpoint, parts bool) error {
 	}
 	from := c.Weights.Map()
 	for _, n := range l.Parameters() {
-		if err := ops.Assign(n.Value(), from[n.Name()]); err != nil {
+		value := from[n.Name()]
+		if _, ranks := ops.WholeOf(n); ranks != nil && !parts {
+			if value, err = ops.PartOf(ranks, value); err != nil {
+				return fmt.Errorf("%s: %w", n.Name(), err)
+			}
+		}
+		if err := ops.Assign(n.Value(), value); err != nil {
 			return fmt.Errorf("%s: %w", n.Name(), err)
 		}
 	}
@@ -251,7 +255,11 @@ func (l *Loop) keep() error {
 	case l.torn:
 		return l.noCheckpoint("the update that came after it failed halfway")
 	case l.optimizer.isSharded() && l.ranks().Err() != nil:
-		return l.noCheckpoint("each rank has a part of the optimizer's state, and one is gone with its own")
+		what := "the optimizer's state"
+		if len(l.isPart) > 0 {
+			what = "the weights and of the optimizer's state"
+		}
+		return l.noCheckpoint(fmt.Sprintf("each rank has a part of %s, and one is gone with its own", what))
 	case l.helps && l.ranks().Err() != nil:
 		return nil // rank 0 has all that it needs
 	case l.helps:
@@ -434,15 +442,22 @@ func allFinite[T float32 | float64](data []T) bool {
 	return sum == 0
 }
 
-// weights are the values of all parameters, on the host, also of those that training does not change.
-func (l *Loop) weights() (safetensors.Tensors, error) {
-	var list safetensors.Tensors
+// weights are the values of all parameters, on the host, also of those that training does not change. Where they are shared out, all ranks
+// go through them together.
+func (l *Loop) weights() (list safetensors.Tensors, err error) {
+	err = l.eachWeight(func(*gorgonia.Node) bool { return true }, func(t safetensors.Tensor) { list = append(list, t) })
+	return list, err
+}
+
+// wantedWeights are tensors like those of a checkpoint for this loop, or where it has parts of those, of what this rank is to have.
+func (l *Loop) wantedWeights(parts bool) (list safetensors.Tensors) {
 	for _, n := range l.Parameters() {
-		value, err := l.copies.of(n.Name(), n.Value())
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", n.Name(), err)
+		value := n.Value().(*tensor.Dense)
+		if l.isPart[n.Name()] && !parts {
+			whole, _ := ops.WholeOf(n)
+			value = tensor.New(tensor.Of(n.Dtype()), tensor.WithShape(whole.Shape()...))
 		}
 		list = append(list, safetensors.Tensor{Name: n.Name(), Value: value})
 	}
-	return list, nil
+	return list
 }

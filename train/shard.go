@@ -11,12 +11,25 @@ import (
 // This file is the optimiser whose state is shared out over the ranks (Options.ShardState). Of each parameter a rank has its part, see
 // kernels.Part: it gets that part of the sum of the gradients, updates that part of the weights, and all collect the weights. As many
 // bytes travel as without.
+//
+// Of parameters that are shared out themselves (nn.Parameters.ShareOut) a rank has nothing but its part, of the weights, of the sum of the
+// gradients, which the graph has made, and of the state. The others' state is then shared out too.
 
 // isSharded reports whether this rank has only its part of the state.
-func (o *Optimizer) isSharded() bool { return o.options.ShardState && o.options.Ranks.Size() > 1 }
+func (o *Optimizer) isSharded() bool {
+	return o.options.Ranks.Size() > 1 && (o.options.ShardState || o.hasParts)
+}
 
-// own is this rank's part of a parameter, or of a tensor of its shape.
-func (o *Optimizer) own(t kernels.Tensor) kernels.Tensor {
+// own is this rank's part of a parameter, or of a tensor of the shape that it has here.
+func (o *Optimizer) own(p parameter, t kernels.Tensor) kernels.Tensor {
+	if p.isPart() {
+		return t.Reshape(t.Elements())
+	}
+	return o.part(t)
+}
+
+// part is this rank's part of a whole tensor.
+func (o *Optimizer) part(t kernels.Tensor) kernels.Tensor {
 	n := t.Elements()
 	at, end := o.options.Ranks.Part(o.options.Ranks.Rank(), n)
 	if at == end {
@@ -25,13 +38,24 @@ func (o *Optimizer) own(t kernels.Tensor) kernels.Tensor {
 	return t.Reshape(n).Slice(0, at, end)
 }
 
-// owned are this rank's parts of tensors.
-func (o *Optimizer) owned(list []kernels.Tensor) []kernels.Tensor {
+// owned are this rank's parts of tensors of some parameters.
+func (o *Optimizer) owned(parameters []parameter, list []kernels.Tensor) []kernels.Tensor {
 	parts := make([]kernels.Tensor, len(list))
 	for i, t := range list {
-		parts[i] = o.own(t)
+		parts[i] = o.own(parameters[i], t)
 	}
 	return parts
+}
+
+// held are those of the parameters' tensors that this rank has all of.
+func (o *Optimizer) held(all []kernels.Tensor) []kernels.Tensor {
+	var list []kernels.Tensor
+	for i, t := range all {
+		if !o.parameters[i].isPart() {
+			list = append(list, t)
+		}
+	}
+	return list
 }
 
 // stateShape is the shape of what this rank has of each slot of a parameter.
@@ -39,7 +63,7 @@ func (o *Optimizer) stateShape(p parameter) []int {
 	if !o.isSharded() {
 		return p.shape
 	}
-	return o.own(kernels.Tensor{Shape: p.shape}).Shape
+	return o.own(p, kernels.Tensor{Shape: p.shape}).Shape
 }
 
 // sumSquares leaves the sums of the squares of all gradients in squares, those of this rank's parts and of all others'.
@@ -47,7 +71,7 @@ func (o *Optimizer) sumSquares() error {
 	if !o.isSharded() {
 		return o.backend.SumSquares(o.gradients, o.squares)
 	}
-	if err := o.backend.SumSquares(o.owned(o.gradients), o.squares); err != nil {
+	if err := o.backend.SumSquares(o.owned(o.parameters, o.gradients), o.squares); err != nil {
 		return err
 	}
 	return o.options.Ranks.Sum(o.squares)
@@ -56,12 +80,13 @@ func (o *Optimizer) sumSquares() error {
 // updateParts is the rule's update of this rank's parts of a group.
 func (o *Optimizer) updateParts(u kernels.Update, g group) error {
 	u.ClearGradients = false // finishParts does, of all parts
-	return o.rule.update(o.backend, u, o.owned(g.weights), o.owned(g.gradients), g.state)
+	parameters := o.parameters[g.from:g.to]
+	return o.rule.update(o.backend, u, o.owned(parameters, g.weights), o.owned(parameters, g.gradients), g.state)
 }
 
 // finishParts gives all ranks the weights of all parts, and clears the gradients.
 func (o *Optimizer) finishParts() error {
-	if err := o.options.Ranks.CollectParts(o.weights...); err != nil || !o.keepsGradients() {
+	if err := o.options.Ranks.CollectParts(o.held(o.weights)...); err != nil || !o.keepsGradients() {
 		return err
 	}
 	return o.backend.Zero(o.gradients)
@@ -71,11 +96,11 @@ func (o *Optimizer) finishParts() error {
 func (o *Optimizer) collectState(keep bool) (map[string]*tensor.Dense, error) {
 	all := map[string]*tensor.Dense{}
 	err := o.eachState(func(name string, p parameter, view kernels.Tensor) error {
-		whole, err := o.backend.Alloc(view.DType, p.shape...)
+		whole, err := o.backend.Alloc(view.DType, p.whole...)
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		if err := o.backend.Copy(o.own(whole), view); err != nil {
+		if err := o.backend.Copy(o.part(whole), view); err != nil {
 			return err
 		}
 		if err := o.options.Ranks.CollectParts(whole); err != nil || !keep {

@@ -114,7 +114,7 @@ func (o *Optimizer) setState(s State, parts bool) error {
 	}
 	var from, to []kernels.Tensor
 	err := o.eachState(func(name string, p parameter, view kernels.Tensor) error {
-		shape := p.shape
+		shape := p.whole
 		if parts {
 			shape = view.Shape
 			if view.Elements() == 0 {
@@ -130,7 +130,7 @@ func (o *Optimizer) setState(s State, parts bool) error {
 			return fmt.Errorf("the state's %s %w", name, err)
 		}
 		if o.isSharded() && !parts {
-			seen = o.own(seen)
+			seen = o.part(seen)
 		}
 		from, to = append(from, seen), append(to, view)
 		return nil

@@ -108,6 +108,11 @@ func learn(ctx context.Context, s settings, o options) (err error) {
 	if err != nil {
 		return err
 	}
+	if o.shard == shardWeights {
+		if err := parameters.ShareOut(ranks); err != nil {
+			return err
+		}
+	}
 	vocab := corpus.tokenizer.Size()
 	model := func(g *gorgonia.ExprGraph, in train.Inputs) (train.Outputs, error) {
 		config := s.gpt(vocab, parameters)
@@ -124,12 +129,15 @@ func learn(ctx context.Context, s settings, o options) (err error) {
 	ctx, stop := untilSignalled(ctx)
 	defer stop()
 
-	// The author writes by the parameters as they are at the moment.
-	author, err := newAuthor(s, o, parameters, corpus.tokenizer)
-	if err != nil {
-		return err
+	// The author writes by the parameters as they are at the moment, where rank 0 has them whole.
+	var author *author
+	glimpse := func(train.Evaluation) (string, error) { return "", nil }
+	if !parameters.IsSharedOut() {
+		if author, err = newAuthor(s, o, parameters, corpus.tokenizer); err != nil {
+			return err
+		}
+		glimpse = func(train.Evaluation) (string, error) { return author.glimpse(ctx) }
 	}
-	glimpse := func(train.Evaluation) (string, error) { return author.glimpse(ctx) }
 
 	// The loop ties it together.
 	loop, err := train.NewLoop(train.LoopConfig{
@@ -145,12 +153,12 @@ func learn(ctx context.Context, s settings, o options) (err error) {
 					Schedule: train.WarmupCosine{Peak: s.Rate, Min: s.MinRate, Warmup: s.Warmup, Steps: s.decaySteps()},
 					Groups:   []train.Group{{Match: train.Vectors, NoDecay: true}},
 					ClipNorm: s.Clip, Accumulation: s.Accumulation, LossScaling: s.lossScaling(),
-					Ranks: ranks, ShardState: o.shard,
+					Ranks: ranks, ShardState: o.shard != "",
 				},
 			})
 		},
 		Steps: s.Steps, EvalEvery: s.EvalEvery, EvalBatches: s.EvalBatches,
-		Checkpoints: r.checkpoints, CheckpointEvery: s.CheckpointEvery, CheckpointParts: o.shard, Settings: s, NewMasks: o.newMasks,
+		Checkpoints: r.checkpoints, CheckpointEvery: s.CheckpointEvery, CheckpointParts: o.shard != "", Settings: s, NewMasks: o.newMasks,
 		Hooks: []train.Hook{ // of rank 0
 			watch.Progress(os.Stderr, glimpse),
 			watch.OpenJSONLines(r.file("log.jsonl")),
@@ -197,6 +205,11 @@ func learn(ctx context.Context, s settings, o options) (err error) {
 	}
 
 	// What has it learnt?
+	more := fmt.Sprintf("go run ./examples/transformer -out %s -sample PROMPT", r.folder)
+	if author == nil {
+		fmt.Printf("\nIn %s: loss.png is the loss curve, checkpoints the model.\nText by it: %s\n", r.folder, more)
+		return nil
+	}
 	fmt.Println()
 	text, err := os.Create(r.file("sample.txt"))
 	if err != nil {
@@ -207,7 +220,7 @@ func learn(ctx context.Context, s settings, o options) (err error) {
 		return err
 	}
 	fmt.Printf("\nIn %s: loss.png is the loss curve, sample.txt this text,\ncheckpoints the model.\n", r.folder)
-	fmt.Printf("More text: go run ./examples/transformer -out %s -sample PROMPT\n", r.folder)
+	fmt.Printf("More text: %s\n", more)
 	return text.Close()
 }
 

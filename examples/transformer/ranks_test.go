@@ -56,7 +56,7 @@ func TestRanks(t *testing.T) {
 	if err := do(t, append(small, "-steps", "10", "-accumulation", "3", "-out", "one", "-device", "cpu")...); err != nil {
 		t.Fatal(err)
 	}
-	for _, args := range [][]string{append(small, "-steps", "5", "-out", "three"), {"-resume", "-out", "three", "-steps", "10", "-length", "40", "-shard"}} {
+	for _, args := range [][]string{append(small, "-steps", "5", "-out", "three"), {"-resume", "-out", "three", "-steps", "10", "-length", "40", "-shard", "state"}} {
 		out, err := launched(t, 3, args...)
 		if err != nil {
 			t.Fatalf("%q: %v\n%s", args, err, out)
@@ -98,7 +98,7 @@ func TestRanksShareSequences(t *testing.T) {
 	if err := do(t, append(small, "-steps", "5", "-accumulation", "2", "-out", "one", "-device", "cpu")...); err != nil {
 		t.Fatal(err)
 	}
-	out, err := launched(t, 4, append(small, "-steps", "5", "-out", "four", "-share", "2", "-shard")...)
+	out, err := launched(t, 4, append(small, "-steps", "5", "-out", "four", "-share", "2", "-shard", "weights")...)
 	if err != nil || !strings.Contains(out, "It computes on 4 ranks with a batch for every 2") {
 		t.Fatalf("%v\n%s", err, out)
 	}

@@ -92,10 +92,13 @@ type options struct {
 	weights     string // what they are kept in while writing; empty for float32
 	device      string
 	gpus        int             // 0 where the flag is not given
-	shard       bool            // the optimiser's state over ranks
+	shard       string          // what ranks have parts of: nothing, shardState or shardWeights
 	share       int             // GPUs that share sequences
 	explicit    func(*settings) // repeats on other settings what flags said
 }
+
+// What -shard can say.
+const shardState, shardWeights = "state", "weights"
 
 // ordinary is the preset of those who name none.
 const ordinary = "cpu"
@@ -125,7 +128,8 @@ func parse(args []string, help io.Writer) (settings, options, error) {
 	flags.StringVar(&o.weights, "weights", "", "with -sample: keep weights in bfloat16 or float16, which a large model writes twice as fast with")
 	flags.StringVar(&o.device, "device", "auto", "where to compute: cpu, cuda, cuda:1 and so on, or auto: a GPU where there is one")
 	flags.IntVar(&o.gpus, "gpus", 0, "train on `N` GPUs of this machine, a process each; -batch and -accumulation are those of each, so a step takes N times as many (fewer with -share)")
-	flags.BoolVar(&o.shard, "shard", false, "each of several GPUs holds its part of the optimiser's state alone, and writes and reads its part of checkpoints")
+	flags.StringVar(&o.shard, "shard", "", "`what` each of several GPUs holds its part of alone: state, the optimiser's, or weights too, with their gradients, for a model that one GPU "+
+		"cannot hold; each then writes and reads its part of checkpoints")
 	flags.IntVar(&o.share, "share", 1, "every `N` of several GPUs share a batch and each holds a part of its sequences, for a -context that one GPU cannot hold; "+
 		"it needs to be a multiple of 2·N")
 	register(flags, &s)
@@ -299,6 +303,8 @@ func (o options) validate(given map[string]bool) error {
 		return fmt.Errorf("-device is %q, it needs to be auto, cpu, cuda or cuda:N", o.device)
 	case given["gpus"] && o.gpus < 1:
 		return fmt.Errorf("-gpus is %d, it needs to be at least 1", o.gpus)
+	case o.shard != "" && o.shard != shardState && o.shard != shardWeights:
+		return fmt.Errorf("-shard is %q, it needs to be %s or %s", o.shard, shardState, shardWeights)
 	case o.share < 1:
 		return fmt.Errorf("-share is %d, it needs to be at least 1", o.share)
 	case given["gpus"] && o.gpus%o.share != 0:

@@ -42,6 +42,9 @@ func (m *Model) Save(folder string, o SaveOptions) error {
 }
 
 func (m *Model) save(folder string, o SaveOptions) error {
+	if m.parameters.IsSharedOut() {
+		return errors.New("the parameters are shared out over ranks, it needs those of a checkpoint, which are whole")
+	}
 	if o.ShardSize < 0 {
 		return fmt.Errorf("shard size is %d, it needs to be positive, or 0 for 5 GB", o.ShardSize)
 	}

@@ -1,0 +1,244 @@
+package ops
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/stheno-ml/stheno/kernels"
+	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
+)
+
+// This file is tensors of which each of several ranks holds a part, such as the weights of a model that no device holds whole. A node
+// stands for all of such a tensor; each op of this package that reads it gets a gather of its own, which collects the parts from all ranks,
+// and whose gradient is this rank's part of the sum over them. What was collected is given back behind the op. The op's gradients
+// have it collected anew, once their own gradient has come:
+//
+//	part ─┬→ gather → op → (the rest of the graph) → dOut ─┬───────────────┬→ gradients → d of the whole → d of the part
+//	      └→ after ←───────────────────────────────────────┘ → gather ─────┘
+
+// Whole stands for a tensor of a shape of which each of several ranks holds a part: part is this rank's, of the shape that [PartShape]
+// gives. Ops of this package take it like any tensor, and work on memory that holds it no longer than they run, with [ReuseMemory]; layers
+// that compute in 16 bits have it collected in 16 bits. The gradient of part is that of the sum over the ranks of what they differentiate.
+//
+// Every rank needs to run the same graph at the same time. Ops of Gorgonia's own cannot read it.
+func Whole(part *gorgonia.Node, ranks kernels.Holders, shape ...int) (*gorgonia.Node, error) {
+	w := &wholeTensor{part: part, ranks: ranks}
+	if err := w.check(shape); err != nil {
+		return nil, fmt.Errorf("Whole: %w", err)
+	}
+	w.signature = newSignature("Whole", gorgonia.Nodes{part}, nil, part.Dtype(), shape...)
+	n, err := gorgonia.ApplyOp(w, part)
+	w.node = n
+	return n, err
+}
+
+// PartShape is the shape of a rank's part of a tensor: as many axes, all of 1 but the last, which has the elements of [kernels.Part].
+func PartShape(ranks kernels.Holders, shape ...int) []int {
+	if len(shape) == 0 || ranks == nil || ranks.Size() < 1 {
+		return slices.Clone(shape)
+	}
+	at, end := kernels.Part(ranks.Rank(), ranks.Size(), kernels.Tensor{Shape: shape}.Elements())
+	part := slices.Repeat([]int{1}, len(shape))
+	part[len(part)-1] = end - at
+	return part
+}
+
+// PartOf returns a copy of a rank's part of a value, where that lives.
+func PartOf(ranks kernels.Holders, value gorgonia.Value) (*tensor.Dense, error) {
+	part, err := partOf(ranks, value)
+	if err != nil {
+		return nil, fmt.Errorf("PartOf: the value %w", err)
+	}
+	return part, nil
+}
+
+func partOf(ranks kernels.Holders, value gorgonia.Value) (*tensor.Dense, error) {
+	t, err := TensorOf(value)
+	if err != nil {
+		return nil, err
+	}
+	if ranks == nil || len(t.Shape) == 0 {
+		return nil, errors.New("or the ranks are empty, it needs axes, and ranks that hold it")
+	}
+	place, err := PlaceOf(value)
+	if err != nil {
+		return nil, err
+	}
+	if !t.IsRowMajor() {
+		dense, err := place.Alloc(t.DType, t.Shape...)
+		if err == nil {
+			err = place.Copy(dense, t)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("cannot be copied: %w", err)
+		}
+		t = dense
+	}
+	own, err := place.Alloc(t.DType, PartShape(ranks, t.Shape...)...)
+	if err == nil {
+		err = place.Copy(own.Reshape(own.Elements()), ownPart(ranks, t))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot be copied: %w", err)
+	}
+	return ValueOf(own), nil
+}
+
+// ownPart views a rank's part of a row-major tensor.
+func ownPart(ranks kernels.Holders, t kernels.Tensor) kernels.Tensor {
+	at, end := kernels.Part(ranks.Rank(), ranks.Size(), t.Elements())
+	return t.Reshape(t.Elements()).Slice(0, at, end)
+}
+
+// WholeOf returns the node that stands for what a node is a part of, and the ranks that hold the other parts: for any other node, itself
+// and nil.
+func WholeOf(n *gorgonia.Node) (*gorgonia.Node, kernels.Holders) {
+	if n == nil || n.Graph() == nil {
+		return n, nil
+	}
+	for parents := n.Graph().To(n.ID()); parents != nil && parents.Next(); {
+		parent := parents.Node().(*gorgonia.Node)
+		if w, ok := parent.Op().(*wholeTensor); ok {
+			return parent, w.ranks
+		}
+	}
+	return n, nil
+}
+
+// wholeTensor is the op of a node that stands for the whole of a tensor. It has no value itself.
+type wholeTensor struct {
+	signature
+	node, part *gorgonia.Node
+	ranks      kernels.Holders
+}
+
+func (w *wholeTensor) check(shape []int) error {
+	if err := checkGraph([]string{"part"}, gorgonia.Nodes{w.part}); err != nil {
+		return err
+	}
+	switch {
+	case w.ranks == nil || w.ranks.Size() < 1:
+		return errors.New("ranks is empty, it needs to be those that hold the parts")
+	case dtypeOf(w.part.Dtype()) == kernels.NoDType:
+		return fmt.Errorf("part is %v, it needs to be %s", w.part.Dtype(), floatTypes)
+	case len(shape) == 0 || slices.Min(shape) < 1:
+		return fmt.Errorf("shape is %v, it needs at least one axis, and none that is empty", shape)
+	}
+	want := PartShape(w.ranks, shape...)
+	if got := []int(w.part.Shape()); (kernels.Tensor{Shape: shape}).Elements() < w.ranks.Size() || !slices.Equal(got, want) {
+		return fmt.Errorf("part has shape %v, rank %d of %d needs %v of %v, and each rank an element", got, w.ranks.Rank(), w.ranks.Size(), want, shape)
+	}
+	return nil
+}
+
+// Do gives a token, as nothing reads it.
+func (w *wholeTensor) Do(...gorgonia.Value) (gorgonia.Value, error) {
+	for parents := w.node.Graph().To(w.node.ID()); parents != nil && parents.Next(); {
+		if reader := parents.Node().(*gorgonia.Node); reader.Op().Arity() > 0 { // no statement
+			return nil, fmt.Errorf("%s: %v reads the whole of %s, which only ops of this package can", w.name, reader.Op(), w.part.Name())
+		}
+	}
+	return token(), nil
+}
+
+// gather is the kernel that collects the parts.
+type gather struct {
+	stateless
+	of  *wholeTensor
+	to  kernels.DType // of the result; the gradient's is that of the part
+	sum kernels.Tensor
+}
+
+// gatherOf is the gather that gives a node's value, nil for other nodes.
+func gatherOf(n *gorgonia.Node) (*gather, *call) {
+	if n == nil {
+		return nil, nil
+	}
+	if c, ok := n.Op().(*call); ok {
+		if k, ok := c.kernel.(*gather); ok {
+			return k, c
+		}
+	}
+	return nil, nil
+}
+
+// gatherWholes has what stands for a whole among the inputs collected for this call alone.
+func (c *call) gatherWholes() error {
+	for i := range c.inputs {
+		in := &c.inputs[i]
+		if in.node == nil {
+			continue
+		}
+		w, ok := in.node.Op().(*wholeTensor)
+		if !ok {
+			continue
+		}
+		k := &gather{of: w}
+		k.to = k.dTypeOfGradient()
+		if first := c.inputs[0].node; in.rounded && first != nil && k.to == kernels.F32 {
+			if to := dtypeOf(first.Dtype()); to == kernels.BF16 || to == kernels.F16 {
+				k.to = to
+			}
+		}
+		var err error
+		if in.node, err = apply("Gather", k, input{name: "part", node: w.part, form: denseForm, unread: true}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// isGatheredAnew reports whether an input is collected for the forward run, and again for the backward run.
+func (in *input) isGatheredAnew() bool {
+	_, from := gatherOf(in.node)
+	return from != nil && from.inputs[0].node.Op() == nil // in a run that is done again, they are collected for both
+}
+
+// gathersAnew reports whether any of the run's inputs is.
+func (r *run) gathersAnew() bool {
+	return slices.ContainsFunc(r.c.inputs, func(in input) bool { return in.isGatheredAnew() })
+}
+
+// gatherAgain is an input for the backward run: what is collected for that anew, when the gradient has come.
+func (c *call) gatherAgain(i int, child *gorgonia.Node, dOuts gorgonia.Nodes) (*gorgonia.Node, error) {
+	if !c.inputs[i].isGatheredAnew() {
+		return child, nil
+	}
+	k, from := gatherOf(c.inputs[i].node)
+	operands := gorgonia.Nodes{from.inputs[0].node, dOuts[slices.IndexFunc(dOuts, func(n *gorgonia.Node) bool { return n != nil })]}
+	s := newSignature("Gather.after", operands, nil, operands[0].Dtype(), operands[0].Shape()...)
+	part, err := gorgonia.ApplyOp(after{s}, operands...)
+	if err != nil {
+		return nil, err
+	}
+	return apply("Gather", &gather{of: k.of, to: k.to}, input{name: "part", node: part, form: denseForm, unread: true})
+}
+
+func (k *gather) outputs([]kernels.Tensor) ([]kernels.Tensor, error) {
+	return described(k.to, k.of.shape...), nil
+}
+
+func (k *gather) dTypeOfGradient() kernels.DType { return dtypeOf(k.of.part.Dtype()) }
+
+func (k *gather) forward(r *run, in, out []kernels.Tensor) error {
+	if err := r.Copy(ownPart(k.of.ranks, out[0]), in[0].Reshape(in[0].Elements())); err != nil {
+		return err
+	}
+	return k.of.ranks.CollectParts(out[0])
+}
+
+// backward leaves the gradient of the whole alone, which others may read.
+func (k *gather) backward(r *run, _, dOut, d []kernels.Tensor) error {
+	if err := r.scratch(&k.sum, dOut[0].DType, dOut[0].Shape...); err != nil {
+		return err
+	}
+	if err := r.Copy(k.sum, dOut[0]); err != nil {
+		return err
+	}
+	if err := k.of.ranks.SumParts(k.sum); err != nil {
+		return err
+	}
+	return r.Copy(d[0].Reshape(d[0].Elements()), ownPart(k.of.ranks, k.sum))
+}

@@ -1,0 +1,337 @@
+package ops_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/ops"
+	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
+)
+
+// meeting is where the ranks of one process exchange tensors.
+type meeting struct {
+	lock    sync.Mutex
+	all     *sync.Cond
+	here    int
+	round   int
+	tensors []kernels.Tensor
+	travels int // collections and sums of float32 and float64
+	halves  int // and of 16-bit floats
+}
+
+func newMeeting(size int) *meeting {
+	m := &meeting{tensors: make([]kernels.Tensor, size)}
+	m.all = sync.NewCond(&m.lock)
+	return m
+}
+
+// wait returns when all ranks have come.
+func (m *meeting) wait() {
+	m.lock.Lock()
+	defer m.lock.Unlock()
+	round := m.round
+	if m.here++; m.here == len(m.tensors) {
+		m.here, m.round = 0, round+1
+		m.all.Broadcast()
+	}
+	for m.round == round {
+		m.all.Wait()
+	}
+}
+
+// holder is one of the ranks.
+type holder struct {
+	*meeting
+	rank int
+}
+
+func (h holder) Rank() int { return h.rank }
+func (h holder) Size() int { return len(h.tensors) }
+
+func (h holder) CollectParts(tensors ...kernels.Tensor) error {
+	return h.each(tensors, func(part func(of, rank int) kernels.Tensor) {
+		for rank := range h.tensors {
+			if rank != h.rank {
+				kernels.CopyHost(part(h.rank, rank), part(rank, rank))
+			}
+		}
+	})
+}
+
+func (h holder) SumParts(tensors ...kernels.Tensor) error {
+	return h.each(tensors, func(part func(of, rank int) kernels.Tensor) {
+		own := part(h.rank, h.rank)
+		for i := range own.Elements() {
+			sum := 0.0
+			for rank := range h.tensors {
+				sum += kernels.HostElement(part(rank, h.rank), i)
+			}
+			if own.DType == kernels.F64 {
+				kernels.Host[float64](own)[i] = sum
+			} else {
+				kernels.Host[float32](own)[i] = float32(sum)
+			}
+		}
+	})
+}
+
+func (h holder) each(tensors []kernels.Tensor, do func(part func(of, rank int) kernels.Tensor)) error {
+	for _, t := range tensors {
+		h.tensors[h.rank] = t.Reshape(t.Elements())
+		h.wait()
+		if h.rank == 0 && t.DType.Size() == 2 {
+			h.halves++
+		} else if h.rank == 0 {
+			h.travels++
+		}
+		do(func(of, rank int) kernels.Tensor {
+			from, to := kernels.Part(rank, h.Size(), t.Elements())
+			return h.tensors[of].Slice(0, from, to)
+		})
+		h.wait()
+	}
+	return nil
+}
+
+// gathering is a graph over weights.
+type gathering struct {
+	shapes [][]int
+	of     func(x *gorgonia.Node, ids *gorgonia.Node, w gorgonia.Nodes) (*gorgonia.Node, error)
+	frozen int // how many of the weights, the first ones, have no gradient
+}
+
+const gatherRows, gatherIn, gatherHidden = 4, 6, 10
+
+var gatherings = map[string]gathering{
+	"Linear": {shapes: [][]int{{gatherIn, gatherHidden}}, of: func(x, _ *gorgonia.Node, w gorgonia.Nodes) (*gorgonia.Node, error) {
+		return ops.Linear(x, w[0], nil, ops.LinearOptions{Activation: kernels.SiLU})
+	}},
+	"Linears": {shapes: [][]int{{gatherIn, gatherHidden}, {gatherIn, gatherHidden}}, of: func(x, _ *gorgonia.Node, w gorgonia.Nodes) (*gorgonia.Node, error) {
+		out, err := ops.Linears(x, w, nil)
+		if err != nil {
+			return nil, err
+		}
+		return ops.Mul(out[0], out[1])
+	}},
+	"MLP": {shapes: [][]int{{gatherIn, gatherHidden}, {gatherHidden, gatherIn}}, of: func(x, _ *gorgonia.Node, w gorgonia.Nodes) (*gorgonia.Node, error) {
+		return ops.MLP(x, w[0], nil, w[1], nil, ops.MLPOptions{Activation: kernels.GELUTanh})
+	}},
+	"SwiGLUMLP, the gate frozen": {frozen: 1, shapes: [][]int{{gatherIn, gatherHidden}, {gatherIn, gatherHidden}, {gatherHidden, gatherIn}}, of: func(x, _ *gorgonia.Node, w gorgonia.Nodes) (*gorgonia.Node, error) {
+		return ops.SwiGLUMLP(x, w[0], w[1], w[2], ops.SwiGLUMLPBiases{})
+	}},
+	"an embedding and a head that share a table": {shapes: [][]int{{13, gatherIn}}, of: func(x, ids *gorgonia.Node, w gorgonia.Nodes) (*gorgonia.Node, error) {
+		y, err := ops.EmbeddingAs(w[0], ids, x.Dtype())
+		if err == nil {
+			y, err = ops.Add(x, y)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return ops.LinearCrossEntropy(y, w[0], ids, ops.LinearCrossEntropyOptions{})
+	}},
+	"layers that are computed again": {shapes: [][]int{{gatherIn, gatherHidden}, {gatherHidden, gatherIn}, {gatherIn, gatherIn}}, of: func(x, _ *gorgonia.Node, w gorgonia.Nodes) (*gorgonia.Node, error) {
+		from := x
+		for _, weight := range w[:2] {
+			var err error
+			if x, err = ops.Linear(x, weight, nil, ops.LinearOptions{Activation: kernels.SiLU}); err != nil {
+				return nil, err
+			}
+		}
+		x, err := ops.Recompute(x, from)
+		if err != nil {
+			return nil, err
+		}
+		return ops.Linear(x, w[2], nil, ops.LinearOptions{})
+	}},
+}
+
+// run returns the loss and the gradients of the weights that are not frozen, of the second of two runs, either by whole weights, where ranks is
+// nil, or by parts.
+func (c gathering) run(t *testing.T, dtype tensor.Dtype, rank int, ranks kernels.Holders) (loss float64, gradients [][]float64) {
+	random, g := rand.New(rand.NewPCG(7, uint64(rank))), gorgonia.NewGraph()
+	parameters := dtype
+	if dtype.Size() == 2 {
+		parameters = tensor.Float32
+	}
+	value := func(r *rand.Rand, shape ...int) *tensor.Dense {
+		data := make([]float64, tensor.Shape(shape).TotalSize())
+		for i := range data {
+			data[i] = r.NormFloat64()
+		}
+		v, err := ops.Converted(tensor.New(tensor.WithShape(shape...), tensor.WithBacking(data)), parameters)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	x := gorgonia.Must(ops.Cast(gorgonia.NodeFromAny(g, value(random, gatherRows, gatherIn), gorgonia.WithName("x")), dtype))
+	ids := make([]int, gatherRows)
+	for i := range ids {
+		ids[i] = random.IntN(13)
+	}
+	index := gorgonia.NodeFromAny(g, tensor.New(tensor.WithShape(gatherRows), tensor.WithBacking(ids)), gorgonia.WithName("ids"))
+	same := rand.New(rand.NewPCG(8, 8))
+	var weights, leaves gorgonia.Nodes
+	for i, shape := range c.shapes {
+		v := value(same, shape...)
+		if ranks != nil {
+			var err error
+			if v, err = ops.PartOf(ranks, v); err != nil {
+				t.Fatal(err)
+			}
+		}
+		leaf := gorgonia.NodeFromAny(g, v, gorgonia.WithName(fmt.Sprint("w", i)))
+		w := leaf
+		if ranks != nil {
+			var err error
+			if w, err = ops.Whole(leaf, ranks, shape...); err != nil {
+				t.Fatal(err)
+			}
+			if of, by := ops.WholeOf(leaf); of != w || by != ranks {
+				t.Errorf("a part's whole is %v of %v", of, by)
+			}
+		}
+		leaves, weights = append(leaves, leaf), append(weights, w)
+	}
+	y, err := c.of(x, index, weights)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !y.IsScalar() {
+		y = gorgonia.Must(ops.Sum(gorgonia.Must(ops.Mul(y, y))))
+	}
+	trained := leaves[c.frozen:]
+	nodes, err := gorgonia.Grad(y, trained...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ops.ReuseMemory(g)
+	ops.Keep(append(nodes, y)...)
+	m, err := ops.NewMachine(g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	for range 2 {
+		run(t, m)
+	}
+	for _, n := range nodes {
+		gradients = append(gradients, listed(t, n.Value()))
+	}
+	number, err := ops.ReadNumber(y.Value())
+	if err == nil {
+		loss, err = number.Float64()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return loss, gradients
+}
+
+// listed are the elements of a value.
+func listed(t *testing.T, v gorgonia.Value) []float64 {
+	view, err := ops.TensorOf(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := make([]float64, view.Elements())
+	for i := range list {
+		list[i] = kernels.HostElement(view, i)
+	}
+	return list
+}
+
+// What is no part of what it is to be is named, and so is an op that cannot read a whole.
+func TestWholeRefuses(t *testing.T) {
+	g, ranks := gorgonia.NewGraph(), holder{newMeeting(4), 1}
+	part := gorgonia.NewMatrix(g, tensor.Float32, gorgonia.WithShape(1, 2), gorgonia.WithName("part"), gorgonia.WithInit(gorgonia.Ones()))
+	ints := gorgonia.NewMatrix(g, tensor.Int, gorgonia.WithShape(1, 2), gorgonia.WithName("ints"))
+	for want, c := range map[string]struct {
+		part  *gorgonia.Node
+		ranks kernels.Holders
+		shape []int
+	}{
+		"Whole: part is nil, it needs to be a node":                                               {nil, ranks, []int{2, 4}},
+		"Whole: ranks is empty, it needs to be those that hold the parts":                         {part, nil, []int{2, 4}},
+		"Whole: part is int, it needs to be float32, float64":                                     {ints, ranks, []int{2, 4}},
+		"Whole: shape is [], it needs at least one axis":                                          {part, ranks, nil},
+		"Whole: shape is [2 0], it needs at least one axis, and none that is empty":               {part, ranks, []int{2, 0}},
+		"Whole: part has shape [1 2], rank 1 of 4 needs [1 3] of [2 5], and each rank an element": {part, ranks, []int{2, 5}},
+		"Whole: part has shape [1 2], rank 1 of 4 needs [1 1] of [1 3], and each rank an element": {part, ranks, []int{1, 3}},
+	} {
+		if _, err := ops.Whole(c.part, c.ranks, c.shape...); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("the error is %v, it needs to say %q", err, want)
+		}
+	}
+	g = gorgonia.NewGraph()
+	part = gorgonia.NewMatrix(g, tensor.Float32, gorgonia.WithShape(1, 2), gorgonia.WithName("part"), gorgonia.WithInit(gorgonia.Ones()))
+	gorgonia.Must(gorgonia.Square(gorgonia.Must(ops.Whole(part, ranks, 2, 4))))
+	m, err := ops.NewMachine(g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.RunAll(); err == nil || !strings.Contains(err.Error(), "reads the whole of part, which only ops of this package can") {
+		t.Errorf("the error of Square is %v", err)
+	}
+}
+
+// Ops whose weights are collected have the results of ops that have them whole, with the gradients of all ranks added up, in every type:
+// float64's bits but for the sums over ranks. In 16 bits the weights travel in these, and gradients in float32.
+func TestWhole(t *testing.T) {
+	const size = 3
+	for name, c := range gatherings {
+		for _, dtype := range []tensor.Dtype{tensor.Float64, tensor.Float32, ops.BFloat16} {
+			t.Run(fmt.Sprintf("%s, %v", name, dtype), func(t *testing.T) {
+				m := newMeeting(size)
+				var losses [size]float64
+				var parts [size][][]float64
+				var ranks sync.WaitGroup
+				for rank := range size {
+					ranks.Go(func() { losses[rank], parts[rank] = c.run(t, dtype, rank, holder{m, rank}) })
+				}
+				ranks.Wait()
+				bound := map[tensor.Dtype]float64{tensor.Float64: 1e-14}[dtype]
+				if bound == 0 {
+					bound = 1e-6
+				}
+				sums := make([][]float64, len(c.shapes)-c.frozen)
+				for rank := range size {
+					loss, gradients := c.run(t, dtype, rank, nil)
+					if loss != losses[rank] {
+						t.Errorf("rank %d: the loss is %v, of whole weights %v", rank, losses[rank], loss)
+					}
+					for i, g := range gradients {
+						if sums[i] == nil {
+							sums[i] = make([]float64, len(g))
+						}
+						for k, x := range g {
+							sums[i][k] += x
+						}
+					}
+				}
+				for i, want := range sums {
+					got := slices.Concat(parts[0][i], parts[1][i], parts[2][i])
+					largest := 0.0
+					for _, x := range want {
+						largest = max(largest, math.Abs(x))
+					}
+					for k, x := range want {
+						if len(got) != len(want) || !(math.Abs(got[k]-x) <= bound*largest) {
+							t.Fatalf("the gradient of weight %d is %v, of whole weights %v", c.frozen+i, got, want)
+						}
+					}
+				}
+				if dtype == ops.BFloat16 && !strings.HasPrefix(name, "an embedding") && m.halves == 0 {
+					t.Errorf("the weights have travelled in float32")
+				}
+			})
+		}
+	}
+}
