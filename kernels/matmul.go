@@ -9,6 +9,8 @@ import (
 //
 //	C = act(A·B + bias)     or, to accumulate,     C ← C + A·B + bias     or, with Z,     C = (A·B + bias)·act'(Z)
 //
+//	or, with Z and Up,     C = (A·B + bias)·Up·act'(Z)     DUp = (A·B + bias)·act(Z)
+//
 // A and B may have any strides on every axis, so that a transpose is a [Tensor.Permute] and an axis of stride 0
 // broadcasts. They have one dtype, or A is F32 and B a 16-bit one, such as a weight that is kept in less memory than it is computed
 // with: its numbers count as they are. Sums are in [DType.Wide] of A's.
@@ -21,6 +23,9 @@ type MatMul struct {
 	// Z, (batch..., m, n) of C's dtype with a contiguous last axis, is what an activation was applied to whose result has the gradient
 	// A·B + bias: C is then the gradient of Z. Or it is left out.
 	Z Tensor
+	// Up, as Z is, is what the result of the activation, SiLU, was multiplied by before it had that gradient: C is then the gradient of
+	// Z, and DUp that of Up. Or it is left out.
+	Up Tensor
 	// Accumulate adds to C, which then has no activation.
 	Accumulate bool
 	// Precision is how exact the product of float32 tensors needs to be.
@@ -32,6 +37,7 @@ type MatMul struct {
 type MatMulOutputs struct {
 	C   Tensor // (batch..., m, n), last axis contiguous
 	Pre Tensor // the same: receives what the activation is applied to, or left out
+	DUp Tensor // the same, of C's dtype: receives the gradient of Up where that is given
 	// ColumnSums, (n) row-major, receives Σ over all rows of C, before or after C is rounded: a bias's gradient; or left out.
 	ColumnSums Tensor
 }
@@ -63,7 +69,7 @@ func (m *MatMul) Dims() (rows, columns, depth int) {
 	return a[len(a)-2], b[len(b)-1], a[len(a)-1]
 }
 
-// OutputShape returns the shape that C, Pre and Z need.
+// OutputShape returns the shape that C, Pre, Z, Up and DUp need.
 func (m *MatMul) OutputShape() []int {
 	shape := slices.Clone(m.A.Shape)
 	_, shape[len(shape)-1], _ = m.Dims()
@@ -108,8 +114,13 @@ func (m *MatMul) Validate() error {
 	if m.Accumulate && m.Activation != NoActivation {
 		return fmt.Errorf("activation is %v, it needs to be NoActivation to accumulate", m.Activation)
 	}
-	if m.Z.IsSet() && m.Accumulate {
+	switch {
+	case m.Z.IsSet() && m.Accumulate:
 		return fmt.Errorf("z has shape %v, it needs to be left out to accumulate", m.Z.Shape)
+	case m.Up.IsSet() && !m.Z.IsSet():
+		return fmt.Errorf("up has shape %v, it needs z beside it, which is missing", m.Up.Shape)
+	case m.Up.IsSet() && m.Activation != SiLU:
+		return fmt.Errorf("activation is %v, it needs to be SiLU where up is given", m.Activation)
 	}
 	return m.Precision.Validate()
 }
@@ -122,6 +133,9 @@ func (m *MatMul) Check(out MatMulOutputs) error {
 	if m.Z.IsSet() && out.Pre.IsSet() {
 		return fmt.Errorf("pre has shape %v, it needs to be left out where z is given", out.Pre.Shape)
 	}
+	if out.DUp.IsSet() && !m.Up.IsSet() {
+		return fmt.Errorf("dUp has shape %v, it needs to be left out where up is", out.DUp.Shape)
+	}
 	own, shape := [2]DType{m.A.DType, m.A.DType.Wide()}, m.OutputShape()
 	return checkOperands(
 		operand{name: "a", tensor: m.A, shape: m.A.Shape, dtypes: own},
@@ -130,6 +144,8 @@ func (m *MatMul) Check(out MatMulOutputs) error {
 		operand{name: "c", tensor: out.C, shape: shape, dtypes: own, layout: writtenRows},
 		operand{name: "pre", tensor: out.Pre, shape: shape, dtypes: own, layout: writtenRows, isOptional: true},
 		like("z", m.Z, shape, out.C.DType).optional(),
+		like("up", m.Up, shape, out.C.DType).optional(),
+		operand{name: "dUp", tensor: out.DUp, shape: shape, dtypes: [2]DType{out.C.DType}, layout: writtenRows, isOptional: !m.Up.IsSet()},
 		ownOrWide("columnSums", out.ColumnSums, shape[len(shape)-1:], m.A.DType).optional(),
 	)
 }

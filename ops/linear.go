@@ -105,8 +105,11 @@ func withLastAxis(shape []int, length int) []int {
 	return append(append([]int(nil), shape[:len(shape)-1]...), length)
 }
 
-// asMatrix views a row-major tensor as the matrix of its rows.
+// asMatrix views a row-major tensor as the matrix of its rows. A matrix is one already, however it lies.
 func asMatrix(t kernels.Tensor) kernels.Tensor {
+	if len(t.Shape) == 2 {
+		return t
+	}
 	columns := t.Shape[len(t.Shape)-1]
 	return t.Reshape(t.Elements()/columns, columns)
 }

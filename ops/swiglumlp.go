@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/stheno-ml/stheno/kernels"
@@ -24,15 +25,20 @@ func SwiGLUMLP(x, gate, up, down *gorgonia.Node, biases SwiGLUMLPBiases) (*gorgo
 }
 
 type swiGLUMLP struct {
-	linears  // gate and up
-	down     layerWeight
-	gate, up kernels.Tensor // what the layers gave
-	h, dh    kernels.Tensor // their gated product, and its gradient
-	apart    [2]kernels.Tensor
+	linears // gate and up
+	down    layerWeight
+	z       kernels.Tensor // what the layers gave, side by side
+	h       kernels.Tensor // their gated product
 }
 
 // first are the inputs of the first two layers, or their gradients.
 func (*swiGLUMLP) first(in []kernels.Tensor) []kernels.Tensor { return in[:5] }
+
+// halves are the parts of gate and up in a matrix that has them side by side.
+func (*swiGLUMLP) halves(t kernels.Tensor) (gate, up kernels.Tensor) {
+	hidden := t.Shape[1] / 2
+	return t.Slice(1, 0, hidden), t.Slice(1, hidden, 2*hidden)
+}
 
 func (k *swiGLUMLP) outputs(in []kernels.Tensor) ([]kernels.Tensor, error) {
 	x, gate, up := in[0], in[1], in[3]
@@ -56,20 +62,19 @@ func (k *swiGLUMLP) outputs(in []kernels.Tensor) ([]kernels.Tensor, error) {
 func (k *swiGLUMLP) source() source { return fromSaved }
 
 func (k *swiGLUMLP) forward(r *run, in, out []kernels.Tensor) error {
-	rows := asMatrix(in[0]).Shape[0]
+	rows, hidden := asMatrix(in[0]).Shape[0], in[1].Shape[1]
 	lend := r.scratch
 	if r.wanted != nil {
 		lend = r.keep
 	}
-	for _, t := range []*kernels.Tensor{&k.gate, &k.up, &k.h} {
-		if err := lend(t, in[0].DType, rows, in[1].Shape[1]); err != nil {
-			return err
-		}
-	}
-	if err := k.linears.forward(r, k.first(in), []kernels.Tensor{k.gate, k.up}); err != nil {
+	if err := errors.Join(lend(&k.z, in[0].DType, rows, 2*hidden), lend(&k.h, in[0].DType, rows, hidden)); err != nil {
 		return err
 	}
-	if err := r.SwiGLU(k.gate, k.up, k.h); err != nil {
+	gate, up := k.halves(k.z)
+	if err := k.linears.forward(r, k.first(in), []kernels.Tensor{gate, up}); err != nil {
+		return err
+	}
+	if err := r.SwiGLU(gate, up, k.h); err != nil {
 		return err
 	}
 	down, err := k.down.in(r, in[0].DType, in[5], r.wants(0) || r.wants(1) || r.wants(2) || r.wants(3) || r.wants(4))
@@ -85,7 +90,7 @@ func (k *swiGLUMLP) forward(r *run, in, out []kernels.Tensor) error {
 //
 // and the gradient of a bias is the sum over the rows of its layer's.
 func (k *swiGLUMLP) backward(r *run, in, dOut, d []kernels.Tensor) error {
-	x, dy, hidden := asMatrix(in[0]), asMatrix(dOut[0]), in[1].Shape[1]
+	x, dy := asMatrix(in[0]), asMatrix(dOut[0])
 	if err := k.ofLayer(r, k.h, dy, d[5], d[6]); err != nil {
 		return err
 	}
@@ -96,29 +101,17 @@ func (k *swiGLUMLP) backward(r *run, in, dOut, d []kernels.Tensor) error {
 	if !wanted {
 		return nil
 	}
-	if err := r.scratch(&k.dh, x.DType, x.Shape[0], hidden); err != nil {
+	if err := r.scratch(&k.dz, x.DType, k.z.Shape...); err != nil {
 		return err
 	}
-	if err := r.MatMul(&kernels.MatMul{A: dy, B: k.down.of(in[5]).Permute(1, 0)}, kernels.MatMulOutputs{C: k.dh}); err != nil {
+	gate, up := k.halves(k.z)
+	dGate, dUp := k.halves(k.dz)
+	product := kernels.MatMul{A: dy, B: k.down.of(in[5]).Permute(1, 0), Z: gate, Up: up, Activation: kernels.SiLU}
+	if err := r.MatMul(&product, kernels.MatMulOutputs{C: dGate, DUp: dUp}); err != nil {
 		return err
 	}
+	each := []kernels.Tensor{dGate, dUp}
 	weights, _ := k.layers(k.first(in))
-	each, err := k.weights.gradients(r, &k.dz, x.DType, x.Shape[0], weights)
-	if err != nil {
-		return err
-	}
-	for i := range each {
-		if each[i].IsSet() {
-			continue
-		}
-		if err := r.scratch(&k.apart[i], x.DType, x.Shape[0], hidden); err != nil {
-			return err
-		}
-		each[i] = k.apart[i]
-	}
-	if err := r.SwiGLUBackward(k.gate, k.up, k.dh, each[0], each[1]); err != nil {
-		return err
-	}
 	dWeights, dBiases := k.layers(k.first(d))
 	for i := range each {
 		if err := k.ofLayer(r, x, each[i], dWeights[i], dBiases[i]); err != nil {

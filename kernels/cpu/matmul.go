@@ -8,7 +8,7 @@ import (
 	"github.com/stheno-ml/stheno/kernels/cpu/internal/simd"
 )
 
-// MatMul computes C = act(A·B + bias), or adds A·B + bias to C, or computes C = (A·B + bias)·act'(Z).
+// MatMul computes C = act(A·B + bias), or adds A·B + bias to C, or computes C = (A·B + bias)·act'(Z), or both gradients of silu(Z)·Up.
 //
 // C is cut into blocks of columns, whose part of B, a slice of the depth at a time, is packed into the second-level
 // cache. Against it go strips of rows of A, small enough to stay there too with their part of C. A task is a block of
@@ -19,14 +19,19 @@ func (b *Backend) MatMul(m *kernels.MatMul, out kernels.MatMulOutputs) error {
 		return err
 	}
 	product := *m
-	if product.Z = (kernels.Tensor{}); m.Z.IsSet() {
+	if product.Z, product.Up = (kernels.Tensor{}), (kernels.Tensor{}); m.Z.IsSet() {
 		product.Activation = kernels.NoActivation
 	}
 	b.multiply(&product, out)
-	if m.Z.IsSet() {
-		if err := b.ActivateBackward(m.Activation, m.Z, out.C, out.C); err != nil {
-			return err
-		}
+	var err error
+	switch {
+	case m.Up.IsSet():
+		err = b.SwiGLUBackward(m.Z, m.Up, out.C, out.C, out.DUp)
+	case m.Z.IsSet():
+		err = b.ActivateBackward(m.Activation, m.Z, out.C, out.C)
+	}
+	if err != nil {
+		return err
 	}
 	if out.ColumnSums.IsSet() {
 		return b.SumRows(out.C, out.ColumnSums, false)

@@ -292,6 +292,17 @@ func testMatMulGradient[T kernels.Float](t *testing.T) {
 				err := backend.MatMul(m, kernels.MatMulOutputs{C: c.Tensor, ColumnSums: sums.Tensor})
 				return []result{resultOf("c", c, ref, pt), resultOf("column sums", sums, refSums, ptSums)}, err
 			})
+			if act != kernels.SiLU {
+				continue
+			}
+			up, dUp := newField[T](r, i, s[0], s[1]), newField[T](r, i, s[0], s[1])
+			m.Up = up.Tensor
+			_, ref, refUp := reference.SwiGLU(z.values(), up.values(), product)
+			_, pt, ptUp := reference.SwiGLU(z.typed(), up.typed(), plain)
+			verify[T](t, fmt.Sprint(s, " gated"), func(backend *cpu.Backend) ([]result, error) {
+				err := backend.MatMul(m, kernels.MatMulOutputs{C: c.Tensor, DUp: dUp.Tensor})
+				return []result{resultOf("c", c, ref, pt), resultOf("dUp", dUp, refUp, ptUp)}, err
+			})
 		}
 	}
 }

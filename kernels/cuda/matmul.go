@@ -12,8 +12,8 @@ import (
 	"github.com/stheno-ml/stheno/kernels"
 )
 
-// MatMul computes C = act(A·B + bias), or adds A·B + bias to C, or computes C = (A·B + bias)·act'(Z). Products of 16-bit tensors are
-// summed in float32.
+// MatMul computes C = act(A·B + bias), or adds A·B + bias to C, or computes C = (A·B + bias)·act'(Z), or both gradients of silu(Z)·Up.
+// Products of 16-bit tensors are summed in float32.
 func (d *Device) MatMul(m *kernels.MatMul, out kernels.MatMulOutputs) error {
 	if err := d.checkMatMul(m, out); err != nil {
 		return err

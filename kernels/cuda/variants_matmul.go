@@ -66,6 +66,7 @@ type matmul90 struct {
 	bRows      bool   // B's rows are contiguous, rather than its columns
 	activation string // of 16-bit results, "" for none
 	slope      string // the activation whose derivative multiplies 16-bit results, "" for none
+	gated      bool   // what the activation was multiplied by has a gradient too
 }
 
 func (v matmul90) name() string {
@@ -76,6 +77,9 @@ func (v matmul90) name() string {
 	}
 	if v.slope != "" {
 		name += "_slope_" + v.slope
+	}
+	if v.gated {
+		name += "_gated"
 	}
 	return name
 }
@@ -88,6 +92,9 @@ var matmulActivations = []string{"", "GELUTanh", "GELUErf", "SiLU", "ReLUSquared
 func hasSlope(activation string) bool {
 	return activation == "GELUTanh" || activation == "SiLU" || activation == "ReLUSquared"
 }
+
+// gatedActivation is the one of a gated MLP.
+const gatedActivation = "SiLU"
 
 // sharedBytes adds barriers for what comes into the buffers, where something does.
 func (v matmul90) sharedBytes() int {
@@ -105,18 +112,21 @@ func matmul90Variants() []matmul90 {
 		for _, bRows := range []bool{false, true} {
 			for _, aColumns := range []bool{false, true} {
 				for _, tile := range []matmulTile{wideTile, broadTile, turnTile} {
-					list = append(list, matmul90{tile, e, aColumns, bRows, "", ""})
+					list = append(list, matmul90{matmulTile: tile, element: e, aColumns: aColumns, bRows: bRows})
 				}
 			}
 			for _, activation := range matmulActivations[1:] {
-				list = append(list, matmul90{broadTile, e, false, bRows, activation, ""}, matmul90{turnTile, e, false, bRows, activation, ""})
+				for _, tile := range []matmulTile{broadTile, turnTile} {
+					list = append(list, matmul90{matmulTile: tile, element: e, bRows: bRows, activation: activation})
+				}
 				if !bRows && hasSlope(activation) {
-					list = append(list, matmul90{broadTile, e, false, bRows, "", activation})
+					list = append(list, matmul90{matmulTile: broadTile, element: e, slope: activation})
 				}
 			}
 		}
+		list = append(list, matmul90{matmulTile: broadTile, element: e, slope: gatedActivation, gated: true})
 	}
-	return append(list, matmul90{onePartTile, elementF16, false, false, "", ""}, matmul90{twoPartsTile, elementF16, false, false, "", ""})
+	return append(list, matmul90{matmulTile: onePartTile, element: elementF16}, matmul90{matmulTile: twoPartsTile, element: elementF16})
 }
 
 // module says how a kernel is compiled.
@@ -139,6 +149,9 @@ func (v matmul90) module() compiledModule {
 	}
 	if v.slope != "" {
 		m.Defines = append(m.Defines, "SLOPE="+v.slope)
+	}
+	if v.gated {
+		m.Defines = append(m.Defines, "GATED=true")
 	}
 	return m
 }

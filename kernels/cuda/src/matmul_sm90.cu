@@ -2,7 +2,8 @@
 //   -DKERNEL=name -DELEMENT_BF16 or -DELEMENT_F16, -DIN_TURNS=, -DROW_BLOCKS=, -DTILE_COLUMNS=, -DSTAGES=, -DCLUSTER=,
 //   -DSPLIT_PARTS= as MatMulShape takes them,
 //   -DA_COLUMNS where A's columns are contiguous rather than its rows, -DB_ROWS where B's rows are rather than its columns,
-//   -DACTIVATION=... for results that go through one, or -DSLOPE=... for those that are multiplied by the derivative of one.
+//   -DACTIVATION=... for results that go through one, or -DSLOPE=... for those that are multiplied by the derivative of one, with
+//   -DGATED=true where what the activation was multiplied by has a gradient too.
 #include "matmul_sm90.cuh"
 
 using Shape = MatMulShape<IN_TURNS, ROW_BLOCKS, TILE_COLUMNS, STAGES, CLUSTER, SPLIT_PARTS>;

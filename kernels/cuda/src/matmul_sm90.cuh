@@ -19,7 +19,8 @@
 // which results are multiplied by. Of two parts, hi·hi + hi·lo + lo·hi are summed; the tensor cores cut sums off instead of
 // rounding them, so each slice's are added to the others by ordinary additions.
 //
-// Where C has the slope of an activation as a factor, what that was applied to comes into the buffers from which C leaves.
+// Where C has the slope of an activation as a factor, what that was applied to comes into the buffers from which C leaves. Gated, so
+// does what multiplied the activation, and its gradient leaves too.
 #pragma once
 #include "matmul.cuh"
 #include "ring.cuh"
@@ -30,6 +31,10 @@
 #endif
 #ifndef SLOPE
 #define SLOPE NoActivation
+#endif
+// GATED is true where the results are both gradients of act(Pre)·Up; their activation is SiLU.
+#ifndef GATED
+#define GATED false
 #endif
 
 // RowBlocks is how many times 64 rows a warpgroup has; SplitParts is 0 where operands are not split.
@@ -484,6 +489,60 @@ template <class Shape> struct Consumer {
     }
     passed += Passing;
   }
+  // deliverGated finishes a tile of the gradients of silu(Pre)·Up: sum·Up·silu'(Pre), and sum·silu(Pre). Pre and Up are places 0 and 1 of
+  // the inner axis of their map, and so are the gradients. A box of each comes into two of the warp's buffers, while those before it are
+  // computed, and the gradients take their places.
+  DEVICE void deliverGated(const Piece& p, uint32_t buffers, uint32_t arrived, uint32_t& passed) const {
+    static_assert(!Shape::Scaled && Shape::OutBuffers == 4);
+    constexpr int Passing = Shape::Blocks * Shape::Boxes;
+    const int lane = threadIdx.x & 31, warp = threadIdx.x % 128 / 32;
+    const auto rowOf = [&](int n) { return p.row + ((Shape::Turns ? 0 : group) * Shape::Blocks + n % Shape::Blocks) * 64 + warp * 16; };
+    const auto columnOf = [&](int n) { return p.column + n / Shape::Blocks * 64; };
+    const auto bring = [&](int n) {
+      const uint32_t pair = (passed + n) % 2;
+      if (n < Passing && lane == 0) {
+        storeWait<0>();
+        barrierExpect(arrived + 8 * pair, 2 * Shape::OutBytes);
+        for (int of = 0; of < 2; of++)
+          loadBox(buffers + (2 * pair + of) * Shape::OutBytes, mapPre, arrived + 8 * pair, columnOf(n), rowOf(n), of, 0);
+      }
+      __syncwarp();
+    };
+    sharedToAsync();  // sums of others may have come through the buffers
+    __syncwarp();
+    bring(0);
+#pragma unroll
+    for (int n = 0; n < Passing; n++) {
+      const int box = n / Shape::Blocks, block = n % Shape::Blocks;
+      const uint32_t pair = (passed + n) % 2, buffer = buffers + 2 * pair * Shape::OutBytes;
+      barrierWait(arrived + 8 * pair, (passed + n) / 2 & 1);
+      bring(n + 1);
+#pragma unroll
+      for (int i = 0; i < 16; i += 4) {
+        uint32_t pre[4], up[4];
+        const uint32_t place = buffer + lane % 16 * 128 + ((i / 2 + lane / 16) ^ (lane & 7)) * 16;
+        loadMatrix4(pre, place);
+        loadMatrix4(up, place + Shape::OutBytes);
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+          const float2 z = unpack(pre[j]), u = unpack(up[j]);
+          const float* x = &sum[block][32 * box + 2 * (i + j)];
+          const float low = sigmoid(-1.4426950409f * z.x), high = sigmoid(-1.4426950409f * z.y);
+          pre[j] = pack(x[0] * u.x * slopeOf(low, z.x), x[1] * u.y * slopeOf(high, z.y));
+          up[j] = pack(x[0] * (z.x * low), x[1] * (z.y * high));
+        }
+        storeMatrix4(place, pre[0], pre[1], pre[2], pre[3]);
+        storeMatrix4(place + Shape::OutBytes, up[0], up[1], up[2], up[3]);
+      }
+      sharedToAsync();
+      __syncwarp();
+      if (lane == 0) {
+        for (int of = 0; of < 2; of++) storeBox(mapC, buffer + of * Shape::OutBytes, columnOf(n), rowOf(n), of, 0);
+        storeCommit();
+      }
+    }
+    passed += Passing;
+  }
   // sumColumns writes the sums of 64 columns over the warp's rows. Threads that have the same columns of other rows share them out.
   DEVICE void sumColumns(const Piece& p, int box, float (&x)[16]) const {
     const int column = p.column + box * 64 + threadIdx.x % 32 * 2;
@@ -646,8 +705,9 @@ DEVICE void consume(const CUtensorMap* mapC, const CUtensorMap* mapPre, const Ma
     }
     if (p.to < s.slices) consumer.collect(pieces.clusterOf((pieces.at + s.slices - 1) / s.slices * s.slices - 1), leaving);
     if constexpr (SLOPE != NoActivation) {
-      const uint32_t warp = group * 4 + threadIdx.x % 128 / 32;
-      consumer.deliverSloped(p, leaving.buffers, shared + Shape::ArrivedAt + warp * Shape::OutBuffers * 8, passed);
+      const uint32_t warp = group * 4 + threadIdx.x % 128 / 32, arrived = shared + Shape::ArrivedAt + warp * Shape::OutBuffers * 8;
+      if constexpr (GATED) consumer.deliverGated(p, leaving.buffers, arrived, passed);
+      else consumer.deliverSloped(p, leaving.buffers, arrived, passed);
     } else {
       consumer.deliver(p, leaving, waiting);
     }
