@@ -108,6 +108,8 @@ type call struct {
 	dOutNodes  gorgonia.Nodes
 	dOutValues []gorgonia.Value
 
+	spends bool // the gradient op may write over the gradients of the outputs, its only operands
+
 	asked func(i int) bool // whether the gradient of an input is wanted; nil while no one differentiates
 
 	// What the last forward run left.

@@ -45,6 +45,38 @@ func gpu(t testing.TB) *ops.Device {
 	return d
 }
 
+// single is a rank whose part is all.
+type single struct{}
+
+func (single) Rank() int                            { return 0 }
+func (single) Size() int                            { return 1 }
+func (single) CollectParts(...kernels.Tensor) error { return nil }
+func (single) SumParts(...kernels.Tensor) error     { return nil }
+
+// On a device too, ops whose weights are collected have the results of ops that have them: the same numbers, up to how products are cut.
+func TestWholeOnTheDevice(t *testing.T) {
+	d := gpu(t)
+	for name, c := range gatherings {
+		for dtype, bound := range map[tensor.Dtype]float64{tensor.Float32: 1e-5, ops.BFloat16: 1e-2} {
+			t.Run(fmt.Sprintf("%s, %v", name, dtype), func(t *testing.T) {
+				loss, gradients := c.run(t, d, dtype, 0, nil)
+				gathered, others := c.run(t, d, dtype, 0, single{})
+				if !(math.Abs(gathered/loss-1) <= bound) || len(others) != len(gradients) {
+					t.Errorf("the loss is %v, of whole weights %v", gathered, loss)
+				}
+				for i, want := range gradients {
+					largest := max(slices.Max(want), -slices.Min(want))
+					for k, x := range want {
+						if !(math.Abs(others[i][k]-x) <= bound*largest) {
+							t.Fatalf("number %d of the gradient of weight %d is %v, of whole weights %v", k, c.frozen+i, others[i][k], x)
+						}
+					}
+				}
+			})
+		}
+	}
+}
+
 // random is a float32 value of the host.
 func random(seed uint64, shape ...int) *tensor.Dense {
 	r := rand.New(rand.NewPCG(seed, 3))

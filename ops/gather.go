@@ -229,16 +229,20 @@ func (k *gather) forward(r *run, in, out []kernels.Tensor) error {
 	return k.of.ranks.CollectParts(out[0])
 }
 
-// backward leaves the gradient of the whole alone, which others may read.
+// backward leaves the gradient of the whole alone where others may read it.
 func (k *gather) backward(r *run, _, dOut, d []kernels.Tensor) error {
-	if err := r.scratch(&k.sum, dOut[0].DType, dOut[0].Shape...); err != nil {
+	sum := dOut[0]
+	if !r.c.spends {
+		if err := r.scratch(&k.sum, sum.DType, sum.Shape...); err != nil {
+			return err
+		}
+		if err := r.Copy(k.sum, sum); err != nil {
+			return err
+		}
+		sum = k.sum
+	}
+	if err := k.of.ranks.SumParts(sum); err != nil {
 		return err
 	}
-	if err := r.Copy(k.sum, dOut[0]); err != nil {
-		return err
-	}
-	if err := k.of.ranks.SumParts(k.sum); err != nil {
-		return err
-	}
-	return r.Copy(d[0].Reshape(d[0].Elements()), ownPart(k.of.ranks, k.sum))
+	return r.Copy(d[0].Reshape(d[0].Elements()), ownPart(k.of.ranks, sum))
 }

@@ -171,6 +171,7 @@ func (g *gradients) Do(operands ...gorgonia.Value) (gorgonia.Value, error) {
 			take(&dOut[i])
 		}
 	}
+	c.spends = g.isSoleReader()
 	list, err := c.backward(values, operands[next:], dOut)
 	if err != nil {
 		return nil, runError(c.name, err)
@@ -192,6 +193,13 @@ func (g *gradients) Do(operands ...gorgonia.Value) (gorgonia.Value, error) {
 		}
 	}
 	return token(), nil
+}
+
+// isSoleReader reports whether nothing else reads what this reads, whose memory is given back behind it: it may be written over.
+func (g *gradients) isSoleReader() bool {
+	g.memory.look()
+	shared := func(r *result) bool { return r.held || r.readers != 1 || r.place == nil }
+	return g.memory.pool.shared && len(g.memory.reads) == len(g.reads) && !slices.ContainsFunc(g.memory.reads, shared)
 }
 
 // tell tells those who wait for gradients of theirs.

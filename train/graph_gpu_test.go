@@ -19,6 +19,7 @@ import (
 
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/ops"
+	"github.com/stheno-ml/stheno/train/checkpoint"
 	"github.com/stheno-ml/stheno/train/data"
 	"github.com/stheno-ml/stheno/train/distributed"
 	"gorgonia.org/gorgonia"
@@ -50,6 +51,10 @@ type training struct {
 	prepare      func(*Loop)
 	ranks        *distributed.Group
 	shard        bool
+	holds        bool               // the weights are shared out
+	sharers      *distributed.Group // of sequences, nil for none
+	checkpoints  *checkpoint.Folder
+	resume       bool
 }
 
 func (c training) batches(t testing.TB) data.Batches {
@@ -76,14 +81,20 @@ func (c training) batches(t testing.TB) data.Batches {
 func (c training) loop(t testing.TB, hook Hook) *Loop {
 	t.Helper()
 	batches := c.batches(t)
+	batches = ShareSequences(batches, c.sharers)
 	parameters := nn.NewParameters(3)
 	if c.device != nil {
 		if err := parameters.MoveTo(c.device); err != nil {
 			t.Fatal(err)
 		}
 	}
+	if c.holds {
+		if err := parameters.ShareOut(c.ranks); err != nil {
+			t.Fatal(err)
+		}
+	}
 	l, err := NewLoop(LoopConfig{
-		Device: c.device, Data: batches, Steps: c.steps, Hooks: []Hook{hook},
+		Device: c.device, Data: batches, Steps: c.steps, Hooks: []Hook{hook}, Checkpoints: c.checkpoints, CheckpointParts: c.resume,
 		Model: func(g *gorgonia.ExprGraph, in Inputs) (Outputs, error) {
 			var m interface {
 				Loss(tokens, targets *gorgonia.Node) (*gorgonia.Node, error)
@@ -96,7 +107,7 @@ func (c training) loop(t testing.TB, hook Hook) *Loop {
 				m, err = nn.NewLlama(g, config)
 			} else {
 				config := c.model
-				config.Parameters = parameters
+				config.Parameters, config.Attention.Ranks = parameters, c.sharers
 				m, err = nn.NewGPT(g, config)
 			}
 			if err != nil {
@@ -114,6 +125,11 @@ func (c training) loop(t testing.TB, hook Hook) *Loop {
 	}
 	if c.prepare != nil {
 		c.prepare(l)
+	}
+	if c.resume {
+		if _, err := l.Resume(); err != nil && !errors.Is(err, checkpoint.ErrNone) {
+			t.Fatal(err)
+		}
 	}
 	return l
 }

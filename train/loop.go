@@ -253,8 +253,8 @@ func (l *Loop) graph(b data.Batch, training bool) (*graph, error) {
 
 // prepare scales the loss of a graph that trains, and on a device has its gradients travel while others are computed.
 func (l *Loop) prepare(t *graph) error {
-	if sharers := sharersOf(l.c.Data); l.c.Device != nil && (sharers.Size() == 1 || sharers == l.ranks()) {
-		l.optimizer.joinEarly(t.trained) // where those who share are a part of all, their attention travels first
+	if sharers := sharersOf(l.c.Data); l.c.Device != nil && !l.optimizer.hasParts && (sharers.Size() == 1 || sharers == l.ranks()) {
+		l.optimizer.joinEarly(t.trained) // where those who share are a part of all, or weights are shared out, others travel first
 	}
 	return l.optimizer.ScaleLoss(t.g)
 }

@@ -22,8 +22,11 @@ import (
 	"github.com/stheno-ml/stheno/kernels/cuda"
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/ops"
+	"github.com/stheno-ml/stheno/safetensors"
+	"github.com/stheno-ml/stheno/train/checkpoint"
 	"github.com/stheno-ml/stheno/train/data"
 	"github.com/stheno-ml/stheno/train/distributed"
+	"gorgonia.org/gorgonia"
 )
 
 // This file trains on several GPUs, each in a process of its own: the test's binary is started again as each of the ranks.
@@ -39,6 +42,9 @@ type rankTraining struct {
 	Accumulation int
 	BFloat16     bool
 	Shard        bool
+	Weights      bool   // are shared out
+	Sequences    bool   // are shared, by a group that has a network of its own
+	Folder       string // for checkpoints that all write and read, empty for none
 	Fault        string // what happens to rank 1 in its sixth step
 	Out          string // the folder for rankResults
 }
@@ -89,9 +95,19 @@ func TestRank(t *testing.T) {
 	if c.BFloat16 {
 		what.model.Compute = ops.BFloat16
 	}
-	what.device, what.steps, what.accumulation, what.ranks, what.shard = device, c.Steps, c.Accumulation, group, c.Shard
+	what.device, what.steps, what.accumulation, what.ranks, what.shard, what.holds = device, c.Steps, c.Accumulation, group, c.Shard, c.Weights
 	if c.Alone {
 		what.ranks = nil
+	}
+	if c.Sequences {
+		what.sharers = c.again(t, place)
+		defer what.sharers.Close()
+	}
+	if what.resume = c.Folder != ""; what.resume && group.Rank() == 0 {
+		if what.checkpoints, err = checkpoint.Open(c.Folder, 2); err != nil {
+			t.Fatal(err)
+		}
+		defer what.checkpoints.Close()
 	}
 	var r rankResult
 	var took []time.Duration
@@ -107,15 +123,14 @@ func TestRank(t *testing.T) {
 	}
 	r.Recorded = l.training.last.recording != nil
 	hash := fnv.New64a()
-	for _, n := range l.Parameters() {
-		v, err := ops.Download(n.Value())
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, x := range v.Float32s() {
+	err = l.eachWeight(func(*gorgonia.Node) bool { return true }, func(w safetensors.Tensor) {
+		for _, x := range w.Value.Float32s() {
 			bits := math.Float32bits(x)
 			hash.Write([]byte{byte(bits), byte(bits >> 8), byte(bits >> 16), byte(bits >> 24)})
 		}
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 	r.Weights = hash.Sum64()
 	if len(took) > 0 {
@@ -133,6 +148,16 @@ func TestRank(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// again joins the ranks of a group once more, as another one.
+func (rankTraining) again(t *testing.T, place distributed.Config) *distributed.Group {
+	place.Job = "again"
+	group, err := distributed.Join(t.Context(), place)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return group
 }
 
 // run trains on so many GPUs and returns what the ranks left and what they wrote.
@@ -172,17 +197,34 @@ func gpus(t testing.TB, n int) {
 // Two GPUs have the losses of one that takes the batches of both, and the same weights, to the last bit.
 func TestRanksOnDevices(t *testing.T) {
 	gpus(t, 2)
-	for _, c := range []rankTraining{{Steps: 20}, {Steps: 20, BFloat16: true}, {Steps: 20, Accumulation: 2}, {Steps: 20, Accumulation: 2, Shard: true}, {Steps: 20, Shard: true}, {Steps: 200}} {
-		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
-			alone := c
-			alone.Accumulation = 2 * max(1, c.Accumulation)
-			one, out, err := alone.run(t, 1)
-			if err != nil {
-				t.Fatal(err, out)
+	for name, c := range map[string]rankTraining{
+		"plain":                      {Steps: 20},
+		"bfloat16":                   {Steps: 20, BFloat16: true},
+		"two batches":                {Steps: 20, Accumulation: 2},
+		"state, two batches":         {Steps: 20, Accumulation: 2, Shard: true},
+		"state":                      {Steps: 20, Shard: true},
+		"weights":                    {Steps: 20, Weights: true},
+		"weights, bfloat16":          {Steps: 20, Weights: true, BFloat16: true},
+		"weights, two batches":       {Steps: 20, Weights: true, Accumulation: 2},
+		"sequences":                  {Steps: 20, Sequences: true},
+		"sequences, weights":         {Steps: 20, Sequences: true, Weights: true},
+		"sequences, state, bfloat16": {Steps: 20, Sequences: true, Shard: true, BFloat16: true},
+		"200 steps":                  {Steps: 200},
+	} {
+		t.Run(name, func(t *testing.T) {
+			alone := rankTraining{Steps: c.Steps, BFloat16: c.BFloat16, Accumulation: 2 * max(1, c.Accumulation)}
+			if c.Sequences { // each step is a batch of both
+				alone.Accumulation = 1
 			}
+			var one []rankResult
+			var aloneOut string
+			var aloneErr error
+			var beside sync.WaitGroup
+			beside.Go(func() { one, aloneOut, aloneErr = alone.run(t, 1) })
 			two, out, err := c.run(t, 2)
-			if err != nil {
-				t.Fatal(err, out)
+			beside.Wait()
+			if err != nil || aloneErr != nil {
+				t.Fatal(err, out, aloneErr, aloneOut)
 			}
 			if two[0].Weights != two[1].Weights || !two[0].Recorded || !two[1].Recorded {
 				t.Errorf("the ranks have weights %x and %x, and were recorded %v and %v", two[0].Weights, two[1].Weights, two[0].Recorded, two[1].Recorded)
@@ -200,6 +242,35 @@ func TestRanksOnDevices(t *testing.T) {
 				t.Errorf("the losses are %v, of one GPU %v", two[0].Losses, one[0].Losses)
 			}
 		})
+	}
+}
+
+// Two GPUs that share weights write checkpoints together and read them together, and go on as if they had never stopped, whether they then
+// share weights or the state alone.
+func TestRanksOnDevicesResume(t *testing.T) {
+	gpus(t, 2)
+	straight, out, err := rankTraining{Steps: 20, Weights: true}.run(t, 2)
+	if err != nil {
+		t.Fatal(err, out)
+	}
+	folder, steps := t.TempDir(), 0
+	for _, c := range []rankTraining{{Steps: 8, Weights: true}, {Steps: 14, Shard: true}, {Steps: 20, Weights: true}} {
+		c.Folder = folder
+		two, out, err := c.run(t, 2)
+		if err != nil {
+			t.Fatal(err, out)
+		}
+		if got := two[0].Losses; len(got) != c.Steps-steps {
+			t.Fatalf("%d losses from step %d to %d", len(got), steps, c.Steps)
+		}
+		for i, loss := range two[0].Losses {
+			if want := straight[0].Losses[steps+i]; !(math.Abs(loss/want-1) <= 1e-5) {
+				t.Errorf("step %d: the loss is %v, without interruption %v", steps+i, loss, want)
+			}
+		}
+		if steps = c.Steps; two[0].Weights != two[1].Weights {
+			t.Errorf("after %d steps the ranks have weights %x and %x", steps, two[0].Weights, two[1].Weights)
+		}
 	}
 }
 
@@ -245,13 +316,13 @@ func lie(t *testing.T, address string) net.Conn {
 	}
 }
 
-// BenchmarkRanks is the rate of GPT-2-124M on each of two GPUs alone, on both together, and on both where they share the optimiser's state.
+// BenchmarkRanks is the rate of GPT-2-124M on each of two GPUs alone, on both together, and on both where they share the optimiser's state, and the weights too.
 // The share of twice one GPU's rate is given for the first GPU's and for the mean of both, which may differ.
 func BenchmarkRanks(b *testing.B) {
 	gpus(b, 2)
 	const tokens = 32 * 1024
 	train := func(c rankTraining) []rankResult {
-		c.Large, c.Steps = true, 100
+		c.Large, c.Steps = true, 60
 		ranks, out, err := c.run(b, 2)
 		if err != nil {
 			b.Fatal(err, out)
@@ -262,11 +333,11 @@ func BenchmarkRanks(b *testing.B) {
 		alone := train(rankTraining{Alone: true})
 		first, second := tokens/alone[0].Step, tokens/alone[1].Step // a millisecond
 		fmt.Printf("alone: %.2f and %.2f ms a step, %.0f and %.0f tokens/s\n", alone[0].Step, alone[1].Step, 1e3*first, 1e3*second)
-		for _, shard := range []bool{false, true} {
-			both := train(rankTraining{Shard: shard})[0]
+		for _, c := range []rankTraining{{}, {Shard: true}, {Weights: true}} {
+			both := train(c)[0]
 			rate := 2 * tokens / both.Step
-			fmt.Printf("together, shared state %v: %.2f ms a step, %.0f tokens/s, %.1f%% of twice the first, %.1f%% of both, %.2f GiB of tensors each\n",
-				shard, both.Step, 1e3*rate, 100*rate/(2*first), 100*rate/(first+second), both.Peak)
+			fmt.Printf("together, shared state %v, weights %v: %.2f ms a step, %.0f tokens/s, %.1f%% of twice the first, %.1f%% of both, %.2f GiB of tensors each\n",
+				c.Shard, c.Weights, both.Step, 1e3*rate, 100*rate/(2*first), 100*rate/(first+second), both.Peak)
 		}
 	}
 }
