@@ -78,7 +78,7 @@ type LinearCrossEntropy struct {
 type LinearCrossEntropyOutputs struct {
 	Loss    Tensor // (), of Hidden's wide dtype
 	DHidden Tensor // (N, C), contiguous rows, of Hidden's dtype
-	DWeight Tensor // (V, C), contiguous along one of the axes, of Weight's dtype; its sums are of the wide one
+	DWeight Tensor // (V, C), contiguous along one of the axes, of Weight's dtype or its wide one, of which its sums are
 }
 
 // CheckForward returns what is wrong with a call of CrossEntropyForward, apart from the targets' values.
@@ -120,6 +120,7 @@ func (c *LinearCrossEntropy) Check(out LinearCrossEntropyOutputs) error {
 	if out.DWeight.IsTransposed() {
 		dWeight = writtenLike("dWeight", out.DWeight.Permute(1, 0), []int{w.Shape[1], w.Shape[0]}, w.DType)
 	}
+	dWeight.dtypes[1] = w.DType.Wide()
 	return checkOperands(like("hidden", h, h.Shape, h.DType),
 		operand{name: "weight", tensor: w, shape: w.Shape, dtypes: [2]DType{w.DType}}, indices("targets", c.Targets),
 		c.weights(w.Shape[:1], h.DType), wide("dLoss", c.DLoss, scalar, h.DType).optional(), wide("loss", out.Loss, scalar, h.DType).optional(),

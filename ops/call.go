@@ -55,10 +55,10 @@ type input struct {
 	name     string
 	node     *gorgonia.Node
 	form     form
-	optional bool // a nil node leaves it out
-	unread   bool // backward does not read its value
-	shared   bool // its gradient is that of the input before it
-	rounded  bool // a float32 value counts as rounded to the type of the first input
+	optional bool          // a nil node leaves it out
+	unread   bool          // backward does not read its value
+	shared   bool          // its gradient is that of the input before it
+	roundsTo kernels.DType // of 16 bits: a float32 value counts as rounded to this type; any other for as it is
 }
 
 // form is what a kernel needs of an input's value.

@@ -28,7 +28,7 @@ func LinearCrossEntropy(x, weight, targets *gorgonia.Node, o LinearCrossEntropyO
 	common := CrossEntropyOptions{IgnoreIndex: o.IgnoreIndex, LabelSmoothing: o.LabelSmoothing, Reduction: o.Reduction}
 	return apply("LinearCrossEntropy", &linearCrossEntropy{o: common.forKernels(), transposed: o.WeightTransposed},
 		input{name: "x", node: x, form: denseForm, unread: true},
-		input{name: "weight", node: weight, form: stridedForm, unread: true},
+		input{name: "weight", node: weight, form: stridedForm, unread: true, roundsTo: floatOf(x)},
 		input{name: "targets", node: targets, form: indexForm, unread: true},
 		input{name: "weights", node: o.Weights, form: constantForm, optional: true, unread: true})
 }
@@ -87,7 +87,7 @@ func (k *linearCrossEntropy) forward(r *run, in, out []kernels.Tensor) error {
 		outputs.DHidden = asMatrix(k.dX)
 	}
 	if r.wants(1) {
-		if err := r.keep(&k.dW, in[1].DType, in[1].Shape...); err != nil {
+		if err := r.keep(&k.dW, r.c.dShapes[1].DType, in[1].Shape...); err != nil {
 			return err
 		}
 		outputs.DWeight = k.byVocabulary(k.dW)

@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/stheno-ml/stheno/kernels"
+	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
 )
 
@@ -37,6 +38,14 @@ func dtypeOf(d tensor.Dtype) kernels.DType {
 		return kernels.F16
 	}
 	return kernels.NoDType
+}
+
+// floatOf is the kernels' name of a node's type; NoDType where there is no node.
+func floatOf(n *gorgonia.Node) kernels.DType {
+	if n == nil || n.Type() == nil {
+		return kernels.NoDType
+	}
+	return dtypeOf(n.Dtype())
 }
 
 // indexDTypeOf is the kernels' name of a Gorgonia type of integers, NoDType for types that no kernel takes as indices.

@@ -30,7 +30,7 @@ func EmbeddingAs(table, ids *gorgonia.Node, dtype tensor.Dtype) (*gorgonia.Node,
 		return Cast(y, dtype)
 	}
 	return apply("EmbeddingAs", embedding{to: to},
-		input{name: "table", node: table, unread: true},
+		input{name: "table", node: table, unread: true, roundsTo: to},
 		input{name: "ids", node: ids, form: indexForm})
 }
 

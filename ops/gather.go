@@ -177,10 +177,8 @@ func (c *call) gatherWholes() error {
 		}
 		k := &gather{of: w}
 		k.to = k.dTypeOfGradient()
-		if first := c.inputs[0].node; in.rounded && first != nil && k.to == kernels.F32 {
-			if to := dtypeOf(first.Dtype()); to == kernels.BF16 || to == kernels.F16 {
-				k.to = to
-			}
+		if k.to == kernels.F32 && (in.roundsTo == kernels.BF16 || in.roundsTo == kernels.F16) {
+			k.to = in.roundsTo
 		}
 		var err error
 		if in.node, err = apply("Gather", k, input{name: "part", node: w.part, form: denseForm, unread: true}); err != nil {

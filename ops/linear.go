@@ -21,7 +21,7 @@ type LinearOptions struct {
 func Linear(x, weight, bias *gorgonia.Node, o LinearOptions) (*gorgonia.Node, error) {
 	return apply("Linear", &linear{activation: o.Activation},
 		input{name: "x", node: x, form: denseForm},
-		input{name: "weight", node: weight, form: weightForm(x, weight), rounded: true},
+		input{name: "weight", node: weight, form: weightForm(x, weight), roundsTo: floatOf(x)},
 		input{name: "bias", node: bias, form: denseForm, optional: true, unread: true})
 }
 

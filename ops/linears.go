@@ -26,7 +26,7 @@ func Linears(x *gorgonia.Node, weights, biases gorgonia.Nodes) (gorgonia.Nodes, 
 		if biases != nil {
 			bias = biases[i]
 		}
-		inputs = append(inputs, input{name: fmt.Sprintf("weights[%d]", i), node: w, form: weightForm(x, w), rounded: true},
+		inputs = append(inputs, input{name: fmt.Sprintf("weights[%d]", i), node: w, form: weightForm(x, w), roundsTo: floatOf(x)},
 			input{name: fmt.Sprintf("biases[%d]", i), node: bias, form: denseForm, optional: true, unread: true})
 	}
 	return applyAll(name, &linears{}, inputs...)

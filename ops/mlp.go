@@ -18,9 +18,9 @@ type MLPOptions struct {
 func MLP(x, in, inBias, out, outBias *gorgonia.Node, o MLPOptions) (*gorgonia.Node, error) {
 	return apply("MLP", &mlp{activation: o.Activation},
 		input{name: "x", node: x, form: denseForm},
-		input{name: "in", node: in, form: weightForm(x, in), rounded: true},
+		input{name: "in", node: in, form: weightForm(x, in), roundsTo: floatOf(x)},
 		input{name: "inBias", node: inBias, form: denseForm, optional: true, unread: true},
-		input{name: "out", node: out, form: weightForm(x, out), rounded: true},
+		input{name: "out", node: out, form: weightForm(x, out), roundsTo: floatOf(x)},
 		input{name: "outBias", node: outBias, form: denseForm, optional: true, unread: true})
 }
 

@@ -19,9 +19,9 @@ func SwiGLUMLP(x, gate, up, down *gorgonia.Node, biases SwiGLUMLPBiases) (*gorgo
 	}
 	return apply("SwiGLUMLP", &swiGLUMLP{},
 		input{name: "x", node: x, form: denseForm},
-		input{name: "gate", node: gate, form: weightForm(x, gate), rounded: true}, bias("gateBias", biases.Gate),
-		input{name: "up", node: up, form: weightForm(x, up), rounded: true}, bias("upBias", biases.Up),
-		input{name: "down", node: down, form: weightForm(x, down), rounded: true}, bias("downBias", biases.Down))
+		input{name: "gate", node: gate, form: weightForm(x, gate), roundsTo: floatOf(x)}, bias("gateBias", biases.Gate),
+		input{name: "up", node: up, form: weightForm(x, up), roundsTo: floatOf(x)}, bias("upBias", biases.Up),
+		input{name: "down", node: down, form: weightForm(x, down), roundsTo: floatOf(x)}, bias("downBias", biases.Down))
 }
 
 type swiGLUMLP struct {
