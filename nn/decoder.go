@@ -337,6 +337,11 @@ func newDecoderGraph(g *gorgonia.ExprGraph, m CachedModel, caches []*ops.KVCache
 	if len(parameters) == 0 || parameters[0] == nil {
 		return nil, errors.New("model has no parameters, it needs at least one, which tells where it computes")
 	}
+	for _, n := range parameters {
+		if _, holders := ops.WholeOf(n); holders != nil {
+			return nil, fmt.Errorf("%s is shared out over ranks, a decoder needs parameters that are whole, such as those of a checkpoint", n.Name())
+		}
+	}
 	device, err := ops.DeviceOf(parameters[0].Value())
 	if err != nil {
 		return nil, err

@@ -103,6 +103,7 @@ func TestNonsenseFlagsAreRefused(t *testing.T) {
 		"-gpus 0":                     "-gpus is 0, it needs to be at least 1",
 		"-gpus 2 -device cuda:1":      "-device is given with -gpus",
 		"-gpus 4 -share 3":            "-share is 3, it needs to divide -gpus 4",
+		"-shard all":                  `-shard is "all", it needs to be state or weights`,
 		"-share 0":                    "-share is 0, it needs to be at least 1",
 		"-gpus 2 -sample x":           "-gpus belongs to training",
 		"-device tpu":                 `"tpu"`,
