@@ -238,7 +238,11 @@ func TestRanksOnDevices(t *testing.T) {
 			}
 			t.Logf("losses from %.4f to %.4f, at most %.2g from one GPU's; weights of one GPU equal: %v", two[0].Losses[0], two[0].Losses[last], worst,
 				two[0].Weights == one[0].Weights)
-			if !(worst <= 1e-4) || !(two[0].Losses[last] < two[0].Losses[0]-0.1) {
+			bound := 1e-4
+			if c.Sequences && c.BFloat16 { // what is computed in parts is rounded in parts
+				bound = 2e-3
+			}
+			if !(worst <= bound) || !(two[0].Losses[last] < two[0].Losses[0]-0.1) {
 				t.Errorf("the losses are %v, of one GPU %v", two[0].Losses, one[0].Losses)
 			}
 		})
