@@ -62,6 +62,35 @@ type Recording interface {
 	SetDropoutStep(step uint32) error
 }
 
+// Rounder is a device that keeps float32 weights in 16 bits too, for products that read them so.
+type Rounder interface {
+	// Rounded returns weights, matrices (in, out) that are row-major, in a 16-bit type and side by side: (in, all outs). The copy is made
+	// when it is first asked for, and lives as long as the weights. It has their numbers whenever it is asked for, and whenever recorded
+	// work that asked for it is launched, whoever has written the weights since: an optimiser's update writes it too, and other
+	// changes make it be copied again. While work is recorded that asks for it first, it is the zero Tensor.
+	Rounded(dtype DType, weights ...Tensor) (Tensor, error)
+}
+
+// CheckRounded returns what is wrong with a call of Rounded.
+func CheckRounded(dtype DType, weights []Tensor) error {
+	if dtype != BF16 && dtype != F16 {
+		return fmt.Errorf("dtype is %v, it needs to be %v or %v", dtype, BF16, F16)
+	}
+	if len(weights) == 0 {
+		return errors.New("there are no weights, it needs at least one")
+	}
+	for i, w := range weights {
+		name := fmt.Sprintf("weights[%d]", i)
+		if len(w.Shape) != 2 || w.Shape[0] != weights[0].Shape[0] {
+			return fmt.Errorf("%s has shape %v, it needs two axes, and as many rows as all others", name, w.Shape)
+		}
+		if err := checkOperands(operand{name: name, tensor: w, shape: w.Shape, dtypes: [2]DType{F32}, layout: dense}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // CallError is the error of a device that was called with what it cannot take, or failed at what it was called for.
 type CallError struct {
 	Device string // its name

@@ -145,6 +145,19 @@ func (r *run) keep(t *kernels.Tensor, dtype kernels.DType, shape ...int) (err er
 	return err
 }
 
+// rounded gives weights in a 16-bit type, side by side, as a device keeps them for parameters of the graph: matrices of float32. It is
+// not set where a device does not, or where a weight is something else.
+func (r *run) rounded(dtype kernels.DType, weights ...kernels.Tensor) (kernels.Tensor, error) {
+	keeper, ok := r.Backend.(kernels.Rounder)
+	for _, w := range weights {
+		ok = ok && w.DType == kernels.F32 && len(w.Shape) == 2 && w.IsRowMajor() && r.c.readsInput(w)
+	}
+	if !ok {
+		return kernels.Tensor{}, nil
+	}
+	return keeper.Rounded(dtype, weights...)
+}
+
 // scratch gives *t memory that holds until the end of the run. Its contents are undefined.
 func (r *run) scratch(t *kernels.Tensor, dtype kernels.DType, shape ...int) (err error) {
 	if !r.c.memory.pool.shared {
@@ -447,6 +460,17 @@ func (c *call) copyOutputs(r *run, out []kernels.Tensor) error {
 		}
 	}
 	return nil
+}
+
+// readsInput reports whether a tensor is the value of an input of the graph that the call reads.
+func (c *call) readsInput(t kernels.Tensor) bool {
+	return slices.ContainsFunc(c.inputs, func(in input) bool {
+		if in.node == nil || in.node.Op() != nil {
+			return false
+		}
+		v, ok := in.node.Value().(*tensor.Dense)
+		return ok && v.Uintptr() == uintptr(t.Data)
+	})
 }
 
 // isReadByOurs reports whether no op but this package's has an output as its input, so that it stays as it is.

@@ -91,6 +91,11 @@ func (k *linearCrossEntropy) forward(r *run, in, out []kernels.Tensor) error {
 			return err
 		}
 		outputs.DWeight = k.byVocabulary(k.dW)
+		if dtype := in[0].DType; dtype != in[1].DType { // the device finds the copy
+			if _, err := r.rounded(dtype, in[1]); err != nil {
+				return err
+			}
+		}
 	}
 	p := k.problem(in)
 	if r.wanted != nil && r.c.scale.Load() != nil {

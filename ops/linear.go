@@ -84,6 +84,10 @@ func (w *layerWeight) in(r *run, dtype kernels.DType, weight kernels.Tensor, kee
 	}
 	lend := r.scratch
 	if keep {
+		var err error
+		if w.rounded, err = r.rounded(dtype, weight); err != nil || w.rounded.IsSet() {
+			return w.rounded, err
+		}
 		lend = r.keep
 	}
 	if err := lend(&w.rounded, dtype, weight.Shape...); err != nil {

@@ -153,6 +153,13 @@ func (w *joinedWeights) in(r *run, dtype kernels.DType, keep bool, weights []ker
 	}
 	lend := r.scratch
 	if keep {
+		var err error
+		if w.all, err = r.rounded(dtype, weights...); err != nil {
+			return nil, err
+		}
+		if w.all.IsSet() {
+			return sideBySide(w.all, weights), nil
+		}
 		lend = r.keep
 	}
 	return w.join(r, lend, dtype, weights)

@@ -314,3 +314,50 @@ func TestDropoutOnTheDevice(t *testing.T) {
 		}
 	}
 }
+
+// Who writes weights between steps is heard: the copies in 16 bits that steps read, recorded or not, are of the weights as they are.
+func TestWeightsChangedBetweenSteps(t *testing.T) {
+	const steps, at = 14, 6
+	losses := func(compute tensor.Dtype, records bool, factor float32) (list []float64) {
+		c := training{device: gpu(t), model: nn.GPTConfig{Compute: compute, Vocab: 67, Context: 64, Layers: 2, Heads: 4, Dim: 64}, rows: 4, steps: steps}
+		var l *Loop
+		l = c.loop(t, Hook{OnStep: func(s Step) error {
+			if list = append(list, s.Loss); len(list) != at {
+				return nil
+			}
+			for _, n := range l.Parameters() {
+				v, err := ops.Download(n.Value())
+				if err != nil {
+					return err
+				}
+				for i := range v.Float32s() {
+					v.Float32s()[i] *= factor
+				}
+				if err := ops.Assign(n.Value(), v); err != nil {
+					return err
+				}
+			}
+			return nil
+		}})
+		if !records {
+			l.training.unrecorded, l.toldWhy = errors.New("not wanted"), true
+		}
+		if _, err := l.Run(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		return list
+	}
+	want, unchanged := losses(tensor.Float32, true, 4), losses(tensor.Float32, true, 1)
+	if !(math.Abs(want[steps-1]-unchanged[steps-1]) > 0.1) {
+		t.Fatalf("the losses are %v with weights that were multiplied and %v without: they tell nothing", want, unchanged)
+	}
+	recorded, plain := losses(ops.BFloat16, true, 4), losses(ops.BFloat16, false, 4)
+	if !slices.Equal(recorded, plain) {
+		t.Errorf("the losses of recorded steps are %v, of others %v", recorded, plain)
+	}
+	for i, w := range want {
+		if !(math.Abs(recorded[i]-w) <= 3e-2*w) {
+			t.Fatalf("the losses are %v in bfloat16 and %v in float32", recorded, want)
+		}
+	}
+}

@@ -102,6 +102,7 @@ type Recording struct {
 	work     func() error // keeps what it refers to, so that the tensors which the recorded work reads stay where they are
 	recorded C.Recorded
 	stepped  []C.Stepped // the kernels that draw masks of dropout
+	rounded  map[*roundedWeight]roundedState
 }
 
 // Unrecordable is the error of a call that cannot be part of a recording: one that waits for the device, or moves data
@@ -143,7 +144,7 @@ func (d *Device) Capture(work func() error) (_ kernels.Recording, err error) {
 			d.forget(kept, r.recorded)
 			return
 		}
-		r.stepped = kept.stepped
+		r.stepped, r.rounded = kept.stepped, kept.rounded
 		runtime.AddCleanup(r, func(recorded C.Recorded) { d.forget(kept, recorded) }, r.recorded)
 	}()
 	err = work()
@@ -181,6 +182,10 @@ func (r *Recording) Launch() error {
 		return err
 	}
 	defer runtime.KeepAlive(r)
+	if err := r.device.beforeLaunch(r.rounded); err != nil {
+		return err
+	}
+	defer r.device.afterLaunch(r.rounded)
 	return r.device.check("cuGraphLaunch", C.launchGraph(rawContext(r.device.context), r.recorded.executable, rawStream(r.device.stream)))
 }
 
@@ -254,6 +259,8 @@ type recordedMemory struct {
 	mutex     sync.Mutex
 	constants []*owner
 	stepped   []C.Stepped
+
+	rounded map[*roundedWeight]roundedState // guarded by the device's rounding
 }
 
 // keepConstant keeps a vector from being forgotten while the recording lives.

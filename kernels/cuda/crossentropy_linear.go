@@ -94,18 +94,28 @@ func (l *linearCrossEntropy) prepare(n, perChunk, vocabulary int) (err error) {
 		return err
 	}
 	l.logits = l.logits.Slice(1, 0, vocabulary)
-	if l.weight = l.Weight; l.weight.DType != dtype {
-		if l.weight, err = l.borrow(dtype, l.Weight.Shape...); err != nil {
-			return err
-		}
-		if err := d.copies([]pair{{l.weight, l.Weight}}); err != nil {
-			return err
-		}
+	if l.weight, err = l.weightOf(dtype); err != nil {
+		return err
 	}
 	if l.dWeight = l.out.DWeight; l.dWeight.IsSet() && l.dWeight.DType != kernels.F32 && perChunk < n {
 		l.dWeight, err = l.borrow(kernels.F32, l.dWeight.Shape...)
 	}
 	return err
+}
+
+// weightOf is the weight in a dtype: itself, the copy that the device keeps, or one that is borrowed.
+func (l *linearCrossEntropy) weightOf(dtype kernels.DType) (kernels.Tensor, error) {
+	if l.Weight.DType == dtype {
+		return l.Weight, nil
+	}
+	if kept, err := l.device.roundedMatrix(dtype, l.Weight); err != nil || kept.IsSet() {
+		return kept, err
+	}
+	borrowed, err := l.borrow(dtype, l.Weight.Shape...)
+	if err != nil {
+		return borrowed, err
+	}
+	return borrowed, l.device.copies([]pair{{borrowed, l.Weight}})
 }
 
 // chunk goes through some rows.

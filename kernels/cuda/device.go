@@ -35,6 +35,7 @@ type Device struct {
 	constants constants
 	counters  counters
 	faults    faults
+	rounding  sync.Mutex // guards what is known of weights' copies in 16 bits
 	stagings  stagings
 	last      atomic.Pointer[launchShape] // the kernel queued last, for the messages of errors that come later
 	traced    atomic.Pointer[func(kernel string)]
@@ -217,7 +218,7 @@ func (d *Device) DownloadBytes(t kernels.Tensor, to unsafe.Pointer) error {
 	}
 	defer runtime.KeepAlive(t.Owner)
 	return d.met(d.do(fmt.Sprintf("cuMemcpyDtoHAsync(%d bytes)", bytes), func() error {
-		if err := cu.MemcpyDtoHAsync(to, cu.DevicePtr(addressOf(t)), int64(bytes), d.stream); err != nil {
+		if err := cu.MemcpyDtoHAsync(to, cu.DevicePtr(addressToRead(t)), int64(bytes), d.stream); err != nil {
 			return err
 		}
 		return d.stream.Synchronize()
@@ -317,8 +318,16 @@ func (e *Event) Since(earlier kernels.Event) (time.Duration, error) {
 	return time.Duration(milliseconds * float64(time.Millisecond)), err
 }
 
-// addressOf is where a tensor lies in the device's memory.
-func addressOf(t kernels.Tensor) address { return address(uintptr(t.Data)) }
+// addressOf is where a tensor lies in the device's memory, for one who may write there.
+func addressOf(t kernels.Tensor) address {
+	if o, ok := t.Owner.(*owner); ok && o.isRounded.Load() {
+		o.changed()
+	}
+	return addressToRead(t)
+}
+
+// addressToRead is where a tensor lies, for one who writes nothing there.
+func addressToRead(t kernels.Tensor) address { return address(uintptr(t.Data)) }
 
 // pointer is a place in the device's memory as kernels.Tensor has it: no pointer that Go could follow.
 func pointer(a address) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&a)) }

@@ -113,7 +113,9 @@ func (d *Device) copies(list []pair) error {
 		together, blocks := 0, 0
 		for together < min(len(list), len(c)) && list[together].kinds() == list[0].kinds() {
 			e := &c[together]
-			if err := e.describe(operand{"dst", list[together].dst}, operand{"src", list[together].src}); err != nil {
+			src := list[together].src
+			src.Owner = nil // nothing is written there
+			if err := e.describe(operand{"dst", list[together].dst}, operand{"src", src}); err != nil {
 				return fmt.Errorf("cuda:%d: copy: %w", d.index, err)
 			}
 			blocks = max(blocks, d.elementwiseBlocks(e.count))

@@ -71,7 +71,7 @@ func (d *Device) EmbeddingForward(e *kernels.Embedding, y kernels.Tensor) error 
 	if err != nil {
 		return err
 	}
-	g.from, g.to = addressOf(e.Table), addressOf(y)
+	g.from, g.to = addressToRead(e.Table), addressOf(y)
 	threads := g.lines.count * int64(g.lines.length/g.width)
 	s := launchShape{kernelName{embeddingModule(e.Table, y), "embedding_forward"}, [3]int{d.elementwiseBlocks(threads), 1, 1}, elementwiseThreads, 0}
 	err = d.launch(s, nil, unsafe.Pointer(g))

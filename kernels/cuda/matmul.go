@@ -127,7 +127,11 @@ func newProduct(d *Device, m *kernels.MatMul, out kernels.MatMulOutputs) *produc
 	for i, s := range p.stacks() {
 		if t := tensors[i]; t.IsSet() {
 			last := len(t.Shape) - 1
-			*s = stack{data: addressOf(t), row: int64(t.Strides[last-1]), column: int64(t.Strides[last])}
+			data := addressToRead(t)
+			if i >= 2 {
+				data = addressOf(t)
+			}
+			*s = stack{data: data, row: int64(t.Strides[last-1]), column: int64(t.Strides[last])}
 		}
 	}
 	for axis := len(m.A.Shape) - 3; axis >= 0; axis-- {

@@ -101,7 +101,11 @@ const (
 )
 
 // owner is what the tensors in a block share: the block is freed when the owner is garbage.
-type owner struct{ *block }
+type owner struct {
+	*block
+	rounded   []*roundedWeights // copies of weights that lie there
+	isRounded atomic.Bool       // there are any
+}
 
 // String keeps a tensor's memory out of messages that print the tensor.
 func (o *owner) String() string {
@@ -110,7 +114,7 @@ func (o *owner) String() string {
 
 // owned makes Go's collector the one who frees the block.
 func (b *block) owned() *owner {
-	o := &owner{b}
+	o := &owner{block: b}
 	a := b.allocator
 	a.Lock()
 	if a.owners == nil {

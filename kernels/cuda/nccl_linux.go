@@ -406,7 +406,7 @@ func (n *network) each(t kernels.Tensor, operation C.int, list []C.Transfer) []C
 
 // of is an operation in place on the elements at to end.
 func (n *network) of(t kernels.Tensor, operation C.int, at, end int) C.Transfer {
-	begin := unsafe.Add(t.Data, at*t.DType.Size())
+	begin := unsafe.Add(pointer(addressOf(t)), at*t.DType.Size())
 	return C.Transfer{from: begin, to: begin, count: C.size_t(end - at), _type: ncclTypes[t.DType], operation: operation}
 }
 

@@ -51,7 +51,8 @@ func (d *Device) update(name, entry string, checked error, o kernels.Update, u u
 	if checked != nil {
 		return d.callError(name, checked)
 	}
-	table, err := d.newChunkTable(name, lists...)
+	copies := d.writtenCopies(lists[0])
+	table, err := d.newChunkTable(name, copies, lists...)
 	if err != nil || table.chunks == 0 {
 		return err
 	}
@@ -63,7 +64,9 @@ func (d *Device) update(name, entry string, checked error, o kernels.Update, u u
 		}
 		u.control = addressOf(o.Control)
 	}
-	err = d.launchOptimizer(entry, table.chunks, unsafe.Pointer(&u))
+	if err = d.launchOptimizer(entry, table.chunks, unsafe.Pointer(&u)); err == nil {
+		d.stayFresh(copies)
+	}
 	runtime.KeepAlive(table.owner)
 	runtime.KeepAlive(lists)
 	runtime.KeepAlive(o.Control.Owner)
@@ -85,7 +88,7 @@ func (d *Device) SumSquares(x []kernels.Tensor, sums kernels.Tensor) error {
 	if err := d.checkHere(name, "sums", sums); err != nil {
 		return err
 	}
-	table, err := d.newChunkTable(name, x)
+	table, err := d.newChunkTable(name, nil, x)
 	if err != nil {
 		return err
 	}
@@ -156,8 +159,11 @@ type chunkTable struct {
 
 // chunk is Chunk in src/optimizer.cu.
 type chunk struct {
-	data          [4]address
-	count, tensor int32
+	data                   [4]address
+	count, tensor          int32
+	copy                   address
+	first, columns, stride uint32
+	element                element
 }
 
 const (
@@ -165,8 +171,9 @@ const (
 	chunkElements = 16 << 10
 )
 
-// newChunkTable describes checked lists to kernels. It is made once for tensors that stay where they are.
-func (d *Device) newChunkTable(name string, lists ...[]kernels.Tensor) (chunkTable, error) {
+// newChunkTable describes checked lists to kernels, and copies of those in the first list, if there are any. It is made once for tensors
+// that stay where they are.
+func (d *Device) newChunkTable(name string, copies []writtenCopy, lists ...[]kernels.Tensor) (chunkTable, error) {
 	var t chunkTable
 	var key []uint64 // sizes and addresses
 	for i, lead := range lists[0] {
@@ -182,14 +189,18 @@ func (d *Device) newChunkTable(name string, lists ...[]kernels.Tensor) (chunkTab
 			}
 			key = append(key, uint64(addressOf(list[i])))
 		}
+		if copies != nil && copies[i].of != nil {
+			c := copies[i]
+			key = append(key, uint64(addressToRead(c.of.copy)), uint64(c.first), uint64(c.columns)<<32|uint64(c.stride), uint64(c.of.copy.DType))
+		}
 	}
 	var err error
-	t.owner, err = d.constantBytes(fmt.Sprintf("%d lists: %s", len(lists), bytesOf(key)), func() []byte { return t.contents(lists) })
+	t.owner, err = d.constantBytes(fmt.Sprintf("%d lists: %s", len(lists), bytesOf(key)), func() []byte { return t.contents(copies, lists) })
 	return t, err
 }
 
 // contents is the table as the device reads it.
-func (t chunkTable) contents(lists [][]kernels.Tensor) []byte {
+func (t chunkTable) contents(copies []writtenCopy, lists [][]kernels.Tensor) []byte {
 	chunks := make([]chunk, 0, t.chunks)
 	firsts := make([]int32, 0, len(lists[0])+1)
 	for i, lead := range lists[0] {
@@ -198,7 +209,12 @@ func (t chunkTable) contents(lists [][]kernels.Tensor) []byte {
 		for from := 0; from < n; from += chunkElements {
 			c := chunk{count: int32(min(chunkElements, n-from)), tensor: int32(i)}
 			for k, list := range lists {
-				c.data[k] = addressOf(list[i]) + address(4*from)
+				c.data[k] = addressToRead(list[i]) + address(4*from)
+			}
+			if copies != nil && copies[i].of != nil {
+				of := copies[i].of
+				c.copy, c.element = addressToRead(of.copy), elementOf(of.copy.DType)
+				c.first, c.columns, c.stride = copies[i].first+uint32(from), copies[i].columns, copies[i].stride
 			}
 			chunks = append(chunks, c)
 		}

@@ -199,7 +199,7 @@ func (d *Device) Read(t kernels.Tensor) (kernels.Number, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = d.check("cuMemcpyDtoHAsync", C.copyStaged(rawContext(d.context), C.CUdeviceptr(addressOf(t)), s.at, C.size_t(t.DType.Size()), 0, rawStream(d.stream), s.done))
+	err = d.check("cuMemcpyDtoHAsync", C.copyStaged(rawContext(d.context), C.CUdeviceptr(addressToRead(t)), s.at, C.size_t(t.DType.Size()), 0, rawStream(d.stream), s.done))
 	runtime.KeepAlive(t.Owner)
 	if err != nil {
 		d.stagings.use(s)

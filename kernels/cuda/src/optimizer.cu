@@ -1,8 +1,12 @@
 // Optimisers over a list of parameters in one launch, and the decision about a step. A block works on one chunk of one tensor;
 // a table in the device's memory says where the chunks are. All are bound by memory: a thread moves four neighbouring
 // elements at once where the addresses allow it.
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <math.h>
 #include <stdint.h>
+
+#include "arguments.cuh"
 
 constexpr int Threads = 256;
 
@@ -10,6 +14,9 @@ constexpr int Threads = 256;
 struct Chunk {
   float* data[4];  // weights, gradients and the states; or one tensor alone
   int32_t count, tensor;
+  uint16_t* copy;                   // of the weight in 16 bits, which is written with it; null for none
+  uint32_t first, columns, stride;  // the chunk's first element in the weight; the weight's columns, and from row to row of the copy
+  int32_t element;                  // Element of the copy
 };
 
 // Places in a control vector, as kernels/optimizer.go lists them.
@@ -47,6 +54,27 @@ __device__ __forceinline__ void store(float* at, const Four& f, int n, bool alig
 #pragma unroll
     for (int i = 0; i < 4; i++) if (i < n) at[i] = f.x[i];
   }
+}
+
+// storeCopy writes up to four neighbouring elements of the chunk, from `at` on, to the copy. They lie in one row of it.
+__device__ __forceinline__ void storeCopy(const Chunk& c, int at, const Four& f, int n) {
+  const uint32_t i = c.first + at, row = i / c.columns;
+  uint16_t* to = c.copy + (int64_t)row * c.stride + (i - row * c.columns);
+  ushort4 x;
+  if (c.element == ElementBF16) {
+    const auto rounded = [](float v) { return __bfloat16_as_ushort(__float2bfloat16_rn(v)); };
+    x = make_ushort4(rounded(f.x[0]), rounded(f.x[1]), rounded(f.x[2]), rounded(f.x[3]));
+  } else {
+    const auto rounded = [](float v) { return __half_as_ushort(__float2half_rn(v)); };
+    x = make_ushort4(rounded(f.x[0]), rounded(f.x[1]), rounded(f.x[2]), rounded(f.x[3]));
+  }
+  if (n == 4) {
+    *(ushort4*)to = x;
+    return;
+  }
+  to[0] = x.x;
+  if (n > 1) to[1] = x.y;
+  if (n > 2) to[2] = x.z;
 }
 
 // step is what a rule needs of an update: the same for all elements.
@@ -162,6 +190,7 @@ template <class Rule> __device__ __forceinline__ void update(const Update& u) {
 #pragma unroll
     for (int i = 0; i < 4; i++) rule.apply(w.x[i], g.x[i], m.x[i], v.x[i]);
     store(c.data[0] + at, w, n, aligned);
+    if (c.copy) storeCopy(c, at, w, n);
     if (Rule::states > 0) store(c.data[2] + at, m, n, aligned);
     if (Rule::states > 1) store(c.data[3] + at, v, n, aligned);
     if (u.clear) store(c.data[1] + at, Four{}, n, aligned);

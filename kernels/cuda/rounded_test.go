@@ -1,0 +1,233 @@
+//go:build gpu
+
+package cuda_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/kernels/cuda"
+)
+
+// roundedTest is weights whose copies a device keeps side by side, and what a step of AdamW has beside them.
+type roundedTest struct {
+	*testing.T
+	d       *cuda.Device
+	dtype   kernels.DType
+	weights []kernels.Tensor
+	g, m, v []kernels.Tensor
+	control kernels.Tensor
+	random  *rand.Rand
+}
+
+func newRoundedTest(t *testing.T, dtype kernels.DType, rows int, columns ...int) *roundedTest {
+	r := &roundedTest{T: t, d: device(t), dtype: dtype, random: rand.New(rand.NewPCG(7, uint64(rows)))}
+	for _, n := range columns {
+		for _, list := range []*[]kernels.Tensor{&r.weights, &r.g, &r.m, &r.v} {
+			*list = append(*list, r.tensor(rows, n))
+		}
+	}
+	for _, v := range r.v {
+		r.do(r.d.Fill(v, 1))
+	}
+	r.control = newControl(t, r.d, make([]float64, kernels.ControlSize)...)
+	r.decide(true)
+	return r
+}
+
+func (r *roundedTest) do(err error) {
+	r.Helper()
+	if err != nil {
+		r.Fatal(err)
+	}
+}
+
+// tensor is a matrix of random numbers.
+func (r *roundedTest) tensor(rows, columns int) kernels.Tensor {
+	r.Helper()
+	x, list := alloc(r.T, r.d, kernels.F32, rows, columns), make([]float32, rows*columns)
+	for i := range list {
+		list[i] = float32(r.random.NormFloat64())
+	}
+	r.do(r.d.Copy(x, kernels.Of(list, rows, columns)))
+	return x
+}
+
+// decide says whether the steps to come are made.
+func (r *roundedTest) decide(made bool) {
+	r.Helper()
+	list := make([]float64, kernels.ControlSize)
+	list[kernels.ControlSteps], list[kernels.ControlRate], list[kernels.ControlScale] = 1, 1, 1
+	if list[kernels.ControlVerdict] = kernels.StepMade; !made {
+		list[kernels.ControlVerdict] = 0
+	}
+	r.do(r.d.Copy(r.control, kernels.Of(list, len(list))))
+}
+
+func (r *roundedTest) update() error {
+	o := kernels.AdamW{Update: kernels.Update{LearningRate: 0.1, Control: r.control}, Beta1: 0.9, Beta2: 0.99, Epsilon: 1e-8}
+	return r.d.AdamW(o, r.weights, r.g, r.m, r.v)
+}
+
+// check compares the copies with the weights, and says how many kernels copied weights meanwhile.
+func (r *roundedTest) check(what string) (copies int) {
+	r.Helper()
+	r.d.Trace(func(kernel string) {
+		if strings.HasPrefix(kernel, "copy_f32") {
+			copies++
+		}
+	})
+	all, err := r.d.Rounded(r.dtype, r.weights...)
+	r.d.Trace(nil)
+	r.do(err)
+	r.compare(what, all)
+	return copies
+}
+
+// compare compares a matrix with the weights as they are.
+func (r *roundedTest) compare(what string, all kernels.Tensor) {
+	r.Helper()
+	at := 0
+	for i, w := range r.weights {
+		want := download(r.T, r.d, w)
+		for j, x := range want {
+			want[j] = roundedTo(r.dtype, x)
+		}
+		if got := download(r.T, r.d, all.Slice(1, at, at+w.Shape[1])); !slices.Equal(got, want) {
+			r.Fatalf("%v of %v, %s: the copy of weight %d is not the weight", r.dtype, w.Shape, what, i)
+		}
+		at += w.Shape[1]
+	}
+}
+
+// Copies of weights in 16 bits have the weights' numbers, whoever has changed these: optimisers write both, and what anyone else
+// has changed is copied again.
+func TestRounded(t *testing.T) {
+	for _, dtype := range []kernels.DType{kernels.BF16, kernels.F16} {
+		for _, columns := range [][]int{{64}, {48, 16, 32}, {4, 8}, {33}, {20, 7}} {
+			r := newRoundedTest(t, dtype, 700, columns...)
+			if n := r.check("first"); n == 0 {
+				t.Fatal("no kernel copied the weights when the copy was made: the counting is wrong")
+			}
+			if n := r.check("again"); n > 0 {
+				t.Errorf("%v: %d kernels copied weights that nobody has changed", columns, n)
+			}
+			aligned := !slices.ContainsFunc(columns, func(n int) bool { return n%4 != 0 })
+			r.do(r.update())
+			if n := r.check("updated"); aligned && n > 0 {
+				t.Errorf("%v: %d kernels copied weights that an update has changed", columns, n)
+			}
+			r.decide(false)
+			r.do(r.update())
+			r.check("after a skipped step")
+			for what, write := range map[string]func(w kernels.Tensor) error{
+				"filled":   func(w kernels.Tensor) error { return r.d.Fill(w, 3.14159) },
+				"assigned": func(w kernels.Tensor) error { return r.d.Copy(w, r.tensor(w.Shape[0], w.Shape[1])) },
+				"zeroed":   func(w kernels.Tensor) error { return r.d.Zero([]kernels.Tensor{w}) },
+				"uploaded": func(w kernels.Tensor) error {
+					return r.d.Copy(w, kernels.Of(make([]float32, w.Elements()), w.Shape...))
+				},
+				"added to":          func(w kernels.Tensor) error { return r.d.Add(w, w, w) },
+				"written by a view": func(w kernels.Tensor) error { return r.d.Fill(w.Slice(0, 3, 5).Slice(1, 1, 3), 7) },
+				"a product": func(w kernels.Tensor) error {
+					return r.d.MatMul(&kernels.MatMul{A: r.tensor(w.Shape[0], 8), B: r.tensor(8, w.Shape[1])}, kernels.MatMulOutputs{C: w})
+				},
+			} {
+				r.do(write(r.weights[len(columns)-1]))
+				r.do(r.update()) // which is skipped, and leaves a stale copy stale
+				r.check(what)
+			}
+			r.decide(true)
+			for i, w := range r.weights { // halves, as ranks that share an optimiser's state update them
+				n := w.Elements()
+				part := func(list []kernels.Tensor) []kernels.Tensor {
+					return []kernels.Tensor{list[i].Reshape(n).Slice(0, n/8*4, n)}
+				}
+				r.do(r.d.SGD(kernels.SGD{Update: kernels.Update{LearningRate: 0.1, Control: r.control}}, part(r.weights), part(r.g), nil))
+			}
+			if n := r.check("updated in part"); aligned && n > 0 {
+				t.Errorf("%v: %d kernels copied weights that updates of parts have changed", columns, n)
+			}
+		}
+	}
+}
+
+// Recorded work finds copies that have the weights' numbers when it is launched.
+func TestRoundedInRecordings(t *testing.T) {
+	r := newRoundedTest(t, kernels.BF16, 260, 40, 24)
+	unknown := newRoundedTest(t, kernels.BF16, 30, 8)
+	r.check("first")
+	found := alloc(t, r.d, kernels.BF16, 260, 64)
+	read := func() error {
+		all, err := r.d.Rounded(r.dtype, r.weights...)
+		if err != nil {
+			return err
+		}
+		return r.d.Copy(found, all)
+	}
+	record := func(work ...func() error) kernels.Recording {
+		t.Helper()
+		recording, err := r.d.Capture(func() error {
+			for _, f := range work {
+				if err := f(); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		r.do(err)
+		return recording
+	}
+	step, reading := record(read, r.update), record(read)
+	writing := record(func() error { return r.d.MulScalar(2, r.weights[0], r.weights[0]) }, read)
+	record(func() error {
+		all, err := unknown.d.Rounded(unknown.dtype, unknown.weights...)
+		if err == nil && all.IsSet() {
+			err = fmt.Errorf("a copy was made in a recording")
+		}
+		return err
+	}, read)
+	for round := range 3 {
+		what := fmt.Sprint("round ", round)
+		r.do(reading.Launch())
+		r.compare(what+", read", found)
+		r.do(step.Launch())
+		r.do(reading.Launch())
+		r.compare(what+", read after a step", found)
+		r.do(r.d.Copy(r.weights[round%2], r.tensor(260, r.weights[round%2].Shape[1])))
+		before := download(t, r.d, r.weights[0])
+		r.do(step.Launch()) // reads the weights before it changes them
+		if got := download(t, r.d, found.Slice(1, 0, 40)); !slices.EqualFunc(got, before, func(x, w float64) bool { return x == roundedTo(kernels.BF16, w) }) {
+			t.Fatalf("%s: a recorded step has read a copy of what the weight was", what)
+		}
+		if slices.Equal(before, download(t, r.d, r.weights[0])) || math.IsNaN(before[0]) {
+			t.Fatalf("%s: the recorded step has changed nothing", what)
+		}
+		r.check(what + ", after an assignment and a step")
+		r.do(writing.Launch())
+		r.compare(what+", written in the recording", found)
+		r.check(what + ", after that")
+	}
+}
+
+func TestRoundedErrors(t *testing.T) {
+	d := device(t)
+	w := alloc(t, d, kernels.F32, 4, 8)
+	for want, call := range map[string]func() (kernels.Tensor, error){
+		"dtype is float32, it needs to be bfloat16 or float16":                           func() (kernels.Tensor, error) { return d.Rounded(kernels.F32, w) },
+		"there are no weights, it needs at least one":                                    func() (kernels.Tensor, error) { return d.Rounded(kernels.BF16) },
+		"weights[1] has shape [8 4], it needs two axes, and as many rows as all others":  func() (kernels.Tensor, error) { return d.Rounded(kernels.BF16, w, w.Reshape(8, 4)) },
+		"weights[0] is not in the memory of this device, it needs to be":                 func() (kernels.Tensor, error) { return d.Rounded(kernels.BF16, kernels.Of(make([]float32, 4), 2, 2)) },
+		"weights[0] has strides [1 8] for shape [8 4], it needs a stride of 1 on axis 1": func() (kernels.Tensor, error) { return d.Rounded(kernels.BF16, w.Permute(1, 0)) },
+		"weights[0] is bfloat16, it needs to be float32":                                 func() (kernels.Tensor, error) { return d.Rounded(kernels.BF16, alloc(t, d, kernels.BF16, 4, 8)) },
+	} {
+		if _, err := call(); err == nil || err.Error() != "cuda:0: rounded: "+want {
+			t.Errorf("the error is %v, it needs to be %q", err, "cuda:0: rounded: "+want)
+		}
+	}
+}
