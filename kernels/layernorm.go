@@ -35,6 +35,7 @@ type LayerNormGradients struct {
 
 	DX            Tensor // as X; may be DY or DSum itself
 	DGamma, DBeta Tensor // (C), of X's dtype or its wide one
+	DXSums        Tensor // the same: receives Σ over rows of DX, before or after it is rounded, the gradient of a bias in X; or left out
 }
 
 // LayerNormKernels normalise rows. Sums over rows are added in an order that depends on the shape alone. 16-bit tensors are
@@ -67,16 +68,20 @@ func (n *LayerNorm) CheckBackward(g LayerNormGradients) error {
 	if err := n.Validate(); err != nil {
 		return err
 	}
+	if g.DXSums.IsSet() && !g.DX.IsSet() {
+		return fmt.Errorf("dxSums has shape %v, it needs dx beside it, which is missing", g.DXSums.Shape)
+	}
 	dtype, rows, features := n.X.DType, n.X.rowShape(), n.X.features()
 	return checkOperands(append(n.operands(), like("dy", g.DY, n.X.Shape, dtype), like("dSum", g.DSum, n.X.Shape, dtype).optional(),
 		wide("mean", g.Mean, rows, dtype), wide("rstd", g.RStd, rows, dtype),
 		writtenLike("dx", g.DX, n.X.Shape, dtype).optional(),
-		ownOrWide("dGamma", g.DGamma, features, dtype).optional(), ownOrWide("dBeta", g.DBeta, features, dtype).optional())...)
+		ownOrWide("dGamma", g.DGamma, features, dtype).optional(), ownOrWide("dBeta", g.DBeta, features, dtype).optional(),
+		ownOrWide("dxSums", g.DXSums, features, dtype).optional())...)
 }
 
 func (n *LayerNorm) operands() []operand {
 	dtype, features := n.X.DType, n.X.features()
-	return append(make([]operand, 0, 9), like("x", n.X, n.X.Shape, dtype),
+	return append(make([]operand, 0, 10), like("x", n.X, n.X.Shape, dtype),
 		ownOrWide("gamma", n.Gamma, features, dtype).optional(), ownOrWide("beta", n.Beta, features, dtype).optional())
 }
 

@@ -50,6 +50,10 @@ type moded interface{ setMode(*Mode) }
 // measuring is a kernel whose outputs from one on are statistics: constants to a gradient.
 type measuring interface{ firstStatistic() int }
 
+// biasing is a kernel whose output has a bias added last: the gradient of that input, −1 for none, is the sum over the rows of the
+// output's gradient.
+type biasing interface{ bias() int }
+
 // input is an input of an op.
 type input struct {
 	name     string
@@ -103,6 +107,7 @@ type call struct {
 	gradients *atomic.Uint64 // of the graph
 	lent      []result       // of the outputs
 	d         []result       // of the inputs' gradients
+	early     kernels.Tensor // the gradient of a bias that the op behind has computed in this run; not set if none has
 
 	// The gradients of several outputs, left by the picks for the call: nodes by their SymDiff, values by their DoDiff.
 	dOutNodes  gorgonia.Nodes
@@ -488,6 +493,7 @@ func (c *call) isReadByOurs(i int) bool {
 
 // forget gives back what the last forward run kept.
 func (c *call) forget() {
+	c.early = kernels.Tensor{}
 	for _, t := range c.kept {
 		c.memory.pool.put(c.place, t)
 	}

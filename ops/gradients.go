@@ -341,6 +341,7 @@ func (c *call) backward(values, outputs, dOut []gorgonia.Value) ([]*tensor.Dense
 			d[i] = arrived[0]
 		case c.kernel.source() == fromForward:
 			d[i] = c.dShapes[i]
+		case c.early.IsSet() && i == biasOf(c.kernel):
 		default:
 			if d[i], err = c.d[i].lend(&c.memory, b, c.dShapes[i]); err != nil {
 				return nil, err
@@ -355,6 +356,9 @@ func (c *call) backward(values, outputs, dOut []gorgonia.Value) ([]*tensor.Dense
 	if c.kernel.source() == fromForward {
 		c.handOut(d)
 	}
+	if c.early.IsSet() {
+		d[biasOf(c.kernel)] = c.early
+	}
 	c.forget()
 	list := make([]*tensor.Dense, len(d))
 	for i := range d {
@@ -363,6 +367,44 @@ func (c *call) backward(values, outputs, dOut []gorgonia.Value) ([]*tensor.Dense
 		}
 	}
 	return list, nil
+}
+
+// biasOf is the input of a kernel that is a bias in its output, −1 for none.
+func biasOf(k kernel) int {
+	if b, ok := k.(biasing); ok {
+		return b.bias()
+	}
+	return -1
+}
+
+// biasBefore gives, in backward, memory for the sums over rows of an input's gradient, if they are the gradient of a bias that the op
+// before adds last: that op will not compute them then. It is not set otherwise.
+func (r *run) biasBefore(i int) (sums kernels.Tensor, err error) {
+	n := r.c.inputs[i].node
+	before, ok := n.Op().(*call)
+	if !ok || !before.isAlone() || before.asked == nil || before.place != r.Backend {
+		return sums, nil
+	}
+	bias := biasOf(before.kernel)
+	if bias < 0 || before.child[bias] < 0 || !before.asked(bias) {
+		return sums, nil
+	}
+	// The gradient is the input's alone where nothing else reads the input, but for the gradients of the op before it.
+	for parents := n.Graph().To(n.ID()); parents.Next(); {
+		switch op := parents.Node().(*gorgonia.Node).Op().(type) {
+		case *call:
+			ok = ok && op == r.c
+		case *gradients:
+			ok = ok && op.c == before
+		default:
+			ok = false
+		}
+	}
+	if !ok {
+		return sums, nil
+	}
+	before.early, err = before.d[bias].lend(&before.memory, r.Backend, before.dShapes[bias])
+	return before.early, err
 }
 
 // handOut makes results of the gradients that forward kept, which are handed out once. Those that someone may look at after the run

@@ -135,9 +135,14 @@ func (k *addLayerNorm) backward(r *run, in, dOut, d []kernels.Tensor) error {
 	if !dOut[1].IsSet() {
 		return gradientOfSum(r, dOut[0], d)
 	}
-	return r.LayerNormBackward(&kernels.LayerNorm{X: r.out[0], Gamma: in[2], Eps: k.eps}, kernels.LayerNormGradients{
-		DY: dOut[1], DSum: dOut[0], Mean: k.mean, RStd: k.rstd, DX: d[0], DGamma: d[2], DBeta: d[3],
-	})
+	g := kernels.LayerNormGradients{DY: dOut[1], DSum: dOut[0], Mean: k.mean, RStd: k.rstd, DX: d[0], DGamma: d[2], DBeta: d[3]}
+	if d[0].IsSet() {
+		var err error
+		if g.DXSums, err = r.biasBefore(1); err != nil {
+			return err
+		}
+	}
+	return r.LayerNormBackward(&kernels.LayerNorm{X: r.out[0], Gamma: in[2], Eps: k.eps}, g)
 }
 
 // gradientOfSum is the gradients of a sum's norm that nothing uses: that of the sum, and zeros for the parameters.

@@ -124,3 +124,48 @@ func TestAddLayerNorm(t *testing.T) {
 	}
 	testOnSum(t, cases)
 }
+
+// A bias of the layer that a sum's norm reads has the gradient that it has elsewhere, whether the norm sums it up or, since its gradient
+// is not all of the layer's, the layer does.
+func TestBiasBeforeAddLayerNorm(t *testing.T) {
+	var cases []opCase
+	for _, shape := range normShapes {
+		for _, often := range []bool{false, true} {
+			c := shape[len(shape)-1]
+			cases = append(cases, opCase{
+				options: fmt.Sprint("AddLayerNorm of a layer, used again: ", often),
+				in:      []opInput{floats("x", shape...), floats("weight", c, c), floats("bias", c), floats("residual", shape...), floats("gamma", c)},
+				apply: func(in []*gorgonia.Node) (*gorgonia.Node, error) {
+					layer, err := ops.Linear(in[0], in[1], in[2], ops.LinearOptions{})
+					if err != nil {
+						return nil, err
+					}
+					sum, y, err := ops.AddLayerNorm(in[3], layer, in[4], nil, ops.NormOptions{Epsilon: 0.1})
+					if err != nil {
+						return nil, err
+					}
+					out, err := ops.Mul(sum, y)
+					if err != nil || !often {
+						return out, err
+					}
+					return ops.Add(out, layer)
+				},
+				want: func(in []kernels.Tensor, dOut []float64) ([]float64, [][]float64) {
+					layer, _ := linearByReference(kernels.NoActivation, in[:3], dOut)
+					n := &kernels.LayerNorm{X: in[3], Other: kernels.Of(layer, in[3].Shape...), Gamma: in[4], Eps: 0.1}
+					y, _, _ := reference.LayerNorm[float64](n)
+					sum := reference.Add[float64](n.X, n.Other)
+					dx, dGamma, _ := reference.LayerNormGrad(n, product(dOut, sum))
+					dResidual := total(dx, product(dOut, y))
+					out, dLayer := product(sum, y), dResidual
+					if often {
+						out, dLayer = total(out, layer), total(dLayer, dOut)
+					}
+					_, d := linearByReference(kernels.NoActivation, in[:3], dLayer)
+					return out, append(d, dResidual, dGamma)
+				},
+			})
+		}
+	}
+	testOp(t, cases)
+}

@@ -126,6 +126,13 @@ func errParameter(name string, parameter, x kernels.Tensor) error {
 	return fmt.Errorf("%s is %v, x is %v: they need one dtype", name, parameter.DType, x.DType)
 }
 
+func (k *linear) bias() int {
+	if k.activation != kernels.NoActivation {
+		return -1
+	}
+	return 2
+}
+
 func (k *linear) source() source {
 	if k.activation == kernels.NoActivation && !k.weight.mixed {
 		return fromInputs

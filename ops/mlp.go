@@ -42,6 +42,8 @@ func (k *mlp) outputs(in []kernels.Tensor) ([]kernels.Tensor, error) {
 	return described(x.DType, withLastAxis(x.Shape, in[3].Shape[1])...), k.activation.Validate()
 }
 
+func (k *mlp) bias() int { return 4 }
+
 func (k *mlp) source() source { return fromSaved }
 
 func (k *mlp) forward(r *run, in, out []kernels.Tensor) error {

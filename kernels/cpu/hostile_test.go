@@ -206,7 +206,7 @@ var calls = map[string]func(m *memory, of kernels.DType) []any{
 	"LayerNormBackward": func(m *memory, of kernels.DType) []any {
 		return []any{&kernels.LayerNorm{X: m.tensor(of, 3, 4), Gamma: m.tensor(of, 4), Beta: m.tensor(of, 4)},
 			kernels.LayerNormGradients{DY: m.tensor(of, 3, 4), DSum: m.tensor(of, 3, 4), Mean: m.tensor(of.Wide(), 3), RStd: m.tensor(of.Wide(), 3),
-				DX: m.tensor(of, 3, 4), DGamma: m.tensor(of, 4), DBeta: m.tensor(of, 4)}}
+				DX: m.tensor(of, 3, 4), DGamma: m.tensor(of, 4), DBeta: m.tensor(of, 4), DXSums: m.tensor(of, 4)}}
 	},
 	"RMSNormForward": func(m *memory, of kernels.DType) []any {
 		return []any{&kernels.RMSNorm{X: m.tensor(of, 3, 4), Other: m.tensor(of, 3, 4), Gamma: m.tensor(of, 4)},

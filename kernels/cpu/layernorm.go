@@ -17,5 +17,8 @@ func (b *Backend) LayerNormBackward(n *kernels.LayerNorm, g kernels.LayerNormGra
 		return err
 	}
 	b.normBackward(*n, true, g)
+	if g.DXSums.IsSet() {
+		return b.SumRows(g.DX, g.DXSums, false)
+	}
 	return nil
 }

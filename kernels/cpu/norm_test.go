@@ -57,7 +57,7 @@ func testLayerNorm[T kernels.Float](t *testing.T) {
 		})
 
 		// A sum is normalised, and has a gradient of its own.
-		other, sum, dSum := f(), f(), f()
+		other, sum, dSum, dxSums := f(), f(), f(), vector()
 		added := *n
 		added.Other = other.Tensor
 		refY, _, _ = reference.LayerNorm[float64](&added)
@@ -71,8 +71,9 @@ func testLayerNorm[T kernels.Float](t *testing.T) {
 			of := *n
 			of.X = sum.Tensor
 			err := b.LayerNormBackward(&of, kernels.LayerNormGradients{DY: dy.Tensor, DSum: dSum.Tensor, Mean: mean.Tensor, RStd: rstd.Tensor,
-				DX: dx.Tensor, DGamma: dGamma.Tensor, DBeta: dBeta.Tensor})
+				DX: dx.Tensor, DGamma: dGamma.Tensor, DBeta: dBeta.Tensor, DXSums: dxSums.Tensor})
 			return []result{
+				resultOf("dx's sums", dxSums, reference.SumRows[float64](kernels.Of(plus(refDX, dSum.values()), s.shape...)), reference.SumRows[T](kernels.Of(plus(ptDX, dSum.typed()), s.shape...))),
 				resultOf("sum", sum, reference.Add[float64](x.Tensor, other.Tensor), reference.Add[T](x.Tensor, other.Tensor)), resultOf("y", y, refY, ptY),
 				resultOf("dx", dx, plus(refDX, dSum.values()), plus(ptDX, dSum.typed())), resultOf("dGamma", dGamma, refDGamma, ptDGamma),
 			}, err

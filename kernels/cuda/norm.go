@@ -29,6 +29,7 @@ type normArguments struct {
 	gamma, beta   parameter
 	mean, rstd    address
 	dGamma, dBeta address
+	dxSums        address
 	eps           float32
 	warps         int32
 }
@@ -110,7 +111,7 @@ func (n *norm) forward(other, gamma, beta, y, sum, mean, rstd kernels.Tensor, ep
 }
 
 // backward computes the gradients that are not left out.
-func (n *norm) backward(gamma, dy, dSum, mean, rstd, dx, dGamma, dBeta kernels.Tensor) error {
+func (n *norm) backward(gamma, dy, dSum, mean, rstd, dx, dGamma, dBeta, dxSums kernels.Tensor) error {
 	others := []kernels.Tensor{dy}
 	if dx.IsSet() {
 		others = append(others, dx)
@@ -126,7 +127,7 @@ func (n *norm) backward(gamma, dy, dSum, mean, rstd, dx, dGamma, dBeta kernels.T
 	g := &n.args
 	g.dy, g.dx, g.mean, g.rstd = addressOf(dy), addressOf(dx), addressOf(mean), addressOf(rstd)
 	n.tensors = append(n.tensors, mean, rstd)
-	parameters := dGamma.IsSet() || dBeta.IsSet()
+	parameters := dGamma.IsSet() || dBeta.IsSet() || dxSums.IsSet()
 	warps := warpsOfRow(&g.lines, n.x.DType)
 	g.warps = int32(max(warps, 1))
 	const (
@@ -135,17 +136,21 @@ func (n *norm) backward(gamma, dy, dSum, mean, rstd, dx, dGamma, dBeta kernels.T
 	)
 	switch {
 	case !some:
-		return n.sumParts(0, dGamma, dBeta)
+		return n.sumParts(0, dGamma, dBeta, dxSums)
 	case dx.IsSet() && warps > 0 && warps <= mostWarps && parameters:
 		groups, length := mostWarps/warps, int(g.lines.length)
 		read := 2 // x and dy
 		if g.dSum != 0 {
 			read++
 		}
-		shared := 4*length + 2*read*groups*length*n.x.DType.Size() // which has room for the sums of all rows, too
-		atOnce := int64(max(1, min(4, n.device.sharedMemory/(shared+sharedOfBlock))) * n.device.multiprocessors)
+		shared := 4*length + 2*read*groups*length*n.x.DType.Size() // which has room for the sums of dγ and dβ of all rows, too
+		entry, most := "_backward", 4                              // blocks of a multiprocessor
+		if dxSums.IsSet() {
+			entry, most, shared = "_backward_sums", 3, max(shared, 3*4*groups*length)
+		}
+		atOnce := int64(max(1, min(most, n.device.sharedMemory/(shared+sharedOfBlock))) * n.device.multiprocessors)
 		blocks := int(min((g.lines.count+int64(groups)-1)/int64(groups), atOnce))
-		return n.withParts("_backward", [3]int{blocks, 1, 1}, mostWarps*32, blocks, shared, dGamma, dBeta)
+		return n.withParts(entry, [3]int{blocks, 1, 1}, mostWarps*32, blocks, shared, dGamma, dBeta, dxSums)
 	case dx.IsSet() && warps > 0:
 		threads := max(128, 32*warps)
 		groups := int64(threads / (32 * warps))
@@ -154,36 +159,45 @@ func (n *norm) backward(gamma, dy, dSum, mean, rstd, dx, dGamma, dBeta kernels.T
 		g.warps = 8
 		err = n.launch("_backward_any", [3]int{int(g.lines.count), 1, 1}, 256, 0)
 	}
-	if err != nil || !parameters {
+	if err == nil && dxSums.IsSet() {
+		err = n.device.SumRows(dx, dxSums, false)
+	}
+	if err != nil || !dGamma.IsSet() && !dBeta.IsSet() {
 		return err
 	}
 	entry, grid := n.device.columnGrid("_columns", n.x.DType, &g.lines)
-	return n.withParts(entry, grid, 256, grid[1], 0, dGamma, dBeta)
+	return n.withParts(entry, grid, 256, grid[1], 0, dGamma, dBeta, kernels.Tensor{})
 }
 
-// withParts runs a kernel that gives parts of dγ and dβ, and adds the parts.
-func (n *norm) withParts(entry string, grid [3]int, threads, count, sharedBytes int, dGamma, dBeta kernels.Tensor) error {
+// withParts runs a kernel that gives parts of dγ, dβ and the sums of dx, and adds the parts.
+func (n *norm) withParts(entry string, grid [3]int, threads, count, sharedBytes int, dGamma, dBeta, dxSums kernels.Tensor) error {
 	bytes := count * int(n.args.lines.length) * 4
-	parts, err := n.device.memory.get(2 * bytes)
+	parts, err := n.device.memory.get(3 * bytes)
 	if err != nil {
 		return n.device.failed(n.kernel, err)
 	}
 	defer parts.free()
 	n.args.dGamma, n.args.dBeta = parts.at, parts.at+address(bytes)
+	if dxSums.IsSet() {
+		n.args.dxSums = parts.at + address(2*bytes)
+	}
 	if err := n.launch(entry, grid, threads, sharedBytes); err != nil {
 		return err
 	}
-	return n.sumParts(count, dGamma, dBeta)
+	return n.sumParts(count, dGamma, dBeta, dxSums)
 }
 
 // sumParts adds the parts of the gradients that are wanted.
-func (n *norm) sumParts(count int, dGamma, dBeta kernels.Tensor) error {
+func (n *norm) sumParts(count int, dGamma, dBeta, dxSums kernels.Tensor) error {
 	var sums []columnSum
 	if dGamma.IsSet() {
 		sums = append(sums, columnSum{n.args.dGamma, dGamma})
 	}
 	if dBeta.IsSet() {
 		sums = append(sums, columnSum{n.args.dBeta, dBeta})
+	}
+	if dxSums.IsSet() {
+		sums = append(sums, columnSum{n.args.dxSums, dxSums})
 	}
 	if len(sums) == 0 {
 		return nil

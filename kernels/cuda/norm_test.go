@@ -87,6 +87,16 @@ func TestLayerNorm(t *testing.T) {
 				plainOf, _, _ := reference.LayerNormGrad(&ofHost, single(dy.values()))
 				ofTerms := greatest(wantRStd) * greatest(dy.values()) * greatest(gamma.values())
 				r.checkSum("dx of the sum", sumDX, plus(wantOf, dSum.values()), plus(r.roundedSingles(dtype, plainOf), single(dSum.values())), ofTerms)
+				sums := r.empty(wide, 0, c)
+				for _, summed := range []kernels.LayerNormGradients{{DGamma: dGamma.Tensor}, {DGamma: dGamma.Tensor, DBeta: dBeta.Tensor, DSum: dSum.Tensor}, {DSum: dSum.Tensor}} {
+					summed.DY, summed.Mean, summed.RStd, summed.DX, summed.DXSums = dy.Tensor, sumMean.Tensor, sumRStd.Tensor, sumDX.Tensor, sums.Tensor
+					r.must(errors.Join(r.d.Fill(sums.Tensor, math.NaN()), r.d.LayerNormBackward(&of, summed)))
+					all, plain := wantOf, r.roundedSingles(dtype, plainOf)
+					if summed.DSum.IsSet() {
+						all, plain = plus(all, dSum.values()), r.roundedSingles(dtype, plus(plain, single(dSum.values())))
+					}
+					r.checkSum("the sums of dx", sums, reference.SumRows[float64](kernels.Of(all, s.shape...)), reference.SumRows[float32](kernels.Of(plain, s.shape...)), ofTerms*float64(len(all)/c))
+				}
 				before := r.values(sumDX)
 				r.must(r.d.LayerNormBackward(&of, kernels.LayerNormGradients{DY: dy.Tensor, DSum: dSum.Tensor, Mean: sumMean.Tensor, RStd: sumRStd.Tensor, DX: dSum.Tensor}))
 				r.checkSum("dx of the sum alone, in place", dSum, plus(wantOf, dSum.values()), plus(r.roundedSingles(dtype, plainOf), single(dSum.values())), ofTerms)

@@ -73,11 +73,11 @@ type sumRowsArguments struct {
 
 // sumPartsArguments is SumPartsArguments in src/reduce.cu.
 type sumPartsArguments struct {
-	parts, out       [2]address
-	element          [2]element
-	step             int64
-	count, columns   int32
-	accumulate, zero int32
+	parts, out     [3]address
+	element        [3]element
+	accumulate     int32
+	step           int64
+	count, columns int32
 }
 
 // SumRows computes out_j = Σ_i x_ij over all axes of x but the last, or adds it to out.
@@ -130,7 +130,7 @@ type columnSum struct {
 	out   kernels.Tensor
 }
 
-// sumParts adds parts, of one or two tensors, in one launch.
+// sumParts adds parts, of up to three tensors, in one launch.
 func (d *Device) sumParts(columns int32, count int, accumulate bool, sums ...columnSum) error {
 	g := &sumPartsArguments{step: int64(columns), count: int32(count), columns: columns}
 	if accumulate {

@@ -19,5 +19,5 @@ func (d *Device) RMSNormBackward(n *kernels.RMSNorm, g kernels.RMSNormGradients)
 	if err := d.checked(k.kernel, n.CheckBackward(g), n.X.DType); err != nil {
 		return err
 	}
-	return k.backward(n.Gamma, g.DY, g.DSum, kernels.Tensor{}, g.RStd, g.DX, g.DGamma, kernels.Tensor{})
+	return k.backward(n.Gamma, g.DY, g.DSum, kernels.Tensor{}, g.RStd, g.DX, g.DGamma, kernels.Tensor{}, kernels.Tensor{})
 }

@@ -4,6 +4,7 @@
 //   x̂_c = (x_c − μ)·rstd                    y_c = x̂_c·γ_c + β_c
 //   dx_c = rstd·(g_c − Σ g/C − x̂_c·Σ(g·x̂)/C)  with g_c = dy_c·γ_c, without Σ g/C where μ is none
 //   dγ_c = Σ over rows of dy_c·x̂_c            dβ_c = Σ over rows of dy_c
+//   Σ over rows of dx_c, where it is wanted: the gradient of a bias in x
 //   dx ← dx + dSum                            where the sum x + other has a gradient of its own, to dx as it is rounded
 //
 // A row whose pieces of 16 bytes fit is read once and held in registers by up to 32 warps; any other row is read again for
@@ -20,6 +21,7 @@ struct NormArguments {
   Parameter gamma, beta;
   float *mean, *rstd;        // (rows); mean is null for RMS norm, and both may be in forward
   float *dGamma, *dBeta;     // parts: gridDim.x (or .y where columns are summed apart) rows of sums, or null
+  float* dxSums;             // the same, of dx; null for none, and of RMS norm
   float eps;
   int32_t warps;             // of a row
 };
@@ -170,7 +172,7 @@ __device__ __forceinline__ void waitForAllButLast() { asm volatile("cp.async.wai
 // backward gives the warps of a block the rows that are gridDim.x·(rows of a block) apart. While a row is computed, the next one
 // is on its way to shared memory: a thread fetches what it will use. The sums of dγ and dβ over its rows stay in registers until
 // it has no more; then those of all rows of the block meet in shared memory.
-template <class T, bool centred> __device__ __forceinline__ void backward(const NormArguments& a) {
+template <class T, bool centred, bool sumsOfDX> __device__ __forceinline__ void backward(const NormArguments& a) {
   constexpr int width = perAccess<T>;
   __shared__ float2 shared[2][32];
   // γ; then, of two turns and each row of the block, a row of x, one of dy and, if there is one, of dSum. In the end, dγ and dβ of each
@@ -222,7 +224,7 @@ template <class T, bool centred> __device__ __forceinline__ void backward(const 
     }
     endFetches();
   };
-  float dGamma[slots][width] = {}, dBeta[centred ? slots : 1][width] = {};
+  float dGamma[slots][width] = {}, dBeta[centred ? slots : 1][width] = {}, dxSum[sumsOfDX ? slots : 1][width] = {};
   const int64_t stride = gridDim.x * (int64_t)groups;
   int turn = 0;
   begin(blockIdx.x * (int64_t)groups + group, 0);
@@ -272,11 +274,15 @@ template <class T, bool centred> __device__ __forceinline__ void backward(const 
         for (int i = 0; i < width; i++) dys[i] = asFloat(fromFloat<T>(dys[i])) + xs[i];
       }
       store<width>(dx + piece * width, dys);
+      if constexpr (sumsOfDX) {
+#pragma unroll
+        for (int i = 0; i < width; i++) dxSum[s][i] += dys[i];
+      }
     }
   }
   __syncthreads();  // the rows in shared memory are done with
-  float4* sums = (float4*)dynamic;  // of a group, dγ and then dβ, four by four as γ was
-  const int each = (centred ? 2 : 1) * length / 4;
+  float4* sums = (float4*)dynamic;  // of a group, dγ, then dβ, then those of dx, four by four as γ was
+  const int each = (1 + centred + sumsOfDX) * length / 4;
 #pragma unroll
   for (int s = 0; s < slots; s++) {
     const int piece = thread + s * step;
@@ -286,6 +292,7 @@ template <class T, bool centred> __device__ __forceinline__ void backward(const 
       float4* to = sums + group * each + i / 4 * pieces + piece;
       to[0] = make_float4(dGamma[s][i], dGamma[s][i + 1], dGamma[s][i + 2], dGamma[s][i + 3]);
       if constexpr (centred) to[length / 4] = make_float4(dBeta[s][i], dBeta[s][i + 1], dBeta[s][i + 2], dBeta[s][i + 3]);
+      if constexpr (sumsOfDX) to[length / 2] = make_float4(dxSum[s][i], dxSum[s][i + 1], dxSum[s][i + 2], dxSum[s][i + 3]);
     }
   }
   __syncthreads();
@@ -296,7 +303,7 @@ template <class T, bool centred> __device__ __forceinline__ void backward(const 
       total.x += x.x, total.y += x.y, total.z += x.z, total.w += x.w;
     }
     const int at = i % (length / 4), column = at % pieces * width + at / pieces * 4;
-    float* to = (i < length / 4 ? a.dGamma : a.dBeta) + blockIdx.x * (int64_t)length + column;
+    float* to = (i < length / 4 ? a.dGamma : i < length / 2 ? a.dBeta : a.dxSums) + blockIdx.x * (int64_t)length + column;
     *(float4*)to = total;
   }
 }
@@ -431,7 +438,7 @@ template <class T, bool centred, int n> __device__ __forceinline__ void columnsO
 #define NORM_OF(kind, centred, name, T)                                                        \
   NORM_KERNEL(kind##_forward_##name, 1024, 1, forward<T, centred>)                             \
   NORM_KERNEL(kind##_forward_any_##name, 256, 1, forwardAny<T, centred>)                       \
-  NORM_KERNEL(kind##_backward_##name, 128, 4, backward<T, centred>)                            \
+  NORM_KERNEL(kind##_backward_##name, 128, 4, backward<T, centred, false>)                     \
   NORM_KERNEL(kind##_backward_rows_##name, 1024, 1, backwardRows<T, centred>)                  \
   NORM_KERNEL(kind##_backward_any_##name, 256, 1, backwardAny<T, centred>)                     \
   NORM_KERNEL(kind##_columns_##name, 256, 1, columnsOf<T, centred, perAccess<T>>)              \
@@ -439,6 +446,8 @@ template <class T, bool centred, int n> __device__ __forceinline__ void columnsO
 #ifdef RMS_NORM
 #define NORM(name, T) NORM_OF(rms_norm, false, name, T)
 #else
-#define NORM(name, T) NORM_OF(layer_norm, true, name, T)
+#define NORM(name, T) \
+  NORM_OF(layer_norm, true, name, T) \
+  NORM_KERNEL(layer_norm_backward_sums_##name, 128, 3, backward<T, true, true>)
 #endif
 FOR_EACH_ELEMENT(NORM)

@@ -70,13 +70,12 @@ template <class T, int n> __device__ __forceinline__ void sumRows(const SumRowsA
 
 // SumPartsArguments is the host's sumPartsArguments in reduce.go.
 struct SumPartsArguments {
-  const float* parts[2];  // (count, columns) each; a row of blocks takes one
-  void* out[2];           // (columns)
-  int32_t element[2];     // of out: 0 float32, 1 bfloat16, 2 float16
+  const float* parts[3];  // (count, columns) each; a row of blocks takes one
+  void* out[3];           // (columns)
+  int32_t element[3];     // of out: 0 float32, 1 bfloat16, 2 float16
+  int32_t accumulate;     // add to out
   int64_t step;           // from one row of parts to the next
   int32_t count, columns;
-  int32_t accumulate;     // add to out
-  int32_t reserved;
 };
 
 template <class T> __device__ __forceinline__ void finish(void* out, int64_t at, float sum, bool accumulate) {
