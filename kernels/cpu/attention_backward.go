@@ -68,7 +68,7 @@ type queries[T kernels.Float] struct {
 	lse, delta []T  // lse in binary exponents, +∞ for a row without keys, which makes its P zero
 	finite     bool // no NaN or Inf in q and dO
 
-	// Rows of q and dO, and their columns; empty where products are not tiled.
+	// Rows of q and dO, and their columns, all as blocks of A; empty where products are not tiled.
 	qRows, dORows, qColumns, dOColumns tiles
 }
 
@@ -256,7 +256,7 @@ func (k *backward[T]) prepareQueries(out *queries[T], s kernels.Sequence, h int)
 	out.finite = !k.masked || finite(q, s.Sq, k.d) && finite(dO, s.Sq, k.dv)
 	if k.tiled && s.Sq > 0 {
 		out.qRows, out.dORows = packRows(out.qRows, q, s.Sq, k.d, false), packRows(out.dORows, dO, s.Sq, k.dv, false)
-		out.qColumns, out.dOColumns = packColumns(out.qColumns, q, k.d, s.Sq, true), packColumns(out.dOColumns, dO, k.dv, s.Sq, true)
+		out.qColumns, out.dOColumns = packColumns(out.qColumns, q, k.d, s.Sq, false), packColumns(out.dOColumns, dO, k.dv, s.Sq, false)
 	}
 	if k.copyQ {
 		q = copyRows(out.q.data, q, s.Sq, k.d, k.dPadded)
@@ -331,8 +331,9 @@ type backwardScratch[T kernels.Float] struct {
 	states                        []panelStates // of a tile of keys: each strip of queries
 	parts                         []gradientBlock[T]
 
-	// Keys and values as the columns of a product, the columns of the keys, and what a block's products begin with.
-	keyTiles, valueTiles, keyColumns, left tiles
+	// Keys and values as the columns of a product, the columns of the keys, and P or dS of a block.
+	keyTiles, valueTiles, keyColumns, scoreTiles tiles
+	dkColumns, dvColumns                         rows[T] // what products of tiles add to dk and dv, a key a column
 }
 
 func newBackwardScratch[T kernels.Float](k *backward[T]) *backwardScratch[T] {
@@ -341,7 +342,7 @@ func newBackwardScratch[T kernels.Float](k *backward[T]) *backwardScratch[T] {
 	size := bytesFor[T]
 	bytes := size(c*k.d) + size(c*k.dv) + 2*size(c*k.dPadded) + size(c*k.dvPadded) + 3*size(r*stride) + size(max(r, c))
 	if k.tiled {
-		bytes += tileBytes(c, k.d) + tileBytes(c, k.dv) + tileBytes(k.d, c) + tileBytes(max(r, c), max(r, c))
+		bytes += tileBytes(c, k.d) + tileBytes(c, k.dv) + tileBytes(k.d, c) + tileBytes(max(r, c), max(r, c)) + size(k.dPadded*stride) + size(k.dvPadded*stride)
 	}
 	w := &backwardScratch[T]{memory: newWorkspace(bytes)}
 	w.keysTransposed, w.valTransposed = take[T](w.memory, c*k.d), take[T](w.memory, c*k.dv)
@@ -352,7 +353,8 @@ func newBackwardScratch[T kernels.Float](k *backward[T]) *backwardScratch[T] {
 	w.factor = take[T](w.memory, max(r, c))
 	if k.tiled {
 		w.keyTiles, w.valueTiles, w.keyColumns = takeTiles(w.memory, c, k.d), takeTiles(w.memory, c, k.dv), takeTiles(w.memory, k.d, c)
-		w.left = takeTiles(w.memory, max(r, c), max(r, c))
+		w.scoreTiles = takeTiles(w.memory, max(r, c), max(r, c))
+		w.dkColumns, w.dvColumns = rows[T]{take[T](w.memory, k.dPadded*stride), stride}, rows[T]{take[T](w.memory, k.dvPadded*stride), stride}
 	}
 	k.takePoints(w, stride)
 	return w
@@ -381,8 +383,9 @@ func (k *backward[T]) do(w *backwardScratch[T], head keyHead, k0 int) {
 	if k.copyK {
 		keys = copyRows(w.keys, keys, columns, k.d, k.dPadded)
 	}
-	clear(w.dk.data)
-	clear(w.dv.data)
+	for _, sums := range []rows[T]{w.dk, w.dv, w.dkColumns, w.dvColumns} {
+		clear(sums.data)
+	}
 	for _, s := range head.sequences {
 		if k0 >= s.Sk {
 			continue
@@ -392,9 +395,19 @@ func (k *backward[T]) do(w *backwardScratch[T], head keyHead, k0 int) {
 	if !k.wanted {
 		return
 	}
+	if k.tiled {
+		addTransposed(w.dk, w.dkColumns, columns, k.d, w.keysTransposed)
+		addTransposed(w.dv, w.dvColumns, columns, k.dv, w.valTransposed)
+	}
 	dk, dv := matrix[T](k.g.DK, at.KeyBatch, head.index, at.K0+k0), matrix[T](k.g.DV, at.KeyBatch, head.index, at.K0+k0)
 	simd.ScaleRows(columns, k.d, dk.at(0), dk.stride, w.dk.at(0), w.dk.stride, fill(w.factor[:columns], k.scale))
 	simd.ScaleRows(columns, k.dv, dv.at(0), dv.stride, w.dv.at(0), w.dv.stride, fill(w.factor[:columns], k.dropScale))
+}
+
+// addTransposed adds the columns of a matrix, each d numbers, to n rows. scratch has room for these.
+func addTransposed[T kernels.Float](to, columns rows[T], n, d int, scratch []T) {
+	simd.Transpose(d, n, &scratch[0], d, columns.at(0), columns.stride)
+	simd.AddTile(n, d, to.at(0), to.stride, &scratch[0], d)
 }
 
 // addSequence adds the gradients of one sequence's queries, of all heads that read the keys.
@@ -488,11 +501,11 @@ func (k *backward[T]) stepPart(w *backwardScratch[T], b gradientBlock[T]) {
 	switch {
 	case !k.wanted:
 	case b.tiled:
-		weights, dS := rows[T]{w.scores.data, w.scores.stride}, rows[T]{w.dP.data, w.dP.stride}
-		left := packColumns(w.left, weights, to-from, b.n, false)
-		left.multiply(0, to-from, b.dOColumns, 0, k.dv, b.q0, unsafe.Pointer(w.dv.at(from)), w.dv.stride, true)
-		left = packColumns(w.left, dS, to-from, b.n, false)
-		left.multiply(0, to-from, b.qColumns, 0, k.d, b.q0, unsafe.Pointer(w.dk.at(from)), w.dk.stride, true)
+		// dVᵀ = dOᵀ·P and dKᵀ = Qᵀ·dS: so P and dS are tiles as they lie.
+		scores := packColumns(w.scoreTiles, rows[T]{w.scores.data, w.scores.stride}, to-from, b.n, true)
+		b.dOColumns.multiply(0, k.dv, b.q0, scores, 0, to-from, 0, unsafe.Pointer(&w.dvColumns.data[from]), w.dvColumns.stride, true)
+		scores = packColumns(w.scoreTiles, rows[T]{w.dP.data, w.dP.stride}, to-from, b.n, true)
+		b.qColumns.multiply(0, k.d, b.q0, scores, 0, to-from, 0, unsafe.Pointer(&w.dkColumns.data[from]), w.dkColumns.stride, true)
 	default:
 		k.addKeyGradients(w, b, from, to-from)
 	}
@@ -513,8 +526,8 @@ func (k *backward[T]) scoreGradients(w *backwardScratch[T], b gradientBlock[T], 
 	scores, dP := &w.scores.data[at], &w.dP.data[at]
 	row := b.q0 + i
 	if b.tiled {
-		b.qRows.multiply(row, n, w.keyTiles, from, columns, 0, unsafe.Pointer(scores), stride, false)
-		b.dORows.multiply(row, n, w.valueTiles, from, columns, 0, unsafe.Pointer(dP), stride, false)
+		b.qRows.multiply(row, n, 0, w.keyTiles, from, columns, 0, unsafe.Pointer(scores), stride, false)
+		b.dORows.multiply(row, n, 0, w.valueTiles, from, columns, 0, unsafe.Pointer(dP), stride, false)
 	} else {
 		simd.Gemm(n, vectors, k.d, b.q.at(row), b.q.stride, 1, &w.keysTransposed[from*k.d], panel, k.d*panel, scores, stride, false)
 		simd.Gemm(n, vectors, k.dv, b.dO.at(row), b.dO.stride, 1, &w.valTransposed[from*k.dv], panel, k.dv*panel, dP, stride, false)
@@ -583,9 +596,9 @@ func (k *backward[T]) addQueryGradients(w *backwardScratch[T], b gradientBlock[T
 	if b.tiled {
 		from, to := b.span(0, b.n, k.columnUnit)
 		dq := b.dq.from(b.q0)
-		left := packRows(w.left, rows[T]{w.dP.data, w.dP.stride}, b.n, to-from, false)
+		dS := packRows(w.scoreTiles, rows[T]{w.dP.data, w.dP.stride}, b.n, to-from, false)
 		k.order.wait(place, before)
-		left.multiply(0, b.n, w.keyColumns, 0, k.d, from, unsafe.Pointer(dq.at(0)), dq.stride, true)
+		dS.multiply(0, b.n, 0, w.keyColumns, 0, k.d, from, unsafe.Pointer(dq.at(0)), dq.stride, true)
 	} else {
 		k.order.wait(place, before)
 		for _, part := range w.parts {

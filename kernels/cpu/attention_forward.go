@@ -363,7 +363,7 @@ func (f *forward[T]) step(w *forwardScratch[T], b block[T], i, n int) {
 	case f.single:
 		simd.Dots(to-from, f.d, b.inPlace.at(from), b.inPlace.stride, b.q.at(0), 0, unsafe.Slice(scores, to-from))
 	case b.tiles != nil:
-		w.queryTiles.multiply(i, n, b.tiles.keyTiles, b.k0+from, to-from, 0, unsafe.Pointer(scores), w.scores.stride, false)
+		w.queryTiles.multiply(i, n, 0, b.tiles.keyTiles, b.k0+from, to-from, 0, unsafe.Pointer(scores), w.scores.stride, false)
 	default:
 		simd.Gemm(n, ceilDiv(to-from, lanes), f.d, b.q.at(i), b.q.stride, 1, &b.keys[from*f.d], panel, f.d*panel, scores, w.scores.stride, false)
 	}
@@ -378,7 +378,7 @@ func (f *forward[T]) step(w *forwardScratch[T], b block[T], i, n int) {
 		return
 	}
 	weights := packRows(w.weightTiles, rows[T]{w.scores.data[i*w.scores.stride+from:], w.scores.stride}, n, to-from, false)
-	weights.multiply(0, n, b.tiles.valueTiles, 0, f.dv, b.k0+from, unsafe.Pointer(w.o.at(i)), w.o.stride, true)
+	weights.multiply(0, n, 0, b.tiles.valueTiles, 0, f.dv, b.k0+from, unsafe.Pointer(w.o.at(i)), w.o.stride, true)
 }
 
 // scores turns raw products of the rows [i, i+n) and the columns [from, to) of a block into scores. The returned factor is still

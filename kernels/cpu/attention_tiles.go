@@ -64,11 +64,10 @@ func (t tiles) pack(m simd.Tiled, pairs bool) tiles {
 	return t
 }
 
-// multiply computes C of n rows of A, from one on, and of so many columns of B, from one and some place along the depth on, or adds
-// to it. The product is as deep as A. C has room for whole blocks, at the rows of a stride.
-func (t tiles) multiply(row, n int, b tiles, column, columns, from int, c unsafe.Pointer, stride int, accumulate bool) {
-	for r := 0; r < n; r += simd.TileLines {
-		simd.TileProduct(ceilDiv(columns, simd.TileLines), t.steps, t.at(row+r, 0), b.at(column, from), (b.steps-t.steps)*simd.TileStep,
-			offset((*float32)(c), r*stride), stride, accumulate)
-	}
+// multiply computes C of n rows of A, from one on, and of so many columns of B, from one on, or adds to it. Each begins at a place along the
+// depth, and the product is as deep as the one that has less of it. C has room for whole blocks, at the rows of a stride.
+func (t tiles) multiply(row, n, from int, b tiles, column, columns, fromB int, c unsafe.Pointer, stride int, accumulate bool) {
+	steps := min(t.steps, b.steps)
+	simd.TileProduct(ceilDiv(n, simd.TileLines), ceilDiv(columns, simd.TileLines), steps, t.at(row, from), (t.steps-steps)*simd.TileStep,
+		b.at(column, fromB), (b.steps-steps)*simd.TileStep, (*float32)(c), stride, accumulate)
 }

@@ -166,7 +166,7 @@ func (x *tiledProduct) do(w *tiledScratch, r region) {
 		}, false)
 		for step := 0; step < x.steps; step += tiledSteps {
 			steps, at := min(tiledSteps, x.steps-step), step*simd.TileStep
-			simd.TileProduct(blocks, steps, &w.a[at], &w.b[at], block-steps*simd.TileStep, w.c.at(0), w.c.stride, step > 0)
+			simd.TileProduct(1, blocks, steps, &w.a[at], 0, &w.b[at], block-steps*simd.TileStep, w.c.at(0), w.c.stride, step > 0)
 		}
 		x.finish(w.c, r, row, n)
 	}

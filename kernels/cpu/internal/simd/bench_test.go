@@ -85,7 +85,7 @@ func BenchmarkTileProduct(b *testing.B) {
 		b.Run(fmt.Sprintf("blocks=%d,steps=%d", blocks, steps), func(b *testing.B) {
 			left, right, c := make([]uint16, steps*TileStep), make([]uint16, blocks*steps*TileStep), make([]float32, TileLines*(blocks*TileLines+16))
 			for b.Loop() {
-				TileProduct(blocks, steps, &left[0], &right[0], 0, &c[0], blocks*TileLines+16, false)
+				TileProduct(1, blocks, steps, &left[0], 0, &right[0], 0, &c[0], blocks*TileLines+16, false)
 			}
 			b.ReportMetric(2*float64(TileLines*TileLines*TileDepth*blocks*steps)*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
 		})

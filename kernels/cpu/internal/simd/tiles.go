@@ -60,50 +60,57 @@ func SetTiles(on bool) (restore func()) {
 	return func() { multiplier = before }
 }
 
-// TileProduct multiplies a block of A with several of B, over some steps of the depth: C, 32 rows whose first elements are ldc apart and
-// 32 columns for each block of B, is A·B or, with accumulate, has it added. After the steps of a block of B, skip numbers are left
-// out.
+// TileProduct multiplies blocks of A with blocks of B, over some steps of the depth: C, 32 rows for each block of A, whose first elements
+// are ldc apart, and 32 columns for each block of B, is A·B or, with accumulate, has it added. After the steps of a block of A, skipA
+// numbers are left out, and skipB after those of a block of B.
 //
 // The sums are in float32, each in one order whatever the blocks: AMX and plain Go round them to nearest, BFMMLA to the odd one of the two
 // numbers around them, or to nearest where the processor rounds once a pair of products (FPCR.EBF). What is below the smallest
 // normal number may be zero.
-func TileProduct(blocks, steps int, a, b *uint16, skip int, c *float32, ldc int, accumulate bool) {
-	if blocks <= 0 || steps <= 0 {
+func TileProduct(rows, blocks, steps int, a *uint16, skipA int, b *uint16, skipB int, c *float32, ldc int, accumulate bool) {
+	if rows <= 0 || blocks <= 0 || steps <= 0 {
 		return
 	}
 	if multiplier == emulation {
-		emulateTiles(blocks, steps, a, b, skip, c, ldc, accumulate)
+		emulateTiles(rows, blocks, steps, a, skipA, b, skipB, c, ldc, accumulate)
 		return
 	}
-	most := blocks
+	mostRows, mostBlocks := rows, blocks
 	if active == BFMMLA {
-		most = max(1, longestTileProduct/steps)
+		mostBlocks = min(blocks, max(1, longestTileProduct/steps))
+		mostRows = max(1, longestTileProduct/(steps*mostBlocks))
 	}
-	for block := 0; block < blocks; block += most {
-		right := (*uint16)(unsafe.Add(unsafe.Pointer(b), 2*block*(steps*TileStep+skip)))
-		tileProductVector(min(most, blocks-block), steps, a, right, skip, at(c, block*TileLines), ldc, accumulate)
+	for row := 0; row < rows; row += mostRows {
+		left := wordsBehind(a, row*(steps*TileStep+skipA))
+		for block := 0; block < blocks; block += mostBlocks {
+			tileProductVector(min(mostRows, rows-row), min(mostBlocks, blocks-block), steps, left, skipA, wordsBehind(b, block*(steps*TileStep+skipB)), skipB,
+				at(c, row*TileLines*ldc+block*TileLines), ldc, accumulate)
+		}
 	}
 }
 
 // longestTileProduct is how many steps of all blocks BFMMLA multiplies in one go: 20 to 60 µs, as nothing can preempt them.
 const longestTileProduct = 64
 
+func wordsBehind(p *uint16, n int) *uint16 { return (*uint16)(unsafe.Add(unsafe.Pointer(p), 2*n)) }
+
 // emulateTiles is TileProduct of tiles as AMX has them.
-func emulateTiles(blocks, steps int, a, b *uint16, skip int, c *float32, ldc int, accumulate bool) {
+func emulateTiles(rows, blocks, steps int, a *uint16, skipA int, b *uint16, skipB int, c *float32, ldc int, accumulate bool) {
 	const tileWords = tileSide * TileDepth
 	depth := steps * TileDepth
-	rows, columns := make([]float32, TileLines*depth), make([]float32, TileLines*depth)
-	for at, x := range unsafe.Slice(a, steps*TileStep) {
-		step, half, word := at/TileStep, at/tileWords%2, at%tileWords
-		rows[(half*tileSide+word/TileDepth)*depth+step*TileDepth+word%TileDepth] = fromBFloat16(x)
-	}
-	for block := range blocks {
-		for at, x := range unsafe.Slice((*uint16)(unsafe.Add(unsafe.Pointer(b), 2*block*(steps*TileStep+skip))), steps*TileStep) {
+	lines, columns := make([]float32, TileLines*depth), make([]float32, TileLines*depth)
+	for block := range rows * blocks {
+		left, right := block/blocks, block%blocks
+		for at, x := range unsafe.Slice(wordsBehind(a, left*(steps*TileStep+skipA)), steps*TileStep) {
+			step, half, word := at/TileStep, at/tileWords%2, at%tileWords
+			lines[(half*tileSide+word/TileDepth)*depth+step*TileDepth+word%TileDepth] = fromBFloat16(x)
+		}
+		for at, x := range unsafe.Slice(wordsBehind(b, right*(steps*TileStep+skipB)), steps*TileStep) {
 			step, half, word := at/TileStep, at/tileWords%2, at%tileWords
 			columns[(half*tileSide+word%TileLines/2)*depth+step*TileDepth+word/TileLines*2+word%2] = fromBFloat16(x)
 		}
 		for i := range TileLines {
-			row, out := rows[i*depth:][:depth], unsafe.Slice(at(c, i*ldc+block*TileLines), TileLines)
+			row, out := lines[i*depth:][:depth], unsafe.Slice(at(c, (left*TileLines+i)*ldc+right*TileLines), TileLines)
 			for j := range out {
 				sum := float32(0)
 				for k, y := range columns[j*depth:][:depth] {

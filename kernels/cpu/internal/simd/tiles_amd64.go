@@ -5,7 +5,17 @@ package simd
 // tileProductAVX512 is TileProduct.
 //
 //go:noescape
-func tileProductAVX512(blocks int, steps int, a *uint16, b *uint16, skip int, c *float32, ldc int, accumulate bool)
+func tileProductAVX512(rows int, blocks int, steps int, a *uint16, skipA int, b *uint16, skipB int, c *float32, ldc int, accumulate bool)
+
+// tileRowsRoundedAMX is TileRowsRounded.
+//
+//go:noescape
+func tileRowsRoundedAMX(steps int, src *float32, stride int, dst *uint16)
+
+// tilePairsRoundedAMX is TilePairsRounded.
+//
+//go:noescape
+func tilePairsRoundedAMX(steps int, src *float32, stride int, dst *uint16)
 
 // tileRowsAVX512 is TileRows.
 //

@@ -2,28 +2,35 @@
 
 #include "textflag.h"
 
-// func tileProductAVX512(blocks int, steps int, a *uint16, b *uint16, skip int, c *float32, ldc int, accumulate bool)
+// func tileProductAVX512(rows int, blocks int, steps int, a *uint16, skipA int, b *uint16, skipB int, c *float32, ldc int, accumulate bool)
 // Requires: AVX
-TEXT ·tileProductAVX512(SB), NOSPLIT, $0-57
+TEXT ·tileProductAVX512(SB), NOSPLIT, $16-73
 	LEAQ wholeTiles<>+0(SB), AX
 	BYTE $0xc4
 	BYTE $0xe2
 	BYTE $0x78
 	BYTE $0x49
 	BYTE $0x00
-	MOVQ b+24(FP), DI
-	MOVQ c+40(FP), BX
-	MOVQ ldc+48(FP), R9
+	MOVQ a+24(FP), R13
+	MOVQ rows+0(FP), AX
+	MOVQ AX, (SP)
+	MOVQ c+56(FP), AX
+	MOVQ AX, 8(SP)
+	MOVQ ldc+64(FP), R9
 	SHLQ $0x02, R9
-	MOVQ blocks+0(FP), R10
-	MOVQ $0x00000040, R8
 	MOVQ R9, R12
 	SHLQ $0x04, R12
+	MOVQ $0x00000040, R8
+
+rows:
+	MOVQ b+40(FP), DI
+	MOVQ 8(SP), BX
+	MOVQ blocks+8(FP), R10
 
 block:
 	MOVQ  BX, CX
 	LEAQ  (BX)(R12*1), DX
-	MOVB  accumulate+56(FP), AL
+	MOVB  accumulate+72(FP), AL
 	TESTB AL, AL
 	JZ    clear
 	BYTE  $0xc4
@@ -91,8 +98,8 @@ clear:
 	BYTE $0xd8
 
 begin:
-	MOVQ a+16(FP), SI
-	MOVQ steps+8(FP), R11
+	MOVQ R13, SI
+	MOVQ steps+16(FP), R11
 
 step:
 	BYTE $0xc4
@@ -200,11 +207,17 @@ step:
 	BYTE $0x00
 	BYTE $0x00
 	ADDQ $0x00000080, BX
-	MOVQ skip+32(FP), AX
-	SHLQ $0x01, AX
-	ADDQ AX, DI
+	MOVQ skipB+48(FP), AX
+	LEAQ (DI)(AX*2), DI
 	DECQ R10
 	JNZ  block
+	MOVQ skipA+32(FP), AX
+	LEAQ (SI)(AX*2), R13
+	MOVQ 8(SP), BX
+	LEAQ (BX)(R12*2), BX
+	MOVQ BX, 8(SP)
+	DECQ (SP)
+	JNZ  rows
 	BYTE $0xc4
 	BYTE $0xe2
 	BYTE $0x78
@@ -222,6 +235,157 @@ DATA wholeTiles<>+40(SB)/8, $0x0000000000000000
 DATA wholeTiles<>+48(SB)/8, $0x1010101010101010
 DATA wholeTiles<>+56(SB)/8, $0x0000000000000000
 GLOBL wholeTiles<>(SB), RODATA|NOPTR, $64
+
+// func tileRowsRoundedAMX(steps int, src *float32, stride int, dst *uint16)
+// Requires: AVX, AVX512F
+TEXT ·tileRowsRoundedAMX(SB), NOSPLIT, $0-32
+	MOVQ src+8(FP), AX
+	MOVQ stride+16(FP), CX
+	MOVQ dst+24(FP), DX
+	MOVQ steps+0(FP), BX
+	SHLQ $0x02, CX
+
+step:
+	MOVQ AX, SI
+	MOVQ DX, DI
+	MOVQ $0x00000004, R8
+
+rows:
+	VMOVUPS   (SI), Z0
+	VMOVUPS   64(SI), Z1
+	BYTE      $0x62
+	BYTE      $0xf2
+	BYTE      $0x77
+	BYTE      $0x48
+	BYTE      $0x72
+	BYTE      $0xc0
+	VMOVDQU64 Z0, (DI)
+	ADDQ      CX, SI
+	VMOVUPS   (SI), Z2
+	VMOVUPS   64(SI), Z3
+	BYTE      $0x62
+	BYTE      $0xf2
+	BYTE      $0x67
+	BYTE      $0x48
+	BYTE      $0x72
+	BYTE      $0xd2
+	VMOVDQU64 Z2, 64(DI)
+	ADDQ      CX, SI
+	VMOVUPS   (SI), Z4
+	VMOVUPS   64(SI), Z5
+	BYTE      $0x62
+	BYTE      $0xf2
+	BYTE      $0x57
+	BYTE      $0x48
+	BYTE      $0x72
+	BYTE      $0xe4
+	VMOVDQU64 Z4, 128(DI)
+	ADDQ      CX, SI
+	VMOVUPS   (SI), Z6
+	VMOVUPS   64(SI), Z7
+	BYTE      $0x62
+	BYTE      $0xf2
+	BYTE      $0x47
+	BYTE      $0x48
+	BYTE      $0x72
+	BYTE      $0xf6
+	VMOVDQU64 Z6, 192(DI)
+	ADDQ      CX, SI
+	ADDQ      $0x00000100, DI
+	DECQ      R8
+	JNZ       rows
+	ADDQ      $0x00000080, AX
+	ADDQ      $0x00000800, DX
+	DECQ      BX
+	JNZ       step
+	VZEROUPPER
+	RET
+
+// func tilePairsRoundedAMX(steps int, src *float32, stride int, dst *uint16)
+// Requires: AVX, AVX512BW, AVX512F
+TEXT ·tilePairsRoundedAMX(SB), NOSPLIT, $0-32
+	MOVQ      src+8(FP), AX
+	MOVQ      stride+16(FP), CX
+	MOVQ      dst+24(FP), DX
+	MOVQ      steps+0(FP), BX
+	SHLQ      $0x02, CX
+	VMOVDQU64 tilePairsOrder<>+0(SB), Z15
+
+step:
+	MOVQ DX, DI
+	MOVQ $0x00000004, R8
+
+pairs:
+	VMOVUPS   (AX), Z0
+	VMOVUPS   (AX)(CX*1), Z1
+	BYTE      $0x62
+	BYTE      $0xf2
+	BYTE      $0x77
+	BYTE      $0x48
+	BYTE      $0x72
+	BYTE      $0xc0
+	VPERMW    Z0, Z15, Z0
+	VMOVDQU64 Z0, (DI)
+	LEAQ      (AX)(CX*2), AX
+	VMOVUPS   (AX), Z2
+	VMOVUPS   (AX)(CX*1), Z3
+	BYTE      $0x62
+	BYTE      $0xf2
+	BYTE      $0x67
+	BYTE      $0x48
+	BYTE      $0x72
+	BYTE      $0xd2
+	VPERMW    Z2, Z15, Z2
+	VMOVDQU64 Z2, 64(DI)
+	LEAQ      (AX)(CX*2), AX
+	VMOVUPS   (AX), Z4
+	VMOVUPS   (AX)(CX*1), Z5
+	BYTE      $0x62
+	BYTE      $0xf2
+	BYTE      $0x57
+	BYTE      $0x48
+	BYTE      $0x72
+	BYTE      $0xe4
+	VPERMW    Z4, Z15, Z4
+	VMOVDQU64 Z4, 128(DI)
+	LEAQ      (AX)(CX*2), AX
+	VMOVUPS   (AX), Z6
+	VMOVUPS   (AX)(CX*1), Z7
+	BYTE      $0x62
+	BYTE      $0xf2
+	BYTE      $0x47
+	BYTE      $0x48
+	BYTE      $0x72
+	BYTE      $0xf6
+	VPERMW    Z6, Z15, Z6
+	VMOVDQU64 Z6, 192(DI)
+	LEAQ      (AX)(CX*2), AX
+	ADDQ      $0x00000100, DI
+	DECQ      R8
+	JNZ       pairs
+	ADDQ      $0x00000800, DX
+	DECQ      BX
+	JNZ       step
+	VZEROUPPER
+	RET
+
+DATA tilePairsOrder<>+0(SB)/4, $0x00100000
+DATA tilePairsOrder<>+4(SB)/4, $0x00110001
+DATA tilePairsOrder<>+8(SB)/4, $0x00120002
+DATA tilePairsOrder<>+12(SB)/4, $0x00130003
+DATA tilePairsOrder<>+16(SB)/4, $0x00140004
+DATA tilePairsOrder<>+20(SB)/4, $0x00150005
+DATA tilePairsOrder<>+24(SB)/4, $0x00160006
+DATA tilePairsOrder<>+28(SB)/4, $0x00170007
+DATA tilePairsOrder<>+32(SB)/4, $0x00180008
+DATA tilePairsOrder<>+36(SB)/4, $0x00190009
+DATA tilePairsOrder<>+40(SB)/4, $0x001a000a
+DATA tilePairsOrder<>+44(SB)/4, $0x001b000b
+DATA tilePairsOrder<>+48(SB)/4, $0x001c000c
+DATA tilePairsOrder<>+52(SB)/4, $0x001d000d
+DATA tilePairsOrder<>+56(SB)/4, $0x001e000e
+DATA tilePairsOrder<>+60(SB)/4, $0x001f000f
+GLOBL tilePairsOrder<>(SB), RODATA|NOPTR, $64
 
 // func tileRowsAVX512(steps int, src *uint16, stride int, dst *uint16)
 // Requires: AVX, AVX512F

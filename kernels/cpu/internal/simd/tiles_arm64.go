@@ -5,7 +5,7 @@ package simd
 // tileProductNEON is TileProduct.
 //
 //go:noescape
-func tileProductNEON(blocks, steps int, a *uint16, b *uint16, skip int, c *float32, ldc int, accumulate bool)
+func tileProductNEON(rows, blocks, steps int, a *uint16, skipA int, b *uint16, skipB int, c *float32, ldc int, accumulate bool)
 
 // tileRowsNEON makes groups of eight lines whose numbers lie end to end.
 //

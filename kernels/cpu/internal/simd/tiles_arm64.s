@@ -2,23 +2,28 @@
 
 #include "textflag.h"
 
-// func tileProductNEON(blocks, steps int, a *uint16, b *uint16, skip int, c *float32, ldc int, accumulate bool)
-TEXT ·tileProductNEON(SB), NOSPLIT, $0-57
-	MOVD blocks+0(FP), R0
-	MOVD b+24(FP), R1
-	MOVD c+40(FP), R2
-	MOVD ldc+48(FP), R3
-	LSL $2, R3, R3
-
-block:
-	MOVD $4, R4
-
-columns:
-	MOVD a+16(FP), R5
-	MOVD $4, R6
-	MOVD R2, R7
+// func tileProductNEON(rows, blocks, steps int, a *uint16, skipA int, b *uint16, skipB int, c *float32, ldc int, accumulate bool)
+TEXT ·tileProductNEON(SB), NOSPLIT, $0-73
+	MOVD a+24(FP), R0
+	MOVD c+56(FP), R1
+	MOVD ldc+64(FP), R2
+	LSL $2, R2, R2
+	MOVD rows+0(FP), R3
 
 rows:
+	MOVD blocks+8(FP), R4
+	MOVD b+40(FP), R5
+	MOVD R1, R6
+
+block:
+	MOVD $4, R7
+
+columns:
+	MOVD $4, R8
+	MOVD R0, R9
+	MOVD R6, R10
+
+heights:
 	WORD $0x6f00e400 // movi v0.2d, #0
 	WORD $0x6f00e401 // movi v1.2d, #0
 	WORD $0x6f00e402 // movi v2.2d, #0
@@ -35,15 +40,15 @@ rows:
 	WORD $0x6f00e40d // movi v13.2d, #0
 	WORD $0x6f00e40e // movi v14.2d, #0
 	WORD $0x6f00e40f // movi v15.2d, #0
-	MOVD steps+8(FP), R8
-	MOVD R5, R9
-	MOVD R1, R10
+	MOVD steps+16(FP), R11
+	MOVD R9, R12
+	MOVD R5, R13
 
 step:
-	WORD $0xad404530 // ldp q16, q17, [x9]
-	WORD $0xad414d32 // ldp q18, q19, [x9, #32]
-	WORD $0xad405554 // ldp q20, q21, [x10]
-	WORD $0xad415d56 // ldp q22, q23, [x10, #32]
+	WORD $0xad404590 // ldp q16, q17, [x12]
+	WORD $0xad414d92 // ldp q18, q19, [x12, #32]
+	WORD $0xad4055b4 // ldp q20, q21, [x13]
+	WORD $0xad415db6 // ldp q22, q23, [x13, #32]
 	WORD $0x6e54ee00 // bfmmla v0.4s, v16.8h, v20.8h
 	WORD $0x6e55ee01 // bfmmla v1.4s, v16.8h, v21.8h
 	WORD $0x6e56ee02 // bfmmla v2.4s, v16.8h, v22.8h
@@ -60,10 +65,10 @@ step:
 	WORD $0x6e55ee6d // bfmmla v13.4s, v19.8h, v21.8h
 	WORD $0x6e56ee6e // bfmmla v14.4s, v19.8h, v22.8h
 	WORD $0x6e57ee6f // bfmmla v15.4s, v19.8h, v23.8h
-	WORD $0xad424530 // ldp q16, q17, [x9, #64]
-	WORD $0xad434d32 // ldp q18, q19, [x9, #96]
-	WORD $0xad425554 // ldp q20, q21, [x10, #64]
-	WORD $0xad435d56 // ldp q22, q23, [x10, #96]
+	WORD $0xad424590 // ldp q16, q17, [x12, #64]
+	WORD $0xad434d92 // ldp q18, q19, [x12, #96]
+	WORD $0xad4255b4 // ldp q20, q21, [x13, #64]
+	WORD $0xad435db6 // ldp q22, q23, [x13, #96]
 	WORD $0x6e54ee00 // bfmmla v0.4s, v16.8h, v20.8h
 	WORD $0x6e55ee01 // bfmmla v1.4s, v16.8h, v21.8h
 	WORD $0x6e56ee02 // bfmmla v2.4s, v16.8h, v22.8h
@@ -80,10 +85,10 @@ step:
 	WORD $0x6e55ee6d // bfmmla v13.4s, v19.8h, v21.8h
 	WORD $0x6e56ee6e // bfmmla v14.4s, v19.8h, v22.8h
 	WORD $0x6e57ee6f // bfmmla v15.4s, v19.8h, v23.8h
-	WORD $0xad444530 // ldp q16, q17, [x9, #128]
-	WORD $0xad454d32 // ldp q18, q19, [x9, #160]
-	WORD $0xad445554 // ldp q20, q21, [x10, #128]
-	WORD $0xad455d56 // ldp q22, q23, [x10, #160]
+	WORD $0xad444590 // ldp q16, q17, [x12, #128]
+	WORD $0xad454d92 // ldp q18, q19, [x12, #160]
+	WORD $0xad4455b4 // ldp q20, q21, [x13, #128]
+	WORD $0xad455db6 // ldp q22, q23, [x13, #160]
 	WORD $0x6e54ee00 // bfmmla v0.4s, v16.8h, v20.8h
 	WORD $0x6e55ee01 // bfmmla v1.4s, v16.8h, v21.8h
 	WORD $0x6e56ee02 // bfmmla v2.4s, v16.8h, v22.8h
@@ -100,10 +105,10 @@ step:
 	WORD $0x6e55ee6d // bfmmla v13.4s, v19.8h, v21.8h
 	WORD $0x6e56ee6e // bfmmla v14.4s, v19.8h, v22.8h
 	WORD $0x6e57ee6f // bfmmla v15.4s, v19.8h, v23.8h
-	WORD $0xad464530 // ldp q16, q17, [x9, #192]
-	WORD $0xad474d32 // ldp q18, q19, [x9, #224]
-	WORD $0xad465554 // ldp q20, q21, [x10, #192]
-	WORD $0xad475d56 // ldp q22, q23, [x10, #224]
+	WORD $0xad464590 // ldp q16, q17, [x12, #192]
+	WORD $0xad474d92 // ldp q18, q19, [x12, #224]
+	WORD $0xad4655b4 // ldp q20, q21, [x13, #192]
+	WORD $0xad475db6 // ldp q22, q23, [x13, #224]
 	WORD $0x6e54ee00 // bfmmla v0.4s, v16.8h, v20.8h
 	WORD $0x6e55ee01 // bfmmla v1.4s, v16.8h, v21.8h
 	WORD $0x6e56ee02 // bfmmla v2.4s, v16.8h, v22.8h
@@ -120,10 +125,10 @@ step:
 	WORD $0x6e55ee6d // bfmmla v13.4s, v19.8h, v21.8h
 	WORD $0x6e56ee6e // bfmmla v14.4s, v19.8h, v22.8h
 	WORD $0x6e57ee6f // bfmmla v15.4s, v19.8h, v23.8h
-	WORD $0xad484530 // ldp q16, q17, [x9, #256]
-	WORD $0xad494d32 // ldp q18, q19, [x9, #288]
-	WORD $0xad485554 // ldp q20, q21, [x10, #256]
-	WORD $0xad495d56 // ldp q22, q23, [x10, #288]
+	WORD $0xad484590 // ldp q16, q17, [x12, #256]
+	WORD $0xad494d92 // ldp q18, q19, [x12, #288]
+	WORD $0xad4855b4 // ldp q20, q21, [x13, #256]
+	WORD $0xad495db6 // ldp q22, q23, [x13, #288]
 	WORD $0x6e54ee00 // bfmmla v0.4s, v16.8h, v20.8h
 	WORD $0x6e55ee01 // bfmmla v1.4s, v16.8h, v21.8h
 	WORD $0x6e56ee02 // bfmmla v2.4s, v16.8h, v22.8h
@@ -140,10 +145,10 @@ step:
 	WORD $0x6e55ee6d // bfmmla v13.4s, v19.8h, v21.8h
 	WORD $0x6e56ee6e // bfmmla v14.4s, v19.8h, v22.8h
 	WORD $0x6e57ee6f // bfmmla v15.4s, v19.8h, v23.8h
-	WORD $0xad4a4530 // ldp q16, q17, [x9, #320]
-	WORD $0xad4b4d32 // ldp q18, q19, [x9, #352]
-	WORD $0xad4a5554 // ldp q20, q21, [x10, #320]
-	WORD $0xad4b5d56 // ldp q22, q23, [x10, #352]
+	WORD $0xad4a4590 // ldp q16, q17, [x12, #320]
+	WORD $0xad4b4d92 // ldp q18, q19, [x12, #352]
+	WORD $0xad4a55b4 // ldp q20, q21, [x13, #320]
+	WORD $0xad4b5db6 // ldp q22, q23, [x13, #352]
 	WORD $0x6e54ee00 // bfmmla v0.4s, v16.8h, v20.8h
 	WORD $0x6e55ee01 // bfmmla v1.4s, v16.8h, v21.8h
 	WORD $0x6e56ee02 // bfmmla v2.4s, v16.8h, v22.8h
@@ -160,10 +165,10 @@ step:
 	WORD $0x6e55ee6d // bfmmla v13.4s, v19.8h, v21.8h
 	WORD $0x6e56ee6e // bfmmla v14.4s, v19.8h, v22.8h
 	WORD $0x6e57ee6f // bfmmla v15.4s, v19.8h, v23.8h
-	WORD $0xad4c4530 // ldp q16, q17, [x9, #384]
-	WORD $0xad4d4d32 // ldp q18, q19, [x9, #416]
-	WORD $0xad4c5554 // ldp q20, q21, [x10, #384]
-	WORD $0xad4d5d56 // ldp q22, q23, [x10, #416]
+	WORD $0xad4c4590 // ldp q16, q17, [x12, #384]
+	WORD $0xad4d4d92 // ldp q18, q19, [x12, #416]
+	WORD $0xad4c55b4 // ldp q20, q21, [x13, #384]
+	WORD $0xad4d5db6 // ldp q22, q23, [x13, #416]
 	WORD $0x6e54ee00 // bfmmla v0.4s, v16.8h, v20.8h
 	WORD $0x6e55ee01 // bfmmla v1.4s, v16.8h, v21.8h
 	WORD $0x6e56ee02 // bfmmla v2.4s, v16.8h, v22.8h
@@ -180,10 +185,10 @@ step:
 	WORD $0x6e55ee6d // bfmmla v13.4s, v19.8h, v21.8h
 	WORD $0x6e56ee6e // bfmmla v14.4s, v19.8h, v22.8h
 	WORD $0x6e57ee6f // bfmmla v15.4s, v19.8h, v23.8h
-	WORD $0xad4e4530 // ldp q16, q17, [x9, #448]
-	WORD $0xad4f4d32 // ldp q18, q19, [x9, #480]
-	WORD $0xad4e5554 // ldp q20, q21, [x10, #448]
-	WORD $0xad4f5d56 // ldp q22, q23, [x10, #480]
+	WORD $0xad4e4590 // ldp q16, q17, [x12, #448]
+	WORD $0xad4f4d92 // ldp q18, q19, [x12, #480]
+	WORD $0xad4e55b4 // ldp q20, q21, [x13, #448]
+	WORD $0xad4f5db6 // ldp q22, q23, [x13, #480]
 	WORD $0x6e54ee00 // bfmmla v0.4s, v16.8h, v20.8h
 	WORD $0x6e55ee01 // bfmmla v1.4s, v16.8h, v21.8h
 	WORD $0x6e56ee02 // bfmmla v2.4s, v16.8h, v22.8h
@@ -200,9 +205,9 @@ step:
 	WORD $0x6e55ee6d // bfmmla v13.4s, v19.8h, v21.8h
 	WORD $0x6e56ee6e // bfmmla v14.4s, v19.8h, v22.8h
 	WORD $0x6e57ee6f // bfmmla v15.4s, v19.8h, v23.8h
-	ADD $2048, R9, R9
-	ADD $2048, R10, R10
-	SUBS $1, R8
+	ADD $2048, R12, R12
+	ADD $2048, R13, R13
+	SUBS $1, R11
 	BNE step
 	WORD $0x4ec13810 // zip1 v16.2d, v0.2d, v1.2d
 	WORD $0x4ec17800 // zip2 v0.2d, v0.2d, v1.2d
@@ -220,89 +225,96 @@ step:
 	WORD $0x4ecd798c // zip2 v12.2d, v12.2d, v13.2d
 	WORD $0x4ecf39cd // zip1 v13.2d, v14.2d, v15.2d
 	WORD $0x4ecf79ce // zip2 v14.2d, v14.2d, v15.2d
-	MOVBU accumulate+56(FP), R8
-	CBZ R8, write
-	MOVD R7, R8
-	WORD $0x3dc0010f // ldr q15, [x8, #0]
+	MOVBU accumulate+72(FP), R11
+	CBZ R11, write
+	MOVD R10, R11
+	WORD $0x3dc0016f // ldr q15, [x11, #0]
 	WORD $0x4e2fd610 // fadd v16.4s, v16.4s, v15.4s
-	WORD $0x3dc0050f // ldr q15, [x8, #16]
+	WORD $0x3dc0056f // ldr q15, [x11, #16]
 	WORD $0x4e2fd421 // fadd v1.4s, v1.4s, v15.4s
-	ADD R3, R8, R8
-	WORD $0x3dc0010f // ldr q15, [x8, #0]
+	ADD R2, R11, R11
+	WORD $0x3dc0016f // ldr q15, [x11, #0]
 	WORD $0x4e2fd400 // fadd v0.4s, v0.4s, v15.4s
-	WORD $0x3dc0050f // ldr q15, [x8, #16]
+	WORD $0x3dc0056f // ldr q15, [x11, #16]
 	WORD $0x4e2fd442 // fadd v2.4s, v2.4s, v15.4s
-	ADD R3, R8, R8
-	WORD $0x3dc0010f // ldr q15, [x8, #0]
+	ADD R2, R11, R11
+	WORD $0x3dc0016f // ldr q15, [x11, #0]
 	WORD $0x4e2fd463 // fadd v3.4s, v3.4s, v15.4s
-	WORD $0x3dc0050f // ldr q15, [x8, #16]
+	WORD $0x3dc0056f // ldr q15, [x11, #16]
 	WORD $0x4e2fd4a5 // fadd v5.4s, v5.4s, v15.4s
-	ADD R3, R8, R8
-	WORD $0x3dc0010f // ldr q15, [x8, #0]
+	ADD R2, R11, R11
+	WORD $0x3dc0016f // ldr q15, [x11, #0]
 	WORD $0x4e2fd484 // fadd v4.4s, v4.4s, v15.4s
-	WORD $0x3dc0050f // ldr q15, [x8, #16]
+	WORD $0x3dc0056f // ldr q15, [x11, #16]
 	WORD $0x4e2fd4c6 // fadd v6.4s, v6.4s, v15.4s
-	ADD R3, R8, R8
-	WORD $0x3dc0010f // ldr q15, [x8, #0]
+	ADD R2, R11, R11
+	WORD $0x3dc0016f // ldr q15, [x11, #0]
 	WORD $0x4e2fd4e7 // fadd v7.4s, v7.4s, v15.4s
-	WORD $0x3dc0050f // ldr q15, [x8, #16]
+	WORD $0x3dc0056f // ldr q15, [x11, #16]
 	WORD $0x4e2fd529 // fadd v9.4s, v9.4s, v15.4s
-	ADD R3, R8, R8
-	WORD $0x3dc0010f // ldr q15, [x8, #0]
+	ADD R2, R11, R11
+	WORD $0x3dc0016f // ldr q15, [x11, #0]
 	WORD $0x4e2fd508 // fadd v8.4s, v8.4s, v15.4s
-	WORD $0x3dc0050f // ldr q15, [x8, #16]
+	WORD $0x3dc0056f // ldr q15, [x11, #16]
 	WORD $0x4e2fd54a // fadd v10.4s, v10.4s, v15.4s
-	ADD R3, R8, R8
-	WORD $0x3dc0010f // ldr q15, [x8, #0]
+	ADD R2, R11, R11
+	WORD $0x3dc0016f // ldr q15, [x11, #0]
 	WORD $0x4e2fd56b // fadd v11.4s, v11.4s, v15.4s
-	WORD $0x3dc0050f // ldr q15, [x8, #16]
+	WORD $0x3dc0056f // ldr q15, [x11, #16]
 	WORD $0x4e2fd5ad // fadd v13.4s, v13.4s, v15.4s
-	ADD R3, R8, R8
-	WORD $0x3dc0010f // ldr q15, [x8, #0]
+	ADD R2, R11, R11
+	WORD $0x3dc0016f // ldr q15, [x11, #0]
 	WORD $0x4e2fd58c // fadd v12.4s, v12.4s, v15.4s
-	WORD $0x3dc0050f // ldr q15, [x8, #16]
+	WORD $0x3dc0056f // ldr q15, [x11, #16]
 	WORD $0x4e2fd5ce // fadd v14.4s, v14.4s, v15.4s
-	ADD R3, R8, R8
+	ADD R2, R11, R11
 
 write:
-	WORD $0x3d8000f0 // str q16, [x7, #0]
-	WORD $0x3d8004e1 // str q1, [x7, #16]
-	ADD R3, R7, R7
-	WORD $0x3d8000e0 // str q0, [x7, #0]
-	WORD $0x3d8004e2 // str q2, [x7, #16]
-	ADD R3, R7, R7
-	WORD $0x3d8000e3 // str q3, [x7, #0]
-	WORD $0x3d8004e5 // str q5, [x7, #16]
-	ADD R3, R7, R7
-	WORD $0x3d8000e4 // str q4, [x7, #0]
-	WORD $0x3d8004e6 // str q6, [x7, #16]
-	ADD R3, R7, R7
-	WORD $0x3d8000e7 // str q7, [x7, #0]
-	WORD $0x3d8004e9 // str q9, [x7, #16]
-	ADD R3, R7, R7
-	WORD $0x3d8000e8 // str q8, [x7, #0]
-	WORD $0x3d8004ea // str q10, [x7, #16]
-	ADD R3, R7, R7
-	WORD $0x3d8000eb // str q11, [x7, #0]
-	WORD $0x3d8004ed // str q13, [x7, #16]
-	ADD R3, R7, R7
-	WORD $0x3d8000ec // str q12, [x7, #0]
-	WORD $0x3d8004ee // str q14, [x7, #16]
-	ADD R3, R7, R7
+	WORD $0x3d800150 // str q16, [x10, #0]
+	WORD $0x3d800541 // str q1, [x10, #16]
+	ADD R2, R10, R10
+	WORD $0x3d800140 // str q0, [x10, #0]
+	WORD $0x3d800542 // str q2, [x10, #16]
+	ADD R2, R10, R10
+	WORD $0x3d800143 // str q3, [x10, #0]
+	WORD $0x3d800545 // str q5, [x10, #16]
+	ADD R2, R10, R10
+	WORD $0x3d800144 // str q4, [x10, #0]
+	WORD $0x3d800546 // str q6, [x10, #16]
+	ADD R2, R10, R10
+	WORD $0x3d800147 // str q7, [x10, #0]
+	WORD $0x3d800549 // str q9, [x10, #16]
+	ADD R2, R10, R10
+	WORD $0x3d800148 // str q8, [x10, #0]
+	WORD $0x3d80054a // str q10, [x10, #16]
+	ADD R2, R10, R10
+	WORD $0x3d80014b // str q11, [x10, #0]
+	WORD $0x3d80054d // str q13, [x10, #16]
+	ADD R2, R10, R10
+	WORD $0x3d80014c // str q12, [x10, #0]
+	WORD $0x3d80054e // str q14, [x10, #16]
+	ADD R2, R10, R10
+	ADD $512, R9, R9
+	SUBS $1, R8
+	BNE heights
 	ADD $512, R5, R5
-	SUBS $1, R6
-	BNE rows
-	ADD $512, R1, R1
-	ADD $32, R2, R2
-	SUBS $1, R4
+	ADD $32, R6, R6
+	SUBS $1, R7
 	BNE columns
-	MOVD steps+8(FP), R4
-	MOVD skip+32(FP), R5
-	SUB $1, R4, R4
-	ADD R4<<11, R1, R1
-	ADD R5<<1, R1, R1
-	SUBS $1, R0
+	MOVD steps+16(FP), R7
+	SUB $1, R7, R7
+	ADD R7<<11, R5, R5
+	MOVD skipB+48(FP), R7
+	ADD R7<<1, R5, R5
+	SUBS $1, R4
 	BNE block
+	MOVD steps+16(FP), R4
+	ADD R4<<11, R0, R0
+	MOVD skipA+32(FP), R4
+	ADD R4<<1, R0, R0
+	ADD R2<<5, R1, R1
+	SUBS $1, R3
+	BNE rows
 	RET
 
 // func tileRowsNEON(steps int, src *uint16, stride int, dst *uint16)

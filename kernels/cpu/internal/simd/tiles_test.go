@@ -63,15 +63,16 @@ func packLines(lines, depth int, single, alongDepth, pairs bool, next func() flo
 	return p
 }
 
-// multiplyPacked is the product of up to 32 rows with some columns, one call for the first steps of the depth and, with accumulate,
+// multiplyPacked is the product of some rows and some columns, one call for the first steps of the depth and, with accumulate,
 // one for the others.
 func multiplyPacked(a, b packed, first int) (c []float32, stride int) {
-	blocks := len(b.blocks) / (b.steps * TileStep)
+	rows, blocks := len(a.blocks)/(a.steps*TileStep), len(b.blocks)/(b.steps*TileStep)
 	stride = blocks*TileLines + 5
-	c = slices.Repeat([]float32{canary}, TileLines*stride)
-	TileProduct(blocks, first, &a.blocks[0], &b.blocks[0], (b.steps-first)*TileStep, &c[0], stride, false)
-	if rest := b.steps - first; rest > 0 {
-		TileProduct(blocks, rest, &a.blocks[first*TileStep], &b.blocks[first*TileStep], first*TileStep, &c[0], stride, true)
+	c = slices.Repeat([]float32{canary}, rows*TileLines*stride)
+	rest := b.steps - first
+	TileProduct(rows, blocks, first, &a.blocks[0], rest*TileStep, &b.blocks[0], rest*TileStep, &c[0], stride, false)
+	if rest > 0 {
+		TileProduct(rows, blocks, rest, &a.blocks[first*TileStep], first*TileStep, &b.blocks[first*TileStep], first*TileStep, &c[0], stride, true)
 	}
 	return c, stride
 }
@@ -79,7 +80,7 @@ func multiplyPacked(a, b packed, first int) (c []float32, stride int) {
 // Products of small whole numbers are exact, whatever the order of the sums: each number must be where it belongs.
 func TestTileProductOfWholeNumbers(t *testing.T) {
 	withTiles(t)
-	for _, s := range []struct{ rows, columns, depth, first int }{{32, 32, 32, 1}, {32, 96, 160, 2}, {7, 33, 45, 1}, {17, 70, 31, 1}, {25, 64, 256, 5}} {
+	for _, s := range []struct{ rows, columns, depth, first int }{{32, 32, 32, 1}, {32, 96, 160, 2}, {7, 33, 45, 1}, {17, 70, 31, 1}, {25, 64, 256, 5}, {75, 70, 160, 3}} {
 		for way := range 16 {
 			t.Run(fmt.Sprintf("%+v/%d", s, way), func(t *testing.T) {
 				r := rand.New(rand.NewPCG(1, uint64(way)))
@@ -87,7 +88,7 @@ func TestTileProductOfWholeNumbers(t *testing.T) {
 				a := packLines(s.rows, s.depth, way&1 != 0, way&2 != 0, false, whole)
 				b := packLines(s.columns, s.depth, way&4 != 0, way&8 != 0, true, whole)
 				c, stride := multiplyPacked(a, b, s.first)
-				for i := range TileLines {
+				for i := range len(c) / stride {
 					for j := range stride {
 						want := 0.0
 						switch {

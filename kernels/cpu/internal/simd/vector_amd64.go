@@ -841,11 +841,16 @@ func tilePairsVector(steps int, src *uint16, stride int, dst *uint16) {
 }
 
 func tilePairsRoundedVector(steps int, src *float32, stride int, dst *uint16) {
-	tilePairsRoundedAVX512(steps, src, stride, dst)
+	switch {
+	case active == AVX512 && multiplier == matrixUnit:
+		tilePairsRoundedAMX(steps, src, stride, dst)
+	default:
+		tilePairsRoundedAVX512(steps, src, stride, dst)
+	}
 }
 
-func tileProductVector(blocks, steps int, a *uint16, b *uint16, skip int, c *float32, ldc int, accumulate bool) {
-	tileProductAVX512(blocks, steps, a, b, skip, c, ldc, accumulate)
+func tileProductVector(rows, blocks, steps int, a *uint16, skipA int, b *uint16, skipB int, c *float32, ldc int, accumulate bool) {
+	tileProductAVX512(rows, blocks, steps, a, skipA, b, skipB, c, ldc, accumulate)
 }
 
 func tileRowsVector(steps int, src *uint16, stride int, dst *uint16) {
@@ -853,7 +858,12 @@ func tileRowsVector(steps int, src *uint16, stride int, dst *uint16) {
 }
 
 func tileRowsRoundedVector(steps int, src *float32, stride int, dst *uint16) {
-	tileRowsRoundedAVX512(steps, src, stride, dst)
+	switch {
+	case active == AVX512 && multiplier == matrixUnit:
+		tileRowsRoundedAMX(steps, src, stride, dst)
+	default:
+		tileRowsRoundedAVX512(steps, src, stride, dst)
+	}
 }
 
 func transposeVector[T kernels.Float](blockRows, blockCols int, src *T, lds int, dst *T, ldd int) {

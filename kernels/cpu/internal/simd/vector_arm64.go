@@ -574,8 +574,8 @@ func tilePairsRoundedVector(steps int, src *float32, stride int, dst *uint16) {
 	tilePairsRoundedNEON(steps, src, stride, dst)
 }
 
-func tileProductVector(blocks, steps int, a *uint16, b *uint16, skip int, c *float32, ldc int, accumulate bool) {
-	tileProductNEON(blocks, steps, a, b, skip, c, ldc, accumulate)
+func tileProductVector(rows, blocks, steps int, a *uint16, skipA int, b *uint16, skipB int, c *float32, ldc int, accumulate bool) {
+	tileProductNEON(rows, blocks, steps, a, skipA, b, skipB, c, ldc, accumulate)
 }
 
 func tileRowsVector(steps int, src *uint16, stride int, dst *uint16) {

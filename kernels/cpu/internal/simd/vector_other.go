@@ -279,7 +279,7 @@ func tilePairsRoundedVector(steps int, src *float32, stride int, dst *uint16) {
 	panic(unreachable)
 }
 
-func tileProductVector(blocks, steps int, a *uint16, b *uint16, skip int, c *float32, ldc int, accumulate bool) {
+func tileProductVector(rows, blocks, steps int, a *uint16, skipA int, b *uint16, skipB int, c *float32, ldc int, accumulate bool) {
 	panic(unreachable)
 }
 

@@ -28,6 +28,7 @@ type signature struct {
 type variant struct {
 	function string
 	level    string // the level that must be active; empty where no other is left
+	units    bool   // and the processor must multiply tiles
 	double   bool
 }
 
@@ -48,7 +49,7 @@ func (t target) declare(name, parameters string, typed bool) {
 		s = &signature{name: name, parameters: parameters, typed: typed}
 		signatures[name] = s
 	}
-	v := variant{function: name + t.set(), double: t.double}
+	v := variant{function: name + t.set(), units: t.units, double: t.double}
 	if typed {
 		v.function = name + t.suffix()
 	}
@@ -161,6 +162,9 @@ func (s *signature) body() (string, error) {
 		var conditions []string
 		if v.level != "" {
 			conditions = append(conditions, "active == "+v.level)
+		}
+		if v.units {
+			conditions = append(conditions, "multiplier == matrixUnit")
 		}
 		if s.typed && !v.double {
 			conditions = append(conditions, "single[T]()")

@@ -37,6 +37,8 @@ var families = map[string]func(){
 	"pointwise":    func() { each(pointwiseAll) },
 	"tiles": func() {
 		tileProduct()
+		tileRowsNative()
+		tilePairsNative()
 		for _, half := range []bool{true, false} {
 			tileRows(half)
 			tilePairs(half)

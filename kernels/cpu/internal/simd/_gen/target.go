@@ -14,7 +14,10 @@ import (
 // target is what a kernel is emitted for: an instruction set (AVX2 with FMA, or AVX-512) and an element type (float32,
 // or float64 when double). Its methods are instructions that pick the right form of themselves; as everywhere in Go's
 // assembly, the destination comes last.
-type target struct{ avx512, double bool }
+type target struct {
+	avx512, double bool
+	units          bool // AMX is there too, and AVX512_BF16 with it
+}
 
 func (t target) bytes() int { // of a vector
 	if t.avx512 {
@@ -34,6 +37,9 @@ func (t target) lanes() int { return t.bytes() / t.size() }
 
 // set names the instruction set, kind the element type.
 func (t target) set() string {
+	if t.units {
+		return "AMX"
+	}
 	if t.avx512 {
 		return "AVX512"
 	}

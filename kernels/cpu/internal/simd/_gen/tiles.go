@@ -83,26 +83,35 @@ func wholeTiles() Mem {
 	return table
 }
 
-// tileProduct holds two by two tiles of C, so that each tile that is loaded is multiplied twice.
+// tileProduct holds two by two tiles of C, so that each tile that is loaded is multiplied twice. A block of A stays near while those of B
+// go by.
 func tileProduct() {
 	tiles.declare("tileProduct", tileProductParameters, false)
 	function("tileProduct"+tiles.set(), tileProductParameters, "is TileProduct.")
 	a, b, c, upper, lower := reg.RSI, reg.RDI, reg.RBX, reg.RCX, reg.RDX
-	row, ldc, left, steps := reg.R8, reg.R9, reg.R10, reg.R11
+	row, ldc, left, steps, sixteen := reg.R8, reg.R9, reg.R10, reg.R11, reg.R12 // the latter rows of C
+	firstA, rows := reg.R13, AllocLocal(16)
+	firstC := rows.Offset(8)
 	LEAQ(wholeTiles(), reg.RAX)
 	configureTiles(reg.RAX)
-	Load(Param("b"), b)
-	Load(Param("c"), c)
+	Load(Param("a"), firstA)
+	Load(Param("rows"), reg.RAX)
+	MOVQ(reg.RAX, rows)
+	Load(Param("c"), reg.RAX)
+	MOVQ(reg.RAX, firstC)
 	Load(Param("ldc"), ldc)
 	SHLQ(Imm(2), ldc)
-	Load(Param("blocks"), left)
+	MOVQ(ldc, sixteen)
+	SHLQ(Imm(4), sixteen)
 	MOVQ(U32(64), row)
-	MOVQ(ldc, reg.R12)
-	SHLQ(Imm(4), reg.R12)
 
+	Label("rows")
+	Load(Param("b"), b)
+	MOVQ(firstC, c)
+	Load(Param("blocks"), left)
 	Label("block")
 	MOVQ(c, upper)
-	LEAQ(Mem{Base: c, Index: reg.R12, Scale: 1}, lower)
+	LEAQ(Mem{Base: c, Index: sixteen, Scale: 1}, lower)
 	Load(Param("accumulate"), reg.RAX.As8L())
 	TESTB(reg.RAX.As8L(), reg.RAX.As8L())
 	JZ(LabelRef("clear"))
@@ -116,7 +125,7 @@ func tileProduct() {
 		zeroTile(tile)
 	}
 	Label("begin")
-	Load(Param("a"), a)
+	MOVQ(firstA, a)
 	Load(Param("steps"), steps)
 	Label("step")
 	loadTile(4, a, row, 0)
@@ -137,16 +146,22 @@ func tileProduct() {
 	storeTile(2, lower, ldc, 0)
 	storeTile(3, lower, ldc, 64)
 	ADDQ(U32(128), c)
-	Load(Param("skip"), reg.RAX)
-	SHLQ(Imm(1), reg.RAX)
-	ADDQ(reg.RAX, b)
+	Load(Param("skipB"), reg.RAX)
+	LEAQ(Mem{Base: b, Index: reg.RAX, Scale: 2}, b)
 	DECQ(left)
 	JNZ(LabelRef("block"))
+	Load(Param("skipA"), reg.RAX)
+	LEAQ(Mem{Base: a, Index: reg.RAX, Scale: 2}, firstA)
+	MOVQ(firstC, c)
+	LEAQ(Mem{Base: c, Index: sixteen, Scale: 2}, c)
+	MOVQ(c, firstC)
+	DECQ(rows)
+	JNZ(LabelRef("rows"))
 	releaseTiles()
 	ret()
 }
 
-const tileProductParameters = "(blocks, steps int, a *uint16, b *uint16, skip int, c *float32, ldc int, accumulate bool)"
+const tileProductParameters = "(rows, blocks, steps int, a *uint16, skipA int, b *uint16, skipB int, c *float32, ldc int, accumulate bool)"
 
 // tiles is what the kernels of the matrix units are emitted for: every processor that has these has AVX-512.
 var tiles = target{avx512: true}
@@ -239,6 +254,95 @@ func startTiles(name, element string, size int) (src, stride, dst, steps reg.GPV
 	function(name+tiles.set(), parameters, "is "+upperFirst(name)+".")
 	src, stride, dst, steps = integer("src"), integer("stride"), integer("dst"), integer("steps")
 	SHLQ(Imm(uint64(size/2)), stride)
+	return src, stride, dst, steps
+}
+
+// withUnits is what kernels are emitted for that round as processors with matrix units do by themselves: to nearest, and numbers below the
+// smallest normal one to zero, which is what the units take these for.
+var withUnits = target{avx512: true, units: true}
+
+// roundTwo rounds two vectors of float32 to one of bfloat16, the lower half of it first.
+func roundTwo(low, high, to reg.Physical) {
+	const evexPrefix, map38, allLanes = 0x62, 2, 2 << 5
+	l, highL := number(low)
+	h, highH := number(high)
+	t, highT := number(to)
+	if highL|highH|highT > 1 {
+		panic("roundTwo takes the first sixteen registers")
+	}
+	for _, c := range []byte{
+		evexPrefix, (1-highT)<<7 | 1<<6 | (1-highL)<<5 | 1<<4 | map38, (15-(highH<<3|h))<<3 | 1<<2 | prefixF2, allLanes | 1<<3,
+		0x72, 3<<6 | t<<3 | l,
+	} {
+		Instruction(&ir.Instruction{Opcode: "BYTE", Operands: []Op{Imm(uint64(c))}})
+	}
+}
+
+// tileRowsNative is tileRows of float32.
+func tileRowsNative() {
+	src, stride, dst, steps := startNative("tileRowsRounded")
+	from, to, rows := reg.RSI, reg.RDI, reg.R8
+	Label("step")
+	MOVQ(src, from)
+	MOVQ(dst, to)
+	MOVQ(U32(4), rows)
+	Label("rows")
+	for i, v := range []reg.VecPhysical{reg.Z0, reg.Z2, reg.Z4, reg.Z6} {
+		next := []reg.VecPhysical{reg.Z1, reg.Z3, reg.Z5, reg.Z7}[i]
+		VMOVUPS(Mem{Base: from}, v)
+		VMOVUPS(Mem{Base: from, Disp: 64}, next)
+		roundTwo(v, next, v)
+		VMOVDQU64(v, Mem{Base: to, Disp: 64 * i})
+		ADDQ(stride, from)
+	}
+	ADDQ(U32(256), to)
+	DECQ(rows)
+	JNZ(LabelRef("rows"))
+	ADDQ(U32(128), src)
+	ADDQ(U32(stepBytes), dst)
+	DECQ(steps)
+	JNZ(LabelRef("step"))
+	ret()
+}
+
+// tilePairsNative is tilePairs of float32.
+func tilePairsNative() {
+	src, stride, dst, steps := startNative("tilePairsRounded")
+	turns, to, pairs := reg.Z15, reg.RDI, reg.R8
+	order := GLOBL("tilePairsOrder", attr.RODATA|attr.NOPTR)
+	for i := range 16 {
+		DATA(4*i, U32(i|(16+i)<<16))
+	}
+	VMOVDQU64(order, turns)
+	Label("step")
+	MOVQ(dst, to)
+	MOVQ(U32(4), pairs)
+	Label("pairs")
+	for i, v := range []reg.VecPhysical{reg.Z0, reg.Z2, reg.Z4, reg.Z6} {
+		next := []reg.VecPhysical{reg.Z1, reg.Z3, reg.Z5, reg.Z7}[i]
+		VMOVUPS(Mem{Base: src}, v)
+		VMOVUPS(Mem{Base: src, Index: stride, Scale: 1}, next)
+		roundTwo(v, next, v)
+		VPERMW(v, turns, v)
+		VMOVDQU64(v, Mem{Base: to, Disp: 64 * i})
+		LEAQ(Mem{Base: src, Index: stride, Scale: 2}, src)
+	}
+	ADDQ(U32(256), to)
+	DECQ(pairs)
+	JNZ(LabelRef("pairs"))
+	ADDQ(U32(stepBytes), dst)
+	DECQ(steps)
+	JNZ(LabelRef("step"))
+	ret()
+}
+
+// startNative starts a kernel that makes tiles of float32, in the processor's own registers.
+func startNative(name string) (src, stride, dst, steps reg.Register) {
+	const parameters = "(steps int, src *float32, stride int, dst *uint16)"
+	withUnits.declare(name, parameters, false)
+	function(name+withUnits.set(), parameters, "is "+upperFirst(name)+".")
+	src, stride, dst, steps = Load(Param("src"), reg.RAX), Load(Param("stride"), reg.RCX), Load(Param("dst"), reg.RDX), Load(Param("steps"), reg.RBX)
+	SHLQ(Imm(2), stride)
 	return src, stride, dst, steps
 }
 

@@ -93,7 +93,7 @@ var Families = map[string][]Kernel{
 	"add":       {typed("add", "(n int, c, a, b *T)", "is Add.", add)},
 	"mul":       {typed("mul", "(n int, c, a, b *T)", "is Mul.", mul)},
 	"tiles": {
-		plain("tileProduct", "(blocks, steps int, a *uint16, b *uint16, skip int, c *float32, ldc int, accumulate bool)", "is TileProduct.", tileProduct),
+		plain("tileProduct", "(rows, blocks, steps int, a *uint16, skipA int, b *uint16, skipB int, c *float32, ldc int, accumulate bool)", "is TileProduct.", tileProduct),
 		plain("tileRows", "(steps int, src *uint16, stride int, dst *uint16)", "makes groups of eight lines whose numbers lie end to end.", tileRows(false)),
 		plain("tileRowsRounded", "(steps int, src *float32, stride int, dst *uint16)", "is tileRowsNEON from float32.", tileRows(true)),
 		plain("tilePairs", "(steps int, src *uint16, stride int, dst *uint16)", "makes groups of eight lines that lie side by side.", tilePairs(false)),

@@ -14,16 +14,20 @@ const (
 	stepBytes  = groups * groupBytes
 )
 
-// tileProduct holds 8×8 sums: each vector that is loaded is multiplied four times. A group of B stays near while those of A
+// tileProduct holds 8×8 sums: each vector that is loaded is multiplied four times. A group of B stays near while those of a block of A
 // go by.
 func tileProduct(k *kernel) {
-	blocks, b, c, ldc := k.integer("blocks"), k.integer("b"), k.integer("c"), k.elements("ldc")
+	firstA, firstC, ldc, rows := k.integer("a"), k.integer("c"), k.elements("ldc"), k.integer("rows")
+	k.label("rows")
+	blocks, b, c := k.integer("blocks"), k.integer("b"), k.gp()
+	k.move(c, firstC)
 	k.label("block")
 	columns := k.number(groups)
 	k.label("columns")
-	a, to, rows := k.integer("a"), k.gp(), k.number(groups)
+	a, to, heights := k.gp(), k.gp(), k.number(groups)
+	k.move(a, firstA)
 	k.move(to, c)
-	k.label("rows")
+	k.label("heights")
 	var sums [groupPairs][groupPairs]vec
 	for i := range sums {
 		for j := range sums[i] {
@@ -71,17 +75,21 @@ func tileProduct(k *kernel) {
 		k.plus(to, to, ldc)
 	}
 	k.increase(a, groupBytes)
-	k.countDown(rows, "rows")
+	k.countDown(heights, "heights")
 	k.increase(b, groupBytes)
 	k.increase(c, groupLines*k.size())
 	k.countDown(columns, "columns")
 
 	// All groups of the first step have gone by.
-	more, skip := k.integer("steps"), k.integer("skip")
+	more := k.integer("steps")
 	k.decrease(more, 1)
 	k.plusShifted(b, b, more, 11)
-	k.plusShifted(b, b, skip, 1)
+	k.plusShifted(b, b, k.integer("skipB"), 1)
 	k.countDown(blocks, "block")
+	k.plusShifted(firstA, firstA, k.integer("steps"), 11)
+	k.plusShifted(firstA, firstA, k.integer("skipA"), 1)
+	k.plusShifted(firstC, firstC, ldc, 5)
+	k.countDown(rows, "rows")
 }
 
 // number is a register that holds a number.
