@@ -38,6 +38,7 @@ const rankVariable = "STHENO_TEST_RANK"
 type rankTraining struct {
 	Alone        bool // each rank for itself, at the same time
 	Large        bool // a GPT-2 of 124 million parameters on 32×1024 tokens, in bfloat16
+	Llama        bool // one of 1.1 thousand million on 4×2048
 	Steps        int
 	Accumulation int
 	BFloat16     bool
@@ -52,7 +53,7 @@ type rankTraining struct {
 // rankResult is what one rank leaves.
 type rankResult struct {
 	Losses   []float64
-	Weights  uint64 // a hash of them
+	Weights  uint64 // a hash of them, but of a Llama's
 	Recorded bool
 	Step     float64 // milliseconds, the median
 	Peak     float64 // GiB of tensors
@@ -92,6 +93,9 @@ func TestRank(t *testing.T) {
 	if c.Large {
 		what = gpt(12, 12, 768, 1024, 32)
 	}
+	if c.Llama {
+		what = llama1B
+	}
 	if c.BFloat16 {
 		what.model.Compute = ops.BFloat16
 	}
@@ -123,7 +127,7 @@ func TestRank(t *testing.T) {
 	}
 	r.Recorded = l.training.last.recording != nil
 	hash := fnv.New64a()
-	err = l.eachWeight(func(*gorgonia.Node) bool { return true }, func(w safetensors.Tensor) {
+	err = l.eachWeight(func(*gorgonia.Node) bool { return !c.Llama }, func(w safetensors.Tensor) {
 		for _, x := range w.Value.Float32s() {
 			bits := math.Float32bits(x)
 			hash.Write([]byte{byte(bits), byte(bits >> 8), byte(bits >> 16), byte(bits >> 24)})
@@ -342,6 +346,25 @@ func BenchmarkRanks(b *testing.B) {
 			rate := 2 * tokens / both.Step
 			fmt.Printf("together, shared state %v, weights %v: %.2f ms a step, %.0f tokens/s, %.1f%% of twice the first, %.1f%% of both, %.2f GiB of tensors each\n",
 				c.Shard, c.Weights, both.Step, 1e3*rate, 100*rate/(2*first), 100*rate/(first+second), both.Peak)
+		}
+	}
+}
+
+// BenchmarkRanksOfLlama is the rate of a model whose weights, gradients and state are most of its memory: on one GPU, and on two that share
+// the state, and the weights too.
+func BenchmarkRanksOfLlama(b *testing.B) {
+	gpus(b, 2)
+	for b.Loop() {
+		for _, c := range []struct {
+			gpus int
+			rankTraining
+		}{{1, rankTraining{}}, {2, rankTraining{Shard: true}}, {2, rankTraining{Weights: true}}} {
+			c.Llama, c.Steps = true, 16
+			ranks, out, err := c.run(b, c.gpus)
+			if err != nil {
+				b.Fatal(err, out)
+			}
+			fmt.Printf("%d GPUs, shared state %v, weights %v: %.2f ms a step, %.2f GiB of tensors each\n", c.gpus, c.Shard, c.Weights, ranks[0].Step, ranks[0].Peak)
 		}
 	}
 }

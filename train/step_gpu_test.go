@@ -34,13 +34,15 @@ func gpt(layers, heads, dim, context, rows int) training {
 	}}
 }
 
+// llama1B has TinyLlama's shape.
+var llama1B = training{rows: 4, model: nn.GPTConfig{Vocab: 32000, Context: 2048}, llama: &nn.LlamaConfig{
+	Compute: ops.BFloat16, Vocab: 32000, Context: 2048, Layers: 22, Heads: 32, KVHeads: 4, Dim: 2048, Hidden: 5632,
+}}
+
 // BenchmarkStepOnTheDevice is a step of training: forward, backward, clipping at 1, AdamW.
 func BenchmarkStepOnTheDevice(b *testing.B) {
 	characters := training{rows: 64, model: nn.GPTConfig{
 		Compute: ops.BFloat16, Vocab: 65, Context: 256, Layers: 6, Heads: 6, Dim: 384, Dropout: 0.2, NoBias: true, Activation: kernels.GELUErf,
-	}}
-	llama := training{rows: 4, model: nn.GPTConfig{Vocab: 32000, Context: 2048}, llama: &nn.LlamaConfig{
-		Compute: ops.BFloat16, Vocab: 32000, Context: 2048, Layers: 22, Heads: 32, KVHeads: 4, Dim: 2048, Hidden: 5632,
 	}}
 	for _, c := range []struct {
 		name string
@@ -48,7 +50,7 @@ func BenchmarkStepOnTheDevice(b *testing.B) {
 	}{
 		{"GPT2-124M", gpt(12, 12, 768, 1024, 32)},
 		{"GPT2-350M", gpt(24, 16, 1024, 1024, 16)},
-		{"Llama-1B", llama}, // TinyLlama's shape
+		{"Llama-1B", llama1B},
 		{"characters", characters},
 		{"128k-tokens", gpt(12, 12, 768, 128<<10, 1)},
 	} {
