@@ -47,6 +47,9 @@ func PartShape(ranks kernels.Holders, shape ...int) []int {
 
 // PartOf returns a copy of a rank's part of a value, where that lives.
 func PartOf(ranks kernels.Holders, value gorgonia.Value) (*tensor.Dense, error) {
+	if ranks == nil || ranks.Size() < 1 {
+		return nil, errors.New("PartOf: ranks is empty, it needs to be those that hold the parts")
+	}
 	part, err := partOf(ranks, value)
 	if err != nil {
 		return nil, fmt.Errorf("PartOf: the value %w", err)
@@ -59,8 +62,8 @@ func partOf(ranks kernels.Holders, value gorgonia.Value) (*tensor.Dense, error) 
 	if err != nil {
 		return nil, err
 	}
-	if ranks == nil || len(t.Shape) == 0 {
-		return nil, errors.New("or the ranks are empty, it needs axes, and ranks that hold it")
+	if len(t.Shape) == 0 {
+		return nil, errors.New("is a scalar, it needs at least one axis")
 	}
 	place, err := PlaceOf(value)
 	if err != nil {

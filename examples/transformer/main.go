@@ -6,7 +6,7 @@
 // It is also the tutorial: this file is what a training program needs, from top to bottom. settings.go has the flags,
 // corpus.go finds the text, author.go writes, run.go is the folder that results go to, stop.go listens to signals, ranks.go is for
 // several GPUs: -gpus 8 trains on those of this machine, and torchrun, Slurm, Kubernetes or Open MPI start the program on many machines.
-// With -share 2 every two of them hold half of each sequence.
+// With -share 2 every two of them hold half of each sequence, and with -shard weights each holds its part of the model.
 package main
 
 import (
