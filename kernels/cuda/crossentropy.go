@@ -61,20 +61,30 @@ func (c *crossEntropy) rows(logits, dLogits, targets kernels.Tensor) error {
 	return err
 }
 
-// run gives each row a block.
+// run gives each row a block. Two blocks of a multiprocessor hold long rows between their loss and their gradient, if they can.
 func (c *crossEntropy) run(entry string) error {
 	l := &c.args.lines
 	if l.count == 0 {
 		return nil
 	}
-	return c.launch(entry+entrySuffixes[c.dtype], int(l.count), rowThreads(int(l.length), c.dtype))
+	threads := rowThreads(int(l.length), c.dtype)
+	bytes, held := int(l.length)*c.dtype.Size(), c.device.sharedMemory/2-reservedShared
+	if entry == "both" && l.aligned != 0 && bytes >= held/4 && bytes <= min(held, heldPieces*accessBytes*threads) {
+		return c.launch("both_held"+entrySuffixes[c.dtype], int(l.count), threads, held)
+	}
+	return c.launch(entry+entrySuffixes[c.dtype], int(l.count), threads, 0)
 }
 
-// runSingle runs a kernel of one block over the targets or the losses of all rows.
-func (c *crossEntropy) runSingle(entry string) error { return c.launch(entry, 1, 1024) }
+const (
+	heldPieces     = 16      // the most of a row that a thread may have to be held in shared memory: heldPieces in src/crossentropy.cu
+	reservedShared = 2 << 10 // bytes of a multiprocessor that a block needs besides its row, where two rows are held
+)
 
-func (c *crossEntropy) launch(entry string, blocks, threads int) error {
-	s := launchShape{kernelName{"crossentropy" + entrySuffixes[c.dtype], "cross_entropy_" + entry}, [3]int{blocks, 1, 1}, threads, 0}
+// runSingle runs a kernel of one block over the targets or the losses of all rows.
+func (c *crossEntropy) runSingle(entry string) error { return c.launch(entry, 1, 1024, 0) }
+
+func (c *crossEntropy) launch(entry string, blocks, threads, sharedBytes int) error {
+	s := launchShape{kernelName{"crossentropy" + entrySuffixes[c.dtype], "cross_entropy_" + entry}, [3]int{blocks, 1, 1}, threads, sharedBytes}
 	args := c.args // apart from Go's pointers, which C may not see
 	return c.device.launch(s, nil, unsafe.Pointer(&args))
 }

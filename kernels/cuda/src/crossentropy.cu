@@ -150,6 +150,50 @@ template <class T> __device__ __forceinline__ void both(const CrossEntropyArgume
   gradient(a, z, (const T*)z, row, target, e.most, e.sum);
 }
 
+// waitForAllBut waits for the copies to shared memory that the thread began, but for its last groups.
+template <int groups> __device__ __forceinline__ void waitForAllBut() { asm volatile("cp.async.wait_group %0;" ::"n"(groups) : "memory"); }
+
+// heldPieces is the most pieces that a thread may have of a row that is held.
+constexpr int heldPieces = 16;
+
+// bothHeld is both of a row of whole pieces that fits into shared memory, where it is held between its two uses: memory is read once. A
+// thread goes through the pieces that it has brought, the first while the others are on their way.
+template <class T> __device__ __forceinline__ void bothHeld(const CrossEntropyArguments& a) {
+  extern __shared__ __align__(128) char held[];
+  constexpr int width = perAccess<T>, groups = heldPieces / ahead;
+  const int64_t row = blockIdx.x;
+  T* dz = (T*)a.dLogits + a.lines.at(0, row);
+  const T* z = (const T*)held;
+  const int pieces = a.lines.length / width, step = blockDim.x;
+#pragma unroll
+  for (int piece = 0; piece < heldPieces; piece++) {
+    const int at = threadIdx.x + piece * step;
+    if (at < pieces)
+      asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((uint32_t)__cvta_generic_to_shared(z + at * width)), "l"(dz + at * width));
+    if (piece % ahead == ahead - 1) asm volatile("cp.async.commit_group;");
+  }
+  Exponentials e = {-FLT_MAX, 0, 0};
+  const auto takeGroup = [&](auto group) {
+    waitForAllBut<groups - 1 - group>();
+#pragma unroll
+    for (int k = 0; k < ahead; k++) {
+      const int at = threadIdx.x + (group * ahead + k) * step;
+      if (at >= pieces) continue;
+      float x[width];
+      load<width>(z + at * width, x);
+      take(e, x);
+    }
+  };
+  static_assert(groups == 4);
+  takeGroup(Count<0>{}), takeGroup(Count<1>{}), takeGroup(Count<2>{}), takeGroup(Count<3>{});
+  e = ofBlock(e);
+  __syncthreads();  // all of the row is there for all
+  const int64_t target = targetOf(a, row);
+  const float loss = lossOf(a, z, target, e);
+  if (threadIdx.x == 0) a.losses[row] = loss;
+  gradient(a, dz, z, row, target, e.most, e.sum);
+}
+
 // sumOfBlock adds up what the 1024 threads of a block have, in one order; thread 0 has the result.
 template <class T> __device__ __forceinline__ T sumOfBlock(T sum) {
   __shared__ T parts[32];
@@ -189,10 +233,11 @@ extern "C" __global__ void __launch_bounds__(1024) cross_entropy_loss(const __gr
   if (threadIdx.x == 0) *a.loss = (float)(sum * a.scale[0]);
 }
 
-#define CROSS_ENTROPY_KERNEL(name, ...) \
-  extern "C" __global__ void __launch_bounds__(512, 3) cross_entropy_##name(const __grid_constant__ CrossEntropyArguments a) { __VA_ARGS__(a); }
-#define CROSS_ENTROPY(name, T)                      \
-  CROSS_ENTROPY_KERNEL(forward_##name, forward<T>)   \
-  CROSS_ENTROPY_KERNEL(backward_##name, backward<T>) \
-  CROSS_ENTROPY_KERNEL(both_##name, both<T>)
+#define CROSS_ENTROPY_KERNEL(name, blocks, ...) \
+  extern "C" __global__ void __launch_bounds__(512, blocks) cross_entropy_##name(const __grid_constant__ CrossEntropyArguments a) { __VA_ARGS__(a); }
+#define CROSS_ENTROPY(name, T)                         \
+  CROSS_ENTROPY_KERNEL(forward_##name, 3, forward<T>)   \
+  CROSS_ENTROPY_KERNEL(backward_##name, 3, backward<T>) \
+  CROSS_ENTROPY_KERNEL(both_##name, 3, both<T>)         \
+  CROSS_ENTROPY_KERNEL(both_held_##name, 2, bothHeld<T>)
 FOR_EACH_ELEMENT(CROSS_ENTROPY)

@@ -48,10 +48,28 @@ template <int n> __device__ __forceinline__ void take(Exponentials& e, const flo
   }
 }
 
+// ofBlock joins those of a block's threads; all threads have the result.
+__device__ __forceinline__ Exponentials ofBlock(Exponentials e) {
+  __shared__ Exponentials shared[32];
+#pragma unroll
+  for (int other = 16; other > 0; other /= 2) {
+    e.join({__shfl_xor_sync(~0u, e.most, other), __shfl_xor_sync(~0u, e.sum, other), __shfl_xor_sync(~0u, e.sumZ, other)});
+  }
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
+  if (warps == 1) return e;
+  if (lane == 0) shared[warp] = e;
+  __syncthreads();
+  e = lane < warps ? shared[lane] : Exponentials{-FLT_MAX, 0, 0};
+#pragma unroll
+  for (int other = 16; other > 0; other /= 2) {
+    e.join({__shfl_xor_sync(~0u, e.most, other), __shfl_xor_sync(~0u, e.sum, other), __shfl_xor_sync(~0u, e.sumZ, other)});
+  }
+  return e;
+}
+
 // exponentials goes through a row once; all threads have the result.
 template <class T> __device__ __forceinline__ Exponentials exponentials(const T* z, int length) {
   constexpr int width = perAccess<T>;
-  __shared__ Exponentials shared[32];
   Exponentials e = {-FLT_MAX, 0, 0};
   const Cut cut = cutOf(z, length);
   const T* first = z + cut.before;
@@ -76,18 +94,5 @@ template <class T> __device__ __forceinline__ Exponentials exponentials(const T*
   }
   for (int at = threadIdx.x; at < cut.before; at += step) take(e, {asFloat(z[at])});
   for (int at = cut.behind + threadIdx.x; at < length; at += step) take(e, {asFloat(z[at])});
-#pragma unroll
-  for (int other = 16; other > 0; other /= 2) {
-    e.join({__shfl_xor_sync(~0u, e.most, other), __shfl_xor_sync(~0u, e.sum, other), __shfl_xor_sync(~0u, e.sumZ, other)});
-  }
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
-  if (warps == 1) return e;
-  if (lane == 0) shared[warp] = e;
-  __syncthreads();
-  e = lane < warps ? shared[lane] : Exponentials{-FLT_MAX, 0, 0};
-#pragma unroll
-  for (int other = 16; other > 0; other /= 2) {
-    e.join({__shfl_xor_sync(~0u, e.most, other), __shfl_xor_sync(~0u, e.sum, other), __shfl_xor_sync(~0u, e.sumZ, other)});
-  }
-  return e;
+  return ofBlock(e);
 }
