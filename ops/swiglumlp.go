@@ -27,17 +27,17 @@ func SwiGLUMLP(x, gate, up, down *gorgonia.Node, biases SwiGLUMLPBiases) (*gorgo
 type swiGLUMLP struct {
 	linears // gate and up
 	down    layerWeight
-	z       kernels.Tensor // what the layers gave, side by side
+	z       kernels.Tensor // what the layers gave, the rows of up behind those of gate
 	h       kernels.Tensor // their gated product
 }
 
 // first are the inputs of the first two layers, or their gradients.
 func (*swiGLUMLP) first(in []kernels.Tensor) []kernels.Tensor { return in[:5] }
 
-// halves are the parts of gate and up in a matrix that has them side by side.
-func (*swiGLUMLP) halves(t kernels.Tensor) (gate, up kernels.Tensor) {
-	hidden := t.Shape[1] / 2
-	return t.Slice(1, 0, hidden), t.Slice(1, hidden, 2*hidden)
+// halves are the parts of gate and up in a matrix that has one behind the other along an axis.
+func halves(t kernels.Tensor, axis int) (gate, up kernels.Tensor) {
+	n := t.Shape[axis] / 2
+	return t.Slice(axis, 0, n), t.Slice(axis, n, 2*n)
 }
 
 func (k *swiGLUMLP) outputs(in []kernels.Tensor) ([]kernels.Tensor, error) {
@@ -67,10 +67,10 @@ func (k *swiGLUMLP) forward(r *run, in, out []kernels.Tensor) error {
 	if r.wanted != nil {
 		lend = r.keep
 	}
-	if err := errors.Join(lend(&k.z, in[0].DType, rows, 2*hidden), lend(&k.h, in[0].DType, rows, hidden)); err != nil {
+	if err := errors.Join(lend(&k.z, in[0].DType, 2*rows, hidden), lend(&k.h, in[0].DType, rows, hidden)); err != nil {
 		return err
 	}
-	gate, up := k.halves(k.z)
+	gate, up := halves(k.z, 0)
 	if err := k.linears.forward(r, k.first(in), []kernels.Tensor{gate, up}); err != nil {
 		return err
 	}
@@ -101,11 +101,11 @@ func (k *swiGLUMLP) backward(r *run, in, dOut, d []kernels.Tensor) error {
 	if !wanted {
 		return nil
 	}
-	if err := r.scratch(&k.dz, x.DType, k.z.Shape...); err != nil {
+	if err := r.scratch(&k.dz, x.DType, k.h.Shape[0], 2*k.h.Shape[1]); err != nil {
 		return err
 	}
-	gate, up := k.halves(k.z)
-	dGate, dUp := k.halves(k.dz)
+	gate, up := halves(k.z, 0)
+	dGate, dUp := halves(k.dz, 1)
 	product := kernels.MatMul{A: dy, B: k.down.of(in[5]).Permute(1, 0), Z: gate, Up: up, Activation: kernels.SiLU}
 	if err := r.MatMul(&product, kernels.MatMulOutputs{C: dGate, DUp: dUp}); err != nil {
 		return err
