@@ -185,8 +185,11 @@ func (r *Recording) Launch() error {
 	if err := r.device.beforeLaunch(r.rounded); err != nil {
 		return err
 	}
-	defer r.device.afterLaunch(r.rounded)
-	return r.device.check("cuGraphLaunch", C.launchGraph(rawContext(r.device.context), r.recorded.executable, rawStream(r.device.stream)))
+	if err := r.device.check("cuGraphLaunch", C.launchGraph(rawContext(r.device.context), r.recorded.executable, rawStream(r.device.stream))); err != nil {
+		return err
+	}
+	r.device.afterLaunch(r.rounded)
+	return nil
 }
 
 // SetDropoutStep gives the recorded dropout the step of the launches to come. The step is an argument of the kernels, since those
