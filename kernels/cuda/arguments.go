@@ -32,6 +32,7 @@ type arguments struct {
 	d, dv                      int32
 
 	scale, softCap     float32
+	scaleInCap         float32
 	causal             int32
 	left, right, shift int32
 	dropThreshold      uint32

@@ -98,6 +98,9 @@ func (c *attention) describe() (err error) {
 		g.k.batch, g.v.batch = 0, 0
 	}
 	g.scale, g.softCap = float32(a.EffectiveScale()), float32(a.SoftCap)
+	if g.softCap > 0 {
+		g.scaleInCap = g.scale / g.softCap
+	}
 	g.causal, g.left, g.right = int32(a.Causal), -1, -1
 	if a.Window != nil {
 		const farthest = 1 << 28 // than any sequence is long, and can be added to without overflow
@@ -133,10 +136,13 @@ func (c *attention) describe() (err error) {
 	return err
 }
 
-// modifies reports whether scores need more than a scale and a mask, which only some variants know. A negative scale does:
-// the others look for the greatest score before they scale.
-func (c *attention) modifies() bool {
-	return c.changesByUser() || c.EffectiveScale() < 0 || c.SoftCap > 0 || c.ALiBi != nil || c.Bias.IsSet() || c.Dropout.P > 0
+// modifies reports whether scores need more than a scale and a mask, which only some variants know.
+func (c *attention) modifies() bool { return c.changes() || c.Dropout.P > 0 }
+
+// changes reports whether something other than dropout does so. A negative scale does: the variants that do not know it look for the
+// greatest score before they scale.
+func (c *attention) changes() bool {
+	return c.changesByUser() || c.EffectiveScale() < 0 || c.SoftCap > 0 || c.ALiBi != nil || c.Bias.IsSet()
 }
 
 // input is a tensor as kernels see it: itself, or memory into which convert copies it in the type that they compute in.
@@ -266,12 +272,12 @@ func (c *attention) sinks() (address, error) {
 // tensor maps where those cannot describe the tensors.
 func (c *attention) choose(lists [][]variant, tensors ...kernels.Tensor) (variant, error) {
 	maps := c.device.major == 9 && c.device.minor == 0 && !c.device.withoutMaps && !c.unpiped && describable(tensors)
-	modified, d, dv := c.modifies(), int(c.args.d), int(c.args.dv)
+	d, dv := int(c.args.d), int(c.args.dv)
 	for _, list := range lists {
 		var best *variant
 		for i := range list {
 			v := &list[i]
-			fits := v.element == c.element && v.d >= d && v.dv >= dv && (v.mod || c.user && c.fitsPlain(v) || !c.user && !modified)
+			fits := v.element == c.element && v.d >= d && v.dv >= dv && c.suits(v)
 			if !fits || v.boxCols > 0 && !maps {
 				continue
 			}
@@ -284,6 +290,19 @@ func (c *attention) choose(lists [][]variant, tensors ...kernels.Tensor) (varian
 		}
 	}
 	return variant{}, fmt.Errorf("cuda:%d: %s: there is no kernel for %v with heads of %d and %d", c.device.index, c.name, c.dtype, c.args.d, c.args.dv)
+}
+
+// suits reports whether a variant knows what changes the problem's scores, or has the tiles for a user's.
+func (c *attention) suits(v *variant) bool {
+	switch {
+	case v.mod:
+		return true
+	case v.drops:
+		return !c.changes() && !c.user && c.Dropout.P > 0
+	case c.user:
+		return c.fitsPlain(v)
+	}
+	return !c.modifies()
 }
 
 // describable reports whether tensor maps can describe the tensors: none is empty, and rows begin at multiples of 16 bytes.

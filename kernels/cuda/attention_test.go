@@ -416,7 +416,7 @@ func TestAttentionKernels(t *testing.T) {
 			for n, size := range [][2]int{{32, 32}, {64, 64}, {96, 96}, {128, 128}, {192, 128}, {192, 192}, {256, 256}} {
 				for k, options := range [][]Option{
 					{Plain}, {Causal, DLSE, Sinks}, {WindowOf(37, 5), SoftCap}, {ALiBi, Dropout}, {BiasOver("HQ"), Causal, DropoutOf(0.7)},
-					{BiasOver("BHQ"), SoftCap}, {RowBiasOver("BH"), Sinks},
+					{BiasOver("BHQ"), SoftCap}, {RowBiasOver("BH"), Sinks}, {WindowOf(50, -1), Dropout},
 				} {
 					c := Case{Batch: 2, Heads: 4, KeyHeads: 2, Sq: 130, Sk: 199, D: size[0], Dv: size[1], Layout: []Layout{BHSD, BSHD, Padded}[(n+k)%3],
 						Options: options, Seed: uint64(10*m + k)}
@@ -494,6 +494,39 @@ func TestAttentionIsDeterministic(t *testing.T) {
 					}
 				}
 			}()
+		}
+	}
+}
+
+// Pieces of a bias pass through shared memory, where none may be overwritten before it is read.
+func TestAttentionReadsABiasInTime(t *testing.T) {
+	d := device(t)
+	a := arithmetics[0]
+	for _, size := range []int{64, 256} {
+		heads := 2048 / size
+		p := a.newProblem(Case{Batch: 1, Heads: heads, KeyHeads: heads, Sq: 2048, Sk: 2048, D: size, Dv: size, Options: []Option{BiasOver("Q")}, Seed: 1})
+		r, err := newResident(mirrored{Device: d, half: a.half}, p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want []byte
+		for n := range min(*repeats, 100) {
+			for range 4 { // on each other's heels
+				if err := d.AttentionForward(r.p, r.out); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got, err := r.bytes(r.out.O)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n == 0 {
+				want = got
+			}
+			if !slices.Equal(want, got) {
+				t.Errorf("heads of %d: in repeat %d o is not what it was", size, n)
+				break
+			}
 		}
 	}
 }

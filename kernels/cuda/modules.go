@@ -122,6 +122,8 @@ func (v variant) module() compiledModule {
 	switch {
 	case v.mod:
 		m.Defines = append(m.Defines, "SCORE=OptionScore", "MOD")
+	case v.drops:
+		m.Defines = append(m.Defines, "SCORE=DroppedScore")
 	case strings.HasPrefix(v.name, "attention"):
 		m.Defines = append(m.Defines, "SCORE=PlainScore")
 	}

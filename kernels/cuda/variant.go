@@ -13,6 +13,7 @@ type variant struct {
 	d, dv       int     // sizes of a head that it is compiled for; it also serves smaller ones
 	element     element // of q, k, v and what goes with them
 	mod         bool    // it knows soft cap, slopes, bias and dropout
+	drops       bool    // it knows dropout, and nothing else that changes scores
 	tileQ       int     // query rows of a tile
 	tileK       int     // keys of a tile
 	threads     int

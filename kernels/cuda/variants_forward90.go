@@ -40,42 +40,54 @@ var (
 	forward90LongTiles = []forward90Tile{
 		{128, 128, 3, 80, 2, 1, 0},
 	}
+	// forward90DropoutTiles are for dropout alone, which is drawn for 64 keys at a time.
+	forward90DropoutTiles = []forward90Tile{
+		{64, 64, 3, 128, 3, 2, 0},
+		{96, 96, 2, 128, 2, 2, 0},
+		{128, 128, 2, 128, 2, 2, 0},
+		{192, 128, 2, 128, 2, 1, 0},
+		{192, 192, 2, 64, 3, 1, 0},
+		{256, 256, 2, 64, 2, 1, 0},
+	}
 )
 
-// forward90Variants are the forward kernels for sm_90a: each size in both 16-bit types, without and with modified scores, and
-// what forward90Longer chooses, behind the others.
+// forward90Variants are the forward kernels for sm_90a: each size in both 16-bit types, without and with modified scores, what
+// forward90Longer chooses, and those with dropout alone, behind the others.
 func forward90Variants() []variant {
 	var list []variant
 	for _, tiles := range []struct {
-		sizes  []forward90Tile
-		mod    bool
-		suffix string
-	}{{forward90Tiles, false, ""}, {forward90ModTiles, true, "_mod"}, {forward90LongTiles, false, "_long"}} {
+		sizes          []forward90Tile
+		kernel, suffix string
+		mod, drops     bool
+	}{
+		{forward90Tiles, "forward", "", false, false}, {forward90ModTiles, "forward", "_mod", true, false},
+		{forward90LongTiles, "forward", "_long", false, false}, {forward90DropoutTiles, "forward_dropout", "", false, true},
+	} {
 		for _, t := range tiles.sizes {
 			for _, e := range []element{elementBF16, elementF16} {
-				list = append(list, t.variant(e, tiles.mod, tiles.suffix))
+				v := t.variant(tiles.kernel, e, tiles.suffix)
+				if v.mod, v.drops = tiles.mod, tiles.drops; v.mod {
+					v.boxBias = v.tileQ
+				}
+				list = append(list, v)
 			}
 		}
 	}
 	return list
 }
 
-func (t forward90Tile) variant(e element, mod bool, suffix string) variant {
-	name := fmt.Sprintf("attention_forward_sm90_d%d", t.d)
+func (t forward90Tile) variant(kernel string, e element, suffix string) variant {
+	name := fmt.Sprintf("attention_%s_sm90_d%d", kernel, t.d)
 	if t.dv != t.d {
 		name += fmt.Sprintf("_dv%d", t.dv)
 	}
 	name += map[element]string{elementBF16: "_bf16", elementF16: "_f16"}[e] + suffix
-	v := variant{
-		name: name, d: t.d, dv: t.dv, element: e, mod: mod,
+	return variant{
+		name: name, d: t.d, dv: t.dv, element: e,
 		tileQ: 64 * t.groups, tileK: t.tileK, threads: 128 * (t.groups + 1), sharedBytes: t.sharedBytes(),
 		boxCols: 64, boxQ: 64, boxK: t.tileK,
 		defines: []string{fmt.Sprintf("STAGES=%d", t.stages), fmt.Sprintf("STAGES_Q=%d", t.stagesQ), fmt.Sprintf("STAGES_BIAS=%d", t.bias)},
 	}
-	if mod {
-		v.boxBias = v.tileQ
-	}
-	return v
 }
 
 // sharedBytes is ForwardShape::SharedBytes: Q and the rings of K and V in chunks of 64 columns, a piece for each warp's rows
@@ -97,12 +109,12 @@ func forward90Longer(v variant, a *arguments, multiprocessors int) variant {
 		sq, sk = sq/int(a.sequences), sk/int(a.sequences)
 	}
 	masked := a.causal != 0 || a.left >= 0 || a.right >= 0
-	if v.mod || masked || min(sq, sk) < long {
+	if v.mod || v.drops || masked || min(sq, sk) < long {
 		return v
 	}
 	table := forwardVariants()[0]
 	at := slices.IndexFunc(table, func(w variant) bool {
-		return w.d == v.d && w.dv == v.dv && w.element == v.element && !w.mod && w.tileQ > v.tileQ
+		return w.d == v.d && w.dv == v.dv && w.element == v.element && !w.mod && !w.drops && w.tileQ > v.tileQ
 	})
 	if at < 0 {
 		return v

@@ -42,6 +42,7 @@ struct AttentionArguments {
   int32_t d, dv;          // sizes of a head; kernels made for larger ones see zeros beyond
 
   float scale, softCap;   // softCap 0 for none
+  float scaleInCap;       // scale / softCap
   int32_t causal;         // Causal
   int32_t left, right;    // window, -1 unlimited
   int32_t shift;          // of the window along the keys

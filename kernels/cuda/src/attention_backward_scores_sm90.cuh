@@ -217,6 +217,7 @@ template <class Shape> struct BackwardScores {
         s[8 * i + 2 * x + 1] = fmaf(s[8 * i + 2 * x + 1], factor, both.y);
       }
     }
+    sharedToAsync();  // else TMA might write the next bias before this one is read
     __syncwarp();
     if (lane() == 0) barrierArrive(barriers().emptyBias());
   }

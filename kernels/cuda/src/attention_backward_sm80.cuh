@@ -95,40 +95,21 @@ template <class E, int D, int ROWS, int KEYS, class Score, bool BIAS = false> st
 
   template <bool MASKED, bool GAINS>
   DEVICE void gradients(const AttentionArguments& a, const View<Score>& view, int head, int row, int column) {
-    const Dropper dropper(a, view.s, head);
     const float exponent = Score::factorOf(a) * LOG2E;
-    const bool drops = Score::CHANGES && a.dropThreshold;
-    const int r0 = row + lane() / 4, c0 = column + lane() % 4 * 2;
     float gains[GAINS ? 4 * ROWS * KEYS : 1];
     GainTile<GAINS> tile{{p, row, column, view.s, head}, gains};
     Score::change(a, tile);
+    if (MASKED) {
 #pragma unroll
-    for (int i = 0; i < ROWS; i++)
+      for (int i = 0; i < ROWS; i++)
 #pragma unroll
-      for (int j = 0; j < KEYS; j++)
+        for (int j = 0; j < KEYS; j++)
 #pragma unroll
-        for (int e = 0; e < 4; e++) p[i][j][e] = exp2Fast(p[i][j][e] * exponent - lse[i][e / 2]);
-    if (MASKED) view.mask.hide(tile, 0);
-#pragma unroll
-    for (int i = 0; i < ROWS; i++) {
-      static_assert(!Score::CHANGES || KEYS % 2 == 0, "blocks are drawn for in pairs");
-      uint32_t words[2][2];
-#pragma unroll
-      for (int j = 0; j < KEYS; j++) {
-        if (drops && j % 2 == 0) dropWords(dropper, r0 + 16 * i, c0 + 8 * j, words);
-#pragma unroll
-        for (int e = 0; e < 4; e++) {
-          const float probability = p[i][j][e];
-          if (drops) {
-            const bool keep = dropper.kept(words[j % 2][e / 2]) & (e % 2 ? 0x80000000 : 0x8000);
-            p[i][j][e] = keep ? probability : 0;
-            dS[i][j][e] = keep ? dS[i][j][e] * a.keepScale : 0;
-          }
-          dS[i][j][e] = probability * (dS[i][j][e] - delta[i][e / 2]);
-          if (MASKED && probability == 0) dS[i][j][e] = 0;
-        }
-      }
+          for (int e = 0; e < 4; e++) p[i][j][e] = probability(i, j, e, exponent);
+      view.mask.hide(tile, 0);
     }
+    if (Score::CHANGES && a.dropThreshold) weigh<MASKED, true>(a, view, head, row, column, exponent);
+    else weigh<MASKED, false>(a, view, head, row, column, exponent);
     if constexpr (!BIAS) Score::addGradients(a, WarpTile<E, ROWS, KEYS>(dS, row, column, view.s, head));
     if constexpr (GAINS) {
       int n = 0;
@@ -136,6 +117,37 @@ template <class E, int D, int ROWS, int KEYS, class Score, bool BIAS = false> st
         x = x == 0 ? 0 : x * gains[n];  // the gain of what the mask hides may be NaN
         n++;
       });
+    }
+  }
+
+  DEVICE float probability(int i, int j, int e, float exponent) const { return exp2Fast(p[i][j][e] * exponent - lse[i][e / 2]); }
+
+  // weigh makes dS, and p of the scores where no mask had to have it before: exponentials then stand among the integers of dropout,
+  // which other units compute. One branch a tile asks for dropout, since one a score would keep it all in order.
+  template <bool MASKED, bool DROPS>
+  DEVICE void weigh(const AttentionArguments& a, const View<Score>& view, int head, int row, int column, float exponent) {
+    static_assert(!Score::CHANGES || KEYS % 2 == 0, "blocks are drawn for in pairs");
+    const Dropper dropper(a, view.s, head);
+#pragma unroll
+    for (int i = 0; i < ROWS; i++) {
+      uint32_t kept[2][2];
+#pragma unroll
+      for (int j = 0; j < KEYS; j++) {
+        if (DROPS && j % 2 == 0) {
+          dropWords(dropper, row + lane() / 4 + 16 * i, column + lane() % 4 * 2 + 8 * j, kept);
+#pragma unroll
+          for (int n = 0; n < 4; n++) kept[n / 2][n % 2] = dropper.kept(kept[n / 2][n % 2]);
+        }
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+          const float x = MASKED ? p[i][j][e] : probability(i, j, e, exponent);
+          const bool keep = !DROPS || kept[j % 2][e / 2] & (e % 2 ? 0x80000000 : 0x8000);
+          p[i][j][e] = keep ? x : 0;
+          if (DROPS) dS[i][j][e] = keep ? dS[i][j][e] * a.keepScale : 0;
+          dS[i][j][e] = x * (dS[i][j][e] - delta[i][e / 2]);
+          if (MASKED && x == 0) dS[i][j][e] = 0;
+        }
+      }
     }
   }
 };

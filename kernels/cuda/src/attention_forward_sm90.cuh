@@ -541,8 +541,7 @@ template <class Shape, class Score> struct ForwardConsumer {
             x[1] = fmaf(x[1], scale, two.y);
           }
         }
-        __syncwarp();
-        releaseBias();
+        doneWithBias();
       }
     } else {
 #pragma unroll
@@ -563,10 +562,15 @@ template <class Shape, class Score> struct ForwardConsumer {
             x[1] = fmaf(x[1], scale, b.y);
           }
         }
-        __syncwarp();
-        releaseBias();
+        doneWithBias();
       }
     }
+  }
+  // doneWithBias gives the place of a piece back. Without the fence TMA might write the next one there before this one is read.
+  DEVICE void doneWithBias() {
+    sharedToAsync();
+    __syncwarp();
+    releaseBias();
   }
   // takeBias waits for the next piece of the bias and returns its address.
   DEVICE uint32_t takeBias() {

@@ -111,9 +111,8 @@ struct OptionScore {
     if (a.scale > 0 && a.softCap == 0 && !a.slopes && !a.bias) return;
     float factor = a.scale;  // what is still to be multiplied by
     if (a.softCap > 0) {
-      const float inward = factor / a.softCap;
       t.eachWithGain([&](float& x, int, int) {
-        x = hyperbolicTangent<Tile::EXACT>(x, inward);
+        x = hyperbolicTangent<Tile::EXACT>(x, a.scaleInCap);
         return 1 - x * x;
       });
       factor = a.softCap;
@@ -137,31 +136,27 @@ struct OptionScore {
     else if constexpr (sizeof(typename Tile::Element) == 2)
       addBiasOf(a, (const typename Tile::Element*)a.bias + plane, t, factor);
   }
-  // addBiasOf does x = factor·x + bias. Rows and columns beyond the sequence read the last one's. Loads of neighbouring columns go
-  // together where they can.
+  // addBiasOf does x = factor·x + bias. Rows and columns beyond the sequence read the last one's. Loads of neighbouring columns, of
+  // which the first is even, go together where they can. No thread decides that by itself: what follows would lose its uniform
+  // registers.
   template <class T, class Tile> static DEVICE void addBiasOf(const AttentionArguments& a, const T* bias, Tile& t, float factor) {
     const int lastQuery = t.sq() - 1, lastKey = t.sk() - 1;
+    const bool paired = !Tile::BY_KEYS && ((uint64_t)bias | a.biasRow * sizeof(T)) % (2 * sizeof(T)) == 0;
     if (a.biasColumn == 0) {
       t.each([&](float& x, int i, int) { x = fmaf(x, factor, widen(bias[min(t.query + i, lastQuery) * a.biasRow])); });
-      return;
-    }
-    if (Tile::BY_KEYS && a.biasRow == 0) {
+    } else if (Tile::BY_KEYS && a.biasRow == 0) {
       t.each([&](float& x, int, int j) { x = fmaf(x, factor, widen(bias[min(t.key + j, lastKey)])); });
-      return;
+    } else if (paired && __all_sync(~0u, t.key + Tile::WIDTH <= t.sk())) {
+      t.eachPair([&](float& x, float& y, int i, int j) {
+        const float2 two = widenTwo(bias + min(t.query + i, lastQuery) * a.biasRow + t.key + j);
+        x = fmaf(x, factor, two.x);
+        y = fmaf(y, factor, two.y);
+      });
+    } else {
+      t.each([&](float& x, int i, int j) {
+        x = fmaf(x, factor, widen(bias[min(t.query + i, lastQuery) * a.biasRow + min(t.key + j, lastKey)]));
+      });
     }
-    if constexpr (!Tile::BY_KEYS) {
-      if (t.key + Tile::WIDTH <= t.sk() && ((uint64_t)(bias + t.key) | a.biasRow * sizeof(T)) % (2 * sizeof(T)) == 0) {
-        t.eachPair([&](float& x, float& y, int i, int j) {
-          const float2 two = widenTwo(bias + min(t.query + i, lastQuery) * a.biasRow + t.key + j);
-          x = fmaf(x, factor, two.x);
-          y = fmaf(y, factor, two.y);
-        });
-        return;
-      }
-    }
-    t.each([&](float& x, int i, int j) {
-      x = fmaf(x, factor, widen(bias[min(t.query + i, lastQuery) * a.biasRow + min(t.key + j, lastKey)]));
-    });
   }
 
   // addGradients stores the gradient of the bias, or adds to it where several scores share an element.
