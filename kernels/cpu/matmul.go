@@ -260,6 +260,9 @@ const (
 	// heldBytes is how much of B more than two threads keep packed each, so that the rows of a rectangle can go in parts, and others can
 	// help whoever is slow.
 	heldBytes = 4 << 20
+	// nearBlockBytes is how much of B stays in the second-level cache over all its slices: more of it is read slice by slice, by as many rows
+	// as a run has.
+	nearBlockBytes = 1 << 20
 	// sliceDepth is how deep the sums in registers go: deep enough to hide that C is loaded and stored once a slice.
 	sliceDepth = 384
 	// nearBytes is how far apart the columns of a transposed A may lie to be read there, as they would lie when copied.
@@ -282,24 +285,40 @@ func (x *multiplication[T]) run(b *Backend) {
 	}
 	work := x.FLOPs() + flopsPerElement*float64(x.items*(x.rows*x.depth+x.depth*x.columns+x.rows*x.columns))
 	g := x.grid(b.workers(x.items*x.rows*x.columns, work))
+	do := func(w *scratch[T], band, item, block, run int) {
+		row, column := band*g.bandRows+run*g.runRows, block*x.cut.width
+		end := min(row+g.runRows, (band+1)*g.bandRows, x.rows)
+		if row < end {
+			x.do(w, region{item: item, row: row, rows: end - row, column: column, columns: min(x.cut.width, x.columns-column)})
+		}
+	}
+	if g.shared {
+		b.inGroups(x.items*g.blocks, g.bands, g.runs, work, func(claim func() (int, bool)) {
+			w := x.newScratch()
+			defer w.memory.release()
+			for task, ok := claim(); ok; task, ok = claim() {
+				do(w, task/g.runs%g.bands, task/g.runs/g.bands/g.blocks, task/g.runs/g.bands%g.blocks, task%g.runs)
+			}
+		})
+		return
+	}
 	b.inRuns(g.bands*x.items*g.blocks*g.runs, work, func(claim func() (int, bool)) {
 		w := x.newScratch()
 		defer w.memory.release()
 		for task, ok := claim(); ok; task, ok = claim() {
-			band, item, block, run := task/g.runs/g.blocks/x.items, task/g.runs/g.blocks%x.items, task/g.runs%g.blocks, task%g.runs
-			row, column := band*g.bandRows+run*g.runRows, block*x.cut.width
-			end := min(row+g.runRows, (band+1)*g.bandRows, x.rows)
-			if row < end {
-				x.do(w, region{item: item, row: row, rows: end - row, column: column, columns: min(x.cut.width, x.columns-column)})
-			}
+			do(w, task/g.runs/g.blocks/x.items, task/g.runs/g.blocks%x.items, task/g.runs%g.blocks, task%g.runs)
 		}
 	})
 }
 
 // grid is how the blocks of C are cut into tasks: its rows into a band for each thread, so that a thread mostly reads and
 // writes the rows that it also has in the kernels before and after, and the rows of a band into runs. Where C is wider than
-// high, two threads have blocks of columns instead, for packing the same of B twice costs more, and more threads have rectangles.
-type grid struct{ blocks, bands, bandRows, runs, runRows int }
+// high, two threads have blocks of columns instead, for packing the same of B twice costs more, and more threads have rectangles, whose
+// runs are short: threads of many are not equally fast, and the last of them ends the product.
+type grid struct {
+	blocks, bands, bandRows, runs, runRows int
+	shared                                 bool // the bands of a block are a group, for whoever has packed its B
+}
 
 func (x *multiplication[T]) grid(threads int) grid {
 	few, wide := x.items < threads, x.packB && x.columns >= x.rows
@@ -322,13 +341,22 @@ func (x *multiplication[T]) grid(threads int) grid {
 		x.hold(heldBytes)
 	}
 	g.blocks = ceilDiv(x.columns, x.cut.width)
-	if threads == 1 || x.items*g.blocks >= tasksPerThread*threads {
+	if threads == 1 || !many && x.items*g.blocks >= tasksPerThread*threads {
 		return g
 	}
 	if few && !many && !(wide && g.blocks%threads == 0) {
 		g.bands = max(1, min(threads, x.rows/x.leastRun()))
 	}
 	g.bandRows = x.bandRows(g.bands)
+	g.shared = many && x.packB && x.holdsB
+	if near := x.depth*x.cut.width*kernels.DTypeOf[T]().Size() <= nearBlockBytes; g.shared && near {
+		g.runRows = min(g.bandRows, x.cut.strip)
+		if x.copyA {
+			g.runRows = min(g.bandRows, 4*x.cut.strip)
+		}
+		g.runs = ceilDiv(g.bandRows, g.runRows)
+		return g
+	}
 	runs := max(1, min(g.bandRows/x.leastRun(), ceilDiv(tasksPerThread*threads, x.items*g.blocks*g.bands)))
 	g.runRows = min(g.bandRows, roundUp(ceilDiv(g.bandRows, runs), simd.GemmRows()))
 	g.runs = ceilDiv(g.bandRows, g.runRows)

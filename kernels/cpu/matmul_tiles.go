@@ -79,10 +79,8 @@ func (x *tiledProduct) hasPre() bool { return x.pre.data != nil }
 const (
 	// tiledWidth is the greatest width of a rectangle, so that a strip of C stays near.
 	tiledWidth = 512
-	// leastTiledRows is the rows of the smallest task.
-	leastTiledRows = 64
-	// tiledSteps is how many steps of the depth a block of A takes at once, to stay in the first-level cache.
-	tiledSteps = 16
+	// tiledSteps is how many steps of the depth a block of A takes at once, to be read again and again from near.
+	tiledSteps = 32
 )
 
 // tiledBlockBytes is the size of the tiles of B that a worker keeps: half of the second-level cache that processors with such units have at
@@ -105,14 +103,15 @@ func (x *tiledProduct) run(b *Backend) {
 	blocks := ceilDiv(x.columns, x.width)
 	x.runRows = x.bandRows
 	if threads > 1 {
-		x.runRows = max(leastTiledRows, roundUp(x.bandRows/ceilDiv(tasksPerThread*threads, x.items*bands*blocks), simd.TileLines))
+		x.runRows = simd.TileLines
 	}
 	runs := ceilDiv(x.bandRows, x.runRows)
-	b.inRuns(x.items*bands*blocks*runs, work, func(claim func() (int, bool)) {
+	// The bands of a block are a group, for whoever has packed its B.
+	b.inGroups(x.items*blocks, bands, runs, work, func(claim func() (int, bool)) {
 		w := x.newScratch()
 		defer w.memory.release()
 		for task, ok := claim(); ok; task, ok = claim() {
-			run, block, band, item := task%runs, task/runs%blocks, task/runs/blocks%bands, task/runs/blocks/bands
+			run, band, block, item := task%runs, task/runs%bands, task/runs/bands%blocks, task/runs/bands/blocks
 			row, column := band*x.bandRows+run*x.runRows, block*x.width
 			if end := min(row+x.runRows, (band+1)*x.bandRows, x.rows); row < end {
 				x.do(w, region{item: item, row: row, rows: end - row, column: column, columns: min(x.width, x.columns-column)})

@@ -19,14 +19,22 @@ const (
 // parallel runs worker on as many goroutines as the work is worth. Each worker calls claim for its next task until
 // there is none; tasks are claimed in ascending order, so a task may wait for any task of a lower number.
 func (b *Backend) parallel(tasks int, flops float64, worker func(claim func() (task int, ok bool))) {
-	b.share(tasks, 1, flops, worker)
+	b.share(tasks, 1, 1, flops, worker)
 }
 
 // inRuns is parallel for tasks that never wait for each other. Tasks are cut into as many runs as there are workers, and
 // each starts with the run that it had in the kernels before, whose results may still be in its core's cache: fetched from
 // another core's they cost as much as the arithmetic. A worker that ends its run goes on with what others have left.
 func (b *Backend) inRuns(tasks int, flops float64, worker func(claim func() (task int, ok bool))) {
-	b.share(tasks, b.workers(tasks, flops), flops, worker)
+	runs := b.workers(tasks, flops)
+	b.share(tasks, runs, runs, flops, worker)
+}
+
+// inGroups is inRuns for tasks that come in groups, of so many runs each of as many tasks, where the first task of a group costs a worker
+// some preparation for all of them. It stays with a group until nothing is left there, whoever the tasks' runs belong to, and
+// goes on with another where more is left than the preparation costs, or nobody is.
+func (b *Backend) inGroups(groups, runs, tasksOfRun int, flops float64, worker func(claim func() (task int, ok bool))) {
+	b.share(groups*runs*tasksOfRun, groups*runs, runs, flops, worker)
 }
 
 // each is inRuns for tasks that need no scratch of their own.
@@ -54,8 +62,8 @@ func now() int64 { return time.Since(began).Nanoseconds() }
 
 var began = time.Now()
 
-// share runs worker with tasks that are cut into runs. Of each run, tasks are claimed in ascending order.
-func (b *Backend) share(tasks, runs int, flops float64, worker func(claim func() (task int, ok bool))) {
+// share runs worker with tasks that are cut into runs, so many of which are a group. Of each run, tasks are claimed in ascending order.
+func (b *Backend) share(tasks, runs, group int, flops float64, worker func(claim func() (task int, ok bool))) {
 	if tasks <= 0 {
 		return
 	}
@@ -64,23 +72,28 @@ func (b *Backend) share(tasks, runs int, flops float64, worker func(claim func()
 		left[i].next.Store(int64(i * tasks / runs))
 		left[i].end = int64((i + 1) * tasks / runs)
 	}
+	workers := b.workers(tasks, flops)
 	work := func(number int) {
-		current, tried := number%runs, 0
+		own, tried := number%workers*runs/workers, 0
+		left[own/group].entered.Store(true)
 		worker(func() (int, bool) {
-			for ; tried < runs; tried++ {
-				r := &left[current]
-				if r.next.Load() < r.end {
-					if task := r.next.Add(1) - 1; task < r.end {
-						return int(task), true
+			for {
+				first := own / group * group
+				for ; tried < group; tried++ {
+					if task, ok := left[first+(own-first+tried)%group].claim(); ok {
+						return task, true
 					}
 				}
-				current = (current + 1) % runs
+				next, ok := anotherGroup(left, group, own)
+				if !ok {
+					return 0, false
+				}
+				own, tried = next, 0
 			}
-			return 0, false
 		})
 	}
-	if helpers := b.workers(tasks, flops) - 1; helpers > 0 {
-		shareOut(helpers, work)
+	if workers > 1 {
+		shareOut(workers-1, work)
 	} else {
 		work(0)
 	}
@@ -89,11 +102,35 @@ func (b *Backend) share(tasks, runs int, flops float64, worker func(claim func()
 	}
 }
 
+// anotherGroup enters a group in which much is left, or something and nobody is there, and returns a run of it that is not done. What
+// else is left is done by those who are there.
+func anotherGroup(left []run, group, own int) (next int, ok bool) {
+	const much = 3 // tasks of a run
+	for i := range left {
+		next = (own + i) % len(left)
+		n := left[next].end - left[next].next.Load()
+		if entered := &left[next/group].entered; n >= much || n > 0 && !entered.Load() {
+			entered.Store(true)
+			return next, true
+		}
+	}
+	return 0, false
+}
+
 // run is some tasks that follow each other, on a cache line of its own.
 type run struct {
-	next atomic.Int64
-	end  int64
-	_    [cacheLine - 16]byte
+	next    atomic.Int64
+	end     int64
+	entered atomic.Bool // of the group of this number: somebody works there
+	_       [cacheLine - 20]byte
+}
+
+func (r *run) claim() (task int, ok bool) {
+	if r.next.Load() >= r.end {
+		return 0, false
+	}
+	n := r.next.Add(1) - 1
+	return int(n), n < r.end
 }
 
 // ticketOrder lets tasks go through shared places in an order of their own, whichever threads they run on.

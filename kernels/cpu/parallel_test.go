@@ -14,7 +14,16 @@ func TestEveryTaskIsDoneOnce(t *testing.T) {
 		for _, threads := range []int{1, 2, 3, 8} {
 			b := &Backend{Threads: threads}
 			type share = func(tasks int, flops float64, worker func(claim func() (int, bool)))
-			for name, share := range map[string]share{"parallel": b.parallel, "inRuns": b.inRuns} {
+			inGroups := func(runs, tasksOfRun int) share {
+				return func(tasks int, flops float64, worker func(claim func() (int, bool))) {
+					b.inGroups(tasks/runs/tasksOfRun, runs, tasksOfRun, flops, worker)
+				}
+			}
+			shares := map[string]share{"parallel": b.parallel, "inRuns": b.inRuns, "inGroups of 1": inGroups(1, 1)}
+			if tasks%8 == 0 {
+				shares["inGroups of 2 runs"] = inGroups(2, 4)
+			}
+			for name, share := range shares {
 				var callers sync.WaitGroup
 				for range 4 {
 					callers.Go(func() {
@@ -83,5 +92,51 @@ func TestInRunsTakesWhatOthersLeave(t *testing.T) {
 	}
 	if total != tasks {
 		t.Errorf("%d tasks were claimed, there are %d", total, tasks)
+	}
+}
+
+// A worker does what is left of its own group, whoever else has tasks there, before it enters another; there it goes on as it began.
+func TestInGroupsStaysWithAGroup(t *testing.T) {
+	const groups, runs, tasksOfRun = 2, 2, 10
+	b := &Backend{Threads: 1}
+	var list []int
+	b.inGroups(groups, runs, tasksOfRun, 1, func(claim func() (int, bool)) {
+		for task, ok := claim(); ok; task, ok = claim() {
+			list = append(list, task)
+		}
+	})
+	want := make([]int, groups*runs*tasksOfRun)
+	for i := range want {
+		want[i] = i
+	}
+	if !slices.Equal(list, want) {
+		t.Errorf("one worker claimed %v, want every group in its turn", list)
+	}
+}
+
+// A group that somebody works on, and that has little left, is left to them.
+func TestAnotherGroup(t *testing.T) {
+	for _, c := range []struct {
+		left    [4]int64 // of two groups of two runs
+		entered bool     // the second group
+		want    int      // -1 for none
+	}{
+		{[4]int64{0, 0, 1, 0}, false, 2}, {[4]int64{0, 0, 0, 1}, false, 3}, {[4]int64{0, 0, 2, 2}, true, -1},
+		{[4]int64{0, 0, 2, 3}, true, 3}, {[4]int64{0, 0, 0, 0}, false, -1}, {[4]int64{0, 0, -2, 5}, true, 3},
+	} {
+		left := make([]run, len(c.left))
+		for i, n := range c.left {
+			left[i].end = 10
+			left[i].next.Store(10 - n)
+		}
+		left[0].entered.Store(true)
+		left[1].entered.Store(c.entered)
+		next, ok := anotherGroup(left, 2, 0)
+		if ok != (c.want >= 0) || ok && next != c.want {
+			t.Errorf("of %v, entered %v: %d %v, want %d", c.left, c.entered, next, ok, c.want)
+		}
+		if ok && !left[1].entered.Load() {
+			t.Errorf("of %v, entered %v: the group was not entered", c.left, c.entered)
+		}
 	}
 }
