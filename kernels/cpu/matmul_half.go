@@ -124,5 +124,5 @@ func (x halfProduct) combineRows(b *Backend) {
 			}
 		}
 	})
-	x.addParts(sums, parts)
+	x.addParts(b, sums, parts)
 }

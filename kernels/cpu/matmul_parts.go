@@ -47,17 +47,21 @@ func (x *multiplication[T]) runInParts(b *Backend, parts int) {
 	p.choose()
 	p.cut.width = evenly(p.columns, widestRead/kernels.DTypeOf[T]().Size(), quad[T]())
 	p.run(b)
-	x.addParts(p.c.data, parts)
+	x.addParts(b, p.c.data, parts)
 }
 
 // addParts completes C, the only one, from sums that are row-major and lie one behind the other.
-func (x *multiplication[T]) addParts(sums []T, parts int) {
-	c := x.c.item(0)
-	store(x.rows, x.columns, c.at(0, 0), c.rowStep, &sums[0], x.columns, x.Accumulate)
-	for i := 1; i < parts; i++ {
-		simd.AddTile(x.rows, x.columns, c.at(0, 0), c.rowStep, &sums[i*x.rows*x.columns], x.columns)
-	}
-	x.finish(region{rows: x.rows, columns: x.columns}, 0, x.rows)
+func (x *multiplication[T]) addParts(b *Backend, sums []T, parts int) {
+	const columns = 2048 // of a task
+	b.each(ceilDiv(x.columns, columns), flopsPerElement*float64(len(sums)), func(task int) {
+		r := region{rows: x.rows, column: task * columns, columns: min(columns, x.columns-task*columns)}
+		c := x.c.item(0)
+		store(r.rows, r.columns, c.at(0, r.column), c.rowStep, &sums[r.column], x.columns, x.Accumulate)
+		for i := 1; i < parts; i++ {
+			simd.AddTile(r.rows, r.columns, c.at(0, r.column), c.rowStep, &sums[i*x.rows*x.columns+r.column], x.columns)
+		}
+		x.finish(r, 0, r.rows)
+	})
 }
 
 // inParts is one matrix as a stack of parts of it.

@@ -453,15 +453,17 @@ end1:
 	RET
 
 // func combineBFloat16AVX512(rows int, n int, a *uint16, lda int, x *float32, step int, c *float32, accumulate bool)
-// Requires: AVX, AVX512DQ, AVX512F
+// Requires: AVX, AVX512DQ, AVX512F, MMX+
 TEXT ·combineBFloat16AVX512(SB), NOSPLIT, $0-57
-	MOVQ n+8(FP), AX
-	MOVQ a+16(FP), CX
-	MOVQ lda+24(FP), DX
-	SHLQ $0x01, DX
-	MOVQ step+40(FP), BX
-	SHLQ $0x02, BX
-	MOVQ c+48(FP), SI
+	MOVQ  n+8(FP), AX
+	MOVQ  a+16(FP), CX
+	MOVQ  lda+24(FP), DX
+	SHLQ  $0x01, DX
+	MOVQ  step+40(FP), BX
+	SHLQ  $0x02, BX
+	MOVQ  c+48(FP), SI
+	MOVQ  rows+0(FP), DI
+	IMULQ DX, DI
 
 columns4:
 	CMPQ    AX, $0x40
@@ -478,27 +480,29 @@ columns4:
 	VMOVUPS 192(SI), Z3
 
 start4:
-	MOVQ x+32(FP), R8
-	MOVQ rows+0(FP), R9
-	MOVQ CX, DI
+	MOVQ x+32(FP), R9
+	MOVQ rows+0(FP), R10
+	MOVQ CX, R8
 
 row4:
-	VBROADCASTSS (R8), Z4
-	VPMOVZXWD    (DI), Z5
+	VBROADCASTSS (R9), Z4
+	PREFETCHT0   (R8)(DI*1)
+	PREFETCHT0   64(R8)(DI*1)
+	VPMOVZXWD    (R8), Z5
 	VPSLLD       $0x10, Z5, Z5
 	VFMADD231PS  Z5, Z4, Z0
-	VPMOVZXWD    32(DI), Z5
+	VPMOVZXWD    32(R8), Z5
 	VPSLLD       $0x10, Z5, Z5
 	VFMADD231PS  Z5, Z4, Z1
-	VPMOVZXWD    64(DI), Z5
+	VPMOVZXWD    64(R8), Z5
 	VPSLLD       $0x10, Z5, Z5
 	VFMADD231PS  Z5, Z4, Z2
-	VPMOVZXWD    96(DI), Z5
+	VPMOVZXWD    96(R8), Z5
 	VPSLLD       $0x10, Z5, Z5
 	VFMADD231PS  Z5, Z4, Z3
-	ADDQ         DX, DI
-	ADDQ         BX, R8
-	DECQ         R9
+	ADDQ         DX, R8
+	ADDQ         BX, R9
+	DECQ         R10
 	JNZ          row4
 	VMOVUPS      Z0, (SI)
 	VMOVUPS      Z1, 64(SI)
@@ -519,18 +523,19 @@ columns1:
 	VMOVUPS (SI), Z0
 
 start1:
-	MOVQ x+32(FP), R8
-	MOVQ rows+0(FP), R9
-	MOVQ CX, DI
+	MOVQ x+32(FP), R9
+	MOVQ rows+0(FP), R10
+	MOVQ CX, R8
 
 row1:
-	VBROADCASTSS (R8), Z1
-	VPMOVZXWD    (DI), Z2
+	VBROADCASTSS (R9), Z1
+	PREFETCHT0   (R8)(DI*1)
+	VPMOVZXWD    (R8), Z2
 	VPSLLD       $0x10, Z2, Z2
 	VFMADD231PS  Z2, Z1, Z0
-	ADDQ         DX, DI
-	ADDQ         BX, R8
-	DECQ         R9
+	ADDQ         DX, R8
+	ADDQ         BX, R9
+	DECQ         R10
 	JNZ          row1
 	VMOVUPS      Z0, (SI)
 	ADDQ         $0x00000020, CX
@@ -543,15 +548,17 @@ end1:
 	RET
 
 // func combineFloat16AVX512(rows int, n int, a *uint16, lda int, x *float32, step int, c *float32, accumulate bool)
-// Requires: AVX, AVX512DQ, AVX512F
+// Requires: AVX, AVX512DQ, AVX512F, MMX+
 TEXT ·combineFloat16AVX512(SB), NOSPLIT, $0-57
-	MOVQ n+8(FP), AX
-	MOVQ a+16(FP), CX
-	MOVQ lda+24(FP), DX
-	SHLQ $0x01, DX
-	MOVQ step+40(FP), BX
-	SHLQ $0x02, BX
-	MOVQ c+48(FP), SI
+	MOVQ  n+8(FP), AX
+	MOVQ  a+16(FP), CX
+	MOVQ  lda+24(FP), DX
+	SHLQ  $0x01, DX
+	MOVQ  step+40(FP), BX
+	SHLQ  $0x02, BX
+	MOVQ  c+48(FP), SI
+	MOVQ  rows+0(FP), DI
+	IMULQ DX, DI
 
 columns4:
 	CMPQ    AX, $0x40
@@ -568,23 +575,25 @@ columns4:
 	VMOVUPS 192(SI), Z3
 
 start4:
-	MOVQ x+32(FP), R8
-	MOVQ rows+0(FP), R9
-	MOVQ CX, DI
+	MOVQ x+32(FP), R9
+	MOVQ rows+0(FP), R10
+	MOVQ CX, R8
 
 row4:
-	VBROADCASTSS (R8), Z4
-	VCVTPH2PS    (DI), Z5
+	VBROADCASTSS (R9), Z4
+	PREFETCHT0   (R8)(DI*1)
+	PREFETCHT0   64(R8)(DI*1)
+	VCVTPH2PS    (R8), Z5
 	VFMADD231PS  Z5, Z4, Z0
-	VCVTPH2PS    32(DI), Z5
+	VCVTPH2PS    32(R8), Z5
 	VFMADD231PS  Z5, Z4, Z1
-	VCVTPH2PS    64(DI), Z5
+	VCVTPH2PS    64(R8), Z5
 	VFMADD231PS  Z5, Z4, Z2
-	VCVTPH2PS    96(DI), Z5
+	VCVTPH2PS    96(R8), Z5
 	VFMADD231PS  Z5, Z4, Z3
-	ADDQ         DX, DI
-	ADDQ         BX, R8
-	DECQ         R9
+	ADDQ         DX, R8
+	ADDQ         BX, R9
+	DECQ         R10
 	JNZ          row4
 	VMOVUPS      Z0, (SI)
 	VMOVUPS      Z1, 64(SI)
@@ -605,17 +614,18 @@ columns1:
 	VMOVUPS (SI), Z0
 
 start1:
-	MOVQ x+32(FP), R8
-	MOVQ rows+0(FP), R9
-	MOVQ CX, DI
+	MOVQ x+32(FP), R9
+	MOVQ rows+0(FP), R10
+	MOVQ CX, R8
 
 row1:
-	VBROADCASTSS (R8), Z1
-	VCVTPH2PS    (DI), Z2
+	VBROADCASTSS (R9), Z1
+	PREFETCHT0   (R8)(DI*1)
+	VCVTPH2PS    (R8), Z2
 	VFMADD231PS  Z2, Z1, Z0
-	ADDQ         DX, DI
-	ADDQ         BX, R8
-	DECQ         R9
+	ADDQ         DX, R8
+	ADDQ         BX, R9
+	DECQ         R10
 	JNZ          row1
 	VMOVUPS      Z0, (SI)
 	ADDQ         $0x00000020, CX
@@ -628,15 +638,17 @@ end1:
 	RET
 
 // func combineBFloat16AVX2(rows int, n int, a *uint16, lda int, x *float32, step int, c *float32, accumulate bool)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·combineBFloat16AVX2(SB), NOSPLIT, $0-57
-	MOVQ n+8(FP), AX
-	MOVQ a+16(FP), CX
-	MOVQ lda+24(FP), DX
-	SHLQ $0x01, DX
-	MOVQ step+40(FP), BX
-	SHLQ $0x02, BX
-	MOVQ c+48(FP), SI
+	MOVQ  n+8(FP), AX
+	MOVQ  a+16(FP), CX
+	MOVQ  lda+24(FP), DX
+	SHLQ  $0x01, DX
+	MOVQ  step+40(FP), BX
+	SHLQ  $0x02, BX
+	MOVQ  c+48(FP), SI
+	MOVQ  rows+0(FP), DI
+	IMULQ DX, DI
 
 columns4:
 	CMPQ    AX, $0x20
@@ -653,27 +665,28 @@ columns4:
 	VMOVUPS 96(SI), Y3
 
 start4:
-	MOVQ x+32(FP), R8
-	MOVQ rows+0(FP), R9
-	MOVQ CX, DI
+	MOVQ x+32(FP), R9
+	MOVQ rows+0(FP), R10
+	MOVQ CX, R8
 
 row4:
-	VBROADCASTSS (R8), Y4
-	VPMOVZXWD    (DI), Y5
+	VBROADCASTSS (R9), Y4
+	PREFETCHT0   (R8)(DI*1)
+	VPMOVZXWD    (R8), Y5
 	VPSLLD       $0x10, Y5, Y5
 	VFMADD231PS  Y5, Y4, Y0
-	VPMOVZXWD    16(DI), Y5
+	VPMOVZXWD    16(R8), Y5
 	VPSLLD       $0x10, Y5, Y5
 	VFMADD231PS  Y5, Y4, Y1
-	VPMOVZXWD    32(DI), Y5
+	VPMOVZXWD    32(R8), Y5
 	VPSLLD       $0x10, Y5, Y5
 	VFMADD231PS  Y5, Y4, Y2
-	VPMOVZXWD    48(DI), Y5
+	VPMOVZXWD    48(R8), Y5
 	VPSLLD       $0x10, Y5, Y5
 	VFMADD231PS  Y5, Y4, Y3
-	ADDQ         DX, DI
-	ADDQ         BX, R8
-	DECQ         R9
+	ADDQ         DX, R8
+	ADDQ         BX, R9
+	DECQ         R10
 	JNZ          row4
 	VMOVUPS      Y0, (SI)
 	VMOVUPS      Y1, 32(SI)
@@ -694,18 +707,19 @@ columns1:
 	VMOVUPS (SI), Y0
 
 start1:
-	MOVQ x+32(FP), R8
-	MOVQ rows+0(FP), R9
-	MOVQ CX, DI
+	MOVQ x+32(FP), R9
+	MOVQ rows+0(FP), R10
+	MOVQ CX, R8
 
 row1:
-	VBROADCASTSS (R8), Y1
-	VPMOVZXWD    (DI), Y2
+	VBROADCASTSS (R9), Y1
+	PREFETCHT0   (R8)(DI*1)
+	VPMOVZXWD    (R8), Y2
 	VPSLLD       $0x10, Y2, Y2
 	VFMADD231PS  Y2, Y1, Y0
-	ADDQ         DX, DI
-	ADDQ         BX, R8
-	DECQ         R9
+	ADDQ         DX, R8
+	ADDQ         BX, R9
+	DECQ         R10
 	JNZ          row1
 	VMOVUPS      Y0, (SI)
 	ADDQ         $0x00000010, CX
@@ -718,15 +732,17 @@ end1:
 	RET
 
 // func combineFloat16AVX2(rows int, n int, a *uint16, lda int, x *float32, step int, c *float32, accumulate bool)
-// Requires: AVX, F16C, FMA3
+// Requires: AVX, F16C, FMA3, MMX+
 TEXT ·combineFloat16AVX2(SB), NOSPLIT, $0-57
-	MOVQ n+8(FP), AX
-	MOVQ a+16(FP), CX
-	MOVQ lda+24(FP), DX
-	SHLQ $0x01, DX
-	MOVQ step+40(FP), BX
-	SHLQ $0x02, BX
-	MOVQ c+48(FP), SI
+	MOVQ  n+8(FP), AX
+	MOVQ  a+16(FP), CX
+	MOVQ  lda+24(FP), DX
+	SHLQ  $0x01, DX
+	MOVQ  step+40(FP), BX
+	SHLQ  $0x02, BX
+	MOVQ  c+48(FP), SI
+	MOVQ  rows+0(FP), DI
+	IMULQ DX, DI
 
 columns4:
 	CMPQ    AX, $0x20
@@ -743,23 +759,24 @@ columns4:
 	VMOVUPS 96(SI), Y3
 
 start4:
-	MOVQ x+32(FP), R8
-	MOVQ rows+0(FP), R9
-	MOVQ CX, DI
+	MOVQ x+32(FP), R9
+	MOVQ rows+0(FP), R10
+	MOVQ CX, R8
 
 row4:
-	VBROADCASTSS (R8), Y4
-	VCVTPH2PS    (DI), Y5
+	VBROADCASTSS (R9), Y4
+	PREFETCHT0   (R8)(DI*1)
+	VCVTPH2PS    (R8), Y5
 	VFMADD231PS  Y5, Y4, Y0
-	VCVTPH2PS    16(DI), Y5
+	VCVTPH2PS    16(R8), Y5
 	VFMADD231PS  Y5, Y4, Y1
-	VCVTPH2PS    32(DI), Y5
+	VCVTPH2PS    32(R8), Y5
 	VFMADD231PS  Y5, Y4, Y2
-	VCVTPH2PS    48(DI), Y5
+	VCVTPH2PS    48(R8), Y5
 	VFMADD231PS  Y5, Y4, Y3
-	ADDQ         DX, DI
-	ADDQ         BX, R8
-	DECQ         R9
+	ADDQ         DX, R8
+	ADDQ         BX, R9
+	DECQ         R10
 	JNZ          row4
 	VMOVUPS      Y0, (SI)
 	VMOVUPS      Y1, 32(SI)
@@ -780,17 +797,18 @@ columns1:
 	VMOVUPS (SI), Y0
 
 start1:
-	MOVQ x+32(FP), R8
-	MOVQ rows+0(FP), R9
-	MOVQ CX, DI
+	MOVQ x+32(FP), R9
+	MOVQ rows+0(FP), R10
+	MOVQ CX, R8
 
 row1:
-	VBROADCASTSS (R8), Y1
-	VCVTPH2PS    (DI), Y2
+	VBROADCASTSS (R9), Y1
+	PREFETCHT0   (R8)(DI*1)
+	VCVTPH2PS    (R8), Y2
 	VFMADD231PS  Y2, Y1, Y0
-	ADDQ         DX, DI
-	ADDQ         BX, R8
-	DECQ         R9
+	ADDQ         DX, R8
+	ADDQ         BX, R9
+	DECQ         R10
 	JNZ          row1
 	VMOVUPS      Y0, (SI)
 	ADDQ         $0x00000010, CX

@@ -87,10 +87,13 @@ func halfDots(t target, h half) {
 	ret()
 }
 
-// halfCombine keeps four vectors of c in registers while the rows go by.
+// halfCombine keeps four vectors of c in registers while the rows go by. Meanwhile it asks for the same columns of as many rows behind
+// them, which the next call mostly reads: few lines of a row of this one come from memory before the processor expects more.
 func halfCombine(t target, h half) {
 	t.untyped("combine"+h.name, "(rows, n int, a *uint16, lda int, x *float32, step int, c *float32, accumulate bool)", "is HalfCombine of whole vectors.")
 	n, a, lda, step, c := integer("n"), integer("a"), halfStride("lda"), t.stride("step"), integer("c")
+	ahead := integer("rows")
+	IMULQ(lda, ahead)
 	for _, vectors := range []int{4, 1} {
 		label := func(name string) string { return fmt.Sprintf("%s%d", name, vectors) }
 		Label(label("columns"))
@@ -110,6 +113,9 @@ func halfCombine(t target, h half) {
 		MOVQ(a, at)
 		Label(label("row"))
 		t.broadcast(Mem{Base: x}, factor)
+		for line := 0; line < vectors*t.lanes()*halfBytes; line += 64 {
+			PREFETCHT0(Mem{Base: at, Index: ahead, Scale: 1, Disp: line})
+		}
 		for j, sum := range sums {
 			y := t.vector()
 			h.widen(Mem{Base: at, Disp: j * t.lanes() * halfBytes}, y)
