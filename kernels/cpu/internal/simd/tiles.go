@@ -141,6 +141,12 @@ type Tiled struct {
 func PackTiles(dst []uint16, m Tiled, pairs bool) {
 	steps := (m.Depth + TileDepth - 1) / TileDepth
 	dst = dst[:steps*TileStep]
+	from := 0
+	if whole := m.Depth / TileDepth; pairs && !m.Float32 && m.DepthStep != 1 && m.Lines == TileLines && whole > 0 {
+		if packBlockOfPairs(whole, (*uint16)(m.Data), m.DepthStep, &dst[0]) {
+			from = whole
+		}
+	}
 	side := tileSide
 	if active == BFMMLA {
 		side = groupLines
@@ -156,7 +162,7 @@ func PackTiles(dst []uint16, m Tiled, pairs bool) {
 			continue
 		}
 		part.Data = m.at(first, 0)
-		part.pack(to, steps, side)
+		part.pack(to, from, steps, side)
 		if alongDepth := m.DepthStep == 1; active != BFMMLA && alongDepth == pairs {
 			for s := range steps {
 				transposeTile(to[s*TileStep:][:side*TileDepth])
@@ -173,16 +179,13 @@ func (m Tiled) at(line, depth int) unsafe.Pointer {
 	return unsafe.Add(m.Data, (line*m.LineStep+depth*m.DepthStep)*size)
 }
 
-// pack writes the parts of steps that hold up to side lines. For AMX these are rows where numbers of a line lie end to end, otherwise pairs.
-func (m Tiled) pack(dst []uint16, steps, side int) {
-	whole := m.Depth / TileDepth
-	if m.Lines < side {
-		whole = 0
+// pack writes the parts of the steps from one on that hold up to side lines. For AMX these are rows where numbers of a line lie end to end, otherwise pairs.
+func (m Tiled) pack(dst []uint16, from, steps, side int) {
+	if whole := m.Depth / TileDepth; m.Lines == side && from < whole {
+		m.packWhole(dst, whole) // of which none was done
+		from = whole
 	}
-	if whole > 0 {
-		m.packWhole(dst, whole)
-	}
-	for s := whole; s < steps; s++ {
+	for s := from; s < steps; s++ {
 		m.packEdge(dst[s*TileStep:], s*TileDepth, side)
 	}
 }

@@ -17,6 +17,11 @@ func tileRowsRoundedAMX(steps int, src *float32, stride int, dst *uint16)
 //go:noescape
 func tilePairsRoundedAMX(steps int, src *float32, stride int, dst *uint16)
 
+// blockOfPairsAVX512 makes blocks of pairs of whole steps.
+//
+//go:noescape
+func blockOfPairsAVX512(steps int, src *uint16, stride int, dst *uint16)
+
 // tileRowsAVX512 is TileRows.
 //
 //go:noescape

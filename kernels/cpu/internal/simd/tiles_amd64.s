@@ -3,7 +3,7 @@
 #include "textflag.h"
 
 // func tileProductAVX512(rows int, blocks int, steps int, a *uint16, skipA int, b *uint16, skipB int, c *float32, ldc int, accumulate bool)
-// Requires: AVX
+// Requires: AVX, MMX+
 TEXT ·tileProductAVX512(SB), NOSPLIT, $16-73
 	LEAQ wholeTiles<>+0(SB), AX
 	BYTE $0xc4
@@ -102,127 +102,159 @@ begin:
 	MOVQ steps+16(FP), R11
 
 step:
-	BYTE $0xc4
-	BYTE $0xa2
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0xa4
-	BYTE $0x06
-	BYTE $0x00
-	BYTE $0x00
-	BYTE $0x00
-	BYTE $0x00
-	BYTE $0xc4
-	BYTE $0xa2
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0xb4
-	BYTE $0x07
-	BYTE $0x00
-	BYTE $0x00
-	BYTE $0x00
-	BYTE $0x00
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x4a
-	BYTE $0x5c
-	BYTE $0xc4
-	BYTE $0xc4
-	BYTE $0xa2
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0xbc
-	BYTE $0x07
-	BYTE $0x00
-	BYTE $0x04
-	BYTE $0x00
-	BYTE $0x00
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x42
-	BYTE $0x5c
-	BYTE $0xcc
-	BYTE $0xc4
-	BYTE $0xa2
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0xac
-	BYTE $0x06
-	BYTE $0x00
-	BYTE $0x04
-	BYTE $0x00
-	BYTE $0x00
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x4a
-	BYTE $0x5c
-	BYTE $0xd5
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x42
-	BYTE $0x5c
-	BYTE $0xdd
-	ADDQ $0x00000800, SI
-	ADDQ $0x00000800, DI
-	DECQ R11
-	JNZ  step
-	BYTE $0xc4
-	BYTE $0xa2
-	BYTE $0x7a
-	BYTE $0x4b
-	BYTE $0x84
-	BYTE $0x09
-	BYTE $0x00
-	BYTE $0x00
-	BYTE $0x00
-	BYTE $0x00
-	BYTE $0xc4
-	BYTE $0xa2
-	BYTE $0x7a
-	BYTE $0x4b
-	BYTE $0x8c
-	BYTE $0x09
-	BYTE $0x40
-	BYTE $0x00
-	BYTE $0x00
-	BYTE $0x00
-	BYTE $0xc4
-	BYTE $0xa2
-	BYTE $0x7a
-	BYTE $0x4b
-	BYTE $0x94
-	BYTE $0x0a
-	BYTE $0x00
-	BYTE $0x00
-	BYTE $0x00
-	BYTE $0x00
-	BYTE $0xc4
-	BYTE $0xa2
-	BYTE $0x7a
-	BYTE $0x4b
-	BYTE $0x9c
-	BYTE $0x0a
-	BYTE $0x40
-	BYTE $0x00
-	BYTE $0x00
-	BYTE $0x00
-	ADDQ $0x00000080, BX
-	MOVQ skipB+48(FP), AX
-	LEAQ (DI)(AX*2), DI
-	DECQ R10
-	JNZ  block
-	MOVQ skipA+32(FP), AX
-	LEAQ (SI)(AX*2), R13
-	MOVQ 8(SP), BX
-	LEAQ (BX)(R12*2), BX
-	MOVQ BX, 8(SP)
-	DECQ (SP)
-	JNZ  rows
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x78
-	BYTE $0x49
-	BYTE $0xc0
+	BYTE       $0xc4
+	BYTE       $0xa2
+	BYTE       $0x7b
+	BYTE       $0x4b
+	BYTE       $0xb4
+	BYTE       $0x07
+	BYTE       $0x00
+	BYTE       $0x00
+	BYTE       $0x00
+	BYTE       $0x00
+	BYTE       $0xc4
+	BYTE       $0xa2
+	BYTE       $0x7b
+	BYTE       $0x4b
+	BYTE       $0xbc
+	BYTE       $0x07
+	BYTE       $0x00
+	BYTE       $0x04
+	BYTE       $0x00
+	BYTE       $0x00
+	BYTE       $0xc4
+	BYTE       $0xa2
+	BYTE       $0x7b
+	BYTE       $0x4b
+	BYTE       $0xa4
+	BYTE       $0x06
+	BYTE       $0x00
+	BYTE       $0x00
+	BYTE       $0x00
+	BYTE       $0x00
+	BYTE       $0xc4
+	BYTE       $0xa2
+	BYTE       $0x7b
+	BYTE       $0x4b
+	BYTE       $0xac
+	BYTE       $0x06
+	BYTE       $0x00
+	BYTE       $0x04
+	BYTE       $0x00
+	BYTE       $0x00
+	BYTE       $0xc4
+	BYTE       $0xe2
+	BYTE       $0x4a
+	BYTE       $0x5c
+	BYTE       $0xc4
+	PREFETCHT0 4096(DI)
+	PREFETCHT0 4160(DI)
+	PREFETCHT0 4224(DI)
+	PREFETCHT0 4288(DI)
+	PREFETCHT0 4352(DI)
+	PREFETCHT0 4416(DI)
+	PREFETCHT0 4480(DI)
+	PREFETCHT0 4544(DI)
+	BYTE       $0xc4
+	BYTE       $0xe2
+	BYTE       $0x42
+	BYTE       $0x5c
+	BYTE       $0xcc
+	PREFETCHT0 4608(DI)
+	PREFETCHT0 4672(DI)
+	PREFETCHT0 4736(DI)
+	PREFETCHT0 4800(DI)
+	PREFETCHT0 4864(DI)
+	PREFETCHT0 4928(DI)
+	PREFETCHT0 4992(DI)
+	PREFETCHT0 5056(DI)
+	BYTE       $0xc4
+	BYTE       $0xe2
+	BYTE       $0x4a
+	BYTE       $0x5c
+	BYTE       $0xd5
+	PREFETCHT0 5120(DI)
+	PREFETCHT0 5184(DI)
+	PREFETCHT0 5248(DI)
+	PREFETCHT0 5312(DI)
+	PREFETCHT0 5376(DI)
+	PREFETCHT0 5440(DI)
+	PREFETCHT0 5504(DI)
+	PREFETCHT0 5568(DI)
+	BYTE       $0xc4
+	BYTE       $0xe2
+	BYTE       $0x42
+	BYTE       $0x5c
+	BYTE       $0xdd
+	PREFETCHT0 5632(DI)
+	PREFETCHT0 5696(DI)
+	PREFETCHT0 5760(DI)
+	PREFETCHT0 5824(DI)
+	PREFETCHT0 5888(DI)
+	PREFETCHT0 5952(DI)
+	PREFETCHT0 6016(DI)
+	PREFETCHT0 6080(DI)
+	ADDQ       $0x00000800, SI
+	ADDQ       $0x00000800, DI
+	DECQ       R11
+	JNZ        step
+	BYTE       $0xc4
+	BYTE       $0xa2
+	BYTE       $0x7a
+	BYTE       $0x4b
+	BYTE       $0x84
+	BYTE       $0x09
+	BYTE       $0x00
+	BYTE       $0x00
+	BYTE       $0x00
+	BYTE       $0x00
+	BYTE       $0xc4
+	BYTE       $0xa2
+	BYTE       $0x7a
+	BYTE       $0x4b
+	BYTE       $0x8c
+	BYTE       $0x09
+	BYTE       $0x40
+	BYTE       $0x00
+	BYTE       $0x00
+	BYTE       $0x00
+	BYTE       $0xc4
+	BYTE       $0xa2
+	BYTE       $0x7a
+	BYTE       $0x4b
+	BYTE       $0x94
+	BYTE       $0x0a
+	BYTE       $0x00
+	BYTE       $0x00
+	BYTE       $0x00
+	BYTE       $0x00
+	BYTE       $0xc4
+	BYTE       $0xa2
+	BYTE       $0x7a
+	BYTE       $0x4b
+	BYTE       $0x9c
+	BYTE       $0x0a
+	BYTE       $0x40
+	BYTE       $0x00
+	BYTE       $0x00
+	BYTE       $0x00
+	ADDQ       $0x00000080, BX
+	MOVQ       skipB+48(FP), AX
+	LEAQ       (DI)(AX*2), DI
+	DECQ       R10
+	JNZ        block
+	MOVQ       skipA+32(FP), AX
+	LEAQ       (SI)(AX*2), R13
+	MOVQ       8(SP), BX
+	LEAQ       (BX)(R12*2), BX
+	MOVQ       BX, 8(SP)
+	DECQ       (SP)
+	JNZ        rows
+	BYTE       $0xc4
+	BYTE       $0xe2
+	BYTE       $0x78
+	BYTE       $0x49
+	BYTE       $0xc0
 	VZEROUPPER
 	RET
 
@@ -386,6 +418,61 @@ DATA tilePairsOrder<>+52(SB)/4, $0x001d000d
 DATA tilePairsOrder<>+56(SB)/4, $0x001e000e
 DATA tilePairsOrder<>+60(SB)/4, $0x001f000f
 GLOBL tilePairsOrder<>(SB), RODATA|NOPTR, $64
+
+// func blockOfPairsAVX512(steps int, src *uint16, stride int, dst *uint16)
+// Requires: AVX, AVX512BW, AVX512F
+TEXT ·blockOfPairsAVX512(SB), NOSPLIT, $0-32
+	MOVQ      src+8(FP), AX
+	MOVQ      stride+16(FP), CX
+	MOVQ      dst+24(FP), DX
+	MOVQ      steps+0(FP), BX
+	SHLQ      $0x01, CX
+	VMOVDQU64 tileLanes0<>+0(SB), Z0
+	VMOVDQU64 tileLanes1<>+0(SB), Z1
+
+step:
+	MOVQ $0x00000010, SI
+
+pair:
+	VMOVDQU64  (AX), Z2
+	VMOVDQU64  (AX)(CX*1), Z3
+	VPUNPCKLWD Z3, Z2, Z4
+	VPUNPCKHWD Z3, Z2, Z2
+	VMOVDQA64  Z0, Z3
+	VPERMI2Q   Z2, Z4, Z3
+	VMOVDQU64  Z3, (DX)
+	VMOVDQA64  Z1, Z3
+	VPERMI2Q   Z2, Z4, Z3
+	VMOVDQU64  Z3, 1024(DX)
+	LEAQ       (AX)(CX*2), AX
+	ADDQ       $0x40, DX
+	DECQ       SI
+	JNZ        pair
+	ADDQ       $0x00000400, DX
+	DECQ       BX
+	JNZ        step
+	VZEROUPPER
+	RET
+
+DATA tileLanes0<>+0(SB)/8, $0x0000000000000000
+DATA tileLanes0<>+8(SB)/8, $0x0000000000000001
+DATA tileLanes0<>+16(SB)/8, $0x0000000000000008
+DATA tileLanes0<>+24(SB)/8, $0x0000000000000009
+DATA tileLanes0<>+32(SB)/8, $0x0000000000000002
+DATA tileLanes0<>+40(SB)/8, $0x0000000000000003
+DATA tileLanes0<>+48(SB)/8, $0x000000000000000a
+DATA tileLanes0<>+56(SB)/8, $0x000000000000000b
+GLOBL tileLanes0<>(SB), RODATA|NOPTR, $64
+
+DATA tileLanes1<>+0(SB)/8, $0x0000000000000004
+DATA tileLanes1<>+8(SB)/8, $0x0000000000000005
+DATA tileLanes1<>+16(SB)/8, $0x000000000000000c
+DATA tileLanes1<>+24(SB)/8, $0x000000000000000d
+DATA tileLanes1<>+32(SB)/8, $0x0000000000000006
+DATA tileLanes1<>+40(SB)/8, $0x0000000000000007
+DATA tileLanes1<>+48(SB)/8, $0x000000000000000e
+DATA tileLanes1<>+56(SB)/8, $0x000000000000000f
+GLOBL tileLanes1<>(SB), RODATA|NOPTR, $64
 
 // func tileRowsAVX512(steps int, src *uint16, stride int, dst *uint16)
 // Requires: AVX, AVX512F

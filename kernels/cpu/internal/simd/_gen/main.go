@@ -39,6 +39,7 @@ var families = map[string]func(){
 		tileProduct()
 		tileRowsNative()
 		tilePairsNative()
+		blockOfPairs()
 		for _, half := range []bool{true, false} {
 			tileRows(half)
 			tilePairs(half)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/mmcloughlin/avo/attr"
@@ -128,14 +129,18 @@ func tileProduct() {
 	MOVQ(firstA, a)
 	Load(Param("steps"), steps)
 	Label("step")
-	loadTile(4, a, row, 0)
 	loadTile(6, b, row, 0)
-	multiplyTiles(4, 6, 0)
 	loadTile(7, b, row, tileBytes)
-	multiplyTiles(4, 7, 1)
+	loadTile(4, a, row, 0)
 	loadTile(5, a, row, tileBytes)
-	multiplyTiles(5, 6, 2)
-	multiplyTiles(5, 7, 3)
+	// B comes from the second-level cache, which the unit would wait for, the longer if another thread shares the core.
+	const ahead, line = 2 * stepBytes, 64
+	for i, pair := range [][2]byte{{4, 6}, {4, 7}, {5, 6}, {5, 7}} {
+		multiplyTiles(pair[0], pair[1], byte(i))
+		for at := i * stepBytes / 4; at < (i+1)*stepBytes/4; at += line {
+			PREFETCHT0(Mem{Base: b, Disp: ahead + at})
+		}
+	}
 	ADDQ(U32(stepBytes), a)
 	ADDQ(U32(stepBytes), b)
 	DECQ(steps)
@@ -239,6 +244,47 @@ func tilePairs(half bool) {
 	DECQ(pairs)
 	JNZ(LabelRef("pair"))
 	ADDQ(U32(stepBytes), dst)
+	DECQ(steps)
+	JNZ(LabelRef("step"))
+	ret()
+}
+
+// blockOfPairs makes both tiles of steps of 32 columns of B, whose numbers lie side by side.
+func blockOfPairs() {
+	function("blockOfPairs"+tiles.set(), "(steps int, src *uint16, stride int, dst *uint16)", "makes blocks of pairs of whole steps.")
+	src, stride, dst, steps := integer("src"), integer("stride"), integer("dst"), integer("steps")
+	SHLQ(Imm(1), stride)
+	// Of four lanes that hold columns 0 to 3, 8 to 11, … of a pair of rows, and those between: those of the first tile, and of the second.
+	var order [2]reg.VecVirtual
+	for tile := range order {
+		table := GLOBL(fmt.Sprintf("tileLanes%d", tile), attr.RODATA|attr.NOPTR)
+		for i := range 8 {
+			lane, word := 2*tile+i/4, i%2
+			DATA(8*i, U64(2*lane+word+8*(i/2%2)))
+		}
+		order[tile] = ZMM()
+		VMOVDQU64(table, order[tile])
+	}
+	pairs := GP64()
+	Label("step")
+	MOVQ(U32(16), pairs)
+	Label("pair")
+	upper, lower, low, high := ZMM(), ZMM(), ZMM(), ZMM()
+	VMOVDQU64(Mem{Base: src}, upper)
+	VMOVDQU64(Mem{Base: src, Index: stride, Scale: 1}, lower)
+	VPUNPCKLWD(lower, upper, low)
+	VPUNPCKHWD(lower, upper, high)
+	for tile := range order {
+		to := ZMM()
+		VMOVDQA64(order[tile], to)
+		VPERMI2Q(high, low, to)
+		VMOVDQU64(to, Mem{Base: dst, Disp: tile * tileBytes})
+	}
+	LEAQ(Mem{Base: src, Index: stride, Scale: 2}, src)
+	ADDQ(Imm(64), dst)
+	DECQ(pairs)
+	JNZ(LabelRef("pair"))
+	ADDQ(U32(tileBytes), dst)
 	DECQ(steps)
 	JNZ(LabelRef("step"))
 	ret()
