@@ -45,6 +45,7 @@ func TestArgumentsMirrorTheSources(t *testing.T) {
 		{"embedding.cu", "EmbeddingBackward", reflect.TypeFor[embeddingBackward]()},
 		{"crossentropy.cu", "CrossEntropyArguments", reflect.TypeFor[crossEntropyArguments]()},
 		{"logsoftmax.cu", "LogSoftmaxArguments", reflect.TypeFor[logSoftmaxArguments]()},
+		{"matmul_sm80.cu", "Schedule", reflect.TypeFor[matmul80Schedule]()},
 	} {
 		text, err := sources.ReadFile("src/" + twin.file)
 		if err != nil {

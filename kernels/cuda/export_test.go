@@ -14,6 +14,17 @@ func (d *Device) WithoutMaps() (restore func()) {
 	return func() { d.withoutMaps = before }
 }
 
+// AsSmallest makes a device choose kernels as one that has neither tensor maps nor more shared memory than the smallest since Ampere,
+// until the function it gives is called.
+func (d *Device) AsSmallest() (restore func()) {
+	memory, maps := d.sharedMemory, d.WithoutMaps()
+	d.sharedMemory = 100 << 10
+	return func() {
+		d.sharedMemory = memory
+		maps()
+	}
+}
+
 // HeadsOfLongTiles is the least even number of heads of 128 with which forward90Longer chooses larger tiles for sequences of a
 // length, 0 where the device has none.
 func (d *Device) HeadsOfLongTiles(length int32) int {

@@ -257,7 +257,7 @@ func (p *product) sizes() [4]int64 {
 func (p *product) launchAny() error {
 	const threads = 256
 	g := p.args
-	blocks, err := p.blocks(anySide)
+	blocks, err := p.blocks(anySide, anySide)
 	if err != nil {
 		return err
 	}
@@ -268,10 +268,10 @@ func (p *product) launchAny() error {
 // anySide is the side of a tile of src/matmul_any.cu.
 const anySide = 64
 
-// blocks is how many square tiles the product has, each a block's.
-func (p *product) blocks(side int) (int, error) {
+// blocks is how many tiles the product has.
+func (p *product) blocks(rows, columns int) (int, error) {
 	g := p.args
-	blocks := tilesOf(g.rows, side) * tilesOf(g.columns, side) * int(g.items)
+	blocks := tilesOf(g.rows, rows) * tilesOf(g.columns, columns) * int(g.items)
 	if blocks > math.MaxInt32 {
 		return 0, fmt.Errorf("cuda:%d: matmul: %d products of %d×%d are too many for one launch", p.device.index, g.items, g.rows, g.columns)
 	}

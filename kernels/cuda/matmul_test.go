@@ -502,8 +502,8 @@ func TestMatMulTF32(t *testing.T) {
 	})
 }
 
-// checkProducts computes each case with the kernels of the device, and with those for any device since Ampere. An unfused program
-// changes operands as it is told.
+// checkProducts computes each case with the kernels of the device, and with those for any device since Ampere, for much shared memory and
+// for little. An unfused program changes operands as it is told.
 func checkProducts(t *testing.T, dtype kernels.DType, cases []productCase, operands func(float64) float64) {
 	t.Helper()
 	d := device(t)
@@ -515,20 +515,31 @@ func checkProducts(t *testing.T, dtype kernels.DType, cases []productCase, opera
 	}
 	group.Wait()
 	for i, p := range tests {
-		p.check(list[i])
-		if p.accumulate {
-			if err := d.Copy(p.out.C, upload(t, d, p.out.C.DType, p.initial, p.out.C.Shape...)); err != nil {
-				t.Fatal(err)
+		for n, choose := range []func() (restore func()){func() func() { return func() {} }, d.WithoutMaps, d.AsSmallest} {
+			if p.accumulate && n > 0 {
+				if err := d.Copy(p.out.C, upload(t, d, p.out.C.DType, p.initial, p.out.C.Shape...)); err != nil {
+					t.Fatal(err)
+				}
 			}
+			restore := choose()
+			p.check(list[i])
+			restore()
 		}
-		restore := d.WithoutMaps()
-		p.check(list[i])
+	}
+}
+
+// What lies between the rows of outputs stays as it was, and sums are the same bits in every call: on the device, and on any.
+func TestMatMulGapsAndBits(t *testing.T) {
+	d := device(t)
+	for _, choose := range []func() (restore func()){func() func() { return func() {} }, d.WithoutMaps, d.AsSmallest} {
+		restore := choose()
+		checkGapsAndBits(t)
 		restore()
 	}
 }
 
-// What lies between the rows of outputs stays as it was, and sums are the same bits in every call.
-func TestMatMulGapsAndBits(t *testing.T) {
+func checkGapsAndBits(t *testing.T) {
+	t.Helper()
 	for _, dtype := range []kernels.DType{kernels.F32, kernels.BF16} {
 		for i, c := range []productCase{
 			{m: 200, n: 264, k: 520, gap: 8}, {m: 200, n: 263, k: 520, gap: 3}, {m: 256, n: 256, k: 20000, gap: 16, transposeA: true},

@@ -235,47 +235,82 @@ func (t matmulTile) band() int {
 	return n
 }
 
-// matmul80 is one compiled kernel for any device since Ampere: a module with one entry point.
-type matmul80 struct {
-	element         element
-	aColumns, bRows bool
-	parts           int // of split operands; 0 where they are not split
+// matmul80Tile is how src/matmul_sm80.cu cuts a product.
+type matmul80Tile struct {
+	name          string
+	rows, columns int // of C, that a block computes
+	down, across  int // warps that share it
+	depth, stages int // of a slice, and of the ring
+	blocks        int // that a multiprocessor has registers for
+	parts         int // of split operands; 0 where they are not split
 }
 
-// matmul80Side is the side of a tile of src/matmul_sm80.cu.
-const matmul80Side = 128
+// The tiles that there are kernels for. A warp has 64×64 of one, which with what it multiplies next is all that there are registers for.
+// Deep slices need half as many barriers, but also more shared memory than the smallest GPUs have. Of two parts, sums take twice the
+// registers, and slices twice the room.
+var (
+	deep80     = matmul80Tile{"deep", 256, 128, 4, 2, 64, 3, 1, 0}
+	flat80     = matmul80Tile{"flat", 128, 128, 2, 2, 32, 3, 2, 0}
+	deepPart   = matmul80Tile{"deep", 256, 128, 4, 2, 64, 3, 1, 1}
+	flatPart   = matmul80Tile{"flat", 128, 128, 2, 2, 32, 3, 2, 1}
+	twoParts80 = matmul80Tile{"flat", 128, 128, 2, 4, 32, 3, 1, 2}
+)
+
+// threads are those of a block, and groups how many times a warp's sums leave, 16 rows and 32 columns at a time.
+func (t matmul80Tile) threads() int { return 32 * t.down * t.across }
+func (t matmul80Tile) groups() int  { return t.rows / t.down / 16 * (t.columns / t.across / 32) }
+
+// sharedBytes is the ring of slices, and twice what belongs to the columns and rows of a tile: the bias and, where operands are split, scales.
+func (t matmul80Tile) sharedBytes() int {
+	slice, beside := (t.rows+t.columns)*t.depth*2, t.columns
+	if t.parts > 0 {
+		slice, beside = slice*t.parts, 2*t.columns+t.rows
+	}
+	return t.stages*slice + 2*beside*4
+}
+
+// fits reports whether a multiprocessor with so much shared memory has room for the blocks.
+func (t matmul80Tile) fits(sharedMemory int) bool {
+	const ofDriver = 1 << 10 // of a block
+	return t.blocks*(t.sharedBytes()+ofDriver) <= sharedMemory
+}
+
+// matmul80 is one compiled kernel for any device since Ampere: a module with it and the one that adds what it leaves in shares.
+type matmul80 struct {
+	matmul80Tile
+	element         element
+	aColumns, bRows bool
+}
 
 func matmul80Variants() []matmul80 {
 	var list []matmul80
-	for _, e := range []element{elementBF16, elementF16} {
-		for _, aColumns := range []bool{false, true} {
-			for _, bRows := range []bool{false, true} {
-				list = append(list, matmul80{e, aColumns, bRows, 0})
+	for _, tile := range []matmul80Tile{deep80, flat80} {
+		for _, e := range []element{elementBF16, elementF16} {
+			for _, aColumns := range []bool{false, true} {
+				for _, bRows := range []bool{false, true} {
+					list = append(list, matmul80{tile, e, aColumns, bRows})
+				}
 			}
 		}
 	}
-	return append(list, matmul80{elementF16, false, false, 1}, matmul80{elementF16, false, false, 2})
+	for _, tile := range []matmul80Tile{deepPart, flatPart, twoParts80} {
+		list = append(list, matmul80{tile, elementF16, false, false})
+	}
+	return list
 }
 
 func (v matmul80) name() string {
-	name := "matmul_sm80" + map[element]string{elementBF16: "_bf16", elementF16: "_f16"}[v.element]
+	name := "matmul_sm80_" + v.matmul80Tile.name + map[element]string{elementBF16: "_bf16", elementF16: "_f16"}[v.element]
 	name += map[bool]string{false: "_n", true: "_t"}[v.aColumns] + map[bool]string{false: "t", true: "n"}[v.bRows]
 	return name + [...]string{"", "_part", "_parts"}[v.parts]
-}
-
-// sharedBytes is the ring of slices of 32 of both sides.
-func (v matmul80) sharedBytes() int {
-	const slice = 2 * matmul80Side * 32 * 2
-	if v.parts == 2 {
-		return 3 * 2 * slice
-	}
-	return 4 * slice
 }
 
 func (v matmul80) module() compiledModule {
 	m := compiledModule{Name: v.name(), Source: "matmul_sm80.cu", Arch: "compute_80"}
 	m.Defines = []string{
 		"KERNEL=" + m.Name, "ELEMENT=" + map[element]string{elementBF16: "BF16", elementF16: "F16"}[v.element],
+		fmt.Sprintf("TILE_ROWS=%d", v.rows), fmt.Sprintf("TILE_COLUMNS=%d", v.columns), fmt.Sprintf("WARPS_DOWN=%d", v.down),
+		fmt.Sprintf("WARPS_ACROSS=%d", v.across), fmt.Sprintf("TILE_DEPTH=%d", v.depth), fmt.Sprintf("STAGES=%d", v.stages),
 		fmt.Sprintf("SPLIT_PARTS=%d", v.parts), fmt.Sprintf("SHARED_BYTES=%d", v.sharedBytes()),
 	}
 	if v.aColumns {
@@ -285,4 +320,41 @@ func (v matmul80) module() compiledModule {
 		m.Defines = append(m.Defines, "B_ROWS")
 	}
 	return m
+}
+
+// matmul80Schedule is Schedule in src/matmul_sm80.cu, which says what each field means.
+type matmul80Schedule struct {
+	tiles, whole, across, down, band, slices, shares, way int32
+}
+
+// pieces counts the tiles that are whole and the shares of the others.
+func (s matmul80Schedule) pieces() int { return int(s.whole) + s.shared()*int(s.shares) }
+func (s matmul80Schedule) shared() int { return int(s.tiles - s.whole) }
+
+// schedule says how the blocks of a device share a product. Where the last tiles are fewer than the blocks, it cuts the depth of each into
+// as many shares as should take the least time.
+func (t matmul80Tile) schedule(rows, columns, depth, items int32, multiprocessors int) (s matmul80Schedule) {
+	const (
+		passing = 512 // steps of the depth whose time the sums of a share take to be written and to be added
+		most    = 64  // shares of a tile
+		least   = 128 // steps of a share
+		worth   = 0.97
+	)
+	s.down, s.across, s.slices = int32(tilesOf(rows, t.rows)), int32(tilesOf(columns, t.columns)), int32(tilesOf(depth, t.depth))
+	s.tiles, s.shares = s.down*s.across*items, 1
+	blocks := multiprocessors * t.blocks
+	for s.band = 1; int(s.band*s.band)*t.rows < blocks*t.columns; s.band++ {
+	}
+	s.whole = s.tiles
+	rest := int(s.tiles) % blocks
+	if rest == 0 {
+		return s
+	}
+	time := float64(depth)
+	for shares := 2; shares <= min(most, int(depth)/least); shares++ {
+		if next := float64(tilesOf(int32(rest*shares), blocks)) * (float64(depth)/float64(shares) + passing); next < worth*time {
+			time, s.shares, s.whole = next, int32(shares), s.tiles-int32(rest)
+		}
+	}
+	return s
 }
