@@ -16,7 +16,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 BATCH, LENGTH, HIDDEN, WINDOW, PREFIX = 2, 8192, 2048, 1024, 1024
-NAMES = ["plain", "causal", "window", "prefix", "documents", "fourth-key", "cap", "slopes", "slopes-causal", "relative-bias"]
+NAMES = ["plain", "causal", "window", "prefix", "documents", "fourth-key", "blocks", "cap", "slopes", "slopes-causal", "relative-bias"]
 ROWS = [f"{size}/{name}" for size in (64, 128) for name in NAMES]
 BLOCKS = [
     {},
@@ -55,6 +55,7 @@ class Row:
             "prefix": (None, lambda b, h, i, j: (j < PREFIX) | (j <= i)),
             "documents": (None, lambda b, h, i, j: ids[i] == ids[j]),
             "fourth-key": (None, lambda b, h, i, j: j % 4 == 0),
+            "blocks": (None, lambda b, h, i, j: (j // 64 % 4 == 0) | (j >= LENGTH - 256)),
             "cap": (lambda s, b, h, i, j: 30 * torch.tanh(s / 30), None),
             "slopes": (sloped, None),
             "slopes-causal": (sloped, causal),

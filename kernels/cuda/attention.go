@@ -25,11 +25,12 @@ type attention struct {
 	argumentBytes uintptr   // of args and what lies behind them
 	tables, sums  []address // behind args: what a user's score and mask look up, and the sums of its gradients
 	axes          []address // behind args: the sizes and strides of tables
+	lists         string    // the module that finds what the mask shows
 	user          bool      // kernels are compiled for the problem's score or mask
 	ahead         bool      // it is a forward kernel that is chosen
 	unpiped       bool      // kernels with tensor maps do not compute this call's scores
 	bands         bool      // the kernels compute the mask's bands
-	exact, hulls  *address  // behind args: whether the order of these sums must not count; what the mask shows
+	tail          *userTail // behind args: whether the order of these sums must not count; what the mask shows
 
 	scratch []*block
 	counts  *block   // the counters, if they are the device's

@@ -126,14 +126,12 @@ func (c *attention) backward(g kernels.AttentionGradients) error {
 		}
 		return c.zeroRows(g.DQ, g.DK, g.DV)
 	}
-	if !c.Deterministic { // whose sums have an order that a band alone decides
-		if err := c.findHulls(); err != nil {
-			return err
-		}
-	}
 	c.unpiped = c.user && !c.gainsFit()
 	v, err := c.chooseFor(backwardVariants(), c.q, c.k, c.v, dO, g.DQ, g.DK, g.DV)
 	if err != nil {
+		return err
+	}
+	if err := c.findLists(v); err != nil {
 		return err
 	}
 	scratch, borrowSums, dQ := backward80Scratch, c.borrowZeros, dQ80Launch
@@ -142,7 +140,7 @@ func (c *attention) backward(g kernels.AttentionGradients) error {
 			v = backward90Shorter(v, c.args)
 		}
 		scratch, dQ = backward90Scratch, dQ90Launch
-		if c.hulls == nil || *c.hulls == 0 {
+		if c.tail == nil || c.tail.lists == 0 {
 			borrowSums = c.borrowBytes // its first tiles write the sums
 		}
 	}

@@ -35,12 +35,12 @@ func (d *Device) AttentionForward(a *kernels.Attention, out kernels.AttentionOut
 		return err
 	}
 	c.args.o, c.args.lse = rowsOf(o), addressOf(out.LSE)
-	if err := c.findHulls(); err != nil {
-		return err
-	}
 	c.ahead = true
 	v, err := c.chooseFor(forwardVariants(), c.q, c.k, c.v, o)
 	if err != nil {
+		return err
+	}
+	if err := c.findLists(v); err != nil {
 		return err
 	}
 	if err := c.count(forwardCounters); err != nil {

@@ -28,6 +28,14 @@ func axesOf(tables []kernels.Tensor) (axes int) {
 	return axes
 }
 
+// userTail is what UserArguments in src/attention_user.cuh has between its tables and their axes.
+type userTail struct {
+	lists                address
+	exact, words, shift  int32
+	line, cell, together int32
+	byKeys, reserved     int32
+}
+
 // newArguments makes the arguments of the problem's kernels, behind which those of tables lie: UserArguments in
 // src/attention_user.cuh.
 func (c *attention) newArguments() *arguments {
@@ -39,10 +47,12 @@ func (c *attention) newArguments() *arguments {
 	const word = unsafe.Sizeof(address(0))
 	tables := max(1, len(c.Tables))
 	first := (unsafe.Sizeof(arguments{}) + word - 1) / word
-	words := make([]address, int(first)+2*tables+2+max(1, axesOf(c.Tables)))
+	behind := int(first) + 2*tables
+	tail := behind + int(unsafe.Sizeof(userTail{})/word)
+	words := make([]address, tail+max(1, axesOf(c.Tables)))
 	c.argumentBytes = uintptr(len(words)) * word
-	c.tables, c.sums, c.exact = words[first:int(first)+tables], words[int(first)+tables:int(first)+2*tables], &words[int(first)+2*tables+1]
-	c.hulls, c.axes = &words[int(first)+2*tables], words[int(first)+2*tables+2:]
+	c.tables, c.sums = words[first:int(first)+tables], words[int(first)+tables:behind]
+	c.tail, c.axes = (*userTail)(unsafe.Pointer(&words[behind])), words[tail:]
 	axes := 0
 	for n, t := range c.Tables {
 		c.tables[n] = addressOf(t)
@@ -108,48 +118,86 @@ func (c *attention) foldBands() {
 	}
 }
 
-// hullRows is USER_HULL in src/attention_user.cuh, hullBytes the size of a hull, versionBytes what lies before all of them, and
-// foundBytes what lies behind them for each.
-const hullRows, hullBytes, versionBytes, foundBytes = 16, 16, 16, 4
+// userLists are the sizes of what a mask's lists are made of, for one kernel: see src/attention_user_lists.cuh.
+type userLists struct {
+	line, cell int
+	together   int   // lines that make a tile
+	byKeys     int32 // UserLines there
+}
 
-// findHulls finds the tiles that the mask shows, beyond its band: once for a mask and lengths, and again on the device when what it
-// looks up has changed.
-func (c *attention) findHulls() error {
-	mask, g, d := c.Attention.Mask, c.args, c.device
-	if mask == nil || mask.Rest == nil {
+// listsFor are those of a variant; listed reports whether it goes by lists: where a mask is more than a band, but not where the order of
+// sums must not change, which a band alone decides.
+func (c *attention) listsFor(v variant) (l userLists, listed bool) {
+	const gathered = 64 // keys that a mask alone can bring from anywhere
+	mask := c.Attention.Mask
+	if !c.user || mask == nil || mask.Rest == nil || !c.ahead && c.Deterministic {
+		return userLists{}, false
+	}
+	keys := v.tileK
+	if v.boxCols > 0 && c.takesPlain(v) && v.tileK == 2*gathered {
+		keys = gathered
+	}
+	switch {
+	case c.ahead && v.boxCols > 0:
+		return userLists{line: 64, cell: keys, together: v.tileQ / 64}, true
+	case c.ahead:
+		return userLists{line: v.tileQ, cell: keys, together: 1}, true
+	case v.boxCols > 0:
+		return userLists{line: keys, cell: v.tileQ, together: v.tileK / keys, byKeys: 1}, true
+	}
+	return userLists{line: keys, cell: v.tileQ, together: 1, byKeys: 2}, true
+}
+
+// findLists finds the tiles that the mask shows, beyond its band, for a variant: once for a mask and lengths, and again on the device when
+// what it looks up has changed.
+func (c *attention) findLists(v variant) error {
+	l, listed := c.listsFor(v)
+	if !listed {
 		return nil
 	}
-	m := userModule{source: "attention_user_hulls.cu", program: c.program(), arch: d.arch(), defines: c.userDefines()}
-	name, err := d.loadUser(m)
-	if err != nil {
-		return err
+	const versionBytes, listBytes, foundBytes = 16, 32, 3 * 4 // before the lists, of a list, and behind the bits of each
+	const mostBits = 2048
+	g, d, tail := c.args, c.device, c.tail
+	rows, longest, others := g.sq, g.longestQ, g.longestK
+	if l.byKeys != 0 {
+		rows, longest, others = g.sk, g.longestK, g.longestQ
 	}
-	slots := func(rows int32) int {
-		if g.qLens != 0 {
-			return int(rows)/hullRows + int(g.sequences)
-		}
-		return tilesOf(rows, hullRows) * int(g.sequences)
+	shift, cells := 0, tilesOf(others, l.cell)
+	for cells > mostBits<<shift {
+		shift++
 	}
-	bytes := versionBytes + (slots(g.sq)+slots(g.sk))*(hullBytes+foundBytes)
+	words := (cells + 32<<shift - 1) / (32 << shift)
+	tail.words, tail.shift, tail.line, tail.cell = int32(words), int32(shift), int32(l.line), int32(l.cell)
+	tail.together, tail.byKeys = int32(l.together), l.byKeys
+	lines := tilesOf(rows, l.line) * int(g.sequences)
+	if g.qLens != 0 {
+		lines = int(rows)/l.line + int(g.sequences)
+	}
+	bytes := versionBytes + lines*(listBytes+3*4*words+foundBytes) + 4*int(g.sequences)
 	bytes = tilesOf(int32(bytes), versionBytes) * versionBytes
-	s := launchShape{kernelName{name, name}, [3]int{tilesOf(max(g.longestQ, g.longestK), hullRows), int(g.sequences), 2}, 128, 0}
+
+	name := c.lists
 	tables, copied, kept := c.maskTables()
 	find := func(at address) error {
 		if err := c.watch(name, tables, at, at+address(bytes)); err != nil {
 			return err
 		}
-		*c.hulls = at + versionBytes
-		return d.launch(s, nil, unsafe.Pointer(g))
+		tail.lists = at + versionBytes
+		bits := launchShape{kernelName{name, name}, [3]int{tilesOf(longest, l.line), int(g.sequences), 1}, 512, 0}
+		if err := d.launch(bits, nil, unsafe.Pointer(g)); err != nil {
+			return err
+		}
+		return d.launch(launchShape{kernelName{name, "attention_lists"}, [3]int{int(g.sequences), 1, 1}, 256, 0}, nil, unsafe.Pointer(g))
 	}
 	recording := d.memory.recording.Load()
-	key := fmt.Sprint(name, g.sequences, g.heads, g.keyHeads, g.sq, g.sk, g.causal, g.left, g.right, g.shift, c.QLens, c.KVLens, c.KVLengths)
+	key := fmt.Sprint(name, l, g.sequences, g.heads, g.keyHeads, g.sq, g.sk, g.causal, g.left, g.right, g.shift, c.QLens, c.KVLens, c.KVLengths)
 	for _, t := range tables {
 		key += fmt.Sprint(" ", t.Data, t.Shape)
 	}
 	p := &d.programs
 	p.Lock()
 	defer p.Unlock()
-	if o, ok := p.hulls[key]; ok && kept {
+	if o, ok := p.lists[key]; ok && kept {
 		if recording != nil {
 			recording.keepConstant(o)
 		}
@@ -157,7 +205,7 @@ func (c *attention) findHulls() error {
 		if len(tables) > 0 {
 			return find(o.at)
 		}
-		*c.hulls = o.at + versionBytes
+		tail.lists = o.at + versionBytes
 		return nil
 	}
 	if recording != nil || !kept {
@@ -179,12 +227,17 @@ func (c *attention) findHulls() error {
 	if err := find(o.at); err != nil {
 		return err
 	}
-	if len(p.hulls) == mostPrograms || p.hulls == nil {
-		p.hulls = map[string]*owner{}
+	if len(p.lists) == mostPrograms || p.lists == nil {
+		p.lists = map[string]*owner{}
 	}
-	p.hulls[key] = o
+	p.lists[key] = o
 	c.pinned = append(c.pinned, o)
 	return nil
+}
+
+// listsModule finds lists of the problem's mask.
+func (c *attention) listsModule() userModule {
+	return userModule{source: "attention_user_lists.cu", program: c.program(), arch: c.device.arch(), defines: append(c.userDefines(), "USER_LISTS=0")}
 }
 
 // maskTables are the tables that the mask looks up, and the bytes of their copies; kept reports whether their changes can be watched,
@@ -208,7 +261,7 @@ func (c *attention) maskTables() (tables []kernels.Tensor, bytes int, kept bool)
 	return tables, bytes, bytes <= most
 }
 
-// lookedUp is a table that is watched: LookedUpArguments in src/attention_user_hulls.cu.
+// lookedUp is a table that is watched: LookedUpArguments in src/attention_user_lists.cu.
 type lookedUp struct {
 	table, copy, version address
 	words                int64
@@ -229,11 +282,11 @@ func (c *attention) watch(module string, tables []kernels.Tensor, version, copie
 	return nil
 }
 
-// programs are what was written for scores and masks, and the hulls of masks by what they depend on.
+// programs are what was written for scores and masks, and the lists of masks by what they depend on.
 type programs struct {
 	sync.Mutex
 	written map[programKey]string
-	hulls   map[string]*owner
+	lists   map[string]*owner
 }
 
 // programKey is all that a program depends on.
@@ -312,9 +365,24 @@ func (c *attention) chooseFor(lists [][]variant, tensors ...kernels.Tensor) (var
 	if err != nil || !c.user {
 		return v, err
 	}
-	v.name, err = c.device.loadUser(c.moduleOf(v))
-	return v, err
+	l, listed := c.listsFor(v)
+	if listed && v.boxCols > 0 {
+		if v.boxK = l.cell; l.byKeys != 0 {
+			v.boxK = l.line
+		}
+	}
+	m := c.moduleOf(v)
+	v.name = m.name()
+	if listed {
+		lists := c.listsModule()
+		c.lists = lists.name()
+		return v, c.device.loadUser(m, lists)
+	}
+	return v, c.device.loadUser(m)
 }
+
+// takesPlain reports whether a variant of a user's takes scores as they come.
+func (c *attention) takesPlain(v variant) bool { return !v.mod && !c.modifies() }
 
 // moduleOf is a variant with the problem's score and mask.
 func (c *attention) moduleOf(v variant) userModule {
@@ -325,18 +393,27 @@ func (c *attention) moduleOf(v variant) userModule {
 			m.defines = append(m.defines, define)
 		}
 	}
-	policy := "SCORE=UserPlain"
-	if v.mod || c.modifies() {
-		policy = "SCORE=UserScore"
+	policy := "SCORE=UserScore"
+	if c.takesPlain(v) {
+		policy = "SCORE=UserPlain"
 	}
 	m.defines = append(m.defines, append(c.userDefines(), policy)...)
+	if l, listed := c.listsFor(v); listed {
+		m.defines = append(m.defines, "USER_LISTS=1", fmt.Sprintf("USER_LINE=%d", l.line), fmt.Sprintf("USER_CELL=%d", l.cell))
+	} else {
+		m.defines = append(m.defines, "USER_LISTS=0")
+	}
 	return m
 }
 
-// userDefines tell the compiler of the arguments and the policy.
+// userDefines tell the compiler of the arguments, and whether there is dropout.
 func (c *attention) userDefines() []string {
+	drops := 0
+	if c.Dropout.P > 0 {
+		drops = 1
+	}
 	return []string{fmt.Sprintf("USER_TABLES=%d", len(c.tables)), fmt.Sprintf("USER_AXES=%d", len(c.axes)),
-		fmt.Sprintf("ARGUMENT_BYTES=%d", c.argumentBytes)}
+		fmt.Sprintf("ARGUMENT_BYTES=%d", c.argumentBytes), fmt.Sprintf("USER_DROPS=%d", drops)}
 }
 
 // arch names the device's own instructions to the compiler.
@@ -381,7 +458,7 @@ func (c *attention) prepareTables(gradients []kernels.Tensor) (exact []exactSums
 		if e.from, err = c.borrowZeros(sums.Elements() * exactSumBytes); err != nil {
 			return nil, err
 		}
-		c.sums[n], *c.exact = e.from, 1
+		c.sums[n], c.tail.exact = e.from, 1
 		exact = append(exact, e)
 	}
 	return exact, nil

@@ -40,6 +40,9 @@ func BenchmarkAttentionScores(b *testing.B) {
 			return p.Score.Add(score.Lookup(relative, p.Head, p.Query.Sub(p.Key).Add(length-1)))
 		}
 		fourth := func(p score.Pair) score.Cond { return p.Key.Rem(4).Equal(0) }
+		blocks := func(p score.Pair) score.Cond {
+			return p.Key.Div(64).Rem(4).Equal(0).Or(p.Key.GreaterEqual(length - 256))
+		}
 		all := func(i, j int) bool { return true }
 		causal := func(i, j int) bool { return j <= i }
 		for _, c := range []struct {
@@ -56,6 +59,7 @@ func BenchmarkAttentionScores(b *testing.B) {
 			{"prefix", kernels.Attention{}, nil, score.Prefix(prefix), func(i, j int) bool { return j <= i || j < prefix }},
 			{"documents", kernels.Attention{}, nil, sameDocument, func(i, j int) bool { return ids[i] == ids[j] }},
 			{"fourth-key", kernels.Attention{}, nil, fourth, func(i, j int) bool { return j%4 == 0 }},
+			{"blocks", kernels.Attention{}, nil, blocks, func(i, j int) bool { return j/64%4 == 0 || j >= length-256 }},
 			{"built-in-cap", kernels.Attention{SoftCap: 30}, nil, nil, all},
 			{"cap", kernels.Attention{}, score.SoftCap(30), nil, all},
 			{"built-in-slopes", kernels.Attention{ALiBi: slopes}, nil, nil, all},

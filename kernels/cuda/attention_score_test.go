@@ -70,6 +70,45 @@ func TestAttentionScoresOfUnevenSequences(t *testing.T) {
 	}
 }
 
+// Masks with holes, over many tiles: what lies between the keys that are seen is passed over.
+func TestMasksWithHoles(t *testing.T) {
+	compiles(t)
+	block := func(e score.Expr) score.Expr { return e.Div(64) }
+	strided := func(p score.Pair) score.Cond {
+		return block(p.Key).Rem(4).Equal(0).Or(p.Key.GreaterEqual(p.KeyLength.Sub(100)))
+	}
+	near := func(p score.Pair) score.Cond {
+		distance := p.Position().Sub(p.Key)
+		return block(p.Key).Rem(5).Equal(1).Or(distance.GreaterEqual(0).And(distance.Less(70)))
+	}
+	scattered := func(p score.Pair) score.Cond {
+		return p.Query.Div(96).Mul(7).Add(block(p.Key).Mul(5)).Rem(6).Equal(0)
+	}
+	slopes := ScoreOf("slopes", func(p score.Pair) score.Expr {
+		return p.Score.Sub(p.Position().Sub(p.Key).Abs().Float().Mul(0.01))
+	})
+	for n, options := range [][]Option{
+		{MaskOf("strided", strided)}, {MaskOf("near", near)}, {MaskOf("scattered", scattered)}, {MaskOf("scattered", scattered), slopes, Dropout},
+	} {
+		for m, size := range []int{64, 128, 96, 256} {
+			for _, a := range []arithmetic{arithmetics[0], arithmetics[2], arithmetics[4]} {
+				if size > 128 && a.half == kernels.NoDType || n == 3 && size == 96 {
+					continue
+				}
+				c := Case{Batch: 2, Heads: 4, KeyHeads: 2, Sq: 800 + 37*m, Sk: 1000 - 41*n, D: size, Dv: size, Options: options, Seed: uint64(n)}
+				if (n+m)%3 == 1 {
+					c.Batch = 1
+					c.QLens, c.KVLens = PackedLens(uint64(n), 3, c.Sq, c.Sk)
+				}
+				if (n+m)%3 == 2 {
+					c.KVLengths = []int{c.Sk, 500}
+				}
+				t.Run(a.name+"/"+c.String(), func(t *testing.T) { a.runCheaply(t, c) })
+			}
+		}
+	}
+}
+
 // Random scores and masks compute what the reference does.
 func TestAttentionRandomScores(t *testing.T) {
 	compiles(t)

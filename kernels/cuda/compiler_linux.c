@@ -1,6 +1,7 @@
 //go:build gpu
 
 // NVIDIA's run-time compiler, opened when it is first needed.
+#define _GNU_SOURCE
 #include "compiler_linux.h"
 
 #include <dlfcn.h>
@@ -22,6 +23,9 @@ const char* openCompiler(const char* path, Compiler* c) {
   for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
     if (!(*functions[i].at = dlsym(library, functions[i].name))) return dlerror();
   if (!version || version(&c->major, &c->minor)) return "it does not tell its version";
+  Dl_info info;
+  if (!dladdr((void*)version, &info)) return "it does not tell where it is";
+  c->path = info.dli_fname;
   return 0;
 }
 

@@ -23,8 +23,8 @@ import (
 // compiler is NVIDIA's run-time compiler, NVRTC, which compiles the kernels of scores and masks that users write. The module does
 // not link it: it is looked for when such a kernel is first needed.
 type compiler struct {
-	c       C.Compiler
-	version string
+	c             C.Compiler
+	version, path string
 }
 
 // findCompiler opens NVRTC: the newest that the driver's own version goes with. What it finds, or does not, stays so.
@@ -36,7 +36,7 @@ var findCompiler = sync.OnceValues(func() (*compiler, error) {
 		why := C.openCompiler(name, &found.c)
 		C.free(unsafe.Pointer(name))
 		if why == nil {
-			found.version = fmt.Sprintf("%d.%d", found.c.major, found.c.minor)
+			found.version, found.path = fmt.Sprintf("%d.%d", found.c.major, found.c.minor), C.GoString(found.c.path)
 			return found, nil
 		}
 		if fileExists(path) || problem == nil {
@@ -45,6 +45,15 @@ var findCompiler = sync.OnceValues(func() (*compiler, error) {
 	}
 	return nil, problem
 })
+
+// compilerSearch is what findCompiler depends on, but for files.
+func compilerSearch() string {
+	search := fmt.Sprint("driver ", cu.Version())
+	for _, name := range []string{"CUDA_HOME", "CUDA_PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "HOME", "PATH", "LD_LIBRARY_PATH"} {
+		search += fmt.Sprintf(" %s=%q", name, os.Getenv(name))
+	}
+	return search
+}
 
 // compilerPaths are where NVRTC may be: where the system looks for libraries, in a toolkit, and in Python's packages.
 func compilerPaths() []string {

@@ -11,6 +11,7 @@ typedef struct {
   int (*log)(void* program, char* to);
   const char* (*describe)(int result);
   int major, minor;
+  const char* path; // of the library's file
 } Compiler;
 
 // openCompiler opens a library and returns 0, or why not, which holds until the next call.

@@ -33,11 +33,12 @@
 // needed at run time, and NCCL by [Device.JoinNetwork]; the README beside this file says how to build.
 //
 // Attention with a score or a mask that a user wrote is compiled by NVRTC when it is first met, see [OnCompile] and [NoCompiler].
-// Of a mask the device finds the first and the last key that each 16 queries see, and the other way round, and a run of keys that
-// all of them see: kernels visit the tiles between, and evaluate the mask outside of such runs. A mask is gone through once, and again
-// when the device finds that what it looks up has changed; that is seen where the tables have up to 16 MiB and lie in one piece, others
-// are gone through in each call. Tiles that a mask hides within are computed in vain. With Deterministic, backward kernels know of a
-// mask its bands alone.
+// Of a mask the device finds, for each tile of queries, or of keys in the backward pass, the tiles on the other side that hold something
+// visible: kernels visit no others, and evaluate the mask outside of the longest run of those that are visible as a whole. With a mask
+// alone, Hopper's kernels make tiles of any 64 keys that are seen, wherever they lie. A mask is gone through once, and again when the
+// device finds that what it looks up has changed; that is seen where the tables have up to 16 MiB and lie in one piece, others are gone
+// through in each call. The lists have a bit for each pair of tiles, and no more than 2,048 a row of tiles: beyond about 131,000 tokens
+// a bit stands for several tiles, which are visited together. With Deterministic, backward kernels know of a mask its bands alone.
 // The sums of the gradients of tables are then of integers, and take 104 bytes an element. Table entries beyond 32 bits are cut
 // to them, and not an error as on the CPU.
 //

@@ -85,42 +85,69 @@ func (m userModule) name() string {
 	return strings.TrimSuffix(m.source, ".cu") + "_" + hex.EncodeToString(hash.Sum(nil)[:16])
 }
 
-// loadUser loads a module unless it is there: from disk, or else from the compiler.
-func (d *Device) loadUser(m userModule) (name string, err error) {
-	name = m.name()
-	if d.hasModule(name) {
-		return name, nil
+// loadUser loads modules unless they are there: from disk, or else from the compiler, which makes all that are missing at a time.
+func (d *Device) loadUser(modules ...userModule) error {
+	missing := func() (list []userModule) {
+		for _, m := range modules {
+			if !d.hasModule(m.name()) {
+				list = append(list, m)
+			}
+		}
+		return list
+	}
+	if len(missing()) == 0 {
+		return nil
 	}
 	d.compiling.Lock()
 	defer d.compiling.Unlock()
-	if d.hasModule(name) {
-		return name, nil
+	version, err := compilerVersion()
+	if err != nil {
+		return NoCompiler{d.Name(), err}
 	}
+	for _, m := range missing() {
+		if image, ok := readImage(imagePath(m.name(), version)); ok {
+			d.addModule(m.name(), string(image)) // one that the driver refuses is compiled
+		}
+	}
+	if list := missing(); len(list) > 0 {
+		return d.compileUser(list)
+	}
+	return nil
+}
+
+// compileUser compiles modules, loads them and keeps them on disk.
+func (d *Device) compileUser(modules []userModule) error {
 	c, err := findCompiler()
 	if err != nil {
-		return name, NoCompiler{d.Name(), err}
-	}
-	path := imagePath(name, c.version)
-	if image, ok := readImage(path); ok && d.addModule(name, string(image)) == nil {
-		return name, nil
+		return NoCompiler{d.Name(), err}
 	}
 	began := time.Now()
-	tellCompile("%s: compiling attention for a score or mask of one's own: %s", d.Name(), m.what())
-	image, err := m.compile(c)
-	if err != nil {
-		return name, fmt.Errorf("%s: NVRTC %s compiles %s for %s: %w", d.Name(), c.version, m.source, m.arch, err)
+	whats, images, failures := make([]string, len(modules)), make([][]byte, len(modules)), make([]error, len(modules))
+	var group sync.WaitGroup
+	for n, m := range modules {
+		whats[n] = m.what()
+		group.Go(func() { images[n], failures[n] = m.compile(c) })
+	}
+	tellCompile("%s: compiling attention for a score or mask of one's own: %s", d.Name(), strings.Join(whats, ", "))
+	group.Wait()
+	for n, m := range modules {
+		if err := failures[n]; err != nil {
+			return fmt.Errorf("%s: NVRTC %s compiles %s for %s: %w", d.Name(), c.version, m.source, m.arch, err)
+		}
 	}
 	tellCompile("%s: compiled in %.1f s, and kept for the next time", d.Name(), time.Since(began).Seconds())
-	if err := d.addModule(name, string(image)); err != nil {
-		return name, err
+	for n, m := range modules {
+		if err := d.addModule(m.name(), string(images[n])); err != nil {
+			return err
+		}
+		writeImage(imagePath(m.name(), c.version), images[n])
 	}
-	writeImage(path, image)
-	return name, nil
+	return nil
 }
 
 // what says for people what a module computes.
 func (m userModule) what() string {
-	for _, part := range []struct{ in, name string }{{"forward", "forward"}, {"backward", "backward"}, {"hulls", "what the mask shows"}} {
+	for _, part := range []struct{ in, name string }{{"forward", "forward"}, {"backward", "backward"}, {"lists", "what the mask shows"}} {
 		if strings.Contains(m.source, part.in) {
 			return part.name
 		}
@@ -152,13 +179,56 @@ func (m userModule) compile(c *compiler) ([]byte, error) {
 	return c.compile(headers[m.source], headers, options)
 }
 
-// imagePath is where a compiled module is kept, "" where a user has no place for such files.
-func imagePath(name, version string) string {
+// keptIn is the folder in which modules are kept, "" where a user has no place for such files.
+func keptIn() string {
 	folder, err := os.UserCacheDir()
 	if err != nil {
 		return ""
 	}
-	return filepath.Join(folder, "stheno", "kernels", name+"-nvrtc"+version+".cubin")
+	return filepath.Join(folder, "stheno", "kernels")
+}
+
+// imagePath is where a compiled module is kept.
+func imagePath(name, version string) string {
+	folder := keptIn()
+	if folder == "" {
+		return ""
+	}
+	return filepath.Join(folder, name+"-nvrtc"+version+".cubin")
+}
+
+// compilerVersion is the version of the compiler that findCompiler opens. To open it takes up to a tenth of a second, so what it was is
+// kept beside the modules, and counts as long as the library's file and all that says where to look for it are the same.
+var compilerVersion = sync.OnceValues(func() (string, error) { return versionKept(keptIn(), compilerSearch(), findCompiler) })
+
+func versionKept(folder, search string, find func() (*compiler, error)) (string, error) {
+	path := ""
+	if folder != "" {
+		path = filepath.Join(folder, "compiler")
+	}
+	if kept, ok := readImage(path); ok {
+		fields := strings.Split(string(kept), "\n")
+		if len(fields) == 4 && fields[0] == search && fields[2] == fileState(fields[1]) && fields[2] != "" {
+			return fields[3], nil
+		}
+	}
+	c, err := find()
+	if err != nil {
+		return "", err
+	}
+	if state := fileState(c.path); state != "" {
+		writeImage(path, []byte(strings.Join([]string{search, c.path, state, c.version}, "\n")))
+	}
+	return c.version, nil
+}
+
+// fileState tells one state of a file from others, and is "" where there is none.
+func fileState(path string) string {
+	info, err := os.Stat(path)
+	if err != nil {
+		return ""
+	}
+	return fmt.Sprint(info.Size(), " ", info.ModTime().UnixNano())
 }
 
 // readImage reads a kept module. A file begins with the digest of the rest: one that is damaged does not count.

@@ -39,8 +39,8 @@ func TestUserKernelsCompile(t *testing.T) {
 			}
 			a.args = a.newArguments()
 			a.foldBands()
-			hulls := userModule{source: "attention_user_hulls.cu", program: a.program(), arch: "sm_90a", defines: a.userDefines()}
-			for _, m := range []userModule{a.moduleOf(v), hulls} {
+			a.ahead = strings.Contains(v.name, "forward")
+			for _, m := range []userModule{a.moduleOf(v), a.listsModule()} {
 				if _, err := m.compile(c); err != nil {
 					t.Errorf("%s with %v: %v", v.name, options, err)
 				}
@@ -77,6 +77,47 @@ func TestImagesAreKept(t *testing.T) {
 		t.Errorf("files are left behind: %v", left)
 	}
 	writeImage("", image) // no place for it
+}
+
+// The compiler is opened again where its file or what says where to look for it has changed, and otherwise not.
+func TestCompilerVersionIsKept(t *testing.T) {
+	folder := t.TempDir()
+	library := filepath.Join(folder, "library")
+	write := func(path, text string) {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	opened := 0
+	version := func(search string) string {
+		got, err := versionKept(folder, search, func() (*compiler, error) {
+			opened++
+			return &compiler{version: strings.Repeat("1", opened), path: library}, nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	write(library, "first")
+	for n, c := range []struct {
+		search, want string
+		before       func()
+	}{
+		{"here", "1", func() {}}, {"here", "1", func() {}}, {"there", "11", func() {}}, {"there", "11", func() {}},
+		{"there", "111", func() { write(library, "the second") }}, {"there", "111", func() {}},
+		{"there", "1111", func() { write(filepath.Join(folder, "compiler"), "damaged") }}, {"there", "1111", func() {}},
+		{"there", "11111", func() { os.Remove(library) }}, {"there", "111111", func() {}},
+	} {
+		c.before()
+		if got := version(c.search); got != c.want {
+			t.Errorf("at %d the version is %q, it needs to be %q", n, got, c.want)
+		}
+	}
+	missing := errors.New("no such file")
+	if _, err := versionKept(t.TempDir(), "", func() (*compiler, error) { return nil, missing }); !errors.Is(err, missing) {
+		t.Errorf("without a compiler the error is %v", err)
+	}
 }
 
 // Who lacks the compiler is told so as of anything that a device cannot do, and why.

@@ -2,7 +2,8 @@
 //
 // The host writes user_program.cuh, from the expressions of one problem (attention_program.go), and has it compiled with these
 // sources when the problem is first met, with -DUSER_TABLES and -DUSER_AXES, which say how many tables are looked up and how many axes
-// they have together, 1 where there are none, and with -DARGUMENT_BYTES, how large the host takes the arguments to be. It has
+// they have together, 1 where there are none, and with -DARGUMENT_BYTES, how large the host takes the arguments to be. -DUSER_DROPS says
+// whether there is dropout. It has
 //
 //   USER_SCORE, USER_MASK, USER_OPTIONS   whether there is a score, a mask beyond its bands, and any of OptionScore's options
 //   USER_MASK_BY_HEAD                     whether that mask differs from head to head
@@ -23,8 +24,12 @@
 struct UserArguments : AttentionArguments {
   const void* tables[USER_TABLES];
   void* sums[USER_TABLES];  // of a table's gradient, zero at launch; null where nobody asked
-  const int4* hulls;        // what the mask shows: see UserMask; null where only its band is known
-  int32_t exact, reserved;  // sums are ExactSums, otherwise of float32
+  const void* lists;        // what the mask shows: see attention_user_lists.cuh; null where only its band is known
+  int32_t exact;            // sums are ExactSums, otherwise of float32
+  int32_t words, shift;     // of the lists: words of a line, and how many cells, as a power of two, share a bit
+  int32_t line, cell;       // of the lists: queries, or keys, of a line; keys, or queries, of a cell
+  int32_t together, byKeys; // lines that make a tile; UserLines
+  int32_t reserved;
   int2 axes[USER_AXES];     // of all tables, one after the other: how many elements, and how many apart
 };
 
@@ -102,42 +107,17 @@ struct UserPairsOf {
   }
 };
 
-// Pairs within this many queries or keys, beginning at a multiple, share a hull.
-constexpr int USER_HULL = 16;
-
-// userHull is what [first, end) have in common of the hulls from `at` on: {from, to, cleanFrom, cleanTo}, of which a row of
-// them, or another, sees something of [from, to), and each of them all of [cleanFrom, cleanTo).
-DEVICE int4 userHull(const int4* at, int first, int end) {
-  int4 all = {INT32_MAX, 0, 0, INT32_MAX};
-  for (int n = first / USER_HULL; n * USER_HULL < end; n++) {
-    const int4 one = __ldg(at + n);
-    all = {min(all.x, one.x), max(all.y, one.y), max(all.z, one.z), min(all.w, one.w)};
-  }
-  return all;
-}
-
-// UserMask is a band, narrowed to those of the user's mask, and the rest of that mask. attention_user_hulls.cu finds hulls, of the
-// rows of all sequences and then of their keys; packed sequences leave one between them unused.
+// UserMask is a band, narrowed to those of the user's mask, and the rest of that mask.
 struct UserMask : BandMask {
   const UserArguments* a;
   Sequence s;
+  int cells[2];  // where a kernel's key tile is pieced together: see attention_user_forward_sm90.cu
 
   static DEVICE UserMask of(const AttentionArguments& arguments, const Sequence& s) {
     const UserArguments& a = (const UserArguments&)arguments;
-    UserMask m = {BandMask::of(a, s), &a, s};
+    UserMask m = {BandMask::of(a, s), &a, s, {}};
     userBands(a, UserPair{0, s.index, 0, 0, 0, 0, s.sq, s.sk}, m.lo, m.hi);
     return m;
-  }
-
-  static DEVICE int slots(const AttentionArguments& a, int rows) {
-    return a.qLens ? rows / USER_HULL + a.sequences : (rows + USER_HULL - 1) / USER_HULL * a.sequences;
-  }
-  DEVICE const int4* hullsOfQueries() const {
-    return a->hulls + (a->qLens ? s.q0 / USER_HULL + s.index : (a->sq + USER_HULL - 1) / USER_HULL * s.index);
-  }
-  DEVICE const int4* hullsOfKeys() const {
-    const int before = a->qLens ? s.k0 / USER_HULL + s.index : (a->sk + USER_HULL - 1) / USER_HULL * s.index;
-    return a->hulls + slots(*a, a->sq) + before;
   }
 
   DEVICE bool whole(int row, int rows, int column, int columns) const {
@@ -170,25 +150,18 @@ struct UserMask : BandMask {
   }
 };
 
-// tilesOfHull are the tiles of SIZE that a hull has a part of.
-template <int SIZE> DEVICE Tiles tilesOfHull(const int4& hull) {
-  if (hull.x >= hull.y) return {0, 0, 0, 0};
-  return {hull.x / SIZE, (hull.y + SIZE - 1) / SIZE, (hull.z + SIZE - 1) / SIZE, hull.w / SIZE};
-}
+#if !USER_LISTS
 template <int SIZE> DEVICE Tiles keyTiles(const UserMask& m, int row, int rows) {
-  if (!USER_MASK) return keyTiles<SIZE>((const BandMask&)m, row, rows);
-  if (m.a->hulls) return row < m.sq ? tilesOfHull<SIZE>(userHull(m.hullsOfQueries(), row, min(row + rows, m.sq))) : Tiles{0, 0, 0, 0};
   Tiles t = keyTiles<SIZE>((const BandMask&)m, row, rows);
-  t.cleanFirst = t.cleanEnd = 0;
+  if (USER_MASK) t.cleanFirst = t.cleanEnd = 0;
   return t;
 }
 template <int SIZE, bool ROWS_EXIST> DEVICE Tiles queryTiles(const UserMask& m, int key, int keys) {
-  if (!USER_MASK) return queryTiles<SIZE, ROWS_EXIST>((const BandMask&)m, key, keys);
-  if (m.a->hulls) return key < m.sk ? tilesOfHull<SIZE>(userHull(m.hullsOfKeys(), key, min(key + keys, m.sk))) : Tiles{0, 0, 0, 0};
   Tiles t = queryTiles<SIZE, ROWS_EXIST>((const BandMask&)m, key, keys);
-  t.cleanFirst = t.cleanEnd = 0;
+  if (USER_MASK) t.cleanFirst = t.cleanEnd = 0;
   return t;
 }
+#endif
 
 // UserScore is OptionScore's score, changed by the user's.
 struct UserScore {
@@ -204,7 +177,7 @@ struct UserScore {
 
   template <class Tile> static DEVICE void change(const AttentionArguments& arguments, Tile t) {
     const UserArguments& a = (const UserArguments&)arguments;
-    if (USER_OPTIONS) OptionScore::change(a, t);
+    if constexpr (USER_OPTIONS) OptionScore::change(a, t);
     const float factor = innerFactor(a);
     const UserPairsOf pairs(a, t);
     if constexpr (Tile::BY_KEYS && GAINS) {

@@ -1,21 +1,54 @@
 // Attention backward for sm_90a, with a user's score or mask, and what runs after it: see attention_user.cuh.
-#include "attention_user.cuh"
+//
+// Where it goes by lists, a tile of keys is one line, or two of 64 keys, one for each of the consumers' warpgroups, which may lie apart,
+// and its steps are the query tiles that see something of them. Which tile sees a query tile first is not known then: the sums of dQ
+// are zero at launch, all add to them, and no order is kept.
+#include "attention_user_lists.cuh"
 
 #include "attention_backward_tiles_sm90.cuh"
 
-// A BackwardRecord of a user's mask. Where tiles are those of hulls, which of them sees a query tile first is not known: the sums of
-// dQ are zero at launch, all add to them, and no order is kept.
 #ifdef MOD
 using Ours = OptionScore;
 #else
 using Ours = PlainScore;
 #endif
+
+#if USER_LISTS
+// LINES are those of a tile of keys.
+template <class Shape> constexpr int LINES = Shape::TileK / USER_LINE;
+#endif
+
+// A BackwardRecord of a user's mask. By lists, field 7 is the number of the tile's list, 14 the second line's first key less what lies
+// before it in the tile, and 15 the band's end.
 template <int D, int DV, int TILE>
 struct BackwardRecord<BackwardShape<D, DV, TILE, SCORE>> : BackwardRecord<BackwardShape<D, DV, TILE, Ours>> {
   using Options = BackwardRecord<BackwardShape<D, DV, TILE, Ours>>;
   using Options::TileK, Options::TileQ, Options::at, Options::get;
-  DEVICE bool ordered() const { return get(15); }
-  DEVICE int order(int m) const { return ordered() ? Options::order(m) : 0; }
+  DEVICE int order(int m) const { return USER_LISTS ? 0 : Options::order(m); }
+#if USER_LISTS
+  using Options::sk, Options::sq;
+  DEVICE UserMask mask() const { return {{sq(), sk(), get(6), get(15)}}; }
+  DEVICE int list() const { return get(7); }
+  // The first key of the tile, as seen from the thread's warpgroup.
+  DEVICE int key() const { return LINES<BackwardShape<D, DV, TILE, SCORE>> == 2 && threadIdx.x >= 256 ? secondKey() : get(9); }
+  DEVICE int secondKey() const { return get(14); }
+  DEVICE int leads() const { return INT32_MAX; }
+
+  DEVICE void put(const AttentionArguments& arguments, const BackwardTile& t) const {
+    const UserArguments& a = (const UserArguments&)arguments;
+    if (t.tile < 0) return storeShared16(at, make_uint4(~0u, 0, 0, 0));
+    const Sequence s = sequenceOf(a, t.sequence);
+    const UserMask mask = UserMask::of(a, s);
+    const UserLists lists(a, a.sk, USER_LINE);
+    const int number = lists.before(s.index, a.sk, s.k0, USER_LINE) + t.tile;
+    const int4* const list = (const int4*)lists.list(number);
+    const int4 keys = __ldg(list), steps = __ldg(list + 1);
+    storeShared16(at, make_uint4(s.index, s.batch, s.q0, s.k0));
+    storeShared16(at + 16, make_uint4(s.sq, s.sk, mask.lo, number));
+    storeShared16(at + 32, make_uint4(t.keyHead, keys.y * USER_LINE, steps.x, steps.y));
+    storeShared16(at + 48, make_uint4(steps.z, steps.w, keys.z * USER_LINE - USER_LINE, mask.hi));
+  }
+#else
   DEVICE UserMask mask() const { return {Options::mask()}; }
 
   DEVICE void put(const AttentionArguments& a, const BackwardTile& t) const {
@@ -24,13 +57,69 @@ struct BackwardRecord<BackwardShape<D, DV, TILE, SCORE>> : BackwardRecord<Backwa
     const UserMask mask = UserMask::of(a, s);
     const int key = t.tile * TileK;
     const Tiles tiles = queryTiles<TileQ, true>(mask, key, TileK);
-    const bool ordered = !((const UserArguments&)a).hulls;
     storeShared16(at, make_uint4(s.index, s.batch, s.q0, s.k0));
     storeShared16(at + 16, make_uint4(s.sq, s.sk, mask.lo, mask.hi));
     storeShared16(at + 32, make_uint4(t.keyHead, key, tiles.first, tiles.end));
-    storeShared16(at + 48, make_uint4(tiles.cleanFirst, tiles.cleanEnd, ordered ? firstOf<TileQ>(mask.lo, key) : INT32_MAX, ordered));
+    storeShared16(at + 48, make_uint4(tiles.cleanFirst, tiles.cleanEnd, firstOf<TileQ>(mask.lo, key), 0));
+  }
+#endif
+};
+
+#if USER_LISTS
+// BackwardSteps by lists. The bits that are left of a word stay in a register, since a step must not wait for memory.
+template <int D, int DV, int TILE> struct BackwardSteps<BackwardShape<D, DV, TILE, SCORE>> {
+  using Record = BackwardRecord<BackwardShape<D, DV, TILE, SCORE>>;
+  const UserArguments& a;
+  Record record;
+  int m, head;    // of this step
+  int left;       // heads, with this one
+  int last;       // the step before's m
+  uint32_t word;  // bits below m's of the word that has it
+
+  DEVICE BackwardSteps(const AttentionArguments& arguments, Record record)
+      : a((const UserArguments&)arguments), record(record), m(0), head(record.keyHead() * (a.heads / a.keyHeads)), left(0), last(0), word(0) {
+    if (record.first() == record.end()) return;
+    left = a.heads / a.keyHeads;
+    begin();
+  }
+  // begin goes to a head's last query tile.
+  DEVICE void begin() {
+    m = record.end() - 1;
+    const int bit = m >> a.shift;
+    word = __ldg(bits() + bit / 32) & ((1u << bit % 32) - 1);
+  }
+  DEVICE const uint32_t* bits() const { return UserLists(a, a.sk, USER_LINE).bits(record.list()); }
+
+  DEVICE void next() {
+    last = m;
+    if (m & ((1 << a.shift) - 1)) {
+      m--;
+      return;
+    }
+    int n = (m >> a.shift) / 32;
+    if (!word) {
+      if (m == record.first()) {
+        left--, head++;
+        return begin();
+      }
+      do word = __ldg(bits() + --n);
+      while (!word);
+    }
+    const int bit = 31 - __clz(word);
+    word ^= 1u << bit;
+    m = ((32 * n + bit + 1) << a.shift) - 1;
+  }
+  DEVICE BackwardStep before() const { return {last, last <= m ? head - 1 : head}; }
+  DEVICE int cleanFirst() const { return __shfl_sync(~0u, record.cleanFirst(), 0); }
+  DEVICE int cleanEnd() const { return __shfl_sync(~0u, record.cleanEnd(), 0); }
+  DEVICE void share() {
+    m = __shfl_sync(~0u, m, 0);
+    head = __shfl_sync(~0u, head, 0);
+    left = __shfl_sync(~0u, left, 0);
+    word = __shfl_sync(~0u, word, 0);
   }
 };
+#endif
 
 #include "attention_backward_sm90.cuh"
 #include "attention_user_sums.cuh"
@@ -40,6 +129,85 @@ using Score = SCORE;
 using Shape = BackwardShape<HEAD_DIM, HEAD_DIM_V, TILE_Q, Score>;
 static_assert(Shape::TileK == TILE_K && Shape::Threads == BLOCK_THREADS && Shape::SharedBytes == SHARED_BYTES,
               "variants_backward90.go describes another kernel");
+
+#if !USER_DROPS
+// What takes the compiler long is left out where nothing is dropped.
+template <> DEVICE void BackwardHelpers<Shape>::draw(const Steps&) const {}
+template <> DEVICE void BackwardScores<Shape>::drop(uint32_t (&)[TILE_Q / 4]) const {}
+template <> template <class Masked>
+DEVICE void BackwardScores<Shape>::droppedGradients(const uint32_t (&)[TILE_Q / 4], const uint32_t (&)[TILE_Q / 4], float (&)[TILE_Q / 2],
+                                                    Masked) const {}
+#endif
+
+#if USER_LISTS
+static_assert(USER_CELL == TILE_Q && (LINES<Shape> == 1 || LINES<Shape> == 2 && !Shape::Modified && !Shape::Wide),
+              "attention_score.go has other lists");
+
+// waitK zeroes the rows of each line beyond the end.
+template <> DEVICE void BackwardScores<Shape>::waitK(const Steps& steps) const {
+  barrierWait(barriers().fullK(), keysParity);
+  if (!keysEndEarly(a)) return;
+  const int first = steps.record.get(9), second = steps.record.secondKey() + USER_LINE, sk = steps.record.sk();
+  clear(Shape::KAt, Shape::Chunks, Shape::KChunk, max(0, sk - first), USER_LINE);
+  if (LINES<Shape> == 2) clear(Shape::KAt + USER_LINE * 128, Shape::Chunks, Shape::KChunk, max(0, sk - second), USER_LINE);
+}
+#endif
+
+#if USER_LISTS && USER_LINE < TILE_K
+// backwardLoader of tiles of two lines. A mask alone has no bias.
+template <>
+DEVICE void backwardLoader<Shape>(const CUtensorMap* qMap, const CUtensorMap* kMap, const CUtensorMap* vMap, const CUtensorMap* oMap,
+                                  const CUtensorMap*, const AttentionArguments& a, uint32_t shared, const BackwardBarriers<Shape>& barriers) {
+  const BackwardQueue<Shape> queue(a);
+  Ring<2> slot(1);
+  Ring<Shape::Stages> q(1), o(1);
+  uint32_t parity = 1;
+  for (int index = blockIdx.x;; index = queue.draw()) {
+    const BackwardTile t = queue.at(index);
+    if (t.tile >= 0 && t.tile * Shape::TileK >= sequenceOf(a, t.sequence).sk) continue;
+    barrierWait(barriers.emptyTile(slot.stage), slot.parity);
+    const BackwardRecord<Shape> record = barriers.record(slot.stage);
+    record.put(a, t);
+    barrierArrive(barriers.fullTile(slot.stage));
+    slot.advance();
+    if (t.tile < 0) return queue.finish();
+
+    BackwardSteps<Shape> steps(a, record);
+    if (!steps.left) continue;
+    const int batch = record.batch(), keyBatch = keyBatchOf(a, batch), q0 = record.q0();
+    const auto loadQueries = [&](const CUtensorMap* map, uint32_t full, uint32_t empty, auto& ring, int to, int chunks) {
+      barrierWait(empty, ring.parity);
+      barrierExpect(full, chunks * Shape::QChunk);
+      for (int c = 0; c < chunks; c++)
+        loadBox(shared + to + c * Shape::QChunk, map, full, c * 64, q0 + steps.m * Shape::TileQ, steps.head, batch);
+      ring.advance();
+    };
+    const auto loadQ = [&]() {
+      loadQueries(qMap, barriers.fullQ(q.stage), barriers.emptyQ(q.stage), q, Shape::QAt + q.stage * Shape::QBytes, Shape::Chunks);
+    };
+    const auto loadO = [&]() {
+      loadQueries(oMap, barriers.fullO(o.stage), barriers.emptyO(o.stage), o, Shape::OAt + o.stage * Shape::OBytes, Shape::ChunksV);
+    };
+    const auto loadKeys = [&](const CUtensorMap* map, uint32_t full, int to, int chunks) {
+      barrierExpect(full, chunks * Shape::KChunk);
+      for (int n = 0; n < LINES<Shape>; n++)
+        for (int c = 0; c < chunks; c++)
+          loadBox(shared + to + c * Shape::KChunk + n * USER_LINE * 128, map, full, c * 64,
+                  record.k0() + (n ? record.secondKey() + USER_LINE : record.get(9)), t.keyHead, keyBatch);
+    };
+    loadQ();
+    barrierWait(barriers.emptyKV(), parity);
+    parity ^= 1;
+    loadKeys(kMap, barriers.fullK(), Shape::KAt, Shape::Chunks);
+    loadO();
+    loadKeys(vMap, barriers.fullV(), Shape::VAt, Shape::ChunksV);
+    for (steps.next(); steps.left; steps.next()) {
+      loadQ();
+      loadO();
+    }
+  }
+}
+#endif
 
 extern "C" __global__ void __launch_bounds__(Shape::Threads, 1)
 KERNEL(const __grid_constant__ CUtensorMap q, const __grid_constant__ CUtensorMap k, const __grid_constant__ CUtensorMap v,

@@ -1,7 +1,52 @@
 // The forward kernel for compute capability 8.0 and newer, with a user's score or mask: see attention_user.cuh.
-#include "attention_user.cuh"
+#include "attention_user_lists.cuh"
 
 #include "attention_forward_sm80.cuh"
+
+using Kernel = Forward<Arithmetic, HEAD_DIM, TILE_Q, TILE_K, BLOCK_THREADS / 32, Score>;
+
+#if USER_LISTS
+static_assert(USER_LINE == TILE_Q && USER_CELL == TILE_K, "attention_score.go has other lists");
+
+// from is a matrix without its first rows.
+DEVICE Matrix from(const Matrix& m, int rows) {
+  return {(Arithmetic::Stored*)m.data + rows * m.stride, m.stride, m.rows - rows, m.columns};
+}
+
+// run goes over the cells that the tile sees. A step loads the tile behind its own in advance: it is given matrices in which that is the
+// next one.
+template <> DEVICE void Kernel::run() {
+  const Sequence& s = view.s;
+  if (row >= s.sq) return;
+  const int keyHead = head / (a.heads / a.keyHeads);
+  const Matrix keys = matrixOf<Arithmetic>(a.k, s.batch, keyHead, s.k0, s.sk, a.d);
+  const Matrix values = matrixOf<Arithmetic>(a.v, s.batch, keyHead, s.k0, s.sk, a.dv);
+  const UserLists lists((const UserArguments&)a, a.sq, USER_LINE);
+  const int line = lists.before(s.index, a.sq, s.q0, USER_LINE) + row / USER_LINE, count = __ldg(&lists.list(line)->count);
+  const uint32_t* const bits = lists.bits(line);
+  const float exponent = Score::factorOf(a) * LOG2E;
+
+  clear();
+  int tile = 0;
+  if (count > 0) {
+    tile = userFrom(bits, lists.a.shift, 0);
+    loadQueries(matrixOf<Arithmetic>(a.q, s.batch, head, s.q0, s.sq, a.d));
+    loadTile<Arithmetic, TILE_K, BLOCK_THREADS / 32>(rawK, keys, tile * TILE_K);
+    copyCommit();
+    if constexpr (STAGED || THREE) {
+      loadTile<Arithmetic, TILE_K, BLOCK_THREADS / 32>(rawV, values, tile * TILE_K);
+      copyCommit();
+    }
+  }
+#pragma unroll 1
+  for (int left = count; left > 0; left--) {
+    const int next = left > 1 ? userFrom(bits, lists.a.shift, tile + 1) : tile + 1, between = (next - tile - 1) * TILE_K;
+    step<false>(from(keys, between), STAGED || THREE ? from(values, between) : values, tile, left > 1, exponent);
+    tile = next;
+  }
+  finish(exponent);
+}
+#endif
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 256 / BLOCK_THREADS)
 KERNEL(const __grid_constant__ UserArguments a) {

@@ -1,10 +1,174 @@
 // Attention forward for sm_90a, with a user's score or mask: see attention_user.cuh.
-#include "attention_user.cuh"
+//
+// Where it goes by lists, a key tile is one cell that the tile of queries sees, or two, which may lie apart: the producer writes which
+// ones beside the barriers, and what of ForwardProducer and ForwardConsumer has to do with the place of keys stands here. A tile's
+// number is then its place among those that the queries see.
+#include "attention_user_lists.cuh"
 
 #include "attention_forward_sm90.cuh"
 
 using Shape = ForwardShape<HEAD_DIM, HEAD_DIM_V, TILE_Q / 64, TILE_K, STAGES, STAGES_Q, STAGES_BIAS>;
 static_assert(Shape::SharedBytes == SHARED_BYTES && Shape::Threads == BLOCK_THREADS, "variants_forward90.go describes another kernel");
+
+using Consumer = ForwardConsumer<Shape, SCORE>;
+
+#if !USER_DROPS
+// What takes the compiler long is left out where nothing is dropped.
+template <> DEVICE void Consumer::drawDropout(int) {}
+template <> DEVICE void Consumer::roundP(bool half) {
+#pragma unroll
+  for (int i = 0; i < TileK / 8; i++)
+#pragma unroll
+    for (int r = 0; r < 2; r++) p[2 * i + r] = half && i >= TileK / 16 ? 0 : pack(s[4 * i + 2 * r], s[4 * i + 2 * r + 1]);
+}
+#endif
+
+#if USER_LISTS
+constexpr int CELLS = TILE_K / USER_CELL;  // of a key tile
+static_assert(USER_LINE == 64 && (CELLS == 1 || CELLS == 2 && !SCORE::CHANGES), "attention_score.go has other lists");
+
+// lineOf is the number of the line that a row of a sequence is in, which begins at q0.
+DEVICE int lineOf(const UserLists& lists, int sequence, int q0, int row) {
+  return lists.before(sequence, lists.a.sq, q0, USER_LINE) + row / USER_LINE;
+}
+DEVICE UserLists userLists(const AttentionArguments& a) { return {(const UserArguments&)a, a.sq, USER_LINE}; }
+
+template <int SIZE> DEVICE Tiles keyTiles(const UserMask& m, int row, int rows) {
+  static_assert(SIZE == TILE_K, "lists are of the kernel's own tiles");
+  if (row >= m.sq) return {0, 0, 0, 0};
+  const UserLists lists = userLists(*m.a);
+  const UserList* const l = lists.list(lineOf(lists, m.s.index, m.s.q0, row));
+  const int count = __ldg(&l->count);
+  if (rows == TILE_Q) return {0, (count + CELLS - 1) / CELLS, 0, 0};
+  const int4 own = __ldg((const int4*)&l->first);
+  const int cleanEnd = own.w == count ? own.w + CELLS - 1 : own.w;  // what the last tile lacks is hidden without the mask
+  return {own.x / CELLS, (own.y + CELLS - 1) / CELLS, (own.z + CELLS - 1) / CELLS, cleanEnd / CELLS};
+}
+
+// cellsAt is where the cells of the key tile in a stage stand.
+DEVICE uint32_t cellsAt(const ForwardBarriers<Shape>& barriers, uint32_t stage) {
+  static_assert(160 + 16 * Shape::StagesBias + 8 * Shape::Stages <= 256, "256 bytes for barriers and cells");
+  return barriers.fullBias(2 * Shape::StagesBias) + 8 * stage;
+}
+DEVICE int cellOf(uint32_t at, int n) { return (int)loadShared4(at + 4 * n); }
+
+using Producer = ForwardProducer<Shape, SCORE>;
+
+// loadCells loads a tile's rows.
+DEVICE void loadCells(const Producer& p, const Producer::Work& w, uint32_t cells, const CUtensorMap* map, int to, int chunks, uint32_t full) {
+  barrierExpect(full, chunks * Shape::KChunk);
+  for (int n = 0; n < CELLS; n++) {
+    const int row = w.k0 + cellOf(cells, n) * USER_CELL;
+    for (int c = 0; c < chunks; c++)
+      loadBox(p.shared + to + c * Shape::KChunk + n * USER_CELL * 128, map, full, c * 64, row, w.keyHead, w.keyBatch);
+  }
+}
+
+// loadK finds the tile's cells, below those of the tile before. The last tile may lack its second one.
+template <> DEVICE void Producer::loadK(const Work& w, int j) {
+  const UserLists lists = userLists(a);
+  const int line = lineOf(lists, w.tile.sequence, w.q0, w.tile.row), shift = lists.a.shift;
+  const uint32_t* const bits = lists.bits(line);
+  const int4 list = __ldg((const int4*)lists.list(line));
+  const uint32_t at = cellsAt(barriers, k.stage);
+  int cell = j == w.keys.end - 1 ? list.y : cellOf(cellsAt(barriers, (k.stage + Shape::Stages - 1) % Shape::Stages), 0);
+  barrierWait(barriers.emptyK(k.stage), k.parity);
+  if (CELLS == 2) {
+    const bool exists = 2 * j + 1 < list.x;
+    if (exists) cell = userBelow(bits, shift, cell);
+    storeShared4(at + 4, (uint32_t)(exists ? cell : list.z));
+  }
+  storeShared4(at, (uint32_t)userBelow(bits, shift, cell));
+  loadCells(*this, w, at, kMap, Shape::KAt + k.stage * Shape::KBytes, Shape::Chunks, barriers.fullK(k.stage));
+  k.advance();
+}
+template <> DEVICE void Producer::loadV(const Work& w, int j) {
+  barrierWait(barriers.emptyV(v.stage), v.parity);
+  loadCells(*this, w, cellsAt(barriers, v.stage), vMap, Shape::VAt + v.stage * Shape::VBytes, Shape::ChunksV, barriers.fullV(v.stage));
+  v.advance();
+}
+template <> DEVICE void Producer::loadBias(const Work& w, int j) {
+  if constexpr (Shape::StagesBias > 0) {
+    const int units = biasUnits<Shape>(a), columns = Shape::TileK / max(1, units);
+    const int key = cellOf(cellsAt(barriers, (k.stage + Shape::Stages - 1) % Shape::Stages), 0) * USER_CELL;
+    for (int i = 0; i < units; i++) {
+      const uint32_t full = barriers.fullBias(bias.stage);
+      barrierWait(barriers.emptyBias(bias.stage), bias.parity);
+      barrierExpect(full, Shape::BiasBytes);
+      loadBox(shared + Shape::BiasAt + bias.stage * Shape::BiasBytes, biasMap, full, key + i * columns, w.tile.row,
+              a.biasHead ? w.tile.head : 0, a.biasSequence ? w.tile.sequence : 0);
+      bias.advance();
+    }
+  }
+}
+
+// startScores also reads which keys these are, as long as they are there: behind the product, which need not wait for that.
+template <> DEVICE void Consumer::startScores() {
+  const uint64_t keys = moved(kAt, k.stage * Shape::KBytes);
+  productFence();
+#pragma unroll
+  for (int i = 0; i < D / 16; i++)
+    Wgmma<TileK>::template ss<0, 0>(s, moved(queries, i / 4 * Shape::QChunk + i % 4 * 32), moved(keys, i / 4 * Shape::KChunk + i % 4 * 32),
+                                    i != 0);
+  productCommit();
+  for (int n = 0; n < CELLS; n++) mask.cells[n] = __shfl_sync(~0u, cellOf(cellsAt(barriers, k.stage), n), 0);
+}
+
+template <> template <int Part> DEVICE void Consumer::hidePart(int) {
+  using Half = ScoreTile<1, TileK / 16, false>;
+  float(&x)[Half::SIZE] = *(float(*)[Half::SIZE])(s + Part * Half::SIZE);
+  const int key = CELLS == 2 ? mask.cells[Part] * USER_CELL : mask.cells[0] * USER_CELL + Part * TileK / 2;
+  mask.hide(Half{x, row, key + pair}, -INFINITY);
+}
+
+// change also hides the second half of a tile that has one cell.
+template <> DEVICE void Consumer::change(int) {
+  SCORE::change(a, Scores(*this, mask.cells[0]));
+  if (CELLS == 2 && mask.cells[1] * USER_CELL >= sequence.sk) {
+#pragma unroll
+    for (int i = TileK / 4; i < TileK / 2; i++) s[i] = -INFINITY;
+  }
+}
+
+#if USER_DROPS
+template <> template <bool Few> DEVICE void Consumer::drawQuarter(const Dropper& dropper, int, uint32_t& low, uint32_t& high) const {
+  constexpr int together = 4;
+  const int i = row + (lane & 1) * 8, column = mask.cells[0] * USER_CELL + (lane & 2) * 4;
+#pragma unroll 1
+  for (int n = KeptBits - together; n >= 0; n -= together) {
+    uint4 words[together];
+#pragma unroll
+    for (int m = 0; m < together; m++) words[m] = dropper.counter(i, column + (n + m) * 16);
+    dropper.draw(words);
+    low >>= together;
+    high >>= together;
+#pragma unroll
+    for (int m = 0; m < together; m++) {
+      const uint32_t w0 = dropper.keptOf<Few>(words[m].x), w1 = dropper.keptOf<Few>(words[m].y);
+      const uint32_t w2 = dropper.keptOf<Few>(words[m].z), w3 = dropper.keptOf<Few>(words[m].w);
+      low |= __byte_perm(w0, w1, 0x3715) >> m & 0x80808080 >> m;
+      high |= __byte_perm(w2, w3, 0x3715) >> m & 0x80808080 >> m;
+    }
+  }
+}
+#endif
+
+// clearV zeroes the rows beyond the end, which only the last cells may have.
+template <> DEVICE void Consumer::clearV() {
+  if (!keysEndEarly(a)) return;
+  barrierWait(barriers.fullV(v.stage), v.parity);
+  for (int n = 0; n < CELLS; n++) {
+    const int rows = max(0, sequence.sk - mask.cells[n] * USER_CELL);
+    for (int i = rows * Shape::ChunksV * 8 + thread; i < USER_CELL * Shape::ChunksV * 8; i += 128) {
+      const int at = n * USER_CELL + i / (Shape::ChunksV * 8), part = i % (Shape::ChunksV * 8);
+      storeShared16(shared + Shape::VAt + v.stage * Shape::VBytes + part / 8 * Shape::KChunk + at * 128 + part % 8 * 16,
+                    make_uint4(0, 0, 0, 0));
+    }
+  }
+  sharedToAsync();
+  groupSync(1 + group, 128);
+}
+#endif
 
 extern "C" __global__ void __launch_bounds__(Shape::Threads, 1)
 KERNEL(const __grid_constant__ CUtensorMap q, const __grid_constant__ CUtensorMap k, const __grid_constant__ CUtensorMap v,
