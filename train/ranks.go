@@ -171,8 +171,9 @@ func checkHolders(n *gorgonia.Node, holders kernels.Holders, ranks *distributed.
 // eachWeight hands out the parameters' values, on the host, of those that this rank wants. Where they are shared out, all ranks go through
 // them together, and one that has an error goes on.
 func (l *Loop) eachWeight(wants func(*gorgonia.Node) bool, do func(safetensors.Tensor)) (first error) {
+	var room kernels.Tensor
 	for _, n := range l.Parameters() {
-		value, err := l.wholeValue(n, wants(n))
+		value, err := l.wholeValue(n, wants(n), &room)
 		switch {
 		case err != nil && first == nil:
 			first = fmt.Errorf("%s: %w", n.Name(), err)
@@ -183,8 +184,8 @@ func (l *Loop) eachWeight(wants func(*gorgonia.Node) bool, do func(safetensors.T
 	return first
 }
 
-// wholeValue is the value of a parameter on the host, if it is wanted.
-func (l *Loop) wholeValue(n *gorgonia.Node, wanted bool) (*tensor.Dense, error) {
+// wholeValue is the value of a parameter on the host, if it is wanted. On a device it is put together in *room, one value after the other.
+func (l *Loop) wholeValue(n *gorgonia.Node, wanted bool, room *kernels.Tensor) (*tensor.Dense, error) {
 	node, ranks := ops.WholeOf(n)
 	if ranks == nil {
 		if !wanted {
@@ -200,10 +201,13 @@ func (l *Loop) wholeValue(n *gorgonia.Node, wanted bool) (*tensor.Dense, error) 
 	if err != nil {
 		return nil, err
 	}
-	whole, err := place.Alloc(part.DType, node.Shape()...)
-	if err != nil {
-		return nil, err
+	elements := node.Shape().TotalSize()
+	if part.Owner == nil || room.DType != part.DType || room.Elements() < elements {
+		if *room, err = place.Alloc(part.DType, elements); err != nil {
+			return nil, err
+		}
 	}
+	whole := room.Slice(0, 0, elements).Reshape(node.Shape()...)
 	if err := place.Copy(l.optimizer.part(whole), part.Reshape(part.Elements())); err != nil {
 		return nil, err
 	}
