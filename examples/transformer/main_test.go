@@ -167,6 +167,7 @@ func TestWhatCannotWorkIsSaid(t *testing.T) {
 		{"8 of its 80 tokens are to validate on, which takes at least 9", run("-data", "shortish.txt")},
 		{"latin1.txt", run("-data", "latin1.txt")},
 		{"-resume goes on", run("-out", "done")},
+		{`-shard is "state", it needs several GPUs`, run("-shard", "state")},
 		{"-out text.txt is a file, it needs to be a folder", run("-out", "text.txt")},
 		{"-out: stat text.txt/run", run("-out", "text.txt/run")},
 		{" is a folder of tokens, which need -vocab and -merges to be read as text", run("-data", ".")},

@@ -23,6 +23,9 @@ func joinRanks(ctx context.Context, o options) (*distributed.Group, error) {
 	if size := max(1, c.Size); o.gpus > 0 && size != o.gpus {
 		return nil, fmt.Errorf("-gpus is %d, a launcher has started %d ranks: it needs no -gpus", o.gpus, size)
 	}
+	if o.shard != "" && c.Size <= 1 {
+		return nil, fmt.Errorf("-shard is %q, it needs several GPUs, by -gpus or a launcher: this program is alone", o.shard)
+	}
 	c.Timeout = rankTimeout
 	return distributed.Join(ctx, c)
 }
