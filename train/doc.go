@@ -93,8 +93,8 @@
 // place ([distributed.Group.Split]), every few ranks share sequences and all share the batches of a step.
 //
 // A rank that dies or hangs ends the others. Where every rank has all of the optimiser's state, rank 0 then leaves a checkpoint of the last
-// step, if no update was under way. With ShardState the state is gone with the rank, and with ShareOut the weights: the error says which checkpoint is the newest, and how many
-// steps are lost. Where a rank's data end, all stop before the same step and leave a checkpoint of it.
+// step, if no update was under way. With ShardState the state is gone with the rank, and with ShareOut the weights: the error says which
+// checkpoint is the newest, and how many steps are lost. Where a rank's data end, all stop before the same step and leave a checkpoint of it.
 //
 // # Stopping and going on
 //
