@@ -39,6 +39,7 @@ type heldModel struct {
 
 func heldLlama(config nn.LlamaConfig) func(g *gorgonia.ExprGraph, p *nn.Parameters) (languageModel, error) {
 	return func(g *gorgonia.ExprGraph, p *nn.Parameters) (languageModel, error) {
+		config := config // each rank's own
 		config.Parameters, config.Vocab, config.Heads, config.KVHeads, config.Dim, config.Hidden = p, countVocab, 2, 1, 16, 24
 		return nn.NewLlama(g, config)
 	}
@@ -46,6 +47,7 @@ func heldLlama(config nn.LlamaConfig) func(g *gorgonia.ExprGraph, p *nn.Paramete
 
 func heldGPT(config nn.GPTConfig) func(g *gorgonia.ExprGraph, p *nn.Parameters) (languageModel, error) {
 	return func(g *gorgonia.ExprGraph, p *nn.Parameters) (languageModel, error) {
+		config := config // each rank's own
 		config.Parameters, config.Vocab, config.Context, config.Heads, config.Dim = p, countVocab, countLength, 2, 16
 		return nn.NewGPT(g, config)
 	}
