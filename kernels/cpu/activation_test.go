@@ -13,7 +13,7 @@ import (
 func TestActivation(t *testing.T) { bothTypes(t, testActivation[float32], testActivation[float64]) }
 
 func testActivation[T kernels.Float](t *testing.T) {
-	for i, s := range fieldShapes {
+	for i, s := range fieldShapes() {
 		act := kernels.Activation(i % 5)
 		r := newRandom()
 		x, dy, y, dx := newField[T](r, s.gap, s.shape...), newField[T](r, s.gap, s.shape...), newField[T](r, s.gap, s.shape...), newField[T](r, 2*s.gap, s.shape...)
@@ -58,7 +58,7 @@ func TestActivationSlopeFarFromZero(t *testing.T) {
 func TestSwiGLU(t *testing.T) { bothTypes(t, testSwiGLU[float32], testSwiGLU[float64]) }
 
 func testSwiGLU[T kernels.Float](t *testing.T) {
-	for _, s := range fieldShapes {
+	for _, s := range fieldShapes() {
 		r := newRandom()
 		f := func() field[T] { return newField[T](r, s.gap, s.shape...) }
 		gate, up, dy, y, dGate, dUp := f(), f(), f(), f(), f(), f()

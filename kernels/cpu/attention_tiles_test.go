@@ -50,7 +50,7 @@ func checkTiledAttention(h *halfTest, a *kernels.Attention) {
 	ref := reference.AttentionGrad(a, numbers(dO), nil)
 	exact := reference.AttentionDelta(a, refO, numbers(dO), nil)
 	var first [][]float64
-	for _, threads := range []int{1, 3, 16} {
+	for _, threads := range []int{1, 16} {
 		b := &cpu.Backend{Threads: threads}
 		o, lse, delta := h.out(h.dtype, dO.Shape...), h.dense(kernels.F32, a.Q.Shape[:3]...), h.dense(kernels.F32, a.Q.Shape[:3]...)
 		h.done(b.AttentionForward(a, kernels.AttentionOutputs{O: o, LSE: lse}))

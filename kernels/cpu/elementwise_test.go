@@ -16,7 +16,7 @@ import (
 func TestAdd(t *testing.T) { bothTypes(t, testAdd[float32], testAdd[float64]) }
 
 func testAdd[T kernels.Float](t *testing.T) {
-	for _, s := range fieldShapes {
+	for _, s := range fieldShapes() {
 		r := newRandom()
 		x, y, sum := newField[T](r, s.gap, s.shape...), newField[T](r, 0, s.shape...), newField[T](r, 2*s.gap, s.shape...)
 		if x.Elements() > 0 {
@@ -33,7 +33,7 @@ func testAdd[T kernels.Float](t *testing.T) {
 func TestDropout(t *testing.T) { bothTypes(t, testDropout[float32], testDropout[float64]) }
 
 func testDropout[T kernels.Float](t *testing.T) {
-	for i, s := range fieldShapes {
+	for i, s := range fieldShapes() {
 		r := newRandom()
 		x, y := newField[T](r, s.gap, s.shape...), newField[T](r, 2*s.gap, s.shape...)
 		d := kernels.Dropout{P: []float64{0.1, 0.7, 0}[i%3], Seed: 1 << 40, Step: 5}
@@ -68,7 +68,7 @@ func TestDropoutKeepsTheMean(t *testing.T) {
 func TestReduce(t *testing.T) { bothTypes(t, testReduce[float32], testReduce[float64]) }
 
 func testReduce[T kernels.Float](t *testing.T) {
-	for _, s := range fieldShapes {
+	for _, s := range fieldShapes() {
 		r := newRandom()
 		x, sum, mean, broadcast := newField[T](r, s.gap, s.shape...), newField[T](r, 0), newField[T](r, 0), newField[T](r, s.gap, s.shape...)
 		want := reference.Sum[float64](x.Tensor)

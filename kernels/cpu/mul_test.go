@@ -12,7 +12,7 @@ import (
 func TestMul(t *testing.T) { bothTypes(t, testMul[float32], testMul[float64]) }
 
 func testMul[T kernels.Float](t *testing.T) {
-	for _, s := range fieldShapes {
+	for _, s := range fieldShapes() {
 		r := newRandom()
 		f := func(gap int) field[T] { return newField[T](r, gap, s.shape...) }
 		x, y, product, scaled := f(s.gap), f(0), f(2*s.gap), f(s.gap)

@@ -27,7 +27,7 @@ func plus[T kernels.Float](a, b []T) []T {
 func TestLayerNorm(t *testing.T) { bothTypes(t, testLayerNorm[float32], testLayerNorm[float64]) }
 
 func testLayerNorm[T kernels.Float](t *testing.T) {
-	for i, s := range fieldShapes {
+	for i, s := range fieldShapes() {
 		r := newRandom()
 		f := func() field[T] { return newField[T](r, s.gap, s.shape...) }
 		vector := func() field[T] { return newField[T](r, 0, last(s.shape)) }
@@ -99,7 +99,7 @@ func TestLayerNormFarFromZero(t *testing.T) {
 func TestRMSNorm(t *testing.T) { bothTypes(t, testRMSNorm[float32], testRMSNorm[float64]) }
 
 func testRMSNorm[T kernels.Float](t *testing.T) {
-	for i, s := range fieldShapes {
+	for i, s := range fieldShapes() {
 		r := newRandom()
 		f := func() field[T] { return newField[T](r, s.gap, s.shape...) }
 		x, dy, y, dx := f(), f(), f(), f()

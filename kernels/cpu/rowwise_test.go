@@ -110,7 +110,7 @@ func verify[T kernels.Float](t *testing.T, what string, compute func(b *cpu.Back
 	for _, level := range levels() {
 		restore := simd.SetLevel(level)
 		var single []result
-		for _, threads := range []int{1, 2, 3} {
+		for _, threads := range []int{1, 3} {
 			what := fmt.Sprintf("%s %v %v threads=%d", what, kernels.DTypeOf[T](), level, threads)
 			results, err := compute(&cpu.Backend{Threads: threads})
 			if err != nil {
@@ -185,13 +185,22 @@ func bothTypes(t *testing.T, single, double func(t *testing.T)) {
 }
 
 // fieldShapes are shapes for kernels that go row by row, with gaps between rows or none: ones, primes, more than one
-// task, rows longer than a task, and nothing at all.
-var fieldShapes = []struct {
+// task, rows longer than a task, and nothing at all. With -short they are every second of them.
+func fieldShapes() (list []fieldShape) {
+	for n, s := range []fieldShape{
+		{0, []int{7}}, {0, []int{1}}, {0, []int{1, 1}}, {3, []int{5, 1}}, {5, []int{2, 3, 33}}, {0, []int{2, 3, 17}},
+		{0, []int{89, 769}}, {2, []int{3, 41, 60}}, {0, []int{16411}}, {1, []int{2, 33001}}, {0, []int{0, 5}},
+	} {
+		if !testing.Short() || n%2 == 0 {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+type fieldShape struct {
 	gap   int
 	shape []int
-}{
-	{0, []int{1}}, {0, []int{7}}, {0, []int{1, 1}}, {3, []int{5, 1}}, {0, []int{2, 3, 17}}, {5, []int{2, 3, 33}},
-	{0, []int{89, 769}}, {2, []int{3, 41, 60}}, {0, []int{16411}}, {1, []int{2, 33001}}, {0, []int{0, 5}},
 }
 
 func name(shape []int, gap int) string {

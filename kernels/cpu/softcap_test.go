@@ -11,7 +11,7 @@ import (
 func TestSoftCap(t *testing.T) { bothTypes(t, testSoftCap[float32], testSoftCap[float64]) }
 
 func testSoftCap[T kernels.Float](t *testing.T) {
-	for _, s := range fieldShapes {
+	for _, s := range fieldShapes() {
 		r := newRandom()
 		f := func() field[T] { return newField[T](r, s.gap, s.shape...) }
 		x, dy, y, dx := f(), f(), f(), f()
