@@ -61,7 +61,8 @@ func (c *crossEntropy) rows(logits, dLogits, targets kernels.Tensor) error {
 	return err
 }
 
-// run gives each row a block. Two blocks of a multiprocessor hold long rows between their loss and their gradient, if they can.
+// run gives each row a block. Two blocks of a multiprocessor hold long rows between their loss and their gradient, if they can, and go through
+// many.
 func (c *crossEntropy) run(entry string) error {
 	l := &c.args.lines
 	if l.count == 0 {
@@ -69,8 +70,9 @@ func (c *crossEntropy) run(entry string) error {
 	}
 	threads := rowThreads(int(l.length), c.dtype)
 	bytes, held := int(l.length)*c.dtype.Size(), c.device.sharedMemory/2-reservedShared
-	if entry == "both" && l.aligned != 0 && bytes >= held/4 && bytes <= min(held, heldPieces*accessBytes*threads) {
-		return c.launch("both_held"+entrySuffixes[c.dtype], int(l.count), threads, held)
+	if entry == "both" && c.args.weights == 0 && l.aligned != 0 && bytes >= held/4 && bytes <= min(held, heldPieces*accessBytes*threads) {
+		blocks := int(min(l.count, int64(2*c.device.multiprocessors)))
+		return c.launch("both_held"+entrySuffixes[c.dtype], blocks, threads, held)
 	}
 	return c.launch(entry+entrySuffixes[c.dtype], int(l.count), threads, 0)
 }

@@ -8,11 +8,19 @@ import (
 	"github.com/stheno-ml/stheno/kernels"
 )
 
-// chunkLogits is how many logits are held at a time, unless not even leastChunk rows fit.
+// bytesOfLogits is how much memory the logits of a chunk may take, unless not even leastChunk rows fit.
 const (
-	chunkLogits = 1 << 28
-	leastChunk  = 128
+	bytesOfLogits = 1 << 30
+	leastChunk    = 128
 )
+
+// rowsOfChunk cuts rows of logits into chunks of about one length, which begin at multiples of leastChunk.
+func rowsOfChunk(rows, bytesOfRow int) int {
+	parts := func(n, of int) int { return (n + of - 1) / of }
+	most := max(1, bytesOfLogits/max(1, bytesOfRow)/leastChunk) * leastChunk
+	chunks := max(1, parts(rows, most))
+	return min(rows, parts(parts(rows, chunks), leastChunk)*leastChunk)
+}
 
 // linearCrossEntropy is a call of LinearCrossEntropy and the memory that it borrows.
 type linearCrossEntropy struct {
@@ -57,7 +65,7 @@ func (l *linearCrossEntropy) borrow(dtype kernels.DType, shape ...int) (kernels.
 
 func (l *linearCrossEntropy) run() error {
 	n, vocabulary := l.Hidden.Shape[0], l.Weight.Shape[0]
-	perChunk := min(n, max(leastChunk, chunkLogits/vocabulary/leastChunk*leastChunk))
+	perChunk := rowsOfChunk(n, vocabulary*l.Hidden.DType.Size())
 	if err := l.prepare(n, perChunk, vocabulary); err != nil {
 		return err
 	}

@@ -140,7 +140,7 @@ func TestLogSoftmax(t *testing.T) {
 // Products of 16-bit factors are rounded once more than the criterion knows: to the logits, and to their gradient. So the
 // plain formula is that of logits and gradients that are rounded there.
 func TestLinearCrossEntropy(t *testing.T) {
-	shapes := []struct{ n, features, vocabulary, gap int }{{1, 1, 1, 0}, {3, 5, 7, 3}, {20, 32, 65, 0}, {67, 16, 40, 8}, {200, 64, 129, 0}, {0, 4, 5, 0}, {9, 8, 50304, 0}, {5, 8, 20000, 0}}
+	shapes := []struct{ n, features, vocabulary, gap int }{{1, 1, 1, 0}, {3, 5, 7, 3}, {20, 32, 65, 0}, {67, 16, 40, 8}, {200, 64, 129, 0}, {0, 4, 5, 0}, {9, 8, 50304, 0}, {5, 8, 20000, 0}, {281, 2, 14400, 0}}
 	for _, dtype := range halfAndFull {
 		for i, s := range shapes {
 			for _, transposed := range []bool{false, true} {

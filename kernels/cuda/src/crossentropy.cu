@@ -50,17 +50,23 @@ template <class T> __device__ float weightedBelow(const CrossEntropyArguments& a
   return sumOfWarp(threadIdx.x < blockDim.x / 32 ? parts[threadIdx.x] : 0);
 }
 
-// lossOf is the loss of a row, which thread 0 has. It takes what the target's logit, or with smoothing the mean one, lacks of the
-// greatest before it adds the logarithm, so that logits far from 0 cost no digits.
-template <class T> __device__ __forceinline__ float lossOf(const CrossEntropyArguments& a, const T* z, int64_t target, const Exponentials& e) {
+// lossOf is the loss of a row, which thread 0 has, given the target's logit and, where classes weigh, weightedBelow. It takes what the
+// target's logit, or with smoothing the mean one, lacks of the greatest before it adds the logarithm, so that logits far from 0 cost no digits.
+__device__ __forceinline__ float lossOf(const CrossEntropyArguments& a, float zOfTarget, int64_t target, const Exponentials& e, float below) {
   const bool weighs = a.weights && a.smoothing > 0;
-  const float smoothed = weighs ? weightedBelow(a, z, e.most) / a.lines.length : e.most - e.sumZ / a.lines.length;
+  const float smoothed = weighs ? below / a.lines.length : e.most - e.sumZ / a.lines.length;
   if (target < 0 || threadIdx.x > 0) return 0;
   const float logSum = logf(e.sum);
-  float loss = (1 - a.smoothing) * (e.most - asFloat(z[target]) + logSum);
+  float loss = (1 - a.smoothing) * (e.most - zOfTarget + logSum);
   if (a.weights) loss *= a.weights[target];
   if (a.smoothing > 0) loss += a.smoothing * (smoothed + (weighs ? a.scale[2] : 1) * logSum);
   return loss;
+}
+
+// lossOf is the loss of the logits at z.
+template <class T> __device__ __forceinline__ float lossOf(const CrossEntropyArguments& a, const T* z, int64_t target, const Exponentials& e) {
+  const float below = a.weights && a.smoothing > 0 ? weightedBelow(a, z, e.most) : 0;
+  return lossOf(a, threadIdx.x == 0 && target >= 0 ? asFloat(z[target]) : 0, target, e, below);
 }
 
 template <class T> __device__ __forceinline__ void forward(const CrossEntropyArguments& a) {
@@ -150,48 +156,121 @@ template <class T> __device__ __forceinline__ void both(const CrossEntropyArgume
   gradient(a, z, (const T*)z, row, target, e.most, e.sum);
 }
 
-// waitForAllBut waits for the copies to shared memory that the thread began, but for its last groups.
+// fetch begins to copy 16 bytes into shared memory, for the thread itself; endGroup ends a group of such copies, and waitForAllBut waits for
+// all groups but the last ones.
+__device__ __forceinline__ void fetch(void* to, const void* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((uint32_t)__cvta_generic_to_shared(to)), "l"(from) : "memory");
+}
+__device__ __forceinline__ void endGroup() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int groups> __device__ __forceinline__ void waitForAllBut() { asm volatile("cp.async.wait_group %0;" ::"n"(groups) : "memory"); }
 
-// heldPieces is the most pieces that a thread may have of a row that is held.
-constexpr int heldPieces = 16;
+// heldPieces is the most pieces that a thread may have of a row that is held, in groups of `ahead`.
+constexpr int heldPieces = 16, heldGroups = heldPieces / ahead;
 
-// bothHeld is both of a row of whole pieces that fits into shared memory, where it is held between its two uses: memory is read once. A
-// thread goes through the pieces that it has brought, the first while the others are on their way.
+// heldShift is how many powers of two exponentials of at most 1 are multiplied by, so that the type in which they are held has as small ones of
+// them as it can: float16 keeps 11 digits of all down to 2e-9, where 16-bit gradients have 8 or 11.
+template <class T> constexpr float heldShift = sizeof(T) == 2 ? 15 : 0;
+
+// powerOf2 is 2^x, or 0 where that is less than 2⁻¹²⁶.
+__device__ __forceinline__ float powerOf2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// bothHeld is both of rows of whole pieces, one of which fits into shared memory, where its exponentials take the place of its logits:
+// memory is read once, and each exponential computed once. A block goes through the rows that are gridDim.x apart. What a thread uses it has
+// brought itself, and as soon as it has used a piece, that of the next row begins to come. There are no weights.
 template <class T> __device__ __forceinline__ void bothHeld(const CrossEntropyArguments& a) {
   extern __shared__ __align__(128) char held[];
-  constexpr int width = perAccess<T>, groups = heldPieces / ahead;
-  const int64_t row = blockIdx.x;
-  T* dz = (T*)a.dLogits + a.lines.at(0, row);
-  const T* z = (const T*)held;
+  using Held = typename std::conditional<sizeof(T) == 2, __half, T>::type;
+  constexpr int width = perAccess<T>;
+  constexpr float log2e = 1.4426950408889634f;
   const int pieces = a.lines.length / width, step = blockDim.x;
+  const auto rowAt = [&](int64_t row) { return (T*)a.dLogits + a.lines.at(0, row); };
+  const auto place = [&](int piece) { return held + piece * 16; };
+  int64_t row = blockIdx.x;
+  T* z = rowAt(row);
 #pragma unroll
-  for (int piece = 0; piece < heldPieces; piece++) {
-    const int at = threadIdx.x + piece * step;
-    if (at < pieces)
-      asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((uint32_t)__cvta_generic_to_shared(z + at * width)), "l"(dz + at * width));
-    if (piece % ahead == ahead - 1) asm volatile("cp.async.commit_group;");
-  }
-  Exponentials e = {-FLT_MAX, 0, 0};
-  const auto takeGroup = [&](auto group) {
-    waitForAllBut<groups - 1 - group>();
+  for (int g = 0; g < heldGroups; g++) {
 #pragma unroll
     for (int k = 0; k < ahead; k++) {
-      const int at = threadIdx.x + (group * ahead + k) * step;
-      if (at >= pieces) continue;
-      float x[width];
-      load<width>(z + at * width, x);
-      take(e, x);
+      const int piece = threadIdx.x + (g * ahead + k) * step;
+      if (piece < pieces) fetch(place(piece), z + piece * width);
     }
-  };
-  static_assert(groups == 4);
-  takeGroup(Count<0>{}), takeGroup(Count<1>{}), takeGroup(Count<2>{}), takeGroup(Count<3>{});
-  e = ofBlock(e);
-  __syncthreads();  // all of the row is there for all
-  const int64_t target = targetOf(a, row);
-  const float loss = lossOf(a, z, target, e);
-  if (threadIdx.x == 0) a.losses[row] = loss;
-  gradient(a, dz, z, row, target, e.most, e.sum);
+    endGroup();
+  }
+  for (; row < a.lines.count; row += gridDim.x) {
+    const int target = (int)targetOf(a, row);
+    const float zOfTarget = threadIdx.x == 0 && target >= 0 ? asFloat(z[target]) : 0;
+    Exponentials e = {-FLT_MAX, 0, 0};
+    float most[heldGroups];  // of the thread's logits up to the end of a group, which its exponentials have as their unit
+    const auto takeGroup = [&](auto group) {
+      waitForAllBut<heldGroups - 1 - group>();
+      Piece<T, width> x[ahead];
+      float greatest = e.most;
+#pragma unroll
+      for (int k = 0; k < ahead; k++) {
+        const int piece = threadIdx.x + (group * ahead + k) * step;
+        if (piece >= pieces) continue;
+        x[k] = *(const Piece<T, width>*)place(piece);
+#pragma unroll
+        for (int i = 0; i < width; i++) greatest = fmaxf(greatest, asFloat(x[k].x[i]));
+      }
+      e.sum *= __expf(e.most - greatest);
+      e.most = most[group] = greatest;
+#pragma unroll
+      for (int k = 0; k < ahead; k++) {
+        const int piece = threadIdx.x + (group * ahead + k) * step;
+        if (piece >= pieces) continue;
+        float exponential[width];
+#pragma unroll
+        for (int i = 0; i < width; i++) {
+          const float logit = asFloat(x[k].x[i]);
+          exponential[i] = powerOf2(fmaf(logit - greatest, log2e, heldShift<T>));
+          e.sum += exponential[i];
+          e.sumZ += logit;
+        }
+        store<width>((Held*)place(piece), exponential);
+      }
+    };
+    static_assert(heldGroups == 4);
+    takeGroup(Count<0>{}), takeGroup(Count<1>{}), takeGroup(Count<2>{}), takeGroup(Count<3>{});
+    e = ofBlock(e);
+    __syncthreads();  // all have the result: the next row's may take its place, and what z was gradients
+    const float whole = e.sum;
+    e.sum *= powerOf2(-heldShift<T>);
+    const float loss = lossOf(a, zOfTarget, target, e, 0);
+    if (threadIdx.x == 0) a.losses[row] = loss;
+
+    const float scale = target < 0 ? 0 : a.scale[1] * (a.perRow && a.dLoss ? a.dLoss[row] : 1);
+    const float less = a.smoothing / a.lines.length * scale, hit = (1 - a.smoothing) * scale;
+    T* const nextZ = row + gridDim.x < a.lines.count ? rowAt(row + gridDim.x) : nullptr;
+#pragma unroll
+    for (int g = 0; g < heldGroups; g++) {
+      const float factor = __expf(most[g] - e.most) * (scale / whole);
+#pragma unroll
+      for (int k = 0; k < ahead; k++) {
+        const int piece = threadIdx.x + (g * ahead + k) * step, at = piece * width;
+        if (piece >= pieces) continue;
+        float x[width] = {};
+        if (target >= 0) {
+          load<width>((const Held*)place(piece), x);
+#pragma unroll
+          for (int i = 0; i < width; i++) x[i] = x[i] * factor - less;
+          const int hitAt = target - at;
+          if (hitAt >= 0 && hitAt < width) {
+#pragma unroll
+            for (int i = 0; i < width; i++) x[i] -= i == hitAt ? hit : 0;
+          }
+        }
+        store<width>(z + at, x);
+        if (nextZ) fetch(place(piece), nextZ + at);
+      }
+      endGroup();
+    }
+    z = nextZ;
+  }
 }
 
 // sumOfBlock adds up what the 1024 threads of a block have, in one order; thread 0 has the result.
