@@ -19,7 +19,7 @@ import (
 	"github.com/stheno-ml/stheno/train/watch"
 )
 
-var kills = flag.Int("kills", 5, "how many times TestKilledRunsResume kills its run")
+var kills = flag.Int("kills", 3, "how many times TestKilledRunsResume kills its run")
 
 // killFolder is the environment variable that makes a test process the victim, with the folder as its value.
 const killFolder = "STHENO_TEST_KILL_FOLDER"
