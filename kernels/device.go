@@ -52,7 +52,15 @@ type Recorder interface {
 	// waits for the device, or that moves data between it and the host, cannot be recorded and is an error; after any error the
 	// device is as it was before.
 	Capture(work func() error) (Recording, error)
+	// Vary does work that asks a device, to which it is given, for kernels. Within the work of Capture, it is asked for again before
+	// each launch, in which its kernels get the arguments that it gives them then: it is for kernels that depend on numbers which the
+	// host reads, such as the lengths of packed sequences. Work does nothing but ask for the same kernels, of the same tensors, and
+	// nothing is computed before the launch. Its error is the launch's.
+	Vary(work func(device Backend) error) error
 }
+
+// ErrOutgrown is in the error of a launch in which work that varies needs more kernels than were recorded. Nothing was launched.
+var ErrOutgrown = errors.New("there are more kernels than were recorded")
 
 // Recording is work that was recorded.
 type Recording interface {

@@ -174,7 +174,7 @@ func (a *attention) forward(r *run, in, out []kernels.Tensor) error {
 	if a.share != nil {
 		err = ring.Forward(r, a.share, p, outputs, a.scratchOf(r, 0))
 	} else {
-		err = r.AttentionForward(p, outputs)
+		err = a.vary(r, in, p, func(b kernels.Backend, p *kernels.Attention) error { return b.AttentionForward(p, outputs) })
 	}
 	if err != nil || !a.withLSE || r.wanted == nil {
 		return err
@@ -232,7 +232,29 @@ func (a *attention) backward(r *run, in, dOut, d []kernels.Tensor) error {
 	if a.share != nil {
 		return ring.Backward(r, a.share, p, g, a.scratchOf(r, 1))
 	}
-	return r.AttentionBackward(p, g)
+	return a.vary(r, in, p, func(b kernels.Backend, p *kernels.Attention) error { return b.AttentionBackward(p, g) })
+}
+
+// rereads reports whether the lengths that the host reads may change where the graph is recorded: not those of a sequence that ranks
+// share, whose work goes from rank to rank.
+func (a *attention) rereads() bool { return a.share == nil }
+
+// vary does work on a problem: where the host reads lengths, and the graph is recorded, again before each launch, with the lengths
+// of the moment.
+func (a *attention) vary(r *run, in []kernels.Tensor, p *kernels.Attention, work func(b kernels.Backend, p *kernels.Attention) error) error {
+	if !slices.ContainsFunc(a.inputs, func(in input) bool { return in.form == hostForm }) {
+		return work(r.Backend, p)
+	}
+	dropout := p.Dropout
+	return r.vary(in, func(b kernels.Backend, again bool) (err error) {
+		if again {
+			if p, err = a.problem(in); err != nil {
+				return err
+			}
+			p.Dropout = dropout
+		}
+		return work(b, p)
+	})
 }
 
 // gradientOfOut is dO as (B, Hq, Sq, Dv): zeros if nothing uses the output.

@@ -38,6 +38,8 @@ type attentionScores struct {
 
 func (s *attentionScores) source() source { return noGradient }
 
+func (s *attentionScores) rereads() bool { return false }
+
 func (s *attentionScores) backward(*run, []kernels.Tensor, []kernels.Tensor, []kernels.Tensor) error {
 	return nil // looking at scores does not keep a lispMachine from differentiating the rest
 }

@@ -47,6 +47,9 @@ func (stateless) source() source { return fromInputs }
 // moded is a kernel that depends on the mode of the graph.
 type moded interface{ setMode(*Mode) }
 
+// rereading is a kernel that may ask for its work again with what the host reads, see [run.vary].
+type rereading interface{ rereads() bool }
+
 // measuring is a kernel whose outputs from one on are statistics: constants to a gradient.
 type measuring interface{ firstStatistic() int }
 
@@ -201,6 +204,33 @@ func (r *run) onHost(read []*kernels.Tensor, written kernels.Tensor, compute fun
 		return err
 	}
 	return r.Copy(written, result)
+}
+
+// vary does work that depends on what the host reads of in, the kernel's inputs. Where the graph is recorded, it is done again before each
+// launch, with what the inputs of the graph have then.
+func (r *run) vary(in []kernels.Tensor, work func(b kernels.Backend, again bool) error) error {
+	recorder, ok := r.Backend.(kernels.Recorder)
+	if !ok {
+		return work(r.Backend, false)
+	}
+	c, again := r.c, false
+	return recorder.Vary(func(b kernels.Backend) (err error) {
+		for i := 0; again && i < len(in) && err == nil; i++ {
+			if read := c.inputs[i]; read.form == hostForm && c.child[i] >= 0 {
+				if in[i], err = c.bindOne(b, i, read.node.Value()); err != nil {
+					err = fmt.Errorf("%s's value %w", read.name, err)
+				}
+			}
+		}
+		if err == nil {
+			err = work(b, again)
+		}
+		if again && err != nil {
+			err = runError(c.name, err)
+		}
+		again = true
+		return err
+	})
 }
 
 // end gives back what was borrowed.
@@ -536,8 +566,10 @@ func (c *call) bindOne(b kernels.Backend, i int, v gorgonia.Value) (kernels.Tens
 	axes := len(c.shapes[i].Shape)
 	switch c.inputs[i].form {
 	case hostForm:
-		if err := c.checkRecording(); err != nil {
-			return kernels.Tensor{}, err
+		if k, ok := c.kernel.(rereading); !ok || !k.rereads() || c.inputs[i].node.Op() != nil {
+			if err := c.checkRecording(); err != nil {
+				return kernels.Tensor{}, err
+			}
 		}
 		var err error
 		if v, err = onHost(v); err != nil {

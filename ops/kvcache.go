@@ -415,6 +415,8 @@ type cachedAttention struct {
 
 func (c *cachedAttention) source() source { return noGradient }
 
+func (c *cachedAttention) rereads() bool { return false }
+
 func (c *cachedAttention) outputs(in []kernels.Tensor) ([]kernels.Tensor, error) {
 	p, err := c.check(in)
 	if err != nil {

@@ -62,8 +62,8 @@
 //
 // A Loop computes on LoopConfig.Device, to which nn.Parameters.MoveTo has moved the values. It waits for nothing within a step: the
 // loss and the report of a step are read while the next one runs. From the third run on a step is recorded, the optimiser's work
-// with it, and launched as a whole, with the same bits; a graph that cannot be recorded goes on launching its kernels one by one, and
-// the Loop says why.
+// with it, and launched as a whole, with the same bits, also where sequences are packed in another way in each batch; a graph that cannot
+// be recorded goes on launching its kernels one by one, and the Loop says why.
 //
 // Without a Loop, parameters whose values were uploaded (package ops) are changed where they are, and the optimiser's state lies beside
 // them. The machine is then made without BindDualValues, which cannot hold values of a device: a step takes the gradients that the last

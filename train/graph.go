@@ -233,10 +233,15 @@ const unrecordedRuns = 2
 
 // compute makes a pass, or what was recorded of it. A graph that cannot be recorded goes on unrecorded.
 func (t *graph) compute(p *pass) error {
-	if p.recording != nil {
-		return p.recording.Launch()
-	}
 	work := func() error { return t.work(p) }
+	if p.recording != nil {
+		err := p.recording.Launch()
+		if !errors.Is(err, kernels.ErrOutgrown) {
+			return err
+		}
+		t.unrecorded, t.last.recording, t.others.recording = err, nil, nil
+		return work()
+	}
 	if t.device == nil || p.runs < unrecordedRuns || t.unrecorded != nil {
 		p.runs++
 		return work()

@@ -45,6 +45,7 @@ type training struct {
 	model        nn.GPTConfig
 	llama        *nn.LlamaConfig // in place of model, whose Vocab and Context are this one's too
 	rows, steps  int
+	packed       func(n int) []int // where the sequences of batch n end that lie end to end in all rows; nil for a sequence a row
 	accumulation int
 	scaling      *LossScaling
 	noise        int // how many tokens may follow one that is known: the losses go to the logarithm of that
@@ -70,6 +71,9 @@ func (c training) batches(t testing.TB) data.Batches {
 	tokens, err := data.FromInts(ids)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if c.packed != nil {
+		return data.Func(func(n int) (data.Batch, error) { return packedBatch(ids, c.rows*c.model.Context, n, c.packed(n)), nil })
 	}
 	batches, err := data.Random(tokens, c.rows, c.model.Context, 1)
 	if err != nil {
@@ -98,6 +102,7 @@ func (c training) loop(t testing.TB, hook Hook) *Loop {
 		Model: func(g *gorgonia.ExprGraph, in Inputs) (Outputs, error) {
 			var m interface {
 				Loss(tokens, targets *gorgonia.Node) (*gorgonia.Node, error)
+				LossPacked(tokens, targets *gorgonia.Node, p nn.Packing) (*gorgonia.Node, error)
 				Parameters() gorgonia.Nodes
 			}
 			var err error
@@ -113,7 +118,12 @@ func (c training) loop(t testing.TB, hook Hook) *Loop {
 			if err != nil {
 				return Outputs{}, err
 			}
-			loss, err := m.Loss(in["tokens"], in["targets"])
+			var loss *gorgonia.Node
+			if c.packed != nil {
+				loss, err = m.LossPacked(in["tokens"], in["targets"], nn.Packing{Ends: in["ends"], Positions: in["positions"]})
+			} else {
+				loss, err = m.Loss(in["tokens"], in["targets"])
+			}
 			return Outputs{Loss: loss, Parameters: m.Parameters()}, err
 		},
 		Optimizer: func(parameters gorgonia.Nodes) (*Optimizer, error) {

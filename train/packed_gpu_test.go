@@ -3,84 +3,132 @@
 package train
 
 import (
-	"context"
+	"errors"
+	"fmt"
 	"math"
-	"strings"
+	"math/rand/v2"
+	"slices"
 	"testing"
 
+	"github.com/stheno-ml/stheno/kernels/cuda"
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/ops"
 	"github.com/stheno-ml/stheno/train/data"
-	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
 )
 
-// packed are batches of 96 tokens in five sequences of other lengths in each batch.
-func packed(n int) (data.Batch, error) {
-	const total, vocab = 96, 19
+// packedBatch is batch n of sequences that lie end to end, of tokens of a list. What is behind the last does not count.
+func packedBatch(ids []int, total, n int, ends []int) data.Batch {
 	vector := func(list []int) *tensor.Dense {
 		return tensor.New(tensor.WithShape(len(list)), tensor.WithBacking(list))
 	}
-	ends := []int{0, 7 + n%11, 20 + n%17, 44, 45 + n%23, total}
 	tokens, targets, positions := make([]int, total), make([]int, total), make([]int, total)
+	from := n * total % (len(ids) - total)
+	copy(tokens, ids[from:])
+	copy(targets, ids[from+1:])
 	for s := 1; s < len(ends); s++ {
 		for i := ends[s-1]; i < ends[s]; i++ {
 			positions[i] = i - ends[s-1]
-			tokens[i], targets[i] = (n+3*positions[i])%vocab, (n+3*positions[i]+3)%vocab
 		}
 	}
-	return data.Batch{"tokens": vector(tokens), "targets": vector(targets), "positions": vector(positions), "ends": vector(ends)}, nil
+	for i := ends[len(ends)-1]; i < total; i++ {
+		targets[i] = nn.IgnoreTarget
+	}
+	return data.Batch{"tokens": vector(tokens), "targets": vector(targets), "positions": vector(positions), "ends": vector(ends)}
 }
 
-// Sequences that lie end to end are trained on the device as on the host: their lengths, which the host reads, differ from batch to
-// batch, so that steps are not recorded, which is said once.
-func TestPackedSequencesOnTheDevice(t *testing.T) {
-	losses := map[*ops.Device][]float64{}
-	device := gpu(t)
-	for _, d := range []*ops.Device{nil, device} {
-		parameters := nn.NewParameters(5)
-		if d != nil {
-			if err := parameters.MoveTo(d); err != nil {
-				t.Fatal(err)
+// cuts are ends of up to seven sequences in some tokens, most in another way in each batch.
+func cuts(total int) func(n int) []int {
+	return func(n int) []int {
+		const sequences = 7
+		random := rand.New(rand.NewPCG(4, uint64(n)))
+		ends := make([]int, sequences+1)
+		for i := 1; i <= sequences; i++ {
+			ends[i] = random.IntN(total + 1)
+		}
+		slices.Sort(ends)
+		switch ends[sequences] = total; n % 5 {
+		case 1: // one sequence
+			for i := 1; i < sequences; i++ {
+				ends[i] = total
+			}
+		case 3: // tokens behind the last, and the first ones are empty
+			for i := range ends {
+				ends[i] = max(0, i-3) * total / sequences
 			}
 		}
-		var notices []Notice
-		l, err := NewLoop(LoopConfig{
-			Device: d, Data: data.Func(packed), Steps: 12,
-			Model: func(g *gorgonia.ExprGraph, in Inputs) (Outputs, error) {
-				m, err := nn.NewGPT(g, nn.GPTConfig{Parameters: parameters, Vocab: 19, Context: 96, Layers: 2, Heads: 2, Dim: 32})
-				if err != nil {
-					return Outputs{}, err
+		return ends
+	}
+}
+
+// Sequences that lie end to end are trained on the device as on the host. Their lengths, which the host reads, differ from batch to batch: steps
+// are recorded all the same, and have the bits of those that are not.
+func TestPackedSequencesOnTheDevice(t *testing.T) {
+	d := gpu(t)
+	gpt := nn.GPTConfig{Vocab: 67, Context: 320, Layers: 2, Heads: 4, Dim: 64, Attention: ops.AttentionOptions{Deterministic: true}}
+	dropping := gpt
+	dropping.Dropout = 0.2
+	llama := &nn.LlamaConfig{Vocab: gpt.Vocab, Context: gpt.Context, Layers: 2, Heads: 4, KVHeads: 2, Dim: 64, Attention: gpt.Attention}
+	for _, base := range []training{
+		{model: gpt, accumulation: 1}, {model: dropping, accumulation: 1}, {model: dropping, accumulation: 2}, {model: gpt, llama: llama, accumulation: 1},
+	} {
+		base.rows, base.steps, base.packed = 1, 30, cuts(gpt.Context)
+		name := fmt.Sprintf("llama %v, dropout %v, %d runs a step", base.llama != nil, base.model.Dropout, base.accumulation)
+		want, _, _ := base.losses(t)
+		if !(want[len(want)-1] < want[0]-0.1) {
+			t.Fatalf("%s: the losses on the host go from %v to %v: nothing is learnt", name, want[0], want[len(want)-1])
+		}
+		for compute, bound := range map[tensor.Dtype]float64{tensor.Float32: 1e-4, ops.BFloat16: 1e-2} {
+			c := base
+			c.device, c.model.Compute = d, compute
+			if c.llama != nil {
+				config := *c.llama
+				config.Compute = compute
+				c.llama = &config
+			}
+			recorded, weights, l := c.losses(t)
+			if l.training.last.recording == nil || l.training.unrecorded != nil {
+				t.Errorf("%s, %v: the steps were not recorded: %v", name, compute, l.training.unrecorded)
+			}
+			for i := range want {
+				if !(math.Abs(recorded[i]-want[i]) <= bound*want[i]) {
+					t.Fatalf("%s, %v: the losses are %v, on the host %v", name, compute, recorded, want)
 				}
-				loss, err := m.LossPacked(in["tokens"], in["targets"], nn.Packing{Ends: in["ends"], Positions: in["positions"]})
-				return Outputs{Loss: loss, Parameters: m.Parameters()}, err
-			},
-			Optimizer: func(parameters gorgonia.Nodes) (*Optimizer, error) {
-				return NewAdamW(parameters, AdamWConfig{Options: Options{Schedule: ConstantRate(3e-3)}})
-			},
-			Hooks: []Hook{{
-				OnStep:   func(s Step) error { losses[d] = append(losses[d], s.Loss); return nil },
-				OnNotice: func(n Notice) error { notices = append(notices, n); return nil },
-			}},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		if _, err := l.Run(context.Background()); err != nil {
-			t.Fatal(err)
-		}
-		if d != nil && (len(notices) != 1 || !strings.Contains(string(notices[0]), "reads on the host")) {
-			t.Errorf("the notices are %q, want one that says why steps are not recorded", notices)
+			}
+			c.prepare = func(l *Loop) { l.training.unrecorded = errors.New("not wanted") }
+			plain, plainWeights, _ := c.losses(t)
+			if !slices.Equal(plain, recorded) || !slices.EqualFunc(weights, plainWeights, slices.Equal) {
+				t.Errorf("%s, %v: unrecorded losses are %v, recorded ones %v", name, compute, plain, recorded)
+			}
 		}
 	}
-	want, have := losses[nil], losses[device]
-	if !(want[11] < want[0]-0.5) {
-		t.Errorf("nothing is learnt: %v", want)
+}
+
+// Recorded steps whose lengths change take no memory.
+func TestMemoryOfPackedSteps(t *testing.T) {
+	c := training{device: gpu(t), rows: 1, steps: 1000, packed: cuts(320), model: nn.GPTConfig{
+		Compute: ops.BFloat16, Vocab: 67, Context: 320, Layers: 2, Heads: 4, Dim: 64, Dropout: 0.1,
+	}}
+	raw, err := cuda.Default()
+	if err != nil {
+		t.Fatal(err)
 	}
-	for i := range want {
-		if !(math.Abs(have[i]-want[i]) <= 1e-4*want[i]) {
-			t.Fatalf("the losses are %v, on the host %v", have, want)
+	var looks []cuda.Memory
+	l := c.loop(t, Hook{OnStep: func(s Step) error {
+		if s.Done%100 == 0 {
+			looks = append(looks, raw.Memory())
+		}
+		return nil
+	}})
+	if _, err := l.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if l.training.last.recording == nil {
+		t.Fatal("the steps were not recorded: ", l.training.unrecorded)
+	}
+	for _, look := range looks {
+		if look.Allocations != looks[0].Allocations || look.Live > looks[0].Live {
+			t.Fatalf("memory, each 100 steps: %+v", looks)
 		}
 	}
 }

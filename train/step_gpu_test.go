@@ -9,6 +9,7 @@ import (
 	"flag"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -39,6 +40,21 @@ var llama1B = training{rows: 4, model: nn.GPTConfig{Vocab: 32000, Context: 2048}
 	Compute: ops.BFloat16, Vocab: 32000, Context: 2048, Layers: 22, Heads: 32, KVHeads: 4, Dim: 2048, Hidden: 5632,
 }}
 
+// packedGPT is GPT-2-124M over documents of 256 to 1,024 tokens, in place of 32 rows.
+func packedGPT() training {
+	c := gpt(12, 12, 768, 1024, 32)
+	c.packed = func(n int) []int {
+		const total, least, most = 32 * 1024, 256, 1024
+		random := rand.New(rand.NewPCG(9, uint64(n)))
+		ends := make([]int, total/least+1)
+		for i := range ends[1:] {
+			ends[i+1] = min(ends[i]+least+random.IntN(most-least+1), total)
+		}
+		return ends
+	}
+	return c
+}
+
 // BenchmarkStepOnTheDevice is a step of training: forward, backward, clipping at 1, AdamW.
 func BenchmarkStepOnTheDevice(b *testing.B) {
 	characters := training{rows: 64, model: nn.GPTConfig{
@@ -49,6 +65,7 @@ func BenchmarkStepOnTheDevice(b *testing.B) {
 		training
 	}{
 		{"GPT2-124M", gpt(12, 12, 768, 1024, 32)},
+		{"GPT2-124M-packed", packedGPT()},
 		{"GPT2-350M", gpt(24, 16, 1024, 1024, 16)},
 		{"Llama-1B", llama1B},
 		{"characters", characters},

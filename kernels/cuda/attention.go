@@ -43,6 +43,10 @@ type attention struct {
 // largestHead is the greatest size of a head that there are kernels for.
 const largestHead = 256
 
+// mostLaunches is more than the kernels that a call of attention needs, besides those for each table: the places that a recording of a call
+// that needs few keeps for others.
+const mostLaunches = 24
+
 // newAttention begins a call, of which the kernel's own check found err. The caller releases it.
 func (d *Device) newAttention(name string, a *kernels.Attention, err error) (*attention, error) {
 	if err != nil {
@@ -112,7 +116,7 @@ func (c *attention) describe() (err error) {
 	c.visitLastFirst()
 	if p := a.Dropout.P; p > 0 {
 		key := kernels.PhiloxKey(a.Dropout.Seed)
-		g.dropThreshold, g.dropKey0, g.dropKey1, g.dropStep = a.Dropout.Threshold(), key[0], key[1], a.Dropout.Step
+		g.dropThreshold, g.dropKey0, g.dropKey1, g.dropStep = a.Dropout.Threshold(), key[0], key[1], c.device.dropoutStep(a.Dropout.Step)
 		g.keepScale = float32(a.Dropout.Scale())
 	} else {
 		g.keepScale = 1
@@ -192,7 +196,7 @@ func (c *attention) borrow(dtype kernels.DType, shape ...int) (kernels.Tensor, e
 }
 
 func (c *attention) borrowBytes(bytes int) (address, error) {
-	b, err := c.device.memory.get(bytes)
+	b, err := c.device.scratch(bytes)
 	if err != nil {
 		return 0, c.device.callError(c.name, fmt.Errorf("scratch memory: %w", err))
 	}

@@ -119,6 +119,9 @@ func (c *attention) backward(g kernels.AttentionGradients) error {
 		for i, p := range shared {
 			*gradients[1+i] = p.dst
 		}
+		if err := c.device.spare(mostLaunches + 2*len(c.Tables)); err != nil {
+			return err
+		}
 		for _, e := range exact {
 			if err := c.device.zero(e.to, int(e.count)*kernels.F32.Size()); err != nil {
 				return err
@@ -149,6 +152,9 @@ func (c *attention) backward(g kernels.AttentionGradients) error {
 		return err
 	}
 	if err := c.count(counters); err != nil {
+		return err
+	}
+	if err := c.device.spare(1); err != nil { // another variant's counters may need to be written
 		return err
 	}
 	if v.boxCols > 0 {
@@ -253,15 +259,8 @@ func (c *attention) zeroRows(tensors ...kernels.Tensor) error {
 		if t.Elements() == 0 {
 			continue
 		}
-		zeros, err := c.borrow(t.DType, 1)
-		if err != nil {
-			return err
-		}
-		if err := c.device.zero(addressOf(zeros), t.DType.Size()); err != nil {
-			return err
-		}
-		zeros.Shape, zeros.Strides = t.Shape, make([]int, len(t.Shape))
-		if err := c.device.copies([]pair{{t, zeros}}); err != nil {
+		kernel := kernelName{"copy", fillKernels[t.DType.Size()]}
+		if err := c.device.launchElementwise(c.name, kernel, &elementwise{}, operand{"gradient", t}); err != nil {
 			return err
 		}
 	}

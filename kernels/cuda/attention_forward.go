@@ -25,6 +25,9 @@ func (d *Device) AttentionForward(a *kernels.Attention, out kernels.AttentionOut
 		return err
 	}
 	if c.args.longestQ == 0 {
+		if err := d.spare(mostLaunches + len(a.Tables)); err != nil {
+			return err
+		}
 		return c.clearBehind(out)
 	}
 	if err := c.convert(); err != nil {

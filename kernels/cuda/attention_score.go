@@ -197,7 +197,7 @@ func (c *attention) findLists(v variant) error {
 	p := &d.programs
 	p.Lock()
 	defer p.Unlock()
-	if o, ok := p.lists[key]; ok && kept {
+	if o, ok := p.lists[key]; ok && kept && d.varied == nil {
 		if recording != nil {
 			recording.keepConstant(o)
 		}
@@ -208,7 +208,7 @@ func (c *attention) findLists(v variant) error {
 		tail.lists = o.at + versionBytes
 		return nil
 	}
-	if recording != nil || !kept {
+	if recording != nil || !kept || d.varied != nil {
 		at, err := c.borrowZeros(bytes + copied)
 		if err != nil {
 			return err

@@ -5,6 +5,7 @@ package cuda_test
 import (
 	"errors"
 	"flag"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -555,17 +556,25 @@ func newResident(m mirrored, p *Problem[float32]) (*resident, error) {
 
 // run computes everything and gives the bytes of all outputs.
 func (r *resident) run() (map[string][]byte, error) {
-	outputs := map[string]kernels.Tensor{"o": r.out.O, "lse": r.out.LSE, "dq": r.g.DQ, "dk": r.g.DK, "dv": r.g.DV, "dbias": r.g.DBias, "dsinks": r.g.DSinks}
 	for err := range r.steps() {
 		if err != nil {
 			return nil, err
 		}
 	}
+	return r.results()
+}
+
+// outputs are those that there are.
+func (r *resident) outputs() map[string]kernels.Tensor {
+	all := map[string]kernels.Tensor{"o": r.out.O, "lse": r.out.LSE, "dq": r.g.DQ, "dk": r.g.DK, "dv": r.g.DV, "dbias": r.g.DBias, "dsinks": r.g.DSinks}
+	maps.DeleteFunc(all, func(_ string, t kernels.Tensor) bool { return !t.IsSet() })
+	return all
+}
+
+// results are the bytes of the outputs.
+func (r *resident) results() (map[string][]byte, error) {
 	results := map[string][]byte{}
-	for name, t := range outputs {
-		if !t.IsSet() {
-			continue
-		}
+	for name, t := range r.outputs() {
 		var err error
 		if results[name], err = r.bytes(t); err != nil {
 			return nil, err

@@ -18,7 +18,7 @@ type transfers interface {
 
 // forkTransfers begins transfers that wait, before kernels that leave room for them.
 func (d *Device) forkTransfers() error {
-	if t := d.waiting.Load(); t != nil {
+	if t := d.waiting.Load(); t != nil && !d.isVarying() {
 		return (*t).fork()
 	}
 	return nil
@@ -26,7 +26,7 @@ func (d *Device) forkTransfers() error {
 
 // joinTransfers ends what forkTransfers began, before kernels that leave no room.
 func (d *Device) joinTransfers() error {
-	if t := d.waiting.Load(); t != nil {
+	if t := d.waiting.Load(); t != nil && !d.isVarying() {
 		return (*t).join()
 	}
 	return nil

@@ -103,6 +103,11 @@ type Recording struct {
 	recorded C.Recorded
 	stepped  []C.Stepped // the kernels that draw masks of dropout
 	rounded  map[*roundedWeight]roundedState
+
+	launching sync.Mutex // guards what changes from launch to launch
+	varied    []*varied
+	vectors   vectors
+	step      *uint32 // of dropout, nil for what was recorded
 }
 
 // Unrecordable is the error of a call that cannot be part of a recording: one that waits for the device, or moves data
@@ -122,7 +127,7 @@ func (u Unrecordable) Error() string {
 // All that the recorded kernels read and write keeps its place: tensors that work makes lie in memory of the recording's own, and
 // hold what the latest launch wrote. Those that it finds need to live as long as the recording; it keeps work itself, and so
 // what that refers to. Numbers that were arguments of the kernels (not in the device's memory) stay what they were, except
-// the step of dropout, see [Recording.SetDropoutStep].
+// the step of dropout, see [Recording.SetDropoutStep], and those of work that varies, see [Device.Vary].
 //
 // A call that cannot be recorded returns [Unrecordable]. After an error the device is as it was before.
 func (d *Device) Capture(work func() error) (_ kernels.Recording, err error) {
@@ -144,7 +149,8 @@ func (d *Device) Capture(work func() error) (_ kernels.Recording, err error) {
 			d.forget(kept, r.recorded)
 			return
 		}
-		r.stepped, r.rounded = kept.stepped, kept.rounded
+		r.stepped, r.rounded, r.varied = kept.stepped, kept.rounded, kept.varied
+		kept.varied = nil // what it refers to may refer to r
 		runtime.AddCleanup(r, func(recorded C.Recorded) { d.forget(kept, recorded) }, r.recorded)
 	}()
 	err = work()
@@ -182,6 +188,11 @@ func (r *Recording) Launch() error {
 		return err
 	}
 	defer runtime.KeepAlive(r)
+	r.launching.Lock()
+	defer r.launching.Unlock()
+	if err := r.vary(); err != nil {
+		return err
+	}
 	if err := r.device.beforeLaunch(r.rounded); err != nil {
 		return err
 	}
@@ -198,6 +209,9 @@ func (r *Recording) SetDropoutStep(step uint32) error {
 	if err := r.device.unrecordable("SetDropoutStep"); err != nil {
 		return err
 	}
+	r.launching.Lock()
+	defer r.launching.Unlock()
+	r.step = &step
 	if len(r.stepped) == 0 {
 		return nil
 	}
@@ -210,7 +224,7 @@ func (r *Recording) SetDropoutStep(step uint32) error {
 // struct of arguments, which comes after maps.
 func (d *Device) noteStep(maps int, bytes, offset uintptr) error {
 	kept := d.memory.recording.Load()
-	if kept == nil {
+	if kept == nil || d.varied != nil { // what varies is given the step
 		return nil
 	}
 	if maps > C.MostMaps || bytes > C.MostBytes {
@@ -218,13 +232,20 @@ func (d *Device) noteStep(maps int, bytes, offset uintptr) error {
 			d.index, maps, bytes, C.MostMaps, C.MostBytes)
 	}
 	s := C.Stepped{maps: C.uint32_t(maps), bytes: C.uint32_t(bytes), offset: C.uint32_t(offset)}
-	if err := d.check("cuStreamGetCaptureInfo", C.lastNode(rawContext(d.context), rawStream(d.stream), &s.node)); err != nil {
+	var err error
+	if s.node, err = d.lastNode(); err != nil {
 		return err
 	}
 	kept.mutex.Lock()
 	defer kept.mutex.Unlock()
 	kept.stepped = append(kept.stepped, s)
 	return nil
+}
+
+// lastNode finds the kernel that was recorded last.
+func (d *Device) lastNode() (node C.CUgraphNode, err error) {
+	err = d.check("cuStreamGetCaptureInfo", C.lastNode(rawContext(d.context), rawStream(d.stream), &node))
+	return node, err
 }
 
 // unrecordable returns the error of a call while a recording is made, and nil otherwise.
@@ -262,6 +283,7 @@ type recordedMemory struct {
 	mutex     sync.Mutex
 	constants []*owner
 	stepped   []C.Stepped
+	varied    []*varied
 
 	rounded map[*roundedWeight]roundedState // guarded by the device's rounding
 }

@@ -25,6 +25,9 @@ const mostConstants = 64
 // the work that reads it is queued.
 func constant[T int32 | float32 | float64](d *Device, list []T) (*owner, error) {
 	contents := bytesOf(list)
+	if d.isVarying() {
+		return d.varied.vectors.take(d, contents)
+	}
 	return d.constantBytes("vector: "+contents, func() []byte { return []byte(contents) })
 }
 

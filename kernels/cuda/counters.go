@@ -20,6 +20,9 @@ const counterBytes = 64 << 10
 
 // countersInUse is the list that calls borrow from and give back to. A recording has a list of its own.
 func (d *Device) countersInUse() *counters {
+	if d.varied != nil {
+		return &d.varied.kept.counters
+	}
 	if r := d.memory.recording.Load(); r != nil {
 		return &r.counters
 	}

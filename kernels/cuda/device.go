@@ -18,6 +18,12 @@ import (
 
 // Device is a GPU. Its methods may be called from any goroutine; their work runs in the order of the calls.
 type Device struct {
+	*hardware
+	varied *varied // the part of a recording that the Device is asked for the work of, nil for none
+}
+
+// hardware is what all Devices of one GPU share.
+type hardware struct {
 	index           int
 	description     string
 	major, minor    int // of the compute capability
@@ -104,7 +110,7 @@ func Open(index int) (*Device, error) {
 	if d := devices.open[index]; d != nil {
 		return d, nil
 	}
-	d := &Device{index: index, withoutMaps: os.Getenv(anyDevice) != ""}
+	d := &Device{hardware: &hardware{index: index, withoutMaps: os.Getenv(anyDevice) != ""}}
 	if err := d.open(); err != nil {
 		return nil, fmt.Errorf("cuda:%d: %w", index, err)
 	}
@@ -249,6 +255,9 @@ func (d *Device) Download(host, t kernels.Tensor) error {
 func (d *Device) zero(at address, bytes int) error {
 	if bytes == 0 {
 		return nil
+	}
+	if d.varied != nil {
+		return d.zeroByKernel(at, bytes)
 	}
 	if err := d.do("cuMemsetD8Async", func() error {
 		return cu.MemsetD8Async(cu.DevicePtr(at), 0, int64(bytes), d.stream)

@@ -16,7 +16,8 @@
 // out of range reads and writes nothing; the next call that waits for the device returns it as an error.
 //
 // [Device.Capture] records what a function queues, and [Recording.Launch] queues all of it again, for the price of one
-// launch. A recording keeps the memory that its work took for itself.
+// launch. A recording keeps the memory that its work took for itself. Work that depends on what the host reads, such as the lengths of
+// packed sequences, goes through [Device.Vary], which asks for it again before each launch.
 //
 // # Memory
 //

@@ -33,7 +33,7 @@ func (d *Device) Dropout(o kernels.Dropout, x, y kernels.Tensor) error {
 	}
 	key := kernels.PhiloxKey(o.Seed)
 	g := &dropoutArguments{lines: l, y: addressOf(y), x: addressOf(x),
-		threshold: o.Threshold(), key0: key[0], key1: key[1], step: o.Step, scale: float32(o.Scale()), firstRow: uint32(o.Row)}
+		threshold: o.Threshold(), key0: key[0], key1: key[1], step: d.dropoutStep(o.Step), scale: float32(o.Scale()), firstRow: uint32(o.Row)}
 	const columns = 8 // of a thread
 	threads := l.count * ((int64(l.length) + columns - 1) / columns)
 	s := launchShape{kernelName{"dropout", "dropout" + entrySuffixes[x.DType]}, [3]int{d.elementwiseBlocks(threads), 1, 1}, elementwiseThreads, 0}

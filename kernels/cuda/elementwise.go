@@ -259,7 +259,7 @@ func (d *Device) launchElementwise(name string, kernel kernelName, e *elementwis
 		return d.callError(name, err)
 	}
 	if e.count == 0 {
-		return nil
+		return d.spare(1)
 	}
 	err := d.launch(launchShape{kernel, [3]int{d.elementwiseBlocks(e.count), 1, 1}, elementwiseThreads, 0}, nil, unsafe.Pointer(e))
 	runtime.KeepAlive(operands)

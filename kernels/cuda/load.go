@@ -33,9 +33,17 @@ func (d *Device) launch(s launchShape, maps []encodedMap, arguments unsafe.Point
 	if err != nil {
 		return err
 	}
+	if d.isVarying() {
+		return d.varied.change(d, f, s, maps, arguments)
+	}
 	d.last.Store(&s)
 	if err := launchKernel(d.context, f, d.stream, s, maps, arguments); err != nil {
 		return fmt.Errorf("cuda:%d: %w", d.index, err)
+	}
+	if d.varied != nil {
+		if err := d.varied.note(d); err != nil {
+			return err
+		}
 	}
 	if queued := d.traced.Load(); queued != nil {
 		(*queued)(s.kernel.entry)

@@ -91,6 +91,7 @@ type block struct {
 	bytes     int
 	piece     bool            // of a slab
 	recording *recordedMemory // that uses it when it is launched
+	lent      *lentBlock      // what it is lent of, nil for memory of its own
 }
 
 // Blocks of up to largestPiece bytes are cut from slabs, which are never given back: a graph makes many of them, for its
@@ -251,6 +252,10 @@ func takeLast(lists map[int][]*block, size int) *block {
 
 // free takes a block back. Work that uses it must be queued already.
 func (b *block) free() {
+	if b.lent != nil {
+		b.lent.inUse = false
+		return
+	}
 	a := b.allocator
 	a.Lock()
 	defer a.Unlock()

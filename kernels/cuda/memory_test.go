@@ -10,7 +10,7 @@ import (
 
 // An address has an owner where it lies in the memory of a tensor that is alive, at its start and inside.
 func TestOwnerAt(t *testing.T) {
-	a := &allocator{device: &Device{}}
+	a := &allocator{device: &Device{hardware: &hardware{}}}
 	const size = 1024
 	var owners []*owner
 	for _, at := range []address{5, 2, 9, 3, 7} { // 4, 6 and 8 are nobody's
