@@ -71,7 +71,8 @@ type LinearCrossEntropy struct {
 	Weight  Tensor // (V, C), any strides: a (C, V) weight is its Permute(1, 0). Of Hidden's dtype or its wide one, which is rounded
 	Targets Tensor // (N), int32 or int64
 	CrossEntropyOptions
-	DLoss Tensor // (), the gradient of the loss, of Hidden's wide dtype; left out: 1
+	DLoss     Tensor    // (), the gradient of the loss, of Hidden's wide dtype; left out: 1
+	Precision Precision // of the products of float32 tensors
 }
 
 // LinearCrossEntropyOutputs receives the loss and the gradients; what is left out is not computed.
@@ -181,6 +182,9 @@ func (c *LinearCrossEntropy) Validate() error {
 	}
 	if c.Reduction == NoReduction {
 		return errors.New("reduction is NoReduction, it needs to be MeanReduction or SumReduction: gradients are computed before those of single losses are known")
+	}
+	if err := c.Precision.Validate(); err != nil {
+		return err
 	}
 	return c.CrossEntropyOptions.validate(w.Shape[0], c.Hidden.DType)
 }

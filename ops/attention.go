@@ -57,7 +57,7 @@ type AttentionOptions struct {
 	// [distributed.Group]: https://pkg.go.dev/github.com/stheno-ml/stheno/train/distributed#Group
 	Ranks kernels.Ranks
 
-	Precision     kernels.Precision // the coarsest arithmetic allowed for float32
+	Precision     kernels.Precision // the coarsest arithmetic allowed for float32; zero: the graph's, see [Mode.AllowPrecision]
 	Deterministic bool              // gradients that are bit-equal from run to run; on the CPU they always are
 }
 

@@ -210,6 +210,7 @@ func (a *attention) problem(in []kernels.Tensor) (*kernels.Attention, error) {
 // withTensors puts the inputs' tensors where the kernels expect them.
 func (a *attention) withTensors(in []kernels.Tensor) kernels.Attention {
 	p := a.options
+	p.Precision = a.mode.orPrecision(p.Precision)
 	p.Q, p.K, p.V = a.split(in)
 	for i, role := range a.roles {
 		switch role {

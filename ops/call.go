@@ -106,6 +106,7 @@ type call struct {
 	results   []kernels.Tensor // of the outputs
 	outputs   gorgonia.Nodes   // one a result
 	memory    memory
+	mode      *Mode          // of the graph
 	scale     *lossScale     // of the graph
 	gradients *atomic.Uint64 // of the graph
 	lent      []result       // of the outputs
@@ -137,6 +138,18 @@ type run struct {
 	unit      bool             // in backward: the gradient of the output is known to be 1
 	again     bool             // in forward: the last run is done over, for what it did not keep
 	scratched []kernels.Tensor
+}
+
+// MatMul is the device's, as exact as the graph says.
+func (r *run) MatMul(m *kernels.MatMul, out kernels.MatMulOutputs) error {
+	m.Precision = r.c.mode.orPrecision(m.Precision)
+	return r.Backend.MatMul(m, out)
+}
+
+// LinearCrossEntropy is the device's, as exact as the graph says.
+func (r *run) LinearCrossEntropy(c *kernels.LinearCrossEntropy, out kernels.LinearCrossEntropyOutputs) error {
+	c.Precision = r.c.mode.orPrecision(c.Precision)
+	return r.Backend.LinearCrossEntropy(c, out)
 }
 
 // wants reports whether the gradient of an input will be asked for.
@@ -285,7 +298,8 @@ func (c *call) build(name string) error {
 		return err
 	}
 	state := stateOf(n.Graph())
-	c.memory, c.scale, c.gradients = memory{graph: n.Graph(), pool: &state.pool}, &state.lossScale, &state.gradients
+	c.memory, c.mode = memory{graph: n.Graph(), pool: &state.pool}, &state.mode
+	c.scale, c.gradients = &state.lossScale, &state.gradients
 	if k, ok := c.kernel.(moded); ok {
 		k.setMode(&state.mode)
 	}

@@ -1,14 +1,15 @@
 package ops
 
 import (
+	"fmt"
 	"sync/atomic"
 
 	"github.com/stheno-ml/stheno/kernels"
 	"gorgonia.org/gorgonia"
 )
 
-// Mode says whether a graph is training or evaluating, which is whether its dropout drops anything. It is a property of
-// the graph and may be changed between runs; [ModeOf] finds it.
+// Mode says whether a graph is training or evaluating, which is whether its dropout drops anything, and how exact its products need to
+// be. It is a property of the graph and may be changed between runs; [ModeOf] finds it.
 //
 // A graph whose mode was never set is training, and each op counts its own runs, so that every run has new masks.
 // Gorgonia's EvalMode option is not looked at: it belongs to a machine, of which a graph may have several.
@@ -16,8 +17,9 @@ import (
 // A Mode may be used from several goroutines at once. A change counts for forward runs that begin after it; a backward
 // run always has the mask of its forward run.
 type Mode struct {
-	state atomic.Uint64 // 0 when never set, otherwise one of the two bits below and the step
-	drops atomic.Bool
+	state     atomic.Uint64 // 0 when never set, otherwise one of the two bits below and the step
+	drops     atomic.Bool
+	precision atomic.Int64 // of products of float32
 }
 
 const (
@@ -35,6 +37,26 @@ func (m *Mode) Evaluate() { m.state.Store(evaluating) }
 // ModeOf is the mode of a graph: the same Mode in every call, for as long as the graph lives. A nil graph gives a Mode
 // that nothing reads.
 func ModeOf(g *gorgonia.ExprGraph) *Mode { return &stateOf(g).mode }
+
+// AllowPrecision sets the coarsest arithmetic that products of float32 tensors may have in the graph, those of attention among them
+// where its options name none. What float32 itself would compute is the default; kernels.PrecisionTF32 is faster on a GPU,
+// kernels.PrecisionBFloat16 on a CPU with units for it. A device may be more exact than it is allowed to be. A recorded step keeps
+// what it was recorded with, so it is set where the graph is made.
+func (m *Mode) AllowPrecision(p kernels.Precision) error {
+	if err := p.Validate(); err != nil {
+		return fmt.Errorf("AllowPrecision: %w", err)
+	}
+	m.precision.Store(int64(p))
+	return nil
+}
+
+// orPrecision is the precision that an op asks for, or what the graph allows where it asks for none.
+func (m *Mode) orPrecision(p kernels.Precision) kernels.Precision {
+	if p == kernels.PrecisionAuto && m != nil {
+		return kernels.Precision(m.precision.Load())
+	}
+	return p
+}
 
 // Drops reports whether the graph has an op that drops elements while it trains.
 func (m *Mode) Drops() bool { return m.drops.Load() }

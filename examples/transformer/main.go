@@ -121,6 +121,11 @@ func learn(ctx context.Context, s settings, o options) (err error) {
 		if err != nil {
 			return train.Outputs{}, err
 		}
+		if s.Compute == "tf32" {
+			if err := ops.ModeOf(g).AllowPrecision(kernels.PrecisionTF32); err != nil {
+				return train.Outputs{}, err
+			}
+		}
 		loss, err := gpt.Loss(in["tokens"], in["targets"])
 		return train.Outputs{Loss: loss, Parameters: gpt.Parameters()}, err
 	}

@@ -202,7 +202,7 @@ func register(flags *flag.FlagSet, s *settings) {
 	flags.IntVar(&s.Dim, "dim", s.Dim, "channels, a multiple of heads")
 	flags.IntVar(&s.Context, "context", s.Context, "how many tokens the model sees")
 	flags.Float64Var(&s.Dropout, "dropout", s.Dropout, "probability to drop an activation while training")
-	flags.StringVar(&s.Compute, "compute", s.Compute, "type of activations: float32 (or empty), bfloat16 or float16, beside float32 weights")
+	flags.StringVar(&s.Compute, "compute", s.Compute, "type of activations: float32 (or empty), tf32, which is float32 whose products may be less exact, bfloat16 or float16, beside float32 weights")
 	flags.IntVar(&s.Batch, "batch", s.Batch, "sequences of a batch")
 	flags.IntVar(&s.Accumulation, "accumulation", s.Accumulation, "batches of a step")
 	flags.IntVar(&s.Steps, "steps", s.Steps, "steps of the training")
@@ -234,11 +234,11 @@ func (s settings) withDefaults() settings {
 }
 
 // computeTypes are the types of activations by name.
-var computeTypes = map[string]tensor.Dtype{"": tensor.Float32, "float32": tensor.Float32, "bfloat16": ops.BFloat16, "float16": ops.Float16}
+var computeTypes = map[string]tensor.Dtype{"": tensor.Float32, "float32": tensor.Float32, "tf32": tensor.Float32, "bfloat16": ops.BFloat16, "float16": ops.Float16}
 
 func (s settings) validate() error {
 	if _, ok := computeTypes[s.Compute]; !ok {
-		return fmt.Errorf("-compute is %q, it needs to be float32, bfloat16 or float16", s.Compute)
+		return fmt.Errorf("-compute is %q, it needs to be float32, tf32, bfloat16 or float16", s.Compute)
 	}
 	for _, z := range []struct {
 		name         string

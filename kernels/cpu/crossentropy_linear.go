@@ -50,7 +50,7 @@ func linearCrossEntropy[T kernels.Float](b *Backend, rows *lossRows, c *kernels.
 		last := min(n, first+perChunk)
 		hidden := c.Hidden.Slice(0, first, last)
 		logits := kernels.Contiguous(unsafe.Pointer(&buffer[0]), c.Hidden.DType, last-first, vocabulary)
-		if err := b.MatMul(&kernels.MatMul{A: hidden, B: c.Weight.Permute(1, 0)}, kernels.MatMulOutputs{C: logits}); err != nil {
+		if err := b.MatMul(&kernels.MatMul{A: hidden, B: c.Weight.Permute(1, 0), Precision: c.Precision}, kernels.MatMulOutputs{C: logits}); err != nil {
 			return err
 		}
 		b.eachRow(last-first, vocabulary, func(i int) {
@@ -63,12 +63,12 @@ func linearCrossEntropy[T kernels.Float](b *Backend, rows *lossRows, c *kernels.
 			}
 		})
 		if out.DHidden.IsSet() {
-			if err := b.MatMul(&kernels.MatMul{A: logits, B: c.Weight}, kernels.MatMulOutputs{C: out.DHidden.Slice(0, first, last)}); err != nil {
+			if err := b.MatMul(&kernels.MatMul{A: logits, B: c.Weight, Precision: c.Precision}, kernels.MatMulOutputs{C: out.DHidden.Slice(0, first, last)}); err != nil {
 				return err
 			}
 		}
 		if out.DWeight.IsSet() {
-			if err := b.addWeightGradient(logits, hidden, out.DWeight, first > 0); err != nil {
+			if err := b.addWeightGradient(&kernels.MatMul{A: logits.Permute(1, 0), B: hidden, Accumulate: first > 0, Precision: c.Precision}, out.DWeight); err != nil {
 				return err
 			}
 		}
@@ -80,11 +80,11 @@ func linearCrossEntropy[T kernels.Float](b *Backend, rows *lossRows, c *kernels.
 }
 
 // addWeightGradient is dWeight (+)= dLogitsᵀ·hidden, as its transpose where dWeight's columns are what is contiguous.
-func (b *Backend) addWeightGradient(dLogits, hidden, dWeight kernels.Tensor, accumulate bool) error {
+func (b *Backend) addWeightGradient(m *kernels.MatMul, dWeight kernels.Tensor) error {
 	if dWeight.IsTransposed() {
-		return b.MatMul(&kernels.MatMul{A: hidden.Permute(1, 0), B: dLogits, Accumulate: accumulate}, kernels.MatMulOutputs{C: dWeight.Permute(1, 0)})
+		m.A, m.B, dWeight = m.B.Permute(1, 0), m.A.Permute(1, 0), dWeight.Permute(1, 0)
 	}
-	return b.MatMul(&kernels.MatMul{A: dLogits.Permute(1, 0), B: hidden, Accumulate: accumulate}, kernels.MatMulOutputs{C: dWeight})
+	return b.MatMul(m, kernels.MatMulOutputs{C: dWeight})
 }
 
 // zero writes zeros to a matrix of any strides.

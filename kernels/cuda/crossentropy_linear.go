@@ -130,7 +130,7 @@ func (l *linearCrossEntropy) weightOf(dtype kernels.DType) (kernels.Tensor, erro
 func (l *linearCrossEntropy) chunk(first, last int) error {
 	d, hidden := l.device, l.Hidden.Slice(0, first, last)
 	logits := l.logits.Slice(0, 0, last-first)
-	if err := d.MatMul(&kernels.MatMul{A: hidden, B: l.weight.Permute(1, 0)}, kernels.MatMulOutputs{C: logits}); err != nil {
+	if err := d.MatMul(&kernels.MatMul{A: hidden, B: l.weight.Permute(1, 0), Precision: l.Precision}, kernels.MatMulOutputs{C: logits}); err != nil {
 		return err
 	}
 	if err := l.loss.rows(logits, logits, l.Targets.Slice(0, first, last)); err != nil {
@@ -147,7 +147,7 @@ func (l *linearCrossEntropy) chunk(first, last int) error {
 	}
 	l.loss.args.losses = losses
 	if l.out.DHidden.IsSet() {
-		if err := d.MatMul(&kernels.MatMul{A: logits, B: l.weight}, kernels.MatMulOutputs{C: l.out.DHidden.Slice(0, first, last)}); err != nil {
+		if err := d.MatMul(&kernels.MatMul{A: logits, B: l.weight, Precision: l.Precision}, kernels.MatMulOutputs{C: l.out.DHidden.Slice(0, first, last)}); err != nil {
 			return err
 		}
 	}
@@ -155,7 +155,7 @@ func (l *linearCrossEntropy) chunk(first, last int) error {
 		return nil
 	}
 	// dWeight (+)= dLogitsᵀ·hidden, as its transpose where dWeight's columns are what is contiguous
-	m, c := &kernels.MatMul{A: logits.Permute(1, 0), B: hidden, Accumulate: first > 0}, l.dWeight
+	m, c := &kernels.MatMul{A: logits.Permute(1, 0), B: hidden, Accumulate: first > 0, Precision: l.Precision}, l.dWeight
 	if l.dWeight.IsTransposed() {
 		m.A, m.B, c = hidden.Permute(1, 0), logits, l.dWeight.Permute(1, 0)
 	}
