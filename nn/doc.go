@@ -29,6 +29,14 @@
 // in whatever order it is built. Layers of several graphs that are given the same Parameters share the values, not
 // copies of them: what one graph trains, the other evaluates.
 //
+// # Types and devices
+//
+// Parameters are float32, or float64 by the DType of a config. What layers compute is of their type, or by Compute of a model
+// bfloat16 or float16 beside parameters, sums and losses of float32; float16 needs a loss scale, which package train has. Products of
+// float32 may be less exact where the graph allows it, see [github.com/stheno-ml/stheno/ops.Mode.AllowPrecision]. A model computes
+// where its parameters are, see [Parameters.MoveTo]. With Recompute a block keeps nothing but its input for the gradients, and
+// computes the rest anew.
+//
 // # Prediction
 //
 // A [Decoder] runs a model one token after another, over the same Parameters, with a cache of what attention has seen, so

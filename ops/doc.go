@@ -13,7 +13,7 @@
 //	SoftmaxCrossEntropy       the loss, or LinearCrossEntropy, which never holds the logits
 //	HeldRows                  which rows of a sequence a rank holds that others share
 //	Whole                     a weight of which each of several ranks holds a part
-//	ModeOf                    whether dropout is active
+//	ModeOf                    whether dropout is active, and how exact products of float32 are
 //	OpenDevice, Record        a GPU, and a step that is launched as a whole
 //
 // Layers with parameters are in package nn, the training around them in package train.
