@@ -200,8 +200,8 @@ func (c training) compareWithTheHost(t *testing.T, d *ops.Device) {
 		precision kernels.Precision
 		bound     float64
 	}{
-		{"float32", tensor.Float32, kernels.PrecisionAuto, 1e-4}, {"TF32", tensor.Float32, kernels.PrecisionTF32, 1e-3},
-		{"bfloat16", ops.BFloat16, kernels.PrecisionAuto, 1e-2}, {"float16", ops.Float16, kernels.PrecisionAuto, 1e-3},
+		{"float32", tensor.Float32, kernels.PrecisionAuto, 1e-6}, {"TF32", tensor.Float32, kernels.PrecisionTF32, 2e-4},
+		{"bfloat16", ops.BFloat16, kernels.PrecisionAuto, 8e-4}, {"float16", ops.Float16, kernels.PrecisionAuto, 1.5e-4},
 	} {
 		c, compute, bound := c, way.compute, way.bound
 		name := way.name + ", " + name
