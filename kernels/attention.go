@@ -475,9 +475,10 @@ func (a *Attention) validateLens() error {
 }
 
 func (a *Attention) validatePlaces() error {
-	switch parts := len(a.parts()); {
-	case a.Places == nil:
+	if a.Places == nil {
 		return nil
+	}
+	switch parts := len(a.parts()); {
 	case len(a.Places) != parts:
 		return fmt.Errorf("places has %d entries, it needs one for each of the %d sequences", len(a.Places), parts)
 	case a.Score != nil || a.Mask != nil:

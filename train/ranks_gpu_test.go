@@ -45,6 +45,7 @@ type rankTraining struct {
 	Shard        bool
 	Weights      bool   // are shared out
 	Sequences    bool   // are shared, by a group that has a network of its own
+	Packed       bool   // sequences lie end to end
 	Folder       string // for checkpoints that all write and read, empty for none
 	Fault        string // what happens to rank 1 in its sixth step
 	Out          string // the folder for rankResults
@@ -95,6 +96,10 @@ func TestRank(t *testing.T) {
 	}
 	if c.Llama {
 		what = llama1B
+	}
+	if c.Packed {
+		what.rows, what.model.Context = 1, 320
+		what.packed = cuts(what.model.Context)
 	}
 	if c.BFloat16 {
 		what.model.Compute = ops.BFloat16
@@ -213,10 +218,12 @@ func TestRanksOnDevices(t *testing.T) {
 		"sequences":                  {Steps: 20, Sequences: true},
 		"sequences, weights":         {Steps: 20, Sequences: true, Weights: true},
 		"sequences, state, bfloat16": {Steps: 20, Sequences: true, Shard: true, BFloat16: true},
+		"packed":                     {Steps: 20, Packed: true},
+		"packed, state, bfloat16":    {Steps: 20, Packed: true, Shard: true, BFloat16: true},
 		"200 steps":                  {Steps: 200},
 	} {
 		t.Run(name, func(t *testing.T) {
-			alone := rankTraining{Steps: c.Steps, BFloat16: c.BFloat16, Accumulation: 2 * max(1, c.Accumulation)}
+			alone := rankTraining{Steps: c.Steps, BFloat16: c.BFloat16, Packed: c.Packed, Accumulation: 2 * max(1, c.Accumulation)}
 			if c.Sequences { // each step is a batch of both
 				alone.Accumulation = 1
 			}

@@ -40,11 +40,11 @@ var llama1B = training{rows: 4, model: nn.GPTConfig{Vocab: 32000, Context: 2048}
 	Compute: ops.BFloat16, Vocab: 32000, Context: 2048, Layers: 22, Heads: 32, KVHeads: 4, Dim: 2048, Hidden: 5632,
 }}
 
-// packedGPT is GPT-2-124M over documents of 256 to 1,024 tokens, in place of 32 rows.
-func packedGPT() training {
-	c := gpt(12, 12, 768, 1024, 32)
+// overDocuments is a training over documents of a quarter of a row to a whole one, end to end.
+func (c training) overDocuments() training {
+	most, total := c.model.Context, c.rows*c.model.Context
+	least := most / 4
 	c.packed = func(n int) []int {
-		const total, least, most = 32 * 1024, 256, 1024
 		random := rand.New(rand.NewPCG(9, uint64(n)))
 		ends := make([]int, total/least+1)
 		for i := range ends[1:] {
@@ -65,10 +65,11 @@ func BenchmarkStepOnTheDevice(b *testing.B) {
 		training
 	}{
 		{"GPT2-124M", gpt(12, 12, 768, 1024, 32)},
-		{"GPT2-124M-packed", packedGPT()},
+		{"GPT2-124M-packed", gpt(12, 12, 768, 1024, 32).overDocuments()},
 		{"GPT2-350M", gpt(24, 16, 1024, 1024, 16)},
 		{"Llama-1B", llama1B},
 		{"characters", characters},
+		{"characters-packed", characters.overDocuments()},
 		{"128k-tokens", gpt(12, 12, 768, 128<<10, 1)},
 	} {
 		b.Run(c.name, func(b *testing.B) { c.measure(b) })
