@@ -206,10 +206,10 @@ func (x *multiplication[T]) choose() {
 	x.packB = x.b.columnStep != 1 || x.rows > fewRows
 	transposedA := x.a.columnStep != 1 && x.rows > 1 && x.columns > 2*panel
 	x.copyA = transposedA && !(x.a.rowStep == 1 && x.a.columnStep*size <= nearBytes)
-	x.cut = cut{depth: sliceDepth, strip: stripRows, copied: stripRows}
+	x.cut = cut{depth: sliceBytes / size, strip: stripRows, copied: stripRows}
 	if transposedA {
 		// Slices less deep, for each column of A lies on lines of its own, and wide blocks, for A is copied for each.
-		x.cut.depth, x.cut.copied = sliceDepth/3, 8*stripRows
+		x.cut.depth, x.cut.copied = transposedDepth, 8*stripRows
 	}
 	least, most := 4*panel, blockBytes/size/x.cut.depth
 	if !x.packB {
@@ -263,8 +263,10 @@ const (
 	// nearBlockBytes is how much of B stays in the second-level cache over all its slices: more of it is read slice by slice, by as many rows
 	// as a run has.
 	nearBlockBytes = 1 << 20
-	// sliceDepth is how deep the sums in registers go: deep enough to hide that C is loaded and stored once a slice.
-	sliceDepth = 384
+	// sliceBytes is how deep the sums in registers go, for C is loaded and stored once a slice: a block of B has four panels then.
+	sliceBytes = 4608
+	// transposedDepth is how deep they go where A is copied.
+	transposedDepth = 128
 	// nearBytes is how far apart the columns of a transposed A may lie to be read there, as they would lie when copied.
 	nearBytes = 768
 	// stripRows is the number of rows that go against a block of B at once: whole blocks of every vector kernel, and
@@ -365,9 +367,10 @@ func (x *multiplication[T]) grid(threads int) grid {
 
 // rectangles cuts C into rectangles for more than two threads: it sets the width of a block and returns the number of bands.
 func (x *multiplication[T]) rectangles(threads int) (bands int) {
-	cost := rectangleCost{ofA: 12, ofB: 12}
+	// A is read where it lies while sums are under way, but B is packed before, by those who help others twice.
+	cost := rectangleCost{ofA: 2, ofB: 40}
 	if x.copyA {
-		cost.ofA = 28
+		cost = rectangleCost{ofA: 28, ofB: 12}
 	}
 	bands, x.cut.width = cost.rectangles(threads, x.items, x.rows, x.columns, simd.GemmRows(), quad[T](), x.cut.width)
 	return bands
@@ -377,14 +380,24 @@ func (x *multiplication[T]) rectangles(threads int) (bands int) {
 type rectangleCost struct{ ofA, ofB int }
 
 // rectangles cuts items of rows × columns into bands and blocks, of whole units but for the last and no wider than widest, of all ways in
-// that one in which the busiest thread has the least to do.
+// that one in which the busiest thread has the least to do. It leaves out numbers of them that give the same heights or widths again: all
+// divisions would take as long as a small product.
 func (c rectangleCost) rectangles(threads, items, rows, columns, rowUnit, columnUnit, widest int) (bands, width int) {
-	best := math.MaxInt
-	for n := 1; n <= min(threads, ceilDiv(rows, rowUnit)); n++ {
-		height, fewest := roundUp(ceilDiv(rows, n), rowUnit), ceilDiv(columns, widest)
-		for blocks := fewest; blocks <= max(fewest, 2*threads); blocks++ {
-			w := roundUp(ceilDiv(columns, blocks), columnUnit)
-			tasks := ceilDiv(rows, height) * ceilDiv(columns, w) * items
+	best, fewest, before := math.MaxInt, ceilDiv(columns, widest), 0
+	for blocks := fewest; blocks <= max(fewest, 2*threads); blocks++ {
+		w := roundUp(ceilDiv(columns, blocks), columnUnit)
+		if w == before {
+			continue
+		}
+		before = w
+		across, last := items*ceilDiv(columns, w), 0
+		for n := 1; n <= min(threads, ceilDiv(rows, rowUnit)); n++ {
+			height := roundUp(ceilDiv(rows, n), rowUnit)
+			if height == last {
+				continue
+			}
+			last = height
+			tasks := ceilDiv(rows, height) * across
 			if cost := ceilDiv(tasks, threads) * (height*w + c.ofB*w + c.ofA*height); cost < best {
 				best, bands, width = cost, n, w
 			}

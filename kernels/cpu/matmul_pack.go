@@ -88,7 +88,7 @@ func copyTile[T kernels.Float](rows, columns int, dst *T, dstStride int, src *T,
 	}
 }
 
-// ones is as many ones as a slice is deep.
+// ones is ones for the rows of a copy.
 func ones[T kernels.Float]() []T {
 	if kernels.DTypeOf[T]() == kernels.F32 {
 		return any(ones32[:]).([]T)
@@ -96,8 +96,8 @@ func ones[T kernels.Float]() []T {
 	return any(ones64[:]).([]T)
 }
 
-var ones32, ones64 = func() (single [sliceDepth]float32, double [sliceDepth]float64) {
-	for i := range sliceDepth {
+var ones32, ones64 = func() (single [384]float32, double [384]float64) {
+	for i := range single {
 		single[i], double[i] = 1, 1
 	}
 	return single, double
