@@ -246,10 +246,13 @@ func (m *MultiHeadAttention) forward(x *gorgonia.Node, in AttentionInputs, withW
 	if err != nil {
 		return nil, nil, err
 	}
-	if m.qkv == nil {
+	qkv, err := m.together(x, in.cache, o)
+	switch {
+	case err != nil:
+	case qkv == nil:
 		out, weights, err = m.attendApart(x, in, o, withWeights)
-	} else {
-		out, weights, err = m.attendPacked(x, in.cache, o, withWeights)
+	default:
+		out, weights, err = m.attendPacked(qkv, in.cache, o, withWeights)
 	}
 	if err != nil {
 		return nil, nil, err
@@ -312,12 +315,41 @@ func (m *MultiHeadAttention) options(x *gorgonia.Node, in AttentionInputs) (o op
 	return o, err
 }
 
-// attendPacked is attention over the output of one projection, (B, S, Heads·HeadDim).
-func (m *MultiHeadAttention) attendPacked(x *gorgonia.Node, cache *ops.KVCache, o ops.AttentionOptions, withWeights bool) (out, weights *gorgonia.Node, err error) {
-	qkv, err := m.qkv.Forward(x)
-	if err != nil {
-		return nil, nil, err
+// together gives queries, keys and values side by side, (B, S, (Heads+2·KVHeads)·HeadDim), as one layer makes them, or three plain ones that
+// nothing but RoPE follows. It gives nil where they need to stay apart.
+func (m *MultiHeadAttention) together(x *gorgonia.Node, cache *ops.KVCache, o ops.AttentionOptions) (*gorgonia.Node, error) {
+	if m.qkv != nil {
+		return m.qkv.Forward(x)
 	}
+	if m.c.Cross || m.qnorm != nil {
+		return nil, nil
+	}
+	weights, biases, err := plainLinears(x, []Layer{m.q, m.k, m.v})
+	if weights == nil {
+		return nil, err
+	}
+	qkv, err := ops.LinearsSideBySide(x, weights, biases)
+	if rope := m.rope(cache, o); err == nil && rope != nil {
+		qkv, err = ops.RoPEQKV(qkv, m.c.Heads, m.c.KVHeads, *rope)
+	}
+	return qkv, err
+}
+
+// rope is how a call turns queries and keys, nil for not.
+func (m *MultiHeadAttention) rope(cache *ops.KVCache, o ops.AttentionOptions) *ops.RoPEOptions {
+	if m.c.RoPE == nil {
+		return nil
+	}
+	rope := *m.c.RoPE
+	rope.Cache = cache
+	if o.Ranks != nil {
+		rope.Ranks = o.Ranks
+	}
+	return &rope
+}
+
+// attendPacked is attention over queries, keys and values that lie side by side; the result is (B, S, Heads·HeadDim).
+func (m *MultiHeadAttention) attendPacked(qkv *gorgonia.Node, cache *ops.KVCache, o ops.AttentionOptions, withWeights bool) (out, weights *gorgonia.Node, err error) {
 	if cache != nil {
 		out, err = ops.CachedAttentionQKV(qkv, m.c.Heads, m.c.KVHeads, cache, o)
 		return out, nil, err
@@ -333,21 +365,11 @@ func (m *MultiHeadAttention) attendPacked(x *gorgonia.Node, cache *ops.KVCache, 
 
 // attendApart is attention with a projection each for queries, keys and values, (B, S, Heads·HeadDim).
 func (m *MultiHeadAttention) attendApart(x *gorgonia.Node, in AttentionInputs, o ops.AttentionOptions, withWeights bool) (out, weights *gorgonia.Node, err error) {
-	rope := m.c.RoPE
 	qkv, err := m.project(x, in.Context)
 	if err != nil {
 		return nil, nil, err
 	}
-	if rope != nil && o.Ranks != nil {
-		shared := *rope
-		shared.Ranks = o.Ranks
-		rope = &shared
-	}
-	if rope != nil && in.cache != nil {
-		following := *rope
-		following.Cache = in.cache
-		rope = &following
-	}
+	rope := m.rope(in.cache, o)
 	q, err := m.heads(qkv[0], m.c.Heads, m.qnorm, rope)
 	if err != nil {
 		return nil, nil, err

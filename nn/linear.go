@@ -83,20 +83,14 @@ func plainLinear(l Layer) *Linear {
 
 // forwardAll is what layers make of one x, together where they are plain.
 func forwardAll(x *gorgonia.Node, layers ...Layer) (gorgonia.Nodes, error) {
-	var weights, biases, out gorgonia.Nodes
-	for _, l := range layers {
-		linear := plainLinear(l)
-		if linear == nil {
-			break
-		}
-		if err := linear.input("x", x, linear.c.In); err != nil {
-			return nil, err
-		}
-		weights, biases = append(weights, linear.weight), append(biases, linear.bias)
+	weights, biases, err := plainLinears(x, layers)
+	if err != nil {
+		return nil, err
 	}
-	if len(weights) == len(layers) {
+	if weights != nil {
 		return ops.Linears(x, weights, biases)
 	}
+	var out gorgonia.Nodes
 	for _, l := range layers {
 		y, err := l.Forward(x)
 		if err != nil {
@@ -105,4 +99,19 @@ func forwardAll(x *gorgonia.Node, layers ...Layer) (gorgonia.Nodes, error) {
 		out = append(out, y)
 	}
 	return out, nil
+}
+
+// plainLinears are the weights and biases of layers of one x, if all are plain.
+func plainLinears(x *gorgonia.Node, layers []Layer) (weights, biases gorgonia.Nodes, err error) {
+	for _, l := range layers {
+		linear := plainLinear(l)
+		if linear == nil {
+			return nil, nil, nil
+		}
+		if err := linear.input("x", x, linear.c.In); err != nil {
+			return nil, nil, err
+		}
+		weights, biases = append(weights, linear.weight), append(biases, linear.bias)
+	}
+	return weights, biases, nil
 }

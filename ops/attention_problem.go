@@ -56,9 +56,8 @@ func newAttention(name string, o AttentionOptions, main ...input) (*attention, e
 
 // newAttentionQKV describes a call over the output of one projection.
 func newAttentionQKV(name string, qkv *gorgonia.Node, heads, kvHeads int, o AttentionOptions) (*attention, error) {
-	const most = 1 << 20 // so that no product of sizes overflows
-	if heads < 1 || kvHeads < 1 || heads > most || kvHeads > most {
-		return nil, fmt.Errorf("%s: heads is %d and kvHeads is %d, each needs to be from 1 to %d", name, heads, kvHeads, most)
+	if err := checkHeads(heads, kvHeads); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	o.Layout = BSHD
 	a, err := newAttention(name, o, input{name: "qkv", node: qkv})
@@ -67,6 +66,15 @@ func newAttentionQKV(name string, qkv *gorgonia.Node, heads, kvHeads int, o Atte
 	}
 	a.heads, a.kvHeads = heads, kvHeads
 	return a, nil
+}
+
+// checkHeads checks how many heads are said to lie in the last axis of a projection.
+func checkHeads(heads, kvHeads int) error {
+	const most = 1 << 20 // so that no product of sizes overflows
+	if heads < 1 || kvHeads < 1 || heads > most || kvHeads > most {
+		return fmt.Errorf("heads is %d and kvHeads is %d, each needs to be from 1 to %d", heads, kvHeads, most)
+	}
+	return nil
 }
 
 func describeAttention(o AttentionOptions, main []input) (*attention, error) {
@@ -159,15 +167,28 @@ func (a *attention) check(in []kernels.Tensor) (*kernels.Attention, error) {
 
 // checkAxes checks the number of axes of q, k, v or qkv.
 func (a *attention) checkAxes(name string, shape []int) error {
-	axes := layoutAxes[a.layout]
 	if a.heads > 0 {
-		axes = append(slices.Clone(axes[:len(axes)-2]), "(heads + 2·kvHeads) · head size")
+		return checkQKV(name, shape, a.layout, a.heads, a.kvHeads)
 	}
+	return checkAxes(name, shape, layoutAxes[a.layout])
+}
+
+func checkAxes(name string, shape []int, axes []string) error {
 	if len(shape) != len(axes) {
 		return fmt.Errorf("%s has shape %v, it needs %d axes: %q", name, shape, len(axes), axes)
 	}
-	if width := shape[len(axes)-1]; a.heads > 0 && width%(a.heads+2*a.kvHeads) != 0 {
-		return fmt.Errorf("%s has %d columns, they need to be a multiple of heads + 2·kvHeads = %d", name, width, a.heads+2*a.kvHeads)
+	return nil
+}
+
+// checkQKV checks the shape of the output of one projection.
+func checkQKV(name string, shape []int, layout Layout, heads, kvHeads int) error {
+	axes := layoutAxes[layout]
+	axes = append(slices.Clone(axes[:len(axes)-2]), "(heads + 2·kvHeads) · head size")
+	if err := checkAxes(name, shape, axes); err != nil {
+		return err
+	}
+	if width := shape[len(axes)-1]; width%(heads+2*kvHeads) != 0 {
+		return fmt.Errorf("%s has %d columns, they need to be a multiple of heads + 2·kvHeads = %d", name, width, heads+2*kvHeads)
 	}
 	return nil
 }

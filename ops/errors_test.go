@@ -86,6 +86,9 @@ func TestBuildErrors(t *testing.T) {
 		{of(ops.RoPE(f32("x", 2, 3, 4, 6), ops.RoPEOptions{Base: -1})), "RoPE: base is -1, it needs to be positive, or 0 for 10000"},
 		{of(ops.RoPE(f32("x", 2, 3, 4, 6), ops.RoPEOptions{Scaling: -1})), "RoPE: position scale is -1, it needs to be positive, or 0 for 1"},
 		{of(ops.RoPE(f32("x", 2, 3, 4, 6), ops.RoPEOptions{Layout: 2})), "RoPE: layout is 2, it needs to be BHSD or BSHD"},
+		{of(ops.RoPEQKV(f32("qkv", 2, 3, 4, 8), 2, 1, ops.RoPEOptions{})), `RoPEQKV: qkv has shape [2 3 4 8], it needs 3 axes: ["batch" "length" "(heads + 2·kvHeads) · head size"]`},
+		{of(ops.RoPEQKV(f32("qkv", 2, 3, 10), 2, 1, ops.RoPEOptions{})), "RoPEQKV: qkv has 10 columns, they need to be a multiple of heads + 2·kvHeads = 4"},
+		{of(ops.RoPEQKV(f32("qkv", 2, 3, 8), 0, 1, ops.RoPEOptions{})), "RoPEQKV: heads is 0 and kvHeads is 1, each needs to be from 1 to 1048576"},
 
 		{of(ops.SoftmaxCrossEntropy(f32("z", 3), index("t", 3), ops.CrossEntropyOptions{})), "SoftmaxCrossEntropy: logits has shape [3], it needs at least two axes (..., classes)"},
 		{of(ops.SoftmaxCrossEntropy(f32("z", 2, 3, 5), index("t", 6), ops.CrossEntropyOptions{})), "SoftmaxCrossEntropy: targets has shape [6], it needs one target for each row of logits: [2 3]"},

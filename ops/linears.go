@@ -13,7 +13,16 @@ import (
 // give, and their gradients, of which that of x is summed where it is computed. x is (..., in), a weight is (in, out) with a bias of
 // (out), and each result is (..., out). biases may be nil, and so may each of them.
 func Linears(x *gorgonia.Node, weights, biases gorgonia.Nodes) (gorgonia.Nodes, error) {
-	const name = "Linears"
+	return newLinears("Linears", &linears{}, x, weights, biases)
+}
+
+// LinearsSideBySide is [Linears] whose results are one, (..., sum of all outs), in which they lie side by side, as [FlashAttentionQKV]
+// takes queries, keys and values. Nothing is copied for that, nor for the gradients.
+func LinearsSideBySide(x *gorgonia.Node, weights, biases gorgonia.Nodes) (*gorgonia.Node, error) {
+	return one(newLinears("LinearsSideBySide", &linears{sideBySide: true}, x, weights, biases))
+}
+
+func newLinears(name string, k *linears, x *gorgonia.Node, weights, biases gorgonia.Nodes) (gorgonia.Nodes, error) {
 	switch {
 	case len(weights) == 0:
 		return nil, fmt.Errorf("%s: there are no weights, it needs at least one", name)
@@ -29,12 +38,13 @@ func Linears(x *gorgonia.Node, weights, biases gorgonia.Nodes) (gorgonia.Nodes, 
 		inputs = append(inputs, input{name: fmt.Sprintf("weights[%d]", i), node: w, form: weightForm(x, w), roundsTo: floatOf(x)},
 			input{name: fmt.Sprintf("biases[%d]", i), node: bias, form: denseForm, optional: true, unread: true})
 	}
-	return applyAll(name, &linears{}, inputs...)
+	return applyAll(name, k, inputs...)
 }
 
 type linears struct {
-	weights joinedWeights
-	dz      kernels.Tensor // the gradients of the outputs, side by side
+	sideBySide bool // there is one output
+	weights    joinedWeights
+	dz         kernels.Tensor // the gradients of the outputs, side by side
 }
 
 // layers are the weights and the biases among the inputs.
@@ -55,6 +65,9 @@ func (k *linears) outputs(in []kernels.Tensor) ([]kernels.Tensor, error) {
 		list = append(list, kernels.Contiguous(nil, in[0].DType, withLastAxis(in[0].Shape, w.Shape[1])...))
 	}
 	k.weights.joins = in[0].DType != in[0].DType.Wide()
+	if k.sideBySide {
+		return described(in[0].DType, withLastAxis(in[0].Shape, columnsOf(weights))...), nil
+	}
 	return list, nil
 }
 
@@ -62,11 +75,29 @@ func (k *linears) source() source { return k.weights.source() }
 
 func (k *linears) forward(r *run, in, out []kernels.Tensor) error {
 	weights, biases := k.layers(in)
-	weights, err := k.weights.in(r, in[0].DType, r.wants(0), weights)
+	weights, all, err := k.weights.in(r, in[0].DType, r.wants(0), weights)
+	if k.sideBySide && all.IsSet() && !slices.ContainsFunc(biases, kernels.Tensor.IsSet) && err == nil {
+		return r.MatMul(&kernels.MatMul{A: asMatrix(in[0]), B: all}, kernels.MatMulOutputs{C: asMatrix(out[0])})
+	}
+	out = k.each(out, weights)
 	for i := 0; i < len(weights) && err == nil; i++ {
-		err = r.MatMul(&kernels.MatMul{A: asMatrix(in[0]), B: weights[i], Bias: biases[i]}, kernels.MatMulOutputs{C: asMatrix(out[i])})
+		err = r.MatMul(&kernels.MatMul{A: asMatrix(in[0]), B: weights[i], Bias: biases[i]}, kernels.MatMulOutputs{C: out[i]})
 	}
 	return err
+}
+
+// each gives the outputs, or their gradients, of each layer as matrices. One that nothing uses stays as it is.
+func (k *linears) each(out, weights []kernels.Tensor) []kernels.Tensor {
+	if k.sideBySide {
+		return sideBySide(asMatrix(out[0]), weights)
+	}
+	list := slices.Clone(out)
+	for i, t := range list {
+		if t.IsSet() {
+			list[i] = asMatrix(t)
+		}
+	}
+	return list
 }
 
 // backward computes, with dy of each layer,
@@ -75,36 +106,45 @@ func (k *linears) forward(r *run, in, out []kernels.Tensor) error {
 func (k *linears) backward(r *run, in, dOut, d []kernels.Tensor) error {
 	weights, _ := k.layers(in)
 	dWeights, dBiases := k.layers(d)
-	x := asMatrix(in[0])
-	for i := range weights {
-		if !dOut[i].IsSet() { // nothing uses the layer
+	x, each := asMatrix(in[0]), k.each(dOut, weights)
+	for i, dy := range each {
+		if !dy.IsSet() { // nothing uses the layer
 			if err := errors.Join(zeroed(r, dWeights[i]), zeroed(r, dBiases[i])); err != nil {
 				return err
 			}
 			continue
 		}
-		if err := k.ofLayer(r, x, asMatrix(dOut[i]), dWeights[i], dBiases[i]); err != nil {
+		if err := k.ofLayer(r, x, dy, dWeights[i], dBiases[i]); err != nil {
 			return err
 		}
 	}
 	if !d[0].IsSet() {
 		return nil
 	}
-	dy, err := k.weights.gradients(r, &k.dz, x.DType, x.Shape[0], weights)
-	for i := 0; i < len(dy) && err == nil; i++ {
-		switch {
-		case !dOut[i].IsSet():
-			err = zeroed(r, dy[i])
-		case k.weights.joins:
-			err = r.Copy(dy[i], asMatrix(dOut[i]))
-		default:
-			dy[i] = asMatrix(dOut[i])
+	var all kernels.Tensor
+	switch {
+	case k.sideBySide:
+		all = asMatrix(dOut[0])
+	case k.weights.joins:
+		var err error
+		if all, err = k.join(r, x, each, weights); err != nil {
+			return err
 		}
 	}
-	if err != nil {
-		return err
+	return k.weights.dx(r, all, each, weights, asMatrix(d[0]))
+}
+
+// join copies the gradients of the outputs to lie side by side.
+func (k *linears) join(r *run, x kernels.Tensor, each, weights []kernels.Tensor) (kernels.Tensor, error) {
+	parts, err := k.weights.gradients(r, &k.dz, x.DType, x.Shape[0], weights)
+	for i := 0; i < len(parts) && err == nil; i++ {
+		if each[i].IsSet() {
+			err = r.Copy(parts[i], each[i])
+		} else {
+			err = zeroed(r, parts[i])
+		}
 	}
-	return k.weights.dx(r, k.dz, dy, weights, asMatrix(d[0]))
+	return k.dz, err
 }
 
 // ofLayer computes the gradients of a layer's parameters that are wanted.
@@ -143,26 +183,27 @@ func (w *joinedWeights) source() source {
 	return fromInputs
 }
 
-// in gives the weights in the type of the input, and keeps copies for the backward run if that is asked for.
-func (w *joinedWeights) in(r *run, dtype kernels.DType, keep bool, weights []kernels.Tensor) ([]kernels.Tensor, error) {
+// in gives the weights in the type of the input, and all of them as one where they lie side by side. It keeps copies for the backward run
+// if that is asked for.
+func (w *joinedWeights) in(r *run, dtype kernels.DType, keep bool, weights []kernels.Tensor) (each []kernels.Tensor, all kernels.Tensor, err error) {
 	other := func(t kernels.Tensor) bool { return t.DType != dtype }
 	keep = keep && !r.gathersAnew()
 	w.kept = keep
 	if !w.joins || !keep && !slices.ContainsFunc(weights, other) {
-		return weights, nil
+		return weights, all, nil
 	}
 	lend := r.scratch
 	if keep {
-		var err error
 		if w.all, err = r.rounded(dtype, weights...); err != nil {
-			return nil, err
+			return nil, all, err
 		}
 		if w.all.IsSet() {
-			return sideBySide(w.all, weights), nil
+			return sideBySide(w.all, weights), w.all, nil
 		}
 		lend = r.keep
 	}
-	return w.join(r, lend, dtype, weights)
+	each, err = w.join(r, lend, dtype, weights)
+	return each, w.all, err
 }
 
 // join copies the weights to lie side by side.

@@ -76,6 +76,68 @@ func TestLinears(t *testing.T) {
 	testOp(t, cases)
 }
 
+// biasesOf are biases, or nil for none.
+func biasesOf(in []*gorgonia.Node) gorgonia.Nodes {
+	if len(in) == 0 {
+		return nil
+	}
+	return in
+}
+
+// Three layers whose results lie side by side.
+func TestLinearsSideBySide(t *testing.T) {
+	var cases []opCase
+	for _, shape := range [][]int{{5}, {1, 7}, {2, 17, 33}} {
+		for _, bias := range []bool{true, false} {
+			columns, in := []int{6, 1, 19}, shape[len(shape)-1]
+			list := []opInput{floats("x", shape...)}
+			for _, kind := range []string{"w", "b"} {
+				for i, n := range columns {
+					if kind == "w" {
+						list = append(list, floats(fmt.Sprint(kind, i), in, n))
+					} else if bias {
+						list = append(list, floats(fmt.Sprint(kind, i), n))
+					}
+				}
+			}
+			cases = append(cases, opCase{
+				options: "LinearsSideBySide", in: list,
+				apply: func(in []*gorgonia.Node) (*gorgonia.Node, error) {
+					return ops.LinearsSideBySide(in[0], gorgonia.Nodes(in[1:4]), biasesOf(in[4:]))
+				},
+				want: func(in []kernels.Tensor, dOut []float64) ([]float64, [][]float64) {
+					rows, width := in[0].Elements()/in[1].Shape[0], 6+1+19
+					out, d, from := make([]float64, rows*width), make([][]float64, len(in)), 0
+					for i, n := range columns {
+						layer := []kernels.Tensor{in[0], in[1+i]}
+						if bias {
+							layer = append(layer, in[4+i])
+						}
+						dy := ordered(kernels.Of(dOut, rows, width).Slice(1, from, from+n))
+						y, dLayer := linearByReference(kernels.NoActivation, layer, dy)
+						for row := range rows {
+							copy(out[row*width+from:][:n], y[row*n:])
+						}
+						if d[0] == nil {
+							d[0] = make([]float64, len(dLayer[0]))
+						}
+						for j, x := range dLayer[0] {
+							d[0][j] += x
+						}
+						d[1+i] = dLayer[1]
+						if bias {
+							d[4+i] = dLayer[2]
+						}
+						from += n
+					}
+					return out, d
+				},
+			})
+		}
+	}
+	testOp(t, cases)
+}
+
 func TestSwiGLUMLP(t *testing.T) {
 	var cases []opCase
 	for _, c := range []struct {

@@ -33,44 +33,71 @@ type RoPEOptions struct {
 // RoPE rotates pairs of dimensions of each head by an angle that grows with the position, so that a product of a query
 // and a key depends on their distance. [kernels.RoPE] has the equations.
 func RoPE(x *gorgonia.Node, o RoPEOptions) (*gorgonia.Node, error) {
-	k := &rope{
-		layout: o.Layout, offset: o.Offset, cache: o.Cache, share: shareOf(o.Ranks),
-		o: kernels.RoPE{
-			Offset: o.Offset, Base: o.Base, PositionScale: o.Scaling, RotaryDim: o.RotaryDim,
-			Divisors: slices.Clone(o.Divisors), Amplitude: o.Amplitude,
-		},
+	return applyRoPE("RoPE", &rope{layout: o.Layout}, input{name: "x", node: x, unread: true}, o)
+}
+
+// RoPEQKV is [RoPE] of the queries and keys of a projection: qkv is (B, S, (heads+2·kvHeads)·D), as [FlashAttentionQKV] takes it, and the result
+// is like it, with the values as they are. For packed sequences both are (total, (heads+2·kvHeads)·D), and Positions (1, total). Layout is not
+// looked at.
+func RoPEQKV(qkv *gorgonia.Node, heads, kvHeads int, o RoPEOptions) (*gorgonia.Node, error) {
+	const name = "RoPEQKV"
+	if err := checkHeads(heads, kvHeads); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return applyRoPE(name, &rope{layout: BSHD, heads: heads, kvHeads: kvHeads}, input{name: "qkv", node: qkv, unread: true}, o)
+}
+
+func applyRoPE(name string, k *rope, x input, o RoPEOptions) (*gorgonia.Node, error) {
+	k.offset, k.cache, k.share = o.Offset, o.Cache, shareOf(o.Ranks)
+	k.o = kernels.RoPE{
+		Offset: o.Offset, Base: o.Base, PositionScale: o.Scaling, RotaryDim: o.RotaryDim,
+		Divisors: slices.Clone(o.Divisors), Amplitude: o.Amplitude,
 	}
 	if o.Interleaved {
 		k.o.Pairing = kernels.Interleaved
 	}
-	return apply("RoPE", k, input{name: "x", node: x, unread: true},
-		input{name: "positions", node: o.Positions, form: indexForm, optional: true})
+	return apply(name, k, x, input{name: "positions", node: o.Positions, form: indexForm, optional: true})
 }
 
 type rope struct {
 	stateless
-	layout Layout
-	offset int
-	cache  *KVCache
-	share  *share
-	o      kernels.RoPE // its offset is that of the last forward run, so that the backward run after it has the same
+	layout         Layout
+	heads, kvHeads int // of RoPEQKV, whose heads lie in the last axis; 0 otherwise
+	offset         int
+	cache          *KVCache
+	share          *share
+	o              kernels.RoPE // its offset is that of the last forward run, so that the backward run after it has the same
 }
 
 func (k *rope) outputs(in []kernels.Tensor) ([]kernels.Tensor, error) {
 	if k.layout != BHSD && k.layout != BSHD {
 		return nil, fmt.Errorf("layout is %d, it needs to be BHSD or BSHD", k.layout)
 	}
-	if axes := layoutAxes[k.layout]; len(in[0].Shape) != len(axes) {
-		return nil, fmt.Errorf("x has shape %v, it needs %d axes: %q", in[0].Shape, len(axes), axes)
+	if err := k.checkAxes(in[0].Shape); err != nil {
+		return nil, err
 	}
 	if k.share != nil && (k.cache != nil || in[1].IsSet()) {
 		return nil, errors.New("positions or a cache are given with Ranks, which says where rows are too")
 	}
-	x := k.view(in[0])
-	if err := k.share.check("x", x.Shape[2]); err != nil {
+	x, name := k.view(in[0]), "x"
+	if k.heads > 0 {
+		name = "qkv"
+	}
+	if err := k.share.check(name, x.Shape[2]); err != nil {
 		return nil, err
 	}
-	return alike(in[0]), k.problem(in).Validate(x, "x")
+	return alike(in[0]), k.problem(in).Validate(x, name)
+}
+
+func (k *rope) checkAxes(shape []int) error {
+	layout := k.layout
+	if k.heads == 0 {
+		return checkAxes("x", shape, layoutAxes[layout])
+	}
+	if len(shape) == len(layoutAxes[packed])-1 {
+		layout = packed
+	}
+	return checkQKV("qkv", shape, layout, k.heads, k.kvHeads)
 }
 
 func (k *rope) problem(in []kernels.Tensor) *kernels.RoPE {
@@ -79,15 +106,45 @@ func (k *rope) problem(in []kernels.Tensor) *kernels.RoPE {
 	return &r
 }
 
-// view is x as (B, H, S, D).
+// view is what is turned of x as (B, H, S, D): all of it, or the queries and keys.
 func (k *rope) view(t kernels.Tensor) kernels.Tensor {
+	if k.heads > 0 {
+		t, _ = k.split(t)
+	}
 	if k.layout == BSHD {
 		return t.Permute(0, 2, 1, 3)
 	}
 	return t
 }
 
+// split views qkv as the heads that are turned, (B, S, H, D), and the others' columns.
+func (k *rope) split(t kernels.Tensor) (turned, others kernels.Tensor) {
+	if len(t.Shape) == 2 { // packed sequences
+		t.Shape, t.Strides = append([]int{1}, t.Shape...), append([]int{t.Shape[0] * t.Strides[0]}, t.Strides...)
+	}
+	const last = 2
+	columns := t.Shape[last]
+	d := columns / (k.heads + 2*k.kvHeads)
+	values := (k.heads + k.kvHeads) * d
+	return t.Slice(last, 0, values).Unflatten(last, d), t.Slice(last, values, columns)
+}
+
+// withOthers copies the values of qkv, which are not turned, unless turning the others failed.
+func (k *rope) withOthers(r *run, from, to kernels.Tensor, err error) error {
+	if err != nil || k.heads == 0 {
+		return err
+	}
+	_, source := k.split(from)
+	_, values := k.split(to)
+	return r.Copy(values, source)
+}
+
 func (k *rope) forward(r *run, in, out []kernels.Tensor) error {
+	return k.withOthers(r, in[0], out[0], k.turn(r, in, out))
+}
+
+// turn turns rows by where they are in this run.
+func (k *rope) turn(r *run, in, out []kernels.Tensor) error {
 	if k.cache == nil {
 		return k.each(in, k.view(in[0]), k.view(out[0]), r.RoPEForward)
 	}
@@ -114,7 +171,7 @@ func (k *rope) forward(r *run, in, out []kernels.Tensor) error {
 }
 
 func (k *rope) backward(r *run, in, dOut, d []kernels.Tensor) error {
-	return k.each(in, k.view(dOut[0]), k.view(d[0]), r.RoPEBackward)
+	return k.withOthers(r, dOut[0], d[0], k.each(in, k.view(dOut[0]), k.view(d[0]), r.RoPEBackward))
 }
 
 // each turns the rows that follow each other.

@@ -59,3 +59,39 @@ func TestRoPE(t *testing.T) {
 	}
 	testOp(t, cases)
 }
+
+// Queries and keys of a projection are turned, and values stay.
+func TestRoPEQKV(t *testing.T) {
+	const batch, length, heads, kvHeads, d = 2, 5, 4, 2, 6
+	var cases []opCase
+	for _, o := range []ops.RoPEOptions{{}, {Interleaved: true, Offset: 7}, {RotaryDim: 2}} {
+		for _, shape := range [][]int{{batch, length, (heads + 2*kvHeads) * d}, {batch * length, (heads + 2*kvHeads) * d}} {
+			items, rows := batch, length
+			if len(shape) == 2 {
+				items, rows = 1, batch*length
+			}
+			r := &kernels.RoPE{Offset: o.Offset, RotaryDim: o.RotaryDim}
+			if o.Interleaved {
+				r.Pairing = kernels.Interleaved
+			}
+			rotated := func(x []float64, rotate func(*kernels.RoPE, kernels.Tensor) []float64) []float64 {
+				const turned = heads + kvHeads
+				all := kernels.Of(x, items, rows, heads+2*kvHeads, d)
+				y := rotate(r, all.Permute(0, 2, 1, 3).Slice(1, 0, turned))
+				out := ordered(all)
+				for i, v := range ordered(kernels.Of(y, items, turned, rows, d).Permute(0, 2, 1, 3)) {
+					out[i/(turned*d)*(heads+2*kvHeads)*d+i%(turned*d)] = v
+				}
+				return out
+			}
+			cases = append(cases, opCase{
+				options: fmt.Sprintf("RoPEQKV with %+v", o), in: []opInput{floats("qkv", shape...)},
+				apply: func(in []*gorgonia.Node) (*gorgonia.Node, error) { return ops.RoPEQKV(in[0], heads, kvHeads, o) },
+				want: func(in []kernels.Tensor, dOut []float64) ([]float64, [][]float64) {
+					return rotated(float64sOf(in[0]), reference.RoPE), [][]float64{rotated(dOut, reference.RoPEGrad)}
+				},
+			})
+		}
+	}
+	testOp(t, cases)
+}
