@@ -51,8 +51,8 @@ type AttentionOptions struct {
 	// Ranks shares the sequence out over several processes, each with a device of its own: for sequences longer than one device holds.
 	// Each gives the rows of q, k and v that it holds, an early and a late part of the sequence (see [HeldRows]), and gets those rows of
 	// the result. q and k are of one length; QLens and KVLens are equal and those of the whole, on all ranks alike. All ranks run the
-	// same graph. Bias, Score, Mask and KVLengths cannot be had, nor on a GPU Dropout and ALiBi. A [distributed.Group] is a Ranks; a
-	// nil one, or of one rank, is a process alone. Package ring says how it is done.
+	// same graph. Bias, Score, Mask and KVLengths cannot be had. A [distributed.Group] is a Ranks; a nil one, or of one
+	// rank, is a process alone. Package ring says how it is done.
 	//
 	// [distributed.Group]: https://pkg.go.dev/github.com/stheno-ml/stheno/train/distributed#Group
 	Ranks kernels.Ranks

@@ -50,8 +50,8 @@ func OpenDevice(index int) (*Device, error) {
 	return d.(*Device), nil
 }
 
-// OnCompile has a function called with a line for people when a GPU's kernel for a user's score or mask is compiled, which takes
-// seconds the first time, and when that is done, until stop is called. It is called on the goroutine that needs the kernel.
+// OnCompile has a function called with a line for people when a GPU's kernel for a user's score or mask, or for dropout or slopes that ranks
+// share, is compiled, which takes seconds the first time, and when that is done, until stop is called. It is called on the goroutine that needs the kernel.
 func OnCompile(tell func(line string)) (stop func()) { return cuda.OnCompile(tell) }
 
 // String is the name and the product, as in "cuda:0, NVIDIA H200 (...)".

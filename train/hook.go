@@ -26,8 +26,8 @@ type Hook struct {
 	// OnNotice is called with what people should know: one line, of a hook that returned a Notice, or of a display that
 	// failed.
 	OnNotice func(Notice) error
-	// OnCompile is called with a line for people when a GPU's kernel for a score or mask of one's own is compiled, which takes
-	// seconds the first time, and when that is done, on the goroutine that needs it.
+	// OnCompile is called with a line for people when a GPU's kernel for a score or mask of one's own, or for dropout or slopes that
+	// ranks share, is compiled, which takes seconds the first time, and when that is done, on the goroutine that needs it.
 	OnCompile func(line string)
 	// OnEnd is called once, after the last step, whatever the reason to stop.
 	OnEnd func(End) error

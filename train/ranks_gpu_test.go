@@ -46,6 +46,7 @@ type rankTraining struct {
 	Weights      bool   // are shared out
 	Sequences    bool   // are shared, by a group that has a network of its own
 	Packed       bool   // sequences lie end to end
+	Drops        bool   // with dropout everywhere, and slopes in attention
 	Folder       string // for checkpoints that all write and read, empty for none
 	Fault        string // what happens to rank 1 in its sixth step
 	Out          string // the folder for rankResults
@@ -103,6 +104,9 @@ func TestRank(t *testing.T) {
 	}
 	if c.BFloat16 {
 		what.model.Compute = ops.BFloat16
+	}
+	if c.Drops {
+		what.model.Dropout, what.model.Attention.ALiBi = 0.1, []float64{0.25, 0.0625, 0.015625, 0.00390625}
 	}
 	what.device, what.steps, what.accumulation, what.ranks, what.shard, what.holds = device, c.Steps, c.Accumulation, group, c.Shard, c.Weights
 	if c.Alone {
@@ -218,12 +222,16 @@ func TestRanksOnDevices(t *testing.T) {
 		"sequences":                  {Steps: 20, Sequences: true},
 		"sequences, weights":         {Steps: 20, Sequences: true, Weights: true},
 		"sequences, state, bfloat16": {Steps: 20, Sequences: true, Shard: true, BFloat16: true},
+		"dropping":                   {Steps: 20, Sequences: true, Drops: true},
+		"dropping, bfloat16":         {Steps: 20, Sequences: true, Drops: true, BFloat16: true},
 		"packed":                     {Steps: 20, Packed: true},
 		"packed, state, bfloat16":    {Steps: 20, Packed: true, Shard: true, BFloat16: true},
 		"200 steps":                  {Steps: 200},
 	} {
 		t.Run(name, func(t *testing.T) {
-			alone := rankTraining{Steps: c.Steps, BFloat16: c.BFloat16, Packed: c.Packed, Accumulation: 2 * max(1, c.Accumulation)}
+			alone := rankTraining{
+				Steps: c.Steps, BFloat16: c.BFloat16, Packed: c.Packed, Drops: c.Drops, Accumulation: 2 * max(1, c.Accumulation),
+			}
 			if c.Sequences { // each step is a batch of both
 				alone.Accumulation = 1
 			}

@@ -26,7 +26,8 @@ type attention struct {
 	tables, sums  []address // behind args: what a user's score and mask look up, and the sums of its gradients
 	axes          []address // behind args: the sizes and strides of tables
 	lists         string    // the module that finds what the mask shows
-	user          bool      // kernels are compiled for the problem's score or mask
+	user          bool      // kernels are compiled for the problem: for its score or mask, or because it is placed
+	placed        bool      // they know where its parts lie in a larger problem
 	ahead         bool      // it is a forward kernel that is chosen
 	unpiped       bool      // kernels with tensor maps do not compute this call's scores
 	bands         bool      // the kernels compute the mask's bands
@@ -123,6 +124,11 @@ func (c *attention) describe() (err error) {
 	}
 	if a.Deterministic {
 		g.deterministic = 1
+	}
+	if c.placed {
+		if c.tail.places, err = c.places(); err != nil {
+			return err
+		}
 	}
 	if a.ALiBi != nil {
 		slopes := make([]float32, len(a.ALiBi))

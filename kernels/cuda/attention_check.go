@@ -33,10 +33,10 @@ func (c *attention) check() error {
 func unserved(a *kernels.Attention) string {
 	const mostRows = 1 << 30
 	switch {
-	case a.Places != nil && a.Dropout.Threshold() > 0:
-		return "attention of a part of a larger problem with dropout"
-	case a.ALiBi != nil && slices.ContainsFunc(a.Sequences(), func(s kernels.Sequence) bool { return s.Distance != s.Sk-s.Sq }):
-		return "attention of a part of a larger problem with slopes"
+	case a.Bias.IsSet() && isSlopedElsewhere(a):
+		return "attention of a part of a larger problem with slopes and a bias"
+	case slices.ContainsFunc(a.Places, func(p kernels.Place) bool { return max(p.Sequence, p.Row, p.Column) > mostRows }):
+		return fmt.Sprintf("attention of a part of a larger problem with more than %d sequences or rows", mostRows)
 	case len(a.Tables) > mostTables || axesOf(a.Tables) > mostAxes:
 		return fmt.Sprintf("attention that looks up more than %d tables, or tables of more than %d axes together", mostTables, mostAxes)
 	case slices.ContainsFunc(a.Tables, isLong):

@@ -30,7 +30,7 @@ func axesOf(tables []kernels.Tensor) (axes int) {
 
 // userTail is what UserArguments in src/attention_user.cuh has between its tables and their axes.
 type userTail struct {
-	lists                address
+	lists, places        address
 	exact, words, shift  int32
 	line, cell, together int32
 	byKeys, reserved     int32
@@ -39,7 +39,8 @@ type userTail struct {
 // newArguments makes the arguments of the problem's kernels, behind which those of tables lie: UserArguments in
 // src/attention_user.cuh.
 func (c *attention) newArguments() *arguments {
-	if !writesScore(c.Attention) {
+	c.placed = isPlaced(c.Attention)
+	if !writesScore(c.Attention) && !c.placed {
 		c.argumentBytes = unsafe.Sizeof(arguments{})
 		return &arguments{}
 	}
@@ -331,7 +332,7 @@ func (c *attention) changesScores() bool {
 // which has no room for those of options too, and not for the score itself, which some derivatives of tables need.
 func (c *attention) gainsFit() bool {
 	if c.changesScores() {
-		return false
+		return c.placed && !c.Bias.IsSet() // the gains are those of options alone
 	}
 	s := c.Score
 	if s == nil {
@@ -349,7 +350,7 @@ func (c *attention) gainsFit() bool {
 
 // changesByUser reports whether a user's score or mask takes kernels that change scores. A mask that is the same for all heads does not.
 func (c *attention) changesByUser() bool {
-	return c.user && (c.Score != nil || c.Attention.Mask.ByHead)
+	return c.Score != nil || c.user && c.Attention.Mask != nil && c.Attention.Mask.ByHead
 }
 
 // fitsPlain reports whether a user's score and mask can have the tiles of plain scores, which leave no places for a bias: with tensor
@@ -387,7 +388,7 @@ func (c *attention) takesPlain(v variant) bool { return !v.mod && !c.modifies() 
 // moduleOf is a variant with the problem's score and mask.
 func (c *attention) moduleOf(v variant) userModule {
 	compiled := v.module()
-	m := userModule{source: strings.Replace(compiled.Source, "attention_", "attention_user_", 1), program: c.program(), arch: c.device.arch()}
+	m := userModule{source: strings.Replace(compiled.Source, "attention_", "attention_user_", 1), program: c.program(), arch: c.device.arch(), placed: c.placed}
 	for _, define := range compiled.Defines {
 		if name, _, _ := strings.Cut(define, "="); name != "KERNEL" && name != "SCORE" {
 			m.defines = append(m.defines, define)
@@ -406,14 +407,17 @@ func (c *attention) moduleOf(v variant) userModule {
 	return m
 }
 
-// userDefines tell the compiler of the arguments, and whether there is dropout.
+// userDefines tell the compiler of the arguments, whether there is dropout, and whether it and slopes are those of a larger problem.
 func (c *attention) userDefines() []string {
-	drops := 0
+	drops, places := 0, 0
 	if c.Dropout.P > 0 {
 		drops = 1
 	}
+	if c.placed {
+		places = userPlaces(c.Attention)
+	}
 	return []string{fmt.Sprintf("USER_TABLES=%d", len(c.tables)), fmt.Sprintf("USER_AXES=%d", len(c.axes)),
-		fmt.Sprintf("ARGUMENT_BYTES=%d", c.argumentBytes), fmt.Sprintf("USER_DROPS=%d", drops)}
+		fmt.Sprintf("ARGUMENT_BYTES=%d", c.argumentBytes), fmt.Sprintf("USER_DROPS=%d", drops), fmt.Sprintf("USER_PLACES=%d", places)}
 }
 
 // arch names the device's own instructions to the compiler.

@@ -33,8 +33,8 @@
 // kernel for its device when it is first used and keeps the result in its own cache. Nothing but the driver's libcuda is
 // needed at run time, and NCCL by [Device.JoinNetwork]; the README beside this file says how to build.
 //
-// Attention with a score or a mask that a user wrote is compiled by NVRTC when it is first met, see [OnCompile] and [NoCompiler].
-// Of a mask the device finds, for each tile of queries, or of keys in the backward pass, the tiles on the other side that hold something
+// Attention with a score or a mask that a user wrote is compiled by NVRTC when it is first met, see [OnCompile] and [NoCompiler], and so
+// are dropout and slopes of a part of a larger problem, such as a rank's block of a sequence that ranks share. Of a mask the device finds, for each tile of queries, or of keys in the backward pass, the tiles on the other side that hold something
 // visible: kernels visit no others, and evaluate the mask outside of the longest run of those that are visible as a whole. With a mask
 // alone, Hopper's kernels make tiles of any 64 keys that are seen, wherever they lie. A mask is gone through once, and again when the
 // device finds that what it looks up has changed; that is seen where the tables have up to 16 MiB and lie in one piece, others are gone

@@ -8,7 +8,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -234,6 +233,12 @@ func TestRing(t *testing.T) {
 		{name: "soft cap", d: 64, change: func(a *kernels.Attention) { a.SoftCap = 5; causal(a) }},
 		{name: "packed", d: 64, change: packed(0, 100, 101, 500, 500, 900, 1024)},
 		{name: "packed, rows behind", d: 128, change: packed(0, 370, 700)},
+		{name: "dropout", d: 64, change: func(a *kernels.Attention) { a.Dropout = kernels.Dropout{P: 0.2, Seed: 5, Step: 7}; causal(a) }},
+		{name: "slopes", d: 128, heads: 4, kv: 2, change: func(a *kernels.Attention) { a.ALiBi = []float64{0.3, 0.02, 0.001, 0}; causal(a) }},
+		{name: "packed, dropout, slopes and soft cap", d: 128, change: func(a *kernels.Attention) {
+			packed(0, 101, 300, 805, 1000)(a)
+			a.Dropout, a.ALiBi, a.SoftCap = kernels.Dropout{P: 0.6, Seed: 9}, []float64{0.1, 0.004}, 5
+		}},
 	} {
 		s.length = 512 * size
 		if s.heads == 0 {
@@ -281,7 +286,7 @@ func TestRing(t *testing.T) {
 }
 
 // A sequence of 64k tokens, causal: ranks are as near to one GPU's float32 as one GPU's bfloat16 is, within a factor of two and what the
-// parts' own rounding adds, and where kernels refuse an option the error says so.
+// parts' own rounding adds.
 func TestRingLong(t *testing.T) {
 	devices, list := networks(t)
 	size := len(devices)
@@ -316,22 +321,6 @@ func TestRingLong(t *testing.T) {
 			if !(far[i] <= 2*one[i]+math.Pow(2, -8)*most[i]) {
 				t.Errorf("rank %d: %s is up to %.3g from float32, one GPU's bfloat16 %.3g", rank, name, far[i], one[i])
 			}
-		}
-	}
-	own, err := s.on(devices[0], kernels.BF16, 0, size)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for what, change := range map[string]func(a *kernels.Attention){
-		"dropout": func(a *kernels.Attention) { a.Dropout.P = 0.1 },
-		"slopes":  func(a *kernels.Attention) { a.ALiBi = make([]float64, s.heads) },
-	} {
-		a := *own.problem
-		change(&a)
-		a.Places = []kernels.Place{{Row: 8}}
-		err := devices[0].AttentionForward(&a, kernels.AttentionOutputs{O: own.o})
-		if want := "part of a larger problem with " + what; !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: error %v, want %s", what, err, want)
 		}
 	}
 }
@@ -376,9 +365,21 @@ func BenchmarkRing(b *testing.B) {
 	devices, list := networks(b)
 	for _, c := range []struct {
 		gpus, length int
-	}{{1, 64 << 10}, {2, 128 << 10}, {1, 128 << 10}, {2, 256 << 10}} {
-		s := shared{heads: 16, kv: 16, d: 128, length: c.length, change: func(a *kernels.Attention) { a.Causal = kernels.CausalBottomRight }}
-		b.Run(fmt.Sprintf("%dk on %d", c.length>>10, c.gpus), func(b *testing.B) {
+		options      string
+	}{
+		{1, 64 << 10, ""}, {2, 128 << 10, ""}, {1, 128 << 10, ""}, {2, 256 << 10, ""},
+		{1, 64 << 10, ", dropout"}, {2, 128 << 10, ", dropout"}, {1, 64 << 10, ", slopes"}, {2, 128 << 10, ", slopes"},
+	} {
+		s := shared{heads: 16, kv: 16, d: 128, length: c.length, change: func(a *kernels.Attention) {
+			a.Causal = kernels.CausalBottomRight
+			switch c.options {
+			case ", dropout":
+				a.Dropout.P = 0.1
+			case ", slopes":
+				a.ALiBi = slices.Repeat([]float64{0.001}, 16)
+			}
+		}}
+		b.Run(fmt.Sprintf("%dk on %d%s", c.length>>10, c.gpus, c.options), func(b *testing.B) {
 			var forward, backward [2]time.Duration
 			var flops float64
 			const rounds = 3

@@ -53,16 +53,17 @@ var kernelDigest = sync.OnceValue(func() string {
 	return hex.EncodeToString(hash.Sum(nil))
 })
 
-// NoCompiler is the error of a score or a mask of one's own where NVIDIA's run-time compiler, NVRTC, is not found. It wraps
-// errors.ErrUnsupported.
+// NoCompiler is the error of attention whose kernels are compiled when they are first met where NVIDIA's run-time compiler, NVRTC, is
+// not found. It wraps errors.ErrUnsupported.
 type NoCompiler struct {
 	Device string
 	Reason error // why the last place that was tried has none
 }
 
 func (e NoCompiler) Error() string {
-	return fmt.Sprintf("%s: a score or mask of one's own is compiled by NVRTC, which is not found (%v): it comes with the CUDA toolkit, "+
-		"named by CUDA_HOME, and with `pip install nvidia-cuda-nvrtc`, or nvidia-cuda-nvrtc-cu12 for drivers of CUDA 12", e.Device, e.Reason)
+	return fmt.Sprintf("%s: a score or mask of one's own, and dropout or slopes of a sequence that ranks share, are compiled by NVRTC, "+
+		"which is not found (%v): it comes with the CUDA toolkit, named by CUDA_HOME, and with `pip install nvidia-cuda-nvrtc`, "+
+		"or nvidia-cuda-nvrtc-cu12 for drivers of CUDA 12", e.Device, e.Reason)
 }
 
 // Unwrap returns errors.ErrUnsupported and the reason.
@@ -76,6 +77,7 @@ type userModule struct {
 	source, program string
 	defines         []string
 	arch            string
+	placed          bool // it is compiled for the places of a problem, not for a score or mask
 }
 
 // name is that of the module, and of its kernel: it says all that makes the code.
@@ -128,7 +130,11 @@ func (d *Device) compileUser(modules []userModule) error {
 		whats[n] = m.what()
 		group.Go(func() { images[n], failures[n] = m.compile(c) })
 	}
-	tellCompile("%s: compiling attention for a score or mask of one's own: %s", d.Name(), strings.Join(whats, ", "))
+	purpose := "for a score or mask of one's own"
+	if modules[0].placed {
+		purpose = "with dropout or slopes of a sequence that ranks share"
+	}
+	tellCompile("%s: compiling attention %s: %s", d.Name(), purpose, strings.Join(whats, ", "))
 	group.Wait()
 	for n, m := range modules {
 		if err := failures[n]; err != nil {

@@ -13,7 +13,7 @@ import (
 	. "github.com/stheno-ml/stheno/kernels/internal/attentiontest"
 )
 
-// Every variant compiles with scores and masks of every kind, on a machine without a GPU too.
+// Every variant compiles with scores and masks of every kind, and with places, on a machine without a GPU too.
 func TestUserKernelsCompile(t *testing.T) {
 	c, err := findCompiler()
 	if err != nil {
@@ -29,8 +29,11 @@ func TestUserKernelsCompile(t *testing.T) {
 				continue
 			}
 			options := sets[n%len(sets)]
-			if !v.mod {
+			switch {
+			case !v.mod:
 				options = []Option{Documents}
+			case v.element == elementF16:
+				options = []Option{Dropout, ALiBi, SoftCap, PlacedAt(5, 11)}
 			}
 			p := New[float32](Case{Batch: 1, Heads: 2, KeyHeads: 1, Sq: 70, Sk: 90, D: v.d, Dv: v.d, Options: options, Seed: uint64(n)})
 			a := &attention{Attention: &p.Attention, device: &Device{hardware: &hardware{major: 9}}}
@@ -40,7 +43,11 @@ func TestUserKernelsCompile(t *testing.T) {
 			a.args = a.newArguments()
 			a.foldBands()
 			a.ahead = strings.Contains(v.name, "forward")
-			for _, m := range []userModule{a.moduleOf(v), a.listsModule()} {
+			modules := []userModule{a.moduleOf(v)}
+			if writesScore(a.Attention) {
+				modules = append(modules, a.listsModule())
+			}
+			for _, m := range modules {
 				if _, err := m.compile(c); err != nil {
 					t.Errorf("%s with %v: %v", v.name, options, err)
 				}

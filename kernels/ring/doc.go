@@ -15,9 +15,11 @@
 // the type of sums. Backward, the gradients of keys and values are computed where their queries are, and travel back in that type,
 // to be added up in the order of the steps: the same bits in each run where the kernels' are.
 //
+// Dropout drops what it drops of the whole sequence, however many ranks share it, and slopes (ALiBi) are by distances there: kernels are told
+// where a block lies in the whole. Those of a GPU are compiled for it when they are first met, as for a score of one's own.
+//
 // # What cannot be had
 //
 // Queries and keys are of one sequence, with one cumulative length for both where sequences are packed. A bias, a score, a mask of one's own
-// and lengths of keys are errors. A GPU refuses dropout and slopes (ALiBi): its kernels do not know where a part of a problem lies in
-// the whole.
+// and lengths of keys are errors.
 package ring

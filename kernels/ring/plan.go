@@ -30,7 +30,7 @@ type problem struct {
 	size, rows int // ranks, and the rows of each
 	lo, hi     int // row i of a sequence sees keys from i + lo up to, not including, i + hi
 	ends       []int
-	placed     bool // the kernels are told where a block lies, so that neighbours cannot be one
+	placed     bool // the kernels are told where a block lies
 	batch      int
 }
 
@@ -165,9 +165,19 @@ func (p *problem) packed(b block) (block, bool) {
 	return b, len(b.lens) > 1 && b.lo < b.hi
 }
 
+// follows reports whether a block lies so many rows and columns behind another in the whole, if they have places.
+func (b *block) follows(a *block, rows, columns int) bool {
+	for n, at := range a.places {
+		if b.places[n] != (kernels.Place{Sequence: at.Sequence, Row: at.Row + rows, Column: at.Column + columns}) {
+			return false
+		}
+	}
+	return true
+}
+
 // joinKeys makes one of two blocks of the same queries whose keys lie side by side, if one band serves both.
 func (p *problem) joinKeys(a, b *block) bool {
-	if p.placed || a.q != b.q || a.k.From+a.k.Count != b.k.From || !a.whole() || b.lens != nil || !b.seesFirst() || b.hi < 0 {
+	if a.q != b.q || a.k.From+a.k.Count != b.k.From || !a.whole() || b.lens != nil || !b.seesFirst() || b.hi < 0 || !b.follows(a, 0, a.k.Count) {
 		return false
 	}
 	a.hi = b.hi + a.k.Count
@@ -178,7 +188,7 @@ func (p *problem) joinKeys(a, b *block) bool {
 
 // joinQueries makes one of two blocks of the same keys whose queries lie side by side, if all are seen.
 func (p *problem) joinQueries(a, b *block) bool {
-	if p.placed || a.k != b.k || a.q.From+a.q.Count != b.q.From || !a.whole() || !b.whole() {
+	if a.k != b.k || a.q.From+a.q.Count != b.q.From || !a.whole() || !b.whole() || !b.follows(a, a.q.Count, 0) {
 		return false
 	}
 	a.q.Count += b.q.Count

@@ -3,7 +3,8 @@
 // The host writes user_program.cuh, from the expressions of one problem (attention_program.go), and has it compiled with these
 // sources when the problem is first met, with -DUSER_TABLES and -DUSER_AXES, which say how many tables are looked up and how many axes
 // they have together, 1 where there are none, and with -DARGUMENT_BYTES, how large the host takes the arguments to be. -DUSER_DROPS says
-// whether there is dropout. It has
+// whether there is dropout, and -DUSER_PLACES whether it and slopes are those of a larger problem: attention_user_places.cuh. The
+// program has
 //
 //   USER_SCORE, USER_MASK, USER_OPTIONS   whether there is a score, a mask beyond its bands, and any of OptionScore's options
 //   USER_MASK_BY_HEAD                     whether that mask differs from head to head
@@ -25,6 +26,7 @@ struct UserArguments : AttentionArguments {
   const void* tables[USER_TABLES];
   void* sums[USER_TABLES];  // of a table's gradient, zero at launch; null where nobody asked
   const void* lists;        // what the mask shows: see attention_user_lists.cuh; null where only its band is known
+  const int4* places;       // (sequences) where they lie in a larger problem, null unless USER_PLACES
   int32_t exact;            // sums are ExactSums, otherwise of float32
   int32_t words, shift;     // of the lists: words of a line, and how many cells, as a power of two, share a bit
   int32_t line, cell;       // of the lists: queries, or keys, of a line; keys, or queries, of a cell
@@ -93,6 +95,13 @@ DEVICE int userElement(const int64_t* p) { return (int)__ldg((const long long*)p
 enum UserVaries { UserNowhere, UserRows, UserColumns, UserDiagonals, UserPairs };
 
 #include "user_program.cuh"
+
+#if USER_PLACES
+#include "attention_user_places.cuh"
+#else
+// optionTile is what OptionScore takes for a tile.
+template <class Tile> DEVICE const Tile& optionTile(const UserArguments&, const Tile& t) { return t; }
+#endif
 
 // UserPairsOf makes pairs of a tile's sequence and head, counted from the thread's first.
 struct UserPairsOf {
@@ -173,11 +182,11 @@ struct UserScore {
   static DEVICE float innerFactor(const AttentionArguments& a) { return USER_OPTIONS ? OptionScore::factorOf(a) : a.scale; }
   static DEVICE float factorOf(const AttentionArguments& a) { return USER_SCORE ? 1 : innerFactor(a); }
   static constexpr bool GAINS = USER_GAINS || USER_LOOKUPS > 0;
-  static DEVICE bool hasGains(const AttentionArguments& a) { return GAINS; }
+  static DEVICE bool hasGains(const AttentionArguments& a) { return GAINS || USER_OPTIONS && OptionScore::hasGains(a); }
 
   template <class Tile> static DEVICE void change(const AttentionArguments& arguments, Tile t) {
     const UserArguments& a = (const UserArguments&)arguments;
-    if constexpr (USER_OPTIONS) OptionScore::change(a, t);
+    if constexpr (USER_OPTIONS) OptionScore::change(a, optionTile(a, t));
     const float factor = innerFactor(a);
     const UserPairsOf pairs(a, t);
     if constexpr (Tile::BY_KEYS && GAINS) {

@@ -29,7 +29,7 @@ struct Scores<E, D, ROWS, KEYS, UserScore, BIAS> : Scores<E, D, ROWS, KEYS, Opti
       typename Options::template GainTile<!BIAS> tile{scores, gains};
       if (!BIAS && !OptionScore::hasGains(a))
         for (int n = 0; n < SIZE; n++) gains[n] = 1;
-      OptionScore::change(a, tile);
+      OptionScore::change(a, optionTile(a, tile));
     }
     const float factor = UserScore::innerFactor(a);
     const UserPairsOf pairs(a, scores);

@@ -74,6 +74,7 @@ type settings struct {
 	tables    []table  // what score and mask look up
 	score     func(score.Pair, []*score.Table) score.Expr
 	mask      func(score.Pair, []*score.Table) score.Cond
+	place     *kernels.Place // of the first sequence in a larger problem
 }
 
 // Every option, alone.
@@ -105,6 +106,14 @@ func ShiftedWindow(left, right, shift int) Option {
 // DropoutOf drops with probability p.
 func DropoutOf(p float64) Option {
 	return Option{fmt.Sprintf("dropout(%g)", p), func(o *settings) { o.Dropout = kernels.Dropout{P: p, Seed: 0x123456789abcdef, Step: 3} }}
+}
+
+// PlacedAt makes each sequence a part of a larger problem. The first begins at a row and a column there, each other at a row and a column
+// that lie a little behind those of the one before.
+func PlacedAt(row, column int) Option {
+	return Option{fmt.Sprintf("placed(%d,%d)", row, column), func(o *settings) {
+		o.place = &kernels.Place{Sequence: 3, Row: row, Column: column}
+	}}
 }
 
 // BiasOver adds a bias that differs along the named axes (letters of "BHQ") and along the keys.

@@ -70,6 +70,11 @@ func New[T kernels.Float](c Case) *Problem[T] {
 			p.Attention.ALiBi[h] = math.Pow(2, -8*float64(h+1)/float64(c.Heads))
 		}
 	}
+	if o.place != nil {
+		for n := range p.Sequences() {
+			p.Places = append(p.Places, kernels.Place{Sequence: o.place.Sequence + 2*n, Row: o.place.Row + 5*n, Column: o.place.Column + 3*n})
+		}
+	}
 	if o.sinkValue != nil {
 		sinks := kernels.Host[T](p.Attention.Sinks)
 		for h := range sinks {
