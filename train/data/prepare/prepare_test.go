@@ -207,7 +207,7 @@ func TestValidation(t *testing.T) {
 // A run that fails or is cancelled leaves no file and no goroutine.
 func TestRunErrors(t *testing.T) {
 	folder := t.TempDir()
-	good := write(t, folder, "good.jsonl", []byte(strings.Repeat(`{"text": "of 5 words"}`+"\n", 100_000)))
+	good := write(t, folder, "good.jsonl", []byte(strings.Repeat(`{"text": "of 5 words"}`+"\n", 60_000)))
 	parquetFile := writeParquet(t, folder, "good.parquet", []string{"a", "b"})
 	content, err := os.ReadFile(parquetFile)
 	if err != nil {
@@ -234,7 +234,7 @@ func TestRunErrors(t *testing.T) {
 		{t.Context(), []string{good}, prepare.Options{Tokenizer: uneven{}, Field: "body"}, `good.jsonl: line 1 has no field "body"`},
 		{t.Context(), []string{good, write(t, folder, "b.jsonl", []byte("{\"text\": \"a\"}\n{"))}, prepare.Options{Tokenizer: uneven{}}, "b.jsonl: line 2"},
 		{t.Context(), []string{good, write(t, folder, "n.jsonl", []byte("{\"text\": 1}"))}, prepare.Options{Tokenizer: uneven{}}, "n.jsonl: line 1"},
-		{t.Context(), []string{good, write(t, folder, "u.txt", []byte("unspeakable"))}, prepare.Options{Tokenizer: uneven{}}, "document 100000: no word"},
+		{t.Context(), []string{good, write(t, folder, "u.txt", []byte("unspeakable"))}, prepare.Options{Tokenizer: uneven{}}, "document 60000: no word"},
 		{t.Context(), []string{good, parquetFile}, prepare.Options{Tokenizer: uneven{}, Field: "text"}, ""},
 		{t.Context(), []string{parquetFile}, prepare.Options{Tokenizer: uneven{}, Field: "id"}, `column "id" is`},
 		{t.Context(), []string{parquetFile}, prepare.Options{Tokenizer: uneven{}, Field: "body"}, `it has no column "body"`},
