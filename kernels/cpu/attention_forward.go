@@ -143,14 +143,48 @@ func (f *forward[T]) pack(b *Backend, flops float64) {
 	for i := range f.keys {
 		f.keys[i] = f.takePacked(f.memory, f.sequences[i/f.kvHeads].Sk)
 	}
-	b.each(len(f.keys), flops, func(i int) {
-		s, head := f.sequences[i/f.kvHeads], i%f.kvHeads
-		if f.isSparse() {
-			f.packShown(&f.keys[i], s, head)
+	if f.isSparse() || f.tiled {
+		b.each(len(f.keys), flops, func(i int) {
+			s, head := f.sequences[i/f.kvHeads], i%f.kvHeads
+			if f.isSparse() {
+				f.packShown(&f.keys[i], s, head)
+				return
+			}
+			f.packRange(&f.keys[i], s, head, 0, s.Sk)
+		})
+		return
+	}
+	f.packParts(b, flops)
+}
+
+// packParts packs parts of heads, so that a few heads with many keys are packed by all threads.
+func (f *forward[T]) packParts(b *Backend, flops float64) {
+	const keys = mostColumns // of a part
+	longest := 0
+	for _, s := range f.sequences {
+		longest = max(longest, s.Sk)
+	}
+	parts := max(1, ceilDiv(longest, keys))
+	packed := make([]packedKeys[T], len(f.keys)*parts)
+	b.each(len(packed), flops, func(n int) {
+		i, from := n/parts, n%parts*keys
+		s, to := f.sequences[i/f.kvHeads], &packed[n]
+		if to.finite = true; from > 0 && from >= s.Sk {
 			return
 		}
-		f.packRange(&f.keys[i], s, head, 0, s.Sk)
+		to.transposed = f.keys[i].transposed[from*f.d:]
+		if f.copyV {
+			to.values.data = f.keys[i].values.data[from*f.dvPadded:]
+		}
+		f.packRange(to, s, i%f.kvHeads, from, min(from+keys, s.Sk))
 	})
+	for i := range f.keys {
+		k := &f.keys[i]
+		k.values, k.finite = packed[i*parts].values, true
+		for _, part := range packed[i*parts:][:parts] {
+			k.finite = k.finite && part.finite
+		}
+	}
 }
 
 func (f *forward[T]) packedBytes(keys int) int {
