@@ -2,7 +2,10 @@ package cpu
 
 import (
 	"fmt"
+	"runtime"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/stheno-ml/stheno/kernels"
@@ -31,22 +34,40 @@ func PeakRate[T kernels.Float](threads int, atLeast time.Duration) (float64, err
 	}), nil
 }
 
-// ReadRate measures the bytes a second that a number of threads read of some memory, each a part of its own, from end to end.
+// ReadRate measures the bytes a second that a number of threads read of some memory together, piece by piece, each whatever is next.
 // Of memory that is larger than the caches it is the ceiling of a product of one row.
 func ReadRate(threads int, memory []float32) (float64, error) {
 	if threads < 1 || len(memory) < threads {
 		return 0, fmt.Errorf("ReadRate: threads is %d, it needs to be from 1 to the memory's %d elements", threads, len(memory))
 	}
-	return sumOfRates(threads, func(t int) float64 {
-		part := memory[t*len(memory)/threads : (t+1)*len(memory)/threads]
-		start := time.Now()
-		for from := 0; from < len(part); from += pieceElements {
-			simd.Greatest(min(pieceElements, len(part)-from), &part[from])
-		}
-		took := max(time.Since(start), 1) // a clock may not have moved
-		return float64(4*len(part)) / took.Seconds()
-	}), nil
+	var (
+		here, next   atomic.Int64
+		wait         sync.WaitGroup
+		began, ended = make([]time.Time, threads), make([]time.Time, threads)
+		piece        = min(pieceRead, ceilDiv(len(memory), threads))
+	)
+	for t := range threads {
+		wait.Go(func() {
+			for here.Add(1); here.Load() < int64(threads); {
+				runtime.Gosched() // until all have begun
+			}
+			began[t] = time.Now()
+			for from := int(next.Add(1)-1) * piece; from < len(memory); from = int(next.Add(1)-1) * piece {
+				end := min(from+piece, len(memory))
+				for ; from < end; from += pieceElements {
+					simd.Greatest(min(pieceElements, end-from), &memory[from])
+				}
+			}
+			ended[t] = time.Now()
+		})
+	}
+	wait.Wait()
+	took := slices.MaxFunc(ended, time.Time.Compare).Sub(slices.MinFunc(began, time.Time.Compare))
+	return float64(4*len(memory)) / max(took, 1).Seconds(), nil // a clock may not have moved
 }
+
+// pieceRead is what a thread reads from end to end, 1 MiB.
+const pieceRead = 1 << 18
 
 // sumOfRates runs measure on so many threads at once.
 func sumOfRates(threads int, measure func(thread int) (rate float64)) float64 {
