@@ -330,7 +330,9 @@ func (x *multiplication[T]) grid(threads int) grid {
 	g := grid{bands: 1, bandRows: x.rows, runs: 1, runRows: x.rows}
 	many := few && threads > 2
 	switch {
-	case many && (x.rowsAreDots || !x.packB):
+	case many && x.rowsAreDots:
+		x.cut.width = min(x.cut.width, max(quad[T](), roundUp(ceilDiv(x.columns, 2*tasksPerThread*threads), quad[T]())))
+	case many && !x.packB:
 		// Each thread reads columns of its own, of enough rows side by side.
 		blocks := roundUp(ceilDiv(x.columns, x.cut.width), threads)
 		x.cut.width = min(x.cut.width, max(leastWidth/kernels.DTypeOf[T]().Size(), roundUp(ceilDiv(x.columns, blocks), quad[T]())))
