@@ -18,6 +18,7 @@ import (
 	"github.com/stheno-ml/stheno/kernels/cuda"
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/ops"
+	"gorgonia.org/tensor"
 )
 
 // This file times whole steps on the first GPU, as bench/gpu/step.py does those of PyTorch.
@@ -55,6 +56,13 @@ func (c training) overDocuments() training {
 	return c
 }
 
+// wideGPT is GPT-2-124M with activations of float32 too, and products as exact as given.
+func wideGPT(precision kernels.Precision) training {
+	c := gpt(12, 12, 768, 1024, 32)
+	c.model.Compute, c.precision = tensor.Float32, precision
+	return c
+}
+
 // BenchmarkStepOnTheDevice is a step of training: forward, backward, clipping at 1, AdamW.
 func BenchmarkStepOnTheDevice(b *testing.B) {
 	characters := training{rows: 64, model: nn.GPTConfig{
@@ -66,6 +74,8 @@ func BenchmarkStepOnTheDevice(b *testing.B) {
 	}{
 		{"GPT2-124M", gpt(12, 12, 768, 1024, 32)},
 		{"GPT2-124M-packed", gpt(12, 12, 768, 1024, 32).overDocuments()},
+		{"GPT2-124M-tf32", wideGPT(kernels.PrecisionTF32)},
+		{"GPT2-124M-float32", wideGPT(kernels.PrecisionFloat32)},
 		{"GPT2-350M", gpt(24, 16, 1024, 1024, 16)},
 		{"Llama-1B", llama1B},
 		{"characters", characters},
