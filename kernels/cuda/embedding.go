@@ -26,7 +26,7 @@ type embeddingArguments struct {
 type embeddingBackward struct {
 	arguments      embeddingArguments
 	frequentBlocks int32
-	zero           int32
+	parts          int32 // of a row, each of which a warp adds up
 }
 
 // embeddingModule is the module for the types of the table, or its gradient, and of the rows that are looked up, or theirs.
@@ -119,8 +119,13 @@ func (d *Device) EmbeddingBackward(e *kernels.Embedding, dy, dTable kernels.Tens
 			return err
 		}
 	}
-	b := &embeddingBackward{arguments: *g, frequentBlocks: int32(min(2*d.multiprocessors, frequent*int(g.lines.length)))}
-	s := launchShape{kernelName{embeddingModule(dTable, dy), "embedding_backward"}, [3]int{int(b.frequentBlocks) + (vocabulary+perBlock-1)/perBlock, 1, 1}, perBlock * 32, 0}
+	b := &embeddingBackward{arguments: *g, frequentBlocks: int32(min(2*d.multiprocessors, frequent*int(g.lines.length))), parts: 1}
+	const chunks, enough = 3, 64 // of 32·width columns that a warp adds up together; warps of a multiprocessor
+	if vocabulary < enough*d.multiprocessors {
+		b.parts = (g.lines.length + chunks*32*g.width - 1) / (chunks * 32 * g.width)
+	}
+	blocks := int(b.frequentBlocks) + (vocabulary*int(b.parts)+perBlock-1)/perBlock
+	s := launchShape{kernelName{embeddingModule(dTable, dy), "embedding_backward"}, [3]int{blocks, 1, 1}, perBlock * 32, 0}
 	err = d.launch(s, nil, unsafe.Pointer(b))
 	runtime.KeepAlive(e)
 	runtime.KeepAlive(dy.Owner)

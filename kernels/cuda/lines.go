@@ -73,7 +73,7 @@ func linesOf(tensors ...kernels.Tensor) (lines, error) {
 			continue
 		}
 		size := int64(t.DType.Size())
-		if int64(addressOf(t))%accessBytes != 0 || int64(l.length)*size%accessBytes != 0 {
+		if int64(addressToRead(t))%accessBytes != 0 || int64(l.length)*size%accessBytes != 0 {
 			l.aligned = 0
 		}
 		for _, stride := range l.strides[i][:axes] {

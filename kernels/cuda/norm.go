@@ -54,7 +54,7 @@ func warpsOfRow(l *lines, dtype kernels.DType) int {
 // isAligned reports whether vectors that go with rows can be moved as the rows are.
 func isAligned(list ...kernels.Tensor) bool {
 	for _, t := range list {
-		if addressOf(t)%accessBytes != 0 {
+		if addressToRead(t)%accessBytes != 0 {
 			return false
 		}
 	}

@@ -3,6 +3,7 @@
 package cuda_test
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -116,6 +117,11 @@ func TestRounded(t *testing.T) {
 			}
 			if n := r.check("again"); n > 0 {
 				t.Errorf("%v: %d kernels copied weights that nobody has changed", columns, n)
+			}
+			ids, y := alloc(t, r.d, kernels.I32, 3), alloc(t, r.d, kernels.F32, 3, columns[0])
+			r.do(errors.Join(r.d.Copy(ids, kernels.Of([]int32{2, 0, 259}, 3)), r.d.EmbeddingForward(&kernels.Embedding{Table: r.weights[0], IDs: ids}, y)))
+			if n := r.check("looked up"); n > 0 {
+				t.Errorf("%v: %d kernels copied weights of which rows were looked up", columns, n)
 			}
 			aligned := !slices.ContainsFunc(columns, func(n int) bool { return n%4 != 0 })
 			r.do(r.update())

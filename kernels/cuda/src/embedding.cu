@@ -88,8 +88,11 @@ template <class From, int n> __device__ __forceinline__ void addRow(const Embedd
   for (int i = 0; i < n; i++) sum[i] += x[i];
 }
 
-// rare gives a warp one of the table's rows that few positions look up, or none: it puts them into ascending order and adds.
-template <class To, class From, int n> __device__ __forceinline__ void rare(const EmbeddingArguments& a, int64_t id) {
+// chunks is how many times 32·n columns a warp adds up together.
+constexpr int chunks = 3;
+
+// rare gives a warp a part of one of the table's rows that few positions look up, or none: it puts them into ascending order and adds.
+template <class To, class From, int n> __device__ __forceinline__ void rare(const EmbeddingArguments& a, int64_t id, int part, int parts) {
   const int found = a.found[id], lane = threadIdx.x % 32;
   if (found > mostPlaces) return;
   const int mine = lane < found ? a.places[id * mostPlaces + lane] : INT32_MAX;
@@ -101,16 +104,20 @@ template <class To, class From, int n> __device__ __forceinline__ void rare(cons
     const int position = __shfl_sync(~0u, mine, from);
     if (lane == i) sorted = position;
   }
-  for (int first = 0; first < a.lines.length; first += 32 * n) {
-    const int column = first + lane * n;
-    const bool there = column < a.lines.length;
-    float sum[n] = {};
+  constexpr int width = 32 * n * chunks;
+  for (int first = part * width; first < a.lines.length; first += parts * width) {
+    const auto column = [&](int chunk) { return first + (chunk * 32 + lane) * n; };
+    float sum[chunks][n] = {};
 #pragma unroll 4
     for (int i = 0; i < found; i++) {
       const int position = __shfl_sync(~0u, sorted, i);
-      if (there) addRow<From, n>(a, position, column, sum);
+#pragma unroll
+      for (int c = 0; c < chunks; c++)
+        if (column(c) < a.lines.length) addRow<From, n>(a, position, column(c), sum[c]);
     }
-    if (there) store<n>((To*)a.to + id * a.step + column, sum);
+#pragma unroll
+    for (int c = 0; c < chunks; c++)
+      if (column(c) < a.lines.length) store<n>((To*)a.to + id * a.step + column(c), sum[c]);
   }
 }
 
@@ -166,11 +173,11 @@ template <class To, class From, int n> __device__ __forceinline__ void frequentR
   __syncthreads();
 }
 
-// backward gives the first blocks what many positions look up, so that it is begun first, and a warp of the others a row.
-template <class To, class From, int n> __device__ __forceinline__ void backward(const EmbeddingArguments& a, int frequentBlocks) {
+// backward gives the first blocks what many positions look up, so that it is begun first, and `parts` warps of the others a row.
+template <class To, class From, int n> __device__ __forceinline__ void backward(const EmbeddingArguments& a, int frequentBlocks, int parts) {
   if (blockIdx.x >= frequentBlocks) {
-    const int64_t id = (blockIdx.x - frequentBlocks) * (int64_t)warps + threadIdx.x / 32;
-    if (id < a.vocabulary) rare<To, From, n>(a, id);
+    const uint32_t unit = (blockIdx.x - frequentBlocks) * warps + threadIdx.x / 32, id = unit / parts;
+    if (id < a.vocabulary) rare<To, From, n>(a, id, unit - id * parts, parts);
     return;
   }
   const int perRow = (a.lines.length + 32 * n - 1) / (32 * n);
@@ -183,7 +190,7 @@ template <class To, class From, int n> __device__ __forceinline__ void backward(
 // EmbeddingBackward is the host's embeddingBackward in embedding.go.
 struct EmbeddingBackward {
   EmbeddingArguments arguments;
-  int32_t frequentBlocks, reserved;
+  int32_t frequentBlocks, parts;
 };
 
 extern "C" __global__ void embedding_forward(const __grid_constant__ EmbeddingArguments a) {
@@ -191,5 +198,6 @@ extern "C" __global__ void embedding_forward(const __grid_constant__ EmbeddingAr
 }
 
 extern "C" __global__ void __launch_bounds__(32 * warps) embedding_backward(const __grid_constant__ EmbeddingBackward b) {
-  b.arguments.width > 1 ? backward<TABLE, ROWS, most>(b.arguments, b.frequentBlocks) : backward<TABLE, ROWS, 1>(b.arguments, b.frequentBlocks);
+  b.arguments.width > 1 ? backward<TABLE, ROWS, most>(b.arguments, b.frequentBlocks, b.parts)
+                        : backward<TABLE, ROWS, 1>(b.arguments, b.frequentBlocks, b.parts);
 }
