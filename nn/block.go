@@ -261,6 +261,7 @@ func (s stream) joined() (*gorgonia.Node, error) {
 // sumNorm is a norm that can compute the sum that it normalises.
 type sumNorm interface {
 	forwardSum(x, other *gorgonia.Node) (sum, y *gorgonia.Node, err error)
+	forwardOfSum(x, other *gorgonia.Node) (y *gorgonia.Node, err error)
 }
 
 // normed is the sum, and the norm of it.
@@ -273,6 +274,18 @@ func (s stream) normed(norm Layer) (x, y *gorgonia.Node, err error) {
 	}
 	y, err = norm.Forward(x)
 	return x, y, err
+}
+
+// end is what the last norm makes of the sum, if there is one.
+func (s stream) end(norm Layer) (*gorgonia.Node, error) {
+	if n, ok := norm.(sumNorm); ok && s.more != nil {
+		return n.forwardOfSum(s.x, s.more)
+	}
+	x, err := s.joined()
+	if err != nil || norm == nil {
+		return x, err
+	}
+	return norm.Forward(x)
 }
 
 // NewCache is an empty cache for [Block.ForwardCached].

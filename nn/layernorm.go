@@ -54,6 +54,14 @@ func (l *LayerNorm) forwardSum(x, other *gorgonia.Node) (sum, y *gorgonia.Node, 
 	return ops.AddLayerNorm(x, other, l.weight, l.bias, ops.NormOptions{Epsilon: l.c.Epsilon})
 }
 
+// forwardOfSum is forwardSum of a sum that nothing else reads.
+func (l *LayerNorm) forwardOfSum(x, other *gorgonia.Node) (*gorgonia.Node, error) {
+	if err := l.input("x", x, l.c.Dim); err != nil {
+		return nil, err
+	}
+	return ops.LayerNormOfSum(x, other, l.weight, l.bias, ops.NormOptions{Epsilon: l.c.Epsilon})
+}
+
 // Forward normalises x.
 func (l *LayerNorm) Forward(x *gorgonia.Node) (*gorgonia.Node, error) {
 	if err := l.input("x", x, l.c.Dim); err != nil {

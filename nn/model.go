@@ -126,11 +126,31 @@ func (m *model) hidden(tokens *gorgonia.Node) (*gorgonia.Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	var layers []Layer
+	x := stream{x: h}
 	if m.positions != nil {
-		layers = append(layers, m.positions)
+		if x, err = m.positions.beside(h); err != nil {
+			return nil, err
+		}
 	}
-	return Chain(h, append(layers, m.drop, m.stack)...)
+	return m.through(x, BlockInputs{})
+}
+
+// through is what dropout and the blocks make of the sum of embeddings.
+func (m *model) through(x stream, in BlockInputs) (*gorgonia.Node, error) {
+	if err := m.stack.isMade(); err != nil {
+		return nil, err
+	}
+	if m.drop.p > 0 {
+		h, err := x.joined()
+		if err == nil {
+			h, err = m.drop.Forward(h)
+		}
+		if err != nil {
+			return nil, err
+		}
+		x = stream{x: h}
+	}
+	return m.stack.pass(x, in)
 }
 
 // hiddenPacked is hidden of sequences that lie end to end: (total, Dim).
@@ -145,15 +165,13 @@ func (m *model) hiddenPacked(tokens *gorgonia.Node, p Packing) (*gorgonia.Node, 
 	if err != nil {
 		return nil, err
 	}
+	x := stream{x: h}
 	if m.positions != nil {
-		if h, err = m.positions.ForwardAt(h, p.Positions); err != nil {
+		if x, err = m.positions.besideAt(h, p.Positions); err != nil {
 			return nil, err
 		}
 	}
-	if h, err = m.drop.Forward(h); err != nil {
-		return nil, err
-	}
-	return m.stack.ForwardWith(h, BlockInputs{Ends: p.Ends})
+	return m.through(x, BlockInputs{Ends: p.Ends})
 }
 
 // embed looks up the vectors of tokens.

@@ -83,26 +83,35 @@ func sinusoids(dtype tensor.Dtype, context, dim int) *tensor.Dense {
 
 // Forward adds the vectors of positions 0 to S−1 to x, or of those of the rows that this rank holds.
 func (p *PositionalEmbedding) Forward(x *gorgonia.Node) (*gorgonia.Node, error) {
-	if err := p.input("x", x, p.c.Dim); err != nil {
+	s, err := p.beside(x)
+	if err != nil {
 		return nil, err
+	}
+	return s.joined()
+}
+
+// beside is x and the vectors that Forward adds to it.
+func (p *PositionalEmbedding) beside(x *gorgonia.Node) (s stream, err error) {
+	if err := p.input("x", x, p.c.Dim); err != nil {
+		return s, err
 	}
 	shape := x.Shape()
 	if len(shape) != 3 {
-		return nil, p.errorf("x has shape %v, it needs three axes (batch, length, %d)", []int(shape), p.c.Dim)
+		return s, p.errorf("x has shape %v, it needs three axes (batch, length, %d)", []int(shape), p.c.Dim)
 	}
 	batch, length := shape[0], shape[1]
 	if whole := length * sizeOf(p.c.Ranks); whole > p.c.Context {
-		return nil, p.errorf("x has %d positions, it needs at most the table's %d", whole, p.c.Context)
+		return s, p.errorf("x has %d positions, it needs at most the table's %d", whole, p.c.Context)
 	}
 	rows, err := ops.HeldRows(p.c.Ranks, length*sizeOf(p.c.Ranks))
 	if err != nil {
-		return nil, p.errorf("%w", err)
+		return s, p.errorf("%w", err)
 	}
 	ids, err := p.ids("ids", batch, length, func(_, column int) int { return rows[column] })
 	if err != nil {
-		return nil, err
+		return s, err
 	}
-	return p.ForwardAt(x, ids)
+	return p.besideAt(x, ids)
 }
 
 // sizeOf is how many ranks share a sequence.
@@ -116,20 +125,26 @@ func sizeOf(ranks kernels.Ranks) int {
 // ForwardAt adds to x, (B, S, Dim), the vectors of the given positions, (B, S) of int, int32 or int64 below Context. They
 // may change from run to run.
 func (p *PositionalEmbedding) ForwardAt(x, positions *gorgonia.Node) (*gorgonia.Node, error) {
-	if err := p.input("x", x, p.c.Dim); err != nil {
-		return nil, err
-	}
-	if positions == nil {
-		return nil, p.errorf("positions is nil, it needs to be a node")
-	}
-	if want := x.Shape()[:x.Dims()-1]; !positions.Shape().Eq(want) {
-		return nil, p.errorf("positions has shape %v, it needs one for each of x's tokens: %v", []int(positions.Shape()), []int(want))
-	}
-	vectors, err := ops.EmbeddingAs(p.weight, positions, x.Dtype())
+	s, err := p.besideAt(x, positions)
 	if err != nil {
 		return nil, err
 	}
-	return ops.Add(x, vectors)
+	return s.joined()
+}
+
+// besideAt is x and the vectors that ForwardAt adds to it.
+func (p *PositionalEmbedding) besideAt(x, positions *gorgonia.Node) (s stream, err error) {
+	if err := p.input("x", x, p.c.Dim); err != nil {
+		return s, err
+	}
+	if positions == nil {
+		return s, p.errorf("positions is nil, it needs to be a node")
+	}
+	if want := x.Shape()[:x.Dims()-1]; !positions.Shape().Eq(want) {
+		return s, p.errorf("positions has shape %v, it needs one for each of x's tokens: %v", []int(positions.Shape()), []int(want))
+	}
+	vectors, err := ops.EmbeddingAs(p.weight, positions, x.Dtype())
+	return stream{x, vectors}, err
 }
 
 // ids is an input of the graph that holds a number for each place. One serves all calls of its shape.

@@ -81,6 +81,14 @@ func (r *RMSNorm) forwardSum(x, other *gorgonia.Node) (sum, y *gorgonia.Node, er
 	return ops.AddRMSNorm(x, other, r.scale, ops.NormOptions{Epsilon: r.c.Epsilon})
 }
 
+// forwardOfSum is forwardSum of a sum that nothing else reads.
+func (r *RMSNorm) forwardOfSum(x, other *gorgonia.Node) (*gorgonia.Node, error) {
+	if err := r.input("x", x, r.c.Dim); err != nil {
+		return nil, err
+	}
+	return ops.RMSNormOfSum(x, other, r.scale, ops.NormOptions{Epsilon: r.c.Epsilon})
+}
+
 // Forward normalises x.
 func (r *RMSNorm) Forward(x *gorgonia.Node) (*gorgonia.Node, error) {
 	if err := r.input("x", x, r.c.Dim); err != nil {

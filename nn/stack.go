@@ -77,18 +77,18 @@ func (s *Stack) ForwardWith(x *gorgonia.Node, in BlockInputs) (*gorgonia.Node, e
 	if err := s.isMade(); err != nil {
 		return nil, err
 	}
-	run := stream{x: x}
+	return s.pass(stream{x: x}, in)
+}
+
+// pass is ForwardWith of a stream.
+func (s *Stack) pass(x stream, in BlockInputs) (*gorgonia.Node, error) {
 	for _, b := range s.blocks {
 		var err error
-		if run, err = b.pass(run, in); err != nil {
+		if x, err = b.pass(x, in); err != nil {
 			return nil, err
 		}
 	}
-	x, err := run.joined() // the last norm does not compute the sum: nothing else reads it
-	if err != nil {
-		return nil, err
-	}
-	return s.end(x)
+	return x.end(s.last)
 }
 
 // NewCaches is an empty cache for each block, for [Stack.ForwardCached].
@@ -125,14 +125,7 @@ func (s *Stack) ForwardCached(x *gorgonia.Node, caches []*ops.KVCache, in BlockI
 	if err != nil {
 		return nil, s.errorf("%w", err)
 	}
-	return s.end(x)
-}
-
-func (s *Stack) end(x *gorgonia.Node) (*gorgonia.Node, error) {
-	if s.last == nil {
-		return x, nil
-	}
-	return s.last.Forward(x)
+	return stream{x: x}.end(s.last)
 }
 
 // Parameters lists the parameters of the blocks and the norm.

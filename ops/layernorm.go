@@ -42,15 +42,25 @@ func AddLayerNorm(x, other, gamma, beta *gorgonia.Node, o NormOptions) (sum, y *
 		input{name: "beta", node: beta, form: denseForm, optional: true, unread: true})
 }
 
-// applyToSum adds the norm of a sum to the graph.
+// LayerNormOfSum is [AddLayerNorm] of a sum that nothing else reads.
+func LayerNormOfSum(x, other, gamma, beta *gorgonia.Node, o NormOptions) (*gorgonia.Node, error) {
+	return apply("LayerNormOfSum", &layerNormOfSum{addLayerNorm: addLayerNorm{layerNorm{eps: o.Epsilon}}}, addends(x, other,
+		input{name: "gamma", node: gamma, form: denseForm, optional: true},
+		input{name: "beta", node: beta, form: denseForm, optional: true, unread: true})...)
+}
+
+// applyToSum adds a sum and its norm to the graph.
 func applyToSum(name string, k kernel, x, other *gorgonia.Node, parameters ...input) (sum, y *gorgonia.Node, err error) {
-	outputs, err := applyAll(name, k, append([]input{
-		{name: "x", node: x, unread: true}, {name: "other", node: other, unread: true, shared: true},
-	}, parameters...)...)
+	outputs, err := applyAll(name, k, addends(x, other, parameters...)...)
 	if err != nil {
 		return nil, nil, err
 	}
 	return outputs[0], outputs[1], nil
+}
+
+// addends are the inputs of the norm of a sum.
+func addends(x, other *gorgonia.Node, parameters ...input) []input {
+	return append([]input{{name: "x", node: x, unread: true}, {name: "other", node: other, unread: true, shared: true}}, parameters...)
 }
 
 type layerNorm struct {
@@ -135,14 +145,50 @@ func (k *addLayerNorm) backward(r *run, in, dOut, d []kernels.Tensor) error {
 	if !dOut[1].IsSet() {
 		return gradientOfSum(r, dOut[0], d)
 	}
-	g := kernels.LayerNormGradients{DY: dOut[1], DSum: dOut[0], Mean: k.mean, RStd: k.rstd, DX: d[0], DGamma: d[2], DBeta: d[3]}
+	return k.gradients(r, r.out[0], in, dOut[1], dOut[0], d)
+}
+
+// gradients computes those of the inputs from the sum and the gradients of its norm and, where it has one, of itself.
+func (k *addLayerNorm) gradients(r *run, sum kernels.Tensor, in []kernels.Tensor, dy, dSum kernels.Tensor, d []kernels.Tensor) error {
+	g := kernels.LayerNormGradients{DY: dy, DSum: dSum, Mean: k.mean, RStd: k.rstd, DX: d[0], DGamma: d[2], DBeta: d[3]}
 	if d[0].IsSet() {
 		var err error
 		if g.DXSums, err = r.biasBefore(1); err != nil {
 			return err
 		}
 	}
-	return r.LayerNormBackward(&kernels.LayerNorm{X: r.out[0], Gamma: in[2], Eps: k.eps}, g)
+	return r.LayerNormBackward(&kernels.LayerNorm{X: sum, Gamma: in[2], Eps: k.eps}, g)
+}
+
+// layerNormOfSum has the same inputs, and the output y.
+type layerNormOfSum struct {
+	addLayerNorm
+	sum kernels.Tensor
+}
+
+func (k *layerNormOfSum) outputs(in []kernels.Tensor) ([]kernels.Tensor, error) {
+	return alike(in[0]), k.ofSum(in).Validate()
+}
+
+func (k *layerNormOfSum) source() source { return fromSaved }
+
+func (k *layerNormOfSum) forward(r *run, in, out []kernels.Tensor) error {
+	if err := r.lendSum(&k.sum, in[0]); err != nil {
+		return err
+	}
+	return k.normalise(r, k.ofSum(in), kernels.LayerNormOutputs{Sum: k.sum, Y: out[0]})
+}
+
+// lendSum gives memory for the sum that a norm is of, which backward reads.
+func (r *run) lendSum(sum *kernels.Tensor, x kernels.Tensor) error {
+	if r.wanted != nil {
+		return r.keep(sum, x.DType, x.Shape...)
+	}
+	return r.scratch(sum, x.DType, x.Shape...)
+}
+
+func (k *layerNormOfSum) backward(r *run, in, dOut, d []kernels.Tensor) error {
+	return k.gradients(r, k.sum, in, dOut[0], kernels.Tensor{}, d)
 }
 
 // gradientOfSum is the gradients of a sum's norm that nothing uses: that of the sum, and zeros for the parameters.

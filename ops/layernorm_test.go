@@ -57,6 +57,9 @@ var sumUses = map[string]struct {
 	"y": {func(_, y *gorgonia.Node) (*gorgonia.Node, error) { return y, nil }, func(sum, y, dOut []float64) (out, dSum, dY []float64) {
 		return y, make([]float64, len(y)), dOut
 	}},
+	"norm alone": {nil, func(sum, y, dOut []float64) (out, dSum, dY []float64) { // of ops that have no sum among their outputs
+		return y, make([]float64, len(y)), dOut
+	}},
 }
 
 func product(a, b []float64) []float64 {
@@ -80,7 +83,7 @@ func testOnSum(t *testing.T, cases []opCase) {
 	t.Helper()
 	var all []opCase
 	for i, c := range cases {
-		if strings.HasSuffix(c.options, "both") {
+		if strings.HasSuffix(c.options, "both") || strings.HasSuffix(c.options, "norm alone") {
 			all = append(all, c)
 			continue
 		}
@@ -104,7 +107,11 @@ func TestAddLayerNorm(t *testing.T) {
 				options: "AddLayerNorm, used: " + use, in: in,
 				apply: func(in []*gorgonia.Node) (*gorgonia.Node, error) {
 					in = append(in[:len(in):len(in)], nil, nil)
-					sum, y, err := ops.AddLayerNorm(in[0], in[1], in[2], in[3], ops.NormOptions{Epsilon: 0.1})
+					o := ops.NormOptions{Epsilon: 0.1}
+					if use == "norm alone" {
+						return ops.LayerNormOfSum(in[0], in[1], in[2], in[3], o)
+					}
+					sum, y, err := ops.AddLayerNorm(in[0], in[1], in[2], in[3], o)
 					if err != nil {
 						return nil, err
 					}
@@ -130,22 +137,26 @@ func TestAddLayerNorm(t *testing.T) {
 func TestBiasBeforeAddLayerNorm(t *testing.T) {
 	var cases []opCase
 	for _, shape := range normShapes {
-		for _, often := range []bool{false, true} {
+		for _, use := range []string{"sum and norm", "norm", "sum, norm and layer"} {
 			c := shape[len(shape)-1]
 			cases = append(cases, opCase{
-				options: fmt.Sprint("AddLayerNorm of a layer, used again: ", often),
+				options: "norm of a sum with a layer, used: " + use,
 				in:      []opInput{floats("x", shape...), floats("weight", c, c), floats("bias", c), floats("residual", shape...), floats("gamma", c)},
 				apply: func(in []*gorgonia.Node) (*gorgonia.Node, error) {
 					layer, err := ops.Linear(in[0], in[1], in[2], ops.LinearOptions{})
 					if err != nil {
 						return nil, err
 					}
-					sum, y, err := ops.AddLayerNorm(in[3], layer, in[4], nil, ops.NormOptions{Epsilon: 0.1})
+					o := ops.NormOptions{Epsilon: 0.1}
+					if use == "norm" {
+						return ops.LayerNormOfSum(in[3], layer, in[4], nil, o)
+					}
+					sum, y, err := ops.AddLayerNorm(in[3], layer, in[4], nil, o)
 					if err != nil {
 						return nil, err
 					}
 					out, err := ops.Mul(sum, y)
-					if err != nil || !often {
+					if err != nil || use == "sum and norm" {
 						return out, err
 					}
 					return ops.Add(out, layer)
@@ -155,10 +166,17 @@ func TestBiasBeforeAddLayerNorm(t *testing.T) {
 					n := &kernels.LayerNorm{X: in[3], Other: kernels.Of(layer, in[3].Shape...), Gamma: in[4], Eps: 0.1}
 					y, _, _ := reference.LayerNorm[float64](n)
 					sum := reference.Add[float64](n.X, n.Other)
-					dx, dGamma, _ := reference.LayerNormGrad(n, product(dOut, sum))
-					dResidual := total(dx, product(dOut, y))
-					out, dLayer := product(sum, y), dResidual
-					if often {
+					dY := product(dOut, sum)
+					if use == "norm" {
+						dY = dOut
+					}
+					dResidual, dGamma, _ := reference.LayerNormGrad(n, dY)
+					out := y
+					if use != "norm" {
+						out, dResidual = product(sum, y), total(dResidual, product(dOut, y))
+					}
+					dLayer := dResidual
+					if use == "sum, norm and layer" {
 						out, dLayer = total(out, layer), total(dLayer, dOut)
 					}
 					_, d := linearByReference(kernels.NoActivation, in[:3], dLayer)

@@ -31,6 +31,12 @@ func AddRMSNorm(x, other, gamma *gorgonia.Node, o NormOptions) (sum, y *gorgonia
 		input{name: "gamma", node: gamma, form: denseForm, optional: true})
 }
 
+// RMSNormOfSum is [AddRMSNorm] of a sum that nothing else reads.
+func RMSNormOfSum(x, other, gamma *gorgonia.Node, o NormOptions) (*gorgonia.Node, error) {
+	return apply("RMSNormOfSum", &rmsNormOfSum{addRMSNorm: addRMSNorm{rmsNorm{eps: o.Epsilon}}}, addends(x, other,
+		input{name: "gamma", node: gamma, form: denseForm, optional: true})...)
+}
+
 type rmsNorm struct {
 	eps  float64
 	rstd kernels.Tensor
@@ -104,7 +110,35 @@ func (k *addRMSNorm) backward(r *run, in, dOut, d []kernels.Tensor) error {
 	if !dOut[1].IsSet() {
 		return gradientOfSum(r, dOut[0], d)
 	}
-	return r.RMSNormBackward(&kernels.RMSNorm{X: r.out[0], Gamma: in[2], Eps: k.eps}, kernels.RMSNormGradients{
-		DY: dOut[1], DSum: dOut[0], RStd: k.rstd, DX: d[0], DGamma: d[2],
+	return k.gradients(r, r.out[0], in, dOut[1], dOut[0], d)
+}
+
+// gradients computes those of the inputs from the sum and the gradients of its norm and, where it has one, of itself.
+func (k *addRMSNorm) gradients(r *run, sum kernels.Tensor, in []kernels.Tensor, dy, dSum kernels.Tensor, d []kernels.Tensor) error {
+	return r.RMSNormBackward(&kernels.RMSNorm{X: sum, Gamma: in[2], Eps: k.eps}, kernels.RMSNormGradients{
+		DY: dy, DSum: dSum, RStd: k.rstd, DX: d[0], DGamma: d[2],
 	})
+}
+
+// rmsNormOfSum has the same inputs, and the output y.
+type rmsNormOfSum struct {
+	addRMSNorm
+	sum kernels.Tensor
+}
+
+func (k *rmsNormOfSum) outputs(in []kernels.Tensor) ([]kernels.Tensor, error) {
+	return alike(in[0]), k.ofSum(in).Validate()
+}
+
+func (k *rmsNormOfSum) source() source { return fromSaved }
+
+func (k *rmsNormOfSum) forward(r *run, in, out []kernels.Tensor) error {
+	if err := r.lendSum(&k.sum, in[0]); err != nil {
+		return err
+	}
+	return k.normalise(r, k.ofSum(in), kernels.RMSNormOutputs{Sum: k.sum, Y: out[0]})
+}
+
+func (k *rmsNormOfSum) backward(r *run, in, dOut, d []kernels.Tensor) error {
+	return k.gradients(r, k.sum, in, dOut[0], kernels.Tensor{}, d)
 }

@@ -48,7 +48,11 @@ func TestAddRMSNorm(t *testing.T) {
 				options: "AddRMSNorm, used: " + use, in: in,
 				apply: func(in []*gorgonia.Node) (*gorgonia.Node, error) {
 					in = append(in[:len(in):len(in)], nil)
-					sum, y, err := ops.AddRMSNorm(in[0], in[1], in[2], ops.NormOptions{Epsilon: 0.1})
+					o := ops.NormOptions{Epsilon: 0.1}
+					if use == "norm alone" {
+						return ops.RMSNormOfSum(in[0], in[1], in[2], o)
+					}
+					sum, y, err := ops.AddRMSNorm(in[0], in[1], in[2], o)
 					if err != nil {
 						return nil, err
 					}
