@@ -269,7 +269,7 @@ func TestRanksThatShareWeightsDie(t *testing.T) {
 		t.Skip("TestRanksThatFail has the short case")
 	}
 	const steps, size = 8, 2
-	m, path := heldModels[0], t.TempDir()
+	m := heldModels[0]
 	if folder := os.Getenv(rankFolder); folder != "" {
 		place, err := distributed.FromEnvironment()
 		if err != nil {
@@ -296,6 +296,7 @@ func TestRanksThatShareWeightsDie(t *testing.T) {
 		}
 		return
 	}
+	path := t.TempDir() // of this process alone: that of a rank which dies would stay
 	launch := func(at int) (string, error) {
 		out := &writer{}
 		err := distributed.Launch(t.Context(), size, distributed.LaunchConfig{
