@@ -25,10 +25,14 @@ type Network interface {
 	SumLater(tensors []Tensor) error
 	// SumPartsLater is SumParts at such a time.
 	SumPartsLater(tensors []Tensor) error
+	// Begin begins the sums that were asked for later, beside the device's further work, and returns of how many tensors they are.
+	Begin() (tensors int, err error)
 	// Join has what comes later done before the device's further work.
 	Join() error
 	// CollectParts gives each member the others' parts of the tensors.
 	CollectParts(tensors []Tensor) error
+	// CollectPartsLater is CollectParts at such a time as SumLater is, at the latest when the transfer is joined.
+	CollectPartsLater(tensors []Tensor) (Transfer, error)
 	// Broadcast copies the tensors of one member to all others.
 	Broadcast(from int, tensors []Tensor) error
 	// Exchange sends tensors of any type to one member, and receives others from one. Every member calls it, and what one sends is

@@ -41,6 +41,7 @@ type Optimizer struct {
 
 	ends   bool   // the run that is under way ends a step
 	joined []bool // by parameter, whether its gradient of the step travels to the other ranks already
+	asked  []int  // those, in that order
 
 	runs int           // that were accumulated since the last step
 	used usedGradients // of a device
@@ -281,9 +282,6 @@ func (o *Optimizer) change() error {
 		return err
 	}
 	plan := kernels.StepPlan{ClipNorm: o.options.ClipNorm, Accumulation: o.batchesOfStep(), LossScaling: o.scaling}
-	if err := o.sumSquares(); err != nil {
-		return err
-	}
 	if err := o.backend.PlanStep(plan, o.squares, o.control); err != nil {
 		return err
 	}

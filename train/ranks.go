@@ -42,32 +42,70 @@ func (o *Optimizer) joinEarly(trained gorgonia.Nodes) {
 			}
 			gradient = sum[0]
 		}
-		o.joined[number] = true
+		o.joined[number], o.asked = true, append(o.asked, number)
 		return o.sumLater(gradient)
 	})
 }
 
 // beginRun says whether the run that comes now ends a step.
 func (o *Optimizer) beginRun(ends bool) {
-	o.ends = ends
+	o.ends, o.asked = ends, o.asked[:0]
 	clear(o.joined)
 }
 
-// joinGradients makes the gradients of this rank the sums over all ranks, or its own parts of them.
+// joinGradients makes the gradients of this rank the sums over all ranks, or its own parts of them, and leaves the sums of the squares of all
+// in squares: of those that have arrived while the last ones travel. Their order is that of the runs, the same on all ranks.
 func (o *Optimizer) joinGradients() error {
-	if o.options.Ranks.Size() == 1 {
-		return nil
+	ranks := o.options.Ranks
+	if ranks.Size() == 1 {
+		return o.backend.SumSquares(o.gradients, o.squares)
 	}
 	var list []kernels.Tensor
+	var parts []int // which are sums
+	asked := slices.Clone(o.asked)
 	for i, t := range o.gradients {
-		if !o.joined[i] && !o.parameters[i].isPart() { // a part's is a sum
-			list = append(list, t)
+		switch {
+		case o.parameters[i].isPart():
+			parts = append(parts, i)
+		case !o.joined[i]:
+			list, asked = append(list, t), append(asked, i)
 		}
 	}
 	if err := o.sumLater(list...); err != nil {
 		return err
 	}
-	return o.options.Ranks.Join()
+	travelling, err := ranks.Begin()
+	if err != nil {
+		return err
+	}
+	arrived, last := append(parts, asked[:len(asked)-travelling]...), asked[len(asked)-travelling:]
+	if err := o.sumSquares(arrived, 0); err != nil {
+		return err
+	}
+	if err := ranks.Join(); err != nil {
+		return err
+	}
+	if err := o.sumSquares(last, len(arrived)); err != nil {
+		return err
+	}
+	if o.isSharded() {
+		return ranks.Sum(o.squares)
+	}
+	return nil
+}
+
+// sumSquares puts the sums of the squares of some gradients, or of this rank's parts of them, into squares from a place on.
+func (o *Optimizer) sumSquares(numbers []int, at int) error {
+	if len(numbers) == 0 {
+		return nil
+	}
+	list := make([]kernels.Tensor, len(numbers))
+	for i, number := range numbers {
+		if list[i] = o.gradients[number]; o.isSharded() {
+			list[i] = o.own(o.parameters[number], list[i])
+		}
+	}
+	return o.backend.SumSquares(list, o.squares.Slice(0, at, at+len(list)))
 }
 
 // notJoined are those of the parameters' tensors whose gradients do not travel yet.

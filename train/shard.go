@@ -66,17 +66,6 @@ func (o *Optimizer) stateShape(p parameter) []int {
 	return o.own(p, kernels.Tensor{Shape: p.shape}).Shape
 }
 
-// sumSquares leaves the sums of the squares of all gradients in squares, those of this rank's parts and of all others'.
-func (o *Optimizer) sumSquares() error {
-	if !o.isSharded() {
-		return o.backend.SumSquares(o.gradients, o.squares)
-	}
-	if err := o.backend.SumSquares(o.owned(o.parameters, o.gradients), o.squares); err != nil {
-		return err
-	}
-	return o.options.Ranks.Sum(o.squares)
-}
-
 // updateParts is the rule's update of this rank's parts of a group.
 func (o *Optimizer) updateParts(u kernels.Update, g group) error {
 	u.ClearGradients = false // finishParts does, of all parts

@@ -30,6 +30,9 @@ func (d *Device) AttentionForward(a *kernels.Attention, out kernels.AttentionOut
 		}
 		return c.clearBehind(out)
 	}
+	if err := d.forkTransfers(); err != nil {
+		return err
+	}
 	if err := c.convert(); err != nil {
 		return err
 	}
@@ -64,7 +67,10 @@ func (d *Device) AttentionForward(a *kernels.Attention, out kernels.AttentionOut
 	if err := c.deliver(); err != nil {
 		return err
 	}
-	return c.clearBehind(out)
+	if err := c.clearBehind(out); err != nil {
+		return err
+	}
+	return d.joinTransfers()
 }
 
 // clearBehind writes what rows behind the last packed sequence have: O = 0 and LSE = −∞.

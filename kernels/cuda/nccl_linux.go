@@ -168,6 +168,7 @@ var errLeft = errors.New("the network was left or aborted")
 const (
 	sumName      = "sum over ranks"
 	sumPartsName = "sum of parts"
+	collectName  = "collection of parts"
 )
 
 // Sum is NCCL's all-reduce.
@@ -205,16 +206,45 @@ func (n *network) sumParts(t kernels.Tensor, list []C.Transfer) []C.Transfer {
 
 // CollectParts is NCCL's all-gather, and where the parts are not equal a broadcast of each.
 func (n *network) CollectParts(tensors []kernels.Tensor) error {
-	return n.transfer("collection of parts", tensors, func(t kernels.Tensor, list []C.Transfer) []C.Transfer {
-		count := t.Elements()
-		if count%n.size == 0 {
-			at, end := kernels.Part(n.rank, n.size, count)
-			own := n.of(t, C.AllGather, at, end)
-			own.to = n.of(t, C.AllGather, 0, count).to
-			return append(list, own)
+	return n.transfer(collectName, tensors, n.collectParts)
+}
+
+// CollectPartsLater is CollectParts as SumLater is Sum.
+func (n *network) CollectPartsLater(tensors []kernels.Tensor) (kernels.Transfer, error) {
+	c := &collection{network: n, tensors: tensors}
+	return c, n.transferLater(collectName, tensors, n.collectParts)
+}
+
+func (n *network) collectParts(t kernels.Tensor, list []C.Transfer) []C.Transfer {
+	count := t.Elements()
+	if count%n.size == 0 {
+		at, end := kernels.Part(n.rank, n.size, count)
+		own := n.of(t, C.AllGather, at, end)
+		own.to = n.of(t, C.AllGather, 0, count).to
+		return append(list, own)
+	}
+	return n.each(t, C.Broadcast, list)
+}
+
+// collection is tensors that are collected later.
+type collection struct {
+	network *network
+	tensors []kernels.Tensor
+}
+
+// Join begins the collection at the latest now, and makes the device's stream wait for it.
+func (c *collection) Join() error {
+	n := c.network
+	n.calls.Lock()
+	defer n.calls.Unlock()
+	for _, t := range c.tensors {
+		at := addressOf(t)
+		end := at + address(t.Elements()*t.DType.Size())
+		if slices.ContainsFunc(n.later, func(x C.Transfer) bool { to := address(uintptr(x.to)); return at <= to && to < end }) {
+			return n.flush()
 		}
-		return n.each(t, C.Broadcast, list)
-	})
+	}
+	return n.joinForked()
 }
 
 // Broadcast copies the tensors of one member to all others.
@@ -345,17 +375,36 @@ func (n *network) transferLater(name string, tensors []kernels.Tensor, describe 
 	return nil
 }
 
-// fork begins what was noted for later.
-func (n *network) fork() (err error) {
+// fork begins what was noted for later, if nothing runs beside the device's work yet.
+func (n *network) fork() error {
 	n.calls.Lock()
 	defer n.calls.Unlock()
-	if len(n.later) == 0 || n.forked != nil {
+	if n.forked != nil {
 		return nil
 	}
-	list, tensors := n.later, n.tensors
-	n.later, n.tensors = nil, nil
-	n.forked, err = n.queueBeside("sums beside other work", list, tensors)
+	_, err := n.begin()
 	return err
+}
+
+// begin begins what was noted for later, and returns of how many tensors that is. The caller holds calls.
+func (n *network) begin() (count int, err error) {
+	list, tensors := n.later, n.tensors
+	if len(list) == 0 {
+		return 0, nil
+	}
+	n.later, n.tensors = nil, nil
+	n.forked, err = n.queueBeside("transfers beside other work", list, tensors)
+	return len(tensors), err
+}
+
+// Begin begins what is still noted for later.
+func (n *network) Begin() (int, error) {
+	n.calls.Lock()
+	defer n.calls.Unlock()
+	if err := n.joinForked(); err != nil {
+		return 0, err
+	}
+	return n.begin()
 }
 
 func (n *network) join() error {
@@ -377,13 +426,18 @@ func (n *network) Join() error {
 	n.calls.Lock()
 	defer n.calls.Unlock()
 	n.device.waiting.CompareAndSwap(&n.asTransfers, nil)
+	return n.flush()
+}
+
+// flush queues what is still noted for later behind what runs beside. The caller holds calls.
+func (n *network) flush() error {
 	if err := n.joinForked(); err != nil {
 		return err
 	}
 	list, tensors := n.later, n.tensors
 	n.later, n.tensors = nil, nil
 	defer runtime.KeepAlive(tensors)
-	return n.queue("sums over ranks", list)
+	return n.queue("transfers that were put off", list)
 }
 
 func (n *network) forget() {

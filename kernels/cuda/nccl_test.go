@@ -93,7 +93,7 @@ func TestNetwork(t *testing.T) {
 	size := len(devices)
 	lengths := []int{0, 1, size - 1, size, 5, 1001, 1 << 20, 3_000_001}
 	for _, dtype := range []kernels.DType{kernels.F32, kernels.F64, kernels.BF16, kernels.F16} {
-		for _, name := range []string{"Sum", "SumParts", "SumLater", "SumPartsLater", "CollectParts", "Broadcast"} {
+		for _, name := range []string{"Sum", "SumParts", "SumLater", "SumPartsLater", "CollectParts", "CollectPartsLater", "Broadcast"} {
 			for _, recorded := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s %v recorded=%v", name, dtype, recorded), func(t *testing.T) {
 					inputs, tensors := make([][][]float64, size), make([][]kernels.Tensor, size)
@@ -125,7 +125,20 @@ func TestNetwork(t *testing.T) {
 								d, half := devices[rank], len(lengths)/2
 								return errors.Join(n.SumLater(tensors[rank][:half]), d.forkTransfers(), n.SumLater(tensors[rank][half:]), d.joinTransfers(), n.Join())
 							case "SumPartsLater":
-								return errors.Join(n.SumPartsLater(tensors[rank]), n.Join())
+								err := n.SumPartsLater(tensors[rank])
+								begun, beginErr := n.Begin()
+								if begun != len(lengths) {
+									t.Errorf("%d of %d tensors are begun with", begun, len(lengths))
+								}
+								return errors.Join(err, beginErr, n.Join())
+							case "CollectPartsLater": // beside other work, and when they are waited for
+								d, half := devices[rank], len(lengths)/2
+								first, err := n.CollectPartsLater(tensors[rank][:half])
+								if err := errors.Join(err, d.forkTransfers(), first.Join()); err != nil {
+									return err
+								}
+								second, err := n.CollectPartsLater(tensors[rank][half:])
+								return errors.Join(err, second.Join())
 							case "CollectParts":
 								return n.CollectParts(tensors[rank])
 							default:
@@ -155,7 +168,7 @@ func TestNetwork(t *testing.T) {
 								want := 0.0
 								for from := range size {
 									first, last := kernels.Part(from, size, n)
-									if strings.HasPrefix(name, "Sum") || name == "Broadcast" && from == size-1 || name == "CollectParts" && i >= first && i < last {
+									if strings.HasPrefix(name, "Sum") || name == "Broadcast" && from == size-1 || strings.HasPrefix(name, "CollectParts") && i >= first && i < last {
 										want += inputs[from][k][i]
 									}
 								}

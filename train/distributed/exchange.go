@@ -38,6 +38,18 @@ func (g *Group) SumPartsLater(tensors ...kernels.Tensor) error {
 	return g.each("SumPartsLater", tensors, kernels.Network.SumPartsLater, g.sumParts)
 }
 
+// Begin begins the sums that were asked for later, beside what a device does from now on, and returns how many of the tensors still travel: those
+// asked for last. The others have arrived.
+func (g *Group) Begin() (travelling int, err error) {
+	if err := g.Err(); err != nil || g == nil || g.network == nil {
+		return 0, err
+	}
+	if travelling, err = g.network.Begin(); err != nil {
+		return 0, g.failLate(fmt.Errorf("rank %d: %w", g.self(), err))
+	}
+	return travelling, nil
+}
+
 // Join makes what a device does from now on come after the sums that were asked for later.
 func (g *Group) Join() error {
 	if err := g.Err(); err != nil || g == nil || g.network == nil {
@@ -52,6 +64,17 @@ func (g *Group) Join() error {
 // CollectParts gives each rank the others' parts of the tensors: what SumParts left out.
 func (g *Group) CollectParts(tensors ...kernels.Tensor) error {
 	return g.each("CollectParts", tensors, kernels.Network.CollectParts, g.collectParts)
+}
+
+// CollectPartsLater is CollectParts at any time until the transfer is joined, up to which the tensors must be left alone: on devices where it
+// disturbs their other work least, and on the host at once.
+func (g *Group) CollectPartsLater(tensors ...kernels.Tensor) (kernels.Transfer, error) {
+	var transfer kernels.Transfer = arrived{}
+	err := g.each("CollectPartsLater", tensors, func(n kernels.Network, tensors []kernels.Tensor) (err error) {
+		transfer, err = n.CollectPartsLater(tensors)
+		return err
+	}, g.collectParts)
+	return transfer, err
 }
 
 // Broadcast copies the tensors of one rank, of any type, to all others.

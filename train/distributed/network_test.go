@@ -60,6 +60,12 @@ func (n *network) Broadcast(from int, t []kernels.Tensor) error {
 	return n.note(fmt.Sprint("Broadcast from ", from, " of "), t)
 }
 
+func (n *network) Begin() (int, error) { return 2, n.note("Begin", nil) }
+
+func (n *network) CollectPartsLater(t []kernels.Tensor) (kernels.Transfer, error) {
+	return arrived{}, n.note("CollectPartsLater", t)
+}
+
 func (n *network) Exchange(to int, send []kernels.Tensor, from int, receive []kernels.Tensor) (kernels.Transfer, error) {
 	return arrived{}, n.note(fmt.Sprint("Exchange to ", to, " from ", from, " of ", len(send), " and "), receive)
 }
@@ -102,7 +108,17 @@ func TestConnect(t *testing.T) {
 		}
 		left[g.Rank()] = <-d.networks
 		if err := errors.Join(g.Sum(onDevice(3), kernels.Of(x, 1), onDevice(2)), g.SumParts(onDevice(1)), g.CollectParts(onDevice(1)), g.Broadcast(1, onDevice(1)),
-			g.SumLater(onDevice(1), onDevice(2)), g.SumPartsLater(onDevice(3)), g.Join()); err != nil {
+			g.SumLater(onDevice(1), onDevice(2)), g.SumPartsLater(onDevice(3))); err != nil {
+			return err
+		}
+		if n, err := g.Begin(); err != nil || n != 2 {
+			return fmt.Errorf("%d tensors are begun with, want 2: %w", n, err)
+		}
+		transfer, err := g.CollectPartsLater(onDevice(4), onDevice(1))
+		if err := errors.Join(err, g.Join()); err != nil {
+			return err
+		}
+		if err := transfer.Join(); err != nil {
 			return err
 		}
 		if _, err := g.Exchange(1-g.Rank(), []kernels.Tensor{onDevice(2)}, 1-g.Rank(), []kernels.Tensor{onDevice(2)}); err != nil {
@@ -114,7 +130,7 @@ func TestConnect(t *testing.T) {
 		return nil
 	}))
 	for rank, n := range left {
-		want := fmt.Sprintf("[Sum2 SumParts1 CollectParts1 Broadcast from 1 of 1 SumLater2 SumPartsLater1 Join0 Exchange to %d from %d of 1 and 1]", 1-rank, 1-rank)
+		want := fmt.Sprintf("[Sum2 SumParts1 CollectParts1 Broadcast from 1 of 1 SumLater2 SumPartsLater1 Begin0 CollectPartsLater2 Join0 Exchange to %d from %d of 1 and 1]", 1-rank, 1-rank)
 		if n.key != "key 0" || n.rank != rank || n.size != 2 || fmt.Sprint(n.calls) != want {
 			t.Errorf("rank %d has network %q, rank %d of %d, and called %v, want %s", rank, n.key, n.rank, n.size, n.calls, want)
 		}
