@@ -68,9 +68,11 @@ type Holders interface {
 	// Rank is this process's number, from 0 on, of Size.
 	Rank() int
 	Size() int
-	// CollectParts and SumParts are those of [Network], also of tensors of the host.
+	// CollectParts, CollectPartsLater, SumParts and SumPartsLater are those of [Network], also of tensors of the host.
 	CollectParts(tensors ...Tensor) error
+	CollectPartsLater(tensors ...Tensor) (Transfer, error)
 	SumParts(tensors ...Tensor) error
+	SumPartsLater(tensors ...Tensor) error
 }
 
 // Part is where the part of member rank of size begins and ends in a tensor of n elements: parts follow each other, and the first

@@ -15,10 +15,14 @@ import (
 // lone is one of three ranks, where nothing is run.
 type lone int
 
-func (l lone) Rank() int                          { return int(l) }
-func (lone) Size() int                            { return 3 }
-func (lone) CollectParts(...kernels.Tensor) error { return nil }
-func (lone) SumParts(...kernels.Tensor) error     { return nil }
+func (l lone) Rank() int                           { return int(l) }
+func (lone) Size() int                             { return 3 }
+func (lone) CollectParts(...kernels.Tensor) error  { return nil }
+func (lone) SumParts(...kernels.Tensor) error      { return nil }
+func (lone) SumPartsLater(...kernels.Tensor) error { return nil }
+func (lone) Join() error                           { return nil }
+
+func (lone) CollectPartsLater(...kernels.Tensor) (kernels.Transfer, error) { return lone(0), nil }
 
 // The ranks' parts are what one process has, whether values are made, set before the layers or after them, and loaded; vectors and tiny
 // matrices are whole. Counts and summaries are those of the whole.

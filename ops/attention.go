@@ -173,7 +173,7 @@ func (a *attention) forward(r *run, in, out []kernels.Tensor) error {
 	}
 	if a.share != nil {
 		err = ring.Forward(r, a.share, p, outputs, a.scratchOf(r, 0))
-	} else {
+	} else if err = r.c.aheads.attend(r, false); err == nil {
 		err = a.vary(r, in, p, func(b kernels.Backend, p *kernels.Attention) error { return b.AttentionForward(p, outputs) })
 	}
 	if err != nil || !a.withLSE || r.wanted == nil {
@@ -204,6 +204,11 @@ func (a *attention) backward(r *run, in, dOut, d []kernels.Tensor) error {
 	rows := *p
 	if a.share != nil { // lengths of the whole, and δ is one row's alone
 		rows.QLens, rows.KVLens = nil, nil
+	}
+	if a.share == nil {
+		if err := r.c.aheads.attend(r, true); err != nil {
+			return err
+		}
 	}
 	if err := r.AttentionDelta(&rows, a.outputView(r.out[0]), g.DO, dLSE, g.Delta); err != nil {
 		return err

@@ -109,6 +109,7 @@ type call struct {
 	mode      *Mode          // of the graph
 	scale     *lossScale     // of the graph
 	gradients *atomic.Uint64 // of the graph
+	aheads    *aheads        // of the graph
 	lent      []result       // of the outputs
 	d         []result       // of the inputs' gradients
 	early     kernels.Tensor // the gradient of a bias that the op behind has computed in this run; not set if none has
@@ -117,7 +118,8 @@ type call struct {
 	dOutNodes  gorgonia.Nodes
 	dOutValues []gorgonia.Value
 
-	spends bool // the gradient op may write over the gradients of the outputs, its only operands
+	spends   bool    // the gradient op may write over the gradients of the outputs, its only operands
+	onlyRead *result // by the gradient op, which spends it and may take its memory; nil if it is not the only one
 
 	asked func(i int) bool // whether the gradient of an input is wanted; nil while no one differentiates
 
@@ -300,6 +302,9 @@ func (c *call) build(name string) error {
 	state := stateOf(n.Graph())
 	c.memory, c.mode = memory{graph: n.Graph(), pool: &state.pool}, &state.mode
 	c.scale, c.gradients = &state.lossScale, &state.gradients
+	if c.aheads = &state.aheads; !c.aheads.gathers {
+		_, c.aheads.gathers = c.kernel.(*gather)
+	}
 	if k, ok := c.kernel.(moded); ok {
 		k.setMode(&state.mode)
 	}
@@ -433,6 +438,12 @@ func (c *call) do(children []gorgonia.Value) (gorgonia.Value, error) {
 		}
 	}
 	out, err := c.forward(values, false, func(i int, b kernels.Backend) (kernels.Tensor, error) {
+		if k, ok := c.kernel.(*gather); ok {
+			ahead, err := c.aheads.collected(k, c.memory.pool)
+			if err != nil || ahead.IsSet() {
+				return c.lent[i].adopt(&c.memory, b, ahead), err
+			}
+		}
 		return c.lent[i].lend(&c.memory, b, c.results[i])
 	})
 	if err != nil {

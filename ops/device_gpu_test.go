@@ -48,10 +48,14 @@ func gpu(t testing.TB) *ops.Device {
 // single is a rank whose part is all.
 type single struct{}
 
-func (single) Rank() int                            { return 0 }
-func (single) Size() int                            { return 1 }
-func (single) CollectParts(...kernels.Tensor) error { return nil }
-func (single) SumParts(...kernels.Tensor) error     { return nil }
+func (single) Rank() int                             { return 0 }
+func (single) Size() int                             { return 1 }
+func (single) CollectParts(...kernels.Tensor) error  { return nil }
+func (single) SumParts(...kernels.Tensor) error      { return nil }
+func (single) SumPartsLater(...kernels.Tensor) error { return nil }
+func (single) Join() error                           { return nil }
+
+func (single) CollectPartsLater(...kernels.Tensor) (kernels.Transfer, error) { return single{}, nil }
 
 // On a device too, ops whose weights are collected have the results of ops that have them: the same numbers, up to how products are cut.
 func TestWholeOnTheDevice(t *testing.T) {

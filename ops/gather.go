@@ -19,8 +19,8 @@ import (
 //	      └→ after ←───────────────────────────────────────┘ → gather ─────┘
 
 // Whole stands for a tensor of a shape of which each of several ranks holds a part: part is this rank's, of the shape that [PartShape]
-// gives. Ops of this package take it like any tensor, and work on memory that holds it no longer than they run, with [ReuseMemory]; layers
-// that compute in 16 bits have it collected in 16 bits. The gradient of part is that of the sum over the ranks of what they differentiate.
+// gives. Ops of this package take it like any tensor, and work on memory that holds it no longer than they run, with [ReuseMemory], and than
+// the attention before them, beside which it is collected; layers that compute in 16 bits have it collected in 16 bits. The gradient of part is that of the sum over the ranks of what they differentiate.
 //
 // Every rank needs to run the same graph at the same time. Ops of Gorgonia's own cannot read it.
 func Whole(part *gorgonia.Node, ranks kernels.Holders, shape ...int) (*gorgonia.Node, error) {
@@ -152,6 +152,13 @@ type gather struct {
 	of  *wholeTensor
 	to  kernels.DType // of the result; the gradient's is that of the part
 	sum kernels.Tensor
+
+	// The result of the run to come, where that was begun ahead.
+	ahead    kernels.Tensor
+	place    kernels.Backend
+	transfer kernels.Transfer
+
+	defers func() bool // whether the sums of the run that is under way may be made later; nil where nobody waits for them
 }
 
 // gatherOf is the gather that gives a node's value, nil for other nodes.
@@ -224,6 +231,10 @@ func (k *gather) outputs([]kernels.Tensor) ([]kernels.Tensor, error) {
 func (k *gather) dTypeOfGradient() kernels.DType { return dtypeOf(k.of.part.Dtype()) }
 
 func (k *gather) forward(r *run, in, out []kernels.Tensor) error {
+	if transfer := k.transfer; transfer != nil && !r.again {
+		k.ahead, k.transfer = kernels.Tensor{}, nil
+		return transfer.Join()
+	}
 	if err := r.Copy(ownPart(k.of.ranks, out[0]), in[0].Reshape(in[0].Elements())); err != nil {
 		return err
 	}
@@ -233,6 +244,10 @@ func (k *gather) forward(r *run, in, out []kernels.Tensor) error {
 // backward leaves the gradient of the whole alone where others may read it.
 func (k *gather) backward(r *run, _, dOut, d []kernels.Tensor) error {
 	sum := dOut[0]
+	if a := r.c.aheads; k.defers != nil && k.defers() && a.leavesRoom() && r.c.onlyRead.take(sum) {
+		a.asked = append(a.asked, deferredSum{sum, d[0], k.of.ranks, r.Backend, r.c.memory.pool})
+		return k.of.ranks.SumPartsLater(sum)
+	}
 	if !r.c.spends {
 		if err := r.scratch(&k.sum, sum.DType, sum.Shape...); err != nil {
 			return err

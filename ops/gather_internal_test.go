@@ -12,10 +12,14 @@ import (
 // absent are the other ranks of one that is alone: what they would send is whatever its memory holds.
 type absent struct{}
 
-func (absent) Rank() int                            { return 1 }
-func (absent) Size() int                            { return 4 }
-func (absent) CollectParts(...kernels.Tensor) error { return nil }
-func (absent) SumParts(...kernels.Tensor) error     { return nil }
+func (absent) Rank() int                             { return 1 }
+func (absent) Size() int                             { return 4 }
+func (absent) CollectParts(...kernels.Tensor) error  { return nil }
+func (absent) SumParts(...kernels.Tensor) error      { return nil }
+func (absent) SumPartsLater(...kernels.Tensor) error { return nil }
+func (absent) Join() error                           { return nil }
+
+func (absent) CollectPartsLater(...kernels.Tensor) (kernels.Transfer, error) { return absent{}, nil }
 
 // Weights that are collected live no longer than one layer runs, forward and backward: more layers need the memory of more activations, and
 // of no more weights, in float32 and in 16 bits, where layers join and round weights.

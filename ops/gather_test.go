@@ -1,6 +1,7 @@
 package ops_test
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -64,6 +65,14 @@ func (h holder) CollectParts(tensors ...kernels.Tensor) error {
 		}
 	})
 }
+
+func (h holder) CollectPartsLater(tensors ...kernels.Tensor) (kernels.Transfer, error) {
+	return h, h.CollectParts(tensors...)
+}
+
+func (h holder) SumPartsLater(tensors ...kernels.Tensor) error { return h.SumParts(tensors...) }
+
+func (holder) Join() error { return nil }
 
 func (h holder) SumParts(tensors ...kernels.Tensor) error {
 	return h.each(tensors, func(part func(of, rank int) kernels.Tensor) {
@@ -351,6 +360,118 @@ func TestWhole(t *testing.T) {
 					t.Errorf("the weights have travelled in float32")
 				}
 			})
+		}
+	}
+}
+
+// ahead is a rank alone that counts the collections which were begun ahead, and those which were not.
+type ahead struct{ later, joined, atOnce, deferred int }
+
+func (*ahead) Rank() int                               { return 0 }
+func (*ahead) Size() int                               { return 1 }
+func (*ahead) SumParts(...kernels.Tensor) error        { return nil }
+func (a *ahead) CollectParts(...kernels.Tensor) error  { a.atOnce++; return nil }
+func (a *ahead) SumPartsLater(...kernels.Tensor) error { a.deferred++; return nil }
+func (a *ahead) Join() error                           { a.joined++; return nil }
+
+func (a *ahead) CollectPartsLater(...kernels.Tensor) (kernels.Transfer, error) {
+	a.later++
+	return a, nil
+}
+
+// From the second run on, what is read behind an attention is collected when that begins, forward and backward, and has the weights as they are
+// then: also behind a run that failed in its middle.
+func TestGathersAhead(t *testing.T) {
+	const dim = 6
+	must := gorgonia.Must
+	fails, defers := false, false
+	build := func(weight func(g *gorgonia.ExprGraph, i int) (whole, part *gorgonia.Node)) (gorgonia.VM, gorgonia.Nodes) {
+		g := gorgonia.NewGraph()
+		ops.ReuseMemory(g)
+		h := gorgonia.NewTensor(g, tensor.Float32, 4, gorgonia.WithName("x"), gorgonia.WithShape(1, 2, 4, dim), gorgonia.WithInit(gorgonia.Gaussian(0, 1)))
+		x := h
+		var parts gorgonia.Nodes
+		for i := range 3 {
+			if i > 0 {
+				h = must(ops.FlashAttention(h, h, h, ops.AttentionOptions{}))
+			}
+			whole, part := weight(g, i)
+			parts, h = append(parts, part), must(ops.Linear(h, whole, nil, ops.LinearOptions{}))
+		}
+		loss := must(ops.Mean(must(ops.Mul(h, h))))
+		if _, err := gorgonia.Grad(loss, parts...); err != nil {
+			t.Fatal(err)
+		}
+		gorgonia.Let(x, tensor.New(tensor.WithShape(1, 2, 4, dim), tensor.WithBacking(tensor.Range(tensor.Float32, -20, 28))))
+		ops.DeferSums(parts, func() bool { return defers })
+		ops.OnGradients(parts, func(i int, _ kernels.Tensor) error {
+			if fails && i == 1 {
+				return errors.New("on purpose")
+			}
+			return nil
+		})
+		machine, err := ops.NewMachine(g)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { machine.Close() })
+		return machine, parts
+	}
+	value := func(i, run int, shape ...int) *tensor.Dense {
+		x := make([]float32, dim*dim)
+		for k := range x {
+			x[k] = float32((k*(i+2)+run)%7)/7 - 0.4
+		}
+		return tensor.New(tensor.WithShape(shape...), tensor.WithBacking(x))
+	}
+	var ranks ahead
+	shared, parts := build(func(g *gorgonia.ExprGraph, i int) (*gorgonia.Node, *gorgonia.Node) {
+		part := gorgonia.NewMatrix(g, tensor.Float32, gorgonia.WithName(fmt.Sprint("part", i)), gorgonia.WithShape(1, dim*dim), gorgonia.WithValue(value(i, 0, 1, dim*dim)))
+		return must(ops.Whole(part, &ranks, dim, dim)), part
+	})
+	plain, weights := build(func(g *gorgonia.ExprGraph, i int) (*gorgonia.Node, *gorgonia.Node) {
+		w := gorgonia.NewMatrix(g, tensor.Float32, gorgonia.WithName(fmt.Sprint("w", i)), gorgonia.WithShape(dim, dim), gorgonia.WithValue(value(i, 0, dim, dim)))
+		return w, w
+	})
+	for run := range 4 {
+		for i := range parts {
+			copy(parts[i].Value().Data().([]float32), value(i, run, dim*dim).Data().([]float32))
+			copy(weights[i].Value().Data().([]float32), value(i, run, dim*dim).Data().([]float32))
+		}
+		before := ranks
+		if fails = run == 2; fails {
+			if err := shared.RunAll(); err == nil {
+				t.Error("a run that was to fail did not")
+			}
+			fails = false
+			shared.Reset()
+			continue
+		}
+		defers = run == 3
+		if err := errors.Join(shared.RunAll(), plain.RunAll(), ops.SettleSums(parts[0].Graph())); err != nil {
+			t.Fatal(err)
+		}
+		for i := range parts {
+			got, gotErr := parts[i].Grad()
+			want, wantErr := weights[i].Grad()
+			if err := errors.Join(gotErr, wantErr); err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(got.Data().([]float32), want.Data().([]float32)) {
+				t.Errorf("run %d: the gradient of part %d is %v, of the weight %v", run, i, got, want)
+			}
+		}
+		shared.Reset()
+		plain.Reset()
+		later, all := ranks.later-before.later, ranks.later+ranks.atOnce-before.later-before.atOnce
+		if want := min(run, 1) * 4; later != want || all != 6 {
+			t.Errorf("run %d: %d of %d collections begin ahead, want %d of 6", run, later, all, want)
+		}
+		if want := run / 3 * 2; ranks.deferred != want {
+			t.Errorf("run %d: %d sums were put off, want %d", run, ranks.deferred, want)
+		}
+		if ranks.joined != ranks.later {
+			t.Errorf("run %d: %d of %d collections that began ahead were joined", run, ranks.joined, ranks.later)
 		}
 	}
 }

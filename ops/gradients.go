@@ -171,7 +171,10 @@ func (g *gradients) Do(operands ...gorgonia.Value) (gorgonia.Value, error) {
 			take(&dOut[i])
 		}
 	}
-	c.spends = g.isSoleReader()
+	c.spends, c.onlyRead = g.isSoleReader(), nil
+	if c.spends && len(g.memory.reads) == 1 {
+		c.onlyRead = g.memory.reads[0]
+	}
 	list, err := c.backward(values, operands[next:], dOut)
 	if err != nil {
 		return nil, runError(c.name, err)

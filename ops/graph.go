@@ -16,6 +16,7 @@ type graphState struct {
 	pool      pool
 	lossScale lossScale
 	gradients atomic.Uint64 // how often ops computed theirs
+	aheads    aheads
 }
 
 // GradientCount is a number that grows whenever a run computes gradients in a graph, or a recording of one does: where it is what

@@ -143,6 +143,25 @@ func (r *result) lend(m *memory, b kernels.Backend, like kernels.Tensor) (t kern
 	return r.Tensor, err
 }
 
+// adopt makes memory of the pool, which holds the result already, that of a run.
+func (r *result) adopt(m *memory, b kernels.Backend, t kernels.Tensor) kernels.Tensor {
+	m.look()
+	if r.place != nil {
+		r.release(m)
+	}
+	r.Tensor, r.place, r.pending = t, b, r.readers
+	return t
+}
+
+// take takes the result's memory out of its run, if that is what a tensor is.
+func (r *result) take(t kernels.Tensor) bool {
+	if r == nil || r.place == nil || r.Data != t.Data || r.DType != t.DType || r.Elements() != t.Elements() {
+		return false
+	}
+	r.Tensor, r.place, r.pending = kernels.Tensor{}, nil, 0
+	return true
+}
+
 // read is told that a reader has run.
 func (r *result) read(m *memory) {
 	if r.pending--; r.pending == 0 && r.place != nil {

@@ -256,6 +256,9 @@ func (l *Loop) prepare(t *graph) error {
 	if sharers := sharersOf(l.c.Data); l.c.Device != nil && !l.optimizer.hasParts && (sharers.Size() == 1 || sharers == l.ranks()) {
 		l.optimizer.joinEarly(t.trained) // where those who share are a part of all, or weights are shared out, others travel first
 	}
+	if o := l.optimizer; l.c.Device != nil && o.hasParts && o.options.Accumulation == 1 {
+		ops.DeferSums(t.trained, func() bool { return o.ends })
+	}
 	return l.optimizer.ScaleLoss(t.g)
 }
 

@@ -60,6 +60,9 @@ func (o *Optimizer) joinGradients() error {
 	if ranks.Size() == 1 {
 		return o.backend.SumSquares(o.gradients, o.squares)
 	}
+	if err := ops.SettleSums(o.parameters[0].node.Graph()); err != nil {
+		return err
+	}
 	var list []kernels.Tensor
 	var parts []int // which are sums
 	asked := slices.Clone(o.asked)
