@@ -63,25 +63,24 @@ func (o *Optimizer) joinGradients() error {
 	if err := ops.SettleSums(o.parameters[0].node.Graph()); err != nil {
 		return err
 	}
+	all, asked := make([]int, len(o.gradients)), slices.Clone(o.asked)
 	var list []kernels.Tensor
-	var parts []int // which are sums
-	asked := slices.Clone(o.asked)
 	for i, t := range o.gradients {
-		switch {
-		case o.parameters[i].isPart():
-			parts = append(parts, i)
-		case !o.joined[i]:
+		if all[i] = i; !o.joined[i] && !o.parameters[i].isPart() { // a part's is a sum
 			list, asked = append(list, t), append(asked, i)
 		}
 	}
 	if err := o.sumLater(list...); err != nil {
 		return err
 	}
-	travelling, err := ranks.Begin()
-	if err != nil {
-		return err
+	arrived, last := []int(nil), all
+	if len(o.asked) > 0 { // early, and so there are no parts
+		travelling, err := ranks.Begin()
+		if err != nil {
+			return err
+		}
+		arrived, last = asked[:len(asked)-travelling], asked[len(asked)-travelling:]
 	}
-	arrived, last := append(parts, asked[:len(asked)-travelling]...), asked[len(asked)-travelling:]
 	if err := o.sumSquares(arrived, 0); err != nil {
 		return err
 	}
