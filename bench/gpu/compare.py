@@ -1,6 +1,6 @@
 """Times our attention and matrix products beside PyTorch's on one GPU, in one run, and prints ratios.
 
-    compare.py PROGRAM [--set main|options|float32|any|matmul] [--flex]
+    compare.py PROGRAM [--set main|options|float32|any|matmul|matmul-any] [--flex]
 
 PROGRAM is bench/gpu, built with -tags gpu. It runs as a child that takes turns with PyTorch: every cell of a table times ours
 and each peer within a second or two of each other. All times are medians over batches of calls between two events, with
@@ -8,7 +8,8 @@ inputs that take turns. Cells give TFLOP/s (forward 4·B·H·S²·D, half of it 
 the peer. --set main: 16,384 tokens, hidden size 2,048, bfloat16, every head size and length, forward and backward. options:
 what GQA, windows, packed lengths, soft cap, slopes, dropout, bias and determinism cost per visible pair. float32: Float32 and TF32 beside
 PyTorch's memory-efficient kernel. any: the kernels for any device since Ampere beside FlashAttention-2. matmul: the products of
-linear layers beside cuBLAS, through PyTorch.
+linear layers beside cuBLAS, through PyTorch, before and after ours. matmul-any: those of the kernels for any device beside the quickest
+algorithm of cuBLAS that uses no more of the device than they do.
 """
 import argparse, json, os, statistics, subprocess, sys, time
 import torch
@@ -17,12 +18,12 @@ from torch.nn.functional import scaled_dot_product_attention as sdpa
 
 arguments = argparse.ArgumentParser()
 arguments.add_argument("program")
-arguments.add_argument("--set", default="main", choices=["main", "options", "float32", "any", "matmul"])
+arguments.add_argument("--set", default="main", choices=["main", "options", "float32", "any", "matmul", "matmul-any"])
 arguments.add_argument("--flex", action="store_true", help="FlexAttention too, which takes a minute to compile")
 arguments.add_argument("--sizes", default="64,128,256")
 arguments.add_argument("--lengths", default="512,1024,2048,4096,8192,16384")
 options = arguments.parse_args()
-environment = dict(os.environ, **({"STHENO_CUDA_SM80": "1"} if options.set == "any" else {}))
+environment = dict(os.environ, **({"STHENO_CUDA_SM80": "1"} if options.set in ("any", "matmul-any") else {}))
 child = subprocess.Popen([options.program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
 TOKENS, HIDDEN, SETS = 16384, 2048, 3
 
@@ -37,9 +38,9 @@ def ours(**case):
     return answer["Milliseconds"]
 
 
-def median(run, together=4, rounds=11):
+def median(run, together=4, rounds=11, warm=0.015):
     start = time.time()
-    while time.time() - start < 0.015:  # the clocks follow the load
+    while time.time() - start < warm:  # the clocks follow the load
         for _ in range(together):
             run()
         torch.cuda.synchronize()
@@ -154,46 +155,66 @@ def option_table():
                 print(f"{size:>4} {name:>34} {'backward' if backward else 'forward':>9} {rates[name]:>8.0f} {share}", flush=True)
 
 
+LAYERS = [  # of GPT-2-124M, GPT-2-1.5B and Llama-8B: in, out, and rows of x
+    (768, 768, 32768), (768, 2304, 32768), (768, 3072, 32768), (3072, 768, 32768), (768, 50304, 8192), (1600, 1600, 8192),
+    (1600, 4800, 8192), (1600, 6400, 8192), (6400, 1600, 8192), (4096, 4096, 8192), (4096, 14336, 8192), (14336, 4096, 8192)]
+
+
 def products():
-    """Products of GPT-2-124M, GPT-2-1.5B and Llama-8B: forward, and the gradients of x and w, beside cuBLAS."""
-    print(f"\nproducts, TFLOP/s, in brackets ours over cuBLAS\n{'rows':>6} {'columns':>7} {'depth':>6} {'case':>26} {'ours':>8} {'cuBLAS':>16}")
+    """Products of layers, forward and the gradients of x and w, and then others, beside cuBLAS."""
+    any_device = options.set == "matmul-any"
+    if any_device:
+        import cublaslt
+        peer = cublaslt.Product()
+    print(f"\nproducts, TFLOP/s, in brackets ours over the peer's\n{'rows':>6} {'columns':>7} {'depth':>6} {'case':>26} {'ours':>8} {'cuBLAS':>16}")
 
     def case(name, rows, columns, depth, ta=False, tb=False, bias=False, gelu=False, pre=False, wide=False, dtype="bfloat16", precision=""):
-        mine = ours(Pass="matmul", DType=dtype, Precision=precision, MatMul=dict(
-            Rows=rows, Columns=columns, Depth=depth, TransposeA=ta, TransposeB=tb, Bias=bias, GELU=gelu, Pre=pre, Wide=wide))
         kind = getattr(torch, dtype)
         torch.backends.cuda.matmul.allow_tf32 = precision == "TF32"
         matrix = lambda r, c, t: torch.randn(c, r, device="cuda", dtype=kind).t() if t else torch.randn(r, c, device="cuda", dtype=kind)
         copies = 1 + min(5, (128 << 20) // (kind.itemsize * (rows * depth + depth * columns + rows * columns)))
-        sets = [(matrix(rows, depth, ta), matrix(depth, columns, tb), torch.randn(columns, device="cuda", dtype=kind),
-                 torch.empty(rows, columns, device="cuda", dtype=kind)) for _ in range(copies)]
-        turn = [0]
+        sets = [(matrix(rows, depth, ta), matrix(depth, columns, tb), torch.empty(rows, columns, device="cuda", dtype=kind)) for _ in range(copies)]
+        added, turn = torch.randn(columns, device="cuda", dtype=kind), [0]
 
         def run():
-            a, b, c, out = sets[turn[0] % copies]
+            a, b, out = sets[turn[0] % copies]
             turn[0] += 1
             if gelu:
-                torch.ops.aten._addmm_activation.out(c, a, b, use_gelu=True, out=out)
+                torch.ops.aten._addmm_activation.out(added, a, b, use_gelu=True, out=out)
             elif bias:
-                torch.addmm(c, a, b, out=out)
+                torch.addmm(added, a, b, out=out)
             else:
                 torch.mm(a, b, out=out)
-        theirs = median(run, together=8)
+        mine = lambda: ours(Pass="matmul", DType=dtype, Precision=precision, MatMul=dict(
+            Rows=rows, Columns=columns, Depth=depth, TransposeA=ta, TransposeB=tb, Bias=bias, GELU=gelu, Pre=pre, Wide=wide))
+        if any_device:
+            theirs, form = peer.fastest(sets, lambda run, **how: median(run, **dict(dict(together=8), **how)))
+            milliseconds = mine()
+        else:
+            before, milliseconds, after = median(run, together=8), mine(), median(run, together=8)
+            theirs, form = (before + after) / 2, ""
         rate = lambda ms: 2 * rows * columns * depth / ms / 1e9
-        print(f"{rows:>6} {columns:>7} {depth:>6} {name:>26} {rate(mine):>8.0f} {rate(theirs):8.0f} ({theirs / mine:5.2f})", flush=True)
+        print(f"{rows:>6} {columns:>7} {depth:>6} {name:>26} {rate(milliseconds):>8.0f} {rate(theirs):8.0f} ({theirs / milliseconds:5.3f}) {form}", flush=True)
         del sets
         torch.cuda.empty_cache()
+        return theirs / milliseconds
 
-    for size, out, tokens in [(768, 2304, 32768), (768, 768, 32768), (768, 3072, 32768), (3072, 768, 32768), (768, 50304, 8192),
-                              (1600, 4800, 8192), (1600, 6400, 8192), (6400, 1600, 8192), (4096, 4096, 8192), (4096, 14336, 8192), (14336, 4096, 8192)]:
-        case("forward", tokens, out, size)
-        case("forward, w transposed", tokens, out, size, tb=True)
-        case("forward, bias", tokens, out, size, bias=True)
-        case("dx", tokens, size, out, tb=True)
-        case("dw", size, out, tokens, ta=True)
-        case("dw in float32", size, out, tokens, ta=True, wide=True)
+    passes = {"forward": [], "dx": [], "dw": []}
+    for size, out, tokens in LAYERS:
+        passes["forward"].append(case("forward", tokens, out, size))
+        passes["dx"].append(case("dx", tokens, size, out, tb=True))
+        passes["dw"].append(case("dw", size, out, tokens, ta=True))
+    for name, ratios in dict(passes, all=sum(passes.values(), [])).items():
+        print(f"{name}: median {statistics.median(ratios):.3f}, least {min(ratios):.3f}")
+    if any_device:
+        return
     case("bias, GELU", 32768, 3072, 768, bias=True, gelu=True)
     case("bias, GELU and what it had", 32768, 3072, 768, bias=True, gelu=True, pre=True)
+    for size, out, tokens in LAYERS:
+        case("dw in float32", size, out, tokens, ta=True, wide=True)
+    for size, out, tokens in LAYERS:
+        case("forward, w transposed", tokens, out, size, tb=True)
+        case("forward, bias", tokens, out, size, bias=True)
     for n in (1024, 2048, 4096, 8192):
         case("square", n, n, n)
     for n in (2048, 8192):
@@ -216,7 +237,7 @@ elif options.set == "float32":
     torch.backends.cuda.matmul.allow_tf32 = False
     table("TFLOP/s, float32 with an error like float32's", {"memory-efficient": efficient}, torch.float32, "float32")
     table("TFLOP/s, float32 as TF32", {"memory-efficient": efficient}, torch.float32, "float32", "TF32")
-elif options.set == "matmul":
+elif options.set in ("matmul", "matmul-any"):
     products()
 else:
     option_table()
