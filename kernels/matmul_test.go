@@ -45,6 +45,9 @@ func TestMatMulValidate(t *testing.T) {
 		"bias has shape [1 5], it needs one value for each of b's 5 columns":                    func(p *kernels.MatMul) { p.Bias = shaped(1, 5) },
 		"bias is bfloat16, it needs to be float32":                                              func(p *kernels.MatMul) { p.Bias = shaped(5); p.Bias.DType = kernels.BF16 },
 		"bias has a stride of 2 along its last axis, which needs to be contiguous":              func(p *kernels.MatMul) { p.Bias = shaped(5); p.Bias.Strides[0] = 2 },
+		"activation is NoActivation, it needs to be SiLU where bUp is given":                    func(p *kernels.MatMul) { p.BUp = shaped(4, 5) },
+		"bias has shape [5], it needs to be left out where bUp is given":                        func(p *kernels.MatMul) { p.BUp, p.Bias, p.Activation = shaped(4, 5), shaped(5), kernels.SiLU },
+		"z has shape [2 3 5], it needs to be left out where bUp is given":                       func(p *kernels.MatMul) { p.BUp, p.Z, p.Activation = shaped(4, 5), shaped(2, 3, 5), kernels.SiLU },
 		"activation is GELUErf, it needs to be NoActivation to accumulate":                      func(p *kernels.MatMul) { p.Accumulate, p.Activation = true, kernels.GELUErf },
 		"activation is 99, it needs to be NoActivation, GELUTanh, GELUErf, SiLU or ReLUSquared": func(p *kernels.MatMul) { p.Activation = 99 },
 	} {

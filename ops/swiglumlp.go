@@ -71,10 +71,7 @@ func (k *swiGLUMLP) forward(r *run, in, out []kernels.Tensor) error {
 		return err
 	}
 	gate, up := halves(k.z, 0)
-	if err := k.linears.forward(r, k.first(in), []kernels.Tensor{gate, up}); err != nil {
-		return err
-	}
-	if err := r.SwiGLU(gate, up, k.h); err != nil {
+	if err := k.gated(r, in, gate, up); err != nil {
 		return err
 	}
 	down, err := k.down.in(r, in[0].DType, in[5], r.wants(0) || r.wants(1) || r.wants(2) || r.wants(3) || r.wants(4))
@@ -82,6 +79,23 @@ func (k *swiGLUMLP) forward(r *run, in, out []kernels.Tensor) error {
 		return err
 	}
 	return r.MatMul(&kernels.MatMul{A: k.h, B: down, Bias: in[6]}, kernels.MatMulOutputs{C: asMatrix(out[0])})
+}
+
+// gated computes the first two layers and their gated product, where they have no biases in one kernel.
+func (k *swiGLUMLP) gated(r *run, in []kernels.Tensor, gate, up kernels.Tensor) error {
+	if in[2].IsSet() || in[4].IsSet() {
+		if err := k.linears.forward(r, k.first(in), []kernels.Tensor{gate, up}); err != nil {
+			return err
+		}
+		return r.SwiGLU(gate, up, k.h)
+	}
+	weights, _ := k.layers(k.first(in))
+	weights, _, err := k.weights.in(r, in[0].DType, r.wants(0), weights)
+	if err != nil {
+		return err
+	}
+	product := kernels.MatMul{A: asMatrix(in[0]), B: weights[0], BUp: weights[1], Activation: kernels.SiLU}
+	return r.MatMul(&product, kernels.MatMulOutputs{C: k.h, Pre: gate, Up: up})
 }
 
 // backward computes, with g = x·G, u = x·U, h = silu(g)·u and dh = dy·Dᵀ,

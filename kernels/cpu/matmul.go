@@ -8,7 +8,8 @@ import (
 	"github.com/stheno-ml/stheno/kernels/cpu/internal/simd"
 )
 
-// MatMul computes C = act(A·B + bias), or adds A·B + bias to C, or computes C = (A·B + bias)·act'(Z), or both gradients of silu(Z)·Up.
+// MatMul computes C = act(A·B + bias), or adds A·B + bias to C, or computes C = (A·B + bias)·act'(Z), or both gradients of silu(Z)·Up, or
+// silu(A·B)·(A·BUp).
 //
 // C is cut into blocks of columns, whose part of B, a slice of the depth at a time, is packed into the second-level
 // cache. Against it go strips of rows of A, small enough to stay there too with their part of C. A task is a block of
@@ -17,6 +18,9 @@ import (
 func (b *Backend) MatMul(m *kernels.MatMul, out kernels.MatMulOutputs) error {
 	if err := checked("matmul", m.Check(out)); err != nil {
 		return err
+	}
+	if m.BUp.IsSet() {
+		return kernels.MatMulGated(b, m, out)
 	}
 	product := *m
 	if product.Z, product.Up = (kernels.Tensor{}), (kernels.Tensor{}); m.Z.IsSet() {

@@ -309,6 +309,16 @@ func testMatMulGradient[T kernels.Float](t *testing.T) {
 				err := backend.MatMul(m, kernels.MatMulOutputs{C: c.Tensor, DUp: dUp.Tensor})
 				return []result{resultOf("c", c, ref, pt), resultOf("dUp", dUp, refUp, ptUp)}, err
 			})
+			bUp, pre, upOut := newField[T](r, 0, s[2], s[1]), newField[T](r, i, s[0], s[1]), newField[T](r, 2*i, s[0], s[1])
+			m = &kernels.MatMul{A: a.Tensor, B: b.Tensor, BUp: bUp.Tensor, Activation: act}
+			productUp, _ := reference.MatMul[float64](&kernels.MatMul{A: a.Tensor, B: bUp.Tensor}, nil)
+			plainUp, _ := reference.MatMul[T](&kernels.MatMul{A: a.Tensor, B: bUp.Tensor}, nil)
+			ref, _, _ = reference.SwiGLU(product, productUp, product)
+			pt, _, _ = reference.SwiGLU(plain, plainUp, plain)
+			verify[T](t, fmt.Sprint(s, " gates"), func(backend *cpu.Backend) ([]result, error) {
+				err := backend.MatMul(m, kernels.MatMulOutputs{C: c.Tensor, Pre: pre.Tensor, Up: upOut.Tensor})
+				return []result{resultOf("c", c, ref, pt), resultOf("pre", pre, product, plain), resultOf("up", upOut, productUp, plainUp)}, err
+			})
 		}
 	}
 }

@@ -12,11 +12,15 @@ import (
 	"github.com/stheno-ml/stheno/kernels"
 )
 
-// MatMul computes C = act(A·B + bias), or adds A·B + bias to C, or computes C = (A·B + bias)·act'(Z), or both gradients of silu(Z)·Up.
+// MatMul computes C = act(A·B + bias), or adds A·B + bias to C, or computes C = (A·B + bias)·act'(Z), or both gradients of silu(Z)·Up, or
+// silu(A·B)·(A·BUp).
 // Products of 16-bit tensors are summed in float32.
 func (d *Device) MatMul(m *kernels.MatMul, out kernels.MatMulOutputs) error {
 	if err := d.checkMatMul(m, out); err != nil {
 		return err
+	}
+	if m.BUp.IsSet() {
+		return d.matMulGated(m, out)
 	}
 	if m.Z.IsSet() || out.ColumnSums.IsSet() {
 		return d.matMulGradient(m, out)

@@ -62,10 +62,7 @@ func (p *product) pairs(z, up, c, dUp kernels.Tensor) bool {
 	if len(c.Shape) != 2 || z.Strides[0] != up.Strides[0] || c.Strides[0] != dUp.Strides[0] {
 		return false
 	}
-	step := func(from, to kernels.Tensor) int64 {
-		return (int64(addressOf(to)) - int64(addressOf(from))) / int64(from.DType.Size())
-	}
-	p.axes = []batchAxis{{size: 2, strides: [4]int64{2: step(c, dUp), 3: step(z, up)}}}
+	p.axes = []batchAxis{{size: 2, strides: [4]int64{2: elementsBetween(c, dUp), 3: elementsBetween(z, up)}}}
 	return true
 }
 

@@ -47,7 +47,11 @@ func (p *product) launchVariant(v matmul90, way int32) (err error) {
 	d, g := p.device, p.args
 	arguments := &matmul90Arguments{}
 	var clusters int
-	arguments.matmulSchedule, clusters, _ = v.schedule(g.rows, g.columns, g.depth, g.items, d.multiprocessors)
+	columns := g.columns
+	if v.gates {
+		columns *= 2
+	}
+	arguments.matmulSchedule, clusters, _ = v.schedule(g.rows, columns, g.depth, g.items, d.multiprocessors)
 	arguments.way = way
 	blocks := clusters * v.cluster
 	if arguments.whole < arguments.tiles {
@@ -92,9 +96,12 @@ func (p *product) tile(v matmul90) matmulTile {
 		return onePartTile
 	}
 	best, least := broadTile, math.Inf(1)
-	for _, t := range []matmulTile{broadTile, turnTile, wideTile} {
-		if v.activation != "" && !t.turns {
+	for _, t := range []matmulTile{broadTile, turnTile, wideTile, sideTile} {
+		switch {
+		case v.activation != "" && !t.turns:
 			continue // an activation takes a third of the time, which turns hide
+		case t.sharesA && (v.activation != "" || !v.aColumns || !v.bRows || int(g.columns)%t.columns != 0 || len(p.axes) > 0):
+			continue
 		}
 		if cycles := t.cycles(g.rows, g.columns, g.depth, g.items, p.device.multiprocessors); cycles < least {
 			best, least = t, cycles
@@ -126,22 +133,28 @@ func (p *product) way() int32 {
 func (p *product) maps(v matmul90, way int32) ([]encodedMap, error) {
 	type box struct {
 		view
-		along bool // the second axis is contiguous, rather than the first
-		rows  int  // of a box
+		along    bool // the second axis is contiguous, rather than the first
+		rows     int  // of a box
+		rowBytes int
 	}
-	a, b := box{p.operand(0), true, v.rows()}, box{p.operand(1), true, v.columns / v.cluster}
+	const rowBytes = 128
+	chunkBytes := 2 * v.chunk() // of 16-bit elements
+	a, b := box{p.operand(0), true, v.rows(), rowBytes}, box{p.operand(1), true, v.columns / v.cluster, rowBytes}
 	if v.aColumns {
-		a = box{p.operand(0), false, sliceDepth}
+		a = box{p.operand(0), false, sliceDepth, rowBytes}
 	}
 	if v.bRows {
-		b = box{p.operand(1), false, v.boxDepth()}
+		b = box{p.operand(1), false, v.boxDepth(), 2 * v.chunkOfB()}
 	}
 	c, pre := a, a
 	if way != wayElements {
 		const rowsOfWarp = 16
-		c = box{p.output(2), true, rowsOfWarp}
+		c = box{p.output(2), true, rowsOfWarp, rowBytes}
+		if way == wayHalves {
+			c.rowBytes = chunkBytes
+		}
 		if p.args.pre.data != 0 {
-			pre = box{p.output(3), true, rowsOfWarp}
+			pre = box{p.output(3), true, rowsOfWarp, chunkBytes}
 		}
 	}
 	list := make([]encodedMap, 0, 4)
@@ -160,8 +173,10 @@ func (p *product) maps(v matmul90, way int32) ([]encodedMap, error) {
 		if across == 1 {
 			strides[2] = unused
 		}
-		const rowBytes = 128
-		m, err := p.device.encode(newTensorMap(rows{x.data, strides[0], strides[1], strides[2]}, shape, rowBytes, x.rows, x.element))
+		if v.sharesA && x.index == 1 { // columns tile by tile, so that a box ends where its tile does
+			shape, strides[1] = [4]int{1, int(along) / v.columns, int(across), v.columns}, int64(v.columns)
+		}
+		m, err := p.device.encode(newTensorMap(rows{x.data, strides[0], strides[1], strides[2]}, shape, x.rowBytes, x.rows, x.element))
 		if err != nil {
 			return nil, fmt.Errorf("cuda:%d: matmul: %w", p.device.index, err)
 		}

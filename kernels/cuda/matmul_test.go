@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"unsafe"
@@ -349,9 +350,12 @@ func (p *productTest) check(e expected) {
 
 func TestMatMul(t *testing.T) {
 	for _, dtype := range []kernels.DType{kernels.F32, kernels.BF16, kernels.F16} {
-		checkProducts(t, dtype, productCases(), func(x float64) float64 { return x })
+		checkProducts(t, dtype, productCases(), same)
 	}
 }
+
+// same leaves operands as they are.
+func same(x float64) float64 { return x }
 
 // A product may be the gradient of what an activation was applied to, and have the sums of its columns: in one pass where it is large
 // and of 16 bits, whatever its edges, and by other kernels where there is none for it.
@@ -486,6 +490,93 @@ func TestMatMulGated(t *testing.T) {
 	}
 }
 
+// A product may be the first half of a gated MLP: in one pass where it is large and of 16 bits, and the second factor and its product lie
+// behind the first.
+func TestMatMulGating(t *testing.T) {
+	d := device(t)
+	for _, dtype := range []kernels.DType{kernels.F32, kernels.BF16, kernels.F16} {
+		for i, c := range []productCase{
+			{m: 5, n: 7, k: 3}, {batch: []int{2, 2}, m: 33, n: 40, k: 24, gap: 8}, {m: 90, n: 72, k: 64, transposeB: true},
+			{m: 1030, n: 1032, k: 72, gap: 8}, {m: 8200, n: 136, k: 136}, {m: 300, n: 3600, k: 1000, gap: 16}, {m: 1100, n: 1001, k: 40},
+		} {
+			const large = 3
+			if i >= large && dtype == kernels.F32 {
+				break // has no pass of its own
+			}
+			p := newProductTest(t, dtype, c, uint64(i))
+			pair := func(rows, columns int, transposed bool) (first, second values) {
+				wide := 2*columns + c.gap
+				both := (&productTest{productCase: c, t: t, d: d, dtype: dtype, random: p.random}).tensor(dtype, c.batch, rows, wide, transposed)
+				last := len(c.batch) + 1
+				cut := func(from int) values {
+					return values{both.device.Slice(last, from, from+columns), both.host.Slice(last, from, from+columns)}
+				}
+				return cut(0), cut(columns + c.gap)
+			}
+			b, bUp := pair(c.k, c.n, c.transposeB)
+			pre, up := pair(c.m, c.n, false)
+			p.problem.B, p.problem.BUp, p.problem.Activation = b.device, bUp.device, kernels.SiLU
+			p.out.Pre, p.out.Up = pre.device, up.device
+			a, rows := p.exact.A, []int(nil)
+			for row := range p.out.C.Elements() / c.n {
+				rows = append(rows, row)
+			}
+			if i >= large {
+				var list []float64
+				rows = slices.DeleteFunc(rows, func(row int) bool { return row%19 != (c.m-1)%19 })
+				for _, row := range rows {
+					list = append(list, rowMajor(a.Slice(0, row, row+1))...)
+				}
+				a = kernels.Of(list, len(rows), c.k)
+			}
+			factor := func(b values) (exact []float64, plain []float32, rounded []float64) {
+				exact, _ = reference.MatMul[float64](&kernels.MatMul{A: a, B: b.host}, nil)
+				sums, _ := reference.MatMul[float32](&kernels.MatMul{A: narrowed(a, same), B: narrowed(b.host, same)}, nil)
+				for _, x := range sums {
+					rounded = append(rounded, roundedTo(dtype, float64(x)))
+				}
+				return exact, single(rounded), rounded
+			}
+			refPre, plainPre, roundedPre := factor(b)
+			refUp, plainUp, roundedUp := factor(bUp)
+			ref, _, _ := reference.SwiGLU(refPre, refUp, refUp)
+			pt, _, _ := reference.SwiGLU(plainPre, plainUp, plainUp)
+			rounded := make([]float64, len(pt))
+			for j := range pt {
+				rounded[j] = roundedTo(dtype, float64(pt[j]))
+			}
+			check := func(how string) {
+				p.poison(p.out.Pre)
+				p.poison(p.out.Up)
+				p.run()
+				p.compare("c"+how, rows, p.out.C, ref, rounded)
+				p.compare("pre"+how, rows, p.out.Pre, refPre, roundedPre)
+				p.compare("up"+how, rows, p.out.Up, refUp, roundedUp)
+			}
+			check("")
+			first := download(t, d, p.out.C)
+			check(" again")
+			if !slices.Equal(first, download(t, d, p.out.C)) {
+				t.Errorf("%v: a second call gives other bits", p)
+			}
+			if i > large {
+				continue
+			}
+			p.problem.B, p.problem.BUp = bUp.device, b.device
+			refPre, refUp, roundedPre, roundedUp = refUp, refPre, roundedUp, roundedPre
+			ref, _, _ = reference.SwiGLU(refPre, refUp, refUp)
+			pt, _, _ = reference.SwiGLU(plainUp, plainPre, plainPre)
+			for j := range pt {
+				rounded[j] = roundedTo(dtype, float64(pt[j]))
+			}
+			check(" in three passes")
+			restore := d.WithoutMaps()
+			check(" on any device")
+			restore()
+		}
+	}
+}
+
 // float32 tensors whose products need to be no more exact than TF32's.
 func TestMatMulTF32(t *testing.T) {
 	var cases []productCase
@@ -556,6 +647,34 @@ func checkGapsAndBits(t *testing.T) {
 			}
 			p.run()
 			if !slices.Equal(download(t, p.d, whole), first) {
+				t.Errorf("%v: a second call gives other bits", p)
+			}
+		}
+	}
+}
+
+// Gradients of weights of 1,600 rows have a tile of their own, whose blocks share A.
+func TestMatMulSide(t *testing.T) {
+	for _, dtype := range []kernels.DType{kernels.BF16, kernels.F16} {
+		for i, c := range []productCase{
+			{m: 1600, n: 1600, k: 520, transposeA: true}, {m: 1600, n: 4800, k: 200, transposeA: true, wideC: true},
+			{m: 1500, n: 1600, k: 264, transposeA: true, gap: 8, accumulate: true, wideC: true, bias: true},
+			{m: 1590, n: 1440, k: 4000, transposeA: true, gap: 8, bias: true, pre: true},
+		} {
+			p := newProductTest(t, dtype, c, uint64(i))
+			var launched []string
+			p.d.Trace(func(kernel string) { launched = append(launched, kernel) })
+			p.check(p.expect(same))
+			p.d.Trace(nil)
+			if !slices.ContainsFunc(launched, func(kernel string) bool { return strings.Contains(kernel, "_side_") }) {
+				t.Errorf("%v: %v have run, not the tile for such rows", p, launched)
+			}
+			if c.accumulate {
+				continue
+			}
+			first := download(t, p.d, p.out.C)
+			p.run()
+			if !slices.Equal(first, download(t, p.d, p.out.C)) {
 				t.Errorf("%v: a second call gives other bits", p)
 			}
 		}

@@ -11,20 +11,24 @@ type matmulTile struct {
 	rowBlocks int  // of 64 rows, that a warpgroup has
 	columns   int
 	stages    int
-	cluster   int // blocks, with tiles below each other
-	parts     int // of split operands; 0 where they are not split
+	buffers   int  // of 16 rows, that a warp has for what leaves: more where much does beside the other warpgroup's products
+	cluster   int  // blocks, with tiles below each other
+	parts     int  // of split operands; 0 where they are not split
+	sharesA   bool // tiles of a cluster are beside each other instead
 }
 
 // The tiles that there are kernels for. A large tile reads the least for what it computes, and its two warpgroups finish it
 // together. Tiles in turns hide what follows the products: broad ones are the largest that a warpgroup has registers for, and the
 // smaller ones are for what has few tiles, or columns that broad ones do not fit.
 var (
-	wideTile  = matmulTile{"wide", false, 1, 256, 4, 2, 0}
-	turnTile  = matmulTile{"turns", true, 2, 128, 5, 2, 0}
-	broadTile = matmulTile{"broad", true, 2, 192, 4, 2, 0}
+	wideTile  = matmulTile{"wide", false, 1, 256, 4, 2, 2, 0, false}
+	turnTile  = matmulTile{"turns", true, 2, 128, 5, 4, 2, 0, false}
+	broadTile = matmulTile{"broad", true, 2, 192, 4, 4, 2, 0, false}
+	// The rows of weights' gradients are few, and 1,600 of them fill 6¼ times the 256 that broad tiles of a cluster have below each other.
+	sideTile = matmulTile{"side", true, 2, 160, 4, 4, 2, 0, true}
 	// Of split operands: two parts of each take twice the room, and sums twice the registers.
-	onePartTile  = matmulTile{"part", false, 1, 256, 3, 2, 1}
-	twoPartsTile = matmulTile{"parts", false, 1, 128, 3, 2, 2}
+	onePartTile  = matmulTile{"part", false, 1, 256, 3, 2, 2, 1, false}
+	twoPartsTile = matmulTile{"parts", false, 1, 128, 3, 2, 2, 2, false}
 )
 
 func (t matmulTile) rows() int {
@@ -34,28 +38,24 @@ func (t matmulTile) rows() int {
 	return 128 * t.rowBlocks
 }
 
-// boxDepth is how much of a slice's depth a box of B's rows has: half of it where a block's part of the columns is no whole
-// number of boxes of 64 columns.
-func (t matmulTile) boxDepth() int {
-	if t.columns/t.cluster%64 != 0 {
-		return sliceDepth / 2
+// ofCluster is how many rows and columns the tiles of a cluster have together.
+func (t matmulTile) ofCluster() (rows, columns int) {
+	if t.sharesA {
+		return t.rows(), t.cluster * t.columns
 	}
-	return sliceDepth
+	return t.cluster * t.rows(), t.columns
 }
 
-// sharedBytes is MatMulShape::SharedBytes: the ring of slices, two or four buffers of 16 rows for each of eight warps, the bias (and the
+// sharedBytes is MatMulShape::SharedBytes: the ring of slices, the buffers of 16 rows of each of eight warps, the bias (and the
 // scales, if operands are split) of either warpgroup's columns, and barriers.
 func (t matmulTile) sharedBytes() int {
 	const rowBytes = 128
-	stage, columns := (t.rows()+t.columns)*rowBytes, 2*t.columns*4
+	columnsOfB := (t.columns + 63) / 64 * 64 // in chunks
+	stage, columns := (t.rows()+columnsOfB)*rowBytes, 2*t.columns*4
 	if t.parts > 0 {
 		stage, columns = stage*t.parts, 2*columns
 	}
-	buffers := 2
-	if t.turns {
-		buffers = 4
-	}
-	return t.stages*stage + 8*buffers*16*rowBytes + columns + 2*t.stages*8 + 2*8
+	return t.stages*stage + 8*t.buffers*16*rowBytes + columns + 2*t.stages*8 + 2*8
 }
 
 // matmul90 is one compiled kernel for sm_90a: a module with one entry point.
@@ -67,6 +67,7 @@ type matmul90 struct {
 	activation string // of 16-bit results, "" for none
 	slope      string // the activation whose derivative multiplies 16-bit results, "" for none
 	gated      bool   // what the activation was multiplied by has a gradient too
+	gates      bool   // C is the activation of a product, multiplied by another one
 }
 
 func (v matmul90) name() string {
@@ -81,7 +82,34 @@ func (v matmul90) name() string {
 	if v.gated {
 		name += "_gated"
 	}
+	if v.gates {
+		name += "_gates"
+	}
 	return name
+}
+
+// chunk is how many 16-bit columns that leave lie side by side in shared memory, and chunkOfB how many of B's rows do.
+func (v matmul90) chunk() int {
+	if v.columns%64 != 0 || v.gates {
+		return 32
+	}
+	return 64
+}
+
+func (v matmul90) chunkOfB() int {
+	if v.gates {
+		return 32
+	}
+	return 64
+}
+
+// boxDepth is how much of a slice's depth a box of B's rows has: half of it where a block's part of the columns is no whole number of
+// chunks.
+func (v matmul90) boxDepth() int {
+	if v.columns/v.cluster%v.chunkOfB() != 0 && !v.sharesA {
+		return sliceDepth / 2
+	}
+	return sliceDepth
 }
 
 // matmulActivations are the activations by their numbers, as the sources know them.
@@ -125,6 +153,8 @@ func matmul90Variants() []matmul90 {
 			}
 		}
 		list = append(list, matmul90{matmulTile: broadTile, element: e, slope: gatedActivation, gated: true})
+		list = append(list, matmul90{matmulTile: sideTile, element: e, aColumns: true, bRows: true})
+		list = append(list, matmul90{matmulTile: broadTile, element: e, bRows: true, gates: true})
 	}
 	return append(list, matmul90{matmulTile: onePartTile, element: elementF16}, matmul90{matmulTile: twoPartsTile, element: elementF16})
 }
@@ -135,8 +165,8 @@ func (v matmul90) module() compiledModule {
 	m.Defines = []string{
 		"KERNEL=" + m.Name, "ELEMENT_" + map[element]string{elementBF16: "BF16", elementF16: "F16"}[v.element],
 		fmt.Sprintf("IN_TURNS=%t", v.turns), fmt.Sprintf("ROW_BLOCKS=%d", v.rowBlocks), fmt.Sprintf("TILE_COLUMNS=%d", v.columns),
-		fmt.Sprintf("STAGES=%d", v.stages), fmt.Sprintf("CLUSTER=%d", v.cluster), fmt.Sprintf("SPLIT_PARTS=%d", v.parts),
-		fmt.Sprintf("SHARED_BYTES=%d", v.sharedBytes()),
+		fmt.Sprintf("STAGES=%d", v.stages), fmt.Sprintf("OUT_BUFFERS=%d", v.buffers), fmt.Sprintf("CLUSTER=%d", v.cluster), fmt.Sprintf("SPLIT_PARTS=%d", v.parts),
+		fmt.Sprintf("SHARES_A=%t", v.sharesA), fmt.Sprintf("SHARED_BYTES=%d", v.sharedBytes()),
 	}
 	if v.aColumns {
 		m.Defines = append(m.Defines, "A_COLUMNS")
@@ -152,6 +182,9 @@ func (v matmul90) module() compiledModule {
 	}
 	if v.gated {
 		m.Defines = append(m.Defines, "GATED=true")
+	}
+	if v.gates {
+		m.Defines = append(m.Defines, "GATES=true")
 	}
 	return m
 }
@@ -175,8 +208,9 @@ func (t matmulTile) schedule(rows, columns, depth, items int32, multiprocessors 
 		enough = 40   // slices of a cluster that are worth streaming without a whole tile for each
 		worth  = 1.06 // what streaming has to gain: clusters with whole tiles read the same operands at the same time
 	)
-	s.down, s.across = int32(tilesOf(rows, t.rows()*t.cluster)), int32(tilesOf(columns, t.columns))
-	if int(rows) <= t.rows() {
+	down, across := t.ofCluster()
+	s.down, s.across = int32(tilesOf(rows, down)), int32(tilesOf(columns, across))
+	if int(rows) <= t.rows() && !t.sharesA {
 		s.beside, s.across = 1, int32(tilesOf(columns, t.columns*t.cluster))
 	}
 	s.slices = int32(tilesOf(depth, sliceDepth))
@@ -229,7 +263,8 @@ func (t matmulTile) cycles(rows, columns, depth, items int32, multiprocessors in
 func (t matmulTile) band() int {
 	const clusters = 64
 	n := 1
-	for n*n*t.rows()*t.cluster < clusters*t.columns {
+	down, across := t.ofCluster()
+	for n*n*down < clusters*across {
 		n++
 	}
 	return n

@@ -9,7 +9,8 @@
 //
 // What leaves goes through shared memory, 16 rows of a warp at a time, and from there by TMA beside what comes next. Two
 // blocks of a cluster have tiles below each other: each brings half of B's slice for both. Where there is one row of tiles, they
-// have tiles beside each other, and each brings what it needs.
+// have tiles beside each other, and each brings what it needs. Those that share A have tiles beside each other too, and each brings
+// half of A's slice for both; B's columns are then tile by tile to its map, whose inner axis counts tiles.
 //
 // Blocks are persistent. Clusters take whole tiles in turns; where these do not come out even, the last of them are streamed:
 // their slices are dealt out evenly, so that a tile's depth may be cut between clusters. The one that has the beginning of the
@@ -21,6 +22,9 @@
 //
 // Where C has the slope of an activation as a factor, what that was applied to comes into the buffers from which C leaves. Gated, so
 // does what multiplied the activation, and its gradient leaves too.
+//
+// Where C = silu(A·B)·(A·BUp), half of a tile's columns are of A·B, the other half the same ones of A·BUp, and each block of a cluster brings
+// one of them. A thread has both sums of an element of C.
 #pragma once
 #include "matmul.cuh"
 #include "ring.cuh"
@@ -37,22 +41,31 @@
 #define GATED false
 #endif
 
-// RowBlocks is how many times 64 rows a warpgroup has; SplitParts is 0 where operands are not split.
-template <bool InTurns, int RowBlocks, int Columns, int RingStages, int ClusterBlocks, int SplitParts> struct MatMulShape {
-  static constexpr bool Turns = InTurns;
+// GATES is true where C = silu(A·B)·(A·BUp). BUp and A·BUp are place 1 of the inner axis of the maps of B and Pre.
+#ifndef GATES
+#define GATES false
+#endif
+
+// RowBlocks is how many times 64 rows a warpgroup has; Buffers is how many a warp has for what leaves; SplitParts is 0 where operands are not
+// split; ShareA is whether the blocks of a cluster do.
+template <bool InTurns, int RowBlocks, int Columns, int RingStages, int Buffers, int ClusterBlocks, int SplitParts, bool ShareA> struct MatMulShape {
+  static constexpr bool Turns = InTurns, SharesA = ShareA;
   static constexpr int Blocks = RowBlocks, TileColumns = Columns, Stages = RingStages, Cluster = ClusterBlocks;
   static constexpr int Groups = Turns ? 1 : 2;  // that share a tile
   static constexpr int TileRows = 64 * Blocks * Groups, Depth = 64, Threads = 384;
   static constexpr bool Scaled = SplitParts > 0;
   static constexpr int Parts = Scaled ? SplitParts : 1;
-  static constexpr int ABytes = TileRows * 128, BBytes = TileColumns * 128, StageBytes = Parts * (ABytes + BBytes);
-  // A warp's buffers for what leaves: more where much leaves beside the other warpgroup's products.
-  static constexpr int OutBytes = 16 * 128, OutBuffers = Turns ? 4 : 2, OutAt = Stages * StageBytes;
+  // Columns of B's rows that lie side by side in shared memory, and all of them. What is more than the tile's columns are zeros.
+  static constexpr int BChunk = GATES ? 32 : 64, BColumns = (TileColumns + BChunk - 1) / BChunk * BChunk;
+  static constexpr int ABytes = TileRows * 128, BBytes = BColumns * 128, StageBytes = Parts * (ABytes + BBytes);
+  static constexpr int OutBytes = 16 * 128, OutBuffers = Buffers, OutAt = Stages * StageBytes;
   static constexpr int BiasAt = OutAt + 8 * OutBuffers * OutBytes, ScalesAt = BiasAt + 2 * TileColumns * 4, BarriersAt = ScalesAt + (Scaled ? 2 * TileColumns * 4 : 0);
   static constexpr int TurnsAt = BarriersAt + 2 * Stages * 8, ArrivedAt = TurnsAt + 2 * 8;
   static constexpr int SharedBytes = ArrivedAt + (SLOPE != NoActivation ? 8 * OutBuffers * 8 : 0);
   static constexpr int Sums = TileColumns / 2;  // of a thread in a row block
-  static constexpr int Boxes = TileColumns / 64;  // in which 16-bit results of a row block leave a warp
+  static constexpr int Chunk = TileColumns % 64 == 0 && !GATES ? 64 : 32;  // columns of 16-bit results that leave side by side
+  static constexpr int OutColumns = GATES ? TileColumns / 2 : TileColumns;  // of a tile of C
+  static constexpr int Boxes = TileColumns / Chunk;  // in which 16-bit results of a row block leave a warp
   static constexpr bool Waits = !Turns && !Scaled && Blocks == 1;  // 16-bit results do, for the next tile's products to begin
 };
 
@@ -127,9 +140,9 @@ template <class Shape> struct Pieces {
     }
     const int first = t / (s.band * s.across) * s.band, high = min(s.band, s.down - first);
     t -= first * s.across;
-    const int below = first + t % high;
-    p.row = (below * Shape::Cluster + blockIdx.x % Shape::Cluster) * Shape::TileRows;
-    p.column = t / high * Shape::TileColumns;
+    const int below = first + t % high, across = t / high, rank = blockIdx.x % Shape::Cluster;
+    p.row = (Shape::SharesA ? below : below * Shape::Cluster + rank) * Shape::TileRows;
+    p.column = (Shape::SharesA ? across * Shape::Cluster + rank : across) * Shape::OutColumns;
     return true;
   }
 };
@@ -207,13 +220,27 @@ DEVICE void produce(const CUtensorMap* mapA, const CUtensorMap* mapB, const MatM
         const uint32_t a = shared + ring.stage * Shape::StageBytes + part * Shape::ABytes;
         const uint32_t b = shared + ring.stage * Shape::StageBytes + Shape::Parts * Shape::ABytes + part * Shape::BBytes;
         const int depth = slice * Shape::Depth + part * g.lowDepth;
-        if constexpr (AColumns) {
+        if constexpr (Shape::SharesA) {
+          static_assert(AColumns && Shape::TileRows == 64 * Shape::Cluster);
+          const int row = blockIdx.x % Shape::Cluster * 64;
+          loadBoxForAll<Shape::Cluster>(a + row * 128, mapA, barrier, p.row + row, depth, innerA, outerA);
+        } else if constexpr (AColumns) {
 #pragma unroll
           for (int n = 0; n < Shape::TileRows; n += 64) loadBox(a + n * 128, mapA, barrier, p.row + n, depth, innerA, outerA);
         } else {
           loadBox(a, mapA, barrier, depth, p.row, innerA, outerA);
         }
-        if constexpr (BRows) {
+        if constexpr (Shape::SharesA) {
+          static_assert(BRows);
+#pragma unroll
+          for (int n = 0; n < Shape::TileColumns; n += Shape::BChunk)
+            loadBox(b + n * 128, mapB, barrier, n, depth, p.column / Shape::TileColumns, 0);
+        } else if constexpr (GATES) {
+          static_assert(BRows && Shape::Cluster == 2);
+#pragma unroll
+          for (int n = 0; n < Part; n += Shape::BChunk)
+            loadBoxForAll<Shape::Cluster>(b + (mine + n) * 128, mapB, barrier, p.column + n, depth, blockIdx.x % 2, 0);
+        } else if constexpr (BRows) {
           // A box is 64 columns of the slice's depth, or of half of it where a block's part is no multiple of 64 columns.
           constexpr int Deep = Part % 64 == 0 ? 64 : 32, Boxes = Part / Deep;
           static_assert(Boxes * Deep == Part);
@@ -243,6 +270,9 @@ DEVICE void produce(const CUtensorMap* mapA, const CUtensorMap* mapB, const MatM
 
 // ---- the consumers
 
+// Swizzle64 makes a descriptor's swizzle one of 64 bytes, which chunks of 32 columns have.
+constexpr uint64_t Swizzle64 = 1ull << 62;
+
 // Leaving is a warp's way out of registers: of 16 rows, through its buffers in shared memory.
 template <int Buffers> struct Leaving {
   uint32_t buffers, turn = 0;
@@ -256,10 +286,11 @@ template <int Buffers> struct Leaving {
     turn = (turn + 1) % Buffers;
     return buffer;
   }
-  // put16 and put32 write a row's bytes for 8 columns under the 128-byte swizzle: of four 8×8 matrices, or of a pair of floats.
-  static DEVICE void put16(uint32_t buffer, int unit, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
-    const int lane = threadIdx.x & 31, row = lane % 16;
-    storeMatrix4(buffer + row * 128 + ((unit + lane / 16) ^ (row & 7)) * 16, a, b, c, d);
+  // put16 and put32 write a row's bytes for 8 columns under a swizzle of RowBytes, or of 128: of four 8×8 matrices, or of a pair of floats.
+  template <int RowBytes> static DEVICE void put16(uint32_t buffer, int unit, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+    const int lane = threadIdx.x & 31;
+    const uint32_t at = lane % 16 * RowBytes + (unit + lane / 16) * 16;
+    storeMatrix4(buffer + (at ^ (at >> 3 & (RowBytes - 16))), a, b, c, d);
   }
   static DEVICE void put32(uint32_t buffer, int group, int half, float x, float y) {
     const int lane = threadIdx.x & 31, row = lane / 4 + 8 * half, unit = 2 * group + lane % 4 / 2;
@@ -489,6 +520,30 @@ template <class Shape> struct Consumer {
     }
     passed += Passing;
   }
+  // deliverGating finishes a tile of silu(A·B)·(A·BUp), whose factors leave as Pre.
+  DEVICE void deliverGating(const Piece& p, Out& leaving) const {
+    constexpr int OfBox = Shape::Chunk / 2, Half = Shape::Sums / 2;
+#pragma unroll
+    for (int b = 0; b < Shape::Blocks; b++) {
+      const int row = p.row + ((Shape::Turns ? 0 : group) * Shape::Blocks + b) * 64 + threadIdx.x % 128 / 32 * 16;
+      if (row >= g.rows) break;
+#pragma unroll
+      for (int box = 0; box < Shape::Boxes / 2; box++) {
+        const float *gate = &sum[b][OfBox * box], *up = gate + Half;
+        const int column = p.column + Shape::Chunk * box;
+        uint32_t x[OfBox / 2];
+#pragma unroll
+        for (int i = 0; i < OfBox / 2; i++) x[i] = pack(gate[2 * i], gate[2 * i + 1]);
+        leaveBox(mapPre, x, leaving, column, row, 0, 0);
+#pragma unroll
+        for (int i = 0; i < OfBox / 2; i++) x[i] = pack(up[2 * i], up[2 * i + 1]);
+        leaveBox(mapPre, x, leaving, column, row, 1, 0);
+#pragma unroll
+        for (int i = 0; i < OfBox / 2; i++) x[i] = pack(silu(gate[2 * i]) * up[2 * i], silu(gate[2 * i + 1]) * up[2 * i + 1]);
+        leaveBox(mapC, x, leaving, column, row, 0, 0);
+      }
+    }
+  }
   // deliverGated finishes a tile of the gradients of silu(Pre)·Up: sum·Up·silu'(Pre), and sum·silu(Pre). Pre and Up are places 0 and 1 of
   // the inner axis of their map, and so are the gradients. A box of each comes into two of the warp's buffers, while those before it are
   // computed, and the gradients take their places.
@@ -566,18 +621,19 @@ template <class Shape> struct Consumer {
                             int outer) const {
 #pragma unroll
     for (int box = 0; box < Shape::Boxes; box++) {
-      uint32_t y[16];
+      constexpr int OfBox = Shape::Chunk / 4;
+      uint32_t y[OfBox];
 #pragma unroll
-      for (int i = 0; i < 16; i++) y[i] = pack(x[32 * box + 2 * i], x[32 * box + 2 * i + 1]);
-      leaveBox(map, y, leaving, column + 64 * box, row, inner, outer);
+      for (int i = 0; i < OfBox; i++) y[i] = pack(x[2 * (OfBox * box + i)], x[2 * (OfBox * box + i) + 1]);
+      leaveBox(map, y, leaving, column + Shape::Chunk * box, row, inner, outer);
     }
   }
-  // leaveBox lets 16 rows of 64 columns leave.
+  // leaveBox lets 16 rows of a chunk of columns leave.
   DEVICE void leaveBox(const CUtensorMap* map, const uint32_t* x, Out& leaving, int column, int row, int inner, int outer) const {
     if (column >= g.columns) return;
     const uint32_t buffer = leaving.begin();
 #pragma unroll
-    for (int n = 0; n < 16; n += 4) Out::put16(buffer, n / 2, x[n], x[n + 1], x[n + 2], x[n + 3]);
+    for (int n = 0; n < Shape::Chunk / 4; n += 4) Out::template put16<2 * Shape::Chunk>(buffer, n / 2, x[n], x[n + 1], x[n + 2], x[n + 3]);
     sharedToAsync();
     __syncwarp();
     if ((threadIdx.x & 31) == 0) {
@@ -589,7 +645,7 @@ template <class Shape> struct Consumer {
   DEVICE void leaveNext(Waiting<Shape>& w, Out& leaving) const {
 #pragma unroll
     for (int box = 0; box < Shape::Boxes; box++)
-      if (box == w.next) leaveBox(mapC, w.x + 16 * box, leaving, w.column + 64 * box, w.row, w.inner, w.outer);
+      if (box == w.next) leaveBox(mapC, w.x + Shape::Chunk / 4 * box, leaving, w.column + Shape::Chunk * box, w.row, w.inner, w.outer);
     w.next++;
   }
   DEVICE void leaveAll(Waiting<Shape>& w, Out& leaving) const {
@@ -638,7 +694,8 @@ DEVICE void consume(const CUtensorMap* mapC, const CUtensorMap* mapPre, const Ma
       constexpr bool first = decltype(isFirst)::value;
       const uint32_t a = shared + ring.stage * Shape::StageBytes + (Shape::Turns ? 0 : group) * Shape::Blocks * 8192;
       const uint32_t b = shared + ring.stage * Shape::StageBytes + Shape::Parts * Shape::ABytes;
-      const uint64_t left = descriptor(a, 8192, 1024), right = descriptor(b, 8192, 1024);
+      const uint64_t left = descriptor(a, 8192, 1024);
+      const uint64_t right = Shape::BChunk == 64 ? descriptor(b, 8192, 1024) : descriptor(b, 4096, 512) + Swizzle64;
       barrierWait(full + 8 * ring.stage, ring.parity);
       productFence();
 #pragma unroll
@@ -649,7 +706,7 @@ DEVICE void consume(const CUtensorMap* mapC, const CUtensorMap* mapPre, const Ma
 #pragma unroll
           for (int block = 0; block < Shape::Blocks; block++)
             Product::template ss<AColumns, BRows>(to[block], moved(left, ofA + block * 8192 + k * (AColumns ? 2048 : 32)),
-                                                  moved(right, ofB + k * (BRows ? 2048 : 32)),
+                                                  moved(right, ofB + k * (BRows ? 32 * Shape::BChunk : 32)),
                                                   !first || k > 0 || product > (Shape::Parts == 2 ? 0 : 2));
       }
       productCommit();
@@ -708,6 +765,8 @@ DEVICE void consume(const CUtensorMap* mapC, const CUtensorMap* mapPre, const Ma
       const uint32_t warp = group * 4 + threadIdx.x % 128 / 32, arrived = shared + Shape::ArrivedAt + warp * Shape::OutBuffers * 8;
       if constexpr (GATED) consumer.deliverGated(p, leaving.buffers, arrived, passed);
       else consumer.deliverSloped(p, leaving.buffers, arrived, passed);
+    } else if constexpr (GATES) {
+      consumer.deliverGating(p, leaving);
     } else {
       consumer.deliver(p, leaving, waiting);
     }
