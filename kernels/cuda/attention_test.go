@@ -5,6 +5,7 @@ package cuda_test
 import (
 	"errors"
 	"flag"
+	"fmt"
 	"maps"
 	"math"
 	"math/rand/v2"
@@ -544,13 +545,13 @@ type resident struct {
 func newResident(m mirrored, p *Problem[float32]) (*resident, error) {
 	a, g := &p.Attention, p.Gradients()
 	c, err := m.newCopied([]kernels.Tensor{a.Q, a.K, a.V, a.Bias, a.Sinks, p.O, g.DO, g.DQ, g.DK, g.DV, g.DBias, g.DSinks},
-		[]kernels.Tensor{p.LSE, p.Delta, p.DLSE})
+		slices.Concat([]kernels.Tensor{p.LSE, p.Delta, p.DLSE}, a.Tables, g.DTables))
 	if err != nil {
 		return nil, err
 	}
 	r := &resident{copied: c, p: c.problem(a), out: kernels.AttentionOutputs{O: c.typed(p.O), LSE: c.on(p.LSE)}, dLSE: c.on(p.DLSE)}
 	r.g = kernels.AttentionGradients{DO: c.typed(g.DO), LSE: r.out.LSE, Delta: c.on(p.Delta), DQ: c.typed(g.DQ), DK: c.typed(g.DK),
-		DV: c.typed(g.DV), DBias: c.typed(g.DBias), DSinks: c.typed(g.DSinks)}
+		DV: c.typed(g.DV), DBias: c.typed(g.DBias), DSinks: c.typed(g.DSinks), DTables: c.lookedUp(g.DTables)}
 	return r, nil
 }
 
@@ -567,6 +568,9 @@ func (r *resident) run() (map[string][]byte, error) {
 // outputs are those that there are.
 func (r *resident) outputs() map[string]kernels.Tensor {
 	all := map[string]kernels.Tensor{"o": r.out.O, "lse": r.out.LSE, "dq": r.g.DQ, "dk": r.g.DK, "dv": r.g.DV, "dbias": r.g.DBias, "dsinks": r.g.DSinks}
+	for i, t := range r.g.DTables {
+		all[fmt.Sprint("dtable ", i)] = t
+	}
 	maps.DeleteFunc(all, func(_ string, t kernels.Tensor) bool { return !t.IsSet() })
 	return all
 }
