@@ -8,11 +8,10 @@ import (
 	"github.com/stheno-ml/stheno/kernels"
 )
 
-// bytesOfLogits is how much memory the logits of a chunk may take, unless not even leastChunk rows fit.
-const (
-	bytesOfLogits = 1 << 30
-	leastChunk    = 128
-)
+// bytesOfLogits is how much memory the logits of a chunk may take, unless not even leastChunk rows fit. Tests take less.
+var bytesOfLogits = 1 << 30
+
+const leastChunk = 128
 
 // rowsOfChunk cuts rows of logits into chunks of about one length, which begin at multiples of leastChunk.
 func rowsOfChunk(rows, bytesOfRow int) int {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/kernels/cuda"
 	"github.com/stheno-ml/stheno/kernels/reference"
 )
 
@@ -168,6 +169,29 @@ func TestLinearCrossEntropy(t *testing.T) {
 					r.check("the loss alone", loss, []float64{wantLoss}, []float32{plainLoss})
 				}
 			}
+		}
+	}
+}
+
+// Logits that take more memory than they may are computed in chunks, of which the last is shorter.
+func TestLinearCrossEntropyInChunks(t *testing.T) {
+	defer cuda.LimitLogits(1)()
+	const n, features, vocabulary = 300, 16, 136
+	for _, dtype := range halfAndFull {
+		for i, o := range lossOptions() {
+			r := newRowwiseTest(t, "%v options %d", dtype, i)
+			hidden, dHidden := r.normals(dtype, 0, n, features), r.empty(dtype, 0, n, features)
+			weight, dWeight := r.normals(kernels.F32, 0, vocabulary, features), r.empty(kernels.F32, 0, vocabulary, features)
+			targets, hostTargets := r.targets(o, kernels.I64, vocabulary, n)
+			loss, dLoss := r.empty(kernels.F32, 0), r.normals(kernels.F32, 0)
+			c := &kernels.LinearCrossEntropy{Hidden: hidden.Tensor, Weight: weight.Tensor, Targets: targets, CrossEntropyOptions: o, DLoss: dLoss.Tensor}
+			host := &kernels.LinearCrossEntropy{Hidden: hidden.host, Weight: weight.host, Targets: hostTargets, CrossEntropyOptions: o, DLoss: dLoss.host}
+			r.must(r.d.LinearCrossEntropy(c, kernels.LinearCrossEntropyOutputs{Loss: loss.Tensor, DHidden: dHidden.Tensor, DWeight: dWeight.Tensor}))
+			wantLoss, wantHidden, wantWeight := reference.LinearCrossEntropy[float64](host)
+			plainLoss, plainHidden, plainWeight := unfusedLinearCrossEntropy(host, dtype)
+			r.check("loss", loss, []float64{wantLoss}, []float32{plainLoss})
+			r.check("dHidden", dHidden, wantHidden, plainHidden)
+			r.check("dWeight", dWeight, wantWeight, plainWeight)
 		}
 	}
 }

@@ -25,6 +25,13 @@ func (d *Device) AsSmallest() (restore func()) {
 	}
 }
 
+// LimitLogits lets the logits of a chunk take so many bytes, until the function it gives is called.
+func LimitLogits(bytes int) (restore func()) {
+	before := bytesOfLogits
+	bytesOfLogits = bytes
+	return func() { bytesOfLogits = before }
+}
+
 // HeadsOfLongTiles is the least even number of heads of 128 with which forward90Longer chooses larger tiles for sequences of a
 // length, 0 where the device has none.
 func (d *Device) HeadsOfLongTiles(length int32) int {
