@@ -66,7 +66,8 @@ func (o *Optimizer) joinGradients() error {
 	all, asked := make([]int, len(o.gradients)), slices.Clone(o.asked)
 	var list []kernels.Tensor
 	for i, t := range o.gradients {
-		if all[i] = i; !o.joined[i] && !o.parameters[i].isPart() { // a part's is a sum
+		all[i] = i
+		if !o.joined[i] && !o.parameters[i].isPart() { // a part's is a sum
 			list, asked = append(list, t), append(asked, i)
 		}
 	}

@@ -169,7 +169,8 @@ func (f *forward[T]) packParts(b *Backend, flops float64) {
 	b.each(len(packed), flops, func(n int) {
 		i, from := n/parts, n%parts*keys
 		s, to := f.sequences[i/f.kvHeads], &packed[n]
-		if to.finite = true; from > 0 && from >= s.Sk {
+		to.finite = true
+		if from > 0 && from >= s.Sk {
 			return
 		}
 		to.transposed = f.keys[i].transposed[from*f.d:]

@@ -88,7 +88,7 @@ func copyTile[T kernels.Float](rows, columns int, dst *T, dstStride int, src *T,
 	}
 }
 
-// ones is ones for the rows of a copy.
+// ones is a factor of 1 for each of some rows of a copy.
 func ones[T kernels.Float]() []T {
 	if kernels.DTypeOf[T]() == kernels.F32 {
 		return any(ones32[:]).([]T)
@@ -96,7 +96,10 @@ func ones[T kernels.Float]() []T {
 	return any(ones64[:]).([]T)
 }
 
-var ones32, ones64 = func() (single [384]float32, double [384]float64) {
+// rowsOfOnes is how many rows are copied at once.
+const rowsOfOnes = 384
+
+var ones32, ones64 = func() (single [rowsOfOnes]float32, double [rowsOfOnes]float64) {
 	for i := range single {
 		single[i], double[i] = 1, 1
 	}

@@ -141,30 +141,14 @@ func TestLogSoftmax(t *testing.T) {
 // Products of 16-bit factors are rounded once more than the criterion knows: to the logits, and to their gradient. So the
 // plain formula is that of logits and gradients that are rounded there.
 func TestLinearCrossEntropy(t *testing.T) {
-	shapes := []struct{ n, features, vocabulary, gap int }{{1, 1, 1, 0}, {3, 5, 7, 3}, {20, 32, 65, 0}, {67, 16, 40, 8}, {200, 64, 129, 0}, {0, 4, 5, 0}, {9, 8, 50304, 0}, {5, 8, 20000, 0}, {281, 2, 14400, 0}}
+	shapes := []headShape{{1, 1, 1, 0}, {3, 5, 7, 3}, {20, 32, 65, 0}, {67, 16, 40, 8}, {200, 64, 129, 0}, {0, 4, 5, 0}, {9, 8, 50304, 0}, {5, 8, 20000, 0}, {281, 2, 14400, 0}}
 	for _, dtype := range halfAndFull {
 		for i, s := range shapes {
 			for _, transposed := range []bool{false, true} {
 				for _, wide := range parameterTypes(dtype) {
 					o := lossOptions()[i%5]
 					r := newRowwiseTest(t, "%v weight %v %+v transposed %v options %d", dtype, wide, s, transposed, i%5)
-					hidden, dHidden := r.normals(dtype, s.gap, s.n, s.features), r.empty(dtype, s.gap, s.n, s.features)
-					weight, dWeight := r.normals(wide, s.gap, s.vocabulary, s.features), r.empty(wide, s.gap, s.vocabulary, s.features)
-					if transposed {
-						weight, dWeight = r.normals(wide, s.gap, s.features, s.vocabulary), r.empty(wide, s.gap, s.features, s.vocabulary)
-						weight.Tensor, dWeight.Tensor = weight.Permute(1, 0), dWeight.Permute(1, 0)
-						weight.host = weight.host.Permute(1, 0)
-					}
-					targets, hostTargets := r.targets(o, kernels.I64, s.vocabulary, s.n)
-					loss, dLoss := r.empty(kernels.F32, 0), r.normals(kernels.F32, 0)
-					c := &kernels.LinearCrossEntropy{Hidden: hidden.Tensor, Weight: weight.Tensor, Targets: targets, CrossEntropyOptions: o, DLoss: dLoss.Tensor}
-					host := &kernels.LinearCrossEntropy{Hidden: hidden.host, Weight: weight.host, Targets: hostTargets, CrossEntropyOptions: o, DLoss: dLoss.host}
-					r.must(r.d.LinearCrossEntropy(c, kernels.LinearCrossEntropyOutputs{Loss: loss.Tensor, DHidden: dHidden.Tensor, DWeight: dWeight.Tensor}))
-					wantLoss, wantHidden, wantWeight := reference.LinearCrossEntropy[float64](host)
-					plainLoss, plainHidden, plainWeight := unfusedLinearCrossEntropy(host, dtype)
-					r.check("loss", loss, []float64{wantLoss}, []float32{plainLoss})
-					r.check("dHidden", dHidden, wantHidden, plainHidden)
-					r.check("dWeight", dWeight, wantWeight, plainWeight)
+					c, loss, wantLoss, plainLoss := r.linearCrossEntropy(dtype, wide, s, transposed, o)
 					r.must(errors.Join(r.d.Fill(loss.Tensor, 7), r.d.LinearCrossEntropy(c, kernels.LinearCrossEntropyOutputs{Loss: loss.Tensor})))
 					r.check("the loss alone", loss, []float64{wantLoss}, []float32{plainLoss})
 				}
@@ -176,24 +160,39 @@ func TestLinearCrossEntropy(t *testing.T) {
 // Logits that take more memory than they may are computed in chunks, of which the last is shorter.
 func TestLinearCrossEntropyInChunks(t *testing.T) {
 	defer cuda.LimitLogits(1)()
-	const n, features, vocabulary = 300, 16, 136
 	for _, dtype := range halfAndFull {
 		for i, o := range lossOptions() {
 			r := newRowwiseTest(t, "%v options %d", dtype, i)
-			hidden, dHidden := r.normals(dtype, 0, n, features), r.empty(dtype, 0, n, features)
-			weight, dWeight := r.normals(kernels.F32, 0, vocabulary, features), r.empty(kernels.F32, 0, vocabulary, features)
-			targets, hostTargets := r.targets(o, kernels.I64, vocabulary, n)
-			loss, dLoss := r.empty(kernels.F32, 0), r.normals(kernels.F32, 0)
-			c := &kernels.LinearCrossEntropy{Hidden: hidden.Tensor, Weight: weight.Tensor, Targets: targets, CrossEntropyOptions: o, DLoss: dLoss.Tensor}
-			host := &kernels.LinearCrossEntropy{Hidden: hidden.host, Weight: weight.host, Targets: hostTargets, CrossEntropyOptions: o, DLoss: dLoss.host}
-			r.must(r.d.LinearCrossEntropy(c, kernels.LinearCrossEntropyOutputs{Loss: loss.Tensor, DHidden: dHidden.Tensor, DWeight: dWeight.Tensor}))
-			wantLoss, wantHidden, wantWeight := reference.LinearCrossEntropy[float64](host)
-			plainLoss, plainHidden, plainWeight := unfusedLinearCrossEntropy(host, dtype)
-			r.check("loss", loss, []float64{wantLoss}, []float32{plainLoss})
-			r.check("dHidden", dHidden, wantHidden, plainHidden)
-			r.check("dWeight", dWeight, wantWeight, plainWeight)
+			r.linearCrossEntropy(dtype, kernels.F32, headShape{n: 300, features: 16, vocabulary: 136}, false, o)
 		}
 	}
+}
+
+// headShape is what a last layer and its loss are tested with: rows, and elements between two of them.
+type headShape struct{ n, features, vocabulary, gap int }
+
+// linearCrossEntropy checks the loss of a last layer and its gradients. It returns the call, and its loss beside what that needs to be.
+func (r *rowwiseTest) linearCrossEntropy(dtype, wide kernels.DType, s headShape, transposed bool, o kernels.CrossEntropyOptions) (
+	c *kernels.LinearCrossEntropy, loss field, wantLoss float64, plainLoss float32,
+) {
+	hidden, dHidden := r.normals(dtype, s.gap, s.n, s.features), r.empty(dtype, s.gap, s.n, s.features)
+	weight, dWeight := r.normals(wide, s.gap, s.vocabulary, s.features), r.empty(wide, s.gap, s.vocabulary, s.features)
+	if transposed {
+		weight, dWeight = r.normals(wide, s.gap, s.features, s.vocabulary), r.empty(wide, s.gap, s.features, s.vocabulary)
+		weight.Tensor, dWeight.Tensor = weight.Permute(1, 0), dWeight.Permute(1, 0)
+		weight.host = weight.host.Permute(1, 0)
+	}
+	targets, hostTargets := r.targets(o, kernels.I64, s.vocabulary, s.n)
+	loss, dLoss := r.empty(kernels.F32, 0), r.normals(kernels.F32, 0)
+	c = &kernels.LinearCrossEntropy{Hidden: hidden.Tensor, Weight: weight.Tensor, Targets: targets, CrossEntropyOptions: o, DLoss: dLoss.Tensor}
+	host := &kernels.LinearCrossEntropy{Hidden: hidden.host, Weight: weight.host, Targets: hostTargets, CrossEntropyOptions: o, DLoss: dLoss.host}
+	r.must(r.d.LinearCrossEntropy(c, kernels.LinearCrossEntropyOutputs{Loss: loss.Tensor, DHidden: dHidden.Tensor, DWeight: dWeight.Tensor}))
+	wantLoss, wantHidden, wantWeight := reference.LinearCrossEntropy[float64](host)
+	plainLoss, plainHidden, plainWeight := unfusedLinearCrossEntropy(host, dtype)
+	r.check("loss", loss, []float64{wantLoss}, []float32{plainLoss})
+	r.check("dHidden", dHidden, wantHidden, plainHidden)
+	r.check("dWeight", dWeight, wantWeight, plainWeight)
+	return c, loss, wantLoss, plainLoss
 }
 
 // unfusedLinearCrossEntropy computes in float32 with a weight, logits and gradients of logits that are rounded to a dtype.
