@@ -416,13 +416,24 @@ func (c *compiler) isProduct(at int, pinned map[int]bool) bool {
 	return (i.Op == score.OpMul || i.Op == score.OpScore) && i.Type == score.Float && i.Varies == score.Pairs && c.uses[at] == 1 && !pinned[at]
 }
 
-// factors are the operands of a product.
-func (c *compiler) factors(at int) (x, y operand) {
+// factors are the operands of a product. A multiple of the score has the scores' tile and one more
+// factor, for the score itself has no tile then.
+func (c *compiler) factors(at int, pinned map[int]bool) (x, y operand) {
 	i := c.program.Code[at]
-	if i.Op == score.OpScore {
+	switch {
+	case i.Op == score.OpScore:
 		return operand{kind: inScores}, operand{kind: inFactor}
+	case c.isMultiple(at, pinned):
+		return operand{kind: inScores}, c.factor(at)
 	}
 	return c.operand(i.Args[0]), c.operand(i.Args[1])
+}
+
+// factor is the number by which an instruction multiplies the score, times the factor.
+func (c *compiler) factor(at int) operand {
+	number, _ := c.multiple(at)
+	c.multiples = append(c.multiples, number)
+	return operand{inFactor, len(c.multiples) - 1}
 }
 
 func (c *compiler) emit(at int, pinned map[int]bool) {
@@ -438,16 +449,12 @@ func (c *compiler) emit(at int, pinned map[int]bool) {
 		op.evaluated = c.program.Part(at)
 	case i.Op == score.OpLookup:
 		op.lookup = c.address(i.Table, i.Args)
-	case i.Op == score.OpScore:
+	case i.Op == score.OpScore || c.isMultiple(at, pinned):
 		op.op = score.OpMul
-		op.x, op.y = c.factors(at)
-	case c.isMultiple(at, pinned):
-		number, _ := c.multiple(at)
-		c.multiples = append(c.multiples, number)
-		op.op, op.x, op.y = score.OpMul, operand{kind: inScores}, operand{inFactor, len(c.multiples) - 1}
+		op.x, op.y = c.factors(at, pinned)
 	case i.Op == score.OpSub && c.isProduct(i.Args[1], pinned) && c.program.Code[i.Args[0]].Varies != score.Pairs:
 		op.op = simd.OpSubMul
-		op.x, op.y = c.factors(i.Args[1])
+		op.x, op.y = c.factors(i.Args[1], pinned)
 		if product := c.program.Code[i.Args[1]]; product.Op != score.OpScore {
 			read = append(read, product.Args...)
 		}
@@ -458,7 +465,7 @@ func (c *compiler) emit(at int, pinned map[int]bool) {
 			product, other = i.Args[1], 0
 		}
 		op.op = simd.OpMulAdd
-		op.x, op.y = c.factors(product)
+		op.x, op.y = c.factors(product, pinned)
 		if c.program.Code[product].Op != score.OpScore {
 			read = append(read, c.program.Code[product].Args...)
 		}

@@ -1,12 +1,14 @@
 package cpu_test
 
 import (
+	"fmt"
 	"math"
 	"testing"
 
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/kernels/cpu"
 	. "github.com/stheno-ml/stheno/kernels/internal/attentiontest"
+	"github.com/stheno-ml/stheno/kernels/score"
 )
 
 // Scores and masks that users write, with every set of instructions, in both types, one of them packed, and together with everything
@@ -26,6 +28,29 @@ func TestAttentionScores(t *testing.T) {
 		}
 		runLevels[float32](t, c)
 		runLevels[float64](t, packed)
+	}
+}
+
+// A multiple of the score in a sum or a difference is fused with it.
+func TestSumsOfScoreMultiples(t *testing.T) {
+	for n, what := range []func(score.Pair) score.Expr{
+		func(p score.Pair) score.Expr { return p.Key.Float().Mul(0.01) },
+		func(p score.Pair) score.Expr { return p.Query.Mul(p.Key).Rem(7).Float().Mul(0.1) },
+	} {
+		for m, change := range []func(s, x score.Expr) score.Expr{
+			func(s, x score.Expr) score.Expr { return s.Mul(0.7).Add(x) },
+			func(s, x score.Expr) score.Expr { return x.Add(s.Mul(0.7)) },
+			func(s, x score.Expr) score.Expr { return s.Div(1.5).Add(x) },
+			func(s, x score.Expr) score.Expr { return x.Sub(s.Mul(0.7)) },
+			func(s, x score.Expr) score.Expr { return s.Mul(0.7).Sub(x) },
+		} {
+			written := func(p score.Pair) score.Expr { return change(p.Score, what(p)) }
+			name := fmt.Sprint("multiple ", n, m)
+			c := Case{Batch: 1, Heads: 2, KeyHeads: 1, Sq: 33, Sk: 70, D: 16, Dv: 8,
+				Options: []Option{ScoreOf(name, written)}, Seed: uint64(10*n + m)}
+			run[float32](t, c)
+			run[float64](t, c)
+		}
 	}
 }
 
