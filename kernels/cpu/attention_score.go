@@ -195,66 +195,84 @@ type axis struct{ line, size, stride int }
 // compiler turns a program into operations.
 type compiler struct {
 	*pointwise
-	at   []operand // of each instruction that has a tile
-	uses []int
-	free []int // slots
-	left []int // of each slot, how many operations will still read it
+	moved []int     // of each instruction of the program as it was, its number in the simplified one
+	at    []operand // of each instruction that has a tile
+	uses  []int
+	free  []int // slots
+	left  []int // of each slot, how many operations will still read it
 }
 
 func newCompiler(p *score.Program) *compiler {
-	own := &score.Program{Code: append([]score.Instr(nil), p.Code...), Tables: p.Tables, Results: p.Results}
-	return &compiler{pointwise: &pointwise{program: own, lineIndex: map[int]int{}, multiples: []float64{1}}}
+	c := &compiler{pointwise: &pointwise{program: &score.Program{Tables: p.Tables}, lineIndex: map[int]int{}, multiples: []float64{1}}}
+	c.simplify(p)
+	return c
+}
+
+// renumbered are the new numbers of instructions that moved.
+func renumbered(moved, list []int) []int {
+	now := make([]int, len(list))
+	for n, at := range list {
+		now[n] = moved[at]
+	}
+	return now
+}
+
+// append adds an instruction behind all that it reads.
+func (c *compiler) append(i score.Instr) int {
+	c.program.Code = append(c.program.Code, i)
+	return len(c.program.Code) - 1
 }
 
 // number adds a number to the program.
 func (c *compiler) number(x float64) int {
-	c.program.Code = append(c.program.Code, score.Instr{Op: score.OpNumber, Type: score.Float, Value: x})
-	return len(c.program.Code) - 1
+	return c.append(score.Instr{Op: score.OpNumber, Type: score.Float, Value: x})
 }
 
-// simplify replaces what vectors do better in another way: division by a number, and differences that become sums, for products
-// are fused with these.
-func (c *compiler) simplify() {
-	for at := range c.program.Code {
-		c.gather(at)
-		i := &c.program.Code[at]
-		if i.Varies != score.Pairs || i.Type != score.Float || len(i.Args) != 2 {
-			continue
-		}
-		y := c.program.Code[i.Args[1]]
-		switch {
-		case i.Op == score.OpDiv && y.Op == score.OpNumber && math.Abs(y.Value) > 1e-30 && math.Abs(y.Value) < 1e30:
-			args := []int{i.Args[0], c.number(1 / y.Value)}
-			c.program.Code[at].Op, c.program.Code[at].Args = score.OpMul, args
-		case i.Op == score.OpSub && y.Varies != score.Pairs:
-			negative := y
-			negative.Op, negative.Args = score.OpNeg, []int{i.Args[1]}
-			args := []int{i.Args[0], len(c.program.Code)}
-			c.program.Code = append(c.program.Code, negative)
-			c.program.Code[at].Op, c.program.Code[at].Args = score.OpAdd, args
-		}
+// simplify writes a program anew, with what vectors do better in another way: products with one number in place of several, or of
+// a division, and sums in place of differences, for products are fused with these.
+func (c *compiler) simplify(p *score.Program) {
+	c.moved = make([]int, len(p.Code))
+	for at, i := range p.Code {
+		i.Args = renumbered(c.moved, i.Args)
+		c.moved[at] = c.append(c.simplified(i))
 	}
+	c.program.Results = renumbered(c.moved, p.Results)
 }
 
-// gather makes one number of those by which a value is multiplied one after the other, or divided.
-func (c *compiler) gather(at int) {
-	number, of := c.multiple(at)
-	if of == at {
-		return
+// simplified is what to write for an instruction whose operands are written. It appends what else that reads.
+func (c *compiler) simplified(i score.Instr) score.Instr {
+	if i.Varies != score.Pairs || i.Type != score.Float || len(i.Args) != 2 {
+		return i
 	}
-	inner, from := c.multiple(of)
-	if from == of {
-		return
+	if number, of := c.multipleOf(i); of >= 0 {
+		if inner, from := c.multiple(of); from != of {
+			i.Op, i.Args = score.OpMul, []int{from, c.number(number * inner)}
+			return i
+		}
 	}
-	args := []int{from, c.number(number * inner)}
-	c.program.Code[at].Op, c.program.Code[at].Args = score.OpMul, args
+	y := c.program.Code[i.Args[1]]
+	switch {
+	case i.Op == score.OpDiv && y.Op == score.OpNumber && math.Abs(y.Value) > 1e-30 && math.Abs(y.Value) < 1e30:
+		i.Op, i.Args = score.OpMul, []int{i.Args[0], c.number(1 / y.Value)}
+	case i.Op == score.OpSub && y.Varies != score.Pairs:
+		y.Op, y.Args = score.OpNeg, []int{i.Args[1]}
+		i.Op, i.Args = score.OpAdd, []int{i.Args[0], c.append(y)}
+	}
+	return i
 }
 
 // multiple is a number and what it multiplies; 1 and the instruction itself where this is no such product.
 func (c *compiler) multiple(at int) (number float64, of int) {
-	i := c.program.Code[at]
-	if i.Varies != score.Pairs || i.Type != score.Float || i.Op != score.OpMul && i.Op != score.OpDiv {
+	if number, of = c.multipleOf(c.program.Code[at]); of < 0 {
 		return 1, at
+	}
+	return number, of
+}
+
+// multipleOf is as multiple, of an instruction that may not be written yet; of is −1 where it is no such product.
+func (c *compiler) multipleOf(i score.Instr) (number float64, of int) {
+	if i.Varies != score.Pairs || i.Type != score.Float || i.Op != score.OpMul && i.Op != score.OpDiv {
+		return 1, -1
 	}
 	x, y := c.program.Code[i.Args[0]], c.program.Code[i.Args[1]]
 	isFactor := func(n float64) bool { return math.Abs(n) > 1e-15 && math.Abs(n) < 1e15 }
@@ -266,14 +284,14 @@ func (c *compiler) multiple(at int) (number float64, of int) {
 	case i.Op == score.OpDiv && y.Op == score.OpNumber && isFactor(y.Value):
 		return 1 / y.Value, i.Args[0]
 	}
-	return 1, at
+	return 1, -1
 }
 
 func compileScore(p *score.Program, outputs []int, gradients []score.Gradient) *pointwise {
 	c := newCompiler(p)
-	c.simplify()
+	outputs = renumbered(c.moved, outputs)
 	for _, g := range gradients {
-		c.addresses = append(c.addresses, c.address(g.Table, g.Index))
+		c.addresses = append(c.addresses, c.address(g.Table, renumbered(c.moved, g.Index)))
 	}
 	c.compile(outputs)
 	for n, at := range outputs {
@@ -295,10 +313,10 @@ func compileScore(p *score.Program, outputs []int, gradients []score.Gradient) *
 // compileMask puts the factor where a condition does not hold.
 func compileMask(p *score.Program) *pointwise {
 	c := newCompiler(p)
-	c.simplify()
-	c.compile(p.Results)
+	results := c.program.Results
+	c.compile(results)
 	in := operand{kind: inScores}
-	c.ops = append(c.ops, pointOp{op: score.OpSelect, to: in, x: c.operand(p.Results[0]), y: in, z: operand{kind: inFactor}})
+	c.ops = append(c.ops, pointOp{op: score.OpSelect, to: in, x: c.operand(results[0]), y: in, z: operand{kind: inFactor}})
 	c.finish()
 	return c.pointwise
 }

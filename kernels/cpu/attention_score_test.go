@@ -54,6 +54,37 @@ func TestSumsOfScoreMultiples(t *testing.T) {
 	}
 }
 
+// An integer that differs from pair to pair can depend on floats, which are written in another way than the user did.
+func TestIntegersThatDependOnFloats(t *testing.T) {
+	for n, holds := range []func(p score.Pair, x score.Expr) score.Cond{
+		func(p score.Pair, x score.Expr) score.Cond { return x.Sub(0.27).Less(0) },
+		func(p score.Pair, x score.Expr) score.Cond { return x.Div(2).Less(0.1) },
+		func(p score.Pair, x score.Expr) score.Cond { return score.Number(2).Mul(x.Mul(3)).Less(1) },
+		func(p score.Pair, x score.Expr) score.Cond { return x.Sub(p.Query.Float().Mul(0.1)).Less(0) },
+		func(p score.Pair, x score.Expr) score.Cond { return x.Sub(p.Key.Float().Mul(0.1)).Less(0).Not() },
+	} {
+		chosen := func(p score.Pair, x score.Expr) score.Expr {
+			return score.If(holds(p, x), p.Query.Mul(p.Key), p.Query.Add(p.Key))
+		}
+		for m, option := range []Option{
+			ScoreOf(fmt.Sprint("chosen by the score ", n), func(p score.Pair) score.Expr {
+				return p.Score.Add(chosen(p, p.Score).Float().Mul(0.05))
+			}),
+			ScoreOfTables(fmt.Sprint("looked up ", n), [][]int{{33, 70}, {11}}, func(p score.Pair, tables []*score.Table) score.Expr {
+				x := score.Lookup(tables[0], p.Query, p.Key)
+				return p.Score.Add(score.Lookup(tables[1], chosen(p, x).Rem(11)).Mul(x))
+			}),
+			MaskOfTables(fmt.Sprint("seen ", n), [][]int{{33, 70}}, func(p score.Pair, tables []*score.Table) score.Cond {
+				return chosen(p, score.Lookup(tables[0], p.Query, p.Key)).Rem(3).NotEqual(1)
+			}),
+		} {
+			c := Case{Batch: 1, Heads: 2, KeyHeads: 1, Sq: 33, Sk: 70, D: 16, Dv: 8, Options: []Option{option}, Seed: uint64(10*n + m)}
+			run[float32](t, c)
+			run[float64](t, c)
+		}
+	}
+}
+
 // The grid of attention, with a set of scores and masks in place of options; in the thinned one each length, head size and set appears.
 func TestAttentionScoreGrid(t *testing.T) {
 	sets, last := ScoreSets(), 19

@@ -34,6 +34,36 @@ func ScoreOf(name string, change func(score.Pair) score.Expr) Option {
 	}}
 }
 
+// ScoreOfTables is as ScoreOf, with tables of floats of the given shapes.
+func ScoreOfTables(name string, shapes [][]int, change func(score.Pair, []*score.Table) score.Expr) Option {
+	return Option{name, func(o *settings) {
+		find := o.floats(name, shapes)
+		o.score = func(p score.Pair, tables []*score.Table) score.Expr { return change(p, find(tables)) }
+	}}
+}
+
+// MaskOfTables is as MaskOf, with tables of floats of the given shapes.
+func MaskOfTables(name string, shapes [][]int, mask func(score.Pair, []*score.Table) score.Cond) Option {
+	return Option{name, func(o *settings) {
+		find := o.floats(name, shapes)
+		o.mask = func(p score.Pair, tables []*score.Table) score.Cond { return mask(p, find(tables)) }
+	}}
+}
+
+// floats adds tables of the given shapes to the settings, and finds them among a problem's.
+func (o *settings) floats(name string, shapes [][]int) func([]*score.Table) []*score.Table {
+	var numbers []int
+	for n, shape := range shapes {
+		numbers = append(numbers, o.numbered(table{fmt.Sprint(name, " ", n), func(sizes) []int { return shape }, nil}))
+	}
+	return func(all []*score.Table) (list []*score.Table) {
+		for _, n := range numbers {
+			list = append(list, all[n])
+		}
+		return list
+	}
+}
+
 // numbered is the number of a table of the given name, which it adds if the settings lack it.
 func (o *settings) numbered(t table) int {
 	if at := slices.IndexFunc(o.tables, func(other table) bool { return other.name == t.name }); at >= 0 {
