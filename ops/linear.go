@@ -141,18 +141,19 @@ func (k *linear) source() source {
 }
 
 func (k *linear) forward(r *run, in, out []kernels.Tensor) error {
-	outputs := kernels.MatMulOutputs{C: asMatrix(out[0])}
+	c, epilogue := asMatrix(out[0]), kernels.Activate{Activation: k.activation}
 	if r.wanted != nil && k.activation != kernels.NoActivation {
-		if err := r.keep(&k.pre, out[0].DType, outputs.C.Shape...); err != nil {
+		if err := r.keep(&k.pre, out[0].DType, c.Shape...); err != nil {
 			return err
 		}
-		outputs.Pre = k.pre
+		epilogue.Pre = k.pre
 	}
 	weight, err := k.weight.in(r, in[0].DType, in[1], r.wants(0))
 	if err != nil {
 		return err
 	}
-	return r.MatMul(&kernels.MatMul{A: asMatrix(in[0]), B: weight, Bias: in[2], Activation: k.activation}, outputs)
+	product := kernels.MatMul{A: asMatrix(in[0]), B: weight, Bias: in[2], Epilogue: epilogue}
+	return r.MatMul(&product, kernels.MatMulOutputs{C: c})
 }
 
 // backward computes, with dz = dy·act'(z),

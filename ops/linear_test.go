@@ -48,7 +48,7 @@ func TestLinear(t *testing.T) {
 func linearByReference(act kernels.Activation, in []kernels.Tensor, dOut []float64) ([]float64, [][]float64) {
 	features, columns := in[1].Shape[0], in[1].Shape[1]
 	x := kernels.Of(float64sOf(in[0]), in[0].Elements()/features, features)
-	m := kernels.MatMul{A: x, B: in[1], Activation: act}
+	m := kernels.MatMul{A: x, B: in[1], Epilogue: kernels.Activate{Activation: act}}
 	if len(in) > 2 {
 		m.Bias = in[2]
 	}

@@ -64,7 +64,8 @@ func (k *mlp) forward(r *run, in, out []kernels.Tensor) error {
 	if err != nil {
 		return err
 	}
-	if err := r.MatMul(&kernels.MatMul{A: x, B: first, Bias: in[2], Activation: k.activation}, kernels.MatMulOutputs{C: k.h, Pre: k.pre}); err != nil {
+	product := kernels.MatMul{A: x, B: first, Bias: in[2], Epilogue: kernels.Activate{Activation: k.activation, Pre: k.pre}}
+	if err := r.MatMul(&product, kernels.MatMulOutputs{C: k.h}); err != nil {
 		return err
 	}
 	second, err := k.out.in(r, x.DType, in[3], ofZ)
@@ -95,7 +96,7 @@ func (k *mlp) backward(r *run, in, dOut, d []kernels.Tensor) error {
 	if err := r.scratch(&k.dz, x.DType, k.pre.Shape...); err != nil {
 		return err
 	}
-	product := kernels.MatMul{A: dy, B: k.out.of(in[3]).Permute(1, 0), Z: k.pre, Activation: k.activation}
+	product := kernels.MatMul{A: dy, B: k.out.of(in[3]).Permute(1, 0), Epilogue: kernels.TimesSlope{Activation: k.activation, Z: k.pre}}
 	if err := r.MatMul(&product, kernels.MatMulOutputs{C: k.dz, ColumnSums: d[2]}); err != nil {
 		return err
 	}

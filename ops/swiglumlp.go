@@ -94,8 +94,8 @@ func (k *swiGLUMLP) gated(r *run, in []kernels.Tensor, gate, up kernels.Tensor) 
 	if err != nil {
 		return err
 	}
-	product := kernels.MatMul{A: asMatrix(in[0]), B: weights[0], BUp: weights[1], Activation: kernels.SiLU}
-	return r.MatMul(&product, kernels.MatMulOutputs{C: k.h, Pre: gate, Up: up})
+	product := kernels.MatMul{A: asMatrix(in[0]), B: weights[0], Epilogue: kernels.Gate{BUp: weights[1], Pre: gate, Up: up}}
+	return r.MatMul(&product, kernels.MatMulOutputs{C: k.h})
 }
 
 // backward computes, with g = x·G, u = x·U, h = silu(g)·u and dh = dy·Dᵀ,
@@ -120,8 +120,10 @@ func (k *swiGLUMLP) backward(r *run, in, dOut, d []kernels.Tensor) error {
 	}
 	gate, up := halves(k.z, 0)
 	dGate, dUp := halves(k.dz, 1)
-	product := kernels.MatMul{A: dy, B: k.down.of(in[5]).Permute(1, 0), Z: gate, Up: up, Activation: kernels.SiLU}
-	if err := r.MatMul(&product, kernels.MatMulOutputs{C: dGate, DUp: dUp}); err != nil {
+	product := kernels.MatMul{
+		A: dy, B: k.down.of(in[5]).Permute(1, 0), Epilogue: kernels.GateGradient{Z: gate, Up: up, DUp: dUp},
+	}
+	if err := r.MatMul(&product, kernels.MatMulOutputs{C: dGate}); err != nil {
 		return err
 	}
 	each := []kernels.Tensor{dGate, dUp}

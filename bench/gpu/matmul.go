@@ -53,8 +53,9 @@ func (p product) time(d *cuda.Device, dtypeName, precision string) (float64, err
 		if p.Bias {
 			c.problem.Bias = tensor(dtype, p.Columns)
 		}
+		var epilogue kernels.Activate
 		if p.GELU {
-			c.problem.Activation = kernels.GELUTanh
+			epilogue.Activation = kernels.GELUTanh
 		}
 		if precision == "TF32" {
 			c.problem.Precision = kernels.PrecisionTF32
@@ -65,8 +66,9 @@ func (p product) time(d *cuda.Device, dtypeName, precision string) (float64, err
 		}
 		c.out.C = output(kind, p.Rows, p.Columns)
 		if p.Pre {
-			c.out.Pre = output(dtype, p.Rows, p.Columns)
+			epilogue.Pre = output(dtype, p.Rows, p.Columns)
 		}
+		c.problem.Epilogue = epilogue
 		calls = append(calls, c)
 	}
 	if err != nil {

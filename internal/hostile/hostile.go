@@ -48,6 +48,7 @@ var texts = []string{"", "a", "\x00", "\xff\xfe", "..", "/", "%s%n", "a b", stri
 // in own is changed by it, as a whole.
 func Change(b *Bytes, own map[reflect.Type]func(reflect.Value), values ...any) {
 	var parts []reflect.Value
+	put := map[int]func(){} // of a part inside an interface: puts the changed copy into it
 	var list func(v reflect.Value)
 	list = func(v reflect.Value) {
 		if !v.CanSet() {
@@ -71,6 +72,22 @@ func Change(b *Bytes, own map[reflect.Type]func(reflect.Value), values ...any) {
 			for i := range min(v.Len(), 8) {
 				list(v.Index(i))
 			}
+		case reflect.Interface:
+			if inside := v.Elem(); inside.Kind() == reflect.Struct {
+				held := reflect.New(inside.Type()).Elem()
+				held.Set(inside)
+				first := len(parts)
+				list(held)
+				for i := first; i < len(parts); i++ {
+					inner := put[i]
+					put[i] = func() {
+						if inner != nil {
+							inner()
+						}
+						v.Set(held)
+					}
+				}
+			}
 		}
 	}
 	for _, value := range values {
@@ -79,12 +96,16 @@ func Change(b *Bytes, own map[reflect.Type]func(reflect.Value), values ...any) {
 	if len(parts) == 0 {
 		return
 	}
-	part := parts[b.Intn(len(parts))]
+	chosen := b.Intn(len(parts))
+	part := parts[chosen]
 	if change := own[part.Type()]; change != nil {
 		change(part)
-		return
+	} else {
+		b.replace(part)
 	}
-	b.replace(part)
+	if put[chosen] != nil {
+		put[chosen]()
+	}
 }
 
 // replace changes a value of one of Go's own kinds.

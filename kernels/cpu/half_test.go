@@ -218,12 +218,14 @@ func testHalfRows(h *halfTest) {
 func testHalfProducts(h *halfTest) {
 	const batch, m, k, n = 2, 21, 40, 35
 	for _, types := range [][2]kernels.DType{{h.dtype, h.dtype}, {h.dtype, kernels.F32}, {kernels.F32, h.dtype}, {kernels.F32, kernels.F32}} {
-		p := &kernels.MatMul{A: h.in(batch, m, k), B: h.in(n, k).Permute(1, 0), Bias: h.tensor(types[0], h.r.NormFloat64, n), Activation: kernels.SiLU}
-		out := kernels.MatMulOutputs{C: h.out(types[0], batch, m, n), Pre: h.out(types[1], batch, m, n)}
+		p := &kernels.MatMul{A: h.in(batch, m, k), B: h.in(n, k).Permute(1, 0), Bias: h.tensor(types[0], h.r.NormFloat64, n)}
+		out := kernels.MatMulOutputs{C: h.out(types[0], batch, m, n)}
+		epilogue := kernels.Activate{Activation: kernels.SiLU, Pre: h.out(types[1], batch, m, n)}
+		p.Epilogue = epilogue
 		h.done(h.b.MatMul(p, out))
 		c, pre := reference.MatMul[float64](p, nil)
 		h.close("c", out.C, c)
-		h.close("pre", out.Pre, pre)
+		h.close("pre", epilogue.Pre, pre)
 
 		// Accumulating, into a broadcast product's C.
 		a := h.in(m, k)

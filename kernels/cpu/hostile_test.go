@@ -156,8 +156,9 @@ var calls = map[string]func(m *memory, of kernels.DType) []any{
 	},
 	"Accumulate": func(m *memory, of kernels.DType) []any { return []any{m.tensor(of.Wide(), 3, 4), m.tensor(of, 3, 4)} },
 	"MatMul": func(m *memory, of kernels.DType) []any {
-		return []any{&kernels.MatMul{A: m.tensor(of, 3, 4, 5), B: m.tensor(of, 5, 6), Bias: m.tensor(of, 6), Activation: kernels.SiLU},
-			kernels.MatMulOutputs{C: m.tensor(of, 3, 4, 6), Pre: m.tensor(of, 3, 4, 6)}}
+		epilogue := kernels.Activate{Activation: kernels.SiLU, Pre: m.tensor(of, 3, 4, 6)}
+		return []any{&kernels.MatMul{A: m.tensor(of, 3, 4, 5), B: m.tensor(of, 5, 6), Bias: m.tensor(of, 6), Epilogue: epilogue},
+			kernels.MatMulOutputs{C: m.tensor(of, 3, 4, 6)}}
 	},
 	"SumRows":  func(m *memory, of kernels.DType) []any { return []any{m.tensor(of, 3, 4), m.tensor(of, 4), false} },
 	"Activate": func(m *memory, of kernels.DType) []any { return append([]any{kernels.GELUTanh}, m.alike(of, 2)...) },

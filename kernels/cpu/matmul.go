@@ -8,46 +8,30 @@ import (
 	"github.com/stheno-ml/stheno/kernels/cpu/internal/simd"
 )
 
-// MatMul computes C = act(A·B + bias), or adds A·B + bias to C, or computes C = (A·B + bias)·act'(Z), or both gradients of silu(Z)·Up, or
-// silu(A·B)·(A·BUp).
+// MatMul computes a product and its epilogue.
 //
-// C is cut into blocks of columns, whose part of B, a slice of the depth at a time, is packed into the second-level
-// cache. Against it go strips of rows of A, small enough to stay there too with their part of C. A task is a block of
-// columns and a run of strips. How the depth is cut depends on the problem alone, and the number of threads changes only where
-// C is cut, and that only where it changes no sum: every element is summed in one order.
+// C is cut into blocks of columns. The part of B that belongs to a block is packed into the second-level
+// cache, a slice of the depth at a time. Against it go strips of rows of A, small enough to stay there too
+// with their part of C. A task is a block of columns and a run of strips. How the depth is cut depends on the
+// problem alone. The number of threads changes only where C is cut, and that only where it changes no sum:
+// every element is summed in one order.
 func (b *Backend) MatMul(m *kernels.MatMul, out kernels.MatMulOutputs) error {
 	if err := checked("matmul", m.Check(out)); err != nil {
 		return err
 	}
-	if m.BUp.IsSet() {
-		return kernels.MatMulGated(b, m, out)
+	epilogue, isActivate := m.Epilogue.(kernels.Activate)
+	if m.Epilogue != nil && !isActivate || out.ColumnSums.IsSet() {
+		return kernels.MatMulApart(b, m, out)
 	}
-	product := *m
-	if product.Z, product.Up = (kernels.Tensor{}), (kernels.Tensor{}); m.Z.IsSet() {
-		product.Activation = kernels.NoActivation
-	}
-	b.multiply(&product, out)
-	var err error
-	switch {
-	case m.Up.IsSet():
-		err = b.SwiGLUBackward(m.Z, m.Up, out.C, out.C, out.DUp)
-	case m.Z.IsSet():
-		err = b.ActivateBackward(m.Activation, m.Z, out.C, out.C)
-	}
-	if err != nil {
-		return err
-	}
-	if out.ColumnSums.IsSet() {
-		return b.SumRows(out.C, out.ColumnSums, false)
-	}
+	b.multiply(m, epilogue, out.C)
 	return nil
 }
 
-// multiply is MatMul without a factor and without sums.
-func (b *Backend) multiply(m *kernels.MatMul, out kernels.MatMulOutputs) {
+// multiply computes a product that has no epilogue but an activation.
+func (b *Backend) multiply(m *kernels.MatMul, epilogue kernels.Activate, c kernels.Tensor) {
 	few := suitsFewRows(m)
 	if !few && suitsTiles(m) {
-		b.multiplyTiles(m, out)
+		b.multiplyTiles(m, epilogue, c)
 		return
 	}
 	if isHalf(m.B.DType) {
@@ -55,23 +39,23 @@ func (b *Backend) multiply(m *kernels.MatMul, out kernels.MatMulOutputs) {
 		defer h.round()
 		wide := *m
 		wide.A, wide.Bias = h.read(m.A), h.read(m.Bias)
-		if out.Pre = h.write(out.Pre); m.Accumulate {
-			out.C = h.update(out.C)
+		if epilogue.Pre = h.write(epilogue.Pre); m.Accumulate {
+			c = h.update(c)
 		} else {
-			out.C = h.write(out.C)
+			c = h.write(c)
 		}
 		if few {
-			newHalfProduct(&wide, out).run(b)
+			newHalfProduct(&wide, epilogue, c).run(b)
 			return
 		}
 		wide.B = h.read(m.B)
 		m = &wide
 	}
-	inTypeOf(m.A, multiply[float32], multiply[float64])(b, m, out)
+	inTypeOf(m.A, multiply[float32], multiply[float64])(b, m, epilogue, c)
 }
 
-func multiply[T kernels.Float](b *Backend, m *kernels.MatMul, out kernels.MatMulOutputs) {
-	x := newMultiplication[T](m, out)
+func multiply[T kernels.Float](b *Backend, m *kernels.MatMul, epilogue kernels.Activate, c kernels.Tensor) {
+	x := newMultiplication[T](m, epilogue, c)
 	x.b.data = kernels.Host[T](m.B)
 	x.choose()
 	if parts := x.parts(); parts > 1 {
@@ -86,6 +70,7 @@ type multiplication[T kernels.Float] struct {
 	*kernels.MatMul
 	a, b, c, pre         stack[T]
 	bias                 []T
+	activation           kernels.Activation
 	rows, columns, depth int
 	items                int
 	hasPre               bool
@@ -111,12 +96,16 @@ type layout struct {
 // that are copied at once, which are whole strips.
 type cut struct{ width, depth, strip, copied int }
 
-// newMultiplication describes a call, but for the elements of B, which may be of another type, and how the product is cut.
-func newMultiplication[T kernels.Float](m *kernels.MatMul, out kernels.MatMulOutputs) *multiplication[T] {
-	x := &multiplication[T]{MatMul: m, a: newStack[T](m.A), b: stack[T]{layout: layoutOf(m.B)}, c: newStack[T](out.C)}
+// newMultiplication describes a call, but for the elements of B, which may be of another type, and for how the
+// product is cut.
+func newMultiplication[T kernels.Float](m *kernels.MatMul, epilogue kernels.Activate, c kernels.Tensor) *multiplication[T] {
+	x := &multiplication[T]{
+		MatMul: m, a: newStack[T](m.A), b: stack[T]{layout: layoutOf(m.B)}, c: newStack[T](c),
+		activation: epilogue.Activation, hasPre: epilogue.Pre.IsSet(),
+	}
 	x.rows, x.columns, x.depth = m.Dims()
-	if x.hasPre = out.Pre.IsSet(); x.hasPre {
-		x.pre = newStack[T](out.Pre)
+	if x.hasPre {
+		x.pre = newStack[T](epilogue.Pre)
 	}
 	if m.Bias.IsSet() {
 		x.bias = kernels.Host[T](m.Bias)
@@ -521,7 +510,7 @@ func (x *multiplication[T]) finish(r region, row, rows int) {
 	if x.Bias.IsSet() {
 		simd.AddTile(rows, r.columns, c.at(row, r.column), c.rowStep, &x.bias[r.column], 0)
 	}
-	if !x.hasPre && x.Activation == kernels.NoActivation {
+	if !x.hasPre && x.activation == kernels.NoActivation {
 		return
 	}
 	for i := row; i < row+rows; i++ {
@@ -530,8 +519,8 @@ func (x *multiplication[T]) finish(r region, row, rows int) {
 			pre := x.pre.item(r.item)
 			copy(pre.data[i*pre.rowStep+r.column:], out)
 		}
-		if x.Activation != kernels.NoActivation {
-			simd.Activate(x.Activation, len(out), &out[0], &out[0])
+		if x.activation != kernels.NoActivation {
+			simd.Activate(x.activation, len(out), &out[0], &out[0])
 		}
 	}
 }

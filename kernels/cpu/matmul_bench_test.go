@@ -86,9 +86,9 @@ func BenchmarkMatMulLevels(b *testing.B) {
 func BenchmarkMatMulEpilogue(b *testing.B) {
 	bias := randomMatrix(1, 3072, false)
 	bias.Shape, bias.Strides = []int{3072}, []int{1}
-	for _, p := range []kernels.MatMul{{}, {Bias: bias}, {Bias: bias, Activation: kernels.GELUTanh}} {
+	for _, p := range []kernels.MatMul{{}, {Bias: bias}, {Bias: bias, Epilogue: kernels.Activate{Activation: kernels.GELUTanh}}} {
 		p.A, p.B = randomMatrix(768, 768, false), randomMatrix(768, 3072, false)
-		b.Run(fmt.Sprintf("bias=%v,%v", p.Bias.IsSet(), p.Activation), func(b *testing.B) { benchmarkMatMul(b, &p, 768, 3072, 1) })
+		b.Run(fmt.Sprintf("bias=%v,activated=%v", p.Bias.IsSet(), p.Epilogue != nil), func(b *testing.B) { benchmarkMatMul(b, &p, 768, 3072, 1) })
 	}
 }
 

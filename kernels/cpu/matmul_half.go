@@ -23,8 +23,8 @@ func suitsFewRows(m *kernels.MatMul) bool {
 	return isHalf(m.B.DType) && contiguous && rows > 0 && rows <= fewRows && m.B.Elements() > 0
 }
 
-func newHalfProduct(m *kernels.MatMul, out kernels.MatMulOutputs) halfProduct {
-	return halfProduct{newMultiplication[float32](m, out)}
+func newHalfProduct(m *kernels.MatMul, epilogue kernels.Activate, c kernels.Tensor) halfProduct {
+	return halfProduct{newMultiplication[float32](m, epilogue, c)}
 }
 
 func (x halfProduct) run(b *Backend) {

@@ -39,7 +39,7 @@ func (x *multiplication[T]) runInParts(b *Backend, parts int) {
 	memory := newWorkspace(bytesFor[T](parts * sums))
 	defer memory.release()
 	product := *x.MatMul
-	product.Bias, product.Activation, product.Accumulate = kernels.Tensor{}, kernels.NoActivation, false
+	product.Bias, product.Accumulate = kernels.Tensor{}, false
 	p := multiplication[T]{MatMul: &product, rows: x.rows, columns: x.columns, depth: x.depth / parts, items: parts}
 	p.a = x.a.inParts(parts, p.depth*x.a.columnStep)
 	p.b = x.b.inParts(parts, p.depth*x.b.rowStep)

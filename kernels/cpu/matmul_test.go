@@ -129,7 +129,7 @@ func checkProduct[T kernels.Float](t *testing.T, c productCase, seed uint64) {
 			p.run(t, 2)
 			p.compare(t, "c", p.out.C, p.c, refC, naiveC)
 			if c.pre {
-				p.compare(t, "pre", p.out.Pre, p.pre, refPre, naivePre)
+				p.compare(t, "pre", p.epilogue.Pre, p.pre, refPre, naivePre)
 			}
 		}()
 	}
@@ -141,6 +141,7 @@ type product[T kernels.Float] struct {
 	seed        uint64
 	problem     kernels.MatMul
 	out         kernels.MatMulOutputs
+	epilogue    kernels.Activate
 	c, pre      []T // the memory of the outputs
 	initial     []T // of C, row-major
 	untouchable T   // what lies between the rows of outputs
@@ -182,7 +183,7 @@ func newProduct[T kernels.Float](c productCase, seed uint64) *product[T] {
 		kernels.CopyHost(half, p.problem.B)
 		p.problem.B = half
 	}
-	p.problem.Accumulate, p.problem.Activation = c.accumulate, c.activation
+	p.problem.Accumulate, p.epilogue.Activation = c.accumulate, c.activation
 	if c.bias {
 		p.problem.Bias, _ = tensor(nil, 1, c.n, false)
 		p.problem.Bias = kernels.Tensor{Data: p.problem.Bias.Data, DType: p.problem.Bias.DType, Shape: []int{c.n}, Strides: []int{1}}
@@ -191,9 +192,10 @@ func newProduct[T kernels.Float](c productCase, seed uint64) *product[T] {
 	p.initial = rowMajorValues[T](p.out.C)
 	p.fence(p.out.C, p.c)
 	if c.pre {
-		p.out.Pre, p.pre = tensor(c.batch, c.m, c.n, false)
-		p.fence(p.out.Pre, p.pre)
+		p.epilogue.Pre, p.pre = tensor(c.batch, c.m, c.n, false)
+		p.fence(p.epilogue.Pre, p.pre)
 	}
+	p.problem.Epilogue = p.epilogue
 	return p
 }
 
@@ -288,7 +290,7 @@ func testMatMulGradient[T kernels.Float](t *testing.T) {
 		a, b, z := newField[T](r, i, s[0], s[2]), newField[T](r, 0, s[2], s[1]), newField[T](r, 2*i, s[0], s[1])
 		c, sums := newField[T](r, i, s[0], s[1]), newField[T](r, 0, s[1])
 		for act := kernels.NoActivation; act <= kernels.ReLUSquared; act++ {
-			m := &kernels.MatMul{A: a.Tensor, B: b.Tensor, Z: z.Tensor, Activation: act}
+			m := &kernels.MatMul{A: a.Tensor, B: b.Tensor, Epilogue: kernels.TimesSlope{Activation: act, Z: z.Tensor}}
 			product, _ := reference.MatMul[float64](&kernels.MatMul{A: a.Tensor, B: b.Tensor}, nil)
 			plain, _ := reference.MatMul[T](&kernels.MatMul{A: a.Tensor, B: b.Tensor}, nil)
 			_, ref := reference.Activation(act, z.values(), product)
@@ -302,21 +304,22 @@ func testMatMulGradient[T kernels.Float](t *testing.T) {
 				continue
 			}
 			up, dUp := newField[T](r, i, s[0], s[1]), newField[T](r, i, s[0], s[1])
-			m.Up = up.Tensor
+			m.Epilogue = kernels.GateGradient{Z: z.Tensor, Up: up.Tensor, DUp: dUp.Tensor}
 			_, ref, refUp := reference.SwiGLU(z.values(), up.values(), product)
 			_, pt, ptUp := reference.SwiGLU(z.typed(), up.typed(), plain)
 			verify[T](t, fmt.Sprint(s, " gated"), func(backend *cpu.Backend) ([]result, error) {
-				err := backend.MatMul(m, kernels.MatMulOutputs{C: c.Tensor, DUp: dUp.Tensor})
+				err := backend.MatMul(m, kernels.MatMulOutputs{C: c.Tensor})
 				return []result{resultOf("c", c, ref, pt), resultOf("dUp", dUp, refUp, ptUp)}, err
 			})
 			bUp, pre, upOut := newField[T](r, 0, s[2], s[1]), newField[T](r, i, s[0], s[1]), newField[T](r, 2*i, s[0], s[1])
-			m = &kernels.MatMul{A: a.Tensor, B: b.Tensor, BUp: bUp.Tensor, Activation: act}
+			gate := kernels.Gate{BUp: bUp.Tensor, Pre: pre.Tensor, Up: upOut.Tensor}
+			m = &kernels.MatMul{A: a.Tensor, B: b.Tensor, Epilogue: gate}
 			productUp, _ := reference.MatMul[float64](&kernels.MatMul{A: a.Tensor, B: bUp.Tensor}, nil)
 			plainUp, _ := reference.MatMul[T](&kernels.MatMul{A: a.Tensor, B: bUp.Tensor}, nil)
 			ref, _, _ = reference.SwiGLU(product, productUp, product)
 			pt, _, _ = reference.SwiGLU(plain, plainUp, plain)
 			verify[T](t, fmt.Sprint(s, " gates"), func(backend *cpu.Backend) ([]result, error) {
-				err := backend.MatMul(m, kernels.MatMulOutputs{C: c.Tensor, Pre: pre.Tensor, Up: upOut.Tensor})
+				err := backend.MatMul(m, kernels.MatMulOutputs{C: c.Tensor})
 				return []result{resultOf("c", c, ref, pt), resultOf("pre", pre, product, plain), resultOf("up", upOut, productUp, plainUp)}, err
 			})
 		}
@@ -428,12 +431,18 @@ func TestMatMulErrors(t *testing.T) {
 		"c has shape [2 3 6] and strides [18 6 1], it needs shape [2 3 5]":                            func(_ *kernels.MatMul, out *kernels.MatMulOutputs) { out.C = tensor(2, 3, 6) },
 		"c has strides [3 1 6] for shape [2 3 5], it needs a stride of 1 on axis 2":                   func(_ *kernels.MatMul, out *kernels.MatMulOutputs) { out.C.Strides = []int{3, 1, 6} },
 		"c has strides [0 5 1] for shape [2 3 5], so that elements of it would lie in the same place": func(_ *kernels.MatMul, out *kernels.MatMulOutputs) { out.C.Strides[0] = 0 },
-		"pre is float64, it needs to be float32":                                                      func(_ *kernels.MatMul, out *kernels.MatMulOutputs) { out.Pre = out.C; out.Pre.DType = kernels.F64 },
-		"b has shape [4 5] but no data":                                                               func(p *kernels.MatMul, _ *kernels.MatMulOutputs) { p.B.Data = nil },
-		"a is int32, it needs to be of floats":                                                        func(p *kernels.MatMul, _ *kernels.MatMulOutputs) { p.A.DType, p.B.DType = kernels.I32, kernels.I32 },
-		"b has 3 rows, it needs a's 4 columns: a is [2 3 4], b is [3 5]":                              func(p *kernels.MatMul, _ *kernels.MatMulOutputs) { p.B = tensor(3, 5) },
-		"activation is SiLU, it needs to be NoActivation to accumulate":                               func(p *kernels.MatMul, _ *kernels.MatMulOutputs) { p.Accumulate, p.Activation = true, kernels.SiLU },
-		"bias has shape [4], it needs one value for each of b's 5 columns":                            func(p *kernels.MatMul, _ *kernels.MatMulOutputs) { p.Bias = tensor(4) },
+		"pre is float64, it needs to be float32": func(p *kernels.MatMul, out *kernels.MatMulOutputs) {
+			pre := out.C
+			pre.DType = kernels.F64
+			p.Epilogue = kernels.Activate{Pre: pre}
+		},
+		"b has shape [4 5] but no data":                                  func(p *kernels.MatMul, _ *kernels.MatMulOutputs) { p.B.Data = nil },
+		"a is int32, it needs to be of floats":                           func(p *kernels.MatMul, _ *kernels.MatMulOutputs) { p.A.DType, p.B.DType = kernels.I32, kernels.I32 },
+		"b has 3 rows, it needs a's 4 columns: a is [2 3 4], b is [3 5]": func(p *kernels.MatMul, _ *kernels.MatMulOutputs) { p.B = tensor(3, 5) },
+		"activation is SiLU, it needs to be NoActivation to accumulate": func(p *kernels.MatMul, _ *kernels.MatMulOutputs) {
+			p.Accumulate, p.Epilogue = true, kernels.Activate{Activation: kernels.SiLU}
+		},
+		"bias has shape [4], it needs one value for each of b's 5 columns": func(p *kernels.MatMul, _ *kernels.MatMulOutputs) { p.Bias = tensor(4) },
 	} {
 		p, out := &kernels.MatMul{A: tensor(2, 3, 4), B: tensor(4, 5)}, kernels.MatMulOutputs{C: tensor(2, 3, 5)}
 		change(p, &out)

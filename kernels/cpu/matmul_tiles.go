@@ -16,6 +16,7 @@ type tiledProduct struct {
 	*kernels.MatMul
 	a, b, c, pre         tiledOperand
 	bias                 []float32
+	activation           kernels.Activation
 	rows, columns, depth int
 	items                int
 	steps                int // of the depth
@@ -57,10 +58,13 @@ func suitsTiles(m *kernels.MatMul) bool {
 	return m.A.Elements()*columns >= least && contiguous(m.A) && contiguous(m.B)
 }
 
-func (b *Backend) multiplyTiles(m *kernels.MatMul, out kernels.MatMulOutputs) {
+func (b *Backend) multiplyTiles(m *kernels.MatMul, epilogue kernels.Activate, c kernels.Tensor) {
 	h := halves{b: b}
 	defer h.round()
-	x := &tiledProduct{MatMul: m, a: newTiledOperand(m.A), b: newTiledOperand(m.B), c: newTiledOperand(out.C), pre: newTiledOperand(out.Pre)}
+	x := &tiledProduct{
+		MatMul: m, a: newTiledOperand(m.A), b: newTiledOperand(m.B), c: newTiledOperand(c),
+		pre: newTiledOperand(epilogue.Pre), activation: epilogue.Activation,
+	}
 	if m.Bias.IsSet() {
 		x.bias = kernels.Host[float32](h.read(m.Bias))
 	}
@@ -181,8 +185,8 @@ func (x *tiledProduct) finish(c rows[float32], r region, row, n int) {
 		if x.hasPre() {
 			x.pre.write(r.item, row+i, r.column, out, false)
 		}
-		if x.Activation != kernels.NoActivation {
-			simd.Activate(x.Activation, len(out), &out[0], &out[0])
+		if x.activation != kernels.NoActivation {
+			simd.Activate(x.activation, len(out), &out[0], &out[0])
 		}
 		x.c.write(r.item, row+i, r.column, out, x.Accumulate)
 	}

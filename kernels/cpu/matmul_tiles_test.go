@@ -87,25 +87,28 @@ func testTiledCase(t *testing.T, c tiledCase, dtype kernels.DType) {
 	p := &kernels.MatMul{Precision: kernels.PrecisionBFloat16, Accumulate: c.accumulate}
 	p.A, p.B = c.operands(h, dtype)
 	p.Bias = h.tensor(kernels.F32, h.r.NormFloat64, c.n)
+	var epilogue kernels.Activate
 	if !c.accumulate {
-		p.Activation = kernels.SiLU
+		epilogue.Activation = kernels.SiLU
 	}
 	shape := append(slices.Clone(c.batch), c.m, c.n)
 	before := h.tensor(c.out, h.r.NormFloat64, shape...)
 	rounded := *p
+	rounded.Epilogue = epilogue
 	rounded.A, rounded.B = roundedTo(kernels.BF16, p.A), roundedTo(kernels.BF16, p.B)
 	refC, refPre := reference.MatMul(&rounded, numbers(before))
 	var first []float64
 	for _, threads := range []int{1, 2, 3, 16} {
-		out := kernels.MatMulOutputs{C: h.out(c.out, shape...), Pre: h.out(kernels.F32, shape...)}
+		out := kernels.MatMulOutputs{C: h.out(c.out, shape...)}
 		kernels.CopyHost(out.C, before)
-		if c.accumulate {
-			out.Pre = kernels.Tensor{}
+		if !c.accumulate {
+			epilogue.Pre = h.out(kernels.F32, shape...)
 		}
+		p.Epilogue = epilogue
 		h.done((&cpu.Backend{Threads: threads}).MatMul(p, out))
 		h.close("c", out.C, refC)
 		if !c.accumulate {
-			h.close("pre", out.Pre, refPre)
+			h.close("pre", epilogue.Pre, refPre)
 		}
 		if got := numbers(out.C); first == nil {
 			first = got

@@ -12,47 +12,70 @@ import (
 	"github.com/stheno-ml/stheno/kernels"
 )
 
-// MatMul computes C = act(A·B + bias), or adds A·B + bias to C, or computes C = (A·B + bias)·act'(Z), or both gradients of silu(Z)·Up, or
-// silu(A·B)·(A·BUp).
-// Products of 16-bit tensors are summed in float32.
+// MatMul computes a product and its epilogue. Products of 16-bit tensors are summed in float32.
 func (d *Device) MatMul(m *kernels.MatMul, out kernels.MatMulOutputs) error {
 	if err := d.checkMatMul(m, out); err != nil {
 		return err
 	}
-	if m.BUp.IsSet() {
-		return d.matMulGated(m, out)
+	queued, err := d.matMulWithEpilogue(m, out)
+	if err == nil && !queued {
+		err = d.matMulActivated(m, out)
 	}
-	if m.Z.IsSet() || out.ColumnSums.IsSet() {
-		return d.matMulGradient(m, out)
-	}
-	if z := activatedApart(m, out); z.IsSet() {
-		plain := *m
-		plain.Activation = kernels.NoActivation
-		if err := d.MatMul(&plain, kernels.MatMulOutputs{C: z}); err != nil {
-			return err
-		}
-		return d.Activate(m.Activation, z, out.C)
-	}
-	p := newProduct(d, m, out)
-	err := p.run()
-	p.release()
 	runtime.KeepAlive(m)
 	runtime.KeepAlive(out)
 	return err
 }
 
-// activatedApart is where a product goes whose activation is a kernel of its own, not set where it is the product's. The exact GELU
-// of a large product is: its many instructions come after the last product of a tile, when nothing else keeps the multiprocessor
-// busy, and took three times as long as a pass over memory (bench/log/gpu-step.md).
-func activatedApart(m *kernels.MatMul, out kernels.MatMulOutputs) kernels.Tensor {
+// matMulWithEpilogue queues a product whose epilogue is more than an activation, if it is one: in one pass where
+// there is a kernel for that, and otherwise one kernel after the other.
+func (d *Device) matMulWithEpilogue(m *kernels.MatMul, out kernels.MatMulOutputs) (queued bool, err error) {
+	switch e := m.Epilogue.(type) {
+	case kernels.Gate:
+		queued, err = d.matMulGate(m, e, out)
+	case kernels.TimesSlope:
+		queued, err = d.matMulSloped(m, sloping{activation: e.Activation, z: e.Z}, out)
+	case kernels.GateGradient:
+		queued, err = d.matMulSloped(m, sloping{activation: kernels.SiLU, z: e.Z, up: e.Up, dUp: e.DUp}, out)
+	default:
+		if !out.ColumnSums.IsSet() {
+			return false, nil
+		}
+	}
+	if queued || err != nil {
+		return true, err
+	}
+	return true, kernels.MatMulApart(d, m, out)
+}
+
+// matMulActivated queues a product that has no epilogue but an activation.
+func (d *Device) matMulActivated(m *kernels.MatMul, out kernels.MatMulOutputs) error {
+	epilogue, _ := m.Epilogue.(kernels.Activate)
+	if z := activatedApart(m, epilogue, out.C); z.IsSet() {
+		plain := *m
+		plain.Epilogue = nil
+		if err := d.MatMul(&plain, kernels.MatMulOutputs{C: z}); err != nil {
+			return err
+		}
+		return d.Activate(epilogue.Activation, z, out.C)
+	}
+	p := newProduct(d, m, epilogue, out.C)
+	defer p.release()
+	return p.run()
+}
+
+// activatedApart is where a product goes whose activation is a kernel of its own. It is not set where the product
+// itself activates. The exact GELU of a large product is apart: its many instructions come after the last product
+// of a tile, when nothing else keeps the multiprocessor busy, and took three times as long as a pass over memory
+// (bench/log/gpu-step.md).
+func activatedApart(m *kernels.MatMul, epilogue kernels.Activate, c kernels.Tensor) kernels.Tensor {
 	const large = 1 << 20
 	switch {
-	case m.Activation != kernels.GELUErf || m.A.DType == kernels.F32 || out.C.Elements() < large:
+	case epilogue.Activation != kernels.GELUErf || m.A.DType == kernels.F32 || c.Elements() < large:
 		return kernels.Tensor{}
-	case !out.Pre.IsSet():
-		return out.C
-	case out.Pre.DType == out.C.DType:
-		return out.Pre
+	case !epilogue.Pre.IsSet():
+		return c
+	case epilogue.Pre.DType == c.DType:
+		return epilogue.Pre
 	}
 	return kernels.Tensor{}
 }
@@ -113,11 +136,12 @@ func (p *product) stacks() [4]*stack {
 	return [4]*stack{&g.a, &g.b, &g.c, &g.pre}
 }
 
-func newProduct(d *Device, m *kernels.MatMul, out kernels.MatMulOutputs) *product {
+// newProduct describes a call to the kernels. They are told of all epilogues as of an activation and a Pre.
+func newProduct(d *Device, m *kernels.MatMul, epilogue kernels.Activate, c kernels.Tensor) *product {
 	rows, columns, depth := m.Dims()
 	g := &matmulArguments{
 		bias: addressOf(m.Bias), rows: int32(rows), columns: int32(columns), depth: int32(depth), items: 1, inner: 1,
-		activation: int32(m.Activation), cElement: elementOf(out.C.DType), preElement: elementOf(out.Pre.DType),
+		activation: int32(epilogue.Activation), cElement: elementOf(c.DType), preElement: elementOf(epilogue.Pre.DType),
 		biasElement: elementOf(m.Bias.DType),
 	}
 	if m.Accumulate {
@@ -127,7 +151,7 @@ func newProduct(d *Device, m *kernels.MatMul, out kernels.MatMulOutputs) *produc
 	if m.Precision > kernels.PrecisionFloat32 {
 		p.parts = 1 // of 11 bits, more than asked for
 	}
-	tensors := [4]kernels.Tensor{m.A, m.B, out.C, out.Pre}
+	tensors := [4]kernels.Tensor{m.A, m.B, c, epilogue.Pre}
 	for i, s := range p.stacks() {
 		if t := tensors[i]; t.IsSet() {
 			last := len(t.Shape) - 1

@@ -2,57 +2,40 @@
 
 package cuda
 
-import (
-	"runtime"
+import "github.com/stheno-ml/stheno/kernels"
 
-	"github.com/stheno-ml/stheno/kernels"
-)
+// This file is for products that are gradients of what an activation was applied to, and of what this was
+// multiplied by, and for the sums of their columns.
 
-// This file is for products that are gradients of what an activation was applied to, and of what this was multiplied by, and for the
-// sums of their columns.
-
-// matMulGradient computes C = (A·B + bias)·act'(Z), or both gradients of silu(Z)·Up, and the sums of C's columns: in one pass where
-// there is a kernel for that, and otherwise one after the other.
-func (d *Device) matMulGradient(m *kernels.MatMul, out kernels.MatMulOutputs) error {
-	p := newProduct(d, m, kernels.MatMulOutputs{C: out.C, Pre: m.Z})
-	defer p.release()
-	if v, ok := p.sloped(m, out); ok {
-		err := p.launchSloped(v, out.ColumnSums)
-		runtime.KeepAlive(m)
-		runtime.KeepAlive(out)
-		return err
-	}
-	plain := *m
-	if plain.Z, plain.Up = (kernels.Tensor{}), (kernels.Tensor{}); m.Z.IsSet() {
-		plain.Activation = kernels.NoActivation
-	}
-	err := d.MatMul(&plain, kernels.MatMulOutputs{C: out.C, Pre: out.Pre})
-	switch {
-	case err != nil:
-	case m.Up.IsSet():
-		err = d.SwiGLUBackward(m.Z, m.Up, out.C, out.C, out.DUp)
-	case m.Z.IsSet():
-		err = d.ActivateBackward(m.Activation, m.Z, out.C, out.C)
-	}
-	if err != nil {
-		return err
-	}
-	if !out.ColumnSums.IsSet() {
-		return nil
-	}
-	return d.SumRows(out.C, out.ColumnSums, false)
+// sloping is such an epilogue: C = (A·B + bias)·act'(Z), or both gradients of silu(Z)·Up where Up is set.
+type sloping struct {
+	activation kernels.Activation
+	z, up, dUp kernels.Tensor
 }
 
-// sloped is the kernel that multiplies results by act'(Z) as they leave, if there is one for the product: a large one of 16-bit tensors
-// that tensor maps can describe. A gated one takes Up for the item behind Z of a batch, and DUp for the one behind C.
-func (p *product) sloped(m *kernels.MatMul, out kernels.MatMulOutputs) (v matmul90, ok bool) {
+// matMulSloped computes a product with such an epilogue, and the sums of C's columns, in one pass, if there is a
+// kernel for that.
+func (d *Device) matMulSloped(m *kernels.MatMul, e sloping, out kernels.MatMulOutputs) (queued bool, err error) {
+	p := newProduct(d, m, kernels.Activate{Activation: e.activation, Pre: e.z}, out.C)
+	defer p.release()
+	v, ok := p.sloped(e, out)
+	if !ok {
+		return false, nil
+	}
+	return true, p.launchSloped(v, out.ColumnSums)
+}
+
+// sloped is the kernel that multiplies results by act'(Z) as they leave, if there is one for the product: a large
+// one of 16-bit tensors that tensor maps can describe. A gated one takes Up for the item behind Z of a batch, and
+// DUp for the one behind C.
+func (p *product) sloped(e sloping, out kernels.MatMulOutputs) (v matmul90, ok bool) {
 	const large = 1 << 20
-	g, activation := p.args, matmulActivations[m.Activation]
-	v = matmul90{matmulTile: broadTile, element: elementOf(p.dtype), slope: activation, gated: m.Up.IsSet()}
-	ok = m.Z.IsSet() && p.device.hasMaps() && p.dtype != kernels.F32 && hasSlope(activation) && len(p.axes) == 0 && !m.Bias.IsSet() &&
+	g, activation := p.args, matmulActivations[e.activation]
+	v = matmul90{matmulTile: broadTile, element: elementOf(p.dtype), slope: activation, gated: e.up.IsSet()}
+	ok = p.device.hasMaps() && p.dtype != kernels.F32 && hasSlope(activation) && len(p.axes) == 0 && g.bias == 0 &&
 		g.depth > 0 && int64(g.rows)*int64(g.columns) >= large && g.cElement == v.element && g.preElement == v.element
 	if ok && v.gated {
-		ok = !out.ColumnSums.IsSet() && p.pairs(m.Z, m.Up, out.C, out.DUp)
+		ok = !out.ColumnSums.IsSet() && p.pairs(e.z, e.up, out.C, e.dUp)
 	}
 	return v, ok && p.way() == wayHalves && p.operand(0).mappable(true) && p.operand(1).mappable(true)
 }

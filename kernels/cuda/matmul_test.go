@@ -86,6 +86,7 @@ type productTest struct {
 	random  *rand.Rand
 	problem kernels.MatMul // on the device
 	out     kernels.MatMulOutputs
+	preOut  kernels.Tensor // that the epilogue receives, or not set
 	exact   kernels.MatMul // in float64
 	initial []float64      // what C holds before, row-major
 }
@@ -183,8 +184,9 @@ func download(t *testing.T, d *cuda.Device, x kernels.Tensor) []float64 {
 
 func newProductTest(t *testing.T, dtype kernels.DType, c productCase, seed uint64) *productTest {
 	p := &productTest{productCase: c, t: t, d: device(t), dtype: dtype, random: rand.New(rand.NewPCG(seed, 1))}
-	p.problem = kernels.MatMul{Activation: c.activation, Accumulate: c.accumulate, Precision: c.precision}
+	p.problem = kernels.MatMul{Accumulate: c.accumulate, Precision: c.precision}
 	p.exact = p.problem
+	p.exact.Epilogue = kernels.Activate{Activation: c.activation}
 	a := p.tensor(dtype, c.batch, c.m, c.k, c.transposeA)
 	batchOfB := c.batch
 	if c.sharedB {
@@ -210,8 +212,9 @@ func newProductTest(t *testing.T, dtype kernels.DType, c productCase, seed uint6
 	out := p.tensor(kind, c.batch, c.m, c.n, false)
 	p.out.C, p.initial = out.device, rowMajor(out.host)
 	if c.pre {
-		p.out.Pre = p.tensor(dtype, c.batch, c.m, c.n, false).device
+		p.preOut = p.tensor(dtype, c.batch, c.m, c.n, false).device
 	}
+	p.problem.Epilogue = kernels.Activate{Activation: c.activation, Pre: p.preOut}
 	return p
 }
 
@@ -300,8 +303,8 @@ func (p *productTest) run() {
 	if !p.accumulate {
 		p.poison(p.out.C)
 	}
-	if p.pre {
-		p.poison(p.out.Pre)
+	if p.preOut.IsSet() {
+		p.poison(p.preOut)
 	}
 	if err := p.d.MatMul(&p.problem, p.out); err != nil {
 		p.t.Fatalf("%v: %v", p, err)
@@ -343,8 +346,8 @@ func (p *productTest) check(e expected) {
 	p.t.Helper()
 	p.run()
 	p.compare("c", e.rows, p.out.C, e.c, e.plainC)
-	if p.pre {
-		p.compare("pre", e.rows, p.out.Pre, e.pre, e.plain)
+	if p.preOut.IsSet() {
+		p.compare("pre", e.rows, p.preOut, e.pre, e.plain)
 	}
 }
 
@@ -370,7 +373,7 @@ func TestMatMulGradient(t *testing.T) {
 			for _, act := range []kernels.Activation{kernels.GELUTanh, kernels.GELUErf, kernels.SiLU, kernels.ReLUSquared}[i%2*2:][:2] {
 				p := newProductTest(t, dtype, c, uint64(i))
 				z := p.tensor(dtype, c.batch, c.m, c.n, false)
-				p.problem.Z, p.problem.Activation = z.device, act
+				p.problem.Epilogue = kernels.TimesSlope{Activation: act, Z: z.device}
 				kind := dtype
 				if c.wideBias {
 					kind = kernels.F32
@@ -444,8 +447,8 @@ func TestMatMulGated(t *testing.T) {
 			}
 			z, up := pair()
 			dZ, dUp := pair()
-			p.problem.Z, p.problem.Up, p.problem.Activation = z.device, up.device, kernels.SiLU
-			p.out.C, p.out.DUp = dZ.device, dUp.device
+			epilogue := kernels.GateGradient{Z: z.device, Up: up.device, DUp: dUp.device}
+			p.problem.Epilogue, p.out.C = epilogue, dZ.device
 			product, _ := reference.MatMul[float64](&p.exact, nil)
 			plain := make([]float32, len(product))
 			for j, x := range product {
@@ -462,21 +465,22 @@ func TestMatMulGated(t *testing.T) {
 				rounded[j], roundedUp[j] = roundedTo(dtype, float64(pt[j])), roundedTo(dtype, float64(ptUp[j]))
 			}
 			check := func(how string) {
-				p.poison(p.out.DUp)
+				p.poison(epilogue.DUp)
 				p.run()
 				p.compare("c"+how, rows, p.out.C, ref, rounded)
-				p.compare("dUp"+how, rows, p.out.DUp, refUp, roundedUp)
+				p.compare("dUp"+how, rows, epilogue.DUp, refUp, roundedUp)
 			}
 			check("")
-			first, firstUp := download(t, d, p.out.C), download(t, d, p.out.DUp)
+			first, firstUp := download(t, d, p.out.C), download(t, d, epilogue.DUp)
 			check(" again")
-			if !slices.Equal(first, download(t, d, p.out.C)) || !slices.Equal(firstUp, download(t, d, p.out.DUp)) {
+			if !slices.Equal(first, download(t, d, p.out.C)) || !slices.Equal(firstUp, download(t, d, epilogue.DUp)) {
 				t.Errorf("%v: a second call gives other bits", p)
 			}
 			if i > large {
 				continue
 			}
-			p.problem.Z, p.problem.Up = up.device, z.device
+			epilogue.Z, epilogue.Up = up.device, z.device
+			p.problem.Epilogue = epilogue
 			_, ref, refUp = reference.SwiGLU(rowMajor(up.host), rowMajor(z.host), product)
 			_, pt, ptUp = reference.SwiGLU(single(rowMajor(up.host)), single(rowMajor(z.host)), plain)
 			for j := range pt {
@@ -515,8 +519,8 @@ func TestMatMulGating(t *testing.T) {
 			}
 			b, bUp := pair(c.k, c.n, c.transposeB)
 			pre, up := pair(c.m, c.n, false)
-			p.problem.B, p.problem.BUp, p.problem.Activation = b.device, bUp.device, kernels.SiLU
-			p.out.Pre, p.out.Up = pre.device, up.device
+			epilogue := kernels.Gate{BUp: bUp.device, Pre: pre.device, Up: up.device}
+			p.problem.B, p.problem.Epilogue = b.device, epilogue
 			a, rows := p.exact.A, []int(nil)
 			for row := range p.out.C.Elements() / c.n {
 				rows = append(rows, row)
@@ -546,12 +550,12 @@ func TestMatMulGating(t *testing.T) {
 				rounded[j] = roundedTo(dtype, float64(pt[j]))
 			}
 			check := func(how string) {
-				p.poison(p.out.Pre)
-				p.poison(p.out.Up)
+				p.poison(epilogue.Pre)
+				p.poison(epilogue.Up)
 				p.run()
 				p.compare("c"+how, rows, p.out.C, ref, rounded)
-				p.compare("pre"+how, rows, p.out.Pre, refPre, roundedPre)
-				p.compare("up"+how, rows, p.out.Up, refUp, roundedUp)
+				p.compare("pre"+how, rows, epilogue.Pre, refPre, roundedPre)
+				p.compare("up"+how, rows, epilogue.Up, refUp, roundedUp)
 			}
 			check("")
 			first := download(t, d, p.out.C)
@@ -562,7 +566,8 @@ func TestMatMulGating(t *testing.T) {
 			if i > large {
 				continue
 			}
-			p.problem.B, p.problem.BUp = bUp.device, b.device
+			epilogue.BUp = b.device
+			p.problem.B, p.problem.Epilogue = bUp.device, epilogue
 			refPre, refUp, roundedPre, roundedUp = refUp, refPre, roundedUp, roundedPre
 			ref, _, _ = reference.SwiGLU(refPre, refUp, refUp)
 			pt, _, _ = reference.SwiGLU(plainUp, plainPre, plainPre)
@@ -759,12 +764,20 @@ func TestMatMulErrors(t *testing.T) {
 		"c is missing, it needs shape [2 3 5]":                                                        func(_ *kernels.MatMul, out *kernels.MatMulOutputs) { out.C = kernels.Tensor{} },
 		"c has strides [3 1 6] for shape [2 3 5], it needs a stride of 1 on axis 2":                   func(_ *kernels.MatMul, out *kernels.MatMulOutputs) { out.C.Strides = []int{3, 1, 6} },
 		"c has strides [0 5 1] for shape [2 3 5], so that elements of it would lie in the same place": func(_ *kernels.MatMul, out *kernels.MatMulOutputs) { out.C.Strides[0] = 0 },
-		"pre is float16, it needs to be bfloat16 or float32":                                          func(_ *kernels.MatMul, out *kernels.MatMulOutputs) { out.Pre = out.C; out.Pre.DType = kernels.F16 },
-		"bias is float16, it needs to be bfloat16 or float32":                                         func(p *kernels.MatMul, _ *kernels.MatMulOutputs) { p.Bias = tensor(kernels.F16, 5) },
-		"z has shape [2 3 4] and strides [12 4 1], it needs shape [2 3 5]":                            func(p *kernels.MatMul, _ *kernels.MatMulOutputs) { p.Z = tensor(kernels.BF16, 2, 3, 4) },
-		"up has shape [2 3 5], it needs z beside it, which is missing":                                func(p *kernels.MatMul, _ *kernels.MatMulOutputs) { p.Up = tensor(kernels.BF16, 2, 3, 5) },
-		"columnSums has shape [3] and strides [1], it needs shape [5]":                                func(_ *kernels.MatMul, out *kernels.MatMulOutputs) { out.ColumnSums = tensor(kernels.F32, 3) },
-		"b has shape [4 5] but no data":                                                               func(p *kernels.MatMul, _ *kernels.MatMulOutputs) { p.B.Data = nil },
+		"pre is float16, it needs to be bfloat16 or float32": func(p *kernels.MatMul, out *kernels.MatMulOutputs) {
+			pre := out.C
+			pre.DType = kernels.F16
+			p.Epilogue = kernels.Activate{Pre: pre}
+		},
+		"bias is float16, it needs to be bfloat16 or float32": func(p *kernels.MatMul, _ *kernels.MatMulOutputs) { p.Bias = tensor(kernels.F16, 5) },
+		"z has shape [2 3 4] and strides [12 4 1], it needs shape [2 3 5]": func(p *kernels.MatMul, _ *kernels.MatMulOutputs) {
+			p.Epilogue = kernels.TimesSlope{Z: tensor(kernels.BF16, 2, 3, 4)}
+		},
+		"z is missing, it needs shape [2 3 5]": func(p *kernels.MatMul, _ *kernels.MatMulOutputs) {
+			p.Epilogue = kernels.GateGradient{Up: tensor(kernels.BF16, 2, 3, 5)}
+		},
+		"columnSums has shape [3] and strides [1], it needs shape [5]": func(_ *kernels.MatMul, out *kernels.MatMulOutputs) { out.ColumnSums = tensor(kernels.F32, 3) },
+		"b has shape [4 5] but no data":                                func(p *kernels.MatMul, _ *kernels.MatMulOutputs) { p.B.Data = nil },
 	} {
 		p, out := &kernels.MatMul{A: tensor(kernels.BF16, 2, 3, 4), B: tensor(kernels.BF16, 4, 5)}, kernels.MatMulOutputs{C: tensor(kernels.BF16, 2, 3, 5)}
 		change(p, &out)

@@ -2,12 +2,14 @@ package reference
 
 import "github.com/stheno-ml/stheno/kernels"
 
-// MatMul computes act(A·B + bias), and what the activation is applied to: c and pre are (batch..., m, n), row-major.
-// Where the problem accumulates, initial is what C held, row-major; otherwise it is not read.
+// MatMul computes act(A·B + bias), and what the activation is applied to: c and pre are (batch..., m, n),
+// row-major. Where the problem accumulates, initial is what C held, row-major; otherwise it is not read. Of
+// epilogues it knows [kernels.Activate] alone: the others are [Activation] and [SwiGLU] of a product.
 func MatMul[T kernels.Float](m *kernels.MatMul, initial []T) (c, pre []T) {
 	rows, columns, depth := m.Dims()
 	a, b := elements[T](m.A), elements[T](m.B)
 	bias := vector[T](m.Bias, columns, 0)
+	epilogue, _ := m.Epilogue.(kernels.Activate)
 	items := 1
 	for _, d := range m.A.Shape[:len(m.A.Shape)-2] {
 		items *= d
@@ -30,7 +32,7 @@ func MatMul[T kernels.Float](m *kernels.MatMul, initial []T) (c, pre []T) {
 				if m.Accumulate {
 					pre[at] += initial[at]
 				}
-				c[at], _ = activate(m.Activation, pre[at])
+				c[at], _ = activate(epilogue.Activation, pre[at])
 			}
 		}
 	}

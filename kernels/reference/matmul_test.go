@@ -22,7 +22,7 @@ func TestMatMul(t *testing.T) {
 		{"A·B", kernels.MatMul{A: a, B: b}, nil, []float64{4, 5, 10, 11}, []float64{4, 5, 10, 11}},
 		{"Aᵀ·Bᵀ", kernels.MatMul{A: a.Permute(1, 0), B: b.Permute(1, 0)}, nil,
 			[]float64{1, 4, 5, 2, 5, 7, 3, 6, 9}, []float64{1, 4, 5, 2, 5, 7, 3, 6, 9}},
-		{"A·B + bias, activated", kernels.MatMul{A: a, B: b, Bias: bias, Activation: kernels.ReLUSquared}, nil,
+		{"A·B + bias, activated", kernels.MatMul{A: a, B: b, Bias: bias, Epilogue: kernels.Activate{Activation: kernels.ReLUSquared}}, nil,
 			[]float64{196, 0, 400, 0}, []float64{14, -15, 20, -9}},
 		{"C + A·B + bias", kernels.MatMul{A: a, B: b, Bias: bias, Accumulate: true}, []float64{1, 2, 3, 4},
 			[]float64{15, -13, 23, -5}, []float64{15, -13, 23, -5}},

@@ -1,0 +1,135 @@
+package kernels
+
+import "fmt"
+
+// Epilogue is what a product goes through before it is written to C: nil for nothing, or one of [Activate],
+// [TimesSlope], [Gate] and [GateGradient], as a value. Its tensors are inputs and outputs of the product's
+// call. All but BUp have the shape of C and a contiguous last axis.
+type Epilogue interface{ isEpilogue() }
+
+// Activate computes C = act(Pre), Pre = A·B + bias.
+type Activate struct {
+	Activation Activation // none where the product accumulates
+	Pre        Tensor     // receives what the activation is applied to, of A's dtype or its wide one; or left out
+}
+
+// TimesSlope computes C = (A·B + bias)·act'(Z): the gradient of Z, where act(Z) has the gradient A·B + bias.
+type TimesSlope struct {
+	Activation Activation
+	Z          Tensor // of C's dtype
+}
+
+// Gate computes C = silu(Pre)·Up, Pre = A·B, Up = A·BUp. The product has no bias.
+type Gate struct {
+	BUp     Tensor // as B is
+	Pre, Up Tensor // receive both products, of C's dtype
+}
+
+// GateGradient computes C = (A·B + bias)·Up·silu'(Z) and DUp = (A·B + bias)·silu(Z): the gradients of Z and Up,
+// where silu(Z)·Up has the gradient A·B + bias.
+type GateGradient struct {
+	Z, Up Tensor // of C's dtype
+	DUp   Tensor // receives the gradient of Up, of C's dtype
+}
+
+func (Activate) isEpilogue()     {}
+func (TimesSlope) isEpilogue()   {}
+func (Gate) isEpilogue()         {}
+func (GateGradient) isEpilogue() {}
+
+// validateEpilogue returns what is wrong with the epilogue but for its tensors.
+func (m *MatMul) validateEpilogue() error {
+	leftOut := func(name string, t Tensor, where string) error {
+		return fmt.Errorf("%s has shape %v, it needs to be left out %s", name, t.Shape, where)
+	}
+	const toAccumulate = "to accumulate"
+	switch e := m.Epilogue.(type) {
+	case nil:
+		return nil
+	case Activate:
+		if m.Accumulate && e.Activation != NoActivation {
+			return fmt.Errorf("activation is %v, it needs to be NoActivation to accumulate", e.Activation)
+		}
+		return e.Activation.Validate()
+	case TimesSlope:
+		if m.Accumulate {
+			return leftOut("z", e.Z, toAccumulate)
+		}
+		return e.Activation.Validate()
+	case Gate:
+		switch {
+		case m.Accumulate:
+			return leftOut("bUp", e.BUp, toAccumulate)
+		case m.Bias.IsSet():
+			return leftOut("bias", m.Bias, "where bUp is given")
+		}
+		return nil
+	case GateGradient:
+		if m.Accumulate {
+			return leftOut("z", e.Z, toAccumulate)
+		}
+		return nil
+	default:
+		return fmt.Errorf("epilogue is a %T, it needs to be an Activate, TimesSlope, Gate or GateGradient", e)
+	}
+}
+
+// epilogueOperands lists the tensors of a valid epilogue, for a C of the given dtype.
+func (m *MatMul) epilogueOperands(ofC DType) []operand {
+	shape := m.OutputShape()
+	switch e := m.Epilogue.(type) {
+	case Activate:
+		pre := writtenLike("pre", e.Pre, shape, m.A.DType).optional()
+		pre.dtypes[1] = m.A.DType.Wide()
+		return []operand{pre}
+	case TimesSlope:
+		return []operand{like("z", e.Z, shape, ofC)}
+	case Gate:
+		return []operand{
+			{name: "bUp", tensor: e.BUp, shape: m.B.Shape, dtypes: [2]DType{m.B.DType}},
+			writtenLike("pre", e.Pre, shape, ofC), writtenLike("up", e.Up, shape, ofC),
+		}
+	case GateGradient:
+		return []operand{
+			like("z", e.Z, shape, ofC), like("up", e.Up, shape, ofC), writtenLike("dUp", e.DUp, shape, ofC),
+		}
+	}
+	return nil
+}
+
+// MatMulApart computes a product, its epilogue and the sums of its columns by one kernel after the other: for
+// devices and shapes that no kernel computes at once. It leaves A·B + bias and [Activate] alone, without
+// ColumnSums, to the device's MatMul.
+func MatMulApart(b Backend, m *MatMul, out MatMulOutputs) error {
+	if err := matMulApart(b, m, out.C); err != nil || !out.ColumnSums.IsSet() {
+		return err
+	}
+	return b.SumRows(out.C, out.ColumnSums, false)
+}
+
+func matMulApart(b Backend, m *MatMul, c Tensor) error {
+	plain := *m
+	plain.Epilogue = nil
+	switch e := m.Epilogue.(type) {
+	case TimesSlope:
+		if err := b.MatMul(&plain, MatMulOutputs{C: c}); err != nil {
+			return err
+		}
+		return b.ActivateBackward(e.Activation, e.Z, c, c)
+	case Gate:
+		if err := b.MatMul(&plain, MatMulOutputs{C: e.Pre}); err != nil {
+			return err
+		}
+		plain.B = e.BUp
+		if err := b.MatMul(&plain, MatMulOutputs{C: e.Up}); err != nil {
+			return err
+		}
+		return b.SwiGLU(e.Pre, e.Up, c)
+	case GateGradient:
+		if err := b.MatMul(&plain, MatMulOutputs{C: c}); err != nil {
+			return err
+		}
+		return b.SwiGLUBackward(e.Z, e.Up, c, c, e.DUp)
+	}
+	return b.MatMul(m, MatMulOutputs{C: c})
+}
