@@ -1,6 +1,6 @@
-// Package cuda computes on NVIDIA GPUs. It is compiled with the build tag gpu alone; without it the package is empty, so
-// that a program which names no GPU needs no C compiler. A program built with the tag starts where there is no driver too: [Open]
-// then says what is missing.
+// Package cuda computes on NVIDIA GPUs, in programs that are built with the tag gpu. Without the tag
+// the package needs no C compiler and finds no device: [Count] is 0, and [Open] says how to build. A
+// program built with the tag starts where there is no driver too: [Open] then says what is missing.
 //
 // [Open] gives a [Device], which is a kernels.Backend: [Device.Alloc] gives tensors in its memory, [Device.Upload] and
 // [Device.Download] move data, and the methods of the kernel interfaces compute there. Package ops uses it for Gorgonia
@@ -29,8 +29,9 @@
 //
 // # Kernels
 //
-// The kernels are CUDA C++ in src, compiled to PTX, which lies compressed in ptx and is embedded. The driver compiles a
-// kernel for its device when it is first used and keeps the result in its own cache. Nothing but the driver's libcuda is
+// The kernels are CUDA C++ in src, compiled to PTX, which lies packed in ptx and is embedded. A kernel
+// is unpacked when it is first used; the driver then compiles it for its device and keeps the result
+// in its own cache. Nothing but the driver's libcuda is
 // needed at run time, and NCCL by [Device.JoinNetwork]; the README beside this file says how to build.
 //
 // Attention with a score or a mask that a user wrote is compiled by NVRTC when it is first met, see [OnCompile] and [NoCompiler], and so

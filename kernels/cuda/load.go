@@ -3,21 +3,27 @@
 package cuda
 
 import (
-	"bytes"
-	"compress/gzip"
 	"embed"
 	"fmt"
-	"io"
+	"io/fs"
 	"sync"
 	"unsafe"
 
+	"github.com/stheno-ml/stheno/kernels/cuda/ptx"
 	"gorgonia.org/cu"
 )
 
-// images are the compiled kernels, a module a file.
-//
-//go:embed ptx
+//go:embed ptx/*.zst ptx/*.index
 var images embed.FS
+
+// compiledKernels are those that the program was built with.
+var compiledKernels = sync.OnceValues(func() (*ptx.Library, error) {
+	files, err := fs.Sub(images, "ptx")
+	if err != nil {
+		return nil, err
+	}
+	return ptx.Open(files)
+})
 
 // modules are the functions of the modules that a device has loaded. A module is loaded when one of its kernels is first
 // launched, which takes the driver some tenths of a second the first time ever and milliseconds from its cache later.
@@ -124,7 +130,11 @@ func (d *Device) load(name string) (cu.Module, error) {
 	if module, ok := m.loaded[name]; ok {
 		return module, nil
 	}
-	image, err := imageOf(name)
+	library, err := compiledKernels()
+	if err != nil {
+		return cu.Module{}, fmt.Errorf("cuda:%d: the compiled kernels: %w", d.index, err)
+	}
+	image, err := library.Text(name)
 	if err != nil {
 		return cu.Module{}, fmt.Errorf("cuda:%d: %w", d.index, err)
 	}
@@ -145,21 +155,4 @@ func (d *Device) loadImage(name, image string) error {
 		d.modules.loaded[name] = module
 		return nil
 	})
-}
-
-// imageOf unpacks the PTX of a module.
-func imageOf(name string) (string, error) {
-	packed, err := images.ReadFile("ptx/" + name + ".ptx.gz")
-	if err != nil {
-		return "", fmt.Errorf("there is no compiled kernel %s in this program: go generate -tags gpu ./kernels/cuda compiles them", name)
-	}
-	reader, err := gzip.NewReader(bytes.NewReader(packed))
-	if err != nil {
-		return "", fmt.Errorf("the compiled kernel %s: %w", name, err)
-	}
-	image, err := io.ReadAll(reader)
-	if err != nil {
-		return "", fmt.Errorf("the compiled kernel %s: %w", name, err)
-	}
-	return string(image), nil
 }

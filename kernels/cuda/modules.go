@@ -81,8 +81,9 @@ func compiledModules() ([]compiledModule, error) {
 // include finds the files of ours that a source includes.
 var include = regexp.MustCompile(`(?m)^#include "(.*)"`)
 
-// digest is the SHA-256 of the module's source, all that this includes, and how it is compiled. The compiled module
-// carries it, so that one can tell without a compiler whether it is that of the sources.
+// digest is the SHA-256, shortened to half, of the module's source, all that this includes, and how
+// it is compiled. It is kept beside the compiled module, so that one can tell without a compiler
+// whether the module is that of the sources.
 func (m compiledModule) digest() (string, error) {
 	files := []string{m.Source}
 	hash := sha256.New()
@@ -99,7 +100,7 @@ func (m compiledModule) digest() (string, error) {
 			}
 		}
 	}
-	return hex.EncodeToString(hash.Sum(nil)), nil
+	return hex.EncodeToString(hash.Sum(nil)[:16]), nil
 }
 
 // kernelOf takes the name of the source out of a variant's name.

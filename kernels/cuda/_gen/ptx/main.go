@@ -1,20 +1,23 @@
-// Compiles every kernel in src to PTX and packs it into ptx, from where the package embeds it: one module for each variant
-// in the package's tables, and the modules of small kernels. Run it as the package's go:generate line does, in the
+// Compiles every kernel in src to PTX and packs it into the folder ptx: one module for each variant
+// in the package's tables, and the modules of small kernels. What one source is compiled to is a
+// family, packed as package ptx describes. Run it as the package's go:generate line does, in the
 // package's folder:
 //
 //	go generate -tags gpu ./kernels/cuda
 //
-// It needs nvcc of the CUDA Toolkit 12.4, in the PATH or as $NVCC, because the PTX of a release runs on every driver since
-// that release's, and because the output is compared byte by byte. Where nvcc does not take the machine's C++ compiler, name
-// an older one in NVCC_PREPEND_FLAGS, as in '-ccbin g++-12'.
+// It needs nvcc of the CUDA Toolkit 12.4, in the PATH or as $NVCC: the PTX of a release runs on every
+// driver since that release's, and the same release makes the same bytes on every machine. Where nvcc
+// does not take the machine's C++ compiler, name an older one in NVCC_PREPEND_FLAGS, as in
+// '-ccbin g++-12'. To pack what has changed it needs zstd, since no compressor in Go reaches what
+// zstd's highest levels do.
 //
-// A packed module carries the digest of what it was compiled from. A module whose digest is that of the sources is left
-// as it is; -all compiles it too.
+// A module keeps the digest of what it was compiled from. A module whose digest is that of the
+// sources is left as it is; -all compiles it too. A family is packed anew only where a module's text
+// has changed: two versions of zstd may pack the same text differently.
 package main
 
 import (
 	"bytes"
-	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -27,9 +30,14 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/stheno-ml/stheno/kernels/cuda/ptx"
 )
 
-const release = "12.4"
+const (
+	release = "12.4"
+	packed  = "ptx" // the folder
+)
 
 // module is what one run of nvcc compiles.
 type module struct {
@@ -58,57 +66,124 @@ func run(only string, all bool, jobs int) error {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll("ptx", 0o777); err != nil {
+	library, err := ptx.Open(os.DirFS(packed))
+	if err != nil {
+		return err
+	}
+	compiled, err := unpack(library)
+	if err != nil {
 		return err
 	}
 	var group sync.WaitGroup
+	var mutex sync.Mutex // guards compiled
 	failures := make([]error, len(modules))
 	turns := make(chan struct{}, jobs)
 	for i, m := range modules {
-		if !strings.Contains(m.Name, only) || !all && m.isCompiled() {
+		if !strings.Contains(m.Name, only) || !all && compiled[m.Name].Digest == m.Digest {
 			continue
 		}
 		group.Go(func() {
 			turns <- struct{}{}
 			defer func() { <-turns }()
-			failures[i] = m.compile(nvcc)
+			text, err := m.compile(nvcc)
+			if failures[i] = err; err == nil {
+				mutex.Lock()
+				defer mutex.Unlock()
+				compiled[m.Name] = ptx.Module{Name: m.Name, Digest: m.Digest, Text: text}
+			}
 		})
 	}
 	group.Wait()
 	if err := errors.Join(failures...); err != nil {
 		return err
 	}
-	return removeOthers(modules)
+	return pack(library, modules, compiled)
 }
 
-// removeOthers removes modules that are no longer listed.
-func removeOthers(modules []module) error {
-	files, err := filepath.Glob("ptx/*.ptx.gz")
+// unpack returns all modules of a library by name.
+func unpack(library *ptx.Library) (map[string]ptx.Module, error) {
+	modules := map[string]ptx.Module{}
+	for _, name := range library.Families() {
+		family, err := library.Family(name)
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range family {
+			modules[m.Name] = m
+		}
+	}
+	return modules, nil
+}
+
+// pack writes the families of the listed modules, in the order of the list, and removes the families
+// that have none.
+func pack(library *ptx.Library, modules []module, compiled map[string]ptx.Module) error {
+	families := map[string][]ptx.Module{}
+	for _, m := range modules {
+		if c, ok := compiled[m.Name]; ok { // not left out by -only
+			name := strings.TrimSuffix(m.Source, ".cu")
+			families[name] = append(families[name], c)
+		}
+	}
+	var group sync.WaitGroup
+	var mutex sync.Mutex // guards failure
+	var failure error
+	for name, family := range families {
+		group.Go(func() {
+			err := packFamily(library, name, family)
+			mutex.Lock()
+			defer mutex.Unlock()
+			failure = errors.Join(failure, err)
+		})
+	}
+	group.Wait()
+	for _, name := range library.Families() {
+		if len(families[name]) == 0 {
+			path := filepath.Join(packed, name)
+			failure = errors.Join(failure, os.Remove(path+".zst"), os.Remove(path+".index"))
+		}
+	}
+	return failure
+}
+
+// packFamily writes the files of a family that have changed.
+func packFamily(library *ptx.Library, name string, family []ptx.Module) error {
+	before, err := library.Family(name)
 	if err != nil {
 		return err
 	}
-	for _, file := range files {
-		listed := slices.ContainsFunc(modules, func(m module) bool { return file == m.file() })
-		if !listed {
-			if err := os.Remove(file); err != nil {
-				return err
-			}
+	path := filepath.Join(packed, name)
+	if text := textOf(family); text != textOf(before) {
+		out, err := os.CreateTemp("", "stheno-ptx")
+		if err != nil {
+			return err
+		}
+		defer os.Remove(out.Name())
+		_, err = out.WriteString(text)
+		if err := errors.Join(err, out.Close()); err != nil {
+			return err
+		}
+		command := exec.Command("zstd", "--ultra", "-22", "--long=27", "-qf", out.Name(), "-o", path+".zst")
+		if text, err := command.CombinedOutput(); err != nil {
+			return fmt.Errorf("packing %s: %w: install zstd\n%s", name, err, text)
+		}
+		// zstd gives its output the permissions of its input.
+		if err := os.Chmod(path+".zst", 0o644); err != nil {
+			return err
 		}
 	}
-	return nil
+	if slices.Equal(family, before) {
+		return nil
+	}
+	return os.WriteFile(path+".index", []byte(ptx.Index(family)), 0o666)
 }
 
-func (m module) file() string { return filepath.Join("ptx", m.Name+".ptx.gz") }
-
-// isCompiled reports whether the packed module is that of the sources.
-func (m module) isCompiled() bool {
-	file, err := os.Open(m.file())
-	if err != nil {
-		return false
+func textOf(family []ptx.Module) string {
+	var text strings.Builder
+	for _, m := range family {
+		text.WriteString(m.Text)
 	}
-	defer file.Close()
-	reader, err := gzip.NewReader(file)
-	return err == nil && reader.Comment == m.Digest
+	return text.String()
 }
 
 // compiler finds nvcc and makes sure that it is the right one.
@@ -180,10 +255,10 @@ func main() {
 	return modules, json.Unmarshal(text, &modules)
 }
 
-func (m module) compile(nvcc string) error {
+func (m module) compile(nvcc string) (string, error) {
 	folder, err := os.MkdirTemp("", "stheno-ptx")
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer os.RemoveAll(folder)
 	out := filepath.Join(folder, m.Name+".ptx")
@@ -193,23 +268,8 @@ func (m module) compile(nvcc string) error {
 	}
 	command := exec.Command(nvcc, append(arguments, "src/"+m.Source)...)
 	if text, err := command.CombinedOutput(); err != nil {
-		return fmt.Errorf("%s: %w\n%s", m.Name, err, text)
+		return "", fmt.Errorf("%s: %w\n%s", m.Name, err, text)
 	}
 	text, err := os.ReadFile(out)
-	if err != nil {
-		return err
-	}
-	var packed bytes.Buffer
-	writer, err := gzip.NewWriterLevel(&packed, gzip.BestCompression)
-	if err != nil {
-		return err
-	}
-	writer.Comment = m.Digest
-	if _, err := writer.Write(text); err != nil {
-		return err
-	}
-	if err := writer.Close(); err != nil {
-		return err
-	}
-	return os.WriteFile(m.file(), packed.Bytes(), 0o666)
+	return string(text), err
 }

@@ -1,0 +1,182 @@
+// Package ptx reads compiled kernels, those of package cuda, which lie beside this file.
+//
+// What one source file is compiled to is a family. Its modules are nearly the same text, so they are
+// packed together, in two files:
+//
+//	FAMILY.zst    the PTX of all modules, one behind the other, as one frame of zstd
+//	FAMILY.index  a line for each module in that order: its name, its length in bytes, and the
+//	              digest of what it was compiled from
+//
+// [Library.Text] unpacks a family when one of its modules is first asked for. The generator in
+// _gen/ptx writes the files.
+package ptx
+
+import (
+	"fmt"
+	"io/fs"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// Module is one compiled module: what the driver loads at a time.
+type Module struct {
+	Name   string
+	Digest string // of what it was compiled from
+	Text   string // PTX
+}
+
+// Library is a folder of families. Its methods may be called from any goroutine.
+type Library struct {
+	files    fs.FS
+	families map[string]*family
+	places   map[string]place // of modules, by name
+}
+
+// family is one family, unpacked while its modules are in use.
+type family struct {
+	sync.Mutex
+	name    string
+	modules []Module // without Text
+	lengths []int
+	text    []byte // nil while the family is packed
+	forget  *time.Timer
+}
+
+// place is where a module's text lies in that of its family.
+type place struct {
+	family    *family
+	from, end int
+}
+
+// Open reads the indexes of a folder.
+func Open(files fs.FS) (*Library, error) {
+	l := &Library{files: files, families: map[string]*family{}, places: map[string]place{}}
+	indexes, err := fs.Glob(files, "*.index")
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range indexes {
+		index, err := fs.ReadFile(files, file)
+		if err != nil {
+			return nil, err
+		}
+		if err := l.add(strings.TrimSuffix(file, ".index"), string(index)); err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+	}
+	return l, nil
+}
+
+// add adds a family by its index.
+func (l *Library) add(name, index string) error {
+	f := &family{name: name}
+	at := 0
+	for line := range strings.Lines(index) {
+		m, length := Module{}, 0
+		if _, err := fmt.Sscanf(line, "%s %d %s\n", &m.Name, &length, &m.Digest); err != nil {
+			return fmt.Errorf("the line %q: %w", line, err)
+		}
+		if _, ok := l.places[m.Name]; ok || length < 0 {
+			return fmt.Errorf("the line %q: the module is listed twice, or its length is negative", line)
+		}
+		f.modules, f.lengths = append(f.modules, m), append(f.lengths, length)
+		l.places[m.Name] = place{f, at, at + length}
+		at += length
+	}
+	l.families[name] = f
+	return nil
+}
+
+// Index is the index of a family that has the given modules.
+func Index(modules []Module) string {
+	var text strings.Builder
+	for _, m := range modules {
+		fmt.Fprintln(&text, m.Name, len(m.Text), m.Digest)
+	}
+	return text.String()
+}
+
+// Families lists the families in the order of their names.
+func (l *Library) Families() []string { return slices.Sorted(maps.Keys(l.families)) }
+
+// Family returns the modules of a family, with their text. There are none where there is no such
+// family.
+func (l *Library) Family(name string) ([]Module, error) {
+	f := l.families[name]
+	if f == nil {
+		return nil, nil
+	}
+	var modules []Module
+	for _, m := range f.modules {
+		var err error
+		if m.Text, err = l.Text(m.Name); err != nil {
+			return nil, err
+		}
+		modules = append(modules, m)
+	}
+	return modules, nil
+}
+
+// Text returns the PTX of a module.
+func (l *Library) Text(module string) (string, error) {
+	p, ok := l.places[module]
+	if !ok {
+		return "", fmt.Errorf("there is no compiled kernel %s in this program: go generate -tags gpu ./kernels/cuda compiles them", module)
+	}
+	text, err := l.unpacked(p.family)
+	if err != nil {
+		return "", fmt.Errorf("the compiled kernel %s: %w", module, err)
+	}
+	return string(text[p.from:p.end]), nil
+}
+
+// unpacked returns the text of a family. It is forgotten when nobody has asked for a while: a
+// program loads what it uses at its start, and the text of all families takes 90 MB.
+func (l *Library) unpacked(f *family) ([]byte, error) {
+	const patience = 10 * time.Second
+	f.Lock()
+	defer f.Unlock()
+	if f.text == nil {
+		text, err := l.unpack(f)
+		if err != nil {
+			return nil, err
+		}
+		f.text = text
+		f.forget = time.AfterFunc(patience, func() {
+			f.Lock()
+			defer f.Unlock()
+			f.text = nil
+		})
+	}
+	f.forget.Reset(patience)
+	return f.text, nil
+}
+
+func (l *Library) unpack(f *family) ([]byte, error) {
+	length := 0
+	for _, n := range f.lengths {
+		length += n
+	}
+	packed, err := fs.ReadFile(l.files, f.name+".zst")
+	if err != nil {
+		return nil, err
+	}
+	decoder, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1))
+	if err != nil {
+		return nil, err
+	}
+	defer decoder.Close()
+	text, err := decoder.DecodeAll(packed, make([]byte, 0, length))
+	if err != nil {
+		return nil, fmt.Errorf("%s.zst: %w", f.name, err)
+	}
+	if len(text) != length {
+		return nil, fmt.Errorf("%s.zst has %d bytes of PTX, its index has %d", f.name, len(text), length)
+	}
+	return text, nil
+}
