@@ -16,7 +16,7 @@ func fused(s *session) error {
 	r := newRandom()
 	x, y, z, dy, dz := r.tensor(rows, c), r.tensor(rows, c), r.tensor(rows, c), r.tensor(rows, c), r.tensor(rows, c)
 	gamma, beta, dGamma, dBeta, mean, rstd := r.tensor(c), r.tensor(c), r.tensor(c), r.tensor(c), r.tensor(rows), r.tensor(rows)
-	layer, rms := &kernels.LayerNorm{X: x, Gamma: gamma, Beta: beta}, &kernels.RMSNorm{X: x, Gamma: gamma}
+	layer, rms := &kernels.Norm{X: x, Gamma: gamma, Beta: beta}, &kernels.Norm{RMS: true, X: x, Gamma: gamma}
 	embedding := &kernels.Embedding{Table: r.tensor(vocabulary, c), IDs: kernels.Of(r.indices(rows, vocabulary), rows)}
 	logits := &kernels.CrossEntropy{Logits: r.tensor(tokens, vocabulary), Targets: kernels.Of(r.indices(tokens, vocabulary), tokens)}
 	lse, loss, dLogits := r.tensor(tokens), r.tensor(), r.tensor(tokens, vocabulary)
@@ -48,16 +48,16 @@ func fused(s *session) error {
 		{"SwiGLU", 3 * matrix, func(b *cpu.Backend) error { return b.SwiGLU(x, z, y) }},
 		{"SwiGLU backward", 5 * matrix, func(b *cpu.Backend) error { return b.SwiGLUBackward(x, z, dy, y, dz) }},
 		{"layer norm", 2 * matrix, func(b *cpu.Backend) error {
-			return b.LayerNormForward(layer, kernels.LayerNormOutputs{Y: y, Mean: mean, RStd: rstd})
+			return b.NormForward(layer, kernels.NormOutputs{Y: y, Mean: mean, RStd: rstd})
 		}},
 		{"layer norm backward", 3 * matrix, func(b *cpu.Backend) error {
-			return b.LayerNormBackward(layer, kernels.LayerNormGradients{DY: dy, Mean: mean, RStd: rstd, DX: y, DGamma: dGamma, DBeta: dBeta})
+			return b.NormBackward(layer, kernels.NormGradients{DY: dy, Mean: mean, RStd: rstd, DX: y, DGamma: dGamma, DBeta: dBeta})
 		}},
 		{"RMS norm", 2 * matrix, func(b *cpu.Backend) error {
-			return b.RMSNormForward(rms, kernels.RMSNormOutputs{Y: y, RStd: rstd})
+			return b.NormForward(rms, kernels.NormOutputs{Y: y, RStd: rstd})
 		}},
 		{"RMS norm backward", 3 * matrix, func(b *cpu.Backend) error {
-			return b.RMSNormBackward(rms, kernels.RMSNormGradients{DY: dy, RStd: rstd, DX: y, DGamma: dGamma})
+			return b.NormBackward(rms, kernels.NormGradients{DY: dy, RStd: rstd, DX: y, DGamma: dGamma})
 		}},
 		{"RoPE", 2 * matrix, func(b *cpu.Backend) error { return b.RoPEForward(&kernels.RoPE{}, heads, turned) }},
 		{"RoPE interleaved", 2 * matrix, func(b *cpu.Backend) error {

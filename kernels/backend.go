@@ -22,12 +22,11 @@ type Backend interface {
 	DropoutKernels
 	EmbeddingKernels
 	KeyMaskKernels
-	LayerNormKernels
+	NormKernels
 	LogSoftmaxKernels
 	MulKernels
 	OptimizerKernels
 	ReduceKernels
-	RMSNormKernels
 	RoPEKernels
 	ScoresKernels
 	SoftCapKernels

@@ -56,13 +56,13 @@ func (r *callRecorder) SumRows(x, out kernels.Tensor, accumulate bool) error {
 	return r.Backend.SumRows(x, out, accumulate)
 }
 
-func (r *callRecorder) LayerNormBackward(n *kernels.LayerNorm, g kernels.LayerNormGradients) error {
+func (r *callRecorder) NormBackward(n *kernels.Norm, g kernels.NormGradients) error {
 	for name, t := range map[string]kernels.Tensor{"dx": g.DX, "gamma": g.DGamma, "beta": g.DBeta} {
 		if t.IsSet() {
 			r.names = append(r.names, name)
 		}
 	}
-	return r.Backend.LayerNormBackward(n, g)
+	return r.Backend.NormBackward(n, g)
 }
 
 func TestCallsComputeWantedGradientsOnly(t *testing.T) {

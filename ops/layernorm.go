@@ -13,7 +13,7 @@ type NormOptions struct {
 }
 
 // LayerNorm normalises each row of x, (..., C), to mean 0 and variance 1, then multiplies by gamma and adds beta, both
-// (C); either may be nil. [kernels.LayerNorm] has the equations.
+// (C); either may be nil. [kernels.Norm] has the equations.
 func LayerNorm(x, gamma, beta *gorgonia.Node, o NormOptions) (*gorgonia.Node, error) {
 	return apply("LayerNorm", &layerNorm{eps: o.Epsilon},
 		input{name: "x", node: x},
@@ -68,8 +68,8 @@ type layerNorm struct {
 	mean, rstd kernels.Tensor
 }
 
-func (k *layerNorm) problem(in []kernels.Tensor) *kernels.LayerNorm {
-	return &kernels.LayerNorm{X: in[0], Gamma: in[1], Beta: in[2], Eps: k.eps}
+func (k *layerNorm) problem(in []kernels.Tensor) *kernels.Norm {
+	return &kernels.Norm{X: in[0], Gamma: in[1], Beta: in[2], Eps: k.eps}
 }
 
 func (k *layerNorm) outputs(in []kernels.Tensor) ([]kernels.Tensor, error) {
@@ -79,11 +79,11 @@ func (k *layerNorm) outputs(in []kernels.Tensor) ([]kernels.Tensor, error) {
 func (k *layerNorm) source() source { return fromSaved }
 
 func (k *layerNorm) forward(r *run, in, out []kernels.Tensor) error {
-	return k.normalise(r, k.problem(in), kernels.LayerNormOutputs{Y: out[0]})
+	return k.normalise(r, k.problem(in), kernels.NormOutputs{Y: out[0]})
 }
 
 // normalise keeps the statistics where gradients will be asked for.
-func (k *layerNorm) normalise(r *run, p *kernels.LayerNorm, out kernels.LayerNormOutputs) error {
+func (k *layerNorm) normalise(r *run, p *kernels.Norm, out kernels.NormOutputs) error {
 	if r.wanted != nil {
 		for _, statistic := range []*kernels.Tensor{&k.mean, &k.rstd} {
 			if err := r.keep(statistic, p.X.DType.Wide(), rowShape(p.X)...); err != nil {
@@ -92,7 +92,7 @@ func (k *layerNorm) normalise(r *run, p *kernels.LayerNorm, out kernels.LayerNor
 		}
 		out.Mean, out.RStd = k.mean, k.rstd
 	}
-	return r.LayerNormForward(p, out)
+	return r.NormForward(p, out)
 }
 
 // rowShape is the shape of values that a tensor has one of for each row.
@@ -101,7 +101,7 @@ func rowShape(t kernels.Tensor) []int { return t.Shape[:len(t.Shape)-1] }
 func (k *layerNorm) backward(r *run, in, dOut, d []kernels.Tensor) error {
 	p := k.problem(in)
 	p.Beta = kernels.Tensor{}
-	return r.LayerNormBackward(p, kernels.LayerNormGradients{
+	return r.NormBackward(p, kernels.NormGradients{
 		DY: dOut[0], Mean: k.mean, RStd: k.rstd, DX: d[0], DGamma: d[1], DBeta: d[2],
 	})
 }
@@ -117,7 +117,7 @@ func (k *layerNormStatistics) outputs(in []kernels.Tensor) ([]kernels.Tensor, er
 }
 
 func (k *layerNormStatistics) forward(r *run, in, out []kernels.Tensor) error {
-	err := k.normalise(r, k.problem(in), kernels.LayerNormOutputs{Y: out[0], Mean: out[1], RStd: out[2]})
+	err := k.normalise(r, k.problem(in), kernels.NormOutputs{Y: out[0], Mean: out[1], RStd: out[2]})
 	if err != nil || r.wanted == nil {
 		return err
 	}
@@ -131,14 +131,14 @@ func (k *addLayerNorm) outputs(in []kernels.Tensor) ([]kernels.Tensor, error) {
 	return []kernels.Tensor{in[0], in[0]}, k.ofSum(in).Validate()
 }
 
-func (k *addLayerNorm) ofSum(in []kernels.Tensor) *kernels.LayerNorm {
-	return &kernels.LayerNorm{X: in[0], Other: in[1], Gamma: in[2], Beta: in[3], Eps: k.eps}
+func (k *addLayerNorm) ofSum(in []kernels.Tensor) *kernels.Norm {
+	return &kernels.Norm{X: in[0], Other: in[1], Gamma: in[2], Beta: in[3], Eps: k.eps}
 }
 
 func (k *addLayerNorm) source() source { return fromOutputs }
 
 func (k *addLayerNorm) forward(r *run, in, out []kernels.Tensor) error {
-	return k.normalise(r, k.ofSum(in), kernels.LayerNormOutputs{Sum: out[0], Y: out[1]})
+	return k.normalise(r, k.ofSum(in), kernels.NormOutputs{Sum: out[0], Y: out[1]})
 }
 
 func (k *addLayerNorm) backward(r *run, in, dOut, d []kernels.Tensor) error {
@@ -150,14 +150,14 @@ func (k *addLayerNorm) backward(r *run, in, dOut, d []kernels.Tensor) error {
 
 // gradients computes those of the inputs from the sum and the gradients of its norm and, where it has one, of itself.
 func (k *addLayerNorm) gradients(r *run, sum kernels.Tensor, in []kernels.Tensor, dy, dSum kernels.Tensor, d []kernels.Tensor) error {
-	g := kernels.LayerNormGradients{DY: dy, DSum: dSum, Mean: k.mean, RStd: k.rstd, DX: d[0], DGamma: d[2], DBeta: d[3]}
+	g := kernels.NormGradients{DY: dy, DSum: dSum, Mean: k.mean, RStd: k.rstd, DX: d[0], DGamma: d[2], DBeta: d[3]}
 	if d[0].IsSet() {
 		var err error
 		if g.DXSums, err = r.biasBefore(1); err != nil {
 			return err
 		}
 	}
-	return r.LayerNormBackward(&kernels.LayerNorm{X: sum, Gamma: in[2], Eps: k.eps}, g)
+	return r.NormBackward(&kernels.Norm{X: sum, Gamma: in[2], Eps: k.eps}, g)
 }
 
 // layerNormOfSum has the same inputs, and the output y.
@@ -176,7 +176,7 @@ func (k *layerNormOfSum) forward(r *run, in, out []kernels.Tensor) error {
 	if err := r.lendSum(&k.sum, in[0]); err != nil {
 		return err
 	}
-	return k.normalise(r, k.ofSum(in), kernels.LayerNormOutputs{Sum: k.sum, Y: out[0]})
+	return k.normalise(r, k.ofSum(in), kernels.NormOutputs{Sum: k.sum, Y: out[0]})
 }
 
 // lendSum gives memory for the sum that a norm is of, which backward reads.

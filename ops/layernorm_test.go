@@ -30,9 +30,9 @@ func TestLayerNorm(t *testing.T) {
 					},
 					want: func(in []kernels.Tensor, dOut []float64) ([]float64, [][]float64) {
 						in = append(in[:len(in):len(in)], kernels.Tensor{}, kernels.Tensor{})
-						n := &kernels.LayerNorm{X: in[0], Gamma: in[1], Beta: in[2], Eps: eps}
-						out, _, _ := reference.LayerNorm[float64](n)
-						dx, dGamma, dBeta := reference.LayerNormGrad(n, dOut)
+						n := &kernels.Norm{X: in[0], Gamma: in[1], Beta: in[2], Eps: eps}
+						out, _, _ := reference.Norm[float64](n)
+						dx, dGamma, dBeta := reference.NormGrad(n, dOut)
 						return out, [][]float64{dx, dGamma, dBeta}
 					},
 				})
@@ -119,10 +119,10 @@ func TestAddLayerNorm(t *testing.T) {
 				},
 				want: func(in []kernels.Tensor, dOut []float64) ([]float64, [][]float64) {
 					in = append(in[:len(in):len(in)], kernels.Tensor{}, kernels.Tensor{})
-					n := &kernels.LayerNorm{X: in[0], Other: in[1], Gamma: in[2], Beta: in[3], Eps: 0.1}
-					y, _, _ := reference.LayerNorm[float64](n)
+					n := &kernels.Norm{X: in[0], Other: in[1], Gamma: in[2], Beta: in[3], Eps: 0.1}
+					y, _, _ := reference.Norm[float64](n)
 					out, dSum, dY := u.gradient(reference.Add[float64](in[0], in[1]), y, dOut)
-					dx, dGamma, dBeta := reference.LayerNormGrad(n, dY)
+					dx, dGamma, dBeta := reference.NormGrad(n, dY)
 					dx = total(dx, dSum)
 					return out, [][]float64{dx, dx, dGamma, dBeta}
 				},
@@ -163,14 +163,14 @@ func TestBiasBeforeAddLayerNorm(t *testing.T) {
 				},
 				want: func(in []kernels.Tensor, dOut []float64) ([]float64, [][]float64) {
 					layer, _ := linearByReference(kernels.NoActivation, in[:3], dOut)
-					n := &kernels.LayerNorm{X: in[3], Other: kernels.Of(layer, in[3].Shape...), Gamma: in[4], Eps: 0.1}
-					y, _, _ := reference.LayerNorm[float64](n)
+					n := &kernels.Norm{X: in[3], Other: kernels.Of(layer, in[3].Shape...), Gamma: in[4], Eps: 0.1}
+					y, _, _ := reference.Norm[float64](n)
 					sum := reference.Add[float64](n.X, n.Other)
 					dY := product(dOut, sum)
 					if use == "norm" {
 						dY = dOut
 					}
-					dResidual, dGamma, _ := reference.LayerNormGrad(n, dY)
+					dResidual, dGamma, _ := reference.NormGrad(n, dY)
 					out := y
 					if use != "norm" {
 						out, dResidual = product(sum, y), total(dResidual, product(dOut, y))

@@ -6,7 +6,7 @@ import (
 )
 
 // RMSNorm divides each row of x, (..., C), by its root mean square, then multiplies by gamma, (C), which may be nil.
-// [kernels.RMSNorm] has the equations.
+// [kernels.Norm] has the equations.
 func RMSNorm(x, gamma *gorgonia.Node, o NormOptions) (*gorgonia.Node, error) {
 	return apply("RMSNorm", &rmsNorm{eps: o.Epsilon},
 		input{name: "x", node: x},
@@ -42,8 +42,8 @@ type rmsNorm struct {
 	rstd kernels.Tensor
 }
 
-func (k *rmsNorm) problem(in []kernels.Tensor) *kernels.RMSNorm {
-	return &kernels.RMSNorm{X: in[0], Gamma: in[1], Eps: k.eps}
+func (k *rmsNorm) problem(in []kernels.Tensor) *kernels.Norm {
+	return &kernels.Norm{RMS: true, X: in[0], Gamma: in[1], Eps: k.eps}
 }
 
 func (k *rmsNorm) outputs(in []kernels.Tensor) ([]kernels.Tensor, error) {
@@ -53,22 +53,22 @@ func (k *rmsNorm) outputs(in []kernels.Tensor) ([]kernels.Tensor, error) {
 func (k *rmsNorm) source() source { return fromSaved }
 
 func (k *rmsNorm) forward(r *run, in, out []kernels.Tensor) error {
-	return k.normalise(r, k.problem(in), kernels.RMSNormOutputs{Y: out[0]})
+	return k.normalise(r, k.problem(in), kernels.NormOutputs{Y: out[0]})
 }
 
 // normalise keeps the statistic where gradients will be asked for.
-func (k *rmsNorm) normalise(r *run, p *kernels.RMSNorm, out kernels.RMSNormOutputs) error {
+func (k *rmsNorm) normalise(r *run, p *kernels.Norm, out kernels.NormOutputs) error {
 	if r.wanted != nil {
 		if err := r.keep(&k.rstd, p.X.DType.Wide(), rowShape(p.X)...); err != nil {
 			return err
 		}
 		out.RStd = k.rstd
 	}
-	return r.RMSNormForward(p, out)
+	return r.NormForward(p, out)
 }
 
 func (k *rmsNorm) backward(r *run, in, dOut, d []kernels.Tensor) error {
-	return r.RMSNormBackward(k.problem(in), kernels.RMSNormGradients{DY: dOut[0], RStd: k.rstd, DX: d[0], DGamma: d[1]})
+	return r.NormBackward(k.problem(in), kernels.NormGradients{DY: dOut[0], RStd: k.rstd, DX: d[0], DGamma: d[1]})
 }
 
 // rmsNormStatistics has the outputs y and rstd.
@@ -82,7 +82,7 @@ func (k *rmsNormStatistics) outputs(in []kernels.Tensor) ([]kernels.Tensor, erro
 }
 
 func (k *rmsNormStatistics) forward(r *run, in, out []kernels.Tensor) error {
-	err := k.normalise(r, k.problem(in), kernels.RMSNormOutputs{Y: out[0], RStd: out[1]})
+	err := k.normalise(r, k.problem(in), kernels.NormOutputs{Y: out[0], RStd: out[1]})
 	if err != nil || r.wanted == nil {
 		return err
 	}
@@ -96,14 +96,14 @@ func (k *addRMSNorm) outputs(in []kernels.Tensor) ([]kernels.Tensor, error) {
 	return []kernels.Tensor{in[0], in[0]}, k.ofSum(in).Validate()
 }
 
-func (k *addRMSNorm) ofSum(in []kernels.Tensor) *kernels.RMSNorm {
-	return &kernels.RMSNorm{X: in[0], Other: in[1], Gamma: in[2], Eps: k.eps}
+func (k *addRMSNorm) ofSum(in []kernels.Tensor) *kernels.Norm {
+	return &kernels.Norm{RMS: true, X: in[0], Other: in[1], Gamma: in[2], Eps: k.eps}
 }
 
 func (k *addRMSNorm) source() source { return fromOutputs }
 
 func (k *addRMSNorm) forward(r *run, in, out []kernels.Tensor) error {
-	return k.normalise(r, k.ofSum(in), kernels.RMSNormOutputs{Sum: out[0], Y: out[1]})
+	return k.normalise(r, k.ofSum(in), kernels.NormOutputs{Sum: out[0], Y: out[1]})
 }
 
 func (k *addRMSNorm) backward(r *run, in, dOut, d []kernels.Tensor) error {
@@ -115,7 +115,7 @@ func (k *addRMSNorm) backward(r *run, in, dOut, d []kernels.Tensor) error {
 
 // gradients computes those of the inputs from the sum and the gradients of its norm and, where it has one, of itself.
 func (k *addRMSNorm) gradients(r *run, sum kernels.Tensor, in []kernels.Tensor, dy, dSum kernels.Tensor, d []kernels.Tensor) error {
-	return r.RMSNormBackward(&kernels.RMSNorm{X: sum, Gamma: in[2], Eps: k.eps}, kernels.RMSNormGradients{
+	return r.NormBackward(&kernels.Norm{RMS: true, X: sum, Gamma: in[2], Eps: k.eps}, kernels.NormGradients{
 		DY: dy, DSum: dSum, RStd: k.rstd, DX: d[0], DGamma: d[2],
 	})
 }
@@ -136,7 +136,7 @@ func (k *rmsNormOfSum) forward(r *run, in, out []kernels.Tensor) error {
 	if err := r.lendSum(&k.sum, in[0]); err != nil {
 		return err
 	}
-	return k.normalise(r, k.ofSum(in), kernels.RMSNormOutputs{Sum: k.sum, Y: out[0]})
+	return k.normalise(r, k.ofSum(in), kernels.NormOutputs{Sum: k.sum, Y: out[0]})
 }
 
 func (k *rmsNormOfSum) backward(r *run, in, dOut, d []kernels.Tensor) error {

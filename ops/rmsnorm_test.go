@@ -24,9 +24,9 @@ func TestRMSNorm(t *testing.T) {
 					},
 					want: func(in []kernels.Tensor, dOut []float64) ([]float64, [][]float64) {
 						in = append(in[:len(in):len(in)], kernels.Tensor{})
-						n := &kernels.RMSNorm{X: in[0], Gamma: in[1], Eps: eps}
-						out, _ := reference.RMSNorm[float64](n)
-						dx, dGamma := reference.RMSNormGrad(n, dOut)
+						n := &kernels.Norm{RMS: true, X: in[0], Gamma: in[1], Eps: eps}
+						out, _, _ := reference.Norm[float64](n)
+						dx, dGamma, _ := reference.NormGrad(n, dOut)
 						return out, [][]float64{dx, dGamma}
 					},
 				})
@@ -60,10 +60,10 @@ func TestAddRMSNorm(t *testing.T) {
 				},
 				want: func(in []kernels.Tensor, dOut []float64) ([]float64, [][]float64) {
 					in = append(in[:len(in):len(in)], kernels.Tensor{})
-					n := &kernels.RMSNorm{X: in[0], Other: in[1], Gamma: in[2], Eps: 0.1}
-					y, _ := reference.RMSNorm[float64](n)
+					n := &kernels.Norm{RMS: true, X: in[0], Other: in[1], Gamma: in[2], Eps: 0.1}
+					y, _, _ := reference.Norm[float64](n)
 					out, dSum, dY := u.gradient(reference.Add[float64](in[0], in[1]), y, dOut)
-					dx, dGamma := reference.RMSNormGrad(n, dY)
+					dx, dGamma, _ := reference.NormGrad(n, dY)
 					dx = total(dx, dSum)
 					return out, [][]float64{dx, dx, dGamma}
 				},

@@ -170,11 +170,11 @@ func testHalfRows(h *halfTest) {
 		mean, rstd := h.out(kernels.F32, rows), h.out(kernels.F32, rows)
 		dGamma, dBeta := h.out(parameter, n), h.out(parameter, n)
 
-		layer := &kernels.LayerNorm{X: x, Gamma: gamma, Beta: beta}
-		h.done(h.b.LayerNormForward(layer, kernels.LayerNormOutputs{Y: y, Mean: mean, RStd: rstd}))
-		h.done(h.b.LayerNormBackward(layer, kernels.LayerNormGradients{DY: dy, Mean: mean, RStd: rstd, DX: dx, DGamma: dGamma, DBeta: dBeta}))
-		refY, refMean, refRStd := reference.LayerNorm[float64](layer)
-		refDX, refDGamma, refDBeta := reference.LayerNormGrad(layer, numbers(dy))
+		layer := &kernels.Norm{X: x, Gamma: gamma, Beta: beta}
+		h.done(h.b.NormForward(layer, kernels.NormOutputs{Y: y, Mean: mean, RStd: rstd}))
+		h.done(h.b.NormBackward(layer, kernels.NormGradients{DY: dy, Mean: mean, RStd: rstd, DX: dx, DGamma: dGamma, DBeta: dBeta}))
+		refY, refMean, refRStd := reference.Norm[float64](layer)
+		refDX, refDGamma, refDBeta := reference.NormGrad(layer, numbers(dy))
 		h.close("layer norm", y, refY)
 		h.close("mean", mean, refMean)
 		h.close("rstd", rstd, refRStd)
@@ -182,11 +182,11 @@ func testHalfRows(h *halfTest) {
 		h.close("layer norm's dgamma", dGamma, refDGamma)
 		h.close("dbeta", dBeta, refDBeta)
 
-		rms := &kernels.RMSNorm{X: x, Gamma: gamma}
-		h.done(h.b.RMSNormForward(rms, kernels.RMSNormOutputs{Y: y, RStd: rstd}))
-		h.done(h.b.RMSNormBackward(rms, kernels.RMSNormGradients{DY: dy, RStd: rstd, DX: dx, DGamma: dGamma}))
-		refY, refRStd = reference.RMSNorm[float64](rms)
-		refDX, refDGamma = reference.RMSNormGrad(rms, numbers(dy))
+		rms := &kernels.Norm{RMS: true, X: x, Gamma: gamma}
+		h.done(h.b.NormForward(rms, kernels.NormOutputs{Y: y, RStd: rstd}))
+		h.done(h.b.NormBackward(rms, kernels.NormGradients{DY: dy, RStd: rstd, DX: dx, DGamma: dGamma}))
+		refY, _, refRStd = reference.Norm[float64](rms)
+		refDX, refDGamma, _ = reference.NormGrad(rms, numbers(dy))
 		h.close("rms norm", y, refY)
 		h.close("rms norm's rstd", rstd, refRStd)
 		h.close("rms norm's dx", dx, refDX)

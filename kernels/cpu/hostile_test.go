@@ -200,22 +200,14 @@ var calls = map[string]func(m *memory, of kernels.DType) []any{
 	"KeyMask": func(m *memory, of kernels.DType) []any {
 		return []any{m.tensor(kernels.I32, 2, 5), m.tensor(of, 1, 3, 4, 5), m.tensor(of, 2, 3, 4, 5)}
 	},
-	"LayerNormForward": func(m *memory, of kernels.DType) []any {
-		return []any{&kernels.LayerNorm{X: m.tensor(of, 3, 4), Other: m.tensor(of, 3, 4), Gamma: m.tensor(of, 4), Beta: m.tensor(of, 4)},
-			kernels.LayerNormOutputs{Y: m.tensor(of, 3, 4), Sum: m.tensor(of, 3, 4), Mean: m.tensor(of.Wide(), 3), RStd: m.tensor(of.Wide(), 3)}}
+	"NormForward": func(m *memory, of kernels.DType) []any {
+		return []any{&kernels.Norm{X: m.tensor(of, 3, 4), Other: m.tensor(of, 3, 4), Gamma: m.tensor(of, 4), Beta: m.tensor(of, 4)},
+			kernels.NormOutputs{Y: m.tensor(of, 3, 4), Sum: m.tensor(of, 3, 4), Mean: m.tensor(of.Wide(), 3), RStd: m.tensor(of.Wide(), 3)}}
 	},
-	"LayerNormBackward": func(m *memory, of kernels.DType) []any {
-		return []any{&kernels.LayerNorm{X: m.tensor(of, 3, 4), Gamma: m.tensor(of, 4), Beta: m.tensor(of, 4)},
-			kernels.LayerNormGradients{DY: m.tensor(of, 3, 4), DSum: m.tensor(of, 3, 4), Mean: m.tensor(of.Wide(), 3), RStd: m.tensor(of.Wide(), 3),
+	"NormBackward": func(m *memory, of kernels.DType) []any {
+		return []any{&kernels.Norm{X: m.tensor(of, 3, 4), Gamma: m.tensor(of, 4), Beta: m.tensor(of, 4)},
+			kernels.NormGradients{DY: m.tensor(of, 3, 4), DSum: m.tensor(of, 3, 4), Mean: m.tensor(of.Wide(), 3), RStd: m.tensor(of.Wide(), 3),
 				DX: m.tensor(of, 3, 4), DGamma: m.tensor(of, 4), DBeta: m.tensor(of, 4), DXSums: m.tensor(of, 4)}}
-	},
-	"RMSNormForward": func(m *memory, of kernels.DType) []any {
-		return []any{&kernels.RMSNorm{X: m.tensor(of, 3, 4), Other: m.tensor(of, 3, 4), Gamma: m.tensor(of, 4)},
-			kernels.RMSNormOutputs{Y: m.tensor(of, 3, 4), Sum: m.tensor(of, 3, 4), RStd: m.tensor(of.Wide(), 3)}}
-	},
-	"RMSNormBackward": func(m *memory, of kernels.DType) []any {
-		return []any{&kernels.RMSNorm{X: m.tensor(of, 3, 4), Gamma: m.tensor(of, 4)},
-			kernels.RMSNormGradients{DY: m.tensor(of, 3, 4), DSum: m.tensor(of, 3, 4), RStd: m.tensor(of.Wide(), 3), DX: m.tensor(of, 3, 4), DGamma: m.tensor(of, 4)}}
 	},
 	"AdamW": func(m *memory, of kernels.DType) []any {
 		return append([]any{kernels.AdamW{Update: m.update(), Beta1: 0.9, Beta2: 0.99, Epsilon: 1e-8, Step: 1}}, m.lists(of, 4)...)

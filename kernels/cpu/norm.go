@@ -7,30 +7,42 @@ import (
 	"github.com/stheno-ml/stheno/kernels/cpu/internal/simd"
 )
 
-// normForward normalises rows. RMS norm, which is not centred, is layer norm with a mean of 0 and no shift.
-func (b *Backend) normForward(n kernels.LayerNorm, centred bool, out kernels.LayerNormOutputs) {
+// NormForward normalises each row, then scales and shifts it.
+func (b *Backend) NormForward(n *kernels.Norm, out kernels.NormOutputs) error {
+	if err := checked("norm forward", n.CheckForward(out)); err != nil {
+		return err
+	}
+	own := *n
 	if n.Other.IsSet() && isHalf(n.X.DType) { // what is normalised is the rounded sum
 		b.add(n.X, n.Other, out.Sum)
-		n.X, n.Other, out.Sum = out.Sum, kernels.Tensor{}, kernels.Tensor{}
+		own.X, own.Other, out.Sum = out.Sum, kernels.Tensor{}, kernels.Tensor{}
 	}
 	h := halves{b: b}
 	defer h.round()
-	n.X, n.Gamma, n.Beta, out.Y = h.read(n.X), h.read(n.Gamma), h.read(n.Beta), h.write(out.Y)
-	inTypeOf(n.X, normForward[float32], normForward[float64])(b, n, centred, out)
+	own.X, own.Gamma, own.Beta, out.Y = h.read(own.X), h.read(own.Gamma), h.read(own.Beta), h.write(out.Y)
+	inTypeOf(own.X, normForward[float32], normForward[float64])(b, &own, out)
+	return nil
 }
 
-func normForward[T kernels.Float](b *Backend, n kernels.LayerNorm, centred bool, out kernels.LayerNormOutputs) {
-	newNorm[T](b, n, centred).forward(out.Y, out.Sum, out.Mean, out.RStd)
+// NormBackward computes the gradients of x, gamma and beta.
+func (b *Backend) NormBackward(n *kernels.Norm, g kernels.NormGradients) error {
+	if err := checked("norm backward", n.CheckBackward(g)); err != nil {
+		return err
+	}
+	b.normBackward(*n, g)
+	if g.DXSums.IsSet() {
+		return b.SumRows(g.DX, g.DXSums, false)
+	}
+	return nil
 }
 
-// normBackward computes the gradients of normForward.
-func (b *Backend) normBackward(n kernels.LayerNorm, centred bool, g kernels.LayerNormGradients) {
+func (b *Backend) normBackward(n kernels.Norm, g kernels.NormGradients) {
 	if g.DSum.IsSet() && g.DX.IsSet() && isHalf(n.X.DType) { // what is added to is the rounded gradient
 		own := halves{b: b}
 		defer own.round()
 		alone, dSum := g, g.DSum
 		alone.DX, alone.DSum = own.scratch(g.DX, g.DX.DType), kernels.Tensor{}
-		b.normBackward(n, centred, alone)
+		b.normBackward(n, alone)
 		b.add(alone.DX, dSum, g.DX)
 		return
 	}
@@ -38,25 +50,24 @@ func (b *Backend) normBackward(n kernels.LayerNorm, centred bool, g kernels.Laye
 	defer h.round()
 	n.X, n.Gamma, g.DY, g.DSum = h.read(n.X), h.read(n.Gamma), h.read(g.DY), h.read(g.DSum)
 	g.DX, g.DGamma, g.DBeta = h.write(g.DX), h.write(g.DGamma), h.write(g.DBeta)
-	inTypeOf(n.X, normBackward[float32], normBackward[float64])(b, n, centred, g)
-}
-
-func normBackward[T kernels.Float](b *Backend, n kernels.LayerNorm, centred bool, g kernels.LayerNormGradients) {
 	n.Beta = kernels.Tensor{} // shifts no gradient
-	newNorm[T](b, n, centred).backward(g.DY, g.DSum, g.Mean, g.RStd, g.DX, g.DGamma, g.DBeta)
+	inTypeOf(n.X, normBackward[float32], normBackward[float64])(b, &n, g)
 }
 
 // norm is a call of one of the two.
 type norm[T kernels.Float] struct {
 	b           *Backend
 	x, other    rowView[T] // other is added to x; without data for none
-	centred     bool
+	centred     bool       // rather than with a mean of 0, as in an RMS norm
 	eps         float64
 	gamma, beta []T
 }
 
-func newNorm[T kernels.Float](b *Backend, n kernels.LayerNorm, centred bool) *norm[T] {
-	k := &norm[T]{b: b, x: rowViewOf[T](n.X), other: rowViewOf[T](n.Other), centred: centred, eps: n.EffectiveEps(), gamma: kernels.Host[T](n.Gamma), beta: kernels.Host[T](n.Beta)}
+func newNorm[T kernels.Float](b *Backend, n *kernels.Norm) *norm[T] {
+	k := &norm[T]{
+		b: b, x: rowViewOf[T](n.X), other: rowViewOf[T](n.Other), centred: !n.RMS, eps: n.EffectiveEps(),
+		gamma: kernels.Host[T](n.Gamma), beta: kernels.Host[T](n.Beta),
+	}
 	if k.gamma == nil {
 		k.gamma = make([]T, k.x.length)
 		for i := range k.gamma {
@@ -69,9 +80,11 @@ func newNorm[T kernels.Float](b *Backend, n kernels.LayerNorm, centred bool) *no
 	return k
 }
 
-// forward normalises all rows, after adding what is to be added. mean and rstd receive a value a row unless they are left out.
-func (k *norm[T]) forward(y, sum, mean, rstd kernels.Tensor) {
-	out, means, rstds := rowViewOf[T](y), kernels.Host[T](mean), kernels.Host[T](rstd)
+// normForward normalises all rows, after adding what is to be added. Mean and RStd receive a value a row unless they
+// are left out.
+func normForward[T kernels.Float](b *Backend, n *kernels.Norm, o kernels.NormOutputs) {
+	k := newNorm[T](b, n)
+	out, means, rstds := rowViewOf[T](o.Y), kernels.Host[T](o.Mean), kernels.Host[T](o.RStd)
 	normalise := func(row int, x *T) {
 		m, r := k.row(out.at(row), x)
 		if means != nil {
@@ -85,7 +98,7 @@ func (k *norm[T]) forward(y, sum, mean, rstd kernels.Tensor) {
 		k.b.eachRow(k.x.n, k.x.length, func(row int) { normalise(row, k.x.at(row)) })
 		return
 	}
-	sums := rowViewOf[T](sum)
+	sums := rowViewOf[T](o.Sum)
 	k.b.eachRow(k.x.n, k.x.length, func(row int) {
 		simd.Add(k.x.length, sums.at(row), k.x.at(row), k.other.at(row))
 		normalise(row, sums.at(row))
@@ -120,10 +133,11 @@ const (
 	normSumsPerParts = 2 // dγ and dβ
 )
 
-// backward computes the gradients that are not left out, and adds dSum to dx. mean is left out where rows are not centred.
-func (k *norm[T]) backward(dy, dSum, mean, rstd, dx, dGamma, dBeta kernels.Tensor) {
-	more := rowViewOf[T](dSum)
-	in, out, means, rstds := rowViewOf[T](dy), rowViewOf[T](dx), kernels.Host[T](mean), kernels.Host[T](rstd)
+// normBackward computes the gradients that are not left out, and adds DSum to DX.
+func normBackward[T kernels.Float](b *Backend, problem *kernels.Norm, g kernels.NormGradients) {
+	k := newNorm[T](b, problem)
+	in, out, more := rowViewOf[T](g.DY), rowViewOf[T](g.DX), rowViewOf[T](g.DSum)
+	means, rstds := kernels.Host[T](g.Mean), kernels.Host[T](g.RStd)
 	n, length := k.x.n, k.x.length
 	perPart := max(normRowsPerPart, ceilDiv(n, normParts))
 	parts := ceilDiv(n, perPart)
@@ -152,7 +166,7 @@ func (k *norm[T]) backward(dy, dSum, mean, rstd, dx, dGamma, dBeta kernels.Tenso
 			}
 		}
 	})
-	for i, target := range [normSumsPerParts]kernels.Tensor{dGamma, dBeta} {
+	for i, target := range [normSumsPerParts]kernels.Tensor{g.DGamma, g.DBeta} {
 		if !target.IsSet() {
 			continue
 		}

@@ -36,19 +36,19 @@ func testLayerNorm[T kernels.Float](t *testing.T) {
 		if x.Elements() > 100 {
 			x.memory[50] = T(math.NaN())
 		}
-		n := &kernels.LayerNorm{X: x.Tensor, Gamma: gamma.Tensor, Beta: beta.Tensor, Eps: []float64{0, 0.5}[i%2]}
+		n := &kernels.Norm{X: x.Tensor, Gamma: gamma.Tensor, Beta: beta.Tensor, Eps: []float64{0, 0.5}[i%2]}
 		if i%3 == 2 {
 			n.Gamma, n.Beta = kernels.Tensor{}, kernels.Tensor{}
 		}
-		refY, refMean, refRStd := reference.LayerNorm[float64](n)
-		ptY, ptMean, ptRStd := reference.LayerNorm[T](n)
-		refDX, refDGamma, refDBeta := reference.LayerNormGrad(n, dy.values())
-		ptDX, ptDGamma, ptDBeta := reference.LayerNormGrad(n, dy.typed())
+		refY, refMean, refRStd := reference.Norm[float64](n)
+		ptY, ptMean, ptRStd := reference.Norm[T](n)
+		refDX, refDGamma, refDBeta := reference.NormGrad(n, dy.values())
+		ptDX, ptDGamma, ptDBeta := reference.NormGrad(n, dy.typed())
 		verify[T](t, name(s.shape, s.gap), func(b *cpu.Backend) ([]result, error) {
-			if err := b.LayerNormForward(n, kernels.LayerNormOutputs{Y: y.Tensor, Mean: mean.Tensor, RStd: rstd.Tensor}); err != nil {
+			if err := b.NormForward(n, kernels.NormOutputs{Y: y.Tensor, Mean: mean.Tensor, RStd: rstd.Tensor}); err != nil {
 				return nil, err
 			}
-			err := b.LayerNormBackward(n, kernels.LayerNormGradients{DY: dy.Tensor, Mean: mean.Tensor, RStd: rstd.Tensor,
+			err := b.NormBackward(n, kernels.NormGradients{DY: dy.Tensor, Mean: mean.Tensor, RStd: rstd.Tensor,
 				DX: dx.Tensor, DGamma: dGamma.Tensor, DBeta: dBeta.Tensor})
 			return []result{
 				resultOf("y", y, refY, ptY), resultOf("mean", mean, refMean, ptMean), resultOf("rstd", rstd, refRStd, ptRStd),
@@ -60,17 +60,17 @@ func testLayerNorm[T kernels.Float](t *testing.T) {
 		other, sum, dSum, dxSums := f(), f(), f(), vector()
 		added := *n
 		added.Other = other.Tensor
-		refY, _, _ = reference.LayerNorm[float64](&added)
-		ptY, _, _ = reference.LayerNorm[T](&added)
-		refDX, refDGamma, _ = reference.LayerNormGrad(&added, dy.values())
-		ptDX, ptDGamma, _ = reference.LayerNormGrad(&added, dy.typed())
+		refY, _, _ = reference.Norm[float64](&added)
+		ptY, _, _ = reference.Norm[T](&added)
+		refDX, refDGamma, _ = reference.NormGrad(&added, dy.values())
+		ptDX, ptDGamma, _ = reference.NormGrad(&added, dy.typed())
 		verify[T](t, name(s.shape, s.gap)+" of a sum", func(b *cpu.Backend) ([]result, error) {
-			if err := b.LayerNormForward(&added, kernels.LayerNormOutputs{Y: y.Tensor, Sum: sum.Tensor, Mean: mean.Tensor, RStd: rstd.Tensor}); err != nil {
+			if err := b.NormForward(&added, kernels.NormOutputs{Y: y.Tensor, Sum: sum.Tensor, Mean: mean.Tensor, RStd: rstd.Tensor}); err != nil {
 				return nil, err
 			}
 			of := *n
 			of.X = sum.Tensor
-			err := b.LayerNormBackward(&of, kernels.LayerNormGradients{DY: dy.Tensor, DSum: dSum.Tensor, Mean: mean.Tensor, RStd: rstd.Tensor,
+			err := b.NormBackward(&of, kernels.NormGradients{DY: dy.Tensor, DSum: dSum.Tensor, Mean: mean.Tensor, RStd: rstd.Tensor,
 				DX: dx.Tensor, DGamma: dGamma.Tensor, DBeta: dBeta.Tensor, DXSums: dxSums.Tensor})
 			return []result{
 				resultOf("dx's sums", dxSums, reference.SumRows[float64](kernels.Of(plus(refDX, dSum.values()), s.shape...)), reference.SumRows[T](kernels.Of(plus(ptDX, dSum.typed()), s.shape...))),
@@ -87,10 +87,10 @@ func TestLayerNormFarFromZero(t *testing.T) {
 	r := newRandom()
 	x, y := newField[float32](r, 0, 37, 771), newField[float32](r, 0, 37, 771)
 	x.each(func(at *float32) { *at += 1e4 })
-	n := &kernels.LayerNorm{X: x.Tensor}
-	want, _, _ := reference.LayerNorm[float64](n)
+	n := &kernels.Norm{X: x.Tensor}
+	want, _, _ := reference.Norm[float64](n)
 	verify[float32](t, "mean=1e4", func(b *cpu.Backend) ([]result, error) {
-		err := b.LayerNormForward(n, kernels.LayerNormOutputs{Y: y.Tensor})
+		err := b.NormForward(n, kernels.NormOutputs{Y: y.Tensor})
 		// An unfused program has few digits left here.
 		return []result{{name: "y", got: y.values(), ref: want, pt: want, steps: 8}}, err
 	})
@@ -104,19 +104,19 @@ func testRMSNorm[T kernels.Float](t *testing.T) {
 		f := func() field[T] { return newField[T](r, s.gap, s.shape...) }
 		x, dy, y, dx := f(), f(), f(), f()
 		gamma, dGamma, rstd := newField[T](r, 0, last(s.shape)), newField[T](r, 0, last(s.shape)), newField[T](r, 0, perRow(s.shape)...)
-		n := &kernels.RMSNorm{X: x.Tensor, Gamma: gamma.Tensor, Eps: []float64{0, 0.5}[i%2]}
+		n := &kernels.Norm{RMS: true, X: x.Tensor, Gamma: gamma.Tensor, Eps: []float64{0, 0.5}[i%2]}
 		if i%3 == 2 {
 			n.Gamma = kernels.Tensor{}
 		}
-		refY, refRStd := reference.RMSNorm[float64](n)
-		ptY, ptRStd := reference.RMSNorm[T](n)
-		refDX, refDGamma := reference.RMSNormGrad(n, dy.values())
-		ptDX, ptDGamma := reference.RMSNormGrad(n, dy.typed())
+		refY, _, refRStd := reference.Norm[float64](n)
+		ptY, _, ptRStd := reference.Norm[T](n)
+		refDX, refDGamma, _ := reference.NormGrad(n, dy.values())
+		ptDX, ptDGamma, _ := reference.NormGrad(n, dy.typed())
 		verify[T](t, name(s.shape, s.gap), func(b *cpu.Backend) ([]result, error) {
-			if err := b.RMSNormForward(n, kernels.RMSNormOutputs{Y: y.Tensor, RStd: rstd.Tensor}); err != nil {
+			if err := b.NormForward(n, kernels.NormOutputs{Y: y.Tensor, RStd: rstd.Tensor}); err != nil {
 				return nil, err
 			}
-			err := b.RMSNormBackward(n, kernels.RMSNormGradients{DY: dy.Tensor, RStd: rstd.Tensor, DX: dx.Tensor, DGamma: dGamma.Tensor})
+			err := b.NormBackward(n, kernels.NormGradients{DY: dy.Tensor, RStd: rstd.Tensor, DX: dx.Tensor, DGamma: dGamma.Tensor})
 			results := []result{
 				resultOf("y", y, refY, ptY), resultOf("rstd", rstd, refRStd, ptRStd),
 				resultOf("dx", dx, refDX, ptDX), resultOf("dGamma", dGamma, refDGamma, ptDGamma),
@@ -133,21 +133,26 @@ func testRMSNorm[T kernels.Float](t *testing.T) {
 			return results, err
 		})
 
-		other, sum, dSum := f(), f(), f()
+		other, sum, dSum, dxSums := f(), f(), f(), newField[T](r, 0, last(s.shape))
 		added := *n
 		added.Other = other.Tensor
-		refY, _ = reference.RMSNorm[float64](&added)
-		ptY, _ = reference.RMSNorm[T](&added)
-		refDX, _ = reference.RMSNormGrad(&added, dy.values())
-		ptDX, _ = reference.RMSNormGrad(&added, dy.typed())
+		refY, _, _ = reference.Norm[float64](&added)
+		ptY, _, _ = reference.Norm[T](&added)
+		refDX, _, _ = reference.NormGrad(&added, dy.values())
+		ptDX, _, _ = reference.NormGrad(&added, dy.typed())
 		verify[T](t, name(s.shape, s.gap)+" of a sum", func(b *cpu.Backend) ([]result, error) {
-			if err := b.RMSNormForward(&added, kernels.RMSNormOutputs{Y: y.Tensor, Sum: sum.Tensor, RStd: rstd.Tensor}); err != nil {
+			if err := b.NormForward(&added, kernels.NormOutputs{Y: y.Tensor, Sum: sum.Tensor, RStd: rstd.Tensor}); err != nil {
 				return nil, err
 			}
 			of := *n
 			of.X = sum.Tensor
-			err := b.RMSNormBackward(&of, kernels.RMSNormGradients{DY: dy.Tensor, DSum: dSum.Tensor, RStd: rstd.Tensor, DX: dx.Tensor, DGamma: dGamma.Tensor})
-			return []result{resultOf("y", y, refY, ptY), resultOf("dx", dx, plus(refDX, dSum.values()), plus(ptDX, dSum.typed()))}, err
+			err := b.NormBackward(&of, kernels.NormGradients{DY: dy.Tensor, DSum: dSum.Tensor, RStd: rstd.Tensor,
+				DX: dx.Tensor, DGamma: dGamma.Tensor, DXSums: dxSums.Tensor})
+			refAll, ptAll := plus(refDX, dSum.values()), plus(ptDX, dSum.typed())
+			refSums, ptSums := reference.SumRows[float64](kernels.Of(refAll, s.shape...)), reference.SumRows[T](kernels.Of(ptAll, s.shape...))
+			return []result{
+				resultOf("y", y, refY, ptY), resultOf("dx", dx, refAll, ptAll), resultOf("dx's sums", dxSums, refSums, ptSums),
+			}, err
 		})
 	}
 }
@@ -158,22 +163,22 @@ func TestNormGradientsInParts(t *testing.T) {
 	const rows, c = 100, 37
 	x, gamma, dy := newField[float64](r, 0, rows, c), newField[float64](r, 0, c), newField[float64](r, 0, rows, c)
 	mean, rstd, y := newField[float64](r, 0, rows), newField[float64](r, 0, rows), newField[float64](r, 0, rows, c)
-	n := &kernels.LayerNorm{X: x.Tensor, Gamma: gamma.Tensor}
-	wantDX, wantDGamma, wantDBeta := reference.LayerNormGrad(n, dy.values())
+	n := &kernels.Norm{X: x.Tensor, Gamma: gamma.Tensor}
+	wantDX, wantDGamma, wantDBeta := reference.NormGrad(n, dy.values())
 	dGamma, dBeta := newField[float64](r, 0, c), newField[float64](r, 0, c)
 	verify[float64](t, "parts", func(b *cpu.Backend) ([]result, error) {
 		dx := newField[float64](r, 0, rows, c)
 		copy(dx.memory, dy.memory)
-		if err := b.LayerNormForward(n, kernels.LayerNormOutputs{Y: y.Tensor, Mean: mean.Tensor, RStd: rstd.Tensor}); err != nil {
+		if err := b.NormForward(n, kernels.NormOutputs{Y: y.Tensor, Mean: mean.Tensor, RStd: rstd.Tensor}); err != nil {
 			return nil, err
 		}
-		g := kernels.LayerNormGradients{DY: dy.Tensor, Mean: mean.Tensor, RStd: rstd.Tensor}
-		for _, part := range []kernels.LayerNormGradients{{DX: dx.Tensor}, {DGamma: dGamma.Tensor}, {DBeta: dBeta.Tensor}} {
+		g := kernels.NormGradients{DY: dy.Tensor, Mean: mean.Tensor, RStd: rstd.Tensor}
+		for _, part := range []kernels.NormGradients{{DX: dx.Tensor}, {DGamma: dGamma.Tensor}, {DBeta: dBeta.Tensor}} {
 			part.DY, part.Mean, part.RStd = g.DY, g.Mean, g.RStd
 			if part.DX.IsSet() {
 				part.DY = dx.Tensor
 			}
-			if err := b.LayerNormBackward(n, part); err != nil {
+			if err := b.NormBackward(n, part); err != nil {
 				return nil, err
 			}
 		}
@@ -186,31 +191,31 @@ func TestNormErrors(t *testing.T) {
 	b := cpu.New()
 	x, v, none := kernels.Of(make([]float32, 6), 2, 3), kernels.Of(make([]float32, 2), 2), kernels.Tensor{}
 	checkErrors(t, []errorCase{
-		{"cpu: layer norm forward: x is missing", b.LayerNormForward(&kernels.LayerNorm{}, kernels.LayerNormOutputs{})},
-		{"cpu: layer norm forward: x has shape [2 0], it needs at least one element along a last axis",
-			b.LayerNormForward(&kernels.LayerNorm{X: shapeOnly(2, 0)}, kernels.LayerNormOutputs{})},
-		{"cpu: layer norm forward: gamma has shape [2], it needs one value for each of x's 3 features",
-			b.LayerNormForward(&kernels.LayerNorm{X: x, Gamma: v}, kernels.LayerNormOutputs{Y: x})},
-		{"cpu: layer norm forward: beta is float64, with x of float32 it needs to be float32",
-			b.LayerNormForward(&kernels.LayerNorm{X: x, Beta: kernels.Of(make([]float64, 3), 3)}, kernels.LayerNormOutputs{Y: x})},
-		{"cpu: layer norm forward: eps is -1, it needs to be positive, or 0 for 1e-5",
-			b.LayerNormForward(&kernels.LayerNorm{X: x, Eps: -1}, kernels.LayerNormOutputs{Y: x})},
-		{"cpu: layer norm forward: rstd is missing, it needs shape [2]",
-			b.LayerNormForward(&kernels.LayerNorm{X: x}, kernels.LayerNormOutputs{Y: x, Mean: v})},
-		{"cpu: layer norm backward: mean is missing, it needs shape [2]",
-			b.LayerNormBackward(&kernels.LayerNorm{X: x}, kernels.LayerNormGradients{DY: x, RStd: v, DX: x})},
-		{"cpu: rms norm forward: y is missing, it needs shape [2 3]", b.RMSNormForward(&kernels.RMSNorm{X: x}, kernels.RMSNormOutputs{Y: none})},
-		{"cpu: rms norm backward: dGamma has shape [2] and strides [1], it needs shape [3]",
-			b.RMSNormBackward(&kernels.RMSNorm{X: x}, kernels.RMSNormGradients{DY: x, RStd: v, DGamma: v})},
-		{"cpu: layer norm forward: other is float32 of shape [2], x is float32 of shape [2 3]: they need one dtype and shape",
-			b.LayerNormForward(&kernels.LayerNorm{X: x, Other: v}, kernels.LayerNormOutputs{Y: x, Sum: x})},
-		{"cpu: layer norm forward: other has shape [2 3] and no dtype, what is left out is the zero Tensor",
-			b.LayerNormForward(&kernels.LayerNorm{X: x, Other: kernels.Tensor{Data: x.Data, Shape: x.Shape, Strides: x.Strides}}, kernels.LayerNormOutputs{Y: x})},
-		{"cpu: layer norm forward: sum is missing, it needs shape [2 3]",
-			b.LayerNormForward(&kernels.LayerNorm{X: x, Other: x}, kernels.LayerNormOutputs{Y: x})},
-		{"cpu: rms norm forward: other is missing, it needs shape [2 3]",
-			b.RMSNormForward(&kernels.RMSNorm{X: x}, kernels.RMSNormOutputs{Y: x, Sum: x})},
-		{"cpu: rms norm backward: dSum has shape [2] and strides [1], it needs shape [2 3]",
-			b.RMSNormBackward(&kernels.RMSNorm{X: x}, kernels.RMSNormGradients{DY: x, DSum: v, RStd: v, DX: x})},
+		{"cpu: norm forward: x is missing", b.NormForward(&kernels.Norm{}, kernels.NormOutputs{})},
+		{"cpu: norm forward: x has shape [2 0], it needs at least one element along a last axis",
+			b.NormForward(&kernels.Norm{X: shapeOnly(2, 0)}, kernels.NormOutputs{})},
+		{"cpu: norm forward: gamma has shape [2], it needs one value for each of x's 3 features",
+			b.NormForward(&kernels.Norm{X: x, Gamma: v}, kernels.NormOutputs{Y: x})},
+		{"cpu: norm forward: beta is float64, with x of float32 it needs to be float32",
+			b.NormForward(&kernels.Norm{X: x, Beta: kernels.Of(make([]float64, 3), 3)}, kernels.NormOutputs{Y: x})},
+		{"cpu: norm forward: eps is -1, it needs to be positive, or 0 for 1e-5",
+			b.NormForward(&kernels.Norm{X: x, Eps: -1}, kernels.NormOutputs{Y: x})},
+		{"cpu: norm forward: rstd is missing, it needs shape [2]",
+			b.NormForward(&kernels.Norm{X: x}, kernels.NormOutputs{Y: x, Mean: v})},
+		{"cpu: norm backward: mean is missing, it needs shape [2]",
+			b.NormBackward(&kernels.Norm{X: x}, kernels.NormGradients{DY: x, RStd: v, DX: x})},
+		{"cpu: norm forward: y is missing, it needs shape [2 3]", b.NormForward(&kernels.Norm{RMS: true, X: x}, kernels.NormOutputs{Y: none})},
+		{"cpu: norm backward: dGamma has shape [2] and strides [1], it needs shape [3]",
+			b.NormBackward(&kernels.Norm{RMS: true, X: x}, kernels.NormGradients{DY: x, RStd: v, DGamma: v})},
+		{"cpu: norm forward: other is float32 of shape [2], x is float32 of shape [2 3]: they need one dtype and shape",
+			b.NormForward(&kernels.Norm{X: x, Other: v}, kernels.NormOutputs{Y: x, Sum: x})},
+		{"cpu: norm forward: other has shape [2 3] and no dtype, what is left out is the zero Tensor",
+			b.NormForward(&kernels.Norm{X: x, Other: kernels.Tensor{Data: x.Data, Shape: x.Shape, Strides: x.Strides}}, kernels.NormOutputs{Y: x})},
+		{"cpu: norm forward: sum is missing, it needs shape [2 3]",
+			b.NormForward(&kernels.Norm{X: x, Other: x}, kernels.NormOutputs{Y: x})},
+		{"cpu: norm forward: other is missing, it needs shape [2 3]",
+			b.NormForward(&kernels.Norm{RMS: true, X: x}, kernels.NormOutputs{Y: x, Sum: x})},
+		{"cpu: norm backward: dSum has shape [2] and strides [1], it needs shape [2 3]",
+			b.NormBackward(&kernels.Norm{RMS: true, X: x}, kernels.NormGradients{DY: x, DSum: v, RStd: v, DX: x})},
 	})
 }

@@ -20,8 +20,8 @@ func BenchmarkRowwise(b *testing.B) {
 	f := func(shape ...int) kernels.Tensor { return newField[float32](r, 0, shape...).Tensor }
 	x, y, z, dy, dz := f(rows, c), f(rows, c), f(rows, c), f(rows, c), f(rows, c)
 	gamma, beta, dGamma, dBeta, mean, rstd := f(c), f(c), f(c), f(c), f(rows), f(rows)
-	layer := &kernels.LayerNorm{X: x, Gamma: gamma, Beta: beta}
-	rms := &kernels.RMSNorm{X: x, Gamma: gamma}
+	layer := &kernels.Norm{X: x, Gamma: gamma, Beta: beta}
+	rms := &kernels.Norm{RMS: true, X: x, Gamma: gamma}
 	ids := make([]int, rows)
 	for i := range ids {
 		ids[i] = r.IntN(vocabulary)
@@ -49,14 +49,14 @@ func BenchmarkRowwise(b *testing.B) {
 		{"swiglu", 3, 0, func(b *cpu.Backend) error { return b.SwiGLU(x, z, y) }},
 		{"swiglu backward", 5, 0, func(b *cpu.Backend) error { return b.SwiGLUBackward(x, z, dy, y, dz) }},
 		{"layer norm", 2, 0, func(b *cpu.Backend) error {
-			return b.LayerNormForward(layer, kernels.LayerNormOutputs{Y: y, Mean: mean, RStd: rstd})
+			return b.NormForward(layer, kernels.NormOutputs{Y: y, Mean: mean, RStd: rstd})
 		}},
 		{"layer norm backward", 3, 0, func(b *cpu.Backend) error {
-			return b.LayerNormBackward(layer, kernels.LayerNormGradients{DY: dy, Mean: mean, RStd: rstd, DX: y, DGamma: dGamma, DBeta: dBeta})
+			return b.NormBackward(layer, kernels.NormGradients{DY: dy, Mean: mean, RStd: rstd, DX: y, DGamma: dGamma, DBeta: dBeta})
 		}},
-		{"rms norm", 2, 0, func(b *cpu.Backend) error { return b.RMSNormForward(rms, kernels.RMSNormOutputs{Y: y, RStd: rstd}) }},
+		{"rms norm", 2, 0, func(b *cpu.Backend) error { return b.NormForward(rms, kernels.NormOutputs{Y: y, RStd: rstd}) }},
 		{"rms norm backward", 3, 0, func(b *cpu.Backend) error {
-			return b.RMSNormBackward(rms, kernels.RMSNormGradients{DY: dy, RStd: rstd, DX: y, DGamma: dGamma})
+			return b.NormBackward(rms, kernels.NormGradients{DY: dy, RStd: rstd, DX: y, DGamma: dGamma})
 		}},
 		{"rope", 2, 0, func(b *cpu.Backend) error { return b.RoPEForward(&kernels.RoPE{}, heads, turned) }},
 		{"rope interleaved", 2, 0, func(b *cpu.Backend) error {

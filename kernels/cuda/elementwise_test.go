@@ -219,7 +219,7 @@ func TestFloat64IsUnsupported(t *testing.T) {
 	x, scalar := r.normals(kernels.F64, 0, 2, 8).Tensor, r.normals(kernels.F64, 0).Tensor
 	for name, err := range map[string]error{
 		"add": r.d.Add(x, x, x), "sum": r.d.Sum(x, scalar), "activation": r.d.Activate(kernels.SiLU, x, x),
-		"layer norm forward": r.d.LayerNormForward(&kernels.LayerNorm{X: x}, kernels.LayerNormOutputs{Y: x}),
+		"norm forward": r.d.NormForward(&kernels.Norm{X: x}, kernels.NormOutputs{Y: x}),
 	} {
 		if !errors.Is(err, errors.ErrUnsupported) {
 			t.Errorf("%s of float64: the error is %v, it needs to wrap errors.ErrUnsupported", name, err)

@@ -9,14 +9,39 @@ import (
 	"github.com/stheno-ml/stheno/kernels"
 )
 
-// norm is what layer norm and RMS norm have in common: RMS norm is layer norm with a mean of 0 and no shift.
+// NormForward normalises each row, of x or of x + other, then scales and shifts it.
+func (d *Device) NormForward(n *kernels.Norm, out kernels.NormOutputs) error {
+	k := &norm{device: d, kernel: "norm forward", problem: n}
+	if err := d.checked(k.kernel, n.CheckForward(out), n.X.DType); err != nil {
+		return err
+	}
+	return k.forward(out)
+}
+
+// NormBackward computes the gradients of x, gamma and beta, and the sums of that of x.
+func (d *Device) NormBackward(n *kernels.Norm, g kernels.NormGradients) error {
+	k := &norm{device: d, kernel: "norm backward", problem: n}
+	if err := d.checked(k.kernel, n.CheckBackward(g), n.X.DType); err != nil {
+		return err
+	}
+	sums := g.DXSums
+	if !n.RMS || !sums.IsSet() {
+		return k.backward(g)
+	}
+	g.DXSums = kernels.Tensor{} // which no kernel of RMS norms gives
+	if err := k.backward(g); err != nil {
+		return err
+	}
+	return d.SumRows(g.DX, sums, false)
+}
+
+// norm is one call.
 type norm struct {
 	device  *Device
 	kernel  string // in messages
-	entry   string // the beginning of entry points
-	x       kernels.Tensor
+	problem *kernels.Norm
 	args    normArguments
-	tensors []kernels.Tensor // that a call keeps alive
+	tensors []kernels.Tensor // that the call keeps alive
 }
 
 // normArguments is NormArguments in src/norm.cu.
@@ -61,24 +86,28 @@ func isAligned(list ...kernels.Tensor) bool {
 	return true
 }
 
-// describe tells the kernels of the rows; it reports whether there are any.
-func (n *norm) describe(gamma, beta kernels.Tensor, others ...kernels.Tensor) (bool, error) {
-	l, err := linesOf(append([]kernels.Tensor{n.x}, others...)...)
+// describe tells the kernels of the rows. It reports whether there are any.
+func (n *norm) describe(beta kernels.Tensor, others ...kernels.Tensor) (bool, error) {
+	x, gamma := n.problem.X, n.problem.Gamma
+	l, err := linesOf(append([]kernels.Tensor{x}, others...)...)
 	if err != nil {
 		return false, err
 	}
 	if !isAligned(gamma, beta) {
 		l.aligned = 0
 	}
-	n.args.lines, n.args.x = l, addressOf(n.x)
+	n.args.lines, n.args.x = l, addressOf(x)
 	n.args.gamma, n.args.beta = parameterOf(gamma), parameterOf(beta)
-	n.tensors = append(append(n.tensors, n.x, gamma, beta), others...)
+	n.tensors = append(append(n.tensors, x, gamma, beta), others...)
 	return l.count > 0, nil
 }
 
 func (n *norm) launch(entry string, grid [3]int, threads, sharedBytes int) error {
-	suffix := entrySuffixes[n.x.DType]
-	s := launchShape{kernelName{n.entry + suffix, n.entry + entry + suffix}, grid, threads, sharedBytes}
+	kind, suffix := "layer_norm", entrySuffixes[n.problem.X.DType]
+	if n.problem.RMS {
+		kind = "rms_norm"
+	}
+	s := launchShape{kernelName{kind + suffix, kind + entry + suffix}, grid, threads, sharedBytes}
 	args := n.args // apart from Go's pointers, which C may not see
 	err := n.device.launch(s, nil, unsafe.Pointer(&args))
 	runtime.KeepAlive(n.tensors)
@@ -86,20 +115,20 @@ func (n *norm) launch(entry string, grid [3]int, threads, sharedBytes int) error
 }
 
 // forward normalises all rows, of x or of x + other.
-func (n *norm) forward(other, gamma, beta, y, sum, mean, rstd kernels.Tensor, eps float64) error {
-	others := []kernels.Tensor{y}
+func (n *norm) forward(out kernels.NormOutputs) error {
+	others, other := []kernels.Tensor{out.Y}, n.problem.Other
 	if other.IsSet() {
-		others = append(others, other, sum)
+		others = append(others, other, out.Sum)
 	}
-	some, err := n.describe(gamma, beta, others...)
+	some, err := n.describe(n.problem.Beta, others...)
 	if err != nil || !some {
 		return n.device.failed(n.kernel, err)
 	}
 	g := &n.args
-	g.y, g.mean, g.rstd, g.eps = addressOf(y), addressOf(mean), addressOf(rstd), float32(eps)
-	g.other, g.sum = addressOf(other), addressOf(sum)
-	n.tensors = append(n.tensors, mean, rstd)
-	warps := warpsOfRow(&g.lines, n.x.DType)
+	g.y, g.mean, g.rstd = addressOf(out.Y), addressOf(out.Mean), addressOf(out.RStd)
+	g.other, g.sum, g.eps = addressOf(other), addressOf(out.Sum), float32(n.problem.EffectiveEps())
+	n.tensors = append(n.tensors, out.Mean, out.RStd)
+	warps := warpsOfRow(&g.lines, n.problem.X.DType)
 	if warps == 0 {
 		g.warps = 8
 		return n.launch("_forward_any", [3]int{int(g.lines.count), 1, 1}, 256, 0)
@@ -111,66 +140,74 @@ func (n *norm) forward(other, gamma, beta, y, sum, mean, rstd kernels.Tensor, ep
 }
 
 // backward computes the gradients that are not left out.
-func (n *norm) backward(gamma, dy, dSum, mean, rstd, dx, dGamma, dBeta, dxSums kernels.Tensor) error {
-	others := []kernels.Tensor{dy}
-	if dx.IsSet() {
-		others = append(others, dx)
-		if dSum.IsSet() {
-			others = append(others, dSum)
-			n.args.dSum = addressOf(dSum)
+func (n *norm) backward(out kernels.NormGradients) error {
+	others := []kernels.Tensor{out.DY}
+	if out.DX.IsSet() {
+		others = append(others, out.DX)
+		if out.DSum.IsSet() {
+			others = append(others, out.DSum)
+			n.args.dSum = addressOf(out.DSum)
 		}
 	}
-	some, err := n.describe(gamma, kernels.Tensor{}, others...)
+	some, err := n.describe(kernels.Tensor{}, others...)
 	if err != nil {
 		return n.device.failed(n.kernel, err)
 	}
 	g := &n.args
-	g.dy, g.dx, g.mean, g.rstd = addressOf(dy), addressOf(dx), addressOf(mean), addressOf(rstd)
-	n.tensors = append(n.tensors, mean, rstd)
-	parameters := dGamma.IsSet() || dBeta.IsSet() || dxSums.IsSet()
-	warps := warpsOfRow(&g.lines, n.x.DType)
+	g.dy, g.dx, g.mean, g.rstd = addressOf(out.DY), addressOf(out.DX), addressOf(out.Mean), addressOf(out.RStd)
+	n.tensors = append(n.tensors, out.Mean, out.RStd)
+	parameters := out.DGamma.IsSet() || out.DBeta.IsSet() || out.DXSums.IsSet()
+	warps := warpsOfRow(&g.lines, n.problem.X.DType)
 	g.warps = int32(max(warps, 1))
-	const (
-		mostWarps     = 4       // whose rows fit twice into the shared memory that a kernel may have
-		sharedOfBlock = 2 << 10 // besides the rows
-	)
 	switch {
 	case !some:
-		return n.sumParts(0, dGamma, dBeta, dxSums)
-	case dx.IsSet() && warps > 0 && warps <= mostWarps && parameters:
-		groups, length := mostWarps/warps, int(g.lines.length)
-		read := 2 // x and dy
-		if g.dSum != 0 {
-			read++
-		}
-		shared := 4*length + 2*read*groups*length*n.x.DType.Size() // which has room for the sums of dγ and dβ of all rows, too
-		entry, most := "_backward", 4                              // blocks of a multiprocessor
-		if dxSums.IsSet() {
-			entry, most, shared = "_backward_sums", 3, max(shared, 3*4*groups*length)
-		}
-		atOnce := int64(max(1, min(most, n.device.sharedMemory/(shared+sharedOfBlock))) * n.device.multiprocessors)
-		blocks := int(min((g.lines.count+int64(groups)-1)/int64(groups), atOnce))
-		return n.withParts(entry, [3]int{blocks, 1, 1}, mostWarps*32, blocks, shared, dGamma, dBeta, dxSums)
-	case dx.IsSet() && warps > 0:
+		return n.sumParts(0, out)
+	case out.DX.IsSet() && warps > 0 && warps <= mostNormWarps && parameters:
+		return n.backwardAtOnce(out)
+	case out.DX.IsSet() && warps > 0:
 		threads := max(128, 32*warps)
 		groups := int64(threads / (32 * warps))
 		err = n.launch("_backward_rows", [3]int{int((g.lines.count + groups - 1) / groups), 1, 1}, threads, 0)
-	case dx.IsSet():
+	case out.DX.IsSet():
 		g.warps = 8
 		err = n.launch("_backward_any", [3]int{int(g.lines.count), 1, 1}, 256, 0)
 	}
-	if err == nil && dxSums.IsSet() {
-		err = n.device.SumRows(dx, dxSums, false)
+	if err == nil && out.DXSums.IsSet() {
+		err = n.device.SumRows(out.DX, out.DXSums, false)
 	}
-	if err != nil || !dGamma.IsSet() && !dBeta.IsSet() {
+	if err != nil || !out.DGamma.IsSet() && !out.DBeta.IsSet() {
 		return err
 	}
-	entry, grid := n.device.columnGrid("_columns", n.x.DType, &g.lines)
-	return n.withParts(entry, grid, 256, grid[1], 0, dGamma, dBeta, kernels.Tensor{})
+	out.DXSums = kernels.Tensor{}
+	entry, grid := n.device.columnGrid("_columns", n.problem.X.DType, &g.lines)
+	return n.withParts(entry, grid, 256, grid[1], 0, out)
+}
+
+// mostNormWarps is the most warps of a row whose rows fit twice into the shared memory that a kernel may have.
+const mostNormWarps = 4
+
+// backwardAtOnce computes dx and the gradients of the parameters in one pass over the rows.
+func (n *norm) backwardAtOnce(out kernels.NormGradients) error {
+	const sharedOfBlock = 2 << 10 // besides the rows
+	g := &n.args
+	groups, length := mostNormWarps/int(g.warps), int(g.lines.length)
+	read := 2 // x and dy
+	if g.dSum != 0 {
+		read++
+	}
+	// It has room for the sums of dγ and dβ of all rows, too.
+	shared := 4*length + 2*read*groups*length*n.problem.X.DType.Size()
+	entry, most := "_backward", 4 // blocks of a multiprocessor
+	if out.DXSums.IsSet() {
+		entry, most, shared = "_backward_sums", 3, max(shared, 3*4*groups*length)
+	}
+	atOnce := int64(max(1, min(most, n.device.sharedMemory/(shared+sharedOfBlock))) * n.device.multiprocessors)
+	blocks := int(min((g.lines.count+int64(groups)-1)/int64(groups), atOnce))
+	return n.withParts(entry, [3]int{blocks, 1, 1}, mostNormWarps*32, blocks, shared, out)
 }
 
 // withParts runs a kernel that gives parts of dγ, dβ and the sums of dx, and adds the parts.
-func (n *norm) withParts(entry string, grid [3]int, threads, count, sharedBytes int, dGamma, dBeta, dxSums kernels.Tensor) error {
+func (n *norm) withParts(entry string, grid [3]int, threads, count, sharedBytes int, out kernels.NormGradients) error {
 	bytes := count * int(n.args.lines.length) * 4
 	parts, err := n.device.memory.get(3 * bytes)
 	if err != nil {
@@ -178,26 +215,24 @@ func (n *norm) withParts(entry string, grid [3]int, threads, count, sharedBytes 
 	}
 	defer parts.free()
 	n.args.dGamma, n.args.dBeta = parts.at, parts.at+address(bytes)
-	if dxSums.IsSet() {
+	if out.DXSums.IsSet() {
 		n.args.dxSums = parts.at + address(2*bytes)
 	}
 	if err := n.launch(entry, grid, threads, sharedBytes); err != nil {
 		return err
 	}
-	return n.sumParts(count, dGamma, dBeta, dxSums)
+	return n.sumParts(count, out)
 }
 
 // sumParts adds the parts of the gradients that are wanted.
-func (n *norm) sumParts(count int, dGamma, dBeta, dxSums kernels.Tensor) error {
+func (n *norm) sumParts(count int, out kernels.NormGradients) error {
 	var sums []columnSum
-	if dGamma.IsSet() {
-		sums = append(sums, columnSum{n.args.dGamma, dGamma})
-	}
-	if dBeta.IsSet() {
-		sums = append(sums, columnSum{n.args.dBeta, dBeta})
-	}
-	if dxSums.IsSet() {
-		sums = append(sums, columnSum{n.args.dxSums, dxSums})
+	for _, s := range []columnSum{
+		{n.args.dGamma, out.DGamma}, {n.args.dBeta, out.DBeta}, {n.args.dxSums, out.DXSums},
+	} {
+		if s.out.IsSet() {
+			sums = append(sums, s)
+		}
 	}
 	if len(sums) == 0 {
 		return nil

@@ -49,9 +49,9 @@ func BenchmarkRowwise(b *testing.B) {
 		Shape: []int{tokens / length, heads, length, features / heads}, Strides: []int{length * features, features / heads, features, 1}}
 	turned := rotated
 	turned.Data, turned.Owner = y.Data, y.Owner
-	norm, rms := &kernels.LayerNorm{X: x, Gamma: gamma, Beta: beta}, &kernels.RMSNorm{X: long, Gamma: gammaLong}
+	norm, rms := &kernels.Norm{X: x, Gamma: gamma, Beta: beta}, &kernels.Norm{RMS: true, X: long, Gamma: gammaLong}
 	sum, longSum := half(tokens, features), half(8192, 4096)
-	addNorm, addRMS := &kernels.LayerNorm{X: x, Other: z, Gamma: gamma, Beta: beta}, &kernels.RMSNorm{X: long, Other: longGrad, Gamma: gammaLong}
+	addNorm, addRMS := &kernels.Norm{X: x, Other: z, Gamma: gamma, Beta: beta}, &kernels.Norm{RMS: true, X: long, Other: longGrad, Gamma: gammaLong}
 	embedding := &kernels.Embedding{Table: table, IDs: ids}
 	entropy := &kernels.CrossEntropy{Logits: logits, Targets: targets}
 	const small, large, longs, bits = tokens * features * 2, tokens * hidden * 2, 8192 * 4096 * 2, 8192 * vocabulary * 2
@@ -71,22 +71,22 @@ func BenchmarkRowwise(b *testing.B) {
 		{"swiglu-3072", 3 * large, func() error { return d.SwiGLU(u, v, w) }},
 		{"swiglu-backward-3072", 5 * large, func() error { return d.SwiGLUBackward(u, v, w, gate, up) }},
 		{"layernorm-768", 2 * small, func() error {
-			return d.LayerNormForward(norm, kernels.LayerNormOutputs{Y: y, Mean: mean, RStd: rstd})
+			return d.NormForward(norm, kernels.NormOutputs{Y: y, Mean: mean, RStd: rstd})
 		}},
 		{"add-layernorm-768", 4 * small, func() error {
-			return d.LayerNormForward(addNorm, kernels.LayerNormOutputs{Sum: sum, Y: y, Mean: mean, RStd: rstd})
+			return d.NormForward(addNorm, kernels.NormOutputs{Sum: sum, Y: y, Mean: mean, RStd: rstd})
 		}},
 		{"layernorm-backward-768", 3 * small, func() error {
-			return d.LayerNormBackward(norm, kernels.LayerNormGradients{DY: y, Mean: mean, RStd: rstd, DX: z, DGamma: dGamma, DBeta: dBeta})
+			return d.NormBackward(norm, kernels.NormGradients{DY: y, Mean: mean, RStd: rstd, DX: z, DGamma: dGamma, DBeta: dBeta})
 		}},
 		{"rmsnorm-4096", 2 * longs, func() error {
-			return d.RMSNormForward(rms, kernels.RMSNormOutputs{Y: longY, RStd: rstd.Slice(0, 0, 8192)})
+			return d.NormForward(rms, kernels.NormOutputs{Y: longY, RStd: rstd.Slice(0, 0, 8192)})
 		}},
 		{"add-rmsnorm-4096", 4 * longs, func() error {
-			return d.RMSNormForward(addRMS, kernels.RMSNormOutputs{Sum: longSum, Y: longY, RStd: rstd.Slice(0, 0, 8192)})
+			return d.NormForward(addRMS, kernels.NormOutputs{Sum: longSum, Y: longY, RStd: rstd.Slice(0, 0, 8192)})
 		}},
 		{"rmsnorm-backward-4096", 3 * longs, func() error {
-			return d.RMSNormBackward(rms, kernels.RMSNormGradients{DY: longY, RStd: rstd.Slice(0, 0, 8192), DX: longGrad, DGamma: dGammaLong})
+			return d.NormBackward(rms, kernels.NormGradients{DY: longY, RStd: rstd.Slice(0, 0, 8192), DX: longGrad, DGamma: dGammaLong})
 		}},
 		{"dropout-768", 2 * small, func() error { return d.Dropout(kernels.Dropout{P: 0.1}, x, y) }},
 		{"rope-12x64", 2 * small, func() error { return d.RoPEForward(&kernels.RoPE{}, rotated, turned) }},

@@ -101,17 +101,17 @@ func TestSwiGLUGrad(t *testing.T) {
 func TestLayerNormGrad(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 0))
 	x, gamma, beta, dy := normals(r, 15), normals(r, 5), normals(r, 5), normals(r, 15)
-	n := &kernels.LayerNorm{X: kernels.Of(x, 3, 5), Gamma: kernels.Of(gamma, 5), Beta: kernels.Of(beta, 5), Eps: 0.1}
-	dx, dGamma, dBeta := reference.LayerNormGrad(n, dy)
-	loss := func() float64 { y, _, _ := reference.LayerNorm[float64](n); return inner(y, dy) }
+	n := &kernels.Norm{X: kernels.Of(x, 3, 5), Gamma: kernels.Of(gamma, 5), Beta: kernels.Of(beta, 5), Eps: 0.1}
+	dx, dGamma, dBeta := reference.NormGrad(n, dy)
+	loss := func() float64 { y, _, _ := reference.Norm[float64](n); return inner(y, dy) }
 	checkDifferences(t, "x", x, dx, loss)
 	checkDifferences(t, "gamma", gamma, dGamma, loss)
 	checkDifferences(t, "beta", beta, dBeta, loss)
 }
 
 func TestLayerNormByHand(t *testing.T) {
-	n := &kernels.LayerNorm{X: kernels.Of([]float64{1, 3, 5, 5}, 2, 2), Gamma: kernels.Of([]float64{2, 4}, 2), Eps: 3}
-	y, mean, rstd := reference.LayerNorm[float64](n)
+	n := &kernels.Norm{X: kernels.Of([]float64{1, 3, 5, 5}, 2, 2), Gamma: kernels.Of([]float64{2, 4}, 2), Eps: 3}
+	y, mean, rstd := reference.Norm[float64](n)
 	near(t, "y", y, []float64{-1, 2, 0, 0}, 1e-14)
 	near(t, "mean", mean, []float64{2, 5}, 0)
 	near(t, "rstd", rstd, []float64{0.5, 1 / math.Sqrt(3)}, 1e-15)
@@ -120,15 +120,15 @@ func TestLayerNormByHand(t *testing.T) {
 func TestRMSNormGrad(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 0))
 	x, gamma, dy := normals(r, 15), normals(r, 5), normals(r, 15)
-	n := &kernels.RMSNorm{X: kernels.Of(x, 3, 5), Gamma: kernels.Of(gamma, 5), Eps: 0.1}
-	dx, dGamma := reference.RMSNormGrad(n, dy)
-	loss := func() float64 { y, _ := reference.RMSNorm[float64](n); return inner(y, dy) }
+	n := &kernels.Norm{RMS: true, X: kernels.Of(x, 3, 5), Gamma: kernels.Of(gamma, 5), Eps: 0.1}
+	dx, dGamma, _ := reference.NormGrad(n, dy)
+	loss := func() float64 { y, _, _ := reference.Norm[float64](n); return inner(y, dy) }
 	checkDifferences(t, "x", x, dx, loss)
 	checkDifferences(t, "gamma", gamma, dGamma, loss)
 }
 
 func TestRMSNormByHand(t *testing.T) {
-	y, rstd := reference.RMSNorm[float64](&kernels.RMSNorm{X: kernels.Of([]float64{1, 7, 0, 0}, 2, 2), Eps: 1e-30})
+	y, _, rstd := reference.Norm[float64](&kernels.Norm{RMS: true, X: kernels.Of([]float64{1, 7, 0, 0}, 2, 2), Eps: 1e-30})
 	near(t, "y", y, []float64{0.2, 1.4, 0, 0}, 1e-15)
 	near(t, "rstd", rstd, []float64{0.2, 1e15}, 1)
 }

@@ -6,26 +6,21 @@ import (
 	"github.com/stheno-ml/stheno/kernels"
 )
 
-// sum is x + other, or x where there is no other.
-func sum[T kernels.Float](x, other kernels.Tensor) []T {
-	if !other.IsSet() {
-		return elements[T](x)
-	}
-	return Add[T](x, other)
-}
-
-// LayerNorm is y, row-major, and the mean and the reciprocal standard deviation of each row.
-func LayerNorm[T kernels.Float](n *kernels.LayerNorm) (y, mean, rstd []T) {
+// Norm is y, row-major, and the mean, 0 for an RMS norm, and the reciprocal standard deviation of each row.
+func Norm[T kernels.Float](n *kernels.Norm) (y, mean, rstd []T) {
 	c := lastAxis(n.X)
-	x, gamma, beta := sum[T](n.X, n.Other), vector[T](n.Gamma, c, 1), vector[T](n.Beta, c, 0)
+	x, gamma, beta := normalised[T](n), vector[T](n.Gamma, c, 1), vector[T](n.Beta, c, 0)
 	y = make([]T, len(x))
 	for from := 0; from < len(x); from += c {
 		row := x[from:][:c]
-		var sum, squares T
-		for _, v := range row {
-			sum += v
+		var mu, squares T
+		if !n.RMS {
+			var sum T
+			for _, v := range row {
+				sum += v
+			}
+			mu = sum / T(c)
 		}
-		mu := sum / T(c)
 		for _, v := range row {
 			squares += (v - mu) * (v - mu)
 		}
@@ -38,11 +33,12 @@ func LayerNorm[T kernels.Float](n *kernels.LayerNorm) (y, mean, rstd []T) {
 	return y, mean, rstd
 }
 
-// LayerNormGrad returns the gradients of x, gamma and beta for the gradient dy of y. That of x is also the one of what is added to it.
-func LayerNormGrad[T kernels.Float](n *kernels.LayerNorm, dy []T) (dx, dGamma, dBeta []T) {
+// NormGrad returns the gradients of x, gamma and beta for the gradient dy of y. That of x is also the one of what is
+// added to it.
+func NormGrad[T kernels.Float](n *kernels.Norm, dy []T) (dx, dGamma, dBeta []T) {
 	c := lastAxis(n.X)
-	x, gamma := sum[T](n.X, n.Other), vector[T](n.Gamma, c, 1)
-	_, mean, rstd := LayerNorm[T](n)
+	x, gamma := normalised[T](n), vector[T](n.Gamma, c, 1)
+	_, mean, rstd := Norm[T](n)
 	dx, dGamma, dBeta = make([]T, len(x)), make([]T, c), make([]T, c)
 	for row, mu := range mean {
 		var sum, sumX T
@@ -54,9 +50,20 @@ func LayerNormGrad[T kernels.Float](n *kernels.LayerNorm, dy []T) (dx, dGamma, d
 			dGamma[i] += dy[row*c+i] * xHat(i)
 			dBeta[i] += dy[row*c+i]
 		}
+		if n.RMS {
+			sum = 0
+		}
 		for i := range c {
 			dx[row*c+i] = rstd[row] * (dy[row*c+i]*gamma[i] - sum/T(c) - xHat(i)*sumX/T(c))
 		}
 	}
 	return dx, dGamma, dBeta
+}
+
+// normalised is x + other, or x where there is no other.
+func normalised[T kernels.Float](n *kernels.Norm) []T {
+	if !n.Other.IsSet() {
+		return elements[T](n.X)
+	}
+	return Add[T](n.X, n.Other)
 }
