@@ -101,7 +101,7 @@ type training struct {
 	tokens, targets []int
 	parameters      gorgonia.Nodes
 	machine         gorgonia.VM
-	optimizer       *train.Optimizer
+	optimizer       *train.Stepper
 	loss            gorgonia.Value
 }
 
@@ -133,9 +133,8 @@ func (m stepModel) training() (*training, error) {
 	if _, err := gorgonia.Grad(loss, t.parameters...); err != nil {
 		return nil, err
 	}
-	t.optimizer, err = train.NewAdamW(t.parameters, train.AdamWConfig{
-		Beta2: stepBeta2, WeightDecay: stepDecay,
-		Options: train.Options{Schedule: train.ConstantRate(stepRate), ClipNorm: stepClip, Groups: []train.Group{{Match: train.Vectors, NoDecay: true}}},
+	t.optimizer, err = train.NewStepper(t.parameters, train.AdamW{Beta2: stepBeta2, WeightDecay: stepDecay}, train.Options{
+		Schedule: train.ConstantRate(stepRate), ClipNorm: stepClip, Groups: []train.Group{{Match: train.Vectors, NoDecay: true}},
 	})
 	if err != nil {
 		return nil, err

@@ -71,6 +71,7 @@ func NewMultiHeadAttention(g *gorgonia.ExprGraph, c MultiHeadAttentionConfig) (*
 	if err != nil {
 		return nil, err
 	}
+	c.Options.Ranks = ranksOr(c.Options.Ranks, s.g)
 	m := &MultiHeadAttention{scope: s, c: c}
 	if m.compute, err = s.computeType(c.Compute); err != nil {
 		return nil, err

@@ -95,6 +95,7 @@ func NewBlock(g *gorgonia.ExprGraph, c BlockConfig) (*Block, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.Attention.Options.Ranks = ranksOr(c.Attention.Options.Ranks, s.g)
 	switch {
 	case c.Attention.Cross:
 		return nil, s.errorf("Attention.Cross is set, a block attends to itself first: its own Cross adds a context")

@@ -36,7 +36,7 @@ func NewDropout(g *gorgonia.ExprGraph, c DropoutConfig) (*Dropout, error) {
 	if !(c.P >= 0 && c.P < 1) {
 		return nil, s.errorf("p is %v, it needs to be in [0, 1)", c.P)
 	}
-	return &Dropout{scope: s, p: c.P, ranks: c.Ranks}, nil
+	return &Dropout{scope: s, p: c.P, ranks: ranksOr(c.Ranks, s.g)}, nil
 }
 
 // Forward drops elements of x. Each call has masks of its own. With a P of 0 the result is x itself.

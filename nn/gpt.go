@@ -59,6 +59,7 @@ func NewGPT(g *gorgonia.ExprGraph, c GPTConfig) (*GPT, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.Attention.Ranks = ranksOr(c.Attention.Ranks, s.g)
 	m := &GPT{model{scope: s, compute: compute, context: c.Context, ranks: c.Attention.Ranks}}
 	if m.tokens, err = m.embedding("tokens", c.Vocab, c.Dim); err != nil {
 		return nil, err

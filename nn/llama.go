@@ -77,6 +77,7 @@ func NewLlama(g *gorgonia.ExprGraph, c LlamaConfig) (*Llama, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.Attention.Ranks = ranksOr(c.Attention.Ranks, s.g)
 	m := &Llama{model{scope: s, compute: compute, context: c.Context, ranks: c.Attention.Ranks, scale: c.EmbeddingScale, softCap: c.LogitSoftCap}}
 	if m.tokens, err = m.embedding("tokens", c.Vocab, c.Dim); err != nil {
 		return nil, err

@@ -52,6 +52,7 @@ func NewPositionalEmbedding(g *gorgonia.ExprGraph, c PositionalEmbeddingConfig) 
 	if err := s.positive(size{"context", c.Context}, size{"dim", c.Dim}); err != nil {
 		return nil, err
 	}
+	c.Ranks = ranksOr(c.Ranks, s.g)
 	p := &PositionalEmbedding{scope: s, c: c}
 	switch c.Kind {
 	case LearnedPositions:
@@ -112,6 +113,14 @@ func (p *PositionalEmbedding) beside(x *gorgonia.Node) (s stream, err error) {
 		return s, err
 	}
 	return p.besideAt(x, ids)
+}
+
+// ranksOr are the ranks that a config names, or those that share all sequences of the graph.
+func ranksOr(named kernels.Ranks, g *gorgonia.ExprGraph) kernels.Ranks {
+	if named == nil {
+		return ops.ModeOf(g).SequenceRanks()
+	}
+	return named
 }
 
 // sizeOf is how many ranks share a sequence.

@@ -9,11 +9,11 @@ import (
 // Accumulate takes the gradients of a run into the mean over several runs that a step uses. It needs to be called after each run
 // that no step follows. On the host it does nothing: there the machine has added them up already, as gorgonia.BindDualValues
 // makes it. On a device each run leaves the gradients of its own.
-func (o *Optimizer) Accumulate() error {
+func (o *Stepper) Accumulate() error {
 	if o.options.Accumulation == 1 {
 		return o.errorf("the gradients of several runs cannot be averaged: accumulation is 1")
 	}
-	if err := o.place(); err != nil {
+	if err := o.ready(); err != nil {
 		return o.errorf("%w", err)
 	}
 	if o.isHost() {
@@ -35,7 +35,7 @@ func (o *Optimizer) Accumulate() error {
 }
 
 // average makes the sums over several runs, the last one's gradients included, the gradients of the step.
-func (o *Optimizer) average() error {
+func (o *Stepper) average() error {
 	if o.isHost() || o.options.Accumulation == 1 {
 		return nil
 	}
@@ -48,7 +48,7 @@ func (o *Optimizer) average() error {
 
 // add adds the gradients to the sums, which are zero at the beginning and after each step: but for those that were added as they
 // became known.
-func (o *Optimizer) add() error {
+func (o *Stepper) add() error {
 	if o.sums == nil {
 		sums := make([]kernels.Tensor, len(o.gradients))
 		for i, g := range o.gradients {
@@ -69,4 +69,4 @@ func (o *Optimizer) add() error {
 var sumInto = kernels.SGD{Update: kernels.Update{LearningRate: 1, GradientScale: -1}}
 
 // keepsGradients reports whether gradients stay from run to run, so that a step needs to clear them.
-func (o *Optimizer) keepsGradients() bool { return o.isHost() || o.options.Accumulation > 1 }
+func (o *Stepper) keepsGradients() bool { return o.isHost() || o.options.Accumulation > 1 }

@@ -14,7 +14,7 @@ import (
 
 // A small GPT learns to count modulo 7. Biases and the scales of norms are left out of weight decay, and so are the
 // positions.
-func ExampleNewAdamW() {
+func ExampleAdamW() {
 	const batch, length, vocab, steps = 4, 8, 7, 60
 	g := gorgonia.NewGraph()
 	model, err := nn.NewGPT(g, nn.GPTConfig{Parameters: nn.NewParameters(1), Vocab: vocab, Context: length, Layers: 2, Heads: 2, Dim: 16})
@@ -35,13 +35,10 @@ func ExampleNewAdamW() {
 	}
 	machine := gorgonia.NewTapeMachine(g, gorgonia.BindDualValues(model.Parameters()...))
 
-	opt, err := train.NewAdamW(model.Parameters(), train.AdamWConfig{
-		WeightDecay: 0.1,
-		Options: train.Options{
-			Schedule: train.WarmupCosine{Peak: 1e-2, Min: 1e-3, Warmup: 10, Steps: steps},
-			Groups:   []train.Group{{Match: train.Any(train.Vectors, train.Named("positions.*")), NoDecay: true}},
-			ClipNorm: 1,
-		},
+	opt, err := train.NewStepper(model.Parameters(), train.AdamW{WeightDecay: 0.1}, train.Options{
+		Schedule: train.WarmupCosine{Peak: 1e-2, Min: 1e-3, Warmup: 10, Steps: steps},
+		Groups:   []train.Group{{Match: train.Any(train.Vectors, train.Named("positions.*")), NoDecay: true}},
+		ClipNorm: 1,
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -65,7 +62,7 @@ func ExampleNewAdamW() {
 }
 
 // The minimum of a parabola, found by gradient descent with momentum.
-func ExampleNewSGD() {
+func ExampleSGD() {
 	g := gorgonia.NewGraph()
 	x := gorgonia.NewVector(g, tensor.Float64, gorgonia.WithShape(1), gorgonia.WithName("x"), gorgonia.WithInit(gorgonia.Ones()))
 	three := gorgonia.NewVector(g, tensor.Float64, gorgonia.WithShape(1), gorgonia.WithName("three"),
@@ -75,7 +72,7 @@ func ExampleNewSGD() {
 		log.Fatal(err)
 	}
 	machine := gorgonia.NewTapeMachine(g, gorgonia.BindDualValues(x))
-	opt, err := train.NewSGD(gorgonia.Nodes{x}, train.SGDConfig{Momentum: 0.5, Options: train.Options{Schedule: train.ConstantRate(0.1)}})
+	opt, err := train.NewStepper(gorgonia.Nodes{x}, train.SGD{Momentum: 0.5}, train.Options{Schedule: train.ConstantRate(0.1)})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -133,11 +130,7 @@ func ExampleLoop() {
 			loss, err := m.Loss(in["tokens"], in["targets"])
 			return train.Outputs{Loss: loss, Parameters: m.Parameters()}, err
 		},
-		Optimizer: func(parameters gorgonia.Nodes) (*train.Optimizer, error) {
-			return train.NewAdamW(parameters, train.AdamWConfig{
-				Options: train.Options{Schedule: train.WarmupCosine{Peak: 1e-2, Warmup: 10, Steps: 60}, ClipNorm: 1},
-			})
-		},
+		Optimizer: train.AdamW{}, Options: train.Options{Schedule: train.WarmupCosine{Peak: 1e-2, Warmup: 10, Steps: 60}, ClipNorm: 1},
 		Data: trainingBatches, Validation: validationBatches,
 		Steps: 60, EvalEvery: 30, EvalBatches: 5,
 		Hooks: []train.Hook{{OnEval: func(e train.Evaluation) error {

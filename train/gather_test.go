@@ -91,9 +91,9 @@ func (m heldModel) trains(holders *distributed.Group, c *train.LoopConfig) error
 }
 
 // run trains on so many ranks, and returns the course of rank 0 with the weights that all hold together.
-func (m heldModel) run(t *testing.T, size, accumulation int, change func(group *distributed.Group, c *train.LoopConfig)) course {
+func (m heldModel) run(t *testing.T, size, accumulation int, files bool, change func(group *distributed.Group, c *train.LoopConfig)) course {
 	t.Helper()
-	courses, errs := together{size: size, accumulation: accumulation, resume: change != nil, changeGroup: func(group *distributed.Group, c *train.LoopConfig) {
+	courses, errs := together{size: size, accumulation: accumulation, files: files, resume: change != nil, changeGroup: func(group *distributed.Group, c *train.LoopConfig) {
 		if err := m.trains(group, c); err != nil {
 			t.Error(err)
 		}
@@ -152,8 +152,8 @@ func TestRanksShareWeights(t *testing.T) {
 	}
 	for _, m := range models {
 		t.Run(m.name, func(t *testing.T) {
-			one := m.run(t, 1, m.size*m.accumulation, nil)
-			if err := differ(m.run(t, m.size, m.accumulation, nil), one, m.bound); err != nil {
+			one := m.run(t, 1, m.size*m.accumulation, false, nil)
+			if err := differ(m.run(t, m.size, m.accumulation, false, nil), one, m.bound); err != nil {
 				t.Error(err)
 			}
 		})
@@ -167,22 +167,18 @@ func TestRanksShareWeightsAndSequences(t *testing.T) {
 	}
 	m := sharingModels[0]
 	run := func(size int, row bool) ([]course, error) {
-		courses, errs := together{size: size, accumulation: max(1, 2/size), dtype: tensor.Float64, changeGroup: func(group *distributed.Group, c *train.LoopConfig) {
-			sharers, err := group.Split(max(1, size/2))
-			if err != nil {
-				t.Error(err)
-			}
-			m.trains(sharers, c)
+		courses, errs := together{size: size, sequenceRanks: max(1, size/2), accumulation: max(1, 2/size), dtype: tensor.Float64, changeGroup: func(group *distributed.Group, c *train.LoopConfig) {
+			m.trains(c)
 			c.Steps, c.EvalEvery = 3, 3
 			store, holders := nn.NewParameters(1), group
 			if row {
-				holders = sharers
+				holders = c.Place.SequenceRanks()
 			}
 			if err := store.ShareOut(holders); err != nil {
 				t.Error(err)
 			}
 			c.Model = func(g *gorgonia.ExprGraph, in train.Inputs) (train.Outputs, error) {
-				model, err := m.model(g, store, sharers)
+				model, err := m.model(g, store)
 				if err != nil {
 					return train.Outputs{}, err
 				}
@@ -203,7 +199,7 @@ func TestRanksShareWeightsAndSequences(t *testing.T) {
 	if err := differ(wholeCourse(four), wholeCourse(one), 1e-9); err != nil {
 		t.Error(err)
 	}
-	want := "tokens.weight is shared out over 2 ranks that are not Options.Ranks"
+	want := "tokens.weight is shared out over 2 ranks that are not the place's"
 	if _, err := run(4, true); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("weights that two of four ranks hold: %v, want %q in it", err, want)
 	}
@@ -222,20 +218,20 @@ func TestRanksThatShareWeightsResume(t *testing.T) {
 		t.Skip("TestRanksResume has the short case")
 	}
 	last := parts[len(parts)-1].steps
-	straight := m.run(t, 1, 4, func(_ *distributed.Group, c *train.LoopConfig) {
+	straight := m.run(t, 1, 4, false, func(_ *distributed.Group, c *train.LoopConfig) {
 		c.Steps, c.EvalEvery, c.Checkpoints = last, 0, openFolder(t, t.TempDir(), 1)
 	})
 	var losses []float64
 	var end course
 	for _, part := range parts {
 		folder := openFolder(t, path, 2)
-		end = m.run(t, part.size, 4/part.size, func(group *distributed.Group, c *train.LoopConfig) {
+		end = m.run(t, part.size, 4/part.size, part.together, func(group *distributed.Group, c *train.LoopConfig) {
 			if !part.holds {
 				if err := m.trains(nil, c); err != nil {
 					t.Error(err)
 				}
 			}
-			c.Steps, c.EvalEvery, c.CheckpointParts = part.steps, 0, part.together
+			c.Steps, c.EvalEvery = part.steps, 0
 			if group.Rank() == 0 {
 				c.Checkpoints = folder
 			}
@@ -279,11 +275,11 @@ func TestRanksThatShareWeightsDie(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = together{size: size, accumulation: 1, resume: true, changeGroup: func(group *distributed.Group, c *train.LoopConfig) {
+		_, err = together{size: size, accumulation: 1, files: true, resume: true, changeGroup: func(group *distributed.Group, c *train.LoopConfig) {
 			if err := m.trains(group, c); err != nil {
 				t.Error(err)
 			}
-			c.Steps, c.EvalEvery, c.CheckpointEvery, c.CheckpointParts = steps, 0, 2, true
+			c.Steps, c.EvalEvery, c.CheckpointEvery = steps, 0, 2
 			if group.Rank() == 0 {
 				c.Checkpoints = openFolder(t, folder, 2)
 			}
@@ -314,7 +310,7 @@ func TestRanksThatShareWeightsDie(t *testing.T) {
 	if said, err := launch(0); err != nil {
 		t.Fatal(err, said)
 	}
-	straight := m.run(t, 1, size, func(_ *distributed.Group, c *train.LoopConfig) {
+	straight := m.run(t, 1, size, false, func(_ *distributed.Group, c *train.LoopConfig) {
 		c.Steps, c.EvalEvery, c.Checkpoints = steps, 0, openFolder(t, t.TempDir(), 1)
 	})
 	c, err := checkpoint.Load(filepath.Join(path, fmt.Sprintf("step-%08d", steps)))

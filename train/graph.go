@@ -25,6 +25,7 @@ type graph struct {
 	last       pass  // the run that ends a step, or an evaluation's
 	others     pass  // those of a step before it
 	unrecorded error // why runs cannot be recorded
+	recording  bool  // a run is being recorded
 }
 
 // pass is a run of the graph, and what comes after it on the device.
@@ -38,18 +39,13 @@ type pass struct {
 
 // newGraph builds a model for batches like b, with gradients if it is to train. Its inputs and parameters are on the device, or on
 // the host where that is nil.
-func newGraph(model Model, b data.Batch, device *ops.Device, training bool) (*graph, error) {
-	t := &graph{g: gorgonia.NewGraph(), device: device}
-	feeds, inputs, err := feed(t.g, b, device)
-	if err != nil {
+func newGraph(model Model, b data.Batch, place *Place, training bool) (t *graph, err error) {
+	t = &graph{g: gorgonia.NewGraph(), device: place.Device()}
+	if sharers := place.SequenceRanks(); sharers.Size() > 1 {
+		t.mode().ShareSequences(sharers)
+	}
+	if err := t.build(model, b); err != nil {
 		return nil, err
-	}
-	t.feeds = feeds
-	if t.outputs, err = model(t.g, inputs); err != nil {
-		return nil, fmt.Errorf("model of %v: %w", b, err)
-	}
-	if err := t.check(); err != nil {
-		return nil, fmt.Errorf("model gave %w", err)
 	}
 	t.scalars = gorgonia.Nodes{t.outputs.Loss}
 	for _, m := range t.outputs.Metrics {
@@ -64,7 +60,7 @@ func newGraph(model Model, b data.Batch, device *ops.Device, training bool) (*gr
 		if _, err := gorgonia.Grad(t.outputs.Loss, t.trained...); err != nil {
 			return nil, err
 		}
-		if device == nil {
+		if t.device == nil {
 			options = append(options, gorgonia.BindDualValues(t.trained...))
 		}
 	} else {
@@ -74,6 +70,21 @@ func newGraph(model Model, b data.Batch, device *ops.Device, training bool) (*gr
 		return nil, err
 	}
 	return t, nil
+}
+
+// build adds the inputs and the model.
+func (t *graph) build(model Model, b data.Batch) (err error) {
+	var inputs Inputs
+	if t.feeds, inputs, err = feed(t.g, b, t.device); err != nil {
+		return err
+	}
+	if t.outputs, err = model(t.g, inputs); err != nil {
+		return fmt.Errorf("model of %v: %w", b, err)
+	}
+	if err := t.check(); err != nil {
+		return fmt.Errorf("model gave %w", err)
+	}
+	return nil
 }
 
 // feed adds the arrays of a batch to a graph as inputs.
@@ -246,7 +257,9 @@ func (t *graph) compute(p *pass) error {
 		p.runs++
 		return work()
 	}
+	t.recording = true
 	recording, err := ops.Record(t.g, t.device, work)
+	t.recording = false
 	p.scalars = make([]kernels.Tensor, len(t.scalars))
 	for i := 0; i < len(t.scalars) && err == nil; i++ {
 		p.scalars[i], err = ops.TensorOf(t.scalars[i].Value())

@@ -87,20 +87,19 @@ func (c training) batches(t testing.TB) data.Batches {
 func (c training) loop(t testing.TB, hook Hook) *Loop {
 	t.Helper()
 	batches := c.batches(t)
-	batches = ShareSequences(batches, c.sharers)
-	parameters := nn.NewParameters(3)
-	if c.device != nil {
-		if err := parameters.MoveTo(c.device); err != nil {
-			t.Fatal(err)
-		}
+	here := &Place{device: c.device, ranks: c.ranks, sequenceRanks: c.sharers, sharedFiles: c.resume}
+	switch {
+	case c.holds:
+		here.shard = ShardWeights
+	case c.shard:
+		here.shard = ShardState
 	}
-	if c.holds {
-		if err := parameters.ShareOut(c.ranks); err != nil {
-			t.Fatal(err)
-		}
+	parameters, err := here.NewParameters(3)
+	if err != nil {
+		t.Fatal(err)
 	}
 	l, err := NewLoop(LoopConfig{
-		Device: c.device, Data: batches, Steps: c.steps, Hooks: []Hook{hook}, Checkpoints: c.checkpoints, CheckpointParts: c.resume,
+		Place: here, Data: batches, Steps: c.steps, Hooks: []Hook{hook}, Checkpoints: c.checkpoints,
 		Model: func(g *gorgonia.ExprGraph, in Inputs) (Outputs, error) {
 			var m interface {
 				Loss(tokens, targets *gorgonia.Node) (*gorgonia.Node, error)
@@ -114,7 +113,7 @@ func (c training) loop(t testing.TB, hook Hook) *Loop {
 				m, err = nn.NewLlama(g, config)
 			} else {
 				config := c.model
-				config.Parameters, config.Attention.Ranks = parameters, c.sharers
+				config.Parameters = parameters
 				m, err = nn.NewGPT(g, config)
 			}
 			if err == nil {
@@ -131,9 +130,7 @@ func (c training) loop(t testing.TB, hook Hook) *Loop {
 			}
 			return Outputs{Loss: loss, Parameters: m.Parameters()}, err
 		},
-		Optimizer: func(parameters gorgonia.Nodes) (*Optimizer, error) {
-			return NewAdamW(parameters, AdamWConfig{WeightDecay: 0.1, Options: Options{Schedule: ConstantRate(1e-3), ClipNorm: 1, Accumulation: c.accumulation, LossScaling: c.scaling, Ranks: c.ranks, ShardState: c.shard}})
-		},
+		Optimizer: AdamW{WeightDecay: 0.1}, Options: Options{Schedule: ConstantRate(1e-3), ClipNorm: 1, Accumulation: c.accumulation, LossScaling: c.scaling},
 	})
 	if err != nil {
 		t.Fatal(err)

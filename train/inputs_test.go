@@ -60,10 +60,9 @@ func blobModel(store *nn.Parameters, calls *int) train.Model {
 	}
 }
 
-func sgd(rate float64, accumulation int) func(gorgonia.Nodes) (*train.Optimizer, error) {
-	return func(parameters gorgonia.Nodes) (*train.Optimizer, error) {
-		return train.NewSGD(parameters, train.SGDConfig{Momentum: 0.9, Options: train.Options{Schedule: train.ConstantRate(rate), Accumulation: accumulation}})
-	}
+// plain are the options of a constant rate.
+func plain(rate float64, accumulation int) train.Options {
+	return train.Options{Schedule: train.ConstantRate(rate), Accumulation: accumulation}
 }
 
 // A model of points and labels learns from batches of three shapes with one optimiser, a graph a shape, and its metrics are told.
@@ -72,7 +71,7 @@ func TestLoopOfOtherInputs(t *testing.T) {
 		calls := 0
 		var last train.Evaluation
 		loop, err := train.NewLoop(train.LoopConfig{
-			Model: blobModel(nn.NewParameters(1), &calls), Optimizer: sgd(0.1, accumulation), Data: blobs(8, 16, 12), Validation: blobs(32),
+			Model: blobModel(nn.NewParameters(1), &calls), Optimizer: train.SGD{Momentum: 0.9}, Options: plain(0.1, accumulation), Data: blobs(8, 16, 12), Validation: blobs(32),
 			Steps: 90, EvalEvery: 30, EvalBatches: 6,
 			Hooks: []train.Hook{{
 				OnStart: func(s train.Start) error {
@@ -125,7 +124,7 @@ func TestFrozenParameters(t *testing.T) {
 				out.Trained = out.Parameters[2:]
 				return out, err
 			},
-			Optimizer: sgd(0.1, 1), Data: blobs(8), Steps: 5, Checkpoints: folder,
+			Optimizer: train.SGD{Momentum: 0.9}, Options: plain(0.1, 1), Data: blobs(8), Steps: 5, Checkpoints: folder,
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -172,7 +171,7 @@ func TestLoopRefusesMetrics(t *testing.T) {
 				out.Metrics = append(out.Metrics, m)
 				return out, err
 			},
-			Optimizer: sgd(0.1, 1), Data: blobs(8), Steps: 5,
+			Optimizer: train.SGD{Momentum: 0.9}, Options: plain(0.1, 1), Data: blobs(8), Steps: 5,
 		})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want one with %q", err, want)

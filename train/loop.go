@@ -35,12 +35,16 @@ type Outputs struct {
 
 // LoopConfig describes a [Loop].
 type LoopConfig struct {
-	Model     Model
-	Optimizer func(parameters gorgonia.Nodes) (*Optimizer, error)
-	// Device is where the model computes; nil means the host. The parameters need to be there, see [nn.Parameters.MoveTo].
-	Device *ops.Device
+	Model Model
+	// Optimizer says what a step does to the parameters: AdamW, SGD, Lion, or one of the program's own.
+	Optimizer Optimizer
+	// Options are the schedule of the learning rate, which is needed, clipping, accumulation and more.
+	Options Options
+	// Place is where the model computes, and with which other ranks; nil means on the host, alone. The parameters need to be
+	// there, see [Place.NewParameters].
+	Place *Place
 	// Data are the batches to train on: step n takes batches n·Accumulation and on, and with other ranks n·Accumulation·Size and on, of
-	// which each rank takes every Size-th; ranks that share batches (see ShareSequences) count as one. There may be batches of several
+	// which each rank takes every Size-th; ranks that share sequences count as one. There may be batches of several
 	// shapes, for each of which the loop has a graph, over the same parameters and with the same optimiser.
 	Data data.Batches
 	// Steps is how many steps the training has in all, those before a resumption included.
@@ -62,10 +66,6 @@ type LoopConfig struct {
 	Checkpoints *checkpoint.Folder
 	// CheckpointEvery is the number of steps between checkpoints; 0 means only at the end, and the best.
 	CheckpointEvery int
-	// CheckpointParts has each of several ranks write its part of a checkpoint, at the same time, in place of rank 0 all of it.
-	// All need to see rank 0's folder under the same path. What rank 0 says counts for all. Resume then has each rank read some of a
-	// checkpoint's files, whoever wrote them; without CheckpointParts rank 0 reads all, and alone needs to see the folder.
-	CheckpointParts bool
 	// NewMasks lets Resume go on from a checkpoint of a program whose dropout drew other masks for the same seeds.
 	NewMasks bool
 	// Settings are stored in every checkpoint, as JSON: what the program needs to know to build the same Loop again.
@@ -79,7 +79,7 @@ type LoopConfig struct {
 // It belongs to one goroutine.
 type Loop struct {
 	c         LoopConfig
-	optimizer *Optimizer
+	optimizer *Stepper
 	training  *graph            // for batches of the shape of the first
 	trainers  map[string]*graph // for batches of all shapes that came, training's among them, by data.Batch.String
 	judges    map[string]*graph // graphs that evaluate
@@ -137,6 +137,9 @@ func NewLoop(c LoopConfig) (*Loop, error) {
 	if err := c.validate(); err != nil {
 		return nil, fmt.Errorf("Loop: %w", err)
 	}
+	for _, batches := range []*data.Batches{&c.Data, &c.EvalData, &c.Validation} {
+		*batches = rowsOf(*batches, c.Place.SequenceRanks())
+	}
 	l := &Loop{c: c, bestLoss: math.NaN(), evaluated: none, saved: none, failed: none, copies: hostCopies{}, trainers: map[string]*graph{}, judges: map[string]*graph{}}
 	if err := l.build(); err != nil {
 		l.Close()
@@ -150,7 +153,7 @@ func (c LoopConfig) validate() error {
 	case c.Model == nil:
 		return errors.New("model is nil, it needs to be a function that adds a model to a graph")
 	case c.Optimizer == nil:
-		return errors.New("optimizer is nil, it needs to be a function that makes an optimizer, such as one that calls NewAdamW")
+		return errors.New("optimizer is nil, it needs to be one, such as AdamW{}")
 	case c.Data == nil:
 		return errors.New("data is nil, it needs to be batches, such as those of data.Random")
 	}
@@ -162,11 +165,8 @@ func (l *Loop) build() (err error) {
 	if l.training, err = l.first("data", l.c.Data, true); err != nil {
 		return err
 	}
-	if l.optimizer, err = l.c.Optimizer(l.training.trained); err != nil {
+	if l.optimizer, err = l.c.Place.NewStepper(l.training.trained, l.c.Optimizer, l.c.Options); err != nil {
 		return err
-	}
-	if l.optimizer == nil {
-		return errors.New("optimizer gave nil, it needs to give an optimizer")
 	}
 	if err := l.prepare(l.training); err != nil {
 		return err
@@ -184,7 +184,7 @@ func (l *Loop) build() (err error) {
 	if l.c.CheckpointEvery > 0 && l.c.Checkpoints == nil && l.ranks().Rank() == 0 {
 		return fmt.Errorf("checkpoint every is %d and checkpoints is nil, it needs a folder", l.c.CheckpointEvery)
 	}
-	if err := firstError(l.checkSharers(), l.checkCounts()); err != nil {
+	if err := l.checkCounts(); err != nil {
 		return err
 	}
 	if _, err := l.settings(); err != nil {
@@ -227,7 +227,7 @@ func (l *Loop) graph(b data.Batch, training bool) (*graph, error) {
 	if t := graphs[key]; t != nil {
 		return t, nil
 	}
-	t, err := newGraph(l.c.Model, b, l.c.Device, training)
+	t, err := newGraph(l.c.Model, b, l.c.Place, training)
 	if err != nil {
 		return nil, err
 	}
@@ -253,10 +253,10 @@ func (l *Loop) graph(b data.Batch, training bool) (*graph, error) {
 
 // prepare scales the loss of a graph that trains, and on a device has its gradients travel while others are computed.
 func (l *Loop) prepare(t *graph) error {
-	if sharers := sharersOf(l.c.Data); l.c.Device != nil && !l.optimizer.hasParts && (sharers.Size() == 1 || sharers == l.ranks()) {
+	if sharers := l.c.Place.SequenceRanks(); l.c.Place.Device() != nil && !l.optimizer.hasParts && (sharers.Size() == 1 || sharers == l.ranks()) {
 		l.optimizer.joinEarly(t.trained) // where those who share are a part of all, or weights are shared out, others travel first
 	}
-	if o := l.optimizer; l.c.Device != nil && o.hasParts && o.options.Accumulation == 1 {
+	if o := l.optimizer; l.c.Place.Device() != nil && o.hasParts && o.options.Accumulation == 1 {
 		ops.DeferSums(t.trained, func() bool { return o.ends })
 	}
 	return l.optimizer.ScaleLoss(t.g)
@@ -297,8 +297,8 @@ func (l *Loop) Parameters() gorgonia.Nodes {
 	return l.training.outputs.Parameters
 }
 
-// Optimizer is the optimiser that changes them.
-func (l *Loop) Optimizer() *Optimizer { return l.optimizer }
+// Stepper is what changes them.
+func (l *Loop) Stepper() *Stepper { return l.optimizer }
 
 // Done is how many steps are done.
 func (l *Loop) Done() int { return l.done }
@@ -417,7 +417,7 @@ func (l *Loop) step(ctx context.Context, start time.Time) error {
 		return err
 	}
 	l.queued = next
-	if after := l.done + 1; l.c.Device == nil || l.skipping || l.postponed || after >= l.c.Steps ||
+	if after := l.done + 1; l.c.Place.Device() == nil || l.skipping || l.postponed || after >= l.c.Steps ||
 		l.c.EvalEvery > 0 && after%l.c.EvalEvery == 0 || l.c.CheckpointEvery > 0 && after%l.c.CheckpointEvery == 0 {
 		return l.settle()
 	}
@@ -503,7 +503,7 @@ func (l *Loop) update(t *graph) error {
 		return err
 	}
 	l.torn = true
-	err := l.optimizer.update()
+	err := l.optimizer.update(t.recording)
 	l.torn = err != nil
 	return err
 }

@@ -45,9 +45,7 @@ func BenchmarkLoop(b *testing.B) {
 		loss, err := m.Loss(in["tokens"], in["targets"])
 		return train.Outputs{Loss: loss, Parameters: m.Parameters()}, err
 	}
-	optimizer := func(parameters gorgonia.Nodes) (*train.Optimizer, error) {
-		return train.NewAdamW(parameters, train.AdamWConfig{Options: train.Options{Schedule: train.ConstantRate(1e-3), ClipNorm: 1}})
-	}
+	options := train.Options{Schedule: train.ConstantRate(1e-3), ClipNorm: 1}
 
 	var ctx context.Context
 	var cancel context.CancelFunc
@@ -62,7 +60,7 @@ func BenchmarkLoop(b *testing.B) {
 		return nil
 	}}
 	loop, err := train.NewLoop(train.LoopConfig{
-		Model: model, Optimizer: optimizer, Data: ahead, Steps: 1 << 40,
+		Model: model, Optimizer: train.AdamW{}, Options: options, Data: ahead, Steps: 1 << 40,
 		Hooks: []train.Hook{watch.Progress(io.Discard), watch.OpenJSONLines(filepath.Join(folder, "log.jsonl")),
 			watch.OpenCSV(filepath.Join(folder, "log.csv")), watch.TensorBoard(filepath.Join(folder, "tensorboard")), done},
 	})
@@ -90,7 +88,7 @@ func BenchmarkLoop(b *testing.B) {
 	}
 	machine := gorgonia.NewTapeMachine(g, gorgonia.BindDualValues(parameters...))
 	defer machine.Close()
-	bare, err := optimizer(parameters)
+	bare, err := train.NewStepper(parameters, train.AdamW{}, options)
 	if err != nil {
 		b.Fatal(err)
 	}

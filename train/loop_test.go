@@ -25,12 +25,8 @@ import (
 // remember counts.
 func countingConfig(folder *checkpoint.Folder) train.LoopConfig {
 	return train.LoopConfig{
-		Model: countingModel(tensor.Float32, nn.NewParameters(3), 0.1),
-		Optimizer: func(parameters gorgonia.Nodes) (*train.Optimizer, error) {
-			return train.NewAdamW(parameters, train.AdamWConfig{
-				Options: train.Options{Schedule: train.LinearDecay{From: 1e-2, To: 1e-3, Steps: 20}, ClipNorm: 1, Accumulation: 2},
-			})
-		},
+		Model:     countingModel(tensor.Float32, nn.NewParameters(3), 0.1),
+		Optimizer: train.AdamW{}, Options: train.Options{Schedule: train.LinearDecay{From: 1e-2, To: 1e-3, Steps: 20}, ClipNorm: 1, Accumulation: 2},
 		Data: counting{}, Validation: counting{}, Steps: 20, EvalEvery: 6, EvalBatches: 2,
 		Checkpoints: folder, Settings: map[string]int{"answer": 42},
 	}
@@ -270,11 +266,9 @@ func TestResumeRefusesAnotherModel(t *testing.T) {
 			c.EvalEvery = 0
 		}, "tokens.weight"},
 		"another optimiser": {func(c *train.LoopConfig) {
-			c.Optimizer = func(parameters gorgonia.Nodes) (*train.Optimizer, error) {
-				return train.NewSGD(parameters, train.SGDConfig{Options: train.Options{Schedule: train.ConstantRate(1), Accumulation: 2}})
-			}
+			c.Optimizer, c.Options = train.SGD{}, train.Options{Schedule: train.ConstantRate(1), Accumulation: 2}
 		}, `"AdamW"`},
-		"fewer batches a step": {func(c *train.LoopConfig) { c.Optimizer = countingOptimizer }, "40 batches"},
+		"fewer batches a step": {func(c *train.LoopConfig) { c.Options = countingOptions }, "40 batches"},
 		"fewer steps":          {func(c *train.LoopConfig) { c.Steps = 19 }, "this loop ends at 19"},
 	} {
 		loop := countingLoop(t, folder, c.change)
@@ -420,15 +414,11 @@ func TestLoopRefusesBadConfigs(t *testing.T) {
 				return train.Outputs{Loss: in["tokens"], Parameters: gorgonia.Nodes{in["tokens"]}}, nil
 			}
 		}, "scalar"},
-		"an optimizer that fails": {func(c *train.LoopConfig) {
-			c.Optimizer = func(gorgonia.Nodes) (*train.Optimizer, error) { return nil, errors.New("no such optimizer") }
-		}, "no such optimizer"},
-		"no optimizer made": {func(c *train.LoopConfig) {
-			c.Optimizer = func(gorgonia.Nodes) (*train.Optimizer, error) { return nil, nil }
-		}, "gave nil"},
+		"an optimizer of nonsense": {func(c *train.LoopConfig) { c.Optimizer = train.AdamW{Beta1: 2} }, "beta1 is 2"},
+		"no schedule":              {func(c *train.LoopConfig) { c.Options.Schedule = nil }, "schedule is nil"},
 	} {
 		config := train.LoopConfig{
-			Model: countingModel(tensor.Float32, nn.NewParameters(3), 0), Optimizer: countingOptimizer, Data: counting{}, Steps: 2, EvalEvery: 1,
+			Model: countingModel(tensor.Float32, nn.NewParameters(3), 0), Optimizer: countingOptimizer, Options: countingOptions, Data: counting{}, Steps: 2, EvalEvery: 1,
 		}
 		c.change(&config)
 		loop, err := train.NewLoop(config)

@@ -14,7 +14,7 @@ import (
 // Interval steps in a row without one make it larger. The scale lies beside the parameters, where steps change it, and in
 // checkpoints. Scales that are powers of two change no bit of float32's gradients.
 //
-// A [Loop] does it all; without one, [Optimizer.ScaleLoss] comes before the first run. bfloat16 has float32's range and needs none.
+// A [Loop] does it all; without one, [Stepper.ScaleLoss] comes before the first run. bfloat16 has float32's range and needs none.
 type LossScaling struct {
 	Initial  float64 // the first scale; 0 means 65536
 	Growth   float64 // makes it larger; 0 means 2
@@ -53,11 +53,11 @@ func (s *LossScaling) validate() error {
 
 // ScaleLoss makes runs of a graph over the optimiser's parameters compute the gradients that its steps expect, those of the loss times
 // the scale of [Options.LossScaling]. Without that it does nothing.
-func (o *Optimizer) ScaleLoss(g *gorgonia.ExprGraph) error {
+func (o *Stepper) ScaleLoss(g *gorgonia.ExprGraph) error {
 	if o.options.LossScaling == nil {
 		return nil
 	}
-	if err := o.place(); err != nil {
+	if err := o.ready(); err != nil {
 		return o.errorf("%w", err)
 	}
 	if err := ops.ScaleLoss(g, o.control.Slice(0, kernels.ControlLossScale, kernels.ControlLossScale+1)); err != nil {
@@ -67,7 +67,7 @@ func (o *Optimizer) ScaleLoss(g *gorgonia.ExprGraph) error {
 }
 
 // readLossScale waits for the scale as steps have left it.
-func (o *Optimizer) readLossScale() error {
+func (o *Stepper) readLossScale() error {
 	numbers := make([]float64, 2)
 	for i, at := range []int{kernels.ControlLossScale, kernels.ControlGoodSteps} {
 		number, err := o.number(at)

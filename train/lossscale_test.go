@@ -28,11 +28,7 @@ func scalingLoop(t *testing.T, compute tensor.Dtype, scaling *train.LossScaling,
 			loss, err := m.Loss(in["tokens"], in["targets"])
 			return train.Outputs{Loss: loss, Parameters: m.Parameters()}, err
 		}
-		c.Optimizer = func(parameters gorgonia.Nodes) (*train.Optimizer, error) {
-			return train.NewAdamW(parameters, train.AdamWConfig{
-				Options: train.Options{Schedule: train.ConstantRate(1e-2), ClipNorm: 1, Accumulation: 2, LossScaling: scaling},
-			})
-		}
+		c.Optimizer, c.Options = train.AdamW{}, train.Options{Schedule: train.ConstantRate(1e-2), ClipNorm: 1, Accumulation: 2, LossScaling: scaling}
 		if change != nil {
 			change(c)
 		}
@@ -47,7 +43,7 @@ func TestLossScalingKeepsBits(t *testing.T) {
 	if !slices.Equal(bits(plain), bits(scaled)) {
 		t.Error("the weights differ from those without a loss scale")
 	}
-	s, err := scaled.Optimizer().State()
+	s, err := scaled.Stepper().State()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +69,7 @@ func TestLossScalingInFloat16(t *testing.T) {
 			}}}
 		})
 		runLoop(t, loop, context.Background())
-		s, err := loop.Optimizer().State()
+		s, err := loop.Stepper().State()
 		if err != nil {
 			t.Fatal(err)
 		}

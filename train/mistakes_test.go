@@ -34,7 +34,7 @@ func TestMistakes(t *testing.T) {
 	optimizer := func(change func(*train.Options)) error {
 		o := train.Options{Schedule: train.ConstantRate(1)}
 		change(&o)
-		return of(train.NewAdamW(linear.Parameters(), train.AdamWConfig{Options: o}))
+		return of(train.NewStepper(linear.Parameters(), train.AdamW{}, o))
 	}
 	loop := func(change func(*train.LoopConfig)) error {
 		c := countingConfig(nil)
@@ -79,7 +79,7 @@ func TestMistakes(t *testing.T) {
 		{optimizer(func(o *train.Options) { o.Schedule = nil }), "schedule", "nil"},
 		{optimizer(func(o *train.Options) { o.ClipNorm = -1 }), "clip norm", "is -1"},
 		{optimizer(func(o *train.Options) { o.Accumulation = -1 }), "accumulation", "is -1"},
-		{of(nn.Must(train.NewAdamW(linear.Parameters(), train.AdamWConfig{Options: train.Options{Schedule: train.ConstantRate(1)}})).Step()), "l.weight", "no gradient"},
+		{of(nn.Must(train.NewStepper(linear.Parameters(), train.AdamW{}, train.Options{Schedule: train.ConstantRate(1)})).Step()), "l.weight", "no gradient"},
 		{loop(func(c *train.LoopConfig) { c.Data = nil }), "data", "nil"},
 		{loop(func(c *train.LoopConfig) { c.Steps = 0 }), "steps", "is 0"},
 		{loop(func(c *train.LoopConfig) { c.CheckpointEvery, c.Checkpoints = 3, nil }), "checkpoints", "nil"},

@@ -1,478 +1,148 @@
 package train
 
 import (
-	"cmp"
 	"errors"
-	"fmt"
-	"math"
-	"slices"
-	"weak"
 
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/ops"
-	"github.com/stheno-ml/stheno/train/distributed"
-	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
 )
 
-// Optimizer changes parameters by their gradients, where they live: what it does to parameters on a device happens there, and
-// the host waits for nothing but a report. It belongs to one goroutine at a time, and while it steps, no machine may run over
-// the same parameters.
-type Optimizer struct {
-	name    string
-	rule    rule
-	options Options
-	backend kernels.Backend // of the place where the parameters live, once that was asked for
-
-	// The lists have an element for each parameter, group by group.
-	parameters         []parameter
-	weights, gradients []kernels.Tensor
-	state              [][]kernels.Tensor // a list for each of the rule's slots
-	sums               []kernels.Tensor   // of the gradients of several runs, on a device: see Accumulate
-	groups             []group
-
-	squares kernels.Tensor // the sum of the squares of each gradient
-	control kernels.Tensor // see kernels.ControlSteps
-	current bool           // control holds the counts below
-	rates   []float64      // what goes into the part of control that window is
-	window  kernels.Tensor
-
-	hasParts bool // of parameters that are shared out
-
-	ends   bool   // the run that is under way ends a step
-	joined []bool // by parameter, whether its gradient of the step travels to the other ranks already
-	asked  []int  // those, in that order
-
-	runs int           // that were accumulated since the last step
-	used usedGradients // of a device
-
-	scaling kernels.LossScaling
-	scale   lossScale // that control begins with
-
-	step, skipped, skippedInARow int // as far as reports were read
-	pending                      []*PendingReport
+// Optimizer says what a step does to a parameter. [AdamW], [SGD] and [Lion] are optimisers, and so is any other type with
+// these methods. Learning rates, clipping, accumulation, groups, loss scaling and ranks ([Options], [Place]) are the same for
+// all of them, and so are checkpoints and reports.
+//
+// An Optimizer remembers nothing itself: what lasts from step to step is its state, tensors that lie beside the parameters.
+type Optimizer interface {
+	// Name tells optimisers apart: one does not go on from another's checkpoint.
+	Name() string
+	// State names the tensors that are kept for each parameter, such as "m" for a momentum. They are zeros at the beginning,
+	// and in checkpoints are called by that name, a dot, and the parameter's name.
+	State() []string
+	// Validate returns what is wrong with the optimiser for parameters of a type, float32 or float64, or nil.
+	Validate(dtype kernels.DType) error
+	// Update changes parameters and their state where they lie. With [Update.EachOnHost] it is a loop over numbers.
+	Update(u Update) error
 }
 
-// Options are what all optimisers have in common.
-type Options struct {
-	// Schedule gives the learning rate of each step; it is needed. The simplest is [ConstantRate].
-	Schedule Schedule
-	// Groups are treated differently from the rest. A parameter belongs to the first that matches it.
-	Groups []Group
-	// ClipNorm limits the norm of all gradients together: where it is larger, they are scaled down. 0 means no limit.
-	ClipNorm float64
-	// Accumulation is the number of runs of the machine whose gradients a step averages; 0 means 1.
-	Accumulation int
-	// LossScaling multiplies the loss of training in float16, see [LossScaling]; nil means not.
-	LossScaling *LossScaling
-	// Ranks are the processes that train together, each on batches of its own; nil means this one alone. A step then averages the
-	// gradients of all, and changes the parameters of all alike.
-	Ranks *distributed.Group
-	// ShardState leaves each rank with its part of what the optimiser remembers (ZeRO's first stage), such as 8 bytes a parameter
-	// of AdamW's divided by the number of ranks. Weights and losses are the same; float32's to the last bit. It is so by itself where
-	// parameters are shared out ([github.com/stheno-ml/stheno/nn.Parameters.ShareOut]). Any number of
-	// ranks reads a checkpoint. A run that ends since a rank is gone leaves none of its last step, as nobody else has that rank's part of
-	// the state: what was learnt since the newest checkpoint is lost, and LoopConfig.CheckpointEvery says how much that can be.
-	ShardState bool
-	// MaxSkips is how many steps in a row may be skipped before Step returns an error; 0 means 10.
-	MaxSkips int
+// Update is one step of some parameters, whose settings are the same. The lists have an element for each. Where ranks share
+// the state, the tensors are the shards of this rank, flat and some of them empty.
+//
+// What the embedded fields say counts as they do for kernels beside a control vector: LearningRate and GradientScale are
+// factors of the control's, and a step that is to be skipped changes nothing. WeightDecay is a factor of the optimiser's own,
+// 0 where a group has none and otherwise 1.
+type Update struct {
+	kernels.Update
+	Backend            kernels.Backend // the device of the tensors
+	Names              []string
+	Weights, Gradients []kernels.Tensor
+	State              [][]kernels.Tensor // a list for each name of the optimiser's State
+
+	recorded bool // the step's work is being recorded
 }
 
-// rule is what tells optimisers apart.
-type rule interface {
-	// validate checks the rule's options for parameters of a dtype.
-	validate(dtype kernels.DType) error
-	// slots names the tensors that a parameter needs beside itself and its gradient.
-	slots() []string
-	// update changes parameters.
-	update(b kernels.Backend, u kernels.Update, w, g []kernels.Tensor, state [][]kernels.Tensor) error
-	// decay is the weight decay of parameters in no group that is without.
-	decay() float64
+// withDecay is what a kernel needs to know, with the optimiser's weight decay.
+func (u Update) withDecay(decay float64) kernels.Update {
+	u.WeightDecay *= decay
+	return u.Update
 }
 
-// group is the parts of the lists that belong to a group.
-type group struct {
-	span
-	weights, gradients []kernels.Tensor
-	state              [][]kernels.Tensor
+// Parameter is one parameter in a step, on the host. Its tensors are float32 or float64, as the parameter is.
+type Parameter struct {
+	Name     string
+	Weights  *tensor.Dense
+	Gradient *tensor.Dense   // the mean over the step's batches, clipped
+	State    []*tensor.Dense // in the order of the optimiser's State
+
+	LearningRate float64
+	WeightDecay  float64 // 0 where a group has none, otherwise 1: a factor of the optimiser's own
+	Step         int     // from 1; skipped steps do not count
 }
 
-// parameter is a node and what was found out about it.
-type parameter struct {
-	node  *gorgonia.Node
-	shape []int // of what this rank has
-	whole []int // of all
-}
-
-// isPart reports whether other ranks have the rest of a parameter.
-func (p parameter) isPart() bool { return !slices.Equal(p.shape, p.whole) }
-
-const defaultMaxSkips = 10
-
-func newOptimizer(name string, nodes gorgonia.Nodes, r rule, options Options) (*Optimizer, error) {
-	o := &Optimizer{name: name, rule: r, options: options}
-	if o.options.Accumulation == 0 {
-		o.options.Accumulation = 1
-	}
-	if o.options.MaxSkips == 0 {
-		o.options.MaxSkips = defaultMaxSkips
-	}
-	o.scaling, o.scale = o.options.LossScaling.begin()
-	if err := o.options.validate(); err != nil {
-		return nil, o.errorf("%w", err)
-	}
-	if err := checkNodes(nodes); err != nil {
-		return nil, o.errorf("%w", err)
-	}
-	if err := r.validate(dtypeOf(nodes[0])); err != nil {
-		return nil, o.errorf("%w", err)
-	}
-	ordered, spans := grouped(nodes, options.Groups)
-	o.joined = make([]bool, len(nodes))
-	o.weights, o.gradients = make([]kernels.Tensor, len(nodes)), make([]kernels.Tensor, len(nodes))
-	o.state = make([][]kernels.Tensor, len(r.slots()))
-	for slot := range o.state {
-		o.state[slot] = make([]kernels.Tensor, len(nodes))
-	}
-	for _, n := range ordered {
-		whole, ranks := ops.WholeOf(n)
-		if err := checkHolders(n, ranks, o.options.Ranks); err != nil {
-			return nil, o.errorf("%w", err)
-		}
-		o.parameters = append(o.parameters, parameter{n, slices.Clone([]int(n.Shape())), slices.Clone([]int(whole.Shape()))})
-		o.hasParts = o.hasParts || ranks != nil
-	}
-	for _, s := range spans {
-		g := group{span: s, weights: o.weights[s.from:s.to], gradients: o.gradients[s.from:s.to]}
-		for _, list := range o.state {
-			g.state = append(g.state, list[s.from:s.to])
-		}
-		o.groups = append(o.groups, g)
-	}
-	return o, nil
-}
-
-func (o Options) validate() error {
-	if o.Schedule == nil {
-		return errors.New("schedule is nil, it needs to be one, such as ConstantRate(1e-3)")
-	}
-	if err := o.Schedule.Validate(); err != nil {
-		return fmt.Errorf("schedule: %w", err)
-	}
+// EachOnHost calls a function for each parameter, which changes weights and state in place. Parameters of a device are
+// copied to the host and back in each step, and the steps of a Loop are then not recorded: that is slow.
+func (u Update) EachOnHost(do func(p Parameter) error) error {
 	switch {
-	case !(o.ClipNorm >= 0) || math.IsInf(o.ClipNorm, 0):
-		return fmt.Errorf("clip norm is %v, it needs to be finite and positive, or 0 for no limit", o.ClipNorm)
-	case o.Accumulation < 1:
-		return fmt.Errorf("accumulation is %d, it needs to be positive, or 0 for 1", o.Accumulation)
-	case o.MaxSkips < 1:
-		return fmt.Errorf("max skips is %d, it needs to be positive, or 0 for %d", o.MaxSkips, defaultMaxSkips)
+	case u.recorded:
+		return errHostWork
+	case !u.Control.IsSet():
+		return errors.New("the update has no control vector, it needs to come from a Stepper")
 	}
-	if err := o.LossScaling.validate(); err != nil {
-		return fmt.Errorf("loss scaling: %w", err)
-	}
-	return validateGroups(o.Groups)
-}
-
-// checkNodes makes sure that there are parameters, all of one dtype, with names of their own.
-func checkNodes(nodes gorgonia.Nodes) error {
-	if len(nodes) == 0 {
-		return errors.New("there are no parameters, it needs at least one")
-	}
-	names := map[string]bool{}
-	for i, n := range nodes {
-		if n == nil {
-			return fmt.Errorf("parameter %d is nil, it needs to be a node", i)
-		}
-		if n.Type() == nil {
-			return fmt.Errorf("parameter %d is a zero node, it needs to be one of a graph", i)
-		}
-		if n.IsScalar() {
-			return fmt.Errorf("%s is a scalar, it needs to be a tensor, of shape (1) for a single number", n.Name())
-		}
-		if d := n.Dtype(); d != tensor.Float32 && d != tensor.Float64 || d != nodes[0].Dtype() {
-			return fmt.Errorf("%s is %v, all parameters need to be float32 or all float64", n.Name(), d)
-		}
-		if names[n.Name()] {
-			return fmt.Errorf("%s is the name of two parameters, each needs one of its own", n.Name())
-		}
-		names[n.Name()] = true
-	}
-	return nil
-}
-
-// dtypeOf is the type of a parameter.
-func dtypeOf(n *gorgonia.Node) kernels.DType {
-	if n.Dtype() == tensor.Float64 {
-		return kernels.F64
-	}
-	return kernels.F32
-}
-
-// Step changes the parameters by their gradients, and then sets the gradients to zero. It waits until that is done, and
-// allocates nothing that grows with the model.
-func (o *Optimizer) Step() (Report, error) {
-	p, err := o.Queue()
+	control, err := ops.Download(ops.ValueOf(u.Control))
 	if err != nil {
-		r := Report{Step: o.step}
-		if o.options.Schedule != nil { // an optimiser that no one has made has none
-			r.LearningRate = o.options.Schedule.LearningRate(o.step)
+		return err
+	}
+	decided := control.Float64s()
+	if decided[kernels.ControlVerdict] == kernels.StepMade {
+		p := Parameter{
+			LearningRate: u.LearningRate * decided[kernels.ControlRate], WeightDecay: u.WeightDecay,
+			Step: int(decided[kernels.ControlSteps]),
 		}
-		return r, err
-	}
-	return p.Report()
-}
-
-// Queue is Step without waiting for what becomes of it, which a report tells later. The device itself decides whether the step
-// is skipped, so further runs and steps may be queued meanwhile. With four steps that have no report yet, Queue waits for the
-// oldest one's; where that is an error, it is Queue's too, and nothing is queued.
-func (o *Optimizer) Queue() (*PendingReport, error) {
-	for _, part := range []func() error{o.prepare, o.update} {
-		if err := part(); err != nil {
-			return nil, err
-		}
-	}
-	return o.ask()
-}
-
-// prepare hands the learning rates to the device that the coming step may need: whether the pending ones are skipped, and so
-// which number the step has, is not known here.
-func (o *Optimizer) prepare() error {
-	if len(o.pending) == kernels.RateWindow {
-		if err := o.settle(1); err != nil {
-			return err
-		}
-	}
-	if err := o.place(); err != nil {
-		return o.errorf("%w", err)
-	}
-	o.rates[0] = float64(o.step)
-	for i := range kernels.RateWindow {
-		o.rates[1+i] = math.NaN()
-		if i <= len(o.pending) {
-			if rate := o.options.Schedule.LearningRate(o.step + i); rate >= 0 {
-				o.rates[1+i] = rate
+		for i := range u.Weights {
+			if u.Weights[i].Elements() == 0 {
+				continue
+			}
+			if err := u.onHost(p, i, decided[kernels.ControlScale]*u.EffectiveScale(), do); err != nil {
+				return err
 			}
 		}
 	}
-	if err := o.backend.Copy(o.window, kernels.Of(o.rates, len(o.rates))); err != nil {
-		return o.errorf("%w", err)
+	if !u.ClearGradients {
+		return nil
 	}
-	return nil
+	return u.Backend.Zero(u.Gradients)
 }
 
-// update queues the step. All that differs from one step to the next lies in the device's memory, so that it can be recorded.
-func (o *Optimizer) update() error {
-	if err := o.change(); err != nil {
-		return o.errorf("%w", err)
-	}
-	return nil
-}
+var errHostWork = errors.New("the optimizer computes on the host")
 
-func (o *Optimizer) change() error {
-	if err := o.locate(); err != nil {
-		return err
+// onHost calls a function with parameter i.
+func (u Update) onHost(p Parameter, i int, scale float64, do func(Parameter) error) error {
+	tensors := []kernels.Tensor{u.Gradients[i], u.Weights[i]}
+	for _, list := range u.State {
+		tensors = append(tensors, list[i])
 	}
-	if err := o.checkRun(); err != nil {
-		return err
-	}
-	if err := o.average(); err != nil {
-		return err
-	}
-	if err := o.joinGradients(); err != nil {
-		return err
-	}
-	plan := kernels.StepPlan{ClipNorm: o.options.ClipNorm, Accumulation: o.batchesOfStep(), LossScaling: o.scaling}
-	if err := o.backend.PlanStep(plan, o.squares, o.control); err != nil {
-		return err
-	}
-	for _, g := range o.groups {
-		u := kernels.Update{LearningRate: g.rateScale, WeightDecay: o.rule.decay(), ClearGradients: o.keepsGradients(), Control: o.control}
-		if g.noDecay {
-			u.WeightDecay = 0
-		}
-		update := o.updateWhole
-		if o.isSharded() {
-			update = o.updateParts
-		}
-		if err := update(u, g); err != nil {
+	values, copies := make([]*tensor.Dense, len(tensors)), make([]*tensor.Dense, len(tensors))
+	for k, t := range tensors {
+		var err error
+		values[k] = ops.ValueOf(t)
+		if copies[k], err = ops.Download(values[k]); err != nil {
 			return err
 		}
 	}
-	if o.isSharded() {
-		if err := o.finishParts(); err != nil {
+	switch gradient := copies[0].Data().(type) {
+	case []float32:
+		multiply(gradient, float32(scale))
+	case []float64:
+		multiply(gradient, scale)
+	}
+	p.Name, p.Gradient, p.Weights, p.State = u.Names[i], copies[0], copies[1], copies[2:]
+	if err := do(p); err != nil {
+		return err
+	}
+	for k := 1; k < len(values); k++ {
+		if values[k] == copies[k] {
+			continue
+		}
+		if err := ops.Assign(values[k], copies[k]); err != nil {
 			return err
 		}
 	}
-	o.runs = 0
-	o.markUnrun()
 	return nil
 }
 
-// updateWhole is the rule's update of a group.
-func (o *Optimizer) updateWhole(u kernels.Update, g group) error {
-	return o.rule.update(o.backend, u, g.weights, g.gradients, g.state)
-}
-
-// ZeroGradients sets the gradients to zero, as each step does: for runs whose gradients no step is to use.
-func (o *Optimizer) ZeroGradients() error {
-	if err := o.place(); err != nil {
-		return o.errorf("%w", err)
-	}
-	list := o.sums
-	if o.isHost() {
-		if err := o.locate(); err != nil {
-			return o.errorf("%w", err)
-		}
-		list = o.gradients
-	}
-	if err := o.backend.Zero(list); err != nil {
-		return o.errorf("%w", err)
-	}
-	o.runs = 0
-	o.markUnrun()
-	return nil
-}
-
-// A gradient of the host that no run has added to since it was cleared starts with a zero whose sign is negative: no sum that
-// begins with another zero has that sign. One run leaves it in a parameter at most by chance, and not in all of them. On a device,
-// where each run writes gradients of its own, the graph counts.
-
-// markUnrun marks the gradients as cleared, or on a device as used.
-func (o *Optimizer) markUnrun() {
-	if !o.isHost() {
-		o.used.mark(o.parameters[0].node.Graph())
+func multiply[T float32 | float64](list []T, factor T) {
+	if factor == 1 {
 		return
 	}
-	for _, g := range o.gradients {
-		if g.DType == kernels.F64 {
-			*(*float64)(g.Data) = math.Copysign(0, -1)
-		} else {
-			*(*float32)(g.Data) = float32(math.Copysign(0, -1))
-		}
+	for i := range list {
+		list[i] *= factor
 	}
 }
 
-// checkRun returns an error if no run has added to any gradient since they were cleared, or computed those of a device since they
-// were used.
-func (o *Optimizer) checkRun() error {
-	unrun := false
-	if o.isHost() {
-		unrun = !slices.ContainsFunc(o.gradients, isAddedTo)
-	} else {
-		unrun = !o.used.isNewer(o.parameters[0].node.Graph())
+// or is x, or what 0 stands for.
+func or(x, otherwise float64) float64 {
+	if x == 0 {
+		return otherwise
 	}
-	if unrun {
-		return errors.New("no gradient was computed since the last step: a machine needs to run the graph of these parameters, after a Reset, before each step")
-	}
-	return nil
-}
-
-// isAddedTo reports whether a gradient of the host is not as markUnrun left it.
-func isAddedTo(g kernels.Tensor) bool {
-	first := kernels.HostElement(g, 0)
-	return first != 0 || !math.Signbit(first)
-}
-
-// usedGradients is how many gradients a graph had computed when they were used last.
-type usedGradients map[weak.Pointer[gorgonia.ExprGraph]]uint64
-
-func (u *usedGradients) mark(g *gorgonia.ExprGraph) {
-	if *u == nil {
-		*u = usedGradients{}
-	}
-	(*u)[weak.Make(g)] = ops.GradientCount(g)
-}
-
-// isNewer reports whether a graph has computed gradients since.
-func (u usedGradients) isNewer(g *gorgonia.ExprGraph) bool {
-	return ops.GradientCount(g) != u[weak.Make(g)]
-}
-
-// Use makes the optimiser take gradients from the nodes of another graph over the same values, which has run: one optimiser
-// serves as many graphs as there are shapes of batches. What runs of the graph before have left for the coming step
-// ([Optimizer.Accumulate]) counts on.
-func (o *Optimizer) Use(parameters gorgonia.Nodes) error {
-	if len(parameters) != len(o.parameters) {
-		return o.errorf("there are %d parameters to use in place of %d, they need to be the same", len(parameters), len(o.parameters))
-	}
-	byName := map[string]*gorgonia.Node{}
-	for _, n := range parameters {
-		byName[n.Name()] = n
-	}
-	same := true
-	for _, p := range o.parameters {
-		n := byName[p.node.Name()]
-		if n == nil || n.Value() != p.node.Value() {
-			return o.errorf("%s is not among the parameters to use, or has another value there: all graphs need the same values", p.node.Name())
-		}
-		same = same && n == p.node
-	}
-	if same {
-		return nil
-	}
-	if err := o.leave(byName); err != nil {
-		return o.errorf("%w", err)
-	}
-	return nil
-}
-
-// leave goes over to other nodes, and takes along the gradients that runs have added up on the host.
-func (o *Optimizer) leave(to map[string]*gorgonia.Node) error {
-	if err := o.place(); err != nil {
-		return err
-	}
-	moves := o.isHost() && o.runs > 0
-	var left []kernels.Tensor
-	if moves {
-		if err := o.locate(); err != nil {
-			return err
-		}
-		left = slices.Clone(o.gradients)
-	}
-	for i := range o.parameters {
-		o.parameters[i].node = to[o.parameters[i].node.Name()]
-	}
-	if !moves {
-		return nil
-	}
-	if err := o.locate(); err != nil {
-		return err
-	}
-	if err := o.backend.SGD(sumInto, o.gradients, left, nil); err != nil {
-		return err
-	}
-	return o.backend.Zero(left)
-}
-
-// locate finds where values and gradients lie, which a machine may change from run to run.
-func (o *Optimizer) locate() error {
-	dtype := o.parameters[0].node.Dtype()
-	for i, p := range o.parameters {
-		gradient, err := p.node.Grad()
-		if err != nil || gradient == nil || o.isHost() && !bound(p.node, gradient) {
-			return fmt.Errorf("%s has no gradient bound to it, it needs a run of a machine made with gorgonia.BindDualValues", p.node.Name())
-		}
-		if o.weights[i], err = o.viewHere(p.node.Value(), dtype, p.shape); err != nil {
-			return fmt.Errorf("the value of %s %w", p.node.Name(), err)
-		}
-		if o.gradients[i], err = o.viewHere(gradient, dtype, p.shape); err != nil {
-			return fmt.Errorf("the gradient of %s %w", p.node.Name(), err)
-		}
-	}
-	return nil
-}
-
-// bound tells a gradient that is the parameter's own from a value of the graph, which runs do not add to.
-func bound(n *gorgonia.Node, gradient gorgonia.Value) bool {
-	if n.Deriv() == nil {
-		return true
-	}
-	own, _ := gradient.(*tensor.Dense)
-	graphs, _ := n.Deriv().Value().(*tensor.Dense)
-	return own == nil || own != graphs
-}
-
-// errorf is an error of the optimiser.
-func (o *Optimizer) errorf(format string, args ...any) error {
-	return fmt.Errorf(cmp.Or(o.name, "Optimizer")+": "+format, args...)
+	return x
 }

@@ -16,7 +16,7 @@ import (
 	"gorgonia.org/gorgonia"
 )
 
-// This file is checkpoints of which each rank writes its part (LoopConfig.CheckpointParts): rank 0 makes the folder and tells the
+// This file is checkpoints of which each rank writes its part (PlaceConfig.SharedFiles): rank 0 makes the folder and tells the
 // others where it is, each writes some of the weights and a piece of each tensor of the optimiser's state, and rank 0
 // collects the checksums and gives the folder its name.
 
@@ -98,14 +98,14 @@ func (l *Loop) ownWeights() gorgonia.Nodes {
 }
 
 // pieces are this rank's parts of the state's tensors, which it has alone or of which it has all.
-func (o *Optimizer) pieces() (list []checkpoint.Piece, err error) {
+func (o *Stepper) pieces() (list []checkpoint.Piece, err error) {
 	if err := o.settle(len(o.pending)); err != nil {
 		return nil, err
 	}
-	if err := o.place(); err != nil {
+	if err := o.ready(); err != nil {
 		return nil, o.errorf("%w", err)
 	}
-	ranks := o.options.Ranks
+	ranks := o.ranks()
 	err = o.eachState(func(name string, p parameter, view kernels.Tensor) error {
 		own := view
 		if !o.isSharded() {

@@ -14,7 +14,7 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// This file is checkpoints that the ranks read together (LoopConfig.CheckpointParts), whoever wrote them: rank 0 says which, each reads
+// This file is checkpoints that the ranks read together (PlaceConfig.SharedFiles), whoever wrote them: rank 0 says which, each reads
 // some of its files and tells the others what is in them, and then sends each of them what it needs of that. All need the weights, and of
 // those and of the optimiser's state that are shared out, each its part.
 
@@ -31,7 +31,7 @@ func (l *Loop) readsTogether() (bool, error) {
 		return false, nil
 	}
 	wanted := []int64{0}
-	if l.c.CheckpointParts {
+	if l.c.Place.sharedFiles {
 		wanted[0] = 1
 	}
 	err := l.ranks().Broadcast(0, kernels.Of(wanted, 1))

@@ -1,115 +1,312 @@
 package train
 
 import (
+	"context"
 	"errors"
+	"flag"
 	"fmt"
-	"slices"
-	"unsafe"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
 
-	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/ops"
-	"gorgonia.org/gorgonia"
-	"gorgonia.org/tensor"
+	"github.com/stheno-ml/stheno/train/distributed"
 )
 
-// This file is what an optimiser knows of the place where its parameters live.
+// Place is where a training runs: a device, and the ranks that train together, each a process with a device of its own. It is
+// opened once, and given to the parameters and to the Loop. A program that does so runs on a CPU, a GPU, several, or a
+// cluster. A nil Place is this process alone, on the host.
+//
+//	err := train.PlaceConfig{}.Run(ctx, func(ctx context.Context, place *train.Place) error {
+//		parameters, err := place.NewParameters(seed)
+//		...
+//		loop, err := train.NewLoop(train.LoopConfig{Place: place, ...})
+//	})
+type Place struct {
+	device        *ops.Device // nil for the host
+	says          string      // what the device is
+	ranks         *distributed.Group
+	sequenceRanks *distributed.Group // those that share each sequence with this one
+	shard         Shard
+	sharedFiles   bool
+}
 
-// place finds that place, and makes the state and the control vector there.
-func (o *Optimizer) place() error {
-	if len(o.parameters) == 0 {
-		return errors.New("there are no parameters, an optimiser needs to be made by NewAdamW, NewLion or NewSGD")
+// Shard says what each of several ranks holds only its own shard of.
+type Shard string
+
+const (
+	ShardNothing Shard = ""
+	// ShardState shards what the optimiser remembers (ZeRO's first stage), such as AdamW's 8 bytes a parameter. As many
+	// bytes travel as without. Losses and weights are the same, float32's to the last bit.
+	ShardState Shard = "state"
+	// ShardWeights shards weights and gradients too, for a model that no device holds. A weight is gathered just before a
+	// layer needs it, so communication grows by half. Two uses of one weight, such as a tied head, each add up their
+	// gradients over the ranks: sums then have another order. All ranks evaluate together, and hooks, which are rank 0's
+	// alone, cannot run the model.
+	ShardWeights Shard = "weights"
+)
+
+// PlaceConfig describes a [Place]. Its zero value is a GPU where there is one, with the ranks that a launcher has started:
+// torchrun, Slurm, Kubernetes' PyTorchJob or Open MPI.
+type PlaceConfig struct {
+	// Device is where this process computes: "cpu", "cuda", "cuda:1" and so on. "auto" or nothing means a GPU where there is
+	// one; of several ranks each takes its own.
+	Device string
+	// GPUs has [PlaceConfig.Run] start the program anew on so many GPUs of this machine. 0 means no start.
+	GPUs int
+	// Shard is what ranks hold only their shards of. After a rank is gone there is then no checkpoint of the last step:
+	// the steps since the newest one are lost.
+	Shard Shard
+	// SequenceRanks is how many ranks share each sequence, for those that are longer than one device holds; 0 means 1. These
+	// ranks follow each other and take the same batches, of which each has its rows. The second axis of an array is the
+	// sequence, and its length a multiple of twice this. What they compute is what one process computes, up to the order of
+	// sums, as long as each has as many targets that count.
+	SequenceRanks int
+	// SharedFiles says that all ranks see rank 0's files under the same path. They then write a checkpoint together and read
+	// it together, each its own files. Otherwise rank 0 writes and reads all. What rank 0 says counts for all.
+	SharedFiles bool
+	// Timeout is how long to wait for a rank that has not come or says nothing; 0 means 10 minutes. A rank that writes a
+	// checkpoint or a text keeps the others waiting.
+	Timeout time.Duration
+	// Group is the ranks, if the program has joined them itself; nil means those of the environment.
+	Group *distributed.Group
+
+	flags bool // settings are called by their flags in errors
+}
+
+const defaultRankTimeout = 10 * time.Minute
+
+// Flags registers -device, -gpus, -shard and -share, the number of ranks that share each sequence.
+func (c *PlaceConfig) Flags(flags *flag.FlagSet) {
+	c.flags = true
+	flags.StringVar(&c.Device, "device", "auto",
+		"where to compute: cpu, cuda, cuda:1 and so on, or auto: a GPU where there is one")
+	flags.Var((*count)(&c.GPUs), "gpus", "train on `N` GPUs of this machine, a process each; -batch and -accumulation are "+
+		"those of each, so a step takes N times as many (fewer with -share)")
+	flags.StringVar((*string)(&c.Shard), "shard", "", "`what` each of several GPUs holds its part of alone: state, the "+
+		"optimiser's, or weights too, with their gradients, for a model that one GPU cannot hold; each then writes and "+
+		"reads its part of checkpoints")
+	c.SequenceRanks = 1
+	flags.Var((*count)(&c.SequenceRanks), "share", "every `N` of several GPUs share a batch and each holds a part of its "+
+		"sequences, for a -context that one GPU cannot hold; it needs to be a multiple of 2·N")
+}
+
+// count is a flag that needs to be positive.
+type count int
+
+func (c *count) String() string {
+	if c == nil || *c == 0 {
+		return ""
 	}
-	first := o.parameters[0].node
-	if first.Value() == nil {
-		return fmt.Errorf("%s has no value, it needs one", first.Name())
+	return strconv.Itoa(int(*c))
+}
+
+func (c *count) Set(text string) error {
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		return errors.New("it needs to be a number and at least 1")
 	}
-	at, err := ops.PlaceOf(first.Value())
+	*c = count(n)
+	return nil
+}
+
+var deviceName = regexp.MustCompile(`^(|auto|cpu|cuda(:[0-9]{1,3})?)$`)
+
+// Validate returns what is wrong with a config, or nil.
+func (c PlaceConfig) Validate() error {
+	switch {
+	case !deviceName.MatchString(c.Device):
+		return fmt.Errorf("%s is %q, it needs to be auto, cpu, cuda or cuda:N", c.named("device"), c.Device)
+	case c.GPUs < 0:
+		return fmt.Errorf("%s is %d, it needs to be at least 1", c.named("gpus"), c.GPUs)
+	case c.GPUs > 0 && !c.isAuto():
+		return fmt.Errorf("%s is given with %s, which takes the first GPUs of this machine", c.named("device"), c.named("gpus"))
+	case c.Shard != ShardNothing && c.Shard != ShardState && c.Shard != ShardWeights:
+		return fmt.Errorf("%s is %q, it needs to be %s or %s", c.named("shard"), c.Shard, ShardState, ShardWeights)
+	case c.SequenceRanks < 0:
+		return fmt.Errorf("%s is %d, it needs to be at least 1", c.named("share"), c.SequenceRanks)
+	case c.GPUs%max(1, c.SequenceRanks) != 0:
+		return fmt.Errorf("%s is %d, it needs to divide %s %d", c.named("share"), c.SequenceRanks, c.named("gpus"), c.GPUs)
+	}
+	return nil
+}
+
+// isAuto reports whether the host is good enough where there is no GPU.
+func (c PlaceConfig) isAuto() bool { return c.Device == "" || c.Device == "auto" }
+
+// named is a setting in an error.
+func (c PlaceConfig) named(flag string) string {
+	if c.flags {
+		return "-" + flag
+	}
+	return map[string]string{"device": "Device", "gpus": "GPUs", "shard": "Shard", "share": "SequenceRanks"}[flag]
+}
+
+// Run calls a function with the place, and closes that afterwards. An error of the function ends the other ranks too. With
+// GPUs, the process that no launcher has started starts the program once for each of them and waits.
+func (c PlaceConfig) Run(ctx context.Context, do func(ctx context.Context, p *Place) error) error {
+	if c.GPUs > 0 && os.Getenv("RANK") == "" {
+		return c.launch(ctx)
+	}
+	p, err := OpenPlace(ctx, c)
 	if err != nil {
-		return fmt.Errorf("the value of %s %w", first.Name(), err)
+		return err
 	}
-	if o.backend == nil {
-		o.backend = at
+	if err := do(ctx, p); err != nil {
+		p.ranks.Abort(err)
+		return errors.Join(err, p.Close())
 	}
-	if at.Name() != o.backend.Name() {
-		return fmt.Errorf("%s is on %s, the optimiser began on %s", first.Name(), at.Name(), o.backend.Name())
+	return p.Close()
+}
+
+func (c PlaceConfig) launch(ctx context.Context) error {
+	if err := c.Validate(); err != nil {
+		return err
 	}
-	if !o.control.IsSet() {
-		if err := o.begin(); err != nil {
-			return err
+	if ops.Devices() < c.GPUs {
+		_, err := ops.OpenDevice(c.GPUs - 1)
+		return fmt.Errorf("%s is %d: %w", c.named("gpus"), c.GPUs, err)
+	}
+	return distributed.Launch(ctx, c.GPUs, distributed.LaunchConfig{})
+}
+
+// OpenPlace joins the ranks and opens this process's device. [PlaceConfig.Run] does so for a whole program.
+func OpenPlace(ctx context.Context, c PlaceConfig) (*Place, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	ranks, err := c.join(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p := &Place{ranks: ranks, shard: c.Shard, sharedFiles: c.SharedFiles}
+	if err := p.open(c); err != nil {
+		ranks.Abort(err)
+		return nil, err
+	}
+	return p, nil
+}
+
+// join joins the ranks. A process that no launcher has started is alone.
+func (c PlaceConfig) join(ctx context.Context) (*distributed.Group, error) {
+	if c.Group != nil {
+		return c.Group, nil
+	}
+	started, err := distributed.FromEnvironment()
+	if err != nil {
+		return nil, err
+	}
+	if size := max(1, started.Size); c.GPUs > 0 && size != c.GPUs {
+		return nil, fmt.Errorf("%s is %d, a launcher has started %d ranks: it needs no %s", c.named("gpus"), c.GPUs, size, c.named("gpus"))
+	}
+	if c.Shard != ShardNothing && started.Size <= 1 {
+		return nil, fmt.Errorf("%s is %q, it needs several GPUs, by %s or a launcher: this program is alone",
+			c.named("shard"), c.Shard, c.named("gpus"))
+	}
+	if started.Timeout = c.Timeout; c.Timeout == 0 {
+		started.Timeout = defaultRankTimeout
+	}
+	return distributed.Join(ctx, started)
+}
+
+// open finds the ranks that share sequences, and opens the device.
+func (p *Place) open(c PlaceConfig) (err error) {
+	if c.SequenceRanks > 1 {
+		if p.sequenceRanks, err = p.ranks.Split(c.SequenceRanks); err != nil {
+			return fmt.Errorf("%s is %d: %w", c.named("share"), c.SequenceRanks, err)
 		}
 	}
-	if o.current {
+	if c.Device == "cpu" {
+		p.says = "the CPU"
 		return nil
 	}
-	counts := make([]float64, kernels.ControlSize)
-	counts[kernels.ControlSteps], counts[kernels.ControlSkipped] = float64(o.step), float64(o.skipped)
-	counts[kernels.ControlSkippedInARow] = float64(o.skippedInARow)
-	counts[kernels.ControlLossScale], counts[kernels.ControlGoodSteps] = o.scale.factor, float64(o.scale.goodSteps)
-	if err := o.backend.Copy(o.control, kernels.Of(counts, len(counts))); err != nil {
-		return err
+	index := p.ranks.LocalRank()
+	if ops.Devices() == 1 { // a launcher lets a rank see no other
+		index = 0
 	}
-	o.current = true
+	if digits := deviceName.FindStringSubmatch(c.Device)[2]; digits != "" {
+		if index, err = strconv.Atoi(digits[1:]); err != nil {
+			return fmt.Errorf("%s is %q: %w", c.named("device"), c.Device, err)
+		}
+	}
+	p.device, err = ops.OpenDevice(index)
+	switch {
+	case err == nil:
+		p.says = p.device.String()
+	case c.isAuto() && c.GPUs == 0:
+		p.says = fmt.Sprintf("the CPU (%s)", strings.TrimPrefix(err.Error(), "OpenDevice: "))
+	default:
+		return fmt.Errorf("%s is %q: %w", c.named("device"), c.Device, err)
+	}
 	return nil
 }
 
-// begin makes a state of zeros.
-func (o *Optimizer) begin() (err error) {
-	alloc := func(dtype kernels.DType, shape ...int) (t kernels.Tensor) {
-		if err == nil {
-			t, err = o.backend.Alloc(dtype, shape...)
-		}
-		return t
+// shards reports whether ranks hold only their shards of something.
+func (p *Place) shards() bool { return p != nil && p.shard != ShardNothing }
+
+// Close leaves the ranks. The device stays open, as long as something lives there.
+func (p *Place) Close() error { return p.Ranks().Close() }
+
+// Device is where this process computes, nil for the host.
+func (p *Place) Device() *ops.Device {
+	if p == nil {
+		return nil
 	}
-	dtype := dtypeOf(o.parameters[0].node)
-	for slot, list := range o.state {
-		for i, p := range o.parameters {
-			if list[i] = alloc(dtype, o.stateShape(p)...); err != nil {
-				return fmt.Errorf("%s.%s: %w", o.rule.slots()[slot], p.node.Name(), err)
-			}
-		}
-		if err := o.backend.Zero(list); err != nil {
+	return p.device
+}
+
+// Ranks are the processes that train together, nil or a group of one for this process alone.
+func (p *Place) Ranks() *distributed.Group {
+	if p == nil {
+		return nil
+	}
+	return p.ranks
+}
+
+// SequenceRanks are those that share each sequence with this one, nil or a group of one if it has them whole. Attention,
+// dropout and positions of package nn take part without being told.
+func (p *Place) SequenceRanks() *distributed.Group {
+	if p == nil {
+		return nil
+	}
+	return p.sequenceRanks
+}
+
+// Leads reports whether this process is rank 0, which has the hooks and the checkpoints and tells people of the training.
+func (p *Place) Leads() bool { return p.Ranks().Rank() == 0 }
+
+// String says in words what computes.
+func (p *Place) String() string {
+	switch {
+	case p == nil:
+		return "the CPU"
+	case p.sequenceRanks.Size() > 1:
+		return fmt.Sprintf("%d ranks with a batch for every %d, this one on %s", p.ranks.Size(), p.sequenceRanks.Size(), p.says)
+	case p.ranks.Size() > 1:
+		return fmt.Sprintf("%d ranks with a batch each, this one on %s", p.ranks.Size(), p.says)
+	}
+	return p.says
+}
+
+// NewParameters makes the values of a model that lives at the place.
+func (p *Place) NewParameters(seed uint64) (*nn.Parameters, error) {
+	parameters := nn.NewParameters(seed)
+	return parameters, p.Take(parameters)
+}
+
+// Take moves values to the place, where ShardWeights leaves each rank its shards of them. It comes before the first layer that
+// is made of them.
+func (p *Place) Take(parameters *nn.Parameters) error {
+	if p.Device() != nil {
+		if err := parameters.MoveTo(p.device); err != nil {
 			return err
 		}
 	}
-	o.squares = alloc(kernels.F64, len(o.parameters))
-	control := alloc(kernels.F64, kernels.ControlSize)
-	if err != nil {
-		return err
+	if p == nil || p.shard != ShardWeights {
+		return nil
 	}
-	o.control, o.window = control, control.Slice(0, kernels.ControlFirstRate, kernels.ControlSize)
-	o.rates = make([]float64, o.window.Elements())
-	return nil
-}
-
-// isHost reports whether the parameters live in Go's memory.
-func (o *Optimizer) isHost() bool { return o.control.Owner == nil }
-
-// viewHere describes a value that needs to be where the parameters live.
-func (o *Optimizer) viewHere(v gorgonia.Value, dtype tensor.Dtype, shape []int) (kernels.Tensor, error) {
-	view, err := viewOf(v, dtype, shape)
-	if err == nil && (view.Owner == nil) != o.isHost() {
-		err = fmt.Errorf("is not on %s, where %s is", o.backend.Name(), o.parameters[0].node.Name())
-	}
-	return view, err
-}
-
-// viewOf describes a value to a kernel; shape must be the value's.
-func viewOf(v gorgonia.Value, dtype tensor.Dtype, shape []int) (kernels.Tensor, error) {
-	t, ok := v.(*tensor.Dense)
-	if !ok {
-		return kernels.Tensor{}, fmt.Errorf("is a %T, it needs to be a *tensor.Dense", v)
-	}
-	if t.Dtype() != dtype || !slices.Equal(t.Shape(), shape) {
-		return kernels.Tensor{}, fmt.Errorf("is %v of shape %v, it needs to be %v of shape %v", t.Dtype(), []int(t.Shape()), dtype, shape)
-	}
-	if !t.IsNativelyAccessible() {
-		return ops.TensorOf(t)
-	}
-	view := kernels.Tensor{DType: kernels.F32, Shape: shape, Strides: t.Strides()}
-	if dtype == tensor.Float32 {
-		view.Data = unsafe.Pointer(unsafe.SliceData(t.Float32s()))
-	} else {
-		view.DType, view.Data = kernels.F64, unsafe.Pointer(unsafe.SliceData(t.Float64s()))
-	}
-	return view, nil
+	return parameters.ShareOut(p.ranks)
 }

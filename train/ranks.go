@@ -22,8 +22,8 @@ import (
 
 // joinEarly lets the gradients of a graph's parameters travel while others are computed: as soon as they are known, in runs that end a
 // step. It is for devices; on the host a machine adds up the gradients of a step's runs only after an op has computed them.
-func (o *Optimizer) joinEarly(trained gorgonia.Nodes) {
-	if o.options.Ranks.Size() == 1 {
+func (o *Stepper) joinEarly(trained gorgonia.Nodes) {
+	if o.ranks().Size() == 1 {
 		return
 	}
 	numbers := map[string]int{}
@@ -48,15 +48,15 @@ func (o *Optimizer) joinEarly(trained gorgonia.Nodes) {
 }
 
 // beginRun says whether the run that comes now ends a step.
-func (o *Optimizer) beginRun(ends bool) {
+func (o *Stepper) beginRun(ends bool) {
 	o.ends, o.asked = ends, o.asked[:0]
 	clear(o.joined)
 }
 
 // joinGradients makes the gradients of this rank the sums over all ranks, or its own parts of them, and leaves the sums of the squares of all
 // in squares: of those that have arrived while the last ones travel. Their order is that of the runs, the same on all ranks.
-func (o *Optimizer) joinGradients() error {
-	ranks := o.options.Ranks
+func (o *Stepper) joinGradients() error {
+	ranks := o.ranks()
 	if ranks.Size() == 1 {
 		return o.backend.SumSquares(o.gradients, o.squares)
 	}
@@ -98,7 +98,7 @@ func (o *Optimizer) joinGradients() error {
 }
 
 // sumSquares puts the sums of the squares of some gradients, or of this rank's parts of them, into squares from a place on.
-func (o *Optimizer) sumSquares(numbers []int, at int) error {
+func (o *Stepper) sumSquares(numbers []int, at int) error {
 	if len(numbers) == 0 {
 		return nil
 	}
@@ -112,7 +112,7 @@ func (o *Optimizer) sumSquares(numbers []int, at int) error {
 }
 
 // notJoined are those of the parameters' tensors whose gradients do not travel yet.
-func (o *Optimizer) notJoined(all []kernels.Tensor) []kernels.Tensor {
+func (o *Stepper) notJoined(all []kernels.Tensor) []kernels.Tensor {
 	var list []kernels.Tensor
 	for i, t := range all {
 		if !o.joined[i] {
@@ -122,37 +122,35 @@ func (o *Optimizer) notJoined(all []kernels.Tensor) []kernels.Tensor {
 	return list
 }
 
-func (o *Optimizer) sumLater(gradients ...kernels.Tensor) error {
+func (o *Stepper) sumLater(gradients ...kernels.Tensor) error {
 	if o.isSharded() {
-		return o.options.Ranks.SumPartsLater(gradients...)
+		return o.ranks().SumPartsLater(gradients...)
 	}
-	return o.options.Ranks.SumLater(gradients...)
+	return o.ranks().SumLater(gradients...)
 }
 
 // batchesOfStep is how many batches, or parts of those that ranks share, the gradients of a step are a mean of.
-func (o *Optimizer) batchesOfStep() int { return o.options.Accumulation * o.options.Ranks.Size() }
+func (o *Stepper) batchesOfStep() int { return o.options.Accumulation * o.ranks().Size() }
 
 // batch is the number of this rank's batch i of a step.
-func (o *Optimizer) batch(step, i int) int {
-	return step*o.batchesOfStep() + i*o.options.Ranks.Size() + o.options.Ranks.Rank()
+func (o *Stepper) batch(step, i int) int {
+	return step*o.batchesOfStep() + i*o.ranks().Size() + o.ranks().Rank()
 }
 
+// ranks are those that step together.
+func (o *Stepper) ranks() *distributed.Group { return o.place.Ranks() }
+
 // ranks are those that train with this loop.
-func (l *Loop) ranks() *distributed.Group {
-	if l.optimizer == nil {
-		return nil
-	}
-	return l.optimizer.options.Ranks
-}
+func (l *Loop) ranks() *distributed.Group { return l.c.Place.Ranks() }
 
 // share connects the ranks' devices, and gives all ranks the parameters of rank 0.
 func (l *Loop) share() error {
 	if l.ranks().Size() == 1 {
 		return nil
 	}
-	if l.c.Device != nil {
-		for _, group := range []*distributed.Group{l.ranks(), sharersOf(l.c.Data)} {
-			if err := group.Connect(l.c.Device.Backend()); err != nil {
+	if l.c.Place.Device() != nil {
+		for _, group := range []*distributed.Group{l.ranks(), l.c.Place.SequenceRanks()} {
+			if err := group.Connect(l.c.Place.Device().Backend()); err != nil {
 				return err
 			}
 		}
@@ -172,7 +170,7 @@ func (l *Loop) share() error {
 	if l.c.Checkpoints != nil {
 		asked[0] = 1
 	}
-	if l.c.CheckpointParts {
+	if l.c.Place.sharedFiles {
 		asked[1] = 1
 	}
 	if err := l.ranks().Broadcast(0, append(values, kernels.Of(asked, len(asked)))...); err != nil {
@@ -205,7 +203,7 @@ func checkHolders(n *gorgonia.Node, holders kernels.Holders, ranks *distributed.
 	if holders == nil || holders == kernels.Holders(ranks) {
 		return nil
 	}
-	return fmt.Errorf("%s is shared out over %d ranks that are not Options.Ranks: parameters can be shared out over the group of all that train together, not over a part of it",
+	return fmt.Errorf("%s is shared out over %d ranks that are not the place's: parameters can be shared out over the group of all that train together, not over a part of it",
 		n.Name(), holders.Size())
 }
 
@@ -307,7 +305,7 @@ func (l *Loop) goOn(ctx context.Context, problem error) error {
 // meet waits until all ranks have queued the step that this one is about to wait for on its device, where waiting has no time-out.
 // Until it is known that the gradients of all have come, the weights count as torn.
 func (l *Loop) meet() error {
-	if l.c.Device == nil || l.ranks().Size() == 1 {
+	if l.c.Place.Device() == nil || l.ranks().Size() == 1 {
 		return nil
 	}
 	l.torn = true
@@ -316,7 +314,7 @@ func (l *Loop) meet() error {
 
 // meetToJudge is meet for an evaluation, in which ranks wait for each other where weights are shared out.
 func (l *Loop) meetToJudge() error {
-	if l.c.Device == nil || len(l.isPart) == 0 {
+	if l.c.Place.Device() == nil || len(l.isPart) == 0 {
 		return nil
 	}
 	return l.ranks().Barrier()

@@ -105,8 +105,8 @@ func failingRank(t *testing.T, path string, steps int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := together{size: place.Size, accumulation: 1, dtype: tensor.Float32, resume: true, shard: batch%2 == 1, change: func(rank int, c *train.LoopConfig) {
-		c.Steps, c.CheckpointEvery, c.CheckpointParts = steps, 1, batch%3 != 0
+	o := together{size: place.Size, accumulation: 1, dtype: tensor.Float32, resume: true, shard: batch%2 == 1, files: batch%3 != 0, change: func(rank int, c *train.LoopConfig) {
+		c.Steps, c.CheckpointEvery = steps, 1
 		if rank == 0 {
 			c.Checkpoints = openFolder(t, path, 2)
 		}

@@ -20,7 +20,6 @@ import (
 	"github.com/stheno-ml/stheno/train/checkpoint"
 	"github.com/stheno-ml/stheno/train/data"
 	"github.com/stheno-ml/stheno/train/distributed"
-	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
 )
 
@@ -36,7 +35,8 @@ type course struct {
 // together says how ranks train the counting model.
 type together struct {
 	size, accumulation int
-	shard              bool
+	shard, files       bool // of the optimiser's state, and that all see
+	sequenceRanks      int
 	dtype              tensor.Dtype
 	change             func(rank int, c *train.LoopConfig)
 	changeGroup        func(group *distributed.Group, c *train.LoopConfig)
@@ -76,13 +76,22 @@ func (o together) trainRank(t *testing.T, place distributed.Config) (left course
 		return left, err
 	}
 	defer group.Close()
+	setting := train.PlaceConfig{
+		Device: "cpu", Group: group, SequenceRanks: o.sequenceRanks, SharedFiles: o.files && group.Rank() == 0,
+	}
+	if o.shard {
+		setting.Shard = train.ShardState
+	}
+	here, err := train.OpenPlace(t.Context(), setting)
+	if err != nil {
+		return left, err
+	}
 	c := train.LoopConfig{
+		Place: here,
 		Model: countingModel(o.dtype, nn.NewParameters(1), 0.1), Data: counting{}, Validation: counting{},
 		Steps: 20, EvalEvery: 10, EvalBatches: 5,
-		Optimizer: func(parameters gorgonia.Nodes) (*train.Optimizer, error) {
-			return train.NewAdamW(parameters, train.AdamWConfig{Options: train.Options{
-				Schedule: train.ConstantRate(1e-2), ClipNorm: 1, Accumulation: o.accumulation, Ranks: group, ShardState: o.shard,
-			}})
+		Optimizer: train.AdamW{}, Options: train.Options{
+			Schedule: train.ConstantRate(1e-2), ClipNorm: 1, Accumulation: o.accumulation,
 		},
 		Hooks: []train.Hook{{
 			OnStep: func(s train.Step) error { left.losses = append(left.losses, s.Loss); return nil },
@@ -196,10 +205,9 @@ func TestRanksResume(t *testing.T) {
 	path := t.TempDir()
 	goOn := func(size, accumulation, steps int) ([]course, error) {
 		folder := openFolder(t, path, 2)
-		courses, errs := together{size: size, accumulation: accumulation, shard: steps != 12, dtype: tensor.Float64, resume: true, change: func(rank int, c *train.LoopConfig) {
+		courses, errs := together{size: size, accumulation: accumulation, shard: steps != 12, files: steps > 7, dtype: tensor.Float64, resume: true, change: func(rank int, c *train.LoopConfig) {
 			c.Steps = steps
 			if rank == 0 {
-				c.CheckpointParts = steps > 7
 				c.Checkpoints = folder
 			}
 		}}.train(t)
@@ -309,8 +317,8 @@ func TestRanksLoseSharedState(t *testing.T) {
 			continue
 		}
 		folder, path := openFolder(t, t.TempDir(), 2), ""
-		_, errs := together{size: 3, accumulation: 1, shard: true, dtype: tensor.Float32, changeGroup: func(group *distributed.Group, c *train.LoopConfig) {
-			c.EvalEvery, c.CheckpointEvery, c.CheckpointParts = 0, every, true
+		_, errs := together{size: 3, accumulation: 1, shard: true, files: true, dtype: tensor.Float32, changeGroup: func(group *distributed.Group, c *train.LoopConfig) {
+			c.EvalEvery, c.CheckpointEvery = 0, every
 			switch group.Rank() {
 			case 0:
 				c.Checkpoints = folder

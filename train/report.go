@@ -21,7 +21,7 @@ type Report struct {
 
 // PendingReport is the report of a step that may not have been made yet.
 type PendingReport struct {
-	optimizer     *Optimizer
+	optimizer     *Stepper
 	norm, verdict kernels.Number // nil once they were read
 	report        Report
 	err           error
@@ -37,7 +37,7 @@ func (p *PendingReport) Report() (Report, error) {
 }
 
 // ask asks for the numbers of which the report of the step is made that was queued last.
-func (o *Optimizer) ask() (*PendingReport, error) {
+func (o *Stepper) ask() (*PendingReport, error) {
 	p := &PendingReport{optimizer: o}
 	var err error
 	if p.norm, err = o.number(kernels.ControlNorm); err != nil {
@@ -51,12 +51,12 @@ func (o *Optimizer) ask() (*PendingReport, error) {
 }
 
 // number asks for a number of the control vector.
-func (o *Optimizer) number(at int) (kernels.Number, error) {
+func (o *Stepper) number(at int) (kernels.Number, error) {
 	return o.backend.Read(o.control.Slice(0, at, at+1))
 }
 
 // settle reads the oldest reports, as many as that, and returns the first error that one of them has.
-func (o *Optimizer) settle(reports int) (err error) {
+func (o *Stepper) settle(reports int) (err error) {
 	for ; reports > 0; reports-- {
 		p := o.pending[0]
 		o.read(p)
@@ -68,7 +68,7 @@ func (o *Optimizer) settle(reports int) (err error) {
 }
 
 // read makes a report of the oldest step that has none.
-func (o *Optimizer) read(p *PendingReport) {
+func (o *Stepper) read(p *PendingReport) {
 	o.pending = o.pending[1:]
 	norm, err := p.norm.Float64()
 	verdict := 0.0
@@ -98,4 +98,4 @@ func (o *Optimizer) read(p *PendingReport) {
 }
 
 // Skipped is how many steps were skipped because a gradient was not finite, as far as their reports were read.
-func (o *Optimizer) Skipped() int { return o.skipped }
+func (o *Stepper) Skipped() int { return o.skipped }

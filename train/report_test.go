@@ -18,7 +18,7 @@ func TestQueue(t *testing.T) {
 	var reports [2][]Report
 	for k, waits := range []bool{true, false} {
 		p := newProblem(t, tensor.Float32, []string{"first", "second"}, []int{5}, []int{2, 9})
-		opt, err := NewAdamW(p.parameters, AdamWConfig{Options: Options{Schedule: LinearDecay{From: 0.1, Steps: 20}, ClipNorm: 1}})
+		opt, err := NewStepper(p.parameters, AdamW{}, Options{Schedule: LinearDecay{From: 0.1, Steps: 20}, ClipNorm: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -74,7 +74,7 @@ func TestQueue(t *testing.T) {
 // A state is one after all steps that were queued, and takes the place of what they did.
 func TestStateOfQueuedSteps(t *testing.T) {
 	p := newProblem(t, tensor.Float64, []string{"w"}, []int{4})
-	opt, err := NewSGD(p.parameters, SGDConfig{Options: Options{Schedule: LinearDecay{From: 1, To: 0.5, Steps: 5}}, Momentum: 0.5})
+	opt, err := NewStepper(p.parameters, SGD{Momentum: 0.5}, Options{Schedule: LinearDecay{From: 1, To: 0.5, Steps: 5}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +107,7 @@ func TestStateOfQueuedSteps(t *testing.T) {
 // What goes wrong in a queued step is an error of its report, and of the next call that reads it on the way.
 func TestErrorsOfQueuedSteps(t *testing.T) {
 	p := newProblem(t, tensor.Float32, []string{"w"}, []int{4})
-	opt, err := NewLion(p.parameters, LionConfig{Options: Options{Schedule: rates{0.1, math.NaN(), 0.1, 0.1, 0.1}, MaxSkips: 2}})
+	opt, err := NewStepper(p.parameters, Lion{}, Options{Schedule: rates{0.1, math.NaN(), 0.1, 0.1, 0.1}, MaxSkips: 2})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -54,7 +54,7 @@ func ReadSettings(c checkpoint.Checkpoint, settings any) error {
 // differs, and changes nothing. So is one of a model with dropout from a program that drew other masks for the same seeds,
 // unless NewMasks of LoopConfig is set. Checkpoints that are damaged are passed over and listed in refused; without any that is
 // whole the error is checkpoint.ErrNone. With other ranks every rank resumes, from the checkpoint that rank 0 reads, or with
-// CheckpointParts all of them together; their number may be another than before, as long as a step takes as many batches.
+// SharedFiles of the place all of them together; their number may be another than before, as long as a step takes as many batches.
 func (l *Loop) Resume() (refused []error, err error) {
 	if l.training == nil {
 		return nil, errZeroLoop
@@ -214,7 +214,7 @@ func (l *Loop) checkpoint() error {
 		l.branched = false
 	}
 	l.save(to...)
-	if l.c.Device == nil || l.done == 0 || l.writing.hookErr != nil { // before any step, so that a bad disk is known at once
+	if l.c.Place.Device() == nil || l.done == 0 || l.writing.hookErr != nil { // before any step, so that a bad disk is known at once
 		return l.finish()
 	}
 	return nil

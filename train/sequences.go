@@ -10,20 +10,10 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// ShareSequences gives each rank its rows of every batch, for a model whose attention shares sequences ([ops.AttentionOptions]): the ranks
-// take the same batches, and the second axis of an array, (B, S) or (B, S, ...), is the sequence. Options.Ranks of the optimiser is the
-// same group, and a step takes one batch (or Accumulation).
-//
-// Or it is a group of which the ranks that share are a part, [distributed.Group.Split]. Then each part takes batches of its own, and a step
-// as many as there are parts:
-//
-//	row, err := group.Split(2)        // of 8 ranks, every two share sequences
-//	Options{Ranks: group}             // and a step takes 4 batches
-//
-// The mean of the ranks' gradients is that of the whole, as long as each has as many targets that count. All of a loop's batches need to be
-// shared, or none. What the ranks compute of a batch is what one process computes, up to the order of sums.
-func ShareSequences(batches data.Batches, ranks *distributed.Group) data.Batches {
-	if ranks.Size() == 1 {
+// rowsOf gives each rank that shares sequences ([PlaceConfig].SequenceRanks) its rows of every batch, which has a number for each
+// of these ranks.
+func rowsOf(batches data.Batches, ranks *distributed.Group) data.Batches {
+	if batches == nil || ranks.Size() == 1 {
 		return batches
 	}
 	return sharedBatches{batches, ranks}
@@ -49,32 +39,11 @@ func (s sharedBatches) Batch(n int) (data.Batch, error) {
 	return own, nil
 }
 
-// sharersOf are the ranks that share the sequences of batches, nil where each takes batches of its own.
-func sharersOf(batches data.Batches) *distributed.Group {
-	s, _ := batches.(sharedBatches)
-	return s.ranks
-}
-
 // sharers are how many ranks take the same batches.
-func (l *Loop) sharers() int { return sharersOf(l.c.Data).Size() }
+func (l *Loop) sharers() int { return l.c.Place.SequenceRanks().Size() }
 
 // batchesOfStep is how many batches of the data a step takes, each of which has a number for each rank that shares it.
 func (l *Loop) batchesOfStep() int { return l.optimizer.batchesOfStep() / l.sharers() }
-
-// checkSharers makes sure that ranks which share sequences train together, and that what the loop looks at is shared alike.
-func (l *Loop) checkSharers() error {
-	sharers, ranks := sharersOf(l.c.Data), l.ranks()
-	if ranks.Size()%sharers.Size() != 0 || ranks.Rank()%sharers.Size() != sharers.Rank() {
-		return fmt.Errorf("data is shared by %d ranks of which this is rank %d, and it is rank %d of %d in the optimizer's Ranks: these need to be the same group, or what its Split gives",
-			sharers.Size(), sharers.Rank(), ranks.Rank(), ranks.Size())
-	}
-	for name, batches := range map[string]data.Batches{"eval data": l.c.EvalData, "validation": l.c.Validation} {
-		if other := sharersOf(batches); batches != nil && other != sharers {
-			return fmt.Errorf("%s is shared by %d ranks and data by %d, all batches need to be shared alike", name, other.Size(), sharers.Size())
-		}
-	}
-	return nil
-}
 
 // heldRows is what a rank holds of an array: rows of an early part, and of a late one.
 func heldRows(array *tensor.Dense, ranks *distributed.Group) (*tensor.Dense, error) {

@@ -12,7 +12,6 @@ import (
 	"github.com/stheno-ml/stheno/ops"
 	"github.com/stheno-ml/stheno/train"
 	"github.com/stheno-ml/stheno/train/data"
-	"github.com/stheno-ml/stheno/train/distributed"
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
 )
@@ -20,28 +19,27 @@ import (
 // sharingModel is a language model over sequences that ranks share.
 type sharingModel struct {
 	name  string
-	model func(g *gorgonia.ExprGraph, p *nn.Parameters, ranks kernels.Ranks) (languageModel, error)
+	model func(g *gorgonia.ExprGraph, p *nn.Parameters) (languageModel, error)
 }
 
 const shareLength = 48
 
 var sharingModels = []sharingModel{
-	{"GPT with dropout", func(g *gorgonia.ExprGraph, p *nn.Parameters, ranks kernels.Ranks) (languageModel, error) {
+	{"GPT with dropout", func(g *gorgonia.ExprGraph, p *nn.Parameters) (languageModel, error) {
 		return nn.NewGPT(g, nn.GPTConfig{
 			DType: tensor.Float64, Parameters: p, Vocab: countVocab, Context: shareLength, Layers: 2, Heads: 2, Dim: 16, Dropout: 0.1,
-			Attention: ops.AttentionOptions{Ranks: ranks},
 		})
 	}},
-	{"Llama with a window", func(g *gorgonia.ExprGraph, p *nn.Parameters, ranks kernels.Ranks) (languageModel, error) {
+	{"Llama with a window", func(g *gorgonia.ExprGraph, p *nn.Parameters) (languageModel, error) {
 		return nn.NewLlama(g, nn.LlamaConfig{
 			DType: tensor.Float64, Parameters: p, Vocab: countVocab, Context: shareLength, Layers: 2, Heads: 4, KVHeads: 2, Dim: 16, Hidden: 24,
-			Attention: ops.AttentionOptions{Ranks: ranks, Window: &kernels.Window{Left: 9, Right: 0}},
+			Attention: ops.AttentionOptions{Window: &kernels.Window{Left: 9, Right: 0}},
 		})
 	}},
-	{"GPT with slopes, computed again", func(g *gorgonia.ExprGraph, p *nn.Parameters, ranks kernels.Ranks) (languageModel, error) {
+	{"GPT with slopes, computed again", func(g *gorgonia.ExprGraph, p *nn.Parameters) (languageModel, error) {
 		return nn.NewGPT(g, nn.GPTConfig{
 			DType: tensor.Float64, Parameters: p, Vocab: countVocab, Context: shareLength, Layers: 2, Heads: 2, Dim: 16, Recompute: true,
-			Attention: ops.AttentionOptions{Ranks: ranks, ALiBi: []float64{0.5, 0.1}},
+			Attention: ops.AttentionOptions{ALiBi: []float64{0.5, 0.1}},
 		})
 	}},
 }
@@ -71,7 +69,7 @@ func TestRanksShareSequences(t *testing.T) {
 		}
 		for _, size := range sizes {
 			var errs []error
-			courses[size], errs = together{size: size, accumulation: 2, dtype: tensor.Float64, changeGroup: m.trains}.train(t)
+			courses[size], errs = together{size: size, sequenceRanks: size, accumulation: 2, dtype: tensor.Float64, change: func(_ int, c *train.LoopConfig) { m.trains(c) }}.train(t)
 			if err := errors.Join(errs...); err != nil {
 				t.Fatalf("%s, %d ranks: %v", m.name, size, err)
 			}
@@ -92,14 +90,13 @@ func sharingSteps() int {
 	return 8
 }
 
-// trains has a loop train the model on sequences that a group shares.
-func (m sharingModel) trains(sharers *distributed.Group, c *train.LoopConfig) {
+// trains has a loop train the model.
+func (m sharingModel) trains(c *train.LoopConfig) {
 	store := nn.NewParameters(1)
 	c.Steps, c.EvalEvery = sharingSteps(), sharingSteps()/2
-	c.Data = train.ShareSequences(longCounting, sharers)
-	c.Validation = c.Data
+	c.Data, c.Validation = longCounting, longCounting
 	c.Model = func(g *gorgonia.ExprGraph, in train.Inputs) (train.Outputs, error) {
-		model, err := m.model(g, store, sharers)
+		model, err := m.model(g, store)
 		if err != nil {
 			return train.Outputs{}, err
 		}
@@ -136,16 +133,12 @@ func TestRanksShareSequencesInRows(t *testing.T) {
 		var said told
 		folder := openFolder(t, path, 2)
 		defer folder.Close()
-		all, errs := together{size: size, accumulation: max(1, 2/size), dtype: tensor.Float64, shard: shard, resume: true, changeGroup: func(group *distributed.Group, c *train.LoopConfig) {
-			row, err := group.Split(max(1, size/2))
-			if err != nil {
-				t.Error(err)
-			}
-			m.trains(row, c)
-			if c.Steps = steps; group.Rank() > 0 {
+		all, errs := together{size: size, sequenceRanks: max(1, size/2), accumulation: max(1, 2/size), dtype: tensor.Float64, shard: shard, files: shard, resume: true, change: func(rank int, c *train.LoopConfig) {
+			m.trains(c)
+			if c.Steps = steps; rank > 0 {
 				return
 			}
-			c.Checkpoints, c.CheckpointParts = folder, shard
+			c.Checkpoints = folder
 			c.Hooks = append(c.Hooks, train.Hook{
 				OnStart: func(s train.Start) error {
 					said.examplesPerStep, said.tokensPerStep = s.ExamplesPerStep, s.TokensPerStep
@@ -172,7 +165,7 @@ func TestRanksShareSequencesInRows(t *testing.T) {
 	if ranksTold != oneTold || oneTold != (told{2 * 2, 2 * 2 * shareLength, 2 * 2, 2 * 2 * shareLength, 10}) {
 		t.Errorf("%s: four ranks tell of %+v, one process of %+v", m.name, ranksTold, oneTold)
 	}
-	straight, errs := together{size: 1, accumulation: 2, dtype: tensor.Float64, changeGroup: m.trains}.train(t)
+	straight, errs := together{size: 1, accumulation: 2, dtype: tensor.Float64, change: func(_ int, c *train.LoopConfig) { m.trains(c) }}.train(t)
 	if errs[0] != nil {
 		t.Fatal(errs[0])
 	}
@@ -183,34 +176,12 @@ func TestRanksShareSequencesInRows(t *testing.T) {
 
 // A length that ranks cannot share is an error that says so.
 func TestSharingErrors(t *testing.T) {
-	_, errs := together{size: 2, accumulation: 1, dtype: tensor.Float64, changeGroup: func(group *distributed.Group, c *train.LoopConfig) {
-		c.Data = train.ShareSequences(data.Func(func(int) (data.Batch, error) {
+	_, errs := together{size: 2, sequenceRanks: 2, accumulation: 1, dtype: tensor.Float64, change: func(_ int, c *train.LoopConfig) {
+		c.Data = data.Func(func(int) (data.Batch, error) {
 			return data.Batch{"tokens": tensor.New(tensor.WithShape(2, 6), tensor.WithBacking(make([]int, 12)))}, nil
-		}), group)
+		})
 	}}.train(t)
 	if err := errors.Join(errs...); err == nil || !strings.Contains(err.Error(), "tokens: HeldRows: the length is 6, it needs to be a multiple of 2·2 ranks") {
 		t.Errorf("a length that ranks cannot share: %v", err)
-	}
-	for want, change := range map[string]func(group, other *distributed.Group, c *train.LoopConfig){
-		"data is shared by 2 ranks of which this is rank 1, and it is rank 0 of 2 in the optimizer's Ranks": func(group, other *distributed.Group, c *train.LoopConfig) {
-			c.Data, c.Validation = train.ShareSequences(longCounting, other), nil
-		},
-		"validation is shared by 1 ranks and data by 2": func(group, _ *distributed.Group, c *train.LoopConfig) {
-			c.Data, c.Validation = train.ShareSequences(longCounting, group), longCounting
-		},
-	} {
-		others := rankConfigs(t, 2)
-		_, errs := together{size: 2, accumulation: 1, dtype: tensor.Float64, changeGroup: func(group *distributed.Group, c *train.LoopConfig) {
-			other, err := distributed.Join(t.Context(), others[1-group.Rank()]) // in which ranks have other numbers
-			if err != nil {
-				t.Error(err)
-			}
-			t.Cleanup(func() { other.Close() })
-			sharingModels[0].trains(group, c)
-			change(group, other, c)
-		}}.train(t)
-		if err := errors.Join(errs...); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v, want %q in it", err, want)
-		}
 	}
 }

@@ -1,46 +1,43 @@
 package train
 
-import (
-	"github.com/stheno-ml/stheno/kernels"
-	"gorgonia.org/gorgonia"
-)
+import "github.com/stheno-ml/stheno/kernels"
 
-// SGDConfig describes gradient descent, with momentum if that is positive.
-type SGDConfig struct {
-	Options
+// SGD is gradient descent, with momentum if that is positive.
+type SGD struct {
 	Momentum float64
 	// Nesterov looks ahead: a step goes along the gradient and the momentum that it leaves.
 	Nesterov bool
 	// WeightDecay times the weights is a part of the gradients, and so of the momentum, as in PyTorch. With Decoupled
-	// it is a step of its own, as in [AdamWConfig].
+	// it is a step of its own, as in [AdamW].
 	WeightDecay float64
 	Decoupled   bool
 }
 
-// NewSGD makes an optimiser that goes down the gradient.
-func NewSGD(parameters gorgonia.Nodes, c SGDConfig) (*Optimizer, error) {
-	r := sgd{kernels.SGD{Momentum: c.Momentum, Nesterov: c.Nesterov, Decoupled: c.Decoupled}}
-	r.kernel.WeightDecay = c.WeightDecay
-	return newOptimizer("SGD", parameters, r, c.Options)
-}
+// Name is SGD.
+func (s SGD) Name() string { return "SGD" }
 
-type sgd struct{ kernel kernels.SGD }
-
-func (r sgd) validate(kernels.DType) error { return r.kernel.Validate() }
-
-func (r sgd) slots() []string {
-	if r.kernel.Momentum == 0 {
+// State is the momentum, m, if there is any.
+func (s SGD) State() []string {
+	if s.Momentum == 0 {
 		return nil
 	}
 	return []string{"m"}
 }
 
-func (r sgd) decay() float64 { return r.kernel.WeightDecay }
+// Validate checks momentum and decay.
+func (s SGD) Validate(kernels.DType) error {
+	return s.kernel(kernels.Update{WeightDecay: s.WeightDecay}).Validate()
+}
 
-func (r sgd) update(b kernels.Backend, u kernels.Update, w, g []kernels.Tensor, state [][]kernels.Tensor) error {
-	r.kernel.Update = u
-	if len(state) == 0 {
-		return b.SGD(r.kernel, w, g, nil)
+// Update is one kernel for all parameters.
+func (s SGD) Update(u Update) error {
+	var momentum []kernels.Tensor
+	if len(u.State) > 0 {
+		momentum = u.State[0]
 	}
-	return b.SGD(r.kernel, w, g, state[0])
+	return u.Backend.SGD(s.kernel(u.withDecay(s.WeightDecay)), u.Weights, u.Gradients, momentum)
+}
+
+func (s SGD) kernel(u kernels.Update) kernels.SGD {
+	return kernels.SGD{Update: u, Momentum: s.Momentum, Nesterov: s.Nesterov, Decoupled: s.Decoupled}
 }

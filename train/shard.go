@@ -8,20 +8,20 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// This file is the optimiser whose state is shared out over the ranks (Options.ShardState). Of each parameter a rank has its part, see
+// This file is the optimiser whose state is shared out over the ranks (ShardState). Of each parameter a rank has its part, see
 // kernels.Part: it gets that part of the sum of the gradients, updates that part of the weights, and all collect the weights. As many
 // bytes travel as without.
 //
-// Of parameters that are shared out themselves (nn.Parameters.ShareOut) a rank has nothing but its part, of the weights, of the sum of the
+// Of parameters that are shared out themselves (ShardWeights) a rank has nothing but its part, of the weights, of the sum of the
 // gradients, which the graph has made, and of the state. The others' state is then shared out too.
 
 // isSharded reports whether this rank has only its part of the state.
-func (o *Optimizer) isSharded() bool {
-	return o.options.Ranks.Size() > 1 && (o.options.ShardState || o.hasParts)
+func (o *Stepper) isSharded() bool {
+	return o.ranks().Size() > 1 && (o.place.shards() || o.hasParts)
 }
 
 // own is this rank's part of a parameter, or of a tensor of the shape that it has here.
-func (o *Optimizer) own(p parameter, t kernels.Tensor) kernels.Tensor {
+func (o *Stepper) own(p parameter, t kernels.Tensor) kernels.Tensor {
 	if p.isPart() {
 		return t.Reshape(t.Elements())
 	}
@@ -29,9 +29,9 @@ func (o *Optimizer) own(p parameter, t kernels.Tensor) kernels.Tensor {
 }
 
 // part is this rank's part of a whole tensor.
-func (o *Optimizer) part(t kernels.Tensor) kernels.Tensor {
+func (o *Stepper) part(t kernels.Tensor) kernels.Tensor {
 	n := t.Elements()
-	at, end := o.options.Ranks.Part(o.options.Ranks.Rank(), n)
+	at, end := o.ranks().Part(o.ranks().Rank(), n)
 	if at == end {
 		at, end = 0, 0 // no address behind the tensor's end
 	}
@@ -39,7 +39,7 @@ func (o *Optimizer) part(t kernels.Tensor) kernels.Tensor {
 }
 
 // owned are this rank's parts of tensors of some parameters.
-func (o *Optimizer) owned(parameters []parameter, list []kernels.Tensor) []kernels.Tensor {
+func (o *Stepper) owned(parameters []parameter, list []kernels.Tensor) []kernels.Tensor {
 	parts := make([]kernels.Tensor, len(list))
 	for i, t := range list {
 		parts[i] = o.own(parameters[i], t)
@@ -48,7 +48,7 @@ func (o *Optimizer) owned(parameters []parameter, list []kernels.Tensor) []kerne
 }
 
 // held are those of the parameters' tensors that this rank has all of.
-func (o *Optimizer) held(all []kernels.Tensor) []kernels.Tensor {
+func (o *Stepper) held(all []kernels.Tensor) []kernels.Tensor {
 	var list []kernels.Tensor
 	for i, t := range all {
 		if !o.parameters[i].isPart() {
@@ -59,30 +59,30 @@ func (o *Optimizer) held(all []kernels.Tensor) []kernels.Tensor {
 }
 
 // stateShape is the shape of what this rank has of each slot of a parameter.
-func (o *Optimizer) stateShape(p parameter) []int {
+func (o *Stepper) stateShape(p parameter) []int {
 	if !o.isSharded() {
 		return p.shape
 	}
 	return o.own(p, kernels.Tensor{Shape: p.shape}).Shape
 }
 
-// updateParts is the rule's update of this rank's parts of a group.
-func (o *Optimizer) updateParts(u kernels.Update, g group) error {
+// shardOf is this rank's shard of an update.
+func (o *Stepper) shardOf(u Update, parameters []parameter) Update {
 	u.ClearGradients = false // finishParts does, of all parts
-	parameters := o.parameters[g.from:g.to]
-	return o.rule.update(o.backend, u, o.owned(parameters, g.weights), o.owned(parameters, g.gradients), g.state)
+	u.Weights, u.Gradients = o.owned(parameters, u.Weights), o.owned(parameters, u.Gradients)
+	return u
 }
 
 // finishParts gives all ranks the weights of all parts, and clears the gradients.
-func (o *Optimizer) finishParts() error {
-	if err := o.options.Ranks.CollectParts(o.held(o.weights)...); err != nil || !o.keepsGradients() {
+func (o *Stepper) finishParts() error {
+	if err := o.ranks().CollectParts(o.held(o.weights)...); err != nil || !o.keepsGradients() {
 		return err
 	}
 	return o.backend.Zero(o.gradients)
 }
 
 // collectState puts the parts of the state together, a tensor at a time. Every rank calls it; those that do not keep the tensors get none.
-func (o *Optimizer) collectState(keep bool) (map[string]*tensor.Dense, error) {
+func (o *Stepper) collectState(keep bool) (map[string]*tensor.Dense, error) {
 	all := map[string]*tensor.Dense{}
 	err := o.eachState(func(name string, p parameter, view kernels.Tensor) error {
 		whole, err := o.backend.Alloc(view.DType, p.whole...)
@@ -92,7 +92,7 @@ func (o *Optimizer) collectState(keep bool) (map[string]*tensor.Dense, error) {
 		if err := o.backend.Copy(o.part(whole), view); err != nil {
 			return err
 		}
-		if err := o.options.Ranks.CollectParts(whole); err != nil || !keep {
+		if err := o.ranks().CollectParts(whole); err != nil || !keep {
 			return err
 		}
 		all[name], err = ops.Download(ops.ValueOf(whole))

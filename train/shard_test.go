@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/stheno-ml/stheno/train/distributed"
-	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
 )
 
@@ -20,7 +19,7 @@ type sharing struct {
 	size, accumulation int
 	dtype              tensor.Dtype
 	shard              bool
-	optimizer          func(gorgonia.Nodes, Options) (*Optimizer, error)
+	optimizer          Optimizer
 }
 
 // sharer is what a rank has in the end.
@@ -44,8 +43,12 @@ func (c sharing) rank(t *testing.T, place distributed.Config) (left sharer, err 
 	for i, n := range p.parameters {
 		set(n, wave(1, i))
 	}
-	o, err := c.optimizer(p.parameters, Options{
-		Schedule: ConstantRate(1e-2), ClipNorm: 1, Accumulation: c.accumulation, Ranks: group, ShardState: c.shard,
+	at := &Place{ranks: group}
+	if c.shard {
+		at.shard = ShardState
+	}
+	o, err := at.NewStepper(p.parameters, c.optimizer, Options{
+		Schedule: ConstantRate(1e-2), ClipNorm: 1, Accumulation: c.accumulation,
 		Groups: []Group{{Match: Named("d", "e"), LearningRateScale: 0.5}, {Match: Vectors, NoDecay: true}},
 	})
 	if err != nil {
@@ -79,7 +82,7 @@ func (c sharing) rank(t *testing.T, place distributed.Config) (left sharer, err 
 	if err != nil {
 		return left, err
 	}
-	for _, slot := range o.rule.slots() {
+	for _, slot := range o.optimizer.State() {
 		for _, n := range p.parameters {
 			left.state = append(left.state, slices.Clone(floats(state.Tensors[slot+"."+n.Name()])))
 		}
@@ -122,14 +125,8 @@ func (c sharing) train(t *testing.T) []sharer {
 
 // Ranks that share the state have the weights, the state and the reports of ranks that all have it, and together one state.
 func TestShardState(t *testing.T) {
-	optimizers := map[string]func(gorgonia.Nodes, Options) (*Optimizer, error){
-		"AdamW": func(n gorgonia.Nodes, o Options) (*Optimizer, error) {
-			return NewAdamW(n, AdamWConfig{Options: o, WeightDecay: 0.1})
-		},
-		"SGD": func(n gorgonia.Nodes, o Options) (*Optimizer, error) {
-			return NewSGD(n, SGDConfig{Options: o, Momentum: 0.9, WeightDecay: 0.1})
-		},
-		"Lion": func(n gorgonia.Nodes, o Options) (*Optimizer, error) { return NewLion(n, LionConfig{Options: o}) },
+	optimizers := map[string]Optimizer{
+		"AdamW": AdamW{WeightDecay: 0.1}, "SGD": SGD{Momentum: 0.9, WeightDecay: 0.1}, "Lion": Lion{},
 	}
 	for name, optimizer := range optimizers {
 		for _, dtype := range []tensor.Dtype{tensor.Float32, tensor.Float64} {

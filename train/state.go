@@ -27,13 +27,13 @@ type State struct {
 }
 
 // State is the optimiser's state, once all steps that were queued are made. On the host its tensors are the optimiser's own,
-// which the next step changes; from a device they are copies. Where ranks share the state ([Options.ShardState]) all of them call it
+// which the next step changes; from a device they are copies. Where ranks share the state ([ShardState]) all of them call it
 // together, and each gets the whole.
-func (o *Optimizer) State() (State, error) { return o.giveState(true, hostCopies{}) }
+func (o *Stepper) State() (State, error) { return o.giveState(true, hostCopies{}) }
 
 // giveState is State, with copies from a device where there are some already. A rank that does not keep the tensors of a sharded state
 // has done its part in it, and gets none.
-func (o *Optimizer) giveState(keep bool, copies hostCopies) (State, error) {
+func (o *Stepper) giveState(keep bool, copies hostCopies) (State, error) {
 	s, err := o.counts()
 	if err != nil {
 		return State{}, err
@@ -45,14 +45,14 @@ func (o *Optimizer) giveState(keep bool, copies hostCopies) (State, error) {
 }
 
 // counts is the state without its tensors.
-func (o *Optimizer) counts() (State, error) {
+func (o *Stepper) counts() (State, error) {
 	if err := o.settle(len(o.pending)); err != nil {
 		return State{}, err
 	}
-	if err := o.place(); err != nil {
+	if err := o.ready(); err != nil {
 		return State{}, o.errorf("%w", err)
 	}
-	s := State{Optimizer: o.name, Step: o.step, Skipped: o.skipped, SkippedInARow: o.skippedInARow}
+	s := State{Optimizer: o.name(), Step: o.step, Skipped: o.skipped, SkippedInARow: o.skippedInARow}
 	if o.scaling.Interval > 0 {
 		if err := o.readLossScale(); err != nil {
 			return State{}, o.errorf("%w", err)
@@ -63,7 +63,7 @@ func (o *Optimizer) counts() (State, error) {
 }
 
 // stateTensors are the tensors of the state.
-func (o *Optimizer) stateTensors(keep bool, copies hostCopies) (map[string]*tensor.Dense, error) {
+func (o *Stepper) stateTensors(keep bool, copies hostCopies) (map[string]*tensor.Dense, error) {
 	if o.isSharded() {
 		return o.collectState(keep)
 	}
@@ -92,12 +92,12 @@ func (c hostCopies) of(name string, v gorgonia.Value) (copied *tensor.Dense, err
 
 // SetState makes the optimiser go on from a state, whose tensors it copies. A state of another kind of optimiser or of
 // other parameters is an error, and changes nothing.
-func (o *Optimizer) SetState(s State) error { return o.setState(s, false) }
+func (o *Stepper) SetState(s State) error { return o.setState(s, false) }
 
 // setState is SetState, of tensors that are whole or the parts that this rank has of them.
-func (o *Optimizer) setState(s State, parts bool) error {
-	if s.Optimizer != o.name {
-		return o.errorf("the state is of %q, it needs to be of %q", s.Optimizer, o.name)
+func (o *Stepper) setState(s State, parts bool) error {
+	if s.Optimizer != o.name() {
+		return o.errorf("the state is of %q, it needs to be of %q", s.Optimizer, o.name())
 	}
 	if s.Step < 0 || s.SkippedInARow < 0 || s.Skipped < s.SkippedInARow {
 		return o.errorf("the state has %d steps, %d skipped, %d of them in a row: no count can be negative or less than its part",
@@ -109,7 +109,7 @@ func (o *Optimizer) setState(s State, parts bool) error {
 	if err := o.settle(len(o.pending)); err != nil {
 		return err
 	}
-	if err := o.place(); err != nil {
+	if err := o.ready(); err != nil {
 		return o.errorf("%w", err)
 	}
 	var from, to []kernels.Tensor
@@ -150,16 +150,16 @@ func (o *Optimizer) setState(s State, parts bool) error {
 	if _, o.scale = o.options.LossScaling.begin(); o.scaling.Interval > 0 && s.LossScale != 0 {
 		o.scale = lossScale{s.LossScale, s.LossScaleGoodSteps}
 	}
-	if err := o.place(); err != nil { // at once: the next run reads the loss scale
+	if err := o.ready(); err != nil { // at once: the next run reads the loss scale
 		return o.errorf("%w", err)
 	}
 	return nil
 }
 
 // eachState goes through the tensors of the state until do gives an error.
-func (o *Optimizer) eachState(do func(name string, p parameter, view kernels.Tensor) error) error {
+func (o *Stepper) eachState(do func(name string, p parameter, view kernels.Tensor) error) error {
 	for i, p := range o.parameters {
-		for k, slot := range o.rule.slots() {
+		for k, slot := range o.optimizer.State() {
 			if err := do(slot+"."+p.node.Name(), p, o.state[k][i]); err != nil {
 				return err
 			}

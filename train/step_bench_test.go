@@ -46,10 +46,7 @@ func BenchmarkStep(b *testing.B) {
 				b.Fatal(err)
 			}
 			defer machine.Close()
-			optimizer, err := train.NewAdamW(model.Parameters(), train.AdamWConfig{
-				WeightDecay: 0.1,
-				Options:     train.Options{Schedule: train.ConstantRate(1e-3), ClipNorm: 1, Groups: []train.Group{{Match: train.Vectors, NoDecay: true}}},
-			})
+			optimizer, err := train.NewStepper(model.Parameters(), train.AdamW{WeightDecay: 0.1}, train.Options{Schedule: train.ConstantRate(1e-3), ClipNorm: 1, Groups: []train.Group{{Match: train.Vectors, NoDecay: true}}})
 			if err != nil {
 				b.Fatal(err)
 			}

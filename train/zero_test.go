@@ -21,10 +21,10 @@ import (
 // TestZeroValues calls the methods of values that no constructor has made.
 func TestZeroValues(t *testing.T) {
 	for _, value := range []any{
-		&train.Optimizer{}, &train.Loop{}, &train.PendingReport{}, &checkpoint.Folder{},
+		&train.Stepper{}, &train.Loop{}, &train.PendingReport{}, &checkpoint.Folder{},
 		&data.Tokens{}, &data.Windows{}, &data.Prefetcher{}, &sample.Sampler{},
 		&tokenizer.Bytes{}, &tokenizer.Characters{}, &tokenizer.GPT2{}, &tokenizer.HuggingFace{}, &train.Predictor{}, &chat.Template{},
-		train.WarmupCosine{}, train.WarmupStableDecay{}, train.LinearDecay{}, train.InverseSquareRoot{},
+		&train.Place{}, (*train.Place)(nil), train.Update{}, train.WarmupCosine{}, train.WarmupStableDecay{}, train.LinearDecay{}, train.InverseSquareRoot{},
 	} {
 		for _, panicked := range hostile.CallAll(value) {
 			if !strings.HasPrefix(panicked, "*data.Tokens.At:") { // which panics as an index does, and says so
@@ -36,7 +36,7 @@ func TestZeroValues(t *testing.T) {
 
 // FuzzOptions makes optimisers and loops of changed configs. Nothing panics, and where there is an error there is nothing else.
 func FuzzOptions(f *testing.F) {
-	constructors := []string{"NewAdamW", "NewLion", "NewLoop", "NewPredictor", "NewSGD"}
+	constructors := []string{"NewLoop", "NewPredictor", "NewStepper"}
 	if declared, err := hostile.Constructors("."); err != nil || !slices.Equal(slices.Sorted(slices.Values(declared)), constructors) {
 		f.Fatalf("the package has %v, this test tries %v (%v)", declared, constructors, err)
 	}
@@ -73,18 +73,17 @@ func FuzzOptions(f *testing.F) {
 		var made any
 		var err error
 		switch constructors[int(which)%len(constructors)] {
-		case "NewAdamW":
-			c := train.AdamWConfig{Options: options}
-			change(&c)
-			made, err = train.NewAdamW(nodes, c)
-		case "NewSGD":
-			c := train.SGDConfig{Options: options, Momentum: 0.9}
-			change(&c)
-			made, err = train.NewSGD(nodes, c)
-		case "NewLion":
-			c := train.LionConfig{Options: options}
-			change(&c)
-			made, err = train.NewLion(nodes, c)
+		case "NewStepper":
+			config := struct {
+				Which   int
+				AdamW   train.AdamW
+				SGD     train.SGD
+				Lion    train.Lion
+				Options train.Options
+			}{Options: options, SGD: train.SGD{Momentum: 0.9}}
+			change(&config)
+			optimizer := []train.Optimizer{config.AdamW, config.SGD, config.Lion, nil}[uint(config.Which)%4]
+			made, err = train.NewStepper(nodes, optimizer, config.Options)
 		case "NewLoop":
 			c := train.LoopConfig{}
 			change(&c)

@@ -43,10 +43,8 @@ func review(seed uint64) data.Func {
 func main() {
 	p := nn.NewParameters(1)
 	loop := nn.Must(train.NewLoop(train.LoopConfig{Data: review(1), Validation: review(2), Steps: 400, EvalEvery: 100,
-		Hooks: []train.Hook{watch.Progress(os.Stdout)},
-		Optimizer: func(parameters G.Nodes) (*train.Optimizer, error) {
-			return train.NewAdamW(parameters, train.AdamWConfig{Options: train.Options{Schedule: train.ConstantRate(1e-3)}})
-		},
+		Hooks:     []train.Hook{watch.Progress(os.Stdout)},
+		Optimizer: train.AdamW{}, Options: train.Options{Schedule: train.ConstantRate(1e-3)},
 		Model: func(g *G.ExprGraph, in train.Inputs) (train.Outputs, error) {
 			bert := nn.Must(nn.NewEncoder(g, nn.EncoderConfig{Parameters: p, Vocab: vocab, Context: length, Layers: 2, Heads: 4, Dim: dim, Classes: 2}))
 			logits := nn.Must(bert.Classify(nn.Must(bert.ForwardWith(in["tokens"], nn.EncoderInputs{KeyMask: in["mask"]}))))

@@ -55,17 +55,18 @@ func finetune(ctx context.Context, s settings, out io.Writer) error {
 			return err
 		}
 	}
-	device, err := s.openDevice()
+	place, err := train.OpenPlace(ctx, train.PlaceConfig{Device: s.device})
 	if err != nil {
-		return err
+		return fmt.Errorf("-device: %w", err)
 	}
+	defer place.Close()
 	status := watch.NewStatus(os.Stderr)
 	defer status.Done("")
 	folder, err := pretrained.Find(ctx, s.Model, downloads(status))
 	if err != nil {
 		return err
 	}
-	model, err := pretrained.Load(folder, pretrained.Options{Device: device, Progress: func(done, total int64) {
+	model, err := pretrained.Load(folder, pretrained.Options{Device: place.Device(), Progress: func(done, total int64) {
 		status.Show(fmt.Sprintf("weights: %d %% are read", 100*done/max(total, 1)))
 	}})
 	if err != nil {
@@ -87,7 +88,7 @@ func finetune(ctx context.Context, s settings, out io.Writer) error {
 	}
 	// Sequences lie end to end in a batch, or, on a GPU, one in each row.
 	makeBatches := data.Pack
-	if device != nil {
+	if place.Device() != nil {
 		makeBatches = data.Pad
 	}
 	batches, err := makeBatches(corpus.training, s.Batch, s.Context, s.Seed)
@@ -108,16 +109,11 @@ func finetune(ctx context.Context, s settings, out io.Writer) error {
 	defer folders.Close()
 
 	loop, err := train.NewLoop(train.LoopConfig{
-		Model:  lossOf(model),
-		Device: device,
-		Data:   batches, Validation: validation,
-		Optimizer: func(parameters gorgonia.Nodes) (*train.Optimizer, error) {
-			return train.NewAdamW(parameters, train.AdamWConfig{
-				Beta2: 0.999,
-				Options: train.Options{
-					Schedule: train.WarmupCosine{Peak: s.Rate, Min: s.Rate / 10, Warmup: s.Steps / 10, Steps: s.Steps}, ClipNorm: 1,
-				},
-			})
+		Model: lossOf(model),
+		Place: place,
+		Data:  batches, Validation: validation,
+		Optimizer: train.AdamW{Beta2: 0.999}, Options: train.Options{
+			Schedule: train.WarmupCosine{Peak: s.Rate, Min: s.Rate / 10, Warmup: s.Steps / 10, Steps: s.Steps}, ClipNorm: 1,
 		},
 		Steps: s.Steps, EvalEvery: min(s.EvalEvery, s.Steps), EvalBatches: min(20, max(1, validation.Count()/s.Batch)),
 		Checkpoints: folders, CheckpointEvery: s.EvalEvery, Settings: s,

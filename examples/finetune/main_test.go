@@ -208,7 +208,7 @@ func TestRefusals(t *testing.T) {
 		{[]string{"-model", model, "-data", file("d.txt", "x")}, "d.txt: SplitDocuments: there are fewer than two documents"},
 		{[]string{"-model", model, "-data", chats(t), "-targets", "x_proj"}, `target "x_proj"`},
 		{[]string{"-model", filepath.Join(folder, "none"), "-data", chats(t)}, "config.json"},
-		{[]string{"-model", model, "-data", chats(t), "-device", "tpu"}, `-device is "tpu"`},
+		{[]string{"-model", model, "-data", chats(t), "-device", "tpu"}, `-device: Device is "tpu"`},
 	} {
 		s, err := parse(append(c.args, "-sample", ""), io.Discard)
 		if err == nil {

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/stheno-ml/stheno/ops"
 	"github.com/stheno-ml/stheno/train"
 	"github.com/stheno-ml/stheno/train/checkpoint"
 	"github.com/stheno-ml/stheno/train/watch"
@@ -111,22 +110,6 @@ func (s *settings) readBack() error {
 		return fmt.Errorf("%s: %w", s.out, err)
 	}
 	return train.ReadSettings(c, s)
-}
-
-// openDevice opens what -device names, nil for the CPU.
-func (s *settings) openDevice() (*ops.Device, error) {
-	switch s.device {
-	case "cpu":
-		return nil, nil
-	case "auto", "cuda":
-	default:
-		return nil, fmt.Errorf("-device is %q, it needs to be auto, cpu or cuda", s.device)
-	}
-	d, err := ops.OpenDevice(0)
-	if err != nil && s.device == "auto" {
-		return nil, nil
-	}
-	return d, err
 }
 
 // downloads shows how much of each file has come.

@@ -21,9 +21,7 @@ func learn(p *nn.Parameters, stride int, maker nn.Maker[nn.LinearConfig]) {
 	tokens := nn.Must(data.FromInts(ids))
 	loop := nn.Must(train.NewLoop(train.LoopConfig{
 		Data: nn.Must(data.Random(tokens, 8, 16, 1)), Steps: 150, EvalEvery: 50, Hooks: []train.Hook{watch.Progress(os.Stdout)},
-		Optimizer: func(parameters G.Nodes) (*train.Optimizer, error) {
-			return train.NewAdamW(parameters, train.AdamWConfig{Options: train.Options{Schedule: train.ConstantRate(5e-3)}})
-		},
+		Optimizer: train.AdamW{}, Options: train.Options{Schedule: train.ConstantRate(5e-3)},
 		Model: func(g *G.ExprGraph, in train.Inputs) (train.Outputs, error) {
 			gpt, err := nn.NewGPT(g, nn.GPTConfig{
 				Parameters: p, Vocab: 31, Context: 16, Layers: 2, Heads: 4, Dim: 64, NoBias: true,

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/stheno-ml/stheno/nn"
+	"github.com/stheno-ml/stheno/train"
 	"github.com/stheno-ml/stheno/train/sample"
 	"github.com/stheno-ml/stheno/train/tokenizer"
 	"gorgonia.org/gorgonia"
@@ -20,7 +21,11 @@ type author struct {
 	how       sample.Options
 }
 
+// newAuthor makes an author, or nil where the weights are shared out: no process can write by its part of them.
 func newAuthor(s settings, o options, parameters *nn.Parameters, t tokenizer.Tokenizer) (*author, error) {
+	if parameters.IsSharedOut() {
+		return nil, nil
+	}
 	if _, err := t.Encode(o.prompt); err != nil {
 		return nil, fmt.Errorf("-sample: %w", err)
 	}
@@ -57,14 +62,19 @@ func (a *author) write(ctx context.Context, w io.Writer) error {
 // glimpseTokens is how much of its writing a model shows in between.
 const glimpseTokens = 120
 
-// glimpse is a few lines by the model as it is.
-func (a *author) glimpse(ctx context.Context) (string, error) {
-	how := a.how
-	how.MaxTokens = glimpseTokens
-	var text strings.Builder
-	err := sample.Generate(ctx, a.decoder, a.tokenizer, a.prompt, how, &text)
-	if ctx.Err() != nil {
-		err = nil // a run that is to stop shows what there is
+// glimpse writes a few lines by the model as it is after an evaluation.
+func (a *author) glimpse(ctx context.Context) func(train.Evaluation) (string, error) {
+	return func(train.Evaluation) (string, error) {
+		if a == nil {
+			return "", nil
+		}
+		how := a.how
+		how.MaxTokens = glimpseTokens
+		var text strings.Builder
+		err := sample.Generate(ctx, a.decoder, a.tokenizer, a.prompt, how, &text)
+		if ctx.Err() != nil {
+			err = nil // a run that is to stop shows what there is
+		}
+		return text.String(), err
 	}
-	return text.String(), err
 }

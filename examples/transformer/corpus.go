@@ -26,10 +26,12 @@ const maxText = 4 << 30
 
 // corpus is what there is to learn from: tokens that are in memory or mapped, or shards, of which a batch is read when it is needed.
 type corpus struct {
-	origin               string // what it is, for people
-	tokenizer            tokenizer.Tokenizer
-	tokens               *data.Tokens
-	training, validation *data.Shards // in place of tokens
+	origin    string // what it is, for people
+	tokenizer tokenizer.Tokenizer
+	tokens    *data.Tokens
+	shards    [2]*data.Shards // in place of tokens, to train on and to validate
+
+	training, evaluated, validation data.Batches // to train on, to evaluate what was trained on, and to validate
 }
 
 // size is the number of tokens.
@@ -37,7 +39,7 @@ func (c corpus) size() int {
 	if c.tokens != nil {
 		return c.tokens.Len()
 	}
-	return c.training.Len() + c.validation.Len()
+	return c.shards[0].Len() + c.shards[1].Len()
 }
 
 // Close gives back files and memory.
@@ -45,7 +47,7 @@ func (c corpus) Close() (err error) {
 	if c.tokens != nil {
 		err = c.tokens.Close()
 	}
-	for _, shards := range []*data.Shards{c.training, c.validation} {
+	for _, shards := range c.shards {
 		if shards != nil {
 			err = errors.Join(err, shards.Close())
 		}
@@ -77,7 +79,7 @@ func (c corpus) batches(s settings) (training, evaluated, validation data.Batche
 // streams are batches of shards, each part of which comes once an epoch, in an order that the seed decides.
 func (c corpus) streams(s settings) (training, evaluated, validation data.Batches, err error) {
 	var list [3]*data.StreamBatches
-	for i, shards := range []*data.Shards{c.training, c.training, c.validation} {
+	for i, shards := range []*data.Shards{c.shards[0], c.shards[0], c.shards[1]} {
 		if list[i], err = data.Stream(shards, data.StreamOptions{Rows: s.Batch, Length: s.Context, Seed: s.Seed + uint64(i)}); err != nil {
 			return nil, nil, nil, fmt.Errorf("%s: %w", c.origin, err)
 		}
@@ -126,6 +128,9 @@ func loadCorpus(s *settings) (c corpus, err error) {
 		return c, errors.Join(err, c.Close())
 	}
 	s.Fingerprint = print
+	if c.training, c.evaluated, c.validation, err = c.batches(*s); err != nil {
+		return c, errors.Join(err, c.Close())
+	}
 	return c, nil
 }
 
@@ -138,16 +143,13 @@ func loadShards(s settings) (c corpus, err error) {
 	if c.tokenizer, err = tokenizer.OpenGPT2(s.Vocab, s.Merges); err != nil {
 		return c, err
 	}
-	for _, part := range []struct {
-		name   string
-		shards **data.Shards
-	}{{"train", &c.training}, {"validation", &c.validation}} {
-		paths, err := filepath.Glob(filepath.Join(escaped(s.Data), part.name+"-*.bin"))
+	for i, name := range []string{"train", "validation"} {
+		paths, err := filepath.Glob(filepath.Join(escaped(s.Data), name+"-*.bin"))
 		if err == nil && len(paths) == 0 {
-			err = fmt.Errorf("-data %s has no file %s-00000.bin; go run ./examples/prepare -validation 0.01 makes such a folder", s.Data, part.name)
+			err = fmt.Errorf("-data %s has no file %s-00000.bin; go run ./examples/prepare -validation 0.01 makes such a folder", s.Data, name)
 		}
 		if err == nil {
-			*part.shards, err = data.OpenShards(paths...)
+			c.shards[i], err = data.OpenShards(paths...)
 		}
 		if err != nil {
 			return c, errors.Join(err, c.Close())

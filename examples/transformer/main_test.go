@@ -21,10 +21,7 @@ func do(t *testing.T, args ...string) error {
 	if err != nil {
 		t.Fatalf("%q: %v", args, err)
 	}
-	if o.sample {
-		return speak(context.Background(), s, o)
-	}
-	return learn(context.Background(), s, o)
+	return start(context.Background(), s, o)
 }
 
 func writeFile(t *testing.T, path, content string) {
@@ -233,7 +230,7 @@ func TestWhatTakesLongIsSaidFirst(t *testing.T) {
 		}
 		cancelled, cancel := context.WithCancel(t.Context())
 		cancel()
-		text := printed(t, func() error { return learn(cancelled, s, o) })
+		text := printed(t, func() error { return start(cancelled, s, o) })
 		if strings.Contains(text, "On a CPU like this one it takes about") != long || !strings.Contains(text, "Stopped after step 0") {
 			t.Errorf("%s steps: %s", steps, text)
 		}
@@ -251,7 +248,7 @@ func TestEmptyRunsAreNotPicked(t *testing.T) {
 		go func() {
 			s, o, err := parse(tiny, io.Discard)
 			if err == nil {
-				err = learn(context.Background(), s, o)
+				err = start(context.Background(), s, o)
 			}
 			errs <- err
 		}()

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/stheno-ml/stheno/train"
 	"github.com/stheno-ml/stheno/train/checkpoint"
@@ -21,9 +22,12 @@ import (
 
 // run is a folder that the results of a training go to.
 type run struct {
+	place       *train.Place
 	folder      string             // empty for a new one that will have a number
-	checkpoints *checkpoint.Folder // nil until it is open
-	fromBest    bool               // whether a resumed run goes on from its best checkpoint
+	checkpoints *checkpoint.Folder // nil until it is open, and where this process is not the one that writes
+	text        corpus
+	resumed     bool
+	fromBest    bool // whether a resumed run goes on from its best checkpoint
 }
 
 // runsFolder is where runs go that have no -out; they are numbered.
@@ -34,12 +38,34 @@ const keptCheckpoints = 3
 
 func (r *run) file(name string) string { return filepath.Join(r.folder, name) }
 
+// openRun finds or makes a run and loads its text.
+func openRun(place *train.Place, s *settings, o options) (*run, error) {
+	r, err := findRun(place, s, o)
+	if err != nil {
+		return nil, err
+	}
+	if r.text, err = loadCorpus(s); err != nil {
+		return nil, err
+	}
+	if err := r.open(); err != nil {
+		return nil, errors.Join(err, r.text.Close())
+	}
+	return r, nil
+}
+
+func (r *run) close() {
+	r.text.Close()
+	if r.checkpoints != nil {
+		r.checkpoints.Close()
+	}
+}
+
 // findRun finds the run to resume, and reads its settings, over which flags go; a new run is nowhere yet. Every rank does so: none reads
 // tensors before all of them share that out.
-func findRun(s *settings, o options) (*run, error) {
-	r := &run{folder: o.out}
+func findRun(place *train.Place, s *settings, o options) (*run, error) {
+	r := &run{place: place, folder: o.out, resumed: o.resume}
 	if !o.resume {
-		return r, r.checkFree()
+		return r, errors.Join(r.checkFree(), s.absolute())
 	}
 	if r.folder == "" {
 		r.folder = newestRun()
@@ -66,7 +92,7 @@ func findRun(s *settings, o options) (*run, error) {
 	if err := s.validate(); err != nil {
 		return nil, fmt.Errorf("the settings of %s with these flags: %w", r.folder, err)
 	}
-	return r, nil
+	return r, s.absolute()
 }
 
 // checkFree makes sure that a folder that was named can become a run's.
@@ -87,8 +113,12 @@ func (r *run) checkFree() error {
 	return nil
 }
 
-// open makes the folder of a new run, and lets no other program write to that of any.
-func (r *run) open(resumed bool) (err error) {
+// open makes the folder of a new run, lets no other program write to that of any, and keeps the tokenizer there. Of several
+// processes one does so.
+func (r *run) open() (err error) {
+	if !r.place.Leads() {
+		return nil
+	}
 	for r.folder == "" {
 		if err := os.MkdirAll(runsFolder, 0o777); err != nil {
 			return err
@@ -101,10 +131,16 @@ func (r *run) open(resumed bool) (err error) {
 		}
 		r.folder = next
 	}
-	if r.checkpoints, err = checkpoint.Open(r.file("checkpoints"), keptCheckpoints); err != nil || resumed {
+	if r.checkpoints, err = checkpoint.Open(r.file("checkpoints"), keptCheckpoints); err != nil {
 		return err
 	}
-	if err := r.checkFree(); err != nil { // another program may have been there since the first look
+	if !r.resumed {
+		err = r.checkFree() // another program may have been there since the first look
+	}
+	if err == nil {
+		err = r.keepTokenizer()
+	}
+	if err != nil {
 		return errors.Join(err, r.checkpoints.Close())
 	}
 	return nil
@@ -127,8 +163,8 @@ func (r *run) read(which func(*checkpoint.Folder) (checkpoint.Checkpoint, []erro
 }
 
 // resume makes the loop of a resumed run go on.
-func (r *run) resume(loop *train.Loop, o options) error {
-	if !o.resume {
+func (r *run) resume(loop *train.Loop) error {
+	if !r.resumed {
 		return nil
 	}
 	if !r.fromBest {
@@ -154,7 +190,7 @@ func (r *run) resume(loop *train.Loop, o options) error {
 const tokenizerFile = "vocabulary.json"
 
 // keepTokenizer keeps the tokenizer with the run, whose model is of no use without it. It is written once, in one piece.
-func (r *run) keepTokenizer(t tokenizer.Tokenizer) error {
+func (r *run) keepTokenizer() error {
 	path := r.file(tokenizerFile)
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -163,7 +199,7 @@ func (r *run) keepTokenizer(t tokenizer.Tokenizer) error {
 	if err != nil {
 		return err
 	}
-	err = tokenizer.Save(file, t)
+	err = tokenizer.Save(file, r.text.tokenizer)
 	if err == nil {
 		err = errors.Join(file.Chmod(0o644), file.Sync())
 	}
@@ -174,6 +210,56 @@ func (r *run) keepTokenizer(t tokenizer.Tokenizer) error {
 		return errors.Join(err, os.Remove(file.Name()))
 	}
 	return nil
+}
+
+// announce says what will be trained, where, and what it costs.
+func (r *run) announce(s settings, parameters int) {
+	if !r.place.Leads() {
+		return
+	}
+	fmt.Printf("A GPT of %d layers × %d channels, %.2f million parameters.\n", s.Layers, s.Dim, float64(parameters)/1e6)
+	fmt.Printf("It learns from %s:\n%.2f million tokens of %d kinds.\n", r.text.origin, float64(r.text.size())/1e6, r.text.tokenizer.Size())
+	fmt.Printf("It computes on %s.\nEverything goes to %s.\n", r.place, r.folder)
+	if cost := s.cost(parameters); r.place.Device() == nil && cost > time.Hour {
+		fmt.Printf("On a CPU like this one it takes about %v; -preset cpu takes about a minute.\n", cost.Round(time.Hour))
+	}
+}
+
+// conclude draws the losses and shows what the model has learnt.
+func (r *run) conclude(ctx context.Context, end train.End, err error, author *author) error {
+	if !r.place.Leads() {
+		return err
+	}
+	for _, n := range end.Notices {
+		fmt.Println("Notice:", n)
+	}
+	if drawErr := r.drawCurve(); err == nil {
+		err = drawErr // after an error that ended the run, another of the same disk tells nothing new
+	}
+	if err != nil {
+		return err
+	}
+	if end.Cancelled {
+		fmt.Printf("Stopped after step %d. To go on: go run ./examples/transformer -resume -out %s\n", end.Done, r.folder)
+		return nil
+	}
+	more := fmt.Sprintf("go run ./examples/transformer -out %s -sample PROMPT", r.folder)
+	if author == nil {
+		fmt.Printf("\nIn %s: loss.png is the loss curve, checkpoints the model.\nText by it: %s\n", r.folder, more)
+		return nil
+	}
+	fmt.Println()
+	text, err := os.Create(r.file("sample.txt"))
+	if err != nil {
+		return err
+	}
+	defer text.Close()
+	if err := author.write(ctx, io.MultiWriter(screen(), text)); err != nil {
+		return err
+	}
+	fmt.Printf("\nIn %s: loss.png is the loss curve, sample.txt this text,\ncheckpoints the model.\n", r.folder)
+	fmt.Printf("More text: %s\n", more)
+	return text.Close()
 }
 
 // drawCurve draws the losses of all steps of the run, those before it was resumed too.
@@ -194,7 +280,7 @@ func (r *run) drawCurve() error {
 }
 
 // speak writes text by the best checkpoint of a run.
-func speak(ctx context.Context, s settings, o options) error {
+func speak(ctx context.Context, place *train.Place, s settings, o options) error {
 	r := &run{folder: o.out}
 	if r.folder == "" {
 		r.folder = newestRun()
@@ -216,11 +302,7 @@ func speak(ctx context.Context, s settings, o options) error {
 	if err != nil {
 		return err
 	}
-	device, _, err := openDevice(o.device, nil)
-	if err != nil {
-		return err
-	}
-	parameters, err := newParameters(s.Seed, device)
+	parameters, err := place.NewParameters(s.Seed)
 	if err != nil {
 		return err
 	}

@@ -8,10 +8,15 @@ import (
 	"maps"
 	"math"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/ops"
+	"github.com/stheno-ml/stheno/train"
 	"gorgonia.org/tensor"
 )
 
@@ -90,15 +95,9 @@ type options struct {
 	topK        int
 	topP        float64
 	weights     string // what they are kept in while writing; empty for float32
-	device      string
-	gpus        int             // 0 where the flag is not given
-	shard       string          // what ranks have parts of: nothing, shardState or shardWeights
-	share       int             // GPUs that share sequences
+	place       train.PlaceConfig
 	explicit    func(*settings) // repeats on other settings what flags said
 }
-
-// What -shard can say.
-const shardState, shardWeights = "state", "weights"
 
 // ordinary is the preset of those who name none.
 const ordinary = "cpu"
@@ -126,12 +125,7 @@ func parse(args []string, help io.Writer) (settings, options, error) {
 	flags.IntVar(&o.topK, "top-k", 0, "take one of the k likeliest tokens, 0 for any")
 	flags.Float64Var(&o.topP, "top-p", 1, "take one of the likeliest tokens that together have this probability")
 	flags.StringVar(&o.weights, "weights", "", "with -sample: keep weights in bfloat16 or float16, which a large model writes twice as fast with")
-	flags.StringVar(&o.device, "device", "auto", "where to compute: cpu, cuda, cuda:1 and so on, or auto: a GPU where there is one")
-	flags.IntVar(&o.gpus, "gpus", 0, "train on `N` GPUs of this machine, a process each; -batch and -accumulation are those of each, so a step takes N times as many (fewer with -share)")
-	flags.StringVar(&o.shard, "shard", "", "`what` each of several GPUs holds its part of alone: state, the optimiser's, or weights too, with their gradients, for a model that one GPU "+
-		"cannot hold; each then writes and reads its part of checkpoints")
-	flags.IntVar(&o.share, "share", 1, "every `N` of several GPUs share a batch and each holds a part of its sequences, for a -context that one GPU cannot hold; "+
-		"it needs to be a multiple of 2·N")
+	o.place.Flags(flags)
 	register(flags, &s)
 	err := flags.Parse(args)
 	switch {
@@ -159,9 +153,7 @@ func parse(args []string, help io.Writer) (settings, options, error) {
 			}
 		})
 	}
-	if given["gpus"] {
-		o.device = "cuda"
-	}
+	o.place.SharedFiles = o.place.Shard != train.ShardNothing // the folder of a run
 	if err := o.validate(given); err != nil || o.resume || o.sample {
 		return s, o, err // a run that exists has settings, to be checked when they are known
 	}
@@ -236,6 +228,39 @@ func (s settings) withDefaults() settings {
 // computeTypes are the types of activations by name.
 var computeTypes = map[string]tensor.Dtype{"": tensor.Float32, "float32": tensor.Float32, "tf32": tensor.Float32, "bfloat16": ops.BFloat16, "float16": ops.Float16}
 
+// gpt is the shape that nanoGPT has: no biases, and an exact GELU.
+func (s settings) gpt(vocab int, parameters *nn.Parameters) nn.GPTConfig {
+	return nn.GPTConfig{
+		Parameters: parameters, Vocab: vocab, Context: s.Context, Layers: s.Layers, Heads: s.Heads, Dim: s.Dim,
+		Dropout: s.Dropout, NoBias: true, Activation: kernels.GELUErf, Compute: computeTypes[s.Compute],
+	}
+}
+
+// precision is how exact products of float32 need to be.
+func (s settings) precision() kernels.Precision {
+	if s.Compute == "tf32" {
+		return kernels.PrecisionTF32
+	}
+	return kernels.PrecisionAuto
+}
+
+// lossScaling is for float16, whose range is too small for gradients as they are.
+func (s settings) lossScaling() *train.LossScaling {
+	if computeTypes[s.Compute] != ops.Float16 {
+		return nil
+	}
+	return &train.LossScaling{}
+}
+
+// cost is about how long all steps take on this machine's CPU. A step costs six products and sums a parameter and token;
+// twenty thousand million of them a second are what a core does of a small model, one with another.
+func (s settings) cost(parameters int) time.Duration {
+	const perCore = 20e9
+	tokens := float64(s.Batch) * float64(s.Context) * float64(s.Accumulation) * float64(s.Steps)
+	seconds := 6 * float64(parameters) * tokens / (perCore * float64(runtime.GOMAXPROCS(0)))
+	return time.Duration(min(seconds, math.MaxInt64/1e9) * 1e9)
+}
+
 func (s settings) validate() error {
 	if _, ok := computeTypes[s.Compute]; !ok {
 		return fmt.Errorf("-compute is %q, it needs to be float32, tf32, bfloat16 or float16", s.Compute)
@@ -299,18 +324,6 @@ func (o options) validate(given map[string]bool) error {
 		return errors.New("-best is given without -resume, it says from which checkpoint to go on")
 	case o.newMasks && !o.resume:
 		return errors.New("-new-masks is given without -resume, it lets an older run go on with other dropout masks")
-	case !deviceName.MatchString(o.device):
-		return fmt.Errorf("-device is %q, it needs to be auto, cpu, cuda or cuda:N", o.device)
-	case given["gpus"] && o.gpus < 1:
-		return fmt.Errorf("-gpus is %d, it needs to be at least 1", o.gpus)
-	case o.shard != "" && o.shard != shardState && o.shard != shardWeights:
-		return fmt.Errorf("-shard is %q, it needs to be %s or %s", o.shard, shardState, shardWeights)
-	case o.share < 1:
-		return fmt.Errorf("-share is %d, it needs to be at least 1", o.share)
-	case given["gpus"] && o.gpus%o.share != 0:
-		return fmt.Errorf("-share is %d, it needs to divide -gpus %d", o.share, o.gpus)
-	case given["gpus"] && given["device"]:
-		return errors.New("-device is given with -gpus, which takes the first GPUs of this machine")
 	case o.weights != "" && !o.sample:
 		return errors.New("-weights is given without -sample, weights that are trained are float32")
 	case o.weights != "" && o.weights != "bfloat16" && o.weights != "float16":
@@ -326,5 +339,5 @@ func (o options) validate(given map[string]bool) error {
 	case o.resume && o.sample:
 		return errors.New("-resume and -sample are both given, it can do one at a time")
 	}
-	return nil
+	return o.place.Validate()
 }

@@ -59,10 +59,8 @@ func translator(g *G.ExprGraph, p *nn.Parameters, in train.Inputs) (*G.Node, err
 func main() {
 	p := nn.NewParameters(1)
 	loop := nn.Must(train.NewLoop(train.LoopConfig{Data: sentences(1), Validation: sentences(2), Steps: 500, EvalEvery: 100,
-		Hooks: []train.Hook{watch.Progress(os.Stdout)},
-		Optimizer: func(parameters G.Nodes) (*train.Optimizer, error) {
-			return train.NewAdamW(parameters, train.AdamWConfig{Options: train.Options{Schedule: train.ConstantRate(2e-3)}})
-		},
+		Hooks:     []train.Hook{watch.Progress(os.Stdout)},
+		Optimizer: train.AdamW{}, Options: train.Options{Schedule: train.ConstantRate(2e-3)},
 		Model: func(g *G.ExprGraph, in train.Inputs) (train.Outputs, error) {
 			logits := nn.Must(translator(g, p, in))
 			loss, err := ops.SoftmaxCrossEntropy(logits, in["targets"], ops.CrossEntropyOptions{})

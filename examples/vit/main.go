@@ -43,10 +43,8 @@ func draw(seed uint64) data.Func {
 func main() {
 	p := nn.NewParameters(1)
 	loop := nn.Must(train.NewLoop(train.LoopConfig{Data: draw(1), Validation: draw(2), Steps: 300, EvalEvery: 100,
-		Hooks: []train.Hook{watch.Progress(os.Stdout)},
-		Optimizer: func(parameters G.Nodes) (*train.Optimizer, error) {
-			return train.NewAdamW(parameters, train.AdamWConfig{Options: train.Options{Schedule: train.ConstantRate(1e-3)}})
-		},
+		Hooks:     []train.Hook{watch.Progress(os.Stdout)},
+		Optimizer: train.AdamW{}, Options: train.Options{Schedule: train.ConstantRate(1e-3)},
 		Model: func(g *G.ExprGraph, in train.Inputs) (train.Outputs, error) {
 			embed := nn.Must(nn.NewPatchEmbedding(g, nn.PatchEmbeddingConfig{Parameters: p, Channels: 1, Height: size, Width: size, Patch: 4, Dim: dim}))
 			body := nn.Must(nn.NewStack(g, nn.StackConfig{Parameters: p, Layers: 3, Block: nn.BlockConfig{Attention: nn.MultiHeadAttentionConfig{Dim: dim, Heads: 4}}}))

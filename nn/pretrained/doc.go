@@ -31,7 +31,7 @@
 //	err := m.AddLoRA(pretrained.LoRA{Rank: 8, Alpha: 16})
 //	model, err := m.LanguageModel(g)
 //	loss, err := model.Loss(tokens, targets)
-//	trained := m.Parameters().Trainable(model.Parameters())    // for gorgonia.Grad and train.NewAdamW
+//	trained := m.Parameters().Trainable(model.Parameters())    // for gorgonia.Grad and train.NewStepper
 //
 // # Memory
 //

@@ -25,7 +25,7 @@ var adapters = []string{"gpt2", "llama3", "phi3"}
 type trainer struct {
 	tokens, targets []int
 	loss            *gorgonia.Node
-	optimizer       *train.Optimizer
+	optimizer       *train.Stepper
 	machine         gorgonia.VM
 }
 
@@ -49,9 +49,7 @@ func newTrainer(t *testing.T, m *Model, rows, length int) *trainer {
 	ops.ReuseMemory(g)
 	ops.ModeOf(g).Evaluate() // without the dropout that configs have by default
 	r.machine = gorgonia.NewTapeMachine(g, gorgonia.BindDualValues(trainable...))
-	r.optimizer, err = train.NewAdamW(trainable, train.AdamWConfig{
-		Beta2: 0.999, WeightDecay: 0.01, Options: train.Options{Schedule: train.ConstantRate(1e-3)},
-	})
+	r.optimizer, err = train.NewStepper(trainable, train.AdamW{Beta2: 0.999, WeightDecay: 0.01}, train.Options{Schedule: train.ConstantRate(1e-3)})
 	if err != nil {
 		t.Fatal(err)
 	}

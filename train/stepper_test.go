@@ -116,19 +116,14 @@ func TestLikePyTorch(t *testing.T) {
 		dtype tensor.Dtype
 		bound float64
 	}{{tensor.Float64, 1e-12}, {tensor.Float32, 1e-5}} {
-		for name, make := range map[string]func(gorgonia.Nodes) (*Optimizer, error){
-			"AdamW": func(p gorgonia.Nodes) (*Optimizer, error) {
-				return NewAdamW(p, AdamWConfig{Options: options, Beta2: 0.95, WeightDecay: 0.1})
-			},
-			"SGD": func(p gorgonia.Nodes) (*Optimizer, error) {
-				return NewSGD(p, SGDConfig{Options: options, Momentum: 0.9, Nesterov: true, WeightDecay: 0.1})
-			},
+		for name, optimizer := range map[string]Optimizer{
+			"AdamW": AdamW{Beta2: 0.95, WeightDecay: 0.1}, "SGD": SGD{Momentum: 0.9, Nesterov: true, WeightDecay: 0.1},
 		} {
 			p := newProblem(t, c.dtype, []string{"weight", "bias"}, []int{3, 5}, []int{7})
 			for _, n := range p.parameters {
 				set(n, func(i int) float64 { return want.Start[n.Name()][i] })
 			}
-			opt, err := make(p.parameters)
+			opt, err := NewStepper(p.parameters, optimizer, options)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -164,22 +159,14 @@ func TestLikePyTorch(t *testing.T) {
 	}
 }
 
-// optimizers makes an optimiser of each kind.
-var optimizers = map[string]func(gorgonia.Nodes, Options) (*Optimizer, error){
-	"AdamW": func(p gorgonia.Nodes, o Options) (*Optimizer, error) {
-		return NewAdamW(p, AdamWConfig{Options: o, WeightDecay: 0.1})
-	},
-	"SGD": func(p gorgonia.Nodes, o Options) (*Optimizer, error) { return NewSGD(p, SGDConfig{Options: o}) },
-	"SGD with momentum": func(p gorgonia.Nodes, o Options) (*Optimizer, error) {
-		return NewSGD(p, SGDConfig{Options: o, Momentum: 0.9, WeightDecay: 0.1, Decoupled: true})
-	},
-	"Lion": func(p gorgonia.Nodes, o Options) (*Optimizer, error) {
-		return NewLion(p, LionConfig{Options: o, WeightDecay: 1})
-	},
+// optimizers are one of each kind.
+var optimizers = map[string]Optimizer{
+	"AdamW": AdamW{WeightDecay: 0.1}, "SGD": SGD{}, "SGD with momentum": SGD{Momentum: 0.9, WeightDecay: 0.1, Decoupled: true},
+	"Lion": Lion{WeightDecay: 1},
 }
 
 // state is an optimiser's state.
-func state(t *testing.T, o *Optimizer) State {
+func state(t *testing.T, o *Stepper) State {
 	t.Helper()
 	s, err := o.State()
 	if err != nil {
@@ -190,14 +177,14 @@ func state(t *testing.T, o *Optimizer) State {
 
 // trained runs some steps from fixed parameters and gives all parameters. at, if any, may change the optimiser before a
 // step.
-func trained(t *testing.T, make func(gorgonia.Nodes, Options) (*Optimizer, error), threads, steps int, dtype tensor.Dtype,
-	at func(step int, opt *Optimizer) *Optimizer) []float64 {
+func trained(t *testing.T, optimizer Optimizer, threads, steps int, dtype tensor.Dtype,
+	at func(step int, opt *Stepper) *Stepper) []float64 {
 	t.Helper()
 	p := newProblem(t, dtype, []string{"a.weight", "a.bias", "b.weight"}, []int{70, 611}, []int{611}, []int{1, 3})
 	for i, n := range p.parameters {
 		set(n, wave(1, i))
 	}
-	opt, err := make(p.parameters, Options{Schedule: WarmupCosine{Peak: 0.02, Warmup: 2, Steps: 10}, ClipNorm: 5,
+	opt, err := NewStepper(p.parameters, optimizer, Options{Schedule: WarmupCosine{Peak: 0.02, Warmup: 2, Steps: 10}, ClipNorm: 5,
 		Groups: []Group{{Match: Any(Vectors, Named("b.*")), NoDecay: true, LearningRateScale: 0.5}}})
 	if err != nil {
 		t.Fatal(err)
@@ -227,13 +214,13 @@ func trained(t *testing.T, make func(gorgonia.Nodes, Options) (*Optimizer, error
 
 // Steps give the same bits on any number of threads, and when an optimiser takes over another's state midway.
 func TestBitEqual(t *testing.T) {
-	for name, make := range optimizers {
+	for name, optimizer := range optimizers {
 		for _, dtype := range []tensor.Dtype{tensor.Float32, tensor.Float64} {
-			want := trained(t, make, 1, 6, dtype, nil)
-			if got := trained(t, make, 3, 6, dtype, nil); !slices.Equal(got, want) {
+			want := trained(t, optimizer, 1, 6, dtype, nil)
+			if got := trained(t, optimizer, 3, 6, dtype, nil); !slices.Equal(got, want) {
 				t.Errorf("%s %v: three threads do not compute what one does", name, dtype)
 			}
-			resumed := trained(t, make, 2, 6, dtype, func(step int, opt *Optimizer) *Optimizer {
+			resumed := trained(t, optimizer, 2, 6, dtype, func(step int, opt *Stepper) *Stepper {
 				if step != 3 {
 					return opt
 				}
@@ -241,7 +228,7 @@ func TestBitEqual(t *testing.T) {
 				for _, p := range opt.parameters {
 					nodes = append(nodes, p.node)
 				}
-				fresh, err := make(nodes, opt.options)
+				fresh, err := NewStepper(nodes, optimizer, opt.options)
 				if err == nil {
 					err = fresh.SetState(state(t, opt))
 				}
@@ -262,7 +249,7 @@ func TestAccumulation(t *testing.T) {
 	var results [2][]float64
 	for k, runs := range [][]float64{{0.5, 1.5}, {1}} {
 		p := newProblem(t, tensor.Float64, []string{"w"}, []int{4, 4})
-		opt, err := NewAdamW(p.parameters, AdamWConfig{Options: Options{Schedule: ConstantRate(0.1), Accumulation: len(runs), ClipNorm: 0.7}})
+		opt, err := NewStepper(p.parameters, AdamW{}, Options{Schedule: ConstantRate(0.1), Accumulation: len(runs), ClipNorm: 0.7})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -288,7 +275,7 @@ func TestAccumulation(t *testing.T) {
 func TestNonFiniteGradients(t *testing.T) {
 	for _, bad := range []float64{math.NaN(), math.Inf(1), math.Inf(-1), 3e38, -0x1p64} {
 		p := newProblem(t, tensor.Float32, []string{"first", "second"}, []int{5}, []int{2, 9})
-		opt, err := NewLion(p.parameters, LionConfig{Options: Options{Schedule: ConstantRate(0.1), ClipNorm: 1, MaxSkips: 3}})
+		opt, err := NewStepper(p.parameters, Lion{}, Options{Schedule: ConstantRate(0.1), ClipNorm: 1, MaxSkips: 3})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -323,7 +310,7 @@ func TestLargeGradientsFreezeNothing(t *testing.T) {
 	for name, clip := range map[string]float64{"without a limit": 0, "with a limit": 1} {
 		for _, large := range []float64{1e18, 1.8e19, 3e19, 3e38} {
 			p := newProblem(t, tensor.Float32, []string{"w"}, []int{5})
-			opt, err := NewAdamW(p.parameters, AdamWConfig{Options: Options{Schedule: ConstantRate(0.1), ClipNorm: clip}})
+			opt, err := NewStepper(p.parameters, AdamW{}, Options{Schedule: ConstantRate(0.1), ClipNorm: clip})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -343,7 +330,7 @@ func TestLargeGradientsFreezeNothing(t *testing.T) {
 
 func TestZeroGradients(t *testing.T) {
 	p := newProblem(t, tensor.Float32, []string{"w"}, []int{5})
-	opt, err := NewSGD(p.parameters, SGDConfig{Options: Options{Schedule: ConstantRate(1)}})
+	opt, err := NewStepper(p.parameters, SGD{}, Options{Schedule: ConstantRate(1)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -363,7 +350,7 @@ func TestZeroGradients(t *testing.T) {
 func TestStepNeedsARun(t *testing.T) {
 	for _, dtype := range []tensor.Dtype{tensor.Float32, tensor.Float64} {
 		p, other := newProblem(t, dtype, []string{"w", "v"}, []int{5}, []int{2, 2}), newProblem(t, dtype, []string{"w", "v"}, []int{5}, []int{2, 2})
-		opt, err := NewAdamW(p.parameters, AdamWConfig{Options: Options{Schedule: ConstantRate(1)}})
+		opt, err := NewStepper(p.parameters, AdamW{}, Options{Schedule: ConstantRate(1)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -456,7 +443,7 @@ func TestUse(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			opt, err := NewAdamW(first.parameters, AdamWConfig{Options: Options{Schedule: ConstantRate(0.1), Accumulation: accumulation}})
+			opt, err := NewStepper(first.parameters, AdamW{}, Options{Schedule: ConstantRate(0.1), Accumulation: accumulation})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -488,7 +475,7 @@ func TestUse(t *testing.T) {
 		}
 	}
 	p := newProblem(t, tensor.Float32, []string{"w"}, []int{5})
-	opt, err := NewSGD(p.parameters, SGDConfig{Options: Options{Schedule: ConstantRate(1)}})
+	opt, err := NewStepper(p.parameters, SGD{}, Options{Schedule: ConstantRate(1)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -512,7 +499,7 @@ func TestStepAllocations(t *testing.T) {
 			names, shapes = append(names, fmt.Sprint("w", i)), append(shapes, []int{40, 50})
 		}
 		p := newProblem(t, tensor.Float32, names, shapes...)
-		opt, err := NewAdamW(p.parameters, AdamWConfig{Options: Options{Schedule: ConstantRate(1e-3), ClipNorm: 1}})
+		opt, err := NewStepper(p.parameters, AdamW{}, Options{Schedule: ConstantRate(1e-3), ClipNorm: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -542,12 +529,11 @@ func TestErrors(t *testing.T) {
 	with := func(change func(o *Options)) error {
 		o := good
 		change(&o)
-		_, err := NewSGD(p.parameters, SGDConfig{Options: o})
+		_, err := NewStepper(p.parameters, SGD{}, o)
 		return err
 	}
-	adamw := func(c AdamWConfig, nodes ...*gorgonia.Node) error {
-		c.Options = good
-		_, err := NewAdamW(nodes, c)
+	adamw := func(a AdamW, nodes ...*gorgonia.Node) error {
+		_, err := NewStepper(nodes, a, good)
 		return err
 	}
 	schedule := func(s Schedule) error { return with(func(o *Options) { o.Schedule = s }) }
@@ -555,12 +541,12 @@ func TestErrors(t *testing.T) {
 	scalar := gorgonia.NewScalar(g, tensor.Float32, gorgonia.WithName("s"))
 	whole := gorgonia.NewVector(g, tensor.Int, gorgonia.WithShape(3), gorgonia.WithName("i"))
 	double := gorgonia.NewVector(g, tensor.Float64, gorgonia.WithShape(3), gorgonia.WithName("d"))
-	opt, err := NewAdamW(p.parameters, AdamWConfig{Options: good})
+	opt, err := NewStepper(p.parameters, AdamW{}, good)
 	if err != nil {
 		t.Fatal(err)
 	}
 	lone := gorgonia.NewVector(g, tensor.Float32, gorgonia.WithShape(3), gorgonia.WithName("lone"), gorgonia.WithInit(gorgonia.Ones()))
-	other, err := NewAdamW(gorgonia.Nodes{lone}, AdamWConfig{Options: good})
+	other, err := NewStepper(gorgonia.Nodes{lone}, AdamW{}, good)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -568,7 +554,7 @@ func TestErrors(t *testing.T) {
 	unbound := newProblem(t, tensor.Float32, []string{"u"}, []int{3})
 	unbound.machine = gorgonia.NewTapeMachine(unbound.parameters[0].Graph())
 	unbound.run(t)
-	third, err := NewAdamW(unbound.parameters, AdamWConfig{Options: good})
+	third, err := NewStepper(unbound.parameters, AdamW{}, good)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -595,15 +581,15 @@ func TestErrors(t *testing.T) {
 		{"SGD: group 0 has no match, it needs one, such as Vectors", with(func(o *Options) { o.Groups = make([]Group, 1) })},
 		{"SGD: group 0 has a learning rate scale of -1, it needs to be finite and positive, or 0 for 1",
 			with(func(o *Options) { o.Groups = []Group{{Match: Vectors, LearningRateScale: -1}} })},
-		{"AdamW: there are no parameters, it needs at least one", adamw(AdamWConfig{})},
-		{"AdamW: parameter 1 is nil, it needs to be a node", adamw(AdamWConfig{}, lone, nil)},
-		{"AdamW: lone is the name of two parameters, each needs one of its own", adamw(AdamWConfig{}, lone, lone)},
-		{"AdamW: s is a scalar, it needs to be a tensor, of shape (1) for a single number", adamw(AdamWConfig{}, scalar)},
-		{"AdamW: i is int, all parameters need to be float32 or all float64", adamw(AdamWConfig{}, whole)},
-		{"AdamW: d is float64, all parameters need to be float32 or all float64", adamw(AdamWConfig{}, lone, double)},
-		{"AdamW: beta1 is 1.5, it needs to be in [0, 1)", adamw(AdamWConfig{Beta1: 1.5}, lone)},
-		{"AdamW: epsilon is 1e-50, with float32 its magnitude needs to be from 4.7e-38 to 2.13e+37", adamw(AdamWConfig{Epsilon: 1e-50}, lone)},
-		{"AdamW: weight decay is -1, it needs to be finite and not negative", adamw(AdamWConfig{WeightDecay: -1}, lone)},
+		{"AdamW: there are no parameters, it needs at least one", adamw(AdamW{})},
+		{"AdamW: parameter 1 is nil, it needs to be a node", adamw(AdamW{}, lone, nil)},
+		{"AdamW: lone is the name of two parameters, each needs one of its own", adamw(AdamW{}, lone, lone)},
+		{"AdamW: s is a scalar, it needs to be a tensor, of shape (1) for a single number", adamw(AdamW{}, scalar)},
+		{"AdamW: i is int, all parameters need to be float32 or all float64", adamw(AdamW{}, whole)},
+		{"AdamW: d is float64, all parameters need to be float32 or all float64", adamw(AdamW{}, lone, double)},
+		{"AdamW: beta1 is 1.5, it needs to be in [0, 1)", adamw(AdamW{Beta1: 1.5}, lone)},
+		{"AdamW: epsilon is 1e-50, with float32 its magnitude needs to be from 4.7e-38 to 2.13e+37", adamw(AdamW{Epsilon: 1e-50}, lone)},
+		{"AdamW: weight decay is -1, it needs to be finite and not negative", adamw(AdamW{WeightDecay: -1}, lone)},
 		{"AdamW: lone has no gradient bound to it, it needs a run of a machine made with gorgonia.BindDualValues", noGradient},
 		{"AdamW: u has no gradient bound to it, it needs a run of a machine made with gorgonia.BindDualValues", notBound},
 		{`AdamW: the state is of "Lion", it needs to be of "AdamW"`, changed(func(s *State) { s.Optimizer = "Lion" })},
@@ -647,7 +633,7 @@ func BenchmarkOptimizerStep(b *testing.B) {
 	}
 	p := newProblem(b, tensor.Float32, names, shapes...)
 	p.run(b)
-	opt, err := NewAdamW(p.parameters, AdamWConfig{Options: Options{Schedule: ConstantRate(1e-3), ClipNorm: 1, Groups: []Group{{Match: Vectors, NoDecay: true}}}})
+	opt, err := NewStepper(p.parameters, AdamW{}, Options{Schedule: ConstantRate(1e-3), ClipNorm: 1, Groups: []Group{{Match: Vectors, NoDecay: true}}})
 	if err != nil {
 		b.Fatal(err)
 	}

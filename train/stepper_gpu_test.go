@@ -24,13 +24,13 @@ func TestStepsOnTheDevice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, make := range optimizers {
+	for name, optimizer := range optimizers {
 		for _, accumulation := range []int{1, 2} {
 			options := Options{Schedule: WarmupCosine{Peak: 0.02, Warmup: 2, Steps: 10}, ClipNorm: 0.02, Accumulation: accumulation,
 				Groups: []Group{{Match: Named("k"), NoDecay: true, LearningRateScale: 0.5}}}
 			what := fmt.Sprintf("%s over %d runs", name, accumulation)
-			want, reports := attended(t, nil, make, options)
-			got, onDevice := attended(t, d, make, options)
+			want, reports := attended(t, nil, optimizer, options)
+			got, onDevice := attended(t, d, optimizer, options)
 			for i, r := range onDevice {
 				if !(math.Abs(r.GradientNorm-reports[i].GradientNorm) <= 1e-4*reports[i].GradientNorm) || r.Step != i+1 || r.Clipped != reports[i].Clipped {
 					t.Errorf("%s: step %d reports %+v on the device and %+v on the host", what, i, r, reports[i])
@@ -59,11 +59,11 @@ func TestRecordedStepsOnTheDevice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, make := range optimizers {
+	for name, optimizer := range optimizers {
 		var weights [2][]float64
 		for k, records := range []bool{false, true} {
-			opt, run, parameters := newAttended(t, d, make, Options{Schedule: LinearDecay{From: 0.02, Steps: 20}, ClipNorm: 0.02})
-			step := func() error { return errors.Join(run(), opt.update()) }
+			opt, run, parameters := newAttended(t, d, optimizer, Options{Schedule: LinearDecay{From: 0.02, Steps: 20}, ClipNorm: 0.02})
+			step := func() error { return errors.Join(run(), opt.update(true)) }
 			again := step
 			for i := range 8 {
 				if err := opt.prepare(); err != nil {
@@ -137,7 +137,7 @@ func TestStepsOnTheDeviceNeedARun(t *testing.T) {
 
 // newAttended makes an optimiser over three parameters, on the host or on a device, and what computes their gradients: those of
 // the mean of an attention.
-func newAttended(t *testing.T, d *ops.Device, make func(gorgonia.Nodes, Options) (*Optimizer, error), options Options) (opt *Optimizer, run func() error, parameters gorgonia.Nodes) {
+func newAttended(t *testing.T, d *ops.Device, optimizer Optimizer, options Options) (opt *Stepper, run func() error, parameters gorgonia.Nodes) {
 	t.Helper()
 	g, shape := gorgonia.NewGraph(), []int{1, 2, 40, 16}
 	for i, name := range []string{"q", "k", "v"} {
@@ -169,7 +169,7 @@ func newAttended(t *testing.T, d *ops.Device, make func(gorgonia.Nodes, Options)
 	}
 	machine := gorgonia.NewTapeMachine(g, machineOptions...)
 	t.Cleanup(func() { machine.Close() })
-	if opt, err = make(parameters, options); err != nil {
+	if opt, err = NewStepper(parameters, optimizer, options); err != nil {
 		t.Fatal(err)
 	}
 	return opt, func() error {
@@ -179,9 +179,9 @@ func newAttended(t *testing.T, d *ops.Device, make func(gorgonia.Nodes, Options)
 }
 
 // attended takes steps. Midway another optimiser goes on from the state.
-func attended(t *testing.T, d *ops.Device, make func(gorgonia.Nodes, Options) (*Optimizer, error), options Options) (all []float64, reports []Report) {
+func attended(t *testing.T, d *ops.Device, optimizer Optimizer, options Options) (all []float64, reports []Report) {
 	t.Helper()
-	opt, runOnce, parameters := newAttended(t, d, make, options)
+	opt, runOnce, parameters := newAttended(t, d, optimizer, options)
 	var pending []*PendingReport
 	for step := range 6 {
 		for run := range options.Accumulation {
@@ -201,7 +201,7 @@ func attended(t *testing.T, d *ops.Device, make func(gorgonia.Nodes, Options) (*
 		pending = append(pending, r)
 		if step == 2 {
 			before := state(t, opt)
-			if opt, err = make(parameters, options); err != nil {
+			if opt, err = NewStepper(parameters, optimizer, options); err != nil {
 				t.Fatal(err)
 			}
 			if err := opt.SetState(before); err != nil {
