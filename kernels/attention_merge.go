@@ -8,11 +8,9 @@ type MergeKernels interface {
 	//
 	//	L = log(exp LSE_i + exp lse_i)    O_i ← O_i·exp(LSE_i − L) + o_i·exp(lse_i − L)    LSE_i ← L
 	//
-	// LSE and O are the sum's, of the type of sums; lse and o are the part's, and o may have 16 bits. A row whose logsumexp is −∞
-	// in one of them is that of the other.
+	// LSE and O are the sum's, of the type of sums; lse and o are the part's, and o may have 16 bits. A row
+	// whose logsumexp is −∞ in one of them is that of the other.
 	AttentionMerge(sum, part AttentionOutputs) error
-	// Accumulate computes sum ← sum + x. sum has x's type or that of its sums.
-	Accumulate(sum, x Tensor) error
 }
 
 // CheckMerge returns what is wrong with a call of AttentionMerge.
@@ -32,13 +30,4 @@ func CheckMerge(sum, part AttentionOutputs) error {
 	}
 	return checkOperands(like("part's o", part.O, shape, dtype), lse("part's lse", part.LSE, contiguousRows),
 		writtenLike("sum's o", sum.O, shape, dtype.Wide()), lse("sum's lse", sum.LSE, writtenRows))
-}
-
-// CheckAccumulate returns what is wrong with a call of Accumulate.
-func CheckAccumulate(sum, x Tensor) error {
-	if err := x.validateFloat("x"); err != nil {
-		return err
-	}
-	return checkOperands(like("x", x, x.Shape, x.DType),
-		operand{name: "sum", tensor: sum, shape: x.Shape, dtypes: [2]DType{x.DType.Wide(), x.DType}, layout: writtenRows})
 }

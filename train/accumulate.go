@@ -62,11 +62,8 @@ func (o *Stepper) add() error {
 		}
 		o.sums = sums
 	}
-	return o.backend.SGD(sumInto, o.notJoined(o.sums), o.notJoined(o.gradients), nil)
+	return o.backend.Accumulate(o.notJoined(o.sums), o.notJoined(o.gradients))
 }
-
-// sumInto is a plain step of rate 1 against gradients, which adds them, all in one call.
-var sumInto = kernels.SGD{Update: kernels.Update{LearningRate: 1, GradientScale: -1}}
 
 // keepsGradients reports whether gradients stay from run to run, so that a step needs to clear them.
 func (o *Stepper) keepsGradients() bool { return o.isHost() || o.options.Accumulation > 1 }

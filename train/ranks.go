@@ -37,7 +37,7 @@ func (o *Stepper) joinEarly(trained gorgonia.Nodes) {
 		}
 		if o.options.Accumulation > 1 {
 			sum := o.sums[number : number+1]
-			if err := o.backend.SGD(sumInto, sum, []kernels.Tensor{gradient}, nil); err != nil {
+			if err := o.backend.Accumulate(sum, []kernels.Tensor{gradient}); err != nil {
 				return err
 			}
 			gradient = sum[0]

@@ -430,7 +430,7 @@ func (o *Stepper) leave(to map[string]*gorgonia.Node) error {
 	if err := o.locate(); err != nil {
 		return err
 	}
-	if err := o.backend.SGD(sumInto, o.gradients, left, nil); err != nil {
+	if err := o.backend.Accumulate(o.gradients, left); err != nil {
 		return err
 	}
 	return o.backend.Zero(left)

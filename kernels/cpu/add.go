@@ -14,11 +14,34 @@ func (b *Backend) Add(left, right, sum kernels.Tensor) error {
 	return nil
 }
 
+// Accumulate adds each tensor of x to the one in its place in sums.
+func (b *Backend) Accumulate(sums, x []kernels.Tensor) error {
+	if err := checked("accumulate", kernels.CheckAccumulate(sums, x)); err != nil {
+		return err
+	}
+	if isFloat32(sums) {
+		accumulate[float32](b, sums, x)
+	} else {
+		accumulate[float64](b, sums, x)
+	}
+	return nil
+}
+
+func accumulate[T kernels.Float](b *Backend, sums, x []kernels.Tensor) {
+	p := newPieces(sums)
+	defer p.release()
+	p.each(b, func(_, i, from, n int) {
+		sum := place[T](sums[i], from)
+		simd.Add(n, sum, sum, place[T](x[i], from))
+	})
+}
+
+// add computes sum = left + right. Either may have 16 bits beside a sum of float32.
 func (b *Backend) add(left, right, sum kernels.Tensor) {
 	h := halves{b: b}
 	defer h.round()
 	left, right, sum = h.read(left), h.read(right), h.write(sum)
-	inTypeOf(left, add[float32], add[float64])(b, left, right, sum)
+	inTypeOf(sum, add[float32], add[float64])(b, left, right, sum)
 }
 
 func add[T kernels.Float](b *Backend, left, right, sum kernels.Tensor) {

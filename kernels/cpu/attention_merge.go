@@ -4,7 +4,6 @@ import (
 	"math"
 
 	"github.com/stheno-ml/stheno/kernels"
-	"github.com/stheno-ml/stheno/kernels/cpu/internal/simd"
 )
 
 // AttentionMerge joins attention to some keys with attention to others.
@@ -49,20 +48,4 @@ func attentionMerge[T kernels.Float](b *Backend, sum, part kernels.AttentionOutp
 			*offset(to, d) = *offset(to, d)*own + *offset(from, d)*other
 		}
 	})
-}
-
-// Accumulate computes sum ← sum + x.
-func (b *Backend) Accumulate(sum, x kernels.Tensor) error {
-	if err := checked("accumulate", kernels.CheckAccumulate(sum, x)); err != nil {
-		return err
-	}
-	h := halves{b: b}
-	defer h.round()
-	x, sum = h.read(x), h.update(sum)
-	inTypeOf(sum, accumulate[float32], accumulate[float64])(b, sum, x)
-	return nil
-}
-
-func accumulate[T kernels.Float](b *Backend, sum, x kernels.Tensor) {
-	eachPiece(b, func(n int, at [5]*T) { simd.Add(n, at[0], at[0], at[1]) }, sum, x)
 }

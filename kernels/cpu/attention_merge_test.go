@@ -3,7 +3,6 @@ package cpu_test
 import (
 	"math"
 	"math/rand/v2"
-	"strings"
 	"testing"
 
 	"github.com/stheno-ml/stheno/kernels"
@@ -56,34 +55,6 @@ func TestAttentionMerge(t *testing.T) {
 				}
 			}
 		}
-	}
-}
-
-// Sums grow by elements of their own type and of 16 bits, as views too.
-func TestAccumulate(t *testing.T) {
-	for _, types := range [][2]kernels.DType{{kernels.F64, kernels.F64}, {kernels.F32, kernels.F32}, {kernels.F32, kernels.BF16}, {kernels.BF16, kernels.BF16}, {kernels.F16, kernels.F16}} {
-		for _, columns := range []int{1, 6, 64} {
-			x, sums := make([]float64, 3*columns), make([]float64, 3*columns)
-			for i := range x {
-				x[i], sums[i] = float64(i%9), float64(i%5)
-			}
-			sum, add := tensorOf(t, types[0], sums, 3, columns), tensorOf(t, types[1], x, 3, columns)
-			if err := cpu.New().Accumulate(sum.Slice(0, 1, 3), add.Slice(0, 0, 2)); err != nil {
-				t.Fatal(err)
-			}
-			for i, got := range numbersOf(t, sum) {
-				want := sums[i]
-				if i >= columns {
-					want += x[i-columns]
-				}
-				if got != want {
-					t.Fatalf("%v: element %d is %v, want %v", types, i, got, want)
-				}
-			}
-		}
-	}
-	if err := cpu.New().Accumulate(tensorOf(t, kernels.BF16, []float64{1}, 1), tensorOf(t, kernels.F32, []float64{1}, 1)); err == nil || !strings.Contains(err.Error(), "sum is bfloat16, it needs to be float32") {
-		t.Errorf("float32 into bfloat16: %v", err)
 	}
 }
 

@@ -30,6 +30,65 @@ func testAdd[T kernels.Float](t *testing.T) {
 	}
 }
 
+// What has 16 bits is added to float32 as it is, as views and in place too.
+func TestAddToWide(t *testing.T) {
+	for _, dtype := range []kernels.DType{kernels.BF16, kernels.F16} {
+		for _, columns := range []int{1, 6, 64} {
+			x, y := make([]float64, 3*columns), make([]float64, 3*columns)
+			for i := range x {
+				x[i], y[i] = float64(i%5)+1e-3, float64(i%9)
+			}
+			a, b := tensorOf(t, kernels.F32, x, 3, columns), tensorOf(t, dtype, y, 3, columns)
+			into := a.Slice(0, 1, 3)
+			if err := cpu.New().Add(into, b.Slice(0, 0, 2), into); err != nil {
+				t.Fatal(err)
+			}
+			for i, got := range numbersOf(t, a) {
+				want := float32(x[i])
+				if i >= columns {
+					want += float32(y[i-columns])
+				}
+				if got != float64(want) {
+					t.Fatalf("%v, %d columns: element %d is %v, want %v", dtype, columns, i, got, want)
+				}
+			}
+		}
+	}
+	half, single := tensorOf(t, kernels.BF16, []float64{1}, 1), tensorOf(t, kernels.F32, []float64{1}, 1)
+	err := cpu.New().Add(half, single, half)
+	if err == nil || !strings.Contains(err.Error(), "b is float32, it needs to be bfloat16") {
+		t.Errorf("float32 added to bfloat16: %v", err)
+	}
+}
+
+// Lists of tensors of many sizes are added in one call, to the bits of additions of their own.
+func TestAccumulate(t *testing.T) {
+	var sums, x, want []kernels.Tensor
+	for i, n := range []int{0, 1, 5, 4096, 40001} {
+		a, b := make([]float64, n), make([]float64, n)
+		for j := range n {
+			a[j], b[j] = math.Sin(float64(i+j)), math.Cos(float64(i-7*j))
+		}
+		sums, x = append(sums, tensorOf(t, kernels.F32, a, n)), append(x, tensorOf(t, kernels.F32, b, n))
+		want = append(want, tensorOf(t, kernels.F32, a, n))
+		if err := cpu.New().Add(want[i], x[i], want[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := cpu.New().Accumulate(sums, x); err != nil {
+		t.Fatal(err)
+	}
+	for i := range sums {
+		if !slices.Equal(numbersOf(t, sums[i]), numbersOf(t, want[i])) {
+			t.Errorf("%d elements: other bits than Add gives", sums[i].Elements())
+		}
+	}
+	err := cpu.New().Accumulate(sums, x[1:])
+	if err == nil || !strings.Contains(err.Error(), "x has 4 tensors, it needs one for each of the 5 of sums") {
+		t.Errorf("lists of two lengths: %v", err)
+	}
+}
+
 func TestDropout(t *testing.T) { bothTypes(t, testDropout[float32], testDropout[float64]) }
 
 func testDropout[T kernels.Float](t *testing.T) {

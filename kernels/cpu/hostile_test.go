@@ -154,7 +154,7 @@ var calls = map[string]func(m *memory, of kernels.DType) []any{
 	"AttentionScores": func(m *memory, of kernels.DType) []any {
 		return []any{m.attention(of), []int{0, 3}, m.tensor(of.Wide(), 2, 4, 2, 7)}
 	},
-	"Accumulate": func(m *memory, of kernels.DType) []any { return []any{m.tensor(of.Wide(), 3, 4), m.tensor(of, 3, 4)} },
+	"Accumulate": func(m *memory, of kernels.DType) []any { return m.lists(of, 2) },
 	"MatMul": func(m *memory, of kernels.DType) []any {
 		epilogue := kernels.Activate{Activation: kernels.SiLU, Pre: m.tensor(of, 3, 4, 6)}
 		return []any{&kernels.MatMul{A: m.tensor(of, 3, 4, 5), B: m.tensor(of, 5, 6), Bias: m.tensor(of, 6), Epilogue: epilogue},

@@ -56,16 +56,3 @@ func (d *Device) AttentionMerge(sum, part kernels.AttentionOutputs) error {
 func valuesOf(t kernels.Tensor) rows {
 	return rows{data: addressOf(t), batch: int64(t.Strides[0]), head: int64(t.Strides[1])}
 }
-
-// Accumulate computes sum ← sum + x.
-func (d *Device) Accumulate(sum, x kernels.Tensor) error {
-	const kernel = "accumulate"
-	if err := d.checked(kernel, kernels.CheckAccumulate(sum, x), x.DType); err != nil {
-		return err
-	}
-	entry := "accumulate" + entrySuffixes[x.DType]
-	if sum.DType != kernels.F32 {
-		entry += entrySuffixes[sum.DType]
-	}
-	return d.launchElementwise(kernel, kernelName{"attention_merge", entry}, &elementwise{}, operand{"sum", sum}, operand{"x", x})
-}

@@ -187,7 +187,12 @@ func (d *Device) Add(a, b, c kernels.Tensor) error {
 	if err := d.checked(kernel, kernels.CheckAdd(a, b, c), a.DType); err != nil {
 		return err
 	}
-	return d.elementwise(kernel, "elementwise", "add", elementwise{}, operand{"c", c}, operand{"a", a}, operand{"b", b})
+	entry, suffix := "add", entrySuffixes[b.DType]
+	if b.DType != c.DType {
+		entry = "add_wide"
+	}
+	name := kernelName{"elementwise" + suffix, entry + suffix}
+	return d.launchElementwise(kernel, name, &elementwise{}, operand{"c", c}, operand{"a", a}, operand{"b", b})
 }
 
 // Mul computes c = a·b, element by element.

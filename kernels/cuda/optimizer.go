@@ -30,6 +30,11 @@ func (d *Device) Lion(o kernels.Lion, w, g, m []kernels.Tensor) error {
 	return d.update("lion", "lion", o.Check(w, g, m), o.Update, update{beta1: o.Beta1, beta2: o.Beta2}, w, g, m)
 }
 
+// Accumulate adds each tensor of x to the one in its place in sums.
+func (d *Device) Accumulate(sums, x []kernels.Tensor) error {
+	return d.update("accumulate", "accumulate", kernels.CheckAccumulate(sums, x), kernels.Update{}, update{}, sums, x)
+}
+
 // update is Update in src/optimizer.cu.
 type update struct {
 	chunks, control          address

@@ -326,11 +326,15 @@ func (p *parts) compute(list []block, k, v kernels.Tensor, sums [3]kernels.Tenso
 			return err
 		}
 		for i, d := range []kernels.Tensor{g.DK, g.DV} {
-			if err := p.Accumulate(rowsOf(sums[1+i], b.k), d); err != nil {
+			sum := rowsOf(sums[1+i], b.k)
+			if err := p.Add(sum, d, sum); err != nil {
 				return err
 			}
 		}
-		p.pending = func() error { return p.Accumulate(rowsOf(sums[0], b.q), g.DQ) }
+		p.pending = func() error {
+			sum := rowsOf(sums[0], b.q)
+			return p.Add(sum, g.DQ, sum)
+		}
 	}
 	return nil
 }

@@ -165,7 +165,8 @@ func (g *gradients) join() error {
 		return err
 	}
 	for i, d := range g.arrives {
-		if err := g.Accumulate(rowsOf(g.sums[1+i], g.to), d.Permute(0, 2, 1, 3)); err != nil {
+		sum := rowsOf(g.sums[1+i], g.to)
+		if err := g.Add(sum, d.Permute(0, 2, 1, 3), sum); err != nil {
 			return err
 		}
 	}

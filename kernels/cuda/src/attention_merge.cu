@@ -1,9 +1,8 @@
 // What puts together attention that was computed in parts:
 //
 //   L = log(exp LSE + exp lse)    O ← O·exp(LSE − L) + o·exp(lse − L)    LSE ← L      a row, over the keys of both
-//   sum ← sum + x                                                                    of gradients
 #include "arguments.cuh"
-#include "elementwise.cuh"
+#include "elements.cuh"
 
 // MergeArguments is the host's mergeArguments in attention_merge.go.
 struct MergeArguments {
@@ -60,22 +59,6 @@ template <class T> __device__ __forceinline__ void merge(const MergeArguments& a
     mergeRow<1>(to, from, a.size, lane, a.lanes, own, other);
 }
 
-// accumulate takes as many elements at once as 16 bytes hold of the sum's type.
-template <class Sum, class T> __device__ __forceinline__ void accumulate(const Elementwise& e) {
-  eachGroup<2, perAccess<Sum>>(e, [&](auto n, const int64_t* at) {
-    Sum* sum = (Sum*)e.data[0] + at[0];
-    float x[n], y[n];
-    load<n>((const T*)e.data[1] + at[1], x);
-    load<n>((const Sum*)sum, y);
-#pragma unroll
-    for (int i = 0; i < n; i++) y[i] += x[i];
-    return storing<n>(sum, y);
-  });
-}
-
-#define MERGE(suffix, T)                                                                                                        \
-  extern "C" __global__ void attention_merge_##suffix(const __grid_constant__ MergeArguments a) { merge<T>(a); }                \
-  extern "C" __global__ void accumulate_##suffix(const __grid_constant__ Elementwise e) { accumulate<float, T>(e); }
+#define MERGE(suffix, T) \
+  extern "C" __global__ void attention_merge_##suffix(const __grid_constant__ MergeArguments a) { merge<T>(a); }
 FOR_EACH_ELEMENT(MERGE)
-extern "C" __global__ void accumulate_bf16_bf16(const __grid_constant__ Elementwise e) { accumulate<__nv_bfloat16, __nv_bfloat16>(e); }
-extern "C" __global__ void accumulate_f16_f16(const __grid_constant__ Elementwise e) { accumulate<__half, __half>(e); }

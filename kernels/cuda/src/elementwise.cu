@@ -2,14 +2,15 @@
 // once wherever the tensors' strides and addresses allow it.
 #include "elementwise.cuh"
 
-template <class T> __device__ __forceinline__ void add(const Elementwise& e) {
-  eachGroup<3, perAccess<T>>(e, [&](auto n, const int64_t* at) {
+// add takes as many elements at once as 16 bytes hold of the sum's type.
+template <class Sum, class T> __device__ __forceinline__ void add(const Elementwise& e) {
+  eachGroup<3, perAccess<Sum>>(e, [&](auto n, const int64_t* at) {
     float a[n], b[n];
-    load<n>((const T*)e.data[1] + at[1], a);
+    load<n>((const Sum*)e.data[1] + at[1], a);
     load<n>((const T*)e.data[2] + at[2], b);
 #pragma unroll
     for (int i = 0; i < n; i++) a[i] += b[i];
-    return storing<n>((T*)e.data[0] + at[0], a);
+    return storing<n>((Sum*)e.data[0] + at[0], a);
   });
 }
 
@@ -65,7 +66,7 @@ template <class T> __device__ __forceinline__ void keyMask(const KeyMaskArgument
 }
 
 #define ELEMENTWISE(name, T)                                                                             \
-  extern "C" __global__ void add_##name(const __grid_constant__ Elementwise e) { add<T>(e); }            \
+  extern "C" __global__ void add_##name(const __grid_constant__ Elementwise e) { add<T, T>(e); }         \
   extern "C" __global__ void mul_##name(const __grid_constant__ Elementwise e) { mul<T>(e); }            \
   extern "C" __global__ void scale_##name(const __grid_constant__ Elementwise e) { scale<T>(e); }        \
   extern "C" __global__ void key_mask_##name(const __grid_constant__ KeyMaskArguments a) { keyMask<T>(a); } \
@@ -74,3 +75,9 @@ template <class T> __device__ __forceinline__ void keyMask(const KeyMaskArgument
     fill<T>(e, fromFloat<T>(*(const float*)e.data[1] * e.factor));                                       \
   }
 FOR_EACH_ELEMENT(ELEMENTWISE)
+
+#ifndef ELEMENT_F32
+#define ADD_WIDE(name, T) \
+  extern "C" __global__ void add_wide_##name(const __grid_constant__ Elementwise e) { add<float, T>(e); }
+FOR_EACH_ELEMENT(ADD_WIDE)
+#endif

@@ -162,6 +162,13 @@ struct Lion {
   }
 };
 
+//   w ← w + g      of sums of gradients
+struct Sum {
+  static constexpr int states = 0;
+  __device__ void prepare(const Update&, const Step&) {}
+  __device__ __forceinline__ void apply(float& w, float g, float&, float&) const { w += g; }
+};
+
 template <class Rule> __device__ __forceinline__ void update(const Update& u) {
   __shared__ Rule shared;
   __shared__ bool made;
@@ -201,6 +208,7 @@ extern "C" __global__ void __launch_bounds__(Threads) adamw(const __grid_constan
 extern "C" __global__ void __launch_bounds__(Threads) sgd(const __grid_constant__ Update u) { update<Plain>(u); }
 extern "C" __global__ void __launch_bounds__(Threads) sgd_momentum(const __grid_constant__ Update u) { update<Momentum>(u); }
 extern "C" __global__ void __launch_bounds__(Threads) lion(const __grid_constant__ Update u) { update<Lion>(u); }
+extern "C" __global__ void __launch_bounds__(Threads) accumulate(const __grid_constant__ Update u) { update<Sum>(u); }
 
 // Sums is the host's sumSquares in optimizer.go.
 struct Sums {
