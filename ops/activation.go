@@ -27,22 +27,11 @@ func ReLUSquared(x *gorgonia.Node) (*gorgonia.Node, error) {
 }
 
 func activate(name string, x *gorgonia.Node, kind kernels.Activation) (*gorgonia.Node, error) {
-	return apply(name, activation{kind: kind}, input{name: "x", node: x})
-}
-
-type activation struct {
-	stateless
-	kind kernels.Activation
-}
-
-func (k activation) outputs(in []kernels.Tensor) ([]kernels.Tensor, error) {
-	return alike(in[0]), k.kind.Validate()
-}
-
-func (k activation) forward(r *run, in, out []kernels.Tensor) error {
-	return r.Activate(k.kind, in[0], out[0])
-}
-
-func (k activation) backward(r *run, in, dOut, d []kernels.Tensor) error {
-	return r.ActivateBackward(k.kind, in[0], dOut[0], d[0])
+	return apply(name, kernel{
+		describe: func(in tensors) (description, error) { return like(in[0]), kind.Validate() },
+		forward:  func(r *run, in, out tensors) error { return r.Activate(kind, in[0], out[0]) },
+		backward: func(r *run, in, dOut, d tensors) error {
+			return r.ActivateBackward(kind, in[0], dOut[0], d[0])
+		},
+	}, input{name: "x", node: x})
 }

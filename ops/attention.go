@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/stheno-ml/stheno/kernels"
-	"github.com/stheno-ml/stheno/kernels/ring"
 	"gorgonia.org/gorgonia"
 )
 
@@ -90,7 +89,7 @@ func separateAttention(name string, q, k, v *gorgonia.Node, o AttentionOptions, 
 		return nil, err
 	}
 	a.withLSE = withLSE
-	return applyAll(name, a, a.inputs...)
+	return a.apply(name, o.Ranks)
 }
 
 // FlashAttentionQKV is [FlashAttention] over the output of one projection: qkv is (B, S, (heads+2·kvHeads)·D), each row
@@ -104,160 +103,146 @@ func FlashAttentionQKV(qkv *gorgonia.Node, heads, kvHeads int, o AttentionOption
 	if err != nil {
 		return nil, err
 	}
-	return apply(name, a, a.inputs...)
+	return one(a.apply(name, o.Ranks))
 }
 
-// one is the first of an op's outputs.
-func one(outputs gorgonia.Nodes, err error) (*gorgonia.Node, error) {
-	if err != nil {
-		return nil, err
-	}
-	return outputs[0], nil
-}
-
-// attention is the kernel of FlashAttention. How its inputs become the kernels' problem is said in attention_problem.go.
+// attention is the kernel of FlashAttention. How its inputs become the kernels' problem is said in
+// attention_problem.go.
 type attention struct {
-	dropping
 	layout         Layout
 	heads, kvHeads int // of FlashAttentionQKV, whose heads lie in the last axis; 0 otherwise
 	withLSE        bool
 	inputs         []input
 	roles          []role            // of the inputs
 	options        kernels.Attention // without tensors
-
-	lse, delta, zeros kernels.Tensor
-
-	share *share              // of a sequence that ranks share
-	rooms [2][]kernels.Tensor // scratch of its forward and backward runs
 }
 
-func (a *attention) outputs(in []kernels.Tensor) ([]kernels.Tensor, error) {
+const attentionLSE = 0 // what it saves
+
+// apply adds attention of a process alone, or of one of several ranks.
+func (a *attention) apply(name string, ranks kernels.Ranks) (gorgonia.Nodes, error) {
+	if s := shareOf(ranks); s != nil {
+		k := sharedAttention{a, s}
+		return applyAll(name, kernel{k.describe, k.forward, k.backward}, a.inputs...)
+	}
+	for i := range a.inputs {
+		if a.inputs[i].form == hostForm {
+			a.inputs[i].form = rereadForm
+		}
+	}
+	return applyAll(name, kernel{a.describe, a.forward, a.backward}, a.inputs...)
+}
+
+func (a *attention) describe(in tensors) (description, error) {
 	p, err := a.check(in)
 	if err != nil {
-		return nil, err
+		return description{}, err
 	}
-	list := described(p.Q.DType, a.outputShape(p)...)
-	if a.withLSE {
-		list = append(list, kernels.Contiguous(nil, p.Q.DType.Wide(), a.lseShape(p)...))
-	}
-	return list, nil
+	is := a.describeRows(p)
+	is.leavesRoom = true
+	return is, nil
 }
 
-func (a *attention) source() source { return fromOutputs }
+// describeRows describes the outputs.
+func (a *attention) describeRows(p *kernels.Attention) description {
+	is, wide := described(p.Q.DType, a.outputShape(p)...), p.Q.DType.Wide()
+	if a.withLSE {
+		is.outputs = append(is.outputs, kernels.Contiguous(nil, wide, a.lseShape(p)...))
+	}
+	is.saves, is.readsOutputs = tensors{kernels.Contiguous(nil, wide, rowsOf(p)...)}, true
+	is.dropout = p.Dropout
+	return is
+}
 
-func (a *attention) forward(r *run, in, out []kernels.Tensor) error {
-	p, err := a.problem(in)
+func (a *attention) forward(r *run, in, out tensors) error {
+	outputs := a.outputs(r, out)
+	err := a.vary(r, in, func(b kernels.Backend, p *kernels.Attention) error { return b.AttentionForward(p, outputs) })
 	if err != nil {
 		return err
 	}
-	if p.Dropout = a.last; !r.again {
-		if p.Dropout, err = a.begin(r); err != nil {
-			return err
-		}
+	return a.copyLSE(r, out)
+}
+
+// outputs are what the kernel writes to.
+func (a *attention) outputs(r *run, out tensors) kernels.AttentionOutputs {
+	outputs := kernels.AttentionOutputs{O: a.outputView(out[0]), LSE: r.saved(attentionLSE)}
+	if a.withLSE && !outputs.LSE.IsSet() {
+		outputs.LSE = out[1].Reshape(r.c.is.saves[attentionLSE].Shape...)
 	}
-	outputs := kernels.AttentionOutputs{O: a.outputView(out[0])}
-	switch {
-	case r.wanted != nil:
-		if err := r.keep(&a.lse, p.Q.DType.Wide(), rowsOf(p)...); err != nil {
-			return err
-		}
-		outputs.LSE = a.lse
-	case a.withLSE:
-		outputs.LSE = out[1].Reshape(rowsOf(p)...)
+	return outputs
+}
+
+// copyLSE copies a logsumexp that was saved to the output for it, if there is one.
+func (a *attention) copyLSE(r *run, out tensors) error {
+	lse := r.saved(attentionLSE)
+	if !a.withLSE || !lse.IsSet() {
+		return nil
 	}
-	if a.share != nil && !outputs.LSE.IsSet() {
-		if err := r.scratch(&a.lse, p.Q.DType.Wide(), rowsOf(p)...); err != nil {
-			return err
-		}
-		outputs.LSE = a.lse
-	}
-	if a.share != nil {
-		err = ring.Forward(r, a.share, p, outputs, a.scratchOf(r, 0))
-	} else if err = r.c.aheads.attend(r, false); err == nil {
-		err = a.vary(r, in, p, func(b kernels.Backend, p *kernels.Attention) error { return b.AttentionForward(p, outputs) })
-	}
-	if err != nil || !a.withLSE || r.wanted == nil {
-		return err
-	}
-	return r.Copy(out[1], a.lse.Reshape(out[1].Shape...))
+	return r.Copy(out[1], lse.Reshape(out[1].Shape...))
 }
 
 // backward computes δ and then the gradients that are wanted. Those of q, k and v come together.
-func (a *attention) backward(r *run, in, dOut, d []kernels.Tensor) error {
-	p, err := a.problem(in)
+func (a *attention) backward(r *run, in, dOut, d tensors) error {
+	g, err := a.gradients(r, a.problem(r, in), in, dOut, d)
 	if err != nil {
 		return err
 	}
-	p.Dropout = a.last
-	g := kernels.AttentionGradients{LSE: a.lse}
+	return a.vary(r, in, func(b kernels.Backend, p *kernels.Attention) error { return b.AttentionBackward(p, g) })
+}
+
+// gradients computes δ, and gives memory to the gradients.
+func (a *attention) gradients(r *run, p *kernels.Attention, in, dOut, d tensors) (g kernels.AttentionGradients, err error) {
+	g.LSE = r.saved(attentionLSE)
 	if g.DO, err = a.gradientOfOut(r, dOut[0]); err != nil {
-		return err
+		return g, err
 	}
 	var dLSE kernels.Tensor
 	if a.withLSE && dOut[1].IsSet() {
 		dLSE = dOut[1].Reshape(rowsOf(p)...)
 	}
-	if err := r.scratch(&a.delta, p.Q.DType.Wide(), rowsOf(p)...); err != nil {
-		return err
+	if g.Delta, err = r.scratchLike(r.c.is.saves[attentionLSE]); err != nil {
+		return g, err
 	}
-	g.Delta = a.delta
-	rows := *p
-	if a.share != nil { // lengths of the whole, and δ is one row's alone
-		rows.QLens, rows.KVLens = nil, nil
+	if err := r.AttentionDelta(p, a.outputView(r.out[0]), g.DO, dLSE, g.Delta); err != nil {
+		return g, err
 	}
-	if a.share == nil {
-		if err := r.c.aheads.attend(r, true); err != nil {
-			return err
-		}
-	}
-	if err := r.AttentionDelta(&rows, a.outputView(r.out[0]), g.DO, dLSE, g.Delta); err != nil {
-		return err
-	}
-	tensors, rowsWanted := slices.Clone(d), false
+	rows, rowsWanted := slices.Clone(d), false
 	for i, role := range a.roles {
-		rowsWanted = rowsWanted || role == rowsRole && d[i].IsSet()
-	}
-	for i, role := range a.roles {
-		switch {
-		case role == rowsRole && rowsWanted && !d[i].IsSet():
-			if err := r.scratch(&tensors[i], in[i].DType, in[i].Shape...); err != nil {
-				return err
-			}
-		case role == biasRole:
+		switch role {
+		case rowsRole:
+			rowsWanted = rowsWanted || d[i].IsSet()
+		case biasRole:
 			g.DBias = fourAxes(d[i])
-		case role == sinksRole:
+		case sinksRole:
 			g.DSinks = d[i]
-		case role == tableRole:
+		case tableRole:
 			g.DTables = append(g.DTables, d[i])
 		}
 	}
-	if rowsWanted {
-		g.DQ, g.DK, g.DV = a.split(tensors)
+	if !rowsWanted {
+		return g, nil
 	}
-	if a.share != nil {
-		return ring.Backward(r, a.share, p, g, a.scratchOf(r, 1))
+	for i, role := range a.roles {
+		if role == rowsRole && !d[i].IsSet() {
+			if rows[i], err = r.scratch(in[i].DType, in[i].Shape...); err != nil {
+				return g, err
+			}
+		}
 	}
-	return a.vary(r, in, p, func(b kernels.Backend, p *kernels.Attention) error { return b.AttentionBackward(p, g) })
+	g.DQ, g.DK, g.DV = a.split(rows)
+	return g, nil
 }
 
-// rereads reports whether the lengths that the host reads may change where the graph is recorded: not those of a sequence that ranks
-// share, whose work goes from rank to rank.
-func (a *attention) rereads() bool { return a.share == nil }
-
-// vary does work on a problem: where the host reads lengths, and the graph is recorded, again before each launch, with the lengths
-// of the moment.
-func (a *attention) vary(r *run, in []kernels.Tensor, p *kernels.Attention, work func(b kernels.Backend, p *kernels.Attention) error) error {
-	if !slices.ContainsFunc(a.inputs, func(in input) bool { return in.form == hostForm }) {
-		return work(r.Backend, p)
+// vary does work on the problem: where the host reads lengths, and the graph is recorded, again before
+// each launch, with the lengths of the moment.
+func (a *attention) vary(r *run, in tensors, work func(b kernels.Backend, p *kernels.Attention) error) error {
+	if !slices.ContainsFunc(a.inputs, func(in input) bool { return in.form == rereadForm }) {
+		return work(r.Backend, a.problem(r, in))
 	}
-	dropout := p.Dropout
-	return r.vary(in, func(b kernels.Backend, again bool) (err error) {
-		if again {
-			if p, err = a.problem(in); err != nil {
-				return err
-			}
-			p.Dropout = dropout
-		}
+	dropout := r.dropout()
+	return r.vary(in, func(b kernels.Backend) error {
+		p := a.problem(r, in)
+		p.Dropout = dropout
 		return work(b, p)
 	})
 }
@@ -267,8 +252,9 @@ func (a *attention) gradientOfOut(r *run, dOut kernels.Tensor) (kernels.Tensor, 
 	if dOut.IsSet() {
 		return a.outputView(dOut), nil
 	}
-	if err := r.scratch(&a.zeros, r.out[0].DType, r.out[0].Shape...); err != nil {
-		return dOut, err
+	zeros, err := r.scratchLike(r.c.is.outputs[0])
+	if err != nil {
+		return zeros, err
 	}
-	return a.outputView(a.zeros), r.Fill(a.zeros, 0)
+	return a.outputView(zeros), r.Fill(zeros, 0)
 }

@@ -174,16 +174,16 @@ func TestAttentionRunErrors(t *testing.T) {
 		want  string
 	}{
 		"end": {func(g *gorgonia.ExprGraph) { packed(g, []int{0, 2, 7}, []int{0, 2, 6}) },
-			"FlashAttention: qLens ends at 7, q has 6 rows"},
+			"FlashAttention: cpu: qLens ends at 7, q has 6 rows"},
 		"order": {func(g *gorgonia.ExprGraph) { packed(g, []int64{0, 2, 6}, []int32{0, 7, 6}) },
-			"FlashAttention: kvLens goes from 7 to 6 at entry 2, it cannot decrease"},
+			"FlashAttention: cpu: kvLens goes from 7 to 6 at entry 2, it cannot decrease"},
 		"lengths": {func(g *gorgonia.ExprGraph) {
 			x := input(g, "x", tensor.New(tensor.Of(tensor.Float32), tensor.WithShape(2, 1, 3, 4)))
 			lengths := input(g, "lengths", tensor.New(tensor.WithBacking([]int64{3, 4})))
 			gorgonia.Must(ops.FlashAttention(x, x, x, ops.AttentionOptions{KVLengths: lengths}))
-		}, "FlashAttention: kvLengths is 4 for batch item 1, it needs to be from 0 to k's 3 rows"},
+		}, "FlashAttention: cpu: kvLengths is 4 for batch item 1, it needs to be from 0 to k's 3 rows"},
 		"start": {func(g *gorgonia.ExprGraph) { packed(g, []int64{1, 2, 6}, []int32{0, 2, 6}) },
-			"FlashAttention: qLens is [1 2 6], it needs to be 0 and then where each sequence ends"},
+			"FlashAttention: cpu: qLens is [1 2 6], it needs to be 0 and then where each sequence ends"},
 		"last axis": {func(g *gorgonia.ExprGraph) {
 			x := node(g, "x", tensor.Float32, 1, 2, 4, 3)
 			v := tensor.New(tensor.Of(tensor.Float32), tensor.WithShape(1, 2, 3, 4))
@@ -194,13 +194,13 @@ func TestAttentionRunErrors(t *testing.T) {
 				t.Fatal(err)
 			}
 			gorgonia.Must(ops.FlashAttention(x, x, x, ops.AttentionOptions{}))
-		}, "FlashAttention: q has a stride of 4 along its last axis, which needs to be contiguous"},
+		}, "FlashAttention: cpu: q has a stride of 4 along its last axis, which needs to be contiguous"},
 		"bias too short": {func(g *gorgonia.ExprGraph) {
 			x := input(g, "x", tensor.New(tensor.Of(tensor.Float32), tensor.WithShape(6, 2, 4)))
 			lens := input(g, "lens", tensor.New(tensor.WithBacking([]int{0, 2, 6})))
 			bias := input(g, "bias", tensor.New(tensor.Of(tensor.Float32), tensor.WithShape(1, 1, 4, 3)))
 			gorgonia.Must(ops.FlashAttention(x, x, x, ops.AttentionOptions{QLens: lens, KVLens: lens, Bias: bias}))
-		}, "FlashAttention: bias has shape [1 1 4 3], which does not broadcast: it needs (1 or 2, 1 or 2, 1 or 4, 1 or 4)"},
+		}, "FlashAttention: cpu: bias has shape [1 1 4 3], which does not broadcast: it needs (1 or 2, 1 or 2, 1 or 4, 1 or 4)"},
 	} {
 		g := gorgonia.NewGraph()
 		c.build(g)

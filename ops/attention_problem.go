@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/stheno-ml/stheno/kernels"
-	"github.com/stheno-ml/stheno/kernels/ring"
 	"gorgonia.org/gorgonia"
 )
 
@@ -84,12 +83,11 @@ func describeAttention(o AttentionOptions, main []input) (*attention, error) {
 	if o.QLens != nil && o.KVLengths != nil {
 		return nil, errors.New("KVLengths is given and so is KVLens, packed sequences have their keys' lengths in KVLens")
 	}
-	a := &attention{layout: o.Layout, share: shareOf(o.Ranks), options: kernels.Attention{
+	a := &attention{layout: o.Layout, options: kernels.Attention{
 		Scale: o.Scale, Causal: o.Causal, SoftCap: o.SoftCap, ALiBi: slices.Clone(o.ALiBi),
 		Dropout:   kernels.Dropout{P: o.Dropout, Seed: o.Seed},
 		Precision: o.Precision, Deterministic: o.Deterministic,
 	}}
-	a.dropping.options = a.options.Dropout
 	if o.QLens != nil {
 		a.layout = packed
 	}
@@ -119,8 +117,18 @@ func (a *attention) add(r role, name string, n *gorgonia.Node, f form) {
 	a.inputs = append(a.inputs, input{name: name, node: n, form: f})
 }
 
-// check finds everything that is wrong with the inputs and can be known before they have values.
-func (a *attention) check(in []kernels.Tensor) (*kernels.Attention, error) {
+// check finds everything that is wrong with the inputs and can be known before they have values. What
+// only their values tell, devices find.
+func (a *attention) check(in tensors) (*kernels.Attention, error) {
+	p, err := a.describeProblem(in)
+	if err != nil {
+		return nil, err
+	}
+	return p, p.Validate()
+}
+
+// describeProblem makes a problem of inputs that have no values yet.
+func (a *attention) describeProblem(in tensors) (*kernels.Attention, error) {
 	for i, role := range a.roles {
 		var err error
 		switch role {
@@ -159,10 +167,7 @@ func (a *attention) check(in []kernels.Tensor) (*kernels.Attention, error) {
 	if i := slices.Index(a.roles, kvLengthsRole); i >= 0 {
 		p.KVLengths = make([]int, in[i].Shape[0]) // as many as there will be
 	}
-	if a.share != nil {
-		return &p, ring.Check(&p, a.share)
-	}
-	return &p, p.Validate()
+	return &p, nil
 }
 
 // checkAxes checks the number of axes of q, k, v or qkv.
@@ -205,13 +210,14 @@ func (a *attention) checkPackedBias(p *kernels.Attention, sequences int) error {
 }
 
 // entries is the length of the vector with a role.
-func (a *attention) entries(in []kernels.Tensor, r role) int {
+func (a *attention) entries(in tensors, r role) int {
 	return in[slices.Index(a.roles, r)].Shape[0]
 }
 
 // problem makes a problem of the inputs' values.
-func (a *attention) problem(in []kernels.Tensor) (*kernels.Attention, error) {
+func (a *attention) problem(r *run, in tensors) *kernels.Attention {
 	p := a.withTensors(in)
+	p.Precision, p.Dropout = r.c.state.mode.orPrecision(p.Precision), r.dropout()
 	for i, role := range a.roles {
 		switch role {
 		case qLensRole:
@@ -222,16 +228,12 @@ func (a *attention) problem(in []kernels.Tensor) (*kernels.Attention, error) {
 			p.KVLengths = integers(in[i])
 		}
 	}
-	if a.share != nil {
-		return &p, ring.Check(&p, a.share)
-	}
-	return &p, p.Validate()
+	return &p
 }
 
 // withTensors puts the inputs' tensors where the kernels expect them.
-func (a *attention) withTensors(in []kernels.Tensor) kernels.Attention {
+func (a *attention) withTensors(in tensors) kernels.Attention {
 	p := a.options
-	p.Precision = a.mode.orPrecision(p.Precision)
 	p.Q, p.K, p.V = a.split(in)
 	for i, role := range a.roles {
 		switch role {
@@ -259,7 +261,7 @@ func fourAxes(t kernels.Tensor) kernels.Tensor {
 }
 
 // split views the leading inputs, or their gradients, as q, k and v of (B, H, S, D).
-func (a *attention) split(tensors []kernels.Tensor) (q, k, v kernels.Tensor) {
+func (a *attention) split(tensors tensors) (q, k, v kernels.Tensor) {
 	if a.heads == 0 {
 		return a.kernelView(tensors[0]), a.kernelView(tensors[1]), a.kernelView(tensors[2])
 	}

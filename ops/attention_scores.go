@@ -1,11 +1,9 @@
 package ops
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 
-	"github.com/stheno-ml/stheno/kernels"
 	"gorgonia.org/gorgonia"
 )
 
@@ -13,7 +11,8 @@ import (
 // scaled, capped, with slopes and bias, changed by Score, and −∞ where the mask hides the key. They are (B, Hq, rows, Sk) in every
 // layout, in float32 where q has 16 bits, and rows are row numbers of each batch item; none means all.
 //
-// They are for looking at: without a gradient, not for packed sequences, and computed on the host where q's device does not.
+// They are for looking at: without a gradient, and not for packed sequences. A device that cannot
+// compute them, as no GPU can, gives an error that wraps [errors.ErrUnsupported]: [Download] q and k.
 // Sinks and Dropout, which come later, are not looked at.
 func AttentionScores(q, k *gorgonia.Node, o AttentionOptions, rows ...int) (*gorgonia.Node, error) {
 	const name = "AttentionScores"
@@ -28,57 +27,38 @@ func AttentionScores(q, k *gorgonia.Node, o AttentionOptions, rows ...int) (*gor
 	if err != nil {
 		return nil, err
 	}
-	return apply(name, &attentionScores{a, slices.Clone(rows)}, a.inputs...)
+	s := attentionScores{a, slices.Clone(rows)}
+	return apply(name, kernel{s.describe, s.forward, nil}, a.inputs...)
 }
 
 type attentionScores struct {
 	*attention
-	rows []int
+	rows []int // none means all
 }
 
-func (s *attentionScores) source() source { return noGradient }
-
-func (s *attentionScores) rereads() bool { return false }
-
-func (s *attentionScores) backward(*run, []kernels.Tensor, []kernels.Tensor, []kernels.Tensor) error {
-	return nil // looking at scores does not keep a lispMachine from differentiating the rest
-}
-
-func (s *attentionScores) outputs(in []kernels.Tensor) ([]kernels.Tensor, error) {
+func (s attentionScores) describe(in tensors) (description, error) {
 	p, err := s.check(in)
 	if err != nil {
-		return nil, err
+		return description{}, err
 	}
 	length := p.Q.Shape[2]
-	if len(s.rows) == 0 {
-		for i := range length {
-			s.rows = append(s.rows, i)
-		}
-	}
 	for _, i := range s.rows {
 		if i < 0 || i >= length {
-			return nil, fmt.Errorf("row %d is asked for, it needs to be from 0 to %d", i, length-1)
+			return description{}, fmt.Errorf("row %d is asked for, it needs to be from 0 to %d", i, length-1)
 		}
 	}
-	return described(p.Q.DType.Wide(), p.Q.Shape[0], p.Q.Shape[1], len(s.rows), p.K.Shape[2]), nil
+	if len(s.rows) > 0 {
+		length = len(s.rows)
+	}
+	is := described(p.Q.DType.Wide(), p.Q.Shape[0], p.Q.Shape[1], length, p.K.Shape[2])
+	is.gradients = noGradient
+	return is, nil
 }
 
-func (s *attentionScores) forward(r *run, in, out []kernels.Tensor) error {
-	p, err := s.problem(in)
-	if err != nil {
-		return err
+func (s attentionScores) forward(r *run, in, out tensors) error {
+	rows := s.rows
+	for i := 0; len(s.rows) == 0 && i < out[0].Shape[2]; i++ {
+		rows = append(rows, i)
 	}
-	p.V = p.K
-	err = r.AttentionScores(p, s.rows, out[0])
-	if !errors.Is(err, errors.ErrUnsupported) {
-		return err
-	}
-	read := []*kernels.Tensor{&p.Q, &p.K, &p.Bias}
-	for i := range p.Tables {
-		read = append(read, &p.Tables[i])
-	}
-	return r.onHost(read, out[0], func(scores kernels.Tensor) error {
-		p.V = p.K
-		return host.AttentionScores(p, s.rows, scores)
-	})
+	return r.AttentionScores(s.problem(r, in), rows, out[0])
 }

@@ -36,48 +36,38 @@ func applyWeights(name string, a *attention, err error, o AttentionOptions) (*go
 	if err != nil {
 		return nil, err
 	}
-	return apply(name, &attentionWeights{attention: a}, a.inputs...)
+	k := attentionWeights{a}
+	return apply(name, kernel{k.describe, k.forward, nil}, a.inputs...)
 }
 
-type attentionWeights struct {
-	*attention
-	columns kernels.Tensor // of an identity matrix
-}
+type attentionWeights struct{ *attention }
 
-func (w *attentionWeights) source() source { return noGradient }
-
-func (w *attentionWeights) backward(*run, []kernels.Tensor, []kernels.Tensor, []kernels.Tensor) error {
-	return nil // looking at weights does not keep a lispMachine from differentiating the rest
-}
-
-func (w *attentionWeights) outputs(in []kernels.Tensor) ([]kernels.Tensor, error) {
+func (w attentionWeights) describe(in tensors) (description, error) {
 	p, err := w.check(in)
 	if err != nil {
-		return nil, err
+		return description{}, err
 	}
-	return described(p.Q.DType, append(rowsOf(p), p.K.Shape[2])...), nil
+	is := described(p.Q.DType, append(rowsOf(p), p.K.Shape[2])...)
+	is.gradients, is.dropout = noGradient, p.Dropout
+	return is, nil
 }
 
 // forward attends to the columns of an identity matrix, as many at a time as a head may be wide.
-func (w *attentionWeights) forward(r *run, in, out []kernels.Tensor) error {
-	p, err := w.problem(in)
+func (w attentionWeights) forward(r *run, in, out tensors) error {
+	p := w.problem(r, in)
+	keys := p.K.Shape[2]
+	columns, err := r.scratch(p.Q.DType, keys, min(keys, kernels.MaxHeadDim))
 	if err != nil {
 		return err
 	}
-	if p.Dropout, err = w.begin(r); err != nil {
-		return err
-	}
-	keys := p.K.Shape[2]
 	for from := 0; from < keys; from += kernels.MaxHeadDim {
 		to := min(from+kernels.MaxHeadDim, keys)
-		if err := r.scratch(&w.columns, p.Q.DType, keys, to-from); err != nil {
+		part := columns.Slice(1, 0, to-from)
+		if err := identity(r, part, from); err != nil {
 			return err
 		}
-		if err := identity(r, w.columns, from); err != nil {
-			return err
-		}
-		p.V = w.columns
-		p.V.Shape, p.V.Strides = []int{p.K.Shape[0], p.K.Shape[1], keys, to - from}, []int{0, 0, to - from, 1}
+		p.V = part
+		p.V.Shape, p.V.Strides = []int{p.K.Shape[0], p.K.Shape[1], keys, to - from}, []int{0, 0, part.Strides[0], 1}
 		if err := r.AttentionForward(p, kernels.AttentionOutputs{O: out[0].Slice(3, from, to)}); err != nil {
 			return err
 		}

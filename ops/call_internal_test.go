@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"errors"
 	"slices"
 	"testing"
 
@@ -34,7 +35,8 @@ func TestCallsKeepNothingWithoutGradient(t *testing.T) {
 	if err := gorgonia.NewTapeMachine(loss.Graph()).RunAll(); err != nil {
 		t.Fatal(err)
 	}
-	if slices.Contains(up.saved, true) || slices.Contains(norm.saved, true) || up.kernel.(*linear).pre.IsSet() || norm.kernel.(*layerNorm).mean.IsSet() {
+	isSet := kernels.Tensor.IsSet
+	if slices.Contains(up.last.wanted, true) || slices.Contains(norm.last.wanted, true) || slices.ContainsFunc(up.rooms.saved, isSet) || slices.ContainsFunc(norm.rooms.saved, isSet) {
 		t.Error("a graph that no one differentiates keeps a state")
 	}
 }
@@ -121,69 +123,42 @@ func TestLinearCrossEntropyComputesWantedGradientsOnly(t *testing.T) {
 		if err := gorgonia.NewTapeMachine(g).RunAll(); err != nil {
 			t.Fatal(err)
 		}
-		k := loss.Op().(*call).kernel.(*linearCrossEntropy)
-		if (k.dX.IsSet()) != (wrt == "x") || (k.dW.IsSet()) != (wrt == "weight") {
-			t.Errorf("wrt %s: prepared the gradient of x: %t, of the weight: %t", wrt, k.dX.IsSet(), k.dW.IsSet())
+		saved := loss.Op().(*call).rooms.saved
+		if (saved[0].IsSet()) != (wrt == "x") || (saved[1].IsSet()) != (wrt == "weight") {
+			t.Errorf("wrt %s: prepared the gradient of x: %t, of the weight: %t", wrt, saved[0].IsSet(), saved[1].IsSet())
 		}
 	}
 }
 
 func TestGradientNeedsAForwardRun(t *testing.T) {
 	_, loss, up, _ := callGraph(t)
-	up.asked = up.hasGradient
 	const want = "the gradient op ran without a forward run before it"
-	if _, err := up.backward(make([]gorgonia.Value, 3), nil, []gorgonia.Value{loss.Value()}); err == nil || err.Error() != want {
+	if _, err := up.backward(&run{c: up, wanted: []bool{true, true, true}}, make([]gorgonia.Value, 3), nil, []gorgonia.Value{loss.Value()}); err == nil || err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}
 }
 
-// withoutScores is a device that cannot show scores, and counts what is copied from and to it.
-type withoutScores struct {
-	kernels.Backend
-	copies int
-}
+// withoutScores is a device that cannot show scores.
+type withoutScores struct{ kernels.Backend }
 
 func (d *withoutScores) AttentionScores(*kernels.Attention, []int, kernels.Tensor) error {
 	return kernels.Unsupported{Device: "test", What: "scores"}
 }
 
-func (d *withoutScores) Copy(dst, src kernels.Tensor) error {
-	d.copies++
-	return d.Backend.Copy(dst, src)
-}
-
-// What a device cannot compute is computed on the host, from copies of what lies on the device, and nowhere while work is recorded.
-func TestWhatADeviceLacksIsComputedOnTheHost(t *testing.T) {
+// What a device cannot compute is an error that says so, and not computed elsewhere.
+func TestScoresThatADeviceLacks(t *testing.T) {
+	backend := host
+	defer func() { host = backend }()
+	host = &withoutScores{backend}
 	g := gorgonia.NewGraph()
-	in := func(name string, shape ...int) *gorgonia.Node {
-		return gorgonia.NewTensor(g, tensor.Float32, len(shape), gorgonia.WithShape(shape...), gorgonia.WithName(name), gorgonia.WithInit(gorgonia.GlorotN(1)))
-	}
-	q, k, bias := in("q", 1, 2, 5, 4), in("k", 1, 2, 6, 4), in("bias", 6)
-	scores, err := AttentionScores(q, k, AttentionOptions{Bias: bias}, 3, 1)
+	q := gorgonia.NewTensor(g, tensor.Float32, 4, gorgonia.WithShape(1, 2, 5, 4), gorgonia.WithName("q"), gorgonia.WithInit(gorgonia.GlorotN(1)))
+	gorgonia.Must(AttentionScores(q, q, AttentionOptions{}, 3, 1))
+	machine, err := NewMachine(g)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := gorgonia.NewTapeMachine(g).RunAll(); err != nil {
-		t.Fatal(err)
-	}
-	c := scores.Op().(*call)
-	_, inputs, err := c.bind([]gorgonia.Value{q.Value(), k.Value(), k.Value(), bias.Value()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	out := kernels.Of(make([]float32, 1*2*2*6), 1, 2, 2, 6)
-	device := &withoutScores{Backend: host}
-	if err := c.kernel.forward(&run{Backend: device, c: c}, inputs, []kernels.Tensor{out}); err != nil {
-		t.Fatal(err)
-	}
-	if got, want := kernels.Host[float32](out), scores.Value().Data().([]float32); !slices.Equal(got, want) {
-		t.Errorf("got  %v\nwant %v", got, want)
-	}
-	if device.copies != 4 {
-		t.Errorf("%d tensors were copied, want q, k, the bias and the scores", device.copies)
-	}
-	c.memory.pool.recording.Store(true)
-	if err := c.kernel.forward(&run{Backend: device, c: c}, inputs, []kernels.Tensor{out}); err != errReadOnHost {
-		t.Errorf("while work is recorded, got %v, want %v", err, errReadOnHost)
+	defer machine.Close()
+	if err := machine.RunAll(); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("the error is %v, it needs to wrap %v", err, errors.ErrUnsupported)
 	}
 }

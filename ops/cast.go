@@ -16,25 +16,18 @@ func Cast(x *gorgonia.Node, dtype tensor.Dtype) (*gorgonia.Node, error) {
 	if x != nil && x.Type() != nil && x.Dtype() == dtype {
 		return x, nil
 	}
-	return apply("Cast", cast{to: dtype}, input{name: "x", node: x, unread: true})
+	return apply("Cast", kernel{
+		describe: func(in tensors) (description, error) {
+			to := dtypeOf(dtype)
+			if to == kernels.NoDType {
+				return description{}, fmt.Errorf("dtype is %v, it needs to be %s", dtype, floatTypes)
+			}
+			return described(to, in[0].Shape...), nil
+		},
+		forward:  func(r *run, in, out tensors) error { return r.Copy(out[0], in[0]) },
+		backward: func(r *run, _, dOut, d tensors) error { return r.Copy(d[0], dOut[0]) },
+	}, input{name: "x", node: x, unread: true})
 }
-
-type cast struct {
-	stateless
-	to tensor.Dtype
-}
-
-func (k cast) outputs(in []kernels.Tensor) ([]kernels.Tensor, error) {
-	dtype := dtypeOf(k.to)
-	if dtype == kernels.NoDType {
-		return nil, fmt.Errorf("dtype is %v, it needs to be %s", k.to, floatTypes)
-	}
-	return described(dtype, in[0].Shape...), nil
-}
-
-func (cast) forward(r *run, in, out []kernels.Tensor) error { return r.Copy(out[0], in[0]) }
-
-func (cast) backward(r *run, _, dOut, d []kernels.Tensor) error { return r.Copy(d[0], dOut[0]) }
 
 // Converted is a copy of a value in another type of floats, rounded as [Cast] rounds a node, where the value lives.
 func Converted(v gorgonia.Value, dtype tensor.Dtype) (*tensor.Dense, error) {

@@ -15,18 +15,16 @@ func Concat(axis int, parts ...*gorgonia.Node) (*gorgonia.Node, error) {
 	for i, n := range parts {
 		inputs = append(inputs, input{name: fmt.Sprintf("part %d", i), node: n, form: stridedForm, unread: true})
 	}
-	return apply("Concat", concatenation{axis: axis}, inputs...)
+	k := concatenation{axis: axis}
+	return apply("Concat", kernel{k.describe, k.forward, k.backward}, inputs...)
 }
 
-type concatenation struct {
-	stateless
-	axis int
-}
+type concatenation struct{ axis int }
 
-func (k concatenation) outputs(in []kernels.Tensor) ([]kernels.Tensor, error) {
+func (k concatenation) describe(in tensors) (description, error) {
 	first := in[0]
 	if k.axis < 0 || k.axis >= len(first.Shape) {
-		return nil, fmt.Errorf("axis is %d, it needs to be from 0 to part 0's last, %d", k.axis, len(first.Shape)-1)
+		return description{}, fmt.Errorf("axis is %d, it needs to be from 0 to part 0's last, %d", k.axis, len(first.Shape)-1)
 	}
 	shape := slices.Clone(first.Shape)
 	for i, t := range in[1:] {
@@ -35,7 +33,7 @@ func (k concatenation) outputs(in []kernels.Tensor) ([]kernels.Tensor, error) {
 			like[k.axis] = shape[k.axis]
 		}
 		if t.DType != first.DType || !slices.Equal(like, shape) {
-			return nil, fmt.Errorf("part %d is %v of shape %v, it needs to be %v of part 0's shape %v but for axis %d",
+			return description{}, fmt.Errorf("part %d is %v of shape %v, it needs to be %v of part 0's shape %v but for axis %d",
 				i+1, t.DType, t.Shape, first.DType, first.Shape, k.axis)
 		}
 		shape[k.axis] += t.Shape[k.axis]
@@ -44,7 +42,7 @@ func (k concatenation) outputs(in []kernels.Tensor) ([]kernels.Tensor, error) {
 }
 
 // each calls do with every part and its place in a whole.
-func (k concatenation) each(parts []kernels.Tensor, whole kernels.Tensor, do func(part, place kernels.Tensor) error) error {
+func (k concatenation) each(parts tensors, whole kernels.Tensor, do func(part, place kernels.Tensor) error) error {
 	from := 0
 	for _, part := range parts {
 		to := from + part.Shape[k.axis]
@@ -56,11 +54,11 @@ func (k concatenation) each(parts []kernels.Tensor, whole kernels.Tensor, do fun
 	return nil
 }
 
-func (k concatenation) forward(r *run, in, out []kernels.Tensor) error {
+func (k concatenation) forward(r *run, in, out tensors) error {
 	return k.each(in, out[0], func(part, place kernels.Tensor) error { return r.Copy(place, part) })
 }
 
-func (k concatenation) backward(r *run, in, dOut, d []kernels.Tensor) error {
+func (k concatenation) backward(r *run, in, dOut, d tensors) error {
 	i := -1
 	return k.each(in, dOut[0], func(_, place kernels.Tensor) error {
 		if i++; !d[i].IsSet() {

@@ -22,7 +22,8 @@ type CrossEntropyOptions struct {
 // run. [kernels.CrossEntropyOptions] has the equations. Probabilities are never held, [LogSoftmax] gives them; the gradient is
 // as large as the logits.
 func SoftmaxCrossEntropy(logits, targets *gorgonia.Node, o CrossEntropyOptions) (*gorgonia.Node, error) {
-	return apply("SoftmaxCrossEntropy", &crossEntropy{o: o.forKernels()},
+	k := crossEntropy{o: o.forKernels()}
+	return apply("SoftmaxCrossEntropy", kernel{k.describe, k.forward, k.backward},
 		input{name: "logits", node: logits}, input{name: "targets", node: targets, form: indexForm},
 		input{name: "weights", node: o.Weights, form: constantForm, optional: true})
 }
@@ -36,38 +37,28 @@ func (o CrossEntropyOptions) forKernels() kernels.CrossEntropyOptions {
 	return kernels.CrossEntropyOptions{IgnoreIndex: o.IgnoreIndex, LabelSmoothing: o.LabelSmoothing, Reduction: o.Reduction}
 }
 
-type crossEntropy struct {
-	o   kernels.CrossEntropyOptions
-	lse kernels.Tensor
-}
+type crossEntropy struct{ o kernels.CrossEntropyOptions }
 
-func (k *crossEntropy) problem(in []kernels.Tensor) *kernels.CrossEntropy {
+func (k crossEntropy) problem(in tensors) *kernels.CrossEntropy {
 	p := &kernels.CrossEntropy{Logits: in[0], Targets: in[1], CrossEntropyOptions: k.o}
 	p.Weights = in[2]
 	return p
 }
 
-func (k *crossEntropy) outputs(in []kernels.Tensor) ([]kernels.Tensor, error) {
+func (k crossEntropy) describe(in tensors) (description, error) {
 	if len(in[0].Shape) < 2 {
-		return nil, fmt.Errorf("logits has shape %v, it needs at least two axes (..., classes)", in[0].Shape)
+		return description{}, fmt.Errorf("logits has shape %v, it needs at least two axes (..., classes)", in[0].Shape)
 	}
 	p := k.problem(in)
-	return described(in[0].DType.Wide(), p.LossShape()...), p.Validate()
+	is := described(in[0].DType.Wide(), p.LossShape()...)
+	is.saves = tensors{kernels.Contiguous(nil, in[0].DType.Wide(), in[1].Shape...)} // the logsumexp
+	return is, p.Validate()
 }
 
-func (k *crossEntropy) source() source { return fromSaved }
-
-func (k *crossEntropy) forward(r *run, in, out []kernels.Tensor) error {
-	outputs := kernels.CrossEntropyOutputs{Loss: out[0]}
-	if r.wanted != nil {
-		if err := r.keep(&k.lse, in[0].DType.Wide(), in[1].Shape...); err != nil {
-			return err
-		}
-		outputs.LSE = k.lse
-	}
-	return r.CrossEntropyForward(k.problem(in), outputs)
+func (k crossEntropy) forward(r *run, in, out tensors) error {
+	return r.CrossEntropyForward(k.problem(in), kernels.CrossEntropyOutputs{Loss: out[0], LSE: r.saved(0)})
 }
 
-func (k *crossEntropy) backward(r *run, in, dOut, d []kernels.Tensor) error {
-	return r.CrossEntropyBackward(k.problem(in), kernels.CrossEntropyGradients{DLoss: dOut[0], LSE: k.lse, DLogits: d[0]})
+func (k crossEntropy) backward(r *run, in, dOut, d tensors) error {
+	return r.CrossEntropyBackward(k.problem(in), kernels.CrossEntropyGradients{DLoss: dOut[0], LSE: r.saved(0), DLogits: d[0]})
 }

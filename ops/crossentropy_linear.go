@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -26,7 +27,8 @@ type LinearCrossEntropyOptions struct {
 // wanted, and keeps them for the backward run.
 func LinearCrossEntropy(x, weight, targets *gorgonia.Node, o LinearCrossEntropyOptions) (*gorgonia.Node, error) {
 	common := CrossEntropyOptions{IgnoreIndex: o.IgnoreIndex, LabelSmoothing: o.LabelSmoothing, Reduction: o.Reduction}
-	return apply("LinearCrossEntropy", &linearCrossEntropy{o: common.forKernels(), transposed: o.WeightTransposed},
+	k := linearCrossEntropy{o: common.forKernels(), transposed: o.WeightTransposed}
+	return apply("LinearCrossEntropy", kernel{k.describe, k.forward, k.backward},
 		input{name: "x", node: x, form: denseForm, unread: true},
 		input{name: "weight", node: weight, form: stridedForm, unread: true, roundsTo: floatOf(x)},
 		input{name: "targets", node: targets, form: indexForm, unread: true},
@@ -36,10 +38,9 @@ func LinearCrossEntropy(x, weight, targets *gorgonia.Node, o LinearCrossEntropyO
 type linearCrossEntropy struct {
 	o          kernels.CrossEntropyOptions
 	transposed bool
-	dX, dW     kernels.Tensor // of the last forward run, for a gradient of the loss of 1, or the graph's loss scale
 }
 
-func (k *linearCrossEntropy) outputs(in []kernels.Tensor) ([]kernels.Tensor, error) {
+func (k linearCrossEntropy) describe(in tensors) (description, error) {
 	x, weight, targets := in[0], in[1], in[2]
 	features := x.Shape[len(x.Shape)-1]
 	axes, of := "(vocabulary, x's %d features)", 1
@@ -48,18 +49,21 @@ func (k *linearCrossEntropy) outputs(in []kernels.Tensor) ([]kernels.Tensor, err
 	}
 	switch {
 	case len(x.Shape) < 2:
-		return nil, fmt.Errorf("x has shape %v, it needs at least two axes (..., features)", x.Shape)
+		return description{}, fmt.Errorf("x has shape %v, it needs at least two axes (..., features)", x.Shape)
 	case len(weight.Shape) != 2 || weight.Shape[of] != features:
-		return nil, fmt.Errorf("weight has shape %v, it needs two axes "+axes, weight.Shape, features)
+		return description{}, fmt.Errorf("weight has shape %v, it needs two axes "+axes, weight.Shape, features)
 	case weight.DType != x.DType && weight.DType != x.DType.Wide():
-		return nil, errParameter("weight", weight, x)
+		return description{}, errParameter("weight", weight, x)
 	case !slices.Equal(targets.Shape, rowShape(x)):
-		return nil, fmt.Errorf("targets has shape %v, it needs one target for each row of x: %v", targets.Shape, rowShape(x))
+		return description{}, fmt.Errorf("targets has shape %v, it needs one target for each row of x: %v", targets.Shape, rowShape(x))
 	}
-	return described(x.DType.Wide()), k.problem(in).Validate()
+	is := described(x.DType.Wide())
+	// They are for a gradient of the loss of 1, or the graph's loss scale.
+	is.gradients, is.saves = fromForward, make(tensors, 2)
+	return is, k.problem(in).Validate()
 }
 
-func (k *linearCrossEntropy) problem(in []kernels.Tensor) *kernels.LinearCrossEntropy {
+func (k linearCrossEntropy) problem(in tensors) *kernels.LinearCrossEntropy {
 	p := &kernels.LinearCrossEntropy{
 		Hidden: asMatrix(in[0]), Weight: k.byVocabulary(in[1]), CrossEntropyOptions: k.o,
 		Targets: in[2].Reshape(in[2].Elements()),
@@ -69,28 +73,28 @@ func (k *linearCrossEntropy) problem(in []kernels.Tensor) *kernels.LinearCrossEn
 }
 
 // byVocabulary views the weight, or its gradient, as (V, C).
-func (k *linearCrossEntropy) byVocabulary(t kernels.Tensor) kernels.Tensor {
+func (k linearCrossEntropy) byVocabulary(t kernels.Tensor) kernels.Tensor {
 	if k.transposed {
 		return t.Permute(1, 0)
 	}
 	return t
 }
 
-func (k *linearCrossEntropy) source() source { return fromForward }
-
-func (k *linearCrossEntropy) forward(r *run, in, out []kernels.Tensor) error {
+func (k linearCrossEntropy) forward(r *run, in, out tensors) error {
 	outputs := kernels.LinearCrossEntropyOutputs{Loss: out[0]}
 	if r.wants(0) {
-		if err := r.keep(&k.dX, in[0].DType, in[0].Shape...); err != nil {
+		dX, err := r.keep(0, in[0].DType, in[0].Shape...)
+		if err != nil {
 			return err
 		}
-		outputs.DHidden = asMatrix(k.dX)
+		outputs.DHidden = asMatrix(dX)
 	}
 	if r.wants(1) {
-		if err := r.keep(&k.dW, r.c.dShapes[1].DType, in[1].Shape...); err != nil {
+		dW, err := r.keep(1, r.c.operands[1].dShape.DType, in[1].Shape...)
+		if err != nil {
 			return err
 		}
-		outputs.DWeight = k.byVocabulary(k.dW)
+		outputs.DWeight = k.byVocabulary(dW)
 		if dtype := in[0].DType; dtype != in[1].DType { // the device finds the copy
 			if _, err := r.rounded(dtype, in[1]); err != nil {
 				return err
@@ -98,11 +102,12 @@ func (k *linearCrossEntropy) forward(r *run, in, out []kernels.Tensor) error {
 		}
 	}
 	p := k.problem(in)
-	if r.wanted != nil && r.c.scale.Load() != nil {
-		if err := r.scratch(&p.DLoss, out[0].DType); err != nil {
+	if scale := &r.c.state.lossScale; r.wanted != nil && scale.Load() != nil {
+		var err error
+		if p.DLoss, err = r.scratch(out[0].DType); err != nil {
 			return err
 		}
-		if err := r.c.scale.scaled(r, 1, p.DLoss); err != nil {
+		if err := scale.scaled(r, 1, p.DLoss); err != nil {
 			return err
 		}
 	}
@@ -110,28 +115,23 @@ func (k *linearCrossEntropy) forward(r *run, in, out []kernels.Tensor) error {
 }
 
 // backward hands out the gradients, multiplied by that of the loss.
-func (k *linearCrossEntropy) backward(r *run, _, dOut, d []kernels.Tensor) error {
-	for i, kept := range []kernels.Tensor{k.dX, k.dW} {
+func (k linearCrossEntropy) backward(r *run, _, dOut, d tensors) error {
+	for i := range 2 {
 		if !d[i].IsSet() {
 			continue
 		}
-		if d[i] = kept; r.unit {
+		if d[i] = r.saved(i); r.unit {
 			continue
 		}
-		var factor, one kernels.Tensor
-		if err := r.scratch(&factor, kept.DType, kept.Shape...); err != nil {
+		factor, err := r.scratchLike(d[i])
+		if err != nil {
 			return err
 		}
-		if err := r.scratch(&one, kept.DType.Wide()); err != nil {
+		one, err := r.scratch(d[i].DType.Wide())
+		if err != nil {
 			return err
 		}
-		if err := r.Copy(one, dOut[0]); err != nil {
-			return err
-		}
-		if err := r.Broadcast(one, 1, factor); err != nil {
-			return err
-		}
-		if err := r.Mul(kept, factor, kept); err != nil {
+		if err := errors.Join(r.Copy(one, dOut[0]), r.Broadcast(one, 1, factor), r.Mul(d[i], factor, d[i])); err != nil {
 			return err
 		}
 	}

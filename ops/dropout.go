@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/stheno-ml/stheno/kernels"
@@ -21,42 +22,33 @@ type DropoutOptions struct {
 // Dropout sets elements of x to 0 with probability P and multiplies the others by 1/(1−P), while the graph trains; when
 // it evaluates, the result equals x. See [ModeOf].
 func Dropout(x *gorgonia.Node, o DropoutOptions) (*gorgonia.Node, error) {
-	k := &dropout{share: shareOf(o.Ranks), dropping: dropping{options: kernels.Dropout{P: o.P, Seed: o.Seed}}}
-	return apply("Dropout", k, input{name: "x", node: x, unread: true})
+	k := dropout{shareOf(o.Ranks)}
+	return apply("Dropout", kernel{
+		describe: func(in tensors) (description, error) {
+			is := like(in[0])
+			is.dropout = kernels.Dropout{P: o.P, Seed: o.Seed}
+			return is, errors.Join(k.check(in[0].Shape), is.dropout.Validate())
+		},
+		forward:  func(r *run, in, out tensors) error { return k.drop(r, in[0], out[0]) },
+		backward: func(r *run, _, dOut, d tensors) error { return k.drop(r, dOut[0], d[0]) },
+	}, input{name: "x", node: x, unread: true})
 }
 
-type dropout struct {
-	stateless // what it keeps costs nothing and is always kept
-	dropping
-	share *share
-}
+type dropout struct{ share *share }
 
-func (k *dropout) outputs(in []kernels.Tensor) ([]kernels.Tensor, error) {
-	if k.share != nil {
-		if axes := len(in[0].Shape); axes != 2 && axes != 3 {
-			return nil, fmt.Errorf("x has shape %v, with Ranks it needs to be (batch, length, features) or (length, features)", in[0].Shape)
-		}
-		if err := k.share.check("x", in[0].Shape[len(in[0].Shape)-2]); err != nil {
-			return nil, err
-		}
+func (k dropout) check(shape []int) error {
+	if k.share == nil {
+		return nil
 	}
-	return alike(in[0]), k.options.Validate()
-}
-
-func (k *dropout) forward(r *run, in, out []kernels.Tensor) error {
-	d, err := k.begin(r)
-	if err != nil {
-		return err
+	if axes := len(shape); axes != 2 && axes != 3 {
+		return fmt.Errorf("x has shape %v, with Ranks it needs to be (batch, length, features) or (length, features)", shape)
 	}
-	return k.drop(r, d, in[0], out[0])
-}
-
-func (k *dropout) backward(r *run, _, dOut, d []kernels.Tensor) error {
-	return k.drop(r, k.last, dOut[0], d[0])
+	return k.share.check("x", shape[len(shape)-2])
 }
 
 // drop drops elements of the rows that follow each other in the whole.
-func (k *dropout) drop(r *run, d kernels.Dropout, from, to kernels.Tensor) error {
+func (k dropout) drop(r *run, from, to kernels.Tensor) error {
+	d := r.dropout()
 	if k.share == nil || d.P == 0 {
 		return r.Dropout(d, from, to)
 	}

@@ -13,7 +13,7 @@ import (
 //
 // The gradient of the table is as large as the table.
 func Embedding(table, ids *gorgonia.Node) (*gorgonia.Node, error) {
-	return apply("Embedding", embedding{},
+	return apply("Embedding", embedding(kernels.NoDType),
 		input{name: "table", node: table, unread: true},
 		input{name: "ids", node: ids, form: indexForm})
 }
@@ -29,28 +29,26 @@ func EmbeddingAs(table, ids *gorgonia.Node, dtype tensor.Dtype) (*gorgonia.Node,
 		}
 		return Cast(y, dtype)
 	}
-	return apply("EmbeddingAs", embedding{to: to},
+	return apply("EmbeddingAs", embedding(to),
 		input{name: "table", node: table, unread: true, roundsTo: to},
 		input{name: "ids", node: ids, form: indexForm})
 }
 
-type embedding struct {
-	stateless
-	to kernels.DType // of the result; none for the table's
-}
-
-func (k embedding) outputs(in []kernels.Tensor) ([]kernels.Tensor, error) {
-	e := kernels.Embedding{Table: in[0], IDs: in[1]}
-	if err := e.Validate(); err != nil {
-		return nil, err
+// embedding is the kernel whose result has another type than the table, or with NoDType the table's.
+func embedding(to kernels.DType) kernel {
+	return kernel{
+		describe: func(in tensors) (description, error) {
+			e := kernels.Embedding{Table: in[0], IDs: in[1]}
+			if err := e.Validate(); err != nil {
+				return description{}, err
+			}
+			return described(cmp.Or(to, in[0].DType), e.OutputShape()...), nil
+		},
+		forward: func(r *run, in, out tensors) error {
+			return r.EmbeddingForward(&kernels.Embedding{Table: in[0], IDs: in[1]}, out[0])
+		},
+		backward: func(r *run, in, dOut, d tensors) error {
+			return r.EmbeddingBackward(&kernels.Embedding{Table: in[0], IDs: in[1]}, dOut[0], d[0])
+		},
 	}
-	return described(cmp.Or(k.to, in[0].DType), e.OutputShape()...), nil
-}
-
-func (embedding) forward(r *run, in, out []kernels.Tensor) error {
-	return r.EmbeddingForward(&kernels.Embedding{Table: in[0], IDs: in[1]}, out[0])
-}
-
-func (embedding) backward(r *run, in, dOut, d []kernels.Tensor) error {
-	return r.EmbeddingBackward(&kernels.Embedding{Table: in[0], IDs: in[1]}, dOut[0], d[0])
 }

@@ -146,119 +146,104 @@ func (w *wholeTensor) Do(...gorgonia.Value) (gorgonia.Value, error) {
 	return token(), nil
 }
 
-// gather is the kernel that collects the parts.
+// gather collects the parts of a whole for one reader.
 type gather struct {
-	stateless
-	of  *wholeTensor
-	to  kernels.DType // of the result; the gradient's is that of the part
-	sum kernels.Tensor
-
-	// The result of the run to come, where that was begun ahead.
-	ahead    kernels.Tensor
-	place    kernels.Backend
-	transfer kernels.Transfer
-
-	defers func() bool // whether the sums of the run that is under way may be made later; nil where nobody waits for them
+	of *wholeTensor
+	to kernels.DType // of the result
 }
 
-// gatherOf is the gather that gives a node's value, nil for other nodes.
-func gatherOf(n *gorgonia.Node) (*gather, *call) {
-	if n == nil {
-		return nil, nil
+func (k *gather) kernel() kernel {
+	wide := dtypeOf(k.of.part.Dtype())
+	return kernel{
+		describe: func(tensors) (description, error) {
+			is := described(k.to, k.of.shape...)
+			is.dOutput, is.gathers = wide, k
+			return is, nil
+		},
+		forward: func(r *run, in, out tensors) error {
+			if r.begun != nil {
+				return r.begun.Join()
+			}
+			if err := r.Copy(ownPart(k.of.ranks, out[0]), in[0].Reshape(in[0].Elements())); err != nil {
+				return err
+			}
+			return k.of.ranks.CollectParts(out[0])
+		},
+		backward: k.backward,
 	}
-	if c, ok := n.Op().(*call); ok {
-		if k, ok := c.kernel.(*gather); ok {
-			return k, c
-		}
-	}
-	return nil, nil
-}
-
-// gatherWholes has what stands for a whole among the inputs collected for this call alone.
-func (c *call) gatherWholes() error {
-	for i := range c.inputs {
-		in := &c.inputs[i]
-		if in.node == nil {
-			continue
-		}
-		w, ok := in.node.Op().(*wholeTensor)
-		if !ok {
-			continue
-		}
-		k := &gather{of: w}
-		k.to = k.dTypeOfGradient()
-		if k.to == kernels.F32 && (in.roundsTo == kernels.BF16 || in.roundsTo == kernels.F16) {
-			k.to = in.roundsTo
-		}
-		var err error
-		if in.node, err = apply("Gather", k, input{name: "part", node: w.part, form: denseForm, unread: true}); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// isGatheredAnew reports whether an input is collected for the forward run, and again for the backward run.
-func (in *input) isGatheredAnew() bool {
-	_, from := gatherOf(in.node)
-	return from != nil && from.inputs[0].node.Op() == nil // in a run that is done again, they are collected for both
-}
-
-// gathersAnew reports whether any of the run's inputs is.
-func (r *run) gathersAnew() bool {
-	return slices.ContainsFunc(r.c.inputs, func(in input) bool { return in.isGatheredAnew() })
-}
-
-// gatherAgain is an input for the backward run: what is collected for that anew, when the gradient has come.
-func (c *call) gatherAgain(i int, child *gorgonia.Node, dOuts gorgonia.Nodes) (*gorgonia.Node, error) {
-	if !c.inputs[i].isGatheredAnew() {
-		return child, nil
-	}
-	k, from := gatherOf(c.inputs[i].node)
-	operands := gorgonia.Nodes{from.inputs[0].node, dOuts[slices.IndexFunc(dOuts, func(n *gorgonia.Node) bool { return n != nil })]}
-	s := newSignature("Gather.after", operands, nil, operands[0].Dtype(), operands[0].Shape()...)
-	part, err := gorgonia.ApplyOp(after{s}, operands...)
-	if err != nil {
-		return nil, err
-	}
-	return apply("Gather", &gather{of: k.of, to: k.to}, input{name: "part", node: part, form: denseForm, unread: true})
-}
-
-func (k *gather) outputs([]kernels.Tensor) ([]kernels.Tensor, error) {
-	return described(k.to, k.of.shape...), nil
-}
-
-func (k *gather) dTypeOfGradient() kernels.DType { return dtypeOf(k.of.part.Dtype()) }
-
-func (k *gather) forward(r *run, in, out []kernels.Tensor) error {
-	if transfer := k.transfer; transfer != nil && !r.again {
-		k.ahead, k.transfer = kernels.Tensor{}, nil
-		return transfer.Join()
-	}
-	if err := r.Copy(ownPart(k.of.ranks, out[0]), in[0].Reshape(in[0].Elements())); err != nil {
-		return err
-	}
-	return k.of.ranks.CollectParts(out[0])
 }
 
 // backward leaves the gradient of the whole alone where others may read it.
-func (k *gather) backward(r *run, _, dOut, d []kernels.Tensor) error {
-	sum := dOut[0]
-	if a := r.c.aheads; k.defers != nil && k.defers() && a.leavesRoom() && r.c.onlyRead.take(sum) {
-		a.asked = append(a.asked, deferredSum{sum, d[0], k.of.ranks, r.Backend, r.c.memory.pool})
-		return k.of.ranks.SumPartsLater(sum)
+func (k *gather) backward(r *run, _, dOut, d tensors) error {
+	sum, spends := dOut[0], r.spends()
+	if spends && r.sumsLater() && r.step.reads[0].take(sum) {
+		return r.c.state.ahead.sum(&deferredSum{sum, d[0], k.of.ranks, r.Backend, &r.c.state.pool})
 	}
-	if !r.c.spends {
-		if err := r.scratch(&k.sum, sum.DType, sum.Shape...); err != nil {
+	if !spends {
+		copied, err := r.scratch(sum.DType, sum.Shape...)
+		if err != nil {
 			return err
 		}
-		if err := r.Copy(k.sum, sum); err != nil {
+		if err := r.Copy(copied, sum); err != nil {
 			return err
 		}
-		sum = k.sum
+		sum = copied
 	}
 	if err := k.of.ranks.SumParts(sum); err != nil {
 		return err
 	}
 	return r.Copy(d[0].Reshape(d[0].Elements()), ownPart(k.of.ranks, sum))
+}
+
+// node adds the gather of a part.
+func (k *gather) node(part *gorgonia.Node) (*gorgonia.Node, error) {
+	return apply("Gather", k.kernel(), input{name: "part", node: part, form: denseForm, unread: true})
+}
+
+// gatherWhole has what stands for a whole collected for this input alone.
+func (in *input) gatherWhole() (err error) {
+	if in.node == nil {
+		return nil
+	}
+	w, ok := in.node.Op().(*wholeTensor)
+	if !ok {
+		return nil
+	}
+	k := &gather{of: w, to: dtypeOf(w.part.Dtype())}
+	if k.to == kernels.F32 && (in.roundsTo == kernels.BF16 || in.roundsTo == kernels.F16) {
+		k.to = in.roundsTo
+	}
+	in.node, err = k.node(w.part)
+	return err
+}
+
+// gathered is the gather that gives an input's value, if it is collected for the forward run, and again
+// for the backward run. In a run that is done again, they are collected for both.
+func (in *input) gathered() (*gather, *gorgonia.Node) {
+	if in.node == nil {
+		return nil, nil
+	}
+	if c, ok := in.node.Op().(*call); ok && c.is.gathers != nil && c.operands[0].node.Op() == nil {
+		return c.is.gathers, c.operands[0].node
+	}
+	return nil, nil
+}
+
+// gathersAnew reports whether any of the run's inputs is collected again for the backward run.
+func (r *run) gathersAnew() bool {
+	return slices.ContainsFunc(r.c.operands, func(o operand) bool { k, _ := o.gathered(); return k != nil })
+}
+
+// gatheredAgain is an input for the backward run: what is collected for that anew, when the gradient has
+// come.
+func (in *input) gatheredAgain(child, dOut *gorgonia.Node) (*gorgonia.Node, error) {
+	k, part := in.gathered()
+	if k == nil {
+		return child, nil
+	}
+	again, err := newAfter("Gather.after", part, dOut)
+	if err != nil {
+		return nil, err
+	}
+	return k.node(again)
 }

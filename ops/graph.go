@@ -9,14 +9,16 @@ import (
 	"gorgonia.org/gorgonia"
 )
 
-// graphState is what this package knows of a graph besides its nodes. It refers to no node, so that it does not keep the graph
-// alive.
+// graphState is what this package knows of a graph besides its nodes. It refers to no node, so that it
+// does not keep the graph alive.
 type graphState struct {
 	mode      Mode
 	pool      pool
 	lossScale lossScale
 	gradients atomic.Uint64 // how often ops computed theirs
-	aheads    aheads
+	ahead     ahead
+	planning  planning
+	walk      walk
 }
 
 // GradientCount is a number that grows whenever a run computes gradients in a graph, or a recording of one does: where it is what

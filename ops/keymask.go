@@ -15,46 +15,46 @@ import (
 //
 // The mask may change from run to run. It has no gradient; bias has.
 func KeyMask(mask, bias *gorgonia.Node, dtype tensor.Dtype) (*gorgonia.Node, error) {
-	return apply("KeyMask", &keyMask{dtype: dtypeOf(dtype), asked: dtype},
+	k := keyMask{dtype: dtypeOf(dtype), asked: dtype}
+	return apply("KeyMask", kernel{k.describe, k.forward, k.backward},
 		input{name: "mask", node: mask, form: constantForm},
 		input{name: "bias", node: bias, form: denseForm, optional: true, unread: true})
 }
 
 type keyMask struct {
-	stateless
 	dtype kernels.DType
 	asked tensor.Dtype
 }
 
-func (k *keyMask) outputs(in []kernels.Tensor) ([]kernels.Tensor, error) {
+func (k keyMask) describe(in tensors) (description, error) {
 	mask, bias := in[0], in[1]
 	if k.dtype == kernels.NoDType {
-		return nil, fmt.Errorf("dtype is %v, it needs to be %s", k.asked, floatTypes)
+		return description{}, fmt.Errorf("dtype is %v, it needs to be %s", k.asked, floatTypes)
 	}
 	if len(mask.Shape) != 2 {
-		return nil, fmt.Errorf("mask has shape %v, it needs two axes (batch, keys)", mask.Shape)
+		return description{}, fmt.Errorf("mask has shape %v, it needs two axes (batch, keys)", mask.Shape)
 	}
 	batch, keys := mask.Shape[0], mask.Shape[1]
 	shape := []int{batch, 1, 1, keys}
 	if bias.IsSet() {
 		if bias.DType != k.dtype {
-			return nil, fmt.Errorf("bias is %v, it needs to be %v", bias.DType, k.dtype)
+			return description{}, fmt.Errorf("bias is %v, it needs to be %v", bias.DType, k.dtype)
 		}
 		if len(bias.Shape) != 4 || bias.Shape[0] != 1 && bias.Shape[0] != batch || bias.Shape[3] != keys {
-			return nil, fmt.Errorf("bias has shape %v, it needs (1 or %d, heads or 1, queries or 1, %d)", bias.Shape, batch, keys)
+			return description{}, fmt.Errorf("bias has shape %v, it needs (1 or %d, heads or 1, queries or 1, %d)", bias.Shape, batch, keys)
 		}
 		shape[1], shape[2] = bias.Shape[1], bias.Shape[2]
 	}
 	return described(k.dtype, shape...), nil
 }
 
-func (k *keyMask) forward(r *run, in, out []kernels.Tensor) error {
+func (k keyMask) forward(r *run, in, out tensors) error {
 	return r.KeyMask(in[0], in[1], out[0])
 }
 
 // backward computes the gradient of the bias: the output's, which is 0 where a key is hidden, summed over the batch where
 // the bias is one for all of it.
-func (k *keyMask) backward(r *run, _, dOut, d []kernels.Tensor) error {
+func (k keyMask) backward(r *run, _, dOut, d tensors) error {
 	if !d[1].IsSet() {
 		return nil
 	}

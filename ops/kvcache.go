@@ -404,7 +404,8 @@ func applyCached(name string, a *attention, err error, cache *KVCache, o Attenti
 	if err != nil {
 		return nil, err
 	}
-	return apply(name, &cachedAttention{attention: a, cache: cache}, a.inputs...)
+	k := cachedAttention{a, cache}
+	return apply(name, kernel{k.describe, k.forward, k.backward}, a.inputs...)
 }
 
 // cachedAttention is attention with the memory of earlier runs.
@@ -413,26 +414,21 @@ type cachedAttention struct {
 	cache *KVCache
 }
 
-func (c *cachedAttention) source() source { return noGradient }
-
-func (c *cachedAttention) rereads() bool { return false }
-
-func (c *cachedAttention) outputs(in []kernels.Tensor) ([]kernels.Tensor, error) {
+func (c cachedAttention) describe(in tensors) (description, error) {
 	p, err := c.check(in)
 	if err != nil {
-		return nil, err
+		return description{}, err
 	}
-	return described(p.Q.DType, c.outputShape(p)...), c.cache.check(p)
+	is := described(p.Q.DType, c.outputShape(p)...)
+	is.gradients = noGradient
+	return is, c.cache.check(p)
 }
 
-func (c *cachedAttention) forward(r *run, in, out []kernels.Tensor) error {
-	p, err := c.problem(in)
-	if err != nil {
-		return err
-	}
+func (c cachedAttention) forward(r *run, in, out tensors) error {
 	if err := r.c.checkRecording(); err != nil {
 		return err
 	}
+	p := c.problem(r, in)
 	rows := p.K.Shape[2]
 	if err := c.cache.extend(r.Backend, p); err != nil {
 		return err
@@ -445,6 +441,6 @@ func (c *cachedAttention) forward(r *run, in, out []kernels.Tensor) error {
 }
 
 // backward tells a lispMachine, which asks no op beforehand, that there is no gradient.
-func (c *cachedAttention) backward(*run, []kernels.Tensor, []kernels.Tensor, []kernels.Tensor) error {
+func (c cachedAttention) backward(*run, tensors, tensors, tensors) error {
 	return errors.New("there is no gradient")
 }

@@ -12,8 +12,8 @@ import (
 var making sync.Mutex
 
 // NewMachine is [gorgonia.NewTapeMachine] with [Engine], and with an error in place of a panic for a graph that cannot be
-// compiled. Graphs that share values, such as those over one nn.Parameters, may have their machines made by several
-// goroutines at once.
+// compiled. The graph's plan is made with it; a machine made by Gorgonia alone has it made in the first run. Graphs that
+// share values, such as those over one nn.Parameters, may have their machines made by several goroutines at once.
 func NewMachine(g *gorgonia.ExprGraph, options ...gorgonia.VMOpt) (vm gorgonia.VM, err error) {
 	if g == nil {
 		return nil, fmt.Errorf("NewMachine: g is nil, it needs to be a graph")
@@ -25,5 +25,18 @@ func NewMachine(g *gorgonia.ExprGraph, options ...gorgonia.VMOpt) (vm gorgonia.V
 			vm, err = nil, fmt.Errorf("NewMachine: the graph cannot be compiled: %v", reason)
 		}
 	}()
-	return gorgonia.NewTapeMachine(g, append([]gorgonia.VMOpt{gorgonia.WithEngine(Engine())}, options...)...), nil
+	(&member{graph: g, state: stateOf(g)}).planned()
+	options = append([]gorgonia.VMOpt{gorgonia.WithEngine(Engine())}, options...)
+	return machine{gorgonia.NewTapeMachine(g, options...)}, nil
+}
+
+// machine is a tapeMachine whose errors wrap what was wrong, which Gorgonia's own do not.
+type machine struct{ gorgonia.VM }
+
+func (m machine) RunAll() error {
+	err := m.VM.RunAll()
+	if of, ok := err.(interface{ Err() error }); ok {
+		return of.Err()
+	}
+	return err
 }

@@ -20,36 +20,33 @@ type MatMulOptions struct {
 // A vector a, (k), is one row, and a vector b, (k), one column, whose axis the result does not have: (batch..., n), (batch..., m),
 // or a scalar for two vectors. Beside an a of float32, b may be a constant of 16 bits, as a weight of [Linear].
 func MatMul(a, b *gorgonia.Node, o MatMulOptions) (*gorgonia.Node, error) {
-	return apply("MatMul", &matMul{MatMulOptions: o},
+	k := matMul{o}
+	return apply("MatMul", kernel{k.describe, k.forward, k.backward},
 		input{name: "a", node: a, form: stridedForm},
 		input{name: "b", node: b, form: weightForm(a, b)})
 }
 
-type matMul struct {
-	stateless
-	MatMulOptions
-	sums [2]kernels.Tensor // of the gradients of 16-bit inputs
-}
+type matMul struct{ MatMulOptions }
 
-func (k *matMul) outputs(in []kernels.Tensor) ([]kernels.Tensor, error) {
+func (k matMul) describe(in tensors) (description, error) {
 	for i, transposes := range []bool{k.TransposeA, k.TransposeB} {
 		if name := []string{"a", "b"}[i]; transposes && len(in[i].Shape) == 1 {
-			return nil, fmt.Errorf("%s has shape %v, a vector cannot be transposed: it needs at least two axes", name, in[i].Shape)
+			return description{}, fmt.Errorf("%s has shape %v, a vector cannot be transposed: it needs at least two axes", name, in[i].Shape)
 		}
 	}
-	if in[1].DType != in[0].DType && !isKept(in[1], in[0]) {
-		return nil, fmt.Errorf("b is %v, a is %v: they need one dtype", in[1].DType, in[0].DType)
+	if in[1].DType != in[0].DType && !isKept(in[1], in[0].DType) {
+		return description{}, fmt.Errorf("b is %v, a is %v: they need one dtype", in[1].DType, in[0].DType)
 	}
 	a, b := k.matrices(in)
 	rows, depth := a.Shape[len(a.Shape)-2], a.Shape[len(a.Shape)-1]
 	has, columns := b.Shape[len(b.Shape)-2], b.Shape[len(b.Shape)-1]
 	if has != depth {
-		return nil, fmt.Errorf("a has shape %v%s and b has shape %v%s, which multiplies %d×%d by %d×%d matrices: the inner sizes need to be equal",
+		return description{}, fmt.Errorf("a has shape %v%s and b has shape %v%s, which multiplies %d×%d by %d×%d matrices: the inner sizes need to be equal",
 			in[0].Shape, transposed(k.TransposeA), in[1].Shape, transposed(k.TransposeB), rows, depth, has, columns)
 	}
 	batch, err := commonBatch(a, b)
 	if err != nil {
-		return nil, err
+		return description{}, err
 	}
 	shape := batch
 	if len(in[0].Shape) > 1 {
@@ -70,7 +67,7 @@ func transposed(is bool) string {
 }
 
 // matrices are the inputs, or their gradients, with the transposes done: a vector is a matrix of one row or column.
-func (k *matMul) matrices(in []kernels.Tensor) (a, b kernels.Tensor) {
+func (k matMul) matrices(in tensors) (a, b kernels.Tensor) {
 	if a = in[0]; len(a.Shape) == 1 {
 		a.Shape, a.Strides = []int{1, a.Shape[0]}, []int{a.Shape[0] * a.Strides[0], a.Strides[0]}
 	} else if k.TransposeA {
@@ -119,7 +116,7 @@ func commonBatch(a, b kernels.Tensor) ([]int, error) {
 }
 
 // product is what the kernel multiplies: both inputs with the common batch, or b as one matrix for all of it.
-func (k *matMul) product(in []kernels.Tensor) kernels.MatMul {
+func (k matMul) product(in tensors) kernels.MatMul {
 	a, b := k.matrices(in)
 	batch, _ := commonBatch(a, b)
 	m := kernels.MatMul{A: overBatch(a, batch), B: b}
@@ -148,7 +145,7 @@ func alignedBatch(t kernels.Tensor, axes int) kernels.Tensor {
 	return t
 }
 
-func (k *matMul) forward(r *run, in, out []kernels.Tensor) error {
+func (k matMul) forward(r *run, in, out tensors) error {
 	m := k.product(in)
 	return r.MatMul(&m, kernels.MatMulOutputs{C: out[0].Reshape(m.OutputShape()...)})
 }
@@ -159,7 +156,7 @@ func (k *matMul) forward(r *run, in, out []kernels.Tensor) error {
 //
 // each summed over the axes of the batch that it is broadcast along, and where an input was transposed, the transpose of that,
 // which swaps the factors.
-func (k *matMul) backward(r *run, in, dOut, d []kernels.Tensor) error {
+func (k matMul) backward(r *run, in, dOut, d tensors) error {
 	m := k.product(in)
 	dC := dOut[0].Reshape(m.OutputShape()...)
 	if d[0].IsSet() {
@@ -167,7 +164,7 @@ func (k *matMul) backward(r *run, in, dOut, d []kernels.Tensor) error {
 		if k.TransposeA {
 			p = kernels.MatMul{A: overBatch(m.B, batchOf(dC)), B: transpose(dC)}
 		}
-		if err := k.sum(r, p, d[0], &k.sums[0]); err != nil {
+		if err := k.sum(r, p, d[0]); err != nil {
 			return err
 		}
 	}
@@ -184,12 +181,12 @@ func (k *matMul) backward(r *run, in, dOut, d []kernels.Tensor) error {
 	if len(in[1].Shape) == 1 { // dBᵀ, whose elements lie side by side
 		p = kernels.MatMul{A: transpose(dC), B: m.A}
 	}
-	return k.sum(r, p, d[1], &k.sums[1])
+	return k.sum(r, p, d[1])
 }
 
 // sum adds the products of a batch up to a gradient, over the axes along which that has one element. The gradient of a vector is a
 // row.
-func (k *matMul) sum(r *run, p kernels.MatMul, d kernels.Tensor, wide *kernels.Tensor) error {
+func (k matMul) sum(r *run, p kernels.MatMul, d kernels.Tensor) (err error) {
 	if len(d.Shape) == 1 {
 		d = d.Reshape(1, d.Shape[0])
 	}
@@ -203,10 +200,9 @@ func (k *matMul) sum(r *run, p kernels.MatMul, d kernels.Tensor, wide *kernels.T
 	}
 	to := d
 	if terms > 1 && d.DType != d.DType.Wide() { // which would round every sum
-		if err := r.scratch(wide, d.DType.Wide(), d.Shape...); err != nil {
+		if to, err = r.scratch(d.DType.Wide(), d.Shape...); err != nil {
 			return err
 		}
-		to = *wide
 	}
 	for term := range terms {
 		one := kernels.MatMul{A: p.A, B: p.B, Accumulate: term > 0}

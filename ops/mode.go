@@ -84,35 +84,3 @@ func (m *Mode) step(runs uint32) (step uint32, on bool) {
 	}
 	return runs, true
 }
-
-// dropping decides the dropout of an op's runs.
-type dropping struct {
-	mode    *Mode
-	options kernels.Dropout
-	runs    uint32          // forward runs that began
-	last    kernels.Dropout // of the last forward run
-}
-
-func (d *dropping) setMode(m *Mode) {
-	d.mode = m
-	if d.options.P > 0 {
-		m.drops.Store(true)
-	}
-}
-
-// begin decides the dropout of a forward run.
-func (d *dropping) begin(r *run) (kernels.Dropout, error) {
-	d.last = kernels.Dropout{}
-	step, on := d.mode.step(d.runs)
-	if on = on && d.options.P > 0; on {
-		if d.mode.state.Load() == 0 {
-			if err := r.c.checkRecording(); err != nil {
-				return d.last, err
-			}
-		}
-		d.last = d.options
-		d.last.Step = step
-	}
-	d.runs++
-	return d.last, nil
-}

@@ -3,7 +3,6 @@ package ops
 import (
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 
 	"gorgonia.org/gorgonia"
@@ -86,33 +85,36 @@ func (r *recompute) findDifferentiable(n *gorgonia.Node, counts map[*gorgonia.No
 	if n.Op() == nil || r.isFrom(n) {
 		return
 	}
-	var c *call
-	switch op := n.Op().(type) {
-	case *call:
-		c = op
-	case output:
-		c = op.c
-	default:
+	c, _ := callOf(n)
+	if c == nil {
 		inputs, _ := inputsOf(n) // findLeaves has found no error
 		r.findDifferentiable(inputs[0], counts)
 		return
 	}
-	for i, in := range c.inputs {
+	for i, o := range c.operands {
 		if c.hasGradient(i) {
-			r.findDifferentiable(in.node, counts)
+			r.findDifferentiable(o.node, counts)
 		}
 	}
 }
 
 func (r *recompute) isFrom(n *gorgonia.Node) bool { return slices.Contains(r.from, n) }
 
-// inputsOf are the nodes that an op of this package, or one of Gorgonia's of one input, reads.
-func inputsOf(n *gorgonia.Node) (gorgonia.Nodes, error) {
+// callOf is the call whose output a node is, and which of its outputs; nil for other nodes.
+func callOf(n *gorgonia.Node) (*call, int) {
 	switch op := n.Op().(type) {
 	case *call:
-		return op.readNodes(), nil
-	case output:
-		return op.c.readNodes(), nil
+		return op, 0
+	case outputPick:
+		return op.c, op.i
+	}
+	return nil, 0
+}
+
+// inputsOf are the nodes that an op of this package, or one of Gorgonia's of one input, reads.
+func inputsOf(n *gorgonia.Node) (gorgonia.Nodes, error) {
+	if c, _ := callOf(n); c != nil {
+		return c.readNodes(), nil
 	}
 	if children := n.Graph().From(n.ID()); children != nil && children.Len() == 1 && children.Next() {
 		return gorgonia.Nodes{children.Node().(*gorgonia.Node)}, nil
@@ -132,9 +134,7 @@ func (r *recompute) SymDiff(children gorgonia.Nodes, _, dOut *gorgonia.Node) (go
 			again[n] = n
 			continue
 		}
-		operands := gorgonia.Nodes{n, dOut}
-		s := newSignature("Recompute.after", operands, nil, n.Dtype(), n.Shape()...)
-		same, err := gorgonia.ApplyOp(after{s}, operands...)
+		same, err := newAfter("Recompute.after", n, dOut)
 		if err != nil {
 			return nil, err
 		}
@@ -171,56 +171,51 @@ func repeat(n *gorgonia.Node, again map[*gorgonia.Node]*gorgonia.Node, calls map
 	if n.Op() == nil {
 		return n, nil // a constant
 	}
-	var err error
-	switch op := n.Op().(type) {
-	case *call:
-		var outputs gorgonia.Nodes
-		if outputs, err = op.repeat(again, calls); err == nil {
-			again[n] = outputs[0]
+	if c, i := callOf(n); c != nil {
+		outputs, err := c.repeat(again, calls)
+		if err == nil {
+			again[n] = outputs[i]
 		}
-	case output:
-		var outputs gorgonia.Nodes
-		if outputs, err = op.c.repeat(again, calls); err == nil {
-			again[n] = outputs[op.i]
-		}
-	default:
-		var inputs gorgonia.Nodes
-		if inputs, err = inputsOf(n); err == nil {
-			if inputs[0], err = repeat(inputs[0], again, calls); err == nil {
-				again[n], err = gorgonia.ApplyOp(n.Op(), inputs[0])
-			}
-		}
+		return again[n], err
+	}
+	inputs, err := inputsOf(n)
+	if err != nil {
+		return nil, err
+	}
+	if inputs[0], err = repeat(inputs[0], again, calls); err == nil {
+		again[n], err = gorgonia.ApplyOp(n.Op(), inputs[0])
 	}
 	return again[n], err
 }
 
-// repeat adds a call of the same kernel, with a state of its own.
+// repeat adds a call of the same kernel.
 func (c *call) repeat(again map[*gorgonia.Node]*gorgonia.Node, calls map[*call]gorgonia.Nodes) (gorgonia.Nodes, error) {
 	if outputs, ok := calls[c]; ok {
 		return outputs, nil
 	}
-	inputs := slices.Clone(c.inputs)
-	for i, in := range inputs {
+	var inputs []input
+	for _, o := range c.operands {
+		in := o.input
 		if in.node != nil {
 			var err error
-			if inputs[i].node, err = repeat(in.node, again, calls); err != nil {
+			if in.node, err = repeat(in.node, again, calls); err != nil {
 				return nil, err
 			}
 		}
+		inputs = append(inputs, in)
 	}
-	k := c.kernel
-	if v := reflect.ValueOf(k); v.Kind() == reflect.Pointer {
-		own := reflect.New(v.Type().Elem())
-		own.Elem().Set(v.Elem())
-		k = own.Interface().(kernel)
-	}
-	outputs, err := applyAll(c.name, k, inputs...)
+	outputs, err := applyAll(c.name, c.kernel, inputs...)
 	calls[c] = outputs
 	return outputs, err
 }
 
 // after hands on its first input once the second is there.
 type after struct{ signature }
+
+func newAfter(name string, n, then *gorgonia.Node) (*gorgonia.Node, error) {
+	operands := gorgonia.Nodes{n, then}
+	return gorgonia.ApplyOp(after{newSignature(name, operands, nil, n.Dtype(), n.Shape()...)}, operands...)
+}
 
 func (after) Do(children ...gorgonia.Value) (gorgonia.Value, error) { return children[0], nil }
 

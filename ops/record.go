@@ -72,8 +72,8 @@ func (r *recording) Launch() error {
 var errReadOnHost = errors.New("cannot be recorded: what it reads on the host changes from run to run")
 
 // checkRecording returns an error while the graph is recorded.
-func (c *call) checkRecording() error {
-	if c.memory.pool.recording.Load() {
+func (m *member) checkRecording() error {
+	if m.state.pool.recording.Load() {
 		return errReadOnHost
 	}
 	return nil

@@ -90,7 +90,7 @@ func TestLengthsAreReadAgain(t *testing.T) {
 		if err := gorgonia.Let(input, vector(7, 1)); err != nil {
 			t.Fatal(err)
 		}
-		const want = "FlashAttention: kvLengths is 7 for batch item 0, it needs to be from 0 to k's 6 rows"
+		const want = "FlashAttention: cpu: kvLengths is 7 for batch item 0, it needs to be from 0 to k's 6 rows"
 		if err := device.works[0](device); err == nil || err.Error() != want {
 			t.Errorf("the error is %v, want %v", err, want)
 		}

@@ -48,7 +48,7 @@ func RoPEQKV(qkv *gorgonia.Node, heads, kvHeads int, o RoPEOptions) (*gorgonia.N
 }
 
 func applyRoPE(name string, k *rope, x input, o RoPEOptions) (*gorgonia.Node, error) {
-	k.offset, k.cache, k.share = o.Offset, o.Cache, shareOf(o.Ranks)
+	k.cache, k.share = o.Cache, shareOf(o.Ranks)
 	k.o = kernels.RoPE{
 		Offset: o.Offset, Base: o.Base, PositionScale: o.Scaling, RotaryDim: o.RotaryDim,
 		Divisors: slices.Clone(o.Divisors), Amplitude: o.Amplitude,
@@ -56,37 +56,36 @@ func applyRoPE(name string, k *rope, x input, o RoPEOptions) (*gorgonia.Node, er
 	if o.Interleaved {
 		k.o.Pairing = kernels.Interleaved
 	}
-	return apply(name, k, x, input{name: "positions", node: o.Positions, form: indexForm, optional: true})
+	return apply(name, kernel{k.describe, k.forward, k.backward}, x, input{name: "positions", node: o.Positions, form: indexForm, optional: true})
 }
 
 type rope struct {
-	stateless
 	layout         Layout
 	heads, kvHeads int // of RoPEQKV, whose heads lie in the last axis; 0 otherwise
-	offset         int
 	cache          *KVCache
 	share          *share
-	o              kernels.RoPE // its offset is that of the last forward run, so that the backward run after it has the same
+	o              kernels.RoPE
+	held           int // the tokens of the cache in the last forward run, for the backward run after it
 }
 
-func (k *rope) outputs(in []kernels.Tensor) ([]kernels.Tensor, error) {
+func (k *rope) describe(in tensors) (description, error) {
 	if k.layout != BHSD && k.layout != BSHD {
-		return nil, fmt.Errorf("layout is %d, it needs to be BHSD or BSHD", k.layout)
+		return description{}, fmt.Errorf("layout is %d, it needs to be BHSD or BSHD", k.layout)
 	}
 	if err := k.checkAxes(in[0].Shape); err != nil {
-		return nil, err
+		return description{}, err
 	}
 	if k.share != nil && (k.cache != nil || in[1].IsSet()) {
-		return nil, errors.New("positions or a cache are given with Ranks, which says where rows are too")
+		return description{}, errors.New("positions or a cache are given with Ranks, which says where rows are too")
 	}
 	x, name := k.view(in[0]), "x"
 	if k.heads > 0 {
 		name = "qkv"
 	}
 	if err := k.share.check(name, x.Shape[2]); err != nil {
-		return nil, err
+		return description{}, err
 	}
-	return alike(in[0]), k.problem(in).Validate(x, name)
+	return like(in[0]), k.problem(in).Validate(x, name)
 }
 
 func (k *rope) checkAxes(shape []int) error {
@@ -100,9 +99,10 @@ func (k *rope) checkAxes(shape []int) error {
 	return checkQKV("qkv", shape, layout, k.heads, k.kvHeads)
 }
 
-func (k *rope) problem(in []kernels.Tensor) *kernels.RoPE {
+func (k *rope) problem(in tensors) *kernels.RoPE {
 	r := k.o
 	r.Positions = in[1]
+	r.Offset += k.held
 	return &r
 }
 
@@ -139,20 +139,20 @@ func (k *rope) withOthers(r *run, from, to kernels.Tensor, err error) error {
 	return r.Copy(values, source)
 }
 
-func (k *rope) forward(r *run, in, out []kernels.Tensor) error {
+func (k *rope) forward(r *run, in, out tensors) error {
 	return k.withOthers(r, in[0], out[0], k.turn(r, in, out))
 }
 
 // turn turns rows by where they are in this run.
-func (k *rope) turn(r *run, in, out []kernels.Tensor) error {
+func (k *rope) turn(r *run, in, out tensors) error {
 	if k.cache == nil {
 		return k.each(in, k.view(in[0]), k.view(out[0]), r.RoPEForward)
 	}
 	if err := r.c.checkRecording(); err != nil {
 		return err
 	}
-	if k.o.Offset = k.offset; k.cache.even() {
-		k.o.Offset += k.cache.Len()
+	if k.held = 0; k.cache.even() {
+		k.held = k.cache.Len()
 	}
 	x, problem := k.view(in[0]), k.problem(in)
 	if !k.cache.even() {
@@ -170,12 +170,12 @@ func (k *rope) turn(r *run, in, out []kernels.Tensor) error {
 	return r.RoPEForward(problem, x, k.view(out[0]))
 }
 
-func (k *rope) backward(r *run, in, dOut, d []kernels.Tensor) error {
+func (k *rope) backward(r *run, in, dOut, d tensors) error {
 	return k.withOthers(r, dOut[0], d[0], k.each(in, k.view(dOut[0]), k.view(d[0]), r.RoPEBackward))
 }
 
 // each turns the rows that follow each other.
-func (k *rope) each(in []kernels.Tensor, from, to kernels.Tensor, turn func(r *kernels.RoPE, from, to kernels.Tensor) error) error {
+func (k *rope) each(in tensors, from, to kernels.Tensor, turn func(r *kernels.RoPE, from, to kernels.Tensor) error) error {
 	return k.share.each(from.Shape[2], func(at, count, position int) error {
 		problem := k.problem(in)
 		problem.Offset += position

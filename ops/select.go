@@ -11,23 +11,21 @@ import (
 // Select is the part of x at one index of an axis, which goes away: of (B, S, C), Select(x, 1, 3) is (B, C), the rows of position
 // 3. In contrast to Gorgonia's Slice it works on a device too.
 func Select(x *gorgonia.Node, axis, index int) (*gorgonia.Node, error) {
-	return apply("Select", selection{axis: axis, index: index}, input{name: "x", node: x, form: stridedForm, unread: true})
+	k := selection{axis: axis, index: index}
+	return apply("Select", kernel{k.describe, k.forward, k.backward}, input{name: "x", node: x, form: stridedForm, unread: true})
 }
 
-type selection struct {
-	stateless
-	axis, index int
-}
+type selection struct{ axis, index int }
 
-func (k selection) outputs(in []kernels.Tensor) ([]kernels.Tensor, error) {
+func (k selection) describe(in tensors) (description, error) {
 	shape := in[0].Shape
 	switch {
 	case len(shape) < 2:
-		return nil, fmt.Errorf("x has shape %v, it needs at least two axes", shape)
+		return description{}, fmt.Errorf("x has shape %v, it needs at least two axes", shape)
 	case k.axis < 0 || k.axis >= len(shape):
-		return nil, fmt.Errorf("axis is %d, it needs to be from 0 to x's last, %d", k.axis, len(shape)-1)
+		return description{}, fmt.Errorf("axis is %d, it needs to be from 0 to x's last, %d", k.axis, len(shape)-1)
 	case k.index < 0 || k.index >= shape[k.axis]:
-		return nil, fmt.Errorf("index is %d, it needs to be from 0 to %d: x has shape %v", k.index, shape[k.axis]-1, shape)
+		return description{}, fmt.Errorf("index is %d, it needs to be from 0 to %d: x has shape %v", k.index, shape[k.axis]-1, shape)
 	}
 	return described(in[0].DType, slices.Delete(slices.Clone(shape), k.axis, k.axis+1)...), nil
 }
@@ -40,12 +38,12 @@ func (k selection) of(t kernels.Tensor) kernels.Tensor {
 	return part
 }
 
-func (k selection) forward(r *run, in, out []kernels.Tensor) error {
+func (k selection) forward(r *run, in, out tensors) error {
 	return r.Copy(out[0], k.of(in[0]))
 }
 
 // backward leaves zeros around the part.
-func (k selection) backward(r *run, _, dOut, d []kernels.Tensor) error {
+func (k selection) backward(r *run, _, dOut, d tensors) error {
 	if err := r.Fill(d[0], 0); err != nil {
 		return err
 	}

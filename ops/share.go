@@ -65,17 +65,3 @@ func HeldRows(ranks kernels.Ranks, length int) ([]int, error) {
 	})
 	return list, err
 }
-
-// scratchOf gives a run of a shared sequence its memory, in the order in which it is asked for.
-func (a *attention) scratchOf(r *run, of int) ring.Scratch {
-	next := 0
-	return func(dtype kernels.DType, elements int) (kernels.Tensor, error) {
-		if next == len(a.rooms[of]) {
-			a.rooms[of] = append(a.rooms[of], kernels.Tensor{})
-		}
-		room := &a.rooms[of][next]
-		next++
-		err := r.scratch(room, dtype, elements)
-		return *room, err
-	}
-}

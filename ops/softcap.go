@@ -7,26 +7,16 @@ import (
 
 // SoftCap bounds every element of x to ±cap, smoothly: cap·tanh(x/cap).
 func SoftCap(x *gorgonia.Node, cap float64) (*gorgonia.Node, error) {
-	return apply("SoftCap", softCap{cap: cap}, input{name: "x", node: x})
-}
-
-type softCap struct {
-	stateless
-	cap float64
-}
-
-func (k softCap) outputs(in []kernels.Tensor) ([]kernels.Tensor, error) {
-	return alike(in[0]), kernels.ValidateCap(k.cap, in[0].DType)
-}
-
-func (k softCap) forward(r *run, in, out []kernels.Tensor) error {
-	return r.SoftCap(k.cap, in[0], out[0])
-}
-
-// backward computes y anew, in the memory of dx: x is at hand and y is not.
-func (k softCap) backward(r *run, in, dOut, d []kernels.Tensor) error {
-	if err := r.SoftCap(k.cap, in[0], d[0]); err != nil {
-		return err
-	}
-	return r.SoftCapBackward(k.cap, d[0], dOut[0], d[0])
+	return apply("SoftCap", kernel{
+		describe: func(in tensors) (description, error) {
+			return like(in[0]), kernels.ValidateCap(cap, in[0].DType)
+		},
+		forward: func(r *run, in, out tensors) error { return r.SoftCap(cap, in[0], out[0]) },
+		backward: func(r *run, in, dOut, d tensors) error { // y anew, in the memory of dx: x is at hand and y is not
+			if err := r.SoftCap(cap, in[0], d[0]); err != nil {
+				return err
+			}
+			return r.SoftCapBackward(cap, d[0], dOut[0], d[0])
+		},
+	}, input{name: "x", node: x})
 }

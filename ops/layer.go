@@ -1,0 +1,131 @@
+package ops
+
+import (
+	"fmt"
+
+	"github.com/stheno-ml/stheno/kernels"
+	"gorgonia.org/gorgonia"
+)
+
+// This file is what linear layers have in common, alone and several in one op.
+
+// layerInputs are the inputs for a layer's weight and its bias, which may be nil.
+func layerInputs(x *gorgonia.Node, name string, weight *gorgonia.Node, biasName string, bias *gorgonia.Node) []input {
+	return []input{
+		{name: name, node: weight, form: weightForm(x, weight), roundsTo: floatOf(x)},
+		{name: biasName, node: bias, form: denseForm, optional: true, unread: true},
+	}
+}
+
+// weightForm is the form of a weight, which has no gradient where it is kept in 16 bits.
+func weightForm(x, weight *gorgonia.Node) form {
+	if x == nil || weight == nil || !isKept(kernels.Tensor{DType: dtypeOf(weight.Dtype())}, dtypeOf(x.Dtype())) {
+		return stridedForm
+	}
+	return constantForm
+}
+
+// isKept reports whether a weight is kept in 16 bits beside an input of float32.
+func isKept(weight kernels.Tensor, x kernels.DType) bool {
+	return x == kernels.F32 && (weight.DType == kernels.BF16 || weight.DType == kernels.F16)
+}
+
+// isMixed reports whether a weight is rounded to the type of the input.
+func isMixed(weight kernels.Tensor, x kernels.DType) bool {
+	return weight.DType != x && !isKept(weight, x)
+}
+
+// checkLayer makes sure that a weight and a bias, which may be left out, go together with a layer's input.
+func checkLayer(x kernels.Tensor, name string, weight kernels.Tensor, biasName string, bias kernels.Tensor) error {
+	features := x.Shape[len(x.Shape)-1]
+	switch {
+	case len(weight.Shape) != 2:
+		return fmt.Errorf("%s has shape %v, it needs two axes (in, out)", name, weight.Shape)
+	case weight.Shape[0] != features:
+		return fmt.Errorf("%s has shape %v, it needs a row for each of x's %d features", name, weight.Shape, features)
+	case weight.DType != x.DType && weight.DType != x.DType.Wide() && !isKept(weight, x.DType):
+		return errParameter(name, weight, x)
+	case bias.IsSet() && (len(bias.Shape) != 1 || bias.Shape[0] != weight.Shape[1]):
+		return fmt.Errorf("%s has shape %v, it needs one value for each of %s's %d columns", biasName, bias.Shape, name, weight.Shape[1])
+	case bias.IsSet() && bias.DType != x.DType && bias.DType != x.DType.Wide():
+		return errParameter(biasName, bias, x)
+	}
+	return nil
+}
+
+// roundWeight gives a layer's weight in the type of the input, and saves a rounded one for the backward
+// run if that is asked for.
+func (r *run) roundWeight(i int, dtype kernels.DType, weight kernels.Tensor, save bool) (t kernels.Tensor, err error) {
+	switch {
+	case !isMixed(weight, dtype):
+		return weight, nil
+	case !save:
+		t, err = r.scratch(dtype, weight.Shape...)
+	default:
+		if t, err = r.rounded(dtype, weight); err != nil || t.IsSet() {
+			r.c.last.saved[i] = t
+			return t, err
+		}
+		t, err = r.keep(i, dtype, weight.Shape...)
+	}
+	if err != nil {
+		return t, err
+	}
+	return t, r.Copy(t, weight)
+}
+
+// roundedWeight is the weight that roundWeight saved, or that needed no rounding.
+func (r *run) roundedWeight(i int, weight kernels.Tensor) kernels.Tensor {
+	if t := r.saved(i); t.IsSet() {
+		return t
+	}
+	return weight
+}
+
+// product computes a·b + bias.
+func (r *run) product(a, b, bias, out kernels.Tensor) error {
+	return r.MatMul(&kernels.MatMul{A: a, B: b, Bias: bias}, kernels.MatMulOutputs{C: out})
+}
+
+// gradientsOfLayer computes the gradients of a layer's parameters that are wanted.
+func (r *run) gradientsOfLayer(x, dy, dWeight, dBias kernels.Tensor) error {
+	if dWeight.IsSet() {
+		if err := r.product(x.Permute(1, 0), dy, kernels.Tensor{}, dWeight); err != nil {
+			return err
+		}
+	}
+	if !dBias.IsSet() {
+		return nil
+	}
+	return r.SumRows(dy, dBias, false)
+}
+
+// zeroed sets a gradient that is wanted to zero.
+func zeroed(r *run, d kernels.Tensor) error {
+	if !d.IsSet() {
+		return nil
+	}
+	return r.Fill(d, 0)
+}
+
+// withLastAxis is a shape with another length of its last axis.
+func withLastAxis(shape []int, length int) []int {
+	return append(append([]int(nil), shape[:len(shape)-1]...), length)
+}
+
+// asMatrix views a row-major tensor as the matrix of its rows. A matrix is one already, however it lies.
+func asMatrix(t kernels.Tensor) kernels.Tensor {
+	if len(t.Shape) == 2 {
+		return t
+	}
+	columns := t.Shape[len(t.Shape)-1]
+	return t.Reshape(t.Elements()/columns, columns)
+}
+
+// errParameter says which types a parameter may have beside an input x.
+func errParameter(name string, parameter, x kernels.Tensor) error {
+	if own, wide := x.DType, x.DType.Wide(); own != wide {
+		return fmt.Errorf("%s is %v, x is %v: it needs to be %v or %v", name, parameter.DType, own, own, wide)
+	}
+	return fmt.Errorf("%s is %v, x is %v: they need one dtype", name, parameter.DType, x.DType)
+}
