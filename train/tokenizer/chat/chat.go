@@ -5,48 +5,32 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
-	"reflect"
-	"regexp"
+	"slices"
 	"strings"
-	"sync"
-	"time"
 
-	"github.com/nikolalohinski/gonja/v2/config"
-	"github.com/nikolalohinski/gonja/v2/exec"
-	"github.com/nikolalohinski/gonja/v2/loaders"
+	"github.com/stheno-ml/stheno/train/tokenizer/chat/internal/jinja"
 )
-
-// Message is what someone said.
-type Message struct {
-	Role    string // such as "system", "user" or "assistant"
-	Content string
-	// Fields are further fields that the template knows, such as tool_calls: values that JSON can hold.
-	Fields map[string]any
-}
 
 // Options are the options of [Template.Render].
 type Options struct {
 	Answer bool // the text ends where the model's answer begins
-	// Variables are further variables that the template knows, such as tools or enable_thinking: values that JSON can hold.
+	// Variables are further variables that the template knows, such as tools, documents or enable_thinking: values
+	// that JSON can hold. The names in an object keep the order that JSON gives them, which is sorted for a map; a
+	// json.RawMessage keeps the order that it has.
 	Variables map[string]any
 }
 
 // Template writes conversations. It may be used by several goroutines at once.
 type Template struct {
-	source string
-	tokens map[string]string // bos_token and the like
-	parsed sync.Pool         // of *counted, each for one Render at a time
+	usual, withTools *jinja.Template   // withTools is nil unless the model has another template for tools
+	tokens           map[string]string // bos_token and the like
 }
 
-// counted is a parsed template with the meter that counts what it does.
-type counted struct {
-	template *exec.Template
-	meter    *meter
-}
-
-// Open reads the template of a model's folder: chat_template.jinja, or chat_template in tokenizer_config.json.
+// Open reads the template of a model's folder: chat_template.jinja, or chat_template in
+// tokenizer_config.json. Where there are several, it takes those named default and tool_use.
 func Open(folder string) (*Template, error) {
 	t, err := open(folder)
 	if err != nil {
@@ -56,59 +40,108 @@ func Open(folder string) (*Template, error) {
 }
 
 func open(folder string) (*Template, error) {
-	text, err := os.ReadFile(filepath.Join(folder, "tokenizer_config.json"))
+	fields, err := readFields(folder, "tokenizer_config.json")
+	if err != nil {
+		return nil, err
+	}
+	sources, err := sourcesIn(fields["chat_template"])
+	if err != nil {
+		return nil, err
+	}
+	for name, file := range map[string]string{"default": "chat_template.jinja", toolUse: "additional_chat_templates/tool_use.jinja"} {
+		text, err := os.ReadFile(filepath.Join(folder, file))
+		switch {
+		case err == nil:
+			sources[name] = string(text)
+		case !errors.Is(err, fs.ErrNotExist):
+			return nil, err
+		}
+	}
+	if sources["default"] == "" {
+		return nil, errors.New("there is neither chat_template.jinja nor a default chat_template in tokenizer_config.json")
+	}
+	more, err := readFields(folder, "special_tokens_map.json")
+	if err != nil {
+		return nil, err
+	}
+	tokens := tokensIn(more)
+	maps.Copy(tokens, tokensIn(fields))
+	t, err := newTemplate(sources["default"], tokens)
+	if err != nil || sources[toolUse] == "" {
+		return t, err
+	}
+	if t.withTools, err = jinja.Parse(sources[toolUse]); err != nil {
+		return nil, fmt.Errorf("%s: %w", toolUse, err)
+	}
+	return t, nil
+}
+
+// toolUse is the name of a template that is used instead of default where there are tools.
+const toolUse = "tool_use"
+
+// readFields reads a file of JSON, which may be missing.
+func readFields(folder, name string) (map[string]json.RawMessage, error) {
+	text, err := os.ReadFile(filepath.Join(folder, name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
 	if err != nil {
 		return nil, err
 	}
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(text, &fields); err != nil {
-		return nil, fmt.Errorf("tokenizer_config.json: %w", err)
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	source, err := os.ReadFile(filepath.Join(folder, "chat_template.jinja"))
-	if errors.Is(err, fs.ErrNotExist) {
-		var s string
-		s, err = sourceIn(fields["chat_template"])
-		source = []byte(s)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return newTemplate(string(source), tokensIn(fields))
+	return fields, nil
 }
 
-// sourceIn is a template, or the one called default of a list of them.
-func sourceIn(field json.RawMessage) (string, error) {
-	var source string
-	if len(field) > 0 && json.Unmarshal(field, &source) == nil && source != "" {
-		return source, nil
-	}
+// sourcesIn are the templates of a field by their names, of which one without a name is the default.
+func sourcesIn(field json.RawMessage) (map[string]string, error) {
+	sources := map[string]string{}
+	var one string
 	var list []struct{ Name, Template string }
-	if len(field) > 0 && json.Unmarshal(field, &list) == nil {
+	switch {
+	case len(field) == 0:
+	case json.Unmarshal(field, &one) == nil:
+		sources["default"] = one
+	case json.Unmarshal(field, &list) == nil:
 		for _, named := range list {
-			if named.Name == "default" {
-				return named.Template, nil
-			}
+			sources[named.Name] = named.Template
 		}
+	case json.Unmarshal(field, &sources) == nil:
+	default:
+		return nil, fmt.Errorf("tokenizer_config.json: chat_template is %.40s, it needs to be a template, or several with names", field)
 	}
-	return "", errors.New("there is neither chat_template.jinja nor a default chat_template in tokenizer_config.json")
+	return sources, nil
 }
 
 // tokensIn is the special tokens of a tokenizer_config.json, each a text or an object with its content.
 func tokensIn(fields map[string]json.RawMessage) map[string]string {
 	tokens := map[string]string{}
+	for _, name := range []string{"model_specific_special_tokens", "extra_special_tokens"} {
+		var more map[string]json.RawMessage
+		if json.Unmarshal(fields[name], &more) == nil {
+			maps.Copy(tokens, tokensIn(more))
+		}
+	}
 	for name, value := range fields {
 		if !strings.HasSuffix(name, "_token") {
 			continue
 		}
-		var token struct{ Content string }
-		if json.Unmarshal(value, &token.Content) == nil || json.Unmarshal(value, &token) == nil {
-			tokens[name] = token.Content
+		var text *string
+		var token struct{ Content *string }
+		if json.Unmarshal(value, &text) != nil && json.Unmarshal(value, &token) == nil {
+			text = token.Content
+		}
+		if text != nil {
+			tokens[name] = *text
 		}
 	}
 	return tokens
 }
 
-// New makes a template of its source. Tokens are the variables that it has for special tokens, such as bos_token.
+// New makes a template of its source. Tokens are the variables that it has for special tokens, such as
+// bos_token.
 func New(source string, tokens map[string]string) (*Template, error) {
 	t, err := newTemplate(source, tokens)
 	if err != nil {
@@ -118,152 +151,74 @@ func New(source string, tokens map[string]string) (*Template, error) {
 }
 
 func newTemplate(source string, tokens map[string]string) (*Template, error) {
-	t := &Template{source: withChoices(indented.ReplaceAllString(source, "$1")), tokens: tokens}
-	first, err := t.parse()
+	parsed, err := jinja.Parse(source)
 	if err != nil {
 		return nil, err
 	}
-	t.parsed.Put(first)
-	return t, nil
+	return &Template{usual: parsed, tokens: maps.Clone(tokens)}, nil
 }
-
-func (t *Template) parse() (*counted, error) {
-	c := config.New()
-	c.TrimBlocks = true
-	if err := checkSource(t.source, c); err != nil {
-		return nil, err
-	}
-	const name = "/chat"
-	loader, err := loaders.NewMemoryLoader(map[string]string{name: t.source})
-	if err != nil {
-		return nil, err
-	}
-	m := &meter{source: len(t.source)}
-	template, err := exec.NewTemplate(name, c, loader, m.environment())
-	if err != nil {
-		// The error begins with all of the template.
-		message := err.Error()
-		return nil, fmt.Errorf("the template cannot be read: %s", message[strings.LastIndex(message, "':")+1:])
-	}
-	if chained := (walker{}).walk(reflect.ValueOf(template.Root())); chained > maxChain {
-		return nil, fmt.Errorf("the template chains %d method calls, it can chain %d", chained, maxChain)
-	}
-	return &counted{template, m}, nil
-}
-
-// indented is the white space between the start of a line and a block or comment, which does not count. The library's own
-// setting for it takes the white space between an expression and a block as well.
-var indented = regexp.MustCompile(`(?m)^[ \t]+(\{[%#][^+])`)
-
-// functions are those that templates expect beside Jinja's own.
-var functions = exec.NewContext(map[string]any{
-	"raise_exception": func(message string) (string, error) { return "", errors.New(message) },
-	"strftime_now":    func(format string) string { return strftime(time.Now(), format) },
-})
-
-const maxRange = 100_000
-
-func (m *meter) numbers(params *exec.VarArgs) (*exec.Value, error) {
-	start, stop, step := 0, 0, 1
-	numbers := []*int{&start, &stop, &step}
-	if len(params.Args) == 1 {
-		numbers = numbers[1:]
-	}
-	if len(params.Args) == 0 || len(params.Args) > len(numbers) {
-		return nil, fmt.Errorf("range has %d arguments, it needs one to three", len(params.Args))
-	}
-	for i, arg := range params.Args {
-		if !arg.IsInteger() {
-			return nil, fmt.Errorf("argument %d of range is %s, it needs to be an integer", i+1, arg.String())
-		}
-		*numbers[i] = arg.Integer()
-	}
-	if step == 0 {
-		return nil, errors.New("the step of range is 0")
-	}
-	list := []int{}
-	for i := start; step > 0 && i < stop || step < 0 && i > stop; i += step {
-		if len(list) == maxRange {
-			return nil, fmt.Errorf("range has more than %d numbers", maxRange)
-		}
-		list = append(list, i)
-	}
-	m.step(1, 16*len(list))
-	return exec.AsValue(list), nil
-}
-
-// strftime writes a time by the directives that templates use.
-func strftime(t time.Time, format string) string {
-	return strings.NewReplacer(
-		"%Y", t.Format("2006"), "%y", t.Format("06"), "%m", t.Format("01"), "%d", t.Format("02"), "%B", t.Format("January"),
-		"%b", t.Format("Jan"), "%A", t.Format("Monday"), "%a", t.Format("Mon"), "%H", t.Format("15"), "%M", t.Format("04"),
-		"%S", t.Format("05"), "%%", "%").Replace(format)
-}
-
-// maxText bounds what a template writes, in bytes.
-const maxText = 16 << 20
 
 // Render writes a conversation. What the template objects to, such as two answers in a row, is an error.
 func (t *Template) Render(messages []Message, o Options) (string, error) {
-	variables := map[string]any{"add_generation_prompt": o.Answer}
+	if t.usual == nil {
+		return "", errors.New("chat: the template is empty, it needs to be made by New or Open")
+	}
+	variables := map[string]any{"add_generation_prompt": o.Answer, "tools": nil, "documents": nil}
 	for name, token := range t.tokens {
 		variables[name] = token
 	}
-	for name, value := range o.Variables {
-		variables[name] = value
-	}
-	var list []any
+	maps.Copy(variables, o.Variables)
+	list := []any{}
 	for _, m := range messages {
-		fields := map[string]any{}
-		for name, value := range m.Fields {
-			fields[name] = value
-		}
-		fields["role"], fields["content"] = m.Role, m.Content
-		list = append(list, fields)
+		list = append(list, m.variable())
 	}
 	variables["messages"] = list
-	parsed, _ := t.parsed.Get().(*counted)
-	if parsed == nil {
-		var err error
-		if parsed, err = t.parse(); err != nil {
-			return "", fmt.Errorf("chat: %w", err)
-		}
+	template := t.usual
+	if t.withTools != nil && variables["tools"] != nil {
+		template = t.withTools
 	}
-	text, err := parsed.render(exec.NewContext(variables))
+	text, err := template.Render(variables)
 	if err != nil {
 		return "", fmt.Errorf("chat: %w", err)
 	}
-	t.parsed.Put(parsed)
 	return text, nil
 }
 
-// render writes the template's text. What ends it early is an error, and so is a panic: gonja has some, for a division by zero and
-// the like.
-func (c *counted) render(variables *exec.Context) (text string, err error) {
-	defer func() {
-		switch p := recover().(type) {
-		case nil:
-		case abort:
-			err = p.error
-		default:
-			err = fmt.Errorf("the template cannot be rendered: %v", p)
+// thoughts are the names under which messages hold what was thought before an answer. Templates look for
+// the first two, so a message that has one of them has these.
+var thoughts = []string{"reasoning_content", "thinking", "reasoning"}
+
+// variable is the message as a template sees it.
+func (m Message) variable() jinja.Object {
+	o := m.pairs()
+	for _, name := range thoughts {
+		i := slices.IndexFunc(o, func(p jinja.Pair) bool { return p.Name == name && !isNull(p.Value) })
+		if i < 0 {
+			continue
 		}
-	}()
-	c.meter.steps, c.meter.work, c.meter.depth = 0, 0, 0
-	var out limited
-	err = c.template.Execute(&out, variables)
-	return out.String(), err
-}
-
-// limited is a text that grows up to maxText.
-type limited struct{ strings.Builder }
-
-func (l *limited) Write(p []byte) (int, error) {
-	if l.Len()+len(p) > maxText {
-		return 0, fmt.Errorf("the template writes more than %d bytes", maxText)
+		thought := o[i].Value
+		o = set(o, thoughts[0], thought, false)
+		return set(o, thoughts[1], thought, true)
 	}
-	return l.Builder.Write(p)
+	return o
 }
 
-// WriteString keeps writers from going around Write.
-func (l *limited) WriteString(s string) (int, error) { return l.Write([]byte(s)) }
+// set sets a name of an object. One that is missing comes first, if so, or last; one that is there keeps its
+// place, and its value as well where it is to come first.
+func set(o jinja.Object, name string, value any, first bool) jinja.Object {
+	i := slices.IndexFunc(o, func(p jinja.Pair) bool { return p.Name == name })
+	switch {
+	case i >= 0 && !first:
+		o[i].Value = value
+	case i < 0 && first:
+		return append(jinja.Object{{Name: name, Value: value}}, o...)
+	case i < 0:
+		return append(o, jinja.Pair{Name: name, Value: value})
+	}
+	return o
+}
+
+func isNull(v any) bool {
+	raw, ok := v.(json.RawMessage)
+	return v == nil || ok && string(raw) == "null"
+}

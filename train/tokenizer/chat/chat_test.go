@@ -56,10 +56,11 @@ func TestOpen(t *testing.T) {
 		}
 	}
 	for config, want := range map[string]string{
-		`{"bos_token": "<s>", "chat_template": "{{ bos_token }}{{ messages[0].content }}"}`:                                  "<s>hi",
-		`{"bos_token": {"content": "<b>"}, "chat_template": [{"name": "default", "template": "{{ bos_token }}"}]}`:           "<b>",
-		`{"chat_template": "{{ messages[0].name }} {{ tools | length }} {% for i in range(3, 0, -1) %}{{ i }}{% endfor %}"}`: "Ada 2 321",
-		`{"chat_template": "{% if undefined_one is defined %}no{% endif %}{{ strftime_now('%Y') | length }}"}`:               "4",
+		`{"bos_token": "<s>", "chat_template": "{{ bos_token }}{{ messages[0].content }}"}`:                                                            "<s>hi",
+		`{"bos_token": {"content": "<b>"}, "chat_template": [{"name": "default", "template": "{{ bos_token }}"}]}`:                                     "<b>",
+		`{"chat_template": "{{ messages[0].name }} {{ tools | length }} {% for i in range(3, 0, -1) %}{{ i }}{% endfor %}"}`:                           "Ada 2 321",
+		`{"bos_token": null, "chat_template": [{"name": "default", "template": "d"}, {"name": "tool_use", "template": "{{ bos_token is defined }}"}]}`: "False",
+		`{"chat_template": "{% if undefined_one is defined %}no{% endif %}{{ strftime_now('%Y') | length }}"}`:                                         "4",
 	} {
 		folder := t.TempDir()
 		write(folder, "tokenizer_config.json", config)
@@ -87,63 +88,67 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// What a template must not do is an error, and one that comes: what has no bound would never end here.
-func TestHostileTemplates(t *testing.T) {
-	const many = "{% for i in range(90000) %}"
-	for source, want := range map[string]string{
-		"{% for %}":                                                                                      "the template cannot be read",
-		"{% include '/etc/passwd' %}":                                                                    "'include' not found",
-		"{% include '/chat' %}":                                                                          "'include' not found",
-		"{% block a %}{{ self.a() }}{% endblock %}":                                                      "'block' not found",
-		"{% for i in range(100000000) %}{% endfor %}":                                                    "range has more than 100000 numbers",
-		many + "{{ 'x' * 1000 }}{% endfor %}":                                                            "the template writes more than 16777216 bytes",
-		"{{ raise_exception('no system message') }}":                                                     "no system message",
-		many + "{% for j in range(90000) if j < 0 %}{% endfor %}{% endfor %}":                            "more than 500000 steps",
-		many + strings.Repeat("{% if i in range(90000) %}{% endif %}", 20) + "{% endfor %}":              "goes through more than",
-		"{% for i in [1] recursive %}{{ loop([1]) }}{% endfor %}":                                        "recursive loop",
-		"{% macro a() %}{{ a() }}{% endmacro %}{{ a() }}":                                                "more than 64 deep",
-		"{% macro a(n) %}{% if n > 0 %}{{ a(n - 1) }}{{ a(n - 1) }}{% endif %}{% endmacro %}{{ a(50) }}": "more than 500000 steps",
-		"{% macro a(s) %}{{ a(s ~ s) }}{% endmacro %}{{ a('x') }}":                                       "a value of more than 16777216 bytes",
-		"{% macro a() %}{{ 'x' * 16000000 }}{{ 'x' * 16000000 }}{% endmacro %}{{ a() }}":                 "a value of more than 16777216 bytes",
-		"{{ 'x' * 100000000000 }}":                                                                       "a value of more than 16777216 bytes",
-		"{{ 'x' * 4000 * 4000 * 4000 * 4000 }}":                                                          "a value of more than 16777216 bytes",
-		"{% set s = 'x' %}" + strings.Repeat("{% set s = s + s %}", 40):                                  "a value of more than 16777216 bytes",
-		"{% set s = 'x' %}" + strings.Repeat("{% set s = s ~ s %}", 40):                                  "a value of more than 16777216 bytes",
-		"{% set s = ['x'] %}" + strings.Repeat("{% set s = s + s %}", 40):                                "a value of more than 16777216 bytes",
-		"{% set s = ['x'] %}" + strings.Repeat("{% set s = [s, s] %}", 60) + "{{ s }}":                   "a value of more than 16777216 bytes",
-		"{% set n = namespace(s='x') %}" + many + "{% set n.s = n.s + n.s %}{% endfor %}":                "a value of more than 16777216 bytes",
-		"{% set s %}" + many + "{{ 'x' * 1000 }}{% endfor %}{% endset %}":                                "writes more than 16777216 bytes",
-		"{{ 'x' | center(10000000000) }}":                                                                "goes through more than",
-		"{{ 'x'.rjust(10000000000) }}":                                                                   "goes through more than",
-		"{{ 1.5 | round(1000000000) }}":                                                                  "goes through more than",
-		"{{ ['x'] | map('center', 10000000000) | list }}":                                                "goes through more than",
-		"{% for i in range(90) %}{{ 'x' * 300000 }}{% endfor %}":                                         "the template writes more than 16777216 bytes",
-		"{{ ('x' * 100000) | replace('x', 'y' * 100000) }}":                                              "goes through more than",
-		"{{ ('x' * 1000000) | list | join('y' * 1000000) }}":                                             "a value of more than 16777216 bytes",
-		"{{ range(100000) | unique | list }}":                                                            "goes through more than",
-		"{{ '%1000000000d' | format(1) }}":                                                               "a format with a width of thousands",
-		"{{ '{:>1000000000}'.format(1) }}":                                                               "a format with a width of thousands",
-		"{{ '{:>{}}'.format(1, 1000000000) }}":                                                           "a format with a width of thousands",
-		many + "{{ x" + strings.Repeat(".a()", 16) + " }}{% endfor %}":                                   "callable",
-		"{{ x" + strings.Repeat(".a()", 60) + " }}":                                                      "chains 60 method calls",
-		"{{ 'x'" + strings.Repeat(".strip()", 60) + " }}":                                                "chains 60 method calls",
-		"{{ " + strings.Repeat("(", 50000) + "1" + strings.Repeat(")", 50000) + " }}":                    "more than 4096 words and signs",
-		"{{ " + strings.Repeat("not ", 30000) + "1 }}":                                                   "more than 4096 words and signs",
-		strings.Repeat("x", 200<<10):                                                                     "the template has 204800 bytes",
-		"{% set l = [1] %}{{ l.append(l) }}":                                                             "append",
-		"{% set d = {} %}{{ d.update({'a': d}) }}":                                                       "update",
-		"{% set n = namespace() %}{% set n.n = n %}{{ n }}":                                              "values into values without end",
-		"{% set d = {} %}{% set d['d'] = d %}{{ d.x() }}":                                                "",
-		"{{ 1 % 0 }}":                           "divide by zero",
-		many + "{{ lipsum(1000) }}{% endfor %}": "not callable",
+// A template with the same words on all kinds of messages and tools as with transformers.
+func TestVariables(t *testing.T) {
+	var read chat.Message
+	const source = `{"content": [{"type": "text", "text": "Hi"}], "role": "user", "b": 1.0, "a": {"z": 1, "y": []}}`
+	if err := json.Unmarshal([]byte(source), &read); err != nil {
+		t.Fatal(err)
+	}
+	written, err := json.Marshal(read)
+	if want := strings.NewReplacer(": ", ":", ", ", ",").Replace(source); err != nil || string(written) != want {
+		t.Errorf("a message is written as %s, %v, want %s", written, err, want)
+	}
+	call := map[string]any{"tool_calls": []any{map[string]any{"name": "f"}}}
+	tools := json.RawMessage(`[{"name": "f", "args": {"z": 1, "a": 2.0}}]`)
+	for _, c := range []struct {
+		template string
+		message  chat.Message
+		tools    any
+		want     string
+	}{
+		{"{{ messages[0] | tojson }}", read, nil, source},
+		{"{{ messages[0] }}", chat.Message{Role: "assistant", Fields: call}, nil,
+			"{'role': 'assistant', 'content': None, 'tool_calls': [{'name': 'f'}]}"},
+		{"{{ tools is none }}{{ documents is none }}{{ bos_token is defined }}", read, nil, "TrueTrueFalse"},
+		{"{{ tools | tojson }}", read, tools, string(tools)},
+		{"{{ messages[0] }}", chat.Message{Role: "a", Content: 5.0, Fields: map[string]any{"reasoning": "r"}}, nil,
+			"{'thinking': 'r', 'role': 'a', 'content': 5, 'reasoning': 'r', 'reasoning_content': 'r'}"},
+		{"{{ messages[0].content }}", chat.Message{Content: "a\xffb"}, nil, "a\ufffdb"},
 	} {
-		template, err := chat.New(source, nil)
-		if err == nil {
-			_, err = template.Render(nil, chat.Options{})
+		template, err := chat.New(c.template, nil)
+		if err != nil {
+			t.Fatal(err)
 		}
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%.100s: %.500v, want an error with %q", source, err, want)
+		o := chat.Options{}
+		if c.tools != nil {
+			o.Variables = map[string]any{"tools": c.tools}
 		}
+		if text, err := template.Render([]chat.Message{c.message}, o); err != nil || text != c.want {
+			t.Errorf("%s of %v gives %q, %v, want %q", c.template, c.message, text, err, c.want)
+		}
+	}
+	for _, bad := range []string{`[]`, `{"role": 1}`, `{"role": "a"`, `"a"`} {
+		if err := json.Unmarshal([]byte(bad), &chat.Message{}); err == nil {
+			t.Errorf("%s is read as a message", bad)
+		}
+	}
+	template, err := chat.New("{{ messages }}", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, content := range []any{func() {}, json.RawMessage(`{`), json.RawMessage(`1 2`), 1 << 62, json.RawMessage(`1e5`)} {
+		_, err := template.Render([]chat.Message{{Content: content}}, chat.Options{})
+		raw, _ := content.(json.RawMessage)
+		if good := content == 1<<62 || string(raw) == "1e5"; (err == nil) != good {
+			t.Errorf("the content %v gives %v", content, err)
+		}
+	}
+	if _, err := chat.New("{% for %}", nil); err == nil || !strings.Contains(err.Error(), "chat: line 1 of the template") {
+		t.Errorf("a malformed template gives %v", err)
+	}
+	if _, err := new(chat.Template).Render(nil, chat.Options{}); err == nil {
+		t.Error("an empty template renders")
 	}
 }
 
