@@ -6,7 +6,8 @@ import (
 )
 
 // Activate computes y = act(x).
-func (b *Backend) Activate(act kernels.Activation, x, y kernels.Tensor) error {
+func (b *Backend) Activate(act kernels.Activation, x, y kernels.Tensor) (err error) {
+	defer catch("activation", &err)
 	if err := checked("activation", act.CheckForward(x, y)); err != nil {
 		return err
 	}
@@ -22,7 +23,8 @@ func activate[T kernels.Float](b *Backend, act kernels.Activation, x, y kernels.
 }
 
 // ActivateBackward computes dx = dy·act'(x).
-func (b *Backend) ActivateBackward(act kernels.Activation, x, dy, dx kernels.Tensor) error {
+func (b *Backend) ActivateBackward(act kernels.Activation, x, dy, dx kernels.Tensor) (err error) {
+	defer catch("activation backward", &err)
 	if err := checked("activation backward", act.CheckBackward(x, dy, dx)); err != nil {
 		return err
 	}
@@ -38,7 +40,8 @@ func activateBackward[T kernels.Float](b *Backend, act kernels.Activation, x, dy
 }
 
 // SwiGLU computes y = silu(gate)·up.
-func (b *Backend) SwiGLU(gate, up, y kernels.Tensor) error {
+func (b *Backend) SwiGLU(gate, up, y kernels.Tensor) (err error) {
+	defer catch("swiglu", &err)
 	if err := checked("swiglu", kernels.CheckSwiGLU(gate, up, y)); err != nil {
 		return err
 	}
@@ -54,7 +57,8 @@ func swiglu[T kernels.Float](b *Backend, gate, up, y kernels.Tensor) {
 }
 
 // SwiGLUBackward computes dGate = dy·up·silu'(gate) and dUp = dy·silu(gate).
-func (b *Backend) SwiGLUBackward(gate, up, dy, dGate, dUp kernels.Tensor) error {
+func (b *Backend) SwiGLUBackward(gate, up, dy, dGate, dUp kernels.Tensor) (err error) {
+	defer catch("swiglu backward", &err)
 	if err := checked("swiglu backward", kernels.CheckSwiGLUBackward(gate, up, dy, dGate, dUp)); err != nil {
 		return err
 	}

@@ -6,7 +6,8 @@ import (
 )
 
 // Add computes c = a + b.
-func (b *Backend) Add(left, right, sum kernels.Tensor) error {
+func (b *Backend) Add(left, right, sum kernels.Tensor) (err error) {
+	defer catch("add", &err)
 	if err := checked("add", kernels.CheckAdd(left, right, sum)); err != nil {
 		return err
 	}

@@ -18,7 +18,8 @@ import (
 //
 // dK and dV are the task's own. dQ belongs to all key tiles: each adds its part to a query tile in the order of the
 // keys, waiting for the one before, so that sums are the same for any number of threads.
-func (b *Backend) AttentionBackward(a *kernels.Attention, g kernels.AttentionGradients) error {
+func (b *Backend) AttentionBackward(a *kernels.Attention, g kernels.AttentionGradients) (err error) {
+	defer catch("attention backward", &err)
 	if err := checked("attention backward", a.CheckBackward(g)); err != nil {
 		return err
 	}
@@ -168,8 +169,9 @@ func (k *backward[T]) run(b *Backend) {
 		share = b.inRuns // no task waits for another
 	}
 	share(len(k.groups)*k.keyTiles/tilesOfTask, flops, func(claim func() (int, bool)) {
-		w := newBackwardScratch(k)
+		w, ended := newBackwardScratch(k), false
 		defer w.memory.release()
+		defer k.leave(&ended)
 		for task, ok := claim(); ok; task, ok = claim() {
 			// A task waits for the key tile before its own, of the same heads. In this order that one has been claimed, and
 			// by as many tasks earlier as there are groups, so that it is mostly done.
@@ -183,7 +185,19 @@ func (k *backward[T]) run(b *Backend) {
 				k.tables.add(task, w.tables)
 			}
 		}
+		ended = true
 	})
+}
+
+// leave lets nobody wait for a worker that has not come to its end.
+func (k *backward[T]) leave(ended *bool) {
+	if *ended {
+		return
+	}
+	k.order.abandon()
+	if k.tables != nil {
+		k.tables.turns.abandon()
+	}
 }
 
 // clearUnused is the gradient of the rows that belong to no sequence.

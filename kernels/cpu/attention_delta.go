@@ -6,7 +6,8 @@ import (
 )
 
 // AttentionDelta computes δ_i = Σ_d O_id·dO_id − dLSE_i for every query row.
-func (b *Backend) AttentionDelta(a *kernels.Attention, o, dO, dLSE, delta kernels.Tensor) error {
+func (b *Backend) AttentionDelta(a *kernels.Attention, o, dO, dLSE, delta kernels.Tensor) (err error) {
+	defer catch("attention delta", &err)
 	if err := checked("attention delta", a.CheckDelta(o, dO, dLSE, delta)); err != nil {
 		return err
 	}

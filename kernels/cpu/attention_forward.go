@@ -16,7 +16,8 @@ import (
 //
 // and ends with O / l and LSE = m + log l. The keys of a head are transposed into panels once, for all of its tiles; a single query,
 // as of a token that is decoded, reads them where they lie.
-func (b *Backend) AttentionForward(a *kernels.Attention, out kernels.AttentionOutputs) error {
+func (b *Backend) AttentionForward(a *kernels.Attention, out kernels.AttentionOutputs) (err error) {
+	defer catch("attention forward", &err)
 	if err := checked("attention forward", a.CheckForward(out)); err != nil {
 		return err
 	}

@@ -7,7 +7,8 @@ import (
 )
 
 // AttentionMerge joins attention to some keys with attention to others.
-func (b *Backend) AttentionMerge(sum, part kernels.AttentionOutputs) error {
+func (b *Backend) AttentionMerge(sum, part kernels.AttentionOutputs) (err error) {
+	defer catch("attention merge", &err)
 	if err := checked("attention merge", kernels.CheckMerge(sum, part)); err != nil {
 		return err
 	}

@@ -19,7 +19,7 @@ var (
 func TestDrawnScores(t *testing.T) {
 	always, fresh, seed := 400, 100, *scoreSeed
 	if testing.Short() {
-		always, fresh = 40, 10
+		always, fresh = 24, 6
 	}
 	if *drawnScores > 0 {
 		always, fresh = 0, *drawnScores

@@ -10,8 +10,9 @@ import (
 
 // AttentionScores computes the scores of some query rows with all keys, as they enter the softmax. One thread goes through what
 // follows the products.
-func (b *Backend) AttentionScores(a *kernels.Attention, rows []int, s kernels.Tensor) error {
+func (b *Backend) AttentionScores(a *kernels.Attention, rows []int, s kernels.Tensor) (err error) {
 	const kernel = "attention scores"
+	defer catch(kernel, &err)
 	if err := checked(kernel, a.CheckScores(rows, s)); err != nil {
 		return err
 	}

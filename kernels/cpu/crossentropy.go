@@ -9,8 +9,9 @@ import (
 )
 
 // CrossEntropyForward computes the loss, and the logsumexp of each row if asked.
-func (b *Backend) CrossEntropyForward(c *kernels.CrossEntropy, out kernels.CrossEntropyOutputs) error {
+func (b *Backend) CrossEntropyForward(c *kernels.CrossEntropy, out kernels.CrossEntropyOutputs) (err error) {
 	const kernel = "cross-entropy forward"
+	defer catch(kernel, &err)
 	if err := checked(kernel, c.CheckForward(out)); err != nil {
 		return err
 	}
@@ -47,8 +48,9 @@ func crossEntropyForward[T kernels.Float](b *Backend, rows *lossRows, logits ker
 }
 
 // CrossEntropyBackward computes the gradient of the logits from the saved logsumexp.
-func (b *Backend) CrossEntropyBackward(c *kernels.CrossEntropy, g kernels.CrossEntropyGradients) error {
+func (b *Backend) CrossEntropyBackward(c *kernels.CrossEntropy, g kernels.CrossEntropyGradients) (err error) {
 	const kernel = "cross-entropy backward"
+	defer catch(kernel, &err)
 	if err := checked(kernel, c.CheckBackward(g)); err != nil {
 		return err
 	}

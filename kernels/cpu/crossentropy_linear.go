@@ -8,8 +8,9 @@ import (
 
 // LinearCrossEntropy computes the loss of logits = hidden·weightᵀ and the gradients of both factors, a chunk of rows at
 // a time: their logits are computed, become their own gradient in place, and are multiplied into the gradients.
-func (b *Backend) LinearCrossEntropy(c *kernels.LinearCrossEntropy, out kernels.LinearCrossEntropyOutputs) error {
+func (b *Backend) LinearCrossEntropy(c *kernels.LinearCrossEntropy, out kernels.LinearCrossEntropyOutputs) (err error) {
 	const kernel = "linear cross-entropy"
+	defer catch(kernel, &err)
 	if err := checked(kernel, c.Check(out)); err != nil {
 		return err
 	}

@@ -73,7 +73,8 @@ func (e event) Since(earlier kernels.Event) (time.Duration, error) {
 }
 
 // Copy writes the elements of src, which may lie anywhere on the host, into dst, rounded to its type.
-func (b *Backend) Copy(dst, src kernels.Tensor) error {
+func (b *Backend) Copy(dst, src kernels.Tensor) (err error) {
+	defer catch("copy", &err)
 	if err := checkLies("copy", "dst", dst); err != nil {
 		return err
 	}
@@ -91,7 +92,8 @@ func (b *Backend) Copy(dst, src kernels.Tensor) error {
 }
 
 // Fill sets every element of a tensor.
-func (b *Backend) Fill(t kernels.Tensor, x float64) error {
+func (b *Backend) Fill(t kernels.Tensor, x float64) (err error) {
+	defer catch("fill", &err)
 	if err := checkLies("fill", "t", t); err != nil {
 		return err
 	}

@@ -8,7 +8,8 @@ import (
 )
 
 // Dropout computes y = x·keep/(1−p), the mask being that of plane 0 at the element's row and column.
-func (b *Backend) Dropout(d kernels.Dropout, x, y kernels.Tensor) error {
+func (b *Backend) Dropout(d kernels.Dropout, x, y kernels.Tensor) (err error) {
+	defer catch("dropout", &err)
 	if err := checked("dropout", d.Check(x, y)); err != nil {
 		return err
 	}

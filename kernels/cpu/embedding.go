@@ -8,8 +8,9 @@ import (
 )
 
 // EmbeddingForward copies the table's row of each id.
-func (b *Backend) EmbeddingForward(e *kernels.Embedding, y kernels.Tensor) error {
+func (b *Backend) EmbeddingForward(e *kernels.Embedding, y kernels.Tensor) (err error) {
 	const kernel = "embedding forward"
+	defer catch(kernel, &err)
 	if err := checked(kernel, e.CheckForward(y)); err != nil {
 		return err
 	}
@@ -42,8 +43,9 @@ func embed[T kernels.Float](b *Backend, ids []int64, table, y kernels.Tensor) {
 }
 
 // EmbeddingBackward adds up the gradients of each of the table's rows.
-func (b *Backend) EmbeddingBackward(e *kernels.Embedding, dy, dTable kernels.Tensor) error {
+func (b *Backend) EmbeddingBackward(e *kernels.Embedding, dy, dTable kernels.Tensor) (err error) {
 	const kernel = "embedding backward"
+	defer catch(kernel, &err)
 	if err := checked(kernel, e.CheckBackward(dy, dTable)); err != nil {
 		return err
 	}

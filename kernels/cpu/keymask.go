@@ -7,7 +7,8 @@ import (
 )
 
 // KeyMask computes out, which is bias where the mask is true, −∞ elsewhere.
-func (b *Backend) KeyMask(mask, bias, out kernels.Tensor) error {
+func (b *Backend) KeyMask(mask, bias, out kernels.Tensor) (err error) {
+	defer catch("key mask", &err)
 	if err := kernels.CheckKeyMask(mask, bias, out); err != nil {
 		return callError("key mask", err)
 	}

@@ -9,7 +9,8 @@ import (
 )
 
 // LogSoftmaxForward subtracts from each row its logsumexp.
-func (b *Backend) LogSoftmaxForward(x, y kernels.Tensor) error {
+func (b *Backend) LogSoftmaxForward(x, y kernels.Tensor) (err error) {
+	defer catch("log-softmax forward", &err)
 	if err := checked("log-softmax forward", kernels.CheckLogSoftmaxForward(x, y)); err != nil {
 		return err
 	}
@@ -33,7 +34,8 @@ func logSoftmaxForward[T kernels.Float](b *Backend, x, y kernels.Tensor) {
 }
 
 // LogSoftmaxBackward takes from each row of dy its sum, shared out by the probabilities.
-func (b *Backend) LogSoftmaxBackward(y, dy, dx kernels.Tensor) error {
+func (b *Backend) LogSoftmaxBackward(y, dy, dx kernels.Tensor) (err error) {
+	defer catch("log-softmax backward", &err)
 	if err := checked("log-softmax backward", kernels.CheckLogSoftmaxBackward(y, dy, dx)); err != nil {
 		return err
 	}

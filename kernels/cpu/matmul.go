@@ -15,7 +15,8 @@ import (
 // with their part of C. A task is a block of columns and a run of strips. How the depth is cut depends on the
 // problem alone. The number of threads changes only where C is cut, and that only where it changes no sum:
 // every element is summed in one order.
-func (b *Backend) MatMul(m *kernels.MatMul, out kernels.MatMulOutputs) error {
+func (b *Backend) MatMul(m *kernels.MatMul, out kernels.MatMulOutputs) (err error) {
+	defer catch("matmul", &err)
 	if err := checked("matmul", m.Check(out)); err != nil {
 		return err
 	}

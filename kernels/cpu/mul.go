@@ -6,7 +6,8 @@ import (
 )
 
 // Mul computes c = a·b, element by element.
-func (b *Backend) Mul(left, right, product kernels.Tensor) error {
+func (b *Backend) Mul(left, right, product kernels.Tensor) (err error) {
+	defer catch("mul", &err)
 	if err := checked("mul", kernels.CheckMul(left, right, product)); err != nil {
 		return err
 	}
@@ -22,7 +23,8 @@ func mul[T kernels.Float](b *Backend, left, right, product kernels.Tensor) {
 }
 
 // MulScalar computes y = factor·x.
-func (b *Backend) MulScalar(factor float64, x, y kernels.Tensor) error {
+func (b *Backend) MulScalar(factor float64, x, y kernels.Tensor) (err error) {
+	defer catch("mul scalar", &err)
 	if err := checked("mul scalar", kernels.CheckMulScalar(factor, x, y)); err != nil {
 		return err
 	}

@@ -8,7 +8,8 @@ import (
 )
 
 // NormForward normalises each row, then scales and shifts it.
-func (b *Backend) NormForward(n *kernels.Norm, out kernels.NormOutputs) error {
+func (b *Backend) NormForward(n *kernels.Norm, out kernels.NormOutputs) (err error) {
+	defer catch("norm forward", &err)
 	if err := checked("norm forward", n.CheckForward(out)); err != nil {
 		return err
 	}
@@ -25,7 +26,8 @@ func (b *Backend) NormForward(n *kernels.Norm, out kernels.NormOutputs) error {
 }
 
 // NormBackward computes the gradients of x, gamma and beta.
-func (b *Backend) NormBackward(n *kernels.Norm, g kernels.NormGradients) error {
+func (b *Backend) NormBackward(n *kernels.Norm, g kernels.NormGradients) (err error) {
+	defer catch("norm backward", &err)
 	if err := checked("norm backward", n.CheckBackward(g)); err != nil {
 		return err
 	}

@@ -10,7 +10,8 @@ import (
 )
 
 // AdamW updates weights and both of their moments.
-func (b *Backend) AdamW(o kernels.AdamW, w, g, m, v []kernels.Tensor) error {
+func (b *Backend) AdamW(o kernels.AdamW, w, g, m, v []kernels.Tensor) (err error) {
+	defer catch("adamw", &err)
 	if err := checked("adamw", o.Check(w, g, m, v)); err != nil {
 		return err
 	}
@@ -38,7 +39,8 @@ func adamw[T kernels.Float](b *Backend, o kernels.AdamW, w, g, m, v []kernels.Te
 }
 
 // SGD updates weights and, if there is any, their momentum.
-func (b *Backend) SGD(o kernels.SGD, w, g, m []kernels.Tensor) error {
+func (b *Backend) SGD(o kernels.SGD, w, g, m []kernels.Tensor) (err error) {
+	defer catch("sgd", &err)
 	if err := checked("sgd", o.Check(w, g, m)); err != nil {
 		return err
 	}
@@ -76,7 +78,8 @@ func sgd[T kernels.Float](b *Backend, o kernels.SGD, w, g, m []kernels.Tensor) {
 }
 
 // Lion updates weights and their momentum.
-func (b *Backend) Lion(o kernels.Lion, w, g, m []kernels.Tensor) error {
+func (b *Backend) Lion(o kernels.Lion, w, g, m []kernels.Tensor) (err error) {
+	defer catch("lion", &err)
 	if err := checked("lion", o.Check(w, g, m)); err != nil {
 		return err
 	}
@@ -100,7 +103,8 @@ func lion[T kernels.Float](b *Backend, o kernels.Lion, w, g, m []kernels.Tensor)
 }
 
 // SumSquares adds the squares of each tensor piece by piece, and then the sums of the pieces.
-func (b *Backend) SumSquares(x []kernels.Tensor, sums kernels.Tensor) error {
+func (b *Backend) SumSquares(x []kernels.Tensor, sums kernels.Tensor) (err error) {
+	defer catch("sum of squares", &err)
 	if err := checked("sum of squares", kernels.CheckSumSquares(x, sums)); err != nil {
 		return err
 	}
@@ -125,7 +129,8 @@ func sumSquares[T kernels.Float](b *Backend, x []kernels.Tensor, sums []float64)
 }
 
 // PlanStep decides about a step.
-func (b *Backend) PlanStep(p kernels.StepPlan, sums, control kernels.Tensor) error {
+func (b *Backend) PlanStep(p kernels.StepPlan, sums, control kernels.Tensor) (err error) {
+	defer catch("plan step", &err)
 	if err := p.Check(sums, control); err != nil {
 		return callError("plan step", err)
 	}
@@ -200,7 +205,8 @@ func (b *Backend) skip(u kernels.Update, g []kernels.Tensor) error {
 }
 
 // Zero writes zeros.
-func (b *Backend) Zero(x []kernels.Tensor) error {
+func (b *Backend) Zero(x []kernels.Tensor) (err error) {
+	defer catch("zero", &err)
 	if err := checked("zero", kernels.CheckZero(x)); err != nil {
 		return err
 	}

@@ -1,7 +1,9 @@
 package cpu
 
 import (
+	"fmt"
 	"runtime"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -73,11 +75,13 @@ func (b *Backend) share(tasks, runs, group int, flops float64, worker func(claim
 		left[i].end = int64((i + 1) * tasks / runs)
 	}
 	workers := b.workers(tasks, flops)
+	var failed atomic.Pointer[panicked]
 	work := func(number int) {
+		defer keepPanic(&failed)
 		own, tried := number%workers*runs/workers, 0
 		left[own/group].entered.Store(true)
 		worker(func() (int, bool) {
-			for {
+			for failed.Load() == nil {
 				first := own / group * group
 				for ; tried < group; tried++ {
 					if task, ok := left[first+(own-first+tried)%group].claim(); ok {
@@ -90,6 +94,7 @@ func (b *Backend) share(tasks, runs, group int, flops float64, worker func(claim
 				}
 				own, tried = next, 0
 			}
+			return 0, false
 		})
 	}
 	if workers > 1 {
@@ -97,8 +102,42 @@ func (b *Backend) share(tasks, runs, group int, flops float64, worker func(claim
 	} else {
 		work(0)
 	}
+	if p := failed.Load(); p != nil {
+		panic(p)
+	}
 	if b.threads() > 1 && flops >= flopsPerThread {
 		lastKernel.Store(now())
+	}
+}
+
+// panicked is what one of the goroutines that shared a kernel's work panicked with. The kernel's caller panics with it once all
+// have ended, and [catch] makes it the call's error.
+type panicked struct {
+	value any
+	stack []byte
+}
+
+func (p *panicked) Error() string { return fmt.Sprintf("it panicked: %v\n%s", p.value, p.stack) }
+
+// keepPanic keeps the first panic of goroutines that end by it. Those that others abandoned have none of their own.
+func keepPanic(first *atomic.Pointer[panicked]) {
+	switch r := recover().(type) {
+	case nil, abandoned:
+	case *panicked:
+		first.CompareAndSwap(nil, r)
+	default:
+		first.CompareAndSwap(nil, &panicked{r, debug.Stack()})
+	}
+}
+
+// catch makes the error of a kernel's call of what a goroutine panicked with that shared its work. It is deferred.
+func catch(kernel string, err *error) {
+	switch r := recover().(type) {
+	case nil:
+	case *panicked:
+		*err = callError(kernel, r)
+	default:
+		panic(r)
 	}
 }
 
@@ -137,6 +176,7 @@ func (r *run) claim() (task int, ok bool) {
 type ticketOrder struct {
 	passed   []atomic.Int32 // a place each: how many tasks have passed it
 	sleeping atomic.Int32   // tasks that wait, in the lock's care
+	left     atomic.Bool    // by a task that panicked: who waits for it would wait for ever
 	lock     sync.Mutex
 	changed  sync.Cond
 }
@@ -157,6 +197,9 @@ func (t *ticketOrder) wait(place, before int) {
 				return
 			}
 		}
+		if t.left.Load() {
+			panic(abandoned{})
+		}
 		runtime.Gosched()
 	}
 	t.sleeping.Add(1)
@@ -164,8 +207,22 @@ func (t *ticketOrder) wait(place, before int) {
 	t.lock.Lock()
 	defer t.lock.Unlock()
 	for t.passed[place].Load() != int32(before) {
+		if t.left.Load() {
+			panic(abandoned{})
+		}
 		t.changed.Wait()
 	}
+}
+
+// abandoned is what a task panics with that waits for one that has panicked.
+type abandoned struct{}
+
+// abandon lets nobody wait for tasks of a goroutine that may have panicked.
+func (t *ticketOrder) abandon() {
+	t.left.Store(true)
+	t.lock.Lock()
+	t.changed.Broadcast()
+	t.lock.Unlock()
 }
 
 // pass lets the next task go.

@@ -18,7 +18,8 @@ func (b *Backend) Mean(x, out kernels.Tensor) error {
 	return b.reduce("mean", x, out, func(sum float64) float64 { return sum / float64(x.Elements()) })
 }
 
-func (b *Backend) reduce(kernel string, x, out kernels.Tensor, finish func(sum float64) float64) error {
+func (b *Backend) reduce(kernel string, x, out kernels.Tensor, finish func(sum float64) float64) (err error) {
+	defer catch(kernel, &err)
 	if err := checked(kernel, kernels.CheckReduction(x, out)); err != nil {
 		return err
 	}
@@ -65,7 +66,8 @@ func compensatedSum(list []float64) float64 {
 }
 
 // Broadcast writes value·factor to every element of x.
-func (b *Backend) Broadcast(value kernels.Tensor, factor float64, x kernels.Tensor) error {
+func (b *Backend) Broadcast(value kernels.Tensor, factor float64, x kernels.Tensor) (err error) {
+	defer catch("broadcast", &err)
 	if err := checked("broadcast", kernels.CheckBroadcast(value, factor, x)); err != nil {
 		return err
 	}

@@ -21,7 +21,8 @@ func (b *Backend) RoPEBackward(r *kernels.RoPE, dy, dx kernels.Tensor) error {
 	return b.rotate("rope backward", r, dy, dx, -1)
 }
 
-func (b *Backend) rotate(kernel string, r *kernels.RoPE, x, y kernels.Tensor, direction float64) error {
+func (b *Backend) rotate(kernel string, r *kernels.RoPE, x, y kernels.Tensor, direction float64) (err error) {
+	defer catch(kernel, &err)
 	check := r.CheckForward
 	if direction < 0 {
 		check = r.CheckBackward

@@ -9,7 +9,8 @@ import (
 )
 
 // SoftCap computes y = cap·tanh(x/cap).
-func (b *Backend) SoftCap(cap float64, x, y kernels.Tensor) error {
+func (b *Backend) SoftCap(cap float64, x, y kernels.Tensor) (err error) {
+	defer catch("softcap", &err)
 	if err := checked("softcap", kernels.CheckSoftCap(cap, x, y)); err != nil {
 		return err
 	}
@@ -35,7 +36,8 @@ func softCap[T kernels.Float](b *Backend, cap float64, x, y kernels.Tensor) {
 }
 
 // SoftCapBackward computes dx = dy·(1 − (y/cap)²).
-func (b *Backend) SoftCapBackward(cap float64, y, dy, dx kernels.Tensor) error {
+func (b *Backend) SoftCapBackward(cap float64, y, dy, dx kernels.Tensor) (err error) {
+	defer catch("softcap backward", &err)
 	if err := checked("softcap backward", kernels.CheckSoftCapBackward(cap, y, dy, dx)); err != nil {
 		return err
 	}
