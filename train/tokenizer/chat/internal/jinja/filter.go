@@ -460,8 +460,7 @@ func filterLast(r *run, v value, a given) value {
 // backwards is all items from the last to the first, of what Python can go through backwards.
 func backwards(r *run, v value) []value {
 	switch v.(type) {
-	case *generator, *loopContext, *undefined:
-		defined(v)
+	case *generator, *loopContext:
 		fail("%s object is not reversible", quote(typeName(v)))
 	}
 	items := slices.Clone(listed(r, v))

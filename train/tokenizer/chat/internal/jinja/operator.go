@@ -180,7 +180,7 @@ func power(n, m int) value {
 		if n == 0 {
 			fail("0.0 cannot be raised to a negative power")
 		}
-		return math.Pow(float64(n), float64(m))
+		return computedFloats("**", float64(n), float64(m))
 	}
 	if n == 0 || n == 1 || n == -1 {
 		if m == 0 || n == -1 && m%2 == 0 {
@@ -238,7 +238,11 @@ func computedFloats(sign string, x, y float64) value {
 	if x < 0 && y != math.Trunc(y) {
 		fail("complex numbers are not known here")
 	}
-	return math.Pow(x, y)
+	result := math.Pow(x, y)
+	if math.IsInf(result, 0) && !math.IsInf(x, 0) && !math.IsInf(y, 0) {
+		fail("Numerical result out of range")
+	}
+	return result
 }
 
 // bounds are where a slice of something of a length begins, its step and how many there are.
