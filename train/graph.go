@@ -28,10 +28,8 @@ type graph struct {
 	recording  bool  // a run is being recorded
 }
 
-// pass is a run of the graph, and what comes after it on the device.
+// pass is a run of the graph with what comes with it on the device.
 type pass struct {
-	then func() error // nil for nothing
-
 	runs      int // unrecorded, so far
 	recording kernels.Recording
 	scalars   []kernels.Tensor // of recorded runs
@@ -189,14 +187,15 @@ func placeName(d *ops.Device) string {
 	return d.String()
 }
 
-// run feeds a batch, makes a pass and asks for the scalars, the loss first. On a device it waits for nothing.
-func (t *graph) run(b data.Batch, p *pass) ([]kernels.Number, error) {
+// run feeds a batch, makes a pass and asks for the scalars, the loss first. The work of a pass is compute, and what comes with
+// it on the device, the same each time. On a device nothing waits.
+func (t *graph) run(b data.Batch, p *pass, work func() error) ([]kernels.Number, error) {
 	for name, feed := range t.feeds {
 		if err := feed.Fill(b[name]); err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 	}
-	if err := t.compute(p); err != nil {
+	if err := t.launch(p, work); err != nil {
 		return nil, err
 	}
 	numbers := make([]kernels.Number, len(t.scalars))
@@ -242,9 +241,8 @@ func (t *graph) measure(means []mean, numbers []float64) error {
 // unrecordedRuns is how many runs find out which memory a pass needs, before one is recorded.
 const unrecordedRuns = 2
 
-// compute makes a pass, or what was recorded of it. A graph that cannot be recorded goes on unrecorded.
-func (t *graph) compute(p *pass) error {
-	work := func() error { return t.work(p) }
+// launch makes a pass, or what was recorded of it. A graph that cannot be recorded goes on unrecorded.
+func (t *graph) launch(p *pass, work func() error) error {
 	if p.recording != nil {
 		err := p.recording.Launch()
 		if !errors.Is(err, kernels.ErrOutgrown) {
@@ -272,13 +270,11 @@ func (t *graph) compute(p *pass) error {
 	return p.recording.Launch()
 }
 
-func (t *graph) work(p *pass) error {
+// compute runs forward and, if the graph trains, backward.
+func (t *graph) compute() error {
 	err := t.machine.RunAll()
 	t.machine.Reset()
-	if err != nil || p.then == nil {
-		return err
-	}
-	return p.then()
+	return err
 }
 
 // mode is whether the graph trains or evaluates.

@@ -369,7 +369,7 @@ func TestWeightsChangedBetweenSteps(t *testing.T) {
 			return nil
 		}})
 		if !records {
-			l.training.unrecorded, l.toldWhy = errors.New("not wanted"), true
+			l.training.unrecorded = errors.New("not wanted")
 		}
 		if _, err := l.Run(context.Background()); err != nil {
 			t.Fatal(err)

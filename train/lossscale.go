@@ -60,7 +60,7 @@ func (o *Stepper) ScaleLoss(g *gorgonia.ExprGraph) error {
 	if err := o.ready(); err != nil {
 		return o.errorf("%w", err)
 	}
-	if err := ops.ScaleLoss(g, o.control.Slice(0, kernels.ControlLossScale, kernels.ControlLossScale+1)); err != nil {
+	if err := ops.ScaleLoss(g, o.vector.Slice(0, kernels.ControlLossScale, kernels.ControlLossScale+1)); err != nil {
 		return o.errorf("%w", err)
 	}
 	return nil

@@ -14,6 +14,17 @@ import (
 
 // This file is what an optimiser knows of the place where its parameters live.
 
+// control is the vector that steps are decided by, and what lies beside it.
+type control struct {
+	vector  kernels.Tensor // see kernels.ControlSteps
+	window  kernels.Tensor // the part of it that has learning rates
+	rates   []float64      // what goes there
+	squares kernels.Tensor // the sum of the squares of each gradient
+	current bool           // the vector holds the counts and the scale
+	scaling kernels.LossScaling
+	scale   lossScale // that the vector begins with
+}
+
 // ready finds that place, and makes the state and the control vector there.
 func (o *Stepper) ready() error {
 	if len(o.parameters) == 0 {
@@ -33,7 +44,7 @@ func (o *Stepper) ready() error {
 	if at.Name() != o.backend.Name() {
 		return fmt.Errorf("%s is on %s, the optimiser began on %s", first.Name(), at.Name(), o.backend.Name())
 	}
-	if !o.control.IsSet() {
+	if !o.vector.IsSet() {
 		if err := o.begin(); err != nil {
 			return err
 		}
@@ -45,7 +56,7 @@ func (o *Stepper) ready() error {
 	counts[kernels.ControlSteps], counts[kernels.ControlSkipped] = float64(o.step), float64(o.skipped)
 	counts[kernels.ControlSkippedInARow] = float64(o.skippedInARow)
 	counts[kernels.ControlLossScale], counts[kernels.ControlGoodSteps] = o.scale.factor, float64(o.scale.goodSteps)
-	if err := o.backend.Copy(o.control, kernels.Of(counts, len(counts))); err != nil {
+	if err := o.backend.Copy(o.vector, kernels.Of(counts, len(counts))); err != nil {
 		return err
 	}
 	o.current = true
@@ -76,13 +87,13 @@ func (o *Stepper) begin() (err error) {
 	if err != nil {
 		return err
 	}
-	o.control, o.window = control, control.Slice(0, kernels.ControlFirstRate, kernels.ControlSize)
+	o.vector, o.window = control, control.Slice(0, kernels.ControlFirstRate, kernels.ControlSize)
 	o.rates = make([]float64, o.window.Elements())
 	return nil
 }
 
 // isHost reports whether the parameters live in Go's memory.
-func (o *Stepper) isHost() bool { return o.control.Owner == nil }
+func (o *Stepper) isHost() bool { return o.vector.Owner == nil }
 
 // viewHere describes a value that needs to be where the parameters live.
 func (o *Stepper) viewHere(v gorgonia.Value, dtype tensor.Dtype, shape []int) (kernels.Tensor, error) {

@@ -8,14 +8,14 @@ import (
 // Why steps cannot be recorded is said once.
 func TestUnrecordedStepsAreToldOnce(t *testing.T) {
 	var told []Notice
-	l := &Loop{training: &graph{}, why: errors.New("dropout reads its step")}
+	l := &Loop{training: &graph{}}
 	l.audience = newAudience([]Hook{{OnNotice: func(n Notice) error {
 		told = append(told, n)
 		return nil
 	}}})
 	for range 3 {
-		l.queued = &queuedStep{report: &PendingReport{}}
-		if err := l.settle(); err != nil {
+		l.queued = &queuedStep{report: &PendingReport{}, unrecorded: errors.New("dropout reads its step")}
+		if err := l.report(); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -31,13 +31,13 @@ func TestOutgrownSteps(t *testing.T) {
 	machine, wrong := &runs{}, errors.New("lengths descend")
 	g := &graph{machine: machine}
 	g.last.recording = failing{err: wrong}
-	if err := g.compute(&g.last); !errors.Is(err, wrong) || machine.made != 0 || g.unrecorded != nil {
+	if err := g.launch(&g.last, g.compute); !errors.Is(err, wrong) || machine.made != 0 || g.unrecorded != nil {
 		t.Errorf("the error is %v, %d runs were made, and %v keeps others from being recorded", err, machine.made, g.unrecorded)
 	}
 	g.last.recording = failing{err: fmt.Errorf("attention: %w", kernels.ErrOutgrown)}
 	g.others.recording = g.last.recording
 	for n, p := range []*pass{&g.last, &g.others, &g.last} {
-		if err := g.compute(p); err != nil || machine.made != n+1 {
+		if err := g.launch(p, g.compute); err != nil || machine.made != n+1 {
 			t.Errorf("run %d: the error is %v, %d runs were made", n, err, machine.made)
 		}
 	}

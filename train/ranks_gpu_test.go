@@ -136,7 +136,7 @@ func TestRank(t *testing.T) {
 	}
 	r.Recorded = l.training.last.recording != nil
 	hash := fnv.New64a()
-	err = l.eachWeight(func(*gorgonia.Node) bool { return !c.Llama }, func(w safetensors.Tensor) {
+	err = l.saver.eachWeight(func(*gorgonia.Node) bool { return !c.Llama }, func(w safetensors.Tensor) {
 		for _, x := range w.Value.Float32s() {
 			bits := math.Float32bits(x)
 			hash.Write([]byte{byte(bits), byte(bits >> 8), byte(bits >> 16), byte(bits >> 24)})

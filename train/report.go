@@ -52,12 +52,12 @@ func (o *Stepper) ask() (*PendingReport, error) {
 
 // number asks for a number of the control vector.
 func (o *Stepper) number(at int) (kernels.Number, error) {
-	return o.backend.Read(o.control.Slice(0, at, at+1))
+	return o.backend.Read(o.vector.Slice(0, at, at+1))
 }
 
-// settle reads the oldest reports, as many as that, and returns the first error that one of them has.
-func (o *Stepper) settle(reports int) (err error) {
-	for ; reports > 0; reports-- {
+// readReports reads the oldest reports, so many, and returns the first error that one of them has.
+func (o *Stepper) readReports(count int) (err error) {
+	for ; count > 0; count-- {
 		p := o.pending[0]
 		o.read(p)
 		if err == nil {

@@ -39,12 +39,6 @@ func (s sharedBatches) Batch(n int) (data.Batch, error) {
 	return own, nil
 }
 
-// sharers are how many ranks take the same batches.
-func (l *Loop) sharers() int { return l.c.Place.SequenceRanks().Size() }
-
-// batchesOfStep is how many batches of the data a step takes, each of which has a number for each rank that shares it.
-func (l *Loop) batchesOfStep() int { return l.optimizer.batchesOfStep() / l.sharers() }
-
 // heldRows is what a rank holds of an array: rows of an early part, and of a late one.
 func heldRows(array *tensor.Dense, ranks *distributed.Group) (*tensor.Dense, error) {
 	if array == nil || array.Dims() < 2 {

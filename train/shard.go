@@ -17,7 +17,7 @@ import (
 
 // isSharded reports whether this rank has only its part of the state.
 func (o *Stepper) isSharded() bool {
-	return o.ranks().Size() > 1 && (o.place.shards() || o.hasParts)
+	return o.ranks().Size() > 1 && (o.place.shards() || o.sharded)
 }
 
 // own is this rank's part of a parameter, or of a tensor of the shape that it has here.
@@ -81,22 +81,27 @@ func (o *Stepper) finishParts() error {
 	return o.backend.Zero(o.gradients)
 }
 
-// collectState puts the parts of the state together, a tensor at a time. Every rank calls it; those that do not keep the tensors get none.
+// collectState puts the shards of the state together, a tensor at a time. Every rank calls it; those that do not keep the
+// tensors get none.
 func (o *Stepper) collectState(keep bool) (map[string]*tensor.Dense, error) {
 	all := map[string]*tensor.Dense{}
-	err := o.eachState(func(name string, p parameter, view kernels.Tensor) error {
-		whole, err := o.backend.Alloc(view.DType, p.whole...)
+	for _, t := range o.stateTensors() {
+		whole, err := o.backend.Alloc(t.view.DType, t.of.whole...)
 		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
+			return nil, fmt.Errorf("%s: %w", t.name, err)
 		}
-		if err := o.backend.Copy(o.part(whole), view); err != nil {
-			return err
+		if err := o.backend.Copy(o.part(whole), t.view); err != nil {
+			return nil, err
 		}
-		if err := o.ranks().CollectParts(whole); err != nil || !keep {
-			return err
+		if err := o.ranks().CollectParts(whole); err != nil {
+			return nil, err
 		}
-		all[name], err = ops.Download(ops.ValueOf(whole))
-		return err
-	})
-	return all, err
+		if !keep {
+			continue
+		}
+		if all[t.name], err = ops.Download(ops.ValueOf(whole)); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
 }

@@ -1,7 +1,6 @@
 package train
 
 import (
-	"fmt"
 	"math"
 
 	"github.com/stheno-ml/stheno/kernels"
@@ -34,19 +33,19 @@ func (o *Stepper) State() (State, error) { return o.giveState(true, hostCopies{}
 // giveState is State, with copies from a device where there are some already. A rank that does not keep the tensors of a sharded state
 // has done its part in it, and gets none.
 func (o *Stepper) giveState(keep bool, copies hostCopies) (State, error) {
-	s, err := o.counts()
+	s, err := o.stateWithoutTensors()
 	if err != nil {
 		return State{}, err
 	}
-	if s.Tensors, err = o.stateTensors(keep, copies); err != nil {
+	if s.Tensors, err = o.copyState(keep, copies); err != nil {
 		return State{}, o.errorf("%w", err)
 	}
 	return s, nil
 }
 
-// counts is the state without its tensors.
-func (o *Stepper) counts() (State, error) {
-	if err := o.settle(len(o.pending)); err != nil {
+// stateWithoutTensors waits for all steps that were queued.
+func (o *Stepper) stateWithoutTensors() (State, error) {
+	if err := o.readReports(len(o.pending)); err != nil {
 		return State{}, err
 	}
 	if err := o.ready(); err != nil {
@@ -62,17 +61,18 @@ func (o *Stepper) counts() (State, error) {
 	return s, nil
 }
 
-// stateTensors are the tensors of the state.
-func (o *Stepper) stateTensors(keep bool, copies hostCopies) (map[string]*tensor.Dense, error) {
+// copyState gives the tensors of the state by name.
+func (o *Stepper) copyState(keep bool, copies hostCopies) (all map[string]*tensor.Dense, err error) {
 	if o.isSharded() {
 		return o.collectState(keep)
 	}
-	all := map[string]*tensor.Dense{}
-	err := o.eachState(func(name string, _ parameter, view kernels.Tensor) (err error) {
-		all[name], err = copies.of(name, ops.ValueOf(view))
-		return err
-	})
-	return all, err
+	all = map[string]*tensor.Dense{}
+	for _, t := range o.stateTensors() {
+		if all[t.name], err = copies.of(t.name, ops.ValueOf(t.view)); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
 }
 
 // hostCopies are copies on the host of a device's values, by name. Memory that was written once is written again in a fraction of the
@@ -106,37 +106,32 @@ func (o *Stepper) setState(s State, parts bool) error {
 	if s.LossScale != 0 && !(s.LossScale > 0 && !math.IsInf(s.LossScale, 0) && s.LossScaleGoodSteps >= 0) {
 		return o.errorf("the state has a loss scale of %v since %d steps, it needs to be finite and positive", s.LossScale, s.LossScaleGoodSteps)
 	}
-	if err := o.settle(len(o.pending)); err != nil {
+	if err := o.readReports(len(o.pending)); err != nil {
 		return err
 	}
 	if err := o.ready(); err != nil {
 		return o.errorf("%w", err)
 	}
 	var from, to []kernels.Tensor
-	err := o.eachState(func(name string, p parameter, view kernels.Tensor) error {
-		shape := p.whole
+	for _, t := range o.stateTensors() {
+		shape := t.of.whole
 		if parts {
-			shape = view.Shape
-			if view.Elements() == 0 {
-				return nil
+			if shape = t.view.Shape; t.view.Elements() == 0 {
+				continue
 			}
 		}
-		value := s.Tensors[name]
+		value := s.Tensors[t.name]
 		if value == nil {
-			return fmt.Errorf("the state has no %s", name)
+			return o.errorf("the state has no %s", t.name)
 		}
-		seen, err := viewOf(value, p.node.Dtype(), shape)
+		seen, err := viewOf(value, t.of.node.Dtype(), shape)
 		if err != nil {
-			return fmt.Errorf("the state's %s %w", name, err)
+			return o.errorf("the state's %s %w", t.name, err)
 		}
 		if o.isSharded() && !parts {
 			seen = o.part(seen)
 		}
-		from, to = append(from, seen), append(to, view)
-		return nil
-	})
-	if err != nil {
-		return o.errorf("%w", err)
+		from, to = append(from, seen), append(to, t.view)
 	}
 	if len(s.Tensors) != len(to) {
 		return o.errorf("the state has %d tensors, these parameters need %d", len(s.Tensors), len(to))
@@ -156,14 +151,19 @@ func (o *Stepper) setState(s State, parts bool) error {
 	return nil
 }
 
-// eachState goes through the tensors of the state until do gives an error.
-func (o *Stepper) eachState(do func(name string, p parameter, view kernels.Tensor) error) error {
+// stateTensor is a tensor of the state: what this rank has of it.
+type stateTensor struct {
+	name string
+	of   parameter
+	view kernels.Tensor
+}
+
+// stateTensors are all tensors of the state.
+func (o *Stepper) stateTensors() (list []stateTensor) {
 	for i, p := range o.parameters {
 		for k, slot := range o.optimizer.State() {
-			if err := do(slot+"."+p.node.Name(), p, o.state[k][i]); err != nil {
-				return err
-			}
+			list = append(list, stateTensor{slot + "." + p.node.Name(), p, o.state[k][i]})
 		}
 	}
-	return nil
+	return list
 }

@@ -97,7 +97,6 @@ func (c training) measure(b *testing.B) {
 	l.audience = newAudience(l.c.Hooks)
 	if *unrecorded {
 		l.training.unrecorded = errors.New("not wanted")
-		l.toldWhy = true
 	}
 	for b.Loop() {
 		for n := range *timedSteps {
@@ -117,12 +116,12 @@ func (c training) measure(b *testing.B) {
 			if *unrecorded {
 				l.queued, q = q, nil
 			}
-			if err := l.settle(); err != nil {
+			if err := l.report(); err != nil {
 				b.Fatal(err)
 			}
 			l.queued = q
 		}
-		if err := l.settle(); err != nil {
+		if err := l.report(); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -20,36 +20,30 @@ type Stepper struct {
 	optimizer Optimizer
 	options   Options
 	place     *Place
-	backend   kernels.Backend // of the device where the parameters live, once that was asked for
+	backend   kernels.Backend // the device where the parameters live, once that was asked for
 
-	// The lists have an element for each parameter, group by group.
+	lists
+	control
+	counts
+	reduction
+	pending []*PendingReport
+
+	runs int           // that were accumulated since the last step
+	used usedGradients // of a device
+}
+
+// lists have an element for each parameter, group by group.
+type lists struct {
 	parameters         []parameter
 	weights, gradients []kernels.Tensor
 	state              [][]kernels.Tensor // a list for each name of the optimizer's State
 	sums               []kernels.Tensor   // of the gradients of several runs, on a device: see Accumulate
 	groups             []group
-
-	squares kernels.Tensor // the sum of the squares of each gradient
-	control kernels.Tensor // see kernels.ControlSteps
-	current bool           // control holds the counts below
-	rates   []float64      // what goes into the part of control that window is
-	window  kernels.Tensor
-
-	hasParts bool // of parameters that are shared out
-
-	ends   bool   // the run that is under way ends a step
-	joined []bool // by parameter, whether its gradient of the step travels to the other ranks already
-	asked  []int  // those, in that order
-
-	runs int           // that were accumulated since the last step
-	used usedGradients // of a device
-
-	scaling kernels.LossScaling
-	scale   lossScale // that control begins with
-
-	step, skipped, skippedInARow int // as far as reports were read
-	pending                      []*PendingReport
+	sharded            bool // ranks hold shards of parameters
 }
+
+// counts are how many steps were made and skipped, as far as reports were read.
+type counts struct{ step, skipped, skippedInARow int }
 
 // Options say how far an optimiser steps, and when.
 type Options struct {
@@ -135,7 +129,7 @@ func (o *Stepper) list(nodes gorgonia.Nodes) error {
 			return err
 		}
 		o.parameters = append(o.parameters, parameter{n, slices.Clone([]int(n.Shape())), slices.Clone([]int(whole.Shape()))})
-		o.hasParts, names = o.hasParts || ranks != nil, append(names, n.Name())
+		o.sharded, names = o.sharded || ranks != nil, append(names, n.Name())
 	}
 	for _, s := range spans {
 		u := Update{Names: names[s.from:s.to], Weights: o.weights[s.from:s.to], Gradients: o.gradients[s.from:s.to]}
@@ -234,7 +228,7 @@ func (o *Stepper) Queue() (*PendingReport, error) {
 // which number the step has, is not known here.
 func (o *Stepper) prepare() error {
 	if len(o.pending) == kernels.RateWindow {
-		if err := o.settle(1); err != nil {
+		if err := o.readReports(1); err != nil {
 			return err
 		}
 	}
@@ -278,13 +272,13 @@ func (o *Stepper) change(recorded bool) error {
 		return err
 	}
 	plan := kernels.StepPlan{ClipNorm: o.options.ClipNorm, Accumulation: o.batchesOfStep(), LossScaling: o.scaling}
-	if err := o.backend.PlanStep(plan, o.squares, o.control); err != nil {
+	if err := o.backend.PlanStep(plan, o.squares, o.vector); err != nil {
 		return err
 	}
 	for _, g := range o.groups {
 		u := g.Update
 		u.Backend, u.recorded = o.backend, recorded
-		u.Update = kernels.Update{LearningRate: g.rateScale, WeightDecay: 1, ClearGradients: o.keepsGradients(), Control: o.control}
+		u.Update = kernels.Update{LearningRate: g.rateScale, WeightDecay: 1, ClearGradients: o.keepsGradients(), Control: o.vector}
 		if g.noDecay {
 			u.WeightDecay = 0
 		}

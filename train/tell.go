@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/stheno-ml/stheno/ops"
 )
@@ -19,21 +20,30 @@ func newAudience(hooks []Hook) *audience {
 	return &audience{hooks: hooks, dropped: make([]bool, len(hooks))}
 }
 
-// tell calls a function of every hook, in order, up to the first error that ends the run.
-func (a *audience) tell(call func(*Hook) error) error {
+// tell calls a function of every hook that has it, in order, up to the first error that ends the run.
+func tell[T any](a *audience, what T, of func(*Hook) func(T) error) error {
+	return a.each(func(h *Hook) error {
+		if call := of(h); call != nil {
+			return call(what)
+		}
+		return nil
+	})
+}
+
+func (a *audience) each(call func(*Hook) error) error {
 	for i := range a.hooks {
 		if a.dropped[i] {
 			continue
 		}
-		if err := a.settle(i, call(&a.hooks[i])); err != nil {
+		if err := a.filter(i, call(&a.hooks[i])); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// settle returns what is left of a hook's error: nothing of a notice, and nothing of a display's.
-func (a *audience) settle(i int, err error) error {
+// filter returns what is left of a hook's error: nothing of a notice, and nothing of a display's.
+func (a *audience) filter(i int, err error) error {
 	var notice Notice
 	switch {
 	case err == nil:
@@ -50,12 +60,15 @@ func (a *audience) settle(i int, err error) error {
 // notice keeps a notice and passes it on.
 func (a *audience) notice(n Notice) error {
 	a.notices = append(a.notices, n)
-	return a.tell(func(h *Hook) error {
-		if h.OnNotice == nil {
-			return nil
-		}
-		return h.OnNotice(n)
-	})
+	return tell(a, n, func(h *Hook) func(Notice) error { return h.OnNotice })
+}
+
+// noticeOnce is notice for what is true of each step.
+func (a *audience) noticeOnce(n Notice) error {
+	if slices.Contains(a.notices, n) {
+		return nil
+	}
+	return a.notice(n)
 }
 
 // end tells every hook of the end, those that were dropped too, which may have something to close.
@@ -67,7 +80,7 @@ func (a *audience) end(e End) error {
 		}
 		wasDropped := a.dropped[i]
 		if err := h.OnEnd(e); !wasDropped {
-			errs = append(errs, a.settle(i, err))
+			errs = append(errs, a.filter(i, err))
 		}
 	}
 	return errors.Join(errs...)

@@ -1,0 +1,115 @@
+package train
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/train/data"
+)
+
+// evaluationDue reports whether the weights as they are now are to be evaluated.
+func (l *Loop) evaluationDue() bool {
+	return l.c.EvalEvery > 0 && l.evaluated != l.done && (l.done%l.c.EvalEvery == 0 || l.done == l.c.Steps)
+}
+
+// evaluate computes the mean losses and the metrics, and keeps the parameters if they are the best.
+func (l *Loop) evaluate(ctx context.Context) error {
+	began := time.Now()
+	e := Evaluation{Done: l.done, Validation: math.NaN()}
+	progress := Batch{Done: l.done, Evaluation: true, Batches: l.c.EvalBatches}
+	if l.c.Validation != nil {
+		progress.Batches *= 2
+	}
+	var err error
+	if e.Train, e.TrainMetrics, err = l.evaluateOn(ctx, l.c.EvalData, &progress); err != nil {
+		return err
+	}
+	loss := e.Train
+	if l.c.Validation != nil {
+		if e.Validation, e.ValidationMetrics, err = l.evaluateOn(ctx, l.c.Validation, &progress); err != nil {
+			return err
+		}
+		loss = e.Validation
+	}
+	finite := !math.IsNaN(loss) && !math.IsInf(loss, 0)
+	if e.Best = finite && !(loss >= l.bestLoss); e.Best {
+		l.bestLoss, l.bestStep = loss, l.done
+	}
+	l.evaluated = l.done
+	e.Duration = time.Since(began)
+	err = tell(l.audience, e, func(h *Hook) func(Evaluation) error { return h.OnEval })
+	l.saver.best = err == nil && e.Best
+	return err
+}
+
+// evaluateOn returns the mean loss and the metrics of the batches that belong to the evaluation that is due, so that a resumed
+// run takes the same. A device computes each batch while the next one is queued.
+func (l *Loop) evaluateOn(ctx context.Context, batches data.Batches, progress *Batch) (loss float64, metrics map[string]float64, err error) {
+	wrap := func(err error) error { return fmt.Errorf("evaluation after step %d: %w", l.done, err) }
+	evaluation := (l.done + l.c.EvalEvery - 1) / l.c.EvalEvery
+	means := make([]mean, len(l.training.outputs.Metrics))
+	read := func() error { return nil }
+	count := l.c.EvalBatches * l.sequenceRanks() // of the losses, one for each rank that shares a batch
+	size, runs := l.ranks.size(), count
+	if l.ranks.runTogether() { // so ranks without a last batch of their own run another's in vain
+		runs = (count + size - 1) / size * size
+	}
+	for i := l.ranks.rank(); i < runs; i += size {
+		if ctx.Err() != nil && size == 1 {
+			return 0, nil, errCancelled
+		}
+		n := evaluation*count + min(i, count-1)
+		t, scalars, err := l.evaluateBatch(batches, n)
+		if err == nil {
+			err = read()
+		}
+		read = func() error {
+			if l.ranks.runTogether() {
+				if err := l.ranks.barrier(); err != nil {
+					return err
+				}
+			}
+			values, err := numbers(scalars)
+			if err != nil || i >= count {
+				return err
+			}
+			loss += values[0]
+			return t.measure(means, values)
+		}
+		if err == nil && slices.ContainsFunc(t.outputs.Metrics, valueMetric) {
+			err, read = read(), func() error { return nil } // before the next run writes over what the metric looks at
+		}
+		if err != nil {
+			return 0, nil, wrap(fmt.Errorf("batch %d: %w", n, err))
+		}
+		progress.Batch = min(progress.Batch+size/l.sequenceRanks(), progress.Batches)
+		if err := l.tellBatch(*progress); err != nil {
+			return 0, nil, err
+		}
+	}
+	if err := read(); err != nil {
+		return 0, nil, wrap(err)
+	}
+	if err := l.ranks.addUp(&loss, means); err != nil {
+		return 0, nil, wrap(err)
+	}
+	return loss / float64(count), figures(l.training.outputs.Metrics, means, anyMetric), nil
+}
+
+// evaluateBatch asks for the scalars of a batch, the loss first.
+func (l *Loop) evaluateBatch(batches data.Batches, n int) (*graph, []kernels.Number, error) {
+	b, err := batches.Batch(n)
+	if err != nil {
+		return nil, nil, err
+	}
+	t, err := l.graph(b, false)
+	if err != nil {
+		return nil, nil, err
+	}
+	scalars, err := t.run(b, &t.last, t.compute)
+	return t, scalars, err
+}

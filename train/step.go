@@ -1,0 +1,209 @@
+package train
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/train/data"
+)
+
+// queuedStep is a step that was asked for.
+type queuedStep struct {
+	step       Step
+	scalars    [][]kernels.Number // of each batch, the loss first
+	report     *PendingReport
+	unrecorded error // why its last run was not recorded
+	began      time.Time
+	start      time.Time // of the run
+}
+
+// step takes one step: batches are fed to graphs and run, gradients are added up and reduced, the parameters updated, and all
+// of it reported. On a device, which computes by itself, the report of a step is read once the next one is queued,
+// unless something that looks at the weights comes between them.
+func (l *Loop) step(ctx context.Context, start time.Time) error {
+	next, err := l.queue(ctx, start)
+	if err != nil {
+		return err
+	}
+	if err := l.report(); err != nil {
+		return err
+	}
+	if l.queued = next; l.c.Place.Device() == nil || l.looksAtWeights(l.done+1) {
+		return l.report()
+	}
+	return nil
+}
+
+// queue asks for a step.
+func (l *Loop) queue(ctx context.Context, start time.Time) (*queuedStep, error) {
+	q := &queuedStep{step: Step{Steps: l.c.Steps}, began: time.Now(), start: start}
+	batches, number := l.stepper.options.Accumulation, l.done
+	if l.queued != nil {
+		number++
+	}
+	for i := range batches {
+		n := l.stepper.batch(number, i)
+		t, b, err := l.feed(n)
+		if err != nil {
+			err = fmt.Errorf("step %d: batch %d: %w", number, n, err)
+		}
+		if err := l.ranks.agree(ctx, err); err != nil {
+			return nil, err
+		}
+		if err := l.runBatch(q, t, b, n, i == batches-1); err != nil {
+			return nil, fmt.Errorf("step %d: batch %d: %w", number, n, err)
+		}
+		if batches > 1 {
+			if err := l.tellBatch(Batch{Done: l.done, Batch: i + 1, Batches: batches}); err != nil {
+				return nil, err
+			}
+		}
+	}
+	var err error
+	if q.report, err = l.stepper.ask(); err != nil {
+		return nil, fmt.Errorf("step %d: %w", number, err)
+	}
+	return q, nil
+}
+
+// feed returns batch n of the data and the graph that trains it.
+func (l *Loop) feed(n int) (*graph, data.Batch, error) {
+	b, err := l.c.Data.Batch(n)
+	if err != nil {
+		return nil, b, err
+	}
+	t, err := l.graph(b, true)
+	return t, b, err
+}
+
+// runBatch runs batch n, the last of a step or not, and asks for its losses.
+func (l *Loop) runBatch(q *queuedStep, t *graph, b data.Batch, n int, last bool) error {
+	t.mode().Train(uint32(n / l.sequenceRanks())) // ranks that share a batch drop what one process drops of it
+	run := &t.others
+	if last {
+		run = &t.last
+		if err := l.stepper.prepare(); err != nil {
+			return err
+		}
+	}
+	scalars, err := t.run(b, run, func() error { return l.work(t, last) })
+	if err != nil {
+		return err
+	}
+	examples, tokens := b.Size()
+	q.step.Examples += examples * l.ranks.size() / l.sequenceRanks()
+	q.step.Tokens += tokens * l.ranks.size()
+	q.scalars, q.unrecorded = append(q.scalars, scalars), t.unrecorded
+	return nil
+}
+
+// work is what the device does for a batch, and what is recorded of it: forward and backward; then the gradients are added to
+// those of the step, or after the last batch reduced over the ranks, and the parameters updated by them.
+func (l *Loop) work(t *graph, last bool) error {
+	l.stepper.beginRun(last)
+	if err := t.compute(); err != nil {
+		return err
+	}
+	if err := l.stepper.Use(t.trained); err != nil {
+		return err
+	}
+	if !last {
+		return l.stepper.Accumulate()
+	}
+	before := l.weights
+	l.weights = weightsUpdating
+	if err := l.stepper.update(t.recording); err != nil {
+		return err
+	}
+	if l.weights = before; before == weightsUpdating { // in a recording that failed, and so on no device
+		l.weights = weightsGood
+	}
+	return nil
+}
+
+// looksAtWeights reports whether the step after which so many are done needs to be over before the next one begins.
+func (l *Loop) looksAtWeights(done int) bool {
+	due := func(every int) bool { return every > 0 && done%every == 0 }
+	return l.weights == weightsDoubtful || l.saver.postponed || done >= l.c.Steps || due(l.c.EvalEvery) || due(l.c.CheckpointEvery)
+}
+
+// report waits for the step that is queued, and tells of it.
+func (l *Loop) report() error {
+	q := l.queued
+	if l.queued = nil; q == nil {
+		return nil
+	}
+	s, err := l.readStep(q)
+	if err != nil {
+		return fmt.Errorf("step %d: %w", l.done, err)
+	}
+	if l.weights != weightsUpdating { // by the step after this one
+		if l.weights = weightsGood; s.Report.Skipped {
+			l.weights = weightsDoubtful
+		}
+	}
+	l.done++
+	began := q.began
+	if l.reported.After(began) {
+		began = l.reported
+	}
+	l.reported = time.Now()
+	s.Done, s.Duration, s.Elapsed = l.done, l.reported.Sub(began), l.reported.Sub(q.start)
+	if q.unrecorded != nil {
+		why := Notice(fmt.Sprintf("steps are queued kernel by kernel, which is right and a little slower: %v", q.unrecorded))
+		if err := l.audience.noticeOnce(why); err != nil {
+			return err
+		}
+	}
+	return tell(l.audience, s, func(h *Hook) func(Step) error { return h.OnStep })
+}
+
+// readStep waits for the numbers of a step. Until it is known that the gradients of all ranks have come, the weights count as
+// being updated.
+func (l *Loop) readStep(q *queuedStep) (s Step, err error) {
+	before := l.weights
+	if l.ranks != nil && l.ranks.onDevices {
+		l.weights = weightsUpdating
+	}
+	if err := l.ranks.barrier(); err != nil {
+		return s, err
+	}
+	s = q.step
+	metrics := l.training.outputs.Metrics
+	means := make([]mean, len(metrics))
+	for _, list := range q.scalars {
+		values, err := numbers(list)
+		if err != nil {
+			return s, err
+		}
+		s.Loss += values[0]
+		for i, m := range metrics {
+			if scalarMetric(m) {
+				means[i].add(values[1], 1)
+				values = values[1:]
+			}
+		}
+	}
+	if err := l.ranks.addUp(&s.Loss, means); err != nil {
+		return s, err
+	}
+	l.weights = before
+	s.Loss /= float64(len(q.scalars) * l.ranks.size())
+	s.Metrics = figures(metrics, means, scalarMetric)
+	s.Report, err = q.report.Report()
+	return s, err
+}
+
+// numbers waits for some numbers.
+func numbers(list []kernels.Number) ([]float64, error) {
+	values := make([]float64, len(list))
+	for i, number := range list {
+		var err error
+		if values[i], err = number.Float64(); err != nil {
+			return nil, err
+		}
+	}
+	return values, nil
+}
