@@ -94,8 +94,12 @@ func TestStatesAreForgotten(t *testing.T) {
 	}
 	before := registered()
 	for range 50 {
-		g, _, _, _ := smallGraph(t)
+		g, _, _, loss := smallGraph(t)
 		ModeOf(g).Evaluate()
+		Keep(loss)
+		if err := gorgonia.NewTapeMachine(g).RunAll(); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for range 100 { // cleanups run some time after the collection
 		runtime.GC()
