@@ -113,7 +113,7 @@ type attention struct {
 	heads, kvHeads int // of FlashAttentionQKV, whose heads lie in the last axis; 0 otherwise
 	withLSE        bool
 	inputs         []input
-	roles          []role            // of the inputs
+	rows           int               // how many of them q, k and v are
 	options        kernels.Attention // without tensors
 }
 
@@ -206,25 +206,14 @@ func (a *attention) gradients(r *run, p *kernels.Attention, in, dOut, d tensors)
 	if err := r.AttentionDelta(p, a.outputView(r.out[0]), g.DO, dLSE, g.Delta); err != nil {
 		return g, err
 	}
-	rows, rowsWanted := slices.Clone(d), false
-	for i, role := range a.roles {
-		switch role {
-		case rowsRole:
-			rowsWanted = rowsWanted || d[i].IsSet()
-		case biasRole:
-			g.DBias = fourAxes(d[i])
-		case sinksRole:
-			g.DSinks = d[i]
-		case tableRole:
-			g.DTables = append(g.DTables, d[i])
-		}
-	}
-	if !rowsWanted {
+	rest, rows := a.behind(d), slices.Clone(d[:a.rows])
+	g.DBias, g.DSinks, g.DTables = fourAxes(rest[biasInput]), rest[sinksInput], rest[tableInputs:]
+	if !slices.ContainsFunc(rows, kernels.Tensor.IsSet) {
 		return g, nil
 	}
-	for i, role := range a.roles {
-		if role == rowsRole && !d[i].IsSet() {
-			if rows[i], err = r.scratch(in[i].DType, in[i].Shape...); err != nil {
+	for i := range rows {
+		if !rows[i].IsSet() {
+			if rows[i], err = r.scratchLike(in[i]); err != nil {
 				return g, err
 			}
 		}
@@ -236,7 +225,7 @@ func (a *attention) gradients(r *run, p *kernels.Attention, in, dOut, d tensors)
 // vary does work on the problem: where the host reads lengths, and the graph is recorded, again before
 // each launch, with the lengths of the moment.
 func (a *attention) vary(r *run, in tensors, work func(b kernels.Backend, p *kernels.Attention) error) error {
-	if !slices.ContainsFunc(a.inputs, func(in input) bool { return in.form == rereadForm }) {
+	if !slices.ContainsFunc(a.inputs, func(in input) bool { return in.form == rereadForm && in.node != nil }) {
 		return work(r.Backend, a.problem(r, in))
 	}
 	dropout := r.dropout()

@@ -28,18 +28,12 @@ var layoutAxes = [...][]string{
 	packed: {"total length", "heads", "head size"},
 }
 
-// role is what an input is to attention.
-type role int
+// The inputs of attention behind q, k and v, or the one that is all of them; from tableInputs on, what
+// scores and masks look up.
+const biasInput, sinksInput, qLensInput, kvLensInput, kvLengthsInput, tableInputs = 0, 1, 2, 3, 4, 5
 
-const (
-	rowsRole role = iota // q, k or v, or all of them
-	biasRole
-	sinksRole
-	qLensRole
-	kvLensRole
-	kvLengthsRole
-	tableRole
-)
+// behind are the inputs, or their gradients, behind those of the rows.
+func (a *attention) behind(in tensors) tensors { return in[a.rows:] }
 
 // newAttention describes a call over q, k and v, or over all of them in one input.
 func newAttention(name string, o AttentionOptions, main ...input) (*attention, error) {
@@ -83,7 +77,7 @@ func describeAttention(o AttentionOptions, main []input) (*attention, error) {
 	if o.QLens != nil && o.KVLengths != nil {
 		return nil, errors.New("KVLengths is given and so is KVLens, packed sequences have their keys' lengths in KVLens")
 	}
-	a := &attention{layout: o.Layout, options: kernels.Attention{
+	a := &attention{layout: o.Layout, rows: len(main), options: kernels.Attention{
 		Scale: o.Scale, Causal: o.Causal, SoftCap: o.SoftCap, ALiBi: slices.Clone(o.ALiBi),
 		Dropout:   kernels.Dropout{P: o.Dropout, Seed: o.Seed},
 		Precision: o.Precision, Deterministic: o.Deterministic,
@@ -96,25 +90,16 @@ func describeAttention(o AttentionOptions, main []input) (*attention, error) {
 		a.options.Window = &window
 	}
 	for _, in := range main {
-		a.add(rowsRole, in.name, in.node, ownRowsForm)
+		in.form = ownRowsForm
+		a.inputs = append(a.inputs, in)
 	}
-	for _, in := range []struct {
-		role role
-		name string
-		node *gorgonia.Node
-		form form
-	}{{biasRole, "bias", o.Bias, ownRowsForm}, {sinksRole, "sinks", o.Sinks, ownRowsForm},
-		{qLensRole, "qLens", o.QLens, hostForm}, {kvLensRole, "kvLens", o.KVLens, hostForm}, {kvLengthsRole, "kvLengths", o.KVLengths, hostForm}} {
-		if in.node != nil {
-			a.add(in.role, in.name, in.node, in.form)
-		}
-	}
+	a.inputs = append(a.inputs,
+		input{name: "bias", node: o.Bias, form: ownRowsForm, optional: true},
+		input{name: "sinks", node: o.Sinks, form: ownRowsForm, optional: true},
+		input{name: "qLens", node: o.QLens, form: hostForm, optional: true},
+		input{name: "kvLens", node: o.KVLens, form: hostForm, optional: true},
+		input{name: "kvLengths", node: o.KVLengths, form: hostForm, optional: true})
 	return a, a.addRules(&o)
-}
-
-func (a *attention) add(r role, name string, n *gorgonia.Node, f form) {
-	a.roles = append(a.roles, r)
-	a.inputs = append(a.inputs, input{name: name, node: n, form: f})
 }
 
 // check finds everything that is wrong with the inputs and can be known before they have values. What
@@ -129,43 +114,41 @@ func (a *attention) check(in tensors) (*kernels.Attention, error) {
 
 // describeProblem makes a problem of inputs that have no values yet.
 func (a *attention) describeProblem(in tensors) (*kernels.Attention, error) {
-	for i, role := range a.roles {
-		var err error
-		switch role {
-		case rowsRole:
-			err = a.checkAxes(a.inputs[i].name, in[i].Shape)
-		case qLensRole, kvLensRole:
-			if len(in[i].Shape) != 1 || in[i].Shape[0] < 2 {
-				err = fmt.Errorf("%s has shape %v, it needs to be a vector of at least 2 entries", a.inputs[i].name, in[i].Shape)
-			}
-		case kvLengthsRole:
-			if len(in[i].Shape) != 1 {
-				err = fmt.Errorf("%s has shape %v, it needs to be a vector", a.inputs[i].name, in[i].Shape)
-			}
-		}
-		if err != nil {
+	for i, t := range in[:a.rows] {
+		if err := a.checkAxes(a.inputs[i].name, t.Shape); err != nil {
 			return nil, err
 		}
 	}
-	p := a.withTensors(in)
-	if a.layout == packed {
-		if q, k := a.entries(in, qLensRole), a.entries(in, kvLensRole); q != k {
-			return nil, fmt.Errorf("kvLens has %d entries, it needs qLens's %d", k, q)
+	rest := a.behind(in)
+	qLens, kvLens, kvLengths := rest[qLensInput].Shape, rest[kvLensInput].Shape, rest[kvLengthsInput].Shape
+	for i, shape := range [][]int{qLens, kvLens} {
+		if shape != nil && (len(shape) != 1 || shape[0] < 2) {
+			return nil, fmt.Errorf("%s has shape %v, it needs to be a vector of at least 2 entries", a.inputs[a.rows+qLensInput+i].name, shape)
 		}
 	}
-	if a.layout == packed && p.Bias.IsSet() {
+	if kvLengths != nil && len(kvLengths) != 1 {
+		return nil, fmt.Errorf("kvLengths has shape %v, it needs to be a vector", kvLengths)
+	}
+	p := a.withTensors(in)
+	if kvLengths != nil {
+		p.KVLengths = make([]int, kvLengths[0]) // as many as there will be
+	}
+	if a.layout != packed {
+		return &p, nil
+	}
+	if qLens[0] != kvLens[0] {
+		return nil, fmt.Errorf("kvLens has %d entries, it needs qLens's %d", kvLens[0], qLens[0])
+	}
+	if p.Bias.IsSet() {
 		// The sequences' lengths are not known yet, so neither is how long the bias needs to be.
-		if err := a.checkPackedBias(&p, a.entries(in, qLensRole)-1); err != nil {
+		if err := a.checkPackedBias(&p, qLens[0]-1); err != nil {
 			return nil, err
 		}
 		p.Bias = kernels.Tensor{}
 	}
-	if a.layout == packed && len(p.Tables) > 0 {
+	if len(p.Tables) > 0 {
 		// As many sequences as there will be, of no length yet.
-		p.QLens, p.KVLens = make([]int, a.entries(in, qLensRole)), make([]int, a.entries(in, kvLensRole))
-	}
-	if i := slices.Index(a.roles, kvLengthsRole); i >= 0 {
-		p.KVLengths = make([]int, in[i].Shape[0]) // as many as there will be
+		p.QLens, p.KVLens = make([]int, qLens[0]), make([]int, kvLens[0])
 	}
 	return &p, nil
 }
@@ -209,42 +192,20 @@ func (a *attention) checkPackedBias(p *kernels.Attention, sequences int) error {
 	return nil
 }
 
-// entries is the length of the vector with a role.
-func (a *attention) entries(in tensors, r role) int {
-	return in[slices.Index(a.roles, r)].Shape[0]
-}
-
 // problem makes a problem of the inputs' values.
 func (a *attention) problem(r *run, in tensors) *kernels.Attention {
-	p := a.withTensors(in)
+	p, rest := a.withTensors(in), a.behind(in)
 	p.Precision, p.Dropout = r.c.state.mode.orPrecision(p.Precision), r.dropout()
-	for i, role := range a.roles {
-		switch role {
-		case qLensRole:
-			p.QLens = integers(in[i])
-		case kvLensRole:
-			p.KVLens = integers(in[i])
-		case kvLengthsRole:
-			p.KVLengths = integers(in[i])
-		}
-	}
+	p.QLens, p.KVLens = integers(rest[qLensInput]), integers(rest[kvLensInput])
+	p.KVLengths = integers(rest[kvLengthsInput])
 	return &p
 }
 
 // withTensors puts the inputs' tensors where the kernels expect them.
 func (a *attention) withTensors(in tensors) kernels.Attention {
-	p := a.options
+	p, rest := a.options, a.behind(in)
 	p.Q, p.K, p.V = a.split(in)
-	for i, role := range a.roles {
-		switch role {
-		case biasRole:
-			p.Bias = fourAxes(in[i])
-		case sinksRole:
-			p.Sinks = in[i]
-		case tableRole:
-			p.Tables = append(p.Tables, in[i])
-		}
-	}
+	p.Bias, p.Sinks, p.Tables = fourAxes(rest[biasInput]), rest[sinksInput], rest[tableInputs:]
 	return p
 }
 
@@ -319,8 +280,11 @@ func (a *attention) lseShape(p *kernels.Attention) []int {
 	return rowsOf(p)
 }
 
-// integers reads a vector of integers on the host.
+// integers reads a vector of integers on the host, nil for none.
 func integers(t kernels.Tensor) []int {
+	if !t.IsSet() {
+		return nil
+	}
 	list := make([]int, t.Shape[0])
 	for i := range list {
 		if at := i * t.Strides[0]; t.DType == kernels.I32 {

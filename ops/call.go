@@ -338,11 +338,7 @@ func (c *call) bindOne(b kernels.Backend, i int, v gorgonia.Value) (kernels.Tens
 	if err != nil || hasDenseAxes(t, axes) || o.form == ownRowsForm {
 		return t, err
 	}
-	dense, err := b.Alloc(t.DType, t.Shape...)
-	if err != nil {
-		return t, err
-	}
-	return dense, b.Copy(dense, t)
+	return copied(t, t.DType, b, b)
 }
 
 // written is the result that is the value of the call.

@@ -40,21 +40,14 @@ func Converted(v gorgonia.Value, dtype tensor.Dtype) (*tensor.Dense, error) {
 	case dtypeOf(v.Dtype()) == kernels.NoDType:
 		return nil, fmt.Errorf("Converted: the value is %v, it needs to be %s", v.Dtype(), floatTypes)
 	}
-	from, err := TensorOf(v)
+	from, place, err := located(v)
 	if err != nil {
 		return nil, fmt.Errorf("Converted: the value %w", err)
 	}
-	place, err := PlaceOf(v)
-	if err != nil {
-		return nil, fmt.Errorf("Converted: the value %w", err)
-	}
-	copied, err := place.Alloc(to, from.Shape...)
-	if err == nil {
-		err = place.Copy(copied, from)
-	}
+	t, err := copied(from, to, place, place)
 	if err != nil {
 		return nil, fmt.Errorf("Converted: %w", err)
 	}
 	runtime.KeepAlive(v)
-	return ValueOf(copied), nil
+	return ValueOf(t), nil
 }

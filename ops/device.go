@@ -81,7 +81,7 @@ func (d *Device) Upload(t *tensor.Dense) (*tensor.Dense, error) {
 	if err := d.isOpen(); err != nil {
 		return nil, fmt.Errorf("Upload: %w", err)
 	}
-	v, err := copyTo(d.backend, host, t)
+	v, err := copyTo(d.backend, t)
 	if err != nil {
 		return nil, fmt.Errorf("Upload: the value %w", err)
 	}
@@ -98,10 +98,7 @@ func Download(v gorgonia.Value) (*tensor.Dense, error) {
 	if t.IsNativelyAccessible() {
 		return t, nil
 	}
-	place, err := PlaceOf(t)
-	if err == nil {
-		t, err = copyTo(host, place, t)
-	}
+	t, err := copyTo(host, t)
 	if err != nil {
 		return nil, fmt.Errorf("Download: the value %w", err)
 	}
@@ -114,10 +111,7 @@ func Assign(to, from gorgonia.Value) error {
 	var places [2]kernels.Backend
 	for i, v := range []gorgonia.Value{to, from} {
 		var err error
-		if tensors[i], err = TensorOf(v); err == nil {
-			places[i], err = PlaceOf(v)
-		}
-		if err != nil {
+		if tensors[i], places[i], err = located(v); err != nil {
 			return fmt.Errorf("Assign: the value %w", err)
 		}
 	}
@@ -129,17 +123,14 @@ func Assign(to, from gorgonia.Value) error {
 	return err
 }
 
-// copyTo copies a value that lives in one place to another.
-func copyTo(place, own kernels.Backend, t *tensor.Dense) (*tensor.Dense, error) {
-	from, err := TensorOf(t)
+// copyTo copies a value to a place.
+func copyTo(place kernels.Backend, t *tensor.Dense) (*tensor.Dense, error) {
+	from, own, err := located(t)
 	if err != nil {
 		return nil, err
 	}
-	to, err := place.Alloc(from.DType, from.Shape...)
+	to, err := copied(from, from.DType, place, copierOf(place, own))
 	if err != nil {
-		return nil, fmt.Errorf("cannot be copied: %w", err)
-	}
-	if err := copierOf(place, own).Copy(to, from); err != nil {
 		return nil, fmt.Errorf("cannot be copied: %w", err)
 	}
 	runtime.KeepAlive(t)

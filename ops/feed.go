@@ -116,11 +116,7 @@ func ReadNumber(v gorgonia.Value) (kernels.Number, error) {
 		x, err := float(s)
 		return known(x), err
 	}
-	t, err := TensorOf(v)
-	if err != nil {
-		return nil, fmt.Errorf("ReadNumber: the value %w", err)
-	}
-	place, err := PlaceOf(v)
+	t, place, err := located(v)
 	if err != nil {
 		return nil, fmt.Errorf("ReadNumber: the value %w", err)
 	}

@@ -58,28 +58,17 @@ func PartOf(ranks kernels.Holders, value gorgonia.Value) (*tensor.Dense, error) 
 }
 
 func partOf(ranks kernels.Holders, value gorgonia.Value) (*tensor.Dense, error) {
-	t, err := TensorOf(value)
+	t, place, err := located(value)
 	if err != nil {
 		return nil, err
 	}
 	if len(t.Shape) == 0 {
 		return nil, errors.New("is a scalar, it needs at least one axis")
 	}
-	place, err := PlaceOf(value)
-	if err != nil {
-		return nil, err
-	}
-	if !t.IsRowMajor() {
-		dense, err := place.Alloc(t.DType, t.Shape...)
-		if err == nil {
-			err = place.Copy(dense, t)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("cannot be copied: %w", err)
-		}
-		t = dense
-	}
 	own, err := place.Alloc(t.DType, PartShape(ranks, t.Shape...)...)
+	if err == nil && !t.IsRowMajor() {
+		t, err = copied(t, t.DType, place, place)
+	}
 	if err == nil {
 		err = place.Copy(own.Reshape(own.Elements()), ownPart(ranks, t))
 	}

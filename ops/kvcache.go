@@ -34,9 +34,10 @@ type KVCache struct {
 	c       KVCacheConfig
 	lengths []int // how many tokens each item holds
 	resting []bool
-	place   kernels.Backend // of k and v
+	place   kernels.Backend // of the rows
 	set     bool            // by the program, not by a run: the next run takes them to its own place
-	k, v    kernels.Tensor  // (Batch, Capacity, Heads, dim), so that a token's heads lie side by side
+	// rows are the keys' and the values', (Batch, Capacity, Heads, dim), so that a token's heads lie side by side.
+	rows [2]kernels.Tensor
 }
 
 // NewKVCache is an empty cache.
@@ -146,11 +147,7 @@ func (c *KVCache) positions(b kernels.Backend, rows int) (kernels.Tensor, error)
 	for i, all := 0, kernels.Host[int32](list); i < len(all); i++ {
 		all[i] = int32(c.lengths[i/rows] + i%rows)
 	}
-	there, err := b.Alloc(kernels.I32, c.c.Batch, rows)
-	if err == nil {
-		err = b.Copy(there, list)
-	}
-	return there, err
+	return copied(list, list.DType, b, b)
 }
 
 // Read copies the keys and values of the tokens that the cache holds, at least one, to the host: (Batch, Heads, Len, HeadDim) and
@@ -163,24 +160,18 @@ func (c *KVCache) Read() (k, v *tensor.Dense, err error) {
 	if slices.Min(c.lengths) != length {
 		return nil, nil, fmt.Errorf("KVCache: the items hold %v tokens, to be read they need to hold equally many", c.lengths)
 	}
-	read := func(t kernels.Tensor) (*tensor.Dense, error) {
-		held := c.held(t, length)
-		copied, err := host.Alloc(held.DType, held.Shape...)
+	var values [2]*tensor.Dense
+	for i, t := range c.rows {
+		there, err := copied(c.held(t, length), t.DType, host, c.place)
+		if err == nil {
+			err = c.place.Synchronize()
+		}
 		if err != nil {
-			return nil, err
+			return nil, nil, fmt.Errorf("KVCache: %w", err)
 		}
-		if err := c.place.Copy(copied, held); err != nil {
-			return nil, err
-		}
-		return ValueOf(copied), c.place.Synchronize()
+		values[i] = ValueOf(there)
 	}
-	if k, err = read(c.k); err == nil {
-		v, err = read(c.v)
-	}
-	if err != nil {
-		return nil, nil, fmt.Errorf("KVCache: %w", err)
-	}
-	return k, v, nil
+	return values[0], values[1], nil
 }
 
 // Set makes the cache hold keys and values, (Batch, Heads, n, HeadDim) and (Batch, Heads, n, ValueDim), in place of what it holds.
@@ -216,11 +207,10 @@ func (c *KVCache) replace(k, v *tensor.Dense) error {
 	}
 	c.Reset()
 	c.place, c.set = place, true
-	if _, err := c.write(&c.k, rows[0]); err != nil {
-		return err
-	}
-	if _, err := c.write(&c.v, rows[1]); err != nil {
-		return err
+	for i, t := range rows {
+		if _, err := c.write(&c.rows[i], t); err != nil {
+			return err
+		}
 	}
 	for item := range c.lengths {
 		c.lengths[item] = rows[0].Shape[2]
@@ -246,10 +236,11 @@ func (c *KVCache) Fork(batch int) (*KVCache, error) {
 		return fork, nil
 	}
 	for item := 0; item < batch; item += c.c.Batch {
-		for _, t := range []struct{ to, from *kernels.Tensor }{{&fork.k, &c.k}, {&fork.v, &c.v}} {
-			err := fit(t.to, c.place, kernels.Contiguous(nil, t.from.DType, batch, c.c.Capacity, t.from.Shape[2], t.from.Shape[3]))
+		for i, from := range c.rows {
+			to := &fork.rows[i]
+			err := fit(to, c.place, kernels.Contiguous(nil, from.DType, batch, c.c.Capacity, from.Shape[2], from.Shape[3]))
 			if err == nil {
-				err = c.place.Copy(t.to.Slice(0, item, item+c.c.Batch).Slice(1, 0, length), t.from.Slice(1, 0, length))
+				err = c.place.Copy(to.Slice(0, item, item+c.c.Batch).Slice(1, 0, length), from.Slice(1, 0, length))
 			}
 			if err != nil {
 				return nil, fmt.Errorf("KVCache: %w", err)
@@ -270,15 +261,15 @@ func (c *KVCache) held(t kernels.Tensor, rows int) kernels.Tensor {
 // move takes the rows to another place.
 func (c *KVCache) move(to kernels.Backend) error {
 	copier := copierOf(c.place, to)
-	for _, t := range []*kernels.Tensor{&c.k, &c.v} {
+	for i, t := range c.rows {
 		moved, err := to.Alloc(t.DType, t.Shape...)
+		if err == nil {
+			err = copier.Copy(moved.Slice(1, 0, c.Len()), t.Slice(1, 0, c.Len()))
+		}
 		if err != nil {
 			return err
 		}
-		if err := copier.Copy(moved.Slice(1, 0, c.Len()), t.Slice(1, 0, c.Len())); err != nil {
-			return err
-		}
-		*t = moved
+		c.rows[i] = moved
 	}
 	c.place = to
 	return nil
@@ -323,13 +314,14 @@ func (c *KVCache) extend(b kernels.Backend, p *kernels.Attention) (err error) {
 		return fmt.Errorf("the cache is on %s, the inputs are on %s", c.place.Name(), b.Name())
 	}
 	c.place, c.set = b, false
-	if p.K, err = c.write(&c.k, p.K); err != nil {
-		return err
+	for i, t := range []*kernels.Tensor{&p.K, &p.V} {
+		if *t, err = c.write(&c.rows[i], *t); err != nil {
+			return err
+		}
 	}
-	if p.V, err = c.write(&c.v, p.V); err != nil || c.even() {
-		return err
+	if !c.even() {
+		p.KVLengths = c.after(rows)
 	}
-	p.KVLengths = c.after(rows)
 	return nil
 }
 

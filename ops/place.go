@@ -80,19 +80,35 @@ func DeviceOf(v gorgonia.Value) (*Device, error) {
 	return device, nil
 }
 
-// TensorOf describes a value to a kernel, wherever it lives. The description is good while the value itself is there and is not
-// reshaped.
+// TensorOf describes a value to a kernel, wherever it lives. The description is good while the value
+// itself is there and is not reshaped.
 func TensorOf(v gorgonia.Value) (kernels.Tensor, error) {
+	t, _, err := located(v)
+	return t, err
+}
+
+// located is a value's tensor, and its place.
+func located(v gorgonia.Value) (kernels.Tensor, kernels.Backend, error) {
 	place, err := PlaceOf(v)
 	if err != nil {
-		return kernels.Tensor{}, err
+		return kernels.Tensor{}, nil, err
 	}
 	t := v.(*tensor.Dense)
 	dtype := anyDTypeOf(t.Dtype())
 	if dtype == kernels.NoDType {
-		return kernels.Tensor{}, fmt.Errorf("is %v, it needs to be %s, or int, int32 or int64", t.Dtype(), floatTypes)
+		return kernels.Tensor{}, nil, fmt.Errorf("is %v, it needs to be %s, or int, int32 or int64", t.Dtype(), floatTypes)
 	}
-	return view(place, t, dtype, t.Shape())
+	seen, err := view(place, t, dtype, t.Shape())
+	return seen, place, err
+}
+
+// copied is a row-major copy of a tensor in a type and at a place, made by one that reaches both.
+func copied(t kernels.Tensor, dtype kernels.DType, to, by kernels.Backend) (kernels.Tensor, error) {
+	c, err := to.Alloc(dtype, t.Shape...)
+	if err == nil {
+		err = by.Copy(c, t)
+	}
+	return c, err
 }
 
 // ValueOf makes a row-major tensor a value that keeps the tensor's memory alive.

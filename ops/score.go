@@ -79,7 +79,7 @@ func (a *attention) addRules(o *AttentionOptions) (err error) {
 		if t.Type == score.Int {
 			form = indexForm
 		}
-		a.add(tableRole, t.Name, n, form)
+		a.inputs = append(a.inputs, input{name: t.Name, node: n, form: form})
 	}
 	return nil
 }
