@@ -10,6 +10,8 @@ import (
 	"io"
 	"os"
 	"strings"
+
+	"github.com/stheno-ml/stheno/internal/plainfile"
 )
 
 // ErrLocked is the error where another process, or another open file of this one, has the lock.
@@ -27,7 +29,7 @@ func Lock(file *os.File) error {
 // Create opens a file that exists for its lock alone, and takes it. The process writes its number into the file, for the
 // error of those who come later.
 func Create(path string) (*os.File, error) {
-	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
+	file, err := plainfile.OpenOwn(path)
 	if err != nil {
 		return nil, err
 	}

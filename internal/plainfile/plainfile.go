@@ -47,10 +47,45 @@ func ReadFile(path string, most int64) ([]byte, error) {
 	return content, nil
 }
 
+// OpenOwn opens a file for reading and writing, and makes it where it is missing. A link is an error: what it leads to
+// belongs to somebody else.
+func OpenOwn(path string) (*os.File, error) {
+	before, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o644)
+		if !errors.Is(err, fs.ErrExist) {
+			return file, err
+		}
+		before, err = os.Lstat(path) // another process was first
+		if err != nil {
+			return nil, err
+		}
+	} else if err != nil {
+		return nil, err
+	}
+	if !before.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is %s, it needs to be a file", path, kind(before.Mode()))
+	}
+	file, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	after, err := file.Stat()
+	if err == nil && !os.SameFile(before, after) {
+		err = fmt.Errorf("%s was replaced while it was opened", path)
+	}
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return file, nil
+}
+
 func kind(mode fs.FileMode) string {
 	switch {
 	case mode.IsDir():
 		return "a folder"
+	case mode&fs.ModeSymlink != 0:
+		return "a link"
 	case mode&fs.ModeNamedPipe != 0:
 		return "a named pipe"
 	case mode&fs.ModeSocket != 0:

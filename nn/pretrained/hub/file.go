@@ -20,12 +20,13 @@ import (
 	"time"
 
 	"github.com/stheno-ml/stheno/internal/filelock"
+	"github.com/stheno-ml/stheno/internal/plainfile"
 )
 
 // file makes sure that a file of a commit is in the snapshot: a link to a blob, which is named by its hash.
 func (f *fetcher) file(commit, snapshot, name string) error {
 	to := filepath.Join(snapshot, filepath.FromSlash(name))
-	if _, err := os.Stat(to); err == nil {
+	if f.isChecked(to) {
 		return nil
 	}
 	path := "/" + f.name + "/resolve/" + commit + "/" + (&url.URL{Path: name}).EscapedPath()
@@ -33,8 +34,14 @@ func (f *fetcher) file(commit, snapshot, name string) error {
 	if err != nil {
 		return err
 	}
+	if name == indexFile && b.size > maxIndex {
+		return fmt.Errorf("it has %d bytes, it can have %d", b.size, maxIndex)
+	}
 	b.path, b.name = path, name
 	b.at = filepath.Join(f.folder, "blobs", b.tag)
+	if info, err := os.Lstat(to); err == nil && info.Mode().IsRegular() && f.checkOnce(to, b.tag, b.size) == nil {
+		return nil
+	}
 	if err := f.download(b); err != nil {
 		return err
 	}
@@ -46,7 +53,12 @@ func (f *fetcher) file(commit, snapshot, name string) error {
 		return err
 	}
 	if !isTrue(os.Getenv("HF_HUB_DISABLE_SYMLINKS")) {
-		if err := os.Symlink(from, to); err == nil || errors.Is(err, fs.ErrExist) {
+		err := os.Symlink(from, to)
+		if errors.Is(err, fs.ErrExist) && !isLinkTo(to, from) {
+			// What lies there is not what the server has.
+			err = errors.Join(os.Remove(to), os.Symlink(from, to))
+		}
+		if err == nil || errors.Is(err, fs.ErrExist) {
 			return nil
 		}
 	}
@@ -99,7 +111,7 @@ func (f *fetcher) download(b *blob) error {
 		return err
 	}
 	defer lock.Close()
-	if info, err := os.Stat(b.at); err == nil && info.Size() == b.size {
+	if f.checkOnce(b.at, b.tag, b.size) == nil {
 		return nil
 	}
 	part := b.at + ".incomplete"
@@ -124,10 +136,14 @@ func (f *fetcher) download(b *blob) error {
 		case <-f.ctx.Done():
 		}
 	}
-	if err := check(b, part); err != nil {
+	if err := check(part, b.tag, b.size); err != nil {
 		return errors.Join(err, os.Remove(part))
 	}
-	return os.Rename(part, b.at)
+	if err := os.Rename(part, b.at); err != nil {
+		return err
+	}
+	f.remember(b.at, b.tag)
+	return nil
 }
 
 // lock waits for a file's lock.
@@ -155,7 +171,7 @@ func sizeOf(path string) int64 {
 
 // receive asks for what is missing of a blob and appends it.
 func (f *fetcher) receive(b *blob, part string) (err error) {
-	file, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE, 0o644)
+	file, err := plainfile.OpenOwn(part)
 	if err != nil {
 		return err
 	}
@@ -175,19 +191,15 @@ func (f *fetcher) receive(b *blob, part string) (err error) {
 	if have == b.size {
 		return nil
 	}
-	ctx, cancel := context.WithCancelCause(f.ctx)
-	defer cancel(nil)
-	own := *f
-	own.ctx = ctx
 	header := http.Header{}
 	if have > 0 {
 		header.Set("Range", fmt.Sprintf("bytes=%d-", have))
 	}
-	response, err := own.request(http.MethodGet, b.path, header)
+	response, watch, err := f.watched(http.MethodGet, b.path, header)
 	if err != nil {
 		return err
 	}
-	defer response.Body.Close()
+	defer watch.Close()
 	if have > 0 && response.StatusCode != http.StatusPartialContent {
 		if have, err = 0, restart(file); err != nil { // the server sends it from the start
 			return err
@@ -196,12 +208,9 @@ func (f *fetcher) receive(b *blob, part string) (err error) {
 	if start := fmt.Sprintf("bytes %d-", have); have > 0 && !strings.HasPrefix(response.Header.Get("Content-Range"), start) {
 		return fmt.Errorf("the server sends %q, asked for were bytes from %d on", response.Header.Get("Content-Range"), have)
 	}
-	watch := time.AfterFunc(f.stall, func() { cancel(errors.New("the server sends nothing any more")) })
-	defer watch.Stop()
 	buffer := make([]byte, 1<<20)
 	for have < b.size {
-		n, err := response.Body.Read(buffer[:min(int64(len(buffer)), b.size-have)])
-		watch.Reset(f.stall)
+		n, err := watch.Read(buffer[:min(int64(len(buffer)), b.size-have)])
 		if n > 0 {
 			if _, err := file.Write(buffer[:n]); err != nil {
 				return err
@@ -221,6 +230,41 @@ func (f *fetcher) receive(b *blob, part string) (err error) {
 	return nil
 }
 
+// watched makes a request whose answer is read through a watch.
+func (f *fetcher) watched(method, path string, header http.Header) (*http.Response, *watch, error) {
+	ctx, cancel := context.WithCancelCause(f.ctx)
+	own := *f
+	own.ctx = ctx
+	response, err := own.request(method, path, header)
+	if err != nil {
+		cancel(nil)
+		return nil, nil, err
+	}
+	w := &watch{body: response.Body, cancel: cancel, stall: f.stall}
+	w.timer = time.AfterFunc(f.stall, func() { cancel(errors.New("the server sends nothing any more")) })
+	return response, w, nil
+}
+
+// watch reads an answer and gives it up when nothing comes for some time.
+type watch struct {
+	body   io.ReadCloser
+	cancel context.CancelCauseFunc
+	stall  time.Duration
+	timer  *time.Timer
+}
+
+func (w *watch) Read(p []byte) (int, error) {
+	n, err := w.body.Read(p)
+	w.timer.Reset(w.stall)
+	return n, err
+}
+
+func (w *watch) Close() error {
+	w.timer.Stop()
+	w.cancel(nil)
+	return w.body.Close()
+}
+
 func restart(file *os.File) error {
 	if err := file.Truncate(0); err != nil {
 		return err
@@ -230,14 +274,14 @@ func restart(file *os.File) error {
 }
 
 // check compares a file with its hash, as far as that is one.
-func check(b *blob, path string) error {
+func check(path, tag string, size int64) error {
 	var sum hash.Hash
-	switch len(b.tag) {
+	switch len(tag) {
 	case hex.EncodedLen(sha256.Size):
 		sum = sha256.New()
 	case hex.EncodedLen(sha1.Size):
 		sum = sha1.New()
-		fmt.Fprintf(sum, "blob %d\x00", b.size) // Git's own
+		fmt.Fprintf(sum, "blob %d\x00", size) // Git's own
 	default:
 		return nil
 	}
@@ -249,8 +293,8 @@ func check(b *blob, path string) error {
 	if _, err := io.Copy(sum, file); err != nil {
 		return err
 	}
-	if have := hex.EncodeToString(sum.Sum(nil)); have != strings.ToLower(b.tag) {
-		return fmt.Errorf("what was downloaded has the hash %s, the server says %s", have, b.tag)
+	if have := hex.EncodeToString(sum.Sum(nil)); have != strings.ToLower(tag) {
+		return fmt.Errorf("what was downloaded has the hash %s, the server says %s", have, tag)
 	}
 	return nil
 }

@@ -27,8 +27,9 @@
 //
 // # Trust
 //
-// Names, hashes and sizes that a server gives are checked before they become paths or memory; a file is no longer than the
-// server said.
+// Names, hashes and sizes that a server gives are checked before they become paths or memory. A file is
+// no longer than the server said. A file that is in the cache already is compared with its hash once;
+// the folder .locks of the cache remembers that it was. Nothing is written through a link.
 package hub
 
 import (
@@ -41,12 +42,15 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/stheno-ml/stheno/internal/plainfile"
 )
 
 // Options are the options of [Fetch]. The zero value follows the environment, as huggingface_hub does.
@@ -104,7 +108,7 @@ func newFetcher(ctx context.Context, model string, o Options) (*fetcher, error) 
 	if !modelName.MatchString(f.name) || strings.Contains(f.name, "..") || strings.Contains(f.name, "--") {
 		return nil, fmt.Errorf("the name is %q, it needs to be of the form owner/name", f.name)
 	}
-	if !filepath.IsLocal(f.revision) || strings.ContainsAny(f.revision, "\\?#%:") {
+	if !isPath(f.revision) || strings.ContainsAny(f.revision, "\\?#%:") {
 		return nil, fmt.Errorf("the revision is %q, it needs to be a branch, a tag or a commit", f.revision)
 	}
 	home := place("HF_HOME")
@@ -235,20 +239,25 @@ func (f *fetcher) cached() (string, error) {
 	if _, err := os.Stat(snapshot); err != nil {
 		return "", fmt.Errorf("it is not in the cache, and nothing is downloaded offline: %w", err)
 	}
-	return snapshot, nil
+	return snapshot, f.checkSnapshot(snapshot)
 }
 
 // list asks for the commit of the revision and the names of its files.
 func (f *fetcher) list() (commit string, files []string, err error) {
-	response, err := f.request(http.MethodGet, "/api/models/"+f.name+"/revision/"+url.PathEscape(f.revision), nil)
+	response, watch, err := f.watched(http.MethodGet, "/api/models/"+f.name+"/revision/"+url.PathEscape(f.revision), nil)
 	if err != nil {
 		return "", nil, fmt.Errorf("%w; with HF_HUB_OFFLINE=1 what is in the cache is taken", err)
 	}
-	defer response.Body.Close()
-	const most = 64 << 20
-	content, err := io.ReadAll(io.LimitReader(response.Body, most))
+	defer watch.Close()
+	content, err := io.ReadAll(io.LimitReader(watch, maxList+1))
 	if err != nil {
 		return "", nil, err
+	}
+	if len(content) > maxList {
+		return "", nil, fmt.Errorf("the server's answer has more than %d bytes", maxList)
+	}
+	if response.StatusCode != http.StatusOK {
+		return "", nil, &statusError{response.StatusCode, response.Status}
 	}
 	var info struct {
 		SHA      string `json:"sha"`
@@ -263,13 +272,24 @@ func (f *fetcher) list() (commit string, files []string, err error) {
 		return "", nil, fmt.Errorf("the server says that the commit is %.60q, which is none", info.SHA)
 	}
 	for _, s := range info.Siblings {
-		if !filepath.IsLocal(s.Name) || strings.ContainsAny(s.Name, "\\:") || s.Name != filepath.ToSlash(filepath.Clean(s.Name)) {
+		if !isPath(s.Name) || strings.ContainsAny(s.Name, "\\:") {
 			return "", nil, fmt.Errorf("the server has a file called %q, which is not the name of a file in a folder", s.Name)
 		}
 		files = append(files, s.Name)
 	}
 	return info.SHA, files, nil
 }
+
+// isPath reports whether a name is that of a file somewhere within a folder, written in the one way.
+func isPath(name string) bool {
+	return filepath.IsLocal(name) && name == path.Clean(name) && name != "."
+}
+
+// maxList and maxIndex bound what is read as a whole: the names of a model's files, and the index of its shards.
+const (
+	maxList  = 64 << 20
+	maxIndex = 64 << 20
+)
 
 const indexFile = "model.safetensors.index.json"
 
@@ -320,7 +340,7 @@ func isShard(name string) bool {
 
 // readIndex lists the shards that an index names.
 func readIndex(path string) (map[string]bool, error) {
-	content, err := os.ReadFile(path)
+	content, err := plainfile.ReadFile(path, maxIndex)
 	if err != nil {
 		return nil, err
 	}
