@@ -16,7 +16,8 @@ func (b *Backend) Add(left, right, sum kernels.Tensor) (err error) {
 }
 
 // Accumulate adds each tensor of x to the one in its place in sums.
-func (b *Backend) Accumulate(sums, x []kernels.Tensor) error {
+func (b *Backend) Accumulate(sums, x []kernels.Tensor) (err error) {
+	defer catch("accumulate", &err)
 	if err := checked("accumulate", kernels.CheckAccumulate(sums, x)); err != nil {
 		return err
 	}

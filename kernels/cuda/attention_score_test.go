@@ -4,6 +4,8 @@ package cuda_test
 
 import (
 	"errors"
+	"flag"
+	"fmt"
 	"math"
 	"runtime"
 	"slices"
@@ -13,6 +15,7 @@ import (
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/kernels/cuda"
 	. "github.com/stheno-ml/stheno/kernels/internal/attentiontest"
+	"github.com/stheno-ml/stheno/kernels/internal/scoretest"
 	"github.com/stheno-ml/stheno/kernels/score"
 )
 
@@ -115,6 +118,46 @@ func TestAttentionRandomScores(t *testing.T) {
 	for n := range 6 {
 		c := Case{Batch: 2, Heads: 2, KeyHeads: 1, Sq: 53 + n, Sk: 170 - n, D: 16, Dv: 20, Options: []Option{RandomRules(uint64(n))}, Seed: uint64(n), Slack: 4}
 		arithmetics[4].beside(t, c) // float32
+	}
+}
+
+var (
+	drawnScores = flag.Int("scores", 4, "how many drawn programs of scores and masks go through attention's kernels, which are compiled for each")
+	scoreSeed   = flag.Uint64("score-seed", 1, "the first seed of those programs; 0 takes the clock's")
+)
+
+// Attention with drawn programs of scores and masks computes what a plain interpreter says, in one arithmetic each. Many more
+// programs are compared by TestDrawnProgramsOnTheDevice, without attention around them.
+func TestDrawnScores(t *testing.T) {
+	compiles(t)
+	d := device(t)
+	seed := *scoreSeed
+	if seed == 0 {
+		seed = uint64(time.Now().UnixNano())
+	}
+	t.Logf("%d programs from seed %d on", *drawnScores, seed)
+	kinds := []struct {
+		on        mirrored
+		anyDevice bool
+		in        scoretest.Arithmetic
+	}{
+		{mirrored{Device: d, half: kernels.BF16}, false, scoretest.Arithmetic{Operands: 0x1p-7, Results: 0x1p-8}},
+		{mirrored{Device: d, half: kernels.F16}, false, scoretest.Arithmetic{Operands: 0x1p-10, Results: 0x1p-11}},
+		{mirrored{Device: d, half: kernels.BF16}, true, scoretest.Arithmetic{Operands: 0x1p-7, Results: 0x1p-8}},
+		{mirrored{Device: d}, false, scoretest.Arithmetic{}},
+	}
+	for n := range *drawnScores {
+		kind := kinds[n%len(kinds)]
+		m := kind.in
+		m.Name, m.DType, m.Unit, m.Functions, m.Slopes = fmt.Sprint(kind.on.half), kernels.F32, 0x1p-20, 0x1p-13, 0x1p-10
+		t.Run(fmt.Sprint(seed+uint64(n), " ", m.Name), func(t *testing.T) {
+			if kind.anyDevice {
+				defer d.WithoutMaps()()
+			}
+			if _, err := scoretest.Draw(seed+uint64(n)).Check(kind.on, m); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 
