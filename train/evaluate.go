@@ -54,11 +54,11 @@ func (l *Loop) evaluateOn(ctx context.Context, batches data.Batches, progress *B
 	means := make([]mean, len(l.training.outputs.Metrics))
 	read := func() error { return nil }
 	count := l.c.EvalBatches * l.sequenceRanks() // of the losses, one for each rank that shares a batch
-	size, runs := l.ranks.size(), count
-	if l.ranks.runTogether() { // so ranks without a last batch of their own run another's in vain
+	size, runs := l.ranks.Size(), count
+	if l.ranks.shardWeights { // so ranks without a last batch of their own run another's in vain
 		runs = (count + size - 1) / size * size
 	}
-	for i := l.ranks.rank(); i < runs; i += size {
+	for i := l.ranks.Rank(); i < runs; i += size {
 		if ctx.Err() != nil && size == 1 {
 			return 0, nil, errCancelled
 		}
@@ -68,8 +68,8 @@ func (l *Loop) evaluateOn(ctx context.Context, batches data.Batches, progress *B
 			err = read()
 		}
 		read = func() error {
-			if l.ranks.runTogether() {
-				if err := l.ranks.barrier(); err != nil {
+			if l.ranks.shardWeights {
+				if err := l.ranks.meet(); err != nil {
 					return err
 				}
 			}

@@ -78,7 +78,7 @@ type LoopConfig struct {
 type Loop struct {
 	c        LoopConfig
 	stepper  *Stepper
-	ranks    *ranks // nil for a process alone
+	ranks    ranks
 	saver    *saver
 	audience *audience
 
@@ -288,7 +288,7 @@ func (l *Loop) Run(ctx context.Context) (End, error) {
 	}
 	start := time.Now()
 	hooks := l.c.Hooks
-	if l.ranks.rank() != 0 {
+	if l.ranks.Rank() != 0 {
 		hooks = nil
 	}
 	l.audience = newAudience(hooks)
@@ -297,7 +297,7 @@ func (l *Loop) Run(ctx context.Context) (End, error) {
 	err := l.run(ctx, start)
 	cancelled, together := errors.Is(err, errCancelled), errors.As(err, new(stopped))
 	if err != nil && !cancelled && !together {
-		l.ranks.abort(err)
+		l.ranks.Abort(err)
 	}
 	if cancelled {
 		err = nil
@@ -367,7 +367,7 @@ func (l *Loop) start() error {
 
 // joinRanks connects the ranks' devices, gives all ranks the weights of rank 0, and asks what that does about checkpoints.
 func (l *Loop) joinRanks() error {
-	if l.ranks == nil {
+	if l.ranks.alone() {
 		return nil
 	}
 	if err := l.ranks.connect(l.c.Place); err != nil {
@@ -384,7 +384,7 @@ func (l *Loop) joinRanks() error {
 		}
 		values = append(values, value)
 	}
-	if err := l.ranks.broadcast(values...); err != nil {
+	if err := l.ranks.Broadcast(0, values...); err != nil {
 		return err
 	}
 	return l.saver.join()

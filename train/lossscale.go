@@ -58,26 +58,24 @@ func (o *Stepper) ScaleLoss(g *gorgonia.ExprGraph) error {
 		return nil
 	}
 	if err := o.ready(); err != nil {
-		return o.errorf("%w", err)
+		return o.wrap(err)
 	}
-	if err := ops.ScaleLoss(g, o.vector.Slice(0, kernels.ControlLossScale, kernels.ControlLossScale+1)); err != nil {
-		return o.errorf("%w", err)
-	}
-	return nil
+	return o.wrap(ops.ScaleLoss(g, o.vector.Slice(0, kernels.ControlLossScale, kernels.ControlLossScale+1)))
 }
 
 // readLossScale waits for the scale as steps have left it.
 func (o *Stepper) readLossScale() error {
-	numbers := make([]float64, 2)
-	for i, at := range []int{kernels.ControlLossScale, kernels.ControlGoodSteps} {
+	var list []kernels.Number
+	for _, at := range []int{kernels.ControlLossScale, kernels.ControlGoodSteps} {
 		number, err := o.number(at)
 		if err != nil {
 			return err
 		}
-		if numbers[i], err = number.Float64(); err != nil {
-			return err
-		}
+		list = append(list, number)
 	}
-	o.scale = lossScale{numbers[0], int(numbers[1])}
-	return nil
+	values, err := numbers(list)
+	if err == nil {
+		o.scale = lossScale{values[0], int(values[1])}
+	}
+	return err
 }

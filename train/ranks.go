@@ -14,26 +14,23 @@ import (
 	"gorgonia.org/gorgonia"
 )
 
-// ranks are the processes that train together, this one among them. It is nil for a process alone, for which every method
-// does nothing and has no error but the caller's.
+// ranks are the processes that train together, this one among them. The Group is nil or of one for a process alone, and what
+// it does is then nothing.
 type ranks struct {
-	group       *distributed.Group
-	onDevices   bool // and so a wait for work has no time-out
-	shardWeight bool // of some weights each rank holds a shard, so that all ranks run together
+	*distributed.Group
+	onDevices    bool // and so a wait for work has no time-out
+	shardWeights bool // every run of a graph is one of all ranks, since each holds its shards of the weights
 }
 
 // newRanks finds the ranks of a place, and checks that the parameters' shards are theirs.
-func newRanks(p *Place, parameters gorgonia.Nodes) (*ranks, error) {
-	r := &ranks{group: p.Ranks(), onDevices: p.Device() != nil}
+func newRanks(p *Place, parameters gorgonia.Nodes) (ranks, error) {
+	r := ranks{Group: p.Ranks(), onDevices: p.Device() != nil}
 	for _, n := range parameters {
 		_, holders := ops.WholeOf(n)
-		if err := checkHolders(n, holders, r.group); err != nil {
-			return nil, err
+		if err := checkHolders(n, holders, r.Group); err != nil {
+			return r, err
 		}
-		r.shardWeight = r.shardWeight || holders != nil
-	}
-	if r.group.Size() == 1 {
-		return nil, nil
+		r.shardWeights = r.shardWeights || holders != nil
 	}
 	return r, nil
 }
@@ -53,44 +50,14 @@ func checkHolders(n *gorgonia.Node, holders kernels.Holders, group *distributed.
 		"of all that train together, not over a part of it", n.Name(), holders.Size())
 }
 
-func (r *ranks) size() int {
-	if r == nil {
-		return 1
-	}
-	return r.group.Size()
-}
-
-func (r *ranks) rank() int {
-	if r == nil {
-		return 0
-	}
-	return r.group.Rank()
-}
-
-// err is why the ranks cannot go on.
-func (r *ranks) err() error {
-	if r == nil {
-		return nil
-	}
-	return r.group.Err()
-}
-
-// abort ends the other ranks.
-func (r *ranks) abort(err error) {
-	if r != nil {
-		r.group.Abort(err)
-	}
-}
-
-// runTogether reports whether every run of a graph is one of all ranks.
-func (r *ranks) runTogether() bool { return r != nil && r.shardWeight }
+func (r ranks) alone() bool { return r.Size() == 1 }
 
 // connect connects the ranks' devices, and those of the ranks that share sequences.
-func (r *ranks) connect(p *Place) error {
-	if r == nil || !r.onDevices {
+func (r ranks) connect(p *Place) error {
+	if !r.onDevices {
 		return nil
 	}
-	for _, group := range []*distributed.Group{r.group, p.SequenceRanks()} {
+	for _, group := range []*distributed.Group{r.Group, p.SequenceRanks()} {
 		if err := group.Connect(p.Device().Backend()); err != nil {
 			return err
 		}
@@ -98,23 +65,15 @@ func (r *ranks) connect(p *Place) error {
 	return nil
 }
 
-// broadcast gives all ranks what rank 0 has in some tensors.
-func (r *ranks) broadcast(tensors ...kernels.Tensor) error {
-	if r == nil {
-		return nil
-	}
-	return r.group.Broadcast(0, tensors...)
-}
-
 // decide gives all ranks rank 0's answers.
-func (r *ranks) decide(answers ...*bool) error {
+func (r ranks) decide(answers ...*bool) error {
 	numbers := make([]float64, len(answers))
 	for i, yes := range answers {
 		if *yes {
 			numbers[i] = 1
 		}
 	}
-	err := r.broadcast(kernels.Of(numbers, len(numbers)))
+	err := r.Broadcast(0, kernels.Of(numbers, len(numbers)))
 	for i, number := range numbers {
 		*answers[i] = number == 1
 	}
@@ -128,22 +87,22 @@ func (s stopped) Unwrap() error { return s.error }
 
 // agree returns an error if any rank is to stop, since its context was cancelled or since it has no next batch: all stop
 // before the same run.
-func (r *ranks) agree(ctx context.Context, problem error) error {
+func (r ranks) agree(ctx context.Context, problem error) error {
 	cancelled := ctx.Err() != nil
 	switch {
-	case r == nil && cancelled:
+	case r.alone() && cancelled:
 		return errCancelled
-	case r == nil:
+	case r.alone():
 		return problem
 	}
-	asked := make([]float64, 1+r.size()) // to cancel, and by rank, whether it has a problem
+	asked := make([]float64, 1+r.Size()) // to cancel, and by rank, whether it has a problem
 	switch {
 	case cancelled:
 		asked[0] = 1
 	case problem != nil:
-		asked[1+r.rank()] = 1
+		asked[1+r.Rank()] = 1
 	}
-	if err := r.group.Sum(kernels.Of(asked, len(asked))); err != nil {
+	if err := r.Sum(kernels.Of(asked, len(asked))); err != nil {
 		return errors.Join(problem, err)
 	}
 	if first := slices.Index(asked[1:], 1); first >= 0 {
@@ -155,7 +114,7 @@ func (r *ranks) agree(ctx context.Context, problem error) error {
 		switch {
 		case err != nil:
 			return errors.Join(problem, err)
-		case first == r.rank():
+		case first == r.Rank():
 			return stopped{problem}
 		}
 		return stopped{fmt.Errorf("rank %d gave up: %s", first, text)}
@@ -166,24 +125,24 @@ func (r *ranks) agree(ctx context.Context, problem error) error {
 	return nil
 }
 
-// barrier waits until all ranks have queued what this one is about to wait for on its device.
-func (r *ranks) barrier() error {
-	if r == nil || !r.onDevices {
+// meet waits until all ranks have queued what this one is about to wait for on its device.
+func (r ranks) meet() error {
+	if r.alone() || !r.onDevices {
 		return nil
 	}
-	return r.group.Barrier()
+	return r.Barrier()
 }
 
 // addUp adds up over all ranks the sum of losses and what metrics' means are of.
-func (r *ranks) addUp(loss *float64, means []mean) error {
-	if r == nil {
+func (r ranks) addUp(loss *float64, means []mean) error {
+	if r.alone() {
 		return nil
 	}
 	sums := []float64{*loss}
 	for _, m := range means {
 		sums = append(sums, m.sum, m.count)
 	}
-	if err := r.group.Sum(kernels.Of(sums, len(sums))); err != nil {
+	if err := r.Sum(kernels.Of(sums, len(sums))); err != nil {
 		return err
 	}
 	*loss = sums[0]
@@ -194,28 +153,28 @@ func (r *ranks) addUp(loss *float64, means []mean) error {
 }
 
 // share gives all ranks the text of one.
-func (r *ranks) share(from int, text string) (string, error) {
+func (r ranks) share(from int, text string) (string, error) {
 	length := []int64{int64(len(text))}
-	if err := r.group.Broadcast(from, kernels.Of(length, 1)); err != nil || length[0] == 0 {
+	if err := r.Broadcast(from, kernels.Of(length, 1)); err != nil || length[0] == 0 {
 		return "", err
 	}
 	bytes := make([]byte, length[0])
-	if r.rank() == from {
+	if r.Rank() == from {
 		copy(bytes, text)
 	}
-	err := r.group.Broadcast(from, bytesTensor(bytes))
+	err := r.Broadcast(from, bytesTensor(bytes))
 	return string(bytes), err
 }
 
 // shareAll gives all ranks a text of each, or the error of the first rank that has one. A rank with an error of its own takes
 // part too.
-func (r *ranks) shareAll(own string, err error) ([]string, error) {
+func (r ranks) shareAll(own string, err error) ([]string, error) {
 	const good, bad = "+", "-"
 	text := good + own
 	if err != nil {
 		text = bad + err.Error()
 	}
-	texts := make([]string, r.size())
+	texts := make([]string, r.Size())
 	for rank := range texts {
 		shared, shareErr := r.share(rank, text)
 		if shareErr != nil {

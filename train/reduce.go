@@ -14,9 +14,9 @@ import (
 
 // reduction is what is known of the gradients of a step that are reduced.
 type reduction struct {
-	ends   bool   // the run that is under way ends a step
-	joined []bool // by parameter, whether its gradient of the step travels to the other ranks already
-	asked  []int  // those, in that order
+	ends  bool   // the run that is under way ends a step
+	sent  []bool // by parameter, whether its gradient of the step is under way to the other ranks
+	order []int  // those, in that order
 }
 
 // attach scales the loss of a graph that trains the parameters, and on a device has its gradients travel while others are
@@ -27,15 +27,15 @@ func (o *Stepper) attach(g *gorgonia.ExprGraph, trained gorgonia.Nodes) error {
 		case o.sharded && o.options.Accumulation == 1:
 			ops.DeferSums(trained, func() bool { return o.ends })
 		case !o.sharded && (sharers.Size() == 1 || sharers == o.ranks()):
-			o.joinEarly(trained) // where those who share are a part of all, or weights are shared out, others travel first
+			o.reduceEarly(trained) // where those who share are a part of all, or weights are shared out, others travel first
 		}
 	}
 	return o.ScaleLoss(g)
 }
 
-// joinEarly lets the gradients of a graph's parameters travel while others are computed: as soon as they are known, in runs that end a
+// reduceEarly lets the gradients of a graph's parameters travel while others are computed: as soon as they are known, in runs that end a
 // step. It is for devices; on the host a machine adds up the gradients of a step's runs only after an op has computed them.
-func (o *Stepper) joinEarly(trained gorgonia.Nodes) {
+func (o *Stepper) reduceEarly(trained gorgonia.Nodes) {
 	if o.ranks().Size() == 1 {
 		return
 	}
@@ -45,7 +45,7 @@ func (o *Stepper) joinEarly(trained gorgonia.Nodes) {
 	}
 	ops.OnGradients(trained, func(i int, gradient kernels.Tensor) error {
 		number, known := numbers[trained[i].Name()]
-		if !o.ends || !known || o.parameters[number].isPart() || o.options.Accumulation > 1 && o.sums == nil {
+		if !o.ends || !known || o.parameters[number].isShard() || o.options.Accumulation > 1 && o.sums == nil {
 			return nil
 		}
 		if o.options.Accumulation > 1 {
@@ -55,20 +55,20 @@ func (o *Stepper) joinEarly(trained gorgonia.Nodes) {
 			}
 			gradient = sum[0]
 		}
-		o.joined[number], o.asked = true, append(o.asked, number)
+		o.sent[number], o.order = true, append(o.order, number)
 		return o.sumLater(gradient)
 	})
 }
 
 // beginRun says whether the run that comes now ends a step.
 func (o *Stepper) beginRun(ends bool) {
-	o.ends, o.asked = ends, o.asked[:0]
-	clear(o.joined)
+	o.ends, o.order = ends, o.order[:0]
+	clear(o.sent)
 }
 
-// joinGradients makes the gradients of this rank the sums over all ranks, or its own parts of them, and leaves the sums of the squares of all
+// reduce makes the gradients of this rank the sums over all ranks, or its own parts of them, and leaves the sums of the squares of all
 // in squares: of those that have arrived while the last ones travel. Their order is that of the runs, the same on all ranks.
-func (o *Stepper) joinGradients() error {
+func (o *Stepper) reduce() error {
 	ranks := o.ranks()
 	if ranks.Size() == 1 {
 		return o.backend.SumSquares(o.gradients, o.squares)
@@ -76,24 +76,24 @@ func (o *Stepper) joinGradients() error {
 	if err := ops.SettleSums(o.parameters[0].node.Graph()); err != nil {
 		return err
 	}
-	all, asked := make([]int, len(o.gradients)), slices.Clone(o.asked)
+	all, order := make([]int, len(o.gradients)), slices.Clone(o.order)
 	var list []kernels.Tensor
 	for i, t := range o.gradients {
 		all[i] = i
-		if !o.joined[i] && !o.parameters[i].isPart() { // a part's is a sum
-			list, asked = append(list, t), append(asked, i)
+		if !o.sent[i] && !o.parameters[i].isShard() { // a part's is a sum
+			list, order = append(list, t), append(order, i)
 		}
 	}
 	if err := o.sumLater(list...); err != nil {
 		return err
 	}
 	arrived, last := []int(nil), all
-	if len(o.asked) > 0 { // early, and so there are no parts
+	if len(o.order) > 0 { // early, and so there are no parts
 		travelling, err := ranks.Begin()
 		if err != nil {
 			return err
 		}
-		arrived, last = asked[:len(asked)-travelling], asked[len(asked)-travelling:]
+		arrived, last = order[:len(order)-travelling], order[len(order)-travelling:]
 	}
 	if err := o.sumSquares(arrived, 0); err != nil {
 		return err
@@ -124,11 +124,11 @@ func (o *Stepper) sumSquares(numbers []int, at int) error {
 	return o.backend.SumSquares(list, o.squares.Slice(0, at, at+len(list)))
 }
 
-// notJoined are those of the parameters' tensors whose gradients do not travel yet.
-func (o *Stepper) notJoined(all []kernels.Tensor) []kernels.Tensor {
+// unsent are those of the parameters' tensors whose gradients are not under way.
+func (o *Stepper) unsent(all []kernels.Tensor) []kernels.Tensor {
 	var list []kernels.Tensor
 	for i, t := range all {
-		if !o.joined[i] {
+		if !o.sent[i] {
 			list = append(list, t)
 		}
 	}

@@ -41,10 +41,10 @@ func (o *Stepper) ask() (*PendingReport, error) {
 	p := &PendingReport{optimizer: o}
 	var err error
 	if p.norm, err = o.number(kernels.ControlNorm); err != nil {
-		return nil, o.errorf("%w", err)
+		return nil, o.wrap(err)
 	}
 	if p.verdict, err = o.number(kernels.ControlVerdict); err != nil {
-		return nil, o.errorf("%w", err)
+		return nil, o.wrap(err)
 	}
 	o.pending = append(o.pending, p)
 	return p, nil

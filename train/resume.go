@@ -40,16 +40,13 @@ func (l *Loop) Resume() (refused []error, err error) {
 	if l.training == nil {
 		return nil, errZeroLoop
 	}
-	leads := l.ranks.rank() == 0
+	leads := l.ranks.Rank() == 0
 	if leads && l.c.Checkpoints == nil {
 		return nil, errors.New("Loop: checkpoints is nil, resuming needs the folder that they are in")
 	}
-	together := false
-	if l.ranks != nil {
-		together = l.c.Place.sharedFiles
-		if err := l.ranks.decide(&together); err != nil {
-			return nil, fmt.Errorf("Loop: %w", err)
-		}
+	together := !l.ranks.alone() && l.c.Place.sharedFiles
+	if err := l.ranks.decide(&together); err != nil {
+		return nil, fmt.Errorf("Loop: %w", err)
 	}
 	var c checkpoint.Checkpoint
 	if together {
@@ -193,14 +190,14 @@ func (s *saver) empty(shards bool) (weights, state safetensors.Tensors) {
 // receive gives all ranks what rank 0 has read: a checkpoint, or the error that there is none.
 func (s *saver) receive(c checkpoint.Checkpoint, err error) (checkpoint.Checkpoint, error) {
 	ranks := s.loop.ranks
-	if ranks == nil || ranks.rank() == 0 && err != nil && !errors.Is(err, checkpoint.ErrNone) {
+	if ranks.alone() || ranks.Rank() == 0 && err != nil && !errors.Is(err, checkpoint.ErrNone) {
 		return c, err
 	}
 	header := []int64{int64(c.Step), int64(len(c.Meta))}
 	if err != nil {
 		header[1] = 0
 	}
-	if shareErr := ranks.broadcast(kernels.Of(header, 2)); shareErr != nil {
+	if shareErr := ranks.Broadcast(0, kernels.Of(header, 2)); shareErr != nil {
 		return c, shareErr
 	}
 	if header[1] == 0 {
@@ -208,7 +205,7 @@ func (s *saver) receive(c checkpoint.Checkpoint, err error) (checkpoint.Checkpoi
 	}
 	own := checkpoint.Checkpoint{Step: int(header[0]), Meta: make(json.RawMessage, header[1])}
 	own.Weights, own.Optimizer = s.empty(false)
-	if ranks.rank() == 0 { // before tensors are sent to ranks that expect these
+	if ranks.Rank() == 0 { // before tensors are sent to ranks that expect these
 		err = errors.Join(checkpoint.Match(c.Weights, own.Weights), checkpoint.Match(c.Optimizer, own.Optimizer))
 		own = c
 	}
@@ -222,12 +219,12 @@ func (s *saver) receive(c checkpoint.Checkpoint, err error) (checkpoint.Checkpoi
 			list = append(list, view)
 		}
 	}
-	return own, errors.Join(err, ranks.broadcast(list...))
+	return own, errors.Join(err, ranks.Broadcast(0, list...))
 }
 
 // noCheckpoint is what ranks say that were told by rank 0 that there is none.
-func (r *ranks) noCheckpoint() error {
-	if r.rank() == 0 {
+func (r ranks) noCheckpoint() error {
+	if r.Rank() == 0 {
 		return nil
 	}
 	return fmt.Errorf("rank 0: %w", checkpoint.ErrNone)

@@ -52,7 +52,7 @@ func newSaver(l *Loop) *saver {
 // validate finds what checkpoints would fail of, and decides what this process does for them, as far as it knows.
 func (s *saver) validate() error {
 	c := s.loop.c
-	if s.loop.ranks.rank() == 0 {
+	if s.loop.ranks.Rank() == 0 {
 		switch {
 		case c.Checkpoints != nil:
 			s.duty = writes
@@ -73,7 +73,7 @@ func (s *saver) join() error {
 		return err
 	}
 	s.together = together
-	if s.loop.ranks.rank() == 0 {
+	if s.loop.ranks.Rank() == 0 {
 		return nil
 	}
 	if s.duty = noDuty; asked && (together || s.loop.stepper.isSharded()) {
@@ -183,13 +183,13 @@ func (s *saver) saveLast() error {
 		return nil
 	case l.weights == weightsUpdating:
 		return s.noCheckpoint("the update that came after it failed halfway")
-	case l.stepper.isSharded() && l.ranks.err() != nil:
+	case l.stepper.isSharded() && l.ranks.Err() != nil:
 		what := "the optimizer's state"
-		if l.ranks.runTogether() {
+		if l.ranks.shardWeights {
 			what = "the weights and of the optimizer's state"
 		}
 		return s.noCheckpoint(fmt.Sprintf("each rank has a part of %s, and one is gone with its own", what))
-	case s.duty == contributes && l.ranks.err() != nil:
+	case s.duty == contributes && l.ranks.Err() != nil:
 		return nil // rank 0 has all that it needs
 	case s.duty == contributes:
 		return s.contribute()
@@ -203,7 +203,7 @@ func (s *saver) saveLast() error {
 func (s *saver) noCheckpoint(why string) error {
 	lost, done := "the training goes on from the newest that rank 0 has written", s.loop.done
 	switch {
-	case s.loop.ranks.rank() > 0:
+	case s.loop.ranks.Rank() > 0:
 	case s.newest.path == "":
 		lost = fmt.Sprintf("there is no other, so all %d are lost", done)
 	default:

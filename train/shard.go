@@ -22,7 +22,7 @@ func (o *Stepper) isSharded() bool {
 
 // own is this rank's part of a parameter, or of a tensor of the shape that it has here.
 func (o *Stepper) own(p parameter, t kernels.Tensor) kernels.Tensor {
-	if p.isPart() {
+	if p.isShard() {
 		return t.Reshape(t.Elements())
 	}
 	return o.part(t)
@@ -51,7 +51,7 @@ func (o *Stepper) owned(parameters []parameter, list []kernels.Tensor) []kernels
 func (o *Stepper) held(all []kernels.Tensor) []kernels.Tensor {
 	var list []kernels.Tensor
 	for i, t := range all {
-		if !o.parameters[i].isPart() {
+		if !o.parameters[i].isShard() {
 			list = append(list, t)
 		}
 	}
@@ -68,13 +68,16 @@ func (o *Stepper) stateShape(p parameter) []int {
 
 // shardOf is this rank's shard of an update.
 func (o *Stepper) shardOf(u Update, parameters []parameter) Update {
-	u.ClearGradients = false // finishParts does, of all parts
+	u.ClearGradients = false // gather does, of all shards
 	u.Weights, u.Gradients = o.owned(parameters, u.Weights), o.owned(parameters, u.Gradients)
 	return u
 }
 
-// finishParts gives all ranks the weights of all parts, and clears the gradients.
-func (o *Stepper) finishParts() error {
+// gather gives all ranks the weights of all shards, and clears the gradients.
+func (o *Stepper) gather() error {
+	if !o.isSharded() {
+		return nil
+	}
 	if err := o.ranks().CollectParts(o.held(o.weights)...); err != nil || !o.keepsGradients() {
 		return err
 	}

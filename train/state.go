@@ -38,7 +38,7 @@ func (o *Stepper) giveState(keep bool, copies hostCopies) (State, error) {
 		return State{}, err
 	}
 	if s.Tensors, err = o.copyState(keep, copies); err != nil {
-		return State{}, o.errorf("%w", err)
+		return State{}, o.wrap(err)
 	}
 	return s, nil
 }
@@ -49,12 +49,12 @@ func (o *Stepper) stateWithoutTensors() (State, error) {
 		return State{}, err
 	}
 	if err := o.ready(); err != nil {
-		return State{}, o.errorf("%w", err)
+		return State{}, o.wrap(err)
 	}
 	s := State{Optimizer: o.name(), Step: o.step, Skipped: o.skipped, SkippedInARow: o.skippedInARow}
 	if o.scaling.Interval > 0 {
 		if err := o.readLossScale(); err != nil {
-			return State{}, o.errorf("%w", err)
+			return State{}, o.wrap(err)
 		}
 		s.LossScale, s.LossScaleGoodSteps = o.scale.factor, o.scale.goodSteps
 	}
@@ -110,7 +110,7 @@ func (o *Stepper) setState(s State, parts bool) error {
 		return err
 	}
 	if err := o.ready(); err != nil {
-		return o.errorf("%w", err)
+		return o.wrap(err)
 	}
 	var from, to []kernels.Tensor
 	for _, t := range o.stateTensors() {
@@ -138,7 +138,7 @@ func (o *Stepper) setState(s State, parts bool) error {
 	}
 	for i := range to {
 		if err := o.backend.Copy(to[i], from[i]); err != nil {
-			return o.errorf("%w", err)
+			return o.wrap(err)
 		}
 	}
 	o.step, o.skipped, o.skippedInARow, o.current = s.Step, s.Skipped, s.SkippedInARow, false
@@ -146,7 +146,7 @@ func (o *Stepper) setState(s State, parts bool) error {
 		o.scale = lossScale{s.LossScale, s.LossScaleGoodSteps}
 	}
 	if err := o.ready(); err != nil { // at once: the next run reads the loss scale
-		return o.errorf("%w", err)
+		return o.wrap(err)
 	}
 	return nil
 }

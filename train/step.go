@@ -93,8 +93,8 @@ func (l *Loop) runBatch(q *queuedStep, t *graph, b data.Batch, n int, last bool)
 		return err
 	}
 	examples, tokens := b.Size()
-	q.step.Examples += examples * l.ranks.size() / l.sequenceRanks()
-	q.step.Tokens += tokens * l.ranks.size()
+	q.step.Examples += examples * l.ranks.Size() / l.sequenceRanks()
+	q.step.Tokens += tokens * l.ranks.Size()
 	q.scalars, q.unrecorded = append(q.scalars, scalars), t.unrecorded
 	return nil
 }
@@ -164,10 +164,10 @@ func (l *Loop) report() error {
 // being updated.
 func (l *Loop) readStep(q *queuedStep) (s Step, err error) {
 	before := l.weights
-	if l.ranks != nil && l.ranks.onDevices {
+	if !l.ranks.alone() && l.ranks.onDevices {
 		l.weights = weightsUpdating
 	}
-	if err := l.ranks.barrier(); err != nil {
+	if err := l.ranks.meet(); err != nil {
 		return s, err
 	}
 	s = q.step
@@ -190,7 +190,7 @@ func (l *Loop) readStep(q *queuedStep) (s Step, err error) {
 		return s, err
 	}
 	l.weights = before
-	s.Loss /= float64(len(q.scalars) * l.ranks.size())
+	s.Loss /= float64(len(q.scalars) * l.ranks.Size())
 	s.Metrics = figures(metrics, means, scalarMetric)
 	s.Report, err = q.report.Report()
 	return s, err

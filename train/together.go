@@ -25,7 +25,7 @@ import (
 // and then sends each of them what that needs.
 
 // inParts reports whether the ranks write checkpoints together, which they do as long as there are all of them.
-func (s *saver) inParts() bool { return s.together && s.loop.ranks.err() == nil }
+func (s *saver) inParts() bool { return s.together && s.loop.ranks.Err() == nil }
 
 // writeTogether has a checkpoint without tensors written together.
 func (s *saver) writeTogether(c checkpoint.Checkpoint, write write) (string, error) {
@@ -80,7 +80,7 @@ func (s *saver) writePart(folder string) (sums string, err error) {
 	if p.Optimizer, err = s.loop.stepper.pieces(); err != nil {
 		return "", err
 	}
-	return p.Write(folder, s.loop.ranks.rank(), s.loop.ranks.size())
+	return p.Write(folder, s.loop.ranks.Rank(), s.loop.ranks.Size())
 }
 
 // ownWeights are those parameters that this rank writes: the largest are dealt out first, each to the rank with the least so far.
@@ -91,10 +91,10 @@ func (s *saver) ownWeights() gorgonia.Nodes {
 	}
 	nodes := slices.SortedStableFunc(slices.Values(s.loop.Parameters()), func(a, b *gorgonia.Node) int { return cmp.Compare(size(b), size(a)) })
 	var own gorgonia.Nodes
-	load := make([]int, s.loop.ranks.size())
+	load := make([]int, s.loop.ranks.Size())
 	for _, n := range nodes {
 		rank := slices.Index(load, slices.Min(load))
-		if load[rank] += size(n); rank == s.loop.ranks.rank() {
+		if load[rank] += size(n); rank == s.loop.ranks.Rank() {
 			own = append(own, n)
 		}
 	}
@@ -107,7 +107,7 @@ func (o *Stepper) pieces() (list []checkpoint.Piece, err error) {
 		return nil, err
 	}
 	if err := o.ready(); err != nil {
-		return nil, o.errorf("%w", err)
+		return nil, o.wrap(err)
 	}
 	ranks := o.ranks()
 	for _, t := range o.stateTensors() {
@@ -120,7 +120,7 @@ func (o *Stepper) pieces() (list []checkpoint.Piece, err error) {
 		}
 		value, err := ops.Download(ops.ValueOf(own))
 		if err != nil {
-			return nil, o.errorf("%w", err)
+			return nil, o.wrap(err)
 		}
 		from, _ := ranks.Part(ranks.Rank(), kernels.Tensor{Shape: t.of.whole}.Elements())
 		list = append(list, checkpoint.Piece{Name: t.name, Shape: t.of.whole, From: from, Value: value})
@@ -139,7 +139,7 @@ type reading struct {
 // rank has of them. Rank 0 is told which checkpoints were refused.
 func (s *saver) readTogether() (c checkpoint.Checkpoint, refused []error, err error) {
 	var r reading
-	if s.loop.ranks.rank() == 0 {
+	if s.loop.ranks.Rank() == 0 {
 		r, refused, err = s.readNewest()
 	} else {
 		r, err = s.readNamed()
@@ -195,7 +195,7 @@ func (s *saver) readNamed() (r reading, err error) {
 
 // readPart reads this rank's files of a checkpoint, and learns what the others have read. What is wrong with any is an error of all.
 func (s *saver) readPart(path string) (r reading, err error) {
-	r.Checkpoint, r.part, err = checkpoint.LoadPart(path, s.loop.ranks.rank(), s.loop.ranks.size())
+	r.Checkpoint, r.part, err = checkpoint.LoadPart(path, s.loop.ranks.Rank(), s.loop.ranks.Size())
 	text, textErr := json.Marshal(r.part.Layout())
 	texts, err := s.loop.ranks.shareAll(string(text), errors.Join(err, textErr))
 	if err != nil {
@@ -212,7 +212,7 @@ func (s *saver) readPart(path string) (r reading, err error) {
 
 // exchange sends all ranks what they need of what this one has read, and returns what this one needs.
 func (s *saver) exchange(r reading) (checkpoint.Checkpoint, error) {
-	ranks, c := s.loop.ranks.group, r.Checkpoint
+	ranks, c := s.loop.ranks, r.Checkpoint
 	if err := checkpoint.MatchParts(r.layouts, s.layout()); err != nil {
 		return c, err
 	}
@@ -287,7 +287,7 @@ func (s *saver) cuts(layout checkpoint.Layout, rank int) (list []cut) {
 		n := kernels.Tensor{Shape: e.Shape}.Elements()
 		p, end := cut{Extent: e, number: i, state: i >= len(layout.Weights)}, n
 		if p.state && s.loop.stepper.isSharded() || !p.state && shards[p.Name] {
-			p.at, end = s.loop.ranks.group.Part(rank, n)
+			p.at, end = s.loop.ranks.Part(rank, n)
 		}
 		if p.from, p.to = max(p.at, e.From), min(end, e.From+e.Count); p.from < p.to {
 			list = append(list, p)

@@ -1,12 +1,52 @@
 package train
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"path"
 
 	"gorgonia.org/gorgonia"
 )
+
+// Options say how far an optimiser steps, and when.
+type Options struct {
+	// Schedule gives the learning rate of each step; it is needed. The simplest is [ConstantRate].
+	Schedule Schedule
+	// Groups are treated differently from the rest. A parameter belongs to the first that matches it.
+	Groups []Group
+	// ClipNorm limits the norm of all gradients together: where it is larger, they are scaled down. 0 means no limit.
+	ClipNorm float64
+	// Accumulation is the number of runs of the machine whose gradients a step averages; 0 means 1.
+	Accumulation int
+	// LossScaling multiplies the loss of training in float16, see [LossScaling]; nil means not.
+	LossScaling *LossScaling
+	// MaxSkips is how many steps in a row may be skipped before there is an error; 0 means 10.
+	MaxSkips int
+}
+
+const defaultMaxSkips = 10
+
+func (o Options) validate() error {
+	if o.Schedule == nil {
+		return errors.New("schedule is nil, it needs to be one, such as ConstantRate(1e-3)")
+	}
+	if err := o.Schedule.Validate(); err != nil {
+		return fmt.Errorf("schedule: %w", err)
+	}
+	switch {
+	case !(o.ClipNorm >= 0) || math.IsInf(o.ClipNorm, 0):
+		return fmt.Errorf("clip norm is %v, it needs to be finite and positive, or 0 for no limit", o.ClipNorm)
+	case o.Accumulation < 1:
+		return fmt.Errorf("accumulation is %d, it needs to be positive, or 0 for 1", o.Accumulation)
+	case o.MaxSkips < 1:
+		return fmt.Errorf("max skips is %d, it needs to be positive, or 0 for %d", o.MaxSkips, defaultMaxSkips)
+	}
+	if err := o.LossScaling.validate(); err != nil {
+		return fmt.Errorf("loss scaling: %w", err)
+	}
+	return validateGroups(o.Groups)
+}
 
 // Group is some of the parameters, and what is different about them.
 type Group struct {
