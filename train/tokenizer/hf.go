@@ -110,8 +110,13 @@ func (t *HuggingFace) readSteps(j *hfJSON) (err error) {
 		if err := decodeStrictly(j.Normalizer, &n); err != nil {
 			return fmt.Errorf("normalizer: %w", err)
 		}
-		if t.normalize, err = n.normalizer(); err != nil {
+		normalize, err := n.normalizer()
+		if err != nil {
 			return err
+		}
+		t.normalize = func(x hfText) (hfText, error) {
+			x, err := normalize(x)
+			return x, errors.Join(err, x.check())
 		}
 	}
 	t.split = func(x hfText, yield func(hfText) error) error { return yield(x) }

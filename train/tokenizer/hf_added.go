@@ -1,11 +1,29 @@
 package tokenizer
 
 import (
-	"slices"
+	"encoding/json"
+	"fmt"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 )
+
+// UnmarshalJSON reads a token, which needs an id.
+func (a *hfAddedJSON) UnmarshalJSON(text []byte) error {
+	type plain hfAddedJSON
+	read := struct {
+		*plain
+		ID *int
+	}{plain: (*plain)(a)}
+	if err := json.Unmarshal(text, &read); err != nil {
+		return err
+	}
+	if read.ID == nil {
+		return fmt.Errorf("added_tokens: %q has no id", a.Content)
+	}
+	a.ID = *read.ID
+	return nil
+}
 
 // hfAddedJSON is a token beside the model's vocabulary, or one of it that a text is searched for first.
 type hfAddedJSON struct {
@@ -20,34 +38,27 @@ type hfAddedJSON struct {
 
 // hfAdded finds added tokens, of several at a place the longest.
 type hfAdded struct {
-	tokens  map[string]*hfAddedJSON
-	lengths []int // of the tokens, the longest first
-	first   [256]bool
+	tokens   []*hfAddedJSON
+	prefixes *hfPrefixes // their numbers in the list
 }
 
 func newHFAdded(tokens map[string]*hfAddedJSON) *hfAdded {
-	a := &hfAdded{tokens: tokens}
-	for content := range tokens {
-		a.first[content[0]] = true
-		if !slices.Contains(a.lengths, len(content)) {
-			a.lengths = append(a.lengths, len(content))
-		}
+	a, numbers := &hfAdded{}, map[string]int32{}
+	for content, token := range tokens {
+		numbers[content] = int32(len(a.tokens))
+		a.tokens = append(a.tokens, token)
 	}
-	slices.SortFunc(a.lengths, func(x, y int) int { return y - x })
+	a.prefixes = newHFPrefixes(numbers)
 	return a
 }
 
 // at is the token that a text begins with, nil for none.
 func (a *hfAdded) at(s string) *hfAddedJSON {
-	if !a.first[s[0]] {
-		return nil
+	if a.prefixes.first[s[0]] == a.prefixes.first[int(s[0])+1] {
+		return nil // most bytes begin no token
 	}
-	for _, n := range a.lengths {
-		if n <= len(s) {
-			if token := a.tokens[s[:n]]; token != nil {
-				return token
-			}
-		}
+	if _, number, found := a.prefixes.longest(s); found {
+		return a.tokens[number]
 	}
 	return nil
 }

@@ -103,14 +103,26 @@ func (d *hfDecoderJSON) sequence() (hfDecoder, error) {
 		steps = append(steps, step)
 	}
 	return func(tokens []string) ([]string, error) {
-		var err error
+		most := mostGrown(sizeOf(tokens))
 		for _, step := range steps {
+			var err error
 			if tokens, err = step(tokens); err != nil {
 				return nil, err
+			}
+			if size := sizeOf(tokens); size > most {
+				return nil, fmt.Errorf("decoded, the tokens become a text of more than %d bytes", most)
 			}
 		}
 		return tokens, nil
 	}, nil
+}
+
+func sizeOf(tokens []string) int {
+	size := 0
+	for _, s := range tokens {
+		size += len(s)
+	}
+	return size
 }
 
 func (d *hfDecoderJSON) eachToken(f func(i int, s string) string) hfDecoder {
@@ -128,12 +140,16 @@ func (d *hfDecoderJSON) replace() (hfDecoder, error) {
 		return nil, err
 	}
 	return func(tokens []string) ([]string, error) {
+		most, size := mostGrown(sizeOf(tokens)), 0
 		for i, s := range tokens {
 			t, err := hfText{s: s, original: s}.replaced(pattern, d.Content)
 			if err != nil {
 				return nil, err
 			}
 			tokens[i] = t.s
+			if size += len(t.s); t.grown || size > most {
+				return nil, fmt.Errorf("decoded, the tokens become a text of more than %d bytes", most)
+			}
 		}
 		return tokens, nil
 	}, nil

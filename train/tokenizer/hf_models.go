@@ -5,14 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"unicode/utf8"
 )
 
 // hfUnigram takes the tokens whose scores have the largest sum.
 type hfUnigram struct {
-	ids          map[string]int32
+	tokens       *hfPrefixes
 	scores       []float64
-	longest      int // token, in bytes
 	unknown      int
 	unknownScore float64
 	byteFallback bool
@@ -44,22 +44,23 @@ func (j *hfUnigramJSON) model() (*hfUnigram, error) {
 	if len(j.Vocab) == 0 || j.UnkID == nil || *j.UnkID < 0 || *j.UnkID >= len(j.Vocab) {
 		return nil, errors.New("unk_id needs to be a token of the vocabulary")
 	}
-	u := &hfUnigram{ids: make(map[string]int32, len(j.Vocab)), unknown: *j.UnkID, byteFallback: j.ByteFallback}
+	u := &hfUnigram{unknown: *j.UnkID, byteFallback: j.ByteFallback}
+	ids := make(map[string]int32, len(j.Vocab))
 	least := math.Inf(1)
 	for id, entry := range j.Vocab {
-		u.ids[entry.token] = int32(id)
+		ids[entry.token] = int32(id)
 		u.scores = append(u.scores, entry.score)
-		u.longest = max(u.longest, len(entry.token))
 		least = min(least, entry.score)
 	}
 	u.unknownScore = least - 10
 	for b := range u.byteIDs {
-		id, found := u.ids[fmt.Sprintf("<0x%02X>", b)]
+		id, found := ids[fmt.Sprintf("<0x%02X>", b)]
 		if !found && u.byteFallback {
 			return nil, fmt.Errorf("byte_fallback is set, but the vocabulary has no <0x%02X>", b)
 		}
 		u.byteIDs[b] = id
 	}
+	u.tokens = newHFPrefixes(ids)
 	return u, nil
 }
 
@@ -82,11 +83,10 @@ func (u *hfUnigram) tokenize(part string, tokens []hfToken) []hfToken {
 	for from, width := 0, 0; from < len(part); from += width {
 		_, width = utf8.DecodeRuneInString(part[from:])
 		single := false
-		for to := from + 1; to <= min(len(part), from+u.longest); to++ {
-			if id, found := u.ids[part[from:to]]; found {
-				reach(from, to, int(id), u.scores[id])
-				single = single || to == from+width
-			}
+		search := u.tokens.search(part[from:])
+		for n, id, found := search.next(); found; n, id, found = search.next() {
+			reach(from, from+n, int(id), u.scores[id])
+			single = single || n == width
 		}
 		if !single {
 			reach(from, from+width, u.unknown, u.unknownScore)
@@ -125,10 +125,9 @@ func (u *hfUnigram) tokenize(part string, tokens []hfToken) []hfToken {
 
 // hfWordPiece takes the longest token that the rest of a word begins with.
 type hfWordPiece struct {
-	ids     map[string]int
-	prefix  string // of tokens that do not begin a word
-	unknown int
-	longest int // word, in characters
+	first, rest *hfPrefixes // tokens that begin a word, and those that do not, without their prefix
+	unknown     int
+	longest     int // word, in characters
 }
 
 type hfWordPieceJSON struct {
@@ -144,7 +143,14 @@ func (j *hfWordPieceJSON) model() (*hfWordPiece, error) {
 	if !found {
 		return nil, fmt.Errorf("unk_token is %q, it needs to be a token of the vocabulary", j.UnkToken)
 	}
-	return &hfWordPiece{j.Vocab, j.Prefix, id, j.Longest}, nil
+	first, rest := map[string]int32{}, map[string]int32{}
+	for token, id := range j.Vocab {
+		first[token] = int32(id)
+		if after, found := strings.CutPrefix(token, j.Prefix); found {
+			rest[after] = int32(id)
+		}
+	}
+	return &hfWordPiece{newHFPrefixes(first), newHFPrefixes(rest), id, j.Longest}, nil
 }
 
 func (w *hfWordPiece) tokenize(part string, tokens []hfToken) []hfToken {
@@ -152,25 +158,14 @@ func (w *hfWordPiece) tokenize(part string, tokens []hfToken) []hfToken {
 	if utf8.RuneCountInString(part) > w.longest {
 		return append(tokens, hfToken{w.unknown, 0, len(part)})
 	}
-	for from := 0; from < len(part); {
-		to := len(part)
-		for ; to > from; to-- {
-			if to < len(part) && !utf8.RuneStart(part[to]) {
-				continue
-			}
-			name := part[from:to]
-			if from > 0 {
-				name = w.prefix + name
-			}
-			if id, found := w.ids[name]; found {
-				tokens = append(tokens, hfToken{id, from, to})
-				break
-			}
-		}
-		if to == from {
+	known := w.first
+	for from := 0; from < len(part); known = w.rest {
+		n, id, found := known.longest(part[from:])
+		if !found {
 			return append(tokens[:first], hfToken{w.unknown, 0, len(part)})
 		}
-		from = to
+		tokens = append(tokens, hfToken{int(id), from, from + n})
+		from += n
 	}
 	return tokens
 }

@@ -167,6 +167,7 @@ func TestHuggingFaceErrors(t *testing.T) {
 		`{"decoder": {"type": "CTC"}, ` + bpe + `}`:                                                                              `the decoder "CTC" is not known`,
 		`{"truncation": {"strategy": "Random", "max_length": 1}, ` + bpe + `}`:                                                   `strategy is "Random"`,
 		`{"padding": {"strategy": {"Fixed": 99999999999}}, ` + bpe + `}`:                                                         "a length needs to be from 0 to",
+		`{"added_tokens": [{"content": "x"}], ` + bpe + `}`:                                                                      `added_tokens: "x" has no id`,
 		`{"added_tokens": [{"id": 3, "content": ""}], ` + bpe + `}`:                                                              `added_tokens: "" has the id 3`,
 	} {
 		if _, err := tokenizer.ReadHuggingFace(strings.NewReader(file)); err == nil || !strings.Contains(err.Error(), want) {

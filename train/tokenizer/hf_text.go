@@ -1,6 +1,9 @@
 package tokenizer
 
-import "unicode/utf8"
+import (
+	"fmt"
+	"unicode/utf8"
+)
 
 // hfText is a part of a text that may have been normalised, and where each of its bytes comes from in the text as it was.
 type hfText struct {
@@ -10,6 +13,19 @@ type hfText struct {
 	from, to []int32
 	base     int
 	original string
+	// grown is true where the text became larger than normalisers may make it, and was cut off.
+	grown bool
+}
+
+// mostGrown is how large a text may become that was so large. Unicode's forms make 18 bytes of one.
+func mostGrown(size int) int { return 1<<20 + 64*size }
+
+// check returns an error for a text that has grown too much.
+func (t hfText) check() error {
+	if t.grown {
+		return fmt.Errorf("a text of %d bytes becomes one of more than %d", len(t.original), mostGrown(len(t.original)))
+	}
+	return nil
 }
 
 // slice is s[a:b].
@@ -43,6 +59,7 @@ type hfBuilder struct {
 	source   hfText
 	s        []byte
 	from, to []int32
+	grown    bool
 }
 
 func (t hfText) builder() *hfBuilder {
@@ -52,6 +69,10 @@ func (t hfText) builder() *hfBuilder {
 
 // add appends what takes the place of source[a:b], which is not empty.
 func (b *hfBuilder) add(s string, from, to int) {
+	if len(b.s)+len(s) > mostGrown(len(b.source.original)) {
+		b.grown = true
+		return
+	}
 	first, last := b.source.span(from, to)
 	for range len(s) {
 		b.from, b.to = append(b.from, int32(first)), append(b.to, int32(last))
@@ -69,7 +90,7 @@ func (b *hfBuilder) keep(from, to int) {
 }
 
 func (b *hfBuilder) text() hfText {
-	return hfText{s: string(b.s), from: b.from, to: b.to, original: b.source.original}
+	return hfText{s: string(b.s), from: b.from, to: b.to, original: b.source.original, grown: b.grown || b.source.grown}
 }
 
 // mapped is the text with each character replaced by what f gives for it.
