@@ -24,8 +24,9 @@ type Window struct {
 	Shift       int // of the window along the keys, of either sign; it moves no side that is unlimited
 }
 
-// Precision is the coarsest arithmetic that a backend may use for the matrix products of float32 tensors. A backend may
-// be more exact than asked, never less; the CPU always computes in the tensors' own type.
+// Precision is the coarsest arithmetic that a backend may use for the matrix products of float32
+// tensors. A backend may be more exact than asked, never less. The CPU rounds for PrecisionBFloat16
+// alone, where the processor multiplies tiles of bfloat16; otherwise it computes in float32.
 type Precision int
 
 const (
@@ -98,24 +99,38 @@ type Attention struct {
 	Bias  Tensor // (1|B, 1|Hq, 1|Sq, 1|Sk), left out by the zero Tensor
 	Sinks Tensor // (Hq), left out by the zero Tensor
 
-	QLens, KVLens []int // cumulative lengths of packed sequences: 0, then where each ends; nil when not packed
-	KVLengths     []int // how many keys each of Q's batch items has; nil for all, and when packed
+	Lengths
 
 	Scale   float64 // 0 means 1/√D
 	Causal  Causal
 	Window  *Window
 	SoftCap float64 // 0 means none
 	ALiBi   []float64
-	Score   *score.Score // nil leaves scores as they are
-	Mask    *score.Mask  // hides pairs that Causal and Window show; nil hides none
-	Tables  []Tensor     // what Score and Mask look up, in the order of [Attention.ScoreTables]
-	Dropout Dropout
-	// Places says where each part of [Attention.Sequences] lies in a larger problem, nil where there is none. ALiBi's distances and
-	// Dropout's masks are those of that problem; what the mask shows stays as it is, and Score and Mask cannot be had.
-	Places    []Place
+	Program
+	Dropout   Dropout
 	Precision Precision
 	// Deterministic asks for gradients that are bit-equal from run to run. The CPU's always are.
 	Deterministic bool
+}
+
+// Lengths says how long the sequences of an attention problem are, and where they belong. Its zero
+// value is a batch whose items all have Sq queries and Sk keys.
+type Lengths struct {
+	// QLens and KVLens are the cumulative lengths of packed sequences: 0, then where each ends. They
+	// are nil when not packed.
+	QLens, KVLens []int
+	KVLengths     []int // how many keys each of Q's batch items has; nil for all, and when packed
+	// Places says where each part of [Attention.Sequences] lies in a larger problem. It is nil where
+	// there is none. ALiBi's distances and Dropout's masks are those of that problem. What the mask
+	// shows stays as it is, and Score and Mask cannot be had.
+	Places []Place
+}
+
+// Program is what a caller has written about scores and visibility, beside the options.
+type Program struct {
+	Score  *score.Score // nil leaves scores as they are
+	Mask   *score.Mask  // hides pairs that Causal and Window show; nil hides none
+	Tables []Tensor     // what Score and Mask look up, in the order of [Attention.ScoreTables]
 }
 
 // Place is where an independent part of a problem lies in a larger problem: row i and key j of the part are row Row + i and

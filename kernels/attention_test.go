@@ -19,7 +19,7 @@ func valid() kernels.Attention {
 
 // validPacked returns a problem of two packed sequences: 2 and 3 queries, 4 and 3 keys.
 func validPacked() kernels.Attention {
-	return kernels.Attention{Q: shaped(1, 4, 5, 8), K: shaped(1, 2, 7, 8), V: shaped(1, 2, 7, 6), QLens: []int{0, 2, 5}, KVLens: []int{0, 4, 7}}
+	return kernels.Attention{Q: shaped(1, 4, 5, 8), K: shaped(1, 2, 7, 8), V: shaped(1, 2, 7, 6), Lengths: kernels.Lengths{QLens: []int{0, 2, 5}, KVLens: []int{0, 4, 7}}}
 }
 
 // changed adds a number to scores, below shows scores that are below one.

@@ -228,8 +228,8 @@ func (c attentionCase) parts(data []float64) (q, k, v kernels.Tensor) {
 func (c attentionCase) problem(values map[string][]float64) *kernels.Attention {
 	shapes := c.shapes()
 	a := &kernels.Attention{
-		QLens: c.qLens, KVLens: c.kvLens, KVLengths: c.kvLengths,
-		Scale: c.o.Scale, Causal: c.o.Causal, Window: c.o.Window, SoftCap: c.o.SoftCap, ALiBi: c.o.ALiBi,
+		Lengths: kernels.Lengths{QLens: c.qLens, KVLens: c.kvLens, KVLengths: c.kvLengths},
+		Scale:   c.o.Scale, Causal: c.o.Causal, Window: c.o.Window, SoftCap: c.o.SoftCap, ALiBi: c.o.ALiBi,
 		Dropout: kernels.Dropout{P: c.o.Dropout, Seed: c.o.Seed, Step: step},
 	}
 	if c.qkv {

@@ -10,12 +10,11 @@ import (
 // problem is an attention problem as the three kernels see it: in one element type, cut into heads and tiles.
 type problem[T kernels.Float] struct {
 	*kernels.Attention
-	sequences           []kernels.Sequence
-	bands               [][2]int // of each sequence
-	heads, kvHeads      int      // of one sequence
-	group               int      // query heads that read one key head
-	d, dv               int
-	dPadded, dvPadded   int // rounded up to whole vectors
+	sequences      []kernels.Sequence
+	bands          [][2]int // of each sequence
+	heads, kvHeads int      // of one sequence
+	group          int      // query heads that read one key head
+	headSize
 	scale               float64
 	sinks               []T
 	masked, transformed bool // does the mask hide anything; do scores need more than a scale
@@ -23,9 +22,16 @@ type problem[T kernels.Float] struct {
 	columnUnit          int  // what the columns of scores are cut at multiples of
 }
 
+// headSize is the sizes of a row of q and k, and of one of v.
+type headSize struct {
+	d, dv             int
+	dPadded, dvPadded int // rounded up to whole vectors
+}
+
 func newProblem[T kernels.Float](a *kernels.Attention) *problem[T] {
 	a = cappedByOption(a)
-	p := &problem[T]{Attention: a, sequences: a.Sequences(), heads: a.Q.Shape[1], kvHeads: a.K.Shape[1], d: a.Q.Shape[3], dv: a.V.Shape[3]}
+	p := &problem[T]{Attention: a, sequences: a.Sequences(), heads: a.Q.Shape[1], kvHeads: a.K.Shape[1]}
+	p.d, p.dv = a.Q.Shape[3], a.V.Shape[3]
 	p.group = p.heads / p.kvHeads
 	// Whole panels, and all that one counter of dropout draws for; with tiles whole blocks.
 	p.columnUnit = max(simd.Panel[T](), kernels.DropoutColumns)

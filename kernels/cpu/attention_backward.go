@@ -54,14 +54,17 @@ type backward[T kernels.Float] struct {
 	tile                 tile
 	wanted               bool // dq, dk and dv, rather than dBias or dSinks alone
 	keyTiles, queryTiles int  // of the longest sequence
-	copyQ, copyDO, copyK bool
-	sumDQ                bool         // dq is summed in the workspace, for its rows are no operand where they lie
-	queries              []queries[T] // a sequence and query head each
-	order                *ticketOrder // how many key tiles have added to dq; a sequence, query head and query tile each
-	groups               [][]keyHead  // the key heads that a task works on one after the other
-	memory               *workspace
-	dropScale            float64
+	copying
+	queries   []queries[T] // a sequence and query head each
+	order     *ticketOrder // how many key tiles have added to dq; a sequence, query head and query tile each
+	groups    [][]keyHead  // the key heads that a task works on one after the other
+	memory    *workspace
+	dropScale float64
 }
+
+// copying says which tensors are no operands of products where they lie. Their rows are copied to
+// the workspace, and dq is summed there.
+type copying struct{ copyQ, copyDO, copyK, sumDQ bool }
 
 // queries is one query head of one sequence: the operands of the products, and the values of its rows.
 type queries[T kernels.Float] struct {
@@ -338,16 +341,25 @@ type backwardScratch[T kernels.Float] struct {
 	dk, dv                        rows[T]
 	scores, dP, slope             rows[T]
 	factor                        []T
-	points                        *pointScratch[T]
-	derived                       []rows[T] // the outputs of a score but the first
-	tables                        []*tableSum
-	shown                         []bool        // of a block: whether the mask shows a pair
-	states                        []panelStates // of a tile of keys: each strip of queries
-	parts                         []gradientBlock[T]
+	programScratch[T]
+	parts []gradientBlock[T]
+	backwardTiles[T]
+}
 
+// programScratch is for a Score and a Mask.
+type programScratch[T kernels.Float] struct {
+	points  *pointScratch[T]
+	derived []rows[T] // the outputs of a score but the first
+	tables  []*tableSum
+	shown   []bool        // of a block: whether the mask shows a pair
+	states  []panelStates // of a tile of keys: each strip of queries
+}
+
+// backwardTiles is for products of tiles.
+type backwardTiles[T kernels.Float] struct {
 	// Keys and values as the columns of a product, the columns of the keys, and P or dS of a block.
 	keyTiles, valueTiles, keyColumns, scoreTiles tiles
-	dkColumns, dvColumns                         rows[T] // what products of tiles add to dk and dv, a key a column
+	dkColumns, dvColumns                         rows[T] // what they add to dk and dv, a key a column
 }
 
 func newBackwardScratch[T kernels.Float](k *backward[T]) *backwardScratch[T] {
@@ -466,12 +478,14 @@ type gradientBlock[T kernels.Float] struct {
 	tiled              bool
 
 	strips []panelStates // what a mask shows of each strip; nil where it is a band
+	blockPart
+}
 
-	// Of a part of a block, whose rows see the same columns: its first row in the block and its first column, what the mask shows of
-	// the columns, and whether it hides more than the band.
-	row, first int
-	panels     panelStates
-	partly     bool
+// blockPart is the part of a block that a block stands for: rows that see the same columns.
+type blockPart struct {
+	row, first int         // its first row in the block, and its first column
+	panels     panelStates // what the mask shows of the columns
+	partly     bool        // the mask hides more than the band
 }
 
 // span is the part of the block's columns that some row in [i, i+n) sees.

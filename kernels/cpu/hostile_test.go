@@ -243,7 +243,7 @@ func (m *memory) attention(of kernels.DType) *kernels.Attention {
 	return &kernels.Attention{
 		Q: m.tensor(of, 2, 4, 5, 16), K: m.tensor(of, 2, 2, 7, 16), V: m.tensor(of, 2, 2, 7, 8),
 		Bias: m.tensor(of, 1, 4, 1, 7), Sinks: m.tensor(of, 4),
-		KVLengths: []int{7, 3}, Causal: kernels.CausalBottomRight, Window: &kernels.Window{Left: 4, Right: -1},
+		Lengths: kernels.Lengths{KVLengths: []int{7, 3}}, Causal: kernels.CausalBottomRight, Window: &kernels.Window{Left: 4, Right: -1},
 		SoftCap: 20, ALiBi: []float64{0.5, 0.25, 0.125, 1}, Dropout: kernels.Dropout{P: 0.25, Seed: 3},
 	}
 }

@@ -75,10 +75,15 @@ type multiplication[T kernels.Float] struct {
 	rows, columns, depth int
 	items                int
 	hasPre               bool
-	cut                  cut
-	copyA, packB         bool
-	holdsB               bool // a worker keeps all slices of a packed block
-	rowsAreDots          bool // C has few rows and B's columns are contiguous
+	ways
+}
+
+// ways is how a product is computed: it depends on the problem, and on the threads where it changes no sum.
+type ways struct {
+	cut          cut
+	copyA, packB bool
+	holdsB       bool // a worker keeps all slices of a packed block
+	rowsAreDots  bool // C has few rows and B's columns are contiguous
 }
 
 // stack is a batch of matrices of one shape, each at any stride.

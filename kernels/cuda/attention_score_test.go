@@ -195,7 +195,7 @@ func TestAttentionOfLongDocuments(t *testing.T) {
 		}
 		tensor := func() kernels.Tensor { return normal(t, d, kernels.BF16, 1, heads, length, size) }
 		row := func() kernels.Tensor { return normal(t, d, kernels.F32, 1, heads, length) }
-		written := kernels.Attention{Q: tensor(), K: tensor(), V: tensor(), Mask: mask, Tables: []kernels.Tensor{table}}
+		written := kernels.Attention{Q: tensor(), K: tensor(), V: tensor(), Program: kernels.Program{Mask: mask, Tables: []kernels.Tensor{table}}}
 		packed := written
 		packed.Mask, packed.Tables, packed.Causal, packed.QLens, packed.KVLens = nil, nil, kernels.CausalBottomRight, lens, lens
 		dO := tensor()

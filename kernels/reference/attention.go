@@ -79,94 +79,109 @@ func (m Arithmetic[T]) AttentionDelta(a *kernels.Attention, o, dO, dLSE []float6
 // AttentionGrad is [AttentionGrad] in this arithmetic, of a dO and dLSE that are 0 outside the chosen rows: these
 // rows are all that it computes, so that a long problem can be checked at the price of a few rows.
 func (m Arithmetic[T]) AttentionGrad(a *kernels.Attention, dO, dLSE []float64, rows Rows) AttentionGradients {
-	var g AttentionGradients
-	hq, sq, hk, sk := a.Q.Shape[1], a.Q.Shape[2], a.K.Shape[1], a.K.Shape[2]
-	d, dv := a.Q.Shape[3], a.V.Shape[3]
-	g.DQ, g.DK, g.DV = make([]float64, a.Q.Elements()), make([]float64, a.K.Elements()), make([]float64, a.V.Elements())
-	var dBias, dSinks []T
-	var biasStrides []int
-	if a.Bias.IsSet() {
-		dBias, biasStrides = make([]T, a.Bias.Elements()), rowMajor(a.Bias.Shape)
-	}
-	if a.Sinks.IsSet() {
-		dSinks = make([]T, hq)
-	}
-	dTables := make([][]T, len(a.Tables))
-	for n, table := range a.ScoreTables() {
-		if table.Type == score.Float {
-			dTables[n] = make([]T, a.Tables[n].Elements())
-		}
-	}
+	g := newGradients(m, a, dO, dLSE)
 	workers := runtime.GOMAXPROCS(0)
 	if sharesGradients(a) {
 		workers = 1
 	}
-	scale := T(a.EffectiveScale())
-
-	eachKeyHead(a, workers, func(s kernels.Sequence, keyHead int) {
-		k, v := m.loadKeys(a, s, keyHead)
-		dK, dV := matrix[T](s.Sk, d), matrix[T](s.Sk, dv)
-		for _, h := range m.queryHeads(a, s, keyHead, k) {
-			for i := range s.Sq {
-				if rows != nil && !rows(s.Index, h.index, i) {
-					continue
-				}
-				at := (s.Batch*hq+h.index)*sq + s.Q0 + i
-				r := h.row(i)
-				dOi := load[T](dO[at*dv:][:dv])
-				factors := m.operands(dOi) // of products
-				dQi := make([]T, d)
-
-				// δ_i = Σ_d O_id dO_id − dLSE_i
-				delta := dotBackwards(r.output(v, dv), dOi)
-				if dLSE != nil {
-					delta -= T(dLSE[at])
-				}
-				for n, j := range r.keys {
-					// dv_j += P̃_ij·dO_i
-					add(dV[j], r.dropped[n], factors)
-					// dP_ij = keep_ij/(1−p)·dO_i·v_j      dS_ij = P_ij (dP_ij − δ_i)
-					dP := m.result(r.kept[n] * dot(factors, v[j]))
-					dS := m.result(r.p[n] * (dP - delta))
-					// dtable += dS·∂Score/∂table       dS_ij ← dS_ij ∂Score/∂S_ij
-					// A dS of 0 stays 0: Score may have no derivative where P_ij is 0, as at scores of −∞.
-					if dS != 0 {
-						for _, look := range r.lookups {
-							dTables[look.table][look.at[n]] += dS * look.slopes[n]
-						}
-						dS = m.result(dS * r.scoreGrad[n])
-					}
-					// dbias = Σ dS over the axes that bias broadcasts
-					if dBias != nil {
-						dBias[h.biasOffset(biasStrides, i, j)] += dS
-					}
-					// dS_ij ← dS_ij (1 − (S_capped/cap)²)
-					dS = m.operand(m.result(dS * r.capGrad[n]))
-					// dq_i += scale·dS_ij·k_j             dk_j += scale·dS_ij·q_i
-					add(dQi, scale*dS, k[j])
-					add(dK[j], scale*dS, h.q[i])
-				}
-				// dsink −= exp(sink − LSE_i)·δ_i
-				if dSinks != nil {
-					dSinks[h.index] -= r.sinkP * delta
-				}
-				copyTo(g.DQ[at*d:], m.results(dQi))
-			}
-		}
-		for j := range s.Sk {
-			at := (s.KeyBatch*hk+keyHead)*sk + s.K0 + j
-			addTo(g.DK[at*d:], dK[j])
-			addTo(g.DV[at*dv:], dV[j])
-		}
-	})
+	eachKeyHead(a, workers, func(s kernels.Sequence, keyHead int) { g.ofKeyHead(s, keyHead, rows) })
 	for _, list := range [][]float64{g.DK, g.DV} {
 		copyTo(list, m.results(load[T](list)))
 	}
-	g.DBias, g.DSinks = load[float64](m.results(dBias)), load[float64](m.results(dSinks))
-	for _, d := range dTables {
+	g.DBias, g.DSinks = load[float64](m.results(g.dBias)), load[float64](m.results(g.dSinks))
+	for _, d := range g.dTables {
 		g.DTables = append(g.DTables, load[float64](m.results(d)))
 	}
+	return g.AttentionGradients
+}
+
+// gradients are on their way.
+type gradients[T kernels.Float] struct {
+	AttentionGradients
+	m             Arithmetic[T]
+	a             *kernels.Attention
+	dO, dLSE      []float64
+	dBias, dSinks []T // nil for none
+	biasStrides   []int
+	dTables       [][]T // nil for a table that has none
+}
+
+func newGradients[T kernels.Float](m Arithmetic[T], a *kernels.Attention, dO, dLSE []float64) *gradients[T] {
+	g := &gradients[T]{m: m, a: a, dO: dO, dLSE: dLSE, dTables: make([][]T, len(a.Tables))}
+	g.DQ, g.DK, g.DV = make([]float64, a.Q.Elements()), make([]float64, a.K.Elements()), make([]float64, a.V.Elements())
+	if a.Bias.IsSet() {
+		g.dBias, g.biasStrides = make([]T, a.Bias.Elements()), rowMajor(a.Bias.Shape)
+	}
+	if a.Sinks.IsSet() {
+		g.dSinks = make([]T, a.Q.Shape[1])
+	}
+	for n, table := range a.ScoreTables() {
+		if table.Type == score.Float {
+			g.dTables[n] = make([]T, a.Tables[n].Elements())
+		}
+	}
 	return g
+}
+
+// ofKeyHead adds what the queries of a key head give.
+func (g *gradients[T]) ofKeyHead(s kernels.Sequence, keyHead int, rows Rows) {
+	m, a := g.m, g.a
+	hq, sq, hk, sk := a.Q.Shape[1], a.Q.Shape[2], a.K.Shape[1], a.K.Shape[2]
+	d, dv, scale := a.Q.Shape[3], a.V.Shape[3], T(a.EffectiveScale())
+	k, v := m.loadKeys(a, s, keyHead)
+	dK, dV := matrix[T](s.Sk, d), matrix[T](s.Sk, dv)
+	for _, h := range m.queryHeads(a, s, keyHead, k) {
+		for i := range s.Sq {
+			if rows != nil && !rows(s.Index, h.index, i) {
+				continue
+			}
+			at := (s.Batch*hq+h.index)*sq + s.Q0 + i
+			r := h.row(i)
+			dOi := load[T](g.dO[at*dv:][:dv])
+			factors := m.operands(dOi) // of products
+			dQi := make([]T, d)
+
+			// δ_i = Σ_d O_id dO_id − dLSE_i
+			delta := dotBackwards(r.output(v, dv), dOi)
+			if g.dLSE != nil {
+				delta -= T(g.dLSE[at])
+			}
+			for n, j := range r.keys {
+				// dv_j += P̃_ij·dO_i
+				add(dV[j], r.dropped[n], factors)
+				// dP_ij = keep_ij/(1−p)·dO_i·v_j      dS_ij = P_ij (dP_ij − δ_i)
+				dP := m.result(r.kept[n] * dot(factors, v[j]))
+				dS := m.result(r.p[n] * (dP - delta))
+				// dtable += dS·∂Score/∂table       dS_ij ← dS_ij ∂Score/∂S_ij
+				// A dS of 0 stays 0: Score may have no derivative where P_ij is 0, as at scores of −∞.
+				if dS != 0 {
+					for _, look := range r.lookups {
+						g.dTables[look.table][look.at[n]] += dS * look.slopes[n]
+					}
+					dS = m.result(dS * r.scoreGrad[n])
+				}
+				// dbias = Σ dS over the axes that bias broadcasts
+				if g.dBias != nil {
+					g.dBias[h.biasOffset(g.biasStrides, i, j)] += dS
+				}
+				// dS_ij ← dS_ij (1 − (S_capped/cap)²)
+				dS = m.operand(m.result(dS * r.capGrad[n]))
+				// dq_i += scale·dS_ij·k_j             dk_j += scale·dS_ij·q_i
+				add(dQi, scale*dS, k[j])
+				add(dK[j], scale*dS, h.q[i])
+			}
+			// dsink −= exp(sink − LSE_i)·δ_i
+			if g.dSinks != nil {
+				g.dSinks[h.index] -= r.sinkP * delta
+			}
+			copyTo(g.DQ[at*d:], m.results(dQi))
+		}
+	}
+	for j := range s.Sk {
+		at := (s.KeyBatch*hk+keyHead)*sk + s.K0 + j
+		addTo(g.DK[at*d:], dK[j])
+		addTo(g.DV[at*dv:], dV[j])
+	}
 }
 
 // sharesGradients reports whether several sequences or key heads add to the same elements of a gradient.

@@ -231,7 +231,8 @@ func newField(c *Case, m Arithmetic) *field {
 	f.v, f.dO = draw(c.Batch*c.KeyHeads*c.Sk*c.Dv), draw(c.Batch*c.Heads*c.Sq*c.Dv)
 	f.dLSE = draw(c.Batch * c.Heads * c.Sq)
 	a := kernels.Attention{Q: kernels.Contiguous(nil, kernels.F64, c.Batch, c.Heads, c.Sq, c.D),
-		K: kernels.Contiguous(nil, kernels.F64, c.Batch, c.KeyHeads, c.Sk, c.D), QLens: c.QLens, KVLens: c.KVLens}
+		K:       kernels.Contiguous(nil, kernels.F64, c.Batch, c.KeyHeads, c.Sk, c.D),
+		Lengths: kernels.Lengths{QLens: c.QLens, KVLens: c.KVLens}}
 	f.sequences = a.Sequences()
 	return f
 }

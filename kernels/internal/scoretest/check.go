@@ -97,7 +97,8 @@ func (f *field) problem() (*problem, error) {
 	}
 	p := &problem{numbers: numbers}
 	p.Attention = kernels.Attention{Q: input(f.q, c.Batch, c.Heads, c.Sq, c.D), K: input(f.k, c.Batch, c.KeyHeads, c.Sk, c.D),
-		V: input(f.v, c.Batch, c.KeyHeads, c.Sk, c.Dv), QLens: c.QLens, KVLens: c.KVLens, Score: s, Mask: m}
+		V:       input(f.v, c.Batch, c.KeyHeads, c.Sk, c.Dv),
+		Lengths: kernels.Lengths{QLens: c.QLens, KVLens: c.KVLens}, Program: kernels.Program{Score: s, Mask: m}}
 	if c.Causal {
 		p.Causal = kernels.CausalBottomRight
 	}
