@@ -30,11 +30,14 @@ func (d *Device) matMulSloped(m *kernels.MatMul, e sloping, out kernels.MatMulOu
 // DUp for the one behind C.
 func (p *product) sloped(e sloping, out kernels.MatMulOutputs) (v matmul90, ok bool) {
 	const large = 1 << 20
-	g, activation := p.args, matmulActivations[e.activation]
-	v = matmul90{matmulTile: broadTile, element: elementOf(p.dtype), slope: activation, gated: e.up.IsSet()}
-	ok = p.device.hasMaps() && p.dtype != kernels.F32 && hasSlope(activation) && len(p.axes) == 0 && g.bias == 0 &&
+	g := p.args
+	v = matmul90{broadTile, elementOf(p.dtype), false, false, epilogue90{timesSlope, e.activation}}
+	if e.up.IsSet() {
+		v.epilogue = epilogue90{kind: gateGradients}
+	}
+	ok = p.device.hasMaps() && p.dtype != kernels.F32 && hasSlope(e.activation) && len(p.axes) == 0 && g.bias == 0 &&
 		g.depth > 0 && int64(g.rows)*int64(g.columns) >= large && g.cElement == v.element && g.preElement == v.element
-	if ok && v.gated {
+	if ok && e.up.IsSet() {
 		ok = !out.ColumnSums.IsSet() && p.pairs(e.z, e.up, out.C, e.dUp)
 	}
 	return v, ok && p.way() == wayHalves && p.operand(0).mappable(true) && p.operand(1).mappable(true)

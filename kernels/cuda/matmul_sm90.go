@@ -33,11 +33,11 @@ func (p *product) launch90() error {
 	v := matmul90{element: elementOf(p.dtype), aColumns: !p.operand(0).mappable(true), bRows: !p.operand(1).mappable(true)}
 	way := p.way()
 	if way == wayHalves {
-		v.activation = matmulActivations[g.activation]
+		v.epilogue.activation = kernels.Activation(g.activation)
 	}
 	v.matmulTile = p.tile(v)
-	if v.activation != "" && v.aColumns {
-		v.activation, way = "", wayElements
+	if v.epilogue.activation != kernels.NoActivation && v.aColumns {
+		v.epilogue.activation, way = kernels.NoActivation, wayElements
 	}
 	return p.launchVariant(v, way)
 }
@@ -48,7 +48,7 @@ func (p *product) launchVariant(v matmul90, way int32) (err error) {
 	arguments := &matmul90Arguments{}
 	var clusters int
 	columns := g.columns
-	if v.gates {
+	if v.epilogue.kind == gates {
 		columns *= 2
 	}
 	arguments.matmulSchedule, clusters, _ = v.schedule(g.rows, columns, g.depth, g.items, d.multiprocessors)
@@ -95,12 +95,13 @@ func (p *product) tile(v matmul90) matmulTile {
 	case g.rowMost != 0:
 		return onePartTile
 	}
+	activated := v.epilogue.activation != kernels.NoActivation
 	best, least := broadTile, math.Inf(1)
 	for _, t := range []matmulTile{broadTile, turnTile, wideTile, sideTile} {
 		switch {
-		case v.activation != "" && !t.turns:
+		case activated && !t.turns:
 			continue // an activation takes a third of the time, which turns hide
-		case t.sharesA && (v.activation != "" || !v.aColumns || !v.bRows || int(g.columns)%t.columns != 0 || len(p.axes) > 0):
+		case t.sharesA && (activated || !v.aColumns || !v.bRows || int(g.columns)%t.columns != 0 || len(p.axes) > 0):
 			continue
 		}
 		if cycles := t.cycles(g.rows, g.columns, g.depth, g.items, p.device.multiprocessors); cycles < least {

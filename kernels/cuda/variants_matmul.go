@@ -2,7 +2,11 @@
 
 package cuda
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/stheno-ml/stheno/kernels"
+)
 
 // matmulTile is how src/matmul_sm90.cuh cuts a product, and MatMulShape there.
 type matmulTile struct {
@@ -61,43 +65,73 @@ func (t matmulTile) sharedBytes() int {
 // matmul90 is one compiled kernel for sm_90a: a module with one entry point.
 type matmul90 struct {
 	matmulTile
-	element    element
-	aColumns   bool   // A's columns are contiguous, rather than its rows
-	bRows      bool   // B's rows are contiguous, rather than its columns
-	activation string // of 16-bit results, "" for none
-	slope      string // the activation whose derivative multiplies 16-bit results, "" for none
-	gated      bool   // what the activation was multiplied by has a gradient too
-	gates      bool   // C is the activation of a product, multiplied by another one
+	element  element
+	aColumns bool // A's columns are contiguous, rather than its rows
+	bRows    bool // B's rows are contiguous, rather than its columns
+	epilogue epilogue90
 }
+
+// epilogue90 is one of src/matmul_epilogue_sm90.cuh. All but activates leave 16-bit results alone.
+type epilogue90 struct {
+	kind       epilogueKind
+	activation kernels.Activation // of 16-bit results, or that whose slope multiplies them
+}
+
+type epilogueKind int
+
+const (
+	activates epilogueKind = iota
+	timesSlope
+	gates
+	gateGradients
+)
+
+// source is how the sources call the epilogue, and suffix what it adds to a kernel's name.
+func (e epilogue90) source() string {
+	switch e.kind {
+	case timesSlope:
+		return fmt.Sprintf("TimesSlope<%v>", e.activation)
+	case gates:
+		return "Gate"
+	case gateGradients:
+		return "GateGradient"
+	}
+	return fmt.Sprintf("Activate<%v>", e.activation)
+}
+
+func (e epilogue90) suffix() string {
+	switch {
+	case e.kind == timesSlope:
+		return fmt.Sprintf("_slope_%v", e.activation)
+	case e.kind == gates:
+		return "_gate"
+	case e.kind == gateGradients:
+		return "_gate_gradient"
+	case e.activation != kernels.NoActivation:
+		return fmt.Sprintf("_%v", e.activation)
+	}
+	return ""
+}
+
+// brings reports whether something comes into the buffers from which C leaves.
+func (e epilogue90) brings() bool { return e.kind == timesSlope || e.kind == gateGradients }
 
 func (v matmul90) name() string {
 	name := "matmul_sm90_" + v.matmulTile.name + map[element]string{elementBF16: "_bf16", elementF16: "_f16"}[v.element]
 	name += map[bool]string{false: "_n", true: "_t"}[v.aColumns] + map[bool]string{false: "t", true: "n"}[v.bRows]
-	if v.activation != "" {
-		name += "_" + v.activation
-	}
-	if v.slope != "" {
-		name += "_slope_" + v.slope
-	}
-	if v.gated {
-		name += "_gated"
-	}
-	if v.gates {
-		name += "_gates"
-	}
-	return name
+	return name + v.epilogue.suffix()
 }
 
 // chunk is how many 16-bit columns that leave lie side by side in shared memory, and chunkOfB how many of B's rows do.
 func (v matmul90) chunk() int {
-	if v.columns%64 != 0 || v.gates {
+	if v.columns%64 != 0 || v.epilogue.kind == gates {
 		return 32
 	}
 	return 64
 }
 
 func (v matmul90) chunkOfB() int {
-	if v.gates {
+	if v.epilogue.kind == gates {
 		return 32
 	}
 	return 64
@@ -112,21 +146,15 @@ func (v matmul90) boxDepth() int {
 	return sliceDepth
 }
 
-// matmulActivations are the activations by their numbers, as the sources know them.
-var matmulActivations = []string{"", "GELUTanh", "GELUErf", "SiLU", "ReLUSquared"}
-
-// hasSlope reports whether there are products whose results are multiplied by an activation's derivative. The one of the exact GELU
-// takes as many instructions as the activation itself.
-func hasSlope(activation string) bool {
-	return activation == "GELUTanh" || activation == "SiLU" || activation == "ReLUSquared"
+// hasSlope reports whether there are products whose results are multiplied by an activation's derivative. That of
+// the exact GELU takes as many instructions as the activation itself.
+func hasSlope(a kernels.Activation) bool {
+	return a == kernels.GELUTanh || a == kernels.SiLU || a == kernels.ReLUSquared
 }
-
-// gatedActivation is the one of a gated MLP.
-const gatedActivation = "SiLU"
 
 // sharedBytes adds barriers for what comes into the buffers, where something does.
 func (v matmul90) sharedBytes() int {
-	if v.slope == "" {
+	if !v.epilogue.brings() {
 		return v.matmulTile.sharedBytes()
 	}
 	return v.matmulTile.sharedBytes() + 8*4*8
@@ -143,18 +171,18 @@ func matmul90Variants() []matmul90 {
 					list = append(list, matmul90{matmulTile: tile, element: e, aColumns: aColumns, bRows: bRows})
 				}
 			}
-			for _, activation := range matmulActivations[1:] {
+			for act := kernels.GELUTanh; act <= kernels.ReLUSquared; act++ {
 				for _, tile := range []matmulTile{broadTile, turnTile} {
-					list = append(list, matmul90{matmulTile: tile, element: e, bRows: bRows, activation: activation})
+					list = append(list, matmul90{tile, e, false, bRows, epilogue90{activates, act}})
 				}
-				if !bRows && hasSlope(activation) {
-					list = append(list, matmul90{matmulTile: broadTile, element: e, slope: activation})
+				if !bRows && hasSlope(act) {
+					list = append(list, matmul90{broadTile, e, false, false, epilogue90{timesSlope, act}})
 				}
 			}
 		}
-		list = append(list, matmul90{matmulTile: broadTile, element: e, slope: gatedActivation, gated: true})
+		list = append(list, matmul90{broadTile, e, false, false, epilogue90{kind: gateGradients}})
 		list = append(list, matmul90{matmulTile: sideTile, element: e, aColumns: true, bRows: true})
-		list = append(list, matmul90{matmulTile: broadTile, element: e, bRows: true, gates: true})
+		list = append(list, matmul90{broadTile, e, false, true, epilogue90{kind: gates}})
 	}
 	return append(list, matmul90{matmulTile: onePartTile, element: elementF16}, matmul90{matmulTile: twoPartsTile, element: elementF16})
 }
@@ -174,18 +202,7 @@ func (v matmul90) module() compiledModule {
 	if v.bRows {
 		m.Defines = append(m.Defines, "B_ROWS")
 	}
-	if v.activation != "" {
-		m.Defines = append(m.Defines, "ACTIVATION="+v.activation)
-	}
-	if v.slope != "" {
-		m.Defines = append(m.Defines, "SLOPE="+v.slope)
-	}
-	if v.gated {
-		m.Defines = append(m.Defines, "GATED=true")
-	}
-	if v.gates {
-		m.Defines = append(m.Defines, "GATES=true")
-	}
+	m.Defines = append(m.Defines, "EPILOGUE="+v.epilogue.source())
 	return m
 }
 

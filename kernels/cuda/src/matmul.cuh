@@ -1,9 +1,11 @@
 // What every kernel of matrix products is told, and what follows the product:
 //
-//   C = act(A·B + bias),  Pre = A·B + bias     or     C ← C + A·B + bias     or     C = (A·B)·act'(Pre)
+//   C = act(A·B + bias),  Pre = A·B + bias     or     C ← C + A·B + bias
 //
-// for `items` products, A (rows, depth), B (depth, columns), C and Pre (rows, columns). The host's mirror is
-// matmulArguments in variants_matmul.go: a field changes in both.
+//   or     C = (A·B)·act'(Pre)
+//
+// for `items` products, A (rows, depth), B (depth, columns), C and Pre (rows, columns). The host's
+// mirror is matmulArguments in matmul.go: a field changes in both.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -11,8 +13,8 @@
 
 #include "arguments.cuh"
 
-// Stack is a batch of matrices; strides are in elements. Item n is number n / inner along the outer axis of the batch and
-// n % inner along the inner one.
+// Stack is a batch of matrices; strides are in elements. Item n is number n / inner along the outer
+// axis of the batch and n % inner along the inner one.
 struct Stack {
   void* data;
   int64_t outer, inner, row, column;
@@ -26,8 +28,8 @@ enum Activation : int32_t { NoActivation = 0, GELUTanh = 1, GELUErf = 2, SiLU = 
 struct MatMulArguments {
   Stack a, b, c, pre;            // columns of c and pre are contiguous; pre.data may be null, and is read where C has act' as a factor
   const void* bias;              // (columns), or null
-  // For float32 that was split into float16: the bits of the largest magnitude in each row of A (items of A, rows) and each
-  // column of B (items of B, columns).
+  // For float32 that was split into float16: the bits of the largest magnitude in each row of A
+  // (items of A, rows) and each column of B (items of B, columns).
   const uint32_t *rowMost, *columnMost;
   float* partials;               // scratch for tiles whose depth several blocks share
   int32_t* flags;                // zero at launch and left zero: which partials are there
@@ -40,8 +42,8 @@ struct MatMulArguments {
   int32_t reserved;
 };
 
-// Scale is the power of two that brings magnitudes of up to `most`, given by its bits, to 2^14..2^15, the largest that float16
-// has room for, and its inverse. Both are normal numbers.
+// Scale is the power of two that brings magnitudes of up to `most`, given by its bits, to
+// 2^14..2^15, the largest that float16 has room for, and its inverse. Both are normal numbers.
 struct Scale {
   float up, down;
   __device__ __forceinline__ Scale(uint32_t most) {
@@ -114,8 +116,8 @@ __device__ __forceinline__ void storeElement(void* to, int64_t at, int32_t eleme
   }
 }
 
-// Output is where the product of one item goes, element by element: for the edges of tiles, and for tensors that can be
-// written in no better way.
+// Output is where the product of one item goes, element by element: for the edges of tiles, and for
+// tensors that can be written in no better way.
 struct Output {
   const MatMulArguments& g;
   int64_t c, pre;  // of the item's first element

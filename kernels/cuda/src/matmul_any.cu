@@ -1,7 +1,9 @@
-// Matrix products of tensors with any strides, in float32 arithmetic: for whatever the kernels on tensor cores do not take.
+// Matrix products of tensors with any strides, in float32 arithmetic: for whatever the kernels on
+// tensor cores do not take.
 //
-// A block computes 64×64 elements of C, a thread 4×4 of them. It brings 16 columns of A and rows of B at a time into shared
-// memory as float32, while the tile before is multiplied. Every element is one chain of additions along the depth.
+// A block computes 64×64 elements of C, a thread 4×4 of them. It brings 16 columns of A and rows of
+// B at a time into shared memory as float32, while the tile before is multiplied. Every element is
+// one chain of additions along the depth.
 #include "matmul.cuh"
 
 constexpr int SIDE = 64, DEPTH = 16, THREADS = 256, EACH = SIDE * DEPTH / THREADS;
@@ -10,8 +12,8 @@ __device__ __forceinline__ float toFloat(float x) { return x; }
 __device__ __forceinline__ float toFloat(__nv_bfloat16 x) { return __bfloat162float(x); }
 __device__ __forceinline__ float toFloat(__half x) { return __half2float(x); }
 
-// Operand is SIDE rows of A, or columns of B, of which a thread brings EACH elements of a slice. Neighbouring threads bring
-// neighbours in memory.
+// Operand is SIDE rows of A, or columns of B, of which a thread brings EACH elements of a slice.
+// Neighbouring threads bring neighbours in memory.
 template <class T> struct Operand {
   const T* data;
   int64_t side, depth;  // strides

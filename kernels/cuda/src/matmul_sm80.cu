@@ -1,16 +1,21 @@
-// Matrix products for every GPU since compute capability 8.0: operands of 16 bits, summed in float32 by mma.sync. One variant
-// a module. Compile with
-//   -DKERNEL=name -DELEMENT=BF16 or F16, -DSPLIT_PARTS=0, or 1 or 2 for float32 that was split (matmul_split.cu),
-//   -DA_COLUMNS where A's columns are contiguous rather than its rows, -DB_ROWS where B's rows are rather than its columns,
-//   -DTILE_ROWS, -DTILE_COLUMNS of C that a block computes, -DWARPS_DOWN, -DWARPS_ACROSS that share them,
+// Matrix products for every GPU since compute capability 8.0: operands of 16 bits, summed in
+// float32 by mma.sync. One variant a module. Compile with
+//   -DKERNEL=name -DELEMENT=BF16 or F16,
+//   -DSPLIT_PARTS=0, or 1 or 2 for float32 that was split (matmul_split.cu),
+//   -DA_COLUMNS where A's columns are contiguous rather than its rows,
+//   -DB_ROWS where B's rows are rather than its columns,
+//   -DTILE_ROWS, -DTILE_COLUMNS of C that a block computes,
+//   -DWARPS_DOWN, -DWARPS_ACROSS that share them,
 //   -DTILE_DEPTH of a slice, 32 or 64, -DSTAGES of slices, -DSHARED_BYTES.
 //
-// Slices of the depth arrive in a ring of STAGES buffers by cp.async. Beside the products of a step a warp loads what it multiplies in
-// the next one, so that the barrier between slices stands before products that need shared memory no more.
+// Slices of the depth arrive in a ring of STAGES buffers by cp.async. Beside the products of a step
+// a warp loads what it multiplies in the next one, so that the barrier between slices stands before
+// products that need shared memory no more.
 //
-// Blocks are persistent, and the ring goes on from tile to tile: the first slices of a tile arrive while the one before
-// leaves, from registers. Where the last tiles are fewer than the blocks, the depth of each may be cut into shares. Blocks leave the
-// sums of a share in scratch memory, and a second kernel adds the shares of a tile in order.
+// Blocks are persistent, and the ring goes on from tile to tile: the first slices of a tile arrive
+// while the one before leaves, from registers. Where the last tiles are fewer than the blocks, the
+// depth of each may be cut into shares. Blocks leave the sums of a share in scratch memory, and a
+// second kernel adds the shares of a tile in order.
 #include "mma.cuh"
 #include "matmul.cuh"
 
@@ -29,17 +34,19 @@ constexpr int DEPTH = TILE_DEPTH, STEPS = DEPTH / STEP, THREADS = 32 * WARPS_DOW
 constexpr bool SCALED = SPLIT_PARTS > 0;
 constexpr int PARTS = SCALED ? SPLIT_PARTS : 1, PRODUCTS = PARTS == 2 ? 3 : 1;
 constexpr int A_BYTES = TILE_ROWS * DEPTH * 2, B_BYTES = TILE_COLUMNS * DEPTH * 2, STAGE_BYTES = PARTS * (A_BYTES + B_BYTES);
-// A warp has ROWS blocks of 16 rows below each other, and GROUPS groups of 32 columns, between which lie those of the warps beside it.
+// A warp has ROWS blocks of 16 rows below each other, and GROUPS groups of 32 columns, between
+// which lie those of the warps beside it.
 constexpr int WARP_ROWS = TILE_ROWS / WARPS_DOWN, ROWS = WARP_ROWS / 16, COLUMNS = TILE_COLUMNS / WARPS_ACROSS / 8;
 constexpr int PAIRS = COLUMNS / 2, GROUPS = COLUMNS / 4, NEXT_GROUP = 32 * WARPS_ACROSS;
-// What belongs to the columns and rows of a tile, in two places that tiles use in turns: the bias and, where operands are scaled,
-// the scales of columns and of rows.
+// What belongs to the columns and rows of a tile, in two places that tiles use in turns: the bias
+// and, where operands are scaled, the scales of columns and of rows.
 constexpr int SIDE_FLOATS = TILE_COLUMNS + (SCALED ? TILE_COLUMNS + TILE_ROWS : 0), SIDES_AT = STAGES * STAGE_BYTES;
 static_assert(SHARED_BYTES == SIDES_AT + 2 * SIDE_FLOATS * 4, "the table of variants has other tiles");
 static_assert(THREADS >= TILE_ROWS && THREADS >= TILE_COLUMNS && WARP_ROWS <= 64 && WARPS_ACROSS >= 2);
 
-// How the result leaves: element by element, as 16-bit numbers, as floats, or as floats added to C. But for the first, rows
-// of what is written begin at multiples of 16 bytes. The host's are in matmul_sm90.go.
+// How the result leaves: element by element, as 16-bit numbers, as floats, or as floats added to C.
+// But for the first, rows of what is written begin at multiples of 16 bytes. The host's are in
+// matmul_sm90.go.
 enum Way : int32_t { Elements = 0, Halves = 1, Floats = 2, AddedFloats = 3 };
 
 struct Schedule {
@@ -86,9 +93,10 @@ DEVICE void copyUnless(bool skip, bool go, uint32_t to, const void* from) {
 // turned says how the units of a line whose depth is contiguous are permuted.
 DEVICE int turned(int line) { return DEPTH == 64 ? line & 7 : line >> 1 & 3; }
 
-// Source is what a thread copies of A's rows, or of B's columns: 16 bytes at a time. With Along, the sides are contiguous rather than
-// the depth, and a tile has a line for each step of the depth; otherwise it has one for each side. Units of 16 bytes of a line are
-// permuted, so that ldmatrix finds those of eight neighbouring lines in different banks.
+// Source is what a thread copies of A's rows, or of B's columns: 16 bytes at a time. With Along,
+// the sides are contiguous rather than the depth, and a tile has a line for each step of the depth;
+// otherwise it has one for each side. Units of 16 bytes of a line are permuted, so that ldmatrix
+// finds those of eight neighbouring lines in different banks.
 template <bool Along, int SIDES> struct Source {
   static_assert(PARTS == 1 || !Along);
   static constexpr int SPAN = Along ? 8 : DEPTH / 8, PASS = THREADS / SPAN;  // threads a line, and lines at a time
@@ -113,7 +121,8 @@ template <bool Along, int SIDES> struct Source {
     left = sides - first;
   }
 
-  // copy starts the n-th copy of a slice whose units are there whole or not at all. After the last one it has gone on to the next slice.
+  // copy starts the n-th copy of a slice whose units are there whole or not at all. After the last
+  // one it has gone on to the next slice.
   DEVICE void copy(int n, bool go, uint32_t to, int64_t side, int64_t depth, int low) {
     const int beside = n % BESIDE;
     copyUnless((Along ? beside * 64 : n / BESIDE * PASS) >= left, go, to + placeOf(n), at + (Along ? beside * 64 : beside * low));
@@ -122,7 +131,8 @@ template <bool Along, int SIDES> struct Source {
     asm volatile("" : "+l"(at));  // one pointer that moves, not many that take registers
   }
 
-  // copyRest brings all of a slice, of which rest steps of the depth are there, for what ends within a unit.
+  // copyRest brings all of a slice, of which rest steps of the depth are there, for what ends
+  // within a unit.
   DEVICE void copyRest(uint32_t to, int64_t side, int64_t depth, int rest, int low) const {
 #pragma unroll 1
     for (int line = 0; line < COPIES / BESIDE; line++)
@@ -188,7 +198,8 @@ struct Cursor {
 
 // ---- from shared memory to registers
 
-// Fragments are what a warp multiplies in a step and in the next one, in turns, and where in a stage it finds that.
+// Fragments are what a warp multiplies in a step and in the next one, in turns, and where in a
+// stage it finds that.
 struct Fragments {
   uint32_t a[2][ROWS][4], b[2][PAIRS][4];
   uint32_t ofA, ofB;
@@ -220,7 +231,8 @@ struct Fragments {
 
 // ---- from registers to device memory
 
-// Sides is what belongs to the columns and rows of a tile: what a thread fetches of it, and where it lies.
+// Sides is what belongs to the columns and rows of a tile: what a thread fetches of it, and where
+// it lies.
 struct Sides {
   float bias, columnScale, rowScale;
 
@@ -243,8 +255,8 @@ struct Sides {
   }
 };
 
-// Leaving is a tile on its way out, which leaves 16 rows of 32 columns of a warp at a time. A lane has rows lane/4 and 8 below,
-// and of each of four blocks of 8 columns the two from lane%4·2 on.
+// Leaving is a tile on its way out, which leaves 16 rows of 32 columns of a warp at a time. A lane
+// has rows lane/4 and 8 below, and of each of four blocks of 8 columns the two from lane%4·2 on.
 struct Leaving {
   using Group = float[4][4];
   const MatMulArguments& g;
@@ -255,8 +267,9 @@ struct Leaving {
   DEVICE Leaving(const Arguments& x, const Piece& p, const float* sides)
       : g(x.g), out(x.g, p.item), sides(sides), way(x.s.way), row(p.row), column(p.column) {}
 
-  // leave finishes sums of which these are the lane's first row and column within the tile. Plain ones go to C alone, unchanged but for
-  // the bias, not element by element, and all columns of the tile are C's.
+  // leave finishes sums of which these are the lane's first row and column within the tile. Plain
+  // ones go to C alone, unchanged but for the bias, not element by element, and all columns of the
+  // tile are C's.
   template <bool Plain> DEVICE void leave(Group& x, int r, int c) const {
 #pragma unroll
     for (int j = 0; j < 4; j++) {
@@ -313,7 +326,8 @@ struct Leaving {
     else each(x, r, c, [&](int i, int k, float& y) { storeElement(to.data, item + i * to.row + k, element, y); });
   }
 
-  // asHalves has the four lanes of a row pass each other what they have, so that each gets one block of 8 columns: the one from c on.
+  // asHalves has the four lanes of a row pass each other what they have, so that each gets one
+  // block of 8 columns: the one from c on.
   template <bool Whole> DEVICE void asHalves(uint16_t* to, int64_t stride, const Group& x, int r, int c) const {
     const bool odd = lane() & 1, upper = lane() & 2;
 #pragma unroll
@@ -412,7 +426,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 256 / THREADS) KERNEL(cons
     const int slices = p.to - p.from;
 #pragma unroll 1
     for (int left = slices; left > 0; left--) {
-      // Products of two parts are added a slice at a time, the small ones first: mma.sync cuts sums off instead of rounding them.
+      // Products of two parts are added a slice at a time, the small ones first: mma.sync cuts sums
+      // off instead of rounding them.
       if constexpr (PARTS == 2) clear(part);
 #pragma unroll
       for (int step = 0; step < TURNS; step++) {

@@ -1,83 +1,74 @@
 // Matrix products for sm_90a: C = act(A·B + bias) of 16-bit tensors, summed in float32.
 //
-// A block is one producer warp and two consumer warpgroups. The producer brings slices of 64 of the depth, TileRows rows of A
-// and TileColumns columns of B, into a ring of Stages buffers by TMA; the consumers multiply them (wgmma) into registers.
+// A block is one producer warp and two consumer warpgroups. The producer brings slices of 64 of the
+// depth, TileRows rows of A and TileColumns columns of B, into a ring of Stages buffers by TMA; the
+// consumers multiply them (wgmma) into registers.
 //
 //   Together: both warpgroups have half the rows of one tile of C. Large tiles read the least.
-//   In turns: each has a tile of its own, so that one's way out, bias, activation and stores, goes on beside the
-//   other's products.
+//   In turns: each has a tile of its own, so that one's way out, bias, activation and stores, goes
+//   on beside the other's products.
 //
-// What leaves goes through shared memory, 16 rows of a warp at a time, and from there by TMA beside what comes next. Two
-// blocks of a cluster have tiles below each other: each brings half of B's slice for both. Where there is one row of tiles, they
-// have tiles beside each other, and each brings what it needs. Those that share A have tiles beside each other too, and each brings
-// half of A's slice for both; B's columns are then tile by tile to its map, whose inner axis counts tiles.
+// What leaves goes through shared memory, 16 rows of a warp at a time, and from there by TMA beside
+// what comes next. Two blocks of a cluster have tiles below each other: each brings half of B's
+// slice for both. Where there is one row of tiles, they have tiles beside each other, and each
+// brings what it needs. Those that share A have tiles beside each other too, and each brings half
+// of A's slice for both; B's columns are then tile by tile to its map, whose inner axis counts
+// tiles.
 //
-// Blocks are persistent. Clusters take whole tiles in turns; where these do not come out even, the last of them are streamed:
-// their slices are dealt out evenly, so that a tile's depth may be cut between clusters. The one that has the beginning of the
-// depth, which it does last, waits for the sums of those that follow, and adds them in order.
+// Blocks are persistent. Clusters take whole tiles in turns; where these do not come out even, the
+// last of them are streamed: their slices are dealt out evenly, so that a tile's depth may be cut
+// between clusters. The one that has the beginning of the depth, which it does last, waits for the
+// sums of those that follow, and adds them in order.
 //
-// Operands that were split from float32 (matmul_split.cu) have one or two parts, and a scale for each row of A and column of B,
-// which results are multiplied by. Of two parts, hi·hi + hi·lo + lo·hi are summed; the tensor cores cut sums off instead of
-// rounding them, so each slice's are added to the others by ordinary additions.
+// Operands that were split from float32 (matmul_split.cu) have one or two parts, and a scale for
+// each row of A and column of B, which results are multiplied by. Of two parts, hi·hi + hi·lo +
+// lo·hi are summed; the tensor cores cut sums off instead of rounding them, so each slice's are
+// added to the others by ordinary additions.
 //
-// Where C has the slope of an activation as a factor, what that was applied to comes into the buffers from which C leaves. Gated, so
-// does what multiplied the activation, and its gradient leaves too.
-//
-// Where C = silu(A·B)·(A·BUp), half of a tile's columns are of A·B, the other half the same ones of A·BUp, and each block of a cluster brings
-// one of them. A thread has both sums of an element of C.
+// What becomes of the sums of a tile is an epilogue's to say: matmul_epilogue_sm90.cuh.
 #pragma once
 #include "matmul.cuh"
 #include "ring.cuh"
 
-// ACTIVATION is what 16-bit results that leave by TMA go through, SLOPE the activation whose derivative multiplies them.
-#ifndef ACTIVATION
-#define ACTIVATION NoActivation
-#endif
-#ifndef SLOPE
-#define SLOPE NoActivation
-#endif
-// GATED is true where the results are both gradients of act(Pre)·Up; their activation is SiLU.
-#ifndef GATED
-#define GATED false
-#endif
-
-// GATES is true where C = silu(A·B)·(A·BUp). BUp and A·BUp are place 1 of the inner axis of the maps of B and Pre.
-#ifndef GATES
-#define GATES false
-#endif
-
-// RowBlocks is how many times 64 rows a warpgroup has; Buffers is how many a warp has for what leaves; SplitParts is 0 where operands are not
-// split; ShareA is whether the blocks of a cluster do.
-template <bool InTurns, int RowBlocks, int Columns, int RingStages, int Buffers, int ClusterBlocks, int SplitParts, bool ShareA> struct MatMulShape {
+// RowBlocks is how many times 64 rows a warpgroup has; Buffers is how many a warp has for what
+// leaves; SplitParts is 0 where operands are not split; ShareA is whether the blocks of a cluster
+// do. EpilogueOf says what it needs of a shape:
+//
+//   TWO_FACTORS  half of a tile's columns are of A·B, the other half the same ones of A·BUp, and
+//                each block of a cluster brings one of them. BUp is place 1 of the inner axis of
+//                B's map
+//   BRINGS       something comes into the buffers from which C leaves, and arrives at barriers of
+//                its own
+//   Of<Shape>    what a warp knows of its tiles
+//     beside(consumer, leaving)      is called beside the products of each slice
+//     deliver(consumer, p, leaving)  finishes a tile whose sums are complete, and lets it leave
+//     end(consumer, leaving)         is called after the last tile
+template <bool InTurns, int RowBlocks, int Columns, int RingStages, int Buffers, int ClusterBlocks, int SplitParts, bool ShareA, class EpilogueOf>
+struct MatMulShape {
+  using Epilogue = EpilogueOf;
   static constexpr bool Turns = InTurns, SharesA = ShareA;
   static constexpr int Blocks = RowBlocks, TileColumns = Columns, Stages = RingStages, Cluster = ClusterBlocks;
   static constexpr int Groups = Turns ? 1 : 2;  // that share a tile
   static constexpr int TileRows = 64 * Blocks * Groups, Depth = 64, Threads = 384;
   static constexpr bool Scaled = SplitParts > 0;
   static constexpr int Parts = Scaled ? SplitParts : 1;
-  // Columns of B's rows that lie side by side in shared memory, and all of them. What is more than the tile's columns are zeros.
-  static constexpr int BChunk = GATES ? 32 : 64, BColumns = (TileColumns + BChunk - 1) / BChunk * BChunk;
+  // Columns of B's rows that lie side by side in shared memory, and all of them. What is more than
+  // the tile's columns are zeros.
+  static constexpr int BChunk = Epilogue::TWO_FACTORS ? 32 : 64, BColumns = (TileColumns + BChunk - 1) / BChunk * BChunk;
   static constexpr int ABytes = TileRows * 128, BBytes = BColumns * 128, StageBytes = Parts * (ABytes + BBytes);
   static constexpr int OutBytes = 16 * 128, OutBuffers = Buffers, OutAt = Stages * StageBytes;
   static constexpr int BiasAt = OutAt + 8 * OutBuffers * OutBytes, ScalesAt = BiasAt + 2 * TileColumns * 4, BarriersAt = ScalesAt + (Scaled ? 2 * TileColumns * 4 : 0);
   static constexpr int TurnsAt = BarriersAt + 2 * Stages * 8, ArrivedAt = TurnsAt + 2 * 8;
-  static constexpr int SharedBytes = ArrivedAt + (SLOPE != NoActivation ? 8 * OutBuffers * 8 : 0);
+  static constexpr int SharedBytes = ArrivedAt + (Epilogue::BRINGS ? 8 * OutBuffers * 8 : 0);
   static constexpr int Sums = TileColumns / 2;  // of a thread in a row block
-  static constexpr int Chunk = TileColumns % 64 == 0 && !GATES ? 64 : 32;  // columns of 16-bit results that leave side by side
-  static constexpr int OutColumns = GATES ? TileColumns / 2 : TileColumns;  // of a tile of C
+  static constexpr int Chunk = TileColumns % 64 == 0 && !Epilogue::TWO_FACTORS ? 64 : 32;  // columns of 16-bit results that leave side by side
+  static constexpr int OutColumns = Epilogue::TWO_FACTORS ? TileColumns / 2 : TileColumns;  // of a tile of C
   static constexpr int Boxes = TileColumns / Chunk;  // in which 16-bit results of a row block leave a warp
   static constexpr bool Waits = !Turns && !Scaled && Blocks == 1;  // 16-bit results do, for the next tile's products to begin
 };
 
-// Waiting is a tile of C that is computed, and leaves box by box beside the products of the next one. A thread has what it
-// has of a box one after the other.
-template <class Shape> struct Waiting {
-  uint32_t x[Shape::Sums / 2];
-  int row, column, inner, outer;
-  int next = Shape::Boxes;  // box to leave
-};
-
-// How the result leaves: element by element, or by TMA as 16-bit numbers, as floats, or as floats added to C.
+// How the result leaves: element by element, or by TMA as 16-bit numbers, as floats, or as floats
+// added to C.
 enum Way : int32_t { Elements = 0, Halves = 1, Floats = 2, AddedFloats = 3 };
 
 struct MatMulSchedule {
@@ -91,7 +82,8 @@ struct MatMulSchedule {
   int32_t period;    // of streamed slices
 };
 
-// Piece is some of the depth of a tile: slices [from, to), visited from `first` on and then from the beginning.
+// Piece is some of the depth of a tile: slices [from, to), visited from `first` on and then from
+// the beginning.
 struct Piece {
   int item, row, column, from, to, first;
 };
@@ -119,8 +111,9 @@ template <class Shape> struct Pieces {
       t = s.whole + at / s.slices;
       p.from = at % s.slices;
       p.to = min(s.slices, p.from + end - at);
-      // Clusters that are at the same slice at the same time find each other's operands in the L2 cache. So each begins where
-      // the slice's number fits what it has done so far, in a period that is the same for all.
+      // Clusters that are at the same slice at the same time find each other's operands in the L2
+      // cache. So each begins where the slice's number fits what it has done so far, in a period
+      // that is the same for all.
       const int fit = ((at - began - p.from) % s.period + s.period) % s.period;
       p.first = p.from + (fit < p.to - p.from ? fit : 0);
       at += p.to - p.from;
@@ -161,7 +154,8 @@ DEVICE void barrierArriveAt(uint32_t barrier, int block) {
       "{\n.reg .b32 remote;\nmapa.shared::cluster.u32 remote, %0, %1;\n"
       "mbarrier.arrive.shared::cluster.b64 _, [remote];\n}\n" ::"r"(barrier), "r"(block) : "memory");
 }
-// loadBoxForAll is loadBox into all blocks of a cluster, each at the same place with the barrier there.
+// loadBoxForAll is loadBox into all blocks of a cluster, each at the same place with the barrier
+// there.
 template <int Cluster>
 DEVICE void loadBoxForAll(uint32_t to, const CUtensorMap* map, uint32_t barrier, int column, int row, int inner, int outer) {
   if constexpr (Cluster == 1) {
@@ -188,8 +182,8 @@ DEVICE void addBox(const CUtensorMap* map, uint32_t from, int column, int row, i
 DEVICE void storeCommit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 // storeWait waits until all but the last PENDING groups of stores have read their shared memory.
 template <int PENDING> DEVICE void storeWait() { asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(PENDING) : "memory"); }
-// copyToShared16 begins to copy 16 bytes for the thread, copyCommit ends a group of copies, and copyWait waits for all groups but
-// the last PENDING.
+// copyToShared16 begins to copy 16 bytes for the thread, copyCommit ends a group of copies, and
+// copyWait waits for all groups but the last PENDING.
 DEVICE void copyToShared16(uint32_t to, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
@@ -235,13 +229,14 @@ DEVICE void produce(const CUtensorMap* mapA, const CUtensorMap* mapB, const MatM
 #pragma unroll
           for (int n = 0; n < Shape::TileColumns; n += Shape::BChunk)
             loadBox(b + n * 128, mapB, barrier, n, depth, p.column / Shape::TileColumns, 0);
-        } else if constexpr (GATES) {
+        } else if constexpr (Shape::Epilogue::TWO_FACTORS) {
           static_assert(BRows && Shape::Cluster == 2);
 #pragma unroll
           for (int n = 0; n < Part; n += Shape::BChunk)
             loadBoxForAll<Shape::Cluster>(b + (mine + n) * 128, mapB, barrier, p.column + n, depth, blockIdx.x % 2, 0);
         } else if constexpr (BRows) {
-          // A box is 64 columns of the slice's depth, or of half of it where a block's part is no multiple of 64 columns.
+          // A box is 64 columns of the slice's depth, or of half of it where a block's part is no
+          // multiple of 64 columns.
           constexpr int Deep = Part % 64 == 0 ? 64 : 32, Boxes = Part / Deep;
           static_assert(Boxes * Deep == Part);
           if (s.beside) {
@@ -286,7 +281,8 @@ template <int Buffers> struct Leaving {
     turn = (turn + 1) % Buffers;
     return buffer;
   }
-  // put16 and put32 write a row's bytes for 8 columns under a swizzle of RowBytes, or of 128: of four 8×8 matrices, or of a pair of floats.
+  // put16 and put32 write a row's bytes for 8 columns under a swizzle of RowBytes, or of 128: of
+  // four 8×8 matrices, or of a pair of floats.
   template <int RowBytes> static DEVICE void put16(uint32_t buffer, int unit, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
     const int lane = threadIdx.x & 31;
     const uint32_t at = lane % 16 * RowBytes + (unit + lane / 16) * 16;
@@ -327,8 +323,9 @@ template <class Shape> struct Consumer {
     sync();
     if (threadIdx.x % 128 == 0) storeRelease(flag(blockIdx.x), 1);
   }
-  // collect adds what the clusters after this one have of the same tile, the last of which is `last`. It comes by way of the warp's
-  // buffers, a thread's own sums several buffers ahead, because sums leave few registers for what is on its way.
+  // collect adds what the clusters after this one have of the same tile, the last of which is
+  // `last`. It comes by way of the warp's buffers, a thread's own sums several buffers ahead,
+  // because sums leave few registers for what is on its way.
   DEVICE void collect(int last, const Out& leaving) const {
     constexpr int Ahead = Shape::OutBuffers, OfBuffer = 4, Rounds = Shape::Blocks * Shape::Sums / (4 * OfBuffer);
     const uint32_t mine = leaving.buffers + threadIdx.x % 32 * 16;
@@ -366,8 +363,8 @@ template <class Shape> struct Consumer {
     }
   }
 
-  // Columns are the bias of the tile's columns, and their scales, on the way: what comes from memory before the products begin
-  // need not be there before they have.
+  // Columns are the bias of the tile's columns, and their scales, on the way: what comes from
+  // memory before the products begin need not be there before they have.
   static constexpr int OfThread = (Shape::TileColumns + 127) / 128;
   struct Columns {
     uint32_t bias[OfThread], most[OfThread];
@@ -383,7 +380,7 @@ template <class Shape> struct Consumer {
     }
     return x;
   }
-  // keep puts them into shared memory, for which deliver waits.
+  // keep puts them into shared memory, for which the epilogue waits.
   DEVICE void keep(const Columns& x) const {
     if (!g.bias && !Shape::Scaled) return;
     sync();  // the tile before has been through
@@ -398,225 +395,67 @@ template <class Shape> struct Consumer {
   DEVICE uint32_t biasAt() const { return shared + Shape::BiasAt + group * Shape::TileColumns * 4; }
   DEVICE uint32_t scalesAt() const { return shared + Shape::ScalesAt + group * Shape::TileColumns * 4; }
 
-  // deliver finishes the tile and lets it leave, or wait to.
-  DEVICE void deliver(const Piece& p, Out& leaving, Waiting<Shape>& waiting) const {
-    if (g.bias || Shape::Scaled) sync();
-    const int outer = p.item / g.inner, inner = p.item % g.inner, lane = threadIdx.x & 31;
+  // rowOf is the warp's first row of a row block of its tile.
+  DEVICE int rowOf(const Piece& p, int block) const {
+    return p.row + ((Shape::Turns ? 0 : group) * Shape::Blocks + block) * 64 + threadIdx.x % 128 / 32 * 16;
+  }
+  // arrivedAt is where the barriers of the warp's buffers are.
+  DEVICE uint32_t arrivedAt() const {
+    return shared + Shape::ArrivedAt + (group * 4 + threadIdx.x % 128 / 32) * Shape::OutBuffers * 8;
+  }
+
+  // scaleAndShift multiplies sums of split operands by their scales, and adds the bias.
+  DEVICE void scaleAndShift(const Piece& p, int row, float (&x)[Shape::Sums]) const {
+    const int lane = threadIdx.x & 31;
+    if constexpr (Shape::Scaled) {
+      const uint32_t* most = g.rowMost + itemOf(g.a, p.item) * g.rows + row + lane / 4;
+      const float upper = row + lane / 4 < g.rows ? Scale(most[0]).down : 0, lower = row + lane / 4 + 8 < g.rows ? Scale(most[8]).down : 0;
 #pragma unroll
-    for (int b = 0; b < Shape::Blocks; b++) {
-      const int row = p.row + ((Shape::Turns ? 0 : group) * Shape::Blocks + b) * 64 + threadIdx.x % 128 / 32 * 16;
-      if (row >= g.rows) break;
-      if constexpr (Shape::Scaled) {
-        const uint32_t* most = g.rowMost + itemOf(g.a, p.item) * g.rows + row + lane / 4;
-        const float upper = row + lane / 4 < g.rows ? Scale(most[0]).down : 0, lower = row + lane / 4 + 8 < g.rows ? Scale(most[8]).down : 0;
-#pragma unroll
-        for (int i = 0; i < Shape::Sums; i += 4) {
-          const float2 x = loadShared8(scalesAt() + 8 * i + lane % 4 * 8);
-          sum[b][i] *= upper * x.x, sum[b][i + 1] *= upper * x.y, sum[b][i + 2] *= lower * x.x, sum[b][i + 3] *= lower * x.y;
-        }
+      for (int i = 0; i < Shape::Sums; i += 4) {
+        const float2 scale = loadShared8(scalesAt() + 8 * i + lane % 4 * 8);
+        x[i] *= upper * scale.x, x[i + 1] *= upper * scale.y, x[i + 2] *= lower * scale.x, x[i + 3] *= lower * scale.y;
       }
-      if (g.bias) {
+    }
+    if (g.bias) {
 #pragma unroll
-        for (int i = 0; i < Shape::Sums; i += 4) {
-          const float2 x = loadShared8(biasAt() + 8 * i + lane % 4 * 8);
-          sum[b][i] += x.x, sum[b][i + 1] += x.y, sum[b][i + 2] += x.x, sum[b][i + 3] += x.y;
-        }
+      for (int i = 0; i < Shape::Sums; i += 4) {
+        const float2 bias = loadShared8(biasAt() + 8 * i + lane % 4 * 8);
+        x[i] += bias.x, x[i + 1] += bias.y, x[i + 2] += bias.x, x[i + 3] += bias.y;
       }
-      if (Shape::Waits && s.way == Halves && !g.pre.data && ACTIVATION == NoActivation) {
-        leaveAll(waiting, leaving);
+    }
+  }
+
+  // leaveAsFloats lets a row block leave by TMA, as it is or added to C, or element by element.
+  DEVICE void leaveAsFloats(const Piece& p, const float (&x)[Shape::Sums], Out& leaving, int row, int inner, int outer) const {
+    const int lane = threadIdx.x & 31;
+    const Output out(g, p.item);
 #pragma unroll
-        for (int i = 0; i < Shape::Sums; i += 2) waiting.x[i / 2] = pack(sum[b][i], sum[b][i + 1]);
-        waiting.row = row, waiting.column = p.column, waiting.inner = inner, waiting.outer = outer, waiting.next = 0;
-      } else if (s.way == Halves) {
-        if (g.pre.data) leaveAsHalves(mapPre, sum[b], leaving, p.column, row, inner, outer);
-        if constexpr (ACTIVATION != NoActivation) {
+    for (int first = 0; first < Shape::Sums; first += 16) {
+      const int column = p.column + 2 * first;
+      if (column >= g.columns) break;
+      const uint32_t buffer = leaving.begin();
 #pragma unroll
-          for (int i = 0; i < Shape::Sums; i++) sum[b][i] = activated(ACTIVATION, sum[b][i]);
-        }
-        leaveAsHalves(mapC, sum[b], leaving, p.column, row, inner, outer);
-      } else {
-        const Output out(g, p.item);
+      for (int n = 0; n < 4; n++)
 #pragma unroll
-        for (int first = 0; first < Shape::Sums; first += 16) {
-          const int column = p.column + 2 * first;
-          if (column >= g.columns) break;
-          const uint32_t buffer = leaving.begin();
-#pragma unroll
-          for (int n = 0; n < 4; n++)
-#pragma unroll
-            for (int half = 0; half < 2; half++)
-              Out::put32(buffer, n, half, sum[b][first + 4 * n + 2 * half], sum[b][first + 4 * n + 2 * half + 1]);
-          if (s.way == Elements) {
-            __syncwarp();
+        for (int half = 0; half < 2; half++) Out::put32(buffer, n, half, x[first + 4 * n + 2 * half], x[first + 4 * n + 2 * half + 1]);
+      if (s.way == Elements) {
+        __syncwarp();
 #pragma unroll 1
-            for (int r = 0; r < min(16, g.rows - row); r++) {
-              const float x = __int_as_float(loadShared4(buffer + r * 128 + (lane / 4 ^ (r & 7)) * 16 + lane % 4 * 4));
-              if (column + lane < g.columns) out.put(row + r, column + lane, x);
-            }
-          } else {
-            sharedToAsync();
-            __syncwarp();
-            if (lane == 0) {
-              if (s.way == Floats) storeBox(mapC, buffer, column, row, inner, outer);
-              else addBox(mapC, buffer, column, row, inner, outer);
-              storeCommit();
-            }
-          }
+        for (int r = 0; r < min(16, g.rows - row); r++) {
+          const float sum = __int_as_float(loadShared4(buffer + r * 128 + (lane / 4 ^ (r & 7)) * 16 + lane % 4 * 4));
+          if (column + lane < g.columns) out.put(row + r, column + lane, sum);
+        }
+      } else {
+        sharedToAsync();
+        __syncwarp();
+        if (lane == 0) {
+          if (s.way == Floats) storeBox(mapC, buffer, column, row, inner, outer);
+          else addBox(mapC, buffer, column, row, inner, outer);
+          storeCommit();
         }
       }
     }
   }
-
-  // deliverSloped finishes a tile of C = sum·act'(Z). A box of Z comes into a buffer of the warp's, two boxes ahead, and the box of C takes
-  // its place. Boxes that lie beyond the edges come as zeros and leave for nowhere.
-  DEVICE void deliverSloped(const Piece& p, uint32_t buffers, uint32_t arrived, uint32_t& passed) const {
-    static_assert(!Shape::Scaled && Shape::OutBuffers == 4);
-    constexpr int Ahead = 2, Passing = Shape::Blocks * Shape::Boxes;
-    const int outer = p.item / g.inner, inner = p.item % g.inner, lane = threadIdx.x & 31, warp = threadIdx.x % 128 / 32;
-    const auto rowOf = [&](int n) { return p.row + ((Shape::Turns ? 0 : group) * Shape::Blocks + n % Shape::Blocks) * 64 + warp * 16; };
-    const auto bring = [&](int n) {
-      const uint32_t at = (passed + n) % 4;
-      if (n < Passing && lane == 0) {
-        storeWait<4 - Ahead - 1>();
-        barrierExpect(arrived + 8 * at, Shape::OutBytes);
-        loadBox(buffers + at * Shape::OutBytes, mapPre, arrived + 8 * at, p.column + n / Shape::Blocks * 64, rowOf(n), inner, outer);
-      }
-    };
-    sharedToAsync();  // sums of others may have come through the buffers
-    __syncwarp();
-#pragma unroll
-    for (int n = 0; n < Ahead; n++) bring(n);
-    float total[16];
-#pragma unroll
-    for (int n = 0; n < Passing; n++) {
-      const int box = n / Shape::Blocks, block = n % Shape::Blocks;
-      bring(n + Ahead);
-      const uint32_t at = (passed + n) % 4, buffer = buffers + at * Shape::OutBytes;
-      barrierWait(arrived + 8 * at, (passed + n) / 4 & 1);
-#pragma unroll
-      for (int i = 0; i < 16; i += 4) {
-        uint32_t z[4];
-        const uint32_t place = buffer + lane % 16 * 128 + ((i / 2 + lane / 16) ^ (lane & 7)) * 16;
-        loadMatrix4(z, place);
-#pragma unroll
-        for (int j = 0; j < 4; j++) {  // rows of lane / 4, and those 8 below them, of two groups of 8 columns
-          const float2 pair = unpack(z[j]);
-          const float* x = &sum[block][32 * box + 2 * (i + j)];
-          const float low = x[0] * slope<SLOPE>(pair.x), high = x[1] * slope<SLOPE>(pair.y);
-          float* to = &total[(i + j) / 2 * 2];
-          const bool begins = block == 0 && j % 2 == 0;
-          to[0] = begins ? low : to[0] + low, to[1] = begins ? high : to[1] + high;
-          z[j] = pack(low, high);
-        }
-        storeMatrix4(place, z[0], z[1], z[2], z[3]);
-      }
-      sharedToAsync();
-      __syncwarp();
-      if (lane == 0) {
-        storeBox(mapC, buffer, p.column + box * 64, rowOf(n), inner, outer);
-        storeCommit();
-      }
-      if (block == Shape::Blocks - 1 && g.columnSums) sumColumns(p, box, total);
-    }
-    passed += Passing;
-  }
-  // deliverGating finishes a tile of silu(A·B)·(A·BUp), whose factors leave as Pre.
-  DEVICE void deliverGating(const Piece& p, Out& leaving) const {
-    constexpr int OfBox = Shape::Chunk / 2, Half = Shape::Sums / 2;
-#pragma unroll
-    for (int b = 0; b < Shape::Blocks; b++) {
-      const int row = p.row + ((Shape::Turns ? 0 : group) * Shape::Blocks + b) * 64 + threadIdx.x % 128 / 32 * 16;
-      if (row >= g.rows) break;
-#pragma unroll
-      for (int box = 0; box < Shape::Boxes / 2; box++) {
-        const float *gate = &sum[b][OfBox * box], *up = gate + Half;
-        const int column = p.column + Shape::Chunk * box;
-        uint32_t x[OfBox / 2];
-#pragma unroll
-        for (int i = 0; i < OfBox / 2; i++) x[i] = pack(gate[2 * i], gate[2 * i + 1]);
-        leaveBox(mapPre, x, leaving, column, row, 0, 0);
-#pragma unroll
-        for (int i = 0; i < OfBox / 2; i++) x[i] = pack(up[2 * i], up[2 * i + 1]);
-        leaveBox(mapPre, x, leaving, column, row, 1, 0);
-#pragma unroll
-        for (int i = 0; i < OfBox / 2; i++) x[i] = pack(silu(gate[2 * i]) * up[2 * i], silu(gate[2 * i + 1]) * up[2 * i + 1]);
-        leaveBox(mapC, x, leaving, column, row, 0, 0);
-      }
-    }
-  }
-  // deliverGated finishes a tile of the gradients of silu(Pre)·Up: sum·Up·silu'(Pre), and sum·silu(Pre). Pre and Up are places 0 and 1 of
-  // the inner axis of their map, and so are the gradients. A box of each comes into two of the warp's buffers, while those before it are
-  // computed, and the gradients take their places.
-  DEVICE void deliverGated(const Piece& p, uint32_t buffers, uint32_t arrived, uint32_t& passed) const {
-    static_assert(!Shape::Scaled && Shape::OutBuffers == 4);
-    constexpr int Passing = Shape::Blocks * Shape::Boxes;
-    const int lane = threadIdx.x & 31, warp = threadIdx.x % 128 / 32;
-    const auto rowOf = [&](int n) { return p.row + ((Shape::Turns ? 0 : group) * Shape::Blocks + n % Shape::Blocks) * 64 + warp * 16; };
-    const auto columnOf = [&](int n) { return p.column + n / Shape::Blocks * 64; };
-    const auto bring = [&](int n) {
-      const uint32_t pair = (passed + n) % 2;
-      if (n < Passing && lane == 0) {
-        storeWait<0>();
-        barrierExpect(arrived + 8 * pair, 2 * Shape::OutBytes);
-        for (int of = 0; of < 2; of++)
-          loadBox(buffers + (2 * pair + of) * Shape::OutBytes, mapPre, arrived + 8 * pair, columnOf(n), rowOf(n), of, 0);
-      }
-      __syncwarp();
-    };
-    sharedToAsync();  // sums of others may have come through the buffers
-    __syncwarp();
-    bring(0);
-#pragma unroll
-    for (int n = 0; n < Passing; n++) {
-      const int box = n / Shape::Blocks, block = n % Shape::Blocks;
-      const uint32_t pair = (passed + n) % 2, buffer = buffers + 2 * pair * Shape::OutBytes;
-      barrierWait(arrived + 8 * pair, (passed + n) / 2 & 1);
-      bring(n + 1);
-#pragma unroll
-      for (int i = 0; i < 16; i += 4) {
-        uint32_t pre[4], up[4];
-        const uint32_t place = buffer + lane % 16 * 128 + ((i / 2 + lane / 16) ^ (lane & 7)) * 16;
-        loadMatrix4(pre, place);
-        loadMatrix4(up, place + Shape::OutBytes);
-#pragma unroll
-        for (int j = 0; j < 4; j++) {
-          const float2 z = unpack(pre[j]), u = unpack(up[j]);
-          const float* x = &sum[block][32 * box + 2 * (i + j)];
-          const float low = sigmoid(-1.4426950409f * z.x), high = sigmoid(-1.4426950409f * z.y);
-          pre[j] = pack(x[0] * u.x * slopeOf(low, z.x), x[1] * u.y * slopeOf(high, z.y));
-          up[j] = pack(x[0] * (z.x * low), x[1] * (z.y * high));
-        }
-        storeMatrix4(place, pre[0], pre[1], pre[2], pre[3]);
-        storeMatrix4(place + Shape::OutBytes, up[0], up[1], up[2], up[3]);
-      }
-      sharedToAsync();
-      __syncwarp();
-      if (lane == 0) {
-        for (int of = 0; of < 2; of++) storeBox(mapC, buffer + of * Shape::OutBytes, columnOf(n), rowOf(n), of, 0);
-        storeCommit();
-      }
-    }
-    passed += Passing;
-  }
-  // sumColumns writes the sums of 64 columns over the warp's rows. Threads that have the same columns of other rows share them out.
-  DEVICE void sumColumns(const Piece& p, int box, float (&x)[16]) const {
-    const int column = p.column + box * 64 + threadIdx.x % 32 * 2;
-    addHalves<8>(x), addHalves<4>(x), addHalves<2>(x);
-    if (p.row >= g.rows || column >= g.columns) return;
-    const int64_t part = (int64_t)p.row / Shape::TileRows * 4 + threadIdx.x % 128 / 32;
-    *(float2*)(g.columnSums + part * g.columns + column) = make_float2(x[0], x[1]);
-  }
-
-  // addHalves leaves a thread the sums of half of what it has, and its partner those of the other half.
-  template <int half> static DEVICE void addHalves(float (&x)[16]) {
-    const bool upper = threadIdx.x & 2 * half;
-#pragma unroll
-    for (int i = 0; i < half; i++) {
-      const float other = __shfl_xor_sync(~0u, upper ? x[i] : x[i + half], 2 * half);
-      x[i] = (upper ? x[i + half] : x[i]) + other;
-    }
-  }
-
   DEVICE void leaveAsHalves(const CUtensorMap* map, const float (&x)[Shape::Sums], Out& leaving, int column, int row, int inner,
                             int outer) const {
 #pragma unroll
@@ -641,16 +480,6 @@ template <class Shape> struct Consumer {
       storeCommit();
     }
   }
-  // leaveNext lets the next box of a waiting tile leave, if there is one.
-  DEVICE void leaveNext(Waiting<Shape>& w, Out& leaving) const {
-#pragma unroll
-    for (int box = 0; box < Shape::Boxes; box++)
-      if (box == w.next) leaveBox(mapC, w.x + Shape::Chunk / 4 * box, leaving, w.column + Shape::Chunk * box, w.row, w.inner, w.outer);
-    w.next++;
-  }
-  DEVICE void leaveAll(Waiting<Shape>& w, Out& leaving) const {
-    while (w.next < Shape::Boxes) leaveNext(w, leaving);
-  }
 };
 
 template <class Shape, bool AColumns, bool BRows>
@@ -668,16 +497,15 @@ DEVICE void consume(const CUtensorMap* mapC, const CUtensorMap* mapPre, const Ma
       else barrierArriveAt(empty + 8 * stage, threadIdx.x % 128);
     }
   };
-  // In turns, a warpgroup begins to wait for slices when the other one has all of its own: a wait tells one phase of a barrier
-  // from the next, but not from the one after that.
+  // In turns, a warpgroup begins to wait for slices when the other one has all of its own: a wait
+  // tells one phase of a barrier from the next, but not from the one after that.
   const uint32_t turns = shared + Shape::TurnsAt;
   uint32_t turn = group == 0;
   const auto begun = [&] {
     if (Shape::Turns && threadIdx.x % 128 == 0) barrierArrive(turns + 8 * (1 - group));
   };
   Ring<Shape::Stages> ring(0);
-  uint32_t passed = 0;  // boxes through the warp's buffers, of C with a slope as a factor
-  Waiting<Shape> waiting;
+  typename Shape::Epilogue::template Of<Shape> epilogue;
   Pieces<Shape> pieces(s);
   Piece p;
   for (int n = 0; pieces.next(p); n++) {
@@ -723,7 +551,7 @@ DEVICE void consume(const CUtensorMap* mapC, const CUtensorMap* mapPre, const Ma
 #pragma unroll 1
       for (int slice = p.from + 1; slice < p.to; slice++) {
         const uint32_t stage = begin(sum, No());
-        if constexpr (Shape::Waits) consumer.leaveNext(waiting, leaving);
+        epilogue.beside(consumer, leaving);
         productWait<1>();
         release(before);
         before = stage;
@@ -761,17 +589,9 @@ DEVICE void consume(const CUtensorMap* mapC, const CUtensorMap* mapPre, const Ma
       continue;
     }
     if (p.to < s.slices) consumer.collect(pieces.clusterOf((pieces.at + s.slices - 1) / s.slices * s.slices - 1), leaving);
-    if constexpr (SLOPE != NoActivation) {
-      const uint32_t warp = group * 4 + threadIdx.x % 128 / 32, arrived = shared + Shape::ArrivedAt + warp * Shape::OutBuffers * 8;
-      if constexpr (GATED) consumer.deliverGated(p, leaving.buffers, arrived, passed);
-      else consumer.deliverSloped(p, leaving.buffers, arrived, passed);
-    } else if constexpr (GATES) {
-      consumer.deliverGating(p, leaving);
-    } else {
-      consumer.deliver(p, leaving, waiting);
-    }
+    epilogue.deliver(consumer, p, leaving);
   }
-  if constexpr (Shape::Waits) consumer.leaveAll(waiting, leaving);
+  epilogue.end(consumer, leaving);
   if ((threadIdx.x & 31) == 0) storeWait<0>();
 }
 
@@ -787,7 +607,7 @@ DEVICE void multiply(const CUtensorMap* mapA, const CUtensorMap* mapB, const CUt
     }
     barrierInit(shared + Shape::TurnsAt, 1);
     barrierInit(shared + Shape::TurnsAt + 8, 1);
-    if constexpr (SLOPE != NoActivation)
+    if constexpr (Shape::Epilogue::BRINGS)
       for (int i = 0; i < 8 * Shape::OutBuffers; i++) barrierInit(shared + Shape::ArrivedAt + 8 * i, 1);
     barrierInitDone();
   }

@@ -1,9 +1,10 @@
-// Splits operands of float32 products into float16, which the tensor cores multiply fastest: a row of A, or a column of B, is
-// multiplied by a power of two (Scale in matmul.cuh) and rounded to 11 bits; where there are two parts the second is what the
-// first lacks, 22 bits together. An element's error is at most 2^-22 of it, or 2^-39 of the row's largest.
+// Splits operands of float32 products into float16, which the tensor cores multiply fastest: a row
+// of A, or a column of B, is multiplied by a power of two (Scale in matmul.cuh) and rounded to 11
+// bits; where there are two parts the second is what the first lacks, 22 bits together. An
+// element's error is at most 2^-22 of it, or 2^-39 of the row's largest.
 //
-// Sides are rows of A or columns of B, with any strides. Parts are written (items, sides, parts, padded depth), zero beyond the
-// depth.
+// Sides are rows of A or columns of B, with any strides. Parts are written (items, sides, parts,
+// padded depth), zero beyond the depth.
 #include "matmul.cuh"
 
 // Splitting is the host's splitting in matmul_split.go.
@@ -18,7 +19,8 @@ struct Splitting {
 
 constexpr int SIDES = 32, DEPTHS = 64, THREADS = 256, EACH = SIDES * DEPTHS / THREADS;
 
-// Place is where a block works: SIDES × DEPTHS of an item. Neighbouring threads take neighbours in memory.
+// Place is where a block works: SIDES × DEPTHS of an item. Neighbouring threads take neighbours in
+// memory.
 struct Place {
   const Splitting& s;
   int item, side, depth;
