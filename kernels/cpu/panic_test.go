@@ -60,7 +60,7 @@ func TestPanicsInAttentionAreErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &kernels.Attention{Q: tensor(1, 4, length, size), K: tensor(1, 4, length, size), V: tensor(1, 4, length, size), Score: s}
+	a := &kernels.Attention{Q: tensor(1, 4, length, size), K: tensor(1, 4, length, size), V: tensor(1, 4, length, size), Program: kernels.Program{Score: s}}
 	o, lse, delta := tensor(1, 4, length, size), tensor(1, 4, length), tensor(1, 4, length)
 	b := &Backend{Threads: 4}
 	run := func() (forward, backward error) {
