@@ -10,7 +10,7 @@ func (d *Device) Activate(act kernels.Activation, x, y kernels.Tensor) error {
 	if err := d.checked(kernel, act.CheckForward(x, y), x.DType); err != nil {
 		return err
 	}
-	return d.elementwise(kernel, "activation", "activate", elementwise{mode: int32(act)}, operand{"y", y}, operand{"x", x})
+	return d.elementwise(kernel, "activation", "activate", elementwise{mode: int32(act)}, []output{{"y", y}}, input{"x", x})
 }
 
 // ActivateBackward computes dx = dy·act'(x).
@@ -20,7 +20,7 @@ func (d *Device) ActivateBackward(act kernels.Activation, x, dy, dx kernels.Tens
 		return err
 	}
 	return d.elementwise(kernel, "activation", "activate_backward", elementwise{mode: int32(act)},
-		operand{"dx", dx}, operand{"x", x}, operand{"dy", dy})
+		[]output{{"dx", dx}}, input{"x", x}, input{"dy", dy})
 }
 
 // SwiGLU computes y = silu(gate)·up.
@@ -29,7 +29,7 @@ func (d *Device) SwiGLU(gate, up, y kernels.Tensor) error {
 	if err := d.checked(kernel, kernels.CheckSwiGLU(gate, up, y), gate.DType); err != nil {
 		return err
 	}
-	return d.elementwise(kernel, "activation", "swiglu", elementwise{}, operand{"y", y}, operand{"gate", gate}, operand{"up", up})
+	return d.elementwise(kernel, "activation", "swiglu", elementwise{}, []output{{"y", y}}, input{"gate", gate}, input{"up", up})
 }
 
 // SwiGLUBackward computes dGate = dy·up·silu'(gate) and dUp = dy·silu(gate).
@@ -39,5 +39,5 @@ func (d *Device) SwiGLUBackward(gate, up, dy, dGate, dUp kernels.Tensor) error {
 		return err
 	}
 	return d.elementwise(kernel, "activation", "swiglu_backward", elementwise{},
-		operand{"dGate", dGate}, operand{"dUp", dUp}, operand{"gate", gate}, operand{"up", up}, operand{"dy", dy})
+		[]output{{"dGate", dGate}, {"dUp", dUp}}, input{"gate", gate}, input{"up", up}, input{"dy", dy})
 }

@@ -2,25 +2,27 @@
 
 package cuda
 
-// address is a place in the device's memory, 0 for none.
-type address uintptr
-
 // rows is a tensor with a contiguous last axis; strides are in elements.
-type rows struct {
-	data             address
+type rows[A readable | writable] struct {
+	data             A
 	batch, head, row int64
 }
 
 // arguments is what an attention kernel is told about its problem, field by field AttentionArguments in
 // src/arguments.cuh, which says what each means.
 type arguments struct {
-	q, k, v, o rows
-	dO         rows
-	dQ, dK, dV rows
+	q, k, v    rows[readable]
+	o          rows[writable]
+	dO         rows[readable]
+	dQ, dK, dV rows[writable]
 
-	lse, delta, dQSum, counters address
+	lse             writable // backward kernels only read it
+	delta           readable
+	dQSum, counters address
 
-	bias, dBias, sinks, slopes, qLens, kvLens, keyLengths address
+	bias                                     readable
+	dBias                                    writable
+	sinks, slopes, qLens, kvLens, keyLengths readable
 
 	biasSequence, biasHead, biasRow    int64
 	dBiasSequence, dBiasHead, dBiasRow int64

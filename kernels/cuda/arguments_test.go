@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/stheno-ml/stheno/kernels/cuda/driver"
 )
 
 //go:embed src/*.cuh src/*.cu
@@ -33,7 +35,7 @@ func TestArgumentsMirrorTheSources(t *testing.T) {
 		{"elements.cuh", "Parameter", reflect.TypeFor[parameter]()},
 		{"elements.cuh", "Indices", reflect.TypeFor[indexList]()},
 		{"elements.cuh", "Fault", reflect.TypeFor[fault]()},
-		{"elements.cuh", "FaultNote", reflect.TypeFor[faultNote]()},
+		{"elements.cuh", "FaultNote", reflect.TypeFor[driver.Note]()},
 		{"elementwise.cuh", "Elementwise", reflect.TypeFor[elementwise]()},
 		{"elementwise.cu", "KeyMaskArguments", reflect.TypeFor[keyMaskArguments]()},
 		{"reduce.cu", "SumRowsArguments", reflect.TypeFor[sumRowsArguments]()},
@@ -79,7 +81,8 @@ func TestArgumentsMirrorTheSources(t *testing.T) {
 		var mirrorNames []string
 		var mirrorBytes []uintptr
 		for i := range twin.mirror.NumField() {
-			mirrorNames = append(mirrorNames, twin.mirror.Field(i).Name)
+			name := twin.mirror.Field(i).Name
+			mirrorNames = append(mirrorNames, strings.ToLower(name[:1])+name[1:])
 			mirrorBytes = append(mirrorBytes, twin.mirror.Field(i).Type.Size())
 		}
 		for i, name := range mirrorNames {

@@ -9,6 +9,7 @@ import (
 	"unsafe"
 
 	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/kernels/cuda/driver"
 )
 
 // attention is one call of an attention kernel: the problem as kernels are told it, and what the call borrows. Tensors
@@ -33,12 +34,12 @@ type attention struct {
 	bands         bool      // the kernels compute the mask's bands
 	tail          *userTail // behind args: whether the order of these sums must not count; what the mask shows
 
-	scratch []*block
-	counts  *block   // the counters, if they are the device's
-	ended   bool     // the kernel that leaves the counters zero is queued
-	pinned  []*owner // constants, alive until the work is queued
-	inputs  []pair   // that wait to be converted into memory of another type
-	results []pair   // that wait in memory of another type
+	scratch []*driver.Block
+	counts  *driver.Block   // the counters, if they are the device's
+	ended   bool            // the kernel that leaves the counters zero is queued
+	pinned  []*driver.Owner // constants, alive until the work is queued
+	inputs  []pair          // that wait to be converted into memory of another type
+	results []pair          // that wait in memory of another type
 }
 
 // largestHead is the greatest size of a head that there are kernels for.
@@ -62,19 +63,19 @@ func (c *attention) describe() (err error) {
 	a := c.Attention
 	c.args = c.newArguments()
 	const usual = 8 // as many blocks as most calls borrow
-	c.scratch = make([]*block, 0, usual)
+	c.scratch = make([]*driver.Block, 0, usual)
 	if c.dtype != a.Q.DType {
 		c.inputs, c.results = make([]pair, 0, len(copyList{})), make([]pair, 0, len(copyList{}))
 	}
 	for _, in := range []struct {
 		seen  *kernels.Tensor
 		given kernels.Tensor
-		rows  *rows
+		rows  *rows[readable]
 	}{{&c.q, a.Q, &c.args.q}, {&c.k, a.K, &c.args.k}, {&c.v, a.V, &c.args.v}} {
 		if *in.seen, err = c.input(in.given); err != nil {
 			return err
 		}
-		*in.rows = rowsOf(*in.seen)
+		*in.rows = rowsRead(*in.seen)
 	}
 	g := c.args
 	g.sequences, g.heads, g.keyHeads = int32(a.Q.Shape[0]), int32(a.Q.Shape[1]), int32(a.K.Shape[1])
@@ -117,7 +118,7 @@ func (c *attention) describe() (err error) {
 	c.visitLastFirst()
 	if p := a.Dropout.P; p > 0 {
 		key := kernels.PhiloxKey(a.Dropout.Seed)
-		g.dropThreshold, g.dropKey0, g.dropKey1, g.dropStep = a.Dropout.Threshold(), key[0], key[1], c.device.dropoutStep(a.Dropout.Step)
+		g.dropThreshold, g.dropKey0, g.dropKey1, g.dropStep = a.Dropout.Threshold(), key[0], key[1], c.device.queue().Step(a.Dropout.Step)
 		g.keepScale = float32(a.Dropout.Scale())
 	} else {
 		g.keepScale = 1
@@ -140,7 +141,7 @@ func (c *attention) describe() (err error) {
 		}
 	}
 	if a.Bias.IsSet() {
-		g.bias, g.biasElement = addressOf(a.Bias), elementOf(a.Bias.DType)
+		g.bias, g.biasElement = read(a.Bias), elementOf(a.Bias.DType)
 		g.biasSequence, g.biasHead, g.biasRow, g.biasColumn = broadcastStrides(a.Bias)
 	}
 	g.sinks, err = c.sinks()
@@ -197,7 +198,7 @@ func (c *attention) rowsLike(t kernels.Tensor) (kernels.Tensor, error) {
 func (c *attention) borrow(dtype kernels.DType, shape ...int) (kernels.Tensor, error) {
 	t := kernels.Contiguous(nil, dtype, shape...)
 	at, err := c.borrowBytes(t.Elements() * dtype.Size())
-	t.Data = pointer(at)
+	t.Data = at.Pointer()
 	return t, err
 }
 
@@ -207,41 +208,41 @@ func (c *attention) borrowBytes(bytes int) (address, error) {
 		return 0, c.device.callError(c.name, fmt.Errorf("scratch memory: %w", err))
 	}
 	c.scratch = append(c.scratch, b)
-	return b.at, nil
+	return b.At, nil
 }
 
 // count gives the kernels their counters: zeros that last for the call.
 func (c *attention) count(bytes int) (err error) {
-	if bytes > counterBytes {
+	if bytes > driver.CounterBytes {
 		c.args.counters, err = c.borrowZeros(bytes)
 		return err
 	}
-	if c.counts, err = c.device.borrowCounters(); err != nil {
+	if c.counts, err = c.device.BorrowCounters(c.device.queue()); err != nil {
 		return c.device.callError(c.name, fmt.Errorf("counters: %w", err))
 	}
-	c.args.counters = c.counts.at
+	c.args.counters = c.counts.At
 	return nil
 }
 
 // release gives back what the call borrowed. Its work is queued by now, and what is queued later comes after it.
 func (c *attention) release() {
 	for _, b := range c.scratch {
-		b.free()
+		b.Free()
 	}
 	c.scratch = nil
 	switch {
 	case c.counts == nil:
 	case c.ended:
-		c.device.countersInUse().keep(c.counts)
+		c.device.queue().Counters().Keep(c.counts)
 	default:
-		c.counts.free()
+		c.counts.Free()
 	}
 	c.counts = nil
 	runtime.KeepAlive(c.pinned)
 }
 
 // lengths gives the cumulative lengths of packed sequences to the device.
-func (c *attention) lengths(cumulative []int) (at address, longest int32, err error) {
+func (c *attention) lengths(cumulative []int) (at readable, longest int32, err error) {
 	list := make([]int32, len(cumulative))
 	for n, end := range cumulative {
 		list[n] = int32(end)
@@ -254,35 +255,35 @@ func (c *attention) lengths(cumulative []int) (at address, longest int32, err er
 }
 
 // pin gives a vector to the device and keeps it alive for the call.
-func pin[T int32 | float32](c *attention, list []T) (address, error) {
+func pin[T int32 | float32](c *attention, list []T) (readable, error) {
 	o, err := constant(c.device, list)
 	if err != nil {
 		return 0, c.device.callError(c.name, err)
 	}
 	c.pinned = append(c.pinned, o)
-	return o.at, nil
+	return o.At.Readable(), nil
 }
 
 // sinks gives the sinks as neighbouring float32 values.
-func (c *attention) sinks() (address, error) {
+func (c *attention) sinks() (readable, error) {
 	s := c.Sinks
 	if !s.IsSet() {
 		return 0, nil
 	}
 	if s.DType == kernels.F32 && s.IsRowMajor() {
-		return addressOf(s), nil
+		return read(s), nil
 	}
 	dense, err := c.borrow(kernels.F32, s.Shape...)
 	if err != nil {
 		return 0, err
 	}
-	return addressOf(dense), c.device.copies([]pair{{dense, s}})
+	return read(dense), c.device.copies([]pair{{dense, s}})
 }
 
 // choose finds the variant for the problem: of those made for this device the one for the smallest heads, and without
 // tensor maps where those cannot describe the tensors.
 func (c *attention) choose(lists [][]variant, tensors ...kernels.Tensor) (variant, error) {
-	maps := c.device.major == 9 && c.device.minor == 0 && !c.device.withoutMaps && !c.unpiped && describable(tensors)
+	maps := c.device.Major == 9 && c.device.Minor == 0 && !c.device.withoutMaps && !c.unpiped && describable(tensors)
 	d, dv := int(c.args.d), int(c.args.dv)
 	for _, list := range lists {
 		var best *variant
@@ -300,7 +301,7 @@ func (c *attention) choose(lists [][]variant, tensors ...kernels.Tensor) (varian
 			return *best, nil
 		}
 	}
-	return variant{}, fmt.Errorf("cuda:%d: %s: there is no kernel for %v with heads of %d and %d", c.device.index, c.name, c.dtype, c.args.d, c.args.dv)
+	return variant{}, fmt.Errorf("%s: %s: there is no kernel for %v with heads of %d and %d", c.device.Name(), c.name, c.dtype, c.args.d, c.args.dv)
 }
 
 // suits reports whether a variant knows what changes the problem's scores, or has the tiles for a user's.
@@ -319,7 +320,7 @@ func (c *attention) suits(v *variant) bool {
 // describable reports whether tensor maps can describe the tensors: none is empty, and rows begin at multiples of 16 bytes.
 func describable(tensors []kernels.Tensor) bool {
 	for _, t := range tensors {
-		if t.Elements() == 0 || addressOf(t)%16 != 0 {
+		if t.Elements() == 0 || read(t)%16 != 0 {
 			return false
 		}
 		for axis, stride := range t.Strides[:3] {
@@ -336,26 +337,25 @@ func (c *attention) launch(v variant, grid [3]int, maps ...mappedTensor) error {
 	if v.boxBias > 0 {
 		maps = append(maps, c.biasMap(v))
 	}
-	list := make([]encodedMap, len(maps))
+	list := make([]driver.EncodedMap, len(maps))
 	for i, m := range maps {
 		shape := [4]int(m.tensor.Shape)
-		r := rowsOf(m.tensor)
+		r := rowsRead(m.tensor)
 		for axis, stride := range []*int64{&r.batch, &r.head, &r.row} {
 			if shape[axis] == 1 {
 				*stride = 8 // a step that nobody takes must be a multiple of 16 bytes all the same
 			}
 		}
 		var err error
-		if list[i], err = c.device.encode(newTensorMap(r, shape, 2*v.boxCols, m.boxRows, elementOf(m.tensor.DType))); err != nil {
+		if list[i], err = c.device.Encode(newTensorMap(r, shape, 2*v.boxCols, m.boxRows, elementOf(m.tensor.DType))); err != nil {
 			return c.device.callError(v.name, err)
 		}
 	}
-	s := launchShape{kernelName{v.name, v.name}, grid, v.threads, v.sharedBytes}
-	err := c.device.launch(s, list, unsafe.Pointer(c.args))
-	if err != nil || c.Dropout.P == 0 {
-		return err
+	s := shapeOf(v.name, v.name, grid, v.threads, v.sharedBytes)
+	if c.Dropout.P > 0 {
+		s.Step = &driver.StepField{Offset: unsafe.Offsetof(c.args.dropStep), Bytes: c.argumentBytes}
 	}
-	return c.device.noteStep(len(list), c.argumentBytes, unsafe.Offsetof(c.args.dropStep))
+	return c.device.launch(s, list, unsafe.Pointer(c.args))
 }
 
 type mappedTensor struct {
@@ -373,9 +373,31 @@ func (c *attention) biasMap(v variant) mappedTensor {
 	return mappedTensor{b, v.boxBias}
 }
 
-// rowsOf is a tensor of (batch, heads, length, size) as kernels are told it.
-func rowsOf(t kernels.Tensor) rows {
-	return rows{addressOf(t), int64(t.Strides[0]), int64(t.Strides[1]), int64(t.Strides[2])}
+// rowsRead is a tensor of (batch, heads, length, size) as kernels are told it that read it, and
+// rowsWritten as those are that write it.
+func rowsRead(t kernels.Tensor) rows[readable]    { return rowsAt(t, read(t)) }
+func rowsWritten(t kernels.Tensor) rows[writable] { return rowsAt(t, written(t)) }
+
+func rowsAt[A readable | writable](t kernels.Tensor, at A) rows[A] {
+	return rows[A]{at, int64(t.Strides[0]), int64(t.Strides[1]), int64(t.Strides[2])}
+}
+
+// newTensorMap describes a tensor of (batch, heads, length, size) in boxes of so many rows of rowBytes.
+func newTensorMap(t rows[readable], shape [4]int, rowBytes, boxRows int, e element) driver.TensorMap {
+	kind := mapTypes[e]
+	return driver.TensorMap{
+		Data: address(t.data), Type: kind.MapType, Rows: boxRows, Columns: rowBytes / kind.bytes, Swizzle: rowBytes,
+		Dims:    [4]int{shape[3], shape[2], shape[1], shape[0]},
+		Strides: [3]int{int(t.row) * kind.bytes, int(t.head) * kind.bytes, int(t.batch) * kind.bytes},
+	}
+}
+
+// mapTypes are the types of elements as tensor maps know them, and their bytes.
+var mapTypes = [...]struct {
+	driver.MapType
+	bytes int
+}{
+	elementF32: {driver.MapFloat32, 4}, elementBF16: {driver.MapBFloat16, 2}, elementF16: {driver.MapFloat16, 2},
 }
 
 // broadcastStrides returns a bias's strides, 0 along the axes that it broadcasts.

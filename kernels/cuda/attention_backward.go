@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/kernels/cuda/driver"
 )
 
 // AttentionBackward computes the gradients from the saved logsumexp and δ, which are float32 whatever q is.
@@ -22,7 +23,7 @@ func (d *Device) AttentionBackward(a *kernels.Attention, g kernels.AttentionGrad
 	if err := c.describe(); err != nil {
 		return err
 	}
-	if err := d.forkTransfers(); err != nil {
+	if err := d.queue().Fork(); err != nil {
 		return err
 	}
 	if g.DSinks.IsSet() {
@@ -41,7 +42,7 @@ func (d *Device) AttentionBackward(a *kernels.Attention, g kernels.AttentionGrad
 	if err := c.clearUnused(g); err != nil {
 		return err
 	}
-	return d.joinTransfers()
+	return d.queue().Join()
 }
 
 // clearUnused writes zeros where no sequence has its gradients: behind the last packed one, and behind a batch item's keys. Keys
@@ -105,8 +106,8 @@ func (c *attention) backward(g kernels.AttentionGradients) error {
 			return err
 		}
 	}
-	c.args.dO, c.args.dQ, c.args.dK, c.args.dV = rowsOf(dO), rowsOf(g.DQ), rowsOf(g.DK), rowsOf(g.DV)
-	c.args.lse, c.args.delta = addressOf(g.LSE), addressOf(g.Delta)
+	c.args.dO, c.args.dQ, c.args.dK, c.args.dV = rowsRead(dO), rowsWritten(g.DQ), rowsWritten(g.DK), rowsWritten(g.DV)
+	c.args.lse, c.args.delta = writable(read(g.LSE)), read(g.Delta)
 	sharedBias, err := c.prepareDBias(g.DBias)
 	if err != nil {
 		return err
@@ -119,11 +120,11 @@ func (c *attention) backward(g kernels.AttentionGradients) error {
 		for i, p := range shared {
 			*gradients[1+i] = p.dst
 		}
-		if err := c.device.spare(mostLaunches + 2*len(c.Tables)); err != nil {
+		if err := c.device.queue().Spare(mostLaunches + 2*len(c.Tables)); err != nil {
 			return err
 		}
 		for _, e := range exact {
-			if err := c.device.zero(e.to, int(e.count)*kernels.F32.Size()); err != nil {
+			if err := c.device.zero(e.to.Address(), int(e.count)*kernels.F32.Size()); err != nil {
 				return err
 			}
 		}
@@ -154,14 +155,14 @@ func (c *attention) backward(g kernels.AttentionGradients) error {
 	if err := c.count(counters); err != nil {
 		return err
 	}
-	if err := c.device.spare(1); err != nil { // another variant's counters may need to be written
+	if err := c.device.queue().Spare(1); err != nil { // another variant's counters may need to be written
 		return err
 	}
 	if v.boxCols > 0 {
-		err = c.launch(v, backward90Grid(v, c.args, c.device.multiprocessors),
+		err = c.launch(v, backward90Grid(v, c.args, c.device.Multiprocessors),
 			mappedTensor{c.q, v.boxQ}, mappedTensor{c.k, v.boxK}, mappedTensor{c.v, v.boxK}, mappedTensor{dO, v.boxQ})
 	} else {
-		err = c.launch(v, backward80Grid(v, c.args, c.device.multiprocessors))
+		err = c.launch(v, backward80Grid(v, c.args, c.device.Multiprocessors))
 	}
 	if err != nil {
 		return err
@@ -188,7 +189,7 @@ func (c *attention) rowsOfBatch(keys kernels.Tensor) (kernels.Tensor, error) {
 	keys.Shape[0] = c.Q.Shape[0]
 	t, err := c.rowsLike(keys)
 	if err == nil && c.KVLengths != nil {
-		err = c.device.zero(addressOf(t), t.Shape[0]*t.Strides[0]*t.DType.Size())
+		err = c.device.zero(written(t).Address(), t.Shape[0]*t.Strides[0]*t.DType.Size())
 	}
 	return t, err
 }
@@ -196,7 +197,7 @@ func (c *attention) rowsOfBatch(keys kernels.Tensor) (kernels.Tensor, error) {
 // prepareDBias says where the gradient of the bias goes: straight to its place where each score has an element of its
 // own, otherwise into float32 sums. What a mask hides stays zero. Where the order of such sums must not change, the
 // backward kernel leaves them to a kernel of their own, which is given their place.
-func (c *attention) prepareDBias(dBias kernels.Tensor) (deterministic address, err error) {
+func (c *attention) prepareDBias(dBias kernels.Tensor) (deterministic writable, err error) {
 	if !dBias.IsSet() {
 		return 0, nil
 	}
@@ -210,11 +211,11 @@ func (c *attention) prepareDBias(dBias kernels.Tensor) (deterministic address, e
 		}
 		c.results = append(c.results, pair{dBias, sums})
 	}
-	at := addressOf(sums)
+	at := written(sums)
 	g.dBiasSequence, g.dBiasHead, g.dBiasRow, g.dBiasColumn = broadcastStrides(sums)
 	masked := c.Causal != 0 || c.Window != nil || c.Mask != nil || c.QLens != nil || c.KVLengths != nil || min(g.longestQ, g.longestK) == 0
 	if masked || !alone {
-		if err := c.device.zero(at, sums.Elements()*sums.DType.Size()); err != nil {
+		if err := c.device.zero(at.Address(), sums.Elements()*sums.DType.Size()); err != nil {
 			return 0, err
 		}
 	}
@@ -229,7 +230,7 @@ func (c *attention) prepareDBias(dBias kernels.Tensor) (deterministic address, e
 }
 
 // dBias computes the sums of a shared bias's gradient in one order, if their place is given.
-func (c *attention) dBias(at address) error {
+func (c *attention) dBias(at writable) error {
 	if at == 0 {
 		return nil
 	}
@@ -259,10 +260,33 @@ func (c *attention) zeroRows(tensors ...kernels.Tensor) error {
 		if t.Elements() == 0 {
 			continue
 		}
-		kernel := kernelName{"copy", fillKernels[t.DType.Size()]}
-		if err := c.device.launchElementwise(c.name, kernel, &elementwise{}, operand{"gradient", t}); err != nil {
+		kernel := driver.Kernel{Module: "copy", Entry: fillKernels[t.DType.Size()]}
+		if err := c.device.launchElementwise(c.name, kernel, &elementwise{}, []output{{"gradient", t}}); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// dQ90Launch is the kernel that turns the sums that v left into dQ. It is in v's module.
+func dQ90Launch(v variant, a *arguments) driver.Launch {
+	return driver.Launch{
+		Kernel:  driver.Kernel{Module: v.name, Entry: "attention_dq"},
+		Grid:    [3]int{tilesOf(a.longestQ, v.tileQ) * int(a.sequences), int(a.heads), 1},
+		Threads: 256,
+	}
+}
+
+// dQ80Launch is the kernel that turns the sums that v left into dQ. It is in v's module. Elements of 16 bits pass through
+// shared memory.
+func dQ80Launch(v variant, a *arguments) driver.Launch {
+	s := driver.Launch{
+		Kernel:  driver.Kernel{Module: v.name, Entry: "attention_dq"},
+		Grid:    [3]int{tilesOf(a.longestQ, v.tileQ) * int(a.heads) * int(a.sequences), 1, 1},
+		Threads: v.threads,
+	}
+	if v.element == elementBF16 || v.element == elementF16 {
+		s.SharedBytes = v.tileQ * rowBytes80(v.d, 2)
+	}
+	return s
 }

@@ -11,8 +11,9 @@ import (
 
 // deltaArguments is DeltaArguments in src/attention_delta.cu.
 type deltaArguments struct {
-	o, dO                rows
-	dLSE, delta          address
+	o, dO                rows[readable]
+	dLSE                 readable
+	delta                writable
 	count                int64
 	heads, length, size  int32
 	lanes, aligned, zero int32
@@ -27,12 +28,12 @@ func (d *Device) AttentionDelta(a *kernels.Attention, o, dO, dLSE, delta kernels
 	if delta.Elements() == 0 {
 		return nil
 	}
-	if err := d.forkTransfers(); err != nil { // AttentionBackward follows, whose blocks are to come later than theirs
+	if err := d.queue().Fork(); err != nil { // AttentionBackward follows, whose blocks are to come later than theirs
 		return err
 	}
 	width := 16 / o.DType.Size() // elements that a thread reads at once
 	g := deltaArguments{
-		o: rowsOf(o), dO: rowsOf(dO), dLSE: addressOf(dLSE), delta: addressOf(delta), count: int64(delta.Elements()),
+		o: rowsRead(o), dO: rowsRead(dO), dLSE: read(dLSE), delta: written(delta), count: int64(delta.Elements()),
 		heads: int32(o.Shape[1]), length: int32(o.Shape[2]), size: int32(o.Shape[3]), lanes: 1,
 	}
 	if o.Shape[3]%width == 0 && describable([]kernels.Tensor{o, dO}) {
@@ -46,7 +47,7 @@ func (d *Device) AttentionDelta(a *kernels.Attention, o, dO, dLSE, delta kernels
 	const threads = 256
 	blocks := (g.count*int64(g.lanes) + threads - 1) / threads
 	entry := map[kernels.DType]string{kernels.F32: "attention_delta_f32", kernels.BF16: "attention_delta_bf16", kernels.F16: "attention_delta_f16"}[o.DType]
-	err = c.device.launch(launchShape{kernelName{"attention_delta", entry}, [3]int{int(blocks), 1, 1}, threads, 0}, nil, unsafe.Pointer(&g))
+	err = c.device.launch(shapeOf("attention_delta", entry, [3]int{int(blocks), 1, 1}, threads, 0), nil, unsafe.Pointer(&g))
 	for _, t := range []kernels.Tensor{o, dO, dLSE, delta} {
 		runtime.KeepAlive(t.Owner)
 	}
@@ -55,7 +56,8 @@ func (d *Device) AttentionDelta(a *kernels.Attention, o, dO, dLSE, delta kernels
 
 // sinksArguments is SinksArguments in src/attention_delta.cu.
 type sinksArguments struct {
-	sinks, lse, delta, dSinks  address
+	sinks, lse, delta          readable
+	dSinks                     writable
 	batch, heads, length, zero int32
 }
 
@@ -70,16 +72,17 @@ func (c *attention) dSinks(lse, delta, dSinks kernels.Tensor) error {
 		c.results = append(c.results, pair{dSinks, sums})
 	}
 	g := sinksArguments{
-		sinks: c.args.sinks, lse: addressOf(lse), delta: addressOf(delta), dSinks: addressOf(sums),
+		sinks: c.args.sinks, lse: read(lse), delta: read(delta), dSinks: written(sums),
 		batch: int32(lse.Shape[0]), heads: int32(lse.Shape[1]), length: int32(lse.Shape[2]),
 	}
-	s := launchShape{kernelName{"attention_delta", "attention_dsinks"}, [3]int{lse.Shape[1], 1, 1}, 1024, 0}
+	s := shapeOf("attention_delta", "attention_dsinks", [3]int{lse.Shape[1], 1, 1}, 1024, 0)
 	return c.device.launch(s, nil, unsafe.Pointer(&g))
 }
 
 // sharedArguments is SharedArguments in src/attention_delta.cu.
 type sharedArguments struct {
-	from, to                   rows
+	from                       rows[readable]
+	to                         rows[writable]
 	count                      int64
 	batch, heads, length, size int32
 }
@@ -87,7 +90,7 @@ type sharedArguments struct {
 // addBatch sums the gradients of all batch items for keys that they share.
 func (c *attention) addBatch(to, from kernels.Tensor) error {
 	g := sharedArguments{
-		from: rowsOf(from), to: rowsOf(to), count: int64(to.Elements()),
+		from: rowsRead(from), to: rowsWritten(to), count: int64(to.Elements()),
 		batch: int32(from.Shape[0]), heads: int32(to.Shape[1]), length: int32(to.Shape[2]), size: int32(to.Shape[3]),
 	}
 	if g.count == 0 {
@@ -96,6 +99,6 @@ func (c *attention) addBatch(to, from kernels.Tensor) error {
 	const threads = 256
 	entry := map[kernels.DType]string{kernels.F32: "attention_shared_f32", kernels.BF16: "attention_shared_bf16", kernels.F16: "attention_shared_f16"}[to.DType]
 	blocks := (g.count + threads - 1) / threads
-	s := launchShape{kernelName{"attention_delta", entry}, [3]int{int(blocks), 1, 1}, threads, 0}
+	s := shapeOf("attention_delta", entry, [3]int{int(blocks), 1, 1}, threads, 0)
 	return c.device.launch(s, nil, unsafe.Pointer(&g))
 }

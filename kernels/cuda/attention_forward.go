@@ -25,12 +25,12 @@ func (d *Device) AttentionForward(a *kernels.Attention, out kernels.AttentionOut
 		return err
 	}
 	if c.args.longestQ == 0 {
-		if err := d.spare(mostLaunches + len(a.Tables)); err != nil {
+		if err := d.queue().Spare(mostLaunches + len(a.Tables)); err != nil {
 			return err
 		}
 		return c.clearBehind(out)
 	}
-	if err := d.forkTransfers(); err != nil {
+	if err := d.queue().Fork(); err != nil {
 		return err
 	}
 	if err := c.convert(); err != nil {
@@ -40,7 +40,7 @@ func (d *Device) AttentionForward(a *kernels.Attention, out kernels.AttentionOut
 	if err != nil {
 		return err
 	}
-	c.args.o, c.args.lse = rowsOf(o), addressOf(out.LSE)
+	c.args.o, c.args.lse = rowsWritten(o), written(out.LSE)
 	c.ahead = true
 	v, err := c.chooseFor(forwardVariants(), c.q, c.k, c.v, o)
 	if err != nil {
@@ -54,11 +54,11 @@ func (d *Device) AttentionForward(a *kernels.Attention, out kernels.AttentionOut
 	}
 	if v.boxCols > 0 {
 		if !c.user {
-			v = forward90Longer(v, c.args, d.multiprocessors)
+			v = forward90Longer(v, c.args, d.Multiprocessors)
 		}
-		err = c.launch(v, forward90Grid(v, c.args, d.multiprocessors), mappedTensor{c.q, v.boxQ}, mappedTensor{c.k, v.boxK}, mappedTensor{c.v, v.boxK})
+		err = c.launch(v, forward90Grid(v, c.args, d.Multiprocessors), mappedTensor{c.q, v.boxQ}, mappedTensor{c.k, v.boxK}, mappedTensor{c.v, v.boxK})
 	} else {
-		err = c.launch(v, forward80Grid(v, c.args, d.multiprocessors))
+		err = c.launch(v, forward80Grid(v, c.args, d.Multiprocessors))
 	}
 	if err != nil {
 		return err
@@ -70,7 +70,7 @@ func (d *Device) AttentionForward(a *kernels.Attention, out kernels.AttentionOut
 	if err := c.clearBehind(out); err != nil {
 		return err
 	}
-	return d.joinTransfers()
+	return d.queue().Join()
 }
 
 // clearBehind writes what rows behind the last packed sequence have: O = 0 and LSE = −∞.

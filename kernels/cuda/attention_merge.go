@@ -11,10 +11,13 @@ import (
 
 // mergeArguments is MergeArguments in src/attention_merge.cu.
 type mergeArguments struct {
-	sum, part, sumLSE, partLSE rows
-	count                      int64
-	heads, length, size        int32
-	lanes, aligned, zero       int32
+	sum                  rows[writable]
+	part                 rows[readable]
+	sumLSE               rows[writable]
+	partLSE              rows[readable]
+	count                int64
+	heads, length, size  int32
+	lanes, aligned, zero int32
 }
 
 // AttentionMerge joins attention to some keys with attention to others. The sum is float32.
@@ -30,7 +33,8 @@ func (d *Device) AttentionMerge(sum, part kernels.AttentionOutputs) error {
 	}
 	shape := part.O.Shape
 	g := mergeArguments{
-		sum: rowsOf(sum.O), part: rowsOf(part.O), sumLSE: valuesOf(sum.LSE), partLSE: valuesOf(part.LSE),
+		sum: rowsWritten(sum.O), part: rowsRead(part.O),
+		sumLSE: valuesOf(sum.LSE, written(sum.LSE)), partLSE: valuesOf(part.LSE, read(part.LSE)),
 		count: int64(shape[0] * shape[1] * shape[2]), heads: int32(shape[1]), length: int32(shape[2]), size: int32(shape[3]), lanes: 1,
 	}
 	if g.count == 0 {
@@ -45,7 +49,7 @@ func (d *Device) AttentionMerge(sum, part kernels.AttentionOutputs) error {
 	}
 	const threads = 256
 	blocks := (g.count*int64(g.lanes) + threads - 1) / threads
-	s := launchShape{kernelName{"attention_merge", "attention_merge" + entrySuffixes[part.O.DType]}, [3]int{int(blocks), 1, 1}, threads, 0}
+	s := shapeOf("attention_merge", "attention_merge"+entrySuffixes[part.O.DType], [3]int{int(blocks), 1, 1}, threads, 0)
 	err := d.launch(s, nil, unsafe.Pointer(&g))
 	runtime.KeepAlive(sum)
 	runtime.KeepAlive(part)
@@ -53,6 +57,6 @@ func (d *Device) AttentionMerge(sum, part kernels.AttentionOutputs) error {
 }
 
 // valuesOf is a tensor of (batch, heads, length) as kernels are told it.
-func valuesOf(t kernels.Tensor) rows {
-	return rows{data: addressOf(t), batch: int64(t.Strides[0]), head: int64(t.Strides[1])}
+func valuesOf[A readable | writable](t kernels.Tensor, at A) rows[A] {
+	return rows[A]{data: at, batch: int64(t.Strides[0]), head: int64(t.Strides[1])}
 }

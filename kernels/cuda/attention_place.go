@@ -38,7 +38,7 @@ func userPlaces(a *kernels.Attention) int {
 }
 
 // places gives the places to the device.
-func (c *attention) places() (address, error) {
+func (c *attention) places() (readable, error) {
 	var list []int32
 	for _, s := range c.Sequences() {
 		list = append(list, int32(s.Place.Sequence), int32(s.Place.Row), int32(s.Place.Column), int32(s.Distance))

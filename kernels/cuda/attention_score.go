@@ -9,6 +9,7 @@ import (
 	"unsafe"
 
 	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/kernels/cuda/driver"
 	"github.com/stheno-ml/stheno/kernels/score"
 )
 
@@ -30,7 +31,8 @@ func axesOf(tables []kernels.Tensor) (axes int) {
 
 // userTail is what UserArguments in src/attention_user.cuh has between its tables and their axes.
 type userTail struct {
-	lists, places        address
+	lists                address
+	places               readable
 	exact, words, shift  int32
 	line, cell, together int32
 	byKeys, reserved     int32
@@ -56,7 +58,7 @@ func (c *attention) newArguments() *arguments {
 	c.tail, c.axes = (*userTail)(unsafe.Pointer(&words[behind])), words[tail:]
 	axes := 0
 	for n, t := range c.Tables {
-		c.tables[n] = addressOf(t)
+		c.tables[n] = address(read(t))
 		for axis, size := range t.Shape {
 			c.axes[axes] = address(uint32(size)) | address(uint32(t.Strides[axis]))<<32
 			axes++
@@ -184,13 +186,13 @@ func (c *attention) findLists(v variant) error {
 			return err
 		}
 		tail.lists = at + versionBytes
-		bits := launchShape{kernelName{name, name}, [3]int{tilesOf(longest, l.line), int(g.sequences), 1}, 512, 0}
+		bits := shapeOf(name, name, [3]int{tilesOf(longest, l.line), int(g.sequences), 1}, 512, 0)
 		if err := d.launch(bits, nil, unsafe.Pointer(g)); err != nil {
 			return err
 		}
-		return d.launch(launchShape{kernelName{name, "attention_lists"}, [3]int{int(g.sequences), 1, 1}, 256, 0}, nil, unsafe.Pointer(g))
+		return d.launch(shapeOf(name, "attention_lists", [3]int{int(g.sequences), 1, 1}, 256, 0), nil, unsafe.Pointer(g))
 	}
-	recording := d.memory.recording.Load()
+	q := d.queue()
 	key := fmt.Sprint(name, l, g.sequences, g.heads, g.keyHeads, g.sq, g.sk, g.causal, g.left, g.right, g.shift, c.QLens, c.KVLens, c.KVLengths)
 	for _, t := range tables {
 		key += fmt.Sprint(" ", t.Data, t.Shape)
@@ -198,18 +200,15 @@ func (c *attention) findLists(v variant) error {
 	p := &d.programs
 	p.Lock()
 	defer p.Unlock()
-	if o, ok := p.lists[key]; ok && kept && d.varied == nil {
-		if recording != nil {
-			recording.keepConstant(o)
-		}
+	if o, ok := p.lists[key]; ok && kept && q.Keep(o) {
 		c.pinned = append(c.pinned, o)
 		if len(tables) > 0 {
-			return find(o.at)
+			return find(o.At)
 		}
-		tail.lists = o.at + versionBytes
+		tail.lists = o.At + versionBytes
 		return nil
 	}
-	if recording != nil || !kept || d.varied != nil {
+	if !kept || !q.Makes() {
 		at, err := c.borrowZeros(bytes + copied)
 		if err != nil {
 			return err
@@ -217,19 +216,19 @@ func (c *attention) findLists(v variant) error {
 		tables = nil
 		return find(at)
 	}
-	b, err := d.memory.getLasting(bytes + copied)
+	b, err := d.Lasting(bytes + copied)
 	if err != nil {
 		return d.callError(c.name, err)
 	}
-	o := b.owned()
-	if err := d.zero(o.at, bytes+copied); err != nil {
+	o := b.Owned()
+	if err := d.zero(o.At, bytes+copied); err != nil {
 		return err
 	}
-	if err := find(o.at); err != nil {
+	if err := find(o.At); err != nil {
 		return err
 	}
 	if len(p.lists) == mostPrograms || p.lists == nil {
-		p.lists = map[string]*owner{}
+		p.lists = map[string]*driver.Owner{}
 	}
 	p.lists[key] = o
 	c.pinned = append(c.pinned, o)
@@ -253,7 +252,7 @@ func (c *attention) maskTables() (tables []kernels.Tensor, bytes int, kept bool)
 		seen[i.Table] = true
 		t := c.Tables[i.Table]
 		size := t.Elements() * t.DType.Size()
-		if !t.IsRowMajor() || size%4 != 0 || addressOf(t)%4 != 0 {
+		if !t.IsRowMajor() || size%4 != 0 || read(t)%4 != 0 {
 			return nil, 0, false
 		}
 		tables = append(tables, t)
@@ -264,18 +263,19 @@ func (c *attention) maskTables() (tables []kernels.Tensor, bytes int, kept bool)
 
 // lookedUp is a table that is watched: LookedUpArguments in src/attention_user_lists.cu.
 type lookedUp struct {
-	table, copy, version address
-	words                int64
+	table         readable
+	copy, version address
+	words         int64
 }
 
 // watch raises a version where a table has changed since the last time. Copies of them all lie at an address.
 func (c *attention) watch(module string, tables []kernels.Tensor, version, copies address) error {
 	const threads, mostBlocks = 256, 512
 	for _, t := range tables {
-		l := lookedUp{addressOf(t), copies, version, int64(t.Elements() * t.DType.Size() / 4)}
+		l := lookedUp{read(t), copies, version, int64(t.Elements() * t.DType.Size() / 4)}
 		copies += address(4 * l.words)
 		blocks := int(min(mostBlocks, (l.words+threads-1)/threads))
-		s := launchShape{kernelName{module, "attention_looked_up"}, [3]int{max(1, blocks), 1, 1}, threads, 0}
+		s := shapeOf(module, "attention_looked_up", [3]int{max(1, blocks), 1, 1}, threads, 0)
 		if err := c.device.launch(s, nil, unsafe.Pointer(&l)); err != nil {
 			return err
 		}
@@ -287,7 +287,7 @@ func (c *attention) watch(module string, tables []kernels.Tensor, version, copie
 type programs struct {
 	sync.Mutex
 	written map[programKey]string
-	lists   map[string]*owner
+	lists   map[string]*driver.Owner
 }
 
 // programKey is all that a program depends on.
@@ -422,10 +422,10 @@ func (c *attention) userDefines() []string {
 
 // arch names the device's own instructions to the compiler.
 func (d *Device) arch() string {
-	if d.major == 9 && d.minor == 0 {
+	if d.Major == 9 && d.Minor == 0 {
 		return "sm_90a"
 	}
-	return fmt.Sprintf("sm_%d%d", d.major, d.minor)
+	return fmt.Sprintf("sm_%d%d", d.Major, d.Minor)
 }
 
 // exactSumBytes is the size of ExactSum in src/attention_user.cuh.
@@ -433,8 +433,9 @@ const exactSumBytes = 12*8 + 8
 
 // exactSums are sums that attention_sums rounds: SumsArguments in src/attention_user_sums.cuh.
 type exactSums struct {
-	from, to address
-	count    int64
+	from  address
+	to    writable
+	count int64
 }
 
 // prepareTables says where the gradients of tables are summed: in float32, straight in their place where that has this type. Sums of
@@ -451,14 +452,14 @@ func (c *attention) prepareTables(gradients []kernels.Tensor) (exact []exactSums
 			}
 			c.results = append(c.results, pair{t, sums})
 		}
-		c.sums[n] = addressOf(sums)
+		c.sums[n] = written(sums).Address()
 		if !c.Deterministic {
 			if err := c.device.zero(c.sums[n], sums.Elements()*sums.DType.Size()); err != nil {
 				return nil, err
 			}
 			continue
 		}
-		e := exactSums{to: addressOf(sums), count: int64(sums.Elements())}
+		e := exactSums{to: written(sums), count: int64(sums.Elements())}
 		if e.from, err = c.borrowZeros(sums.Elements() * exactSumBytes); err != nil {
 			return nil, err
 		}
@@ -473,7 +474,7 @@ func (c *attention) roundTables(v variant, exact []exactSums) error {
 	const threads = 128
 	for _, e := range exact {
 		blocks := int((e.count + threads - 1) / threads)
-		s := launchShape{kernelName{v.name, "attention_sums"}, [3]int{blocks, 1, 1}, threads, 0}
+		s := shapeOf(v.name, "attention_sums", [3]int{blocks, 1, 1}, threads, 0)
 		if err := c.device.launch(s, nil, unsafe.Pointer(&e)); err != nil {
 			return err
 		}

@@ -11,17 +11,19 @@ import (
 
 // crossEntropyArguments is CrossEntropyArguments in src/crossentropy.cu.
 type crossEntropyArguments struct {
-	lines           lines
-	targets         indexList
-	fault           fault
-	logits, dLogits address
-	lse, losses     address
-	scale, loss     address
-	dLoss, weights  address
-	ignored         int64
-	ignores, mean   int32
-	smoothing       float32
-	perRow          int32
+	lines          lines
+	targets        indexList
+	fault          fault
+	logits         readable
+	dLogits        writable
+	lse            writable // the gradient only reads it
+	losses, scale  address
+	loss           writable
+	dLoss, weights readable
+	ignored        int64
+	ignores, mean  int32
+	smoothing      float32
+	perRow         int32
 }
 
 // crossEntropy is a call of one of the kernels.
@@ -45,7 +47,7 @@ func (d *Device) newCrossEntropy(which faultKernel, dtype kernels.DType, o *kern
 	case kernels.NoReduction:
 		g.perRow = 1
 	}
-	g.weights = addressOf(o.Weights)
+	g.weights = read(o.Weights)
 	var err error
 	g.fault, err = d.fault(which)
 	return c, err
@@ -57,7 +59,7 @@ const scaleBytes = 16
 func (c *crossEntropy) rows(logits, dLogits, targets kernels.Tensor) error {
 	l, err := linesOf(logits, dLogits, asRows(targets))
 	c.args.lines, c.args.targets = l, indexListOf(targets)
-	c.args.logits, c.args.dLogits = addressOf(logits), addressOf(dLogits)
+	c.args.logits, c.args.dLogits = read(logits), written(dLogits)
 	return err
 }
 
@@ -69,9 +71,9 @@ func (c *crossEntropy) run(entry string) error {
 		return nil
 	}
 	threads := rowThreads(int(l.length), c.dtype)
-	bytes, held := int(l.length)*c.dtype.Size(), c.device.sharedMemory/2-reservedShared
+	bytes, held := int(l.length)*c.dtype.Size(), c.device.SharedMemory/2-reservedShared
 	if entry == "both" && c.args.weights == 0 && l.aligned != 0 && bytes >= held/4 && bytes <= min(held, heldPieces*accessBytes*threads) {
-		blocks := int(min(l.count, int64(2*c.device.multiprocessors)))
+		blocks := int(min(l.count, int64(2*c.device.Multiprocessors)))
 		return c.launch("both_held"+entrySuffixes[c.dtype], blocks, threads, held)
 	}
 	return c.launch(entry+entrySuffixes[c.dtype], int(l.count), threads, 0)
@@ -86,7 +88,7 @@ const (
 func (c *crossEntropy) runSingle(entry string) error { return c.launch(entry, 1, 1024, 0) }
 
 func (c *crossEntropy) launch(entry string, blocks, threads, sharedBytes int) error {
-	s := launchShape{kernelName{"crossentropy" + entrySuffixes[c.dtype], "cross_entropy_" + entry}, [3]int{blocks, 1, 1}, threads, sharedBytes}
+	s := shapeOf("crossentropy"+entrySuffixes[c.dtype], "cross_entropy_"+entry, [3]int{blocks, 1, 1}, threads, sharedBytes)
 	args := c.args // apart from Go's pointers, which C may not see
 	return c.device.launch(s, nil, unsafe.Pointer(&args))
 }
@@ -97,24 +99,24 @@ func (d *Device) CrossEntropyForward(c *kernels.CrossEntropy, out kernels.CrossE
 	if err := d.checked(kernel, c.CheckForward(out), c.Logits.DType); err != nil {
 		return err
 	}
-	scratch, err := d.memory.get(scaleBytes + 4*c.Targets.Elements())
+	scratch, err := d.scratch(scaleBytes + 4*c.Targets.Elements())
 	if err != nil {
 		return d.failed(kernel, err)
 	}
-	defer scratch.free()
-	k, err := d.newCrossEntropy(faultCrossEntropy, c.Logits.DType, &c.CrossEntropyOptions, scratch.at)
+	defer scratch.Free()
+	k, err := d.newCrossEntropy(faultCrossEntropy, c.Logits.DType, &c.CrossEntropyOptions, scratch.At)
 	if err != nil {
 		return d.failed(kernel, err)
 	}
 	if err := k.rows(c.Logits, c.Logits, c.Targets); err != nil {
 		return d.failed(kernel, err)
 	}
-	k.args.lse, k.args.loss = addressOf(out.LSE), addressOf(out.Loss)
+	k.args.lse, k.args.loss = written(out.LSE), written(out.Loss)
 	if err := k.runSingle("scale"); err != nil {
 		return err
 	}
 	if c.Reduction == kernels.NoReduction {
-		k.args.losses = k.args.loss
+		k.args.losses = k.args.loss.Address()
 	}
 	err = k.run("forward")
 	if err == nil && c.Reduction != kernels.NoReduction {
@@ -131,19 +133,19 @@ func (d *Device) CrossEntropyBackward(c *kernels.CrossEntropy, g kernels.CrossEn
 	if err := d.checked(kernel, c.CheckBackward(g), c.Logits.DType); err != nil {
 		return err
 	}
-	scratch, err := d.memory.get(scaleBytes)
+	scratch, err := d.scratch(scaleBytes)
 	if err != nil {
 		return d.failed(kernel, err)
 	}
-	defer scratch.free()
-	k, err := d.newCrossEntropy(faultCrossEntropyBackward, c.Logits.DType, &c.CrossEntropyOptions, scratch.at)
+	defer scratch.Free()
+	k, err := d.newCrossEntropy(faultCrossEntropyBackward, c.Logits.DType, &c.CrossEntropyOptions, scratch.At)
 	if err != nil {
 		return d.failed(kernel, err)
 	}
 	if err := k.rows(c.Logits, g.DLogits, c.Targets); err != nil {
 		return d.failed(kernel, err)
 	}
-	k.args.lse, k.args.dLoss = addressOf(g.LSE), addressOf(g.DLoss)
+	k.args.lse, k.args.dLoss = writable(read(g.LSE)), read(g.DLoss)
 	if err := k.runSingle("scale"); err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"runtime"
 
 	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/kernels/cuda/driver"
 )
 
 // bytesOfLogits is how much memory the logits of a chunk may take, unless not even leastChunk rows fit. Tests take less.
@@ -30,7 +31,7 @@ type linearCrossEntropy struct {
 	weight  kernels.Tensor // of hidden's dtype
 	logits  kernels.Tensor // of a chunk, with rows that start at multiples of 128 bytes
 	dWeight kernels.Tensor // where the chunks' gradients add up
-	scratch []*block
+	scratch []*driver.Block
 }
 
 // LinearCrossEntropy computes the loss of logits = hidden·weightᵀ and the gradients of both factors, a chunk of rows at
@@ -43,7 +44,7 @@ func (d *Device) LinearCrossEntropy(c *kernels.LinearCrossEntropy, out kernels.L
 	l := &linearCrossEntropy{LinearCrossEntropy: c, device: d, out: out}
 	err := l.run()
 	for _, b := range l.scratch {
-		b.free()
+		b.Free()
 	}
 	runtime.KeepAlive(c)
 	runtime.KeepAlive(out)
@@ -53,12 +54,12 @@ func (d *Device) LinearCrossEntropy(c *kernels.LinearCrossEntropy, out kernels.L
 // borrow gives a row-major tensor that is the device's again when the call ends.
 func (l *linearCrossEntropy) borrow(dtype kernels.DType, shape ...int) (kernels.Tensor, error) {
 	t := kernels.Contiguous(nil, dtype, shape...)
-	b, err := l.device.memory.get(t.Elements() * dtype.Size())
+	b, err := l.device.scratch(t.Elements() * dtype.Size())
 	if err != nil {
 		return t, err
 	}
 	l.scratch = append(l.scratch, b)
-	t.Data = pointer(b.at)
+	t.Data = b.At.Pointer()
 	return t, nil
 }
 
@@ -83,10 +84,10 @@ func (l *linearCrossEntropy) prepare(n, perChunk, vocabulary int) (err error) {
 	if err != nil {
 		return err
 	}
-	if l.loss, err = d.newCrossEntropy(faultLinearCrossEntropy, dtype, &l.CrossEntropyOptions, addressOf(losses)); err != nil {
+	if l.loss, err = d.newCrossEntropy(faultLinearCrossEntropy, dtype, &l.CrossEntropyOptions, written(losses).Address()); err != nil {
 		return err
 	}
-	l.loss.args.dLoss, l.loss.args.loss = addressOf(l.DLoss), addressOf(l.out.Loss)
+	l.loss.args.dLoss, l.loss.args.loss = read(l.DLoss), written(l.out.Loss)
 	targets := asRows(l.Targets)
 	if err := l.loss.rows(targets, targets, l.Targets); err != nil {
 		return err
@@ -174,7 +175,7 @@ func (l *linearCrossEntropy) finish(n int) error {
 		return nil
 	case n == 0:
 		return l.device.Fill(l.out.DWeight, 0)
-	case addressOf(l.dWeight) != addressOf(l.out.DWeight):
+	case read(l.dWeight) != read(l.out.DWeight):
 		return l.device.copies([]pair{{l.out.DWeight, l.dWeight}})
 	}
 	return nil

@@ -78,7 +78,7 @@ func TestElementwise(t *testing.T) {
 	}
 	download := func(x kernels.Tensor) []float32 {
 		list := make([]float32, x.Elements())
-		if err := d.Download(kernels.Of(list, x.Shape...), x); err != nil {
+		if err := d.Copy(kernels.Of(list, x.Shape...), x); err != nil {
 			t.Fatal(err)
 		}
 		return list

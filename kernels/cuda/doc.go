@@ -2,9 +2,9 @@
 // the package needs no C compiler and finds no device: [Count] is 0, and [Open] says how to build. A
 // program built with the tag starts where there is no driver too: [Open] then says what is missing.
 //
-// [Open] gives a [Device], which is a kernels.Backend: [Device.Alloc] gives tensors in its memory, [Device.Upload] and
-// [Device.Download] move data, and the methods of the kernel interfaces compute there. Package ops uses it for Gorgonia
-// values that live on a device.
+// [Open] gives a [Device], which is a kernels.Backend: Alloc gives tensors in its memory,
+// [Device.Copy] moves data between any two places, and the methods of the kernel interfaces compute
+// there. Package ops uses it for Gorgonia values that live on a device.
 //
 // # Order
 //

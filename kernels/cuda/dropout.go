@@ -7,12 +7,14 @@ import (
 	"unsafe"
 
 	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/kernels/cuda/driver"
 )
 
 // dropoutArguments is DropoutArguments in src/dropout.cu.
 type dropoutArguments struct {
 	lines                       lines
-	y, x                        address
+	y                           writable
+	x                           readable
 	threshold, key0, key1, step uint32
 	scale                       float32
 	firstRow                    uint32
@@ -32,14 +34,13 @@ func (d *Device) Dropout(o kernels.Dropout, x, y kernels.Tensor) error {
 		return d.failed(kernel, err)
 	}
 	key := kernels.PhiloxKey(o.Seed)
-	g := &dropoutArguments{lines: l, y: addressOf(y), x: addressOf(x),
-		threshold: o.Threshold(), key0: key[0], key1: key[1], step: d.dropoutStep(o.Step), scale: float32(o.Scale()), firstRow: uint32(o.Row)}
+	g := &dropoutArguments{lines: l, y: written(y), x: read(x),
+		threshold: o.Threshold(), key0: key[0], key1: key[1], step: d.queue().Step(o.Step), scale: float32(o.Scale()), firstRow: uint32(o.Row)}
 	const columns = 8 // of a thread
 	threads := l.count * ((int64(l.length) + columns - 1) / columns)
-	s := launchShape{kernelName{"dropout", "dropout" + entrySuffixes[x.DType]}, [3]int{d.elementwiseBlocks(threads), 1, 1}, elementwiseThreads, 0}
-	if err = d.launch(s, nil, unsafe.Pointer(g)); err == nil {
-		err = d.noteStep(0, unsafe.Sizeof(*g), unsafe.Offsetof(g.step))
-	}
+	s := shapeOf("dropout", "dropout"+entrySuffixes[x.DType], [3]int{d.elementwiseBlocks(threads), 1, 1}, elementwiseThreads, 0)
+	s.Step = &driver.StepField{Offset: unsafe.Offsetof(g.step), Bytes: unsafe.Sizeof(*g)}
+	err = d.launch(s, nil, unsafe.Pointer(g))
 	runtime.KeepAlive(x.Owner)
 	runtime.KeepAlive(y.Owner)
 	return err

@@ -4,182 +4,13 @@ package cuda
 
 import (
 	"fmt"
-	"math"
 	"runtime"
 	"slices"
 	"unsafe"
 
 	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/kernels/cuda/driver"
 )
-
-// Copy writes the elements of src into dst, which has the same shape. Each may lie on the device or on the host.
-func (d *Device) Copy(dst, src kernels.Tensor) error {
-	for _, o := range []operand{{"dst", dst}, {"src", src}} {
-		if err := o.check(o.tensor.Shape); err != nil {
-			return fmt.Errorf("cuda:%d: copy: %w", d.index, err)
-		}
-	}
-	switch {
-	case !slices.Equal(dst.Shape, src.Shape):
-		return fmt.Errorf("cuda:%d: copy: src has shape %v, it needs dst's %v", d.index, src.Shape, dst.Shape)
-	case dst.DType != src.DType && !(dst.DType.IsFloat() && src.DType.IsFloat()):
-		return fmt.Errorf("cuda:%d: copy: dst is %v and src is %v, there is no conversion between them", d.index, dst.DType, src.DType)
-	case dst.Elements() == 0:
-		return nil
-	case src.Owner != nil && dst.Owner != nil:
-		return d.copies([]pair{{dst, src}})
-	case src.Owner != nil:
-		return d.copyDown(dst, src)
-	case dst.Owner != nil:
-		return d.copyUp(dst, src)
-	}
-	kernels.CopyHost(dst, src)
-	return nil
-}
-
-// copyUp copies from the host to the device.
-func (d *Device) copyUp(dst, src kernels.Tensor) error {
-	if !src.IsRowMajor() {
-		dense := onHost(src.DType, src.Shape)
-		kernels.CopyHost(dense, src)
-		src = dense
-	}
-	if dst.DType == src.DType && dst.IsRowMajor() {
-		return d.UploadBytes(dst, src.Data)
-	}
-	up, err := d.Alloc(src.DType, src.Shape...)
-	if err != nil {
-		return err
-	}
-	if err := d.UploadBytes(up, src.Data); err != nil {
-		return err
-	}
-	return d.copies([]pair{{dst, up}})
-}
-
-// copyDown copies from the device to the host, and waits for what is there.
-func (d *Device) copyDown(dst, src kernels.Tensor) error {
-	if dst.DType != src.DType || !src.IsRowMajor() {
-		dense, err := d.Alloc(dst.DType, dst.Shape...)
-		if err != nil {
-			return err
-		}
-		if err := d.copies([]pair{{dense, src}}); err != nil {
-			return err
-		}
-		src = dense
-	}
-	if dst.IsRowMajor() {
-		return d.DownloadBytes(src, dst.Data)
-	}
-	down := onHost(dst.DType, dst.Shape)
-	if err := d.DownloadBytes(src, down.Data); err != nil {
-		return err
-	}
-	kernels.CopyHost(dst, down)
-	return nil
-}
-
-// onHost is a new row-major tensor in the host's memory.
-func onHost(dtype kernels.DType, shape []int) kernels.Tensor {
-	t := kernels.Contiguous(nil, dtype, shape...)
-	t.Data = unsafe.Pointer(unsafe.SliceData(make([]uint64, (t.Elements()*dtype.Size()+7)/8)))
-	return t
-}
-
-// pair is a tensor and what is to be copied into it.
-type pair struct{ dst, src kernels.Tensor }
-
-// kinds chooses the kernel that copies.
-func (p pair) kinds() [2]kernels.DType { return [2]kernels.DType{p.dst.DType, p.src.DType} }
-
-// module is where that kernel is.
-func (p pair) module() string {
-	if p.dst.DType != p.src.DType && (p.dst.DType == kernels.F64 || p.src.DType == kernels.F64) {
-		return "copy_f64"
-	}
-	return "copy"
-}
-
-// copyList is Copies in src/copy.cu.
-type copyList [4]elementwise
-
-// copies is Copy for many pairs. Neighbours that need the same kernel go into one launch, which saves the time that a
-// launch takes.
-func (d *Device) copies(list []pair) error {
-	defer runtime.KeepAlive(list)
-	for len(list) > 0 {
-		var c copyList
-		together, blocks := 0, 0
-		for together < min(len(list), len(c)) && list[together].kinds() == list[0].kinds() {
-			e := &c[together]
-			src := list[together].src
-			src.Owner = nil // nothing is written there
-			if err := e.describe(operand{"dst", list[together].dst}, operand{"src", src}); err != nil {
-				return fmt.Errorf("cuda:%d: copy: %w", d.index, err)
-			}
-			blocks = max(blocks, d.elementwiseBlocks(e.count))
-			together++
-		}
-		entry, ok := copyKernels[list[0].kinds()]
-		if !ok {
-			return fmt.Errorf("cuda:%d: copy: dst is %v and src is %v, there is no conversion between them",
-				d.index, list[0].dst.DType, list[0].src.DType)
-		}
-		if blocks > 0 {
-			s := launchShape{kernelName{list[0].module(), entry}, [3]int{blocks, together, 1}, elementwiseThreads, 0}
-			if err := d.launch(s, nil, unsafe.Pointer(&c)); err != nil {
-				return err
-			}
-		}
-		list = list[together:]
-	}
-	return nil
-}
-
-var copyKernels = map[[2]kernels.DType]string{
-	{kernels.F32, kernels.F32}: "copy_4", {kernels.I32, kernels.I32}: "copy_4",
-	{kernels.F64, kernels.F64}: "copy_8", {kernels.I64, kernels.I64}: "copy_8",
-	{kernels.BF16, kernels.BF16}: "copy_2", {kernels.F16, kernels.F16}: "copy_2",
-	{kernels.F32, kernels.F64}: "copy_f32_f64", {kernels.F32, kernels.BF16}: "copy_f32_bf16", {kernels.F32, kernels.F16}: "copy_f32_f16",
-	{kernels.F64, kernels.F32}: "copy_f64_f32", {kernels.F64, kernels.BF16}: "copy_f64_bf16", {kernels.F64, kernels.F16}: "copy_f64_f16",
-	{kernels.BF16, kernels.F32}: "copy_bf16_f32", {kernels.BF16, kernels.F64}: "copy_bf16_f64", {kernels.BF16, kernels.F16}: "copy_bf16_f16",
-	{kernels.F16, kernels.F32}: "copy_f16_f32", {kernels.F16, kernels.F64}: "copy_f16_f64", {kernels.F16, kernels.BF16}: "copy_f16_bf16",
-}
-
-// Zero writes zeros into row-major tensors.
-func (d *Device) Zero(x []kernels.Tensor) error {
-	defer runtime.KeepAlive(x)
-	for _, t := range x {
-		if !t.IsRowMajor() {
-			return fmt.Errorf("cuda:%d: zero: a tensor has strides %v for shape %v, it needs to be row-major", d.index, t.Strides, t.Shape)
-		}
-		if err := d.zero(addressOf(t), t.Elements()*t.DType.Size()); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// Fill sets every element to x, rounded to the tensor's type.
-func (d *Device) Fill(t kernels.Tensor, x float64) error {
-	entry, ok := fillKernels[t.DType.Size()]
-	if err := (operand{"t", t}).check(t.Shape); err != nil {
-		return fmt.Errorf("cuda:%d: fill: %w", d.index, err)
-	}
-	switch {
-	case !ok || t.Owner == nil:
-		return fmt.Errorf("cuda:%d: fill: t is not in the memory of a device", d.index)
-	case t.DType.IsInteger() && x != math.Trunc(x):
-		return fmt.Errorf("cuda:%d: fill: x is %v, a tensor of %v needs a whole number", d.index, x, t.DType)
-	}
-	element := onHost(t.DType, nil)
-	kernels.FillHost(element, x)
-	return d.launchElementwise("fill", kernelName{"copy", entry}, &elementwise{bits: *(*uint64)(element.Data)}, operand{"t", t})
-}
-
-// fillKernels are the kernels that write elements of so many bytes.
-var fillKernels = map[int]string{2: "fill_2", 4: "fill_4", 8: "fill_8"}
 
 // Add computes c = a + b.
 func (d *Device) Add(a, b, c kernels.Tensor) error {
@@ -191,8 +22,8 @@ func (d *Device) Add(a, b, c kernels.Tensor) error {
 	if b.DType != c.DType {
 		entry = "add_wide"
 	}
-	name := kernelName{"elementwise" + suffix, entry + suffix}
-	return d.launchElementwise(kernel, name, &elementwise{}, operand{"c", c}, operand{"a", a}, operand{"b", b})
+	name := driver.Kernel{Module: "elementwise" + suffix, Entry: entry + suffix}
+	return d.launchElementwise(kernel, name, &elementwise{}, []output{{"c", c}}, input{"a", a}, input{"b", b})
 }
 
 // Mul computes c = a·b, element by element.
@@ -201,7 +32,7 @@ func (d *Device) Mul(a, b, c kernels.Tensor) error {
 	if err := d.checked(kernel, kernels.CheckMul(a, b, c), a.DType); err != nil {
 		return err
 	}
-	return d.elementwise(kernel, "elementwise", "mul", elementwise{}, operand{"c", c}, operand{"a", a}, operand{"b", b})
+	return d.elementwise(kernel, "elementwise", "mul", elementwise{}, []output{{"c", c}}, input{"a", a}, input{"b", b})
 }
 
 // MulScalar computes y = factor·x.
@@ -210,7 +41,7 @@ func (d *Device) MulScalar(factor float64, x, y kernels.Tensor) error {
 	if err := d.checked(kernel, kernels.CheckMulScalar(factor, x, y), x.DType); err != nil {
 		return err
 	}
-	return d.elementwise(kernel, "elementwise", "scale", elementwise{factor: float32(factor)}, operand{"y", y}, operand{"x", x})
+	return d.elementwise(kernel, "elementwise", "scale", elementwise{factor: float32(factor)}, []output{{"y", y}}, input{"x", x})
 }
 
 // checked returns the error of a call of a kernel: what the kernel's own check found, or that a GPU does not compute in the
@@ -232,11 +63,16 @@ func (d *Device) callError(kernel string, err error) error {
 // entrySuffixes is how the names of entry points end for a type of elements.
 var entrySuffixes = map[kernels.DType]string{kernels.F32: "_f32", kernels.BF16: "_bf16", kernels.F16: "_f16"}
 
-// operand is a tensor and what messages call it.
+// operand is a tensor and what messages call it. A kernel reads inputs and writes outputs.
 type operand struct {
 	name   string
 	tensor kernels.Tensor
 }
+
+type (
+	input  operand
+	output operand
+)
 
 const maxAxes = 6
 
@@ -252,22 +88,23 @@ type elementwise struct {
 	bits        uint64
 }
 
-// elementwise runs a kernel over tensors of one shape, the outputs first. The module and the entry point are those of the first
-// tensor's type.
-func (d *Device) elementwise(name, module, entry string, e elementwise, operands ...operand) error {
-	suffix := entrySuffixes[operands[0].tensor.DType]
-	return d.launchElementwise(name, kernelName{module + suffix, entry + suffix}, &e, operands...)
+// elementwise runs a kernel over tensors of one shape. The module and the entry point are those of the
+// first output's type.
+func (d *Device) elementwise(name, module, entry string, e elementwise, outputs []output, inputs ...input) error {
+	suffix := entrySuffixes[outputs[0].tensor.DType]
+	return d.launchElementwise(name, driver.Kernel{Module: module + suffix, Entry: entry + suffix}, &e, outputs, inputs...)
 }
 
-func (d *Device) launchElementwise(name string, kernel kernelName, e *elementwise, operands ...operand) error {
-	if err := e.describe(operands...); err != nil {
+func (d *Device) launchElementwise(name string, kernel driver.Kernel, e *elementwise, outputs []output, inputs ...input) error {
+	if err := e.describe(outputs, inputs...); err != nil {
 		return d.callError(name, err)
 	}
 	if e.count == 0 {
-		return d.spare(1)
+		return d.queue().Spare(1)
 	}
-	err := d.launch(launchShape{kernel, [3]int{d.elementwiseBlocks(e.count), 1, 1}, elementwiseThreads, 0}, nil, unsafe.Pointer(e))
-	runtime.KeepAlive(operands)
+	err := d.launch(shapeOf(kernel.Module, kernel.Entry, [3]int{d.elementwiseBlocks(e.count), 1, 1}, elementwiseThreads, 0), nil, unsafe.Pointer(e))
+	runtime.KeepAlive(outputs)
+	runtime.KeepAlive(inputs)
 	return err
 }
 
@@ -275,7 +112,7 @@ const elementwiseThreads = 256
 
 // elementwiseBlocks are enough for so many threads, or to fill the device, whose threads then take several turns.
 func (d *Device) elementwiseBlocks(threads int64) int {
-	return int(min((threads+elementwiseThreads-1)/elementwiseThreads, int64(d.multiprocessors*16)))
+	return int(min((threads+elementwiseThreads-1)/elementwiseThreads, int64(d.Multiprocessors*16)))
 }
 
 func (o operand) check(shape []int) error {
@@ -293,7 +130,15 @@ func (o operand) check(shape []int) error {
 
 // describe tells the kernel of operands, which have one shape, with as few axes as possible: an axis of one element is left
 // out, and one that begins where the axis inside it ends is joined to that.
-func (e *elementwise) describe(operands ...operand) error {
+func (e *elementwise) describe(outputs []output, inputs ...input) error {
+	var list [len(e.data)]operand
+	for i, o := range outputs {
+		list[i] = operand(o)
+	}
+	for i, o := range inputs {
+		list[len(outputs)+i] = operand(o)
+	}
+	operands := list[:len(outputs)+len(inputs)]
 	shape := operands[0].tensor.Shape
 	for _, o := range operands {
 		if err := o.check(shape); err != nil {
@@ -355,7 +200,9 @@ func (e *elementwise) describe(operands ...operand) error {
 		}
 	}
 	for i, o := range operands {
-		e.data[i] = addressOf(o.tensor)
+		if e.data[i] = address(read(o.tensor)); i < len(outputs) {
+			e.data[i] = written(o.tensor).Address()
+		}
 		if e.data[i]%address(accessBytes/largest*o.tensor.DType.Size()) != 0 {
 			e.width = 1
 		}

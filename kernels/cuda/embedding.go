@@ -16,7 +16,8 @@ type embeddingArguments struct {
 	lines                   lines
 	ids                     indexList
 	fault                   fault
-	from, to                address
+	from                    readable
+	to                      writable
 	step                    int64
 	vocabulary, width       int32
 	found, places, frequent address
@@ -37,8 +38,8 @@ func embeddingModule(table, rows kernels.Tensor) string {
 // describeEmbedding tells the kernels of rows of y or dy, and of the table or its gradient.
 func (d *Device) describeEmbedding(kernel string, which faultKernel, e *kernels.Embedding, rows, table kernels.Tensor) (*embeddingArguments, error) {
 	if table.Shape[0] > math.MaxInt32 || rows.Elements()/rows.Shape[len(rows.Shape)-1] > math.MaxInt32 {
-		return nil, fmt.Errorf("cuda:%d: %s: table has shape %v and ids has shape %v, a GPU computes up to %d rows of each",
-			d.index, kernel, table.Shape, e.IDs.Shape, math.MaxInt32)
+		return nil, fmt.Errorf("%s: %s: table has shape %v and ids has shape %v, a GPU computes up to %d rows of each",
+			d.Name(), kernel, table.Shape, e.IDs.Shape, math.MaxInt32)
 	}
 	l, err := linesOf(rows, asRows(e.IDs))
 	if err != nil {
@@ -71,9 +72,9 @@ func (d *Device) EmbeddingForward(e *kernels.Embedding, y kernels.Tensor) error 
 	if err != nil {
 		return err
 	}
-	g.from, g.to = addressToRead(e.Table), addressOf(y)
+	g.from, g.to = read(e.Table), written(y)
 	threads := g.lines.count * int64(g.lines.length/g.width)
-	s := launchShape{kernelName{embeddingModule(e.Table, y), "embedding_forward"}, [3]int{d.elementwiseBlocks(threads), 1, 1}, elementwiseThreads, 0}
+	s := shapeOf(embeddingModule(e.Table, y), "embedding_forward", [3]int{d.elementwiseBlocks(threads), 1, 1}, elementwiseThreads, 0)
 	err = d.launch(s, nil, unsafe.Pointer(g))
 	runtime.KeepAlive(e)
 	runtime.KeepAlive(y.Owner)
@@ -96,36 +97,36 @@ func (d *Device) EmbeddingBackward(e *kernels.Embedding, dy, dTable kernels.Tens
 		return err
 	}
 	const mostPlaces, perBlock = 32, 32
-	g.from, g.to = addressOf(dy), addressOf(dTable)
+	g.from, g.to = read(dy), written(dTable)
 	vocabulary := int(g.vocabulary)
 	frequent := 1 + int(g.lines.count)/mostPlaces
-	counts, err := d.memory.get(4 * (vocabulary + frequent))
+	counts, err := d.scratch(4 * (vocabulary + frequent))
 	if err != nil {
 		return d.failed(kernel, err)
 	}
-	defer counts.free()
-	places, err := d.memory.get(4 * mostPlaces * vocabulary)
+	defer counts.Free()
+	places, err := d.scratch(4 * mostPlaces * vocabulary)
 	if err != nil {
 		return d.failed(kernel, err)
 	}
-	defer places.free()
-	g.found, g.frequent, g.places = counts.at, counts.at+address(4*vocabulary), places.at
-	if err := d.zero(counts.at, 4*(vocabulary+1)); err != nil {
+	defer places.Free()
+	g.found, g.frequent, g.places = counts.At, counts.At+address(4*vocabulary), places.At
+	if err := d.zero(counts.At, 4*(vocabulary+1)); err != nil {
 		return err
 	}
 	if g.lines.count > 0 {
-		s := launchShape{kernelName{embeddingModule(dTable, dy), "embedding_find"}, [3]int{d.elementwiseBlocks(g.lines.count), 1, 1}, elementwiseThreads, 0}
+		s := shapeOf(embeddingModule(dTable, dy), "embedding_find", [3]int{d.elementwiseBlocks(g.lines.count), 1, 1}, elementwiseThreads, 0)
 		if err := d.launch(s, nil, unsafe.Pointer(g)); err != nil {
 			return err
 		}
 	}
-	b := &embeddingBackward{arguments: *g, frequentBlocks: int32(min(2*d.multiprocessors, frequent*int(g.lines.length))), parts: 1}
+	b := &embeddingBackward{arguments: *g, frequentBlocks: int32(min(2*d.Multiprocessors, frequent*int(g.lines.length))), parts: 1}
 	const chunks, enough = 3, 64 // of 32·width columns that a warp adds up together; warps of a multiprocessor
-	if vocabulary < enough*d.multiprocessors {
+	if vocabulary < enough*d.Multiprocessors {
 		b.parts = (g.lines.length + chunks*32*g.width - 1) / (chunks * 32 * g.width)
 	}
 	blocks := int(b.frequentBlocks) + (vocabulary*int(b.parts)+perBlock-1)/perBlock
-	s := launchShape{kernelName{embeddingModule(dTable, dy), "embedding_backward"}, [3]int{blocks, 1, 1}, perBlock * 32, 0}
+	s := shapeOf(embeddingModule(dTable, dy), "embedding_backward", [3]int{blocks, 1, 1}, perBlock*32, 0)
 	err = d.launch(s, nil, unsafe.Pointer(b))
 	runtime.KeepAlive(e)
 	runtime.KeepAlive(dy.Owner)

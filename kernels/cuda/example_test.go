@@ -32,7 +32,7 @@ func ExampleDevice_AttentionForward() {
 		log.Fatal(err)
 	}
 	result := make([]float32, 2)
-	if err := device.Download(kernels.Of(result, 1, 1, 1, 2), o); err != nil {
+	if err := device.Copy(kernels.Of(result, 1, 1, 1, 2), o); err != nil {
 		log.Fatal(err)
 	}
 	fmt.Println(result)

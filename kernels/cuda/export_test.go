@@ -17,10 +17,10 @@ func (d *Device) WithoutMaps() (restore func()) {
 // AsSmallest makes a device choose kernels as one that has neither tensor maps nor more shared memory than the smallest since Ampere,
 // until the function it gives is called.
 func (d *Device) AsSmallest() (restore func()) {
-	memory, maps := d.sharedMemory, d.WithoutMaps()
-	d.sharedMemory = 100 << 10
+	memory, maps := d.SharedMemory, d.WithoutMaps()
+	d.SharedMemory = 100 << 10
 	return func() {
-		d.sharedMemory = memory
+		d.SharedMemory = memory
 		maps()
 	}
 }
@@ -37,9 +37,9 @@ func LimitLogits(bytes int) (restore func()) {
 func (d *Device) HeadsOfLongTiles(length int32) int {
 	table := forward90Variants()
 	at := slices.IndexFunc(table, func(v variant) bool { return v.d == 128 && !v.mod })
-	for heads := int32(2); heads <= 512 && d.major == 9 && d.minor == 0; heads += 2 {
+	for heads := int32(2); heads <= 512 && d.Major == 9 && d.Minor == 0; heads += 2 {
 		a := &arguments{sq: length, sk: length, longestQ: length, longestK: length, sequences: 1, heads: heads, left: -1, right: -1}
-		if forward90Longer(table[at], a, d.multiprocessors).name != table[at].name {
+		if forward90Longer(table[at], a, d.Multiprocessors).name != table[at].name {
 			return int(heads)
 		}
 	}

@@ -11,7 +11,8 @@ import (
 
 // keyMaskArguments is KeyMaskArguments in src/elementwise.cu.
 type keyMaskArguments struct {
-	mask, bias, out           address
+	mask, bias                readable
+	out                       writable
 	maskRow, perItem, count   int64
 	keys                      int32
 	maskBytes, floats, shared int32
@@ -23,7 +24,7 @@ func (d *Device) KeyMask(mask, bias, out kernels.Tensor) error {
 	if err := d.checked(kernel, kernels.CheckKeyMask(mask, bias, out), out.DType); err != nil {
 		return err
 	}
-	g := &keyMaskArguments{mask: addressOf(mask), bias: addressOf(bias), out: addressOf(out), maskRow: int64(mask.Strides[0]),
+	g := &keyMaskArguments{mask: read(mask), bias: read(bias), out: written(out), maskRow: int64(mask.Strides[0]),
 		count: int64(out.Elements()), keys: int32(out.Shape[3]), maskBytes: int32(mask.DType.Size())}
 	if g.count == 0 {
 		return nil
@@ -36,7 +37,7 @@ func (d *Device) KeyMask(mask, bias, out kernels.Tensor) error {
 		g.shared = 1
 	}
 	suffix := entrySuffixes[out.DType]
-	s := launchShape{kernelName{"elementwise" + suffix, "key_mask" + suffix}, [3]int{d.elementwiseBlocks(g.count), 1, 1}, elementwiseThreads, 0}
+	s := shapeOf("elementwise"+suffix, "key_mask"+suffix, [3]int{d.elementwiseBlocks(g.count), 1, 1}, elementwiseThreads, 0)
 	err := d.launch(s, nil, unsafe.Pointer(g))
 	for _, t := range []kernels.Tensor{mask, bias, out} {
 		runtime.KeepAlive(t.Owner)

@@ -73,7 +73,7 @@ func linesOf(tensors ...kernels.Tensor) (lines, error) {
 			continue
 		}
 		size := int64(t.DType.Size())
-		if int64(addressToRead(t))%accessBytes != 0 || int64(l.length)*size%accessBytes != 0 {
+		if int64(read(t))%accessBytes != 0 || int64(l.length)*size%accessBytes != 0 {
 			l.aligned = 0
 		}
 		for _, stride := range l.strides[i][:axes] {
@@ -94,12 +94,12 @@ func asRows(t kernels.Tensor) kernels.Tensor {
 
 // parameter is Parameter in src/elements.cuh.
 type parameter struct {
-	data       address
+	data       readable
 	wide, zero int32
 }
 
 func parameterOf(t kernels.Tensor) parameter {
-	p := parameter{data: addressOf(t)}
+	p := parameter{data: read(t)}
 	if t.DType == kernels.F32 {
 		p.wide = 1
 	}
@@ -108,12 +108,12 @@ func parameterOf(t kernels.Tensor) parameter {
 
 // indexList is Indices in src/elements.cuh.
 type indexList struct {
-	data       address
+	data       readable
 	wide, zero int32
 }
 
 func indexListOf(t kernels.Tensor) indexList {
-	x := indexList{data: addressOf(t)}
+	x := indexList{data: read(t)}
 	if t.DType == kernels.I64 {
 		x.wide = 1
 	}

@@ -11,8 +11,9 @@ import (
 
 // logSoftmaxArguments is LogSoftmaxArguments in src/logsoftmax.cu.
 type logSoftmaxArguments struct {
-	lines    lines
-	x, dy, y address
+	lines lines
+	x, dy readable
+	y     writable
 }
 
 // LogSoftmaxForward subtracts from each row its logsumexp.
@@ -21,7 +22,7 @@ func (d *Device) LogSoftmaxForward(x, y kernels.Tensor) error {
 	if err := d.checked(kernel, kernels.CheckLogSoftmaxForward(x, y), x.DType); err != nil {
 		return err
 	}
-	return d.logSoftmax(kernel, "forward", &logSoftmaxArguments{x: addressOf(x), y: addressOf(y)}, x, y)
+	return d.logSoftmax(kernel, "forward", &logSoftmaxArguments{x: read(x), y: written(y)}, x, y)
 }
 
 // LogSoftmaxBackward takes from each row of dy its sum, shared out by the probabilities.
@@ -30,7 +31,7 @@ func (d *Device) LogSoftmaxBackward(y, dy, dx kernels.Tensor) error {
 	if err := d.checked(kernel, kernels.CheckLogSoftmaxBackward(y, dy, dx), y.DType); err != nil {
 		return err
 	}
-	return d.logSoftmax(kernel, "backward", &logSoftmaxArguments{x: addressOf(y), dy: addressOf(dy), y: addressOf(dx)}, y, dy, dx)
+	return d.logSoftmax(kernel, "backward", &logSoftmaxArguments{x: read(y), dy: read(dy), y: written(dx)}, y, dy, dx)
 }
 
 // logSoftmax gives each row a block.
@@ -43,8 +44,8 @@ func (d *Device) logSoftmax(kernel, entry string, g *logSoftmaxArguments, tensor
 	}
 	dtype := tensors[0].DType
 	threads := rowThreads(int(g.lines.length), dtype)
-	s := launchShape{kernelName{"logsoftmax" + entrySuffixes[dtype], "log_softmax_" + entry + entrySuffixes[dtype]},
-		[3]int{int(g.lines.count), 1, 1}, threads, 0}
+	s := shapeOf("logsoftmax"+entrySuffixes[dtype], "log_softmax_"+entry+entrySuffixes[dtype],
+		[3]int{int(g.lines.count), 1, 1}, threads, 0)
 	err = d.launch(s, nil, unsafe.Pointer(g))
 	for _, t := range tensors {
 		runtime.KeepAlive(t.Owner)

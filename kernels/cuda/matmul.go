@@ -10,6 +10,7 @@ import (
 	"unsafe"
 
 	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/kernels/cuda/driver"
 )
 
 // MatMul computes a product and its epilogue. Products of 16-bit tensors are summed in float32.
@@ -91,22 +92,27 @@ func (d *Device) checkMatMul(m *kernels.MatMul, out kernels.MatMulOutputs) error
 		return kernels.Unsupported{Device: d.Name(), What: fmt.Sprintf("a product of %v and %v", m.A.DType, m.B.DType)}
 	}
 	if rows, columns, depth := m.Dims(); max(rows, columns, depth, out.C.Elements()/max(1, columns)) > math.MaxInt32 {
-		return fmt.Errorf("cuda:%d: matmul: a is %v and b is %v, a GPU computes up to %d rows and columns", d.index, m.A.Shape, m.B.Shape, math.MaxInt32)
+		return fmt.Errorf("%s: matmul: a is %v and b is %v, a GPU computes up to %d rows and columns", d.Name(), m.A.Shape, m.B.Shape, math.MaxInt32)
 	}
 	return nil
 }
 
 // stack is Stack in src/matmul.cuh: a batch of matrices.
-type stack struct {
-	data                      address
-	outer, inner, row, column int64
+type stack[A readable | writable] struct {
+	data A
+	layout
 }
+
+// layout has the strides of a batch, in elements.
+type layout struct{ outer, inner, row, column int64 }
 
 // matmulArguments is MatMulArguments in src/matmul.cuh, which says what each field means.
 type matmulArguments struct {
-	a, b, c, pre stack
+	a, b   stack[readable]
+	c, pre stack[writable] // pre may only be read
 
-	bias, rowMost, columnMost, partials, flags, columnSums address
+	bias                                             readable
+	rowMost, columnMost, partials, flags, columnSums address
 
 	rows, columns, depth              int32
 	items, inner                      int32
@@ -122,7 +128,7 @@ type product struct {
 	parts   int           // that elements of float32 operands are split into
 	args    *matmulArguments
 	axes    []batchAxis // what is left of the batch's axes, the innermost first
-	scratch []*block
+	scratch []*driver.Block
 }
 
 // batchAxis is an axis of the batch, with the strides of a, b, c and pre.
@@ -131,16 +137,16 @@ type batchAxis struct {
 	strides [4]int64
 }
 
-func (p *product) stacks() [4]*stack {
+func (p *product) layouts() [4]*layout {
 	g := p.args
-	return [4]*stack{&g.a, &g.b, &g.c, &g.pre}
+	return [4]*layout{&g.a.layout, &g.b.layout, &g.c.layout, &g.pre.layout}
 }
 
 // newProduct describes a call to the kernels. They are told of all epilogues as of an activation and a Pre.
 func newProduct(d *Device, m *kernels.MatMul, epilogue kernels.Activate, c kernels.Tensor) *product {
 	rows, columns, depth := m.Dims()
 	g := &matmulArguments{
-		bias: addressOf(m.Bias), rows: int32(rows), columns: int32(columns), depth: int32(depth), items: 1, inner: 1,
+		bias: read(m.Bias), rows: int32(rows), columns: int32(columns), depth: int32(depth), items: 1, inner: 1,
 		activation: int32(epilogue.Activation), cElement: elementOf(c.DType), preElement: elementOf(epilogue.Pre.DType),
 		biasElement: elementOf(m.Bias.DType),
 	}
@@ -152,14 +158,11 @@ func newProduct(d *Device, m *kernels.MatMul, epilogue kernels.Activate, c kerne
 		p.parts = 1 // of 11 bits, more than asked for
 	}
 	tensors := [4]kernels.Tensor{m.A, m.B, c, epilogue.Pre}
-	for i, s := range p.stacks() {
+	g.a.data, g.b.data, g.c.data, g.pre.data = read(m.A), read(m.B), written(c), written(epilogue.Pre)
+	for i, l := range p.layouts() {
 		if t := tensors[i]; t.IsSet() {
 			last := len(t.Shape) - 1
-			data := addressToRead(t)
-			if i >= 2 {
-				data = addressOf(t)
-			}
-			*s = stack{data: data, row: int64(t.Strides[last-1]), column: int64(t.Strides[last])}
+			*l = layout{row: int64(t.Strides[last-1]), column: int64(t.Strides[last])}
 		}
 	}
 	for axis := len(m.A.Shape) - 3; axis >= 0; axis-- {
@@ -183,13 +186,14 @@ func (p *product) join(next batchAxis) {
 	g := p.args
 	if len(p.axes) == 0 && next.strides[1] == 0 {
 		goesOn := true
-		for i, s := range p.stacks() {
-			goesOn = goesOn && (i == 1 || s.data == 0 || g.rows == 1 || next.strides[i] == int64(g.rows)*s.row)
+		isThere := [4]bool{g.a.data != 0, g.b.data != 0, g.c.data != 0, g.pre.data != 0}
+		for i, l := range p.layouts() {
+			goesOn = goesOn && (i == 1 || !isThere[i] || g.rows == 1 || next.strides[i] == int64(g.rows)*l.row)
 		}
 		if goesOn {
-			for i, s := range p.stacks() {
+			for i, l := range p.layouts() {
 				if g.rows == 1 && i != 1 {
-					s.row = next.strides[i]
+					l.row = next.strides[i]
 				}
 			}
 			g.rows *= int32(next.size)
@@ -218,9 +222,7 @@ func (p *product) run() error {
 		inside, first, dtype := slices.Clone(p.axes[:last]), *g, p.dtype
 		for n := range outermost.size {
 			p.axes, p.dtype, *g = slices.Clone(inside), dtype, first
-			for i, s := range p.stacks() {
-				s.data += address(int64(n) * outermost.strides[i] * p.sizes()[i])
-			}
+			g.move(n, outermost.strides, p.sizes())
 			if err := p.run(); err != nil {
 				return err
 			}
@@ -229,11 +231,11 @@ func (p *product) run() error {
 	}
 	for n, axis := range p.axes {
 		g.items *= int32(axis.size)
-		for i, s := range p.stacks() {
+		for i, l := range p.layouts() {
 			if n == 0 {
-				s.inner = axis.strides[i]
+				l.inner = axis.strides[i]
 			} else {
-				s.outer = axis.strides[i]
+				l.outer = axis.strides[i]
 			}
 		}
 		if n == 0 {
@@ -255,13 +257,22 @@ func (p *product) run() error {
 	return p.launch80()
 }
 
+// move goes to the n-th item of an axis, by the strides of a, b, c and pre and their elements' bytes.
+func (g *matmulArguments) move(n int, strides, sizes [4]int64) {
+	by := func(i int) uintptr { return uintptr(int64(n) * strides[i] * sizes[i]) }
+	g.a.data += readable(by(0))
+	g.b.data += readable(by(1))
+	g.c.data += writable(by(2))
+	g.pre.data += writable(by(3))
+}
+
 // isSmall reports whether the plain kernel, which needs neither scratch memory nor several launches, is done before the others
 // would be: it takes about 40 ns a step of the depth, for two tiles a multiprocessor at a time, and they about 10 µs where
 // operands are not as they need them.
 func (p *product) isSmall() bool {
 	g := p.args
 	tiles := tilesOf(g.rows, anySide) * tilesOf(g.columns, anySide) * int(g.items)
-	waves := (tiles + 2*p.device.multiprocessors - 1) / (2 * p.device.multiprocessors)
+	waves := (tiles + 2*p.device.Multiprocessors - 1) / (2 * p.device.Multiprocessors)
 	steps := 250
 	if p.dtype != kernels.F32 && p.operand(0).isMappable() && p.operand(1).isMappable() {
 		steps = 32
@@ -290,7 +301,7 @@ func (p *product) launchAny() error {
 		return err
 	}
 	entry := map[kernels.DType]string{kernels.F32: "matmul_any_f32", kernels.BF16: "matmul_any_bf16", kernels.F16: "matmul_any_f16"}[p.dtype]
-	return p.device.launch(launchShape{kernelName{"matmul_any", entry}, [3]int{blocks, 1, 1}, threads, 0}, nil, unsafe.Pointer(g))
+	return p.device.launch(shapeOf("matmul_any", entry, [3]int{blocks, 1, 1}, threads, 0), nil, unsafe.Pointer(g))
 }
 
 // anySide is the side of a tile of src/matmul_any.cu.
@@ -301,7 +312,7 @@ func (p *product) blocks(rows, columns int) (int, error) {
 	g := p.args
 	blocks := tilesOf(g.rows, rows) * tilesOf(g.columns, columns) * int(g.items)
 	if blocks > math.MaxInt32 {
-		return 0, fmt.Errorf("cuda:%d: matmul: %d products of %d×%d are too many for one launch", p.device.index, g.items, g.rows, g.columns)
+		return 0, fmt.Errorf("%s: matmul: %d products of %d×%d are too many for one launch", p.device.Name(), g.items, g.rows, g.columns)
 	}
 	return blocks, nil
 }
@@ -309,6 +320,6 @@ func (p *product) blocks(rows, columns int) (int, error) {
 // release gives back what the call borrowed: its work is queued.
 func (p *product) release() {
 	for _, b := range p.scratch {
-		b.free()
+		b.Free()
 	}
 }

@@ -26,11 +26,11 @@ func (p *product) gates(m *kernels.MatMul, e kernels.Gate, out kernels.MatMulOut
 		m.B.Strides[0] != e.BUp.Strides[0] || m.B.Strides[1] != e.BUp.Strides[1] || e.Pre.Strides[0] != e.Up.Strides[0] {
 		return v, false
 	}
-	p.axes = []batchAxis{{size: 2, strides: [4]int64{1: elementsBetween(m.B, e.BUp), 3: elementsBetween(e.Pre, e.Up)}}}
+	p.axes = []batchAxis{{size: 2, strides: [4]int64{1: elementsBetween(read(m.B), read(e.BUp), m.B.DType), 3: elementsBetween(written(e.Pre), written(e.Up), e.Pre.DType)}}}
 	return v, p.way() == wayHalves && p.operand(0).mappable(true) && p.operand(1).mappable(false)
 }
 
 // elementsBetween is how far behind a tensor's data another's lie.
-func elementsBetween(from, to kernels.Tensor) int64 {
-	return (int64(addressOf(to)) - int64(addressOf(from))) / int64(from.DType.Size())
+func elementsBetween[A readable | writable](from, to A, dtype kernels.DType) int64 {
+	return (int64(to) - int64(from)) / int64(dtype.Size())
 }

@@ -48,7 +48,7 @@ func (p *product) pairs(z, up, c, dUp kernels.Tensor) bool {
 	if len(c.Shape) != 2 || z.Strides[0] != up.Strides[0] || c.Strides[0] != dUp.Strides[0] {
 		return false
 	}
-	p.axes = []batchAxis{{size: 2, strides: [4]int64{2: elementsBetween(c, dUp), 3: elementsBetween(z, up)}}}
+	p.axes = []batchAxis{{size: 2, strides: [4]int64{2: elementsBetween(written(c), written(dUp), c.DType), 3: elementsBetween(read(z), read(up), z.DType)}}}
 	return true
 }
 
@@ -60,14 +60,14 @@ func (p *product) launchSloped(v matmul90, columnSums kernels.Tensor) error {
 		return p.launchVariant(v, wayHalves)
 	}
 	count := tilesOf(g.rows, v.rows()) * warps
-	parts, err := p.device.memory.get(count * int(g.columns) * 4)
+	parts, err := p.device.scratch(count * int(g.columns) * 4)
 	if err != nil {
 		return p.device.failed("matmul", err)
 	}
 	p.scratch = append(p.scratch, parts)
-	g.columnSums = parts.at
+	g.columnSums = parts.At
 	if err := p.launchVariant(v, wayHalves); err != nil {
 		return err
 	}
-	return p.device.sumParts(g.columns, count, false, columnSum{parts.at, columnSums})
+	return p.device.sumParts(g.columns, count, false, columnSum{parts.At, columnSums})
 }

@@ -23,9 +23,9 @@ type view struct {
 // operand is A, by rows and depth, or B, by columns and depth.
 func (p *product) operand(index int) view {
 	g := p.args
-	v := view{index, g.a.data, g.rows, p.depthOfOperands(), g.a.row, g.a.column, elementOf(p.dtype), p.axes}
+	v := view{index, address(g.a.data), g.rows, p.depthOfOperands(), g.a.row, g.a.column, elementOf(p.dtype), p.axes}
 	if index == 1 {
-		v.data, v.firsts, v.first, v.second = g.b.data, g.columns, g.b.column, g.b.row
+		v.data, v.firsts, v.first, v.second = address(g.b.data), g.columns, g.b.column, g.b.row
 	}
 	return v
 }
@@ -36,9 +36,9 @@ func (p *product) depthOfOperands() int32 { return max(p.args.depth, p.args.lowD
 // output is C or Pre, by rows and columns.
 func (p *product) output(index int) view {
 	g := p.args
-	v := view{index, g.c.data, g.rows, g.columns, g.c.row, g.c.column, g.cElement, p.axes}
+	v := view{index, g.c.data.Address(), g.rows, g.columns, g.c.row, g.c.column, g.cElement, p.axes}
 	if index == 3 {
-		v.data, v.first, v.second, v.element = g.pre.data, g.pre.row, g.pre.column, g.preElement
+		v.data, v.first, v.second, v.element = g.pre.data.Address(), g.pre.row, g.pre.column, g.preElement
 	}
 	return v
 }
@@ -92,7 +92,7 @@ func (p *product) settle() error {
 	const multiple = sliceDepth
 	g := p.args
 	padded := (g.depth + multiple - 1) / multiple * multiple
-	var split [2]stack
+	var split [2]stack[readable]
 	for index, most := range []*address{&g.rowMost, &g.columnMost} {
 		var err error
 		if split[index], *most, err = p.split(p.operand(index), padded); err != nil {
@@ -105,9 +105,12 @@ func (p *product) settle() error {
 	return nil
 }
 
+// operands are A and B.
+func (p *product) operands() [2]*stack[readable] { return [2]*stack[readable]{&p.args.a, &p.args.b} }
+
 // replace puts an operand of (items, sides, depth) in the place of A or B.
-func (p *product) replace(index int, to stack) {
-	*p.stacks()[index] = to
+func (p *product) replace(index int, to stack[readable]) {
+	*p.operands()[index] = to
 	for n, stride := range []int64{to.inner, to.outer} {
 		if n < len(p.axes) {
 			p.axes[n].strides[index] = stride
@@ -127,8 +130,8 @@ func (p *product) items(v view) int {
 }
 
 // stackOf is row-major sides in scratch memory, as A or B.
-func (p *product) stackOf(v view, data address, side, depth, item int64) stack {
-	s := stack{data: data, row: side, column: depth}
+func (p *product) stackOf(v view, data address, side, depth, item int64) stack[readable] {
+	s := stack[readable]{data.Readable(), layout{row: side, column: depth}}
 	if v.index == 1 {
 		s.row, s.column = depth, side
 	}
@@ -151,13 +154,13 @@ func (p *product) align(v view) error {
 	if err != nil {
 		return err
 	}
-	to, from := p.stackOf(v, at, first, second, item), *p.stacks()[v.index]
+	to, from := p.stackOf(v, at, first, second, item), *p.operands()[v.index]
 	shape := []int{p.items(v) / int(g.inner), int(g.inner), int(v.firsts), int(v.seconds)}
 	if p.items(v) == 1 {
 		shape[0], shape[1] = 1, 1
 	}
-	tensor := func(s stack, first, second int64) kernels.Tensor {
-		return kernels.Tensor{Data: pointer(s.data), DType: p.dtype, Shape: shape, Strides: []int{int(s.outer), int(s.inner), int(first), int(second)}}
+	tensor := func(s stack[readable], first, second int64) kernels.Tensor {
+		return kernels.Tensor{Data: address(s.data).Pointer(), DType: p.dtype, Shape: shape, Strides: []int{int(s.outer), int(s.inner), int(first), int(second)}}
 	}
 	if err := p.device.copies([]pair{{tensor(to, first, second), tensor(from, v.first, v.second)}}); err != nil {
 		return err
@@ -168,7 +171,7 @@ func (p *product) align(v view) error {
 
 // splitting is Splitting in src/matmul_split.cu.
 type splitting struct {
-	from                      address
+	from                      readable
 	outer, inner, side, depth int64
 	to, most                  address
 	sides, depths, padded     int32
@@ -176,9 +179,9 @@ type splitting struct {
 }
 
 // split makes float16 parts of a float32 operand, and the largest magnitude of each of its sides.
-func (p *product) split(v view, padded int32) (parts stack, most address, err error) {
+func (p *product) split(v view, padded int32) (parts stack[readable], most address, err error) {
 	g, d := p.args, p.device
-	from, items := *p.stacks()[v.index], p.items(v)
+	from, items := *p.operands()[v.index], p.items(v)
 	side := int64(padded) * int64(p.parts)
 	to, err := p.borrow(items * int(v.firsts) * int(side) * kernels.F16.Size())
 	if err != nil {
@@ -198,10 +201,10 @@ func (p *product) split(v view, padded int32) (parts stack, most address, err er
 	const sides, depths, threads = 32, 64, 256
 	blocks := tilesOf(v.firsts, sides) * tilesOf(padded, depths) * items
 	if blocks > math.MaxInt32 {
-		return parts, 0, fmt.Errorf("cuda:%d: matmul: operands of %d×%d×%d are too large for one launch", d.index, items, v.firsts, v.seconds)
+		return parts, 0, fmt.Errorf("%s: matmul: operands of %d×%d×%d are too large for one launch", d.Name(), items, v.firsts, v.seconds)
 	}
 	for _, entry := range []string{"matmul_largest", "matmul_split"} {
-		shape := launchShape{kernelName{"matmul_split", entry}, [3]int{blocks, 1, 1}, threads, 0}
+		shape := shapeOf("matmul_split", entry, [3]int{blocks, 1, 1}, threads, 0)
 		if err := d.launch(shape, nil, unsafe.Pointer(s)); err != nil {
 			return parts, 0, err
 		}
@@ -211,10 +214,10 @@ func (p *product) split(v view, padded int32) (parts stack, most address, err er
 
 // borrow gives memory that lasts for the call.
 func (p *product) borrow(bytes int) (address, error) {
-	b, err := p.device.memory.get(bytes)
+	b, err := p.device.scratch(bytes)
 	if err != nil {
-		return 0, fmt.Errorf("cuda:%d: matmul: scratch memory: %w", p.device.index, err)
+		return 0, fmt.Errorf("%s: matmul: scratch memory: %w", p.device.Name(), err)
 	}
 	p.scratch = append(p.scratch, b)
-	return b.at, nil
+	return b.At, nil
 }

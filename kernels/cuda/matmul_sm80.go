@@ -19,7 +19,7 @@ func (p *product) launch80() error {
 	if _, err := p.blocks(v.rows, v.columns); err != nil {
 		return err
 	}
-	arguments := &matmul80Arguments{matmul80Schedule: v.schedule(g.rows, g.columns, g.depth, g.items, d.multiprocessors)}
+	arguments := &matmul80Arguments{matmul80Schedule: v.schedule(g.rows, g.columns, g.depth, g.items, d.Multiprocessors)}
 	arguments.way = p.way()
 	if shares := arguments.pieces() - int(arguments.whole); shares > 0 {
 		var err error
@@ -28,12 +28,12 @@ func (p *product) launch80() error {
 		}
 	}
 	arguments.matmulArguments = *g
-	blocks := min(arguments.pieces(), d.multiprocessors*v.matmul80Tile.blocks)
-	s := launchShape{kernelName{v.name(), v.name()}, [3]int{blocks, 1, 1}, v.threads(), v.sharedBytes()}
+	blocks := min(arguments.pieces(), d.Multiprocessors*v.matmul80Tile.blocks)
+	s := shapeOf(v.name(), v.name(), [3]int{blocks, 1, 1}, v.threads(), v.sharedBytes())
 	if err := d.launch(s, nil, unsafe.Pointer(arguments)); err != nil || arguments.shared() == 0 {
 		return err
 	}
-	s = launchShape{kernelName{v.name(), v.name() + "_sums"}, [3]int{arguments.shared() * v.groups(), 1, 1}, v.threads(), 0}
+	s = shapeOf(v.name(), v.name()+"_sums", [3]int{arguments.shared() * v.groups(), 1, 1}, v.threads(), 0)
 	return d.launch(s, nil, unsafe.Pointer(arguments))
 }
 
@@ -46,7 +46,7 @@ func (p *product) tile80() matmul80Tile {
 	switch {
 	case p.args.rowMost != 0 && p.parts == 2:
 		return twoParts80
-	case deep.fits(p.device.sharedMemory) && int(p.args.rows) > flat.rows:
+	case deep.fits(p.device.SharedMemory) && int(p.args.rows) > flat.rows:
 		return deep
 	}
 	return flat

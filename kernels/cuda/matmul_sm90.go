@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/kernels/cuda/driver"
 )
 
 // matmul90Arguments is Arguments in src/matmul_sm90.cu.
@@ -25,7 +26,7 @@ const (
 )
 
 // hasMaps reports whether the device has kernels with tensor maps.
-func (d *Device) hasMaps() bool { return d.major == 9 && d.minor == 0 && !d.withoutMaps }
+func (d *Device) hasMaps() bool { return d.Major == 9 && d.Minor == 0 && !d.withoutMaps }
 
 // launch90 queues a kernel for sm_90a. Tensor maps can describe the operands.
 func (p *product) launch90() error {
@@ -51,38 +52,38 @@ func (p *product) launchVariant(v matmul90, way int32) (err error) {
 	if v.epilogue.kind == gates {
 		columns *= 2
 	}
-	arguments.matmulSchedule, clusters, _ = v.schedule(g.rows, columns, g.depth, g.items, d.multiprocessors)
+	arguments.matmulSchedule, clusters, _ = v.schedule(g.rows, columns, g.depth, g.items, d.Multiprocessors)
 	arguments.way = way
 	blocks := clusters * v.cluster
 	if arguments.whole < arguments.tiles {
 		const flagBytes = 2 * 4
-		partials, err := d.memory.get(blocks * v.rows() * v.columns * 4)
+		partials, err := d.scratch(blocks * v.rows() * v.columns * 4)
 		if err != nil {
-			return fmt.Errorf("cuda:%d: matmul: scratch memory: %w", d.index, err)
+			return fmt.Errorf("%s: matmul: scratch memory: %w", d.Name(), err)
 		}
 		p.scratch = append(p.scratch, partials)
-		flags, err := d.borrowCounters()
+		flags, err := d.BorrowCounters(d.queue())
 		if err != nil {
-			return fmt.Errorf("cuda:%d: matmul: counters: %w", d.index, err)
+			return fmt.Errorf("%s: matmul: counters: %w", d.Name(), err)
 		}
 		defer func() {
 			if err == nil {
-				d.countersInUse().keep(flags) // zero again when the kernel has run
+				d.queue().Counters().Keep(flags) // zero again when the kernel has run
 			} else {
-				flags.free()
+				flags.Free()
 			}
 		}()
-		if blocks*flagBytes > counterBytes {
-			return fmt.Errorf("cuda:%d: matmul: %d blocks are more than there are flags for", d.index, blocks)
+		if blocks*flagBytes > driver.CounterBytes {
+			return fmt.Errorf("%s: matmul: %d blocks are more than there are flags for", d.Name(), blocks)
 		}
-		g.partials, g.flags = partials.at, flags.at
+		g.partials, g.flags = partials.At, flags.At
 	}
 	arguments.matmulArguments = *g
 	maps, err := p.maps(v, way)
 	if err != nil {
 		return err
 	}
-	s := launchShape{kernelName{v.name(), v.name()}, [3]int{blocks, 1, 1}, 384, v.sharedBytes()}
+	s := shapeOf(v.name(), v.name(), [3]int{blocks, 1, 1}, 384, v.sharedBytes())
 	return d.launch(s, maps, unsafe.Pointer(arguments))
 }
 
@@ -104,7 +105,7 @@ func (p *product) tile(v matmul90) matmulTile {
 		case t.sharesA && (activated || !v.aColumns || !v.bRows || int(g.columns)%t.columns != 0 || len(p.axes) > 0):
 			continue
 		}
-		if cycles := t.cycles(g.rows, g.columns, g.depth, g.items, p.device.multiprocessors); cycles < least {
+		if cycles := t.cycles(g.rows, g.columns, g.depth, g.items, p.device.Multiprocessors); cycles < least {
 			best, least = t, cycles
 		}
 	}
@@ -131,7 +132,7 @@ func (p *product) way() int32 {
 }
 
 // maps are the tensor maps of A, B, C and Pre. What has none is given A's, which is not looked at.
-func (p *product) maps(v matmul90, way int32) ([]encodedMap, error) {
+func (p *product) maps(v matmul90, way int32) ([]driver.EncodedMap, error) {
 	type box struct {
 		view
 		along    bool // the second axis is contiguous, rather than the first
@@ -158,7 +159,7 @@ func (p *product) maps(v matmul90, way int32) ([]encodedMap, error) {
 			pre = box{p.output(3), true, rowsOfWarp, chunkBytes}
 		}
 	}
-	list := make([]encodedMap, 0, 4)
+	list := make([]driver.EncodedMap, 0, 4)
 	for _, x := range []box{a, b, c, pre} {
 		const unused = 8 // a step that nobody takes must be a multiple of 16 bytes all the same
 		along, across, stride := x.seconds, x.firsts, x.first
@@ -177,9 +178,9 @@ func (p *product) maps(v matmul90, way int32) ([]encodedMap, error) {
 		if v.sharesA && x.index == 1 { // columns tile by tile, so that a box ends where its tile does
 			shape, strides[1] = [4]int{1, int(along) / v.columns, int(across), v.columns}, int64(v.columns)
 		}
-		m, err := p.device.encode(newTensorMap(rows{x.data, strides[0], strides[1], strides[2]}, shape, x.rowBytes, x.rows, x.element))
+		m, err := p.device.Encode(newTensorMap(rows[readable]{x.data.Readable(), strides[0], strides[1], strides[2]}, shape, x.rowBytes, x.rows, x.element))
 		if err != nil {
-			return nil, fmt.Errorf("cuda:%d: matmul: %w", p.device.index, err)
+			return nil, fmt.Errorf("%s: matmul: %w", p.device.Name(), err)
 		}
 		list = append(list, m)
 	}

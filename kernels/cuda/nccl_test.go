@@ -14,26 +14,8 @@ import (
 	"time"
 
 	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/kernels/cuda/nccl"
 )
-
-// A library that is missing, or not the right one, is an error that says what to do. The library is opened once a process, so this
-// asks for the paths and opens them itself.
-func TestMissingNCCL(t *testing.T) {
-	t.Setenv(ncclVariable, "/nowhere/libnccl.so.2")
-	if paths := ncclPaths(); !slices.Equal(paths, []string{"/nowhere/libnccl.so.2"}) {
-		t.Fatalf("the paths are %q with %s set", paths, ncclVariable)
-	}
-	err := loadNCCL()
-	for _, part := range []string{"there is no NCCL", "libnccl2", "nvidia-nccl-cu12", ncclVariable, "/nowhere/libnccl.so.2: "} {
-		if err == nil || !strings.Contains(err.Error(), part) {
-			t.Errorf("the error is %v, it needs to say %q", err, part)
-		}
-	}
-	t.Setenv(ncclVariable, "libm.so.6")
-	if err := loadNCCL(); err == nil || !strings.Contains(err.Error(), "it has no ncclGetVersion") {
-		t.Errorf("the mathematical library serves as NCCL: %v", err)
-	}
-}
 
 // networks joins all GPUs of the machine, at least two, in this process.
 func networks(t testing.TB) ([]*Device, []kernels.Network) {
@@ -123,7 +105,7 @@ func TestNetwork(t *testing.T) {
 								return n.SumParts(tensors[rank])
 							case "SumLater": // beside other work, while more are asked for, and in the end
 								d, half := devices[rank], len(lengths)/2
-								return errors.Join(n.SumLater(tensors[rank][:half]), d.forkTransfers(), n.SumLater(tensors[rank][half:]), d.joinTransfers(), n.Join())
+								return errors.Join(n.SumLater(tensors[rank][:half]), d.queue().Fork(), n.SumLater(tensors[rank][half:]), d.queue().Join(), n.Join())
 							case "SumPartsLater":
 								err := n.SumPartsLater(tensors[rank])
 								begun, beginErr := n.Begin()
@@ -134,7 +116,7 @@ func TestNetwork(t *testing.T) {
 							case "CollectPartsLater": // beside other work, and when they are waited for
 								d, half := devices[rank], len(lengths)/2
 								first, err := n.CollectPartsLater(tensors[rank][:half])
-								if err := errors.Join(err, d.forkTransfers(), first.Join()); err != nil {
+								if err := errors.Join(err, d.queue().Fork(), first.Join()); err != nil {
 									return err
 								}
 								second, err := n.CollectPartsLater(tensors[rank][half:])
@@ -271,7 +253,7 @@ func TestNetworkErrors(t *testing.T) {
 		t.Errorf("a tensor for oneself: %v", err)
 	}
 	n.Abort()
-	if err := n.Sum([]kernels.Tensor{square}); !errors.Is(err, errLeft) {
+	if err := n.Sum([]kernels.Tensor{square}); !errors.Is(err, nccl.ErrLeft) {
 		t.Errorf("a sum after Abort: %v", err)
 	}
 }

@@ -47,12 +47,12 @@ type norm struct {
 // normArguments is NormArguments in src/norm.cu.
 type normArguments struct {
 	lines         lines
-	x, dy         address
-	y, dx         address
-	other, dSum   address
-	sum           address
+	x, dy         readable
+	y, dx         writable
+	other, dSum   readable
+	sum           writable
 	gamma, beta   parameter
-	mean, rstd    address
+	mean, rstd    writable // backward kernels only read them
 	dGamma, dBeta address
 	dxSums        address
 	eps           float32
@@ -79,7 +79,7 @@ func warpsOfRow(l *lines, dtype kernels.DType) int {
 // isAligned reports whether vectors that go with rows can be moved as the rows are.
 func isAligned(list ...kernels.Tensor) bool {
 	for _, t := range list {
-		if addressToRead(t)%accessBytes != 0 {
+		if read(t)%accessBytes != 0 {
 			return false
 		}
 	}
@@ -96,7 +96,7 @@ func (n *norm) describe(beta kernels.Tensor, others ...kernels.Tensor) (bool, er
 	if !isAligned(gamma, beta) {
 		l.aligned = 0
 	}
-	n.args.lines, n.args.x = l, addressOf(x)
+	n.args.lines, n.args.x = l, read(x)
 	n.args.gamma, n.args.beta = parameterOf(gamma), parameterOf(beta)
 	n.tensors = append(append(n.tensors, x, gamma, beta), others...)
 	return l.count > 0, nil
@@ -107,7 +107,7 @@ func (n *norm) launch(entry string, grid [3]int, threads, sharedBytes int) error
 	if n.problem.RMS {
 		kind = "rms_norm"
 	}
-	s := launchShape{kernelName{kind + suffix, kind + entry + suffix}, grid, threads, sharedBytes}
+	s := shapeOf(kind+suffix, kind+entry+suffix, grid, threads, sharedBytes)
 	args := n.args // apart from Go's pointers, which C may not see
 	err := n.device.launch(s, nil, unsafe.Pointer(&args))
 	runtime.KeepAlive(n.tensors)
@@ -125,8 +125,8 @@ func (n *norm) forward(out kernels.NormOutputs) error {
 		return n.device.failed(n.kernel, err)
 	}
 	g := &n.args
-	g.y, g.mean, g.rstd = addressOf(out.Y), addressOf(out.Mean), addressOf(out.RStd)
-	g.other, g.sum, g.eps = addressOf(other), addressOf(out.Sum), float32(n.problem.EffectiveEps())
+	g.y, g.mean, g.rstd = written(out.Y), written(out.Mean), written(out.RStd)
+	g.other, g.sum, g.eps = read(other), written(out.Sum), float32(n.problem.EffectiveEps())
 	n.tensors = append(n.tensors, out.Mean, out.RStd)
 	warps := warpsOfRow(&g.lines, n.problem.X.DType)
 	if warps == 0 {
@@ -146,7 +146,7 @@ func (n *norm) backward(out kernels.NormGradients) error {
 		others = append(others, out.DX)
 		if out.DSum.IsSet() {
 			others = append(others, out.DSum)
-			n.args.dSum = addressOf(out.DSum)
+			n.args.dSum = read(out.DSum)
 		}
 	}
 	some, err := n.describe(kernels.Tensor{}, others...)
@@ -154,7 +154,7 @@ func (n *norm) backward(out kernels.NormGradients) error {
 		return n.device.failed(n.kernel, err)
 	}
 	g := &n.args
-	g.dy, g.dx, g.mean, g.rstd = addressOf(out.DY), addressOf(out.DX), addressOf(out.Mean), addressOf(out.RStd)
+	g.dy, g.dx, g.mean, g.rstd = read(out.DY), written(out.DX), writable(read(out.Mean)), writable(read(out.RStd))
 	n.tensors = append(n.tensors, out.Mean, out.RStd)
 	parameters := out.DGamma.IsSet() || out.DBeta.IsSet() || out.DXSums.IsSet()
 	warps := warpsOfRow(&g.lines, n.problem.X.DType)
@@ -191,17 +191,17 @@ func (n *norm) backwardAtOnce(out kernels.NormGradients) error {
 	const sharedOfBlock = 2 << 10 // besides the rows
 	g := &n.args
 	groups, length := mostNormWarps/int(g.warps), int(g.lines.length)
-	read := 2 // x and dy
+	rows := 2 // x and dy
 	if g.dSum != 0 {
-		read++
+		rows++
 	}
 	// It has room for the sums of dγ and dβ of all rows, too.
-	shared := 4*length + 2*read*groups*length*n.problem.X.DType.Size()
+	shared := 4*length + 2*rows*groups*length*n.problem.X.DType.Size()
 	entry, most := "_backward", 4 // blocks of a multiprocessor
 	if out.DXSums.IsSet() {
 		entry, most, shared = "_backward_sums", 3, max(shared, 3*4*groups*length)
 	}
-	atOnce := int64(max(1, min(most, n.device.sharedMemory/(shared+sharedOfBlock))) * n.device.multiprocessors)
+	atOnce := int64(max(1, min(most, n.device.SharedMemory/(shared+sharedOfBlock))) * n.device.Multiprocessors)
 	blocks := int(min((g.lines.count+int64(groups)-1)/int64(groups), atOnce))
 	return n.withParts(entry, [3]int{blocks, 1, 1}, mostNormWarps*32, blocks, shared, out)
 }
@@ -209,14 +209,14 @@ func (n *norm) backwardAtOnce(out kernels.NormGradients) error {
 // withParts runs a kernel that gives parts of dγ, dβ and the sums of dx, and adds the parts.
 func (n *norm) withParts(entry string, grid [3]int, threads, count, sharedBytes int, out kernels.NormGradients) error {
 	bytes := count * int(n.args.lines.length) * 4
-	parts, err := n.device.memory.get(3 * bytes)
+	parts, err := n.device.scratch(3 * bytes)
 	if err != nil {
 		return n.device.failed(n.kernel, err)
 	}
-	defer parts.free()
-	n.args.dGamma, n.args.dBeta = parts.at, parts.at+address(bytes)
+	defer parts.Free()
+	n.args.dGamma, n.args.dBeta = parts.At, parts.At+address(bytes)
 	if out.DXSums.IsSet() {
-		n.args.dxSums = parts.at + address(2*bytes)
+		n.args.dxSums = parts.At + address(2*bytes)
 	}
 	if err := n.launch(entry, grid, threads, sharedBytes); err != nil {
 		return err

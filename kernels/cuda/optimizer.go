@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/kernels/cuda/driver"
 )
 
 // AdamW updates weights and both of their moments.
@@ -37,7 +38,8 @@ func (d *Device) Accumulate(sums, x []kernels.Tensor) error {
 
 // update is Update in src/optimizer.cu.
 type update struct {
-	chunks, control          address
+	chunks                   address
+	control                  readable
 	rate, weightDecay, scale float64
 	beta1, beta2, epsilon    float64
 
@@ -57,17 +59,17 @@ func (d *Device) update(name, entry string, checked error, o kernels.Update, u u
 		return d.callError(name, checked)
 	}
 	copies := d.writtenCopies(lists[0])
-	table, err := d.newChunkTable(name, copies, lists...)
+	table, err := d.newChunkTable(name, copies, written, lists...)
 	if err != nil || table.chunks == 0 {
 		return err
 	}
-	u.chunks = table.owner.at
+	u.chunks = table.owner.At
 	u.rate, u.weightDecay, u.scale, u.clear = o.LearningRate, o.WeightDecay, o.EffectiveScale(), flag(o.ClearGradients)
 	if o.Control.IsSet() {
 		if err := d.checkHere(name, "control", o.Control); err != nil {
 			return err
 		}
-		u.control = addressOf(o.Control)
+		u.control = read(o.Control)
 	}
 	if err = d.launchOptimizer(entry, table.chunks, unsafe.Pointer(&u)); err == nil {
 		d.stayFresh(copies)
@@ -79,7 +81,10 @@ func (d *Device) update(name, entry string, checked error, o kernels.Update, u u
 }
 
 // sumSquares is Sums in src/optimizer.cu.
-type sumSquares struct{ chunks, firsts, parts, sums address }
+type sumSquares struct {
+	chunks, firsts, parts address
+	sums                  writable
+}
 
 // SumSquares adds the squares of each tensor chunk by chunk, and then the sums of the chunks.
 func (d *Device) SumSquares(x []kernels.Tensor, sums kernels.Tensor) error {
@@ -93,16 +98,16 @@ func (d *Device) SumSquares(x []kernels.Tensor, sums kernels.Tensor) error {
 	if err := d.checkHere(name, "sums", sums); err != nil {
 		return err
 	}
-	table, err := d.newChunkTable(name, nil, x)
+	table, err := d.newChunkTable(name, nil, func(t kernels.Tensor) writable { return writable(read(t)) }, x)
 	if err != nil {
 		return err
 	}
-	parts, err := d.memory.get(8 * max(1, table.chunks))
+	parts, err := d.scratch(8 * max(1, table.chunks))
 	if err != nil {
 		return d.callError(name, err)
 	}
-	defer parts.free()
-	s := sumSquares{table.owner.at, table.owner.at + address(table.chunks*chunkBytes), parts.at, addressOf(sums)}
+	defer parts.Free()
+	s := sumSquares{table.owner.At, table.owner.At + address(table.chunks*chunkBytes), parts.At, written(sums)}
 	if table.chunks > 0 {
 		err = d.launchOptimizer("sum_squares", table.chunks, unsafe.Pointer(&s))
 	}
@@ -117,7 +122,8 @@ func (d *Device) SumSquares(x []kernels.Tensor, sums kernels.Tensor) error {
 
 // plan is Plan in src/optimizer.cu.
 type plan struct {
-	sums, control                address
+	sums                         readable
+	control                      writable
 	limit, runs, growth, backoff float64
 	count, interval              int32
 }
@@ -133,7 +139,7 @@ func (d *Device) PlanStep(p kernels.StepPlan, sums, control kernels.Tensor) erro
 			return err
 		}
 	}
-	a := plan{sums: addressOf(sums), control: addressOf(control), limit: p.ClipNorm, runs: float64(p.EffectiveAccumulation()),
+	a := plan{sums: read(sums), control: written(control), limit: p.ClipNorm, runs: float64(p.EffectiveAccumulation()),
 		growth: p.LossScaling.EffectiveGrowth(), backoff: p.LossScaling.EffectiveBackoff(),
 		count: int32(sums.Shape[0]), interval: int32(p.LossScaling.Interval)}
 	err := d.launchOptimizer("plan_step", 1, unsafe.Pointer(&a))
@@ -144,13 +150,13 @@ func (d *Device) PlanStep(p kernels.StepPlan, sums, control kernels.Tensor) erro
 
 func (d *Device) launchOptimizer(entry string, blocks int, arguments unsafe.Pointer) error {
 	const threads = 256
-	return d.launch(launchShape{kernelName{"optimizer", entry}, [3]int{blocks, 1, 1}, threads, 0}, nil, arguments)
+	return d.launch(shapeOf("optimizer", entry, [3]int{blocks, 1, 1}, threads, 0), nil, arguments)
 }
 
 // checkHere makes sure that a tensor with elements is in the memory of a device.
 func (d *Device) checkHere(kernel, name string, t kernels.Tensor) error {
 	if t.Owner == nil && t.Elements() > 0 {
-		return fmt.Errorf("cuda:%d: %s: %s is on the host, it needs to be on the device", d.index, kernel, name)
+		return fmt.Errorf("%s: %s: %s is on the host, it needs to be on the device", d.Name(), kernel, name)
 	}
 	return nil
 }
@@ -158,15 +164,15 @@ func (d *Device) checkHere(kernel, name string, t kernels.Tensor) error {
 // chunkTable is where the tensors of some lists lie, cut into chunks, in the device's memory: the chunks, and behind them the
 // number of the first chunk of each tensor.
 type chunkTable struct {
-	owner  *owner
+	owner  *driver.Owner
 	chunks int
 }
 
 // chunk is Chunk in src/optimizer.cu.
 type chunk struct {
-	data                   [4]address
+	data                   [4]writable
 	count, tensor          int32
-	copy                   address
+	copy                   writable
 	first, columns, stride uint32
 	element                element
 }
@@ -178,7 +184,7 @@ const (
 
 // newChunkTable describes checked lists to kernels, and copies of those in the first list, if there are any. It is made once for tensors
 // that stay where they are.
-func (d *Device) newChunkTable(name string, copies []writtenCopy, lists ...[]kernels.Tensor) (chunkTable, error) {
+func (d *Device) newChunkTable(name string, copies []writtenCopy, at func(kernels.Tensor) writable, lists ...[]kernels.Tensor) (chunkTable, error) {
 	var t chunkTable
 	var key []uint64 // sizes and addresses
 	for i, lead := range lists[0] {
@@ -192,15 +198,15 @@ func (d *Device) newChunkTable(name string, copies []writtenCopy, lists ...[]ker
 			if err := d.checkHere(name, "a tensor", list[i]); err != nil {
 				return t, err
 			}
-			key = append(key, uint64(addressOf(list[i])))
+			key = append(key, uint64(at(list[i])))
 		}
 		if copies != nil && copies[i].of != nil {
 			c := copies[i]
-			key = append(key, uint64(addressToRead(c.of.copy)), uint64(c.first), uint64(c.columns)<<32|uint64(c.stride), uint64(c.of.copy.DType))
+			key = append(key, uint64(read(c.of.copy)), uint64(c.first), uint64(c.columns)<<32|uint64(c.stride), uint64(c.of.copy.DType))
 		}
 	}
 	var err error
-	t.owner, err = d.constantBytes(fmt.Sprintf("%d lists: %s", len(lists), bytesOf(key)), func() []byte { return t.contents(copies, lists) })
+	t.owner, err = d.queue().Table(fmt.Sprintf("%d lists: %s", len(lists), bytesOf(key)), func() []byte { return t.contents(copies, lists) })
 	return t, err
 }
 
@@ -214,11 +220,11 @@ func (t chunkTable) contents(copies []writtenCopy, lists [][]kernels.Tensor) []b
 		for from := 0; from < n; from += chunkElements {
 			c := chunk{count: int32(min(chunkElements, n-from)), tensor: int32(i)}
 			for k, list := range lists {
-				c.data[k] = addressToRead(list[i]) + address(4*from)
+				c.data[k] = writable(read(list[i])) + writable(4*from) // newChunkTable has said that it is written
 			}
 			if copies != nil && copies[i].of != nil {
 				of := copies[i].of
-				c.copy, c.element = addressToRead(of.copy), elementOf(of.copy.DType)
+				c.copy, c.element = written(of.copy), elementOf(of.copy.DType)
 				c.first, c.columns, c.stride = copies[i].first+uint32(from), copies[i].columns, copies[i].stride
 			}
 			chunks = append(chunks, c)

@@ -23,24 +23,24 @@ func (d *Device) sum(kernel string, x, out kernels.Tensor, factor float32) error
 		return err
 	}
 	e := &elementwise{}
-	if err := e.describe(operand{"x", x}); err != nil {
+	if err := e.describe(nil, input{"x", x}); err != nil {
 		return d.failed(kernel, err)
 	}
 	blocks := d.elementwiseBlocks(e.count)
-	parts, err := d.memory.get(max(1, blocks) * 8)
+	parts, err := d.scratch(max(1, blocks) * 8)
 	if err != nil {
 		return d.failed(kernel, err)
 	}
-	defer parts.free()
-	e.data[1] = parts.at
+	defer parts.Free()
+	e.data[1] = parts.At
 	if blocks > 0 {
-		s := launchShape{kernelName{"reduce", "sum" + entrySuffixes[x.DType]}, [3]int{blocks, 1, 1}, elementwiseThreads, 0}
+		s := shapeOf("reduce", "sum"+entrySuffixes[x.DType], [3]int{blocks, 1, 1}, elementwiseThreads, 0)
 		if err := d.launch(s, nil, unsafe.Pointer(e)); err != nil {
 			return err
 		}
 	}
-	total := &elementwise{data: [5]address{addressOf(out), parts.at}, count: int64(blocks), factor: factor}
-	err = d.launch(launchShape{kernelName{"reduce", "sum_f64"}, [3]int{1, 1, 1}, elementwiseThreads, 0}, nil, unsafe.Pointer(total))
+	total := &elementwise{data: [5]address{written(out).Address(), parts.At}, count: int64(blocks), factor: factor}
+	err = d.launch(shapeOf("reduce", "sum_f64", [3]int{1, 1, 1}, elementwiseThreads, 0), nil, unsafe.Pointer(total))
 	runtime.KeepAlive(x.Owner)
 	runtime.KeepAlive(out.Owner)
 	return err
@@ -53,12 +53,12 @@ func (d *Device) Broadcast(value kernels.Tensor, factor float64, x kernels.Tenso
 		return err
 	}
 	e := &elementwise{factor: float32(factor)}
-	if err := e.describe(operand{"x", x}); err != nil || e.count == 0 {
+	if err := e.describe([]output{{"x", x}}); err != nil || e.count == 0 {
 		return d.failed(kernel, err)
 	}
-	e.data[1] = addressOf(value)
+	e.data[1] = address(read(value))
 	suffix := entrySuffixes[x.DType]
-	s := launchShape{kernelName{"elementwise" + suffix, "broadcast" + suffix}, [3]int{d.elementwiseBlocks(e.count), 1, 1}, elementwiseThreads, 0}
+	s := shapeOf("elementwise"+suffix, "broadcast"+suffix, [3]int{d.elementwiseBlocks(e.count), 1, 1}, elementwiseThreads, 0)
 	err := d.launch(s, nil, unsafe.Pointer(e))
 	runtime.KeepAlive(x.Owner)
 	runtime.KeepAlive(value.Owner)
@@ -67,13 +67,15 @@ func (d *Device) Broadcast(value kernels.Tensor, factor float64, x kernels.Tenso
 
 // sumRowsArguments is SumRowsArguments in src/reduce.cu.
 type sumRowsArguments struct {
-	lines    lines
-	x, parts address
+	lines lines
+	x     readable
+	parts address
 }
 
 // sumPartsArguments is SumPartsArguments in src/reduce.cu.
 type sumPartsArguments struct {
-	parts, out     [3]address
+	parts          [3]address
+	out            [3]writable
 	element        [3]element
 	accumulate     int32
 	step           int64
@@ -90,20 +92,20 @@ func (d *Device) SumRows(x, out kernels.Tensor, accumulate bool) error {
 	if err != nil || l.length == 0 {
 		return d.failed(kernel, err)
 	}
-	g := &sumRowsArguments{lines: l, x: addressOf(x)}
+	g := &sumRowsArguments{lines: l, x: read(x)}
 	entry, grid := d.columnGrid("sum_rows", x.DType, &l)
-	parts, err := d.memory.get(max(1, grid[1]) * int(l.length) * 4)
+	parts, err := d.scratch(max(1, grid[1]) * int(l.length) * 4)
 	if err != nil {
 		return d.failed(kernel, err)
 	}
-	defer parts.free()
-	g.parts = parts.at
+	defer parts.Free()
+	g.parts = parts.At
 	if grid[1] > 0 {
-		if err := d.launch(launchShape{kernelName{"reduce", entry + entrySuffixes[x.DType]}, grid, 256, 0}, nil, unsafe.Pointer(g)); err != nil {
+		if err := d.launch(shapeOf("reduce", entry+entrySuffixes[x.DType], grid, 256, 0), nil, unsafe.Pointer(g)); err != nil {
 			return err
 		}
 	}
-	err = d.sumParts(l.length, grid[1], accumulate, columnSum{parts.at, out})
+	err = d.sumParts(l.length, grid[1], accumulate, columnSum{parts.At, out})
 	runtime.KeepAlive(x.Owner)
 	return err
 }
@@ -120,7 +122,7 @@ func (d *Device) columnGrid(entry string, dtype kernels.DType, l *lines) (string
 	}
 	blocks := (int(l.length) + columns - 1) / columns
 	most := (l.count + warps*fewestTurns - 1) / (warps * fewestTurns)
-	parts := min(most, int64(max(1, d.multiprocessors*4/blocks)))
+	parts := min(most, int64(max(1, d.Multiprocessors*4/blocks)))
 	return entry, [3]int{blocks, int(parts), 1}
 }
 
@@ -137,10 +139,10 @@ func (d *Device) sumParts(columns int32, count int, accumulate bool, sums ...col
 		g.accumulate = 1
 	}
 	for i, s := range sums {
-		g.parts[i], g.out[i], g.element[i] = s.parts, addressOf(s.out), elementOf(s.out.DType)
+		g.parts[i], g.out[i], g.element[i] = s.parts, written(s.out), elementOf(s.out.DType)
 	}
 	grid := [3]int{(int(columns) + 31) / 32, len(sums), 1}
-	err := d.launch(launchShape{kernelName{"reduce", "sum_parts"}, grid, 1024, 0}, nil, unsafe.Pointer(g))
+	err := d.launch(shapeOf("reduce", "sum_parts", grid, 1024, 0), nil, unsafe.Pointer(g))
 	runtime.KeepAlive(sums)
 	return err
 }

@@ -7,11 +7,14 @@ import (
 	"unsafe"
 
 	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/kernels/cuda/driver"
 )
 
 // ropeArguments is RoPEArguments in src/rope.cu.
 type ropeArguments struct {
-	x, y, frequencies    address
+	x                    readable
+	y                    writable
+	frequencies          address
 	positions            indexList
 	itemPositions        int64
 	from, to             [3]int64
@@ -44,7 +47,7 @@ func (d *Device) rotate(kernel string, r *kernels.RoPE, err error, x, y kernels.
 	if x.Elements() == 0 {
 		return nil
 	}
-	g := &ropeArguments{x: addressOf(x), y: addressOf(y), length: int32(x.Shape[2]), heads: int32(x.Shape[1]),
+	g := &ropeArguments{x: read(x), y: written(y), length: int32(x.Shape[2]), heads: int32(x.Shape[1]),
 		d: int32(x.Shape[3]), dim: int32(r.Dim(x.Shape[3])), offset: int32(r.Offset), direction: direction, amplitude: float32(r.EffectiveAmplitude())}
 	for axis := range 3 {
 		g.from[axis], g.to[axis] = int64(x.Strides[axis]), int64(y.Strides[axis])
@@ -58,18 +61,18 @@ func (d *Device) rotate(kernel string, r *kernels.RoPE, err error, x, y kernels.
 	for pair := range frequencies {
 		frequencies[pair] = r.Frequency(pair, int(g.dim))
 	}
-	var owner *owner
+	var owner *driver.Owner
 	if len(frequencies) > 0 {
 		if owner, err = constant(d, frequencies); err != nil {
 			return d.failed(kernel, err)
 		}
-		g.frequencies = owner.at
+		g.frequencies = owner.At
 	}
 	entry := "rope_half_split"
 	if r.Pairing == kernels.Interleaved {
 		entry = "rope_interleaved"
 	}
-	s := launchShape{kernelName{"rope", entry + entrySuffixes[x.DType]}, [3]int{d.elementwiseBlocks(g.count), 1, 1}, elementwiseThreads, 0}
+	s := shapeOf("rope", entry+entrySuffixes[x.DType], [3]int{d.elementwiseBlocks(g.count), 1, 1}, elementwiseThreads, 0)
 	err = d.launch(s, nil, unsafe.Pointer(g))
 	runtime.KeepAlive(owner)
 	runtime.KeepAlive(r.Positions.Owner)
@@ -99,7 +102,7 @@ func (g *ropeArguments) cut(pairing kernels.Pairing, x, y kernels.Tensor) {
 // shareHeads lets a thread rotate as many heads as still leave the device enough threads: it computes angles once for them.
 func (d *Device) shareHeads(g *ropeArguments, batch int) {
 	rows := int64(batch) * int64(g.length) * int64(g.units)
-	enough := int64(d.multiprocessors) * 2048
+	enough := int64(d.Multiprocessors) * 2048
 	g.shares = int32(max(1, min(int64(g.heads), (enough+rows-1)/rows)))
 	g.count = rows * int64(g.shares)
 }

@@ -5,13 +5,15 @@ package cuda
 import (
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/kernels/cuda/driver"
 )
 
 // This file keeps copies of float32 weights in 16 bits, so that a step of training need not make them. An optimiser's update writes the
 // copies with the weights. Anything else that may have written a weight makes its copies stale, and a stale copy is made anew before it
-// is read: whoever takes a tensor's address may write there (addressOf), but for those that say that they read (addressToRead).
+// is read: whoever takes a tensor's address for writing tells so (driver.Written).
 
 // roundedWeight is a weight and its copy.
 type roundedWeight struct {
@@ -32,6 +34,34 @@ func (s *roundedWeights) isOf(dtype kernels.DType, weights []kernels.Tensor) boo
 	})
 }
 
+// copiesOf are the copies of weights that lie in one owner's memory. It watches that memory.
+type copiesOf struct {
+	hardware *hardware
+	owner    *driver.Owner
+	sets     []*roundedWeights // guarded by the device's rounding
+}
+
+// rounding guards what is known of weights' copies in 16 bits.
+type rounding struct {
+	sync.Mutex
+	recorded recordedCopies // by the recording that is being made, nil for none
+}
+
+// copiesIn returns the copies of weights in a tensor's memory, of which there may be none.
+func (d *Device) copiesIn(w kernels.Tensor) []*roundedWeights {
+	o, ok := w.Owner.(*driver.Owner)
+	if !ok {
+		return nil
+	}
+	c, ok := o.Watcher().(*copiesOf)
+	if !ok {
+		return nil
+	}
+	d.rounding.Lock()
+	defer d.rounding.Unlock()
+	return slices.Clone(c.sets)
+}
+
 // Rounded gives the copies of weights, side by side.
 func (d *Device) Rounded(dtype kernels.DType, weights ...kernels.Tensor) (kernels.Tensor, error) {
 	const name = "rounded"
@@ -39,13 +69,13 @@ func (d *Device) Rounded(dtype kernels.DType, weights ...kernels.Tensor) (kernel
 		return kernels.Tensor{}, d.callError(name, err)
 	}
 	for i, w := range weights {
-		if o, ok := w.Owner.(*owner); !ok || o.allocator.device != d {
+		if o, ok := w.Owner.(*driver.Owner); !ok || o.GPU() != d.GPU {
 			return kernels.Tensor{}, d.callError(name, fmt.Errorf("weights[%d] is not in the memory of this device, it needs to be", i))
 		}
 	}
 	s := d.roundedOf(dtype, weights)
 	if s == nil {
-		if d.memory.recording.Load() != nil {
+		if d.IsRecording() {
 			return kernels.Tensor{}, nil // what is made now would be the recording's
 		}
 		var err error
@@ -58,13 +88,7 @@ func (d *Device) Rounded(dtype kernels.DType, weights ...kernels.Tensor) (kernel
 
 // roundedOf finds copies that were made.
 func (d *Device) roundedOf(dtype kernels.DType, weights []kernels.Tensor) *roundedWeights {
-	o, ok := weights[0].Owner.(*owner)
-	if !ok {
-		return nil
-	}
-	d.rounding.Lock()
-	defer d.rounding.Unlock()
-	for _, s := range o.rounded {
+	for _, s := range d.copiesIn(weights[0]) {
 		if s.isOf(dtype, weights) {
 			return s
 		}
@@ -107,9 +131,14 @@ func (d *Device) newRounded(dtype kernels.DType, weights []kernels.Tensor) (*rou
 	d.rounding.Lock()
 	defer d.rounding.Unlock()
 	for _, w := range weights {
-		if o := w.Owner.(*owner); !slices.Contains(o.rounded, s) {
-			o.rounded = append(o.rounded, s)
-			o.isRounded.Store(true)
+		o := w.Owner.(*driver.Owner)
+		c, ok := o.Watcher().(*copiesOf)
+		if !ok {
+			c = &copiesOf{hardware: d.hardware, owner: o}
+			o.Watch(c)
+		}
+		if !slices.Contains(c.sets, s) {
+			c.sets = append(c.sets, s)
 		}
 	}
 	return s, nil
@@ -129,83 +158,117 @@ func (d *Device) refresh(s *roundedWeights) error {
 	return nil
 }
 
-// changed makes the copies of an owner's weights stale.
-func (o *owner) changed() {
-	d := o.allocator.device
-	d.rounding.Lock()
-	sets := slices.Clone(o.rounded)
-	d.rounding.Unlock()
-	for _, s := range sets {
-		for _, r := range s.list {
-			if r.weight.Owner == any(o) {
-				d.setFresh(r, false)
+// Changed makes the copies of an owner's weights stale.
+func (c *copiesOf) Changed() {
+	r := &c.hardware.rounding
+	r.Lock()
+	defer r.Unlock()
+	for _, s := range c.sets {
+		for _, w := range s.list {
+			if w.weight.Owner == any(c.owner) {
+				r.setFresh(w, false)
 			}
 		}
 	}
 }
 
-// roundedState is what recorded work knows and does of a copy.
-type roundedState struct {
+// recordedCopies are what recorded work knows and does of copies.
+type recordedCopies map[*roundedWeight]recordedCopy
+
+type recordedCopy struct {
 	needed bool // it reads the copy as it finds it
 	set    bool // it writes the weight or the copy
 	fresh  bool // the copy is, after what was recorded so far
 }
 
-// isFresh reports whether a copy has its weight's numbers. Where a recording is made, launches see to it that it has at first.
-func (d *Device) isFresh(r *roundedWeight) bool {
-	d.rounding.Lock()
-	defer d.rounding.Unlock()
-	kept := d.memory.recording.Load()
-	if kept == nil {
-		return r.fresh
+// isFresh reports whether a copy has its weight's numbers. Where a recording is made, launches see to
+// it that it has at first.
+func (d *Device) isFresh(w *roundedWeight) bool {
+	r := &d.rounding
+	r.Lock()
+	defer r.Unlock()
+	if r.recorded == nil {
+		return w.fresh
 	}
-	state, ok := kept.rounded[r]
+	state, ok := r.recorded[w]
 	if !ok {
-		state = roundedState{needed: true, fresh: true}
-		kept.setRounded(r, state)
+		state = recordedCopy{needed: true, fresh: true}
+		r.recorded[w] = state
 	}
 	return state.fresh
 }
 
-func (d *Device) setFresh(r *roundedWeight, fresh bool) {
+func (d *Device) setFresh(w *roundedWeight, fresh bool) {
 	d.rounding.Lock()
 	defer d.rounding.Unlock()
-	kept := d.memory.recording.Load()
-	if kept == nil {
-		r.fresh = fresh
+	d.rounding.setFresh(w, fresh)
+}
+
+// setFresh is Device.setFresh where the caller holds the lock.
+func (r *rounding) setFresh(w *roundedWeight, fresh bool) {
+	if r.recorded == nil {
+		w.fresh = fresh
 		return
 	}
-	state := kept.rounded[r]
+	state := r.recorded[w]
 	state.set, state.fresh = true, fresh
-	kept.setRounded(r, state)
+	r.recorded[w] = state
 }
 
-func (k *recordedMemory) setRounded(r *roundedWeight, state roundedState) {
-	if k.rounded == nil {
-		k.rounded = map[*roundedWeight]roundedState{}
+// record notes what becomes of copies while work is recorded.
+func (r *rounding) record(to recordedCopies) {
+	r.Lock()
+	defer r.Unlock()
+	r.recorded = to
+}
+
+// Recording is recorded work: see [Device.Capture].
+type Recording struct {
+	*driver.Recording
+	device    *Device
+	launching sync.Mutex
+	copies    recordedCopies
+}
+
+// Capture records what work queues on the device, without running it. [driver.GPU.Capture] says what
+// a recording keeps, and what cannot be recorded.
+func (d *Device) Capture(work func() error) (kernels.Recording, error) {
+	copies := recordedCopies{}
+	r, err := d.GPU.Capture(func() error {
+		d.rounding.record(copies)
+		defer d.rounding.record(nil)
+		return work()
+	})
+	if err != nil {
+		return nil, err
 	}
-	k.rounded[r] = state
+	return &Recording{Recording: r, device: d, copies: copies}, nil
 }
 
-// beforeLaunch makes stale copies anew that recorded work reads.
-func (d *Device) beforeLaunch(states map[*roundedWeight]roundedState) error {
-	for r, state := range states {
+// Launch queues the recorded work, and before it the copies of weights that it needs and that are
+// stale.
+func (r *Recording) Launch() error {
+	r.launching.Lock()
+	defer r.launching.Unlock()
+	if r.device.IsRecording() {
+		return r.Recording.Launch() // which says that it cannot be
+	}
+	for w, state := range r.copies {
 		if state.needed {
-			if err := d.refresh(&roundedWeights{list: []*roundedWeight{r}}); err != nil {
+			if err := r.device.refresh(&roundedWeights{list: []*roundedWeight{w}}); err != nil {
 				return err
 			}
 		}
 	}
-	return nil
-}
-
-// afterLaunch notes what recorded work has done.
-func (d *Device) afterLaunch(states map[*roundedWeight]roundedState) {
-	for r, state := range states {
+	if err := r.Recording.Launch(); err != nil {
+		return err
+	}
+	for w, state := range r.copies {
 		if state.set {
-			d.setFresh(r, state.fresh)
+			r.device.setFresh(w, state.fresh)
 		}
 	}
+	return nil
 }
 
 // writtenCopy is the copy that an update writes with a weight, or with a part of it: Chunk in src/optimizer.cu says more.
@@ -219,14 +282,7 @@ type writtenCopy struct {
 func (d *Device) writtenCopies(weights []kernels.Tensor) []writtenCopy {
 	list := make([]writtenCopy, len(weights))
 	for i, w := range weights {
-		o, ok := w.Owner.(*owner)
-		if !ok || !o.isRounded.Load() {
-			continue
-		}
-		d.rounding.Lock()
-		sets := slices.Clone(o.rounded)
-		d.rounding.Unlock()
-		for _, s := range sets {
+		for _, s := range d.copiesIn(w) {
 			for _, r := range s.list {
 				if c, ok := r.writtenWith(w); ok && list[i].of == nil && d.isFresh(r) {
 					list[i] = c
@@ -243,12 +299,12 @@ func (r *roundedWeight) writtenWith(w kernels.Tensor) (c writtenCopy, ok bool) {
 	if w.Owner != r.weight.Owner {
 		return c, false
 	}
-	first := int(addressToRead(w)-addressToRead(r.weight)) / kernels.F32.Size()
+	first := int(read(w)-read(r.weight)) / kernels.F32.Size()
 	columns, stride := r.weight.Shape[1], r.copy.Strides[0]
 	if first < 0 || first+w.Elements() > r.weight.Elements() || r.weight.Elements() >= most {
 		return c, false
 	}
-	if addressToRead(r.copy)%(2*together) != 0 || first%together != 0 || columns%together != 0 || stride%together != 0 {
+	if read(r.copy)%(2*together) != 0 || first%together != 0 || columns%together != 0 || stride%together != 0 {
 		return c, false
 	}
 	return writtenCopy{r, uint32(first), uint32(columns), uint32(stride)}, true

@@ -10,7 +10,7 @@ func (d *Device) SoftCap(cap float64, x, y kernels.Tensor) error {
 	if err := d.checked(kernel, kernels.CheckSoftCap(cap, x, y), x.DType); err != nil {
 		return err
 	}
-	return d.elementwise(kernel, "activation", "soft_cap", elementwise{factor: float32(cap)}, operand{"y", y}, operand{"x", x})
+	return d.elementwise(kernel, "activation", "soft_cap", elementwise{factor: float32(cap)}, []output{{"y", y}}, input{"x", x})
 }
 
 // SoftCapBackward computes dx = dy·(1 − (y/cap)²).
@@ -20,5 +20,5 @@ func (d *Device) SoftCapBackward(cap float64, y, dy, dx kernels.Tensor) error {
 		return err
 	}
 	return d.elementwise(kernel, "activation", "soft_cap_backward", elementwise{factor: float32(cap)},
-		operand{"dx", dx}, operand{"y", y}, operand{"dy", dy})
+		[]output{{"dx", dx}}, input{"y", y}, input{"dy", dy})
 }

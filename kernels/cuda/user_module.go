@@ -15,6 +15,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/stheno-ml/stheno/kernels/cuda/driver"
 )
 
 // This file compiles kernels while a program runs, from our sources and what a user wrote, and keeps them on disk.
@@ -91,7 +93,7 @@ func (m userModule) name() string {
 func (d *Device) loadUser(modules ...userModule) error {
 	missing := func() (list []userModule) {
 		for _, m := range modules {
-			if !d.hasModule(m.name()) {
+			if !d.HasModule(m.name()) {
 				list = append(list, m)
 			}
 		}
@@ -108,7 +110,7 @@ func (d *Device) loadUser(modules ...userModule) error {
 	}
 	for _, m := range missing() {
 		if image, ok := readImage(imagePath(m.name(), version)); ok {
-			d.addModule(m.name(), string(image)) // one that the driver refuses is compiled
+			d.AddModule(m.name(), string(image)) // one that the driver refuses is compiled
 		}
 	}
 	if list := missing(); len(list) > 0 {
@@ -119,7 +121,7 @@ func (d *Device) loadUser(modules ...userModule) error {
 
 // compileUser compiles modules, loads them and keeps them on disk.
 func (d *Device) compileUser(modules []userModule) error {
-	c, err := findCompiler()
+	c, err := driver.FindCompiler()
 	if err != nil {
 		return NoCompiler{d.Name(), err}
 	}
@@ -138,15 +140,15 @@ func (d *Device) compileUser(modules []userModule) error {
 	group.Wait()
 	for n, m := range modules {
 		if err := failures[n]; err != nil {
-			return fmt.Errorf("%s: NVRTC %s compiles %s for %s: %w", d.Name(), c.version, m.source, m.arch, err)
+			return fmt.Errorf("%s: NVRTC %s compiles %s for %s: %w", d.Name(), c.Version, m.source, m.arch, err)
 		}
 	}
 	tellCompile("%s: compiled in %.1f s, and kept for the next time", d.Name(), time.Since(began).Seconds())
 	for n, m := range modules {
-		if err := d.addModule(m.name(), string(images[n])); err != nil {
+		if err := d.AddModule(m.name(), string(images[n])); err != nil {
 			return err
 		}
-		writeImage(imagePath(m.name(), c.version), images[n])
+		writeImage(imagePath(m.name(), c.Version), images[n])
 	}
 	return nil
 }
@@ -161,28 +163,15 @@ func (m userModule) what() string {
 	return "the bias's gradient"
 }
 
-func (d *Device) hasModule(name string) bool {
-	d.modules.RLock()
-	defer d.modules.RUnlock()
-	_, loaded := d.modules.loaded[name]
-	return loaded
-}
-
-func (d *Device) addModule(name, image string) error {
-	d.modules.Lock()
-	defer d.modules.Unlock()
-	return d.loadImage(name, image)
-}
-
 // compile makes a cubin.
-func (m userModule) compile(c *compiler) ([]byte, error) {
+func (m userModule) compile(c *driver.Compiler) ([]byte, error) {
 	options := []string{"--gpu-architecture=" + m.arch, "--std=c++17", "--device-as-default-execution-space", "--diag-suppress=177", "-DKERNEL=" + m.name()}
 	for _, define := range m.defines {
 		options = append(options, "-D"+define)
 	}
 	headers := maps.Clone(kernelHeaders())
 	headers["user_program.cuh"] = m.program
-	return c.compile(headers[m.source], headers, options)
+	return c.Compile(headers[m.source], headers, options)
 }
 
 // keptIn is the folder in which modules are kept, "" where a user has no place for such files.
@@ -203,11 +192,11 @@ func imagePath(name, version string) string {
 	return filepath.Join(folder, name+"-nvrtc"+version+".cubin")
 }
 
-// compilerVersion is the version of the compiler that findCompiler opens. To open it takes up to a tenth of a second, so what it was is
+// compilerVersion is the version of the compiler that driver.FindCompiler opens. To open it takes up to a tenth of a second, so what it was is
 // kept beside the modules, and counts as long as the library's file and all that says where to look for it are the same.
-var compilerVersion = sync.OnceValues(func() (string, error) { return versionKept(keptIn(), compilerSearch(), findCompiler) })
+var compilerVersion = sync.OnceValues(func() (string, error) { return versionKept(keptIn(), driver.CompilerSearch(), driver.FindCompiler) })
 
-func versionKept(folder, search string, find func() (*compiler, error)) (string, error) {
+func versionKept(folder, search string, find func() (*driver.Compiler, error)) (string, error) {
 	path := ""
 	if folder != "" {
 		path = filepath.Join(folder, "compiler")
@@ -222,10 +211,10 @@ func versionKept(folder, search string, find func() (*compiler, error)) (string,
 	if err != nil {
 		return "", err
 	}
-	if state := fileState(c.path); state != "" {
-		writeImage(path, []byte(strings.Join([]string{search, c.path, state, c.version}, "\n")))
+	if state := fileState(c.Path); state != "" {
+		writeImage(path, []byte(strings.Join([]string{search, c.Path, state, c.Version}, "\n")))
 	}
-	return c.version, nil
+	return c.Version, nil
 }
 
 // fileState tells one state of a file from others, and is "" where there is none.

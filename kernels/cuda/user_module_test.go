@@ -10,12 +10,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stheno-ml/stheno/kernels/cuda/driver"
 	. "github.com/stheno-ml/stheno/kernels/internal/attentiontest"
 )
 
 // Every variant compiles with scores and masks of every kind, and with places, on a machine without a GPU too.
 func TestUserKernelsCompile(t *testing.T) {
-	c, err := findCompiler()
+	c, err := driver.FindCompiler()
 	if err != nil {
 		t.Skip(err)
 	}
@@ -36,7 +37,7 @@ func TestUserKernelsCompile(t *testing.T) {
 				options = []Option{Dropout, ALiBi, SoftCap, PlacedAt(5, 11)}
 			}
 			p := New[float32](Case{Batch: 1, Heads: 2, KeyHeads: 1, Sq: 70, Sk: 90, D: v.d, Dv: v.d, Options: options, Seed: uint64(n)})
-			a := &attention{Attention: &p.Attention, device: &Device{hardware: &hardware{major: 9}}}
+			a := &attention{Attention: &p.Attention, device: &Device{hardware: &hardware{GPU: &driver.GPU{Properties: driver.Properties{Major: 9}}}}}
 			if v.boxCols > 0 && strings.Contains(v.name, "backward") && !a.gainsFit() {
 				continue
 			}
@@ -97,9 +98,9 @@ func TestCompilerVersionIsKept(t *testing.T) {
 	}
 	opened := 0
 	version := func(search string) string {
-		got, err := versionKept(folder, search, func() (*compiler, error) {
+		got, err := versionKept(folder, search, func() (*driver.Compiler, error) {
 			opened++
-			return &compiler{version: strings.Repeat("1", opened), path: library}, nil
+			return &driver.Compiler{Version: strings.Repeat("1", opened), Path: library}, nil
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -122,7 +123,7 @@ func TestCompilerVersionIsKept(t *testing.T) {
 		}
 	}
 	missing := errors.New("no such file")
-	if _, err := versionKept(t.TempDir(), "", func() (*compiler, error) { return nil, missing }); !errors.Is(err, missing) {
+	if _, err := versionKept(t.TempDir(), "", func() (*driver.Compiler, error) { return nil, missing }); !errors.Is(err, missing) {
 		t.Errorf("without a compiler the error is %v", err)
 	}
 }

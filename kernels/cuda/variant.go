@@ -2,8 +2,6 @@
 
 package cuda
 
-import "fmt"
-
 //go:generate go run ./_gen/ptx
 
 // variant is one compiled attention kernel: a module with one entry point, both called name. The tables of variants are
@@ -37,19 +35,3 @@ const (
 	elementF16
 	elementTF32 // float32 tensors, products in TF32
 )
-
-// kernelName is an entry point and the module that has it.
-type kernelName struct{ module, entry string }
-
-// launchShape is how a kernel is started.
-type launchShape struct {
-	kernel      kernelName
-	grid        [3]int
-	threads     int
-	sharedBytes int // dynamic
-}
-
-func (s *launchShape) String() string {
-	return fmt.Sprintf("%s with %d×%d×%d blocks of %d threads and %d bytes of dynamic shared memory",
-		s.kernel.entry, s.grid[0], s.grid[1], s.grid[2], s.threads, s.sharedBytes)
-}

@@ -131,12 +131,3 @@ func backward90Scratch(v variant, a *arguments) (sums, counters int) {
 	const queue = 2
 	return 4 * tiles * v.tileQ * t.columns, 4 * (queue + tiles)
 }
-
-// dQ90Launch is the kernel that turns the sums that v left into dQ. It is in v's module.
-func dQ90Launch(v variant, a *arguments) launchShape {
-	return launchShape{
-		kernel:  kernelName{v.name, "attention_dq"},
-		grid:    [3]int{tilesOf(a.longestQ, v.tileQ) * int(a.sequences), int(a.heads), 1},
-		threads: 256,
-	}
-}

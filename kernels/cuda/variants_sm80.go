@@ -173,20 +173,6 @@ func backward80Scratch(v variant, a *arguments) (sums, counters int) {
 	return slots * v.tileQ * v.d * 4, slots * 4
 }
 
-// dQ80Launch is the kernel that turns the sums that v left into dQ. It is in v's module. Elements of 16 bits pass through
-// shared memory.
-func dQ80Launch(v variant, a *arguments) launchShape {
-	s := launchShape{
-		kernel:  kernelName{v.name, "attention_dq"},
-		grid:    [3]int{tilesOf(a.longestQ, v.tileQ) * int(a.heads) * int(a.sequences), 1, 1},
-		threads: v.threads,
-	}
-	if v.element == elementBF16 || v.element == elementF16 {
-		s.sharedBytes = v.tileQ * rowBytes80(v.d, 2)
-	}
-	return s
-}
-
 // dBias80Grid is a block for each tile of the bias.
 func dBias80Grid(v variant, a *arguments) [3]int {
 	columns, rows, heads, sequences := 1, 1, 1, 1

@@ -1,4 +1,4 @@
-// Lists the functions of NVIDIA's driver in driver_functions.h, from the library that a CUDA Toolkit has to link with. Run it
+// Lists the functions of NVIDIA's driver in driver/library_functions.h, from the library that a CUDA Toolkit has to link with. Run it
 // in the package's folder:
 //
 //	go run ./_gen/driver /usr/local/cuda/lib64/stubs/libcuda.so
@@ -50,5 +50,5 @@ func run(library string) error {
 	for _, name := range slices.Compact(names) {
 		fmt.Fprintf(&text, "FUNCTION(%s)\n", name)
 	}
-	return os.WriteFile("driver_functions.h", text.Bytes(), 0o666)
+	return os.WriteFile("driver/library_functions.h", text.Bytes(), 0o666)
 }

@@ -232,6 +232,13 @@ import (
 	"os"
 )
 
+// Package driver has these, and needs C.
+type (
+	address  uintptr
+	readable uintptr
+	writable uintptr
+)
+
 func main() {
 	modules, err := compiledModules()
 	if err == nil {

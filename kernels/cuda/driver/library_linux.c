@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdio.h>
 
-#include "driver_linux.h"
+#include "library_linux.h"
 
 enum { NotInitialized = 3, NotFound = 500 };  // of CUresult
 
@@ -30,7 +30,7 @@ static int notFound(void) { return NotFound; }
   HIDDEN void* stheno_##name = (void*)notInitialized;      \
   __asm__(".text\n.globl " #name "\n.hidden " #name "\n"   \
           ".type " #name ", %function\n" #name ":\n" JUMP(name));
-#include "driver_functions.h"
+#include "library_functions.h"
 #undef FUNCTION
 
 static const struct {
@@ -38,7 +38,7 @@ static const struct {
   void** at;
 } functions[] = {
 #define FUNCTION(name) {#name, &stheno_##name},
-#include "driver_functions.h"
+#include "library_functions.h"
 #undef FUNCTION
 };
 

@@ -1,13 +1,13 @@
 //go:build gpu
 
-package cuda
+package driver
 
-// libcuda.a, which is empty, is there for gorgonia.org/cu, which asks the linker for a libcuda: driver_linux.c has the functions
+// libcuda.a, which is empty, is there for gorgonia.org/cu, which asks the linker for a libcuda: library_linux.c has the functions
 // already. A true libcuda found beside it is not needed either, and so not made a need of the program.
 
 /*
 #cgo LDFLAGS: -Wl,--as-needed -L${SRCDIR} -ldl
-#include "driver_linux.h"
+#include "library_linux.h"
 */
 import "C"
 

@@ -1,6 +1,6 @@
 //go:build gpu
 
-package cuda
+package driver
 
 import (
 	"errors"
@@ -29,69 +29,68 @@ type Memory struct {
 var ErrOutOfMemory = errors.New("out of memory")
 
 // Alloc gives a row-major tensor in the device's memory. Its contents are undefined.
-func (d *Device) Alloc(dtype kernels.DType, shape ...int) (kernels.Tensor, error) {
+func (g *GPU) Alloc(dtype kernels.DType, shape ...int) (kernels.Tensor, error) {
 	t := kernels.Contiguous(nil, dtype, shape...)
 	for _, n := range shape {
 		if n < 0 {
-			return kernels.Tensor{}, fmt.Errorf("cuda:%d: cannot allocate a tensor of shape %v", d.index, shape)
+			return kernels.Tensor{}, fmt.Errorf("%s: cannot allocate a tensor of shape %v", g.Name(), shape)
 		}
 	}
 	if dtype.Size() == 0 {
-		return kernels.Tensor{}, fmt.Errorf("cuda:%d: cannot allocate a tensor of %v", d.index, dtype)
+		return kernels.Tensor{}, fmt.Errorf("%s: cannot allocate a tensor of %v", g.Name(), dtype)
 	}
-	b, err := d.memory.get(t.Elements() * dtype.Size())
+	b, err := g.memory.get(t.Elements()*dtype.Size(), g.recorder.current.Load())
 	if err != nil {
-		return kernels.Tensor{}, fmt.Errorf("cuda:%d: a %v tensor of shape %v: %w", d.index, dtype, shape, err)
+		return kernels.Tensor{}, fmt.Errorf("%s: a %v tensor of shape %v: %w", g.Name(), dtype, shape, err)
 	}
-	t.Data, t.Owner = pointer(b.at), b.owned()
+	t.Data, t.Owner = b.At.Pointer(), b.Owned()
 	return t, nil
 }
 
 // Owner finds what keeps the memory at a tensor's address alive, for a value that lost its Tensor.Owner: nil if the
-// address is not in the memory of a tensor of this device that is alive.
-func (d *Device) Owner(t kernels.Tensor) any {
-	if o := d.memory.ownerAt(addressOf(t)); o != nil {
+// Address is not in the memory of a tensor of this device that is alive.
+func (g *GPU) Owner(t kernels.Tensor) any {
+	if o := g.memory.ownerAt(Address(Read(t))); o != nil {
 		return o
 	}
 	return nil
 }
 
 // Memory tells what the allocator holds.
-func (d *Device) Memory() Memory {
-	d.memory.Lock()
-	defer d.memory.Unlock()
-	return d.memory.stats
+func (g *GPU) Memory() Memory {
+	g.memory.Lock()
+	defer g.memory.Unlock()
+	return g.memory.stats
 }
 
 // Trim gives the memory that waits to be used again back to the driver, small pieces excepted.
-func (d *Device) Trim() error {
-	d.memory.Lock()
-	defer d.memory.Unlock()
-	return d.memory.trim()
+func (g *GPU) Trim() error {
+	g.memory.Lock()
+	defer g.memory.Unlock()
+	return g.memory.trim()
 }
 
 // allocator hands out the device's memory and keeps what comes back, by size. Since all work runs in one order, a block
 // may be given out again while the work that last used it is still queued.
 type allocator struct {
 	sync.Mutex
-	device *Device
+	gpu    *GPU
 	stats  Memory
-	cached map[int][]*block                // by size
-	owners map[address]weak.Pointer[owner] // of tensors that are alive, by where they start
-	starts []address                       // the keys of owners in their order
+	cached map[int][]*Block                // by size
+	owners map[Address]weak.Pointer[Owner] // of tensors that are alive, by where they start
+	starts []Address                       // the keys of owners in their order
 	next   int                             // live bytes from which on dead tensors are looked for before the driver is asked
-
-	recording atomic.Pointer[recordedMemory] // that is being made
 }
 
-// block is a piece of the device's memory.
-type block struct {
+// Block is a piece of the device's memory.
+type Block struct {
+	At    Address
+	Bytes int
+
 	allocator *allocator
-	at        address
-	bytes     int
-	piece     bool            // of a slab
-	recording *recordedMemory // that uses it when it is launched
-	lent      *lentBlock      // what it is lent of, nil for memory of its own
+	piece     bool       // of a slab
+	recorder  *recorder  // of the recording that uses it when it is launched
+	lent      *lentBlock // what it is lent of, nil for memory of its own
 }
 
 // Blocks of up to largestPiece bytes are cut from slabs, which are never given back: a graph makes many of them, for its
@@ -101,47 +100,63 @@ const (
 	largestPiece = 32 << 10
 )
 
-// owner is what the tensors in a block share: the block is freed when the owner is garbage.
-type owner struct {
-	*block
-	rounded   []*roundedWeights // copies of weights that lie there
-	isRounded atomic.Bool       // there are any
+// Owner is what the tensors in a block share: the block is freed when the owner is garbage.
+type Owner struct {
+	*Block
+	watcher atomic.Pointer[Watcher]
 }
+
+// Watcher is told when what lies in memory may have changed: [Written].
+type Watcher interface{ Changed() }
+
+// GPU is the device whose memory it is.
+func (o *Owner) GPU() *GPU { return o.allocator.gpu }
+
+// Watcher returns what Watch was given, or nil.
+func (o *Owner) Watcher() Watcher {
+	if w := o.watcher.Load(); w != nil {
+		return *w
+	}
+	return nil
+}
+
+// Watch has the watcher told of changes.
+func (o *Owner) Watch(w Watcher) { o.watcher.Store(&w) }
 
 // String keeps a tensor's memory out of messages that print the tensor.
-func (o *owner) String() string {
-	return fmt.Sprintf("%d bytes of cuda:%d", o.bytes, o.allocator.device.index)
+func (o *Owner) String() string {
+	return fmt.Sprintf("%d bytes of %s", o.Bytes, o.GPU().Name())
 }
 
-// owned makes Go's collector the one who frees the block.
-func (b *block) owned() *owner {
-	o := &owner{block: b}
+// Owned makes Go's collector the one who frees the block.
+func (b *Block) Owned() *Owner {
+	o := &Owner{Block: b}
 	a := b.allocator
 	a.Lock()
 	if a.owners == nil {
-		a.owners = map[address]weak.Pointer[owner]{}
+		a.owners = map[Address]weak.Pointer[Owner]{}
 	}
-	a.owners[b.at] = weak.Make(o)
-	at, _ := slices.BinarySearch(a.starts, b.at)
-	a.starts = slices.Insert(a.starts, at, b.at)
+	a.owners[b.At] = weak.Make(o)
+	at, _ := slices.BinarySearch(a.starts, b.At)
+	a.starts = slices.Insert(a.starts, at, b.At)
 	a.Unlock()
-	runtime.AddCleanup(o, (*block).disown, b)
+	runtime.AddCleanup(o, (*Block).disown, b)
 	return o
 }
 
 // disown frees a block whose owner is garbage.
-func (b *block) disown() {
+func (b *Block) disown() {
 	a := b.allocator
 	a.Lock()
-	delete(a.owners, b.at)
-	at, _ := slices.BinarySearch(a.starts, b.at)
+	delete(a.owners, b.At)
+	at, _ := slices.BinarySearch(a.starts, b.At)
 	a.starts = slices.Delete(a.starts, at, at+1)
 	a.Unlock()
-	b.free()
+	b.Free()
 }
 
 // ownerAt finds the owner of the block around an address.
-func (a *allocator) ownerAt(at address) *owner {
+func (a *allocator) ownerAt(at Address) *Owner {
 	a.Lock()
 	defer a.Unlock()
 	next, isStart := slices.BinarySearch(a.starts, at)
@@ -152,7 +167,7 @@ func (a *allocator) ownerAt(at address) *owner {
 		return nil
 	}
 	// A view that begins inside.
-	if o := a.owners[a.starts[next-1]].Value(); o != nil && at < o.at+address(o.bytes) {
+	if o := a.owners[a.starts[next-1]].Value(); o != nil && at < o.At+Address(o.Bytes) {
 		return o
 	}
 	return nil
@@ -168,16 +183,13 @@ func sizeClass(bytes int) int {
 	return (bytes + step - 1) / step * step
 }
 
-// get finds a block of at least so many bytes, which is the recording's if one is being made. The caller frees it, or makes it
-// owned.
-func (a *allocator) get(bytes int) (*block, error) {
-	return a.find(sizeClass(bytes), a.recording.Load())
-}
+// Lasting finds a block whose contents recorded work finds as they are left now.
+func (g *GPU) Lasting(bytes int) (*Block, error) { return g.memory.get(bytes, nil) }
 
-// getLasting finds a block whose contents recorded work finds as they are left now.
-func (a *allocator) getLasting(bytes int) (*block, error) { return a.find(sizeClass(bytes), nil) }
-
-func (a *allocator) find(size int, r *recordedMemory) (*block, error) {
+// get finds a block of at least so many bytes, for a recording unless that is nil. The caller frees it,
+// or makes it owned.
+func (a *allocator) get(bytes int, r *recorder) (*Block, error) {
+	size := sizeClass(bytes)
 	a.Lock()
 	defer a.Unlock()
 	b := a.take(size, r)
@@ -192,40 +204,40 @@ func (a *allocator) find(size int, r *recordedMemory) (*block, error) {
 			return nil, err
 		}
 	}
-	b.recording = r
+	b.recorder = r
 	a.stats.Live += size
 	a.stats.Peak = max(a.stats.Peak, a.stats.Live)
 	return b, nil
 }
 
 // newBlock makes a block of memory from the driver.
-func (a *allocator) newBlock(size int) (*block, error) {
+func (a *allocator) newBlock(size int) (*Block, error) {
 	if size > largestPiece {
 		at, err := a.fromDriver(size)
-		return &block{allocator: a, at: at, bytes: size}, err
+		return &Block{allocator: a, At: at, Bytes: size}, err
 	}
 	slab, err := a.fromDriver(slabBytes)
 	if err != nil {
 		return nil, err
 	}
-	for at := slab + address(size); at+address(size) <= slab+slabBytes; at += address(size) {
-		a.keep(&block{allocator: a, at: at, bytes: size, piece: true})
+	for at := slab + Address(size); at+Address(size) <= slab+slabBytes; at += Address(size) {
+		a.keep(&Block{allocator: a, At: at, Bytes: size, piece: true})
 	}
-	return &block{allocator: a, at: slab, bytes: size, piece: true}, nil
+	return &Block{allocator: a, At: slab, Bytes: size, piece: true}, nil
 }
 
 // keep puts a block among those that wait to be used again.
-func (a *allocator) keep(b *block) {
+func (a *allocator) keep(b *Block) {
 	if a.cached == nil {
-		a.cached = map[int][]*block{}
+		a.cached = map[int][]*Block{}
 	}
-	b.recording = nil
-	a.cached[b.bytes] = append(a.cached[b.bytes], b)
-	a.stats.Cached += b.bytes
+	b.recorder = nil
+	a.cached[b.Bytes] = append(a.cached[b.Bytes], b)
+	a.stats.Cached += b.Bytes
 }
 
 // take finds a block among those that came back, the recording's first.
-func (a *allocator) take(size int, r *recordedMemory) *block {
+func (a *allocator) take(size int, r *recorder) *Block {
 	if r != nil {
 		if b := takeLast(r.waiting, size); b != nil {
 			a.stats.Recorded -= size
@@ -239,7 +251,7 @@ func (a *allocator) take(size int, r *recordedMemory) *block {
 	return b
 }
 
-func takeLast(lists map[int][]*block, size int) *block {
+func takeLast(lists map[int][]*Block, size int) *Block {
 	list := lists[size]
 	if len(list) == 0 {
 		return nil
@@ -250,8 +262,8 @@ func takeLast(lists map[int][]*block, size int) *block {
 	return b
 }
 
-// free takes a block back. Work that uses it must be queued already.
-func (b *block) free() {
+// Free takes a block back. Work that uses it must be queued already.
+func (b *Block) Free() {
 	if b.lent != nil {
 		b.lent.inUse = false
 		return
@@ -259,20 +271,20 @@ func (b *block) free() {
 	a := b.allocator
 	a.Lock()
 	defer a.Unlock()
-	a.stats.Live -= b.bytes
-	if r := b.recording; r != nil && !r.over {
+	a.stats.Live -= b.Bytes
+	if r := b.recorder; r != nil && !r.over {
 		if r.waiting == nil {
-			r.waiting = map[int][]*block{}
+			r.waiting = map[int][]*Block{}
 		}
-		r.waiting[b.bytes] = append(r.waiting[b.bytes], b)
-		a.stats.Recorded += b.bytes
+		r.waiting[b.Bytes] = append(r.waiting[b.Bytes], b)
+		a.stats.Recorded += b.Bytes
 		return
 	}
 	a.keep(b)
 }
 
 // release lets others have what a recording kept.
-func (a *allocator) release(r *recordedMemory) {
+func (a *allocator) release(r *recorder) {
 	a.Lock()
 	defer a.Unlock()
 	r.over = true
@@ -287,17 +299,17 @@ func (a *allocator) release(r *recordedMemory) {
 
 // fromDriver asks the driver for memory: again after giving it back what waits here, and again after Go's collector has
 // found tensors that died.
-func (a *allocator) fromDriver(bytes int) (address, error) {
+func (a *allocator) fromDriver(bytes int) (Address, error) {
 	for try := 0; ; try++ {
 		var at cu.DevicePtr
-		err := a.device.do(fmt.Sprintf("cuMemAlloc(%d bytes)", bytes), func() (err error) {
+		err := a.gpu.Do(fmt.Sprintf("cuMemAlloc(%d bytes)", bytes), func() (err error) {
 			at, err = cu.MemAlloc(int64(bytes))
 			return err
 		})
 		switch {
 		case err == nil:
 			a.stats.Allocations++
-			return address(at), nil
+			return Address(at), nil
 		case !errors.Is(err, cu.OutOfMemory):
 			return 0, err
 		case try == 1:
@@ -313,7 +325,7 @@ func (a *allocator) fromDriver(bytes int) (address, error) {
 
 func (a *allocator) outOfMemory(bytes int) error {
 	var free, total int64
-	if err := a.device.do("cuMemGetInfo", func() (err error) {
+	if err := a.gpu.Do("cuMemGetInfo", func() (err error) {
 		free, total, err = cu.MemInfo()
 		return err
 	}); err != nil {
@@ -346,7 +358,7 @@ func (a *allocator) trim() error {
 	for size, list := range a.cached {
 		for len(list) > 0 && !list[0].piece {
 			b := list[len(list)-1]
-			if err := a.device.do("cuMemFree", func() error { return cu.MemFree(cu.DevicePtr(b.at)) }); err != nil {
+			if err := a.gpu.Do("cuMemFree", func() error { return cu.MemFree(cu.DevicePtr(b.At)) }); err != nil {
 				return err
 			}
 			list = list[:len(list)-1]

@@ -1,6 +1,6 @@
 //go:build gpu
 
-package cuda
+package driver
 
 // What gorgonia.org/cu does not offer: a launch whose arguments are tensor maps and a struct by value, and the limit of
 // dynamic shared memory. Each function sets the context itself: a call from Go runs on any thread.
@@ -61,6 +61,7 @@ import "C"
 
 import (
 	"fmt"
+	"sync"
 	"unsafe"
 
 	"gorgonia.org/cu"
@@ -72,63 +73,97 @@ type driverError C.CUresult
 func (e driverError) Error() string { return C.GoString(C.nameOf(C.CUresult(e))) }
 
 // check makes a result of the driver's an error that says of which call it is.
-func (d *Device) check(call string, result C.CUresult) error {
+func (g *GPU) check(call string, result C.CUresult) error {
 	if result == 0 {
 		return nil
 	}
-	return d.explain(call, driverError(result))
+	return g.explain(call, driverError(result))
 }
 
-// tensorMap describes a tensor to the unit that copies boxes of it into shared memory.
-type tensorMap = C.TensorMap
-
-// encodedMap is a tensor map as the GPU reads it.
-type encodedMap [C.sizeof_CUtensorMap]byte
-
-// newTensorMap describes a tensor of (batch, heads, length, size) in boxes of so many rows of rowBytes.
-func newTensorMap(t rows, shape [4]int, rowBytes, boxRows int, e element) tensorMap {
-	kind, size := mapTypes[e].kind, mapTypes[e].size
-	m := tensorMap{data: C.uint64_t(t.data), columns: C.uint32_t(rowBytes / size), rows: C.uint32_t(boxRows),
-		swizzle: C.uint32_t(rowBytes), _type: kind}
-	for i, n := range []int{shape[3], shape[2], shape[1], shape[0]} {
-		m.dims[i] = C.uint64_t(n)
-	}
-	for i, stride := range []int64{t.row, t.head, t.batch} {
-		m.strides[i] = C.uint64_t(int(stride) * size)
-	}
-	return m
+// TensorMap describes a tensor to the unit that copies boxes of it into shared memory. It has four
+// axes, from the innermost, whose elements lie side by side.
+type TensorMap struct {
+	Data    Address
+	Type    MapType
+	Dims    [4]int
+	Strides [3]int // of the other axes, in bytes
+	// A box has so many rows of so many columns. Swizzle is a row's bytes.
+	Rows, Columns, Swizzle int
 }
 
-// mapTypes are the types of elements as tensor maps know them, and their bytes.
-var mapTypes = [...]struct {
-	kind C.uint32_t
-	size int
-}{
-	elementF32:  {C.CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 4},
-	elementBF16: {C.CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2},
-	elementF16:  {C.CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2},
+// MapType is a type of elements as tensor maps know it.
+type MapType uint32
+
+// The types of elements.
+const (
+	MapFloat32  MapType = C.CU_TENSOR_MAP_DATA_TYPE_FLOAT32
+	MapBFloat16 MapType = C.CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+	MapFloat16  MapType = C.CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+)
+
+// EncodedMap is a tensor map as the GPU reads it.
+type EncodedMap [C.sizeof_CUtensorMap]byte
+
+// tensorMaps are maps that were encoded: encoding one takes longer than finding it, and a step of
+// training asks for those of the step before.
+type tensorMaps struct {
+	sync.Mutex
+	encoded map[TensorMap]EncodedMap
+}
+
+// mostMaps is how many maps a device remembers before it begins anew.
+const mostMaps = 1 << 12
+
+// Encode finds a map, or encodes it.
+func (g *GPU) Encode(t TensorMap) (EncodedMap, error) {
+	m := &g.maps
+	m.Lock()
+	defer m.Unlock()
+	if e, ok := m.encoded[t]; ok {
+		return e, nil
+	}
+	e, err := encode(g.context, t)
+	if err != nil {
+		return e, err
+	}
+	if m.encoded == nil || len(m.encoded) == mostMaps {
+		m.encoded = map[TensorMap]EncodedMap{}
+	}
+	m.encoded[t] = e
+	return e, nil
 }
 
 // encode makes a map of its description.
-func encode(context cu.CUContext, m tensorMap) (encoded encodedMap, err error) {
+func encode(context cu.CUContext, t TensorMap) (encoded EncodedMap, err error) {
+	m := C.TensorMap{data: C.uint64_t(t.Data), columns: C.uint32_t(t.Columns), rows: C.uint32_t(t.Rows),
+		swizzle: C.uint32_t(t.Swizzle), _type: C.uint32_t(t.Type)}
+	for i, n := range t.Dims {
+		m.dims[i] = C.uint64_t(n)
+	}
+	for i, stride := range t.Strides {
+		m.strides[i] = C.uint64_t(stride)
+	}
 	if result := C.encode(rawContext(context), &m, (*C.uchar)(&encoded[0])); result != 0 {
-		return encoded, fmt.Errorf("cuTensorMapEncodeTiled(%+v): %w", m, driverError(result))
+		return encoded, fmt.Errorf("cuTensorMapEncodeTiled(%+v): %w", t, driverError(result))
 	}
 	return encoded, nil
 }
 
 // launchKernel queues a kernel. arguments points to the struct that it takes by value after the maps.
-func launchKernel(context cu.CUContext, f cu.Function, stream cu.Stream, s launchShape, maps []encodedMap, arguments unsafe.Pointer) error {
-	var first *C.uchar
-	if len(maps) > 0 {
-		first = (*C.uchar)(&maps[0][0])
-	}
-	result := C.launch(rawContext(context), rawFunction(f), C.uint32_t(s.grid[0]), C.uint32_t(s.grid[1]), C.uint32_t(s.grid[2]),
-		C.uint32_t(s.threads), C.uint32_t(s.sharedBytes), rawStream(stream), first, C.int(len(maps)), arguments)
+func launchKernel(context cu.CUContext, f cu.Function, stream cu.Stream, l *Launch, maps []EncodedMap, arguments unsafe.Pointer) error {
+	result := C.launch(rawContext(context), rawFunction(f), C.uint32_t(l.Grid[0]), C.uint32_t(l.Grid[1]), C.uint32_t(l.Grid[2]),
+		C.uint32_t(l.Threads), C.uint32_t(l.SharedBytes), rawStream(stream), firstOf(maps), C.int(len(maps)), arguments)
 	if result != 0 {
-		return fmt.Errorf("cuLaunchKernel of %v: %w", &s, driverError(result))
+		return fmt.Errorf("cuLaunchKernel of %v: %w", l, driverError(result))
 	}
 	return nil
+}
+
+func firstOf(maps []EncodedMap) *C.uchar {
+	if len(maps) == 0 {
+		return nil
+	}
+	return (*C.uchar)(&maps[0][0])
 }
 
 // limitSharedMemory allows a kernel more dynamic shared memory than the 48 KiB that every kernel may have.

@@ -1,6 +1,6 @@
 //go:build gpu
 
-package cuda
+package nccl
 
 /*
 #include <stdlib.h>
@@ -24,25 +24,24 @@ import (
 	"unsafe"
 
 	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/kernels/cuda/driver"
 	"gorgonia.org/cu"
 )
 
-var _ kernels.Networked = (*Device)(nil)
+// variable is the variable of the environment that names the library, where it is in none of the usual places.
+const variable = "STHENO_NCCL"
 
-// ncclVariable is the variable of the environment that names the library, where it is in none of the usual places.
-const ncclVariable = "STHENO_NCCL"
-
-// leastNCCL is the oldest version that serves, in NCCL's own numbers: what is recorded in CUDA graphs and torn down early works
+// leastVersion is the oldest version that serves, in NCCL's own numbers: what is recorded in CUDA graphs and torn down early works
 // from there on.
-const leastNCCL = 21800
+const leastVersion = 21800
 
-// openNCCL is loadNCCL once.
-var openNCCL = sync.OnceValue(loadNCCL)
+// open is load once.
+var open = sync.OnceValue(load)
 
-// loadNCCL finds the library and returns why there is none that serves.
-func loadNCCL() error {
+// load finds the library and returns why there is none that serves.
+func load() error {
 	var tried []string
-	for _, path := range ncclPaths() {
+	for _, path := range paths() {
 		name := C.CString(path)
 		problem := C.networkOpen(name)
 		C.free(unsafe.Pointer(name))
@@ -50,25 +49,25 @@ func loadNCCL() error {
 			tried = append(tried, fmt.Sprintf("%s: %s", path, C.GoString(problem)))
 			continue
 		}
-		if v := int(C.networkVersion()); v < leastNCCL || v/10000 != leastNCCL/10000 {
-			return fmt.Errorf("%s is NCCL %s, it needs to be %s or a newer 2", path, ncclVersion(v), ncclVersion(leastNCCL))
+		if v := int(C.networkVersion()); v < leastVersion || v/10000 != leastVersion/10000 {
+			return fmt.Errorf("%s is NCCL %s, it needs to be %s or a newer 2", path, versionText(v), versionText(leastVersion))
 		}
 		return nil
 	}
 	return fmt.Errorf("there is no NCCL, which joins GPUs of several processes: install the system's package libnccl2 or Python's nvidia-nccl-cu12, "+
-		"or name a libnccl.so.2 in %s (%s)", ncclVariable, strings.Join(tried, "; "))
+		"or name a libnccl.so.2 in %s (%s)", variable, strings.Join(tried, "; "))
 }
 
-func ncclVersion(v int) string { return fmt.Sprintf("%d.%d.%d", v/10000, v/100%100, v%100) }
+func versionText(v int) string { return fmt.Sprintf("%d.%d.%d", v/10000, v/100%100, v%100) }
 
-// ncclPaths are the names under which the library is looked for: that which the loader finds, as of a system's package or in
+// paths are the names under which the library is looked for: that which the loader finds, as of a system's package or in
 // LD_LIBRARY_PATH, and then Python's wheels, of the python3 in PATH first.
-func ncclPaths() []string {
-	if path := os.Getenv(ncclVariable); path != "" {
+func paths() []string {
+	if path := os.Getenv(variable); path != "" {
 		return []string{path}
 	}
 	const library = "libnccl.so.2"
-	paths := []string{library}
+	list := []string{library}
 	roots := []string{os.Getenv("VIRTUAL_ENV"), os.Getenv("CONDA_PREFIX")}
 	if python, err := exec.LookPath("python3"); err == nil {
 		roots = append(roots, filepath.Dir(filepath.Dir(python)))
@@ -80,45 +79,45 @@ func ncclPaths() []string {
 		for _, packages := range []string{"site-packages", "dist-packages"} {
 			found, err := filepath.Glob(filepath.Join(root, "lib", "python3*", packages, "nvidia", "nccl", "lib", library))
 			if err == nil && root != "" {
-				paths = append(paths, found...)
+				list = append(list, found...)
 			}
 		}
 	}
-	return slices.Compact(paths)
+	return slices.Compact(list)
 }
 
-// NetworkKey returns the key of a new network: NCCL's unique id.
-func (d *Device) NetworkKey() ([]byte, error) {
-	if err := openNCCL(); err != nil {
-		return nil, fmt.Errorf("cuda:%d: %w", d.index, err)
+// Key returns the key of a new network: NCCL's unique id.
+func Key(g *driver.GPU) ([]byte, error) {
+	if err := open(); err != nil {
+		return nil, fmt.Errorf("%s: %w", g.Name(), err)
 	}
 	key := make([]byte, keyBytes)
 	if result := C.networkKey((*C.char)(unsafe.Pointer(&key[0]))); result != 0 {
-		return nil, d.ncclError("ncclGetUniqueId", result, nil)
+		return nil, errorOf(g, "ncclGetUniqueId", result, nil)
 	}
 	return key, nil
 }
 
 const keyBytes = 128
 
-// JoinNetwork returns the network of a key once all of its members have come. NCCL waits for them without end: where the context
+// Join returns the network of a key once all of its members have come. NCCL waits for them without end: where the context
 // ends before, a thread of the process is left behind in that wait.
-func (d *Device) JoinNetwork(ctx context.Context, key []byte, rank, size int) (kernels.Network, error) {
-	if err := openNCCL(); err != nil {
-		return nil, fmt.Errorf("cuda:%d: %w", d.index, err)
+func Join(ctx context.Context, g *driver.GPU, key []byte, rank, size int) (kernels.Network, error) {
+	if err := open(); err != nil {
+		return nil, fmt.Errorf("%s: %w", g.Name(), err)
 	}
 	if len(key) != keyBytes {
-		return nil, fmt.Errorf("cuda:%d: the key of a network has %d bytes, it needs to have %d", d.index, len(key), keyBytes)
+		return nil, fmt.Errorf("%s: the key of a network has %d bytes, it needs to have %d", g.Name(), len(key), keyBytes)
 	}
 	if size < 1 || rank < 0 || rank >= size {
-		return nil, fmt.Errorf("cuda:%d: rank is %d, it needs to be from 0 to %d", d.index, rank, size-1)
+		return nil, fmt.Errorf("%s: rank is %d, it needs to be from 0 to %d", g.Name(), rank, size-1)
 	}
-	n := &network{device: d, rank: rank, size: size}
-	n.asTransfers = n
+	n := &network{gpu: g, rank: rank, size: size}
+	n.asTransfers = transfers{n}
 	joined := make(chan error, 1)
 	go func() {
-		joined <- d.ncclError("ncclCommInitRank",
-			C.networkJoin(rawContext(d.context), &n.communicator, C.int(size), (*C.char)(unsafe.Pointer(&key[0])), C.int(rank)), nil)
+		joined <- errorOf(g, "ncclCommInitRank",
+			C.networkJoin(rawContext(g), &n.communicator, C.int(size), (*C.char)(unsafe.Pointer(&key[0])), C.int(rank)), nil)
 	}()
 	select {
 	case err := <-joined:
@@ -127,15 +126,15 @@ func (d *Device) JoinNetwork(ctx context.Context, key []byte, rank, size int) (k
 		}
 		return n, nil
 	case <-ctx.Done():
-		return nil, fmt.Errorf("cuda:%d: ncclCommInitRank: %w", d.index, context.Cause(ctx))
+		return nil, fmt.Errorf("%s: ncclCommInitRank: %w", g.Name(), context.Cause(ctx))
 	}
 }
 
-func (d *Device) ncclError(call string, result C.NcclResult, communicator unsafe.Pointer) error {
+func errorOf(g *driver.GPU, call string, result C.NcclResult, communicator unsafe.Pointer) error {
 	if result == 0 {
 		return nil
 	}
-	err := fmt.Errorf("cuda:%d: %s: %s", d.index, call, C.GoString(C.networkText(result)))
+	err := fmt.Errorf("%s: %s: %s", g.Name(), call, C.GoString(C.networkText(result)))
 	if details := strings.TrimSpace(C.GoString(C.networkDetails(communicator))); details != "" {
 		err = fmt.Errorf("%w (%s)", err, details)
 	}
@@ -144,7 +143,7 @@ func (d *Device) ncclError(call string, result C.NcclResult, communicator unsafe
 
 // network is a communicator of NCCL's, whose work goes to the device's stream.
 type network struct {
-	device     *Device
+	gpu        *driver.GPU
 	rank, size int
 
 	left         atomic.Bool
@@ -159,10 +158,11 @@ type network struct {
 	tensors []kernels.Tensor
 	forked  *exchange
 
-	asTransfers transfers // this network, as the device knows it
+	asTransfers driver.Transfers
 }
 
-var errLeft = errors.New("the network was left or aborted")
+// ErrLeft is in the errors of calls of a network that was left or aborted.
+var ErrLeft = errors.New("the network was left or aborted")
 
 // The names of operations in errors.
 const (
@@ -174,7 +174,7 @@ const (
 // Sum is NCCL's all-reduce.
 func (n *network) Sum(tensors []kernels.Tensor) error { return n.transfer(sumName, tensors, n.sum) }
 
-// SumLater is Sum beside the next kernels that leave room for it, see Device.forkTransfers.
+// SumLater is Sum beside the next kernels that leave room for it, see driver.Queue.
 func (n *network) SumLater(tensors []kernels.Tensor) error {
 	return n.transferLater(sumName, tensors, n.sum)
 }
@@ -238,9 +238,9 @@ func (c *collection) Join() error {
 	n.calls.Lock()
 	defer n.calls.Unlock()
 	for _, t := range c.tensors {
-		at := addressOf(t)
-		end := at + address(t.Elements()*t.DType.Size())
-		if slices.ContainsFunc(n.later, func(x C.Transfer) bool { to := address(uintptr(x.to)); return at <= to && to < end }) {
+		at := driver.Address(driver.Read(t))
+		end := at + driver.Address(t.Elements()*t.DType.Size())
+		if slices.ContainsFunc(n.later, func(x C.Transfer) bool { to := driver.Address(uintptr(x.to)); return at <= to && to < end }) {
 			return n.flush()
 		}
 	}
@@ -250,7 +250,7 @@ func (c *collection) Join() error {
 // Broadcast copies the tensors of one member to all others.
 func (n *network) Broadcast(from int, tensors []kernels.Tensor) error {
 	if from < 0 || from >= n.size {
-		return n.device.callError("broadcast", fmt.Errorf("from is rank %d, the network has %d", from, n.size))
+		return callError(n.gpu, "broadcast", fmt.Errorf("from is rank %d, the network has %d", from, n.size))
 	}
 	return n.transfer("broadcast", tensors, func(t kernels.Tensor, list []C.Transfer) []C.Transfer {
 		b := n.of(t, C.Broadcast, 0, t.Elements())
@@ -270,7 +270,7 @@ func (n *network) Exchange(to int, send []kernels.Tensor, from int, receive []ke
 		operation C.int
 	}{{"to", to, send, C.Send}, {"from", from, receive, C.Receive}} {
 		if len(side.tensors) > 0 && (side.rank < 0 || side.rank >= n.size || side.rank == n.rank) {
-			return nil, n.device.callError(name, fmt.Errorf("%s is rank %d, it needs to be another one of the network's %d", side.name, side.rank, n.size))
+			return nil, callError(n.gpu, name, fmt.Errorf("%s is rank %d, it needs to be another one of the network's %d", side.name, side.rank, n.size))
 		}
 		described, err := n.describe(name, side.tensors, func(t kernels.Tensor, list []C.Transfer) []C.Transfer {
 			one := n.of(t, side.operation, 0, t.Elements())
@@ -293,15 +293,15 @@ func (n *network) Exchange(to int, send []kernels.Tensor, from int, receive []ke
 // queueBeside queues operations beside what the device does from now on. The caller holds calls.
 func (n *network) queueBeside(name string, list []C.Transfer, tensors ...[]kernels.Tensor) (*exchange, error) {
 	if n.left.Load() {
-		return nil, n.device.callError(name, errLeft)
+		return nil, callError(n.gpu, name, ErrLeft)
 	}
-	d, x := n.device, &exchange{network: n, tensors: tensors}
+	g, x := n.gpu, &exchange{network: n, tensors: tensors}
 	for _, e := range []*cu.Event{&x.begin, &x.end} {
 		if err := n.event(e); err != nil {
 			return nil, err
 		}
 	}
-	return x, d.ncclError(name, C.networkBeside(rawContext(d.context), n.communicator, rawStream(d.stream), rawStream(*n.beside),
+	return x, errorOf(g, name, C.networkBeside(rawContext(g), n.communicator, rawStream(g.Stream()), rawStream(*n.beside),
 		rawEvent(x.begin), rawEvent(x.end), &list[0], C.int(len(list))), n.communicator)
 }
 
@@ -309,7 +309,7 @@ func (n *network) queueBeside(name string, list []C.Transfer, tensors ...[]kerne
 // has to wait for an event: hence the stream's priority.
 func (n *network) event(e *cu.Event) error {
 	if n.beside == nil {
-		if err := n.device.do("cuStreamCreateWithPriority", func() error {
+		if err := n.gpu.Do("cuStreamCreateWithPriority", func() error {
 			_, greatest, err := cu.StreamPriorityRange()
 			if err != nil {
 				return err
@@ -325,7 +325,7 @@ func (n *network) event(e *cu.Event) error {
 		*e, n.events = n.events[last], n.events[:last]
 		return nil
 	}
-	return n.device.do("cuEventCreate", func() (err error) {
+	return n.gpu.Do("cuEventCreate", func() (err error) {
 		*e, err = cu.MakeEvent(cu.DisableTiming)
 		return err
 	})
@@ -349,7 +349,7 @@ func (x *exchange) Join() error {
 func (x *exchange) join() error {
 	n := x.network
 	defer runtime.KeepAlive(x)
-	err := n.device.do("cuStreamWaitEvent", func() error { return n.device.stream.Wait(x.end, 0) })
+	err := n.gpu.Do("cuStreamWaitEvent", func() error { return n.gpu.Stream().Wait(x.end, 0) })
 	n.events = append(n.events, x.begin, x.end)
 	return err
 }
@@ -368,15 +368,19 @@ func (n *network) transferLater(name string, tensors []kernels.Tensor, describe 
 	n.calls.Lock()
 	defer n.calls.Unlock()
 	if n.left.Load() {
-		return n.device.callError(name, errLeft)
+		return callError(n.gpu, name, ErrLeft)
 	}
 	n.later, n.tensors = append(n.later, list...), append(n.tensors, tensors...)
-	n.device.waiting.Store(&n.asTransfers)
+	n.gpu.Later(&n.asTransfers)
 	return nil
 }
 
-// fork begins what was noted for later, if nothing runs beside the device's work yet.
-func (n *network) fork() error {
+// transfers are what was asked for later, as the device knows it.
+type transfers struct{ network *network }
+
+// Fork begins what was noted for later, if nothing runs beside the device's work yet.
+func (t transfers) Fork() error {
+	n := t.network
 	n.calls.Lock()
 	defer n.calls.Unlock()
 	if n.forked != nil {
@@ -407,7 +411,9 @@ func (n *network) Begin() (int, error) {
 	return n.begin()
 }
 
-func (n *network) join() error {
+// Join makes the device's work come after what Fork began.
+func (t transfers) Join() error {
+	n := t.network
 	n.calls.Lock()
 	defer n.calls.Unlock()
 	return n.joinForked()
@@ -425,7 +431,7 @@ func (n *network) joinForked() error {
 func (n *network) Join() error {
 	n.calls.Lock()
 	defer n.calls.Unlock()
-	n.device.waiting.CompareAndSwap(&n.asTransfers, nil)
+	n.gpu.NotLater(&n.asTransfers)
 	return n.flush()
 }
 
@@ -440,7 +446,8 @@ func (n *network) flush() error {
 	return n.queue("transfers that were put off", list)
 }
 
-func (n *network) forget() {
+func (t transfers) Forget() {
+	n := t.network
 	n.calls.Lock()
 	defer n.calls.Unlock()
 	n.later, n.tensors, n.forked = nil, nil, nil
@@ -460,12 +467,18 @@ func (n *network) each(t kernels.Tensor, operation C.int, list []C.Transfer) []C
 
 // of is an operation in place on the elements at to end.
 func (n *network) of(t kernels.Tensor, operation C.int, at, end int) C.Transfer {
-	begin := unsafe.Add(pointer(addressOf(t)), at*t.DType.Size())
-	return C.Transfer{from: begin, to: begin, count: C.size_t(end - at), _type: ncclTypes[t.DType], operation: operation}
+	var data driver.Address
+	if operation == C.Send {
+		data = driver.Address(driver.Read(t))
+	} else {
+		data = driver.Written(t).Address()
+	}
+	begin := unsafe.Add(data.Pointer(), at*t.DType.Size())
+	return C.Transfer{from: begin, to: begin, count: C.size_t(end - at), _type: types[t.DType], operation: operation}
 }
 
-// ncclTypes are the types of elements as NCCL numbers them.
-var ncclTypes = map[kernels.DType]C.int{
+// types are the types of elements as NCCL numbers them.
+var types = map[kernels.DType]C.int{
 	kernels.Bool: 1, kernels.I32: 2, kernels.I64: 4, kernels.F16: 6, kernels.F32: 7, kernels.F64: 8, kernels.BF16: 9,
 }
 
@@ -473,14 +486,14 @@ var ncclTypes = map[kernels.DType]C.int{
 func (n *network) describe(name string, tensors []kernels.Tensor, describe func(kernels.Tensor, []C.Transfer) []C.Transfer) (list []C.Transfer, err error) {
 	for i, t := range tensors {
 		argument := fmt.Sprintf("tensor %d", i)
-		if err := n.device.checkHere(name, argument, t); err != nil {
+		if err := checkHere(n.gpu, name, argument, t); err != nil {
 			return nil, err
 		}
 		switch {
 		case !t.IsRowMajor():
-			return nil, n.device.callError(name, fmt.Errorf("%s has shape %v and strides %v, it needs to be row-major", argument, t.Shape, t.Strides))
+			return nil, callError(n.gpu, name, fmt.Errorf("%s has shape %v and strides %v, it needs to be row-major", argument, t.Shape, t.Strides))
 		case !t.DType.IsFloat() && name != "broadcast" && name != "exchange":
-			return nil, n.device.callError(name, fmt.Errorf("%s is %v, it needs to be of floats", argument, t.DType))
+			return nil, callError(n.gpu, name, fmt.Errorf("%s is %v, it needs to be of floats", argument, t.DType))
 		case t.Elements() > 0:
 			list = describe(t, list)
 		}
@@ -503,13 +516,13 @@ func (n *network) transfer(name string, tensors []kernels.Tensor, describe func(
 // queue queues operations in the order of the device's work. The caller holds calls.
 func (n *network) queue(name string, list []C.Transfer) error {
 	if n.left.Load() {
-		return n.device.callError(name, errLeft)
+		return callError(n.gpu, name, ErrLeft)
 	}
 	if len(list) == 0 {
 		return nil
 	}
-	d := n.device
-	return d.ncclError(name, C.networkTransfer(rawContext(d.context), n.communicator, rawStream(d.stream), &list[0], C.int(len(list))), n.communicator)
+	g := n.gpu
+	return errorOf(g, name, C.networkTransfer(rawContext(g), n.communicator, rawStream(g.Stream()), &list[0], C.int(len(list))), n.communicator)
 }
 
 // Err asks NCCL what has gone wrong. While another call is under way it does not wait for that, and knows of nothing.
@@ -521,7 +534,7 @@ func (n *network) Err() error {
 	if n.left.Load() {
 		return nil
 	}
-	return n.device.ncclError("ncclCommGetAsyncError", C.networkState(n.communicator), n.communicator)
+	return errorOf(n.gpu, "ncclCommGetAsyncError", C.networkState(n.communicator), n.communicator)
 }
 
 // Abort makes NCCL's kernels end.
@@ -535,24 +548,28 @@ func (n *network) leave(abort bool) {
 	if !n.left.CompareAndSwap(false, true) {
 		return
 	}
-	n.device.waiting.CompareAndSwap(&n.asTransfers, nil)
+	n.gpu.NotLater(&n.asTransfers)
 	go func() {
 		// A call that waits for a member that is gone returns only when the communicator is aborted beneath it.
 		for patience := time.Now().Add(time.Second); !n.calls.TryLock(); time.Sleep(time.Millisecond) {
 			if abort && time.Now().After(patience) {
-				C.networkLeave(rawContext(n.device.context), n.communicator, 1)
+				C.networkLeave(rawContext(n.gpu), n.communicator, 1)
 				return
 			}
 		}
 		defer n.calls.Unlock()
-		C.networkLeave(rawContext(n.device.context), n.communicator, C.int(flag(abort)))
+		aborts := C.int(0)
+		if abort {
+			aborts = 1
+		}
+		C.networkLeave(rawContext(n.gpu), n.communicator, aborts)
 		n.free()
 	}()
 }
 
 // free destroys what exchanges used. What cannot be destroyed is lost, and nobody is there to be told.
 func (n *network) free() {
-	_ = n.device.do("cuEventDestroy", func() error {
+	_ = n.gpu.Do("cuEventDestroy", func() error {
 		for _, e := range n.events {
 			_ = cu.DestroyEvent(&e)
 		}
@@ -563,3 +580,24 @@ func (n *network) free() {
 		return n.beside.Destroy()
 	})
 }
+
+func callError(g *driver.GPU, kernel string, err error) error {
+	return &kernels.CallError{Device: g.Name(), Kernel: kernel, Err: err}
+}
+
+// checkHere makes sure that a tensor with elements is in the memory of a device.
+func checkHere(g *driver.GPU, call, name string, t kernels.Tensor) error {
+	if t.Owner == nil && t.Elements() > 0 {
+		return fmt.Errorf("%s: %s: %s is on the host, it needs to be on the device", g.Name(), call, name)
+	}
+	return nil
+}
+
+// cu keeps its handles to itself. Each of these types is a struct of one handle.
+func rawContext(g *driver.GPU) C.CUcontext {
+	c := g.Context()
+	return *(*C.CUcontext)(unsafe.Pointer(&c))
+}
+
+func rawStream(s cu.Stream) C.CUstream { return *(*C.CUstream)(unsafe.Pointer(&s)) }
+func rawEvent(e cu.Event) C.CUevent    { return *(*C.CUevent)(unsafe.Pointer(&e)) }

@@ -1,6 +1,6 @@
 //go:build gpu
 
-package cuda
+package driver
 
 // Copies between Go's memory and the device's that wait for nothing go through memory of the host that the device reads and
 // writes by itself. It is taken from the driver once and used again when the copy that used it is done.
@@ -73,13 +73,13 @@ const (
 )
 
 // takeStaging returns a piece of at least so many bytes, at most mostStaging.
-func (d *Device) takeStaging(bytes int) (*staging, error) {
+func (g *GPU) takeStaging(bytes int) (*staging, error) {
 	size := max(leastStaging, 1<<bits.Len(uint(bytes-1)))
-	p := &d.stagings
+	p := &g.stagings
 	p.Lock()
 	defer p.Unlock()
 	for {
-		if err := d.reclaimStaging(); err != nil {
+		if err := g.reclaimStaging(); err != nil {
 			return nil, err
 		}
 		if list := p.free[size]; len(list) > 0 {
@@ -87,23 +87,23 @@ func (d *Device) takeStaging(bytes int) (*staging, error) {
 			return list[len(list)-1], nil
 		}
 		if p.held+size <= stagingLimit || len(p.used) == 0 {
-			return d.newStaging(size)
+			return g.newStaging(size)
 		}
-		if err := d.check("cuEventSynchronize", C.waitFor(rawContext(d.context), p.used[0].done)); err != nil {
+		if err := g.check("cuEventSynchronize", C.waitFor(rawContext(g.context), p.used[0].done)); err != nil {
 			return nil, err
 		}
 	}
 }
 
 // reclaimStaging frees the pieces whose copies are done. The caller holds the lock.
-func (d *Device) reclaimStaging() error {
-	p := &d.stagings
+func (g *GPU) reclaimStaging() error {
+	p := &g.stagings
 	for len(p.used) > 0 {
-		result := C.isDone(rawContext(d.context), p.used[0].done)
+		result := C.isDone(rawContext(g.context), p.used[0].done)
 		if result == C.CUDA_ERROR_NOT_READY {
 			return nil
 		}
-		if err := d.check("cuEventQuery", result); err != nil {
+		if err := g.check("cuEventQuery", result); err != nil {
 			return err
 		}
 		p.keep(p.used[0])
@@ -120,21 +120,21 @@ func (p *stagings) keep(s *staging) {
 }
 
 // newStaging takes memory from the driver. The caller holds the lock.
-func (d *Device) newStaging(size int) (*staging, error) {
+func (g *GPU) newStaging(size int) (*staging, error) {
 	page := max(size, stagingPage)
 	var at unsafe.Pointer
-	if err := d.check("cuMemHostAlloc", C.allocateStaging(rawContext(d.context), C.size_t(page), &at)); err != nil {
+	if err := g.check("cuMemHostAlloc", C.allocateStaging(rawContext(g.context), C.size_t(page), &at)); err != nil {
 		return nil, err
 	}
-	d.stagings.held += page
+	g.stagings.held += page
 	var last *staging
 	for from := 0; from < page; from += size {
 		s := &staging{at: unsafe.Add(at, from), bytes: size}
-		if err := d.check("cuEventCreate", C.createEvent(rawContext(d.context), &s.done)); err != nil {
+		if err := g.check("cuEventCreate", C.createEvent(rawContext(g.context), &s.done)); err != nil {
 			return nil, err
 		}
 		if last != nil {
-			d.stagings.keep(last)
+			g.stagings.keep(last)
 		}
 		last = s
 	}
@@ -149,19 +149,19 @@ func (p *stagings) use(s *staging) {
 }
 
 // uploadBytes copies from Go's memory, which is the caller's again when it returns, without waiting for the device.
-func (d *Device) uploadBytes(to address, from unsafe.Pointer, bytes int) error {
-	if err := d.unrecordable("Copy from the host"); err != nil {
+func (g *GPU) uploadBytes(to Address, from unsafe.Pointer, bytes int) error {
+	if err := g.unrecordable("Copy from the host"); err != nil {
 		return err
 	}
 	for at := 0; at < bytes; at += mostStaging {
 		n := min(mostStaging, bytes-at)
-		s, err := d.takeStaging(n)
+		s, err := g.takeStaging(n)
 		if err != nil {
 			return err
 		}
 		copy(unsafe.Slice((*byte)(s.at), n), unsafe.Slice((*byte)(unsafe.Add(from, at)), n))
-		err = d.check("cuMemcpyHtoDAsync", C.copyStaged(rawContext(d.context), C.CUdeviceptr(to)+C.CUdeviceptr(at), s.at, C.size_t(n), 1, rawStream(d.stream), s.done))
-		d.stagings.use(s)
+		err = g.check("cuMemcpyHtoDAsync", C.copyStaged(rawContext(g.context), C.CUdeviceptr(to)+C.CUdeviceptr(at), s.at, C.size_t(n), 1, rawStream(g.stream), s.done))
+		g.stagings.use(s)
 		if err != nil {
 			return err
 		}
@@ -171,8 +171,8 @@ func (d *Device) uploadBytes(to address, from unsafe.Pointer, bytes int) error {
 
 // number is an element on its way to the host.
 type number struct {
-	device *Device
-	dtype  kernels.DType
+	gpu   *GPU
+	dtype kernels.DType
 
 	mutex   sync.Mutex
 	staging *staging // nil when value and err are there
@@ -182,31 +182,30 @@ type number struct {
 }
 
 // Read asks for the element of a tensor that has one.
-func (d *Device) Read(t kernels.Tensor) (kernels.Number, error) {
-	if err := d.unrecordable("Read"); err != nil {
+func (g *GPU) Read(t kernels.Tensor) (kernels.Number, error) {
+	if err := g.unrecordable("Read"); err != nil {
 		return nil, err
-	}
-	if err := (operand{"t", t}).check(t.Shape); err != nil {
-		return nil, fmt.Errorf("cuda:%d: read: %w", d.index, err)
 	}
 	switch {
+	case !t.IsSet():
+		return nil, fmt.Errorf("%s: read: t is missing", g.Name())
 	case t.Elements() != 1:
-		return nil, fmt.Errorf("cuda:%d: read: t has shape %v, it needs one element", d.index, t.Shape)
+		return nil, fmt.Errorf("%s: read: t has shape %v, it needs one element", g.Name(), t.Shape)
 	case t.Owner == nil:
-		return nil, fmt.Errorf("cuda:%d: read: t is not in the memory of a device", d.index)
+		return nil, fmt.Errorf("%s: read: t is not in the memory of a device", g.Name())
 	}
-	s, err := d.takeStaging(t.DType.Size())
+	s, err := g.takeStaging(t.DType.Size())
 	if err != nil {
 		return nil, err
 	}
-	err = d.check("cuMemcpyDtoHAsync", C.copyStaged(rawContext(d.context), C.CUdeviceptr(addressToRead(t)), s.at, C.size_t(t.DType.Size()), 0, rawStream(d.stream), s.done))
+	err = g.check("cuMemcpyDtoHAsync", C.copyStaged(rawContext(g.context), C.CUdeviceptr(Read(t)), s.at, C.size_t(t.DType.Size()), 0, rawStream(g.stream), s.done))
 	runtime.KeepAlive(t.Owner)
 	if err != nil {
-		d.stagings.use(s)
+		g.stagings.use(s)
 		return nil, err
 	}
-	n := &number{device: d, dtype: t.DType, staging: s}
-	n.unread = runtime.AddCleanup(n, d.stagings.use, s)
+	n := &number{gpu: g, dtype: t.DType, staging: s}
+	n.unread = runtime.AddCleanup(n, g.stagings.use, s)
 	return n, nil
 }
 
@@ -215,11 +214,11 @@ func (n *number) Float64() (float64, error) {
 	n.mutex.Lock()
 	defer n.mutex.Unlock()
 	if s := n.staging; s != nil {
-		n.err = n.device.met(n.device.check("cuEventSynchronize", C.waitFor(rawContext(n.device.context), s.done)))
+		n.err = n.gpu.met(n.gpu.check("cuEventSynchronize", C.waitFor(rawContext(n.gpu.context), s.done)))
 		n.value = kernels.HostElement(kernels.Contiguous(s.at, n.dtype), 0)
 		n.staging = nil
 		n.unread.Stop()
-		n.device.stagings.use(s)
+		n.gpu.stagings.use(s)
 	}
 	return n.value, n.err
 }

@@ -1,6 +1,6 @@
 //go:build gpu
 
-package cuda
+package driver
 
 /*
 #include <stdlib.h>
@@ -20,23 +20,23 @@ import (
 	"gorgonia.org/cu"
 )
 
-// compiler is NVIDIA's run-time compiler, NVRTC, which compiles the kernels of scores and masks that users write. The module does
+// Compiler is NVIDIA's run-time compiler, NVRTC, which compiles the kernels of scores and masks that users write. The module does
 // not link it: it is looked for when such a kernel is first needed.
-type compiler struct {
+type Compiler struct {
 	c             C.Compiler
-	version, path string
+	Version, Path string
 }
 
-// findCompiler opens NVRTC: the newest that the driver's own version goes with. What it finds, or does not, stays so.
-var findCompiler = sync.OnceValues(func() (*compiler, error) {
+// FindCompiler opens NVRTC: the newest that the driver's own version goes with. What it finds, or does not, stays so.
+var FindCompiler = sync.OnceValues(func() (*Compiler, error) {
 	var problem error
 	for _, path := range compilerPaths() {
-		found := &compiler{}
+		found := &Compiler{}
 		name := C.CString(path)
 		why := C.openCompiler(name, &found.c)
 		C.free(unsafe.Pointer(name))
 		if why == nil {
-			found.version, found.path = fmt.Sprintf("%d.%d", found.c.major, found.c.minor), C.GoString(found.c.path)
+			found.Version, found.Path = fmt.Sprintf("%d.%d", found.c.major, found.c.minor), C.GoString(found.c.path)
 			return found, nil
 		}
 		if fileExists(path) || problem == nil {
@@ -46,8 +46,8 @@ var findCompiler = sync.OnceValues(func() (*compiler, error) {
 	return nil, problem
 })
 
-// compilerSearch is what findCompiler depends on, but for files.
-func compilerSearch() string {
+// CompilerSearch is what FindCompiler depends on, but for files.
+func CompilerSearch() string {
 	search := fmt.Sprint("driver ", cu.Version())
 	for _, name := range []string{"CUDA_HOME", "CUDA_PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "HOME", "PATH", "LD_LIBRARY_PATH"} {
 		search += fmt.Sprintf(" %s=%q", name, os.Getenv(name))
@@ -103,8 +103,8 @@ func fileExists(path string) bool {
 	return err == nil
 }
 
-// compile makes a cubin of a source that includes the given headers.
-func (c *compiler) compile(source string, headers map[string]string, options []string) ([]byte, error) {
+// Compile makes a cubin of a source that includes the given headers.
+func (c *Compiler) Compile(source string, headers map[string]string, options []string) ([]byte, error) {
 	var texts, names []string
 	for name, text := range headers {
 		texts, names = append(texts, text), append(names, name)

@@ -1,6 +1,6 @@
 //go:build gpu
 
-package cuda
+package driver
 
 import (
 	"runtime"
@@ -10,18 +10,18 @@ import (
 
 // An address has an owner where it lies in the memory of a tensor that is alive, at its start and inside.
 func TestOwnerAt(t *testing.T) {
-	a := &allocator{device: &Device{hardware: &hardware{}}}
+	a := &allocator{gpu: &GPU{}}
 	const size = 1024
-	var owners []*owner
-	for _, at := range []address{5, 2, 9, 3, 7} { // 4, 6 and 8 are nobody's
-		owners = append(owners, (&block{allocator: a, at: at * size, bytes: size}).owned())
+	var owners []*Owner
+	for _, at := range []Address{5, 2, 9, 3, 7} { // 4, 6 and 8 are nobody's
+		owners = append(owners, (&Block{allocator: a, At: at * size, Bytes: size}).Owned())
 	}
-	check := func(alive []*owner) {
+	check := func(alive []*Owner) {
 		t.Helper()
-		for at := address(0); at < 12*size; at += 16 {
-			var want *owner
+		for at := Address(0); at < 12*size; at += 16 {
+			var want *Owner
 			for _, o := range alive {
-				if o.at <= at && at < o.at+size {
+				if o.At <= at && at < o.At+size {
 					want = o
 				}
 			}
