@@ -21,6 +21,7 @@ import (
 	"unsafe"
 
 	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/kernels/cuda/driver"
 	"github.com/stheno-ml/stheno/kernels/internal/scoretest"
 )
 
@@ -185,8 +186,8 @@ func deviceText(t testing.TB, list []*drawn) string {
 }
 
 // compileDrawn compiles programs for a device.
-func compileDrawn(t testing.TB, c *compiler, arch string, list []*drawn) []byte {
-	image, err := c.compile(deviceText(t, list), kernelHeaders(), []string{"--gpu-architecture=" + arch, "--std=c++17",
+func compileDrawn(t testing.TB, c *driver.Compiler, arch string, list []*drawn) []byte {
+	image, err := c.Compile(deviceText(t, list), kernelHeaders(), []string{"--gpu-architecture=" + arch, "--std=c++17",
 		"--device-as-default-execution-space", "--diag-suppress=177", fmt.Sprintf("-DUSER_TABLES=%d", deviceTables),
 		fmt.Sprintf("-DUSER_AXES=%d", deviceAxes), "-DUSER_DROPS=0", "-DUSER_PLACES=0",
 		fmt.Sprintf("-DARGUMENT_BYTES=%d", unsafe.Sizeof(deviceArguments{}))})
@@ -207,7 +208,7 @@ type deviceArguments struct {
 
 // Drawn programs compile for a device, where there is a compiler.
 func TestDrawnProgramsCompile(t *testing.T) {
-	c, err := findCompiler()
+	c, err := driver.FindCompiler()
 	if err != nil {
 		t.Skip(err)
 	}
@@ -219,7 +220,7 @@ func TestDrawnProgramsOnTheDevice(t *testing.T) {
 	if Count() == 0 {
 		t.Skip("this machine has no GPU")
 	}
-	c, err := findCompiler()
+	c, err := driver.FindCompiler()
 	if err != nil {
 		t.Skip(err)
 	}
@@ -255,11 +256,11 @@ func TestDrawnProgramsOnTheDevice(t *testing.T) {
 	for m := range compiled {
 		name := fmt.Sprint("drawn ", number)
 		number++
-		if err := d.addModule(name, string(m.image)); err != nil {
+		if err := d.AddModule(name, string(m.image)); err != nil {
 			t.Fatal(err)
 		}
 		for n, p := range m.list {
-			out, err := p.onDevice(d, kernelName{name, fmt.Sprint("drawn_program_", n)})
+			out, err := p.onDevice(d, driver.Kernel{Module: name, Entry: fmt.Sprint("drawn_program_", n)})
 			if err == nil {
 				err = p.check(out)
 			}
@@ -271,7 +272,7 @@ func TestDrawnProgramsOnTheDevice(t *testing.T) {
 }
 
 // onDevice computes all pairs of a program.
-func (d *drawn) onDevice(device *Device, kernel kernelName) ([]float32, error) {
+func (d *drawn) onDevice(device *Device, kernel driver.Kernel) ([]float32, error) {
 	var failed error
 	send := func(host kernels.Tensor) kernels.Tensor {
 		at, err := device.Alloc(host.DType, host.Shape...)
@@ -290,7 +291,7 @@ func (d *drawn) onDevice(device *Device, kernel kernelName) ([]float32, error) {
 	for n, table := range d.a.Tables {
 		on := send(table)
 		kept = append(kept, on)
-		a.tables[n] = addressOf(on)
+		a.tables[n] = address(read(on))
 		for axis, size := range table.Shape {
 			a.axes[axes] = [2]int32{int32(size), int32(table.Strides[axis])}
 			axes++
@@ -299,8 +300,8 @@ func (d *drawn) onDevice(device *Device, kernel kernelName) ([]float32, error) {
 	if failed != nil {
 		return nil, failed
 	}
-	a.lists, a.sums[0] = addressOf(pairs), addressOf(results)
-	err := device.launch(launchShape{kernel, [3]int{1, 1, 1}, drawnPairs, 0}, nil, unsafe.Pointer(a))
+	a.lists, a.sums[0] = address(read(pairs)), written(results).Address()
+	err := device.launch(shapeOf(kernel.Module, kernel.Entry, [3]int{1, 1, 1}, drawnPairs, 0), nil, unsafe.Pointer(a))
 	if err == nil {
 		err = device.Copy(kernels.Of(out, len(out)), results)
 	}
