@@ -5,7 +5,8 @@ import (
 	"gorgonia.org/gorgonia"
 )
 
-// Activate applies an activation to every element of x. [Linear] applies one in the same pass as its product.
+// Activate applies an activation to every element of x. [Linear] applies one in the same pass as
+// its product.
 func Activate(x *gorgonia.Node, kind kernels.Activation) (*gorgonia.Node, error) {
 	return activate("Activate", x, kind)
 }

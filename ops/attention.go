@@ -7,8 +7,8 @@ import (
 	"gorgonia.org/gorgonia"
 )
 
-// AttentionOptions are the options of attention; [kernels.Attention] has the equations. The zero value is plain
-// softmax(QKᵀ/√D)V over (B, H, S, D).
+// AttentionOptions are the options of attention; [kernels.Attention] has the equations. The zero
+// value is plain softmax(QKᵀ/√D)V over (B, H, S, D).
 type AttentionOptions struct {
 	Layout  Layout          // of q, k, v and the output; not looked at for packed sequences and by FlashAttentionQKV
 	Scale   float64         // the factor of q·k; 0 means 1/√D
@@ -17,41 +17,47 @@ type AttentionOptions struct {
 	SoftCap float64         // bounds scores to ±SoftCap by a tanh; 0 means none
 	ALiBi   []float64       // a slope for each query head, nil for none
 
-	// Bias is added to the scores, which it broadcasts to: (1|B, 1|Hq, 1|Sq, 1|Sk), of q's type or float32. Axes that it
-	// lacks are the leading ones, and 1. It is differentiable; its gradient, which is as large as it is, is computed only
-	// where something uses it.
+	// Bias is added to the scores, which it broadcasts to: (1|B, 1|Hq, 1|Sq, 1|Sk), of q's type or
+	// float32. Axes that it lacks are the leading ones, and 1. It is differentiable; its gradient,
+	// which is as large as it is, is computed only where something uses it.
 	Bias *gorgonia.Node
-	// Score changes the scores, after all of the above: it returns what a pair's score becomes, in the language of package score.
-	// Nodes of floats that it looks up ([Lookup]) are differentiable.
+	// Score changes the scores, after all of the above: it returns what a pair's score becomes, in
+	// the language of package score. Nodes of floats that it looks up ([Lookup]) are
+	// differentiable.
 	Score func(Pair) Expr
-	// Mask says which of the pairs that Causal and Window show are visible, in the same language. Tiles of the score matrix that it
-	// hides cost nothing; [MaskPicture] draws them.
+	// Mask says which of the pairs that Causal and Window show are visible, in the same language.
+	// Tiles of the score matrix that it hides cost nothing; [MaskPicture] draws them.
 	Mask func(Pair) Cond
 	// Sinks, (Hq), are scores that take probability and give no value. They are differentiable.
 	Sinks *gorgonia.Node
 
-	// QLens and KVLens say that sequences lie end to end along the length axis: q is (total, Hq, D), k is (totalK, Hk, D)
-	// and v is (totalK, Hk, Dv). They are vectors of int, int32 or int64: 0, and then where each sequence ends. Their
-	// values may change from run to run; the host reads them, also those of a device's [Feed]. Bias is then (1|n, 1|Hq, 1|at least the
-	// longest q, 1|at least the longest k).
-	// A sequence may be empty. Rows behind the last sequence have an output of 0 and gradients of 0.
+	// QLens and KVLens say that sequences lie end to end along the length axis: q is (total, Hq,
+	// D), k is (totalK, Hk, D) and v is (totalK, Hk, Dv). They are vectors of int, int32 or int64:
+	// 0, and then where each sequence ends. Their values may change from run to run; the host reads
+	// them, also those of a device's [Feed]. Bias is then (1|n, 1|Hq, 1|at least the longest q,
+	// 1|at least the longest k). A sequence may be empty. Rows behind the last sequence have an
+	// output of 0 and gradients of 0.
 	QLens, KVLens *gorgonia.Node
 
-	// KVLengths says how many of k's rows each batch item has, (B), of int, int32 or int64; nil means all. Its values may
-	// change from run to run. What a mask calls the last key is then the last that there is: with CausalBottomRight, the
-	// last query sees all of them and no query sees more.
+	// KVLengths says how many of k's rows each batch item has, (B), of int, int32 or int64; nil
+	// means all. Its values may change from run to run. What a mask calls the last key is then the
+	// last that there is: with CausalBottomRight, the last query sees all of them and no query sees
+	// more.
 	KVLengths *gorgonia.Node
 
-	// Dropout is the probability to drop an attention weight while the graph trains; see [ModeOf]. The mask follows from
-	// Seed, the step and the position alone, so give each call in a graph a Seed of its own.
+	// Dropout is the probability to drop an attention weight while the graph trains; see [ModeOf].
+	// The mask follows from Seed, the step and the position alone, so give each call in a graph a
+	// Seed of its own.
 	Dropout float64
 	Seed    uint64
 
-	// Ranks shares the sequence out over several processes, each with a device of its own: for sequences longer than one device holds.
-	// Each gives the rows of q, k and v that it holds, an early and a late part of the sequence (see [HeldRows]), and gets those rows of
-	// the result. q and k are of one length; QLens and KVLens are equal and those of the whole, on all ranks alike. All ranks run the
-	// same graph. Bias, Score, Mask and KVLengths cannot be had. A [distributed.Group] is a Ranks; a nil one, or of one
-	// rank, is a process alone. Package ring says how it is done.
+	// Ranks shares the sequence out over several processes, each with a device of its own: for
+	// sequences longer than one device holds. Each gives the rows of q, k and v that it holds, an
+	// early and a late part of the sequence (see [HeldRows]), and gets those rows of the result. q
+	// and k are of one length; QLens and KVLens are equal and those of the whole, on all ranks
+	// alike. All ranks run the same graph. Bias, Score, Mask and KVLengths cannot be had. A
+	// [distributed.Group] is a Ranks; a nil one, or of one rank, is a process alone. Package ring
+	// says how it is done.
 	//
 	// [distributed.Group]: https://pkg.go.dev/github.com/stheno-ml/stheno/train/distributed#Group
 	Ranks kernels.Ranks
@@ -60,21 +66,24 @@ type AttentionOptions struct {
 	Deterministic bool              // gradients that are bit-equal from run to run; on the CPU they always are
 }
 
-// FlashAttention is softmax(scale·QKᵀ)V with the given options, in memory that grows with the length, not its square.
+// FlashAttention is softmax(scale·QKᵀ)V with the given options, in memory that grows with the
+// length, not its square.
 //
-// q is (B, Hq, Sq, D), k is (B, Hk, Sk, D) and v is (B, Hk, Sk, Dv), of one type of floats, in o's layout; Hq is a multiple
-// of Hk, and query head h reads key head h/(Hq/Hk). k and v may have a batch of 1 for all of q's. The result is (B, Hq, Sq, Dv) in the same layout. For packed
-// sequences the three are (total, heads, head size) and so is the result.
+// q is (B, Hq, Sq, D), k is (B, Hk, Sk, D) and v is (B, Hk, Sk, Dv), of one type of floats, in o's
+// layout; Hq is a multiple of Hk, and query head h reads key head h/(Hq/Hk). k and v may have a
+// batch of 1 for all of q's. The result is (B, Hq, Sq, Dv) in the same layout. For packed sequences
+// the three are (total, heads, head size) and so is the result.
 //
-// q, k, v, o.Bias, o.Sinks and what o.Score looks up have gradients, in the shapes of the inputs. Their values may be views with any strides as
-// long as the last axis is contiguous.
+// q, k, v, o.Bias, o.Sinks and what o.Score looks up have gradients, in the shapes of the inputs.
+// Their values may be views with any strides as long as the last axis is contiguous.
 func FlashAttention(q, k, v *gorgonia.Node, o AttentionOptions) (*gorgonia.Node, error) {
 	return one(separateAttention("FlashAttention", q, k, v, o, false))
 }
 
-// FlashAttentionLSE is [FlashAttention] that also gives the logsumexp of each row's scores, (B, Hq, Sq) in every layout
-// and (Hq, total) for packed sequences, in float32 where q has 16 bits. The logsumexp has a gradient too, so that results
-// over parts of the keys can be combined. A row that sees no key has a logsumexp of −∞.
+// FlashAttentionLSE is [FlashAttention] that also gives the logsumexp of each row's scores, (B, Hq,
+// Sq) in every layout and (Hq, total) for packed sequences, in float32 where q has 16 bits. The
+// logsumexp has a gradient too, so that results over parts of the keys can be combined. A row that
+// sees no key has a logsumexp of −∞.
 func FlashAttentionLSE(q, k, v *gorgonia.Node, o AttentionOptions) (out, lse *gorgonia.Node, err error) {
 	outputs, err := separateAttention("FlashAttentionLSE", q, k, v, o, true)
 	if err != nil {
@@ -92,11 +101,13 @@ func separateAttention(name string, q, k, v *gorgonia.Node, o AttentionOptions, 
 	return a.apply(name, o.Ranks)
 }
 
-// FlashAttentionQKV is [FlashAttention] over the output of one projection: qkv is (B, S, (heads+2·kvHeads)·D), each row
-// the query heads, then the key heads, then the value heads, and the result is (B, S, heads·D). For packed sequences
-// they are (total, (heads+2·kvHeads)·D) and (total, heads·D).
+// FlashAttentionQKV is [FlashAttention] over the output of one projection: qkv is (B, S,
+// (heads+2·kvHeads)·D), each row the query heads, then the key heads, then the value heads, and the
+// result is (B, S, heads·D). For packed sequences they are (total, (heads+2·kvHeads)·D) and (total,
+// heads·D).
 //
-// The parts are read where they lie and the gradient of qkv is written as one tensor: nothing is transposed or copied.
+// The parts are read where they lie and the gradient of qkv is written as one tensor: nothing is
+// transposed or copied.
 func FlashAttentionQKV(qkv *gorgonia.Node, heads, kvHeads int, o AttentionOptions) (*gorgonia.Node, error) {
 	const name = "FlashAttentionQKV"
 	a, err := newAttentionQKV(name, qkv, heads, kvHeads, o)
@@ -222,8 +233,8 @@ func (a *attention) gradients(r *run, p *kernels.Attention, in, dOut, d tensors)
 	return g, nil
 }
 
-// vary does work on the problem: where the host reads lengths, and the graph is recorded, again before
-// each launch, with the lengths of the moment.
+// vary does work on the problem: where the host reads lengths, and the graph is recorded, again
+// before each launch, with the lengths of the moment.
 func (a *attention) vary(r *run, in tensors, work func(b kernels.Backend, p *kernels.Attention) error) error {
 	if !slices.ContainsFunc(a.inputs, func(in input) bool { return in.form == rereadForm && in.node != nil }) {
 		return work(r.Backend, a.problem(r, in))

@@ -9,8 +9,8 @@ import (
 	"gorgonia.org/gorgonia"
 )
 
-// This file turns the inputs of a call into the kernels' attention problem: first as shapes, when the graph is built,
-// and then as values, in each run.
+// This file turns the inputs of a call into the kernels' attention problem: first as shapes, when
+// the graph is built, and then as values, in each run.
 
 // Layout is the order of the axes of q, k, v and the output.
 type Layout int
@@ -28,8 +28,8 @@ var layoutAxes = [...][]string{
 	packed: {"total length", "heads", "head size"},
 }
 
-// The inputs of attention behind q, k and v, or the one that is all of them; from tableInputs on, what
-// scores and masks look up.
+// The inputs of attention behind q, k and v, or the one that is all of them; from tableInputs on,
+// what scores and masks look up.
 const biasInput, sinksInput, qLensInput, kvLensInput, kvLengthsInput, tableInputs = 0, 1, 2, 3, 4, 5
 
 // behind are the inputs, or their gradients, behind those of the rows.
@@ -102,8 +102,8 @@ func describeAttention(o AttentionOptions, main []input) (*attention, error) {
 	return a, a.addRules(&o)
 }
 
-// check finds everything that is wrong with the inputs and can be known before they have values. What
-// only their values tell, devices find.
+// check finds everything that is wrong with the inputs and can be known before they have values.
+// What only their values tell, devices find.
 func (a *attention) check(in tensors) (*kernels.Attention, error) {
 	p, err := a.describeProblem(in)
 	if err != nil {

@@ -7,13 +7,14 @@ import (
 	"gorgonia.org/gorgonia"
 )
 
-// AttentionScores are the scores of rows of q with all keys as they enter the softmax of [FlashAttention] with the same options:
-// scaled, capped, with slopes and bias, changed by Score, and −∞ where the mask hides the key. They are (B, Hq, rows, Sk) in every
-// layout, in float32 where q has 16 bits, and rows are row numbers of each batch item; none means all.
+// AttentionScores are the scores of rows of q with all keys as they enter the softmax of
+// [FlashAttention] with the same options: scaled, capped, with slopes and bias, changed by Score,
+// and −∞ where the mask hides the key. They are (B, Hq, rows, Sk) in every layout, in float32 where
+// q has 16 bits, and rows are row numbers of each batch item; none means all.
 //
 // They are for looking at: without a gradient, and not for packed sequences. A device that cannot
-// compute them, as no GPU can, gives an error that wraps [errors.ErrUnsupported]: [Download] q and k.
-// Sinks and Dropout, which come later, are not looked at.
+// compute them, as no GPU can, gives an error that wraps [errors.ErrUnsupported]: [Download] q and
+// k. Sinks and Dropout, which come later, are not looked at.
 func AttentionScores(q, k *gorgonia.Node, o AttentionOptions, rows ...int) (*gorgonia.Node, error) {
 	const name = "AttentionScores"
 	if o.QLens != nil || o.KVLens != nil {

@@ -7,9 +7,10 @@ import (
 	"gorgonia.org/gorgonia"
 )
 
-// AttentionWeights are the probabilities with which [FlashAttention] of q and k, with the same options, would weigh the
-// values: (B, Hq, Sq, Sk) in every layout. They are for looking at: this is the one op whose memory grows with the square
-// of the length, it has no gradient, and it does not take packed sequences.
+// AttentionWeights are the probabilities with which [FlashAttention] of q and k, with the same
+// options, would weigh the values: (B, Hq, Sq, Sk) in every layout. They are for looking at: this
+// is the one op whose memory grows with the square of the length, it has no gradient, and it does
+// not take packed sequences.
 //
 // Dropout applies to the weights as it does in attention, by the same masks in the same step.
 func AttentionWeights(q, k *gorgonia.Node, o AttentionOptions) (*gorgonia.Node, error) {

@@ -16,9 +16,9 @@ import (
 //	inputs → call → out → (the rest of the graph) → dOut ─→ gradients → d of each input
 //	   └─────────────┴────────────────────────────────────────┘
 //
-// The output is an input of the gradient op, so that this runs after the call: it needs what the call
-// keeps, and Gorgonia may bind a gradient only to a node that has a value. A call with several outputs
-// has a token for its value, and a pick for each:
+// The output is an input of the gradient op, so that this runs after the call: it needs what the
+// call keeps, and Gorgonia may bind a gradient only to a node that has a value. A call with several
+// outputs has a token for its value, and a pick for each:
 //
 //	inputs → call ─→ out 0 → (the rest of the graph) → dOut 0 ┐
 //	   │      │└───→ out 1 → (the rest of the graph) → dOut 1 ┤
@@ -44,7 +44,8 @@ type operand struct {
 	d      result         // the memory of that
 }
 
-// output is an output of a call. Those of several have what passes between the call and their picks.
+// output is an output of a call. Those of several have what passes between the call and their
+// picks.
 type output struct {
 	node          *gorgonia.Node
 	memory        result

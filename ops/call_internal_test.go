@@ -133,7 +133,7 @@ func TestLinearCrossEntropyComputesWantedGradientsOnly(t *testing.T) {
 func TestGradientNeedsAForwardRun(t *testing.T) {
 	_, loss, up, _ := callGraph(t)
 	const want = "the gradient op ran without a forward run before it"
-	if _, err := up.backward(&run{c: up, wanted: []bool{true, true, true}}, make([]gorgonia.Value, 3), nil, []gorgonia.Value{loss.Value()}); err == nil || err.Error() != want {
+	if _, err := up.backward(&run{c: up, wanted: []bool{true, true, true}}, make([]gorgonia.Value, 3), []gorgonia.Value{loss.Value()}); err == nil || err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}
 }

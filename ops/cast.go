@@ -10,8 +10,9 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// Cast rounds x to another type of floats, to nearest, ties to even: float32, float64, [BFloat16] or [Float16]. Its gradient is
-// rounded to the type of x. A node that has the type already is returned as it is.
+// Cast rounds x to another type of floats, to nearest, ties to even: float32, float64, [BFloat16]
+// or [Float16]. Its gradient is rounded to the type of x. A node that has the type already is
+// returned as it is.
 func Cast(x *gorgonia.Node, dtype tensor.Dtype) (*gorgonia.Node, error) {
 	if x != nil && x.Type() != nil && x.Dtype() == dtype {
 		return x, nil
@@ -29,7 +30,8 @@ func Cast(x *gorgonia.Node, dtype tensor.Dtype) (*gorgonia.Node, error) {
 	}, input{name: "x", node: x, unread: true})
 }
 
-// Converted is a copy of a value in another type of floats, rounded as [Cast] rounds a node, where the value lives.
+// Converted is a copy of a value in another type of floats, rounded as [Cast] rounds a node, where
+// the value lives.
 func Converted(v gorgonia.Value, dtype tensor.Dtype) (*tensor.Dense, error) {
 	to := dtypeOf(dtype)
 	switch {

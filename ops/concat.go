@@ -8,8 +8,8 @@ import (
 	"gorgonia.org/gorgonia"
 )
 
-// Concat is tensors one behind the other along an axis: of (B, 1, C) and (B, S, C), Concat(1, ...) is (B, 1+S, C). In contrast to
-// Gorgonia's own it works on a device.
+// Concat is tensors one behind the other along an axis: of (B, 1, C) and (B, S, C), Concat(1, ...)
+// is (B, 1+S, C). In contrast to Gorgonia's own it works on a device.
 func Concat(axis int, parts ...*gorgonia.Node) (*gorgonia.Node, error) {
 	var inputs []input
 	for i, n := range parts {

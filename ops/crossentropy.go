@@ -7,20 +7,22 @@ import (
 	"gorgonia.org/gorgonia"
 )
 
-// CrossEntropyOptions are the options of [SoftmaxCrossEntropy]. The zero value is the mean loss over all rows.
+// CrossEntropyOptions are the options of [SoftmaxCrossEntropy]. The zero value is the mean loss
+// over all rows.
 type CrossEntropyOptions struct {
 	IgnoreIndex    *int              // the target of rows that do not count; nil: every target must be from 0 to V−1
 	LabelSmoothing float64           // the part of a target's probability that is spread over all classes, in [0, 1)
 	Reduction      kernels.Reduction // the mean over the rows that count (zero), the sum, or none: a loss a row
-	// Weights, (V), say how much a class counts: the mean is one over the weights of the targets. They have no gradient and are
-	// float32, or float64 as the logits. nil: 1 for each class.
+	// Weights, (V), say how much a class counts: the mean is one over the weights of the targets.
+	// They have no gradient and are float32, or float64 as the logits. nil: 1 for each class.
 	Weights *gorgonia.Node
 }
 
-// SoftmaxCrossEntropy is the loss of predicting targets, int, int32 or int64 of shape (...), from logits, (..., V): a
-// scalar that [gorgonia.Grad] takes as a cost, or without a reduction a loss a row, (...). The targets may change from run to
-// run. [kernels.CrossEntropyOptions] has the equations. Probabilities are never held, [LogSoftmax] gives them; the gradient is
-// as large as the logits.
+// SoftmaxCrossEntropy is the loss of predicting targets, int, int32 or int64 of shape (...), from
+// logits, (..., V): a scalar that [gorgonia.Grad] takes as a cost, or without a reduction a loss a
+// row, (...). The targets may change from run to run. [kernels.CrossEntropyOptions] has the
+// equations. Probabilities are never held, [LogSoftmax] gives them; the gradient is as large as the
+// logits.
 func SoftmaxCrossEntropy(logits, targets *gorgonia.Node, o CrossEntropyOptions) (*gorgonia.Node, error) {
 	k := crossEntropy{o: o.forKernels()}
 	return apply("SoftmaxCrossEntropy", kernel{k.describe, k.forward, k.backward},

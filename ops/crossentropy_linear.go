@@ -9,22 +9,25 @@ import (
 	"gorgonia.org/gorgonia"
 )
 
-// LinearCrossEntropyOptions are the options of [LinearCrossEntropy]: those of [SoftmaxCrossEntropy], and the weight's.
+// LinearCrossEntropyOptions are the options of [LinearCrossEntropy]: those of
+// [SoftmaxCrossEntropy], and the weight's.
 type LinearCrossEntropyOptions struct {
 	IgnoreIndex    *int
 	LabelSmoothing float64
 	Reduction      kernels.Reduction // the mean or the sum
 	Weights        *gorgonia.Node
-	// WeightTransposed says that weight is (C, V), as [Linear] has it, instead of (V, C), as an embedding table is.
+	// WeightTransposed says that weight is (C, V), as [Linear] has it, instead of (V, C), as an
+	// embedding table is.
 	WeightTransposed bool
 }
 
-// LinearCrossEntropy is [SoftmaxCrossEntropy] of the logits x·weightᵀ, which are computed and used up some rows at a
-// time, for vocabularies so large that the logits of a batch would be most of the memory: x is (..., C), weight is
-// (V, C), such as the embedding table of a model with tied weights, and targets are (...).
+// LinearCrossEntropy is [SoftmaxCrossEntropy] of the logits x·weightᵀ, which are computed and used
+// up some rows at a time, for vocabularies so large that the logits of a batch would be most of the
+// memory: x is (..., C), weight is (V, C), such as the embedding table of a model with tied
+// weights, and targets are (...).
 //
-// In a graph that is differentiated the forward run also computes the gradients of x and weight, of those two that are
-// wanted, and keeps them for the backward run.
+// In a graph that is differentiated the forward run also computes the gradients of x and weight, of
+// those two that are wanted, and keeps them for the backward run.
 func LinearCrossEntropy(x, weight, targets *gorgonia.Node, o LinearCrossEntropyOptions) (*gorgonia.Node, error) {
 	common := CrossEntropyOptions{IgnoreIndex: o.IgnoreIndex, LabelSmoothing: o.LabelSmoothing, Reduction: o.Reduction}
 	k := linearCrossEntropy{o: common.forKernels(), transposed: o.WeightTransposed}

@@ -11,8 +11,8 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// Device is a GPU whose memory can hold values. An op computes where its inputs live, so a graph whose inputs were
-// uploaded runs there:
+// Device is a GPU whose memory can hold values. An op computes where its inputs live, so a graph
+// whose inputs were uploaded runs there:
 //
 //	device, err := ops.OpenDevice(0)
 //	x, err := device.Upload(hostX)                                     // a value in the GPU's memory
@@ -22,22 +22,25 @@ import (
 //	err = m.RunAll()
 //	y, err := ops.Download(out.Value())                                // back on the host; waits for the GPU
 //
-// Floats and integers can be uploaded, ids of tokens too. The ops of this package compute on a GPU; of Gorgonia's own, Add
-// does, and those that only view a value, as Reshape; the others give an error there, and a node whose inputs are partly here
-// and partly there gives one too. The machine is a tapeMachine; gradients are read with Node.Grad or Node.Value of what
-// [gorgonia.Grad] gave, not through BindDualValues.
+// Floats and integers can be uploaded, ids of tokens too. The ops of this package compute on a GPU;
+// of Gorgonia's own, Add does, and those that only view a value, as Reshape; the others give an
+// error there, and a node whose inputs are partly here and partly there gives one too. The machine
+// is a tapeMachine; gradients are read with Node.Grad or Node.Value of what [gorgonia.Grad] gave,
+// not through BindDualValues.
 //
-// A value's memory is freed when Go's collector finds that the value is garbage. A slice of a value is only good as long as
-// the value itself is there.
+// A value's memory is freed when Go's collector finds that the value is garbage. A slice of a value
+// is only good as long as the value itself is there.
 type Device struct {
 	backend     kernels.Backend
 	description string
 }
 
-// Devices is the number of GPUs that can be opened, 0 in a program that was built without the tag gpu.
+// Devices is the number of GPUs that can be opened, 0 in a program that was built without the tag
+// gpu.
 func Devices() int { return cuda.Count() }
 
-// OpenDevice returns the GPU of an index, the same one in each call. A program that was built without the tag gpu gets an error.
+// OpenDevice returns the GPU of an index, the same one in each call. A program that was built
+// without the tag gpu gets an error.
 func OpenDevice(index int) (*Device, error) {
 	if d, ok := opened.Load(index); ok {
 		return d.(*Device), nil
@@ -50,8 +53,9 @@ func OpenDevice(index int) (*Device, error) {
 	return d.(*Device), nil
 }
 
-// OnCompile has a function called with a line for people when a GPU's kernel for a user's score or mask, or for dropout or slopes that ranks
-// share, is compiled, which takes seconds the first time, and when that is done, until stop is called. It is called on the goroutine that needs the kernel.
+// OnCompile has a function called with a line for people when a GPU's kernel for a user's score or
+// mask, or for dropout or slopes that ranks share, is compiled, which takes seconds the first time,
+// and when that is done, until stop is called. It is called on the goroutine that needs the kernel.
 func OnCompile(tell func(line string)) (stop func()) { return cuda.OnCompile(tell) }
 
 // String is the name and the product, as in "cuda:0, NVIDIA H200 (...)".
@@ -73,7 +77,8 @@ func (d *Device) isOpen() error {
 // Backend is what computes on the device.
 func (d *Device) Backend() kernels.Backend { return d.backend }
 
-// Upload returns a copy of a value of the host in the device's memory. The value may have any strides.
+// Upload returns a copy of a value of the host in the device's memory. The value may have any
+// strides.
 func (d *Device) Upload(t *tensor.Dense) (*tensor.Dense, error) {
 	if t == nil || !t.IsNativelyAccessible() {
 		return nil, errors.New("Upload: the value needs to be on the host")
@@ -88,8 +93,8 @@ func (d *Device) Upload(t *tensor.Dense) (*tensor.Dense, error) {
 	return v, nil
 }
 
-// Download returns a copy of a value on the host, once everything that computes it is done. A value of the host is returned as
-// it is.
+// Download returns a copy of a value on the host, once everything that computes it is done. A value
+// of the host is returned as it is.
 func Download(v gorgonia.Value) (*tensor.Dense, error) {
 	t, ok := v.(*tensor.Dense)
 	if !ok || t == nil {
@@ -105,7 +110,8 @@ func Download(v gorgonia.Value) (*tensor.Dense, error) {
 	return t, nil
 }
 
-// Assign writes the elements of a value of one shape and type over those of another, wherever either lives.
+// Assign writes the elements of a value of one shape and type over those of another, wherever
+// either lives.
 func Assign(to, from gorgonia.Value) error {
 	var tensors [2]kernels.Tensor
 	var places [2]kernels.Backend

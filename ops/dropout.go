@@ -11,16 +11,16 @@ import (
 // DropoutOptions are the options of [Dropout].
 type DropoutOptions struct {
 	P float64 // the probability to drop an element, in [0, 1); 0 drops nothing
-	// Seed, the training step and an element's position decide whether it is dropped, so give each call in a graph a
-	// seed of its own.
+	// Seed, the training step and an element's position decide whether it is dropped, so give each
+	// call in a graph a seed of its own.
 	Seed uint64
-	// Ranks says that x is the rows that this rank holds of a sequence, see [AttentionOptions]: (B, S, features) or (S, features). Its
-	// masks are those of the whole.
+	// Ranks says that x is the rows that this rank holds of a sequence, see [AttentionOptions]: (B,
+	// S, features) or (S, features). Its masks are those of the whole.
 	Ranks kernels.Ranks
 }
 
-// Dropout sets elements of x to 0 with probability P and multiplies the others by 1/(1−P), while the graph trains; when
-// it evaluates, the result equals x. See [ModeOf].
+// Dropout sets elements of x to 0 with probability P and multiplies the others by 1/(1−P), while
+// the graph trains; when it evaluates, the result equals x. See [ModeOf].
 func Dropout(x *gorgonia.Node, o DropoutOptions) (*gorgonia.Node, error) {
 	k := dropout{shareOf(o.Ranks)}
 	return apply("Dropout", kernel{

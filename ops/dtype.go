@@ -9,9 +9,10 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// BFloat16 and Float16 are the types of nodes whose elements have 16 bits: values of [kernels.BFloat16] and
-// [kernels.Float16]. [Cast] makes such nodes. The ops of this package take them; of Gorgonia's own, Reshape, Slice and Add do,
-// the last on a machine that has this package's [Engine].
+// BFloat16 and Float16 are the types of nodes whose elements have 16 bits: values of
+// [kernels.BFloat16] and [kernels.Float16]. [Cast] makes such nodes. The ops of this package take
+// them; of Gorgonia's own, Reshape, Slice and Add do, the last on a machine that has this package's
+// [Engine].
 var (
 	BFloat16 = tensor.Dtype{Type: reflect.TypeFor[kernels.BFloat16]()}
 	Float16  = tensor.Dtype{Type: reflect.TypeFor[kernels.Float16]()}
@@ -48,7 +49,8 @@ func floatOf(n *gorgonia.Node) kernels.DType {
 	return dtypeOf(n.Dtype())
 }
 
-// indexDTypeOf is the kernels' name of a Gorgonia type of integers, NoDType for types that no kernel takes as indices.
+// indexDTypeOf is the kernels' name of a Gorgonia type of integers, NoDType for types that no
+// kernel takes as indices.
 func indexDTypeOf(d tensor.Dtype) kernels.DType {
 	switch {
 	case d == tensor.Int32, d == tensor.Int && strconv.IntSize == 32:

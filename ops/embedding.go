@@ -8,8 +8,8 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// Embedding looks up the row of each id: table is (V, C), ids are int, int32 or int64 of any shape, each from 0 to V−1,
-// and the result is (ids..., C). The ids may change from run to run.
+// Embedding looks up the row of each id: table is (V, C), ids are int, int32 or int64 of any shape,
+// each from 0 to V−1, and the result is (ids..., C). The ids may change from run to run.
 //
 // The gradient of the table is as large as the table.
 func Embedding(table, ids *gorgonia.Node) (*gorgonia.Node, error) {
@@ -18,8 +18,8 @@ func Embedding(table, ids *gorgonia.Node) (*gorgonia.Node, error) {
 		input{name: "ids", node: ids, form: indexForm})
 }
 
-// EmbeddingAs is [Cast] of [Embedding] to another type of floats, in one pass where the table is float32 and the type a 16-bit one. So is
-// the gradient, whose sums are float32.
+// EmbeddingAs is [Cast] of [Embedding] to another type of floats, in one pass where the table is
+// float32 and the type a 16-bit one. So is the gradient, whose sums are float32.
 func EmbeddingAs(table, ids *gorgonia.Node, dtype tensor.Dtype) (*gorgonia.Node, error) {
 	to := dtypeOf(dtype)
 	if table == nil || table.Dtype() != tensor.Float32 || to != kernels.BF16 && to != kernels.F16 {
@@ -34,7 +34,8 @@ func EmbeddingAs(table, ids *gorgonia.Node, dtype tensor.Dtype) (*gorgonia.Node,
 		input{name: "ids", node: ids, form: indexForm})
 }
 
-// embedding is the kernel whose result has another type than the table, or with NoDType the table's.
+// embedding is the kernel whose result has another type than the table, or with NoDType the
+// table's.
 func embedding(to kernels.DType) kernel {
 	return kernel{
 		describe: func(in tensors) (description, error) {

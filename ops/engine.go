@@ -8,10 +8,11 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// Engine is Gorgonia's standard engine with an Add of our own: threaded on the host, and the only one on a device and for 16-bit
-// values. Give it to a machine by gorgonia.WithEngine: the gradient of a node that is used several times is a sum, which
-// Gorgonia computes by its own Add. A machine that runs values on a device, or of 16 bits, needs it; on the host it makes
-// training a little faster.
+// Engine is Gorgonia's standard engine with an Add of our own: threaded on the host, and the only
+// one on a device and for 16-bit values. Give it to a machine by gorgonia.WithEngine: the gradient
+// of a node that is used several times is a sum, which Gorgonia computes by its own Add. A machine
+// that runs values on a device, or of 16 bits, needs it; on the host it makes training a little
+// faster.
 func Engine() tensor.Engine { return engine{} }
 
 type engine struct{ tensor.StdEng }
@@ -31,8 +32,8 @@ func (e engine) Add(a, b tensor.Tensor, options ...tensor.FuncOpt) (tensor.Tenso
 	return sum, nil
 }
 
-// isPlain reports whether an addition on the host is one of row-major tensors of one type of floats and one shape, into one like
-// them. Gorgonia does the others, and finds what is wrong with them.
+// isPlain reports whether an addition on the host is one of row-major tensors of one type of floats
+// and one shape, into one like them. Gorgonia does the others, and finds what is wrong with them.
 func isPlain(a, b *tensor.Dense, options []tensor.FuncOpt) bool {
 	into, increment := tensor.ParseFuncOpts(options...).IncrReuse()
 	if increment {
@@ -57,18 +58,6 @@ func isPlain(a, b *tensor.Dense, options []tensor.FuncOpt) bool {
 
 // add computes a + b into what the options say.
 func add(a, b *tensor.Dense, options *tensor.OpOpt) (*tensor.Dense, error) {
-	names := []string{"a", "b"}
-	place, err := placeOfAll(names, []gorgonia.Value{a, b})
-	if err != nil {
-		return nil, err
-	}
-	dtype, shape := dtypeOf(a.Dtype()), a.Shape()
-	var terms [2]kernels.Tensor
-	for i, v := range []*tensor.Dense{a, b} {
-		if terms[i], err = view(place, v, dtype, shape); err != nil {
-			return nil, fmt.Errorf("%s %w", names[i], err)
-		}
-	}
 	into, increment := options.IncrReuse()
 	if into != nil && into.IsNativelyAccessible() != a.IsNativelyAccessible() && !increment {
 		into = nil // memory of the host that Gorgonia set aside before it knew where the values are
@@ -76,9 +65,24 @@ func add(a, b *tensor.Dense, options *tensor.OpOpt) (*tensor.Dense, error) {
 	if into == nil && !options.Safe() {
 		into = a
 	}
-	if into == nil {
-		sum, err := place.Alloc(dtype, shape...)
-		if err != nil {
+	names, values := []string{"a", "b"}, []gorgonia.Value{a, b}
+	if into != nil {
+		names, values = append(names, "the result"), append(values, into)
+	}
+	place, err := placeOfAll(names, values)
+	if err != nil {
+		return nil, err
+	}
+	terms := make(tensors, 3)
+	for i, v := range values {
+		if terms[i], err = view(place, v, dtypeOf(a.Dtype()), a.Shape()); err != nil {
+			return nil, fmt.Errorf("%s %w", names[i], err)
+		}
+	}
+	sum := terms[2]
+	switch {
+	case into == nil:
+		if sum, err = place.Alloc(terms[0].DType, a.Shape()...); err != nil {
 			return nil, err
 		}
 		v := ValueOf(sum)
@@ -86,25 +90,11 @@ func add(a, b *tensor.Dense, options *tensor.OpOpt) (*tensor.Dense, error) {
 			tensor.WithEngine(a.Engine())(v)
 		}
 		return v, place.Add(terms[0], terms[1], sum)
-	}
-	dense, ok := into.(*tensor.Dense)
-	if !ok {
-		return nil, fmt.Errorf("the result is a %T, it needs to be a *tensor.Dense", into)
-	}
-	if at, err := PlaceOf(dense); err != nil {
-		return nil, fmt.Errorf("the result %w", err)
-	} else if at != place {
-		return nil, fmt.Errorf("the result is on %s, a is on %s", at.Name(), place.Name())
-	}
-	sum, err := view(place, dense, dtype, shape)
-	if err != nil {
-		return nil, fmt.Errorf("the result %w", err)
-	}
-	if increment {
+	case increment:
 		if err := place.Add(terms[0], sum, sum); err != nil {
 			return nil, err
 		}
-		return dense, place.Add(terms[1], sum, sum)
+		return into.(*tensor.Dense), place.Add(terms[1], sum, sum)
 	}
-	return dense, place.Add(terms[0], terms[1], sum)
+	return into.(*tensor.Dense), place.Add(terms[0], terms[1], sum)
 }

@@ -12,8 +12,8 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// Feed is an input of a graph that a program fills anew before each run, such as the ids of tokens: a value that the program
-// writes on the host, and the one that the graph reads, where it computes.
+// Feed is an input of a graph that a program fills anew before each run, such as the ids of tokens:
+// a value that the program writes on the host, and the one that the graph reads, where it computes.
 type Feed struct {
 	host, value    *tensor.Dense
 	from, to       kernels.Tensor
@@ -23,8 +23,8 @@ type Feed struct {
 
 var errUnmadeFeed = errors.New("Feed: it is a zero value, it needs to be what NewFeed gave")
 
-// NewFeed makes a value of the host, which is row-major, an input of graphs that compute on a device, or on the host where the
-// device is nil.
+// NewFeed makes a value of the host, which is row-major, an input of graphs that compute on a
+// device, or on the host where the device is nil.
 func NewFeed(d *Device, on *tensor.Dense) (*Feed, error) {
 	if on == nil || !on.IsNativelyAccessible() {
 		return nil, errors.New("Feed: the value needs to be on the host")
@@ -53,8 +53,8 @@ func NewFeed(d *Device, on *tensor.Dense) (*Feed, error) {
 	return f, nil
 }
 
-// fedFrom has the host's value of each feed's value on a device, a *tensor.Dense by its weak pointer, for ops that read an input on
-// the host, such as the lengths of packed sequences.
+// fedFrom has the host's value of each feed's value on a device, a *tensor.Dense by its weak
+// pointer, for ops that read an input on the host, such as the lengths of packed sequences.
 var fedFrom sync.Map
 
 // onHost is a value of the host, or what a value on a device was filled from.
@@ -74,7 +74,8 @@ func onHost(v gorgonia.Value) (gorgonia.Value, error) {
 // Value is what the graph's input is to have as its value.
 func (f *Feed) Value() *tensor.Dense { return f.value }
 
-// Node adds an input with the feed's value to a graph. Without a graph, or a value, it is nil, which no op takes.
+// Node adds an input with the feed's value to a graph. Without a graph, or a value, it is nil,
+// which no op takes.
 func (f *Feed) Node(g *gorgonia.ExprGraph, name string) *gorgonia.Node {
 	if g == nil || f.value == nil {
 		return nil
@@ -96,7 +97,8 @@ func (f *Feed) Fill(value *tensor.Dense) error {
 	return f.Send()
 }
 
-// Send hands what the program wrote to the graph. It does not wait for runs that still read what was sent before.
+// Send hands what the program wrote to the graph. It does not wait for runs that still read what
+// was sent before.
 func (f *Feed) Send() error {
 	switch {
 	case f.value == nil:
@@ -110,7 +112,8 @@ func (f *Feed) Send() error {
 	return nil
 }
 
-// ReadNumber asks for the number that a scalar of a graph is, such as a loss. It does not wait for the device that computes it.
+// ReadNumber asks for the number that a scalar of a graph is, such as a loss. It does not wait for
+// the device that computes it.
 func ReadNumber(v gorgonia.Value) (kernels.Number, error) {
 	if s, ok := v.(gorgonia.Scalar); ok {
 		x, err := float(s)

@@ -10,17 +10,20 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// This file is tensors of which each of several ranks holds a part, such as the weights of a model that no device holds whole. A node
-// stands for all of such a tensor; each op of this package that reads it gets a gather of its own, which collects the parts from all ranks,
-// and whose gradient is this rank's part of the sum over them. What was collected is given back behind the op. The op's gradients
-// have it collected anew, once their own gradient has come:
+// This file is tensors of which each of several ranks holds a part, such as the weights of a model
+// that no device holds whole. A node stands for all of such a tensor; each op of this package that
+// reads it gets a gather of its own, which collects the parts from all ranks, and whose gradient is
+// this rank's part of the sum over them. What was collected is given back behind the op. The op's
+// gradients have it collected anew, once their own gradient has come:
 //
 //	part ─┬→ gather → op → (the rest of the graph) → dOut ─┬───────────────┬→ gradients → d of the whole → d of the part
 //	      └→ after ←───────────────────────────────────────┘ → gather ─────┘
 
-// Whole stands for a tensor of a shape of which each of several ranks holds a part: part is this rank's, of the shape that [PartShape]
-// gives. Ops of this package take it like any tensor, and work on memory that holds it no longer than they run, with [ReuseMemory], and than
-// the attention before them, beside which it is collected; layers that compute in 16 bits have it collected in 16 bits. The gradient of part is that of the sum over the ranks of what they differentiate.
+// Whole stands for a tensor of a shape of which each of several ranks holds a part: part is this
+// rank's, of the shape that [PartShape] gives. Ops of this package take it like any tensor, and
+// work on memory that holds it no longer than they run, with [ReuseMemory], and than the attention
+// before them, beside which it is collected; layers that compute in 16 bits have it collected in 16
+// bits. The gradient of part is that of the sum over the ranks of what they differentiate.
 //
 // Every rank needs to run the same graph at the same time. Ops of Gorgonia's own cannot read it.
 func Whole(part *gorgonia.Node, ranks kernels.Holders, shape ...int) (*gorgonia.Node, error) {
@@ -34,7 +37,8 @@ func Whole(part *gorgonia.Node, ranks kernels.Holders, shape ...int) (*gorgonia.
 	return n, err
 }
 
-// PartShape is the shape of a rank's part of a tensor: as many axes, all of 1 but the last, which has the elements of [kernels.Part].
+// PartShape is the shape of a rank's part of a tensor: as many axes, all of 1 but the last, which
+// has the elements of [kernels.Part].
 func PartShape(ranks kernels.Holders, shape ...int) []int {
 	if len(shape) == 0 || ranks == nil || ranks.Size() < 1 {
 		return slices.Clone(shape)
@@ -84,8 +88,8 @@ func ownPart(ranks kernels.Holders, t kernels.Tensor) kernels.Tensor {
 	return t.Reshape(t.Elements()).Slice(0, at, end)
 }
 
-// WholeOf returns the node that stands for what a node is a part of, and the ranks that hold the other parts: for any other node, itself
-// and nil.
+// WholeOf returns the node that stands for what a node is a part of, and the ranks that hold the
+// other parts: for any other node, itself and nil.
 func WholeOf(n *gorgonia.Node) (*gorgonia.Node, kernels.Holders) {
 	if n == nil || n.Graph() == nil {
 		return n, nil
@@ -206,8 +210,8 @@ func (in *input) gatherWhole() (err error) {
 	return err
 }
 
-// gathered is the gather that gives an input's value, if it is collected for the forward run, and again
-// for the backward run. In a run that is done again, they are collected for both.
+// gathered is the gather that gives an input's value, if it is collected for the forward run, and
+// again for the backward run. In a run that is done again, they are collected for both.
 func (in *input) gathered() (*gather, *gorgonia.Node) {
 	if in.node == nil {
 		return nil, nil
@@ -223,8 +227,8 @@ func (r *run) gathersAnew() bool {
 	return slices.ContainsFunc(r.c.operands, func(o operand) bool { k, _ := o.gathered(); return k != nil })
 }
 
-// gatheredAgain is an input for the backward run: what is collected for that anew, when the gradient has
-// come.
+// gatheredAgain is an input for the backward run: what is collected for that anew, when the
+// gradient has come.
 func (in *input) gatheredAgain(child, dOut *gorgonia.Node) (*gorgonia.Node, error) {
 	k, part := in.gathered()
 	if k == nil {

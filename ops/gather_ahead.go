@@ -8,12 +8,13 @@ import (
 )
 
 // This file moves what ranks share beside an attention, whose kernels leave room for transfers: the
-// weights that the plan has gathered there, and the gradients that were computed since the attention
-// before, where someone knows that their sums come later.
+// weights that the plan has gathered there, and the gradients that were computed since the
+// attention before, where someone knows that their sums come later.
 
-// DeferSums lets the sums of the gradients of parts ([Whole]) over the ranks be made some time after a run has computed them, in runs for
-// which when says so. Behind such a run the gradients are known once [SettleSums] was called. It needs to be called after
-// [gorgonia.Grad] and before the first run. The gradients of what several ops read are not put off.
+// DeferSums lets the sums of the gradients of parts ([Whole]) over the ranks be made some time
+// after a run has computed them, in runs for which when says so. Behind such a run the gradients
+// are known once [SettleSums] was called. It needs to be called after [gorgonia.Grad] and before
+// the first run. The gradients of what several ops read are not put off.
 func DeferSums(parts gorgonia.Nodes, when func() bool) {
 	for _, n := range parts {
 		if n == nil || n.Deriv() == nil {

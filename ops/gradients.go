@@ -13,7 +13,8 @@ import (
 
 // This file differentiates calls for tapeMachines; lisp.go does so for lispMachines.
 
-// gradients computes the gradients of a call's inputs: its own value if there is one, and for picks if there are several.
+// gradients computes the gradients of a call's inputs: its own value if there is one, and for picks
+// if there are several.
 type gradients struct {
 	signature
 	c       *call
@@ -26,9 +27,11 @@ type gradients struct {
 	later   func() bool                          // whether sums over ranks may be made later; nil where nobody waits for them
 }
 
-// OnGradients has a function called in each run of a machine, and while one is recorded, for each of some nodes whose gradient was just
-// computed, or on a device queued: with the node's number, and the gradient. It needs to be called after [gorgonia.Grad] and before the first run.
-// Of a node that is used several times, whose gradient is a sum, and where Gorgonia's own ops compute it, nothing is told.
+// OnGradients has a function called in each run of a machine, and while one is recorded, for each
+// of some nodes whose gradient was just computed, or on a device queued: with the node's number,
+// and the gradient. It needs to be called after [gorgonia.Grad] and before the first run. Of a node
+// that is used several times, whose gradient is a sum, and where Gorgonia's own ops compute it,
+// nothing is told.
 func OnGradients(nodes gorgonia.Nodes, ready func(i int, gradient kernels.Tensor) error) {
 	for i, n := range nodes {
 		if n == nil || n.Deriv() == nil {
@@ -45,7 +48,8 @@ func OnGradients(nodes gorgonia.Nodes, ready func(i int, gradient kernels.Tensor
 	}
 }
 
-// gradientsBehind returns the op that computes a gradient, and of which input it is; nil where that is no op of this package.
+// gradientsBehind returns the op that computes a gradient, and of which input it is; nil where that
+// is no op of this package.
 func gradientsBehind(gradient *gorgonia.Node) (*gradients, int) {
 	switch op := gradient.Op().(type) {
 	case *gradients:
@@ -134,9 +138,6 @@ func (g *gradients) collect(children gorgonia.Nodes) (operands gorgonia.Nodes, e
 	g.reads = slices.Clone(operands)
 	if c.is.readsOutputs {
 		g.reads = append(g.reads, c.outputNodes()...)
-		if !c.isAlone() {
-			operands = append(operands, c.outputNodes()...)
-		}
 	}
 	return operands, nil
 }
@@ -154,8 +155,8 @@ func (c *call) share(i int, gradient *gorgonia.Node, ofChildren gorgonia.Nodes) 
 	}
 }
 
-// Do takes the inputs of the call that its backward kernel reads, the gradients of its outputs that have one, and for the order
-// of things its outputs.
+// Do takes the inputs of the call that its backward kernel reads, the gradients of its outputs that
+// have one, and for the order of things its outputs.
 func (g *gradients) Do(operands ...gorgonia.Value) (gorgonia.Value, error) {
 	v, err := g.do(operands)
 	if err != nil {
@@ -185,7 +186,7 @@ func (g *gradients) do(operands []gorgonia.Value) (gorgonia.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	list, err := c.backward(&run{c: c, step: s, gradients: g, wanted: s.wanted}, values, operands[next:], dOut)
+	list, err := c.backward(&run{c: c, step: s, gradients: g, wanted: s.wanted}, values, dOut)
 	if err != nil {
 		return nil, err
 	}
@@ -235,9 +236,8 @@ func (g *gradients) written() *result {
 
 func (g *gradients) readNodes() gorgonia.Nodes { return g.reads }
 
-// backward computes the gradients that are wanted, one an input. outputs are the values of the outputs, if backward needs them
-// and no one else writes over them.
-func (c *call) backward(r *run, values, outputs, dOut []gorgonia.Value) ([]*tensor.Dense, error) {
+// backward computes the gradients that are wanted, one an input.
+func (c *call) backward(r *run, values, dOut []gorgonia.Value) ([]*tensor.Dense, error) {
 	if !c.isReady(r.wanted) {
 		return nil, errors.New("the gradient op ran without a forward run before it")
 	}
@@ -259,9 +259,9 @@ func (c *call) backward(r *run, values, outputs, dOut []gorgonia.Value) ([]*tens
 			return nil, fmt.Errorf("the gradient of the output %w", err)
 		}
 	}
-	if c.is.readsOutputs {
-		if r.out, err = c.outputsOf(b, outputs); err != nil {
-			return nil, err
+	for i := 0; c.is.readsOutputs && i < len(c.outputs); i++ {
+		if r.out = append(r.out, c.last.copies[i]); !r.out[i].IsSet() {
+			r.out[i] = c.outputs[i].memory.Tensor
 		}
 	}
 	d, err := r.lendGradients(arrived)
@@ -328,8 +328,8 @@ func (r *run) lendGradients(arrived tensors) (tensors, error) {
 	return d, nil
 }
 
-// sumsAlong gives, in backward, memory for the sums over rows that the plan says it computes along: the
-// gradient of a bias, which its op will not compute then. It is not set otherwise.
+// sumsAlong gives, in backward, memory for the sums over rows that the plan says it computes along:
+// the gradient of a bias, which its op will not compute then. It is not set otherwise.
 func (r *run) sumsAlong() (sums kernels.Tensor, err error) {
 	if r.step == nil || r.step.bias == nil {
 		return sums, nil
@@ -358,26 +358,8 @@ func (c *call) handOut(d tensors) {
 	}
 }
 
-// outputsOf views the outputs, or the copies of those that others may write over.
-func (c *call) outputsOf(b kernels.Backend, values []gorgonia.Value) (tensors, error) {
-	list := make(tensors, len(c.outputs))
-	for i, described := range c.is.outputs {
-		if list[i] = c.last.copies[i]; list[i].IsSet() {
-			continue
-		}
-		if len(values) <= i {
-			return nil, errors.New("the outputs of the forward run are gone")
-		}
-		var err error
-		if list[i], err = view(b, values[i], described.DType, described.Shape); err != nil {
-			return nil, fmt.Errorf("the output's value %w", err)
-		}
-	}
-	return list, nil
-}
-
-// gradientOfOutput views the gradient of an output as a row-major tensor. Gorgonia has scalars of its own, and passes them also
-// where a tensor of one element is meant.
+// gradientOfOutput views the gradient of an output as a row-major tensor. Gorgonia has scalars of
+// its own, and passes them also where a tensor of one element is meant.
 func (r *run) gradientOfOutput(i int, dOut gorgonia.Value) (kernels.Tensor, error) {
 	is := &r.c.is
 	dtype, shape := cmp.Or(is.dOutput, is.outputs[i].DType), is.outputs[i].Shape

@@ -9,8 +9,8 @@ import (
 	"gorgonia.org/gorgonia"
 )
 
-// graphState is what this package knows of a graph besides its nodes. It refers to no node, so that it
-// does not keep the graph alive.
+// graphState is what this package knows of a graph besides its nodes. It refers to no node, so that
+// it does not keep the graph alive.
 type graphState struct {
 	mode      Mode
 	pool      pool
@@ -21,8 +21,8 @@ type graphState struct {
 	walk      walk
 }
 
-// GradientCount is a number that grows whenever a run computes gradients in a graph, or a recording of one does: where it is what
-// it was, so are the gradients. Ops of Gorgonia's own do not count.
+// GradientCount is a number that grows whenever a run computes gradients in a graph, or a recording
+// of one does: where it is what it was, so are the gradients. Ops of Gorgonia's own do not count.
 func GradientCount(g *gorgonia.ExprGraph) uint64 { return stateOf(g).gradients.Load() }
 
 // states holds graphs weakly: looking up the state of a graph does not keep the graph alive.
@@ -31,8 +31,8 @@ var states = struct {
 	of map[weak.Pointer[gorgonia.ExprGraph]]*graphState
 }{of: map[weak.Pointer[gorgonia.ExprGraph]]*graphState{}}
 
-// stateOf is the state of a graph: the same one in every call, for as long as the graph lives. A nil graph gives a state that
-// nothing reads.
+// stateOf is the state of a graph: the same one in every call, for as long as the graph lives. A
+// nil graph gives a state that nothing reads.
 func stateOf(g *gorgonia.ExprGraph) *graphState {
 	if g == nil {
 		return new(graphState)

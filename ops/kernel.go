@@ -13,27 +13,27 @@ import (
 // nothing uses, is the zero Tensor.
 type tensors = []kernels.Tensor
 
-// kernel is what a file of this package adds for an op. [apply] makes it a node, or several. A kernel
-// has no state: what a run leaves for its gradients lies in the [call].
+// kernel is what a file of this package adds for an op. [apply] makes it a node, or several. A
+// kernel has no state: what a run leaves for its gradients lies in the [call].
 type kernel struct {
 	// describe checks the inputs, which have no data yet.
 	describe func(in tensors) (description, error)
 	// forward computes the outputs.
 	forward func(r *run, in, out tensors) error
-	// backward computes the gradients of the inputs that are set in d. Inputs declared unread have a
-	// shape but no data. It is nil where there is nothing to compute.
+	// backward computes the gradients of the inputs that are set in d. Inputs declared unread have
+	// a shape but no data. It is nil where there is nothing to compute.
 	backward func(r *run, in, dOut, d tensors) error
 }
 
-// description is what an op says of its kernel. The zero value of every field is the usual case: the
-// gradients need nothing but the inputs.
+// description is what an op says of its kernel. The zero value of every field is the usual case:
+// the gradients need nothing but the inputs.
 type description struct {
 	outputs    tensors // one without axes is a scalar
 	statistics int     // how many of the last outputs are constants to a gradient
 	dOutput    kernels.DType
 	gradients  gradientsFrom
-	// saves is what forward leaves for backward, where a gradient is wanted. One without a data type is
-	// memory that forward asks for itself, with [run.keep].
+	// saves is what forward leaves for backward, where a gradient is wanted. One without a data
+	// type is memory that forward asks for itself, with [run.keep].
 	saves        tensors
 	readsOutputs bool // backward reads the outputs too
 	bias         int  // the input that is added last: its gradient is the sum of the output's rows; 0 for none
@@ -48,8 +48,8 @@ type gradientsFrom int
 
 const (
 	_ gradientsFrom = iota
-	// fromForward: forward computes the gradients, scaled by the graph's loss scale, and saves them, one
-	// an input. Backward puts them into d.
+	// fromForward: forward computes the gradients, scaled by the graph's loss scale, and saves
+	// them, one an input. Backward puts them into d.
 	fromForward
 	fromOutput // the gradient of each input is that of the output
 	noGradient // there are none: backward may tell a lispMachine, which asks any op, by an error

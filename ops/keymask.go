@@ -8,10 +8,11 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// KeyMask is a Bias for [FlashAttention] that hides keys, such as the padding of a batch of sentences: mask, (B, Sk),
-// is bool, or a float or integer of which 0 means false, and true means attend. bias may be nil; otherwise it is (1|B,
-// 1|Hq, 1|Sq, Sk) and the result is bias where the mask is true. The result is (B, 1, 1, Sk), or with a bias
-// (B, 1|Hq, 1|Sq, Sk), of the given type, and −∞ where the mask is false.
+// KeyMask is a Bias for [FlashAttention] that hides keys, such as the padding of a batch of
+// sentences: mask, (B, Sk), is bool, or a float or integer of which 0 means false, and true means
+// attend. bias may be nil; otherwise it is (1|B, 1|Hq, 1|Sq, Sk) and the result is bias where the
+// mask is true. The result is (B, 1, 1, Sk), or with a bias (B, 1|Hq, 1|Sq, Sk), of the given type,
+// and −∞ where the mask is false.
 //
 // The mask may change from run to run. It has no gradient; bias has.
 func KeyMask(mask, bias *gorgonia.Node, dtype tensor.Dtype) (*gorgonia.Node, error) {
@@ -52,8 +53,8 @@ func (k keyMask) forward(r *run, in, out tensors) error {
 	return r.KeyMask(in[0], in[1], out[0])
 }
 
-// backward computes the gradient of the bias: the output's, which is 0 where a key is hidden, summed over the batch where
-// the bias is one for all of it.
+// backward computes the gradient of the bias: the output's, which is 0 where a key is hidden,
+// summed over the batch where the bias is one for all of it.
 func (k keyMask) backward(r *run, _, dOut, d tensors) error {
 	if !d[1].IsSet() {
 		return nil

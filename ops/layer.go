@@ -35,7 +35,8 @@ func isMixed(weight kernels.Tensor, x kernels.DType) bool {
 	return weight.DType != x && !isKept(weight, x)
 }
 
-// checkLayer makes sure that a weight and a bias, which may be left out, go together with a layer's input.
+// checkLayer makes sure that a weight and a bias, which may be left out, go together with a layer's
+// input.
 func checkLayer(x kernels.Tensor, name string, weight kernels.Tensor, biasName string, bias kernels.Tensor) error {
 	features := x.Shape[len(x.Shape)-1]
 	switch {
@@ -53,8 +54,8 @@ func checkLayer(x kernels.Tensor, name string, weight kernels.Tensor, biasName s
 	return nil
 }
 
-// roundWeight gives a layer's weight in the type of the input, and saves a rounded one for the backward
-// run if that is asked for.
+// roundWeight gives a layer's weight in the type of the input, and saves a rounded one for the
+// backward run if that is asked for.
 func (r *run) roundWeight(i int, dtype kernels.DType, weight kernels.Tensor, save bool) (t kernels.Tensor, err error) {
 	switch {
 	case !isMixed(weight, dtype):
@@ -113,7 +114,8 @@ func withLastAxis(shape []int, length int) []int {
 	return append(append([]int(nil), shape[:len(shape)-1]...), length)
 }
 
-// asMatrix views a row-major tensor as the matrix of its rows. A matrix is one already, however it lies.
+// asMatrix views a row-major tensor as the matrix of its rows. A matrix is one already, however it
+// lies.
 func asMatrix(t kernels.Tensor) kernels.Tensor {
 	if len(t.Shape) == 2 {
 		return t

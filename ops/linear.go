@@ -10,12 +10,13 @@ type LinearOptions struct {
 	Activation kernels.Activation // is applied to the result, in the same pass
 }
 
-// Linear is act(x·W + b): x is (..., in), weight is (in, out), bias is (out) or nil, and the result is (..., out). Beside an x of float32
-// the weight may be kept in 16 bits: it counts as it is, and is a constant to a gradient. On the host it is read as it lies, for few rows of x
-// in half the time of float32.
+// Linear is act(x·W + b): x is (..., in), weight is (in, out), bias is (out) or nil, and the result
+// is (..., out). Beside an x of float32 the weight may be kept in 16 bits: it counts as it is, and
+// is a constant to a gradient. On the host it is read as it lies, for few rows of x in half the
+// time of float32.
 //
-// With an activation, what it is applied to is kept from the forward run to the backward run of a graph that is
-// differentiated.
+// With an activation, what it is applied to is kept from the forward run to the backward run of a
+// graph that is differentiated.
 func Linear(x, weight, bias *gorgonia.Node, o LinearOptions) (*gorgonia.Node, error) {
 	k := linear{activation: o.Activation}
 	return apply("Linear", kernel{k.describe, k.forward, k.backward}, append([]input{{name: "x", node: x, form: denseForm}},

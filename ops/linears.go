@@ -9,15 +9,17 @@ import (
 	"gorgonia.org/gorgonia"
 )
 
-// Linears is several linear layers of one x, such as the projections to queries, keys and values: what as many calls of [Linear]
-// give, and their gradients, of which that of x is summed where it is computed. x is (..., in), a weight is (in, out) with a bias of
-// (out), and each result is (..., out). biases may be nil, and so may each of them.
+// Linears is several linear layers of one x, such as the projections to queries, keys and values:
+// what as many calls of [Linear] give, and their gradients, of which that of x is summed where it
+// is computed. x is (..., in), a weight is (in, out) with a bias of (out), and each result is (...,
+// out). biases may be nil, and so may each of them.
 func Linears(x *gorgonia.Node, weights, biases gorgonia.Nodes) (gorgonia.Nodes, error) {
 	return newLinears("Linears", linears{}, x, weights, biases)
 }
 
-// LinearsSideBySide is [Linears] whose results are one, (..., sum of all outs), in which they lie side by side, as [FlashAttentionQKV]
-// takes queries, keys and values. Nothing is copied for that, nor for the gradients.
+// LinearsSideBySide is [Linears] whose results are one, (..., sum of all outs), in which they lie
+// side by side, as [FlashAttentionQKV] takes queries, keys and values. Nothing is copied for that,
+// nor for the gradients.
 func LinearsSideBySide(x *gorgonia.Node, weights, biases gorgonia.Nodes) (*gorgonia.Node, error) {
 	return one(newLinears("LinearsSideBySide", linears{sideBySide: true}, x, weights, biases))
 }
@@ -41,8 +43,8 @@ func newLinears(name string, k linears, x *gorgonia.Node, weights, biases gorgon
 }
 
 // linears is several layers of one input. In 16 bits their weights are copied to lie side by side,
-// (in, all outs), and so are the gradients of the outputs, (rows, all outs): one product then sums the
-// gradient of the input over the layers too, in float32.
+// (in, all outs), and so are the gradients of the outputs, (rows, all outs): one product then sums
+// the gradient of the input over the layers too, in float32.
 type linears struct {
 	sideBySide bool // there is one output
 }
@@ -91,8 +93,8 @@ func (k linears) forward(r *run, in, out tensors) error {
 	return err
 }
 
-// each gives the outputs, or their gradients, of each layer as matrices. One that nothing uses stays as
-// it is.
+// each gives the outputs, or their gradients, of each layer as matrices. One that nothing uses
+// stays as it is.
 func (k linears) each(out, weights tensors) tensors {
 	if k.sideBySide {
 		return sideBySide(asMatrix(out[0]), weights)
@@ -119,8 +121,8 @@ func (k linears) backward(r *run, in, dOut, d tensors) error {
 	})
 }
 
-// gradients computes those of the inputs from those of the outputs, which all gives side by side where
-// weights lie so.
+// gradients computes those of the inputs from those of the outputs, which all gives side by side
+// where weights lie so.
 func (k linears) gradients(r *run, in, d, each tensors, all func(each tensors) (kernels.Tensor, error)) error {
 	x := asMatrix(in[0])
 	weights, _ := k.layers(in)
@@ -170,8 +172,8 @@ func (k linears) gradients(r *run, in, d, each tensors, all func(each tensors) (
 	return nil
 }
 
-// join gives the weights in the type of the input, and all of them as one where they lie side by side.
-// It saves copies for the backward run where that needs them.
+// join gives the weights in the type of the input, and all of them as one where they lie side by
+// side. It saves copies for the backward run where that needs them.
 func (k linears) join(r *run, dtype kernels.DType, weights tensors) (each tensors, all kernels.Tensor, err error) {
 	save := r.wants(0) && !r.gathersAnew()
 	other := func(t kernels.Tensor) bool { return t.DType != dtype }

@@ -7,8 +7,8 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// This file differentiates calls as they run under lispMachines. These go without the plan's order: a
-// call learns that it is differentiated when it is asked for its gradients.
+// This file differentiates calls as they run under lispMachines. These go without the plan's order:
+// a call learns that it is differentiated when it is asked for its gradients.
 
 // DoDiff is the gradient under a lispMachine.
 func (c *call) DoDiff(_ gorgonia.ExecutionContext, children gorgonia.Nodes, output *gorgonia.Node) error {
@@ -43,17 +43,14 @@ func (c *call) doDiff(children gorgonia.Nodes, out *gorgonia.Node) (err error) {
 	for i := range c.lisp {
 		c.lisp[i] = c.hasOwnGradient(i)
 	}
-	// A lispMachine does not tell an op beforehand that it will differentiate, nor what. The first time, run once more.
+	// A lispMachine does not tell an op beforehand that it will differentiate, nor what. The first
+	// time, run once more.
 	if !c.isReady(c.lisp) {
 		if _, err := c.forward(&run{c: c, again: true}, values); err != nil {
 			return err
 		}
 	}
-	outputs := make([]gorgonia.Value, len(c.outputs))
-	for i, o := range c.outputs {
-		outputs[i] = o.node.Value()
-	}
-	list, err := c.backward(&run{c: c, wanted: c.lisp}, values, outputs, dOut)
+	list, err := c.backward(&run{c: c, wanted: c.lisp}, values, dOut)
 	if err != nil {
 		return err
 	}

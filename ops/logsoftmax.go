@@ -2,8 +2,8 @@ package ops
 
 import "gorgonia.org/gorgonia"
 
-// LogSoftmax is the logarithm of the probabilities that logits x, (..., V), stand for: x − log Σ exp x along the last axis. It is
-// exact where probabilities are too small for a float.
+// LogSoftmax is the logarithm of the probabilities that logits x, (..., V), stand for: x − log Σ
+// exp x along the last axis. It is exact where probabilities are too small for a float.
 func LogSoftmax(x *gorgonia.Node) (*gorgonia.Node, error) {
 	return apply("LogSoftmax", kernel{
 		describe: func(in tensors) (description, error) {

@@ -7,13 +7,14 @@ import (
 	"gorgonia.org/gorgonia"
 )
 
-// making is held while a machine is made: Gorgonia then writes the engine into every value of the graph, those that the
-// graph shares with others too.
+// making is held while a machine is made: Gorgonia then writes the engine into every value of the
+// graph, those that the graph shares with others too.
 var making sync.Mutex
 
-// NewMachine is [gorgonia.NewTapeMachine] with [Engine], and with an error in place of a panic for a graph that cannot be
-// compiled. The graph's plan is made with it; a machine made by Gorgonia alone has it made in the first run. Graphs that
-// share values, such as those over one nn.Parameters, may have their machines made by several goroutines at once.
+// NewMachine is [gorgonia.NewTapeMachine] with [Engine], and with an error in place of a panic for
+// a graph that cannot be compiled. The graph's plan is made with it; a machine made by Gorgonia
+// alone has it made in the first run. Graphs that share values, such as those over one
+// nn.Parameters, may have their machines made by several goroutines at once.
 func NewMachine(g *gorgonia.ExprGraph, options ...gorgonia.VMOpt) (vm gorgonia.VM, err error) {
 	if g == nil {
 		return nil, fmt.Errorf("NewMachine: g is nil, it needs to be a graph")

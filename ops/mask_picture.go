@@ -11,13 +11,14 @@ import (
 	"gorgonia.org/gorgonia"
 )
 
-// MaskPlace is the score matrix whose mask is drawn: of a head, the key head that it reads and a batch item, with so many queries
-// and keys.
+// MaskPlace is the score matrix whose mask is drawn: of a head, the key head that it reads and a
+// batch item, with so many queries and keys.
 type MaskPlace = score.Where
 
-// MaskPicture draws what a mask shows as a PNG, queries downwards and keys to the right: visible pairs are dark, and darkest in tiles
-// that are visible as a whole, for which no mask is computed; hidden ones are light, and white in tiles that are skipped. Nodes that
-// the mask looks up need values on the host. A long side is drawn with 1024 pixels, each of them a pair of many.
+// MaskPicture draws what a mask shows as a PNG, queries downwards and keys to the right: visible
+// pairs are dark, and darkest in tiles that are visible as a whole, for which no mask is computed;
+// hidden ones are light, and white in tiles that are skipped. Nodes that the mask looks up need
+// values on the host. A long side is drawn with 1024 pixels, each of them a pair of many.
 func MaskPicture(w io.Writer, mask func(Pair) Cond, place MaskPlace) error {
 	if w == nil || mask == nil {
 		return errors.New("MaskPicture: w or mask is nil, it needs a place to write to and a mask")

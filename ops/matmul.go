@@ -13,12 +13,14 @@ type MatMulOptions struct {
 	TransposeA, TransposeB bool // multiply by the transpose of the last two axes; nothing is copied for it
 }
 
-// MatMul is the product of matrices, or of each pair of a batch of them: a is (batch..., m, k), b is (batch..., k, n), and the
-// result is (batch..., m, n). The batch axes of a and b broadcast to each other: counted from the last, they are equal, or one
-// of them is 1 or missing. With a transpose, the last two axes of a or b are the other way round.
+// MatMul is the product of matrices, or of each pair of a batch of them: a is (batch..., m, k), b
+// is (batch..., k, n), and the result is (batch..., m, n). The batch axes of a and b broadcast to
+// each other: counted from the last, they are equal, or one of them is 1 or missing. With a
+// transpose, the last two axes of a or b are the other way round.
 //
-// A vector a, (k), is one row, and a vector b, (k), one column, whose axis the result does not have: (batch..., n), (batch..., m),
-// or a scalar for two vectors. Beside an a of float32, b may be a constant of 16 bits, as a weight of [Linear].
+// A vector a, (k), is one row, and a vector b, (k), one column, whose axis the result does not
+// have: (batch..., n), (batch..., m), or a scalar for two vectors. Beside an a of float32, b may be
+// a constant of 16 bits, as a weight of [Linear].
 func MatMul(a, b *gorgonia.Node, o MatMulOptions) (*gorgonia.Node, error) {
 	k := matMul{o}
 	return apply("MatMul", kernel{k.describe, k.forward, k.backward},
@@ -66,7 +68,8 @@ func transposed(is bool) string {
 	return ""
 }
 
-// matrices are the inputs, or their gradients, with the transposes done: a vector is a matrix of one row or column.
+// matrices are the inputs, or their gradients, with the transposes done: a vector is a matrix of
+// one row or column.
 func (k matMul) matrices(in tensors) (a, b kernels.Tensor) {
 	if a = in[0]; len(a.Shape) == 1 {
 		a.Shape, a.Strides = []int{1, a.Shape[0]}, []int{a.Shape[0] * a.Strides[0], a.Strides[0]}
@@ -115,7 +118,8 @@ func commonBatch(a, b kernels.Tensor) ([]int, error) {
 	return batch, nil
 }
 
-// product is what the kernel multiplies: both inputs with the common batch, or b as one matrix for all of it.
+// product is what the kernel multiplies: both inputs with the common batch, or b as one matrix for
+// all of it.
 func (k matMul) product(in tensors) kernels.MatMul {
 	a, b := k.matrices(in)
 	batch, _ := commonBatch(a, b)
@@ -126,7 +130,8 @@ func (k matMul) product(in tensors) kernels.MatMul {
 	return m
 }
 
-// overBatch is a view with a matrix for each item of a batch, the same one along axes that it broadcasts.
+// overBatch is a view with a matrix for each item of a batch, the same one along axes that it
+// broadcasts.
 func overBatch(t kernels.Tensor, batch []int) kernels.Tensor {
 	t = alignedBatch(t, len(batch))
 	for axis, d := range batch {
@@ -154,8 +159,8 @@ func (k matMul) forward(r *run, in, out tensors) error {
 //
 //	dA = dC·Bᵀ      dB = Aᵀ·dC
 //
-// each summed over the axes of the batch that it is broadcast along, and where an input was transposed, the transpose of that,
-// which swaps the factors.
+// each summed over the axes of the batch that it is broadcast along, and where an input was
+// transposed, the transpose of that, which swaps the factors.
 func (k matMul) backward(r *run, in, dOut, d tensors) error {
 	m := k.product(in)
 	dC := dOut[0].Reshape(m.OutputShape()...)
@@ -184,46 +189,43 @@ func (k matMul) backward(r *run, in, dOut, d tensors) error {
 	return k.sum(r, p, d[1])
 }
 
-// sum adds the products of a batch up to a gradient, over the axes along which that has one element. The gradient of a vector is a
-// row.
+// sum adds the products of a batch up to a gradient, over the axes along which that has one element.
+// The gradient of a vector is a row.
 func (k matMul) sum(r *run, p kernels.MatMul, d kernels.Tensor) (err error) {
 	if len(d.Shape) == 1 {
 		d = d.Reshape(1, d.Shape[0])
 	}
-	batch := batchOf(p.A)
-	d = alignedBatch(d, len(batch))
-	terms := 1
-	for axis, n := range batch {
-		if d.Shape[axis] != n {
-			terms *= n
-		}
+	d = alignedBatch(d, len(batchOf(p.A)))
+	if d.DType == d.DType.Wide() || slices.Equal(batchOf(d), batchOf(p.A)) {
+		return addUp(r, p, d)
 	}
-	to := d
-	if terms > 1 && d.DType != d.DType.Wide() { // which would round every sum
-		if to, err = r.scratch(d.DType.Wide(), d.Shape...); err != nil {
-			return err
-		}
+	wide, err := r.scratch(d.DType.Wide(), d.Shape...) // d would round every sum
+	if err != nil {
+		return err
 	}
-	for term := range terms {
-		one := kernels.MatMul{A: p.A, B: p.B, Accumulate: term > 0}
-		for axis := len(batch) - 1; axis >= 0; axis-- {
-			if n := batch[axis]; d.Shape[axis] != n {
-				i := term % n
-				term /= n
-				one.A = one.A.Slice(axis, i, i+1)
-				if len(p.B.Shape) > 2 {
-					one.B = one.B.Slice(axis, i, i+1)
-				}
+	if err := addUp(r, p, wide); err != nil {
+		return err
+	}
+	return r.Copy(d, wide)
+}
+
+func addUp(r *run, p kernels.MatMul, to kernels.Tensor) error {
+	for axis, n := range batchOf(p.A) {
+		if to.Shape[axis] == n {
+			continue
+		}
+		for i := range n {
+			part := kernels.MatMul{A: p.A.Slice(axis, i, i+1), B: p.B, Accumulate: p.Accumulate || i > 0}
+			if len(p.B.Shape) > 2 {
+				part.B = p.B.Slice(axis, i, i+1)
+			}
+			if err := addUp(r, part, to); err != nil {
+				return err
 			}
 		}
-		if err := r.MatMul(&one, kernels.MatMulOutputs{C: to}); err != nil {
-			return err
-		}
+		return nil
 	}
-	if to.Data != d.Data {
-		return r.Copy(d, to)
-	}
-	return nil
+	return r.MatMul(&p, kernels.MatMulOutputs{C: to})
 }
 
 // rowsGoOn reports whether the rows of all matrices follow each other at one stride.

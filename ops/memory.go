@@ -14,23 +14,23 @@ import (
 
 // This file lends ops the memory for their results. There are two ways.
 //
-// By itself, an op writes where it wrote in its last run, since fresh memory has to be cleared first,
-// which takes longer than many an op. A result gets fresh memory where someone may hold the last one
-// on purpose:
+// By itself, an op writes where it wrote in its last run, since fresh memory has to be cleared
+// first, which takes longer than many an op. A result gets fresh memory where someone may hold the
+// last one on purpose:
 //
 //   - a root of the graph, such as the logits of a model that only predicts, or a node that [Keep] was
 //     told of or that [gorgonia.Read] reads;
 //   - if an input of the graph has it as its value now, such as a state that is carried from run to
 //     run.
 //
-// After [ReuseMemory], all ops of a graph share one pool, to which a result gives its memory back when
-// the last op that reads it has run. Those named above keep theirs.
+// After [ReuseMemory], all ops of a graph share one pool, to which a result gives its memory back
+// when the last op that reads it has run. Those named above keep theirs.
 
 // ReuseMemory makes the ops of a graph share memory: that of a result whose last reader has run
 // becomes that of another. A training step then needs what is alive at once, and not the sum of all
 // results. The price is that the value of a node in the middle of the graph is good only until its
-// last reader has run: [Keep] what is to be looked at. It is for graphs that a tapeMachine runs, one at
-// a time.
+// last reader has run: [Keep] what is to be looked at. It is for graphs that a tapeMachine runs,
+// one at a time.
 func ReuseMemory(g *gorgonia.ExprGraph) {
 	p := &stateOf(g).pool
 	p.Lock()
@@ -38,8 +38,9 @@ func ReuseMemory(g *gorgonia.ExprGraph) {
 	p.shared = true
 }
 
-// Keep lets the values of nodes be looked at after a run of their graph, wherever they live, although
-// it may reuse memory. It needs to be called before the graph runs. A node that is nil is passed over.
+// Keep lets the values of nodes be looked at after a run of their graph, wherever they live,
+// although it may reuse memory. It needs to be called before the graph runs. A node that is nil is
+// passed over.
 func Keep(nodes ...*gorgonia.Node) {
 	for _, n := range nodes {
 		if n != nil {
@@ -62,7 +63,8 @@ type block struct {
 	bytes int
 }
 
-// sizeClass rounds a size up, to at most an eighth more, so that sizes that differ little share blocks.
+// sizeClass rounds a size up, to at most an eighth more, so that sizes that differ little share
+// blocks.
 func sizeClass(bytes int) int {
 	const smallest = 256
 	if bytes <= smallest {

@@ -13,9 +13,10 @@ type MLPOptions struct {
 	Activation kernels.Activation // between the two layers
 }
 
-// MLP is two linear layers, act(x·W₁ + b₁)·W₂ + b₂: what two calls of [Linear] give, and their gradients, of which one is
-// computed in the pass that computes another. x is (..., in), in is (in, hidden) with a bias of (hidden), out is (hidden, out) with a
-// bias of (out), and either bias may be nil.
+// MLP is two linear layers, act(x·W₁ + b₁)·W₂ + b₂: what two calls of [Linear] give, and their
+// gradients, of which one is computed in the pass that computes another. x is (..., in), in is (in,
+// hidden) with a bias of (hidden), out is (hidden, out) with a bias of (out), and either bias may
+// be nil.
 func MLP(x, in, inBias, out, outBias *gorgonia.Node, o MLPOptions) (*gorgonia.Node, error) {
 	k := mlp{activation: o.Activation}
 	return apply("MLP", kernel{k.describe, k.forward, k.backward}, slices.Concat([]input{{name: "x", node: x, form: denseForm}},

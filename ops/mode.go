@@ -8,14 +8,16 @@ import (
 	"gorgonia.org/gorgonia"
 )
 
-// Mode says whether a graph is training or evaluating, which is whether its dropout drops anything, and how exact its products need to
-// be. It is a property of the graph and may be changed between runs; [ModeOf] finds it.
+// Mode says whether a graph is training or evaluating, which is whether its dropout drops anything,
+// and how exact its products need to be. It is a property of the graph and may be changed between
+// runs; [ModeOf] finds it.
 //
-// A graph whose mode was never set is training, and each op counts its own runs, so that every run has new masks.
-// Gorgonia's EvalMode option is not looked at: it belongs to a machine, of which a graph may have several.
+// A graph whose mode was never set is training, and each op counts its own runs, so that every run
+// has new masks. Gorgonia's EvalMode option is not looked at: it belongs to a machine, of which a
+// graph may have several.
 //
-// A Mode may be used from several goroutines at once. A change counts for forward runs that begin after it; a backward
-// run always has the mask of its forward run.
+// A Mode may be used from several goroutines at once. A change counts for forward runs that begin
+// after it; a backward run always has the mask of its forward run.
 type Mode struct {
 	state     atomic.Uint64 // 0 when never set, otherwise one of the two bits below and the step
 	drops     atomic.Bool
@@ -28,20 +30,21 @@ const (
 	evaluating = 1 << 33
 )
 
-// Train switches dropout on, with the masks of a step: the same step gives the same masks in every run, on every device.
-// A training loop calls it before each run with the number of the step.
+// Train switches dropout on, with the masks of a step: the same step gives the same masks in every
+// run, on every device. A training loop calls it before each run with the number of the step.
 func (m *Mode) Train(step uint32) { m.state.Store(training | uint64(step)) }
 
 // Evaluate switches dropout off.
 func (m *Mode) Evaluate() { m.state.Store(evaluating) }
 
-// ModeOf is the mode of a graph: the same Mode in every call, for as long as the graph lives. A nil graph gives a Mode
-// that nothing reads.
+// ModeOf is the mode of a graph: the same Mode in every call, for as long as the graph lives. A nil
+// graph gives a Mode that nothing reads.
 func ModeOf(g *gorgonia.ExprGraph) *Mode { return &stateOf(g).mode }
 
-// AllowPrecision sets the coarsest arithmetic that products of float32 tensors may have in the graph, those of attention among them
-// where its options name none. What float32 itself would compute is the default; kernels.PrecisionTF32 is faster on a GPU,
-// kernels.PrecisionBFloat16 on a CPU with units for it. A device may be more exact than it is allowed to be. A recorded step keeps
+// AllowPrecision sets the coarsest arithmetic that products of float32 tensors may have in the
+// graph, those of attention among them where its options name none. What float32 itself would
+// compute is the default; kernels.PrecisionTF32 is faster on a GPU, kernels.PrecisionBFloat16 on a
+// CPU with units for it. A device may be more exact than it is allowed to be. A recorded step keeps
 // what it was recorded with, so it is set where the graph is made.
 func (m *Mode) AllowPrecision(p kernels.Precision) error {
 	if err := p.Validate(); err != nil {
@@ -51,7 +54,8 @@ func (m *Mode) AllowPrecision(p kernels.Precision) error {
 	return nil
 }
 
-// orPrecision is the precision that an op asks for, or what the graph allows where it asks for none.
+// orPrecision is the precision that an op asks for, or what the graph allows where it asks for
+// none.
 func (m *Mode) orPrecision(p kernels.Precision) kernels.Precision {
 	if p == kernels.PrecisionAuto && m != nil {
 		return kernels.Precision(m.precision.Load())
@@ -59,8 +63,8 @@ func (m *Mode) orPrecision(p kernels.Precision) kernels.Precision {
 	return p
 }
 
-// ShareSequences says that several ranks share each sequence of the graph, of which this one has its rows: see
-// [AttentionOptions].Ranks. Layers of package nn ask for it, ops do not.
+// ShareSequences says that several ranks share each sequence of the graph, of which this one has
+// its rows: see [AttentionOptions].Ranks. Layers of package nn ask for it, ops do not.
 func (m *Mode) ShareSequences(ranks kernels.Ranks) { m.ranks.Store(&ranks) }
 
 // SequenceRanks are the ranks that ShareSequences named, nil for none.
@@ -74,7 +78,8 @@ func (m *Mode) SequenceRanks() kernels.Ranks {
 // Drops reports whether the graph has an op that drops elements while it trains.
 func (m *Mode) Drops() bool { return m.drops.Load() }
 
-// step reports whether dropout is on, and which step it has for an op that has run the given number of times before.
+// step reports whether dropout is on, and which step it has for an op that has run the given number
+// of times before.
 func (m *Mode) step(runs uint32) (step uint32, on bool) {
 	switch state := m.state.Load(); {
 	case state&evaluating != 0:

@@ -7,8 +7,8 @@ import (
 	"gorgonia.org/gorgonia"
 )
 
-// norm is the kernel of the layer norms and the RMS norms. Its inputs are x, other, gamma and beta, of
-// which a norm of x alone leaves other out, and an RMS norm beta.
+// norm is the kernel of the layer norms and the RMS norms. Its inputs are x, other, gamma and beta,
+// of which a norm of x alone leaves other out, and an RMS norm beta.
 type norm struct {
 	eps   float64
 	rms   bool
@@ -120,8 +120,8 @@ func (k norm) backward(r *run, in, dOut, d tensors) (err error) {
 	return r.NormBackward(&kernels.Norm{RMS: k.rms, X: x, Gamma: in[normGamma], Eps: k.eps}, g)
 }
 
-// gradientOfSum is the gradients of a sum whose norm nothing uses: that of the sum, and zeros for the
-// parameters.
+// gradientOfSum is the gradients of a sum whose norm nothing uses: that of the sum, and zeros for
+// the parameters.
 func gradientOfSum(r *run, dSum kernels.Tensor, d tensors) error {
 	if err := errors.Join(zeroed(r, d[normGamma]), zeroed(r, d[normBeta])); err != nil || !d[normX].IsSet() {
 		return err

@@ -11,11 +11,11 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// signature answers what Gorgonia asks of every op besides what it computes. Each op of this package embeds one and adds
-// Do; an op with gradients adds SymDiff and DoDiff as well.
+// signature answers what Gorgonia asks of every op besides what it computes. Each op of this
+// package embeds one and adds Do; an op with gradients adds SymDiff and DoDiff as well.
 //
-// An op of ours is never merged with another and never works in place: it may share memory with the ops around it, and
-// its inputs and output may be views that Gorgonia knows nothing about.
+// An op of ours is never merged with another and never works in place: it may share memory with the
+// ops around it, and its inputs and output may be views that Gorgonia knows nothing about.
 type signature struct {
 	name           string
 	id             uint64
@@ -27,8 +27,8 @@ type signature struct {
 
 var lastID atomic.Uint64
 
-// newSignature describes an op over the given children that results in a tensor of the given type and shape, or in a
-// scalar if there are no axes.
+// newSignature describes an op over the given children that results in a tensor of the given type
+// and shape, or in a scalar if there are no axes.
 func newSignature(name string, children gorgonia.Nodes, differentiable []bool, dtype tensor.Dtype, shape ...int) signature {
 	in := make([]hm.Type, len(children))
 	for i, child := range children {
@@ -59,7 +59,8 @@ func (s signature) InferShape(...gorgonia.DimSizer) (tensor.Shape, error) {
 	return s.shape.Clone(), nil
 }
 
-// WriteHash writes the id too: Gorgonia merges nodes whose hashes are equal, and a merged op would lose its memory.
+// WriteHash writes the id too: Gorgonia merges nodes whose hashes are equal, and a merged op would
+// lose its memory.
 func (s signature) WriteHash(h hash.Hash) { fmt.Fprintf(h, "stheno %s", s) }
 
 func (s signature) Hashcode() uint32 {
@@ -73,7 +74,8 @@ func (s signature) SymDiff(gorgonia.Nodes, *gorgonia.Node, *gorgonia.Node) (gorg
 	return nil, fmt.Errorf("%s has no gradient", s.name)
 }
 
-// A token is the value of an op whose result is not one tensor: it orders the ops that come after it and says nothing.
+// A token is the value of an op whose result is not one tensor: it orders the ops that come after
+// it and says nothing.
 var tokenShape = tensor.Shape{1}
 
 func token() gorgonia.Value {
@@ -87,8 +89,9 @@ func (arrived) Do(...gorgonia.Value) (gorgonia.Value, error) { return token(), n
 
 func (arrived) written() *result { return nil }
 
-// pick is an op that hands out one of several results of the op before it, whose token is its only input. It forgets
-// the value by handing it out, so that this lives no longer than Gorgonia needs it.
+// pick is an op that hands out one of several results of the op before it, whose token is its only
+// input. It forgets the value by handing it out, so that this lives no longer than Gorgonia needs
+// it.
 type pick struct {
 	signature
 	value  *gorgonia.Value

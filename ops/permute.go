@@ -7,8 +7,8 @@ import (
 	"gorgonia.org/gorgonia"
 )
 
-// Permute is x with its axes in another order: axis i of the result is axis axes[i] of x. In contrast to Gorgonia's Transpose it works
-// on a device, and its result is row-major.
+// Permute is x with its axes in another order: axis i of the result is axis axes[i] of x. In
+// contrast to Gorgonia's Transpose it works on a device, and its result is row-major.
 func Permute(x *gorgonia.Node, axes ...int) (*gorgonia.Node, error) {
 	axes = slices.Clone(axes)
 	return apply("Permute", kernel{

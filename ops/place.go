@@ -14,8 +14,8 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// A value's place is the backend of the device in whose memory it lies. This file finds it, and goes from values to tensors and
-// back.
+// A value's place is the backend of the device in whose memory it lies. This file finds it, and
+// goes from values to tensors and back.
 
 // host is the place of values in Go's memory.
 var host kernels.Backend = cpu.New()
@@ -23,8 +23,8 @@ var host kernels.Backend = cpu.New()
 // opened are the places besides the host: a *Device an index.
 var opened sync.Map
 
-// PlaceOf returns the backend that computes where a value lives. A value on a device that is not open, or a view of a value
-// that is gone, is an error.
+// PlaceOf returns the backend that computes where a value lives. A value on a device that is not
+// open, or a view of a value that is gone, is an error.
 func PlaceOf(v gorgonia.Value) (kernels.Backend, error) {
 	t, ok := v.(*tensor.Dense)
 	if !ok || t == nil {
@@ -56,7 +56,8 @@ func kindOf(v gorgonia.Value) string {
 	return fmt.Sprintf("a %T", v)
 }
 
-// copierOf is the one of two places that copies between them: a device reaches the host's memory too.
+// copierOf is the one of two places that copies between them: a device reaches the host's memory
+// too.
 func copierOf(a, b kernels.Backend) kernels.Backend {
 	if a == host {
 		return b
@@ -80,8 +81,8 @@ func DeviceOf(v gorgonia.Value) (*Device, error) {
 	return device, nil
 }
 
-// TensorOf describes a value to a kernel, wherever it lives. The description is good while the value
-// itself is there and is not reshaped.
+// TensorOf describes a value to a kernel, wherever it lives. The description is good while the
+// value itself is there and is not reshaped.
 func TensorOf(v gorgonia.Value) (kernels.Tensor, error) {
 	t, _, err := located(v)
 	return t, err
@@ -122,8 +123,8 @@ func ValueOf(t kernels.Tensor) *tensor.Dense {
 	return v
 }
 
-// inaccessible is the engine that a device's values are made with: it tells tensor that Go cannot read them, which the
-// values remember when Gorgonia gives them another engine.
+// inaccessible is the engine that a device's values are made with: it tells tensor that Go cannot
+// read them, which the values remember when Gorgonia gives them another engine.
 type inaccessible struct{ engine }
 
 func (inaccessible) AllocAccessible() bool { return false }
@@ -158,7 +159,8 @@ func backed[T kernels.Element](t kernels.Tensor) *tensor.Dense {
 	return tensor.New(tensor.WithShape(t.Shape...), tensor.WithBacking(data))
 }
 
-// resultOf is the value of an op's output. The host's scalars are Gorgonia's own, whose ops take no others.
+// resultOf is the value of an op's output. The host's scalars are Gorgonia's own, whose ops take no
+// others.
 func resultOf(t kernels.Tensor) gorgonia.Value {
 	if len(t.Shape) > 0 || t.Owner != nil {
 		return ValueOf(t)
@@ -200,8 +202,9 @@ func dataOf(t *tensor.Dense) (at unsafe.Pointer, bytes int) {
 	return at, int(t.MemSize())
 }
 
-// view describes a value to a kernel. The value must have the shape and type that its node promised. The view is good while
-// neither the shape nor the value is changed, that is for the run of an op.
+// view describes a value to a kernel. The value must have the shape and type that its node
+// promised. The view is good while neither the shape nor the value is changed, that is for the run
+// of an op.
 func view(b kernels.Backend, v gorgonia.Value, dtype kernels.DType, shape []int) (kernels.Tensor, error) {
 	t, ok := v.(*tensor.Dense)
 	if !ok {
@@ -230,7 +233,8 @@ func view(b kernels.Backend, v gorgonia.Value, dtype kernels.DType, shape []int)
 	return seen, nil
 }
 
-// hasDenseAxes reports whether the last axes of a tensor, of the given number, have the strides of a row-major one.
+// hasDenseAxes reports whether the last axes of a tensor, of the given number, have the strides of
+// a row-major one.
 func hasDenseAxes(t kernels.Tensor, axes int) bool {
 	from := len(t.Shape) - axes
 	return kernels.Tensor{Shape: t.Shape[from:], Strides: t.Strides[from:]}.IsRowMajor()

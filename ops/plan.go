@@ -8,9 +8,9 @@ import (
 	"gorgonia.org/gorgonia"
 )
 
-// plan is what a run of a graph needs to know beforehand. It is made once, with the machine or in the
-// first run, and calls only read it. A tapeMachine runs a graph in the reverse of [gorgonia.Sort], so
-// the plan knows what runs before what. [WritePlan] prints it.
+// plan is what a run of a graph needs to know beforehand. It is made once, with the machine or in
+// the first run, and calls only read it. A tapeMachine runs a graph in the reverse of
+// [gorgonia.Sort], so the plan knows what runs before what. [WritePlan] prints it.
 type plan struct {
 	nodes  int            // of the graph when the plan was made
 	inputs gorgonia.Nodes // of the graph
@@ -82,7 +82,8 @@ type walk struct {
 // enter begins a step. In a run that is not the planned one, memory is freed late, and nothing is
 // written over or begun ahead.
 func (m *member) enter(id uint64) (*step, error) {
-	s, w := m.planned().of[id], &m.state.walk
+	m.plan = m.planned()
+	s, w := m.plan.of[id], &m.state.walk
 	if s == nil { // no longer in the graph
 		s = &step{at: -1}
 	}
@@ -174,8 +175,9 @@ func (p *plan) add(n *gorgonia.Node, f *finder) {
 	s.reads = distinct(s.reads)
 }
 
-// isUsed reports whether something uses a gradient: a node above it, or the node whose gradient it is.
-// Gorgonia asks for the gradients of all inputs of an op, also of those that are constants to it.
+// isUsed reports whether something uses a gradient: a node above it, or the node whose gradient it
+// is. Gorgonia asks for the gradients of all inputs of an op, also of those that are constants to
+// it.
 func isUsed(gradient *gorgonia.Node) bool {
 	if len(gradient.DerivOf()) > 0 {
 		return true
@@ -184,8 +186,8 @@ func isUsed(gradient *gorgonia.Node) bool {
 	return parents != nil && parents.Len() > 0
 }
 
-// countReaders counts the steps that read each result, finds out which results are held, and who reads
-// the others last.
+// countReaders counts the steps that read each result, finds out which results are held, and who
+// reads the others last.
 func (p *plan) countReaders(g *gorgonia.ExprGraph, f *finder) map[*result]int {
 	readers, last := map[*result]int{}, map[*result]*step{}
 	for _, s := range p.steps {
@@ -209,8 +211,8 @@ func (p *plan) countReaders(g *gorgonia.ExprGraph, f *finder) map[*result]int {
 	return readers
 }
 
-// biasAlong is the call whose bias has a gradient that a step computes along: the sums over the rows of
-// the gradient that the step gives to that call's output.
+// biasAlong is the call whose bias has a gradient that a step computes along: the sums over the
+// rows of the gradient that the step gives to that call's output.
 func (p *plan) biasAlong(g *gorgonia.ExprGraph, s *step) *call {
 	input := s.c.is.sums
 	if input == 0 {
@@ -227,7 +229,8 @@ func (p *plan) biasAlong(g *gorgonia.ExprGraph, s *step) *call {
 	if bias, wanted := before.is.bias, p.of[before.id].wanted; bias == 0 || wanted == nil || !wanted[bias] {
 		return nil
 	}
-	// The gradient is the step's alone where nothing else reads the output, but for the gradients of the call.
+	// The gradient is the step's alone where nothing else reads the output, but for the gradients
+	// of the call.
 	for parents := g.To(n.ID()); parents.Next(); {
 		switch op := parents.Node().(*gorgonia.Node).Op().(type) {
 		case *call:
@@ -244,9 +247,9 @@ func (p *plan) biasAlong(g *gorgonia.ExprGraph, s *step) *call {
 	return before
 }
 
-// planGathers has shared weights gathered before the steps that read them run: beside a step that leaves
-// room for transfers, all that is gathered up to the next one. So a device holds at most what two layers
-// read.
+// planGathers has shared weights gathered before the steps that read them run: beside a step that
+// leaves room for transfers, all that is gathered up to the next one. So a device holds at most
+// what two layers read.
 func (p *plan) planGathers() {
 	var room *step
 	var begun []*wholeTensor
@@ -271,9 +274,9 @@ type finder struct {
 	seen   map[*gorgonia.Node]bool      // by someone who may look at the value after the run
 }
 
-// resultsBehind finds the results whose memory a node's value may share. An op of Gorgonia's may hand on
-// the memory of what it reads, as Reshape does and an addition in place, so who reads its result reads
-// that too.
+// resultsBehind finds the results whose memory a node's value may share. An op of Gorgonia's may
+// hand on the memory of what it reads, as Reshape does and an addition in place, so who reads its
+// result reads that too.
 func (f *finder) resultsBehind(n *gorgonia.Node) (list []*result) {
 	if w, ok := n.Op().(writer); ok {
 		if r := w.written(); r != nil {
@@ -309,7 +312,8 @@ func (f *finder) isSeen(n *gorgonia.Node) bool {
 	return is
 }
 
-// isExposed reports whether an op that is not of this package reads a node, which may write over it.
+// isExposed reports whether an op that is not of this package reads a node, which may write over
+// it.
 func (f *finder) isExposed(n *gorgonia.Node) bool {
 	for parents := f.graph.To(n.ID()); parents != nil && parents.Next(); {
 		switch parents.Node().(*gorgonia.Node).Op().(type) {

@@ -11,11 +11,11 @@ import (
 	"gorgonia.org/gorgonia"
 )
 
-// WritePlan prints what is known of a graph's run before it: a line for each op of this package, in the
-// order in which a tapeMachine runs them, with its number, what it reads and writes, whose memory is
-// freed after it where the graph's ops share it ([ReuseMemory]), and what it is fused with. A result is
-// named by its op's number, with a star where someone may look at it after the run, so that it is not
-// freed.
+// WritePlan prints what is known of a graph's run before it: a line for each op of this package, in
+// the order in which a tapeMachine runs them, with its number, what it reads and writes, whose
+// memory is freed after it where the graph's ops share it ([ReuseMemory]), and what it is fused
+// with. A result is named by its op's number, with a star where someone may look at it after the
+// run, so that it is not freed.
 func WritePlan(w io.Writer, g *gorgonia.ExprGraph) error {
 	if w == nil || g == nil {
 		return errors.New("WritePlan: w or g is nil, it needs a place to write to and a graph")

@@ -8,10 +8,11 @@ import (
 	"gorgonia.org/gorgonia"
 )
 
-// Recompute trades time for memory: it gives the value of out, which ops of this package have made of the nodes from, of parameters and
-// of other inputs of the graph, and whose backward run computes all that lies between them once more in place of keeping it. The
-// bits of gradients are those without it; dropout has the same masks. Use the result in place of out, and [ReuseMemory], without
-// which nothing gives its memory back. It needs a tapeMachine.
+// Recompute trades time for memory: it gives the value of out, which ops of this package have made
+// of the nodes from, of parameters and of other inputs of the graph, and whose backward run
+// computes all that lies between them once more in place of keeping it. The bits of gradients are
+// those without it; dropout has the same masks. Use the result in place of out, and [ReuseMemory],
+// without which nothing gives its memory back. It needs a tapeMachine.
 //
 //	y, err := block(x)
 //	y, err = ops.Recompute(y, x)
@@ -24,7 +25,8 @@ func Recompute(out *gorgonia.Node, from ...*gorgonia.Node) (*gorgonia.Node, erro
 	return n, nil
 }
 
-// recompute is the op behind out. It hands on the memory of out, as it is neither a reader nor a writer.
+// recompute is the op behind out. It hands on the memory of out, as it is neither a reader nor a
+// writer.
 //
 //	from ─→ ... ─→ out ─→ recompute → (the rest of the graph) → dOut ─┐
 //	  │                                                               ├→ after ─→ ... again ─→ gradients of from
@@ -125,7 +127,8 @@ func inputsOf(n *gorgonia.Node) (gorgonia.Nodes, error) {
 // Do hands on out.
 func (r *recompute) Do(children ...gorgonia.Value) (gorgonia.Value, error) { return children[0], nil }
 
-// SymDiff adds the second run of what lies before out, which begins when the gradient has come, and its gradients.
+// SymDiff adds the second run of what lies before out, which begins when the gradient has come, and
+// its gradients.
 func (r *recompute) SymDiff(children gorgonia.Nodes, _, dOut *gorgonia.Node) (gorgonia.Nodes, error) {
 	again := map[*gorgonia.Node]*gorgonia.Node{}
 	var wrt gorgonia.Nodes
@@ -163,7 +166,8 @@ func (r *recompute) DoDiff(gorgonia.ExecutionContext, gorgonia.Nodes, *gorgonia.
 	return errors.New("Recompute: a lispMachine cannot compute anything again, it needs to be a tapeMachine")
 }
 
-// repeat adds ops like those that a node was made by, over the nodes that stand for others in again.
+// repeat adds ops like those that a node was made by, over the nodes that stand for others in
+// again.
 func repeat(n *gorgonia.Node, again map[*gorgonia.Node]*gorgonia.Node, calls map[*call]gorgonia.Nodes) (*gorgonia.Node, error) {
 	if same, ok := again[n]; ok {
 		return same, nil

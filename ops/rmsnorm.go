@@ -2,8 +2,8 @@ package ops
 
 import "gorgonia.org/gorgonia"
 
-// RMSNorm divides each row of x, (..., C), by its root mean square, then multiplies by gamma, (C), which
-// may be nil. [kernels.Norm] has the equations.
+// RMSNorm divides each row of x, (..., C), by its root mean square, then multiplies by gamma, (C),
+// which may be nil. [kernels.Norm] has the equations.
 func RMSNorm(x, gamma *gorgonia.Node, o NormOptions) (*gorgonia.Node, error) {
 	return one(norm{eps: o.Epsilon, rms: true}.apply("RMSNorm", x, nil, gamma, nil))
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/stheno-ml/stheno/kernels"
 )
 
-// run is one run of a call or of its gradients: the device that computes, and what the kernel asks of
-// the call.
+// run is one run of a call or of its gradients: the device that computes, and what the kernel asks
+// of the call.
 type run struct {
 	kernels.Backend
 	c         *call
@@ -118,8 +118,8 @@ func (r *run) keepIn(t, room *kernels.Tensor, dtype kernels.DType, shape ...int)
 	return *t, err
 }
 
-// saved is what the kernel's description says that forward saves: memory in forward, where a gradient
-// is wanted, and in backward what that holds.
+// saved is what the kernel's description says that forward saves: memory in forward, where a
+// gradient is wanted, and in backward what that holds.
 func (r *run) saved(i int) kernels.Tensor {
 	if saved := r.c.last.saved; i < len(saved) {
 		return saved[i]
@@ -191,9 +191,9 @@ func (r *run) copyOutputs(out tensors) error {
 	return nil
 }
 
-// rounded gives weights in a 16-bit type, side by side, as a device keeps them for parameters of the
-// graph: matrices of float32. It is not set where a device does not, or where a weight is something
-// else.
+// rounded gives weights in a 16-bit type, side by side, as a device keeps them for parameters of
+// the graph: matrices of float32. It is not set where a device does not, or where a weight is
+// something else.
 func (r *run) rounded(dtype kernels.DType, weights ...kernels.Tensor) (kernels.Tensor, error) {
 	keeper, ok := r.Backend.(kernels.Rounder)
 	for _, w := range weights {

@@ -8,15 +8,17 @@ import (
 	"gorgonia.org/gorgonia"
 )
 
-// Pair, Expr and Cond are what functions of scores and masks are written in; see package score, which also has ready-made ones.
+// Pair, Expr and Cond are what functions of scores and masks are written in; see package score,
+// which also has ready-made ones.
 type (
 	Pair = score.Pair
 	Expr = score.Expr
 	Cond = score.Cond
 )
 
-// Lookup is the element of a node's value under an index for each of its axes, for a Score or a Mask of [AttentionOptions]: a float
-// of a node of floats, which then has a gradient, or an integer. An index outside of its axis is moved to the axis's nearer end.
+// Lookup is the element of a node's value under an index for each of its axes, for a Score or a
+// Mask of [AttentionOptions]: a float of a node of floats, which then has a gradient, or an
+// integer. An index outside of its axis is moved to the axis's nearer end.
 func Lookup(n *gorgonia.Node, index ...any) Expr {
 	if n == nil || n.Type() == nil {
 		return score.Lookup(&score.Table{Err: errors.New("a node that is looked up is nil or a zero node, it needs to be one of a graph")}, index...)
@@ -32,8 +34,8 @@ func Lookup(n *gorgonia.Node, index ...any) Expr {
 	return score.Lookup(t, index...)
 }
 
-// Documents shows the keys of the query's own document. ids has a number for each key, the same for those of one document: (S), or
-// (B, S).
+// Documents shows the keys of the query's own document. ids has a number for each key, the same for
+// those of one document: (S), or (B, S).
 func Documents(ids *gorgonia.Node) func(Pair) Cond {
 	return func(p Pair) Cond {
 		id := func(at Expr) Expr {
@@ -46,8 +48,8 @@ func Documents(ids *gorgonia.Node) func(Pair) Cond {
 	}
 }
 
-// RelativeBias adds a learnt number for each head and distance, as T5 does: table is (buckets, Hq), and distances share buckets as
-// [score.Bucket] says.
+// RelativeBias adds a learnt number for each head and distance, as T5 does: table is (buckets, Hq),
+// and distances share buckets as [score.Bucket] says.
 func RelativeBias(table *gorgonia.Node, most int, both bool) func(Pair) Expr {
 	return func(p Pair) Expr {
 		buckets := 1

@@ -8,8 +8,8 @@ import (
 	"gorgonia.org/gorgonia"
 )
 
-// Select is the part of x at one index of an axis, which goes away: of (B, S, C), Select(x, 1, 3) is (B, C), the rows of position
-// 3. In contrast to Gorgonia's Slice it works on a device too.
+// Select is the part of x at one index of an axis, which goes away: of (B, S, C), Select(x, 1, 3)
+// is (B, C), the rows of position 3. In contrast to Gorgonia's Slice it works on a device too.
 func Select(x *gorgonia.Node, axis, index int) (*gorgonia.Node, error) {
 	k := selection{axis: axis, index: index}
 	return apply("Select", kernel{k.describe, k.forward, k.backward}, input{name: "x", node: x, form: stridedForm, unread: true})

@@ -7,7 +7,8 @@ import (
 	"github.com/stheno-ml/stheno/kernels/ring"
 )
 
-// share is a sequence of which this process, one of several ranks, holds a part. A nil share is all of one.
+// share is a sequence of which this process, one of several ranks, holds a part. A nil share is all
+// of one.
 type share struct{ kernels.Ranks }
 
 // shareOf is nil for a process alone.
@@ -26,7 +27,8 @@ func (s *share) check(name string, rows int) error {
 	return nil
 }
 
-// each calls do for rows that follow each other: count rows from at on, the first of which has a position in the whole.
+// each calls do for rows that follow each other: count rows from at on, the first of which has a
+// position in the whole.
 func (s *share) each(rows int, do func(at, count, position int) error) error {
 	if s == nil {
 		return do(0, rows, 0)
@@ -45,8 +47,9 @@ func (s *share) each(rows int, do func(at, count, position int) error) error {
 	return nil
 }
 
-// HeldRows returns the numbers of the rows that this rank holds of a sequence of a length, in the order in which it has them: those of an
-// early part and of a late one. A process alone holds all. The length needs to be a multiple of twice the number of ranks.
+// HeldRows returns the numbers of the rows that this rank holds of a sequence of a length, in the
+// order in which it has them: those of an early part and of a late one. A process alone holds all.
+// The length needs to be a multiple of twice the number of ranks.
 func HeldRows(ranks kernels.Ranks, length int) ([]int, error) {
 	s := shareOf(ranks)
 	if s != nil && length%(2*s.Size()) != 0 {

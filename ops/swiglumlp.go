@@ -11,8 +11,9 @@ import (
 // SwiGLUMLPBiases are the biases of [SwiGLUMLP]; each may be nil.
 type SwiGLUMLPBiases struct{ Gate, Up, Down *gorgonia.Node }
 
-// SwiGLUMLP is the gated MLP of Llama, (silu(x·G)·(x·U))·D, with biases if there are: what calls of [Linear] and [SwiGLU] give, and
-// their gradients, of which that of x is summed where it is computed. x is (..., in), gate and up are (in, hidden), down is (hidden, out).
+// SwiGLUMLP is the gated MLP of Llama, (silu(x·G)·(x·U))·D, with biases if there are: what calls of
+// [Linear] and [SwiGLU] give, and their gradients, of which that of x is summed where it is
+// computed. x is (..., in), gate and up are (in, hidden), down is (hidden, out).
 func SwiGLUMLP(x, gate, up, down *gorgonia.Node, biases SwiGLUMLPBiases) (*gorgonia.Node, error) {
 	var k swiGLUMLP
 	return apply("SwiGLUMLP", kernel{k.describe, k.forward, k.backward}, slices.Concat([]input{{name: "x", node: x, form: denseForm}},
@@ -76,7 +77,8 @@ func (k swiGLUMLP) forward(r *run, in, out tensors) error {
 	return r.product(h, down, in[6], asMatrix(out[0]))
 }
 
-// gated computes the first two layers and their gated product, where they have no biases in one kernel.
+// gated computes the first two layers and their gated product, where they have no biases in one
+// kernel.
 func (k swiGLUMLP) gated(r *run, in tensors, gate, up, h kernels.Tensor) error {
 	if in[2].IsSet() || in[4].IsSet() {
 		if err := k.linears.forward(r, k.first(in), tensors{gate, up}); err != nil {
