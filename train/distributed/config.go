@@ -20,6 +20,9 @@ type Config struct {
 	Address    string // host:port where rank 0 listens and the others meet it
 	// Job tells groups apart that meet at one address by mistake: a rank of another job is turned away.
 	Job string
+	// Secret is what only the group's ranks know, and prove to each other before anything else: 32 random bytes in hexadecimal, say. Without
+	// one, whoever reaches Address can join.
+	Secret string
 	// Timeout is how long to wait for a rank that has not come or says nothing; 0 means DefaultTimeout.
 	Timeout time.Duration
 }
@@ -58,6 +61,9 @@ func (c Config) Validate() error {
 // maxSize bounds what a wrong variable can ask for.
 const maxSize = 1 << 16
 
+// secretVariable is the variable of a group's secret.
+const secretVariable = "STHENO_GROUP_SECRET"
+
 // launcher names the variables in which a launcher tells a process its place.
 type launcher struct {
 	rank, size, local string
@@ -77,7 +83,7 @@ var launchers = []launcher{
 // FromEnvironment reads the variables that torchrun, Kubernetes' PyTorchJob, Slurm and Open MPI set. Without any of them it
 // returns the zero Config, a process alone. MASTER_ADDR and MASTER_PORT are where the ranks meet; under Slurm the first
 // node of the step and a port that follows from the job's number are taken where they are not set, and under Open MPI
-// this machine where all ranks are on it.
+// this machine where all ranks are on it. STHENO_GROUP_SECRET is the group's secret.
 func FromEnvironment() (Config, error) { return fromEnvironment(os.Getenv) }
 
 func fromEnvironment(getenv func(string) string) (Config, error) {
@@ -130,7 +136,7 @@ func (l launcher) config(getenv func(string) string) (Config, error) {
 		}
 		port = strconv.Itoa(portOf(c.Job))
 	}
-	c.Address = net.JoinHostPort(host, port)
+	c.Address, c.Secret = net.JoinHostPort(host, port), getenv(secretVariable)
 	return c, c.Validate()
 }
 

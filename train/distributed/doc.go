@@ -23,6 +23,19 @@
 // Tensors of the host travel over TCP, from each rank to each. That is slow, simple, and meant for tests and for numbers of a few bytes:
 // what it computes is a sum in the order of the ranks, with the same bits on all of them.
 //
+// # Who can join
+//
+// Ranks that have one secret, in STHENO_GROUP_SECRET or [Config].Secret, prove it to each other before anything else, by HMACs over
+// nonces in both directions. A stranger without it can neither join, nor end a group, nor learn its key. [Launch] makes a secret
+// for the ranks that it starts; with other launchers, set one on all machines, such as 32 random bytes in hexadecimal. Rank 0 then
+// listens at all addresses of its machine.
+//
+// Without a secret, rank 0 listens at MASTER_ADDR alone, and whoever reaches that address is trusted: use that on the loopback or
+// within a network of your own.
+//
+// The secret keeps strangers out, and nothing more: what ranks send is not encrypted, and who can change what passes on the network
+// can change it. Ranks trust each other: a frame of a rank is checked in its form, not in its numbers.
+//
 // # When a rank fails
 //
 // The operations of a group are collective, so one rank that is missing stops all. A rank that dies, hangs or gives up (Abort) ends the

@@ -271,7 +271,7 @@ func TestStrangers(t *testing.T) {
 	list := configs(t, 2, 10*time.Second)
 	stop := make(chan struct{})
 	var strangers sync.WaitGroup
-	for _, text := range []string{"", "GET / HTTP/1.1\r\n\r\n", "{}\n", "\n", strings.Repeat("x", 3*maxMessage), `{"Protocol":"stheno group 0","Rank":1,"Size":2}` + "\n"} {
+	for _, text := range []string{"", "GET / HTTP/1.1\r\n\r\n", "{}\n", "\n", strings.Repeat("x", 3*maxLine), `{"Protocol":"stheno group 0","Rank":1,"Size":2}` + "\n"} {
 		strangers.Go(func() {
 			conn, err := dialUntil(t.Context(), list[0].Address)
 			if err != nil {
@@ -308,7 +308,7 @@ func TestStrangers(t *testing.T) {
 		}
 	}()
 	_, err = Join(context.Background(), Config{Rank: 1, Size: 2, Address: listener.Addr().String(), Timeout: time.Second})
-	if err == nil || !strings.Contains(err.Error(), `is no rank 0 of a group: it says "SSH-2.0"`) {
+	if err == nil || !strings.Contains(err.Error(), `it is no rank of a group: it says "SSH-2.0"`) {
 		t.Errorf("%v", err)
 	}
 }

@@ -26,7 +26,7 @@ type LaunchConfig struct {
 }
 
 // Launch starts n ranks on this machine and waits for them. Rank 0 has the terminal; what the others write is
-// marked with their rank, line by line. Signals that ask a program to end are passed on, a cancelled context asks likewise, and
+// marked with their rank, line by line. They get a secret of their own, unless STHENO_GROUP_SECRET is set. Signals that ask a program to end are passed on, a cancelled context asks likewise, and
 // when one rank fails the others are asked to end, and then killed. The error says how each rank failed.
 func Launch(ctx context.Context, n int, c LaunchConfig) error {
 	if n < 1 || n > maxSize {
@@ -53,6 +53,9 @@ func Launch(ctx context.Context, n int, c LaunchConfig) error {
 		return fmt.Errorf("distributed: Launch: %w", err)
 	}
 	all := &launched{config: c, commands: make([]*exec.Cmd, n), ended: make(chan int, n), errs: make([]error, n)}
+	if os.Getenv(secretVariable) == "" {
+		all.secret = []string{secretVariable + "=" + newNonce()}
+	}
 	for rank := range n {
 		if err := all.start(rank, n, port); err != nil {
 			all.end(0)
@@ -65,6 +68,7 @@ func Launch(ctx context.Context, n int, c LaunchConfig) error {
 // launched are processes that run.
 type launched struct {
 	config   LaunchConfig
+	secret   []string // the variable, unless this process has one
 	commands []*exec.Cmd
 	outputs  sync.Mutex // held while a line is written
 	ended    chan int   // the ranks that ended
@@ -74,7 +78,8 @@ type launched struct {
 
 func (a *launched) start(rank, size, port int) error {
 	c := exec.Command(a.config.Command[0], a.config.Command[1:]...)
-	c.Env = append(append(os.Environ(), a.config.Env...), "RANK="+strconv.Itoa(rank), "WORLD_SIZE="+strconv.Itoa(size), "LOCAL_RANK="+strconv.Itoa(rank),
+	c.Env = append(append(os.Environ(), a.secret...), a.config.Env...)
+	c.Env = append(c.Env, "RANK="+strconv.Itoa(rank), "WORLD_SIZE="+strconv.Itoa(size), "LOCAL_RANK="+strconv.Itoa(rank),
 		"MASTER_ADDR=127.0.0.1", "MASTER_PORT="+strconv.Itoa(port))
 	var marked []*marker
 	if rank == 0 {

@@ -134,7 +134,7 @@ func (l *link) receive(aborted func(text string), done <-chan struct{}) error {
 		case goodbyeFrame:
 			l.left.Store(true)
 		case abortFrame:
-			aborted(string(f.body))
+			aborted(plain(string(f.body), maxText))
 			return nil
 		}
 	}

@@ -1,10 +1,7 @@
 package distributed
 
 import (
-	"bufio"
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,43 +10,24 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
 // This file is how ranks find each other. All but rank 0 dial the address that everybody knows and say who they are and
-// where they listen; when all have come, rank 0 tells everyone of everyone. Then each rank dials those before it. Messages
-// are lines of JSON, so that a stranger on the port is told from a rank by its first line.
+// where they listen; when all have come, rank 0 tells everyone of everyone. Then each rank dials those before it.
 
-const (
-	protocol   = "stheno group 2"
-	maxMessage = 1 << 20
-	// patience is how long a caller may take to say who it is: a stranger that says nothing holds nobody up.
-	patience = 5 * time.Second
-)
-
-// hello is what a rank says of itself.
-type hello struct {
-	Protocol  string
-	Job       string
-	Rank      int
-	Size      int
-	Host      string
-	Process   int
-	Port      int    // where it listens for others
-	Key       string // of the group, which only those know who were admitted
-	addressOf string // as rank 0 sees it
-}
-
-func (h hello) name() string {
-	return fmt.Sprintf("rank %d (host %s, process %d)", h.Rank, h.Host, h.Process)
-}
-
-// answer is what rank 0 says to a rank: the group's key and members, or why there is no group.
+// answer is what rank 0 says to a rank that it knows: how long the text of the roster is that follows, or why there is no group.
 type answer struct {
 	Protocol string
 	Error    string
-	Key      string
-	Members  []member
+	Bytes    int
+}
+
+// roster is a group's members, and a key that only these know.
+type roster struct {
+	Key     string
+	Members []member
 }
 
 // member is where a rank is found.
@@ -75,35 +53,50 @@ var errLate = errors.New("the time was up")
 // receiveAll is rank 0's part: it waits for all others and tells them of each other.
 func receiveAll(ctx context.Context, c Config, me hello) ([]*link, error) {
 	var listen net.ListenConfig
-	_, port, _ := net.SplitHostPort(c.Address)
-	at := net.JoinHostPort(hostToListenAt(c.Address), port)
+	at := c.addressToListenAt()
 	listener, err := listen.Listen(ctx, "tcp", at)
 	if err != nil {
-		return nil, fmt.Errorf("distributed: rank 0 cannot listen at %s: %w", at, err)
+		return nil, fmt.Errorf("distributed: rank 0 cannot listen at %s (with %s set, it listens at all addresses of its machine): %w", at, secretVariable, err)
 	}
 	defer listener.Close()
-	callers := answerCalls(ctx, listener)
+	callers := answerCalls(ctx, listener, []byte(c.Secret))
 
 	members, conns, names := make([]member, c.Size), make([]net.Conn, c.Size), make([]string, c.Size)
 	members[0].Name, names[0] = me.name(), me.name()
+	var told sync.WaitGroup
+	turnAway := func(conn net.Conn, err error) { // nobody that comes meanwhile waits until it has heard
+		told.Go(func() {
+			defer conn.Close()
+			tell(conn, answer{Protocol: protocol, Error: plain(err.Error(), maxText)})
+		})
+	}
 	refuse := func(err error) ([]*link, error) {
 		for _, conn := range conns {
 			if conn != nil {
-				tell(conn, answer{Protocol: protocol, Error: err.Error()})
-				conn.Close()
+				turnAway(conn, err)
 			}
 		}
+		told.Wait()
 		return nil, fmt.Errorf("distributed: %w", err)
 	}
-	for here := 1; here < c.Size; {
+	here := 1
+	leave := func(rank int) {
+		conns[rank].Close()
+		conns[rank], names[rank] = nil, ""
+		here--
+	}
+	for here < c.Size {
 		select {
 		case <-ctx.Done():
 			return refuse(fmt.Errorf("%s of %d did not come to %s within %v (%w)", ranks(missing(names)), c.Size, c.Address, c.timeout(), context.Cause(ctx)))
 		case caller := <-callers:
 			h := caller.hello
 			if h.Job != c.Job {
-				turnAway(caller.conn, fmt.Errorf("%s is of job %q, at %s meets job %q", h.name(), h.Job, c.Address, c.Job))
+				turnAway(caller.conn, fmt.Errorf("%s is of job %q, at %s meets job %q", h.name(), plain(h.Job, maxName), c.Address, c.Job))
 				continue
+			}
+			if h.Rank > 0 && h.Rank < c.Size && conns[h.Rank] != nil && !isThere(conns[h.Rank]) {
+				leave(h.Rank) // it died, and was started again
 			}
 			if err := admissible(h, c, names); err != nil {
 				turnAway(caller.conn, err)
@@ -111,19 +104,47 @@ func receiveAll(ctx context.Context, c Config, me hello) ([]*link, error) {
 			}
 			names[h.Rank], conns[h.Rank] = h.name(), caller.conn
 			members[h.Rank] = member{Name: h.name(), Address: h.addressOf}
-			here++
+			if here++; here == c.Size {
+				for _, rank := range gone(conns) {
+					leave(rank)
+				}
+			}
 		}
 	}
-	var key [16]byte
-	rand.Read(key[:])
+	text, err := json.Marshal(roster{Key: newNonce(), Members: members})
+	if err != nil {
+		return refuse(err)
+	}
+	head, err := json.Marshal(answer{Protocol: protocol, Bytes: len(text)})
+	if err != nil {
+		return refuse(err)
+	}
 	links := make([]*link, c.Size)
 	for rank, conn := range conns[1:] {
-		if err := tell(conn, answer{Protocol: protocol, Key: hex.EncodeToString(key[:]), Members: members}); err != nil {
+		if err := send(conn, head, text); err != nil {
 			return refuse(fmt.Errorf("%s: %w", names[rank+1], err))
 		}
 		links[rank+1] = newLink(names[rank+1], conn)
 	}
 	return links, nil
+}
+
+// gone lists the ranks that came and have left.
+func gone(conns []net.Conn) (list []int) {
+	there := make([]bool, len(conns))
+	var asked sync.WaitGroup
+	for rank, conn := range conns {
+		if conn != nil {
+			asked.Go(func() { there[rank] = isThere(conn) })
+		}
+	}
+	asked.Wait()
+	for rank, conn := range conns {
+		if conn != nil && !there[rank] {
+			list = append(list, rank)
+		}
+	}
+	return list
 }
 
 // admissible reports why a rank cannot be one of the group.
@@ -147,7 +168,7 @@ func comeTo(ctx context.Context, c Config, me hello) ([]*link, error) {
 	if err != nil {
 		return nil, fmt.Errorf("distributed: rank %d found no rank 0 at %s within %v: %w", c.Rank, c.Address, c.timeout(), err)
 	}
-	defer context.AfterFunc(ctx, func() { master.SetDeadline(time.Unix(1, 0)) })()
+	defer endWith(ctx, master)()
 	fail := func(err error) ([]*link, error) {
 		master.Close()
 		return nil, err
@@ -160,24 +181,16 @@ func comeTo(ctx context.Context, c Config, me hello) ([]*link, error) {
 	}
 	defer listener.Close()
 	me.Port = listener.Addr().(*net.TCPAddr).Port
-	if err := tell(master, me); err != nil {
+	if err := introduce(master, []byte(c.Secret), me); err != nil {
 		return fail(fmt.Errorf("distributed: rank 0 at %s: %w", c.Address, err))
 	}
-	var a answer
-	if err := hear(master, &a); err != nil {
-		return fail(fmt.Errorf("distributed: rank 0 at %s said nothing of the group: %w", c.Address, err))
-	}
-	switch {
-	case a.Protocol != protocol:
-		return fail(fmt.Errorf("distributed: what listens at %s is no rank 0 of a group: it says %q", c.Address, a.Protocol))
-	case a.Error != "":
-		return fail(fmt.Errorf("distributed: %s", a.Error))
-	case len(a.Members) != c.Size:
-		return fail(fmt.Errorf("distributed: rank 0 at %s names %d members of a group of %d", c.Address, len(a.Members), c.Size))
+	group, err := hearRoster(master, c)
+	if err != nil {
+		return fail(fmt.Errorf("distributed: %w", err))
 	}
 	links := make([]*link, c.Size)
-	links[0] = newLink(a.Members[0].Name, master)
-	if err := meetOthers(ctx, c, me, a, listener, links); err != nil {
+	links[0] = newLink(group.Members[0].Name, master)
+	if err := meetOthers(ctx, c, me, group, listener, links); err != nil {
 		for _, l := range links {
 			if l != nil {
 				l.conn.Close()
@@ -188,20 +201,53 @@ func comeTo(ctx context.Context, c Config, me hello) ([]*link, error) {
 	return links, nil
 }
 
-// meetOthers dials the ranks from 1 to this one and waits for those behind it.
-func meetOthers(ctx context.Context, c Config, me hello, a answer, listener net.Listener, links []*link) error {
-	me.Key = a.Key
-	for rank := 1; rank < c.Rank; rank++ {
-		conn, err := dialUntil(ctx, a.Members[rank].Address)
-		if err != nil {
-			return fmt.Errorf("%s cannot be reached at %s: %w", a.Members[rank].Name, a.Members[rank].Address, err)
-		}
-		if err := tell(conn, me); err != nil {
-			return fmt.Errorf("%s: %w", a.Members[rank].Name, err)
-		}
-		links[rank] = newLink(a.Members[rank].Name, conn)
+// hearRoster hears from rank 0 who the group is.
+func hearRoster(master net.Conn, c Config) (group roster, err error) {
+	var a answer
+	if err := hear(master, &a); err != nil {
+		return group, fmt.Errorf("rank 0 at %s said nothing of the group: %w", c.Address, err)
 	}
-	callers := answerCalls(ctx, listener)
+	switch {
+	case a.Error != "":
+		return group, errors.New(plain(a.Error, maxText))
+	case a.Bytes < 0 || a.Bytes > maxBody:
+		return group, fmt.Errorf("rank 0 at %s has %d bytes to say of the group, at most %d make sense", c.Address, a.Bytes, maxBody)
+	}
+	text := make([]byte, a.Bytes)
+	if _, err := io.ReadFull(master, text); err != nil {
+		return group, fmt.Errorf("rank 0 at %s ended while it spoke of the group: %w", c.Address, err)
+	}
+	if err := json.Unmarshal(text, &group); err != nil {
+		return group, fmt.Errorf("rank 0 at %s: %w", c.Address, err)
+	}
+	if len(group.Members) != c.Size {
+		return group, fmt.Errorf("rank 0 at %s names %d members of a group of %d", c.Address, len(group.Members), c.Size)
+	}
+	for n := range group.Members {
+		group.Members[n].Name = plain(group.Members[n].Name, 4*maxName)
+	}
+	return group, nil
+}
+
+// meetOthers dials the ranks from 1 to this one and waits for those behind it.
+func meetOthers(ctx context.Context, c Config, me hello, group roster, listener net.Listener, links []*link) error {
+	key := []byte(c.Secret + group.Key)
+	callers := answerCalls(ctx, listener, key)
+	for rank := 1; rank < c.Rank; rank++ {
+		m := group.Members[rank]
+		conn, err := dialUntil(ctx, m.Address)
+		if err != nil {
+			return fmt.Errorf("%s cannot be reached at %s: %w", m.Name, m.Address, err)
+		}
+		stop := endWith(ctx, conn)
+		err = introduce(conn, key, me)
+		stop()
+		if err != nil {
+			conn.Close()
+			return fmt.Errorf("%s: %w", m.Name, err)
+		}
+		links[rank] = newLink(m.Name, conn)
+	}
 	for here := c.Rank + 1; here < c.Size; {
 		select {
 		case <-ctx.Done():
@@ -214,56 +260,15 @@ func meetOthers(ctx context.Context, c Config, me hello, a answer, listener net.
 			return fmt.Errorf("%s did not reach rank %d within %v (%w)", ranks(late), c.Rank, c.timeout(), context.Cause(ctx))
 		case caller := <-callers:
 			h := caller.hello
-			if h.Key != a.Key || h.Rank <= c.Rank || h.Rank >= c.Size || links[h.Rank] != nil {
+			if h.Rank <= c.Rank || h.Rank >= c.Size || links[h.Rank] != nil {
 				caller.conn.Close()
 				continue
 			}
-			links[h.Rank] = newLink(a.Members[h.Rank].Name, caller.conn)
+			links[h.Rank] = newLink(group.Members[h.Rank].Name, caller.conn)
 			here++
 		}
 	}
 	return nil
-}
-
-// caller is a connection whose other end has said who it is.
-type caller struct {
-	conn  net.Conn
-	hello hello
-}
-
-// answerCalls hands out those who call and speak the protocol, until the listener is closed. Others are hung up on.
-func answerCalls(ctx context.Context, listener net.Listener) <-chan caller {
-	callers := make(chan caller)
-	go func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				conn.SetDeadline(time.Now().Add(patience))
-				var h hello
-				if err := hear(conn, &h); err != nil || h.Protocol != protocol {
-					conn.Close()
-					return
-				}
-				conn.SetDeadline(time.Time{})
-				host, _, _ := net.SplitHostPort(conn.RemoteAddr().String())
-				h.addressOf = net.JoinHostPort(host, fmt.Sprint(h.Port))
-				select {
-				case callers <- caller{conn, h}:
-				case <-ctx.Done():
-					conn.Close()
-				}
-			}()
-		}
-	}()
-	return callers
-}
-
-func turnAway(conn net.Conn, err error) {
-	tell(conn, answer{Protocol: protocol, Error: err.Error()})
-	conn.Close()
 }
 
 // dialUntil dials until someone answers or the time is up: ranks start in any order.
@@ -282,47 +287,14 @@ func dialUntil(ctx context.Context, address string) (net.Conn, error) {
 	}
 }
 
-// tell writes a message as a line.
-func tell(conn net.Conn, message any) error {
-	text, err := json.Marshal(message)
-	if err != nil {
-		return err
+// addressToListenAt is the group's address itself, or, where a secret keeps strangers out, every address of the machine: by the
+// name that others know a machine by it may not know itself. Ranks that meet at the loopback stay there.
+func (c Config) addressToListenAt() string {
+	host, port, _ := net.SplitHostPort(c.Address)
+	if ip := net.ParseIP(host); ip != nil && ip.IsLoopback() || host == "localhost" || c.Secret == "" {
+		return c.Address
 	}
-	_, err = conn.Write(append(text, '\n'))
-	return err
-}
-
-// hear reads one line, a byte at a time, since what follows it is not for the reader of lines.
-func hear(conn net.Conn, message any) error {
-	reader := bufio.NewReaderSize(oneByteReader{conn}, 16)
-	var line []byte
-	for {
-		b, err := reader.ReadByte()
-		if err != nil {
-			return err
-		}
-		if b == '\n' {
-			return json.Unmarshal(line, message)
-		}
-		if line = append(line, b); len(line) > maxMessage {
-			return fmt.Errorf("a message is longer than %d bytes", maxMessage)
-		}
-	}
-}
-
-// oneByteReader reads no further than it is asked to.
-type oneByteReader struct{ from io.Reader }
-
-func (r oneByteReader) Read(p []byte) (int, error) { return r.from.Read(p[:min(1, len(p))]) }
-
-// hostToListenAt is the loopback where the ranks meet there, and every address of the machine otherwise: by the name that others
-// know a machine by it may not know itself.
-func hostToListenAt(address string) string {
-	host, _, _ := net.SplitHostPort(address)
-	if ip := net.ParseIP(host); ip != nil && ip.IsLoopback() || host == "localhost" {
-		return host
-	}
-	return ""
+	return net.JoinHostPort("", port)
 }
 
 // missing lists the ranks without a name.
