@@ -46,14 +46,15 @@ func (l *Loop) evaluate(ctx context.Context) error {
 	return err
 }
 
-// evaluateOn returns the mean loss and the metrics of the batches that belong to the evaluation that is due, so that a resumed
-// run takes the same. A device computes each batch while the next one is queued.
+// evaluateOn returns the mean loss and the metrics of the batches that belong to the evaluation
+// that is due, so that a resumed run takes the same. A device computes each batch while the next
+// one is queued.
 func (l *Loop) evaluateOn(ctx context.Context, batches data.Batches, progress *Batch) (loss float64, metrics map[string]float64, err error) {
 	wrap := func(err error) error { return fmt.Errorf("evaluation after step %d: %w", l.done, err) }
 	evaluation := (l.done + l.c.EvalEvery - 1) / l.c.EvalEvery
 	means := make([]mean, len(l.training.outputs.Metrics))
 	read := func() error { return nil }
-	count := l.c.EvalBatches * l.sequenceRanks() // of the losses, one for each rank that shares a batch
+	count := l.c.EvalBatches * l.sequenceRanks() // of losses: each rank that shares a batch has one
 	size, runs := l.ranks.Size(), count
 	if l.ranks.shardWeights { // so ranks without a last batch of their own run another's in vain
 		runs = (count + size - 1) / size * size
@@ -81,7 +82,8 @@ func (l *Loop) evaluateOn(ctx context.Context, batches data.Batches, progress *B
 			return t.measure(means, values)
 		}
 		if err == nil && slices.ContainsFunc(t.outputs.Metrics, valueMetric) {
-			err, read = read(), func() error { return nil } // before the next run writes over what the metric looks at
+			// The metric looks at values that the next run overwrites.
+			err, read = read(), func() error { return nil }
 		}
 		if err != nil {
 			return 0, nil, wrap(fmt.Errorf("batch %d: %w", n, err))

@@ -13,7 +13,8 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// This file is where the parameters of a Stepper and their gradients are, and whether a run computed these.
+// This file is where the parameters of a Stepper and their gradients are, and whether a run
+// computed these.
 
 // checkNodes makes sure that there are parameters, all of one dtype, with names of their own.
 func checkNodes(nodes gorgonia.Nodes) error {
@@ -50,9 +51,10 @@ func dtypeOf(n *gorgonia.Node) kernels.DType {
 	return kernels.F32
 }
 
-// A gradient of the host that no run has added to since it was cleared starts with a zero whose sign is negative: no sum that
-// begins with another zero has that sign. One run leaves it in a parameter at most by chance, and not in all of them. On a device,
-// where each run writes gradients of its own, the graph counts.
+// A gradient of the host that no run has added to since it was cleared starts with a zero whose
+// sign is negative: no sum that begins with another zero has that sign. One run leaves it in a
+// parameter at most by chance, and not in all of them. On a device, where each run writes gradients
+// of its own, the graph counts.
 
 // markUsed marks the gradients as cleared, or on a device as used.
 func (o *Stepper) markUsed() {
@@ -69,8 +71,8 @@ func (o *Stepper) markUsed() {
 	}
 }
 
-// checkRun returns an error if no run has added to any gradient since they were cleared, or computed those of a device since they
-// were used.
+// checkRun returns an error if no run has added to any gradient since they were cleared, or
+// computed those of a device since they were used.
 func (o *Stepper) checkRun() error {
 	unrun := false
 	if o.isHost() {
@@ -105,9 +107,9 @@ func (u usedGradients) isNewer(g *gorgonia.ExprGraph) bool {
 	return ops.GradientCount(g) != u[weak.Make(g)]
 }
 
-// Use makes the Stepper take gradients from the nodes of another graph over the same values, which has run: one Stepper
-// serves as many graphs as there are shapes of batches. What runs of the graph before have left for the coming step
-// ([Stepper.Accumulate]) counts on.
+// Use makes the Stepper take gradients from the nodes of another graph over the same values, which
+// has run: one Stepper serves as many graphs as there are shapes of batches. What runs of the graph
+// before have left for the coming step ([Stepper.Accumulate]) counts on.
 func (o *Stepper) Use(parameters gorgonia.Nodes) error {
 	if len(parameters) != len(o.parameters) {
 		return o.errorf("there are %d parameters to use in place of %d, they need to be the same", len(parameters), len(o.parameters))
@@ -130,7 +132,8 @@ func (o *Stepper) Use(parameters gorgonia.Nodes) error {
 	return o.wrap(o.moveTo(byName))
 }
 
-// moveTo goes over to other nodes, and takes along the gradients that runs have added up on the host.
+// moveTo goes over to other nodes, and takes along the gradients that runs have added up on the
+// host.
 func (o *Stepper) moveTo(to map[string]*gorgonia.Node) error {
 	if err := o.ready(); err != nil {
 		return err
@@ -176,7 +179,8 @@ func (o *Stepper) locate() error {
 	return nil
 }
 
-// bound tells a gradient that is the parameter's own from a value of the graph, which runs do not add to.
+// bound tells a gradient that is the parameter's own from a value of the graph, which runs do not
+// add to.
 func bound(n *gorgonia.Node, gradient gorgonia.Value) bool {
 	if n.Deriv() == nil {
 		return true

@@ -2,8 +2,9 @@ package train
 
 import "github.com/stheno-ml/stheno/kernels"
 
-// Lion moves every weight by the learning rate, in the direction of a momentum's sign. It wants a learning rate 3 to 10
-// times smaller than AdamW's, a decay larger by as much, and half AdamW's memory.
+// Lion moves every weight by the learning rate, in the direction of a momentum's sign. It wants a
+// learning rate 3 to 10 times smaller than AdamW's, a decay larger by as much, and half AdamW's
+// memory.
 type Lion struct {
 	Beta1       float64 // how much of the momentum is in a step's direction; 0 means 0.9
 	Beta2       float64 // of the momentum; 0 means 0.99

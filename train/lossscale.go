@@ -9,12 +9,14 @@ import (
 	"gorgonia.org/gorgonia"
 )
 
-// LossScaling keeps gradients of float16, whose smallest number is 6e-8, from becoming zero: what runs compute are the gradients of the
-// loss times a scale, by which a step divides them. A step whose gradients are not finite is skipped and makes the scale smaller;
-// Interval steps in a row without one make it larger. The scale lies beside the parameters, where steps change it, and in
+// LossScaling keeps gradients of float16, whose smallest number is 6e-8, from becoming zero: what
+// runs compute are the gradients of the loss times a scale, by which a step divides them. A step
+// whose gradients are not finite is skipped and makes the scale smaller; Interval steps in a row
+// without one make it larger. The scale lies beside the parameters, where steps change it, and in
 // checkpoints. Scales that are powers of two change no bit of float32's gradients.
 //
-// A [Loop] does it all; without one, [Stepper.ScaleLoss] comes before the first run. bfloat16 has float32's range and needs none.
+// A [Loop] does it all; without one, [Stepper.ScaleLoss] comes before the first run. bfloat16 has
+// float32's range and needs none.
 type LossScaling struct {
 	Initial  float64 // the first scale; 0 means 65536
 	Growth   float64 // makes it larger; 0 means 2
@@ -51,8 +53,9 @@ func (s *LossScaling) validate() error {
 	return kernels.StepPlan{LossScaling: plan}.Validate()
 }
 
-// ScaleLoss makes runs of a graph over the optimiser's parameters compute the gradients that its steps expect, those of the loss times
-// the scale of [Options.LossScaling]. Without that it does nothing.
+// ScaleLoss makes runs of a graph over the optimiser's parameters compute the gradients that its
+// steps expect, those of the loss times the scale of [Options.LossScaling]. Without that it does
+// nothing.
 func (o *Stepper) ScaleLoss(g *gorgonia.ExprGraph) error {
 	if o.options.LossScaling == nil {
 		return nil

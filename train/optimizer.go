@@ -8,29 +8,35 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// Optimizer says what a step does to a parameter. [AdamW], [SGD] and [Lion] are optimisers, and so is any other type with
-// these methods. Learning rates, clipping, accumulation, groups, loss scaling and ranks ([Options], [Place]) are the same for
-// all of them, and so are checkpoints and reports.
+// Optimizer says what a step does to a parameter. [AdamW], [SGD] and [Lion] are optimisers, and so
+// is any other type with these methods. Learning rates, clipping, accumulation, groups, loss
+// scaling and ranks ([Options], [Place]) are the same for all of them, and so are checkpoints and
+// reports.
 //
-// An Optimizer remembers nothing itself: what lasts from step to step is its state, tensors that lie beside the parameters.
+// An Optimizer remembers nothing itself: what lasts from step to step is its state, tensors that
+// lie beside the parameters.
 type Optimizer interface {
 	// Name tells optimisers apart: one does not go on from another's checkpoint.
 	Name() string
-	// State names the tensors that are kept for each parameter, such as "m" for a momentum. They are zeros at the beginning,
-	// and in checkpoints are called by that name, a dot, and the parameter's name.
+	// State names the tensors that are kept for each parameter, such as "m" for a momentum. They
+	// are zeros at the beginning, and in checkpoints are called by that name, a dot, and the
+	// parameter's name.
 	State() []string
-	// Validate returns what is wrong with the optimiser for parameters of a type, float32 or float64, or nil.
+	// Validate returns what is wrong with the optimiser for parameters of a type, float32 or
+	// float64, or nil.
 	Validate(dtype kernels.DType) error
-	// Update changes parameters and their state where they lie. With [Update.EachOnHost] it is a loop over numbers.
+	// Update changes parameters and their state where they lie. With [Update.EachOnHost] it is a
+	// loop over numbers.
 	Update(u Update) error
 }
 
-// Update is one step of some parameters, whose settings are the same. The lists have an element for each. Where ranks share
-// the state, the tensors are the shards of this rank, flat and some of them empty.
+// Update is one step of some parameters, whose settings are the same. The lists have an element for
+// each. Where ranks share the state, the tensors are the shards of this rank, flat and some of them
+// empty.
 //
-// What the embedded fields say counts as they do for kernels beside a control vector: LearningRate and GradientScale are
-// factors of the control's, and a step that is to be skipped changes nothing. WeightDecay is a factor of the optimiser's own,
-// 0 where a group has none and otherwise 1.
+// What the embedded fields say counts as they do for kernels beside a control vector: LearningRate
+// and GradientScale are factors of the control's, and a step that is to be skipped changes nothing.
+// WeightDecay is a factor of the optimiser's own, 0 where a group has none and otherwise 1.
 type Update struct {
 	kernels.Update
 	Backend            kernels.Backend // the device of the tensors
@@ -47,7 +53,8 @@ func (u Update) withDecay(decay float64) kernels.Update {
 	return u.Update
 }
 
-// Parameter is one parameter in a step, on the host. Its tensors are float32 or float64, as the parameter is.
+// Parameter is one parameter in a step, on the host. Its tensors are float32 or float64, as the
+// parameter is.
 type Parameter struct {
 	Name     string
 	Weights  *tensor.Dense
@@ -59,8 +66,9 @@ type Parameter struct {
 	Step         int     // from 1; skipped steps do not count
 }
 
-// EachOnHost calls a function for each parameter, which changes weights and state in place. Parameters of a device are
-// copied to the host and back in each step, and the steps of a Loop are then not recorded: that is slow.
+// EachOnHost calls a function for each parameter, which changes weights and state in place.
+// Parameters of a device are copied to the host and back in each step, and the steps of a Loop are
+// then not recorded: that is slow.
 func (u Update) EachOnHost(do func(p Parameter) error) error {
 	switch {
 	case u.recorded:

@@ -13,9 +13,11 @@ import (
 type Options struct {
 	// Schedule gives the learning rate of each step; it is needed. The simplest is [ConstantRate].
 	Schedule Schedule
-	// Groups are treated differently from the rest. A parameter belongs to the first that matches it.
+	// Groups are treated differently from the rest. A parameter belongs to the first that matches
+	// it.
 	Groups []Group
-	// ClipNorm limits the norm of all gradients together: where it is larger, they are scaled down. 0 means no limit.
+	// ClipNorm limits the norm of all gradients together: where it is larger, they are scaled down.
+	// 0 means no limit.
 	ClipNorm float64
 	// Accumulation is the number of runs of the machine whose gradients a step averages; 0 means 1.
 	Accumulation int
@@ -61,8 +63,8 @@ type Group struct {
 // Vectors matches parameters with a single axis: biases, and the scales of norms.
 func Vectors(n *gorgonia.Node) bool { return n.Dims() < 2 }
 
-// Named matches parameters by their names, with the patterns of [path.Match]: "tokens.weight", "*.bias". A star also
-// matches dots.
+// Named matches parameters by their names, with the patterns of [path.Match]: "tokens.weight",
+// "*.bias". A star also matches dots.
 func Named(patterns ...string) func(*gorgonia.Node) bool {
 	return func(n *gorgonia.Node) bool {
 		for _, p := range patterns {

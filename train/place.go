@@ -13,12 +13,14 @@ import (
 
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/ops"
+	"github.com/stheno-ml/stheno/train/checkpoint"
 	"github.com/stheno-ml/stheno/train/distributed"
 )
 
-// Place is where a training runs: a device, and the ranks that train together, each a process with a device of its own. It is
-// opened once, and given to the parameters and to the Loop. A program that does so runs on a CPU, a GPU, several, or a
-// cluster. A nil Place is this process alone, on the host.
+// Place is where a training runs: a device, and the ranks that train together, each a process with
+// a device of its own. It is opened once, and given to the parameters and to the Loop. A program
+// that does so runs on a CPU, a GPU, several, or a cluster. A nil Place is this process alone, on
+// the host.
 //
 //	err := train.PlaceConfig{}.Run(ctx, func(ctx context.Context, place *train.Place) error {
 //		parameters, err := place.NewParameters(seed)
@@ -39,39 +41,45 @@ type Shard string
 
 const (
 	ShardNothing Shard = ""
-	// ShardState shards what the optimiser remembers (ZeRO's first stage), such as AdamW's 8 bytes a parameter. As many
-	// bytes travel as without. Losses and weights are the same, float32's to the last bit.
+	// ShardState shards what the optimiser remembers (ZeRO's first stage), such as AdamW's 8 bytes
+	// a parameter. As many bytes travel as without. Losses and weights are the same, float32's to
+	// the last bit.
 	ShardState Shard = "state"
-	// ShardWeights shards weights and gradients too, for a model that no device holds. A weight is gathered just before a
-	// layer needs it, so communication grows by half. Two uses of one weight, such as a tied head, each add up their
-	// gradients over the ranks: sums then have another order. All ranks evaluate together, and hooks, which are rank 0's
-	// alone, cannot run the model.
+	// ShardWeights shards weights and gradients too, for a model that no device holds. A weight is
+	// gathered just before a layer needs it, so communication grows by half. Two uses of one
+	// weight, such as a tied head, each add up their gradients over the ranks: sums then have
+	// another order. All ranks evaluate together, and hooks, which are rank 0's alone, cannot run
+	// the model.
 	ShardWeights Shard = "weights"
 )
 
-// PlaceConfig describes a [Place]. Its zero value is a GPU where there is one, with the ranks that a launcher has started:
-// torchrun, Slurm, Kubernetes' PyTorchJob or Open MPI.
+// PlaceConfig describes a [Place]. Its zero value is a GPU where there is one, with the ranks that
+// a launcher has started: torchrun, Slurm, Kubernetes' PyTorchJob or Open MPI.
 type PlaceConfig struct {
-	// Device is where this process computes: "cpu", "cuda", "cuda:1" and so on. "auto" or nothing means a GPU where there is
-	// one; of several ranks each takes its own.
+	// Device is where this process computes: "cpu", "cuda", "cuda:1" and so on. "auto" or nothing
+	// means a GPU where there is one; of several ranks each takes its own.
 	Device string
-	// GPUs has [PlaceConfig.Run] start the program anew on so many GPUs of this machine. 0 means no start.
+	// GPUs has [PlaceConfig.Run] start the program anew on so many GPUs of this machine. 0 means no
+	// start.
 	GPUs int
-	// Shard is what ranks hold only their shards of. After a rank is gone there is then no checkpoint of the last step:
-	// the steps since the newest one are lost.
+	// Shard is what ranks hold only their shards of. After a rank is gone there is then no
+	// checkpoint of the last step: the steps since the newest one are lost.
 	Shard Shard
-	// SequenceRanks is how many ranks share each sequence, for those that are longer than one device holds; 0 means 1. These
-	// ranks follow each other and take the same batches, of which each has its rows. The second axis of an array is the
-	// sequence, and its length a multiple of twice this. What they compute is what one process computes, up to the order of
-	// sums, as long as each has as many targets that count.
+	// SequenceRanks is how many ranks share each sequence, for those that are longer than one
+	// device holds; 0 means 1. These ranks follow each other and take the same batches, of which
+	// each has its rows. The second axis of an array is the sequence, and its length a multiple of
+	// twice this. What they compute is what one process computes, up to the order of sums, as long
+	// as each has as many targets that count.
 	SequenceRanks int
-	// SharedFiles says that all ranks see rank 0's files under the same path. They then write a checkpoint together and read
-	// it together, each its own files. Otherwise rank 0 writes and reads all. What rank 0 says counts for all.
+	// SharedFiles says that all ranks see rank 0's files under the same path. They then write a
+	// checkpoint together and read it together, each its own files. Otherwise rank 0 writes and
+	// reads all. What rank 0 says counts for all.
 	SharedFiles bool
-	// Timeout is how long to wait for a rank that has not come or says nothing; 0 means 10 minutes. A rank that writes a
-	// checkpoint or a text keeps the others waiting.
+	// Timeout is how long to wait for a rank that has not come or says nothing; 0 means 10 minutes.
+	// A rank that writes a checkpoint or a text keeps the others waiting.
 	Timeout time.Duration
-	// Group is the ranks, if the program has joined them itself; nil means those of the environment.
+	// Group is the ranks, if the program has joined them itself; nil means those of the
+	// environment.
 	Group *distributed.Group
 
 	flags bool // settings are called by their flags in errors
@@ -145,8 +153,9 @@ func (c PlaceConfig) named(flag string) string {
 	return map[string]string{"device": "Device", "gpus": "GPUs", "shard": "Shard", "share": "SequenceRanks"}[flag]
 }
 
-// Run calls a function with the place, and closes that afterwards. An error of the function ends the other ranks too. With
-// GPUs, the process that no launcher has started starts the program once for each of them and waits.
+// Run calls a function with the place, and closes that afterwards. An error of the function ends
+// the other ranks too. With GPUs, the process that no launcher has started starts the program once
+// for each of them and waits.
 func (c PlaceConfig) Run(ctx context.Context, do func(ctx context.Context, p *Place) error) error {
 	if c.GPUs > 0 && os.Getenv("RANK") == "" {
 		return c.launch(ctx)
@@ -173,7 +182,8 @@ func (c PlaceConfig) launch(ctx context.Context) error {
 	return distributed.Launch(ctx, c.GPUs, distributed.LaunchConfig{})
 }
 
-// OpenPlace joins the ranks and opens this process's device. [PlaceConfig.Run] does so for a whole program.
+// OpenPlace joins the ranks and opens this process's device. [PlaceConfig.Run] does so for a whole
+// program.
 func OpenPlace(ctx context.Context, c PlaceConfig) (*Place, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -266,8 +276,8 @@ func (p *Place) Ranks() *distributed.Group {
 	return p.ranks
 }
 
-// SequenceRanks are those that share each sequence with this one, nil or a group of one if it has them whole. Attention,
-// dropout and positions of package nn take part without being told.
+// SequenceRanks are those that share each sequence with this one, nil or a group of one if it has
+// them whole. Attention, dropout and positions of package nn take part without being told.
 func (p *Place) SequenceRanks() *distributed.Group {
 	if p == nil {
 		return nil
@@ -275,7 +285,8 @@ func (p *Place) SequenceRanks() *distributed.Group {
 	return p.sequenceRanks
 }
 
-// Leads reports whether this process is rank 0, which has the hooks and the checkpoints and tells people of the training.
+// Leads reports whether this process is rank 0, which has the hooks and the checkpoints and tells
+// people of the training.
 func (p *Place) Leads() bool { return p.Ranks().Rank() == 0 }
 
 // String says in words what computes.
@@ -291,14 +302,23 @@ func (p *Place) String() string {
 	return p.says
 }
 
+// OpenCheckpoints opens a folder as [checkpoint.Open] does, in the one process that writes
+// checkpoints. The others get nil, which is what their Loop takes.
+func (p *Place) OpenCheckpoints(path string, keep int) (*checkpoint.Folder, error) {
+	if !p.Leads() {
+		return nil, nil
+	}
+	return checkpoint.Open(path, keep)
+}
+
 // NewParameters makes the values of a model that lives at the place.
 func (p *Place) NewParameters(seed uint64) (*nn.Parameters, error) {
 	parameters := nn.NewParameters(seed)
 	return parameters, p.Take(parameters)
 }
 
-// Take moves values to the place, where ShardWeights leaves each rank its shards of them. It comes before the first layer that
-// is made of them.
+// Take moves values to the place, where ShardWeights leaves each rank its shards of them. It comes
+// before the first layer that is made of them.
 func (p *Place) Take(parameters *nn.Parameters) error {
 	if p.Device() != nil {
 		if err := parameters.MoveTo(p.device); err != nil {

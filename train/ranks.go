@@ -14,12 +14,12 @@ import (
 	"gorgonia.org/gorgonia"
 )
 
-// ranks are the processes that train together, this one among them. The Group is nil or of one for a process alone, and what
-// it does is then nothing.
+// ranks are the processes that train together, this one among them. The Group is nil or of one for
+// a process alone, and what it does is then nothing.
 type ranks struct {
 	*distributed.Group
 	onDevices    bool // and so a wait for work has no time-out
-	shardWeights bool // every run of a graph is one of all ranks, since each holds its shards of the weights
+	shardWeights bool // each holds its shards of the weights, so all run each graph together
 }
 
 // newRanks finds the ranks of a place, and checks that the parameters' shards are theirs.
@@ -41,7 +41,8 @@ func isShard(n *gorgonia.Node) bool {
 	return holders != nil
 }
 
-// checkHolders makes sure that those who hold a parameter, nil for this process alone, are those who train together.
+// checkHolders makes sure that those who hold a parameter, nil for this process alone, are those
+// who train together.
 func checkHolders(n *gorgonia.Node, holders kernels.Holders, group *distributed.Group) error {
 	if holders == nil || holders == kernels.Holders(group) {
 		return nil
@@ -80,13 +81,14 @@ func (r ranks) decide(answers ...*bool) error {
 	return err
 }
 
-// stopped is the error of a run that all ranks end before the same step, so that the last collective work can still run.
+// stopped is the error of a run that all ranks end before the same step, so that the last
+// collective work can still run.
 type stopped struct{ error }
 
 func (s stopped) Unwrap() error { return s.error }
 
-// agree returns an error if any rank is to stop, since its context was cancelled or since it has no next batch: all stop
-// before the same run.
+// agree returns an error if any rank is to stop, since its context was cancelled or since it has no
+// next batch: all stop before the same run.
 func (r ranks) agree(ctx context.Context, problem error) error {
 	cancelled := ctx.Err() != nil
 	switch {
@@ -166,8 +168,8 @@ func (r ranks) share(from int, text string) (string, error) {
 	return string(bytes), err
 }
 
-// shareAll gives all ranks a text of each, or the error of the first rank that has one. A rank with an error of its own takes
-// part too.
+// shareAll gives all ranks a text of each, or the error of the first rank that has one. A rank with
+// an error of its own takes part too.
 func (r ranks) shareAll(own string, err error) ([]string, error) {
 	const good, bad = "+", "-"
 	text := good + own

@@ -9,8 +9,9 @@ import (
 	"gorgonia.org/gorgonia"
 )
 
-// This file reduces the gradients of a step over the ranks. Batches are numbered for all: step n takes as many as one process
-// would take that accumulates all of them, and each rank every Size-th.
+// This file reduces the gradients of a step over the ranks. Batches are numbered for all: step n
+// takes as many as one process would take that accumulates all of them, and each rank every
+// Size-th.
 
 // reduction is what is known of the gradients of a step that are reduced.
 type reduction struct {
@@ -19,22 +20,24 @@ type reduction struct {
 	order []int  // those, in that order
 }
 
-// attach scales the loss of a graph that trains the parameters, and on a device has its gradients travel while others are
-// computed.
+// attach scales the loss of a graph that trains the parameters, and on a device has its gradients
+// travel while others are computed.
 func (o *Stepper) attach(g *gorgonia.ExprGraph, trained gorgonia.Nodes) error {
 	if o.place.Device() != nil {
 		switch sharers := o.place.SequenceRanks(); {
 		case o.sharded && o.options.Accumulation == 1:
 			ops.DeferSums(trained, func() bool { return o.ends })
 		case !o.sharded && (sharers.Size() == 1 || sharers == o.ranks()):
-			o.reduceEarly(trained) // where those who share are a part of all, or weights are shared out, others travel first
+			// Where ranks share sequences in parts of the group, or weights, other tensors travel first.
+			o.reduceEarly(trained)
 		}
 	}
 	return o.ScaleLoss(g)
 }
 
-// reduceEarly lets the gradients of a graph's parameters travel while others are computed: as soon as they are known, in runs that end a
-// step. It is for devices; on the host a machine adds up the gradients of a step's runs only after an op has computed them.
+// reduceEarly lets the gradients of a graph's parameters travel while others are computed: as soon
+// as they are known, in runs that end a step. It is for devices; on the host a machine adds up the
+// gradients of a step's runs only after an op has computed them.
 func (o *Stepper) reduceEarly(trained gorgonia.Nodes) {
 	if o.ranks().Size() == 1 {
 		return
@@ -66,8 +69,9 @@ func (o *Stepper) beginRun(ends bool) {
 	clear(o.sent)
 }
 
-// reduce makes the gradients of this rank the sums over all ranks, or its own parts of them, and leaves the sums of the squares of all
-// in squares: of those that have arrived while the last ones travel. Their order is that of the runs, the same on all ranks.
+// reduce makes the gradients of this rank the sums over all ranks, or its own parts of them, and
+// leaves the sums of the squares of all in squares: of those that have arrived while the last ones
+// travel. Their order is that of the runs, the same on all ranks.
 func (o *Stepper) reduce() error {
 	ranks := o.ranks()
 	if ranks.Size() == 1 {
@@ -110,7 +114,8 @@ func (o *Stepper) reduce() error {
 	return nil
 }
 
-// sumSquares puts the sums of the squares of some gradients, or of this rank's parts of them, into squares from a place on.
+// sumSquares puts the sums of the squares of some gradients, or of this rank's parts of them, into
+// squares from a place on.
 func (o *Stepper) sumSquares(numbers []int, at int) error {
 	if len(numbers) == 0 {
 		return nil
@@ -142,7 +147,8 @@ func (o *Stepper) sumLater(gradients ...kernels.Tensor) error {
 	return o.ranks().SumLater(gradients...)
 }
 
-// batchesOfStep is how many batches, or parts of those that ranks share, the gradients of a step are a mean of.
+// batchesOfStep is how many batches, or parts of those that ranks share, the gradients of a step
+// are a mean of.
 func (o *Stepper) batchesOfStep() int { return o.options.Accumulation * o.ranks().Size() }
 
 // batch is the number of this rank's batch i of a step.

@@ -8,13 +8,13 @@ type Report struct {
 	Step int
 	// LearningRate is the step's.
 	LearningRate float64
-	// GradientNorm is the norm of all gradients together before clipping. In a skipped step it is NaN, infinite, or not below
-	// [kernels.LargestNorm].
+	// GradientNorm is the norm of all gradients together before clipping. In a skipped step it is
+	// NaN, infinite, or not below [kernels.LargestNorm].
 	GradientNorm float64
 	// Clipped tells that the gradients were scaled down.
 	Clipped bool
-	// Skipped tells that a gradient was not finite, or too large for float32 to hold its square, so that nothing was changed;
-	// NonFinite is the parameter's name.
+	// Skipped tells that a gradient was not finite, or too large for float32 to hold its square, so
+	// that nothing was changed; NonFinite is the parameter's name.
 	Skipped   bool
 	NonFinite string
 }
@@ -27,8 +27,8 @@ type PendingReport struct {
 	err           error
 }
 
-// Report waits for the step, and for those before it. Its error is the step's: that too many steps in a row were skipped, or
-// what went wrong on the device.
+// Report waits for the step, and for those before it. Its error is the step's: that too many steps
+// in a row were skipped, or what went wrong on the device.
 func (p *PendingReport) Report() (Report, error) {
 	for p.norm != nil {
 		p.optimizer.read(p.optimizer.pending[0])
@@ -97,5 +97,6 @@ func (o *Stepper) read(p *PendingReport) {
 	}
 }
 
-// Skipped is how many steps were skipped because a gradient was not finite, as far as their reports were read.
+// Skipped is how many steps were skipped because a gradient was not finite, as far as their reports
+// were read.
 func (o *Stepper) Skipped() int { return o.skipped }

@@ -29,13 +29,14 @@ func ReadSettings(c checkpoint.Checkpoint, settings any) error {
 	return nil
 }
 
-// Resume makes the loop go on from the newest whole checkpoint in its folder, as if it had never stopped: the same data,
-// model, seeds and machine give the same bits. A checkpoint of another model or optimiser is an error that says what
-// differs, and changes nothing. So is one of a model with dropout from a program that drew other masks for the same seeds,
-// unless NewMasks of LoopConfig is set. Checkpoints that are damaged are passed over and listed in refused; without any that is
-// whole the error is checkpoint.ErrNone. With other ranks every rank resumes, from the checkpoint that rank 0 reads, or with
-// SharedFiles of the place all of them together; their number may be another than before, as long as a step takes as many
-// batches.
+// Resume makes the loop go on from the newest whole checkpoint in its folder, as if it had never
+// stopped: the same data, model, seeds and machine give the same bits. A checkpoint of another
+// model or optimiser is an error that says what differs, and changes nothing. So is one of a model
+// with dropout from a program that drew other masks for the same seeds, unless NewMasks of
+// LoopConfig is set. Checkpoints that are damaged are passed over and listed in refused; without
+// any that is whole the error is checkpoint.ErrNone. With other ranks every rank resumes, from the
+// checkpoint that rank 0 reads, or with SharedFiles of the place all of them together; their number
+// may be another than before, as long as a step takes as many batches.
 func (l *Loop) Resume() (refused []error, err error) {
 	if l.training == nil {
 		return nil, errZeroLoop
@@ -67,8 +68,9 @@ func (l *Loop) Resume() (refused []error, err error) {
 	return refused, nil
 }
 
-// ResumeFrom is [Loop.Resume] from a checkpoint of the caller's choice, such as the best. With the first checkpoint that
-// the loop then writes, those of later steps are removed: they belong to a course that the training has left.
+// ResumeFrom is [Loop.Resume] from a checkpoint of the caller's choice, such as the best. With the
+// first checkpoint that the loop then writes, those of later steps are removed: they belong to a
+// course that the training has left.
 func (l *Loop) ResumeFrom(c checkpoint.Checkpoint) error {
 	if l.training == nil {
 		return errZeroLoop
@@ -153,7 +155,8 @@ func (l *Loop) restoreTensors(c checkpoint.Checkpoint, s loopState, shards bool)
 	return nil
 }
 
-// wantedWeights are tensors like those of a checkpoint for this loop: whole, or what this rank holds of them.
+// wantedWeights are tensors like those of a checkpoint for this loop: whole, or what this rank
+// holds of them.
 func (l *Loop) wantedWeights(shards bool) (list safetensors.Tensors) {
 	for _, n := range l.Parameters() {
 		value := n.Value().(*tensor.Dense)
@@ -165,8 +168,8 @@ func (l *Loop) wantedWeights(shards bool) (list safetensors.Tensors) {
 	return list
 }
 
-// empty are tensors of zeros like those of a checkpoint: whole, or what this rank holds of them, which is nothing of some that
-// are small.
+// empty are tensors of zeros like those of a checkpoint: whole, or what this rank holds of them,
+// which is nothing of some that are small.
 func (s *saver) empty(shards bool) (weights, state safetensors.Tensors) {
 	add := func(list *safetensors.Tensors, name string, dtype tensor.Dtype, whole, held []int) {
 		shape := whole

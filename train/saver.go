@@ -12,9 +12,9 @@ import (
 
 // saver writes the checkpoints of a loop, when they are due.
 //
-// A checkpoint is a copy of the loop, written where it belongs. On the host what is written are the loop's own tensors, which
-// the next step changes. From a device they are copies: they are written beside the steps that follow, one checkpoint at a
-// time.
+// A checkpoint is a copy of the loop, written where it belongs. On the host what is written are the
+// loop's own tensors, which the next step changes. From a device they are copies: they are written
+// beside the steps that follow, one checkpoint at a time.
 type saver struct {
 	loop     *Loop
 	duty     duty
@@ -49,7 +49,8 @@ func newSaver(l *Loop) *saver {
 	return &saver{loop: l, copies: hostCopies{}, begun: none, failed: none}
 }
 
-// validate finds what checkpoints would fail of, and decides what this process does for them, as far as it knows.
+// validate finds what checkpoints would fail of, and decides what this process does for them, as
+// far as it knows.
 func (s *saver) validate() error {
 	c := s.loop.c
 	if s.loop.ranks.Rank() == 0 {
@@ -103,9 +104,9 @@ type writing struct {
 	done    chan struct{}
 }
 
-// saveDue begins to write what is due after the step that is done: the best, the newest, or both from one copy. While steps
-// are skipped the newest waits: the weights are those of a checkpoint before, or may be what is wrong, and would take the
-// place of good ones.
+// saveDue begins to write what is due after the step that is done: the best, the newest, or both
+// from one copy. While steps are skipped the newest waits: the weights are those of a checkpoint
+// before, or may be what is wrong, and would take the place of good ones.
 func (s *saver) saveDue() error {
 	l := s.loop
 	due, best := s.due(), s.best && s.duty != noDuty
@@ -141,7 +142,8 @@ func (s *saver) saveDue() error {
 		s.branched = false
 	}
 	s.save(to...)
-	if l.c.Place.Device() == nil || l.done == 0 || s.writing.hookErr != nil { // before any step, so that a bad disk is known at once
+	// Before the first step it is waited for, so that a bad disk is known at once.
+	if l.c.Place.Device() == nil || l.done == 0 || s.writing.hookErr != nil {
 		return s.finish()
 	}
 	return nil
@@ -174,8 +176,8 @@ func (s *saver) target() target {
 	return t
 }
 
-// saveLast writes a checkpoint of a run that ends early, unless that was done or has failed already. It removes no other, as
-// nobody knows whether this one is any better.
+// saveLast writes a checkpoint of a run that ends early, unless that was done or has failed
+// already. It removes no other, as nobody knows whether this one is any better.
 func (s *saver) saveLast() error {
 	l := s.loop
 	switch {
@@ -212,7 +214,8 @@ func (s *saver) noCheckpoint(why string) error {
 	return fmt.Errorf("no checkpoint of step %d: %s; %s", done, why, lost)
 }
 
-// save begins to write a copy of the loop. Hooks that fail do not keep the checkpoint from being written.
+// save begins to write a copy of the loop. Hooks that fail do not keep the checkpoint from being
+// written.
 func (s *saver) save(to ...target) {
 	w := &writing{step: s.loop.done, began: time.Now(), to: to, paths: make([]string, len(to)), done: make(chan struct{})}
 	w.hookErr = s.loop.audience.each(func(h *Hook) error {
@@ -294,7 +297,8 @@ func (s *saver) finish() error {
 	return nil
 }
 
-// contribute is another rank's part in a checkpoint of rank 0: it writes its files, or gives what it holds.
+// contribute is another rank's part in a checkpoint of rank 0: it writes its files, or gives what
+// it holds.
 func (s *saver) contribute() error {
 	if s.together {
 		return s.writeOwnFiles()

@@ -10,8 +10,8 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// rowsOf gives each rank that shares sequences ([PlaceConfig].SequenceRanks) its rows of every batch, which has a number for each
-// of these ranks.
+// rowsOf gives each rank that shares sequences ([PlaceConfig].SequenceRanks) its rows of every
+// batch, which has a number for each of these ranks.
 func rowsOf(batches data.Batches, ranks *distributed.Group) data.Batches {
 	if batches == nil || ranks.Size() == 1 {
 		return batches

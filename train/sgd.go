@@ -7,8 +7,8 @@ type SGD struct {
 	Momentum float64
 	// Nesterov looks ahead: a step goes along the gradient and the momentum that it leaves.
 	Nesterov bool
-	// WeightDecay times the weights is a part of the gradients, and so of the momentum, as in PyTorch. With Decoupled
-	// it is a step of its own, as in [AdamW].
+	// WeightDecay times the weights is a part of the gradients, and so of the momentum, as in
+	// PyTorch. With Decoupled it is a step of its own, as in [AdamW].
 	WeightDecay float64
 	Decoupled   bool
 }

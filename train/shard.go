@@ -8,12 +8,13 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// This file is the optimiser whose state is shared out over the ranks (ShardState). Of each parameter a rank has its part, see
-// kernels.Part: it gets that part of the sum of the gradients, updates that part of the weights, and all collect the weights. As many
-// bytes travel as without.
+// This file is the optimiser whose state is shared out over the ranks (ShardState). Of each
+// parameter a rank has its part, see kernels.Part: it gets that part of the sum of the gradients,
+// updates that part of the weights, and all collect the weights. As many bytes travel as without.
 //
-// Of parameters that are shared out themselves (ShardWeights) a rank has nothing but its part, of the weights, of the sum of the
-// gradients, which the graph has made, and of the state. The others' state is then shared out too.
+// Of parameters that are shared out themselves (ShardWeights) a rank has nothing but its part, of
+// the weights, of the sum of the gradients, which the graph has made, and of the state. The others'
+// state is then shared out too.
 
 // isSharded reports whether this rank has only its part of the state.
 func (o *Stepper) isSharded() bool {
@@ -84,8 +85,8 @@ func (o *Stepper) gather() error {
 	return o.backend.Zero(o.gradients)
 }
 
-// collectState puts the shards of the state together, a tensor at a time. Every rank calls it; those that do not keep the
-// tensors get none.
+// collectState puts the shards of the state together, a tensor at a time. Every rank calls it;
+// those that do not keep the tensors get none.
 func (o *Stepper) collectState(keep bool) (map[string]*tensor.Dense, error) {
 	all := map[string]*tensor.Dense{}
 	for _, t := range o.stateTensors() {

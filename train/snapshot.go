@@ -13,27 +13,28 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// loopState is what a checkpoint holds besides tensors. Random numbers need no state: batches, dropout and first values
-// are functions of seeds, which Settings hold, and of the number of the step.
+// loopState is what a checkpoint holds besides tensors. Random numbers need no state: batches,
+// dropout and first values are functions of seeds, which Settings hold, and of the number of the
+// step.
 type loopState struct {
 	Done          int             `json:"done"`
 	Batches       int             `json:"batches"` // of the data that were taken
 	BestLoss      *float64        `json:"bestLoss"`
 	BestStep      int             `json:"bestStep"`
 	Optimizer     string          `json:"optimizer"`
-	Updates       int             `json:"updates"`  // steps that changed the parameters, which is where the schedule is
+	Updates       int             `json:"updates"`  // steps that changed the parameters: where the schedule is
 	Schedule      string          `json:"schedule"` // for people: a resumed loop follows its own
 	Skipped       int             `json:"skipped"`
 	SkippedInARow int             `json:"skippedInARow"`
 	LossScale     float64         `json:"lossScale,omitempty"`
 	GoodSteps     int             `json:"lossScaleGoodSteps,omitempty"`
-	Unevaluated   bool            `json:"unevaluated,omitempty"` // an evaluation of these weights is due and was cut short
-	Masks         int             `json:"masks"`                 // kernels.DropoutVersion; 0 is the first, of before it was noted
+	Unevaluated   bool            `json:"unevaluated,omitempty"` // their evaluation is due
+	Masks         int             `json:"masks"`                 // kernels.DropoutVersion; 0 means 1
 	Settings      json.RawMessage `json:"settings,omitempty"`
 }
 
-// snapshot is the loop as a checkpoint. On the host its tensors are the loop's own, to be written before the next step. There are
-// none where the ranks write their own.
+// snapshot is the loop as a checkpoint. On the host its tensors are the loop's own, to be written
+// before the next step. There are none where the ranks write their own.
 func (s *saver) snapshot(inParts bool) (c checkpoint.Checkpoint, err error) {
 	l := s.loop
 	var o State
@@ -80,8 +81,8 @@ func (s *saver) settings() (json.RawMessage, error) {
 	return text, nil
 }
 
-// eachWeight hands out the parameters' values, on the host, of those that this rank wants. Where they are shared out, all ranks go through
-// them together, and one that has an error goes on.
+// eachWeight hands out the parameters' values, on the host, of those that this rank wants. Where
+// they are shared out, all ranks go through them together, and one that has an error goes on.
 func (s *saver) eachWeight(wants func(*gorgonia.Node) bool, do func(safetensors.Tensor)) (first error) {
 	var room kernels.Tensor
 	for _, n := range s.loop.Parameters() {
@@ -96,7 +97,8 @@ func (s *saver) eachWeight(wants func(*gorgonia.Node) bool, do func(safetensors.
 	return first
 }
 
-// wholeValue is the value of a parameter on the host, if it is wanted. On a device it is put together in *room, one value after the other.
+// wholeValue is the value of a parameter on the host, if it is wanted. On a device it is put
+// together in *room, one value after the other.
 func (s *saver) wholeValue(n *gorgonia.Node, wanted bool, room *kernels.Tensor) (*tensor.Dense, error) {
 	node, ranks := ops.WholeOf(n)
 	if ranks == nil {

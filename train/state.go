@@ -9,8 +9,8 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// State is all that an optimiser remembers from one step to the next. With it and the parameters, training goes on as
-// if it had never stopped.
+// State is all that an optimiser remembers from one step to the next. With it and the parameters,
+// training goes on as if it had never stopped.
 type State struct {
 	Optimizer string // its kind: "AdamW", "SGD" or "Lion"
 	Step      int    // steps that changed the parameters
@@ -21,17 +21,18 @@ type State struct {
 	LossScale          float64 // of the next step, 0 without Options.LossScaling
 	LossScaleGoodSteps int     // steps since it changed
 
-	// Tensors holds momentum, "m.", and AdamW's mean of squares, "v.", each followed by the parameter's name.
+	// Tensors holds momentum, "m.", and AdamW's mean of squares, "v.", each followed by the
+	// parameter's name.
 	Tensors map[string]*tensor.Dense
 }
 
-// State is the optimiser's state, once all steps that were queued are made. On the host its tensors are the optimiser's own,
-// which the next step changes; from a device they are copies. Where ranks share the state ([ShardState]) all of them call it
-// together, and each gets the whole.
+// State is the optimiser's state, once all steps that were queued are made. On the host its tensors
+// are the optimiser's own, which the next step changes; from a device they are copies. Where ranks
+// share the state ([ShardState]) all of them call it together, and each gets the whole.
 func (o *Stepper) State() (State, error) { return o.giveState(true, hostCopies{}) }
 
-// giveState is State, with copies from a device where there are some already. A rank that does not keep the tensors of a sharded state
-// has done its part in it, and gets none.
+// giveState is State, with copies from a device where there are some already. A rank that does not
+// keep the tensors of a sharded state has done its part in it, and gets none.
 func (o *Stepper) giveState(keep bool, copies hostCopies) (State, error) {
 	s, err := o.stateWithoutTensors()
 	if err != nil {
@@ -75,8 +76,8 @@ func (o *Stepper) copyState(keep bool, copies hostCopies) (all map[string]*tenso
 	return all, nil
 }
 
-// hostCopies are copies on the host of a device's values, by name. Memory that was written once is written again in a fraction of the
-// time that new memory takes.
+// hostCopies are copies on the host of a device's values, by name. Memory that was written once is
+// written again in a fraction of the time that new memory takes.
 type hostCopies map[string]*tensor.Dense
 
 // of is a value of the host itself, or a copy of a device's.
@@ -90,8 +91,8 @@ func (c hostCopies) of(name string, v gorgonia.Value) (copied *tensor.Dense, err
 	return c[name], ops.Assign(c[name], v)
 }
 
-// SetState makes the optimiser go on from a state, whose tensors it copies. A state of another kind of optimiser or of
-// other parameters is an error, and changes nothing.
+// SetState makes the optimiser go on from a state, whose tensors it copies. A state of another kind
+// of optimiser or of other parameters is an error, and changes nothing.
 func (o *Stepper) SetState(s State) error { return o.setState(s, false) }
 
 // setState is SetState, of tensors that are whole or the parts that this rank has of them.

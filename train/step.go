@@ -9,6 +9,13 @@ import (
 	"github.com/stheno-ml/stheno/train/data"
 )
 
+// A step, in the order of this file:
+//
+//	step      queue this step, report the one before
+//	queue     for each batch: feed, run
+//	work      forward, backward, then accumulate; or after the last batch reduce and update
+//	report    wait for losses and norm, tell the hooks
+
 // queuedStep is a step that was asked for.
 type queuedStep struct {
 	step       Step
@@ -19,9 +26,10 @@ type queuedStep struct {
 	start      time.Time // of the run
 }
 
-// step takes one step: batches are fed to graphs and run, gradients are added up and reduced, the parameters updated, and all
-// of it reported. On a device, which computes by itself, the report of a step is read once the next one is queued,
-// unless something that looks at the weights comes between them.
+// step takes one step: batches are fed to graphs and run, gradients are added up and reduced, the
+// parameters updated, and all of it reported. On a device, which computes by itself, the report of
+// a step is read once the next one is queued, unless something that looks at the weights comes
+// between them.
 func (l *Loop) step(ctx context.Context, start time.Time) error {
 	next, err := l.queue(ctx, start)
 	if err != nil {
@@ -80,7 +88,7 @@ func (l *Loop) feed(n int) (*graph, data.Batch, error) {
 
 // runBatch runs batch n, the last of a step or not, and asks for its losses.
 func (l *Loop) runBatch(q *queuedStep, t *graph, b data.Batch, n int, last bool) error {
-	t.mode().Train(uint32(n / l.sequenceRanks())) // ranks that share a batch drop what one process drops of it
+	t.mode().Train(uint32(n / l.sequenceRanks())) // ranks that share a batch share its masks
 	run := &t.others
 	if last {
 		run = &t.last
@@ -99,8 +107,9 @@ func (l *Loop) runBatch(q *queuedStep, t *graph, b data.Batch, n int, last bool)
 	return nil
 }
 
-// work is what the device does for a batch, and what is recorded of it: forward and backward; then the gradients are added to
-// those of the step, or after the last batch reduced over the ranks, and the parameters updated by them.
+// work is what the device does for a batch, and what is recorded of it: forward and backward; then
+// the gradients are added to those of the step, or after the last batch reduced over the ranks, and
+// the parameters updated by them.
 func (l *Loop) work(t *graph, last bool) error {
 	l.stepper.beginRun(last)
 	if err := t.compute(); err != nil {
@@ -117,13 +126,14 @@ func (l *Loop) work(t *graph, last bool) error {
 	if err := l.stepper.update(t.recording); err != nil {
 		return err
 	}
-	if l.weights = before; before == weightsUpdating { // in a recording that failed, and so on no device
+	if l.weights = before; before == weightsUpdating { // by a recording that failed, which changed none
 		l.weights = weightsGood
 	}
 	return nil
 }
 
-// looksAtWeights reports whether the step after which so many are done needs to be over before the next one begins.
+// looksAtWeights reports whether the step after which so many are done needs to be over before the
+// next one begins.
 func (l *Loop) looksAtWeights(done int) bool {
 	due := func(every int) bool { return every > 0 && done%every == 0 }
 	return l.weights == weightsDoubtful || l.saver.postponed || done >= l.c.Steps || due(l.c.EvalEvery) || due(l.c.CheckpointEvery)
@@ -160,8 +170,8 @@ func (l *Loop) report() error {
 	return tell(l.audience, s, func(h *Hook) func(Step) error { return h.OnStep })
 }
 
-// readStep waits for the numbers of a step. Until it is known that the gradients of all ranks have come, the weights count as
-// being updated.
+// readStep waits for the numbers of a step. Until it is known that the gradients of all ranks have
+// come, the weights count as being updated.
 func (l *Loop) readStep(q *queuedStep) (s Step, err error) {
 	before := l.weights
 	if !l.ranks.alone() && l.ranks.onDevices {

@@ -11,9 +11,9 @@ import (
 	"gorgonia.org/gorgonia"
 )
 
-// Stepper changes the parameters of a graph by their gradients, where they live: on a device the host waits for nothing but a
-// report. A Loop has one. It belongs to one goroutine at a time, and while it steps, no machine may run over the same
-// parameters.
+// Stepper changes the parameters of a graph by their gradients, where they live: on a device the
+// host waits for nothing but a report. A Loop has one. It belongs to one goroutine at a time, and
+// while it steps, no machine may run over the same parameters.
 type Stepper struct {
 	optimizer Optimizer
 	options   Options
@@ -35,7 +35,7 @@ type lists struct {
 	parameters         []parameter
 	weights, gradients []kernels.Tensor
 	state              [][]kernels.Tensor // a list for each name of the optimizer's State
-	sums               []kernels.Tensor   // of the gradients of several runs, on a device: see Accumulate
+	sums               []kernels.Tensor   // of several runs' gradients, on a device
 	groups             []group
 	sharded            bool // ranks hold shards of parameters
 }
@@ -64,8 +64,8 @@ func NewStepper(parameters gorgonia.Nodes, optimizer Optimizer, options Options)
 	return (*Place)(nil).NewStepper(parameters, optimizer, options)
 }
 
-// NewStepper makes a Stepper of some parameters at a place. Its steps average the gradients of all ranks, and change the
-// parameters of all alike.
+// NewStepper makes a Stepper of some parameters at a place. Its steps average the gradients of all
+// ranks, and change the parameters of all alike.
 func (p *Place) NewStepper(parameters gorgonia.Nodes, optimizer Optimizer, options Options) (*Stepper, error) {
 	if optimizer == nil {
 		return nil, errors.New("optimizer is nil, it needs to be one, such as AdamW{}")
@@ -119,8 +119,8 @@ func (o *Stepper) list(nodes gorgonia.Nodes) error {
 	return nil
 }
 
-// Step changes the parameters by their gradients, and then sets the gradients to zero. It waits until that is done, and
-// allocates nothing that grows with the model.
+// Step changes the parameters by their gradients, and then sets the gradients to zero. It waits
+// until that is done, and allocates nothing that grows with the model.
 func (o *Stepper) Step() (Report, error) {
 	p, err := o.Queue()
 	if err != nil {
@@ -133,9 +133,10 @@ func (o *Stepper) Step() (Report, error) {
 	return p.Report()
 }
 
-// Queue is Step without waiting for what becomes of it, which a report tells later. The device itself decides whether the step
-// is skipped, so further runs and steps may be queued meanwhile. With four steps that have no report yet, Queue waits for the
-// oldest one's; where that is an error, it is Queue's too, and nothing is queued.
+// Queue is Step without waiting for what becomes of it, which a report tells later. The device
+// itself decides whether the step is skipped, so further runs and steps may be queued meanwhile.
+// With four steps that have no report yet, Queue waits for the oldest one's; where that is an
+// error, it is Queue's too, and nothing is queued.
 func (o *Stepper) Queue() (*PendingReport, error) {
 	if err := o.prepare(); err != nil {
 		return nil, err
@@ -146,8 +147,8 @@ func (o *Stepper) Queue() (*PendingReport, error) {
 	return o.ask()
 }
 
-// prepare hands the learning rates to the device that the coming step may need: whether the pending ones are skipped, and so
-// which number the step has, is not known here.
+// prepare hands the learning rates to the device that the coming step may need: whether the pending
+// ones are skipped, and so which number the step has, is not known here.
 func (o *Stepper) prepare() error {
 	if len(o.pending) == kernels.RateWindow {
 		if err := o.readReports(1); err != nil {
@@ -169,9 +170,9 @@ func (o *Stepper) prepare() error {
 	return o.wrap(o.backend.Copy(o.window, kernels.Of(o.rates, len(o.rates))))
 }
 
-// update queues the step: gradients are averaged and reduced, it is decided whether and how far to step, and the optimiser
-// changes the parameters, group by group. All that differs from one step to the next lies in the device's memory, so that it
-// can be recorded.
+// update queues the step: gradients are averaged and reduced, it is decided whether and how far to
+// step, and the optimiser changes the parameters, group by group. All that differs from one step to
+// the next lies in the device's memory, so that it can be recorded.
 func (o *Stepper) update(recorded bool) error {
 	for _, part := range []func() error{o.locate, o.checkRun, o.average, o.reduce, o.decide} {
 		if err := part(); err != nil {
@@ -211,9 +212,10 @@ func (o *Stepper) updateOf(g group, recorded bool) Update {
 	return u
 }
 
-// Accumulate takes the gradients of a run into the mean over several runs that a step uses. It needs to be called after each run
-// that no step follows. On the host it does nothing: there the machine has added them up already, as gorgonia.BindDualValues
-// makes it. On a device each run leaves the gradients of its own.
+// Accumulate takes the gradients of a run into the mean over several runs that a step uses. It
+// needs to be called after each run that no step follows. On the host it does nothing: there the
+// machine has added them up already, as gorgonia.BindDualValues makes it. On a device each run
+// leaves the gradients of its own.
 func (o *Stepper) Accumulate() error { return o.wrap(o.accumulate()) }
 
 func (o *Stepper) accumulate() error {
@@ -235,7 +237,8 @@ func (o *Stepper) accumulate() error {
 	return nil
 }
 
-// average makes the sums over several runs, the last one's gradients included, the gradients of the step.
+// average makes the sums over several runs, the last one's gradients included, the gradients of the
+// step.
 func (o *Stepper) average() error {
 	if o.isHost() || o.options.Accumulation == 1 {
 		return nil
@@ -247,8 +250,8 @@ func (o *Stepper) average() error {
 	return nil
 }
 
-// add adds the gradients to the sums, which are zero at the beginning and after each step: but for those that were added as they
-// became known.
+// add adds the gradients to the sums, which are zero at the beginning and after each step: but for
+// those that were added as they became known.
 func (o *Stepper) add() error {
 	if o.sums == nil {
 		sums := make([]kernels.Tensor, len(o.gradients))
@@ -266,10 +269,12 @@ func (o *Stepper) add() error {
 	return o.backend.Accumulate(o.unsent(o.sums), o.unsent(o.gradients))
 }
 
-// keepsGradients reports whether gradients stay from run to run, so that a step needs to clear them.
+// keepsGradients reports whether gradients stay from run to run, so that a step needs to clear
+// them.
 func (o *Stepper) keepsGradients() bool { return o.isHost() || o.options.Accumulation > 1 }
 
-// ZeroGradients sets the gradients to zero, as each step does: for runs whose gradients no step is to use.
+// ZeroGradients sets the gradients to zero, as each step does: for runs whose gradients no step is
+// to use.
 func (o *Stepper) ZeroGradients() error { return o.wrap(o.zeroGradients()) }
 
 func (o *Stepper) zeroGradients() error {

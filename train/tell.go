@@ -20,7 +20,8 @@ func newAudience(hooks []Hook) *audience {
 	return &audience{hooks: hooks, dropped: make([]bool, len(hooks))}
 }
 
-// tell calls a function of every hook that has it, in order, up to the first error that ends the run.
+// tell calls a function of every hook that has it, in order, up to the first error that ends the
+// run.
 func tell[T any](a *audience, what T, of func(*Hook) func(T) error) error {
 	return a.each(func(h *Hook) error {
 		if call := of(h); call != nil {

@@ -16,15 +16,18 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// This file is checkpoints that all ranks write and read together, each its own files (PlaceConfig.SharedFiles).
+// This file is checkpoints that all ranks write and read together, each its own files
+// (PlaceConfig.SharedFiles).
 //
-// To write one, rank 0 makes the folder and tells the others where it is. Each writes some of the weights and a piece of each
-// tensor of the optimiser's state. Rank 0 collects the checksums and gives the folder its name.
+// To write one, rank 0 makes the folder and tells the others where it is. Each writes some of the
+// weights and a piece of each tensor of the optimiser's state. Rank 0 collects the checksums and
+// gives the folder its name.
 //
-// To read one, whoever wrote it, rank 0 says which. Each rank reads some of its files and tells the others what is in them,
-// and then sends each of them what that needs.
+// To read one, whoever wrote it, rank 0 says which. Each rank reads some of its files and tells the
+// others what is in them, and then sends each of them what that needs.
 
-// inParts reports whether the ranks write checkpoints together, which they do as long as there are all of them.
+// inParts reports whether the ranks write checkpoints together, which they do as long as there are
+// all of them.
 func (s *saver) inParts() bool { return s.together && s.loop.ranks.Err() == nil }
 
 // writeTogether has a checkpoint without tensors written together.
@@ -83,7 +86,8 @@ func (s *saver) writePart(folder string) (sums string, err error) {
 	return p.Write(folder, s.loop.ranks.Rank(), s.loop.ranks.Size())
 }
 
-// ownWeights are those parameters that this rank writes: the largest are dealt out first, each to the rank with the least so far.
+// ownWeights are those parameters that this rank writes: the largest are dealt out first, each to
+// the rank with the least so far.
 func (s *saver) ownWeights() gorgonia.Nodes {
 	size := func(n *gorgonia.Node) int {
 		whole, _ := ops.WholeOf(n)
@@ -135,8 +139,9 @@ type reading struct {
 	layouts []checkpoint.Layout // by rank
 }
 
-// readTogether reads the newest whole checkpoint of rank 0's folder. Its weights are whole, and its optimiser's tensors are what this
-// rank has of them. Rank 0 is told which checkpoints were refused.
+// readTogether reads the newest whole checkpoint of rank 0's folder. Its weights are whole, and its
+// optimiser's tensors are what this rank has of them. Rank 0 is told which checkpoints were
+// refused.
 func (s *saver) readTogether() (c checkpoint.Checkpoint, refused []error, err error) {
 	var r reading
 	if s.loop.ranks.Rank() == 0 {
@@ -160,7 +165,8 @@ func (s *saver) readTogether() (c checkpoint.Checkpoint, refused []error, err er
 	return c, refused, err
 }
 
-// readNewest is rank 0's part: it tells the others of one checkpoint after the other, until all could read their files of it.
+// readNewest is rank 0's part: it tells the others of one checkpoint after the other, until all
+// could read their files of it.
 func (s *saver) readNewest() (r reading, refused []error, err error) {
 	_, refused, err = s.loop.c.Checkpoints.LatestBy(func(path string) (checkpoint.Checkpoint, error) {
 		absolute, err := filepath.Abs(path)
@@ -181,7 +187,8 @@ func (s *saver) readNewest() (r reading, refused []error, err error) {
 	return r, refused, err
 }
 
-// readNamed is another rank's part: it reads its files of what rank 0 names, the last of which is the checkpoint if rank 0 has found one.
+// readNamed is another rank's part: it reads its files of what rank 0 names, the last of which is
+// the checkpoint if rank 0 has found one.
 func (s *saver) readNamed() (r reading, err error) {
 	for {
 		path, err := s.loop.ranks.share(0, "")
@@ -193,7 +200,8 @@ func (s *saver) readNamed() (r reading, err error) {
 	}
 }
 
-// readPart reads this rank's files of a checkpoint, and learns what the others have read. What is wrong with any is an error of all.
+// readPart reads this rank's files of a checkpoint, and learns what the others have read. What is
+// wrong with any is an error of all.
 func (s *saver) readPart(path string) (r reading, err error) {
 	r.Checkpoint, r.part, err = checkpoint.LoadPart(path, s.loop.ranks.Rank(), s.loop.ranks.Size())
 	text, textErr := json.Marshal(r.part.Layout())
@@ -210,7 +218,8 @@ func (s *saver) readPart(path string) (r reading, err error) {
 	return r, nil
 }
 
-// exchange sends all ranks what they need of what this one has read, and returns what this one needs.
+// exchange sends all ranks what they need of what this one has read, and returns what this one
+// needs.
 func (s *saver) exchange(r reading) (checkpoint.Checkpoint, error) {
 	ranks, c := s.loop.ranks, r.Checkpoint
 	if err := checkpoint.MatchParts(r.layouts, s.layout()); err != nil {
@@ -253,7 +262,8 @@ func (s *saver) exchange(r reading) (checkpoint.Checkpoint, error) {
 		for _, p := range s.cuts(r.layouts[from], ranks.Rank()) {
 			receive = append(receive, room(p))
 		}
-		if _, err := ranks.Exchange(to, send, from, receive); err != nil { // of the host's, which has arrived
+		// Tensors of the host have arrived when Exchange returns.
+		if _, err := ranks.Exchange(to, send, from, receive); err != nil {
 			return c, err
 		}
 	}

@@ -84,9 +84,10 @@ func (f *Folder) checkOpen() error {
 	return nil
 }
 
-// Close lets others open the folder for writing. Reading goes on to work. Closing again does nothing.
+// Close lets others open the folder for writing. Reading goes on to work. Closing again does nothing, and closing
+// nil neither.
 func (f *Folder) Close() error {
-	if f.lock == nil {
+	if f == nil || f.lock == nil {
 		return nil
 	}
 	err := f.lock.Close()
