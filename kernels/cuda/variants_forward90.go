@@ -93,7 +93,7 @@ func (t forward90Tile) variant(kernel string, e element, suffix string) variant 
 // sharedBytes is ForwardShape::SharedBytes: Q and the rings of K and V in chunks of 64 columns, a piece for each warp's rows
 // of O, the pieces of the bias, barriers, and what aligning the start may cost.
 func (t forward90Tile) sharedBytes() int {
-	const columns, rowBytes, barriers, alignment = 64, 128, 256, 1024
+	const columns, rowBytes, barriers, alignment = 64, 128, 320, 1024
 	chunks, chunksV := (t.d+columns-1)/columns, (t.dv+columns-1)/columns
 	rows := 64*t.groups*(t.stagesQ*chunks+1+t.bias) + t.stages*t.tileK*(chunks+chunksV)
 	return rowBytes*rows + barriers + alignment

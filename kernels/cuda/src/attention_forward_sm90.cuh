@@ -1,8 +1,9 @@
 // Attention forward for sm_90a: O = softmax(scores(Q·Kᵀ))·V and the logsumexp of each row.
 //
-// A block is one producer warp and Groups consumer warpgroups. The producer walks over the work, a tile of 64·Groups query
-// rows at a time, and brings Q and then K and V, TileK keys at a time, into a ring of Stages buffers by TMA. Each warpgroup
-// owns 64 rows. It keeps the scores of one key tile, its probabilities and its rows of O in registers:
+// A block is one scheduler warp, one producer warp and Groups consumer warpgroups. The scheduler
+// draws the work, a tile of 64·Groups query rows at a time. The producer brings the tile's Q and then
+// K and V, TileK keys at a time, into a ring of Stages buffers by TMA. Each warpgroup owns 64 rows. It
+// keeps the scores of one key tile, its probabilities and its rows of O in registers:
 //
 //   S = Q·Kᵀ of the next key tile  ─┐ both products run on the tensor cores
 //   O += P·V of this key tile      ─┘ while
@@ -30,7 +31,7 @@ struct ForwardShape {
   static constexpr int KAt = StagesQ * QBytes, VAt = KAt + Stages * KBytes, OAt = VAt + Stages * VBytes;
   static constexpr int OBytes = 16 * 128, BiasAt = OAt + 4 * Groups * OBytes;  // a warp passes its rows of O through OBytes
   static constexpr int StagesBias = BiasUnits, BiasBytes = TileQ * 128, BarriersAt = BiasAt + StagesBias * BiasBytes;
-  static constexpr int SharedBytes = BarriersAt + 256 + 1024;  // 1,024 to align the start
+  static constexpr int SharedBytes = BarriersAt + 320 + 1024;  // 1,024 to align the start
   // What setmaxnreg gives to the producer and to each consumer.
   static constexpr int ProducerRegisters = Groups == 2 ? 40 : 32, ConsumerRegisters = Groups == 2 ? 232 : 160;
 };
@@ -43,31 +44,31 @@ struct ForwardTile {
 // ForwardQueue hands out the tiles in one order to all blocks; a whole warp calls it.
 template <class Shape> struct ForwardQueue {
   const AttentionArguments& a;
-  int index, drawn;      // of a tile among all blocks' tiles: the one handed out last, the one drawn for the next time
   int sequence, before;  // packed: where the search is, and the tiles of the sequences before
   int together;          // heads visited together, so that their K and V stay in the L2 cache
   bool longestFirst;
 
-  DEVICE ForwardQueue(const AttentionArguments& a) : a(a), index(blockIdx.x), drawn(-1), sequence(0), before(0) {
-    constexpr int64_t cache = 24 << 20;
-    const int group = a.heads / a.keyHeads;
+  DEVICE ForwardQueue(const AttentionArguments& a) : a(a), sequence(0), before(0) {
+    constexpr int64_t cache = 16 << 20;
+    const int group = a.heads / a.keyHeads, heads = a.heads * a.sequences;
     longestFirst = a.causal != NotCausal || a.right >= 0;
-    const int64_t keyHeads = cache / ((int64_t)a.longestK * (Shape::D + Shape::DV) * 2 + 1);
-    together = longestFirst ? (int)min((int64_t)a.heads * a.sequences, max((int64_t)1, keyHeads) * group) : group;
+    const int64_t keyHeads = max((int64_t)4, cache / ((int64_t)a.longestK * (Shape::D + Shape::DV) * 2 + 1));
+    const int most = longestFirst ? (int)min((int64_t)heads, keyHeads * group) : group, parts = (heads + most - 1) / most;
+    // Even parts: a small last one would keep few blocks busy.
+    together = ((heads + parts - 1) / parts + group - 1) / group * group;
   }
 
   DEVICE static int tilesOf(int rows) { return (rows + Shape::TileQ - 1) / Shape::TileQ; }
 
-  // take hands out a tile, and draws the one after it; that answer arrives while the caller works.
-  DEVICE ForwardTile take() {
-    if (drawn >= 0) index = __shfl_sync(~0u, drawn, 0);
-    const ForwardTile t = tile();
-    drawn = 0;
-    if (t.row >= 0 && (threadIdx.x & 31) == 0) drawn = atomicAdd(a.counters, 1) + gridDim.x;
-    return t;
+  // first is the block's first tile, next draws the one after those that all blocks have.
+  DEVICE ForwardTile first() { return tile(blockIdx.x); }
+  DEVICE ForwardTile next() {
+    int drawn = 0;
+    if ((threadIdx.x & 31) == 0) drawn = atomicAdd(a.counters, 1) + gridDim.x;
+    return tile(__shfl_sync(~0u, drawn, 0));
   }
 
-  DEVICE ForwardTile tile() {
+  DEVICE ForwardTile tile(int index) {
     if (!a.qLens) {
       const int tiles = tilesOf(a.sq);
       if (index >= tiles * a.heads * a.sequences) return {0, 0, -1};
@@ -112,7 +113,8 @@ template <class Shape> struct ForwardQueue {
   }
 };
 
-// ForwardBarriers are the addresses of the block's barriers in shared memory, and behind them the tile that each Q is for.
+// ForwardBarriers are the addresses of the block's barriers in shared memory. Behind them are the tile
+// that each Q is for and the work that the scheduler hands to the producer.
 template <class Shape> struct ForwardBarriers {
   uint32_t base;
   DEVICE uint32_t fullQ(int stage) const { return base + 8 * stage; }
@@ -124,6 +126,7 @@ template <class Shape> struct ForwardBarriers {
   DEVICE uint32_t tile(int stage) const { return base + 128 + 16 * stage; }
   DEVICE uint32_t fullBias(int stage) const { return base + 160 + 8 * stage; }
   DEVICE uint32_t emptyBias(int stage) const { return fullBias(Shape::StagesBias + stage); }
+  DEVICE uint32_t work() const { return base + 256; }
 
   DEVICE void init() const {
     static_assert(2 * Shape::StagesQ + 4 * Shape::Stages <= 16 && Shape::StagesQ <= 2 && Shape::StagesBias <= 6, "256 bytes for barriers");
@@ -158,8 +161,67 @@ template <class Shape> DEVICE int biasUnits(const AttentionArguments& a) {
   return !a.biasMapped ? 0 : Shape::TileK / (a.biasElement == ElementF32 ? 32 : 64);
 }
 
-// ForwardProducer is the loading warp's part. All its lanes draw tiles, one starts the copies.
+// ForwardWork is a tile and what its loads need to know of it.
+struct ForwardWork {
+  ForwardTile tile;
+  int batch, keyBatch, q0, k0, keyHead;
+  Tiles keys;
+
+  // put leaves it in shared memory, and get takes it from there. The shuffles are as in getTile.
+  DEVICE void put(uint32_t to) const {
+    storeShared16(to, make_uint4(tile.sequence, tile.head, tile.row, batch));
+    storeShared16(to + 16, make_uint4(keyBatch, q0, k0, keyHead));
+    storeShared16(to + 32, make_uint4(keys.first, keys.end, 0, 0));
+  }
+  static DEVICE ForwardWork get(uint32_t from) {
+    const uint4 x = loadShared16(from), y = loadShared16(from + 16), z = loadShared16(from + 32);
+    const auto same = [](uint32_t n) { return __shfl_sync(~0u, (int)n, 0); };
+    return {{same(x.x), same(x.y), same(x.z)}, same(x.w), same(y.x), same(y.y), same(y.z), same(y.w), {same(z.x), same(z.y), 0, 0}};
+  }
+};
+
+// ForwardScheduler is the part of the warp that draws tiles. The producer asks for each but the first,
+// and takes it a while later. In the producer's own warp a draw and its divisions would delay loads,
+// which have little time to spare.
+template <class Shape, class Score> struct ForwardScheduler {
+  static constexpr int Asked = 8, Given = 9;  // named barriers of the two warps
+
+  const AttentionArguments& a;
+  const ForwardBarriers<Shape>& barriers;
+
+  static DEVICE void ask() { arrive(Asked); }
+  static DEVICE ForwardWork take(const ForwardBarriers<Shape>& barriers) {
+    groupSync(Given, 64);
+    return ForwardWork::get(barriers.work());
+  }
+  static DEVICE void arrive(int barrier) { asm volatile("bar.arrive %0, 64;" ::"r"(barrier) : "memory"); }
+
+  DEVICE void run() {
+    const bool leader = (threadIdx.x & 31) == 0;
+    ForwardQueue<Shape> queue(a);
+    for (ForwardTile t = queue.first();; t = queue.next()) {
+      if (leader) workOf(t).put(barriers.work());
+      __syncwarp();
+      arrive(Given);
+      if (t.row < 0) break;
+      groupSync(Asked, 64);
+    }
+    if (leader) queue.finish();
+  }
+
+  DEVICE ForwardWork workOf(const ForwardTile& t) const {
+    if (t.row < 0) return {t, 0, 0, 0, 0, 0, {0, 0, 0, 0}};
+    const Sequence s = sequenceOf(a, t.sequence);
+    return {t, s.batch, keyBatchOf(a, s.batch), s.q0, s.k0, t.head / (a.heads / a.keyHeads),
+            keyTiles<Shape::TileK>(Score::Mask::of(a, s), t.row, Shape::TileQ)};
+  }
+};
+
+// ForwardProducer is the loading warp's part; one of its lanes starts the copies.
 template <class Shape, class Score> struct ForwardProducer {
+  using Scheduler = ForwardScheduler<Shape, Score>;
+  using Work = ForwardWork;
+
   const AttentionArguments& a;
   const CUtensorMap *qMap, *kMap, *vMap, *biasMap;
   const uint32_t shared;
@@ -168,23 +230,9 @@ template <class Shape, class Score> struct ForwardProducer {
   Ring<Shape::StagesQ> query{1};
   Ring<Shape::StagesBias> bias{1};
 
-  // Work is a tile and what its loads need to know of it.
-  struct Work {
-    ForwardTile tile;
-    int batch, keyBatch, q0, k0, keyHead;
-    Tiles keys;
-  };
-  DEVICE Work workOf(const ForwardTile& t) const {
-    if (t.row < 0) return {t, 0, 0, 0, 0, 0, {0, 0, 0, 0}};
-    const Sequence s = sequenceOf(a, t.sequence);
-    return {t, s.batch, keyBatchOf(a, s.batch), s.q0, s.k0, t.head / (a.heads / a.keyHeads),
-            keyTiles<Shape::TileK>(Score::Mask::of(a, s), t.row, Shape::TileQ)};
-  }
-
   DEVICE void run() {
     const bool leader = (threadIdx.x & 31) == 0;
-    ForwardQueue<Shape> queue(a);
-    Work w = workOf(queue.take());
+    Work w = take();
     if (leader) {
       loadQ(w);
       if (!w.keys.empty()) {
@@ -192,28 +240,48 @@ template <class Shape, class Score> struct ForwardProducer {
         loadBias(w, w.keys.end - 1);
       }
     }
+    __syncwarp();
     while (w.tile.row >= 0) {
-      const Work following = workOf(queue.take());
-      if (leader) load(w, following);
+      w = load(w, leader);
       __syncwarp();
-      w = following;
     }
-    if (leader) queue.finish();
   }
 
-  // load loads a tile's keys and values, except the first keys, and the next tile's Q and first keys: Q early where there
-  // is a second place for it, else when the consumers are done with this tile's.
-  DEVICE void load(const Work& w, const Work& following) {
+  // isShort tells that few keys are left to load from the start: the next tile is asked for at once.
+  static DEVICE bool isShort(const Work& w) { return w.keys.end - w.keys.first <= Shape::Stages + 1; }
+  DEVICE Work take() const {
+    const Work w = Scheduler::take(barriers);
+    if (w.tile.row >= 0 && isShort(w)) Scheduler::ask();
+    return w;
+  }
+
+  // load loads a tile's keys and values, except the first keys, and the next tile's Q and first keys:
+  // Q early where there is a second place for it, else when the consumers are done with this tile's.
+  // The next tile is drawn when few of this one's keys are left to load. A block that draws earlier
+  // keeps a tile from blocks that are done sooner.
+  DEVICE Work load(const Work& w, bool leader) {
     constexpr bool early = Shape::StagesQ > 1;
-    for (int j = w.keys.end - 1; j >= w.keys.first; j--) {
-      if (j > w.keys.first) loadK(w, j - 1);
-      loadV(w, j);
-      if (j > w.keys.first) loadBias(w, j - 1);
-      if (early && j == w.keys.end - 1) loadQ(following);
+    const int last = w.keys.end - 1, taking = min(last, w.keys.first + Shape::Stages);
+    Work following;
+    for (int j = last; j == last || j >= w.keys.first; j--) {
+      if (j == taking + 1 && !isShort(w)) Scheduler::ask();
+      if (leader && !w.keys.empty()) {
+        if (j > w.keys.first) loadK(w, j - 1);
+        loadV(w, j);
+        if (j > w.keys.first) loadBias(w, j - 1);
+      }
+      __syncwarp();
+      if (j == taking) {
+        following = take();
+        if (early && leader) loadQ(following);
+      }
     }
-    if (!following.keys.empty()) loadK(following, following.keys.end - 1);
-    if (!early || w.keys.empty()) loadQ(following);
-    if (!following.keys.empty()) loadBias(following, following.keys.end - 1);
+    if (leader) {
+      if (!following.keys.empty()) loadK(following, following.keys.end - 1);
+      if (!early) loadQ(following);
+      if (!following.keys.empty()) loadBias(following, following.keys.end - 1);
+    }
+    return following;
   }
 
   DEVICE void loadQ(const Work& w) {
@@ -778,7 +846,10 @@ DEVICE void attentionForward(const CUtensorMap* q, const CUtensorMap* k, const C
   __syncthreads();
   if (threadIdx.x < 128) {
     fewerRegisters<Shape::ProducerRegisters>();
-    if (threadIdx.x < 32) ForwardProducer<Shape, Score>{a, q, k, v, bias, shared, barriers}.run();
+    if (threadIdx.x < 32)
+      ForwardProducer<Shape, Score>{a, q, k, v, bias, shared, barriers}.run();
+    else if (threadIdx.x < 64)
+      ForwardScheduler<Shape, Score>{a, barriers}.run();
   } else {
     moreRegisters<Shape::ConsumerRegisters>();
     ForwardConsumer<Shape, Score>(a, barriers, shared).run();
