@@ -56,8 +56,9 @@ func CheckSwiGLUBackward(gate, up, dy, dGate, dUp Tensor) error {
 	return checkAlike(gate, "gate", operandList{{"gate", gate}, {"up", up}, {"dy", dy}}, operandList{{"dGate", dGate}, {"dUp", dUp}})
 }
 
-// ActivationKernels apply activations and their derivatives. All tensors of a call have one shape and one dtype, and
-// contiguous rows; an output may be one of the inputs. 16-bit tensors are computed in float32 and rounded once.
+// ActivationKernels apply activations and their derivatives. All tensors of a call have one shape
+// and one dtype, and contiguous rows; an output may be one of the inputs. 16-bit tensors are
+// computed in float32 and rounded once.
 type ActivationKernels interface {
 	// Activate computes y = act(x).
 	Activate(act Activation, x, y Tensor) error

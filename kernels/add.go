@@ -1,13 +1,14 @@
 package kernels
 
-// AddKernels add tensors: residual connections, parts of gradients, and the gradients of several runs. A product that
-// accumulates adds by itself ([MatMul]).
+// AddKernels add tensors: residual connections, parts of gradients, and the gradients of several
+// runs. A product that accumulates adds by itself ([MatMul]).
 type AddKernels interface {
-	// Add computes c = a + b. All three have one shape and contiguous rows; c may be a or b. They have one dtype,
-	// or a and c are float32 and b has 16 bits. 16-bit elements are added in float32 and rounded once.
+	// Add computes c = a + b. All three have one shape and contiguous rows; c may be a or b. They
+	// have one dtype, or a and c are float32 and b has 16 bits. 16-bit elements are added in
+	// float32 and rounded once.
 	Add(a, b, c Tensor) error
-	// Accumulate adds each tensor of x to the one in its place in sums, all in one pass. The lists are as those
-	// of [OptimizerKernels].
+	// Accumulate adds each tensor of x to the one in its place in sums, all in one pass. The lists
+	// are as those of [OptimizerKernels].
 	Accumulate(sums, x []Tensor) error
 }
 

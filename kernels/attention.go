@@ -8,7 +8,8 @@ import (
 	"github.com/stheno-ml/stheno/kernels/score"
 )
 
-// Causal says which diagonal separates the past, which a query sees, from the future, which it does not.
+// Causal says which diagonal separates the past, which a query sees, from the future, which it does
+// not.
 type Causal int
 
 const (
@@ -17,8 +18,9 @@ const (
 	CausalTopLeft                   // query i sees key j ≤ i: the first query sees the first key alone
 )
 
-// Window hides keys far from the diagonal: query i sees i + off + Shift − Left ≤ j ≤ i + off + Shift + Right, with
-// off = Sk − Sq. Window{Left: 4, Shift: -10} lies wholly beside the diagonal: it shows the keys from 14 to 10 before it.
+// Window hides keys far from the diagonal: query i sees i + off + Shift − Left ≤ j ≤ i + off +
+// Shift + Right, with off = Sk − Sq. Window{Left: 4, Shift: -10} lies wholly beside the diagonal:
+// it shows the keys from 14 to 10 before it.
 type Window struct {
 	Left, Right int // 0 or more, or −1: unlimited
 	Shift       int // of the window along the keys, of either sign; it moves no side that is unlimited
@@ -48,8 +50,8 @@ func (p Precision) Validate() error {
 // MaxHeadDim is the largest size of a head.
 const MaxHeadDim = 512
 
-// Attention is one attention problem: the inputs and everything that is done to them. Query head h reads key head
-// h/(Hq/Hk). For one head, with i a query row, j a key row and off = Sk − Sq:
+// Attention is one attention problem: the inputs and everything that is done to them. Query head h
+// reads key head h/(Hq/Hk). For one head, with i a query row, j a key row and off = Sk − Sq:
 //
 //	S_ij  = scale · q_i·k_j
 //	S_ij  ← cap · tanh(S_ij / cap)                 if SoftCap is set
@@ -61,36 +63,39 @@ const MaxHeadDim = 512
 //	P_ij  = exp(S_ij − LSE_i)
 //	O_i   = Σ_j P_ij · keep_ij/(1 − p) · v_j
 //
-// A row that sees no key has O = 0 and LSE = −∞ (with a sink, LSE = sink_h) and gives zero to the gradients of q, k, v
-// and the bias. A row with a score or a sink of NaN or +∞ has O and LSE of NaN, whichever of its weights are dropped.
+// A row that sees no key has O = 0 and LSE = −∞ (with a sink, LSE = sink_h) and gives zero to the
+// gradients of q, k, v and the bias. A row with a score or a sink of NaN or +∞ has O and LSE of
+// NaN, whichever of its weights are dropped.
 //
 // # Keys of a batch
 //
-// K and V have Q's batch, or both a batch of 1 that every batch item of Q reads. DK and DV are then sums over the batch
-// items, and have a batch of 1 too.
+// K and V have Q's batch, or both a batch of 1 that every batch item of Q reads. DK and DV are then
+// sums over the batch items, and have a batch of 1 too.
 //
-// KVLengths says how many rows of K and V batch item b has, from 0 to Sk, such as those of a cache that is not full. The
-// item is a problem of so many keys: off = KVLengths[b] − Sq. The rows behind them are not read, and their gradients
-// are 0. Bias keeps the whole Sk as its last axis.
+// KVLengths says how many rows of K and V batch item b has, from 0 to Sk, such as those of a cache
+// that is not full. The item is a problem of so many keys: off = KVLengths[b] − Sq. The rows behind
+// them are not read, and their gradients are 0. Bias keeps the whole Sk as its last axis.
 //
 // # Packed sequences
 //
-// With QLens and KVLens, sequences lie end to end along the length axis of a batch of one, and each is a problem of
-// its own, with its own off, row and column numbers: sequence n takes the place of batch item n for Bias and Dropout.
-// A sequence may have no queries or no keys. Rows behind the last sequence belong to none. They are not read, a row of Q
-// there has O = 0 and LSE = −∞ even if there are sinks, and all gradients are 0 there; only δ has no meaning.
+// With QLens and KVLens, sequences lie end to end along the length axis of a batch of one, and each
+// is a problem of its own, with its own off, row and column numbers: sequence n takes the place of
+// batch item n for Bias and Dropout. A sequence may have no queries or no keys. Rows behind the
+// last sequence belong to none. They are not read, a row of Q there has O = 0 and LSE = −∞ even if
+// there are sinks, and all gradients are 0 there; only δ has no meaning.
 //
 // # Large scores
 //
-// A score is rounded to the type that sums have, and so is LSE, which is one number a row: in float32 to within 6e-8 of their
-// magnitude. What scores, and sinks, have in common does not disturb the forward kernel. In backward, P = exp(S − LSE) is off
-// by a factor of up to 1 ± 6e-8·|LSE|, which is nothing at usual scores and 1% at 1e5; from about 1e7 on a gradient may be
+// A score is rounded to the type that sums have, and so is LSE, which is one number a row: in
+// float32 to within 6e-8 of their magnitude. What scores, and sinks, have in common does not
+// disturb the forward kernel. In backward, P = exp(S − LSE) is off by a factor of up to 1 ±
+// 6e-8·|LSE|, which is nothing at usual scores and 1% at 1e5; from about 1e7 on a gradient may be
 // anything between 0 and that of P = 1, but never NaN.
 //
 // # Types
 //
-// Q, K, V, O and their gradients are of one type; LSE, δ and dLSE are of its [DType.Wide]. Bias, Sinks and Tables of floats are
-// each of either, and their gradients like them.
+// Q, K, V, O and their gradients are of one type; LSE, δ and dLSE are of its [DType.Wide]. Bias,
+// Sinks and Tables of floats are each of either, and their gradients like them.
 type Attention struct {
 	Q Tensor // (B, Hq, Sq, D); every axis but the last may have any stride
 	K Tensor // (1|B, Hk, Sk, D)
@@ -116,13 +121,13 @@ type Attention struct {
 // Lengths says how long the sequences of an attention problem are, and where they belong. Its zero
 // value is a batch whose items all have Sq queries and Sk keys.
 type Lengths struct {
-	// QLens and KVLens are the cumulative lengths of packed sequences: 0, then where each ends. They
-	// are nil when not packed.
+	// QLens and KVLens are the cumulative lengths of packed sequences: 0, then where each ends.
+	// They are nil when not packed.
 	QLens, KVLens []int
 	KVLengths     []int // how many keys each of Q's batch items has; nil for all, and when packed
-	// Places says where each part of [Attention.Sequences] lies in a larger problem. It is nil where
-	// there is none. ALiBi's distances and Dropout's masks are those of that problem. What the mask
-	// shows stays as it is, and Score and Mask cannot be had.
+	// Places says where each part of [Attention.Sequences] lies in a larger problem. It is nil
+	// where there is none. ALiBi's distances and Dropout's masks are those of that problem. What
+	// the mask shows stays as it is, and Score and Mask cannot be had.
 	Places []Place
 }
 
@@ -133,8 +138,9 @@ type Program struct {
 	Tables []Tensor     // what Score and Mask look up, in the order of [Attention.ScoreTables]
 }
 
-// Place is where an independent part of a problem lies in a larger problem: row i and key j of the part are row Row + i and
-// column Column + j of sequence Sequence there, whose rows and columns of one number belong together.
+// Place is where an independent part of a problem lies in a larger problem: row i and key j of the
+// part are row Row + i and column Column + j of sequence Sequence there, whose rows and columns of
+// one number belong together.
 type Place struct{ Sequence, Row, Column int }
 
 // AttentionOutputs receives what the forward kernel computes.
@@ -143,8 +149,8 @@ type AttentionOutputs struct {
 	LSE Tensor // (B, Hq, Sq) row-major, or left out
 }
 
-// AttentionGradients carries the backward kernel's inputs beside the problem itself, and what it computes. The
-// gradient that is left out (the zero Tensor) is not computed.
+// AttentionGradients carries the backward kernel's inputs beside the problem itself, and what it
+// computes. The gradient that is left out (the zero Tensor) is not computed.
 type AttentionGradients struct {
 	DO    Tensor // (B, Hq, Sq, Dv), last axis contiguous
 	LSE   Tensor // (B, Hq, Sq) row-major, from the forward kernel
@@ -156,11 +162,13 @@ type AttentionGradients struct {
 	DTables    []Tensor // nil, or one a table, shaped as it, row-major
 }
 
-// AttentionKernels are the three kernels of attention. Each validates the problem before it touches memory.
+// AttentionKernels are the three kernels of attention. Each validates the problem before it touches
+// memory.
 type AttentionKernels interface {
 	// AttentionForward computes O, and the logsumexp of each row if asked.
 	AttentionForward(a *Attention, out AttentionOutputs) error
-	// AttentionDelta computes δ_i = Σ_d O_id·dO_id − dLSE_i into delta, (B, Hq, Sq) row-major; dLSE may be left out.
+	// AttentionDelta computes δ_i = Σ_d O_id·dO_id − dLSE_i into delta, (B, Hq, Sq) row-major; dLSE
+	// may be left out.
 	AttentionDelta(a *Attention, o, dO, dLSE, delta Tensor) error
 	// AttentionBackward computes the gradients from the saved logsumexp and δ:
 	//
@@ -182,8 +190,8 @@ type Sequence struct {
 	Q0, K0   int // where it starts on the length axes
 	Sq, Sk   int
 
-	// Where the part lies for Dropout: the sequence that counts, and its first row and column there. Row i and column j are
-	// |i + Distance − j| apart for ALiBi.
+	// Where the part lies for Dropout: the sequence that counts, and its first row and column
+	// there. Row i and column j are |i + Distance − j| apart for ALiBi.
 	Place    Place
 	Distance int
 }
@@ -233,8 +241,9 @@ func (a *Attention) SharesKeys() bool { return a.K.Shape[0] == 1 && a.Q.Shape[0]
 // unlimited is farther than any sequence is long, and can be added to without overflow.
 const unlimited = 1 << 40
 
-// Band returns the mask of a sequence as two diagonals: row i sees keys from max(0, i+lo) up to, not including,
-// min(Sk, i+hi), of which the rest of Mask may hide more. Where nothing is hidden on a side, the bound is beyond every key.
+// Band returns the mask of a sequence as two diagonals: row i sees keys from max(0, i+lo) up to,
+// not including, min(Sk, i+hi), of which the rest of Mask may hide more. Where nothing is hidden on
+// a side, the bound is beyond every key.
 func (a *Attention) Band(s Sequence) (lo, hi int) {
 	off := s.Sk - s.Sq
 	lo, hi = -unlimited, unlimited
@@ -267,8 +276,8 @@ func (a *Attention) EffectiveScale() float64 {
 	return 1 / math.Sqrt(float64(a.Q.Shape[3]))
 }
 
-// VisiblePairs returns the number of (query, key) pairs within the bands of the sequences, over all query heads. What Mask hides
-// of them is counted too.
+// VisiblePairs returns the number of (query, key) pairs within the bands of the sequences, over all
+// query heads. What Mask hides of them is counted too.
 func (a *Attention) VisiblePairs() int {
 	pairs := 0
 	for _, s := range a.Sequences() {
@@ -280,18 +289,21 @@ func (a *Attention) VisiblePairs() int {
 	return pairs * a.Q.Shape[1]
 }
 
-// ForwardFLOPs counts the multiplications and additions of the two matrix products over visible pairs.
+// ForwardFLOPs counts the multiplications and additions of the two matrix products over visible
+// pairs.
 func (a *Attention) ForwardFLOPs() float64 {
 	return 2 * float64(a.VisiblePairs()) * float64(a.Q.Shape[3]+a.V.Shape[3])
 }
 
-// BackwardFLOPs counts the multiplications and additions of the five matrix products over visible pairs.
+// BackwardFLOPs counts the multiplications and additions of the five matrix products over visible
+// pairs.
 func (a *Attention) BackwardFLOPs() float64 {
 	return 2 * float64(a.VisiblePairs()) * float64(3*a.Q.Shape[3]+2*a.V.Shape[3])
 }
 
-// Validate returns what is wrong with the problem, naming the argument, what it was and what it needs to be, or
-// nil. Tensors may lack data, so that a problem can be checked before its values exist.
+// Validate returns what is wrong with the problem, naming the argument, what it was and what it
+// needs to be, or nil. Tensors may lack data, so that a problem can be checked before its values
+// exist.
 func (a *Attention) Validate() error {
 	if a == nil {
 		return errNoProblem
@@ -339,8 +351,8 @@ func (a *Attention) validateShapes() error {
 	return nil
 }
 
-// validateRows checks what all of q, k, v, O and their gradients need: four axes, the last contiguous, no negative
-// stride.
+// validateRows checks what all of q, k, v, O and their gradients need: four axes, the last
+// contiguous, no negative stride.
 func (t Tensor) validateRows(name string) error {
 	if len(t.Shape) != 4 {
 		return fmt.Errorf("%s has shape %v, it needs four axes (batch, heads, length, head size)", name, t.Shape)

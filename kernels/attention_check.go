@@ -87,7 +87,8 @@ func (a *Attention) OutputShape() []int {
 	return []int{a.Q.Shape[0], a.Q.Shape[1], a.Q.Shape[2], a.V.Shape[3]}
 }
 
-// CheckScores returns what is wrong with a request for the scores s, (B, Hq, rows, Sk), of some query rows.
+// CheckScores returns what is wrong with a request for the scores s, (B, Hq, rows, Sk), of some
+// query rows.
 func (a *Attention) CheckScores(rows []int, s Tensor) error {
 	if err := a.checkProblem(); err != nil {
 		return err

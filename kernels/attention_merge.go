@@ -8,8 +8,8 @@ type MergeKernels interface {
 	//
 	//	L = log(exp LSE_i + exp lse_i)    O_i ← O_i·exp(LSE_i − L) + o_i·exp(lse_i − L)    LSE_i ← L
 	//
-	// LSE and O are the sum's, of the type of sums; lse and o are the part's, and o may have 16 bits. A row
-	// whose logsumexp is −∞ in one of them is that of the other.
+	// LSE and O are the sum's, of the type of sums; lse and o are the part's, and o may have 16
+	// bits. A row whose logsumexp is −∞ in one of them is that of the other.
 	AttentionMerge(sum, part AttentionOutputs) error
 }
 

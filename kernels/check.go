@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// operand is a tensor of a call beside what it needs to be. A kernel's problem lists the operands of its calls, and every
-// device checks that list before it touches memory.
+// operand is a tensor of a call beside what it needs to be. A kernel's problem lists the operands
+// of its calls, and every device checks that list before it touches memory.
 type operand struct {
 	name   string
 	tensor Tensor
@@ -111,7 +111,8 @@ type operandList []struct {
 	tensor Tensor
 }
 
-// checkAlike checks a call all of whose tensors have the shape and the dtype of one of them, and contiguous rows.
+// checkAlike checks a call all of whose tensors have the shape and the dtype of one of them, and
+// contiguous rows.
 func checkAlike(lead Tensor, name string, read, written operandList) error {
 	if err := lead.validateFloat(name); err != nil {
 		return err
@@ -149,7 +150,8 @@ func wide(name string, t Tensor, shape []int, dtype DType) operand {
 	return operand{name: name, tensor: t, shape: shape, dtypes: [2]DType{dtype.Wide()}, layout: dense}
 }
 
-// ownOrWide is a row-major operand of a dtype, or of the type of its statistics: a parameter, or the gradient of one.
+// ownOrWide is a row-major operand of a dtype, or of the type of its statistics: a parameter, or
+// the gradient of one.
 func ownOrWide(name string, t Tensor, shape []int, dtype DType) operand {
 	return operand{name: name, tensor: t, shape: shape, dtypes: [2]DType{dtype, dtype.Wide()}, layout: dense}
 }
@@ -171,7 +173,8 @@ func (t Tensor) IsRowMajor() bool {
 	return true
 }
 
-// Overlaps reports whether elements may share a place: whether some axis steps less far than the axes inside it reach.
+// Overlaps reports whether elements may share a place: whether some axis steps less far than the
+// axes inside it reach.
 func (t Tensor) Overlaps() bool {
 	if t.Elements() == 0 || t.IsRowMajor() {
 		return false

@@ -15,14 +15,14 @@ const (
 	NoReduction                    // not at all: the loss of each row is an output
 )
 
-// CrossEntropyOptions are what cross-entropy and its fusion with a linear layer share. With LSE_i = log Σ_v exp z_iv, t the
-// row's target, w_v the weight of a class and ε the label smoothing,
+// CrossEntropyOptions are what cross-entropy and its fusion with a linear layer share. With LSE_i =
+// log Σ_v exp z_iv, t the row's target, w_v the weight of a class and ε the label smoothing,
 //
 //	loss_i = (1 − ε)·w_t·(LSE_i − z_it) + ε·Σ_v w_v·(LSE_i − z_iv)/V
 //
-// and the mean is Σ loss_i/n, where n = Σ w_t over the rows that are not ignored: their number, where all weights are 1.
-// A row whose target is IgnoreIndex has no loss and no gradient; if all are ignored, or n is 0, the loss and all gradients
-// are 0 in every reduction.
+// and the mean is Σ loss_i/n, where n = Σ w_t over the rows that are not ignored: their number,
+// where all weights are 1. A row whose target is IgnoreIndex has no loss and no gradient; if all
+// are ignored, or n is 0, the loss and all gradients are 0 in every reduction.
 type CrossEntropyOptions struct {
 	IgnoreIndex    *int    // the target of rows that do not count; nil: every target must be from 0 to V−1
 	LabelSmoothing float64 // ε, in [0, 1)
@@ -43,7 +43,8 @@ type CrossEntropyOutputs struct {
 	LSE  Tensor // (...), row-major: what the backward kernel needs; or left out
 }
 
-// CrossEntropyGradients carries the backward kernel's inputs beside the problem itself, and what it computes.
+// CrossEntropyGradients carries the backward kernel's inputs beside the problem itself, and what it
+// computes.
 type CrossEntropyGradients struct {
 	DLoss   Tensor // as Loss, or left out: 1
 	LSE     Tensor // from the forward kernel
@@ -59,13 +60,14 @@ type CrossEntropyKernels interface {
 	//
 	// without /n for a sum, and with the row's own dLoss_i for no reduction.
 	CrossEntropyBackward(c *CrossEntropy, g CrossEntropyGradients) error
-	// LinearCrossEntropy computes the loss of logits = hidden·weightᵀ and the gradients of both factors in one pass,
-	// a few rows of logits at a time. It has a reduction, since it computes gradients before those of losses are known.
+	// LinearCrossEntropy computes the loss of logits = hidden·weightᵀ and the gradients of both
+	// factors in one pass, a few rows of logits at a time. It has a reduction, since it computes
+	// gradients before those of losses are known.
 	LinearCrossEntropy(c *LinearCrossEntropy, out LinearCrossEntropyOutputs) error
 }
 
-// LinearCrossEntropy is the loss of predicting targets from a linear layer without bias, such as a language model's
-// head: cross-entropy of the logits hidden·weightᵀ.
+// LinearCrossEntropy is the loss of predicting targets from a linear layer without bias, such as a
+// language model's head: cross-entropy of the logits hidden·weightᵀ.
 type LinearCrossEntropy struct {
 	Hidden  Tensor // (N, C), contiguous rows
 	Weight  Tensor // (V, C), any strides: a (C, V) weight is its Permute(1, 0). Of Hidden's dtype or its wide one, which is rounded
@@ -82,7 +84,8 @@ type LinearCrossEntropyOutputs struct {
 	DWeight Tensor // (V, C), contiguous along one of the axes, of Weight's dtype or its wide one, of which its sums are
 }
 
-// CheckForward returns what is wrong with a call of CrossEntropyForward, apart from the targets' values.
+// CheckForward returns what is wrong with a call of CrossEntropyForward, apart from the targets'
+// values.
 func (c *CrossEntropy) CheckForward(out CrossEntropyOutputs) error {
 	if err := c.Validate(); err != nil {
 		return err
@@ -92,7 +95,8 @@ func (c *CrossEntropy) CheckForward(out CrossEntropyOutputs) error {
 		wide("loss", out.Loss, c.LossShape(), z.DType), wide("lse", out.LSE, z.rowShape(), z.DType).optional())
 }
 
-// CheckBackward returns what is wrong with a call of CrossEntropyBackward, apart from the targets' values.
+// CheckBackward returns what is wrong with a call of CrossEntropyBackward, apart from the targets'
+// values.
 func (c *CrossEntropy) CheckBackward(g CrossEntropyGradients) error {
 	if err := c.Validate(); err != nil {
 		return err
@@ -128,8 +132,8 @@ func (c *LinearCrossEntropy) Check(out LinearCrossEntropyOutputs) error {
 		writtenLike("dHidden", out.DHidden, h.Shape, h.DType).optional(), dWeight)
 }
 
-// Validate returns what is wrong with the problem, apart from the targets' values, naming the argument, what it was and
-// what it needs to be, or nil.
+// Validate returns what is wrong with the problem, apart from the targets' values, naming the
+// argument, what it was and what it needs to be, or nil.
 func (c *CrossEntropy) Validate() error {
 	if c == nil {
 		return errNoProblem
@@ -146,8 +150,8 @@ func (c *CrossEntropy) Validate() error {
 	return c.CrossEntropyOptions.validate(c.Logits.features()[0], c.Logits.DType)
 }
 
-// Validate returns what is wrong with the problem, apart from the targets' values, naming the argument, what it was and
-// what it needs to be, or nil.
+// Validate returns what is wrong with the problem, apart from the targets' values, naming the
+// argument, what it was and what it needs to be, or nil.
 func (c *LinearCrossEntropy) Validate() error {
 	if c == nil {
 		return errNoProblem

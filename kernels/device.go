@@ -6,25 +6,29 @@ import (
 	"time"
 )
 
-// Device is a place where tensors lie and kernels run. Work runs in the order in which it was asked for, so the output of
-// one call may be the input of the next; a device whose work goes on beside the host's ([Device.Synchronize] waits for it)
-// reports an error that it meets there from the next call that notices. Methods may be called from any goroutine.
+// Device is a place where tensors lie and kernels run. Work runs in the order in which it was asked
+// for, so the output of one call may be the input of the next; a device whose work goes on beside
+// the host's ([Device.Synchronize] waits for it) reports an error that it meets there from the next
+// call that notices. Methods may be called from any goroutine.
 type Device interface {
 	// Name is what the device is called in messages: "cpu", "cuda:0".
 	Name() string
 	// Alloc returns a row-major tensor in the device's memory. Its contents are undefined.
 	Alloc(dtype DType, shape ...int) (Tensor, error)
-	// Owner returns what keeps the memory at a tensor's address alive, for a view that lost its Tensor.Owner: nil where the
-	// address is not in the memory of a tensor of this device. The host's memory is Go's, which needs no owner.
+	// Owner returns what keeps the memory at a tensor's address alive, for a view that lost its
+	// Tensor.Owner: nil where the address is not in the memory of a tensor of this device. The
+	// host's memory is Go's, which needs no owner.
 	Owner(t Tensor) any
-	// Copy writes the elements of src into dst, which has the same shape; both may have any strides. Each lies in the memory of
-	// this device or of the host. Between floats of different types it rounds to nearest, ties to even; integers are
-	// copied as they are. When it returns, the host's memory may be changed, or holds the copy.
+	// Copy writes the elements of src into dst, which has the same shape; both may have any
+	// strides. Each lies in the memory of this device or of the host. Between floats of different
+	// types it rounds to nearest, ties to even; integers are copied as they are. When it returns,
+	// the host's memory may be changed, or holds the copy.
 	Copy(dst, src Tensor) error
 	// Fill sets every element of a tensor of any strides to x, rounded to its dtype.
 	Fill(t Tensor, x float64) error
-	// Read asks for the element of a tensor that has one. It does not wait: the number is there when the work that computes it
-	// is done, and is the one of this moment in the order of work, whatever is written there later.
+	// Read asks for the element of a tensor that has one. It does not wait: the number is there
+	// when the work that computes it is done, and is the one of this moment in the order of work,
+	// whatever is written there later.
 	Read(t Tensor) (Number, error)
 	// Record marks this moment in the order of work.
 	Record() (Event, error)
@@ -42,40 +46,46 @@ type Number interface {
 type Event interface {
 	// Wait waits until the work before the event is done.
 	Wait() error
-	// Since waits for both events, of one device, and returns the time that passed on the device between them.
+	// Since waits for both events, of one device, and returns the time that passed on the device
+	// between them.
 	Since(earlier Event) (time.Duration, error)
 }
 
 // Recorder is a device that can queue a list of work again, as a whole, in the time of one launch.
 type Recorder interface {
-	// Capture records what work asks of the device, without running it. Nothing but work uses the device until it returns. Work that
-	// waits for the device, or that moves data between it and the host, cannot be recorded and is an error; after any error the
-	// device is as it was before.
+	// Capture records what work asks of the device, without running it. Nothing but work uses the
+	// device until it returns. Work that waits for the device, or that moves data between it and
+	// the host, cannot be recorded and is an error; after any error the device is as it was before.
 	Capture(work func() error) (Recording, error)
-	// Vary does work that asks a device, to which it is given, for kernels. Within the work of Capture, it is asked for again before
-	// each launch, in which its kernels get the arguments that it gives them then: it is for kernels that depend on numbers which the
-	// host reads, such as the lengths of packed sequences. Work does nothing but ask for the same kernels, of the same tensors, and
-	// nothing is computed before the launch. Its error is the launch's.
+	// Vary does work that asks a device, to which it is given, for kernels. Within the work of
+	// Capture, it is asked for again before each launch, in which its kernels get the arguments
+	// that it gives them then: it is for kernels that depend on numbers which the host reads, such
+	// as the lengths of packed sequences. Work does nothing but ask for the same kernels, of the
+	// same tensors, and nothing is computed before the launch. Its error is the launch's.
 	Vary(work func(device Backend) error) error
 }
 
-// ErrOutgrown is in the error of a launch in which work that varies needs more kernels than were recorded. Nothing was launched.
+// ErrOutgrown is in the error of a launch in which work that varies needs more kernels than were
+// recorded. Nothing was launched.
 var ErrOutgrown = errors.New("there are more kernels than were recorded")
 
 // Recording is work that was recorded.
 type Recording interface {
 	// Launch does the work again, in the memory in which it was recorded.
 	Launch() error
-	// SetDropoutStep makes launches to come draw the masks of a step, in place of [Dropout.Step] as it was recorded.
+	// SetDropoutStep makes launches to come draw the masks of a step, in place of [Dropout.Step] as
+	// it was recorded.
 	SetDropoutStep(step uint32) error
 }
 
 // Rounder is a device that keeps float32 weights in 16 bits too, for products that read them so.
 type Rounder interface {
-	// Rounded returns weights, matrices (in, out) that are row-major, in a 16-bit type and side by side: (in, all outs). The copy is made
-	// when it is first asked for, and lives as long as the weights. It has their numbers whenever it is asked for, and whenever recorded
-	// work that asked for it is launched, whoever has written the weights since: an optimiser's update writes it too, and other
-	// changes make it be copied again. While work is recorded that asks for it first, it is the zero Tensor.
+	// Rounded returns weights, matrices (in, out) that are row-major, in a 16-bit type and side by
+	// side: (in, all outs). The copy is made when it is first asked for, and lives as long as the
+	// weights. It has their numbers whenever it is asked for, and whenever recorded work that asked
+	// for it is launched, whoever has written the weights since: an optimiser's update writes it
+	// too, and other changes make it be copied again. While work is recorded that asks for it
+	// first, it is the zero Tensor.
 	Rounded(dtype DType, weights ...Tensor) (Tensor, error)
 }
 
@@ -99,7 +109,8 @@ func CheckRounded(dtype DType, weights []Tensor) error {
 	return nil
 }
 
-// CallError is the error of a device that was called with what it cannot take, or failed at what it was called for.
+// CallError is the error of a device that was called with what it cannot take, or failed at what it
+// was called for.
 type CallError struct {
 	Device string // its name
 	Kernel string // such as "matmul"
@@ -111,7 +122,8 @@ func (e *CallError) Error() string { return fmt.Sprintf("%s: %s: %v", e.Device, 
 // Unwrap returns Err.
 func (e *CallError) Unwrap() error { return e.Err }
 
-// Unsupported is the error of a device that is asked for what it cannot compute. It wraps [errors.ErrUnsupported].
+// Unsupported is the error of a device that is asked for what it cannot compute. It wraps
+// [errors.ErrUnsupported].
 type Unsupported struct {
 	Device string // its name
 	What   string // such as "matmul of float64"

@@ -31,7 +31,8 @@ func TestDropoutKeeps(t *testing.T) {
 	}
 }
 
-// The layout of counter and words is part of the contract between devices: each word has two columns, the lower half first.
+// The layout of counter and words is part of the contract between devices: each word has two
+// columns, the lower half first.
 func TestDropoutPosition(t *testing.T) {
 	d := kernels.Dropout{P: 0.4, Seed: 0x299f31d0a4093822, Step: 5}
 	for plane := range 3 {

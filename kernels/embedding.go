@@ -8,14 +8,16 @@ type Embedding struct {
 	IDs   Tensor // (...), int32 or int64, each from 0 to V−1
 }
 
-// EmbeddingKernels look up rows, and sum the gradients of the rows that were looked up. An id outside the table is an
-// error that names the position and the value.
+// EmbeddingKernels look up rows, and sum the gradients of the rows that were looked up. An id
+// outside the table is an error that names the position and the value.
 type EmbeddingKernels interface {
-	// EmbeddingForward writes y, (..., C), of the table's dtype, or of a 16-bit one beside a float32 table.
+	// EmbeddingForward writes y, (..., C), of the table's dtype, or of a 16-bit one beside a
+	// float32 table.
 	EmbeddingForward(e *Embedding, y Tensor) error
-	// EmbeddingBackward computes dTable_v = Σ dy_i over the positions with ids_i = v, in ascending order of i: zeros
-	// for a row that no position looks up. dTable is of dy's dtype, or float32 beside a 16-bit dy; sums are float32 in
-	// either case. The table itself is not read and needs no data.
+	// EmbeddingBackward computes dTable_v = Σ dy_i over the positions with ids_i = v, in ascending
+	// order of i: zeros for a row that no position looks up. dTable is of dy's dtype, or float32
+	// beside a 16-bit dy; sums are float32 in either case. The table itself is not read and needs
+	// no data.
 	EmbeddingBackward(e *Embedding, dy, dTable Tensor) error
 }
 
@@ -52,8 +54,8 @@ func (e *Embedding) CheckBackward(dy, dTable Tensor) error {
 // ids is the operand of the ids.
 func (e *Embedding) ids() operand { return indices("ids", e.IDs) }
 
-// Validate returns what is wrong with the problem, apart from the ids' values, naming the argument, what it was and what
-// it needs to be, or nil.
+// Validate returns what is wrong with the problem, apart from the ids' values, naming the argument,
+// what it was and what it needs to be, or nil.
 func (e *Embedding) Validate() error {
 	if e == nil {
 		return errNoProblem

@@ -30,7 +30,8 @@ func ExampleAttention() {
 	// k has 3 heads, which does not divide q's 8
 }
 
-// The packed projection of a transformer, (B, S, (Hq+2Hk)·D), holds q, k and v as views: nothing is transposed.
+// The packed projection of a transformer, (B, S, (Hq+2Hk)·D), holds q, k and v as views: nothing is
+// transposed.
 func ExampleTensor_Unflatten() {
 	const batch, length, heads, keyHeads, d = 2, 16, 4, 2, 8
 	qkv := kernels.Contiguous(nil, kernels.F32, batch, length, (heads+2*keyHeads)*d)

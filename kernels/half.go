@@ -35,7 +35,8 @@ func ToFloat16(x float32) Float16 {
 	case bits >= (exponentShift+31)<<23:
 		return sign | infinity
 	case bits < (exponentShift+1)<<23:
-		// Subnormal: adding ½ lets the sum's rounding drop what lies below 2⁻²⁴, the smallest number.
+		// Subnormal: adding ½ lets the sum's rounding drop what lies below 2⁻²⁴, the smallest
+		// number.
 		return sign | Float16(math.Float32bits(math.Float32frombits(bits)+0.5)-math.Float32bits(0.5))
 	}
 	bits -= exponentShift << 23

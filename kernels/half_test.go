@@ -7,8 +7,8 @@ import (
 	"github.com/stheno-ml/stheno/kernels"
 )
 
-// Every 16-bit number is a float32 and comes back as it was; of the numbers between two of them, the nearer is taken, and of two
-// that are as near the one whose last bit is 0.
+// Every 16-bit number is a float32 and comes back as it was; of the numbers between two of them,
+// the nearer is taken, and of two that are as near the one whose last bit is 0.
 func TestHalves(t *testing.T) {
 	check := func(t *testing.T, infinity int, number func(uint16) float32, round func(float32) uint16) {
 		for i := range infinity {

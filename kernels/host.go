@@ -2,10 +2,11 @@ package kernels
 
 import "unsafe"
 
-// This file moves elements in the host's memory, of any type and at any strides, for all who copy from it or to it.
+// This file moves elements in the host's memory, of any type and at any strides, for all who copy
+// from it or to it.
 
-// CopyHost writes the elements of src into dst, which has the same shape, rounded to dst's type. Both lie on the host, and are
-// of one type or of floats both.
+// CopyHost writes the elements of src into dst, which has the same shape, rounded to dst's type.
+// Both lie on the host, and are of one type or of floats both.
 func CopyHost(dst, src Tensor) { eachRow(dst, src, copyRow) }
 
 // FillHost sets every element of a tensor on the host to x, rounded to its type.
@@ -32,7 +33,8 @@ type row struct {
 
 func (r row) at(i int) unsafe.Pointer { return unsafe.Add(r.data, i*r.stride*r.dtype.Size()) }
 
-// eachRow goes through two tensors of one shape along their last axes, taken together with those that go on from them in both.
+// eachRow goes through two tensors of one shape along their last axes, taken together with those
+// that go on from them in both.
 func eachRow(a, b Tensor, do func(a, b row)) {
 	if a.Elements() == 0 {
 		return
@@ -81,8 +83,9 @@ func copyRow(to, from row) {
 	}
 }
 
-// convertRow converts elements that lie end to end between float32 and a 16-bit type, each pair of types in a loop that the
-// compiler can inline the conversion into. It reports whether the types are such a pair.
+// convertRow converts elements that lie end to end between float32 and a 16-bit type, each pair of
+// types in a loop that the compiler can inline the conversion into. It reports whether the types
+// are such a pair.
 func convertRow(to, from row) bool {
 	switch {
 	case to.dtype == F32 && from.dtype == BF16:
@@ -133,7 +136,8 @@ func elementAt(at unsafe.Pointer, dtype DType) float64 {
 	return float64(*(*int64)(at))
 }
 
-// setElement rounds a number to an element. A float64 that becomes a 16-bit number is rounded to float32 on the way.
+// setElement rounds a number to an element. A float64 that becomes a 16-bit number is rounded to
+// float32 on the way.
 func setElement(at unsafe.Pointer, dtype DType, x float64) {
 	switch dtype {
 	case F32:

@@ -4,12 +4,13 @@ import "fmt"
 
 // KeyMaskKernels make a bias of a mask of keys.
 type KeyMaskKernels interface {
-	// KeyMask computes out, (B, H, S, Sk), which is bias where the mask is true and −∞ where it is false:
+	// KeyMask computes out, (B, H, S, Sk), which is bias where the mask is true and −∞ where it is
+	// false:
 	//
 	//	out_bhij = bias_bhij if mask_bj ≠ 0, otherwise −∞
 	//
-	// mask is (B, Sk) of any type with contiguous rows; bias is (1|B, H, S, Sk), row-major, of out's type, or left out: 0. out
-	// is row-major.
+	// mask is (B, Sk) of any type with contiguous rows; bias is (1|B, H, S, Sk), row-major, of
+	// out's type, or left out: 0. out is row-major.
 	KeyMask(mask, bias, out Tensor) error
 }
 

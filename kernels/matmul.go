@@ -11,9 +11,10 @@ import (
 //
 // An [Epilogue] changes what is written to C.
 //
-// A and B may have any strides on every axis: a transpose is a [Tensor.Permute], and an axis of stride 0
-// broadcasts. They have one dtype, or A is F32 and B a 16-bit one, such as a weight that is kept in less
-// memory than it is computed with: its numbers count as they are. Sums are in [DType.Wide] of A's.
+// A and B may have any strides on every axis: a transpose is a [Tensor.Permute], and an axis of
+// stride 0 broadcasts. They have one dtype, or A is F32 and B a 16-bit one, such as a weight that
+// is kept in less memory than it is computed with: its numbers count as they are. Sums are in
+// [DType.Wide] of A's.
 type MatMul struct {
 	A Tensor // (batch..., m, k)
 	B Tensor // (batch..., k, n), or (k, n) for all of the batch
@@ -25,23 +26,24 @@ type MatMul struct {
 	Precision Precision
 }
 
-// MatMulOutputs receives what the kernel computes, beside what its [Epilogue] receives. No output may share
-// memory with the inputs or with another. Each has A's dtype or its wide one.
+// MatMulOutputs receives what the kernel computes, beside what its [Epilogue] receives. No output
+// may share memory with the inputs or with another. Each has A's dtype or its wide one.
 type MatMulOutputs struct {
 	C Tensor // (batch..., m, n), last axis contiguous
-	// ColumnSums, (n) row-major, receives Σ over all rows of C, before or after C is rounded: a bias's
-	// gradient. It may be left out.
+	// ColumnSums, (n) row-major, receives Σ over all rows of C, before or after C is rounded: a
+	// bias's gradient. It may be left out.
 	ColumnSums Tensor
 }
 
 // MatMulKernels multiply matrices, and sum rows: together, a linear layer and its gradients.
 type MatMulKernels interface {
-	// MatMul computes C and what the epilogue receives. Every element is summed in an order that depends
-	// on the problem and the device alone.
+	// MatMul computes C and what the epilogue receives. Every element is summed in an order that
+	// depends on the problem and the device alone.
 	MatMul(m *MatMul, out MatMulOutputs) error
-	// SumRows computes out_j = Σ_i x_ij over all axes of x but the last, in an order that depends on the
-	// shape alone: a bias's gradient. With accumulate the sum is added to out. x is (..., n) with a
-	// contiguous last axis, out (n) row-major of x's dtype or its wide one; sums are of the wide one.
+	// SumRows computes out_j = Σ_i x_ij over all axes of x but the last, in an order that depends
+	// on the shape alone: a bias's gradient. With accumulate the sum is added to out. x is (..., n)
+	// with a contiguous last axis, out (n) row-major of x's dtype or its wide one; sums are of the
+	// wide one.
 	SumRows(x, out Tensor, accumulate bool) error
 }
 
@@ -56,7 +58,8 @@ func CheckSumRows(x, out Tensor) error {
 	return checkOperands(like("x", x, x.Shape, x.DType), ownOrWide("out", out, x.features(), x.DType))
 }
 
-// Dims returns the sizes of each product: C is rows × columns, and depth is the axis that is summed over.
+// Dims returns the sizes of each product: C is rows × columns, and depth is the axis that is summed
+// over.
 func (m *MatMul) Dims() (rows, columns, depth int) {
 	a, b := m.A.Shape, m.B.Shape
 	return a[len(a)-2], b[len(b)-1], a[len(a)-1]
@@ -78,8 +81,9 @@ func (m *MatMul) FLOPs() float64 {
 	return 2 * float64(m.A.Elements()) * float64(columns)
 }
 
-// Validate returns what is wrong with the problem, naming the argument, what it was and what it needs to be, or
-// nil. Tensors may lack data, so that a problem can be checked before its values exist.
+// Validate returns what is wrong with the problem, naming the argument, what it was and what it
+// needs to be, or nil. Tensors may lack data, so that a problem can be checked before its values
+// exist.
 func (m *MatMul) Validate() error {
 	if m == nil {
 		return errNoProblem

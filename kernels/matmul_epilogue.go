@@ -2,9 +2,9 @@ package kernels
 
 import "fmt"
 
-// Epilogue is what a product goes through before it is written to C: nil for nothing, or one of [Activate],
-// [TimesSlope], [Gate] and [GateGradient], as a value. Its tensors are inputs and outputs of the product's
-// call. All but BUp have the shape of C and a contiguous last axis.
+// Epilogue is what a product goes through before it is written to C: nil for nothing, or one of
+// [Activate], [TimesSlope], [Gate] and [GateGradient], as a value. Its tensors are inputs and
+// outputs of the product's call. All but BUp have the shape of C and a contiguous last axis.
 type Epilogue interface{ isEpilogue() }
 
 // Activate computes C = act(Pre), Pre = A·B + bias.
@@ -13,7 +13,8 @@ type Activate struct {
 	Pre        Tensor     // receives what the activation is applied to, of A's dtype or its wide one; or left out
 }
 
-// TimesSlope computes C = (A·B + bias)·act'(Z): the gradient of Z, where act(Z) has the gradient A·B + bias.
+// TimesSlope computes C = (A·B + bias)·act'(Z): the gradient of Z, where act(Z) has the gradient
+// A·B + bias.
 type TimesSlope struct {
 	Activation Activation
 	Z          Tensor // of C's dtype
@@ -25,8 +26,8 @@ type Gate struct {
 	Pre, Up Tensor // receive both products, of C's dtype
 }
 
-// GateGradient computes C = (A·B + bias)·Up·silu'(Z) and DUp = (A·B + bias)·silu(Z): the gradients of Z and Up,
-// where silu(Z)·Up has the gradient A·B + bias.
+// GateGradient computes C = (A·B + bias)·Up·silu'(Z) and DUp = (A·B + bias)·silu(Z): the gradients
+// of Z and Up, where silu(Z)·Up has the gradient A·B + bias.
 type GateGradient struct {
 	Z, Up Tensor // of C's dtype
 	DUp   Tensor // receives the gradient of Up, of C's dtype
@@ -97,9 +98,9 @@ func (m *MatMul) epilogueOperands(ofC DType) []operand {
 	return nil
 }
 
-// MatMulApart computes a product, its epilogue and the sums of its columns by one kernel after the other: for
-// devices and shapes that no kernel computes at once. It leaves A·B + bias and [Activate] alone, without
-// ColumnSums, to the device's MatMul.
+// MatMulApart computes a product, its epilogue and the sums of its columns by one kernel after the
+// other: for devices and shapes that no kernel computes at once. It leaves A·B + bias and
+// [Activate] alone, without ColumnSums, to the device's MatMul.
 func MatMulApart(b Backend, m *MatMul, out MatMulOutputs) error {
 	if err := matMulApart(b, m, out.C); err != nil || !out.ColumnSums.IsSet() {
 		return err

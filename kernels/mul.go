@@ -18,8 +18,9 @@ func CheckMulScalar(factor float64, x, y Tensor) error {
 	return checkAlike(x, "x", operandList{{"x", x}}, operandList{{"y", y}})
 }
 
-// MulKernels multiply elements. All tensors of a call have one shape and dtype, and contiguous rows; an output may be one
-// of the inputs. 16-bit elements are multiplied in float32 and rounded once.
+// MulKernels multiply elements. All tensors of a call have one shape and dtype, and contiguous
+// rows; an output may be one of the inputs. 16-bit elements are multiplied in float32 and rounded
+// once.
 type MulKernels interface {
 	// Mul computes c = a·b, element by element.
 	Mul(a, b, c Tensor) error

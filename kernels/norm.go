@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// Norm normalises each row of C features: a layer norm to mean 0 and variance 1, an RMS norm to mean square 1.
-// Then it scales and shifts each feature:
+// Norm normalises each row of C features: a layer norm to mean 0 and variance 1, an RMS norm to
+// mean square 1. Then it scales and shifts each feature:
 //
 //	x    ← x + other                                             where Other is given
 //	μ    = Σ x_c / C        var = Σ (x_c − μ)² / C        rstd = 1/√(var + eps)
@@ -27,13 +27,13 @@ type Norm struct {
 type NormOutputs struct {
 	Y   Tensor // as X
 	Sum Tensor // as X: X + Other, where Other is given; may be either of them itself
-	// Mean and RStd, (...), row-major, of X's wide dtype, are what the backward kernel needs. Both are given,
-	// or neither. An RMS norm has no Mean.
+	// Mean and RStd, (...), row-major, of X's wide dtype, are what the backward kernel needs. Both
+	// are given, or neither. An RMS norm has no Mean.
 	Mean, RStd Tensor
 }
 
-// NormGradients carries the backward kernel's inputs beside the problem itself, and what it computes. A gradient
-// that is left out is not computed.
+// NormGradients carries the backward kernel's inputs beside the problem itself, and what it
+// computes. A gradient that is left out is not computed.
 type NormGradients struct {
 	DY         Tensor // as X
 	DSum       Tensor // as X: the gradient of X itself, which is added to the rounded DX; or left out
@@ -41,14 +41,14 @@ type NormGradients struct {
 
 	DX            Tensor // as X; may be DY or DSum itself
 	DGamma, DBeta Tensor // (C), of X's dtype or its wide one
-	// DXSums, as DGamma, receives Σ over rows of DX, before or after DX is rounded: the gradient of a bias in
-	// X. It may be left out.
+	// DXSums, as DGamma, receives Σ over rows of DX, before or after DX is rounded: the gradient of
+	// a bias in X. It may be left out.
 	DXSums Tensor
 }
 
-// NormKernels normalise rows. Sums over rows are added in an order that depends on the shape alone. 16-bit tensors
-// are computed in float32 and rounded once. Other and DSum are added as an addition of its own would add them, which
-// rounds there too.
+// NormKernels normalise rows. Sums over rows are added in an order that depends on the shape alone.
+// 16-bit tensors are computed in float32 and rounded once. Other and DSum are added as an addition
+// of its own would add them, which rounds there too.
 type NormKernels interface {
 	NormForward(n *Norm, out NormOutputs) error
 	// NormBackward computes, with g_c = dy_c·γ_c, and without Σ g/C for an RMS norm,
@@ -133,7 +133,8 @@ func (n *Norm) EffectiveEps() float64 {
 	return n.Eps
 }
 
-// Validate returns what is wrong with the problem, naming the argument, what it was and what it needs to be, or nil.
+// Validate returns what is wrong with the problem, naming the argument, what it was and what it
+// needs to be, or nil.
 func (n *Norm) Validate() error {
 	if n == nil {
 		return errNoProblem

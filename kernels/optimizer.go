@@ -5,26 +5,29 @@ import (
 	"math"
 )
 
-// Update is what one step of every optimiser has in common. With γ the gradient scale, an optimiser sees γ·g where it
-// says g.
+// Update is what one step of every optimiser has in common. With γ the gradient scale, an optimiser
+// sees γ·g where it says g.
 type Update struct {
 	LearningRate float64
 	// WeightDecay is λ: how strongly a step pulls weights towards zero.
 	WeightDecay float64
 	// GradientScale is γ, for clipping and for means over accumulated gradients; 0 means 1.
 	GradientScale float64
-	// ClearGradients writes zeros to the gradients once they are used, at less cost than a pass of its own.
+	// ClearGradients writes zeros to the gradients once they are used, at less cost than a pass of
+	// its own.
 	ClearGradients bool
-	// Control, if it is set, is what PlanStep decided about this step: a vector of ControlSize numbers. LearningRate is then a
-	// factor of its rate, GradientScale a factor of its scale, its number of steps stands for AdamW.Step, and where the step
-	// is to be skipped the gradients are cleared, if that is asked for, and nothing else is changed.
+	// Control, if it is set, is what PlanStep decided about this step: a vector of ControlSize
+	// numbers. LearningRate is then a factor of its rate, GradientScale a factor of its scale, its
+	// number of steps stands for AdamW.Step, and where the step is to be skipped the gradients are
+	// cleared, if that is asked for, and nothing else is changed.
 	Control Tensor
 }
 
-// A control vector holds, in float64 and in the device's memory, what changes from step to step, so that a step is decided
-// about where it is made and nobody waits for a norm. These are the places of its numbers. The host writes all of them at the
-// beginning, and before each step the rates that the step may need: it learns late whether an earlier step was skipped, and so
-// cannot tell the number of the next.
+// A control vector holds, in float64 and in the device's memory, what changes from step to step, so
+// that a step is decided about where it is made and nobody waits for a norm. These are the places
+// of its numbers. The host writes all of them at the beginning, and before each step the rates that
+// the step may need: it learns late whether an earlier step was skipped, and so cannot tell the
+// number of the next.
 const (
 	ControlSteps         = iota // steps that changed the weights
 	ControlSkipped              // steps that did not, because the norm was not below LargestNorm
@@ -42,18 +45,20 @@ const (
 	ControlSize = ControlRates + RateWindow
 )
 
-// Verdicts of PlanStep that are no tensor's number: the step changes weights, and there is no rate for it.
+// Verdicts of PlanStep that are no tensor's number: the step changes weights, and there is no rate
+// for it.
 const (
 	StepMade = -1
 	NoRate   = -2
 )
 
-// LargestNorm is what the norm of the gradients of a step stays below. The square of a larger gradient is infinite in float32, and
-// AdamW would keep it for ever, in a v that lets its weight change no more.
+// LargestNorm is what the norm of the gradients of a step stays below. The square of a larger
+// gradient is infinite in float32, and AdamW would keep it for ever, in a v that lets its weight
+// change no more.
 const LargestNorm = 1 << 64
 
-// StepPlan is how a step is decided about. With s the loss scale, n the runs that were added up and Σ the sum of the squares
-// of all gradients:
+// StepPlan is how a step is decided about. With s the loss scale, n the runs that were added up and
+// Σ the sum of the squares of all gradients:
 //
 //	norm  = √Σ / (n·s)
 //	scale = min(1, limit/(norm + 1e-6)) / (n·s)      with a limit, as in PyTorch's clip_grad_norm_
@@ -65,16 +70,16 @@ type StepPlan struct {
 	LossScaling  LossScaling
 }
 
-// LossScaling is how the loss scale changes, which keeps gradients of float16 from becoming zero or infinite. The zero value
-// leaves it as it is.
+// LossScaling is how the loss scale changes, which keeps gradients of float16 from becoming zero or
+// infinite. The zero value leaves it as it is.
 type LossScaling struct {
 	Growth   float64 // multiplies it after Interval steps in a row were made; 0 means 2
 	Backoff  float64 // multiplies it after a step was skipped; 0 means 0.5
 	Interval int     // 0 leaves the loss scale as it is
 }
 
-// AdamW is one step of Adam with decoupled weight decay, with PyTorch's arithmetic. With η the learning rate, λ the
-// weight decay and t the step:
+// AdamW is one step of Adam with decoupled weight decay, with PyTorch's arithmetic. With η the
+// learning rate, λ the weight decay and t the step:
 //
 //	m ← m + (1 − β₁)(g − m)
 //	v ← β₂·v + (1 − β₂)·g²
@@ -85,8 +90,8 @@ type AdamW struct {
 	Step                  int // t, which counts from 1; not used beside a control vector
 }
 
-// SGD is one step of gradient descent with momentum μ. The decay is classic unless it is decoupled: λ·w is a part of
-// the gradient, and so of the momentum.
+// SGD is one step of gradient descent with momentum μ. The decay is classic unless it is decoupled:
+// λ·w is a part of the gradient, and so of the momentum.
 //
 //	g ← g + λ·w                        if the decay is classic
 //	m ← μ·m + g                        if there is momentum
@@ -108,23 +113,27 @@ type Lion struct {
 	Beta1, Beta2 float64
 }
 
-// OptimizerKernels update parameters in place, a list of them in one call. The tensors of a call are row-major and of
-// one dtype, float32 or float64; lists are of one length, and the tensors in one place of them of one shape, none lying where
-// another does. Numbers below the smallest normal one may be taken for zero.
+// OptimizerKernels update parameters in place, a list of them in one call. The tensors of a call
+// are row-major and of one dtype, float32 or float64; lists are of one length, and the tensors in
+// one place of them of one shape, none lying where another does. Numbers below the smallest normal
+// one may be taken for zero.
 type OptimizerKernels interface {
 	// AdamW updates the weights w and their moments m and v by the gradients g.
 	AdamW(o AdamW, w, g, m, v []Tensor) error
-	// SGD updates the weights w and their momentum m by the gradients g. Without momentum, m is nil.
+	// SGD updates the weights w and their momentum m by the gradients g. Without momentum, m is
+	// nil.
 	SGD(o SGD, w, g, m []Tensor) error
 	// Lion updates the weights w and their momentum m by the gradients g.
 	Lion(o Lion, w, g, m []Tensor) error
-	// SumSquares computes the sum of the squares of each tensor, in float64 and in an order that depends on the shapes
-	// alone, into sums, a vector of float64. A sum is finite if and only if all elements of its tensor are, except that
-	// elements of float64 beyond 1e150 count as infinite.
+	// SumSquares computes the sum of the squares of each tensor, in float64 and in an order that
+	// depends on the shapes alone, into sums, a vector of float64. A sum is finite if and only if
+	// all elements of its tensor are, except that elements of float64 beyond 1e150 count as
+	// infinite.
 	SumSquares(x []Tensor, sums Tensor) error
-	// PlanStep decides about a step from the sums of the squares of its gradients: it writes the norm, the verdict, the rate
-	// and the scale into a control vector, and counts the step as one that was made or skipped. A step that has no finite
-	// rate in the control vector is neither, and changes no weights.
+	// PlanStep decides about a step from the sums of the squares of its gradients: it writes the
+	// norm, the verdict, the rate and the scale into a control vector, and counts the step as one
+	// that was made or skipped. A step that has no finite rate in the control vector is neither,
+	// and changes no weights.
 	PlanStep(p StepPlan, sums, control Tensor) error
 	// Zero writes zeros to all tensors.
 	Zero(x []Tensor) error
@@ -194,7 +203,8 @@ type tensorList struct {
 	tensors []Tensor
 }
 
-// checkLists checks lists of row-major tensors: all of one dtype, and those in one place of all lists of one shape.
+// checkLists checks lists of row-major tensors: all of one dtype, and those in one place of all
+// lists of one shape.
 func checkLists(lists ...tensorList) error {
 	lead := lists[0]
 	for _, l := range lists[1:] {
@@ -233,7 +243,8 @@ func (u Update) EffectiveScale() float64 {
 	return u.GradientScale
 }
 
-// Validate returns what is wrong with the options, naming the option, what it was and what it needs to be, or nil.
+// Validate returns what is wrong with the options, naming the option, what it was and what it needs
+// to be, or nil.
 func (u Update) Validate() error {
 	switch {
 	case !(u.LearningRate >= 0) || math.IsInf(u.LearningRate, 0):

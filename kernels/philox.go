@@ -1,8 +1,9 @@
 package kernels
 
-// Philox is the counter-based generator Philox4x32 (Salmon, Moraes, Dror, Shaw, 2011): four random words from a key and a
-// counter, with no state. The same rounds, key and counter give the same words on every device. Seven rounds are the fewest
-// that pass all known tests of randomness; the authors recommend ten.
+// Philox is the counter-based generator Philox4x32 (Salmon, Moraes, Dror, Shaw, 2011): four random
+// words from a key and a counter, with no state. The same rounds, key and counter give the same
+// words on every device. Seven rounds are the fewest that pass all known tests of randomness; the
+// authors recommend ten.
 func Philox(rounds int, key [2]uint32, counter [4]uint32) [4]uint32 {
 	const (
 		multiplier0, multiplier1 = 0xD2511F53, 0xCD9E8D57

@@ -6,7 +6,8 @@ import (
 	"github.com/stheno-ml/stheno/kernels"
 )
 
-// The known answers that the authors of Philox publish for Philox4x32 with seven and with ten rounds.
+// The known answers that the authors of Philox publish for Philox4x32 with seven and with ten
+// rounds.
 func TestPhilox(t *testing.T) {
 	const ones = 0xffffffff
 	zero := [4]uint32{}

@@ -19,8 +19,8 @@ const (
 //	θ = (Offset + p_t)/(PositionScale·Divisors_d) · Base^(−2d/RotaryDim)
 //	y₁ = Amplitude·(x₁·cos θ − x₂·sin θ)      y₂ = Amplitude·(x₂·cos θ + x₁·sin θ)
 //
-// where p_t is t, or what Positions says, so that a product of a query and a key depends on the distance of their positions
-// alone. The zero value is Llama's.
+// where p_t is t, or what Positions says, so that a product of a query and a key depends on the
+// distance of their positions alone. The zero value is Llama's.
 type RoPE struct {
 	Pairing       Pairing
 	Offset        int     // the position of the first row: how many tokens a cache already holds
@@ -29,14 +29,15 @@ type RoPE struct {
 	PositionScale float64 // positions are divided by it (linear scaling, to stretch a context); 0 means 1
 	RotaryDim     int     // how many leading dimensions are rotated, the others are copied; 0 means all
 
-	// Divisors slow down the pairs one by one, which is how Llama 3, YaRN and LongRoPE stretch a context; nil means 1
-	// for each. Amplitude multiplies what is rotated, which YaRN and LongRoPE do as well; 0 means 1.
+	// Divisors slow down the pairs one by one, which is how Llama 3, YaRN and LongRoPE stretch a
+	// context; nil means 1 for each. Amplitude multiplies what is rotated, which YaRN and LongRoPE
+	// do as well; 0 means 1.
 	Divisors  []float64
 	Amplitude float64
 }
 
-// RoPEKernels rotate heads. x and y are (B, H, S, D) of one dtype with contiguous rows; y may be x itself. Angles do not depend
-// on the dtype: 16-bit rows are rotated in float32 and rounded once.
+// RoPEKernels rotate heads. x and y are (B, H, S, D) of one dtype with contiguous rows; y may be x
+// itself. Angles do not depend on the dtype: 16-bit rows are rotated in float32 and rounded once.
 type RoPEKernels interface {
 	// RoPEForward computes y from x.
 	RoPEForward(r *RoPE, x, y Tensor) error
@@ -52,8 +53,8 @@ func (r *RoPE) Dim(d int) int {
 	return r.RotaryDim
 }
 
-// Frequency returns the angle by which a pair turns from one position to the next, for heads of which dim dimensions are
-// rotated: θ is Offset + t times it.
+// Frequency returns the angle by which a pair turns from one position to the next, for heads of
+// which dim dimensions are rotated: θ is Offset + t times it.
 func (r *RoPE) Frequency(pair, dim int) float64 {
 	base, scale := r.Base, r.PositionScale
 	if base == 0 {
@@ -100,8 +101,8 @@ func (r *RoPE) check(from Tensor, fromName string, to Tensor, toName string) err
 	return checkAlike(from, fromName, operandList{{fromName, from}}, operandList{{toName, to}})
 }
 
-// Validate returns what is wrong with the options for a tensor of that name, naming the argument, what it was and what it
-// needs to be, or nil.
+// Validate returns what is wrong with the options for a tensor of that name, naming the argument,
+// what it was and what it needs to be, or nil.
 func (r *RoPE) Validate(x Tensor, name string) error {
 	if r == nil {
 		return errNoProblem

@@ -21,8 +21,9 @@ func CheckSoftCapBackward(cap float64, y, dy, dx Tensor) error {
 	return checkAlike(y, "y", operandList{{"y", y}, {"dy", dy}}, operandList{{"dx", dx}})
 }
 
-// SoftCapKernels bound every element to ±cap, smoothly. All tensors of a call have one shape and dtype, and contiguous
-// rows; an output may be one of the inputs. 16-bit tensors are computed in float32 and rounded once.
+// SoftCapKernels bound every element to ±cap, smoothly. All tensors of a call have one shape and
+// dtype, and contiguous rows; an output may be one of the inputs. 16-bit tensors are computed in
+// float32 and rounded once.
 type SoftCapKernels interface {
 	// SoftCap computes y = cap·tanh(x/cap).
 	SoftCap(cap float64, x, y Tensor) error

@@ -41,8 +41,8 @@ func (d DType) Size() int {
 	return 0
 }
 
-// Wide is the type of what is summed up beside tensors of type d, such as statistics, losses and logsumexps: float32
-// for 16-bit floats, d itself for all others.
+// Wide is the type of what is summed up beside tensors of type d, such as statistics, losses and
+// logsumexps: float32 for 16-bit floats, d itself for all others.
 func (d DType) Wide() DType {
 	if d == BF16 || d == F16 {
 		return F32
@@ -56,8 +56,9 @@ func (d DType) IsFloat() bool { return d >= F32 && d <= F16 }
 // IsInteger reports whether the type is one of integers, of which indices are.
 func (d DType) IsInteger() bool { return d == I32 || d == I64 }
 
-// Tensor is a typed, strided view of memory on the host or on a device. The zero value is no tensor, which is how an
-// optional argument is left out. With Data nil it is a description alone, enough for validation.
+// Tensor is a typed, strided view of memory on the host or on a device. The zero value is no
+// tensor, which is how an optional argument is left out. With Data nil it is a description alone,
+// enough for validation.
 type Tensor struct {
 	Data    unsafe.Pointer // the element at index 0, ..., 0
 	DType   DType
@@ -69,7 +70,8 @@ type Tensor struct {
 // Float is the set of element types that host kernels compute in.
 type Float interface{ float32 | float64 }
 
-// Element is the set of Go types that host tensors may have as elements: floats, and the integers of indices.
+// Element is the set of Go types that host tensors may have as elements: floats, and the integers
+// of indices.
 type Element interface {
 	Float | BFloat16 | Float16 | int32 | int64
 }
@@ -111,8 +113,8 @@ func axes(n int) (shape, strides []int) {
 	return both[:n:n], both[n:]
 }
 
-// Of returns the row-major tensor of the given shape over data. As indexing does, it panics where data holds fewer elements, or
-// an axis is negative.
+// Of returns the row-major tensor of the given shape over data. As indexing does, it panics where
+// data holds fewer elements, or an axis is negative.
 func Of[T Element](data []T, shape ...int) Tensor {
 	t := Contiguous(unsafe.Pointer(unsafe.SliceData(data)), DTypeOf[T](), shape...)
 	if t.Elements() > len(data) || slices.ContainsFunc(shape, func(d int) bool { return d < 0 }) {
@@ -121,10 +123,12 @@ func Of[T Element](data []T, shape ...int) Tensor {
 	return t
 }
 
-// IsSet reports whether the tensor is there at all: the zero Tensor stands for an argument left out.
+// IsSet reports whether the tensor is there at all: the zero Tensor stands for an argument left
+// out.
 func (t Tensor) IsSet() bool { return t.DType != NoDType }
 
-// Elements returns the number of elements of the shape: [math.MaxInt], which no memory holds, where it is more than an int counts.
+// Elements returns the number of elements of the shape: [math.MaxInt], which no memory holds, where
+// it is more than an int counts.
 func (t Tensor) Elements() int {
 	n, overflows := uint64(1), false
 	for _, d := range t.Shape {
@@ -164,7 +168,8 @@ func (t Tensor) Slice(axis, from, to int) Tensor {
 	return s
 }
 
-// Unflatten returns the view whose axis is split in two, the second of size inner, which must divide the axis.
+// Unflatten returns the view whose axis is split in two, the second of size inner, which must
+// divide the axis.
 func (t Tensor) Unflatten(axis, inner int) Tensor {
 	s := Tensor{Data: t.Data, DType: t.DType, Owner: t.Owner}
 	s.Shape = append(s.Shape, t.Shape[:axis]...)
@@ -181,7 +186,8 @@ func (t Tensor) Reshape(shape ...int) Tensor {
 	return s
 }
 
-// Offset returns the number of elements between the tensor's first element and the one at the given index.
+// Offset returns the number of elements between the tensor's first element and the one at the given
+// index.
 func (t Tensor) Offset(index ...int) int {
 	n := 0
 	for axis, i := range index {
@@ -190,8 +196,9 @@ func (t Tensor) Offset(index ...int) int {
 	return n
 }
 
-// Host returns the host memory from the tensor's first element to its last, as a slice: index it with Offset. It must be of
-// type T and hold no negative stride. A tensor without elements has none: Host returns nil.
+// Host returns the host memory from the tensor's first element to its last, as a slice: index it
+// with Offset. It must be of type T and hold no negative stride. A tensor without elements has
+// none: Host returns nil.
 func Host[T Element](t Tensor) []T {
 	if t.Data == nil || t.Elements() == 0 {
 		return nil

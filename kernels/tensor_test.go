@@ -50,7 +50,8 @@ func TestViews(t *testing.T) {
 	})
 }
 
-// The parts of a packed projection (B, S, (Hq+2Hk)·D) are views, and writing one leaves the others alone.
+// The parts of a packed projection (B, S, (Hq+2Hk)·D) are views, and writing one leaves the others
+// alone.
 func TestPackedProjection(t *testing.T) {
 	const batch, length, heads, keyHeads, d = 2, 3, 4, 2, 5
 	qkv := kernels.Of(count(batch*length*(heads+2*keyHeads)*d), batch, length, (heads+2*keyHeads)*d)
@@ -99,7 +100,8 @@ func TestOfRefusesTooLittleData(t *testing.T) {
 	kernels.Of(count(5), 2, 3)
 }
 
-// Shapes whose product is more than an int counts, one of them a product of 2⁶⁴, are no shapes of few elements.
+// Shapes whose product is more than an int counts, one of them a product of 2⁶⁴, are no shapes of
+// few elements.
 func TestElementsDoNotOverflow(t *testing.T) {
 	const half = 1 << 32
 	for want, shapes := range map[int][][]int{

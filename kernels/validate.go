@@ -5,8 +5,8 @@ import (
 	"math"
 )
 
-// validateLayout checks what a kernel needs of any tensor that it is given: a stride an axis, nothing negative,
-// contiguous rows.
+// validateLayout checks what a kernel needs of any tensor that it is given: a stride an axis,
+// nothing negative, contiguous rows.
 func (t Tensor) validateLayout(name string) error {
 	if !t.IsSet() {
 		return fmt.Errorf("%s is missing", name)
@@ -33,8 +33,8 @@ func (t Tensor) validateFloat(name string) error {
 	return nil
 }
 
-// validateFeatures checks a tensor that holds a vector of floats for each row: at least one axis, and at least one element
-// in the last.
+// validateFeatures checks a tensor that holds a vector of floats for each row: at least one axis,
+// and at least one element in the last.
 func (t Tensor) validateFeatures(name string) error {
 	if err := t.validateFloat(name); err != nil {
 		return err
@@ -48,8 +48,8 @@ func (t Tensor) validateFeatures(name string) error {
 	return nil
 }
 
-// validateVector checks a tensor of n elements that goes with the features of another, in that one's dtype or the type of
-// its statistics.
+// validateVector checks a tensor of n elements that goes with the features of another, in that
+// one's dtype or the type of its statistics.
 func (t Tensor) validateVector(name string, n int, dtype DType, of string) error {
 	if len(t.Shape) != 1 || t.Shape[0] != n {
 		return fmt.Errorf("%s has shape %v, it needs one value for each of %s's %d features", name, t.Shape, of, n)
@@ -71,8 +71,9 @@ func (t Tensor) validateIndices(name string) error {
 	return nil
 }
 
-// validateNumber checks an option that kernels multiply by in the type that sums of dtype have. There it needs to be a normal
-// number, with a factor of 4 to spare, so that its reciprocal and its logarithms of another base are normal too. 0 passes.
+// validateNumber checks an option that kernels multiply by in the type that sums of dtype have.
+// There it needs to be a normal number, with a factor of 4 to spare, so that its reciprocal and its
+// logarithms of another base are normal too. 0 passes.
 func validateNumber(name string, x float64, dtype DType) error {
 	least, most := 0x1p-124, 0x1p124
 	if dtype == F64 {

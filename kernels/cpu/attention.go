@@ -7,7 +7,8 @@ import (
 	"github.com/stheno-ml/stheno/kernels/cpu/internal/simd"
 )
 
-// problem is an attention problem as the three kernels see it: in one element type, cut into heads and tiles.
+// problem is an attention problem as the three kernels see it: in one element type, cut into heads
+// and tiles.
 type problem[T kernels.Float] struct {
 	*kernels.Attention
 	sequences      []kernels.Sequence
@@ -59,7 +60,8 @@ func newProblem[T kernels.Float](a *kernels.Attention) *problem[T] {
 	return p
 }
 
-// cappedByOption is the problem with SoftCap in place of a Score that says the same, if it is one that the option takes too.
+// cappedByOption is the problem with SoftCap in place of a Score that says the same, if it is one
+// that the option takes too.
 func cappedByOption(a *kernels.Attention) *kernels.Attention {
 	cap := a.Score.Cap()
 	if cap == 0 || a.SoftCap != 0 || a.ALiBi != nil || a.Bias.IsSet() {
@@ -76,19 +78,22 @@ func cappedByOption(a *kernels.Attention) *kernels.Attention {
 	return &own
 }
 
-// tile is the shape of the score tiles that one task works through: rows × columns, and the number of rows in which the
-// edge of a mask is followed. All are whole blocks of the matrix product's rows, columns also whole panels.
+// tile is the shape of the score tiles that one task works through: rows × columns, and the number
+// of rows in which the edge of a mask is followed. All are whole blocks of the matrix product's
+// rows, columns also whole panels.
 type tile struct{ rows, columns, strip int }
 
 // mostColumns is the greatest number of a tile's columns.
 const mostColumns = 512
 
-// row is where a sequence's and head's per-row values (LSE, δ) start in a row-major (B, Hq, Sq) tensor.
+// row is where a sequence's and head's per-row values (LSE, δ) start in a row-major (B, Hq, Sq)
+// tensor.
 func (p *problem[T]) row(s kernels.Sequence, head int) int {
 	return (s.Batch*p.heads+head)*p.Q.Shape[2] + s.Q0
 }
 
-// unusedRows is the range of query rows that belong to no sequence: those behind the last of packed ones.
+// unusedRows is the range of query rows that belong to no sequence: those behind the last of packed
+// ones.
 func (p *problem[T]) unusedRows() (from, to int) {
 	if p.QLens == nil {
 		return 0, 0
@@ -101,9 +106,10 @@ func (p *problem[T]) hasUnusedKeys() bool {
 	return p.KVLengths != nil || p.KVLens != nil && p.KVLens[len(p.KVLens)-1] < p.K.Shape[2]
 }
 
-// transform turns raw products q·k of a tile into scores: soft cap, ALiBi and bias, in this order. The tile's first
-// element is row i, column j of the sequence's score matrix; slope receives the soft cap's derivative unless nil.
-// The returned factor, and nothing else, is still to be multiplied in.
+// transform turns raw products q·k of a tile into scores: soft cap, ALiBi and bias, in this order.
+// The tile's first element is row i, column j of the sequence's score matrix; slope receives the
+// soft cap's derivative unless nil. The returned factor, and nothing else, is still to be
+// multiplied in.
 func (p *problem[T]) transform(s kernels.Sequence, head, i, j, nRows, nColumns int, scores, slope *T, stride int) (factor float64) {
 	factor = p.scale
 	if p.SoftCap != 0 {
@@ -138,7 +144,8 @@ func (p *problem[T]) addBias(s kernels.Sequence, head, i, j, nRows, nColumns int
 // broadcastsColumns reports whether a bias has one element for all keys.
 func broadcastsColumns(bias kernels.Tensor) bool { return bias.IsSet() && bias.Shape[3] == 1 }
 
-// biasAt is the element of the bias, or of its gradient, for row i and column j, and how far the next row is.
+// biasAt is the element of the bias, or of its gradient, for row i and column j, and how far the
+// next row is.
 func (p *problem[T]) biasAt(bias kernels.Tensor, s kernels.Sequence, head, i, j int) (at *T, rowStride int) {
 	step := func(axis, index int) int {
 		if bias.Shape[axis] == 1 {
@@ -158,20 +165,23 @@ func (p *problem[T]) band(s kernels.Sequence) (lo, hi int) {
 // plane numbers the score matrices for dropout.
 func (p *problem[T]) plane(s kernels.Sequence, head int) int { return s.Place.Sequence*p.heads + head }
 
-// drop drops elements of a tile of a sequence's and head's scores whose first is at row i and column j.
+// drop drops elements of a tile of a sequence's and head's scores whose first is at row i and
+// column j.
 func (p *problem[T]) drop(s kernels.Sequence, head, i, j, nRows, nColumns int, to, from *T, stride int, scale T) {
 	simd.Dropout(nRows, nColumns, to, from, stride, p.Dropout, p.plane(s, head), s.Place.Row+i, s.Place.Column+j, scale)
 }
 
-// span is the part of a tile's columns that some row in [first, first+n) sees: the tile's first row sees the columns
-// from lo up to hi, each further row one more to the right. The start is a whole unit.
+// span is the part of a tile's columns that some row in [first, first+n) sees: the tile's first row
+// sees the columns from lo up to hi, each further row one more to the right. The start is a whole
+// unit.
 func span(first, n, columns, lo, hi, unit int) (from, to int) {
 	from = max(0, lo+first) / unit * unit
 	to = min(columns, hi+first+n-1)
 	return from, to
 }
 
-// reaches reports whether rows of a tensor are as long as they need to be and can be a matrix product's operand where they lie.
+// reaches reports whether rows of a tensor are as long as they need to be and can be a matrix
+// product's operand where they lie.
 func reaches[T kernels.Float](t kernels.Tensor, padded int) bool {
 	return multipliable[T](t) && t.Shape[3] == padded
 }

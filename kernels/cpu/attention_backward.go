@@ -9,15 +9,17 @@ import (
 	"github.com/stheno-ml/stheno/kernels/cpu/internal/simd"
 )
 
-// AttentionBackward computes the gradients of q, k, v, bias and sinks from the saved logsumexp and δ.
+// AttentionBackward computes the gradients of q, k, v, bias and sinks from the saved logsumexp and
+// δ.
 //
-// A task is a tile of keys of one key head. It walks over the query rows that see the tile, of all query heads that
-// read it:
+// A task is a tile of keys of one key head. It walks over the query rows that see the tile, of all
+// query heads that read it:
 //
 //	P = exp(Q·Kᵀ − LSE)   dP = dO·Vᵀ   dS = P∘(dP − δ)   dV += Pᵀ·dO   dK += dSᵀ·Q   dQ += dS·K
 //
-// dK and dV are the task's own. dQ belongs to all key tiles: each adds its part to a query tile in the order of the
-// keys, waiting for the one before, so that sums are the same for any number of threads.
+// dK and dV are the task's own. dQ belongs to all key tiles: each adds its part to a query tile in
+// the order of the keys, waiting for the one before, so that sums are the same for any number of
+// threads.
 func (b *Backend) AttentionBackward(a *kernels.Attention, g kernels.AttentionGradients) (err error) {
 	defer catch("attention backward", &err)
 	if err := checked("attention backward", a.CheckBackward(g)); err != nil {
@@ -66,7 +68,8 @@ type backward[T kernels.Float] struct {
 // the workspace, and dq is summed there.
 type copying struct{ copyQ, copyDO, copyK, sumDQ bool }
 
-// queries is one query head of one sequence: the operands of the products, and the values of its rows.
+// queries is one query head of one sequence: the operands of the products, and the values of its
+// rows.
 type queries[T kernels.Float] struct {
 	q, dO, dq  rows[T]
 	lse, delta []T  // lse in binary exponents, +∞ for a row without keys, which makes its P zero
@@ -76,7 +79,8 @@ type queries[T kernels.Float] struct {
 	qRows, dORows, qColumns, dOColumns tiles
 }
 
-// keyHead is one head of keys and the sequences that read it: one, or every batch item where these share their keys.
+// keyHead is one head of keys and the sequences that read it: one, or every batch item where these
+// share their keys.
 type keyHead struct {
 	index     int
 	sequences []kernels.Sequence
@@ -105,8 +109,8 @@ func newBackward[T kernels.Float](a *kernels.Attention, g kernels.AttentionGradi
 // mostKeys is the greatest number of a tile's columns.
 const mostKeys = 128
 
-// backwardTile keeps what a task touches again and again in the second-level cache, and one call of a vector kernel
-// under a tenth of a millisecond.
+// backwardTile keeps what a task touches again and again in the second-level cache, and one call of
+// a vector kernel under a tenth of a millisecond.
 func backwardTile[T kernels.Float](d int) tile {
 	t := tile{rows: taskRows, columns: mostKeys, strip: 24}
 	if d > 256 {
@@ -115,8 +119,8 @@ func backwardTile[T kernels.Float](d int) tile {
 	return t
 }
 
-// groupKeyHeads decides which key heads share a task: those whose scores add to the same elements of dBias, so that
-// these are summed in one fixed order.
+// groupKeyHeads decides which key heads share a task: those whose scores add to the same elements
+// of dBias, so that these are summed in one fixed order.
 func (k *backward[T]) groupKeyHeads() {
 	overBatch := k.g.DBias.IsSet() && k.g.DBias.Shape[0] == 1
 	overHeads := k.g.DBias.IsSet() && k.g.DBias.Shape[1] == 1
@@ -162,7 +166,8 @@ func (k *backward[T]) run(b *Backend) {
 	if !k.wanted && !k.g.DBias.IsSet() && k.tables == nil {
 		return
 	}
-	// Where a bias has one element for all keys, the key tiles of a group add to the same elements of its gradient.
+	// Where a bias has one element for all keys, the key tiles of a group add to the same elements
+	// of its gradient.
 	tilesOfTask := 1
 	if broadcastsColumns(k.g.DBias) {
 		tilesOfTask = max(1, k.keyTiles)
@@ -176,8 +181,9 @@ func (k *backward[T]) run(b *Backend) {
 		defer w.memory.release()
 		defer k.leave(&ended)
 		for task, ok := claim(); ok; task, ok = claim() {
-			// A task waits for the key tile before its own, of the same heads. In this order that one has been claimed, and
-			// by as many tasks earlier as there are groups, so that it is mostly done.
+			// A task waits for the key tile before its own, of the same heads. In this order that
+			// one has been claimed, and by as many tasks earlier as there are groups, so that it is
+			// mostly done.
 			first := task / len(k.groups) * tilesOfTask
 			for tile := first; tile < first+tilesOfTask; tile++ {
 				for _, keys := range k.groups[task%len(k.groups)] {
@@ -312,7 +318,8 @@ func clearRows[T kernels.Float](m rows[T], n, d int) {
 	}
 }
 
-// sumSinks computes dsink_h = −Σ_i exp(sink_h − LSE_i) δ_i. No weight is above 1, however LSE was rounded.
+// sumSinks computes dsink_h = −Σ_i exp(sink_h − LSE_i) δ_i. No weight is above 1, however LSE was
+// rounded.
 func (k *backward[T]) sumSinks() {
 	if !k.g.DSinks.IsSet() {
 		return
@@ -430,7 +437,8 @@ func (k *backward[T]) do(w *backwardScratch[T], head keyHead, k0 int) {
 	simd.ScaleRows(columns, k.dv, dv.at(0), dv.stride, w.dv.at(0), w.dv.stride, fill(w.factor[:columns], k.dropScale))
 }
 
-// addTransposed adds the columns of a matrix, each d numbers, to n rows. scratch has room for these.
+// addTransposed adds the columns of a matrix, each d numbers, to n rows. scratch has room for
+// these.
 func addTransposed[T kernels.Float](to, columns rows[T], n, d int, scratch []T) {
 	simd.Transpose(d, n, &scratch[0], d, columns.at(0), columns.stride)
 	simd.AddTile(n, d, to.at(0), to.stride, &scratch[0], d)
@@ -467,7 +475,8 @@ func fill[T kernels.Float](s []T, value float64) []T {
 	return s
 }
 
-// gradientBlock is a tile of query rows against a tile of keys. Its row 0 sees the columns from lo up to hi.
+// gradientBlock is a tile of query rows against a tile of keys. Its row 0 sees the columns from lo
+// up to hi.
 type gradientBlock[T kernels.Float] struct {
 	*queries[T]
 	s                  kernels.Sequence
@@ -509,7 +518,8 @@ func (k *backward[T]) step(w *backwardScratch[T], b gradientBlock[T]) {
 	}
 }
 
-// stepPart computes P and dS of a part of a block, and adds them to the gradients of keys and values.
+// stepPart computes P and dS of a part of a block, and adds them to the gradients of keys and
+// values.
 func (k *backward[T]) stepPart(w *backwardScratch[T], b gradientBlock[T]) {
 	from, to := b.span(0, b.n, k.columnUnit)
 	if b.partly && b.exact {
@@ -539,8 +549,9 @@ func (k *backward[T]) stepPart(w *backwardScratch[T], b gradientBlock[T]) {
 	}
 }
 
-// scoreGradients computes P into scores and dS into dP for the rows [i, i+n) of the block and the columns that one of
-// them sees, up to a whole unit. The first column of both tiles is the block's column start.
+// scoreGradients computes P into scores and dS into dP for the rows [i, i+n) of the block and the
+// columns that one of them sees, up to a whole unit. The first column of both tiles is the block's
+// column start.
 func (k *backward[T]) scoreGradients(w *backwardScratch[T], b gradientBlock[T], i, n, start int) {
 	lanes, panel := simd.Lanes[T](), simd.Panel[T]()
 	from, to := b.span(i, n, k.columnUnit)
@@ -600,8 +611,8 @@ func (k *backward[T]) addBiasGradient(b gradientBlock[T], i, j, nRows, nColumns 
 	}
 }
 
-// addKeyGradients does dV += Pᵀ·dO and dK += dSᵀ·Q. Row j of a transposed tile sees the query rows from j−hi+1 up to
-// j−lo+1.
+// addKeyGradients does dV += Pᵀ·dO and dK += dSᵀ·Q. Row j of a transposed tile sees the query rows
+// from j−hi+1 up to j−lo+1.
 func (k *backward[T]) addKeyGradients(w *backwardScratch[T], b gradientBlock[T], from, columns int) {
 	const block = kernels.DropoutColumns // divides a unit of columns, up to which scoreGradients writes what a strip of rows does not see as zeros
 	lo, hi := b.lo-from, b.hi-from
@@ -617,7 +628,8 @@ func (k *backward[T]) addKeyGradients(w *backwardScratch[T], b gradientBlock[T],
 	}, columns, b.n, 1-hi, 1-lo, block, b.exact)
 }
 
-// addQueryGradients does dQ += dS·K in the order of the key tiles, and finishes the rows if it is the last.
+// addQueryGradients does dQ += dS·K in the order of the key tiles, and finishes the rows if it is
+// the last.
 func (k *backward[T]) addQueryGradients(w *backwardScratch[T], b gradientBlock[T]) {
 	place := (b.s.Index*k.heads+b.head)*k.queryTiles + b.q0/k.tile.rows
 	before, last := k.keyTileOrder(b)
@@ -652,7 +664,8 @@ func (k *backward[T]) addQueryPart(w *backwardScratch[T], b gradientBlock[T]) {
 	addProduct(k.dPadded/simd.Lanes[T](), p, b.n, to-from, b.lo-from, b.hi-from, blockRows, b.exact)
 }
 
-// keyTileOrder is how many key tiles before a block's its query tile sees, and whether it sees none behind.
+// keyTileOrder is how many key tiles before a block's its query tile sees, and whether it sees none
+// behind.
 func (k *backward[T]) keyTileOrder(b gradientBlock[T]) (before int, last bool) {
 	own := b.k0 / k.tile.columns
 	if b.strips != nil {

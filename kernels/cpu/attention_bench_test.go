@@ -25,8 +25,9 @@ type benchCase struct {
 
 func causal(a *kernels.Attention) { a.Causal = kernels.CausalBottomRight }
 
-// BenchmarkAttention measures attention beside the machine's peak: every run of the kernel is followed by a loop that
-// does nothing but multiply and add in registers on as many threads, and %peak is the median of the ratios.
+// BenchmarkAttention measures attention beside the machine's peak: every run of the kernel is
+// followed by a loop that does nothing but multiply and add in registers on as many threads, and
+// %peak is the median of the ratios.
 func BenchmarkAttention(b *testing.B) {
 	var cases []benchCase
 	for _, level := range []simd.Level{simd.AVX512, simd.AVX2, simd.Generic} {
@@ -111,8 +112,9 @@ func (c benchCase) run(b *testing.B, backward bool) {
 	measureBesidePeak(b, c.threads, flops, 1, do)
 }
 
-// measureBesidePeak reports the median rate of do in a number of calls that follow each other, the median of its ratio to the
-// peak loop beside it, and the ratio of the fastest run to the fastest loop, which a machine shared with others disturbs least.
+// measureBesidePeak reports the median rate of do in a number of calls that follow each other, the
+// median of its ratio to the peak loop beside it, and the ratio of the fastest run to the fastest
+// loop, which a machine shared with others disturbs least.
 func measureBesidePeak(b *testing.B, threads int, flops float64, calls int, do func() error) {
 	var seconds, shares []float64
 	peak := 0.0

@@ -10,12 +10,13 @@ import (
 
 // AttentionForward computes O and, where out has room for it, the logsumexp.
 //
-// A task is a tile of query rows of one head. It walks over the keys that the tile sees, a tile of them at a time:
+// A task is a tile of query rows of one head. It walks over the keys that the tile sees, a tile of
+// them at a time:
 //
 //	S = Q·Kᵀ     m' = max(m, rowmax S)     P = exp(S − m')     l = l·exp(m − m') + rowsum P     O = O·exp(m − m') + P·V
 //
-// and ends with O / l and LSE = m + log l. The keys of a head are transposed into panels once, for all of its tiles; a single query,
-// as of a token that is decoded, reads them where they lie.
+// and ends with O / l and LSE = m + log l. The keys of a head are transposed into panels once, for
+// all of its tiles; a single query, as of a token that is decoded, reads them where they lie.
 func (b *Backend) AttentionForward(a *kernels.Attention, out kernels.AttentionOutputs) (err error) {
 	defer catch("attention forward", &err)
 	if err := checked("attention forward", a.CheckForward(out)); err != nil {
@@ -82,8 +83,8 @@ func newForward[T kernels.Float](a *kernels.Attention, out kernels.AttentionOutp
 	return f
 }
 
-// forwardTile keeps a tile of scores, the keys and the values it meets in the second-level cache, and one call of a
-// vector kernel, which cannot be preempted, under a tenth of a millisecond.
+// forwardTile keeps a tile of scores, the keys and the values it meets in the second-level cache,
+// and one call of a vector kernel, which cannot be preempted, under a tenth of a millisecond.
 func forwardTile[T kernels.Float](d int) tile {
 	t := tile{rows: taskRows, columns: mostColumns, strip: 24}
 	if kernels.DTypeOf[T]() == kernels.F64 {
@@ -109,8 +110,8 @@ func (f *forward[T]) run(b *Backend) {
 		scratch := newForwardScratch(f)
 		defer scratch.memory.release()
 		for task, ok := claim(); ok; task, ok = claim() {
-			// A head's tiles follow each other, so that its keys stay in the cache; under a causal mask the last, the one
-			// with the most to do, comes first.
+			// A head's tiles follow each other, so that its keys stay in the cache; under a causal
+			// mask the last, the one with the most to do, comes first.
 			n, h, q0 := task/f.tiles/f.heads, task/f.tiles%f.heads, (f.tiles-1-task%f.tiles)*f.tile.rows
 			if s := f.sequences[n]; q0 < s.Sq {
 				f.do(scratch, s, h, q0)
@@ -338,7 +339,8 @@ func (f *forward[T]) singleBlock(w *forwardScratch[T], s kernels.Sequence, h, k0
 	return b
 }
 
-// start clears the running maximum, sum and output. A sink is a key that came before all others and had no value.
+// start clears the running maximum, sum and output. A sink is a key that came before all others and
+// had no value.
 func (f *forward[T]) start(w *forwardScratch[T], h, n int) {
 	m, l := lowest[T](), T(0)
 	if f.hasSink(h) {
@@ -356,7 +358,8 @@ func (f *forward[T]) hasSink(h int) bool {
 	return f.sinks != nil && !math.IsInf(float64(f.sinks[h]), -1)
 }
 
-// sink is the sink of a head in units of log 2. One of +∞ leaves no row a number: it is ∞ − ∞, as among scores.
+// sink is the sink of a head in units of log 2. One of +∞ leaves no row a number: it is ∞ − ∞, as
+// among scores.
 func (f *forward[T]) sink(h int) T {
 	if math.IsInf(float64(f.sinks[h]), 1) {
 		return T(math.NaN())
@@ -364,7 +367,8 @@ func (f *forward[T]) sink(h int) T {
 	return min(max(lowest[T](), f.sinks[h]*log2e), -lowest[T]())
 }
 
-// lowest is where a running maximum starts: the most negative finite number, so that a score of −∞ has no weight.
+// lowest is where a running maximum starts: the most negative finite number, so that a score of −∞
+// has no weight.
 func lowest[T kernels.Float]() T {
 	if kernels.DTypeOf[T]() == kernels.F32 {
 		return -math.MaxFloat32
@@ -373,7 +377,8 @@ func lowest[T kernels.Float]() T {
 	return T(lowest)
 }
 
-// block is a tile of query rows against a tile of keys. Its row 0 sees the columns from lo up to hi.
+// block is a tile of query rows against a tile of keys. Its row 0 sees the columns from lo up to
+// hi.
 type block[T kernels.Float] struct {
 	s               kernels.Sequence
 	head, q0, k0    int
@@ -417,8 +422,8 @@ func (f *forward[T]) step(w *forwardScratch[T], b block[T], i, n int) {
 	weights.multiply(0, n, 0, b.tiles.valueTiles, 0, f.dv, b.k0+from, unsafe.Pointer(w.o.at(i)), w.o.stride, true)
 }
 
-// scores turns raw products of the rows [i, i+n) and the columns [from, to) of a block into scores. The returned factor is still
-// to be multiplied in.
+// scores turns raw products of the rows [i, i+n) and the columns [from, to) of a block into scores.
+// The returned factor is still to be multiplied in.
 func (f *forward[T]) scores(w *forwardScratch[T], b block[T], i, n, from, to int, scores *T) (factor float64) {
 	factor = f.scale
 	if f.transformed {

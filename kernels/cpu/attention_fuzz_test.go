@@ -7,7 +7,8 @@ import (
 	. "github.com/stheno-ml/stheno/kernels/internal/attentiontest"
 )
 
-// FuzzAttention turns bytes into a small problem and compares everything that is computed of it with the reference.
+// FuzzAttention turns bytes into a small problem and compares everything that is computed of it
+// with the reference.
 func FuzzAttention(f *testing.F) {
 	f.Add(uint64(0), []byte{})
 	f.Add(uint64(1), []byte{1, 40, 50, 17, 33, 2, 1, 1, 3, 0, 9})

@@ -48,8 +48,9 @@ func runNamed[T kernels.Float](t *testing.T, c Case) {
 	t.Run(c.String(), func(t *testing.T) { run[T](t, c) })
 }
 
-// runOfMany is runNamed for one of thousands of cases. The criterion compares the largest of our errors with the largest of an
-// unfused program's, and some of so many pass twice that by chance: these may have four times it.
+// runOfMany is runNamed for one of thousands of cases. The criterion compares the largest of our
+// errors with the largest of an unfused program's, and some of so many pass twice that by chance:
+// these may have four times it.
 func runOfMany(t *testing.T, c Case) {
 	t.Run(c.String(), func(t *testing.T) {
 		p := New[float32](c)
@@ -90,8 +91,9 @@ func check[T kernels.Float](t *testing.T, p *Problem[T]) {
 	}
 }
 
-// affordable limits the rows that are compared so that checking takes a tenth of a second or two, or a tenth of that with -short.
-// A row costs the reference and its float32 twin about 8 products of its keys with D and Dv each.
+// affordable limits the rows that are compared so that checking takes a tenth of a second or two,
+// or a tenth of that with -short. A row costs the reference and its float32 twin about 8 products
+// of its keys with D and Dv each.
 func affordable(c Case) Case {
 	products := 1e8
 	if testing.Short() {
@@ -104,12 +106,13 @@ func affordable(c Case) Case {
 	return c
 }
 
-// leftOut reports whether -short leaves out the n-th case of a table: five of six, others at each level. It is for the race
-// detector, under which the reference's plain loops take ten times as long, and for levels of which the tests of a machine's
-// highest have computed the most.
+// leftOut reports whether -short leaves out the n-th case of a table: five of six, others at each
+// level. It is for the race detector, under which the reference's plain loops take ten times as
+// long, and for levels of which the tests of a machine's highest have computed the most.
 func leftOut(n int) bool { return testing.Short() && n%6 != int(started) }
 
-// levels are those that tests compute at: all that the machine has, with -short the one that it started with.
+// levels are those that tests compute at: all that the machine has, with -short the one that it
+// started with.
 func levels() []simd.Level {
 	if testing.Short() {
 		return []simd.Level{started}
@@ -132,8 +135,9 @@ func gridCase(n int, length, size [2]int, options []Option) Case {
 	return affordable(c)
 }
 
-// Every length, head size and option meets every other in the full grid, but that 4096² and 4224² share the pairs of head sizes and
-// options; in the thinned one each of them appears, most more than once.
+// Every length, head size and option meets every other in the full grid, but that 4096² and 4224²
+// share the pairs of head sizes and options; in the thinned one each of them appears, most more
+// than once.
 func TestAttentionGrid(t *testing.T) {
 	sets := OptionSets()
 	if *grid {
@@ -181,8 +185,8 @@ func runGrid(t *testing.T, sets [][]Option) {
 	}
 }
 
-// Packed sequences, with every option: of different lengths, some shorter than a vector, some with more queries than
-// keys.
+// Packed sequences, with every option: of different lengths, some shorter than a vector, some with
+// more queries than keys.
 func TestAttentionPacked(t *testing.T) {
 	sizes, sets := HeadSizes, OptionSets()
 	for n, options := range sets {
@@ -237,7 +241,8 @@ func TestAttentionIgnoresUnusedRows(t *testing.T) {
 	}
 }
 
-// Every set of instructions computes every option, in both types, one of them packed. Sizes leave a remainder everywhere.
+// Every set of instructions computes every option, in both types, one of them packed. Sizes leave a
+// remainder everywhere.
 func TestAttentionLevels(t *testing.T) {
 	for n, options := range OptionSets() {
 		if leftOut(n) {
@@ -268,7 +273,8 @@ func TestAttentionHeadSizes(t *testing.T) {
 	}
 }
 
-// Tensors may lie in memory in any way; gradients are written in the layout of their inputs and gaps are left alone.
+// Tensors may lie in memory in any way; gradients are written in the layout of their inputs and
+// gaps are left alone.
 func TestAttentionLayouts(t *testing.T) {
 	for layout := BHSD; layout <= Broadcast; layout++ {
 		for n, options := range [][]Option{{Plain}, {Causal, DLSE}, {BiasOver("BHQ"), Sinks}, {WindowOf(9, 4), Dropout}} {
@@ -363,14 +369,15 @@ func TestAttentionNonFinite(t *testing.T) {
 	}
 }
 
-// hard is a problem with several tiles in each direction, shared key heads, and a bias whose gradient is summed over
-// batch and heads.
+// hard is a problem with several tiles in each direction, shared key heads, and a bias whose
+// gradient is summed over batch and heads.
 func hard(options ...Option) Case {
 	return Case{Batch: 2, Heads: 4, KeyHeads: 2, Sq: 300, Sk: 333, D: 40, Dv: 56, Seed: 9, Rows: 1,
 		Options: append(options, Causal, Sinks, DLSE)}
 }
 
-// Results are bit-equal for any number of threads, from run to run, and beside other calls of the same backend.
+// Results are bit-equal for any number of threads, from run to run, and beside other calls of the
+// same backend.
 func TestAttentionIsDeterministic(t *testing.T) {
 	for n, c := range []Case{hard(), hard(BiasOver("Q")), hard(BiasOver("BH"), Dropout), hard(BiasOver("H"), SoftCap),
 		{Batch: 1, Heads: 1, KeyHeads: 1, Sq: 500, Sk: 600, D: 64, Dv: 64, Options: []Option{Plain}},
@@ -495,7 +502,8 @@ func TestAttentionWithoutLSE(t *testing.T) {
 	}
 }
 
-// Every wrong argument gives an error that names the kernel and the argument, and nothing is written.
+// Every wrong argument gives an error that names the kernel and the argument, and nothing is
+// written.
 func TestAttentionErrors(t *testing.T) {
 	type call struct {
 		*Problem[float32]
@@ -656,7 +664,8 @@ func TestAttentionOfLargeScores(t *testing.T) {
 	}
 }
 
-// Rows of NaN stay so whatever is dropped of them: here each has one key, and the reference and the kernels agree on O.
+// Rows of NaN stay so whatever is dropped of them: here each has one key, and the reference and the
+// kernels agree on O.
 func TestAttentionDropsNoNaN(t *testing.T) {
 	c := Case{Batch: 1, Heads: 2, KeyHeads: 1, Sq: 40, Sk: 1, D: 8, Dv: 8, Options: []Option{DropoutOf(0.5)}, Slack: 2}
 	p := New[float32](c)
@@ -671,8 +680,8 @@ func TestAttentionDropsNoNaN(t *testing.T) {
 	}
 }
 
-// A sink counts as one more score. One of +∞ leaves no numbers, and one far beyond all scores takes everything, whose gradient is
-// that of the logsumexp.
+// A sink counts as one more score. One of +∞ leaves no numbers, and one far beyond all scores takes
+// everything, whose gradient is that of the logsumexp.
 func TestAttentionOfLargeSinks(t *testing.T) {
 	for _, sink := range []float64{math.Inf(1), math.NaN(), 3e38, 1e8, 12345678, -12345678, -1e8, -3e38, math.Inf(-1)} {
 		c := Case{Batch: 1, Heads: 2, KeyHeads: 1, Sq: 20, Sk: 30, D: 8, Dv: 8, Options: []Option{Causal, SinksOf(sink), DLSE}, Slack: 2}

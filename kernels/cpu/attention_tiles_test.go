@@ -11,8 +11,9 @@ import (
 	"github.com/stheno-ml/stheno/kernels/reference"
 )
 
-// Attention in bfloat16 differs from the exact one by what rounding its operands and probabilities to 8 bits does: relative
-// errors of 2⁻⁹ each, of products whose terms partly cancel. The largest seen is 0.005 of the size.
+// Attention in bfloat16 differs from the exact one by what rounding its operands and probabilities
+// to 8 bits does: relative errors of 2⁻⁹ each, of products whose terms partly cancel. The largest
+// seen is 0.005 of the size.
 func TestAttentionInTiles(t *testing.T) {
 	withTiles(t)
 	type shape struct{ batch, heads, kvHeads, sq, sk, d, dv int }
@@ -74,7 +75,8 @@ func checkTiledAttention(h *halfTest, a *kernels.Attention) {
 	}
 }
 
-// near checks values whose operands were rounded to bfloat16 by their mean squares: a wrong tile is off by its whole size.
+// near checks values whose operands were rounded to bfloat16 by their mean squares: a wrong tile is
+// off by its whole size.
 func near(h *halfTest, name string, got, want []float64) {
 	h.t.Helper()
 	var lost, size float64

@@ -8,7 +8,8 @@ import (
 
 // Backend computes on the host. It may be used from several goroutines at once.
 type Backend struct {
-	// Threads is the number of goroutines that share a kernel's work; 0 means GOMAXPROCS. Results do not depend on it.
+	// Threads is the number of goroutines that share a kernel's work; 0 means GOMAXPROCS. Results
+	// do not depend on it.
 	Threads int
 }
 

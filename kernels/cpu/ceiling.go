@@ -12,14 +12,14 @@ import (
 	"github.com/stheno-ml/stheno/kernels/cpu/internal/simd"
 )
 
-// VectorLevel names the vector instructions that kernels use in this process: "generic", "avx2", "avx512", "neon" or
-// "bfmmla".
+// VectorLevel names the vector instructions that kernels use in this process: "generic", "avx2",
+// "avx512", "neon" or "bfmmla".
 func VectorLevel() string { return simd.Active().String() }
 
-// PeakRate measures the FLOP/s of fused multiply-adds that touch registers alone, on a number of threads at once, for at
-// least the given time. Each thread times its own loop, so that the time a goroutine takes to start does not count.
-// It is the ceiling of every kernel that arithmetic bounds, to be measured beside one: clocks and neighbours change from second
-// to second.
+// PeakRate measures the FLOP/s of fused multiply-adds that touch registers alone, on a number of
+// threads at once, for at least the given time. Each thread times its own loop, so that the time a
+// goroutine takes to start does not count. It is the ceiling of every kernel that arithmetic
+// bounds, to be measured beside one: clocks and neighbours change from second to second.
 func PeakRate[T kernels.Float](threads int, atLeast time.Duration) (float64, error) {
 	if threads < 1 {
 		return 0, fmt.Errorf("PeakRate: threads is %d, it needs to be at least 1", threads)
@@ -34,8 +34,9 @@ func PeakRate[T kernels.Float](threads int, atLeast time.Duration) (float64, err
 	}), nil
 }
 
-// ReadRate measures the bytes a second that a number of threads read of some memory together, piece by piece, each whatever is next.
-// Of memory that is larger than the caches it is the ceiling of a product of one row.
+// ReadRate measures the bytes a second that a number of threads read of some memory together, piece
+// by piece, each whatever is next. Of memory that is larger than the caches it is the ceiling of a
+// product of one row.
 func ReadRate(threads int, memory []float32) (float64, error) {
 	if threads < 1 || len(memory) < threads {
 		return 0, fmt.Errorf("ReadRate: threads is %d, it needs to be from 1 to the memory's %d elements", threads, len(memory))

@@ -5,8 +5,8 @@ import (
 	"github.com/stheno-ml/stheno/kernels/cpu/internal/simd"
 )
 
-// checked returns the error of a call of a kernel: what the kernel's own check found, or that the environment asks for
-// instructions that there are not.
+// checked returns the error of a call of a kernel: what the kernel's own check found, or that the
+// environment asks for instructions that there are not.
 func checked(kernel string, err error) error {
 	if err == nil {
 		err = simd.Check()
@@ -21,7 +21,8 @@ func callError(kernel string, err error) error {
 	return &kernels.CallError{Device: "cpu", Kernel: kernel, Err: err}
 }
 
-// inTypeOf returns that version of a function which computes in the type of t, of float32 or float64.
+// inTypeOf returns that version of a function which computes in the type of t, of float32 or
+// float64.
 func inTypeOf[F any](t kernels.Tensor, single, double F) F {
 	if t.DType == kernels.F32 {
 		return single

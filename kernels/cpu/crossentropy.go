@@ -158,8 +158,8 @@ func lossOfRow[T kernels.Float](r *lossRows, i int, z *T) (lse T) {
 	return T(l)
 }
 
-// exponentialsOf is the greatest of a row and the sum of exp(z − most). It goes through memory once: every piece is read for its
-// maximum, and from the cache for its exponentials.
+// exponentialsOf is the greatest of a row and the sum of exp(z − most). It goes through memory
+// once: every piece is read for its maximum, and from the cache for its exponentials.
 func exponentialsOf[T kernels.Float](length int, z *T) (most T, sum float64) {
 	for from := 0; from < length; from += pieceElements {
 		n, piece := min(pieceElements, length-from), offset(z, from)
@@ -190,10 +190,12 @@ func weightedSum[T kernels.Float](weights []float64, length int, z *T) (sum floa
 // farLSE is the magnitude of a logsumexp from which on it is too coarse in the logits' own type.
 const farLSE = 64
 
-// gradOfRow writes dz_v = (exp(z_v − LSE)·((1 − ε)·w_t + ε·Σ w/V) − (1 − ε)·w_t·[v = t] − ε·w_v/V)·scale. dz may be z.
+// gradOfRow writes dz_v = (exp(z_v − LSE)·((1 − ε)·w_t + ε·Σ w/V) − (1 − ε)·w_t·[v = t] −
+// ε·w_v/V)·scale. dz may be z.
 //
-// What the logsumexp lost to rounding, up to half of its unit in the last place, all exponentials of a row lack as a common
-// factor. Where the logits lie far from 0 that is more than a rounding error, and their sum tells what it is.
+// What the logsumexp lost to rounding, up to half of its unit in the last place, all exponentials
+// of a row lack as a common factor. Where the logits lie far from 0 that is more than a rounding
+// error, and their sum tells what it is.
 func gradOfRow[T kernels.Float](r *lossRows, i int, dz, z *T, lse T, scale float64) {
 	if r.ignored(i) {
 		clear(unsafe.Slice(dz, r.vocabulary))

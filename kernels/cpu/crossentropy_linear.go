@@ -6,8 +6,9 @@ import (
 	"github.com/stheno-ml/stheno/kernels"
 )
 
-// LinearCrossEntropy computes the loss of logits = hidden·weightᵀ and the gradients of both factors, a chunk of rows at
-// a time: their logits are computed, become their own gradient in place, and are multiplied into the gradients.
+// LinearCrossEntropy computes the loss of logits = hidden·weightᵀ and the gradients of both
+// factors, a chunk of rows at a time: their logits are computed, become their own gradient in
+// place, and are multiplied into the gradients.
 func (b *Backend) LinearCrossEntropy(c *kernels.LinearCrossEntropy, out kernels.LinearCrossEntropyOutputs) (err error) {
 	const kernel = "linear cross-entropy"
 	defer catch(kernel, &err)
@@ -27,8 +28,8 @@ func (b *Backend) LinearCrossEntropy(c *kernels.LinearCrossEntropy, out kernels.
 	return inTypeOf(wide.Hidden, linearCrossEntropy[float32], linearCrossEntropy[float64])(b, rows, &wide, out)
 }
 
-// chunkElements is how many logits are held at a time, unless not even chunkRows rows fit; more than mostChunkRows only as long as
-// the caches hold nearElements of them.
+// chunkElements is how many logits are held at a time, unless not even chunkRows rows fit; more
+// than mostChunkRows only as long as the caches hold nearElements of them.
 const (
 	chunkElements = 1 << 24
 	chunkRows     = 16
@@ -80,7 +81,8 @@ func linearCrossEntropy[T kernels.Float](b *Backend, rows *lossRows, c *kernels.
 	return nil
 }
 
-// addWeightGradient is dWeight (+)= dLogitsᵀ·hidden, as its transpose where dWeight's columns are what is contiguous.
+// addWeightGradient is dWeight (+)= dLogitsᵀ·hidden, as its transpose where dWeight's columns are
+// what is contiguous.
 func (b *Backend) addWeightGradient(m *kernels.MatMul, dWeight kernels.Tensor) error {
 	if dWeight.IsTransposed() {
 		m.A, m.B, dWeight = m.B.Permute(1, 0), m.A.Permute(1, 0), dWeight.Permute(1, 0)

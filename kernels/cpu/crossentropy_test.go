@@ -149,7 +149,8 @@ func TestCrossEntropyOfNothing(t *testing.T) {
 	}
 }
 
-// Moving all logits of a row changes nothing; a row's gradient adds up to zero; it may take the logits' place.
+// Moving all logits of a row changes nothing; a row's gradient adds up to zero; it may take the
+// logits' place.
 func TestCrossEntropyProperties(t *testing.T) {
 	b := cpu.New()
 	rapid.Check(t, func(t *rapid.T) {
@@ -248,8 +249,9 @@ func TestCrossEntropyErrors(t *testing.T) {
 	})
 }
 
-// An offset that all logits of a row have in common changes neither loss nor gradient, however large it is. The logits are
-// what float32 makes of them there; of these the results are as exact as anywhere.
+// An offset that all logits of a row have in common changes neither loss nor gradient, however
+// large it is. The logits are what float32 makes of them there; of these the results are as exact
+// as anywhere.
 func TestCrossEntropyFarFromZero(t *testing.T) {
 	const rows, vocabulary = 5, 6000
 	targets := []int{0, 17, 5999, 4096, 300}

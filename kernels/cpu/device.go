@@ -72,7 +72,8 @@ func (e event) Since(earlier kernels.Event) (time.Duration, error) {
 	return time.Time(e).Sub(time.Time(from)), nil
 }
 
-// Copy writes the elements of src, which may lie anywhere on the host, into dst, rounded to its type.
+// Copy writes the elements of src, which may lie anywhere on the host, into dst, rounded to its
+// type.
 func (b *Backend) Copy(dst, src kernels.Tensor) (err error) {
 	defer catch("copy", &err)
 	if err := checkLies("copy", "dst", dst); err != nil {

@@ -53,7 +53,8 @@ func TestCopy(t *testing.T) {
 	}
 }
 
-// Zeros fill a tensor and nothing beside it, also where threads share the work and where there are gaps.
+// Zeros fill a tensor and nothing beside it, also where threads share the work and where there are
+// gaps.
 func TestFillWithZeros(t *testing.T) {
 	b := &cpu.Backend{Threads: 3}
 	for _, n := range []int{1, 5, 100_001} {

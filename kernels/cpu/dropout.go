@@ -7,7 +7,8 @@ import (
 	"github.com/stheno-ml/stheno/kernels/cpu/internal/simd"
 )
 
-// Dropout computes y = x·keep/(1−p), the mask being that of plane 0 at the element's row and column.
+// Dropout computes y = x·keep/(1−p), the mask being that of plane 0 at the element's row and
+// column.
 func (b *Backend) Dropout(d kernels.Dropout, x, y kernels.Tensor) (err error) {
 	defer catch("dropout", &err)
 	if err := checked("dropout", d.Check(x, y)); err != nil {
@@ -35,7 +36,8 @@ func dropout[T kernels.Float](b *Backend, d kernels.Dropout, x, y kernels.Tensor
 	})
 }
 
-// dropRow drops elements of a part of a row that starts at a column, a multiple of kernels.DropoutColumns.
+// dropRow drops elements of a part of a row that starts at a column, a multiple of
+// kernels.DropoutColumns.
 func dropRow[T kernels.Float](d kernels.Dropout, row, column int, to, from []T) {
 	scale, step := T(d.Scale()), max(simd.Lanes[T](), kernels.DropoutColumns)
 	whole := len(from) / step * step

@@ -61,8 +61,9 @@ func (b *Backend) EmbeddingBackward(e *kernels.Embedding, dy, dTable kernels.Ten
 	return nil
 }
 
-// scatter adds row by row in the order of the ids. Threads share the columns: none waits for another, whichever ids
-// are frequent, and every element's sum has one order however many threads there are.
+// scatter adds row by row in the order of the ids. Threads share the columns: none waits for
+// another, whichever ids are frequent, and every element's sum has one order however many threads
+// there are.
 func scatter[T kernels.Float](b *Backend, ids []int64, dy, dTable kernels.Tensor) {
 	from, to := rowViewOf[T](dy), rowViewOf[T](dTable)
 	b.eachRow(to.n, to.length, func(row int) { clear(unsafe.Slice(to.at(row), to.length)) })

@@ -8,9 +8,9 @@ import (
 	"github.com/stheno-ml/stheno/kernels/cpu/internal/simd"
 )
 
-// halves lets a kernel of float32 serve 16-bit tensors: what it reads is converted before it runs, and what it writes is
-// rounded when it has run, to nearest and once. A kernel passes each of its tensors that may be a 16-bit one through halves;
-// tensors of other types come back as they are.
+// halves lets a kernel of float32 serve 16-bit tensors: what it reads is converted before it runs,
+// and what it writes is rounded when it has run, to nearest and once. A kernel passes each of its
+// tensors that may be a 16-bit one through halves; tensors of other types come back as they are.
 type halves struct {
 	b       *Backend
 	written []halfOutput
@@ -71,7 +71,8 @@ func (h *halves) round() {
 	}
 }
 
-// scratch is a tensor of t's shape without gaps, with its axes in the order of t's, and broadcast where t is.
+// scratch is a tensor of t's shape without gaps, with its axes in the order of t's, and broadcast
+// where t is.
 func (h *halves) scratch(t kernels.Tensor, dtype kernels.DType) kernels.Tensor {
 	s := kernels.Tensor{DType: dtype, Shape: t.Shape, Strides: make([]int, len(t.Shape))}
 	elements := 1
@@ -97,8 +98,8 @@ func byStride(t kernels.Tensor) []int {
 	return axes
 }
 
-// convert copies src to dst in the order of src's memory, in tasks that threads share. An axis that is broadcast in both is
-// copied once.
+// convert copies src to dst in the order of src's memory, in tasks that threads share. An axis that
+// is broadcast in both is copied once.
 func (b *Backend) convert(dst, src kernels.Tensor) {
 	n := src.Elements()
 	if n <= taskElements { // for one thread

@@ -61,8 +61,8 @@ func (h *halfTest) dense(dtype kernels.DType, shape ...int) kernels.Tensor {
 	return h.out(dtype, n).Reshape(shape...)
 }
 
-// close checks an output against the reference: what float32 loses of the whole, and half a unit in the last place of a
-// 16-bit element.
+// close checks an output against the reference: what float32 loses of the whole, and half a unit in
+// the last place of a 16-bit element.
 func (h *halfTest) close(name string, got kernels.Tensor, ref []float64) {
 	h.t.Helper()
 	values, most := make([]float64, got.Elements()), 0.0

@@ -51,7 +51,8 @@ func (m *memory) tensor(dtype kernels.DType, shape ...int) kernels.Tensor {
 	return t
 }
 
-// holds reports whether a tensor's elements lie within the buffer that its data points into, and are few.
+// holds reports whether a tensor's elements lie within the buffer that its data points into, and
+// are few.
 func (m *memory) holds(t kernels.Tensor) bool {
 	const few = 2048
 	if t.Elements() > few {
@@ -73,7 +74,8 @@ func (m *memory) holds(t kernels.Tensor) bool {
 	return false
 }
 
-// change makes another tensor of one. What it claims to have in memory is there: a kernel could not know otherwise.
+// change makes another tensor of one. What it claims to have in memory is there: a kernel could not
+// know otherwise.
 func (m *memory) change(b *hostile.Bytes, v reflect.Value) {
 	t := v.Interface().(kernels.Tensor)
 	t.Shape, t.Strides = append([]int(nil), t.Shape...), append([]int(nil), t.Strides...)
@@ -279,8 +281,9 @@ func (m *memory) lists(of kernels.DType, n int) (list []any) {
 	return list
 }
 
-// FuzzCalls calls each method of a backend with arguments of which some were changed. It must work or return an error that says
-// which kernel found it, and write nothing where it returns an error, nor ever beside its tensors.
+// FuzzCalls calls each method of a backend with arguments of which some were changed. It must work
+// or return an error that says which kernel found it, and write nothing where it returns an error,
+// nor ever beside its tensors.
 func FuzzCalls(f *testing.F) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	backend := reflect.TypeFor[kernels.Backend]()
@@ -369,8 +372,8 @@ func callChanged(name string, data []byte) error {
 	return nil
 }
 
-// isLarge reports whether a shape has so many elements that allocating them would take the machine's memory, or nearly so, and
-// not so many that no machine has them.
+// isLarge reports whether a shape has so many elements that allocating them would take the
+// machine's memory, or nearly so, and not so many that no machine has them.
 func isLarge(shape []int) bool {
 	n := kernels.Tensor{Shape: shape}.Elements()
 	return n > 1<<20 && n < 1<<45

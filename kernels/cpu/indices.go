@@ -6,8 +6,8 @@ import (
 	"github.com/stheno-ml/stheno/kernels"
 )
 
-// readIndices copies a tensor of indices into to, row-major, and makes sure that each is from 0 to limit−1 or one that
-// the caller ignores.
+// readIndices copies a tensor of indices into to, row-major, and makes sure that each is from 0 to
+// limit−1 or one that the caller ignores.
 func readIndices(to []int64, kernel, name string, t kernels.Tensor, limit int, ignores func(int) bool) error {
 	copyIndices(to, t)
 	for i := range to {

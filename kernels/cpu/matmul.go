@@ -10,11 +10,11 @@ import (
 
 // MatMul computes a product and its epilogue.
 //
-// C is cut into blocks of columns. The part of B that belongs to a block is packed into the second-level
-// cache, a slice of the depth at a time. Against it go strips of rows of A, small enough to stay there too
-// with their part of C. A task is a block of columns and a run of strips. How the depth is cut depends on the
-// problem alone. The number of threads changes only where C is cut, and that only where it changes no sum:
-// every element is summed in one order.
+// C is cut into blocks of columns. The part of B that belongs to a block is packed into the
+// second-level cache, a slice of the depth at a time. Against it go strips of rows of A, small
+// enough to stay there too with their part of C. A task is a block of columns and a run of strips.
+// How the depth is cut depends on the problem alone. The number of threads changes only where C is
+// cut, and that only where it changes no sum: every element is summed in one order.
 func (b *Backend) MatMul(m *kernels.MatMul, out kernels.MatMulOutputs) (err error) {
 	defer catch("matmul", &err)
 	if err := checked("matmul", m.Check(out)); err != nil {
@@ -78,7 +78,8 @@ type multiplication[T kernels.Float] struct {
 	ways
 }
 
-// ways is how a product is computed: it depends on the problem, and on the threads where it changes no sum.
+// ways is how a product is computed: it depends on the problem, and on the threads where it changes
+// no sum.
 type ways struct {
 	cut          cut
 	copyA, packB bool
@@ -98,12 +99,12 @@ type layout struct {
 	rowStep, columnStep int
 }
 
-// cut says how a product is cut: the columns of a block, the depth of a slice, the rows of a strip, and the rows of A
-// that are copied at once, which are whole strips.
+// cut says how a product is cut: the columns of a block, the depth of a slice, the rows of a strip,
+// and the rows of A that are copied at once, which are whole strips.
 type cut struct{ width, depth, strip, copied int }
 
-// newMultiplication describes a call, but for the elements of B, which may be of another type, and for how the
-// product is cut.
+// newMultiplication describes a call, but for the elements of B, which may be of another type, and
+// for how the product is cut.
 func newMultiplication[T kernels.Float](m *kernels.MatMul, epilogue kernels.Activate, c kernels.Tensor) *multiplication[T] {
 	x := &multiplication[T]{
 		MatMul: m, a: newStack[T](m.A), b: stack[T]{layout: layoutOf(m.B)}, c: newStack[T](c),
@@ -165,8 +166,9 @@ func (l *layout) offset(item int) int {
 	return n
 }
 
-// fold makes the last batch axes more rows of one product, and returns their number, where all items share B, and the rows of A,
-// which is the first of moving, and of the outputs go on from item to item at one stride.
+// fold makes the last batch axes more rows of one product, and returns their number, where all
+// items share B, and the rows of A, which is the first of moving, and of the outputs go on from
+// item to item at one stride.
 func fold(rows int, b *layout, moving ...*layout) int {
 	a := moving[0]
 	for axis := len(a.shape) - 1; axis >= 0; axis-- {
@@ -207,13 +209,14 @@ func (x *multiplication[T]) choose() {
 	x.copyA = transposedA && !(x.a.rowStep == 1 && x.a.columnStep*size <= nearBytes)
 	x.cut = cut{depth: sliceBytes / size, strip: stripRows, copied: stripRows}
 	if transposedA {
-		// Slices less deep, for each column of A lies on lines of its own, and wide blocks, for A is copied for each.
+		// Slices less deep, for each column of A lies on lines of its own, and wide blocks, for A
+		// is copied for each.
 		x.cut.depth, x.cut.copied = transposedDepth, 8*stripRows
 	}
 	least, most := 4*panel, blockBytes/size/x.cut.depth
 	if !x.packB {
-		// B is read where it lies, once or twice: some of its rows side by side, rather than a panel's width of many,
-		// into a part of C that stays in the first-level cache.
+		// B is read where it lies, once or twice: some of its rows side by side, rather than a
+		// panel's width of many, into a part of C that stays in the first-level cache.
 		least, most, x.cut.depth = 4096/size, widestRead/size, 8
 	}
 	widest := most
@@ -225,11 +228,12 @@ func (x *multiplication[T]) choose() {
 	x.hold(blockBytes)
 }
 
-// quad is the number of columns, or any multiple of it, behind which a product can be cut in two without changing how a row is
-// summed: the vector kernel takes up to four vectors at a time.
+// quad is the number of columns, or any multiple of it, behind which a product can be cut in two
+// without changing how a row is summed: the vector kernel takes up to four vectors at a time.
 func quad[T kernels.Float]() int { return 4 * simd.Lanes[T]() }
 
-// hold decides whether a worker keeps all slices of a block, which is so if they take no more than so many bytes.
+// hold decides whether a worker keeps all slices of a block, which is so if they take no more than
+// so many bytes.
 func (x *multiplication[T]) hold(most int) {
 	width := roundUp(min(x.cut.width, x.columns), simd.Panel[T]())
 	x.holdsB = x.packB && width*x.depth*kernels.DTypeOf[T]().Size() <= most
@@ -248,28 +252,33 @@ const (
 	leastWidth = 1024
 	// fewRows is the number of rows for which copying B costs more than it saves.
 	fewRows = 16
-	// fewDots is the number of columns, less than a vector, that are cheaper as dot products with the rows of A than as
-	// a vector, and the number of rows that are cheaper as dot products with the columns of B than B is to transpose.
+	// fewDots is the number of columns, less than a vector, that are cheaper as dot products with
+	// the rows of A than as a vector, and the number of rows that are cheaper as dot products with
+	// the columns of B than B is to transpose.
 	fewDots = 3
-	// widestRead is the bytes of a row of B that are read where they lie for a part of C that stays in the first-level cache.
+	// widestRead is the bytes of a row of B that are read where they lie for a part of C that stays
+	// in the first-level cache.
 	widestRead = 16384
-	// blockBytes is the size of a packed slice of a block of B: with what goes by, about half of the second-level cache,
-	// for a neighbour on the same core has the rest.
+	// blockBytes is the size of a packed slice of a block of B: with what goes by, about half of
+	// the second-level cache, for a neighbour on the same core has the rest.
 	blockBytes = 512 << 10
-	// heldBytes is how much of B more than two threads keep packed each, so that the rows of a rectangle can go in parts, and others can
-	// help whoever is slow.
+	// heldBytes is how much of B more than two threads keep packed each, so that the rows of a
+	// rectangle can go in parts, and others can help whoever is slow.
 	heldBytes = 4 << 20
-	// nearBlockBytes is how much of B stays in the second-level cache over all its slices: more of it is read slice by slice, by as many rows
-	// as a run has.
+	// nearBlockBytes is how much of B stays in the second-level cache over all its slices: more of
+	// it is read slice by slice, by as many rows as a run has.
 	nearBlockBytes = 1 << 20
-	// sliceBytes is how deep the sums in registers go, for C is loaded and stored once a slice: a block of B has four panels then.
+	// sliceBytes is how deep the sums in registers go, for C is loaded and stored once a slice: a
+	// block of B has four panels then.
 	sliceBytes = 4608
 	// transposedDepth is how deep they go where A is copied.
 	transposedDepth = 128
-	// nearBytes is how far apart the columns of a transposed A may lie to be read there, as they would lie when copied.
+	// nearBytes is how far apart the columns of a transposed A may lie to be read there, as they
+	// would lie when copied.
 	nearBytes = 768
-	// stripRows is the number of rows that go against a block of B at once: whole blocks of every vector kernel, and
-	// so few that the pages of A and C that they lie on fit into the first level of the address translation.
+	// stripRows is the number of rows that go against a block of B at once: whole blocks of every
+	// vector kernel, and so few that the pages of A and C that they lie on fit into the first level
+	// of the address translation.
 	stripRows = 24
 )
 
@@ -312,10 +321,11 @@ func (x *multiplication[T]) run(b *Backend) {
 	})
 }
 
-// grid is how the blocks of C are cut into tasks: its rows into a band for each thread, so that a thread mostly reads and
-// writes the rows that it also has in the kernels before and after, and the rows of a band into runs. Where C is wider than
-// high, two threads have blocks of columns instead, for packing the same of B twice costs more, and more threads have rectangles, whose
-// runs are short: threads of many are not equally fast, and the last of them ends the product.
+// grid is how the blocks of C are cut into tasks: its rows into a band for each thread, so that a
+// thread mostly reads and writes the rows that it also has in the kernels before and after, and the
+// rows of a band into runs. Where C is wider than high, two threads have blocks of columns instead,
+// for packing the same of B twice costs more, and more threads have rectangles, whose runs are
+// short: threads of many are not equally fast, and the last of them ends the product.
 type grid struct {
 	blocks, bands, bandRows, runs, runRows int
 	shared                                 bool // the bands of a block are a group, for whoever has packed its B
@@ -366,9 +376,11 @@ func (x *multiplication[T]) grid(threads int) grid {
 	return g
 }
 
-// rectangles cuts C into rectangles for more than two threads: it sets the width of a block and returns the number of bands.
+// rectangles cuts C into rectangles for more than two threads: it sets the width of a block and
+// returns the number of bands.
 func (x *multiplication[T]) rectangles(threads int) (bands int) {
-	// A is read where it lies while sums are under way, but B is packed before, by those who help others twice.
+	// A is read where it lies while sums are under way, but B is packed before, by those who help
+	// others twice.
 	cost := rectangleCost{ofA: 2, ofB: 40}
 	if x.copyA {
 		cost = rectangleCost{ofA: 28, ofB: 12}
@@ -377,12 +389,14 @@ func (x *multiplication[T]) rectangles(threads int) (bands int) {
 	return bands
 }
 
-// rectangleCost is what reading, copying or packing an element of A and of B costs, in multiplications.
+// rectangleCost is what reading, copying or packing an element of A and of B costs, in
+// multiplications.
 type rectangleCost struct{ ofA, ofB int }
 
-// rectangles cuts items of rows × columns into bands and blocks, of whole units but for the last and no wider than widest, of all ways in
-// that one in which the busiest thread has the least to do. It leaves out numbers of them that give the same heights or widths again: all
-// divisions would take as long as a small product.
+// rectangles cuts items of rows × columns into bands and blocks, of whole units but for the last
+// and no wider than widest, of all ways in that one in which the busiest thread has the least to
+// do. It leaves out numbers of them that give the same heights or widths again: all divisions would
+// take as long as a small product.
 func (c rectangleCost) rectangles(threads, items, rows, columns, rowUnit, columnUnit, widest int) (bands, width int) {
 	best, fewest, before := math.MaxInt, ceilDiv(columns, widest), 0
 	for blocks := fewest; blocks <= max(fewest, 2*threads); blocks++ {
@@ -415,8 +429,8 @@ func (x *multiplication[T]) bandRows(bands int) int {
 // tasksPerThread evens out threads that are not equally fast.
 const tasksPerThread = 4
 
-// leastRun is the number of rows that are worth packing a block of B for. A block that is packed as a whole is packed
-// once for all the runs of a worker that follow each other.
+// leastRun is the number of rows that are worth packing a block of B for. A block that is packed as
+// a whole is packed once for all the runs of a worker that follow each other.
 func (x *multiplication[T]) leastRun() int {
 	if x.depth <= x.cut.depth || x.holdsB {
 		return 2 * x.cut.strip
@@ -436,7 +450,8 @@ type scratch[T kernels.Float] struct {
 	vector  []T          // a row of A or columns of B, made contiguous
 	columns [fewDots][]T // of B, in vector or where they lie
 
-	// What b holds, for the next run of strips: rows [from, to) of the block of B that starts at an offset and a column.
+	// What b holds, for the next run of strips: rows [from, to) of the block of B that starts at an
+	// offset and a column.
 	block    [2]int
 	from, to int
 }
@@ -541,8 +556,8 @@ func (x *multiplication[T]) lastColumnsOfB(w *scratch[T], r region, from int) []
 	return w.columns[:r.columns-from]
 }
 
-// dotColumns computes columns of C from the given one on, in some rows of A that the vector kernel has just brought into the
-// cache. Each is a column of B.
+// dotColumns computes columns of C from the given one on, in some rows of A that the vector kernel
+// has just brought into the cache. Each is a column of B.
 func (x *multiplication[T]) dotColumns(w *scratch[T], columns [][]T, a, c view[T], row, rows, from int) {
 	for j, column := range columns {
 		dots, out := w.tile[:rows], c.at(row, from+j)
@@ -570,8 +585,8 @@ func (x *multiplication[T]) dotRows(w *scratch[T], r region) {
 	}
 }
 
-// dotsAtOnce is the number of dot products of a call with a row of A: few enough for the columns of B to stay in the cache for
-// the next row, and for the call to be short.
+// dotsAtOnce is the number of dot products of a call with a row of A: few enough for the columns of
+// B to stay in the cache for the next row, and for the call to be short.
 const dotsAtOnce = 16
 
 // store writes a tile to C, or adds it.

@@ -12,9 +12,9 @@ import (
 	"github.com/stheno-ml/stheno/kernels/cpu/internal/simd"
 )
 
-// BenchmarkMatMul measures float32 products beside the machine's peak, as BenchmarkAttention does. The shapes are
-// squares, the products of a GPT-2 block and of a small character model, and the thin ones of decoding and of
-// gradients.
+// BenchmarkMatMul measures float32 products beside the machine's peak, as BenchmarkAttention does.
+// The shapes are squares, the products of a GPT-2 block and of a small character model, and the
+// thin ones of decoding and of gradients.
 func BenchmarkMatMul(b *testing.B) {
 	for _, c := range []struct {
 		m, n, k                int
@@ -44,7 +44,8 @@ func BenchmarkMatMul(b *testing.B) {
 	}
 }
 
-// BenchmarkMatMulInTiles measures products of bfloat16 as BenchmarkMatMul does, %peak being that of float32 vectors.
+// BenchmarkMatMulInTiles measures products of bfloat16 as BenchmarkMatMul does, %peak being that of
+// float32 vectors.
 func BenchmarkMatMulInTiles(b *testing.B) {
 	if !simd.HasTiles() {
 		b.Skip("this processor multiplies no tiles")
@@ -82,7 +83,8 @@ func BenchmarkMatMulLevels(b *testing.B) {
 	}
 }
 
-// BenchmarkMatMulEpilogue is what bias and activation add to the first product of a feed-forward layer.
+// BenchmarkMatMulEpilogue is what bias and activation add to the first product of a feed-forward
+// layer.
 func BenchmarkMatMulEpilogue(b *testing.B) {
 	bias := randomMatrix(1, 3072, false)
 	bias.Shape, bias.Strides = []int{3072}, []int{1}

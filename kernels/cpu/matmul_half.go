@@ -7,10 +7,12 @@ import (
 	"github.com/stheno-ml/stheno/kernels/cpu/internal/simd"
 )
 
-// Few rows times a matrix of 16-bit numbers take as long as reading that, once, where it lies: its numbers are widened in registers, and
-// all else is float32. As with float32 matrices, all threads read at once, and how the sums are cut depends on the problem alone.
+// Few rows times a matrix of 16-bit numbers take as long as reading that, once, where it lies: its
+// numbers are widened in registers, and all else is float32. As with float32 matrices, all threads
+// read at once, and how the sums are cut depends on the problem alone.
 
-// halfProduct is a call of MatMul with few rows of A in float32 and 16-bit numbers in B, of which either rows or columns have no gaps.
+// halfProduct is a call of MatMul with few rows of A in float32 and 16-bit numbers in B, of which
+// either rows or columns have no gaps.
 type halfProduct struct {
 	*multiplication[float32]
 }
@@ -77,7 +79,8 @@ const (
 	leastCombined = 512
 )
 
-// multiplyRows computes C where the columns of B lie end to end: each element is a row of A times one of them.
+// multiplyRows computes C where the columns of B lie end to end: each element is a row of A times
+// one of them.
 func (x halfProduct) multiplyRows(b *Backend) {
 	width := max(dotsAtOnce, halfTask/x.depth/dotsAtOnce*dotsAtOnce)
 	b.inRuns(ceilDiv(x.columns, width), x.work(), func(claim func() (int, bool)) {
@@ -100,8 +103,8 @@ func (x halfProduct) multiplyRows(b *Backend) {
 	})
 }
 
-// combineRows computes C where the rows of B lie end to end: each row of C is their sum, times the elements of a row of A. The sum is in
-// parts, as that of a float32 matrix is.
+// combineRows computes C where the rows of B lie end to end: each row of C is their sum, times the
+// elements of a row of A. The sum is in parts, as that of a float32 matrix is.
 func (x halfProduct) combineRows(b *Backend) {
 	depth := roundUp(ceilDiv(x.depth, max(1, min(mostParts, x.depth/(rowsOfPart*x.rows)))), rowsTogether)
 	parts := ceilDiv(x.depth, depth)

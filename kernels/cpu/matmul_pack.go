@@ -12,7 +12,8 @@ type panels[T kernels.Float] struct {
 	rest            *T // the columns that are less than a vector, padded to one, Panel apart; nil where there are none
 }
 
-// sliceOfB makes the rows [from, from+depth) of B ready for a region's columns: packed, or where they lie.
+// sliceOfB makes the rows [from, from+depth) of B ready for a region's columns: packed, or where
+// they lie.
 func (x *multiplication[T]) sliceOfB(w *scratch[T], r region, from, depth int) panels[T] {
 	panel, lanes := simd.Panel[T](), simd.Lanes[T]()
 	whole := r.columns / lanes * lanes
@@ -54,7 +55,8 @@ func (x *multiplication[T]) sliceOfB(w *scratch[T], r region, from, depth int) p
 	return p
 }
 
-// packPanels copies a matrix to panels, one behind the other, the columns that the last one lacks zero.
+// packPanels copies a matrix to panels, one behind the other, the columns that the last one lacks
+// zero.
 func packPanels[T kernels.Float](dst []T, b view[T], columns, depth int) {
 	panel := simd.Panel[T]()
 	if b.rowStep == 1 && b.columnStep != 1 {
@@ -106,8 +108,8 @@ var ones32, ones64 = func() (single [rowsOfOnes]float32, double [rowsOfOnes]floa
 	return single, double
 }()
 
-// copyRowsOfA copies rows of A, whose columns are contiguous or whose elements all lie apart, near to each other: as
-// columns.
+// copyRowsOfA copies rows of A, whose columns are contiguous or whose elements all lie apart, near
+// to each other: as columns.
 func copyRowsOfA[T kernels.Float](dst []T, a view[T], rows, depth int) view[T] {
 	if a.rowStep == 1 {
 		copyTile(depth, rows, &dst[0], rows, &a.data[0], a.columnStep)
@@ -141,7 +143,8 @@ type strip[T kernels.Float] struct {
 	accumulate          bool
 }
 
-// multiply computes a strip of C from the slice, or adds to it. tile has room for a vector of each row.
+// multiply computes a strip of C from the slice, or adds to it. tile has room for a vector of each
+// row.
 func (b panels[T]) multiply(s strip[T], depth, columns int, tile []T) {
 	lanes := simd.Lanes[T]()
 	vectors := columns / lanes
@@ -155,8 +158,9 @@ func (b panels[T]) multiply(s strip[T], depth, columns int, tile []T) {
 	}
 }
 
-// vectorsAtOnce is a number of vectors for one call of the vector kernel, which cannot be preempted: at most about a tenth of
-// a millisecond of work, or two panels. It is a multiple of four, as the kernel takes them.
+// vectorsAtOnce is a number of vectors for one call of the vector kernel, which cannot be
+// preempted: at most about a tenth of a millisecond of work, or two panels. It is a multiple of
+// four, as the kernel takes them.
 func vectorsAtOnce(perVector int) int {
 	const most = 2 << 20 // multiplications
 	return max(4, most/max(1, perVector)&^3)

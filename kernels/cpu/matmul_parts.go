@@ -5,18 +5,22 @@ import (
 	"github.com/stheno-ml/stheno/kernels/cpu/internal/simd"
 )
 
-// Few rows times a matrix, which is most of what predicting a token costs, take as long as reading the matrix. All threads read at
-// once, whatever its shape, where they have its rows and not its columns: parts of the sum
+// Few rows times a matrix, which is most of what predicting a token costs, take as long as reading
+// the matrix. All threads read at once, whatever its shape, where they have its rows and not its
+// columns: parts of the sum
 //
 //	C = Σ_p A[:, p]·B[p, :]
 //
-// each a product of its own over some rows of B that lie one after the other. The parts are added in their order, and how many there
-// are depends on the problem alone, so the sum does not depend on the threads.
+// each a product of its own over some rows of B that lie one after the other. The parts are added
+// in their order, and how many there are depends on the problem alone, so the sum does not depend
+// on the threads.
 
 const (
-	// mostParts is enough for the threads that the memory can serve, and few enough for the parts' sums to stay in the cache.
+	// mostParts is enough for the threads that the memory can serve, and few enough for the parts'
+	// sums to stay in the cache.
 	mostParts = 8
-	// rowsOfPart is how many rows of B a part has at least for each row of C, so that adding parts costs little beside reading B.
+	// rowsOfPart is how many rows of B a part has at least for each row of C, so that adding parts
+	// costs little beside reading B.
 	rowsOfPart = 32
 )
 

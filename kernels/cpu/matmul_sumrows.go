@@ -5,8 +5,9 @@ import (
 	"github.com/stheno-ml/stheno/kernels/cpu/internal/simd"
 )
 
-// SumRows computes out_j = Σ_i x_ij over all axes of x but the last, or adds it to out. Threads sum chunks of rows,
-// which are then added in their order, so that no sum is longer than it needs to be for its error.
+// SumRows computes out_j = Σ_i x_ij over all axes of x but the last, or adds it to out. Threads sum
+// chunks of rows, which are then added in their order, so that no sum is longer than it needs to be
+// for its error.
 func (b *Backend) SumRows(x, out kernels.Tensor, accumulate bool) (err error) {
 	defer catch("sum rows", &err)
 	if err := checked("sum rows", kernels.CheckSumRows(x, out)); err != nil {

@@ -29,7 +29,8 @@ type productCase struct {
 
 var productSizes = []int{0, 1, 2, 3, 5, 7, 8, 15, 16, 17, 31, 33, 63, 64, 65, 100, 129, 256}
 
-// productCases pairs every size with three others on each of the other axes, under options that take turns.
+// productCases pairs every size with three others on each of the other axes, under options that
+// take turns.
 func productCases() []productCase {
 	var cases []productCase
 	size := func(i int) int { return productSizes[i%len(productSizes)] }
@@ -249,8 +250,8 @@ func (p *product[T]) run(t *testing.T, threads int) {
 	}
 }
 
-// compare holds an output against the reference: in float32 by the criterion that package reference states, with naive
-// what plain loops in float32 give, in float64 by a relative error.
+// compare holds an output against the reference: in float32 by the criterion that package reference
+// states, with naive what plain loops in float32 give, in float64 by a relative error.
 func (p *product[T]) compare(t *testing.T, name string, out kernels.Tensor, memory []T, ref []float64, naive []T) {
 	t.Helper()
 	var worst, worstNaive, largest float64
@@ -279,7 +280,8 @@ func (p *product[T]) compare(t *testing.T, name string, out kernels.Tensor, memo
 	}
 }
 
-// A product may be the gradient of what an activation was applied to, and have the sums of its columns.
+// A product may be the gradient of what an activation was applied to, and have the sums of its
+// columns.
 func TestMatMulGradient(t *testing.T) {
 	bothTypes(t, testMatMulGradient[float32], testMatMulGradient[float64])
 }
@@ -461,8 +463,8 @@ func TestMatMulDoesNotAllocate(t *testing.T) {
 		}
 	}
 	run()
-	// The shapes and closures of a call are small, a workspace has 60 KB. Under the race detector a pool loses a quarter
-	// of what it is given.
+	// The shapes and closures of a call are small, a workspace has 60 KB. Under the race detector a
+	// pool loses a quarter of what it is given.
 	if bytes := testing.Benchmark(func(b *testing.B) {
 		b.ReportAllocs()
 		for range b.N {

@@ -7,11 +7,12 @@ import (
 	"github.com/stheno-ml/stheno/kernels/cpu/internal/simd"
 )
 
-// tiledProduct is a call of MatMul whose operands are bfloat16 or rounded to it, for processors that multiply tiles of such numbers.
+// tiledProduct is a call of MatMul whose operands are bfloat16 or rounded to it, for processors
+// that multiply tiles of such numbers.
 //
-// A task is some rows of a rectangle of C. Its columns of B are packed as tiles once; then go strips of rows of A, packed too, whose part of C is
-// gathered in float32, completed and written. An element is summed along the whole depth, in steps of whole tiles: how C
-// is cut changes no sum.
+// A task is some rows of a rectangle of C. Its columns of B are packed as tiles once; then go
+// strips of rows of A, packed too, whose part of C is gathered in float32, completed and written.
+// An element is summed along the whole depth, in steps of whole tiles: how C is cut changes no sum.
 type tiledProduct struct {
 	*kernels.MatMul
 	a, b, c, pre         tiledOperand
@@ -83,12 +84,13 @@ func (x *tiledProduct) hasPre() bool { return x.pre.data != nil }
 const (
 	// tiledWidth is the greatest width of a rectangle, so that a strip of C stays near.
 	tiledWidth = 512
-	// tiledSteps is how many steps of the depth a block of A takes at once, to be read again and again from near.
+	// tiledSteps is how many steps of the depth a block of A takes at once, to be read again and
+	// again from near.
 	tiledSteps = 32
 )
 
-// tiledBlockBytes is the size of the tiles of B that a worker keeps: half of the second-level cache that processors with such units have at
-// least.
+// tiledBlockBytes is the size of the tiles of B that a worker keeps: half of the second-level cache
+// that processors with such units have at least.
 func tiledBlockBytes() int {
 	if simd.Active() == simd.BFMMLA {
 		return 1 << 19

@@ -126,7 +126,8 @@ func roundedTo(dtype kernels.DType, t kernels.Tensor) kernels.Tensor {
 	return to
 }
 
-// A number that is not finite reaches the row or the column that it belongs to, and nothing else: not what a tile was filled up with.
+// A number that is not finite reaches the row or the column that it belongs to, and nothing else:
+// not what a tile was filled up with.
 func TestTilesSpreadNaN(t *testing.T) {
 	withTiles(t)
 	const m, n, k, row, column = 40, 50, 45, 33, 41
@@ -147,8 +148,8 @@ func TestTilesSpreadNaN(t *testing.T) {
 	}
 }
 
-// Tiles survive what happens to a thread in the middle of a product: the signals of a profile, preemption, collections of garbage,
-// and more goroutines than threads.
+// Tiles survive what happens to a thread in the middle of a product: the signals of a profile,
+// preemption, collections of garbage, and more goroutines than threads.
 func TestTilesBesideSignals(t *testing.T) {
 	withTiles(t)
 	h := &halfTest{t, kernels.BF16, newRandom(), nil}

@@ -27,8 +27,9 @@ func matrix[T kernels.Float](t kernels.Tensor, batch, head, start int) rows[T] {
 	return rows[T]{data[t.Offset(batch, head):], t.Strides[2]}.from(start)
 }
 
-// multipliable reports whether rows of a tensor can be a matrix product's operand where they lie: whole vectors, near
-// enough to each other for the address translation, and not in the same few sets of the cache.
+// multipliable reports whether rows of a tensor can be a matrix product's operand where they lie:
+// whole vectors, near enough to each other for the address translation, and not in the same few
+// sets of the cache.
 func multipliable[T kernels.Float](t kernels.Tensor) bool {
 	const farthest = 2048 // bytes; half of what maps to the same set of a 32 KiB cache
 	return t.Shape[3]%simd.Lanes[T]() == 0 && t.Strides[2]*t.DType.Size() <= farthest
@@ -44,8 +45,9 @@ func copyRows[T kernels.Float](dst []T, src rows[T], n, d, padded int) rows[T] {
 	return rows[T]{dst, padded}
 }
 
-// finite reports whether a matrix of n rows holds neither NaN nor Inf. Kernels ask it only under a mask: within a tile
-// that the mask cuts, a hidden value is multiplied by zero, which would spread a NaN to rows that do not see it.
+// finite reports whether a matrix of n rows holds neither NaN nor Inf. Kernels ask it only under a
+// mask: within a tile that the mask cuts, a hidden value is multiplied by zero, which would spread
+// a NaN to rows that do not see it.
 func finite[T kernels.Float](m rows[T], n, d int) bool {
 	return n == 0 || simd.Finite(n, d, m.at(0), m.stride)
 }

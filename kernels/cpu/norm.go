@@ -82,8 +82,8 @@ func newNorm[T kernels.Float](b *Backend, n *kernels.Norm) *norm[T] {
 	return k
 }
 
-// normForward normalises all rows, after adding what is to be added. Mean and RStd receive a value a row unless they
-// are left out.
+// normForward normalises all rows, after adding what is to be added. Mean and RStd receive a value
+// a row unless they are left out.
 func normForward[T kernels.Float](b *Backend, n *kernels.Norm, o kernels.NormOutputs) {
 	k := newNorm[T](b, n)
 	out, means, rstds := rowViewOf[T](o.Y), kernels.Host[T](o.Mean), kernels.Host[T](o.RStd)
@@ -107,9 +107,10 @@ func normForward[T kernels.Float](b *Backend, n *kernels.Norm, o kernels.NormOut
 	})
 }
 
-// row normalises a row in three passes, the second and third over cached memory. The first finds the mean to within
-// rounding. The deviations from that centre are exact where it matters, so the second finds both the variance without
-// cancellation and what the rounded centre lacks of the mean.
+// row normalises a row in three passes, the second and third over cached memory. The first finds
+// the mean to within rounding. The deviations from that centre are exact where it matters, so the
+// second finds both the variance without cancellation and what the rounded centre lacks of the
+// mean.
 func (k *norm[T]) row(y, x *T) (mean, rstd T) {
 	n, count := k.x.length, float64(k.x.length)
 	var centre, shift T
@@ -127,8 +128,9 @@ func (k *norm[T]) row(y, x *T) (mean, rstd T) {
 	return centre + shift, rstd
 }
 
-// Backward cuts the rows into at most this many parts, each of at least so many rows, and each with a sum of dγ and dβ
-// of its own: the parts, and with them the order of all sums, depend on the number of rows alone.
+// Backward cuts the rows into at most this many parts, each of at least so many rows, and each with
+// a sum of dγ and dβ of its own: the parts, and with them the order of all sums, depend on the
+// number of rows alone.
 const (
 	normParts        = 64
 	normRowsPerPart  = 16

@@ -81,8 +81,8 @@ func testLayerNorm[T kernels.Float](t *testing.T) {
 	}
 }
 
-// With a mean ten thousand times the deviation, what is left of float32 is used: the results are as exact as the
-// inputs allow, far closer than the obvious loop.
+// With a mean ten thousand times the deviation, what is left of float32 is used: the results are as
+// exact as the inputs allow, far closer than the obvious loop.
 func TestLayerNormFarFromZero(t *testing.T) {
 	r := newRandom()
 	x, y := newField[float32](r, 0, 37, 771), newField[float32](r, 0, 37, 771)

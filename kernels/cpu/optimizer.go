@@ -184,8 +184,8 @@ func count(l kernels.LossScaling, c []float64) {
 
 func isFinite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
 
-// decide puts a control vector's numbers, if there is one, into an update, and returns its number of steps and whether the
-// step is made.
+// decide puts a control vector's numbers, if there is one, into an update, and returns its number
+// of steps and whether the step is made.
 func decide(u *kernels.Update) (steps int, made bool) {
 	if !u.Control.IsSet() {
 		return 0, true
@@ -220,8 +220,9 @@ func (b *Backend) Zero(x []kernels.Tensor) (err error) {
 	return nil
 }
 
-// eachUpdate calls update for every piece of the parameters: the n elements of tensor i from one on. It clears the
-// piece's gradients afterwards, while they are in the caches, if that is asked for.
+// eachUpdate calls update for every piece of the parameters: the n elements of tensor i from one
+// on. It clears the piece's gradients afterwards, while they are in the caches, if that is asked
+// for.
 func eachUpdate[T kernels.Float](b *Backend, o kernels.Update, w, g []kernels.Tensor, update func(i, from, n int, weights, gradients *T)) {
 	p := newPieces(w)
 	defer p.release()
@@ -237,8 +238,8 @@ func eachUpdate[T kernels.Float](b *Backend, o kernels.Update, w, g []kernels.Te
 // place is element i of a row-major tensor.
 func place[T kernels.Float](t kernels.Tensor, i int) *T { return offset((*T)(t.Data), i) }
 
-// pieces cuts a list of row-major tensors into pieces, numbered through all of them, so that threads share the work
-// evenly whatever the tensors' sizes are.
+// pieces cuts a list of row-major tensors into pieces, numbered through all of them, so that
+// threads share the work evenly whatever the tensors' sizes are.
 type pieces struct {
 	tensors []kernels.Tensor
 	memory  *workspace

@@ -13,11 +13,12 @@ import (
 	"github.com/stheno-ml/stheno/kernels/reference"
 )
 
-// parameterShapes are the parameters of one call: ends of pieces and tasks, tensors shorter than a vector, and enough
-// elements for several threads.
+// parameterShapes are the parameters of one call: ends of pieces and tasks, tensors shorter than a
+// vector, and enough elements for several threads.
 var parameterShapes = [][]int{{3}, {16, 33}, {4096}, {}, {5, 16411}, {1}, {0, 4}, {4097}, {7}, {37, 2048}}
 
-// updateCase is a list of parameters whose tensors are what they were at the start whenever restore is called.
+// updateCase is a list of parameters whose tensors are what they were at the start whenever restore
+// is called.
 type updateCase[T kernels.Float] struct {
 	w, g, m, v []field[T]
 	before     map[*T][]T
@@ -67,7 +68,8 @@ func joined[T kernels.Float](list []field[T]) (typed []T, wide []float64) {
 	return typed, widened(typed)
 }
 
-// updated is a result for each list that a step changes. The last is of the gradients: zeros if they are cleared.
+// updated is a result for each list that a step changes. The last is of the gradients: zeros if
+// they are cleared.
 func (c *updateCase[T]) updated(cleared bool, want64 [][]float64, wantT [][]T, changed ...[]field[T]) (all []result) {
 	for i, list := range changed {
 		_, got := joined(list)
@@ -181,8 +183,8 @@ func testSumSquares[T kernels.Float](t *testing.T) {
 	})
 }
 
-// A single element that is not finite shows in its tensor's sum, wherever it lies, and in no other; the largest
-// float32 numbers do not.
+// A single element that is not finite shows in its tensor's sum, wherever it lies, and in no other;
+// the largest float32 numbers do not.
 func TestSumSquaresTellsNonFinite(t *testing.T) {
 	b, r := cpu.New(), rand.New(rand.NewPCG(rowwiseSeed, 1))
 	for _, bad := range []float64{math.NaN(), math.Inf(1), math.Inf(-1), -math.MaxFloat32} {
@@ -201,7 +203,8 @@ func TestSumSquaresTellsNonFinite(t *testing.T) {
 	}
 }
 
-// newControl is a control vector before the given step, with rates 0.1, 0.2 and so on from step 3 on.
+// newControl is a control vector before the given step, with rates 0.1, 0.2 and so on from step 3
+// on.
 func newControl(step float64) []float64 {
 	c := make([]float64, kernels.ControlSize)
 	c[kernels.ControlSteps], c[kernels.ControlLossScale], c[kernels.ControlFirstRate] = step, 1, 3
@@ -267,7 +270,8 @@ func TestPlanStep(t *testing.T) {
 	}
 }
 
-// A control vector's numbers have the effect of options, and where it says that a step is skipped, gradients alone change.
+// A control vector's numbers have the effect of options, and where it says that a step is skipped,
+// gradients alone change.
 func TestControlledUpdates(t *testing.T) {
 	c, b := newUpdateCase[float32](), cpu.New()
 	control := newControl(12)
@@ -380,8 +384,8 @@ func TestOptimizerErrors(t *testing.T) {
 	})
 }
 
-// BenchmarkOptimizer measures steps over 25 million parameters in float32 beside a copy of as many bytes as a step
-// reads and writes.
+// BenchmarkOptimizer measures steps over 25 million parameters in float32 beside a copy of as many
+// bytes as a step reads and writes.
 func BenchmarkOptimizer(b *testing.B) {
 	const n = 25 << 20
 	r := newRandom()

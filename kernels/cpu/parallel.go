@@ -10,31 +10,36 @@ import (
 )
 
 const (
-	// flopsPerThread is the least work for which another goroutine pays that is awake: some ten microseconds of it.
+	// flopsPerThread is the least work for which another goroutine pays that is awake: some ten
+	// microseconds of it.
 	flopsPerThread = 1 << 20
-	// flopsToWake is the least work for which it pays to wake one for this kernel alone: a tenth of a millisecond of it.
+	// flopsToWake is the least work for which it pays to wake one for this kernel alone: a tenth of
+	// a millisecond of it.
 	flopsToWake = 1 << 24
 	// soon is how shortly one kernel follows another for there to be more of them.
 	soon = 500 * time.Microsecond
 )
 
-// parallel runs worker on as many goroutines as the work is worth. Each worker calls claim for its next task until
-// there is none; tasks are claimed in ascending order, so a task may wait for any task of a lower number.
+// parallel runs worker on as many goroutines as the work is worth. Each worker calls claim for its
+// next task until there is none; tasks are claimed in ascending order, so a task may wait for any
+// task of a lower number.
 func (b *Backend) parallel(tasks int, flops float64, worker func(claim func() (task int, ok bool))) {
 	b.share(tasks, 1, 1, flops, worker)
 }
 
-// inRuns is parallel for tasks that never wait for each other. Tasks are cut into as many runs as there are workers, and
-// each starts with the run that it had in the kernels before, whose results may still be in its core's cache: fetched from
-// another core's they cost as much as the arithmetic. A worker that ends its run goes on with what others have left.
+// inRuns is parallel for tasks that never wait for each other. Tasks are cut into as many runs as
+// there are workers, and each starts with the run that it had in the kernels before, whose results
+// may still be in its core's cache: fetched from another core's they cost as much as the
+// arithmetic. A worker that ends its run goes on with what others have left.
 func (b *Backend) inRuns(tasks int, flops float64, worker func(claim func() (task int, ok bool))) {
 	runs := b.workers(tasks, flops)
 	b.share(tasks, runs, runs, flops, worker)
 }
 
-// inGroups is inRuns for tasks that come in groups, of so many runs each of as many tasks, where the first task of a group costs a worker
-// some preparation for all of them. It stays with a group until nothing is left there, whoever the tasks' runs belong to, and
-// goes on with another where more is left than the preparation costs, or nobody is.
+// inGroups is inRuns for tasks that come in groups, of so many runs each of as many tasks, where
+// the first task of a group costs a worker some preparation for all of them. It stays with a group
+// until nothing is left there, whoever the tasks' runs belong to, and goes on with another where
+// more is left than the preparation costs, or nobody is.
 func (b *Backend) inGroups(groups, runs, tasksOfRun int, flops float64, worker func(claim func() (task int, ok bool))) {
 	b.share(groups*runs*tasksOfRun, groups*runs, runs, flops, worker)
 }
@@ -48,7 +53,8 @@ func (b *Backend) each(tasks int, flops float64, do func(task int)) {
 	})
 }
 
-// workers is the number of goroutines that the work is worth. A small kernel that stands alone is its caller's.
+// workers is the number of goroutines that the work is worth. A small kernel that stands alone is
+// its caller's.
 func (b *Backend) workers(tasks int, flops float64) int {
 	if alone := now()-lastKernel.Load() > soon.Nanoseconds(); alone && flops < flopsToWake {
 		return 1
@@ -64,7 +70,8 @@ func now() int64 { return time.Since(began).Nanoseconds() }
 
 var began = time.Now()
 
-// share runs worker with tasks that are cut into runs, so many of which are a group. Of each run, tasks are claimed in ascending order.
+// share runs worker with tasks that are cut into runs, so many of which are a group. Of each run,
+// tasks are claimed in ascending order.
 func (b *Backend) share(tasks, runs, group int, flops float64, worker func(claim func() (task int, ok bool))) {
 	if tasks <= 0 {
 		return
@@ -110,8 +117,8 @@ func (b *Backend) share(tasks, runs, group int, flops float64, worker func(claim
 	}
 }
 
-// panicked is what one of the goroutines that shared a kernel's work panicked with. The kernel's caller panics with it once all
-// have ended, and [catch] makes it the call's error.
+// panicked is what one of the goroutines that shared a kernel's work panicked with. The kernel's
+// caller panics with it once all have ended, and [catch] makes it the call's error.
 type panicked struct {
 	value any
 	stack []byte
@@ -119,7 +126,8 @@ type panicked struct {
 
 func (p *panicked) Error() string { return fmt.Sprintf("it panicked: %v\n%s", p.value, p.stack) }
 
-// keepPanic keeps the first panic of goroutines that end by it. Those that others abandoned have none of their own.
+// keepPanic keeps the first panic of goroutines that end by it. Those that others abandoned have
+// none of their own.
 func keepPanic(first *atomic.Pointer[panicked]) {
 	switch r := recover().(type) {
 	case nil, abandoned:
@@ -130,7 +138,8 @@ func keepPanic(first *atomic.Pointer[panicked]) {
 	}
 }
 
-// catch makes the error of a kernel's call of what a goroutine panicked with that shared its work. It is deferred.
+// catch makes the error of a kernel's call of what a goroutine panicked with that shared its work.
+// It is deferred.
 func catch(kernel string, err *error) {
 	switch r := recover().(type) {
 	case nil:
@@ -141,8 +150,8 @@ func catch(kernel string, err *error) {
 	}
 }
 
-// anotherGroup enters a group in which much is left, or something and nobody is there, and returns a run of it that is not done. What
-// else is left is done by those who are there.
+// anotherGroup enters a group in which much is left, or something and nobody is there, and returns
+// a run of it that is not done. What else is left is done by those who are there.
 func anotherGroup(left []run, group, own int) (next int, ok bool) {
 	const much = 3 // tasks of a run
 	for i := range left {
@@ -172,7 +181,8 @@ func (r *run) claim() (task int, ok bool) {
 	return int(n), n < r.end
 }
 
-// ticketOrder lets tasks go through shared places in an order of their own, whichever threads they run on.
+// ticketOrder lets tasks go through shared places in an order of their own, whichever threads they
+// run on.
 type ticketOrder struct {
 	passed   []atomic.Int32 // a place each: how many tasks have passed it
 	sleeping atomic.Int32   // tasks that wait, in the lock's care
@@ -187,8 +197,8 @@ func newTicketOrder(places int) *ticketOrder {
 	return t
 }
 
-// wait returns when so many tasks have passed the place. Tasks that follow each other closely wait for microseconds,
-// which is less than a goroutine takes to sleep and wake.
+// wait returns when so many tasks have passed the place. Tasks that follow each other closely wait
+// for microseconds, which is less than a goroutine takes to sleep and wake.
 func (t *ticketOrder) wait(place, before int) {
 	const yields, looks = 10, 2000
 	for range yields {

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// Every task is done once, whichever way tasks are dealt out, and however many callers want the pool at once.
+// Every task is done once, whichever way tasks are dealt out, and however many callers want the
+// pool at once.
 func TestEveryTaskIsDoneOnce(t *testing.T) {
 	for _, tasks := range []int{0, 1, 2, 3, 7, 64, 1001} {
 		for _, threads := range []int{1, 2, 3, 8} {
@@ -63,7 +64,8 @@ func TestSmallKernelsThatStandAloneAreTheirCallers(t *testing.T) {
 	lastKernel.Store(now())
 }
 
-// A worker claims the tasks of its run in ascending order, and then takes what a slower one has left.
+// A worker claims the tasks of its run in ascending order, and then takes what a slower one has
+// left.
 func TestInRunsTakesWhatOthersLeave(t *testing.T) {
 	const tasks = 100
 	b := &Backend{Threads: 2}
@@ -95,7 +97,8 @@ func TestInRunsTakesWhatOthersLeave(t *testing.T) {
 	}
 }
 
-// A worker does what is left of its own group, whoever else has tasks there, before it enters another; there it goes on as it began.
+// A worker does what is left of its own group, whoever else has tasks there, before it enters
+// another; there it goes on as it began.
 func TestInGroupsStaysWithAGroup(t *testing.T) {
 	const groups, runs, tasksOfRun = 2, 2, 10
 	b := &Backend{Threads: 1}

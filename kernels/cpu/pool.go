@@ -7,9 +7,10 @@ import (
 	"time"
 )
 
-// shareOut runs work on this goroutine, as worker 0, and on up to the given number of helpers that arrive while it runs,
-// which have other numbers: a helper mostly has the same in every job. It returns when all that began have ended. The
-// first to run out of tasks does not wait for helpers that are still on their way.
+// shareOut runs work on this goroutine, as worker 0, and on up to the given number of helpers that
+// arrive while it runs, which have other numbers: a helper mostly has the same in every job. It
+// returns when all that began have ended. The first to run out of tasks does not wait for helpers
+// that are still on their way.
 func shareOut(helpers int, work func(worker int)) {
 	j := &job{work: work, most: int64(helpers), ended: make(chan struct{}, 1)}
 	if posted := pool.post(j, helpers); !posted {
@@ -37,8 +38,8 @@ const (
 	came   = 1 << 31
 )
 
-// help takes part in the job, if it has room and is not closed. Helpers come with one addition, for each change of the state
-// waits for the change before, of another core.
+// help takes part in the job, if it has room and is not closed. Helpers come with one addition, for
+// each change of the state waits for the change before, of another core.
 func (j *job) help(worker int) {
 	if s := j.state.Load(); s >= closed || s/came >= j.most {
 		return
@@ -64,10 +65,11 @@ func (j *job) close() {
 	}
 }
 
-// watch looks for something to happen, for about a millisecond, and reports whether it did. Kernels follow each other within
-// microseconds, and to wake a thread takes tens of them, or 150 where an idle virtual processor is given away. It yields a few
-// times only, for goroutines that yield at once come back on each other's cores, away from the rows that these have in
-// their caches: with sixteen of them, kernels took twice as long.
+// watch looks for something to happen, for about a millisecond, and reports whether it did. Kernels
+// follow each other within microseconds, and to wake a thread takes tens of them, or 150 where an
+// idle virtual processor is given away. It yields a few times only, for goroutines that yield at
+// once come back on each other's cores, away from the rows that these have in their caches: with
+// sixteen of them, kernels took twice as long.
 func watch(happened func() bool) bool {
 	const yields, looks = 10, 500
 	for range yields {
@@ -99,8 +101,8 @@ type helperPool struct {
 
 func init() { pool.awake.L = &pool.lock }
 
-// post offers a job to the pool, which grows to the number of helpers that is wanted. It reports whether the pool took
-// it: while it has another job, the caller must find its own helpers.
+// post offers a job to the pool, which grows to the number of helpers that is wanted. It reports
+// whether the pool took it: while it has another job, the caller must find its own helpers.
 func (p *helperPool) post(j *job, wanted int) bool {
 	if !p.job.CompareAndSwap(nil, j) {
 		return false
@@ -112,8 +114,9 @@ func (p *helperPool) post(j *job, wanted int) bool {
 	}
 	if p.sleeping > 0 {
 		p.awake.Broadcast()
-		// What a goroutine has made ready last is kept for when it sleeps: another thread takes it only after a pause of
-		// some fifty microseconds. What it had made ready before that can be taken at once.
+		// What a goroutine has made ready last is kept for when it sleeps: another thread takes it
+		// only after a pause of some fifty microseconds. What it had made ready before that can be
+		// taken at once.
 		go func() {}()
 	}
 	return true

@@ -37,8 +37,9 @@ func (b *Backend) rotate(kernel string, r *kernels.RoPE, x, y kernels.Tensor, di
 	return nil
 }
 
-// rotate goes through the positions of a batch item some at a time, and through the heads at each: their angles stay in
-// the first-level cache, and heads that lie side by side are read in the order of memory.
+// rotate goes through the positions of a batch item some at a time, and through the heads at each:
+// their angles stay in the first-level cache, and heads that lie side by side are read in the order
+// of memory.
 func rotate[T kernels.Float](b *Backend, r *kernels.RoPE, x, y kernels.Tensor, direction float64) {
 	batch, heads, length, d := x.Shape[0], x.Shape[1], x.Shape[2], x.Shape[3]
 	if x.Elements() == 0 {
@@ -82,7 +83,8 @@ func rotate[T kernels.Float](b *Backend, r *kernels.RoPE, x, y kernels.Tensor, d
 	})
 }
 
-// angles are the cosines and sines of positions, a row each, as the vector kernel of the pairing wants them.
+// angles are the cosines and sines of positions, a row each, as the vector kernel of the pairing
+// wants them.
 type angles[T kernels.Float] struct {
 	cos, sin []T
 	width    int
@@ -101,8 +103,8 @@ func (k *anglesKey) equal(other *anglesKey) bool {
 		k.r.Equal(&other.r)
 }
 
-// recentAngles are the tables of the last few problems. A model has one or two, and asks for them in every layer; one
-// costs about as much as rotating a dozen heads.
+// recentAngles are the tables of the last few problems. A model has one or two, and asks for them
+// in every layer; one costs about as much as rotating a dozen heads.
 var recentAngles struct {
 	sync.Mutex
 	keys   [8]anglesKey
@@ -110,8 +112,8 @@ var recentAngles struct {
 	next   int
 }
 
-// smallTable is the number of angles up to which a table is made rather than remembered, such as those of a decoder
-// that asks for one new position a step.
+// smallTable is the number of angles up to which a table is made rather than remembered, such as
+// those of a decoder that asks for one new position a step.
 const smallTable = 1 << 10
 
 func anglesOf[T kernels.Float](r kernels.RoPE, length, dim int, direction float64) angles[T] {
@@ -176,8 +178,8 @@ func (a *angles[T]) set(r *kernels.RoPE, frequencies []float64, row, position in
 	}
 }
 
-// positions are those of rows that have one each, and where their angles come from: from a table, unless they go far beyond
-// the number of rows.
+// positions are those of rows that have one each, and where their angles come from: from a table,
+// unless they go far beyond the number of rows.
 type positions[T kernels.Float] struct {
 	r           *kernels.RoPE
 	list        []int64

@@ -66,8 +66,8 @@ func divisors(n int, by float64) []float64 {
 	return list
 }
 
-// Rotating keeps the length of a row and, in place, back again the row; and the product of a query with a key depends
-// on how far apart they are alone.
+// Rotating keeps the length of a row and, in place, back again the row; and the product of a query
+// with a key depends on how far apart they are alone.
 func TestRoPEProperties(t *testing.T) {
 	b := cpu.New()
 	rotated := func(t *rapid.T, o kernels.RoPE, x []float64, position int) []float64 {

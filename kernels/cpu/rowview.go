@@ -9,7 +9,8 @@ type rowView[T kernels.Float] struct {
 	n, length      int
 }
 
-// rowViewOf returns the view of a tensor with contiguous rows. A tensor that is left out, or without elements, has none.
+// rowViewOf returns the view of a tensor with contiguous rows. A tensor that is left out, or
+// without elements, has none.
 func rowViewOf[T kernels.Float](t kernels.Tensor) rowView[T] {
 	v := rowView[T]{data: kernels.Host[T](t), length: 1}
 	if v.data == nil {

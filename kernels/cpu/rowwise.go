@@ -4,14 +4,16 @@ import "github.com/stheno-ml/stheno/kernels"
 
 // How the kernels that go through tensors row by row, or element by element, cut their work.
 const (
-	// taskElements is how many elements a task of a row by row kernel works on: enough to pay for being claimed, few
-	// enough for its tensors to stay in the second-level cache.
+	// taskElements is how many elements a task of a row by row kernel works on: enough to pay for
+	// being claimed, few enough for its tensors to stay in the second-level cache.
 	taskElements = 1 << 14
 	// leastElements is how many are worth claiming.
 	leastElements = 1 << 11
-	// pieceElements is how many elements one call of a vector kernel works on, which keeps it well under 100 µs.
+	// pieceElements is how many elements one call of a vector kernel works on, which keeps it well
+	// under 100 µs.
 	pieceElements = 1 << 12
-	// elementFLOPs is what moving and computing an element costs next to a matrix product's multiplications.
+	// elementFLOPs is what moving and computing an element costs next to a matrix product's
+	// multiplications.
 	elementFLOPs = 32
 )
 
@@ -20,8 +22,8 @@ func (b *Backend) rowsPerTask(n, length int) int {
 	return max(1, b.perTask(n*length)/max(1, length))
 }
 
-// perTask is how many of n elements, that do not depend on each other, make a task: fewer than taskElements where there would be
-// too few tasks for the threads.
+// perTask is how many of n elements, that do not depend on each other, make a task: fewer than
+// taskElements where there would be too few tasks for the threads.
 func (b *Backend) perTask(n int) int {
 	return min(taskElements, max(leastElements, roundUp(ceilDiv(n, 2*b.threads()), leastElements)))
 }
@@ -36,9 +38,9 @@ func (b *Backend) eachRow(n, length int, do func(row int)) {
 	})
 }
 
-// eachPiece cuts the rows of tensors of one shape into pieces and calls do with the length of each and where it starts
-// in each tensor, nil for a tensor that is left out. Rows do not matter: where all tensors are row-major, all elements
-// are one row.
+// eachPiece cuts the rows of tensors of one shape into pieces and calls do with the length of each
+// and where it starts in each tensor, nil for a tensor that is left out. Rows do not matter: where
+// all tensors are row-major, all elements are one row.
 func eachPiece[T kernels.Float](b *Backend, do func(n int, at [5]*T), tensors ...kernels.Tensor) {
 	tensors = asOneRow(tensors)
 	var all [5]rowView[T]
@@ -73,7 +75,8 @@ func eachPiece[T kernels.Float](b *Backend, do func(n int, at [5]*T), tensors ..
 	})
 }
 
-// asOneRow is row-major tensors of one shape as tensors with a single axis; others stay what they are.
+// asOneRow is row-major tensors of one shape as tensors with a single axis; others stay what they
+// are.
 func asOneRow(tensors []kernels.Tensor) []kernels.Tensor {
 	flat := make([]kernels.Tensor, len(tensors))
 	for i, t := range tensors {

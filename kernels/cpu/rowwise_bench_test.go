@@ -11,9 +11,10 @@ import (
 	"github.com/stheno-ml/stheno/kernels/cpu"
 )
 
-// BenchmarkRowwise measures the kernels that memory bounds beside a plain copy: every run is followed by copies that
-// read and write as many bytes as the kernel must, on as many threads, and "x-copy" is the median of how many times
-// longer the kernel took. Tensors do not fit into the caches.
+// BenchmarkRowwise measures the kernels that memory bounds beside a plain copy: every run is
+// followed by copies that read and write as many bytes as the kernel must, on as many threads, and
+// "x-copy" is the median of how many times longer the kernel took. Tensors do not fit into the
+// caches.
 func BenchmarkRowwise(b *testing.B) {
 	const rows, c, vocabulary, tokens = 8192, 768, 50257, 256
 	r := newRandom()
@@ -64,7 +65,8 @@ func BenchmarkRowwise(b *testing.B) {
 		}},
 		{"dropout", 2, 0, func(b *cpu.Backend) error { return b.Dropout(dropout, x, y) }},
 		{"embedding", 2, 0, func(b *cpu.Backend) error { return b.EmbeddingForward(embedding, y) }},
-		// The table's gradient is cleared, and then every row that is added is read, like the sum so far, and written.
+		// The table's gradient is cleared, and then every row that is added is read, like the sum
+		// so far, and written.
 		{"embedding backward", 0, 4 * c * (vocabulary + 3*rows), func(b *cpu.Backend) error { return b.EmbeddingBackward(embedding, dy, embedding.Table) }},
 		{"cross-entropy", 0, 4 * tokens * vocabulary, func(b *cpu.Backend) error {
 			return b.CrossEntropyForward(logits, kernels.CrossEntropyOutputs{Loss: loss, LSE: lse})
@@ -82,7 +84,8 @@ func BenchmarkRowwise(b *testing.B) {
 	}
 }
 
-// measureBesideCopy reports the median rate of do, of a copy of the same bytes, and the median of the ratios.
+// measureBesideCopy reports the median rate of do, of a copy of the same bytes, and the median of
+// the ratios.
 func measureBesideCopy(b *testing.B, threads, bytes int, do func() error) {
 	from, to := make([]byte, bytes/2), make([]byte, bytes/2)
 	for i := range from {
@@ -122,8 +125,8 @@ func plainCopy(to, from []byte, threads int) float64 {
 	return time.Since(start).Seconds()
 }
 
-// BenchmarkLinearCrossEntropy is the loss of a language model's head with both gradients, three products, beside the
-// peak.
+// BenchmarkLinearCrossEntropy is the loss of a language model's head with both gradients, three
+// products, beside the peak.
 func BenchmarkLinearCrossEntropy(b *testing.B) {
 	const n, c, vocabulary = 512, 512, 8192
 	r := newRandom()

@@ -12,7 +12,8 @@ import (
 	"github.com/stheno-ml/stheno/kernels/cpu/internal/simd"
 )
 
-// field is a tensor in memory of its own, whose rows may have gaps between them; the gaps hold canaries.
+// field is a tensor in memory of its own, whose rows may have gaps between them; the gaps hold
+// canaries.
 type field[T kernels.Float] struct {
 	kernels.Tensor
 	memory []T
@@ -20,8 +21,8 @@ type field[T kernels.Float] struct {
 
 const canary = -7654321
 
-// newField makes a tensor of random numbers, with gap elements behind each row and twice as many behind each index of
-// the first axis.
+// newField makes a tensor of random numbers, with gap elements behind each row and twice as many
+// behind each index of the first axis.
 func newField[T kernels.Float](r *rand.Rand, gap int, shape ...int) field[T] {
 	strides, stride := make([]int, len(shape)), 1
 	for axis := len(shape) - 1; axis >= 0; axis-- {
@@ -79,8 +80,8 @@ func (f field[T]) checkGaps() error {
 	return nil
 }
 
-// result is an output beside what it should be: in float64, and as the reference's loops compute it in the kernel's
-// own precision.
+// result is an output beside what it should be: in float64, and as the reference's loops compute it
+// in the kernel's own precision.
 type result struct {
 	name    string
 	got     []float64
@@ -102,9 +103,10 @@ func widened[T kernels.Float](list []T) []float64 {
 	return wide
 }
 
-// verify runs a kernel at every level (in short tests, such as those for races, at one), on one thread and on
-// more. Results must be near the reference: in float32 the largest error is at most twice pt's and one step of the largest
-// element, in float64 1e-12 of that; NaN where it is NaN; and bit-equal for any number of threads.
+// verify runs a kernel at every level (in short tests, such as those for races, at one), on one
+// thread and on more. Results must be near the reference: in float32 the largest error is at most
+// twice pt's and one step of the largest element, in float64 1e-12 of that; NaN where it is NaN;
+// and bit-equal for any number of threads.
 func verify[T kernels.Float](t *testing.T, what string, compute func(b *cpu.Backend) ([]result, error)) {
 	t.Helper()
 	for _, level := range levels() {
@@ -184,8 +186,9 @@ func bothTypes(t *testing.T, single, double func(t *testing.T)) {
 	t.Run("float64", double)
 }
 
-// fieldShapes are shapes for kernels that go row by row, with gaps between rows or none: ones, primes, more than one
-// task, rows longer than a task, and nothing at all. With -short they are every second of them.
+// fieldShapes are shapes for kernels that go row by row, with gaps between rows or none: ones,
+// primes, more than one task, rows longer than a task, and nothing at all. With -short they are
+// every second of them.
 func fieldShapes() (list []fieldShape) {
 	for n, s := range []fieldShape{
 		{0, []int{7}}, {0, []int{1}}, {0, []int{1, 1}}, {3, []int{5, 1}}, {5, []int{2, 3, 33}}, {0, []int{2, 3, 17}},

@@ -7,15 +7,17 @@ import (
 	"github.com/stheno-ml/stheno/kernels/cpu/internal/simd"
 )
 
-// A copy whose rows become columns is made block by block: rows that are some power of two apart, as those of most matrices are,
-// would push one another out of the caches. A block is widened into a place of its own, in the second-level cache, and leaves it
-// eight columns at a time, each of which is written from its beginning to its end; for 16 bits to a second place, which is rounded.
+// A copy whose rows become columns is made block by block: rows that are some power of two apart,
+// as those of most matrices are, would push one another out of the caches. A block is widened into
+// a place of its own, in the second-level cache, and leaves it eight columns at a time, each of
+// which is written from its beginning to its end; for 16 bits to a second place, which is rounded.
 const (
 	turnedRows    = 256
 	turnedColumns = 64
 )
 
-// exchangesAxes reports whether a copy is one of rows without gaps that become columns without gaps, of types that float32 holds.
+// exchangesAxes reports whether a copy is one of rows without gaps that become columns without
+// gaps, of types that float32 holds.
 func exchangesAxes(dst, src kernels.Tensor) bool {
 	holds := func(d kernels.DType) bool { return d.IsFloat() && d != kernels.F64 }
 	return len(src.Shape) == 2 && src.Strides[1] == 1 && dst.Strides[0] == 1 && dst.Shape[0] > 1 && dst.Shape[1] > 1 &&

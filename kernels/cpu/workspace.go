@@ -11,15 +11,15 @@ import (
 // cacheLine is the alignment of every buffer, in bytes: a vector never straddles two lines.
 const cacheLine = 64
 
-// workspace is scratch memory that outlives a call, so that a training loop allocates once. It hands out buffers until
-// it is released; their contents are undefined.
+// workspace is scratch memory that outlives a call, so that a training loop allocates once. It
+// hands out buffers until it is released; their contents are undefined.
 type workspace struct {
 	memory []byte
 	used   int
 }
 
-// workspaces are kept apart by size, to within a factor of two: a call's large buffers are not given away as a worker's
-// small ones.
+// workspaces are kept apart by size, to within a factor of two: a call's large buffers are not
+// given away as a worker's small ones.
 var workspaces [bits.UintSize + 1]sync.Pool
 
 // newWorkspace returns a workspace that can hand out buffers of the given number of bytes in all.

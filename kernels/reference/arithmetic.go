@@ -7,9 +7,9 @@ import (
 	"github.com/stheno-ml/stheno/kernels"
 )
 
-// Arithmetic is how an unfused program computes, the yardstick of a kernel's error: in T, with every matrix stored between
-// one step and the next. Its functions round on the way what the program keeps in a coarser type; those that are nil round
-// nothing.
+// Arithmetic is how an unfused program computes, the yardstick of a kernel's error: in T, with
+// every matrix stored between one step and the next. Its functions round on the way what the
+// program keeps in a coarser type; those that are nil round nothing.
 type Arithmetic[T kernels.Float] struct {
 	Operand func(T) T // of a factor of a matrix product
 	Result  func(T) T // of an element of a matrix, or of another tensor but logsumexps and δ
@@ -116,8 +116,9 @@ func dot[T kernels.Float](x, y []T) T {
 	return sum
 }
 
-// dotBackwards is dot in the other direction. With it the rounding of δ_i = O_i·dO_i has nothing to do with that of
-// dP_ij = dO_i·v_j, as in programs that compute them apart; else the two would cancel exactly in a row that sees one key.
+// dotBackwards is dot in the other direction. With it the rounding of δ_i = O_i·dO_i has nothing to
+// do with that of dP_ij = dO_i·v_j, as in programs that compute them apart; else the two would
+// cancel exactly in a row that sees one key.
 func dotBackwards[T kernels.Float](x, y []T) T {
 	var sum T
 	for i := len(x) - 1; i >= 0; i-- {

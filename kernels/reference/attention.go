@@ -10,35 +10,39 @@ import (
 	"github.com/stheno-ml/stheno/kernels/score"
 )
 
-// Attention computes the output and the logsumexp of every row: o is (B, Hq, Sq, Dv) and lse is (B, Hq, Sq), both
-// row-major whatever the strides of the inputs. The problem must be valid, with tensors of floats.
+// Attention computes the output and the logsumexp of every row: o is (B, Hq, Sq, Dv) and lse is (B,
+// Hq, Sq), both row-major whatever the strides of the inputs. The problem must be valid, with
+// tensors of floats.
 func Attention(a *kernels.Attention) (o, lse []float64) {
 	return Arithmetic[float64]{}.Attention(a, nil)
 }
 
-// AttentionGradients are the gradients of a problem's inputs, each row-major in the shape of its input. DBias and
-// DSinks are nil where the problem has no bias or no sinks, and so is an entry of DTables for a table of integers.
+// AttentionGradients are the gradients of a problem's inputs, each row-major in the shape of its
+// input. DBias and DSinks are nil where the problem has no bias or no sinks, and so is an entry of
+// DTables for a table of integers.
 type AttentionGradients struct {
 	DQ, DK, DV, DBias, DSinks []float64
 	DTables                   [][]float64
 }
 
-// AttentionGrad computes the gradients from those of the outputs: dO is (B, Hq, Sq, Dv) and dLSE is (B, Hq, Sq),
-// row-major; a nil dLSE stands for zeros.
+// AttentionGrad computes the gradients from those of the outputs: dO is (B, Hq, Sq, Dv) and dLSE is
+// (B, Hq, Sq), row-major; a nil dLSE stands for zeros.
 func AttentionGrad(a *kernels.Attention, dO, dLSE []float64) AttentionGradients {
 	return Arithmetic[float64]{}.AttentionGrad(a, dO, dLSE, nil)
 }
 
-// AttentionDelta computes δ_i = Σ_d O_id·dO_id − dLSE_i as (B, Hq, Sq), row-major, from row-major o, dO and dLSE.
+// AttentionDelta computes δ_i = Σ_d O_id·dO_id − dLSE_i as (B, Hq, Sq), row-major, from row-major
+// o, dO and dLSE.
 func AttentionDelta(a *kernels.Attention, o, dO, dLSE []float64) []float64 {
 	return Arithmetic[float64]{}.AttentionDelta(a, o, dO, dLSE)
 }
 
-// Rows chooses query rows: by the index of the sequence, the query head, and the row's number in its sequence. A nil
-// Rows chooses all.
+// Rows chooses query rows: by the index of the sequence, the query head, and the row's number in
+// its sequence. A nil Rows chooses all.
 type Rows func(sequence, head, row int) bool
 
-// Attention is [Attention] in this arithmetic, for the chosen rows alone; the rest of o is 0, of lse −∞.
+// Attention is [Attention] in this arithmetic, for the chosen rows alone; the rest of o is 0, of
+// lse −∞.
 func (m Arithmetic[T]) Attention(a *kernels.Attention, rows Rows) (o, lse []float64) {
 	hq, sq, size := a.Q.Shape[1], a.Q.Shape[2], a.V.Shape[3]
 	o, lse = make([]float64, a.Q.Shape[0]*hq*sq*size), make([]float64, a.Q.Shape[0]*hq*sq)
@@ -76,8 +80,9 @@ func (m Arithmetic[T]) AttentionDelta(a *kernels.Attention, o, dO, dLSE []float6
 	return delta
 }
 
-// AttentionGrad is [AttentionGrad] in this arithmetic, of a dO and dLSE that are 0 outside the chosen rows: these
-// rows are all that it computes, so that a long problem can be checked at the price of a few rows.
+// AttentionGrad is [AttentionGrad] in this arithmetic, of a dO and dLSE that are 0 outside the
+// chosen rows: these rows are all that it computes, so that a long problem can be checked at the
+// price of a few rows.
 func (m Arithmetic[T]) AttentionGrad(a *kernels.Attention, dO, dLSE []float64, rows Rows) AttentionGradients {
 	g := newGradients(m, a, dO, dLSE)
 	workers := runtime.GOMAXPROCS(0)
@@ -152,8 +157,8 @@ func (g *gradients[T]) ofKeyHead(s kernels.Sequence, keyHead int, rows Rows) {
 				// dP_ij = keep_ij/(1−p)·dO_i·v_j      dS_ij = P_ij (dP_ij − δ_i)
 				dP := m.result(r.kept[n] * dot(factors, v[j]))
 				dS := m.result(r.p[n] * (dP - delta))
-				// dtable += dS·∂Score/∂table       dS_ij ← dS_ij ∂Score/∂S_ij
-				// A dS of 0 stays 0: Score may have no derivative where P_ij is 0, as at scores of −∞.
+				// dtable += dS·∂Score/∂table       dS_ij ← dS_ij ∂Score/∂S_ij A dS of 0 stays 0:
+				// Score may have no derivative where P_ij is 0, as at scores of −∞.
 				if dS != 0 {
 					for _, look := range r.lookups {
 						g.dTables[look.table][look.at[n]] += dS * look.slopes[n]
@@ -184,7 +189,8 @@ func (g *gradients[T]) ofKeyHead(s kernels.Sequence, keyHead int, rows Rows) {
 	}
 }
 
-// sharesGradients reports whether several sequences or key heads add to the same elements of a gradient.
+// sharesGradients reports whether several sequences or key heads add to the same elements of a
+// gradient.
 func sharesGradients(a *kernels.Attention) bool {
 	if len(a.Tables) > 0 {
 		return true
@@ -195,7 +201,8 @@ func sharesGradients(a *kernels.Attention) bool {
 	return a.Bias.IsSet() && a.K.Shape[1] > 1 && a.Bias.Shape[1] == 1
 }
 
-// eachKeyHead calls do for every sequence and key head, from several goroutines if workers allow it.
+// eachKeyHead calls do for every sequence and key head, from several goroutines if workers allow
+// it.
 func eachKeyHead(a *kernels.Attention, workers int, do func(s kernels.Sequence, keyHead int)) {
 	free := make(chan struct{}, workers)
 	var wait sync.WaitGroup
@@ -273,7 +280,8 @@ func (h *head[T]) shown(i int) []bool {
 	return mask.Bools(0)
 }
 
-// biasOffset returns where the bias of a pair lies, with the given strides: an axis of size 1 stands for every index.
+// biasOffset returns where the bias of a pair lies, with the given strides: an axis of size 1
+// stands for every index.
 func (h *head[T]) biasOffset(strides []int, i, j int) int {
 	offset := 0
 	for axis, index := range [4]int{h.sequence.Index, h.index, i, j} {
@@ -299,7 +307,8 @@ type row[T kernels.Float] struct {
 	lookups   []lookup[T]
 }
 
-// lookup is what one lookup of floats in Score found for each key: the element's place in the table, and ∂Score by it.
+// lookup is what one lookup of floats in Score found for each key: the element's place in the
+// table, and ∂Score by it.
 type lookup[T kernels.Float] struct {
 	table  int
 	at     []int
@@ -321,7 +330,8 @@ func (h *head[T]) row(i int) row[T] {
 
 	scores, most := make([]T, n), h.sink
 	for n, j := range r.keys {
-		// S_ij = scale·q_i·k_j, rounded: fused with what is subtracted from it, it might not be the maximum that it gave
+		// S_ij = scale·q_i·k_j, rounded: fused with what is subtracted from it, it might not be the
+		// maximum that it gave
 		s := h.result(T(scale * dot(h.q[i], h.k[j])))
 		// S_ij ← cap·tanh(S_ij/cap)
 		r.capGrad[n] = 1
@@ -359,8 +369,8 @@ func (h *head[T]) row(i int) row[T] {
 	if most == r.lse {
 		return r
 	}
-	// LSE_i = log(Σ_j exp S_ij + exp sink), with the largest term taken out of the sum. A score of +∞ makes ∞ − ∞ here,
-	// so that the whole row is NaN.
+	// LSE_i = log(Σ_j exp S_ij + exp sink), with the largest term taken out of the sum. A score of
+	// +∞ makes ∞ − ∞ here, so that the whole row is NaN.
 	sum := exp(h.sink - most)
 	for _, s := range scores {
 		sum += exp(s - most)

@@ -2,7 +2,8 @@ package reference
 
 import "math"
 
-// AttentionMerge is what attention to some keys and to others gives together, from the outputs of rows and their logsumexps.
+// AttentionMerge is what attention to some keys and to others gives together, from the outputs of
+// rows and their logsumexps.
 func AttentionMerge(o, lse, partO, partLSE []float64) (joinedO, joinedLSE []float64) {
 	size := len(o) / len(lse)
 	joinedO, joinedLSE = make([]float64, len(o)), make([]float64, len(lse))

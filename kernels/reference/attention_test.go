@@ -57,7 +57,8 @@ func TestAttentionByHand(t *testing.T) {
 	}
 }
 
-// With dO = (1, 1), of row 0 dP = (8, 16), δ = 12, dS = (−2, 2); of row 1 dP = (8, 16), δ = 14, dS = (−1.5, 1.5).
+// With dO = (1, 1), of row 0 dP = (8, 16), δ = 12, dS = (−2, 2); of row 1 dP = (8, 16), δ = 14, dS
+// = (−1.5, 1.5).
 func TestAttentionGradByHand(t *testing.T) {
 	a := tiny()
 	a.Bias = kernels.Of(make([]float64, 2), 1, 1, 1, 2)
@@ -68,7 +69,8 @@ func TestAttentionGradByHand(t *testing.T) {
 	near(t, "dbias", g.DBias, []float64{-3.5, 3.5}, 1e-14)
 }
 
-// A sink is a key without a value: the gradients of a sink of s are those of a key that scores s and whose value is 0.
+// A sink is a key without a value: the gradients of a sink of s are those of a key that scores s
+// and whose value is 0.
 func TestSinkIsAKeyWithoutValue(t *testing.T) {
 	sink := tiny()
 	sink.Sinks = kernels.Of([]float64{0.5}, 1)
@@ -201,7 +203,8 @@ func TestPackedSequencesAreAlone(t *testing.T) {
 	}
 }
 
-// The chosen rows are what the whole problem has there; of a dO that is zero elsewhere, they make all gradients.
+// The chosen rows are what the whole problem has there; of a dO that is zero elsewhere, they make
+// all gradients.
 func TestChosenRows(t *testing.T) {
 	c := attentiontest.Case{Batch: 2, Heads: 2, KeyHeads: 1, Sq: 17, Sk: 13, D: 4, Dv: 3, Rows: 4, Seed: 5,
 		Options: []attentiontest.Option{attentiontest.DLSE, attentiontest.BiasOver("Q"), attentiontest.Sinks}}

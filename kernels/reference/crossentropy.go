@@ -6,7 +6,8 @@ import (
 	"github.com/stheno-ml/stheno/kernels"
 )
 
-// CrossEntropy returns the loss, the logsumexp of each row, and the gradient of the logits for the gradient dLoss.
+// CrossEntropy returns the loss, the logsumexp of each row, and the gradient of the logits for the
+// gradient dLoss.
 func CrossEntropy[T kernels.Float](c *kernels.CrossEntropy, dLoss T) (loss T, lse, dLogits []T) {
 	return crossEntropy(elements[T](c.Logits), lastAxis(c.Logits), indices(c.Targets), &c.CrossEntropyOptions, dLoss)
 }
@@ -34,8 +35,8 @@ func LinearCrossEntropy[T kernels.Float](c *kernels.LinearCrossEntropy) (loss T,
 	return loss, dHidden, dWeight
 }
 
-// CrossEntropyRows returns the loss of each row, the logsumexp of each, and the gradient of the logits for the gradients
-// dLosses, of a problem without a reduction.
+// CrossEntropyRows returns the loss of each row, the logsumexp of each, and the gradient of the
+// logits for the gradients dLosses, of a problem without a reduction.
 func CrossEntropyRows[T kernels.Float](c *kernels.CrossEntropy, dLosses []T) (losses, lse, dLogits []T) {
 	return rowLosses(elements[T](c.Logits), lastAxis(c.Logits), indices(c.Targets), &c.CrossEntropyOptions, dLosses)
 }

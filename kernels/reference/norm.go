@@ -6,7 +6,8 @@ import (
 	"github.com/stheno-ml/stheno/kernels"
 )
 
-// Norm is y, row-major, and the mean, 0 for an RMS norm, and the reciprocal standard deviation of each row.
+// Norm is y, row-major, and the mean, 0 for an RMS norm, and the reciprocal standard deviation of
+// each row.
 func Norm[T kernels.Float](n *kernels.Norm) (y, mean, rstd []T) {
 	c := lastAxis(n.X)
 	x, gamma, beta := normalised[T](n), vector[T](n.Gamma, c, 1), vector[T](n.Beta, c, 0)
@@ -33,8 +34,8 @@ func Norm[T kernels.Float](n *kernels.Norm) (y, mean, rstd []T) {
 	return y, mean, rstd
 }
 
-// NormGrad returns the gradients of x, gamma and beta for the gradient dy of y. That of x is also the one of what is
-// added to it.
+// NormGrad returns the gradients of x, gamma and beta for the gradient dy of y. That of x is also
+// the one of what is added to it.
 func NormGrad[T kernels.Float](n *kernels.Norm, dy []T) (dx, dGamma, dBeta []T) {
 	c := lastAxis(n.X)
 	x, gamma := normalised[T](n), vector[T](n.Gamma, c, 1)

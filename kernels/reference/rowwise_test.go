@@ -27,7 +27,8 @@ func inner(x, y []float64) float64 {
 	return sum
 }
 
-// checkDifferences compares a gradient with central differences of a loss, one input element after the other.
+// checkDifferences compares a gradient with central differences of a loss, one input element after
+// the other.
 func checkDifferences(t *testing.T, name string, x, grad []float64, loss func() float64) {
 	t.Helper()
 	if len(grad) != len(x) {

@@ -7,7 +7,8 @@ import (
 	"github.com/stheno-ml/stheno/kernels/ring"
 )
 
-// Each of two ranks holds an early and a late part of a sequence, and so as many pairs that a causal mask shows.
+// Each of two ranks holds an early and a late part of a sequence, and so as many pairs that a
+// causal mask shows.
 func ExampleHeld() {
 	const size, length = 2, 16
 	for rank := range size {

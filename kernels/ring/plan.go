@@ -10,8 +10,8 @@ import (
 // Rows is some rows that follow each other: Count of them, from row From on.
 type Rows struct{ From, Count int }
 
-// Held returns the rows of a sequence of a length that a rank of size holds, in their order. The length needs to be a multiple of
-// 2·size, unless a rank alone holds all.
+// Held returns the rows of a sequence of a length that a rank of size holds, in their order. The
+// length needs to be a multiple of 2·size, unless a rank alone holds all.
 func Held(rank, size, length int) ([]Rows, error) {
 	switch {
 	case size < 1 || rank < 0 || rank >= size:
@@ -46,7 +46,8 @@ func newProblem(size int, a *kernels.Attention) *problem {
 	return p
 }
 
-// block is attention of rows of a rank to keys of another, or of the same. Row i of it sees keys from i + lo up to, not including, i + hi.
+// block is attention of rows of a rank to keys of another, or of the same. Row i of it sees keys
+// from i + lo up to, not including, i + hi.
 type block struct {
 	q, k   Rows
 	lo, hi int
@@ -147,7 +148,8 @@ func within(r Rows, from, to int) Rows {
 	return Rows{from, to - from}
 }
 
-// packed is a piece's queries and its own keys, of several sequences that are cut where it begins and ends.
+// packed is a piece's queries and its own keys, of several sequences that are cut where it begins
+// and ends.
 func (p *problem) packed(b block) (block, bool) {
 	from, to := b.q.From, b.q.From+b.q.Count
 	b.lo, b.hi, b.lens = p.lo, p.hi, []int{0}
@@ -165,7 +167,8 @@ func (p *problem) packed(b block) (block, bool) {
 	return b, len(b.lens) > 1 && b.lo < b.hi
 }
 
-// follows reports whether a block lies so many rows and columns behind another in the whole, if they have places.
+// follows reports whether a block lies so many rows and columns behind another in the whole, if
+// they have places.
 func (b *block) follows(a *block, rows, columns int) bool {
 	for n, at := range a.places {
 		if b.places[n] != (kernels.Place{Sequence: at.Sequence, Row: at.Row + rows, Column: at.Column + columns}) {
@@ -175,7 +178,8 @@ func (b *block) follows(a *block, rows, columns int) bool {
 	return true
 }
 
-// joinKeys makes one of two blocks of the same queries whose keys lie side by side, if one band serves both.
+// joinKeys makes one of two blocks of the same queries whose keys lie side by side, if one band
+// serves both.
 func (p *problem) joinKeys(a, b *block) bool {
 	if a.q != b.q || a.k.From+a.k.Count != b.k.From || !a.whole() || b.lens != nil || !b.seesFirst() || b.hi < 0 || !b.follows(a, 0, a.k.Count) {
 		return false
@@ -186,7 +190,8 @@ func (p *problem) joinKeys(a, b *block) bool {
 	return true
 }
 
-// joinQueries makes one of two blocks of the same keys whose queries lie side by side, if all are seen.
+// joinQueries makes one of two blocks of the same keys whose queries lie side by side, if all are
+// seen.
 func (p *problem) joinQueries(a, b *block) bool {
 	if a.k != b.k || a.q.From+a.q.Count != b.q.From || !a.whole() || !b.whole() || !b.follows(a, a.q.Count, 0) {
 		return false

@@ -9,12 +9,12 @@ import (
 	"github.com/stheno-ml/stheno/kernels"
 )
 
-// Scratch gives memory of a device for as long as a call lasts, for a tensor with one axis of so many elements. Its contents are
-// undefined.
+// Scratch gives memory of a device for as long as a call lasts, for a tensor with one axis of so
+// many elements. Its contents are undefined.
 type Scratch func(dtype kernels.DType, elements int) (kernels.Tensor, error)
 
-// Check returns what is wrong with a problem that ranks share, or with the number of rows that each has of it. What only the values of
-// cumulative lengths tell may be left out.
+// Check returns what is wrong with a problem that ranks share, or with the number of rows that each
+// has of it. What only the values of cumulative lengths tell may be left out.
 func Check(a *kernels.Attention, ranks kernels.Ranks) error {
 	whole := *a
 	whole.QLens, whole.KVLens = nil, nil
@@ -84,8 +84,9 @@ func (r *runner) local() *kernels.Attention {
 // own is what this rank's rows see of its own keys.
 func (r *runner) own() []block { return r.blocks(r.ranks.Rank(), r.ranks.Rank()) }
 
-// flush does what was put off. Attention's kernels take all of a GPU, so that a transfer that begins beside them waits until they are
-// done. What is put off runs between the two, and gives the transfer the time to be first.
+// flush does what was put off. Attention's kernels take all of a GPU, so that a transfer that
+// begins beside them waits until they are done. What is put off runs between the two, and gives the
+// transfer the time to be first.
 func (r *runner) flush() error {
 	if r.pending == nil {
 		return nil
@@ -95,8 +96,9 @@ func (r *runner) flush() error {
 	return work()
 }
 
-// Forward computes the outputs of this rank's rows, those of AttentionForward over the whole sequence; it needs room for LSE. The
-// cumulative lengths of packed sequences are those of the whole.
+// Forward computes the outputs of this rank's rows, those of AttentionForward over the whole
+// sequence; it needs room for LSE. The cumulative lengths of packed sequences are those of the
+// whole.
 func Forward(b kernels.Backend, ranks kernels.Ranks, a *kernels.Attention, out kernels.AttentionOutputs, scratch Scratch) error {
 	r, err := newRunner(b, ranks, a, scratch)
 	if err != nil {
@@ -191,8 +193,9 @@ func (r *runner) begin(sum kernels.AttentionOutputs) error {
 	return nil
 }
 
-// Backward computes the gradients of this rank's rows, from its rows of dO, the logsumexp that Forward left and δ, as
-// AttentionBackward does of the whole sequence. The gradient of sinks is that of this rank's rows.
+// Backward computes the gradients of this rank's rows, from its rows of dO, the logsumexp that
+// Forward left and δ, as AttentionBackward does of the whole sequence. The gradient of sinks is
+// that of this rank's rows.
 func Backward(b kernels.Backend, ranks kernels.Ranks, a *kernels.Attention, g kernels.AttentionGradients, scratch Scratch) error {
 	r, err := newRunner(b, ranks, a, scratch)
 	if err != nil {

@@ -250,8 +250,8 @@ func (c sharedCase) compute(dtype kernels.DType, x values, m member) (r results,
 	return r, ring.Backward(b, m, a, g, scratch)
 }
 
-// farthest compares a rank's rows with those of the whole: the largest difference, and the largest number. The rest of the whole's rows
-// are compared by other ranks.
+// farthest compares a rank's rows with those of the whole: the largest difference, and the largest
+// number. The rest of the whole's rows are compared by other ranks.
 func (c sharedCase) farthest(t *testing.T, name string, part, whole kernels.Tensor, m member) (difference, most float64) {
 	t.Helper()
 	held, err := ring.Held(m.rank, m.size, c.rows)
@@ -293,7 +293,8 @@ func numbers(t *testing.T, x kernels.Tensor) []float64 {
 	return list
 }
 
-// unfused is how far the same formulas are from exact results where every step is rounded to bfloat16.
+// unfused is how far the same formulas are from exact results where every step is rounded to
+// bfloat16.
 func (c sharedCase) unfused(t *testing.T, x values, exact results) (far [len(resultNames)]float64) {
 	t.Helper()
 	round := func(x float32) float32 { return kernels.ToBFloat16(x).Float32() }
@@ -319,8 +320,9 @@ func (c sharedCase) unfused(t *testing.T, x values, exact results) (far [len(res
 	return far
 }
 
-// Ranks compute what one process computes of the whole sequence: in float64 up to the order of sums, in float32 as near to that as one
-// process, within a factor of two, and in bfloat16 as near as an unfused program in that type.
+// Ranks compute what one process computes of the whole sequence: in float64 up to the order of
+// sums, in float32 as near to that as one process, within a factor of two, and in bfloat16 as near
+// as an unfused program in that type.
 func TestRanksAttendAsOne(t *testing.T) {
 	for number, c := range sharedCases {
 		c := c.complete()
@@ -381,8 +383,9 @@ func TestRanksAttendAsOne(t *testing.T) {
 	}
 }
 
-// What no rank sees does not travel: with a causal mask keys of late parts stay with those that need none of them, and with a narrow window
-// a rank sends the rows next to another's alone. Keys and values travel forward and backward, and their gradients once.
+// What no rank sees does not travel: with a causal mask keys of late parts stay with those that
+// need none of them, and with a narrow window a rank sends the rows next to another's alone. Keys
+// and values travel forward and backward, and their gradients once.
 func TestWhatTravels(t *testing.T) {
 	for name, want := range map[string][]int{
 		"causal":        {2*3*12 + 3*24, 2*(2*12+24) + 12 + 2*24, 2*(12+2*24) + 2*12 + 24, 2*3*24 + 3*12},

@@ -28,7 +28,8 @@ func (r *runner) seen(step int) (send, receive Rows) {
 	return keysOf(r.blocks(r.rank(step), r.rank(0))), keysOf(r.blocks(r.rank(0), r.rank(-step)))
 }
 
-// start begins the exchange of the next step. What it receives takes the place of what came two steps before, which is no longer read.
+// start begins the exchange of the next step. What it receives takes the place of what came two
+// steps before, which is no longer read.
 func (c *keys) start() error {
 	if !c.more() {
 		return nil
@@ -85,7 +86,8 @@ func (r *runner) reuse(memory *kernels.Tensor, dtype kernels.DType, shape ...int
 	return shaped(*memory, shape...), nil
 }
 
-// arrived gives what this rank's rows see of the keys that have come, numbered as they lie there, and lets those after them come.
+// arrived gives what this rank's rows see of the keys that have come, numbered as they lie there,
+// and lets those after them come.
 func (c *keys) arrived() (list []block, k, v kernels.Tensor, err error) {
 	_, receive := c.seen(c.steps[0])
 	list = c.blocks(c.rank(0), c.rank(-c.steps[0]))

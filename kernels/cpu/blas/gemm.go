@@ -10,19 +10,19 @@ import (
 	"gonum.org/v1/gonum/blas/gonum"
 )
 
-// Implementation implements gonum's blas.Float32, Float64, Complex64 and Complex128, which is what gorgonia.Use and
-// tensor.Use take. Like gonum's own it panics at arguments that do not fit together, with gonum's messages. It may be
-// used from several goroutines at once.
+// Implementation implements gonum's blas.Float32, Float64, Complex64 and Complex128, which is what
+// gorgonia.Use and tensor.Use take. Like gonum's own it panics at arguments that do not fit
+// together, with gonum's messages. It may be used from several goroutines at once.
 type Implementation struct{ gonum.Implementation }
 
-// New returns the implementation. Where STHENO_SIMD asks for instructions that there are not it returns an error, which Sgemm and
-// Dgemm could only panic with.
+// New returns the implementation. Where STHENO_SIMD asks for instructions that there are not it
+// returns an error, which Sgemm and Dgemm could only panic with.
 func New() (Implementation, error) { return Implementation{}, simd.Check() }
 
 var backend = cpu.New()
 
-// Sgemm computes C = α·op(A)·op(B) + β·C, with op the transpose or nothing, in float32. C is m×n, op(A) m×k, op(B) k×n;
-// all are row-major, their rows lda, ldb and ldc elements apart.
+// Sgemm computes C = α·op(A)·op(B) + β·C, with op the transpose or nothing, in float32. C is m×n,
+// op(A) m×k, op(B) k×n; all are row-major, their rows lda, ldb and ldc elements apart.
 func (i Implementation) Sgemm(tA, tB blas.Transpose, m, n, k int, alpha float32, a []float32, lda int, b []float32, ldb int, beta float32, c []float32, ldc int) {
 	// With α = 0 and β = 1 gonum checks the arguments and does nothing.
 	i.Implementation.Sgemm(tA, tB, m, n, k, 0, a, lda, b, ldb, 1, c, ldc)

@@ -125,7 +125,8 @@ func TestGemmPanicsLikeGonums(t *testing.T) {
 	}
 }
 
-// After Use, a product in a graph runs on this package: 0·NaN, which gonum skips, tells the two apart.
+// After Use, a product in a graph runs on this package: 0·NaN, which gonum skips, tells the two
+// apart.
 func TestGorgoniaUse(t *testing.T) {
 	before := gorgonia.WhichBLAS()
 	defer gorgonia.Use(before)
