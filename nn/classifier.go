@@ -5,7 +5,6 @@ import (
 
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/ops"
-	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
 )
 
@@ -18,74 +17,55 @@ const (
 	LastPool                  // that of the last token, hidden or not
 )
 
-// Pool makes a vector of each sequence: (B, S, Dim) → (B, Dim). KeyMask, (B, S), is true where there is a token and no padding; nil
+// Pool makes a vector of each sequence: (B, S, Dim) → (B, Dim). KeyMask, (B, S), is true where there is a token and no padding; none
 // hides nothing. FirstPool and LastPool do not look at it.
-func Pool(x *gorgonia.Node, kind PoolKind, keyMask *gorgonia.Node) (*gorgonia.Node, error) {
-	switch {
-	case x == nil:
-		return nil, fmt.Errorf("Pool: x is nil, it needs to be a node")
-	case len(x.Shape()) != 3:
-		return nil, fmt.Errorf("Pool: x has shape %v, it needs three axes (batch, length, features)", []int(x.Shape()))
+func Pool(x Tensor, kind PoolKind, keyMask Tensor) Tensor {
+	switch shape := x.Shape(); {
+	case x.in == nil || x.failed():
+		return x
+	case len(shape) != 3:
+		return x.fail(fmt.Errorf("Pool: x has shape %v, it needs three axes (batch, length, features)", []int(shape)))
 	case kind == FirstPool:
-		return ops.Select(x, 1, 0)
+		return x.Select(1, 0)
 	case kind == LastPool:
-		return ops.Select(x, 1, x.Shape()[1]-1)
+		return x.Select(1, -1)
 	case kind != MeanPool:
-		return nil, fmt.Errorf("Pool: kind is %d, it needs to be FirstPool, MeanPool or LastPool", kind)
+		return x.fail(fmt.Errorf("Pool: kind is %d, it needs to be FirstPool, MeanPool or LastPool", kind))
 	}
 	return meanOver(x, keyMask)
 }
 
 // meanOver is attention by queries that are zero, which weigh all keys alike: heads of features are the values.
-func meanOver(x, keyMask *gorgonia.Node) (*gorgonia.Node, error) {
+func meanOver(x, keyMask Tensor) Tensor {
 	const widest = 128 // of a head
-	shape := x.Shape()
-	heads := (shape[2] + widest - 1) / widest
-	for shape[2]%heads != 0 {
+	batch, length, dim := x.Dim(0), x.Dim(1), x.Dim(2)
+	heads := (dim + widest - 1) / widest
+	for dim%heads != 0 {
 		heads++
 	}
-	v, err := gorgonia.Reshape(x, tensor.Shape{shape[0], shape[1], heads, shape[2] / heads})
-	if err != nil {
-		return nil, fmt.Errorf("Pool: %w", err)
-	}
-	first, err := ops.Select(v, 1, 0)
-	if err != nil {
-		return nil, err
-	}
-	if first, err = ops.Scale(first, 0); err != nil {
-		return nil, err
-	}
-	q, err := gorgonia.Reshape(first, tensor.Shape{shape[0], 1, heads, shape[2] / heads})
-	if err != nil {
-		return nil, fmt.Errorf("Pool: %w", err)
+	v := x.Reshape(batch, length, heads, dim/heads)
+	q := v.Select(1, 0).Mul(0).Reshape(batch, 1, heads, dim/heads)
+	if q.failed() {
+		return q
 	}
 	o := ops.AttentionOptions{Layout: ops.BSHD}
-	if keyMask != nil {
-		if o.Bias, err = ops.KeyMask(keyMask, nil, maskType(x.Dtype())); err != nil {
-			return nil, err
+	if !keyMask.IsZero() {
+		biases := tensor.Float32
+		if x.DType() == tensor.Float64 {
+			biases = tensor.Float64
+		}
+		if keyMask.n == nil {
+			return keyMask
+		}
+		if o.Bias = x.in.of(ops.KeyMask(keyMask.n, nil, biases)).n; o.Bias == nil {
+			return Tensor{in: x.in}
 		}
 	}
-	out, err := ops.FlashAttention(q, v, v, o)
-	if err != nil {
-		return nil, err
-	}
-	return gorgonia.Reshape(out, tensor.Shape{shape[0], shape[2]})
-}
-
-// maskType is the type of biases beside activations of a type.
-func maskType(d tensor.Dtype) tensor.Dtype {
-	if d == tensor.Float64 {
-		return d
-	}
-	return tensor.Float32
+	return x.in.of(ops.FlashAttention(q.n, v.n, v.n, o)).Reshape(batch, dim)
 }
 
 // ClassifierConfig describes a [Classifier].
 type ClassifierConfig struct {
-	Name       string       // prefix of the parameters' names
-	DType      tensor.Dtype // Float32 (zero) or Float64
-	Parameters *Parameters  // where the values live; nil: new ones, from seed 0
-
 	Dim, Classes int
 	Pool         PoolKind
 	Hidden       int                // of a layer between, with Activation; 0 for none
@@ -98,63 +78,46 @@ type ClassifierConfig struct {
 //
 // Its parameters are those of the linear layers out, and hidden where there is one.
 type Classifier struct {
-	*scope
+	layer
 	pool        PoolKind
 	hidden, out Layer // hidden is nil for none
 	drop        *Dropout
 }
 
-// NewClassifier adds the parameters of a Classifier to a graph.
-func NewClassifier(g *gorgonia.ExprGraph, c ClassifierConfig) (*Classifier, error) {
-	s, err := newScope("Classifier", g, c.Name, c.DType, c.Parameters)
-	if err != nil {
-		return nil, err
-	}
-	if err := s.positive(size{"dim", c.Dim}, size{"classes", c.Classes}); err != nil {
-		return nil, err
+// NewClassifier makes a Classifier in a scope.
+func NewClassifier(s *Scope, c ClassifierConfig) *Classifier {
+	m := &Classifier{layer: s.layer("Classifier"), pool: c.Pool}
+	if !m.positive(size{"dim", c.Dim}, size{"classes", c.Classes}) {
+		return m
 	}
 	if c.Hidden < 0 {
-		return nil, s.errorf("hidden is %d, it needs to be positive, or 0 for none", c.Hidden)
+		m.failf("hidden is %d, it needs to be positive, or 0 for none", c.Hidden)
+		return m
 	}
 	if c.Activation == kernels.NoActivation {
 		c.Activation = kernels.GELUErf
 	}
-	m := &Classifier{scope: s, pool: c.Pool}
 	in := c.Dim
 	if c.Hidden > 0 {
-		if m.hidden, err = s.linear("hidden", nil, LinearConfig{In: in, Out: c.Hidden, Activation: c.Activation, Init: c.Init}); err != nil {
-			return nil, err
-		}
+		m.hidden = m.linear("hidden", nil, LinearConfig{In: in, Out: c.Hidden, Activation: c.Activation, Init: c.Init})
 		in = c.Hidden
 	}
-	if m.drop, err = s.dropout("drop", c.Dropout, nil); err != nil {
-		return nil, err
-	}
-	m.out, err = s.linear("out", nil, LinearConfig{In: in, Out: c.Classes, Init: c.Init})
-	return made(m, err)
+	m.drop = m.dropout("drop", c.Dropout)
+	m.out = m.linear("out", nil, LinearConfig{In: in, Out: c.Classes, Init: c.Init})
+	return m
 }
 
 // Forward gives the logits of sequences without padding.
-func (m *Classifier) Forward(x *gorgonia.Node) (*gorgonia.Node, error) { return m.ForwardWith(x, nil) }
+func (m *Classifier) Forward(x Tensor) Tensor { return m.ForwardWith(x, Tensor{}) }
 
 // ForwardWith is [Classifier.Forward] with a mask of the tokens; see [Pool].
-func (m *Classifier) ForwardWith(x, keyMask *gorgonia.Node) (*gorgonia.Node, error) {
-	if err := m.isMade(); err != nil {
-		return nil, err
+func (m *Classifier) ForwardWith(x, keyMask Tensor) Tensor {
+	if !m.given("x", x) {
+		return m.none(x)
 	}
-	x, err := Pool(x, m.pool, keyMask)
-	if err != nil {
-		return nil, err
-	}
+	x = Pool(x, m.pool, keyMask)
 	if m.hidden != nil {
-		if x, err = m.hidden.Forward(x); err != nil {
-			return nil, err
-		}
+		x = m.hidden.Forward(x)
 	}
-	return Chain(x, m.drop, m.out)
-}
-
-// Parameters lists the weights and biases.
-func (m *Classifier) Parameters() gorgonia.Nodes {
-	return parametersOf(m.hidden, m.out)
+	return x.Through(m.drop, m.out)
 }

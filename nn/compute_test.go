@@ -1,6 +1,7 @@
 package nn_test
 
 import (
+	"errors"
 	"math"
 	"testing"
 
@@ -18,25 +19,20 @@ func TestComputeTypes(t *testing.T) {
 		parameters gorgonia.Nodes
 		gradients  gorgonia.Nodes
 	}
-	type languageModel interface {
-		Loss(tokens, targets *gorgonia.Node) (*gorgonia.Node, error)
-		Parameters() gorgonia.Nodes
-	}
-	models := map[string]func(g *gorgonia.ExprGraph, compute tensor.Dtype) (languageModel, error){
-		"GPT": func(g *gorgonia.ExprGraph, compute tensor.Dtype) (languageModel, error) {
-			return nn.NewGPT(g, nn.GPTConfig{Parameters: nn.NewParameters(3), Compute: compute, Vocab: 19, Context: 8, Layers: 2, Heads: 2, Dim: 16})
+	models := map[string]func(s *nn.Scope) *nn.LanguageModel{
+		"GPT": func(s *nn.Scope) *nn.LanguageModel {
+			return nn.NewGPT(s, nn.GPTConfig{Vocab: 19, Context: 8, Layers: 2, Heads: 2, Dim: 16})
 		},
-		"Llama": func(g *gorgonia.ExprGraph, compute tensor.Dtype) (languageModel, error) {
-			return nn.NewLlama(g, nn.LlamaConfig{Parameters: nn.NewParameters(3), Compute: compute, Vocab: 19, Layers: 2, Heads: 2, KVHeads: 1, Dim: 16, Hidden: 24, QKNorm: true, NormPlusOne: true})
+		"Llama": func(s *nn.Scope) *nn.LanguageModel {
+			c := nn.LlamaConfig{Vocab: 19, Layers: 2, Heads: 2, KVHeads: 1, Dim: 16, Hidden: 24, QKNorm: true}.Model()
+			c.Block.NormPlusOne = true
+			return nn.NewLanguageModel(s, c)
 		},
 	}
 	for name, model := range models {
 		run := func(compute tensor.Dtype) made {
 			g := gorgonia.NewGraph()
-			m, err := model(g, compute)
-			if err != nil {
-				t.Fatal(err)
-			}
+			m := model(nn.NewScope(g, nn.NewParameters(3)).Compute(compute))
 			ids := func(name string, from int) *gorgonia.Node {
 				list := make([]int, 2*8)
 				for i := range list {
@@ -44,10 +40,7 @@ func TestComputeTypes(t *testing.T) {
 				}
 				return gorgonia.NodeFromAny(g, tensor.New(tensor.WithShape(2, 8), tensor.WithBacking(list)), gorgonia.WithName(name))
 			}
-			loss, err := m.Loss(ids("tokens", 0), ids("targets", 5))
-			if err != nil {
-				t.Fatal(err)
-			}
+			loss := must(m.Loss(on(ids("tokens", 0)), on(ids("targets", 5))))
 			gradients, err := gorgonia.Grad(loss, m.Parameters()...)
 			if err != nil {
 				t.Fatal(err)
@@ -86,7 +79,6 @@ func TestComputeTypes(t *testing.T) {
 			}
 		}
 	}
-	g := gorgonia.NewGraph()
-	_, err := nn.NewGPT(g, nn.GPTConfig{Compute: tensor.Int, Vocab: 3, Context: 4, Layers: 1, Heads: 1, Dim: 4})
-	checkError(t, err, "GPT: compute is int, beside parameters of float32 it needs to be float32, or BFloat16 or Float16 beside float32")
+	checkError(t, errors.Unwrap(nn.NewScope(gorgonia.NewGraph(), nil).Compute(tensor.Int).Err()),
+		"Scope: compute is int, beside parameters of float32 it needs to be float32, or BFloat16 or Float16 beside float32")
 }

@@ -10,25 +10,24 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// CachedModel is a language model that a [Decoder] can run: [GPT] and [Llama] are, and so is a model of one's own, made of
+// CachedModel is a language model that a [Decoder] can run: a [LanguageModel] is, and so is a model of one's own, made of
 // blocks, that has these methods.
 type CachedModel interface {
-	// Parameters lists the parameters.
-	Parameters() gorgonia.Nodes
 	// Context is the longest sequence that the model takes, 0 if there is no limit.
 	Context() int
 	// NewCaches is an empty cache for each attention layer.
 	NewCaches(batch, capacity int) ([]*ops.KVCache, error)
 	// ForwardCached gives the logits of the token after the last of tokens, (B, S), which follow those in the caches:
 	// (B, Vocab). Positions, (B, S), are those of tokens, counted from the first in the caches.
-	ForwardCached(tokens, positions *gorgonia.Node, caches []*ops.KVCache) (*gorgonia.Node, error)
+	ForwardCached(tokens, positions Tensor, caches []*ops.KVCache) Tensor
 }
 
 // DecoderConfig describes a [Decoder].
 type DecoderConfig struct {
-	// Model adds the model to a graph. It is called a few times, for graphs that take one or more tokens at a time, and
-	// needs to make the model over the same Parameters each time.
-	Model func(g *gorgonia.ExprGraph) (CachedModel, error)
+	// Parameters are the model's, such as those that a training changes.
+	Parameters *Parameters
+	// Model makes the model. It is called a few times, for graphs that take one or more tokens at a time.
+	Model func(s *Scope) CachedModel
 	// Capacity is how many tokens the decoder looks back to; 0 means the model's context, if that has a limit.
 	Capacity int
 }
@@ -163,45 +162,38 @@ type batchDecoder struct {
 const longestRun = 64
 
 func (d *batchDecoder) build(c DecoderConfig, batch int) error {
-	if c.Model == nil {
+	switch {
+	case c.Parameters == nil:
+		return errors.New("parameters is nil, it needs to be those of the model")
+	case c.Model == nil:
 		return errors.New("model is nil, it needs to be a function")
-	}
-	if c.Capacity < 0 {
+	case c.Capacity < 0:
 		return fmt.Errorf("capacity is %d, it needs to be positive, or 0 for the model's context", c.Capacity)
-	}
-	if batch < 1 {
+	case batch < 1:
 		return fmt.Errorf("batch is %d, it needs to be at least 1", batch)
 	}
 	d.capacity = c.Capacity
-	var first gorgonia.Nodes
 	for length := longestRun; length > 0; length /= 2 {
-		g := gorgonia.NewGraph()
-		m, err := c.Model(g)
-		if err != nil {
+		if d.caches != nil && length > d.capacity {
+			continue
+		}
+		s := NewScope(gorgonia.NewGraph(), c.Parameters)
+		m := c.Model(s)
+		if err := s.Err(); err != nil {
 			return err
 		}
 		if m == nil {
 			return errors.New("model gave nil, it needs to give a model")
 		}
-		if length == longestRun {
-			first = m.Parameters()
-			if d.capacity == 0 {
-				d.capacity = m.Context()
-			}
-			if d.capacity == 0 {
-				return errors.New("capacity is 0, it needs to be given for a model whose context has no limit")
-			}
-			if d.caches, err = m.NewCaches(batch, d.capacity); err != nil {
+		if d.caches == nil {
+			if err := d.newCaches(m, batch); err != nil {
 				return err
 			}
-		}
-		if err := shareValues(first, m.Parameters()); err != nil {
-			return err
 		}
 		if length > d.capacity {
 			continue
 		}
-		graph, err := newDecoderGraph(g, m, d.caches, batch, length)
+		graph, err := newDecoderGraph(s, m, d.caches, batch, length)
 		if err != nil {
 			return err
 		}
@@ -211,13 +203,16 @@ func (d *batchDecoder) build(c DecoderConfig, batch int) error {
 	return nil
 }
 
-// shareValues makes sure that two graphs have the same parameters, not copies.
-func shareValues(a, b gorgonia.Nodes) error {
-	same := func(x, y *gorgonia.Node) bool { return x.Name() == y.Name() && x.Value() == y.Value() }
-	if !slices.EqualFunc(a, b, same) {
-		return errors.New("model made the parameters anew in its second call, it needs to make them over one nn.Parameters")
+// newCaches makes the caches that all graphs share.
+func (d *batchDecoder) newCaches(m CachedModel, batch int) (err error) {
+	if d.capacity == 0 {
+		d.capacity = m.Context()
 	}
-	return nil
+	if d.capacity == 0 {
+		return errors.New("capacity is 0, it needs to be given for a model whose context has no limit")
+	}
+	d.caches, err = m.NewCaches(batch, d.capacity)
+	return err
 }
 
 var errZeroDecoder = errors.New("it is a zero value, it needs to be what NewDecoder or NewBatchDecoder gave")
@@ -331,10 +326,10 @@ type decoderGraph struct {
 	machine           gorgonia.VM
 }
 
-func newDecoderGraph(g *gorgonia.ExprGraph, m CachedModel, caches []*ops.KVCache, batch, length int) (*decoderGraph, error) {
+func newDecoderGraph(s *Scope, m CachedModel, caches []*ops.KVCache, batch, length int) (*decoderGraph, error) {
 	d := &decoderGraph{length: length, tokens: make([]int, batch*length), positions: make([]int, batch*length)}
-	parameters := m.Parameters()
-	if len(parameters) == 0 || parameters[0] == nil {
+	parameters := s.Parameters()
+	if len(parameters) == 0 {
 		return nil, errors.New("model has no parameters, it needs at least one, which tells where it computes")
 	}
 	for _, n := range parameters {
@@ -342,29 +337,27 @@ func newDecoderGraph(g *gorgonia.ExprGraph, m CachedModel, caches []*ops.KVCache
 			return nil, fmt.Errorf("%s is shared out over ranks, a decoder needs parameters that are whole, such as those of a checkpoint", n.Name())
 		}
 	}
-	device, err := ops.DeviceOf(parameters[0].Value())
-	if err != nil {
-		return nil, err
-	}
-	var inputs gorgonia.Nodes
+	var inputs []Tensor
 	for _, in := range []struct {
 		name string
 		ids  []int
 	}{{"decoder.tokens", d.tokens}, {"decoder.positions", d.positions}} {
-		feed, err := ops.NewFeed(device, tensor.New(tensor.WithShape(batch, length), tensor.WithBacking(in.ids)))
+		feed, err := ops.NewFeed(s.values.Device(), tensor.New(tensor.WithShape(batch, length), tensor.WithBacking(in.ids)))
 		if err != nil {
 			return nil, err
 		}
-		d.feeds, inputs = append(d.feeds, feed), append(inputs, feed.Node(g, in.name))
+		d.feeds, inputs = append(d.feeds, feed), append(inputs, s.of(feed.Node(s.g, in.name), nil))
 	}
-	if d.logits, err = m.ForwardCached(inputs[0], inputs[1], caches); err != nil {
-		return nil, err
+	if d.logits = m.ForwardCached(inputs[0], inputs[1], caches).n; s.err != nil {
+		return nil, s.err
 	}
-	ops.ModeOf(g).Evaluate()
-	if d.machine, err = ops.NewMachine(g); err != nil {
-		return nil, err
+	if d.logits == nil {
+		return nil, errors.New("model gave no logits")
 	}
-	return d, nil
+	ops.ModeOf(s.g).Evaluate()
+	var err error
+	d.machine, err = ops.NewMachine(s.g)
+	return d, err
 }
 
 // run adds the first tokens of what is left of some texts to the caches, behind their windows. The others compute something that

@@ -13,12 +13,12 @@ import (
 // run of a graph that was built once.
 func BenchmarkToken(b *testing.B) {
 	for _, shape := range []struct{ layers, heads, dim, context int }{{4, 4, 128, 64}, {6, 6, 384, 256}} {
-		config := nn.GPTConfig{
-			Parameters: nn.NewParameters(1), Vocab: 65, Context: shape.context, Layers: shape.layers, Heads: shape.heads, Dim: shape.dim,
+		parameters, config := nn.NewParameters(1), nn.GPTConfig{
+			Vocab: 65, Context: shape.context, Layers: shape.layers, Heads: shape.heads, Dim: shape.dim,
 		}
 		name := fmt.Sprintf("%dx%d,T=%d", shape.layers, shape.dim, shape.context)
 		b.Run(name+"/cached", func(b *testing.B) {
-			d, err := nn.NewDecoder(nn.DecoderConfig{Model: func(g *gorgonia.ExprGraph) (nn.CachedModel, error) { return nn.NewGPT(g, config) }})
+			d, err := nn.NewDecoder(nn.DecoderConfig{Parameters: parameters, Model: func(s *nn.Scope) nn.CachedModel { return nn.NewGPT(s, config) }})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -30,7 +30,7 @@ func BenchmarkToken(b *testing.B) {
 			}
 		})
 		b.Run(name+"/prompt", func(b *testing.B) { // of half a window, the time of a token
-			d, err := nn.NewDecoder(nn.DecoderConfig{Model: func(g *gorgonia.ExprGraph) (nn.CachedModel, error) { return nn.NewGPT(g, config) }})
+			d, err := nn.NewDecoder(nn.DecoderConfig{Parameters: parameters, Model: func(s *nn.Scope) nn.CachedModel { return nn.NewGPT(s, config) }})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -45,13 +45,10 @@ func BenchmarkToken(b *testing.B) {
 		})
 		b.Run(name+"/whole", func(b *testing.B) {
 			g := gorgonia.NewGraph()
-			m, err := nn.NewGPT(g, config)
-			if err != nil {
-				b.Fatal(err)
-			}
+			m := nn.NewGPT(nn.NewScope(g, parameters), config)
 			value := tensor.New(tensor.WithShape(1, shape.context), tensor.Of(tensor.Int))
 			tokens := gorgonia.NewMatrix(g, tensor.Int, gorgonia.WithShape(1, shape.context), gorgonia.WithName("tokens"), gorgonia.WithValue(value))
-			gorgonia.Must(m.Forward(tokens))
+			must(m.Forward(on(tokens)))
 			machine := gorgonia.NewTapeMachine(g)
 			for b.Loop() {
 				if err := machine.RunAll(); err != nil {

@@ -13,14 +13,8 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// decodable is what the tests need of a model that a decoder runs.
-type decodable interface {
-	nn.CachedModel
-	nn.Layer
-}
-
 // decoderModels have the options that matter to a cache, alone or as people combine them.
-var decoderModels = map[string]func(g *gorgonia.ExprGraph, p *nn.Parameters, dtype tensor.Dtype) (decodable, error){
+var decoderModels = map[string]func(s *nn.Scope) *nn.LanguageModel{
 	"gpt":               gptWith(nn.GPTConfig{}),
 	"gpt, dropout":      gptWith(nn.GPTConfig{Dropout: 0.3}),
 	"gpt, top left":     gptWith(nn.GPTConfig{Attention: ops.AttentionOptions{Causal: kernels.CausalTopLeft}}),
@@ -37,20 +31,14 @@ var decoderModels = map[string]func(g *gorgonia.ExprGraph, p *nn.Parameters, dty
 
 const decoderVocab = 13
 
-func gptWith(c nn.GPTConfig) func(*gorgonia.ExprGraph, *nn.Parameters, tensor.Dtype) (decodable, error) {
+func gptWith(c nn.GPTConfig) func(*nn.Scope) *nn.LanguageModel {
 	c.Vocab, c.Context, c.Layers, c.Heads, c.Dim = decoderVocab, 80, 2, 3, 12
-	return func(g *gorgonia.ExprGraph, p *nn.Parameters, dtype tensor.Dtype) (decodable, error) {
-		c.Parameters, c.DType = p, dtype
-		return nn.NewGPT(g, c)
-	}
+	return func(s *nn.Scope) *nn.LanguageModel { return nn.NewGPT(s, c) }
 }
 
-func llamaWith(c nn.LlamaConfig) func(*gorgonia.ExprGraph, *nn.Parameters, tensor.Dtype) (decodable, error) {
+func llamaWith(c nn.LlamaConfig) func(*nn.Scope) *nn.LanguageModel {
 	c.Vocab, c.Layers, c.Heads, c.Dim, c.Hidden = decoderVocab, 2, 4, 16, 20
-	return func(g *gorgonia.ExprGraph, p *nn.Parameters, dtype tensor.Dtype) (decodable, error) {
-		c.Parameters, c.DType = p, dtype
-		return nn.NewLlama(g, c)
-	}
+	return func(s *nn.Scope) *nn.LanguageModel { return nn.NewLlama(s, c) }
 }
 
 // decoded is a decoder and the same model without a cache.
@@ -64,12 +52,10 @@ func newDecoded(t *testing.T, name string, dtype tensor.Dtype, capacity int) dec
 	t.Helper()
 	d := decoded{p: nn.NewParameters(1)}
 	model := decoderModels[name]
-	decoder, err := nn.NewDecoder(nn.DecoderConfig{Capacity: capacity, Model: func(g *gorgonia.ExprGraph) (nn.CachedModel, error) {
-		m, err := model(g, d.p, dtype)
-		if err == nil {
-			setParameters(t, d.p, m.Parameters())
-		}
-		return m, err
+	decoder, err := nn.NewDecoder(nn.DecoderConfig{Parameters: d.p, Capacity: capacity, Model: func(s *nn.Scope) nn.CachedModel {
+		m := model(s.DType(dtype))
+		setParameters(t, d.p, m.Parameters())
+		return m
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -77,13 +63,10 @@ func newDecoded(t *testing.T, name string, dtype tensor.Dtype, capacity int) dec
 	d.Decoder = decoder
 	d.uncache = func(tokens []int) []float64 {
 		g := gorgonia.NewGraph()
-		m, err := model(g, d.p, dtype)
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := model(nn.NewScope(g, d.p).DType(dtype))
 		ids := tensor.New(tensor.WithShape(1, len(tokens)), tensor.WithBacking(slices.Clone(tokens)))
-		logits := gorgonia.Must(m.Forward(gorgonia.NewMatrix(g, tensor.Int, gorgonia.WithShape(1, len(tokens)),
-			gorgonia.WithName("tokens"), gorgonia.WithValue(ids))))
+		logits := must(m.Forward(on(gorgonia.NewMatrix(g, tensor.Int, gorgonia.WithShape(1, len(tokens)),
+			gorgonia.WithName("tokens"), gorgonia.WithValue(ids)))))
 		evaluate(t, g)
 		all := floats(t, logits.Value())
 		return all[len(all)-decoderVocab:]
@@ -140,8 +123,8 @@ func TestBatchDecoder(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			const batch, capacity = 3, 40
 			d := newDecoded(t, name, tensor.Float64, capacity)
-			b, err := nn.NewBatchDecoder(batch, nn.DecoderConfig{Capacity: capacity, Model: func(g *gorgonia.ExprGraph) (nn.CachedModel, error) {
-				return decoderModels[name](g, d.p, tensor.Float64)
+			b, err := nn.NewBatchDecoder(batch, nn.DecoderConfig{Parameters: d.p, Capacity: capacity, Model: func(s *nn.Scope) nn.CachedModel {
+				return decoderModels[name](s.DType(tensor.Float64))
 			}})
 			if err != nil {
 				t.Fatal(err)
@@ -195,9 +178,7 @@ func TestBatchDecoder(t *testing.T) {
 
 func TestBatchDecoderErrors(t *testing.T) {
 	p := nn.NewParameters(1)
-	config := nn.DecoderConfig{Capacity: 8, Model: func(g *gorgonia.ExprGraph) (nn.CachedModel, error) {
-		return decoderModels["gpt"](g, p, tensor.Float32)
-	}}
+	config := nn.DecoderConfig{Parameters: p, Capacity: 8, Model: func(s *nn.Scope) nn.CachedModel { return decoderModels["gpt"](s) }}
 	b, err := nn.NewBatchDecoder(2, config)
 	if err != nil {
 		t.Fatal(err)
@@ -274,26 +255,26 @@ func TestDecoderSharesParameters(t *testing.T) {
 // emptyModel is a model without parameters.
 type emptyModel struct{ nn.CachedModel }
 
-func (emptyModel) Parameters() gorgonia.Nodes                 { return nil }
 func (emptyModel) NewCaches(int, int) ([]*ops.KVCache, error) { return nil, nil }
 
 func TestDecoderErrors(t *testing.T) {
-	build := func(capacity int, model func(g *gorgonia.ExprGraph) (nn.CachedModel, error)) error {
-		return failure(nn.NewDecoder(nn.DecoderConfig{Capacity: capacity, Model: model}))
+	build := func(capacity int, model func(s *nn.Scope) nn.CachedModel) error {
+		return failure(nn.NewDecoder(nn.DecoderConfig{Parameters: nn.NewParameters(1), Capacity: capacity, Model: model}))
 	}
-	of := func(name string, p *nn.Parameters) func(g *gorgonia.ExprGraph) (nn.CachedModel, error) {
-		return func(g *gorgonia.ExprGraph) (nn.CachedModel, error) { return decoderModels[name](g, p, tensor.Float32) }
+	of := func(name string) func(s *nn.Scope) nn.CachedModel {
+		return func(s *nn.Scope) nn.CachedModel { return decoderModels[name](s) }
 	}
-	p := nn.NewParameters(1)
+	checkError(t, failure(nn.NewDecoder(nn.DecoderConfig{Model: of("gpt")})), "Decoder: parameters is nil, it needs to be those of the model")
 	checkError(t, build(0, nil), "Decoder: model is nil, it needs to be a function")
-	checkError(t, build(0, func(*gorgonia.ExprGraph) (nn.CachedModel, error) { return nil, nil }), "Decoder: model gave nil, it needs to give a model")
-	checkError(t, build(0, func(g *gorgonia.ExprGraph) (nn.CachedModel, error) { return nn.NewGPT(g, nn.GPTConfig{}) }),
-		"Decoder: GPT: vocab is 0, it needs to be at least 1")
-	checkError(t, build(-1, of("gpt", p)), "Decoder: capacity is -1, it needs to be positive, or 0 for the model's context")
-	checkError(t, build(81, of("gpt", p)), "Decoder: GPT: capacity is 81, it needs to be at most the context's 80")
-	checkError(t, build(0, of("llama", nn.NewParameters(2))), "Decoder: capacity is 0, it needs to be given for a model whose context has no limit")
-	checkError(t, build(0, of("gpt", nil)), "Decoder: model made the parameters anew in its second call, it needs to make them over one nn.Parameters")
-	checkError(t, build(4, func(*gorgonia.ExprGraph) (nn.CachedModel, error) { return emptyModel{}, nil }),
+	checkError(t, build(0, func(*nn.Scope) nn.CachedModel { return nil }), "Decoder: model gave nil, it needs to give a model")
+	err := build(0, func(s *nn.Scope) nn.CachedModel { return nn.NewGPT(s, nn.GPTConfig{}) })
+	if err == nil || !strings.Contains(err.Error(), "decoder_test.go:") || !strings.HasSuffix(err.Error(), "GPT: vocab is 0, it needs to be at least 1") {
+		t.Errorf("a model that cannot be made: %v", err)
+	}
+	checkError(t, build(-1, of("gpt")), "Decoder: capacity is -1, it needs to be positive, or 0 for the model's context")
+	checkError(t, build(81, of("gpt")), "Decoder: GPT: capacity is 81, it needs to be at most the context's 80")
+	checkError(t, build(0, of("llama")), "Decoder: capacity is 0, it needs to be given for a model whose context has no limit")
+	checkError(t, build(4, func(*nn.Scope) nn.CachedModel { return emptyModel{} }),
 		"Decoder: model has no parameters, it needs at least one, which tells where it computes")
 
 	d := newDecoded(t, "gpt", tensor.Float64, 0)
@@ -315,40 +296,54 @@ func TestDecoderErrors(t *testing.T) {
 }
 
 func TestForwardCachedErrors(t *testing.T) {
-	g := gorgonia.NewGraph()
-	m, err := nn.NewGPT(g, nn.GPTConfig{Vocab: 13, Context: 9, Layers: 2, Heads: 3, Dim: 12})
-	if err != nil {
-		t.Fatal(err)
+	gpt := func(s *nn.Scope) (m *nn.LanguageModel, tokens nn.Tensor, caches []*ops.KVCache) {
+		m = nn.NewGPT(s, nn.GPTConfig{Vocab: 13, Context: 9, Layers: 2, Heads: 3, Dim: 12})
+		caches, err := m.NewCaches(1, 9)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m, on(integers(s.Graph(), "tokens", 13, 1, 4)), caches
 	}
-	caches, err := m.NewCaches(1, 9)
-	if err != nil {
-		t.Fatal(err)
+	attention := func(s *nn.Scope, c nn.MultiHeadAttentionConfig) (*nn.MultiHeadAttention, nn.Tensor, *ops.KVCache) {
+		cache, err := ops.NewKVCache(ops.KVCacheConfig{DType: tensor.Float32, Batch: 1, Heads: 3, HeadDim: 4, Capacity: 9})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Dim = 12
+		return nn.NewMultiHeadAttention(s, c), on(input(s.Graph(), tensor.Float32, "x", 1, 4, 12)), cache
 	}
-	tokens := integers(g, "tokens", 13, 1, 4)
-	checkError(t, failure(m.ForwardCached(nil, tokens, caches)), "GPT: tokens is nil, it needs to be a node")
-	checkError(t, failure(m.ForwardCached(tokens, tokens, caches[:1])), "Stack: there are 1 caches, it needs one for each of the 2 blocks")
-	checkError(t, failure(m.ForwardCached(tokens, nil, caches)), "PositionalEmbedding: positions is nil, it needs to be a node")
-	checkError(t, failure(m.ForwardCached(tokens, integers(g, "more", 9, 1, 5), caches)),
-		"PositionalEmbedding: positions has shape [1 5], it needs one for each of x's tokens: [1 4]")
-	checkError(t, failure(m.NewCaches(1, 0)), "KVCache: capacity is 0, it needs to be at least 1")
-
-	x := input(g, tensor.Float32, "x", 1, 4, 12)
-	cross, err := nn.NewMultiHeadAttention(g, nn.MultiHeadAttentionConfig{Name: "cross", Dim: 12, Heads: 3, Cross: true})
-	if err != nil {
-		t.Fatal(err)
+	checkScope(t, "GPT: tokens is a zero Tensor, it needs to be one of the model's", func(s *nn.Scope) {
+		m, tokens, caches := gpt(s)
+		m.ForwardCached(nn.Tensor{}, tokens, caches)
+	})
+	checkScope(t, "Stack: there are 1 caches, it needs one for each of the 2 blocks", func(s *nn.Scope) {
+		m, tokens, caches := gpt(s)
+		m.ForwardCached(tokens, tokens, caches[:1])
+	})
+	checkScope(t, "PositionalEmbedding: positions is a zero Tensor, it needs to be one of the model's", func(s *nn.Scope) {
+		m, tokens, caches := gpt(s)
+		m.ForwardCached(tokens, nn.Tensor{}, caches)
+	})
+	checkScope(t, "PositionalEmbedding: positions has shape [1 5], it needs one for each of x's tokens: [1 4]", func(s *nn.Scope) {
+		m, tokens, caches := gpt(s)
+		m.ForwardCached(tokens, on(integers(s.Graph(), "more", 9, 1, 5)), caches)
+	})
+	const cross, sees = "MultiHeadAttention: Cross is set, a cache is for self-attention",
+		"MultiHeadAttention: Options.Causal is NotCausal, a cache is for attention that does not see the future"
+	for want, c := range map[string]nn.MultiHeadAttentionConfig{cross: {Heads: 3, Cross: true}, sees: {Heads: 2}} {
+		checkScope(t, want, func(s *nn.Scope) {
+			m, x, cache := attention(s, c)
+			checkError(t, failure(m.NewCache(1, 4)), want)
+			m.ForwardCached(x, cache)
+		})
 	}
-	checkError(t, failure(cross.NewCache(1, 4)), "MultiHeadAttention: Cross is set, a cache is for self-attention")
-	checkError(t, failure(cross.ForwardCached(x, caches[0])), "MultiHeadAttention: Cross is set, a cache is for self-attention")
-	self, err := nn.NewMultiHeadAttention(g, nn.MultiHeadAttentionConfig{Name: "self", Dim: 12, Heads: 2, Options: causal})
-	if err != nil {
-		t.Fatal(err)
-	}
-	both, err := nn.NewMultiHeadAttention(g, nn.MultiHeadAttentionConfig{Name: "both", Dim: 12, Heads: 2})
-	if err != nil {
-		t.Fatal(err)
-	}
-	checkError(t, failure(both.NewCache(1, 4)), "MultiHeadAttention: Options.Causal is NotCausal, a cache is for attention that does not see the future")
-	checkError(t, failure(both.ForwardCached(x, caches[0])), "MultiHeadAttention: Options.Causal is NotCausal, a cache is for attention that does not see the future")
-	checkError(t, failure(self.ForwardCached(x, nil)), "MultiHeadAttention: cache is nil, it needs to be one of NewCache")
-	checkError(t, failure(self.ForwardCached(x, caches[0])), "CachedAttentionQKV: k has 2 heads of size 6, the cache holds 3 of size 4")
+	checkScope(t, "MultiHeadAttention: cache is nil, it needs to be one of NewCache", func(s *nn.Scope) {
+		m, x, _ := attention(s, nn.MultiHeadAttentionConfig{Heads: 2, Options: causal})
+		m.ForwardCached(x, nil)
+	})
+	checkScope(t, "CachedAttentionQKV: k has 2 heads of size 6, the cache holds 3 of size 4", func(s *nn.Scope) {
+		m, x, cache := attention(s, nn.MultiHeadAttentionConfig{Heads: 2, Options: causal})
+		checkError(t, failure(m.NewCache(1, 0)), "KVCache: capacity is 0, it needs to be at least 1")
+		m.ForwardCached(x, cache)
+	})
 }

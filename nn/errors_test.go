@@ -1,10 +1,12 @@
 package nn_test
 
 import (
+	"errors"
 	"math"
 	"strings"
 	"testing"
 
+	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/ops"
 	"gorgonia.org/gorgonia"
@@ -21,39 +23,58 @@ func checkError(t *testing.T, err error, want string) {
 	}
 }
 
+// checkScope checks the error of a model, and that it comes after its line.
+func checkScope(t *testing.T, want string, model func(s *nn.Scope)) {
+	t.Helper()
+	s := nn.NewScope(gorgonia.NewGraph(), nn.NewParameters(0))
+	model(s)
+	if err := s.Err(); err == nil {
+		t.Errorf("got  no error\nwant %s", want)
+	} else if at, message, _ := strings.Cut(err.Error(), ": "); message != want || !strings.Contains(at, "_test.go:") {
+		t.Errorf("got  %v\nwant %s, after its line", err, want)
+	}
+}
+
 // TestConfigErrors has what is wrong with a layer before it is used.
 func TestConfigErrors(t *testing.T) {
-	graph := gorgonia.NewGraph
-	linear := func(c nn.LinearConfig) error { return failure(nn.NewLinear(graph(), c)) }
-	attention := func(c nn.MultiHeadAttentionConfig) error { return failure(nn.NewMultiHeadAttention(graph(), c)) }
-	block := func(c nn.BlockConfig) error { return failure(nn.NewBlock(graph(), c)) }
-	gpt := func(c nn.GPTConfig) error { return failure(nn.NewGPT(graph(), c)) }
-	llama := func(c nn.LlamaConfig) error { return failure(nn.NewLlama(graph(), c)) }
+	linear := func(c nn.LinearConfig) func(s *nn.Scope) { return func(s *nn.Scope) { nn.NewLinear(s, c) } }
+	embedding := func(c nn.EmbeddingConfig) func(s *nn.Scope) { return func(s *nn.Scope) { nn.NewEmbedding(s, c) } }
+	norm := func(c nn.NormConfig) func(s *nn.Scope) { return func(s *nn.Scope) { nn.NewNorm(s, c) } }
+	mlp := func(c nn.MLPConfig) func(s *nn.Scope) { return func(s *nn.Scope) { nn.NewMLP(s, c) } }
+	attention := func(c nn.MultiHeadAttentionConfig) func(s *nn.Scope) {
+		return func(s *nn.Scope) { nn.NewMultiHeadAttention(s, c) }
+	}
+	block := func(c nn.BlockConfig) func(s *nn.Scope) {
+		c.Attention.Dim, c.Attention.Heads = 8, 2
+		return func(s *nn.Scope) { nn.NewBlock(s, c) }
+	}
+	gpt := func(c nn.GPTConfig) func(s *nn.Scope) { return func(s *nn.Scope) { nn.NewGPT(s, c) } }
+	llama := func(c nn.LlamaConfig) func(s *nn.Scope) { return func(s *nn.Scope) { nn.NewLlama(s, c) } }
+	checkError(t, errors.Unwrap(nn.NewScope(nil, nil).Err()), "Scope: g is nil, it needs to be a graph")
 	for _, c := range []struct {
-		err  error
-		want string
+		model func(s *nn.Scope)
+		want  string
 	}{
-		{failure(nn.NewLinear(nil, nn.LinearConfig{In: 1, Out: 1})), "Linear: g is nil, it needs to be a graph"},
 		{linear(nn.LinearConfig{Out: 3}), "Linear: in is 0, it needs to be at least 1"},
 		{linear(nn.LinearConfig{In: 3, Out: -1}), "Linear: out is -1, it needs to be at least 1"},
-		{linear(nn.LinearConfig{In: 3, Out: 3, DType: tensor.Int}), "Linear: dtype is int, it needs to be float32 or float64"},
+		{func(s *nn.Scope) { s.DType(tensor.Int) }, "Scope: dtype is int, it needs to be float32 or float64"},
 		{linear(nn.LinearConfig{In: 3, Out: 3, Activation: 77}),
 			"Linear: activation is 77, it needs to be NoActivation, GELUTanh, GELUErf, SiLU or ReLUSquared"},
-		{failure(nn.NewEmbedding(graph(), nn.EmbeddingConfig{Vocab: 1 << 32, Dim: 1 << 32})),
+		{embedding(nn.EmbeddingConfig{Vocab: 1 << 32, Dim: 1 << 32}),
 			"Embedding: parameter weight: shape [4294967296 4294967296] of float32 takes more than this machine's memory"},
-		{failure(nn.NewEmbedding(graph(), nn.EmbeddingConfig{Vocab: 1 << 30, Dim: 1 << 30})),
+		{embedding(nn.EmbeddingConfig{Vocab: 1 << 30, Dim: 1 << 30}),
 			"Embedding: parameter weight: shape [1073741824 1073741824] of float32 takes more than this machine's memory"},
-		{failure(nn.NewLinear(graph(), nn.LinearConfig{In: 1 << 40, Out: 1 << 23})),
+		{linear(nn.LinearConfig{In: 1 << 40, Out: 1 << 23}),
 			"Linear: parameter weight: shape [1099511627776 8388608] of float32 takes more than this machine's memory"},
-		{failure(nn.NewEmbedding(graph(), nn.EmbeddingConfig{Dim: 2})), "Embedding: vocab is 0, it needs to be at least 1"},
-		{failure(nn.NewPositionalEmbedding(graph(), nn.PositionalEmbeddingConfig{Dim: 2})), "PositionalEmbedding: context is 0, it needs to be at least 1"},
-		{failure(nn.NewLayerNorm(graph(), nn.LayerNormConfig{})), "LayerNorm: dim is 0, it needs to be at least 1"},
-		{failure(nn.NewLayerNorm(graph(), nn.LayerNormConfig{Dim: 2, Epsilon: -1})), "LayerNorm: epsilon is -1, it needs to be positive, or 0 for 1e-5"},
-		{failure(nn.NewRMSNorm(graph(), nn.RMSNormConfig{})), "RMSNorm: dim is 0, it needs to be at least 1"},
-		{failure(nn.NewRMSNorm(graph(), nn.RMSNormConfig{Dim: 2, Epsilon: math.Inf(1)})), "RMSNorm: epsilon is +Inf, it needs to be positive, or 0 for 1e-5"},
-		{failure(nn.NewDropout(graph(), nn.DropoutConfig{P: 1})), "Dropout: p is 1, it needs to be in [0, 1)"},
-		{failure(nn.NewMLP(graph(), nn.MLPConfig{})), "MLP: dim is 0, it needs to be at least 1"},
-		{failure(nn.NewSwiGLUMLP(graph(), nn.SwiGLUMLPConfig{Dim: 3, Hidden: -1})), "SwiGLUMLP: hidden is -1, it needs to be at least 1"},
+		{embedding(nn.EmbeddingConfig{Dim: 2}), "Embedding: vocab is 0, it needs to be at least 1"},
+		{func(s *nn.Scope) { nn.NewPositionalEmbedding(s, nn.PositionalEmbeddingConfig{Dim: 2}) }, "PositionalEmbedding: context is 0, it needs to be at least 1"},
+		{norm(nn.NormConfig{}), "LayerNorm: dim is 0, it needs to be at least 1"},
+		{norm(nn.NormConfig{Dim: 2, Epsilon: -1}), "LayerNorm: epsilon is -1, it needs to be positive, or 0 for 1e-5"},
+		{norm(nn.NormConfig{RMS: true}), "RMSNorm: dim is 0, it needs to be at least 1"},
+		{norm(nn.NormConfig{Dim: 2, Epsilon: math.Inf(1), RMS: true}), "RMSNorm: epsilon is +Inf, it needs to be positive, or 0 for 1e-5"},
+		{func(s *nn.Scope) { nn.NewDropout(s, 1) }, "Dropout: p is 1, it needs to be in [0, 1)"},
+		{mlp(nn.MLPConfig{}), "MLP: dim is 0, it needs to be at least 1"},
+		{mlp(nn.MLPConfig{Dim: 3, Hidden: -1, Gated: true}), "MLP: hidden is -1, it needs to be at least 1"},
 
 		{attention(nn.MultiHeadAttentionConfig{Heads: 2}), "MultiHeadAttention: dim is 0, it needs to be at least 1"},
 		{attention(nn.MultiHeadAttentionConfig{Dim: 10, Heads: 4}), "MultiHeadAttention: dim is 10, it needs to be a multiple of heads, which is 4"},
@@ -67,9 +88,9 @@ func TestConfigErrors(t *testing.T) {
 		{attention(nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2, RoPE: &ops.RoPEOptions{RotaryDim: 6}}),
 			"MultiHeadAttention: RoPE turns 6 dimensions of a head, it needs to be an even number of at most 4"},
 
-		{block(nn.BlockConfig{Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2, Cross: true}}), "Block: Attention.Cross is set, a block attends to itself first: its own Cross adds a context"},
-		{block(nn.BlockConfig{Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2}, NormPlusOne: true}), "Block: NormPlusOne is set, it needs RMSNorm"},
-		{block(nn.BlockConfig{Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2}, Norms: 4}),
+		{block(nn.BlockConfig{Attention: nn.MultiHeadAttentionConfig{Cross: true}}), "Block: Attention.Cross is set, a block attends to itself first: its own Cross adds a context"},
+		{block(nn.BlockConfig{NormPlusOne: true}), "Block: NormPlusOne is set, it needs RMSNorm"},
+		{block(nn.BlockConfig{Norms: 4}),
 			"Block: norms is 4, it needs to be PreNorm, PostNorm, BranchNorm or SandwichNorm"},
 		{attention(nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2, QKNorm: true, QKNormAll: true}),
 			"MultiHeadAttention: QKNorm and QKNormAll are set, it needs to be one of them"},
@@ -81,32 +102,49 @@ func TestConfigErrors(t *testing.T) {
 		{llama(nn.LlamaConfig{Vocab: 5, Layers: 1, Heads: 2, KVHeads: 4, Dim: 8}), "MultiHeadAttention: heads is 2, it needs to be a multiple of kvHeads, which is 4"},
 		{llama(nn.LlamaConfig{Vocab: 5, Layers: 1, Heads: 4, Dim: 12}),
 			"MultiHeadAttention: RoPE turns 3 dimensions of a head, it needs to be an even number of at most 3"},
+		{attention(nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2, Options: ops.AttentionOptions{Ranks: struct{ kernels.Ranks }{}}}),
+			"MultiHeadAttention: Options.Ranks is set, it needs to be nil: Scope.ShareSequences is for the whole model"},
 	} {
-		checkError(t, c.err, c.want)
+		checkScope(t, c.want, c.model)
 	}
 }
 
 // TestNameErrors has parameters that stand in each other's way.
 func TestNameErrors(t *testing.T) {
-	g, p := gorgonia.NewGraph(), nn.NewParameters(0)
-	linear := func(g *gorgonia.ExprGraph, c nn.LinearConfig) error {
-		c.Parameters = p
-		return failure(nn.NewLinear(g, c))
+	p := nn.NewParameters(0)
+	linear := func(s *nn.Scope, name string, out int) { nn.NewLinear(s.Sub(name), nn.LinearConfig{In: 2, Out: out}) }
+	s := nn.NewScope(gorgonia.NewGraph(), p)
+	if linear(s, "a", 3); s.Err() != nil {
+		t.Fatal(s.Err())
 	}
-	if err := linear(g, nn.LinearConfig{Name: "a", In: 2, Out: 3}); err != nil {
-		t.Fatal(err)
+	for want, model := range map[string]func(s *nn.Scope){
+		"Linear: the graph already has a parameter or input called a.weight, each layer needs a scope of its own: Sub makes one": func(s *nn.Scope) {
+			linear(s, "a", 3)
+			linear(s, "a", 3)
+		},
+		"Linear: the graph already has a parameter or input called b.weight, each layer needs a scope of its own: Sub makes one": func(s *nn.Scope) {
+			gorgonia.NewMatrix(s.Graph(), tensor.Float32, gorgonia.WithShape(2, 2), gorgonia.WithName("b.weight"))
+			linear(s, "b", 3)
+		},
+		"Linear: parameter a.weight exists as float32 of shape [2 3], it needs float32 of shape [2 4]": func(s *nn.Scope) {
+			linear(s, "a", 3)
+			again := nn.NewScope(gorgonia.NewGraph(), s.Values())
+			linear(again, "a", 4)
+			s.Fail(errors.Unwrap(again.Err()))
+		},
+		"Linear: parameter a.weight exists as float32 of shape [2 3], it needs float64 of shape [2 3]": func(s *nn.Scope) {
+			linear(s, "a", 3)
+			again := nn.NewScope(gorgonia.NewGraph(), s.Values()).DType(tensor.Float64)
+			linear(again, "a", 3)
+			s.Fail(errors.Unwrap(again.Err()))
+		},
+	} {
+		checkScope(t, want, model)
 	}
-	gorgonia.NewMatrix(g, tensor.Float32, gorgonia.WithShape(2, 2), gorgonia.WithName("b.weight"))
 	for _, c := range []struct {
 		err  error
 		want string
 	}{
-		{linear(g, nn.LinearConfig{Name: "a", In: 2, Out: 3}), "Linear: the graph already has a parameter or input called a.weight, each layer needs a Name of its own"},
-		{linear(g, nn.LinearConfig{Name: "b", In: 2, Out: 3}), "Linear: the graph already has a parameter or input called b.weight, each layer needs a Name of its own"},
-		{linear(gorgonia.NewGraph(), nn.LinearConfig{Name: "a", In: 2, Out: 4}),
-			"Linear: parameter a.weight exists as float32 of shape [2 3], it needs float32 of shape [2 4]"},
-		{linear(gorgonia.NewGraph(), nn.LinearConfig{Name: "a", In: 2, Out: 3, DType: tensor.Float64}),
-			"Linear: parameter a.weight exists as float32 of shape [2 3], it needs float64 of shape [2 3]"},
 		{p.Set("", dense(tensor.Float32, []int{1}, func(int) float64 { return 0 })), "Parameters: name is empty, it needs to be a parameter's"},
 		{p.Set("a.bias", nil), "Parameters: a.bias is nil, it needs to be a value"},
 		{p.Set("a.bias", dense(tensor.Int, []int{3}, func(int) float64 { return 0 })), "Parameters: a.bias is int, it needs to be float32 or float64"},
@@ -121,75 +159,82 @@ func TestNameErrors(t *testing.T) {
 
 // TestForwardErrors has what is wrong with the inputs of a layer.
 func TestForwardErrors(t *testing.T) {
-	g := gorgonia.NewGraph()
-	node := func(dtype tensor.Dtype, shape ...int) *gorgonia.Node {
-		return gorgonia.NewTensor(g, dtype, len(shape), gorgonia.WithShape(shape...), gorgonia.WithName("in"))
+	node := func(s *nn.Scope, dtype tensor.Dtype, shape ...int) nn.Tensor {
+		return s.Tensor(gorgonia.NewTensor(s.Graph(), dtype, len(shape), gorgonia.WithShape(shape...), gorgonia.WithName("in")), nil)
 	}
-	f32 := func(shape ...int) *gorgonia.Node { return node(tensor.Float32, shape...) }
-	elsewhere := gorgonia.NewMatrix(gorgonia.NewGraph(), tensor.Float32, gorgonia.WithShape(2, 8), gorgonia.WithName("in"))
-	must := func(l nn.Layer, err error) nn.Layer {
-		if err != nil {
-			t.Fatal(err)
+	f32 := func(s *nn.Scope, shape ...int) nn.Tensor { return node(s, tensor.Float32, shape...) }
+	linear := func(x func(s *nn.Scope) nn.Tensor) func(s *nn.Scope) {
+		return func(s *nn.Scope) { nn.NewLinear(s, nn.LinearConfig{In: 8, Out: 3}).Forward(x(s)) }
+	}
+	positions := func(shape ...int) func(s *nn.Scope) {
+		return func(s *nn.Scope) {
+			nn.NewPositionalEmbedding(s, nn.PositionalEmbeddingConfig{Context: 4, Dim: 8}).Forward(f32(s, shape...))
 		}
-		return l
 	}
-	forward := func(l nn.Layer, x *gorgonia.Node) error { return failure(l.Forward(x)) }
-	attention := func(c nn.MultiHeadAttentionConfig) *nn.MultiHeadAttention {
+	attention := func(c nn.MultiHeadAttentionConfig, call func(s *nn.Scope, m *nn.MultiHeadAttention)) func(s *nn.Scope) {
 		c.Dim, c.Heads = 8, 2
-		m, err := nn.NewMultiHeadAttention(g, c)
-		if err != nil {
-			t.Fatal(err)
+		return func(s *nn.Scope) { call(s, nn.NewMultiHeadAttention(s, c)) }
+	}
+	packed := func(call func(s *nn.Scope, m *nn.MultiHeadAttention)) func(s *nn.Scope) {
+		return func(s *nn.Scope) {
+			lens := gorgonia.NewVector(s.Graph(), tensor.Int, gorgonia.WithShape(3), gorgonia.WithName("lens"))
+			attention(nn.MultiHeadAttentionConfig{Options: ops.AttentionOptions{QLens: lens, KVLens: lens}}, call)(s)
 		}
-		return m
 	}
-	lens := gorgonia.NewVector(g, tensor.Int, gorgonia.WithShape(3), gorgonia.WithName("lens"))
-	linear := must(nn.NewLinear(g, nn.LinearConfig{Name: "linear", In: 8, Out: 3}))
-	self, cross := attention(nn.MultiHeadAttentionConfig{Name: "self"}), attention(nn.MultiHeadAttentionConfig{Name: "cross", Cross: true, ContextDim: 5})
-	packed := attention(nn.MultiHeadAttentionConfig{Name: "packed", Options: ops.AttentionOptions{QLens: lens, KVLens: lens}})
-	with := func(m *nn.MultiHeadAttention, x *gorgonia.Node, in nn.AttentionInputs) error {
-		return failure(m.ForwardWith(x, in))
+	self, cross := nn.MultiHeadAttentionConfig{}, nn.MultiHeadAttentionConfig{Cross: true, ContextDim: 5}
+	gpt := func(call func(s *nn.Scope, m *nn.LanguageModel)) func(s *nn.Scope) {
+		return func(s *nn.Scope) {
+			call(s, nn.NewGPT(s, nn.GPTConfig{Vocab: 5, Context: 6, Layers: 1, Heads: 2, Dim: 8}))
+		}
 	}
-	gpt, err := nn.NewGPT(g, nn.GPTConfig{Name: "gpt", Vocab: 5, Context: 6, Layers: 1, Heads: 2, Dim: 8})
-	if err != nil {
-		t.Fatal(err)
-	}
+	type scope = nn.Scope
+	type mha = nn.MultiHeadAttention
+	type lm = nn.LanguageModel
 	for _, c := range []struct {
-		err  error
-		want string
+		model func(s *nn.Scope)
+		want  string
 	}{
-		{forward(linear, nil), "Linear: x is nil, it needs to be a node"},
-		{forward(linear, f32(2, 7)), "Linear: x has shape [2 7], it needs a last axis of 8"},
-		{forward(linear, node(tensor.Float64, 2, 8)), "Linear: x is float64, it needs to go with the layer's parameters, which are float32"},
-		{forward(linear, elsewhere), "Linear: x belongs to another graph than the layer"},
-		{forward(must(nn.NewLayerNorm(g, nn.LayerNormConfig{Name: "ln", Dim: 8})), f32(7)), "LayerNorm: x has shape [7], it needs a last axis of 8"},
-		{forward(must(nn.NewRMSNorm(g, nn.RMSNormConfig{Name: "rms", Dim: 8})), f32(7)), "RMSNorm: x has shape [7], it needs a last axis of 8"},
-		{forward(must(nn.NewDropout(g, nn.DropoutConfig{P: 0.5})), nil), "Dropout: x is nil, it needs to be a node"},
-		{forward(must(nn.NewDropout(g, nn.DropoutConfig{})), nil), "Dropout: x is nil, it needs to be a node"},
-		{forward(must(nn.NewEmbedding(g, nn.EmbeddingConfig{Name: "e", Vocab: 3, Dim: 8})), f32(2, 3)), "Embedding: ids is float32, it needs to be int, int32 or int64"},
-		{forward(must(nn.NewPositionalEmbedding(g, nn.PositionalEmbeddingConfig{Name: "p", Context: 4, Dim: 8})), f32(2, 5, 8)),
-			"PositionalEmbedding: x has 5 positions, it needs at most the table's 4"},
-		{forward(must(nn.NewPositionalEmbedding(g, nn.PositionalEmbeddingConfig{Name: "p2", Context: 4, Dim: 8})), f32(2, 8)),
-			"PositionalEmbedding: x has shape [2 8], it needs three axes (batch, length, 8)"},
-		{forward(self, f32(2, 8)), "MultiHeadAttention: x has shape [2 8], it needs three axes (batch, length, features)"},
-		{forward(packed, f32(2, 3, 8)), "MultiHeadAttention: x has shape [2 3 8], it needs two axes (total length, features)"},
-		{forward(cross, f32(2, 3, 8)), "MultiHeadAttention: context is nil, cross attention needs one"},
-		{with(self, f32(2, 3, 8), nn.AttentionInputs{Context: f32(2, 3, 8)}), "MultiHeadAttention: context is given, it needs to be nil where Cross is not set"},
-		{with(cross, f32(2, 3, 8), nn.AttentionInputs{Context: f32(2, 3, 6)}), "MultiHeadAttention: context has shape [2 3 6], it needs a last axis of 5"},
-		{with(cross, f32(2, 3, 8), nn.AttentionInputs{Context: f32(3, 5)}), "MultiHeadAttention: context has shape [3 5], it needs three axes (batch, length, features)"},
-		{with(cross, f32(2, 3, 8), nn.AttentionInputs{Context: f32(2, 4, 5), KeyMask: f32(2, 3)}),
-			"MultiHeadAttention: key mask has shape [2 3], it needs one value for each key: [2 4]"},
-		{with(packed, f32(6, 8), nn.AttentionInputs{KeyMask: f32(1, 6)}), "MultiHeadAttention: key mask is given, packed sequences have no padding to hide"},
-		{with(self, f32(2, 3, 8), nn.AttentionInputs{KeyMask: node(tensor.Byte, 2, 3)}),
-			"KeyMask: mask is uint8, it needs to be bool, float32, float64, BFloat16 or Float16, int, int32 or int64"},
-		{forward(gpt, nil), "GPT: tokens is nil, it needs to be a node"},
-		{forward(gpt, f32(2, 3)), "GPT: tokens is float32, it needs to be int, int32 or int64"},
-		{forward(gpt, node(tensor.Int, 3)), "GPT: tokens has shape [3], it needs two axes (batch, length)"},
-		{forward(gpt, node(tensor.Int, 1, 7)), "GPT: tokens has 7 positions, it needs at most the context's 6"},
-		{forward(gpt, node(tensor.Int, 0, 6)), "Embedding: ids has shape [0 6], no axis can be empty"},
-		{failure(gpt.Loss(node(tensor.Int, 2, 6), nil)), "GPT: targets is nil, it needs to be a node"},
-		{failure(gpt.Loss(node(tensor.Int, 2, 6), node(tensor.Int, 2, 5))), "GPT: targets has shape [2 5], it needs tokens's [2 6]"},
+		{linear(func(*scope) nn.Tensor { return nn.Tensor{} }), "Linear: x is a zero Tensor, it needs to be one of the model's"},
+		{linear(func(s *scope) nn.Tensor { return f32(s, 2, 7) }), "Linear: x has shape [2 7], it needs a last axis of 8"},
+		{linear(func(s *scope) nn.Tensor { return node(s, tensor.Float64, 2, 8) }), "Linear: x is float64, it needs to go with the layer's parameters, which are float32"},
+		{linear(func(*scope) nn.Tensor { return f32(nn.NewScope(gorgonia.NewGraph(), nil), 2, 8) }), "Linear: x belongs to another graph than the layer"},
+		{func(s *scope) {
+			s.Tensor(gorgonia.NewMatrix(gorgonia.NewGraph(), tensor.Float32, gorgonia.WithName("m")), nil)
+		}, "m belongs to another graph than the scope"},
+		{func(s *scope) { nn.NewNorm(s, nn.NormConfig{Dim: 8}).Forward(f32(s, 7)) }, "LayerNorm: x has shape [7], it needs a last axis of 8"},
+		{func(s *scope) { nn.NewNorm(s, nn.NormConfig{Dim: 8, RMS: true}).Forward(f32(s, 7)) }, "RMSNorm: x has shape [7], it needs a last axis of 8"},
+		{func(s *scope) { nn.NewDropout(s, 0.5).Forward(nn.Tensor{}) }, "Dropout: x is a zero Tensor, it needs to be one of the model's"},
+		{func(s *scope) { nn.NewDropout(s, 0).Forward(nn.Tensor{}) }, "Dropout: x is a zero Tensor, it needs to be one of the model's"},
+		{func(s *scope) { nn.NewEmbedding(s, nn.EmbeddingConfig{Vocab: 3, Dim: 8}).Forward(f32(s, 2, 3)) }, "Embedding: ids is float32, it needs to be int, int32 or int64"},
+		{positions(2, 5, 8), "PositionalEmbedding: x has 5 positions, it needs at most the table's 4"},
+		{positions(2, 8), "PositionalEmbedding: x has shape [2 8], it needs three axes (batch, length, 8)"},
+		{attention(self, func(s *scope, m *mha) { m.Forward(f32(s, 2, 8)) }), "MultiHeadAttention: x has shape [2 8], it needs three axes (batch, length, features)"},
+		{packed(func(s *scope, m *mha) { m.Forward(f32(s, 2, 3, 8)) }), "MultiHeadAttention: x has shape [2 3 8], it needs two axes (total length, features)"},
+		{attention(cross, func(s *scope, m *mha) { m.Forward(f32(s, 2, 3, 8)) }), "MultiHeadAttention: context is missing, cross attention needs one"},
+		{attention(self, func(s *scope, m *mha) { m.ForwardWith(f32(s, 2, 3, 8), nn.AttentionInputs{Context: f32(s, 2, 3, 8)}) }),
+			"MultiHeadAttention: context is given, it needs to be none where Cross is not set"},
+		{attention(cross, func(s *scope, m *mha) { m.ForwardWith(f32(s, 2, 3, 8), nn.AttentionInputs{Context: f32(s, 2, 3, 6)}) }),
+			"MultiHeadAttention: context has shape [2 3 6], it needs a last axis of 5"},
+		{attention(cross, func(s *scope, m *mha) { m.ForwardWith(f32(s, 2, 3, 8), nn.AttentionInputs{Context: f32(s, 3, 5)}) }),
+			"MultiHeadAttention: context has shape [3 5], it needs three axes (batch, length, features)"},
+		{attention(cross, func(s *scope, m *mha) {
+			m.ForwardWith(f32(s, 2, 3, 8), nn.AttentionInputs{Context: f32(s, 2, 4, 5), KeyMask: f32(s, 2, 3)})
+		}), "MultiHeadAttention: key mask has shape [2 3], it needs one value for each key: [2 4]"},
+		{packed(func(s *scope, m *mha) { m.ForwardWith(f32(s, 6, 8), nn.AttentionInputs{KeyMask: f32(s, 1, 6)}) }),
+			"MultiHeadAttention: key mask is given, packed sequences have no padding to hide"},
+		{attention(self, func(s *scope, m *mha) {
+			m.ForwardWith(f32(s, 2, 3, 8), nn.AttentionInputs{KeyMask: node(s, tensor.Byte, 2, 3)})
+		}), "KeyMask: mask is uint8, it needs to be bool, float32, float64, BFloat16 or Float16, int, int32 or int64"},
+		{gpt(func(s *scope, m *lm) { m.Forward(nn.Tensor{}) }), "GPT: tokens is a zero Tensor, it needs to be one of the model's"},
+		{gpt(func(s *scope, m *lm) { m.Forward(f32(s, 2, 3)) }), "GPT: tokens is float32, it needs to be int, int32 or int64"},
+		{gpt(func(s *scope, m *lm) { m.Forward(node(s, tensor.Int, 3)) }), "GPT: tokens has shape [3], it needs two axes (batch, length)"},
+		{gpt(func(s *scope, m *lm) { m.Forward(node(s, tensor.Int, 1, 7)) }), "GPT: tokens has 7 positions, it needs at most the context's 6"},
+		{gpt(func(s *scope, m *lm) { m.Forward(node(s, tensor.Int, 0, 6)) }), "Embedding: ids has shape [0 6], no axis can be empty"},
+		{gpt(func(s *scope, m *lm) { m.Loss(node(s, tensor.Int, 2, 6), nn.Tensor{}) }), "GPT: targets is a zero Tensor, it needs to be one of the model's"},
+		{gpt(func(s *scope, m *lm) { m.Loss(node(s, tensor.Int, 2, 6), node(s, tensor.Int, 2, 5)) }), "GPT: targets has shape [2 5], it needs tokens's [2 6]"},
+		{func(s *scope) { (&nn.Linear{}).Forward(f32(s, 2, 8)) }, "nn: the layer is a zero value, it needs to be what its New function gave"},
 	} {
-		checkError(t, c.err, c.want)
+		checkScope(t, c.want, c.model)
 	}
 }
 
@@ -206,16 +251,13 @@ func TestIDErrors(t *testing.T) {
 		{[]int{0, 1, 4}, []int{0, nn.IgnoreTarget, 4}, ""},
 	} {
 		g := gorgonia.NewGraph()
-		m, err := nn.NewGPT(g, nn.GPTConfig{Vocab: 5, Context: 3, Layers: 1, Heads: 2, Dim: 8})
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := nn.NewGPT(nn.NewScope(g, nil), nn.GPTConfig{Vocab: 5, Context: 3, Layers: 1, Heads: 2, Dim: 8})
 		ids := func(name string, data []int) *gorgonia.Node {
 			return gorgonia.NewMatrix(g, tensor.Int, gorgonia.WithShape(1, 3), gorgonia.WithName(name),
 				gorgonia.WithValue(tensor.New(tensor.WithShape(1, 3), tensor.WithBacking(data))))
 		}
-		gorgonia.Must(m.Loss(ids("tokens", c.tokens), ids("targets", c.targets)))
-		switch err = gorgonia.NewTapeMachine(g).RunAll(); {
+		must(m.Loss(on(ids("tokens", c.tokens)), on(ids("targets", c.targets))))
+		switch err := gorgonia.NewTapeMachine(g).RunAll(); {
 		case c.want == "" && err != nil:
 			t.Errorf("tokens %v, targets %v: %v", c.tokens, c.targets, err)
 		case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):

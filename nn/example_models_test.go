@@ -7,92 +7,67 @@ import (
 
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/nn"
+	"github.com/stheno-ml/stheno/train/data"
 	"gorgonia.org/gorgonia"
-	"gorgonia.org/tensor"
 )
-
-// ids is an input of token ids, a row of the batch after the other.
-func ids(g *gorgonia.ExprGraph, name string, rows int, list ...int) *gorgonia.Node {
-	value := tensor.New(tensor.WithShape(rows, len(list)/rows), tensor.WithBacking(list))
-	return gorgonia.NodeFromAny(g, value, gorgonia.WithName(name))
-}
 
 // A Llama shares keys and values between query heads and has rotary positions.
 func ExampleNewLlama() {
-	g := gorgonia.NewGraph()
-	llama := nn.Must(nn.NewLlama(g, nn.LlamaConfig{Vocab: 100, Context: 64, Layers: 2, Heads: 4, KVHeads: 2, Dim: 32, TiedHead: true}))
-	loss, err := llama.Loss(ids(g, "tokens", 2, 1, 2, 3, 4, 5, 6), ids(g, "targets", 2, 2, 3, 4, 5, 6, nn.IgnoreTarget))
-	if err != nil {
+	s := nn.NewScope(gorgonia.NewGraph(), nn.NewParameters(0))
+	llama := nn.NewLlama(s, nn.LlamaConfig{Vocab: 100, Context: 64, Layers: 2, Heads: 4, KVHeads: 2, Dim: 32, TiedHead: true})
+	tokens := s.Constant("tokens", data.Ints([]int{1, 2, 3, 4, 5, 6}, 2, 3))
+	targets := s.Constant("targets", data.Ints([]int{2, 3, 4, 5, 6, nn.IgnoreTarget}, 2, 3))
+	loss := llama.Loss(tokens, targets)
+	if err := s.Err(); err != nil {
 		log.Fatal(err)
 	}
-	if err := gorgonia.NewTapeMachine(g).RunAll(); err != nil {
+	if err := gorgonia.NewTapeMachine(s.Graph()).RunAll(); err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(nn.Count(llama.Parameters()), "parameters")
-	fmt.Printf("a loss of %.1f, about log 100\n", loss.Value().Data())
+	fmt.Println(nn.Count(s.Parameters()), "parameters")
+	fmt.Printf("a loss of %.1f, about log 100\n", loss.Node().Value().Data())
 	// Output:
 	// 58656 parameters
 	// a loss of 4.6, about log 100
 }
 
 // A BERT reads two sentences, the second of which is padded, and gives the logits of three classes for each.
-func ExampleNewEncoder() {
-	g := gorgonia.NewGraph()
-	bert := nn.Must(nn.NewEncoder(g, nn.EncoderConfig{
+func ExampleNewBERT() {
+	s := nn.NewScope(gorgonia.NewGraph(), nn.NewParameters(0))
+	bert := nn.NewBERT(s, nn.BERTConfig{
 		Vocab: 100, Context: 64, Layers: 2, Heads: 4, Dim: 32, Norms: nn.PostNorm, EmbeddingNorm: true, Classes: 3,
-	}))
-	h, err := bert.ForwardWith(ids(g, "tokens", 2, 1, 7, 8, 9, 1, 5, 0, 0), nn.EncoderInputs{KeyMask: ids(g, "mask", 2, 1, 1, 1, 1, 1, 1, 0, 0)})
-	if err != nil {
-		log.Fatal(err)
-	}
-	logits, err := bert.Classify(h)
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println("tokens", h.Shape(), "classes", logits.Shape())
-	// Output: tokens (2, 4, 32) classes (2, 3)
+	})
+	tokens := s.Constant("tokens", data.Ints([]int{1, 7, 8, 9, 1, 5, 0, 0}, 2, 4))
+	mask := s.Constant("mask", data.Ints([]int{1, 1, 1, 1, 1, 1, 0, 0}, 2, 4))
+	h := bert.ForwardWith(tokens, nn.EncoderInputs{KeyMask: mask})
+	fmt.Println("tokens", h.Shape(), "classes", bert.Classify(h).Shape(), s.Err())
+	// Output: tokens (2, 4, 32) classes (2, 3) <nil>
 }
 
 // A ViT reads an image as 16 patches of 8×8 pixels.
-func ExampleNewVisionTransformer() {
-	g := gorgonia.NewGraph()
-	vit := nn.Must(nn.NewVisionTransformer(g, nn.VisionTransformerConfig{
-		Channels: 3, Height: 32, Width: 32, Patch: 8, Layers: 2, Heads: 4, Dim: 32, Classes: 10,
-	}))
-	images := gorgonia.NewTensor(g, tensor.Float32, 4, gorgonia.WithShape(5, 3, 32, 32), gorgonia.WithName("images"))
-	h, err := vit.Forward(images)
-	if err != nil {
-		log.Fatal(err)
-	}
-	logits, err := vit.Classify(h)
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println("patches and one token for the whole", h.Shape(), "classes", logits.Shape())
-	// Output: patches and one token for the whole (5, 17, 32) classes (5, 10)
+func ExampleNewViT() {
+	s := nn.NewScope(gorgonia.NewGraph(), nn.NewParameters(0))
+	vit := nn.NewViT(s, nn.ViTConfig{Channels: 3, Height: 32, Width: 32, Patch: 8, Layers: 2, Heads: 4, Dim: 32, Classes: 10})
+	h := vit.Forward(s.Constant("images", data.Floats(make([]float32, 5*3*32*32), 5, 3, 32, 32)))
+	fmt.Println("patches and one token for the whole", h.Shape(), "classes", vit.Classify(h).Shape(), s.Err())
+	// Output: patches and one token for the whole (5, 17, 32) classes (5, 10) <nil>
 }
 
-// An encoder and a decoder that reads it, which translate: examples/translation trains such a model.
+// An encoder and a decoder that reads it, which translate: examples/translation trains such a model. Both read words by one embedding.
 func ExampleNewStack() {
 	const words, dim = 50, 32
-	g, p := gorgonia.NewGraph(), nn.NewParameters(1)
-	block := nn.BlockConfig{Attention: nn.MultiHeadAttentionConfig{Dim: dim, Heads: 4}}
-	encoder := nn.Must(nn.NewStack(g, nn.StackConfig{Parameters: p, Name: "encoder", Layers: 2, Block: block}))
-	block.Cross, block.Attention.Options.Causal = true, kernels.CausalBottomRight
-	decoder := nn.Must(nn.NewStack(g, nn.StackConfig{Parameters: p, Name: "decoder", Layers: 2, Block: block}))
-	embed := nn.Must(nn.NewEmbedding(g, nn.EmbeddingConfig{Parameters: p, Name: "words", Vocab: words, Dim: dim}))
-	head := nn.Must(nn.NewLinear(g, nn.LinearConfig{Parameters: p, Name: "head", In: dim, Out: words}))
+	s := nn.NewScope(gorgonia.NewGraph(), nn.NewParameters(1))
+	source := s.Constant("source", data.Ints([]int{3, 1, 4, 1, 5, 2, 7, 0, 0, 0}, 2, 5)) // 0 is padding
+	said := s.Constant("said", data.Ints([]int{1, 8, 9, 1, 6, 0}, 2, 3))
 
-	source := ids(g, "source", 2, 3, 1, 4, 1, 5, 2, 7, 0, 0, 0) // 0 is padding
-	context := nn.Must(nn.Chain(source, embed, encoder))
-	said := nn.Must(embed.Forward(ids(g, "said", 2, 1, 8, 9, 1, 6, 0)))
-	h, err := decoder.ForwardWith(said, nn.BlockInputs{Context: context, ContextMask: source})
-	if err != nil {
-		log.Fatal(err)
-	}
-	logits := nn.Must(head.Forward(h))
-	fmt.Println("context", context.Shape(), "next words", logits.Shape())
-	// Output: context (2, 5, 32) next words (2, 3, 50)
+	embed := nn.NewEmbedding(s.Sub("words"), nn.EmbeddingConfig{Vocab: words, Dim: dim})
+	block := nn.BlockConfig{Attention: nn.MultiHeadAttentionConfig{Dim: dim, Heads: 4}}
+	context := s.Stack("encoder", embed.Forward(source), 2, block)
+	block.Cross, block.Attention.Options.Causal = true, kernels.CausalBottomRight
+	decoder := nn.NewStack(s.Sub("decoder"), nn.StackConfig{Layers: 2, Block: block})
+	h := decoder.ForwardWith(embed.Forward(said), nn.BlockInputs{Context: context, ContextMask: source})
+	fmt.Println("context", context.Shape(), "next words", s.Linear("head", h, words).Shape(), s.Err())
+	// Output: context (2, 5, 32) next words (2, 3, 50) <nil>
 }
 
 // LoRA trains small changes of the projections of attention, and leaves the weights of the model as they are.
@@ -101,9 +76,9 @@ func ExampleParameters_SetLoRA() {
 	if err := p.SetLoRA(nn.LoRA{Rank: 4, Alpha: 8, Match: func(linear string) bool { return strings.Contains(linear, ".attn.") }}); err != nil {
 		log.Fatal(err)
 	}
-	g := gorgonia.NewGraph()
-	gpt := nn.Must(nn.NewGPT(g, nn.GPTConfig{Parameters: p, Vocab: 100, Context: 64, Layers: 2, Heads: 4, Dim: 32}))
-	fmt.Print(nn.Summary(p.Trainable(gpt.Parameters())))
+	s := nn.NewScope(gorgonia.NewGraph(), p)
+	nn.NewGPT(s, nn.GPTConfig{Vocab: 100, Context: 64, Layers: 2, Heads: 4, Dim: 32})
+	fmt.Print(nn.Summary(s.Trainable()))
 	// Output:
 	// name                       shape  dtype    count
 	// blocks.0.attn.qkv.lora_a   32×4   float32  128
@@ -120,14 +95,14 @@ func ExampleParameters_SetLoRA() {
 // A maker makes the linear layers of a model: here those that the model would have made, after a look at them. What it returns may
 // be any layer of the same shape, such as a LoRA by hand (examples/lora).
 func ExampleMaker() {
-	g := gorgonia.NewGraph()
-	maker := func(g *gorgonia.ExprGraph, c nn.LinearConfig) (nn.Layer, error) {
-		fmt.Println(c.Name, "from", c.In, "to", c.Out)
-		return nn.NewLinear(g, c)
+	s := nn.NewScope(gorgonia.NewGraph(), nn.NewParameters(0))
+	maker := func(s *nn.Scope, c nn.LinearConfig) nn.Layer {
+		fmt.Println(s.Name(), "from", c.In, "to", c.Out)
+		return nn.NewLinear(s, c)
 	}
-	nn.Must(nn.NewGPT(g, nn.GPTConfig{
+	nn.NewGPT(s, nn.GPTConfig{
 		Vocab: 100, Context: 64, Layers: 1, Heads: 4, Dim: 32, Block: func(_ int, c *nn.BlockConfig) { c.NewLinear = maker },
-	}))
+	})
 	// Output:
 	// blocks.0.attn.qkv from 32 to 96
 	// blocks.0.attn.proj from 32 to 32

@@ -8,6 +8,7 @@ import (
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/ops"
+	"github.com/stheno-ml/stheno/train/data"
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
 )
@@ -15,28 +16,23 @@ import (
 // Eight query heads in groups of four share two heads of keys and values. The second sentence of the batch is padded:
 // its last position is hidden from all queries.
 func ExampleNewMultiHeadAttention() {
-	g := gorgonia.NewGraph()
-	attention, err := nn.NewMultiHeadAttention(g, nn.MultiHeadAttentionConfig{
-		Name: "attn", Dim: 32, Heads: 8, KVHeads: 2,
-		Options: ops.AttentionOptions{Causal: kernels.CausalBottomRight},
+	s := nn.NewScope(gorgonia.NewGraph(), nn.NewParameters(0))
+	attention := nn.NewMultiHeadAttention(s.Sub("attn"), nn.MultiHeadAttentionConfig{
+		Dim: 32, Heads: 8, KVHeads: 2, Options: ops.AttentionOptions{Causal: kernels.CausalBottomRight},
 	})
-	if err != nil {
-		log.Fatal(err)
-	}
-	x := gorgonia.NewTensor(g, tensor.Float32, 3, gorgonia.WithShape(2, 3, 32), gorgonia.WithName("x"), gorgonia.WithInit(gorgonia.Ones()))
-	mask := gorgonia.NewMatrix(g, tensor.Bool, gorgonia.WithShape(2, 3), gorgonia.WithName("mask"), gorgonia.WithValue(
-		tensor.New(tensor.WithShape(2, 3), tensor.WithBacking([]bool{true, true, true, true, true, false}))))
+	x := s.Constant("x", data.Floats(slices.Repeat([]float32{1}, 2*3*32), 2, 3, 32))
+	mask := s.Constant("mask", data.Bools([]bool{true, true, true, true, true, false}, 2, 3))
 
-	out, weights, err := attention.ForwardWithWeights(x, nn.AttentionInputs{KeyMask: mask})
-	if err != nil {
+	out, weights := attention.ForwardWithWeights(x, nn.AttentionInputs{KeyMask: mask})
+	if err := s.Err(); err != nil {
 		log.Fatal(err)
 	}
-	if err := gorgonia.NewTapeMachine(g).RunAll(); err != nil {
+	if err := gorgonia.NewTapeMachine(s.Graph()).RunAll(); err != nil {
 		log.Fatal(err)
 	}
 	fmt.Print(nn.Summary(attention.Parameters()))
 	fmt.Println("out", out.Shape(), "weights", weights.Shape())
-	p := weights.Value().Data().([]float32)
+	p := weights.Node().Value().Data().([]float32)
 	fmt.Printf("last query of the first sentence  %.2f\n", p[6:9])
 	fmt.Printf("last query of the second sentence %.2f\n", p[8*9+6:8*9+9])
 	// Output:
@@ -56,34 +52,31 @@ func ExampleNewMultiHeadAttention() {
 func ExampleNewGPT() {
 	const batch, length, vocab = 4, 8, 7
 	parameters := nn.NewParameters(42)
-	build := func() (*gorgonia.ExprGraph, *nn.GPT, *gorgonia.Node) {
-		g := gorgonia.NewGraph()
-		model, err := nn.NewGPT(g, nn.GPTConfig{
-			Parameters: parameters, DType: tensor.Float64,
-			Vocab: vocab, Context: length, Layers: 2, Heads: 2, Dim: 16, Dropout: 0.1,
-		})
-		if err != nil {
+	build := func() (*nn.Scope, *gorgonia.Node) {
+		s := nn.NewScope(gorgonia.NewGraph(), parameters).DType(tensor.Float64)
+		model := nn.NewGPT(s, nn.GPTConfig{Vocab: vocab, Context: length, Layers: 2, Heads: 2, Dim: 16, Dropout: 0.1})
+		ids := func(name string, first int) nn.Tensor {
+			list := make([]int, batch*length)
+			for i := range list {
+				list[i] = (i/length*3 + i%length + first) % vocab
+			}
+			return s.Constant(name, data.Ints(list, batch, length))
+		}
+		loss := model.Loss(ids("tokens", 0), ids("targets", 1))
+		if err := s.Err(); err != nil {
 			log.Fatal(err)
 		}
-		ids := func(name string, first int) *gorgonia.Node {
-			data := make([]int, batch*length)
-			for i := range data {
-				data[i] = (i/length*3 + i%length + first) % vocab
-			}
-			return gorgonia.NewMatrix(g, tensor.Int, gorgonia.WithShape(batch, length), gorgonia.WithName(name),
-				gorgonia.WithValue(tensor.New(tensor.WithShape(batch, length), tensor.WithBacking(data))))
-		}
-		return g, model, gorgonia.Must(model.Loss(ids("tokens", 0), ids("targets", 1)))
+		return s, loss.Node()
 	}
-	g, model, loss := build()
-	if _, err := gorgonia.Grad(loss, model.Parameters()...); err != nil {
+	s, loss := build()
+	if _, err := gorgonia.Grad(loss, s.Parameters()...); err != nil {
 		log.Fatal(err)
 	}
-	trainer := gorgonia.NewTapeMachine(g, gorgonia.BindDualValues(model.Parameters()...))
+	trainer := gorgonia.NewTapeMachine(s.Graph(), gorgonia.BindDualValues(s.Parameters()...))
 
-	evalGraph, _, evalLoss := build()
-	ops.ModeOf(evalGraph).Evaluate()
-	evaluator := gorgonia.NewTapeMachine(evalGraph)
+	evaluation, evalLoss := build()
+	ops.ModeOf(evaluation.Graph()).Evaluate()
+	evaluator := gorgonia.NewTapeMachine(evaluation.Graph())
 	evaluate := func() float64 {
 		if err := evaluator.RunAll(); err != nil {
 			log.Fatal(err)
@@ -92,15 +85,15 @@ func ExampleNewGPT() {
 		return evalLoss.Value().Data().(float64)
 	}
 
-	fmt.Print(model.Summary())
+	fmt.Print(nn.Summary(s.Parameters()))
 	fmt.Printf("before %.3f\n", evaluate()) // about log 7, of a guess
 	solver := gorgonia.NewAdamSolver(gorgonia.WithLearnRate(0.01))
 	for step := range uint32(100) {
-		ops.ModeOf(g).Train(step)
+		ops.ModeOf(s.Graph()).Train(step)
 		if err := trainer.RunAll(); err != nil {
 			log.Fatal(err)
 		}
-		if err := solver.Step(gorgonia.NodesToValueGrads(model.Parameters())); err != nil {
+		if err := solver.Step(gorgonia.NodesToValueGrads(s.Parameters())); err != nil {
 			log.Fatal(err)
 		}
 		trainer.Reset()
@@ -144,10 +137,11 @@ func ExampleNewGPT() {
 // A decoder runs the model that another graph trains: it is built over the same Parameters. Here the model is not trained,
 // so what it predicts means nothing, but it is the same as that of the whole sequence at once.
 func ExampleNewDecoder() {
-	config := nn.GPTConfig{Parameters: nn.NewParameters(1), Vocab: 7, Context: 16, Layers: 2, Heads: 2, Dim: 8}
-	decoder, err := nn.NewDecoder(nn.DecoderConfig{
-		Model: func(g *gorgonia.ExprGraph) (nn.CachedModel, error) { return nn.NewGPT(g, config) },
-	})
+	p := nn.NewParameters(1)
+	gpt := func(s *nn.Scope) *nn.LanguageModel {
+		return nn.NewGPT(s, nn.GPTConfig{Vocab: 7, Context: 16, Layers: 2, Heads: 2, Dim: 8})
+	}
+	decoder, err := nn.NewDecoder(nn.DecoderConfig{Parameters: p, Model: func(s *nn.Scope) nn.CachedModel { return gpt(s) }})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -165,20 +159,15 @@ func ExampleNewDecoder() {
 	fmt.Println("tokens", decoder.Len(), "of", decoder.Capacity())
 	fmt.Printf("next   %.3f\n", logits)
 
-	g := gorgonia.NewGraph()
-	model, err := nn.NewGPT(g, config)
-	if err != nil {
+	s := nn.NewScope(gorgonia.NewGraph(), p)
+	whole := gpt(s).Forward(s.Constant("tokens", data.Ints(decoder.Window(), 1, -1)))
+	if err := s.Err(); err != nil {
 		log.Fatal(err)
 	}
-	window := tensor.New(tensor.WithShape(1, decoder.Len()), tensor.WithBacking(decoder.Window()))
-	whole, err := model.Forward(gorgonia.NodeFromAny(g, window, gorgonia.WithName("tokens")))
-	if err != nil {
+	if err := gorgonia.NewTapeMachine(s.Graph()).RunAll(); err != nil {
 		log.Fatal(err)
 	}
-	if err := gorgonia.NewTapeMachine(g).RunAll(); err != nil {
-		log.Fatal(err)
-	}
-	fmt.Printf("whole  %.3f\n", whole.Value().Data().([]float32)[5*7:])
+	fmt.Printf("whole  %.3f\n", whole.Node().Value().Data().([]float32)[5*7:])
 	// Output:
 	// tokens 6 of 16
 	// next   [0.036 0.079 0.154 -0.021 0.027 -0.042 -0.067]

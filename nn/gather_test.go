@@ -34,15 +34,11 @@ func TestShareOut(t *testing.T) {
 		}
 		g := gorgonia.NewGraph()
 		var all gorgonia.Nodes
-		for _, c := range []nn.LinearConfig{{Name: "a", In: 7, Out: 5}, {Name: "b", In: 5, Out: 4}, {Name: "c", In: 2, Out: 1}} {
-			c.Parameters = p
-			layer, err := nn.NewLinear(g, c)
-			if err != nil {
-				t.Fatal(err)
-			}
-			all = append(all, layer.Parameters()...)
+		s := nn.NewScope(g, p)
+		for i, c := range []nn.LinearConfig{{In: 7, Out: 5}, {In: 5, Out: 4}, {In: 2, Out: 1}} {
+			all = append(all, nn.NewLinear(s.Sub("abc"[i:i+1]), c).Parameters()...)
 		}
-		if got := p.Nodes(g); !slices.Equal(got, all) {
+		if got := s.Parameters(); !slices.Equal(got, all) {
 			t.Errorf("the graph has the parameters %v, its layers %v", got, all)
 		}
 		return all
@@ -94,8 +90,8 @@ func TestShareOut(t *testing.T) {
 	if err := p.ShareOut(lone(0)); err != nil {
 		t.Fatal(err)
 	}
-	_, err := nn.NewDecoder(nn.DecoderConfig{Model: func(g *gorgonia.ExprGraph) (nn.CachedModel, error) {
-		return nn.NewGPT(g, nn.GPTConfig{Parameters: p, Vocab: 5, Context: 4, Layers: 1, Heads: 1, Dim: 4})
+	_, err := nn.NewDecoder(nn.DecoderConfig{Parameters: p, Model: func(s *nn.Scope) nn.CachedModel {
+		return nn.NewGPT(s, nn.GPTConfig{Vocab: 5, Context: 4, Layers: 1, Heads: 1, Dim: 4})
 	}})
 	if want := "a decoder needs parameters that are whole"; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("a decoder over parts: %v, want %q in it", err, want)

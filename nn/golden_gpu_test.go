@@ -17,25 +17,24 @@ import (
 type deviceModel struct {
 	golden             string // its name in the golden file; empty: it is compared with float64 on the CPU
 	vocab, rows, steps int    // of the tokens
-	build              func(g *gorgonia.ExprGraph, p *nn.Parameters, dtype, compute tensor.Dtype) (languageModel, error)
+	build              func(s *nn.Scope) *nn.LanguageModel
 }
 
 var deviceModels = map[string]deviceModel{
-	"gpt": {"gpt", 13, 2, 7, func(g *gorgonia.ExprGraph, p *nn.Parameters, dtype, compute tensor.Dtype) (languageModel, error) {
-		return nn.NewGPT(g, nn.GPTConfig{Parameters: p, DType: dtype, Compute: compute, Vocab: 13, Context: 9, Layers: 2, Heads: 3, Dim: 12})
+	"gpt": {"gpt", 13, 2, 7, func(s *nn.Scope) *nn.LanguageModel {
+		return nn.NewGPT(s, nn.GPTConfig{Vocab: 13, Context: 9, Layers: 2, Heads: 3, Dim: 12})
 	}},
-	"llama": {"llama", 13, 2, 7, func(g *gorgonia.ExprGraph, p *nn.Parameters, dtype, compute tensor.Dtype) (languageModel, error) {
-		return nn.NewLlama(g, nn.LlamaConfig{Parameters: p, DType: dtype, Compute: compute, Vocab: 13, Layers: 2, Heads: 4, KVHeads: 2, Dim: 16, Hidden: 20})
+	"llama": {"llama", 13, 2, 7, func(s *nn.Scope) *nn.LanguageModel {
+		return nn.NewLlama(s, nn.LlamaConfig{Vocab: 13, Layers: 2, Heads: 4, KVHeads: 2, Dim: 16, Hidden: 20})
 	}},
-	"qwen": {"qwen", 13, 2, 7, func(g *gorgonia.ExprGraph, p *nn.Parameters, dtype, compute tensor.Dtype) (languageModel, error) {
-		return nn.NewLlama(g, nn.LlamaConfig{Parameters: p, DType: dtype, Compute: compute, Vocab: 13, Layers: 2, Heads: 4, KVHeads: 1, HeadDim: 6,
-			Dim: 16, Hidden: 20, QKNorm: true, TiedHead: true})
+	"qwen": {"qwen", 13, 2, 7, func(s *nn.Scope) *nn.LanguageModel {
+		return nn.NewLlama(s, nn.LlamaConfig{Vocab: 13, Layers: 2, Heads: 4, KVHeads: 1, HeadDim: 6, Dim: 16, Hidden: 20, QKNorm: true, TiedHead: true})
 	}},
-	"wide gpt": {"", 131, 3, 100, func(g *gorgonia.ExprGraph, p *nn.Parameters, dtype, compute tensor.Dtype) (languageModel, error) {
-		return nn.NewGPT(g, nn.GPTConfig{Parameters: p, DType: dtype, Compute: compute, Vocab: 131, Context: 100, Layers: 3, Heads: 4, Dim: 128})
+	"wide gpt": {"", 131, 3, 100, func(s *nn.Scope) *nn.LanguageModel {
+		return nn.NewGPT(s, nn.GPTConfig{Vocab: 131, Context: 100, Layers: 3, Heads: 4, Dim: 128})
 	}},
-	"wide llama": {"", 131, 3, 100, func(g *gorgonia.ExprGraph, p *nn.Parameters, dtype, compute tensor.Dtype) (languageModel, error) {
-		return nn.NewLlama(g, nn.LlamaConfig{Parameters: p, DType: dtype, Compute: compute, Vocab: 131, Layers: 3, Heads: 4, KVHeads: 2, Dim: 128, Hidden: 200})
+	"wide llama": {"", 131, 3, 100, func(s *nn.Scope) *nn.LanguageModel {
+		return nn.NewLlama(s, nn.LlamaConfig{Vocab: 131, Layers: 3, Heads: 4, KVHeads: 2, Dim: 128, Hidden: 200})
 	}},
 }
 
@@ -106,10 +105,7 @@ func (m deviceModel) compute(t *testing.T, device *ops.Device, dtype, compute te
 			t.Fatal(err)
 		}
 	}
-	model, err := m.build(g, p, dtype, compute)
-	if err != nil {
-		t.Fatal(err)
-	}
+	model := m.build(nn.NewScope(g, p).DType(dtype).Compute(compute))
 	if m.golden != "" {
 		setParameters(t, p, model.Parameters())
 	}
@@ -122,7 +118,7 @@ func (m deviceModel) compute(t *testing.T, device *ops.Device, dtype, compute te
 		feeds = append(feeds, feed)
 		return feed.Node(g, name)
 	}
-	loss := gorgonia.Must(model.Loss(ids("tokens"), ids("targets")))
+	loss := must(model.Loss(on(ids("tokens")), on(ids("targets"))))
 	gradients, err := gorgonia.Grad(loss, model.Parameters()...)
 	if err != nil {
 		t.Fatal(err)

@@ -76,6 +76,22 @@ func input(g *gorgonia.ExprGraph, dtype tensor.Dtype, name string, shape ...int)
 	return gorgonia.NewTensor(g, dtype, len(shape), gorgonia.WithShape(shape...), gorgonia.WithName(name), gorgonia.WithValue(v))
 }
 
+// on is a node as a tensor of a model.
+func on(n *gorgonia.Node) nn.Tensor {
+	if n == nil {
+		return nn.Tensor{}
+	}
+	return nn.NewScope(n.Graph(), nil).Tensor(n, nil)
+}
+
+// must is the node of a tensor; a model that failed ends the test.
+func must(x nn.Tensor) *gorgonia.Node {
+	if x.Node() == nil {
+		panic(x.Err())
+	}
+	return x.Node()
+}
+
 // integers adds an input of ids below a limit.
 func integers(g *gorgonia.ExprGraph, name string, limit int, shape ...int) *gorgonia.Node {
 	v := dense(tensor.Int, shape, func(i int) float64 { return float64(word(name, i) % uint32(limit)) })
@@ -213,51 +229,38 @@ func variants(t *testing.T, name string, test func(t *testing.T, dtype tensor.Dt
 	}
 }
 
-// languageModel is what GPT and Llama offer.
-type languageModel interface {
-	nn.Layer
-	Loss(tokens, targets *gorgonia.Node) (*gorgonia.Node, error)
+func newGPT(s *nn.Scope) *nn.LanguageModel {
+	return nn.NewGPT(s, nn.GPTConfig{Vocab: 13, Context: 9, Layers: 2, Heads: 3, Dim: 12})
 }
 
-func newGPT(g *gorgonia.ExprGraph, p *nn.Parameters, dtype tensor.Dtype) (languageModel, error) {
-	return nn.NewGPT(g, nn.GPTConfig{Parameters: p, DType: dtype, Vocab: 13, Context: 9, Layers: 2, Heads: 3, Dim: 12})
+func newLlama(s *nn.Scope) *nn.LanguageModel {
+	return nn.NewLlama(s, nn.LlamaConfig{Vocab: 13, Layers: 2, Heads: 4, KVHeads: 2, Dim: 16, Hidden: 20})
 }
 
-func newLlama(g *gorgonia.ExprGraph, p *nn.Parameters, dtype tensor.Dtype) (languageModel, error) {
-	return nn.NewLlama(g, nn.LlamaConfig{Parameters: p, DType: dtype, Vocab: 13, Layers: 2, Heads: 4, KVHeads: 2, Dim: 16, Hidden: 20})
+func newQwen(s *nn.Scope) *nn.LanguageModel {
+	return nn.NewLlama(s, nn.LlamaConfig{Vocab: 13, Layers: 2, Heads: 4, KVHeads: 1, HeadDim: 6, Dim: 16, Hidden: 20, QKNorm: true, TiedHead: true})
 }
 
-func newQwen(g *gorgonia.ExprGraph, p *nn.Parameters, dtype tensor.Dtype) (languageModel, error) {
-	return nn.NewLlama(g, nn.LlamaConfig{Parameters: p, DType: dtype, Vocab: 13, Layers: 2, Heads: 4, KVHeads: 1, HeadDim: 6,
-		Dim: 16, Hidden: 20, QKNorm: true, TiedHead: true})
-}
-
-var languageModels = map[string]func(*gorgonia.ExprGraph, *nn.Parameters, tensor.Dtype) (languageModel, error){
-	"gpt": newGPT, "llama": newLlama, "qwen": newQwen,
-}
+var languageModels = map[string]func(*nn.Scope) *nn.LanguageModel{"gpt": newGPT, "llama": newLlama, "qwen": newQwen}
 
 func TestModels(t *testing.T) {
 	want := readGolden(t, "models.json")
 	for name, newModel := range languageModels {
 		variants(t, name, func(t *testing.T, dtype tensor.Dtype, machine string) {
 			p := nn.NewParameters(1)
-			build := func() (*gorgonia.ExprGraph, languageModel, *gorgonia.Node) {
+			build := func() (*gorgonia.ExprGraph, *nn.LanguageModel, nn.Tensor) {
 				g := gorgonia.NewGraph()
-				m, err := newModel(g, p, dtype)
-				if err != nil {
-					t.Fatal(err)
-				}
-				return g, m, integers(g, "tokens", 13, 2, 7)
+				return g, newModel(nn.NewScope(g, p).DType(dtype)), on(integers(g, "tokens", 13, 2, 7))
 			}
 			g, m, tokens := build()
 			setParameters(t, p, m.Parameters())
-			loss := gorgonia.Must(m.Loss(tokens, integers(g, "targets", 13, 2, 7)))
+			loss := must(m.Loss(tokens, on(integers(g, "targets", 13, 2, 7))))
 			differentiate(t, machine, g, loss, m.Parameters())
 			compare(t, "the loss", dtype, floats(t, loss.Value()), []float64{want[name].Loss}, 0)
 			compareGradients(t, dtype, m.Parameters(), want[name])
 
 			g, m, tokens = build()
-			logits := gorgonia.Must(m.Forward(tokens))
+			logits := must(m.Forward(tokens))
 			evaluate(t, g)
 			compare(t, "the logits", dtype, floats(t, logits.Value()), want[name].Out, 0)
 		})
@@ -268,15 +271,10 @@ func TestPostNormBlock(t *testing.T) {
 	want := readGolden(t, "models.json")["post-norm block"]
 	variants(t, "block", func(t *testing.T, dtype tensor.Dtype, machine string) {
 		p, g := nn.NewParameters(1), gorgonia.NewGraph()
-		b, err := nn.NewBlock(g, nn.BlockConfig{
-			Parameters: p, DType: dtype, Norms: nn.PostNorm, Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := nn.NewBlock(nn.NewScope(g, p).DType(dtype), nn.BlockConfig{Norms: nn.PostNorm, Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2}})
 		setParameters(t, p, b.Parameters())
 		x := input(g, dtype, "x", 2, 5, 8)
-		out := gorgonia.Must(b.Forward(x))
+		out := must(b.Forward(on(x)))
 		loss := weightedSum(g, out)
 		nodes := append(b.Parameters(), x)
 		differentiate(t, machine, g, loss, nodes)
@@ -345,12 +343,12 @@ func (c attentionCase) build(t *testing.T, p *nn.Parameters, dtype, maskType ten
 		}
 		shape := []int{c.contexts * c.copies, 6, 10}
 		v := dense(dtype, shape, func(i int) float64 { return value("context", i%(c.contexts*60)) })
-		a.in.Context = gorgonia.NewTensor(a.g, dtype, 3, gorgonia.WithShape(shape...), gorgonia.WithName("context"), gorgonia.WithValue(v))
-		a.nodes = append(a.nodes, a.in.Context)
+		a.in.Context = on(gorgonia.NewTensor(a.g, dtype, 3, gorgonia.WithShape(shape...), gorgonia.WithName("context"), gorgonia.WithValue(v)))
+		a.nodes = append(a.nodes, a.in.Context.Node())
 	}
 	a.x = input(a.g, dtype, "x", 3, length, 8)
 	a.nodes = append(a.nodes, a.x)
-	c.c.Dim, c.c.DType, c.c.Parameters = 8, dtype, p
+	c.c.Dim = 8
 	if c.bias != nil {
 		c.c.Options.Bias = input(a.g, dtype, "bias", c.bias...)
 		a.nodes = append(a.nodes, c.c.Options.Bias)
@@ -367,12 +365,9 @@ func (c attentionCase) build(t *testing.T, p *nn.Parameters, dtype, maskType ten
 			}
 			return math.Min(1, float64(word("mask", i)%3))
 		})
-		a.in.KeyMask = gorgonia.NewMatrix(a.g, maskType, gorgonia.WithShape(3, 6), gorgonia.WithName("mask"), gorgonia.WithValue(v))
+		a.in.KeyMask = on(gorgonia.NewMatrix(a.g, maskType, gorgonia.WithShape(3, 6), gorgonia.WithName("mask"), gorgonia.WithValue(v)))
 	}
-	var err error
-	if a.m, err = nn.NewMultiHeadAttention(a.g, c.c); err != nil {
-		t.Fatal(err)
-	}
+	a.m = nn.NewMultiHeadAttention(nn.NewScope(a.g, p).DType(dtype), c.c)
 	a.nodes = append(a.nodes, a.m.Parameters()...)
 	return a
 }
@@ -388,19 +383,16 @@ func TestMultiHeadAttention(t *testing.T) {
 			p := nn.NewParameters(1)
 			a := c.build(t, p, dtype, tensor.Bool)
 			setParameters(t, p, a.m.Parameters())
-			loss := weightedSum(a.g, gorgonia.Must(a.m.ForwardWith(a.x, a.in)))
+			loss := weightedSum(a.g, must(a.m.ForwardWith(on(a.x), a.in)))
 			differentiate(t, machine, a.g, loss, a.nodes)
 			compare(t, "the loss", dtype, floats(t, loss.Value()), []float64{want.Loss}, 0)
 			compareGradients(t, dtype, a.nodes, want)
 
 			a = c.build(t, p, dtype, dtype)
-			out, weights, err := a.m.ForwardWithWeights(a.x, a.in)
-			if err != nil {
-				t.Fatal(err)
-			}
+			out, weights := a.m.ForwardWithWeights(on(a.x), a.in)
 			evaluate(t, a.g)
-			compare(t, "the output", dtype, floats(t, out.Value()), want.Out, 0)
-			compare(t, "the weights", dtype, floats(t, weights.Value()), want.Weights, 0)
+			compare(t, "the output", dtype, floats(t, must(out).Value()), want.Out, 0)
+			compare(t, "the weights", dtype, floats(t, must(weights).Value()), want.Weights, 0)
 		})
 	}
 }

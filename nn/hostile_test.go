@@ -17,7 +17,7 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// constructor is a function that makes a layer in a graph, and a config with which it works.
+// constructor is a function that makes a layer in a scope, and a config with which it works.
 type constructor struct {
 	makes  any
 	config any
@@ -30,28 +30,26 @@ func constructors() map[string]constructor {
 		"NewEmbedding":           {nn.NewEmbedding, nn.EmbeddingConfig{Vocab: 5, Dim: 4}},
 		"NewPositionalEmbedding": {nn.NewPositionalEmbedding, nn.PositionalEmbeddingConfig{Context: 8, Dim: 4, Kind: nn.SinusoidalPositions}},
 		"NewPatchEmbedding":      {nn.NewPatchEmbedding, nn.PatchEmbeddingConfig{Channels: 1, Height: 4, Width: 4, Patch: 2, Dim: 4, ClassToken: true}},
-		"NewLayerNorm":           {nn.NewLayerNorm, nn.LayerNormConfig{Dim: 4}},
-		"NewRMSNorm":             {nn.NewRMSNorm, nn.RMSNormConfig{Dim: 4, PlusOne: true}},
-		"NewDropout":             {nn.NewDropout, nn.DropoutConfig{P: 0.5}},
-		"NewMLP":                 {nn.NewMLP, nn.MLPConfig{Dim: 4}},
-		"NewSwiGLUMLP":           {nn.NewSwiGLUMLP, nn.SwiGLUMLPConfig{Dim: 4, Hidden: 8}},
+		"NewNorm":                {nn.NewNorm, nn.NormConfig{Dim: 4, RMS: true, PlusOne: true}},
+		"NewMLP":                 {nn.NewMLP, nn.MLPConfig{Dim: 4, Hidden: 8, Gated: true}},
 		"NewMultiHeadAttention": {nn.NewMultiHeadAttention, nn.MultiHeadAttentionConfig{
 			Dim: 4, Heads: 2, KVHeads: 1, RoPE: &ops.RoPEOptions{}, Options: ops.AttentionOptions{Causal: kernels.CausalBottomRight, Window: &kernels.Window{Left: 3, Right: 1}, Dropout: 0.1, ALiBi: []float64{1, 0.5}}}},
 		"NewBlock": {nn.NewBlock, nn.BlockConfig{
 			Attention: nn.MultiHeadAttentionConfig{Dim: 4, Heads: 2, Options: ops.AttentionOptions{Causal: kernels.CausalBottomRight}}, Norms: nn.SandwichNorm, Dropout: 0.1}},
 		"NewStack":      {nn.NewStack, nn.StackConfig{Layers: 2, Block: nn.BlockConfig{Attention: nn.MultiHeadAttentionConfig{Dim: 4, Heads: 2}}}},
 		"NewClassifier": {nn.NewClassifier, nn.ClassifierConfig{Dim: 4, Classes: 3, Hidden: 5, Dropout: 0.1}},
-		"NewEncoder":    {nn.NewEncoder, nn.EncoderConfig{Vocab: 5, Context: 8, Layers: 1, Heads: 2, Dim: 4, Types: 2, Pooler: true, Masked: true, Classes: 2}},
+		"NewBERT":       {nn.NewBERT, nn.BERTConfig{Vocab: 5, Context: 8, Layers: 1, Heads: 2, Dim: 4, Types: 2, Pooler: true, Masked: true, Classes: 2}},
 		"NewGPT":        {nn.NewGPT, nn.GPTConfig{Vocab: 5, Context: 8, Layers: 1, Heads: 2, Dim: 4, Dropout: 0.1}},
-		"NewLlama":      {nn.NewLlama, nn.LlamaConfig{Vocab: 5, Context: 8, Layers: 1, Heads: 2, KVHeads: 1, Dim: 4, LogitSoftCap: 3, EmbeddingScale: 2}},
-		"NewVisionTransformer": {nn.NewVisionTransformer, nn.VisionTransformerConfig{
+		"NewLlama":      {nn.NewLlama, nn.LlamaConfig{Vocab: 5, Context: 8, Layers: 1, Heads: 2, KVHeads: 1, Dim: 4, QKNorm: true}},
+		"NewViT": {nn.NewViT, nn.ViTConfig{
 			Channels: 1, Height: 4, Width: 4, Patch: 2, Layers: 1, Heads: 2, Dim: 4, Pooler: true, Classes: 2}},
-		"NewParameter": {nn.NewParameter, nn.ParameterConfig{Name: "w", Shape: []int{2, 3}}},
+		"NewLanguageModel": {nn.NewLanguageModel, nn.LanguageModelConfig{Vocab: 5, Context: 8, Layers: 1, LogitSoftCap: 3, EmbeddingScale: 2, Positions: true,
+			Block: nn.BlockConfig{Attention: nn.MultiHeadAttentionConfig{Dim: 4, Heads: 2, Options: ops.AttentionOptions{Causal: kernels.CausalTopLeft}}}}},
 	}
 }
 
-// madeOtherwise are the constructors that take something else than a graph and a config, with tests of their own.
-var madeOtherwise = []string{"NewParameters", "NewDecoder", "NewBatchDecoder"}
+// madeOtherwise are the constructors that take something else than a scope and a config, with tests of their own.
+var madeOtherwise = []string{"NewParameters", "NewScope", "NewDropout", "NewDecoder", "NewBatchDecoder"}
 
 // names lists the constructors, and fails where one is missing here.
 func names(t testing.TB) []string {
@@ -85,16 +83,20 @@ func inputs(g *gorgonia.ExprGraph) []*gorgonia.Node {
 	}
 }
 
-// callWith calls all methods of a layer with nil nodes, with a zero node, and with each kind of node.
+// callWith calls all methods of a layer with zero tensors, with those of another graph, after an error, and with each kind of tensor.
 func callWith(layer any, g *gorgonia.ExprGraph) (panics []string) {
 	panics = hostile.CallAll(layer)
-	for _, in := range append(inputs(g), &gorgonia.Node{}) {
+	tensors := []nn.Tensor{{}, nn.NewScope(g, nil).Fail(errors.New("an error")), nn.NewScope(nil, nil).Tensor(nil, nil), nn.NewScope(g, nil).Tensor(&gorgonia.Node{}, nil)}
+	for _, n := range inputs(g) {
+		tensors = append(tensors, nn.NewScope(g, nil).Tensor(n, nil))
+	}
+	for _, in := range tensors {
 		cache, err := ops.NewKVCache(ops.KVCacheConfig{Heads: 1, HeadDim: 2, Capacity: 4})
 		if err != nil {
 			return []string{err.Error()}
 		}
 		panics = append(panics, hostile.CallAll(layer, in, nn.AttentionInputs{Context: in}, nn.BlockInputs{Context: in}, nn.Packing{Ends: in, Positions: in},
-			cache, []*ops.KVCache{cache}, []int{1})...)
+			cache, []*ops.KVCache{cache}, []int{1}, in.Node())...)
 	}
 	return panics
 }
@@ -103,21 +105,45 @@ func callWith(layer any, g *gorgonia.ExprGraph) (panics []string) {
 func TestZeroLayers(t *testing.T) {
 	for _, name := range names(t) {
 		layer := reflect.TypeOf(constructors()[name].makes).Out(0)
-		if layer == reflect.TypeFor[*gorgonia.Node]() {
-			continue
-		}
 		for _, panicked := range callWith(reflect.New(layer.Elem()).Interface(), gorgonia.NewGraph()) {
 			t.Error(panicked)
 		}
 	}
-	for _, value := range []any{&nn.Parameters{}, nn.NewParameters(1), &nn.Decoder{}, &nn.BatchDecoder{}, nn.LoRA{}, nn.YaRN{}, nn.Llama3RoPE{}} {
-		for _, panicked := range hostile.CallAll(value) {
+	for _, value := range []any{
+		&nn.Parameters{}, nn.NewParameters(1), &nn.Decoder{}, &nn.BatchDecoder{}, nn.LoRA{}, nn.YaRN{}, nn.Llama3RoPE{}, &nn.Dropout{}, (*nn.Scope)(nil),
+	} {
+		for _, panicked := range callWith(value, gorgonia.NewGraph()) {
 			t.Error(panicked)
 		}
 	}
 	zero := &nn.Parameters{}
-	if _, err := nn.NewLinear(gorgonia.NewGraph(), nn.LinearConfig{In: 2, Out: 3, Parameters: zero}); err != nil || len(zero.Names()) != 2 {
-		t.Errorf("a zero Parameters has %v, error %v", zero.Names(), err)
+	s := nn.NewScope(gorgonia.NewGraph(), zero)
+	if nn.NewLinear(s, nn.LinearConfig{In: 2, Out: 3}); s.Err() != nil || len(zero.Names()) != 2 {
+		t.Errorf("a zero Parameters has %v, error %v", zero.Names(), s.Err())
+	}
+}
+
+// Methods of scopes and tensors give errors, and no panics.
+func TestHostileTensors(t *testing.T) {
+	for _, number := range []int{0, 1, -1, 3, 1 << 40, -1 << 40} {
+		g := gorgonia.NewGraph()
+		for i, n := range append(inputs(g), nil) {
+			for _, dtype := range []tensor.Dtype{{}, tensor.Float64, ops.BFloat16, tensor.Int} {
+				x := nn.NewScope(g, nil).Tensor(n, nil)
+				for _, other := range append(inputs(gorgonia.NewGraph()), n, nil) {
+					y := x
+					if other != n {
+						y = on(other)
+					}
+					arguments := []any{y, number, []int{number}, 0.5, dtype, ops.MatMulOptions{TransposeA: number == 1}, fmt.Sprint("name", i), any(y)}
+					for _, value := range []any{x, nn.Tensor{}, nn.NewScope(g, nil), nn.NewScope(nil, nil), (*nn.Scope)(nil)} {
+						for _, panicked := range hostile.CallAll(value, arguments...) {
+							t.Error(panicked)
+						}
+					}
+				}
+			}
+		}
 	}
 }
 
@@ -163,8 +189,8 @@ func constructChanged(name string, data []byte) (err error) {
 			v.Set(reflect.ValueOf(inputs(gorgonia.NewGraph())[b.Intn(3)]))
 		},
 		reflect.TypeFor[nn.Maker[nn.LinearConfig]](): func(v reflect.Value) {
-			v.Set(reflect.ValueOf(nn.Maker[nn.LinearConfig](func(*gorgonia.ExprGraph, nn.LinearConfig) (nn.Layer, error) {
-				return []nn.Layer{nil, &nn.Linear{}, &nn.MLP{}}[b.Intn(3)], nil
+			v.Set(reflect.ValueOf(nn.Maker[nn.LinearConfig](func(*nn.Scope, nn.LinearConfig) nn.Layer {
+				return []nn.Layer{nil, &nn.Linear{}, &nn.MLP{}}[b.Intn(3)]
 			})))
 		},
 	}
@@ -177,19 +203,15 @@ func constructChanged(name string, data []byte) (err error) {
 		}
 	}()
 	g := gorgonia.NewGraph()
-	results := reflect.ValueOf(constructor.makes).Call([]reflect.Value{reflect.ValueOf(g), config.Elem()})
-	failure, _ := results[1].Interface().(error)
+	s := nn.NewScope(g, nil)
+	layer := reflect.ValueOf(constructor.makes).Call([]reflect.Value{reflect.ValueOf(s), config.Elem()})[0]
 	switch {
-	case failure != nil && works:
-		return fmt.Errorf("does not work as it should: %w", failure)
-	case failure != nil && !results[0].IsNil():
-		return fmt.Errorf("gave a layer and an error: %w", failure)
-	case failure != nil && !strings.Contains(failure.Error(), ": "):
-		return fmt.Errorf("the error names no layer: %w", failure)
-	case failure != nil || results[0].Type() == reflect.TypeFor[*gorgonia.Node]():
-		return nil
+	case s.Err() != nil && works:
+		return fmt.Errorf("does not work as it should: %w", s.Err())
+	case s.Err() != nil && strings.Count(s.Err().Error(), ": ") < 2:
+		return fmt.Errorf("the error names no line and no layer: %w", s.Err())
 	}
-	if panics := callWith(results[0].Interface(), g); len(panics) > 0 {
+	if panics := callWith(layer.Interface(), g); len(panics) > 0 {
 		return fmt.Errorf("%+v: %w", config.Elem().Interface(), errors.New(strings.Join(panics, "\n")))
 	}
 	return nil

@@ -31,6 +31,9 @@ func Constant(x float64) Init {
 	return func([]int, *rand.Rand) func() float64 { return func() float64 { return x } }
 }
 
+// Zero gives all elements 0.
+var Zero = Constant(0)
+
 // FanIn is [Normal] with a standard deviation of 1/√in for a parameter of shape (in, ...), so that a linear layer's result is as
 // large as what it is made of. It is how linear layers begin that are told nothing else.
 func FanIn(shape []int, r *rand.Rand) func() float64 {

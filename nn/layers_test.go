@@ -19,20 +19,16 @@ func TestEveryParameterLearns(t *testing.T) {
 		"no biases":          {Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2, NoBias: true}},
 		"squared ReLU":       {Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2}, Hidden: 9, Activation: kernels.ReLUSquared},
 		"dropout":            {Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2, Options: ops.AttentionOptions{Dropout: 0.2}}, Dropout: 0.2},
-		"post-norm SwiGLU":   {Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2}, Norms: nn.PostNorm, SwiGLU: true, RMSNorm: true},
-		"branch norm GeGLU":  {Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2, QKNormAll: true}, Norms: nn.BranchNorm, SwiGLU: true, Activation: kernels.GELUTanh, RMSNorm: true},
+		"post-norm SwiGLU":   {Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2}, Norms: nn.PostNorm, Gated: true, RMSNorm: true},
+		"branch norm GeGLU":  {Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2, QKNormAll: true}, Norms: nn.BranchNorm, Gated: true, Activation: kernels.GELUTanh, RMSNorm: true},
 		"sandwich plus one":  {Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2, QKNorm: true, NoProjBias: true}, Norms: nn.SandwichNorm, RMSNorm: true, NormPlusOne: true, MLPBias: new(bool)},
 		"interleaved RoPE":   {Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2, RoPE: &ops.RoPEOptions{Interleaved: true, RotaryDim: 2}}},
 		"epsilon and window": {Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2, Options: ops.AttentionOptions{Window: &kernels.Window{Left: 2}}}, Epsilon: 1e-6},
 	}
 	for name, c := range blocks {
 		g := gorgonia.NewGraph()
-		c.DType = tensor.Float64
-		b, err := nn.NewBlock(g, c)
-		if err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-		out := gorgonia.Must(b.Forward(input(g, tensor.Float64, "x", 2, 5, 8)))
+		b := nn.NewBlock(nn.NewScope(g, nil).DType(tensor.Float64), c)
+		out := must(b.Forward(on(input(g, tensor.Float64, "x", 2, 5, 8))))
 		differentiate(t, "tape", g, weightedSum(g, out), b.Parameters())
 		for _, n := range b.Parameters() {
 			v, err := n.Grad()
@@ -54,14 +50,8 @@ func TestEveryParameterLearns(t *testing.T) {
 // TestHiddenSizes checks the sizes that a Hidden of 0 stands for.
 func TestHiddenSizes(t *testing.T) {
 	g := gorgonia.NewGraph()
-	plain, err := nn.NewMLP(g, nn.MLPConfig{Name: "plain", Dim: 8})
-	if err != nil {
-		t.Fatal(err)
-	}
-	gated, err := nn.NewSwiGLUMLP(g, nn.SwiGLUMLPConfig{Name: "gated", Dim: 768, Bias: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	plain := nn.NewMLP(nn.NewScope(g, nil).Sub("plain"), nn.MLPConfig{Dim: 8})
+	gated := nn.NewMLP(nn.NewScope(g, nil).Sub("gated"), nn.MLPConfig{Dim: 768, Gated: true})
 	for _, c := range []struct {
 		parameters gorgonia.Nodes
 		want       int
@@ -76,12 +66,9 @@ func TestHiddenSizes(t *testing.T) {
 // the table works.
 func TestPositionsOfSeveralCalls(t *testing.T) {
 	g := gorgonia.NewGraph()
-	p, err := nn.NewPositionalEmbedding(g, nn.PositionalEmbeddingConfig{Name: "p", Context: 300, Dim: 2, DType: tensor.Float64})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := nn.NewPositionalEmbedding(nn.NewScope(g, nil).DType(tensor.Float64).Sub("p"), nn.PositionalEmbeddingConfig{Context: 300, Dim: 2})
 	zeros := gorgonia.NewTensor(g, tensor.Float64, 3, gorgonia.WithShape(2, 280, 2), gorgonia.WithName("zeros"), gorgonia.WithInit(gorgonia.Zeroes()))
-	first, second := gorgonia.Must(p.Forward(zeros)), gorgonia.Must(p.Forward(zeros))
+	first, second := must(p.Forward(on(zeros))), must(p.Forward(on(zeros)))
 	evaluate(t, g)
 	table := floats(t, p.Parameters()[0].Value())
 	for _, n := range []*gorgonia.Node{first, second} {
@@ -106,11 +93,11 @@ func TestKeyLengths(t *testing.T) {
 			lengths := []int{6, 0, 4}
 			want, nodes := gradientsOf(t, c, dtype, machine, func(a *attention) {
 				mask := dense(tensor.Bool, []int{3, 6}, func(i int) float64 { return max(0, float64(lengths[i/6]-i%6)) })
-				a.in.KeyMask = gorgonia.NewMatrix(a.g, tensor.Bool, gorgonia.WithShape(3, 6), gorgonia.WithName("mask"), gorgonia.WithValue(mask))
+				a.in.KeyMask = on(gorgonia.NewMatrix(a.g, tensor.Bool, gorgonia.WithShape(3, 6), gorgonia.WithName("mask"), gorgonia.WithValue(mask)))
 			})
 			got, _ := gradientsOf(t, c, dtype, machine, func(a *attention) {
 				v := dense(tensor.Int, []int{3}, func(i int) float64 { return float64(lengths[i]) })
-				a.in.KeyLengths = gorgonia.NewVector(a.g, tensor.Int, gorgonia.WithShape(3), gorgonia.WithName("lengths"), gorgonia.WithValue(v))
+				a.in.KeyLengths = on(gorgonia.NewVector(a.g, tensor.Int, gorgonia.WithShape(3), gorgonia.WithName("lengths"), gorgonia.WithValue(v)))
 			})
 			for i, n := range nodes {
 				compare(t, "the gradient of "+n.Name(), dtype, got[i], want[i], 1)
@@ -145,7 +132,7 @@ func gradientsOf(t *testing.T, c attentionCase, dtype tensor.Dtype, machine stri
 	a := c.build(t, p, dtype, tensor.Bool)
 	setParameters(t, p, a.m.Parameters())
 	change(&a)
-	differentiate(t, machine, a.g, weightedSum(a.g, gorgonia.Must(a.m.ForwardWith(a.x, a.in))), a.nodes)
+	differentiate(t, machine, a.g, weightedSum(a.g, must(a.m.ForwardWith(on(a.x), a.in))), a.nodes)
 	var list [][]float64
 	for _, n := range a.nodes {
 		v, err := n.Grad()

@@ -4,15 +4,10 @@ import (
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/ops"
 	"gorgonia.org/gorgonia"
-	"gorgonia.org/tensor"
 )
 
 // LinearConfig describes a [Linear].
 type LinearConfig struct {
-	Name       string       // prefix of the parameters' names
-	DType      tensor.Dtype // Float32 (zero) or Float64
-	Parameters *Parameters  // where the values live; nil: new ones, from seed 0
-
 	In, Out    int
 	NoBias     bool
 	Activation kernels.Activation // is applied to the result, in the same pass
@@ -21,55 +16,41 @@ type LinearConfig struct {
 
 // Linear is act(x·W + b), over the last axis of x: (..., In) → (..., Out).
 //
-// Its parameters are weight, (In, Out), and bias, (Out), which starts at 0. A [LoRA] of its Parameters changes it.
+// Its parameters are weight, (In, Out), and bias, (Out), which starts at 0. A [LoRA] of the scope's Parameters changes it.
 type Linear struct {
-	*scope
+	layer
 	c            LinearConfig
 	weight, bias *gorgonia.Node
 	change       *linearChange // nil for none
 }
 
-// NewLinear adds the parameters of a Linear to a graph.
-func NewLinear(g *gorgonia.ExprGraph, c LinearConfig) (*Linear, error) {
-	s, err := newScope("Linear", g, c.Name, c.DType, c.Parameters)
-	if err != nil {
-		return nil, err
+// NewLinear makes a Linear in a scope.
+func NewLinear(s *Scope, c LinearConfig) *Linear {
+	l := &Linear{layer: s.layer("Linear"), c: c}
+	if !l.positive(size{"in", c.In}, size{"out", c.Out}) || !l.check(c.Activation.Validate()) {
+		return l
 	}
-	if err := s.positive(size{"in", c.In}, size{"out", c.Out}); err != nil {
-		return nil, err
-	}
-	if err := c.Activation.Validate(); err != nil {
-		return nil, s.errorf("%w", err)
-	}
-	l := &Linear{scope: s, c: c}
-	if l.weight, err = s.keptWeight(initOr(c.Init, FanIn), c.In, c.Out); err != nil {
-		return nil, err
-	}
+	l.weight = l.layer.weight(initOr(c.Init, FanIn), c.In, c.Out)
 	if !c.NoBias {
-		if l.bias, err = s.parameter("bias", Constant(0), c.Out); err != nil {
-			return nil, err
-		}
+		l.bias = l.parameter("bias", Constant(0), c.Out)
 	}
-	l.change, err = s.change(c.In, c.Out)
-	return made(l, err)
+	l.change = l.lora(c.In, c.Out)
+	return l
 }
 
 // Forward is act(x·W + b).
-func (l *Linear) Forward(x *gorgonia.Node) (*gorgonia.Node, error) {
-	if err := l.input("x", x, l.c.In); err != nil {
-		return nil, err
+func (l *Linear) Forward(x Tensor) Tensor {
+	if !l.takes("x", x, l.c.In) {
+		return l.none(x)
 	}
 	if l.change == nil {
-		return ops.Linear(x, l.weight, l.bias, ops.LinearOptions{Activation: l.c.Activation})
+		return l.s.of(ops.Linear(x.n, l.weight, l.bias, ops.LinearOptions{Activation: l.c.Activation}))
 	}
-	y, err := ops.Linear(x, l.weight, l.bias, ops.LinearOptions{})
-	if err != nil {
-		return nil, err
+	y := l.change.addTo(l.s.of(ops.Linear(x.n, l.weight, l.bias, ops.LinearOptions{})), x)
+	if l.c.Activation == kernels.NoActivation {
+		return y
 	}
-	if y, err = l.change.addTo(y, x); err != nil || l.c.Activation == kernels.NoActivation {
-		return y, err
-	}
-	return ops.Activate(y, l.c.Activation)
+	return y.apply(func(n *gorgonia.Node) (*gorgonia.Node, error) { return ops.Activate(n, l.c.Activation) })
 }
 
 // plainLinear is a layer as what can be computed together with others: a Linear without an activation and a change; nil for another.
@@ -82,36 +63,32 @@ func plainLinear(l Layer) *Linear {
 }
 
 // forwardAll is what layers make of one x, together where they are plain.
-func forwardAll(x *gorgonia.Node, layers ...Layer) (gorgonia.Nodes, error) {
-	weights, biases, err := plainLinears(x, layers)
-	if err != nil {
-		return nil, err
-	}
-	if weights != nil {
-		return ops.Linears(x, weights, biases)
-	}
-	var out gorgonia.Nodes
-	for _, l := range layers {
-		y, err := l.Forward(x)
+func forwardAll(x Tensor, layers ...Layer) []Tensor {
+	out := make([]Tensor, len(layers))
+	if weights, biases := plainLinears(x, layers); weights != nil {
+		nodes, err := ops.Linears(x.n, weights, biases)
 		if err != nil {
-			return nil, err
+			nodes = make(gorgonia.Nodes, len(layers))
 		}
-		out = append(out, y)
+		for i, n := range nodes {
+			out[i] = x.in.of(n, err)
+		}
+		return out
 	}
-	return out, nil
+	for i, l := range layers {
+		out[i] = l.Forward(x)
+	}
+	return out
 }
 
-// plainLinears are the weights and biases of layers of one x, if all are plain.
-func plainLinears(x *gorgonia.Node, layers []Layer) (weights, biases gorgonia.Nodes, err error) {
+// plainLinears are the weights and biases of layers of one x, if all are plain and nothing has failed.
+func plainLinears(x Tensor, layers []Layer) (weights, biases gorgonia.Nodes) {
 	for _, l := range layers {
 		linear := plainLinear(l)
-		if linear == nil {
-			return nil, nil, nil
-		}
-		if err := linear.input("x", x, linear.c.In); err != nil {
-			return nil, nil, err
+		if linear == nil || !linear.takes("x", x, linear.c.In) {
+			return nil, nil
 		}
 		weights, biases = append(weights, linear.weight), append(biases, linear.bias)
 	}
-	return weights, biases, nil
+	return weights, biases
 }

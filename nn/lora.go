@@ -42,7 +42,7 @@ type lowRank struct {
 // change is the names of a weight and of what changes it.
 type change struct{ weight, a, b string }
 
-// SetLoRA changes the linear layers that are made from now on. It freezes all parameters but the changes, see [Parameters.Trainable].
+// SetLoRA changes the linear layers that are made from now on. It freezes all parameters but the changes, see [Scope.Trainable].
 // It comes before the first layer that it is to change: a layer that was made without it stays as it is.
 func (p *Parameters) SetLoRA(l LoRA) error {
 	switch {
@@ -78,7 +78,7 @@ func (p *Parameters) SetLoRA(l LoRA) error {
 	return nil
 }
 
-// Freeze keeps parameters whose names match from being trained; see [Parameters.Trainable]. It takes the place of what was
+// Freeze keeps parameters whose names match from being trained; see [Scope.Trainable]. It takes the place of what was
 // frozen before; nil freezes none.
 func (p *Parameters) Freeze(match func(name string) bool) {
 	p.mu.Lock()
@@ -88,18 +88,11 @@ func (p *Parameters) Freeze(match func(name string) bool) {
 	}
 }
 
-// Trainable lists those of a graph's parameters that are not frozen: what a training differentiates the loss by and gives its
-// optimiser. The others then cost neither gradients nor an optimiser's state. Weights in 16 bits are none of them.
-func (p *Parameters) Trainable(all gorgonia.Nodes) gorgonia.Nodes {
+// isTrained reports whether a parameter is neither frozen nor kept in 16 bits.
+func (p *Parameters) isTrained(n *gorgonia.Node) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var list gorgonia.Nodes
-	for _, n := range all {
-		if !isHalf(n.Dtype()) && (p.trains == nil || p.trains(n.Name())) {
-			list = append(list, n)
-		}
-	}
-	return list
+	return !isHalf(n.Dtype()) && (p.trains == nil || p.trains(n.Name()))
 }
 
 // loraOf is the LoRA of a linear layer of the given name, nil for none.
@@ -217,53 +210,41 @@ type linearChange struct {
 	drop  *Dropout
 }
 
-// change adds the parameters of the change that the layer's LoRA asks for; nil if there is none.
-func (s *scope) change(in, out int) (*linearChange, error) {
-	lora := s.store.loraOf(s.name)
-	if lora == nil {
-		return nil, nil
+// lora makes the parameters of the change that the layer's LoRA asks for; nil if there is none.
+func (l layer) lora(in, out int) *linearChange {
+	if !l.isMade() {
+		return nil
 	}
-	l := &linearChange{scale: lora.scale}
-	shared := lora.Shared(s.name)
-	names := change{s.child("weight"), shared + ".lora_a", s.child("lora_b")}
-	if found := s.g.ByName(names.a); len(found) > 0 {
-		if l.a, _ = ops.WholeOf(found[0]); !l.a.Shape().Eq(tensor.Shape{in, lora.Rank}) {
-			return nil, s.errorf("%s has shape %v, to share it needs to be (%d, %d)", names.a, []int(l.a.Shape()), in, lora.Rank)
+	lora := l.s.values.loraOf(l.s.name)
+	if lora == nil {
+		return nil
+	}
+	names := change{l.s.child("weight"), lora.Shared(l.s.name) + ".lora_a", l.s.child("lora_b")}
+	c := &linearChange{scale: lora.scale}
+	if found := l.s.g.ByName(names.a); len(found) > 0 {
+		if c.a, _ = ops.WholeOf(found[0]); !c.a.Shape().Eq(tensor.Shape{in, lora.Rank}) {
+			l.failf("%s has shape %v, to share it needs to be (%d, %d)", names.a, []int(c.a.Shape()), in, lora.Rank)
 		}
 	} else {
-		var err error
-		if l.a, err = s.named(names.a, Uniform(1/math.Sqrt(float64(in))), in, lora.Rank); err != nil {
-			return nil, err
-		}
+		c.a = l.named(names.a, l.s.values.value, Uniform(1/math.Sqrt(float64(in))), in, lora.Rank)
 	}
-	var err error
-	if l.b, err = s.named(names.b, Constant(0), lora.Rank, out); err != nil {
-		return nil, err
-	}
-	if l.drop, err = NewDropout(s.g, DropoutConfig{Name: names.a, Parameters: s.store, P: lora.Dropout}); err != nil {
-		return nil, err
-	}
-	s.store.mu.Lock()
-	defer s.store.mu.Unlock()
-	if !slices.Contains(lora.changes, names) {
+	c.b = l.named(names.b, l.s.values.value, Constant(0), lora.Rank, out)
+	shared := *l.s
+	shared.name = names.a
+	c.drop = NewDropout(&shared, lora.Dropout)
+	l.s.values.mu.Lock()
+	defer l.s.values.mu.Unlock()
+	if l.isMade() && !slices.Contains(lora.changes, names) {
 		lora.changes = append(lora.changes, names)
 	}
-	return l, nil
+	return c
 }
 
 // addTo is y + scale·dropout(x)·A·B.
-func (l *linearChange) addTo(y, x *gorgonia.Node) (*gorgonia.Node, error) {
-	x, err := l.drop.Forward(x)
-	if err != nil {
-		return nil, err
+func (c *linearChange) addTo(y, x Tensor) Tensor {
+	x = c.drop.Forward(x)
+	for _, w := range []*gorgonia.Node{c.a, c.b} {
+		x = x.apply(func(n *gorgonia.Node) (*gorgonia.Node, error) { return ops.Linear(n, w, nil, ops.LinearOptions{}) })
 	}
-	for _, w := range []*gorgonia.Node{l.a, l.b} {
-		if x, err = ops.Linear(x, w, nil, ops.LinearOptions{}); err != nil {
-			return nil, err
-		}
-	}
-	if x, err = ops.Scale(x, l.scale); err != nil {
-		return nil, err
-	}
-	return ops.Add(y, x)
+	return y.Add(x.Mul(c.scale))
 }

@@ -36,21 +36,14 @@ func TestLoRA(t *testing.T) {
 		}
 	}
 	g := gorgonia.NewGraph()
-	config := nn.LinearConfig{Name: "changed", DType: tensor.Float64, Parameters: p, In: in, Out: out, Activation: kernels.SiLU}
-	changed, err := nn.NewLinear(g, config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	config.Name = "plain"
-	plain, err := nn.NewLinear(g, config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := nn.NewScope(g, p).DType(tensor.Float64)
+	config := nn.LinearConfig{In: in, Out: out, Activation: kernels.SiLU}
+	changed, plain := nn.NewLinear(s.Sub("changed"), config), nn.NewLinear(s.Sub("plain"), config)
 	x := gorgonia.NewMatrix(g, tensor.Float64, gorgonia.WithName("x"), gorgonia.WithShape(2, in),
 		gorgonia.WithValue(tensor.New(tensor.WithShape(2, in), tensor.WithBacking([]float64{1, 2, 3, -1, 0.5, 2}))))
-	y := gorgonia.Must(changed.Forward(x))
+	y := must(changed.Forward(on(x)))
 	var names []string
-	for _, n := range p.Trainable(append(changed.Parameters(), plain.Parameters()...)) {
+	for _, n := range s.Trainable() {
 		names = append(names, n.Name())
 	}
 	if want := []string{"changed.lora_a", "changed.lora_b"}; !slices.Equal(names, want) {
@@ -100,20 +93,18 @@ func TestLoRA(t *testing.T) {
 // What is frozen is left out, and what was frozen before is not.
 func TestFreeze(t *testing.T) {
 	p := nn.NewParameters(0)
-	l, err := nn.NewLinear(gorgonia.NewGraph(), nn.LinearConfig{Name: "l", Parameters: p, In: 2, Out: 2})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n := len(p.Trainable(l.Parameters())); n != 2 {
+	s := nn.NewScope(gorgonia.NewGraph(), p)
+	nn.NewLinear(s.Sub("l"), nn.LinearConfig{In: 2, Out: 2})
+	if n := len(s.Trainable()); n != 2 {
 		t.Errorf("%d parameters are trained before any are frozen", n)
 	}
 	for _, frozen := range []string{"l.weight", "l.bias"} {
 		p.Freeze(func(name string) bool { return name == frozen })
-		if list := p.Trainable(l.Parameters()); len(list) != 1 || list[0].Name() == frozen {
+		if list := s.Trainable(); len(list) != 1 || list[0].Name() == frozen {
 			t.Errorf("with %s frozen, %v are trained", frozen, list)
 		}
 	}
-	if p.Freeze(nil); len(p.Trainable(l.Parameters())) != 2 {
+	if p.Freeze(nil); len(s.Trainable()) != 2 {
 		t.Error("nothing to freeze keeps a parameter from being trained")
 	}
 }
@@ -130,7 +121,9 @@ func TestLoRASharesEqualInputs(t *testing.T) {
 		in    int
 		wrong bool
 	}{{"a", 3, false}, {"b", 3, false}, {"c", 4, true}} {
-		_, err := nn.NewLinear(g, nn.LinearConfig{Name: c.name, Parameters: p, In: c.in, Out: 2})
+		s := nn.NewScope(g, p)
+		nn.NewLinear(s.Sub(c.name), nn.LinearConfig{In: c.in, Out: 2})
+		err := s.Err()
 		if c.wrong != (err != nil) || c.wrong && !strings.Contains(err.Error(), "a.lora_a has shape [3 2], to share it needs to be (4, 2)") {
 			t.Errorf("%s: %v", c.name, err)
 		}

@@ -13,22 +13,21 @@ import (
 // detector can look at. Without the engine, sums of gradients would be Gorgonia's, which know no device and no 16 bits.
 func TestMachinesLeaveSharedValuesTheirEngine(t *testing.T) {
 	store := nn.NewParameters(1)
-	model := func(g *gorgonia.ExprGraph) (nn.CachedModel, error) {
-		return nn.NewGPT(g, nn.GPTConfig{Parameters: store, Vocab: 11, Context: 8, Layers: 1, Heads: 2, Dim: 8})
+	model := func(s *nn.Scope) *nn.LanguageModel {
+		return nn.NewGPT(s, nn.GPTConfig{Vocab: 11, Context: 8, Layers: 1, Heads: 2, Dim: 8})
 	}
 	errs := make(chan error)
 	for range 4 {
 		go func() {
-			_, err := nn.NewDecoder(nn.DecoderConfig{Model: model})
+			_, err := nn.NewDecoder(nn.DecoderConfig{Parameters: store, Model: func(s *nn.Scope) nn.CachedModel { return model(s) }})
 			errs <- err
 		}()
 		go func() {
 			g := gorgonia.NewGraph()
-			m, err := model(g)
-			if err == nil {
-				ids := gorgonia.NewMatrix(g, tensor.Int, gorgonia.WithShape(2, 8), gorgonia.WithName("ids"))
-				_, err = m.(*nn.GPT).Loss(ids, ids)
-			}
+			s := nn.NewScope(g, store)
+			ids := s.Tensor(gorgonia.NewMatrix(g, tensor.Int, gorgonia.WithShape(2, 8), gorgonia.WithName("ids")), nil)
+			model(s).Loss(ids, ids)
+			err := s.Err()
 			if err == nil {
 				_, err = ops.NewMachine(g)
 			}

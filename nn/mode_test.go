@@ -21,11 +21,8 @@ type trained struct {
 func newTrained(t *testing.T, p *nn.Parameters, dropout float64) trained {
 	t.Helper()
 	g := gorgonia.NewGraph()
-	m, err := nn.NewGPT(g, nn.GPTConfig{Parameters: p, DType: tensor.Float64, Vocab: 13, Context: 7, Layers: 2, Heads: 2, Dim: 8, Dropout: dropout})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return trained{g, gorgonia.Must(m.Forward(integers(g, "tokens", 13, 2, 7))), gorgonia.NewTapeMachine(g)}
+	m := nn.NewGPT(nn.NewScope(g, p).DType(tensor.Float64), nn.GPTConfig{Vocab: 13, Context: 7, Layers: 2, Heads: 2, Dim: 8, Dropout: dropout})
+	return trained{g, must(m.Forward(on(integers(g, "tokens", 13, 2, 7)))), gorgonia.NewTapeMachine(g)}
 }
 
 func (r trained) run(t *testing.T) []float64 {
@@ -70,11 +67,8 @@ func TestDropoutMasks(t *testing.T) {
 	ones := gorgonia.NewMatrix(g, tensor.Float32, gorgonia.WithShape(50, 80), gorgonia.WithName("ones"), gorgonia.WithInit(gorgonia.Ones()))
 	var out gorgonia.Nodes
 	for _, name := range []string{"a", "b"} {
-		d, err := nn.NewDropout(g, nn.DropoutConfig{Name: name, Parameters: p, P: 0.25})
-		if err != nil {
-			t.Fatal(err)
-		}
-		out = append(out, gorgonia.Must(d.Forward(ones)), gorgonia.Must(d.Forward(ones)))
+		d := nn.NewDropout(nn.NewScope(g, p).Sub(name), 0.25)
+		out = append(out, must(d.Forward(on(ones))), must(d.Forward(on(ones))))
 	}
 	ops.ModeOf(g).Train(0)
 	if err := gorgonia.NewTapeMachine(g).RunAll(); err != nil {
@@ -98,10 +92,7 @@ func TestWeightsWithDropout(t *testing.T) {
 	c.c.Options.Dropout = 0.5
 	p := nn.NewParameters(1)
 	a := c.build(t, p, tensor.Float64, tensor.Bool)
-	out, weights, err := a.m.ForwardWithWeights(a.x, a.in)
-	if err != nil {
-		t.Fatal(err)
-	}
+	out, weights := a.m.ForwardWithWeights(on(a.x), a.in)
 	// With the identity as the projection of the output and of the values, the output is weights times x.
 	setIdentity(t, p, "proj.weight", 0)
 	setIdentity(t, p, "qkv.weight", 16)
@@ -109,7 +100,7 @@ func TestWeightsWithDropout(t *testing.T) {
 	if err := gorgonia.NewTapeMachine(a.g).RunAll(); err != nil {
 		t.Fatal(err)
 	}
-	w, x, want := floats(t, weights.Value()), floats(t, a.x.Value()), make([]float64, 3*6*8)
+	w, x, want := floats(t, must(weights).Value()), floats(t, a.x.Value()), make([]float64, 3*6*8)
 	dropped := 0
 	for b := range 3 {
 		for i := range 6 {
@@ -124,7 +115,7 @@ func TestWeightsWithDropout(t *testing.T) {
 			}
 		}
 	}
-	compare(t, "the output", tensor.Float64, floats(t, out.Value()), want, 0)
+	compare(t, "the output", tensor.Float64, floats(t, must(out).Value()), want, 0)
 	if dropped == 0 {
 		t.Error("no weight is dropped")
 	}
@@ -147,30 +138,24 @@ func setIdentity(t *testing.T, p *nn.Parameters, name string, from int) {
 func TestPackedSequences(t *testing.T) {
 	for _, qknorm := range []bool{false, true} {
 		p := nn.NewParameters(1)
-		config := nn.MultiHeadAttentionConfig{Parameters: p, DType: tensor.Float64, Dim: 8, Heads: 4, KVHeads: 2, QKNorm: qknorm, Options: causal}
+		config := nn.MultiHeadAttentionConfig{Dim: 8, Heads: 4, KVHeads: 2, QKNorm: qknorm, Options: causal}
 		ends := []int{0, 4, 9}
 
 		g := gorgonia.NewGraph()
 		lens := gorgonia.NewVector(g, tensor.Int, gorgonia.WithShape(3), gorgonia.WithName("lens"), gorgonia.WithValue(tensor.New(tensor.WithBacking(ends))))
 		c := config
 		c.Options.QLens, c.Options.KVLens = lens, lens
-		m, err := nn.NewMultiHeadAttention(g, c)
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := nn.NewMultiHeadAttention(nn.NewScope(g, p).DType(tensor.Float64), c)
 		setParameters(t, p, m.Parameters())
-		out := gorgonia.Must(m.Forward(input(g, tensor.Float64, "x", 9, 8)))
+		out := must(m.Forward(on(input(g, tensor.Float64, "x", 9, 8))))
 		evaluate(t, g)
 		for i, end := range ends[1:] {
 			start := ends[i]
 			g := gorgonia.NewGraph()
-			m, err := nn.NewMultiHeadAttention(g, config)
-			if err != nil {
-				t.Fatal(err)
-			}
+			m := nn.NewMultiHeadAttention(nn.NewScope(g, p).DType(tensor.Float64), config)
 			v := dense(tensor.Float64, []int{1, end - start, 8}, func(i int) float64 { return value("x", start*8+i) })
 			x := gorgonia.NewTensor(g, tensor.Float64, 3, gorgonia.WithShape(v.Shape()...), gorgonia.WithName("x"), gorgonia.WithValue(v))
-			alone := gorgonia.Must(m.Forward(x))
+			alone := must(m.Forward(on(x)))
 			evaluate(t, g)
 			compare(t, "a packed sequence", tensor.Float64, floats(t, out.Value())[start*8:end*8], floats(t, alone.Value()), 0)
 		}

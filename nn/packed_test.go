@@ -12,27 +12,15 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// packable is what language models have.
-type packable interface {
-	Parameters() gorgonia.Nodes
-	Forward(tokens *gorgonia.Node) (*gorgonia.Node, error)
-	ForwardPacked(tokens *gorgonia.Node, p nn.Packing) (*gorgonia.Node, error)
-	Loss(tokens, targets *gorgonia.Node) (*gorgonia.Node, error)
-	LossPacked(tokens, targets *gorgonia.Node, p nn.Packing) (*gorgonia.Node, error)
-}
-
 // Sequences that lie end to end have the logits, the loss and the gradients that each has alone.
 func TestPackedModels(t *testing.T) {
 	parameters := nn.NewParameters(3)
-	models := map[string]func(g *gorgonia.ExprGraph) (packable, error){
-		"GPT": func(g *gorgonia.ExprGraph) (packable, error) {
-			return nn.NewGPT(g, nn.GPTConfig{Name: "gpt", DType: tensor.Float64, Parameters: parameters, Vocab: 9, Context: 8, Layers: 2, Heads: 2, Dim: 8})
+	models := map[string]func(s *nn.Scope) *nn.LanguageModel{
+		"GPT": func(s *nn.Scope) *nn.LanguageModel {
+			return nn.NewGPT(s.Sub("gpt"), nn.GPTConfig{Vocab: 9, Context: 8, Layers: 2, Heads: 2, Dim: 8})
 		},
-		"Llama": func(g *gorgonia.ExprGraph) (packable, error) {
-			return nn.NewLlama(g, nn.LlamaConfig{
-				Name: "llama", DType: tensor.Float64, Parameters: parameters, Vocab: 9, Layers: 2, Heads: 4, KVHeads: 2, Dim: 16, Hidden: 12, QKNorm: true,
-				Attention: ops.AttentionOptions{Window: &kernels.Window{Left: 2}},
-			})
+		"Llama": func(s *nn.Scope) *nn.LanguageModel {
+			return nn.NewLlama(s.Sub("llama"), nn.LlamaConfig{Vocab: 9, Layers: 2, Heads: 4, KVHeads: 2, Dim: 16, Hidden: 12, QKNorm: true, Attention: ops.AttentionOptions{Window: &kernels.Window{Left: 2}}})
 		},
 	}
 	sequences := [][]int{{}, {1, 2, 3, 4, 5}, {}, {8, 7}, {0, 1, 0, 6, 6, 2, 3}, {}, {}}
@@ -43,10 +31,7 @@ func TestPackedModels(t *testing.T) {
 					gorgonia.WithValue(tensor.New(tensor.WithBacking(list))))
 			}
 			g := gorgonia.NewGraph()
-			m, err := build(g)
-			if err != nil {
-				t.Fatal(err)
-			}
+			m := build(nn.NewScope(g, parameters).DType(tensor.Float64))
 			var all, targets, positions, ends []int
 			ends = append(ends, 0)
 			for _, s := range sequences {
@@ -55,19 +40,16 @@ func TestPackedModels(t *testing.T) {
 				}
 				ends = append(ends, len(all))
 			}
-			packing := nn.Packing{Ends: vector(g, "ends", ends), Positions: vector(g, "positions", positions)}
-			tokens := vector(g, "tokens", all)
+			packing := nn.Packing{Ends: on(vector(g, "ends", ends)), Positions: on(vector(g, "positions", positions))}
+			tokens := on(vector(g, "tokens", all))
 			var logits, loss gorgonia.Value
-			gorgonia.Read(gorgonia.Must(m.ForwardPacked(tokens, packing)), &logits)
-			cost := gorgonia.Must(m.LossPacked(tokens, vector(g, "targets", targets), packing))
+			gorgonia.Read(must(m.ForwardPacked(tokens, packing)), &logits)
+			cost := must(m.LossPacked(tokens, on(vector(g, "targets", targets)), packing))
 			gorgonia.Read(cost, &loss)
 			differentiate(t, "tape", g, cost, m.Parameters())
 
 			alone := gorgonia.NewGraph()
-			n, err := build(alone)
-			if err != nil {
-				t.Fatal(err)
-			}
+			n := build(nn.NewScope(alone, parameters).DType(tensor.Float64))
 			var sum *gorgonia.Node
 			values := make([]gorgonia.Value, len(sequences))
 			counted := 0
@@ -84,8 +66,8 @@ func TestPackedModels(t *testing.T) {
 						gorgonia.WithValue(tensor.New(tensor.WithShape(1, len(s)), tensor.WithBacking(list))))
 				}
 				tokens := matrix("tokens", func(i int) int { return s[i] })
-				gorgonia.Read(gorgonia.Must(n.Forward(tokens)), &values[i])
-				mean := gorgonia.Must(n.Loss(tokens, matrix("targets", func(i int) int { return next(s, i) })))
+				gorgonia.Read(must(n.Forward(on(tokens))), &values[i])
+				mean := must(n.Loss(on(tokens), on(matrix("targets", func(i int) int { return next(s, i) }))))
 				part := gorgonia.Must(gorgonia.Mul(mean, gorgonia.NewConstant(float64(len(s)-1))))
 				if counted += len(s) - 1; sum != nil {
 					part = gorgonia.Must(gorgonia.Add(sum, part))

@@ -16,13 +16,7 @@ import (
 func TestParametersAreShared(t *testing.T) {
 	for name, build := range languageModels {
 		p := nn.NewParameters(7)
-		var models [2]languageModel
-		for i := range models {
-			var err error
-			if models[i], err = build(gorgonia.NewGraph(), p, tensor.Float32); err != nil {
-				t.Fatal(err)
-			}
-		}
+		models := [2]*nn.LanguageModel{build(nn.NewScope(gorgonia.NewGraph(), p)), build(nn.NewScope(gorgonia.NewGraph(), p))}
 		first, second := models[0].Parameters(), models[1].Parameters()
 		for i, n := range first {
 			if n.Value() != second[i].Value() || n.Value() != gorgonia.Value(p.Value(n.Name())) {
@@ -40,9 +34,7 @@ func TestSeedDecidesValues(t *testing.T) {
 	values := func(seed uint64, dtype tensor.Dtype, names ...string) map[string][]float64 {
 		p, g := nn.NewParameters(seed), gorgonia.NewGraph()
 		for _, name := range names {
-			if _, err := nn.NewLinear(g, nn.LinearConfig{Name: name, DType: dtype, Parameters: p, In: 5, Out: 4}); err != nil {
-				t.Fatal(err)
-			}
+			nn.NewLinear(nn.NewScope(g, p).DType(dtype).Sub(name), nn.LinearConfig{In: 5, Out: 4})
 		}
 		all := map[string][]float64{}
 		for _, name := range names {
@@ -67,14 +59,8 @@ func TestSeedDecidesValues(t *testing.T) {
 
 // TestInitialValues checks mean and standard deviation of a model's parameters.
 func TestInitialValues(t *testing.T) {
-	gpt, err := nn.NewGPT(gorgonia.NewGraph(), nn.GPTConfig{Vocab: 300, Context: 100, Layers: 8, Heads: 2, Dim: 64})
-	if err != nil {
-		t.Fatal(err)
-	}
-	llama, err := nn.NewLlama(gorgonia.NewGraph(), nn.LlamaConfig{Vocab: 300, Layers: 2, Heads: 2, Dim: 64, QKNorm: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	gpt := nn.NewGPT(nn.NewScope(gorgonia.NewGraph(), nil), nn.GPTConfig{Vocab: 300, Context: 100, Layers: 8, Heads: 2, Dim: 64})
+	llama := nn.NewLlama(nn.NewScope(gorgonia.NewGraph(), nil), nn.LlamaConfig{Vocab: 300, Layers: 2, Heads: 2, Dim: 64, QKNorm: true})
 	for model, parameters := range map[string]gorgonia.Nodes{"gpt": gpt.Parameters(), "llama": llama.Parameters()} {
 		for _, n := range parameters {
 			mean, std := 0.0, 0.02
@@ -109,10 +95,7 @@ func TestSizes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("makes all weights of GPT-2")
 	}
-	m, err := nn.NewGPT(gorgonia.NewGraph(), nn.GPTConfig{Vocab: 50257, Context: 1024, Layers: 12, Heads: 12, Dim: 768})
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := nn.NewGPT(nn.NewScope(gorgonia.NewGraph(), nil), nn.GPTConfig{Vocab: 50257, Context: 1024, Layers: 12, Heads: 12, Dim: 768})
 	if n := nn.Count(m.Parameters()); n != 124439808 {
 		t.Errorf("GPT-2 has %d parameters, want 124439808", n)
 	}
@@ -124,10 +107,7 @@ func TestSet(t *testing.T) {
 	if err := p.Set("weight", own); err != nil {
 		t.Fatal(err)
 	}
-	l, err := nn.NewLinear(gorgonia.NewGraph(), nn.LinearConfig{Parameters: p, In: 2, Out: 3})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := nn.NewLinear(nn.NewScope(gorgonia.NewGraph(), p), nn.LinearConfig{In: 2, Out: 3})
 	if l.Parameters()[0].Value() != gorgonia.Value(own) {
 		t.Error("a layer does not use the value that was set before")
 	}
@@ -148,8 +128,9 @@ func TestParametersFromManyGoroutines(t *testing.T) {
 	var wait sync.WaitGroup
 	for range 4 {
 		wait.Go(func() {
-			if _, err := newLlama(gorgonia.NewGraph(), p, tensor.Float32); err != nil {
-				t.Error(err)
+			s := nn.NewScope(gorgonia.NewGraph(), p)
+			if newLlama(s); s.Err() != nil {
+				t.Error(s.Err())
 			}
 			p.Names()
 		})
@@ -158,10 +139,7 @@ func TestParametersFromManyGoroutines(t *testing.T) {
 }
 
 func TestCountAndSummary(t *testing.T) {
-	m, err := nn.NewMLP(gorgonia.NewGraph(), nn.MLPConfig{Name: "mlp", Dim: 100, NoBias: true, DType: tensor.Float64})
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := nn.NewMLP(nn.NewScope(gorgonia.NewGraph(), nil).DType(tensor.Float64).Sub("mlp"), nn.MLPConfig{Dim: 100, NoBias: true})
 	if n := nn.Count(m.Parameters()); n != 80000 {
 		t.Errorf("the count is %d, want 80000", n)
 	}

@@ -8,10 +8,6 @@ import (
 
 // PatchEmbeddingConfig describes a [PatchEmbedding].
 type PatchEmbeddingConfig struct {
-	Name       string       // prefix of the parameters' names
-	DType      tensor.Dtype // Float32 (zero) or Float64
-	Parameters *Parameters  // where the values live; nil: new ones, from seed 0
-
 	Channels, Height, Width int // of the images
 	Patch                   int // the height and width of a patch, a divisor of those of the images
 	Dim                     int
@@ -27,45 +23,36 @@ type PatchEmbeddingConfig struct {
 //
 // Its parts are called patches and positions, the parameter of the class token is class.
 type PatchEmbedding struct {
-	*scope
+	layer
 	c         PatchEmbeddingConfig
 	patches   Layer
 	positions *PositionalEmbedding // nil for none
 	class     *gorgonia.Node       // (1, Dim), nil for none
 }
 
-// NewPatchEmbedding adds the parameters of a PatchEmbedding to a graph.
-func NewPatchEmbedding(g *gorgonia.ExprGraph, c PatchEmbeddingConfig) (*PatchEmbedding, error) {
-	s, err := newScope("PatchEmbedding", g, c.Name, c.DType, c.Parameters)
-	if err != nil {
-		return nil, err
-	}
-	if err := s.positive(size{"channels", c.Channels}, size{"height", c.Height}, size{"width", c.Width}, size{"patch", c.Patch}, size{"dim", c.Dim}); err != nil {
-		return nil, err
+// NewPatchEmbedding makes a PatchEmbedding in a scope.
+func NewPatchEmbedding(s *Scope, c PatchEmbeddingConfig) *PatchEmbedding {
+	p := &PatchEmbedding{layer: s.layer("PatchEmbedding"), c: c}
+	if !p.positive(size{"channels", c.Channels}, size{"height", c.Height}, size{"width", c.Width}, size{"patch", c.Patch}, size{"dim", c.Dim}) {
+		return p
 	}
 	if c.Height%c.Patch != 0 || c.Width%c.Patch != 0 {
-		return nil, s.errorf("patch is %d, it needs to divide the images' height and width, which are %d and %d", c.Patch, c.Height, c.Width)
+		p.failf("patch is %d, it needs to divide the images' height and width, which are %d and %d", c.Patch, c.Height, c.Width)
+		return p
 	}
-	p := &PatchEmbedding{scope: s, c: c}
-	if p.patches, err = s.linear("patches", c.NewLinear, LinearConfig{In: c.Channels * c.Patch * c.Patch, Out: c.Dim, Init: c.Init}); err != nil {
-		return nil, err
-	}
+	p.patches = p.linear("patches", c.NewLinear, LinearConfig{In: c.Channels * c.Patch * c.Patch, Out: c.Dim, Init: c.Init})
 	if c.ClassToken {
-		if p.class, err = s.parameter("class", Normal(gpt2Std), 1, c.Dim); err != nil {
-			return nil, err
-		}
+		p.class = p.parameter("class", Normal(gpt2Std), 1, c.Dim)
 	}
 	if !c.NoPositions {
-		p.positions, err = NewPositionalEmbedding(g, PositionalEmbeddingConfig{
-			Name: s.child("positions"), DType: s.dtype, Parameters: s.store, Context: p.Len(), Dim: c.Dim, Kind: c.Positions,
-		})
+		p.positions = NewPositionalEmbedding(s.Sub("positions"), PositionalEmbeddingConfig{Context: p.Len(), Dim: c.Dim, Kind: c.Positions})
 	}
-	return made(p, err)
+	return p
 }
 
 // Len is the length of the sequences that it makes.
 func (p *PatchEmbedding) Len() int {
-	if p.isMade() != nil {
+	if p.c.Patch < 1 {
 		return 0
 	}
 	n := p.c.Height / p.c.Patch * (p.c.Width / p.c.Patch)
@@ -76,53 +63,25 @@ func (p *PatchEmbedding) Len() int {
 }
 
 // Forward makes sequences of images.
-func (p *PatchEmbedding) Forward(images *gorgonia.Node) (*gorgonia.Node, error) {
+func (p *PatchEmbedding) Forward(images Tensor) Tensor {
 	c := p.c
-	if err := p.input("images", images, c.Width); err != nil {
-		return nil, err
+	if !p.takes("images", images, c.Width) {
+		return p.none(images)
 	}
 	shape := images.Shape()
 	if want := (tensor.Shape{shape[0], c.Channels, c.Height, c.Width}); !shape.Eq(want) {
-		return nil, p.errorf("images has shape %v, it needs (batch, %d, %d, %d)", []int(shape), c.Channels, c.Height, c.Width)
+		return p.failf("images has shape %v, it needs (batch, %d, %d, %d)", []int(shape), c.Channels, c.Height, c.Width)
 	}
-	rows, columns := c.Height/c.Patch, c.Width/c.Patch
-	x, err := gorgonia.Reshape(images, tensor.Shape{shape[0], c.Channels, rows, c.Patch, columns, c.Patch})
-	if err != nil {
-		return nil, p.errorf("%w", err)
-	}
-	if x, err = ops.Permute(x, 0, 2, 4, 1, 3, 5); err != nil {
-		return nil, p.errorf("%w", err)
-	}
-	if x, err = gorgonia.Reshape(x, tensor.Shape{shape[0], rows * columns, c.Channels * c.Patch * c.Patch}); err != nil {
-		return nil, p.errorf("%w", err)
-	}
-	if x, err = p.patches.Forward(x); err != nil {
-		return nil, err
-	}
+	batch, rows, columns := shape[0], c.Height/c.Patch, c.Width/c.Patch
+	x := images.Reshape(batch, c.Channels, rows, c.Patch, columns, c.Patch).Permute(0, 2, 4, 1, 3, 5).
+		Reshape(batch, rows*columns, c.Channels*c.Patch*c.Patch).Through(p.patches)
 	if p.class != nil {
-		zeros, err := p.ids("class.ids", shape[0], 1, func(int, int) int { return 0 })
-		if err != nil {
-			return nil, err
-		}
-		class, err := ops.EmbeddingAs(p.class, zeros, x.Dtype())
-		if err != nil {
-			return nil, err
-		}
-		if x, err = ops.Concat(1, class, x); err != nil {
-			return nil, err
-		}
+		zeros := p.ids("class.ids", batch, 1, func(int, int) int { return 0 })
+		class := x.apply(func(x *gorgonia.Node) (*gorgonia.Node, error) { return ops.EmbeddingAs(p.class, zeros.n, x.Dtype()) })
+		x = Concat(1, class, x)
 	}
 	if p.positions == nil {
-		return x, nil
+		return x
 	}
 	return p.positions.Forward(x)
-}
-
-// Parameters lists the parameters, in the order of their use.
-func (p *PatchEmbedding) Parameters() gorgonia.Nodes {
-	all := append(parametersOf(p.patches), p.scope.Parameters()...)
-	if p.positions != nil {
-		all = append(all, p.positions.Parameters()...)
-	}
-	return all
 }

@@ -48,28 +48,22 @@ func TestStackWithContext(t *testing.T) {
 	for _, norms := range []nn.NormPlace{nn.PreNorm, nn.PostNorm, nn.BranchNorm, nn.SandwichNorm} {
 		g, store := gorgonia.NewGraph(), nn.NewParameters(1)
 		causal := ops.AttentionOptions{Causal: kernels.CausalBottomRight}
-		stack, err := nn.NewStack(g, nn.StackConfig{DType: tensor.Float64, Parameters: store, Layers: 2, Block: nn.BlockConfig{
+		stack := nn.NewStack(nn.NewScope(g, store).DType(tensor.Float64), nn.StackConfig{Layers: 2, Block: nn.BlockConfig{
 			Attention: nn.MultiHeadAttentionConfig{Dim: dim, Heads: 2, Options: causal}, Cross: true, ContextDim: 6, Norms: norms,
 		}})
-		if err != nil {
-			t.Fatal(err)
-		}
 		x, context := sequence(g, "x", batch, length, dim), sequence(g, "context", batch, seen, 6)
 		mask := gorgonia.NewMatrix(g, tensor.Bool, gorgonia.WithShape(batch, seen), gorgonia.WithName("mask"),
 			gorgonia.WithValue(tensor.New(tensor.WithShape(batch, seen), tensor.WithBacking(slices.Repeat([]bool{true, true, true, true, true, false, false}, 2)))))
 		lengths := gorgonia.NewVector(g, tensor.Int, gorgonia.WithShape(batch), gorgonia.WithName("lengths"),
 			gorgonia.WithValue(tensor.New(tensor.WithShape(batch), tensor.WithBacking([]int{5, 5}))))
-		in := nn.BlockInputs{Context: context, ContextMask: mask}
-		whole := gorgonia.Must(stack.ForwardWith(x, in))
-		short := gorgonia.Must(stack.ForwardWith(x, nn.BlockInputs{Context: context, ContextLengths: lengths}))
+		in := nn.BlockInputs{Context: on(context), ContextMask: on(mask)}
+		whole := must(stack.ForwardWith(on(x), in))
+		short := must(stack.ForwardWith(on(x), nn.BlockInputs{Context: on(context), ContextLengths: on(lengths)}))
 		caches, err := stack.NewCaches(batch, length)
 		if err != nil {
 			t.Fatal(err)
 		}
-		last, err := stack.ForwardCached(x, caches, in)
-		if err != nil {
-			t.Fatal(err)
-		}
+		last := must(stack.ForwardCached(on(x), caches, in))
 		got := values(t, whole, short, last)
 		for i := range got[0] {
 			if !(math.Abs(got[0][i]-got[1][i]) <= 1e-12) {
@@ -82,8 +76,8 @@ func TestStackWithContext(t *testing.T) {
 			}
 		}
 		parameters := stack.Parameters()
-		if n := len(store.Names()); n != len(parameters) || len(store.Nodes(g)) != n {
-			t.Errorf("norms %d: the stack lists %d parameters and Nodes %d, there are %d", norms, len(parameters), len(store.Nodes(g)), n)
+		if n := len(store.Names()); n != len(parameters) {
+			t.Errorf("norms %d: the stack lists %d parameters, there are %d", norms, len(parameters), n)
 		}
 	}
 }
@@ -95,7 +89,7 @@ type countingLayer struct {
 	name  string
 }
 
-func (l countingLayer) Forward(x *gorgonia.Node) (*gorgonia.Node, error) {
+func (l countingLayer) Forward(x nn.Tensor) nn.Tensor {
 	*l.calls = append(*l.calls, l.name)
 	return l.Layer.Forward(x)
 }
@@ -106,7 +100,7 @@ type countingAttention struct {
 	calls *[]string
 }
 
-func (a countingAttention) ForwardWith(x *gorgonia.Node, in nn.AttentionInputs) (*gorgonia.Node, error) {
+func (a countingAttention) ForwardWith(x nn.Tensor, in nn.AttentionInputs) nn.Tensor {
 	*a.calls = append(*a.calls, "attention")
 	return a.Attention.ForwardWith(x, in)
 }
@@ -116,34 +110,20 @@ func TestMakers(t *testing.T) {
 	var calls []string
 	output := func(change func(*nn.BlockConfig)) []float64 {
 		g := gorgonia.NewGraph()
-		m, err := nn.NewGPT(g, nn.GPTConfig{
-			DType: tensor.Float64, Parameters: nn.NewParameters(1), Vocab: 11, Context: 4, Layers: 1, Heads: 2, Dim: 8,
-			Block: func(_ int, c *nn.BlockConfig) { change(c) },
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := nn.NewGPT(nn.NewScope(g, nn.NewParameters(1)).DType(tensor.Float64), nn.GPTConfig{Vocab: 11, Context: 4, Layers: 1, Heads: 2, Dim: 8, Block: func(_ int, c *nn.BlockConfig) { change(c) }})
 		tokens := gorgonia.NewMatrix(g, tensor.Int, gorgonia.WithShape(1, 4), gorgonia.WithName("tokens"),
 			gorgonia.WithValue(tensor.New(tensor.WithShape(1, 4), tensor.WithBacking([]int{1, 2, 3, 4}))))
-		return values(t, gorgonia.Must(m.Forward(tokens)))[0]
+		return values(t, must(m.Forward(on(tokens))))[0]
 	}
 	plain := output(func(*nn.BlockConfig) {})
 	made := output(func(c *nn.BlockConfig) {
-		c.NewLinear = func(g *gorgonia.ExprGraph, c nn.LinearConfig) (nn.Layer, error) {
-			l, err := nn.NewLinear(g, c)
-			return countingLayer{l, &calls, c.Name}, err
+		c.NewLinear = func(s *nn.Scope, c nn.LinearConfig) nn.Layer {
+			return countingLayer{nn.NewLinear(s, c), &calls, s.Name()}
 		}
-		c.NewNorm = func(g *gorgonia.ExprGraph, c nn.NormConfig) (nn.Layer, error) {
-			l, err := nn.NewLayerNorm(g, nn.LayerNormConfig{Name: c.Name, DType: c.DType, Parameters: c.Parameters, Dim: c.Dim, Epsilon: c.Epsilon})
-			return countingLayer{l, &calls, c.Name}, err
-		}
-		c.NewMLP = func(g *gorgonia.ExprGraph, c nn.MLPConfig) (nn.Layer, error) {
-			l, err := nn.NewMLP(g, c)
-			return countingLayer{l, &calls, c.Name}, err
-		}
-		c.NewAttention = func(g *gorgonia.ExprGraph, c nn.MultiHeadAttentionConfig) (nn.Attention, error) {
-			a, err := nn.NewMultiHeadAttention(g, c)
-			return countingAttention{a, &calls}, err
+		c.NewNorm = func(s *nn.Scope, c nn.NormConfig) nn.Layer { return countingLayer{nn.NewNorm(s, c), &calls, s.Name()} }
+		c.NewMLP = func(s *nn.Scope, c nn.MLPConfig) nn.Layer { return countingLayer{nn.NewMLP(s, c), &calls, s.Name()} }
+		c.NewAttention = func(s *nn.Scope, c nn.MultiHeadAttentionConfig) nn.Attention {
+			return countingAttention{nn.NewMultiHeadAttention(s, c), &calls}
 		}
 	})
 	if !slices.Equal(plain, made) {
@@ -153,13 +133,11 @@ func TestMakers(t *testing.T) {
 	if !slices.Equal(calls, want) {
 		t.Errorf("what makers made was called as\n%v\nwant\n%v", calls, want)
 	}
-	_, err := nn.NewBlock(gorgonia.NewGraph(), nn.BlockConfig{
-		Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2},
-		NewMLP:    func(*gorgonia.ExprGraph, nn.MLPConfig) (nn.Layer, error) { return nil, nil },
+	checkScope(t, "Block: the maker of mlp gave nil, it needs to give a layer", func(s *nn.Scope) {
+		nn.NewBlock(s, nn.BlockConfig{
+			Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2}, NewMLP: func(*nn.Scope, nn.MLPConfig) nn.Layer { return nil },
+		})
 	})
-	if err == nil || !strings.Contains(err.Error(), "the maker of mlp gave nil") {
-		t.Errorf("a maker that gives nil: error %v", err)
-	}
 }
 
 // The means over what a mask shows are means, also over more features than a head can have, and have their gradients.
@@ -170,12 +148,12 @@ func TestMeanPool(t *testing.T) {
 	shown := []bool{true, true, false, false, true, true}
 	mask := gorgonia.NewMatrix(g, tensor.Bool, gorgonia.WithShape(batch, length), gorgonia.WithName("mask"),
 		gorgonia.WithValue(tensor.New(tensor.WithShape(batch, length), tensor.WithBacking(shown))))
-	mean := gorgonia.Must(nn.Pool(x, nn.MeanPool, mask))
+	mean := must(nn.Pool(on(x), nn.MeanPool, on(mask)))
 	d, err := gorgonia.Grad(gorgonia.Must(gorgonia.Sum(gorgonia.Must(gorgonia.Square(mean)))), x)
 	if err != nil {
 		t.Fatal(err)
 	}
-	again := gorgonia.Must(nn.Pool(x, nn.MeanPool, mask)) // Gorgonia squares a mean in its place
+	again := must(nn.Pool(on(x), nn.MeanPool, on(mask))) // Gorgonia squares a mean in its place
 	got := values(t, again, d[0])
 	data := x.Value().Data().([]float64)
 	for i := range got[0] {
@@ -210,14 +188,9 @@ func TestPatchEmbedding(t *testing.T) {
 	if err := store.Set("patches.weight", identity); err != nil {
 		t.Fatal(err)
 	}
-	p, err := nn.NewPatchEmbedding(g, nn.PatchEmbeddingConfig{
-		DType: tensor.Float64, Parameters: store, Channels: 2, Height: 4, Width: 6, Patch: 2, Dim: 8, ClassToken: true, NoPositions: true,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := nn.NewPatchEmbedding(nn.NewScope(g, store).DType(tensor.Float64), nn.PatchEmbeddingConfig{Channels: 2, Height: 4, Width: 6, Patch: 2, Dim: 8, ClassToken: true, NoPositions: true})
 	images := sequence(g, "images", 3, 2, 4, 6)
-	out := gorgonia.Must(p.Forward(images))
+	out := must(p.Forward(on(images)))
 	if want := (tensor.Shape{3, 7, 8}); !out.Shape().Eq(want) || p.Len() != 7 {
 		t.Fatalf("the shape is %v, want %v", out.Shape(), want)
 	}
@@ -233,25 +206,20 @@ func TestPatchEmbedding(t *testing.T) {
 			t.Fatalf("image %d, token %d, feature %d is %v, want %v", item, token, feature, has, want)
 		}
 	}
-	for want, c := range map[string]nn.PatchEmbeddingConfig{
-		"patch is 3, it needs to divide the images' height and width, which are 4 and 6": {Channels: 1, Height: 4, Width: 6, Patch: 3, Dim: 8},
-		"kind is 7, it needs to be LearnedPositions or SinusoidalPositions":              {Channels: 1, Height: 4, Width: 6, Patch: 2, Dim: 8, Positions: 7},
-	} {
-		if _, err := nn.NewPatchEmbedding(gorgonia.NewGraph(), c); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("error %v, want one with %q", err, want)
-		}
-	}
+	checkScope(t, "PatchEmbedding: patch is 3, it needs to divide the images' height and width, which are 4 and 6", func(s *nn.Scope) {
+		nn.NewPatchEmbedding(s, nn.PatchEmbeddingConfig{Channels: 1, Height: 4, Width: 6, Patch: 3, Dim: 8})
+	})
+	checkScope(t, "PositionalEmbedding: kind is 7, it needs to be LearnedPositions or SinusoidalPositions", func(s *nn.Scope) {
+		nn.NewPatchEmbedding(s, nn.PatchEmbeddingConfig{Channels: 1, Height: 4, Width: 6, Patch: 2, Dim: 8, Positions: 7})
+	})
 }
 
 // The table of sines and cosines turns by the same angle from each position to the next.
 func TestSinusoidalPositions(t *testing.T) {
 	g := gorgonia.NewGraph()
-	p, err := nn.NewPositionalEmbedding(g, nn.PositionalEmbeddingConfig{DType: tensor.Float64, Context: 50, Dim: 6, Kind: nn.SinusoidalPositions})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := nn.NewPositionalEmbedding(nn.NewScope(g, nil).DType(tensor.Float64), nn.PositionalEmbeddingConfig{Context: 50, Dim: 6, Kind: nn.SinusoidalPositions})
 	x := gorgonia.NewTensor(g, tensor.Float64, 3, gorgonia.WithShape(1, 40, 6), gorgonia.WithName("x"), gorgonia.WithInit(gorgonia.Zeroes()))
-	got := values(t, gorgonia.Must(p.Forward(x)))[0]
+	got := values(t, must(p.Forward(on(x))))[0]
 	for i, has := range got {
 		angle := float64(i/6) * math.Pow(10000, -float64(i%6/2)/3)
 		if want := []float64{math.Sin(angle), math.Cos(angle)}[i%2]; !(math.Abs(has-want) <= 1e-12) {
@@ -267,12 +235,9 @@ func TestSinusoidalPositions(t *testing.T) {
 func TestLoad(t *testing.T) {
 	build := func(seed uint64, out int) *nn.Parameters {
 		p := nn.NewParameters(seed)
-		if _, err := nn.NewLinear(gorgonia.NewGraph(), nn.LinearConfig{Name: "a", Parameters: p, In: 3, Out: out}); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := nn.NewLayerNorm(gorgonia.NewGraph(), nn.LayerNormConfig{Name: "b", Parameters: p, Dim: 3}); err != nil {
-			t.Fatal(err)
-		}
+		s := nn.NewScope(gorgonia.NewGraph(), p)
+		nn.NewLinear(s.Sub("a"), nn.LinearConfig{In: 3, Out: out})
+		nn.NewNorm(s.Sub("b"), nn.NormConfig{Dim: 3})
 		return p
 	}
 	one, two := build(1, 4), build(2, 4)
@@ -314,10 +279,7 @@ func TestNewParameter(t *testing.T) {
 		std  float64
 	}{{nil, 0.1}, {nn.Normal(3), 3}, {nn.Uniform(3), math.Sqrt(3)}, {nn.Constant(5), 5}} {
 		name := "p" + string(rune('0'+len(store.Names())))
-		n, err := nn.NewParameter(g, nn.ParameterConfig{Name: name, Parameters: store, Shape: []int{100, 90}, Init: c.init})
-		if err != nil {
-			t.Fatal(err)
-		}
+		n := must(nn.NewScope(g, store).Parameter(name, c.init, 100, 90))
 		square := 0.0
 		for _, x := range n.Value().Data().([]float32) {
 			square += float64(x) * float64(x) / 9000
@@ -326,13 +288,14 @@ func TestNewParameter(t *testing.T) {
 			t.Errorf("%s has a root mean square of %v, want %v", name, std, c.std)
 		}
 	}
-	for want, c := range map[string]nn.ParameterConfig{
-		"Parameter: name is empty":                             {Shape: []int{1}},
-		"Parameter: x has shape [2 0], it needs at least one":  {Name: "x", Shape: []int{2, 0}},
-		"the graph already has a parameter or input called p0": {Name: "p0", Shape: []int{1}},
+	for want, make := range map[string]func(s *nn.Scope){
+		"Parameter: name is empty, it needs to be one that no other parameter of the scope has": func(s *nn.Scope) { s.Parameter("", nil, 1) },
+		"Parameter: x has shape [2 0], it needs at least one axis, and none that is empty":      func(s *nn.Scope) { s.Parameter("x", nil, 2, 0) },
+		"Parameter: the graph already has a parameter or input called p0, each layer needs a scope of its own: Sub makes one": func(s *nn.Scope) {
+			s.Parameter("p0", nil, 1)
+			s.Parameter("p0", nil, 1)
+		},
 	} {
-		if _, err := nn.NewParameter(g, c); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("error %v, want one with %q", err, want)
-		}
+		checkScope(t, want, make)
 	}
 }

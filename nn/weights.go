@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/stheno-ml/stheno/ops"
-	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
 )
 
@@ -14,7 +13,7 @@ import (
 // A layer rounds its weight when it is made, to nearest; a copy in float32 that nothing else holds is freed. The other parameters, all
 // that layers compute and every sum stay float32, or what a model's Compute says.
 //
-// Weights in 16 bits are not trained: [Parameters.Trainable] leaves them out. A LoRA beside them may be. They are for the host, and this
+// Weights in 16 bits are not trained: [Scope.Trainable] leaves them out. A LoRA beside them may be. They are for the host, and this
 // comes before the first layer is made.
 func (p *Parameters) KeepWeights(dtype tensor.Dtype) error {
 	if !isHalf(dtype) {
@@ -33,8 +32,6 @@ func (p *Parameters) KeepWeights(dtype tensor.Dtype) error {
 	p.weights = dtype
 	return nil
 }
-
-func isHalf(d tensor.Dtype) bool { return d == ops.BFloat16 || d == ops.Float16 }
 
 // weight is the value of a parameter that a layer may have in 16 bits, made if there is none.
 func (p *Parameters) weight(name string, dtype tensor.Dtype, init Init, shape []int) (*tensor.Dense, error) {
@@ -59,9 +56,4 @@ func (p *Parameters) weight(name string, dtype tensor.Dtype, init Init, shape []
 	}
 	p.values[name] = v
 	return v, nil
-}
-
-// keptWeight adds a parameter weight to the graph that may be kept in 16 bits.
-func (s *scope) keptWeight(init Init, shape ...int) (*gorgonia.Node, error) {
-	return s.with(s.child("weight"), s.store.weight, init, shape...)
 }

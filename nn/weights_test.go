@@ -1,6 +1,7 @@
 package nn_test
 
 import (
+	"errors"
 	"math"
 	"runtime"
 	"slices"
@@ -13,12 +14,12 @@ import (
 )
 
 // keptModels are large enough for every way in which the weights of a token's products are read.
-var keptModels = map[string]func(g *gorgonia.ExprGraph, p *nn.Parameters, dtype, compute tensor.Dtype) (decodable, error){
-	"gpt": func(g *gorgonia.ExprGraph, p *nn.Parameters, dtype, compute tensor.Dtype) (decodable, error) {
-		return nn.NewGPT(g, nn.GPTConfig{Parameters: p, DType: dtype, Compute: compute, Vocab: 203, Context: 24, Layers: 2, Heads: 3, Dim: 72})
+var keptModels = map[string]func(s *nn.Scope) *nn.LanguageModel{
+	"gpt": func(s *nn.Scope) *nn.LanguageModel {
+		return nn.NewGPT(s, nn.GPTConfig{Vocab: 203, Context: 24, Layers: 2, Heads: 3, Dim: 72})
 	},
-	"llama": func(g *gorgonia.ExprGraph, p *nn.Parameters, dtype, compute tensor.Dtype) (decodable, error) {
-		return nn.NewLlama(g, nn.LlamaConfig{Parameters: p, DType: dtype, Compute: compute, Vocab: 203, Context: 24, Layers: 2, Heads: 4, KVHeads: 2, Dim: 64, Hidden: 100})
+	"llama": func(s *nn.Scope) *nn.LanguageModel {
+		return nn.NewLlama(s, nn.LlamaConfig{Vocab: 203, Context: 24, Layers: 2, Heads: 4, KVHeads: 2, Dim: 64, Hidden: 100})
 	},
 }
 
@@ -31,10 +32,7 @@ func keptParameters(t *testing.T, name string, dtype, compute tensor.Dtype) (p, 
 			t.Fatal(err)
 		}
 	}
-	m, err := keptModels[name](gorgonia.NewGraph(), p, tensor.Float32, compute)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := keptModels[name](nn.NewScope(gorgonia.NewGraph(), p).Compute(compute))
 	for _, n := range m.Parameters() {
 		value, err := ops.Converted(n.Value(), tensor.Float64)
 		if err == nil {
@@ -50,19 +48,18 @@ func keptParameters(t *testing.T, name string, dtype, compute tensor.Dtype) (p, 
 // keptDecoder predicts by a model's parameters, and uncached does it by the whole window anew.
 func keptDecoder(t *testing.T, name string, p *nn.Parameters, dtype, compute tensor.Dtype) (d *nn.Decoder, uncached func(tokens []int) []float64) {
 	t.Helper()
-	d, err := nn.NewDecoder(nn.DecoderConfig{Model: func(g *gorgonia.ExprGraph) (nn.CachedModel, error) { return keptModels[name](g, p, dtype, compute) }})
+	d, err := nn.NewDecoder(nn.DecoderConfig{Parameters: p, Model: func(s *nn.Scope) nn.CachedModel {
+		return keptModels[name](s.DType(dtype).Compute(compute))
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return d, func(tokens []int) []float64 {
 		g := gorgonia.NewGraph()
-		m, err := keptModels[name](g, p, dtype, compute)
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := keptModels[name](nn.NewScope(g, p).DType(dtype).Compute(compute))
 		ids := gorgonia.NewMatrix(g, tensor.Int, gorgonia.WithShape(1, len(tokens)), gorgonia.WithName("tokens"),
 			gorgonia.WithValue(tensor.New(tensor.WithShape(1, len(tokens)), tensor.WithBacking(slices.Clone(tokens)))))
-		logits := gorgonia.Must(m.Forward(ids))
+		logits := must(m.Forward(on(ids)))
 		evaluate(t, g)
 		all := floats(t, logits.Value())
 		return all[len(all)-203:]
@@ -152,12 +149,9 @@ func TestKeepWeightsBesideOthers(t *testing.T) {
 			t.Fatal(err)
 		}
 		g := gorgonia.NewGraph()
-		m, err := keptModels[name](g, p, tensor.Float32, tensor.Float32)
-		if err != nil {
-			t.Fatal(err)
-		}
-		loss := gorgonia.Must(m.(languageModel).Loss(integers(g, "tokens", 203, 1, 6), integers(g, "targets", 203, 1, 6)))
-		trained := p.Trainable(m.Parameters())
+		s := nn.NewScope(g, p)
+		loss := must(keptModels[name](s).Loss(on(integers(g, "tokens", 203, 1, 6)), on(integers(g, "targets", 203, 1, 6))))
+		trained := s.Trainable()
 		gradients, err := gorgonia.Grad(loss, trained...)
 		if err != nil || len(trained) == 0 || len(gradients) != len(trained) {
 			t.Fatalf("%s: %d gradients of %d parameters: %v", name, len(gradients), len(trained), err)
@@ -179,8 +173,12 @@ func TestKeepWeightsBesideOthers(t *testing.T) {
 func TestKeepWeightsErrors(t *testing.T) {
 	p := nn.NewParameters(1)
 	checkError(t, p.KeepWeights(tensor.Float64), "Parameters: dtype is float64, weights can be kept in BFloat16 or Float16")
-	g := gorgonia.NewGraph()
-	if _, err := nn.NewLinear(g, nn.LinearConfig{Name: "a", Parameters: p, In: 2, Out: 3}); err != nil {
+	linear := func(s *nn.Scope, out int) error {
+		nn.NewLinear(s, nn.LinearConfig{In: 2, Out: out})
+		return errors.Unwrap(s.Err())
+	}
+	scope := func() *nn.Scope { return nn.NewScope(gorgonia.NewGraph(), p) }
+	if err := linear(scope().Sub("a"), 3); err != nil {
 		t.Fatal(err)
 	}
 	checkError(t, p.KeepWeights(ops.BFloat16), "Parameters: layers have been made already, KeepWeights needs to come before the first")
@@ -191,11 +189,9 @@ func TestKeepWeightsErrors(t *testing.T) {
 	if err := p.KeepWeights(ops.Float16); err != nil {
 		t.Fatal(err)
 	}
-	_, err := nn.NewLinear(g, nn.LinearConfig{Name: "b", Parameters: p, DType: tensor.Float64, In: 2, Out: 3})
-	checkError(t, err, "Linear: parameter b.weight is float64, KeepWeights is for float32")
-	if _, err := nn.NewLinear(g, nn.LinearConfig{Name: "c", Parameters: p, In: 2, Out: 3}); err != nil || p.Value("c.weight").Dtype() != ops.Float16 || p.Value("c.bias").Dtype() != tensor.Float32 {
+	checkError(t, linear(scope().DType(tensor.Float64).Sub("b"), 3), "Linear: parameter b.weight is float64, KeepWeights is for float32")
+	if err := linear(scope().Sub("c"), 3); err != nil || p.Value("c.weight").Dtype() != ops.Float16 || p.Value("c.bias").Dtype() != tensor.Float32 {
 		t.Errorf("weight and bias are %v and %v: %v", p.Value("c.weight").Dtype(), p.Value("c.bias").Dtype(), err)
 	}
-	_, err = nn.NewLinear(gorgonia.NewGraph(), nn.LinearConfig{Name: "c", Parameters: p, In: 2, Out: 4})
-	checkError(t, err, "Linear: parameter c.weight exists as Float16 of shape [2 3], it needs float32 of shape [2 4]")
+	checkError(t, linear(scope().Sub("c"), 4), "Linear: parameter c.weight exists as Float16 of shape [2 3], it needs float32 of shape [2 4]")
 }

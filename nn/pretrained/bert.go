@@ -5,8 +5,6 @@ import (
 	"strings"
 
 	"github.com/stheno-ml/stheno/nn"
-	"gorgonia.org/gorgonia"
-	"gorgonia.org/tensor"
 )
 
 // bertNames are where BERT and RoBERTa differ: in names.
@@ -40,7 +38,7 @@ func roberta(c *config, _ int) *architecture {
 }
 
 func encoder(c *config, first int, names bertNames) *architecture {
-	config := nn.EncoderConfig{
+	config := nn.BERTConfig{
 		Vocab: c.size("vocab_size", 30522), Context: c.size("max_position_embeddings", 512) - first, Types: c.sizeOrNone("type_vocab_size", 2),
 		Layers: c.layers("num_hidden_layers", 12), Heads: c.size("num_attention_heads", 12), Dim: c.size("hidden_size", 768),
 		Hidden: c.size("intermediate_size", 3072), FirstPosition: first, Activation: c.activation("hidden_act", "gelu"),
@@ -99,11 +97,7 @@ func encoder(c *config, first int, names bertNames) *architecture {
 			a.links[i].theirs = strings.TrimPrefix(a.links[i].theirs, base)
 		}
 	}
-	a.build = func(g *gorgonia.ExprGraph, p *nn.Parameters, compute tensor.Dtype) (any, error) {
-		own := config
-		own.Parameters, own.Compute = p, compute
-		return nn.NewEncoder(g, own)
-	}
+	a.build = func(s *nn.Scope) any { return nn.NewBERT(s, config) }
 	return a
 }
 
@@ -115,7 +109,7 @@ const (
 )
 
 // heads reads which heads the model has.
-func (n *bertNames) heads(c *config, e *nn.EncoderConfig) string {
+func (n *bertNames) heads(c *config, e *nn.BERTConfig) string {
 	kind := c.ending(bare, masked, classifier)
 	switch kind {
 	case bare:

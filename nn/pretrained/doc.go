@@ -3,11 +3,10 @@
 // and writes them back so that transformers reads them.
 //
 //	m, err := pretrained.Load("hub:HuggingFaceTB/SmolLM2-135M", pretrained.Options{})    // or a folder
-//	g := gorgonia.NewGraph()
-//	model, err := m.LanguageModel(g)        // an *nn.Llama over m.Parameters()
-//	logits, err := model.Forward(tokens)    // (batch, length) → (batch, length, vocabulary)
+//	s := nn.NewScope(gorgonia.NewGraph(), m.Parameters())
+//	logits := m.LanguageModel(s).Forward(tokens)    // (batch, length) → (batch, length, vocabulary)
 //
-// [Model.Encoder] does the same for a BERT, whose vectors, classes or predictions of masked tokens [nn.Encoder] gives.
+// [Model.Encoder] does the same for a BERT or a ViT, whose vectors, classes or predictions of masked tokens [nn.Encoder] gives.
 // [Model.NewDecoder] predicts token after token, model.Loss is what training differentiates, and [Model.Save] writes what
 // training made of the parameters, in 32 or 16 bits.
 //
@@ -29,9 +28,7 @@
 // gradients nor an optimiser's state:
 //
 //	err := m.AddLoRA(pretrained.LoRA{Rank: 8, Alpha: 16})
-//	model, err := m.LanguageModel(g)
-//	loss, err := model.Loss(tokens, targets)
-//	trained := m.Parameters().Trainable(model.Parameters())    // for gorgonia.Grad and train.NewStepper
+//	loss := m.LanguageModel(s).Loss(tokens, targets)    // s is a Loop's, which trains what is not frozen
 //
 // # Memory
 //

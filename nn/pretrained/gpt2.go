@@ -6,8 +6,6 @@ import (
 
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/nn"
-	"gorgonia.org/gorgonia"
-	"gorgonia.org/tensor"
 )
 
 // gpt2 is GPT-2. Its matrices are (in, out), as ours are.
@@ -64,11 +62,7 @@ func gpt2(c *config, _ int) *architecture {
 	return &architecture{
 		links: append(links, layerNorm("transformer.ln_f", "norm", d)...), prefix: "transformer.",
 		unused: []string{"lm_head.weight", ".attn.bias", ".attn.masked_bias"},
-		build: func(g *gorgonia.ExprGraph, p *nn.Parameters, compute tensor.Dtype) (any, error) {
-			own := config
-			own.Parameters, own.Compute = p, compute
-			return nn.NewGPT(g, own)
-		},
+		build:  func(s *nn.Scope) any { return nn.NewGPT(s, config) },
 	}
 }
 

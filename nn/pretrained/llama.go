@@ -8,13 +8,14 @@ import (
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/ops"
-	"gorgonia.org/gorgonia"
-	"gorgonia.org/tensor"
 )
 
 // decoder is a model of Llama's shape and what the families of that shape do in their own way.
 type decoder struct {
 	nn.LlamaConfig
+	embeddingScale, logitSoftCap float64
+	normPlusOne                  bool
+
 	act        kernels.Activation
 	norms      nn.NormPlace
 	qkvBias    bool
@@ -167,14 +168,14 @@ func gemma(c *config, context int) *decoder {
 	act := c.activation("hidden_activation", "gelu_pytorch_tanh")
 	d.act = act // hidden_act, which the first configs have too, is not what the model uses
 	d.bias(c)
-	d.norms, d.NormPlusOne = nn.SandwichNorm, true
-	d.EmbeddingScale = math.Sqrt(float64(d.Dim))
+	d.norms, d.normPlusOne = nn.SandwichNorm, true
+	d.embeddingScale = math.Sqrt(float64(d.Dim))
 	scalar := c.float("query_pre_attn_scalar", 256)
 	if scalar == 0 {
 		c.fail("field query_pre_attn_scalar is 0, it needs to be positive")
 	}
 	d.scale = 1 / math.Sqrt(scalar)
-	d.LogitSoftCap = c.float("final_logit_softcapping", 0)
+	d.logitSoftCap = c.float("final_logit_softcapping", 0)
 	needs(c, "use_bidirectional_attention", false)
 	return d
 }
@@ -182,7 +183,7 @@ func gemma(c *config, context int) *decoder {
 func gemma2(c *config, context int) *architecture {
 	d := gemma(c, 8192)
 	if !c.given("final_logit_softcapping") {
-		d.LogitSoftCap = 30
+		d.logitSoftCap = 30
 	}
 	if d.softCap = c.float("attn_logit_softcapping", 0); !c.given("attn_logit_softcapping") {
 		d.softCap = 50
@@ -303,10 +304,10 @@ func (d *decoder) architecture() *architecture {
 		links = append(links, same("lm_head.weight", "head.weight", d.Vocab, d.Dim))
 	}
 	a.links = links
-	a.build = func(g *gorgonia.ExprGraph, p *nn.Parameters, compute tensor.Dtype) (any, error) {
-		config := d.LlamaConfig
-		config.Parameters, config.Compute = p, compute
-		return nn.NewLlama(g, config)
+	a.build = func(s *nn.Scope) any {
+		model := d.Model()
+		model.EmbeddingScale, model.LogitSoftCap, model.Block.NormPlusOne = d.embeddingScale, d.logitSoftCap, d.normPlusOne
+		return nn.NewLanguageModel(s, model)
 	}
 	return a
 }

@@ -34,7 +34,7 @@ type LoRA struct {
 }
 
 // AddLoRA gives the model changes, which graphs made from now on have. They start out changing nothing; what a training
-// differentiates and changes is m.Parameters().Trainable of a graph's parameters.
+// differentiates and changes is what is not frozen, see [nn.Scope.Trainable].
 func (m *Model) AddLoRA(l LoRA) error {
 	targets, err := m.arch.targets(l.Targets)
 	if err != nil {
@@ -97,8 +97,9 @@ func (m *Model) addLoRA(l LoRA, targets []*link) error {
 		return err
 	}
 	m.lora, m.changed = l, targets
-	_, err = m.arch.build(gorgonia.NewGraph(), m.parameters, m.compute)
-	return err
+	s := nn.NewScope(gorgonia.NewGraph(), m.parameters)
+	m.arch.build(s)
+	return s.Err()
 }
 
 // targets finds the linear layers whose names end with one of the targets; nil picks all of the model's body.

@@ -57,27 +57,13 @@ type architecture struct {
 	heads  []string // the modules that make logits of tokens or classes
 	// weights is the file of the tensors; empty for model.safetensors or what its index lists.
 	weights string
-	build   func(*gorgonia.ExprGraph, *nn.Parameters, tensor.Dtype) (any, error)
+	build   func(s *nn.Scope) any // an *nn.LanguageModel or an *nn.Encoder
 }
 
 // families are the readers of configs by model_type. The number is the context that is asked for, 0 for the config's.
 var families = map[string]func(*config, int) *architecture{
 	"gpt2": gpt2, "llama": llama, "mistral": mistral, "qwen2": qwen2, "qwen3": qwen3, "gemma2": gemma2,
 	"gemma3_text": gemma3, "phi3": phi3, "olmo2": olmo2, "smollm3": smollm3, "bert": bert, "roberta": roberta, "vit": vit,
-}
-
-// LanguageModel predicts the next token. [nn.GPT] and [nn.Llama] are what there is.
-type LanguageModel interface {
-	nn.CachedModel
-	// Forward gives the logits of the token after each of tokens: (B, S) → (B, S, Vocab).
-	Forward(tokens *gorgonia.Node) (*gorgonia.Node, error)
-	// Loss is the mean cross-entropy of predicting targets from tokens.
-	Loss(tokens, targets *gorgonia.Node) (*gorgonia.Node, error)
-	// ForwardPacked and LossPacked take sequences that lie end to end, (total), and see only themselves.
-	ForwardPacked(tokens *gorgonia.Node, p nn.Packing) (*gorgonia.Node, error)
-	LossPacked(tokens, targets *gorgonia.Node, p nn.Packing) (*gorgonia.Node, error)
-	// Summary is a table of the parameters.
-	Summary() string
 }
 
 // Load reads a model's folder: config.json, and model.safetensors or the shards that model.safetensors.index.json lists.
@@ -128,13 +114,13 @@ func (m *Model) load(o Options) (err error) {
 		}
 	}
 	// A parameter that is linked to no tensor would be random. A graph that is thrown away finds it.
-	g := gorgonia.NewGraph()
-	built, err := m.arch.build(g, m.parameters, m.compute)
-	if err != nil {
+	s := nn.NewScope(gorgonia.NewGraph(), m.parameters)
+	m.arch.build(s.Compute(m.compute))
+	if err := s.Err(); err != nil {
 		return err
 	}
 	var names []string
-	for _, n := range built.(interface{ Parameters() gorgonia.Nodes }).Parameters() {
+	for _, n := range s.Parameters() {
 		names = append(names, n.Name())
 	}
 	linked := map[string]bool{}
@@ -181,52 +167,44 @@ func (m *Model) Family() string { return m.family }
 // Parameters are the values of the model, by the names of package nn. Every graph that the model is added to shares them.
 func (m *Model) Parameters() *nn.Parameters { return m.parameters }
 
-// LanguageModel adds the model to a graph. The graphs of one Model share its parameters.
-func (m *Model) LanguageModel(g *gorgonia.ExprGraph) (LanguageModel, error) {
-	return build[LanguageModel](m, g, "predicts no next token")
+// LanguageModel makes the model in a scope over [Model.Parameters], such as the one that a Loop gives whose Parameters they are. A model
+// that predicts no next token is an error of the scope.
+func (m *Model) LanguageModel(s *nn.Scope) *nn.LanguageModel {
+	return build[nn.LanguageModel](m, s, "predicts no next token")
 }
 
-// Encoder adds the encoder of a BERT or RoBERTa to a graph, with the heads that the architecture in its config has: a pooler,
-// a classifier, or predictions of masked tokens. The graphs of one Model share its parameters.
-func (m *Model) Encoder(g *gorgonia.ExprGraph) (*nn.Encoder, error) {
-	return build[*nn.Encoder](m, g, "is no encoder")
-}
+// Encoder makes a BERT, RoBERTa or ViT in a scope over [Model.Parameters], with the heads that the architecture in its config has: a
+// pooler, a classifier, or predictions of masked tokens. A model that is none of these is an error of the scope.
+func (m *Model) Encoder(s *nn.Scope) *nn.Encoder { return build[nn.Encoder](m, s, "is no encoder") }
 
-// Vision adds a ViT to a graph, with the head that the architecture in its config has: a pooler or a classifier. The graphs of one
-// Model share its parameters.
-func (m *Model) Vision(g *gorgonia.ExprGraph) (*nn.VisionTransformer, error) {
-	return build[*nn.VisionTransformer](m, g, "sees no images")
-}
-
-// build adds the model to a graph.
-func build[T any](m *Model, g *gorgonia.ExprGraph, otherwise string) (none T, err error) {
-	if g == nil {
-		return none, errors.New("pretrained: g is nil, it needs to be a graph")
+// build makes the model in a scope.
+func build[T any](m *Model, s *nn.Scope, otherwise string) *T {
+	if s.Values() != m.parameters {
+		s.Fail(errors.New("pretrained: the scope is over other parameters, it needs to be over those of the model"))
+		return new(T)
 	}
-	built, err := m.arch.build(g, m.parameters, m.compute)
-	if err != nil {
-		return none, fmt.Errorf("pretrained: %w", err)
-	}
-	model, ok := built.(T)
+	built := m.arch.build(s.Compute(m.compute))
+	model, ok := built.(*T)
 	if !ok {
-		return none, fmt.Errorf("pretrained: a %s is a %T, it %s", m.family, built, otherwise)
+		s.Fail(fmt.Errorf("pretrained: a %s is a %T, it %s", m.family, built, otherwise))
+		return new(T)
 	}
-	return model, nil
+	return model
 }
 
 // NewDecoder is a decoder of a language model, which predicts token after token and keeps what attention has seen.
 // Capacity is how many tokens it looks back to; 0 means the model's context, whose cache may be large.
 func (m *Model) NewDecoder(capacity int) (*nn.Decoder, error) {
-	return nn.NewDecoder(nn.DecoderConfig{
-		Model:    func(g *gorgonia.ExprGraph) (nn.CachedModel, error) { return m.LanguageModel(g) },
-		Capacity: capacity,
-	})
+	return nn.NewDecoder(m.decoder(capacity))
 }
 
 // NewBatchDecoder is a decoder of several texts at once; see [Model.NewDecoder].
 func (m *Model) NewBatchDecoder(batch, capacity int) (*nn.BatchDecoder, error) {
-	return nn.NewBatchDecoder(batch, nn.DecoderConfig{
-		Model:    func(g *gorgonia.ExprGraph) (nn.CachedModel, error) { return m.LanguageModel(g) },
-		Capacity: capacity,
-	})
+	return nn.NewBatchDecoder(batch, m.decoder(capacity))
+}
+
+func (m *Model) decoder(capacity int) nn.DecoderConfig {
+	return nn.DecoderConfig{
+		Parameters: m.parameters, Capacity: capacity, Model: func(s *nn.Scope) nn.CachedModel { return m.LanguageModel(s) },
+	}
 }

@@ -4,14 +4,12 @@ import (
 	"fmt"
 
 	"github.com/stheno-ml/stheno/nn"
-	"gorgonia.org/gorgonia"
-	"gorgonia.org/tensor"
 )
 
 // vit is ViT, alone or with a head for classes.
 func vit(c *config, _ int) *architecture {
 	size := c.size("image_size", 224)
-	config := nn.VisionTransformerConfig{
+	config := nn.ViTConfig{
 		Channels: c.size("num_channels", 3), Height: size, Width: size, Patch: c.size("patch_size", 16), Layers: c.layers("num_hidden_layers", 12),
 		Heads: c.size("num_attention_heads", 12), Dim: c.size("hidden_size", 768), Hidden: c.size("intermediate_size", 3072),
 		Activation: c.activation("hidden_act", "gelu"), Epsilon: c.float("layer_norm_eps", 1e-12), Dropout: c.float("hidden_dropout_prob", 0),
@@ -63,10 +61,6 @@ func vit(c *config, _ int) *architecture {
 	}
 	return &architecture{
 		links: links, prefix: base, heads: []string{"classifier"},
-		build: func(g *gorgonia.ExprGraph, p *nn.Parameters, compute tensor.Dtype) (any, error) {
-			own := config
-			own.Parameters, own.Compute = p, compute
-			return nn.NewVisionTransformer(g, own)
-		},
+		build: func(s *nn.Scope) any { return nn.NewViT(s, config) },
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/stheno-ml/stheno/nn"
-	"gorgonia.org/tensor"
 )
 
 // Document is a text as tokens, and which of them a model is to learn to write after those before; nil means all. It makes
@@ -151,18 +150,14 @@ func (d *DocumentBatches) Batch(n int) (Batch, error) {
 		}
 	}
 	if !d.packed {
-		return Batch{"tokens": array(tokens, d.rows, d.length), "targets": array(targets, d.rows, d.length)}, nil
+		return Batch{"tokens": Ints(tokens, d.rows, d.length), "targets": Ints(targets, d.rows, d.length)}, nil
 	}
 	for len(ends) < d.rows*(d.most+1)+1 {
 		ends = append(ends, total) // pieces without tokens, so that all batches have one shape
 	}
 	return Batch{
-		"tokens": array(tokens, total), "targets": array(targets, total), "positions": array(positions, total), "ends": array(ends, len(ends)),
+		"tokens": Ints(tokens, total), "targets": Ints(targets, total), "positions": Ints(positions, total), "ends": Ints(ends, len(ends)),
 	}, nil
-}
-
-func array(data []int, shape ...int) *tensor.Dense {
-	return tensor.New(tensor.WithShape(shape...), tensor.WithBacking(data))
 }
 
 // SplitDocuments divides documents at random, by the seed, into those to train on and those to validate on: the given share of them,

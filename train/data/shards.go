@@ -260,7 +260,7 @@ func (b *StreamBatches) Batch(n int) (Batch, error) {
 		copy(targets[row*b.o.Length:], ids[1:])
 	}
 	if !b.o.Packed {
-		return Batch{"tokens": array(tokens, b.o.Rows, b.o.Length), "targets": array(targets, b.o.Rows, b.o.Length)}, nil
+		return Batch{"tokens": Ints(tokens, b.o.Rows, b.o.Length), "targets": Ints(targets, b.o.Rows, b.o.Length)}, nil
 	}
 	return b.pack(tokens, targets), nil
 }
@@ -285,7 +285,7 @@ func (b *StreamBatches) pack(tokens, targets []int) Batch {
 		ends = append(ends, len(tokens)) // pieces without tokens
 	}
 	return Batch{
-		"tokens": array(tokens, len(tokens)), "targets": array(targets, len(targets)), "positions": array(positions, len(positions)),
-		"ends": array(ends, len(ends)),
+		"tokens": Ints(tokens, len(tokens)), "targets": Ints(targets, len(targets)), "positions": Ints(positions, len(positions)),
+		"ends": Ints(ends, len(ends)),
 	}
 }

@@ -1,0 +1,224 @@
+package nn
+
+import (
+	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/ops"
+	"gorgonia.org/tensor"
+)
+
+// LanguageModelConfig describes a [LanguageModel]. [GPTConfig] and [LlamaConfig] are the usual ones.
+type LanguageModelConfig struct {
+	Vocab   int // how many tokens there are
+	Context int // the longest sequence; 0 means no limit, where there are no Positions
+	Layers  int
+	// Block describes every block.
+	Block BlockConfig
+	// Change, if it is not nil, changes the description of block i before the block is made: its window, its RoPE, where its norms are.
+	// It must do the same each time.
+	Change func(i int, c *BlockConfig)
+
+	Positions      bool    // a learned vector is added for each position
+	TiedHead       bool    // the head shares the weights of the embedding
+	Dropout        float64 // of the embeddings
+	EmbeddingScale float64 // the embeddings are multiplied by it; 0 means 1
+	LogitSoftCap   float64 // bounds the logits to ±LogitSoftCap by a tanh; 0 means none
+}
+
+// LanguageModel predicts the next token: an embedding, blocks, a norm, and a head that multiplies by the embedding or by a matrix of the
+// same shape. [NewGPT] and [NewLlama] make the usual ones.
+//
+// Its parts are called tokens, positions, blocks.0, blocks.1, ..., norm and head, whose weight is (Vocab, Dim) as that of tokens is.
+type LanguageModel struct {
+	layer
+	c         LanguageModelConfig
+	tokens    *Embedding
+	positions *PositionalEmbedding // nil for none
+	drop      *Dropout
+	stack     *Stack
+	head      *Embedding // is tokens where the weights are tied
+}
+
+// NewLanguageModel makes a LanguageModel in a scope.
+func NewLanguageModel(s *Scope, c LanguageModelConfig) *LanguageModel {
+	return newLanguageModel(s, "LanguageModel", c)
+}
+
+func newLanguageModel(s *Scope, kind string, c LanguageModelConfig) *LanguageModel {
+	m := &LanguageModel{layer: s.layer(kind), c: c}
+	sizes := []size{{"vocab", c.Vocab}, {"context", c.Context}, {"layers", c.Layers}, {"heads", c.Block.Attention.Heads}, {"dim", c.Block.Attention.Dim}}
+	if !c.Positions {
+		sizes[1] = size{"context", c.Context + 1}
+	}
+	if !c.Positions && c.Context < 0 {
+		m.failf("context is %d, it needs to be positive, or 0 for no limit", c.Context)
+	}
+	if !m.positive(sizes...) || !m.nonNegative("embedding scale", c.EmbeddingScale, "none") || !m.nonNegative("logit soft cap", c.LogitSoftCap, "none") {
+		return m
+	}
+	dim := c.Block.Attention.Dim
+	m.tokens = NewEmbedding(s.Sub("tokens"), EmbeddingConfig{Vocab: c.Vocab, Dim: dim})
+	if c.Positions {
+		m.positions = NewPositionalEmbedding(s.Sub("positions"), PositionalEmbeddingConfig{Context: c.Context, Dim: dim})
+	}
+	m.drop = m.dropout("drop", c.Dropout)
+	m.stack = NewStack(s, StackConfig{Layers: c.Layers, Block: c.Block, Change: c.Change})
+	if m.head = m.tokens; !c.TiedHead {
+		m.head = NewEmbedding(s.Sub("head"), EmbeddingConfig{Vocab: c.Vocab, Dim: dim})
+	}
+	return m
+}
+
+// Forward gives the logits of the token after each of tokens, which are (B, S) of int, int32 or int64:
+// (B, S, Vocab).
+func (m *LanguageModel) Forward(tokens Tensor) Tensor { return m.logits(m.hidden(tokens)) }
+
+// Packing says which sequences lie end to end in what a model is given.
+type Packing struct {
+	Ends Tensor // 0 and then where each sequence ends, see [AttentionInputs]
+	// Positions are those of the tokens, (total), each counted from the first of its sequence; only a model with learned
+	// positions reads them.
+	Positions Tensor
+}
+
+// ForwardPacked gives the logits of the token after each of tokens, (total), which are sequences that see only themselves:
+// (total, Vocab).
+func (m *LanguageModel) ForwardPacked(tokens Tensor, p Packing) Tensor {
+	return m.logits(m.hiddenPacked(tokens, p))
+}
+
+// logits multiplies what the last norm gave by the head.
+func (m *LanguageModel) logits(h Tensor) Tensor {
+	if !m.given("h", h) {
+		return m.none(h)
+	}
+	logits := m.head.Logits(h)
+	if m.c.LogitSoftCap == 0 {
+		return logits
+	}
+	return logits.SoftCap(m.c.LogitSoftCap)
+}
+
+// Loss is the mean cross-entropy of predicting targets, (B, S), from tokens, (B, S): a scalar that [gorgonia.Grad] takes
+// as a cost. It never holds the logits of the whole batch, unless they have a soft cap or [Parameters.KeepWeights] is used
+// beside float32, so a graph that only trains needs no Forward. A target of IgnoreTarget does not count.
+func (m *LanguageModel) Loss(tokens, targets Tensor) Tensor {
+	return m.lossOf(m.hidden(tokens), tokens, targets)
+}
+
+// LossPacked is [LanguageModel.Loss] of sequences that lie end to end, tokens and targets being (total).
+func (m *LanguageModel) LossPacked(tokens, targets Tensor, p Packing) Tensor {
+	return m.lossOf(m.hiddenPacked(tokens, p), tokens, targets)
+}
+
+// lossOf is the mean cross-entropy of targets after what the last norm gave.
+func (m *LanguageModel) lossOf(h, tokens, targets Tensor) Tensor {
+	if !m.given("h", h) || !m.given("targets", targets) {
+		return m.none(h)
+	}
+	if !targets.Shape().Eq(tokens.Shape()) {
+		return m.failf("targets has shape %v, it needs tokens's %v", []int(targets.Shape()), []int(tokens.Shape()))
+	}
+	ignore := IgnoreTarget
+	if m.c.LogitSoftCap != 0 || isHalf(m.head.weight.Dtype()) && h.DType() == tensor.Float32 {
+		return m.logits(h).CrossEntropy(targets, ops.CrossEntropyOptions{IgnoreIndex: &ignore})
+	}
+	return m.s.of(ops.LinearCrossEntropy(h.n, m.head.weight, targets.n, ops.LinearCrossEntropyOptions{IgnoreIndex: &ignore}))
+}
+
+// IgnoreTarget is the target of a position whose prediction does not count in Loss, such as padding.
+const IgnoreTarget = -100
+
+// hidden is the model up to its head: (B, S, Dim).
+func (m *LanguageModel) hidden(tokens Tensor) Tensor {
+	if !m.takesTokens(tokens, 2) {
+		return m.none(tokens)
+	}
+	x := stream{x: m.embed(tokens)}
+	if m.positions != nil {
+		x = m.positions.beside(x.x)
+	}
+	return m.through(x, BlockInputs{})
+}
+
+// hiddenPacked is hidden of sequences that lie end to end: (total, Dim).
+func (m *LanguageModel) hiddenPacked(tokens Tensor, p Packing) Tensor {
+	if !m.takesTokens(tokens, 1) || !m.given("ends", p.Ends) {
+		return m.none(tokens)
+	}
+	x := stream{x: m.embed(tokens)}
+	if m.positions != nil {
+		x = m.positions.besideAt(x.x, p.Positions)
+	}
+	return m.through(x, BlockInputs{Ends: p.Ends})
+}
+
+// through is what dropout and the blocks make of the sum of embeddings.
+func (m *LanguageModel) through(x stream, in BlockInputs) Tensor {
+	if m.c.Dropout > 0 {
+		x = stream{x: m.drop.Forward(x.joined())}
+	}
+	return m.stack.pass(x, in)
+}
+
+// embed looks up the vectors of tokens.
+func (m *LanguageModel) embed(tokens Tensor) Tensor {
+	h := m.tokens.Forward(tokens)
+	if m.c.EmbeddingScale == 0 {
+		return h
+	}
+	return h.Mul(m.c.EmbeddingScale)
+}
+
+// takesTokens finds what is wrong with tokens, which have two axes, or one if they are packed.
+func (m *LanguageModel) takesTokens(tokens Tensor, axes int) bool {
+	if !m.given("tokens", tokens) {
+		return false
+	}
+	shape, positions := tokens.Shape(), tokens.Dim(1)*m.sharers()
+	switch d := tokens.DType(); {
+	case d != tensor.Int && d != tensor.Int32 && d != tensor.Int64:
+		m.failf("tokens is %v, it needs to be int, int32 or int64", d)
+	case len(shape) != axes:
+		m.failf("tokens has shape %v, it needs %s", []int(shape), [...]string{"one axis (total length)", "two axes (batch, length)"}[axes-1])
+	case axes == 2 && m.c.Context > 0 && positions > m.c.Context:
+		m.failf("tokens has %d positions, it needs at most the context's %d", positions, m.c.Context)
+	}
+	return m.isMade()
+}
+
+// Context is the longest sequence that the model takes, 0 if there is no limit.
+func (m *LanguageModel) Context() int { return m.c.Context }
+
+// NewCaches is an empty cache for each block, for [LanguageModel.ForwardCached].
+func (m *LanguageModel) NewCaches(batch, capacity int) ([]*ops.KVCache, error) {
+	if m.c.Context > 0 && capacity > m.c.Context {
+		return nil, m.errorf("capacity is %d, it needs to be at most the context's %d", capacity, m.c.Context)
+	}
+	if m.stack == nil {
+		return nil, errUnmade
+	}
+	return m.stack.NewCaches(batch, capacity)
+}
+
+// ForwardCached gives the logits of the token after the last of tokens, (B, S), which follow those in the caches:
+// (B, Vocab). Each run adds the tokens to the caches. Positions, (B, S), are those of tokens, counted from the first in
+// the caches; only a model with learned positions reads them. A [Decoder] is the easy way to all this.
+func (m *LanguageModel) ForwardCached(tokens, positions Tensor, caches []*ops.KVCache) Tensor {
+	if !m.takesTokens(tokens, 2) {
+		return m.none(tokens)
+	}
+	h := m.embed(tokens)
+	if m.positions != nil {
+		h = m.positions.ForwardAt(h, positions)
+	}
+	return m.logits(m.stack.ForwardCached(h, caches, BlockInputs{}))
+}
+
+// causal completes the options of a language model's attention.
+func causal(o ops.AttentionOptions, dropout float64) ops.AttentionOptions {
+	if o.Causal == kernels.NotCausal {
+		o.Causal = kernels.CausalBottomRight
+	}
+	o.Dropout, o.Seed = dropout, 0
+	return o
+}

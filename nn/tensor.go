@@ -1,0 +1,507 @@
+package nn
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/stheno-ml/stheno/ops"
+	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
+)
+
+// Tensor is a value in a model's graph. What has no parameters is a method of it, and gives another:
+//
+//	x = x.Add(gate.Mul(s.Attention("attn", x.LayerNorm().Mul(scale.Add(1)), heads)))
+//
+// Where two tensors meet, they broadcast: counted from the last, their axes are equal, or one of them is 1 or missing. In the place of
+// the second there may be a number. Axes may be counted from the last too, which is -1.
+//
+// After an error methods do nothing, and the error is the scope's, see [Scope.Err]. The zero Tensor stands for none, where something
+// may be left out.
+//
+// The results of Div, Exp, Log, Sqrt, Square, Abs, ReLU, Sigmoid and Softmax are computed by Gorgonia, on the host and in float32 or
+// float64; elsewhere they are errors that wrap [errors.ErrUnsupported]. The same holds for arithmetic of scalars, such as two losses.
+type Tensor struct {
+	in *making // nil for none
+	n  *gorgonia.Node
+}
+
+// Node is the node of the graph, for ops that are no methods; nil after an error.
+func (x Tensor) Node() *gorgonia.Node { return x.n }
+
+// Err is the first error of the model; see [Scope.Err].
+func (x Tensor) Err() error {
+	if x.in == nil {
+		return errors.New("nn: the tensor is a zero value, it needs to be one of a model's")
+	}
+	return x.in.err
+}
+
+// IsZero reports whether the tensor is none at all.
+func (x Tensor) IsZero() bool { return x.in == nil }
+
+// Shape is the size of each axis; nil for a scalar, and after an error. [Tensor.Dim] is one of them, without an index that is out of
+// range after an error.
+func (x Tensor) Shape() tensor.Shape {
+	if x.n == nil {
+		return nil
+	}
+	return x.n.Shape()
+}
+
+// Dim is the size of an axis; 0 after an error, and for an axis that there is not.
+func (x Tensor) Dim(axis int) int {
+	shape := x.Shape()
+	if axis < 0 {
+		axis += len(shape)
+	}
+	if axis < 0 || axis >= len(shape) {
+		return 0
+	}
+	return shape[axis]
+}
+
+// DType is the type of the elements.
+func (x Tensor) DType() tensor.Dtype {
+	if x.n == nil {
+		return tensor.Dtype{}
+	}
+	return x.n.Dtype()
+}
+
+// Through applies layers one after the other.
+func (x Tensor) Through(layers ...Layer) Tensor {
+	for _, l := range layers {
+		if l == nil {
+			return x.fail(errUnmade)
+		}
+		x = l.Forward(x)
+	}
+	return x
+}
+
+// fail makes an error that of the model.
+func (x Tensor) fail(err error) Tensor {
+	if x.in != nil {
+		x.in.fail(err)
+	}
+	return Tensor{in: x.in}
+}
+
+// failed reports whether there is nothing to compute with.
+func (x Tensor) failed() bool { return x.n == nil || x.in.err != nil }
+
+// apply computes an op of x, if nothing has failed.
+func (x Tensor) apply(op func(x *gorgonia.Node) (*gorgonia.Node, error)) Tensor {
+	if x.failed() {
+		return Tensor{in: x.in}
+	}
+	return x.in.of(op(x.n))
+}
+
+// axis is an axis counted from the first.
+func (x Tensor) axis(op string, axis int) (int, bool) {
+	from := axis
+	if axis < 0 {
+		axis += len(x.Shape())
+	}
+	if x.failed() {
+		return 0, false
+	}
+	if axis < 0 || axis >= len(x.Shape()) {
+		x.fail(fmt.Errorf("%s: axis is %d, it needs to be one of shape %v", op, from, []int(x.Shape())))
+		return 0, false
+	}
+	return axis, true
+}
+
+// onHost computes an op of Gorgonia's.
+func (x Tensor) onHost(name string, op func(x *gorgonia.Node) (*gorgonia.Node, error)) Tensor {
+	return x.apply(func(n *gorgonia.Node) (*gorgonia.Node, error) {
+		if err := x.hostOnly(name); err != nil {
+			return nil, err
+		}
+		n, err := op(n)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		return n, nil
+	})
+}
+
+// hostOnly says why Gorgonia cannot compute with x.
+func (x Tensor) hostOnly(name string) error {
+	if d := x.in.values.Device(); d != nil {
+		return fmt.Errorf("%s: %v has no kernel for it, it computes on the host alone: %w", name, d, errors.ErrUnsupported)
+	}
+	if d := x.DType(); d != tensor.Float32 && d != tensor.Float64 {
+		return fmt.Errorf("%s: x is %v, it needs to be float32 or float64: %w", name, d, errors.ErrUnsupported)
+	}
+	return nil
+}
+
+// number is a float64 of any of Go's numbers.
+func number(y any) (float64, bool) {
+	switch y := y.(type) {
+	case int:
+		return float64(y), true
+	case float32:
+		return float64(y), true
+	case float64:
+		return y, true
+	}
+	return 0, false
+}
+
+// pair broadcasts x and y, which is a Tensor or a number, to one shape.
+func (x Tensor) pair(op string, y any) (a, b Tensor, ok bool) {
+	if x.failed() {
+		return x, x, false
+	}
+	if c, is := number(y); is {
+		if len(x.Shape()) == 0 {
+			return x, x.in.of(gorgonia.NewConstant(scalarOf(x.DType(), c)), nil), true
+		}
+		return x, x.in.full(c, x.DType(), x.Shape()...), true
+	}
+	b, is := y.(Tensor)
+	switch {
+	case !is:
+		x.fail(fmt.Errorf("%s: y is a %T, it needs to be a Tensor, an int or a float", op, y))
+		return x, b, false
+	case b.in == nil:
+		x.fail(fmt.Errorf("%s: y is a zero Tensor, it needs to be one of the model's", op))
+		return x, b, false
+	case b.in.g != x.in.g:
+		x.fail(fmt.Errorf("%s: y belongs to another graph than x", op))
+		return x, b, false
+	case b.failed():
+		x.fail(b.in.err)
+		return x, b, false
+	}
+	shape, err := broadcastShape(x.Shape(), b.Shape())
+	if err != nil {
+		x.fail(fmt.Errorf("%s: x has shape %v and y %v, which do not broadcast: %w", op, []int(x.Shape()), []int(b.Shape()), err))
+		return x, b, false
+	}
+	if x.DType() != b.DType() {
+		x.fail(fmt.Errorf("%s: x is %v and y %v, they need one type: Cast makes it", op, x.DType(), b.DType()))
+		return x, b, false
+	}
+	return x.expand(shape), b.expand(shape), x.in.err == nil
+}
+
+func scalarOf(d tensor.Dtype, c float64) any {
+	if d == tensor.Float64 {
+		return c
+	}
+	return float32(c)
+}
+
+// broadcastShape is the shape that two tensors have together.
+func broadcastShape(a, b tensor.Shape) ([]int, error) {
+	if len(a) == 0 && len(b) > 0 || len(b) == 0 && len(a) > 0 {
+		return nil, errors.New("a scalar goes with scalars and numbers")
+	}
+	shape := make([]int, max(len(a), len(b)))
+	for i := range shape {
+		of := func(t tensor.Shape) int {
+			if at := i - len(shape) + len(t); at >= 0 {
+				return t[at]
+			}
+			return 1
+		}
+		switch n, m := of(a), of(b); {
+		case n == m, m == 1:
+			shape[i] = n
+		case n == 1:
+			shape[i] = m
+		default:
+			return nil, fmt.Errorf("the sizes of an axis are %d and %d", n, m)
+		}
+	}
+	return shape, nil
+}
+
+// expand repeats x along the axes where a shape has more: as products with ones, which are exact and whose gradient is a sum.
+func (x Tensor) expand(shape []int) Tensor {
+	if slices.Equal(x.Shape(), shape) {
+		return x
+	}
+	have := slices.Concat(slices.Repeat([]int{1}, len(shape)-len(x.Shape())), x.Shape())
+	for i := 0; i < len(shape); {
+		end, n := i, 1
+		for ; end < len(shape) && have[end] == 1; end++ {
+			n *= shape[end]
+		}
+		if n > 1 {
+			ones := x.in.full(1, x.DType(), n, 1)
+			x = ones.MatMul(x.Reshape(product(have[:i]), 1, product(have[end:])))
+			copy(have[i:end], shape[i:end])
+		}
+		i = max(end, i+1)
+	}
+	return x.Reshape(shape...)
+}
+
+func product(sizes []int) int {
+	n := 1
+	for _, d := range sizes {
+		n *= d
+	}
+	return n
+}
+
+// arithmetic computes x and y by an op of tensors, or of scalars by Gorgonia's.
+func (x Tensor) arithmetic(name string, y any, tensors, scalars func(a, b *gorgonia.Node) (*gorgonia.Node, error)) Tensor {
+	a, b, ok := x.pair(name, y)
+	if !ok {
+		return Tensor{in: x.in}
+	}
+	if len(a.Shape()) > 0 {
+		return x.in.of(tensors(a.n, b.n))
+	}
+	return a.onHost(name, func(n *gorgonia.Node) (*gorgonia.Node, error) { return scalars(n, b.n) })
+}
+
+// Add is x + y.
+func (x Tensor) Add(y any) Tensor { return x.arithmetic("Add", y, ops.Add, gorgonia.Add) }
+
+// Sub is x − y.
+func (x Tensor) Sub(y any) Tensor {
+	return x.arithmetic("Sub", y, func(a, b *gorgonia.Node) (*gorgonia.Node, error) {
+		minus, err := ops.Scale(b, -1)
+		if err != nil {
+			return nil, err
+		}
+		return ops.Add(a, minus)
+	}, gorgonia.Sub)
+}
+
+// Mul is x·y, element by element.
+func (x Tensor) Mul(y any) Tensor {
+	if c, is := number(y); is && len(x.Shape()) > 0 {
+		return x.apply(func(n *gorgonia.Node) (*gorgonia.Node, error) { return ops.Scale(n, c) })
+	}
+	return x.arithmetic("Mul", y, ops.Mul, gorgonia.HadamardProd)
+}
+
+// Div is x/y, element by element.
+func (x Tensor) Div(y any) Tensor {
+	if c, is := number(y); is && len(x.Shape()) > 0 {
+		return x.Mul(1 / c)
+	}
+	if x.failed() {
+		return x
+	}
+	if err := x.hostOnly("Div"); err != nil {
+		return x.fail(err)
+	}
+	return x.arithmetic("Div", y, gorgonia.HadamardDiv, gorgonia.Div)
+}
+
+// MatMul is the product of matrices; see [ops.MatMul]. Options may transpose either.
+func (x Tensor) MatMul(y Tensor, options ...ops.MatMulOptions) Tensor {
+	if x.in != nil && y.in == nil {
+		return x.fail(errors.New("MatMul: y is a zero Tensor, it needs to be one of the model's"))
+	}
+	return x.apply(func(n *gorgonia.Node) (*gorgonia.Node, error) { return ops.MatMul(n, y.n, first(options)) })
+}
+
+// Exp is e to the x.
+func (x Tensor) Exp() Tensor { return x.onHost("Exp", gorgonia.Exp) }
+
+// Log is the natural logarithm of x.
+func (x Tensor) Log() Tensor { return x.onHost("Log", gorgonia.Log) }
+
+// Sqrt is the square root of x.
+func (x Tensor) Sqrt() Tensor { return x.onHost("Sqrt", gorgonia.Sqrt) }
+
+// Abs is x without its sign.
+func (x Tensor) Abs() Tensor { return x.onHost("Abs", gorgonia.Abs) }
+
+// ReLU is max(x, 0).
+func (x Tensor) ReLU() Tensor { return x.onHost("ReLU", gorgonia.Rectify) }
+
+// Sigmoid is 1/(1 + e to the −x).
+func (x Tensor) Sigmoid() Tensor { return x.onHost("Sigmoid", gorgonia.Sigmoid) }
+
+// Square is x².
+func (x Tensor) Square() Tensor { return x.Mul(x) }
+
+// Tanh is the hyperbolic tangent of x.
+func (x Tensor) Tanh() Tensor { return x.SoftCap(1) }
+
+// SoftCap bounds x to ±cap by a tanh; see [ops.SoftCap].
+func (x Tensor) SoftCap(cap float64) Tensor {
+	return x.apply(func(n *gorgonia.Node) (*gorgonia.Node, error) { return ops.SoftCap(n, cap) })
+}
+
+// GELU is x·Φ(x), exactly; see [ops.GELUErf].
+func (x Tensor) GELU() Tensor { return x.apply(ops.GELUErf) }
+
+// SiLU is x·σ(x).
+func (x Tensor) SiLU() Tensor { return x.apply(ops.SiLU) }
+
+// LogSoftmax is the logarithm of [Tensor.Softmax], exact where that is too small for a float.
+func (x Tensor) LogSoftmax() Tensor { return x.apply(ops.LogSoftmax) }
+
+// Softmax makes probabilities of logits along the last axis.
+func (x Tensor) Softmax() Tensor { return x.LogSoftmax().Exp() }
+
+// LayerNorm normalises each row of x to mean 0 and variance 1. [Scope.LayerNorm] scales and shifts it too.
+func (x Tensor) LayerNorm() Tensor {
+	return x.apply(func(n *gorgonia.Node) (*gorgonia.Node, error) { return ops.LayerNorm(n, nil, nil, ops.NormOptions{}) })
+}
+
+// CrossEntropy is the mean of −log of the probability that logits, (..., classes), give their targets, (...) of integers: a loss. See
+// [ops.SoftmaxCrossEntropy], and its options.
+func (x Tensor) CrossEntropy(targets Tensor, options ...ops.CrossEntropyOptions) Tensor {
+	if x.in != nil && targets.in == nil {
+		return x.fail(errors.New("CrossEntropy: targets is a zero Tensor, it needs to be one of the model's"))
+	}
+	return x.apply(func(n *gorgonia.Node) (*gorgonia.Node, error) {
+		return ops.SoftmaxCrossEntropy(n, targets.n, first(options))
+	})
+}
+
+// Sum is the sum of all elements, a scalar, or that along some axes, which go away.
+func (x Tensor) Sum(axes ...int) Tensor {
+	if len(axes) == 0 {
+		return x.apply(ops.Sum)
+	}
+	return x.along("Sum", axes, func(int) float64 { return 1 })
+}
+
+// Mean is the mean of all elements, a scalar, or that along some axes, which go away.
+func (x Tensor) Mean(axes ...int) Tensor {
+	if len(axes) == 0 {
+		return x.apply(ops.Mean)
+	}
+	return x.along("Mean", axes, func(n int) float64 { return 1 / float64(n) })
+}
+
+// along is a weighted sum along axes, as a product with weights that are equal.
+func (x Tensor) along(op string, axes []int, weight func(n int) float64) Tensor {
+	var sorted []int
+	for _, axis := range axes {
+		at, ok := x.axis(op, axis)
+		if !ok {
+			return Tensor{in: x.in}
+		}
+		sorted = append(sorted, at)
+	}
+	slices.Sort(sorted)
+	for _, at := range slices.Backward(slices.Compact(sorted)) {
+		shape := slices.Clone([]int(x.Shape()))
+		if len(shape) == 1 {
+			return x.Mul(weight(shape[0])).apply(ops.Sum)
+		}
+		n := shape[at]
+		weights := x.in.full(weight(n), x.DType(), 1, n)
+		x = weights.MatMul(x.Reshape(product(shape[:at]), n, product(shape[at+1:]))).Reshape(slices.Delete(shape, at, at+1)...)
+	}
+	return x
+}
+
+// Reshape is x with other axes, of as many elements. One axis may be -1: it takes what is left.
+func (x Tensor) Reshape(shape ...int) Tensor {
+	return x.apply(func(n *gorgonia.Node) (*gorgonia.Node, error) {
+		to, left := slices.Clone(shape), product(n.Shape())
+		at := slices.Index(to, -1)
+		for i, d := range to {
+			if i != at && (d < 1 || left%d != 0) {
+				left = 0
+			} else if i != at {
+				left /= d
+			}
+		}
+		if at >= 0 {
+			to[at] = left
+		}
+		if len(to) == 0 || left == 0 || at < 0 && left != 1 {
+			return nil, fmt.Errorf("Reshape: x has shape %v, it cannot become %v", []int(n.Shape()), shape)
+		}
+		if slices.Equal(to, n.Shape()) {
+			return n, nil
+		}
+		return gorgonia.Reshape(n, to)
+	})
+}
+
+// Permute is x with its axes in another order: axis i of the result is x's axes[i].
+func (x Tensor) Permute(axes ...int) Tensor {
+	return x.apply(func(n *gorgonia.Node) (*gorgonia.Node, error) { return ops.Permute(n, axes...) })
+}
+
+// Select is the part of x at an index of an axis, which goes away. An index below 0 counts from the last.
+func (x Tensor) Select(axis, index int) Tensor {
+	at, ok := x.axis("Select", axis)
+	if !ok {
+		return Tensor{in: x.in}
+	}
+	if index < 0 {
+		index += x.Dim(at)
+	}
+	return x.apply(func(n *gorgonia.Node) (*gorgonia.Node, error) { return ops.Select(n, at, index) })
+}
+
+// Unbind takes apart an axis of n elements, which goes away.
+func (x Tensor) Unbind(axis, n int) []Tensor {
+	at, ok := x.axis("Unbind", axis)
+	if ok && x.Dim(at) != n {
+		x.fail(fmt.Errorf("Unbind: axis %d of shape %v has %d elements, it needs %d", axis, []int(x.Shape()), x.Dim(at), n))
+	}
+	parts := x.parts(n)
+	for i := range parts {
+		parts[i] = x.Select(axis, i)
+	}
+	return parts
+}
+
+// Chunk cuts an axis into n parts of one size.
+func (x Tensor) Chunk(axis, n int) []Tensor {
+	at, ok := x.axis("Chunk", axis)
+	if ok && (n < 1 || x.Dim(at)%n != 0) {
+		x.fail(fmt.Errorf("Chunk: n is %d, it needs to divide axis %d of shape %v", n, axis, []int(x.Shape())))
+	}
+	if x.failed() {
+		return x.parts(n)
+	}
+	shape := slices.Clone([]int(x.Shape()))
+	shape[at] /= n
+	return x.Reshape(slices.Insert(shape, at, n)...).Unbind(at, n)
+}
+
+// parts are n tensors that are yet to come, or that come after an error and are there to be indexed.
+func (x Tensor) parts(n int) []Tensor {
+	if x.failed() {
+		n = min(n, 1<<16)
+	}
+	return slices.Repeat([]Tensor{{in: x.in}}, max(0, n))
+}
+
+// Concat puts tensors one behind the other along an axis, as [ops.Concat] does.
+func Concat(axis int, parts ...Tensor) Tensor {
+	var nodes gorgonia.Nodes
+	for _, x := range parts {
+		if x.failed() {
+			return Tensor{in: x.in}
+		}
+		nodes = append(nodes, x.n)
+	}
+	if len(parts) == 0 {
+		return Tensor{}
+	}
+	at, ok := parts[0].axis("Concat", axis)
+	if !ok {
+		return Tensor{in: parts[0].in}
+	}
+	return parts[0].in.of(ops.Concat(at, nodes...))
+}
+
+// Cast is x in another type; see [ops.Cast].
+func (x Tensor) Cast(dtype tensor.Dtype) Tensor {
+	return x.apply(func(n *gorgonia.Node) (*gorgonia.Node, error) { return ops.Cast(n, dtype) })
+}

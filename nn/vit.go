@@ -1,0 +1,55 @@
+package nn
+
+import (
+	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/ops"
+)
+
+// ViTConfig describes an [Encoder] of images. ViT in its base size is Channels 3, Height and Width 224, Patch 16,
+// Layers 12, Heads 12, Dim 768 and Epsilon 1e-12.
+type ViTConfig struct {
+	Channels, Height, Width int // of the images
+	Patch                   int // the height and width of a patch
+	Layers                  int
+	Heads                   int
+	Dim                     int
+
+	Hidden     int                // of the MLPs; 0 means 4·Dim
+	Activation kernels.Activation // of the MLPs; zero means GELUErf
+	Epsilon    float64            // of the norms; 0 means 1e-5
+	Dropout    float64            // of the embeddings, the attention weights, and what each layer adds
+
+	Pooler  bool // adds what Pooled needs
+	Classes int  // adds what Classify needs; 0 for none
+
+	// Block, if it is not nil, changes the description of block i before the block is made. It must do the same each time.
+	Block func(i int, c *BlockConfig)
+}
+
+// NewViT makes an [Encoder] of the patches of an image, before which a token stands for the whole. Its parts are called embeddings,
+// blocks.0, blocks.1, ..., norm, pooler and classifier.
+func NewViT(s *Scope, c ViTConfig) *Encoder {
+	e := &Encoder{layer: s.layer("ViT")}
+	if c.Classes < 0 {
+		e.failf("classes is %d, it needs to be positive, or 0 for none", c.Classes)
+		return e
+	}
+	if c.Activation == kernels.NoActivation {
+		c.Activation = kernels.GELUErf
+	}
+	patches := NewPatchEmbedding(s.Sub("embeddings"), PatchEmbeddingConfig{
+		Channels: c.Channels, Height: c.Height, Width: c.Width, Patch: c.Patch, Dim: c.Dim, ClassToken: true,
+	})
+	e.embed = func(images Tensor, _ EncoderInputs) Tensor { return patches.Forward(images.Cast(patches.s.compute)) }
+	e.body(StackConfig{Layers: c.Layers, Change: c.Block, Block: BlockConfig{
+		Attention: MultiHeadAttentionConfig{Dim: c.Dim, Heads: c.Heads, Options: ops.AttentionOptions{Dropout: c.Dropout}},
+		Hidden:    c.Hidden, Activation: c.Activation, Epsilon: c.Epsilon, Dropout: c.Dropout,
+	}})
+	if c.Pooler {
+		e.pooler = e.head("pooler", c.Dim, nil, kernels.NoActivation)
+	}
+	if c.Classes > 0 {
+		e.classifier = e.head("classifier", c.Classes, nil, kernels.NoActivation)
+	}
+	return e
+}
