@@ -367,41 +367,33 @@ func outcomeOf(t *testing.T, model string, config fields) outcome {
 	if m.parameters, err = readParameters(m.folder, m.arch, gorgonia.Float32, nil); err != nil {
 		return o // the tensors are others, which tells them apart
 	}
-	g := gorgonia.NewGraph()
-	results, err := m.resultsIn(g, readGolden(t, model))
-	if err != nil {
+	s := m.scope()
+	results := m.resultsIn(s, readGolden(t, model))
+	if s.Err() != nil {
 		return o // such as of a text that is longer than the context
 	}
-	machine := gorgonia.NewTapeMachine(g)
+	machine := gorgonia.NewTapeMachine(s.Graph())
 	defer machine.Close()
 	if err := machine.RunAll(); err != nil {
 		t.Fatal(err)
 	}
-	o.results = results.Value().Data().([]float32)
+	o.results = results.Node().Value().Data().([]float32)
 	return o
 }
 
-// resultsIn adds to a graph what the model makes of the golden input.
-func (m *Model) resultsIn(g *gorgonia.ExprGraph, want golden) (*gorgonia.Node, error) {
-	built, err := m.arch.build(g, m.parameters, m.compute)
-	if err != nil {
-		return nil, err
-	}
-	switch model := built.(type) {
-	case LanguageModel:
-		return model.Forward(ids(g, "tokens", want.Tokens))
+// resultsIn is what the model makes of the golden input.
+func (m *Model) resultsIn(s *nn.Scope, want golden) nn.Tensor {
+	switch model := m.arch.build(s).(type) {
+	case *nn.LanguageModel:
+		return model.Forward(ids(s, "tokens", want.Tokens))
 	case *nn.Encoder:
-		h, err := model.ForwardWith(ids(g, "tokens", want.Tokens), nn.EncoderInputs{Types: ids(g, "types", want.Types), KeyMask: ids(g, "mask", want.Mask)})
-		if err != nil {
-			return nil, err
+		if m.family == "vit" {
+			return model.Classify(model.Forward(images(s, want)))
 		}
-		return model.Classify(h)
-	case *nn.VisionTransformer:
-		h, err := model.Forward(images(g, want))
-		if err != nil {
-			return nil, err
-		}
-		return model.Classify(h)
+		return model.Classify(model.ForwardWith(ids(s, "tokens", want.Tokens), nn.EncoderInputs{
+			Types: ids(s, "types", want.Types), KeyMask: ids(s, "mask", want.Mask),
+		}))
+	default:
+		return s.Fail(fmt.Errorf("%T is no known model", model))
 	}
-	return nil, fmt.Errorf("%T is no known model", built)
 }

@@ -38,8 +38,9 @@ func FuzzConfig(f *testing.F) {
 		if elements > 1e5 || len(a.links) > 200 {
 			return
 		}
-		if _, err := a.build(gorgonia.NewGraph(), nn.NewParameters(0), (Options{}).Compute); err != nil {
-			t.Logf("refused: %v", err)
+		s := nn.NewScope(gorgonia.NewGraph(), nn.NewParameters(0))
+		if a.build(s); s.Err() != nil {
+			t.Logf("refused: %v", s.Err())
 		}
 	})
 }

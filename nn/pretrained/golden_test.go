@@ -14,6 +14,7 @@ import (
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/ops"
 	"github.com/stheno-ml/stheno/safetensors"
+	"github.com/stheno-ml/stheno/train/data"
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
 )
@@ -63,18 +64,31 @@ func load(t *testing.T, folder string, o Options) *Model {
 	return m
 }
 
+// scope is a scope over the model's parameters.
+func (m *Model) scope() *nn.Scope { return nn.NewScope(gorgonia.NewGraph(), m.Parameters()) }
+
 // ids is an input of token ids.
-func ids(g *gorgonia.ExprGraph, name string, rows [][]int) *gorgonia.Node {
-	all := slices.Concat(rows...)
-	value := tensor.New(tensor.WithShape(len(rows), len(rows[0])), tensor.WithBacking(all))
-	return gorgonia.NewMatrix(g, tensor.Int, gorgonia.WithName(name), gorgonia.WithShape(value.Shape()...), gorgonia.WithValue(value))
+func ids(s *nn.Scope, name string, rows [][]int) nn.Tensor {
+	return s.Constant(name, data.Ints(slices.Concat(rows...), len(rows), -1))
+}
+
+// value is what a tensor was in the last run.
+func value(t *testing.T, x nn.Tensor) gorgonia.Value {
+	t.Helper()
+	if x.Err() != nil {
+		t.Fatal(x.Err())
+	}
+	return x.Node().Value()
 }
 
 // run evaluates a graph.
-func run(t *testing.T, g *gorgonia.ExprGraph) {
+func run(t *testing.T, s *nn.Scope) {
 	t.Helper()
-	ops.ModeOf(g).Evaluate()
-	machine := gorgonia.NewTapeMachine(g)
+	if s.Err() != nil {
+		t.Fatal(s.Err())
+	}
+	ops.ModeOf(s.Graph()).Evaluate()
+	machine := gorgonia.NewTapeMachine(s.Graph())
 	defer machine.Close()
 	if err := machine.RunAll(); err != nil {
 		t.Fatal(err)
@@ -104,14 +118,11 @@ func TestLogits(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			want := readGolden(t, name)
 			m := load(t, filepath.Join("testdata", name), Options{})
-			g := gorgonia.NewGraph()
-			model, err := m.LanguageModel(g)
-			if err != nil {
-				t.Fatal(err)
-			}
-			logits := gorgonia.Must(model.Forward(ids(g, "tokens", want.Tokens)))
-			run(t, g)
-			near(t, "the logits", logits.Value().Data().([]float32), want.Logits, 1e-5)
+			s := m.scope()
+			model := m.LanguageModel(s)
+			logits := model.Forward(ids(s, "tokens", want.Tokens))
+			run(t, s)
+			near(t, "the logits", value(t, logits).Data().([]float32), want.Logits, 1e-5)
 
 			d, err := m.NewDecoder(16)
 			if err != nil {
@@ -147,24 +158,24 @@ func TestGradients(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			want := readGolden(t, name)
 			m := load(t, filepath.Join("testdata", name), Options{})
-			g := gorgonia.NewGraph()
-			model, err := m.LanguageModel(g)
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := m.scope()
+			model := m.LanguageModel(s)
 			targets := make([][]int, len(want.Tokens))
 			for i, row := range want.Tokens {
 				targets[i] = append(slices.Clone(row[1:]), -100)
 			}
-			loss := gorgonia.Must(model.Loss(ids(g, "tokens", want.Tokens), ids(g, "targets", targets)))
-			if _, err := gorgonia.Grad(loss, model.Parameters()...); err != nil {
+			loss := model.Loss(ids(s, "tokens", want.Tokens), ids(s, "targets", targets))
+			if s.Err() != nil {
+				t.Fatal(s.Err())
+			}
+			if _, err := gorgonia.Grad(loss.Node(), s.Parameters()...); err != nil {
 				t.Fatal(err)
 			}
-			run(t, g)
-			if have := loss.Value().Data().(float32); !(math.Abs(float64(have)-want.Loss) <= 1e-5*want.Loss) {
+			run(t, s)
+			if have := value(t, loss).Data().(float32); !(math.Abs(float64(have)-want.Loss) <= 1e-5*want.Loss) {
 				t.Errorf("the loss is %v, want %v", have, want.Loss)
 			}
-			compareGradients(t, m, model.Parameters(), want)
+			compareGradients(t, m, s.Parameters(), want)
 		})
 	}
 }
@@ -214,14 +225,11 @@ func TestEncoders(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			want := readGolden(t, name)
 			m := load(t, filepath.Join("testdata", name), Options{})
-			g := gorgonia.NewGraph()
-			e, err := m.Encoder(g)
-			if err != nil {
-				t.Fatal(err)
-			}
-			h := gorgonia.Must(e.ForwardWith(ids(g, "tokens", want.Tokens), nn.EncoderInputs{
-				Types: ids(g, "types", want.Types), KeyMask: ids(g, "mask", want.Mask),
-			}))
+			s := m.scope()
+			e := m.Encoder(s)
+			h := e.ForwardWith(ids(s, "tokens", want.Tokens), nn.EncoderInputs{
+				Types: ids(s, "types", want.Types), KeyMask: ids(s, "mask", want.Mask),
+			})
 			// Without what stands at padding, which is of no use.
 			var used [][]int
 			for row, mask := range want.Mask {
@@ -229,20 +237,19 @@ func TestEncoders(t *testing.T) {
 					used = append(used, []int{row*len(mask) + at})
 				}
 			}
-			visible := func(x *gorgonia.Node) *gorgonia.Node {
-				rows := gorgonia.Must(gorgonia.Reshape(x, tensor.Shape{x.Shape()[0] * x.Shape()[1], x.Shape()[2]}))
-				return gorgonia.Must(ops.Embedding(rows, ids(g, "used", used)))
+			visible := func(x nn.Tensor) nn.Tensor {
+				return s.Tensor(ops.Embedding(x.Reshape(-1, x.Dim(2)).Node(), ids(s, "used", used).Node()))
 			}
-			var outputs []*gorgonia.Node
+			var outputs []nn.Tensor
 			switch {
 			case strings.HasSuffix(name, "masked"):
-				outputs = append(outputs, visible(gorgonia.Must(e.Predict(h))))
+				outputs = append(outputs, visible(e.Predict(h)))
 			case strings.HasSuffix(name, "classes"):
-				outputs = append(outputs, gorgonia.Must(e.Classify(h)))
+				outputs = append(outputs, e.Classify(h))
 			default:
-				outputs = append(outputs, visible(h), gorgonia.Must(e.Pooled(h)))
+				outputs = append(outputs, visible(h), e.Pooled(h))
 			}
-			compareOutputs(t, g, m, e.Parameters(), outputs, want)
+			compareOutputs(t, s, m, outputs, want)
 		})
 	}
 }
@@ -253,66 +260,70 @@ func TestVision(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			want := readGolden(t, name)
 			m := load(t, filepath.Join("testdata", name), Options{})
-			g := gorgonia.NewGraph()
-			v, err := m.Vision(g)
-			if err != nil {
-				t.Fatal(err)
-			}
-			h := gorgonia.Must(v.Forward(images(g, want)))
-			var outputs []*gorgonia.Node
+			s := m.scope()
+			v := m.Encoder(s)
+			h := v.Forward(images(s, want))
+			outputs := []nn.Tensor{h}
 			if strings.HasSuffix(name, "classes") {
-				outputs = append(outputs, gorgonia.Must(v.Classify(h)))
+				outputs[0] = v.Classify(h)
 			} else {
-				outputs = append(outputs, h, gorgonia.Must(v.Pooled(h)))
+				outputs = append(outputs, v.Pooled(h))
 			}
-			compareOutputs(t, g, m, v.Parameters(), outputs, want)
+			compareOutputs(t, s, m, outputs, want)
 		})
 	}
 }
 
 // images is an input of the golden images.
-func images(g *gorgonia.ExprGraph, want golden) *gorgonia.Node {
-	value := tensor.New(tensor.WithShape(2, 2, 8, 8), tensor.WithBacking(load32(want.Images)))
-	return gorgonia.NewTensor(g, tensor.Float32, 4, gorgonia.WithName("images"), gorgonia.WithShape(2, 2, 8, 8), gorgonia.WithValue(value))
+func images(s *nn.Scope, want golden) nn.Tensor {
+	return s.Constant("images", data.Floats(load32(want.Images), 2, 2, 8, 8))
 }
 
 // compareOutputs compares outputs and the gradients of the sum of their squares.
-func compareOutputs(t *testing.T, g *gorgonia.ExprGraph, m *Model, parameters gorgonia.Nodes, outputs []*gorgonia.Node, want golden) {
+func compareOutputs(t *testing.T, s *nn.Scope, m *Model, outputs []nn.Tensor, want golden) {
 	t.Helper()
-	var loss *gorgonia.Node
-	for _, x := range outputs {
-		square := gorgonia.Must(ops.Sum(gorgonia.Must(ops.Mul(x, x))))
-		if loss != nil {
-			square = gorgonia.Must(gorgonia.Add(loss, square))
+	var loss nn.Tensor
+	for i, x := range outputs {
+		if square := x.Square().Sum(); i == 0 {
+			loss = square
+		} else {
+			loss = loss.Add(square)
 		}
-		loss = square
 	}
-	if _, err := gorgonia.Grad(loss, parameters...); err != nil {
+	if s.Err() != nil {
+		t.Fatal(s.Err())
+	}
+	if _, err := gorgonia.Grad(loss.Node(), s.Parameters()...); err != nil {
 		t.Fatal(err)
 	}
-	run(t, g)
+	run(t, s)
 	var have []float32
 	for _, x := range outputs {
-		have = append(have, x.Value().Data().([]float32)...)
+		have = append(have, value(t, x).Data().([]float32)...)
 	}
 	near(t, "the outputs", have, want.Logits, 1e-5)
-	compareGradients(t, m, parameters, want)
+	compareGradients(t, m, s.Parameters(), want)
 }
 
-// A model is asked for what it is.
+// A model is asked for what it is, in a scope over its own parameters.
 func TestKinds(t *testing.T) {
-	g := gorgonia.NewGraph()
-	if _, err := load(t, "testdata/bert", Options{}).LanguageModel(g); err == nil || !strings.Contains(err.Error(), "a bert is a *nn.Encoder, it predicts no next token") {
-		t.Errorf("an encoder as a language model: %v", err)
-	}
-	if _, err := load(t, "testdata/gpt2", Options{}).Encoder(gorgonia.NewGraph()); err == nil || !strings.Contains(err.Error(), "a gpt2 is a *nn.GPT, it is no encoder") {
-		t.Errorf("a language model as an encoder: %v", err)
-	}
-	if _, err := load(t, "testdata/gpt2", Options{}).Vision(gorgonia.NewGraph()); err == nil || !strings.Contains(err.Error(), "a gpt2 is a *nn.GPT, it sees no images") {
-		t.Errorf("a language model for images: %v", err)
-	}
-	if _, err := load(t, "testdata/gpt2", Options{}).LanguageModel(nil); err == nil || !strings.Contains(err.Error(), "g is nil") {
-		t.Errorf("without a graph: %v", err)
+	bert, gpt2 := load(t, "testdata/bert", Options{}), load(t, "testdata/gpt2", Options{})
+	s, other, elsewhere := bert.scope(), gpt2.scope(), bert.scope()
+	bert.LanguageModel(s).Forward(nn.Tensor{})
+	gpt2.Encoder(other).Forward(nn.Tensor{})
+	gpt2.LanguageModel(elsewhere)
+	gpt2.LanguageModel(nil)
+	for _, c := range []struct {
+		s    *nn.Scope
+		want string
+	}{
+		{s, "pretrained: a bert is a *nn.Encoder, it predicts no next token"},
+		{other, "pretrained: a gpt2 is a *nn.LanguageModel, it is no encoder"},
+		{elsewhere, "pretrained: the scope is over other parameters, it needs to be over those of the model"},
+	} {
+		if err := c.s.Err(); err == nil || !strings.HasPrefix(err.Error(), "golden_test.go:") || !strings.HasSuffix(err.Error(), c.want) {
+			t.Errorf("got  %v\nwant %s, after its line", err, c.want)
+		}
 	}
 }
 
@@ -359,8 +370,8 @@ func TestSaveIn16Bits(t *testing.T) {
 	} {
 		m, folder := load(t, "testdata/qwen3", Options{}), t.TempDir()
 		for _, name := range m.Parameters().Names() {
-			for i, data := 0, m.Parameters().Value(name).Float32s(); i < len(data); i++ {
-				data[i] *= 1.001 // what was read has few bits
+			for i, values := 0, m.Parameters().Value(name).Float32s(); i < len(values); i++ {
+				values[i] *= 1.001 // what was read has few bits
 			}
 		}
 		if err := m.Save(folder, SaveOptions{DType: dtype, ShardSize: 5000}); err != nil {
@@ -419,14 +430,11 @@ func TestKeptIn16Bits(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				g := gorgonia.NewGraph()
-				model, err := m.LanguageModel(g)
-				if err != nil {
-					t.Fatal(err)
-				}
-				logits := gorgonia.Must(model.Forward(ids(g, "tokens", [][]int{d.Window()})))
-				run(t, g)
-				all := logits.Value().Data().([]float32)
+				s := m.scope()
+				model := m.LanguageModel(s)
+				logits := model.Forward(ids(s, "tokens", [][]int{d.Window()}))
+				run(t, s)
+				all := value(t, logits).Data().([]float32)
 				near(t, name+" in "+dtype.String(), all[len(all)-len(cached):], cached, 1e-5)
 			}
 		}

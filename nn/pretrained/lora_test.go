@@ -13,8 +13,8 @@ import (
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/ops"
 	"github.com/stheno-ml/stheno/train"
+	"github.com/stheno-ml/stheno/train/data"
 	"gorgonia.org/gorgonia"
-	"gorgonia.org/tensor"
 )
 
 // testdata/lora.py is the other side of these tests: adapters that peft wrote, trained and reads.
@@ -32,23 +32,20 @@ type trainer struct {
 func newTrainer(t *testing.T, m *Model, rows, length int) *trainer {
 	t.Helper()
 	r := &trainer{tokens: make([]int, rows*length), targets: make([]int, rows*length)}
-	g := gorgonia.NewGraph()
-	model, err := m.LanguageModel(g)
-	if err != nil {
-		t.Fatal(err)
+	s := m.scope()
+	input := func(name string, ids []int) nn.Tensor { return s.Constant(name, data.Ints(ids, rows, length)) }
+	r.loss = m.LanguageModel(s).Loss(input("tokens", r.tokens), input("targets", r.targets)).Node()
+	if s.Err() != nil {
+		t.Fatal(s.Err())
 	}
-	input := func(name string, ids []int) *gorgonia.Node {
-		value := tensor.New(tensor.WithShape(rows, length), tensor.WithBacking(ids))
-		return gorgonia.NewMatrix(g, tensor.Int, gorgonia.WithName(name), gorgonia.WithShape(rows, length), gorgonia.WithValue(value))
-	}
-	r.loss = gorgonia.Must(model.Loss(input("tokens", r.tokens), input("targets", r.targets)))
-	trainable := m.Parameters().Trainable(model.Parameters())
+	g, trainable := s.Graph(), s.Trainable()
 	if _, err := gorgonia.Grad(r.loss, trainable...); err != nil {
 		t.Fatal(err)
 	}
 	ops.ReuseMemory(g)
 	ops.ModeOf(g).Evaluate() // without the dropout that configs have by default
 	r.machine = gorgonia.NewTapeMachine(g, gorgonia.BindDualValues(trainable...))
+	var err error
 	r.optimizer, err = train.NewStepper(trainable, train.AdamW{Beta2: 0.999, WeightDecay: 0.01}, train.Options{Schedule: train.ConstantRate(1e-3)})
 	if err != nil {
 		t.Fatal(err)
@@ -82,14 +79,10 @@ func (r *trainer) step(t *testing.T, higher int) float64 {
 // logitsOf is what a model computes for golden.py's token ids.
 func logitsOf(t *testing.T, m *Model) []float32 {
 	t.Helper()
-	g := gorgonia.NewGraph()
-	model, err := m.LanguageModel(g)
-	if err != nil {
-		t.Fatal(err)
-	}
-	logits := gorgonia.Must(model.Forward(ids(g, "tokens", readGolden(t, "gpt2").Tokens)))
-	run(t, g)
-	return logits.Value().Data().([]float32)
+	s := m.scope()
+	logits := m.LanguageModel(s).Forward(ids(s, "tokens", readGolden(t, "gpt2").Tokens))
+	run(t, s)
+	return value(t, logits).Data().([]float32)
 }
 
 // 20 steps of an adapter have the losses that peft's have, and end at the same parameters.
@@ -214,11 +207,9 @@ func TestAddLoRA(t *testing.T) {
 	if err := encoder.AddLoRA(LoRA{Rank: 2, Targets: []string{"query", "value"}}); err != nil {
 		t.Fatal(err)
 	}
-	e, err := encoder.Encoder(gorgonia.NewGraph())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n := len(encoder.Parameters().Trainable(e.Parameters())); n != 2*2*2 {
+	s := encoder.scope()
+	encoder.Encoder(s)
+	if n := len(s.Trainable()); s.Err() != nil || n != 2*2*2 {
 		t.Errorf("%d parameters are trained, want A and B of two matrices of two layers", n)
 	}
 	m := load(t, "testdata/llama3", Options{})
