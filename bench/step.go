@@ -8,6 +8,7 @@ import (
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/ops"
 	"github.com/stheno-ml/stheno/train"
+	"github.com/stheno-ml/stheno/train/data"
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
 )
@@ -108,31 +109,29 @@ type training struct {
 // training makes the model, its gradients and its optimiser.
 func (m stepModel) training() (*training, error) {
 	g, r := gorgonia.NewGraph(), newRandom()
-	model, err := nn.NewGPT(g, nn.GPTConfig{Vocab: stepVocab, Context: m.context, Layers: m.layers, Heads: m.heads, Dim: m.dim, Compute: m.compute})
-	if err != nil {
-		return nil, err
-	}
-	input := func(name string) (*gorgonia.Node, []int) {
+	s := nn.NewScope(g, nn.NewParameters(0)).Compute(m.compute)
+	model := nn.NewGPT(s, nn.GPTConfig{Vocab: stepVocab, Context: m.context, Layers: m.layers, Heads: m.heads, Dim: m.dim})
+	input := func(name string) (nn.Tensor, []int) {
 		ids := make([]int, m.batch*m.context)
 		for i := range ids {
 			ids[i] = r.IntN(stepVocab)
 		}
-		value := tensor.New(tensor.WithShape(m.batch, m.context), tensor.WithBacking(ids))
-		return gorgonia.NewMatrix(g, tensor.Int, gorgonia.WithName(name), gorgonia.WithShape(m.batch, m.context), gorgonia.WithValue(value)), ids
+		return s.Constant(name, data.Ints(ids, m.batch, m.context)), ids
 	}
-	t := &training{parameters: model.Parameters()}
+	t := &training{parameters: s.Parameters()}
 	tokens, ids := input("tokens")
 	t.tokens = ids
 	targets, ids := input("targets")
 	t.targets = ids
-	loss, err := model.Loss(tokens, targets)
-	if err != nil {
+	loss := model.Loss(tokens, targets).Node()
+	if err := s.Err(); err != nil {
 		return nil, err
 	}
 	gorgonia.Read(loss, &t.loss)
 	if _, err := gorgonia.Grad(loss, t.parameters...); err != nil {
 		return nil, err
 	}
+	var err error
 	t.optimizer, err = train.NewStepper(t.parameters, train.AdamW{Beta2: stepBeta2, WeightDecay: stepDecay}, train.Options{
 		Schedule: train.ConstantRate(stepRate), ClipNorm: stepClip, Groups: []train.Group{{Match: train.Vectors, NoDecay: true}},
 	})

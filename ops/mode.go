@@ -22,7 +22,6 @@ type Mode struct {
 	state     atomic.Uint64 // 0 when never set, otherwise one of the two bits below and the step
 	drops     atomic.Bool
 	precision atomic.Int64 // of products of float32
-	ranks     atomic.Pointer[kernels.Ranks]
 }
 
 const (
@@ -61,18 +60,6 @@ func (m *Mode) orPrecision(p kernels.Precision) kernels.Precision {
 		return kernels.Precision(m.precision.Load())
 	}
 	return p
-}
-
-// ShareSequences says that several ranks share each sequence of the graph, of which this one has
-// its rows: see [AttentionOptions].Ranks. Layers of package nn ask for it, ops do not.
-func (m *Mode) ShareSequences(ranks kernels.Ranks) { m.ranks.Store(&ranks) }
-
-// SequenceRanks are the ranks that ShareSequences named, nil for none.
-func (m *Mode) SequenceRanks() kernels.Ranks {
-	if ranks := m.ranks.Load(); ranks != nil {
-		return *ranks
-	}
-	return nil
 }
 
 // Drops reports whether the graph has an op that drops elements while it trains.

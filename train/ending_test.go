@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/stheno-ml/stheno/nn"
 	"math"
 	"slices"
 	"strings"
@@ -361,36 +362,25 @@ func TestLoopRefusesNonsense(t *testing.T) {
 			t.Errorf("a batch of %v: error %v, want one with %q", batch, err, want)
 		}
 	}
-	elsewhere := gorgonia.NewGraph()
-	foreign := gorgonia.NewMatrix(elsewhere, tensor.Float32, gorgonia.WithShape(2, 3), gorgonia.WithName("foreign"), gorgonia.WithInit(gorgonia.Zeroes()))
-	loss := gorgonia.Must(gorgonia.Sum(foreign))
 	transposed := tensor.New(tensor.WithShape(3, 2), tensor.WithBacking(make([]float32, 6)))
 	if err := transposed.T(); err != nil {
 		t.Fatal(err)
 	}
-	for want, change := range map[string]func(g *gorgonia.ExprGraph, l *gorgonia.Node, p gorgonia.Nodes) (*gorgonia.Node, gorgonia.Nodes){
-		"a loss of another graph": func(_ *gorgonia.ExprGraph, _ *gorgonia.Node, p gorgonia.Nodes) (*gorgonia.Node, gorgonia.Nodes) {
-			return loss, p
+	for want, change := range map[string]func(s *nn.Scope, out *train.Outputs){
+		"a loss of another graph": func(_ *nn.Scope, out *train.Outputs) {
+			out.Loss = nn.NewScope(gorgonia.NewGraph(), nil).Parameter("foreign", nil, 2, 3).Sum()
 		},
-		"foreign of another graph": func(_ *gorgonia.ExprGraph, l *gorgonia.Node, p gorgonia.Nodes) (*gorgonia.Node, gorgonia.Nodes) {
-			return l, append(p, foreign)
-		},
-		"is nil": func(_ *gorgonia.ExprGraph, l *gorgonia.Node, p gorgonia.Nodes) (*gorgonia.Node, gorgonia.Nodes) {
-			return l, append(p, nil)
-		},
-		"mine of shape [2 3] with strides [1 2]": func(g *gorgonia.ExprGraph, l *gorgonia.Node, p gorgonia.Nodes) (*gorgonia.Node, gorgonia.Nodes) {
-			return l, append(p, gorgonia.NodeFromAny(g, transposed, gorgonia.WithName("mine")))
-		},
+		"mine of shape [2 3] with strides [1 2]": func(s *nn.Scope, _ *train.Outputs) { s.Parameter("mine", nil, 2, 3) },
 	} {
 		config := countingConfig(nil)
+		if err := config.Parameters.Set("mine", transposed); err != nil {
+			t.Fatal(err)
+		}
 		model := config.Model
-		config.Model = func(g *gorgonia.ExprGraph, in train.Inputs) (train.Outputs, error) {
-			out, err := model(g, in)
-			if err != nil {
-				return train.Outputs{}, err
-			}
-			out.Loss, out.Parameters = change(g, out.Loss, slices.Clone(out.Parameters))
-			return out, nil
+		config.Model = func(s *nn.Scope, in train.Inputs) train.Outputs {
+			out := model(s, in)
+			change(s, &out)
+			return out
 		}
 		l, err := train.NewLoop(config)
 		if err == nil {

@@ -10,7 +10,6 @@ import (
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/train"
 	"github.com/stheno-ml/stheno/train/data"
-	"gorgonia.org/gorgonia"
 )
 
 // signMomentum is an optimiser of a program's own: weights move by the learning rate along the sign of a momentum.
@@ -47,13 +46,10 @@ func ExampleOptimizer() {
 	}
 	parameters := nn.NewParameters(1)
 	loop, err := train.NewLoop(train.LoopConfig{
-		Model: func(g *gorgonia.ExprGraph, in train.Inputs) (train.Outputs, error) {
-			m, err := nn.NewGPT(g, nn.GPTConfig{Parameters: parameters, Vocab: 7, Context: 8, Layers: 1, Heads: 2, Dim: 16})
-			if err != nil {
-				return train.Outputs{}, err
-			}
-			loss, err := m.Loss(in["tokens"], in["targets"])
-			return train.Outputs{Loss: loss, Parameters: m.Parameters()}, err
+		Parameters: parameters,
+		Model: func(s *nn.Scope, in train.Inputs) train.Outputs {
+			m := nn.NewGPT(s, nn.GPTConfig{Vocab: 7, Context: 8, Layers: 1, Heads: 2, Dim: 16})
+			return train.Outputs{Loss: m.Loss(in.Get("tokens"), in.Get("targets"))}
 		},
 		Data: batches, Steps: 60,
 		Optimizer: signMomentum{beta: 0.9}, Options: train.Options{Schedule: train.LinearDecay{From: 1e-2, Steps: 60}},

@@ -8,7 +8,6 @@ import (
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/train"
 	"github.com/stheno-ml/stheno/train/data"
-	"gorgonia.org/gorgonia"
 )
 
 // A program that runs on a CPU, on a GPU where there is one, and on all that a launcher has started it on. Nothing in it is
@@ -33,14 +32,10 @@ func ExamplePlaceConfig_Run() {
 			return err
 		}
 		loop, err := train.NewLoop(train.LoopConfig{
-			Place: place, Data: batches, Steps: 5,
-			Model: func(g *gorgonia.ExprGraph, in train.Inputs) (train.Outputs, error) {
-				m, err := nn.NewGPT(g, nn.GPTConfig{Parameters: parameters, Vocab: 7, Context: 64, Layers: 1, Heads: 2, Dim: 16})
-				if err != nil {
-					return train.Outputs{}, err
-				}
-				loss, err := m.Loss(in["tokens"], in["targets"])
-				return train.Outputs{Loss: loss, Parameters: m.Parameters()}, err
+			Place: place, Parameters: parameters, Data: batches, Steps: 5,
+			Model: func(s *nn.Scope, in train.Inputs) train.Outputs {
+				m := nn.NewGPT(s, nn.GPTConfig{Vocab: 7, Context: 64, Layers: 1, Heads: 2, Dim: 16})
+				return train.Outputs{Loss: m.Loss(in.Get("tokens"), in.Get("targets"))}
 			},
 			Optimizer: train.AdamW{}, Options: train.Options{Schedule: train.ConstantRate(1e-2)},
 		})

@@ -16,26 +16,25 @@ import (
 // positions.
 func ExampleAdamW() {
 	const batch, length, vocab, steps = 4, 8, 7, 60
-	g := gorgonia.NewGraph()
-	model, err := nn.NewGPT(g, nn.GPTConfig{Parameters: nn.NewParameters(1), Vocab: vocab, Context: length, Layers: 2, Heads: 2, Dim: 16})
-	if err != nil {
-		log.Fatal(err)
-	}
-	ids := func(name string, first int) *gorgonia.Node {
-		data := make([]int, batch*length)
-		for i := range data {
-			data[i] = (i/length*3 + i%length + first) % vocab
+	s := nn.NewScope(gorgonia.NewGraph(), nn.NewParameters(1))
+	ids := func(name string, first int) nn.Tensor {
+		list := make([]int, batch*length)
+		for i := range list {
+			list[i] = (i/length*3 + i%length + first) % vocab
 		}
-		return gorgonia.NewMatrix(g, tensor.Int, gorgonia.WithShape(batch, length), gorgonia.WithName(name),
-			gorgonia.WithValue(tensor.New(tensor.WithShape(batch, length), tensor.WithBacking(data))))
+		return s.Constant(name, data.Ints(list, batch, length))
 	}
-	loss := gorgonia.Must(model.Loss(ids("tokens", 0), ids("targets", 1)))
-	if _, err := gorgonia.Grad(loss, model.Parameters()...); err != nil {
+	model := nn.NewGPT(s, nn.GPTConfig{Vocab: vocab, Context: length, Layers: 2, Heads: 2, Dim: 16})
+	loss := model.Loss(ids("tokens", 0), ids("targets", 1)).Node()
+	if err := s.Err(); err != nil {
 		log.Fatal(err)
 	}
-	machine := gorgonia.NewTapeMachine(g, gorgonia.BindDualValues(model.Parameters()...))
+	if _, err := gorgonia.Grad(loss, s.Parameters()...); err != nil {
+		log.Fatal(err)
+	}
+	machine := gorgonia.NewTapeMachine(s.Graph(), gorgonia.BindDualValues(s.Parameters()...))
 
-	opt, err := train.NewStepper(model.Parameters(), train.AdamW{WeightDecay: 0.1}, train.Options{
+	opt, err := train.NewStepper(s.Parameters(), train.AdamW{WeightDecay: 0.1}, train.Options{
 		Schedule: train.WarmupCosine{Peak: 1e-2, Min: 1e-3, Warmup: 10, Steps: steps},
 		Groups:   []train.Group{{Match: train.Any(train.Vectors, train.Named("positions.*")), NoDecay: true}},
 		ClipNorm: 1,
@@ -122,13 +121,10 @@ func ExampleLoop() {
 	}
 	parameters := nn.NewParameters(1) // of the graph that trains and of the one that evaluates
 	loop, err := train.NewLoop(train.LoopConfig{
-		Model: func(g *gorgonia.ExprGraph, in train.Inputs) (train.Outputs, error) {
-			m, err := nn.NewGPT(g, nn.GPTConfig{Parameters: parameters, Vocab: 7, Context: 8, Layers: 2, Heads: 2, Dim: 16})
-			if err != nil {
-				return train.Outputs{}, err
-			}
-			loss, err := m.Loss(in["tokens"], in["targets"])
-			return train.Outputs{Loss: loss, Parameters: m.Parameters()}, err
+		Parameters: parameters,
+		Model: func(s *nn.Scope, in train.Inputs) train.Outputs {
+			m := nn.NewGPT(s, nn.GPTConfig{Vocab: 7, Context: 8, Layers: 2, Heads: 2, Dim: 16})
+			return train.Outputs{Loss: m.Loss(in.Get("tokens"), in.Get("targets"))}
 		},
 		Optimizer: train.AdamW{}, Options: train.Options{Schedule: train.WarmupCosine{Peak: 1e-2, Warmup: 10, Steps: 60}, ClipNorm: 1},
 		Data: trainingBatches, Validation: validationBatches,

@@ -21,7 +21,6 @@ import (
 	"github.com/stheno-ml/stheno/train/checkpoint"
 	"github.com/stheno-ml/stheno/train/data"
 	"github.com/stheno-ml/stheno/train/distributed"
-	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
 )
 
@@ -34,30 +33,34 @@ type heldModel struct {
 	accumulation int
 	steps        int // 0 means 20
 	prepare      func(p *nn.Parameters) error
-	model        func(g *gorgonia.ExprGraph, p *nn.Parameters) (languageModel, error)
+	model        func(s *nn.Scope) *nn.LanguageModel
 }
 
-func heldLlama(config nn.LlamaConfig) func(g *gorgonia.ExprGraph, p *nn.Parameters) (languageModel, error) {
-	return func(g *gorgonia.ExprGraph, p *nn.Parameters) (languageModel, error) {
-		config := config // each rank's own
-		config.Parameters, config.Vocab, config.Heads, config.KVHeads, config.Dim, config.Hidden = p, countVocab, 2, 1, 16, 24
-		return nn.NewLlama(g, config)
-	}
+func heldLlama(config nn.LlamaConfig) func(s *nn.Scope) *nn.LanguageModel {
+	config.Vocab, config.Heads, config.KVHeads, config.Dim, config.Hidden = countVocab, 2, 1, 16, 24
+	return func(s *nn.Scope) *nn.LanguageModel { return nn.NewLlama(s, config) }
 }
 
-func heldGPT(config nn.GPTConfig) func(g *gorgonia.ExprGraph, p *nn.Parameters) (languageModel, error) {
-	return func(g *gorgonia.ExprGraph, p *nn.Parameters) (languageModel, error) {
-		config := config // each rank's own
-		config.Parameters, config.Vocab, config.Context, config.Heads, config.Dim = p, countVocab, countLength, 2, 16
-		return nn.NewGPT(g, config)
-	}
+func heldGPT(config nn.GPTConfig) func(s *nn.Scope) *nn.LanguageModel {
+	config.Vocab, config.Context, config.Heads, config.Dim = countVocab, countLength, 2, 16
+	return func(s *nn.Scope) *nn.LanguageModel { return nn.NewGPT(s, config) }
+}
+
+// inBFloat16 is a model that computes in 16 bits.
+func inBFloat16(model func(s *nn.Scope) *nn.LanguageModel) func(s *nn.Scope) *nn.LanguageModel {
+	return func(s *nn.Scope) *nn.LanguageModel { return model(s.Compute(ops.BFloat16)) }
+}
+
+// inFloat64 is a model whose parameters are of 64 bits.
+func inFloat64(model func(s *nn.Scope) *nn.LanguageModel) func(s *nn.Scope) *nn.LanguageModel {
+	return func(s *nn.Scope) *nn.LanguageModel { return model(s.DType(tensor.Float64)) }
 }
 
 var heldModels = []heldModel{
 	{name: "Llama", size: 2, accumulation: 1, model: heldLlama(nn.LlamaConfig{Layers: 2})},
-	{name: "Llama in bfloat16, computed again", steps: 6, size: 3, accumulation: 1, model: heldLlama(nn.LlamaConfig{Layers: 2, Compute: ops.BFloat16, Recompute: true})},
-	{name: "GPT with a tied head", bound: 1e-9, size: 2, accumulation: 2, model: heldGPT(nn.GPTConfig{DType: tensor.Float64, Layers: 2, Dropout: 0.1})},
-	{name: "GPT in bfloat16", steps: 6, bound: 1e-4, size: 2, accumulation: 1, model: heldGPT(nn.GPTConfig{Compute: ops.BFloat16, Layers: 1})},
+	{name: "Llama in bfloat16, computed again", steps: 6, size: 3, accumulation: 1, model: inBFloat16(heldLlama(nn.LlamaConfig{Layers: 2, Recompute: true}))},
+	{name: "GPT with a tied head", bound: 1e-9, size: 2, accumulation: 2, model: inFloat64(heldGPT(nn.GPTConfig{Layers: 2, Dropout: 0.1}))},
+	{name: "GPT in bfloat16", steps: 6, bound: 1e-4, size: 2, accumulation: 1, model: inBFloat16(heldGPT(nn.GPTConfig{Layers: 1}))},
 	{
 		name: "Llama with a LoRA", steps: 6, size: 2, accumulation: 1, model: heldLlama(nn.LlamaConfig{Layers: 1}),
 		prepare: func(p *nn.Parameters) error { return p.SetLoRA(nn.LoRA{Rank: 2}) },
@@ -79,14 +82,7 @@ func (m heldModel) trains(holders *distributed.Group, c *train.LoopConfig) error
 	if testing.Short() {
 		c.Steps, c.EvalEvery = 3, 3
 	}
-	c.Model = func(g *gorgonia.ExprGraph, in train.Inputs) (train.Outputs, error) {
-		model, err := m.model(g, store)
-		if err != nil {
-			return train.Outputs{}, err
-		}
-		loss, err := model.Loss(in["tokens"], in["targets"])
-		return train.Outputs{Loss: loss, Parameters: model.Parameters(), Trained: store.Trainable(model.Parameters())}, err
-	}
+	c.Parameters, c.Model = store, lossOf(m.model)
 	return store.ShareOut(holders)
 }
 
@@ -177,14 +173,7 @@ func TestRanksShareWeightsAndSequences(t *testing.T) {
 			if err := store.ShareOut(holders); err != nil {
 				t.Error(err)
 			}
-			c.Model = func(g *gorgonia.ExprGraph, in train.Inputs) (train.Outputs, error) {
-				model, err := m.model(g, store)
-				if err != nil {
-					return train.Outputs{}, err
-				}
-				loss, err := model.Loss(in["tokens"], in["targets"])
-				return train.Outputs{Loss: loss, Parameters: model.Parameters()}, err
-			}
+			c.Parameters = store
 		}}.train(t)
 		return courses, errors.Join(errs...)
 	}
@@ -361,8 +350,8 @@ func TestSharedWeightsTakeLessMemory(t *testing.T) {
 	const size = 3
 	var bytes [2]float64
 	for i, holds := range []bool{false, true} {
-		model := heldModel{model: func(g *gorgonia.ExprGraph, p *nn.Parameters) (languageModel, error) {
-			return nn.NewLlama(g, nn.LlamaConfig{Parameters: p, Vocab: countVocab, Layers: 5, Heads: 2, Dim: 64, Hidden: 512})
+		model := heldModel{model: func(s *nn.Scope) *nn.LanguageModel {
+			return nn.NewLlama(s, nn.LlamaConfig{Vocab: countVocab, Layers: 5, Heads: 2, Dim: 64, Hidden: 512})
 		}}
 		_, errs := together{size: size, accumulation: 1, changeGroup: func(group *distributed.Group, c *train.LoopConfig) {
 			holders := group

@@ -3,9 +3,11 @@ package train
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/ops"
 	"github.com/stheno-ml/stheno/train/data"
 	"gorgonia.org/gorgonia"
@@ -14,13 +16,14 @@ import (
 
 // graph is a model for batches of one shape, and the machine that runs it.
 type graph struct {
-	g       *gorgonia.ExprGraph
-	device  *ops.Device // nil for the host
-	outputs Outputs
-	trained gorgonia.Nodes // those of the parameters that training changes
-	machine gorgonia.VM
-	feeds   map[string]*ops.Feed
-	scalars gorgonia.Nodes // the loss, and the metrics that are scalars
+	g          *gorgonia.ExprGraph
+	device     *ops.Device // nil for the host
+	outputs    Outputs
+	parameters gorgonia.Nodes
+	trained    gorgonia.Nodes // those of the parameters that training changes
+	machine    gorgonia.VM
+	feeds      map[string]*ops.Feed
+	scalars    gorgonia.Nodes // the loss, and the metrics that are scalars
 
 	last       pass  // the run that ends a step, or an evaluation's
 	others     pass  // those of a step before it
@@ -37,15 +40,12 @@ type pass struct {
 
 // newGraph builds a model for batches like b, with gradients if it is to train. Its inputs and parameters are on the device, or on
 // the host where that is nil.
-func newGraph(model Model, b data.Batch, place *Place, training bool) (t *graph, err error) {
-	t = &graph{g: gorgonia.NewGraph(), device: place.Device()}
-	if sharers := place.SequenceRanks(); sharers.Size() > 1 {
-		t.mode().ShareSequences(sharers)
-	}
-	if err := t.build(model, b); err != nil {
+func newGraph(c LoopConfig, b data.Batch, training bool) (t *graph, err error) {
+	t = &graph{g: gorgonia.NewGraph(), device: c.Place.Device()}
+	if err := t.build(c, b); err != nil {
 		return nil, err
 	}
-	t.scalars = gorgonia.Nodes{t.outputs.Loss}
+	t.scalars = gorgonia.Nodes{t.outputs.Loss.Node()}
 	for _, m := range t.outputs.Metrics {
 		ops.Keep(m.Nodes...)
 		if m.Value == nil {
@@ -55,7 +55,7 @@ func newGraph(model Model, b data.Batch, place *Place, training bool) (t *graph,
 	ops.ReuseMemory(t.g)
 	var options []gorgonia.VMOpt
 	if training {
-		if _, err := gorgonia.Grad(t.outputs.Loss, t.trained...); err != nil {
+		if _, err := gorgonia.Grad(t.outputs.Loss.Node(), t.trained...); err != nil {
 			return nil, err
 		}
 		if t.device == nil {
@@ -71,13 +71,22 @@ func newGraph(model Model, b data.Batch, place *Place, training bool) (t *graph,
 }
 
 // build adds the inputs and the model.
-func (t *graph) build(model Model, b data.Batch) (err error) {
-	var inputs Inputs
-	if t.feeds, inputs, err = feed(t.g, b, t.device); err != nil {
+func (t *graph) build(c LoopConfig, b data.Batch) error {
+	s := nn.NewScope(t.g, c.Parameters)
+	if sharers := c.Place.SequenceRanks(); sharers.Size() > 1 {
+		s = s.ShareSequences(sharers)
+	}
+	feeds, inputs, err := feed(s, b, t.device)
+	if err != nil {
 		return err
 	}
-	if t.outputs, err = model(t.g, inputs); err != nil {
+	t.feeds, t.outputs = feeds, c.Model(s, inputs)
+	if err := s.Err(); err != nil {
 		return fmt.Errorf("model of %v: %w", b, err)
+	}
+	t.parameters, t.trained = s.Parameters(), s.Trainable()
+	if set, _ := c.Parameters.HasLoRA(); set {
+		t.parameters = t.trained // the other weights come from where the program has them from
 	}
 	if err := t.check(); err != nil {
 		return fmt.Errorf("model gave %w", err)
@@ -85,21 +94,39 @@ func (t *graph) build(model Model, b data.Batch) (err error) {
 	return nil
 }
 
+// Inputs are the arrays of a batch, as tensors of a model: tokens and targets in batches of package data that are cut from
+// tokens.
+type Inputs struct {
+	scope  *nn.Scope
+	arrays map[string]*gorgonia.Node
+}
+
+// Get is the array of that name. Where the batch has none, that is an error of the model.
+func (in Inputs) Get(name string) nn.Tensor {
+	if n := in.arrays[name]; n != nil {
+		return in.scope.Tensor(n, nil)
+	}
+	return in.scope.Fail(fmt.Errorf("the batch has no array %q, it has %q", name, slices.Sorted(maps.Keys(in.arrays))))
+}
+
+// Has reports whether the batch has an array of that name.
+func (in Inputs) Has(name string) bool { return in.arrays[name] != nil }
+
 // feed adds the arrays of a batch to a graph as inputs.
-func feed(g *gorgonia.ExprGraph, b data.Batch, device *ops.Device) (map[string]*ops.Feed, Inputs, error) {
-	feeds, inputs := map[string]*ops.Feed{}, Inputs{}
+func feed(s *nn.Scope, b data.Batch, device *ops.Device) (map[string]*ops.Feed, Inputs, error) {
+	feeds, inputs := map[string]*ops.Feed{}, Inputs{s, map[string]*gorgonia.Node{}}
 	for _, name := range b.Names() {
 		if err := checkArray(b[name]); err != nil {
-			return nil, nil, fmt.Errorf("the batch's %s %w", name, err)
+			return nil, inputs, fmt.Errorf("the batch's %s %w", name, err)
 		}
 		f, err := ops.NewFeed(device, b[name].Clone().(*tensor.Dense))
 		if err != nil {
-			return nil, nil, fmt.Errorf("the batch's %s: %w", name, err)
+			return nil, inputs, fmt.Errorf("the batch's %s: %w", name, err)
 		}
-		feeds[name], inputs[name] = f, f.Node(g, name)
+		feeds[name], inputs.arrays[name] = f, f.Node(s.Graph(), name)
 	}
-	if len(inputs) == 0 {
-		return nil, nil, errors.New("the batch has no arrays, it needs at least one")
+	if len(feeds) == 0 {
+		return nil, inputs, errors.New("the batch has no arrays, it needs at least one")
 	}
 	return feeds, inputs, nil
 }
@@ -116,34 +143,25 @@ func checkArray(a *tensor.Dense) error {
 	return nil
 }
 
-// check names what would only be found out by the first step, in words of the machine's, and picks the parameters to train.
+// check names what would only be found out by the first step, in words of the machine's.
 func (t *graph) check() error {
-	loss := t.outputs.Loss
+	loss := t.outputs.Loss.Node()
 	switch {
 	case loss == nil:
-		return errors.New("no loss, it needs to be a node")
+		return errors.New("no loss, it needs to be a tensor")
 	case !loss.IsScalar():
 		return fmt.Errorf("a loss of shape %v, it needs to be a scalar", []int(loss.Shape()))
 	case loss.Graph() != t.g:
-		return errors.New("a loss of another graph, it needs to be of the one that it was called with")
-	case len(t.outputs.Parameters) == 0:
-		return errors.New("no parameters, it needs at least one")
+		return errors.New("a loss of another graph, it needs to be of the scope that it was called with")
+	case len(t.parameters) == 0:
+		return errors.New("no parameters, it needs at least one, of a layer in its scope")
+	case len(t.trained) == 0:
+		return fmt.Errorf("%d parameters that are all frozen, it needs one that is trained", len(t.parameters))
 	}
-	for i, n := range t.outputs.Parameters {
-		if err := checkParameter(n, t.g, t.device); err != nil {
+	for i, n := range t.parameters {
+		if err := checkParameter(n, t.device); err != nil {
 			return fmt.Errorf("parameter %d, which %w", i, err)
 		}
-	}
-	if t.trained = t.outputs.Trained; t.trained == nil {
-		t.trained = t.outputs.Parameters
-	}
-	for i, n := range t.trained {
-		if !slices.Contains(t.outputs.Parameters, n) {
-			return fmt.Errorf("trained parameter %d, which is not among the %d parameters, it needs to be", i, len(t.outputs.Parameters))
-		}
-	}
-	if len(t.trained) == 0 {
-		return fmt.Errorf("%d parameters of which none is trained, it needs at least one", len(t.outputs.Parameters))
 	}
 	names := map[string]bool{}
 	for _, m := range t.outputs.Metrics {
@@ -159,13 +177,7 @@ func (t *graph) check() error {
 }
 
 // checkParameter returns what is wrong with a parameter, in words that go on from "which".
-func checkParameter(n *gorgonia.Node, g *gorgonia.ExprGraph, device *ops.Device) error {
-	switch {
-	case n == nil:
-		return errors.New("is nil, it needs to be a node")
-	case n.Graph() != g:
-		return fmt.Errorf("is %s of another graph, it needs to be of the one that the model was called with", n.Name())
-	}
+func checkParameter(n *gorgonia.Node, device *ops.Device) error {
 	value, ok := n.Value().(*tensor.Dense)
 	switch {
 	case !ok:
@@ -283,15 +295,15 @@ func (t *graph) mode() *ops.Mode { return ops.ModeOf(t.g) }
 // shares makes sure that the graph has the parameters of another, not copies, and the same metrics.
 func (t *graph) shares(other *graph) error {
 	values := map[string]gorgonia.Value{}
-	for _, n := range other.outputs.Parameters {
+	for _, n := range other.parameters {
 		values[n.Name()] = n.Value()
 	}
-	if len(t.outputs.Parameters) != len(values) {
-		return fmt.Errorf("model gave %d parameters for one graph and %d for another, they need to be the same", len(t.outputs.Parameters), len(values))
+	if len(t.parameters) != len(values) {
+		return fmt.Errorf("model has %d parameters for one graph and %d for another, they need to be the same", len(t.parameters), len(values))
 	}
-	for _, n := range t.outputs.Parameters {
+	for _, n := range t.parameters {
 		if values[n.Name()] != n.Value() {
-			return fmt.Errorf("model gave %s a value of its own in each graph, all graphs need one nn.Parameters", n.Name())
+			return fmt.Errorf("model has %s for one graph and not for another, they need to have the same parameters", n.Name())
 		}
 	}
 	same := func(a, b Metric) bool { return a.Name == b.Name }

@@ -23,7 +23,6 @@ import (
 	"github.com/stheno-ml/stheno/train/checkpoint"
 	"github.com/stheno-ml/stheno/train/data"
 	"github.com/stheno-ml/stheno/train/distributed"
-	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
 )
 
@@ -44,6 +43,7 @@ func gpu(t testing.TB) *ops.Device {
 type training struct {
 	device       *ops.Device
 	model        nn.GPTConfig
+	compute      tensor.Dtype
 	llama        *nn.LlamaConfig // in place of model, whose Vocab and Context are this one's too
 	rows, steps  int
 	packed       func(n int) []int // where the sequences of batch n end that lie end to end in all rows; nil for a sequence a row
@@ -100,35 +100,22 @@ func (c training) loop(t testing.TB, hook Hook) *Loop {
 	}
 	l, err := NewLoop(LoopConfig{
 		Place: here, Data: batches, Steps: c.steps, Hooks: []Hook{hook}, Checkpoints: c.checkpoints,
-		Model: func(g *gorgonia.ExprGraph, in Inputs) (Outputs, error) {
-			var m interface {
-				Loss(tokens, targets *gorgonia.Node) (*gorgonia.Node, error)
-				LossPacked(tokens, targets *gorgonia.Node, p nn.Packing) (*gorgonia.Node, error)
-				Parameters() gorgonia.Nodes
+		Parameters: parameters,
+		Model: func(s *nn.Scope, in Inputs) Outputs {
+			if err := ops.ModeOf(s.Graph()).AllowPrecision(c.precision); err != nil {
+				return Outputs{Loss: s.Fail(err)}
 			}
-			var err error
-			if c.llama != nil {
-				config := *c.llama
-				config.Parameters = parameters
-				m, err = nn.NewLlama(g, config)
+			var m *nn.LanguageModel
+			if s = s.Compute(c.compute); c.llama != nil {
+				m = nn.NewLlama(s, *c.llama)
 			} else {
-				config := c.model
-				config.Parameters = parameters
-				m, err = nn.NewGPT(g, config)
+				m = nn.NewGPT(s, c.model)
 			}
-			if err == nil {
-				err = ops.ModeOf(g).AllowPrecision(c.precision)
-			}
-			if err != nil {
-				return Outputs{}, err
-			}
-			var loss *gorgonia.Node
+			tokens, targets := in.Get("tokens"), in.Get("targets")
 			if c.packed != nil {
-				loss, err = m.LossPacked(in["tokens"], in["targets"], nn.Packing{Ends: in["ends"], Positions: in["positions"]})
-			} else {
-				loss, err = m.Loss(in["tokens"], in["targets"])
+				return Outputs{Loss: m.LossPacked(tokens, targets, nn.Packing{Ends: in.Get("ends"), Positions: in.Get("positions")})}
 			}
-			return Outputs{Loss: loss, Parameters: m.Parameters()}, err
+			return Outputs{Loss: m.Loss(tokens, targets)}
 		},
 		Optimizer: AdamW{WeightDecay: 0.1}, Options: Options{Schedule: ConstantRate(1e-3), ClipNorm: 1, Accumulation: c.accumulation, LossScaling: c.scaling},
 	})
@@ -202,12 +189,7 @@ func (c training) compareWithTheHost(t *testing.T, d *ops.Device) {
 	} {
 		c, compute, bound := c, way.compute, way.bound
 		name := way.name + ", " + name
-		c.model.Compute, c.precision = compute, way.precision
-		if c.llama != nil {
-			llama := *c.llama
-			llama.Compute = compute
-			c.llama = &llama
-		}
+		c.compute, c.precision = compute, way.precision
 		if compute == ops.Float16 {
 			c.scaling = &LossScaling{Initial: 1 << 12, Interval: 8}
 		}
@@ -250,7 +232,7 @@ func TestLosses(t *testing.T) {
 	if *exchange != "" {
 		c.describe(t, wide)
 	}
-	c.prepare, c.model.Compute = nil, ops.BFloat16
+	c.prepare, c.compute = nil, ops.BFloat16
 	narrow, _, _ := c.losses(t)
 	worst := 0.0
 	for i := range wide {
@@ -319,7 +301,7 @@ func TestDropoutOnTheDevice(t *testing.T) {
 		want, _, _ := base.losses(t)
 		for _, compute := range []tensor.Dtype{tensor.Float32, ops.BFloat16} {
 			c := base
-			c.device, c.model.Compute = d, compute
+			c.device, c.compute = d, compute
 			recorded, weights, l := c.losses(t)
 			if l.training.last.recording == nil {
 				t.Errorf("%v: the steps were not recorded: %v", compute, l.training.unrecorded)
@@ -348,7 +330,7 @@ func TestDropoutOnTheDevice(t *testing.T) {
 func TestWeightsChangedBetweenSteps(t *testing.T) {
 	const steps, at = 14, 6
 	losses := func(compute tensor.Dtype, records bool, factor float32) (list []float64) {
-		c := training{device: gpu(t), model: nn.GPTConfig{Compute: compute, Vocab: 67, Context: 64, Layers: 2, Heads: 4, Dim: 64}, rows: 4, steps: steps}
+		c := training{device: gpu(t), compute: compute, model: nn.GPTConfig{Vocab: 67, Context: 64, Layers: 2, Heads: 4, Dim: 64}, rows: 4, steps: steps}
 		var l *Loop
 		l = c.loop(t, Hook{OnStep: func(s Step) error {
 			if list = append(list, s.Loss); len(list) != at {

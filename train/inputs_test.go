@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/stheno-ml/stheno/nn"
-	"github.com/stheno-ml/stheno/ops"
 	"github.com/stheno-ml/stheno/train"
 	"github.com/stheno-ml/stheno/train/data"
 	"gorgonia.org/gorgonia"
@@ -35,28 +34,14 @@ func blobs(rows ...int) data.Batches {
 }
 
 // blobModel is two linear layers and their accuracy. Calls counts its graphs.
-func blobModel(store *nn.Parameters, calls *int) train.Model {
-	return func(g *gorgonia.ExprGraph, in train.Inputs) (out train.Outputs, err error) {
+func blobModel(calls *int) train.Model {
+	return func(s *nn.Scope, in train.Inputs) train.Outputs {
 		*calls++
-		h := in["points"]
-		for i, c := range []nn.LinearConfig{{Name: "first", In: 2, Out: 16, Activation: 1}, {Name: "second", In: 16, Out: 3}} {
-			c.Parameters = store
-			l, err := nn.NewLinear(g, c)
-			if err != nil {
-				return out, err
-			}
-			if h, err = l.Forward(h); err != nil {
-				return out, err
-			}
-			if i == 1 {
-				out.Parameters = append(out.Parameters, l.Parameters()...)
-			} else {
-				out.Parameters = l.Parameters()
-			}
-		}
-		out.Loss, err = ops.SoftmaxCrossEntropy(h, in["labels"], ops.CrossEntropyOptions{})
-		out.Metrics = []train.Metric{train.Accuracy(h, in["labels"]), train.Scalar("cross entropy", out.Loss), train.Perplexity(out.Loss)}
-		return out, err
+		first := nn.NewLinear(s.Sub("first"), nn.LinearConfig{In: 2, Out: 16, Activation: 1})
+		h := s.Linear("second", first.Forward(in.Get("points")), 3)
+		out := train.Outputs{Loss: h.CrossEntropy(in.Get("labels"))}
+		out.Metrics = []train.Metric{train.Accuracy(h, in.Get("labels")), train.Scalar("cross entropy", out.Loss), train.Perplexity(out.Loss)}
+		return out
 	}
 }
 
@@ -71,7 +56,7 @@ func TestLoopOfOtherInputs(t *testing.T) {
 		calls := 0
 		var last train.Evaluation
 		loop, err := train.NewLoop(train.LoopConfig{
-			Model: blobModel(nn.NewParameters(1), &calls), Optimizer: train.SGD{Momentum: 0.9}, Options: plain(0.1, accumulation), Data: blobs(8, 16, 12), Validation: blobs(32),
+			Model: blobModel(&calls), Parameters: nn.NewParameters(1), Optimizer: train.SGD{Momentum: 0.9}, Options: plain(0.1, accumulation), Data: blobs(8, 16, 12), Validation: blobs(32),
 			Steps: 90, EvalEvery: 30, EvalBatches: 6,
 			Hooks: []train.Hook{{
 				OnStart: func(s train.Start) error {
@@ -111,19 +96,15 @@ func TestLoopOfOtherInputs(t *testing.T) {
 	}
 }
 
-// Parameters that Trained leaves out stay as they are, and are in checkpoints, which another loop goes on from.
+// Parameters that are frozen stay as they are, and are in checkpoints, which another loop goes on from.
 func TestFrozenParameters(t *testing.T) {
 	path := t.TempDir()
 	folder := openFolder(t, path, 1)
 	build := func(seed uint64) *train.Loop {
-		calls := 0
-		model := blobModel(nn.NewParameters(seed), &calls)
+		parameters := nn.NewParameters(seed)
+		parameters.Freeze(func(name string) bool { return strings.HasPrefix(name, "first.") })
 		loop, err := train.NewLoop(train.LoopConfig{
-			Model: func(g *gorgonia.ExprGraph, in train.Inputs) (train.Outputs, error) {
-				out, err := model(g, in)
-				out.Trained = out.Parameters[2:]
-				return out, err
-			},
+			Model: blobModel(new(int)), Parameters: parameters,
 			Optimizer: train.SGD{Momentum: 0.9}, Options: plain(0.1, 1), Data: blobs(8), Steps: 5, Checkpoints: folder,
 		})
 		if err != nil {
@@ -154,22 +135,22 @@ func TestLoopRefusesMetrics(t *testing.T) {
 		`metric "a,b", which needs a name of letters`:           {Name: "a,b"},
 		`metric "empty", which has no nodes`:                    {Name: "empty"},
 		`metric "wide", which is a node of shape [8 2]`:         {Name: "wide", Nodes: gorgonia.Nodes{nil}},
-		`metric "foreign", which has node 0 of another graph`:   train.Scalar("foreign", gorgonia.NewScalar(gorgonia.NewGraph(), tensor.Float32)),
+		`metric "foreign", which has node 0 of another graph`:   {Name: "foreign", Nodes: gorgonia.Nodes{gorgonia.NewScalar(gorgonia.NewGraph(), tensor.Float32)}},
 		`two metrics called accuracy, each needs a name of its`: {Name: "accuracy", Nodes: gorgonia.Nodes{nil}},
 	} {
-		calls := 0
-		model := blobModel(nn.NewParameters(1), &calls)
+		model := blobModel(new(int))
 		_, err := train.NewLoop(train.LoopConfig{
-			Model: func(g *gorgonia.ExprGraph, in train.Inputs) (train.Outputs, error) {
-				out, err := model(g, in)
+			Parameters: nn.NewParameters(1),
+			Model: func(s *nn.Scope, in train.Inputs) train.Outputs {
+				out := model(s, in)
 				if len(m.Nodes) == 1 && m.Nodes[0] == nil {
-					m.Nodes = gorgonia.Nodes{in["points"]}
+					m.Nodes = gorgonia.Nodes{in.Get("points").Node()}
 				}
 				if m.Name == "accuracy" {
 					m.Value = out.Metrics[0].Value
 				}
 				out.Metrics = append(out.Metrics, m)
-				return out, err
+				return out
 			},
 			Optimizer: train.SGD{Momentum: 0.9}, Options: plain(0.1, 1), Data: blobs(8), Steps: 5,
 		})

@@ -14,32 +14,28 @@ import (
 	"gorgonia.org/gorgonia"
 )
 
-// Model adds a model of a batch to a graph. A [Loop] calls it once for each shape of batches that it trains on, and once for each
-// that it evaluates; a model over [nn.Parameters] has the same values in all of these graphs.
-type Model func(g *gorgonia.ExprGraph, in Inputs) (Outputs, error)
-
-// Inputs are the arrays of a batch as nodes, by name: tokens and targets in batches of package data that are cut from tokens.
-type Inputs map[string]*gorgonia.Node
+// Model makes a model of a batch in a scope. A [Loop] calls it once for each shape of batches that it trains on, and once
+// for each that it evaluates; its parameters have the same values in all of these graphs. What goes wrong is the scope's
+// error, which the Loop reports.
+type Model func(s *nn.Scope, in Inputs) Outputs
 
 // Outputs is what a model gives.
 type Outputs struct {
-	Loss *gorgonia.Node // what training makes smaller, a scalar
-	// Parameters are those of the model, such as what [nn.Parameters.Nodes] lists. Checkpoints hold all of them.
-	Parameters gorgonia.Nodes
-	// Trained are those of the parameters that training changes, such as what [nn.Parameters.Trainable] lists; nil means all.
-	Trained gorgonia.Nodes
-	Metrics []Metric // to look at beside the loss
+	Loss    nn.Tensor // what training makes smaller, a scalar
+	Metrics []Metric  // to look at beside the loss
 }
 
 // LoopConfig describes a [Loop].
 type LoopConfig struct {
 	Model Model
+	// Parameters are the values that the model's layers have, where the Place is: see [Place.NewParameters]. Those that are
+	// frozen are not trained. Checkpoints hold all, or with a LoRA the changes alone.
+	Parameters *nn.Parameters
 	// Optimizer says what a step does to the parameters: AdamW, SGD, Lion, or one of the program's own.
 	Optimizer Optimizer
 	// Options are the schedule of the learning rate, which is needed, clipping, accumulation and more.
 	Options Options
-	// Place is where the model computes, and with which other ranks; nil means on the host, alone. The parameters need to be
-	// there, see [Place.NewParameters].
+	// Place is where the model computes, and with which other ranks; nil means on the host, alone.
 	Place *Place
 	// Data are the batches to train on: step n takes batches n·Accumulation and on, and with other ranks n·Accumulation·Size and on, of
 	// which each rank takes every Size-th; ranks that share sequences count as one. There may be batches of several
@@ -152,7 +148,9 @@ func NewLoop(c LoopConfig) (*Loop, error) {
 func (c LoopConfig) validate() error {
 	switch {
 	case c.Model == nil:
-		return errors.New("model is nil, it needs to be a function that adds a model to a graph")
+		return errors.New("model is nil, it needs to be a function that makes a model in a scope")
+	case c.Parameters == nil:
+		return errors.New("parameters is nil, it needs to be those of the model, such as nn.NewParameters(1)")
 	case c.Optimizer == nil:
 		return errors.New("optimizer is nil, it needs to be one, such as AdamW{}")
 	case c.Data == nil:
@@ -210,7 +208,7 @@ func (l *Loop) graph(b data.Batch, training bool) (*graph, error) {
 	if t := l.graphs[key]; t != nil {
 		return t, nil
 	}
-	t, err := newGraph(l.c.Model, b, l.c.Place, training)
+	t, err := newGraph(l.c, b, training)
 	if err != nil {
 		return nil, err
 	}
@@ -270,7 +268,7 @@ func (l *Loop) Parameters() gorgonia.Nodes {
 	if l.training == nil {
 		return nil
 	}
-	return l.training.outputs.Parameters
+	return l.training.parameters
 }
 
 // Stepper is what changes them.

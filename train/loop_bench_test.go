@@ -13,7 +13,6 @@ import (
 	"github.com/stheno-ml/stheno/train/data"
 	"github.com/stheno-ml/stheno/train/watch"
 	"gorgonia.org/gorgonia"
-	"gorgonia.org/tensor"
 )
 
 // BenchmarkLoop is what a step of nanoGPT's CPU shape costs in a Loop with prefetching, progress, log files and TensorBoard,
@@ -37,13 +36,11 @@ func BenchmarkLoop(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer ahead.Close()
-	model := func(g *gorgonia.ExprGraph, in train.Inputs) (train.Outputs, error) {
-		m, err := nn.NewGPT(g, nn.GPTConfig{Vocab: vocab, Context: length, Layers: 4, Heads: 4, Dim: 128})
-		if err != nil {
-			return train.Outputs{}, err
-		}
-		loss, err := m.Loss(in["tokens"], in["targets"])
-		return train.Outputs{Loss: loss, Parameters: m.Parameters()}, err
+	gpt := func(s *nn.Scope) *nn.LanguageModel {
+		return nn.NewGPT(s, nn.GPTConfig{Vocab: vocab, Context: length, Layers: 4, Heads: 4, Dim: 128})
+	}
+	model := func(s *nn.Scope, in train.Inputs) train.Outputs {
+		return train.Outputs{Loss: gpt(s).Loss(in.Get("tokens"), in.Get("targets"))}
 	}
 	options := train.Options{Schedule: train.ConstantRate(1e-3), ClipNorm: 1}
 
@@ -60,7 +57,7 @@ func BenchmarkLoop(b *testing.B) {
 		return nil
 	}}
 	loop, err := train.NewLoop(train.LoopConfig{
-		Model: model, Optimizer: train.AdamW{}, Options: options, Data: ahead, Steps: 1 << 40,
+		Model: model, Parameters: nn.NewParameters(0), Optimizer: train.AdamW{}, Options: options, Data: ahead, Steps: 1 << 40,
 		Hooks: []train.Hook{watch.Progress(io.Discard), watch.OpenJSONLines(filepath.Join(folder, "log.jsonl")),
 			watch.OpenCSV(filepath.Join(folder, "log.csv")), watch.TensorBoard(filepath.Join(folder, "tensorboard")), done},
 	})
@@ -74,15 +71,12 @@ func BenchmarkLoop(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	inputs := train.Inputs{}
-	for name, array := range batch {
-		inputs[name] = gorgonia.NewMatrix(g, tensor.Int, gorgonia.WithName(name), gorgonia.WithShape(rows, length), gorgonia.WithValue(array))
-	}
-	out, err := model(g, inputs)
-	if err != nil {
+	s := nn.NewScope(g, nn.NewParameters(0))
+	loss := gpt(s).Loss(s.Constant("tokens", batch["tokens"]), s.Constant("targets", batch["targets"])).Node()
+	if err := s.Err(); err != nil {
 		b.Fatal(err)
 	}
-	loss, parameters := out.Loss, out.Parameters
+	parameters := s.Parameters()
 	if _, err := gorgonia.Grad(loss, parameters...); err != nil {
 		b.Fatal(err)
 	}

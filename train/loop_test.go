@@ -17,7 +17,6 @@ import (
 	"github.com/stheno-ml/stheno/train"
 	"github.com/stheno-ml/stheno/train/checkpoint"
 	"github.com/stheno-ml/stheno/train/data"
-	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
 )
 
@@ -25,7 +24,7 @@ import (
 // remember counts.
 func countingConfig(folder *checkpoint.Folder) train.LoopConfig {
 	return train.LoopConfig{
-		Model:     countingModel(tensor.Float32, nn.NewParameters(3), 0.1),
+		Model: countingModel(tensor.Float32, 0.1), Parameters: nn.NewParameters(3),
 		Optimizer: train.AdamW{}, Options: train.Options{Schedule: train.LinearDecay{From: 1e-2, To: 1e-3, Steps: 20}, ClipNorm: 1, Accumulation: 2},
 		Data: counting{}, Validation: counting{}, Steps: 20, EvalEvery: 6, EvalBatches: 2,
 		Checkpoints: folder, Settings: map[string]int{"answer": 42},
@@ -255,13 +254,9 @@ func TestResumeRefusesAnotherModel(t *testing.T) {
 		want   string
 	}{
 		"a wider model": {func(c *train.LoopConfig) {
-			c.Model = func(g *gorgonia.ExprGraph, in train.Inputs) (train.Outputs, error) {
-				m, err := nn.NewGPT(g, nn.GPTConfig{Vocab: countVocab, Context: countLength, Layers: 2, Heads: 3, Dim: 27})
-				if err != nil {
-					return train.Outputs{}, err
-				}
-				loss, err := m.Loss(in["tokens"], in["targets"])
-				return train.Outputs{Loss: loss, Parameters: m.Parameters()}, err
+			c.Model = func(s *nn.Scope, in train.Inputs) train.Outputs {
+				m := nn.NewGPT(s, nn.GPTConfig{Vocab: countVocab, Context: countLength, Layers: 2, Heads: 3, Dim: 27})
+				return train.Outputs{Loss: m.Loss(in.Get("tokens"), in.Get("targets"))}
 			}
 			c.EvalEvery = 0
 		}, "tokens.weight"},
@@ -291,7 +286,7 @@ func TestResumeRefusesAnotherModel(t *testing.T) {
 
 // A checkpoint of before masks were numbered resumes where nothing is dropped, and otherwise only on request.
 func TestResumeWithOtherMasks(t *testing.T) {
-	without := func(c *train.LoopConfig) { c.Model = countingModel(tensor.Float32, nn.NewParameters(3), 0) }
+	without := func(c *train.LoopConfig) { c.Model = countingModel(tensor.Float32, 0) }
 	for name, c := range map[string]struct {
 		change func(*train.LoopConfig)
 		want   string // in the error
@@ -393,32 +388,40 @@ func TestLoopRefusesBadConfigs(t *testing.T) {
 		"eval batches": {func(c *train.LoopConfig) { c.EvalBatches = -1 }, "eval batches is -1"},
 		"checkpoints":  {func(c *train.LoopConfig) { c.CheckpointEvery = 3 }, "checkpoints is nil"},
 		"parameters of its own": {func(c *train.LoopConfig) {
-			inner := c.Model
-			c.Model = func(g *gorgonia.ExprGraph, in train.Inputs) (train.Outputs, error) {
-				inner = countingModel(tensor.Float32, nn.NewParameters(3), 0)
-				return inner(g, in)
+			inner, n := c.Model, 0
+			c.Model = func(s *nn.Scope, in train.Inputs) train.Outputs {
+				if n++; n > 1 {
+					s.Parameter("more", nn.Zero, 1)
+				}
+				return inner(s, in)
 			}
-		}, "a value of its own"},
+		}, "they need to be the same"},
+		"no parameters": {func(c *train.LoopConfig) { c.Parameters = nil }, "parameters is nil"},
+		"all frozen":    {func(c *train.LoopConfig) { c.Parameters.Freeze(func(string) bool { return true }) }, "all frozen"},
+		"a missing array": {func(c *train.LoopConfig) {
+			c.Model = func(s *nn.Scope, in train.Inputs) train.Outputs { return train.Outputs{Loss: in.Get("image").Mean()} }
+		}, `loop_test.go:`},
+		"a missing array's name": {func(c *train.LoopConfig) {
+			c.Model = func(s *nn.Scope, in train.Inputs) train.Outputs { return train.Outputs{Loss: in.Get("image").Mean()} }
+		}, `the batch has no array "image", it has ["targets" "tokens"]`},
 		"a model that fails": {func(c *train.LoopConfig) {
-			c.Model = func(*gorgonia.ExprGraph, train.Inputs) (train.Outputs, error) {
-				return train.Outputs{}, errors.New("no such model")
+			c.Model = func(s *nn.Scope, _ train.Inputs) train.Outputs {
+				return train.Outputs{Loss: s.Fail(errors.New("no such model"))}
 			}
 		}, "no such model"},
 		"no loss": {func(c *train.LoopConfig) {
-			c.Model = func(*gorgonia.ExprGraph, train.Inputs) (train.Outputs, error) {
-				return train.Outputs{}, nil
-			}
+			c.Model = func(*nn.Scope, train.Inputs) train.Outputs { return train.Outputs{} }
 		}, "no loss"},
 		"a loss that is no scalar": {func(c *train.LoopConfig) {
-			c.Model = func(_ *gorgonia.ExprGraph, in train.Inputs) (train.Outputs, error) {
-				return train.Outputs{Loss: in["tokens"], Parameters: gorgonia.Nodes{in["tokens"]}}, nil
+			c.Model = func(s *nn.Scope, in train.Inputs) train.Outputs {
+				return train.Outputs{Loss: s.Linear("l", s.Embedding("e", in.Get("tokens"), countVocab, 2), 1)}
 			}
 		}, "scalar"},
 		"an optimizer of nonsense": {func(c *train.LoopConfig) { c.Optimizer = train.AdamW{Beta1: 2} }, "beta1 is 2"},
 		"no schedule":              {func(c *train.LoopConfig) { c.Options.Schedule = nil }, "schedule is nil"},
 	} {
 		config := train.LoopConfig{
-			Model: countingModel(tensor.Float32, nn.NewParameters(3), 0), Optimizer: countingOptimizer, Options: countingOptions, Data: counting{}, Steps: 2, EvalEvery: 1,
+			Model: countingModel(tensor.Float32, 0), Parameters: nn.NewParameters(3), Optimizer: countingOptimizer, Options: countingOptions, Data: counting{}, Steps: 2, EvalEvery: 1,
 		}
 		c.change(&config)
 		loop, err := train.NewLoop(config)

@@ -9,24 +9,16 @@ import (
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/ops"
 	"github.com/stheno-ml/stheno/train"
-	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
 )
 
 // scalingLoop trains the counting model in a compute type.
 func scalingLoop(t *testing.T, compute tensor.Dtype, scaling *train.LossScaling, change func(*train.LoopConfig)) *train.Loop {
 	t.Helper()
-	store := nn.NewParameters(3)
 	return countingLoop(t, nil, func(c *train.LoopConfig) {
-		c.Model = func(g *gorgonia.ExprGraph, in train.Inputs) (train.Outputs, error) {
-			m, err := nn.NewGPT(g, nn.GPTConfig{
-				Compute: compute, Parameters: store, Vocab: countVocab, Context: countLength, Layers: 2, Heads: 3, Dim: 24, Dropout: 0.1,
-			})
-			if err != nil {
-				return train.Outputs{}, err
-			}
-			loss, err := m.Loss(in["tokens"], in["targets"])
-			return train.Outputs{Loss: loss, Parameters: m.Parameters()}, err
+		c.Model = func(s *nn.Scope, in train.Inputs) train.Outputs {
+			m := nn.NewGPT(s.Compute(compute), nn.GPTConfig{Vocab: countVocab, Context: countLength, Layers: 2, Heads: 3, Dim: 24, Dropout: 0.1})
+			return train.Outputs{Loss: m.Loss(in.Get("tokens"), in.Get("targets"))}
 		}
 		c.Optimizer, c.Options = train.AdamW{}, train.Options{Schedule: train.ConstantRate(1e-2), ClipNorm: 1, Accumulation: 2, LossScaling: scaling}
 		if change != nil {

@@ -7,6 +7,7 @@ import (
 	"regexp"
 
 	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/ops"
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
@@ -25,20 +26,20 @@ type Metric struct {
 	Final func(mean float64) float64
 }
 
-// Scalar is the mean of a node that is a scalar, such as one of the terms of which a loss is the sum.
-func Scalar(name string, n *gorgonia.Node) Metric {
-	return Metric{Name: name, Nodes: gorgonia.Nodes{n}}
+// Scalar is the mean of a tensor that is a scalar, such as one of the terms of which a loss is the sum.
+func Scalar(name string, x nn.Tensor) Metric {
+	return Metric{Name: name, Nodes: gorgonia.Nodes{x.Node()}}
 }
 
 // Perplexity is e to the mean cross-entropy that a loss is.
-func Perplexity(loss *gorgonia.Node) Metric {
-	return Metric{Name: "perplexity", Nodes: gorgonia.Nodes{loss}, Final: math.Exp}
+func Perplexity(loss nn.Tensor) Metric {
+	return Metric{Name: "perplexity", Nodes: gorgonia.Nodes{loss.Node()}, Final: math.Exp}
 }
 
 // Accuracy is how often the largest of a row of logits, (..., classes), is that of the row's target, (...) of integers. Rows with a
 // negative target do not count.
-func Accuracy(logits, targets *gorgonia.Node) Metric {
-	return Metric{Name: "accuracy", Nodes: gorgonia.Nodes{logits, targets}, Value: countRight}
+func Accuracy(logits, targets nn.Tensor) Metric {
+	return Metric{Name: "accuracy", Nodes: gorgonia.Nodes{logits.Node(), targets.Node()}, Value: countRight}
 }
 
 func countRight(values []*tensor.Dense) (right, count float64, err error) {

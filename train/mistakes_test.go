@@ -25,16 +25,43 @@ func TestMistakes(t *testing.T) {
 		return gorgonia.NewTensor(g, tensor.Int, len(shape), gorgonia.WithShape(shape...), gorgonia.WithName(fmt.Sprint("ids", shape)))
 	}
 	of := func(_ any, err error) error { return err }
-	linear := nn.Must(nn.NewLinear(g, nn.LinearConfig{Name: "l", In: 4, Out: 4}))
-	gpt := nn.Must(nn.NewGPT(g, nn.GPTConfig{Name: "m", Vocab: 9, Context: 4, Layers: 1, Heads: 2, Dim: 8}))
-	tokens := nn.Must(data.FromInts(make([]int, 20)))
-	block := nn.BlockConfig{Name: "b", Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2}}
+	type scope = nn.Scope
+	model := func(make func(s *scope, x, ids func(shape ...int) nn.Tensor)) error {
+		s := nn.NewScope(gorgonia.NewGraph(), nn.NewParameters(1))
+		input := func(of tensor.Dtype) func(shape ...int) nn.Tensor {
+			return func(shape ...int) nn.Tensor {
+				return s.Constant(fmt.Sprint(of, shape), tensor.New(tensor.Of(of), tensor.WithShape(shape...)))
+			}
+		}
+		make(s, input(tensor.Float32), input(tensor.Int))
+		return s.Err()
+	}
+	linear := func(call func(l *nn.Linear, x, ids func(shape ...int) nn.Tensor)) error {
+		return model(func(s *scope, x, ids func(shape ...int) nn.Tensor) {
+			call(nn.NewLinear(s, nn.LinearConfig{In: 4, Out: 4}), x, ids)
+		})
+	}
+	gpt := func(call func(m *nn.LanguageModel, x, ids func(shape ...int) nn.Tensor)) error {
+		return model(func(s *scope, x, ids func(shape ...int) nn.Tensor) {
+			call(nn.NewGPT(s, nn.GPTConfig{Vocab: 9, Context: 4, Layers: 1, Heads: 2, Dim: 8}), x, ids)
+		})
+	}
+	type shaped = func(shape ...int) nn.Tensor
+	tokens, err := data.FromInts(make([]int, 20))
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := nn.BlockConfig{Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2}}
 	store := nn.NewParameters(1)
-	nn.Must(nn.NewLinear(g, nn.LinearConfig{Name: "stored", Parameters: store, In: 2, Out: 2}))
+	stored := nn.NewLinear(nn.NewScope(g, store).Sub("stored"), nn.LinearConfig{In: 2, Out: 2})
 	optimizer := func(change func(*train.Options)) error {
 		o := train.Options{Schedule: train.ConstantRate(1)}
 		change(&o)
-		return of(train.NewStepper(linear.Parameters(), train.AdamW{}, o))
+		stepper, err := train.NewStepper(stored.Parameters(), train.AdamW{}, o)
+		if err == nil {
+			_, err = stepper.Step()
+		}
+		return err
 	}
 	loop := func(change func(*train.LoopConfig)) error {
 		c := countingConfig(nil)
@@ -45,24 +72,28 @@ func TestMistakes(t *testing.T) {
 		err        error
 		names, was string
 	}{
-		{of(nn.NewLinear(g, nn.LinearConfig{In: 0, Out: 3})), "in", "is 0"},
-		{of(nn.NewLinear(nil, nn.LinearConfig{In: 3, Out: 3})), "g", "nil"},
-		{of(nn.NewLinear(g, nn.LinearConfig{Name: "l", In: 4, Out: 4})), "l.weight", "already"},
-		{of(linear.Forward(x(2, 3))), "x", "[2 3]"},
-		{of(linear.Forward(nil)), "x", "nil"},
-		{of(linear.Forward(ids(2, 4))), "x", "int"},
-		{of(nn.NewGPT(g, nn.GPTConfig{Vocab: 9, Context: 4, Layers: 0, Heads: 2, Dim: 8})), "layers", "is 0"},
-		{of(nn.NewGPT(g, nn.GPTConfig{Name: "n", Vocab: 9, Context: 4, Layers: 1, Heads: 3, Dim: 8})), "dim", "is 8"},
-		{of(gpt.Forward(x(2, 4))), "tokens", "float32"},
-		{of(gpt.Forward(ids(2, 4, 1))), "tokens", "[2 4 1]"},
-		{of(gpt.Loss(ids(2, 4), ids(2, 3))), "targets", "[2 3]"},
-		{of(gpt.Loss(ids(2, 4), nil)), "targets", "nil"},
-		{of(nn.NewDropout(g, nn.DropoutConfig{P: 1})), "p", "is 1"},
-		{of(nn.NewMultiHeadAttention(g, nn.MultiHeadAttentionConfig{Dim: 8, Heads: 4, KVHeads: 3})), "kvHeads", "4"},
-		{of(nn.Must(nn.NewBlock(g, block)).ForwardWith(x(1, 2, 8), nn.BlockInputs{Context: x(1, 3, 8)})), "context", "given"},
-		{of(nn.NewPatchEmbedding(g, nn.PatchEmbeddingConfig{Channels: 1, Height: 8, Width: 9, Patch: 4, Dim: 8})), "patch", "is 4"},
-		{of(nn.Pool(x(2, 8), nn.MeanPool, nil)), "x", "[2 8]"},
-		{of(nn.NewParameter(g, nn.ParameterConfig{Name: "q", Shape: []int{0}})), "q", "[0]"},
+		{model(func(s *scope, _, _ shaped) { nn.NewLinear(s, nn.LinearConfig{In: 0, Out: 3}) }), "in", "is 0"},
+		{nn.NewScope(nil, nil).Err(), "g", "nil"},
+		{model(func(s *scope, x, _ shaped) { s.Linear("l", s.Linear("l", x(4, 4), 4), 4) }), "l.weight", "already"},
+		{linear(func(l *nn.Linear, x, _ shaped) { l.Forward(x(2, 3)) }), "x", "[2 3]"},
+		{linear(func(l *nn.Linear, _, _ shaped) { l.Forward(nn.Tensor{}) }), "x", "zero"},
+		{linear(func(l *nn.Linear, _, ids shaped) { l.Forward(ids(2, 4)) }), "x", "int"},
+		{model(func(s *scope, _, _ shaped) { nn.NewGPT(s, nn.GPTConfig{Vocab: 9, Context: 4, Heads: 2, Dim: 8}) }), "layers", "is 0"},
+		{model(func(s *scope, x, _ shaped) { s.Attention("attn", x(1, 2, 8), 3) }), "dim", "is 8"},
+		{gpt(func(m *nn.LanguageModel, x, _ shaped) { m.Forward(x(2, 4)) }), "tokens", "float32"},
+		{gpt(func(m *nn.LanguageModel, _, ids shaped) { m.Forward(ids(2, 4, 1)) }), "tokens", "[2 4 1]"},
+		{gpt(func(m *nn.LanguageModel, _, ids shaped) { m.Loss(ids(2, 4), ids(2, 3)) }), "targets", "[2 3]"},
+		{gpt(func(m *nn.LanguageModel, _, ids shaped) { m.Loss(ids(2, 4), nn.Tensor{}) }), "targets", "zero"},
+		{model(func(s *scope, x, _ shaped) { s.Dropout("drop", x(2), 1) }), "p", "is 1"},
+		{model(func(s *scope, _, _ shaped) {
+			nn.NewMultiHeadAttention(s, nn.MultiHeadAttentionConfig{Dim: 8, Heads: 4, KVHeads: 3})
+		}), "kvHeads", "4"},
+		{model(func(s *scope, x, _ shaped) {
+			nn.NewBlock(s, block).ForwardWith(x(1, 2, 8), nn.BlockInputs{Context: x(1, 3, 8)})
+		}), "context", "given"},
+		{model(func(s *scope, x, _ shaped) { s.Patches("patches", x(1, 1, 8, 9), 4, 8) }), "patch", "is 4"},
+		{model(func(_ *scope, x, _ shaped) { nn.Pool(x(2, 8), nn.MeanPool, nn.Tensor{}) }), "x", "[2 8]"},
+		{model(func(s *scope, _, _ shaped) { s.Parameter("q", nil, 0) }), "q", "[0]"},
 		{store.Set("stored.wieght", tensor.New(tensor.Of(tensor.Float32), tensor.WithShape(2, 2))), "stored.wieght", "no layer"},
 		{store.Set("stored.weight", tensor.New(tensor.Of(tensor.Float32), tensor.WithShape(2, 3))), "stored.weight", "[2 3]"},
 		{nn.NewParameters(1).Load(nil), "Load", "no layer"},
@@ -79,12 +110,12 @@ func TestMistakes(t *testing.T) {
 		{optimizer(func(o *train.Options) { o.Schedule = nil }), "schedule", "nil"},
 		{optimizer(func(o *train.Options) { o.ClipNorm = -1 }), "clip norm", "is -1"},
 		{optimizer(func(o *train.Options) { o.Accumulation = -1 }), "accumulation", "is -1"},
-		{of(nn.Must(train.NewStepper(linear.Parameters(), train.AdamW{}, train.Options{Schedule: train.ConstantRate(1)})).Step()), "l.weight", "no gradient"},
+		{optimizer(func(*train.Options) {}), "stored.weight", "no gradient"},
 		{loop(func(c *train.LoopConfig) { c.Data = nil }), "data", "nil"},
 		{loop(func(c *train.LoopConfig) { c.Steps = 0 }), "steps", "is 0"},
 		{loop(func(c *train.LoopConfig) { c.CheckpointEvery, c.Checkpoints = 3, nil }), "checkpoints", "nil"},
 		{loop(func(c *train.LoopConfig) {
-			c.Model = func(*gorgonia.ExprGraph, train.Inputs) (train.Outputs, error) { return train.Outputs{}, nil }
+			c.Model = func(*nn.Scope, train.Inputs) train.Outputs { return train.Outputs{} }
 		}), "loss", "no loss"},
 		{loop(func(c *train.LoopConfig) {
 			c.Data = data.Func(func(int) (data.Batch, error) { return data.Batch{"tokens": nil}, nil })

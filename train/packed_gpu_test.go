@@ -80,12 +80,7 @@ func TestPackedSequencesOnTheDevice(t *testing.T) {
 		}
 		for compute, bound := range map[tensor.Dtype]float64{tensor.Float32: 1e-4, ops.BFloat16: 1e-2} {
 			c := base
-			c.device, c.model.Compute = d, compute
-			if c.llama != nil {
-				config := *c.llama
-				config.Compute = compute
-				c.llama = &config
-			}
+			c.device, c.compute = d, compute
 			recorded, weights, l := c.losses(t)
 			if l.training.last.recording == nil || l.training.unrecorded != nil {
 				t.Errorf("%s, %v: the steps were not recorded: %v", name, compute, l.training.unrecorded)
@@ -106,8 +101,8 @@ func TestPackedSequencesOnTheDevice(t *testing.T) {
 
 // Recorded steps whose lengths change take no memory.
 func TestMemoryOfPackedSteps(t *testing.T) {
-	c := training{device: gpu(t), rows: 1, steps: 1000, packed: cuts(320), model: nn.GPTConfig{
-		Compute: ops.BFloat16, Vocab: 67, Context: 320, Layers: 2, Heads: 4, Dim: 64, Dropout: 0.1,
+	c := training{device: gpu(t), rows: 1, steps: 1000, packed: cuts(320), compute: ops.BFloat16, model: nn.GPTConfig{
+		Vocab: 67, Context: 320, Layers: 2, Heads: 4, Dim: 64, Dropout: 0.1,
 	}}
 	raw, err := cuda.Default()
 	if err != nil {

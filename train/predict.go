@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/ops"
 	"github.com/stheno-ml/stheno/train/data"
 	"gorgonia.org/gorgonia"
@@ -14,9 +15,9 @@ import (
 // it is. Like a [Loop] it has a graph for each shape of batches. It belongs to one goroutine, and does not run while something
 // changes the parameters.
 type Predictor struct {
-	model  func(g *gorgonia.ExprGraph, in Inputs) (*gorgonia.Node, error)
-	device *ops.Device
-	graphs map[string]*prediction
+	parameters *nn.Parameters
+	model      func(s *nn.Scope, in Inputs) nn.Tensor
+	graphs     map[string]*prediction
 }
 
 // prediction is a graph of a Predictor.
@@ -26,13 +27,16 @@ type prediction struct {
 	machine gorgonia.VM
 }
 
-// NewPredictor makes a Predictor of a function that adds a model to a graph, over the parameters that a Loop trains, for instance. It
-// computes on a device, or on the host where that is nil. Close releases it.
-func NewPredictor(model func(g *gorgonia.ExprGraph, in Inputs) (*gorgonia.Node, error), device *ops.Device) (*Predictor, error) {
-	if model == nil {
-		return nil, errors.New("Predictor: model is nil, it needs to be a function that adds a model to a graph")
+// NewPredictor makes a Predictor of parameters, such as those that a Loop trains, and a function that makes a model in a scope over
+// them. It computes where the parameters are. Close releases it.
+func NewPredictor(parameters *nn.Parameters, model func(s *nn.Scope, in Inputs) nn.Tensor) (*Predictor, error) {
+	switch {
+	case parameters == nil:
+		return nil, errors.New("Predictor: parameters is nil, it needs to be those of the model")
+	case model == nil:
+		return nil, errors.New("Predictor: model is nil, it needs to be a function that makes a model in a scope")
 	}
-	return &Predictor{model: model, device: device, graphs: map[string]*prediction{}}, nil
+	return &Predictor{parameters: parameters, model: model, graphs: map[string]*prediction{}}, nil
 }
 
 // Predict returns what the model makes of a batch, on the host. It is the caller's.
@@ -71,22 +75,26 @@ func (p *Predictor) predict(b data.Batch) (*tensor.Dense, error) {
 
 // build makes the graph of batches like b.
 func (p *Predictor) build(b data.Batch) (*prediction, error) {
+	if p.model == nil {
+		return nil, errors.New("it is a zero value, it needs to be what NewPredictor gave")
+	}
 	g := gorgonia.NewGraph()
-	feeds, inputs, err := feed(g, b, p.device)
+	s := nn.NewScope(g, p.parameters)
+	feeds, inputs, err := feed(s, b, p.parameters.Device())
 	if err != nil {
 		return nil, err
 	}
-	t := &prediction{feeds: feeds}
-	if t.result, err = p.model(g, inputs); err != nil {
+	t := &prediction{feeds: feeds, result: p.model(s, inputs).Node()}
+	if err := s.Err(); err != nil {
 		return nil, fmt.Errorf("model of %v: %w", b, err)
 	}
 	switch {
 	case t.result == nil:
-		return nil, errors.New("model gave nil, it needs to give a node")
+		return nil, errors.New("model gave nothing, it needs to give a tensor")
 	case t.result.Graph() != g:
-		return nil, errors.New("model gave a node of another graph, it needs to be of the one that it was called with")
+		return nil, errors.New("model gave a tensor of another graph, it needs to be of the scope that it was called with")
 	case t.result.IsScalar():
-		return nil, errors.New("model gave a scalar, it needs to give a tensor")
+		return nil, errors.New("model gave a scalar, it needs to give a tensor with axes")
 	}
 	ops.ModeOf(g).Evaluate()
 	ops.Keep(t.result)

@@ -103,7 +103,7 @@ func TestRank(t *testing.T) {
 		what.packed = cuts(what.model.Context)
 	}
 	if c.BFloat16 {
-		what.model.Compute = ops.BFloat16
+		what.compute = ops.BFloat16
 	}
 	if c.Drops {
 		what.model.Dropout, what.model.Attention.ALiBi = 0.1, []float64{0.25, 0.0625, 0.015625, 0.00390625}

@@ -88,7 +88,7 @@ func (o together) trainRank(t *testing.T, place distributed.Config) (left course
 	}
 	c := train.LoopConfig{
 		Place: here,
-		Model: countingModel(o.dtype, nn.NewParameters(1), 0.1), Data: counting{}, Validation: counting{},
+		Model: countingModel(o.dtype, 0.1), Parameters: nn.NewParameters(1), Data: counting{}, Validation: counting{},
 		Steps: 20, EvalEvery: 10, EvalBatches: 5,
 		Optimizer: train.AdamW{}, Options: train.Options{
 			Schedule: train.ConstantRate(1e-2), ClipNorm: 1, Accumulation: o.accumulation,

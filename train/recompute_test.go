@@ -10,19 +10,18 @@ import (
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/train"
 	"github.com/stheno-ml/stheno/train/data"
-	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
 )
 
 // A training whose blocks are computed again has the bits of one whose blocks keep what they computed, dropout included, and needs
 // less memory.
 func TestRecompute(t *testing.T) {
-	for name, build := range map[string]func(g *gorgonia.ExprGraph, store *nn.Parameters, again bool) (languageModel, error){
-		"GPT": func(g *gorgonia.ExprGraph, store *nn.Parameters, again bool) (languageModel, error) {
-			return nn.NewGPT(g, nn.GPTConfig{Parameters: store, Vocab: countVocab, Context: countLength, Layers: 8, Heads: 4, Dim: 64, Dropout: 0.1, Recompute: again})
+	for name, build := range map[string]func(s *nn.Scope, again bool) *nn.LanguageModel{
+		"GPT": func(s *nn.Scope, again bool) *nn.LanguageModel {
+			return nn.NewGPT(s, nn.GPTConfig{Vocab: countVocab, Context: countLength, Layers: 8, Heads: 4, Dim: 64, Dropout: 0.1, Recompute: again})
 		},
-		"Llama": func(g *gorgonia.ExprGraph, store *nn.Parameters, again bool) (languageModel, error) {
-			return nn.NewLlama(g, nn.LlamaConfig{Parameters: store, Vocab: countVocab, Layers: 6, Heads: 4, KVHeads: 2, Dim: 64, Hidden: 64, QKNorm: true, Dropout: 0.1, Recompute: again})
+		"Llama": func(s *nn.Scope, again bool) *nn.LanguageModel {
+			return nn.NewLlama(s, nn.LlamaConfig{Vocab: countVocab, Layers: 6, Heads: 4, KVHeads: 2, Dim: 64, Hidden: 64, QKNorm: true, Dropout: 0.1, Recompute: again})
 		},
 	} {
 		var losses [2][]uint64
@@ -34,14 +33,7 @@ func TestRecompute(t *testing.T) {
 			loops[i] = countingLoop(t, nil, func(c *train.LoopConfig) {
 				c.Steps, c.EvalEvery, c.Validation = 2, 0, nil
 				c.Data = repeated{8}
-				c.Model = func(g *gorgonia.ExprGraph, in train.Inputs) (train.Outputs, error) {
-					m, err := build(g, store, again)
-					if err != nil {
-						return train.Outputs{}, err
-					}
-					loss, err := m.Loss(in["tokens"], in["targets"])
-					return train.Outputs{Loss: loss, Parameters: m.Parameters()}, err
-				}
+				c.Parameters, c.Model = store, lossOf(func(s *nn.Scope) *nn.LanguageModel { return build(s, again) })
 				c.Hooks = []train.Hook{{OnStep: func(s train.Step) error {
 					losses[i] = append(losses[i], math.Float64bits(s.Loss))
 					return nil
@@ -88,7 +80,9 @@ func (r repeated) Batch(n int) (data.Batch, error) {
 	return all, nil
 }
 
-type languageModel interface {
-	Loss(tokens, targets *gorgonia.Node) (*gorgonia.Node, error)
-	Parameters() gorgonia.Nodes
+// lossOf trains a language model.
+func lossOf(model func(s *nn.Scope) *nn.LanguageModel) train.Model {
+	return func(s *nn.Scope, in train.Inputs) train.Outputs {
+		return train.Outputs{Loss: model(s).Loss(in.Get("tokens"), in.Get("targets"))}
+	}
 }

@@ -17,7 +17,7 @@ import (
 // checkpointed is a training with a checkpoint, or two, every five steps.
 func checkpointed(t *testing.T, folder *checkpoint.Folder, hook Hook) *Loop {
 	t.Helper()
-	c := training{device: gpu(t), model: nn.GPTConfig{Compute: ops.BFloat16, Vocab: 67, Context: 64, Layers: 2, Heads: 4, Dim: 64}, rows: 4, steps: 32, checkpoints: folder}
+	c := training{device: gpu(t), compute: ops.BFloat16, model: nn.GPTConfig{Vocab: 67, Context: 64, Layers: 2, Heads: 4, Dim: 64}, rows: 4, steps: 32, checkpoints: folder}
 	l := c.loop(t, hook)
 	l.c.CheckpointEvery, l.c.EvalEvery, l.c.EvalBatches = 5, 5, 3
 	return l

@@ -12,33 +12,32 @@ import (
 	"github.com/stheno-ml/stheno/ops"
 	"github.com/stheno-ml/stheno/train"
 	"github.com/stheno-ml/stheno/train/data"
-	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
 )
 
 // sharingModel is a language model over sequences that ranks share.
 type sharingModel struct {
 	name  string
-	model func(g *gorgonia.ExprGraph, p *nn.Parameters) (languageModel, error)
+	model func(s *nn.Scope) *nn.LanguageModel
 }
 
 const shareLength = 48
 
 var sharingModels = []sharingModel{
-	{"GPT with dropout", func(g *gorgonia.ExprGraph, p *nn.Parameters) (languageModel, error) {
-		return nn.NewGPT(g, nn.GPTConfig{
-			DType: tensor.Float64, Parameters: p, Vocab: countVocab, Context: shareLength, Layers: 2, Heads: 2, Dim: 16, Dropout: 0.1,
+	{"GPT with dropout", func(s *nn.Scope) *nn.LanguageModel {
+		return nn.NewGPT(s.DType(tensor.Float64), nn.GPTConfig{
+			Vocab: countVocab, Context: shareLength, Layers: 2, Heads: 2, Dim: 16, Dropout: 0.1,
 		})
 	}},
-	{"Llama with a window", func(g *gorgonia.ExprGraph, p *nn.Parameters) (languageModel, error) {
-		return nn.NewLlama(g, nn.LlamaConfig{
-			DType: tensor.Float64, Parameters: p, Vocab: countVocab, Context: shareLength, Layers: 2, Heads: 4, KVHeads: 2, Dim: 16, Hidden: 24,
+	{"Llama with a window", func(s *nn.Scope) *nn.LanguageModel {
+		return nn.NewLlama(s.DType(tensor.Float64), nn.LlamaConfig{
+			Vocab: countVocab, Context: shareLength, Layers: 2, Heads: 4, KVHeads: 2, Dim: 16, Hidden: 24,
 			Attention: ops.AttentionOptions{Window: &kernels.Window{Left: 9, Right: 0}},
 		})
 	}},
-	{"GPT with slopes, computed again", func(g *gorgonia.ExprGraph, p *nn.Parameters) (languageModel, error) {
-		return nn.NewGPT(g, nn.GPTConfig{
-			DType: tensor.Float64, Parameters: p, Vocab: countVocab, Context: shareLength, Layers: 2, Heads: 2, Dim: 16, Recompute: true,
+	{"GPT with slopes, computed again", func(s *nn.Scope) *nn.LanguageModel {
+		return nn.NewGPT(s.DType(tensor.Float64), nn.GPTConfig{
+			Vocab: countVocab, Context: shareLength, Layers: 2, Heads: 2, Dim: 16, Recompute: true,
 			Attention: ops.AttentionOptions{ALiBi: []float64{0.5, 0.1}},
 		})
 	}},
@@ -95,14 +94,7 @@ func (m sharingModel) trains(c *train.LoopConfig) {
 	store := nn.NewParameters(1)
 	c.Steps, c.EvalEvery = sharingSteps(), sharingSteps()/2
 	c.Data, c.Validation = longCounting, longCounting
-	c.Model = func(g *gorgonia.ExprGraph, in train.Inputs) (train.Outputs, error) {
-		model, err := m.model(g, store)
-		if err != nil {
-			return train.Outputs{}, err
-		}
-		loss, err := model.Loss(in["tokens"], in["targets"])
-		return train.Outputs{Loss: loss, Parameters: model.Parameters()}, err
-	}
+	c.Parameters, c.Model = store, lossOf(m.model)
 }
 
 // sameCourse compares what ranks that share sequences left with what one process did, up to the order of sums in float64.

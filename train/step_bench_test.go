@@ -10,8 +10,8 @@ import (
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/ops"
 	"github.com/stheno-ml/stheno/train"
+	"github.com/stheno-ml/stheno/train/data"
 	"gorgonia.org/gorgonia"
-	"gorgonia.org/tensor"
 )
 
 // BenchmarkStep is one step of training a GPT on characters: forward, backward, clipping by the global norm and AdamW.
@@ -21,32 +21,29 @@ func BenchmarkStep(b *testing.B) {
 		b.Run(fmt.Sprintf("%dx%d,T=%d,B=%d", c.layers, c.dim, c.length, c.batch), func(b *testing.B) {
 			const vocab = 65
 			g, random := gorgonia.NewGraph(), rand.New(rand.NewPCG(1, 2))
-			model, err := nn.NewGPT(g, nn.GPTConfig{Vocab: vocab, Context: c.length, Layers: c.layers, Heads: c.heads, Dim: c.dim})
-			if err != nil {
-				b.Fatal(err)
-			}
-			tokens := func(name string) *gorgonia.Node {
+			s := nn.NewScope(g, nn.NewParameters(0))
+			model := nn.NewGPT(s, nn.GPTConfig{Vocab: vocab, Context: c.length, Layers: c.layers, Heads: c.heads, Dim: c.dim})
+			tokens := func(name string) nn.Tensor {
 				ids := make([]int, c.batch*c.length)
 				for i := range ids {
 					ids[i] = random.IntN(vocab)
 				}
-				value := tensor.New(tensor.WithShape(c.batch, c.length), tensor.WithBacking(ids))
-				return gorgonia.NewMatrix(g, tensor.Int, gorgonia.WithName(name), gorgonia.WithShape(c.batch, c.length), gorgonia.WithValue(value))
+				return s.Constant(name, data.Ints(ids, c.batch, c.length))
 			}
-			loss, err := model.Loss(tokens("tokens"), tokens("targets"))
-			if err != nil {
-				b.Fatal(err)
+			loss := model.Loss(tokens("tokens"), tokens("targets")).Node()
+			if s.Err() != nil {
+				b.Fatal(s.Err())
 			}
-			if _, err := gorgonia.Grad(loss, model.Parameters()...); err != nil {
+			if _, err := gorgonia.Grad(loss, s.Parameters()...); err != nil {
 				b.Fatal(err)
 			}
 			ops.ReuseMemory(g)
-			machine, err := ops.NewMachine(g, gorgonia.BindDualValues(model.Parameters()...))
+			machine, err := ops.NewMachine(g, gorgonia.BindDualValues(s.Parameters()...))
 			if err != nil {
 				b.Fatal(err)
 			}
 			defer machine.Close()
-			optimizer, err := train.NewStepper(model.Parameters(), train.AdamW{WeightDecay: 0.1}, train.Options{Schedule: train.ConstantRate(1e-3), ClipNorm: 1, Groups: []train.Group{{Match: train.Vectors, NoDecay: true}}})
+			optimizer, err := train.NewStepper(s.Parameters(), train.AdamW{WeightDecay: 0.1}, train.Options{Schedule: train.ConstantRate(1e-3), ClipNorm: 1, Groups: []train.Group{{Match: train.Vectors, NoDecay: true}}})
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -31,14 +31,14 @@ var (
 
 // gpt is a GPT in bfloat16 with GPT-2's vocabulary, rounded up.
 func gpt(layers, heads, dim, context, rows int) training {
-	return training{rows: rows, model: nn.GPTConfig{
-		Compute: ops.BFloat16, Vocab: 50304, Context: context, Layers: layers, Heads: heads, Dim: dim,
+	return training{rows: rows, compute: ops.BFloat16, model: nn.GPTConfig{
+		Vocab: 50304, Context: context, Layers: layers, Heads: heads, Dim: dim,
 	}}
 }
 
 // llama1B has TinyLlama's shape.
-var llama1B = training{rows: 4, model: nn.GPTConfig{Vocab: 32000, Context: 2048}, llama: &nn.LlamaConfig{
-	Compute: ops.BFloat16, Vocab: 32000, Context: 2048, Layers: 22, Heads: 32, KVHeads: 4, Dim: 2048, Hidden: 5632,
+var llama1B = training{rows: 4, model: nn.GPTConfig{Vocab: 32000, Context: 2048}, compute: ops.BFloat16, llama: &nn.LlamaConfig{
+	Vocab: 32000, Context: 2048, Layers: 22, Heads: 32, KVHeads: 4, Dim: 2048, Hidden: 5632,
 }}
 
 // overDocuments is a training over documents of a quarter of a row to a whole one, end to end.
@@ -59,14 +59,14 @@ func (c training) overDocuments() training {
 // wideGPT is GPT-2-124M with activations of float32 too, and products as exact as given.
 func wideGPT(precision kernels.Precision) training {
 	c := gpt(12, 12, 768, 1024, 32)
-	c.model.Compute, c.precision = tensor.Float32, precision
+	c.compute, c.precision = tensor.Float32, precision
 	return c
 }
 
 // BenchmarkStepOnTheDevice is a step of training: forward, backward, clipping at 1, AdamW.
 func BenchmarkStepOnTheDevice(b *testing.B) {
-	characters := training{rows: 64, model: nn.GPTConfig{
-		Compute: ops.BFloat16, Vocab: 65, Context: 256, Layers: 6, Heads: 6, Dim: 384, Dropout: 0.2, NoBias: true, Activation: kernels.GELUErf,
+	characters := training{rows: 64, compute: ops.BFloat16, model: nn.GPTConfig{
+		Vocab: 65, Context: 256, Layers: 6, Heads: 6, Dim: 384, Dropout: 0.2, NoBias: true, Activation: kernels.GELUErf,
 	}}
 	for _, c := range []struct {
 		name string

@@ -48,17 +48,11 @@ func (counting) Batch(n int) (data.Batch, error) {
 	return data.Batch{"tokens": tensor.New(shape, tensor.WithBacking(tokens)), "targets": tensor.New(shape, tensor.WithBacking(targets))}, nil
 }
 
-// countingModel is the model of steps.py over parameters.
-func countingModel(dtype tensor.Dtype, store *nn.Parameters, dropout float64) train.Model {
-	return func(g *gorgonia.ExprGraph, in train.Inputs) (train.Outputs, error) {
-		m, err := nn.NewGPT(g, nn.GPTConfig{
-			DType: dtype, Parameters: store, Vocab: countVocab, Context: countLength, Layers: 2, Heads: 3, Dim: 24, Dropout: dropout,
-		})
-		if err != nil {
-			return train.Outputs{}, err
-		}
-		loss, err := m.Loss(in["tokens"], in["targets"])
-		return train.Outputs{Loss: loss, Parameters: m.Parameters()}, err
+// countingModel is the model of steps.py.
+func countingModel(dtype tensor.Dtype, dropout float64) train.Model {
+	return func(s *nn.Scope, in train.Inputs) train.Outputs {
+		m := nn.NewGPT(s.DType(dtype), nn.GPTConfig{Vocab: countVocab, Context: countLength, Layers: 2, Heads: 3, Dim: 24, Dropout: dropout})
+		return train.Outputs{Loss: m.Loss(in.Get("tokens"), in.Get("targets"))}
 	}
 }
 
@@ -124,7 +118,7 @@ func TestStepsAsInPyTorch(t *testing.T) {
 				return nil
 			}}
 			loop, err := train.NewLoop(train.LoopConfig{
-				Model: countingModel(c.dtype, nn.NewParameters(1), 0), Optimizer: countingOptimizer, Options: countingOptions, Data: counting{},
+				Model: countingModel(c.dtype, 0), Parameters: nn.NewParameters(1), Optimizer: countingOptimizer, Options: countingOptions, Data: counting{},
 				Steps: goldenSteps, Hooks: []train.Hook{check},
 			})
 			if err != nil {

@@ -1,6 +1,7 @@
 package train_test
 
 import (
+	"github.com/stheno-ml/stheno/nn"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -89,7 +90,7 @@ func FuzzOptions(f *testing.F) {
 			change(&c)
 			made, err = train.NewLoop(c)
 		case "NewPredictor":
-			made, err = train.NewPredictor(func(*gorgonia.ExprGraph, train.Inputs) (*gorgonia.Node, error) { return nil, nil }, nil)
+			made, err = train.NewPredictor(nn.NewParameters(1), func(*nn.Scope, train.Inputs) nn.Tensor { return nn.Tensor{} })
 		}
 		if nothing := reflect.ValueOf(made).IsNil(); nothing != (err != nil) {
 			t.Errorf("a %T that is nil: %v, with error %v", made, nothing, err)

@@ -3,16 +3,14 @@ package main
 
 import (
 	"context"
+	"log"
 	"math/rand/v2"
 	"os"
 
 	"github.com/stheno-ml/stheno/nn"
-	"github.com/stheno-ml/stheno/ops"
 	"github.com/stheno-ml/stheno/train"
 	"github.com/stheno-ml/stheno/train/data"
 	"github.com/stheno-ml/stheno/train/watch"
-	G "gorgonia.org/gorgonia"
-	"gorgonia.org/tensor"
 )
 
 const vocab, length, rows, dim = 40, 24, 32, 64
@@ -34,23 +32,31 @@ func review(seed uint64) data.Func {
 			}
 			labels[i] = min(max(praise, 0), 1)
 		}
-		shape := tensor.WithShape(rows, length)
-		return data.Batch{"tokens": tensor.New(shape, tensor.WithBacking(tokens)), "mask": tensor.New(shape, tensor.WithBacking(mask)),
-			"labels": tensor.New(tensor.WithShape(rows), tensor.WithBacking(labels))}, nil
+		return data.Batch{
+			"tokens": data.Ints(tokens, rows, length), "mask": data.Bools(mask, rows, length), "labels": data.Ints(labels, rows),
+		}, nil
 	}
 }
 
+func classifier(s *nn.Scope, tokens, mask nn.Tensor) nn.Tensor {
+	bert := nn.NewBERT(s, nn.BERTConfig{Vocab: vocab, Context: length, Layers: 2, Heads: 4, Dim: dim, Classes: 2})
+	return bert.Classify(bert.ForwardWith(tokens, nn.EncoderInputs{KeyMask: mask}))
+}
+
 func main() {
-	p := nn.NewParameters(1)
-	loop := nn.Must(train.NewLoop(train.LoopConfig{Data: review(1), Validation: review(2), Steps: 400, EvalEvery: 100,
-		Hooks:     []train.Hook{watch.Progress(os.Stdout)},
+	loop, err := train.NewLoop(train.LoopConfig{
+		Parameters: nn.NewParameters(1),
+		Model: func(s *nn.Scope, in train.Inputs) train.Outputs {
+			logits, labels := classifier(s, in.Get("tokens"), in.Get("mask")), in.Get("labels")
+			return train.Outputs{Loss: logits.CrossEntropy(labels), Metrics: []train.Metric{train.Accuracy(logits, labels)}}
+		},
 		Optimizer: train.AdamW{}, Options: train.Options{Schedule: train.ConstantRate(1e-3)},
-		Model: func(g *G.ExprGraph, in train.Inputs) (train.Outputs, error) {
-			bert := nn.Must(nn.NewEncoder(g, nn.EncoderConfig{Parameters: p, Vocab: vocab, Context: length, Layers: 2, Heads: 4, Dim: dim, Classes: 2}))
-			logits := nn.Must(bert.Classify(nn.Must(bert.ForwardWith(in["tokens"], nn.EncoderInputs{KeyMask: in["mask"]}))))
-			loss, err := ops.SoftmaxCrossEntropy(logits, in["labels"], ops.CrossEntropyOptions{})
-			return train.Outputs{Loss: loss, Parameters: p.Nodes(g), Metrics: []train.Metric{train.Accuracy(logits, in["labels"])}}, err
-		}}))
-	defer loop.Close()
-	nn.Must(loop.Run(context.Background()))
+		Data: review(1), Validation: review(2), Steps: 400, EvalEvery: 100, Hooks: []train.Hook{watch.Progress(os.Stdout)},
+	})
+	if err == nil {
+		_, err = loop.Run(context.Background())
+	}
+	if err != nil {
+		log.Fatal(err)
+	}
 }

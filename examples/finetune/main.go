@@ -28,7 +28,6 @@ import (
 	"github.com/stheno-ml/stheno/train/data"
 	"github.com/stheno-ml/stheno/train/sample"
 	"github.com/stheno-ml/stheno/train/watch"
-	"gorgonia.org/gorgonia"
 )
 
 func main() {
@@ -109,7 +108,7 @@ func finetune(ctx context.Context, s settings, out io.Writer) error {
 	defer folders.Close()
 
 	loop, err := train.NewLoop(train.LoopConfig{
-		Model: lossOf(model),
+		Model: lossOf(model), Parameters: model.Parameters(),
 		Place: place,
 		Data:  batches, Validation: validation,
 		Optimizer: train.AdamW{Beta2: 0.999}, Options: train.Options{
@@ -148,25 +147,17 @@ func finetune(ctx context.Context, s settings, out io.Writer) error {
 	return write(ctx, model, corpus, s, out)
 }
 
-// lossOf makes graphs of the model for batches of data.Pack and of data.Pad.
+// lossOf is the model's loss, of batches of data.Pack or of data.Pad.
 func lossOf(model *pretrained.Model) train.Model {
-	return func(g *gorgonia.ExprGraph, in train.Inputs) (o train.Outputs, err error) {
-		m, err := model.LanguageModel(g)
-		if err != nil {
-			return o, err
-		}
-		if in["ends"] != nil {
-			o.Loss, err = m.LossPacked(in["tokens"], in["targets"], nn.Packing{Ends: in["ends"], Positions: in["positions"]})
+	return func(s *nn.Scope, in train.Inputs) train.Outputs {
+		m, tokens, targets := model.LanguageModel(s), in.Get("tokens"), in.Get("targets")
+		var loss nn.Tensor
+		if in.Has("ends") {
+			loss = m.LossPacked(tokens, targets, nn.Packing{Ends: in.Get("ends"), Positions: in.Get("positions")})
 		} else {
-			o.Loss, err = m.Loss(in["tokens"], in["targets"])
+			loss = m.Loss(tokens, targets)
 		}
-		if err != nil {
-			return o, err
-		}
-		// The weights that are not trained come from the model's own folder: checkpoints need not hold them.
-		o.Parameters = model.Parameters().Trainable(m.Parameters())
-		o.Metrics = []train.Metric{train.Perplexity(o.Loss)}
-		return o, nil
+		return train.Outputs{Loss: loss, Metrics: []train.Metric{train.Perplexity(loss)}}
 	}
 }
 

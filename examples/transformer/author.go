@@ -10,7 +10,6 @@ import (
 	"github.com/stheno-ml/stheno/train"
 	"github.com/stheno-ml/stheno/train/sample"
 	"github.com/stheno-ml/stheno/train/tokenizer"
-	"gorgonia.org/gorgonia"
 )
 
 // author writes text by a model, whose parameters may be trained meanwhile.
@@ -29,9 +28,9 @@ func newAuthor(s settings, o options, parameters *nn.Parameters, t tokenizer.Tok
 	if _, err := t.Encode(o.prompt); err != nil {
 		return nil, fmt.Errorf("-sample: %w", err)
 	}
-	decoder, err := nn.NewDecoder(nn.DecoderConfig{Model: func(g *gorgonia.ExprGraph) (nn.CachedModel, error) {
-		return nn.NewGPT(g, s.gpt(t.Size(), parameters))
-	}})
+	decoder, err := nn.NewDecoder(nn.DecoderConfig{
+		Parameters: parameters, Model: func(scope *nn.Scope) nn.CachedModel { return s.gpt(scope, t.Size()) },
+	})
 	if err != nil {
 		return nil, err
 	}

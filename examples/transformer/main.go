@@ -22,7 +22,6 @@ import (
 	"github.com/stheno-ml/stheno/ops"
 	"github.com/stheno-ml/stheno/train"
 	"github.com/stheno-ml/stheno/train/watch"
-	"gorgonia.org/gorgonia"
 )
 
 func main() {
@@ -79,8 +78,8 @@ func learn(ctx context.Context, place *train.Place, s settings, o options) error
 	// The loop ties it together: it takes steps, evaluates, and writes checkpoints, from which a resumed run goes on.
 	loop, err := train.NewLoop(train.LoopConfig{
 		Place: place,
-		Model: s.model(r.text.tokenizer.Size(), parameters),
-		Data:  r.text.training, EvalData: r.text.evaluated, Validation: r.text.validation,
+		Model: s.model(r.text.tokenizer.Size()), Parameters: parameters,
+		Data: r.text.training, EvalData: r.text.evaluated, Validation: r.text.validation,
 		Optimizer: train.AdamW{Beta2: s.Beta2, WeightDecay: s.Decay},
 		Options: train.Options{
 			Schedule: train.WarmupCosine{Peak: s.Rate, Min: s.MinRate, Warmup: s.Warmup, Steps: s.decaySteps()},
@@ -107,17 +106,12 @@ func learn(ctx context.Context, place *train.Place, s settings, o options) error
 	return r.conclude(ctx, end, err, writer)
 }
 
-// model adds the GPT and its loss to a graph, one for each use of it.
-func (s settings) model(vocab int, parameters *nn.Parameters) train.Model {
-	return func(g *gorgonia.ExprGraph, in train.Inputs) (train.Outputs, error) {
-		gpt, err := nn.NewGPT(g, s.gpt(vocab, parameters))
-		if err != nil {
-			return train.Outputs{}, err
+// model is the GPT and its loss.
+func (s settings) model(vocab int) train.Model {
+	return func(scope *nn.Scope, in train.Inputs) train.Outputs {
+		if err := ops.ModeOf(scope.Graph()).AllowPrecision(s.precision()); err != nil {
+			return train.Outputs{Loss: scope.Fail(err)}
 		}
-		if err := ops.ModeOf(g).AllowPrecision(s.precision()); err != nil {
-			return train.Outputs{}, err
-		}
-		loss, err := gpt.Loss(in["tokens"], in["targets"])
-		return train.Outputs{Loss: loss, Parameters: gpt.Parameters()}, err
+		return train.Outputs{Loss: s.gpt(scope, vocab).Loss(in.Get("tokens"), in.Get("targets"))}
 	}
 }

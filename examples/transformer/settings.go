@@ -229,11 +229,11 @@ func (s settings) withDefaults() settings {
 var computeTypes = map[string]tensor.Dtype{"": tensor.Float32, "float32": tensor.Float32, "tf32": tensor.Float32, "bfloat16": ops.BFloat16, "float16": ops.Float16}
 
 // gpt is the shape that nanoGPT has: no biases, and an exact GELU.
-func (s settings) gpt(vocab int, parameters *nn.Parameters) nn.GPTConfig {
-	return nn.GPTConfig{
-		Parameters: parameters, Vocab: vocab, Context: s.Context, Layers: s.Layers, Heads: s.Heads, Dim: s.Dim,
-		Dropout: s.Dropout, NoBias: true, Activation: kernels.GELUErf, Compute: computeTypes[s.Compute],
-	}
+func (s settings) gpt(scope *nn.Scope, vocab int) *nn.LanguageModel {
+	return nn.NewGPT(scope.Compute(computeTypes[s.Compute]), nn.GPTConfig{
+		Vocab: vocab, Context: s.Context, Layers: s.Layers, Heads: s.Heads, Dim: s.Dim,
+		Dropout: s.Dropout, NoBias: true, Activation: kernels.GELUErf,
+	})
 }
 
 // precision is how exact products of float32 need to be.

@@ -4,25 +4,19 @@ package main
 import (
 	"context"
 	"fmt"
+	"log"
 	"math/rand/v2"
 	"os"
 	"slices"
 
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/nn"
-	"github.com/stheno-ml/stheno/ops"
 	"github.com/stheno-ml/stheno/train"
 	"github.com/stheno-ml/stheno/train/data"
 	"github.com/stheno-ml/stheno/train/watch"
-	G "gorgonia.org/gorgonia"
-	"gorgonia.org/tensor"
 )
 
 const words, length, rows, dim = 20, 8, 32, 64 // word 0 begins a translation, and ends both sentences as padding
-
-func array(ids []int) *tensor.Dense {
-	return tensor.New(tensor.WithShape(len(ids)/length, length), tensor.WithBacking(ids))
-}
 
 // sentences gives sources of 3 to 8 words, what the decoder reads, and what it is to say.
 func sentences(seed uint64) data.Func {
@@ -38,41 +32,64 @@ func sentences(seed uint64) data.Func {
 			}
 			copy(tokens[row*length+1:][:length-1], targets[row*length:])
 		}
-		return data.Batch{"source": array(source), "tokens": array(tokens), "targets": array(targets)}, nil
+		return data.Batch{
+			"source": data.Ints(source, -1, length), "tokens": data.Ints(tokens, -1, length), "targets": data.Ints(targets, -1, length),
+		}, nil
 	}
 }
 
 // translator gives the logits of each word of a translation.
-func translator(g *G.ExprGraph, p *nn.Parameters, in train.Inputs) (*G.Node, error) {
+func translator(s *nn.Scope, in train.Inputs) nn.Tensor {
+	embed := nn.NewEmbedding(s.Sub("words"), nn.EmbeddingConfig{Vocab: words, Dim: dim, Init: nn.Normal(0.5)})
+	places := nn.NewPositionalEmbedding(s.Sub("places"), nn.PositionalEmbeddingConfig{Context: length, Dim: dim, Init: nn.Normal(0.5)})
 	block := nn.BlockConfig{Attention: nn.MultiHeadAttentionConfig{Dim: dim, Heads: 4}}
-	read := nn.Must(nn.NewStack(g, nn.StackConfig{Parameters: p, Name: "encoder", Layers: 2, Block: block}))
+	source := in.Get("source")
+	context := s.Stack("encoder", source.Through(embed, places), 2, block)
 	block.Cross, block.Attention.Options.Causal = true, kernels.CausalBottomRight
-	write := nn.Must(nn.NewStack(g, nn.StackConfig{Parameters: p, Name: "decoder", Layers: 2, Block: block}))
-	embed := nn.Must(nn.NewEmbedding(g, nn.EmbeddingConfig{Parameters: p, Name: "words", Vocab: words, Dim: dim, Init: nn.Normal(0.5)}))
-	places := nn.Must(nn.NewPositionalEmbedding(g, nn.PositionalEmbeddingConfig{Parameters: p, Name: "places", Context: length, Dim: dim, Init: nn.Normal(0.5)}))
-	out := nn.Must(nn.NewLinear(g, nn.LinearConfig{Parameters: p, Name: "out", In: dim, Out: words}))
-	context := nn.Must(nn.Chain(in["source"], embed, places, read))
-	h := nn.Must(write.ForwardWith(nn.Must(nn.Chain(in["tokens"], embed, places)), nn.BlockInputs{Context: context, ContextMask: in["source"]}))
-	return out.Forward(h)
+	write := nn.NewStack(s.Sub("decoder"), nn.StackConfig{Layers: 2, Block: block})
+	h := write.ForwardWith(in.Get("tokens").Through(embed, places), nn.BlockInputs{Context: context, ContextMask: source})
+	return s.Linear("out", h, words)
+}
+
+// say translates a source greedily, a word at a time.
+func say(p *nn.Parameters, source []int) ([]int, error) {
+	predictor, err := train.NewPredictor(p, translator)
+	if err != nil {
+		return nil, err
+	}
+	said := make([]int, length+1)
+	for at := range length {
+		out, err := predictor.Predict(data.Batch{"source": data.Ints(source, 1, -1), "tokens": data.Ints(said[:length], 1, -1)})
+		if err != nil {
+			return nil, err
+		}
+		logits := out.Float32s()[at*words:][:words]
+		said[at+1] = slices.Index(logits, slices.Max(logits))
+	}
+	return said[1:], nil
 }
 
 func main() {
 	p := nn.NewParameters(1)
-	loop := nn.Must(train.NewLoop(train.LoopConfig{Data: sentences(1), Validation: sentences(2), Steps: 500, EvalEvery: 100,
-		Hooks:     []train.Hook{watch.Progress(os.Stdout)},
+	loop, err := train.NewLoop(train.LoopConfig{
+		Parameters: p,
+		Model: func(s *nn.Scope, in train.Inputs) train.Outputs {
+			logits, targets := translator(s, in), in.Get("targets")
+			return train.Outputs{Loss: logits.CrossEntropy(targets), Metrics: []train.Metric{train.Accuracy(logits, targets)}}
+		},
 		Optimizer: train.AdamW{}, Options: train.Options{Schedule: train.ConstantRate(2e-3)},
-		Model: func(g *G.ExprGraph, in train.Inputs) (train.Outputs, error) {
-			logits := nn.Must(translator(g, p, in))
-			loss, err := ops.SoftmaxCrossEntropy(logits, in["targets"], ops.CrossEntropyOptions{})
-			return train.Outputs{Loss: loss, Parameters: p.Nodes(g), Metrics: []train.Metric{train.Accuracy(logits, in["targets"])}}, err
-		}}))
-	defer loop.Close()
-	nn.Must(loop.Run(context.Background()))
-	predictor := nn.Must(train.NewPredictor(func(g *G.ExprGraph, in train.Inputs) (*G.Node, error) { return translator(g, p, in) }, nil))
-	source, said := []int{1, 2, 3, 4, 5, 0, 0, 0}, make([]int, length+1)
-	for at := range length { // greedily, a word at a time
-		logits := nn.Must(predictor.Predict(data.Batch{"source": array(source), "tokens": array(said[:length])})).Float32s()
-		said[at+1] = slices.Index(logits[at*words:][:words], slices.Max(logits[at*words:][:words]))
+		Data: sentences(1), Validation: sentences(2), Steps: 500, EvalEvery: 100, Hooks: []train.Hook{watch.Progress(os.Stdout)},
+	})
+	if err == nil {
+		_, err = loop.Run(context.Background())
 	}
-	fmt.Println(source, "is", said[1:])
+	source := []int{1, 2, 3, 4, 5, 0, 0, 0}
+	var said []int
+	if err == nil {
+		said, err = say(p, source)
+	}
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(source, "is", said)
 }

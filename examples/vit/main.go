@@ -3,16 +3,14 @@ package main
 
 import (
 	"context"
+	"log"
 	"math/rand/v2"
 	"os"
 
 	"github.com/stheno-ml/stheno/nn"
-	"github.com/stheno-ml/stheno/ops"
 	"github.com/stheno-ml/stheno/train"
 	"github.com/stheno-ml/stheno/train/data"
 	"github.com/stheno-ml/stheno/train/watch"
-	G "gorgonia.org/gorgonia"
-	"gorgonia.org/tensor"
 )
 
 const size, rows, dim = 16, 32, 64
@@ -35,24 +33,30 @@ func draw(seed uint64) data.Func {
 				}
 			}
 		}
-		return data.Batch{"images": tensor.New(tensor.WithShape(rows, 1, size, size), tensor.WithBacking(images)),
-			"labels": tensor.New(tensor.WithShape(rows), tensor.WithBacking(labels))}, nil
+		return data.Batch{"images": data.Floats(images, rows, 1, size, size), "labels": data.Ints(labels, rows)}, nil
 	}
 }
 
+func vit(s *nn.Scope, images nn.Tensor) nn.Tensor {
+	x := s.Patches("", images, 4, dim)
+	x = s.Stack("", x, 3, nn.BlockConfig{Attention: nn.MultiHeadAttentionConfig{Heads: 4}})
+	return s.Linear("head.out", nn.Pool(x, nn.MeanPool, nn.Tensor{}), 4)
+}
+
 func main() {
-	p := nn.NewParameters(1)
-	loop := nn.Must(train.NewLoop(train.LoopConfig{Data: draw(1), Validation: draw(2), Steps: 300, EvalEvery: 100,
-		Hooks:     []train.Hook{watch.Progress(os.Stdout)},
+	loop, err := train.NewLoop(train.LoopConfig{
+		Parameters: nn.NewParameters(1),
+		Model: func(s *nn.Scope, in train.Inputs) train.Outputs {
+			logits, labels := vit(s, in.Get("images")), in.Get("labels")
+			return train.Outputs{Loss: logits.CrossEntropy(labels), Metrics: []train.Metric{train.Accuracy(logits, labels)}}
+		},
 		Optimizer: train.AdamW{}, Options: train.Options{Schedule: train.ConstantRate(1e-3)},
-		Model: func(g *G.ExprGraph, in train.Inputs) (train.Outputs, error) {
-			embed := nn.Must(nn.NewPatchEmbedding(g, nn.PatchEmbeddingConfig{Parameters: p, Channels: 1, Height: size, Width: size, Patch: 4, Dim: dim}))
-			body := nn.Must(nn.NewStack(g, nn.StackConfig{Parameters: p, Layers: 3, Block: nn.BlockConfig{Attention: nn.MultiHeadAttentionConfig{Dim: dim, Heads: 4}}}))
-			head := nn.Must(nn.NewClassifier(g, nn.ClassifierConfig{Parameters: p, Name: "head", Dim: dim, Classes: 4, Pool: nn.MeanPool}))
-			logits := nn.Must(nn.Chain(in["images"], embed, body, head))
-			loss, err := ops.SoftmaxCrossEntropy(logits, in["labels"], ops.CrossEntropyOptions{})
-			return train.Outputs{Loss: loss, Parameters: p.Nodes(g), Metrics: []train.Metric{train.Accuracy(logits, in["labels"])}}, err
-		}}))
-	defer loop.Close()
-	nn.Must(loop.Run(context.Background()))
+		Data: draw(1), Validation: draw(2), Steps: 300, EvalEvery: 100, Hooks: []train.Hook{watch.Progress(os.Stdout)},
+	})
+	if err == nil {
+		_, err = loop.Run(context.Background())
+	}
+	if err != nil {
+		log.Fatal(err)
+	}
 }

@@ -2,7 +2,7 @@
 // it back, token after token, and writes the text as it comes.
 //
 //	decoder, err := nn.NewDecoder(nn.DecoderConfig{
-//		Model: func(g *gorgonia.ExprGraph) (nn.CachedModel, error) { return nn.NewGPT(g, config) },
+//		Parameters: parameters, Model: func(s *nn.Scope) nn.CachedModel { return nn.NewGPT(s, config) },
 //	})
 //	err = sample.Generate(ctx, decoder, tokenizer, "func main", sample.Options{
 //		Sampler: sample.SamplerOptions{Temperature: 0.8, TopK: 40, Seed: 1},

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/stheno-ml/stheno/nn"
+	"github.com/stheno-ml/stheno/train/data"
 	"github.com/stheno-ml/stheno/train/sample"
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
@@ -22,41 +23,34 @@ func ExampleGenerate() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	config := nn.GPTConfig{
-		Parameters: nn.NewParameters(1), DType: tensor.Float64,
-		Vocab: letters.Size(), Context: len(rhyme), Layers: 1, Heads: 2, Dim: 32,
+	gpt := func(s *nn.Scope) *nn.LanguageModel {
+		return nn.NewGPT(s.DType(tensor.Float64), nn.GPTConfig{Vocab: letters.Size(), Context: len(rhyme), Layers: 1, Heads: 2, Dim: 32})
 	}
 
-	g := gorgonia.NewGraph()
-	model, err := nn.NewGPT(g, config)
-	if err != nil {
+	parameters := nn.NewParameters(1)
+	s := nn.NewScope(gorgonia.NewGraph(), parameters)
+	input := func(name string, ids []int) nn.Tensor { return s.Constant(name, data.Ints(ids, 1, -1)) }
+	loss := gpt(s).Loss(input("tokens", ids[:len(rhyme)]), input("targets", ids[1:len(rhyme)+1])).Node()
+	if err := s.Err(); err != nil {
 		log.Fatal(err)
 	}
-	input := func(name string, data []int) *gorgonia.Node {
-		value := tensor.New(tensor.WithShape(1, len(rhyme)), tensor.WithBacking(data))
-		return gorgonia.NewMatrix(g, tensor.Int, gorgonia.WithName(name), gorgonia.WithShape(1, len(rhyme)), gorgonia.WithValue(value))
-	}
-	loss, err := model.Loss(input("tokens", ids[:len(rhyme)]), input("targets", ids[1:len(rhyme)+1]))
-	if err != nil {
+	if _, err := gorgonia.Grad(loss, s.Parameters()...); err != nil {
 		log.Fatal(err)
 	}
-	if _, err := gorgonia.Grad(loss, model.Parameters()...); err != nil {
-		log.Fatal(err)
-	}
-	machine := gorgonia.NewTapeMachine(g, gorgonia.BindDualValues(model.Parameters()...))
+	machine := gorgonia.NewTapeMachine(s.Graph(), gorgonia.BindDualValues(s.Parameters()...))
 	solver := gorgonia.NewAdamSolver(gorgonia.WithLearnRate(0.01))
 	for range 100 {
 		if err := machine.RunAll(); err != nil {
 			log.Fatal(err)
 		}
-		if err := solver.Step(gorgonia.NodesToValueGrads(model.Parameters())); err != nil {
+		if err := solver.Step(gorgonia.NodesToValueGrads(s.Parameters())); err != nil {
 			log.Fatal(err)
 		}
 		machine.Reset()
 	}
 
 	decoder, err := nn.NewDecoder(nn.DecoderConfig{
-		Model: func(g *gorgonia.ExprGraph) (nn.CachedModel, error) { return nn.NewGPT(g, config) },
+		Parameters: parameters, Model: func(s *nn.Scope) nn.CachedModel { return gpt(s) },
 	})
 	if err != nil {
 		log.Fatal(err)

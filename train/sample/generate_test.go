@@ -13,7 +13,6 @@ import (
 
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/train/sample"
-	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
 	"pgregory.net/rapid"
 )
@@ -209,8 +208,8 @@ func TestGenerateOfNil(t *testing.T) {
 // TestGenerateWithAModel checks that the text follows from the seed, also when the decoder was used before.
 func TestGenerateWithAModel(t *testing.T) {
 	letters := pieces(strings.Split("abcdefghijklmnopqrstuvwxyz", ""))
-	config := nn.GPTConfig{Parameters: nn.NewParameters(3), Vocab: 32, Context: 16, Layers: 1, Heads: 2, Dim: 16}
-	d, err := nn.NewDecoder(nn.DecoderConfig{Model: func(g *gorgonia.ExprGraph) (nn.CachedModel, error) { return nn.NewGPT(g, config) }})
+	config := nn.GPTConfig{Vocab: 32, Context: 16, Layers: 1, Heads: 2, Dim: 16}
+	d, err := nn.NewDecoder(nn.DecoderConfig{Parameters: nn.NewParameters(3), Model: func(s *nn.Scope) nn.CachedModel { return nn.NewGPT(s, config) }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -237,8 +236,8 @@ func TestGenerateWithAModel(t *testing.T) {
 // More prompts than places, of different lengths and with different ends, give each the text that it gives alone.
 func TestGenerateBatch(t *testing.T) {
 	letters := pieces(strings.Split("abcdefghijklmnopqrstuvwxyz", ""))
-	config := nn.GPTConfig{DType: tensor.Float64, Parameters: nn.NewParameters(3), Vocab: 32, Context: 24, Layers: 1, Heads: 2, Dim: 16}
-	of := nn.DecoderConfig{Model: func(g *gorgonia.ExprGraph) (nn.CachedModel, error) { return nn.NewGPT(g, config) }}
+	config := nn.GPTConfig{Vocab: 32, Context: 24, Layers: 1, Heads: 2, Dim: 16}
+	of := nn.DecoderConfig{Parameters: nn.NewParameters(3), Model: func(s *nn.Scope) nn.CachedModel { return nn.NewGPT(s.DType(tensor.Float64), config) }}
 	single, err := nn.NewDecoder(of)
 	if err != nil {
 		t.Fatal(err)
