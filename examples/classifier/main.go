@@ -44,7 +44,7 @@ func classifier(s *nn.Scope, tokens, mask nn.Tensor) nn.Tensor {
 }
 
 func main() {
-	loop, err := train.NewLoop(train.LoopConfig{
+	_, err := train.Run(context.Background(), train.LoopConfig{
 		Parameters: nn.NewParameters(1),
 		Model: func(s *nn.Scope, in train.Inputs) train.Outputs {
 			logits, labels := classifier(s, in.Get("tokens"), in.Get("mask")), in.Get("labels")
@@ -53,9 +53,6 @@ func main() {
 		Optimizer: train.AdamW{}, Options: train.Options{Schedule: train.ConstantRate(1e-3)},
 		Data: review(1), Validation: review(2), Steps: 400, EvalEvery: 100, Hooks: []train.Hook{watch.Progress(os.Stdout)},
 	})
-	if err == nil {
-		_, err = loop.Run(context.Background())
-	}
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -24,7 +24,7 @@ func learn(p *nn.Parameters, stride int, maker nn.Maker[nn.LinearConfig]) error 
 	if err != nil {
 		return err
 	}
-	loop, err := train.NewLoop(train.LoopConfig{
+	_, err = train.Run(context.Background(), train.LoopConfig{
 		Parameters: p,
 		Model: func(s *nn.Scope, in train.Inputs) train.Outputs {
 			gpt := nn.NewGPT(s, nn.GPTConfig{
@@ -37,8 +37,5 @@ func learn(p *nn.Parameters, stride int, maker nn.Maker[nn.LinearConfig]) error 
 		Optimizer: train.AdamW{}, Options: train.Options{Schedule: train.ConstantRate(5e-3)},
 		Data: batches, Steps: 150, EvalEvery: 50, Hooks: []train.Hook{watch.Progress(os.Stdout)},
 	})
-	if err == nil {
-		_, err = loop.Run(context.Background())
-	}
 	return err
 }

@@ -51,27 +51,9 @@ func translator(s *nn.Scope, in train.Inputs) nn.Tensor {
 	return s.Linear("out", h, words)
 }
 
-// say translates a source greedily, a word at a time.
-func say(p *nn.Parameters, source []int) ([]int, error) {
-	predictor, err := train.NewPredictor(p, translator)
-	if err != nil {
-		return nil, err
-	}
-	said := make([]int, length+1)
-	for at := range length {
-		out, err := predictor.Predict(data.Batch{"source": data.Ints(source, 1, -1), "tokens": data.Ints(said[:length], 1, -1)})
-		if err != nil {
-			return nil, err
-		}
-		logits := out.Float32s()[at*words:][:words]
-		said[at+1] = slices.Index(logits, slices.Max(logits))
-	}
-	return said[1:], nil
-}
-
 func main() {
 	p := nn.NewParameters(1)
-	loop, err := train.NewLoop(train.LoopConfig{
+	_, err := train.Run(context.Background(), train.LoopConfig{
 		Parameters: p,
 		Model: func(s *nn.Scope, in train.Inputs) train.Outputs {
 			logits, targets := translator(s, in), in.Get("targets")
@@ -80,16 +62,21 @@ func main() {
 		Optimizer: train.AdamW{}, Options: train.Options{Schedule: train.ConstantRate(2e-3)},
 		Data: sentences(1), Validation: sentences(2), Steps: 500, EvalEvery: 100, Hooks: []train.Hook{watch.Progress(os.Stdout)},
 	})
-	if err == nil {
-		_, err = loop.Run(context.Background())
+	check(err)
+	predictor, err := train.NewPredictor(p, translator)
+	check(err)
+	source, said := []int{1, 2, 3, 4, 5, 0, 0, 0}, make([]int, length+1)
+	for at := range length { // greedily, a word at a time
+		out, err := predictor.Predict(data.Batch{"source": data.Ints(source, 1, -1), "tokens": data.Ints(said[:length], 1, -1)})
+		check(err)
+		logits := out.Float32s()[at*words:][:words]
+		said[at+1] = slices.Index(logits, slices.Max(logits))
 	}
-	source := []int{1, 2, 3, 4, 5, 0, 0, 0}
-	var said []int
-	if err == nil {
-		said, err = say(p, source)
-	}
+	fmt.Println(source, "is", said[1:])
+}
+
+func check(err error) {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(source, "is", said)
 }

@@ -44,7 +44,7 @@ func vit(s *nn.Scope, images nn.Tensor) nn.Tensor {
 }
 
 func main() {
-	loop, err := train.NewLoop(train.LoopConfig{
+	_, err := train.Run(context.Background(), train.LoopConfig{
 		Parameters: nn.NewParameters(1),
 		Model: func(s *nn.Scope, in train.Inputs) train.Outputs {
 			logits, labels := vit(s, in.Get("images")), in.Get("labels")
@@ -53,9 +53,6 @@ func main() {
 		Optimizer: train.AdamW{}, Options: train.Options{Schedule: train.ConstantRate(1e-3)},
 		Data: draw(1), Validation: draw(2), Steps: 300, EvalEvery: 100, Hooks: []train.Hook{watch.Progress(os.Stdout)},
 	})
-	if err == nil {
-		_, err = loop.Run(context.Background())
-	}
 	if err != nil {
 		log.Fatal(err)
 	}
