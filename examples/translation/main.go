@@ -32,9 +32,7 @@ func sentences(seed uint64) data.Func {
 			}
 			copy(tokens[row*length+1:][:length-1], targets[row*length:])
 		}
-		return data.Batch{
-			"source": data.Ints(source, -1, length), "tokens": data.Ints(tokens, -1, length), "targets": data.Ints(targets, -1, length),
-		}, nil
+		return data.Batch{"source": data.Ints(source, -1, length), "tokens": data.Ints(tokens, -1, length), "targets": data.Ints(targets, -1, length)}, nil
 	}
 }
 
