@@ -168,7 +168,7 @@ func (t *HuggingFace) readModel(text json.RawMessage) (vocab map[string]int, err
 		kind.Type = "BPE" // as the first versions of the library wrote it
 	}
 	if t.inBytes && kind.Type != "BPE" {
-		return nil, fmt.Errorf("ByteLevel goes with a BPE, the model is %q", kind.Type)
+		t.writeBytes()
 	}
 	switch kind.Type {
 	case "BPE":
@@ -177,6 +177,9 @@ func (t *HuggingFace) readModel(text json.RawMessage) (vocab map[string]int, err
 			return nil, err
 		}
 		t.fallback = j.ByteFallback
+		if j.Prefix != nil && *j.Prefix != "" || j.Suffix != nil && *j.Suffix != "" {
+			t.writeBytes()
+		}
 		model, err := j.model(t.inBytes)
 		if err != nil {
 			return nil, err
@@ -211,6 +214,15 @@ func (t *HuggingFace) readModel(text json.RawMessage) (vocab map[string]int, err
 		return j.Vocab, nil
 	}
 	return nil, fmt.Errorf("its type is %q, it needs to be BPE, Unigram, WordPiece or WordLevel", kind.Type)
+}
+
+// writeBytes gives the model printable characters in place of bytes, where it has no bytes of its own.
+func (t *HuggingFace) writeBytes() {
+	if !t.inBytes {
+		return
+	}
+	t.inBytes = false
+	t.split = inTurn(t.split, func(x hfText, yield func(hfText) error) error { return yield(x.inAlphabet()) })
 }
 
 // maxTokens bounds the ids, which files choose.

@@ -2,7 +2,6 @@ package tokenizer
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"unicode/utf8"
@@ -84,9 +83,6 @@ func (j *hfBPEJSON) model(inBytes bool) (*hfBPE, error) {
 	}
 	if j.Suffix != nil {
 		b.suffix = *j.Suffix
-	}
-	if inBytes && (b.prefix != "" || b.suffix != "") {
-		return nil, errors.New("continuing_subword_prefix and end_of_word_suffix are not supported together with ByteLevel")
 	}
 	for token, id := range j.Vocab {
 		if inBytes {

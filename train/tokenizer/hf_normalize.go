@@ -28,6 +28,8 @@ type hfNormalizerJSON struct {
 	HandleChineseChars bool  `json:"handle_chinese_chars"`
 	StripAccents       *bool `json:"strip_accents"`
 	Lowercase          bool
+
+	CharsMap *string `json:"precompiled_charsmap"` // in base64
 }
 
 // hfPatternJSON is a text or a regular expression.
@@ -73,6 +75,17 @@ func (n *hfNormalizerJSON) normalizer() (hfNormalizer, error) {
 		return each(nmt), nil
 	case "BertNormalizer":
 		return n.bert, nil
+	case "ByteLevel":
+		return func(t hfText) (hfText, error) { return t.inAlphabet(), nil }, nil
+	case "Precompiled":
+		if n.CharsMap == nil || *n.CharsMap == "" {
+			return func(t hfText) (hfText, error) { return t, nil }, nil
+		}
+		p, err := readPrecompiled(*n.CharsMap)
+		if err != nil {
+			return nil, err
+		}
+		return p.normalize, nil
 	}
 	return nil, fmt.Errorf("the normalizer %q is not known", n.Type)
 }
@@ -100,30 +113,6 @@ func (n *hfNormalizerJSON) sequence() (hfNormalizer, error) {
 // each is the normaliser that replaces each character by what f gives for it.
 func each(f func(r rune, s string) string) hfNormalizer {
 	return func(t hfText) (hfText, error) { return t.mapped(f), nil }
-}
-
-// composed is one of Unicode's normal forms. What becomes of a letter and its marks is, character by character, a part of
-// what it was, the letter first.
-func composed(form norm.Form) hfNormalizer {
-	return func(t hfText) (hfText, error) {
-		if form.IsNormalString(t.s) {
-			return t, nil
-		}
-		b := t.builder()
-		for at := 0; at < len(t.s); {
-			end := at + form.NextBoundaryInString(t.s[at:], true)
-			from, to := at, at
-			for _, r := range form.String(t.s[at:end]) {
-				if to < end {
-					_, n := utf8.DecodeRuneInString(t.s[to:])
-					from, to = to, to+n
-				}
-				b.add(string(r), from, to)
-			}
-			at = end
-		}
-		return b.text(), nil
-	}
 }
 
 func lower(r rune, s string) string {

@@ -82,14 +82,15 @@ func (p *hfSplitterJSON) sequence() (hfSplitter, error) {
 	var steps []hfSplitter
 	for i := range p.Pretokenizers {
 		inner := &p.Pretokenizers[i]
-		if inner.bytes() && i < len(p.Pretokenizers)-1 {
-			return nil, fmt.Errorf("the pre-tokenizer ByteLevel needs to be the last of its Sequence")
-		}
 		step, err := inner.splitter()
 		if err != nil {
 			return nil, err
 		}
 		steps = append(steps, step)
+		if inner.bytes() && i < len(p.Pretokenizers)-1 {
+			// What follows sees the characters that bytes are written with.
+			steps = append(steps, func(t hfText, yield func(hfText) error) error { return yield(t.inAlphabet()) })
+		}
 	}
 	return inTurn(steps...), nil
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/stheno-ml/stheno/train/tokenizer"
 )
@@ -47,6 +48,7 @@ func readHFGolden(t testing.TB, name string) (hfGolden, *tokenizer.HuggingFace) 
 
 var hfKinds = []string{
 	"gpt2", "roberta", "llama3", "qwen2", "smollm", "llama2", "mistral", "gemma", "unigram", "unigram_bytes", "bert", "bert_cased", "words",
+	"clip", "bytes_first", "precompiled",
 }
 
 // Texts have the tokens that Python's tokenizers library finds, where it finds them.
@@ -78,15 +80,29 @@ func TestHuggingFace(t *testing.T) {
 				if bare, err := tok.EncodeWith(c.Text, tokenizer.EncodeOptions{Second: c.Pair, NoSpecial: true}); err != nil || !slices.Equal(bare.IDs, c.Bare) {
 					t.Errorf("%q without special tokens: %v, %v, want %v", c.Text, bare.IDs, err, c.Bare)
 				}
-				if s, err := tok.Decode(c.IDs); err != nil || string([]rune(s)) != c.Decoded {
+				if s, err := tok.Decode(c.IDs); err != nil || lossy(s) != c.Decoded {
 					t.Errorf("%q is decoded to\n%q, %v, want\n%q", c.Text, s, err, c.Decoded)
 				}
-				if s, err := tok.DecodeText(c.IDs); err != nil || string([]rune(s)) != c.Plain {
+				if s, err := tok.DecodeText(c.IDs); err != nil || lossy(s) != c.Plain {
 					t.Errorf("%q is decoded without special tokens to\n%q, %v, want\n%q", c.Text, s, err, c.Plain)
 				}
 			}
 		})
 	}
+}
+
+// lossy is a text as Python gives it: what begins a character and does not end it is one �.
+func lossy(s string) string {
+	var b strings.Builder
+	for i := 0; i < len(s); {
+		r, n := utf8.DecodeRuneInString(s[i:])
+		for r == utf8.RuneError && !utf8.FullRuneInString(s[i:i+n]) && i+n < len(s) && !utf8.FullRuneInString(s[i:i+n+1]) {
+			n++
+		}
+		b.WriteRune(r)
+		i += n
+	}
+	return b.String()
 }
 
 func tokensOf(t *testing.T, tok *tokenizer.HuggingFace, ids []int) []string {
@@ -148,27 +164,27 @@ func TestHuggingFaceErrors(t *testing.T) {
 		`[]`:                            "cannot unmarshal",
 		`{}`:                            "model: unexpected end of JSON input",
 		`{"model": {"type": "Markov"}}`: `its type is "Markov", it needs to be BPE, Unigram, WordPiece or WordLevel`,
-		`{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": ["a b"]}}`:                                                       `merge 1: "a" and "b" make "b", which needs to be a token`,
-		`{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": ["ab"]}}`:                                                        "needs to be two tokens with a space between them",
-		`{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": [], "dropout": 0.1}}`:                                            "dropout is 0.1, only 0 is supported",
-		`{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": [], "warp": 1}}`:                                                 `unknown field "warp"`,
-		`{"model": {"type": "BPE", "vocab": {"a": 99999999}, "merges": []}}`:                                                     `token "a" has the id 99999999`,
-		`{"model": {"type": "Unigram", "unk_id": 7, "vocab": [["a", 0]]}}`:                                                       "unk_id needs to be a token",
-		`{"model": {"type": "Unigram", "unk_id": 0, "vocab": [["a", 0]], "byte_fallback": true}}`:                                "the vocabulary has no <0x00>",
-		`{"model": {"type": "WordPiece", "unk_token": "[UNK]", "vocab": {"a": 0}}}`:                                              `unk_token is "[UNK]", it needs to be a token`,
-		`{"normalizer": {"type": "Precompiled", "precompiled_charsmap": ""}, ` + bpe + `}`:                                       `normalizer: json: unknown field "precompiled_charsmap"`,
-		`{"normalizer": {"type": "Sequence", "normalizers": [null]}, ` + bpe + `}`:                                               `the normalizer "" is not known`,
-		`{"normalizer": {"type": "Replace", "pattern": {"Regex": "("}, "content": ""}, ` + bpe + `}`:                             `the pattern "("`,
-		`{"pre_tokenizer": {"type": "Split", "pattern": {"String": " "}, "behavior": "Up"}, ` + bpe + `}`:                        `the behavior "Up" is not known`,
-		`{"pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "ByteLevel"}, {"type": "Whitespace"}]}, ` + bpe + `}`: "ByteLevel needs to be the last",
-		`{"pre_tokenizer": {"type": "Metaspace", "replacement": "", "prepend_scheme": "first"}, ` + bpe + `}`:                    "the replacement: the pattern is empty",
-		`{"post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "x"}}]}, ` + bpe + `}`:             `the template has the token "x"`,
-		`{"post_processor": {"type": "BertProcessing", "cls": ["x", 9], "sep": ["y", 9]}, ` + bpe + `}`:                          "it adds the id 9",
-		`{"decoder": {"type": "CTC"}, ` + bpe + `}`:                                                                              `the decoder "CTC" is not known`,
-		`{"truncation": {"strategy": "Random", "max_length": 1}, ` + bpe + `}`:                                                   `strategy is "Random"`,
-		`{"padding": {"strategy": {"Fixed": 99999999999}}, ` + bpe + `}`:                                                         "a length needs to be from 0 to",
-		`{"added_tokens": [{"content": "x"}], ` + bpe + `}`:                                                                      `added_tokens: "x" has no id`,
-		`{"added_tokens": [{"id": 3, "content": ""}], ` + bpe + `}`:                                                              `added_tokens: "" has the id 3`,
+		`{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": ["a b"]}}`:                                           `merge 1: "a" and "b" make "b", which needs to be a token`,
+		`{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": ["ab"]}}`:                                            "needs to be two tokens with a space between them",
+		`{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": [], "dropout": 0.1}}`:                                "dropout is 0.1, only 0 is supported",
+		`{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": [], "warp": 1}}`:                                     `unknown field "warp"`,
+		`{"model": {"type": "BPE", "vocab": {"a": 99999999}, "merges": []}}`:                                         `token "a" has the id 99999999`,
+		`{"model": {"type": "Unigram", "unk_id": 7, "vocab": [["a", 0]]}}`:                                           "unk_id needs to be a token",
+		`{"model": {"type": "Unigram", "unk_id": 0, "vocab": [["a", 0]], "byte_fallback": true}}`:                    "the vocabulary has no <0x00>",
+		`{"model": {"type": "WordPiece", "unk_token": "[UNK]", "vocab": {"a": 0}}}`:                                  `unk_token is "[UNK]", it needs to be a token`,
+		`{"normalizer": {"type": "Precompiled", "precompiled_charsmap": "!"}, ` + bpe + `}`:                          `precompiled_charsmap: illegal base64`,
+		`{"normalizer": {"type": "Precompiled", "precompiled_charsmap": "/////w=="}, ` + bpe + `}`:                   `precompiled_charsmap has an array of 4294967295 bytes`,
+		`{"normalizer": {"type": "Sequence", "normalizers": [null]}, ` + bpe + `}`:                                   `the normalizer "" is not known`,
+		`{"normalizer": {"type": "Replace", "pattern": {"Regex": "("}, "content": ""}, ` + bpe + `}`:                 `the pattern "("`,
+		`{"pre_tokenizer": {"type": "Split", "pattern": {"String": " "}, "behavior": "Up"}, ` + bpe + `}`:            `the behavior "Up" is not known`,
+		`{"pre_tokenizer": {"type": "Metaspace", "replacement": "", "prepend_scheme": "first"}, ` + bpe + `}`:        "the replacement: the pattern is empty",
+		`{"post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "x"}}]}, ` + bpe + `}`: `the template has the token "x"`,
+		`{"post_processor": {"type": "BertProcessing", "cls": ["x", 9], "sep": ["y", 9]}, ` + bpe + `}`:              "it adds the id 9",
+		`{"decoder": {"type": "CTC"}, ` + bpe + `}`:                                                                  `the decoder "CTC" is not known`,
+		`{"truncation": {"strategy": "Random", "max_length": 1}, ` + bpe + `}`:                                       `strategy is "Random"`,
+		`{"padding": {"strategy": {"Fixed": 99999999999}}, ` + bpe + `}`:                                             "a length needs to be from 0 to",
+		`{"added_tokens": [{"content": "x"}], ` + bpe + `}`:                                                          `added_tokens: "x" has no id`,
+		`{"added_tokens": [{"id": 3, "content": ""}], ` + bpe + `}`:                                                  `added_tokens: "" has the id 3`,
 	} {
 		if _, err := tokenizer.ReadHuggingFace(strings.NewReader(file)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want an error with %q", file, err, want)

@@ -104,6 +104,11 @@ func (t hfText) mapped(f func(r rune, s string) string) hfText {
 	return b.text()
 }
 
+// inAlphabet is the text with its bytes written as the printable characters of byte-level tokens.
+func (t hfText) inAlphabet() hfText {
+	return t.mapped(func(_ rune, s string) string { return toAlphabet(s) })
+}
+
 // prepended is the text with something before it, which counts as a part of its first character.
 func (t hfText) prepended(s string) hfText {
 	if t.s == "" {

@@ -1,6 +1,6 @@
 """Writes small tokenizers of every kind, trained on the text below, and what Python's tokenizers library does with them.
 
-    python3 huggingface.py      (in this directory; needs the tokenizers package)
+    python3 huggingface.py [NAME ...]    (in this directory; needs the packages tokenizers and sentencepiece)
 
 Each file huggingface/NAME.json holds a tokenizer.json under "tokenizer" and results under "cases": a text, perhaps a second
 one, ids, types, tokens, offsets in bytes of UTF-8, which ids are special, and two ways to decode them.
@@ -8,6 +8,8 @@ one, ids, types, tokens, offsets in bytes of UTF-8, which ids are special, and t
 
 import json
 import pathlib
+import sys
+import tempfile
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
@@ -182,6 +184,52 @@ def words():
     return t
 
 
+def clip():
+    t = Tokenizer(models.BPE(end_of_word_suffix="</w>", unk_token="<|end|>"))
+    t.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Replace(Regex(r"\s+"), " "), normalizers.Lowercase()])
+    pattern = r"'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"
+    t.pre_tokenizer = pre_tokenizers.Sequence([
+        pre_tokenizers.Split(Regex(pattern), behavior="removed", invert=True), pre_tokenizers.ByteLevel(add_prefix_space=False)])
+    t.decoder = decoders.ByteLevel()
+    t.train_from_iterator(corpus, trainers.BpeTrainer(
+        vocab_size=500, special_tokens=specials, initial_alphabet=alphabet, end_of_word_suffix="</w>", show_progress=False))
+    t.post_processor = processors.RobertaProcessing(("</s>", 1), ("<s>", 0), False, False)
+    return t
+
+
+def bytes_first():
+    t, trainer = bpe()
+    t.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.ByteLevel()])
+    t.pre_tokenizer = pre_tokenizers.Split("Ġ", "merged_with_next")
+    t.decoder = decoders.ByteLevel()
+    t.train_from_iterator(corpus, trainer)
+    return t
+
+
+def precompiled():
+    """A table such as SentencePiece's, with some rules of our own."""
+    import sentencepiece
+    from sentencepiece import sentencepiece_model_pb2
+
+    rules = [("①", "1"), ("½", "1/2"), ("ﬁ", "fi"), ("e\u0301", "é"), ("\t", " "), ("\r", ""), ("\n", " "), ("\u00a0", " "),
+             ("\u3000", " "), ("\u200b", ""), ("東京", "とうきょう"), ("A\u030A", "Å"), ("\u0001", "")]
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        spell = lambda s: " ".join(f"{ord(c):X}" for c in s)
+        (folder / "rules.tsv").write_text("".join(f"{spell(a)}\t{spell(b)}\n" for a, b in rules))
+        (folder / "corpus.txt").write_text("\n".join(corpus))
+        sentencepiece.SentencePieceTrainer.train(
+            input=folder / "corpus.txt", model_prefix=folder / "m", vocab_size=200, normalization_rule_tsv=folder / "rules.tsv",
+            hard_vocab_limit=False, minloglevel=2)
+        proto = sentencepiece_model_pb2.ModelProto()
+        proto.ParseFromString((folder / "m.model").read_bytes())
+    t = unigram()
+    t.normalizer = normalizers.Sequence([
+        normalizers.Precompiled(proto.normalizer_spec.precompiled_charsmap), normalizers.Strip(left=False, right=True),
+        normalizers.Replace(Regex(" {2,}"), "▁")])
+    return t
+
+
 def in_bytes(text, offsets):
     at = [len(text[:i].encode()) for i in range(len(text) + 1)]
     return [[at[a], at[b]] for a, b in offsets]
@@ -199,7 +247,10 @@ def case(t, text, pair=None):
 
 
 here = pathlib.Path(__file__).parent / "huggingface"
-for make in [gpt2, roberta, llama3, qwen2, smollm, llama2, mistral, gemma, unigram, unigram_bytes, bert, bert_cased, words]:
+for make in [gpt2, roberta, llama3, qwen2, smollm, llama2, mistral, gemma, unigram, unigram_bytes, bert, bert_cased, words,
+             clip, bytes_first, precompiled]:
+    if len(sys.argv) > 1 and make.__name__ not in sys.argv[1:]:
+        continue
     t = make()
     cases = [case(t, text) for text in texts] + [case(t, a, b) for a, b in pairs]
     content = dict(tokenizer=json.loads(t.to_str()), cases=cases)
