@@ -93,7 +93,7 @@ func drawnText(list []*drawn) string {
   out[4] = userScore<false>(a, p, slope), out[5] = slope;
   out[6] = userVisible(a, p);
   int lo = -(1 << 28), hi = 1 << 28;
-  userBands(a, p, lo, hi);
+  userBands(a, UserPair{0, p.batch, 0, 0, 0, 0, p.queryLength, p.keyLength}, lo, hi);
   const int distance = p.key.value() - p.query.value();
   out[7] = distance >= lo && distance < hi;
   out += 8;
