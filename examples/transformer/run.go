@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/stheno-ml/stheno/internal/plainfile"
 	"github.com/stheno-ml/stheno/train"
 	"github.com/stheno-ml/stheno/train/checkpoint"
 	"github.com/stheno-ml/stheno/train/tokenizer"
@@ -249,7 +250,7 @@ func (r *run) conclude(ctx context.Context, end train.End, err error, author *au
 		return nil
 	}
 	fmt.Println()
-	text, err := os.Create(r.file("sample.txt"))
+	text, err := plainfile.CreateOwn(r.file("sample.txt"))
 	if err != nil {
 		return err
 	}

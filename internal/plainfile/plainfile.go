@@ -80,6 +80,18 @@ func OpenOwn(path string) (*os.File, error) {
 	return file, nil
 }
 
+// CreateOwn is OpenOwn of a file that begins anew.
+func CreateOwn(path string) (*os.File, error) {
+	file, err := OpenOwn(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := file.Truncate(0); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return file, nil
+}
+
 func kind(mode fs.FileMode) string {
 	switch {
 	case mode.IsDir():

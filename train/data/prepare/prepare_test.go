@@ -3,6 +3,7 @@ package prepare_test
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -261,6 +262,41 @@ func TestRunErrors(t *testing.T) {
 	}
 	if after := runtime.NumGoroutine(); after > before {
 		t.Errorf("there are %d goroutines, there were %d", after, before)
+	}
+}
+
+// What a file says of its footer's length takes no memory, and what a link in the folder leads to stays as it is.
+func TestHostileFiles(t *testing.T) {
+	folder := t.TempDir()
+	content, err := os.ReadFile(writeParquet(t, folder, "good.parquet", []string{"a", "b"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	binary.LittleEndian.PutUint32(content[len(content)-8:], 0xB0000000)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err = prepare.Run(t.Context(), []string{write(t, folder, "long.parquet", content)}, prepare.Options{Tokenizer: uneven{}, Folder: filepath.Join(folder, "a")})
+	runtime.ReadMemStats(&after)
+	if err == nil || !strings.Contains(err.Error(), "it says that its footer has 2952790016 bytes, it has room for ") {
+		t.Errorf("the error is %v", err)
+	}
+	if took := after.TotalAlloc - before.TotalAlloc; took > 256<<20 {
+		t.Errorf("a file of %d bytes takes %d", len(content), took)
+	}
+	to := filepath.Join(folder, "b")
+	if err := os.Mkdir(to, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	kept := write(t, folder, "kept.txt", []byte("somebody's"))
+	if err := os.Symlink(kept, filepath.Join(to, "train-00000.bin.part")); err != nil {
+		t.Skip(err)
+	}
+	_, err = prepare.Run(t.Context(), []string{kept}, prepare.Options{Tokenizer: tokenizer.Bytes{}, Folder: to})
+	if err == nil || !strings.Contains(err.Error(), "is a link") {
+		t.Errorf("a link: %v", err)
+	}
+	if text, err := os.ReadFile(kept); err != nil || string(text) != "somebody's" {
+		t.Errorf("what the link leads to is %q, %v", text, err)
 	}
 }
 

@@ -3,6 +3,7 @@ package prepare
 import (
 	"bufio"
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -144,6 +145,9 @@ func readParquet(file *os.File, size int64, field string, take taker) (err error
 			err = fmt.Errorf("it cannot be read: %v", p)
 		}
 	}()
+	if err := checkFooter(file, size); err != nil {
+		return err
+	}
 	f, err := parquet.OpenFile(file, size, parquet.SkipPageIndex(true), parquet.SkipBloomFilters(true))
 	if err != nil {
 		return err
@@ -189,6 +193,22 @@ func readParquet(file *os.File, size int64, field string, take taker) (err error
 		if err := errors.Join(err, pages.Close()); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// checkFooter checks the length that a Parquet file says its footer has, before memory is taken for it.
+func checkFooter(file io.ReaderAt, size int64) error {
+	const ends = 4 + 8 // a mark, and behind the footer its length and the mark
+	var end [8]byte
+	if size < ends {
+		return fmt.Errorf("it has %d bytes, a Parquet file has at least %d", size, ends)
+	}
+	if _, err := file.ReadAt(end[:], size-int64(len(end))); err != nil {
+		return err
+	}
+	if length := int64(binary.LittleEndian.Uint32(end[:])); length > size-ends {
+		return fmt.Errorf("it says that its footer has %d bytes, it has room for %d", length, size-ends)
 	}
 	return nil
 }

@@ -9,6 +9,8 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+
+	"github.com/stheno-ml/stheno/internal/plainfile"
 )
 
 // writer writes shards of one name: llm.c's header of 256 int32, of which the third is the number of tokens, and the ids.
@@ -64,7 +66,7 @@ func (w *writer) write(ids []int) error {
 
 func (w *writer) begin() (err error) {
 	path := filepath.Join(w.folder, fmt.Sprintf("%s-%05d.bin", w.name, len(w.paths)))
-	if w.file, err = os.OpenFile(path+".part", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666); err != nil {
+	if w.file, err = plainfile.CreateOwn(path + ".part"); err != nil {
 		return err
 	}
 	w.buffer, w.n = bufio.NewWriterSize(w.file, 1<<20), 0
