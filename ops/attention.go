@@ -98,7 +98,7 @@ func separateAttention(name string, q, k, v *gorgonia.Node, o AttentionOptions, 
 		return nil, err
 	}
 	a.withLSE = withLSE
-	return a.apply(name, o.Ranks)
+	return applyAll(name, a.over(o.Ranks), a.inputs...)
 }
 
 // FlashAttentionQKV is [FlashAttention] over the output of one projection: qkv is (B, S,
@@ -114,7 +114,7 @@ func FlashAttentionQKV(qkv *gorgonia.Node, heads, kvHeads int, o AttentionOption
 	if err != nil {
 		return nil, err
 	}
-	return one(a.apply(name, o.Ranks))
+	return apply(name, a.over(o.Ranks), a.inputs...)
 }
 
 // attention is the kernel of FlashAttention. How its inputs become the kernels' problem is said in
@@ -130,18 +130,14 @@ type attention struct {
 
 const attentionLSE = 0 // what it saves
 
-// apply adds attention of a process alone, or of one of several ranks.
-func (a *attention) apply(name string, ranks kernels.Ranks) (gorgonia.Nodes, error) {
-	if s := shareOf(ranks); s != nil {
-		k := sharedAttention{a, s}
-		return applyAll(name, kernel{k.describe, k.forward, k.backward}, a.inputs...)
-	}
+// alone is the kernel of a process alone. Where its work is recorded, it reads lengths again.
+func (a *attention) alone() kernel {
 	for i := range a.inputs {
 		if a.inputs[i].form == hostForm {
 			a.inputs[i].form = rereadForm
 		}
 	}
-	return applyAll(name, kernel{a.describe, a.forward, a.backward}, a.inputs...)
+	return kernel{a.describe, a.forward, a.backward}
 }
 
 func (a *attention) describe(in tensors) (description, error) {

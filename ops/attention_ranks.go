@@ -11,6 +11,16 @@ type sharedAttention struct {
 	share *share
 }
 
+// over is the kernel of a process alone, or of one of several ranks.
+func (a *attention) over(ranks kernels.Ranks) kernel {
+	s := shareOf(ranks)
+	if s == nil {
+		return a.alone()
+	}
+	k := sharedAttention{a, s}
+	return kernel{k.describe, k.forward, k.backward}
+}
+
 func (s sharedAttention) describe(in tensors) (description, error) {
 	p, err := s.describeProblem(in)
 	if err != nil {

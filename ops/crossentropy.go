@@ -24,9 +24,30 @@ type CrossEntropyOptions struct {
 // equations. Probabilities are never held, [LogSoftmax] gives them; the gradient is as large as the
 // logits.
 func SoftmaxCrossEntropy(logits, targets *gorgonia.Node, o CrossEntropyOptions) (*gorgonia.Node, error) {
-	k := crossEntropy{o: o.forKernels()}
-	return apply("SoftmaxCrossEntropy", kernel{k.describe, k.forward, k.backward},
-		input{name: "logits", node: logits}, input{name: "targets", node: targets, form: indexForm},
+	options := o.forKernels()
+	problem := func(in tensors) *kernels.CrossEntropy {
+		p := &kernels.CrossEntropy{Logits: in[0], Targets: in[1], CrossEntropyOptions: options}
+		p.Weights = in[2]
+		return p
+	}
+	return apply("SoftmaxCrossEntropy", kernel{
+		describe: func(in tensors) (description, error) {
+			if len(in[0].Shape) < 2 {
+				return description{}, fmt.Errorf("logits has shape %v, it needs at least two axes (..., classes)", in[0].Shape)
+			}
+			p, wide := problem(in), in[0].DType.Wide()
+			is := described(wide, p.LossShape()...)
+			is.saves = tensors{kernels.Contiguous(nil, wide, in[1].Shape...)} // the logsumexp
+			return is, p.Validate()
+		},
+		forward: func(r *run, in, out tensors) error {
+			return r.CrossEntropyForward(problem(in), kernels.CrossEntropyOutputs{Loss: out[0], LSE: r.saved(0)})
+		},
+		backward: func(r *run, in, dOut, d tensors) error {
+			g := kernels.CrossEntropyGradients{DLoss: dOut[0], LSE: r.saved(0), DLogits: d[0]}
+			return r.CrossEntropyBackward(problem(in), g)
+		},
+	}, input{name: "logits", node: logits}, input{name: "targets", node: targets, form: indexForm},
 		input{name: "weights", node: o.Weights, form: constantForm, optional: true})
 }
 
@@ -37,30 +58,4 @@ func (o CrossEntropyOptions) forKernels() kernels.CrossEntropyOptions {
 		o.IgnoreIndex = &index
 	}
 	return kernels.CrossEntropyOptions{IgnoreIndex: o.IgnoreIndex, LabelSmoothing: o.LabelSmoothing, Reduction: o.Reduction}
-}
-
-type crossEntropy struct{ o kernels.CrossEntropyOptions }
-
-func (k crossEntropy) problem(in tensors) *kernels.CrossEntropy {
-	p := &kernels.CrossEntropy{Logits: in[0], Targets: in[1], CrossEntropyOptions: k.o}
-	p.Weights = in[2]
-	return p
-}
-
-func (k crossEntropy) describe(in tensors) (description, error) {
-	if len(in[0].Shape) < 2 {
-		return description{}, fmt.Errorf("logits has shape %v, it needs at least two axes (..., classes)", in[0].Shape)
-	}
-	p := k.problem(in)
-	is := described(in[0].DType.Wide(), p.LossShape()...)
-	is.saves = tensors{kernels.Contiguous(nil, in[0].DType.Wide(), in[1].Shape...)} // the logsumexp
-	return is, p.Validate()
-}
-
-func (k crossEntropy) forward(r *run, in, out tensors) error {
-	return r.CrossEntropyForward(k.problem(in), kernels.CrossEntropyOutputs{Loss: out[0], LSE: r.saved(0)})
-}
-
-func (k crossEntropy) backward(r *run, in, dOut, d tensors) error {
-	return r.CrossEntropyBackward(k.problem(in), kernels.CrossEntropyGradients{DLoss: dOut[0], LSE: r.saved(0), DLogits: d[0]})
 }

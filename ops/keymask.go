@@ -16,49 +16,40 @@ import (
 //
 // The mask may change from run to run. It has no gradient; bias has.
 func KeyMask(mask, bias *gorgonia.Node, dtype tensor.Dtype) (*gorgonia.Node, error) {
-	k := keyMask{dtype: dtypeOf(dtype), asked: dtype}
-	return apply("KeyMask", kernel{k.describe, k.forward, k.backward},
-		input{name: "mask", node: mask, form: constantForm},
+	return apply("KeyMask", kernel{
+		describe: func(in tensors) (description, error) { return describeKeyMask(in[0], in[1], dtype) },
+		forward:  func(r *run, in, out tensors) error { return r.KeyMask(in[0], in[1], out[0]) },
+		// The gradient of the bias is the output's, which is 0 where a key is hidden, summed over the batch where
+		// the bias is one for all of it.
+		backward: func(r *run, _, dOut, d tensors) error {
+			if !d[1].IsSet() {
+				return nil
+			}
+			columns := d[1].Elements()
+			return r.SumRows(dOut[0].Reshape(dOut[0].Elements()/columns, columns), d[1].Reshape(columns), false)
+		},
+	}, input{name: "mask", node: mask, form: constantForm},
 		input{name: "bias", node: bias, form: denseForm, optional: true, unread: true})
 }
 
-type keyMask struct {
-	dtype kernels.DType
-	asked tensor.Dtype
-}
-
-func (k keyMask) describe(in tensors) (description, error) {
-	mask, bias := in[0], in[1]
-	if k.dtype == kernels.NoDType {
-		return description{}, fmt.Errorf("dtype is %v, it needs to be %s", k.asked, floatTypes)
+func describeKeyMask(mask, bias kernels.Tensor, of tensor.Dtype) (is description, err error) {
+	dtype := dtypeOf(of)
+	if dtype == kernels.NoDType {
+		return is, fmt.Errorf("dtype is %v, it needs to be %s", of, floatTypes)
 	}
 	if len(mask.Shape) != 2 {
-		return description{}, fmt.Errorf("mask has shape %v, it needs two axes (batch, keys)", mask.Shape)
+		return is, fmt.Errorf("mask has shape %v, it needs two axes (batch, keys)", mask.Shape)
 	}
 	batch, keys := mask.Shape[0], mask.Shape[1]
 	shape := []int{batch, 1, 1, keys}
 	if bias.IsSet() {
-		if bias.DType != k.dtype {
-			return description{}, fmt.Errorf("bias is %v, it needs to be %v", bias.DType, k.dtype)
+		if bias.DType != dtype {
+			return is, fmt.Errorf("bias is %v, it needs to be %v", bias.DType, dtype)
 		}
 		if len(bias.Shape) != 4 || bias.Shape[0] != 1 && bias.Shape[0] != batch || bias.Shape[3] != keys {
-			return description{}, fmt.Errorf("bias has shape %v, it needs (1 or %d, heads or 1, queries or 1, %d)", bias.Shape, batch, keys)
+			return is, fmt.Errorf("bias has shape %v, it needs (1 or %d, heads or 1, queries or 1, %d)", bias.Shape, batch, keys)
 		}
 		shape[1], shape[2] = bias.Shape[1], bias.Shape[2]
 	}
-	return described(k.dtype, shape...), nil
-}
-
-func (k keyMask) forward(r *run, in, out tensors) error {
-	return r.KeyMask(in[0], in[1], out[0])
-}
-
-// backward computes the gradient of the bias: the output's, which is 0 where a key is hidden,
-// summed over the batch where the bias is one for all of it.
-func (k keyMask) backward(r *run, _, dOut, d tensors) error {
-	if !d[1].IsSet() {
-		return nil
-	}
-	columns := d[1].Elements()
-	return r.SumRows(dOut[0].Reshape(dOut[0].Elements()/columns, columns), d[1].Reshape(columns), false)
+	return described(dtype, shape...), nil
 }

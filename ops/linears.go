@@ -97,7 +97,7 @@ func (k linears) forward(r *run, in, out tensors) error {
 // stays as it is.
 func (k linears) each(out, weights tensors) tensors {
 	if k.sideBySide {
-		return sideBySide(asMatrix(out[0]), weights)
+		return cut(1, asMatrix(out[0]), weights)
 	}
 	list := slices.Clone(out)
 	for i, t := range list {
@@ -152,7 +152,7 @@ func (k linears) gradients(r *run, in, d, each tensors, all func(each tensors) (
 			if joined, err = r.scratch(dx.DType, weights[0].Shape[0], columnsOf(weights)); err != nil {
 				return err
 			}
-			if err := copyEach(r, sideBySide(joined, weights), weights); err != nil {
+			if err := copyEach(r, cut(1, joined, weights), weights); err != nil {
 				return err
 			}
 		}
@@ -185,7 +185,7 @@ func (k linears) join(r *run, dtype kernels.DType, weights tensors) (each tensor
 			return nil, all, err
 		}
 		if r.c.last.saved[linearsWeights] = all; all.IsSet() {
-			return sideBySide(all, weights), all, nil
+			return cut(1, all, weights), all, nil
 		}
 		all, err = r.keep(linearsWeights, dtype, weights[0].Shape[0], columnsOf(weights))
 	} else {
@@ -194,7 +194,7 @@ func (k linears) join(r *run, dtype kernels.DType, weights tensors) (each tensor
 	if err != nil {
 		return nil, all, err
 	}
-	each = sideBySide(all, weights)
+	each = cut(1, all, weights)
 	return each, all, copyEach(r, each, weights)
 }
 
@@ -204,7 +204,7 @@ func (k linears) joinGradients(r *run, x kernels.Tensor, each, weights tensors) 
 	if err != nil {
 		return all, err
 	}
-	return all, copyEach(r, sideBySide(all, weights), each)
+	return all, copyEach(r, cut(1, all, weights), each)
 }
 
 // copyEach copies tensors, and zeros for one that is not set.
@@ -229,15 +229,4 @@ func columnsOf(weights tensors) int {
 		columns += w.Shape[1]
 	}
 	return columns
-}
-
-// sideBySide are views of a matrix, each of as many columns as a weight has.
-func sideBySide(t kernels.Tensor, weights tensors) tensors {
-	var list tensors
-	at := 0
-	for _, w := range weights {
-		list = append(list, t.Slice(1, at, at+w.Shape[1]))
-		at += w.Shape[1]
-	}
-	return list
 }
