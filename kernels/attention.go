@@ -86,16 +86,16 @@ const MaxHeadDim = 512
 //
 // # Large scores
 //
-// A score is rounded to the type that sums have, and so is LSE, which is one number a row: in
-// float32 to within 6e-8 of their magnitude. What scores, and sinks, have in common does not
-// disturb the forward kernel. In backward, P = exp(S − LSE) is off by a factor of up to 1 ±
-// 6e-8·|LSE|, which is nothing at usual scores and 1% at 1e5; from about 1e7 on a gradient may be
-// anything between 0 and that of P = 1, but never NaN.
+// Scores and LSE are rounded to the type of sums: in float32 to within 6e-8 of their magnitude. The
+// forward kernel subtracts what the scores and the sink of a row have in common, and so loses
+// nothing else. In backward, P = exp(S − LSE) is off by a factor of up to 1 ± 6e-8·|LSE|. That is
+// nothing at usual scores and 1% at 1e5. From about 1e7 on a gradient may be anything between 0 and
+// that of P = 1, but never NaN.
 //
 // # Types
 //
-// Q, K, V, O and their gradients are of one type; LSE, δ and dLSE are of its [DType.Wide]. Bias,
-// Sinks and Tables of floats are each of either, and their gradients like them.
+// Q, K, V, O and their gradients have one type. LSE, δ and dLSE have its [DType.Wide]. Bias, Sinks
+// and Tables of floats may each have either type, and their gradients have the same.
 type Attention struct {
 	Q Tensor // (B, Hq, Sq, D); every axis but the last may have any stride
 	K Tensor // (1|B, Hk, Sk, D)
@@ -138,9 +138,9 @@ type Program struct {
 	Tables []Tensor     // what Score and Mask look up, in the order of [Attention.ScoreTables]
 }
 
-// Place is where an independent part of a problem lies in a larger problem: row i and key j of the
-// part are row Row + i and column Column + j of sequence Sequence there, whose rows and columns of
-// one number belong together.
+// Place is where an independent part of a problem lies in a larger problem. Row i and key j of the
+// part are row Row + i and column Column + j of sequence Sequence there. A row and a column of one
+// number are the same position of that sequence.
 type Place struct{ Sequence, Row, Column int }
 
 // AttentionOutputs receives what the forward kernel computes.
@@ -241,9 +241,9 @@ func (a *Attention) SharesKeys() bool { return a.K.Shape[0] == 1 && a.Q.Shape[0]
 // unlimited is farther than any sequence is long, and can be added to without overflow.
 const unlimited = 1 << 40
 
-// Band returns the mask of a sequence as two diagonals: row i sees keys from max(0, i+lo) up to,
-// not including, min(Sk, i+hi), of which the rest of Mask may hide more. Where nothing is hidden on
-// a side, the bound is beyond every key.
+// Band returns what Causal and Window show of a sequence as two diagonals: row i sees keys from
+// max(0, i+lo) up to, not including, min(Sk, i+hi). Mask may hide some of them. Where nothing is
+// hidden on a side, the bound is beyond every key.
 func (a *Attention) Band(s Sequence) (lo, hi int) {
 	off := s.Sk - s.Sq
 	lo, hi = -unlimited, unlimited

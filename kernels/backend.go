@@ -1,10 +1,11 @@
 package kernels
 
 // Backend is what a device must be able to do and to compute. An op looks at where its inputs live,
-// takes that backend, and calls one method; it never asks which device it is. Methods are safe for
-// concurrent use, validate a problem before they touch memory, and return errors that name what was
-// wrong; they never panic on a problem that they cannot solve, and answer what they cannot compute
-// with [Unsupported].
+// takes that backend, and calls one method. It never asks which device it is.
+//
+// Methods are safe for concurrent use. They validate a problem before they touch memory, and return
+// errors that name what was wrong. They never panic on a problem that they cannot solve: what a
+// device cannot compute is an [Unsupported].
 //
 // The tensors of a kernel are float32 or float64, or bfloat16 or float16. What a kernel sums up (a
 // logsumexp, the statistics of a norm, a loss) has the type that [DType.Wide] gives for them:

@@ -57,35 +57,35 @@ type Recorder interface {
 	// device until it returns. Work that waits for the device, or that moves data between it and
 	// the host, cannot be recorded and is an error; after any error the device is as it was before.
 	Capture(work func() error) (Recording, error)
-	// Vary does work that asks a device, to which it is given, for kernels. Within the work of
-	// Capture, it is asked for again before each launch, in which its kernels get the arguments
-	// that it gives them then: it is for kernels that depend on numbers which the host reads, such
-	// as the lengths of packed sequences. Work does nothing but ask for the same kernels, of the
-	// same tensors, and nothing is computed before the launch. Its error is the launch's.
+	// Vary calls work with a device, and work asks that device for kernels. Within Capture, work is
+	// called again before each launch, and the launch runs its kernels with the arguments of that
+	// call. It is for kernels that depend on numbers which the host reads, such as the lengths of
+	// packed sequences. Work must ask for the same kernels of the same tensors each time, and do
+	// nothing else: nothing is computed before the launch. Its error is the launch's.
 	Vary(work func(device Backend) error) error
 }
 
-// ErrOutgrown is in the error of a launch in which work that varies needs more kernels than were
-// recorded. Nothing was launched.
+// ErrOutgrown is in the error of a launch whose varying work needs more kernels than were recorded.
+// Nothing was launched.
 var ErrOutgrown = errors.New("there are more kernels than were recorded")
 
 // Recording is work that was recorded.
 type Recording interface {
 	// Launch does the work again, in the memory in which it was recorded.
 	Launch() error
-	// SetDropoutStep makes launches to come draw the masks of a step, in place of [Dropout.Step] as
-	// it was recorded.
+	// SetDropoutStep makes later launches draw the masks of this step, whatever [Dropout.Step] was
+	// recorded.
 	SetDropoutStep(step uint32) error
 }
 
 // Rounder is a device that keeps float32 weights in 16 bits too, for products that read them so.
 type Rounder interface {
-	// Rounded returns weights, matrices (in, out) that are row-major, in a 16-bit type and side by
-	// side: (in, all outs). The copy is made when it is first asked for, and lives as long as the
-	// weights. It has their numbers whenever it is asked for, and whenever recorded work that asked
-	// for it is launched, whoever has written the weights since: an optimiser's update writes it
-	// too, and other changes make it be copied again. While work is recorded that asks for it
-	// first, it is the zero Tensor.
+	// Rounded returns a copy of weights in a 16-bit type. The weights are row-major matrices (in,
+	// out), and lie side by side in the copy, (in, all outs). The first call makes the copy, and it
+	// lives as long as the weights. It is up to date in each call, and in each launch of recorded
+	// work that asked for it: an optimiser's update writes the copy too, and after other changes
+	// the weights are copied again. Where the first call is one that is being recorded, it returns
+	// the zero Tensor.
 	Rounded(dtype DType, weights ...Tensor) (Tensor, error)
 }
 

@@ -47,8 +47,8 @@ type NormGradients struct {
 }
 
 // NormKernels normalise rows. Sums over rows are added in an order that depends on the shape alone.
-// 16-bit tensors are computed in float32 and rounded once. Other and DSum are added as an addition
-// of its own would add them, which rounds there too.
+// 16-bit tensors are computed in float32 and rounded once. Other and DSum are added as [AddKernels]
+// would add them, which rounds once more.
 type NormKernels interface {
 	NormForward(n *Norm, out NormOutputs) error
 	// NormBackward computes, with g_c = dy_c·γ_c, and without Σ g/C for an RMS norm,

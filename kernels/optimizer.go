@@ -17,17 +17,17 @@ type Update struct {
 	// its own.
 	ClearGradients bool
 	// Control, if it is set, is what PlanStep decided about this step: a vector of ControlSize
-	// numbers. LearningRate is then a factor of its rate, GradientScale a factor of its scale, its
-	// number of steps stands for AdamW.Step, and where the step is to be skipped the gradients are
-	// cleared, if that is asked for, and nothing else is changed.
+	// numbers. Its rate is then multiplied by LearningRate and its scale by GradientScale, and its
+	// number of steps replaces AdamW.Step. A step that it skips changes nothing, but clears the
+	// gradients if ClearGradients is set.
 	Control Tensor
 }
 
-// A control vector holds, in float64 and in the device's memory, what changes from step to step, so
-// that a step is decided about where it is made and nobody waits for a norm. These are the places
-// of its numbers. The host writes all of them at the beginning, and before each step the rates that
-// the step may need: it learns late whether an earlier step was skipped, and so cannot tell the
-// number of the next.
+// A control vector holds what changes from step to step, in float64 and in the device's memory. The
+// device decides about a step by it, and the host waits for no norm. These constants are the places
+// of its numbers. The host writes all of them once. Before each step it writes the rates that the
+// step may need: several, because it learns late whether an earlier step was skipped, and so does
+// not know the step's number.
 const (
 	ControlSteps         = iota // steps that changed the weights
 	ControlSkipped              // steps that did not, because the norm was not below LargestNorm
@@ -45,20 +45,19 @@ const (
 	ControlSize = ControlRates + RateWindow
 )
 
-// Verdicts of PlanStep that are no tensor's number: the step changes weights, and there is no rate
-// for it.
+// Verdicts of PlanStep that are no tensor's number.
 const (
-	StepMade = -1
-	NoRate   = -2
+	StepMade = -1 // the step changes weights
+	NoRate   = -2 // there is no learning rate for the step
 )
 
-// LargestNorm is what the norm of the gradients of a step stays below. The square of a larger
-// gradient is infinite in float32, and AdamW would keep it for ever, in a v that lets its weight
-// change no more.
+// LargestNorm is the bound of a step's gradient norm: a step whose norm is not below it is skipped.
+// The square of a larger gradient is infinite in float32. AdamW would keep that in v for ever, and
+// the weight would never change again.
 const LargestNorm = 1 << 64
 
-// StepPlan is how a step is decided about. With s the loss scale, n the runs that were added up and
-// Σ the sum of the squares of all gradients:
+// StepPlan says how the device decides about a step. With s the loss scale, n the number of runs
+// that were added up and Σ the sum of the squares of all gradients:
 //
 //	norm  = √Σ / (n·s)
 //	scale = min(1, limit/(norm + 1e-6)) / (n·s)      with a limit, as in PyTorch's clip_grad_norm_
