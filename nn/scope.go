@@ -67,13 +67,15 @@ func (s *Scope) child(part string) string {
 	return s.name + "." + part
 }
 
-// DType is the same scope with parameters of another type, float64 in place of float32, in which layers then compute too.
+// DType is the same scope with parameters of another type, float64 in place of float32, in which layers then compute too. The zero value
+// stands for float32.
 func (s *Scope) DType(d tensor.Dtype) *Scope {
 	if s == nil {
 		return nil
 	}
-	if d != tensor.Float32 && d != tensor.Float64 {
-		s.fail(fmt.Errorf("Scope: dtype is %v, it needs to be float32 or float64", d))
+	d, err := dtypeOr32(d)
+	if err != nil {
+		s.fail(fmt.Errorf("Scope: dtype %w", err))
 	}
 	other := *s
 	other.dtype, other.compute = d, d

@@ -2,7 +2,8 @@
 //
 // # Where to start
 //
-//	NewLoop, Loop.Run             a training, from its first step to its last; Loop.Resume goes on with one
+//	Run                           a training, from its first step to its last
+//	NewLoop, Loop.Run             the same, in steps of one's own; Loop.Resume goes on with one
 //	LoopConfig                    what a Loop needs: a model, batches, an optimiser, how many steps
 //	Model, Inputs, Outputs        a function from the arrays of a batch to a loss, and what else is shown
 //	Metric, Accuracy, Perplexity  what is measured beside the loss
@@ -20,11 +21,10 @@
 //
 //	parameters := nn.NewParameters(seed)
 //	loop, err := train.NewLoop(train.LoopConfig{
-//		Model: func(g *gorgonia.ExprGraph, in train.Inputs) (train.Outputs, error) {
-//			m, err := nn.NewGPT(g, nn.GPTConfig{Parameters: parameters, ...})
-//			...
-//			loss, err := m.Loss(in["tokens"], in["targets"])
-//			return train.Outputs{Loss: loss, Parameters: m.Parameters()}, err
+//		Parameters: parameters,
+//		Model: func(s *nn.Scope, in train.Inputs) train.Outputs {
+//			gpt := nn.NewGPT(s, nn.GPTConfig{...})
+//			return train.Outputs{Loss: gpt.Loss(in.Get("tokens"), in.Get("targets"))}
 //		},
 //		Optimizer: train.AdamW{WeightDecay: 0.1},
 //		Options: train.Options{
