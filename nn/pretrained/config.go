@@ -20,8 +20,18 @@ type config struct {
 	err    error
 }
 
-// metadata are the fields that do not change what a model computes.
+// metadata are the fields that do not change what a model computes: no code of transformers for these families
+// reads them, or only to train, to save or to write texts.
 var metadata = []string{
+	"_num_labels", "attn_softmax_bf16", "bad_words_ids", "begin_suppress_tokens", "cls_token_id", "decoder_start_token_id",
+	"directionality", "diversity_penalty", "do_sample", "early_stopping", "encoder_no_repeat_ngram_size",
+	"exponential_decay_length_penalty", "forced_bos_token_id", "forced_eos_token_id", "full_attn_mod", "interpolate_factor",
+	"is_llama_config", "length_penalty", "mask_token_id", "max_length", "max_sequence_length", "min_length", "model_max_length",
+	"neftune_noise_alpha", "no_repeat_ngram_size", "num_beam_groups", "num_beams", "num_return_sequences",
+	"pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head", "pooler_type",
+	"repetition_penalty", "rope_interleaved", "suppress_tokens", "temperature", "tokenizer_model_max_length", "top_k", "top_p",
+	"typical_p", "unsloth_fixed", "unsloth_version", "vocab_type",
+
 	"_attn_implementation_autoset", "_commit_hash", "_name_or_path", "attn_implementation", "auto_map", "bos_token_id",
 	"cache_implementation", "chunk_size_feed_forward", "dtype", "eos_token_id", "finetuning_task", "gradient_checkpointing",
 	"id2label", "initializer_range", "label2id", "model_type", "output_attentions", "output_hidden_states", "output_past",
@@ -158,6 +168,15 @@ func needs[T comparable](c *config, name string, value T) {
 	if have := field(c, name, fmt.Sprintf("%v", value), value); have != value {
 		c.fail("field %s is %v, only %v is supported", c.within+name, have, value)
 	}
+}
+
+// causal makes sure that attention sees no later positions. A config that has is_causal as null or false asks for
+// attention that does.
+func (c *config) causal() {
+	if value, found := c.fields["is_causal"]; found && string(value) != "true" {
+		c.fail("field is_causal is %.40s, only true is supported", value)
+	}
+	c.read["is_causal"] = true
 }
 
 // finish gives the first error, or says which fields were given and not read.

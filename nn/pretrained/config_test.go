@@ -121,6 +121,8 @@ func TestConfigErrors(t *testing.T) {
 		{"gemma3", "use_bidirectional_attention", `true`, "field use_bidirectional_attention is true, only false is supported"},
 		{"gemma3", "attn_logit_softcapping", `50`, "field attn_logit_softcapping is 50, Gemma 3 has none"},
 		{"phi3", "rope_parameters", `{"rope_type": "longrope", "short_factor": [1], "long_factor": [1]}`, "field rope_parameters.short_factor or long_factor has 1 numbers"},
+		{"llama3", "is_causal", `false`, "field is_causal is false, only true is supported"},
+		{"gpt2", "is_causal", `null`, "field is_causal is null, only true is supported"},
 		{"bert", "position_embedding_type", `"relative_key"`, "field position_embedding_type is relative_key, only absolute is supported"},
 		{"bert", "architectures", `["BertForQuestionAnswering"]`, `field architectures is "BertForQuestionAnswering", it needs to end with Model,`},
 		{"bert-classes", "classifier_dropout", `0.5`, "field classifier_dropout is 0.5, it needs to be hidden_dropout_prob, which is 0"},
@@ -149,6 +151,23 @@ func TestConfigErrors(t *testing.T) {
 	}
 	if _, _, err := describe([]byte(strings.Replace(published[0].config, "{", `{"mystery": 1, `, 1)), Options{IgnoreFields: []string{"mystery"}}); err != nil {
 		t.Errorf("a field that is to be ignored: %v", err)
+	}
+}
+
+// Fields that published configs have and that no code reads pass.
+func TestInertFields(t *testing.T) {
+	for _, p := range published {
+		for _, inert := range []string{
+			`"is_llama_config": true, "rope_interleaved": false`, `"unsloth_fixed": true, "unsloth_version": "2025.1.5"`,
+			`"_num_labels": 1, "vocab_type": "x"`, `"max_sequence_length": 2048`, `"interpolate_factor": 1, "full_attn_mod": 1`,
+			`"directionality": "bidi", "pooler_fc_size": 768, "pooler_num_attention_heads": 12, "pooler_num_fc_layers": 3,
+				"pooler_size_per_head": 128, "pooler_type": "first_token_transform"`,
+			`"temperature": 0.6, "top_k": 50, "top_p": 0.9, "max_length": 20, "num_beams": 1, "repetition_penalty": 1.1`,
+		} {
+			if _, _, err := describe([]byte(strings.Replace(p.config, "{", "{"+inert+", ", 1)), Options{}); err != nil {
+				t.Errorf("%s with %s: %v", p.name, inert, err)
+			}
+		}
 	}
 }
 

@@ -26,6 +26,7 @@ func gpt2(c *config, _ int) *architecture {
 			b.Attention.Options.Scale = 1 / (math.Sqrt(headDim) * float64(i+1))
 		}
 	}
+	c.causal()
 	needs(c, "scale_attn_weights", true)
 	needs(c, "add_cross_attention", false)
 	needs(c, "tie_word_embeddings", true)

@@ -41,6 +41,7 @@ type usual struct {
 
 // readDecoder reads what nearly all of the families have in common.
 func readDecoder(c *config, u usual) *decoder {
+	c.causal()
 	c.ending("ForCausalLM", "Model")
 	d := &decoder{LlamaConfig: nn.LlamaConfig{
 		Vocab: c.size("vocab_size", 0), Context: c.size("max_position_embeddings", u.context), Layers: c.layers("num_hidden_layers", 0),
