@@ -22,6 +22,9 @@ type header struct {
 	data     int64   // where the data begins in the file
 }
 
+// maxTensors is how many tensors a file may have: each takes memory and time, however short its entry is.
+const maxTensors = 1 << 16
+
 // entry is a tensor's part of the header.
 type entry struct {
 	name       string
@@ -113,6 +116,9 @@ func parseHeader(text []byte) (header, error) {
 		if key == metadataName {
 			h.metadata, err = p.metadata()
 			return err
+		}
+		if len(h.entries) == maxTensors {
+			return fmt.Errorf("it is one tensor more than %d, as many as a file may have here", maxTensors)
 		}
 		e, err := p.entry()
 		e.name = key
@@ -254,15 +260,21 @@ func (p parser) entry() (entry, error) {
 // long as types and shapes say.
 func (h *header) arrange(size int64) error {
 	slices.SortStableFunc(h.entries, func(a, b entry) int { return cmp.Or(cmp.Compare(a.begin, b.begin), cmp.Compare(a.end, b.end)) })
-	end, before := int64(0), "the header"
-	for _, e := range h.entries {
+	end, last := int64(0), -1
+	for n, e := range h.entries {
+		before := func() string {
+			if last < 0 {
+				return "the header"
+			}
+			return fmt.Sprintf("%q", h.entries[last].name)
+		}
 		switch {
 		case e.end < e.begin:
 			return fmt.Errorf("tensor %q ends at %d, before it begins at %d", e.name, e.end, e.begin)
 		case e.begin < end:
-			return fmt.Errorf("tensor %q begins at %d, before %s ends at %d", e.name, e.begin, before, end)
+			return fmt.Errorf("tensor %q begins at %d, before %s ends at %d", e.name, e.begin, before(), end)
 		case e.begin > end:
-			return fmt.Errorf("tensor %q begins at %d, but %s ends at %d: there is a hole", e.name, e.begin, before, end)
+			return fmt.Errorf("tensor %q begins at %d, but %s ends at %d: there is a hole", e.name, e.begin, before(), end)
 		case e.end > size:
 			return fmt.Errorf("tensor %q ends at %d, but there are %d bytes of data: the file is cut short", e.name, e.end, size)
 		}
@@ -271,7 +283,7 @@ func (h *header) arrange(size int64) error {
 				return fmt.Errorf("tensor %q is %s of shape %v, which does not fill its %d bytes", e.name, e.dtype, e.shape, e.end-e.begin)
 			}
 		}
-		end, before = e.end, fmt.Sprintf("%q", e.name)
+		end, last = e.end, n
 	}
 	if end != size {
 		return fmt.Errorf("has %d bytes of data, its tensors have %d", size, end)

@@ -54,6 +54,9 @@ type encoder struct {
 }
 
 func encodersOf(tensors Tensors) ([]encoder, error) {
+	if len(tensors) > maxTensors {
+		return nil, fmt.Errorf("there are %d tensors, a file may have at most %d", len(tensors), maxTensors)
+	}
 	seen := map[string]bool{}
 	var encoders []encoder
 	for _, t := range tensors {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -401,5 +402,30 @@ func BenchmarkBatch(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// panicking are batches of which one panics.
+type panicking struct{}
+
+func (panicking) Batch(n int) (data.Batch, error) {
+	if n == 2 {
+		panic("a fault")
+	}
+	return data.Batch{}, nil
+}
+
+// A panic where batches are made is the error of that batch.
+func TestPrefetchOfAPanic(t *testing.T) {
+	p, err := data.Prefetch(panicking{}, 0, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	for n := range 5 {
+		_, err := p.Batch(n)
+		if (err != nil) != (n == 2) || err != nil && !strings.HasPrefix(err.Error(), "Prefetcher: batch 2: it panicked: a fault\n") {
+			t.Errorf("batch %d: %v", n, err)
+		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime/debug"
 	"sync"
 )
 
@@ -110,11 +111,21 @@ func (p *Prefetcher) run() {
 		s := &p.slots[n%len(p.slots)]
 		s.n = -1
 		p.mutex.Unlock()
-		b, err := p.source.Batch(n)
+		b, err := p.make(n)
 		p.mutex.Lock()
 		*s = slot{n, b, err}
 		p.changed.Broadcast()
 	}
+}
+
+// make makes a batch. A panic is its error, for nobody could recover from one on this goroutine.
+func (p *Prefetcher) make(n int) (b Batch, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			b, err = nil, fmt.Errorf("Prefetcher: batch %d: it panicked: %v\n%s", n, r, debug.Stack())
+		}
+	}()
+	return p.source.Batch(n)
 }
 
 // missing is the first batch of the window that is not in its slot.

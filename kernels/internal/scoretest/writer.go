@@ -1,4 +1,3 @@
-// Package scoretest writes random expressions of the language of scores and masks, which tests compare with the reference.
 package scoretest
 
 import (
@@ -7,7 +6,8 @@ import (
 	"github.com/stheno-ml/stheno/kernels/score"
 )
 
-// Writer writes expressions of a pair. They look up a table of floats with two axes and one of integers.
+// Writer writes expressions of a pair that are tame: their values and derivatives stay where rounding matters little, so that what
+// is computed with them, beside any option, can be compared with the reference by its criterion. They look up a table of floats with two axes and one of integers.
 type Writer struct {
 	score.Pair
 	*rand.Rand
