@@ -23,23 +23,33 @@ type attention struct {
 	q, k, v kernels.Tensor // as kernels see them
 	args    *arguments     // alone in its memory, so that C may be given it; describe makes them
 
-	argumentBytes uintptr   // of args and what lies behind them
+	ahead   bool   // it is a forward kernel that is chosen
+	unpiped bool   // kernels with tensor maps do not compute this call's scores
+	inputs  []pair // that wait to be converted into memory of another type
+	results []pair // that wait in memory of another type
+
+	compiled
+	loans
+}
+
+// compiled is what a call has beside args where kernels are compiled for its problem.
+type compiled struct {
+	user          bool      // they are: for its score or mask, or because it is placed
+	placed        bool      // they know where its parts lie in a larger problem
+	bands         bool      // they compute the mask's bands
+	argumentBytes uintptr   // of args and what lies behind them, whether or not kernels are compiled
 	tables, sums  []address // behind args: what a user's score and mask look up, and the sums of its gradients
 	axes          []address // behind args: the sizes and strides of tables
-	lists         string    // the module that finds what the mask shows
-	user          bool      // kernels are compiled for the problem: for its score or mask, or because it is placed
-	placed        bool      // they know where its parts lie in a larger problem
-	ahead         bool      // it is a forward kernel that is chosen
-	unpiped       bool      // kernels with tensor maps do not compute this call's scores
-	bands         bool      // the kernels compute the mask's bands
 	tail          *userTail // behind args: whether the order of these sums must not count; what the mask shows
+	lists         string    // the module that finds what the mask shows
+}
 
+// loans are what a call borrows from the device.
+type loans struct {
 	scratch []*driver.Block
 	counts  *driver.Block   // the counters, if they are the device's
 	ended   bool            // the kernel that leaves the counters zero is queued
 	pinned  []*driver.Owner // constants, alive until the work is queued
-	inputs  []pair          // that wait to be converted into memory of another type
-	results []pair          // that wait in memory of another type
 }
 
 // largestHead is the greatest size of a head that there are kernels for.
@@ -80,6 +90,18 @@ func (c *attention) describe() (err error) {
 	g := c.args
 	g.sequences, g.heads, g.keyHeads = int32(a.Q.Shape[0]), int32(a.Q.Shape[1]), int32(a.K.Shape[1])
 	g.sq, g.sk, g.d, g.dv = int32(a.Q.Shape[2]), int32(a.K.Shape[2]), int32(a.Q.Shape[3]), int32(a.V.Shape[3])
+	if err := c.describeLengths(); err != nil {
+		return err
+	}
+	if a.SharesKeys() {
+		g.k.batch, g.v.batch = 0, 0
+	}
+	return c.describeOptions()
+}
+
+// describeLengths tells kernels how long sequences are.
+func (c *attention) describeLengths() (err error) {
+	a, g := c.Attention, c.args
 	g.longestQ, g.longestK = g.sq, g.sk
 	if a.QLens != nil {
 		g.sequences = int32(len(a.QLens) - 1)
@@ -97,13 +119,14 @@ func (c *attention) describe() (err error) {
 			lengths[b] = int32(n)
 			g.longestK = max(g.longestK, lengths[b])
 		}
-		if g.keyLengths, err = pin(c, lengths); err != nil {
-			return err
-		}
+		g.keyLengths, err = pin(c, lengths)
 	}
-	if a.SharesKeys() {
-		g.k.batch, g.v.batch = 0, 0
-	}
+	return err
+}
+
+// describeOptions tells kernels of what changes scores and probabilities.
+func (c *attention) describeOptions() (err error) {
+	a, g := c.Attention, c.args
 	g.scale, g.softCap = float32(a.EffectiveScale()), float32(a.SoftCap)
 	if g.softCap > 0 {
 		g.scaleInCap = g.scale / g.softCap

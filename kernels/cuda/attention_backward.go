@@ -86,25 +86,9 @@ func (c *attention) backward(g kernels.AttentionGradients) error {
 	if err := c.convert(); err != nil {
 		return err
 	}
-	gradients := []*kernels.Tensor{&g.DQ, &g.DK, &g.DV}
-	var shared []pair // gradients of keys that batch items share, and those of each item
-	for i, like := range []kernels.Tensor{c.q, c.k, c.v} {
-		asked := gradients[i].IsSet()
-		if asked {
-			*gradients[i], err = c.output(*gradients[i])
-		}
-		if err == nil && i > 0 && c.SharesKeys() {
-			sum := *gradients[i]
-			*gradients[i], err = c.rowsOfBatch(like)
-			if asked {
-				shared = append(shared, pair{sum, *gradients[i]})
-			}
-		} else if err == nil && !asked { // nobody asked, but the kernel writes it
-			*gradients[i], err = c.rowsLike(like)
-		}
-		if err != nil {
-			return err
-		}
+	shared, err := c.placeGradients(&g)
+	if err != nil {
+		return err
 	}
 	c.args.dO, c.args.dQ, c.args.dK, c.args.dV = rowsRead(dO), rowsWritten(g.DQ), rowsWritten(g.DK), rowsWritten(g.DV)
 	c.args.lse, c.args.delta = writable(read(g.LSE)), read(g.Delta)
@@ -117,8 +101,8 @@ func (c *attention) backward(g kernels.AttentionGradients) error {
 		return err
 	}
 	if min(c.args.sequences, c.args.heads, c.args.longestQ, c.args.longestK) == 0 {
-		for i, p := range shared {
-			*gradients[1+i] = p.dst
+		for _, s := range shared {
+			*s.ofItems = s.sum
 		}
 		if err := c.device.queue().Spare(mostLaunches + 2*len(c.Tables)); err != nil {
 			return err
@@ -130,13 +114,60 @@ func (c *attention) backward(g kernels.AttentionGradients) error {
 		}
 		return c.zeroRows(g.DQ, g.DK, g.DV)
 	}
-	c.unpiped = c.user && !c.gainsFit()
-	v, err := c.chooseFor(backwardVariants(), c.q, c.k, c.v, dO, g.DQ, g.DK, g.DV)
+	v, err := c.launchBackward(dO, g)
 	if err != nil {
 		return err
 	}
-	if err := c.findLists(v); err != nil {
+	if err := c.roundTables(v, exact); err != nil {
 		return err
+	}
+	for _, s := range shared {
+		if err := c.addBatch(s.sum, *s.ofItems); err != nil {
+			return err
+		}
+	}
+	return c.dBias(sharedBias)
+}
+
+// sharedGradient is the gradient of keys or values that batch items share: the sum of those of each item.
+type sharedGradient struct {
+	ofItems *kernels.Tensor
+	sum     kernels.Tensor
+}
+
+// placeGradients replaces the gradients of q, k and v by where kernels write them.
+func (c *attention) placeGradients(g *kernels.AttentionGradients) (shared []sharedGradient, err error) {
+	gradients := []*kernels.Tensor{&g.DQ, &g.DK, &g.DV}
+	for i, like := range []kernels.Tensor{c.q, c.k, c.v} {
+		asked := gradients[i].IsSet()
+		if asked {
+			*gradients[i], err = c.output(*gradients[i])
+		}
+		if err == nil && i > 0 && c.SharesKeys() {
+			sum := *gradients[i]
+			*gradients[i], err = c.rowsOfBatch(like)
+			if asked {
+				shared = append(shared, sharedGradient{gradients[i], sum})
+			}
+		} else if err == nil && !asked { // nobody asked, but the kernel writes it
+			*gradients[i], err = c.rowsLike(like)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return shared, nil
+}
+
+// launchBackward queues the kernel for the gradients of q, k and v, and the one that finishes dQ.
+func (c *attention) launchBackward(dO kernels.Tensor, g kernels.AttentionGradients) (v variant, err error) {
+	c.unpiped = c.user && !c.gainsFit()
+	v, err = c.chooseFor(backwardVariants(), c.q, c.k, c.v, dO, g.DQ, g.DK, g.DV)
+	if err != nil {
+		return v, err
+	}
+	if err := c.findLists(v); err != nil {
+		return v, err
 	}
 	scratch, borrowSums, dQ := backward80Scratch, c.borrowZeros, dQ80Launch
 	if v.boxCols > 0 {
@@ -150,13 +181,13 @@ func (c *attention) backward(g kernels.AttentionGradients) error {
 	}
 	sums, counters := scratch(v, c.args)
 	if c.args.dQSum, err = borrowSums(sums); err != nil {
-		return err
+		return v, err
 	}
 	if err := c.count(counters); err != nil {
-		return err
+		return v, err
 	}
 	if err := c.device.queue().Spare(1); err != nil { // another variant's counters may need to be written
-		return err
+		return v, err
 	}
 	if v.boxCols > 0 {
 		err = c.launch(v, backward90Grid(v, c.args, c.device.Multiprocessors),
@@ -165,21 +196,13 @@ func (c *attention) backward(g kernels.AttentionGradients) error {
 		err = c.launch(v, backward80Grid(v, c.args, c.device.Multiprocessors))
 	}
 	if err != nil {
-		return err
+		return v, err
 	}
 	if err := c.device.launch(dQ(v, c.args), nil, unsafe.Pointer(c.args)); err != nil {
-		return err
+		return v, err
 	}
 	c.ended = true
-	if err := c.roundTables(v, exact); err != nil {
-		return err
-	}
-	for _, p := range shared {
-		if err := c.addBatch(p.dst, p.src); err != nil {
-			return err
-		}
-	}
-	return c.dBias(sharedBias)
+	return v, nil
 }
 
 // rowsOfBatch borrows a tensor with the gradients of each batch item for keys that they share. Those that an item does not have

@@ -193,10 +193,7 @@ func (c *attention) findLists(v variant) error {
 		return d.launch(shapeOf(name, "attention_lists", [3]int{int(g.sequences), 1, 1}, 256, 0), nil, unsafe.Pointer(g))
 	}
 	q := d.queue()
-	key := fmt.Sprint(name, l, g.sequences, g.heads, g.keyHeads, g.sq, g.sk, g.causal, g.left, g.right, g.shift, c.QLens, c.KVLens, c.KVLengths)
-	for _, t := range tables {
-		key += fmt.Sprint(" ", t.Data, t.Shape)
-	}
+	key := c.listsKey(l, tables)
 	p := &d.programs
 	p.Lock()
 	defer p.Unlock()
@@ -233,6 +230,16 @@ func (c *attention) findLists(v variant) error {
 	p.lists[key] = o
 	c.pinned = append(c.pinned, o)
 	return nil
+}
+
+// listsKey is all that the lists of a mask depend on, but what its tables hold.
+func (c *attention) listsKey(l userLists, tables []kernels.Tensor) string {
+	g := c.args
+	key := fmt.Sprint(c.lists, l, g.sequences, g.heads, g.keyHeads, g.sq, g.sk, g.causal, g.left, g.right, g.shift, c.QLens, c.KVLens, c.KVLengths)
+	for _, t := range tables {
+		key += fmt.Sprint(" ", t.Data, t.Shape)
+	}
+	return key
 }
 
 // listsModule finds lists of the problem's mask.

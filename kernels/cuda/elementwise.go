@@ -74,12 +74,12 @@ type (
 	output operand
 )
 
-const maxAxes = 6
+const maxAxes, mostOperands = 6, 5
 
 // elementwise is Elementwise in src/elementwise.cuh.
 type elementwise struct {
-	data        [5]address
-	strides     [5][maxAxes]int64
+	data        [mostOperands]address
+	strides     [mostOperands][maxAxes]int64
 	dims        [maxAxes]int64
 	count       int64
 	axes, width int32
@@ -128,10 +128,11 @@ func (o operand) check(shape []int) error {
 	return nil
 }
 
-// describe tells the kernel of operands, which have one shape, with as few axes as possible: an axis of one element is left
-// out, and one that begins where the axis inside it ends is joined to that.
+// describe tells the kernel of operands, which have one shape.
 func (e *elementwise) describe(outputs []output, inputs ...input) error {
-	var list [len(e.data)]operand
+	// These begin on the stack: a launch is a matter of microseconds.
+	var list [mostOperands]operand
+	var tensors [mostOperands]kernels.Tensor
 	for i, o := range outputs {
 		list[i] = operand(o)
 	}
@@ -140,77 +141,47 @@ func (e *elementwise) describe(outputs []output, inputs ...input) error {
 	}
 	operands := list[:len(outputs)+len(inputs)]
 	shape := operands[0].tensor.Shape
-	for _, o := range operands {
+	largest := 0 // element
+	for i, o := range operands {
 		if err := o.check(shape); err != nil {
 			return err
 		}
-	}
-	if operands[0].tensor.Elements() == 0 {
-		return nil
-	}
-	// These begin on the stack: a launch is a matter of microseconds.
-	dims := make([]int, 0, maxAxes)
-	var places [len(e.data)][maxAxes]int
-	var strides [len(e.data)][]int
-	for i := range strides {
-		strides[i] = places[i][:0]
-	}
-	for axis := len(shape) - 1; axis >= 0; axis-- { // from the innermost
-		if shape[axis] == 1 {
-			continue
-		}
-		last := len(dims) - 1
-		joins := last >= 0
-		for i, o := range operands {
-			joins = joins && o.tensor.Strides[axis] == strides[i][last]*dims[last]
-		}
-		if joins {
-			dims[last] *= shape[axis]
-			continue
-		}
-		dims = append(dims, shape[axis])
-		for i, o := range operands {
-			strides[i] = append(strides[i], o.tensor.Strides[axis])
-		}
-	}
-	if len(dims) == 0 {
-		dims = append(dims, 1)
-		for i := range operands {
-			strides[i] = append(strides[i], 1)
-		}
-	}
-	if len(dims) > maxAxes {
-		return fmt.Errorf("a tensor of shape %v has %d axes that lie apart, at most %d are possible", shape, len(dims), maxAxes)
-	}
-	e.axes, e.count = int32(len(dims)), 1
-	largest := 0
-	for _, o := range operands {
+		tensors[i] = o.tensor
 		largest = max(largest, o.tensor.DType.Size())
 	}
-	e.width = int32(accessBytes / largest)
-	for n := range dims {
-		at := len(dims) - 1 - n
-		e.dims[at] = int64(dims[n])
-		e.count *= int64(dims[n])
+	if tensors[0].Elements() == 0 {
+		return nil
+	}
+	joined, err := joinAxes(tensors[:len(operands)], len(shape), maxAxes)
+	if err != nil {
+		return err
+	}
+	wide := int64(accessBytes / largest)
+	aligned := joined.dims[0]%wide == 0
+	e.axes, e.count, e.width = int32(joined.count), 1, 1
+	for n, size := range joined.dims[:joined.count] {
+		at := joined.count - 1 - n
+		e.dims[at] = size
+		e.count *= size
 		for i := range operands {
-			e.strides[i][at] = int64(strides[i][n])
-			if n == 0 && strides[i][n] != 1 || n > 0 && strides[i][n]%(accessBytes/largest) != 0 {
-				e.width = 1
+			stride := joined.strides[i][n]
+			if size == 1 { // all that there is
+				stride = 1
 			}
+			e.strides[i][at] = stride
+			aligned = aligned && (n == 0 && stride == 1 || n > 0 && stride%wide == 0)
 		}
 	}
 	for i, o := range operands {
 		if e.data[i] = address(read(o.tensor)); i < len(outputs) {
 			e.data[i] = written(o.tensor).Address()
 		}
-		if e.data[i]%address(accessBytes/largest*o.tensor.DType.Size()) != 0 {
-			e.width = 1
-		}
+		aligned = aligned && e.data[i]%address(int(wide)*o.tensor.DType.Size()) == 0
 	}
-	if dims[0]%(accessBytes/largest) != 0 {
-		e.width = 1
+	if aligned {
+		e.width = int32(wide)
+		e.count /= wide
 	}
-	e.count /= int64(e.width)
 	return nil
 }
 

@@ -32,40 +32,17 @@ func linesOf(tensors ...kernels.Tensor) (lines, error) {
 		}
 		l.length = int32(first.Shape[last])
 	}
-	var dims [maxLineAxes]int64 // from the innermost
-	var strides [4][maxLineAxes]int64
-	axes := 0
-	for axis := last - 1; axis >= 0; axis-- {
-		size := int64(first.Shape[axis])
+	joined, err := joinAxes(tensors, max(last, 0), maxLineAxes)
+	if err != nil {
+		return l, err
+	}
+	l.axes = int32(joined.count)
+	for n, size := range joined.dims[:joined.count] {
+		at := joined.count - 1 - n
+		l.dims[at] = size
 		l.count *= size
-		if size == 1 {
-			continue
-		}
-		joins := axes > 0
-		for i, t := range tensors {
-			joins = joins && int64(t.Strides[axis]) == strides[i][axes-1]*dims[axes-1]
-		}
-		if joins {
-			dims[axes-1] *= size
-			continue
-		}
-		if axes == maxLineAxes {
-			return l, fmt.Errorf("a tensor of shape %v has more than %d axes that lie apart", first.Shape, maxLineAxes)
-		}
-		dims[axes] = size
-		for i, t := range tensors {
-			strides[i][axes] = int64(t.Strides[axis])
-		}
-		axes++
-	}
-	if axes == 0 {
-		dims[0], axes = 1, 1
-	}
-	l.axes = int32(axes)
-	for n := range axes {
-		l.dims[axes-1-n] = dims[n]
 		for i := range tensors {
-			l.strides[i][axes-1-n] = strides[i][n]
+			l.strides[i][at] = joined.strides[i][n]
 		}
 	}
 	for i, t := range tensors {
@@ -76,13 +53,52 @@ func linesOf(tensors ...kernels.Tensor) (lines, error) {
 		if int64(read(t))%accessBytes != 0 || int64(l.length)*size%accessBytes != 0 {
 			l.aligned = 0
 		}
-		for _, stride := range l.strides[i][:axes] {
+		for _, stride := range l.strides[i][:joined.count] {
 			if stride*size%accessBytes != 0 {
 				l.aligned = 0
 			}
 		}
 	}
 	return l, nil
+}
+
+// axes are those of several tensors of one shape, from the innermost.
+type axes struct {
+	count   int
+	dims    [maxAxes]int64
+	strides [mostOperands][maxAxes]int64
+}
+
+// joinAxes finds as few axes as possible for the first ones of tensors: an axis of one element is left
+// out, and one that begins where the axis inside it ends is joined to that.
+func joinAxes(tensors []kernels.Tensor, first, most int) (a axes, err error) {
+	shape := tensors[0].Shape
+	for axis := first - 1; axis >= 0; axis-- {
+		size, inside := int64(shape[axis]), a.count-1
+		if size == 1 {
+			continue
+		}
+		joins := inside >= 0
+		for i, t := range tensors {
+			joins = joins && int64(t.Strides[axis]) == a.strides[i][inside]*a.dims[inside]
+		}
+		if joins {
+			a.dims[inside] *= size
+			continue
+		}
+		if a.count == most {
+			return a, fmt.Errorf("a tensor of shape %v has more than %d axes that lie apart", shape, most)
+		}
+		a.dims[a.count] = size
+		for i, t := range tensors {
+			a.strides[i][a.count] = int64(t.Strides[axis])
+		}
+		a.count++
+	}
+	if a.count == 0 {
+		a.count, a.dims[0] = 1, 1
+	}
+	return a, nil
 }
 
 // asRows is a tensor of one number for each row, as rows of one element.

@@ -103,14 +103,11 @@ func (m compiledModule) digest() (string, error) {
 	return hex.EncodeToString(hash.Sum(nil)[:16]), nil
 }
 
-// kernelOf takes the name of the source out of a variant's name.
-var kernelOf = regexp.MustCompile(`^(.*)_d\d+.*$`)
-
-// module says how a variant is compiled: from the source that its name begins with, for the architecture named there.
+// module says how a variant is compiled: those with tensor maps for Hopper, others for any device
+// since Ampere.
 func (v variant) module() compiledModule {
-	source := kernelOf.ReplaceAllString(v.name, "$1")
-	m := compiledModule{Name: v.name, Source: source + ".cu", Arch: "compute_80"}
-	if strings.HasSuffix(source, "_sm90") {
+	m := compiledModule{Name: v.name, Source: v.source + ".cu", Arch: "compute_80"}
+	if v.boxCols > 0 {
 		m.Arch = "compute_90a"
 	}
 	m.Defines = []string{

@@ -8,6 +8,7 @@ package cuda
 // the one list of what the generator compiles and what the launchers choose from.
 type variant struct {
 	name        string
+	source      string  // the file of src that it is compiled from, without .cu
 	d, dv       int     // sizes of a head that it is compiled for; it also serves smaller ones
 	element     element // of q, k, v and what goes with them
 	mod         bool    // it knows soft cap, slopes, bias and dropout
@@ -18,7 +19,12 @@ type variant struct {
 	sharedBytes int      // dynamic shared memory
 	defines     []string // what else the compiler is told of the tile
 
-	boxCols    int // 16-bit columns of a tensor map's box: 64 with 128-byte swizzle, 32 with 64-byte swizzle, 0 without maps
+	boxes
+}
+
+// boxes are those of a variant's tensor maps.
+type boxes struct {
+	boxCols    int // 16-bit columns: 64 with 128-byte swizzle, 32 with 64-byte swizzle, 0 without maps
 	boxQ, boxK int // rows of the boxes of q and dO, and of k and v
 	boxBias    int // rows of the boxes of the bias, whose map comes after the others; 0: the kernel takes none
 }

@@ -19,12 +19,12 @@ type backward90Tile struct {
 // backward90Tiles are the sizes that backward kernels for sm_90a are compiled for. tileK and columns follow from the size, by
 // BackwardShape and BackwardSums in src; the query rows are what registers allow.
 var backward90Tiles = []backward90Tile{
-	{64, 64, 128, 128, 0, 128, 64},
-	{96, 96, 80, 64, 0, 128, 128},
-	{128, 128, 80, 64, 64, 128, 128},
-	{192, 128, 64, 64, 0, 64, 192},
-	{192, 192, 64, 64, 0, 64, 192},
-	{256, 256, 64, 64, 0, 64, 256},
+	{d: 64, dv: 64, tileQ: 128, tileQMod: 128, tileK: 128, columns: 64},
+	{d: 96, dv: 96, tileQ: 80, tileQMod: 64, tileK: 128, columns: 128},
+	{d: 128, dv: 128, tileQ: 80, tileQMod: 64, tileQShort: 64, tileK: 128, columns: 128},
+	{d: 192, dv: 128, tileQ: 64, tileQMod: 64, tileK: 64, columns: 192},
+	{d: 192, dv: 192, tileQ: 64, tileQMod: 64, tileK: 64, columns: 192},
+	{d: 256, dv: 256, tileQ: 64, tileQMod: 64, tileK: 64, columns: 256},
 }
 
 // backward90Variants are the backward kernels for sm_90a: each size in both 16-bit types, without and with modified scores, and
@@ -42,11 +42,14 @@ func backward90Variants() []variant {
 	return list
 }
 
+// backward90Source is the source of the backward kernels.
+const backward90Source = "attention_backward_sm90"
+
 func (t backward90Tile) variant(e element, tileQ int, mod bool, suffix string) variant {
 	v := variant{
-		name: "attention_backward_sm90_" + t.suffix(e) + suffix,
-		d:    t.d, dv: t.dv, element: e, mod: mod, tileQ: tileQ, tileK: t.tileK, threads: 384,
-		sharedBytes: t.sharedBytes(tileQ, mod), boxCols: 64, boxQ: tileQ, boxK: t.tileK,
+		source: backward90Source, name: backward90Source + "_" + t.suffix(e) + suffix,
+		d: t.d, dv: t.dv, element: e, mod: mod, tileQ: tileQ, tileK: t.tileK, threads: 384,
+		sharedBytes: t.sharedBytes(tileQ, mod), boxes: boxes{boxCols: 64, boxQ: tileQ, boxK: t.tileK},
 	}
 	if mod {
 		v.threads, v.boxBias = 512, tileQ

@@ -21,33 +21,33 @@ type forward90Tile struct {
 // modified scores: those kernels need places for the bias.
 var (
 	forward90Tiles = []forward90Tile{
-		{64, 64, 3, 128, 3, 2, 0},
-		{96, 96, 3, 96, 3, 1, 0},
-		{128, 128, 2, 128, 2, 2, 0},
-		{192, 128, 2, 128, 2, 1, 0},
-		{192, 192, 2, 96, 2, 1, 0},
-		{256, 256, 2, 64, 2, 1, 0},
+		{d: 64, dv: 64, groups: 3, tileK: 128, stages: 3, stagesQ: 2},
+		{d: 96, dv: 96, groups: 3, tileK: 96, stages: 3, stagesQ: 1},
+		{d: 128, dv: 128, groups: 2, tileK: 128, stages: 2, stagesQ: 2},
+		{d: 192, dv: 128, groups: 2, tileK: 128, stages: 2, stagesQ: 1},
+		{d: 192, dv: 192, groups: 2, tileK: 96, stages: 2, stagesQ: 1},
+		{d: 256, dv: 256, groups: 2, tileK: 64, stages: 2, stagesQ: 1},
 	}
 	forward90ModTiles = []forward90Tile{
-		{64, 64, 3, 128, 3, 1, 3},
-		{96, 96, 2, 128, 2, 1, 3},
-		{128, 128, 2, 128, 2, 1, 3},
-		{192, 128, 2, 64, 3, 1, 2},
-		{192, 192, 2, 64, 2, 1, 4},
-		{256, 256, 2, 64, 2, 1, 1},
+		{d: 64, dv: 64, groups: 3, tileK: 128, stages: 3, stagesQ: 1, bias: 3},
+		{d: 96, dv: 96, groups: 2, tileK: 128, stages: 2, stagesQ: 1, bias: 3},
+		{d: 128, dv: 128, groups: 2, tileK: 128, stages: 2, stagesQ: 1, bias: 3},
+		{d: 192, dv: 128, groups: 2, tileK: 64, stages: 3, stagesQ: 1, bias: 2},
+		{d: 192, dv: 192, groups: 2, tileK: 64, stages: 2, stagesQ: 1, bias: 4},
+		{d: 256, dv: 256, groups: 2, tileK: 64, stages: 2, stagesQ: 1, bias: 1},
 	}
 	// forward90LongTiles are what forward90Longer chooses.
 	forward90LongTiles = []forward90Tile{
-		{128, 128, 3, 80, 2, 1, 0},
+		{d: 128, dv: 128, groups: 3, tileK: 80, stages: 2, stagesQ: 1},
 	}
 	// forward90DropoutTiles are for dropout alone, which is drawn for 64 keys at a time.
 	forward90DropoutTiles = []forward90Tile{
-		{64, 64, 3, 128, 3, 2, 0},
-		{96, 96, 2, 128, 2, 2, 0},
-		{128, 128, 2, 128, 2, 2, 0},
-		{192, 128, 2, 128, 2, 1, 0},
-		{192, 192, 2, 64, 3, 1, 0},
-		{256, 256, 2, 64, 2, 1, 0},
+		{d: 64, dv: 64, groups: 3, tileK: 128, stages: 3, stagesQ: 2},
+		{d: 96, dv: 96, groups: 2, tileK: 128, stages: 2, stagesQ: 2},
+		{d: 128, dv: 128, groups: 2, tileK: 128, stages: 2, stagesQ: 2},
+		{d: 192, dv: 128, groups: 2, tileK: 128, stages: 2, stagesQ: 1},
+		{d: 192, dv: 192, groups: 2, tileK: 64, stages: 3, stagesQ: 1},
+		{d: 256, dv: 256, groups: 2, tileK: 64, stages: 2, stagesQ: 1},
 	}
 )
 
@@ -77,15 +77,16 @@ func forward90Variants() []variant {
 }
 
 func (t forward90Tile) variant(kernel string, e element, suffix string) variant {
-	name := fmt.Sprintf("attention_%s_sm90_d%d", kernel, t.d)
+	source := "attention_" + kernel + "_sm90"
+	name := fmt.Sprintf("%s_d%d", source, t.d)
 	if t.dv != t.d {
 		name += fmt.Sprintf("_dv%d", t.dv)
 	}
 	name += map[element]string{elementBF16: "_bf16", elementF16: "_f16"}[e] + suffix
 	return variant{
-		name: name, d: t.d, dv: t.dv, element: e,
+		source: source, name: name, d: t.d, dv: t.dv, element: e,
 		tileQ: 64 * t.groups, tileK: t.tileK, threads: 128 * (t.groups + 1), sharedBytes: t.sharedBytes(),
-		boxCols: 64, boxQ: 64, boxK: t.tileK,
+		boxes:   boxes{boxCols: 64, boxQ: 64, boxK: t.tileK},
 		defines: []string{fmt.Sprintf("STAGES=%d", t.stages), fmt.Sprintf("STAGES_Q=%d", t.stagesQ), fmt.Sprintf("STAGES_BIAS=%d", t.bias)},
 	}
 }

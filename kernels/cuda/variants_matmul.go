@@ -25,14 +25,14 @@ type matmulTile struct {
 // together. Tiles in turns hide what follows the products: broad ones are the largest that a warpgroup has registers for, and the
 // smaller ones are for what has few tiles, or columns that broad ones do not fit.
 var (
-	wideTile  = matmulTile{"wide", false, 1, 256, 4, 2, 2, 0, false}
-	turnTile  = matmulTile{"turns", true, 2, 128, 5, 4, 2, 0, false}
-	broadTile = matmulTile{"broad", true, 2, 192, 4, 4, 2, 0, false}
+	wideTile  = matmulTile{name: "wide", rowBlocks: 1, columns: 256, stages: 4, buffers: 2, cluster: 2}
+	turnTile  = matmulTile{name: "turns", turns: true, rowBlocks: 2, columns: 128, stages: 5, buffers: 4, cluster: 2}
+	broadTile = matmulTile{name: "broad", turns: true, rowBlocks: 2, columns: 192, stages: 4, buffers: 4, cluster: 2}
 	// The rows of weights' gradients are few, and 1,600 of them fill 6¼ times the 256 that broad tiles of a cluster have below each other.
-	sideTile = matmulTile{"side", true, 2, 160, 4, 4, 2, 0, true}
+	sideTile = matmulTile{name: "side", turns: true, rowBlocks: 2, columns: 160, stages: 4, buffers: 4, cluster: 2, sharesA: true}
 	// Of split operands: two parts of each take twice the room, and sums twice the registers.
-	onePartTile  = matmulTile{"part", false, 1, 256, 3, 2, 2, 1, false}
-	twoPartsTile = matmulTile{"parts", false, 1, 128, 3, 2, 2, 2, false}
+	onePartTile  = matmulTile{name: "part", rowBlocks: 1, columns: 256, stages: 3, buffers: 2, cluster: 2, parts: 1}
+	twoPartsTile = matmulTile{name: "parts", rowBlocks: 1, columns: 128, stages: 3, buffers: 2, cluster: 2, parts: 2}
 )
 
 func (t matmulTile) rows() int {
@@ -301,11 +301,11 @@ type matmul80Tile struct {
 // Deep slices need half as many barriers, but also more shared memory than the smallest GPUs have. Of two parts, sums take twice the
 // registers, and slices twice the room.
 var (
-	deep80     = matmul80Tile{"deep", 256, 128, 4, 2, 64, 3, 1, 0}
-	flat80     = matmul80Tile{"flat", 128, 128, 2, 2, 32, 3, 2, 0}
-	deepPart   = matmul80Tile{"deep", 256, 128, 4, 2, 64, 3, 1, 1}
-	flatPart   = matmul80Tile{"flat", 128, 128, 2, 2, 32, 3, 2, 1}
-	twoParts80 = matmul80Tile{"flat", 128, 128, 2, 4, 32, 3, 1, 2}
+	deep80     = matmul80Tile{name: "deep", rows: 256, columns: 128, down: 4, across: 2, depth: 64, stages: 3, blocks: 1}
+	flat80     = matmul80Tile{name: "flat", rows: 128, columns: 128, down: 2, across: 2, depth: 32, stages: 3, blocks: 2}
+	deepPart   = matmul80Tile{name: "deep", rows: 256, columns: 128, down: 4, across: 2, depth: 64, stages: 3, blocks: 1, parts: 1}
+	flatPart   = matmul80Tile{name: "flat", rows: 128, columns: 128, down: 2, across: 2, depth: 32, stages: 3, blocks: 2, parts: 1}
+	twoParts80 = matmul80Tile{name: "flat", rows: 128, columns: 128, down: 2, across: 4, depth: 32, stages: 3, blocks: 1, parts: 2}
 )
 
 // threads are those of a block, and groups how many times a warp's sums leave, 16 rows and 32 columns at a time.

@@ -17,17 +17,73 @@ type tile80 struct {
 // A block of most of these fits in 99 KB of shared memory, what the smallest GPUs have, and two share a multiprocessor where
 // there is twice as much. Backward of heads over 128 needs 83 to 150 KB.
 var (
-	forward80Tiles16 = []tile80{{32, 128, 64, 128}, {64, 128, 128, 128}, {96, 128, 96, 128}, {128, 128, 48, 128}, {192, 64, 96, 128}, {256, 64, 64, 128}}
-	forward80Tiles32 = []tile80{{32, 128, 64, 128}, {64, 128, 32, 128}, {96, 128, 32, 128}, {128, 128, 32, 128}, {192, 64, 32, 128}, {256, 64, 16, 128}}
-	forward80TilesTF = []tile80{{32, 128, 64, 128}, {64, 128, 64, 128}, {96, 128, 32, 128}, {128, 128, 32, 128}, {192, 64, 32, 128}, {256, 64, 16, 128}}
+	forward80Tiles16 = []tile80{
+		{d: 32, tileQ: 128, tileK: 64, threads: 128},
+		{d: 64, tileQ: 128, tileK: 128, threads: 128},
+		{d: 96, tileQ: 128, tileK: 96, threads: 128},
+		{d: 128, tileQ: 128, tileK: 48, threads: 128},
+		{d: 192, tileQ: 64, tileK: 96, threads: 128},
+		{d: 256, tileQ: 64, tileK: 64, threads: 128},
+	}
+	forward80Tiles32 = []tile80{
+		{d: 32, tileQ: 128, tileK: 64, threads: 128},
+		{d: 64, tileQ: 128, tileK: 32, threads: 128},
+		{d: 96, tileQ: 128, tileK: 32, threads: 128},
+		{d: 128, tileQ: 128, tileK: 32, threads: 128},
+		{d: 192, tileQ: 64, tileK: 32, threads: 128},
+		{d: 256, tileQ: 64, tileK: 16, threads: 128},
+	}
+	forward80TilesTF = []tile80{
+		{d: 32, tileQ: 128, tileK: 64, threads: 128},
+		{d: 64, tileQ: 128, tileK: 64, threads: 128},
+		{d: 96, tileQ: 128, tileK: 32, threads: 128},
+		{d: 128, tileQ: 128, tileK: 32, threads: 128},
+		{d: 192, tileQ: 64, tileK: 32, threads: 128},
+		{d: 256, tileQ: 64, tileK: 16, threads: 128},
+	}
 
-	backward80Tiles16 = []tile80{{32, 64, 128, 128}, {64, 64, 128, 128}, {96, 64, 64, 128}, {128, 64, 64, 128}, {192, 32, 128, 256}, {256, 64, 64, 256}}
-	backward80Tiles32 = []tile80{{32, 64, 64, 128}, {64, 32, 64, 128}, {96, 32, 32, 128}, {128, 32, 32, 128}, {192, 32, 32, 128}, {256, 32, 32, 128}}
-	backward80TilesTF = []tile80{{32, 64, 64, 128}, {64, 32, 128, 128}, {96, 32, 64, 128}, {128, 32, 64, 128}, {192, 32, 32, 128}, {256, 32, 32, 128}}
+	backward80Tiles16 = []tile80{
+		{d: 32, tileQ: 64, tileK: 128, threads: 128},
+		{d: 64, tileQ: 64, tileK: 128, threads: 128},
+		{d: 96, tileQ: 64, tileK: 64, threads: 128},
+		{d: 128, tileQ: 64, tileK: 64, threads: 128},
+		{d: 192, tileQ: 32, tileK: 128, threads: 256},
+		{d: 256, tileQ: 64, tileK: 64, threads: 256},
+	}
+	backward80Tiles32 = []tile80{
+		{d: 32, tileQ: 64, tileK: 64, threads: 128},
+		{d: 64, tileQ: 32, tileK: 64, threads: 128},
+		{d: 96, tileQ: 32, tileK: 32, threads: 128},
+		{d: 128, tileQ: 32, tileK: 32, threads: 128},
+		{d: 192, tileQ: 32, tileK: 32, threads: 128},
+		{d: 256, tileQ: 32, tileK: 32, threads: 128},
+	}
+	backward80TilesTF = []tile80{
+		{d: 32, tileQ: 64, tileK: 64, threads: 128},
+		{d: 64, tileQ: 32, tileK: 128, threads: 128},
+		{d: 96, tileQ: 32, tileK: 64, threads: 128},
+		{d: 128, tileQ: 32, tileK: 64, threads: 128},
+		{d: 192, tileQ: 32, tileK: 32, threads: 128},
+		{d: 256, tileQ: 32, tileK: 32, threads: 128},
+	}
 
 	// Modified scores take registers: smaller tiles, and no rows of keys whole.
-	forward80TilesMod16  = []tile80{{32, 128, 64, 128}, {64, 128, 64, 128}, {96, 128, 64, 128}, {128, 128, 48, 128}, {192, 64, 64, 128}, {256, 64, 64, 128}}
-	backward80TilesMod16 = []tile80{{32, 64, 64, 128}, {64, 64, 64, 128}, {96, 64, 64, 128}, {128, 64, 64, 128}, {192, 64, 64, 256}, {256, 64, 64, 256}}
+	forward80TilesMod16 = []tile80{
+		{d: 32, tileQ: 128, tileK: 64, threads: 128},
+		{d: 64, tileQ: 128, tileK: 64, threads: 128},
+		{d: 96, tileQ: 128, tileK: 64, threads: 128},
+		{d: 128, tileQ: 128, tileK: 48, threads: 128},
+		{d: 192, tileQ: 64, tileK: 64, threads: 128},
+		{d: 256, tileQ: 64, tileK: 64, threads: 128},
+	}
+	backward80TilesMod16 = []tile80{
+		{d: 32, tileQ: 64, tileK: 64, threads: 128},
+		{d: 64, tileQ: 64, tileK: 64, threads: 128},
+		{d: 96, tileQ: 64, tileK: 64, threads: 128},
+		{d: 128, tileQ: 64, tileK: 64, threads: 128},
+		{d: 192, tileQ: 64, tileK: 64, threads: 256},
+		{d: 256, tileQ: 64, tileK: 64, threads: 256},
+	}
 )
 
 // arithmetic80 is a kind of arithmetic: bytes has an element in device memory, operand in shared memory where it is multiplied.
@@ -38,7 +94,10 @@ type arithmetic80 struct {
 }
 
 var arithmetics80 = []arithmetic80{
-	{elementBF16, "bf16", 2, 2}, {elementF16, "f16", 2, 2}, {elementF32, "f32", 4, 4}, {elementTF32, "tf32", 4, 2},
+	{element: elementBF16, name: "bf16", bytes: 2, operand: 2},
+	{element: elementF16, name: "f16", bytes: 2, operand: 2},
+	{element: elementF32, name: "f32", bytes: 4, operand: 4},
+	{element: elementTF32, name: "tf32", bytes: 4, operand: 2},
 }
 
 // scaled tells that operands are multiplied by powers of two: E::SCALED. staged tells that they take less room than what
@@ -64,6 +123,7 @@ func (l layout80) defines() []string {
 // variants80 are the variants of one kernel with or without modified scores. layout also returns a block's dynamic shared memory.
 func variants80(kernel string, mod bool, tiles16, tiles32, tilesTF []tile80, layout func(t tile80, e arithmetic80, mod bool) (layout80, int)) []variant {
 	var list []variant
+	source := "attention_" + kernel + "_sm80"
 	for _, e := range arithmetics80 {
 		tiles := tiles16
 		switch e.element {
@@ -75,8 +135,8 @@ func variants80(kernel string, mod bool, tiles16, tiles32, tilesTF []tile80, lay
 		for _, t := range tiles {
 			l, bytes := layout(t, e, mod)
 			v := variant{
-				name: "attention_" + kernel + "_sm80_d" + strconv.Itoa(t.d) + "_" + e.name,
-				d:    t.d, dv: t.d, element: e.element, mod: mod,
+				source: source, name: source + "_d" + strconv.Itoa(t.d) + "_" + e.name,
+				d: t.d, dv: t.d, element: e.element, mod: mod,
 				tileQ: t.tileQ, tileK: t.tileK, threads: t.threads, sharedBytes: bytes, defines: l.defines(),
 			}
 			if mod {
