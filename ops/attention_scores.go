@@ -17,11 +17,8 @@ import (
 // k. Sinks and Dropout, which come later, are not looked at.
 func AttentionScores(q, k *gorgonia.Node, o AttentionOptions, rows ...int) (*gorgonia.Node, error) {
 	const name = "AttentionScores"
-	if o.QLens != nil || o.KVLens != nil {
-		return nil, fmt.Errorf("%s: QLens or KVLens is given, it does not take packed sequences", name)
-	}
-	if shareOf(o.Ranks) != nil {
-		return nil, fmt.Errorf("%s: Ranks is given, it does not take sequences that ranks share", name)
+	if err := o.checkWhole(name); err != nil {
+		return nil, err
 	}
 	o.Sinks, o.Dropout = nil, 0
 	a, err := newAttention(name, o, input{name: "q", node: q}, input{name: "k", node: k}, input{name: "k", node: k})
@@ -30,6 +27,18 @@ func AttentionScores(q, k *gorgonia.Node, o AttentionOptions, rows ...int) (*gor
 	}
 	s := attentionScores{a, slices.Clone(rows)}
 	return apply(name, kernel{s.describe, s.forward, nil}, a.inputs...)
+}
+
+// checkWhole returns an error for sequences that lie end to end, or that ranks share: what shows
+// attention does not take them.
+func (o *AttentionOptions) checkWhole(name string) error {
+	switch {
+	case o.QLens != nil || o.KVLens != nil:
+		return fmt.Errorf("%s: QLens or KVLens is given, it does not take packed sequences", name)
+	case shareOf(o.Ranks) != nil:
+		return fmt.Errorf("%s: Ranks is given, it does not take sequences that ranks share", name)
+	}
+	return nil
 }
 
 type attentionScores struct {

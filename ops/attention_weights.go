@@ -1,7 +1,7 @@
 package ops
 
 import (
-	"fmt"
+	"cmp"
 
 	"github.com/stheno-ml/stheno/kernels"
 	"gorgonia.org/gorgonia"
@@ -28,13 +28,7 @@ func AttentionWeightsQKV(qkv *gorgonia.Node, heads, kvHeads int, o AttentionOpti
 }
 
 func applyWeights(name string, a *attention, err error, o AttentionOptions) (*gorgonia.Node, error) {
-	if shareOf(o.Ranks) != nil {
-		return nil, fmt.Errorf("%s: Ranks is given, it does not take sequences that ranks share", name)
-	}
-	if o.QLens != nil || o.KVLens != nil {
-		return nil, fmt.Errorf("%s: QLens or KVLens is given, it does not take packed sequences", name)
-	}
-	if err != nil {
+	if err := cmp.Or(o.checkWhole(name), err); err != nil {
 		return nil, err
 	}
 	k := attentionWeights{a}

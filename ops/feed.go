@@ -15,10 +15,9 @@ import (
 // Feed is an input of a graph that a program fills anew before each run, such as the ids of tokens:
 // a value that the program writes on the host, and the one that the graph reads, where it computes.
 type Feed struct {
-	host, value    *tensor.Dense
-	from, to       kernels.Tensor
-	destination    kernels.Backend
-	staysOnTheHost bool
+	host, value *tensor.Dense
+	from, to    kernels.Tensor
+	destination kernels.Backend
 }
 
 var errUnmadeFeed = errors.New("Feed: it is a zero value, it needs to be what NewFeed gave")
@@ -33,7 +32,7 @@ func NewFeed(d *Device, on *tensor.Dense) (*Feed, error) {
 		return nil, errors.New("Feed: the value is a zero value, it needs elements of a type")
 	}
 	if d == nil {
-		return &Feed{host: on, value: on, staysOnTheHost: true}, nil
+		return &Feed{host: on, value: on}, nil
 	}
 	if err := d.isOpen(); err != nil {
 		return nil, fmt.Errorf("Feed: %w", err)
@@ -103,7 +102,7 @@ func (f *Feed) Send() error {
 	switch {
 	case f.value == nil:
 		return errUnmadeFeed
-	case f.staysOnTheHost:
+	case f.destination == nil: // it stays on the host
 		return nil
 	}
 	if err := f.destination.Copy(f.to, f.from); err != nil {

@@ -1,6 +1,7 @@
 package ops_test
 
 import (
+	"io"
 	"reflect"
 	"slices"
 	"testing"
@@ -34,6 +35,8 @@ func TestZeroValues(t *testing.T) {
 		"NewFeed, zero device":        errorOf(ops.NewFeed(&ops.Device{}, value)),
 		"NewFeed, zero value":         errorOf(ops.NewFeed(nil, &tensor.Dense{})),
 		"NewMachine, no graph":        errorOf(ops.NewMachine(nil)),
+		"WritePlan, no graph":         ops.WritePlan(io.Discard, nil),
+		"WritePlan, no writer":        ops.WritePlan(nil, g),
 		"CachedAttention, zero":       errorOf(ops.CachedAttention(x, x, x, &ops.KVCache{}, ops.AttentionOptions{})),
 		"CachedAttention, no cache":   errorOf(ops.CachedAttention(x, x, x, nil, ops.AttentionOptions{})),
 		"Upload, zero device":         errorOf((&ops.Device{}).Upload(value)),

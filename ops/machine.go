@@ -11,10 +11,10 @@ import (
 // graph, those that the graph shares with others too.
 var making sync.Mutex
 
-// NewMachine is [gorgonia.NewTapeMachine] with [Engine], and with an error in place of a panic for
-// a graph that cannot be compiled. The graph's plan is made with it; a machine made by Gorgonia
-// alone has it made in the first run. Graphs that share values, such as those over one
-// nn.Parameters, may have their machines made by several goroutines at once.
+// NewMachine is [gorgonia.NewTapeMachine] with [Engine], with an error in place of a panic for a graph
+// that cannot be compiled, and with errors of runs that wrap what was wrong. The graph's plan is made
+// with it; a machine made by Gorgonia alone has it made in the first run. Graphs that share values,
+// such as those over one nn.Parameters, may have their machines made by several goroutines at once.
 func NewMachine(g *gorgonia.ExprGraph, options ...gorgonia.VMOpt) (vm gorgonia.VM, err error) {
 	if g == nil {
 		return nil, fmt.Errorf("NewMachine: g is nil, it needs to be a graph")
