@@ -60,8 +60,6 @@ type LoopConfig struct {
 	Checkpoints *checkpoint.Folder
 	// CheckpointEvery is the number of steps between checkpoints; 0 means only at the end, and the best.
 	CheckpointEvery int
-	// NewMasks lets Resume go on from a checkpoint of a program whose dropout drew other masks for the same seeds.
-	NewMasks bool
 	// Settings are stored in every checkpoint, as JSON: what the program needs to know to build the same Loop again.
 	Settings any
 
@@ -85,6 +83,7 @@ type Loop struct {
 	weights  weightState
 	queued   *queuedStep // on a device, the step whose report was not read yet
 	reported time.Time   // when the last report was read
+	newMasks bool        // AllowNewMasks was called
 }
 
 // graphKey is the shape of batches, by data.Batch.String, and what is done with them.

@@ -289,11 +289,12 @@ func TestResumeWithOtherMasks(t *testing.T) {
 	without := func(c *train.LoopConfig) { c.Model = countingModel(tensor.Float32, 0) }
 	for name, c := range map[string]struct {
 		change func(*train.LoopConfig)
+		allow  bool
 		want   string // in the error
 	}{
-		"dropout":               {nil, "NewMasks"},
-		"dropout and NewMasks":  {func(c *train.LoopConfig) { c.NewMasks = true }, ""},
-		"nothing to be dropped": {without, ""},
+		"dropout":                   {nil, false, "AllowNewMasks"},
+		"dropout and AllowNewMasks": {nil, true, ""},
+		"nothing to be dropped":     {without, false, ""},
 	} {
 		folder := openFolder(t, t.TempDir(), 1)
 		first := countingLoop(t, folder, c.change)
@@ -317,6 +318,9 @@ func TestResumeWithOtherMasks(t *testing.T) {
 			t.Fatal(err)
 		}
 		loop := countingLoop(t, folder, c.change)
+		if c.allow {
+			loop.AllowNewMasks()
+		}
 		before := bits(loop)
 		_, err = loop.Resume()
 		switch {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stheno-ml/stheno/train"
 	"github.com/stheno-ml/stheno/train/checkpoint"
+	"gorgonia.org/tensor"
 )
 
 // What is wrong with a place is said in the words of who asked for it: fields, or flags.
@@ -62,7 +63,7 @@ func TestPlaceRun(t *testing.T) {
 // The one process that leads has the folder of checkpoints.
 func TestPlaceOpensCheckpoints(t *testing.T) {
 	path := t.TempDir()
-	_, errs := together{size: 2, accumulation: 1, change: func(rank int, c *train.LoopConfig) {
+	_, errs := together{size: 2, accumulation: 1, dtype: tensor.Float32, change: func(rank int, c *train.LoopConfig) {
 		folder, err := c.Place.OpenCheckpoints(path, 1)
 		if err != nil || (folder == nil) == (rank == 0) {
 			t.Errorf("rank %d has the folder %v, %v", rank, folder, err)

@@ -32,8 +32,8 @@ func ReadSettings(c checkpoint.Checkpoint, settings any) error {
 // Resume makes the loop go on from the newest whole checkpoint in its folder, as if it had never
 // stopped: the same data, model, seeds and machine give the same bits. A checkpoint of another
 // model or optimiser is an error that says what differs, and changes nothing. So is one of a model
-// with dropout from a program that drew other masks for the same seeds, unless NewMasks of
-// LoopConfig is set. Checkpoints that are damaged are passed over and listed in refused; without
+// with dropout from a program that drew other masks for the same seeds, unless AllowNewMasks was
+// called. Checkpoints that are damaged are passed over and listed in refused; without
 // any that is whole the error is checkpoint.ErrNone. With other ranks every rank resumes, from the
 // checkpoint that rank 0 reads, or with SharedFiles of the place all of them together; their number
 // may be another than before, as long as a step takes as many batches.
@@ -67,6 +67,10 @@ func (l *Loop) Resume() (refused []error, err error) {
 	l.saver.begun = l.done
 	return refused, nil
 }
+
+// AllowNewMasks lets Resume go on from a checkpoint of a program whose dropout drew other masks for
+// the same seeds. The weights are the same, and what follows is another course.
+func (l *Loop) AllowNewMasks() { l.newMasks = true }
 
 // ResumeFrom is [Loop.Resume] from a checkpoint of the caller's choice, such as the best. With the
 // first checkpoint that the loop then writes, those of later steps are removed: they belong to a
@@ -121,9 +125,9 @@ func (l *Loop) accepts(s loopState) error {
 	if s.Done > l.c.Steps {
 		return fmt.Errorf("it has %d steps, this loop ends at %d", s.Done, l.c.Steps)
 	}
-	if drawn := max(s.Masks, 1); drawn != kernels.DropoutVersion && !l.c.NewMasks && l.training.mode().Drops() {
+	if drawn := max(s.Masks, 1); drawn != kernels.DropoutVersion && !l.newMasks && l.training.mode().Drops() {
 		return fmt.Errorf("its dropout drew masks of version %d, this program draws those of version %d, so it cannot go on "+
-			"as if it had never stopped: with NewMasks it goes on from the same weights with other masks", drawn, kernels.DropoutVersion)
+			"as if it had never stopped: after AllowNewMasks it goes on from the same weights with other masks", drawn, kernels.DropoutVersion)
 	}
 	return nil
 }

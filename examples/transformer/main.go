@@ -87,7 +87,7 @@ func learn(ctx context.Context, place *train.Place, s settings, o options) error
 			ClipNorm: s.Clip, Accumulation: s.Accumulation, LossScaling: s.lossScaling(),
 		},
 		Steps: s.Steps, EvalEvery: s.EvalEvery, EvalBatches: s.EvalBatches,
-		Checkpoints: r.checkpoints, CheckpointEvery: s.CheckpointEvery, Settings: s, NewMasks: o.newMasks,
+		Checkpoints: r.checkpoints, CheckpointEvery: s.CheckpointEvery, Settings: s,
 		Hooks: []train.Hook{
 			watch.Progress(os.Stderr, writer.glimpse(ctx)),
 			watch.OpenJSONLines(r.file("log.jsonl")),
@@ -98,7 +98,7 @@ func learn(ctx context.Context, place *train.Place, s settings, o options) error
 		return err
 	}
 	defer loop.Close()
-	if err := r.resume(loop); err != nil {
+	if err := r.resume(loop, o); err != nil {
 		return err
 	}
 	r.announce(s, nn.Count(loop.Parameters()))

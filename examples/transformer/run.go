@@ -164,9 +164,12 @@ func (r *run) read(which func(*checkpoint.Folder) (checkpoint.Checkpoint, []erro
 }
 
 // resume makes the loop of a resumed run go on.
-func (r *run) resume(loop *train.Loop) error {
-	if !r.resumed {
+func (r *run) resume(loop *train.Loop, o options) error {
+	if !o.resume {
 		return nil
+	}
+	if o.newMasks {
+		loop.AllowNewMasks()
 	}
 	if !r.fromBest {
 		refused, err := loop.Resume()
