@@ -15,7 +15,8 @@ type MultiHeadAttentionConfig struct {
 	Heads   int // of the queries
 	KVHeads int // of the keys and values, a divisor of Heads; 0 means Heads
 	HeadDim int // size of a head; 0 means Dim/Heads
-	// Cross makes keys and values from another sequence than the queries, of ContextDim features; 0 means Dim.
+	// Cross makes keys and values from another sequence than the queries, of ContextDim features; 0
+	// means Dim.
 	Cross      bool
 	ContextDim int
 
@@ -26,8 +27,9 @@ type MultiHeadAttentionConfig struct {
 	NoProjBias bool // proj has no bias, even if the others do
 	// RoPE turns queries and keys by their position, nil for not. Its Layout is not looked at.
 	RoPE *ops.RoPEOptions
-	// QKNorm normalises each head of queries and keys by an RMSNorm, before RoPE; QKNormAll, in its place, all heads of a
-	// query and all of a key as one row each. Epsilon is the norms', NormPlusOne makes them scale by 1 + weight.
+	// QKNorm normalises each head of queries and keys by an RMSNorm, before RoPE; QKNormAll, in its
+	// place, all heads of a query and all of a key as one row each. Epsilon is the norms',
+	// NormPlusOne makes them scale by 1 + weight.
 	QKNorm, QKNormAll bool
 	Epsilon           float64
 	NormPlusOne       bool
@@ -36,18 +38,20 @@ type MultiHeadAttentionConfig struct {
 
 	NewLinear Maker[LinearConfig] // makes the linear layers; nil means NewLinear
 
-	// Options are those of attention itself: causal, window, bias, dropout, and so on. Layout is not looked at. A Seed
-	// of 0 means one of the layer's own, which follows from the seed of Parameters and the layer's name. Ranks needs to be nil, see
-	// [Scope.ShareSequences].
+	// Options are those of attention itself: causal, window, bias, dropout, and so on. Layout is
+	// not looked at. A Seed of 0 means one of the layer's own, which follows from the seed of
+	// Parameters and the layer's name. Ranks needs to be nil, see [Scope.ShareSequences].
 	Options ops.AttentionOptions
 }
 
-// MultiHeadAttention is attention between projections: queries, keys and values are linear functions of x, or keys and
-// values of a context, and the result is a linear function of the heads' outputs.
+// MultiHeadAttention is attention between projections: queries, keys and values are linear
+// functions of x, or keys and values of a context, and the result is a linear function of the
+// heads' outputs.
 //
-// Its parameters are those of the linear layers qkv, whose columns are the query heads, then the key heads, then the
-// value heads, and proj. Cross attention, RoPE, QKNorm and Separate keep q, k and v apart: linear layers of these names take
-// the place of qkv. QKNorm and QKNormAll add the norms qnorm and knorm.
+// Its parameters are those of the linear layers qkv, whose columns are the query heads, then the
+// key heads, then the value heads, and proj. Cross attention, RoPE, QKNorm and Separate keep q, k
+// and v apart: linear layers of these names take the place of qkv. QKNorm and QKNormAll add the
+// norms qnorm and knorm.
 type MultiHeadAttention struct {
 	layer
 	c            MultiHeadAttentionConfig
@@ -77,16 +81,16 @@ func (m *MultiHeadAttention) complete() bool {
 		c.KVHeads = c.Heads
 	}
 	if c.KVHeads < 1 || c.Heads%c.KVHeads != 0 {
-		return m.check(fmt.Errorf("heads is %d, it needs to be a multiple of kvHeads, which is %d", c.Heads, c.KVHeads))
+		return m.refuse("heads is %d, it needs to be a multiple of kvHeads, which is %d", c.Heads, c.KVHeads)
 	}
 	if c.HeadDim == 0 {
 		if c.Dim%c.Heads != 0 {
-			return m.check(fmt.Errorf("dim is %d, it needs to be a multiple of heads, which is %d", c.Dim, c.Heads))
+			return m.refuse("dim is %d, it needs to be a multiple of heads, which is %d", c.Dim, c.Heads)
 		}
 		c.HeadDim = c.Dim / c.Heads
 	}
 	if c.ContextDim != 0 && !c.Cross {
-		return m.check(fmt.Errorf("context dim is %d, it needs to be 0 where Cross is not set", c.ContextDim))
+		return m.refuse("context dim is %d, it needs to be 0 where Cross is not set", c.ContextDim)
 	}
 	if c.ContextDim == 0 {
 		c.ContextDim = c.Dim
@@ -95,13 +99,13 @@ func (m *MultiHeadAttention) complete() bool {
 		return false
 	}
 	if c.HeadDim > kernels.MaxHeadDim {
-		return m.check(fmt.Errorf("head dim is %d, it needs to be at most %d", c.HeadDim, kernels.MaxHeadDim))
+		return m.refuse("head dim is %d, it needs to be at most %d", c.HeadDim, kernels.MaxHeadDim)
 	}
 	if c.Cross && m.sharers() > 1 {
-		return m.check(fmt.Errorf("Cross is set and ranks share sequences, which attend to themselves"))
+		return m.refuse("Cross is set and ranks share sequences, which attend to themselves")
 	}
 	if c.QKNorm && c.QKNormAll {
-		return m.check(fmt.Errorf("QKNorm and QKNormAll are set, it needs to be one of them"))
+		return m.refuse("QKNorm and QKNormAll are set, it needs to be one of them")
 	}
 	if c.RoPE != nil {
 		rotated := c.RoPE.RotaryDim
@@ -109,14 +113,14 @@ func (m *MultiHeadAttention) complete() bool {
 			rotated = c.HeadDim
 		}
 		if rotated < 1 || rotated > c.HeadDim || rotated%2 != 0 {
-			return m.check(fmt.Errorf("RoPE turns %d dimensions of a head, it needs to be an even number of at most %d", rotated, c.HeadDim))
+			return m.refuse("RoPE turns %d dimensions of a head, it needs to be an even number of at most %d", rotated, c.HeadDim)
 		}
 		own := *c.RoPE
 		own.Layout = ops.BSHD
 		c.RoPE = &own
 	}
 	if c.Options.Ranks != nil {
-		return m.check(fmt.Errorf("Options.Ranks is set, it needs to be nil: Scope.ShareSequences is for the whole model"))
+		return m.refuse("Options.Ranks is set, it needs to be nil: Scope.ShareSequences is for the whole model")
 	}
 	c.Options.Layout, c.Options.Ranks = ops.BSHD, m.s.ranks
 	return true
@@ -152,23 +156,28 @@ func (m *MultiHeadAttention) build() {
 
 // AttentionInputs are what an attention may read besides x.
 type AttentionInputs struct {
-	// Context is what cross attention takes keys and values from: (B, Sk, ContextDim), or (1, Sk, ContextDim) for all of x.
+	// Context is what cross attention takes keys and values from: (B, Sk, ContextDim), or (1, Sk,
+	// ContextDim) for all of x.
 	Context Tensor
-	// KeyMask hides keys, such as the padding of a batch: (B, Sk), where true means attend. It is bool, or a float or
-	// integer of which 0 means false, and may change from run to run. A query that sees no key gets the bias of proj.
+	// KeyMask hides keys, such as the padding of a batch: (B, Sk), where true means attend. It is
+	// bool, or a float or integer of which 0 means false, and may change from run to run. A query
+	// that sees no key gets the bias of proj.
 	KeyMask Tensor
-	// KeyLengths is how many keys each batch item has, (B), of int, int32 or int64: padding behind them is not read, which
-	// costs less than a KeyMask. It may change from run to run. With [kernels.CausalBottomRight] the last query sees the last
-	// of these keys; self-attention over sequences that begin together needs [kernels.CausalTopLeft].
+	// KeyLengths is how many keys each batch item has, (B), of int, int32 or int64: padding behind
+	// them is not read, which costs less than a KeyMask. It may change from run to run. With
+	// [kernels.CausalBottomRight] the last query sees the last of these keys; self-attention over
+	// sequences that begin together needs [kernels.CausalTopLeft].
 	KeyLengths Tensor
-	// Ends says that x is sequences that lie end to end, (total, Dim), which see only themselves: 0 and then where each ends, of
-	// int, int32 or int64. It may change from run to run; a sequence may be empty. See [ops.AttentionOptions].
+	// Ends says that x is sequences that lie end to end, (total, Dim), which see only themselves: 0
+	// and then where each ends, of int, int32 or int64. It may change from run to run; a sequence
+	// may be empty. See [ops.AttentionOptions].
 	Ends Tensor
 
 	cache *ops.KVCache // of ForwardCached
 }
 
-// Forward is self-attention: (B, S, Dim) → (B, S, Dim), or (total, Dim) → (total, Dim) for packed sequences.
+// Forward is self-attention: (B, S, Dim) → (B, S, Dim), or (total, Dim) → (total, Dim) for packed
+// sequences.
 func (m *MultiHeadAttention) Forward(x Tensor) Tensor { return m.ForwardWith(x, AttentionInputs{}) }
 
 // ForwardWith is attention with a context or a mask of the keys.
@@ -177,9 +186,10 @@ func (m *MultiHeadAttention) ForwardWith(x Tensor, in AttentionInputs) Tensor {
 	return out
 }
 
-// ForwardWithWeights is [MultiHeadAttention.ForwardWith] that also gives the probabilities with which each query weighs
-// each key, (B, Heads, S, Sk), to look at: they have no gradient and take memory that grows with the square of the
-// length, and their computation is repeated for them. It does not take packed sequences.
+// ForwardWithWeights is [MultiHeadAttention.ForwardWith] that also gives the probabilities with
+// which each query weighs each key, (B, Heads, S, Sk), to look at: they have no gradient and take
+// memory that grows with the square of the length, and their computation is repeated for them. It
+// does not take packed sequences.
 func (m *MultiHeadAttention) ForwardWithWeights(x Tensor, in AttentionInputs) (out, weights Tensor) {
 	return m.forward(x, in, true)
 }
@@ -194,8 +204,9 @@ func (m *MultiHeadAttention) NewCache(batch, capacity int) (*ops.KVCache, error)
 	})
 }
 
-// ForwardCached is [MultiHeadAttention.Forward] of tokens that follow those in a cache, to which each run adds them; see
-// [ops.CachedAttention]. The layer needs to be causal. There is no gradient and no dropout: a cache is for evaluation.
+// ForwardCached is [MultiHeadAttention.Forward] of tokens that follow those in a cache, to which
+// each run adds them; see [ops.CachedAttention]. The layer needs to be causal. There is no gradient
+// and no dropout: a cache is for evaluation.
 func (m *MultiHeadAttention) ForwardCached(x Tensor, cache *ops.KVCache) Tensor {
 	if cache == nil {
 		return m.failf("cache is nil, it needs to be one of NewCache")
@@ -286,8 +297,9 @@ func (m *MultiHeadAttention) options(x Tensor, in AttentionInputs) (o ops.Attent
 	return o, m.isMade()
 }
 
-// together gives queries, keys and values side by side, (B, S, (Heads+2·KVHeads)·HeadDim), as one layer makes them, or three plain ones that
-// nothing but RoPE follows. It gives none where they need to stay apart.
+// together gives queries, keys and values side by side, (B, S, (Heads+2·KVHeads)·HeadDim), as one
+// layer makes them, or three plain ones that nothing but RoPE follows. It gives none where they
+// need to stay apart.
 func (m *MultiHeadAttention) together(x Tensor, cache *ops.KVCache, o ops.AttentionOptions) Tensor {
 	if m.qkv != nil {
 		return m.qkv.Forward(x)
@@ -320,7 +332,8 @@ func (m *MultiHeadAttention) rope(cache *ops.KVCache, o ops.AttentionOptions) *o
 	return &rope
 }
 
-// attendPacked is attention over queries, keys and values that lie side by side; the result is (B, S, Heads·HeadDim).
+// attendPacked is attention over queries, keys and values that lie side by side; the result is (B,
+// S, Heads·HeadDim).
 func (m *MultiHeadAttention) attendPacked(qkv Tensor, cache *ops.KVCache, o ops.AttentionOptions, withWeights bool) (out, weights Tensor) {
 	attend := func(op func(*gorgonia.Node, int, int, ops.AttentionOptions) (*gorgonia.Node, error)) Tensor {
 		return qkv.apply(func(n *gorgonia.Node) (*gorgonia.Node, error) { return op(n, m.c.Heads, m.c.KVHeads, o) })
@@ -336,7 +349,8 @@ func (m *MultiHeadAttention) attendPacked(qkv Tensor, cache *ops.KVCache, o ops.
 	return attend(ops.FlashAttentionQKV), weights
 }
 
-// attendApart is attention with a projection each for queries, keys and values, (B, S, Heads·HeadDim).
+// attendApart is attention with a projection each for queries, keys and values, (B, S,
+// Heads·HeadDim).
 func (m *MultiHeadAttention) attendApart(x Tensor, in AttentionInputs, o ops.AttentionOptions, withWeights bool) (out, weights Tensor) {
 	qkv := m.project(x, in.Context)
 	rope := m.rope(in.cache, o)
@@ -365,7 +379,8 @@ func (m *MultiHeadAttention) project(x, context Tensor) []Tensor {
 	return append([]Tensor{m.q.Forward(x)}, forwardAll(context, m.k, m.v)...)
 }
 
-// heads splits a projection of x into heads, (B, S, heads, HeadDim), and normalises and turns them if asked.
+// heads splits a projection of x into heads, (B, S, heads, HeadDim), and normalises and turns them
+// if asked.
 func (m *MultiHeadAttention) heads(h Tensor, heads int, norm Layer, rope *ops.RoPEOptions) Tensor {
 	if norm != nil && m.c.QKNormAll {
 		h = norm.Forward(h)
@@ -381,7 +396,8 @@ func (m *MultiHeadAttention) heads(h Tensor, heads int, norm Layer, rope *ops.Ro
 	}
 	turn := func(n *gorgonia.Node) (*gorgonia.Node, error) { return ops.RoPE(n, *rope) }
 	if shape := h.Shape(); len(shape) == 3 {
-		// Sequences that lie end to end are turned as one: only distances count, and those within a sequence are right.
+		// Sequences that lie end to end are turned as one: only distances count, and those within a
+		// sequence are right.
 		return h.Reshape(append([]int{1}, shape...)...).apply(turn).Reshape(shape...)
 	}
 	return h.apply(turn)

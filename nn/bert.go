@@ -5,8 +5,9 @@ import (
 	"github.com/stheno-ml/stheno/ops"
 )
 
-// BERTConfig describes an [Encoder] of texts. BERT in its smaller size is Vocab 30522, Context 512, Types 2, Layers 12, Heads 12,
-// Dim 768, Hidden 3072, Norms PostNorm, EmbeddingNorm, Epsilon 1e-12 and Pooler.
+// BERTConfig describes an [Encoder] of texts. BERT in its smaller size is Vocab 30522, Context 512,
+// Types 2, Layers 12, Heads 12, Dim 768, Hidden 3072, Norms PostNorm, EmbeddingNorm, Epsilon 1e-12
+// and Pooler.
 type BERTConfig struct {
 	Vocab   int // how many tokens there are
 	Context int // the longest sequence
@@ -27,12 +28,14 @@ type BERTConfig struct {
 	Classes int  // adds what Classify needs, the pooler too; 0 for none
 	Masked  bool // adds what Predict needs
 
-	// Block, if it is not nil, changes the description of block i before the block is made. It must do the same each time.
+	// Block, if it is not nil, changes the description of block i before the block is made. It must
+	// do the same each time.
 	Block func(i int, c *BlockConfig)
 }
 
-// NewBERT makes an [Encoder] of texts. Its parts are called tokens, positions, types, embnorm, blocks.0, blocks.1, ..., norm, pooler,
-// classifier, and for masked tokens transform, prednorm and predbias.
+// NewBERT makes an [Encoder] of texts. Its parts are called tokens, positions, types, embnorm,
+// blocks.0, blocks.1, ..., norm, pooler, classifier, and for masked tokens transform, prednorm and
+// predbias.
 func NewBERT(s *Scope, c BERTConfig) *Encoder {
 	e := &Encoder{layer: s.layer("BERT")}
 	if !e.positive(size{"vocab", c.Vocab}, size{"context", c.Context}, size{"layers", c.Layers}, size{"heads", c.Heads}, size{"dim", c.Dim}) {

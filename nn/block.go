@@ -8,11 +8,13 @@ import (
 
 // BlockConfig describes a [Block].
 type BlockConfig struct {
-	// Attention describes the block's attention, and its Dim and NoBias count for the whole block. Its own Epsilon, NormPlusOne, Init,
-	// ProjInit and NewLinear are not looked at: they are the block's.
+	// Attention describes the block's attention, and its Dim and NoBias count for the whole block.
+	// Its own Epsilon, NormPlusOne, Init, ProjInit and NewLinear are not looked at: they are the
+	// block's.
 	Attention MultiHeadAttentionConfig
-	// Cross adds a second attention, from x to a context of ContextDim features, 0 for Dim: it makes of the block one of a decoder
-	// that reads what an encoder has written. It has the heads and the dropout of the first.
+	// Cross adds a second attention, from x to a context of ContextDim features, 0 for Dim: it
+	// makes of the block one of a decoder that reads what an encoder has written. It has the heads
+	// and the dropout of the first.
 	Cross      bool
 	ContextDim int
 
@@ -29,7 +31,8 @@ type BlockConfig struct {
 	ProjInit    Init               // of the weights of what adds to x; nil means Init
 	Recompute   bool               // gradients are computed from x anew, which takes time and keeps nothing but x; see [ops.Recompute]
 
-	// What makes the parts of the block in place of the usual: all linear layers, all norms, the attention, and the MLP.
+	// What makes the parts of the block in place of the usual: all linear layers, all norms, the
+	// attention, and the MLP.
 	NewLinear    Maker[LinearConfig]
 	NewNorm      Maker[NormConfig]
 	NewAttention func(s *Scope, c MultiHeadAttentionConfig) Attention
@@ -41,8 +44,8 @@ func (c *BlockConfig) norm() NormConfig {
 	return NormConfig{Dim: c.Attention.Dim, Epsilon: c.Epsilon, RMS: c.RMSNorm, NoBias: c.Attention.NoBias, PlusOne: c.NormPlusOne}
 }
 
-// Attention is what a [Block] needs of its attention. [MultiHeadAttention] is one; a block runs with a cache if its attention has
-// that one's NewCache and ForwardCached too.
+// Attention is what a [Block] needs of its attention. [MultiHeadAttention] is one; a block runs
+// with a cache if its attention has that one's NewCache and ForwardCached too.
 type Attention interface {
 	Layer
 	ForwardWith(x Tensor, in AttentionInputs) Tensor
@@ -72,7 +75,8 @@ const (
 //
 //	x ← x + dropout(cross(norm3(x), context))
 //
-// Its parts are called norm1, attn, norm2, mlp, norm3 and cross, and with SandwichNorm also outnorm1, outnorm2 and outnorm3.
+// Its parts are called norm1, attn, norm2, mlp, norm3 and cross, and with SandwichNorm also
+// outnorm1, outnorm2 and outnorm3.
 type Block struct {
 	layer
 	norms            NormPlace
@@ -179,7 +183,8 @@ type BlockInputs struct {
 	KeyMask, KeyLengths Tensor
 	// Ends says that x is sequences that lie end to end, (total, Dim); see [AttentionInputs].
 	Ends Tensor
-	// Context is what a block with Cross attends to, (B, Sk, ContextDim); ContextMask and ContextLengths hide its keys.
+	// Context is what a block with Cross attends to, (B, Sk, ContextDim); ContextMask and
+	// ContextLengths hide its keys.
 	Context, ContextMask, ContextLengths Tensor
 }
 
@@ -215,8 +220,8 @@ func (b *Block) pass(s stream, in BlockInputs) stream {
 	return stream{x: y.apply(func(y *gorgonia.Node) (*gorgonia.Node, error) { return ops.Recompute(y, from...) })}
 }
 
-// stream is what runs through blocks, the sum of x and, unless it is none, of what the part before has made of it: the norm that reads
-// the sum computes it too.
+// stream is what runs through blocks, the sum of x and, unless it is none, of what the part before
+// has made of it: the norm that reads the sum computes it too.
 type stream struct{ x, more Tensor }
 
 // joined is the sum.
@@ -256,8 +261,9 @@ func (b *Block) NewCache(batch, capacity int) (*ops.KVCache, error) {
 	return cached.NewCache(batch, capacity)
 }
 
-// ForwardCached is [Block.ForwardWith] of tokens that follow those in a cache; see [MultiHeadAttention.ForwardCached]. It takes no
-// KeyMask and no KeyLengths. Keys and values of a context are computed in each run.
+// ForwardCached is [Block.ForwardWith] of tokens that follow those in a cache; see
+// [MultiHeadAttention.ForwardCached]. It takes no KeyMask and no KeyLengths. Keys and values of a
+// context are computed in each run.
 func (b *Block) ForwardCached(x Tensor, cache *ops.KVCache, in BlockInputs) Tensor {
 	cached, ok := b.attn.(cachedAttention)
 	switch {

@@ -17,8 +17,8 @@ const (
 	LastPool                  // that of the last token, hidden or not
 )
 
-// Pool makes a vector of each sequence: (B, S, Dim) → (B, Dim). KeyMask, (B, S), is true where there is a token and no padding; none
-// hides nothing. FirstPool and LastPool do not look at it.
+// Pool makes a vector of each sequence: (B, S, Dim) → (B, Dim). KeyMask, (B, S), is true where
+// there is a token and no padding; none hides nothing. FirstPool and LastPool do not look at it.
 func Pool(x Tensor, kind PoolKind, keyMask Tensor) Tensor {
 	switch shape := x.Shape(); {
 	case x.in == nil || x.failed():
@@ -35,7 +35,8 @@ func Pool(x Tensor, kind PoolKind, keyMask Tensor) Tensor {
 	return meanOver(x, keyMask)
 }
 
-// meanOver is attention by queries that are zero, which weigh all keys alike: heads of features are the values.
+// meanOver is attention by queries that are zero, which weigh all keys alike: heads of features are
+// the values.
 func meanOver(x, keyMask Tensor) Tensor {
 	const widest = 128 // of a head
 	batch, length, dim := x.Dim(0), x.Dim(1), x.Dim(2)

@@ -11,8 +11,8 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// Models that compute in 16 bits have the loss and the gradients of those that compute in float32, to the digits that 16 bits
-// have, and their parameters and gradients stay float32.
+// Models that compute in 16 bits have the loss and the gradients of those that compute in float32,
+// to the digits that 16 bits have, and their parameters and gradients stay float32.
 func TestComputeTypes(t *testing.T) {
 	type made struct {
 		loss       float64

@@ -10,15 +10,16 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// CachedModel is a language model that a [Decoder] can run: a [LanguageModel] is, and so is a model of one's own, made of
-// blocks, that has these methods.
+// CachedModel is a language model that a [Decoder] can run: a [LanguageModel] is, and so is a model
+// of one's own, made of blocks, that has these methods.
 type CachedModel interface {
 	// Context is the longest sequence that the model takes, 0 if there is no limit.
 	Context() int
 	// NewCaches is an empty cache for each attention layer.
 	NewCaches(batch, capacity int) ([]*ops.KVCache, error)
-	// ForwardCached gives the logits of the token after the last of tokens, (B, S), which follow those in the caches:
-	// (B, Vocab). Positions, (B, S), are those of tokens, counted from the first in the caches.
+	// ForwardCached gives the logits of the token after the last of tokens, (B, S), which follow
+	// those in the caches: (B, Vocab). Positions, (B, S), are those of tokens, counted from the
+	// first in the caches.
 	ForwardCached(tokens, positions Tensor, caches []*ops.KVCache) Tensor
 }
 
@@ -26,24 +27,27 @@ type CachedModel interface {
 type DecoderConfig struct {
 	// Parameters are the model's, such as those that a training changes.
 	Parameters *Parameters
-	// Model makes the model. It is called a few times, for graphs that take one or more tokens at a time.
+	// Model makes the model. It is called a few times, for graphs that take one or more tokens at a
+	// time.
 	Model func(s *Scope) CachedModel
-	// Capacity is how many tokens the decoder looks back to; 0 means the model's context, if that has a limit.
+	// Capacity is how many tokens the decoder looks back to; 0 means the model's context, if that
+	// has a limit.
 	Capacity int
 }
 
-// Decoder predicts one token after another. It keeps the keys and values of the tokens that it has seen, so that a new
-// token costs one row of attention and not the whole window. It has its model's parameters, not copies: what training
-// changes counts from the next call on, though what is in the window keeps its keys and values until Reset. Dropout is
-// off.
+// Decoder predicts one token after another. It keeps the keys and values of the tokens that it has
+// seen, so that a new token costs one row of attention and not the whole window. It has its model's
+// parameters, not copies: what training changes counts from the next call on, though what is in the
+// window keeps its keys and values until Reset. Dropout is off.
 //
-// When the window is full, the decoder starts over with its newest half: a model's positions end there. This happens
-// every Capacity/2 tokens and computes as many again, so that at worst a token costs two.
+// When the window is full, the decoder starts over with its newest half: a model's positions end
+// there. This happens every Capacity/2 tokens and computes as many again, so that at worst a token
+// costs two.
 //
 // A token costs about as much as reading the parameters: [Parameters.KeepWeights] halves that.
 //
-// A Decoder belongs to one goroutine, and does not run while something changes the parameters. [BatchDecoder] is for several texts at
-// once.
+// A Decoder belongs to one goroutine, and does not run while something changes the parameters.
+// [BatchDecoder] is for several texts at once.
 type Decoder struct {
 	b batchDecoder
 }
@@ -69,8 +73,8 @@ func (d *Decoder) Window() []int { return slices.Clone(d.b.window(0)) }
 // Reset empties the window.
 func (d *Decoder) Reset() { d.b.reset() }
 
-// Truncate goes back to the first n tokens of the window, to go on from there in another way: an answer that is taken back costs
-// nothing to forget.
+// Truncate goes back to the first n tokens of the window, to go on from there in another way: an
+// answer that is taken back costs nothing to forget.
 func (d *Decoder) Truncate(n int) error {
 	if n < 0 || n > d.Len() {
 		return fmt.Errorf("Decoder: %d tokens are to stay, it needs to be from 0 to the window's %d", n, d.Len())
@@ -81,9 +85,10 @@ func (d *Decoder) Truncate(n int) error {
 	return nil
 }
 
-// Logits adds tokens, at least one, to the window and gives the model's logits of what comes next, one number for each
-// token of the vocabulary. They hold until the next call. Tokens that do not fit push out the older half of the window,
-// or as much of it as they need; of more tokens than Capacity only the newest count. After an error the window is empty.
+// Logits adds tokens, at least one, to the window and gives the model's logits of what comes next,
+// one number for each token of the vocabulary. They hold until the next call. Tokens that do not
+// fit push out the older half of the window, or as much of it as they need; of more tokens than
+// Capacity only the newest count. After an error the window is empty.
 func (d *Decoder) Logits(tokens []int) ([]float64, error) {
 	if len(tokens) == 0 && len(d.b.graphs) > 0 {
 		d.Reset()
@@ -97,8 +102,9 @@ func (d *Decoder) Logits(tokens []int) ([]float64, error) {
 	return all[0], nil
 }
 
-// BatchDecoder is a [Decoder] of several texts at once, each with a window of its own, which may be of any length: reading the model's
-// parameters, which is most of the work for one token, is done once for all.
+// BatchDecoder is a [Decoder] of several texts at once, each with a window of its own, which may be
+// of any length: reading the model's parameters, which is most of the work for one token, is done
+// once for all.
 type BatchDecoder struct {
 	b batchDecoder
 }
@@ -124,7 +130,8 @@ func (d *BatchDecoder) Window(text int) []int { return slices.Clone(d.b.window(t
 // Reset empties the windows.
 func (d *BatchDecoder) Reset() { d.b.reset() }
 
-// Truncate goes back to the first n tokens of one text's window: with 0 another text can take its place.
+// Truncate goes back to the first n tokens of one text's window: with 0 another text can take its
+// place.
 func (d *BatchDecoder) Truncate(text, n int) error {
 	switch {
 	case text < 0 || text >= d.Batch():
@@ -138,8 +145,9 @@ func (d *BatchDecoder) Truncate(text, n int) error {
 	return nil
 }
 
-// Logits adds tokens to the window of each text, as [Decoder.Logits] does, and gives the logits of what comes next in those that got
-// any; a text that gets none rests, and has nil. They hold until the next call. After an error all windows are empty.
+// Logits adds tokens to the window of each text, as [Decoder.Logits] does, and gives the logits of
+// what comes next in those that got any; a text that gets none rests, and has nil. They hold until
+// the next call. After an error all windows are empty.
 func (d *BatchDecoder) Logits(tokens [][]int) ([][]float64, error) {
 	all, err := d.b.feed(tokens)
 	if err != nil {
@@ -158,7 +166,8 @@ type batchDecoder struct {
 	memory   [][]float64 // of the logits
 }
 
-// A decoder has graphs for 1, 2, 4, ... and longestRun tokens, so that a prompt takes few runs; longer runs gain little.
+// A decoder has graphs for 1, 2, 4, ... and longestRun tokens, so that a prompt takes few runs;
+// longer runs gain little.
 const longestRun = 64
 
 func (d *batchDecoder) build(c DecoderConfig, batch int) error {
@@ -283,7 +292,8 @@ func (d *batchDecoder) feed(tokens [][]int) ([][]float64, error) {
 	return logits, nil
 }
 
-// run adds as many tokens as a graph takes to the windows of some texts, and reads the logits of those that then have none left.
+// run adds as many tokens as a graph takes to the windows of some texts, and reads the logits of
+// those that then have none left.
 func (d *batchDecoder) run(graph *decoderGraph, taking []bool, left [][]int, logits [][]float64) error {
 	for _, cache := range d.caches {
 		if err := cache.Only(taking); err != nil {
@@ -360,8 +370,8 @@ func newDecoderGraph(s *Scope, m CachedModel, caches []*ops.KVCache, batch, leng
 	return d, err
 }
 
-// run adds the first tokens of what is left of some texts to the caches, behind their windows. The others compute something that
-// nobody reads.
+// run adds the first tokens of what is left of some texts to the caches, behind their windows. The
+// others compute something that nobody reads.
 func (d *decoderGraph) run(taking []bool, left, windows [][]int) error {
 	clear(d.tokens)
 	for text, takes := range taking {
@@ -383,7 +393,8 @@ func (d *decoderGraph) run(taking []bool, left, windows [][]int) error {
 	return d.machine.RunAll()
 }
 
-// read gets the logits of the last run; the function that it returns appends those of a text to a list.
+// read gets the logits of the last run; the function that it returns appends those of a text to a
+// list.
 func (d *decoderGraph) read() (func(list []float64, text int) []float64, error) {
 	v, err := ops.Download(d.logits.Value())
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// BenchmarkToken is the time of a token with a cache, the window sliding as it does, and without: the whole window in each
-// run of a graph that was built once.
+// BenchmarkToken is the time of a token with a cache, the window sliding as it does, and without:
+// the whole window in each run of a graph that was built once.
 func BenchmarkToken(b *testing.B) {
 	for _, shape := range []struct{ layers, heads, dim, context int }{{4, 4, 128, 64}, {6, 6, 384, 256}} {
 		parameters, config := nn.NewParameters(1), nn.GPTConfig{

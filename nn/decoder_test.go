@@ -74,8 +74,8 @@ func newDecoded(t *testing.T, name string, dtype tensor.Dtype, capacity int) dec
 	return d
 }
 
-// TestDecoder feeds tokens singly and in pieces until the window was full several times, and compares the logits with
-// those of the whole window without a cache.
+// TestDecoder feeds tokens singly and in pieces until the window was full several times, and
+// compares the logits with those of the whole window without a cache.
 func TestDecoder(t *testing.T) {
 	for name := range decoderModels {
 		for _, c := range []struct {
@@ -116,8 +116,8 @@ func TestDecoder(t *testing.T) {
 	}
 }
 
-// Texts of different lengths in one batch are each predicted as alone: when they begin, rest, outgrow their window, and when another
-// takes the place of one.
+// Texts of different lengths in one batch are each predicted as alone: when they begin, rest,
+// outgrow their window, and when another takes the place of one.
 func TestBatchDecoder(t *testing.T) {
 	for name := range decoderModels {
 		t.Run(name, func(t *testing.T) {
@@ -227,7 +227,8 @@ func TestDecoderTruncate(t *testing.T) {
 	}
 }
 
-// TestDecoderSharesParameters checks that a decoder sees what training changes, without being built anew.
+// TestDecoderSharesParameters checks that a decoder sees what training changes, without being built
+// anew.
 func TestDecoderSharesParameters(t *testing.T) {
 	d := newDecoded(t, "gpt", tensor.Float64, 0)
 	tokens := []int{4, 2, 0, 7}

@@ -6,8 +6,9 @@ import (
 	"github.com/stheno-ml/stheno/ops"
 )
 
-// Dropout sets elements to 0 with probability p and multiplies the others by 1/(1−p), while the graph trains; while it
-// evaluates it changes nothing. See [ops.ModeOf]. The name of its scope and the seed of the Parameters decide the masks.
+// Dropout sets elements to 0 with probability p and multiplies the others by 1/(1−p), while the
+// graph trains; while it evaluates it changes nothing. See [ops.ModeOf]. The name of its scope and
+// the seed of the Parameters decide the masks.
 type Dropout struct {
 	layer
 	p     float64
@@ -23,7 +24,8 @@ func NewDropout(s *Scope, p float64) *Dropout {
 	return d
 }
 
-// Forward drops elements of x. Each call has masks of its own. With a p of 0 the result is x itself.
+// Forward drops elements of x. Each call has masks of its own. With a p of 0 the result is x
+// itself.
 func (d *Dropout) Forward(x Tensor) Tensor {
 	if !d.given("x", x) {
 		return d.none(x)

@@ -11,8 +11,8 @@ type EmbeddingConfig struct {
 	Init       Init // of the weight; nil means Normal(0.02)
 }
 
-// Embedding gives a vector for each id: ids of any shape, int, int32 or int64 from 0 to Vocab−1 → (ids..., Dim), in the type that the
-// scope computes in.
+// Embedding gives a vector for each id: ids of any shape, int, int32 or int64 from 0 to Vocab−1 →
+// (ids..., Dim), in the type that the scope computes in.
 //
 // Its parameter is weight, (Vocab, Dim).
 type Embedding struct {
@@ -37,8 +37,8 @@ func (e *Embedding) Forward(ids Tensor) Tensor {
 	return e.s.of(ops.EmbeddingAs(e.weight, ids.n, e.s.compute))
 }
 
-// Logits is x·weightᵀ, (..., Vocab), in the type of the parameters: an embedding is also how a model with tied weights gives its
-// predictions.
+// Logits is x·weightᵀ, (..., Vocab), in the type of the parameters: an embedding is also how a
+// model with tied weights gives its predictions.
 func (e *Embedding) Logits(x Tensor) Tensor {
 	if !e.given("x", x) {
 		return e.none(x)

@@ -4,9 +4,10 @@ import (
 	"github.com/stheno-ml/stheno/kernels"
 )
 
-// Encoder reads a whole sequence, of which every element sees every other: texts as BERT does, or the patches of an image as ViT does.
-// It gives a vector for each element; a pooled vector of the first stands for the whole, and heads make classes of it or
-// predictions of masked tokens. [NewBERT] and [NewViT] make one.
+// Encoder reads a whole sequence, of which every element sees every other: texts as BERT does, or
+// the patches of an image as ViT does. It gives a vector for each element; a pooled vector of the
+// first stands for the whole, and heads make classes of it or predictions of masked tokens.
+// [NewBERT] and [NewViT] make one.
 type Encoder struct {
 	layer
 	dim                int
@@ -37,8 +38,9 @@ type EncoderInputs struct {
 	KeyLengths Tensor // how many tokens each sequence has, (B), which costs less than a KeyMask; see [AttentionInputs]
 }
 
-// Forward gives a vector for each element of a sequence, (B, S, Dim): of tokens, which are (B, S) of int, int32 or int64, or of images,
-// (B, Channels, Height, Width), for which the first vector is that of the whole and the others are the patches'.
+// Forward gives a vector for each element of a sequence, (B, S, Dim): of tokens, which are (B, S)
+// of int, int32 or int64, or of images, (B, Channels, Height, Width), for which the first vector is
+// that of the whole and the others are the patches'.
 func (e *Encoder) Forward(x Tensor) Tensor { return e.ForwardWith(x, EncoderInputs{}) }
 
 // ForwardWith is [Encoder.Forward] with types of tokens and a mask of the padding.
@@ -50,7 +52,8 @@ func (e *Encoder) ForwardWith(x Tensor, in EncoderInputs) Tensor {
 	return e.stack.ForwardWith(h, BlockInputs{KeyMask: in.KeyMask, KeyLengths: in.KeyLengths})
 }
 
-// Pooled stands for each sequence: the tanh of a linear function of its first vector, (B, S, Dim) → (B, Dim).
+// Pooled stands for each sequence: the tanh of a linear function of its first vector, (B, S, Dim) →
+// (B, Dim).
 func (e *Encoder) Pooled(h Tensor) Tensor {
 	if e.pooler == nil {
 		return e.failf("there is no pooler, the config needs Pooler")
@@ -77,8 +80,8 @@ func (e *Encoder) Classify(h Tensor) Tensor {
 	return e.classifier.Forward(e.drop.Forward(e.Pooled(h)))
 }
 
-// Predict gives the logits of the token at each place, such as a masked one: (B, S, Dim) → (B, S, Vocab). It shares the
-// weights of the embedding.
+// Predict gives the logits of the token at each place, such as a masked one: (B, S, Dim) → (B, S,
+// Vocab). It shares the weights of the embedding.
 func (e *Encoder) Predict(h Tensor) Tensor {
 	if e.masked == nil {
 		return e.failf("there is no head for masked tokens, the config needs Masked")

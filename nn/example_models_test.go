@@ -31,7 +31,8 @@ func ExampleNewLlama() {
 	// a loss of 4.6, about log 100
 }
 
-// A BERT reads two sentences, the second of which is padded, and gives the logits of three classes for each.
+// A BERT reads two sentences, the second of which is padded, and gives the logits of three classes
+// for each.
 func ExampleNewBERT() {
 	s := nn.NewScope(gorgonia.NewGraph(), nn.NewParameters(0))
 	bert := nn.NewBERT(s, nn.BERTConfig{
@@ -53,7 +54,8 @@ func ExampleNewViT() {
 	// Output: patches and one token for the whole (5, 17, 32) classes (5, 10) <nil>
 }
 
-// An encoder and a decoder that reads it, which translate: examples/translation trains such a model. Both read words by one embedding.
+// An encoder and a decoder that reads it, which translate: examples/translation trains such a
+// model. Both read words by one embedding.
 func ExampleNewStack() {
 	const words, dim = 50, 32
 	s := nn.NewScope(gorgonia.NewGraph(), nn.NewParameters(1))
@@ -70,7 +72,8 @@ func ExampleNewStack() {
 	// Output: context (2, 5, 32) next words (2, 3, 50) <nil>
 }
 
-// LoRA trains small changes of the projections of attention, and leaves the weights of the model as they are.
+// LoRA trains small changes of the projections of attention, and leaves the weights of the model as
+// they are.
 func ExampleParameters_SetLoRA() {
 	p := nn.NewParameters(1)
 	if err := p.SetLoRA(nn.LoRA{Rank: 4, Alpha: 8, Match: func(linear string) bool { return strings.Contains(linear, ".attn.") }}); err != nil {
@@ -92,8 +95,9 @@ func ExampleParameters_SetLoRA() {
 	// total                                      1,536
 }
 
-// A maker makes the linear layers of a model: here those that the model would have made, after a look at them. What it returns may
-// be any layer of the same shape, such as a LoRA by hand (examples/lora).
+// A maker makes the linear layers of a model: here those that the model would have made, after a
+// look at them. What it returns may be any layer of the same shape, such as a LoRA by hand
+// (examples/lora).
 func ExampleMaker() {
 	s := nn.NewScope(gorgonia.NewGraph(), nn.NewParameters(0))
 	maker := func(s *nn.Scope, c nn.LinearConfig) nn.Layer {

@@ -13,8 +13,8 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// Eight query heads in groups of four share two heads of keys and values. The second sentence of the batch is padded:
-// its last position is hidden from all queries.
+// Eight query heads in groups of four share two heads of keys and values. The second sentence of
+// the batch is padded: its last position is hidden from all queries.
 func ExampleNewMultiHeadAttention() {
 	s := nn.NewScope(gorgonia.NewGraph(), nn.NewParameters(0))
 	attention := nn.NewMultiHeadAttention(s.Sub("attn"), nn.MultiHeadAttentionConfig{
@@ -47,8 +47,8 @@ func ExampleNewMultiHeadAttention() {
 	// last query of the second sentence [0.50 0.50 0.00]
 }
 
-// A model learns to count modulo 7. One graph trains, the other evaluates, and both have the same weights: not equal
-// ones, the same memory.
+// A model learns to count modulo 7. One graph trains, the other evaluates, and both have the same
+// weights: not equal ones, the same memory.
 func ExampleNewGPT() {
 	const batch, length, vocab = 4, 8, 7
 	parameters := nn.NewParameters(42)
@@ -134,8 +134,9 @@ func ExampleNewGPT() {
 	// after, less than 0.05: true
 }
 
-// A decoder runs the model that another graph trains: it is built over the same Parameters. Here the model is not trained,
-// so what it predicts means nothing, but it is the same as that of the whole sequence at once.
+// A decoder runs the model that another graph trains: it is built over the same Parameters. Here
+// the model is not trained, so what it predicts means nothing, but it is the same as that of the
+// whole sequence at once.
 func ExampleNewDecoder() {
 	p := nn.NewParameters(1)
 	gpt := func(s *nn.Scope) *nn.LanguageModel {

@@ -11,14 +11,15 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// ShareOut leaves this process, one of several ranks that train together, its part of each value with at least two axes, for models
-// that no device holds whole: see [ops.Whole]. Layers work as before, and a weight is whole while one computes with it, and beside the
-// attention before; those of one's own need to read their weights by ops of package ops. Vectors, which are a thousandth of a model, stay
-// whole on each rank, and so does what has fewer elements than there are ranks.
+// ShareOut leaves this process, one of several ranks that train together, its part of each value
+// with at least two axes, for models that no device holds whole: see [ops.Whole]. Layers work as
+// before, and a weight is whole while one computes with it, and beside the attention before; those
+// of one's own need to read their weights by ops of package ops. Vectors, which are a thousandth of
+// a model, stay whole on each rank, and so does what has fewer elements than there are ranks.
 //
-// It comes before the first layer is made. Values that were set before become parts; what is set or loaded later is given whole. All ranks
-// need the same seed, and the same values to be set. Every graph over the parameters, also one that only predicts, needs to run on all
-// ranks at once.
+// It comes before the first layer is made. Values that were set before become parts; what is set or
+// loaded later is given whole. All ranks need the same seed, and the same values to be set. Every
+// graph over the parameters, also one that only predicts, needs to run on all ranks at once.
 func (p *Parameters) ShareOut(ranks kernels.Holders) error {
 	if ranks == nil || ranks.Size() <= 1 {
 		return nil

@@ -24,8 +24,9 @@ func (lone) Join() error                           { return nil }
 
 func (lone) CollectPartsLater(...kernels.Tensor) (kernels.Transfer, error) { return lone(0), nil }
 
-// The ranks' parts are what one process has, whether values are made, set before the layers or after them, and loaded; vectors and tiny
-// matrices are whole. Counts and summaries are those of the whole.
+// The ranks' parts are what one process has, whether values are made, set before the layers or
+// after them, and loaded; vectors and tiny matrices are whole. Counts and summaries are those of
+// the whole.
 func TestShareOut(t *testing.T) {
 	first := tensor.New(tensor.WithShape(7, 5), tensor.WithBacking(tensor.Range(tensor.Float32, 0, 35)))
 	model := func(p *nn.Parameters) gorgonia.Nodes {

@@ -38,7 +38,8 @@ var deviceModels = map[string]deviceModel{
 	}},
 }
 
-// On a device whole models have the losses and the gradients of the golden files, or of float64 on the CPU, in every type.
+// On a device whole models have the losses and the gradients of the golden files, or of float64 on
+// the CPU, in every type.
 func TestModelsOnTheDevice(t *testing.T) {
 	if ops.Devices() == 0 {
 		t.Skip("this machine has no GPU")
@@ -82,8 +83,8 @@ func TestModelsOnTheDevice(t *testing.T) {
 	}
 }
 
-// distance is the largest difference, relative to the largest element that is wanted, or to scale where that is nothing beside it; NaN where
-// there is one.
+// distance is the largest difference, relative to the largest element that is wanted, or to scale
+// where that is nothing beside it; NaN where there is one.
 func distance(got, want []float64, scale float64) float64 {
 	worst, largest := 0.0, 0.0
 	for i, x := range want {

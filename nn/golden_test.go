@@ -17,8 +17,9 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// The tests of this file compare with what testdata/golden.py computed in float64 by an implementation of its own.
-// Parameters and inputs are the same functions of their names on both sides.
+// The tests of this file compare with what testdata/golden.py computed in float64 by an
+// implementation of its own. Parameters and inputs are the same functions of their names on both
+// sides.
 
 // golden is the result of one case.
 type golden struct {
@@ -142,8 +143,8 @@ func tolerance(dtype tensor.Dtype) float64 {
 	return 1e-5
 }
 
-// compare checks a value. Its error is relative to its largest element, but to scale where that is nothing beside it: the
-// gradient of a key's bias is 0 but for rounding.
+// compare checks a value. Its error is relative to its largest element, but to scale where that is
+// nothing beside it: the gradient of a key's bias is 0 but for rounding.
 func compare(t *testing.T, what string, dtype tensor.Dtype, got, want []float64, scale float64) {
 	t.Helper()
 	if len(got) != len(want) {

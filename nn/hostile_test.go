@@ -48,7 +48,8 @@ func constructors() map[string]constructor {
 	}
 }
 
-// madeOtherwise are the constructors that take something else than a scope and a config, with tests of their own.
+// madeOtherwise are the constructors that take something else than a scope and a config, with tests
+// of their own.
 var madeOtherwise = []string{"NewParameters", "NewScope", "NewDropout", "NewDecoder", "NewBatchDecoder"}
 
 // names lists the constructors, and fails where one is missing here.
@@ -83,7 +84,8 @@ func inputs(g *gorgonia.ExprGraph) []*gorgonia.Node {
 	}
 }
 
-// callWith calls all methods of a layer with zero tensors, with those of another graph, after an error, and with each kind of tensor.
+// callWith calls all methods of a layer with zero tensors, with those of another graph, after an
+// error, and with each kind of tensor.
 func callWith(layer any, g *gorgonia.ExprGraph) (panics []string) {
 	panics = hostile.CallAll(layer)
 	tensors := []nn.Tensor{{}, nn.NewScope(g, nil).Fail(errors.New("an error")), nn.NewScope(nil, nil).Tensor(nil, nil), nn.NewScope(g, nil).Tensor(&gorgonia.Node{}, nil)}
@@ -147,7 +149,8 @@ func TestHostileTensors(t *testing.T) {
 	}
 }
 
-// FuzzConstructors makes layers of configs of which some fields were changed, and calls what it got. Nothing panics.
+// FuzzConstructors makes layers of configs of which some fields were changed, and calls what it
+// got. Nothing panics.
 func FuzzConstructors(f *testing.F) {
 	random, all := rand.New(rand.NewPCG(7, 8)), names(f)
 	for i := range all {

@@ -9,7 +9,8 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// Init is how a parameter of a shape begins: it returns what gives its elements, in row-major order, from random numbers of r.
+// Init is how a parameter of a shape begins: it returns what gives its elements, in row-major
+// order, from random numbers of r.
 type Init func(shape []int, r *rand.Rand) (next func() float64)
 
 // Normal draws from a normal distribution with mean 0.
@@ -34,8 +35,9 @@ func Constant(x float64) Init {
 // Zero gives all elements 0.
 var Zero = Constant(0)
 
-// FanIn is [Normal] with a standard deviation of 1/√in for a parameter of shape (in, ...), so that a linear layer's result is as
-// large as what it is made of. It is how linear layers begin that are told nothing else.
+// FanIn is [Normal] with a standard deviation of 1/√in for a parameter of shape (in, ...), so that
+// a linear layer's result is as large as what it is made of. It is how linear layers begin that are
+// told nothing else.
 func FanIn(shape []int, r *rand.Rand) func() float64 {
 	return Normal(1/math.Sqrt(float64(shape[0])))(shape, r)
 }
@@ -51,8 +53,9 @@ func initOr(init, otherwise Init) Init {
 	return init
 }
 
-// first makes the first value of a parameter; its random numbers follow from the two words. They do not depend on the type but for
-// rounding. The value's gradients are clones of it, to which a machine adds by their engine.
+// first makes the first value of a parameter; its random numbers follow from the two words. They do
+// not depend on the type but for rounding. The value's gradients are clones of it, to which a
+// machine adds by their engine.
 func (init Init) first(seed [2]uint64, dtype tensor.Dtype, shape []int) (*tensor.Dense, error) {
 	next := init(shape, rand.New(rand.NewPCG(seed[0], seed[1])))
 	if next == nil {

@@ -6,15 +6,16 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// LanguageModelConfig describes a [LanguageModel]. [GPTConfig] and [LlamaConfig] are the usual ones.
+// LanguageModelConfig describes a [LanguageModel]. [GPTConfig] and [LlamaConfig] are the usual
+// ones.
 type LanguageModelConfig struct {
 	Vocab   int // how many tokens there are
 	Context int // the longest sequence; 0 means no limit, where there are no Positions
 	Layers  int
 	// Block describes every block.
 	Block BlockConfig
-	// Change, if it is not nil, changes the description of block i before the block is made: its window, its RoPE, where its norms are.
-	// It must do the same each time.
+	// Change, if it is not nil, changes the description of block i before the block is made: its
+	// window, its RoPE, where its norms are. It must do the same each time.
 	Change func(i int, c *BlockConfig)
 
 	Positions      bool    // a learned vector is added for each position
@@ -24,10 +25,11 @@ type LanguageModelConfig struct {
 	LogitSoftCap   float64 // bounds the logits to ±LogitSoftCap by a tanh; 0 means none
 }
 
-// LanguageModel predicts the next token: an embedding, blocks, a norm, and a head that multiplies by the embedding or by a matrix of the
-// same shape. [NewGPT] and [NewLlama] make the usual ones.
+// LanguageModel predicts the next token: an embedding, blocks, a norm, and a head that multiplies
+// by the embedding or by a matrix of the same shape. [NewGPT] and [NewLlama] make the usual ones.
 //
-// Its parts are called tokens, positions, blocks.0, blocks.1, ..., norm and head, whose weight is (Vocab, Dim) as that of tokens is.
+// Its parts are called tokens, positions, blocks.0, blocks.1, ..., norm and head, whose weight is
+// (Vocab, Dim) as that of tokens is.
 type LanguageModel struct {
 	layer
 	c         LanguageModelConfig
@@ -68,20 +70,20 @@ func newLanguageModel(s *Scope, kind string, c LanguageModelConfig) *LanguageMod
 	return m
 }
 
-// Forward gives the logits of the token after each of tokens, which are (B, S) of int, int32 or int64:
-// (B, S, Vocab).
+// Forward gives the logits of the token after each of tokens, which are (B, S) of int, int32 or
+// int64: (B, S, Vocab).
 func (m *LanguageModel) Forward(tokens Tensor) Tensor { return m.logits(m.hidden(tokens)) }
 
 // Packing says which sequences lie end to end in what a model is given.
 type Packing struct {
 	Ends Tensor // 0 and then where each sequence ends, see [AttentionInputs]
-	// Positions are those of the tokens, (total), each counted from the first of its sequence; only a model with learned
-	// positions reads them.
+	// Positions are those of the tokens, (total), each counted from the first of its sequence; only
+	// a model with learned positions reads them.
 	Positions Tensor
 }
 
-// ForwardPacked gives the logits of the token after each of tokens, (total), which are sequences that see only themselves:
-// (total, Vocab).
+// ForwardPacked gives the logits of the token after each of tokens, (total), which are sequences
+// that see only themselves: (total, Vocab).
 func (m *LanguageModel) ForwardPacked(tokens Tensor, p Packing) Tensor {
 	return m.logits(m.hiddenPacked(tokens, p))
 }
@@ -98,14 +100,16 @@ func (m *LanguageModel) logits(h Tensor) Tensor {
 	return logits.SoftCap(m.c.LogitSoftCap)
 }
 
-// Loss is the mean cross-entropy of predicting targets, (B, S), from tokens, (B, S): a scalar that [gorgonia.Grad] takes
-// as a cost. It never holds the logits of the whole batch, unless they have a soft cap or [Parameters.KeepWeights] is used
-// beside float32, so a graph that only trains needs no Forward. A target of IgnoreTarget does not count.
+// Loss is the mean cross-entropy of predicting targets, (B, S), from tokens, (B, S): a scalar that
+// [gorgonia.Grad] takes as a cost. It never holds the logits of the whole batch, unless they have a
+// soft cap or [Parameters.KeepWeights] is used beside float32, so a graph that only trains needs no
+// Forward. A target of IgnoreTarget does not count.
 func (m *LanguageModel) Loss(tokens, targets Tensor) Tensor {
 	return m.lossOf(m.hidden(tokens), tokens, targets)
 }
 
-// LossPacked is [LanguageModel.Loss] of sequences that lie end to end, tokens and targets being (total).
+// LossPacked is [LanguageModel.Loss] of sequences that lie end to end, tokens and targets being
+// (total).
 func (m *LanguageModel) LossPacked(tokens, targets Tensor, p Packing) Tensor {
 	return m.lossOf(m.hiddenPacked(tokens, p), tokens, targets)
 }
@@ -125,7 +129,8 @@ func (m *LanguageModel) lossOf(h, tokens, targets Tensor) Tensor {
 	return m.s.of(ops.LinearCrossEntropy(h.n, m.head.weight, targets.n, ops.LinearCrossEntropyOptions{IgnoreIndex: &ignore}))
 }
 
-// IgnoreTarget is the target of a position whose prediction does not count in Loss, such as padding.
+// IgnoreTarget is the target of a position whose prediction does not count in Loss, such as
+// padding.
 const IgnoreTarget = -100
 
 // hidden is the model up to its head: (B, S, Dim).
@@ -200,9 +205,10 @@ func (m *LanguageModel) NewCaches(batch, capacity int) ([]*ops.KVCache, error) {
 	return m.stack.NewCaches(batch, capacity)
 }
 
-// ForwardCached gives the logits of the token after the last of tokens, (B, S), which follow those in the caches:
-// (B, Vocab). Each run adds the tokens to the caches. Positions, (B, S), are those of tokens, counted from the first in
-// the caches; only a model with learned positions reads them. A [Decoder] is the easy way to all this.
+// ForwardCached gives the logits of the token after the last of tokens, (B, S), which follow those
+// in the caches: (B, Vocab). Each run adds the tokens to the caches. Positions, (B, S), are those
+// of tokens, counted from the first in the caches; only a model with learned positions reads them.
+// A [Decoder] is the easy way to all this.
 func (m *LanguageModel) ForwardCached(tokens, positions Tensor, caches []*ops.KVCache) Tensor {
 	if !m.takesTokens(tokens, 2) {
 		return m.none(tokens)

@@ -10,20 +10,23 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// Layer is what most layers are: a function of one tensor, with parameters of the scope that it was made in.
+// Layer is what most layers are: a function of one tensor, with parameters of the scope that it was
+// made in.
 type Layer interface {
 	Forward(x Tensor) Tensor
 }
 
-// LayerFunc is a function as a [Layer]: one that reads parameters which were made before it, see [Scope.Parameter].
+// LayerFunc is a function as a [Layer]: one that reads parameters which were made before it, see
+// [Scope.Parameter].
 type LayerFunc func(x Tensor) Tensor
 
 // Forward calls the function.
 func (f LayerFunc) Forward(x Tensor) Tensor { return f(x) }
 
-// Maker makes a layer in a scope from its config. Configs take one for each kind of layer that they are made of, so that a model may
-// have others in their place: [NewLinear] with something added to it, a norm of one's own, a mixture of experts for an MLP. A maker
-// that wants the usual layer for some names, which the scope has, calls the usual function.
+// Maker makes a layer in a scope from its config. Configs take one for each kind of layer that they
+// are made of, so that a model may have others in their place: [NewLinear] with something added to
+// it, a norm of one's own, a mixture of experts for an MLP. A maker that wants the usual layer for
+// some names, which the scope has, calls the usual function.
 type Maker[Config any] func(s *Scope, c Config) Layer
 
 // errUnmade is what is wrong with a layer that is the zero value of its type.
@@ -53,6 +56,12 @@ func (l layer) errorf(format string, args ...any) error {
 
 // failf makes an error of the layer that of its scope.
 func (l layer) failf(format string, args ...any) Tensor { return l.s.Fail(l.errorf(format, args...)) }
+
+// refuse makes an error of the layer that of its scope, and reports that not all is well.
+func (l layer) refuse(format string, args ...any) bool {
+	l.failf(format, args...)
+	return false
+}
 
 // check makes an error the scope's, if there is one, and reports whether there is none so far.
 func (l layer) check(err error) bool {
@@ -104,7 +113,8 @@ func (l layer) given(name string, x Tensor) bool {
 	return l.isMade()
 }
 
-// takes checks a tensor that a layer is applied to: its graph, its type and, where features is positive, its last axis.
+// takes checks a tensor that a layer is applied to: its graph, its type and, where features is
+// positive, its last axis.
 func (l layer) takes(name string, x Tensor, features int) bool {
 	if !l.given(name, x) {
 		return false
@@ -173,7 +183,8 @@ func (l layer) dropoutSeed(part string) uint64 {
 	return l.s.values.derive("dropout " + l.s.child(part))[0]
 }
 
-// ids is an input of the graph that holds a number for each place. One serves all calls of its shape.
+// ids is an input of the graph that holds a number for each place. One serves all calls of its
+// shape.
 func (l layer) ids(what string, rows, columns int, at func(row, column int) int) Tensor {
 	return l.s.constant(l.s.child(fmt.Sprintf("%s.%dx%d", what, rows, columns)), func() *tensor.Dense {
 		data := make([]int, rows*columns)
@@ -184,7 +195,8 @@ func (l layer) ids(what string, rows, columns int, at func(row, column int) int)
 	})
 }
 
-// linear makes a linear layer that is a part of this one, by a maker, or as usual where that is nil.
+// linear makes a linear layer that is a part of this one, by a maker, or as usual where that is
+// nil.
 func (l layer) linear(part string, maker Maker[LinearConfig], c LinearConfig) Layer {
 	if maker == nil {
 		return NewLinear(l.s.Sub(part), c)

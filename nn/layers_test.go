@@ -12,8 +12,8 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// TestEveryParameterLearns checks, for options that the golden files do not have, that each parameter has a gradient
-// that is finite and not zero.
+// TestEveryParameterLearns checks, for options that the golden files do not have, that each
+// parameter has a gradient that is finite and not zero.
 func TestEveryParameterLearns(t *testing.T) {
 	blocks := map[string]nn.BlockConfig{
 		"no biases":          {Attention: nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2, NoBias: true}},
@@ -62,8 +62,8 @@ func TestHiddenSizes(t *testing.T) {
 	}
 }
 
-// TestPositionsOfSeveralCalls checks that calls of one shape share their input of ids, and that one that is shorter than
-// the table works.
+// TestPositionsOfSeveralCalls checks that calls of one shape share their input of ids, and that one
+// that is shorter than the table works.
 func TestPositionsOfSeveralCalls(t *testing.T) {
 	g := gorgonia.NewGraph()
 	p := nn.NewPositionalEmbedding(nn.NewScope(g, nil).DType(tensor.Float64).Sub("p"), nn.PositionalEmbeddingConfig{Context: 300, Dim: 2})
@@ -106,7 +106,8 @@ func TestKeyLengths(t *testing.T) {
 	}
 }
 
-// TestContextOfOneBatchItem gives a context for all of x the gradient that its copies have together.
+// TestContextOfOneBatchItem gives a context for all of x the gradient that its copies have
+// together.
 func TestContextOfOneBatchItem(t *testing.T) {
 	variants(t, "context", func(t *testing.T, dtype tensor.Dtype, machine string) {
 		c := attentionCases["cross gqa"]

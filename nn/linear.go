@@ -16,7 +16,8 @@ type LinearConfig struct {
 
 // Linear is act(x·W + b), over the last axis of x: (..., In) → (..., Out).
 //
-// Its parameters are weight, (In, Out), and bias, (Out), which starts at 0. A [LoRA] of the scope's Parameters changes it.
+// Its parameters are weight, (In, Out), and bias, (Out), which starts at 0. A [LoRA] of the scope's
+// Parameters changes it.
 type Linear struct {
 	layer
 	c            LinearConfig
@@ -53,7 +54,8 @@ func (l *Linear) Forward(x Tensor) Tensor {
 	return y.apply(func(n *gorgonia.Node) (*gorgonia.Node, error) { return ops.Activate(n, l.c.Activation) })
 }
 
-// plainLinear is a layer as what can be computed together with others: a Linear without an activation and a change; nil for another.
+// plainLinear is a layer as what can be computed together with others: a Linear without an
+// activation and a change; nil for another.
 func plainLinear(l Layer) *Linear {
 	linear, ok := l.(*Linear)
 	if !ok || linear.change != nil || linear.c.Activation != kernels.NoActivation {
@@ -81,7 +83,8 @@ func forwardAll(x Tensor, layers ...Layer) []Tensor {
 	return out
 }
 
-// plainLinears are the weights and biases of layers of one x, if all are plain and nothing has failed.
+// plainLinears are the weights and biases of layers of one x, if all are plain and nothing has
+// failed.
 func plainLinears(x Tensor, layers []Layer) (weights, biases gorgonia.Nodes) {
 	for _, l := range layers {
 		linear := plainLinear(l)

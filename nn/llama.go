@@ -2,8 +2,9 @@ package nn
 
 import "github.com/stheno-ml/stheno/ops"
 
-// LlamaConfig describes a [LanguageModel] of the shape of Llama. Llama 3.2 in its smallest size is Vocab 128256, Layers 16, Heads 32,
-// KVHeads 8, Dim 2048, Hidden 8192, RoPE.Base 500000 and TiedHead; Qwen 3 adds HeadDim 128 and QKNorm.
+// LlamaConfig describes a [LanguageModel] of the shape of Llama. Llama 3.2 in its smallest size is
+// Vocab 128256, Layers 16, Heads 32, KVHeads 8, Dim 2048, Hidden 8192, RoPE.Base 500000 and
+// TiedHead; Qwen 3 adds HeadDim 128 and QKNorm.
 type LlamaConfig struct {
 	Vocab   int // how many tokens there are
 	Context int // the longest sequence; 0 means no limit
@@ -20,18 +21,20 @@ type LlamaConfig struct {
 	Epsilon  float64         // of the norms; 0 means 1e-5
 	Dropout  float64         // of the embeddings, the attention weights, and what each layer adds
 
-	// Attention are further options of attention, which is causal: a Causal of zero means CausalBottomRight. Their
-	// Dropout and Seed are not looked at.
+	// Attention are further options of attention, which is causal: a Causal of zero means
+	// CausalBottomRight. Their Dropout and Seed are not looked at.
 	Attention ops.AttentionOptions
 
-	// Recompute keeps nothing of a block but its input for the backward run, which computes the rest anew: see [ops.Recompute].
+	// Recompute keeps nothing of a block but its input for the backward run, which computes the
+	// rest anew: see [ops.Recompute].
 	Recompute bool
-	// Block, if it is not nil, changes the description of block i before the block is made. It must do the same each time.
+	// Block, if it is not nil, changes the description of block i before the block is made. It must
+	// do the same each time.
 	Block func(i int, c *BlockConfig)
 }
 
-// NewLlama makes a [LanguageModel] of the shape of Llama: rotary positions, blocks that normalise first by RMSNorm, gated MLPs,
-// groups of query heads that share keys and values, and no biases.
+// NewLlama makes a [LanguageModel] of the shape of Llama: rotary positions, blocks that normalise
+// first by RMSNorm, gated MLPs, groups of query heads that share keys and values, and no biases.
 //
 // Weights start normal with a standard deviation of 0.02.
 func NewLlama(s *Scope, c LlamaConfig) *LanguageModel { return newLanguageModel(s, "Llama", c.Model()) }

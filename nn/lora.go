@@ -12,22 +12,24 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// LoRA describes changes of low rank to linear layers, which are trained in place of the weights: of a [Linear],
+// LoRA describes changes of low rank to linear layers, which are trained in place of the weights:
+// of a [Linear],
 //
 //	act(x·W + b)   becomes   act(x·W + b + scale·dropout(x)·A·B)
 //
-// with A of (In, Rank), which starts at random, and B of (Rank, Out), which starts at 0. They are parameters of the layer,
-// lora_a and lora_b.
+// with A of (In, Rank), which starts at random, and B of (Rank, Out), which starts at 0. They are
+// parameters of the layer, lora_a and lora_b.
 type LoRA struct {
 	Rank    int
 	Alpha   float64 // scale is Alpha/Rank; 0 means Rank, a scale of 1
 	Dropout float64 // of what goes through A, while the graph trains
-	// RankStabilized makes scale Alpha/√Rank, so that it does not matter less the larger the rank is.
+	// RankStabilized makes scale Alpha/√Rank, so that it does not matter less the larger the rank
+	// is.
 	RankStabilized bool
 	// Match picks linear layers by their names, such as blocks.3.attn.q; nil picks all.
 	Match func(linear string) bool
-	// Shared is the layer whose A a layer uses, itself or one of the same In: layers that other programs keep as one matrix
-	// share it. Nil gives each its own.
+	// Shared is the layer whose A a layer uses, itself or one of the same In: layers that other
+	// programs keep as one matrix share it. Nil gives each its own.
 	Shared func(linear string) string
 }
 
@@ -42,8 +44,9 @@ type lowRank struct {
 // change is the names of a weight and of what changes it.
 type change struct{ weight, a, b string }
 
-// SetLoRA changes the linear layers that are made from now on. It freezes all parameters but the changes, see [Scope.Trainable].
-// It comes before the first layer that it is to change: a layer that was made without it stays as it is.
+// SetLoRA changes the linear layers that are made from now on. It freezes all parameters but the
+// changes, see [Scope.Trainable]. It comes before the first layer that it is to change: a layer
+// that was made without it stays as it is.
 func (p *Parameters) SetLoRA(l LoRA) error {
 	switch {
 	case l.Rank < 1:
@@ -78,8 +81,8 @@ func (p *Parameters) SetLoRA(l LoRA) error {
 	return nil
 }
 
-// Freeze keeps parameters whose names match from being trained; see [Scope.Trainable]. It takes the place of what was
-// frozen before; nil freezes none.
+// Freeze keeps parameters whose names match from being trained; see [Scope.Trainable]. It takes the
+// place of what was frozen before; nil freezes none.
 func (p *Parameters) Freeze(match func(name string) bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -105,9 +108,9 @@ func (p *Parameters) loraOf(linear string) *lowRank {
 	return p.lora
 }
 
-// MergeLoRA adds what the changes are to the weights and sets the changes to zero, so that graphs made without a LoRA, and
-// the weights when they are saved, have it in them. What graphs compute stays the same to rounding, but it is not to be
-// trained before [Parameters.UnmergeLoRA].
+// MergeLoRA adds what the changes are to the weights and sets the changes to zero, so that graphs
+// made without a LoRA, and the weights when they are saved, have it in them. What graphs compute
+// stays the same to rounding, but it is not to be trained before [Parameters.UnmergeLoRA].
 func (p *Parameters) MergeLoRA() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

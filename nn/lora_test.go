@@ -13,7 +13,8 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// A layer with a LoRA is act(x·W + b + scale·x·A·B), in evaluation without dropout, and trains A and B alone.
+// A layer with a LoRA is act(x·W + b + scale·x·A·B), in evaluation without dropout, and trains A
+// and B alone.
 func TestLoRA(t *testing.T) {
 	const in, out, rank = 3, 4, 2
 	p := nn.NewParameters(7)

@@ -9,8 +9,9 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// TestMachinesLeaveSharedValuesTheirEngine makes machines and a decoder over one Parameters, as many at once, which the race
-// detector can look at. Without the engine, sums of gradients would be Gorgonia's, which know no device and no 16 bits.
+// TestMachinesLeaveSharedValuesTheirEngine makes machines and a decoder over one Parameters, as
+// many at once, which the race detector can look at. Without the engine, sums of gradients would be
+// Gorgonia's, which know no device and no 16 bits.
 func TestMachinesLeaveSharedValuesTheirEngine(t *testing.T) {
 	store := nn.NewParameters(1)
 	model := func(s *nn.Scope) *nn.LanguageModel {

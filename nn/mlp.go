@@ -18,8 +18,9 @@ type MLPConfig struct {
 	NewLinear Maker[LinearConfig] // makes the linear layers; nil means NewLinear
 }
 
-// MLP is two linear layers with an activation between them, proj(act(fc(x))), or if it is gated three, down(act(gate(x))·up(x)):
-// (..., Dim) → (..., Dim). Llama's gate has SiLU, that of Gemma GELUTanh.
+// MLP is two linear layers with an activation between them, proj(act(fc(x))), or if it is gated
+// three, down(act(gate(x))·up(x)): (..., Dim) → (..., Dim). Llama's gate has SiLU, that of Gemma
+// GELUTanh.
 //
 // Its parameters are those of the linear layers fc and proj, or gate, up and down.
 type MLP struct {

@@ -34,7 +34,8 @@ func (r trained) run(t *testing.T) []float64 {
 	return slices.Clone(floats(t, r.logits.Value()))
 }
 
-// TestDropoutOfModels checks that dropout follows the mode of the graph that runs, and its masks the seed and the step.
+// TestDropoutOfModels checks that dropout follows the mode of the graph that runs, and its masks
+// the seed and the step.
 func TestDropoutOfModels(t *testing.T) {
 	p := nn.NewParameters(5)
 	plain := newTrained(t, p, 0).run(t)
@@ -61,7 +62,8 @@ func TestDropoutOfModels(t *testing.T) {
 	}
 }
 
-// TestDropoutMasks checks that each dropout, and each call of one, has masks of its own, of the right density.
+// TestDropoutMasks checks that each dropout, and each call of one, has masks of its own, of the
+// right density.
 func TestDropoutMasks(t *testing.T) {
 	g, p := gorgonia.NewGraph(), nn.NewParameters(1)
 	ones := gorgonia.NewMatrix(g, tensor.Float32, gorgonia.WithShape(50, 80), gorgonia.WithName("ones"), gorgonia.WithInit(gorgonia.Ones()))
@@ -93,7 +95,8 @@ func TestWeightsWithDropout(t *testing.T) {
 	p := nn.NewParameters(1)
 	a := c.build(t, p, tensor.Float64, tensor.Bool)
 	out, weights := a.m.ForwardWithWeights(on(a.x), a.in)
-	// With the identity as the projection of the output and of the values, the output is weights times x.
+	// With the identity as the projection of the output and of the values, the output is weights
+	// times x.
 	setIdentity(t, p, "proj.weight", 0)
 	setIdentity(t, p, "qkv.weight", 16)
 	ops.ModeOf(a.g).Train(2)

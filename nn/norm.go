@@ -14,10 +14,12 @@ type NormConfig struct {
 	PlusOne bool    // an RMSNorm scales by 1 + weight instead of weight, as Gemma's does; the weight starts at 0
 }
 
-// Norm normalises each row of (..., Dim), then scales each feature. A LayerNorm makes the mean 0 and the variance 1, and shifts each
-// feature too; an RMSNorm divides by the root of the mean square.
+// Norm normalises each row of (..., Dim), then scales each feature. A LayerNorm makes the mean 0
+// and the variance 1, and shifts each feature too; an RMSNorm divides by the root of the mean
+// square.
 //
-// Its parameters are weight, (Dim), which starts at 1, and a LayerNorm's bias, (Dim), which starts at 0.
+// Its parameters are weight, (Dim), which starts at 1, and a LayerNorm's bias, (Dim), which starts
+// at 0.
 type Norm struct {
 	layer
 	c            NormConfig

@@ -17,12 +17,13 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// Parameters holds the values of a model's parameters by name. Layers that are made over the same Parameters, in one
-// graph after another, share the values: a training graph changes what an evaluation graph reads, without copies.
+// Parameters holds the values of a model's parameters by name. Layers that are made over the same
+// Parameters, in one graph after another, share the values: a training graph changes what an
+// evaluation graph reads, without copies.
 //
-// A value that no one has Set is made when a layer first asks for it. Its random numbers follow from the seed and the
-// name, and from nothing else. A Parameters may be used from several goroutines at once, its values of course not while
-// something changes them.
+// A value that no one has Set is made when a layer first asks for it. Its random numbers follow
+// from the seed and the name, and from nothing else. A Parameters may be used from several
+// goroutines at once, its values of course not while something changes them.
 type Parameters struct {
 	seed uint64
 
@@ -64,23 +65,25 @@ func (p *Parameters) Names() []string {
 	return slices.Clone(p.names)
 }
 
-// Value is the value of a parameter, not a copy, and nil if there is none of that name. After [Parameters.ShareOut] it may be a part.
+// Value is the value of a parameter, not a copy, and nil if there is none of that name. After
+// [Parameters.ShareOut] it may be a part.
 func (p *Parameters) Value(name string) *tensor.Dense {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.values[name]
 }
 
-// Values are the values by name, not copies, such as to be saved. After [Parameters.ShareOut] some are parts.
+// Values are the values by name, not copies, such as to be saved. After [Parameters.ShareOut] some
+// are parts.
 func (p *Parameters) Values() map[string]*tensor.Dense {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return maps.Clone(p.values)
 }
 
-// Load gives all parameters of the layers that were made the values of another model of the same shape. What it has that no layer
-// has, what it lacks, and what is of another shape or type is an error that names all of them, and changes nothing; [Parameters.Set]
-// is for values of some.
+// Load gives all parameters of the layers that were made the values of another model of the same
+// shape. What it has that no layer has, what it lacks, and what is of another shape or type is an
+// error that names all of them, and changes nothing; [Parameters.Set] is for values of some.
 func (p *Parameters) Load(values map[string]*tensor.Dense) error {
 	if err := p.fit(values); err != nil {
 		return fmt.Errorf("Parameters: %w", err)
@@ -141,9 +144,10 @@ func (p *Parameters) shapeOf(name string) []int {
 	return p.values[name].Shape()
 }
 
-// Set gives a parameter a value, such as one of a trained model. Before any layer is made, the value itself is kept, and the layers
-// that are made later use it instead of random numbers. Afterwards its elements are copied over those of the value that layers
-// share: shape and type need to be the same, and a name that no layer has is an error. Weights may be of the type in which
+// Set gives a parameter a value, such as one of a trained model. Before any layer is made, the
+// value itself is kept, and the layers that are made later use it instead of random numbers.
+// Afterwards its elements are copied over those of the value that layers share: shape and type need
+// to be the same, and a name that no layer has is an error. Weights may be of the type in which
 // [Parameters.KeepWeights] keeps them.
 func (p *Parameters) Set(name string, value *tensor.Dense) error {
 	if err := p.set(name, value); err != nil {
@@ -188,7 +192,8 @@ func (p *Parameters) set(name string, value *tensor.Dense) error {
 	return nil
 }
 
-// nearest is the name of a layer's parameter that has most in common with a wrong one, at its beginning and at its end.
+// nearest is the name of a layer's parameter that has most in common with a wrong one, at its
+// beginning and at its end.
 func (p *Parameters) nearest(name string) string {
 	best, most := "", -1
 	for other := range p.used {
@@ -206,8 +211,9 @@ func (p *Parameters) nearest(name string) string {
 	return best
 }
 
-// MoveTo moves all values to a device, those of parameters that are made later too, so that every graph over them computes
-// there. It comes before the first layer is made: nodes of graphs keep the values that they have.
+// MoveTo moves all values to a device, those of parameters that are made later too, so that every
+// graph over them computes there. It comes before the first layer is made: nodes of graphs keep the
+// values that they have.
 func (p *Parameters) MoveTo(d *ops.Device) error {
 	if d == nil {
 		return errors.New("Parameters: device is nil, it needs to be one that was opened")
@@ -287,7 +293,8 @@ func (p *Parameters) get(name string, dtype tensor.Dtype, init Init, shape []int
 	return v, nil
 }
 
-// checkSize refuses shapes whose elements this machine cannot hold, before they are the end of the program.
+// checkSize refuses shapes whose elements this machine cannot hold, before they are the end of the
+// program.
 func checkSize(dtype tensor.Dtype, shape []int) error {
 	elements := uint64(kernels.Tensor{Shape: shape}.Elements())
 	most := uint64(math.MaxInt)

@@ -18,8 +18,9 @@ type PatchEmbeddingConfig struct {
 	NewLinear               Maker[LinearConfig] // makes what the patches go through; nil means NewLinear
 }
 
-// PatchEmbedding makes a sequence of vectors of images, as a vision transformer reads them: (B, Channels, Height, Width) →
-// (B, S, Dim), one for each patch, row by row, after a linear layer, and its position added.
+// PatchEmbedding makes a sequence of vectors of images, as a vision transformer reads them: (B,
+// Channels, Height, Width) → (B, S, Dim), one for each patch, row by row, after a linear layer, and
+// its position added.
 //
 // Its parts are called patches and positions, the parameter of the class token is class.
 type PatchEmbedding struct {

@@ -8,8 +8,9 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// PositionKind is how a model knows where in a sequence a token is. Models that turn queries and keys ([ops.RoPEOptions]) or that
-// have slopes (ALiBi of [ops.AttentionOptions]) need none of these.
+// PositionKind is how a model knows where in a sequence a token is. Models that turn queries and
+// keys ([ops.RoPEOptions]) or that have slopes (ALiBi of [ops.AttentionOptions]) need none of
+// these.
 type PositionKind int
 
 const (
@@ -25,10 +26,11 @@ type PositionalEmbeddingConfig struct {
 	Init    Init // of the weight of LearnedPositions; nil means Normal(0.02)
 }
 
-// PositionalEmbedding adds a vector for each position: (B, S, Dim) → (B, S, Dim), S at most Context.
+// PositionalEmbedding adds a vector for each position: (B, S, Dim) → (B, S, Dim), S at most
+// Context.
 //
-// Its parameter is weight, (Context, Dim), with LearnedPositions. The vector of SinusoidalPositions at position t has
-// sin(t/10000^(2i/Dim)) at 2i and the cosine of the same at 2i + 1.
+// Its parameter is weight, (Context, Dim), with LearnedPositions. The vector of SinusoidalPositions
+// at position t has sin(t/10000^(2i/Dim)) at 2i and the cosine of the same at 2i + 1.
 type PositionalEmbedding struct {
 	layer
 	c      PositionalEmbeddingConfig
@@ -68,7 +70,8 @@ func sinusoids(dtype tensor.Dtype, context, dim int) *tensor.Dense {
 	})
 }
 
-// Forward adds the vectors of positions 0 to S−1 to x, or of those of the rows that this rank holds.
+// Forward adds the vectors of positions 0 to S−1 to x, or of those of the rows that this rank
+// holds.
 func (p *PositionalEmbedding) Forward(x Tensor) Tensor { return p.beside(x).joined() }
 
 // beside is x and the vectors that Forward adds to it.
@@ -91,8 +94,8 @@ func (p *PositionalEmbedding) beside(x Tensor) stream {
 	return p.besideAt(x, p.ids("ids", shape[0], shape[1], func(_, column int) int { return rows[column] }))
 }
 
-// ForwardAt adds to x, (B, S, Dim), the vectors of the given positions, (B, S) of int, int32 or int64 below Context. They
-// may change from run to run.
+// ForwardAt adds to x, (B, S, Dim), the vectors of the given positions, (B, S) of int, int32 or
+// int64 below Context. They may change from run to run.
 func (p *PositionalEmbedding) ForwardAt(x, positions Tensor) Tensor {
 	return p.besideAt(x, positions).joined()
 }

@@ -8,8 +8,9 @@ import (
 	"github.com/stheno-ml/stheno/ops"
 )
 
-// Llama3RoPE stretches a context as Llama 3.1 and its successors do: pairs that turn rarely within the context of the
-// first training are slowed down by Factor, those that turn often stay as they are, with a smooth passage between them.
+// Llama3RoPE stretches a context as Llama 3.1 and its successors do: pairs that turn rarely within
+// the context of the first training are slowed down by Factor, those that turn often stay as they
+// are, with a smooth passage between them.
 type Llama3RoPE struct {
 	Factor  float64
 	Low     float64 // pairs that turn less often than this within Context are slowed down
@@ -36,8 +37,9 @@ func (s Llama3RoPE) Apply(o ops.RoPEOptions, headDim int) (ops.RoPEOptions, erro
 	return o, nil
 }
 
-// YaRN stretches a context as the paper of that name does: by the place of a pair between the one that turns Fast times
-// within the context of the first training, which stays, and the one that turns Slow times, which is slowed down by Factor.
+// YaRN stretches a context as the paper of that name does: by the place of a pair between the one
+// that turns Fast times within the context of the first training, which stays, and the one that
+// turns Slow times, which is slowed down by Factor.
 type YaRN struct {
 	Factor     float64
 	Fast, Slow float64 // 0 means 32 and 1
@@ -46,7 +48,8 @@ type YaRN struct {
 	NoRounding bool    // the places are not rounded to whole pairs
 }
 
-// Apply is the options with the divisors that slow down the pairs of a head of that size, and the amplitude.
+// Apply is the options with the divisors that slow down the pairs of a head of that size, and the
+// amplitude.
 func (s YaRN) Apply(o ops.RoPEOptions, headDim int) (ops.RoPEOptions, error) {
 	if s.Fast == 0 {
 		s.Fast = 32

@@ -14,11 +14,13 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// Scope is where a model is made: a graph, the [Parameters] whose values its layers have, a prefix of their names, and the types that
-// they compute in. What has parameters is made in a scope, so that nothing is ever trained or saved in part.
+// Scope is where a model is made: a graph, the [Parameters] whose values its layers have, a prefix
+// of their names, and the types that they compute in. What has parameters is made in a scope, so
+// that nothing is ever trained or saved in part.
 //
-// A scope keeps the first error, with the line of the model where it happened. What comes after it does nothing, so a model is written
-// without looking at errors, and whoever asked for it asks Err once. A Loop of package train does that itself.
+// A scope keeps the first error, with the line of the model where it happened. What comes after it
+// does nothing, so a model is written without looking at errors, and whoever asked for it asks Err
+// once. A Loop of package train does that itself.
 //
 // A Scope belongs to one goroutine.
 type Scope struct {
@@ -48,8 +50,8 @@ func NewScope(g *gorgonia.ExprGraph, p *Parameters) *Scope {
 	return s
 }
 
-// Sub is the scope of a part of the model. Names of parameters made there begin with the part's, as in blocks.3.attn.qkv.weight; an
-// empty name adds nothing.
+// Sub is the scope of a part of the model. Names of parameters made there begin with the part's, as
+// in blocks.3.attn.qkv.weight; an empty name adds nothing.
 func (s *Scope) Sub(name string) *Scope {
 	if s == nil {
 		return nil
@@ -67,8 +69,8 @@ func (s *Scope) child(part string) string {
 	return s.name + "." + part
 }
 
-// DType is the same scope with parameters of another type, float64 in place of float32, in which layers then compute too. The zero value
-// stands for float32.
+// DType is the same scope with parameters of another type, float64 in place of float32, in which
+// layers then compute too. The zero value stands for float32.
 func (s *Scope) DType(d tensor.Dtype) *Scope {
 	if s == nil {
 		return nil
@@ -82,8 +84,9 @@ func (s *Scope) DType(d tensor.Dtype) *Scope {
 	return &other
 }
 
-// Compute is the same scope where models compute in ops.BFloat16 or ops.Float16 beside parameters, sums and losses of float32. The
-// zero value, as the type of the parameters, stands for that. Float16 needs a loss scale, which package train has.
+// Compute is the same scope where models compute in ops.BFloat16 or ops.Float16 beside parameters,
+// sums and losses of float32. The zero value, as the type of the parameters, stands for that.
+// Float16 needs a loss scale, which package train has.
 func (s *Scope) Compute(d tensor.Dtype) *Scope {
 	if s == nil {
 		return nil
@@ -100,8 +103,9 @@ func (s *Scope) Compute(d tensor.Dtype) *Scope {
 	return &other
 }
 
-// ShareSequences is the same scope where several ranks share each sequence. What is computed there are the rows that this rank holds of
-// sequences ([ops.HeldRows]); attention, positions and dropout are those of the whole. A Loop whose place shares sequences does this.
+// ShareSequences is the same scope where several ranks share each sequence. What is computed there
+// are the rows that this rank holds of sequences ([ops.HeldRows]); attention, positions and dropout
+// are those of the whole. A Loop whose place shares sequences does this.
 func (s *Scope) ShareSequences(ranks kernels.Ranks) *Scope {
 	if s == nil {
 		return nil
@@ -135,7 +139,8 @@ func (s *Scope) Values() *Parameters {
 	return s.values
 }
 
-// Parameters lists the parameters that were made in this scope and in those of its parts, in that order.
+// Parameters lists the parameters that were made in this scope and in those of its parts, in that
+// order.
 func (s *Scope) Parameters() gorgonia.Nodes {
 	if s == nil {
 		return nil
@@ -149,7 +154,8 @@ func (s *Scope) Parameters() gorgonia.Nodes {
 	return list
 }
 
-// Trainable lists those of [Scope.Parameters] that are not frozen; see [Parameters.Freeze]. Weights in 16 bits are none of them.
+// Trainable lists those of [Scope.Parameters] that are not frozen; see [Parameters.Freeze]. Weights
+// in 16 bits are none of them.
 func (s *Scope) Trainable() gorgonia.Nodes {
 	if s == nil {
 		return nil
@@ -165,8 +171,8 @@ func (s *Scope) Err() error {
 	return s.err
 }
 
-// Fail makes an error the scope's, as what is wrong with the inputs of a layer of one's own. It counts if it is the first. The result
-// is for the layer to return.
+// Fail makes an error the scope's, as what is wrong with the inputs of a layer of one's own. It
+// counts if it is the first. The result is for the layer to return.
 func (s *Scope) Fail(err error) Tensor {
 	if s == nil {
 		return Tensor{}
@@ -185,7 +191,8 @@ func (m *making) fail(err error) {
 	}
 }
 
-// modelLine is the innermost line that is running outside of the packages that make models for others.
+// modelLine is the innermost line that is running outside of the packages that make models for
+// others.
 func modelLine() string {
 	callers := make([]uintptr, 64)
 	frames := runtime.CallersFrames(callers[:runtime.Callers(3, callers)])
@@ -230,7 +237,8 @@ func (m *making) of(n *gorgonia.Node, err error) Tensor {
 	return Tensor{in: m}
 }
 
-// Constant is an input with a value that stays, where the parameters are. Its name is unique in the scope.
+// Constant is an input with a value that stays, where the parameters are. Its name is unique in the
+// scope.
 func (s *Scope) Constant(name string, value *tensor.Dense) Tensor {
 	if s == nil {
 		return Tensor{}
@@ -286,7 +294,8 @@ func (s *Scope) Parameter(name string, init Init, shape ...int) Tensor {
 	return s.of(l.parameter(name, initOr(init, FanIn), slices.Clone(shape)...), nil)
 }
 
-// Linear is x·W + b for a weight of (x's last axis, out) and a bias; see [Linear]. Options are an [Init] of the weight, or [NoBias].
+// Linear is x·W + b for a weight of (x's last axis, out) and a bias; see [Linear]. Options are an
+// [Init] of the weight, or [NoBias].
 func (s *Scope) Linear(name string, x Tensor, out int, options ...LinearOption) Tensor {
 	c := LinearConfig{In: x.Dim(-1), Out: out}
 	for _, o := range options {
@@ -314,19 +323,22 @@ func (s *Scope) Embedding(name string, ids Tensor, vocab, dim int, init ...Init)
 	return NewEmbedding(s.Sub(name), EmbeddingConfig{Vocab: vocab, Dim: dim, Init: first(init)}).Forward(ids)
 }
 
-// Positions adds a learned vector for each position of x, (B, S, Dim), whose S is the longest sequence; see [PositionalEmbedding].
+// Positions adds a learned vector for each position of x, (B, S, Dim), whose S is the longest
+// sequence; see [PositionalEmbedding].
 func (s *Scope) Positions(name string, x Tensor, init ...Init) Tensor {
 	return NewPositionalEmbedding(s.Sub(name), PositionalEmbeddingConfig{Context: x.Dim(1), Dim: x.Dim(-1), Init: first(init)}).Forward(x)
 }
 
-// Patches is the patches of images, (B, Channels, Height, Width), as vectors of dim features; see [PatchEmbedding].
+// Patches is the patches of images, (B, Channels, Height, Width), as vectors of dim features; see
+// [PatchEmbedding].
 func (s *Scope) Patches(name string, images Tensor, patch, dim int) Tensor {
 	return NewPatchEmbedding(s.Sub(name), PatchEmbeddingConfig{
 		Channels: images.Dim(1), Height: images.Dim(2), Width: images.Dim(3), Patch: patch, Dim: dim,
 	}).Forward(images)
 }
 
-// LayerNorm normalises, scales and shifts each row of x; see [Norm]. [Tensor.LayerNorm] has no parameters.
+// LayerNorm normalises, scales and shifts each row of x; see [Norm]. [Tensor.LayerNorm] has no
+// parameters.
 func (s *Scope) LayerNorm(name string, x Tensor) Tensor {
 	return NewNorm(s.Sub(name), NormConfig{Dim: x.Dim(-1)}).Forward(x)
 }
@@ -336,25 +348,28 @@ func (s *Scope) RMSNorm(name string, x Tensor) Tensor {
 	return NewNorm(s.Sub(name), NormConfig{Dim: x.Dim(-1), RMS: true}).Forward(x)
 }
 
-// Dropout drops elements of x with probability p while the graph trains; see [Dropout]. The name decides which.
+// Dropout drops elements of x with probability p while the graph trains; see [Dropout]. The name
+// decides which.
 func (s *Scope) Dropout(name string, x Tensor, p float64) Tensor {
 	return NewDropout(s.Sub(name), p).Forward(x)
 }
 
-// MLP is two linear layers with an activation between them; see [MLP]. A config may say more than x's Dim.
+// MLP is two linear layers with an activation between them; see [MLP]. A config may say more than
+// x's Dim.
 func (s *Scope) MLP(name string, x Tensor, config ...MLPConfig) Tensor {
 	c := first(config)
 	c.Dim = x.Dim(-1)
 	return NewMLP(s.Sub(name), c).Forward(x)
 }
 
-// Attention is self-attention of x, (B, S, Dim), with heads of Dim/heads features; see [MultiHeadAttention]. Options say whether it is
-// causal, has a window, and so on.
+// Attention is self-attention of x, (B, S, Dim), with heads of Dim/heads features; see
+// [MultiHeadAttention]. Options say whether it is causal, has a window, and so on.
 func (s *Scope) Attention(name string, x Tensor, heads int, options ...ops.AttentionOptions) Tensor {
 	return NewMultiHeadAttention(s.Sub(name), MultiHeadAttentionConfig{Dim: x.Dim(-1), Heads: heads, Options: first(options)}).Forward(x)
 }
 
-// CrossAttention has queries of x, and keys and values of a context, (B, Sk, any features); see [MultiHeadAttention].
+// CrossAttention has queries of x, and keys and values of a context, (B, Sk, any features); see
+// [MultiHeadAttention].
 func (s *Scope) CrossAttention(name string, x, context Tensor, heads int, options ...ops.AttentionOptions) Tensor {
 	return NewMultiHeadAttention(s.Sub(name), MultiHeadAttentionConfig{
 		Dim: x.Dim(-1), Heads: heads, Cross: true, ContextDim: context.Dim(-1), Options: first(options),

@@ -9,14 +9,16 @@ import (
 // StackConfig describes a [Stack].
 type StackConfig struct {
 	Layers int
-	// Block describes every block: an encoder's sees all, a decoder's is causal, and has Cross if it reads an encoder.
+	// Block describes every block: an encoder's sees all, a decoder's is causal, and has Cross if
+	// it reads an encoder.
 	Block BlockConfig
-	// Change, if it is not nil, changes the description of block i before the block is made. It must do the same each time.
+	// Change, if it is not nil, changes the description of block i before the block is made. It
+	// must do the same each time.
 	Change func(i int, c *BlockConfig)
 }
 
-// Stack is blocks one after the other, and a norm behind the last, but with PostNorm, which needs none: the inside of encoders and
-// decoders alike, (B, S, Dim) → (B, S, Dim).
+// Stack is blocks one after the other, and a norm behind the last, but with PostNorm, which needs
+// none: the inside of encoders and decoders alike, (B, S, Dim) → (B, S, Dim).
 //
 // Its parts are called blocks.0, blocks.1, ... and norm.
 type Stack struct {
@@ -86,8 +88,8 @@ func (s *Stack) NewCaches(batch, capacity int) ([]*ops.KVCache, error) {
 	return caches, nil
 }
 
-// ForwardCached gives the vector of the last token of x, (B, S, Dim) → (B, Dim), whose tokens follow those in the caches; see
-// [Block.ForwardCached].
+// ForwardCached gives the vector of the last token of x, (B, S, Dim) → (B, Dim), whose tokens
+// follow those in the caches; see [Block.ForwardCached].
 func (s *Stack) ForwardCached(x Tensor, caches []*ops.KVCache, in BlockInputs) Tensor {
 	if !s.given("x", x) {
 		return s.none(x)

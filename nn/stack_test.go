@@ -41,8 +41,8 @@ func sequence(g *gorgonia.ExprGraph, name string, shape ...int) *gorgonia.Node {
 		gorgonia.WithValue(tensor.New(tensor.WithShape(shape...), tensor.WithBacking(data))))
 }
 
-// A decoder's output is what its definition says: the parts of its block applied one by one. What its context's mask hides does not
-// matter, and with a cache the last token's vector is the same.
+// A decoder's output is what its definition says: the parts of its block applied one by one. What
+// its context's mask hides does not matter, and with a cache the last token's vector is the same.
 func TestStackWithContext(t *testing.T) {
 	const batch, length, seen, dim = 2, 5, 7, 8
 	for _, norms := range []nn.NormPlace{nn.PreNorm, nn.PostNorm, nn.BranchNorm, nn.SandwichNorm} {
@@ -105,7 +105,8 @@ func (a countingAttention) ForwardWith(x nn.Tensor, in nn.AttentionInputs) nn.Te
 	return a.Attention.ForwardWith(x, in)
 }
 
-// Makers take the place of all linear layers, norms, attentions and MLPs of a model; with what they would have made, nothing changes.
+// Makers take the place of all linear layers, norms, attentions and MLPs of a model; with what they
+// would have made, nothing changes.
 func TestMakers(t *testing.T) {
 	var calls []string
 	output := func(change func(*nn.BlockConfig)) []float64 {
@@ -140,7 +141,8 @@ func TestMakers(t *testing.T) {
 	})
 }
 
-// The means over what a mask shows are means, also over more features than a head can have, and have their gradients.
+// The means over what a mask shows are means, also over more features than a head can have, and
+// have their gradients.
 func TestMeanPool(t *testing.T) {
 	const batch, length, dim = 2, 3, 130
 	g := gorgonia.NewGraph()
@@ -231,7 +233,8 @@ func TestSinusoidalPositions(t *testing.T) {
 	}
 }
 
-// Load takes what fits in every name and shape, and names all that does not; Set takes no name that no layer has.
+// Load takes what fits in every name and shape, and names all that does not; Set takes no name that
+// no layer has.
 func TestLoad(t *testing.T) {
 	build := func(seed uint64, out int) *nn.Parameters {
 		p := nn.NewParameters(seed)

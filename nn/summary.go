@@ -20,7 +20,8 @@ func Count(parameters gorgonia.Nodes) int {
 	return n
 }
 
-// Summary is a table of parameters: the name, shape, type and number of elements of each, and the sum. Of a part it says what it is of.
+// Summary is a table of parameters: the name, shape, type and number of elements of each, and the
+// sum. Of a part it says what it is of.
 func Summary(parameters gorgonia.Nodes) string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)

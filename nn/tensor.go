@@ -10,18 +10,21 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// Tensor is a value in a model's graph. What has no parameters is a method of it, and gives another:
+// Tensor is a value in a model's graph. What has no parameters is a method of it, and gives
+// another:
 //
 //	x = x.Add(gate.Mul(s.Attention("attn", x.LayerNorm().Mul(scale.Add(1)), heads)))
 //
-// Where two tensors meet, they broadcast: counted from the last, their axes are equal, or one of them is 1 or missing. In the place of
-// the second there may be a number. Axes may be counted from the last too, which is -1.
+// Where two tensors meet, they broadcast: counted from the last, their axes are equal, or one of
+// them is 1 or missing. In the place of the second there may be a number. Axes may be counted from
+// the last too, which is -1.
 //
-// After an error methods do nothing, and the error is the scope's, see [Scope.Err]. The zero Tensor stands for none, where something
-// may be left out.
+// After an error methods do nothing, and the error is the scope's, see [Scope.Err]. The zero Tensor
+// stands for none, where something may be left out.
 //
-// The results of Div, Exp, Log, Sqrt, Square, Abs, ReLU, Sigmoid and Softmax are computed by Gorgonia, on the host and in float32 or
-// float64; elsewhere they are errors that wrap [errors.ErrUnsupported]. The same holds for arithmetic of scalars, such as two losses.
+// The results of Div, Exp, Log, Sqrt, Square, Abs, ReLU, Sigmoid and Softmax are computed by
+// Gorgonia, on the host and in float32 or float64; elsewhere they are errors that wrap
+// [errors.ErrUnsupported]. The same holds for arithmetic of scalars, such as two losses.
 type Tensor struct {
 	in *making // nil for none
 	n  *gorgonia.Node
@@ -41,8 +44,8 @@ func (x Tensor) Err() error {
 // IsZero reports whether the tensor is none at all.
 func (x Tensor) IsZero() bool { return x.in == nil }
 
-// Shape is the size of each axis; nil for a scalar, and after an error. [Tensor.Dim] is one of them, without an index that is out of
-// range after an error.
+// Shape is the size of each axis; nil for a scalar, and after an error. [Tensor.Dim] is one of
+// them, without an index that is out of range after an error.
 func (x Tensor) Shape() tensor.Shape {
 	if x.n == nil {
 		return nil
@@ -224,7 +227,8 @@ func broadcastShape(a, b tensor.Shape) ([]int, error) {
 	return shape, nil
 }
 
-// expand repeats x along the axes where a shape has more: as products with ones, which are exact and whose gradient is a sum.
+// expand repeats x along the axes where a shape has more: as products with ones, which are exact
+// and whose gradient is a sum.
 func (x Tensor) expand(shape []int) Tensor {
 	if slices.Equal(x.Shape(), shape) {
 		return x
@@ -350,13 +354,14 @@ func (x Tensor) LogSoftmax() Tensor { return x.apply(ops.LogSoftmax) }
 // Softmax makes probabilities of logits along the last axis.
 func (x Tensor) Softmax() Tensor { return x.LogSoftmax().Exp() }
 
-// LayerNorm normalises each row of x to mean 0 and variance 1. [Scope.LayerNorm] scales and shifts it too.
+// LayerNorm normalises each row of x to mean 0 and variance 1. [Scope.LayerNorm] scales and shifts
+// it too.
 func (x Tensor) LayerNorm() Tensor {
 	return x.apply(func(n *gorgonia.Node) (*gorgonia.Node, error) { return ops.LayerNorm(n, nil, nil, ops.NormOptions{}) })
 }
 
-// CrossEntropy is the mean of −log of the probability that logits, (..., classes), give their targets, (...) of integers: a loss. See
-// [ops.SoftmaxCrossEntropy], and its options.
+// CrossEntropy is the mean of −log of the probability that logits, (..., classes), give their
+// targets, (...) of integers: a loss. See [ops.SoftmaxCrossEntropy], and its options.
 func (x Tensor) CrossEntropy(targets Tensor, options ...ops.CrossEntropyOptions) Tensor {
 	if x.in != nil && targets.in == nil {
 		return x.fail(errors.New("CrossEntropy: targets is a zero Tensor, it needs to be one of the model's"))
@@ -435,7 +440,8 @@ func (x Tensor) Permute(axes ...int) Tensor {
 	return x.apply(func(n *gorgonia.Node) (*gorgonia.Node, error) { return ops.Permute(n, axes...) })
 }
 
-// Select is the part of x at an index of an axis, which goes away. An index below 0 counts from the last.
+// Select is the part of x at an index of an axis, which goes away. An index below 0 counts from the
+// last.
 func (x Tensor) Select(axis, index int) Tensor {
 	at, ok := x.axis("Select", axis)
 	if !ok {
@@ -474,7 +480,8 @@ func (x Tensor) Chunk(axis, n int) []Tensor {
 	return x.Reshape(slices.Insert(shape, at, n)...).Unbind(at, n)
 }
 
-// parts are n tensors that are yet to come, or that come after an error and are there to be indexed.
+// parts are n tensors that are yet to come, or that come after an error and are there to be
+// indexed.
 func (x Tensor) parts(n int) []Tensor {
 	if x.failed() {
 		n = min(n, 1<<16)

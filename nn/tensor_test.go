@@ -58,7 +58,8 @@ func TestBroadcasting(t *testing.T) {
 				}
 			}
 			shapes := [2][]int{c.x, c.y}
-			// The sum of out·weight has a gradient that is linear in each operand, but for quotients.
+			// The sum of out·weight has a gradient that is linear in each operand, but for
+			// quotients.
 			cost := func(values [2][]float64) float64 {
 				sum := 0.0
 				for k := range tensor.Shape(c.want).TotalSize() {
@@ -239,7 +240,8 @@ func TestScalars(t *testing.T) {
 	}
 }
 
-// What is wrong with a tensor's operands is said once, with the line, and what follows does nothing.
+// What is wrong with a tensor's operands is said once, with the line, and what follows does
+// nothing.
 func TestTensorErrors(t *testing.T) {
 	array := func(s *nn.Scope, name string, shape ...int) nn.Tensor {
 		return s.Constant(name, dense(tensor.Float32, shape, func(int) float64 { return 0 }))

@@ -5,8 +5,8 @@ import (
 	"github.com/stheno-ml/stheno/ops"
 )
 
-// ViTConfig describes an [Encoder] of images. ViT in its base size is Channels 3, Height and Width 224, Patch 16,
-// Layers 12, Heads 12, Dim 768 and Epsilon 1e-12.
+// ViTConfig describes an [Encoder] of images. ViT in its base size is Channels 3, Height and Width
+// 224, Patch 16, Layers 12, Heads 12, Dim 768 and Epsilon 1e-12.
 type ViTConfig struct {
 	Channels, Height, Width int // of the images
 	Patch                   int // the height and width of a patch
@@ -22,12 +22,13 @@ type ViTConfig struct {
 	Pooler  bool // adds what Pooled needs
 	Classes int  // adds what Classify needs; 0 for none
 
-	// Block, if it is not nil, changes the description of block i before the block is made. It must do the same each time.
+	// Block, if it is not nil, changes the description of block i before the block is made. It must
+	// do the same each time.
 	Block func(i int, c *BlockConfig)
 }
 
-// NewViT makes an [Encoder] of the patches of an image, before which a token stands for the whole. Its parts are called embeddings,
-// blocks.0, blocks.1, ..., norm, pooler and classifier.
+// NewViT makes an [Encoder] of the patches of an image, before which a token stands for the whole.
+// Its parts are called embeddings, blocks.0, blocks.1, ..., norm, pooler and classifier.
 func NewViT(s *Scope, c ViTConfig) *Encoder {
 	e := &Encoder{layer: s.layer("ViT")}
 	if c.Classes < 0 {

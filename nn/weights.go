@@ -8,13 +8,14 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// KeepWeights keeps the weights of the [Linear] and [Embedding] layers that are made from now on in 16 bits, ops.BFloat16 or
-// ops.Float16: in half the memory, and predicting a token takes little more than half the time, for most of that goes into reading them.
-// A layer rounds its weight when it is made, to nearest; a copy in float32 that nothing else holds is freed. The other parameters, all
-// that layers compute and every sum stay float32, or what a model's Compute says.
+// KeepWeights keeps the weights of the [Linear] and [Embedding] layers that are made from now on in
+// 16 bits, ops.BFloat16 or ops.Float16: in half the memory, and predicting a token takes little
+// more than half the time, for most of that goes into reading them. A layer rounds its weight when
+// it is made, to nearest; a copy in float32 that nothing else holds is freed. The other parameters,
+// all that layers compute and every sum stay float32, or what a model's Compute says.
 //
-// Weights in 16 bits are not trained: [Scope.Trainable] leaves them out. A LoRA beside them may be. They are for the host, and this
-// comes before the first layer is made.
+// Weights in 16 bits are not trained: [Scope.Trainable] leaves them out. A LoRA beside them may be.
+// They are for the host, and this comes before the first layer is made.
 func (p *Parameters) KeepWeights(dtype tensor.Dtype) error {
 	if !isHalf(dtype) {
 		return fmt.Errorf("Parameters: dtype is %v, weights can be kept in BFloat16 or Float16", dtype)

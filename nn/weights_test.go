@@ -23,7 +23,8 @@ var keptModels = map[string]func(s *nn.Scope) *nn.LanguageModel{
 	},
 }
 
-// keptParameters have random values, rounded if they are kept in 16 bits; exact are the same in float64.
+// keptParameters have random values, rounded if they are kept in 16 bits; exact are the same in
+// float64.
 func keptParameters(t *testing.T, name string, dtype, compute tensor.Dtype) (p, exact *nn.Parameters) {
 	t.Helper()
 	p, exact = nn.NewParameters(7), nn.NewParameters(7)
@@ -68,10 +69,11 @@ func keptDecoder(t *testing.T, name string, p *nn.Parameters, dtype, compute ten
 
 func greedy(logits []float64) int { return slices.Index(logits, slices.Max(logits)) }
 
-// A model with weights in 16 bits gives the logits of the rounded weights as exactly as float32 does, and the tokens of a graph without
-// a cache, whatever the number of threads.
+// A model with weights in 16 bits gives the logits of the rounded weights as exactly as float32
+// does, and the tokens of a graph without a cache, whatever the number of threads.
 func TestKeepWeights(t *testing.T) {
-	// A logit is behind some forty sums, one after the other, whose roundings add up as the steps of a random walk do.
+	// A logit is behind some forty sums, one after the other, whose roundings add up as the steps
+	// of a random walk do.
 	bound := 2 * math.Sqrt(40) * 0x1p-24
 	for name := range keptModels {
 		for _, dtype := range []tensor.Dtype{ops.BFloat16, ops.Float16} {
@@ -124,7 +126,8 @@ func TestKeepWeights(t *testing.T) {
 	}
 }
 
-// Weights in 16 bits go with activations of the same type, and are left as they are while a LoRA beside them is trained.
+// Weights in 16 bits go with activations of the same type, and are left as they are while a LoRA
+// beside them is trained.
 func TestKeepWeightsBesideOthers(t *testing.T) {
 	p, _ := keptParameters(t, "llama", ops.BFloat16, ops.BFloat16)
 	d, uncached := keptDecoder(t, "llama", p, tensor.Float32, ops.BFloat16)

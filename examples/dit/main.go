@@ -1,4 +1,5 @@
-// Dit trains a small Diffusion Transformer: it tells the noise from the waves that the noise was added to.
+// Dit trains a small Diffusion Transformer: it tells the noise from the waves that the noise was
+// added to.
 package main
 
 import (
@@ -34,7 +35,8 @@ func dit(s *nn.Scope, x, t nn.Tensor) nn.Tensor {
 	return s.Linear("out", x.LayerNorm(), channels, nn.Zero)
 }
 
-// waves gives noisy waves, the noise in them, and how much there is, as sines and cosines of the time.
+// waves gives noisy waves, the noise in them, and how much there is, as sines and cosines of the
+// time.
 func waves(seed uint64) data.Func {
 	return func(n int) (data.Batch, error) {
 		r := rand.New(rand.NewPCG(seed, uint64(n)))

@@ -59,29 +59,11 @@ func finetune(ctx context.Context, s settings, out io.Writer) error {
 		return fmt.Errorf("-device: %w", err)
 	}
 	defer place.Close()
-	status := watch.NewStatus(os.Stderr)
-	defer status.Done("")
-	folder, err := pretrained.Find(ctx, s.Model, downloads(status))
+	model, err := load(ctx, s, place)
 	if err != nil {
 		return err
 	}
-	model, err := pretrained.Load(folder, pretrained.Options{Device: place.Device(), Progress: func(done, total int64) {
-		status.Show(fmt.Sprintf("weights: %d %% are read", 100*done/max(total, 1)))
-	}})
-	if err != nil {
-		return err
-	}
-	status.Done("")
-	if s.Rank > 0 {
-		l := pretrained.LoRA{Rank: s.Rank, Alpha: s.Alpha, Dropout: s.Dropout}
-		if s.Targets != "" {
-			l.Targets = strings.Split(s.Targets, ",")
-		}
-		if err := model.AddLoRA(l); err != nil {
-			return err
-		}
-	}
-	corpus, err := readCorpus(s, folder)
+	corpus, err := readCorpus(s, model.Folder())
 	if err != nil {
 		return err
 	}
@@ -122,14 +104,8 @@ func finetune(ctx context.Context, s settings, out io.Writer) error {
 		return err
 	}
 	defer loop.Close()
-	if s.resume {
-		refused, err := loop.Resume()
-		for _, damaged := range refused {
-			fmt.Fprintln(out, "Passed over:", damaged)
-		}
-		if err != nil {
-			return err
-		}
+	if err := resume(loop, s, out); err != nil {
+		return err
 	}
 	fmt.Fprintf(out, "%s, of which %d numbers are trained, learns %d documents in %d rows of %d tokens; %d validate. It all goes to %s.\n",
 		s.Model, nn.Count(loop.Parameters()), len(corpus.training), batches.Count(), s.Context, len(corpus.validation), s.out)
@@ -145,6 +121,39 @@ func finetune(ctx context.Context, s settings, out io.Writer) error {
 		return err
 	}
 	return write(ctx, model, corpus, s, out)
+}
+
+// load reads the model, downloads it first if it needs to be, and gives it a LoRA if it is to have one.
+func load(ctx context.Context, s settings, place *train.Place) (*pretrained.Model, error) {
+	status := watch.NewStatus(os.Stderr)
+	defer status.Done("")
+	folder, err := pretrained.Find(ctx, s.Model, downloads(status))
+	if err != nil {
+		return nil, err
+	}
+	model, err := pretrained.Load(folder, pretrained.Options{Device: place.Device(), Progress: func(done, total int64) {
+		status.Show(fmt.Sprintf("weights: %d %% are read", 100*done/max(total, 1)))
+	}})
+	if err != nil || s.Rank == 0 {
+		return model, err
+	}
+	l := pretrained.LoRA{Rank: s.Rank, Alpha: s.Alpha, Dropout: s.Dropout}
+	if s.Targets != "" {
+		l.Targets = strings.Split(s.Targets, ",")
+	}
+	return model, model.AddLoRA(l)
+}
+
+// resume goes on from the newest checkpoint, if it is to.
+func resume(loop *train.Loop, s settings, out io.Writer) error {
+	if !s.resume {
+		return nil
+	}
+	refused, err := loop.Resume()
+	for _, damaged := range refused {
+		fmt.Fprintln(out, "Passed over:", damaged)
+	}
+	return err
 }
 
 // lossOf is the model's loss, of batches of data.Pack or of data.Pad.
