@@ -39,7 +39,7 @@ type line struct {
 func readCorpus(s settings, folder string) (*corpus, error) {
 	c := &corpus{}
 	var err error
-	if c.tokenizer, err = tokenizer.OpenHuggingFace(filepath.Join(folder, "tokenizer.json")); err != nil {
+	if c.tokenizer, err = tokenizer.Open(folder); err != nil {
 		return nil, err
 	}
 	c.template, c.noTemplate = chat.Open(folder)
