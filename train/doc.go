@@ -3,9 +3,9 @@
 // # Where to start
 //
 //	Run                           a training, from its first step to its last
-//	NewLoop, Loop.Run             the same, in steps of one's own; Loop.Resume goes on with one
-//	LoopConfig                    what a Loop needs: a model, batches, an optimiser, how many steps
-//	Model, Inputs, Outputs        a function from the arrays of a batch to a loss, and what else is shown
+//	NewLoop, Loop.Run             the same in two calls; between them, Loop.Resume goes on with one
+//	LoopConfig                    a model, batches, an optimiser, how many steps
+//	Model, Inputs, Outputs        a function from the arrays of a batch to a loss and metrics
 //	Metric, Accuracy, Perplexity  what is measured beside the loss
 //	AdamW, SGD, Lion              optimisers; Optimizer is the interface for one of your own
 //	Options                       the schedule, clipping, accumulation, groups
@@ -16,8 +16,8 @@
 //	package train/watch           hooks that show and record: a progress bar, logs, plots
 //	package train/sample          text from a trained model
 //
-// A [Loop] takes steps, evaluates now and then, writes checkpoints and tells its hooks. A step runs the model over some
-// batches and lets an [Optimizer] change the parameters by the gradients.
+// A [Loop] takes steps, evaluates now and then, writes checkpoints and tells its hooks. A step runs
+// the model over some batches and lets an [Optimizer] change the parameters by the gradients.
 //
 //	parameters := nn.NewParameters(seed)
 //	loop, err := train.NewLoop(train.LoopConfig{
@@ -37,17 +37,20 @@
 //	})
 //	end, err := loop.Run(ctx)
 //
-// Packages around it can be used alone. train/data has batches. train/tokenizer makes tokens of text. train/checkpoint keeps
-// checkpoints, whose weights are in the format of package safetensors. train/watch has hooks that show and record a run.
-// train/sample writes text. The program in examples/transformer puts all of them together.
+// Packages around it can be used alone. train/data has batches. train/tokenizer makes tokens of
+// text. train/checkpoint keeps checkpoints, whose weights are in the format of package safetensors.
+// train/watch has hooks that show and record a run. train/sample writes text. The program in
+// examples/transformer puts all of them together.
 //
 // # Without a Loop
 //
-// [NewStepper] takes parameter nodes of any graph. The machine that computes the gradients is made with
-// [gorgonia.BindDualValues] of the same nodes (a lispMachine needs no option). After each of its runs, [Stepper.Step] changes
-// the parameters in place, on all cores, and sets the gradients to zero, since Gorgonia adds to them until someone does:
+// [NewStepper] takes parameter nodes of any graph. The machine that computes the gradients is made
+// with [gorgonia.BindDualValues] of the same nodes (a lispMachine needs no option). After each of
+// its runs, [Stepper.Step] changes the parameters in place, on all cores, and sets the gradients to
+// zero, since Gorgonia adds to them until someone does:
 //
-//	stepper, err := train.NewStepper(parameters, train.AdamW{}, train.Options{Schedule: train.ConstantRate(1e-3)})
+//	options := train.Options{Schedule: train.ConstantRate(1e-3)}
+//	stepper, err := train.NewStepper(parameters, train.AdamW{}, options)
 //	for range 2000 {
 //		err = machine.RunAll()
 //		machine.Reset()
@@ -58,51 +61,58 @@
 //
 // # On a device
 //
-// A Loop computes on the device of its [Place], where [Place.NewParameters] makes the values. It waits for nothing within a
-// step: the loss and the report of a step are read while the next one runs. From the third run on a step is recorded, the
-// optimiser's work with it, and launched as a whole. The bits are the same, also where each batch packs its sequences in
-// another way. A graph that cannot be recorded launches its kernels one by one, and the Loop says why.
+// A Loop computes on the device of its [Place], where [Place.NewParameters] makes the values. It
+// waits for nothing within a step: the loss and the report of a step are read while the next one
+// runs. From the third run on a step is recorded, the optimiser's work with it, and launched as a
+// whole. The bits are the same, also where each batch packs its sequences in another way. A graph
+// that cannot be recorded launches its kernels one by one, and the Loop says why.
 //
-// Without a Loop, parameters whose values were uploaded (package ops) are changed where they are, and the optimiser's state
-// lies beside them. The machine is then made without BindDualValues, which cannot hold values of a device: a step takes the
-// gradients that the last run computed. Where several runs make a step, [Stepper.Accumulate] adds up those of the others.
-// The device decides by itself whether a step is clipped or skipped. With Queue the host need not know before the next run
-// is on its way.
+// Without a Loop, parameters whose values were uploaded (package ops) are changed where they are,
+// and the optimiser's state lies beside them. The machine is then made without BindDualValues,
+// which cannot hold values of a device: a step takes the gradients that the last run computed.
+// Where several runs make a step, [Stepper.Accumulate] adds up those of the others. The device
+// decides by itself whether a step is clipped or skipped. With Queue the host need not know before
+// the next run is on its way.
 //
 // # Several processes
 //
 // The ranks of a Place, which package train/distributed joins, train one model:
 //
-//   - Each step uses the mean of the gradients of all. Each rank takes its share of the step's batches, and all keep the same
-//     bits.
-//   - Rank 0 has the hooks and the checkpoints. A training goes on with any number of ranks that takes as many batches a step.
-//   - Ranks with GPUs exchange gradients over NCCL, as a part of the recorded step, most of them while others are computed. On
-//     the CPU they do so over TCP, for tests.
-//   - With [ShardState] each rank holds one shard of the optimiser's state. With [ShardWeights] it holds one shard of the
-//     weights, gradients and state, and a layer's weight is gathered just before the layer needs it. Checkpoints hold whole
-//     weights either way.
-//   - With SequenceRanks of [PlaceConfig] ranks share each sequence, for those that are longer than one device holds.
-//   - With SharedFiles all ranks write a checkpoint together and read it together, each its own files.
+//   - Each step uses the mean of the gradients of all. Each rank takes its share of the step's
+//     batches, and all keep the same bits.
+//   - Rank 0 has the hooks and the checkpoints. A training goes on with any number of ranks that
+//     takes as many batches a step.
+//   - Ranks with GPUs exchange gradients over NCCL, as a part of the recorded step, most of them
+//     while others are computed. On the CPU they do so over TCP, for tests.
+//   - With [ShardState] each rank holds one shard of the optimiser's state. With [ShardWeights] it
+//     holds one shard of the weights, gradients and state, and a layer's weight is gathered just
+//     before the layer needs it. Checkpoints hold whole weights either way.
+//   - With SequenceRanks of [PlaceConfig] ranks share each sequence, for those that are longer than
+//     one device holds.
+//   - With SharedFiles all ranks write a checkpoint together and read it together, each its own
+//     files.
 //
-// A rank that dies or hangs ends the others. Where every rank has all of the state, rank 0 then leaves a checkpoint of the
-// last step, if no update was under way. With ShardState the state is gone with the rank, and with ShardWeights the weights:
-// the error says which checkpoint is the newest, and how many steps are lost. Where a rank's data end, all stop before the
-// same step and leave a checkpoint of it.
+// A rank that dies or hangs ends the others. Where every rank has all of the state, rank 0 then
+// leaves a checkpoint of the last step, if no update was under way. With ShardState the state is
+// gone with the rank, and with ShardWeights the weights: the error says which checkpoint is the
+// newest, and how many steps are lost. Where a rank's data end, all stop before the same step and
+// leave a checkpoint of it.
 //
 // # Stopping and going on
 //
-// Nothing in a Loop depends on when it was started or how often it was stopped: batches and dropout are functions of seeds
-// and of the number of the step. A run that was cancelled, or killed, goes on from its newest checkpoint ([Loop.Resume]) and
-// ends with the same bits as one that was left alone, on the same machine and vector level.
+// Nothing in a Loop depends on when it was started or how often it was stopped: batches and dropout
+// are functions of seeds and of the number of the step. A run that was cancelled, or killed, goes
+// on from its newest checkpoint ([Loop.Resume]) and ends with the same bits as one that was left
+// alone, on the same machine and vector level.
 //
 // # Gradients that are not finite
 //
-// A step with a NaN or infinite gradient is skipped: no parameter and no state changes, and its [Report] names the parameter.
-// The same holds for a gradient norm of 2⁶⁴ or more, whose square overflows float32. After too many such steps in a row there
-// is an error.
+// A step with a NaN or infinite gradient is skipped: no parameter and no state changes, and its
+// [Report] names the parameter. The same holds for a gradient norm of 2⁶⁴ or more, whose square
+// overflows float32. After too many such steps in a row there is an error.
 //
 // # Numbers
 //
-// Parameters are float32 or float64. AdamW and SGD follow PyTorch's arithmetic, to rounding. A step gives the same bits on
-// any number of cores.
+// Parameters are float32 or float64. AdamW and SGD follow PyTorch's arithmetic, to rounding. A step
+// gives the same bits on any number of cores.
 package train

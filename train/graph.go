@@ -38,8 +38,8 @@ type pass struct {
 	scalars   []kernels.Tensor // of recorded runs
 }
 
-// newGraph builds a model for batches like b, with gradients if it is to train. Its inputs and parameters are on the device, or on
-// the host where that is nil.
+// newGraph builds a model for batches like b, with gradients if it is to train. Its inputs and
+// parameters are on the device, or on the host where that is nil.
 func newGraph(c LoopConfig, b data.Batch, training bool) (t *graph, err error) {
 	t = &graph{g: gorgonia.NewGraph(), device: c.Place.Device()}
 	if err := t.build(c, b); err != nil {
@@ -94,8 +94,8 @@ func (t *graph) build(c LoopConfig, b data.Batch) error {
 	return nil
 }
 
-// Inputs are the arrays of a batch, as tensors of a model: tokens and targets in batches of package data that are cut from
-// tokens.
+// Inputs are the arrays of a batch, as tensors of a model: tokens and targets in batches of package
+// data that are cut from tokens.
 type Inputs struct {
 	scope  *nn.Scope
 	arrays map[string]*gorgonia.Node
@@ -199,8 +199,8 @@ func placeName(d *ops.Device) string {
 	return d.String()
 }
 
-// run feeds a batch, makes a pass and asks for the scalars, the loss first. The work of a pass is compute, and what comes with
-// it on the device, the same each time. On a device nothing waits.
+// run feeds a batch, makes a pass and asks for the scalars, the loss first. The work of a pass is
+// compute, and what comes with it on the device, the same each time. On a device nothing waits.
 func (t *graph) run(b data.Batch, p *pass, work func() error) ([]kernels.Number, error) {
 	for name, feed := range t.feeds {
 		if err := feed.Fill(b[name]); err != nil {
@@ -225,7 +225,8 @@ func (t *graph) run(b data.Batch, p *pass, work func() error) ([]kernels.Number,
 	return numbers, nil
 }
 
-// measure adds what the last run made of its batch to the metrics' means. Numbers are its scalars, the loss first.
+// measure adds what the last run made of its batch to the metrics' means. Numbers are its scalars,
+// the loss first.
 func (t *graph) measure(means []mean, numbers []float64) error {
 	numbers = numbers[1:]
 	for i, m := range t.outputs.Metrics {
@@ -253,7 +254,8 @@ func (t *graph) measure(means []mean, numbers []float64) error {
 // unrecordedRuns is how many runs find out which memory a pass needs, before one is recorded.
 const unrecordedRuns = 2
 
-// launch makes a pass, or what was recorded of it. A graph that cannot be recorded goes on unrecorded.
+// launch makes a pass, or what was recorded of it. A graph that cannot be recorded goes on
+// unrecorded.
 func (t *graph) launch(p *pass, work func() error) error {
 	if p.recording != nil {
 		err := p.recording.Launch()

@@ -2,11 +2,13 @@ package train
 
 import "time"
 
-// Hook is told what happens in a [Loop]; a nil function is not called. The functions run one after another on the loop's
-// goroutine, so time that they take is time that the training does not go on; OnCancel and OnCompile alone run on others.
+// Hook is told what happens in a [Loop]; a nil function is not called. The functions run one after
+// another on the loop's goroutine, so time that they take is time that the training does not go on;
+// OnCancel and OnCompile alone run on others.
 //
-// An error ends the run with that error, after a checkpoint and after OnEnd of every hook. There are two exceptions: a
-// [Notice] is told to every OnNotice and the run goes on, and so it does without a Display that fails.
+// An error ends the run with that error, after a checkpoint and after OnEnd of every hook. There
+// are two exceptions: a [Notice] is told to every OnNotice and the run goes on, and so it does
+// without a Display that fails.
 type Hook struct {
 	// OnStart is called once, before the first step.
 	OnStart func(Start) error
@@ -16,28 +18,33 @@ type Hook struct {
 	OnStep func(Step) error
 	// OnEval is called after each evaluation.
 	OnEval func(Evaluation) error
-	// BeforeCheckpoint is called before a checkpoint is written. What a hook has recorded needs to be in its file when it
-	// returns: a run that is killed and resumed does not tell of the checkpoint's steps again.
+	// BeforeCheckpoint is called before a checkpoint is written. What a hook has recorded needs to
+	// be in its file when it returns: a run that is killed and resumed does not tell of the
+	// checkpoint's steps again.
 	BeforeCheckpoint func() error
-	// OnCheckpoint is called after a checkpoint was written, which on a device is some steps after its own.
+	// OnCheckpoint is called after a checkpoint was written, which on a device is some steps after
+	// its own.
 	OnCheckpoint func(Checkpoint) error
-	// OnCancel is called at the moment that the run's context is cancelled, on a goroutine of its own, beside any other.
+	// OnCancel is called at the moment that the run's context is cancelled, on a goroutine of its
+	// own, beside any other.
 	OnCancel func(Cancel)
-	// OnNotice is called with what people should know: one line, of a hook that returned a Notice, or of a display that
-	// failed.
+	// OnNotice is called with what people should know: one line, of a hook that returned a Notice,
+	// or of a display that failed.
 	OnNotice func(Notice) error
-	// OnCompile is called with a line for people when a GPU's kernel for a score or mask of one's own, or for dropout or slopes that
-	// ranks share, is compiled, which takes seconds the first time, and when that is done, on the goroutine that needs it.
+	// OnCompile is called with a line for people when a GPU's kernel for a score or mask of one's
+	// own, or for dropout or slopes that ranks share, is compiled, which takes seconds the first
+	// time, and when that is done, on the goroutine that needs it.
 	OnCompile func(line string)
 	// OnEnd is called once, after the last step, whatever the reason to stop.
 	OnEnd func(End) error
 
-	// Display says that the hook only shows the run. When one of its functions fails it is told of nothing more but the
-	// end, and the training goes on.
+	// Display says that the hook only shows the run. When one of its functions fails it is told of
+	// nothing more but the end, and the training goes on.
 	Display bool
 }
 
-// Notice is a line that people should see. As the error of a hook's function it does not end the run.
+// Notice is a line that people should see. As the error of a hook's function it does not end the
+// run.
 type Notice string
 
 // Error returns the line.

@@ -14,9 +14,9 @@ import (
 	"gorgonia.org/gorgonia"
 )
 
-// Model makes a model of a batch in a scope. A [Loop] calls it once for each shape of batches that it trains on, and once
-// for each that it evaluates; its parameters have the same values in all of these graphs. What goes wrong is the scope's
-// error, which the Loop reports.
+// Model makes a model of a batch in a scope. A [Loop] calls it once for each shape of batches that
+// it trains on, and once for each that it evaluates; its parameters have the same values in all of
+// these graphs. What goes wrong is the scope's error, which the Loop reports.
 type Model func(s *nn.Scope, in Inputs) Outputs
 
 // Outputs is what a model gives.
@@ -28,47 +28,57 @@ type Outputs struct {
 // LoopConfig describes a [Loop].
 type LoopConfig struct {
 	Model Model
-	// Parameters are the values that the model's layers have, where the Place is: see [Place.NewParameters]. Those that are
-	// frozen are not trained. Checkpoints hold all, or with a LoRA the changes alone.
+	// Parameters are the values that the model's layers have, where the Place is: see
+	// [Place.NewParameters]. Those that are frozen are not trained. Checkpoints hold all, or with a
+	// LoRA the changes alone.
 	Parameters *nn.Parameters
-	// Optimizer says what a step does to the parameters: AdamW, SGD, Lion, or one of the program's own.
+	// Optimizer says what a step does to the parameters: AdamW, SGD, Lion, or one of the program's
+	// own.
 	Optimizer Optimizer
-	// Options are the schedule of the learning rate, which is needed, clipping, accumulation and more.
+	// Options are the schedule of the learning rate, which is needed, clipping, accumulation and
+	// more.
 	Options Options
 	// Place is where the model computes, and with which other ranks; nil means on the host, alone.
 	Place *Place
-	// Data are the batches to train on: step n takes batches n·Accumulation and on, and with other ranks n·Accumulation·Size and on, of
-	// which each rank takes every Size-th; ranks that share sequences count as one. There may be batches of several
-	// shapes, for each of which the loop has a graph, over the same parameters and with the same optimiser.
+	// Data are the batches to train on: step n takes batches n·Accumulation and on, and with other
+	// ranks n·Accumulation·Size and on, of which each rank takes every Size-th; ranks that share
+	// sequences count as one. There may be batches of several shapes, for each of which the loop
+	// has a graph, over the same parameters and with the same optimiser.
 	Data data.Batches
 	// Steps is how many steps the training has in all, those before a resumption included.
 	Steps int
 
-	// EvalEvery is the number of steps between evaluations; there is one before the first step and one after the last
-	// too. 0 means none at all.
+	// EvalEvery is the number of steps between evaluations; there is one before the first step and
+	// one after the last too. 0 means none at all.
 	EvalEvery int
-	// EvalBatches is how many batches an evaluation takes the mean loss of; 0 means 20. Each evaluation has new ones.
+	// EvalBatches is how many batches an evaluation takes the mean loss of; 0 means 20. Each
+	// evaluation has new ones.
 	EvalBatches int
 	// EvalData are the training batches that evaluations look at; nil means Data, from its start.
 	EvalData data.Batches
 	// Validation are batches that are never trained on; nil means that there are none.
 	Validation data.Batches
 
-	// Checkpoints is where checkpoints go; nil means that none are written. Of several ranks, rank 0 alone has them. There is one after
-	// the last step, and one whatever else ends the run, as long as the weights are good. From a device they are copied to the host and
-	// then written beside the steps that follow, one at a time; an error of that ends the run as soon as it is known.
+	// Checkpoints is where checkpoints go; nil means that none are written. Of several ranks, rank
+	// 0 alone has them. There is one after the last step, and one whatever else ends the run, as
+	// long as the weights are good. From a device they are copied to the host and then written
+	// beside the steps that follow, one at a time; an error of that ends the run as soon as it is
+	// known.
 	Checkpoints *checkpoint.Folder
-	// CheckpointEvery is the number of steps between checkpoints; 0 means only at the end, and the best.
+	// CheckpointEvery is the number of steps between checkpoints; 0 means only at the end, and the
+	// best.
 	CheckpointEvery int
-	// Settings are stored in every checkpoint, as JSON: what the program needs to know to build the same Loop again.
+	// Settings are stored in every checkpoint, as JSON: what the program needs to know to build the
+	// same Loop again.
 	Settings any
 
-	// Hooks are told what happens, in their order. With other ranks only rank 0's are, and only rank 0 writes checkpoints.
+	// Hooks are told what happens, in their order. With other ranks only rank 0's are, and only
+	// rank 0 writes checkpoints.
 	Hooks []Hook
 }
 
-// Loop trains a model: it takes steps, evaluates now and then, writes checkpoints, keeps the best, and tells its hooks.
-// It belongs to one goroutine.
+// Loop trains a model: it takes steps, evaluates now and then, writes checkpoints, keeps the best,
+// and tells its hooks. It belongs to one goroutine.
 type Loop struct {
 	c        LoopConfig
 	stepper  *Stepper
@@ -185,7 +195,8 @@ func (l *Loop) build() (err error) {
 	return err
 }
 
-// first builds the graph of the first of some batches, so that what is wrong with it is known before the first step.
+// first builds the graph of the first of some batches, so that what is wrong with it is known
+// before the first step.
 func (l *Loop) first(name string, batches data.Batches, training bool) (*graph, error) {
 	b, err := batches.Batch(0)
 	if err != nil {
@@ -201,7 +212,8 @@ func (l *Loop) first(name string, batches data.Batches, training bool) (*graph, 
 // manyShapes is how many graphs of a kind are built in silence.
 const manyShapes = 32
 
-// graph returns the graph that trains or evaluates batches like b. It is built for the first of them.
+// graph returns the graph that trains or evaluates batches like b. It is built for the first of
+// them.
 func (l *Loop) graph(b data.Batch, training bool) (*graph, error) {
 	key := graphKey{b.String(), training}
 	if t := l.graphs[key]; t != nil {
@@ -237,7 +249,8 @@ func (l *Loop) graph(b data.Batch, training bool) (*graph, error) {
 // sequenceRanks are how many ranks take the same batches.
 func (l *Loop) sequenceRanks() int { return l.c.Place.SequenceRanks().Size() }
 
-// batchesOfStep is how many batches of the data a step takes, each of which has a number for each rank that shares it.
+// batchesOfStep is how many batches of the data a step takes, each of which has a number for each
+// rank that shares it.
 func (l *Loop) batchesOfStep() int { return l.stepper.batchesOfStep() / l.sequenceRanks() }
 
 // checkCounts makes sure that all batches have a number.
@@ -261,8 +274,8 @@ func (l *Loop) Close() error {
 	return errors.Join(errs...)
 }
 
-// Parameters are the model's parameters, nodes of a graph that trains. Of some of them a rank may hold a shard
-// ([ShardWeights]).
+// Parameters are the model's parameters, nodes of a graph that trains. Of some of them a rank may
+// hold a shard ([ShardWeights]).
 func (l *Loop) Parameters() gorgonia.Nodes {
 	if l.training == nil {
 		return nil
@@ -276,9 +289,9 @@ func (l *Loop) Stepper() *Stepper { return l.stepper }
 // Done is how many steps are done.
 func (l *Loop) Done() int { return l.done }
 
-// Run trains until Steps steps are done. When its context is cancelled it finishes the batch, writes a checkpoint and
-// returns without an error; Run again, or [Loop.Resume] in another process, goes on from there. The End that hooks get
-// is what it returns.
+// Run trains until Steps steps are done. When its context is cancelled it finishes the batch,
+// writes a checkpoint and returns without an error; Run again, or [Loop.Resume] in another process,
+// goes on from there. The End that hooks get is what it returns.
 func (l *Loop) Run(ctx context.Context) (End, error) {
 	if l.training == nil {
 		return End{Err: errZeroLoop}, errZeroLoop
@@ -335,8 +348,8 @@ func (l *Loop) run(ctx context.Context, start time.Time) error {
 	}
 }
 
-// start gives all ranks the weights of rank 0, clears what a run that ended in the middle of a step has left, and tells the
-// hooks.
+// start gives all ranks the weights of rank 0, clears what a run that ended in the middle of a step
+// has left, and tells the hooks.
 func (l *Loop) start() error {
 	for key, t := range l.graphs {
 		if !key.training || t.last.runs+t.others.runs == 0 {
@@ -362,7 +375,8 @@ func (l *Loop) start() error {
 	}, func(h *Hook) func(Start) error { return h.OnStart })
 }
 
-// joinRanks connects the ranks' devices, gives all ranks the weights of rank 0, and asks what that does about checkpoints.
+// joinRanks connects the ranks' devices, gives all ranks the weights of rank 0, and asks what that
+// does about checkpoints.
 func (l *Loop) joinRanks() error {
 	if l.ranks.alone() {
 		return nil

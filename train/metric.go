@@ -13,20 +13,23 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// Metric is a number that is shown, logged and plotted beside the loss, such as [Accuracy], [Perplexity] or one of one's own. Its
-// value is the mean over all batches of an evaluation. A [Scalar] is also read in every step, for that costs nothing.
+// Metric is a number that is shown, logged and plotted beside the loss, such as [Accuracy],
+// [Perplexity] or one of one's own. Its value is the mean over all batches of an evaluation. A
+// [Scalar] is also read in every step, for that costs nothing.
 type Metric struct {
 	Name string
 	// Nodes are what it is made of, of the model's graph.
 	Nodes gorgonia.Nodes
-	// Value makes a number of the nodes' values after the run of a batch: the sum over what counts in it, and how much that is. The
-	// values are on the host and good until the next run. Nil means that there is one node, whose value is the number.
+	// Value makes a number of the nodes' values after the run of a batch: the sum over what counts
+	// in it, and how much that is. The values are on the host and good until the next run. Nil
+	// means that there is one node, whose value is the number.
 	Value func(values []*tensor.Dense) (sum, count float64, err error)
 	// Final makes what is shown of the mean, such as its exponential; nil means the mean itself.
 	Final func(mean float64) float64
 }
 
-// Scalar is the mean of a tensor that is a scalar, such as one of the terms of which a loss is the sum.
+// Scalar is the mean of a tensor that is a scalar, such as one of the terms of which a loss is the
+// sum.
 func Scalar(name string, x nn.Tensor) Metric {
 	return Metric{Name: name, Nodes: gorgonia.Nodes{x.Node()}}
 }
@@ -36,8 +39,8 @@ func Perplexity(loss nn.Tensor) Metric {
 	return Metric{Name: "perplexity", Nodes: gorgonia.Nodes{loss.Node()}, Final: math.Exp}
 }
 
-// Accuracy is how often the largest of a row of logits, (..., classes), is that of the row's target, (...) of integers. Rows with a
-// negative target do not count.
+// Accuracy is how often the largest of a row of logits, (..., classes), is that of the row's
+// target, (...) of integers. Rows with a negative target do not count.
 func Accuracy(logits, targets nn.Tensor) Metric {
 	return Metric{Name: "accuracy", Nodes: gorgonia.Nodes{logits.Node(), targets.Node()}, Value: countRight}
 }

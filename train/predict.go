@@ -11,9 +11,9 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// Predictor computes what a model makes of batches, with dropout off: what a program does with a model once it is trained, or while
-// it is. Like a [Loop] it has a graph for each shape of batches. It belongs to one goroutine, and does not run while something
-// changes the parameters.
+// Predictor computes what a model makes of batches, with dropout off: what a program does with a
+// model once it is trained, or while it is. Like a [Loop] it has a graph for each shape of batches.
+// It belongs to one goroutine, and does not run while something changes the parameters.
 type Predictor struct {
 	parameters *nn.Parameters
 	model      func(s *nn.Scope, in Inputs) nn.Tensor
@@ -27,8 +27,8 @@ type prediction struct {
 	machine gorgonia.VM
 }
 
-// NewPredictor makes a Predictor of parameters, such as those that a Loop trains, and a function that makes a model in a scope over
-// them. It computes where the parameters are. Close releases it.
+// NewPredictor makes a Predictor of parameters, such as those that a Loop trains, and a function
+// that makes a model in a scope over them. It computes where the parameters are. Close releases it.
 func NewPredictor(parameters *nn.Parameters, model func(s *nn.Scope, in Inputs) nn.Tensor) (*Predictor, error) {
 	switch {
 	case parameters == nil:

@@ -28,7 +28,8 @@ func (o *Stepper) attach(g *gorgonia.ExprGraph, trained gorgonia.Nodes) error {
 		case o.sharded && o.options.Accumulation == 1:
 			ops.DeferSums(trained, func() bool { return o.ends })
 		case !o.sharded && (sharers.Size() == 1 || sharers == o.ranks()):
-			// Where ranks share sequences in parts of the group, or weights, other tensors travel first.
+			// Where ranks share sequences in parts of the group, or weights, other tensors travel
+			// first.
 			o.reduceEarly(trained)
 		}
 	}

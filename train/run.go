@@ -5,7 +5,8 @@ import (
 	"errors"
 )
 
-// Run makes a [Loop], runs it to its end, and closes it: all that a program needs that does not resume.
+// Run makes a [Loop], runs it to its end, and closes it: all that a program needs that does not
+// resume.
 func Run(ctx context.Context, c LoopConfig) (End, error) {
 	loop, err := NewLoop(c)
 	if err != nil {

@@ -5,7 +5,8 @@ import (
 	"math"
 )
 
-// Schedule says how the learning rate changes. Steps count from 0; a schedule goes on beyond its last step.
+// Schedule says how the learning rate changes. Steps count from 0; a schedule goes on beyond its
+// last step.
 type Schedule interface {
 	// LearningRate is that of a step.
 	LearningRate(step int) float64
@@ -38,15 +39,15 @@ func (l LinearDecay) Validate() error {
 	return firstError(validateRate("from", l.From), validateRate("to", l.To), validateLength("steps", l.Steps, 1))
 }
 
-// WarmupCosine rises to Peak in a straight line, reached at step Warmup, and falls along half a cosine to Min, reached at
-// step Steps.
+// WarmupCosine rises to Peak in a straight line, reached at step Warmup, and falls along half a
+// cosine to Min, reached at step Steps.
 type WarmupCosine struct {
 	Peak, Min     float64
 	Warmup, Steps int
 }
 
-// LearningRate is Peak·(step + 1)/(Warmup + 1) before step Warmup, then Min + (Peak − Min)·(1 + cos(π·r))/2 with r the
-// part of the fall that is done.
+// LearningRate is Peak·(step + 1)/(Warmup + 1) before step Warmup, then Min + (Peak − Min)·(1 +
+// cos(π·r))/2 with r the part of the fall that is done.
 func (w WarmupCosine) LearningRate(step int) float64 {
 	if step < w.Warmup {
 		return warmup(w.Peak, step, w.Warmup)
@@ -61,13 +62,15 @@ func (w WarmupCosine) Validate() error {
 		validateLength("warm-up", w.Warmup, 0), validateLonger("steps", w.Steps, w.Warmup))
 }
 
-// InverseSquareRoot rises to Peak in a straight line, reached at step Warmup, and then falls with 1/√step.
+// InverseSquareRoot rises to Peak in a straight line, reached at step Warmup, and then falls with
+// 1/√step.
 type InverseSquareRoot struct {
 	Peak   float64
 	Warmup int
 }
 
-// LearningRate is Peak·(step + 1)/(Warmup + 1) before step Warmup, then Peak·√((Warmup + 1)/(step + 1)).
+// LearningRate is Peak·(step + 1)/(Warmup + 1) before step Warmup, then Peak·√((Warmup + 1)/(step +
+// 1)).
 func (s InverseSquareRoot) LearningRate(step int) float64 {
 	if step < s.Warmup {
 		return warmup(s.Peak, step, s.Warmup)
@@ -80,16 +83,16 @@ func (s InverseSquareRoot) Validate() error {
 	return firstError(validateRate("peak", s.Peak), validateLength("warm-up", s.Warmup, 0))
 }
 
-// WarmupStableDecay rises to Peak in a straight line over Warmup steps, stays there for Stable steps and falls to Min in
-// a straight line over Decay steps. The middle may be extended at will, which makes it the schedule for a training whose
-// length is not known yet.
+// WarmupStableDecay rises to Peak in a straight line over Warmup steps, stays there for Stable
+// steps and falls to Min in a straight line over Decay steps. The middle may be extended at will,
+// which makes it the schedule for a training whose length is not known yet.
 type WarmupStableDecay struct {
 	Peak, Min             float64
 	Warmup, Stable, Decay int
 }
 
-// LearningRate is Peak·(step + 1)/(Warmup + 1) before step Warmup, Peak up to step Warmup + Stable, and Min from Decay
-// steps later on.
+// LearningRate is Peak·(step + 1)/(Warmup + 1) before step Warmup, Peak up to step Warmup + Stable,
+// and Min from Decay steps later on.
 func (w WarmupStableDecay) LearningRate(step int) float64 {
 	if step < w.Warmup {
 		return warmup(w.Peak, step, w.Warmup)
@@ -133,7 +136,8 @@ func validateLength(name string, steps, least int) error {
 	return nil
 }
 
-// validateLonger checks that a length is more than that of the warm-up in it, which may be as large as an int can be.
+// validateLonger checks that a length is more than that of the warm-up in it, which may be as large
+// as an int can be.
 func validateLonger(name string, steps, warmup int) error {
 	if steps <= warmup {
 		return fmt.Errorf("%s is %d, it needs to be more than the warm-up's %d", name, steps, warmup)

@@ -20,7 +20,8 @@ type author struct {
 	how       sample.Options
 }
 
-// newAuthor makes an author, or nil where the weights are shared out: no process can write by its part of them.
+// newAuthor makes an author, or nil where the weights are shared out: no process can write by its
+// part of them.
 func newAuthor(s settings, o options, parameters *nn.Parameters, t tokenizer.Tokenizer) (*author, error) {
 	if parameters.IsSharedOut() {
 		return nil, nil

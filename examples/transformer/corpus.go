@@ -18,13 +18,16 @@ import (
 	"github.com/stheno-ml/stheno/train/tokenizer"
 )
 
-// corpusBytes is how much Go source there is to learn from: more than a minute's training gets to see.
+// corpusBytes is how much Go source there is to learn from: more than a minute's training gets to
+// see.
 const corpusBytes = 4 << 20
 
-// maxText is the most bytes that a text may have to be read at once; more is for tokens, in a .bin file.
+// maxText is the most bytes that a text may have to be read at once; more is for tokens, in a .bin
+// file.
 const maxText = 4 << 30
 
-// corpus is what there is to learn from: tokens that are in memory or mapped, or shards, of which a batch is read when it is needed.
+// corpus is what there is to learn from: tokens that are in memory or mapped, or shards, of which a
+// batch is read when it is needed.
 type corpus struct {
 	origin    string // what it is, for people
 	tokenizer tokenizer.Tokenizer
@@ -55,7 +58,8 @@ func (c corpus) Close() (err error) {
 	return err
 }
 
-// batches are those to train on, to evaluate what was trained on, and to validate: of a text's tokens the last tenth.
+// batches are those to train on, to evaluate what was trained on, and to validate: of a text's
+// tokens the last tenth.
 func (c corpus) batches(s settings) (training, evaluated, validation data.Batches, err error) {
 	if c.tokens == nil {
 		return c.streams(s)
@@ -76,7 +80,8 @@ func (c corpus) batches(s settings) (training, evaluated, validation data.Batche
 	return training, evaluated, validation, err
 }
 
-// streams are batches of shards, each part of which comes once an epoch, in an order that the seed decides.
+// streams are batches of shards, each part of which comes once an epoch, in an order that the seed
+// decides.
 func (c corpus) streams(s settings) (training, evaluated, validation data.Batches, err error) {
 	var list [3]*data.StreamBatches
 	for i, shards := range []*data.Shards{c.shards[0], c.shards[0], c.shards[1]} {
@@ -105,8 +110,8 @@ func (c corpus) fingerprint(s settings) (string, error) {
 	return fmt.Sprintf("%d tokens in shards, %x", c.size(), h.Sum64()), err
 }
 
-// loadCorpus finds the text that the settings name and makes tokens of it. A run that is resumed must find what it was
-// started with, which the settings remember.
+// loadCorpus finds the text that the settings name and makes tokens of it. A run that is resumed
+// must find what it was started with, which the settings remember.
 func loadCorpus(s *settings) (c corpus, err error) {
 	info, statErr := os.Stat(s.Data)
 	switch {
@@ -226,7 +231,8 @@ func fingerprint(tokens *data.Tokens) string {
 	return fmt.Sprintf("%d tokens, %x", tokens.Len(), h.Sum64())
 }
 
-// goSource is the source of Go's standard library, or of this module on a machine that has Go without its source.
+// goSource is the source of Go's standard library, or of this module on a machine that has Go
+// without its source.
 func goSource() (text, origin string, err error) {
 	for _, candidate := range []struct {
 		root   func() string
@@ -265,8 +271,8 @@ func thisModule() string {
 	return filepath.Join(filepath.Dir(file), "..", "..")
 }
 
-// goFiles joins hand-written Go files in a mixed order that is the same every time, up to corpusBytes. Files beyond
-// ASCII are left out, so that the alphabet stays small.
+// goFiles joins hand-written Go files in a mixed order that is the same every time, up to
+// corpusBytes. Files beyond ASCII are left out, so that the alphabet stays small.
 func goFiles(root string) (string, error) {
 	var paths []string
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
@@ -325,7 +331,8 @@ func generated(content []byte) bool {
 	return bytes.Contains(head, []byte("// Code generated")) || bytes.Contains(head, []byte("DO NOT EDIT"))
 }
 
-// withoutLicence drops the comment that all files begin with, which would be what the model learns best.
+// withoutLicence drops the comment that all files begin with, which would be what the model learns
+// best.
 func withoutLicence(content []byte) []byte {
 	if bytes.HasPrefix(content, []byte("// Copyright")) {
 		if _, rest, found := bytes.Cut(content, []byte("\n\n")); found {

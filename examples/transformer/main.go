@@ -1,13 +1,15 @@
-// Transformer trains a small GPT on text, shows how it learns, and lets it write. Without flags it learns from Go's own
-// source for about a minute and then writes something like Go:
+// Transformer trains a small GPT on text, shows how it learns, and lets it write. Without flags it
+// learns from Go's own source for about a minute and then writes something like Go:
 //
 //	go run ./examples/transformer
 //
-// It is also the tutorial: this file is what a training program needs, from top to bottom. settings.go has the flags,
-// corpus.go finds the text, author.go writes, run.go is the folder that results go to, stop.go listens to signals.
+// It is also the tutorial: this file is what a training program needs, from top to bottom.
+// settings.go has the flags, corpus.go finds the text, author.go writes, run.go is the folder that
+// results go to, stop.go listens to signals.
 //
-// It runs on a CPU, a GPU, or several: -gpus 8 trains on those of this machine, and torchrun, Slurm, Kubernetes or Open MPI
-// start it on many. With -share 2 every two GPUs share a sequence, and with -shard weights all share the model.
+// It runs on a CPU, a GPU, or several: -gpus 8 trains on those of this machine, and torchrun,
+// Slurm, Kubernetes or Open MPI start it on many. With -share 2 every two GPUs share a sequence,
+// and with -shard weights all share the model.
 package main
 
 import (
@@ -33,7 +35,8 @@ func main() {
 		fmt.Fprintln(os.Stderr, "transformer:", err)
 		os.Exit(2)
 	}
-	// Nearly all memory is weights and activations, which live as long as the run: collecting early costs nothing.
+	// Nearly all memory is weights and activations, which live as long as the run: collecting early
+	// costs nothing.
 	debug.SetGCPercent(25)
 	if err := start(context.Background(), s, o); err != nil {
 		fmt.Fprintln(os.Stderr, "transformer:", err)
@@ -41,7 +44,8 @@ func main() {
 	}
 }
 
-// start does what the flags say where they say it: on a CPU or a GPU, or on several, each with a process of this program.
+// start does what the flags say where they say it: on a CPU or a GPU, or on several, each with a
+// process of this program.
 func start(ctx context.Context, s settings, o options) error {
 	return o.place.Run(ctx, func(ctx context.Context, place *train.Place) error {
 		if o.sample {
@@ -53,15 +57,17 @@ func start(ctx context.Context, s settings, o options) error {
 
 // learn trains a model and lets it write.
 func learn(ctx context.Context, place *train.Place, s settings, o options) error {
-	// A run is a folder with everything that comes of the training, and the text that it learns from: tokens, most of them to
-	// train on and some to see whether the model learns or memorises. One that is resumed has settings already.
+	// A run is a folder with everything that comes of the training, and the text that it learns
+	// from: tokens, most of them to train on and some to see whether the model learns or memorises.
+	// One that is resumed has settings already.
 	r, err := openRun(place, &s, o)
 	if err != nil {
 		return err
 	}
 	defer r.close()
 
-	// Every graph that is made of the model has these parameters: one trains them, one evaluates, one writes text.
+	// Every graph that is made of the model has these parameters: one trains them, one evaluates,
+	// one writes text.
 	parameters, err := place.NewParameters(s.Seed)
 	if err != nil {
 		return err
@@ -71,11 +77,13 @@ func learn(ctx context.Context, place *train.Place, s settings, o options) error
 		return err
 	}
 
-	// Ctrl-C ends the training, after a checkpoint; a second one ends the program. Up to here there is nothing to lose.
+	// Ctrl-C ends the training, after a checkpoint; a second one ends the program. Up to here there
+	// is nothing to lose.
 	ctx, stop := untilSignalled(ctx)
 	defer stop()
 
-	// The loop ties it together: it takes steps, evaluates, and writes checkpoints, from which a resumed run goes on.
+	// The loop ties it together: it takes steps, evaluates, and writes checkpoints, from which a
+	// resumed run goes on.
 	loop, err := train.NewLoop(train.LoopConfig{
 		Place: place,
 		Model: s.model(r.text.tokenizer.Size()), Parameters: parameters,

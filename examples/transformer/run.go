@@ -61,8 +61,8 @@ func (r *run) close() {
 	}
 }
 
-// findRun finds the run to resume, and reads its settings, over which flags go; a new run is nowhere yet. Every rank does so: none reads
-// tensors before all of them share that out.
+// findRun finds the run to resume, and reads its settings, over which flags go; a new run is
+// nowhere yet. Every rank does so: none reads tensors before all of them share that out.
 func findRun(place *train.Place, s *settings, o options) (*run, error) {
 	r := &run{place: place, folder: o.out, resumed: o.resume}
 	if !o.resume {
@@ -114,8 +114,8 @@ func (r *run) checkFree() error {
 	return nil
 }
 
-// open makes the folder of a new run, lets no other program write to that of any, and keeps the tokenizer there. Of several
-// processes one does so.
+// open makes the folder of a new run, lets no other program write to that of any, and keeps the
+// tokenizer there. Of several processes one does so.
 func (r *run) open() (err error) {
 	if !r.place.Leads() {
 		return nil
@@ -193,7 +193,8 @@ func (r *run) resume(loop *train.Loop, o options) error {
 // tokenizerFile is the name of the tokenizer in a run's folder, in the form of package tokenizer.
 const tokenizerFile = "vocabulary.json"
 
-// keepTokenizer keeps the tokenizer with the run, whose model is of no use without it. It is written once, in one piece.
+// keepTokenizer keeps the tokenizer with the run, whose model is of no use without it. It is
+// written once, in one piece.
 func (r *run) keepTokenizer() error {
 	path := r.file(tokenizerFile)
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
@@ -360,7 +361,8 @@ func highestNumber() int {
 	return last
 }
 
-// hasCheckpoints reports whether there is something to resume, or to write text by, in the folder of a run.
+// hasCheckpoints reports whether there is something to resume, or to write text by, in the folder
+// of a run.
 func hasCheckpoints(folder string) bool {
 	entries, err := os.ReadDir(filepath.Join(folder, "checkpoints"))
 	return err == nil && slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
