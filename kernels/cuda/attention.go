@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"slices"
 	"unsafe"
 
 	"github.com/stheno-ml/stheno/kernels"
@@ -55,9 +56,41 @@ type loans struct {
 // largestHead is the greatest size of a head that there are kernels for.
 const largestHead = 256
 
-// mostLaunches is more than the kernels that a call of attention needs, besides those for each table: the places that a recording of a call
-// that needs few keeps for others.
-const mostLaunches = 24
+// spare makes room, where a recording is made of a call that has nothing to do, for the kernels of calls
+// that have: those of one sequence that has all rows.
+func (c *attention) spare(call func(d *Device, a *kernels.Attention) error) error {
+	d := c.device
+	if d.part == nil {
+		return nil
+	}
+	full := *c.Attention
+	if full.QLens != nil {
+		full.QLens, full.KVLens = wholeLens(full.QLens, full.Q.Shape[2]), wholeLens(full.KVLens, full.K.Shape[2])
+	}
+	if full.KVLengths != nil {
+		full.KVLengths = slices.Repeat([]int{full.K.Shape[2]}, len(full.KVLengths))
+	}
+	if isEmpty(&full) {
+		return nil // whatever the lengths
+	}
+	n, err := d.CountKernels(func(q driver.Queue) error { return call(&Device{d.hardware, q}, &full) })
+	if err != nil {
+		return err
+	}
+	return d.queue().Spare(n)
+}
+
+// wholeLens are cumulative lengths of as many sequences, of which the first has all rows.
+func wholeLens(like []int, rows int) []int {
+	lens := slices.Repeat([]int{rows}, len(like))
+	lens[0] = 0
+	return lens
+}
+
+// isEmpty reports whether no query or no key is there.
+func isEmpty(a *kernels.Attention) bool {
+	return min(a.Q.Shape[0], a.Q.Shape[1], a.Q.Shape[2], a.K.Shape[2]) == 0 || len(a.QLens) == 1
+}
 
 // newAttention begins a call, of which the kernel's own check found err. The caller releases it.
 func (d *Device) newAttention(name string, a *kernels.Attention, err error) (*attention, error) {

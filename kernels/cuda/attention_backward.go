@@ -79,6 +79,7 @@ func behind(t kernels.Tensor, lens []int) kernels.Tensor {
 
 // backward computes the gradients of q, k, v and the bias.
 func (c *attention) backward(g kernels.AttentionGradients) error {
+	asked := g
 	dO, err := c.input(g.DO)
 	if err != nil {
 		return err
@@ -104,7 +105,7 @@ func (c *attention) backward(g kernels.AttentionGradients) error {
 		for _, s := range shared {
 			*s.ofItems = s.sum
 		}
-		if err := c.device.queue().Spare(mostLaunches + 2*len(c.Tables)); err != nil {
+		if err := c.spare(func(d *Device, a *kernels.Attention) error { return d.AttentionBackward(a, asked) }); err != nil {
 			return err
 		}
 		for _, e := range exact {

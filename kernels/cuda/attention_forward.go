@@ -25,7 +25,7 @@ func (d *Device) AttentionForward(a *kernels.Attention, out kernels.AttentionOut
 		return err
 	}
 	if c.args.longestQ == 0 {
-		if err := d.queue().Spare(mostLaunches + len(a.Tables)); err != nil {
+		if err := c.spare(func(d *Device, a *kernels.Attention) error { return d.AttentionForward(a, out) }); err != nil {
 			return err
 		}
 		return c.clearBehind(out)

@@ -7,13 +7,14 @@
 //
 // # Where work goes
 //
-// A [Queue] takes work. There are four, and code that queues kernels does not ask which one it has:
+// A [Queue] takes work. There are five, and code that queues kernels does not ask which one it has:
 //
 //   - GPU.Queue outside of [GPU.Capture] gives work to the GPU at once;
 //   - inside of it, work becomes part of a recording, which [Recording.Launch] runs;
 //   - inside of [GPU.Vary] in a recording, work becomes part of the recording, and can change;
 //   - before each launch, Vary's function is called again. What it queues then takes the places of
-//     the kernels that were recorded.
+//     the kernels that were recorded;
+//   - inside of [GPU.CountKernels] nothing is queued.
 //
 // # What keeps memory
 //
