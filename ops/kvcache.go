@@ -208,7 +208,7 @@ func (c *KVCache) replace(k, v *tensor.Dense) error {
 	c.Reset()
 	c.place, c.set = place, true
 	for i, t := range rows {
-		if _, err := c.write(&c.rows[i], t); err != nil {
+		if _, err := c.write(place, &c.rows[i], t, false); err != nil {
 			return err
 		}
 	}
@@ -295,10 +295,8 @@ func (c *KVCache) check(p *kernels.Attention) error {
 	return nil
 }
 
-// extend writes the rows of keys and values, (B, H, S, D), behind those that the cache holds, and makes the problem's keys and values
-// all of them, in the same order of axes. They do not count yet: the run may fail.
-func (c *KVCache) extend(b kernels.Backend, p *kernels.Attention) (err error) {
-	rows := p.K.Shape[2]
+// settle makes sure that the cache has room for so many rows more, and that it is where they are.
+func (c *KVCache) settle(b kernels.Backend, rows int) error {
 	for item, n := range c.lengths {
 		if !c.resting[item] && n+rows > c.c.Capacity {
 			return fmt.Errorf("the cache holds %d tokens of %d, %d more do not fit", n, c.c.Capacity, rows)
@@ -314,8 +312,16 @@ func (c *KVCache) extend(b kernels.Backend, p *kernels.Attention) (err error) {
 		return fmt.Errorf("the cache is on %s, the inputs are on %s", c.place.Name(), b.Name())
 	}
 	c.place, c.set = b, false
+	return nil
+}
+
+// extend has b write the rows of keys and values, (B, H, S, D), behind those that the cache holds, and
+// makes the problem's keys and values all of them, in the same order of axes. They do not count yet:
+// the run may fail. A recording has a copy for each item, since the items may differ later.
+func (c *KVCache) extend(b kernels.Backend, p *kernels.Attention, recording bool) (err error) {
+	rows := p.K.Shape[2]
 	for i, t := range []*kernels.Tensor{&p.K, &p.V} {
-		if *t, err = c.write(&c.rows[i], *t); err != nil {
+		if *t, err = c.write(b, &c.rows[i], *t, recording); err != nil {
 			return err
 		}
 	}
@@ -336,20 +342,20 @@ func (c *KVCache) after(rows int) []int {
 	return list
 }
 
-func (c *KVCache) write(memory *kernels.Tensor, rows kernels.Tensor) (kernels.Tensor, error) {
+func (c *KVCache) write(b kernels.Backend, memory *kernels.Tensor, rows kernels.Tensor, recording bool) (kernels.Tensor, error) {
 	heads, n, dim := rows.Shape[1], rows.Shape[2], rows.Shape[3]
 	if err := fit(memory, c.place, kernels.Contiguous(nil, rows.DType, c.c.Batch, c.c.Capacity, heads, dim)); err != nil {
 		return rows, err
 	}
 	from, all := rows.Permute(0, 2, 1, 3), c.held(*memory, max(1, slices.Max(c.after(n))))
-	if c.even() {
-		return all, c.place.Copy(memory.Slice(1, c.lengths[0], c.lengths[0]+n), from)
+	if c.even() && (!recording || c.c.Batch == 1) {
+		return all, b.Copy(memory.Slice(1, c.lengths[0], c.lengths[0]+n), from)
 	}
 	for item, length := range c.lengths {
-		if c.resting[item] {
+		if c.resting[item] && !recording {
 			continue
 		}
-		if err := c.place.Copy(memory.Slice(0, item, item+1).Slice(1, length, length+n), from.Slice(0, item, item+1)); err != nil {
+		if err := b.Copy(memory.Slice(0, item, item+1).Slice(1, length, length+n), from.Slice(0, item, item+1)); err != nil {
 			return rows, err
 		}
 	}
@@ -416,20 +422,27 @@ func (c cachedAttention) describe(in tensors) (description, error) {
 	return is, c.cache.check(p)
 }
 
+// forward adds to the cache and attends to it. Both depend on how much the cache holds: where the graph
+// is recorded they are done again before each launch, and the tokens count from then on.
 func (c cachedAttention) forward(r *run, in, out tensors) error {
-	if err := r.c.checkRecording(); err != nil {
-		return err
-	}
-	p := c.problem(r, in)
-	rows := p.K.Shape[2]
-	if err := c.cache.extend(r.Backend, p); err != nil {
-		return err
-	}
-	if err := r.AttentionForward(p, kernels.AttentionOutputs{O: c.outputView(out[0])}); err != nil {
-		return err
-	}
-	c.cache.lengths = c.cache.after(rows)
-	return nil
+	place, o := r.Backend, c.outputView(out[0])
+	return r.vary(in, func(b kernels.Backend) error {
+		p, recording := c.problem(r, in), r.c.checkRecording() != nil
+		rows := p.K.Shape[2]
+		if err := c.cache.settle(place, rows); err != nil {
+			return err
+		}
+		if err := c.cache.extend(b, p, recording); err != nil {
+			return err
+		}
+		if err := b.AttentionForward(p, kernels.AttentionOutputs{O: o}); err != nil {
+			return err
+		}
+		if !recording {
+			c.cache.lengths = c.cache.after(rows)
+		}
+		return nil
+	})
 }
 
 // backward tells a lispMachine, which asks no op beforehand, that there is no gradient.

@@ -4,10 +4,12 @@ package ops_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/ops"
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
@@ -101,4 +103,90 @@ func one(nodes gorgonia.Nodes, err error) (*gorgonia.Node, error) {
 		return nil, err
 	}
 	return nodes[0], nil
+}
+
+// A recorded graph adds to a cache in each launch: for one text and for several, which may rest, with
+// the bits of runs that are not recorded. Recording counts no token.
+func TestRecordedCache(t *testing.T) {
+	d := gpu(t)
+	for _, dtype := range []tensor.Dtype{tensor.Float32, ops.BFloat16} {
+		for _, batch := range []int{1, 3} {
+			t.Run(fmt.Sprintf("%v batch %d", dtype, batch), func(t *testing.T) {
+				const heads, keyHeads, size, capacity, steps = 4, 2, 64, 200, 90
+				columns := (heads + 2*keyHeads) * size
+				type side struct {
+					cache   *ops.KVCache
+					feed    *ops.Feed
+					out     *gorgonia.Node
+					machine gorgonia.VM
+				}
+				make := func() side {
+					g := gorgonia.NewGraph()
+					cache, err := ops.NewKVCache(ops.KVCacheConfig{DType: dtype, Batch: batch, Heads: keyHeads, HeadDim: size, Capacity: capacity})
+					if err != nil {
+						t.Fatal(err)
+					}
+					feed, err := ops.NewFeed(d, tensor.New(tensor.WithShape(batch, 1, columns), tensor.Of(tensor.Float32)))
+					if err != nil {
+						t.Fatal(err)
+					}
+					x := gorgonia.Must(ops.Cast(feed.Node(g, "qkv"), dtype))
+					out := gorgonia.Must(ops.CachedAttentionQKV(x, heads, keyHeads, cache, ops.AttentionOptions{}))
+					out = gorgonia.Must(ops.Cast(out, tensor.Float32))
+					ops.Keep(out)
+					return side{cache, feed, out, gorgonia.NewTapeMachine(g, gorgonia.WithEngine(ops.Engine()))}
+				}
+				plain, recorded := make(), make()
+				var recording kernels.Recording
+				for step := range steps {
+					values := tensor.New(tensor.WithShape(batch, 1, columns), tensor.Of(tensor.Float32))
+					for i := range values.Float32s() {
+						values.Float32s()[i] = float32((i*31+step*17)%29)/14 - 1
+					}
+					taking := []bool{true, step%3 != 1, step%5 != 2 || step < 40}[:batch]
+					var got [2][]float32
+					for i, s := range []side{plain, recorded} {
+						if err := errors.Join(s.feed.Fill(values), s.cache.Only(taking)); err != nil {
+							t.Fatal(err)
+						}
+						run := func() error {
+							defer s.machine.Reset()
+							return s.machine.RunAll()
+						}
+						if i == 1 && step == 2 {
+							before := s.cache.Lengths()
+							var err error
+							if recording, err = ops.Record(s.out.Graph(), d, run); err != nil {
+								t.Fatal(err)
+							}
+							if after := s.cache.Lengths(); !slices.Equal(before, after) {
+								t.Fatalf("recording made %v tokens of %v", after, before)
+							}
+						}
+						err := error(nil)
+						if i == 1 && recording != nil {
+							err = recording.Launch()
+						} else {
+							err = run()
+						}
+						if err != nil {
+							t.Fatalf("step %d: %v", step, err)
+						}
+						v, err := ops.Download(s.out.Value())
+						if err != nil {
+							t.Fatal(err)
+						}
+						for item := range batch {
+							if taking[item] {
+								got[i] = append(got[i], v.Float32s()[item*heads*size:][:heads*size]...)
+							}
+						}
+					}
+					if !slices.Equal(got[0], got[1]) || !slices.Equal(plain.cache.Lengths(), recorded.cache.Lengths()) {
+						t.Fatalf("step %d: a recorded run has other bits, or lengths %v in place of %v", step, recorded.cache.Lengths(), plain.cache.Lengths())
+					}
+				}
+			})
+		}
+	}
 }

@@ -143,31 +143,42 @@ func (k *rope) forward(r *run, in, out tensors) error {
 	return k.withOthers(r, in[0], out[0], k.turn(r, in, out))
 }
 
-// turn turns rows by where they are in this run.
+// turn turns rows by where they are in this run: with a cache, behind what it holds. A recording follows
+// a cache of one item; the positions of several would be read on the host.
 func (k *rope) turn(r *run, in, out tensors) error {
+	x, y := k.view(in[0]), k.view(out[0])
 	if k.cache == nil {
-		return k.each(in, k.view(in[0]), k.view(out[0]), r.RoPEForward)
+		return k.each(in, x, y, r.RoPEForward)
 	}
-	if err := r.c.checkRecording(); err != nil {
-		return err
-	}
-	if k.held = 0; k.cache.even() {
-		k.held = k.cache.Len()
-	}
-	x, problem := k.view(in[0]), k.problem(in)
-	if !k.cache.even() {
-		if in[1].IsSet() {
-			return errors.New("positions are given, and the cache's items hold different numbers of tokens: it needs only one of both")
-		}
-		if x.Shape[0] != k.cache.c.Batch {
-			return fmt.Errorf("x has a batch of %d, the cache of %d: they need to be equal", x.Shape[0], k.cache.c.Batch)
-		}
-		var err error
-		if problem.Positions, err = k.cache.positions(r.Backend, x.Shape[2]); err != nil {
+	if k.cache.c.Batch > 1 {
+		if err := r.c.checkRecording(); err != nil {
 			return err
 		}
 	}
-	return r.RoPEForward(problem, x, k.view(out[0]))
+	return r.vary(in, func(b kernels.Backend) error {
+		if k.cache.even() {
+			k.held = k.cache.Len()
+			return b.RoPEForward(k.problem(in), x, y)
+		}
+		return k.turnUnevenly(b, in[1], x, y)
+	})
+}
+
+// turnUnevenly turns rows of a batch whose items hold different numbers of tokens.
+func (k *rope) turnUnevenly(b kernels.Backend, positions, x, y kernels.Tensor) error {
+	switch {
+	case positions.IsSet():
+		return errors.New("positions are given, and the cache's items hold different numbers of tokens: it needs only one of both")
+	case x.Shape[0] != k.cache.c.Batch:
+		return fmt.Errorf("x has a batch of %d, the cache of %d: they need to be equal", x.Shape[0], k.cache.c.Batch)
+	}
+	k.held = 0
+	problem := k.problem(tensors{x, positions})
+	var err error
+	if problem.Positions, err = k.cache.positions(b, x.Shape[2]); err != nil {
+		return err
+	}
+	return b.RoPEForward(problem, x, y)
 }
 
 func (k *rope) backward(r *run, in, dOut, d tensors) error {

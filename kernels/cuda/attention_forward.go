@@ -41,24 +41,10 @@ func (d *Device) AttentionForward(a *kernels.Attention, out kernels.AttentionOut
 		return err
 	}
 	c.args.o, c.args.lse = rowsWritten(o), written(out.LSE)
-	c.ahead = true
-	v, err := c.chooseFor(forwardVariants(), c.q, c.k, c.v, o)
-	if err != nil {
-		return err
-	}
-	if err := c.findLists(v); err != nil {
-		return err
-	}
-	if err := c.count(forwardCounters); err != nil {
-		return err
-	}
-	if v.boxCols > 0 {
-		if !c.user {
-			v = forward90Longer(v, c.args, d.Multiprocessors)
-		}
-		err = c.launch(v, forward90Grid(v, c.args, d.Multiprocessors), mappedTensor{c.q, v.boxQ}, mappedTensor{c.k, v.boxK}, mappedTensor{c.v, v.boxK})
+	if v, ok := c.decoder(o); ok {
+		err = c.decode(v)
 	} else {
-		err = c.launch(v, forward80Grid(v, c.args, d.Multiprocessors))
+		err = c.forward(o)
 	}
 	if err != nil {
 		return err
@@ -71,6 +57,29 @@ func (d *Device) AttentionForward(a *kernels.Attention, out kernels.AttentionOut
 		return err
 	}
 	return d.queue().Join()
+}
+
+// forward chooses a kernel for the problem and queues it.
+func (c *attention) forward(o kernels.Tensor) error {
+	c.ahead = true
+	d := c.device
+	v, err := c.chooseFor(forwardVariants(), c.q, c.k, c.v, o)
+	if err != nil {
+		return err
+	}
+	if err := c.findLists(v); err != nil {
+		return err
+	}
+	if err := c.count(forwardCounters); err != nil {
+		return err
+	}
+	if v.boxCols == 0 {
+		return c.launch(v, forward80Grid(v, c.args, d.Multiprocessors))
+	}
+	if !c.user {
+		v = forward90Longer(v, c.args, d.Multiprocessors)
+	}
+	return c.launch(v, forward90Grid(v, c.args, d.Multiprocessors), mappedTensor{c.q, v.boxQ}, mappedTensor{c.k, v.boxK}, mappedTensor{c.v, v.boxK})
 }
 
 // clearBehind writes what rows behind the last packed sequence have: O = 0 and LSE = −∞.

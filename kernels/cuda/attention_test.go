@@ -251,6 +251,26 @@ func TestAttentionOfUnevenParts(t *testing.T) {
 	}
 }
 
+// Attention of few rows over many keys: as many rows as a kernel for them takes, and one more.
+func TestAttentionOfFewRows(t *testing.T) {
+	device(t)
+	options := [][]Option{{Plain}, {Causal}, {Causal, WindowOf(200, -1), Sinks}, {SoftCap, Causal}, {ALiBi, Causal}, {CausalTopLeft}, {Sinks}}
+	sizes := [][2]int{{64, 64}, {128, 128}, {40, 56}, {256, 256}, {192, 128}, {80, 80}}
+	for m, a := range arithmetics[:2] {
+		for n, rows := range []struct{ sq, heads, keyHeads int }{{1, 1, 1}, {1, 8, 8}, {1, 16, 2}, {1, 16, 1}, {1, 17, 1}, {3, 8, 2}, {16, 3, 3}, {17, 2, 2}, {5, 6, 2}} {
+			for k, length := range []int{1, 15, 64, 65, 700, 1024, 5000} {
+				size := sizes[(n+k+m)%len(sizes)]
+				c := Case{Batch: 1 + (n+k)%3, Heads: rows.heads, KeyHeads: rows.keyHeads, Sq: rows.sq, Sk: length, D: size[0], Dv: size[1],
+					Layout: []Layout{BSHD, BHSD, Padded}[(n+k)%3], Options: options[(n+2*k+m)%len(options)], Seed: uint64(100*n + k)}
+				if c.Batch == 3 && k%2 == 0 {
+					c.KVLengths = []int{length, 0, length / 2}
+				}
+				a.beside(t, affordable(c))
+			}
+		}
+	}
+}
+
 // The gradient of a bias that is the same for all keys, summed in one order.
 func TestAttentionSumsOverKeysInOrder(t *testing.T) {
 	device(t)

@@ -245,6 +245,9 @@ func (p *product) run() error {
 	if g.items == 0 || g.rows == 0 || g.columns == 0 {
 		return nil
 	}
+	if v, ok := p.ofFewRows(); ok {
+		return p.launchRows(v)
+	}
 	if p.isSmall() {
 		return p.launchAny()
 	}

@@ -72,6 +72,22 @@ func productCases() []productCase {
 	)
 }
 
+// fewRows are products of few rows by large matrices, in both orders, along the edges of a cluster's columns and of a warp's steps.
+func fewRows() []productCase {
+	cases := []productCase{{m: 4, n: 50257, k: 768, transposeB: true, wideC: true}, {batch: []int{2, 3}, m: 2, n: 640, k: 768, sharedB: true}}
+	for i, m := range []int{1, 2, 3, 7, 8, 9, 15, 16, 17} {
+		for j, columns := range []int{512, 1000, 2056} {
+			c := productCase{m: m, n: columns, k: []int{512, 1032, 5632}[(i+j)%3], transposeB: i%2 == j%2}
+			c.bias, c.pre, c.wideC, c.gap = i%3 == 0, j == 1, i%4 == 3, i%3*8
+			if c.accumulate = i%5 == 2; !c.accumulate {
+				c.activation = kernels.Activation((i + j) % 5)
+			}
+			cases = append(cases, c)
+		}
+	}
+	return cases
+}
+
 // values is a tensor of the device beside its float64 values on the host, with the same strides.
 type values struct {
 	device, host kernels.Tensor
@@ -354,6 +370,12 @@ func (p *productTest) check(e expected) {
 func TestMatMul(t *testing.T) {
 	for _, dtype := range []kernels.DType{kernels.F32, kernels.BF16, kernels.F16} {
 		checkProducts(t, dtype, productCases(), same)
+	}
+}
+
+func TestMatMulOfFewRows(t *testing.T) {
+	for _, dtype := range []kernels.DType{kernels.BF16, kernels.F16} {
+		checkProducts(t, dtype, fewRows(), same)
 	}
 }
 

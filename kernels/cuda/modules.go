@@ -69,6 +69,12 @@ func compiledModules() ([]compiledModule, error) {
 	for _, v := range matmul80Variants() {
 		list = append(list, v.module())
 	}
+	for _, v := range decoderVariants() {
+		list = append(list, v.module())
+	}
+	for _, v := range matmulRowsVariants() {
+		list = append(list, v.module())
+	}
 	for i, m := range list {
 		var err error
 		if list[i].Digest, err = m.digest(); err != nil {
