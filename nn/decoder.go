@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/ops"
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
@@ -334,10 +335,16 @@ type decoderGraph struct {
 	feeds             []*ops.Feed
 	logits            *gorgonia.Node
 	machine           gorgonia.VM
+	device            *ops.Device // nil for the host
+
+	// On a device, what was recorded of a run, once its memory is there.
+	runs       int // unrecorded, so far
+	recording  kernels.Recording
+	unrecorded error // why runs cannot be recorded
 }
 
 func newDecoderGraph(s *Scope, m CachedModel, caches []*ops.KVCache, batch, length int) (*decoderGraph, error) {
-	d := &decoderGraph{length: length, tokens: make([]int, batch*length), positions: make([]int, batch*length)}
+	d := &decoderGraph{length: length, tokens: make([]int, batch*length), positions: make([]int, batch*length), device: s.values.Device()}
 	parameters := s.Parameters()
 	if len(parameters) == 0 {
 		return nil, errors.New("model has no parameters, it needs at least one, which tells where it computes")
@@ -352,7 +359,7 @@ func newDecoderGraph(s *Scope, m CachedModel, caches []*ops.KVCache, batch, leng
 		name string
 		ids  []int
 	}{{"decoder.tokens", d.tokens}, {"decoder.positions", d.positions}} {
-		feed, err := ops.NewFeed(s.values.Device(), tensor.New(tensor.WithShape(batch, length), tensor.WithBacking(in.ids)))
+		feed, err := ops.NewFeed(d.device, tensor.New(tensor.WithShape(batch, length), tensor.WithBacking(in.ids)))
 		if err != nil {
 			return nil, err
 		}
@@ -389,6 +396,28 @@ func (d *decoderGraph) run(taking []bool, left, windows [][]int) error {
 			return err
 		}
 	}
+	return d.compute()
+}
+
+// compute makes a run, or what was recorded of one. A graph that cannot be recorded goes on unrecorded.
+func (d *decoderGraph) compute() error {
+	const unrecordedRuns = 2 // find out which memory a run needs
+	if d.recording == nil && d.device != nil && d.runs >= unrecordedRuns && d.unrecorded == nil {
+		d.recording, d.unrecorded = ops.Record(d.logits.Graph(), d.device, d.work)
+	}
+	if d.recording == nil || d.unrecorded != nil {
+		d.runs++
+		return d.work()
+	}
+	err := d.recording.Launch()
+	if errors.Is(err, kernels.ErrOutgrown) {
+		d.unrecorded = err
+		return d.work()
+	}
+	return err
+}
+
+func (d *decoderGraph) work() error {
 	defer d.machine.Reset()
 	return d.machine.RunAll()
 }

@@ -43,7 +43,10 @@ func (e *Embedding) Logits(x Tensor) Tensor {
 	if !e.given("x", x) {
 		return e.none(x)
 	}
-	return x.Cast(e.s.dtype).apply(func(n *gorgonia.Node) (*gorgonia.Node, error) {
-		return ops.MatMul(n, e.weight, ops.MatMulOptions{TransposeB: true})
+	if x.DType() != e.weight.Dtype() {
+		x = x.Cast(e.s.dtype)
+	}
+	return x.apply(func(n *gorgonia.Node) (*gorgonia.Node, error) {
+		return ops.MatMul(n, e.weight, ops.MatMulOptions{TransposeB: true, Wide: true})
 	})
 }

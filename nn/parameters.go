@@ -220,9 +220,6 @@ func (p *Parameters) MoveTo(d *ops.Device) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.weights != (tensor.Dtype{}) {
-		return fmt.Errorf("Parameters: weights are kept in %v, which is for the host", p.weights)
-	}
 	if p.device != nil && p.device != d {
 		return fmt.Errorf("Parameters: the values are on %v, they cannot be moved to %v", p.device, d)
 	}

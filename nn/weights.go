@@ -15,7 +15,7 @@ import (
 // all that layers compute and every sum stay float32, or what a model's Compute says.
 //
 // Weights in 16 bits are not trained: [Scope.Trainable] leaves them out. A LoRA beside them may be.
-// They are for the host, and this comes before the first layer is made.
+// On a GPU, layers need to compute in their type. This comes before the first layer is made.
 func (p *Parameters) KeepWeights(dtype tensor.Dtype) error {
 	if !isHalf(dtype) {
 		return fmt.Errorf("Parameters: dtype is %v, weights can be kept in BFloat16 or Float16", dtype)
@@ -23,8 +23,6 @@ func (p *Parameters) KeepWeights(dtype tensor.Dtype) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
-	case p.device != nil:
-		return fmt.Errorf("Parameters: the values are on %v, weights in 16 bits need to be the host's", p.device)
 	case p.holders != nil:
 		return errors.New("Parameters: the values are shared out over ranks, weights in 16 bits need to be whole")
 	case len(p.used) > 0 && p.weights != dtype:

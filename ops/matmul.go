@@ -11,6 +11,9 @@ import (
 // MatMulOptions are the options of [MatMul].
 type MatMulOptions struct {
 	TransposeA, TransposeB bool // multiply by the transpose of the last two axes; nothing is copied for it
+	// Wide makes the product of 16-bit inputs float32, as it is summed, such as logits: nothing is
+	// rounded.
+	Wide bool
 }
 
 // MatMul is the product of matrices, or of each pair of a batch of them: a is (batch..., m, k), b
@@ -57,8 +60,11 @@ func (k matMul) describe(in tensors) (description, error) {
 	if len(in[1].Shape) > 1 {
 		shape = append(shape, columns)
 	}
-	m := k.product(in)
-	return described(in[0].DType, shape...), m.Validate()
+	m, dtype := k.product(in), in[0].DType
+	if k.Wide {
+		dtype = dtype.Wide()
+	}
+	return described(dtype, shape...), m.Validate()
 }
 
 func transposed(is bool) string {
@@ -160,10 +166,21 @@ func (k matMul) forward(r *run, in, out tensors) error {
 //	dA = dC·Bᵀ      dB = Aᵀ·dC
 //
 // each summed over the axes of the batch that it is broadcast along, and where an input was
-// transposed, the transpose of that, which swaps the factors.
+// transposed, the transpose of that, which swaps the factors. The gradient of a wide product is rounded
+// to the type of what it is multiplied by.
 func (k matMul) backward(r *run, in, dOut, d tensors) error {
-	m := k.product(in)
-	dC := dOut[0].Reshape(m.OutputShape()...)
+	m, dC := k.product(in), dOut[0]
+	if dC.DType != in[0].DType {
+		rounded, err := r.scratch(in[0].DType, dC.Shape...)
+		if err == nil {
+			err = r.Copy(rounded, dC)
+		}
+		if err != nil {
+			return err
+		}
+		dC = rounded
+	}
+	dC = dC.Reshape(m.OutputShape()...)
 	if d[0].IsSet() {
 		p := kernels.MatMul{A: dC, B: transpose(m.B)}
 		if k.TransposeA {

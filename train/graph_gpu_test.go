@@ -58,6 +58,7 @@ type training struct {
 	sharers      *distributed.Group // of sequences, nil for none
 	checkpoints  *checkpoint.Folder
 	resume       bool
+	lora         int // the rank of the changes that are trained, beside weights of 16 bits; 0 trains all
 }
 
 func (c training) batches(t testing.TB) data.Batches {
@@ -95,6 +96,9 @@ func (c training) loop(t testing.TB, hook Hook) *Loop {
 		here.shard = ShardState
 	}
 	parameters, err := here.NewParameters(3)
+	if err == nil && c.lora > 0 {
+		err = errors.Join(parameters.KeepWeights(c.compute), parameters.SetLoRA(nn.LoRA{Rank: c.lora}))
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -41,6 +41,24 @@ var llama1B = training{rows: 4, model: nn.GPTConfig{Vocab: 32000, Context: 2048}
 	Vocab: 32000, Context: 2048, Layers: 22, Heads: 32, KVHeads: 4, Dim: 2048, Hidden: 5632,
 }}
 
+// loraOfLlama1B trains changes of rank 8 to all matrices of its blocks, which are kept in 16 bits.
+func loraOfLlama1B() training {
+	c, shape := llama1B, *llama1B.llama
+	shape.Context = 1024
+	shape.Block = func(_ int, b *nn.BlockConfig) { b.Init, b.ProjInit = cheap, cheap }
+	c.rows, c.lora, c.llama, c.model.Context = 8, 8, &shape, 1024
+	return c
+}
+
+// cheap numbers are no random ones, and made in a moment.
+func cheap([]int, *rand.Rand) func() float64 {
+	n := uint32(0)
+	return func() float64 {
+		n = n*1664525 + 1013904223
+		return 0.04 * (float64(n>>8)/(1<<24) - 0.5)
+	}
+}
+
 // overDocuments is a training over documents of a quarter of a row to a whole one, end to end.
 func (c training) overDocuments() training {
 	most, total := c.model.Context, c.rows*c.model.Context
@@ -78,6 +96,8 @@ func BenchmarkStepOnTheDevice(b *testing.B) {
 		{"GPT2-124M-float32", wideGPT(kernels.PrecisionFloat32)},
 		{"GPT2-350M", gpt(24, 16, 1024, 1024, 16)},
 		{"Llama-1B", llama1B},
+		{"Llama-1B-LoRA", loraOfLlama1B()},
+		{"Llama-1B-LoRA-packed", loraOfLlama1B().overDocuments()},
 		{"characters", characters},
 		{"characters-packed", characters.overDocuments()},
 		{"128k-tokens", gpt(12, 12, 768, 128<<10, 1)},

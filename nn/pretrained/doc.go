@@ -38,7 +38,8 @@
 // the layers compute in 16 bits.
 //
 // Predicting a token takes about as long as reading the weights. [Options.Weights] keeps those of linear layers and embeddings, the head
-// among them, in bfloat16 or float16: each counts as what it was rounded to, and everything is computed and summed in float32.
+// among them, in bfloat16 or float16: each counts as what it was rounded to. A CPU computes and sums everything in float32, a GPU
+// computes in that type and sums in float32.
 //
 //	m, err := pretrained.Load(place, pretrained.Options{Weights: ops.BFloat16})
 //	d, err := m.NewDecoder(1024)

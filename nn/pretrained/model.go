@@ -24,7 +24,8 @@ type Options struct {
 	// Compute is the type of what the layers compute: float32 (zero), ops.BFloat16 or ops.Float16. Parameters are float32.
 	Compute tensor.Dtype
 	// Weights is the type that the weights of linear layers and embeddings are kept in: float32 (zero), or ops.BFloat16 or ops.Float16,
-	// with which a decoder is about twice as fast, but nothing but a LoRA can be trained. See [nn.Parameters.KeepWeights].
+	// with which a decoder is about twice as fast, but nothing but a LoRA can be trained. On a GPU, Compute is then the same type. See
+	// [nn.Parameters.KeepWeights].
 	Weights tensor.Dtype
 	// Device is where the parameters are moved to, so that every graph of the model computes there; nil for the host.
 	Device *ops.Device
@@ -75,6 +76,9 @@ func Load(place string, o Options) (*Model, error) {
 		return nil, err
 	}
 	m := &Model{folder: folder, compute: o.Compute}
+	if o.Device != nil && m.compute == (tensor.Dtype{}) {
+		m.compute = o.Weights
+	}
 	if err := m.load(o); err != nil {
 		return nil, fmt.Errorf("pretrained: %s: %w", folder, err)
 	}

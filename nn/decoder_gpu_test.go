@@ -1,0 +1,206 @@
+//go:build gpu
+
+package nn_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stheno-ml/stheno/nn"
+	"github.com/stheno-ml/stheno/ops"
+	"gorgonia.org/tensor"
+)
+
+// decodes is a way to decode on a device.
+type decodes struct {
+	name             string
+	compute, weights tensor.Dtype
+	bound            float64 // of the largest error of a logit, relative to the largest logit
+}
+
+var waysToDecode = []decodes{
+	{"float32", tensor.Float32, tensor.Float32, 1e-5},
+	{"bfloat16", ops.BFloat16, tensor.Float32, 0.05},
+	{"bfloat16 weights", ops.BFloat16, ops.BFloat16, 0.05},
+	{"float16 weights", ops.Float16, ops.Float16, 0.01},
+}
+
+func openDevice(t testing.TB) *ops.Device {
+	t.Helper()
+	if ops.Devices() == 0 {
+		t.Skip("this machine has no GPU")
+	}
+	d, err := ops.OpenDevice(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// config describes a decoder, on the host where the device is nil.
+func (w decodes) config(t testing.TB, d *ops.Device, capacity int, shape nn.LlamaConfig) nn.DecoderConfig {
+	t.Helper()
+	p := nn.NewParameters(1)
+	if w.weights != tensor.Float32 {
+		if err := p.KeepWeights(w.weights); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if d != nil {
+		if err := p.MoveTo(d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return nn.DecoderConfig{Parameters: p, Capacity: capacity, Model: func(s *nn.Scope) nn.CachedModel {
+		return nn.NewLlama(s.Compute(w.compute), shape)
+	}}
+}
+
+// compareLogits compares those of a device with those of the host.
+func (w decodes) compareLogits(t *testing.T, what string, got, want []float64) {
+	t.Helper()
+	var worst, largest float64
+	for i := range want {
+		e := math.Abs(got[i] - want[i])
+		if math.IsNaN(e) {
+			e = math.Inf(1)
+		}
+		worst, largest = max(worst, e), max(largest, math.Abs(want[i]))
+	}
+	if worst > w.bound*largest || len(got) != len(want) {
+		t.Fatalf("%s: %s: the largest error is %.3g of %.3g", w.name, what, worst, largest)
+	}
+}
+
+// A decoder on a device, whose runs are recorded, gives the logits of one on the host, while the window
+// grows, when it is full, and after tokens were taken back; a batch of texts too, of which some rest.
+func TestDecodersOnTheDevice(t *testing.T) {
+	d := openDevice(t)
+	shape := nn.LlamaConfig{Vocab: 1000, Layers: 3, Heads: 8, KVHeads: 2, Dim: 512, Hidden: 1024, TiedHead: true}
+	for _, w := range waysToDecode {
+		t.Run(w.name, func(t *testing.T) {
+			const capacity = 100
+			host := decodes{compute: tensor.Float32, weights: tensor.Float32}
+			there, err := nn.NewDecoder(w.config(t, d, capacity, shape))
+			if err != nil {
+				t.Fatal(err)
+			}
+			here, err := nn.NewDecoder(host.config(t, nil, capacity, shape))
+			if err != nil {
+				t.Fatal(err)
+			}
+			random := rand.New(rand.NewPCG(3, 3))
+			for step := range 160 {
+				tokens := make([]int, 1)
+				if step%40 == 0 {
+					tokens = make([]int, 37)
+				}
+				for i := range tokens {
+					tokens[i] = random.IntN(shape.Vocab)
+				}
+				if step == 30 {
+					for _, x := range []*nn.Decoder{there, here} {
+						if err := x.Truncate(20); err != nil {
+							t.Fatal(err)
+						}
+					}
+				}
+				got, err := there.Logits(tokens)
+				if err != nil {
+					t.Fatalf("step %d: %v", step, err)
+				}
+				want, err := here.Logits(tokens)
+				if err != nil {
+					t.Fatal(err)
+				}
+				w.compareLogits(t, fmt.Sprintf("step %d", step), got, want)
+			}
+
+			const batch = 3
+			several, err := nn.NewBatchDecoder(batch, w.config(t, d, capacity, shape))
+			if err != nil {
+				t.Fatal(err)
+			}
+			beside, err := nn.NewBatchDecoder(batch, host.config(t, nil, capacity, shape))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for step := range 60 {
+				tokens := make([][]int, batch)
+				for text := range tokens {
+					for range []int{1, step % 2, (step % 7) / 5}[text] {
+						tokens[text] = append(tokens[text], random.IntN(shape.Vocab))
+					}
+				}
+				got, err := several.Logits(tokens)
+				if err != nil {
+					t.Fatalf("step %d: %v", step, err)
+				}
+				want, err := beside.Logits(tokens)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for text := range tokens {
+					if tokens[text] != nil {
+						w.compareLogits(t, fmt.Sprintf("step %d of text %d", step, text), got[text], want[text])
+					}
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkDecoderOnTheDevice decodes one token after another with a model of TinyLlama's shape, with
+// 16-bit weights, behind a prompt of 1,024 tokens: for one text and for sixteen. The logits come to the
+// host each time.
+func BenchmarkDecoderOnTheDevice(b *testing.B) {
+	d := openDevice(b)
+	const prompt, tokens = 1024, 128
+	cheap := func([]int, *rand.Rand) func() float64 {
+		n := uint32(0)
+		return func() float64 {
+			n = n*1664525 + 1013904223
+			return 0.04 * (float64(n>>8)/(1<<24) - 0.5)
+		}
+	}
+	shape := nn.LlamaConfig{Vocab: 32000, Context: 2048, Layers: 22, Heads: 32, KVHeads: 4, Dim: 2048, Hidden: 5632,
+		Block: func(_ int, c *nn.BlockConfig) { c.Init, c.ProjInit = cheap, cheap }}
+	config := decodes{compute: ops.BFloat16, weights: ops.BFloat16}.config(b, d, 2*prompt, shape)
+	for _, batch := range []int{1, 16} {
+		b.Run(fmt.Sprintf("texts=%d", batch), func(b *testing.B) {
+			decoder, err := nn.NewBatchDecoder(batch, config)
+			if err != nil {
+				b.Fatal(err)
+			}
+			feed := func(n int) {
+				list := make([][]int, batch)
+				for text := range list {
+					for i := range n {
+						list[text] = append(list[text], (text*7+i*13)%shape.Vocab)
+					}
+				}
+				if _, err := decoder.Logits(list); err != nil {
+					b.Fatal(err)
+				}
+			}
+			began := time.Now()
+			feed(prompt)
+			filled := time.Since(began)
+			for range 4 {
+				feed(1)
+			}
+			began = time.Now()
+			for range tokens {
+				feed(1)
+			}
+			each := time.Since(began).Seconds() / tokens
+			b.ReportMetric(0, "ns/op")
+			b.ReportMetric(each*1e3, "ms/token")
+			b.ReportMetric(float64(batch)/each, "tokens/s")
+			b.ReportMetric(float64(batch*prompt)/filled.Seconds(), "prompt-tokens/s")
+		})
+	}
+}
