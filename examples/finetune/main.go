@@ -28,6 +28,7 @@ import (
 	"github.com/stheno-ml/stheno/train/data"
 	"github.com/stheno-ml/stheno/train/sample"
 	"github.com/stheno-ml/stheno/train/watch"
+	"gorgonia.org/tensor"
 )
 
 func main() {
@@ -67,16 +68,12 @@ func finetune(ctx context.Context, s settings, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	// Sequences lie end to end in a batch, or, on a GPU, one in each row.
-	makeBatches := data.Pack
-	if place.Device() != nil {
-		makeBatches = data.Pad
-	}
-	batches, err := makeBatches(corpus.training, s.Batch, s.Context, s.Seed)
+	// Sequences lie end to end in a batch.
+	batches, err := data.Pack(corpus.training, s.Batch, s.Context, s.Seed)
 	if err != nil {
 		return fmt.Errorf("%s: %w", s.Data, err)
 	}
-	validation, err := makeBatches(corpus.validation, s.Batch, s.Context, s.Seed)
+	validation, err := data.Pack(corpus.validation, s.Batch, s.Context, s.Seed)
 	if err != nil {
 		return fmt.Errorf("%s, the part to validate on: %w", s.Data, err)
 	}
@@ -131,9 +128,11 @@ func load(ctx context.Context, s settings, place *train.Place) (*pretrained.Mode
 	if err != nil {
 		return nil, err
 	}
-	model, err := pretrained.Load(folder, pretrained.Options{Device: place.Device(), Progress: func(done, total int64) {
+	o := s.types(place.Device())
+	o.Progress = func(done, total int64) {
 		status.Show(fmt.Sprintf("weights: %d %% are read", 100*done/max(total, 1)))
-	}})
+	}
+	model, err := pretrained.Load(folder, o)
 	if err != nil || s.Rank == 0 {
 		return model, err
 	}
@@ -156,16 +155,24 @@ func resume(loop *train.Loop, s settings, out io.Writer) error {
 	return err
 }
 
-// lossOf is the model's loss, of batches of data.Pack or of data.Pad.
+// types says what the model computes in: by default float32 on a CPU and bfloat16 on a GPU. Weights
+// that are not trained have that type on a GPU too, unless changes are to be added to them.
+func (s settings) types(device *ops.Device) pretrained.Options {
+	o := pretrained.Options{Device: device, Compute: computeTypes[s.Compute]}
+	if device != nil && s.Compute == "" {
+		o.Compute = ops.BFloat16
+	}
+	if device != nil && s.Rank > 0 && !s.Merge && o.Compute != tensor.Float32 {
+		o.Weights = o.Compute
+	}
+	return o
+}
+
+// lossOf is the model's loss, of batches of data.Pack.
 func lossOf(model *pretrained.Model) train.Model {
 	return func(s *nn.Scope, in train.Inputs) train.Outputs {
-		m, tokens, targets := model.LanguageModel(s), in.Get("tokens"), in.Get("targets")
-		var loss nn.Tensor
-		if in.Has("ends") {
-			loss = m.LossPacked(tokens, targets, nn.Packing{Ends: in.Get("ends"), Positions: in.Get("positions")})
-		} else {
-			loss = m.Loss(tokens, targets)
-		}
+		packing := nn.Packing{Ends: in.Get("ends"), Positions: in.Get("positions")}
+		loss := model.LanguageModel(s).LossPacked(in.Get("tokens"), in.Get("targets"), packing)
 		return train.Outputs{Loss: loss, Metrics: []train.Metric{train.Perplexity(loss)}}
 	}
 }

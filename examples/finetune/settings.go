@@ -9,9 +9,11 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/stheno-ml/stheno/ops"
 	"github.com/stheno-ml/stheno/train"
 	"github.com/stheno-ml/stheno/train/checkpoint"
 	"github.com/stheno-ml/stheno/train/watch"
+	"gorgonia.org/tensor"
 )
 
 // settings is what a run is made from. Checkpoints hold the exported ones, so that -resume needs no other flags.
@@ -25,10 +27,14 @@ type settings struct {
 	EvalEvery             int
 	Seed                  uint64
 	Merge                 bool
+	Compute               string
 
 	out, sample, device string
 	resume              bool
 }
+
+// computeTypes are the types by their names.
+var computeTypes = map[string]tensor.Dtype{"float32": tensor.Float32, "bfloat16": ops.BFloat16}
 
 func parse(args []string, screen io.Writer) (settings, error) {
 	var s settings
@@ -52,6 +58,7 @@ func parse(args []string, screen io.Writer) (settings, error) {
 	f.BoolVar(&s.Merge, "merge", false, "also save the model with the changes in its weights")
 	f.StringVar(&s.sample, "sample", "Hello! Who are you?", "what the trained model is to answer, or continue; empty for nothing")
 	f.StringVar(&s.device, "device", "auto", "auto, cpu or cuda")
+	f.StringVar(&s.Compute, "compute", "", "type of activations: float32 or bfloat16; empty: bfloat16 on a GPU, float32 on a CPU")
 	switch err := f.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
 		fmt.Fprint(screen, "finetune goes on training a published model, and lets it write.\n\n")
@@ -82,6 +89,8 @@ func parse(args []string, screen io.Writer) (settings, error) {
 		return s, nil
 	case s.Model == "" || s.Data == "":
 		return s, errors.New("-model and -data are needed")
+	case computeTypes[s.Compute] == (tensor.Dtype{}) && s.Compute != "":
+		return s, fmt.Errorf("-compute is %q, it needs to be float32 or bfloat16", s.Compute)
 	case s.Rank < 0 || s.Steps < 0 || s.Batch < 1 || s.Context < 2 || s.EvalEvery < 1 || !(s.Epochs > 0):
 		return s, errors.New("-rank and -steps cannot be negative, -batch, -eval-every and -epochs need to be positive, -context at least 2")
 	}
