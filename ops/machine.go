@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 
@@ -15,6 +16,7 @@ var making sync.Mutex
 // that cannot be compiled, and with errors of runs that wrap what was wrong. The graph's plan is made
 // with it; a machine made by Gorgonia alone has it made in the first run. Graphs that share values,
 // such as those over one nn.Parameters, may have their machines made by several goroutines at once.
+// A machine that has run needs a Reset to run again.
 func NewMachine(g *gorgonia.ExprGraph, options ...gorgonia.VMOpt) (vm gorgonia.VM, err error) {
 	if g == nil {
 		return nil, fmt.Errorf("NewMachine: g is nil, it needs to be a graph")
@@ -28,13 +30,26 @@ func NewMachine(g *gorgonia.ExprGraph, options ...gorgonia.VMOpt) (vm gorgonia.V
 	}()
 	(&member{graph: g, state: stateOf(g)}).planned()
 	options = append([]gorgonia.VMOpt{gorgonia.WithEngine(Engine())}, options...)
-	return machine{gorgonia.NewTapeMachine(g, options...)}, nil
+	return &machine{VM: gorgonia.NewTapeMachine(g, options...)}, nil
 }
 
-// machine is a tapeMachine whose errors wrap what was wrong, which Gorgonia's own do not.
-type machine struct{ gorgonia.VM }
+// machine is a tapeMachine whose errors wrap what was wrong, which Gorgonia's own do not, and that
+// refuses to run twice: Gorgonia's would compute nothing then, and say nothing of it.
+type machine struct {
+	gorgonia.VM
+	ran bool // since it was made or reset
+}
 
-func (m machine) RunAll() error {
+func (m *machine) Reset() {
+	m.ran = false
+	m.VM.Reset()
+}
+
+func (m *machine) RunAll() error {
+	if m.ran {
+		return errors.New("RunAll: the machine has run already, it needs a Reset to run again")
+	}
+	m.ran = true
 	err := m.VM.RunAll()
 	if of, ok := err.(interface{ Err() error }); ok {
 		return of.Err()
