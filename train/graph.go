@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/nn"
@@ -55,7 +56,7 @@ func newGraph(c LoopConfig, b data.Batch, training bool) (t *graph, err error) {
 	ops.ReuseMemory(t.g)
 	var options []gorgonia.VMOpt
 	if training {
-		if _, err := gorgonia.Grad(t.outputs.Loss.Node(), t.trained...); err != nil {
+		if err := differentiate(t.outputs.Loss.Node(), t.trained); err != nil {
 			return nil, err
 		}
 		if t.device == nil {
@@ -111,6 +112,17 @@ func (in Inputs) Get(name string) nn.Tensor {
 
 // Has reports whether the batch has an array of that name.
 func (in Inputs) Has(name string) bool { return in.arrays[name] != nil }
+
+// differentiating is held while a graph is differentiated: the constants that Gorgonia adds for that are
+// the same nodes in all graphs of a process.
+var differentiating sync.Mutex
+
+func differentiate(loss *gorgonia.Node, by gorgonia.Nodes) error {
+	differentiating.Lock()
+	defer differentiating.Unlock()
+	_, err := gorgonia.Grad(loss, by...)
+	return err
+}
 
 // feed adds the arrays of a batch to a graph as inputs.
 func feed(s *nn.Scope, b data.Batch, device *ops.Device) (map[string]*ops.Feed, Inputs, error) {

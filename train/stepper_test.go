@@ -39,7 +39,7 @@ func newProblem(t testing.TB, dtype tensor.Dtype, names []string, shapes ...[]in
 			loss = gorgonia.Must(gorgonia.Add(loss, part))
 		}
 	}
-	if _, err := gorgonia.Grad(loss, p.parameters...); err != nil {
+	if err := differentiate(loss, p.parameters); err != nil {
 		t.Fatal(err)
 	}
 	p.machine = gorgonia.NewTapeMachine(g, gorgonia.BindDualValues(p.parameters...))
