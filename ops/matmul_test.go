@@ -2,6 +2,7 @@ package ops_test
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"testing"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/stheno-ml/stheno/kernels/reference"
 	"github.com/stheno-ml/stheno/ops"
 	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
 )
 
 func TestMatMul(t *testing.T) {
@@ -172,4 +174,72 @@ func matMulByDefinition(o ops.MatMulOptions, a, b kernels.Tensor, m, k, n int, d
 		}
 	}
 	return out, [][]float64{da, db}
+}
+
+// A wide product of 16-bit inputs is float32, of nothing but the rounded inputs, and its gradients have
+// their type.
+func TestMatMulWide(t *testing.T) {
+	const m, k, n = 3, 37, 5
+	for _, dtype := range []tensor.Dtype{ops.BFloat16, ops.Float16} {
+		g := gorgonia.NewGraph()
+		input := func(name string, rows int) (*gorgonia.Node, []float32) {
+			list := make([]float32, rows*k)
+			for i := range list {
+				list[i] = float32(i*i%23)/7 - 1.5
+			}
+			v, err := ops.Converted(tensor.New(tensor.WithShape(rows, k), tensor.WithBacking(list)), dtype)
+			if err != nil {
+				t.Fatal(err)
+			}
+			back, err := ops.Converted(v, tensor.Float32)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return gorgonia.NewMatrix(g, dtype, gorgonia.WithShape(rows, k), gorgonia.WithName(name), gorgonia.WithValue(v)), back.Float32s()
+		}
+		a, as := input("a", m)
+		b, bs := input("b", n)
+		out := gorgonia.Must(ops.MatMul(a, b, ops.MatMulOptions{TransposeB: true, Wide: true}))
+		if out.Dtype() != tensor.Float32 {
+			t.Fatalf("%v: the product is %v", dtype, out.Dtype())
+		}
+		gradients, err := gorgonia.Grad(gorgonia.Must(ops.Sum(out)), a, b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ops.Keep(append(gradients, out)...)
+		machine, err := ops.NewMachine(g)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer machine.Close()
+		if err := machine.RunAll(); err != nil {
+			t.Fatal(err)
+		}
+		products := out.Value().Data().([]float32)
+		sums := make([]float64, k) // of b's rows: the gradient of each row of a
+		for i := range m {
+			for j := range n {
+				want := 0.0
+				for p := range k {
+					want += float64(as[i*k+p]) * float64(bs[j*k+p])
+				}
+				if e := math.Abs(float64(products[i*n+j]) - want); e > 1e-5 {
+					t.Errorf("%v: element (%d, %d) is %v, off by %.2g", dtype, i, j, products[i*n+j], e)
+				}
+			}
+		}
+		for i, x := range bs {
+			sums[i%k] += float64(x)
+		}
+		da, err := ops.Converted(gradients[0].Value(), tensor.Float32)
+		if err != nil || gradients[0].Dtype() != dtype {
+			t.Fatalf("the gradient is %v: %v", gradients[0].Dtype(), err)
+		}
+		for i, x := range da.Float32s() {
+			if e := math.Abs(float64(x) - sums[i%k]); e > math.Abs(sums[i%k])/250 {
+				t.Errorf("%v: gradient %d is %v instead of %v", dtype, i, x, sums[i%k])
+			}
+		}
+	}
 }
