@@ -36,8 +36,9 @@ func (a attentionShape) setup() string {
 	return s
 }
 
-// attentionGrid is the grid of the FlashAttention papers, made smaller for a CPU: 8,192 tokens of width 256, so that every
-// length has as many numbers; the longest has half the heads instead of half a sequence.
+// attentionGrid is the grid of the FlashAttention papers, made smaller for a CPU: 8,192 tokens of
+// width 256, so that every length has as many numbers; the longest has half the heads instead of
+// half a sequence.
 func attentionGrid(quick bool) []attentionShape {
 	const width = 256
 	lengths, tokens := []int{512, 1024, 2048, 4096, 8192, 16384}, 8192

@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// copyRate measures the bytes a second that a plain copy reads and writes together, on a number of threads that share
-// the work. Slices of one length that are larger than the caches make it the ceiling of every kernel that memory bounds.
+// copyRate measures the bytes a second that a plain copy reads and writes together, on a number of
+// threads that share the work. Slices of one length that are larger than the caches make it the
+// ceiling of every kernel that memory bounds.
 func copyRate(threads int, to, from []byte) float64 {
 	var wait sync.WaitGroup
 	start := time.Now()

@@ -6,8 +6,9 @@ import (
 	"github.com/stheno-ml/stheno/kernels/cpu"
 )
 
-// fused measures the kernels beside attention and products against their floors: a copy of as many bytes as they must
-// read and write, or, for the loss that is fused with the last projection, the peak of arithmetic.
+// fused measures the kernels beside attention and products against their floors: a copy of as many
+// bytes as they must read and write, or, for the loss that is fused with the last projection, the
+// peak of arithmetic.
 func fused(s *session) error {
 	const rows, c, vocabulary, tokens = 8192, 768, 50257, 256
 	s.section("fused", "Fused kernels", "float32, tensors of 8192×768 (25 MB) and logits of 256×50257, which do not fit into the caches. "+
@@ -65,7 +66,8 @@ func fused(s *session) error {
 		}},
 		{"dropout", 2 * matrix, func(b *cpu.Backend) error { return b.Dropout(kernels.Dropout{P: 0.1, Seed: 1}, x, y) }},
 		{"embedding", 2 * matrix, func(b *cpu.Backend) error { return b.EmbeddingForward(embedding, y) }},
-		// The table's gradient is cleared; then each row is read, like the sum so far, which is written.
+		// The table's gradient is cleared; then each row is read, like the sum so far, which is
+		// written.
 		{"embedding backward", 4*c*vocabulary + 3*matrix, func(b *cpu.Backend) error {
 			return b.EmbeddingBackward(embedding, dy, embedding.Table)
 		}},

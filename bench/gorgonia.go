@@ -14,8 +14,8 @@ import (
 // plainGorgonia is the name of attention that is made of Gorgonia's own ops.
 const plainGorgonia = "Gorgonia's ops"
 
-// gorgoniaAttention trains the same causal attention through Gorgonia's graph, with this module's op and with the ops
-// that one would use without it.
+// gorgoniaAttention trains the same causal attention through Gorgonia's graph, with this module's
+// op and with the ops that one would use without it.
 func gorgoniaAttention(s *session) error {
 	const heads, size = 4, 64
 	s.section("gorgonia", "Attention in a Gorgonia graph", "Causal, float32, B=1 H=4 D=64, forward and backward through a tape machine: FlashAttention, "+
@@ -109,7 +109,8 @@ func gorgoniaOps(q, k, v *gorgonia.Node) (out *gorgonia.Node, err error) {
 	return out, nil
 }
 
-// newAttentionGraph is a machine that computes attention of random q, k and v and the gradients of Σ w·out.
+// newAttentionGraph is a machine that computes attention of random q, k and v and the gradients of
+// Σ w·out.
 func newAttentionGraph(attend attendFunc, heads, length, size int) (gorgonia.VM, error) {
 	g, r := gorgonia.NewGraph(), newRandom()
 	input := func(name string) *gorgonia.Node {

@@ -26,7 +26,8 @@ func gpuName() string {
 	return d.Description()
 }
 
-// gpu measures attention on the first GPU. All times are the device's own, between events, and launches overlap them.
+// gpu measures attention on the first GPU. All times are the device's own, between events, and
+// launches overlap them.
 func gpu(s *session) error {
 	d, err := cuda.Default()
 	if err != nil {
@@ -73,7 +74,8 @@ type gpuSession struct {
 // noiseStep is how far apart in the noise the tensors of a problem begin.
 const noiseStep = 100_003
 
-// openCeiling makes the rate of PyTorch's products the ceiling, where there is a PyTorch that sees the GPU.
+// openCeiling makes the rate of PyTorch's products the ceiling, where there is a PyTorch that sees
+// the GPU.
 func (g *gpuSession) openCeiling() {
 	const size = 8192
 	if g.torch == nil {
@@ -310,7 +312,8 @@ func (g *gpuSession) openPeers(a gpuShape) [][2]string {
 	return open
 }
 
-// problem makes the tensors on the device: q, k, v and dO of the noise that peers have too, the rest undefined.
+// problem makes the tensors on the device: q, k, v and dO of the noise that peers have too, the
+// rest undefined.
 func (g *gpuSession) problem(a gpuShape) (*attentionProblem, error) {
 	var failed error
 	alloc := func(dtype kernels.DType, shape ...int) kernels.Tensor {

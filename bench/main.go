@@ -148,7 +148,8 @@ func measureAll(o options, args []string, folder string, messages io.Writer) err
 	return err
 }
 
-// sections are the parts of the report, in its order. Ceilings come first and last in a sweep, for the drift.
+// sections are the parts of the report, in its order. Ceilings come first and last in a sweep, for
+// the drift.
 var sections = []func(*session) error{
 	ceilings, attention, gorgoniaAttention, matmul, decoding, fused, step, memory, gpu, ceilings,
 }

@@ -26,8 +26,8 @@ func (p productShape) String() string {
 	return name
 }
 
-// matmul measures products: squares, those of a GPT-2 block and of small character models, and the thin ones of
-// decoding and of gradients.
+// matmul measures products: squares, those of a GPT-2 block and of small character models, and the
+// thin ones of decoding and of gradients.
 func matmul(s *session) error {
 	s.section("matmul", "Matrix products", "float32, C = A·B of m×n×k; Aᵀ or Bᵀ lie transposed in memory. Products of few rows are bound by memory, "+
 		"not by the peak that they are held against.")

@@ -15,11 +15,12 @@ import (
 	"github.com/stheno-ml/stheno/bench/internal/report"
 )
 
-// memoryCommand is the first argument of the process whose memory is measured, which the program starts itself.
+// memoryCommand is the first argument of the process whose memory is measured, which the program
+// starts itself.
 const memoryCommand = "memory-of"
 
-// memory measures how much a process grows at most, for attention over the length of the sequence and for training
-// steps. Each figure is that of a process of its own, which does the work twice.
+// memory measures how much a process grows at most, for attention over the length of the sequence
+// and for training steps. Each figure is that of a process of its own, which does the work twice.
 func memory(s *session) error {
 	if s.sweep > 0 {
 		return nil // it does not depend on the time

@@ -19,9 +19,9 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// peer is a process that computes what we compute, with what people would use instead. It reads a request a line and
-// answers each with a reply a line, both JSON; numbers travel as raw little-endian files in a folder, so that problems and
-// results are the same to the bit.
+// peer is a process that computes what we compute, with what people would use instead. It reads a
+// request a line and answers each with a reply a line, both JSON; numbers travel as raw
+// little-endian files in a folder, so that problems and results are the same to the bit.
 type peer struct {
 	name    string
 	longest int // sequence of attention that it is asked for
@@ -32,8 +32,9 @@ type peer struct {
 	failed  *tail
 }
 
-// request is what a peer is asked to do: "hello"; "attention", "product" and "step", which read a problem from the folder; "run", which
-// does the problem's pass so many times; "write", which writes the results into the folder; "close", which forgets it.
+// request is what a peer is asked to do: "hello"; "attention", "product" and "step", which read a
+// problem from the folder; "run", which does the problem's pass so many times; "write", which
+// writes the results into the folder; "close", which forgets it.
 type request struct {
 	Do, Folder               string
 	Problem                  string // which of several problems; most peers have one at a time
@@ -52,8 +53,8 @@ type request struct {
 
 	DType string // of attention on a GPU, and of a step's activations, which are float32 if it is empty
 
-	// Of attention on a GPU, whose inputs are made of the file noise in the folder: tensor i of q, k, v, dO has its numbers
-	// from the place i·noiseStep on, over and over.
+	// Of attention on a GPU, whose inputs are made of the file noise in the folder: tensor i of q,
+	// k, v, dO has its numbers from the place i·noiseStep on, over and over.
 	Device, Kernel string
 	NoiseStep      int
 }
@@ -100,8 +101,8 @@ func (s *session) openPeers() {
 	start("GoMLX", longestGoMLX, mostGoMLX, program)
 }
 
-// GoMLX's pure Go back end takes seconds for what others do in milliseconds: it is asked for the shortest attention only,
-// and for as few samples as have quartiles.
+// GoMLX's pure Go back end takes seconds for what others do in milliseconds: it is asked for the
+// shortest attention only, and for as few samples as have quartiles.
 const longestGoMLX, mostGoMLX = 512, 3
 
 // buildGoMLX builds the program of the nested module.
@@ -189,7 +190,8 @@ func (t *tail) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// settle is how long a peer's threads look for more work before they sleep, during which they would slow the next.
+// settle is how long a peer's threads look for more work before they sleep, during which they would
+// slow the next.
 const settle = 10 * time.Millisecond
 
 // run does a pass and lets the peer's threads go to sleep.
@@ -267,7 +269,8 @@ func (o *peerAttention) close() {
 	os.RemoveAll(o.folder)
 }
 
-// difference is the largest distance of two elements as a share of the largest element; a NaN on one side is infinite.
+// difference is the largest distance of two elements as a share of the largest element; a NaN on
+// one side is infinite.
 func difference(a, b []float32) float64 {
 	largest, worst := 0.0, 0.0
 	for i := range a {

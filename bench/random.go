@@ -11,7 +11,8 @@ type random struct{ *rand.Rand }
 
 func newRandom() random { return random{rand.New(rand.NewPCG(1, 2))} }
 
-// period is after how many numbers a long list repeats itself: an odd number, so that no two of its rows are alike.
+// period is after how many numbers a long list repeats itself: an odd number, so that no two of its
+// rows are alike.
 const period = 1<<20 + 7
 
 // numbers are normal.

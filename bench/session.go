@@ -129,8 +129,8 @@ func (s *session) checkMatched() error {
 	return fmt.Errorf("-run is %q, which no case's name matches: it needs to be part of one, such as attention/forward", s.match)
 }
 
-// endOnInterrupt makes the first interrupt end the run after the case that is being measured, with a report; the second one
-// ends the program.
+// endOnInterrupt makes the first interrupt end the run after the case that is being measured, with
+// a report; the second one ends the program.
 func (s *session) endOnInterrupt() (stop func()) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt)
@@ -161,8 +161,8 @@ func (s *session) ours(do func() error) contender {
 	return contender{by: report.Ours, run: measure.Timed(s.clock, do)}
 }
 
-// measure samples the contenders of a case in turns with its ceiling. A peer that fails is noted as missing; if the first
-// contender, ours, fails, that is an error.
+// measure samples the contenders of a case in turns with its ceiling. A peer that fails is noted as
+// missing; if the first contender, ours, fails, that is an error.
 func (s *session) measure(c report.Case, contenders ...contender) error {
 	defer s.useThreads(c.Threads)()
 	var list []measure.Contender
@@ -230,7 +230,8 @@ func (s *session) ceiling(name string, threads int) (sample func() (float64, err
 	return nil, ""
 }
 
-// useThreads sets how many threads Go has, for what takes it from there, and clears garbage out of the way.
+// useThreads sets how many threads Go has, for what takes it from there, and clears garbage out of
+// the way.
 func (s *session) useThreads(n int) (restore func()) {
 	runtime.GC()
 	if n < 1 {

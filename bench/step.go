@@ -13,14 +13,16 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// stepModel is a GPT, the type that it computes in beside float32 weights, and the batch that it learns from.
+// stepModel is a GPT, the type that it computes in beside float32 weights, and the batch that it
+// learns from.
 type stepModel struct {
 	name, figure                       string
 	layers, heads, dim, context, batch int
 	compute                            tensor.Dtype // float32 if zero
 }
 
-// stepModels are the presets of examples/transformer that a CPU can take: cpu, and gpu with a smaller batch.
+// stepModels are the presets of examples/transformer that a CPU can take: cpu, and gpu with a
+// smaller batch.
 var stepModels = []stepModel{
 	{name: "cpu", figure: "step-time-cpu", layers: 4, heads: 4, dim: 128, context: 64, batch: 12},
 	{name: "gpu, small batch", figure: "step-time-gpu", layers: 6, heads: 6, dim: 384, context: 256, batch: 8},

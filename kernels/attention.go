@@ -242,8 +242,8 @@ func (a *Attention) SharesKeys() bool { return a.K.Shape[0] == 1 && a.Q.Shape[0]
 const unlimited = 1 << 40
 
 // Band returns what Causal, Window and the band of Mask show of a sequence, as two diagonals: row i
-// sees keys from max(0, i+lo) up to, not including, min(Sk, i+hi). The rest of Mask may hide some of
-// them. Where nothing is hidden on a side, the bound is beyond every key.
+// sees keys from max(0, i+lo) up to, not including, min(Sk, i+hi). The rest of Mask may hide some
+// of them. Where nothing is hidden on a side, the bound is beyond every key.
 func (a *Attention) Band(s Sequence) (lo, hi int) {
 	off := s.Sk - s.Sq
 	lo, hi = -unlimited, unlimited

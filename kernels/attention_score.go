@@ -11,7 +11,8 @@ import (
 
 // This file joins attention to the language of scores and masks.
 
-// ScoreTables lists what Score and Mask look up. They number it alike: the mask goes on where the score ends.
+// ScoreTables lists what Score and Mask look up. They number it alike: the mask goes on where the
+// score ends.
 func (a *Attention) ScoreTables() []*score.Table {
 	switch {
 	case a.Mask != nil:
@@ -28,7 +29,8 @@ func (a *Attention) Where(s Sequence, head int) score.Where {
 	return score.Where{Batch: s.Index, Head: head, KeyHead: head / group, QueryLength: s.Sq, KeyLength: s.Sk}
 }
 
-// validateScore checks the tables. How large they need to be is known where an index is one of the pair's own numbers.
+// validateScore checks the tables. How large they need to be is known where an index is one of the
+// pair's own numbers.
 func (a *Attention) validateScore() error {
 	switch {
 	case a.Score != nil && a.Score.Forward == nil:
@@ -66,8 +68,8 @@ func (a *Attention) validateProgram(name string, p *score.Program) error {
 	return a.validateNumbers(name, p)
 }
 
-// validateNumbers checks the floats that a program has been written with. An infinity is one in every type; what is finite
-// needs to be so, and not 0, in the type that scores are computed in.
+// validateNumbers checks the floats that a program has been written with. An infinity is one in
+// every type; what is finite needs to be so, and not 0, in the type that scores are computed in.
 func (a *Attention) validateNumbers(name string, p *score.Program) error {
 	for _, i := range p.Code {
 		if i.Op != score.OpNumber || i.Type != score.Float || math.IsInf(i.Value, 0) || i.Value == 0 {
@@ -140,8 +142,8 @@ func (a *Attention) checkTableGradients(d []Tensor) error {
 	return nil
 }
 
-// TableValues are the tables of a problem on the host, as the programs of its score and mask take them. An integer beyond 32 bits
-// is an error.
+// TableValues are the tables of a problem on the host, as the programs of its score and mask take
+// them. An integer beyond 32 bits is an error.
 func TableValues[T Float](a *Attention) ([]score.Values[T], error) {
 	list := make([]score.Values[T], len(a.Tables))
 	for n, t := range a.Tables {

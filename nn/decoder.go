@@ -399,7 +399,8 @@ func (d *decoderGraph) run(taking []bool, left, windows [][]int) error {
 	return d.compute()
 }
 
-// compute makes a run, or what was recorded of one. A graph that cannot be recorded goes on unrecorded.
+// compute makes a run, or what was recorded of one. A graph that cannot be recorded goes on
+// unrecorded.
 func (d *decoderGraph) compute() error {
 	const unrecordedRuns = 2 // find out which memory a run needs
 	if d.recording == nil && d.device != nil && d.runs >= unrecordedRuns && d.unrecorded == nil {

@@ -1,5 +1,6 @@
-// Package ops brings Stheno's kernels into Gorgonia's graphs. Each function takes nodes, adds nodes to
-// their graph and returns the node of its result, with gradients under both of Gorgonia's machines.
+// Package ops brings Stheno's kernels into Gorgonia's graphs. Each function takes nodes, adds nodes
+// to their graph and returns the node of its result, with gradients under both of Gorgonia's
+// machines.
 //
 // # Where to start
 //
@@ -25,34 +26,34 @@
 // The functions check what a graph knows: an error names the op and the argument. What only a run
 // knows, such as ids and the lengths of packed sequences, is checked when the machine runs. Tensors
 // are float32, float64 or of 16 bits ([BFloat16], [Float16]; [Cast] makes them), and have no empty
-// axis. Beside 16-bit activations, parameters and their gradients may be float32. Values may be views:
-// an op that needs contiguous rows copies others, and attention refuses them.
+// axis. Beside 16-bit activations, parameters and their gradients may be float32. Values may be
+// views: an op that needs contiguous rows copies others, and attention refuses them.
 //
 // # Running
 //
-// An op computes where its inputs live, on the host or on a [Device], and leaves its result there. On a
-// tapeMachine, gradients come from [gorgonia.Grad], called once with all parameters before the machine
-// is made. A lispMachine differentiates as it runs: make a new one for each step.
+// An op computes where its inputs live, on the host or on a [Device], and leaves its result there.
+// On a tapeMachine, gradients come from [gorgonia.Grad], called once with all parameters before the
+// machine is made. A lispMachine differentiates as it runs: make a new one for each step.
 //
 // # The plan
 //
-// Before a graph runs, a plan is made of it: who reads a result last, which gradients are used, which
-// bias's gradient is computed along with a norm's, what may be written over, and when the weights that
-// ranks share are gathered. [NewMachine] makes it; for a machine made by Gorgonia alone, the first run
-// does. [WritePlan] prints it.
+// Before a graph runs, a plan is made of it: who reads a result last, which gradients are used,
+// which bias's gradient is computed along with a norm's, what may be written over, and when the
+// weights that ranks share are gathered. [NewMachine] makes it; for a machine made by Gorgonia
+// alone, the first run does. [WritePlan] prints it.
 //
 // # Memory
 //
-// An op keeps what its gradient needs from the forward run to the backward run: attention a copy of the
-// output and one number a query row, norms and cross-entropy one or two numbers a row, Linear what its
-// activation is applied to. A graph that no one differentiates keeps nothing. Because an op has this
-// memory, one machine at a time runs a graph, and a clone of a graph, whose nodes share their ops, does
-// not run at the same time as the original.
+// An op keeps what its gradient needs from the forward run to the backward run: attention a copy of
+// the output and one number a query row, norms and cross-entropy one or two numbers a row, Linear
+// what its activation is applied to. A graph that no one differentiates keeps nothing. Because an
+// op has this memory, one machine at a time runs a graph, and a clone of a graph, whose nodes share
+// their ops, does not run at the same time as the original.
 //
-// Results reuse their memory from run to run. The value of a node or a gradient is valid until the graph
-// runs again: copy it to keep it. Roots of the graph, nodes that [gorgonia.Read] reads, and values that
-// became the value of an input are left alone. After [ReuseMemory] a result is valid until its last
-// reader has run: [Keep] what is to be looked at.
+// Results reuse their memory from run to run. The value of a node or a gradient is valid until the
+// graph runs again: copy it to keep it. Roots of the graph, nodes that [gorgonia.Read] reads, and
+// values that became the value of an input are left alone. After [ReuseMemory] a result is valid
+// until its last reader has run: [Keep] what is to be looked at.
 //
 // Gradients read the inputs again. An in-place operation on a Reshape of a node overwrites the node
 // itself, behind Gorgonia's back, and so spoils them.

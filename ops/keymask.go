@@ -19,8 +19,8 @@ func KeyMask(mask, bias *gorgonia.Node, dtype tensor.Dtype) (*gorgonia.Node, err
 	return apply("KeyMask", kernel{
 		describe: func(in tensors) (description, error) { return describeKeyMask(in[0], in[1], dtype) },
 		forward:  func(r *run, in, out tensors) error { return r.KeyMask(in[0], in[1], out[0]) },
-		// The gradient of the bias is the output's, which is 0 where a key is hidden, summed over the batch where
-		// the bias is one for all of it.
+		// The gradient of the bias is the output's, which is 0 where a key is hidden, summed over
+		// the batch where the bias is one for all of it.
 		backward: func(r *run, _, dOut, d tensors) error {
 			if !d[1].IsSet() {
 				return nil

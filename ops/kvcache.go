@@ -21,22 +21,26 @@ type KVCacheConfig struct {
 	Capacity int          // how many tokens it can hold
 }
 
-// KVCache holds the keys and values of one attention layer for the tokens that a model has seen, so that a new token
-// costs one row of attention. [CachedAttention] adds to it each time its graph runs; several graphs may share a cache,
-// one that takes a prompt many tokens at a time and one that takes single tokens, as long as they run one after the other.
+// KVCache holds the keys and values of one attention layer for the tokens that a model has seen, so
+// that a new token costs one row of attention. [CachedAttention] adds to it each time its graph
+// runs; several graphs may share a cache, one that takes a prompt many tokens at a time and one
+// that takes single tokens, as long as they run one after the other.
 //
-// What it holds can be read, set, cut and shared. [KVCache.Truncate] goes back to a prefix, to go on from there in another way;
-// [KVCache.Fork] is for going on in several ways at once. The items of a batch may hold different numbers of tokens: [KVCache.Only]
-// says which of them the next runs are for, and [KVCache.TruncateItem] goes back in one alone.
+// What it holds can be read, set, cut and shared. [KVCache.Truncate] goes back to a prefix, to go
+// on from there in another way; [KVCache.Fork] is for going on in several ways at once. The items
+// of a batch may hold different numbers of tokens: [KVCache.Only] says which of them the next runs
+// are for, and [KVCache.TruncateItem] goes back in one alone.
 //
-// Its memory, Batch·Capacity·Heads·(HeadDim+ValueDim) numbers, is allocated in the first run, where the keys live.
+// Its memory, Batch·Capacity·Heads·(HeadDim+ValueDim) numbers, is allocated in the first run, where
+// the keys live.
 type KVCache struct {
 	c       KVCacheConfig
 	lengths []int // how many tokens each item holds
 	resting []bool
 	place   kernels.Backend // of the rows
 	set     bool            // by the program, not by a run: the next run takes them to its own place
-	// rows are the keys' and the values', (Batch, Capacity, Heads, dim), so that a token's heads lie side by side.
+	// rows are the keys' and the values', (Batch, Capacity, Heads, dim), so that a token's heads
+	// lie side by side.
 	rows [2]kernels.Tensor
 }
 
@@ -75,7 +79,8 @@ func newKVCache(c KVCacheConfig) *KVCache {
 	return &KVCache{c: c, lengths: make([]int, c.Batch), resting: make([]bool, c.Batch)}
 }
 
-// Len is the number of tokens that the cache holds, the most of any item: the position of the next one.
+// Len is the number of tokens that the cache holds, the most of any item: the position of the next
+// one.
 func (c *KVCache) Len() int {
 	longest := 0
 	for _, n := range c.lengths {
@@ -116,8 +121,8 @@ func (c *KVCache) TruncateItem(item, n int) error {
 	return nil
 }
 
-// Only says which items of the batch the next runs add to, nil for all. The others keep what they hold, and what is computed for them
-// means nothing.
+// Only says which items of the batch the next runs add to, nil for all. The others keep what they
+// hold, and what is computed for them means nothing.
 func (c *KVCache) Only(items []bool) error {
 	if items != nil && len(items) != len(c.resting) {
 		return fmt.Errorf("KVCache: there are %d items, it needs one for each of the batch of %d", len(items), len(c.resting))
@@ -138,7 +143,8 @@ func (c *KVCache) even() bool {
 	return true
 }
 
-// positions are those of so many rows that follow what each item holds, (Batch, rows) of int32, where b computes.
+// positions are those of so many rows that follow what each item holds, (Batch, rows) of int32,
+// where b computes.
 func (c *KVCache) positions(b kernels.Backend, rows int) (kernels.Tensor, error) {
 	list, err := host.Alloc(kernels.I32, c.c.Batch, rows)
 	if err != nil {
@@ -150,8 +156,9 @@ func (c *KVCache) positions(b kernels.Backend, rows int) (kernels.Tensor, error)
 	return copied(list, list.DType, b, b)
 }
 
-// Read copies the keys and values of the tokens that the cache holds, at least one, to the host: (Batch, Heads, Len, HeadDim) and
-// (Batch, Heads, Len, ValueDim). All items need to hold equally many.
+// Read copies the keys and values of the tokens that the cache holds, at least one, to the host:
+// (Batch, Heads, Len, HeadDim) and (Batch, Heads, Len, ValueDim). All items need to hold equally
+// many.
 func (c *KVCache) Read() (k, v *tensor.Dense, err error) {
 	length := c.Len()
 	if length == 0 {
@@ -174,8 +181,9 @@ func (c *KVCache) Read() (k, v *tensor.Dense, err error) {
 	return values[0], values[1], nil
 }
 
-// Set makes the cache hold keys and values, (Batch, Heads, n, HeadDim) and (Batch, Heads, n, ValueDim), in place of what it holds.
-// They may lie anywhere; the next run takes them to where it computes.
+// Set makes the cache hold keys and values, (Batch, Heads, n, HeadDim) and (Batch, Heads, n,
+// ValueDim), in place of what it holds. They may lie anywhere; the next run takes them to where it
+// computes.
 func (c *KVCache) Set(k, v *tensor.Dense) error {
 	if err := c.replace(k, v); err != nil {
 		return fmt.Errorf("KVCache: %w", err)
@@ -220,8 +228,9 @@ func (c *KVCache) replace(k, v *tensor.Dense) error {
 	return nil
 }
 
-// Fork is a cache of its own that begins with the tokens that c holds: of a batch of c's own, or if that is 1 of any, each item of
-// which goes on from the same prefix. The tokens are copied, not computed again.
+// Fork is a cache of its own that begins with the tokens that c holds: of a batch of c's own, or if
+// that is 1 of any, each item of which goes on from the same prefix. The tokens are copied, not
+// computed again.
 func (c *KVCache) Fork(batch int) (*KVCache, error) {
 	if batch != c.c.Batch && c.c.Batch != 1 || batch < 1 {
 		return nil, fmt.Errorf("KVCache: a batch of %d is to go on from one of %d, it needs to be the same, or from one of 1", batch, c.c.Batch)
@@ -315,9 +324,9 @@ func (c *KVCache) settle(b kernels.Backend, rows int) error {
 	return nil
 }
 
-// extend has b write the rows of keys and values, (B, H, S, D), behind those that the cache holds, and
-// makes the problem's keys and values all of them, in the same order of axes. They do not count yet:
-// the run may fail. A recording has a copy for each item, since the items may differ later.
+// extend has b write the rows of keys and values, (B, H, S, D), behind those that the cache holds,
+// and makes the problem's keys and values all of them, in the same order of axes. They do not count
+// yet: the run may fail. A recording has a copy for each item, since the items may differ later.
 func (c *KVCache) extend(b kernels.Backend, p *kernels.Attention, recording bool) (err error) {
 	rows := p.K.Shape[2]
 	for i, t := range []*kernels.Tensor{&p.K, &p.V} {
@@ -362,13 +371,14 @@ func (c *KVCache) write(b kernels.Backend, memory *kernels.Tensor, rows kernels.
 	return all, nil
 }
 
-// CachedAttention is [FlashAttention] of tokens that follow those in a cache. Each run adds the rows of k and v to the
-// cache and attends to all that it then holds; a query sees the keys up to its own. q, k and v are of any equal length up
-// to the cache's capacity, in o's layout. The cache must have room: a run that does not fit fails and adds nothing.
+// CachedAttention is [FlashAttention] of tokens that follow those in a cache. Each run adds the
+// rows of k and v to the cache and attends to all that it then holds; a query sees the keys up to
+// its own. q, k and v are of any equal length up to the cache's capacity, in o's layout. The cache
+// must have room: a run that does not fit fails and adds nothing.
 //
-// One run is one step forward, so a graph has one CachedAttention a cache, and there is no gradient. Causal is not looked
-// at. Options that count rows of a whole sequence make no sense here: Bias, QLens, KVLens, KVLengths and Dropout
-// need to be left out.
+// One run is one step forward, so a graph has one CachedAttention a cache, and there is no
+// gradient. Causal is not looked at. Options that count rows of a whole sequence make no sense
+// here: Bias, QLens, KVLens, KVLengths and Dropout need to be left out.
 func CachedAttention(q, k, v *gorgonia.Node, cache *KVCache, o AttentionOptions) (*gorgonia.Node, error) {
 	const name = "CachedAttention"
 	o.Causal = kernels.CausalBottomRight
@@ -376,7 +386,8 @@ func CachedAttention(q, k, v *gorgonia.Node, cache *KVCache, o AttentionOptions)
 	return applyCached(name, a, err, cache, o)
 }
 
-// CachedAttentionQKV is [CachedAttention] over the output of one projection, as [FlashAttentionQKV] takes it.
+// CachedAttentionQKV is [CachedAttention] over the output of one projection, as [FlashAttentionQKV]
+// takes it.
 func CachedAttentionQKV(qkv *gorgonia.Node, heads, kvHeads int, cache *KVCache, o AttentionOptions) (*gorgonia.Node, error) {
 	const name = "CachedAttentionQKV"
 	o.Causal = kernels.CausalBottomRight
@@ -422,8 +433,8 @@ func (c cachedAttention) describe(in tensors) (description, error) {
 	return is, c.cache.check(p)
 }
 
-// forward adds to the cache and attends to it. Both depend on how much the cache holds: where the graph
-// is recorded they are done again before each launch, and the tokens count from then on.
+// forward adds to the cache and attends to it. Both depend on how much the cache holds: where the
+// graph is recorded they are done again before each launch, and the tokens count from then on.
 func (c cachedAttention) forward(r *run, in, out tensors) error {
 	place, o := r.Backend, c.outputView(out[0])
 	return r.vary(in, func(b kernels.Backend) error {

@@ -12,11 +12,11 @@ import (
 // graph, those that the graph shares with others too.
 var making sync.Mutex
 
-// NewMachine is [gorgonia.NewTapeMachine] with [Engine], with an error in place of a panic for a graph
-// that cannot be compiled, and with errors of runs that wrap what was wrong. The graph's plan is made
-// with it; a machine made by Gorgonia alone has it made in the first run. Graphs that share values,
-// such as those over one nn.Parameters, may have their machines made by several goroutines at once.
-// A machine that has run needs a Reset to run again.
+// NewMachine is [gorgonia.NewTapeMachine] with [Engine], with an error in place of a panic for a
+// graph that cannot be compiled, and with errors of runs that wrap what was wrong. The graph's plan
+// is made with it; a machine made by Gorgonia alone has it made in the first run. Graphs that share
+// values, such as those over one nn.Parameters, may have their machines made by several goroutines
+// at once. A machine that has run needs a Reset to run again.
 func NewMachine(g *gorgonia.ExprGraph, options ...gorgonia.VMOpt) (vm gorgonia.VM, err error) {
 	if g == nil {
 		return nil, fmt.Errorf("NewMachine: g is nil, it needs to be a graph")

@@ -166,8 +166,8 @@ func (k matMul) forward(r *run, in, out tensors) error {
 //	dA = dC·Bᵀ      dB = Aᵀ·dC
 //
 // each summed over the axes of the batch that it is broadcast along, and where an input was
-// transposed, the transpose of that, which swaps the factors. The gradient of a wide product is rounded
-// to the type of what it is multiplied by.
+// transposed, the transpose of that, which swaps the factors. The gradient of a wide product is
+// rounded to the type of what it is multiplied by.
 func (k matMul) backward(r *run, in, dOut, d tensors) error {
 	m, dC := k.product(in), dOut[0]
 	if dC.DType != in[0].DType {
@@ -206,8 +206,8 @@ func (k matMul) backward(r *run, in, dOut, d tensors) error {
 	return k.sum(r, p, d[1])
 }
 
-// sum adds the products of a batch up to a gradient, over the axes along which that has one element.
-// The gradient of a vector is a row.
+// sum adds the products of a batch up to a gradient, over the axes along which that has one
+// element. The gradient of a vector is a row.
 func (k matMul) sum(r *run, p kernels.MatMul, d kernels.Tensor) (err error) {
 	if len(d.Shape) == 1 {
 		d = d.Reshape(1, d.Shape[0])

@@ -9,7 +9,8 @@ import (
 	"gorgonia.org/gorgonia"
 )
 
-// RoPEOptions are the options of [RoPE]. The zero value is Llama's rotary embedding over (B, H, S, D).
+// RoPEOptions are the options of [RoPE]. The zero value is Llama's rotary embedding over (B, H, S,
+// D).
 type RoPEOptions struct {
 	Layout      Layout  // of x: BHSD or BSHD
 	Base        float64 // of the angles' frequencies; 0 means 10000
@@ -17,28 +18,31 @@ type RoPEOptions struct {
 	RotaryDim   int     // how many leading dimensions of a head are rotated, the others stay; 0 means all
 	Interleaved bool    // pairs are neighbours, 2d and 2d+1, instead of d and d + RotaryDim/2
 	Offset      int     // the position of the first row
-	// Positions, (B, S) of int, int32 or int64, says where each row of each batch item is, beyond Offset; nil: one after the other.
-	// Its values may change from run to run.
+	// Positions, (B, S) of int, int32 or int64, says where each row of each batch item is, beyond
+	// Offset; nil: one after the other. Its values may change from run to run.
 	Positions *gorgonia.Node
-	// Divisors slow down the pairs one by one, nil means 1 for each; Amplitude multiplies what is rotated, 0 means 1.
+	// Divisors slow down the pairs one by one, nil means 1 for each; Amplitude multiplies what is
+	// rotated, 0 means 1.
 	Divisors  []float64
 	Amplitude float64
-	// Ranks says that the rows are those which this rank holds of a sequence, see [AttentionOptions].
+	// Ranks says that the rows are those which this rank holds of a sequence, see
+	// [AttentionOptions].
 	Ranks kernels.Ranks
-	// Cache says that the rows follow those that a cache holds when the graph runs: its length, or of each batch item that of the
-	// cache's, adds to Offset.
+	// Cache says that the rows follow those that a cache holds when the graph runs: its length, or
+	// of each batch item that of the cache's, adds to Offset.
 	Cache *KVCache
 }
 
-// RoPE rotates pairs of dimensions of each head by an angle that grows with the position, so that a product of a query
-// and a key depends on their distance. [kernels.RoPE] has the equations.
+// RoPE rotates pairs of dimensions of each head by an angle that grows with the position, so that a
+// product of a query and a key depends on their distance. [kernels.RoPE] has the equations.
 func RoPE(x *gorgonia.Node, o RoPEOptions) (*gorgonia.Node, error) {
 	return applyRoPE("RoPE", &rope{layout: o.Layout}, input{name: "x", node: x, unread: true}, o)
 }
 
-// RoPEQKV is [RoPE] of the queries and keys of a projection: qkv is (B, S, (heads+2·kvHeads)·D), as [FlashAttentionQKV] takes it, and the result
-// is like it, with the values as they are. For packed sequences both are (total, (heads+2·kvHeads)·D), and Positions (1, total). Layout is not
-// looked at.
+// RoPEQKV is [RoPE] of the queries and keys of a projection: qkv is (B, S, (heads+2·kvHeads)·D), as
+// [FlashAttentionQKV] takes it, and the result is like it, with the values as they are. For packed
+// sequences both are (total, (heads+2·kvHeads)·D), and Positions (1, total). Layout is not looked
+// at.
 func RoPEQKV(qkv *gorgonia.Node, heads, kvHeads int, o RoPEOptions) (*gorgonia.Node, error) {
 	const name = "RoPEQKV"
 	if err := checkHeads(heads, kvHeads); err != nil {
@@ -143,8 +147,8 @@ func (k *rope) forward(r *run, in, out tensors) error {
 	return k.withOthers(r, in[0], out[0], k.turn(r, in, out))
 }
 
-// turn turns rows by where they are in this run: with a cache, behind what it holds. A recording follows
-// a cache of one item; the positions of several would be read on the host.
+// turn turns rows by where they are in this run: with a cache, behind what it holds. A recording
+// follows a cache of one item; the positions of several would be read on the host.
 func (k *rope) turn(r *run, in, out tensors) error {
 	x, y := k.view(in[0]), k.view(out[0])
 	if k.cache == nil {

@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// Elements reads elements of a tensor, from the given one on in the order of the rows, as many as into has bytes for. They come as
-// this machine has such numbers in memory: a part of a tensor costs nothing beside what it is read into, and what is done with
-// it is the caller's.
+// Elements reads elements of a tensor, from the given one on in the order of the rows, as many as
+// into has bytes for. They come as this machine has such numbers in memory: a part of a tensor
+// costs nothing beside what it is read into, and what is done with it is the caller's.
 func (f *File) Elements(name string, from int, into []byte) error {
 	e, ok := f.byName[name]
 	if !ok {

@@ -22,7 +22,8 @@ type header struct {
 	data     int64   // where the data begins in the file
 }
 
-// maxTensors is how many tensors a file may have: each takes memory and time, however short its entry is.
+// maxTensors is how many tensors a file may have: each takes memory and time, however short its
+// entry is.
 const maxTensors = 1 << 16
 
 // entry is a tensor's part of the header.
@@ -71,8 +72,8 @@ func readHeader(r io.ReaderAt, size int64) (header, error) {
 	return h, nil
 }
 
-// otherKind names what a file is that people take for one of this format, by its first eight bytes; as the length of a
-// header they would be more than the format allows.
+// otherKind names what a file is that people take for one of this format, by its first eight bytes;
+// as the length of a header they would be more than the format allows.
 func otherKind(start []byte) string {
 	for _, k := range []struct{ start, name string }{
 		{"PK\x03\x04", "a zip archive, as PyTorch's .pt and .bin files are"},
@@ -134,8 +135,8 @@ func parseHeader(text []byte) (header, error) {
 	return h, nil
 }
 
-// parser reads JSON token by token: what has a type of its own in Go would let duplicate names, nulls and names in other
-// case pass.
+// parser reads JSON token by token: what has a type of its own in Go would let duplicate names,
+// nulls and names in other case pass.
 type parser struct{ *json.Decoder }
 
 // object reads an object; do is called after each key and reads the value.
@@ -256,8 +257,8 @@ func (p parser) entry() (entry, error) {
 	return e, nil
 }
 
-// arrange sorts the entries by their data, and checks that it lies end to end, fills exactly that many bytes, and is as
-// long as types and shapes say.
+// arrange sorts the entries by their data, and checks that it lies end to end, fills exactly that
+// many bytes, and is as long as types and shapes say.
 func (h *header) arrange(size int64) error {
 	slices.SortStableFunc(h.entries, func(a, b entry) int { return cmp.Or(cmp.Compare(a.begin, b.begin), cmp.Compare(a.end, b.end)) })
 	end, last := int64(0), -1

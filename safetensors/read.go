@@ -14,7 +14,8 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// File is a file whose header was read and found valid. Its methods, except Close, may be called at the same time.
+// File is a file whose header was read and found valid. Its methods, except Close, may be called at
+// the same time.
 type File struct {
 	path   string // for errors; empty if it is not known
 	reader io.ReaderAt
@@ -46,7 +47,8 @@ func Open(path string) (*File, error) {
 	return f, nil
 }
 
-// Read reads the header of a file of that size, which may lie anywhere: in memory, in an archive, behind a network.
+// Read reads the header of a file of that size, which may lie anywhere: in memory, in an archive,
+// behind a network.
 func Read(r io.ReaderAt, size int64) (*File, error) {
 	if r == nil {
 		return nil, errors.New("safetensors: r is nil, it needs to be a reader")
@@ -176,7 +178,8 @@ func checkMemory(bytes int64) error {
 	return nil
 }
 
-// float32FromHalf is the number that half precision has with those bits: 1 of sign, 5 of exponent, 10 of fraction.
+// float32FromHalf is the number that half precision has with those bits: 1 of sign, 5 of exponent,
+// 10 of fraction.
 func float32FromHalf(half uint16) float32 {
 	sign, exponent, fraction := uint32(half>>15)<<31, uint32(half>>10&31), uint32(half&1023)
 	switch exponent {

@@ -43,7 +43,8 @@ const maxHeader = 100_000_000
 // bufferSize is how many bytes are encoded or decoded at a time.
 const bufferSize = 256 << 10
 
-// elementSizes is how many bytes an element of each type has. Those smaller than a byte are left out.
+// elementSizes is how many bytes an element of each type has. Those smaller than a byte are left
+// out.
 var elementSizes = map[string]uint64{
 	"BOOL": 1, "U8": 1, "I8": 1, "F8_E5M2": 1, "F8_E4M3": 1, "F8_E8M0": 1,
 	"I16": 2, "U16": 2, "F16": 2, "BF16": 2,

@@ -17,9 +17,10 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// Write writes a file of the tensors and, unless it is empty, the metadata. Tensors may be views; they are written row by
-// row as they look. They come in the order given, except that those with more bytes an element come first, so that
-// all data is aligned. Everything is checked before the first byte is written: after that, only w can fail.
+// Write writes a file of the tensors and, unless it is empty, the metadata. Tensors may be views;
+// they are written row by row as they look. They come in the order given, except that those with
+// more bytes an element come first, so that all data is aligned. Everything is checked before the
+// first byte is written: after that, only w can fail.
 func Write(w io.Writer, tensors Tensors, metadata map[string]string) error {
 	if w == nil {
 		return errors.New("safetensors: w is nil, it needs to be a writer")
@@ -160,7 +161,8 @@ func newEncoder[T any](t *tensor.Dense, dtype string, size int, data []T, put fu
 	return encoder{dtype: dtype, elementSize: size, shape: shape, write: write}, nil
 }
 
-// rows cuts a tensor into rows of n elements that lie stride apart, as long as possible, and gives where each starts.
+// rows cuts a tensor into rows of n elements that lie stride apart, as long as possible, and gives
+// where each starts.
 func rows(shape, strides []int) (starts iter.Seq[int], n, stride int) {
 	outer := len(shape)
 	n, stride = 1, 1

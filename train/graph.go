@@ -113,8 +113,8 @@ func (in Inputs) Get(name string) nn.Tensor {
 // Has reports whether the batch has an array of that name.
 func (in Inputs) Has(name string) bool { return in.arrays[name] != nil }
 
-// differentiating is held while a graph is differentiated: the constants that Gorgonia adds for that are
-// the same nodes in all graphs of a process.
+// differentiating is held while a graph is differentiated: the constants that Gorgonia adds for
+// that are the same nodes in all graphs of a process.
 var differentiating sync.Mutex
 
 func differentiate(loss *gorgonia.Node, by gorgonia.Nodes) error {

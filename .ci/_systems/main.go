@@ -1,7 +1,8 @@
-// Systems checks that every package of the module in the working directory, its tests and all that they import are
-// whole on the systems given as GOOS/GOARCH: types are those of the sources chosen there, and a function without a body
-// has assembly beside it or another package's body. It reads sources and compiles nothing, which takes seconds a system where a compiler takes
-// minutes. Of the standard library, whose ports are tested elsewhere, it reads what packages declare.
+// Systems checks that every package of the module in the working directory, its tests and all that
+// they import are whole on the systems given as GOOS/GOARCH: types are those of the sources chosen
+// there, and a function without a body has assembly beside it or another package's body. It reads
+// sources and compiles nothing, which takes seconds a system where a compiler takes minutes. Of the
+// standard library, whose ports are tested elsewhere, it reads what packages declare.
 package main
 
 import (

@@ -1,6 +1,7 @@
-// Command gomlx is GoMLX's pure Go back end as a peer of Stheno's benchmarks: it reads a request a line from its input and
-// answers each with a line, both JSON. See bench/peer.go for the requests. It computes attention alone, forward, in the way
-// of GoMLX's own layers: products and a softmax under a mask.
+// Command gomlx is GoMLX's pure Go back end as a peer of Stheno's benchmarks: it reads a request a
+// line from its input and answers each with a line, both JSON. See bench/peer.go for the requests.
+// It computes attention alone, forward, in the way of GoMLX's own layers: products and a softmax
+// under a mask.
 //
 // It is a module of its own, so that Stheno does not depend on GoMLX.
 package main

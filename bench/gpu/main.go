@@ -1,7 +1,8 @@
 //go:build gpu
 
-// Command gpu times attention and matrix products on the first GPU, through Go. It reads one case a line as JSON and answers each with the
-// median time in milliseconds, so that a program that times something else can take turns with it: compare.py does.
+// Command gpu times attention and matrix products on the first GPU, through Go. It reads one case a
+// line as JSON and answers each with the median time in milliseconds, so that a program that times
+// something else can take turns with it: compare.py does.
 package main
 
 import (
@@ -68,7 +69,8 @@ func main() {
 	}
 }
 
-// set is one copy of all tensors of a case. Runs take turns among several, so that none finds its inputs in the cache.
+// set is one copy of all tensors of a case. Runs take turns among several, so that none finds its
+// inputs in the cache.
 type set struct {
 	problem kernels.Attention
 	out     kernels.AttentionOutputs
@@ -107,8 +109,8 @@ func (r request) time(d *cuda.Device) (float64, error) {
 	return median(d, together, run)
 }
 
-// median times rounds of calls that are queued together, and returns the milliseconds of a call. The device is kept busy before, as
-// long as its clocks take to follow the load.
+// median times rounds of calls that are queued together, and returns the milliseconds of a call.
+// The device is kept busy before, as long as its clocks take to follow the load.
 func median(d *cuda.Device, together int, run func() error) (float64, error) {
 	const warm, rounds = 15 * time.Millisecond, 11
 	for start := time.Now(); time.Since(start) < warm; {
@@ -209,7 +211,8 @@ func dtypeOf(name string) (kernels.DType, error) {
 	return dtype, nil
 }
 
-// noise is normal numbers in each type, which fill tensors again and again: long enough that no two rows are alike.
+// noise is normal numbers in each type, which fill tensors again and again: long enough that no two
+// rows are alike.
 var noise = func() (n struct {
 	f32       []float32
 	bf16, f16 []uint16

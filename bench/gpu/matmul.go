@@ -7,7 +7,8 @@ import (
 	"github.com/stheno-ml/stheno/kernels/cuda"
 )
 
-// product is C = act(A·B + bias), A (rows, depth) and B (depth, columns), each of which may lie transposed.
+// product is C = act(A·B + bias), A (rows, depth) and B (depth, columns), each of which may lie
+// transposed.
 type product struct {
 	Rows, Columns, Depth   int
 	TransposeA, TransposeB bool
@@ -15,7 +16,8 @@ type product struct {
 	Wide                   bool // C is float32
 }
 
-// time times calls that take turns among as many copies of the tensors as the cache has no room for.
+// time times calls that take turns among as many copies of the tensors as the cache has no room
+// for.
 func (p product) time(d *cuda.Device, dtypeName, precision string) (float64, error) {
 	dtype, err := dtypeOf(dtypeName)
 	if err != nil {

@@ -1,6 +1,7 @@
 //go:build openblas
 
-// Command openblas is a shared library with Stheno's matrix product, for compare.py to call beside OpenBLAS's.
+// Command openblas is a shared library with Stheno's matrix product, for compare.py to call beside
+// OpenBLAS's.
 package main
 
 /*

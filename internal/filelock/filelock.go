@@ -1,5 +1,5 @@
-// Package filelock keeps two processes from writing the same files. A lock belongs to an open file and ends with it, so
-// that a process that dies, however it dies, leaves none behind.
+// Package filelock keeps two processes from writing the same files. A lock belongs to an open file
+// and ends with it, so that a process that dies, however it dies, leaves none behind.
 //
 // Where the system or the filesystem has no such locks, Lock succeeds without one.
 package filelock
@@ -26,8 +26,8 @@ func Lock(file *os.File) error {
 	return err
 }
 
-// Create opens a file that exists for its lock alone, and takes it. The process writes its number into the file, for the
-// error of those who come later.
+// Create opens a file that exists for its lock alone, and takes it. The process writes its number
+// into the file, for the error of those who come later.
 func Create(path string) (*os.File, error) {
 	file, err := plainfile.OpenOwn(path)
 	if err != nil {

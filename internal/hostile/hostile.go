@@ -1,5 +1,5 @@
-// Package hostile makes bad arguments of good ones, as a fuzzer's bytes say: for tests that nothing panics on what a caller
-// passes.
+// Package hostile makes bad arguments of good ones, as a fuzzer's bytes say: for tests that nothing
+// panics on what a caller passes.
 package hostile
 
 import (
@@ -44,8 +44,8 @@ func (b *Bytes) Float() float64 { return floats[b.Intn(len(floats))] }
 
 var texts = []string{"", "a", "\x00", "\xff\xfe", "..", "/", "%s%n", "a b", strings.Repeat("x", 300), "\n", "名", "nul\x00nul"}
 
-// Change replaces one part of what values point to: a field, an element, or the whole. A value for whose type there is a function
-// in own is changed by it, as a whole.
+// Change replaces one part of what values point to: a field, an element, or the whole. A value for
+// whose type there is a function in own is changed by it, as a whole.
 func Change(b *Bytes, own map[reflect.Type]func(reflect.Value), values ...any) {
 	var parts []reflect.Value
 	put := map[int]func(){} // of a part inside an interface: puts the changed copy into it
@@ -134,7 +134,8 @@ func (b *Bytes) replace(v reflect.Value) {
 	}
 }
 
-// replaceSlice leaves a slice without elements, without its last one, or with one more: a copy of the last, or a zero.
+// replaceSlice leaves a slice without elements, without its last one, or with one more: a copy of
+// the last, or a zero.
 func (b *Bytes) replaceSlice(v reflect.Value) {
 	n := v.Len()
 	switch choice := b.Intn(5); {
@@ -151,8 +152,8 @@ func (b *Bytes) replaceSlice(v reflect.Value) {
 	}
 }
 
-// CallAll calls each method of a value, with those of the given arguments that have its parameters' types and zeros for the others,
-// and returns what panicked.
+// CallAll calls each method of a value, with those of the given arguments that have its parameters'
+// types and zeros for the others, and returns what panicked.
 func CallAll(value any, arguments ...any) (panics []string) {
 	v := reflect.ValueOf(value)
 	for i := range v.NumMethod() {

@@ -14,8 +14,8 @@ const hugePage = 2 << 20
 
 func populate(data []byte) {
 	whole := hugePages(data)
-	// It is advice: an older system, which does not take it, gives small pages, or each as it is written. So there is nothing to do about
-	// an error.
+	// It is advice: an older system, which does not take it, gives small pages, or each as it is
+	// written. So there is nothing to do about an error.
 	_ = unix.Madvise(whole, unix.MADV_HUGEPAGE)
 	per := (len(whole)/hugePage + runtime.GOMAXPROCS(0) - 1) / runtime.GOMAXPROCS(0) * hugePage
 	var wait sync.WaitGroup

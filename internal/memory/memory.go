@@ -1,10 +1,12 @@
-// Package memory knows how much memory the machine has, so that a file that claims a terabyte is an error before it is the
-// end of the program, and has the system give out at once what is about to be filled.
+// Package memory knows how much memory the machine has, so that a file that claims a terabyte is an
+// error before it is the end of the program, and has the system give out at once what is about to
+// be filled.
 package memory
 
 // Total is the machine's memory in bytes; known is false where the system does not tell.
 func Total() (bytes uint64, known bool) { return total() }
 
-// Populate has the system give out the memory of data, all of which is about to be written, at once to all processors and in large
-// pages where it has them: each page that is given out as it is written costs about as much as writing it. The contents stay.
+// Populate has the system give out the memory of data, all of which is about to be written, at once
+// to all processors and in large pages where it has them: each page that is given out as it is
+// written costs about as much as writing it. The contents stay.
 func Populate(data []byte) { populate(data) }

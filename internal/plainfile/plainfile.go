@@ -1,5 +1,5 @@
-// Package plainfile opens files that hold data. A pipe would be waited for, a device be read for ever, and a folder fail
-// with words about reading: none of them is what a path was meant to be.
+// Package plainfile opens files that hold data. A pipe would be waited for, a device be read for
+// ever, and a folder fail with words about reading: none of them is what a path was meant to be.
 package plainfile
 
 import (
@@ -10,8 +10,8 @@ import (
 	"os"
 )
 
-// Open opens a file for reading and returns its size with it. Anything but a regular file, or a link to one, is an
-// error, before it is opened.
+// Open opens a file for reading and returns its size with it. Anything but a regular file, or a
+// link to one, is an error, before it is opened.
 func Open(path string) (*os.File, int64, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -30,7 +30,8 @@ func Open(path string) (*os.File, int64, error) {
 	return file, info.Size(), nil
 }
 
-// ReadFile reads a file that Open would open. One of more bytes than most is an error, before it is read.
+// ReadFile reads a file that Open would open. One of more bytes than most is an error, before it is
+// read.
 func ReadFile(path string, most int64) ([]byte, error) {
 	file, size, err := Open(path)
 	if err != nil {
@@ -47,8 +48,8 @@ func ReadFile(path string, most int64) ([]byte, error) {
 	return content, nil
 }
 
-// OpenOwn opens a file for reading and writing, and makes it where it is missing. A link is an error: what it leads to
-// belongs to somebody else.
+// OpenOwn opens a file for reading and writing, and makes it where it is missing. A link is an
+// error: what it leads to belongs to somebody else.
 func OpenOwn(path string) (*os.File, error) {
 	before, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -9,9 +9,10 @@ import (
 	"github.com/stheno-ml/stheno/kernels/score"
 )
 
-// This file runs the score and the mask that a user wrote. A program of package score becomes a list of operations on vectors of a
-// tile of scores. What does not differ from pair to pair is computed before, along the queries, the keys and the diagonals of each
-// score matrix; it is a line, and an operand like a tile. Programs are compiled once, lines are computed once a call.
+// This file runs the score and the mask that a user wrote. A program of package score becomes a
+// list of operations on vectors of a tile of scores. What does not differ from pair to pair is
+// computed before, along the queries, the keys and the diagonals of each score matrix; it is a
+// line, and an operand like a tile. Programs are compiled once, lines are computed once a call.
 
 // rules are the score and the mask of one call. Programs that it does not have are nil.
 type rules[T kernels.Float] struct {
@@ -30,8 +31,9 @@ type scorePlace[T kernels.Float] struct {
 	blocks                [][]blockRun // the tiles, as the backward kernel goes through them: of each tile of queries
 }
 
-// The tiles of a mask are as small as products are still fast: what a tile shows in part is computed as a whole. A strip is so many
-// rows of what a task works on at once; columns are whole panels.
+// The tiles of a mask are as small as products are still fast: what a tile shows in part is
+// computed as a whole. A strip is so many rows of what a task works on at once; columns are whole
+// panels.
 const (
 	maskStrip   = 24
 	maskColumns = 32
@@ -126,7 +128,8 @@ func (r *rules[T]) wideValues(p *score.Program) []score.Values[float64] {
 	return wide
 }
 
-// linesOf finds lines that an earlier place has and that do not differ from this one's, or leaves to do what computes them.
+// linesOf finds lines that an earlier place has and that do not differ from this one's, or leaves
+// to do what computes them.
 func linesOf[T kernels.Float](p *pointwise, w score.Where, r *rules[T], known map[score.Where]*lines[T], todo *[]func()) *lines[T] {
 	key := common(w, p.byBatch, p.byHead)
 	if known[key] == nil {
@@ -157,7 +160,8 @@ type pointOp struct {
 	to      operand
 	x, y, z operand
 
-	// Where these are set the operation is none on vectors: an element is looked up, or an instruction is evaluated.
+	// Where these are set the operation is none on vectors: an element is looked up, or an
+	// instruction is evaluated.
 	lookup    *address
 	evaluated *score.Program
 	integers  bool // both operands are lines of integers, whose vectors are good only where they are exact
@@ -228,8 +232,9 @@ func (c *compiler) number(x float64) int {
 	return c.append(score.Instr{Op: score.OpNumber, Type: score.Float, Value: x})
 }
 
-// simplify writes a program anew, with what vectors do better in another way: products with one number in place of several, or of
-// a division, and sums in place of differences, for products are fused with these.
+// simplify writes a program anew, with what vectors do better in another way: products with one
+// number in place of several, or of a division, and sums in place of differences, for products are
+// fused with these.
 func (c *compiler) simplify(p *score.Program) {
 	c.moved = make([]int, len(p.Code))
 	for at, i := range p.Code {
@@ -239,7 +244,8 @@ func (c *compiler) simplify(p *score.Program) {
 	c.program.Results = renumbered(c.moved, p.Results)
 }
 
-// simplified is what to write for an instruction whose operands are written. It appends what else that reads.
+// simplified is what to write for an instruction whose operands are written. It appends what else
+// that reads.
 func (c *compiler) simplified(i score.Instr) score.Instr {
 	if i.Varies != score.Pairs || i.Type != score.Float || len(i.Args) != 2 {
 		return i
@@ -261,7 +267,8 @@ func (c *compiler) simplified(i score.Instr) score.Instr {
 	return i
 }
 
-// multiple is a number and what it multiplies; 1 and the instruction itself where this is no such product.
+// multiple is a number and what it multiplies; 1 and the instruction itself where this is no such
+// product.
 func (c *compiler) multiple(at int) (number float64, of int) {
 	if number, of = c.multipleOf(c.program.Code[at]); of < 0 {
 		return 1, at
@@ -269,7 +276,8 @@ func (c *compiler) multiple(at int) (number float64, of int) {
 	return number, of
 }
 
-// multipleOf is as multiple, of an instruction that may not be written yet; of is −1 where it is no such product.
+// multipleOf is as multiple, of an instruction that may not be written yet; of is −1 where it is no
+// such product.
 func (c *compiler) multipleOf(i score.Instr) (number float64, of int) {
 	if i.Varies != score.Pairs || i.Type != score.Float || i.Op != score.OpMul && i.Op != score.OpDiv {
 		return 1, -1
@@ -321,8 +329,8 @@ func compileMask(p *score.Program) *pointwise {
 	return c.pointwise
 }
 
-// copy lets the operation that computes an instruction write to a place, or, where others read the instruction too, adds one that
-// copies it.
+// copy lets the operation that computes an instruction write to a place, or, where others read the
+// instruction too, adds one that copies it.
 func (c *compiler) copy(at int, to operand) {
 	from := c.operand(at)
 	if from.kind == inSlot && c.uses[at] == 1 {
@@ -346,7 +354,8 @@ func (c *compiler) finish() {
 	}
 }
 
-// compile emits the operations of all instructions that differ from pair to pair. Outputs keep their slots.
+// compile emits the operations of all instructions that differ from pair to pair. Outputs keep
+// their slots.
 func (c *compiler) compile(outputs []int) {
 	n := len(c.program.Code)
 	needed := make([]bool, n)
@@ -387,8 +396,8 @@ func (c *compiler) compile(outputs []int) {
 	}
 }
 
-// isEvaluated reports whether an instruction has integers that differ from pair to pair among its operands, for which there are no
-// vectors.
+// isEvaluated reports whether an instruction has integers that differ from pair to pair among its
+// operands, for which there are no vectors.
 func (c *compiler) isEvaluated(at int) bool {
 	i := c.program.Code[at]
 	for _, arg := range i.Args {
@@ -399,14 +408,15 @@ func (c *compiler) isEvaluated(at int) bool {
 	return i.Type == score.Int
 }
 
-// isMultiple reports whether an instruction is the score times a number, and nothing else reads the score.
+// isMultiple reports whether an instruction is the score times a number, and nothing else reads the
+// score.
 func (c *compiler) isMultiple(at int, pinned map[int]bool) bool {
 	_, of := c.multiple(at)
 	return of != at && c.program.Code[of].Op == score.OpScore && c.uses[of] == 1 && !pinned[of]
 }
 
-// fused reports whether the instruction is a product that its only reader will compute: a sum, or a line less the product, or a
-// multiple of the score.
+// fused reports whether the instruction is a product that its only reader will compute: a sum, or a
+// line less the product, or a multiple of the score.
 func (c *compiler) fused(at int, pinned map[int]bool) bool {
 	if !c.isProduct(at, pinned) {
 		return false

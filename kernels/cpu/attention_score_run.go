@@ -6,8 +6,9 @@ import (
 	"github.com/stheno-ml/stheno/kernels/score"
 )
 
-// lines are the values of a program's lines in one score matrix: of queries, of keys, or of diagonals. Diagonals are numbered by
-// key − query, from 1 − QueryLength on, so that a row of the matrix is a part of them.
+// lines are the values of a program's lines in one score matrix: of queries, of keys, or of
+// diagonals. Diagonals are numbered by key − query, from 1 − QueryLength on, so that a row of the
+// matrix is a part of them.
 type lines[T kernels.Float] struct {
 	floats  [][]T     // of each line; of integers too, and conditions are 0 and 1
 	ints    [][]int32 // of integers
@@ -113,8 +114,8 @@ func (l *lines[T]) keep(e *score.Evaluator[T], part *score.Program, k, at, from 
 	}
 }
 
-// scoreStrip is the number of rows that a program goes through at once, so that what comes between operations stays in the first
-// cache.
+// scoreStrip is the number of rows that a program goes through at once, so that what comes between
+// operations stays in the first cache.
 const scoreStrip = 8
 
 // pointScratch is what a worker needs to run programs.
@@ -148,7 +149,8 @@ func newPointScratch[T kernels.Float](columns int, programs ...*pointwise) *poin
 	return w
 }
 
-// part is where a program runs: n rows and columns of a score matrix, the first being row i and column j.
+// part is where a program runs: n rows and columns of a score matrix, the first being row i and
+// column j.
 type part[T kernels.Float] struct {
 	*scorePlace[T]
 	lines   *lines[T]

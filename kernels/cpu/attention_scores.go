@@ -8,8 +8,8 @@ import (
 	"github.com/stheno-ml/stheno/kernels/score"
 )
 
-// AttentionScores computes the scores of some query rows with all keys, as they enter the softmax. One thread goes through what
-// follows the products.
+// AttentionScores computes the scores of some query rows with all keys, as they enter the softmax.
+// One thread goes through what follows the products.
 func (b *Backend) AttentionScores(a *kernels.Attention, rows []int, s kernels.Tensor) (err error) {
 	const kernel = "attention scores"
 	defer catch(kernel, &err)

@@ -6,13 +6,14 @@ import (
 	"github.com/stheno-ml/stheno/kernels/score"
 )
 
-// This file goes through the tiles that a mask shows. Those that are hidden are not computed; of those that are shown in part, what
-// is hidden becomes −∞ before the softmax.
+// This file goes through the tiles that a mask shows. Those that are hidden are not computed; of
+// those that are shown in part, what is hidden becomes −∞ before the softmax.
 
 // isSparse reports whether a mask hides more than a band bounds.
 func (f *forward[T]) isSparse() bool { return f.rules != nil && f.rules.hide != nil }
 
-// segment is a run of visible keys of some rows of queries, which lie side by side with others in a tile of scores.
+// segment is a run of visible keys of some rows of queries, which lie side by side with others in a
+// tile of scores.
 type segment struct {
 	k0, columns int
 	at          int  // its first column in the tile of scores
@@ -39,8 +40,8 @@ func stateOf(r score.Run) tileState {
 // stripStates is what a mask shows of the tiles of a column, in each strip of a task's rows.
 type stripStates [taskRows / maskStrip]tileState
 
-// doSparse is do where a mask has tiles. b's band counts columns from key 0. What is the same for all of the rows is done for
-// them together, and the rest strip by strip.
+// doSparse is do where a mask has tiles. b's band counts columns from key 0. What is the same for
+// all of the rows is done for them together, and the rest strip by strip.
 func (f *forward[T]) doSparse(w *forwardScratch[T], b block[T], n int) {
 	tiles := f.rules.places[b.s.Index*f.heads+b.head].tiles
 	strips := ceilDiv(n, maskStrip)
@@ -82,7 +83,8 @@ func (f *forward[T]) doSparse(w *forwardScratch[T], b block[T], n int) {
 	clear(w.states[first:end])
 }
 
-// doRows takes the rows [i, i+n) of a block through the tiles of keys [first, end) that the mask shows.
+// doRows takes the rows [i, i+n) of a block through the tiles of keys [first, end) that the mask
+// shows.
 func (f *forward[T]) doRows(w *forwardScratch[T], b block[T], i, n, first, end int, state func(k int) tileState) {
 	w.parts = w.parts[:0]
 	used := 0
@@ -136,7 +138,8 @@ func (f *forward[T]) stepBand(w *forwardScratch[T], b block[T], i, n int, part s
 	}
 }
 
-// stepSparse takes the segments that were gathered, for the rows [i, i+n), through one step of the softmax.
+// stepSparse takes the segments that were gathered, for the rows [i, i+n), through one step of the
+// softmax.
 func (f *forward[T]) stepSparse(w *forwardScratch[T], b block[T], i, n, columns int) {
 	if columns == 0 {
 		return
@@ -200,7 +203,8 @@ func (f *forward[T]) packShown(k *packedKeys[T], s kernels.Sequence, head int) {
 	})
 }
 
-// visibleRuns calls do with the runs of columns that the mask shows, of a part's row r, from lo up to hi.
+// visibleRuns calls do with the runs of columns that the mask shows, of a part's row r, from lo up
+// to hi.
 func (w *pointScratch[T]) visibleRuns(mask *score.Program, at part[T], r, lo, hi int, values []score.Values[T], do func(from, to int)) {
 	e := w.evaluator(mask)
 	e.Run(at.line(r, values))
@@ -218,7 +222,8 @@ func (w *pointScratch[T]) visibleRuns(mask *score.Program, at part[T], r, lo, hi
 	}
 }
 
-// addValues adds the product of weights, a tile whose first row and column are row i and column from of the block, and values.
+// addValues adds the product of weights, a tile whose first row and column are row i and column
+// from of the block, and values.
 func (f *forward[T]) addValues(w *forwardScratch[T], b block[T], i, n, from, to int, weights *T) {
 	vectors, lo, hi := f.dvPadded/simd.Lanes[T](), b.lo+i-from, b.hi+i-from
 	p := product[T]{left: weights, rowStep: w.scores.stride, columnStep: 1, right: b.values.from(from), out: w.o.from(i)}

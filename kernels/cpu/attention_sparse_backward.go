@@ -32,7 +32,8 @@ func (k *backward[T]) takePoints(w *backwardScratch[T], stride int) {
 	}
 }
 
-// blockRun is a run of tiles of keys that some row of a tile of queries sees, and how many such tiles lie before them.
+// blockRun is a run of tiles of keys that some row of a tile of queries sees, and how many such
+// tiles lie before them.
 type blockRun struct{ first, end, before int }
 
 // listBlocks finds the blocks that masks show.
@@ -85,10 +86,12 @@ func orderOf(runs []blockRun, tile int) (before int, last bool) {
 	return r.before + tile - r.first, n == len(runs)-1 && tile == r.end-1
 }
 
-// panelStates is what a mask shows of a strip of queries and a tile of keys: of each of its tiles, side by side.
+// panelStates is what a mask shows of a strip of queries and a tile of keys: of each of its tiles,
+// side by side.
 type panelStates [mostKeys / maskColumns]tileState
 
-// tileStates is what a mask shows of a tile of keys and each strip of queries; nil where the mask is a band.
+// tileStates is what a mask shows of a tile of keys and each strip of queries; nil where the mask
+// is a band.
 func (k *backward[T]) tileStates(w *backwardScratch[T], s kernels.Sequence, head, k0 int) []panelStates {
 	if k.rules == nil || k.rules.hide == nil {
 		return nil
@@ -110,7 +113,8 @@ func (b *gradientBlock[T]) isShown() bool {
 	return slices.ContainsFunc(b.strips, func(s panelStates) bool { return s != panelStates{} })
 }
 
-// parts cuts a block into strips, and joins those that see the same columns. Without a mask's tiles the block is its only part.
+// parts cuts a block into strips, and joins those that see the same columns. Without a mask's tiles
+// the block is its only part.
 func (b gradientBlock[T]) parts(to []gradientBlock[T]) []gradientBlock[T] {
 	if b.strips == nil {
 		return append(to, b)
@@ -161,8 +165,8 @@ func (p panelStates) with(other panelStates) panelStates {
 	return p
 }
 
-// changeScores applies the score and the mask to a part of a block, with the score's derivatives, and returns the factor that is
-// still to be multiplied in.
+// changeScores applies the score and the mask to a part of a block, with the score's derivatives,
+// and returns the factor that is still to be multiplied in.
 func (k *backward[T]) changeScores(w *backwardScratch[T], b gradientBlock[T], i, n, from, columns int, scores *T, stride int, factor float64) float64 {
 	if k.rules == nil {
 		return factor
@@ -192,8 +196,8 @@ func (k *backward[T]) changeScores(w *backwardScratch[T], b gradientBlock[T], i,
 	return factor
 }
 
-// changeGradients adds dS·∂Score/∂table to the gradients of tables, and multiplies dS by ∂Score/∂S. Where dS is 0 it stays 0: a
-// score may have no derivative at pairs that are hidden.
+// changeGradients adds dS·∂Score/∂table to the gradients of tables, and multiplies dS by ∂Score/∂S.
+// Where dS is 0 it stays 0: a score may have no derivative at pairs that are hidden.
 func (k *backward[T]) changeGradients(w *backwardScratch[T], b gradientBlock[T], i, n, from, columns int, weights, dS *T, stride int) {
 	if k.rules == nil {
 		return
@@ -246,7 +250,8 @@ func isOne(p *pointwise, o operand) bool {
 	return i.Op == score.OpNumber && i.Value == 1
 }
 
-// look finds which pairs of a part of a block the mask shows, for products that must not meet what is hidden.
+// look finds which pairs of a part of a block the mask shows, for products that must not meet what
+// is hidden.
 func (k *backward[T]) look(w *backwardScratch[T], b gradientBlock[T]) {
 	shown := w.shown[b.row*k.tile.columns:][:b.n*k.tile.columns]
 	clear(shown)
@@ -260,7 +265,8 @@ func (k *backward[T]) look(w *backwardScratch[T], b gradientBlock[T]) {
 	}
 }
 
-// addShownRows adds the product of each row of a part of a block, whose first column is from, with the keys that it sees.
+// addShownRows adds the product of each row of a part of a block, whose first column is from, with
+// the keys that it sees.
 func (k *backward[T]) addShownRows(w *backwardScratch[T], b gradientBlock[T], p product[T], from, columns int) {
 	for r := range b.n {
 		runsOf(columns, func(c int) bool { return w.shown[(b.row+r)*k.tile.columns+from+c] }, func(first, end int) {

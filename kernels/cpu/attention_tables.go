@@ -6,8 +6,9 @@ import (
 	"github.com/stheno-ml/stheno/kernels/score"
 )
 
-// tableSums are the gradients of the tables that a score looks up. Each task sums in memory of its own worker, in float64, and adds
-// that to the whole when its turn comes, in the order of the tasks: sums are the same for any number of threads.
+// tableSums are the gradients of the tables that a score looks up. Each task sums in memory of its
+// own worker, in float64, and adds that to the whole when its turn comes, in the order of the
+// tasks: sums are the same for any number of threads.
 type tableSums struct {
 	sums  []*tableSum // of each table, nil where it has none
 	turns *ticketOrder
@@ -82,7 +83,8 @@ func (t *tableSums) add(task int, own []*tableSum) {
 	t.turns.pass(0)
 }
 
-// writeTables stores the gradients of tables that are wanted: 0 for one that the score does not look up.
+// writeTables stores the gradients of tables that are wanted: 0 for one that the score does not
+// look up.
 func writeTables[T kernels.Float](k *backward[T]) {
 	for n, d := range k.g.DTables {
 		out := kernels.Host[T](d)

@@ -8,8 +8,8 @@ type rows[A readable | writable] struct {
 	batch, head, row int64
 }
 
-// arguments is what an attention kernel is told about its problem, field by field AttentionArguments in
-// src/arguments.cuh, which says what each means.
+// arguments is what an attention kernel is told about its problem, field by field
+// AttentionArguments in src/arguments.cuh, which says what each means.
 type arguments struct {
 	q, k, v    rows[readable]
 	o          rows[writable]

@@ -13,8 +13,9 @@ import (
 	"github.com/stheno-ml/stheno/kernels/cuda/driver"
 )
 
-// attention is one call of an attention kernel: the problem as kernels are told it, and what the call borrows. Tensors
-// that are to be computed with in another type are converted on their way in and out.
+// attention is one call of an attention kernel: the problem as kernels are told it, and what the
+// call borrows. Tensors that are to be computed with in another type are converted on their way in
+// and out.
 type attention struct {
 	*kernels.Attention
 	device  *Device
@@ -56,8 +57,8 @@ type loans struct {
 // largestHead is the greatest size of a head that there are kernels for.
 const largestHead = 256
 
-// spare makes room, where a recording is made of a call that has nothing to do, for the kernels of calls
-// that have: those of one sequence that has all rows.
+// spare makes room, where a recording is made of a call that has nothing to do, for the kernels of
+// calls that have: those of one sequence that has all rows.
 func (c *attention) spare(call func(d *Device, a *kernels.Attention) error) error {
 	d := c.device
 	if d.part == nil {
@@ -207,13 +208,14 @@ func (c *attention) describeOptions() (err error) {
 // modifies reports whether scores need more than a scale and a mask, which only some variants know.
 func (c *attention) modifies() bool { return c.changes() || c.Dropout.P > 0 }
 
-// changes reports whether something other than dropout does so. A negative scale does: the variants that do not know it look for the
-// greatest score before they scale.
+// changes reports whether something other than dropout does so. A negative scale does: the variants
+// that do not know it look for the greatest score before they scale.
 func (c *attention) changes() bool {
 	return c.changesByUser() || c.EffectiveScale() < 0 || c.SoftCap > 0 || c.ALiBi != nil || c.Bias.IsSet()
 }
 
-// input is a tensor as kernels see it: itself, or memory into which convert copies it in the type that they compute in.
+// input is a tensor as kernels see it: itself, or memory into which convert copies it in the type
+// that they compute in.
 func (c *attention) input(t kernels.Tensor) (kernels.Tensor, error) {
 	if t.DType == c.dtype {
 		return t, nil
@@ -226,7 +228,8 @@ func (c *attention) input(t kernels.Tensor) (kernels.Tensor, error) {
 	return converted, nil
 }
 
-// output is where kernels write a result: the tensor itself, or memory from which deliver converts it.
+// output is where kernels write a result: the tensor itself, or memory from which deliver converts
+// it.
 func (c *attention) output(t kernels.Tensor) (kernels.Tensor, error) {
 	if t.DType == c.dtype {
 		return t, nil
@@ -242,7 +245,8 @@ func (c *attention) convert() error { return c.device.copies(c.inputs) }
 // deliver copies the results that wait.
 func (c *attention) deliver() error { return c.device.copies(c.results) }
 
-// rowsLike borrows a tensor of another's shape in the type that kernels see. Its rows begin at multiples of 16 bytes.
+// rowsLike borrows a tensor of another's shape in the type that kernels see. Its rows begin at
+// multiples of 16 bytes.
 func (c *attention) rowsLike(t kernels.Tensor) (kernels.Tensor, error) {
 	const multiple = 8 // of 16-bit elements
 	lent, err := c.borrow(c.dtype, t.Shape[0], t.Shape[1], t.Shape[2], (t.Shape[3]+multiple-1)/multiple*multiple)
@@ -280,7 +284,8 @@ func (c *attention) count(bytes int) (err error) {
 	return nil
 }
 
-// release gives back what the call borrowed. Its work is queued by now, and what is queued later comes after it.
+// release gives back what the call borrowed. Its work is queued by now, and what is queued later
+// comes after it.
 func (c *attention) release() {
 	for _, b := range c.scratch {
 		b.Free()
@@ -336,8 +341,8 @@ func (c *attention) sinks() (readable, error) {
 	return read(dense), c.device.copies([]pair{{dense, s}})
 }
 
-// choose finds the variant for the problem: of those made for this device the one for the smallest heads, and without
-// tensor maps where those cannot describe the tensors.
+// choose finds the variant for the problem: of those made for this device the one for the smallest
+// heads, and without tensor maps where those cannot describe the tensors.
 func (c *attention) choose(lists [][]variant, tensors ...kernels.Tensor) (variant, error) {
 	maps := c.device.Major == 9 && c.device.Minor == 0 && !c.device.withoutMaps && !c.unpiped && describable(tensors)
 	d, dv := int(c.args.d), int(c.args.dv)
@@ -360,7 +365,8 @@ func (c *attention) choose(lists [][]variant, tensors ...kernels.Tensor) (varian
 	return variant{}, fmt.Errorf("%s: %s: there is no kernel for %v with heads of %d and %d", c.device.Name(), c.name, c.dtype, c.args.d, c.args.dv)
 }
 
-// suits reports whether a variant knows what changes the problem's scores, or has the tiles for a user's.
+// suits reports whether a variant knows what changes the problem's scores, or has the tiles for a
+// user's.
 func (c *attention) suits(v *variant) bool {
 	switch {
 	case v.mod:
@@ -373,7 +379,8 @@ func (c *attention) suits(v *variant) bool {
 	return !c.modifies()
 }
 
-// describable reports whether tensor maps can describe the tensors: none is empty, and rows begin at multiples of 16 bytes.
+// describable reports whether tensor maps can describe the tensors: none is empty, and rows begin
+// at multiples of 16 bytes.
 func describable(tensors []kernels.Tensor) bool {
 	for _, t := range tensors {
 		if t.Elements() == 0 || read(t)%16 != 0 {
@@ -388,7 +395,8 @@ func describable(tensors []kernels.Tensor) bool {
 	return true
 }
 
-// launch queues the variant with maps of the given tensors, each with the rows of its boxes, and of the bias if it takes one.
+// launch queues the variant with maps of the given tensors, each with the rows of its boxes, and of
+// the bias if it takes one.
 func (c *attention) launch(v variant, grid [3]int, maps ...mappedTensor) error {
 	if v.boxBias > 0 {
 		maps = append(maps, c.biasMap(v))
@@ -419,7 +427,8 @@ type mappedTensor struct {
 	boxRows int
 }
 
-// biasMap is what the map of the bias describes: the bias, or q where no map can describe it. A map cannot repeat a row.
+// biasMap is what the map of the bias describes: the bias, or q where no map can describe it. A map
+// cannot repeat a row.
 func (c *attention) biasMap(v variant) mappedTensor {
 	b := c.Bias
 	if !b.IsSet() || b.Shape[2] == 1 && c.args.longestQ > 1 || b.Shape[3] == 1 && c.args.sk > 1 || !describable([]kernels.Tensor{b}) {
@@ -438,7 +447,8 @@ func rowsAt[A readable | writable](t kernels.Tensor, at A) rows[A] {
 	return rows[A]{at, int64(t.Strides[0]), int64(t.Strides[1]), int64(t.Strides[2])}
 }
 
-// newTensorMap describes a tensor of (batch, heads, length, size) in boxes of so many rows of rowBytes.
+// newTensorMap describes a tensor of (batch, heads, length, size) in boxes of so many rows of
+// rowBytes.
 func newTensorMap(t rows[readable], shape [4]int, rowBytes, boxRows int, e element) driver.TensorMap {
 	kind := mapTypes[e]
 	return driver.TensorMap{

@@ -11,7 +11,8 @@ import (
 	"github.com/stheno-ml/stheno/kernels/cuda/driver"
 )
 
-// AttentionBackward computes the gradients from the saved logsumexp and δ, which are float32 whatever q is.
+// AttentionBackward computes the gradients from the saved logsumexp and δ, which are float32
+// whatever q is.
 func (d *Device) AttentionBackward(a *kernels.Attention, g kernels.AttentionGradients) error {
 	c, err := d.newAttention("attention backward", a, a.CheckBackward(g))
 	if err != nil {
@@ -45,8 +46,8 @@ func (d *Device) AttentionBackward(a *kernels.Attention, g kernels.AttentionGrad
 	return d.queue().Join()
 }
 
-// clearUnused writes zeros where no sequence has its gradients: behind the last packed one, and behind a batch item's keys. Keys
-// that are shared have been summed, zeros included.
+// clearUnused writes zeros where no sequence has its gradients: behind the last packed one, and
+// behind a batch item's keys. Keys that are shared have been summed, zeros included.
 func (c *attention) clearUnused(g kernels.AttentionGradients) error {
 	a, fill := c.Attention, c.device.Fill
 	if !g.DQ.IsSet() {
@@ -130,7 +131,8 @@ func (c *attention) backward(g kernels.AttentionGradients) error {
 	return c.dBias(sharedBias)
 }
 
-// sharedGradient is the gradient of keys or values that batch items share: the sum of those of each item.
+// sharedGradient is the gradient of keys or values that batch items share: the sum of those of each
+// item.
 type sharedGradient struct {
 	ofItems *kernels.Tensor
 	sum     kernels.Tensor
@@ -206,8 +208,8 @@ func (c *attention) launchBackward(dO kernels.Tensor, g kernels.AttentionGradien
 	return v, nil
 }
 
-// rowsOfBatch borrows a tensor with the gradients of each batch item for keys that they share. Those that an item does not have
-// are zero.
+// rowsOfBatch borrows a tensor with the gradients of each batch item for keys that they share.
+// Those that an item does not have are zero.
 func (c *attention) rowsOfBatch(keys kernels.Tensor) (kernels.Tensor, error) {
 	keys.Shape = slices.Clone(keys.Shape)
 	keys.Shape[0] = c.Q.Shape[0]
@@ -218,9 +220,10 @@ func (c *attention) rowsOfBatch(keys kernels.Tensor) (kernels.Tensor, error) {
 	return t, err
 }
 
-// prepareDBias says where the gradient of the bias goes: straight to its place where each score has an element of its
-// own, otherwise into float32 sums. What a mask hides stays zero. Where the order of such sums must not change, the
-// backward kernel leaves them to a kernel of their own, which is given their place.
+// prepareDBias says where the gradient of the bias goes: straight to its place where each score has
+// an element of its own, otherwise into float32 sums. What a mask hides stays zero. Where the order
+// of such sums must not change, the backward kernel leaves them to a kernel of their own, which is
+// given their place.
 func (c *attention) prepareDBias(dBias kernels.Tensor) (deterministic writable, err error) {
 	if !dBias.IsSet() {
 		return 0, nil
@@ -301,8 +304,8 @@ func dQ90Launch(v variant, a *arguments) driver.Launch {
 	}
 }
 
-// dQ80Launch is the kernel that turns the sums that v left into dQ. It is in v's module. Elements of 16 bits pass through
-// shared memory.
+// dQ80Launch is the kernel that turns the sums that v left into dQ. It is in v's module. Elements
+// of 16 bits pass through shared memory.
 func dQ80Launch(v variant, a *arguments) driver.Launch {
 	s := driver.Launch{
 		Kernel:  driver.Kernel{Module: v.name, Entry: "attention_dq"},

@@ -15,8 +15,8 @@ type decodeArguments struct {
 	splits, keys int32
 }
 
-// decoder is the kernel for a problem of few rows, such as a model's next token, if there is one. How many keys there are does
-// not matter: a recorded step has the same kernels for all lengths.
+// decoder is the kernel for a problem of few rows, such as a model's next token, if there is one.
+// How many keys there are does not matter: a recorded step has the same kernels for all lengths.
 func (c *attention) decoder(o kernels.Tensor) (v decoder, ok bool) {
 	const (
 		whole    = 8         // elements of a load

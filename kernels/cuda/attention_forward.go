@@ -9,7 +9,8 @@ import (
 	"github.com/stheno-ml/stheno/kernels"
 )
 
-// AttentionForward computes O and, where out has room for it, the logsumexp, which is float32 whatever q is.
+// AttentionForward computes O and, where out has room for it, the logsumexp, which is float32
+// whatever q is.
 func (d *Device) AttentionForward(a *kernels.Attention, out kernels.AttentionOutputs) error {
 	c, err := d.newAttention("attention forward", a, a.CheckForward(out))
 	if err != nil {

@@ -12,10 +12,11 @@ import (
 	"github.com/stheno-ml/stheno/kernels/score"
 )
 
-// This file writes a user's score and mask in CUDA C++: user_program.cuh, of which src/attention_user.cuh says what it has.
+// This file writes a user's score and mask in CUDA C++: user_program.cuh, of which
+// src/attention_user.cuh says what it has.
 
-// mostInline is how many instructions a function may have that differ within a tile: it is repeated for each score a thread holds.
-// Longer ones are called.
+// mostInline is how many instructions a function may have that differ within a tile: it is repeated
+// for each score a thread holds. Longer ones are called.
 const mostInline = 96
 
 // programText is a text in the making.
@@ -26,8 +27,8 @@ type programText struct {
 	exact  string // the argument of templates that says how exact functions are
 }
 
-// programOf writes what the kernels of a problem are compiled with: whether its scores have options of ours too, and whether the
-// kernels compute the mask's bands.
+// programOf writes what the kernels of a problem are compiled with: whether its scores have options
+// of ours too, and whether the kernels compute the mask's bands.
 func programOf(a *kernels.Attention, options, bands bool) string {
 	t := &programText{tables: a.Tables}
 	for axes, n := 0, 0; n < len(a.Tables); n++ {
@@ -99,7 +100,8 @@ func (t *programText) line(format string, args ...any) {
 	fmt.Fprintf(t, format+"\n", args...)
 }
 
-// function writes a function of a pair; end returns what it computes, given the names of the program's results.
+// function writes a function of a pair; end returns what it computes, given the names of the
+// program's results.
 func (t *programText) function(template, result, name, parameters string, p *score.Program, end func(results []string)) {
 	kind, repeated := "DEVICE", 0
 	for _, i := range p.Code {
@@ -156,8 +158,8 @@ func (t *programText) body(p *score.Program) []string {
 	return results
 }
 
-// places tells which values of a score are a query or a key plus and minus what cannot make it overflow. A mask has none: as floats,
-// they are rounded by where a thread's first pair is.
+// places tells which values of a score are a query or a key plus and minus what cannot make it
+// overflow. A mask has none: as floats, they are rounded by where a thread's first pair is.
 func (t *programText) places(p *score.Program) []bool {
 	places := make([]bool, len(p.Code))
 	if t.exact == "true" {
@@ -207,7 +209,8 @@ var infixes = map[score.Op]string{score.OpLess: "<", score.OpLessEqual: "<=", sc
 
 var floatInfixes = map[score.Op]string{score.OpAdd: "+", score.OpSub: "-", score.OpMul: "*"}
 
-// roundedFunctions are those of floats that the compiler joins with nothing, so that a mask is the same in all kernels.
+// roundedFunctions are those of floats that the compiler joins with nothing, so that a mask is the
+// same in all kernels.
 var roundedFunctions = map[score.Op]string{score.OpAdd: "__fadd_rn", score.OpSub: "__fsub_rn", score.OpMul: "__fmul_rn"}
 
 // functions are those of attention_user.cuh and of CUDA.

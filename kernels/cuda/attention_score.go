@@ -13,13 +13,15 @@ import (
 	"github.com/stheno-ml/stheno/kernels/score"
 )
 
-// This file computes attention with a score or a mask that a user wrote. Its kernels are the others' with another policy for scores,
-// src/attention_user.cuh, compiled when a problem is first met.
+// This file computes attention with a score or a mask that a user wrote. Its kernels are the
+// others' with another policy for scores, src/attention_user.cuh, compiled when a problem is first
+// met.
 
 // writesScore reports whether a problem has a score or a mask of its own.
 func writesScore(a *kernels.Attention) bool { return a.Score != nil || a.Mask != nil }
 
-// mostTables and mostAxes are how many tables a kernel's arguments have room for, and how many axes of all of them.
+// mostTables and mostAxes are how many tables a kernel's arguments have room for, and how many axes
+// of all of them.
 const mostTables, mostAxes = 64, 256
 
 func axesOf(tables []kernels.Tensor) (axes int) {
@@ -38,8 +40,8 @@ type userTail struct {
 	byKeys, reserved     int32
 }
 
-// newArguments makes the arguments of the problem's kernels, behind which those of tables lie: UserArguments in
-// src/attention_user.cuh.
+// newArguments makes the arguments of the problem's kernels, behind which those of tables lie:
+// UserArguments in src/attention_user.cuh.
 func (c *attention) newArguments() *arguments {
 	c.placed = isPlaced(c.Attention)
 	if !writesScore(c.Attention) && !c.placed {
@@ -67,8 +69,8 @@ func (c *attention) newArguments() *arguments {
 	return (*arguments)(unsafe.Pointer(&words[0]))
 }
 
-// visitLastFirst makes the kernels begin with the last queries where a mask is a user's: those of most masks see most. An end of the
-// window that is behind all keys says so.
+// visitLastFirst makes the kernels begin with the last queries where a mask is a user's: those of
+// most masks see most. An end of the window that is behind all keys says so.
 func (c *attention) visitLastFirst() {
 	const farthest = 1 << 28
 	if g := c.args; c.user && c.Attention.Mask != nil && g.causal == 0 && g.right < 0 {
@@ -76,8 +78,9 @@ func (c *attention) visitLastFirst() {
 	}
 }
 
-// foldBands makes a window of the mask's bands where one window is the same for all sequences and there is none: the kernels then go
-// through tiles as for that, and where there is nothing else of a user's they are ours. Otherwise they compute the bands.
+// foldBands makes a window of the mask's bands where one window is the same for all sequences and
+// there is none: the kernels then go through tiles as for that, and where there is nothing else of
+// a user's they are ours. Otherwise they compute the bands.
 func (c *attention) foldBands() {
 	c.bands = c.Attention.Mask != nil && len(c.Attention.Mask.Bands) > 0
 	if !c.bands || c.Causal != kernels.NotCausal || c.Window != nil {
@@ -121,15 +124,16 @@ func (c *attention) foldBands() {
 	}
 }
 
-// userLists are the sizes of what a mask's lists are made of, for one kernel: see src/attention_user_lists.cuh.
+// userLists are the sizes of what a mask's lists are made of, for one kernel: see
+// src/attention_user_lists.cuh.
 type userLists struct {
 	line, cell int
 	together   int   // lines that make a tile
 	byKeys     int32 // UserLines there
 }
 
-// listsFor are those of a variant; listed reports whether it goes by lists: where a mask is more than a band, but not where the order of
-// sums must not change, which a band alone decides.
+// listsFor are those of a variant; listed reports whether it goes by lists: where a mask is more
+// than a band, but not where the order of sums must not change, which a band alone decides.
 func (c *attention) listsFor(v variant) (l userLists, listed bool) {
 	const gathered = 64 // keys that a mask alone can bring from anywhere
 	mask := c.Attention.Mask
@@ -151,8 +155,8 @@ func (c *attention) listsFor(v variant) (l userLists, listed bool) {
 	return userLists{line: keys, cell: v.tileQ, together: 1, byKeys: 2}, true
 }
 
-// findLists finds the tiles that the mask shows, beyond its band, for a variant: once for a mask and lengths, and again on the device when
-// what it looks up has changed.
+// findLists finds the tiles that the mask shows, beyond its band, for a variant: once for a mask
+// and lengths, and again on the device when what it looks up has changed.
 func (c *attention) findLists(v variant) error {
 	l, listed := c.listsFor(v)
 	if !listed {
@@ -247,8 +251,9 @@ func (c *attention) listsModule() userModule {
 	return userModule{source: "attention_user_lists.cu", program: c.program(), arch: c.device.arch(), defines: append(c.userDefines(), "USER_LISTS=0")}
 }
 
-// maskTables are the tables that the mask looks up, and the bytes of their copies; kept reports whether their changes can be watched,
-// which needs that each lies in one piece of whole words, and that the copies are small.
+// maskTables are the tables that the mask looks up, and the bytes of their copies; kept reports
+// whether their changes can be watched, which needs that each lies in one piece of whole words, and
+// that the copies are small.
 func (c *attention) maskTables() (tables []kernels.Tensor, bytes int, kept bool) {
 	const most = 16 << 20
 	seen := map[int]bool{}
@@ -275,7 +280,8 @@ type lookedUp struct {
 	words         int64
 }
 
-// watch raises a version where a table has changed since the last time. Copies of them all lie at an address.
+// watch raises a version where a table has changed since the last time. Copies of them all lie at
+// an address.
 func (c *attention) watch(module string, tables []kernels.Tensor, version, copies address) error {
 	const threads, mostBlocks = 256, 512
 	for _, t := range tables {
@@ -290,7 +296,8 @@ func (c *attention) watch(module string, tables []kernels.Tensor, version, copie
 	return nil
 }
 
-// programs are what was written for scores and masks, and the lists of masks by what they depend on.
+// programs are what was written for scores and masks, and the lists of masks by what they depend
+// on.
 type programs struct {
 	sync.Mutex
 	written map[programKey]string
@@ -335,8 +342,9 @@ func (c *attention) changesScores() bool {
 	return c.EffectiveScale() < 0 || c.SoftCap > 0 || c.ALiBi != nil || c.Bias.IsSet()
 }
 
-// gainsFit reports whether the derivatives of a user's score fit where backward kernels with tensor maps keep them: one float16 a score,
-// which has no room for those of options too, and not for the score itself, which some derivatives of tables need.
+// gainsFit reports whether the derivatives of a user's score fit where backward kernels with tensor
+// maps keep them: one float16 a score, which has no room for those of options too, and not for the
+// score itself, which some derivatives of tables need.
 func (c *attention) gainsFit() bool {
 	if c.changesScores() {
 		return c.placed && !c.Bias.IsSet() // the gains are those of options alone
@@ -355,13 +363,15 @@ func (c *attention) gainsFit() bool {
 	return lo >= -most && hi <= most
 }
 
-// changesByUser reports whether a user's score or mask takes kernels that change scores. A mask that is the same for all heads does not.
+// changesByUser reports whether a user's score or mask takes kernels that change scores. A mask
+// that is the same for all heads does not.
 func (c *attention) changesByUser() bool {
 	return c.Score != nil || c.user && c.Attention.Mask != nil && c.Attention.Mask.ByHead
 }
 
-// fitsPlain reports whether a user's score and mask can have the tiles of plain scores, which leave no places for a bias: with tensor
-// maps, a mask alone, and ahead a score too, where dropout draws for whole tiles.
+// fitsPlain reports whether a user's score and mask can have the tiles of plain scores, which leave
+// no places for a bias: with tensor maps, a mask alone, and ahead a score too, where dropout draws
+// for whole tiles.
 func (c *attention) fitsPlain(v *variant) bool {
 	const drawn = 64 // keys that dropout draws for together
 	return v.boxCols > 0 && (!c.modifies() || c.ahead && !c.Bias.IsSet() && v.tileK%drawn == 0)
@@ -414,7 +424,8 @@ func (c *attention) moduleOf(v variant) userModule {
 	return m
 }
 
-// userDefines tell the compiler of the arguments, whether there is dropout, and whether it and slopes are those of a larger problem.
+// userDefines tell the compiler of the arguments, whether there is dropout, and whether it and
+// slopes are those of a larger problem.
 func (c *attention) userDefines() []string {
 	drops, places := 0, 0
 	if c.Dropout.P > 0 {
@@ -445,8 +456,9 @@ type exactSums struct {
 	count int64
 }
 
-// prepareTables says where the gradients of tables are summed: in float32, straight in their place where that has this type. Sums of
-// which the order must not count are longer, and rounded by roundTables.
+// prepareTables says where the gradients of tables are summed: in float32, straight in their place
+// where that has this type. Sums of which the order must not count are longer, and rounded by
+// roundTables.
 func (c *attention) prepareTables(gradients []kernels.Tensor) (exact []exactSums, err error) {
 	for n, t := range gradients {
 		if !t.IsSet() {

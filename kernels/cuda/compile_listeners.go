@@ -2,9 +2,10 @@ package cuda
 
 import "sync"
 
-// OnCompile has a function called with a line for people when a kernel of a user's score or mask, or of dropout or slopes that ranks share,
-// is compiled, which takes seconds, and when that is done, until stop is called. It is called on the goroutine that needs the kernel. Kernels that are found
-// on disk are not told of.
+// OnCompile has a function called with a line for people when a kernel of a user's score or mask,
+// or of dropout or slopes that ranks share, is compiled, which takes seconds, and when that is
+// done, until stop is called. It is called on the goroutine that needs the kernel. Kernels that are
+// found on disk are not told of.
 func OnCompile(tell func(line string)) (stop func()) {
 	compileListeners.Lock()
 	defer compileListeners.Unlock()

@@ -13,7 +13,8 @@ import (
 	"github.com/stheno-ml/stheno/kernels/cuda/driver"
 )
 
-// Copy writes the elements of src into dst, which has the same shape. Each may lie on the device or on the host.
+// Copy writes the elements of src into dst, which has the same shape. Each may lie on the device or
+// on the host.
 func (d *Device) Copy(dst, src kernels.Tensor) error {
 	for _, o := range []operand{{"dst", dst}, {"src", src}} {
 		if err := o.check(o.tensor.Shape); err != nil {
@@ -114,8 +115,8 @@ func (p pair) module() string {
 // copyList is Copies in src/copy.cu.
 type copyList [4]elementwise
 
-// copies is Copy for many pairs. Neighbours that need the same kernel go into one launch, which saves the time that a
-// launch takes.
+// copies is Copy for many pairs. Neighbours that need the same kernel go into one launch, which
+// saves the time that a launch takes.
 func (d *Device) copies(list []pair) error {
 	defer runtime.KeepAlive(list)
 	for len(list) > 0 {

@@ -33,7 +33,8 @@ type crossEntropy struct {
 	args   crossEntropyArguments
 }
 
-// newCrossEntropy tells kernels of the options and where the scratch of a call lies: three scales, then a loss a row.
+// newCrossEntropy tells kernels of the options and where the scratch of a call lies: three scales,
+// then a loss a row.
 func (d *Device) newCrossEntropy(which faultKernel, dtype kernels.DType, o *kernels.CrossEntropyOptions, scratch address) (*crossEntropy, error) {
 	c := &crossEntropy{device: d, dtype: dtype}
 	g := &c.args
@@ -63,8 +64,8 @@ func (c *crossEntropy) rows(logits, dLogits, targets kernels.Tensor) error {
 	return err
 }
 
-// run gives each row a block. Two blocks of a multiprocessor hold long rows between their loss and their gradient, if they can, and go through
-// many.
+// run gives each row a block. Two blocks of a multiprocessor hold long rows between their loss and
+// their gradient, if they can, and go through many.
 func (c *crossEntropy) run(entry string) error {
 	l := &c.args.lines
 	if l.count == 0 {

@@ -9,12 +9,14 @@ import (
 	"github.com/stheno-ml/stheno/kernels/cuda/driver"
 )
 
-// bytesOfLogits is how much memory the logits of a chunk may take, unless not even leastChunk rows fit. Tests take less.
+// bytesOfLogits is how much memory the logits of a chunk may take, unless not even leastChunk rows
+// fit. Tests take less.
 var bytesOfLogits = 1 << 30
 
 const leastChunk = 128
 
-// rowsOfChunk cuts rows of logits into chunks of about one length, which begin at multiples of leastChunk.
+// rowsOfChunk cuts rows of logits into chunks of about one length, which begin at multiples of
+// leastChunk.
 func rowsOfChunk(rows, bytesOfRow int) int {
 	parts := func(n, of int) int { return (n + of - 1) / of }
 	most := max(1, bytesOfLogits/max(1, bytesOfRow)/leastChunk) * leastChunk
@@ -34,8 +36,9 @@ type linearCrossEntropy struct {
 	scratch []*driver.Block
 }
 
-// LinearCrossEntropy computes the loss of logits = hidden·weightᵀ and the gradients of both factors, a chunk of rows at
-// a time: their logits are computed, become their own gradient in place, and are multiplied into the gradients.
+// LinearCrossEntropy computes the loss of logits = hidden·weightᵀ and the gradients of both
+// factors, a chunk of rows at a time: their logits are computed, become their own gradient in
+// place, and are multiplied into the gradients.
 func (d *Device) LinearCrossEntropy(c *kernels.LinearCrossEntropy, out kernels.LinearCrossEntropyOutputs) error {
 	const kernel = "linear cross-entropy"
 	if err := d.checked(kernel, c.Check(out), c.Hidden.DType); err != nil {
@@ -111,7 +114,8 @@ func (l *linearCrossEntropy) prepare(n, perChunk, vocabulary int) (err error) {
 	return err
 }
 
-// weightOf is the weight in a dtype: itself, the copy that the device keeps, or one that is borrowed.
+// weightOf is the weight in a dtype: itself, the copy that the device keeps, or one that is
+// borrowed.
 func (l *linearCrossEntropy) weightOf(dtype kernels.DType) (kernels.Tensor, error) {
 	if l.Weight.DType == dtype {
 		return l.Weight, nil

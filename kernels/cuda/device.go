@@ -15,8 +15,8 @@ import (
 	"github.com/stheno-ml/stheno/kernels/cuda/ptx"
 )
 
-// Addresses in the device's memory: address is scratch memory or a device's own, readable is where a
-// kernel reads a tensor, writable where it writes one.
+// Addresses in the device's memory: address is scratch memory or a device's own, readable is where
+// a kernel reads a tensor, writable where it writes one.
 type (
 	address  = driver.Address
 	readable = driver.Readable
@@ -26,8 +26,8 @@ type (
 func read(t kernels.Tensor) readable    { return driver.Read(t) }
 func written(t kernels.Tensor) writable { return driver.Written(t) }
 
-// Device is a GPU. Its methods may be called from any goroutine; their work runs in the order of the
-// calls.
+// Device is a GPU. Its methods may be called from any goroutine; their work runs in the order of
+// the calls.
 type Device struct {
 	*hardware
 	part driver.Queue // of a recording that the Device is asked for the work of, nil for none
@@ -62,8 +62,8 @@ func Count() int {
 	return n
 }
 
-// anyDevice is the variable of the environment that, when it is set, makes devices use the kernels for
-// any device since Ampere, also where faster ones would run: for comparing them.
+// anyDevice is the variable of the environment that, when it is set, makes devices use the kernels
+// for any device since Ampere, also where faster ones would run: for comparing them.
 const anyDevice = "STHENO_CUDA_SM80"
 
 // devices are the devices that were opened. They stay open: the values of a program refer to them.
@@ -155,8 +155,8 @@ func bytesOf[T any](list []T) string {
 	return string(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(list))), len(list)*int(unsafe.Sizeof(element))))
 }
 
-// Vary does work that asks a device for kernels. While a recording is made it is a part of that, and
-// asked for again before each launch: see [kernels.Recorder].
+// Vary does work that asks a device for kernels. While a recording is made it is a part of that,
+// and asked for again before each launch: see [kernels.Recorder].
 func (d *Device) Vary(work func(kernels.Backend) error) error {
 	if d.part != nil {
 		return work(d)

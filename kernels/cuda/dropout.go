@@ -20,7 +20,8 @@ type dropoutArguments struct {
 	firstRow                    uint32
 }
 
-// Dropout computes y = x·keep·scale, the mask being that of plane 0 at the element's row and column.
+// Dropout computes y = x·keep·scale, the mask being that of plane 0 at the element's row and
+// column.
 func (d *Device) Dropout(o kernels.Dropout, x, y kernels.Tensor) error {
 	const kernel = "dropout"
 	if err := d.checked(kernel, o.Check(x, y), x.DType); err != nil {

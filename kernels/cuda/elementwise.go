@@ -44,8 +44,8 @@ func (d *Device) MulScalar(factor float64, x, y kernels.Tensor) error {
 	return d.elementwise(kernel, "elementwise", "scale", elementwise{factor: float32(factor)}, []output{{"y", y}}, input{"x", x})
 }
 
-// checked returns the error of a call of a kernel: what the kernel's own check found, or that a GPU does not compute in the
-// dtype of its tensors.
+// checked returns the error of a call of a kernel: what the kernel's own check found, or that a GPU
+// does not compute in the dtype of its tensors.
 func (d *Device) checked(kernel string, err error, dtype kernels.DType) error {
 	switch {
 	case err != nil:
@@ -88,8 +88,8 @@ type elementwise struct {
 	bits        uint64
 }
 
-// elementwise runs a kernel over tensors of one shape. The module and the entry point are those of the
-// first output's type.
+// elementwise runs a kernel over tensors of one shape. The module and the entry point are those of
+// the first output's type.
 func (d *Device) elementwise(name, module, entry string, e elementwise, outputs []output, inputs ...input) error {
 	suffix := entrySuffixes[outputs[0].tensor.DType]
 	return d.launchElementwise(name, driver.Kernel{Module: module + suffix, Entry: entry + suffix}, &e, outputs, inputs...)
@@ -110,7 +110,8 @@ func (d *Device) launchElementwise(name string, kernel driver.Kernel, e *element
 
 const elementwiseThreads = 256
 
-// elementwiseBlocks are enough for so many threads, or to fill the device, whose threads then take several turns.
+// elementwiseBlocks are enough for so many threads, or to fill the device, whose threads then take
+// several turns.
 func (d *Device) elementwiseBlocks(threads int64) int {
 	return int(min((threads+elementwiseThreads-1)/elementwiseThreads, int64(d.Multiprocessors*16)))
 }

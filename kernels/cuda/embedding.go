@@ -30,7 +30,8 @@ type embeddingBackward struct {
 	parts          int32 // of a row, each of which a warp adds up
 }
 
-// embeddingModule is the module for the types of the table, or its gradient, and of the rows that are looked up, or theirs.
+// embeddingModule is the module for the types of the table, or its gradient, and of the rows that
+// are looked up, or theirs.
 func embeddingModule(table, rows kernels.Tensor) string {
 	return "embedding" + entrySuffixes[table.DType] + entrySuffixes[rows.DType]
 }
@@ -81,9 +82,10 @@ func (d *Device) EmbeddingForward(e *kernels.Embedding, y kernels.Tensor) error 
 	return err
 }
 
-// EmbeddingBackward adds up the gradients of each of the table's rows. A first kernel notes for each row the positions that
-// look it up, up to a number; a second adds them for a row a warp, in ascending order, and for the rows with more positions goes
-// through all ids. Nothing is sorted, and nothing depends on which position was noted first.
+// EmbeddingBackward adds up the gradients of each of the table's rows. A first kernel notes for
+// each row the positions that look it up, up to a number; a second adds them for a row a warp, in
+// ascending order, and for the rows with more positions goes through all ids. Nothing is sorted,
+// and nothing depends on which position was noted first.
 func (d *Device) EmbeddingBackward(e *kernels.Embedding, dy, dTable kernels.Tensor) error {
 	const kernel = "embedding backward"
 	if err := d.checked(kernel, e.CheckBackward(dy, dTable), dy.DType); err != nil {

@@ -8,9 +8,9 @@ import (
 	"github.com/stheno-ml/stheno/kernels/cuda/driver"
 )
 
-// An index that a kernel cannot use, such as an id outside an embedding's table, is met on the device,
-// where nobody can be told. The kernel leaves the element out and notes the index in memory of the
-// host, and the next call that waits for the device returns it as an error.
+// An index that a kernel cannot use, such as an id outside an embedding's table, is met on the
+// device, where nobody can be told. The kernel leaves the element out and notes the index in memory
+// of the host, and the next call that waits for the device returns it as an error.
 
 // fault is Fault in src/elements.cuh.
 type fault struct {

@@ -20,8 +20,8 @@ type lines struct {
 
 const maxLineAxes = 5
 
-// linesOf describes rows of tensors. The length is that of the first tensor's rows. Integers, of which there is one a row, do
-// not count for the alignment.
+// linesOf describes rows of tensors. The length is that of the first tensor's rows. Integers, of
+// which there is one a row, do not count for the alignment.
 func linesOf(tensors ...kernels.Tensor) (lines, error) {
 	first := tensors[0]
 	last := len(first.Shape) - 1
@@ -69,8 +69,8 @@ type axes struct {
 	strides [mostOperands][maxAxes]int64
 }
 
-// joinAxes finds as few axes as possible for the first ones of tensors: an axis of one element is left
-// out, and one that begins where the axis inside it ends is joined to that.
+// joinAxes finds as few axes as possible for the first ones of tensors: an axis of one element is
+// left out, and one that begins where the axis inside it ends is joined to that.
 func joinAxes(tensors []kernels.Tensor, first, most int) (a axes, err error) {
 	shape := tensors[0].Shape
 	for axis := first - 1; axis >= 0; axis-- {

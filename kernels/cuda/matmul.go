@@ -27,8 +27,8 @@ func (d *Device) MatMul(m *kernels.MatMul, out kernels.MatMulOutputs) error {
 	return err
 }
 
-// matMulWithEpilogue queues a product whose epilogue is more than an activation, if it is one: in one pass where
-// there is a kernel for that, and otherwise one kernel after the other.
+// matMulWithEpilogue queues a product whose epilogue is more than an activation, if it is one: in
+// one pass where there is a kernel for that, and otherwise one kernel after the other.
 func (d *Device) matMulWithEpilogue(m *kernels.MatMul, out kernels.MatMulOutputs) (queued bool, err error) {
 	switch e := m.Epilogue.(type) {
 	case kernels.Gate:
@@ -64,10 +64,10 @@ func (d *Device) matMulActivated(m *kernels.MatMul, out kernels.MatMulOutputs) e
 	return p.run()
 }
 
-// activatedApart is where a product goes whose activation is a kernel of its own. It is not set where the product
-// itself activates. The exact GELU of a large product is apart: its many instructions come after the last product
-// of a tile, when nothing else keeps the multiprocessor busy, and took three times as long as a pass over memory
-// (bench/log/gpu-step.md).
+// activatedApart is where a product goes whose activation is a kernel of its own. It is not set
+// where the product itself activates. The exact GELU of a large product is apart: its many
+// instructions come after the last product of a tile, when nothing else keeps the multiprocessor
+// busy, and took three times as long as a pass over memory (bench/log/gpu-step.md).
 func activatedApart(m *kernels.MatMul, epilogue kernels.Activate, c kernels.Tensor) kernels.Tensor {
 	const large = 1 << 20
 	switch {
@@ -142,7 +142,8 @@ func (p *product) layouts() [4]*layout {
 	return [4]*layout{&g.a.layout, &g.b.layout, &g.c.layout, &g.pre.layout}
 }
 
-// newProduct describes a call to the kernels. They are told of all epilogues as of an activation and a Pre.
+// newProduct describes a call to the kernels. They are told of all epilogues as of an activation
+// and a Pre.
 func newProduct(d *Device, m *kernels.MatMul, epilogue kernels.Activate, c kernels.Tensor) *product {
 	rows, columns, depth := m.Dims()
 	g := &matmulArguments{
@@ -177,8 +178,9 @@ func newProduct(d *Device, m *kernels.MatMul, epilogue kernels.Activate, c kerne
 	return p
 }
 
-// join adds an axis around those that the product has: as more rows where all its items share B and the rows of the other
-// tensors go on at one stride, or to the axis inside it where every tensor goes on there.
+// join adds an axis around those that the product has: as more rows where all its items share B and
+// the rows of the other tensors go on at one stride, or to the axis inside it where every tensor
+// goes on there.
 func (p *product) join(next batchAxis) {
 	if next.size == 1 {
 		return
@@ -260,7 +262,8 @@ func (p *product) run() error {
 	return p.launch80()
 }
 
-// move goes to the n-th item of an axis, by the strides of a, b, c and pre and their elements' bytes.
+// move goes to the n-th item of an axis, by the strides of a, b, c and pre and their elements'
+// bytes.
 func (g *matmulArguments) move(n int, strides, sizes [4]int64) {
 	by := func(i int) uintptr { return uintptr(int64(n) * strides[i] * sizes[i]) }
 	g.a.data += readable(by(0))
@@ -269,9 +272,9 @@ func (g *matmulArguments) move(n int, strides, sizes [4]int64) {
 	g.pre.data += writable(by(3))
 }
 
-// isSmall reports whether the plain kernel, which needs neither scratch memory nor several launches, is done before the others
-// would be: it takes about 40 ns a step of the depth, for two tiles a multiprocessor at a time, and they about 10 µs where
-// operands are not as they need them.
+// isSmall reports whether the plain kernel, which needs neither scratch memory nor several
+// launches, is done before the others would be: it takes about 40 ns a step of the depth, for two
+// tiles a multiprocessor at a time, and they about 10 µs where operands are not as they need them.
 func (p *product) isSmall() bool {
 	g := p.args
 	tiles := tilesOf(g.rows, anySide) * tilesOf(g.columns, anySide) * int(g.items)

@@ -4,7 +4,8 @@ package cuda
 
 import "github.com/stheno-ml/stheno/kernels"
 
-// matMulGate computes C = silu(A·B)·(A·BUp) and both products in one pass, if there is a kernel for that.
+// matMulGate computes C = silu(A·B)·(A·BUp) and both products in one pass, if there is a kernel for
+// that.
 func (d *Device) matMulGate(m *kernels.MatMul, e kernels.Gate, out kernels.MatMulOutputs) (queued bool, err error) {
 	p := newProduct(d, m, kernels.Activate{Pre: e.Pre}, out.C)
 	defer p.release()
@@ -15,8 +16,9 @@ func (d *Device) matMulGate(m *kernels.MatMul, e kernels.Gate, out kernels.MatMu
 	return true, p.launchVariant(v, wayHalves)
 }
 
-// gates is the kernel that gives a gated product, if there is one for it: large, of 16-bit matrices that tensor maps
-// can describe, BUp behind B and Up behind Pre at any distance. They are a batch of two to it.
+// gates is the kernel that gives a gated product, if there is one for it: large, of 16-bit matrices
+// that tensor maps can describe, BUp behind B and Up behind Pre at any distance. They are a batch
+// of two to it.
 func (p *product) gates(m *kernels.MatMul, e kernels.Gate, out kernels.MatMulOutputs) (v matmul90, ok bool) {
 	const large = 1 << 20
 	g := p.args

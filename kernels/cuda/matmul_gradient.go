@@ -4,17 +4,18 @@ package cuda
 
 import "github.com/stheno-ml/stheno/kernels"
 
-// This file is for products that are gradients of what an activation was applied to, and of what this was
-// multiplied by, and for the sums of their columns.
+// This file is for products that are gradients of what an activation was applied to, and of what
+// this was multiplied by, and for the sums of their columns.
 
-// sloping is such an epilogue: C = (A·B + bias)·act'(Z), or both gradients of silu(Z)·Up where Up is set.
+// sloping is such an epilogue: C = (A·B + bias)·act'(Z), or both gradients of silu(Z)·Up where Up
+// is set.
 type sloping struct {
 	activation kernels.Activation
 	z, up, dUp kernels.Tensor
 }
 
-// matMulSloped computes a product with such an epilogue, and the sums of C's columns, in one pass, if there is a
-// kernel for that.
+// matMulSloped computes a product with such an epilogue, and the sums of C's columns, in one pass,
+// if there is a kernel for that.
 func (d *Device) matMulSloped(m *kernels.MatMul, e sloping, out kernels.MatMulOutputs) (queued bool, err error) {
 	p := newProduct(d, m, kernels.Activate{Activation: e.activation, Pre: e.z}, out.C)
 	defer p.release()
@@ -25,9 +26,9 @@ func (d *Device) matMulSloped(m *kernels.MatMul, e sloping, out kernels.MatMulOu
 	return true, p.launchSloped(v, out.ColumnSums)
 }
 
-// sloped is the kernel that multiplies results by act'(Z) as they leave, if there is one for the product: a large
-// one of 16-bit tensors that tensor maps can describe. A gated one takes Up for the item behind Z of a batch, and
-// DUp for the one behind C.
+// sloped is the kernel that multiplies results by act'(Z) as they leave, if there is one for the
+// product: a large one of 16-bit tensors that tensor maps can describe. A gated one takes Up for
+// the item behind Z of a batch, and DUp for the one behind C.
 func (p *product) sloped(e sloping, out kernels.MatMulOutputs) (v matmul90, ok bool) {
 	const large = 1 << 20
 	g := p.args
@@ -52,7 +53,8 @@ func (p *product) pairs(z, up, c, dUp kernels.Tensor) bool {
 	return true
 }
 
-// launchSloped queues the product and adds up the sums of columns that its warps give, if those are wanted.
+// launchSloped queues the product and adds up the sums of columns that its warps give, if those are
+// wanted.
 func (p *product) launchSloped(v matmul90, columnSums kernels.Tensor) error {
 	const warps = 4 // that share the rows of a tile
 	g := p.args

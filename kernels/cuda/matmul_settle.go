@@ -10,7 +10,8 @@ import (
 	"github.com/stheno-ml/stheno/kernels"
 )
 
-// view is one of a product's tensors as two axes: a side, rows of A, C and Pre or columns of B, and what lies along it.
+// view is one of a product's tensors as two axes: a side, rows of A, C and Pre or columns of B, and
+// what lies along it.
 type view struct {
 	index           int // among a, b, c and pre
 	data            address
@@ -53,8 +54,8 @@ func (v view) size() int64 {
 // isMappable reports whether a tensor map can describe the tensor, either of its axes contiguous.
 func (v view) isMappable() bool { return v.mappable(true) || v.mappable(false) }
 
-// mappable reports whether a tensor map can describe the tensor with the second axis contiguous, or the first: it begins at a
-// multiple of 16 bytes, and so do all its rows.
+// mappable reports whether a tensor map can describe the tensor with the second axis contiguous, or
+// the first: it begins at a multiple of 16 bytes, and so do all its rows.
 func (v view) mappable(second bool) bool {
 	along, across, length, rows := v.second, v.first, v.seconds, v.firsts
 	if !second {
@@ -76,8 +77,8 @@ func (v view) mappable(second bool) bool {
 	return true
 }
 
-// settle makes operands that the kernels on tensor cores can read: 16-bit ones, which a tensor map can describe. Others are
-// copied.
+// settle makes operands that the kernels on tensor cores can read: 16-bit ones, which a tensor map
+// can describe. Others are copied.
 func (p *product) settle() error {
 	if p.dtype != kernels.F32 {
 		for index := range 2 {
@@ -141,7 +142,8 @@ func (p *product) stackOf(v view, data address, side, depth, item int64) stack[r
 	return s
 }
 
-// align copies an operand to rows that begin at multiples of 16 bytes. The axis that is contiguous, if one is, stays so.
+// align copies an operand to rows that begin at multiples of 16 bytes. The axis that is contiguous,
+// if one is, stays so.
 func (p *product) align(v view) error {
 	const multiple = 8 // of 16-bit elements
 	padded := func(n int32) int64 { return (int64(n) + multiple - 1) / multiple * multiple }

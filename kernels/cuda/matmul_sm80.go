@@ -10,8 +10,9 @@ type matmul80Arguments struct {
 	matmul80Schedule
 }
 
-// launch80 queues a kernel for any device since Ampere, and the one that adds up shares where the last tiles have some. Tensor maps could
-// describe the operands, so that they can be read 16 bytes at a time.
+// launch80 queues a kernel for any device since Ampere, and the one that adds up shares where the
+// last tiles have some. Tensor maps could describe the operands, so that they can be read 16 bytes
+// at a time.
 func (p *product) launch80() error {
 	d, g := p.device, p.args
 	v := matmul80{element: elementOf(p.dtype), aColumns: !p.operand(0).mappable(true), bRows: !p.operand(1).mappable(true)}
@@ -37,7 +38,8 @@ func (p *product) launch80() error {
 	return d.launch(s, nil, unsafe.Pointer(arguments))
 }
 
-// tile80 chooses the cut: the larger one, where the device has room for it and the product has more rows than the smaller.
+// tile80 chooses the cut: the larger one, where the device has room for it and the product has more
+// rows than the smaller.
 func (p *product) tile80() matmul80Tile {
 	deep, flat := deep80, flat80
 	if p.args.rowMost != 0 {

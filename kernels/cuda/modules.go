@@ -20,8 +20,9 @@ type compiledModule struct {
 	Digest             string // of everything that is compiled
 }
 
-// smallModules are those of kernels that are not cut to sizes. All run on any device since Ampere. What would take the driver
-// long to compile is a module for each type of elements, so that a program loads what it uses.
+// smallModules are those of kernels that are not cut to sizes. All run on any device since Ampere.
+// What would take the driver long to compile is a module for each type of elements, so that a
+// program loads what it uses.
 func smallModules() []compiledModule {
 	const arch = "compute_80"
 	var list []compiledModule

@@ -183,7 +183,8 @@ func (n *norm) backward(out kernels.NormGradients) error {
 	return n.withParts(entry, grid, 256, grid[1], 0, out)
 }
 
-// mostNormWarps is the most warps of a row whose rows fit twice into the shared memory that a kernel may have.
+// mostNormWarps is the most warps of a row whose rows fit twice into the shared memory that a
+// kernel may have.
 const mostNormWarps = 4
 
 // backwardAtOnce computes dx and the gradients of the parameters in one pass over the rows.

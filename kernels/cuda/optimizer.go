@@ -161,8 +161,8 @@ func (d *Device) checkHere(kernel, name string, t kernels.Tensor) error {
 	return nil
 }
 
-// chunkTable is where the tensors of some lists lie, cut into chunks, in the device's memory: the chunks, and behind them the
-// number of the first chunk of each tensor.
+// chunkTable is where the tensors of some lists lie, cut into chunks, in the device's memory: the
+// chunks, and behind them the number of the first chunk of each tensor.
 type chunkTable struct {
 	owner  *driver.Owner
 	chunks int
@@ -182,8 +182,8 @@ const (
 	chunkElements = 16 << 10
 )
 
-// newChunkTable describes checked lists to kernels, and copies of those in the first list, if there are any. It is made once for tensors
-// that stay where they are.
+// newChunkTable describes checked lists to kernels, and copies of those in the first list, if there
+// are any. It is made once for tensors that stay where they are.
 func (d *Device) newChunkTable(name string, copies []writtenCopy, at func(kernels.Tensor) writable, lists ...[]kernels.Tensor) (chunkTable, error) {
 	var t chunkTable
 	var key []uint64 // sizes and addresses

@@ -110,8 +110,8 @@ func (d *Device) SumRows(x, out kernels.Tensor, accumulate bool) error {
 	return err
 }
 
-// columnGrid cuts rows into blocks of columns, and into parts that fill the device. The name of the entry point is
-// the one for the rows' alignment.
+// columnGrid cuts rows into blocks of columns, and into parts that fill the device. The name of the
+// entry point is the one for the rows' alignment.
 func (d *Device) columnGrid(entry string, dtype kernels.DType, l *lines) (string, [3]int) {
 	const warps, lanes, fewestTurns = 8, 32, 4
 	columns := lanes

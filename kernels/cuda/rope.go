@@ -81,7 +81,8 @@ func (d *Device) rotate(kernel string, r *kernels.RoPE, err error, x, y kernels.
 	return err
 }
 
-// cut says how many threads a row takes: by 16 bytes at once where all that they move lies at multiples of 16 bytes.
+// cut says how many threads a row takes: by 16 bytes at once where all that they move lies at
+// multiples of 16 bytes.
 func (g *ropeArguments) cut(pairing kernels.Pairing, x, y kernels.Tensor) {
 	width := int32(accessBytes / x.DType.Size())
 	piece := g.dim / 2 // what one access takes a part of
@@ -99,7 +100,8 @@ func (g *ropeArguments) cut(pairing kernels.Pairing, x, y kernels.Tensor) {
 	g.units = g.rotated + (g.d-g.dim)/width
 }
 
-// shareHeads lets a thread rotate as many heads as still leave the device enough threads: it computes angles once for them.
+// shareHeads lets a thread rotate as many heads as still leave the device enough threads: it
+// computes angles once for them.
 func (d *Device) shareHeads(g *ropeArguments, batch int) {
 	rows := int64(batch) * int64(g.length) * int64(g.units)
 	enough := int64(d.Multiprocessors) * 2048

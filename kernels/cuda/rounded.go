@@ -11,9 +11,10 @@ import (
 	"github.com/stheno-ml/stheno/kernels/cuda/driver"
 )
 
-// This file keeps copies of float32 weights in 16 bits, so that a step of training need not make them. An optimiser's update writes the
-// copies with the weights. Anything else that may have written a weight makes its copies stale, and a stale copy is made anew before it
-// is read: whoever takes a tensor's address for writing tells so (driver.Written).
+// This file keeps copies of float32 weights in 16 bits, so that a step of training need not make
+// them. An optimiser's update writes the copies with the weights. Anything else that may have
+// written a weight makes its copies stale, and a stale copy is made anew before it is read: whoever
+// takes a tensor's address for writing tells so (driver.Written).
 
 // roundedWeight is a weight and its copy.
 type roundedWeight struct {
@@ -181,8 +182,8 @@ type recordedCopy struct {
 	fresh  bool // the copy is, after what was recorded so far
 }
 
-// isFresh reports whether a copy has its weight's numbers. Where a recording is made, launches see to
-// it that it has at first.
+// isFresh reports whether a copy has its weight's numbers. Where a recording is made, launches see
+// to it that it has at first.
 func (d *Device) isFresh(w *roundedWeight) bool {
 	r := &d.rounding
 	r.Lock()
@@ -230,8 +231,8 @@ type Recording struct {
 	copies    recordedCopies
 }
 
-// Capture records what work queues on the device, without running it. [driver.GPU.Capture] says what
-// a recording keeps, and what cannot be recorded.
+// Capture records what work queues on the device, without running it. [driver.GPU.Capture] says
+// what a recording keeps, and what cannot be recorded.
 func (d *Device) Capture(work func() error) (kernels.Recording, error) {
 	copies := recordedCopies{}
 	r, err := d.GPU.Capture(func() error {
@@ -271,14 +272,15 @@ func (r *Recording) Launch() error {
 	return nil
 }
 
-// writtenCopy is the copy that an update writes with a weight, or with a part of it: Chunk in src/optimizer.cu says more.
+// writtenCopy is the copy that an update writes with a weight, or with a part of it: Chunk in
+// src/optimizer.cu says more.
 type writtenCopy struct {
 	of                     *roundedWeight // nil for none
 	first, columns, stride uint32
 }
 
-// writtenCopies are the copies that an update of weights keeps fresh: for each weight one that is fresh, and whose rows a thread can write
-// four elements at a time.
+// writtenCopies are the copies that an update of weights keeps fresh: for each weight one that is
+// fresh, and whose rows a thread can write four elements at a time.
 func (d *Device) writtenCopies(weights []kernels.Tensor) []writtenCopy {
 	list := make([]writtenCopy, len(weights))
 	for i, w := range weights {
@@ -293,7 +295,8 @@ func (d *Device) writtenCopies(weights []kernels.Tensor) []writtenCopy {
 	return list
 }
 
-// writtenWith says where the elements of a tensor, a weight or a part of one, lie in the weight's copy.
+// writtenWith says where the elements of a tensor, a weight or a part of one, lie in the weight's
+// copy.
 func (r *roundedWeight) writtenWith(w kernels.Tensor) (c writtenCopy, ok bool) {
 	const together, most = 4, 1 << 32
 	if w.Owner != r.weight.Owner {

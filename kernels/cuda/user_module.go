@@ -19,9 +19,11 @@ import (
 	"github.com/stheno-ml/stheno/kernels/cuda/driver"
 )
 
-// This file compiles kernels while a program runs, from our sources and what a user wrote, and keeps them on disk.
+// This file compiles kernels while a program runs, from our sources and what a user wrote, and
+// keeps them on disk.
 
-// kernelSources are what such kernels are compiled from. Those of nvrtc stand for headers of a toolkit.
+// kernelSources are what such kernels are compiled from. Those of nvrtc stand for headers of a
+// toolkit.
 //
 //go:embed src/*.cuh src/attention_user*.cu src/nvrtc
 var kernelSources embed.FS
@@ -55,8 +57,8 @@ var kernelDigest = sync.OnceValue(func() string {
 	return hex.EncodeToString(hash.Sum(nil))
 })
 
-// NoCompiler is the error of attention whose kernels are compiled when they are first met where NVIDIA's run-time compiler, NVRTC, is
-// not found. It wraps errors.ErrUnsupported.
+// NoCompiler is the error of attention whose kernels are compiled when they are first met where
+// NVIDIA's run-time compiler, NVRTC, is not found. It wraps errors.ErrUnsupported.
 type NoCompiler struct {
 	Device string
 	Reason error // why the last place that was tried has none
@@ -89,7 +91,8 @@ func (m userModule) name() string {
 	return strings.TrimSuffix(m.source, ".cu") + "_" + hex.EncodeToString(hash.Sum(nil)[:16])
 }
 
-// loadUser loads modules unless they are there: from disk, or else from the compiler, which makes all that are missing at a time.
+// loadUser loads modules unless they are there: from disk, or else from the compiler, which makes
+// all that are missing at a time.
 func (d *Device) loadUser(modules ...userModule) error {
 	missing := func() (list []userModule) {
 		for _, m := range modules {
@@ -192,8 +195,9 @@ func imagePath(name, version string) string {
 	return filepath.Join(folder, name+"-nvrtc"+version+".cubin")
 }
 
-// compilerVersion is the version of the compiler that driver.FindCompiler opens. To open it takes up to a tenth of a second, so what it was is
-// kept beside the modules, and counts as long as the library's file and all that says where to look for it are the same.
+// compilerVersion is the version of the compiler that driver.FindCompiler opens. To open it takes
+// up to a tenth of a second, so what it was is kept beside the modules, and counts as long as the
+// library's file and all that says where to look for it are the same.
 var compilerVersion = sync.OnceValues(func() (string, error) { return versionKept(keptIn(), driver.CompilerSearch(), driver.FindCompiler) })
 
 func versionKept(folder, search string, find func() (*driver.Compiler, error)) (string, error) {
@@ -226,7 +230,8 @@ func fileState(path string) string {
 	return fmt.Sprint(info.Size(), " ", info.ModTime().UnixNano())
 }
 
-// readImage reads a kept module. A file begins with the digest of the rest: one that is damaged does not count.
+// readImage reads a kept module. A file begins with the digest of the rest: one that is damaged
+// does not count.
 func readImage(path string) (image []byte, ok bool) {
 	file, err := os.ReadFile(path)
 	if err != nil || len(file) < sha256.Size {
@@ -237,8 +242,8 @@ func readImage(path string) (image []byte, ok bool) {
 	return image, string(digest[:]) == string(file[:sha256.Size])
 }
 
-// writeImage keeps a module: under a name of its own first, so that other processes find the whole file or none. A module that
-// cannot be kept is compiled again the next time, and nothing else.
+// writeImage keeps a module: under a name of its own first, so that other processes find the whole
+// file or none. A module that cannot be kept is compiled again the next time, and nothing else.
 func writeImage(path string, image []byte) {
 	if path == "" || os.MkdirAll(filepath.Dir(path), 0o700) != nil {
 		return

@@ -4,8 +4,9 @@ package cuda
 
 //go:generate go run ./_gen/ptx
 
-// variant is one compiled attention kernel: a module with one entry point, both called name. The tables of variants are
-// the one list of what the generator compiles and what the launchers choose from.
+// variant is one compiled attention kernel: a module with one entry point, both called name. The
+// tables of variants are the one list of what the generator compiles and what the launchers choose
+// from.
 type variant struct {
 	name        string
 	source      string  // the file of src that it is compiled from, without .cu
@@ -32,7 +33,8 @@ type boxes struct {
 // tilesOf is how many tiles of size cover n.
 func tilesOf(n int32, size int) int { return (int(n) + size - 1) / size }
 
-// element is a type of elements as kernels know it: Element in arguments.cuh, and one that only chooses a kernel.
+// element is a type of elements as kernels know it: Element in arguments.cuh, and one that only
+// chooses a kernel.
 type element int32
 
 const (

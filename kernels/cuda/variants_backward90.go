@@ -16,8 +16,9 @@ type backward90Tile struct {
 	columns         int // of the sums of dQ, which come in whole products
 }
 
-// backward90Tiles are the sizes that backward kernels for sm_90a are compiled for. tileK and columns follow from the size, by
-// BackwardShape and BackwardSums in src; the query rows are what registers allow.
+// backward90Tiles are the sizes that backward kernels for sm_90a are compiled for. tileK and
+// columns follow from the size, by BackwardShape and BackwardSums in src; the query rows are what
+// registers allow.
 var backward90Tiles = []backward90Tile{
 	{d: 64, dv: 64, tileQ: 128, tileQMod: 128, tileK: 128, columns: 64},
 	{d: 96, dv: 96, tileQ: 80, tileQMod: 64, tileK: 128, columns: 128},
@@ -27,8 +28,8 @@ var backward90Tiles = []backward90Tile{
 	{d: 256, dv: 256, tileQ: 64, tileQMod: 64, tileK: 64, columns: 256},
 }
 
-// backward90Variants are the backward kernels for sm_90a: each size in both 16-bit types, without and with modified scores, and
-// what backward90Shorter chooses.
+// backward90Variants are the backward kernels for sm_90a: each size in both 16-bit types, without
+// and with modified scores, and what backward90Shorter chooses.
 func backward90Variants() []variant {
 	var list []variant
 	for _, t := range backward90Tiles {
@@ -57,8 +58,9 @@ func (t backward90Tile) variant(e element, tileQ int, mod bool, suffix string) v
 	return v
 }
 
-// backward90Shorter is the variant of v's size and type with shorter tiles of queries if there is one and the problem's sequences
-// are short or its window narrow, so that what tiles have too much at the ends counts; otherwise v. The table has it behind v.
+// backward90Shorter is the variant of v's size and type with shorter tiles of queries if there is
+// one and the problem's sequences are short or its window narrow, so that what tiles have too much
+// at the ends counts; otherwise v. The table has it behind v.
 func backward90Shorter(v variant, a *arguments) variant {
 	const short, narrow = 1024, 2048
 	right := a.right
@@ -96,9 +98,9 @@ func backward90TileOf(v variant) backward90Tile {
 	panic("cuda: " + v.name + " is not a backward kernel for sm_90a")
 }
 
-// sharedBytes is BackwardShape::SharedBytes: K and V, two of Q and dO and of dS, two of P where keys are 64, otherwise the bias
-// of modified scores, a bit of dropout for each of them, LSE and δ, barriers, and what aligning the start may cost. Rows are in
-// chunks of 64 columns.
+// sharedBytes is BackwardShape::SharedBytes: K and V, two of Q and dO and of dS, two of P where
+// keys are 64, otherwise the bias of modified scores, a bit of dropout for each of them, LSE and δ,
+// barriers, and what aligning the start may cost. Rows are in chunks of 64 columns.
 func (t backward90Tile) sharedBytes(tileQ int, mod bool) int {
 	const columns, rowBytes, barriers, records, alignment = 64, 128, 256, 2 * 64, 1024
 	chunks := (t.d+columns-1)/columns + (t.dv+columns-1)/columns
@@ -115,15 +117,15 @@ func (t backward90Tile) sharedBytes(tileQ int, mod bool) int {
 	return bytes
 }
 
-// backward90Grid is the number of blocks: they draw tiles of keys until none is left, so there are no more than run at a
-// time.
+// backward90Grid is the number of blocks: they draw tiles of keys until none is left, so there are
+// no more than run at a time.
 func backward90Grid(v variant, a *arguments, multiprocessors int) [3]int {
 	tiles := tilesOf(a.longestK, v.tileK) * int(a.keyHeads) * int(a.sequences)
 	return [3]int{max(1, min(tiles, multiprocessors)), 1, 1}
 }
 
-// backward90Scratch is the bytes of dQSum, which need not be zero, and of counters, which are zero at launch and again once
-// attention_dq has run.
+// backward90Scratch is the bytes of dQSum, which need not be zero, and of counters, which are zero
+// at launch and again once attention_dq has run.
 func backward90Scratch(v variant, a *arguments) (sums, counters int) {
 	t := backward90TileOf(v)
 	tiles := tilesOf(a.sq, v.tileQ) * int(a.sequences)

@@ -4,7 +4,8 @@ package cuda
 
 import "fmt"
 
-// decoder is one compiled kernel of src/attention_decode.cu: attention of a few rows over many keys.
+// decoder is one compiled kernel of src/attention_decode.cu: attention of a few rows over many
+// keys.
 type decoder struct {
 	d       int // the largest size of a head
 	element element
@@ -35,6 +36,6 @@ func (v decoder) module() compiledModule {
 	}}
 }
 
-// partialBytes is what a run of keys leaves: PARTIAL in the source. Each of a block's four warps has
-// as much in shared memory.
+// partialBytes is what a run of keys leaves: PARTIAL in the source. Each of a block's four warps
+// has as much in shared memory.
 func (v decoder) partialBytes() int { return rowsOfDecoder * (v.d + 4 + 2) * 4 }

@@ -17,8 +17,8 @@ type forward90Tile struct {
 	bias    int // pieces of a mapped bias there, each the tile's rows of 128 bytes
 }
 
-// forward90Tiles are the sizes that forward kernels for sm_90a are compiled for, and forward90ModTiles the same sizes for
-// modified scores: those kernels need places for the bias.
+// forward90Tiles are the sizes that forward kernels for sm_90a are compiled for, and
+// forward90ModTiles the same sizes for modified scores: those kernels need places for the bias.
 var (
 	forward90Tiles = []forward90Tile{
 		{d: 64, dv: 64, groups: 3, tileK: 128, stages: 3, stagesQ: 2},
@@ -51,8 +51,9 @@ var (
 	}
 )
 
-// forward90Variants are the forward kernels for sm_90a: each size in both 16-bit types, without and with modified scores, what
-// forward90Longer chooses, and those with dropout alone, behind the others.
+// forward90Variants are the forward kernels for sm_90a: each size in both 16-bit types, without and
+// with modified scores, what forward90Longer chooses, and those with dropout alone, behind the
+// others.
 func forward90Variants() []variant {
 	var list []variant
 	for _, tiles := range []struct {
@@ -91,8 +92,9 @@ func (t forward90Tile) variant(kernel string, e element, suffix string) variant 
 	}
 }
 
-// sharedBytes is ForwardShape::SharedBytes: Q and the rings of K and V in chunks of 64 columns, a piece for each warp's rows
-// of O, the pieces of the bias, barriers, and what aligning the start may cost.
+// sharedBytes is ForwardShape::SharedBytes: Q and the rings of K and V in chunks of 64 columns, a
+// piece for each warp's rows of O, the pieces of the bias, barriers, and what aligning the start
+// may cost.
 func (t forward90Tile) sharedBytes() int {
 	const columns, rowBytes, barriers, alignment = 64, 128, 320, 1024
 	chunks, chunksV := (t.d+columns-1)/columns, (t.dv+columns-1)/columns
@@ -100,9 +102,10 @@ func (t forward90Tile) sharedBytes() int {
 	return rowBytes*rows + barriers + alignment
 }
 
-// forward90Longer is the variant of v's size and type with larger tiles of queries if there is one, sequences are long and see
-// each other whole, and the device's multiprocessors have enough of these tiles to be busy to the end; otherwise v. A row of a
-// larger tile takes some 7 % less time, but a mask cuts more off it.
+// forward90Longer is the variant of v's size and type with larger tiles of queries if there is one,
+// sequences are long and see each other whole, and the device's multiprocessors have enough of
+// these tiles to be busy to the end; otherwise v. A row of a larger tile takes some 7 % less time,
+// but a mask cuts more off it.
 func forward90Longer(v variant, a *arguments, multiprocessors int) variant {
 	const long = 2048
 	sq, sk := int(a.sq), int(a.sk)
@@ -130,7 +133,8 @@ func forward90Longer(v variant, a *arguments, multiprocessors int) variant {
 	return v
 }
 
-// forward90Grid is the number of blocks: they draw tiles until none is left, so there are no more than run at a time.
+// forward90Grid is the number of blocks: they draw tiles until none is left, so there are no more
+// than run at a time.
 func forward90Grid(v variant, a *arguments, multiprocessors int) [3]int {
 	return [3]int{max(1, min(forward90TilesOf(v, a), multiprocessors)), 1, 1}
 }

@@ -21,14 +21,16 @@ type matmulTile struct {
 	sharesA   bool // tiles of a cluster are beside each other instead
 }
 
-// The tiles that there are kernels for. A large tile reads the least for what it computes, and its two warpgroups finish it
-// together. Tiles in turns hide what follows the products: broad ones are the largest that a warpgroup has registers for, and the
-// smaller ones are for what has few tiles, or columns that broad ones do not fit.
+// The tiles that there are kernels for. A large tile reads the least for what it computes, and its
+// two warpgroups finish it together. Tiles in turns hide what follows the products: broad ones are
+// the largest that a warpgroup has registers for, and the smaller ones are for what has few tiles,
+// or columns that broad ones do not fit.
 var (
 	wideTile  = matmulTile{name: "wide", rowBlocks: 1, columns: 256, stages: 4, buffers: 2, cluster: 2}
 	turnTile  = matmulTile{name: "turns", turns: true, rowBlocks: 2, columns: 128, stages: 5, buffers: 4, cluster: 2}
 	broadTile = matmulTile{name: "broad", turns: true, rowBlocks: 2, columns: 192, stages: 4, buffers: 4, cluster: 2}
-	// The rows of weights' gradients are few, and 1,600 of them fill 6¼ times the 256 that broad tiles of a cluster have below each other.
+	// The rows of weights' gradients are few, and 1,600 of them fill 6¼ times the 256 that broad
+	// tiles of a cluster have below each other.
 	sideTile = matmulTile{name: "side", turns: true, rowBlocks: 2, columns: 160, stages: 4, buffers: 4, cluster: 2, sharesA: true}
 	// Of split operands: two parts of each take twice the room, and sums twice the registers.
 	onePartTile  = matmulTile{name: "part", rowBlocks: 1, columns: 256, stages: 3, buffers: 2, cluster: 2, parts: 1}
@@ -50,8 +52,9 @@ func (t matmulTile) ofCluster() (rows, columns int) {
 	return t.cluster * t.rows(), t.columns
 }
 
-// sharedBytes is MatMulShape::SharedBytes: the ring of slices, the buffers of 16 rows of each of eight warps, the bias (and the
-// scales, if operands are split) of either warpgroup's columns, and barriers.
+// sharedBytes is MatMulShape::SharedBytes: the ring of slices, the buffers of 16 rows of each of
+// eight warps, the bias (and the scales, if operands are split) of either warpgroup's columns, and
+// barriers.
 func (t matmulTile) sharedBytes() int {
 	const rowBytes = 128
 	columnsOfB := (t.columns + 63) / 64 * 64 // in chunks
@@ -122,7 +125,8 @@ func (v matmul90) name() string {
 	return name + v.epilogue.suffix()
 }
 
-// chunk is how many 16-bit columns that leave lie side by side in shared memory, and chunkOfB how many of B's rows do.
+// chunk is how many 16-bit columns that leave lie side by side in shared memory, and chunkOfB how
+// many of B's rows do.
 func (v matmul90) chunk() int {
 	if v.columns%64 != 0 || v.epilogue.kind == gates {
 		return 32
@@ -137,8 +141,8 @@ func (v matmul90) chunkOfB() int {
 	return 64
 }
 
-// boxDepth is how much of a slice's depth a box of B's rows has: half of it where a block's part of the columns is no whole number of
-// chunks.
+// boxDepth is how much of a slice's depth a box of B's rows has: half of it where a block's part of
+// the columns is no whole number of chunks.
 func (v matmul90) boxDepth() int {
 	if v.columns/v.cluster%v.chunkOfB() != 0 && !v.sharesA {
 		return sliceDepth / 2
@@ -146,8 +150,8 @@ func (v matmul90) boxDepth() int {
 	return sliceDepth
 }
 
-// hasSlope reports whether there are products whose results are multiplied by an activation's derivative. That of
-// the exact GELU takes as many instructions as the activation itself.
+// hasSlope reports whether there are products whose results are multiplied by an activation's
+// derivative. That of the exact GELU takes as many instructions as the activation itself.
 func hasSlope(a kernels.Activation) bool {
 	return a == kernels.GELUTanh || a == kernels.SiLU || a == kernels.ReLUSquared
 }
@@ -160,8 +164,9 @@ func (v matmul90) sharedBytes() int {
 	return v.matmulTile.sharedBytes() + 8*4*8
 }
 
-// matmul90Variants are the kernels for sm_90a: each tile for each way that operands may lie in, and, where results go through
-// an activation or are multiplied by the derivative of one, for those that forward and backward passes have.
+// matmul90Variants are the kernels for sm_90a: each tile for each way that operands may lie in,
+// and, where results go through an activation or are multiplied by the derivative of one, for those
+// that forward and backward passes have.
 func matmul90Variants() []matmul90 {
 	var list []matmul90
 	for _, e := range []element{elementBF16, elementF16} {
@@ -215,8 +220,8 @@ type matmulSchedule struct {
 // sliceDepth is how much of the depth a stage of the ring holds.
 const sliceDepth = 64
 
-// schedule says how the clusters of a device share a product, how many clusters there are, and how long they take in units of
-// a slice of a tile.
+// schedule says how the clusters of a device share a product, how many clusters there are, and how
+// long they take in units of a slice of a tile.
 func (t matmulTile) schedule(rows, columns, depth, items int32, multiprocessors int) (s matmulSchedule, clusters int, slices float64) {
 	const (
 		toPass = 3    // slices' time that a streamed tile's sums take to be written
@@ -275,8 +280,8 @@ func (t matmulTile) cycles(rows, columns, depth, items int32, multiprocessors in
 	return cycles
 }
 
-// band is how many tiles of a cluster below each other are visited together, so that what all clusters read at a time is about
-// as many rows of A as columns of B.
+// band is how many tiles of a cluster below each other are visited together, so that what all
+// clusters read at a time is about as many rows of A as columns of B.
 func (t matmulTile) band() int {
 	const clusters = 64
 	n := 1
@@ -297,9 +302,10 @@ type matmul80Tile struct {
 	parts         int // of split operands; 0 where they are not split
 }
 
-// The tiles that there are kernels for. A warp has 64×64 of one, which with what it multiplies next is all that there are registers for.
-// Deep slices need half as many barriers, but also more shared memory than the smallest GPUs have. Of two parts, sums take twice the
-// registers, and slices twice the room.
+// The tiles that there are kernels for. A warp has 64×64 of one, which with what it multiplies next
+// is all that there are registers for. Deep slices need half as many barriers, but also more shared
+// memory than the smallest GPUs have. Of two parts, sums take twice the registers, and slices twice
+// the room.
 var (
 	deep80     = matmul80Tile{name: "deep", rows: 256, columns: 128, down: 4, across: 2, depth: 64, stages: 3, blocks: 1}
 	flat80     = matmul80Tile{name: "flat", rows: 128, columns: 128, down: 2, across: 2, depth: 32, stages: 3, blocks: 2}
@@ -308,11 +314,13 @@ var (
 	twoParts80 = matmul80Tile{name: "flat", rows: 128, columns: 128, down: 2, across: 4, depth: 32, stages: 3, blocks: 1, parts: 2}
 )
 
-// threads are those of a block, and groups how many times a warp's sums leave, 16 rows and 32 columns at a time.
+// threads are those of a block, and groups how many times a warp's sums leave, 16 rows and 32
+// columns at a time.
 func (t matmul80Tile) threads() int { return 32 * t.down * t.across }
 func (t matmul80Tile) groups() int  { return t.rows / t.down / 16 * (t.columns / t.across / 32) }
 
-// sharedBytes is the ring of slices, and twice what belongs to the columns and rows of a tile: the bias and, where operands are split, scales.
+// sharedBytes is the ring of slices, and twice what belongs to the columns and rows of a tile: the
+// bias and, where operands are split, scales.
 func (t matmul80Tile) sharedBytes() int {
 	slice, beside := (t.rows+t.columns)*t.depth*2, t.columns
 	if t.parts > 0 {
@@ -327,7 +335,8 @@ func (t matmul80Tile) fits(sharedMemory int) bool {
 	return t.blocks*(t.sharedBytes()+ofDriver) <= sharedMemory
 }
 
-// matmul80 is one compiled kernel for any device since Ampere: a module with it and the one that adds what it leaves in shares.
+// matmul80 is one compiled kernel for any device since Ampere: a module with it and the one that
+// adds what it leaves in shares.
 type matmul80 struct {
 	matmul80Tile
 	element         element
@@ -383,8 +392,8 @@ type matmul80Schedule struct {
 func (s matmul80Schedule) pieces() int { return int(s.whole) + s.shared()*int(s.shares) }
 func (s matmul80Schedule) shared() int { return int(s.tiles - s.whole) }
 
-// schedule says how the blocks of a device share a product. Where the last tiles are fewer than the blocks, it cuts the depth of each into
-// as many shares as should take the least time.
+// schedule says how the blocks of a device share a product. Where the last tiles are fewer than the
+// blocks, it cuts the depth of each into as many shares as should take the least time.
 func (t matmul80Tile) schedule(rows, columns, depth, items int32, multiprocessors int) (s matmul80Schedule) {
 	const (
 		passing = 512 // steps of the depth whose time the sums of a share take to be written and to be added

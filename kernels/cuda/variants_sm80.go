@@ -4,8 +4,8 @@ package cuda
 
 import "strconv"
 
-// The kernels for compute capability 8.0 and newer, src/attention_*_sm80.cu: they do everything, on any layout. Each is
-// compiled with the tiles that stand here.
+// The kernels for compute capability 8.0 and newer, src/attention_*_sm80.cu: they do everything, on
+// any layout. Each is compiled with the tiles that stand here.
 
 // tile80 is how the kernels cut a problem for one size of head, d = dv.
 type tile80 struct {
@@ -14,8 +14,9 @@ type tile80 struct {
 	threads      int
 }
 
-// A block of most of these fits in 99 KB of shared memory, what the smallest GPUs have, and two share a multiprocessor where
-// there is twice as much. Backward of heads over 128 needs 83 to 150 KB.
+// A block of most of these fits in 99 KB of shared memory, what the smallest GPUs have, and two
+// share a multiprocessor where there is twice as much. Backward of heads over 128 needs 83 to 150
+// KB.
 var (
 	forward80Tiles16 = []tile80{
 		{d: 32, tileQ: 128, tileK: 64, threads: 128},
@@ -86,7 +87,8 @@ var (
 	}
 )
 
-// arithmetic80 is a kind of arithmetic: bytes has an element in device memory, operand in shared memory where it is multiplied.
+// arithmetic80 is a kind of arithmetic: bytes has an element in device memory, operand in shared
+// memory where it is multiplied.
 type arithmetic80 struct {
 	element        element
 	name           string
@@ -100,8 +102,8 @@ var arithmetics80 = []arithmetic80{
 	{element: elementTF32, name: "tf32", bytes: 4, operand: 2},
 }
 
-// scaled tells that operands are multiplied by powers of two: E::SCALED. staged tells that they take less room than what
-// arrives.
+// scaled tells that operands are multiplied by powers of two: E::SCALED. staged tells that they
+// take less room than what arrives.
 func (e arithmetic80) scaled() bool { return e.bytes == 4 }
 func (e arithmetic80) staged() bool { return e.operand < e.bytes }
 
@@ -120,7 +122,8 @@ func (l layout80) defines() []string {
 	}
 }
 
-// variants80 are the variants of one kernel with or without modified scores. layout also returns a block's dynamic shared memory.
+// variants80 are the variants of one kernel with or without modified scores. layout also returns a
+// block's dynamic shared memory.
 func variants80(kernel string, mod bool, tiles16, tiles32, tilesTF []tile80, layout func(t tile80, e arithmetic80, mod bool) (layout80, int)) []variant {
 	var list []variant
 	source := "attention_" + kernel + "_sm80"
@@ -148,12 +151,14 @@ func variants80(kernel string, mod bool, tiles16, tiles32, tilesTF []tile80, lay
 	return list
 }
 
-// rowBytes80 is a row of a padded tile in shared memory: Tile::STRIDE. Permuted tiles have no padding.
+// rowBytes80 is a row of a padded tile in shared memory: Tile::STRIDE. Permuted tiles have no
+// padding.
 func rowBytes80(columns, bytes int) int { return columns*bytes + 16 }
 
-// forward80Variants are the forward kernels. A block has q, k and v in shared memory; where k and v are staged, they have room to
-// arrive too, and in one size what arrives next has a tile more. Tiles are not permuted where their addresses, which take
-// registers and instructions, cost more than the copies gain.
+// forward80Variants are the forward kernels. A block has q, k and v in shared memory; where k and v
+// are staged, they have room to arrive too, and in one size what arrives next has a tile more.
+// Tiles are not permuted where their addresses, which take registers and instructions, cost more
+// than the copies gain.
 func forward80Variants() []variant {
 	layout := func(t tile80, e arithmetic80, mod bool) (l layout80, bytes int) {
 		l = layout80{places: 2, swizzled: !e.scaled() && !mod && t.d != 128}
@@ -173,10 +178,11 @@ func forward80Variants() []variant {
 		variants80("forward", true, forward80TilesMod16, forward80Tiles32, forward80TilesTF, layout)...)
 }
 
-// backward80Layout is that of the backward kernels. A block has k, v, P and dS in shared memory, byKeys without P, and two to four
-// tiles of q and dO; scaled dS twice, because one has the powers of q and one those of k. Tiles are permuted where that was
-// measured to be faster, by 2 to 5 %. Scores go by keys where registers suffice for that and scores are not modified: with tiles
-// of 128 keys, what is added to dQ, which the second level cache limits, halves.
+// backward80Layout is that of the backward kernels. A block has k, v, P and dS in shared memory,
+// byKeys without P, and two to four tiles of q and dO; scaled dS twice, because one has the powers
+// of q and one those of k. Tiles are permuted where that was measured to be faster, by 2 to 5 %.
+// Scores go by keys where registers suffice for that and scores are not modified: with tiles of 128
+// keys, what is added to dQ, which the second level cache limits, halves.
 func backward80Layout(t tile80, e arithmetic80, mod bool) (l layout80, bytes int) {
 	l = layout80{places: 2, swizzled: !e.scaled() && !mod && (t.d == 96 || t.d == 256), byKeys: !e.scaled() && !mod && t.tileK == 128}
 	squares := 2 * t.tileQ * rowBytes80(t.tileK, e.operand)
@@ -203,8 +209,9 @@ func backward80Variants() []variant {
 		variants80("backward", true, backward80TilesMod16, backward80Tiles32, backward80TilesTF, backward80Layout)...)
 }
 
-// dBias80Variants are the kernels for the deterministic gradient of a bias that several scores share. They serve whatever
-// backward kernel was chosen. A block has q, dO, k and v in shared memory.
+// dBias80Variants are the kernels for the deterministic gradient of a bias that several scores
+// share. They serve whatever backward kernel was chosen. A block has q, dO, k and v in shared
+// memory.
 func dBias80Variants() []variant {
 	return variants80("dbias", true, backward80TilesMod16, backward80Tiles32, backward80TilesTF, func(t tile80, e arithmetic80, mod bool) (layout80, int) {
 		l, _ := backward80Layout(t, e, mod)
@@ -222,8 +229,8 @@ func backward80Grid(v variant, a *arguments, multiprocessors int) [3]int {
 	return [3]int{tilesOf(a.longestK, v.tileK) * int(a.keyHeads) * int(a.sequences), 1, 1}
 }
 
-// backward80Scratch is the memory in bytes that the sums of dQ and the counters need, both zero at launch: querySlot in
-// src/attention_backward_sm80.cuh. The kernel leaves the counters zero.
+// backward80Scratch is the memory in bytes that the sums of dQ and the counters need, both zero at
+// launch: querySlot in src/attention_backward_sm80.cuh. The kernel leaves the counters zero.
 func backward80Scratch(v variant, a *arguments) (sums, counters int) {
 	slots := int(a.sequences) * tilesOf(a.sq, v.tileQ)
 	if a.qLens != 0 {

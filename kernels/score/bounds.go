@@ -2,7 +2,8 @@ package score
 
 import "math"
 
-// Bounds returns numbers between which an instruction's value lies wherever it is a number; infinities where none are known.
+// Bounds returns numbers between which an instruction's value lies wherever it is a number;
+// infinities where none are known.
 func (p *Program) Bounds(at int) (lo, hi float64) {
 	ranges := make([]interval, at+1)
 	for n := range ranges {

@@ -15,7 +15,8 @@ type Where struct {
 	QueryLength, KeyLength int
 }
 
-// Line is a list of pairs of one score matrix, which an [Evaluator] goes through. Pair n is (Query + n·QueryStep, Key + n·KeyStep).
+// Line is a list of pairs of one score matrix, which an [Evaluator] goes through. Pair n is (Query
+// + n·QueryStep, Key + n·KeyStep).
 type Line[T float32 | float64] struct {
 	Where
 	N                int
@@ -25,8 +26,8 @@ type Line[T float32 | float64] struct {
 	Tables           []Values[T]
 }
 
-// Evaluator runs a program, one instruction for all pairs of a line after the other, in the arithmetic of T. It is the meaning of
-// programs; backends that are faster compute the same.
+// Evaluator runs a program, one instruction for all pairs of a line after the other, in the
+// arithmetic of T. It is the meaning of programs; backends that are faster compute the same.
 type Evaluator[T float32 | float64] struct {
 	p      *Program
 	floats [][]T
@@ -40,7 +41,8 @@ func NewEvaluator[T float32 | float64](p *Program) *Evaluator[T] {
 	return &Evaluator[T]{p: p, floats: make([][]T, n), ints: make([][]int32, n), bools: make([][]bool, n)}
 }
 
-// Floats, Ints and Bools are the values of a result, by its number, of the last run's pairs. They hold until the next run.
+// Floats, Ints and Bools are the values of a result, by its number, of the last run's pairs. They
+// hold until the next run.
 func (e *Evaluator[T]) Floats(result int) []T { return e.floats[e.p.Results[result]] }
 
 // Ints is as Floats, of integers.

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Expr is an integer or a float of a pair. The zero Expr is an error wherever it is used. Methods that take an any want an Expr,
-// or a number of Go: an int, or a float64 beside floats.
+// Expr is an integer or a float of a pair. The zero Expr is an error wherever it is used. Methods
+// that take an any want an Expr, or a number of Go: an int, or a float64 beside floats.
 type Expr struct{ n *node }
 
 // Cond is true or false of a pair.
@@ -46,7 +46,8 @@ type Pair struct {
 	QueryLength, KeyLength Expr // how many queries and keys the sequence has
 }
 
-// Position is where a query stands among the keys if the last query stands at the last key: Query + KeyLength − QueryLength.
+// Position is where a query stands among the keys if the last query stands at the last key: Query +
+// KeyLength − QueryLength.
 func (p Pair) Position() Expr { return p.Query.Add(p.KeyLength).Sub(p.QueryLength) }
 
 // newPair is the pair that functions of scores and masks are given.
@@ -63,9 +64,11 @@ type Table struct {
 	Name  string
 	Type  Type // Float or Int
 	Shape []int
-	// Source tells tables apart: those of one Source are one table. It needs to be comparable; nil means the Table itself.
+	// Source tells tables apart: those of one Source are one table. It needs to be comparable; nil
+	// means the Table itself.
 	Source any
-	// Err is why there is no such table; it comes back when an expression with the table is compiled.
+	// Err is why there is no such table; it comes back when an expression with the table is
+	// compiled.
 	Err error
 }
 
@@ -212,7 +215,8 @@ func (n *node) swapped() *node {
 	return n
 }
 
-// one is an operation on one operand, which needs to be of type want unless that is Bool: then any number will do.
+// one is an operation on one operand, which needs to be of type want unless that is Bool: then any
+// number will do.
 func (x Expr) one(op Op, want Type, result func(Type) Type) Expr {
 	arg := operand(x, Float)
 	n := &node{op: op, args: []*node{arg}, err: arg.err}
@@ -305,8 +309,8 @@ func text(n *node) string {
 	return b.String()
 }
 
-// A message shows so many bytes of an expression and so many operations within each other, so that it stays a line however often
-// a part occurs.
+// A message shows so many bytes of an expression and so many operations within each other, so that
+// it stays a line however often a part occurs.
 const longest, deepest = 120, 12
 
 func (n *node) write(b *strings.Builder, depth int) {

@@ -7,7 +7,8 @@ import (
 	"sync"
 )
 
-// Mask is a condition under which a pair is visible: that its key lies within a band along the diagonal, and the rest.
+// Mask is a condition under which a pair is visible: that its key lies within a band along the
+// diagonal, and the rest.
 type Mask struct {
 	Tables []*Table // what it looks up, in the numbering of its program
 	// Whole has one result, whether a pair is visible.
@@ -28,8 +29,9 @@ type Mask struct {
 	real  [][]float64
 }
 
-// Band is a condition d ≥ 0, d > 0 or d = 0, as Op says of the program's two results, OpLessEqual, OpLess or OpEqual. d is the second
-// less the first, and c + Direction·(Query − Key) with a direction of 1 or −1 and a c that depends on lengths and the batch item alone.
+// Band is a condition d ≥ 0, d > 0 or d = 0, as Op says of the program's two results, OpLessEqual,
+// OpLess or OpEqual. d is the second less the first, and c + Direction·(Query − Key) with a
+// direction of 1 or −1 and a c that depends on lengths and the batch item alone.
 type Band struct {
 	*Program
 	Op        Op
@@ -39,7 +41,8 @@ type Band struct {
 // String is the mask as one would write it.
 func (m *Mask) String() string { return m.text }
 
-// NewMask checks and compiles a function. Tables that it shares with others, which come first, are numbered as there.
+// NewMask checks and compiles a function. Tables that it shares with others, which come first, are
+// numbered as there.
 func NewMask(f func(Pair) Cond, shared ...*Table) (*Mask, error) {
 	c := f(newPair())
 	n := conds(OpNot, c).n.args[0]
@@ -105,8 +108,8 @@ func (b *builder) bandOf(at int) (Band, bool) {
 	return Band{p, i.Op, queries}, true
 }
 
-// Band is the part of the mask that two diagonals bound: the keys from i+lo up to, not including, i+hi. Without a bound on a
-// side it is farther than any key.
+// Band is the part of the mask that two diagonals bound: the keys from i+lo up to, not including,
+// i+hi. Without a bound on a side it is farther than any key.
 func (m *Mask) Band(w Where) (lo, hi int) {
 	const far = 1 << 40
 	lo, hi = -far, far
@@ -134,8 +137,8 @@ type matrix struct {
 	lo, hi        int
 }
 
-// Tiles returns where Rest shows pairs of a matrix within the band from i+lo up to i+hi, in tiles of rows × columns. It keeps what
-// it found for as long as the tables' values stay what they are.
+// Tiles returns where Rest shows pairs of a matrix within the band from i+lo up to i+hi, in tiles
+// of rows × columns. It keeps what it found for as long as the tables' values stay what they are.
 func (m *Mask) Tiles(w Where, rows, columns, lo, hi int, tables []Values[float64]) *Tiles {
 	if !m.ByBatch {
 		w.Batch = 0
@@ -159,7 +162,8 @@ func (m *Mask) Tiles(w Where, rows, columns, lo, hi int, tables []Values[float64
 	return found
 }
 
-// changed reports whether the values of what Rest looks up are others than the last time, and keeps them.
+// changed reports whether the values of what Rest looks up are others than the last time, and keeps
+// them.
 func (m *Mask) changed(tables []Values[float64]) bool {
 	changed := m.lists == nil
 	if m.seen == nil {

@@ -5,10 +5,10 @@ import (
 	"image/color"
 )
 
-// Picture draws what the mask shows of a score matrix, queries downwards and keys to the right: visible
-// pairs are dark, and darkest in tiles that are visible as a whole, for which no mask is computed;
-// hidden ones are light, and white in tiles that are skipped. A long side is drawn with 1024 pixels,
-// each of them a pair of many. tables has the values of what the mask looks up.
+// Picture draws what the mask shows of a score matrix, queries downwards and keys to the right:
+// visible pairs are dark, and darkest in tiles that are visible as a whole, for which no mask is
+// computed; hidden ones are light, and white in tiles that are skipped. A long side is drawn with
+// 1024 pixels, each of them a pair of many. tables has the values of what the mask looks up.
 func (m *Mask) Picture(place Where, tables []Values[float64]) *image.Gray {
 	const longest = 1024
 	lo, hi := m.Band(place)

@@ -10,8 +10,8 @@ import (
 // Op is an operation of expressions and programs.
 type Op uint8
 
-// The operations: numbers and what a [Pair] has, lookups, and what the methods of [Expr] and [Cond] are named after. OpNone, the zero
-// value, is none.
+// The operations: numbers and what a [Pair] has, lookups, and what the methods of [Expr] and [Cond]
+// are named after. OpNone, the zero value, is none.
 const (
 	OpNone Op = iota
 	OpNumber
@@ -77,10 +77,12 @@ type Instr struct {
 	Value  float64 // of a number; integers are exact
 	Table  int     // of a lookup, its number among the program's tables
 	Varies Varies
-	// Whether the value differs from one batch item to the next, from head to head, and with the score.
+	// Whether the value differs from one batch item to the next, from head to head, and with the
+	// score.
 	ByBatch, ByHead, ByScore bool
 
-	// An integer that is queries·Query + keys·Key and something that differs nowhere; affine says that it is one.
+	// An integer that is queries·Query + keys·Key and something that differs nowhere; affine says
+	// that it is one.
 	affine        bool
 	queries, keys int
 }
@@ -118,7 +120,8 @@ func newBuilder() *builder {
 // mostInstructions bounds a program, far beyond what anyone writes.
 const mostInstructions = 1 << 16
 
-// add returns the number of a node's instruction. Deep expressions do not need a deep stack of Go's: that grows.
+// add returns the number of a node's instruction. Deep expressions do not need a deep stack of
+// Go's: that grows.
 func (b *builder) add(n *node) int {
 	if at, ok := b.nodes[n]; ok {
 		return at
@@ -169,7 +172,8 @@ func (b *builder) isNumber(at int, x float64) bool {
 	return b.Code[at].Op == OpNumber && b.Code[at].Value == x
 }
 
-// fold finds an instruction that is already there and gives the same, or computes what consists of numbers alone.
+// fold finds an instruction that is already there and gives the same, or computes what consists of
+// numbers alone.
 func (b *builder) fold(i Instr) (int, bool) {
 	if len(i.Args) == 0 || i.Op == OpLookup {
 		return 0, false
@@ -211,7 +215,8 @@ func (b *builder) fold(i Instr) (int, bool) {
 	return b.number(e.Floats(0)[0], Float), true
 }
 
-// negate is the opposite of a condition, where that is a condition of its own. Bands are found among those.
+// negate is the opposite of a condition, where that is a condition of its own. Bands are found
+// among those.
 func (b *builder) negate(c Instr) (int, bool) {
 	switch {
 	case c.Op == OpNot:
@@ -292,10 +297,12 @@ func Join(a, b Varies) Varies {
 	return Pairs
 }
 
-// program is what the given instructions need, with those as its results. It keeps the builder's numbers of tables.
+// program is what the given instructions need, with those as its results. It keeps the builder's
+// numbers of tables.
 func (b *builder) program(results ...int) *Program { return b.Program.Part(results...) }
 
-// Part is the part of a program that computes the given instructions, which become its results. Its tables are the same.
+// Part is the part of a program that computes the given instructions, which become its results. Its
+// tables are the same.
 func (p *Program) Part(results ...int) *Program {
 	needed := make([]bool, len(p.Code))
 	for _, r := range results {

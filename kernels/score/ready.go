@@ -10,7 +10,8 @@ func Causal(p Pair) Cond { return p.Key.LessEqual(p.Position()) }
 // CausalTopLeft shows the keys up to the query's row: the first query sees the first key alone.
 func CausalTopLeft(p Pair) Cond { return p.Key.LessEqual(p.Query) }
 
-// SlidingWindow shows the keys from left before the query's position to right behind it, without limit on a side that is negative.
+// SlidingWindow shows the keys from left before the query's position to right behind it, without
+// limit on a side that is negative.
 func SlidingWindow(left, right int) func(Pair) Cond {
 	return func(p Pair) Cond {
 		c := p.Key.Equal(p.Key)
@@ -77,9 +78,10 @@ func ALiBi(slopes ...float64) func(Pair) Expr {
 	}
 }
 
-// Bucket is the number of a distance among so many buckets, as T5 counts them: near distances have one each, farther ones share
-// them by their logarithm, and all from most on are in the last. With both, keys behind the query have the second half of the
-// buckets; otherwise they are in the first, with the query's own position.
+// Bucket is the number of a distance among so many buckets, as T5 counts them: near distances have
+// one each, farther ones share them by their logarithm, and all from most on are in the last. With
+// both, keys behind the query have the second half of the buckets; otherwise they are in the first,
+// with the query's own position.
 func Bucket(p Pair, buckets, most int, both bool) Expr {
 	behind := p.Key.Sub(p.Position())
 	distance, first := behind.Neg().Max(0), Integer(0)
@@ -89,7 +91,8 @@ func Bucket(p Pair, buckets, most int, both bool) Expr {
 	}
 	near := buckets / 2
 	bucket := distance.Min(near)
-	// Bucket near + n begins where log(distance/near) passes n parts of log(most/near): a comparison each is exact on every device.
+	// Bucket near + n begins where log(distance/near) passes n parts of log(most/near): a
+	// comparison each is exact on every device.
 	for n := 1; n < buckets-near; n++ {
 		start := 1 + int(float64(near)*math.Pow(float64(most)/float64(near), float64(n)/float64(buckets-near))-1e-9)
 		bucket = bucket.Add(If(distance.GreaterEqual(start), Integer(1), 0))

@@ -7,7 +7,8 @@ type Score struct {
 	Tables []*Table // what it looks up, in the numbering of its programs
 	// Forward has one result, the score.
 	Forward *Program
-	// Backward has the score, its derivative by the score before it, and then the derivatives by what is looked up.
+	// Backward has the score, its derivative by the score before it, and then the derivatives by
+	// what is looked up.
 	Backward *Program
 	Lookups  []Gradient
 	text     string
@@ -23,8 +24,8 @@ type Gradient struct {
 // String is the score as one would write it.
 func (s *Score) String() string { return s.text }
 
-// Cap returns cap where the score is cap·tanh(score/cap) and nothing else, as [SoftCap] writes it, for which kernels have a loop of
-// their own. It is 0 elsewhere.
+// Cap returns cap where the score is cap·tanh(score/cap) and nothing else, as [SoftCap] writes it,
+// for which kernels have a loop of their own. It is 0 elsewhere.
 func (s *Score) Cap() float64 {
 	if s == nil || s.Forward == nil {
 		return 0
@@ -48,7 +49,8 @@ func (s *Score) Cap() float64 {
 	return cap.Value
 }
 
-// NewScore checks and compiles a function. Tables that it shares with others, which come first, are numbered as there.
+// NewScore checks and compiles a function. Tables that it shares with others, which come first, are
+// numbered as there.
 func NewScore(f func(Pair) Expr, shared ...*Table) (*Score, error) {
 	x := f(newPair())
 	switch n := operand(x, Float); {
@@ -126,7 +128,8 @@ func (b *builder) slope(slopes []int, at int) int {
 	return slopes[at]
 }
 
-// derive returns, of each instruction that there is, that of the result's derivative by it; −1 where it has none.
+// derive returns, of each instruction that there is, that of the result's derivative by it; −1
+// where it has none.
 func (b *builder) derive(result int) []int {
 	n := len(b.Code)
 	slopes, depends := make([]int, n), make([]bool, n)

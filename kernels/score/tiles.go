@@ -31,8 +31,8 @@ func (l Lists) add(at int, r Run) {
 	l[at] = append(l[at], r)
 }
 
-// newTiles looks at the whole matrix, and then at smaller and smaller parts of it: one of which the ranges of values say that it is
-// hidden, or visible as a whole, needs no closer look.
+// newTiles looks at the whole matrix, and then at smaller and smaller parts of it: one of which the
+// ranges of values say that it is hidden, or visible as a whole, needs no closer look.
 func newTiles(p *Program, m matrix, tables []Values[float64]) *Tiles {
 	t := &Tiles{Rows: m.rows, Columns: m.columns}
 	t.Keys, t.Queries = make(Lists, ceilDiv(m.w.QueryLength, m.rows)), make(Lists, ceilDiv(m.w.KeyLength, m.columns))
@@ -146,8 +146,8 @@ func (s *search) exactly(a area) state {
 // area is a part of a score matrix.
 type area struct{ query, queryEnd, key, keyEnd int }
 
-// ranges finds the range of every value of a program in an area. What differs with the query, the key or the diagonal alone is
-// known exactly, from a tree of ranges over all of them.
+// ranges finds the range of every value of a program in an area. What differs with the query, the
+// key or the diagonal alone is known exactly, from a tree of ranges over all of them.
 type ranges struct {
 	p      *Program
 	trees  []tree // of instructions that differ along one line and are used by others
@@ -225,7 +225,8 @@ func rangeOf(list []int32) interval {
 	return interval{float64(slices.Min(list)), float64(slices.Max(list))}
 }
 
-// tree has a range for each element of a line, from len/2 on, and before them for each two of those behind.
+// tree has a range for each element of a line, from len/2 on, and before them for each two of those
+// behind.
 type tree []interval
 
 func newTree(n int, at func(int) interval) tree {
@@ -284,7 +285,8 @@ func (r *ranges) of(a area) state {
 	return unknown
 }
 
-// ofPairs is the range of an instruction that differs from pair to pair, whose operands' ranges are known.
+// ofPairs is the range of an instruction that differs from pair to pair, whose operands' ranges are
+// known.
 func (r *ranges) ofPairs(i *Instr) interval {
 	var x, y interval
 	if len(i.Args) > 0 {

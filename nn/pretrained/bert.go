@@ -88,7 +88,8 @@ func encoder(c *config, first int, names bertNames) *architecture {
 	}
 	a := &architecture{links: links, prefix: base, unused: append([]string{"embeddings.position_ids"}, names.repeats...), heads: []string{names.classifier}}
 	if kind == masked {
-		// Files written with the head of the first training have parts that transformers does not read into this model either.
+		// Files written with the head of the first training have parts that transformers does not
+		// read into this model either.
 		a.unused = append(a.unused, "pooler.dense.weight", "pooler.dense.bias", "cls.seq_relationship.weight", "cls.seq_relationship.bias")
 	}
 	if kind == bare {

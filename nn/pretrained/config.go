@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// config is a config.json whose fields are read one by one. The first thing that is wrong is kept in err, so that a family
-// reads all its fields and looks for an error once. Fields that nobody reads are an error too: they may ask for what the
-// family lacks.
+// config is a config.json whose fields are read one by one. The first thing that is wrong is kept
+// in err, so that a family reads all its fields and looks for an error once. Fields that nobody
+// reads are an error too: they may ask for what the family lacks.
 type config struct {
 	fields map[string]json.RawMessage
 	read   map[string]bool
@@ -20,8 +20,8 @@ type config struct {
 	err    error
 }
 
-// metadata are the fields that do not change what a model computes: no code of transformers for these families
-// reads them, or only to train, to save or to write texts.
+// metadata are the fields that do not change what a model computes: no code of transformers for
+// these families reads them, or only to train, to save or to write texts.
 var metadata = []string{
 	"_num_labels", "attn_softmax_bf16", "bad_words_ids", "begin_suppress_tokens", "cls_token_id", "decoder_start_token_id",
 	"directionality", "diversity_penalty", "do_sample", "early_stopping", "encoder_no_repeat_ngram_size",
@@ -64,8 +64,8 @@ func (c *config) has(name string) bool {
 	return found && !bytes.Equal(value, []byte("null"))
 }
 
-// given reports whether a field is there at all, if only as null: some that are null have another meaning than some that are left
-// out.
+// given reports whether a field is there at all, if only as null: some that are null have another
+// meaning than some that are left out.
 func (c *config) given(name string) bool {
 	_, found := c.fields[name]
 	return found
@@ -108,7 +108,8 @@ func (c *config) float(name string, otherwise float64) float64 {
 	return x
 }
 
-// maxSize bounds the sizes that a config can ask for, so that no product of a few of them overflows.
+// maxSize bounds the sizes that a config can ask for, so that no product of a few of them
+// overflows.
 const maxSize = 1 << 24
 
 // size reads a positive integer; without a value to take otherwise, 0, it needs to be there.
@@ -125,7 +126,8 @@ func (c *config) size(name string, otherwise int) int {
 	return 1
 }
 
-// maxLayers bounds how many layers a config can ask for, each of which takes memory before any file is looked at.
+// maxLayers bounds how many layers a config can ask for, each of which takes memory before any file
+// is looked at.
 const maxLayers = 1 << 12
 
 // layers reads how many layers there are.
@@ -170,8 +172,8 @@ func needs[T comparable](c *config, name string, value T) {
 	}
 }
 
-// causal makes sure that attention sees no later positions. A config that has is_causal as null or false asks for
-// attention that does.
+// causal makes sure that attention sees no later positions. A config that has is_causal as null or
+// false asks for attention that does.
 func (c *config) causal() {
 	if value, found := c.fields["is_causal"]; found && string(value) != "true" {
 		c.fail("field is_causal is %.40s, only true is supported", value)
@@ -203,7 +205,8 @@ func (c *config) finish(ignored []string) error {
 	return nil
 }
 
-// ending reads which of the endings the model's class has, by which transformers knows its head; the first where there is none.
+// ending reads which of the endings the model's class has, by which transformers knows its head;
+// the first where there is none.
 func (c *config) ending(of ...string) string {
 	given := c.strings("architectures")
 	if len(given) == 0 {

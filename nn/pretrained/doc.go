@@ -1,51 +1,58 @@
-// Package pretrained loads the models that people have: folders as transformers writes them, with a config.json and
-// safetensors files. It makes them of the layers of package nn, so that they are run, trained and changed like any other,
-// and writes them back so that transformers reads them.
+// Package pretrained loads the models that people have: folders as transformers writes them, with a
+// config.json and safetensors files. It makes them of the layers of package nn, so that they are
+// run, trained and changed like any other, and writes them back so that transformers reads them.
 //
 //	m, err := pretrained.Load("hub:HuggingFaceTB/SmolLM2-135M", pretrained.Options{})    // or a folder
 //	s := nn.NewScope(gorgonia.NewGraph(), m.Parameters())
 //	logits := m.LanguageModel(s).Forward(tokens)    // (batch, length) → (batch, length, vocabulary)
 //
-// [Model.Encoder] does the same for a BERT or a ViT, whose vectors, classes or predictions of masked tokens [nn.Encoder] gives.
-// [Model.NewDecoder] predicts token after token, model.Loss is what training differentiates, and [Model.Save] writes what
-// training made of the parameters, in 32 or 16 bits.
+// [Model.Encoder] does the same for a BERT or a ViT, whose vectors, classes or predictions of
+// masked tokens [nn.Encoder] gives. [Model.NewDecoder] predicts token after token, model.Loss is
+// what training differentiates, and [Model.Save] writes what training made of the parameters, in 32
+// or 16 bits.
 //
 // # Models
 //
-// The families are, by the model_type in their config: gpt2; llama, which SmolLM, TinyLlama and many others are too; mistral,
-// with its sliding window; qwen2 and qwen3; gemma2 and gemma3_text; phi3; olmo2; smollm3; the encoders bert and roberta, with
-// the heads for masked tokens and for classes; and vit, of images, with a pooler or the head for classes. RoPE is scaled as the config
+// The families are, by the model_type in their config: gpt2; llama, which SmolLM, TinyLlama and
+// many others are too; mistral, with its sliding window; qwen2 and qwen3; gemma2 and gemma3_text;
+// phi3; olmo2; smollm3; the encoders bert and roberta, with the heads for masked tokens and for
+// classes; and vit, of images, with a pooler or the head for classes. RoPE is scaled as the config
 // says: linear, dynamic (up to the length of the training), llama3, yarn or longrope.
 //
-// A config that asks for something else is refused with an error that names the field. So is one with a field that is not
-// known here: it may change what the model computes. [Options.IgnoreFields] lets those pass that do not. A folder whose
-// tensors are not exactly those that its config describes is refused as well.
+// A config that asks for something else is refused with an error that names the field. So is one
+// with a field that is not known here: it may change what the model computes.
+// [Options.IgnoreFields] lets those pass that do not. A folder whose tensors are not exactly those
+// that its config describes is refused as well.
 //
 // # Fine-tuning
 //
-// [Model.AddLoRA] gives the model small changes that are trained in place of its weights; [Model.LoadLoRA] and [Model.SaveLoRA]
-// read and write them as peft does, and nn.Parameters.MergeLoRA adds them to the weights. What is not trained costs neither
-// gradients nor an optimiser's state:
+// [Model.AddLoRA] gives the model small changes that are trained in place of its weights;
+// [Model.LoadLoRA] and [Model.SaveLoRA] read and write them as peft does, and
+// nn.Parameters.MergeLoRA adds them to the weights. What is not trained costs neither gradients nor
+// an optimiser's state:
 //
 //	err := m.AddLoRA(pretrained.LoRA{Rank: 8, Alpha: 16})
 //	loss := m.LanguageModel(s).Loss(tokens, targets)    // s is a Loop's, which trains what is not frozen
 //
 // # Memory
 //
-// Parameters are float32, converted from float16 and bfloat16 by all processors, a megabyte of the files at a time. Matrices that
-// transformers keeps as (out, in) are transposed to (in, out), as [nn.Linear] has them. Beside the parameters themselves,
-// loading takes two megabytes for each processor. [Options.Device] moves the parameters to a GPU, and [Options.Compute] lets
-// the layers compute in 16 bits.
+// Parameters are float32, converted from float16 and bfloat16 by all processors, a megabyte of the
+// files at a time. Matrices that transformers keeps as (out, in) are transposed to (in, out), as
+// [nn.Linear] has them. Beside the parameters themselves, loading takes two megabytes for each
+// processor. [Options.Device] moves the parameters to a GPU, and [Options.Compute] lets the layers
+// compute in 16 bits.
 //
-// Predicting a token takes about as long as reading the weights. [Options.Weights] keeps those of linear layers and embeddings, the head
-// among them, in bfloat16 or float16: each counts as what it was rounded to. A CPU computes and sums everything in float32, a GPU
-// computes in that type and sums in float32.
+// Predicting a token takes about as long as reading the weights. [Options.Weights] keeps those of
+// linear layers and embeddings, the head among them, in bfloat16 or float16: each counts as what it
+// was rounded to. A CPU computes and sums everything in float32, a GPU computes in that type and
+// sums in float32.
 //
 //	m, err := pretrained.Load(place, pretrained.Options{Weights: ops.BFloat16})
 //	d, err := m.NewDecoder(1024)
 //
 // # Trust
 //
-// Nothing in a folder is trusted. Sizes come from the config and are checked against the files before memory is taken for
-// them, an index can name only files in its own folder, and a file that is not valid is an error, never a panic.
+// Nothing in a folder is trusted. Sizes come from the config and are checked against the files
+// before memory is taken for them, an index can name only files in its own folder, and a file that
+// is not valid is an error, never a panic.
 package pretrained

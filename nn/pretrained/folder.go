@@ -52,8 +52,8 @@ func readSmallFile(folder, name string, most int64) ([]byte, error) {
 	return content, nil
 }
 
-// regularFile is the path of a file in the folder itself: not in another, and not a pipe on which opening would wait. It may
-// be a link, as in the cache of huggingface_hub all are.
+// regularFile is the path of a file in the folder itself: not in another, and not a pipe on which
+// opening would wait. It may be a link, as in the cache of huggingface_hub all are.
 func regularFile(folder, name string) (string, error) {
 	if name != filepath.Base(name) || !filepath.IsLocal(name) || strings.ContainsAny(name, `/\`) {
 		return "", fmt.Errorf("%q is not the name of a file in the folder", name)
@@ -81,7 +81,8 @@ func (w *weights) close() {
 	}
 }
 
-// openWeights opens a file of tensors; an empty name stands for model.safetensors, or the files that its index lists.
+// openWeights opens a file of tensors; an empty name stands for model.safetensors, or the files
+// that its index lists.
 func openWeights(folder, name string) (*weights, error) {
 	w := &weights{holder: map[string]*safetensors.File{}}
 	var err error
@@ -175,7 +176,8 @@ type source struct {
 // fileTypes are the types that parameters may have in a file.
 var fileTypes = map[string]kernels.DType{"F32": kernels.F32, "F16": kernels.F16, "BF16": kernels.BF16}
 
-// find is the file with a tensor, which may lack its prefix or, if it is a norm's, have the name that TensorFlow gave it.
+// find is the file with a tensor, which may lack its prefix or, if it is a norm's, have the name
+// that TensorFlow gave it.
 func (w *weights) find(name, prefix string) (string, *safetensors.File) {
 	for _, name := range []string{name, strings.TrimPrefix(name, prefix), prefix + name} {
 		for _, name := range []string{name, oldNames.Replace(name)} {
@@ -189,7 +191,8 @@ func (w *weights) find(name, prefix string) (string, *safetensors.File) {
 
 var oldNames = strings.NewReplacer("LayerNorm.weight", "LayerNorm.gamma", "LayerNorm.bias", "LayerNorm.beta")
 
-// sources finds the tensor of each link, checks their types and shapes, and makes sure that no tensor is left over.
+// sources finds the tensor of each link, checks their types and shapes, and makes sure that no
+// tensor is left over.
 func (w *weights) sources(a *architecture) ([]source, error) {
 	var list []source
 	used := map[string]bool{}
@@ -222,7 +225,8 @@ func (w *weights) sources(a *architecture) ([]source, error) {
 	return list, nil
 }
 
-// readParameters reads the tensors of a folder, several at a time, the weights of linear layers and embeddings in a type.
+// readParameters reads the tensors of a folder, several at a time, the weights of linear layers and
+// embeddings in a type.
 func readParameters(folder string, a *architecture, kept tensor.Dtype, progress func(done, total int64)) (*nn.Parameters, error) {
 	parameters := nn.NewParameters(0)
 	if kept != tensor.Float32 {
@@ -251,8 +255,8 @@ func readParameters(folder string, a *architecture, kept tensor.Dtype, progress 
 			}
 		}
 	}
-	// The small ones take what is left of memory that was used before, which Go clears: a large one that only begins there would
-	// be cleared as a whole, by one thread.
+	// The small ones take what is left of memory that was used before, which Go clears: a large one
+	// that only begins there would be cleared as a whole, by one thread.
 	slices.SortStableFunc(parts, func(a, b part) int { return tensor.Shape(a.shape).TotalSize() - tensor.Shape(b.shape).TotalSize() })
 	for _, p := range parts {
 		if r.values[p.ours] == nil {
@@ -297,8 +301,8 @@ type piece struct {
 	row, at, n int
 }
 
-// pieceElements is how many elements of a tensor are read at a time: so few that they stay in the second-level cache, and so many
-// that a transposed matrix is written by whole lines of a cache.
+// pieceElements is how many elements of a tensor are read at a time: so few that they stay in the
+// second-level cache, and so many that a transposed matrix is written by whole lines of a cache.
 const pieceElements = 1 << 19
 
 // pieces cuts a tensor.

@@ -8,18 +8,21 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// link says which parameters of package nn a tensor of a file is. The same list of links serves reading and writing.
+// link says which parameters of package nn a tensor of a file is. The same list of links serves
+// reading and writing.
 type link struct {
 	theirs string // its name in the file
 	shape  []int  // its shape there
-	// transposed says that the rows of the file's matrix are outputs: it is (out, in), and the parameter (in, out).
+	// transposed says that the rows of the file's matrix are outputs: it is (out, in), and the
+	// parameter (in, out).
 	transposed bool
 	linear     bool   // the parts are the weights of an nn.Linear each
 	embedding  bool   // the part is the weight of an nn.Embedding
 	parts      []part // they lie one after the other along the first axis of the file's tensor
 }
 
-// part is a parameter, whose outputs are its columns where it is transposed and its rows or elements where it is not.
+// part is a parameter, whose outputs are its columns where it is transposed and its rows or
+// elements where it is not.
 type part struct {
 	ours  string
 	shape []int // of the parameter

@@ -32,7 +32,8 @@ type decoder struct {
 	layerTypes []string
 }
 
-// usual are a family's values of fields that a config leaves out. There are always sizes in a config.
+// usual are a family's values of fields that a config leaves out. There are always sizes in a
+// config.
 type usual struct {
 	context, kvHeads, headDim int // 0 of the last two: the heads, and their share of the width
 	epsilon                   float64
@@ -207,7 +208,8 @@ func gemma3(c *config, context int) *architecture {
 	d.slide(c, c.sizeOrNone("sliding_window", 4096))
 	problem := ropeProblem{headDim: d.HeadDim, theta: c.float("rope_theta", 1e6), trained: d.Context, context: context}
 	full := c.rope("full_attention", problem)
-	// In configs from before transformers 5, rope_scaling and rope_theta are of the layers that see everything alone.
+	// In configs from before transformers 5, rope_scaling and rope_theta are of the layers that see
+	// everything alone.
 	problem.theta = c.float("rope_local_base_freq", 10000)
 	local := ops.RoPEOptions{Base: problem.theta}
 	if c.has("rope_parameters") {

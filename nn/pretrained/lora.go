@@ -22,19 +22,22 @@ const (
 	adapterWeightsFile = "adapter_model.safetensors"
 )
 
-// LoRA describes changes of low rank to a model's linear layers, which are trained in place of its weights; see [nn.LoRA].
+// LoRA describes changes of low rank to a model's linear layers, which are trained in place of its
+// weights; see [nn.LoRA].
 type LoRA struct {
 	Rank           int
 	Alpha          float64 // the changes count Alpha/Rank times; 0 means Rank, which is once
 	Dropout        float64 // of what goes into a change, while it is trained
 	RankStabilized bool    // they count Alpha/√Rank times
-	// Targets are the linear layers to change, by the ends of the names that transformers gives them: q_proj is that of every
-	// block, layers.3.mlp.down_proj one alone. Nil means all but those that make logits of tokens or classes.
+	// Targets are the linear layers to change, by the ends of the names that transformers gives
+	// them: q_proj is that of every block, layers.3.mlp.down_proj one alone. Nil means all but
+	// those that make logits of tokens or classes.
 	Targets []string
 }
 
-// AddLoRA gives the model changes, which graphs made from now on have. They start out changing nothing; what a training
-// differentiates and changes is what is not frozen, see [nn.Scope.Trainable].
+// AddLoRA gives the model changes, which graphs made from now on have. They start out changing
+// nothing; what a training differentiates and changes is what is not frozen, see
+// [nn.Scope.Trainable].
 func (m *Model) AddLoRA(l LoRA) error {
 	targets, err := m.arch.targets(l.Targets)
 	if err != nil {
@@ -46,8 +49,9 @@ func (m *Model) AddLoRA(l LoRA) error {
 	return nil
 }
 
-// LoadLoRA gives the model the changes of an adapter's folder, as peft writes it: adapter_config.json and
-// adapter_model.safetensors. What the config asks for and there is not here is an error that names the field.
+// LoadLoRA gives the model the changes of an adapter's folder, as peft writes it:
+// adapter_config.json and adapter_model.safetensors. What the config asks for and there is not here
+// is an error that names the field.
 func (m *Model) LoadLoRA(folder string) error {
 	if err := m.loadLoRA(folder); err != nil {
 		return fmt.Errorf("pretrained: %s: %w", folder, err)
@@ -102,7 +106,8 @@ func (m *Model) addLoRA(l LoRA, targets []*link) error {
 	return s.Err()
 }
 
-// targets finds the linear layers whose names end with one of the targets; nil picks all of the model's body.
+// targets finds the linear layers whose names end with one of the targets; nil picks all of the
+// model's body.
 func (a *architecture) targets(ends []string) ([]*link, error) {
 	if ends == nil {
 		var list []*link
@@ -149,7 +154,8 @@ func (a *architecture) linears(match func(module string) bool) ([]*link, error) 
 	return list, nil
 }
 
-// changes are the tensors of the changes of some layers. peft's A is (rank, in) and its B (out, rank).
+// changes are the tensors of the changes of some layers. peft's A is (rank, in) and its B (out,
+// rank).
 func changes(targets []*link, rank int) []link {
 	var links []link
 	for _, t := range targets {
@@ -216,7 +222,8 @@ func (a *architecture) readLoRA(text []byte) (l LoRA, targets []*link, err error
 	return l, targets, nil
 }
 
-// targetModules reads a list of ends of names, or a regular expression for whole names; nil for all linear layers.
+// targetModules reads a list of ends of names, or a regular expression for whole names; nil for all
+// linear layers.
 func (c *config) targetModules() (match func(module string) bool, err error) {
 	var pattern string
 	if json.Unmarshal(c.fields["target_modules"], &pattern) != nil {
@@ -236,7 +243,8 @@ func (c *config) targetModules() (match func(module string) bool, err error) {
 	return r.MatchString, nil
 }
 
-// SaveLoRA writes the changes as peft does: adapter_config.json and adapter_model.safetensors. They need not to be merged.
+// SaveLoRA writes the changes as peft does: adapter_config.json and adapter_model.safetensors. They
+// need not to be merged.
 func (m *Model) SaveLoRA(folder string) error {
 	if err := m.saveLoRA(folder); err != nil {
 		return fmt.Errorf("pretrained: saving to %s: %w", folder, err)

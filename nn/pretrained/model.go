@@ -17,24 +17,28 @@ import (
 
 // Options are the options of [Load]. The zero value is what most programs want.
 type Options struct {
-	// Context is the longest sequence that the model will be used for; 0 means the one that its config names. Models with
-	// LongRoPE have one set of frequencies up to the length of their first training and another beyond it: 0 means the
-	// first.
+	// Context is the longest sequence that the model will be used for; 0 means the one that its
+	// config names. Models with LongRoPE have one set of frequencies up to the length of their
+	// first training and another beyond it: 0 means the first.
 	Context int
-	// Compute is the type of what the layers compute: float32 (zero), ops.BFloat16 or ops.Float16. Parameters are float32.
+	// Compute is the type of what the layers compute: float32 (zero), ops.BFloat16 or ops.Float16.
+	// Parameters are float32.
 	Compute tensor.Dtype
-	// Weights is the type that the weights of linear layers and embeddings are kept in: float32 (zero), or ops.BFloat16 or ops.Float16,
-	// with which a decoder is about twice as fast, but nothing but a LoRA can be trained. On a GPU, Compute is then the same type. See
+	// Weights is the type that the weights of linear layers and embeddings are kept in: float32
+	// (zero), or ops.BFloat16 or ops.Float16, with which a decoder is about twice as fast, but
+	// nothing but a LoRA can be trained. On a GPU, Compute is then the same type. See
 	// [nn.Parameters.KeepWeights].
 	Weights tensor.Dtype
-	// Device is where the parameters are moved to, so that every graph of the model computes there; nil for the host.
+	// Device is where the parameters are moved to, so that every graph of the model computes there;
+	// nil for the host.
 	Device *ops.Device
 	// IgnoreFields are fields of config.json that are unknown here and may be passed over.
 	IgnoreFields []string
-	// Progress, if it is not nil, is called while tensors are read, with the number of bytes read so far and in all. Calls
-	// come one after the other.
+	// Progress, if it is not nil, is called while tensors are read, with the number of bytes read
+	// so far and in all. Calls come one after the other.
 	Progress func(done, total int64)
-	// Download, if it is not nil, is told of each file of a model that is downloaded how many of its bytes are there.
+	// Download, if it is not nil, is told of each file of a model that is downloaded how many of
+	// its bytes are there.
 	Download func(file string, done, total int64)
 }
 
@@ -61,15 +65,17 @@ type architecture struct {
 	build   func(s *nn.Scope) any // an *nn.LanguageModel or an *nn.Encoder
 }
 
-// families are the readers of configs by model_type. The number is the context that is asked for, 0 for the config's.
+// families are the readers of configs by model_type. The number is the context that is asked for, 0
+// for the config's.
 var families = map[string]func(*config, int) *architecture{
 	"gpt2": gpt2, "llama": llama, "mistral": mistral, "qwen2": qwen2, "qwen3": qwen3, "gemma2": gemma2,
 	"gemma3_text": gemma3, "phi3": phi3, "olmo2": olmo2, "smollm3": smollm3, "bert": bert, "roberta": roberta, "vit": vit,
 }
 
-// Load reads a model's folder: config.json, and model.safetensors or the shards that model.safetensors.index.json lists.
-// Parameters are float32 in memory, whatever the files hold, but for weights that Options keeps in 16 bits. A place may also be
-// hub:NAME or hub:NAME@REVISION, see [Find].
+// Load reads a model's folder: config.json, and model.safetensors or the shards that
+// model.safetensors.index.json lists. Parameters are float32 in memory, whatever the files hold,
+// but for weights that Options keeps in 16 bits. A place may also be hub:NAME or hub:NAME@REVISION,
+// see [Find].
 func Load(place string, o Options) (*Model, error) {
 	folder, err := Find(context.Background(), place, o.Download)
 	if err != nil {
@@ -85,8 +91,9 @@ func Load(place string, o Options) (*Model, error) {
 	return m, nil
 }
 
-// Find returns the folder of a model or an adapter. That is place itself, unless it is hub:NAME or hub:NAME@REVISION: those
-// are downloaded, if they are not in the cache yet, as package hub says. Progress, if it is not nil, is told of the files that are.
+// Find returns the folder of a model or an adapter. That is place itself, unless it is hub:NAME or
+// hub:NAME@REVISION: those are downloaded, if they are not in the cache yet, as package hub says.
+// Progress, if it is not nil, is told of the files that are.
 func Find(ctx context.Context, place string, progress func(file string, done, total int64)) (folder string, err error) {
 	name, onHub := strings.CutPrefix(place, "hub:")
 	if !onHub {
@@ -117,7 +124,8 @@ func (m *Model) load(o Options) (err error) {
 			return err
 		}
 	}
-	// A parameter that is linked to no tensor would be random. A graph that is thrown away finds it.
+	// A parameter that is linked to no tensor would be random. A graph that is thrown away finds
+	// it.
 	s := nn.NewScope(gorgonia.NewGraph(), m.parameters)
 	m.arch.build(s.Compute(m.compute))
 	if err := s.Err(); err != nil {
@@ -168,17 +176,19 @@ func (m *Model) Folder() string { return m.folder }
 // Family is the model_type of the config, such as "gpt2" or "llama".
 func (m *Model) Family() string { return m.family }
 
-// Parameters are the values of the model, by the names of package nn. Every graph that the model is added to shares them.
+// Parameters are the values of the model, by the names of package nn. Every graph that the model is
+// added to shares them.
 func (m *Model) Parameters() *nn.Parameters { return m.parameters }
 
-// LanguageModel makes the model in a scope over [Model.Parameters], such as the one that a Loop gives whose Parameters they are. A model
-// that predicts no next token is an error of the scope.
+// LanguageModel makes the model in a scope over [Model.Parameters], such as the one that a Loop
+// gives whose Parameters they are. A model that predicts no next token is an error of the scope.
 func (m *Model) LanguageModel(s *nn.Scope) *nn.LanguageModel {
 	return build[nn.LanguageModel](m, s, "predicts no next token")
 }
 
-// Encoder makes a BERT, RoBERTa or ViT in a scope over [Model.Parameters], with the heads that the architecture in its config has: a
-// pooler, a classifier, or predictions of masked tokens. A model that is none of these is an error of the scope.
+// Encoder makes a BERT, RoBERTa or ViT in a scope over [Model.Parameters], with the heads that the
+// architecture in its config has: a pooler, a classifier, or predictions of masked tokens. A model
+// that is none of these is an error of the scope.
 func (m *Model) Encoder(s *nn.Scope) *nn.Encoder { return build[nn.Encoder](m, s, "is no encoder") }
 
 // build makes the model in a scope.
@@ -196,8 +206,9 @@ func build[T any](m *Model, s *nn.Scope, otherwise string) *T {
 	return model
 }
 
-// NewDecoder is a decoder of a language model, which predicts token after token and keeps what attention has seen.
-// Capacity is how many tokens it looks back to; 0 means the model's context, whose cache may be large.
+// NewDecoder is a decoder of a language model, which predicts token after token and keeps what
+// attention has seen. Capacity is how many tokens it looks back to; 0 means the model's context,
+// whose cache may be large.
 func (m *Model) NewDecoder(capacity int) (*nn.Decoder, error) {
 	return nn.NewDecoder(m.decoder(capacity))
 }

@@ -20,8 +20,9 @@ type ropeProblem struct {
 	context  int     // the longest sequence that the model will be used for
 }
 
-// rope reads the options of RoPE for layers of a type, empty where there is but one. They are in rope_parameters, one object or
-// one a type, or, in configs written before transformers 5, in rope_scaling.
+// rope reads the options of RoPE for layers of a type, empty where there is but one. They are in
+// rope_parameters, one object or one a type, or, in configs written before transformers 5, in
+// rope_scaling.
 func (c *config) rope(layerType string, p ropeProblem) ops.RoPEOptions {
 	partial := c.float("partial_rotary_factor", 1)
 	o, older := c.object("rope_parameters"), c.object("rope_scaling")

@@ -30,10 +30,11 @@ type SaveOptions struct {
 // typeNames is what a config calls the types that files can have.
 var typeNames = map[tensor.Dtype]string{tensor.Float32: "float32", ops.BFloat16: "bfloat16", ops.Float16: "float16"}
 
-// Save writes the model as transformers does: config.json, and model.safetensors or shards and their index. What else belongs
-// to the model in the folder that it was loaded from, such as the tokenizer's files, is copied. The folder is made if there is
-// none; files of earlier models in it are replaced, the weights last. From a device the tensors of one file at a time are
-// copied. A LoRA needs to be merged, or it would be missing.
+// Save writes the model as transformers does: config.json, and model.safetensors or shards and
+// their index. What else belongs to the model in the folder that it was loaded from, such as the
+// tokenizer's files, is copied. The folder is made if there is none; files of earlier models in it
+// are replaced, the weights last. From a device the tensors of one file at a time are copied. A
+// LoRA needs to be merged, or it would be missing.
 func (m *Model) Save(folder string, o SaveOptions) error {
 	if err := m.save(folder, o); err != nil {
 		return fmt.Errorf("pretrained: saving to %s: %w", folder, err)
@@ -208,7 +209,8 @@ func convert[T any](from []float32, one func(float32) T) []T {
 	return to
 }
 
-// removeOther removes the weights of an earlier model: beside those of a new one they would be read, or be in the way.
+// removeOther removes the weights of an earlier model: beside those of a new one they would be
+// read, or be in the way.
 func removeOther(folder string, kept []string) error {
 	entries, err := os.ReadDir(folder)
 	if err != nil {

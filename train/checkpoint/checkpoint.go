@@ -12,13 +12,15 @@ import (
 type Checkpoint struct {
 	// Step is how many steps are done. It names the checkpoint.
 	Step int
-	// Weights are the model's parameters, Optimizer is the tensors that the optimiser keeps for them; both may be empty.
+	// Weights are the model's parameters, Optimizer is the tensors that the optimiser keeps for
+	// them; both may be empty.
 	Weights, Optimizer safetensors.Tensors
-	// Parts takes the place of both where several processes save together. It has all of them write their parts into a
-	// folder, see [Part.Write], and returns what that returned, in the order of the parts. Of a checkpoint that was read it is nil.
+	// Parts takes the place of both where several processes save together. It has all of them write
+	// their parts into a folder, see [Part.Write], and returns what that returned, in the order of
+	// the parts. Of a checkpoint that was read it is nil.
 	Parts func(folder string) (sums []string, err error)
-	// Meta is any JSON value: whatever else the training loop needs. Numbers in it come back digit by digit, but space
-	// between its parts may differ. Nil is null.
+	// Meta is any JSON value: whatever else the training loop needs. Numbers in it come back digit
+	// by digit, but space between its parts may differ. Nil is null.
 	Meta json.RawMessage
 	// Path is the folder that the checkpoint was read from. Saving does not look at it.
 	Path string
@@ -38,7 +40,8 @@ const (
 	sumsFile      = "SHA256SUMS"
 )
 
-// summedFiles are the files that have a checksum, in the order in which the sums are listed, where one process writes all.
+// summedFiles are the files that have a checksum, in the order in which the sums are listed, where
+// one process writes all.
 var summedFiles = []string{modelFile, optimizerFile, stateFile}
 
 // state is what state.json holds.
@@ -51,7 +54,8 @@ type state struct {
 // stateFormat is the version of the layout of a checkpoint's folder.
 const stateFormat = 1
 
-// validate checks what can be wrong with a checkpoint apart from its tensors, which safetensors checks.
+// validate checks what can be wrong with a checkpoint apart from its tensors, which safetensors
+// checks.
 func (c Checkpoint) validate() error {
 	if c.Step < 0 {
 		return fmt.Errorf("step is %d, it cannot be negative", c.Step)

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// filesystem is what changes a folder of checkpoints. Tests put one in its place that fails, or that forgets what was
-// not synced.
+// filesystem is what changes a folder of checkpoints. Tests put one in its place that fails, or
+// that forgets what was not synced.
 type filesystem interface {
 	mkdir(path string) error // an error if there is one already
 	create(path string) (file, error)

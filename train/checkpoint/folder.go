@@ -15,8 +15,8 @@ import (
 	"github.com/stheno-ml/stheno/safetensors"
 )
 
-// Folder is a folder of checkpoints. One Folder at a time may write to it, which a lock ensures; any number of [View]s
-// may read meanwhile. Its methods are not for several goroutines at once.
+// Folder is a folder of checkpoints. One Folder at a time may write to it, which a lock ensures;
+// any number of [View]s may read meanwhile. Its methods are not for several goroutines at once.
 type Folder struct {
 	path string
 	keep int // 0 in a view
@@ -24,10 +24,11 @@ type Folder struct {
 	lock *os.File // nil in a view, and once closed
 }
 
-// Open opens a folder for writing and reading, and makes it if there is none. Of the checkpoints that Save writes the
-// newest keep stay. What an earlier process left half-written or half-deleted is removed; other files in the folder are
-// left alone. A folder that cannot be written to is an error, and so is one that is open for writing already, here or in
-// another process: [ErrOpen]. Close lets others in.
+// Open opens a folder for writing and reading, and makes it if there is none. Of the checkpoints
+// that Save writes the newest keep stay. What an earlier process left half-written or half-deleted
+// is removed; other files in the folder are left alone. A folder that cannot be written to is an
+// error, and so is one that is open for writing already, here or in another process: [ErrOpen].
+// Close lets others in.
 func Open(path string, keep int) (*Folder, error) { return open(path, keep, disk{}) }
 
 func open(path string, keep int, d filesystem) (*Folder, error) {
@@ -84,8 +85,8 @@ func (f *Folder) checkOpen() error {
 	return nil
 }
 
-// Close lets others open the folder for writing. Reading goes on to work. Closing again does nothing, and closing
-// nil neither.
+// Close lets others open the folder for writing. Reading goes on to work. Closing again does
+// nothing, and closing nil neither.
 func (f *Folder) Close() error {
 	if f == nil || f.lock == nil {
 		return nil
@@ -95,7 +96,8 @@ func (f *Folder) Close() error {
 	return err
 }
 
-// View opens a folder for reading alone, while another process may be writing to it. It changes nothing.
+// View opens a folder for reading alone, while another process may be writing to it. It changes
+// nothing.
 func View(path string) (*Folder, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -107,13 +109,14 @@ func View(path string) (*Folder, error) {
 	return &Folder{path: path, disk: disk{}}, nil
 }
 
-// Save writes a checkpoint and gives its path. When it returns, the checkpoint is on the disk, and of the others the
-// oldest are removed until keep are left. One of the same step that is there already is replaced. After an error nothing
-// of the new checkpoint is left and the others are as they were; only if an old one could not be removed, there is a
-// path together with the error.
+// Save writes a checkpoint and gives its path. When it returns, the checkpoint is on the disk, and
+// of the others the oldest are removed until keep are left. One of the same step that is there
+// already is replaced. After an error nothing of the new checkpoint is left and the others are as
+// they were; only if an old one could not be removed, there is a path together with the error.
 func (f *Folder) Save(c Checkpoint) (path string, err error) { return f.save(regular, c, f.keep) }
 
-// SaveBeside is [Folder.Save] that removes no other checkpoint, for one of which nobody knows whether it is good.
+// SaveBeside is [Folder.Save] that removes no other checkpoint, for one of which nobody knows
+// whether it is good.
 func (f *Folder) SaveBeside(c Checkpoint) (path string, err error) {
 	return f.save(regular, c, math.MaxInt)
 }
@@ -149,7 +152,8 @@ func (f *Folder) save(k kind, c Checkpoint, keep int) (string, error) {
 	return path, nil
 }
 
-// write makes the checkpoint's folder under a name of its own and gives it the right one once all of it is on the disk.
+// write makes the checkpoint's folder under a name of its own and gives it the right one once all
+// of it is on the disk.
 func (f *Folder) write(path string, n name, c Checkpoint) error {
 	temporary := filepath.Join(f.path, workName(writing, n.String()))
 	err := f.disk.mkdir(temporary)
@@ -227,8 +231,9 @@ func writeFile(d filesystem, path string, write func(io.Writer) error) error {
 	return nil
 }
 
-// prune removes checkpoints until, together with the one that was just saved, keep are left. Which one was saved matters:
-// if it is not the newest, since training went back to an earlier step, it stays nevertheless, since it is known to be whole.
+// prune removes checkpoints until, together with the one that was just saved, keep are left. Which
+// one was saved matters: if it is not the newest, since training went back to an earlier step, it
+// stays nevertheless, since it is known to be whole.
 func (f *Folder) prune(saved name, others []name, keep int) error {
 	left := 1
 	steps := map[int]bool{saved.step: true}
@@ -244,7 +249,8 @@ func (f *Folder) prune(saved name, others []name, keep int) error {
 	return errors.Join(errs...)
 }
 
-// RemoveAfter removes the checkpoints of later steps than one, as training does that has gone back to it. The best stays.
+// RemoveAfter removes the checkpoints of later steps than one, as training does that has gone back
+// to it. The best stays.
 func (f *Folder) RemoveAfter(step int) error {
 	err := f.checkOpen()
 	if err == nil {
@@ -262,7 +268,8 @@ func (f *Folder) RemoveAfter(step int) error {
 	return nil
 }
 
-// remove deletes a checkpoint's folder under another name, so that none that is half deleted is ever looked at.
+// remove deletes a checkpoint's folder under another name, so that none that is half deleted is
+// ever looked at.
 func (f *Folder) remove(n name) error {
 	doomed := filepath.Join(f.path, workName(deleting, n.String()))
 	if err := f.disk.rename(filepath.Join(f.path, n.String()), doomed); err != nil {
@@ -271,7 +278,8 @@ func (f *Folder) remove(n name) error {
 	return f.disk.removeAll(doomed)
 }
 
-// Steps is the steps of the checkpoints that Save wrote, in ascending order. Whether they are whole is not checked.
+// Steps is the steps of the checkpoints that Save wrote, in ascending order. Whether they are whole
+// is not checked.
 func (f *Folder) Steps() ([]int, error) {
 	names, err := f.list(regular)
 	if err != nil {
@@ -285,11 +293,12 @@ func (f *Folder) Steps() ([]int, error) {
 	return slices.Compact(steps), nil
 }
 
-// Latest reads the newest checkpoint that is whole. Each newer one that is not is an error in refused, which says what is
-// wrong with which file. If none is whole, err is [ErrNone].
+// Latest reads the newest checkpoint that is whole. Each newer one that is not is an error in
+// refused, which says what is wrong with which file. If none is whole, err is [ErrNone].
 func (f *Folder) Latest() (c Checkpoint, refused []error, err error) { return f.LatestBy(Load) }
 
-// LatestBy is [Folder.Latest] with another way of loading, such as [LoadState]. It returns what that does.
+// LatestBy is [Folder.Latest] with another way of loading, such as [LoadState]. It returns what
+// that does.
 func (f *Folder) LatestBy(load func(path string) (Checkpoint, error)) (c Checkpoint, refused []error, err error) {
 	return f.newest(regular, func(name) bool { return true }, load)
 }
@@ -374,7 +383,8 @@ func (f *Folder) make(path string) error {
 	return f.disk.syncFolder(parent)
 }
 
-// removeLeftovers removes what a writer that was killed has left under the names that only writers use.
+// removeLeftovers removes what a writer that was killed has left under the names that only writers
+// use.
 func (f *Folder) removeLeftovers() error {
 	entries, err := os.ReadDir(f.path)
 	if err != nil {

@@ -8,7 +8,8 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// This file is what readers of a checkpoint tell each other of the parts that they have read ([LoadPart]), before they exchange values.
+// This file is what readers of a checkpoint tell each other of the parts that they have read
+// ([LoadPart]), before they exchange values.
 
 // Layout is the tensors of a part without their values, in the part's order.
 type Layout struct{ Weights, Optimizer []Extent }
@@ -49,7 +50,8 @@ func (p Piece) extent() Extent {
 	return Extent{p.Name, p.Value.Dtype().String(), p.Shape, p.From, elements(p.Value.Shape())}
 }
 
-// MatchParts is [Match] for the layouts of all of a checkpoint's parts, which need to have each element of each tensor once.
+// MatchParts is [Match] for the layouts of all of a checkpoint's parts, which need to have each
+// element of each tensor once.
 func MatchParts(parts []Layout, want Layout) error {
 	var all Layout
 	for _, p := range parts {

@@ -18,8 +18,9 @@ import (
 // maxText is the most bytes that the files without tensors may have.
 const maxText = 64 << 20
 
-// Load reads the checkpoint in a folder such as runs/step-00002000. Each file must have the checksum that it was written
-// with; one that is missing, cut short or changed is an error that names it.
+// Load reads the checkpoint in a folder such as runs/step-00002000. Each file must have the
+// checksum that it was written with; one that is missing, cut short or changed is an error that
+// names it.
 func Load(path string) (Checkpoint, error) {
 	c, p, err := LoadPart(path, 0, 1)
 	if err == nil {
@@ -33,9 +34,10 @@ func Load(path string) (Checkpoint, error) {
 	return c, nil
 }
 
-// LoadPart is Load by reader i of n, counted from 0, who tell each other what they have read. Each reads some of the files with tensors,
-// about as many bytes as the others, and compares them with their checksums: together they read all. The checkpoint has no
-// tensors, the part has those of the files; any number of readers reads what any number of writers wrote.
+// LoadPart is Load by reader i of n, counted from 0, who tell each other what they have read. Each
+// reads some of the files with tensors, about as many bytes as the others, and compares them with
+// their checksums: together they read all. The checkpoint has no tensors, the part has those of the
+// files; any number of readers reads what any number of writers wrote.
 func LoadPart(path string, i, n int) (Checkpoint, Part, error) {
 	if n < 1 || i < 0 || i >= n {
 		return Checkpoint{}, Part{}, fmt.Errorf("checkpoint: reading part %d of %d: parts are counted from 0", i, n)
@@ -89,7 +91,8 @@ func loadPart(path string, i, n int) (c Checkpoint, p Part, err error) {
 	return c, p, nil
 }
 
-// list is the files of a checkpoint that have a checksum. The last one is the state, the others are weights and optimiser in turns.
+// list is the files of a checkpoint that have a checksum. The last one is the state, the others are
+// weights and optimiser in turns.
 type list struct {
 	path        string
 	names, sums []string
@@ -111,7 +114,8 @@ func readList(path string) (list, error) {
 
 func (l list) file(i int) string { return filepath.Join(l.path, l.names[i]) }
 
-// dealt are the files with tensors that reader i of n reads: the largest are dealt out first, each to the reader with the least so far.
+// dealt are the files with tensors that reader i of n reads: the largest are dealt out first, each
+// to the reader with the least so far.
 func (l list) dealt(i, n int) (own []int, err error) {
 	files := len(l.names) - 1
 	sizes, order, load := make([]int64, files), make([]int, files), make([]int64, n)
@@ -190,7 +194,8 @@ func (l list) load(i int, p *Part) error {
 	return nil
 }
 
-// splitSums returns the checksums that a text lists of some files. The error goes on from the text's name.
+// splitSums returns the checksums that a text lists of some files. The error goes on from the
+// text's name.
 func splitSums(text string, names []string) ([]string, error) {
 	var sums []string
 	for _, name := range names {

@@ -11,8 +11,9 @@ import (
 // maxDifferences is how many differences the error of Match describes.
 const maxDifferences = 5
 
-// Match compares a checkpoint's tensors with those of the model that is to take them, whose values do not matter. Names,
-// types and shapes must agree, in whatever order; the error says which do not.
+// Match compares a checkpoint's tensors with those of the model that is to take them, whose values
+// do not matter. Names, types and shapes must agree, in whatever order; the error says which do
+// not.
 func Match(have, want safetensors.Tensors) error { return match(describe(have), describe(want)) }
 
 // description is a tensor's name, and its type and shape, empty where it has no value.

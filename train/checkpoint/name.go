@@ -16,8 +16,9 @@ const (
 	best    kind = "best"
 )
 
-// name is what the folder of a checkpoint is called: kind and step, and for one that replaces another of the same step a
-// generation. Folders are never overwritten: at every moment there is the old one, the new one or both.
+// name is what the folder of a checkpoint is called: kind and step, and for one that replaces
+// another of the same step a generation. Folders are never overwritten: at every moment there is
+// the old one, the new one or both.
 type name struct {
 	kind       kind
 	step       int

@@ -17,9 +17,10 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// This file is checkpoints that several processes write at once. One of them saves, which makes the folder, gives all of them its path
-// and, when their parts are on the disk, lists their checksums and gives the folder its name: the checkpoint is there whole or not
-// at all, as one that a single process writes. Whoever reads it puts the parts together, or reads a part alone.
+// This file is checkpoints that several processes write at once. One of them saves, which makes the
+// folder, gives all of them its path and, when their parts are on the disk, lists their checksums
+// and gives the folder its name: the checkpoint is there whole or not at all, as one that a single
+// process writes. Whoever reads it puts the parts together, or reads a part alone.
 
 // Part is what one of several writers or readers has of a checkpoint's tensors.
 type Part struct {
@@ -37,8 +38,9 @@ type Piece struct {
 	Value *tensor.Dense // with one axis; one that is all of the tensor may have its shape
 }
 
-// Write writes the part of writer i of n, counted from 0, into the folder that [Checkpoint.Parts] is called with, which may be called in
-// another process, and returns its checksums for that function's result. When it returns, the part is on the disk.
+// Write writes the part of writer i of n, counted from 0, into the folder that [Checkpoint.Parts]
+// is called with, which may be called in another process, and returns its checksums for that
+// function's result. When it returns, the part is on the disk.
 func (p Part) Write(folder string, i, n int) (sums string, err error) {
 	if n < 1 || n > maxParts || i < 0 || i >= n {
 		return "", fmt.Errorf("checkpoint: writing part %d of %d: there are 1 to %d parts, counted from 0", i, n, maxParts)
@@ -92,7 +94,8 @@ func partFiles(i, n int) [2]string {
 
 var firstPart = regexp.MustCompile(`^[0-9a-f]{64}  model-00001-of-(\d{5})\.safetensors\n`)
 
-// partsIn is how many parts a checkpoint has by its file of checksums, 0 where one process wrote all.
+// partsIn is how many parts a checkpoint has by its file of checksums, 0 where one process wrote
+// all.
 func partsIn(sums string) int {
 	match := firstPart.FindStringSubmatch(sums)
 	if match == nil {
@@ -105,8 +108,8 @@ func partsIn(sums string) int {
 	return n
 }
 
-// filesOf are the files that have a checksum, in the order in which the sums are listed, where there are n parts; 0 where one
-// process wrote all.
+// filesOf are the files that have a checksum, in the order in which the sums are listed, where
+// there are n parts; 0 where one process wrote all.
 func filesOf(n int) []string {
 	if n == 0 {
 		return summedFiles

@@ -2,8 +2,9 @@ package data
 
 import "gorgonia.org/tensor"
 
-// Floats is an array of a batch, such as images or targets that are numbers: values row by row in a shape, of which one axis may be -1,
-// which stands for what is left. The array has the memory of values. It is nil, which a Loop reports, where they do not fill the shape.
+// Floats is an array of a batch, such as images or targets that are numbers: values row by row in a
+// shape, of which one axis may be -1, which stands for what is left. The array has the memory of
+// values. It is nil, which a Loop reports, where they do not fill the shape.
 func Floats[T float32 | float64](values []T, shape ...int) *tensor.Dense {
 	return shaped(values, shape)
 }

@@ -11,12 +11,15 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// Batch is what a model is given at once: arrays by name, such as tokens and targets, or images and labels.
+// Batch is what a model is given at once: arrays by name, such as tokens and targets, or images and
+// labels.
 type Batch map[string]*tensor.Dense
 
-// Batches is a sequence of batches without end. The batches of one sequence may have several shapes.
+// Batches is a sequence of batches without end. The batches of one sequence may have several
+// shapes.
 type Batches interface {
-	// Batch returns batch n, counted from 0, which is the same whenever it is asked for. Its arrays are the caller's.
+	// Batch returns batch n, counted from 0, which is the same whenever it is asked for. Its arrays
+	// are the caller's.
 	Batch(n int) (Batch, error)
 }
 
@@ -29,7 +32,8 @@ func (f Func) Batch(n int) (Batch, error) { return f(n) }
 // Names lists the arrays, sorted.
 func (b Batch) Names() []string { return slices.Sorted(maps.Keys(b)) }
 
-// String describes names, types and shapes: two batches with the same description fit the same graph.
+// String describes names, types and shapes: two batches with the same description fit the same
+// graph.
 func (b Batch) String() string {
 	var arrays []string
 	for _, name := range b.Names() {
@@ -42,8 +46,8 @@ func (b Batch) String() string {
 	return strings.Join(arrays, ", ")
 }
 
-// Size returns how many examples a batch has, which is the first axis of its largest array, and how many tokens, where it has an
-// array of that name.
+// Size returns how many examples a batch has, which is the first axis of its largest array, and how
+// many tokens, where it has an array of that name.
 func (b Batch) Size() (examples, tokens int) {
 	largest := 0
 	for _, name := range b.Names() {
@@ -82,7 +86,8 @@ func newCutter(name string, tokens *Tokens, rows, length int) (cutter, error) {
 	return cutter{name, tokens, rows, length}, nil
 }
 
-// batch makes a batch whose rows begin at start(row): tokens, and targets, which are the tokens one place later.
+// batch makes a batch whose rows begin at start(row): tokens, and targets, which are the tokens one
+// place later.
 func (c *cutter) batch(n int, start func(row int) int) (Batch, error) {
 	if err := checkNumber(n, c.rows); err != nil {
 		return nil, fmt.Errorf("%s: %w", c.name, err)

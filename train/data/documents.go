@@ -9,8 +9,8 @@ import (
 	"github.com/stheno-ml/stheno/nn"
 )
 
-// Document is a text as tokens, and which of them a model is to learn to write after those before; nil means all. It makes
-// a conversation a lesson in answering, not in asking.
+// Document is a text as tokens, and which of them a model is to learn to write after those before;
+// nil means all. It makes a conversation a lesson in answering, not in asking.
 type Document struct {
 	Tokens []int
 	Learn  []bool
@@ -29,21 +29,23 @@ type DocumentBatches struct {
 // piece is a part of a document that has a row, or a part of one.
 type piece struct{ document, from, n int }
 
-// Pack makes batches of rows·length tokens, in which documents lie end to end, as many in each row as fit. What is longer than a row
-// is cut. A batch has, of int:
+// Pack makes batches of rows·length tokens, in which documents lie end to end, as many in each row
+// as fit. What is longer than a row is cut. A batch has, of int:
 //
 //	tokens, targets   (rows·length)   a target is the token after, or nn.IgnoreTarget where that is not to be learnt
 //	positions         (rows·length)   of each token, counted from the first of its piece
 //	ends              (pieces+1)      0 and then where each piece ends, as attention to packed sequences takes it
 //
-// The rest of a row is a piece of its own, of which nothing is learnt. Which documents share a row follows from their lengths; the
-// order of the rows in each epoch follows from the seed and the epoch.
+// The rest of a row is a piece of its own, of which nothing is learnt. Which documents share a row
+// follows from their lengths; the order of the rows in each epoch follows from the seed and the
+// epoch.
 func Pack(documents []Document, rows, length int, seed uint64) (*DocumentBatches, error) {
 	return newDocuments("Pack", documents, rows, length, seed, true)
 }
 
-// Pad makes batches of (rows, length) tokens and targets with one document a row, or a piece of one, from its first token on. Behind
-// its end nothing is learnt, and a causal model does not look there.
+// Pad makes batches of (rows, length) tokens and targets with one document a row, or a piece of
+// one, from its first token on. Behind its end nothing is learnt, and a causal model does not look
+// there.
 func Pad(documents []Document, rows, length int, seed uint64) (*DocumentBatches, error) {
 	return newDocuments("Pad", documents, rows, length, seed, false)
 }
@@ -122,7 +124,8 @@ func (d *DocumentBatches) fill(pieces []piece) {
 // Count is the number of rows of one epoch.
 func (d *DocumentBatches) Count() int { return len(d.bins) }
 
-// Batch returns batch n. Where rows do not divide Count, a batch holds the end of one epoch and the beginning of the next.
+// Batch returns batch n. Where rows do not divide Count, a batch holds the end of one epoch and the
+// beginning of the next.
 func (d *DocumentBatches) Batch(n int) (Batch, error) {
 	if err := checkNumber(n, d.rows); err != nil {
 		return nil, fmt.Errorf("documents: %w", err)
@@ -160,8 +163,8 @@ func (d *DocumentBatches) Batch(n int) (Batch, error) {
 	}, nil
 }
 
-// SplitDocuments divides documents at random, by the seed, into those to train on and those to validate on: the given share of them,
-// at least one of each.
+// SplitDocuments divides documents at random, by the seed, into those to train on and those to
+// validate on: the given share of them, at least one of each.
 func SplitDocuments(documents []Document, validation float64, seed uint64) (train, validate []Document, err error) {
 	if !(validation > 0 && validation < 1) {
 		return nil, nil, fmt.Errorf("SplitDocuments: validation is %v, it needs to be more than 0 and less than 1", validation)

@@ -16,9 +16,10 @@ type ExampleBatches struct {
 	seed        uint64
 }
 
-// Examples makes batches of a data set in memory. Its arrays have an element for each example along their first axis; those of a
-// batch have as many as rows. The order of each epoch follows from the seed and the epoch. Where the rows do not divide the number
-// of examples, a batch holds the end of one epoch and the beginning of the next.
+// Examples makes batches of a data set in memory. Its arrays have an element for each example along
+// their first axis; those of a batch have as many as rows. The order of each epoch follows from the
+// seed and the epoch. Where the rows do not divide the number of examples, a batch holds the end of
+// one epoch and the beginning of the next.
 func Examples(all Batch, rows int, seed uint64) (*ExampleBatches, error) {
 	e := &ExampleBatches{all: all, rows: rows, seed: seed}
 	if err := e.check(); err != nil {

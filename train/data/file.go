@@ -24,8 +24,8 @@ const (
 	LLMC32               // llm.c's header and uint32
 )
 
-// header is how llm.c's files begin: headerWords of int32, the first of which are the magic number, the version and the
-// number of tokens; the others are 0.
+// header is how llm.c's files begin: headerWords of int32, the first of which are the magic number,
+// the version and the number of tokens; the others are 0.
 type header struct {
 	magic, version uint32
 	width          int
@@ -41,8 +41,8 @@ var headers = map[Format]header{
 	LLMC32: {magic: 20240801, version: 7, width: 4},
 }
 
-// Open opens a file of tokens, whose format it finds out. On Unix the file is mapped into memory and must keep its size
-// until it is closed; on other systems it is read as a whole.
+// Open opens a file of tokens, whose format it finds out. On Unix the file is mapped into memory
+// and must keep its size until it is closed; on other systems it is read as a whole.
 func Open(path string) (*Tokens, error) {
 	m, err := open(path)
 	if err != nil {
@@ -84,8 +84,9 @@ func parse(content []byte) (*memory, error) {
 	return &memory{ids: content[from:], width: width}, nil
 }
 
-// layout finds out where the ids begin in a file of some size, and how many bytes each has, from the start of its content: startBytes,
-// or all if there are fewer. Its errors go on from the name of the file.
+// layout finds out where the ids begin in a file of some size, and how many bytes each has, from
+// the start of its content: startBytes, or all if there are fewer. Its errors go on from the name
+// of the file.
 func layout(start []byte, size int64) (from, width int, err error) {
 	if len(start) >= 4 {
 		for _, h := range headers {
@@ -111,8 +112,8 @@ func checkRaw(start []byte, size int64) error {
 // startBytes is as much of a file as tells what it is.
 const startBytes = 2048
 
-// looksLikeText reports whether bytes begin with so much text that they can hardly be ids: the small ids of small
-// vocabularies have bytes that are zero, and large ones are no UTF-8 for long.
+// looksLikeText reports whether bytes begin with so much text that they can hardly be ids: the
+// small ids of small vocabularies have bytes that are zero, and large ones are no UTF-8 for long.
 func looksLikeText(content []byte) bool {
 	const least, most = 64, 1024
 	if len(content) < least {
@@ -149,9 +150,10 @@ func (h header) check(start []byte, size int64) error {
 	return nil
 }
 
-// Write writes tokens to a file. It writes a file beside it first, of a name that nobody can foresee, and renames that, so
-// that path holds either what it held before or all of the tokens; it may be the very file that the tokens are mapped
-// from. [Open] reads what it has written: tokens that would be taken for another format are an error.
+// Write writes tokens to a file. It writes a file beside it first, of a name that nobody can
+// foresee, and renames that, so that path holds either what it held before or all of the tokens; it
+// may be the very file that the tokens are mapped from. [Open] reads what it has written: tokens
+// that would be taken for another format are an error.
 func Write(path string, tokens *Tokens, format Format) error {
 	if err := write(path, tokens, format); err != nil {
 		return fmt.Errorf("Write: %w", err)

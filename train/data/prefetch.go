@@ -8,10 +8,12 @@ import (
 	"sync"
 )
 
-// Prefetcher is [Batches] that are made ahead of time by a goroutine of its own. Close ends the goroutine.
+// Prefetcher is [Batches] that are made ahead of time by a goroutine of its own. Close ends the
+// goroutine.
 //
-// Batches that are asked for in order are ready when they are needed. Any other order is served as well: the window of
-// batches that are made ahead moves to the one asked for. Many goroutines may ask at once and are served in turn.
+// Batches that are asked for in order are ready when they are needed. Any other order is served as
+// well: the window of batches that are made ahead moves to the one asked for. Many goroutines may
+// ask at once and are served in turn.
 type Prefetcher struct {
 	source Batches
 	ended  chan struct{} // closed when the goroutine has returned
@@ -32,8 +34,8 @@ type slot struct {
 	err   error
 }
 
-// Prefetch makes batches from number from on ahead of time, as many as depth; 2 are enough where batches take a similar
-// time. Only the Prefetcher may use b from then on.
+// Prefetch makes batches from number from on ahead of time, as many as depth; 2 are enough where
+// batches take a similar time. Only the Prefetcher may use b from then on.
 func Prefetch(b Batches, from, depth int) (*Prefetcher, error) {
 	switch {
 	case b == nil:
@@ -83,8 +85,8 @@ func (p *Prefetcher) moveTo(n int) {
 	p.changed.Broadcast()
 }
 
-// Close stops the goroutine and waits for it to end. A Batch that waits returns an error, and so does any later one.
-// Closing again does nothing. The error is always nil.
+// Close stops the goroutine and waits for it to end. A Batch that waits returns an error, and so
+// does any later one. Closing again does nothing. The error is always nil.
 func (p *Prefetcher) Close() error {
 	if p.source == nil {
 		return nil

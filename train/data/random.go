@@ -12,8 +12,9 @@ type random struct {
 	seed uint64
 }
 
-// Random makes batches whose rows begin anywhere: at independent, uniformly chosen places, which follow from the seed,
-// the batch's number and the row. There are no epochs: some windows come up again before others have been seen.
+// Random makes batches whose rows begin anywhere: at independent, uniformly chosen places, which
+// follow from the seed, the batch's number and the row. There are no epochs: some windows come up
+// again before others have been seen.
 func Random(tokens *Tokens, rows, length int, seed uint64) (Batches, error) {
 	c, err := newCutter("Random", tokens, rows, length)
 	if err != nil {
@@ -33,8 +34,8 @@ func (r *random) Batch(n int) (Batch, error) {
 	})
 }
 
-// The streams keep draws for different purposes apart, and apart from dropout's under the same seed, whose last word of
-// the counter is small.
+// The streams keep draws for different purposes apart, and apart from dropout's under the same
+// seed, whose last word of the counter is small.
 const (
 	startStream   = 0xB0000000
 	shuffleStream = 0xC0000000 // and the number of a round added

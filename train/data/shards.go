@@ -13,8 +13,9 @@ import (
 	"github.com/stheno-ml/stheno/nn"
 )
 
-// Shards are the tokens of several files, which may be more than memory holds: a part is read when a batch needs it, and nothing is
-// kept. Package prepare writes such files. Many goroutines may use them at once.
+// Shards are the tokens of several files, which may be more than memory holds: a part is read when
+// a batch needs it, and nothing is kept. Package prepare writes such files. Many goroutines may use
+// them at once.
 type Shards struct {
 	files []shard
 
@@ -40,7 +41,8 @@ type openShard struct {
 // mostOpen is how many files are open at once.
 const mostOpen = 16
 
-// OpenShards looks at files of tokens, whose formats it finds out, each its own. Their order is that of the paths.
+// OpenShards looks at files of tokens, whose formats it finds out, each its own. Their order is
+// that of the paths.
 func OpenShards(paths ...string) (*Shards, error) {
 	if len(paths) == 0 {
 		return nil, errors.New("OpenShards: there are no paths, it needs at least one")
@@ -118,7 +120,8 @@ func (s *Shards) read(ids []int, index, from int) error {
 	return nil
 }
 
-// file opens a file, unless it is open. It closes the one that was not read for longest, where too many are.
+// file opens a file, unless it is open. It closes the one that was not read for longest, where too
+// many are.
 func (s *Shards) file(index int) (*os.File, error) {
 	if s.ended {
 		return nil, errClosed
@@ -147,8 +150,9 @@ func (s *Shards) file(index int) (*os.File, error) {
 type StreamOptions struct {
 	Rows, Length int    // of a batch
 	Seed         uint64 // of the order
-	// Shuffle is how many windows, of Length tokens each, are shuffled together; 0 means 16384, and 1 that all come in the order of
-	// the files. More mix better, and fewer are read from places that lie closer together.
+	// Shuffle is how many windows, of Length tokens each, are shuffled together; 0 means 16384, and
+	// 1 that all come in the order of the files. More mix better, and fewer are read from places
+	// that lie closer together.
 	Shuffle int
 	// Packed says that a document sees only itself. Each ends with the token Separator.
 	Packed    bool
@@ -167,14 +171,17 @@ type StreamBatches struct {
 	ends   []int // where the windows of each file end, counted over all
 }
 
-// Stream makes batches of windows of Length tokens from shards. Windows lie end to end in each file, and what is left behind the last
-// of them is not visited, as with [Sequential]. In each epoch runs of 64 windows are put in an order of their own, over all files, and
-// then the windows of as many runs as Shuffle says are mixed. The order follows from the seed and the epoch, and every place in it is
-// computed by itself: a training that is resumed at batch n, with as many ranks as one likes, needs no state but n.
+// Stream makes batches of windows of Length tokens from shards. Windows lie end to end in each
+// file, and what is left behind the last of them is not visited, as with [Sequential]. In each
+// epoch runs of 64 windows are put in an order of their own, over all files, and then the windows
+// of as many runs as Shuffle says are mixed. The order follows from the seed and the epoch, and
+// every place in it is computed by itself: a training that is resumed at batch n, with as many
+// ranks as one likes, needs no state but n.
 //
-// The batches have tokens and targets of (Rows, Length), or with Packed the arrays of [Pack], in which windows lie end to end, and
-// documents end behind a separator. A window begins and ends within a document as it happens. As many ends are stated as the batch
-// has documents, rounded up to a power of two, so that batches have few shapes.
+// The batches have tokens and targets of (Rows, Length), or with Packed the arrays of [Pack], in
+// which windows lie end to end, and documents end behind a separator. A window begins and ends
+// within a document as it happens. As many ends are stated as the batch has documents, rounded up
+// to a power of two, so that batches have few shapes.
 func Stream(shards *Shards, o StreamOptions) (*StreamBatches, error) {
 	b := &StreamBatches{shards: shards, o: o}
 	if err := b.check(); err != nil {
@@ -225,7 +232,8 @@ func (b *StreamBatches) window(epoch, place int) int {
 	if size == 1 {
 		return place
 	}
-	// First the windows between the ends of a mix change places, then runs do. Those behind the last whole run stay at the end.
+	// First the windows between the ends of a mix change places, then runs do. Those behind the
+	// last whole run stay at the end.
 	mix := place / size
 	first := mix * size
 	place = first + permuteIn(mixStream, b.o.Seed, uint64(epoch)<<32|uint64(mix), min(size, b.Count()-first), place-first)

@@ -41,8 +41,8 @@ func FromInts(ids []int) (*Tokens, error) {
 	return m.tokens(), nil
 }
 
-// FromBytes makes tokens of little-endian uint16 without a header, such as an embedded file. It keeps b, which must not
-// change from then on.
+// FromBytes makes tokens of little-endian uint16 without a header, such as an embedded file. It
+// keeps b, which must not change from then on.
 func FromBytes(b []byte) (*Tokens, error) {
 	if err := checkRaw(b, int64(len(b))); err != nil {
 		return nil, fmt.Errorf("FromBytes: b %w", err)
@@ -55,7 +55,8 @@ func (m *memory) tokens() *Tokens { return &Tokens{memory: m, to: len(m.ids) / m
 // Len is the number of tokens.
 func (t *Tokens) Len() int { return t.to - t.from }
 
-// At is the id at i. As with a slice, an i outside [0, Len) panics, and so does any i once the tokens are closed.
+// At is the id at i. As with a slice, an i outside [0, Len) panics, and so does any i once the
+// tokens are closed.
 func (t *Tokens) At(i int) int {
 	if i < 0 || i >= t.Len() {
 		panic(fmt.Sprintf("data: token %d of %d", i, t.Len()))
@@ -124,7 +125,8 @@ func (t *Tokens) Split(fraction float64) (train, validation *Tokens, err error) 
 	return &Tokens{memory: t.memory, from: t.from, to: at}, &Tokens{memory: t.memory, from: at, to: t.to}, nil
 }
 
-// Max is the largest id, and -1 where there is none. A vocabulary must be larger than it. It reads all tokens.
+// Max is the largest id, and -1 where there is none. A vocabulary must be larger than it. It reads
+// all tokens.
 func (t *Tokens) Max() int {
 	largest := -1
 	for i := t.from; i < t.to; i++ {
@@ -133,8 +135,8 @@ func (t *Tokens) Max() int {
 	return largest
 }
 
-// Close ends these tokens and all others over the same memory, and unmaps the file. Nothing may be reading them. Closing
-// them again does nothing.
+// Close ends these tokens and all others over the same memory, and unmaps the file. Nothing may be
+// reading them. Closing them again does nothing.
 func (t *Tokens) Close() error {
 	m := t.memory
 	if m == nil || m.closed {

@@ -5,21 +5,24 @@ import (
 	"math/bits"
 )
 
-// Windows are [Batches] that visit each window of the tokens once an epoch. The windows lie end to end: window w begins at
-// token w·length. What is left behind the last one, fewer than length tokens and the target after them, is not visited.
+// Windows are [Batches] that visit each window of the tokens once an epoch. The windows lie end to
+// end: window w begins at token w·length. What is left behind the last one, fewer than length
+// tokens and the target after them, is not visited.
 type Windows struct {
 	cutter
 	count int
 	order func(epoch, i int) int // the window that comes i-th in an epoch
 }
 
-// Sequential makes batches of one window after another, from the first to the last, epoch after epoch. Where the rows do
-// not divide the number of windows, a batch holds the end of one epoch and the beginning of the next.
+// Sequential makes batches of one window after another, from the first to the last, epoch after
+// epoch. Where the rows do not divide the number of windows, a batch holds the end of one epoch and
+// the beginning of the next.
 func Sequential(tokens *Tokens, rows, length int) (*Windows, error) {
 	return newWindows("Sequential", tokens, rows, length, func(_, i int) int { return i })
 }
 
-// Shuffled is [Sequential] with the windows of each epoch in another order, which follows from the seed and the epoch.
+// Shuffled is [Sequential] with the windows of each epoch in another order, which follows from the
+// seed and the epoch.
 func Shuffled(tokens *Tokens, rows, length int, seed uint64) (*Windows, error) {
 	w, err := newWindows("Shuffled", tokens, rows, length, nil)
 	if err != nil {
@@ -51,9 +54,10 @@ func (w *Windows) Batch(n int) (Batch, error) {
 	})
 }
 
-// permute is a permutation of 0..count-1 for each seed and epoch, computed for one i alone, in constant time and without
-// memory: a Feistel network permutes the numbers below the next power of four, and numbers that are not below count are
-// permuted again until they are, which takes fewer than four tries on average.
+// permute is a permutation of 0..count-1 for each seed and epoch, computed for one i alone, in
+// constant time and without memory: a Feistel network permutes the numbers below the next power of
+// four, and numbers that are not below count are permuted again until they are, which takes fewer
+// than four tries on average.
 func permute(seed uint64, epoch, count, i int) int {
 	return permuteIn(shuffleStream, seed, uint64(epoch), count, i)
 }

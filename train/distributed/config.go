@@ -18,12 +18,14 @@ type Config struct {
 	Rank, Size int    // this process is rank Rank of Size, counted from 0
 	LocalRank  int    // which of the ranks on its machine it is, and so which GPU it takes
 	Address    string // host:port where rank 0 listens and the others meet it
-	// Job tells groups apart that meet at one address by mistake: a rank of another job is turned away.
+	// Job tells groups apart that meet at one address by mistake: a rank of another job is turned
+	// away.
 	Job string
-	// Secret is what only the group's ranks know, and prove to each other before anything else: 32 random bytes in hexadecimal, say. Without
-	// one, whoever reaches Address can join.
+	// Secret is what only the group's ranks know, and prove to each other before anything else: 32
+	// random bytes in hexadecimal, say. Without one, whoever reaches Address can join.
 	Secret string
-	// Timeout is how long to wait for a rank that has not come or says nothing; 0 means DefaultTimeout.
+	// Timeout is how long to wait for a rank that has not come or says nothing; 0 means
+	// DefaultTimeout.
 	Timeout time.Duration
 }
 
@@ -71,8 +73,8 @@ type launcher struct {
 	host              func(getenv func(string) string) string
 }
 
-// launchers are asked in this order: torchrun's variables, which Kubernetes' PyTorchJob and Launch set too, are set on purpose
-// where a program runs within a Slurm job.
+// launchers are asked in this order: torchrun's variables, which Kubernetes' PyTorchJob and Launch
+// set too, are set on purpose where a program runs within a Slurm job.
 var launchers = []launcher{
 	{rank: "RANK", size: "WORLD_SIZE", local: "LOCAL_RANK", job: []string{"TORCHELASTIC_RUN_ID"}},
 	{rank: "OMPI_COMM_WORLD_RANK", size: "OMPI_COMM_WORLD_SIZE", local: "OMPI_COMM_WORLD_LOCAL_RANK",
@@ -80,10 +82,11 @@ var launchers = []launcher{
 	{rank: "SLURM_PROCID", size: "SLURM_NTASKS", local: "SLURM_LOCALID", job: []string{"SLURM_JOB_ID"}, host: hostOfSlurm},
 }
 
-// FromEnvironment reads the variables that torchrun, Kubernetes' PyTorchJob, Slurm and Open MPI set. Without any of them it
-// returns the zero Config, a process alone. MASTER_ADDR and MASTER_PORT are where the ranks meet; under Slurm the first
-// node of the step and a port that follows from the job's number are taken where they are not set, and under Open MPI
-// this machine where all ranks are on it. STHENO_GROUP_SECRET is the group's secret.
+// FromEnvironment reads the variables that torchrun, Kubernetes' PyTorchJob, Slurm and Open MPI
+// set. Without any of them it returns the zero Config, a process alone. MASTER_ADDR and MASTER_PORT
+// are where the ranks meet; under Slurm the first node of the step and a port that follows from the
+// job's number are taken where they are not set, and under Open MPI this machine where all ranks
+// are on it. STHENO_GROUP_SECRET is the group's secret.
 func FromEnvironment() (Config, error) { return fromEnvironment(os.Getenv) }
 
 func fromEnvironment(getenv func(string) string) (Config, error) {
@@ -148,7 +151,8 @@ func hostOfOpenMPI(getenv func(string) string) string {
 	return ""
 }
 
-// hostOfSlurm is the first node of the step, which has task 0 unless tasks are distributed in a way of one's own.
+// hostOfSlurm is the first node of the step, which has task 0 unless tasks are distributed in a way
+// of one's own.
 func hostOfSlurm(getenv func(string) string) string {
 	nodes := getenv("SLURM_STEP_NODELIST")
 	if nodes == "" {
@@ -157,7 +161,8 @@ func hostOfSlurm(getenv func(string) string) string {
 	return firstNode(nodes)
 }
 
-// firstNode is the first of a list of nodes as Slurm writes it: "gpu[07-09,12],login" begins with gpu07.
+// firstNode is the first of a list of nodes as Slurm writes it: "gpu[07-09,12],login" begins with
+// gpu07.
 func firstNode(list string) string {
 	prefix, rest, ranges := strings.Cut(list, "[")
 	if i := strings.IndexByte(prefix, ','); i >= 0 {

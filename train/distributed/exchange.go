@@ -10,25 +10,27 @@ import (
 	"github.com/stheno-ml/stheno/kernels"
 )
 
-// This file has the operations on tensors. Those of a device are the network's that the group is connected to (see Connect). Of
-// the host's, each is cut into one part a rank. A sum sends every part
-// to its rank, which adds up the parts of all in the order of the ranks, and then every rank its part to all others: all get
-// the same bits, whatever the timing, and they are those of a loop over the ranks.
+// This file has the operations on tensors. Those of a device are the network's that the group is
+// connected to (see Connect). Of the host's, each is cut into one part a rank. A sum sends every
+// part to its rank, which adds up the parts of all in the order of the ranks, and then every rank
+// its part to all others: all get the same bits, whatever the timing, and they are those of a loop
+// over the ranks.
 
-// Sum adds up the tensors of all ranks, element by element, and leaves the sums in the tensors of each, the same bits in all. On
-// the host the order is that of the ranks, and sums of 16-bit floats are made in float32.
+// Sum adds up the tensors of all ranks, element by element, and leaves the sums in the tensors of
+// each, the same bits in all. On the host the order is that of the ranks, and sums of 16-bit floats
+// are made in float32.
 func (g *Group) Sum(tensors ...kernels.Tensor) error {
 	return g.each("Sum", tensors, kernels.Network.Sum, g.sum)
 }
 
-// SumParts adds up like Sum, but leaves in each rank's tensors only its own part of the sums, that of Part. What the other parts
-// hold afterwards is undefined.
+// SumParts adds up like Sum, but leaves in each rank's tensors only its own part of the sums, that
+// of Part. What the other parts hold afterwards is undefined.
 func (g *Group) SumParts(tensors ...kernels.Tensor) error {
 	return g.each("SumParts", tensors, kernels.Network.SumParts, g.sumParts)
 }
 
-// SumLater is Sum at any time until Join, up to which the tensors must be left alone: on devices where it disturbs their other work
-// least, and on the host at once.
+// SumLater is Sum at any time until Join, up to which the tensors must be left alone: on devices
+// where it disturbs their other work least, and on the host at once.
 func (g *Group) SumLater(tensors ...kernels.Tensor) error {
 	return g.each("SumLater", tensors, kernels.Network.SumLater, g.sum)
 }
@@ -38,8 +40,8 @@ func (g *Group) SumPartsLater(tensors ...kernels.Tensor) error {
 	return g.each("SumPartsLater", tensors, kernels.Network.SumPartsLater, g.sumParts)
 }
 
-// Begin begins the sums that were asked for later, beside what a device does from now on, and returns how many of the tensors still travel: those
-// asked for last. The others have arrived.
+// Begin begins the sums that were asked for later, beside what a device does from now on, and
+// returns how many of the tensors still travel: those asked for last. The others have arrived.
 func (g *Group) Begin() (travelling int, err error) {
 	if err := g.Err(); err != nil || g == nil || g.network == nil {
 		return 0, err
@@ -66,8 +68,9 @@ func (g *Group) CollectParts(tensors ...kernels.Tensor) error {
 	return g.each("CollectParts", tensors, kernels.Network.CollectParts, g.collectParts)
 }
 
-// CollectPartsLater is CollectParts at any time until the transfer is joined, up to which the tensors must be left alone: on devices where it
-// disturbs their other work least, and on the host at once.
+// CollectPartsLater is CollectParts at any time until the transfer is joined, up to which the
+// tensors must be left alone: on devices where it disturbs their other work least, and on the host
+// at once.
 func (g *Group) CollectPartsLater(tensors ...kernels.Tensor) (kernels.Transfer, error) {
 	var transfer kernels.Transfer = arrived{}
 	err := g.each("CollectPartsLater", tensors, func(n kernels.Network, tensors []kernels.Tensor) (err error) {
@@ -153,7 +156,8 @@ func (g *Group) checkTensor(name string, i int, t kernels.Tensor, anyType bool) 
 	return nil
 }
 
-// agree compares what the ranks are about to do, so that a mistake in a program is an error and not a sum of unlike things.
+// agree compares what the ranks are about to do, so that a mistake in a program is an error and not
+// a sum of unlike things.
 func (g *Group) agree(operation uint64, name string, tensors []kernels.Tensor) error {
 	same := func(int) []byte { return described(name, tensors) }
 	return g.compare(operation, name, len(tensors), same, same)
@@ -169,7 +173,8 @@ func described(name string, tensors []kernels.Tensor) []byte {
 	return hash.Sum(nil)
 }
 
-// compare tells each rank what it is to expect, and compares what it is told with what it expects itself.
+// compare tells each rank what it is to expect, and compares what it is told with what it expects
+// itself.
 func (g *Group) compare(operation uint64, name string, count int, mine, expected func(rank int) []byte) error {
 	return g.sendAll(operation, mine, func(l *peer) error {
 		want := expected(l.rank)

@@ -12,15 +12,15 @@ import (
 	"github.com/stheno-ml/stheno/kernels"
 )
 
-// Group is the processes that train one model together. Its operations are collective: every rank calls the same ones in
-// the same order, with tensors of the same shapes and types, and each waits for the others. They are not for several
-// goroutines at once.
+// Group is the processes that train one model together. Its operations are collective: every rank
+// calls the same ones in the same order, with tensors of the same shapes and types, and each waits
+// for the others. They are not for several goroutines at once.
 //
-// When a rank ends, hangs or says that it gives up, the operations of all others return an error that names it, and so do all
-// that follow.
+// When a rank ends, hangs or says that it gives up, the operations of all others return an error
+// that names it, and so do all that follow.
 //
-// A nil Group is one of a process alone, like that of the zero Config. The zero Group was never joined: its operations return an
-// error.
+// A nil Group is one of a process alone, like that of the zero Config. The zero Group was never
+// joined: its operations return an error.
 type Group struct {
 	config    Config
 	peers     []*peer // by rank; nil for this one
@@ -48,8 +48,8 @@ var (
 	errNotJoined = errors.New("distributed: the group is the zero one, it needs to come from Join")
 )
 
-// Join returns the group that a config describes once all of its ranks have come. A process alone is a group of one, whose
-// operations do nothing.
+// Join returns the group that a config describes once all of its ranks have come. A process alone
+// is a group of one, whose operations do nothing.
 func Join(ctx context.Context, c Config) (*Group, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -108,8 +108,8 @@ func (g *Group) LocalRank() int {
 	return g.config.LocalRank
 }
 
-// Close leaves the group, after the last operation. The others go on; who waits for this rank from then on gets an error. A part is
-// left with the whole, and its own Close does nothing.
+// Close leaves the group, after the last operation. The others go on; who waits for this rank from
+// then on gets an error. A part is left with the whole, and its own Close does nothing.
 func (g *Group) Close() error {
 	switch {
 	case g == nil:
@@ -126,7 +126,8 @@ func (g *Group) Close() error {
 	return nil
 }
 
-// Abort leaves the group because of an error: the operations of all others return it, with this rank's name.
+// Abort leaves the group because of an error: the operations of all others return it, with this
+// rank's name.
 func (g *Group) Abort(err error) {
 	if g == nil || g.fate == nil {
 		return
@@ -158,8 +159,8 @@ func (g *Group) others() []*peer {
 	return slices.DeleteFunc(slices.Clone(g.peers), func(p *peer) bool { return p == nil })
 }
 
-// fail ends the group and what it is a part of for the reason given, and passes it on: whoever is the first to know it tells those who
-// wait for somebody else.
+// fail ends the group and what it is a part of for the reason given, and passes it on: whoever is
+// the first to know it tells those who wait for somebody else.
 func (g *Group) fail(err error) {
 	if g.Err() != nil {
 		return
@@ -172,8 +173,8 @@ func (g *Group) fail(err error) {
 	whole.finish(fmt.Errorf("distributed: %w", err))
 }
 
-// failLate is fail for an error that may only be what another rank's end looks like from here: who reads from the connections knows
-// better why, and soon. It returns why the group ended.
+// failLate is fail for an error that may only be what another rank's end looks like from here: who
+// reads from the connections knows better why, and soon. It returns why the group ended.
 func (g *Group) failLate(err error) error {
 	select {
 	case <-g.done:
@@ -196,8 +197,8 @@ func (g *Group) finish(cause error) {
 	})
 }
 
-// showLife tells the others now and then that this rank lives and where it is, and ends the group when one of them has said
-// nothing for too long.
+// showLife tells the others now and then that this rank lives and where it is, and ends the group
+// when one of them has said nothing for too long.
 func (g *Group) showLife() {
 	ticker := time.NewTicker(min(g.config.timeout()/8, 2*time.Second))
 	defer ticker.Stop()
@@ -242,8 +243,8 @@ func (g *Group) begin(name string) (operation uint64, err error) {
 	return g.operation.Add(1), nil
 }
 
-// wait returns the next data of a rank, which must belong to the operation. An error says who is missing: of several that
-// have not come to the operation, the one that is furthest behind.
+// wait returns the next data of a rank, which must belong to the operation. An error says who is
+// missing: of several that have not come to the operation, the one that is furthest behind.
 func (g *Group) wait(l *peer, operation uint64) ([]byte, error) {
 	timeout := g.config.timeout()
 	if len(g.parts) > 0 {

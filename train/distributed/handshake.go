@@ -17,9 +17,10 @@ import (
 	"unicode"
 )
 
-// This file is how two ranks make sure of each other. The caller says who it is, with a nonce. Who is called answers with a
-// nonce of its own and a proof, the caller with another: HMACs over both nonces and all that the caller said, under a key that
-// only the group knows. What is said are lines of JSON, so that a stranger is told from a rank by its first line.
+// This file is how two ranks make sure of each other. The caller says who it is, with a nonce. Who
+// is called answers with a nonce of its own and a proof, the caller with another: HMACs over both
+// nonces and all that the caller said, under a key that only the group knows. What is said are
+// lines of JSON, so that a stranger is told from a rank by its first line.
 
 const (
 	protocol  = "stheno group 3"
@@ -27,8 +28,8 @@ const (
 	maxLine   = 1 << 13
 	maxBody   = 1 << 26 // the members of the largest group
 	maxName   = 64
-	// patience is how long the other end of a connection may take to say or to take a message: a stranger that does neither
-	// holds nobody up.
+	// patience is how long the other end of a connection may take to say or to take a message: a
+	// stranger that does neither holds nobody up.
 	patience = 5 * time.Second
 )
 
@@ -55,7 +56,8 @@ type challenge struct{ Protocol, Error, Nonce, Proof string }
 // reply is what the caller says then.
 type reply struct{ Proof string }
 
-// The two ends of a connection prove different things, so that neither can send back what the other has sent.
+// The two ends of a connection prove different things, so that neither can send back what the other
+// has sent.
 const (
 	callerProof = "caller"
 	calledProof = "called"
@@ -203,7 +205,8 @@ func tell(conn net.Conn, message any) error {
 	return send(conn, text)
 }
 
-// send writes a line, and what follows it. Who does not take it within some time gets no more of it.
+// send writes a line, and what follows it. Who does not take it within some time gets no more of
+// it.
 func send(conn net.Conn, line []byte, more ...[]byte) error {
 	const slowest = 1 << 20 // bytes a second
 	buffers, size := net.Buffers{line, []byte("\n")}, len(line)
@@ -241,7 +244,8 @@ func hearLine(conn net.Conn) ([]byte, error) {
 	}
 }
 
-// plain is a text from elsewhere as messages show it: so many bytes of it, without what moves a terminal's cursor.
+// plain is a text from elsewhere as messages show it: so many bytes of it, without what moves a
+// terminal's cursor.
 func plain(text string, most int) string {
 	if len(text) > most {
 		text = text[:most] + "…"

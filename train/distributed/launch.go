@@ -16,7 +16,8 @@ import (
 	"time"
 )
 
-// LaunchConfig says what Launch starts. The zero value starts the running program again, with its arguments.
+// LaunchConfig says what Launch starts. The zero value starts the running program again, with its
+// arguments.
 type LaunchConfig struct {
 	Command []string      // program and arguments; nil for this program's
 	Env     []string      // beside os.Environ and the variables of the ranks
@@ -25,9 +26,11 @@ type LaunchConfig struct {
 	Grace   time.Duration // how long a rank may take to end when it is asked to; 0 means 10 s
 }
 
-// Launch starts n ranks on this machine and waits for them. Rank 0 has the terminal; what the others write is
-// marked with their rank, line by line. They get a secret of their own, unless STHENO_GROUP_SECRET is set. Signals that ask a program to end are passed on, a cancelled context asks likewise, and
-// when one rank fails the others are asked to end, and then killed. The error says how each rank failed.
+// Launch starts n ranks on this machine and waits for them. Rank 0 has the terminal; what the
+// others write is marked with their rank, line by line. They get a secret of their own, unless
+// STHENO_GROUP_SECRET is set. Signals that ask a program to end are passed on, a cancelled context
+// asks likewise, and when one rank fails the others are asked to end, and then killed. The error
+// says how each rank failed.
 func Launch(ctx context.Context, n int, c LaunchConfig) error {
 	if n < 1 || n > maxSize {
 		return fmt.Errorf("distributed: Launch: n is %d, it needs to be from 1 to %d", n, maxSize)
@@ -139,8 +142,9 @@ func (a *launched) wait(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-// end waits for the ranks that still run, asks those to end that have not after some time, and kills those that do not listen. Ranks
-// of a group that lost a member end by themselves, with an error that says more than a signal.
+// end waits for the ranks that still run, asks those to end that have not after some time, and
+// kills those that do not listen. Ranks of a group that lost a member end by themselves, with an
+// error that says more than a signal.
 func (a *launched) end(askAfter time.Duration) {
 	ask, kill := time.After(min(askAfter, a.config.Grace)), time.After(askAfter+a.config.Grace)
 	for a.running > 0 {

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// link is the connection to another rank. What it carries are frames: a kind, the group and the number of the operation that it
-// belongs to, the length of what follows.
+// link is the connection to another rank. What it carries are frames: a kind, the group and the
+// number of the operation that it belongs to, the length of what follows.
 type link struct {
 	name string // "rank 2 (host node7, process 1234)"
 	conn net.Conn

@@ -14,10 +14,12 @@ import (
 	"time"
 )
 
-// This file is how ranks find each other. All but rank 0 dial the address that everybody knows and say who they are and
-// where they listen; when all have come, rank 0 tells everyone of everyone. Then each rank dials those before it.
+// This file is how ranks find each other. All but rank 0 dial the address that everybody knows and
+// say who they are and where they listen; when all have come, rank 0 tells everyone of everyone.
+// Then each rank dials those before it.
 
-// answer is what rank 0 says to a rank that it knows: how long the text of the roster is that follows, or why there is no group.
+// answer is what rank 0 says to a rank that it knows: how long the text of the roster is that
+// follows, or why there is no group.
 type answer struct {
 	Protocol string
 	Error    string
@@ -287,8 +289,9 @@ func dialUntil(ctx context.Context, address string) (net.Conn, error) {
 	}
 }
 
-// addressToListenAt is the group's address itself, or, where a secret keeps strangers out, every address of the machine: by the
-// name that others know a machine by it may not know itself. Ranks that meet at the loopback stay there.
+// addressToListenAt is the group's address itself, or, where a secret keeps strangers out, every
+// address of the machine: by the name that others know a machine by it may not know itself. Ranks
+// that meet at the loopback stay there.
 func (c Config) addressToListenAt() string {
 	host, port, _ := net.SplitHostPort(c.Address)
 	if ip := net.ParseIP(host); ip != nil && ip.IsLoopback() || host == "localhost" || c.Secret == "" {

@@ -8,10 +8,11 @@ import (
 	"github.com/stheno-ml/stheno/kernels"
 )
 
-// Connect joins a device of this rank to those of all others, so that operations take its tensors too. Every rank calls it, with a
-// device of its own. A [github.com/stheno-ml/stheno/train.Loop] does it by itself. On NVIDIA's GPUs the network is
-// NCCL's, whose library is looked for then. An operation on tensors of a device is queued there like a kernel, and is done when the
-// work that comes before it is; it can be recorded.
+// Connect joins a device of this rank to those of all others, so that operations take its tensors
+// too. Every rank calls it, with a device of its own. A [github.com/stheno-ml/stheno/train.Loop]
+// does it by itself. On NVIDIA's GPUs the network is NCCL's, whose library is looked for then. An
+// operation on tensors of a device is queued there like a kernel, and is done when the work that
+// comes before it is; it can be recorded.
 func (g *Group) Connect(d kernels.Device) error {
 	if err := g.Err(); err != nil || g.Size() == 1 || g.network != nil {
 		return err
@@ -74,8 +75,8 @@ func (g *Group) networkErr() error {
 	return g.network.Err()
 }
 
-// disconnect leaves the network at the group's end: for whatever other reason than Close, the work that waits for other ranks is ended
-// too.
+// disconnect leaves the network at the group's end: for whatever other reason than Close, the work
+// that waits for other ranks is ended too.
 func (g *Group) disconnect() {
 	g.lock.Lock()
 	defer g.lock.Unlock()

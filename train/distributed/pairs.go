@@ -9,9 +9,10 @@ import (
 
 var _ kernels.Ranks = (*Group)(nil)
 
-// Exchange sends tensors of any type to one rank, and receives others from one. Every rank calls it, and what one sends is what the
-// other receives; either list may be empty. Tensors of devices travel beside the work that is queued there later, which must leave
-// them alone until the transfer is joined; the host's have arrived when it returns.
+// Exchange sends tensors of any type to one rank, and receives others from one. Every rank calls
+// it, and what one sends is what the other receives; either list may be empty. Tensors of devices
+// travel beside the work that is queued there later, which must leave them alone until the transfer
+// is joined; the host's have arrived when it returns.
 func (g *Group) Exchange(to int, send []kernels.Tensor, from int, receive []kernels.Tensor) (kernels.Transfer, error) {
 	const name = "Exchange"
 	if err := g.Err(); err != nil {

@@ -2,16 +2,20 @@ package distributed
 
 import "fmt"
 
-// This file is parts of a group, such as the rows of a mesh: ranks that share sequences, while all of the group share the batches. A
-// part has operations of its own, over the connections that there are already: two ranks of a part come to its operations and to
-// the whole's in the same order, so that what one sends is what the other waits for. A part and the whole end together.
+// This file is parts of a group, such as the rows of a mesh: ranks that share sequences, while all
+// of the group share the batches. A part has operations of its own, over the connections that there
+// are already: two ranks of a part come to its operations and to the whole's in the same order, so
+// that what one sends is what the other waits for. A part and the whole end together.
 
-// Split returns the part of the group that this rank is in, where a part is size ranks that follow each other: ranks 0 to size−1 are the
-// first one, and there they are ranks 0 to size−1 too. Every rank calls it. The operations of a part concern its ranks alone; another part
-// may do something else meanwhile. When a rank of any part fails the whole ends, and messages name it by its number in the whole.
+// Split returns the part of the group that this rank is in, where a part is size ranks that follow
+// each other: ranks 0 to size−1 are the first one, and there they are ranks 0 to size−1 too. Every
+// rank calls it. The operations of a part concern its ranks alone; another part may do something
+// else meanwhile. When a rank of any part fails the whole ends, and messages name it by its number
+// in the whole.
 //
-// A device is connected to a part by the part's own [Group.Connect]. What a device does with a part must not overlap with what it does
-// with the whole: operations that were asked for later, and exchanges, are joined before the other group's begin.
+// A device is connected to a part by the part's own [Group.Connect]. What a device does with a part
+// must not overlap with what it does with the whole: operations that were asked for later, and
+// exchanges, are joined before the other group's begin.
 func (g *Group) Split(size int) (*Group, error) {
 	if err := g.Err(); err != nil {
 		return nil, err

@@ -45,8 +45,8 @@ func oneOrMore[T any](b []byte, list *[]T) error {
 	return json.Unmarshal(b, &(*list)[0])
 }
 
-// idle are the fields that change nothing here: tokens that prompts have anyway, how other programs compute, and how they would with a
-// second model.
+// idle are the fields that change nothing here: tokens that prompts have anyway, how other programs
+// compute, and how they would with a second model.
 var idle = []string{
 	"_commit_hash", "_from_model_config", "bos_token_id", "pad_token_id", "decoder_start_token_id", "transformers_version", "use_cache",
 	"max_length", "return_dict_in_generate", "output_attentions", "output_hidden_states", "output_scores", "output_logits",
@@ -61,9 +61,10 @@ var asUsual = map[string]string{
 	"encoder_repetition_penalty": "1", "length_penalty": "1", "encoder_no_repeat_ngram_size": "0", "min_length": "0", "guidance_scale": "1",
 }
 
-// ReadConfig reads how a published model is to write, from the generation_config.json in its folder; without one the options are those
-// of transformers: always the most probable token. MaxTokens is 256 where the file has no max_new_tokens; its max_length, which counts
-// the prompt too, is not looked at. What it asks for and there is not here is an error that names the field.
+// ReadConfig reads how a published model is to write, from the generation_config.json in its
+// folder; without one the options are those of transformers: always the most probable token.
+// MaxTokens is 256 where the file has no max_new_tokens; its max_length, which counts the prompt
+// too, is not looked at. What it asks for and there is not here is an error that names the field.
 func ReadConfig(folder string) (Options, error) {
 	o := Options{MaxTokens: 256}
 	const name = "generation_config.json"

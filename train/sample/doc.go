@@ -1,5 +1,5 @@
-// Package sample makes text with a language model: a [Sampler] chooses a token by the model's logits, and [Generate] feeds
-// it back, token after token, and writes the text as it comes.
+// Package sample makes text with a language model: a [Sampler] chooses a token by the model's
+// logits, and [Generate] feeds it back, token after token, and writes the text as it comes.
 //
 //	decoder, err := nn.NewDecoder(nn.DecoderConfig{
 //		Parameters: parameters, Model: func(s *nn.Scope) nn.CachedModel { return nn.NewGPT(s, config) },
@@ -9,9 +9,11 @@
 //		MaxTokens: 300,
 //	}, os.Stdout)
 //
-// [GenerateBatch] continues several prompts at once, which costs little more than one: a model's parameters are read once for all.
-// [ReadConfig] reads the options that a published model's folder has in generation_config.json.
+// [GenerateBatch] continues several prompts at once, which costs little more than one: a model's
+// parameters are read once for all. [ReadConfig] reads the options that a published model's folder
+// has in generation_config.json.
 //
-// The same model, prompt and options give the same text. A [github.com/stheno-ml/stheno/nn.Decoder] sees the parameters
-// that training changes, so one of them serves for looking at a model while it trains, between two steps.
+// The same model, prompt and options give the same text. A [github.com/stheno-ml/stheno/nn.Decoder]
+// sees the parameters that training changes, so one of them serves for looking at a model while it
+// trains, between two steps.
 package sample

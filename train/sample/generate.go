@@ -11,7 +11,8 @@ import (
 	"unicode/utf8"
 )
 
-// Decoder predicts what follows the tokens that it was given. [github.com/stheno-ml/stheno/nn.Decoder] is one.
+// Decoder predicts what follows the tokens that it was given.
+// [github.com/stheno-ml/stheno/nn.Decoder] is one.
 type Decoder interface {
 	// Reset forgets all tokens.
 	Reset()
@@ -38,20 +39,23 @@ type Options struct {
 	MinTokens int
 	// Stop are tokens that end the text, and are not a part of it.
 	Stop []int
-	// StopStrings end the text where one of them begins. What may become one is held back until it is not.
+	// StopStrings end the text where one of them begins. What may become one is held back until it
+	// is not.
 	StopStrings []string
 	// Suppress are tokens that are never chosen.
 	Suppress []int
-	// Start are tokens that stand before those of the prompt, such as one that says where a text begins. An empty prompt
-	// needs at least one: a model predicts what follows something.
+	// Start are tokens that stand before those of the prompt, such as one that says where a text
+	// begins. An empty prompt needs at least one: a model predicts what follows something.
 	Start []int
 }
 
-// Generate continues a prompt and writes the text that follows it, without the prompt, as it comes: bytes of a character
-// are held back until it is whole. The decoder is reset first, so the text depends on the arguments alone. Tokens that the
-// tokenizer does not know, which a model may have more of, are never chosen.
+// Generate continues a prompt and writes the text that follows it, without the prompt, as it comes:
+// bytes of a character are held back until it is whole. The decoder is reset first, so the text
+// depends on the arguments alone. Tokens that the tokenizer does not know, which a model may have
+// more of, are never chosen.
 //
-// A cancelled context ends the text; then, as after any error, what was chosen so far has been written.
+// A cancelled context ends the text; then, as after any error, what was chosen so far has been
+// written.
 func Generate(ctx context.Context, d Decoder, t Tokenizer, prompt string, o Options, w io.Writer) error {
 	if err := generate(ctx, d, t, prompt, o, w); err != nil {
 		return fmt.Errorf("Generate: %w", err)
@@ -84,7 +88,8 @@ func generate(ctx context.Context, d Decoder, t Tokenizer, prompt string, o Opti
 	return nil
 }
 
-// BatchDecoder predicts what follows several texts. [github.com/stheno-ml/stheno/nn.BatchDecoder] is one.
+// BatchDecoder predicts what follows several texts. [github.com/stheno-ml/stheno/nn.BatchDecoder]
+// is one.
 type BatchDecoder interface {
 	// Batch is how many texts there are.
 	Batch() int
@@ -92,13 +97,16 @@ type BatchDecoder interface {
 	Reset()
 	// Truncate forgets all tokens of one text but the first n.
 	Truncate(text, n int) error
-	// Logits takes tokens that follow those of each text, and gives the logits of the next of those that got any.
+	// Logits takes tokens that follow those of each text, and gives the logits of the next of those
+	// that got any.
 	Logits(tokens [][]int) ([][]float64, error)
 }
 
-// GenerateBatch is [Generate] of several prompts, of any lengths, each with a writer of its own and, counted from Options.Sampler.Seed
-// on, a seed of its own. As many are continued at once as the decoder has texts, and when one ends the next takes its place. Each text
-// is the one that Generate gives for its prompt and seed, as far as the model's rounding is the same for one text and for several.
+// GenerateBatch is [Generate] of several prompts, of any lengths, each with a writer of its own
+// and, counted from Options.Sampler.Seed on, a seed of its own. As many are continued at once as
+// the decoder has texts, and when one ends the next takes its place. Each text is the one that
+// Generate gives for its prompt and seed, as far as the model's rounding is the same for one text
+// and for several.
 //
 // A cancelled context ends all texts. An error that a writer gives ends them, too.
 func GenerateBatch(ctx context.Context, d BatchDecoder, t Tokenizer, prompts []string, o Options, w []io.Writer) error {
@@ -214,7 +222,8 @@ func newText(t Tokenizer, prompt string, o Options, w io.Writer) (*text, error) 
 	return &text{t: t, o: o, sampler: sampler, next: next, earlier: slices.Clone(next), stopping: stopping, whole: &wholeCharacters{w: stopping}}, nil
 }
 
-// take chooses a token by the logits of what comes next and writes its part of the text, unless it ends that.
+// take chooses a token by the logits of what comes next and writes its part of the text, unless it
+// ends that.
 func (g *text) take(logits []float64) (ended bool, err error) {
 	logits = logits[:min(g.t.Size(), len(logits))]
 	forbid(logits, g.o.Suppress)
@@ -299,7 +308,8 @@ func (s *stopStrings) flush() error {
 	return err
 }
 
-// wholeCharacters writes text in whole characters of UTF-8. Bytes that can never become one are written as they are.
+// wholeCharacters writes text in whole characters of UTF-8. Bytes that can never become one are
+// written as they are.
 type wholeCharacters struct {
 	w    io.Writer
 	held []byte

@@ -10,17 +10,20 @@ import (
 
 // SamplerOptions say how a [Sampler] chooses. The zero value always takes the most probable token.
 type SamplerOptions struct {
-	// Temperature divides the logits: below 1 the probable tokens become more so, above 1 less. 0 stands for its limit,
-	// always the most probable token, the first of several; nothing else matters then.
+	// Temperature divides the logits: below 1 the probable tokens become more so, above 1 less. 0
+	// stands for its limit, always the most probable token, the first of several; nothing else
+	// matters then.
 	Temperature float64
 	// TopK leaves the K most probable tokens to choose from; 0 means all.
 	TopK int
-	// TopP leaves the fewest most probable tokens whose probabilities, among those that TopK leaves, sum to at least
-	// TopP; 0 means 1, which is all.
+	// TopP leaves the fewest most probable tokens whose probabilities, among those that TopK
+	// leaves, sum to at least TopP; 0 means 1, which is all.
 	TopP float64
-	// MinP leaves tokens that are at least MinP times as probable as the most probable one; 0 means all.
+	// MinP leaves tokens that are at least MinP times as probable as the most probable one; 0 means
+	// all.
 	MinP float64
-	// RepetitionPenalty divides the positive logits of tokens that came before, and multiplies the negative ones; 0 means 1.
+	// RepetitionPenalty divides the positive logits of tokens that came before, and multiplies the
+	// negative ones; 0 means 1.
 	RepetitionPenalty float64
 	// NoRepeat is a length of sequences of which none comes twice; 0 means that they may.
 	NoRepeat int
@@ -28,8 +31,9 @@ type SamplerOptions struct {
 	Seed uint64
 }
 
-// Sampler chooses tokens by their logits: each with its probability, among those that the options leave. The same seed
-// gives the same choices for the same logits. A Sampler belongs to one goroutine.
+// Sampler chooses tokens by their logits: each with its probability, among those that the options
+// leave. The same seed gives the same choices for the same logits. A Sampler belongs to one
+// goroutine.
 type Sampler struct {
 	o      SamplerOptions
 	random *rand.Rand
@@ -62,8 +66,8 @@ func NewSampler(o SamplerOptions) (*Sampler, error) {
 	return &Sampler{o: o, random: rand.New(rand.NewPCG(o.Seed, 0))}, nil
 }
 
-// Next chooses a token: an index of logits. A logit of −∞ is never chosen; NaN and +∞ are errors. Earlier is the tokens so far,
-// the prompt's too, which RepetitionPenalty and NoRepeat look at.
+// Next chooses a token: an index of logits. A logit of −∞ is never chosen; NaN and +∞ are errors.
+// Earlier is the tokens so far, the prompt's too, which RepetitionPenalty and NoRepeat look at.
 func (s *Sampler) Next(logits []float64, earlier ...int) (int, error) {
 	if penalty := s.o.RepetitionPenalty; len(earlier) > 0 && (penalty != 0 && penalty != 1 || s.o.NoRepeat > 0) {
 		s.logits = append(s.logits[:0], logits...)
@@ -80,7 +84,8 @@ func (s *Sampler) Next(logits []float64, earlier ...int) (int, error) {
 	return s.draw(s.left(logits, logits[best])), nil
 }
 
-// penalise changes the logits of tokens that came before, each once, and forbids those that would repeat a sequence.
+// penalise changes the logits of tokens that came before, each once, and forbids those that would
+// repeat a sequence.
 func (s *Sampler) penalise(logits []float64, earlier []int) {
 	seen := map[int]bool{}
 	if penalty := s.o.RepetitionPenalty; penalty != 0 {
@@ -128,8 +133,8 @@ func mostProbable(logits []float64) (int, error) {
 	return best, nil
 }
 
-// left lists the tokens that the options leave. Weights are relative to that of the largest logit, which is 1, so that
-// none overflows.
+// left lists the tokens that the options leave. Weights are relative to that of the largest logit,
+// which is 1, so that none overflows.
 func (s *Sampler) left(logits []float64, largest float64) []candidate {
 	all := s.tokens[:0]
 	for id, x := range logits {
@@ -158,7 +163,8 @@ func (s *Sampler) draw(from []candidate) int {
 		if c.weight == 0 {
 			continue
 		}
-		// Where rounding leaves a rest after the last token, the last that has a probability is chosen.
+		// Where rounding leaves a rest after the last token, the last that has a probability is
+		// chosen.
 		chosen = c.id
 		if rest -= c.weight; rest < 0 {
 			break
@@ -175,8 +181,9 @@ func total(list []candidate) float64 {
 	return sum
 }
 
-// mostUntil takes the most probable of a list of tokens, one after another, until done, which is told how many were taken
-// and what their weights sum to. It reorders the list, of which the result is the end, and does not sort what it leaves.
+// mostUntil takes the most probable of a list of tokens, one after another, until done, which is
+// told how many were taken and what their weights sum to. It reorders the list, of which the result
+// is the end, and does not sort what it leaves.
 func mostUntil(list []candidate, done func(n int, sum float64) bool) []candidate {
 	for i := len(list)/2 - 1; i >= 0; i-- {
 		sink(list, i)
@@ -212,7 +219,8 @@ func sink(heap []candidate, i int) {
 	}
 }
 
-// before orders tokens by probability, the first of equal ones first. Logits tell apart what weights round to equal.
+// before orders tokens by probability, the first of equal ones first. Logits tell apart what
+// weights round to equal.
 func (c candidate) before(other candidate) bool {
 	return c.logit > other.logit || c.logit == other.logit && c.id < other.id
 }

@@ -49,7 +49,8 @@ func newCharacters(characters []rune) *Characters {
 	return c
 }
 
-// invalid tells a byte that is not UTF-8 from the character U+FFFD, which a loop over a string gives for both.
+// invalid tells a byte that is not UTF-8 from the character U+FFFD, which a loop over a string
+// gives for both.
 func invalid(text string, at int, r rune) bool {
 	return r == utf8.RuneError && !strings.HasPrefix(text[at:], string(utf8.RuneError))
 }

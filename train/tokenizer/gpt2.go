@@ -8,9 +8,10 @@ import (
 	"github.com/stheno-ml/stheno/internal/plainfile"
 )
 
-// GPT2 is GPT-2's [Tokenizer], a byte-pair encoding. It splits a text into pieces, which are roughly words with the space
-// before them, and each piece into bytes; then it joins neighbours within a piece, those first whose merge has the lowest
-// rank and of equal ones the leftmost, until there is nothing left to join.
+// GPT2 is GPT-2's [Tokenizer], a byte-pair encoding. It splits a text into pieces, which are
+// roughly words with the space before them, and each piece into bytes; then it joins neighbours
+// within a piece, those first whose merge has the lowest rank and of equal ones the leftmost, until
+// there is nothing left to join.
 type GPT2 struct {
 	tokens    []string // the bytes of each id
 	byteIDs   [256]int32
@@ -51,9 +52,10 @@ func OpenGPT2(vocabPath, mergesPath string) (*GPT2, error) {
 	return t, nil
 }
 
-// NewGPT2 makes a tokenizer of a vocabulary and merges as GPT-2's vocab.json and merges.txt have them (encoder.json and
-// vocab.bpe in the first release): a JSON object from tokens to ids, and a line of two tokens for each merge, in the order
-// of rank. The ids need to be 0 to n-1, and each of the 256 bytes needs to be a token.
+// NewGPT2 makes a tokenizer of a vocabulary and merges as GPT-2's vocab.json and merges.txt have
+// them (encoder.json and vocab.bpe in the first release): a JSON object from tokens to ids, and a
+// line of two tokens for each merge, in the order of rank. The ids need to be 0 to n-1, and each of
+// the 256 bytes needs to be a token.
 func NewGPT2(vocab, merges io.Reader) (*GPT2, error) {
 	t, err := readGPT2(vocab, merges)
 	if err != nil {
@@ -62,8 +64,8 @@ func NewGPT2(vocab, merges io.Reader) (*GPT2, error) {
 	return t, nil
 }
 
-// WithEndOfText is the same tokenizer, except that [EndOfText] in a text becomes the one token. Without it, it is text
-// like any other, which is safer where the text is somebody else's.
+// WithEndOfText is the same tokenizer, except that [EndOfText] in a text becomes the one token.
+// Without it, it is text like any other, which is safer where the text is somebody else's.
 func (t *GPT2) WithEndOfText() (*GPT2, error) {
 	if t.endOfText < 0 {
 		return nil, fmt.Errorf("GPT2: the vocabulary has no %s", EndOfText)

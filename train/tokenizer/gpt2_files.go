@@ -121,8 +121,8 @@ func parseMerge(line string, ids map[string]int32) (merge, error) {
 	return merge{pair{m[0], m[1]}, m[2]}, nil
 }
 
-// The files write each byte as a character that can be seen: those of Latin-1 that can, as they are, and the others, in
-// order, as the characters from U+0100 on. A space is written Ġ.
+// The files write each byte as a character that can be seen: those of Latin-1 that can, as they
+// are, and the others, in order, as the characters from U+0100 on. A space is written Ġ.
 var alphabet, alphabetBytes = func() (characters [256]rune, bytes map[rune]byte) {
 	bytes = map[rune]byte{}
 	next := rune(256)

@@ -14,13 +14,15 @@ type encoder struct {
 // span is ids[from:to].
 type span struct{ from, to int }
 
-// symbol is a token of a piece, at the place of its first byte. The symbols are a linked list; len(symbols) ends it.
+// symbol is a token of a piece, at the place of its first byte. The symbols are a linked list;
+// len(symbols) ends it.
 type symbol struct {
 	id         int32 // -1 once it was joined to the one before it
 	prev, next int
 }
 
-// candidate is a merge of the symbol at a place and the next. It no longer holds if one of the two has changed since.
+// candidate is a merge of the symbol at a place and the next. It no longer holds if one of the two
+// has changed since.
 type candidate struct {
 	rank int32
 	at   int
@@ -49,7 +51,8 @@ func (e *encoder) encode(piece string) {
 	}
 }
 
-// merge leaves the tokens of a piece in symbols. It takes time O(n log n) for n bytes: a piece may be long.
+// merge leaves the tokens of a piece in symbols. It takes time O(n log n) for n bytes: a piece may
+// be long.
 func (e *encoder) merge(piece string) {
 	e.symbols, e.candidates = e.symbols[:0], e.candidates[:0]
 	for i := range len(piece) {

@@ -5,7 +5,8 @@ import (
 	"unicode/utf8"
 )
 
-// firstPiece is the length of the first piece of a text that is not empty. Pieces are those of GPT-2's pattern
+// firstPiece is the length of the first piece of a text that is not empty. Pieces are those of
+// GPT-2's pattern
 //
 //	's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
 //
@@ -29,7 +30,8 @@ func firstPiece(text string) int {
 	return end
 }
 
-// contraction is the length of what is left of a word behind an apostrophe, such as 's, and 0 where there is none.
+// contraction is the length of what is left of a word behind an apostrophe, such as 's, and 0 where
+// there is none.
 func contraction(text string) int {
 	if text[0] != '\'' || len(text) < 2 {
 		return 0
@@ -48,7 +50,8 @@ func contraction(text string) int {
 	return 0
 }
 
-// run is the end of the characters of one kind that begin at start, and where the last of them begins.
+// run is the end of the characters of one kind that begin at start, and where the last of them
+// begins.
 func run(text string, start int, k kind) (end, last int) {
 	end = start
 	for end < len(text) {
@@ -61,7 +64,8 @@ func run(text string, start int, k kind) (end, last int) {
 	return end, last
 }
 
-// kind is what the pattern tells characters apart by. A byte that is not UTF-8 is of the kind other.
+// kind is what the pattern tells characters apart by. A byte that is not UTF-8 is of the kind
+// other.
 type kind uint8
 
 const (

@@ -6,10 +6,11 @@ import (
 	"slices"
 )
 
-// TrainGPT2 learns a tokenizer of GPT-2's kind from a text: it begins with the 256 bytes and joins, again and again, the two neighbours
-// that are most frequent within the pieces of the text, of equally frequent ones those with the lowest ids, until there are size
-// tokens, of which [EndOfText] is the last, or no pair is there twice. The same text gives the same tokenizer: that of tokenizers'
-// BpeTrainer with a min_frequency of 2.
+// TrainGPT2 learns a tokenizer of GPT-2's kind from a text: it begins with the 256 bytes and joins,
+// again and again, the two neighbours that are most frequent within the pieces of the text, of
+// equally frequent ones those with the lowest ids, until there are size tokens, of which
+// [EndOfText] is the last, or no pair is there twice. The same text gives the same tokenizer: that
+// of tokenizers' BpeTrainer with a min_frequency of 2.
 func TrainGPT2(text string, size int) (*GPT2, error) {
 	if least := 257; size < least {
 		return nil, fmt.Errorf("TrainGPT2: size is %d, it needs to be at least %d: the bytes and %s", size, least, EndOfText)
@@ -45,7 +46,8 @@ type trainer struct {
 	queue  pairQueue
 }
 
-// trainedWord is a piece of the text, how often it is there, and the tokens that it consists of so far.
+// trainedWord is a piece of the text, how often it is there, and the tokens that it consists of so
+// far.
 type trainedWord struct {
 	count int
 	ids   []int32
@@ -146,7 +148,8 @@ func (t *trainer) join() bool {
 	return false
 }
 
-// joinIn joins a pair in a word, from the left, and adds the pairs that come of it to those that were met.
+// joinIn joins a pair in a word, from the left, and adds the pairs that come of it to those that
+// were met.
 func (t *trainer) joinIn(word int32, p pair, joined int32, met map[pair]struct{}) {
 	w := &t.words[word]
 	arises := func(p pair) {

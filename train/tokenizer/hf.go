@@ -10,13 +10,14 @@ import (
 	"github.com/stheno-ml/stheno/internal/plainfile"
 )
 
-// HuggingFace is a [Tokenizer] read from a tokenizer.json, the file that Hugging Face's tokenizers library writes and most
-// published models have. A text goes through its parts in order:
+// HuggingFace is a [Tokenizer] read from a tokenizer.json, the file that Hugging Face's tokenizers
+// library writes and most published models have. A text goes through its parts in order:
 //
 //	added tokens → normaliser → splitter (pre-tokenizer) → model: BPE, Unigram, WordPiece or WordLevel → template
 //
-// Encode leaves the last out, so that its ids stand for the text alone; [HuggingFace.EncodeWith] gives all that the library
-// does. Where a text is somebody else's, [HuggingFace.WithoutSpecial] keeps its special tokens from meaning anything.
+// Encode leaves the last out, so that its ids stand for the text alone; [HuggingFace.EncodeWith]
+// gives all that the library does. Where a text is somebody else's, [HuggingFace.WithoutSpecial]
+// keeps its special tokens from meaning anything.
 type HuggingFace struct {
 	source    json.RawMessage
 	names     []string // of each id, empty for an id that is none
@@ -77,7 +78,8 @@ func ReadHuggingFace(r io.Reader) (*HuggingFace, error) {
 	return t, nil
 }
 
-// WithoutSpecial is the same tokenizer, except that special tokens in a text, such as <|endoftext|>, are text like any other.
+// WithoutSpecial is the same tokenizer, except that special tokens in a text, such as
+// <|endoftext|>, are text like any other.
 func (t *HuggingFace) WithoutSpecial() *HuggingFace {
 	plain := *t
 	plain.plain = true
@@ -216,7 +218,8 @@ func (t *HuggingFace) readModel(text json.RawMessage) (vocab map[string]int, err
 	return nil, fmt.Errorf("its type is %q, it needs to be BPE, Unigram, WordPiece or WordLevel", kind.Type)
 }
 
-// writeBytes gives the model printable characters in place of bytes, where it has no bytes of its own.
+// writeBytes gives the model printable characters in place of bytes, where it has no bytes of its
+// own.
 func (t *HuggingFace) writeBytes() {
 	if !t.inBytes {
 		return
@@ -354,7 +357,8 @@ func (e *encoding) last(part hfText) error {
 	return nil
 }
 
-// Encode is the ids of a text, without those that the template adds, and neither cut short nor padded.
+// Encode is the ids of a text, without those that the template adds, and neither cut short nor
+// padded.
 func (t *HuggingFace) Encode(text string) ([]int, error) {
 	tokens, err := t.encode(text, false)
 	if err != nil {
@@ -367,8 +371,8 @@ func (t *HuggingFace) Encode(text string) ([]int, error) {
 	return ids, nil
 }
 
-// Decode is the text of ids. With a BPE of bytes, or with byte tokens, it need not be valid UTF-8: a token may be a part of a
-// character.
+// Decode is the text of ids. With a BPE of bytes, or with byte tokens, it need not be valid UTF-8:
+// a token may be a part of a character.
 func (t *HuggingFace) Decode(ids []int) (string, error) { return t.decodeIDs(ids, false) }
 
 // DecodeText is [HuggingFace.Decode] that leaves special tokens out.
@@ -434,7 +438,8 @@ func (t *HuggingFace) Token(id int) (string, error) {
 	return t.names[id], nil
 }
 
-// ID is the id of a token as the vocabulary writes it, such as <|endoftext|>, and whether there is one.
+// ID is the id of a token as the vocabulary writes it, such as <|endoftext|>, and whether there is
+// one.
 func (t *HuggingFace) ID(token string) (id int, found bool) {
 	for id, name := range t.names {
 		if name == token && token != "" {

@@ -25,7 +25,8 @@ func (a *hfAddedJSON) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// hfAddedJSON is a token beside the model's vocabulary, or one of it that a text is searched for first.
+// hfAddedJSON is a token beside the model's vocabulary, or one of it that a text is searched for
+// first.
 type hfAddedJSON struct {
 	ID         int
 	Content    string

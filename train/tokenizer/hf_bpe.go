@@ -16,7 +16,8 @@ type hfModel interface {
 // hfToken is an id and the bytes of a part that it stands for.
 type hfToken struct{ id, from, to int }
 
-// hfBPE joins neighbours, those first whose merge has the lowest rank. It begins with bytes, or with characters.
+// hfBPE joins neighbours, those first whose merge has the lowest rank. It begins with bytes, or
+// with characters.
 type hfBPE struct {
 	inBytes      bool
 	ids          map[string]int32
@@ -86,7 +87,8 @@ func (j *hfBPEJSON) model(inBytes bool) (*hfBPE, error) {
 	}
 	for token, id := range j.Vocab {
 		if inBytes {
-			// Tokens that are not written in the alphabet of bytes are added ones, which the model never makes.
+			// Tokens that are not written in the alphabet of bytes are added ones, which the model
+			// never makes.
 			written, err := fromAlphabet(token)
 			if err != nil {
 				continue
@@ -126,8 +128,9 @@ func (j *hfBPEJSON) model(inBytes bool) (*hfBPE, error) {
 	return b, nil
 }
 
-// words is a splitter that changes nothing: it cuts where no merge can join what is on the two sides. Models in the manner
-// of SentencePiece see a text as one part; cut into words, most of it was seen before.
+// words is a splitter that changes nothing: it cuts where no merge can join what is on the two
+// sides. Models in the manner of SentencePiece see a text as one part; cut into words, most of it
+// was seen before.
 func (b *hfBPE) words(t hfText, yield func(hfText) error) error {
 	if b.inBytes || b.ignoreMerges || b.prefix != "" || b.suffix != "" {
 		return yield(t)
@@ -220,7 +223,8 @@ func (w *bpeWord) fromBytes(part string) {
 	}
 }
 
-// fromCharacters begins with characters. One that is no token becomes its bytes, or the unknown token.
+// fromCharacters begins with characters. One that is no token becomes its bytes, or the unknown
+// token.
 func (w *bpeWord) fromCharacters(part string) {
 	m := w.model
 	unknown := -1 // where those that wait to be one unknown token begin

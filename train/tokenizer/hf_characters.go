@@ -7,20 +7,23 @@ import (
 	"golang.org/x/text/unicode/rangetable"
 )
 
-// This file is what kinds of characters Hugging Face's tokenizers see. Vocabularies were made with the tables of its libraries, which are
-// older than Go's: what Unicode has assigned since is none of these to them, and a few characters were of another kind then.
+// This file is what kinds of characters Hugging Face's tokenizers see. Vocabularies were made with
+// the tables of its libraries, which are older than Go's: what Unicode has assigned since is none
+// of these to them, and a few characters were of another kind then.
 
 var (
 	unicode8 = rangetable.Assigned("8.0.0")
 	unicode9 = rangetable.Assigned("9.0.0")
 )
 
-// isControl reports whether BERT's cleaning drops a character as a control character, a format or one of private use.
+// isControl reports whether BERT's cleaning drops a character as a control character, a format or
+// one of private use.
 func isControl(r rune) bool {
 	return r != '\t' && r != '\n' && r != '\r' && unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co) && unicode.Is(unicode8, r)
 }
 
-// isPunctuation reports whether a character is punctuation of Unicode, or another of ASCII that looks like it.
+// isPunctuation reports whether a character is punctuation of Unicode, or another of ASCII that
+// looks like it.
 func isPunctuation(r rune) bool {
 	switch {
 	case r < utf8.RuneSelf:
@@ -42,7 +45,8 @@ func isAccent(r rune) bool {
 	return unicode.Is(unicode.Mn, r) && unicode.Is(unicode8, r)
 }
 
-// isMark reports whether the normaliser StripAccents drops a character, which may be a mark of any kind.
+// isMark reports whether the normaliser StripAccents drops a character, which may be a mark of any
+// kind.
 func isMark(r rune) bool {
 	switch r {
 	case 0x1CF2, 0x1CF3:

@@ -155,8 +155,8 @@ func (d *hfDecoderJSON) replace() (hfDecoder, error) {
 	}, nil
 }
 
-// decodeAlphabet makes bytes of the characters that byte-level tokens write them with. A token that has others, such as an
-// added one, is text.
+// decodeAlphabet makes bytes of the characters that byte-level tokens write them with. A token that
+// has others, such as an added one, is text.
 func decodeAlphabet(tokens []string) ([]string, error) {
 	for i, s := range tokens {
 		if bytes, err := fromAlphabet(s); err == nil {
@@ -166,7 +166,8 @@ func decodeAlphabet(tokens []string) ([]string, error) {
 	return tokens, nil
 }
 
-// decodeBytes makes bytes of tokens such as <0x0A>. Of neighbours that are no UTF-8 together, each is a �.
+// decodeBytes makes bytes of tokens such as <0x0A>. Of neighbours that are no UTF-8 together, each
+// is a �.
 func decodeBytes(tokens []string) ([]string, error) {
 	var list []string
 	var bytes []byte

@@ -5,7 +5,8 @@ import (
 	"fmt"
 )
 
-// Encoding is what [HuggingFace.EncodeWith] gives: lists of equal length, one element for each token.
+// Encoding is what [HuggingFace.EncodeWith] gives: lists of equal length, one element for each
+// token.
 type Encoding struct {
 	IDs     []int
 	TypeIDs []int    // tells a first text from a second, as the template says
@@ -22,8 +23,8 @@ type EncodeOptions struct {
 	NoLimits  bool    // neither cut short nor padded, whatever the file says
 }
 
-// EncodeWith encodes one text or two as the library does: with the tokens that the template adds, cut short and padded where
-// the file says so.
+// EncodeWith encodes one text or two as the library does: with the tokens that the template adds,
+// cut short and padded where the file says so.
 func (t *HuggingFace) EncodeWith(text string, o EncodeOptions) (*Encoding, error) {
 	list, err := t.encodeAll([]string{text}, o)
 	if err != nil {
@@ -32,7 +33,8 @@ func (t *HuggingFace) EncodeWith(text string, o EncodeOptions) (*Encoding, error
 	return list[0], nil
 }
 
-// EncodeBatch encodes several texts and pads them to one length, where the file says so. The second text goes with each.
+// EncodeBatch encodes several texts and pads them to one length, where the file says so. The second
+// text goes with each.
 func (t *HuggingFace) EncodeBatch(texts []string, o EncodeOptions) ([]*Encoding, error) {
 	list, err := t.encodeAll(texts, o)
 	if err != nil {

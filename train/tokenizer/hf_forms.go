@@ -27,8 +27,8 @@ func composed(form norm.Form) hfNormalizer {
 	}
 }
 
-// hfFormed is a character of a normal form, and by how many more it stands for than it takes the place of:
-// 1 for one that is new, −1 for one that two became.
+// hfFormed is a character of a normal form, and by how many more it stands for than it takes the
+// place of: 1 for one that is new, −1 for one that two became.
 type hfFormed struct {
 	r    rune
 	more int
@@ -64,9 +64,9 @@ func (b *hfBuilder) formed(form norm.Form, from, to int) {
 	b.transform(list, from, to)
 }
 
-// transform appends characters in place of source[from:to]. The library counts where each comes from by how many
-// characters there are, which is not always where it came from: marks change places, and what is dropped at the
-// start is not counted. This counts as it does.
+// transform appends characters in place of source[from:to]. The library counts where each comes
+// from by how many characters there are, which is not always where it came from: marks change
+// places, and what is dropped at the start is not counted. This counts as it does.
 func (b *hfBuilder) transform(list []hfFormed, from, to int) {
 	at := from
 	for _, c := range list {

@@ -135,7 +135,8 @@ func without(kind func(rune) bool) func(r rune, s string) string {
 	}
 }
 
-// nmt drops control characters and makes spaces of the separators that SentencePiece's rule of that name lists.
+// nmt drops control characters and makes spaces of the separators that SentencePiece's rule of that
+// name lists.
 func nmt(r rune, s string) string {
 	switch {
 	case r >= 0x01 && r <= 0x08, r == 0x0B, r >= 0x0E && r <= 0x1F, r == 0x7F, r == 0x8F, r == 0x9F:
@@ -178,8 +179,8 @@ func (t hfText) replaced(pattern hfPattern, content string) (hfText, error) {
 	return b.text(), nil
 }
 
-// bert is BERT's cleaning: control characters go, white space becomes spaces, Chinese characters stand alone, and accents
-// and capitals go if asked.
+// bert is BERT's cleaning: control characters go, white space becomes spaces, Chinese characters
+// stand alone, and accents and capitals go if asked.
 func (n *hfNormalizerJSON) bert(t hfText) (hfText, error) {
 	if n.CleanText {
 		t = t.mapped(func(r rune, s string) string {
@@ -210,7 +211,8 @@ func (n *hfNormalizerJSON) bert(t hfText) (hfText, error) {
 	return t, nil
 }
 
-// decodeStrictly reads JSON and refuses fields that are not known: they may change what a tokenizer does.
+// decodeStrictly reads JSON and refuses fields that are not known: they may change what a tokenizer
+// does.
 func decodeStrictly(text json.RawMessage, into any) error {
 	d := json.NewDecoder(strings.NewReader(string(text)))
 	d.DisallowUnknownFields()

@@ -14,9 +14,10 @@ import (
 	"github.com/stheno-ml/stheno/internal/plainfile"
 )
 
-// Open reads the tokenizer of a model's folder, as transformers' AutoTokenizer does: tokenizer.json with the
-// tokens that tokenizer_config.json adds to it, or where there is none, a BERT's vocab.txt, or the vocab.json and
-// merges.txt of GPT-2 and RoBERTa. Other kinds of files are refused.
+// Open reads the tokenizer of a model's folder, as transformers' AutoTokenizer does: tokenizer.json
+// with the tokens that tokenizer_config.json adds to it, or where there is none, a BERT's
+// vocab.txt, or the vocab.json and merges.txt of GPT-2 and RoBERTa. Other kinds of files are
+// refused.
 func Open(folder string) (*HuggingFace, error) {
 	t, err := openFolder(folder)
 	if err != nil {
@@ -85,7 +86,8 @@ func (f *hfFolder) read(name string, into any) (found bool, err error) {
 	return found, err
 }
 
-// readAdded reads the tokens beside the vocabulary: added_tokens_decoder, or else added_tokens.json.
+// readAdded reads the tokens beside the vocabulary: added_tokens_decoder, or else
+// added_tokens.json.
 func (f *hfFolder) readAdded() error {
 	type token struct {
 		Content                             string

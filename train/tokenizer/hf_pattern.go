@@ -9,18 +9,20 @@ import (
 	"github.com/dlclark/regexp2/v2"
 )
 
-// hfPattern finds what a pattern matches; it calls yield with each match, in order, none empty, none overlapping.
+// hfPattern finds what a pattern matches; it calls yield with each match, in order, none empty,
+// none overlapping.
 type hfPattern func(s string, yield func(from, to int)) error
 
-// The patterns of the families that have one of their own. Compared with an engine for all patterns, those written by hand
-// are twenty times as fast.
+// The patterns of the families that have one of their own. Compared with an engine for all
+// patterns, those written by hand are twenty times as fast.
 const (
 	gpt2Pattern   = `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
 	llama3Pattern = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
 	qwen2Pattern  = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
 )
 
-// A pattern from a file may take so long for one match, and so much longer for all in a text as it has bytes.
+// A pattern from a file may take so long for one match, and so much longer for all in a text as it
+// has bytes.
 var (
 	longestMatch = 10 * time.Second // tests shorten it
 	slowestByte  = 10 * time.Microsecond
@@ -96,7 +98,8 @@ func hfLiteral(text string) (hfPattern, error) {
 	}, nil
 }
 
-// firstLlama3Piece is the length of the first piece by Llama 3's pattern, or by one that has fewer digits in a piece:
+// firstLlama3Piece is the length of the first piece by Llama 3's pattern, or by one that has fewer
+// digits in a piece:
 //
 //	(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
 func firstLlama3Piece(text string, digits int) int {
@@ -148,7 +151,8 @@ func firstLlama3Piece(text string, digits int) int {
 	return end
 }
 
-// foldedContraction is contraction in either case. Among the letters whose small form is s is the long one, ſ.
+// foldedContraction is contraction in either case. Among the letters whose small form is s is the
+// long one, ſ.
 func foldedContraction(text string) int {
 	if text[0] != '\'' || len(text) < 2 {
 		return 0

@@ -10,8 +10,8 @@ import (
 	"unicode/utf8"
 )
 
-// hfPrecompiled is SentencePiece's table of what characters become. A double array leads from the bytes of
-// a text to a place in a list of texts that each end with a zero.
+// hfPrecompiled is SentencePiece's table of what characters become. A double array leads from the
+// bytes of a text to a place in a list of texts that each end with a zero.
 type hfPrecompiled struct {
 	units []uint32
 	texts string
@@ -117,8 +117,9 @@ func (p *hfPrecompiled) normalize(t hfText) (hfText, error) {
 	return b.text(), nil
 }
 
-// clusterLength is the length of what a reader sees as the first character of a text: a letter and its
-// marks. Longer clusters, such as flags and families, count as several: nothing here asks for them.
+// clusterLength is the length of what a reader sees as the first character of a text: a letter and
+// its marks. Longer clusters, such as flags and families, count as several: nothing here asks for
+// them.
 func clusterLength(s string) int {
 	first, end := utf8.DecodeRuneInString(s)
 	if strings.HasPrefix(s, "\r\n") {

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// hfPrefixes finds which of many tokens a text begins with. One search goes through the text once and no
-// further than the tokens do, however long and however many they are.
+// hfPrefixes finds which of many tokens a text begins with. One search goes through the text once
+// and no further than the tokens do, however long and however many they are.
 type hfPrefixes struct {
 	tokens []string // in order
 	ids    []int32

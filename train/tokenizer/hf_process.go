@@ -129,7 +129,8 @@ func (p *hfProcessor) template(texts int, special bool) []hfTemplatePart {
 	return p.pair
 }
 
-// onlyTexts is a template without its special tokens. Without them the library gives the second text the type 1.
+// onlyTexts is a template without its special tokens. Without them the library gives the second
+// text the type 1.
 func onlyTexts(parts []hfTemplatePart) []hfTemplatePart {
 	var list []hfTemplatePart
 	for _, part := range parts {

@@ -6,7 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// hfSplitter cuts a text into the parts that the model sees one by one. It calls yield with each, none empty.
+// hfSplitter cuts a text into the parts that the model sees one by one. It calls yield with each,
+// none empty.
 type hfSplitter func(t hfText, yield func(hfText) error) error
 
 // hfSplitterJSON is a pre-tokenizer as tokenizer.json has it: the fields of all kinds.
@@ -108,8 +109,8 @@ func inTurn(steps ...hfSplitter) hfSplitter {
 	}
 }
 
-// byteLevel splits as GPT-2 does. That the model sees bytes is the model's affair; the file's detour by printable characters
-// is not taken.
+// byteLevel splits as GPT-2 does. That the model sees bytes is the model's affair; the file's
+// detour by printable characters is not taken.
 func (p *hfSplitterJSON) byteLevel() (hfSplitter, error) {
 	split := hfSplitter(func(t hfText, yield func(hfText) error) error { return yield(t) })
 	if p.UseRegex == nil || *p.UseRegex {
@@ -165,9 +166,10 @@ func (p *hfSplitterJSON) metaspace() (hfSplitter, error) {
 	}, nil
 }
 
-// cut splits at what a pattern matches. Behaviour says what becomes of the matches: they are removed, stand alone, go with
-// what is before or after them, or those side by side are one. Inverted, matches are what lies between. Drop, if it is
-// given, tells which characters of the matches are left out.
+// cut splits at what a pattern matches. Behaviour says what becomes of the matches: they are
+// removed, stand alone, go with what is before or after them, or those side by side are one.
+// Inverted, matches are what lies between. Drop, if it is given, tells which characters of the
+// matches are left out.
 func cut(pattern hfPattern, behaviour string, invert bool, drop ...func(rune) bool) (hfSplitter, error) {
 	switch behaviour {
 	case "Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous":

@@ -5,11 +5,12 @@ import (
 	"unicode/utf8"
 )
 
-// hfText is a part of a text that may have been normalised, and where each of its bytes comes from in the text as it was.
+// hfText is a part of a text that may have been normalised, and where each of its bytes comes from
+// in the text as it was.
 type hfText struct {
 	s string
-	// from and to are the span in the original text of the character that each byte of s comes from. They are nil where s
-	// is a part of the original, which then begins at base there.
+	// from and to are the span in the original text of the character that each byte of s comes
+	// from. They are nil where s is a part of the original, which then begins at base there.
 	from, to []int32
 	base     int
 	original string

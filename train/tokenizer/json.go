@@ -27,8 +27,8 @@ const (
 	huggingFaceKind = "huggingface"
 )
 
-// Save writes a tokenizer of this package as a JSON object that [Load] reads. Its "kind" is bytes, characters, gpt2 or
-// huggingface; it holds all that the tokenizer was made of.
+// Save writes a tokenizer of this package as a JSON object that [Load] reads. Its "kind" is bytes,
+// characters, gpt2 or huggingface; it holds all that the tokenizer was made of.
 func Save(w io.Writer, t Tokenizer) error {
 	switch t.(type) {
 	case Bytes, *Bytes, *Characters, *GPT2, *HuggingFace:
@@ -120,7 +120,8 @@ func (t *GPT2) MarshalJSON() ([]byte, error) {
 // UnmarshalJSON makes b what was written, which needs to be of its kind.
 func (b *Bytes) UnmarshalJSON(content []byte) error { return unmarshal(content, b) }
 
-// UnmarshalJSON makes c what was written, which needs to be of its kind. Nothing else may be using it.
+// UnmarshalJSON makes c what was written, which needs to be of its kind. Nothing else may be using
+// it.
 func (c *Characters) UnmarshalJSON(content []byte) error {
 	var loaded *Characters
 	err := unmarshal(content, &loaded)
@@ -130,7 +131,8 @@ func (c *Characters) UnmarshalJSON(content []byte) error {
 	return err
 }
 
-// UnmarshalJSON makes t what was written, which needs to be of its kind. Nothing else may be using it.
+// UnmarshalJSON makes t what was written, which needs to be of its kind. Nothing else may be using
+// it.
 func (t *GPT2) UnmarshalJSON(content []byte) error {
 	var loaded *GPT2
 	err := unmarshal(content, &loaded)

@@ -6,7 +6,8 @@ import "fmt"
 type Tokenizer interface {
 	// Encode is the ids of a text.
 	Encode(text string) ([]int, error)
-	// Decode is the text of ids: the bytes of each, one after another, whether or not they are valid UTF-8.
+	// Decode is the text of ids: the bytes of each, one after another, whether or not they are
+	// valid UTF-8.
 	Decode(ids []int) (string, error)
 	// Bytes is the text of one id, which the caller may change.
 	Bytes(id int) ([]byte, error)

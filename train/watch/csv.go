@@ -29,8 +29,8 @@ const csvHeader = "event,step,loss,validation_loss,learning_rate,gradient_norm,c
 //	NAME              of a metric: of the step, or of an evaluation on training data
 //	validation_NAME   of a metric: on validation data
 //
-// What a line has no value for is empty; numbers that are not finite are NaN, Inf and -Inf. Lines reach w about once a
-// second, and at evaluations, checkpoints and the end.
+// What a line has no value for is empty; numbers that are not finite are NaN, Inf and -Inf. Lines
+// reach w about once a second, and at evaluations, checkpoints and the end.
 func CSV(w io.Writer) train.Hook {
 	if w == nil {
 		return nilWriter("CSV")

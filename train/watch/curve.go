@@ -7,8 +7,9 @@ import (
 	"gonum.org/v1/plot/plotter"
 )
 
-// curve holds what a picture of a run's losses needs, which stops growing with the number of steps: the steps are in
-// buckets of equal size, and when there are too many buckets, each takes in its neighbour.
+// curve holds what a picture of a run's losses needs, which stops growing with the number of steps:
+// the steps are in buckets of equal size, and when there are too many buckets, each takes in its
+// neighbour.
 type curve struct {
 	buckets    []bucket
 	perBucket  int     // steps
@@ -99,7 +100,8 @@ func (c *curve) measure(done int, metrics map[string]float64, line func(*measure
 	}
 }
 
-// points are those of the lines: the training loss between its bounds, its mean, and the validation loss.
+// points are those of the lines: the training loss between its bounds, its mean, and the validation
+// loss.
 func (c *curve) points() (training, mean, validation plotter.XYs) {
 	means := c.means()
 	for i, b := range c.buckets {
@@ -113,10 +115,12 @@ func (c *curve) points() (training, mean, validation plotter.XYs) {
 	return training, mean, c.validation
 }
 
-// means are the mean losses around each bucket. They look ahead as far as back, so that they do not lag behind a loss that
-// falls, and no further than there are steps before: the first mean is the first loss. At the end they look back alone.
+// means are the mean losses around each bucket. They look ahead as far as back, so that they do not
+// lag behind a loss that falls, and no further than there are steps before: the first mean is the
+// first loss. At the end they look back alone.
 func (c *curve) means() []float64 {
-	// A window of that many buckets on either side smooths about as much as weights that fall by e over the span.
+	// A window of that many buckets on either side smooths about as much as weights that fall by e
+	// over the span.
 	reach := int(math.Ceil(c.meanSpan / float64(c.perBucket)))
 	sums, steps := make([]float64, len(c.buckets)+1), make([]float64, len(c.buckets)+1)
 	for i, b := range c.buckets {

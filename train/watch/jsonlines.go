@@ -13,14 +13,15 @@ import (
 	"github.com/stheno-ml/stheno/train"
 )
 
-// JSONLines writes one JSON object a line for each step and evaluation, as [ReadJSONLines] reads them:
+// JSONLines writes one JSON object a line for each step and evaluation, as [ReadJSONLines] reads
+// them:
 //
 //	{"event":"step","step":250,"steps":2000,"updates":250,"loss":2.5,"learning_rate":0.001,"gradient_norm":0.8, ...
 //	{"event":"evaluation","step":250,"train":2.49,"validation":2.53,"best":true,"seconds":0.4}
 //
-// and metrics of the model, if it has any, under metrics, train_metrics and validation_metrics, by name.
-// JSON has no NaN and no infinities: both are null. Lines reach w about once a second, and at evaluations, checkpoints
-// and the end.
+// and metrics of the model, if it has any, under metrics, train_metrics and validation_metrics, by
+// name. JSON has no NaN and no infinities: both are null. Lines reach w about once a second, and at
+// evaluations, checkpoints and the end.
 func JSONLines(w io.Writer) train.Hook {
 	if w == nil {
 		return nilWriter("JSONLines")
@@ -28,17 +29,19 @@ func JSONLines(w io.Writer) train.Hook {
 	return (&textLog{name: "JSONLines", format: &jsonFormat{}, buffer: newBuffer(w)}).hook()
 }
 
-// OpenJSONLines is [JSONLines] into a file, which is open and locked during a run, and on the disk before each checkpoint
-// is. A run that starts anew replaces what was in it. A resumed one goes on with it: records of steps after the one that it
-// resumes from, which it does again, and an end that was cut short are removed first, so that each step is there once;
-// what was lost is told in a [train.Notice]. A file that holds anything else is left alone, and the run ends with an error
+// OpenJSONLines is [JSONLines] into a file, which is open and locked during a run, and on the disk
+// before each checkpoint is. A run that starts anew replaces what was in it. A resumed one goes on
+// with it: records of steps after the one that it resumes from, which it does again, and an end
+// that was cut short are removed first, so that each step is there once; what was lost is told in a
+// [train.Notice]. A file that holds anything else is left alone, and the run ends with an error
 // before its first step.
 func OpenJSONLines(path string) train.Hook {
 	return openLog("OpenJSONLines", path, &jsonFormat{})
 }
 
-// ReadJSONLines reads what [JSONLines] wrote. Numbers that are null become NaN. Times are those of the log, to the
-// nanosecond. A last line that was cut short, as a killed run leaves it, is left out.
+// ReadJSONLines reads what [JSONLines] wrote. Numbers that are null become NaN. Times are those of
+// the log, to the nanosecond. A last line that was cut short, as a killed run leaves it, is left
+// out.
 func ReadJSONLines(r io.Reader) (Log, error) {
 	var log Log
 	if r == nil {

@@ -21,8 +21,8 @@ type Log struct {
 	Evaluations []train.Evaluation
 }
 
-// format is how a step and an evaluation become a line of text. The lines that it gives may be overwritten by the next
-// call.
+// format is how a step and an evaluation become a line of text. The lines that it gives may be
+// overwritten by the next call.
 type format interface {
 	// begin is told of a run before it is asked for anything.
 	begin(train.Start)
@@ -196,8 +196,9 @@ type contents struct {
 	damaged int   // bytes at the end that are no record
 }
 
-// scan finds the records that stay: all but those of steps that a resumed run does again, or, where the run is new, none.
-// A file with anything else in it than records, and damage at its end, is an error.
+// scan finds the records that stay: all but those of steps that a resumed run does again, or, where
+// the run is new, none. A file with anything else in it than records, and damage at its end, is an
+// error.
 func scan(file *os.File, f format, done int) (contents, error) {
 	var found contents
 	r := bufio.NewReader(file)
@@ -232,8 +233,9 @@ func scan(file *os.File, f format, done int) (contents, error) {
 	}
 }
 
-// cutShort reports whether the rest of a file can be a record without its end: where a process was killed, the file ends
-// within it; where power was lost, what did not reach the disk reads as zeros.
+// cutShort reports whether the rest of a file can be a record without its end: where a process was
+// killed, the file ends within it; where power was lost, what did not reach the disk reads as
+// zeros.
 func cutShort(rest []byte, starts []string, first bool) bool {
 	text := bytes.TrimRight(rest, "\x00")
 	if len(rest) == 0 || len(text) == 0 && !first {

@@ -23,10 +23,10 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// Plot draws the loss curve of a run into a file, a PNG or an SVG by its name: at evaluations, as far as that costs no
-// more than about a hundredth of the run's time, and at the end. The file is replaced in one piece, so that a viewer never
-// sees half of one. It shows what happened since the run, or its last resumption, started; [Draw] draws all of it from a
-// log.
+// Plot draws the loss curve of a run into a file, a PNG or an SVG by its name: at evaluations, as
+// far as that costs no more than about a hundredth of the run's time, and at the end. The file is
+// replaced in one piece, so that a viewer never sees half of one. It shows what happened since the
+// run, or its last resumption, started; [Draw] draws all of it from a log.
 func Plot(path string) train.Hook {
 	d := &drawing{path: path}
 	return train.Hook{
@@ -38,9 +38,10 @@ func Plot(path string) train.Hook {
 	}
 }
 
-// Draw draws a log's loss curve into a file, a PNG or an SVG by its name: the training loss of each step, faint, and
-// its running mean; and the losses of the evaluations on validation data. Each metric has a panel of its own below, with what
-// evaluations made of it. Numbers that are not finite are left out.
+// Draw draws a log's loss curve into a file, a PNG or an SVG by its name: the training loss of each
+// step, faint, and its running mean; and the losses of the evaluations on validation data. Each
+// metric has a panel of its own below, with what evaluations made of it. Numbers that are not
+// finite are left out.
 func Draw(path string, log Log) error {
 	if err := drawLog(path, log); err != nil {
 		return fmt.Errorf("Draw: %w", err)
@@ -147,7 +148,8 @@ type canvas interface {
 	io.WriterTo
 }
 
-// canvasFor is an empty canvas of the kind that a file's name asks for, with room for so many panels below the curve.
+// canvasFor is an empty canvas of the kind that a file's name asks for, with room for so many
+// panels below the curve.
 func canvasFor(path string, panels int) (canvas, error) {
 	height := pictureHeight + vg.Length(panels)*panelHeight
 
@@ -276,7 +278,8 @@ func (c *curve) plot() (*plot.Plot, plot.Legend, error) {
 	return p, legend, nil
 }
 
-// addLine adds a line in short pieces, as the time to paint one grows with the square of its length.
+// addLine adds a line in short pieces, as the time to paint one grows with the square of its
+// length.
 func addLine(p *plot.Plot, legend *plot.Legend, name string, points plotter.XYs, c color.Color, width float64) error {
 	const piece = 100
 	for from := 0; from == 0 || from < len(points)-1; from += piece {

@@ -10,10 +10,11 @@ import (
 	"golang.org/x/text/width"
 )
 
-// Printable returns a writer that makes text fit to be shown, as a model writes anything that it has read. What a
-// terminal would obey instead of showing it, such as escape characters, is shown as a symbol or a code; line breaks may
-// have a carriage return before them; bytes that are no UTF-8 are shown as U+FFFD. Tabs pass. A character may come in
-// several writes; what is still incomplete at the end is never shown.
+// Printable returns a writer that makes text fit to be shown, as a model writes anything that it
+// has read. What a terminal would obey instead of showing it, such as escape characters, is shown
+// as a symbol or a code; line breaks may have a carriage return before them; bytes that are no
+// UTF-8 are shown as U+FFFD. Tabs pass. A character may come in several writes; what is still
+// incomplete at the end is never shown.
 func Printable(w io.Writer) io.Writer { return &printable{w: w} }
 
 type printable struct {
@@ -63,7 +64,8 @@ func shown(text string) string {
 	return b.String()
 }
 
-// rows cuts a line that is shown into as many as it takes for none to be wider than that many cells, with tabs as spaces.
+// rows cuts a line that is shown into as many as it takes for none to be wider than that many
+// cells, with tabs as spaces.
 func rows(line string, cells int) []string {
 	const tab = 8
 	var all []string

@@ -16,12 +16,14 @@ import (
 	"github.com/stheno-ml/stheno/train"
 )
 
-// Progress shows how a run goes. On a terminal it is a bar with the running mean of the loss, the learning rate, the norm
-// of the gradients, the tokens a second and the time left; what does not fit in its width is left out. Anywhere else it
-// is a line now and then: for the first step and the last, and for others at growing intervals of five seconds to a
-// minute. Evaluations, checkpoints, notices, steps that were skipped and kernels that are compiled have lines of their own,
-// above the bar. What notes return is shown below each evaluation: text that the model writes at the moment, say, of which
-// all that a terminal would obey is shown instead (as by [Printable]). A note that fails is left out from then on.
+// Progress shows how a run goes. On a terminal it is a bar with the running mean of the loss, the
+// learning rate, the norm of the gradients, the tokens a second and the time left; what does not
+// fit in its width is left out. Anywhere else it is a line now and then: for the first step and the
+// last, and for others at growing intervals of five seconds to a minute. Evaluations, checkpoints,
+// notices, steps that were skipped and kernels that are compiled have lines of their own, above the
+// bar. What notes return is shown below each evaluation: text that the model writes at the moment,
+// say, of which all that a terminal would obey is shown instead (as by [Printable]). A note that
+// fails is left out from then on.
 func Progress(w io.Writer, notes ...func(train.Evaluation) (string, error)) train.Hook {
 	if w == nil {
 		return nilWriter("Progress")
@@ -33,7 +35,8 @@ const (
 	meanSpan = 20 // steps
 	redraw   = 100 * time.Millisecond
 
-	// A line comes at the earliest after this share of the time that the run has taken, within these limits.
+	// A line comes at the earliest after this share of the time that the run has taken, within
+	// these limits.
 	lineShare   = 20
 	shortestGap = 5 * time.Second
 	longestGap  = time.Minute
@@ -196,7 +199,8 @@ func (p *progress) checkpoint(c train.Checkpoint) error {
 	return p.line(fmt.Sprintf("%s  checkpoint %s", p.at(c.Done), c.Path))
 }
 
-// cancel says what happens now, and puts the bar away, so that a program that is ended the hard way leaves no half of it.
+// cancel says what happens now, and puts the bar away, so that a program that is ended the hard way
+// leaves no half of it.
 func (p *progress) cancel(c train.Cancel) {
 	// What cannot be written now cannot be written by the next call either, whose error is told.
 	_ = p.locked(func() error {
@@ -312,7 +316,8 @@ func (p *progress) at(done int) string {
 	return fmt.Sprintf("step %*d/%s", len(last), done, last)
 }
 
-// figures are what is to be known of the last step and of the batches since, as many as fit in a width.
+// figures are what is to be known of the last step and of the batches since, as many as fit in a
+// width.
 func (p *progress) figures(between string, width int) string {
 	var all []figure
 	if p.batch.Batches > 0 {
@@ -383,7 +388,8 @@ func (p *progress) rate(x float64) string {
 	return rate(x) + " ex/s"
 }
 
-// metrics are those of an evaluation, each on the training data and on the validation data if there are any.
+// metrics are those of an evaluation, each on the training data and on the validation data if there
+// are any.
 func metrics(e train.Evaluation) string {
 	text := ""
 	for _, name := range slices.Sorted(maps.Keys(e.TrainMetrics)) {
@@ -407,8 +413,8 @@ type figure struct {
 	text string
 }
 
-// left is the time until the last step, if what comes goes like what was, evaluations and all. The first step is left out
-// as soon as there are others, as it is slower.
+// left is the time until the last step, if what comes goes like what was, evaluations and all. The
+// first step is left out as soon as there are others, as it is slower.
 func (p *progress) left() time.Duration {
 	steps, took := p.last.Done-p.first.Done, p.last.Elapsed-p.first.Elapsed
 	if steps == 0 {

@@ -9,9 +9,9 @@ import (
 
 // screen is lines of text and, on a terminal, a bar below them that is drawn again and again.
 //
-// The cursor rests at the bar's first cell. When the terminal becomes narrower and breaks the bar into two rows, the cursor
-// stays with the first, so that erasing everything from there on leaves nothing behind. A key that was typed and shown has
-// moved it, within the row.
+// The cursor rests at the bar's first cell. When the terminal becomes narrower and breaks the bar
+// into two rows, the cursor stays with the first, so that erasing everything from there on leaves
+// nothing behind. A key that was typed and shown has moved it, within the row.
 type screen struct {
 	w      io.Writer
 	width  func() int // nil where there is no bar
@@ -38,7 +38,8 @@ func newScreen(w io.Writer) *screen {
 	}}
 }
 
-// columns is how wide text may be; the last column stays empty, as some terminals start a new line after it.
+// columns is how wide text may be; the last column stays empty, as some terminals start a new line
+// after it.
 func (s *screen) columns() int { return max(s.width()-1, 1) }
 
 // lines writes lines in place of the bar, and the bar below them.

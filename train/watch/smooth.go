@@ -2,8 +2,8 @@ package watch
 
 import "math"
 
-// average is a mean in which the weight of a number falls by a factor e with every span numbers that come after it.
-// Numbers that are not finite are left out. It is NaN before the first.
+// average is a mean in which the weight of a number falls by a factor e with every span numbers
+// that come after it. Numbers that are not finite are left out. It is NaN before the first.
 type average struct {
 	span        float64
 	sum, weight float64

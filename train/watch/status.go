@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// Status shows how far work is that no [train.Hook] is told of, such as a download. On a terminal it is one line, drawn again
-// and again, as much of it as fits; elsewhere there is only what Done is given. It may be used from several goroutines.
+// Status shows how far work is that no [train.Hook] is told of, such as a download. On a terminal
+// it is one line, drawn again and again, as much of it as fits; elsewhere there is only what Done
+// is given. It may be used from several goroutines.
 type Status struct {
 	mutex  sync.Mutex
 	screen *screen // nil for none
@@ -15,8 +16,8 @@ type Status struct {
 	drawn  time.Time
 }
 
-// NewStatus makes a status line on w; a nil w shows nothing. Work does not end because nobody can be shown how far it is, so
-// what cannot be written is not told of.
+// NewStatus makes a status line on w; a nil w shows nothing. Work does not end because nobody can
+// be shown how far it is, so what cannot be written is not told of.
 func NewStatus(w io.Writer) *Status {
 	if w == nil {
 		return &Status{}
@@ -24,7 +25,8 @@ func NewStatus(w io.Writer) *Status {
 	return &Status{screen: newScreen(w), now: time.Now}
 }
 
-// Show draws a line over the one before, unless that one was drawn less than a tenth of a second ago.
+// Show draws a line over the one before, unless that one was drawn less than a tenth of a second
+// ago.
 func (s *Status) Show(line string) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()

@@ -19,16 +19,18 @@ import (
 //
 //	tensorboard --logdir FOLDER
 //
-// It has the series loss/train, learning_rate, gradient_norm and tokens_per_second, or examples_per_second, of each step, and
-// loss/validation of each evaluation that has one. A metric has the series NAME/train and NAME/validation, of evaluations, and
-// NAME/step if it is one of steps. The folder is made if it is not there. A run that is resumed adds a file, which
-// tells TensorBoard to forget the steps that it does again. Events reach the file about once a second, and at
-// evaluations, checkpoints and the end.
+// It has the series loss/train, learning_rate, gradient_norm and tokens_per_second, or
+// examples_per_second, of each step, and loss/validation of each evaluation that has one. A metric
+// has the series NAME/train and NAME/validation, of evaluations, and NAME/step if it is one of
+// steps. The folder is made if it is not there. A run that is resumed adds a file, which tells
+// TensorBoard to forget the steps that it does again. Events reach the file about once a second,
+// and at evaluations, checkpoints and the end.
 func TensorBoard(folder string) train.Hook {
 	return newTensorBoard(folder, time.Now).hook()
 }
 
-// tensorBoard writes an event file: records of a protocol buffer message each, which is an Event of TensorFlow.
+// tensorBoard writes an event file: records of a protocol buffer message each, which is an Event of
+// TensorFlow.
 type tensorBoard struct {
 	folder string
 	now    func() time.Time
@@ -60,7 +62,8 @@ func (t *tensorBoard) wrap(err error) error {
 	return nil
 }
 
-// The numbers of the fields of the messages Event, Summary, Summary.Value and SessionLog, and a value of an enumeration.
+// The numbers of the fields of the messages Event, Summary, Summary.Value and SessionLog, and a
+// value of an enumeration.
 const (
 	eventWallTime    = 1
 	eventStep        = 2
@@ -97,8 +100,8 @@ func (t *tensorBoard) start(s train.Start) error {
 	return t.add(s.Step+1, eventSessionLog)
 }
 
-// create opens a file of its own. TensorBoard reads the files of a folder in the order of their names, and takes
-// those that have tfevents in it.
+// create opens a file of its own. TensorBoard reads the files of a folder in the order of their
+// names, and takes those that have tfevents in it.
 func (t *tensorBoard) create() (*os.File, error) {
 	host, err := os.Hostname()
 	if err != nil {
@@ -198,7 +201,8 @@ func (t *tensorBoard) write() error {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// maskedChecksum is a CRC-32C, changed so that the checksum of data that hold checksums is as good as any.
+// maskedChecksum is a CRC-32C, changed so that the checksum of data that hold checksums is as good
+// as any.
 func maskedChecksum(data []byte) uint32 {
 	sum := crc32.Checksum(data, castagnoli)
 	return (sum>>15 | sum<<17) + 0xa282ead8

@@ -16,8 +16,8 @@ type Contender struct {
 	Name string
 	// Sample gives one sample, in a unit of its own: seconds, a rate.
 	Sample func() (float64, error)
-	// Most is the number of samples after which it leaves the turns, for what takes far longer than the rest; 0 means
-	// all rounds.
+	// Most is the number of samples after which it leaves the turns, for what takes far longer than
+	// the rest; 0 means all rounds.
 	Most int
 }
 
@@ -41,9 +41,10 @@ func (p Plan) Divided(sweeps int) Plan {
 	return Plan{Least: (p.Least + n - 1) / n, Most: (p.Most + n - 1) / n, Budget: p.Budget / time.Duration(n)}
 }
 
-// Interleave takes samples in turns. A round before the first is not counted: it fills caches and finds out what does not
-// work. The contenders take turns in being the first of a round, since what ran before leaves the caches and the
-// clock's speed behind. One that fails gives no more samples, and its series has the error.
+// Interleave takes samples in turns. A round before the first is not counted: it fills caches and
+// finds out what does not work. The contenders take turns in being the first of a round, since what
+// ran before leaves the caches and the clock's speed behind. One that fails gives no more samples,
+// and its series has the error.
 func Interleave(clock Clock, p Plan, contenders ...Contender) []Series {
 	all := make([]Series, len(contenders))
 	for i, c := range contenders {
@@ -84,8 +85,9 @@ func Timed(clock Clock, do func() error) func(times int) (seconds float64, err e
 // maxRepeats bounds a turn where a clock does not move.
 const maxRepeats = 1 << 20
 
-// Repeated is the sample of the seconds of one call, of work that is repeated until a turn takes at least the given
-// seconds, so that the clock's step and the turn's beginning do not count. The first sample finds out how often.
+// Repeated is the sample of the seconds of one call, of work that is repeated until a turn takes at
+// least the given seconds, so that the clock's step and the turn's beginning do not count. The
+// first sample finds out how often.
 func Repeated(turn float64, run func(times int) (seconds float64, err error)) func() (float64, error) {
 	times := 0
 	return func() (float64, error) {

@@ -49,12 +49,14 @@ func Ratios(a, b []float64) []float64 {
 	return r
 }
 
-// MedianInterval gives two samples between which the true median lies with at least the given confidence, whatever the
-// distribution: the number of samples below it is binomial. With too few samples for that the interval is infinite.
+// MedianInterval gives two samples between which the true median lies with at least the given
+// confidence, whatever the distribution: the number of samples below it is binomial. With too few
+// samples for that the interval is infinite.
 func MedianInterval(samples []float64, confidence float64) (low, high float64) {
 	s := slices.Sorted(slices.Values(samples))
 	n := len(s)
-	// The interval from the k-th smallest to the k-th largest misses with probability 2·P(Binomial(n, 1/2) < k).
+	// The interval from the k-th smallest to the k-th largest misses with probability
+	// 2·P(Binomial(n, 1/2) < k).
 	k, missed, next := 0, 0.0, math.Pow(0.5, float64(n))
 	for 2*(missed+next) <= 1-confidence && 2*(k+1) <= n {
 		missed += next
@@ -67,12 +69,13 @@ func MedianInterval(samples []float64, confidence float64) (low, high float64) {
 	return s[k-1], s[n-k]
 }
 
-// exactSize is up to how many samples on each side MannWhitney counts arrangements instead of approximating.
+// exactSize is up to how many samples on each side MannWhitney counts arrangements instead of
+// approximating.
 const exactSize = 30
 
-// MannWhitney is the probability of samples that lie at least as far apart if both came from one distribution: the
-// two-sided U test, exact for few samples without ties, else by the normal approximation. It is 1 where a side has no
-// samples.
+// MannWhitney is the probability of samples that lie at least as far apart if both came from one
+// distribution: the two-sided U test, exact for few samples without ties, else by the normal
+// approximation. It is 1 where a side has no samples.
 func MannWhitney(a, b []float64) float64 {
 	if len(a) == 0 || len(b) == 0 {
 		return 1
@@ -111,9 +114,11 @@ func MannWhitney(a, b []float64) float64 {
 	return min(1, math.Erfc(z/math.Sqrt2))
 }
 
-// arrangements counts, for each u, the orders of n and m different samples in which u pairs have the first greater.
+// arrangements counts, for each u, the orders of n and m different samples in which u pairs have
+// the first greater.
 func arrangements(n, m int) []float64 {
-	// ways[j][u] for i samples of the first kind and j of the second; the greatest of all is one of either kind.
+	// ways[j][u] for i samples of the first kind and j of the second; the greatest of all is one of
+	// either kind.
 	ways := make([][]float64, m+1)
 	for j := range ways {
 		ways[j] = make([]float64, n*m+1)
@@ -153,8 +158,8 @@ func tieTerm(a, b []float64) float64 {
 	return sum
 }
 
-// ShiftInterval is by what share of the old median the new one differs, and the interval that holds this share with the
-// given confidence, by resampling both sides. Equal seeds give equal intervals.
+// ShiftInterval is by what share of the old median the new one differs, and the interval that holds
+// this share with the given confidence, by resampling both sides. Equal seeds give equal intervals.
 func ShiftInterval(before, after []float64, confidence float64, seed uint64) (shift, low, high float64) {
 	shift = Median(after)/Median(before) - 1
 	if len(before) == 0 || len(after) == 0 {

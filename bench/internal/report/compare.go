@@ -32,8 +32,8 @@ func (c Change) Significant() bool { return c.P < alpha }
 // Agrees tells that the intervals of the two medians overlap.
 func (c Change) Agrees() bool { return c.OldEnds[0] <= c.NewEnds[1] && c.NewEnds[0] <= c.OldEnds[1] }
 
-// Regression tells that the result became worse, significantly, by more than a share of what it was, and by more than the
-// sweeps of either run differ among themselves.
+// Regression tells that the result became worse, significantly, by more than a share of what it
+// was, and by more than the sweeps of either run differ among themselves.
 func (c Change) Regression(threshold float64) bool {
 	return c.Significant() && c.Shift > threshold && !c.Agrees()
 }
@@ -46,9 +46,9 @@ type Comparison struct {
 	Warnings []string
 }
 
-// Compare compares our results of two reports. With beside, times are first multiplied by the rate of the ceiling that was
-// sampled in the same round: what is compared then is work that the ceiling could have done meanwhile, in which a clock
-// that runs slower today does not show.
+// Compare compares our results of two reports. With beside, times are first multiplied by the rate
+// of the ceiling that was sampled in the same round: what is compared then is work that the ceiling
+// could have done meanwhile, in which a clock that runs slower today does not show.
 func Compare(old, new *Report, beside bool) Comparison {
 	var c Comparison
 	if old.Machine != new.Machine {
@@ -104,8 +104,9 @@ func change(was, is Result, beside bool) Change {
 	return c
 }
 
-// ends are those of the interval that the true median lies in with some confidence, and of the medians of the sweeps: samples of
-// one sweep are of one mood of the machine, and tell little about another.
+// ends are those of the interval that the true median lies in with some confidence, and of the
+// medians of the sweeps: samples of one sweep are of one mood of the machine, and tell little about
+// another.
 func ends(samples []float64, sweeps []int) [2]float64 {
 	low, high := measure.MedianInterval(samples, confidence)
 	for _, n := range sweeps {

@@ -18,8 +18,9 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// Figure is a plot of the report: the results of the cases that name it. Where cases have a place X, it has lines over X,
-// of rates or, on logarithmic axes, of bytes; where they have none, bars of times.
+// Figure is a plot of the report: the results of the cases that name it. Where cases have a place
+// X, it has lines over X, of rates or, on logarithmic axes, of bytes; where they have none, bars of
+// times.
 type Figure struct {
 	Name, Title string
 	section     string
@@ -30,7 +31,8 @@ type Figure struct {
 // File is the name of the figure's file.
 func (f Figure) File() string { return f.Name + ".svg" }
 
-// Figures lists the plots of the report, each at the largest number of threads that the results have.
+// Figures lists the plots of the report, each at the largest number of threads that the results
+// have.
 func (r *Report) Figures() []Figure {
 	var all []Figure
 	for _, s := range r.Sections {
@@ -117,7 +119,8 @@ func (f Figure) SVG() ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// lines draws a line for each series and contender, those of others dashed in our colour for the series.
+// lines draws a line for each series and contender, those of others dashed in our colour for the
+// series.
 func (f Figure) lines(p *plot.Plot) error {
 	memory := f.results[0].Quantity == Bytes
 	unit, scale := rateUnit(f.results)

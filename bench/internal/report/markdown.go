@@ -10,7 +10,8 @@ import (
 	"github.com/stheno-ml/stheno/bench/internal/measure"
 )
 
-// Markdown is the page that people read. Its plots are the files of [Report.Figures], in the same folder.
+// Markdown is the page that people read. Its plots are the files of [Report.Figures], in the same
+// folder.
 func (r *Report) Markdown() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Benchmarks\n\n")
@@ -116,8 +117,9 @@ func fullTable(results []Result) string {
 	return t.String()
 }
 
-// Grid is a section as a table with the names of cases across, and their series and contenders down, at the largest
-// number of threads. A cell has the rate and the share of the ceiling; results in bytes have their size.
+// Grid is a section as a table with the names of cases across, and their series and contenders
+// down, at the largest number of threads. A cell has the rate and the share of the ceiling; results
+// in bytes have their size.
 func (r *Report) Grid(section string) string {
 	results := r.most(section)
 	names := unique(results, func(x Result) string { return x.Name })
@@ -129,9 +131,10 @@ func (r *Report) Grid(section string) string {
 	return grid(lines, names, cells)
 }
 
-// BesidePeer is a section as a table with the names of cases across and their series down, of those that a peer has too, at
-// the largest number of threads. A cell has our rate and how often the peer's that is; it is empty where there are none. Where
-// series is not empty, only those are in the table that have it between their commas.
+// BesidePeer is a section as a table with the names of cases across and their series down, of those
+// that a peer has too, at the largest number of threads. A cell has our rate and how often the
+// peer's that is; it is empty where there are none. Where series is not empty, only those are in
+// the table that have it between their commas.
 func (r *Report) BesidePeer(section, series, peer string) string {
 	results := r.most(section)
 	ours := map[string]Result{}
@@ -155,8 +158,8 @@ func (r *Report) BesidePeer(section, series, peer string) string {
 	return grid(unique(results, func(x Result) string { return x.Series }), unique(results, func(x Result) string { return x.Name }), cells)
 }
 
-// List is a section as a table with cases down, and contenders and numbers of threads across. A cell has the time and the
-// share of the ceiling.
+// List is a section as a table with cases down, and contenders and numbers of threads across. A
+// cell has the time and the share of the ceiling.
 func (r *Report) List(section string) string {
 	results := r.of(section)
 	column := func(x Result) string {

@@ -5,15 +5,17 @@ import (
 	"strings"
 )
 
-// Fill rewrites the parts of a page that are made from reports. A part is what lies between two lines,
+// Fill rewrites the parts of a page that are made from reports. A part is what lies between two
+// lines,
 //
 //	<!-- bench:begin attention cpu -->
 //	<!-- bench:end attention cpu -->
 //
-// of which the first word names a part and the second a report, which load gets by that name. The parts are "machine", "ceilings", "grid
-// SECTION" (a table of rates, cases across), "beside SECTION PEER" (the same of ours alone, with the ratios to a peer's; of
-// "SECTION/D=64" those alone whose series has "D=64"), "list SECTION" (a table of times, cases down) and "figure NAME"; folder is where
-// the page finds a report's figures. Everything else stays as it is.
+// of which the first word names a part and the second a report, which load gets by that name. The
+// parts are "machine", "ceilings", "grid SECTION" (a table of rates, cases across), "beside SECTION
+// PEER" (the same of ours alone, with the ratios to a peer's; of "SECTION/D=64" those alone whose
+// series has "D=64"), "list SECTION" (a table of times, cases down) and "figure NAME"; folder is
+// where the page finds a report's figures. Everything else stays as it is.
 func Fill(page string, load func(name string) (*Report, error), folder func(name string) string) (string, error) {
 	const begin, end, close = "<!-- bench:begin ", "<!-- bench:end ", " -->"
 	var out []string

@@ -97,7 +97,8 @@ type Result struct {
 	Samples  Numbers // of one call each
 	Sweeps   []int   `json:",omitempty"` // how many of the samples each sweep took
 	Beside   Numbers `json:",omitempty"` // the ceiling's rate in the round of each sample
-	// Differs is the largest difference between the peer's results and ours, as a share of the largest value.
+	// Differs is the largest difference between the peer's results and ours, as a share of the
+	// largest value.
 	Differs *float64 `json:",omitempty"`
 }
 
@@ -149,7 +150,8 @@ func (r Result) Share() float64 {
 	return measure.Median(shares)
 }
 
-// Add adds a result, or its samples to those that are there of the same contender and case, and gives the whole.
+// Add adds a result, or its samples to those that are there of the same contender and case, and
+// gives the whole.
 func (r *Report) Add(x Result) Result {
 	for i := range r.Results {
 		known := &r.Results[i]
@@ -180,15 +182,16 @@ func (r *Report) AddRates(name string, threads int, unit string, rates []float64
 	r.Ceilings = append(r.Ceilings, Ceiling{Name: name, Threads: threads, Unit: unit, Rates: append(Numbers(nil), rates...)})
 }
 
-// DropUnused leaves out the ceilings of as many threads as no result has: those of the CPU where only a GPU was measured.
+// DropUnused leaves out the ceilings of as many threads as no result has: those of the CPU where
+// only a GPU was measured.
 func (r *Report) DropUnused() {
 	r.Ceilings = slices.DeleteFunc(r.Ceilings, func(c Ceiling) bool {
 		return !slices.ContainsFunc(r.Results, func(x Result) bool { return x.Threads == c.Threads })
 	})
 }
 
-// The bounds beyond which a run is called noisy: the distance of a ceiling's quartiles, and how far its median moved
-// between the first and the last quarter of the run, as shares of its median.
+// The bounds beyond which a run is called noisy: the distance of a ceiling's quartiles, and how far
+// its median moved between the first and the last quarter of the run, as shares of its median.
 const (
 	MaxSpread = 0.10
 	MaxDrift  = 0.05

@@ -20,8 +20,8 @@ type (
 // Readable is the address for reading.
 func (a Address) Readable() Readable { return Readable(a) }
 
-// Writable is the address for writing. What lies there belongs to the caller: see [Written] for what
-// belongs to a tensor.
+// Writable is the address for writing. What lies there belongs to the caller: see [Written] for
+// what belongs to a tensor.
 func (a Address) Writable() Writable { return Writable(a) }
 
 // Address is where it is.

@@ -7,8 +7,8 @@ package driver
 #include <string.h>
 #include <cuda.h>
 
-// beginCapture records the event before the capture begins. Relaxed captures let the work be queued from any thread, and
-// let the driver give memory and load modules meanwhile.
+// beginCapture records the event before the capture begins. Relaxed captures let the work be queued
+// from any thread, and let the driver give memory and load modules meanwhile.
 static CUresult beginCapture(CUcontext context, CUstream stream, CUevent before) {
   CUresult result = cuCtxSetCurrent(context);
   if (!result) result = cuEventRecord(before, stream);
@@ -21,7 +21,8 @@ typedef struct {
   CUgraphExec executable;
 } Recorded;
 
-// endCapture ends the capture in any case, and gives what was recorded if all of it could be captured.
+// endCapture ends the capture in any case, and gives what was recorded if all of it could be
+// captured.
 static CUresult endCapture(CUcontext context, CUstream stream, Recorded* recorded) {
   CUresult result = cuCtxSetCurrent(context);
   if (!result) result = cuStreamEndCapture(stream, &recorded->graph);
@@ -77,7 +78,8 @@ static CUresult launchGraph(CUcontext context, CUgraphExec executable, CUstream 
   return result ? result : cuGraphLaunch(executable, stream);
 }
 
-// destroy forgets what was recorded. What cannot be destroyed is lost, and nobody is there to be told.
+// destroy forgets what was recorded. What cannot be destroyed is lost, and nobody is there to be
+// told.
 static void destroy(CUcontext context, Recorded recorded) {
   if (cuCtxSetCurrent(context)) return;
   if (recorded.executable) cuGraphExecDestroy(recorded.executable);
@@ -96,9 +98,9 @@ import (
 	"gorgonia.org/cu"
 )
 
-// Recording is work of a device that is queued again as a whole, in the time of one launch. What the
-// work takes from the device's memory is its own for as long as it lives, so that nothing else is
-// there when it runs again.
+// Recording is work of a device that is queued again as a whole, in the time of one launch. What
+// the work takes from the device's memory is its own for as long as it lives, so that nothing else
+// is there when it runs again.
 type Recording struct {
 	gpu      *GPU
 	work     func() error // keeps what it refers to, so that the tensors which the recorded work reads stay where they are
@@ -132,17 +134,18 @@ type recorders struct {
 	before cu.Event
 }
 
-// Capture records what work queues on the device, without running it: [Recording.Launch] does that, as
-// often as it is called. Until Capture returns nothing but work may use the device, from whatever
-// goroutines.
+// Capture records what work queues on the device, without running it: [Recording.Launch] does that,
+// as often as it is called. Until Capture returns nothing but work may use the device, from
+// whatever goroutines.
 //
-// All that the recorded kernels read and write keeps its place: tensors that work makes lie in memory
-// of the recording's own, and hold what the latest launch wrote. Those that it finds need to live as
-// long as the recording; it keeps work itself, and so what that refers to. Numbers that were arguments
-// of the kernels (not in the device's memory) stay what they were, except the step of dropout, see
-// [Recording.SetDropoutStep], and those of work that varies, see [GPU.Vary].
+// All that the recorded kernels read and write keeps its place: tensors that work makes lie in
+// memory of the recording's own, and hold what the latest launch wrote. Those that it finds need to
+// live as long as the recording; it keeps work itself, and so what that refers to. Numbers that
+// were arguments of the kernels (not in the device's memory) stay what they were, except the step
+// of dropout, see [Recording.SetDropoutStep], and those of work that varies, see [GPU.Vary].
 //
-// A call that cannot be recorded returns [Unrecordable]. After an error the device is as it was before.
+// A call that cannot be recorded returns [Unrecordable]. After an error the device is as it was
+// before.
 func (g *GPU) Capture(work func() error) (_ *Recording, err error) {
 	g.memory.collectDead()
 	q, err := g.beginCapture()
@@ -203,9 +206,9 @@ func (r *Recording) Launch() error {
 	return g.check("cuGraphLaunch", C.launchGraph(rawContext(g.context), r.recorded.executable, rawStream(g.stream)))
 }
 
-// SetDropoutStep gives the recorded dropout the step of the launches to come. The step is an argument
-// of the kernels, since those of attention have no register to spare for what they would read from
-// memory: the graph's copy of it is changed.
+// SetDropoutStep gives the recorded dropout the step of the launches to come. The step is an
+// argument of the kernels, since those of attention have no register to spare for what they would
+// read from memory: the graph's copy of it is changed.
 func (r *Recording) SetDropoutStep(step uint32) error {
 	if err := r.gpu.unrecordable("SetDropoutStep"); err != nil {
 		return err
@@ -305,8 +308,8 @@ func (q *recorder) upload(to Address, contents []byte) error {
 	})
 }
 
-// forget ends the life of a recording. The driver lets what was launched finish, and what the memory
-// is used for next comes after it.
+// forget ends the life of a recording. The driver lets what was launched finish, and what the
+// memory is used for next comes after it.
 func (q *recorder) forget(recorded C.Recorded) {
 	C.destroy(rawContext(q.gpu.context), recorded)
 	for _, b := range q.counters.waiting {

@@ -20,14 +20,16 @@ import (
 	"gorgonia.org/cu"
 )
 
-// Compiler is NVIDIA's run-time compiler, NVRTC, which compiles the kernels of scores and masks that users write. The module does
-// not link it: it is looked for when such a kernel is first needed.
+// Compiler is NVIDIA's run-time compiler, NVRTC, which compiles the kernels of scores and masks
+// that users write. The module does not link it: it is looked for when such a kernel is first
+// needed.
 type Compiler struct {
 	c             C.Compiler
 	Version, Path string
 }
 
-// FindCompiler opens NVRTC: the newest that the driver's own version goes with. What it finds, or does not, stays so.
+// FindCompiler opens NVRTC: the newest that the driver's own version goes with. What it finds, or
+// does not, stays so.
 var FindCompiler = sync.OnceValues(func() (*Compiler, error) {
 	var problem error
 	for _, path := range compilerPaths() {
@@ -55,7 +57,8 @@ func CompilerSearch() string {
 	return search
 }
 
-// compilerPaths are where NVRTC may be: where the system looks for libraries, in a toolkit, and in Python's packages.
+// compilerPaths are where NVRTC may be: where the system looks for libraries, in a toolkit, and in
+// Python's packages.
 func compilerPaths() []string {
 	var folders []string
 	for _, name := range []string{"CUDA_HOME", "CUDA_PATH"} {

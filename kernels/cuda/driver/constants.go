@@ -5,8 +5,8 @@ package driver
 import "sync"
 
 // constants are vectors and tables in the device's memory that kernels read, such as slopes, the
-// lengths of packed sequences and the places of parameters. They are found by what they say, so that a
-// step whose constants are those of the last uploads nothing.
+// lengths of packed sequences and the places of parameters. They are found by what they say, so
+// that a step whose constants are those of the last uploads nothing.
 type constants struct {
 	sync.Mutex
 	owners map[string]*Owner

@@ -9,8 +9,8 @@ import (
 )
 
 // Counters are blocks of memory that hold zeros whenever a call borrows one. The last kernel of the
-// call leaves it so; kernels before it may not, and those of another goroutine may be queued between
-// them, so each call has a block of its own. A recording has a list of its own.
+// call leaves it so; kernels before it may not, and those of another goroutine may be queued
+// between them, so each call has a block of its own. A recording has a list of its own.
 type Counters struct {
 	sync.Mutex
 	waiting []*Block
@@ -19,8 +19,8 @@ type Counters struct {
 // CounterBytes is the size of a block, enough for the tiles of all but the largest problems.
 const CounterBytes = 64 << 10
 
-// BorrowCounters gives a block of zeros. The caller returns it to q.Counters by Keep if its work leaves
-// zeros there, and frees it otherwise.
+// BorrowCounters gives a block of zeros. The caller returns it to q.Counters by Keep if its work
+// leaves zeros there, and frees it otherwise.
 func (g *GPU) BorrowCounters(q Queue) (*Block, error) {
 	if b := q.Counters().take(); b != nil {
 		return b, nil

@@ -1,5 +1,5 @@
-// Package driver runs kernels on NVIDIA GPUs: what package driver needs of the driver, and no kernel.
-// It is compiled with the build tag gpu; without the tag it is empty.
+// Package driver runs kernels on NVIDIA GPUs: what package driver needs of the driver, and no
+// kernel. It is compiled with the build tag gpu; without the tag it is empty.
 //
 // A [GPU] has one stream. Everything that is queued there runs in the order of the calls, from
 // whatever goroutine. So memory that is freed may be given out again while the work that used it is
@@ -18,12 +18,12 @@
 //
 // # What keeps memory
 //
-// A [Block] lasts until Free. An [Owner] is a block that Go's collector frees: tensors refer to it in
-// kernels.Tensor.Owner.
+// A [Block] lasts until Free. An [Owner] is a block that Go's collector frees: tensors refer to it
+// in kernels.Tensor.Owner.
 //
 // # Addresses
 //
-// Kernels take addresses of two types: [Readable] from [Read], and [Writable] from [Written]. Written
-// tells whoever keeps a copy of a tensor's contents that they change. A struct of arguments says which
-// addresses a kernel writes by their types, so no kernel writes in silence.
+// Kernels take addresses of two types: [Readable] from [Read], and [Writable] from [Written].
+// Written tells whoever keeps a copy of a tensor's contents that they change. A struct of arguments
+// says which addresses a kernel writes by their types, so no kernel writes in silence.
 package driver

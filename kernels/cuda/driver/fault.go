@@ -2,9 +2,9 @@
 
 package driver
 
-// An index that a kernel cannot use, such as an id outside an embedding's table, is met on the device, where nobody can be
-// told. The kernel leaves the element out and notes the index in memory of the host, and the next call that waits for the
-// device returns it as an error.
+// An index that a kernel cannot use, such as an id outside an embedding's table, is met on the
+// device, where nobody can be told. The kernel leaves the element out and notes the index in memory
+// of the host, and the next call that waits for the device returns it as an error.
 
 /*
 #include <cuda.h>

@@ -13,8 +13,8 @@ import (
 	"gorgonia.org/cu"
 )
 
-// GPU is a device. Its methods may be called from any goroutine; their work runs in the order of the
-// calls.
+// GPU is a device. Its methods may be called from any goroutine; their work runs in the order of
+// the calls.
 type GPU struct {
 	Properties
 	context cu.CUContext // the primary one, which other libraries of the process share
@@ -52,8 +52,8 @@ type Kernels struct {
 	Fault func(Note) error
 }
 
-// leastDriver is the version of CUDA whose drivers, and newer ones, run PTX of the compiler that made
-// the kernels.
+// leastDriver is the version of CUDA whose drivers, and newer ones, run PTX of the compiler that
+// made the kernels.
 const leastDriver = 12040
 
 // Count returns the number of GPUs and, where that is 0, why.
@@ -167,15 +167,15 @@ func (g *GPU) Synchronize() error {
 	return g.met(g.Do("cuStreamSynchronize", g.stream.Synchronize))
 }
 
-// UploadBytes copies as many bytes as a row-major tensor of the device has from the host's memory into
-// it. That memory is the caller's again when it returns; the device may still be at work.
+// UploadBytes copies as many bytes as a row-major tensor of the device has from the host's memory
+// into it. That memory is the caller's again when it returns; the device may still be at work.
 func (g *GPU) UploadBytes(t kernels.Tensor, from unsafe.Pointer) error {
 	defer runtime.KeepAlive(t.Owner)
 	return g.uploadBytes(Written(t).Address(), from, t.Elements()*t.DType.Size())
 }
 
-// DownloadBytes copies a row-major tensor of the device to the host's memory, which must have room for
-// it.
+// DownloadBytes copies a row-major tensor of the device to the host's memory, which must have room
+// for it.
 func (g *GPU) DownloadBytes(t kernels.Tensor, to unsafe.Pointer) error {
 	bytes := t.Elements() * t.DType.Size()
 	if bytes == 0 {
@@ -193,8 +193,8 @@ func (g *GPU) DownloadBytes(t kernels.Tensor, to unsafe.Pointer) error {
 	}))
 }
 
-// Trace calls a function after each kernel that is queued from now on, with its name: for timelines,
-// with an event recorded in each call. A nil function ends it.
+// Trace calls a function after each kernel that is queued from now on, with its name: for
+// timelines, with an event recorded in each call. A nil function ends it.
 func (g *GPU) Trace(queued func(kernel string)) {
 	if queued == nil {
 		g.traced.Store(nil)

@@ -2,15 +2,17 @@
 
 package driver
 
-// What gorgonia.org/cu does not offer: a launch whose arguments are tensor maps and a struct by value, and the limit of
-// dynamic shared memory. Each function sets the context itself: a call from Go runs on any thread.
+// What gorgonia.org/cu does not offer: a launch whose arguments are tensor maps and a struct by
+// value, and the limit of dynamic shared memory. Each function sets the context itself: a call from
+// Go runs on any thread.
 
 /*
 #include <stdint.h>
 #include <string.h>
 #include <cuda.h>
 
-// A tensor as boxes of rows × columns: four axes from the innermost, strides in bytes from the second.
+// A tensor as boxes of rows × columns: four axes from the innermost, strides in bytes from the
+// second.
 typedef struct {
   uint64_t data, dims[4], strides[3];
   uint32_t columns, rows, swizzle, type;
@@ -18,7 +20,8 @@ typedef struct {
 
 enum { MaxMaps = 5 };
 
-// encode makes the 128 bytes that the GPU reads of a description. They need an alignment that Go does not promise.
+// encode makes the 128 bytes that the GPU reads of a description. They need an alignment that Go
+// does not promise.
 static CUresult encode(CUcontext context, const TensorMap* m, unsigned char* to) {
   _Alignas(128) CUtensorMap map;
   const cuuint32_t box[4] = {m->columns, m->rows, 1, 1}, ones[4] = {1, 1, 1, 1};
@@ -67,7 +70,8 @@ import (
 	"gorgonia.org/cu"
 )
 
-// driverError is a result of the driver's other than success, by the name that its manual has for it.
+// driverError is a result of the driver's other than success, by the name that its manual has for
+// it.
 type driverError C.CUresult
 
 func (e driverError) Error() string { return C.GoString(C.nameOf(C.CUresult(e))) }
@@ -149,7 +153,8 @@ func encode(context cu.CUContext, t TensorMap) (encoded EncodedMap, err error) {
 	return encoded, nil
 }
 
-// launchKernel queues a kernel. arguments points to the struct that it takes by value after the maps.
+// launchKernel queues a kernel. arguments points to the struct that it takes by value after the
+// maps.
 func launchKernel(context cu.CUContext, f cu.Function, stream cu.Stream, l *Launch, maps []EncodedMap, arguments unsafe.Pointer) error {
 	result := C.launch(rawContext(context), rawFunction(f), C.uint32_t(l.Grid[0]), C.uint32_t(l.Grid[1]), C.uint32_t(l.Grid[2]),
 		C.uint32_t(l.Threads), C.uint32_t(l.SharedBytes), rawStream(stream), firstOf(maps), C.int(len(maps)), arguments)
@@ -166,7 +171,8 @@ func firstOf(maps []EncodedMap) *C.uchar {
 	return (*C.uchar)(&maps[0][0])
 }
 
-// limitSharedMemory allows a kernel more dynamic shared memory than the 48 KiB that every kernel may have.
+// limitSharedMemory allows a kernel more dynamic shared memory than the 48 KiB that every kernel
+// may have.
 func limitSharedMemory(context cu.CUContext, f cu.Function, bytes int) error {
 	if result := C.limitSharedMemory(rawContext(context), rawFunction(f), C.int(bytes)); result != 0 {
 		return fmt.Errorf("cuFuncSetAttribute(%d bytes of dynamic shared memory): %w", bytes, driverError(result))

@@ -2,8 +2,9 @@
 
 package driver
 
-// libcuda.a, which is empty, is there for gorgonia.org/cu, which asks the linker for a libcuda: library_linux.c has the functions
-// already. A true libcuda found beside it is not needed either, and so not made a need of the program.
+// libcuda.a, which is empty, is there for gorgonia.org/cu, which asks the linker for a libcuda:
+// library_linux.c has the functions already. A true libcuda found beside it is not needed either,
+// and so not made a need of the program.
 
 /*
 #cgo LDFLAGS: -Wl,--as-needed -L${SRCDIR} -ldl

@@ -2,5 +2,6 @@
 
 package driver
 
-// driverProblem returns nil: elsewhere than on Linux a program links with the driver, and ends at its start without one.
+// driverProblem returns nil: elsewhere than on Linux a program links with the driver, and ends at
+// its start without one.
 func driverProblem() error { return nil }

@@ -47,8 +47,8 @@ func (g *GPU) Alloc(dtype kernels.DType, shape ...int) (kernels.Tensor, error) {
 	return t, nil
 }
 
-// Owner finds what keeps the memory at a tensor's address alive, for a value that lost its Tensor.Owner: nil if the
-// Address is not in the memory of a tensor of this device that is alive.
+// Owner finds what keeps the memory at a tensor's address alive, for a value that lost its
+// Tensor.Owner: nil if the Address is not in the memory of a tensor of this device that is alive.
 func (g *GPU) Owner(t kernels.Tensor) any {
 	if o := g.memory.ownerAt(Address(Read(t))); o != nil {
 		return o
@@ -70,8 +70,8 @@ func (g *GPU) Trim() error {
 	return g.memory.trim()
 }
 
-// allocator hands out the device's memory and keeps what comes back, by size. Since all work runs in one order, a block
-// may be given out again while the work that last used it is still queued.
+// allocator hands out the device's memory and keeps what comes back, by size. Since all work runs
+// in one order, a block may be given out again while the work that last used it is still queued.
 type allocator struct {
 	sync.Mutex
 	gpu    *GPU
@@ -93,8 +93,8 @@ type Block struct {
 	lent      *lentBlock // what it is lent of, nil for memory of its own
 }
 
-// Blocks of up to largestPiece bytes are cut from slabs, which are never given back: a graph makes many of them, for its
-// scalars, and each from the driver would take megabytes and microseconds.
+// Blocks of up to largestPiece bytes are cut from slabs, which are never given back: a graph makes
+// many of them, for its scalars, and each from the driver would take megabytes and microseconds.
 const (
 	slabBytes    = 1 << 20
 	largestPiece = 32 << 10
@@ -173,7 +173,8 @@ func (a *allocator) ownerAt(at Address) *Owner {
 	return nil
 }
 
-// sizeClass rounds a size up, to at most an eighth more, so that sizes that differ little share blocks.
+// sizeClass rounds a size up, to at most an eighth more, so that sizes that differ little share
+// blocks.
 func sizeClass(bytes int) int {
 	const smallest = 512
 	if bytes <= smallest {
@@ -186,8 +187,8 @@ func sizeClass(bytes int) int {
 // Lasting finds a block whose contents recorded work finds as they are left now.
 func (g *GPU) Lasting(bytes int) (*Block, error) { return g.memory.get(bytes, nil) }
 
-// get finds a block of at least so many bytes, for a recording unless that is nil. The caller frees it,
-// or makes it owned.
+// get finds a block of at least so many bytes, for a recording unless that is nil. The caller frees
+// it, or makes it owned.
 func (a *allocator) get(bytes int, r *recorder) (*Block, error) {
 	size := sizeClass(bytes)
 	a.Lock()
@@ -297,8 +298,8 @@ func (a *allocator) release(r *recorder) {
 	r.waiting = nil
 }
 
-// fromDriver asks the driver for memory: again after giving it back what waits here, and again after Go's collector has
-// found tensors that died.
+// fromDriver asks the driver for memory: again after giving it back what waits here, and again
+// after Go's collector has found tensors that died.
 func (a *allocator) fromDriver(bytes int) (Address, error) {
 	for try := 0; ; try++ {
 		var at cu.DevicePtr
@@ -335,8 +336,8 @@ func (a *allocator) outOfMemory(bytes int) error {
 		ErrOutOfMemory, bytes, free, total, a.stats.Live, a.stats.Recorded)
 }
 
-// collect lets Go's collector find tensors that died. A Gorgonia value is found in one round and the block that it kept
-// alive in the next; cleanups run a moment after each.
+// collect lets Go's collector find tensors that died. A Gorgonia value is found in one round and
+// the block that it kept alive in the next; cleanups run a moment after each.
 func (a *allocator) collect() {
 	a.Unlock()
 	defer a.Lock()

@@ -58,7 +58,8 @@ func (g *GPU) function(l Launch) (cu.Function, error) {
 	}); err != nil {
 		return f, err
 	}
-	// A kernel has room for 48 KB unless it is told otherwise; where it depends on the problem, a later launch may need more.
+	// A kernel has room for 48 KB unless it is told otherwise; where it depends on the problem, a
+	// later launch may need more.
 	const enough = 64 << 10
 	if l.SharedBytes > 0 {
 		if err := limitSharedMemory(g.context, f, max(l.SharedBytes, enough)); err != nil {

@@ -11,16 +11,17 @@ import (
 
 // Queue takes work: the package's comment says which there are.
 type Queue interface {
-	// Launch queues a kernel that takes the maps and then the struct that arguments points to, by value.
+	// Launch queues a kernel that takes the maps and then the struct that arguments points to, by
+	// value.
 	Launch(l Launch, maps []EncodedMap, arguments unsafe.Pointer) error
 	// Clear writes zeros.
 	Clear(at Address, bytes int) error
 
-	// Scratch finds a block of at least so many bytes, which the caller frees when the work that uses
-	// it is queued.
+	// Scratch finds a block of at least so many bytes, which the caller frees when the work that
+	// uses it is queued.
 	Scratch(bytes int) (*Block, error)
-	// Vector finds or makes memory with the given contents. The caller keeps the owner alive until the
-	// work that reads it is queued.
+	// Vector finds or makes memory with the given contents. The caller keeps the owner alive until
+	// the work that reads it is queued.
 	Vector(contents string) (*Owner, error)
 	// Table is Vector for contents that are known by a key.
 	Table(key string, contents func() []byte) (*Owner, error)
@@ -37,8 +38,8 @@ type Queue interface {
 	// Spare makes room for kernels that there may be when work is asked for again.
 	Spare(kernels int) error
 
-	// Fork begins transfers that wait, before kernels that leave room for them, and Join ends what Fork
-	// began, before kernels that leave none.
+	// Fork begins transfers that wait, before kernels that leave room for them, and Join ends what
+	// Fork began, before kernels that leave none.
 	Fork() error
 	Join() error
 

@@ -2,8 +2,9 @@
 
 package driver
 
-// Copies between Go's memory and the device's that wait for nothing go through memory of the host that the device reads and
-// writes by itself. It is taken from the driver once and used again when the copy that used it is done.
+// Copies between Go's memory and the device's that wait for nothing go through memory of the host
+// that the device reads and writes by itself. It is taken from the driver once and used again when
+// the copy that used it is done.
 
 /*
 #include <stdint.h>
@@ -148,7 +149,8 @@ func (p *stagings) use(s *staging) {
 	p.used = append(p.used, s)
 }
 
-// uploadBytes copies from Go's memory, which is the caller's again when it returns, without waiting for the device.
+// uploadBytes copies from Go's memory, which is the caller's again when it returns, without waiting
+// for the device.
 func (g *GPU) uploadBytes(to Address, from unsafe.Pointer, bytes int) error {
 	if err := g.unrecordable("Copy from the host"); err != nil {
 		return err

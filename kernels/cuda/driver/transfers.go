@@ -2,14 +2,14 @@
 
 package driver
 
-// This file is when transfers over ranks that were asked for later run: beside kernels that leave room
-// for them.
+// This file is when transfers over ranks that were asked for later run: beside kernels that leave
+// room for them.
 //
 // NCCL's kernels take multiprocessors for themselves. Kernels whose blocks hold one each and have a
 // fixed share of the work, as products do, would wait for the blocks that find none. Those of
-// attention draw their tiles from a counter, so that blocks that come late find less to do. What is to
-// run beside the backward pass begins before δ is computed, by many short blocks, so that it has its
-// multiprocessors when the long ones come.
+// attention draw their tiles from a counter, so that blocks that come late find less to do. What is
+// to run beside the backward pass begins before δ is computed, by many short blocks, so that it has
+// its multiprocessors when the long ones come.
 
 // Transfers are those of a network that the device is to find a time for.
 type Transfers interface {

@@ -7,7 +7,8 @@ package driver
 #include <string.h>
 #include <cuda.h>
 
-// changeKernel makes a recorded kernel another one for launches to come. Arguments are the encoded maps and then a struct, by value.
+// changeKernel makes a recorded kernel another one for launches to come. Arguments are the encoded
+// maps and then a struct, by value.
 static CUresult changeKernel(CUcontext context, CUgraphExec executable, CUgraphNode node, CUfunction f, uint32_t x, uint32_t y, uint32_t z,
                              uint32_t threads, uint32_t sharedBytes, const unsigned char* maps, int count, void* arguments) {
   enum { Most = 5 };
@@ -44,13 +45,13 @@ import (
 )
 
 // This file lets parts of a recording follow what the host reads, such as the lengths of packed
-// sequences. The work of such a part is asked for again before each launch, with a Queue that queues
-// nothing. A kernel that is asked for there takes the next place among those that were recorded,
-// whichever kernel that had been, and places that are left over stay empty.
+// sequences. The work of such a part is asked for again before each launch, with a Queue that
+// queues nothing. A kernel that is asked for there takes the next place among those that were
+// recorded, whichever kernel that had been, and places that are left over stay empty.
 //
 // So a part is recorded with as many places as it can come to need (Spare), and with kernels alone,
-// not with what the driver does itself: any kernel can take the place of any other. Its memory is that
-// of the recording, and vectors are written before the launch, behind the work that read them.
+// not with what the driver does itself: any kernel can take the place of any other. Its memory is
+// that of the recording, and vectors are written before the launch, behind the work that read them.
 
 // PartKernels are kernels that a part needs for itself.
 type PartKernels struct {
@@ -252,8 +253,8 @@ type vector struct {
 	turn     int // that used it last
 }
 
-// take gives a vector for the launch: one that has the contents, or else one that the launch does not
-// use yet, written anew.
+// take gives a vector for the launch: one that has the contents, or else one that the launch does
+// not use yet, written anew.
 func (l *vectors) take(g *GPU, contents string) (*Owner, error) {
 	at := slices.IndexFunc(l.list, func(v *vector) bool { return v.contents == contents })
 	if at < 0 {

@@ -28,11 +28,12 @@ import (
 	"gorgonia.org/cu"
 )
 
-// variable is the variable of the environment that names the library, where it is in none of the usual places.
+// variable is the variable of the environment that names the library, where it is in none of the
+// usual places.
 const variable = "STHENO_NCCL"
 
-// leastVersion is the oldest version that serves, in NCCL's own numbers: what is recorded in CUDA graphs and torn down early works
-// from there on.
+// leastVersion is the oldest version that serves, in NCCL's own numbers: what is recorded in CUDA
+// graphs and torn down early works from there on.
 const leastVersion = 21800
 
 // open is load once.
@@ -60,8 +61,8 @@ func load() error {
 
 func versionText(v int) string { return fmt.Sprintf("%d.%d.%d", v/10000, v/100%100, v%100) }
 
-// paths are the names under which the library is looked for: that which the loader finds, as of a system's package or in
-// LD_LIBRARY_PATH, and then Python's wheels, of the python3 in PATH first.
+// paths are the names under which the library is looked for: that which the loader finds, as of a
+// system's package or in LD_LIBRARY_PATH, and then Python's wheels, of the python3 in PATH first.
 func paths() []string {
 	if path := os.Getenv(variable); path != "" {
 		return []string{path}
@@ -100,8 +101,8 @@ func Key(g *driver.GPU) ([]byte, error) {
 
 const keyBytes = 128
 
-// Join returns the network of a key once all of its members have come. NCCL waits for them without end: where the context
-// ends before, a thread of the process is left behind in that wait.
+// Join returns the network of a key once all of its members have come. NCCL waits for them without
+// end: where the context ends before, a thread of the process is left behind in that wait.
 func Join(ctx context.Context, g *driver.GPU, key []byte, rank, size int) (kernels.Network, error) {
 	if err := open(); err != nil {
 		return nil, fmt.Errorf("%s: %w", g.Name(), err)
@@ -153,7 +154,8 @@ type network struct {
 	beside *cu.Stream // of exchanges, nil before the first
 	events []cu.Event // that no exchange has
 
-	// Sums that were asked for later, the tensors that they are of, and the sums that run beside the device's work.
+	// Sums that were asked for later, the tensors that they are of, and the sums that run beside
+	// the device's work.
 	later   []C.Transfer
 	tensors []kernels.Tensor
 	forked  *exchange
@@ -305,8 +307,8 @@ func (n *network) queueBeside(name string, list []C.Transfer, tensors ...[]kerne
 		rawEvent(x.begin), rawEvent(x.end), &list[0], C.int(len(list))), n.communicator)
 }
 
-// event gives an exchange an event, and the first one the stream. What comes first in the order of work is to begin first, although it
-// has to wait for an event: hence the stream's priority.
+// event gives an exchange an event, and the first one the stream. What comes first in the order of
+// work is to begin first, although it has to wait for an event: hence the stream's priority.
 func (n *network) event(e *cu.Event) error {
 	if n.beside == nil {
 		if err := n.gpu.Do("cuStreamCreateWithPriority", func() error {
@@ -390,7 +392,8 @@ func (t transfers) Fork() error {
 	return err
 }
 
-// begin begins what was noted for later, and returns of how many tensors that is. The caller holds calls.
+// begin begins what was noted for later, and returns of how many tensors that is. The caller holds
+// calls.
 func (n *network) begin() (count int, err error) {
 	list, tensors := n.later, n.tensors
 	if len(list) == 0 {
@@ -525,7 +528,8 @@ func (n *network) queue(name string, list []C.Transfer) error {
 	return errorOf(g, name, C.networkTransfer(rawContext(g), n.communicator, rawStream(g.Stream()), &list[0], C.int(len(list))), n.communicator)
 }
 
-// Err asks NCCL what has gone wrong. While another call is under way it does not wait for that, and knows of nothing.
+// Err asks NCCL what has gone wrong. While another call is under way it does not wait for that, and
+// knows of nothing.
 func (n *network) Err() error {
 	if !n.calls.TryLock() {
 		return nil
@@ -543,14 +547,16 @@ func (n *network) Abort() { n.leave(true) }
 // Close destroys the communicator.
 func (n *network) Close() { n.leave(false) }
 
-// leave ends the communicator, in the background, since NCCL waits there for recordings that use it.
+// leave ends the communicator, in the background, since NCCL waits there for recordings that use
+// it.
 func (n *network) leave(abort bool) {
 	if !n.left.CompareAndSwap(false, true) {
 		return
 	}
 	n.gpu.NotLater(&n.asTransfers)
 	go func() {
-		// A call that waits for a member that is gone returns only when the communicator is aborted beneath it.
+		// A call that waits for a member that is gone returns only when the communicator is aborted
+		// beneath it.
 		for patience := time.Now().Add(time.Second); !n.calls.TryLock(); time.Sleep(time.Millisecond) {
 			if abort && time.Now().After(patience) {
 				C.networkLeave(rawContext(n.gpu), n.communicator, 1)
@@ -567,7 +573,8 @@ func (n *network) leave(abort bool) {
 	}()
 }
 
-// free destroys what exchanges used. What cannot be destroyed is lost, and nobody is there to be told.
+// free destroys what exchanges used. What cannot be destroyed is lost, and nobody is there to be
+// told.
 func (n *network) free() {
 	_ = n.gpu.Do("cuEventDestroy", func() error {
 		for _, e := range n.events {

@@ -1,7 +1,7 @@
 // Package ptx reads compiled kernels, those of package cuda, which lie beside this file.
 //
-// What one source file is compiled to is a family. Its modules are nearly the same text, so they are
-// packed together, in two files:
+// What one source file is compiled to is a family. Its modules are nearly the same text, so they
+// are packed together, in two files:
 //
 //	FAMILY.zst    the PTX of all modules, one behind the other, as one frame of zstd
 //	FAMILY.index  a line for each module in that order: its name, its length in bytes, and the

@@ -1,11 +1,12 @@
-// Attention of a few rows over many keys, as a model computes it for its next token: the rows of the query heads that share
-// keys, at most sixteen, are the rows of one product,
+// Attention of a few rows over many keys, as a model computes it for its next token: the rows of
+// the query heads that share keys, at most sixteen, are the rows of one product,
 //
 //   S = scale·Q·Kᵀ,  with soft cap, slopes and mask     O = softmax(S)·V,  LSE = log Σ exp S [+ exp sink]
 //
-// Reading K and V is all that takes time. Each element goes from device memory to the registers that mma.sync multiplies from,
-// once, 16 bytes at a time. Blocks share the keys of a head: `splits` runs of `keys`, each of which leaves its sums in
-// scratch memory, and the block that ends last adds them, in the order of the keys. Compile with
+// Reading K and V is all that takes time. Each element goes from device memory to the registers
+// that mma.sync multiplies from, once, 16 bytes at a time. Blocks share the keys of a head:
+// `splits` runs of `keys`, each of which leaves its sums in scratch memory, and the block that ends
+// last adds them, in the order of the keys. Compile with
 //   -DKERNEL=name -DELEMENT=BF16 or F16, -DHEAD_DIM=64, 128 or 256, at least as large as heads of Q, K and V.
 #include "attention_mask.cuh"
 #include "elements.cuh"
@@ -19,7 +20,8 @@ struct DecodeArguments {
   float* partials;       // of (sequence, key head, split): Sums
   int32_t splits, keys;  // keys is a multiple of what a block's warps take in a step
 };
-// A row of sums lies a little more than D behind the one before, so that a warp's rows are in different banks.
+// A row of sums lies a little more than D behind the one before, so that a warp's rows are in
+// different banks.
 constexpr int STRIDE = D + 4, PARTIAL = ROWS * (STRIDE + 2);
 
 DEVICE uint4 load16(const void* from) {
@@ -60,10 +62,12 @@ struct Lane {
   }
 };
 
-// factorOf is what sums relative to one maximum are multiplied by to be relative to another, larger one.
+// factorOf is what sums relative to one maximum are multiplied by to be relative to another, larger
+// one.
 DEVICE float factorOf(float from, float to) { return from == to ? 1 : exp2Fast(from - to); }
 
-// loadKeys reads KEYS keys from `first` on: of key 8t + lane/4, the columns 32n + 8·(lane%4) and on.
+// loadKeys reads KEYS keys from `first` on: of key 8t + lane/4, the columns 32n + 8·(lane%4) and
+// on.
 DEVICE void loadKeys(uint4 (&k)[2][DEPTHS], const AttentionArguments& a, const Head& h, int first) {
 #pragma unroll
   for (int t = 0; t < 2; t++)
@@ -74,7 +78,8 @@ DEVICE void loadKeys(uint4 (&k)[2][DEPTHS], const AttentionArguments& a, const H
     }
 }
 
-// loadValues reads rows 2·(lane%4), the next one, and both of the keys 8 behind: 8 columns each of every group of 64.
+// loadValues reads rows 2·(lane%4), the next one, and both of the keys 8 behind: 8 columns each of
+// every group of 64.
 DEVICE void loadValues(uint4 (&v)[4][GROUPS], const AttentionArguments& a, const Head& h, int first) {
 #pragma unroll
   for (int r = 0; r < 4; r++)
@@ -139,8 +144,8 @@ DEVICE void visit(Lane& l, float (&s)[2][4], const uint4 (&v)[4][GROUPS]) {
     }
 }
 
-// loadQueries reads the columns that loadKeys reads from step n of the depth on, of rows lane/4 and lane/4 + 8: the operands of two
-// products.
+// loadQueries reads the columns that loadKeys reads from step n of the depth on, of rows lane/4 and
+// lane/4 + 8: the operands of two products.
 DEVICE void loadQueries(uint32_t (&q)[2][4], const AttentionArguments& a, const Head& h, int n) {
 #pragma unroll
   for (int half = 0; half < 2; half++) {
@@ -150,7 +155,8 @@ DEVICE void loadQueries(uint32_t (&q)[2][4], const AttentionArguments& a, const 
   }
 }
 
-// Registers do not hold all of a large head: its queries are read again for each step, and its keys when they are needed.
+// Registers do not hold all of a large head: its queries are read again for each step, and its keys
+// when they are needed.
 constexpr bool HOLDS_ALL = D <= 128;
 
 // attend gives a warp's sums over its keys of [from, to).
@@ -193,7 +199,8 @@ DEVICE void attend(Lane& l, const AttentionArguments& a, const Head& h, int from
   }
 }
 
-// Sums are those of a warp, or of a run of keys: ROWS maxima, ROWS sums of exponentials, and ROWS rows of O.
+// Sums are those of a warp, or of a run of keys: ROWS maxima, ROWS sums of exponentials, and ROWS
+// rows of O.
 struct Sums {
   float *most, *sum, *o;
   DEVICE explicit Sums(float* at) : most(at), sum(at + ROWS), o(at + 2 * ROWS) {}
@@ -220,7 +227,8 @@ DEVICE void addTo(float4& sum, const float4& x, float factor) {
   sum.x = fmaf(x.x, factor, sum.x), sum.y = fmaf(x.y, factor, sum.y), sum.z = fmaf(x.z, factor, sum.z), sum.w = fmaf(x.w, factor, sum.w);
 }
 
-// merge adds the sums of the block's warps into one. Four neighbours of a row are a thread's at a time.
+// merge adds the sums of the block's warps into one. Four neighbours of a row are a thread's at a
+// time.
 DEVICE void merge(const float* ofWarps, const Sums& to, int rows, int dv) {
   for (int i = 4 * threadIdx.x; i < rows * D; i += 4 * THREADS) {
     const int row = i / D, column = i % D;
@@ -240,7 +248,8 @@ DEVICE void merge(const float* ofWarps, const Sums& to, int rows, int dv) {
   }
 }
 
-// finish adds the sums of `runs` runs of keys, at most 32, and writes the rows of O and their logsumexps.
+// finish adds the sums of `runs` runs of keys, at most 32, and writes the rows of O and their
+// logsumexps.
 DEVICE void finish(const AttentionArguments& a, const Head& h, const float* partials, int runs, float* factors) {
   // What each run's row counts in the result, (rows, 32): a warp has a row, and a lane a run.
   for (int row = warp(); row < h.rows; row += WARPS) {

@@ -2,13 +2,15 @@
 //
 //   C = act(A·B + bias),  Pre = A·B + bias     or     C ← C + A·B + bias
 //
-// A is (rows, depth) and B (depth, columns), of 16 bits, summed in float32. Reading B is all that takes time, so that each
-// element of B goes from device memory to the registers that mma.sync multiplies from, once. Compile for sm_90a with
+// A is (rows, depth) and B (depth, columns), of 16 bits, summed in float32. Reading B is all that
+// takes time, so that each element of B goes from device memory to the registers that mma.sync
+// multiplies from, once. Compile for sm_90a with
 //   -DKERNEL=name -DELEMENT=BF16 or F16, -DB_ROWS where B's rows are contiguous rather than its columns.
 //
-// A cluster has 64 columns. Its warps share the depth, one step after the other, and add up their sums in the order of the
-// warps. What a thread loads at once is 16 bytes: eight columns of one row of B, or eight rows of one column. The order in
-// which mma.sync takes the depth is free, as long as A and B agree: each thread's rows lie next to each other.
+// A cluster has 64 columns. Its warps share the depth, one step after the other, and add up their
+// sums in the order of the warps. What a thread loads at once is 16 bytes: eight columns of one row
+// of B, or eight rows of one column. The order in which mma.sync takes the depth is free, as long
+// as A and B agree: each thread's rows lie next to each other.
 #include "matmul.cuh"
 #include "mma.cuh"
 
@@ -18,7 +20,8 @@ constexpr bool BRows = true;
 constexpr bool BRows = false;
 #endif
 constexpr int WARPS = 4, THREADS = 32 * WARPS, ROWS = 16, COLUMNS = 64, GROUPS = COLUMNS / 8;
-// Of a step's depth, a thread has OWN neighbours: as many of B's rows, or a load of each group's columns. AHEAD steps are under way.
+// Of a step's depth, a thread has OWN neighbours: as many of B's rows, or a load of each group's
+// columns. AHEAD steps are under way.
 constexpr int DEPTH = BRows ? 16 : 32, OWN = DEPTH / 4, LOADS = BRows ? OWN : GROUPS, AHEAD = BRows ? 2 : 1;
 // A row of sums in shared memory, so long that few threads of a warp write to one bank.
 constexpr int STRIDE = BRows ? COLUMNS + 1 : COLUMNS + 8;
@@ -61,8 +64,9 @@ struct Slice {
       }
     }
   }
-  // multiply adds the step to sums: sums[n] are those of mma.sync's eight columns, which are, of each group of eight columns of
-  // C, the n-th with B's rows contiguous, and the n-th group otherwise.
+  // multiply adds the step to sums: sums[n] are those of mma.sync's eight columns, which are, of
+  // each group of eight columns of C, the n-th with B's rows contiguous, and the n-th group
+  // otherwise.
   DEVICE void multiply(float (&sums)[GROUPS][4]) const {
 #pragma unroll
     for (int p = 0; p < OWN / 2; p += 2) {
@@ -79,7 +83,8 @@ struct Slice {
   static DEVICE uint32_t word(const uint4& v, int n) { return n == 0 ? v.x : n == 1 ? v.y : n == 2 ? v.z : v.w; }
 };
 
-// columnOf is the column, within the cluster's, of the sum that mma.sync has in column `at` of its eight for sums[n].
+// columnOf is the column, within the cluster's, of the sum that mma.sync has in column `at` of its
+// eight for sums[n].
 DEVICE int columnOf(int n, int at) { return BRows ? at * 8 + n : n * 8 + at; }
 
 template <int CLUSTER> DEVICE void clusterSync() {
@@ -89,7 +94,8 @@ template <int CLUSTER> DEVICE void clusterSync() {
     __syncthreads();
 }
 
-// loadOf reads the float at the place that an address of this block has in another block of the cluster.
+// loadOf reads the float at the place that an address of this block has in another block of the
+// cluster.
 DEVICE float loadOf(uint32_t address, int block) {
   float v;
   asm volatile("{\n.reg .b32 remote;\nmapa.shared::cluster.u32 remote, %1, %2;\nld.shared::cluster.f32 %0, [remote];\n}\n"

@@ -1,7 +1,9 @@
-// Package attentiontest makes attention problems for the tests of backends and judges what a backend computed.
+// Package attentiontest makes attention problems for the tests of backends and judges what a
+// backend computed.
 //
-// A [Case] describes a problem in words that fit on one line, so that a failing test can print it; [New] gives it
-// random values; [Problem.Run] lets a backend compute everything, and [Problem.Check] compares with package reference.
+// A [Case] describes a problem in words that fit on one line, so that a failing test can print it;
+// [New] gives it random values; [Problem.Run] lets a backend compute everything, and
+// [Problem.Check] compares with package reference.
 package attentiontest
 
 import (
@@ -24,12 +26,14 @@ type Case struct {
 	Options                []Option
 	Seed                   uint64
 
-	// Rows bounds the price of checking: when it is not 0, about so many rows of each head have a gradient, and the
-	// outputs of these rows alone are compared. All gradients are compared in full.
+	// Rows bounds the price of checking: when it is not 0, about so many rows of each head have a
+	// gradient, and the outputs of these rows alone are compared. All gradients are compared in
+	// full.
 	Rows int
 
-	// Slack multiplies the criterion's factor unless it is 0. A search through millions of small problems finds those
-	// whose unfused errors happen to cancel, or whose gradients do; what it looks for is wrong results.
+	// Slack multiplies the criterion's factor unless it is 0. A search through millions of small
+	// problems finds those whose unfused errors happen to cancel, or whose gradients do; what it
+	// looks for is wrong results.
 	Slack float64
 }
 
@@ -108,8 +112,8 @@ func DropoutOf(p float64) Option {
 	return Option{fmt.Sprintf("dropout(%g)", p), func(o *settings) { o.Dropout = kernels.Dropout{P: p, Seed: 0x123456789abcdef, Step: 3} }}
 }
 
-// PlacedAt makes each sequence a part of a larger problem. The first begins at a row and a column there, each other at a row and a column
-// that lie a little behind those of the one before.
+// PlacedAt makes each sequence a part of a larger problem. The first begins at a row and a column
+// there, each other at a row and a column that lie a little behind those of the one before.
 func PlacedAt(row, column int) Option {
 	return Option{fmt.Sprintf("placed(%d,%d)", row, column), func(o *settings) {
 		o.place = &kernels.Place{Sequence: 3, Row: row, Column: column}
@@ -126,7 +130,8 @@ func RowBiasOver(axes string) Option {
 	return Option{"bias(" + axes + ")", func(o *settings) { o.bias, o.columns = &axes, 1 }}
 }
 
-// MaskingBias is a bias in which about the given share of elements, and every element of some rows, is −∞.
+// MaskingBias is a bias in which about the given share of elements, and every element of some rows,
+// is −∞.
 func MaskingBias(share float64) Option {
 	return Option{fmt.Sprintf("masking-bias(%g)", share), func(o *settings) {
 		axes := "BHQ"
@@ -153,8 +158,8 @@ func OptionSets() [][]Option {
 	}
 }
 
-// UnevenCases are problems whose parts differ in length or share their keys, windows beside the diagonal, and biases that
-// are the same for all keys. Each spans several tiles of any device.
+// UnevenCases are problems whose parts differ in length or share their keys, windows beside the
+// diagonal, and biases that are the same for all keys. Each spans several tiles of any device.
 func UnevenCases() []Case {
 	var list []Case
 	add := func(c Case, options ...Option) {
@@ -227,7 +232,8 @@ var HeadSizes = [][2]int{
 	{224, 224}, {256, 256}, {192, 128},
 }
 
-// PackedLens cuts sq and sk rows into n sequences of random lengths, each at least 1; sq and sk must be at least n.
+// PackedLens cuts sq and sk rows into n sequences of random lengths, each at least 1; sq and sk
+// must be at least n.
 func PackedLens(seed uint64, n, sq, sk int) (qLens, kvLens []int) {
 	random := rand.New(rand.NewPCG(seed, 7))
 	cut := func(total int) []int {

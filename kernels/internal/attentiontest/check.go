@@ -31,10 +31,10 @@ func compute[T, In kernels.Float](p *Problem[In], m reference.Arithmetic[T]) res
 	return r
 }
 
-// Check compares what Run computed with the reference: in float32 by the criterion that package reference states, in
-// float64 by a relative error of 1e-10. A row is one vector of the last axis of o, dq, dk and dv, or one element
-// elsewhere. A row that the reference gives as not finite must not be finite, and every other row must be; a
-// logsumexp of −∞ must be exactly that.
+// Check compares what Run computed with the reference: in float32 by the criterion that package
+// reference states, in float64 by a relative error of 1e-10. A row is one vector of the last axis
+// of o, dq, dk and dv, or one element elsewhere. A row that the reference gives as not finite must
+// not be finite, and every other row must be; a logsumexp of −∞ must be exactly that.
 func (p *Problem[T]) Check() error {
 	if p.expected == nil {
 		p.expected = &expected{ref: compute(p, reference.Arithmetic[float64]{})}
@@ -46,7 +46,8 @@ func (p *Problem[T]) Check() error {
 	}
 	ref, pt := p.expected.ref, p.expected.pt
 	d, dv := p.D, p.Dv
-	// dS = P·(dP − δ) is the difference of numbers as large as δ, and dq and dk are sums of it times k and q; dv is one of dO.
+	// dS = P·(dP − δ) is the difference of numbers as large as δ, and dq and dk are sums of it
+	// times k and q; dv is one of dO.
 	dS := math.Abs(p.EffectiveScale()) * largestOf(ref.delta)
 	list := []comparison{
 		{name: "o", weighted: true, ref: ref.o, pt: pt.o, size: dv, outputRow: true},
@@ -131,7 +132,8 @@ func (p *Problem[T]) compare(c comparison) error {
 	}
 	few := inexact < 64 || inexactRows < 8
 	if p.Slack != 0 {
-		// A second look: errors grow with their elements, so those that count are of the few that are as large as the largest.
+		// A second look: errors grow with their elements, so those that count are of the few that
+		// are as large as the largest.
 		few = few || large(c.ref, largest/8) < 64
 	}
 	factor, floor := p.criterion(c, few, largest)
@@ -161,8 +163,9 @@ func large(list []float64, size float64) (n int) {
 // float32Unit is the distance from 1 to the next larger float32.
 const float32Unit = 1.0 / (1 << 23)
 
-// criterion is the bound of a tensor's largest error: factor times the unfused program's, and a floor for tensors of which
-// that program happens to make no errors. few says that it makes errors in few elements or rows.
+// criterion is the bound of a tensor's largest error: factor times the unfused program's, and a
+// floor for tensors of which that program happens to make no errors. few says that it makes errors
+// in few elements or rows.
 func (p *Problem[T]) criterion(c comparison, few bool, largest float64) (factor, floor float64) {
 	factor, floor = 2, 1e-6*largest
 	if p.Attention.SoftCap > 0 {
@@ -182,8 +185,8 @@ func (p *Problem[T]) criterion(c comparison, few bool, largest float64) (factor,
 		}
 	}
 	if few {
-		// The largest of few errors is a matter of luck, and those of a row of dq, dk or dv have much in common. They may
-		// cancel altogether, as where each row sees a single key.
+		// The largest of few errors is a matter of luck, and those of a row of dq, dk or dv have
+		// much in common. They may cancel altogether, as where each row sees a single key.
 		factor, floor = 10, 4*unit*max(largest, c.terms)
 	}
 	if p.Slack != 0 {

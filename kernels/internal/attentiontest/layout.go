@@ -40,7 +40,8 @@ func (l Layout) one(allocate func(shape ...int) kernels.Tensor, batch, heads, ro
 	return allocate(batch, heads, rows, size)
 }
 
-// three lays out tensors of the shapes of q, k and v. Outputs may not share memory, so do not broadcast.
+// three lays out tensors of the shapes of q, k and v. Outputs may not share memory, so do not
+// broadcast.
 func (l Layout) three(allocate func(shape ...int) kernels.Tensor, c Case, output bool) (q, k, v kernels.Tensor) {
 	if l == QKV {
 		all := allocate(c.Batch, c.Sq, c.Heads+2*c.KeyHeads, c.D).Permute(0, 2, 1, 3)
@@ -86,8 +87,8 @@ func values[T kernels.Float](t kernels.Tensor) []float64 {
 	return list
 }
 
-// Outputs are filled with a NaN of a pattern that no arithmetic on ordinary values makes. Where it is still there
-// after a run, nobody wrote, or somebody added to it.
+// Outputs are filled with a NaN of a pattern that no arithmetic on ordinary values makes. Where it
+// is still there after a run, nobody wrote, or somebody added to it.
 const (
 	poison32 uint32 = 0x7fc0dead
 	poison64 uint64 = 0x7ff8dead0000dead

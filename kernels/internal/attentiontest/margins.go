@@ -25,8 +25,9 @@ func (m margin) record() {
 	margins.Unlock()
 }
 
-// ReportMargins writes how the tensors that were checked so far stood to their bounds: in how many the unfused program's
-// error, not the floor, decided, and which share of the bound their errors reached. Tensors without any error count apart.
+// ReportMargins writes how the tensors that were checked so far stood to their bounds: in how many
+// the unfused program's error, not the floor, decided, and which share of the bound their errors
+// reached. Tensors without any error count apart.
 func ReportMargins(w io.Writer) {
 	margins.Lock()
 	defer margins.Unlock()

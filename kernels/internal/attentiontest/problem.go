@@ -101,8 +101,8 @@ func (p *Problem[T]) allocator(list *[]*buffer[T]) func(shape ...int) kernels.Te
 	}
 }
 
-// newBias makes a bias that differs along the axes named by letters, and its gradient. columns is the last axis, or 0 for
-// all keys.
+// newBias makes a bias that differs along the axes named by letters, and its gradient. columns is
+// the last axis, or 0 for all keys.
 func (p *Problem[T]) newBias(axes string, columns int, input, output func(shape ...int) kernels.Tensor) (bias, dBias kernels.Tensor) {
 	batch, sq, sk := p.Batch, p.Sq, p.Sk
 	if p.Case.QLens != nil {
@@ -199,8 +199,8 @@ func (p *Problem[T]) Plant(t kernels.Tensor, value float64, index ...int) {
 	}
 }
 
-// Run lets the backend compute everything: forward, delta, backward. It gives an error if one of them does, if an
-// element of an output was not written, or if anything else was.
+// Run lets the backend compute everything: forward, delta, backward. It gives an error if one of
+// them does, if an element of an output was not written, or if anything else was.
 func (p *Problem[T]) Run(backend kernels.AttentionKernels) error {
 	for _, b := range p.outputs {
 		poison(b.data)

@@ -9,7 +9,8 @@ type Rounding struct {
 	Unit    float64 // the distance from 1 to the next larger operand
 }
 
-// Round makes every value of the inputs one that round leaves as it is, which a test of 16-bit tensors begins with.
+// Round makes every value of the inputs one that round leaves as it is, which a test of 16-bit
+// tensors begins with.
 func (p *Problem[T]) Round(round func(float32) float32) {
 	for i, b := range p.inputs {
 		for j, x := range b.data {
@@ -20,15 +21,17 @@ func (p *Problem[T]) Round(round func(float32) float32) {
 	p.expected = nil
 }
 
-// CheckRounded is [Problem.Check] for a kernel whose arithmetic is coarser than the tensors' type: its errors are compared
-// with those of an unfused program in that arithmetic, which stores the scores, the probabilities and their gradients.
+// CheckRounded is [Problem.Check] for a kernel whose arithmetic is coarser than the tensors' type:
+// its errors are compared with those of an unfused program in that arithmetic, which stores the
+// scores, the probabilities and their gradients.
 func CheckRounded(p *Problem[float32], r *Rounding) error {
 	Expect(p, r)
 	return p.Check()
 }
 
-// Expect computes what the results will be compared with: in the arithmetic of r, or in float32 if r is nil. The checks do
-// this themselves; but it takes much longer than a device needs, and problems can do it beside each other.
+// Expect computes what the results will be compared with: in the arithmetic of r, or in float32 if
+// r is nil. The checks do this themselves; but it takes much longer than a device needs, and
+// problems can do it beside each other.
 func Expect(p *Problem[float32], r *Rounding) {
 	if p.expected != nil && p.expected.rounding == r {
 		return

@@ -97,8 +97,8 @@ var (
 			return p.Score.Add(score.Lookup(tables[at], p.Head, p.Key.Sub(p.Query).Add(20)))
 		}
 	}}
-	// Learnt multiplies and shifts scores by what was looked up in every way: by the query, by the key, by both, and by numbers that
-	// differ from pair to pair otherwise.
+	// Learnt multiplies and shifts scores by what was looked up in every way: by the query, by the
+	// key, by both, and by numbers that differ from pair to pair otherwise.
 	Learnt = Option{"learnt", func(o *settings) {
 		rows := o.numbered(table{"rows", func(s sizes) []int { return []int{s.sq} }, nil})
 		columns := o.numbered(table{"columns", func(s sizes) []int { return []int{s.heads, s.sk} }, nil})

@@ -6,7 +6,8 @@ import (
 	"github.com/stheno-ml/stheno/kernels"
 )
 
-// expected is what attention computes, each element with a bound of its error; row-major, in the order of the tensors.
+// expected is what attention computes, each element with a bound of its error; row-major, in the
+// order of the tensors.
 type expected struct {
 	o, lse, dQ, dK, dV []real
 	dTables            [][]real
@@ -79,7 +80,8 @@ func (f *field) eachRow(do func(s kernels.Sequence, head, i int)) {
 	}
 }
 
-// accumulate adds a term to a sum whose additions' errors are bounded by so many units of its terms.
+// accumulate adds a term to a sum whose additions' errors are bounded by so many units of its
+// terms.
 func accumulate(to *real, x, e, units float64) {
 	to.x += x
 	to.e += e + units*math.Abs(x)

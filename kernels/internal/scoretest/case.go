@@ -41,7 +41,8 @@ func (c *Case) String() string {
 	return fmt.Sprintf("scoretest seed %d: %+v\n%s", c.Seed, c.Sizes, c.Program)
 }
 
-// Draw draws the case of a seed, in which most pairs can be compared. Sizes are at most as large as the blocks that the CPU's kernels work on, now and then a little larger.
+// Draw draws the case of a seed, in which most pairs can be compared. Sizes are at most as large as
+// the blocks that the CPU's kernels work on, now and then a little larger.
 func Draw(seed uint64) *Case {
 	for stream := uint64(0); ; stream++ {
 		r := rand.New(rand.NewPCG(seed, 1000+stream))
@@ -54,8 +55,8 @@ func Draw(seed uint64) *Case {
 	}
 }
 
-// isValid reports whether kernels take the problem: a number that the program comes to may be none, and an index may come to a
-// number of the pair for which its table is too short.
+// isValid reports whether kernels take the problem: a number that the program comes to may be none,
+// and an index may come to a number of the pair for which its table is too short.
 func (c *Case) isValid() bool {
 	if c.Score == None && c.Mask == None {
 		return false
@@ -86,7 +87,8 @@ func drawSizes(r *rand.Rand) Sizes {
 	return s
 }
 
-// bound wraps a score that is so large that its probabilities are 0 and 1 alone, by what an exact interpreter finds.
+// bound wraps a score that is so large that its probabilities are 0 and 1 alone, by what an exact
+// interpreter finds.
 func (c *Case) bound() {
 	const most = 12
 	if c.Score == None {
@@ -146,8 +148,8 @@ type Arithmetic struct {
 // exactly is an arithmetic whose rounding is nothing.
 var exactly = Arithmetic{Name: "exact", DType: kernels.F64, Unit: 1e-16, Functions: 1e-15}
 
-// The arithmetics of the CPU. An operation counts as four roundings: divisions become products, sums change their order, and what
-// is fused is rounded once.
+// The arithmetics of the CPU. An operation counts as four roundings: divisions become products,
+// sums change their order, and what is fused is rounded once.
 var (
 	Float64  = Arithmetic{Name: "float64", DType: kernels.F64, Unit: 0x1p-51, Functions: 0x1p-48}
 	Float32  = Arithmetic{Name: "float32", DType: kernels.F32, Unit: 0x1p-22, Functions: 0x1p-19}
@@ -222,7 +224,8 @@ func newField(c *Case, m Arithmetic) *field {
 	draw := func(n int) []float64 {
 		list := make([]float64, n)
 		for i := range list {
-			// Values that float16 and bfloat16 hold, so that one case is the same problem in all types.
+			// Values that float16 and bfloat16 hold, so that one case is the same problem in all
+			// types.
 			list[i] = float64(kernels.ToBFloat16(float32(r.NormFloat64())).Float32())
 		}
 		return list
@@ -251,8 +254,8 @@ func row(list []float64, heads, length, size, b, h, i int) []float64 {
 	return list[((b*heads+h)*length+i)*size:][:size]
 }
 
-// eachPair interprets the program for all pairs that the case's causal mask shows, and calls do with the score and whether the
-// program's mask shows the pair, before the interpreter goes on.
+// eachPair interprets the program for all pairs that the case's causal mask shows, and calls do
+// with the score and whether the program's mask shows the pair, before the interpreter goes on.
 func (f *field) eachPair(do func(at pairAt, s real, visible bool)) {
 	for _, s := range f.sequences {
 		for h := range f.Heads {
@@ -288,8 +291,9 @@ func (f *field) pair(s kernels.Sequence, at pairAt, do func(at pairAt, s real, v
 	do(at, changed, visible)
 }
 
-// hide finds the pairs for which rounding decides a comparison, or makes so large an error that nothing can be asked, and those
-// whose score or derivative is not finite. Problems hide them by a table, whatever the drawn mask says. The share of all is returned.
+// hide finds the pairs for which rounding decides a comparison, or makes so large an error that
+// nothing can be asked, and those whose score or derivative is not finite. Problems hide them by a
+// table, whatever the drawn mask says. The share of all is returned.
 func (f *field) hide() float64 {
 	const coarse, large = 1 << 17, 1e5 // errors in units, values
 	bad := func(x real) bool {

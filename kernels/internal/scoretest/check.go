@@ -13,7 +13,8 @@ import (
 // Report says what comparing a case was worth.
 type Report struct {
 	Hidden float64 // the share of pairs for which rounding decides something
-	// Bounds are the largest bound of an error in each output, as a share of the output's largest element.
+	// Bounds are the largest bound of an error in each output, as a share of the output's largest
+	// element.
 	Bounds map[string]float64
 }
 

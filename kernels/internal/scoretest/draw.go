@@ -204,7 +204,8 @@ func (d *drawer) lookup(depth int, t score.Type) int {
 			n.Args = append(n.Args, d.symbol(fitting[d.IntN(len(fitting))]))
 			continue
 		}
-		// An index is moved to the axis's nearer end; a number of the pair alone needs room for all.
+		// An index is moved to the axis's nearer end; a number of the pair alone needs room for
+		// all.
 		n.Args = append(n.Args, d.op(Sub, score.Int, d.integer(max(0, depth-1), false), d.number(float64(1+d.IntN(3)), score.Int)))
 	}
 	return d.node(n)

@@ -8,7 +8,8 @@ import (
 	"github.com/stheno-ml/stheno/kernels/score"
 )
 
-// Op is a method of score.Expr or score.Cond, a number of score.Pair, or a function of package score.
+// Op is a method of score.Expr or score.Cond, a number of score.Pair, or a function of package
+// score.
 type Op uint8
 
 // The operations, named as in package score.
@@ -147,7 +148,8 @@ func (p *Program) reachable(roots ...int) []bool {
 	return needed
 }
 
-// Compile makes the score and the mask of package score, and says which of the program's tables each of theirs is.
+// Compile makes the score and the mask of package score, and says which of the program's tables
+// each of theirs is.
 func (p *Program) Compile() (s *score.Score, m *score.Mask, tables []int, err error) {
 	described, number := make([]*score.Table, len(p.Tables)), map[*score.Table]int{}
 	for n, t := range p.Tables {

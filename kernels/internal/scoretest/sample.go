@@ -7,7 +7,8 @@ import (
 	"github.com/stheno-ml/stheno/kernels"
 )
 
-// Bounded is a number and a bound of the error that rounding may make: infinite where nothing can be said.
+// Bounded is a number and a bound of the error that rounding may make: infinite where nothing can
+// be said.
 type Bounded struct{ X, Error float64 }
 
 // Sample is a pair with a score of its own, and what the interpreter makes of it.

@@ -6,7 +6,8 @@ import (
 	"github.com/stheno-ml/stheno/kernels/score"
 )
 
-// Shrink returns the error of the smallest case that it finds for which check gives one. It begins with a case whose error is err.
+// Shrink returns the error of the smallest case that it finds for which check gives one. It begins
+// with a case whose error is err.
 func Shrink(c *Case, err error, check func(*Case) error) error {
 	for tries := 0; tries < 20; tries++ {
 		smaller := false

@@ -6,8 +6,8 @@ import (
 	"github.com/stheno-ml/stheno/kernels/score"
 )
 
-// real is a float and a bound of how far rounding may take it from what exact arithmetic gives: e is infinite where nothing is known,
-// as behind a comparison that rounding may decide.
+// real is a float and a bound of how far rounding may take it from what exact arithmetic gives: e
+// is infinite where nothing is known, as behind a comparison that rounding may decide.
 type real struct{ x, e float64 }
 
 var unknown = real{0, math.Inf(1)}
@@ -40,7 +40,8 @@ func (m rounding) given(x float64) real {
 	return real{x, m.unit * math.Abs(x)}
 }
 
-// small reports whether a number is a small multiple of 2⁻¹⁰, with others of which every type computes exactly.
+// small reports whether a number is a small multiple of 2⁻¹⁰, with others of which every type
+// computes exactly.
 func small(a real) bool {
 	return a.exact() && math.Abs(a.x) < 1<<10 && a.x*1024 == math.Trunc(a.x*1024)
 }
@@ -107,7 +108,8 @@ func (m rounding) sigmoid(a real) real {
 	return m.result(1/(1+math.Exp(-a.x)), min(a.e, 2)+m.functions, 0)
 }
 
-// value is a node's: a float, an integer or a condition, and whether rounding leaves the last two as they are.
+// value is a node's: a float, an integer or a condition, and whether rounding leaves the last two
+// as they are.
 type value struct {
 	real
 	int  int32
@@ -346,8 +348,8 @@ func (i *interpreter) place(n *Node) (at int, sure bool) {
 	return at, sure
 }
 
-// derive computes the derivatives of the score by the score before it and by what is looked up, from the values that run has left.
-// Their list holds until the next call.
+// derive computes the derivatives of the score by the score before it and by what is looked up,
+// from the values that run has left. Their list holds until the next call.
 func (i *interpreter) derive() (byScore real, lookups []found) {
 	i.lookups = i.lookups[:0]
 	clear(i.reached)

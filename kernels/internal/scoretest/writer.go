@@ -6,8 +6,10 @@ import (
 	"github.com/stheno-ml/stheno/kernels/score"
 )
 
-// Writer writes expressions of a pair that are tame: their values and derivatives stay where rounding matters little, so that what
-// is computed with them, beside any option, can be compared with the reference by its criterion. They look up a table of floats with two axes and one of integers.
+// Writer writes expressions of a pair that are tame: their values and derivatives stay where
+// rounding matters little, so that what is computed with them, beside any option, can be compared
+// with the reference by its criterion. They look up a table of floats with two axes and one of
+// integers.
 type Writer struct {
 	score.Pair
 	*rand.Rand

@@ -7,11 +7,12 @@ import (
 	"path/filepath"
 )
 
-// A file of the cache was written by some process, perhaps by one that died or that trusts nobody. Each is
-// compared with its hash before it is used. A note in the cache's .locks remembers the size and the time of a
-// file that was, so that it happens once.
+// A file of the cache was written by some process, perhaps by one that died or that trusts nobody.
+// Each is compared with its hash before it is used. A note in the cache's .locks remembers the size
+// and the time of a file that was, so that it happens once.
 
-// note is where it is remembered that a file was compared with its hash. A copy of a blob has its own.
+// note is where it is remembered that a file was compared with its hash. A copy of a blob has its
+// own.
 func (f *fetcher) note(path, tag string) string {
 	if info, err := os.Lstat(path); err == nil && info.Mode().IsRegular() && filepath.Base(path) != tag {
 		tag += ".copy"
@@ -24,7 +25,8 @@ func state(info fs.FileInfo) string {
 	return fmt.Sprintf("%d %d\n", info.Size(), info.ModTime().UnixNano())
 }
 
-// checkOnce compares a file with its hash, unless that was done since it was written. A size below 0 is any.
+// checkOnce compares a file with its hash, unless that was done since it was written. A size below
+// 0 is any.
 func (f *fetcher) checkOnce(path, tag string, size int64) error {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -43,7 +45,8 @@ func (f *fetcher) checkOnce(path, tag string, size int64) error {
 	return nil
 }
 
-// remember notes that a file has its hash. A cache that cannot be written to is read again each time.
+// remember notes that a file has its hash. A cache that cannot be written to is read again each
+// time.
 func (f *fetcher) remember(path, tag string) {
 	if info, err := os.Stat(path); err == nil {
 		_ = writeWhole(f.note(path, tag), state(info))
@@ -63,8 +66,8 @@ func (f *fetcher) tagOf(path string) (tag string, isLink bool) {
 	return tag, target == filepath.Join(f.folder, "blobs", tag) && entityTag.MatchString(tag)
 }
 
-// isChecked reports whether a snapshot's file is there and has its hash. Of a file that is not a link the
-// server is asked for the hash first.
+// isChecked reports whether a snapshot's file is there and has its hash. Of a file that is not a
+// link the server is asked for the hash first.
 func (f *fetcher) isChecked(path string) bool {
 	tag, isLink := f.tagOf(path)
 	return isLink && f.checkOnce(path, tag, -1) == nil

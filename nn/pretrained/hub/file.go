@@ -23,7 +23,8 @@ import (
 	"github.com/stheno-ml/stheno/internal/plainfile"
 )
 
-// file makes sure that a file of a commit is in the snapshot: a link to a blob, which is named by its hash.
+// file makes sure that a file of a commit is in the snapshot: a link to a blob, which is named by
+// its hash.
 func (f *fetcher) file(commit, snapshot, name string) error {
 	to := filepath.Join(snapshot, filepath.FromSlash(name))
 	if f.isChecked(to) {

@@ -1,10 +1,10 @@
-// Package hub downloads models from the Hugging Face hub, into the cache that Python's huggingface_hub has and with its
-// settings, so that what either has downloaded the other finds:
+// Package hub downloads models from the Hugging Face hub, into the cache that Python's
+// huggingface_hub has and with its settings, so that what either has downloaded the other finds:
 //
 //	folder, err := hub.Fetch(ctx, "HuggingFaceTB/SmolLM2-135M-Instruct", hub.Options{})
 //
-// A download that was cut off goes on where it ended, also in another process. Each file is checked against the hash that the
-// hub has for it before it appears under its name.
+// A download that was cut off goes on where it ended, also in another process. Each file is checked
+// against the hash that the hub has for it before it appears under its name.
 //
 // # Settings
 //
@@ -21,15 +21,17 @@
 //   - HF_HUB_DISABLE_PROGRESS_BARS=1: [Options.Progress] is not called.
 //   - HF_HUB_DISABLE_SYMLINKS=1: files are copied into snapshots.
 //
-// Not honoured: HF_XET_* and HF_HUB_DISABLE_XET, for files come by the hub's plain downloads; HF_HUB_DISABLE_SHARED_BLOBS, for none are
-// shared between models; HF_OIDC_RESOURCE; HF_HUB_USER_AGENT_ORIGIN; HUGGINGFACE_CO_STAGING; and telemetry, of which there is none.
-// Where the hub cannot be reached the cache is not taken unasked: that is what being offline says.
+// Not honoured: HF_XET_* and HF_HUB_DISABLE_XET, for files come by the hub's plain downloads;
+// HF_HUB_DISABLE_SHARED_BLOBS, for none are shared between models; HF_OIDC_RESOURCE;
+// HF_HUB_USER_AGENT_ORIGIN; HUGGINGFACE_CO_STAGING; and telemetry, of which there is none. Where
+// the hub cannot be reached the cache is not taken unasked: that is what being offline says.
 //
 // # Trust
 //
-// Names, hashes and sizes that a server gives are checked before they become paths or memory. A file is
-// no longer than the server said. A file that is in the cache already is compared with its hash once;
-// the folder .locks of the cache remembers that it was. Nothing is written through a link.
+// Names, hashes and sizes that a server gives are checked before they become paths or memory. A
+// file is no longer than the server said. A file that is in the cache already is compared with its
+// hash once; the folder .locks of the cache remembers that it was. Nothing is written through a
+// link.
 package hub
 
 import (
@@ -53,27 +55,30 @@ import (
 	"github.com/stheno-ml/stheno/internal/plainfile"
 )
 
-// Options are the options of [Fetch]. The zero value follows the environment, as huggingface_hub does.
+// Options are the options of [Fetch]. The zero value follows the environment, as huggingface_hub
+// does.
 type Options struct {
 	Endpoint string // of the server; empty means HF_ENDPOINT, or the hub
 	Cache    string // a folder; empty means HF_HUB_CACHE, or hub in HF_HOME, or ~/.cache/huggingface/hub
 	Token    string // empty means HF_TOKEN, or what the file HF_TOKEN_PATH holds, or token in HF_HOME
 	Offline  bool   // takes what is in the cache; HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE of 1 sets it too
 
-	// Want picks files by their names; nil picks what belongs to a model or an adapter: configurations, tokenizers, and weights in
-	// safetensors.
+	// Want picks files by their names; nil picks what belongs to a model or an adapter:
+	// configurations, tokenizers, and weights in safetensors.
 	Want func(file string) bool
 	// Progress, if it is not nil, is told how many bytes of a file are there, and how many it has.
 	Progress func(file string, done, total int64)
-	// Client makes the requests; nil means one that gives up where a server does not answer in the time that the environment says.
+	// Client makes the requests; nil means one that gives up where a server does not answer in the
+	// time that the environment says.
 	Client *http.Client
 }
 
 // stall is how long a server may send nothing, where the environment does not say.
 const stall = 30 * time.Second
 
-// Fetch downloads the files of a model, "owner/name" or "owner/name@revision", that are not in the cache yet, and returns the
-// folder that has them. A revision is a branch, a tag or a commit; none means main.
+// Fetch downloads the files of a model, "owner/name" or "owner/name@revision", that are not in the
+// cache yet, and returns the folder that has them. A revision is a branch, a tag or a commit; none
+// means main.
 func Fetch(ctx context.Context, model string, o Options) (folder string, err error) {
 	f, err := newFetcher(ctx, model, o)
 	if err == nil {
@@ -280,12 +285,14 @@ func (f *fetcher) list() (commit string, files []string, err error) {
 	return info.SHA, files, nil
 }
 
-// isPath reports whether a name is that of a file somewhere within a folder, written in the one way.
+// isPath reports whether a name is that of a file somewhere within a folder, written in the one
+// way.
 func isPath(name string) bool {
 	return filepath.IsLocal(name) && name == path.Clean(name) && name != "."
 }
 
-// maxList and maxIndex bound what is read as a whole: the names of a model's files, and the index of its shards.
+// maxList and maxIndex bound what is read as a whole: the names of a model's files, and the index
+// of its shards.
 const (
 	maxList  = 64 << 20
 	maxIndex = 64 << 20
@@ -324,7 +331,8 @@ func (f *fetcher) pick(files []string) ([]string, error) {
 	return picked, nil
 }
 
-// isModelFile tells what a model consists of from other forms of its weights, pictures and the like.
+// isModelFile tells what a model consists of from other forms of its weights, pictures and the
+// like.
 func isModelFile(name string) bool {
 	return slices.Contains([]string{
 		"config.json", "generation_config.json", "preprocessor_config.json", "tokenizer.json", "tokenizer_config.json", "tokenizer.model",
@@ -357,8 +365,9 @@ func readIndex(path string) (map[string]bool, error) {
 	return shards, nil
 }
 
-// request asks the server for something, and makes an error of any answer but that it is there. A redirection to another host
-// is followed for contents, without the token, and is the answer to a question for a header.
+// request asks the server for something, and makes an error of any answer but that it is there. A
+// redirection to another host is followed for contents, without the token, and is the answer to a
+// question for a header.
 func (f *fetcher) request(method, path string, header http.Header) (*http.Response, error) {
 	isContent := method == http.MethodGet && header != nil
 	request, err := http.NewRequestWithContext(f.ctx, method, f.Endpoint+path, nil)

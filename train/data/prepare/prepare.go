@@ -24,15 +24,18 @@ type Tokenizer interface {
 // Options say what [Run] writes.
 type Options struct {
 	Tokenizer Tokenizer
-	// Before and After are tokens that each document begins and ends with, such as the one that ends a text.
+	// Before and After are tokens that each document begins and ends with, such as the one that
+	// ends a text.
 	Before, After []int
 	// Folder is where the files go. It is made if it is not there, and may not hold such files yet.
 	Folder string
-	// Field is the field or column that holds the text of .jsonl and .parquet files; empty means text.
+	// Field is the field or column that holds the text of .jsonl and .parquet files; empty means
+	// text.
 	Field string
 	// Shard is the most tokens of a file; 0 means 100 million.
 	Shard int
-	// Validation is the share of documents that go to files of their own, chosen by Seed and the document's number.
+	// Validation is the share of documents that go to files of their own, chosen by Seed and the
+	// document's number.
 	Validation float64
 	Seed       uint64
 	// Workers is how many goroutines encode; 0 means as many as there are processors.
@@ -48,19 +51,21 @@ type Progress struct {
 	Done              float64 // share of the files' bytes that were read
 }
 
-// Result is what [Run] has written: files in the order in which they are to be read, and their sums.
+// Result is what [Run] has written: files in the order in which they are to be read, and their
+// sums.
 type Result struct {
 	Train, Validation []string
 	Progress
 }
 
-// Run reads files, whose names end in .txt, .jsonl or .parquet, and writes their documents as tokens, in files of llm.c's format:
-// train-00000.bin and so on, each but the last of exactly Shard tokens, and likewise validation-00000.bin. A .txt file is one document,
-// a line of a .jsonl file is an object that holds one, and so is a row of a .parquet file; those that are empty or null are left out.
-// A document of more than a megabyte is encoded in pieces that begin with a line.
+// Run reads files, whose names end in .txt, .jsonl or .parquet, and writes their documents as
+// tokens, in files of llm.c's format: train-00000.bin and so on, each but the last of exactly Shard
+// tokens, and likewise validation-00000.bin. A .txt file is one document, a line of a .jsonl file
+// is an object that holds one, and so is a row of a .parquet file; those that are empty or null are
+// left out. A document of more than a megabyte is encoded in pieces that begin with a line.
 //
-// Ids have two bytes where the tokenizer has at most 65536. When Run ends with an error, a cancelled context among them, it has removed
-// what it wrote.
+// Ids have two bytes where the tokenizer has at most 65536. When Run ends with an error, a
+// cancelled context among them, it has removed what it wrote.
 func Run(ctx context.Context, paths []string, o Options) (Result, error) {
 	r, err := run(ctx, paths, o)
 	if err != nil {
@@ -104,7 +109,8 @@ func run(ctx context.Context, paths []string, o Options) (result Result, err err
 		}
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	// Groups go to the workers and, in order, to the writer. As many are under way as the second has room for.
+	// Groups go to the workers and, in order, to the writer. As many are under way as the second
+	// has room for.
 	work, ordered := make(chan *group), make(chan *group, 2*o.Workers)
 	var goroutines sync.WaitGroup
 	defer func() {

@@ -70,7 +70,8 @@ func readText(file io.Reader, size int64, take taker) error {
 	}
 }
 
-// lineStart is where the last line begins that does not begin with white space, so that no tokenizer joins what it parts; 0 for none.
+// lineStart is where the last line begins that does not begin with white space, so that no
+// tokenizer joins what it parts; 0 for none.
 func lineStart(text []byte) int {
 	for at := len(text) - 1; at > 0; at-- {
 		if at = bytes.LastIndexByte(text[:at], '\n') + 1; at == 0 {
@@ -197,7 +198,8 @@ func readParquet(file *os.File, size int64, field string, take taker) (err error
 	return nil
 }
 
-// checkFooter checks the length that a Parquet file says its footer has, before memory is taken for it.
+// checkFooter checks the length that a Parquet file says its footer has, before memory is taken for
+// it.
 func checkFooter(file io.ReaderAt, size int64) error {
 	const ends = 4 + 8 // a mark, and behind the footer its length and the mark
 	var end [8]byte

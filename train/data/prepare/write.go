@@ -13,7 +13,8 @@ import (
 	"github.com/stheno-ml/stheno/internal/plainfile"
 )
 
-// writer writes shards of one name: llm.c's header of 256 int32, of which the third is the number of tokens, and the ids.
+// writer writes shards of one name: llm.c's header of 256 int32, of which the third is the number
+// of tokens, and the ids.
 type writer struct {
 	folder, name  string
 	most, width   int
@@ -74,7 +75,8 @@ func (w *writer) begin() (err error) {
 	return err
 }
 
-// finish gives the file that is being written its header and its name. It does nothing where there is none.
+// finish gives the file that is being written its header and its name. It does nothing where there
+// is none.
 func (w *writer) finish() error {
 	if w.file == nil {
 		return nil

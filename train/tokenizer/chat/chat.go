@@ -17,9 +17,9 @@ import (
 // Options are the options of [Template.Render].
 type Options struct {
 	Answer bool // the text ends where the model's answer begins
-	// Variables are further variables that the template knows, such as tools, documents or enable_thinking: values
-	// that JSON can hold. The names in an object keep the order that JSON gives them, which is sorted for a map; a
-	// json.RawMessage keeps the order that it has.
+	// Variables are further variables that the template knows, such as tools, documents or
+	// enable_thinking: values that JSON can hold. The names in an object keep the order that JSON
+	// gives them, which is sorted for a map; a json.RawMessage keeps the order that it has.
 	Variables map[string]any
 }
 
@@ -95,7 +95,8 @@ func readFields(folder, name string) (map[string]json.RawMessage, error) {
 	return fields, nil
 }
 
-// sourcesIn are the templates of a field by their names, of which one without a name is the default.
+// sourcesIn are the templates of a field by their names, of which one without a name is the
+// default.
 func sourcesIn(field json.RawMessage) (map[string]string, error) {
 	sources := map[string]string{}
 	var one string
@@ -115,7 +116,8 @@ func sourcesIn(field json.RawMessage) (map[string]string, error) {
 	return sources, nil
 }
 
-// tokensIn is the special tokens of a tokenizer_config.json, each a text or an object with its content.
+// tokensIn is the special tokens of a tokenizer_config.json, each a text or an object with its
+// content.
 func tokensIn(fields map[string]json.RawMessage) map[string]string {
 	tokens := map[string]string{}
 	for _, name := range []string{"model_specific_special_tokens", "extra_special_tokens"} {
@@ -140,8 +142,8 @@ func tokensIn(fields map[string]json.RawMessage) map[string]string {
 	return tokens
 }
 
-// New makes a template of its source. Tokens are the variables that it has for special tokens, such as
-// bos_token.
+// New makes a template of its source. Tokens are the variables that it has for special tokens, such
+// as bos_token.
 func New(source string, tokens map[string]string) (*Template, error) {
 	t, err := newTemplate(source, tokens)
 	if err != nil {
@@ -158,7 +160,8 @@ func newTemplate(source string, tokens map[string]string) (*Template, error) {
 	return &Template{usual: parsed, tokens: maps.Clone(tokens)}, nil
 }
 
-// Render writes a conversation. What the template objects to, such as two answers in a row, is an error.
+// Render writes a conversation. What the template objects to, such as two answers in a row, is an
+// error.
 func (t *Template) Render(messages []Message, o Options) (string, error) {
 	if t.usual == nil {
 		return "", errors.New("chat: the template is empty, it needs to be made by New or Open")
@@ -184,8 +187,8 @@ func (t *Template) Render(messages []Message, o Options) (string, error) {
 	return text, nil
 }
 
-// thoughts are the names under which messages hold what was thought before an answer. Templates look for
-// the first two, so a message that has one of them has these.
+// thoughts are the names under which messages hold what was thought before an answer. Templates
+// look for the first two, so a message that has one of them has these.
 var thoughts = []string{"reasoning_content", "thinking", "reasoning"}
 
 // variable is the message as a template sees it.
@@ -203,8 +206,8 @@ func (m Message) variable() jinja.Object {
 	return o
 }
 
-// set sets a name of an object. One that is missing comes first, if so, or last; one that is there keeps its
-// place, and its value as well where it is to come first.
+// set sets a name of an object. One that is missing comes first, if so, or last; one that is there
+// keeps its place, and its value as well where it is to come first.
 func set(o jinja.Object, name string, value any, first bool) jinja.Object {
 	i := slices.IndexFunc(o, func(p jinja.Pair) bool { return p.Name == name })
 	switch {

@@ -8,7 +8,8 @@ import (
 	"github.com/stheno-ml/stheno/train/tokenizer"
 )
 
-// Lesson is a conversation as tokens, and which of them are answers: what a model is to learn to write.
+// Lesson is a conversation as tokens, and which of them are answers: what a model is to learn to
+// write.
 type Lesson struct {
 	Tokens []int
 	Learn  []bool
@@ -17,9 +18,10 @@ type Lesson struct {
 // answerer is the role whose messages a model learns to write.
 const answerer = "assistant"
 
-// Lessons makes tokens of a conversation, to train a model on its answers: the messages of the assistant, with what the template
-// writes behind them. There is one lesson, unless the template writes an answer otherwise once more follows, as some that leave out
-// earlier thoughts do: then each answer has its own.
+// Lessons makes tokens of a conversation, to train a model on its answers: the messages of the
+// assistant, with what the template writes behind them. There is one lesson, unless the template
+// writes an answer otherwise once more follows, as some that leave out earlier thoughts do: then
+// each answer has its own.
 func (t *Template) Lessons(h *tokenizer.HuggingFace, messages []Message, o Options) ([]Lesson, error) {
 	if h == nil {
 		return nil, errors.New("chat: h is nil, it needs to be a tokenizer")

@@ -11,20 +11,22 @@ import (
 	"github.com/stheno-ml/stheno/train/tokenizer/chat/internal/jinja"
 )
 
-// Message is what someone said. As JSON it is an object with role, content and the fields beside them, in the
-// order in which they were read.
+// Message is what someone said. As JSON it is an object with role, content and the fields beside
+// them, in the order in which they were read.
 type Message struct {
 	Role string // such as "system", "user" or "assistant"
-	// Content is a text, nil for none, or the parts of it that the template knows: values that JSON can hold.
+	// Content is a text, nil for none, or the parts of it that the template knows: values that JSON
+	// can hold.
 	Content any
-	// Fields are further fields that the template knows, such as tool_calls: values that JSON can hold.
+	// Fields are further fields that the template knows, such as tool_calls: values that JSON can
+	// hold.
 	Fields map[string]any
 
 	read []string // the names in the order of the JSON that the message was read from
 }
 
-// pairs are the message's fields in their order. Role and content are left out where they were not read and
-// are not set.
+// pairs are the message's fields in their order. Role and content are left out where they were not
+// read and are not set.
 func (m Message) pairs() jinja.Object {
 	var o jinja.Object
 	add := func(name string) {

@@ -83,8 +83,8 @@ func SwiGLU[T kernels.Float](n int, y, gate, up *T) {
 	}
 }
 
-// SwiGLUGrad is the gradient of [SwiGLU]: dGate_j = dy_j·up_j·silu'(gate_j) and dUp_j = dy_j·silu(gate_j). The outputs
-// may be inputs, each in its own place or in that of dy.
+// SwiGLUGrad is the gradient of [SwiGLU]: dGate_j = dy_j·up_j·silu'(gate_j) and dUp_j =
+// dy_j·silu(gate_j). The outputs may be inputs, each in its own place or in that of dy.
 func SwiGLUGrad[T kernels.Float](n int, dGate, dUp, gate, up, dy *T) {
 	if n <= 0 {
 		return

@@ -6,7 +6,8 @@ import (
 	"github.com/stheno-ml/stheno/kernels"
 )
 
-// Greatest returns the greatest of n elements, at least −MaxFloat. With a NaN among them it may be anything.
+// Greatest returns the greatest of n elements, at least −MaxFloat. With a NaN among them it may be
+// anything.
 func Greatest[T kernels.Float](n int, x *T) T {
 	most := lowest[T]()
 	if n <= 0 {
@@ -36,10 +37,11 @@ func SumExp[T kernels.Float](n int, x *T, most T) T {
 	return sum
 }
 
-// ScaledExp writes y_j = exp(x_j − lse)·scale − less, for an lse that no x_j exceeds but for rounding. y may be x.
+// ScaledExp writes y_j = exp(x_j − lse)·scale − less, for an lse that no x_j exceeds but for
+// rounding. y may be x.
 //
-// An exponential below 2⁻¹⁰⁰, in float64 2⁻⁹⁰⁰, counts as 0. Scaled, it might be too small for a normal number, and a
-// matrix product of such numbers takes twenty times as long.
+// An exponential below 2⁻¹⁰⁰, in float64 2⁻⁹⁰⁰, counts as 0. Scaled, it might be too small for a
+// normal number, and a matrix product of such numbers takes twenty times as long.
 func ScaledExp[T kernels.Float](n int, y, x *T, lse, scale, less T) {
 	if n <= 0 {
 		return

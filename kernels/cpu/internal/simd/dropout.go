@@ -6,8 +6,9 @@ import (
 	"github.com/stheno-ml/stheno/kernels"
 )
 
-// Dropout drops elements of a tile whose first element is at (plane, row0, col0): to_ij = from_ij·scale where
-// d.Keep(plane, row0+i, col0+j), otherwise 0, whatever from_ij is. Both tiles have the stride ld and may be one.
+// Dropout drops elements of a tile whose first element is at (plane, row0, col0): to_ij =
+// from_ij·scale where d.Keep(plane, row0+i, col0+j), otherwise 0, whatever from_ij is. Both tiles
+// have the stride ld and may be one.
 func Dropout[T kernels.Float](rows, n int, to, from *T, ld int, d kernels.Dropout, plane, row0, col0 int, scale T) {
 	if rows <= 0 || n <= 0 {
 		return
@@ -32,7 +33,8 @@ func Dropout[T kernels.Float](rows, n int, to, from *T, ld int, d kernels.Dropou
 // dropoutChunk is how many columns are drawn at a time: a multiple of what any level makes at once.
 const dropoutChunk = 1024
 
-// drawNumbers draws the numbers of n columns, from the counter on. What follows them may be overwritten.
+// drawNumbers draws the numbers of n columns, from the counter on. What follows them may be
+// overwritten.
 func drawNumbers(n int, numbers *[dropoutChunk]uint16, key *[2]uint32, counter *[4]uint32) {
 	if active != Generic {
 		philoxVector(n, &numbers[0], &key[0], &counter[0])

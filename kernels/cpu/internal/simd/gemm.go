@@ -13,8 +13,8 @@ import (
 //	   wide. A row-major B is packed already: ldb is its stride and bp is Panel
 //	C  row i starts at c[i*ldc], its columns are contiguous
 //
-// With accumulate the product is added to C, without it C is written only; k = 0 then writes zeros. The order in which
-// a row is summed depends on m, nv and k alone.
+// With accumulate the product is added to C, without it C is written only; k = 0 then writes zeros.
+// The order in which a row is summed depends on m, nv and k alone.
 func Gemm[T kernels.Float](m, nv, k int, a *T, rs, cs int, b *T, ldb, bp int, c *T, ldc int, accumulate bool) {
 	if m <= 0 || nv <= 0 {
 		return
@@ -30,8 +30,8 @@ func Gemm[T kernels.Float](m, nv, k int, a *T, rs, cs int, b *T, ldb, bp int, c 
 	}
 }
 
-// GemmRows is the number of rows of A, or any multiple of it, behind which a product can be cut in two without changing how a
-// row is summed.
+// GemmRows is the number of rows of A, or any multiple of it, behind which a product can be cut in
+// two without changing how a row is summed.
 func GemmRows() int {
 	switch active {
 	case AVX512, NEON, BFMMLA:
@@ -42,12 +42,12 @@ func GemmRows() int {
 	return 1
 }
 
-// longestGemm is how many multiplications are done in one go, at least two panels': 15 to 50 µs, as nothing can preempt
-// them.
+// longestGemm is how many multiplications are done in one go, at least two panels': 15 to 50 µs, as
+// nothing can preempt them.
 const longestGemm = 1 << 20
 
-// gemmGeneric computes four elements of C at a time: their sums, the products and an element of A are what the
-// compiler keeps in registers. With more of either it spills, and is slower.
+// gemmGeneric computes four elements of C at a time: their sums, the products and an element of A
+// are what the compiler keeps in registers. With more of either it spills, and is slower.
 func gemmGeneric[T kernels.Float](m, nv, k int, a *T, rs, cs int, b *T, ldb, bp int, c *T, ldc int, accumulate bool) {
 	for v := range nv {
 		left := at(b, v/2*bp+v%2*genericLanes)

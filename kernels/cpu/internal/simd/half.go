@@ -6,7 +6,8 @@ import (
 	"github.com/stheno-ml/stheno/kernels"
 )
 
-// HalfDots multiplies rows of 16-bit numbers by one of float32: out_i = Σ_j a_ij·b_j, in float32. dtype is BF16 or F16.
+// HalfDots multiplies rows of 16-bit numbers by one of float32: out_i = Σ_j a_ij·b_j, in float32.
+// dtype is BF16 or F16.
 func HalfDots(dtype kernels.DType, rows, n int, a *uint16, lda int, b *float32, out []float32) {
 	if rows <= 0 {
 		return
@@ -41,9 +42,10 @@ func HalfDots(dtype kernels.DType, rows, n int, a *uint16, lda int, b *float32, 
 	}
 }
 
-// HalfCombine adds up rows of 16-bit numbers, each times a factor: c_j (+)= Σ_i x_i·a_ij, in float32. The factors are step apart. With
-// accumulate the sum is added to c, without it c is written only. Every element is summed in the order of the rows: a sum may be cut
-// between any two, and c between any two columns that are a multiple of 16 apart.
+// HalfCombine adds up rows of 16-bit numbers, each times a factor: c_j (+)= Σ_i x_i·a_ij, in
+// float32. The factors are step apart. With accumulate the sum is added to c, without it c is
+// written only. Every element is summed in the order of the rows: a sum may be cut between any two,
+// and c between any two columns that are a multiple of 16 apart.
 func HalfCombine(dtype kernels.DType, rows, n int, a *uint16, lda int, x *float32, step int, c *float32, accumulate bool) {
 	if n <= 0 {
 		return
@@ -84,7 +86,8 @@ func HalfCombine(dtype kernels.DType, rows, n int, a *uint16, lda int, x *float3
 	}
 }
 
-// halfVectors is how many of n numbers the vector kernels take: all that fill vectors of float32 and of 16-bit numbers.
+// halfVectors is how many of n numbers the vector kernels take: all that fill vectors of float32
+// and of 16-bit numbers.
 func halfVectors(n int) int {
 	switch active {
 	case Generic:

@@ -52,15 +52,18 @@ func chooseLevel(have []Level, asked string) (Level, error) {
 	return most, fmt.Errorf("%s is %q, it needs to be one of %q", environment, asked, levelNames)
 }
 
-// Active is the level that kernels run at: the machine's highest, unless STHENO_SIMD or [SetLevel] lowered it.
+// Active is the level that kernels run at: the machine's highest, unless STHENO_SIMD or [SetLevel]
+// lowered it.
 func Active() Level { return active }
 
-// Check returns what is wrong with the STHENO_SIMD environment variable: an unknown word, or what the machine lacks. The
-// kernels of package cpu return it, each of them at every call: which instructions run is never a guess.
+// Check returns what is wrong with the STHENO_SIMD environment variable: an unknown word, or what
+// the machine lacks. The kernels of package cpu return it, each of them at every call: which
+// instructions run is never a guess.
 func Check() error { return environmentErr }
 
-// SetLevel changes the level for tests and benchmarks; restore undoes it. Vector and panel widths change with it, so
-// no kernel may be running and nothing that was packed before fits after. It panics at a level that [Levels] lacks.
+// SetLevel changes the level for tests and benchmarks; restore undoes it. Vector and panel widths
+// change with it, so no kernel may be running and nothing that was packed before fits after. It
+// panics at a level that [Levels] lacks.
 func SetLevel(l Level) (restore func()) {
 	if !slices.Contains(Levels(), l) {
 		panic(fmt.Sprintf("simd.SetLevel: %v, this machine has %v", l, Levels()))
@@ -89,7 +92,8 @@ func isNEON() bool { return active == NEON || active == BFMMLA }
 // Panel is the number of columns in a panel of B, two vectors.
 func Panel[T kernels.Float]() int { return 2 * Lanes[T]() }
 
-// genericLanes is the width of a "vector" in plain Go: as many columns as [gemmGeneric] keeps in registers.
+// genericLanes is the width of a "vector" in plain Go: as many columns as [gemmGeneric] keeps in
+// registers.
 const genericLanes = 4
 
 // roundUp is n columns rounded up to whole vectors.

@@ -6,8 +6,8 @@ import (
 	"github.com/stheno-ml/stheno/kernels"
 )
 
-// AdamW updates n weights: with g scaled, m_j += rest1·(g_j − m_j), v_j = beta2·v_j + rest2·g_j² and
-// w_j = decay·w_j − rate·m_j/(root·√v_j + epsilon).
+// AdamW updates n weights: with g scaled, m_j += rest1·(g_j − m_j), v_j = beta2·v_j + rest2·g_j²
+// and w_j = decay·w_j − rate·m_j/(root·√v_j + epsilon).
 func AdamW[T kernels.Float](n int, w, g, m, v *T, scale, rest1, beta2, rest2, root, epsilon, decay, rate T) {
 	if n <= 0 {
 		return
@@ -41,8 +41,8 @@ func SGD[T kernels.Float](n int, w, g *T, scale, pull, decay, rate T) {
 	}
 }
 
-// SGDMomentum updates n weights: with g scaled and pull·w_j added to it, m_j = momentum·m_j + g_j and
-// w_j = decay·w_j − rate·g_j − ahead·m_j.
+// SGDMomentum updates n weights: with g scaled and pull·w_j added to it, m_j = momentum·m_j + g_j
+// and w_j = decay·w_j − rate·g_j − ahead·m_j.
 func SGDMomentum[T kernels.Float](n int, w, g, m *T, scale, pull, momentum, decay, rate, ahead T) {
 	if n <= 0 {
 		return
@@ -59,8 +59,8 @@ func SGDMomentum[T kernels.Float](n int, w, g, m *T, scale, pull, momentum, deca
 	}
 }
 
-// Lion updates n weights: with g scaled, w_j = decay·w_j − rate·sign(beta1·m_j + rest1·g_j), and then
-// m_j = beta2·m_j + rest2·g_j.
+// Lion updates n weights: with g scaled, w_j = decay·w_j − rate·sign(beta1·m_j + rest1·g_j), and
+// then m_j = beta2·m_j + rest2·g_j.
 func Lion[T kernels.Float](n int, w, g, m *T, scale, beta1, rest1, beta2, rest2, decay, rate T) {
 	if n <= 0 {
 		return

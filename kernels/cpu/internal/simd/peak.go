@@ -6,9 +6,10 @@ import (
 	"github.com/stheno-ml/stheno/kernels"
 )
 
-// Peak runs n rounds of fused multiply-adds (at the generic level, of multiplications and additions) that touch
-// registers alone, and returns the number of floating-point operations that were done. Their rate is the ceiling of
-// [Gemm] on one thread, to be measured beside it: it changes with the clock and with the neighbours.
+// Peak runs n rounds of fused multiply-adds (at the generic level, of multiplications and
+// additions) that touch registers alone, and returns the number of floating-point operations that
+// were done. Their rate is the ceiling of [Gemm] on one thread, to be measured beside it: it
+// changes with the clock and with the neighbours.
 func Peak[T kernels.Float](n int) float64 {
 	if n <= 0 {
 		return 0

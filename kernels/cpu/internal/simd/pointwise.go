@@ -14,7 +14,8 @@ const (
 	OpMulNonzero                                  // x·y where x is not 0, 0 elsewhere, whatever y is
 )
 
-// Points is an operand of [Pointwise]: a tile, or a vector for each row (Same), whose lanes are equal and stand for all columns.
+// Points is an operand of [Pointwise]: a tile, or a vector for each row (Same), whose lanes are
+// equal and stand for all columns.
 type Points[T kernels.Float] struct {
 	At     *T
 	Stride int
@@ -28,8 +29,9 @@ func (p Points[T]) mask() int {
 	return -1
 }
 
-// Pointwise computes each element of a tile from those of up to three others at the same place, by an operation on floats of the
-// language of scores. Conditions are 0 and not 0; comparisons give 0 and 1. to may be one of the operands.
+// Pointwise computes each element of a tile from those of up to three others at the same place, by
+// an operation on floats of the language of scores. Conditions are 0 and not 0; comparisons give 0
+// and 1. to may be one of the operands.
 func Pointwise[T kernels.Float](op score.Op, rows, n int, to *T, ldt int, x, y, z Points[T]) {
 	if rows <= 0 || n <= 0 {
 		return

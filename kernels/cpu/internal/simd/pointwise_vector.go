@@ -7,7 +7,8 @@ import (
 	"github.com/stheno-ml/stheno/kernels/score"
 )
 
-// pointwiseVector reports whether there is a vector kernel for the operation: there is none for logarithms.
+// pointwiseVector reports whether there is a vector kernel for the operation: there is none for
+// logarithms.
 func pointwiseVector[T kernels.Float](op score.Op, rows, n int, to *T, ldt int, x, y, z Points[T]) bool {
 	mx, my, mz := x.mask(), y.mask(), z.mask()
 	switch op {

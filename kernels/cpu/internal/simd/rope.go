@@ -25,8 +25,8 @@ func Rotate[T kernels.Float](rows, n int, y1, y2 *T, ldy int, x1, x2 *T, ldx int
 	}
 }
 
-// RotateNeighbours rotates pairs of neighbouring columns; n is even. cos holds each pair's cosine twice, sin its sine
-// twice, first negated:
+// RotateNeighbours rotates pairs of neighbouring columns; n is even. cos holds each pair's cosine
+// twice, sin its sine twice, first negated:
 //
 //	y_ij = x_ij·cos_ij + x_ij'·sin_ij      with j' the other column of the pair
 //

@@ -6,8 +6,8 @@ import (
 	"github.com/stheno-ml/stheno/kernels"
 )
 
-// SoftCap bounds scores: s ← cap·tanh(s·scale). Where slope is not nil it receives the derivative of the cap,
-// 1 − tanh², at the same stride. scale is the attention's scale divided by cap.
+// SoftCap bounds scores: s ← cap·tanh(s·scale). Where slope is not nil it receives the derivative
+// of the cap, 1 − tanh², at the same stride. scale is the attention's scale divided by cap.
 func SoftCap[T kernels.Float](rows, n int, s, slope *T, ld int, scale, cap T) {
 	if rows <= 0 || n <= 0 {
 		return
@@ -43,8 +43,8 @@ func ALiBi[T kernels.Float](rows, n int, s *T, ld int, scale, slope T, c int) {
 	}
 }
 
-// AddBias scales scores and adds a bias: s_ij ← s_ij·scale + bias_ij. Rows of bias are ldb elements apart; 0 gives all
-// rows the same.
+// AddBias scales scores and adds a bias: s_ij ← s_ij·scale + bias_ij. Rows of bias are ldb elements
+// apart; 0 gives all rows the same.
 func AddBias[T kernels.Float](rows, n int, s *T, ld int, scale T, bias *T, ldb int) {
 	if rows <= 0 || n <= 0 {
 		return

@@ -6,14 +6,16 @@ import (
 	"github.com/stheno-ml/stheno/kernels"
 )
 
-// Softmax takes one step of the online softmax with a tile of scores, rows rows of n columns, each row with room for n
-// rounded up to a multiple of Lanes. Row i sees the columns from max(0, lo+i) up to, not including, min(n, hi+i). With x = s·scale, in units of log 2,
+// Softmax takes one step of the online softmax with a tile of scores, rows rows of n columns, each
+// row with room for n rounded up to a multiple of Lanes. Row i sees the columns from max(0, lo+i)
+// up to, not including, min(n, hi+i). With x = s·scale, in units of log 2,
 //
 //	m' = max(m_i, x_ij …)      p_ij = 2^(x_ij − m')      l_i ← l_i·2^(m_i − m') + Σ_j p_ij      o_i ← o_i·2^(m_i − m')
 //
-// and p takes the place of s, 0 in the columns that are not seen and up to the end of the room, whatever they held. o has d columns, a multiple of
-// Lanes, and is touched only where m grew. m must start at −MaxFloat, not −Inf: then a row of −Inf has p = 0, not NaN.
-// A row that sees nothing only gets zeros. A visible NaN or +Inf makes its row's m and l NaN.
+// and p takes the place of s, 0 in the columns that are not seen and up to the end of the room,
+// whatever they held. o has d columns, a multiple of Lanes, and is touched only where m grew. m
+// must start at −MaxFloat, not −Inf: then a row of −Inf has p = 0, not NaN. A row that sees nothing
+// only gets zeros. A visible NaN or +Inf makes its row's m and l NaN.
 func Softmax[T kernels.Float](rows, n int, s *T, lds int, m, l *T, o *T, ldo, d int, scale T, lo, hi int) {
 	if rows <= 0 || n <= 0 {
 		return
@@ -38,8 +40,8 @@ func Softmax[T kernels.Float](rows, n int, s *T, lds int, m, l *T, o *T, ldo, d 
 		p = p[first:last]
 		mi, li := at(m, i), at(l, i)
 		most := *mi
-		// Both products are rounded, by the conversion, before anything is taken from them: some processors would fuse the
-		// second with its subtraction, and the greatest x would not be 0.
+		// Both products are rounded, by the conversion, before anything is taken from them: some
+		// processors would fuse the second with its subtraction, and the greatest x would not be 0.
 		for _, x := range p {
 			most = max(most, T(x*scale))
 		}
@@ -66,7 +68,8 @@ func Softmax[T kernels.Float](rows, n int, s *T, lds int, m, l *T, o *T, ldo, d 
 //
 //	s_ij ← p_ij = 2^(s_ij·scale − lse2_i), at most 1      dp_ij ← p_ij·(dp_ij − delta_i)
 //
-// and zeros in both in the other columns. lse2 is the row's logsumexp in units of log 2; +Inf makes p zero.
+// and zeros in both in the other columns. lse2 is the row's logsumexp in units of log 2; +Inf makes
+// p zero.
 func SoftmaxGrad[T kernels.Float](rows, n int, s, dp *T, ld int, lse2, delta *T, scale T, lo, hi int) {
 	if rows <= 0 || n <= 0 {
 		return
@@ -92,8 +95,8 @@ func SoftmaxGrad[T kernels.Float](rows, n int, s, dp *T, ld int, lse2, delta *T,
 	}
 }
 
-// exp2 is 2^x for x ≤ 0 and NaN: 2^n·2^f with n whole and |f| ≤ ½, as the assembly has it, and 0 where it would be
-// below the normal numbers. It is several times as fast as package math's.
+// exp2 is 2^x for x ≤ 0 and NaN: 2^n·2^f with n whole and |f| ≤ ½, as the assembly has it, and 0
+// where it would be below the normal numbers. It is several times as fast as package math's.
 func exp2[T kernels.Float](x T) T {
 	if size[T]() == 4 {
 		return T(exp2Single(float32(x)))

@@ -8,8 +8,9 @@ import (
 	"github.com/stheno-ml/stheno/kernels"
 )
 
-// Some processors multiply matrices of bfloat16 at several times the rate of vectors. Their operands are blocks of 32 rows of A and 32
-// columns of B: steps of 32 numbers of each, 2 KiB, one behind the other along the depth. How a step lies depends on the processor:
+// Some processors multiply matrices of bfloat16 at several times the rate of vectors. Their
+// operands are blocks of 32 rows of A and 32 columns of B: steps of 32 numbers of each, 2 KiB, one
+// behind the other along the depth. How a step lies depends on the processor:
 //
 //	AMX     two tiles side by side: of A 16 rows of 32 numbers, of B 16 pairs of numbers of 16 columns
 //	BFMMLA  four groups of 8 lines, A and B alike: two lines side by side, four numbers each; then so the other lines; then the next four
@@ -42,11 +43,12 @@ var multiplier = func() units {
 	return noUnits
 }()
 
-// HasTiles reports whether products may use tiles: at the level AVX512, on processors with AMX, and at the level BFMMLA.
+// HasTiles reports whether products may use tiles: at the level AVX512, on processors with AMX, and
+// at the level BFMMLA.
 func HasTiles() bool { return multiplier != noUnits && (active == AVX512 || active == BFMMLA) }
 
-// SetTiles turns tiles on or off for tests; restore undoes it. At the level AVX512, plain Go takes the place of a matrix unit that there is
-// not. No kernel may be running.
+// SetTiles turns tiles on or off for tests; restore undoes it. At the level AVX512, plain Go takes
+// the place of a matrix unit that there is not. No kernel may be running.
 func SetTiles(on bool) (restore func()) {
 	before := multiplier
 	switch {
@@ -60,13 +62,14 @@ func SetTiles(on bool) (restore func()) {
 	return func() { multiplier = before }
 }
 
-// TileProduct multiplies blocks of A with blocks of B, over some steps of the depth: C, 32 rows for each block of A, whose first elements
-// are ldc apart, and 32 columns for each block of B, is A·B or, with accumulate, has it added. After the steps of a block of A, skipA
-// numbers are left out, and skipB after those of a block of B.
+// TileProduct multiplies blocks of A with blocks of B, over some steps of the depth: C, 32 rows for
+// each block of A, whose first elements are ldc apart, and 32 columns for each block of B, is A·B
+// or, with accumulate, has it added. After the steps of a block of A, skipA numbers are left out,
+// and skipB after those of a block of B.
 //
-// The sums are in float32, each in one order whatever the blocks: AMX and plain Go round them to nearest, BFMMLA to the odd one of the two
-// numbers around them, or to nearest where the processor rounds once a pair of products (FPCR.EBF). What is below the smallest
-// normal number may be zero.
+// The sums are in float32, each in one order whatever the blocks: AMX and plain Go round them to
+// nearest, BFMMLA to the odd one of the two numbers around them, or to nearest where the processor
+// rounds once a pair of products (FPCR.EBF). What is below the smallest normal number may be zero.
 func TileProduct(rows, blocks, steps int, a *uint16, skipA int, b *uint16, skipB int, c *float32, ldc int, accumulate bool) {
 	if rows <= 0 || blocks <= 0 || steps <= 0 {
 		return
@@ -89,7 +92,8 @@ func TileProduct(rows, blocks, steps int, a *uint16, skipA int, b *uint16, skipB
 	}
 }
 
-// longestTileProduct is how many steps of all blocks BFMMLA multiplies in one go: 20 to 60 µs, as nothing can preempt them.
+// longestTileProduct is how many steps of all blocks BFMMLA multiplies in one go: 20 to 60 µs, as
+// nothing can preempt them.
 const longestTileProduct = 64
 
 func wordsBehind(p *uint16, n int) *uint16 { return (*uint16)(unsafe.Add(unsafe.Pointer(p), 2*n)) }
@@ -127,8 +131,8 @@ func emulateTiles(rows, blocks, steps int, a *uint16, skipA int, b *uint16, skip
 
 func fromBFloat16(x uint16) float32 { return math.Float32frombits(uint32(x) << 16) }
 
-// Tiled is a matrix of bfloat16 or float32, which is rounded, that tiles are made of: lines, which are rows of A or columns of B, of
-// depth numbers. One of the two steps is 1.
+// Tiled is a matrix of bfloat16 or float32, which is rounded, that tiles are made of: lines, which
+// are rows of A or columns of B, of depth numbers. One of the two steps is 1.
 type Tiled struct {
 	Data                unsafe.Pointer
 	Float32             bool
@@ -136,8 +140,8 @@ type Tiled struct {
 	Lines, Depth        int
 }
 
-// PackTiles writes a block of up to 32 lines, zeros for those that it lacks and for what the depth lacks of a whole step. pairs says that it
-// is a block of B.
+// PackTiles writes a block of up to 32 lines, zeros for those that it lacks and for what the depth
+// lacks of a whole step. pairs says that it is a block of B.
 func PackTiles(dst []uint16, m Tiled, pairs bool) {
 	steps := (m.Depth + TileDepth - 1) / TileDepth
 	dst = dst[:steps*TileStep]
@@ -179,7 +183,8 @@ func (m Tiled) at(line, depth int) unsafe.Pointer {
 	return unsafe.Add(m.Data, (line*m.LineStep+depth*m.DepthStep)*size)
 }
 
-// pack writes the parts of the steps from one on that hold up to side lines. For AMX these are rows where numbers of a line lie end to end, otherwise pairs.
+// pack writes the parts of the steps from one on that hold up to side lines. For AMX these are rows
+// where numbers of a line lie end to end, otherwise pairs.
 func (m Tiled) pack(dst []uint16, from, steps, side int) {
 	if whole := m.Depth / TileDepth; m.Lines == side && from < whole {
 		m.packWhole(dst, whole) // of which none was done

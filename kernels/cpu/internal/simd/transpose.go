@@ -6,8 +6,8 @@ import "github.com/stheno-ml/stheno/kernels"
 //
 //	dst[(j/Panel)·d·Panel + e·Panel + j%Panel] = src[j·stride + e]
 //
-// so that the rows are the columns of a B for [Gemm] with ldb = Panel and bp = d·Panel. The rows that the last panel
-// lacks are zero. dst needs ⌈rows/Panel⌉·d·Panel elements.
+// so that the rows are the columns of a B for [Gemm] with ldb = Panel and bp = d·Panel. The rows
+// that the last panel lacks are zero. dst needs ⌈rows/Panel⌉·d·Panel elements.
 func PackTransposed[T kernels.Float](dst []T, src []T, rows, d, stride int) {
 	if rows <= 0 || d <= 0 {
 		return
@@ -47,8 +47,8 @@ func PackTransposed[T kernels.Float](dst []T, src []T, rows, d, stride int) {
 //
 //	dst[j·ldd + i] = src[i·lds + j]
 //
-// Eight columns (four of float64) are written from their beginnings to their ends before the next: so few that lines whose distance
-// is a power of two stay in a cache until they are full.
+// Eight columns (four of float64) are written from their beginnings to their ends before the next:
+// so few that lines whose distance is a power of two stay in a cache until they are full.
 func Transpose[T kernels.Float](rows, columns int, dst *T, ldd int, src *T, lds int) {
 	if rows <= 0 || columns <= 0 {
 		return

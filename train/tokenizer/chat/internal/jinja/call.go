@@ -53,7 +53,8 @@ func (a *arguments) eval(s *scope) given {
 // absent stands for a parameter that is not given.
 type absent struct{}
 
-// bind sets the parameters of a function of Python in their order. Those behind a * are given by name only.
+// bind sets the parameters of a function of Python in their order. Those behind a * are given by
+// name only.
 func (g given) bind(function string, required int, parameters ...string) []value {
 	named := slices.Index(parameters, "*")
 	if named >= 0 {

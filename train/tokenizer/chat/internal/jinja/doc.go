@@ -8,10 +8,10 @@
 //
 // # Language
 //
-// It is that of transformers' ImmutableSandboxedEnvironment: blocks take the white space around them
-// as trim_blocks and lstrip_blocks say, values print as Python prints them, objects keep the order of
-// their keys, and what is undefined may be printed, iterated and tested, but fails in any other use.
-// Nothing that a template can name changes its input.
+// It is that of transformers' ImmutableSandboxedEnvironment: blocks take the white space around
+// them as trim_blocks and lstrip_blocks say, values print as Python prints them, objects keep the
+// order of their keys, and what is undefined may be printed, iterated and tested, but fails in any
+// other use. Nothing that a template can name changes its input.
 //
 // The statements are for, if, set, macro, call, filter, with, raw, print, break, continue and
 // generation. The functions are range, dict, namespace, raise_exception and strftime_now. Templates

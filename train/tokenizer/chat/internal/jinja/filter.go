@@ -818,7 +818,8 @@ func filterMap(r *run, v value, a given) value {
 	}}
 }
 
-// filterSelect keeps the items that pass a test, or those that do not, by an attribute of them if so.
+// filterSelect keeps the items that pass a test, or those that do not, by an attribute of them if
+// so.
 func filterSelect(name string, byAttribute, keep bool) func(*run, value, given) value {
 	return func(r *run, v value, a given) value {
 		get := func(v value) value { return v }

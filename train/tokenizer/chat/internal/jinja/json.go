@@ -22,8 +22,9 @@ type Pair struct {
 // Object is an object whose names keep their order.
 type Object []Pair
 
-// fromGo is a value of Go as one of a template, as JSON would carry it: the names of a map are sorted, those
-// of structs and of a json.RawMessage keep their order, and a float64 without a fraction is an integer.
+// fromGo is a value of Go as one of a template, as JSON would carry it: the names of a map are
+// sorted, those of structs and of a json.RawMessage keep their order, and a float64 without a
+// fraction is an integer.
 func fromGo(v any, depth int) (value, error) {
 	if depth > maxDepth {
 		return nil, errDepth

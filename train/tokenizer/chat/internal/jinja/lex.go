@@ -151,8 +151,8 @@ func (l *lexer) stripped(text, sign string, block bool) string {
 	return text
 }
 
-// closed is where the text goes on behind a tag that ends with two characters at a place, whose sign
-// stands before them.
+// closed is where the text goes on behind a tag that ends with two characters at a place, whose
+// sign stands before them.
 func (l *lexer) closed(at int, trims bool) int {
 	behind := at + 2
 	switch {

@@ -6,8 +6,8 @@ import (
 )
 
 // A template comes with a model, from whoever made that. What it may do is counted and limited, so
-// that each rendering ends after seconds at most. The limits are far beyond what a conversation of a
-// thousand messages takes.
+// that each rendering ends after seconds at most. The limits are far beyond what a conversation of
+// a thousand messages takes.
 const (
 	maxSource  = 256 << 10 // bytes of a template
 	maxBlock   = 8192      // words and signs between {% and %}, or {{ and }}

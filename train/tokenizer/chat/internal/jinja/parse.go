@@ -11,10 +11,11 @@ type parser struct {
 	nesting int // statements within statements
 	bracket int // expressions within expressions
 	loops   int // for statements around this one within the same macro, where break and continue may be
-	// extra are the names of what a macro is given beside its parameters that are used in the macro at hand.
+	// extra are the names of what a macro is given beside its parameters that are used in the macro
+	// at hand.
 	extra map[string]bool
-	// unknown are errors of filters and tests that are not known. Jinja minds them at once, but within the
-	// branches of an if where they are used.
+	// unknown are errors of filters and tests that are not known. Jinja minds them at once, but
+	// within the branches of an if where they are used.
 	unknown  []string
 	branches bool // the statements at hand are branches of an if
 }
@@ -81,8 +82,8 @@ func (p *parser) end(k kind) {
 	p.at++
 }
 
-// body reads statements up to a tag of one of the given names, of which it leaves the name to read. Without
-// names it reads to the end.
+// body reads statements up to a tag of one of the given names, of which it leaves the name to read.
+// Without names it reads to the end.
 func (p *parser) body(ends ...string) []statement {
 	if p.nesting++; p.nesting > maxNesting {
 		p.fail("statements are more than %d deep", maxNesting)
@@ -124,8 +125,8 @@ func (p *parser) mindUnknown() {
 	p.unknown = nil
 }
 
-// inner reads the body of a statement, from the end of its tag on. Of the tag that ends the body it reads
-// the name, and returns it.
+// inner reads the body of a statement, from the end of its tag on. Of the tag that ends the body it
+// reads the name, and returns it.
 func (p *parser) inner(ends ...string) ([]statement, string) {
 	p.skipSign(":")
 	p.end(blockEnd)
@@ -137,7 +138,8 @@ func (p *parser) inner(ends ...string) ([]statement, string) {
 	return body, p.next().text
 }
 
-// apart reads a body that is a function of its own in Jinja, so that the loops around it are not its own.
+// apart reads a body that is a function of its own in Jinja, so that the loops around it are not
+// its own.
 func (p *parser) apart(end string) []statement {
 	loops := p.loops
 	p.loops = 0
@@ -342,7 +344,8 @@ func (p *parser) tupleEnds(words ...string) bool {
 	return k == variableEnd || k == blockEnd || p.isSign(")") || p.isName(words...)
 }
 
-// tuple reads an expression, or several with commas between them. Choices says whether it may be an if-else.
+// tuple reads an expression, or several with commas between them. Choices says whether it may be an
+// if-else.
 func (p *parser) tuple(choices bool, ends ...string) expression {
 	var list []expression
 	for {
@@ -654,7 +657,8 @@ func (p *parser) arguments() arguments {
 	return a
 }
 
-// filters reads filters of a value, which is nil where a statement gives it. Inline says that the first has no |.
+// filters reads filters of a value, which is nil where a statement gives it. Inline says that the
+// first has no |.
 func (p *parser) filters(of expression, inline bool) expression {
 	for inline || p.skipSign("|") {
 		inline = false

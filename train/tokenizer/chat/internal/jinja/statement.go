@@ -2,8 +2,8 @@ package jinja
 
 import "slices"
 
-// scope holds the names of a template, a loop's turn, a macro's call or a block. A name that it does not
-// have is looked for around it.
+// scope holds the names of a template, a loop's turn, a macro's call or a block. A name that it
+// does not have is looked for around it.
 type scope struct {
 	run   *run
 	up    *scope

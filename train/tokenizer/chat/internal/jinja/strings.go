@@ -9,7 +9,8 @@ import (
 	"golang.org/x/text/language"
 )
 
-// stringMethod is a method of texts. Its result is marked as safe if the text was, where it is a text.
+// stringMethod is a method of texts. Its result is marked as safe if the text was, where it is a
+// text.
 type stringMethod func(r *run, s string, a given) value
 
 // method is a method of a text as a function.
@@ -399,8 +400,8 @@ func replaced(r *run, s, old, with string, count int) string {
 	return strings.Replace(s, old, with, count)
 }
 
-// within is the part of a text from one character to another, and how many characters and bytes stand
-// before it.
+// within is the part of a text from one character to another, and how many characters and bytes
+// stand before it.
 func within(r *run, s string, from, to value) (part string, characters, bytes int) {
 	bound := &slice{}
 	if from != (absent{}) {

@@ -16,8 +16,8 @@ func Parse(source string) (t *Template, err error) {
 	return &Template{p.body()}, nil
 }
 
-// Render writes the template's text. The variables are values that JSON can hold, an [Object] among them.
-// What the template objects to is an error with its own words.
+// Render writes the template's text. The variables are values that JSON can hold, an [Object] among
+// them. What the template objects to is an error with its own words.
 func (t *Template) Render(variables map[string]any) (text string, err error) {
 	defer func() {
 		if p := recover(); p != nil {

@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// value is what an expression gives: nil for None, a bool, an int, a float64, a string, a markup, or one
-// of the types below. Only namespaces and generators change once they are made.
+// value is what an expression gives: nil for None, a bool, an int, a float64, a string, a markup,
+// or one of the types below. Only namespaces and generators change once they are made.
 type value = any
 
 // markup is text that the filter safe has marked. What is added to it is escaped.
