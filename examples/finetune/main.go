@@ -1,13 +1,11 @@
-// Finetune goes on training a published model on one's own text or conversations, and lets it
-// write:
+// Finetune goes on training a published model on one's own text or conversations, and lets it write:
 //
 //	go run ./examples/finetune -model hub:HuggingFaceTB/SmolLM2-135M-Instruct -data chats.jsonl
 //	go run ./examples/finetune -model gpt2 -data notes.txt -sample "The weather"
 //
-// The data is a text, or a .jsonl file with a conversation, a question and its answer, or a text on
-// each line; see corpus.go. Of a conversation the model learns the answers alone. By default small
-// changes to the model are trained (LoRA), which go to the folder adapter of the run as Python's
-// peft reads them; -rank 0 trains all weights. -resume goes on with a run that was stopped.
+// The data is a text, or a .jsonl file with a conversation, a question and its answer, or a text on each line; see corpus.go. Of a
+// conversation the model learns the answers alone. By default small changes to the model are trained (LoRA), which go to the folder
+// adapter of the run as Python's peft reads them; -rank 0 trains all weights. -resume goes on with a run that was stopped.
 package main
 
 import (
@@ -122,8 +120,7 @@ func finetune(ctx context.Context, s settings, out io.Writer) error {
 	return write(ctx, model, corpus, s, out)
 }
 
-// load reads the model, downloads it first if it needs to be, and gives it a LoRA if it is to have
-// one.
+// load reads the model, downloads it first if it needs to be, and gives it a LoRA if it is to have one.
 func load(ctx context.Context, s settings, place *train.Place) (*pretrained.Model, error) {
 	status := watch.NewStatus(os.Stderr)
 	defer status.Done("")

@@ -3,8 +3,8 @@
 //	go run ./examples/prepare -tokenizer hub:openai-community/gpt2 -out tokens 'fineweb/*.parquet'
 //	go run ./examples/prepare -tokenizer SmolLM2-135M -validation 0.01 -out tokens chapters.txt notes.jsonl
 //
-// The tokenizer is the tokenizer.json of a model's folder, of a name on the hub, or of a path. All
-// processors encode; the files are the same whatever their number.
+// The tokenizer is the tokenizer.json of a model's folder, of a name on the hub, or of a path. All processors encode; the files are
+// the same whatever their number.
 package main
 
 import (
@@ -98,8 +98,7 @@ func run(ctx context.Context, args []string, out, screen io.Writer) error {
 	return nil
 }
 
-// open reads a tokenizer from a path, a model's folder or the hub, of which it downloads nothing
-// else.
+// open reads a tokenizer from a path, a model's folder or the hub, of which it downloads nothing else.
 func open(ctx context.Context, place string) (*tokenizer.HuggingFace, error) {
 	const file = "tokenizer.json"
 	if name, onHub := strings.CutPrefix(place, "hub:"); onHub {

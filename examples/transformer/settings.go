@@ -20,8 +20,7 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// settings is everything that a run is made from. Checkpoints hold it, so that a run can be resumed
-// without flags.
+// settings is everything that a run is made from. Checkpoints hold it, so that a run can be resumed without flags.
 type settings struct {
 	Data          string // a text, tokens or a folder of shards, empty for Go source
 	Vocab, Merges string // files of GPT-2's tokenizer, empty for characters
@@ -106,8 +105,7 @@ const ordinary = "cpu"
 // speaking are the flags that go with -sample; the others belong to training.
 var speaking = []string{"sample", "out", "length", "temperature", "top-k", "top-p", "weights", "seed", "device"}
 
-// parse reads the flags. Asked for help it writes that, with the defaults of the preset that is
-// named.
+// parse reads the flags. Asked for help it writes that, with the defaults of the preset that is named.
 func parse(args []string, help io.Writer) (settings, options, error) {
 	preset := presetOf(args)
 	start, known := presets[preset]
@@ -254,9 +252,8 @@ func (s settings) lossScaling() *train.LossScaling {
 	return &train.LossScaling{}
 }
 
-// cost is about how long all steps take on this machine's CPU. A step costs six products and sums a
-// parameter and token; twenty thousand million of them a second are what a core does of a small
-// model, one with another.
+// cost is about how long all steps take on this machine's CPU. A step costs six products and sums a parameter and token;
+// twenty thousand million of them a second are what a core does of a small model, one with another.
 func (s settings) cost(parameters int) time.Duration {
 	const perCore = 20e9
 	tokens := float64(s.Batch) * float64(s.Context) * float64(s.Accumulation) * float64(s.Steps)
