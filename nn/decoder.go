@@ -47,8 +47,10 @@ type DecoderConfig struct {
 //
 // A token costs about as much as reading the parameters: [Parameters.KeepWeights] halves that.
 //
-// A Decoder belongs to one goroutine, and does not run while something changes the parameters.
-// [BatchDecoder] is for several texts at once.
+// On a GPU, a run of each length is recorded once its memory is there.
+//
+// A Decoder is not safe for concurrent use. Do not change the parameters while it runs. [BatchDecoder]
+// is for several texts at once.
 type Decoder struct {
 	b batchDecoder
 }

@@ -41,13 +41,7 @@ var deviceModels = map[string]deviceModel{
 // On a device whole models have the losses and the gradients of the golden files, or of float64 on
 // the CPU, in every type.
 func TestModelsOnTheDevice(t *testing.T) {
-	if ops.Devices() == 0 {
-		t.Skip("this machine has no GPU")
-	}
-	device, err := ops.OpenDevice(0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	device := openDevice(t)
 	goldens := readGolden(t, "models.json")
 	for name, m := range deviceModels {
 		want := goldens[m.golden]

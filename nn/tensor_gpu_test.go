@@ -15,13 +15,7 @@ import (
 // On a device arithmetic broadcasts as on the host, with the same gradients, and what has no kernel
 // there is an error that says so.
 func TestTensorsOnTheDevice(t *testing.T) {
-	if ops.Devices() == 0 {
-		t.Skip("this machine has no GPU")
-	}
-	device, err := ops.OpenDevice(0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	device := openDevice(t)
 	run := func(device *ops.Device) (results [][]float64) {
 		p := nn.NewParameters(3)
 		if device != nil {

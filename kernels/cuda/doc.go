@@ -41,10 +41,9 @@
 //
 // Attention with a score or a mask that a user wrote is compiled by NVRTC when it is first met, see
 // [OnCompile] and [NoCompiler], and so are dropout and slopes of a part of a larger problem, such
-// as a rank's block of a sequence that ranks share. Of a mask the device finds, for each tile of
-// queries, or of keys in the backward pass, the tiles on the other side that hold something
-// visible: kernels visit no others, and evaluate the mask outside of the longest run of those that
-// are visible as a whole. With a mask alone, Hopper's kernels make tiles of any 64 keys that are
+// as a rank's block of a sequence that ranks share. For each tile of queries, the device lists the
+// tiles of keys that the mask shows; backward lists the opposite way. Kernels visit only listed
+// tiles. They skip the mask in the longest run of fully visible ones. With a mask alone, Hopper's kernels make tiles of any 64 keys that are
 // seen, wherever they lie. A mask is gone through once, and again when the device finds that what
 // it looks up has changed; that is seen where the tables have up to 16 MiB and lie in one piece,
 // others are gone through in each call. The lists have a bit for each pair of tiles, and no more
