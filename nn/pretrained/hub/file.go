@@ -211,6 +211,9 @@ func (f *fetcher) receive(b *blob, part string) (err error) {
 	}
 	buffer := make([]byte, 1<<20)
 	for have < b.size {
+		if f.ctx.Err() != nil { // bytes that are there already could be read on
+			return context.Cause(f.ctx)
+		}
 		n, err := watch.Read(buffer[:min(int64(len(buffer)), b.size-have)])
 		if n > 0 {
 			if _, err := file.Write(buffer[:n]); err != nil {
