@@ -24,10 +24,26 @@ import (
 var update = flag.Bool("update", false, "write the models to testdata/written, for golden.py --check to read")
 
 var languageModels = []string{
-	"gpt2", "llama2", "llama3", "mistral", "qwen2", "qwen3", "gemma2", "gemma3", "phi3", "olmo2", "smollm3",
+	"gemma2",
+	"gemma3",
+	"gpt2",
+	"llama2",
+	"llama3",
+	"mistral",
+	"olmo2",
+	"phi3",
+	"qwen2",
+	"qwen3",
+	"smollm3",
 }
 
-var encoders = []string{"bert", "bert-masked", "bert-classes", "roberta-masked", "roberta-classes"}
+var encoders = []string{
+	"bert",
+	"bert-masked",
+	"bert-classes",
+	"roberta-masked",
+	"roberta-classes",
+}
 
 var visions = []string{"vit", "vit-classes"}
 

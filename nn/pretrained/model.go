@@ -68,8 +68,19 @@ type architecture struct {
 // families are the readers of configs by model_type. The number is the context that is asked for, 0
 // for the config's.
 var families = map[string]func(*config, int) *architecture{
-	"gpt2": gpt2, "llama": llama, "mistral": mistral, "qwen2": qwen2, "qwen3": qwen3, "gemma2": gemma2,
-	"gemma3_text": gemma3, "phi3": phi3, "olmo2": olmo2, "smollm3": smollm3, "bert": bert, "roberta": roberta, "vit": vit,
+	"bert":        bert,
+	"gemma2":      gemma2,
+	"gemma3_text": gemma3,
+	"gpt2":        gpt2,
+	"llama":       llama,
+	"mistral":     mistral,
+	"olmo2":       olmo2,
+	"phi3":        phi3,
+	"qwen2":       qwen2,
+	"qwen3":       qwen3,
+	"roberta":     roberta,
+	"smollm3":     smollm3,
+	"vit":         vit,
 }
 
 // Load reads a model's folder: config.json, and model.safetensors or the shards that

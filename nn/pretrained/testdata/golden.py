@@ -1,6 +1,6 @@
 """Writes the small random models of package pretrained's tests, in the folders that transformers makes, and their logits.
 
-    python3 golden.py [NAME...] (in this directory; needs transformers 5 and PyTorch; names are of those that see images)
+    python3 golden.py [NAME...] (in this directory; needs transformers 5 and PyTorch; without names it writes all)
     python3 golden.py --check   (reads the folders under written/, which the tests' -update writes, and compares)
 
 Each folder holds config.json, model.safetensors or its shards, and golden.json: token ids, the logits that transformers
@@ -127,16 +127,13 @@ def write(names):
         stored = list(safetensors.torch.load_file(here / name / "model.safetensors"))
         golden["gradients"] = {old: golden["gradients"][new] for old in stored for new in [renamed(old)]}
         (here / name / "golden.json").write_text(json.dumps(golden))
-    if names:
-        return
-    for seed, (name, make) in enumerate(encoders.items()):
-        torch.manual_seed(seed)
-        model = spread(make(), seed)
-        save(name, model, encode(model))
-    for seed, (name, make) in enumerate(models.items()):
-        torch.manual_seed(seed)
-        model = spread(make(), seed)
-        save(name, model, results(model))
+    for kinds, compute in (encoders, encode), (models, results):
+        for seed, (name, make) in enumerate(kinds.items()):
+            if names and name not in names:
+                continue
+            torch.manual_seed(seed)
+            model = spread(make(), seed)
+            save(name, model, compute(model))
 
 
 def renamed(name):
