@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stheno-ml/stheno/internal/slow"
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/ops"
@@ -77,6 +78,7 @@ func newDecoded(t *testing.T, name string, dtype tensor.Dtype, capacity int) dec
 // TestDecoder feeds tokens singly and in pieces until the window was full several times, and
 // compares the logits with those of the whole window without a cache.
 func TestDecoder(t *testing.T) {
+	slow.Race(t)
 	for name := range decoderModels {
 		for _, c := range []struct {
 			dtype    tensor.Dtype
@@ -119,6 +121,7 @@ func TestDecoder(t *testing.T) {
 // Texts of different lengths in one batch are each predicted as alone: when they begin, rest,
 // outgrow their window, and when another takes the place of one.
 func TestBatchDecoder(t *testing.T) {
+	slow.Race(t)
 	for name := range decoderModels {
 		t.Run(name, func(t *testing.T) {
 			const batch, capacity = 3, 40

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"unsafe"
 
+	"github.com/stheno-ml/stheno/internal/slow"
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/kernels/reference"
 	"github.com/stheno-ml/stheno/ops"
@@ -318,6 +319,7 @@ func TestAttentionGradientThroughViews(t *testing.T) {
 
 // TestAttentionConcurrently builds and runs graphs in several goroutines. Run it under the race detector.
 func TestAttentionConcurrently(t *testing.T) {
+	slow.Emulated(t)
 	c := self
 	c.useLSE, c.bias, c.o.Dropout = true, []int{2, 2, 5, 5}, 0.3
 	want := c.expected()
@@ -348,6 +350,7 @@ func TestAttentionOpsAreDistinct(t *testing.T) {
 
 // TestAttentionMemory runs a graph many times and looks at what stays.
 func TestAttentionMemory(t *testing.T) {
+	slow.Emulated(t)
 	c := attentionCase{name: "memory", b: 1, hq: 2, hk: 2, sq: 256, sk: 256, d: 32, dv: 32, useOut: true, seed: 3}
 	for _, differentiate := range []bool{false, true} {
 		a := c.build(t, tensor.Float32)

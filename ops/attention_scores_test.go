@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/stheno-ml/stheno/internal/slow"
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/kernels/reference"
 	"github.com/stheno-ml/stheno/ops"
@@ -15,6 +16,8 @@ import (
 // TestAttentionScores compares with what the reference's probabilities and logsumexp say of the scores, log P + LSE, over all cases
 // of attention that are not packed.
 func TestAttentionScores(t *testing.T) {
+	slow.Emulated(t)
+	slow.Race(t)
 	for _, c := range attentionCases() {
 		if c.qLens != nil || c.qkv {
 			continue

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/stheno-ml/stheno/internal/slow"
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/kernels/reference"
 	"github.com/stheno-ml/stheno/ops"
@@ -495,6 +496,8 @@ func TestAttention(t *testing.T) {
 
 // TestAttentionFiniteDifferences compares gradients with the slope of the loss, all through Gorgonia.
 func TestAttentionFiniteDifferences(t *testing.T) {
+	slow.Emulated(t)
+	slow.Race(t)
 	const h = 1e-5
 	for _, c := range attentionCases() {
 		a := c.build(t, tensor.Float64)

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"unsafe"
 
+	"github.com/stheno-ml/stheno/internal/slow"
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/ops"
 	"gorgonia.org/gorgonia"
@@ -125,6 +126,7 @@ func TestMiniatureGradients(t *testing.T) {
 
 // TestMiniatureTrains takes steps along the gradient, with new masks in each, in both types.
 func TestMiniatureTrains(t *testing.T) {
+	slow.Emulated(t)
 	for dtype := range bounds {
 		m := newMiniature(dtype)
 		if _, err := gorgonia.Grad(m.loss, m.parameters...); err != nil {
@@ -377,6 +379,7 @@ func TestOpsConcurrently(t *testing.T) {
 
 // TestOpsMemory runs a graph many times and looks at what stays.
 func TestOpsMemory(t *testing.T) {
+	slow.Emulated(t)
 	m := newMiniature(tensor.Float32)
 	if _, err := gorgonia.Grad(m.loss, m.parameters...); err != nil {
 		t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/stheno-ml/stheno/internal/slow"
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/kernels/reference"
 	"github.com/stheno-ml/stheno/ops"
@@ -88,6 +89,7 @@ func crossEntropyOptions() []ops.CrossEntropyOptions {
 }
 
 func TestLinearCrossEntropy(t *testing.T) {
+	slow.Emulated(t)
 	var cases []opCase
 	for _, c := range []struct {
 		x          []int

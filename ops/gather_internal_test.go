@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/stheno-ml/stheno/internal/slow"
 	"github.com/stheno-ml/stheno/kernels"
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
@@ -24,6 +25,7 @@ func (absent) CollectPartsLater(...kernels.Tensor) (kernels.Transfer, error) { r
 // Weights that are collected live no longer than one layer runs, forward and backward: more layers need the memory of more activations, and
 // of no more weights, in float32 and in 16 bits, where layers join and round weights.
 func TestGatheredWeightsGoAway(t *testing.T) {
+	slow.Emulated(t)
 	const dim, rows = 96, 2
 	layers := map[string]func(x *gorgonia.Node, weight func(columns int) *gorgonia.Node) (*gorgonia.Node, error){
 		"Linear": func(x *gorgonia.Node, weight func(int) *gorgonia.Node) (*gorgonia.Node, error) {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/stheno-ml/stheno/internal/slow"
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/kernels/reference"
 	"github.com/stheno-ml/stheno/ops"
@@ -16,6 +17,8 @@ import (
 
 // Two layers whose results are multiplied.
 func TestLinears(t *testing.T) {
+	slow.Emulated(t)
+	slow.Race(t)
 	var cases []opCase
 	for _, shape := range [][]int{{1}, {5}, {1, 7}, {2, 3, 5}, {2, 17, 33}} {
 		for _, columns := range []int{1, 6, 19} {

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/stheno-ml/stheno/internal/slow"
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/ops"
 	"gorgonia.org/gorgonia"
@@ -80,6 +81,7 @@ func scaledGradients(t *testing.T, cost string, compute tensor.Dtype, scale floa
 // A loss scale multiplies the gradients and not the loss. In float32 it changes nothing else, and in float16 it decides before
 // anything is rounded what becomes zero.
 func TestScaleLoss(t *testing.T) {
+	slow.Emulated(t)
 	const scale = 1 << 14
 	for cost := range costs {
 		loss, want := scaledGradients(t, cost, tensor.Float32, 0)

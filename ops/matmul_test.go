@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/stheno-ml/stheno/internal/slow"
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/kernels/reference"
 	"github.com/stheno-ml/stheno/ops"
@@ -14,6 +15,7 @@ import (
 )
 
 func TestMatMul(t *testing.T) {
+	slow.Emulated(t)
 	var cases []opCase
 	for _, c := range []struct {
 		batch   []int

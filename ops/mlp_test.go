@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/stheno-ml/stheno/internal/slow"
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/ops"
 	"gorgonia.org/gorgonia"
@@ -13,6 +14,7 @@ import (
 )
 
 func TestMLP(t *testing.T) {
+	slow.Emulated(t)
 	var cases []opCase
 	for _, c := range []struct {
 		x           []int

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stheno-ml/stheno/internal/slow"
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/kernels/score"
 	"github.com/stheno-ml/stheno/ops"
@@ -69,6 +70,7 @@ func newScored(t testing.TB, dtype tensor.Dtype, packed bool) *scored {
 
 // The gradients of a graph with a score and a mask are those of finite differences, under both machines, for what is looked up too.
 func TestScoreGradients(t *testing.T) {
+	slow.Emulated(t)
 	for _, packed := range []bool{false, true} {
 		probe := newScored(t, tensor.Float64, packed)
 		m := gorgonia.NewTapeMachine(probe.graph)

@@ -3,6 +3,7 @@ package ops_test
 import (
 	"testing"
 
+	"github.com/stheno-ml/stheno/internal/slow"
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/kernels/reference"
 	"github.com/stheno-ml/stheno/ops"
@@ -10,6 +11,7 @@ import (
 )
 
 func TestSwiGLU(t *testing.T) {
+	slow.Emulated(t)
 	var cases []opCase
 	for _, shape := range elementShapes {
 		cases = append(cases, opCase{

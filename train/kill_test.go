@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stheno-ml/stheno/internal/slow"
 	"github.com/stheno-ml/stheno/train"
 	"github.com/stheno-ml/stheno/train/checkpoint"
 	"github.com/stheno-ml/stheno/train/watch"
@@ -28,6 +29,7 @@ const killFolder = "STHENO_TEST_KILL_FOLDER"
 // each time. The weights at the end need to be those of a run that nobody killed, no checkpoint may ever be unreadable, and
 // the log has each step once.
 func TestKilledRunsResume(t *testing.T) {
+	slow.Race(t)
 	const mostSteps = 40 // between two kills
 	steps := (*kills + 1) * mostSteps
 	if folder := os.Getenv(killFolder); folder != "" {

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stheno-ml/stheno/internal/slow"
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/train"
@@ -286,6 +287,7 @@ func TestResumeRefusesAnotherModel(t *testing.T) {
 
 // A checkpoint of before masks were numbered resumes where nothing is dropped, and otherwise only on request.
 func TestResumeWithOtherMasks(t *testing.T) {
+	slow.Race(t)
 	without := func(c *train.LoopConfig) { c.Model = countingModel(tensor.Float32, 0) }
 	for name, c := range map[string]struct {
 		change func(*train.LoopConfig)

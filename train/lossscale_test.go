@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/stheno-ml/stheno/internal/slow"
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/ops"
 	"github.com/stheno-ml/stheno/train"
@@ -46,6 +47,7 @@ func TestLossScalingKeepsBits(t *testing.T) {
 
 // In float16 a scale that is too large is halved until the steps' gradients are finite, and the model learns as in float32.
 func TestLossScalingInFloat16(t *testing.T) {
+	slow.Race(t)
 	var losses [2][]float64
 	for i, compute := range []tensor.Dtype{tensor.Float32, ops.Float16} {
 		skipped := 0
@@ -77,6 +79,7 @@ func TestLossScalingInFloat16(t *testing.T) {
 
 // A resumed training has the scale that it had.
 func TestLossScalingIsResumed(t *testing.T) {
+	slow.Race(t)
 	scaling := &train.LossScaling{Initial: 1 << 24, Interval: 4}
 	straight := scalingLoop(t, ops.Float16, scaling, nil)
 	runLoop(t, straight, context.Background())

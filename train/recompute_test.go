@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/stheno-ml/stheno/internal/slow"
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/train"
 	"github.com/stheno-ml/stheno/train/data"
@@ -16,6 +17,7 @@ import (
 // A training whose blocks are computed again has the bits of one whose blocks keep what they computed, dropout included, and needs
 // less memory.
 func TestRecompute(t *testing.T) {
+	slow.Race(t)
 	for name, build := range map[string]func(s *nn.Scope, again bool) *nn.LanguageModel{
 		"GPT": func(s *nn.Scope, again bool) *nn.LanguageModel {
 			return nn.NewGPT(s, nn.GPTConfig{Vocab: countVocab, Context: countLength, Layers: 8, Heads: 4, Dim: 64, Dropout: 0.1, Recompute: again})

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stheno-ml/stheno/internal/slow"
 	"github.com/stheno-ml/stheno/kernels/cpu"
 	"github.com/stheno-ml/stheno/ops"
 	"gorgonia.org/gorgonia"
@@ -214,6 +215,7 @@ func trained(t *testing.T, optimizer Optimizer, threads, steps int, dtype tensor
 
 // Steps give the same bits on any number of threads, and when an optimiser takes over another's state midway.
 func TestBitEqual(t *testing.T) {
+	slow.Race(t)
 	for name, optimizer := range optimizers {
 		for _, dtype := range []tensor.Dtype{tensor.Float32, tensor.Float64} {
 			want := trained(t, optimizer, 1, 6, dtype, nil)

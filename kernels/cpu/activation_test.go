@@ -5,12 +5,16 @@ import (
 	"math"
 	"testing"
 
+	"github.com/stheno-ml/stheno/internal/slow"
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/kernels/cpu"
 	"github.com/stheno-ml/stheno/kernels/reference"
 )
 
-func TestActivation(t *testing.T) { bothTypes(t, testActivation[float32], testActivation[float64]) }
+func TestActivation(t *testing.T) {
+	slow.Emulated(t)
+	bothTypes(t, testActivation[float32], testActivation[float64])
+}
 
 func testActivation[T kernels.Float](t *testing.T) {
 	for i, s := range fieldShapes() {
@@ -55,7 +59,10 @@ func TestActivationSlopeFarFromZero(t *testing.T) {
 	}
 }
 
-func TestSwiGLU(t *testing.T) { bothTypes(t, testSwiGLU[float32], testSwiGLU[float64]) }
+func TestSwiGLU(t *testing.T) {
+	slow.Emulated(t)
+	bothTypes(t, testSwiGLU[float32], testSwiGLU[float64])
+}
 
 func testSwiGLU[T kernels.Float](t *testing.T) {
 	for _, s := range fieldShapes() {

@@ -3,6 +3,7 @@ package cpu_test
 import (
 	"testing"
 
+	"github.com/stheno-ml/stheno/internal/slow"
 	"github.com/stheno-ml/stheno/kernels/cpu/internal/simd"
 	. "github.com/stheno-ml/stheno/kernels/internal/attentiontest"
 )
@@ -10,6 +11,8 @@ import (
 // FuzzAttention turns bytes into a small problem and compares everything that is computed of it
 // with the reference.
 func FuzzAttention(f *testing.F) {
+	slow.Emulated(f)
+	slow.Race(f)
 	f.Add(uint64(0), []byte{})
 	f.Add(uint64(1), []byte{1, 40, 50, 17, 33, 2, 1, 1, 3, 0, 9})
 	f.Add(uint64(2), []byte{2, 130, 20, 64, 64, 1, 2, 2, 255, 255, 1, 7, 4})

@@ -5,6 +5,7 @@ import (
 	"math"
 	"testing"
 
+	"github.com/stheno-ml/stheno/internal/slow"
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/kernels/cpu"
 	. "github.com/stheno-ml/stheno/kernels/internal/attentiontest"
@@ -14,6 +15,8 @@ import (
 // Scores and masks that users write, with every set of instructions, in both types, one of them packed, and together with everything
 // else.
 func TestAttentionScores(t *testing.T) {
+	slow.Emulated(t)
+	slow.Race(t)
 	for n, options := range ScoreSets() {
 		if leftOut(n) {
 			continue
@@ -87,6 +90,8 @@ func TestIntegersThatDependOnFloats(t *testing.T) {
 
 // The grid of attention, with a set of scores and masks in place of options; in the thinned one each length, head size and set appears.
 func TestAttentionScoreGrid(t *testing.T) {
+	slow.Emulated(t)
+	slow.Race(t)
 	sets, last := ScoreSets(), 19
 	if *grid {
 		runGrid(t, sets)
@@ -102,6 +107,8 @@ func TestAttentionScoreGrid(t *testing.T) {
 
 // Keys of a length of their own, of one for all, a single query, and nothing at all.
 func TestAttentionScoresOfUnevenSequences(t *testing.T) {
+	slow.Emulated(t)
+	slow.Race(t)
 	for n, options := range ScoreSets() {
 		if leftOut(n + 3) {
 			continue
@@ -120,6 +127,8 @@ func TestAttentionScoresOfUnevenSequences(t *testing.T) {
 
 // A NaN or an infinity reaches the rows that see it through a mask, and no others.
 func TestAttentionScoresNonFinite(t *testing.T) {
+	slow.Emulated(t)
+	slow.Race(t)
 	n := 0
 	for _, options := range [][]Option{{Documents}, {Sparse}, {Blocks, Causal}, {Documents, RelativeBias}, {Blocks, Dropout}} {
 		for in, name := range []string{"q", "k", "v", "dO"} {
@@ -140,6 +149,8 @@ func TestAttentionScoresNonFinite(t *testing.T) {
 
 // Random scores and masks compute what the reference does, at every level and in both types.
 func TestAttentionRandomScores(t *testing.T) {
+	slow.Emulated(t)
+	slow.Race(t)
 	for n := range 12 {
 		if leftOut(n) {
 			continue
@@ -152,6 +163,7 @@ func TestAttentionRandomScores(t *testing.T) {
 
 // Results with tables that several heads and key tiles share are bit-equal for any number of threads.
 func TestAttentionScoresAreDeterministic(t *testing.T) {
+	slow.Emulated(t)
 	for n, options := range [][]Option{{Learnt, Blocks}, {RelativeBias, Documents, Dropout}} {
 		c := Case{Batch: 2, Heads: 4, KeyHeads: 2, Sq: 300, Sk: 333, D: 24, Dv: 32, Options: options, Seed: uint64(n)}
 		var want []float32

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/stheno-ml/stheno/internal/slow"
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/kernels/cpu"
 	"github.com/stheno-ml/stheno/kernels/cpu/internal/simd"
@@ -139,6 +140,7 @@ func gridCase(n int, length, size [2]int, options []Option) Case {
 // share the pairs of head sizes and options; in the thinned one each of them appears, most more
 // than once.
 func TestAttentionGrid(t *testing.T) {
+	slow.Emulated(t)
 	sets := OptionSets()
 	if *grid {
 		runGrid(t, sets)
@@ -188,6 +190,7 @@ func runGrid(t *testing.T, sets [][]Option) {
 // Packed sequences, with every option: of different lengths, some shorter than a vector, some with
 // more queries than keys.
 func TestAttentionPacked(t *testing.T) {
+	slow.Emulated(t)
 	sizes, sets := HeadSizes, OptionSets()
 	for n, options := range sets {
 		if leftOut(n) {
@@ -205,6 +208,8 @@ func TestAttentionPacked(t *testing.T) {
 }
 
 func TestAttentionUneven(t *testing.T) {
+	slow.Emulated(t)
+	slow.Race(t)
 	for n, c := range UnevenCases() {
 		if leftOut(n) {
 			continue
@@ -222,6 +227,8 @@ func TestAttentionUneven(t *testing.T) {
 
 // What lies behind lengths and behind the last sequence is not read: NaN there reaches nothing.
 func TestAttentionIgnoresUnusedRows(t *testing.T) {
+	slow.Emulated(t)
+	slow.Race(t)
 	for n, options := range [][]Option{{Plain}, {Causal}, {WindowOf(40, 9), BiasOver("Q")}} {
 		c := Case{Batch: 3, Heads: 4, KeyHeads: 2, Sq: 100, Sk: 200, D: 24, Dv: 33, KVLengths: []int{150, 33, 0}, Options: options, Seed: uint64(n)}
 		for _, shared := range []bool{false, true} {
@@ -244,6 +251,7 @@ func TestAttentionIgnoresUnusedRows(t *testing.T) {
 // Every set of instructions computes every option, in both types, one of them packed. Sizes leave a
 // remainder everywhere.
 func TestAttentionLevels(t *testing.T) {
+	slow.Race(t)
 	for n, options := range OptionSets() {
 		if leftOut(n) {
 			continue
@@ -263,6 +271,7 @@ func TestAttentionLevels(t *testing.T) {
 
 // Head sizes from 1 to the largest, equal and not, in both types.
 func TestAttentionHeadSizes(t *testing.T) {
+	slow.Race(t)
 	for n, size := range [][2]int{{1, 1}, {1, 5}, {2, 3}, {7, 1}, {8, 8}, {15, 17}, {16, 16}, {31, 33}, {48, 80}, {129, 127}, {257, 255}, {511, 512}, {512, 64}, {3, 512}} {
 		c := Case{Batch: 1, Heads: 2, KeyHeads: 1, Sq: 33, Sk: 45, D: size[0], Dv: size[1], Options: []Option{Causal, BiasOver("Q")}, Seed: uint64(n)}
 		if c.D < 4 {
@@ -276,6 +285,8 @@ func TestAttentionHeadSizes(t *testing.T) {
 // Tensors may lie in memory in any way; gradients are written in the layout of their inputs and
 // gaps are left alone.
 func TestAttentionLayouts(t *testing.T) {
+	slow.Emulated(t)
+	slow.Race(t)
 	for layout := BHSD; layout <= Broadcast; layout++ {
 		for n, options := range [][]Option{{Plain}, {Causal, DLSE}, {BiasOver("BHQ"), Sinks}, {WindowOf(9, 4), Dropout}} {
 			for _, size := range []int{64, 53} {
@@ -297,6 +308,7 @@ func TestAttentionLayouts(t *testing.T) {
 
 // Rows without a key give O = 0, LSE = −∞ (or the sink) and no gradient.
 func TestAttentionEmptyRows(t *testing.T) {
+	slow.Emulated(t)
 	infinity := math.Inf(1)
 	for n, c := range []struct {
 		sq, sk  int
@@ -341,6 +353,8 @@ func TestAttentionEmptyRows(t *testing.T) {
 
 // A NaN or an infinity makes exactly those rows not finite that it makes so in the reference.
 func TestAttentionNonFinite(t *testing.T) {
+	slow.Emulated(t)
+	slow.Race(t)
 	masks := [][]Option{{Plain}, {Causal}, {CausalTopLeft}, {WindowOf(9, 3)}, {WindowOf(40, 0), Causal}, {WindowOf(0, 20)},
 		{Causal, Dropout}, {Causal, ALiBi, BiasOver("Q")}, {Sinks, Causal}, {SoftCap, WindowOf(13, 13)}}
 	lengths := [][2]int{{37, 53}, {130, 129}, {65, 200}, {90, 20}}
@@ -379,6 +393,7 @@ func hard(options ...Option) Case {
 // Results are bit-equal for any number of threads, from run to run, and beside other calls of the
 // same backend.
 func TestAttentionIsDeterministic(t *testing.T) {
+	slow.Emulated(t)
 	for n, c := range []Case{hard(), hard(BiasOver("Q")), hard(BiasOver("BH"), Dropout), hard(BiasOver("H"), SoftCap),
 		{Batch: 1, Heads: 1, KeyHeads: 1, Sq: 500, Sk: 600, D: 64, Dv: 64, Options: []Option{Plain}},
 		{Batch: 5, Heads: 4, KeyHeads: 2, Sq: 200, Sk: 300, D: 40, Dv: 40, Options: []Option{RowBiasOver("Q"), Sinks},
@@ -424,6 +439,7 @@ func TestAttentionIsDeterministic(t *testing.T) {
 
 // Gradients can be asked for in parts, and a part is the same as in the whole.
 func TestAttentionGradientsInParts(t *testing.T) {
+	slow.Emulated(t)
 	p := New[float32](hard(BiasOver("Q")))
 	backend := cpu.New()
 	if err := p.Run(backend); err != nil {
@@ -594,6 +610,7 @@ func TestAttentionErrors(t *testing.T) {
 
 // Memory grows with the length of a sequence, not with its square.
 func TestAttentionMemory(t *testing.T) {
+	slow.Emulated(t)
 	const limit = 128 << 20
 	options := []Option{Causal, WindowOf(64, 0)}
 	if *grid {

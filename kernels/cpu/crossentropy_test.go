@@ -5,6 +5,7 @@ import (
 	"math"
 	"testing"
 
+	"github.com/stheno-ml/stheno/internal/slow"
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/kernels/cpu"
 	"github.com/stheno-ml/stheno/kernels/reference"
@@ -188,6 +189,7 @@ func TestCrossEntropyProperties(t *testing.T) {
 }
 
 func TestLinearCrossEntropy(t *testing.T) {
+	slow.Emulated(t)
 	bothTypes(t, testLinearCrossEntropy[float32], testLinearCrossEntropy[float64])
 }
 

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"unsafe"
 
+	"github.com/stheno-ml/stheno/internal/slow"
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/kernels/cpu"
 	"github.com/stheno-ml/stheno/kernels/cpu/internal/simd"
@@ -95,6 +96,7 @@ func weightCases() []productCase {
 }
 
 func TestMatMul(t *testing.T) {
+	slow.Emulated(t)
 	for i, c := range productCases() {
 		if !leftOut(i) {
 			checkProduct[float32](t, c, uint64(i))
@@ -329,6 +331,7 @@ func testMatMulGradient[T kernels.Float](t *testing.T) {
 }
 
 func TestMatMulThreadsAreBitEqual(t *testing.T) {
+	slow.Emulated(t)
 	for _, level := range levels() {
 		defer simd.SetLevel(level)()
 		for i, c := range []productCase{

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stheno-ml/stheno/internal/slow"
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/kernels/cpu"
 	"github.com/stheno-ml/stheno/kernels/cpu/internal/simd"
@@ -58,6 +59,7 @@ func (c tiledCase) operands(h *halfTest, dtype kernels.DType) (a, b kernels.Tens
 }
 
 func TestMatMulInTiles(t *testing.T) {
+	slow.Emulated(t)
 	withTiles(t)
 	var cases []tiledCase
 	for i, s := range [][3]int{{32, 32, 32}, {64, 96, 64}, {33, 47, 65}, {100, 70, 31}, {16, 16, 640}, {1, 300, 90}, {17, 1000, 33}, {200, 40, 1100}} {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stheno-ml/stheno/internal/slow"
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/kernels/cpu"
 	"github.com/stheno-ml/stheno/kernels/reference"
@@ -93,7 +94,10 @@ var updates = []kernels.Update{
 	{LearningRate: 0.5},
 }
 
-func TestAdamW(t *testing.T) { bothTypes(t, testAdamW[float32], testAdamW[float64]) }
+func TestAdamW(t *testing.T) {
+	slow.Emulated(t)
+	bothTypes(t, testAdamW[float32], testAdamW[float64])
+}
 
 func testAdamW[T kernels.Float](t *testing.T) {
 	c := newUpdateCase[T]()
@@ -113,7 +117,11 @@ func testAdamW[T kernels.Float](t *testing.T) {
 	}
 }
 
-func TestSGD(t *testing.T) { bothTypes(t, testSGD[float32], testSGD[float64]) }
+func TestSGD(t *testing.T) {
+	slow.Emulated(t)
+	slow.Race(t)
+	bothTypes(t, testSGD[float32], testSGD[float64])
+}
 
 func testSGD[T kernels.Float](t *testing.T) {
 	c := newUpdateCase[T]()
@@ -141,7 +149,11 @@ func testSGD[T kernels.Float](t *testing.T) {
 	}
 }
 
-func TestLion(t *testing.T) { bothTypes(t, testLion[float32], testLion[float64]) }
+func TestLion(t *testing.T) {
+	slow.Emulated(t)
+	slow.Race(t)
+	bothTypes(t, testLion[float32], testLion[float64])
+}
 
 func testLion[T kernels.Float](t *testing.T) {
 	c := newUpdateCase[T]()

@@ -4,6 +4,7 @@ import (
 	"math"
 	"testing"
 
+	"github.com/stheno-ml/stheno/internal/slow"
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/kernels/internal/attentiontest"
 	"github.com/stheno-ml/stheno/kernels/reference"
@@ -99,6 +100,7 @@ func near(t *testing.T, name string, got, want []float64, bound float64) {
 
 // Every gradient is compared with central differences of ⟨O, dO⟩ + ⟨LSE, dLSE⟩.
 func TestAttentionGradByFiniteDifferences(t *testing.T) {
+	slow.Emulated(t)
 	sets := append(attentiontest.OptionSets(), []attentiontest.Option{attentiontest.ShiftedWindow(1, 2, -2)},
 		[]attentiontest.Option{attentiontest.RowBiasOver("BQ"), attentiontest.Sinks})
 	sets = append(sets, attentiontest.ScoreSets()...)

@@ -5,11 +5,13 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/stheno-ml/stheno/internal/slow"
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/kernels/reference"
 )
 
 func TestMatMul(t *testing.T) {
+	slow.Emulated(t)
 	a := kernels.Of([]float64{1, 2, 3, 4, 5, 6}, 2, 3)
 	b := kernels.Of([]float64{1, 0, 0, 1, 1, 1}, 3, 2)
 	bias := kernels.Of([]float64{10, -20}, 2)

@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/stheno-ml/stheno/internal/slow"
 )
 
 // The test of this file loses power at each operation of a save, on a disk that keeps nothing but what was synced, as far
@@ -132,6 +134,7 @@ func (d *forgetful) losePower(t *testing.T, random *rand.Rand) {
 }
 
 func TestPowerLoss(t *testing.T) {
+	slow.Race(t)
 	for seed := range uint64(3) {
 		for budget := 0; ; budget++ {
 			random := rand.New(rand.NewPCG(seed, uint64(budget)))

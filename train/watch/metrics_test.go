@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stheno-ml/stheno/internal/slow"
 	"github.com/stheno-ml/stheno/train"
 )
 
@@ -42,6 +43,7 @@ func TestProgressShowsMetrics(t *testing.T) {
 
 // Each metric makes the picture taller by a panel.
 func TestDrawMetrics(t *testing.T) {
+	slow.Race(t)
 	height := func(log Log) int {
 		path := filepath.Join(t.TempDir(), "curve.png")
 		if err := Draw(path, log); err != nil {

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/stheno-ml/stheno/internal/slow"
 	"github.com/stheno-ml/stheno/train"
 	"pgregory.net/rapid"
 )
@@ -35,6 +36,7 @@ func someLog(steps int) Log {
 
 // Pictures have their size, and show the three lines.
 func TestDraw(t *testing.T) {
+	slow.Race(t)
 	nan := train.Step{Done: 1, Loss: math.NaN()}
 	for name, c := range map[string]struct {
 		log    Log
@@ -113,6 +115,7 @@ func isXML(t *testing.T, path string) {
 
 // The picture of a run is that of its log, and nothing else is left beside it.
 func TestPlot(t *testing.T) {
+	slow.Race(t)
 	folder := t.TempDir()
 	path, drawn := filepath.Join(folder, "loss.png"), filepath.Join(t.TempDir(), "loss.png")
 	var log bytes.Buffer

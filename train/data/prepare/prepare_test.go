@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/parquet-go/parquet-go"
+	"github.com/stheno-ml/stheno/internal/slow"
 	"github.com/stheno-ml/stheno/train/data"
 	"github.com/stheno-ml/stheno/train/data/prepare"
 	"github.com/stheno-ml/stheno/train/tokenizer"
@@ -181,6 +182,7 @@ func TestRun(t *testing.T) {
 
 // The share of documents to validate on is about what was asked for, and the order is kept in both.
 func TestValidation(t *testing.T) {
+	slow.Race(t)
 	paths, documents := sources(t)
 	var first []int
 	for _, workers := range []int{1, 4} {

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/stheno-ml/stheno/internal/slow"
 	"github.com/stheno-ml/stheno/kernels"
 )
 
@@ -138,7 +139,10 @@ func testActivationExtremes[T kernels.Float](t *testing.T) {
 	}
 }
 
-func TestSwiGLU(t *testing.T) { everywhere(t, testSwiGLU[float32], testSwiGLU[float64]) }
+func TestSwiGLU(t *testing.T) {
+	slow.Emulated(t)
+	everywhere(t, testSwiGLU[float32], testSwiGLU[float64])
+}
 
 func testSwiGLU[T kernels.Float](t *testing.T) {
 	eachRowCase(t, func(c *rowCase[T]) {

@@ -1,0 +1,5 @@
+//go:build race
+
+package slow
+
+const race = true

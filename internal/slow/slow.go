@@ -1,0 +1,23 @@
+// Package slow lets a test say where it takes too long to be run, beside testing.Short.
+package slow
+
+import (
+	"os"
+	"testing"
+)
+
+// Emulated skips a test that takes more than a few seconds on an emulated processor. The emulator
+// is not seen from inside: who starts one sets STHENO_TEST_EMULATED.
+func Emulated(t testing.TB) {
+	if os.Getenv("STHENO_TEST_EMULATED") != "" {
+		t.Skip("takes too long on an emulated processor")
+	}
+}
+
+// Race skips a test in short mode under the race detector. Such a test is long there, and starts no
+// goroutine that others do not start.
+func Race(t testing.TB) {
+	if race && testing.Short() {
+		t.Skip("shows the race detector nothing that shorter tests do not")
+	}
+}
