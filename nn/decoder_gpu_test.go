@@ -135,6 +135,13 @@ func TestDecodersOnTheDevice(t *testing.T) {
 						tokens[text] = append(tokens[text], random.IntN(shape.Vocab))
 					}
 				}
+				if step == 40 { // one text goes on from another
+					for _, x := range []*nn.BatchDecoder{several, beside} {
+						if err := x.Fork(2, 0, 20); err != nil {
+							t.Fatal(err)
+						}
+					}
+				}
 				got, err := several.Logits(tokens)
 				if err != nil {
 					t.Fatalf("step %d: %v", step, err)

@@ -29,7 +29,8 @@ type KVCacheConfig struct {
 // What it holds can be read, set, cut and shared. [KVCache.Truncate] goes back to a prefix, to go
 // on from there in another way; [KVCache.Fork] is for going on in several ways at once. The items
 // of a batch may hold different numbers of tokens: [KVCache.Only] says which of them the next runs
-// are for, and [KVCache.TruncateItem] goes back in one alone.
+// are for, [KVCache.TruncateItem] goes back in one alone, and [KVCache.CopyItem] has one go on from
+// another. A graph may be of fewer items than the cache: [KVCache.From] says of which.
 //
 // Its memory, Batch·Capacity·Heads·(HeadDim+ValueDim) numbers, is allocated in the first run, where
 // the keys live.
@@ -37,6 +38,7 @@ type KVCache struct {
 	c       KVCacheConfig
 	lengths []int // how many tokens each item holds
 	resting []bool
+	first   int             // the item that runs begin with
 	place   kernels.Backend // of the rows
 	set     bool            // by the program, not by a run: the next run takes them to its own place
 	// rows are the keys' and the values', (Batch, Capacity, Heads, dim), so that a token's heads
@@ -133,25 +135,66 @@ func (c *KVCache) Only(items []bool) error {
 	return nil
 }
 
-// even reports whether all items hold equally many tokens and take part.
-func (c *KVCache) even() bool {
-	for item, n := range c.lengths {
-		if n != c.lengths[0] || c.resting[item] {
+// From says with which item of the batch the next runs begin. A run of as many items as the cache
+// has begins with the first, 0.
+func (c *KVCache) From(item int) error {
+	if item < 0 || item >= len(c.lengths) {
+		return fmt.Errorf("KVCache: item is %d, it needs to be from 0 to %d", item, len(c.lengths)-1)
+	}
+	c.first = item
+	return nil
+}
+
+// CopyItem makes one item of the batch hold the first n tokens of another, in place of what it
+// holds. They are copied, not computed again.
+func (c *KVCache) CopyItem(to, from, n int) error {
+	for _, item := range []int{to, from} {
+		if item < 0 || item >= len(c.lengths) {
+			return fmt.Errorf("KVCache: item is %d, it needs to be from 0 to %d", item, len(c.lengths)-1)
+		}
+	}
+	if n < 0 || n > c.lengths[from] {
+		return fmt.Errorf("KVCache: %d tokens of item %d are to be copied, it needs to be from 0 to the %d that it holds", n, from, c.lengths[from])
+	}
+	for _, t := range c.rows {
+		if n == 0 || to == from {
+			break
+		}
+		if err := c.place.Copy(t.Slice(0, to, to+1).Slice(1, 0, n), t.Slice(0, from, from+1).Slice(1, 0, n)); err != nil {
+			return fmt.Errorf("KVCache: %w", err)
+		}
+	}
+	c.lengths[to] = n
+	return nil
+}
+
+// checkItems finds out whether a run of so many items has its place in the batch.
+func (c *KVCache) checkItems(items int) error {
+	if c.first+items > c.c.Batch {
+		return fmt.Errorf("the run is of %d items from item %d on, the cache has %d", items, c.first, c.c.Batch)
+	}
+	return nil
+}
+
+// even reports whether all items of a run hold equally many tokens and take part.
+func (c *KVCache) even(items int) bool {
+	for item := c.first; item < c.first+items; item++ {
+		if c.lengths[item] != c.lengths[c.first] || c.resting[item] {
 			return false
 		}
 	}
 	return true
 }
 
-// positions are those of so many rows that follow what each item holds, (Batch, rows) of int32,
-// where b computes.
-func (c *KVCache) positions(b kernels.Backend, rows int) (kernels.Tensor, error) {
-	list, err := host.Alloc(kernels.I32, c.c.Batch, rows)
+// positions are those of so many rows that follow what each item of a run holds, (items, rows) of
+// int32, where b computes.
+func (c *KVCache) positions(b kernels.Backend, items, rows int) (kernels.Tensor, error) {
+	list, err := host.Alloc(kernels.I32, items, rows)
 	if err != nil {
 		return list, err
 	}
 	for i, all := 0, kernels.Host[int32](list); i < len(all); i++ {
-		all[i] = int32(c.lengths[i/rows] + i%rows)
+		all[i] = int32(c.lengths[c.first+i/rows] + i%rows)
 	}
 	return copied(list, list.DType, b, b)
 }
@@ -214,6 +257,9 @@ func (c *KVCache) replace(k, v *tensor.Dense) error {
 		}
 	}
 	c.Reset()
+	first, resting := c.first, c.resting
+	defer func() { c.first, c.resting = first, resting }()
+	c.first, c.resting = 0, make([]bool, c.c.Batch) // all items are set, whichever take part in runs
 	c.place, c.set = place, true
 	for i, t := range rows {
 		if _, err := c.write(place, &c.rows[i], t, false); err != nil {
@@ -290,8 +336,8 @@ func (c *KVCache) check(p *kernels.Attention) error {
 	switch want := c.c; {
 	case p.K.DType != dtypeOf(want.DType):
 		return fmt.Errorf("k is %v, the cache holds %v", p.K.DType, want.DType)
-	case k[0] != want.Batch:
-		return fmt.Errorf("k has a batch of %d, the cache of %d: they need to be equal", k[0], want.Batch)
+	case k[0] > want.Batch:
+		return fmt.Errorf("k has a batch of %d, it needs at most the cache's %d", k[0], want.Batch)
 	case k[1] != want.Heads || k[3] != want.HeadDim:
 		return fmt.Errorf("k has %d heads of size %d, the cache holds %d of size %d", k[1], k[3], want.Heads, want.HeadDim)
 	case p.V.Shape[3] != want.ValueDim:
@@ -304,10 +350,14 @@ func (c *KVCache) check(p *kernels.Attention) error {
 	return nil
 }
 
-// settle makes sure that the cache has room for so many rows more, and that it is where they are.
-func (c *KVCache) settle(b kernels.Backend, rows int) error {
-	for item, n := range c.lengths {
-		if !c.resting[item] && n+rows > c.c.Capacity {
+// settle makes sure that the cache has room for so many rows more of so many items, and that it is
+// where they are.
+func (c *KVCache) settle(b kernels.Backend, items, rows int) error {
+	if err := c.checkItems(items); err != nil {
+		return err
+	}
+	for item := c.first; item < c.first+items; item++ {
+		if n := c.lengths[item]; !c.resting[item] && n+rows > c.c.Capacity {
 			return fmt.Errorf("the cache holds %d tokens of %d, %d more do not fit", n, c.c.Capacity, rows)
 		}
 	}
@@ -328,43 +378,45 @@ func (c *KVCache) settle(b kernels.Backend, rows int) error {
 // and makes the problem's keys and values all of them, in the same order of axes. They do not count
 // yet: the run may fail. A recording has a copy for each item, since the items may differ later.
 func (c *KVCache) extend(b kernels.Backend, p *kernels.Attention, recording bool) (err error) {
-	rows := p.K.Shape[2]
+	items, rows := p.K.Shape[0], p.K.Shape[2]
 	for i, t := range []*kernels.Tensor{&p.K, &p.V} {
 		if *t, err = c.write(b, &c.rows[i], *t, recording); err != nil {
 			return err
 		}
 	}
-	if !c.even() {
-		p.KVLengths = c.after(rows)
+	if !c.even(items) {
+		p.KVLengths = c.after(items, rows)
 	}
 	return nil
 }
 
-// after is how many tokens each item holds when so many were added to those that take part.
-func (c *KVCache) after(rows int) []int {
-	list := slices.Clone(c.lengths)
-	for item := range list {
-		if !c.resting[item] {
-			list[item] += rows
+// after is how many tokens each item of a run holds when so many were added to those that take part.
+func (c *KVCache) after(items, rows int) []int {
+	list := slices.Clone(c.lengths[c.first : c.first+items])
+	for i := range list {
+		if !c.resting[c.first+i] {
+			list[i] += rows
 		}
 	}
 	return list
 }
 
 func (c *KVCache) write(b kernels.Backend, memory *kernels.Tensor, rows kernels.Tensor, recording bool) (kernels.Tensor, error) {
-	heads, n, dim := rows.Shape[1], rows.Shape[2], rows.Shape[3]
+	items, heads, n, dim := rows.Shape[0], rows.Shape[1], rows.Shape[2], rows.Shape[3]
 	if err := fit(memory, c.place, kernels.Contiguous(nil, rows.DType, c.c.Batch, c.c.Capacity, heads, dim)); err != nil {
 		return rows, err
 	}
-	from, all := rows.Permute(0, 2, 1, 3), c.held(*memory, max(1, slices.Max(c.after(n))))
-	if c.even() && (!recording || c.c.Batch == 1) {
-		return all, b.Copy(memory.Slice(1, c.lengths[0], c.lengths[0]+n), from)
+	to := memory.Slice(0, c.first, c.first+items)
+	from, all := rows.Permute(0, 2, 1, 3), c.held(to, max(1, slices.Max(c.after(items, n))))
+	lengths := c.lengths[c.first : c.first+items]
+	if c.even(items) && (!recording || items == 1) {
+		return all, b.Copy(to.Slice(1, lengths[0], lengths[0]+n), from)
 	}
-	for item, length := range c.lengths {
-		if c.resting[item] && !recording {
+	for i, length := range lengths {
+		if c.resting[c.first+i] && !recording {
 			continue
 		}
-		if err := b.Copy(memory.Slice(0, item, item+1).Slice(1, length, length+n), from.Slice(0, item, item+1)); err != nil {
+		if err := b.Copy(to.Slice(0, i, i+1).Slice(1, length, length+n), from.Slice(0, i, i+1)); err != nil {
 			return rows, err
 		}
 	}
@@ -439,8 +491,8 @@ func (c cachedAttention) forward(r *run, in, out tensors) error {
 	place, o := r.Backend, c.outputView(out[0])
 	return r.vary(in, func(b kernels.Backend) error {
 		p, recording := c.problem(r, in), r.c.checkRecording() != nil
-		rows := p.K.Shape[2]
-		if err := c.cache.settle(place, rows); err != nil {
+		items, rows := p.K.Shape[0], p.K.Shape[2]
+		if err := c.cache.settle(place, items, rows); err != nil {
 			return err
 		}
 		if err := c.cache.extend(b, p, recording); err != nil {
@@ -450,7 +502,7 @@ func (c cachedAttention) forward(r *run, in, out tensors) error {
 			return err
 		}
 		if !recording {
-			c.cache.lengths = c.cache.after(rows)
+			copy(c.cache.lengths[c.cache.first:], c.cache.after(items, rows))
 		}
 		return nil
 	})

@@ -284,7 +284,7 @@ func TestKVCacheErrors(t *testing.T) {
 		{attend(q, k, v, ops.AttentionOptions{}), "<nil>"},
 		{without(), "CachedAttention: cache is nil, it needs to be a KVCache"},
 		{of(tensor.Float64), "CachedAttention: k is float64, the cache holds float32"},
-		{attend(shape(1, 4, 5, 8), shape(1, 2, 5, 8), shape(1, 2, 5, 3), ops.AttentionOptions{}), "CachedAttention: k has a batch of 1, the cache of 2: they need to be equal"},
+		{attend(shape(3, 4, 5, 8), shape(3, 2, 5, 8), shape(3, 2, 5, 3), ops.AttentionOptions{}), "CachedAttention: k has a batch of 3, it needs at most the cache's 2"},
 		{attend(q, shape(2, 4, 5, 8), shape(2, 4, 5, 3), ops.AttentionOptions{}), "CachedAttention: k has 4 heads of size 8, the cache holds 2 of size 8"},
 		{attend(q, k, shape(2, 2, 5, 4), ops.AttentionOptions{}), "CachedAttention: v has a head size of 4, the cache holds 3"},
 		{attend(shape(2, 4, 7, 8), shape(2, 2, 7, 8), shape(2, 2, 7, 3), ops.AttentionOptions{}), "CachedAttention: k has 7 rows, it needs at most the cache's capacity of 6"},
@@ -522,6 +522,70 @@ func TestKVCacheContentErrors(t *testing.T) {
 		{cache.Set(nil, of(f, 2, 3, 6, 5)), "KVCache: k is nil, it needs to be a value"},
 	} {
 		if c.err == nil || c.err.Error() != c.want {
+			t.Errorf("got  %v\nwant %s", c.err, c.want)
+		}
+	}
+}
+
+// Graphs of fewer items than a cache add to the items that they are told, and one item goes on from the tokens of
+// another, exactly as in caches of their own.
+func TestKVCacheOfSeveralItems(t *testing.T) {
+	const heads, d = 2, 4
+	newCache := func(batch int) *ops.KVCache {
+		cache, err := ops.NewKVCache(ops.KVCacheConfig{DType: tensor.Float64, Batch: batch, Heads: heads, HeadDim: d, Capacity: 8})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cache
+	}
+	cache := newCache(3)
+	one, two := newCachedStep(t, cache, 1, heads, d), newCachedStep(t, cache, 2, heads, d)
+	at := func(item int) {
+		t.Helper()
+		if err := cache.From(item); err != nil {
+			t.Fatal(err)
+		}
+	}
+	alone := func(seeds ...uint64) (out []float64) {
+		step := newCachedStep(t, newCache(1), 1, heads, d)
+		for _, seed := range seeds {
+			out = step.run(t, seed)
+		}
+		return out
+	}
+	check := func(what string, got []float64, want ...[]float64) {
+		t.Helper()
+		if !slices.Equal(got, slices.Concat(want...)) {
+			t.Errorf("%s: got %v, want %v", what, got, want)
+		}
+	}
+	at(2)
+	check("the last item alone", one.run(t, 1), alone(1))
+	at(1)
+	check("the last two", two.run(t, 7, 2), alone(7), alone(1, 2))
+	if err := cache.CopyItem(0, 2, 1); err != nil {
+		t.Fatal(err)
+	}
+	at(0)
+	check("the first two, the first of which goes on from the last", two.run(t, 5, 8), alone(1, 5), alone(7, 8))
+	if got := cache.Lengths(); !slices.Equal(got, []int{2, 2, 2}) {
+		t.Errorf("the items hold %v tokens, want [2 2 2]", got)
+	}
+	at(2)
+	two.q.Zero()
+	err := two.m.RunAll()
+	two.m.Reset()
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{err, "CachedAttention: the run is of 2 items from item 2 on, the cache has 3"},
+		{cache.From(3), "KVCache: item is 3, it needs to be from 0 to 2"},
+		{cache.CopyItem(3, 0, 1), "KVCache: item is 3, it needs to be from 0 to 2"},
+		{cache.CopyItem(0, -1, 1), "KVCache: item is -1, it needs to be from 0 to 2"},
+		{cache.CopyItem(0, 1, 3), "KVCache: 3 tokens of item 1 are to be copied, it needs to be from 0 to the 2 that it holds"},
+	} {
+		if c.err == nil || !strings.Contains(c.err.Error(), c.want) {
 			t.Errorf("got  %v\nwant %s", c.err, c.want)
 		}
 	}

@@ -154,14 +154,17 @@ func (k *rope) turn(r *run, in, out tensors) error {
 	if k.cache == nil {
 		return k.each(in, x, y, r.RoPEForward)
 	}
-	if k.cache.c.Batch > 1 {
+	if err := k.cache.checkItems(x.Shape[0]); err != nil {
+		return err
+	}
+	if x.Shape[0] > 1 {
 		if err := r.c.checkRecording(); err != nil {
 			return err
 		}
 	}
 	return r.vary(in, func(b kernels.Backend) error {
-		if k.cache.even() {
-			k.held = k.cache.Len()
+		if k.cache.even(x.Shape[0]) {
+			k.held = k.cache.lengths[k.cache.first]
 			return b.RoPEForward(k.problem(in), x, y)
 		}
 		return k.turnUnevenly(b, in[1], x, y)
@@ -170,16 +173,13 @@ func (k *rope) turn(r *run, in, out tensors) error {
 
 // turnUnevenly turns rows of a batch whose items hold different numbers of tokens.
 func (k *rope) turnUnevenly(b kernels.Backend, positions, x, y kernels.Tensor) error {
-	switch {
-	case positions.IsSet():
+	if positions.IsSet() {
 		return errors.New("positions are given, and the cache's items hold different numbers of tokens: it needs only one of both")
-	case x.Shape[0] != k.cache.c.Batch:
-		return fmt.Errorf("x has a batch of %d, the cache of %d: they need to be equal", x.Shape[0], k.cache.c.Batch)
 	}
 	k.held = 0
 	problem := k.problem(tensors{x, positions})
 	var err error
-	if problem.Positions, err = k.cache.positions(b, x.Shape[2]); err != nil {
+	if problem.Positions, err = k.cache.positions(b, x.Shape[0], x.Shape[2]); err != nil {
 		return err
 	}
 	return b.RoPEForward(problem, x, y)
