@@ -142,23 +142,8 @@ func run(ctx context.Context, paths []string, o Options) (result Result, err err
 		if g.err != nil {
 			return Result{}, g.err
 		}
-		for i, p := range g.pieces {
-			w := train
-			if isDrawn(o.Seed, p.document, o.Validation) {
-				w = validation
-			}
-			if p.first {
-				result.Documents++
-				err = w.write(o.Before)
-			}
-			err = errors.Join(err, w.write(g.tokens[i]))
-			if p.last {
-				err = errors.Join(err, w.write(o.After))
-			}
-			if err != nil {
-				return Result{}, err
-			}
-			result.Bytes += int64(len(p.text))
+		if err := writeGroup(g, o, train, validation, &result); err != nil {
+			return Result{}, err
 		}
 		result.Tokens, result.Done = train.total+validation.total, g.done
 		if o.Progress != nil {
@@ -176,6 +161,29 @@ func run(ctx context.Context, paths []string, o Options) (result Result, err err
 	}
 	result.Train, result.Validation = train.paths, validation.paths
 	return result, nil
+}
+
+// writeGroup writes the tokens of a group, each document to one of the writers.
+func writeGroup(g *group, o Options, train, validation *writer, result *Result) (err error) {
+	for i, p := range g.pieces {
+		w := train
+		if isDrawn(o.Seed, p.document, o.Validation) {
+			w = validation
+		}
+		if p.first {
+			result.Documents++
+			err = w.write(o.Before)
+		}
+		err = errors.Join(err, w.write(g.tokens[i]))
+		if p.last {
+			err = errors.Join(err, w.write(o.After))
+		}
+		if err != nil {
+			return err
+		}
+		result.Bytes += int64(len(p.text))
+	}
+	return nil
 }
 
 func (o *Options) check(paths []string) error {

@@ -9,98 +9,122 @@ import (
 
 // formatPercent is text % values.
 func formatPercent(r *run, s string, values value, marked bool) string {
-	w := writer{meter: &r.meter}
-	list1, isTuple := values.(*list)
-	isTuple = isTuple && list1.tuple
-	used, mapped := 0, false
-	next := func() value {
-		used++
-		if isTuple {
-			if used > len(list1.items) {
-				fail("not enough arguments for format string")
-			}
-			return list1.items[used-1]
-		}
-		if used > 1 {
-			fail("not enough arguments for format string")
-		}
-		return values
+	w, from := writer{meter: &r.meter}, percentValues{all: values}
+	if l, ok := values.(*list); ok && l.tuple {
+		from.tuple = l
 	}
 	for {
-		at := strings.IndexByte(s, '%')
-		if at < 0 {
-			w.write(s)
+		before, rest, found := strings.Cut(s, "%")
+		w.write(before)
+		if !found {
 			break
 		}
-		w.write(s[:at])
-		s = s[at+1:]
-		var f field
+		s = rest
 		var v value = absent{}
 		if strings.HasPrefix(s, "(") {
-			end := strings.IndexByte(s, ')')
-			d, ok := values.(*dict)
-			if end < 0 || !ok {
-				fail("format requires a mapping")
-			}
-			if v, ok = d.get(r, s[1:end]); !ok {
-				fail("there is no %s to format", quote(s[1:end]))
-			}
-			mapped = true
-			s = s[end+1:]
+			v = from.named(r, &s)
 		}
-		for s != "" && strings.IndexByte("#0- +", s[0]) >= 0 {
-			switch s[0] {
-			case '#':
-				f.alternate = true
-			case '0':
-				f.fill, f.align = "0", "="
-			case '-':
-				f.align = "<"
-			default:
-				f.sign = s[:1]
-			}
-			s = s[1:]
-		}
-		if f.align == "<" {
-			f.fill = " "
-		}
-		number := func() int {
-			if strings.HasPrefix(s, "*") {
-				s = s[1:]
-				return needInt("%", next())
-			}
-			return digits(&s)
-		}
-		f.width = number()
-		f.precision = -1
-		if strings.HasPrefix(s, ".") {
-			s = s[1:]
-			f.precision = max(0, number())
-		}
-		s = strings.TrimLeft(s, "hlL")
-		if s == "" {
-			fail("incomplete format")
-		}
-		f.kind, s = s[:1], s[1:]
+		f := percentField(&s, &from)
 		if f.kind == "%" {
 			w.write("%")
 			continue
 		}
 		if v == (absent{}) {
-			v = next()
+			v = from.next()
 		}
 		w.write(f.percent(r, v, marked))
 	}
-	switch values.(type) {
+	from.checkUsed()
+	return string(w.text)
+}
+
+// percentField reads a conversion behind its % and name: flags, width, precision and kind.
+func percentField(s *string, from *percentValues) field {
+	f := field{precision: -1}
+	for *s != "" && strings.IndexByte("#0- +", (*s)[0]) >= 0 {
+		switch (*s)[0] {
+		case '#':
+			f.alternate = true
+		case '0':
+			f.fill, f.align = "0", "="
+		case '-':
+			f.align = "<"
+		default:
+			f.sign = (*s)[:1]
+		}
+		*s = (*s)[1:]
+	}
+	if f.align == "<" {
+		f.fill = " "
+	}
+	number := func() int {
+		if strings.HasPrefix(*s, "*") {
+			*s = (*s)[1:]
+			return needInt("%", from.next())
+		}
+		return digits(s)
+	}
+	f.width = number()
+	if strings.HasPrefix(*s, ".") {
+		*s = (*s)[1:]
+		f.precision = max(0, number())
+	}
+	*s = strings.TrimLeft(*s, "hlL")
+	if *s == "" {
+		fail("incomplete format")
+	}
+	f.kind, *s = (*s)[:1], (*s)[1:]
+	return f
+}
+
+// percentValues hands out the values of a % operator: of a tuple one by one, of a dict by name, or
+// the one that there is.
+type percentValues struct {
+	all    value
+	tuple  *list // nil if all is no tuple
+	used   int
+	mapped bool // a name was looked up
+}
+
+func (v *percentValues) next() value {
+	v.used++
+	switch {
+	case v.tuple != nil && v.used <= len(v.tuple.items):
+		return v.tuple.items[v.used-1]
+	case v.tuple != nil || v.used > 1:
+		fail("not enough arguments for format string")
+	}
+	return v.all
+}
+
+// named takes (name) from the beginning of s.
+func (v *percentValues) named(r *run, s *string) value {
+	end := strings.IndexByte(*s, ')')
+	d, ok := v.all.(*dict)
+	if end < 0 || !ok {
+		fail("format requires a mapping")
+	}
+	found, ok := d.get(r, (*s)[1:end])
+	if !ok {
+		fail("there is no %s to format", quote((*s)[1:end]))
+	}
+	v.mapped = true
+	*s = (*s)[end+1:]
+	return found
+}
+
+// checkUsed fails where values are left over.
+func (v *percentValues) checkUsed() {
+	mapped := v.mapped
+	switch v.all.(type) {
 	case *dict, *undefined:
 		mapped = true
 	case *list:
-		mapped = mapped || !isTuple
+		mapped = mapped || v.tuple == nil
 	}
-	if isTuple && used < len(list1.items) || !isTuple && !mapped && used == 0 {
+	if v.tuple != nil && v.used < len(v.tuple.items) || v.tuple == nil && !mapped && v.used == 0 {
 		fail("not all arguments converted during string formatting")
 	}
-	return string(w.text)
 }
 
 func digits(s *string) int {

@@ -77,20 +77,10 @@ func init() {
 		"casefold":   plain(func(s string) string { return cases.Fold().String(s) }),
 		"capitalize": plain(capitalized),
 		"title":      plain(titled),
-		"swapcase": plain(func(s string) string {
-			var b strings.Builder
-			for _, c := range s {
-				if unicode.IsUpper(c) {
-					b.WriteString(lower(string(c)))
-				} else {
-					b.WriteString(upper(string(c)))
-				}
-			}
-			return b.String()
-		}),
-		"strip":  stripping("strip", true, true),
-		"lstrip": stripping("lstrip", true, false),
-		"rstrip": stripping("rstrip", false, true),
+		"swapcase":   plain(swappedCase),
+		"strip":      stripping("strip", true, true),
+		"lstrip":     stripping("lstrip", true, false),
+		"rstrip":     stripping("rstrip", false, true),
 		"split": func(r *run, s string, a given) value {
 			p := a.bind("split", 0, "sep", "maxsplit")
 			return split(r, s, p[0], integer(p[1], -1), false)
@@ -128,16 +118,7 @@ func init() {
 		"center":     padding("center", 0),
 		"ljust":      padding("ljust", -1),
 		"rjust":      padding("rjust", 1),
-		"zfill": func(r *run, s string, a given) value {
-			width := needInt("zfill", a.bind("zfill", 1, "width")[0])
-			missing := max(0, width-utf8.RuneCountInString(s))
-			r.grow(missing)
-			sign := ""
-			if strings.HasPrefix(s, "-") || strings.HasPrefix(s, "+") {
-				sign, s = s[:1], s[1:]
-			}
-			return sign + strings.Repeat("0", missing) + s
-		},
+		"zfill":      zeroFilled,
 		"expandtabs": func(r *run, s string, a given) value {
 			size := max(0, integer(a.bind("expandtabs", 0, "tabsize")[0], 8))
 			return tabsExpanded(r, s, size)
@@ -163,20 +144,45 @@ func init() {
 		"format": func(r *run, s string, a given) value {
 			return format(r, s, a)
 		},
-		"format_map": func(r *run, s string, a given) value {
-			d, ok := a.bind("format_map", 1, "mapping")[0].(*dict)
-			if !ok {
-				fail("format_map() needs an object")
-			}
-			var named given
-			for i, key := range d.keys {
-				if name, ok := asString(key); ok {
-					named.names, named.named = append(named.names, name), append(named.named, d.values[i])
-				}
-			}
-			return format(r, s, named)
-		},
+		"format_map": formatMap,
 	}
+}
+
+func swappedCase(s string) string {
+	var b strings.Builder
+	for _, c := range s {
+		if unicode.IsUpper(c) {
+			b.WriteString(lower(string(c)))
+		} else {
+			b.WriteString(upper(string(c)))
+		}
+	}
+	return b.String()
+}
+
+func zeroFilled(r *run, s string, a given) value {
+	width := needInt("zfill", a.bind("zfill", 1, "width")[0])
+	missing := max(0, width-utf8.RuneCountInString(s))
+	r.grow(missing)
+	sign := ""
+	if strings.HasPrefix(s, "-") || strings.HasPrefix(s, "+") {
+		sign, s = s[:1], s[1:]
+	}
+	return sign + strings.Repeat("0", missing) + s
+}
+
+func formatMap(r *run, s string, a given) value {
+	d, ok := a.bind("format_map", 1, "mapping")[0].(*dict)
+	if !ok {
+		fail("format_map() needs an object")
+	}
+	var named given
+	for i, key := range d.keys {
+		if name, ok := asString(key); ok {
+			named.names, named.named = append(named.names, name), append(named.named, d.values[i])
+		}
+	}
+	return format(r, s, named)
 }
 
 func plain(f func(string) string) stringMethod {
