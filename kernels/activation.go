@@ -1,19 +1,50 @@
 package kernels
 
-import "fmt"
-
-// Activation is a function that is applied to every element.
-type Activation int
-
-const (
-	NoActivation Activation = iota // x
-	GELUTanh                       // x·σ(2z), z = √(2/π)·(x + 0.044715·x³): ½x(1 + tanh z)
-	GELUErf                        // x·Φ(x) = ½x(1 + erf(x/√2))
-	SiLU                           // x·σ(x) = x/(1 + e⁻ˣ)
-	ReLUSquared                    // max(x, 0)²
+import (
+	"fmt"
+	"strings"
 )
 
-var activationNames = [...]string{"NoActivation", "GELUTanh", "GELUErf", "SiLU", "ReLUSquared"}
+// Activation is a function that is applied to every element:
+//
+//	NoActivation  x
+//	GELUTanh      x·σ(2z), z = √(2/π)·(x + 0.044715·x³): ½x(1 + tanh z)
+//	GELUErf       x·Φ(x) = ½x(1 + erf(x/√2))
+//	SiLU          x·σ(x) = x/(1 + e⁻ˣ)
+//	ReLUSquared   max(x, 0)²
+//	ReLU          max(x, 0)
+//	QuickGELU     x·σ(1.702·x)
+//	Sigmoid       σ(x) = 1/(1 + e⁻ˣ)
+//	Tanh          tanh(x)
+//
+// A GPU has kernels for those up to ReLUSquared.
+type Activation int
+
+// The values of [Activation], which says what each computes.
+const (
+	NoActivation Activation = iota
+	GELUTanh
+	GELUErf
+	SiLU
+	ReLUSquared
+	ReLU
+	QuickGELU
+	Sigmoid
+	Tanh
+)
+
+var activationNames = [...]string{
+	"NoActivation", "GELUTanh", "GELUErf", "SiLU", "ReLUSquared", "ReLU", "QuickGELU", "Sigmoid", "Tanh",
+}
+
+// Activations lists all activations.
+func Activations() []Activation {
+	list := make([]Activation, len(activationNames))
+	for i := range list {
+		list[i] = Activation(i)
+	}
+	return list
+}
 
 func (a Activation) String() string {
 	if a >= 0 && int(a) < len(activationNames) {
@@ -24,8 +55,8 @@ func (a Activation) String() string {
 
 // Validate returns an error unless the activation is one of the known ones.
 func (a Activation) Validate() error {
-	if a < NoActivation || a > ReLUSquared {
-		return fmt.Errorf("activation is %d, it needs to be NoActivation, GELUTanh, GELUErf, SiLU or ReLUSquared", int(a))
+	if last := len(activationNames) - 1; a < 0 || int(a) > last {
+		return fmt.Errorf("activation is %d, it needs to be %s or %s", int(a), strings.Join(activationNames[:last], ", "), activationNames[last])
 	}
 	return nil
 }

@@ -38,6 +38,17 @@ func (TimesSlope) isEpilogue()   {}
 func (Gate) isEpilogue()         {}
 func (GateGradient) isEpilogue() {}
 
+// Activation is that which the epilogue applies, or whose slope it takes; none for other epilogues.
+func (m *MatMul) Activation() Activation {
+	switch e := m.Epilogue.(type) {
+	case Activate:
+		return e.Activation
+	case TimesSlope:
+		return e.Activation
+	}
+	return NoActivation
+}
+
 // validateEpilogue returns what is wrong with the epilogue but for its tensors.
 func (m *MatMul) validateEpilogue() error {
 	leftOut := func(name string, t Tensor, where string) error {

@@ -53,7 +53,7 @@ func TestMatMulValidate(t *testing.T) {
 		"activation is GELUErf, it needs to be NoActivation to accumulate": func(p *kernels.MatMul) {
 			p.Accumulate, p.Epilogue = true, kernels.Activate{Activation: kernels.GELUErf}
 		},
-		"activation is 99, it needs to be NoActivation, GELUTanh, GELUErf, SiLU or ReLUSquared": func(p *kernels.MatMul) { p.Epilogue = kernels.Activate{Activation: 99} },
+		"activation is 99, it needs to be NoActivation, GELUTanh, GELUErf, SiLU, ReLUSquared, ReLU, QuickGELU, Sigmoid or Tanh": func(p *kernels.MatMul) { p.Epilogue = kernels.Activate{Activation: 99} },
 	} {
 		p := kernels.MatMul{A: shaped(2, 3, 4), B: shaped(4, 5)}
 		change(&p)

@@ -49,7 +49,7 @@ func TestDescriptionErrors(t *testing.T) {
 		{"y is float16, it needs to be bfloat16", kernels.SiLU.CheckForward(half.Slice(0, 0, 0), kernels.Contiguous(nil, kernels.F16, 0, 3))},
 		{"out is bfloat16, it needs to be float32", kernels.CheckReduction(half.Slice(0, 0, 0), kernels.Contiguous(nil, kernels.BF16))},
 		{"ids has shape [2] but no data", (&kernels.Embedding{Table: x.Slice(0, 0, 0), IDs: ids(2)}).CheckForward(half)},
-		{"activation is -1, it needs to be NoActivation, GELUTanh, GELUErf, SiLU or ReLUSquared", kernels.Activation(-1).Validate()},
+		{"activation is -1, it needs to be NoActivation, GELUTanh, GELUErf, SiLU, ReLUSquared, ReLU, QuickGELU, Sigmoid or Tanh", kernels.Activation(-1).Validate()},
 		{"beta has shape [3], it needs to be left out of an RMS norm", (&kernels.Norm{RMS: true, X: x, Beta: shaped(3)}).Validate()},
 		{"mean has shape [2], it needs to be left out of an RMS norm",
 			(&kernels.Norm{RMS: true, X: x}).CheckForward(kernels.NormOutputs{Mean: shaped(2)})},
@@ -86,7 +86,7 @@ func TestDescriptionErrors(t *testing.T) {
 }
 
 func TestActivationNames(t *testing.T) {
-	for act, want := range map[kernels.Activation]string{0: "NoActivation", 2: "GELUErf", 4: "ReLUSquared", 5: "Activation(5)", -1: "Activation(-1)"} {
+	for act, want := range map[kernels.Activation]string{0: "NoActivation", 2: "GELUErf", 4: "ReLUSquared", 8: "Tanh", 9: "Activation(9)", -1: "Activation(-1)"} {
 		if act.String() != want {
 			t.Errorf("activation %d is called %v, it needs to be %s", int(act), act, want)
 		}

@@ -59,7 +59,7 @@ func TestConfigErrors(t *testing.T) {
 		{linear(nn.LinearConfig{In: 3, Out: -1}), "Linear: out is -1, it needs to be at least 1"},
 		{func(s *nn.Scope) { s.DType(tensor.Int) }, "Scope: dtype is int, it needs to be float32 or float64"},
 		{linear(nn.LinearConfig{In: 3, Out: 3, Activation: 77}),
-			"Linear: activation is 77, it needs to be NoActivation, GELUTanh, GELUErf, SiLU or ReLUSquared"},
+			"Linear: activation is 77, it needs to be NoActivation, GELUTanh, GELUErf, SiLU, ReLUSquared, ReLU, QuickGELU, Sigmoid or Tanh"},
 		{embedding(nn.EmbeddingConfig{Vocab: 1 << 32, Dim: 1 << 32}),
 			"Embedding: parameter weight: shape [4294967296 4294967296] of float32 takes more than this machine's memory"},
 		{embedding(nn.EmbeddingConfig{Vocab: 1 << 30, Dim: 1 << 30}),

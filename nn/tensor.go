@@ -22,9 +22,9 @@ import (
 // After an error methods do nothing, and the error is the scope's, see [Scope.Err]. The zero Tensor
 // stands for none, where something may be left out.
 //
-// The results of Div, Exp, Log, Sqrt, Square, Abs, ReLU, Sigmoid and Softmax are computed by
-// Gorgonia, on the host and in float32 or float64; elsewhere they are errors that wrap
-// [errors.ErrUnsupported]. The same holds for arithmetic of scalars, such as two losses.
+// The results of Div, Exp, Log, Sqrt, Abs and Softmax are computed by Gorgonia, on the host and in
+// float32 or float64; elsewhere they are errors that wrap [errors.ErrUnsupported]. The same holds
+// for arithmetic of scalars, such as two losses, and on a GPU for ReLU and Sigmoid.
 type Tensor struct {
 	in *making // nil for none
 	n  *gorgonia.Node
@@ -326,16 +326,16 @@ func (x Tensor) Sqrt() Tensor { return x.onHost("Sqrt", gorgonia.Sqrt) }
 func (x Tensor) Abs() Tensor { return x.onHost("Abs", gorgonia.Abs) }
 
 // ReLU is max(x, 0).
-func (x Tensor) ReLU() Tensor { return x.onHost("ReLU", gorgonia.Rectify) }
+func (x Tensor) ReLU() Tensor { return x.apply(ops.ReLU) }
 
 // Sigmoid is 1/(1 + e to the −x).
-func (x Tensor) Sigmoid() Tensor { return x.onHost("Sigmoid", gorgonia.Sigmoid) }
+func (x Tensor) Sigmoid() Tensor { return x.apply(ops.Sigmoid) }
 
 // Square is x².
 func (x Tensor) Square() Tensor { return x.Mul(x) }
 
 // Tanh is the hyperbolic tangent of x.
-func (x Tensor) Tanh() Tensor { return x.SoftCap(1) }
+func (x Tensor) Tanh() Tensor { return x.apply(ops.Tanh) }
 
 // SoftCap bounds x to ±cap by a tanh; see [ops.SoftCap].
 func (x Tensor) SoftCap(cap float64) Tensor {

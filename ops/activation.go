@@ -27,6 +27,22 @@ func ReLUSquared(x *gorgonia.Node) (*gorgonia.Node, error) {
 	return activate("ReLUSquared", x, kernels.ReLUSquared)
 }
 
+// ReLU is max(x, 0).
+func ReLU(x *gorgonia.Node) (*gorgonia.Node, error) { return activate("ReLU", x, kernels.ReLU) }
+
+// QuickGELU is x·σ(1.702·x), which CLIP uses.
+func QuickGELU(x *gorgonia.Node) (*gorgonia.Node, error) {
+	return activate("QuickGELU", x, kernels.QuickGELU)
+}
+
+// Sigmoid is σ(x) = 1/(1 + e⁻ˣ).
+func Sigmoid(x *gorgonia.Node) (*gorgonia.Node, error) {
+	return activate("Sigmoid", x, kernels.Sigmoid)
+}
+
+// Tanh is tanh(x): [SoftCap] of 1.
+func Tanh(x *gorgonia.Node) (*gorgonia.Node, error) { return softCap("Tanh", x, 1) }
+
 func activate(name string, x *gorgonia.Node, kind kernels.Activation) (*gorgonia.Node, error) {
 	return apply(name, kernel{
 		describe: func(in tensors) (description, error) { return like(in[0]), kind.Validate() },

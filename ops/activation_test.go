@@ -22,6 +22,10 @@ func TestActivations(t *testing.T) {
 		"GELUErf":     {ops.GELUErf, kernels.GELUErf},
 		"SiLU":        {ops.SiLU, kernels.SiLU},
 		"ReLUSquared": {ops.ReLUSquared, kernels.ReLUSquared},
+		"ReLU":        {ops.ReLU, kernels.ReLU},
+		"QuickGELU":   {ops.QuickGELU, kernels.QuickGELU},
+		"Sigmoid":     {ops.Sigmoid, kernels.Sigmoid},
+		"Tanh":        {ops.Tanh, kernels.Tanh},
 		"Activate with NoActivation": {func(x *gorgonia.Node) (*gorgonia.Node, error) {
 			return ops.Activate(x, kernels.NoActivation)
 		}, kernels.NoActivation},

@@ -33,7 +33,7 @@ func TestBuildErrors(t *testing.T) {
 		{of(ops.GELUErf(scalar)), "GELUErf: x is a scalar, it needs at least one axis"},
 		{of(ops.SiLU(index("x", 2))), "SiLU: x is int, it needs to be float32, float64, BFloat16 or Float16"},
 		{of(ops.ReLUSquared(f32("x", 0, 3))), "ReLUSquared: x has shape [0 3], no axis can be empty"},
-		{of(ops.Activate(f32("x", 3), 9)), "Activate: activation is 9, it needs to be NoActivation, GELUTanh, GELUErf, SiLU or ReLUSquared"},
+		{of(ops.Activate(f32("x", 3), 9)), "Activate: activation is 9, it needs to be NoActivation, GELUTanh, GELUErf, SiLU, ReLUSquared, ReLU, QuickGELU, Sigmoid or Tanh"},
 		{of(ops.Sum(constant)), "Sum: all inputs are constants, at least one needs to belong to a graph"},
 		{of(ops.Mean(scalar)), "Mean: x is a scalar, it needs at least one axis"},
 
@@ -52,7 +52,7 @@ func TestBuildErrors(t *testing.T) {
 		{of(ops.Linear(f32("x", 2, 3), f32("w", 3, 5), f32("b", 3), ops.LinearOptions{})), "Linear: bias has shape [3], it needs one value for each of weight's 5 columns"},
 		{of(ops.Linear(f32("x", 2, 3), f32("w", 3, 5), f64("b", 5), ops.LinearOptions{})), "Linear: bias is float64, x is float32: they need one dtype"},
 		{of(ops.Linear(f32("x", 2, 3), nil, nil, ops.LinearOptions{})), "Linear: weight is nil, it needs to be a node"},
-		{of(ops.Linear(f32("x", 2, 3), f32("w", 3, 5), nil, ops.LinearOptions{Activation: -1})), "Linear: activation is -1, it needs to be NoActivation, GELUTanh, GELUErf, SiLU or ReLUSquared"},
+		{of(ops.Linear(f32("x", 2, 3), f32("w", 3, 5), nil, ops.LinearOptions{Activation: -1})), "Linear: activation is -1, it needs to be NoActivation, GELUTanh, GELUErf, SiLU, ReLUSquared, ReLU, QuickGELU, Sigmoid or Tanh"},
 
 		{of(ops.MatMul(f32("a", 3), f32("b", 3, 4), ops.MatMulOptions{TransposeA: true})), "MatMul: a has shape [3], a vector cannot be transposed: it needs at least two axes"},
 		{of(ops.MatMul(f32("a", 2, 3), f32("b", 3), ops.MatMulOptions{TransposeB: true})), "MatMul: b has shape [3], a vector cannot be transposed: it needs at least two axes"},

@@ -17,7 +17,7 @@ func TestLinear(t *testing.T) {
 		out int
 	}{{[]int{1}, 1}, {[]int{5}, 3}, {[]int{1, 1}, 1}, {[]int{1, 7}, 1}, {[]int{3, 1}, 5}, {[]int{2, 3, 5}, 7}, {[]int{2, 17, 13}, 33}, {[]int{3, 2, 2, 4}, 6}} {
 		in := c.x[len(c.x)-1]
-		for act := kernels.NoActivation; act <= kernels.ReLUSquared; act++ {
+		for _, act := range kernels.Activations() {
 			for _, bias := range []bool{true, false} {
 				if !bias && act > kernels.GELUTanh {
 					continue

@@ -7,7 +7,11 @@ import (
 
 // SoftCap bounds every element of x to ±cap, smoothly: cap·tanh(x/cap).
 func SoftCap(x *gorgonia.Node, cap float64) (*gorgonia.Node, error) {
-	return apply("SoftCap", kernel{
+	return softCap("SoftCap", x, cap)
+}
+
+func softCap(name string, x *gorgonia.Node, cap float64) (*gorgonia.Node, error) {
+	return apply(name, kernel{
 		describe: func(in tensors) (description, error) {
 			return like(in[0]), kernels.ValidateCap(cap, in[0].DType)
 		},

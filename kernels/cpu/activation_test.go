@@ -18,7 +18,7 @@ func TestActivation(t *testing.T) {
 
 func testActivation[T kernels.Float](t *testing.T) {
 	for i, s := range fieldShapes() {
-		act := kernels.Activation(i % 5)
+		act := kernels.Activation(i % len(kernels.Activations()))
 		r := newRandom()
 		x, dy, y, dx := newField[T](r, s.gap, s.shape...), newField[T](r, s.gap, s.shape...), newField[T](r, s.gap, s.shape...), newField[T](r, 2*s.gap, s.shape...)
 		if x.Elements() > 100 {
@@ -41,7 +41,7 @@ func TestActivationSlopeFarFromZero(t *testing.T) {
 	far := []float32{3e19, -3e19, 1e38, -1e38, math.MaxFloat32, -math.MaxFloat32, 2, -2}
 	x, dy, dx := kernels.Of(far, len(far)), kernels.Of(make([]float32, len(far)), len(far)), make([]float32, len(far))
 	kernels.FillHost(dy, 1)
-	for _, act := range []kernels.Activation{kernels.GELUTanh, kernels.GELUErf, kernels.SiLU} {
+	for _, act := range []kernels.Activation{kernels.GELUTanh, kernels.GELUErf, kernels.SiLU, kernels.ReLU, kernels.QuickGELU} {
 		want := make([]float64, len(far))
 		_, slopes := reference.Activation(act, []float64{2, -2}, []float64{1, 1})
 		for i, v := range far {
@@ -114,7 +114,7 @@ func TestActivationErrors(t *testing.T) {
 	double := kernels.Of(make([]float64, 6), 2, 3)
 	ids := kernels.Of(make([]int32, 6), 2, 3)
 	checkErrors(t, []errorCase{
-		{"cpu: activation: activation is 9, it needs to be NoActivation, GELUTanh, GELUErf, SiLU or ReLUSquared", b.Activate(9, x, x)},
+		{"cpu: activation: activation is 9, it needs to be NoActivation, GELUTanh, GELUErf, SiLU, ReLUSquared, ReLU, QuickGELU, Sigmoid or Tanh", b.Activate(9, x, x)},
 		{"cpu: activation: x is int32, it needs to be of floats", b.Activate(kernels.SiLU, ids, x)},
 		{"cpu: activation: y is float64, it needs to be float32", b.Activate(kernels.SiLU, x, double)},
 		{"cpu: activation: y has shape [3 2] and strides [1 3], it needs shape [2 3]", b.Activate(kernels.SiLU, x, x.Permute(1, 0))},

@@ -41,7 +41,7 @@ func productCases() []productCase {
 		c.gap = i % 3 * 5
 		c.bias, c.pre = i%4 < 2, i%5 == 0
 		if c.accumulate = i%7 == 2; !c.accumulate {
-			c.activation = kernels.Activation(i % 5)
+			c.activation = kernels.Activation(i % len(kernels.Activations()))
 		}
 		cases = append(cases, c)
 	}
@@ -293,7 +293,7 @@ func testMatMulGradient[T kernels.Float](t *testing.T) {
 		r := newRandom()
 		a, b, z := newField[T](r, i, s[0], s[2]), newField[T](r, 0, s[2], s[1]), newField[T](r, 2*i, s[0], s[1])
 		c, sums := newField[T](r, i, s[0], s[1]), newField[T](r, 0, s[1])
-		for act := kernels.NoActivation; act <= kernels.ReLUSquared; act++ {
+		for _, act := range kernels.Activations() {
 			m := &kernels.MatMul{A: a.Tensor, B: b.Tensor, Epilogue: kernels.TimesSlope{Activation: act, Z: z.Tensor}}
 			product, _ := reference.MatMul[float64](&kernels.MatMul{A: a.Tensor, B: b.Tensor}, nil)
 			plain, _ := reference.MatMul[T](&kernels.MatMul{A: a.Tensor, B: b.Tensor}, nil)

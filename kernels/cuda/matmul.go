@@ -88,6 +88,9 @@ func (d *Device) checkMatMul(m *kernels.MatMul, out kernels.MatMulOutputs) error
 	if t := m.A.DType; t != kernels.F32 && t != kernels.BF16 && t != kernels.F16 {
 		return kernels.Unsupported{Device: d.Name(), What: fmt.Sprintf("a product of %v", t)}
 	}
+	if err := d.checkActivation(m.Activation()); err != nil {
+		return err
+	}
 	if m.B.DType != m.A.DType {
 		return kernels.Unsupported{Device: d.Name(), What: fmt.Sprintf("a product of %v and %v", m.A.DType, m.B.DType)}
 	}

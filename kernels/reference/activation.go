@@ -50,6 +50,20 @@ func activate[T kernels.Float](act kernels.Activation, x T) (y, slope T) {
 			return 0, 0
 		}
 		return x * x, 2 * x
+	case kernels.ReLU:
+		if x > 0 {
+			return x, 1
+		}
+		return x * 0, 0 // NaN stays
+	case kernels.QuickGELU:
+		s := sigmoid(1.702 * x)
+		return x * s, s + x*s*sigmoid(-1.702*x)*1.702
+	case kernels.Sigmoid:
+		s := sigmoid(x)
+		return s, s * sigmoid(-x)
+	case kernels.Tanh:
+		y := T(math.Tanh(float64(x)))
+		return y, 1 - y*y
 	}
 	return x, 1
 }

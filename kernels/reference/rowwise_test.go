@@ -49,7 +49,7 @@ func checkDifferences(t *testing.T, name string, x, grad []float64, loss func() 
 }
 
 func TestActivationGrad(t *testing.T) {
-	for act := kernels.NoActivation; act <= kernels.ReLUSquared; act++ {
+	for _, act := range kernels.Activations() {
 		r := rand.New(rand.NewPCG(1, uint64(act)))
 		x, dy := normals(r, 20), normals(r, 20)
 		_, dx := reference.Activation(act, x, dy)
@@ -65,6 +65,10 @@ func TestActivationByHand(t *testing.T) {
 		kernels.GELUErf:      {-0.158655253931, 0, 0.841344746069, 1.95449973610},
 		kernels.SiLU:         {-0.268941421370, 0, 0.731058578630, 1.76159415596},
 		kernels.ReLUSquared:  {0, 0, 1, 4},
+		kernels.ReLU:         {0, 0, 1, 2},
+		kernels.QuickGELU:    {-0.154204234067, 0, 0.845795765933, 1.935658623144},
+		kernels.Sigmoid:      {0.268941421370, 0.5, 0.731058578630, 0.880797077978},
+		kernels.Tanh:         {-0.761594155956, 0, 0.761594155956, 0.964027580076},
 	} {
 		y, _ := reference.Activation(act, x, x)
 		near(t, act.String(), y, want, 1e-9)

@@ -34,6 +34,14 @@ func activateVector[T kernels.Float](act kernels.Activation, n int, y, x *T) {
 		siluVector(n, y, x)
 	case kernels.ReLUSquared:
 		reluSquaredVector(n, y, x)
+	case kernels.ReLU:
+		reluVector(n, y, x)
+	case kernels.QuickGELU:
+		quickGELUVector(n, y, x)
+	case kernels.Sigmoid:
+		sigmoidVector(n, y, x)
+	case kernels.Tanh:
+		tanhVector(n, y, x)
 	}
 }
 
@@ -65,6 +73,14 @@ func activateGradVector[T kernels.Float](act kernels.Activation, n int, dx, x, d
 		siluGradVector(n, dx, x, dy)
 	case kernels.ReLUSquared:
 		reluSquaredGradVector(n, dx, x, dy)
+	case kernels.ReLU:
+		reluGradVector(n, dx, x, dy)
+	case kernels.QuickGELU:
+		quickGELUGradVector(n, dx, x, dy)
+	case kernels.Sigmoid:
+		sigmoidGradVector(n, dx, x, dy)
+	case kernels.Tanh:
+		tanhGradVector(n, dx, x, dy)
 	}
 }
 
@@ -116,6 +132,16 @@ func activation(act kernels.Activation, x float64) float64 {
 	case kernels.ReLUSquared:
 		positive := max(x, 0)
 		return positive * positive
+	case kernels.ReLU:
+		return max(x, 0)
+	case kernels.QuickGELU:
+		sigma, _ := logistic(quickGELURate * x)
+		return x * sigma
+	case kernels.Sigmoid:
+		sigma, _ := logistic(x)
+		return sigma
+	case kernels.Tanh:
+		return math.Tanh(x)
 	}
 	return x
 }
@@ -134,6 +160,20 @@ func slope(act kernels.Activation, x float64) float64 {
 		return sigma + x*sigma*rest
 	case kernels.ReLUSquared:
 		return 2 * max(x, 0)
+	case kernels.ReLU:
+		if x > 0 {
+			return 1
+		}
+		return 0
+	case kernels.QuickGELU:
+		sigma, rest := logistic(quickGELURate * x)
+		return sigma + x*sigma*(quickGELURate*rest)
+	case kernels.Sigmoid:
+		sigma, rest := logistic(x)
+		return sigma * rest
+	case kernels.Tanh:
+		y := math.Tanh(x)
+		return 1 - y*y
 	}
 	return 1
 }
@@ -152,6 +192,8 @@ func logistic(x float64) (sigma, rest float64) {
 const (
 	geluRate  = 2 * 0.797884560802865355879892119868763737 // 2·√(2/π)
 	geluCubic = geluRate * 0.044715
+
+	quickGELURate = 1.702
 
 	geluSaturated = 1e4 // from which on its slope is exactly 0 or 1
 )

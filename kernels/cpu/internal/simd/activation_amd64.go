@@ -42,6 +42,46 @@ func reluSquaredAVX512F32(n int, y *float32, x *float32)
 //go:noescape
 func reluSquaredGradAVX512F32(n int, dx *float32, x *float32, dy *float32)
 
+// reluAVX512F32 is Activate.
+//
+//go:noescape
+func reluAVX512F32(n int, y *float32, x *float32)
+
+// reluGradAVX512F32 is ActivateGrad.
+//
+//go:noescape
+func reluGradAVX512F32(n int, dx *float32, x *float32, dy *float32)
+
+// quickGELUAVX512F32 is Activate.
+//
+//go:noescape
+func quickGELUAVX512F32(n int, y *float32, x *float32)
+
+// quickGELUGradAVX512F32 is ActivateGrad.
+//
+//go:noescape
+func quickGELUGradAVX512F32(n int, dx *float32, x *float32, dy *float32)
+
+// sigmoidAVX512F32 is Activate.
+//
+//go:noescape
+func sigmoidAVX512F32(n int, y *float32, x *float32)
+
+// sigmoidGradAVX512F32 is ActivateGrad.
+//
+//go:noescape
+func sigmoidGradAVX512F32(n int, dx *float32, x *float32, dy *float32)
+
+// tanhAVX512F32 is Activate.
+//
+//go:noescape
+func tanhAVX512F32(n int, y *float32, x *float32)
+
+// tanhGradAVX512F32 is ActivateGrad.
+//
+//go:noescape
+func tanhGradAVX512F32(n int, dx *float32, x *float32, dy *float32)
+
 // geluTanhAVX512F64 is Activate.
 //
 //go:noescape
@@ -81,6 +121,46 @@ func reluSquaredAVX512F64(n int, y *float64, x *float64)
 //
 //go:noescape
 func reluSquaredGradAVX512F64(n int, dx *float64, x *float64, dy *float64)
+
+// reluAVX512F64 is Activate.
+//
+//go:noescape
+func reluAVX512F64(n int, y *float64, x *float64)
+
+// reluGradAVX512F64 is ActivateGrad.
+//
+//go:noescape
+func reluGradAVX512F64(n int, dx *float64, x *float64, dy *float64)
+
+// quickGELUAVX512F64 is Activate.
+//
+//go:noescape
+func quickGELUAVX512F64(n int, y *float64, x *float64)
+
+// quickGELUGradAVX512F64 is ActivateGrad.
+//
+//go:noescape
+func quickGELUGradAVX512F64(n int, dx *float64, x *float64, dy *float64)
+
+// sigmoidAVX512F64 is Activate.
+//
+//go:noescape
+func sigmoidAVX512F64(n int, y *float64, x *float64)
+
+// sigmoidGradAVX512F64 is ActivateGrad.
+//
+//go:noescape
+func sigmoidGradAVX512F64(n int, dx *float64, x *float64, dy *float64)
+
+// tanhAVX512F64 is Activate.
+//
+//go:noescape
+func tanhAVX512F64(n int, y *float64, x *float64)
+
+// tanhGradAVX512F64 is ActivateGrad.
+//
+//go:noescape
+func tanhGradAVX512F64(n int, dx *float64, x *float64, dy *float64)
 
 // geluTanhAVX2F32 is Activate.
 //
@@ -122,6 +202,46 @@ func reluSquaredAVX2F32(n int, y *float32, x *float32)
 //go:noescape
 func reluSquaredGradAVX2F32(n int, dx *float32, x *float32, dy *float32)
 
+// reluAVX2F32 is Activate.
+//
+//go:noescape
+func reluAVX2F32(n int, y *float32, x *float32)
+
+// reluGradAVX2F32 is ActivateGrad.
+//
+//go:noescape
+func reluGradAVX2F32(n int, dx *float32, x *float32, dy *float32)
+
+// quickGELUAVX2F32 is Activate.
+//
+//go:noescape
+func quickGELUAVX2F32(n int, y *float32, x *float32)
+
+// quickGELUGradAVX2F32 is ActivateGrad.
+//
+//go:noescape
+func quickGELUGradAVX2F32(n int, dx *float32, x *float32, dy *float32)
+
+// sigmoidAVX2F32 is Activate.
+//
+//go:noescape
+func sigmoidAVX2F32(n int, y *float32, x *float32)
+
+// sigmoidGradAVX2F32 is ActivateGrad.
+//
+//go:noescape
+func sigmoidGradAVX2F32(n int, dx *float32, x *float32, dy *float32)
+
+// tanhAVX2F32 is Activate.
+//
+//go:noescape
+func tanhAVX2F32(n int, y *float32, x *float32)
+
+// tanhGradAVX2F32 is ActivateGrad.
+//
+//go:noescape
+func tanhGradAVX2F32(n int, dx *float32, x *float32, dy *float32)
+
 // geluTanhAVX2F64 is Activate.
 //
 //go:noescape
@@ -161,6 +281,46 @@ func reluSquaredAVX2F64(n int, y *float64, x *float64)
 //
 //go:noescape
 func reluSquaredGradAVX2F64(n int, dx *float64, x *float64, dy *float64)
+
+// reluAVX2F64 is Activate.
+//
+//go:noescape
+func reluAVX2F64(n int, y *float64, x *float64)
+
+// reluGradAVX2F64 is ActivateGrad.
+//
+//go:noescape
+func reluGradAVX2F64(n int, dx *float64, x *float64, dy *float64)
+
+// quickGELUAVX2F64 is Activate.
+//
+//go:noescape
+func quickGELUAVX2F64(n int, y *float64, x *float64)
+
+// quickGELUGradAVX2F64 is ActivateGrad.
+//
+//go:noescape
+func quickGELUGradAVX2F64(n int, dx *float64, x *float64, dy *float64)
+
+// sigmoidAVX2F64 is Activate.
+//
+//go:noescape
+func sigmoidAVX2F64(n int, y *float64, x *float64)
+
+// sigmoidGradAVX2F64 is ActivateGrad.
+//
+//go:noescape
+func sigmoidGradAVX2F64(n int, dx *float64, x *float64, dy *float64)
+
+// tanhAVX2F64 is Activate.
+//
+//go:noescape
+func tanhAVX2F64(n int, y *float64, x *float64)
+
+// tanhGradAVX2F64 is ActivateGrad.
+//
+//go:noescape
+func tanhGradAVX2F64(n int, dx *float64, x *float64, dy *float64)
 
 // swigluAVX512F32 is SwiGLU.
 //

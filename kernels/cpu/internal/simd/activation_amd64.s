@@ -1261,6 +1261,764 @@ end:
 	VZEROUPPER
 	RET
 
+// func reluAVX512F32(n int, y *float32, x *float32)
+// Requires: AVX, AVX512DQ, AVX512F, SSE
+TEXT ·reluAVX512F32(SB), NOSPLIT, $8-24
+	STMXCSR      (SP)
+	MOVL         (SP), AX
+	ORL          $0x00008040, AX
+	MOVL         AX, 4(SP)
+	LDMXCSR      4(SP)
+	MOVQ         y+8(FP), AX
+	MOVQ         x+16(FP), CX
+	VXORPS       Z0, Z0, Z0
+	VBROADCASTSS table0<>+0(SB), Z1
+	MOVQ         n+0(FP), DX
+	MOVQ         DX, BX
+	ANDQ         $-16, DX
+	SUBQ         DX, BX
+	MOVQ         BX, SI
+	LEAQ         table15<>+64(SB), DI
+	SHLQ         $0x02, SI
+	SUBQ         SI, DI
+	VMOVUPS      (DI), Z1
+	VPMOVD2M     Z1, K1
+	XORQ         SI, SI
+	JMP          test
+
+vector:
+	VMOVUPS (CX)(SI*4), Z1
+	VMAXPS  Z1, Z0, Z1
+	VMOVUPS Z1, (AX)(SI*4)
+	ADDQ    $0x10, SI
+
+test:
+	CMPQ      SI, DX
+	JLT       vector
+	TESTQ     BX, BX
+	JZ        end
+	VMOVUPS.Z (CX)(SI*4), K1, Z1
+	VMAXPS    Z1, Z0, Z0
+	VMOVUPS   Z0, K1, (AX)(SI*4)
+
+end:
+	LDMXCSR (SP)
+	VZEROUPPER
+	RET
+
+// func reluGradAVX512F32(n int, dx *float32, x *float32, dy *float32)
+// Requires: AVX, AVX512DQ, AVX512F, SSE
+TEXT ·reluGradAVX512F32(SB), NOSPLIT, $8-32
+	STMXCSR      (SP)
+	MOVL         (SP), AX
+	ORL          $0x00008040, AX
+	MOVL         AX, 4(SP)
+	LDMXCSR      4(SP)
+	MOVQ         dx+8(FP), AX
+	MOVQ         x+16(FP), CX
+	MOVQ         dy+24(FP), DX
+	VXORPS       Z0, Z0, Z0
+	VBROADCASTSS table0<>+0(SB), Z1
+	MOVQ         n+0(FP), BX
+	MOVQ         BX, SI
+	ANDQ         $-16, BX
+	SUBQ         BX, SI
+	MOVQ         SI, DI
+	LEAQ         table15<>+64(SB), R8
+	SHLQ         $0x02, DI
+	SUBQ         DI, R8
+	VMOVUPS      (R8), Z2
+	VPMOVD2M     Z2, K1
+	XORQ         DI, DI
+	JMP          test
+
+vector:
+	VMOVUPS   (CX)(DI*4), Z2
+	VCMPPS    $0x11, Z2, Z0, K2
+	VBLENDMPS Z1, Z0, K2, Z3
+	VMOVUPS   (DX)(DI*4), Z2
+	VMULPS    Z2, Z3, Z3
+	VMOVUPS   Z3, (AX)(DI*4)
+	ADDQ      $0x10, DI
+
+test:
+	CMPQ      DI, BX
+	JLT       vector
+	TESTQ     SI, SI
+	JZ        end
+	VMOVUPS.Z (CX)(DI*4), K1, Z2
+	VCMPPS    $0x11, Z2, Z0, K2
+	VBLENDMPS Z1, Z0, K2, Z4
+	VMOVUPS.Z (DX)(DI*4), K1, Z0
+	VMULPS    Z0, Z4, Z4
+	VMOVUPS   Z4, K1, (AX)(DI*4)
+
+end:
+	LDMXCSR (SP)
+	VZEROUPPER
+	RET
+
+// func quickGELUAVX512F32(n int, y *float32, x *float32)
+// Requires: AVX, AVX512DQ, AVX512F, SSE
+TEXT ·quickGELUAVX512F32(SB), NOSPLIT, $8-24
+	STMXCSR      (SP)
+	MOVL         (SP), AX
+	ORL          $0x00008040, AX
+	MOVL         AX, 4(SP)
+	LDMXCSR      4(SP)
+	MOVQ         y+8(FP), AX
+	MOVQ         x+16(FP), CX
+	VBROADCASTSS table0<>+0(SB), Z0
+	VBROADCASTSS table1<>+0(SB), Z1
+	VBROADCASTSS table2<>+0(SB), Z2
+	VBROADCASTSS table3<>+0(SB), Z3
+	VBROADCASTSS table4<>+0(SB), Z4
+	VBROADCASTSS table5<>+0(SB), Z5
+	VBROADCASTSS table9<>+0(SB), Z6
+	VBROADCASTSS table0<>+0(SB), Z7
+	MOVQ         n+0(FP), DX
+	MOVQ         DX, BX
+	ANDQ         $-16, DX
+	SUBQ         DX, BX
+	MOVQ         BX, SI
+	LEAQ         table15<>+64(SB), DI
+	SHLQ         $0x02, SI
+	SUBQ         SI, DI
+	VMOVUPS      (DI), Z8
+	VPMOVD2M     Z8, K1
+	XORQ         SI, SI
+	JMP          test
+
+vector:
+	VMOVUPS     (CX)(SI*4), Z8
+	VMULPS      table30<>+0(SB), Z8, Z13
+	VORPS       Z6, Z13, Z14
+	VMOVUPS     table10<>+0(SB), Z15
+	VMAXPS      Z14, Z15, Z14
+	VMULPS      table6<>+0(SB), Z14, Z15
+	VMOVAPS     Z14, Z16
+	VFMSUB132PS table6<>+0(SB), Z15, Z16
+	VFMADD231PS table7<>+0(SB), Z14, Z16
+	VMULPS      table8<>+0(SB), Z16, Z16
+	VREDUCEPS   $0x01, Z15, Z17
+	VMOVAPS     Z5, Z14
+	VFMADD213PS Z4, Z17, Z14
+	VFMADD213PS Z3, Z17, Z14
+	VFMADD213PS Z2, Z17, Z14
+	VFMADD213PS Z1, Z17, Z14
+	VFMADD213PS Z0, Z17, Z14
+	VSCALEFPS   Z15, Z14, Z14
+	VFMADD231PS Z14, Z16, Z14
+	VADDPS      Z7, Z14, Z15
+	VDIVPS      Z15, Z7, Z15
+	VMULPS      Z15, Z14, Z14
+	VPMOVD2M    Z13, K2
+	VBLENDMPS   Z14, Z15, K2, Z9
+	VPMOVD2M    Z13, K2
+	VBLENDMPS   Z15, Z14, K2, Z10
+	VMULPS      Z9, Z8, Z8
+	VMOVUPS     Z8, (AX)(SI*4)
+	ADDQ        $0x10, SI
+
+test:
+	CMPQ        SI, DX
+	JLT         vector
+	TESTQ       BX, BX
+	JZ          end
+	VMOVUPS.Z   (CX)(SI*4), K1, Z8
+	VMULPS      table30<>+0(SB), Z8, Z9
+	VORPS       Z6, Z9, Z6
+	VMOVUPS     table10<>+0(SB), Z10
+	VMAXPS      Z6, Z10, Z6
+	VMULPS      table6<>+0(SB), Z6, Z10
+	VMOVAPS     Z6, Z13
+	VFMSUB132PS table6<>+0(SB), Z10, Z13
+	VFMADD231PS table7<>+0(SB), Z6, Z13
+	VMULPS      table8<>+0(SB), Z13, Z13
+	VREDUCEPS   $0x01, Z10, Z6
+	VMOVAPS     Z5, Z5
+	VFMADD213PS Z4, Z6, Z5
+	VFMADD213PS Z3, Z6, Z5
+	VFMADD213PS Z2, Z6, Z5
+	VFMADD213PS Z1, Z6, Z5
+	VFMADD213PS Z0, Z6, Z5
+	VSCALEFPS   Z10, Z5, Z5
+	VFMADD231PS Z5, Z13, Z5
+	VADDPS      Z7, Z5, Z0
+	VDIVPS      Z0, Z7, Z0
+	VMULPS      Z0, Z5, Z1
+	VPMOVD2M    Z9, K2
+	VBLENDMPS   Z1, Z0, K2, Z11
+	VPMOVD2M    Z9, K2
+	VBLENDMPS   Z0, Z1, K2, Z12
+	VMULPS      Z11, Z8, Z0
+	VMOVUPS     Z0, K1, (AX)(SI*4)
+
+end:
+	LDMXCSR (SP)
+	VZEROUPPER
+	RET
+
+DATA table30<>+0(SB)/4, $0x3fd9db23
+DATA table30<>+4(SB)/4, $0x3fd9db23
+DATA table30<>+8(SB)/4, $0x3fd9db23
+DATA table30<>+12(SB)/4, $0x3fd9db23
+DATA table30<>+16(SB)/4, $0x3fd9db23
+DATA table30<>+20(SB)/4, $0x3fd9db23
+DATA table30<>+24(SB)/4, $0x3fd9db23
+DATA table30<>+28(SB)/4, $0x3fd9db23
+DATA table30<>+32(SB)/4, $0x3fd9db23
+DATA table30<>+36(SB)/4, $0x3fd9db23
+DATA table30<>+40(SB)/4, $0x3fd9db23
+DATA table30<>+44(SB)/4, $0x3fd9db23
+DATA table30<>+48(SB)/4, $0x3fd9db23
+DATA table30<>+52(SB)/4, $0x3fd9db23
+DATA table30<>+56(SB)/4, $0x3fd9db23
+DATA table30<>+60(SB)/4, $0x3fd9db23
+GLOBL table30<>(SB), RODATA|NOPTR, $64
+
+// func quickGELUGradAVX512F32(n int, dx *float32, x *float32, dy *float32)
+// Requires: AVX, AVX512DQ, AVX512F, SSE
+TEXT ·quickGELUGradAVX512F32(SB), NOSPLIT, $8-32
+	STMXCSR      (SP)
+	MOVL         (SP), AX
+	ORL          $0x00008040, AX
+	MOVL         AX, 4(SP)
+	LDMXCSR      4(SP)
+	MOVQ         dx+8(FP), AX
+	MOVQ         x+16(FP), CX
+	MOVQ         dy+24(FP), DX
+	VBROADCASTSS table0<>+0(SB), Z0
+	VBROADCASTSS table1<>+0(SB), Z1
+	VBROADCASTSS table2<>+0(SB), Z2
+	VBROADCASTSS table3<>+0(SB), Z3
+	VBROADCASTSS table4<>+0(SB), Z4
+	VBROADCASTSS table5<>+0(SB), Z5
+	VBROADCASTSS table9<>+0(SB), Z6
+	VBROADCASTSS table0<>+0(SB), Z7
+	MOVQ         n+0(FP), BX
+	MOVQ         BX, SI
+	ANDQ         $-16, BX
+	SUBQ         BX, SI
+	MOVQ         SI, DI
+	LEAQ         table15<>+64(SB), R8
+	SHLQ         $0x02, DI
+	SUBQ         DI, R8
+	VMOVUPS      (R8), Z8
+	VPMOVD2M     Z8, K1
+	XORQ         DI, DI
+	JMP          test
+
+vector:
+	VMOVUPS     (CX)(DI*4), Z8
+	VMULPS      table30<>+0(SB), Z8, Z13
+	VORPS       Z6, Z13, Z14
+	VMOVUPS     table10<>+0(SB), Z15
+	VMAXPS      Z14, Z15, Z14
+	VMULPS      table6<>+0(SB), Z14, Z15
+	VMOVAPS     Z14, Z16
+	VFMSUB132PS table6<>+0(SB), Z15, Z16
+	VFMADD231PS table7<>+0(SB), Z14, Z16
+	VMULPS      table8<>+0(SB), Z16, Z16
+	VREDUCEPS   $0x01, Z15, Z17
+	VMOVAPS     Z5, Z14
+	VFMADD213PS Z4, Z17, Z14
+	VFMADD213PS Z3, Z17, Z14
+	VFMADD213PS Z2, Z17, Z14
+	VFMADD213PS Z1, Z17, Z14
+	VFMADD213PS Z0, Z17, Z14
+	VSCALEFPS   Z15, Z14, Z14
+	VFMADD231PS Z14, Z16, Z14
+	VADDPS      Z7, Z14, Z15
+	VDIVPS      Z15, Z7, Z15
+	VMULPS      Z15, Z14, Z14
+	VPMOVD2M    Z13, K2
+	VBLENDMPS   Z14, Z15, K2, Z9
+	VPMOVD2M    Z13, K2
+	VBLENDMPS   Z15, Z14, K2, Z10
+	VMULPS      Z9, Z8, Z8
+	VMULPS      table30<>+0(SB), Z10, Z10
+	VFMADD231PS Z10, Z8, Z9
+	VMOVUPS     (DX)(DI*4), Z8
+	VMULPS      Z8, Z9, Z9
+	VMOVUPS     Z9, (AX)(DI*4)
+	ADDQ        $0x10, DI
+
+test:
+	CMPQ        DI, BX
+	JLT         vector
+	TESTQ       SI, SI
+	JZ          end
+	VMOVUPS.Z   (CX)(DI*4), K1, Z8
+	VMULPS      table30<>+0(SB), Z8, Z9
+	VORPS       Z6, Z9, Z6
+	VMOVUPS     table10<>+0(SB), Z10
+	VMAXPS      Z6, Z10, Z6
+	VMULPS      table6<>+0(SB), Z6, Z10
+	VMOVAPS     Z6, Z13
+	VFMSUB132PS table6<>+0(SB), Z10, Z13
+	VFMADD231PS table7<>+0(SB), Z6, Z13
+	VMULPS      table8<>+0(SB), Z13, Z13
+	VREDUCEPS   $0x01, Z10, Z6
+	VMOVAPS     Z5, Z5
+	VFMADD213PS Z4, Z6, Z5
+	VFMADD213PS Z3, Z6, Z5
+	VFMADD213PS Z2, Z6, Z5
+	VFMADD213PS Z1, Z6, Z5
+	VFMADD213PS Z0, Z6, Z5
+	VSCALEFPS   Z10, Z5, Z5
+	VFMADD231PS Z5, Z13, Z5
+	VADDPS      Z7, Z5, Z0
+	VDIVPS      Z0, Z7, Z0
+	VMULPS      Z0, Z5, Z1
+	VPMOVD2M    Z9, K2
+	VBLENDMPS   Z1, Z0, K2, Z11
+	VPMOVD2M    Z9, K2
+	VBLENDMPS   Z0, Z1, K2, Z12
+	VMULPS      Z11, Z8, Z0
+	VMULPS      table30<>+0(SB), Z12, Z12
+	VFMADD231PS Z12, Z0, Z11
+	VMOVUPS.Z   (DX)(DI*4), K1, Z0
+	VMULPS      Z0, Z11, Z11
+	VMOVUPS     Z11, K1, (AX)(DI*4)
+
+end:
+	LDMXCSR (SP)
+	VZEROUPPER
+	RET
+
+// func sigmoidAVX512F32(n int, y *float32, x *float32)
+// Requires: AVX, AVX512DQ, AVX512F, SSE
+TEXT ·sigmoidAVX512F32(SB), NOSPLIT, $8-24
+	STMXCSR      (SP)
+	MOVL         (SP), AX
+	ORL          $0x00008040, AX
+	MOVL         AX, 4(SP)
+	LDMXCSR      4(SP)
+	MOVQ         y+8(FP), AX
+	MOVQ         x+16(FP), CX
+	VBROADCASTSS table0<>+0(SB), Z0
+	VBROADCASTSS table1<>+0(SB), Z1
+	VBROADCASTSS table2<>+0(SB), Z2
+	VBROADCASTSS table3<>+0(SB), Z3
+	VBROADCASTSS table4<>+0(SB), Z4
+	VBROADCASTSS table5<>+0(SB), Z5
+	VBROADCASTSS table9<>+0(SB), Z6
+	VBROADCASTSS table0<>+0(SB), Z7
+	MOVQ         n+0(FP), DX
+	MOVQ         DX, BX
+	ANDQ         $-16, DX
+	SUBQ         DX, BX
+	MOVQ         BX, SI
+	LEAQ         table15<>+64(SB), DI
+	SHLQ         $0x02, SI
+	SUBQ         SI, DI
+	VMOVUPS      (DI), Z8
+	VPMOVD2M     Z8, K1
+	XORQ         SI, SI
+	JMP          test
+
+vector:
+	VMOVUPS     (CX)(SI*4), Z8
+	VORPS       Z6, Z8, Z13
+	VMOVUPS     table10<>+0(SB), Z14
+	VMAXPS      Z13, Z14, Z13
+	VMULPS      table6<>+0(SB), Z13, Z14
+	VMOVAPS     Z13, Z15
+	VFMSUB132PS table6<>+0(SB), Z14, Z15
+	VFMADD231PS table7<>+0(SB), Z13, Z15
+	VMULPS      table8<>+0(SB), Z15, Z15
+	VREDUCEPS   $0x01, Z14, Z16
+	VMOVAPS     Z5, Z13
+	VFMADD213PS Z4, Z16, Z13
+	VFMADD213PS Z3, Z16, Z13
+	VFMADD213PS Z2, Z16, Z13
+	VFMADD213PS Z1, Z16, Z13
+	VFMADD213PS Z0, Z16, Z13
+	VSCALEFPS   Z14, Z13, Z13
+	VFMADD231PS Z13, Z15, Z13
+	VADDPS      Z7, Z13, Z14
+	VDIVPS      Z14, Z7, Z14
+	VMULPS      Z14, Z13, Z13
+	VPMOVD2M    Z8, K2
+	VBLENDMPS   Z13, Z14, K2, Z9
+	VPMOVD2M    Z8, K2
+	VBLENDMPS   Z14, Z13, K2, Z10
+	VMOVUPS     Z9, (AX)(SI*4)
+	ADDQ        $0x10, SI
+
+test:
+	CMPQ        SI, DX
+	JLT         vector
+	TESTQ       BX, BX
+	JZ          end
+	VMOVUPS.Z   (CX)(SI*4), K1, Z8
+	VORPS       Z6, Z8, Z6
+	VMOVUPS     table10<>+0(SB), Z9
+	VMAXPS      Z6, Z9, Z6
+	VMULPS      table6<>+0(SB), Z6, Z9
+	VMOVAPS     Z6, Z10
+	VFMSUB132PS table6<>+0(SB), Z9, Z10
+	VFMADD231PS table7<>+0(SB), Z6, Z10
+	VMULPS      table8<>+0(SB), Z10, Z10
+	VREDUCEPS   $0x01, Z9, Z6
+	VMOVAPS     Z5, Z5
+	VFMADD213PS Z4, Z6, Z5
+	VFMADD213PS Z3, Z6, Z5
+	VFMADD213PS Z2, Z6, Z5
+	VFMADD213PS Z1, Z6, Z5
+	VFMADD213PS Z0, Z6, Z5
+	VSCALEFPS   Z9, Z5, Z5
+	VFMADD231PS Z5, Z10, Z5
+	VADDPS      Z7, Z5, Z0
+	VDIVPS      Z0, Z7, Z0
+	VMULPS      Z0, Z5, Z1
+	VPMOVD2M    Z8, K2
+	VBLENDMPS   Z1, Z0, K2, Z11
+	VPMOVD2M    Z8, K2
+	VBLENDMPS   Z0, Z1, K2, Z12
+	VMOVUPS     Z11, K1, (AX)(SI*4)
+
+end:
+	LDMXCSR (SP)
+	VZEROUPPER
+	RET
+
+// func sigmoidGradAVX512F32(n int, dx *float32, x *float32, dy *float32)
+// Requires: AVX, AVX512DQ, AVX512F, SSE
+TEXT ·sigmoidGradAVX512F32(SB), NOSPLIT, $8-32
+	STMXCSR      (SP)
+	MOVL         (SP), AX
+	ORL          $0x00008040, AX
+	MOVL         AX, 4(SP)
+	LDMXCSR      4(SP)
+	MOVQ         dx+8(FP), AX
+	MOVQ         x+16(FP), CX
+	MOVQ         dy+24(FP), DX
+	VBROADCASTSS table0<>+0(SB), Z0
+	VBROADCASTSS table1<>+0(SB), Z1
+	VBROADCASTSS table2<>+0(SB), Z2
+	VBROADCASTSS table3<>+0(SB), Z3
+	VBROADCASTSS table4<>+0(SB), Z4
+	VBROADCASTSS table5<>+0(SB), Z5
+	VBROADCASTSS table9<>+0(SB), Z6
+	VBROADCASTSS table0<>+0(SB), Z7
+	MOVQ         n+0(FP), BX
+	MOVQ         BX, SI
+	ANDQ         $-16, BX
+	SUBQ         BX, SI
+	MOVQ         SI, DI
+	LEAQ         table15<>+64(SB), R8
+	SHLQ         $0x02, DI
+	SUBQ         DI, R8
+	VMOVUPS      (R8), Z8
+	VPMOVD2M     Z8, K1
+	XORQ         DI, DI
+	JMP          test
+
+vector:
+	VMOVUPS     (CX)(DI*4), Z8
+	VORPS       Z6, Z8, Z13
+	VMOVUPS     table10<>+0(SB), Z14
+	VMAXPS      Z13, Z14, Z13
+	VMULPS      table6<>+0(SB), Z13, Z14
+	VMOVAPS     Z13, Z15
+	VFMSUB132PS table6<>+0(SB), Z14, Z15
+	VFMADD231PS table7<>+0(SB), Z13, Z15
+	VMULPS      table8<>+0(SB), Z15, Z15
+	VREDUCEPS   $0x01, Z14, Z16
+	VMOVAPS     Z5, Z13
+	VFMADD213PS Z4, Z16, Z13
+	VFMADD213PS Z3, Z16, Z13
+	VFMADD213PS Z2, Z16, Z13
+	VFMADD213PS Z1, Z16, Z13
+	VFMADD213PS Z0, Z16, Z13
+	VSCALEFPS   Z14, Z13, Z13
+	VFMADD231PS Z13, Z15, Z13
+	VADDPS      Z7, Z13, Z14
+	VDIVPS      Z14, Z7, Z14
+	VMULPS      Z14, Z13, Z13
+	VPMOVD2M    Z8, K2
+	VBLENDMPS   Z13, Z14, K2, Z9
+	VPMOVD2M    Z8, K2
+	VBLENDMPS   Z14, Z13, K2, Z10
+	VMULPS      Z9, Z10, Z10
+	VMOVUPS     (DX)(DI*4), Z8
+	VMULPS      Z8, Z10, Z10
+	VMOVUPS     Z10, (AX)(DI*4)
+	ADDQ        $0x10, DI
+
+test:
+	CMPQ        DI, BX
+	JLT         vector
+	TESTQ       SI, SI
+	JZ          end
+	VMOVUPS.Z   (CX)(DI*4), K1, Z8
+	VORPS       Z6, Z8, Z6
+	VMOVUPS     table10<>+0(SB), Z9
+	VMAXPS      Z6, Z9, Z6
+	VMULPS      table6<>+0(SB), Z6, Z9
+	VMOVAPS     Z6, Z10
+	VFMSUB132PS table6<>+0(SB), Z9, Z10
+	VFMADD231PS table7<>+0(SB), Z6, Z10
+	VMULPS      table8<>+0(SB), Z10, Z10
+	VREDUCEPS   $0x01, Z9, Z6
+	VMOVAPS     Z5, Z5
+	VFMADD213PS Z4, Z6, Z5
+	VFMADD213PS Z3, Z6, Z5
+	VFMADD213PS Z2, Z6, Z5
+	VFMADD213PS Z1, Z6, Z5
+	VFMADD213PS Z0, Z6, Z5
+	VSCALEFPS   Z9, Z5, Z5
+	VFMADD231PS Z5, Z10, Z5
+	VADDPS      Z7, Z5, Z0
+	VDIVPS      Z0, Z7, Z0
+	VMULPS      Z0, Z5, Z1
+	VPMOVD2M    Z8, K2
+	VBLENDMPS   Z1, Z0, K2, Z11
+	VPMOVD2M    Z8, K2
+	VBLENDMPS   Z0, Z1, K2, Z12
+	VMULPS      Z11, Z12, Z12
+	VMOVUPS.Z   (DX)(DI*4), K1, Z0
+	VMULPS      Z0, Z12, Z12
+	VMOVUPS     Z12, K1, (AX)(DI*4)
+
+end:
+	LDMXCSR (SP)
+	VZEROUPPER
+	RET
+
+// func tanhAVX512F32(n int, y *float32, x *float32)
+// Requires: AVX, AVX512DQ, AVX512F, SSE
+TEXT ·tanhAVX512F32(SB), NOSPLIT, $8-24
+	STMXCSR      (SP)
+	MOVL         (SP), AX
+	ORL          $0x00008040, AX
+	MOVL         AX, 4(SP)
+	LDMXCSR      4(SP)
+	MOVQ         y+8(FP), AX
+	MOVQ         x+16(FP), CX
+	VBROADCASTSS table31<>+0(SB), Z0
+	VBROADCASTSS table32<>+0(SB), Z1
+	VBROADCASTSS table0<>+0(SB), Z2
+	VBROADCASTSS table33<>+0(SB), Z2
+	VBROADCASTSS table34<>+0(SB), Z3
+	VBROADCASTSS table35<>+0(SB), Z4
+	VBROADCASTSS table36<>+0(SB), Z5
+	VBROADCASTSS table37<>+0(SB), Z6
+	VBROADCASTSS table38<>+0(SB), Z7
+	VBROADCASTSS table9<>+0(SB), Z8
+	VBROADCASTSS table39<>+0(SB), Z9
+	VBROADCASTSS table0<>+0(SB), Z10
+	VBROADCASTSS table40<>+0(SB), Z11
+	MOVQ         n+0(FP), DX
+	MOVQ         DX, BX
+	ANDQ         $-16, DX
+	SUBQ         DX, BX
+	MOVQ         BX, SI
+	LEAQ         table15<>+64(SB), DI
+	SHLQ         $0x02, SI
+	SUBQ         SI, DI
+	VMOVUPS      (DI), Z12
+	VPMOVD2M     Z12, K1
+	XORQ         SI, SI
+	JMP          test
+
+vector:
+	VMOVUPS     (CX)(SI*4), Z12
+	VANDPS      Z8, Z12, Z13
+	VXORPS      Z13, Z12, Z12
+	VMULPS      Z9, Z12, Z12
+	VMAXPS      Z12, Z0, Z12
+	VADDPS      Z1, Z12, Z15
+	VSUBPS      Z1, Z15, Z14
+	VSUBPS      Z14, Z12, Z12
+	VPSLLD      $0x17, Z15, Z15
+	VMOVAPS     Z7, Z14
+	VFMADD213PS Z6, Z12, Z14
+	VFMADD213PS Z5, Z12, Z14
+	VFMADD213PS Z4, Z12, Z14
+	VFMADD213PS Z3, Z12, Z14
+	VFMADD213PS Z2, Z12, Z14
+	VMULPS      Z12, Z14, Z14
+	VSUBPS      Z10, Z15, Z12
+	VFMADD213PS Z12, Z15, Z14
+	VADDPS      Z11, Z14, Z12
+	VDIVPS      Z12, Z14, Z14
+	VXORPS      Z8, Z14, Z14
+	VXORPS      Z13, Z14, Z14
+	VMOVUPS     Z14, (AX)(SI*4)
+	ADDQ        $0x10, SI
+
+test:
+	CMPQ        SI, DX
+	JLT         vector
+	TESTQ       BX, BX
+	JZ          end
+	VMOVUPS.Z   (CX)(SI*4), K1, Z12
+	VANDPS      Z8, Z12, Z13
+	VXORPS      Z13, Z12, Z12
+	VMULPS      Z9, Z12, Z12
+	VMAXPS      Z12, Z0, Z12
+	VADDPS      Z1, Z12, Z0
+	VSUBPS      Z1, Z0, Z1
+	VSUBPS      Z1, Z12, Z12
+	VPSLLD      $0x17, Z0, Z0
+	VMOVAPS     Z7, Z1
+	VFMADD213PS Z6, Z12, Z1
+	VFMADD213PS Z5, Z12, Z1
+	VFMADD213PS Z4, Z12, Z1
+	VFMADD213PS Z3, Z12, Z1
+	VFMADD213PS Z2, Z12, Z1
+	VMULPS      Z12, Z1, Z1
+	VSUBPS      Z10, Z0, Z2
+	VFMADD213PS Z2, Z0, Z1
+	VADDPS      Z11, Z1, Z0
+	VDIVPS      Z0, Z1, Z1
+	VXORPS      Z8, Z1, Z1
+	VXORPS      Z13, Z1, Z1
+	VMOVUPS     Z1, K1, (AX)(SI*4)
+
+end:
+	LDMXCSR (SP)
+	VZEROUPPER
+	RET
+
+DATA table31<>+0(SB)/4, $0xc2fe0000
+GLOBL table31<>(SB), RODATA|NOPTR, $4
+
+DATA table32<>+0(SB)/4, $0x4b40007f
+GLOBL table32<>(SB), RODATA|NOPTR, $4
+
+DATA table33<>+0(SB)/4, $0x3f317218
+GLOBL table33<>(SB), RODATA|NOPTR, $4
+
+DATA table34<>+0(SB)/4, $0x3e75fdee
+GLOBL table34<>(SB), RODATA|NOPTR, $4
+
+DATA table35<>+0(SB)/4, $0x3d635774
+GLOBL table35<>(SB), RODATA|NOPTR, $4
+
+DATA table36<>+0(SB)/4, $0x3c1d96a6
+GLOBL table36<>(SB), RODATA|NOPTR, $4
+
+DATA table37<>+0(SB)/4, $0x3aaf9f28
+GLOBL table37<>(SB), RODATA|NOPTR, $4
+
+DATA table38<>+0(SB)/4, $0x3920fddf
+GLOBL table38<>(SB), RODATA|NOPTR, $4
+
+DATA table39<>+0(SB)/4, $0xc038aa3b
+GLOBL table39<>(SB), RODATA|NOPTR, $4
+
+DATA table40<>+0(SB)/4, $0x40000000
+GLOBL table40<>(SB), RODATA|NOPTR, $4
+
+// func tanhGradAVX512F32(n int, dx *float32, x *float32, dy *float32)
+// Requires: AVX, AVX512DQ, AVX512F, SSE
+TEXT ·tanhGradAVX512F32(SB), NOSPLIT, $8-32
+	STMXCSR      (SP)
+	MOVL         (SP), AX
+	ORL          $0x00008040, AX
+	MOVL         AX, 4(SP)
+	LDMXCSR      4(SP)
+	MOVQ         dx+8(FP), AX
+	MOVQ         x+16(FP), CX
+	MOVQ         dy+24(FP), DX
+	VBROADCASTSS table31<>+0(SB), Z0
+	VBROADCASTSS table32<>+0(SB), Z1
+	VBROADCASTSS table0<>+0(SB), Z2
+	VBROADCASTSS table33<>+0(SB), Z2
+	VBROADCASTSS table34<>+0(SB), Z3
+	VBROADCASTSS table35<>+0(SB), Z4
+	VBROADCASTSS table36<>+0(SB), Z5
+	VBROADCASTSS table37<>+0(SB), Z6
+	VBROADCASTSS table38<>+0(SB), Z7
+	VBROADCASTSS table9<>+0(SB), Z8
+	VBROADCASTSS table39<>+0(SB), Z9
+	VBROADCASTSS table0<>+0(SB), Z10
+	VBROADCASTSS table40<>+0(SB), Z11
+	MOVQ         n+0(FP), BX
+	MOVQ         BX, SI
+	ANDQ         $-16, BX
+	SUBQ         BX, SI
+	MOVQ         SI, DI
+	LEAQ         table15<>+64(SB), R8
+	SHLQ         $0x02, DI
+	SUBQ         DI, R8
+	VMOVUPS      (R8), Z12
+	VPMOVD2M     Z12, K1
+	XORQ         DI, DI
+	JMP          test
+
+vector:
+	VMOVUPS      (CX)(DI*4), Z12
+	VANDPS       Z8, Z12, Z13
+	VXORPS       Z13, Z12, Z12
+	VMULPS       Z9, Z12, Z12
+	VMAXPS       Z12, Z0, Z12
+	VADDPS       Z1, Z12, Z15
+	VSUBPS       Z1, Z15, Z14
+	VSUBPS       Z14, Z12, Z12
+	VPSLLD       $0x17, Z15, Z15
+	VMOVAPS      Z7, Z14
+	VFMADD213PS  Z6, Z12, Z14
+	VFMADD213PS  Z5, Z12, Z14
+	VFMADD213PS  Z4, Z12, Z14
+	VFMADD213PS  Z3, Z12, Z14
+	VFMADD213PS  Z2, Z12, Z14
+	VMULPS       Z12, Z14, Z14
+	VSUBPS       Z10, Z15, Z12
+	VFMADD213PS  Z12, Z15, Z14
+	VADDPS       Z11, Z14, Z12
+	VDIVPS       Z12, Z14, Z14
+	VXORPS       Z8, Z14, Z14
+	VXORPS       Z13, Z14, Z14
+	VMOVAPS      Z10, Z12
+	VFNMADD231PS Z14, Z14, Z12
+	VMOVUPS      (DX)(DI*4), Z13
+	VMULPS       Z13, Z12, Z12
+	VMOVUPS      Z12, (AX)(DI*4)
+	ADDQ         $0x10, DI
+
+test:
+	CMPQ         DI, BX
+	JLT          vector
+	TESTQ        SI, SI
+	JZ           end
+	VMOVUPS.Z    (CX)(DI*4), K1, Z12
+	VANDPS       Z8, Z12, Z13
+	VXORPS       Z13, Z12, Z12
+	VMULPS       Z9, Z12, Z12
+	VMAXPS       Z12, Z0, Z12
+	VADDPS       Z1, Z12, Z0
+	VSUBPS       Z1, Z0, Z1
+	VSUBPS       Z1, Z12, Z12
+	VPSLLD       $0x17, Z0, Z0
+	VMOVAPS      Z7, Z1
+	VFMADD213PS  Z6, Z12, Z1
+	VFMADD213PS  Z5, Z12, Z1
+	VFMADD213PS  Z4, Z12, Z1
+	VFMADD213PS  Z3, Z12, Z1
+	VFMADD213PS  Z2, Z12, Z1
+	VMULPS       Z12, Z1, Z1
+	VSUBPS       Z10, Z0, Z2
+	VFMADD213PS  Z2, Z0, Z1
+	VADDPS       Z11, Z1, Z0
+	VDIVPS       Z0, Z1, Z1
+	VXORPS       Z8, Z1, Z1
+	VXORPS       Z13, Z1, Z1
+	VMOVAPS      Z10, Z0
+	VFNMADD231PS Z1, Z1, Z0
+	VMOVUPS.Z    (DX)(DI*4), K1, Z1
+	VMULPS       Z1, Z0, Z0
+	VMOVUPS      Z0, K1, (AX)(DI*4)
+
+end:
+	LDMXCSR (SP)
+	VZEROUPPER
+	RET
+
 // func geluTanhAVX512F64(n int, y *float64, x *float64)
 // Requires: AVX, AVX512DQ, AVX512F, SSE
 TEXT ·geluTanhAVX512F64(SB), NOSPLIT, $8-24
@@ -1271,26 +2029,26 @@ TEXT ·geluTanhAVX512F64(SB), NOSPLIT, $8-24
 	LDMXCSR      4(SP)
 	MOVQ         y+8(FP), AX
 	MOVQ         x+16(FP), CX
-	VBROADCASTSD table30<>+0(SB), Z0
-	VBROADCASTSD table31<>+0(SB), Z1
-	VBROADCASTSD table32<>+0(SB), Z2
-	VBROADCASTSD table33<>+0(SB), Z3
-	VBROADCASTSD table34<>+0(SB), Z4
-	VBROADCASTSD table35<>+0(SB), Z5
-	VBROADCASTSD table36<>+0(SB), Z6
-	VBROADCASTSD table37<>+0(SB), Z7
-	VBROADCASTSD table38<>+0(SB), Z8
-	VBROADCASTSD table39<>+0(SB), Z9
-	VBROADCASTSD table40<>+0(SB), Z10
-	VBROADCASTSD table41<>+0(SB), Z11
-	VBROADCASTSD table45<>+0(SB), Z12
-	VBROADCASTSD table30<>+0(SB), Z13
+	VBROADCASTSD table41<>+0(SB), Z0
+	VBROADCASTSD table42<>+0(SB), Z1
+	VBROADCASTSD table43<>+0(SB), Z2
+	VBROADCASTSD table44<>+0(SB), Z3
+	VBROADCASTSD table45<>+0(SB), Z4
+	VBROADCASTSD table46<>+0(SB), Z5
+	VBROADCASTSD table47<>+0(SB), Z6
+	VBROADCASTSD table48<>+0(SB), Z7
+	VBROADCASTSD table49<>+0(SB), Z8
+	VBROADCASTSD table50<>+0(SB), Z9
+	VBROADCASTSD table51<>+0(SB), Z10
+	VBROADCASTSD table52<>+0(SB), Z11
+	VBROADCASTSD table56<>+0(SB), Z12
+	VBROADCASTSD table41<>+0(SB), Z13
 	MOVQ         n+0(FP), DX
 	MOVQ         DX, BX
 	ANDQ         $-8, DX
 	SUBQ         DX, BX
 	MOVQ         BX, SI
-	LEAQ         table51<>+64(SB), DI
+	LEAQ         table62<>+64(SB), DI
 	SHLQ         $0x03, SI
 	SUBQ         SI, DI
 	VMOVUPS      (DI), Z14
@@ -1301,17 +2059,17 @@ TEXT ·geluTanhAVX512F64(SB), NOSPLIT, $8-24
 vector:
 	VMOVUPS     (CX)(SI*8), Z14
 	VMULPD      Z14, Z14, Z19
-	VMOVUPS     table47<>+0(SB), Z20
-	VFMADD231PD table48<>+0(SB), Z19, Z20
+	VMOVUPS     table58<>+0(SB), Z20
+	VFMADD231PD table59<>+0(SB), Z19, Z20
 	VMULPD      Z14, Z20, Z20
 	VORPD       Z12, Z20, Z19
-	VMOVUPS     table46<>+0(SB), Z21
+	VMOVUPS     table57<>+0(SB), Z21
 	VMAXPD      Z19, Z21, Z19
-	VMULPD      table42<>+0(SB), Z19, Z21
+	VMULPD      table53<>+0(SB), Z19, Z21
 	VMOVAPS     Z19, Z22
-	VFMSUB132PD table42<>+0(SB), Z21, Z22
-	VFMADD231PD table43<>+0(SB), Z19, Z22
-	VMULPD      table44<>+0(SB), Z22, Z22
+	VFMSUB132PD table53<>+0(SB), Z21, Z22
+	VFMADD231PD table54<>+0(SB), Z19, Z22
+	VMULPD      table55<>+0(SB), Z22, Z22
 	VREDUCEPD   $0x01, Z21, Z23
 	VMOVAPS     Z11, Z19
 	VFMADD213PD Z10, Z23, Z19
@@ -1345,17 +2103,17 @@ test:
 	JZ          end
 	VMOVUPD.Z   (CX)(SI*8), K1, Z14
 	VMULPD      Z14, Z14, Z15
-	VMOVUPS     table47<>+0(SB), Z16
-	VFMADD231PD table48<>+0(SB), Z15, Z16
+	VMOVUPS     table58<>+0(SB), Z16
+	VFMADD231PD table59<>+0(SB), Z15, Z16
 	VMULPD      Z14, Z16, Z16
 	VORPD       Z12, Z16, Z12
-	VMOVUPS     table46<>+0(SB), Z15
+	VMOVUPS     table57<>+0(SB), Z15
 	VMAXPD      Z12, Z15, Z12
-	VMULPD      table42<>+0(SB), Z12, Z15
+	VMULPD      table53<>+0(SB), Z12, Z15
 	VMOVAPS     Z12, Z19
-	VFMSUB132PD table42<>+0(SB), Z15, Z19
-	VFMADD231PD table43<>+0(SB), Z12, Z19
-	VMULPD      table44<>+0(SB), Z19, Z19
+	VFMSUB132PD table53<>+0(SB), Z15, Z19
+	VFMADD231PD table54<>+0(SB), Z12, Z19
+	VMULPD      table55<>+0(SB), Z19, Z19
 	VREDUCEPD   $0x01, Z15, Z12
 	VMOVAPS     Z11, Z11
 	VFMADD213PD Z10, Z12, Z11
@@ -1386,142 +2144,142 @@ end:
 	VZEROUPPER
 	RET
 
-DATA table30<>+0(SB)/8, $0x3ff0000000000000
-GLOBL table30<>(SB), RODATA|NOPTR, $8
-
-DATA table31<>+0(SB)/8, $0x3fe62e42fefa39f5
-GLOBL table31<>(SB), RODATA|NOPTR, $8
-
-DATA table32<>+0(SB)/8, $0x3fcebfbdff82c04a
-GLOBL table32<>(SB), RODATA|NOPTR, $8
-
-DATA table33<>+0(SB)/8, $0x3fac6b08d706586a
-GLOBL table33<>(SB), RODATA|NOPTR, $8
-
-DATA table34<>+0(SB)/8, $0x3f83b2ab6f733bc9
-GLOBL table34<>(SB), RODATA|NOPTR, $8
-
-DATA table35<>+0(SB)/8, $0x3f55d87ff4d2e53c
-GLOBL table35<>(SB), RODATA|NOPTR, $8
-
-DATA table36<>+0(SB)/8, $0x3f24308fa1cd26a0
-GLOBL table36<>(SB), RODATA|NOPTR, $8
-
-DATA table37<>+0(SB)/8, $0x3eeffcfc6c54ef16
-GLOBL table37<>(SB), RODATA|NOPTR, $8
-
-DATA table38<>+0(SB)/8, $0x3eb628f348ca830a
-GLOBL table38<>(SB), RODATA|NOPTR, $8
-
-DATA table39<>+0(SB)/8, $0x3e7b85f4d99f0645
-GLOBL table39<>(SB), RODATA|NOPTR, $8
-
-DATA table40<>+0(SB)/8, $0x3e3c2c434aa3f5ba
-GLOBL table40<>(SB), RODATA|NOPTR, $8
-
-DATA table41<>+0(SB)/8, $0x3e05856cc1bd8d1f
+DATA table41<>+0(SB)/8, $0x3ff0000000000000
 GLOBL table41<>(SB), RODATA|NOPTR, $8
 
-DATA table42<>+0(SB)/8, $0x3ff71547652b82fe
-DATA table42<>+8(SB)/8, $0x3ff71547652b82fe
-DATA table42<>+16(SB)/8, $0x3ff71547652b82fe
-DATA table42<>+24(SB)/8, $0x3ff71547652b82fe
-DATA table42<>+32(SB)/8, $0x3ff71547652b82fe
-DATA table42<>+40(SB)/8, $0x3ff71547652b82fe
-DATA table42<>+48(SB)/8, $0x3ff71547652b82fe
-DATA table42<>+56(SB)/8, $0x3ff71547652b82fe
-GLOBL table42<>(SB), RODATA|NOPTR, $64
+DATA table42<>+0(SB)/8, $0x3fe62e42fefa39f5
+GLOBL table42<>(SB), RODATA|NOPTR, $8
 
-DATA table43<>+0(SB)/8, $0x3c7777d0ffda0d24
-DATA table43<>+8(SB)/8, $0x3c7777d0ffda0d24
-DATA table43<>+16(SB)/8, $0x3c7777d0ffda0d24
-DATA table43<>+24(SB)/8, $0x3c7777d0ffda0d24
-DATA table43<>+32(SB)/8, $0x3c7777d0ffda0d24
-DATA table43<>+40(SB)/8, $0x3c7777d0ffda0d24
-DATA table43<>+48(SB)/8, $0x3c7777d0ffda0d24
-DATA table43<>+56(SB)/8, $0x3c7777d0ffda0d24
-GLOBL table43<>(SB), RODATA|NOPTR, $64
+DATA table43<>+0(SB)/8, $0x3fcebfbdff82c04a
+GLOBL table43<>(SB), RODATA|NOPTR, $8
 
-DATA table44<>+0(SB)/8, $0x3fe62e42fefa39ef
-DATA table44<>+8(SB)/8, $0x3fe62e42fefa39ef
-DATA table44<>+16(SB)/8, $0x3fe62e42fefa39ef
-DATA table44<>+24(SB)/8, $0x3fe62e42fefa39ef
-DATA table44<>+32(SB)/8, $0x3fe62e42fefa39ef
-DATA table44<>+40(SB)/8, $0x3fe62e42fefa39ef
-DATA table44<>+48(SB)/8, $0x3fe62e42fefa39ef
-DATA table44<>+56(SB)/8, $0x3fe62e42fefa39ef
-GLOBL table44<>(SB), RODATA|NOPTR, $64
+DATA table44<>+0(SB)/8, $0x3fac6b08d706586a
+GLOBL table44<>(SB), RODATA|NOPTR, $8
 
-DATA table45<>+0(SB)/8, $0x8000000000000000
+DATA table45<>+0(SB)/8, $0x3f83b2ab6f733bc9
 GLOBL table45<>(SB), RODATA|NOPTR, $8
 
-DATA table46<>+0(SB)/8, $0xc087700000000000
-DATA table46<>+8(SB)/8, $0xc087700000000000
-DATA table46<>+16(SB)/8, $0xc087700000000000
-DATA table46<>+24(SB)/8, $0xc087700000000000
-DATA table46<>+32(SB)/8, $0xc087700000000000
-DATA table46<>+40(SB)/8, $0xc087700000000000
-DATA table46<>+48(SB)/8, $0xc087700000000000
-DATA table46<>+56(SB)/8, $0xc087700000000000
-GLOBL table46<>(SB), RODATA|NOPTR, $64
+DATA table46<>+0(SB)/8, $0x3f55d87ff4d2e53c
+GLOBL table46<>(SB), RODATA|NOPTR, $8
 
-DATA table47<>+0(SB)/8, $0x3ff9884533d43651
-DATA table47<>+8(SB)/8, $0x3ff9884533d43651
-DATA table47<>+16(SB)/8, $0x3ff9884533d43651
-DATA table47<>+24(SB)/8, $0x3ff9884533d43651
-DATA table47<>+32(SB)/8, $0x3ff9884533d43651
-DATA table47<>+40(SB)/8, $0x3ff9884533d43651
-DATA table47<>+48(SB)/8, $0x3ff9884533d43651
-DATA table47<>+56(SB)/8, $0x3ff9884533d43651
-GLOBL table47<>(SB), RODATA|NOPTR, $64
+DATA table47<>+0(SB)/8, $0x3f24308fa1cd26a0
+GLOBL table47<>(SB), RODATA|NOPTR, $8
 
-DATA table48<>+0(SB)/8, $0x3fb2444f2a4d8b4b
-DATA table48<>+8(SB)/8, $0x3fb2444f2a4d8b4b
-DATA table48<>+16(SB)/8, $0x3fb2444f2a4d8b4b
-DATA table48<>+24(SB)/8, $0x3fb2444f2a4d8b4b
-DATA table48<>+32(SB)/8, $0x3fb2444f2a4d8b4b
-DATA table48<>+40(SB)/8, $0x3fb2444f2a4d8b4b
-DATA table48<>+48(SB)/8, $0x3fb2444f2a4d8b4b
-DATA table48<>+56(SB)/8, $0x3fb2444f2a4d8b4b
-GLOBL table48<>(SB), RODATA|NOPTR, $64
+DATA table48<>+0(SB)/8, $0x3eeffcfc6c54ef16
+GLOBL table48<>(SB), RODATA|NOPTR, $8
 
-DATA table49<>+0(SB)/8, $0x3fcb6676bf7450f0
-DATA table49<>+8(SB)/8, $0x3fcb6676bf7450f0
-DATA table49<>+16(SB)/8, $0x3fcb6676bf7450f0
-DATA table49<>+24(SB)/8, $0x3fcb6676bf7450f0
-DATA table49<>+32(SB)/8, $0x3fcb6676bf7450f0
-DATA table49<>+40(SB)/8, $0x3fcb6676bf7450f0
-DATA table49<>+48(SB)/8, $0x3fcb6676bf7450f0
-DATA table49<>+56(SB)/8, $0x3fcb6676bf7450f0
-GLOBL table49<>(SB), RODATA|NOPTR, $64
+DATA table49<>+0(SB)/8, $0x3eb628f348ca830a
+GLOBL table49<>(SB), RODATA|NOPTR, $8
 
-DATA table50<>+0(SB)/8, $0x4197d78400000000
-DATA table50<>+8(SB)/8, $0x4197d78400000000
-DATA table50<>+16(SB)/8, $0x4197d78400000000
-DATA table50<>+24(SB)/8, $0x4197d78400000000
-DATA table50<>+32(SB)/8, $0x4197d78400000000
-DATA table50<>+40(SB)/8, $0x4197d78400000000
-DATA table50<>+48(SB)/8, $0x4197d78400000000
-DATA table50<>+56(SB)/8, $0x4197d78400000000
-GLOBL table50<>(SB), RODATA|NOPTR, $64
+DATA table50<>+0(SB)/8, $0x3e7b85f4d99f0645
+GLOBL table50<>(SB), RODATA|NOPTR, $8
 
-DATA table51<>+0(SB)/8, $0xffffffffffffffff
-DATA table51<>+8(SB)/8, $0xffffffffffffffff
-DATA table51<>+16(SB)/8, $0xffffffffffffffff
-DATA table51<>+24(SB)/8, $0xffffffffffffffff
-DATA table51<>+32(SB)/8, $0xffffffffffffffff
-DATA table51<>+40(SB)/8, $0xffffffffffffffff
-DATA table51<>+48(SB)/8, $0xffffffffffffffff
-DATA table51<>+56(SB)/8, $0xffffffffffffffff
-DATA table51<>+64(SB)/8, $0x0000000000000000
-DATA table51<>+72(SB)/8, $0x0000000000000000
-DATA table51<>+80(SB)/8, $0x0000000000000000
-DATA table51<>+88(SB)/8, $0x0000000000000000
-DATA table51<>+96(SB)/8, $0x0000000000000000
-DATA table51<>+104(SB)/8, $0x0000000000000000
-DATA table51<>+112(SB)/8, $0x0000000000000000
-DATA table51<>+120(SB)/8, $0x0000000000000000
-GLOBL table51<>(SB), RODATA|NOPTR, $128
+DATA table51<>+0(SB)/8, $0x3e3c2c434aa3f5ba
+GLOBL table51<>(SB), RODATA|NOPTR, $8
+
+DATA table52<>+0(SB)/8, $0x3e05856cc1bd8d1f
+GLOBL table52<>(SB), RODATA|NOPTR, $8
+
+DATA table53<>+0(SB)/8, $0x3ff71547652b82fe
+DATA table53<>+8(SB)/8, $0x3ff71547652b82fe
+DATA table53<>+16(SB)/8, $0x3ff71547652b82fe
+DATA table53<>+24(SB)/8, $0x3ff71547652b82fe
+DATA table53<>+32(SB)/8, $0x3ff71547652b82fe
+DATA table53<>+40(SB)/8, $0x3ff71547652b82fe
+DATA table53<>+48(SB)/8, $0x3ff71547652b82fe
+DATA table53<>+56(SB)/8, $0x3ff71547652b82fe
+GLOBL table53<>(SB), RODATA|NOPTR, $64
+
+DATA table54<>+0(SB)/8, $0x3c7777d0ffda0d24
+DATA table54<>+8(SB)/8, $0x3c7777d0ffda0d24
+DATA table54<>+16(SB)/8, $0x3c7777d0ffda0d24
+DATA table54<>+24(SB)/8, $0x3c7777d0ffda0d24
+DATA table54<>+32(SB)/8, $0x3c7777d0ffda0d24
+DATA table54<>+40(SB)/8, $0x3c7777d0ffda0d24
+DATA table54<>+48(SB)/8, $0x3c7777d0ffda0d24
+DATA table54<>+56(SB)/8, $0x3c7777d0ffda0d24
+GLOBL table54<>(SB), RODATA|NOPTR, $64
+
+DATA table55<>+0(SB)/8, $0x3fe62e42fefa39ef
+DATA table55<>+8(SB)/8, $0x3fe62e42fefa39ef
+DATA table55<>+16(SB)/8, $0x3fe62e42fefa39ef
+DATA table55<>+24(SB)/8, $0x3fe62e42fefa39ef
+DATA table55<>+32(SB)/8, $0x3fe62e42fefa39ef
+DATA table55<>+40(SB)/8, $0x3fe62e42fefa39ef
+DATA table55<>+48(SB)/8, $0x3fe62e42fefa39ef
+DATA table55<>+56(SB)/8, $0x3fe62e42fefa39ef
+GLOBL table55<>(SB), RODATA|NOPTR, $64
+
+DATA table56<>+0(SB)/8, $0x8000000000000000
+GLOBL table56<>(SB), RODATA|NOPTR, $8
+
+DATA table57<>+0(SB)/8, $0xc087700000000000
+DATA table57<>+8(SB)/8, $0xc087700000000000
+DATA table57<>+16(SB)/8, $0xc087700000000000
+DATA table57<>+24(SB)/8, $0xc087700000000000
+DATA table57<>+32(SB)/8, $0xc087700000000000
+DATA table57<>+40(SB)/8, $0xc087700000000000
+DATA table57<>+48(SB)/8, $0xc087700000000000
+DATA table57<>+56(SB)/8, $0xc087700000000000
+GLOBL table57<>(SB), RODATA|NOPTR, $64
+
+DATA table58<>+0(SB)/8, $0x3ff9884533d43651
+DATA table58<>+8(SB)/8, $0x3ff9884533d43651
+DATA table58<>+16(SB)/8, $0x3ff9884533d43651
+DATA table58<>+24(SB)/8, $0x3ff9884533d43651
+DATA table58<>+32(SB)/8, $0x3ff9884533d43651
+DATA table58<>+40(SB)/8, $0x3ff9884533d43651
+DATA table58<>+48(SB)/8, $0x3ff9884533d43651
+DATA table58<>+56(SB)/8, $0x3ff9884533d43651
+GLOBL table58<>(SB), RODATA|NOPTR, $64
+
+DATA table59<>+0(SB)/8, $0x3fb2444f2a4d8b4b
+DATA table59<>+8(SB)/8, $0x3fb2444f2a4d8b4b
+DATA table59<>+16(SB)/8, $0x3fb2444f2a4d8b4b
+DATA table59<>+24(SB)/8, $0x3fb2444f2a4d8b4b
+DATA table59<>+32(SB)/8, $0x3fb2444f2a4d8b4b
+DATA table59<>+40(SB)/8, $0x3fb2444f2a4d8b4b
+DATA table59<>+48(SB)/8, $0x3fb2444f2a4d8b4b
+DATA table59<>+56(SB)/8, $0x3fb2444f2a4d8b4b
+GLOBL table59<>(SB), RODATA|NOPTR, $64
+
+DATA table60<>+0(SB)/8, $0x3fcb6676bf7450f0
+DATA table60<>+8(SB)/8, $0x3fcb6676bf7450f0
+DATA table60<>+16(SB)/8, $0x3fcb6676bf7450f0
+DATA table60<>+24(SB)/8, $0x3fcb6676bf7450f0
+DATA table60<>+32(SB)/8, $0x3fcb6676bf7450f0
+DATA table60<>+40(SB)/8, $0x3fcb6676bf7450f0
+DATA table60<>+48(SB)/8, $0x3fcb6676bf7450f0
+DATA table60<>+56(SB)/8, $0x3fcb6676bf7450f0
+GLOBL table60<>(SB), RODATA|NOPTR, $64
+
+DATA table61<>+0(SB)/8, $0x4197d78400000000
+DATA table61<>+8(SB)/8, $0x4197d78400000000
+DATA table61<>+16(SB)/8, $0x4197d78400000000
+DATA table61<>+24(SB)/8, $0x4197d78400000000
+DATA table61<>+32(SB)/8, $0x4197d78400000000
+DATA table61<>+40(SB)/8, $0x4197d78400000000
+DATA table61<>+48(SB)/8, $0x4197d78400000000
+DATA table61<>+56(SB)/8, $0x4197d78400000000
+GLOBL table61<>(SB), RODATA|NOPTR, $64
+
+DATA table62<>+0(SB)/8, $0xffffffffffffffff
+DATA table62<>+8(SB)/8, $0xffffffffffffffff
+DATA table62<>+16(SB)/8, $0xffffffffffffffff
+DATA table62<>+24(SB)/8, $0xffffffffffffffff
+DATA table62<>+32(SB)/8, $0xffffffffffffffff
+DATA table62<>+40(SB)/8, $0xffffffffffffffff
+DATA table62<>+48(SB)/8, $0xffffffffffffffff
+DATA table62<>+56(SB)/8, $0xffffffffffffffff
+DATA table62<>+64(SB)/8, $0x0000000000000000
+DATA table62<>+72(SB)/8, $0x0000000000000000
+DATA table62<>+80(SB)/8, $0x0000000000000000
+DATA table62<>+88(SB)/8, $0x0000000000000000
+DATA table62<>+96(SB)/8, $0x0000000000000000
+DATA table62<>+104(SB)/8, $0x0000000000000000
+DATA table62<>+112(SB)/8, $0x0000000000000000
+DATA table62<>+120(SB)/8, $0x0000000000000000
+GLOBL table62<>(SB), RODATA|NOPTR, $128
 
 // func geluTanhGradAVX512F64(n int, dx *float64, x *float64, dy *float64)
 // Requires: AVX, AVX512DQ, AVX512F, SSE
@@ -1534,26 +2292,26 @@ TEXT ·geluTanhGradAVX512F64(SB), NOSPLIT, $8-32
 	MOVQ         dx+8(FP), AX
 	MOVQ         x+16(FP), CX
 	MOVQ         dy+24(FP), DX
-	VBROADCASTSD table30<>+0(SB), Z0
-	VBROADCASTSD table31<>+0(SB), Z1
-	VBROADCASTSD table32<>+0(SB), Z2
-	VBROADCASTSD table33<>+0(SB), Z3
-	VBROADCASTSD table34<>+0(SB), Z4
-	VBROADCASTSD table35<>+0(SB), Z5
-	VBROADCASTSD table36<>+0(SB), Z6
-	VBROADCASTSD table37<>+0(SB), Z7
-	VBROADCASTSD table38<>+0(SB), Z8
-	VBROADCASTSD table39<>+0(SB), Z9
-	VBROADCASTSD table40<>+0(SB), Z10
-	VBROADCASTSD table41<>+0(SB), Z11
-	VBROADCASTSD table45<>+0(SB), Z12
-	VBROADCASTSD table30<>+0(SB), Z13
+	VBROADCASTSD table41<>+0(SB), Z0
+	VBROADCASTSD table42<>+0(SB), Z1
+	VBROADCASTSD table43<>+0(SB), Z2
+	VBROADCASTSD table44<>+0(SB), Z3
+	VBROADCASTSD table45<>+0(SB), Z4
+	VBROADCASTSD table46<>+0(SB), Z5
+	VBROADCASTSD table47<>+0(SB), Z6
+	VBROADCASTSD table48<>+0(SB), Z7
+	VBROADCASTSD table49<>+0(SB), Z8
+	VBROADCASTSD table50<>+0(SB), Z9
+	VBROADCASTSD table51<>+0(SB), Z10
+	VBROADCASTSD table52<>+0(SB), Z11
+	VBROADCASTSD table56<>+0(SB), Z12
+	VBROADCASTSD table41<>+0(SB), Z13
 	MOVQ         n+0(FP), BX
 	MOVQ         BX, SI
 	ANDQ         $-8, BX
 	SUBQ         BX, SI
 	MOVQ         SI, DI
-	LEAQ         table51<>+64(SB), R8
+	LEAQ         table62<>+64(SB), R8
 	SHLQ         $0x03, DI
 	SUBQ         DI, R8
 	VMOVUPS      (R8), Z14
@@ -1564,18 +2322,18 @@ TEXT ·geluTanhGradAVX512F64(SB), NOSPLIT, $8-32
 vector:
 	VMOVUPS     (CX)(DI*8), Z14
 	VMULPD      Z14, Z14, Z19
-	VMINPD      table50<>+0(SB), Z19, Z19
-	VMOVUPS     table47<>+0(SB), Z20
-	VFMADD231PD table48<>+0(SB), Z19, Z20
+	VMINPD      table61<>+0(SB), Z19, Z19
+	VMOVUPS     table58<>+0(SB), Z20
+	VFMADD231PD table59<>+0(SB), Z19, Z20
 	VMULPD      Z14, Z20, Z20
 	VORPD       Z12, Z20, Z21
-	VMOVUPS     table46<>+0(SB), Z22
+	VMOVUPS     table57<>+0(SB), Z22
 	VMAXPD      Z21, Z22, Z21
-	VMULPD      table42<>+0(SB), Z21, Z22
+	VMULPD      table53<>+0(SB), Z21, Z22
 	VMOVAPS     Z21, Z23
-	VFMSUB132PD table42<>+0(SB), Z22, Z23
-	VFMADD231PD table43<>+0(SB), Z21, Z23
-	VMULPD      table44<>+0(SB), Z23, Z23
+	VFMSUB132PD table53<>+0(SB), Z22, Z23
+	VFMADD231PD table54<>+0(SB), Z21, Z23
+	VMULPD      table55<>+0(SB), Z23, Z23
 	VREDUCEPD   $0x01, Z22, Z24
 	VMOVAPS     Z11, Z21
 	VFMADD213PD Z10, Z24, Z21
@@ -1599,8 +2357,8 @@ vector:
 	VPMOVQ2M    Z20, K2
 	VBLENDMPD   Z22, Z21, K2, Z16
 	VMULPD      Z15, Z14, Z14
-	VMOVUPS     table47<>+0(SB), Z20
-	VFMADD231PD table49<>+0(SB), Z19, Z20
+	VMOVUPS     table58<>+0(SB), Z20
+	VFMADD231PD table60<>+0(SB), Z19, Z20
 	VMULPD      Z16, Z20, Z20
 	VFMADD231PD Z20, Z14, Z15
 	VMOVUPS     (DX)(DI*8), Z14
@@ -1615,18 +2373,18 @@ test:
 	JZ          end
 	VMOVUPD.Z   (CX)(DI*8), K1, Z14
 	VMULPD      Z14, Z14, Z15
-	VMINPD      table50<>+0(SB), Z15, Z15
-	VMOVUPS     table47<>+0(SB), Z16
-	VFMADD231PD table48<>+0(SB), Z15, Z16
+	VMINPD      table61<>+0(SB), Z15, Z15
+	VMOVUPS     table58<>+0(SB), Z16
+	VFMADD231PD table59<>+0(SB), Z15, Z16
 	VMULPD      Z14, Z16, Z16
 	VORPD       Z12, Z16, Z12
-	VMOVUPS     table46<>+0(SB), Z19
+	VMOVUPS     table57<>+0(SB), Z19
 	VMAXPD      Z12, Z19, Z12
-	VMULPD      table42<>+0(SB), Z12, Z19
+	VMULPD      table53<>+0(SB), Z12, Z19
 	VMOVAPS     Z12, Z20
-	VFMSUB132PD table42<>+0(SB), Z19, Z20
-	VFMADD231PD table43<>+0(SB), Z12, Z20
-	VMULPD      table44<>+0(SB), Z20, Z20
+	VFMSUB132PD table53<>+0(SB), Z19, Z20
+	VFMADD231PD table54<>+0(SB), Z12, Z20
+	VMULPD      table55<>+0(SB), Z20, Z20
 	VREDUCEPD   $0x01, Z19, Z12
 	VMOVAPS     Z11, Z11
 	VFMADD213PD Z10, Z12, Z11
@@ -1650,8 +2408,8 @@ test:
 	VPMOVQ2M    Z16, K2
 	VBLENDMPD   Z0, Z1, K2, Z18
 	VMULPD      Z17, Z14, Z0
-	VMOVUPS     table47<>+0(SB), Z1
-	VFMADD231PD table49<>+0(SB), Z15, Z1
+	VMOVUPS     table58<>+0(SB), Z1
+	VFMADD231PD table60<>+0(SB), Z15, Z1
 	VMULPD      Z18, Z1, Z1
 	VFMADD231PD Z1, Z0, Z17
 	VMOVUPD.Z   (DX)(DI*8), K1, Z0
@@ -1673,26 +2431,26 @@ TEXT ·geluErfAVX512F64(SB), NOSPLIT, $8-24
 	LDMXCSR      4(SP)
 	MOVQ         y+8(FP), AX
 	MOVQ         x+16(FP), CX
-	VBROADCASTSD table30<>+0(SB), Z0
-	VBROADCASTSD table31<>+0(SB), Z1
-	VBROADCASTSD table32<>+0(SB), Z2
-	VBROADCASTSD table33<>+0(SB), Z3
-	VBROADCASTSD table34<>+0(SB), Z4
-	VBROADCASTSD table35<>+0(SB), Z5
-	VBROADCASTSD table36<>+0(SB), Z6
-	VBROADCASTSD table37<>+0(SB), Z7
-	VBROADCASTSD table38<>+0(SB), Z8
-	VBROADCASTSD table39<>+0(SB), Z9
-	VBROADCASTSD table40<>+0(SB), Z10
-	VBROADCASTSD table41<>+0(SB), Z11
-	VBROADCASTSD table45<>+0(SB), Z12
-	VBROADCASTSD table30<>+0(SB), Z13
+	VBROADCASTSD table41<>+0(SB), Z0
+	VBROADCASTSD table42<>+0(SB), Z1
+	VBROADCASTSD table43<>+0(SB), Z2
+	VBROADCASTSD table44<>+0(SB), Z3
+	VBROADCASTSD table45<>+0(SB), Z4
+	VBROADCASTSD table46<>+0(SB), Z5
+	VBROADCASTSD table47<>+0(SB), Z6
+	VBROADCASTSD table48<>+0(SB), Z7
+	VBROADCASTSD table49<>+0(SB), Z8
+	VBROADCASTSD table50<>+0(SB), Z9
+	VBROADCASTSD table51<>+0(SB), Z10
+	VBROADCASTSD table52<>+0(SB), Z11
+	VBROADCASTSD table56<>+0(SB), Z12
+	VBROADCASTSD table41<>+0(SB), Z13
 	MOVQ         n+0(FP), DX
 	MOVQ         DX, BX
 	ANDQ         $-8, DX
 	SUBQ         DX, BX
 	MOVQ         BX, SI
-	LEAQ         table51<>+64(SB), DI
+	LEAQ         table62<>+64(SB), DI
 	SHLQ         $0x03, SI
 	SUBQ         SI, DI
 	VMOVUPS      (DI), Z14
@@ -1703,18 +2461,18 @@ TEXT ·geluErfAVX512F64(SB), NOSPLIT, $8-24
 vector:
 	VMOVUPS     (CX)(SI*8), Z14
 	VANDNPD     Z14, Z12, Z17
-	VMOVUPS     table52<>+0(SB), Z18
+	VMOVUPS     table63<>+0(SB), Z18
 	VMINPD      Z17, Z18, Z17
-	VMULPD      table54<>+0(SB), Z17, Z18
+	VMULPD      table65<>+0(SB), Z17, Z18
 	VMULPD      Z18, Z17, Z19
 	VMOVAPS     Z18, Z18
 	VFMSUB213PD Z19, Z17, Z18
-	VMULPD      table42<>+0(SB), Z19, Z20
+	VMULPD      table53<>+0(SB), Z19, Z20
 	VMOVAPS     Z19, Z21
-	VFMSUB132PD table42<>+0(SB), Z20, Z21
-	VFMADD231PD table43<>+0(SB), Z19, Z21
-	VFMADD231PD table42<>+0(SB), Z18, Z21
-	VMULPD      table44<>+0(SB), Z21, Z21
+	VFMSUB132PD table53<>+0(SB), Z20, Z21
+	VFMADD231PD table54<>+0(SB), Z19, Z21
+	VFMADD231PD table53<>+0(SB), Z18, Z21
+	VMULPD      table55<>+0(SB), Z21, Z21
 	VREDUCEPD   $0x01, Z20, Z19
 	VMOVAPS     Z11, Z18
 	VFMADD213PD Z10, Z19, Z18
@@ -1730,11 +2488,22 @@ vector:
 	VFMADD213PD Z0, Z19, Z18
 	VSCALEFPD   Z20, Z18, Z18
 	VFMADD231PD Z18, Z21, Z18
-	VADDPD      table53<>+0(SB), Z17, Z19
+	VADDPD      table64<>+0(SB), Z17, Z19
 	VDIVPD      Z19, Z13, Z19
-	VSUBPD      table53<>+0(SB), Z17, Z17
+	VSUBPD      table64<>+0(SB), Z17, Z17
 	VMULPD      Z19, Z17, Z17
-	VMOVUPS     table75<>+0(SB), Z20
+	VMOVUPS     table86<>+0(SB), Z20
+	VFMADD213PD table85<>+0(SB), Z17, Z20
+	VFMADD213PD table84<>+0(SB), Z17, Z20
+	VFMADD213PD table83<>+0(SB), Z17, Z20
+	VFMADD213PD table82<>+0(SB), Z17, Z20
+	VFMADD213PD table81<>+0(SB), Z17, Z20
+	VFMADD213PD table80<>+0(SB), Z17, Z20
+	VFMADD213PD table79<>+0(SB), Z17, Z20
+	VFMADD213PD table78<>+0(SB), Z17, Z20
+	VFMADD213PD table77<>+0(SB), Z17, Z20
+	VFMADD213PD table76<>+0(SB), Z17, Z20
+	VFMADD213PD table75<>+0(SB), Z17, Z20
 	VFMADD213PD table74<>+0(SB), Z17, Z20
 	VFMADD213PD table73<>+0(SB), Z17, Z20
 	VFMADD213PD table72<>+0(SB), Z17, Z20
@@ -1744,17 +2513,6 @@ vector:
 	VFMADD213PD table68<>+0(SB), Z17, Z20
 	VFMADD213PD table67<>+0(SB), Z17, Z20
 	VFMADD213PD table66<>+0(SB), Z17, Z20
-	VFMADD213PD table65<>+0(SB), Z17, Z20
-	VFMADD213PD table64<>+0(SB), Z17, Z20
-	VFMADD213PD table63<>+0(SB), Z17, Z20
-	VFMADD213PD table62<>+0(SB), Z17, Z20
-	VFMADD213PD table61<>+0(SB), Z17, Z20
-	VFMADD213PD table60<>+0(SB), Z17, Z20
-	VFMADD213PD table59<>+0(SB), Z17, Z20
-	VFMADD213PD table58<>+0(SB), Z17, Z20
-	VFMADD213PD table57<>+0(SB), Z17, Z20
-	VFMADD213PD table56<>+0(SB), Z17, Z20
-	VFMADD213PD table55<>+0(SB), Z17, Z20
 	VMULPD      Z19, Z20, Z20
 	VMULPD      Z18, Z20, Z20
 	VSUBPD      Z20, Z13, Z17
@@ -1771,18 +2529,18 @@ test:
 	JZ          end
 	VMOVUPD.Z   (CX)(SI*8), K1, Z14
 	VANDNPD     Z14, Z12, Z12
-	VMOVUPS     table52<>+0(SB), Z15
+	VMOVUPS     table63<>+0(SB), Z15
 	VMINPD      Z12, Z15, Z12
-	VMULPD      table54<>+0(SB), Z12, Z15
+	VMULPD      table65<>+0(SB), Z12, Z15
 	VMULPD      Z15, Z12, Z17
 	VMOVAPS     Z15, Z15
 	VFMSUB213PD Z17, Z12, Z15
-	VMULPD      table42<>+0(SB), Z17, Z18
+	VMULPD      table53<>+0(SB), Z17, Z18
 	VMOVAPS     Z17, Z19
-	VFMSUB132PD table42<>+0(SB), Z18, Z19
-	VFMADD231PD table43<>+0(SB), Z17, Z19
-	VFMADD231PD table42<>+0(SB), Z15, Z19
-	VMULPD      table44<>+0(SB), Z19, Z19
+	VFMSUB132PD table53<>+0(SB), Z18, Z19
+	VFMADD231PD table54<>+0(SB), Z17, Z19
+	VFMADD231PD table53<>+0(SB), Z15, Z19
+	VMULPD      table55<>+0(SB), Z19, Z19
 	VREDUCEPD   $0x01, Z18, Z15
 	VMOVAPS     Z11, Z11
 	VFMADD213PD Z10, Z15, Z11
@@ -1798,11 +2556,22 @@ test:
 	VFMADD213PD Z0, Z15, Z11
 	VSCALEFPD   Z18, Z11, Z11
 	VFMADD231PD Z11, Z19, Z11
-	VADDPD      table53<>+0(SB), Z12, Z0
+	VADDPD      table64<>+0(SB), Z12, Z0
 	VDIVPD      Z0, Z13, Z0
-	VSUBPD      table53<>+0(SB), Z12, Z1
+	VSUBPD      table64<>+0(SB), Z12, Z1
 	VMULPD      Z0, Z1, Z1
-	VMOVUPS     table75<>+0(SB), Z2
+	VMOVUPS     table86<>+0(SB), Z2
+	VFMADD213PD table85<>+0(SB), Z1, Z2
+	VFMADD213PD table84<>+0(SB), Z1, Z2
+	VFMADD213PD table83<>+0(SB), Z1, Z2
+	VFMADD213PD table82<>+0(SB), Z1, Z2
+	VFMADD213PD table81<>+0(SB), Z1, Z2
+	VFMADD213PD table80<>+0(SB), Z1, Z2
+	VFMADD213PD table79<>+0(SB), Z1, Z2
+	VFMADD213PD table78<>+0(SB), Z1, Z2
+	VFMADD213PD table77<>+0(SB), Z1, Z2
+	VFMADD213PD table76<>+0(SB), Z1, Z2
+	VFMADD213PD table75<>+0(SB), Z1, Z2
 	VFMADD213PD table74<>+0(SB), Z1, Z2
 	VFMADD213PD table73<>+0(SB), Z1, Z2
 	VFMADD213PD table72<>+0(SB), Z1, Z2
@@ -1812,17 +2581,6 @@ test:
 	VFMADD213PD table68<>+0(SB), Z1, Z2
 	VFMADD213PD table67<>+0(SB), Z1, Z2
 	VFMADD213PD table66<>+0(SB), Z1, Z2
-	VFMADD213PD table65<>+0(SB), Z1, Z2
-	VFMADD213PD table64<>+0(SB), Z1, Z2
-	VFMADD213PD table63<>+0(SB), Z1, Z2
-	VFMADD213PD table62<>+0(SB), Z1, Z2
-	VFMADD213PD table61<>+0(SB), Z1, Z2
-	VFMADD213PD table60<>+0(SB), Z1, Z2
-	VFMADD213PD table59<>+0(SB), Z1, Z2
-	VFMADD213PD table58<>+0(SB), Z1, Z2
-	VFMADD213PD table57<>+0(SB), Z1, Z2
-	VFMADD213PD table56<>+0(SB), Z1, Z2
-	VFMADD213PD table55<>+0(SB), Z1, Z2
 	VMULPD      Z0, Z2, Z2
 	VMULPD      Z11, Z2, Z2
 	VSUBPD      Z2, Z13, Z0
@@ -1836,255 +2594,255 @@ end:
 	VZEROUPPER
 	RET
 
-DATA table52<>+0(SB)/8, $0x4043800000000000
-DATA table52<>+8(SB)/8, $0x4043800000000000
-DATA table52<>+16(SB)/8, $0x4043800000000000
-DATA table52<>+24(SB)/8, $0x4043800000000000
-DATA table52<>+32(SB)/8, $0x4043800000000000
-DATA table52<>+40(SB)/8, $0x4043800000000000
-DATA table52<>+48(SB)/8, $0x4043800000000000
-DATA table52<>+56(SB)/8, $0x4043800000000000
-GLOBL table52<>(SB), RODATA|NOPTR, $64
-
-DATA table53<>+0(SB)/8, $0x4014000000000000
-DATA table53<>+8(SB)/8, $0x4014000000000000
-DATA table53<>+16(SB)/8, $0x4014000000000000
-DATA table53<>+24(SB)/8, $0x4014000000000000
-DATA table53<>+32(SB)/8, $0x4014000000000000
-DATA table53<>+40(SB)/8, $0x4014000000000000
-DATA table53<>+48(SB)/8, $0x4014000000000000
-DATA table53<>+56(SB)/8, $0x4014000000000000
-GLOBL table53<>(SB), RODATA|NOPTR, $64
-
-DATA table54<>+0(SB)/8, $0xbfe0000000000000
-DATA table54<>+8(SB)/8, $0xbfe0000000000000
-DATA table54<>+16(SB)/8, $0xbfe0000000000000
-DATA table54<>+24(SB)/8, $0xbfe0000000000000
-DATA table54<>+32(SB)/8, $0xbfe0000000000000
-DATA table54<>+40(SB)/8, $0xbfe0000000000000
-DATA table54<>+48(SB)/8, $0xbfe0000000000000
-DATA table54<>+56(SB)/8, $0xbfe0000000000000
-GLOBL table54<>(SB), RODATA|NOPTR, $64
-
-DATA table55<>+0(SB)/8, $0x3fe89d3abe1f95ad
-DATA table55<>+8(SB)/8, $0x3fe89d3abe1f95ad
-DATA table55<>+16(SB)/8, $0x3fe89d3abe1f95ad
-DATA table55<>+24(SB)/8, $0x3fe89d3abe1f95ad
-DATA table55<>+32(SB)/8, $0x3fe89d3abe1f95ad
-DATA table55<>+40(SB)/8, $0x3fe89d3abe1f95ad
-DATA table55<>+48(SB)/8, $0x3fe89d3abe1f95ad
-DATA table55<>+56(SB)/8, $0x3fe89d3abe1f95ad
-GLOBL table55<>(SB), RODATA|NOPTR, $64
-
-DATA table56<>+0(SB)/8, $0xbfe54ad03f27ca0b
-DATA table56<>+8(SB)/8, $0xbfe54ad03f27ca0b
-DATA table56<>+16(SB)/8, $0xbfe54ad03f27ca0b
-DATA table56<>+24(SB)/8, $0xbfe54ad03f27ca0b
-DATA table56<>+32(SB)/8, $0xbfe54ad03f27ca0b
-DATA table56<>+40(SB)/8, $0xbfe54ad03f27ca0b
-DATA table56<>+48(SB)/8, $0xbfe54ad03f27ca0b
-DATA table56<>+56(SB)/8, $0xbfe54ad03f27ca0b
-GLOBL table56<>(SB), RODATA|NOPTR, $64
-
-DATA table57<>+0(SB)/8, $0x3fdfb316538771d8
-DATA table57<>+8(SB)/8, $0x3fdfb316538771d8
-DATA table57<>+16(SB)/8, $0x3fdfb316538771d8
-DATA table57<>+24(SB)/8, $0x3fdfb316538771d8
-DATA table57<>+32(SB)/8, $0x3fdfb316538771d8
-DATA table57<>+40(SB)/8, $0x3fdfb316538771d8
-DATA table57<>+48(SB)/8, $0x3fdfb316538771d8
-DATA table57<>+56(SB)/8, $0x3fdfb316538771d8
-GLOBL table57<>(SB), RODATA|NOPTR, $64
-
-DATA table58<>+0(SB)/8, $0xbfd410ed5f876482
-DATA table58<>+8(SB)/8, $0xbfd410ed5f876482
-DATA table58<>+16(SB)/8, $0xbfd410ed5f876482
-DATA table58<>+24(SB)/8, $0xbfd410ed5f876482
-DATA table58<>+32(SB)/8, $0xbfd410ed5f876482
-DATA table58<>+40(SB)/8, $0xbfd410ed5f876482
-DATA table58<>+48(SB)/8, $0xbfd410ed5f876482
-DATA table58<>+56(SB)/8, $0xbfd410ed5f876482
-GLOBL table58<>(SB), RODATA|NOPTR, $64
-
-DATA table59<>+0(SB)/8, $0x3fc51f6329ef3e98
-DATA table59<>+8(SB)/8, $0x3fc51f6329ef3e98
-DATA table59<>+16(SB)/8, $0x3fc51f6329ef3e98
-DATA table59<>+24(SB)/8, $0x3fc51f6329ef3e98
-DATA table59<>+32(SB)/8, $0x3fc51f6329ef3e98
-DATA table59<>+40(SB)/8, $0x3fc51f6329ef3e98
-DATA table59<>+48(SB)/8, $0x3fc51f6329ef3e98
-DATA table59<>+56(SB)/8, $0x3fc51f6329ef3e98
-GLOBL table59<>(SB), RODATA|NOPTR, $64
-
-DATA table60<>+0(SB)/8, $0xbfb1b1c254c4fcdb
-DATA table60<>+8(SB)/8, $0xbfb1b1c254c4fcdb
-DATA table60<>+16(SB)/8, $0xbfb1b1c254c4fcdb
-DATA table60<>+24(SB)/8, $0xbfb1b1c254c4fcdb
-DATA table60<>+32(SB)/8, $0xbfb1b1c254c4fcdb
-DATA table60<>+40(SB)/8, $0xbfb1b1c254c4fcdb
-DATA table60<>+48(SB)/8, $0xbfb1b1c254c4fcdb
-DATA table60<>+56(SB)/8, $0xbfb1b1c254c4fcdb
-GLOBL table60<>(SB), RODATA|NOPTR, $64
-
-DATA table61<>+0(SB)/8, $0x3f954b4d4fcb09dd
-DATA table61<>+8(SB)/8, $0x3f954b4d4fcb09dd
-DATA table61<>+16(SB)/8, $0x3f954b4d4fcb09dd
-DATA table61<>+24(SB)/8, $0x3f954b4d4fcb09dd
-DATA table61<>+32(SB)/8, $0x3f954b4d4fcb09dd
-DATA table61<>+40(SB)/8, $0x3f954b4d4fcb09dd
-DATA table61<>+48(SB)/8, $0x3f954b4d4fcb09dd
-DATA table61<>+56(SB)/8, $0x3f954b4d4fcb09dd
-GLOBL table61<>(SB), RODATA|NOPTR, $64
-
-DATA table62<>+0(SB)/8, $0xbf688590f22b94ed
-DATA table62<>+8(SB)/8, $0xbf688590f22b94ed
-DATA table62<>+16(SB)/8, $0xbf688590f22b94ed
-DATA table62<>+24(SB)/8, $0xbf688590f22b94ed
-DATA table62<>+32(SB)/8, $0xbf688590f22b94ed
-DATA table62<>+40(SB)/8, $0xbf688590f22b94ed
-DATA table62<>+48(SB)/8, $0xbf688590f22b94ed
-DATA table62<>+56(SB)/8, $0xbf688590f22b94ed
-GLOBL table62<>(SB), RODATA|NOPTR, $64
-
-DATA table63<>+0(SB)/8, $0xbf4a2504171c76cf
-DATA table63<>+8(SB)/8, $0xbf4a2504171c76cf
-DATA table63<>+16(SB)/8, $0xbf4a2504171c76cf
-DATA table63<>+24(SB)/8, $0xbf4a2504171c76cf
-DATA table63<>+32(SB)/8, $0xbf4a2504171c76cf
-DATA table63<>+40(SB)/8, $0xbf4a2504171c76cf
-DATA table63<>+48(SB)/8, $0xbf4a2504171c76cf
-DATA table63<>+56(SB)/8, $0xbf4a2504171c76cf
+DATA table63<>+0(SB)/8, $0x4043800000000000
+DATA table63<>+8(SB)/8, $0x4043800000000000
+DATA table63<>+16(SB)/8, $0x4043800000000000
+DATA table63<>+24(SB)/8, $0x4043800000000000
+DATA table63<>+32(SB)/8, $0x4043800000000000
+DATA table63<>+40(SB)/8, $0x4043800000000000
+DATA table63<>+48(SB)/8, $0x4043800000000000
+DATA table63<>+56(SB)/8, $0x4043800000000000
 GLOBL table63<>(SB), RODATA|NOPTR, $64
 
-DATA table64<>+0(SB)/8, $0x3f41daf29c864284
-DATA table64<>+8(SB)/8, $0x3f41daf29c864284
-DATA table64<>+16(SB)/8, $0x3f41daf29c864284
-DATA table64<>+24(SB)/8, $0x3f41daf29c864284
-DATA table64<>+32(SB)/8, $0x3f41daf29c864284
-DATA table64<>+40(SB)/8, $0x3f41daf29c864284
-DATA table64<>+48(SB)/8, $0x3f41daf29c864284
-DATA table64<>+56(SB)/8, $0x3f41daf29c864284
+DATA table64<>+0(SB)/8, $0x4014000000000000
+DATA table64<>+8(SB)/8, $0x4014000000000000
+DATA table64<>+16(SB)/8, $0x4014000000000000
+DATA table64<>+24(SB)/8, $0x4014000000000000
+DATA table64<>+32(SB)/8, $0x4014000000000000
+DATA table64<>+40(SB)/8, $0x4014000000000000
+DATA table64<>+48(SB)/8, $0x4014000000000000
+DATA table64<>+56(SB)/8, $0x4014000000000000
 GLOBL table64<>(SB), RODATA|NOPTR, $64
 
-DATA table65<>+0(SB)/8, $0xbf0f210fa71d5350
-DATA table65<>+8(SB)/8, $0xbf0f210fa71d5350
-DATA table65<>+16(SB)/8, $0xbf0f210fa71d5350
-DATA table65<>+24(SB)/8, $0xbf0f210fa71d5350
-DATA table65<>+32(SB)/8, $0xbf0f210fa71d5350
-DATA table65<>+40(SB)/8, $0xbf0f210fa71d5350
-DATA table65<>+48(SB)/8, $0xbf0f210fa71d5350
-DATA table65<>+56(SB)/8, $0xbf0f210fa71d5350
+DATA table65<>+0(SB)/8, $0xbfe0000000000000
+DATA table65<>+8(SB)/8, $0xbfe0000000000000
+DATA table65<>+16(SB)/8, $0xbfe0000000000000
+DATA table65<>+24(SB)/8, $0xbfe0000000000000
+DATA table65<>+32(SB)/8, $0xbfe0000000000000
+DATA table65<>+40(SB)/8, $0xbfe0000000000000
+DATA table65<>+48(SB)/8, $0xbfe0000000000000
+DATA table65<>+56(SB)/8, $0xbfe0000000000000
 GLOBL table65<>(SB), RODATA|NOPTR, $64
 
-DATA table66<>+0(SB)/8, $0xbf0a173b5a3ae8ac
-DATA table66<>+8(SB)/8, $0xbf0a173b5a3ae8ac
-DATA table66<>+16(SB)/8, $0xbf0a173b5a3ae8ac
-DATA table66<>+24(SB)/8, $0xbf0a173b5a3ae8ac
-DATA table66<>+32(SB)/8, $0xbf0a173b5a3ae8ac
-DATA table66<>+40(SB)/8, $0xbf0a173b5a3ae8ac
-DATA table66<>+48(SB)/8, $0xbf0a173b5a3ae8ac
-DATA table66<>+56(SB)/8, $0xbf0a173b5a3ae8ac
+DATA table66<>+0(SB)/8, $0x3fe89d3abe1f95ad
+DATA table66<>+8(SB)/8, $0x3fe89d3abe1f95ad
+DATA table66<>+16(SB)/8, $0x3fe89d3abe1f95ad
+DATA table66<>+24(SB)/8, $0x3fe89d3abe1f95ad
+DATA table66<>+32(SB)/8, $0x3fe89d3abe1f95ad
+DATA table66<>+40(SB)/8, $0x3fe89d3abe1f95ad
+DATA table66<>+48(SB)/8, $0x3fe89d3abe1f95ad
+DATA table66<>+56(SB)/8, $0x3fe89d3abe1f95ad
 GLOBL table66<>(SB), RODATA|NOPTR, $64
 
-DATA table67<>+0(SB)/8, $0x3ef17c51e3858026
-DATA table67<>+8(SB)/8, $0x3ef17c51e3858026
-DATA table67<>+16(SB)/8, $0x3ef17c51e3858026
-DATA table67<>+24(SB)/8, $0x3ef17c51e3858026
-DATA table67<>+32(SB)/8, $0x3ef17c51e3858026
-DATA table67<>+40(SB)/8, $0x3ef17c51e3858026
-DATA table67<>+48(SB)/8, $0x3ef17c51e3858026
-DATA table67<>+56(SB)/8, $0x3ef17c51e3858026
+DATA table67<>+0(SB)/8, $0xbfe54ad03f27ca0b
+DATA table67<>+8(SB)/8, $0xbfe54ad03f27ca0b
+DATA table67<>+16(SB)/8, $0xbfe54ad03f27ca0b
+DATA table67<>+24(SB)/8, $0xbfe54ad03f27ca0b
+DATA table67<>+32(SB)/8, $0xbfe54ad03f27ca0b
+DATA table67<>+40(SB)/8, $0xbfe54ad03f27ca0b
+DATA table67<>+48(SB)/8, $0xbfe54ad03f27ca0b
+DATA table67<>+56(SB)/8, $0xbfe54ad03f27ca0b
 GLOBL table67<>(SB), RODATA|NOPTR, $64
 
-DATA table68<>+0(SB)/8, $0x3ed0b554d0469a5f
-DATA table68<>+8(SB)/8, $0x3ed0b554d0469a5f
-DATA table68<>+16(SB)/8, $0x3ed0b554d0469a5f
-DATA table68<>+24(SB)/8, $0x3ed0b554d0469a5f
-DATA table68<>+32(SB)/8, $0x3ed0b554d0469a5f
-DATA table68<>+40(SB)/8, $0x3ed0b554d0469a5f
-DATA table68<>+48(SB)/8, $0x3ed0b554d0469a5f
-DATA table68<>+56(SB)/8, $0x3ed0b554d0469a5f
+DATA table68<>+0(SB)/8, $0x3fdfb316538771d8
+DATA table68<>+8(SB)/8, $0x3fdfb316538771d8
+DATA table68<>+16(SB)/8, $0x3fdfb316538771d8
+DATA table68<>+24(SB)/8, $0x3fdfb316538771d8
+DATA table68<>+32(SB)/8, $0x3fdfb316538771d8
+DATA table68<>+40(SB)/8, $0x3fdfb316538771d8
+DATA table68<>+48(SB)/8, $0x3fdfb316538771d8
+DATA table68<>+56(SB)/8, $0x3fdfb316538771d8
 GLOBL table68<>(SB), RODATA|NOPTR, $64
 
-DATA table69<>+0(SB)/8, $0xbec7201d76cf2730
-DATA table69<>+8(SB)/8, $0xbec7201d76cf2730
-DATA table69<>+16(SB)/8, $0xbec7201d76cf2730
-DATA table69<>+24(SB)/8, $0xbec7201d76cf2730
-DATA table69<>+32(SB)/8, $0xbec7201d76cf2730
-DATA table69<>+40(SB)/8, $0xbec7201d76cf2730
-DATA table69<>+48(SB)/8, $0xbec7201d76cf2730
-DATA table69<>+56(SB)/8, $0xbec7201d76cf2730
+DATA table69<>+0(SB)/8, $0xbfd410ed5f876482
+DATA table69<>+8(SB)/8, $0xbfd410ed5f876482
+DATA table69<>+16(SB)/8, $0xbfd410ed5f876482
+DATA table69<>+24(SB)/8, $0xbfd410ed5f876482
+DATA table69<>+32(SB)/8, $0xbfd410ed5f876482
+DATA table69<>+40(SB)/8, $0xbfd410ed5f876482
+DATA table69<>+48(SB)/8, $0xbfd410ed5f876482
+DATA table69<>+56(SB)/8, $0xbfd410ed5f876482
 GLOBL table69<>(SB), RODATA|NOPTR, $64
 
-DATA table70<>+0(SB)/8, $0xbe96bd22e4bbc475
-DATA table70<>+8(SB)/8, $0xbe96bd22e4bbc475
-DATA table70<>+16(SB)/8, $0xbe96bd22e4bbc475
-DATA table70<>+24(SB)/8, $0xbe96bd22e4bbc475
-DATA table70<>+32(SB)/8, $0xbe96bd22e4bbc475
-DATA table70<>+40(SB)/8, $0xbe96bd22e4bbc475
-DATA table70<>+48(SB)/8, $0xbe96bd22e4bbc475
-DATA table70<>+56(SB)/8, $0xbe96bd22e4bbc475
+DATA table70<>+0(SB)/8, $0x3fc51f6329ef3e98
+DATA table70<>+8(SB)/8, $0x3fc51f6329ef3e98
+DATA table70<>+16(SB)/8, $0x3fc51f6329ef3e98
+DATA table70<>+24(SB)/8, $0x3fc51f6329ef3e98
+DATA table70<>+32(SB)/8, $0x3fc51f6329ef3e98
+DATA table70<>+40(SB)/8, $0x3fc51f6329ef3e98
+DATA table70<>+48(SB)/8, $0x3fc51f6329ef3e98
+DATA table70<>+56(SB)/8, $0x3fc51f6329ef3e98
 GLOBL table70<>(SB), RODATA|NOPTR, $64
 
-DATA table71<>+0(SB)/8, $0x3e9beb5e55dad10a
-DATA table71<>+8(SB)/8, $0x3e9beb5e55dad10a
-DATA table71<>+16(SB)/8, $0x3e9beb5e55dad10a
-DATA table71<>+24(SB)/8, $0x3e9beb5e55dad10a
-DATA table71<>+32(SB)/8, $0x3e9beb5e55dad10a
-DATA table71<>+40(SB)/8, $0x3e9beb5e55dad10a
-DATA table71<>+48(SB)/8, $0x3e9beb5e55dad10a
-DATA table71<>+56(SB)/8, $0x3e9beb5e55dad10a
+DATA table71<>+0(SB)/8, $0xbfb1b1c254c4fcdb
+DATA table71<>+8(SB)/8, $0xbfb1b1c254c4fcdb
+DATA table71<>+16(SB)/8, $0xbfb1b1c254c4fcdb
+DATA table71<>+24(SB)/8, $0xbfb1b1c254c4fcdb
+DATA table71<>+32(SB)/8, $0xbfb1b1c254c4fcdb
+DATA table71<>+40(SB)/8, $0xbfb1b1c254c4fcdb
+DATA table71<>+48(SB)/8, $0xbfb1b1c254c4fcdb
+DATA table71<>+56(SB)/8, $0xbfb1b1c254c4fcdb
 GLOBL table71<>(SB), RODATA|NOPTR, $64
 
-DATA table72<>+0(SB)/8, $0x3e661d95c8ebcf26
-DATA table72<>+8(SB)/8, $0x3e661d95c8ebcf26
-DATA table72<>+16(SB)/8, $0x3e661d95c8ebcf26
-DATA table72<>+24(SB)/8, $0x3e661d95c8ebcf26
-DATA table72<>+32(SB)/8, $0x3e661d95c8ebcf26
-DATA table72<>+40(SB)/8, $0x3e661d95c8ebcf26
-DATA table72<>+48(SB)/8, $0x3e661d95c8ebcf26
-DATA table72<>+56(SB)/8, $0x3e661d95c8ebcf26
+DATA table72<>+0(SB)/8, $0x3f954b4d4fcb09dd
+DATA table72<>+8(SB)/8, $0x3f954b4d4fcb09dd
+DATA table72<>+16(SB)/8, $0x3f954b4d4fcb09dd
+DATA table72<>+24(SB)/8, $0x3f954b4d4fcb09dd
+DATA table72<>+32(SB)/8, $0x3f954b4d4fcb09dd
+DATA table72<>+40(SB)/8, $0x3f954b4d4fcb09dd
+DATA table72<>+48(SB)/8, $0x3f954b4d4fcb09dd
+DATA table72<>+56(SB)/8, $0x3f954b4d4fcb09dd
 GLOBL table72<>(SB), RODATA|NOPTR, $64
 
-DATA table73<>+0(SB)/8, $0xbe6c4813bf234f58
-DATA table73<>+8(SB)/8, $0xbe6c4813bf234f58
-DATA table73<>+16(SB)/8, $0xbe6c4813bf234f58
-DATA table73<>+24(SB)/8, $0xbe6c4813bf234f58
-DATA table73<>+32(SB)/8, $0xbe6c4813bf234f58
-DATA table73<>+40(SB)/8, $0xbe6c4813bf234f58
-DATA table73<>+48(SB)/8, $0xbe6c4813bf234f58
-DATA table73<>+56(SB)/8, $0xbe6c4813bf234f58
+DATA table73<>+0(SB)/8, $0xbf688590f22b94ed
+DATA table73<>+8(SB)/8, $0xbf688590f22b94ed
+DATA table73<>+16(SB)/8, $0xbf688590f22b94ed
+DATA table73<>+24(SB)/8, $0xbf688590f22b94ed
+DATA table73<>+32(SB)/8, $0xbf688590f22b94ed
+DATA table73<>+40(SB)/8, $0xbf688590f22b94ed
+DATA table73<>+48(SB)/8, $0xbf688590f22b94ed
+DATA table73<>+56(SB)/8, $0xbf688590f22b94ed
 GLOBL table73<>(SB), RODATA|NOPTR, $64
 
-DATA table74<>+0(SB)/8, $0xbe39a37ebe2f99ae
-DATA table74<>+8(SB)/8, $0xbe39a37ebe2f99ae
-DATA table74<>+16(SB)/8, $0xbe39a37ebe2f99ae
-DATA table74<>+24(SB)/8, $0xbe39a37ebe2f99ae
-DATA table74<>+32(SB)/8, $0xbe39a37ebe2f99ae
-DATA table74<>+40(SB)/8, $0xbe39a37ebe2f99ae
-DATA table74<>+48(SB)/8, $0xbe39a37ebe2f99ae
-DATA table74<>+56(SB)/8, $0xbe39a37ebe2f99ae
+DATA table74<>+0(SB)/8, $0xbf4a2504171c76cf
+DATA table74<>+8(SB)/8, $0xbf4a2504171c76cf
+DATA table74<>+16(SB)/8, $0xbf4a2504171c76cf
+DATA table74<>+24(SB)/8, $0xbf4a2504171c76cf
+DATA table74<>+32(SB)/8, $0xbf4a2504171c76cf
+DATA table74<>+40(SB)/8, $0xbf4a2504171c76cf
+DATA table74<>+48(SB)/8, $0xbf4a2504171c76cf
+DATA table74<>+56(SB)/8, $0xbf4a2504171c76cf
 GLOBL table74<>(SB), RODATA|NOPTR, $64
 
-DATA table75<>+0(SB)/8, $0x3e2a58cd9c20ac50
-DATA table75<>+8(SB)/8, $0x3e2a58cd9c20ac50
-DATA table75<>+16(SB)/8, $0x3e2a58cd9c20ac50
-DATA table75<>+24(SB)/8, $0x3e2a58cd9c20ac50
-DATA table75<>+32(SB)/8, $0x3e2a58cd9c20ac50
-DATA table75<>+40(SB)/8, $0x3e2a58cd9c20ac50
-DATA table75<>+48(SB)/8, $0x3e2a58cd9c20ac50
-DATA table75<>+56(SB)/8, $0x3e2a58cd9c20ac50
+DATA table75<>+0(SB)/8, $0x3f41daf29c864284
+DATA table75<>+8(SB)/8, $0x3f41daf29c864284
+DATA table75<>+16(SB)/8, $0x3f41daf29c864284
+DATA table75<>+24(SB)/8, $0x3f41daf29c864284
+DATA table75<>+32(SB)/8, $0x3f41daf29c864284
+DATA table75<>+40(SB)/8, $0x3f41daf29c864284
+DATA table75<>+48(SB)/8, $0x3f41daf29c864284
+DATA table75<>+56(SB)/8, $0x3f41daf29c864284
 GLOBL table75<>(SB), RODATA|NOPTR, $64
 
-DATA table76<>+0(SB)/8, $0x3fd9884533d43651
-DATA table76<>+8(SB)/8, $0x3fd9884533d43651
-DATA table76<>+16(SB)/8, $0x3fd9884533d43651
-DATA table76<>+24(SB)/8, $0x3fd9884533d43651
-DATA table76<>+32(SB)/8, $0x3fd9884533d43651
-DATA table76<>+40(SB)/8, $0x3fd9884533d43651
-DATA table76<>+48(SB)/8, $0x3fd9884533d43651
-DATA table76<>+56(SB)/8, $0x3fd9884533d43651
+DATA table76<>+0(SB)/8, $0xbf0f210fa71d5350
+DATA table76<>+8(SB)/8, $0xbf0f210fa71d5350
+DATA table76<>+16(SB)/8, $0xbf0f210fa71d5350
+DATA table76<>+24(SB)/8, $0xbf0f210fa71d5350
+DATA table76<>+32(SB)/8, $0xbf0f210fa71d5350
+DATA table76<>+40(SB)/8, $0xbf0f210fa71d5350
+DATA table76<>+48(SB)/8, $0xbf0f210fa71d5350
+DATA table76<>+56(SB)/8, $0xbf0f210fa71d5350
 GLOBL table76<>(SB), RODATA|NOPTR, $64
+
+DATA table77<>+0(SB)/8, $0xbf0a173b5a3ae8ac
+DATA table77<>+8(SB)/8, $0xbf0a173b5a3ae8ac
+DATA table77<>+16(SB)/8, $0xbf0a173b5a3ae8ac
+DATA table77<>+24(SB)/8, $0xbf0a173b5a3ae8ac
+DATA table77<>+32(SB)/8, $0xbf0a173b5a3ae8ac
+DATA table77<>+40(SB)/8, $0xbf0a173b5a3ae8ac
+DATA table77<>+48(SB)/8, $0xbf0a173b5a3ae8ac
+DATA table77<>+56(SB)/8, $0xbf0a173b5a3ae8ac
+GLOBL table77<>(SB), RODATA|NOPTR, $64
+
+DATA table78<>+0(SB)/8, $0x3ef17c51e3858026
+DATA table78<>+8(SB)/8, $0x3ef17c51e3858026
+DATA table78<>+16(SB)/8, $0x3ef17c51e3858026
+DATA table78<>+24(SB)/8, $0x3ef17c51e3858026
+DATA table78<>+32(SB)/8, $0x3ef17c51e3858026
+DATA table78<>+40(SB)/8, $0x3ef17c51e3858026
+DATA table78<>+48(SB)/8, $0x3ef17c51e3858026
+DATA table78<>+56(SB)/8, $0x3ef17c51e3858026
+GLOBL table78<>(SB), RODATA|NOPTR, $64
+
+DATA table79<>+0(SB)/8, $0x3ed0b554d0469a5f
+DATA table79<>+8(SB)/8, $0x3ed0b554d0469a5f
+DATA table79<>+16(SB)/8, $0x3ed0b554d0469a5f
+DATA table79<>+24(SB)/8, $0x3ed0b554d0469a5f
+DATA table79<>+32(SB)/8, $0x3ed0b554d0469a5f
+DATA table79<>+40(SB)/8, $0x3ed0b554d0469a5f
+DATA table79<>+48(SB)/8, $0x3ed0b554d0469a5f
+DATA table79<>+56(SB)/8, $0x3ed0b554d0469a5f
+GLOBL table79<>(SB), RODATA|NOPTR, $64
+
+DATA table80<>+0(SB)/8, $0xbec7201d76cf2730
+DATA table80<>+8(SB)/8, $0xbec7201d76cf2730
+DATA table80<>+16(SB)/8, $0xbec7201d76cf2730
+DATA table80<>+24(SB)/8, $0xbec7201d76cf2730
+DATA table80<>+32(SB)/8, $0xbec7201d76cf2730
+DATA table80<>+40(SB)/8, $0xbec7201d76cf2730
+DATA table80<>+48(SB)/8, $0xbec7201d76cf2730
+DATA table80<>+56(SB)/8, $0xbec7201d76cf2730
+GLOBL table80<>(SB), RODATA|NOPTR, $64
+
+DATA table81<>+0(SB)/8, $0xbe96bd22e4bbc475
+DATA table81<>+8(SB)/8, $0xbe96bd22e4bbc475
+DATA table81<>+16(SB)/8, $0xbe96bd22e4bbc475
+DATA table81<>+24(SB)/8, $0xbe96bd22e4bbc475
+DATA table81<>+32(SB)/8, $0xbe96bd22e4bbc475
+DATA table81<>+40(SB)/8, $0xbe96bd22e4bbc475
+DATA table81<>+48(SB)/8, $0xbe96bd22e4bbc475
+DATA table81<>+56(SB)/8, $0xbe96bd22e4bbc475
+GLOBL table81<>(SB), RODATA|NOPTR, $64
+
+DATA table82<>+0(SB)/8, $0x3e9beb5e55dad10a
+DATA table82<>+8(SB)/8, $0x3e9beb5e55dad10a
+DATA table82<>+16(SB)/8, $0x3e9beb5e55dad10a
+DATA table82<>+24(SB)/8, $0x3e9beb5e55dad10a
+DATA table82<>+32(SB)/8, $0x3e9beb5e55dad10a
+DATA table82<>+40(SB)/8, $0x3e9beb5e55dad10a
+DATA table82<>+48(SB)/8, $0x3e9beb5e55dad10a
+DATA table82<>+56(SB)/8, $0x3e9beb5e55dad10a
+GLOBL table82<>(SB), RODATA|NOPTR, $64
+
+DATA table83<>+0(SB)/8, $0x3e661d95c8ebcf26
+DATA table83<>+8(SB)/8, $0x3e661d95c8ebcf26
+DATA table83<>+16(SB)/8, $0x3e661d95c8ebcf26
+DATA table83<>+24(SB)/8, $0x3e661d95c8ebcf26
+DATA table83<>+32(SB)/8, $0x3e661d95c8ebcf26
+DATA table83<>+40(SB)/8, $0x3e661d95c8ebcf26
+DATA table83<>+48(SB)/8, $0x3e661d95c8ebcf26
+DATA table83<>+56(SB)/8, $0x3e661d95c8ebcf26
+GLOBL table83<>(SB), RODATA|NOPTR, $64
+
+DATA table84<>+0(SB)/8, $0xbe6c4813bf234f58
+DATA table84<>+8(SB)/8, $0xbe6c4813bf234f58
+DATA table84<>+16(SB)/8, $0xbe6c4813bf234f58
+DATA table84<>+24(SB)/8, $0xbe6c4813bf234f58
+DATA table84<>+32(SB)/8, $0xbe6c4813bf234f58
+DATA table84<>+40(SB)/8, $0xbe6c4813bf234f58
+DATA table84<>+48(SB)/8, $0xbe6c4813bf234f58
+DATA table84<>+56(SB)/8, $0xbe6c4813bf234f58
+GLOBL table84<>(SB), RODATA|NOPTR, $64
+
+DATA table85<>+0(SB)/8, $0xbe39a37ebe2f99ae
+DATA table85<>+8(SB)/8, $0xbe39a37ebe2f99ae
+DATA table85<>+16(SB)/8, $0xbe39a37ebe2f99ae
+DATA table85<>+24(SB)/8, $0xbe39a37ebe2f99ae
+DATA table85<>+32(SB)/8, $0xbe39a37ebe2f99ae
+DATA table85<>+40(SB)/8, $0xbe39a37ebe2f99ae
+DATA table85<>+48(SB)/8, $0xbe39a37ebe2f99ae
+DATA table85<>+56(SB)/8, $0xbe39a37ebe2f99ae
+GLOBL table85<>(SB), RODATA|NOPTR, $64
+
+DATA table86<>+0(SB)/8, $0x3e2a58cd9c20ac50
+DATA table86<>+8(SB)/8, $0x3e2a58cd9c20ac50
+DATA table86<>+16(SB)/8, $0x3e2a58cd9c20ac50
+DATA table86<>+24(SB)/8, $0x3e2a58cd9c20ac50
+DATA table86<>+32(SB)/8, $0x3e2a58cd9c20ac50
+DATA table86<>+40(SB)/8, $0x3e2a58cd9c20ac50
+DATA table86<>+48(SB)/8, $0x3e2a58cd9c20ac50
+DATA table86<>+56(SB)/8, $0x3e2a58cd9c20ac50
+GLOBL table86<>(SB), RODATA|NOPTR, $64
+
+DATA table87<>+0(SB)/8, $0x3fd9884533d43651
+DATA table87<>+8(SB)/8, $0x3fd9884533d43651
+DATA table87<>+16(SB)/8, $0x3fd9884533d43651
+DATA table87<>+24(SB)/8, $0x3fd9884533d43651
+DATA table87<>+32(SB)/8, $0x3fd9884533d43651
+DATA table87<>+40(SB)/8, $0x3fd9884533d43651
+DATA table87<>+48(SB)/8, $0x3fd9884533d43651
+DATA table87<>+56(SB)/8, $0x3fd9884533d43651
+GLOBL table87<>(SB), RODATA|NOPTR, $64
 
 // func geluErfGradAVX512F64(n int, dx *float64, x *float64, dy *float64)
 // Requires: AVX, AVX512DQ, AVX512F, SSE
@@ -2097,26 +2855,26 @@ TEXT ·geluErfGradAVX512F64(SB), NOSPLIT, $8-32
 	MOVQ         dx+8(FP), AX
 	MOVQ         x+16(FP), CX
 	MOVQ         dy+24(FP), DX
-	VBROADCASTSD table30<>+0(SB), Z0
-	VBROADCASTSD table31<>+0(SB), Z1
-	VBROADCASTSD table32<>+0(SB), Z2
-	VBROADCASTSD table33<>+0(SB), Z3
-	VBROADCASTSD table34<>+0(SB), Z4
-	VBROADCASTSD table35<>+0(SB), Z5
-	VBROADCASTSD table36<>+0(SB), Z6
-	VBROADCASTSD table37<>+0(SB), Z7
-	VBROADCASTSD table38<>+0(SB), Z8
-	VBROADCASTSD table39<>+0(SB), Z9
-	VBROADCASTSD table40<>+0(SB), Z10
-	VBROADCASTSD table41<>+0(SB), Z11
-	VBROADCASTSD table45<>+0(SB), Z12
-	VBROADCASTSD table30<>+0(SB), Z13
+	VBROADCASTSD table41<>+0(SB), Z0
+	VBROADCASTSD table42<>+0(SB), Z1
+	VBROADCASTSD table43<>+0(SB), Z2
+	VBROADCASTSD table44<>+0(SB), Z3
+	VBROADCASTSD table45<>+0(SB), Z4
+	VBROADCASTSD table46<>+0(SB), Z5
+	VBROADCASTSD table47<>+0(SB), Z6
+	VBROADCASTSD table48<>+0(SB), Z7
+	VBROADCASTSD table49<>+0(SB), Z8
+	VBROADCASTSD table50<>+0(SB), Z9
+	VBROADCASTSD table51<>+0(SB), Z10
+	VBROADCASTSD table52<>+0(SB), Z11
+	VBROADCASTSD table56<>+0(SB), Z12
+	VBROADCASTSD table41<>+0(SB), Z13
 	MOVQ         n+0(FP), BX
 	MOVQ         BX, SI
 	ANDQ         $-8, BX
 	SUBQ         BX, SI
 	MOVQ         SI, DI
-	LEAQ         table51<>+64(SB), R8
+	LEAQ         table62<>+64(SB), R8
 	SHLQ         $0x03, DI
 	SUBQ         DI, R8
 	VMOVUPS      (R8), Z14
@@ -2127,18 +2885,18 @@ TEXT ·geluErfGradAVX512F64(SB), NOSPLIT, $8-32
 vector:
 	VMOVUPS     (CX)(DI*8), Z14
 	VANDNPD     Z14, Z12, Z17
-	VMOVUPS     table52<>+0(SB), Z18
+	VMOVUPS     table63<>+0(SB), Z18
 	VMINPD      Z17, Z18, Z17
-	VMULPD      table54<>+0(SB), Z17, Z18
+	VMULPD      table65<>+0(SB), Z17, Z18
 	VMULPD      Z18, Z17, Z19
 	VMOVAPS     Z18, Z18
 	VFMSUB213PD Z19, Z17, Z18
-	VMULPD      table42<>+0(SB), Z19, Z20
+	VMULPD      table53<>+0(SB), Z19, Z20
 	VMOVAPS     Z19, Z21
-	VFMSUB132PD table42<>+0(SB), Z20, Z21
-	VFMADD231PD table43<>+0(SB), Z19, Z21
-	VFMADD231PD table42<>+0(SB), Z18, Z21
-	VMULPD      table44<>+0(SB), Z21, Z21
+	VFMSUB132PD table53<>+0(SB), Z20, Z21
+	VFMADD231PD table54<>+0(SB), Z19, Z21
+	VFMADD231PD table53<>+0(SB), Z18, Z21
+	VMULPD      table55<>+0(SB), Z21, Z21
 	VREDUCEPD   $0x01, Z20, Z19
 	VMOVAPS     Z11, Z18
 	VFMADD213PD Z10, Z19, Z18
@@ -2154,11 +2912,22 @@ vector:
 	VFMADD213PD Z0, Z19, Z18
 	VSCALEFPD   Z20, Z18, Z18
 	VFMADD231PD Z18, Z21, Z18
-	VADDPD      table53<>+0(SB), Z17, Z19
+	VADDPD      table64<>+0(SB), Z17, Z19
 	VDIVPD      Z19, Z13, Z19
-	VSUBPD      table53<>+0(SB), Z17, Z17
+	VSUBPD      table64<>+0(SB), Z17, Z17
 	VMULPD      Z19, Z17, Z17
-	VMOVUPS     table75<>+0(SB), Z20
+	VMOVUPS     table86<>+0(SB), Z20
+	VFMADD213PD table85<>+0(SB), Z17, Z20
+	VFMADD213PD table84<>+0(SB), Z17, Z20
+	VFMADD213PD table83<>+0(SB), Z17, Z20
+	VFMADD213PD table82<>+0(SB), Z17, Z20
+	VFMADD213PD table81<>+0(SB), Z17, Z20
+	VFMADD213PD table80<>+0(SB), Z17, Z20
+	VFMADD213PD table79<>+0(SB), Z17, Z20
+	VFMADD213PD table78<>+0(SB), Z17, Z20
+	VFMADD213PD table77<>+0(SB), Z17, Z20
+	VFMADD213PD table76<>+0(SB), Z17, Z20
+	VFMADD213PD table75<>+0(SB), Z17, Z20
 	VFMADD213PD table74<>+0(SB), Z17, Z20
 	VFMADD213PD table73<>+0(SB), Z17, Z20
 	VFMADD213PD table72<>+0(SB), Z17, Z20
@@ -2168,24 +2937,13 @@ vector:
 	VFMADD213PD table68<>+0(SB), Z17, Z20
 	VFMADD213PD table67<>+0(SB), Z17, Z20
 	VFMADD213PD table66<>+0(SB), Z17, Z20
-	VFMADD213PD table65<>+0(SB), Z17, Z20
-	VFMADD213PD table64<>+0(SB), Z17, Z20
-	VFMADD213PD table63<>+0(SB), Z17, Z20
-	VFMADD213PD table62<>+0(SB), Z17, Z20
-	VFMADD213PD table61<>+0(SB), Z17, Z20
-	VFMADD213PD table60<>+0(SB), Z17, Z20
-	VFMADD213PD table59<>+0(SB), Z17, Z20
-	VFMADD213PD table58<>+0(SB), Z17, Z20
-	VFMADD213PD table57<>+0(SB), Z17, Z20
-	VFMADD213PD table56<>+0(SB), Z17, Z20
-	VFMADD213PD table55<>+0(SB), Z17, Z20
 	VMULPD      Z19, Z20, Z20
 	VMULPD      Z18, Z20, Z20
 	VSUBPD      Z20, Z13, Z17
 	VPMOVQ2M    Z14, K2
 	VBLENDMPD   Z20, Z17, K2, Z15
 	VMULPD      Z15, Z14, Z17
-	VMULPD      table76<>+0(SB), Z18, Z18
+	VMULPD      table87<>+0(SB), Z18, Z18
 	VFMADD231PD Z18, Z14, Z15
 	VMOVUPS     (DX)(DI*8), Z14
 	VMULPD      Z14, Z15, Z15
@@ -2199,18 +2957,18 @@ test:
 	JZ          end
 	VMOVUPD.Z   (CX)(DI*8), K1, Z14
 	VANDNPD     Z14, Z12, Z12
-	VMOVUPS     table52<>+0(SB), Z15
+	VMOVUPS     table63<>+0(SB), Z15
 	VMINPD      Z12, Z15, Z12
-	VMULPD      table54<>+0(SB), Z12, Z15
+	VMULPD      table65<>+0(SB), Z12, Z15
 	VMULPD      Z15, Z12, Z17
 	VMOVAPS     Z15, Z15
 	VFMSUB213PD Z17, Z12, Z15
-	VMULPD      table42<>+0(SB), Z17, Z18
+	VMULPD      table53<>+0(SB), Z17, Z18
 	VMOVAPS     Z17, Z19
-	VFMSUB132PD table42<>+0(SB), Z18, Z19
-	VFMADD231PD table43<>+0(SB), Z17, Z19
-	VFMADD231PD table42<>+0(SB), Z15, Z19
-	VMULPD      table44<>+0(SB), Z19, Z19
+	VFMSUB132PD table53<>+0(SB), Z18, Z19
+	VFMADD231PD table54<>+0(SB), Z17, Z19
+	VFMADD231PD table53<>+0(SB), Z15, Z19
+	VMULPD      table55<>+0(SB), Z19, Z19
 	VREDUCEPD   $0x01, Z18, Z15
 	VMOVAPS     Z11, Z11
 	VFMADD213PD Z10, Z15, Z11
@@ -2226,11 +2984,22 @@ test:
 	VFMADD213PD Z0, Z15, Z11
 	VSCALEFPD   Z18, Z11, Z11
 	VFMADD231PD Z11, Z19, Z11
-	VADDPD      table53<>+0(SB), Z12, Z0
+	VADDPD      table64<>+0(SB), Z12, Z0
 	VDIVPD      Z0, Z13, Z0
-	VSUBPD      table53<>+0(SB), Z12, Z1
+	VSUBPD      table64<>+0(SB), Z12, Z1
 	VMULPD      Z0, Z1, Z1
-	VMOVUPS     table75<>+0(SB), Z2
+	VMOVUPS     table86<>+0(SB), Z2
+	VFMADD213PD table85<>+0(SB), Z1, Z2
+	VFMADD213PD table84<>+0(SB), Z1, Z2
+	VFMADD213PD table83<>+0(SB), Z1, Z2
+	VFMADD213PD table82<>+0(SB), Z1, Z2
+	VFMADD213PD table81<>+0(SB), Z1, Z2
+	VFMADD213PD table80<>+0(SB), Z1, Z2
+	VFMADD213PD table79<>+0(SB), Z1, Z2
+	VFMADD213PD table78<>+0(SB), Z1, Z2
+	VFMADD213PD table77<>+0(SB), Z1, Z2
+	VFMADD213PD table76<>+0(SB), Z1, Z2
+	VFMADD213PD table75<>+0(SB), Z1, Z2
 	VFMADD213PD table74<>+0(SB), Z1, Z2
 	VFMADD213PD table73<>+0(SB), Z1, Z2
 	VFMADD213PD table72<>+0(SB), Z1, Z2
@@ -2240,24 +3009,13 @@ test:
 	VFMADD213PD table68<>+0(SB), Z1, Z2
 	VFMADD213PD table67<>+0(SB), Z1, Z2
 	VFMADD213PD table66<>+0(SB), Z1, Z2
-	VFMADD213PD table65<>+0(SB), Z1, Z2
-	VFMADD213PD table64<>+0(SB), Z1, Z2
-	VFMADD213PD table63<>+0(SB), Z1, Z2
-	VFMADD213PD table62<>+0(SB), Z1, Z2
-	VFMADD213PD table61<>+0(SB), Z1, Z2
-	VFMADD213PD table60<>+0(SB), Z1, Z2
-	VFMADD213PD table59<>+0(SB), Z1, Z2
-	VFMADD213PD table58<>+0(SB), Z1, Z2
-	VFMADD213PD table57<>+0(SB), Z1, Z2
-	VFMADD213PD table56<>+0(SB), Z1, Z2
-	VFMADD213PD table55<>+0(SB), Z1, Z2
 	VMULPD      Z0, Z2, Z2
 	VMULPD      Z11, Z2, Z2
 	VSUBPD      Z2, Z13, Z0
 	VPMOVQ2M    Z14, K2
 	VBLENDMPD   Z2, Z0, K2, Z16
 	VMULPD      Z16, Z14, Z0
-	VMULPD      table76<>+0(SB), Z11, Z11
+	VMULPD      table87<>+0(SB), Z11, Z11
 	VFMADD231PD Z11, Z14, Z16
 	VMOVUPD.Z   (DX)(DI*8), K1, Z0
 	VMULPD      Z0, Z16, Z16
@@ -2278,26 +3036,26 @@ TEXT ·siluAVX512F64(SB), NOSPLIT, $8-24
 	LDMXCSR      4(SP)
 	MOVQ         y+8(FP), AX
 	MOVQ         x+16(FP), CX
-	VBROADCASTSD table30<>+0(SB), Z0
-	VBROADCASTSD table31<>+0(SB), Z1
-	VBROADCASTSD table32<>+0(SB), Z2
-	VBROADCASTSD table33<>+0(SB), Z3
-	VBROADCASTSD table34<>+0(SB), Z4
-	VBROADCASTSD table35<>+0(SB), Z5
-	VBROADCASTSD table36<>+0(SB), Z6
-	VBROADCASTSD table37<>+0(SB), Z7
-	VBROADCASTSD table38<>+0(SB), Z8
-	VBROADCASTSD table39<>+0(SB), Z9
-	VBROADCASTSD table40<>+0(SB), Z10
-	VBROADCASTSD table41<>+0(SB), Z11
-	VBROADCASTSD table45<>+0(SB), Z12
-	VBROADCASTSD table30<>+0(SB), Z13
+	VBROADCASTSD table41<>+0(SB), Z0
+	VBROADCASTSD table42<>+0(SB), Z1
+	VBROADCASTSD table43<>+0(SB), Z2
+	VBROADCASTSD table44<>+0(SB), Z3
+	VBROADCASTSD table45<>+0(SB), Z4
+	VBROADCASTSD table46<>+0(SB), Z5
+	VBROADCASTSD table47<>+0(SB), Z6
+	VBROADCASTSD table48<>+0(SB), Z7
+	VBROADCASTSD table49<>+0(SB), Z8
+	VBROADCASTSD table50<>+0(SB), Z9
+	VBROADCASTSD table51<>+0(SB), Z10
+	VBROADCASTSD table52<>+0(SB), Z11
+	VBROADCASTSD table56<>+0(SB), Z12
+	VBROADCASTSD table41<>+0(SB), Z13
 	MOVQ         n+0(FP), DX
 	MOVQ         DX, BX
 	ANDQ         $-8, DX
 	SUBQ         DX, BX
 	MOVQ         BX, SI
-	LEAQ         table51<>+64(SB), DI
+	LEAQ         table62<>+64(SB), DI
 	SHLQ         $0x03, SI
 	SUBQ         SI, DI
 	VMOVUPS      (DI), Z14
@@ -2308,13 +3066,13 @@ TEXT ·siluAVX512F64(SB), NOSPLIT, $8-24
 vector:
 	VMOVUPS     (CX)(SI*8), Z14
 	VORPD       Z12, Z14, Z19
-	VMOVUPS     table46<>+0(SB), Z20
+	VMOVUPS     table57<>+0(SB), Z20
 	VMAXPD      Z19, Z20, Z19
-	VMULPD      table42<>+0(SB), Z19, Z20
+	VMULPD      table53<>+0(SB), Z19, Z20
 	VMOVAPS     Z19, Z21
-	VFMSUB132PD table42<>+0(SB), Z20, Z21
-	VFMADD231PD table43<>+0(SB), Z19, Z21
-	VMULPD      table44<>+0(SB), Z21, Z21
+	VFMSUB132PD table53<>+0(SB), Z20, Z21
+	VFMADD231PD table54<>+0(SB), Z19, Z21
+	VMULPD      table55<>+0(SB), Z21, Z21
 	VREDUCEPD   $0x01, Z20, Z22
 	VMOVAPS     Z11, Z19
 	VFMADD213PD Z10, Z22, Z19
@@ -2348,13 +3106,13 @@ test:
 	JZ          end
 	VMOVUPD.Z   (CX)(SI*8), K1, Z14
 	VORPD       Z12, Z14, Z12
-	VMOVUPS     table46<>+0(SB), Z15
+	VMOVUPS     table57<>+0(SB), Z15
 	VMAXPD      Z12, Z15, Z12
-	VMULPD      table42<>+0(SB), Z12, Z15
+	VMULPD      table53<>+0(SB), Z12, Z15
 	VMOVAPS     Z12, Z16
-	VFMSUB132PD table42<>+0(SB), Z15, Z16
-	VFMADD231PD table43<>+0(SB), Z12, Z16
-	VMULPD      table44<>+0(SB), Z16, Z16
+	VFMSUB132PD table53<>+0(SB), Z15, Z16
+	VFMADD231PD table54<>+0(SB), Z12, Z16
+	VMULPD      table55<>+0(SB), Z16, Z16
 	VREDUCEPD   $0x01, Z15, Z12
 	VMOVAPS     Z11, Z11
 	VFMADD213PD Z10, Z12, Z11
@@ -2396,26 +3154,26 @@ TEXT ·siluGradAVX512F64(SB), NOSPLIT, $8-32
 	MOVQ         dx+8(FP), AX
 	MOVQ         x+16(FP), CX
 	MOVQ         dy+24(FP), DX
-	VBROADCASTSD table30<>+0(SB), Z0
-	VBROADCASTSD table31<>+0(SB), Z1
-	VBROADCASTSD table32<>+0(SB), Z2
-	VBROADCASTSD table33<>+0(SB), Z3
-	VBROADCASTSD table34<>+0(SB), Z4
-	VBROADCASTSD table35<>+0(SB), Z5
-	VBROADCASTSD table36<>+0(SB), Z6
-	VBROADCASTSD table37<>+0(SB), Z7
-	VBROADCASTSD table38<>+0(SB), Z8
-	VBROADCASTSD table39<>+0(SB), Z9
-	VBROADCASTSD table40<>+0(SB), Z10
-	VBROADCASTSD table41<>+0(SB), Z11
-	VBROADCASTSD table45<>+0(SB), Z12
-	VBROADCASTSD table30<>+0(SB), Z13
+	VBROADCASTSD table41<>+0(SB), Z0
+	VBROADCASTSD table42<>+0(SB), Z1
+	VBROADCASTSD table43<>+0(SB), Z2
+	VBROADCASTSD table44<>+0(SB), Z3
+	VBROADCASTSD table45<>+0(SB), Z4
+	VBROADCASTSD table46<>+0(SB), Z5
+	VBROADCASTSD table47<>+0(SB), Z6
+	VBROADCASTSD table48<>+0(SB), Z7
+	VBROADCASTSD table49<>+0(SB), Z8
+	VBROADCASTSD table50<>+0(SB), Z9
+	VBROADCASTSD table51<>+0(SB), Z10
+	VBROADCASTSD table52<>+0(SB), Z11
+	VBROADCASTSD table56<>+0(SB), Z12
+	VBROADCASTSD table41<>+0(SB), Z13
 	MOVQ         n+0(FP), BX
 	MOVQ         BX, SI
 	ANDQ         $-8, BX
 	SUBQ         BX, SI
 	MOVQ         SI, DI
-	LEAQ         table51<>+64(SB), R8
+	LEAQ         table62<>+64(SB), R8
 	SHLQ         $0x03, DI
 	SUBQ         DI, R8
 	VMOVUPS      (R8), Z14
@@ -2426,13 +3184,13 @@ TEXT ·siluGradAVX512F64(SB), NOSPLIT, $8-32
 vector:
 	VMOVUPS     (CX)(DI*8), Z14
 	VORPD       Z12, Z14, Z19
-	VMOVUPS     table46<>+0(SB), Z20
+	VMOVUPS     table57<>+0(SB), Z20
 	VMAXPD      Z19, Z20, Z19
-	VMULPD      table42<>+0(SB), Z19, Z20
+	VMULPD      table53<>+0(SB), Z19, Z20
 	VMOVAPS     Z19, Z21
-	VFMSUB132PD table42<>+0(SB), Z20, Z21
-	VFMADD231PD table43<>+0(SB), Z19, Z21
-	VMULPD      table44<>+0(SB), Z21, Z21
+	VFMSUB132PD table53<>+0(SB), Z20, Z21
+	VFMADD231PD table54<>+0(SB), Z19, Z21
+	VMULPD      table55<>+0(SB), Z21, Z21
 	VREDUCEPD   $0x01, Z20, Z22
 	VMOVAPS     Z11, Z19
 	VFMADD213PD Z10, Z22, Z19
@@ -2469,13 +3227,13 @@ test:
 	JZ          end
 	VMOVUPD.Z   (CX)(DI*8), K1, Z14
 	VORPD       Z12, Z14, Z12
-	VMOVUPS     table46<>+0(SB), Z15
+	VMOVUPS     table57<>+0(SB), Z15
 	VMAXPD      Z12, Z15, Z12
-	VMULPD      table42<>+0(SB), Z12, Z15
+	VMULPD      table53<>+0(SB), Z12, Z15
 	VMOVAPS     Z12, Z16
-	VFMSUB132PD table42<>+0(SB), Z15, Z16
-	VFMADD231PD table43<>+0(SB), Z12, Z16
-	VMULPD      table44<>+0(SB), Z16, Z16
+	VFMSUB132PD table53<>+0(SB), Z15, Z16
+	VFMADD231PD table54<>+0(SB), Z12, Z16
+	VMULPD      table55<>+0(SB), Z16, Z16
 	VREDUCEPD   $0x01, Z15, Z12
 	VMOVAPS     Z11, Z11
 	VFMADD213PD Z10, Z12, Z11
@@ -2525,7 +3283,7 @@ TEXT ·reluSquaredAVX512F64(SB), NOSPLIT, $8-24
 	ANDQ     $-8, DX
 	SUBQ     DX, BX
 	MOVQ     BX, SI
-	LEAQ     table51<>+64(SB), DI
+	LEAQ     table62<>+64(SB), DI
 	SHLQ     $0x03, SI
 	SUBQ     SI, DI
 	VMOVUPS  (DI), Z1
@@ -2572,7 +3330,7 @@ TEXT ·reluSquaredGradAVX512F64(SB), NOSPLIT, $8-32
 	ANDQ     $-8, BX
 	SUBQ     BX, SI
 	MOVQ     SI, DI
-	LEAQ     table51<>+64(SB), R8
+	LEAQ     table62<>+64(SB), R8
 	SHLQ     $0x03, DI
 	SUBQ     DI, R8
 	VMOVUPS  (R8), Z1
@@ -2608,6 +3366,873 @@ end:
 	VZEROUPPER
 	RET
 
+// func reluAVX512F64(n int, y *float64, x *float64)
+// Requires: AVX, AVX512DQ, AVX512F, SSE
+TEXT ·reluAVX512F64(SB), NOSPLIT, $8-24
+	STMXCSR      (SP)
+	MOVL         (SP), AX
+	ORL          $0x00008040, AX
+	MOVL         AX, 4(SP)
+	LDMXCSR      4(SP)
+	MOVQ         y+8(FP), AX
+	MOVQ         x+16(FP), CX
+	VXORPS       Z0, Z0, Z0
+	VBROADCASTSD table41<>+0(SB), Z1
+	MOVQ         n+0(FP), DX
+	MOVQ         DX, BX
+	ANDQ         $-8, DX
+	SUBQ         DX, BX
+	MOVQ         BX, SI
+	LEAQ         table62<>+64(SB), DI
+	SHLQ         $0x03, SI
+	SUBQ         SI, DI
+	VMOVUPS      (DI), Z1
+	VPMOVQ2M     Z1, K1
+	XORQ         SI, SI
+	JMP          test
+
+vector:
+	VMOVUPS (CX)(SI*8), Z1
+	VMAXPD  Z1, Z0, Z1
+	VMOVUPS Z1, (AX)(SI*8)
+	ADDQ    $0x08, SI
+
+test:
+	CMPQ      SI, DX
+	JLT       vector
+	TESTQ     BX, BX
+	JZ        end
+	VMOVUPD.Z (CX)(SI*8), K1, Z1
+	VMAXPD    Z1, Z0, Z0
+	VMOVUPD   Z0, K1, (AX)(SI*8)
+
+end:
+	LDMXCSR (SP)
+	VZEROUPPER
+	RET
+
+// func reluGradAVX512F64(n int, dx *float64, x *float64, dy *float64)
+// Requires: AVX, AVX512DQ, AVX512F, SSE
+TEXT ·reluGradAVX512F64(SB), NOSPLIT, $8-32
+	STMXCSR      (SP)
+	MOVL         (SP), AX
+	ORL          $0x00008040, AX
+	MOVL         AX, 4(SP)
+	LDMXCSR      4(SP)
+	MOVQ         dx+8(FP), AX
+	MOVQ         x+16(FP), CX
+	MOVQ         dy+24(FP), DX
+	VXORPS       Z0, Z0, Z0
+	VBROADCASTSD table41<>+0(SB), Z1
+	MOVQ         n+0(FP), BX
+	MOVQ         BX, SI
+	ANDQ         $-8, BX
+	SUBQ         BX, SI
+	MOVQ         SI, DI
+	LEAQ         table62<>+64(SB), R8
+	SHLQ         $0x03, DI
+	SUBQ         DI, R8
+	VMOVUPS      (R8), Z2
+	VPMOVQ2M     Z2, K1
+	XORQ         DI, DI
+	JMP          test
+
+vector:
+	VMOVUPS   (CX)(DI*8), Z2
+	VCMPPD    $0x11, Z2, Z0, K2
+	VBLENDMPD Z1, Z0, K2, Z3
+	VMOVUPS   (DX)(DI*8), Z2
+	VMULPD    Z2, Z3, Z3
+	VMOVUPS   Z3, (AX)(DI*8)
+	ADDQ      $0x08, DI
+
+test:
+	CMPQ      DI, BX
+	JLT       vector
+	TESTQ     SI, SI
+	JZ        end
+	VMOVUPD.Z (CX)(DI*8), K1, Z2
+	VCMPPD    $0x11, Z2, Z0, K2
+	VBLENDMPD Z1, Z0, K2, Z4
+	VMOVUPD.Z (DX)(DI*8), K1, Z0
+	VMULPD    Z0, Z4, Z4
+	VMOVUPD   Z4, K1, (AX)(DI*8)
+
+end:
+	LDMXCSR (SP)
+	VZEROUPPER
+	RET
+
+// func quickGELUAVX512F64(n int, y *float64, x *float64)
+// Requires: AVX, AVX512DQ, AVX512F, SSE
+TEXT ·quickGELUAVX512F64(SB), NOSPLIT, $8-24
+	STMXCSR      (SP)
+	MOVL         (SP), AX
+	ORL          $0x00008040, AX
+	MOVL         AX, 4(SP)
+	LDMXCSR      4(SP)
+	MOVQ         y+8(FP), AX
+	MOVQ         x+16(FP), CX
+	VBROADCASTSD table41<>+0(SB), Z0
+	VBROADCASTSD table42<>+0(SB), Z1
+	VBROADCASTSD table43<>+0(SB), Z2
+	VBROADCASTSD table44<>+0(SB), Z3
+	VBROADCASTSD table45<>+0(SB), Z4
+	VBROADCASTSD table46<>+0(SB), Z5
+	VBROADCASTSD table47<>+0(SB), Z6
+	VBROADCASTSD table48<>+0(SB), Z7
+	VBROADCASTSD table49<>+0(SB), Z8
+	VBROADCASTSD table50<>+0(SB), Z9
+	VBROADCASTSD table51<>+0(SB), Z10
+	VBROADCASTSD table52<>+0(SB), Z11
+	VBROADCASTSD table56<>+0(SB), Z12
+	VBROADCASTSD table41<>+0(SB), Z13
+	MOVQ         n+0(FP), DX
+	MOVQ         DX, BX
+	ANDQ         $-8, DX
+	SUBQ         DX, BX
+	MOVQ         BX, SI
+	LEAQ         table62<>+64(SB), DI
+	SHLQ         $0x03, SI
+	SUBQ         SI, DI
+	VMOVUPS      (DI), Z14
+	VPMOVQ2M     Z14, K1
+	XORQ         SI, SI
+	JMP          test
+
+vector:
+	VMOVUPS     (CX)(SI*8), Z14
+	VMULPD      table88<>+0(SB), Z14, Z19
+	VORPD       Z12, Z19, Z20
+	VMOVUPS     table57<>+0(SB), Z21
+	VMAXPD      Z20, Z21, Z20
+	VMULPD      table53<>+0(SB), Z20, Z21
+	VMOVAPS     Z20, Z22
+	VFMSUB132PD table53<>+0(SB), Z21, Z22
+	VFMADD231PD table54<>+0(SB), Z20, Z22
+	VMULPD      table55<>+0(SB), Z22, Z22
+	VREDUCEPD   $0x01, Z21, Z23
+	VMOVAPS     Z11, Z20
+	VFMADD213PD Z10, Z23, Z20
+	VFMADD213PD Z9, Z23, Z20
+	VFMADD213PD Z8, Z23, Z20
+	VFMADD213PD Z7, Z23, Z20
+	VFMADD213PD Z6, Z23, Z20
+	VFMADD213PD Z5, Z23, Z20
+	VFMADD213PD Z4, Z23, Z20
+	VFMADD213PD Z3, Z23, Z20
+	VFMADD213PD Z2, Z23, Z20
+	VFMADD213PD Z1, Z23, Z20
+	VFMADD213PD Z0, Z23, Z20
+	VSCALEFPD   Z21, Z20, Z20
+	VFMADD231PD Z20, Z22, Z20
+	VADDPD      Z13, Z20, Z21
+	VDIVPD      Z21, Z13, Z21
+	VMULPD      Z21, Z20, Z20
+	VPMOVQ2M    Z19, K2
+	VBLENDMPD   Z20, Z21, K2, Z15
+	VPMOVQ2M    Z19, K2
+	VBLENDMPD   Z21, Z20, K2, Z16
+	VMULPD      Z15, Z14, Z14
+	VMOVUPS     Z14, (AX)(SI*8)
+	ADDQ        $0x08, SI
+
+test:
+	CMPQ        SI, DX
+	JLT         vector
+	TESTQ       BX, BX
+	JZ          end
+	VMOVUPD.Z   (CX)(SI*8), K1, Z14
+	VMULPD      table88<>+0(SB), Z14, Z15
+	VORPD       Z12, Z15, Z12
+	VMOVUPS     table57<>+0(SB), Z16
+	VMAXPD      Z12, Z16, Z12
+	VMULPD      table53<>+0(SB), Z12, Z16
+	VMOVAPS     Z12, Z19
+	VFMSUB132PD table53<>+0(SB), Z16, Z19
+	VFMADD231PD table54<>+0(SB), Z12, Z19
+	VMULPD      table55<>+0(SB), Z19, Z19
+	VREDUCEPD   $0x01, Z16, Z12
+	VMOVAPS     Z11, Z11
+	VFMADD213PD Z10, Z12, Z11
+	VFMADD213PD Z9, Z12, Z11
+	VFMADD213PD Z8, Z12, Z11
+	VFMADD213PD Z7, Z12, Z11
+	VFMADD213PD Z6, Z12, Z11
+	VFMADD213PD Z5, Z12, Z11
+	VFMADD213PD Z4, Z12, Z11
+	VFMADD213PD Z3, Z12, Z11
+	VFMADD213PD Z2, Z12, Z11
+	VFMADD213PD Z1, Z12, Z11
+	VFMADD213PD Z0, Z12, Z11
+	VSCALEFPD   Z16, Z11, Z11
+	VFMADD231PD Z11, Z19, Z11
+	VADDPD      Z13, Z11, Z0
+	VDIVPD      Z0, Z13, Z0
+	VMULPD      Z0, Z11, Z1
+	VPMOVQ2M    Z15, K2
+	VBLENDMPD   Z1, Z0, K2, Z17
+	VPMOVQ2M    Z15, K2
+	VBLENDMPD   Z0, Z1, K2, Z18
+	VMULPD      Z17, Z14, Z0
+	VMOVUPD     Z0, K1, (AX)(SI*8)
+
+end:
+	LDMXCSR (SP)
+	VZEROUPPER
+	RET
+
+DATA table88<>+0(SB)/8, $0x3ffb3b645a1cac08
+DATA table88<>+8(SB)/8, $0x3ffb3b645a1cac08
+DATA table88<>+16(SB)/8, $0x3ffb3b645a1cac08
+DATA table88<>+24(SB)/8, $0x3ffb3b645a1cac08
+DATA table88<>+32(SB)/8, $0x3ffb3b645a1cac08
+DATA table88<>+40(SB)/8, $0x3ffb3b645a1cac08
+DATA table88<>+48(SB)/8, $0x3ffb3b645a1cac08
+DATA table88<>+56(SB)/8, $0x3ffb3b645a1cac08
+GLOBL table88<>(SB), RODATA|NOPTR, $64
+
+// func quickGELUGradAVX512F64(n int, dx *float64, x *float64, dy *float64)
+// Requires: AVX, AVX512DQ, AVX512F, SSE
+TEXT ·quickGELUGradAVX512F64(SB), NOSPLIT, $8-32
+	STMXCSR      (SP)
+	MOVL         (SP), AX
+	ORL          $0x00008040, AX
+	MOVL         AX, 4(SP)
+	LDMXCSR      4(SP)
+	MOVQ         dx+8(FP), AX
+	MOVQ         x+16(FP), CX
+	MOVQ         dy+24(FP), DX
+	VBROADCASTSD table41<>+0(SB), Z0
+	VBROADCASTSD table42<>+0(SB), Z1
+	VBROADCASTSD table43<>+0(SB), Z2
+	VBROADCASTSD table44<>+0(SB), Z3
+	VBROADCASTSD table45<>+0(SB), Z4
+	VBROADCASTSD table46<>+0(SB), Z5
+	VBROADCASTSD table47<>+0(SB), Z6
+	VBROADCASTSD table48<>+0(SB), Z7
+	VBROADCASTSD table49<>+0(SB), Z8
+	VBROADCASTSD table50<>+0(SB), Z9
+	VBROADCASTSD table51<>+0(SB), Z10
+	VBROADCASTSD table52<>+0(SB), Z11
+	VBROADCASTSD table56<>+0(SB), Z12
+	VBROADCASTSD table41<>+0(SB), Z13
+	MOVQ         n+0(FP), BX
+	MOVQ         BX, SI
+	ANDQ         $-8, BX
+	SUBQ         BX, SI
+	MOVQ         SI, DI
+	LEAQ         table62<>+64(SB), R8
+	SHLQ         $0x03, DI
+	SUBQ         DI, R8
+	VMOVUPS      (R8), Z14
+	VPMOVQ2M     Z14, K1
+	XORQ         DI, DI
+	JMP          test
+
+vector:
+	VMOVUPS     (CX)(DI*8), Z14
+	VMULPD      table88<>+0(SB), Z14, Z19
+	VORPD       Z12, Z19, Z20
+	VMOVUPS     table57<>+0(SB), Z21
+	VMAXPD      Z20, Z21, Z20
+	VMULPD      table53<>+0(SB), Z20, Z21
+	VMOVAPS     Z20, Z22
+	VFMSUB132PD table53<>+0(SB), Z21, Z22
+	VFMADD231PD table54<>+0(SB), Z20, Z22
+	VMULPD      table55<>+0(SB), Z22, Z22
+	VREDUCEPD   $0x01, Z21, Z23
+	VMOVAPS     Z11, Z20
+	VFMADD213PD Z10, Z23, Z20
+	VFMADD213PD Z9, Z23, Z20
+	VFMADD213PD Z8, Z23, Z20
+	VFMADD213PD Z7, Z23, Z20
+	VFMADD213PD Z6, Z23, Z20
+	VFMADD213PD Z5, Z23, Z20
+	VFMADD213PD Z4, Z23, Z20
+	VFMADD213PD Z3, Z23, Z20
+	VFMADD213PD Z2, Z23, Z20
+	VFMADD213PD Z1, Z23, Z20
+	VFMADD213PD Z0, Z23, Z20
+	VSCALEFPD   Z21, Z20, Z20
+	VFMADD231PD Z20, Z22, Z20
+	VADDPD      Z13, Z20, Z21
+	VDIVPD      Z21, Z13, Z21
+	VMULPD      Z21, Z20, Z20
+	VPMOVQ2M    Z19, K2
+	VBLENDMPD   Z20, Z21, K2, Z15
+	VPMOVQ2M    Z19, K2
+	VBLENDMPD   Z21, Z20, K2, Z16
+	VMULPD      Z15, Z14, Z14
+	VMULPD      table88<>+0(SB), Z16, Z16
+	VFMADD231PD Z16, Z14, Z15
+	VMOVUPS     (DX)(DI*8), Z14
+	VMULPD      Z14, Z15, Z15
+	VMOVUPS     Z15, (AX)(DI*8)
+	ADDQ        $0x08, DI
+
+test:
+	CMPQ        DI, BX
+	JLT         vector
+	TESTQ       SI, SI
+	JZ          end
+	VMOVUPD.Z   (CX)(DI*8), K1, Z14
+	VMULPD      table88<>+0(SB), Z14, Z15
+	VORPD       Z12, Z15, Z12
+	VMOVUPS     table57<>+0(SB), Z16
+	VMAXPD      Z12, Z16, Z12
+	VMULPD      table53<>+0(SB), Z12, Z16
+	VMOVAPS     Z12, Z19
+	VFMSUB132PD table53<>+0(SB), Z16, Z19
+	VFMADD231PD table54<>+0(SB), Z12, Z19
+	VMULPD      table55<>+0(SB), Z19, Z19
+	VREDUCEPD   $0x01, Z16, Z12
+	VMOVAPS     Z11, Z11
+	VFMADD213PD Z10, Z12, Z11
+	VFMADD213PD Z9, Z12, Z11
+	VFMADD213PD Z8, Z12, Z11
+	VFMADD213PD Z7, Z12, Z11
+	VFMADD213PD Z6, Z12, Z11
+	VFMADD213PD Z5, Z12, Z11
+	VFMADD213PD Z4, Z12, Z11
+	VFMADD213PD Z3, Z12, Z11
+	VFMADD213PD Z2, Z12, Z11
+	VFMADD213PD Z1, Z12, Z11
+	VFMADD213PD Z0, Z12, Z11
+	VSCALEFPD   Z16, Z11, Z11
+	VFMADD231PD Z11, Z19, Z11
+	VADDPD      Z13, Z11, Z0
+	VDIVPD      Z0, Z13, Z0
+	VMULPD      Z0, Z11, Z1
+	VPMOVQ2M    Z15, K2
+	VBLENDMPD   Z1, Z0, K2, Z17
+	VPMOVQ2M    Z15, K2
+	VBLENDMPD   Z0, Z1, K2, Z18
+	VMULPD      Z17, Z14, Z0
+	VMULPD      table88<>+0(SB), Z18, Z18
+	VFMADD231PD Z18, Z0, Z17
+	VMOVUPD.Z   (DX)(DI*8), K1, Z0
+	VMULPD      Z0, Z17, Z17
+	VMOVUPD     Z17, K1, (AX)(DI*8)
+
+end:
+	LDMXCSR (SP)
+	VZEROUPPER
+	RET
+
+// func sigmoidAVX512F64(n int, y *float64, x *float64)
+// Requires: AVX, AVX512DQ, AVX512F, SSE
+TEXT ·sigmoidAVX512F64(SB), NOSPLIT, $8-24
+	STMXCSR      (SP)
+	MOVL         (SP), AX
+	ORL          $0x00008040, AX
+	MOVL         AX, 4(SP)
+	LDMXCSR      4(SP)
+	MOVQ         y+8(FP), AX
+	MOVQ         x+16(FP), CX
+	VBROADCASTSD table41<>+0(SB), Z0
+	VBROADCASTSD table42<>+0(SB), Z1
+	VBROADCASTSD table43<>+0(SB), Z2
+	VBROADCASTSD table44<>+0(SB), Z3
+	VBROADCASTSD table45<>+0(SB), Z4
+	VBROADCASTSD table46<>+0(SB), Z5
+	VBROADCASTSD table47<>+0(SB), Z6
+	VBROADCASTSD table48<>+0(SB), Z7
+	VBROADCASTSD table49<>+0(SB), Z8
+	VBROADCASTSD table50<>+0(SB), Z9
+	VBROADCASTSD table51<>+0(SB), Z10
+	VBROADCASTSD table52<>+0(SB), Z11
+	VBROADCASTSD table56<>+0(SB), Z12
+	VBROADCASTSD table41<>+0(SB), Z13
+	MOVQ         n+0(FP), DX
+	MOVQ         DX, BX
+	ANDQ         $-8, DX
+	SUBQ         DX, BX
+	MOVQ         BX, SI
+	LEAQ         table62<>+64(SB), DI
+	SHLQ         $0x03, SI
+	SUBQ         SI, DI
+	VMOVUPS      (DI), Z14
+	VPMOVQ2M     Z14, K1
+	XORQ         SI, SI
+	JMP          test
+
+vector:
+	VMOVUPS     (CX)(SI*8), Z14
+	VORPD       Z12, Z14, Z19
+	VMOVUPS     table57<>+0(SB), Z20
+	VMAXPD      Z19, Z20, Z19
+	VMULPD      table53<>+0(SB), Z19, Z20
+	VMOVAPS     Z19, Z21
+	VFMSUB132PD table53<>+0(SB), Z20, Z21
+	VFMADD231PD table54<>+0(SB), Z19, Z21
+	VMULPD      table55<>+0(SB), Z21, Z21
+	VREDUCEPD   $0x01, Z20, Z22
+	VMOVAPS     Z11, Z19
+	VFMADD213PD Z10, Z22, Z19
+	VFMADD213PD Z9, Z22, Z19
+	VFMADD213PD Z8, Z22, Z19
+	VFMADD213PD Z7, Z22, Z19
+	VFMADD213PD Z6, Z22, Z19
+	VFMADD213PD Z5, Z22, Z19
+	VFMADD213PD Z4, Z22, Z19
+	VFMADD213PD Z3, Z22, Z19
+	VFMADD213PD Z2, Z22, Z19
+	VFMADD213PD Z1, Z22, Z19
+	VFMADD213PD Z0, Z22, Z19
+	VSCALEFPD   Z20, Z19, Z19
+	VFMADD231PD Z19, Z21, Z19
+	VADDPD      Z13, Z19, Z20
+	VDIVPD      Z20, Z13, Z20
+	VMULPD      Z20, Z19, Z19
+	VPMOVQ2M    Z14, K2
+	VBLENDMPD   Z19, Z20, K2, Z15
+	VPMOVQ2M    Z14, K2
+	VBLENDMPD   Z20, Z19, K2, Z16
+	VMOVUPS     Z15, (AX)(SI*8)
+	ADDQ        $0x08, SI
+
+test:
+	CMPQ        SI, DX
+	JLT         vector
+	TESTQ       BX, BX
+	JZ          end
+	VMOVUPD.Z   (CX)(SI*8), K1, Z14
+	VORPD       Z12, Z14, Z12
+	VMOVUPS     table57<>+0(SB), Z15
+	VMAXPD      Z12, Z15, Z12
+	VMULPD      table53<>+0(SB), Z12, Z15
+	VMOVAPS     Z12, Z16
+	VFMSUB132PD table53<>+0(SB), Z15, Z16
+	VFMADD231PD table54<>+0(SB), Z12, Z16
+	VMULPD      table55<>+0(SB), Z16, Z16
+	VREDUCEPD   $0x01, Z15, Z12
+	VMOVAPS     Z11, Z11
+	VFMADD213PD Z10, Z12, Z11
+	VFMADD213PD Z9, Z12, Z11
+	VFMADD213PD Z8, Z12, Z11
+	VFMADD213PD Z7, Z12, Z11
+	VFMADD213PD Z6, Z12, Z11
+	VFMADD213PD Z5, Z12, Z11
+	VFMADD213PD Z4, Z12, Z11
+	VFMADD213PD Z3, Z12, Z11
+	VFMADD213PD Z2, Z12, Z11
+	VFMADD213PD Z1, Z12, Z11
+	VFMADD213PD Z0, Z12, Z11
+	VSCALEFPD   Z15, Z11, Z11
+	VFMADD231PD Z11, Z16, Z11
+	VADDPD      Z13, Z11, Z0
+	VDIVPD      Z0, Z13, Z0
+	VMULPD      Z0, Z11, Z1
+	VPMOVQ2M    Z14, K2
+	VBLENDMPD   Z1, Z0, K2, Z17
+	VPMOVQ2M    Z14, K2
+	VBLENDMPD   Z0, Z1, K2, Z18
+	VMOVUPD     Z17, K1, (AX)(SI*8)
+
+end:
+	LDMXCSR (SP)
+	VZEROUPPER
+	RET
+
+// func sigmoidGradAVX512F64(n int, dx *float64, x *float64, dy *float64)
+// Requires: AVX, AVX512DQ, AVX512F, SSE
+TEXT ·sigmoidGradAVX512F64(SB), NOSPLIT, $8-32
+	STMXCSR      (SP)
+	MOVL         (SP), AX
+	ORL          $0x00008040, AX
+	MOVL         AX, 4(SP)
+	LDMXCSR      4(SP)
+	MOVQ         dx+8(FP), AX
+	MOVQ         x+16(FP), CX
+	MOVQ         dy+24(FP), DX
+	VBROADCASTSD table41<>+0(SB), Z0
+	VBROADCASTSD table42<>+0(SB), Z1
+	VBROADCASTSD table43<>+0(SB), Z2
+	VBROADCASTSD table44<>+0(SB), Z3
+	VBROADCASTSD table45<>+0(SB), Z4
+	VBROADCASTSD table46<>+0(SB), Z5
+	VBROADCASTSD table47<>+0(SB), Z6
+	VBROADCASTSD table48<>+0(SB), Z7
+	VBROADCASTSD table49<>+0(SB), Z8
+	VBROADCASTSD table50<>+0(SB), Z9
+	VBROADCASTSD table51<>+0(SB), Z10
+	VBROADCASTSD table52<>+0(SB), Z11
+	VBROADCASTSD table56<>+0(SB), Z12
+	VBROADCASTSD table41<>+0(SB), Z13
+	MOVQ         n+0(FP), BX
+	MOVQ         BX, SI
+	ANDQ         $-8, BX
+	SUBQ         BX, SI
+	MOVQ         SI, DI
+	LEAQ         table62<>+64(SB), R8
+	SHLQ         $0x03, DI
+	SUBQ         DI, R8
+	VMOVUPS      (R8), Z14
+	VPMOVQ2M     Z14, K1
+	XORQ         DI, DI
+	JMP          test
+
+vector:
+	VMOVUPS     (CX)(DI*8), Z14
+	VORPD       Z12, Z14, Z19
+	VMOVUPS     table57<>+0(SB), Z20
+	VMAXPD      Z19, Z20, Z19
+	VMULPD      table53<>+0(SB), Z19, Z20
+	VMOVAPS     Z19, Z21
+	VFMSUB132PD table53<>+0(SB), Z20, Z21
+	VFMADD231PD table54<>+0(SB), Z19, Z21
+	VMULPD      table55<>+0(SB), Z21, Z21
+	VREDUCEPD   $0x01, Z20, Z22
+	VMOVAPS     Z11, Z19
+	VFMADD213PD Z10, Z22, Z19
+	VFMADD213PD Z9, Z22, Z19
+	VFMADD213PD Z8, Z22, Z19
+	VFMADD213PD Z7, Z22, Z19
+	VFMADD213PD Z6, Z22, Z19
+	VFMADD213PD Z5, Z22, Z19
+	VFMADD213PD Z4, Z22, Z19
+	VFMADD213PD Z3, Z22, Z19
+	VFMADD213PD Z2, Z22, Z19
+	VFMADD213PD Z1, Z22, Z19
+	VFMADD213PD Z0, Z22, Z19
+	VSCALEFPD   Z20, Z19, Z19
+	VFMADD231PD Z19, Z21, Z19
+	VADDPD      Z13, Z19, Z20
+	VDIVPD      Z20, Z13, Z20
+	VMULPD      Z20, Z19, Z19
+	VPMOVQ2M    Z14, K2
+	VBLENDMPD   Z19, Z20, K2, Z15
+	VPMOVQ2M    Z14, K2
+	VBLENDMPD   Z20, Z19, K2, Z16
+	VMULPD      Z15, Z16, Z16
+	VMOVUPS     (DX)(DI*8), Z14
+	VMULPD      Z14, Z16, Z16
+	VMOVUPS     Z16, (AX)(DI*8)
+	ADDQ        $0x08, DI
+
+test:
+	CMPQ        DI, BX
+	JLT         vector
+	TESTQ       SI, SI
+	JZ          end
+	VMOVUPD.Z   (CX)(DI*8), K1, Z14
+	VORPD       Z12, Z14, Z12
+	VMOVUPS     table57<>+0(SB), Z15
+	VMAXPD      Z12, Z15, Z12
+	VMULPD      table53<>+0(SB), Z12, Z15
+	VMOVAPS     Z12, Z16
+	VFMSUB132PD table53<>+0(SB), Z15, Z16
+	VFMADD231PD table54<>+0(SB), Z12, Z16
+	VMULPD      table55<>+0(SB), Z16, Z16
+	VREDUCEPD   $0x01, Z15, Z12
+	VMOVAPS     Z11, Z11
+	VFMADD213PD Z10, Z12, Z11
+	VFMADD213PD Z9, Z12, Z11
+	VFMADD213PD Z8, Z12, Z11
+	VFMADD213PD Z7, Z12, Z11
+	VFMADD213PD Z6, Z12, Z11
+	VFMADD213PD Z5, Z12, Z11
+	VFMADD213PD Z4, Z12, Z11
+	VFMADD213PD Z3, Z12, Z11
+	VFMADD213PD Z2, Z12, Z11
+	VFMADD213PD Z1, Z12, Z11
+	VFMADD213PD Z0, Z12, Z11
+	VSCALEFPD   Z15, Z11, Z11
+	VFMADD231PD Z11, Z16, Z11
+	VADDPD      Z13, Z11, Z0
+	VDIVPD      Z0, Z13, Z0
+	VMULPD      Z0, Z11, Z1
+	VPMOVQ2M    Z14, K2
+	VBLENDMPD   Z1, Z0, K2, Z17
+	VPMOVQ2M    Z14, K2
+	VBLENDMPD   Z0, Z1, K2, Z18
+	VMULPD      Z17, Z18, Z18
+	VMOVUPD.Z   (DX)(DI*8), K1, Z0
+	VMULPD      Z0, Z18, Z18
+	VMOVUPD     Z18, K1, (AX)(DI*8)
+
+end:
+	LDMXCSR (SP)
+	VZEROUPPER
+	RET
+
+// func tanhAVX512F64(n int, y *float64, x *float64)
+// Requires: AVX, AVX512DQ, AVX512F, SSE
+TEXT ·tanhAVX512F64(SB), NOSPLIT, $8-24
+	STMXCSR      (SP)
+	MOVL         (SP), AX
+	ORL          $0x00008040, AX
+	MOVL         AX, 4(SP)
+	LDMXCSR      4(SP)
+	MOVQ         y+8(FP), AX
+	MOVQ         x+16(FP), CX
+	VBROADCASTSD table89<>+0(SB), Z0
+	VBROADCASTSD table90<>+0(SB), Z1
+	VBROADCASTSD table41<>+0(SB), Z2
+	VBROADCASTSD table91<>+0(SB), Z2
+	VBROADCASTSD table92<>+0(SB), Z3
+	VBROADCASTSD table93<>+0(SB), Z4
+	VBROADCASTSD table94<>+0(SB), Z5
+	VBROADCASTSD table95<>+0(SB), Z6
+	VBROADCASTSD table96<>+0(SB), Z7
+	VBROADCASTSD table97<>+0(SB), Z8
+	VBROADCASTSD table98<>+0(SB), Z9
+	VBROADCASTSD table99<>+0(SB), Z10
+	VBROADCASTSD table100<>+0(SB), Z11
+	VBROADCASTSD table101<>+0(SB), Z12
+	VBROADCASTSD table56<>+0(SB), Z13
+	VBROADCASTSD table102<>+0(SB), Z14
+	VBROADCASTSD table41<>+0(SB), Z15
+	VBROADCASTSD table103<>+0(SB), Z16
+	MOVQ         n+0(FP), DX
+	MOVQ         DX, BX
+	ANDQ         $-8, DX
+	SUBQ         DX, BX
+	MOVQ         BX, SI
+	LEAQ         table62<>+64(SB), DI
+	SHLQ         $0x03, SI
+	SUBQ         SI, DI
+	VMOVUPS      (DI), Z17
+	VPMOVQ2M     Z17, K1
+	XORQ         SI, SI
+	JMP          test
+
+vector:
+	VMOVUPS     (CX)(SI*8), Z17
+	VANDPD      Z13, Z17, Z18
+	VXORPD      Z18, Z17, Z17
+	VMULPD      Z14, Z17, Z17
+	VMAXPD      Z17, Z0, Z17
+	VADDPD      Z1, Z17, Z20
+	VSUBPD      Z1, Z20, Z19
+	VSUBPD      Z19, Z17, Z17
+	VPSLLQ      $0x34, Z20, Z20
+	VMOVAPS     Z12, Z19
+	VFMADD213PD Z11, Z17, Z19
+	VFMADD213PD Z10, Z17, Z19
+	VFMADD213PD Z9, Z17, Z19
+	VFMADD213PD Z8, Z17, Z19
+	VFMADD213PD Z7, Z17, Z19
+	VFMADD213PD Z6, Z17, Z19
+	VFMADD213PD Z5, Z17, Z19
+	VFMADD213PD Z4, Z17, Z19
+	VFMADD213PD Z3, Z17, Z19
+	VFMADD213PD Z2, Z17, Z19
+	VMULPD      Z17, Z19, Z19
+	VSUBPD      Z15, Z20, Z17
+	VFMADD213PD Z17, Z20, Z19
+	VADDPD      Z16, Z19, Z17
+	VDIVPD      Z17, Z19, Z19
+	VXORPD      Z13, Z19, Z19
+	VXORPD      Z18, Z19, Z19
+	VMOVUPS     Z19, (AX)(SI*8)
+	ADDQ        $0x08, SI
+
+test:
+	CMPQ        SI, DX
+	JLT         vector
+	TESTQ       BX, BX
+	JZ          end
+	VMOVUPD.Z   (CX)(SI*8), K1, Z17
+	VANDPD      Z13, Z17, Z18
+	VXORPD      Z18, Z17, Z17
+	VMULPD      Z14, Z17, Z17
+	VMAXPD      Z17, Z0, Z17
+	VADDPD      Z1, Z17, Z0
+	VSUBPD      Z1, Z0, Z1
+	VSUBPD      Z1, Z17, Z17
+	VPSLLQ      $0x34, Z0, Z0
+	VMOVAPS     Z12, Z1
+	VFMADD213PD Z11, Z17, Z1
+	VFMADD213PD Z10, Z17, Z1
+	VFMADD213PD Z9, Z17, Z1
+	VFMADD213PD Z8, Z17, Z1
+	VFMADD213PD Z7, Z17, Z1
+	VFMADD213PD Z6, Z17, Z1
+	VFMADD213PD Z5, Z17, Z1
+	VFMADD213PD Z4, Z17, Z1
+	VFMADD213PD Z3, Z17, Z1
+	VFMADD213PD Z2, Z17, Z1
+	VMULPD      Z17, Z1, Z1
+	VSUBPD      Z15, Z0, Z2
+	VFMADD213PD Z2, Z0, Z1
+	VADDPD      Z16, Z1, Z0
+	VDIVPD      Z0, Z1, Z1
+	VXORPD      Z13, Z1, Z1
+	VXORPD      Z18, Z1, Z1
+	VMOVUPD     Z1, K1, (AX)(SI*8)
+
+end:
+	LDMXCSR (SP)
+	VZEROUPPER
+	RET
+
+DATA table89<>+0(SB)/8, $0xc08ff80000000000
+GLOBL table89<>(SB), RODATA|NOPTR, $8
+
+DATA table90<>+0(SB)/8, $0x43380000000003ff
+GLOBL table90<>(SB), RODATA|NOPTR, $8
+
+DATA table91<>+0(SB)/8, $0x3fe62e42fefa39ef
+GLOBL table91<>(SB), RODATA|NOPTR, $8
+
+DATA table92<>+0(SB)/8, $0x3fcebfbdff82c5a4
+GLOBL table92<>(SB), RODATA|NOPTR, $8
+
+DATA table93<>+0(SB)/8, $0x3fac6b08d7049fe8
+GLOBL table93<>(SB), RODATA|NOPTR, $8
+
+DATA table94<>+0(SB)/8, $0x3f83b2ab6fba011e
+GLOBL table94<>(SB), RODATA|NOPTR, $8
+
+DATA table95<>+0(SB)/8, $0x3f55d87fe78cd641
+GLOBL table95<>(SB), RODATA|NOPTR, $8
+
+DATA table96<>+0(SB)/8, $0x3f24309130ed77e5
+GLOBL table96<>(SB), RODATA|NOPTR, $8
+
+DATA table97<>+0(SB)/8, $0x3eeffcbfba9932ed
+GLOBL table97<>(SB), RODATA|NOPTR, $8
+
+DATA table98<>+0(SB)/8, $0x3eb62bfc7a12e21d
+GLOBL table98<>(SB), RODATA|NOPTR, $8
+
+DATA table99<>+0(SB)/8, $0x3e7b5267cec7275f
+GLOBL table99<>(SB), RODATA|NOPTR, $8
+
+DATA table100<>+0(SB)/8, $0x3e3e61b483945bf6
+GLOBL table100<>(SB), RODATA|NOPTR, $8
+
+DATA table101<>+0(SB)/8, $0x3dfe79b6290ff556
+GLOBL table101<>(SB), RODATA|NOPTR, $8
+
+DATA table102<>+0(SB)/8, $0xc0071547652b82fe
+GLOBL table102<>(SB), RODATA|NOPTR, $8
+
+DATA table103<>+0(SB)/8, $0x4000000000000000
+GLOBL table103<>(SB), RODATA|NOPTR, $8
+
+// func tanhGradAVX512F64(n int, dx *float64, x *float64, dy *float64)
+// Requires: AVX, AVX512DQ, AVX512F, SSE
+TEXT ·tanhGradAVX512F64(SB), NOSPLIT, $8-32
+	STMXCSR      (SP)
+	MOVL         (SP), AX
+	ORL          $0x00008040, AX
+	MOVL         AX, 4(SP)
+	LDMXCSR      4(SP)
+	MOVQ         dx+8(FP), AX
+	MOVQ         x+16(FP), CX
+	MOVQ         dy+24(FP), DX
+	VBROADCASTSD table89<>+0(SB), Z0
+	VBROADCASTSD table90<>+0(SB), Z1
+	VBROADCASTSD table41<>+0(SB), Z2
+	VBROADCASTSD table91<>+0(SB), Z2
+	VBROADCASTSD table92<>+0(SB), Z3
+	VBROADCASTSD table93<>+0(SB), Z4
+	VBROADCASTSD table94<>+0(SB), Z5
+	VBROADCASTSD table95<>+0(SB), Z6
+	VBROADCASTSD table96<>+0(SB), Z7
+	VBROADCASTSD table97<>+0(SB), Z8
+	VBROADCASTSD table98<>+0(SB), Z9
+	VBROADCASTSD table99<>+0(SB), Z10
+	VBROADCASTSD table100<>+0(SB), Z11
+	VBROADCASTSD table101<>+0(SB), Z12
+	VBROADCASTSD table56<>+0(SB), Z13
+	VBROADCASTSD table102<>+0(SB), Z14
+	VBROADCASTSD table41<>+0(SB), Z15
+	VBROADCASTSD table103<>+0(SB), Z16
+	MOVQ         n+0(FP), BX
+	MOVQ         BX, SI
+	ANDQ         $-8, BX
+	SUBQ         BX, SI
+	MOVQ         SI, DI
+	LEAQ         table62<>+64(SB), R8
+	SHLQ         $0x03, DI
+	SUBQ         DI, R8
+	VMOVUPS      (R8), Z17
+	VPMOVQ2M     Z17, K1
+	XORQ         DI, DI
+	JMP          test
+
+vector:
+	VMOVUPS      (CX)(DI*8), Z17
+	VANDPD       Z13, Z17, Z18
+	VXORPD       Z18, Z17, Z17
+	VMULPD       Z14, Z17, Z17
+	VMAXPD       Z17, Z0, Z17
+	VADDPD       Z1, Z17, Z20
+	VSUBPD       Z1, Z20, Z19
+	VSUBPD       Z19, Z17, Z17
+	VPSLLQ       $0x34, Z20, Z20
+	VMOVAPS      Z12, Z19
+	VFMADD213PD  Z11, Z17, Z19
+	VFMADD213PD  Z10, Z17, Z19
+	VFMADD213PD  Z9, Z17, Z19
+	VFMADD213PD  Z8, Z17, Z19
+	VFMADD213PD  Z7, Z17, Z19
+	VFMADD213PD  Z6, Z17, Z19
+	VFMADD213PD  Z5, Z17, Z19
+	VFMADD213PD  Z4, Z17, Z19
+	VFMADD213PD  Z3, Z17, Z19
+	VFMADD213PD  Z2, Z17, Z19
+	VMULPD       Z17, Z19, Z19
+	VSUBPD       Z15, Z20, Z17
+	VFMADD213PD  Z17, Z20, Z19
+	VADDPD       Z16, Z19, Z17
+	VDIVPD       Z17, Z19, Z19
+	VXORPD       Z13, Z19, Z19
+	VXORPD       Z18, Z19, Z19
+	VMOVAPS      Z15, Z17
+	VFNMADD231PD Z19, Z19, Z17
+	VMOVUPS      (DX)(DI*8), Z18
+	VMULPD       Z18, Z17, Z17
+	VMOVUPS      Z17, (AX)(DI*8)
+	ADDQ         $0x08, DI
+
+test:
+	CMPQ         DI, BX
+	JLT          vector
+	TESTQ        SI, SI
+	JZ           end
+	VMOVUPD.Z    (CX)(DI*8), K1, Z17
+	VANDPD       Z13, Z17, Z18
+	VXORPD       Z18, Z17, Z17
+	VMULPD       Z14, Z17, Z17
+	VMAXPD       Z17, Z0, Z17
+	VADDPD       Z1, Z17, Z0
+	VSUBPD       Z1, Z0, Z1
+	VSUBPD       Z1, Z17, Z17
+	VPSLLQ       $0x34, Z0, Z0
+	VMOVAPS      Z12, Z1
+	VFMADD213PD  Z11, Z17, Z1
+	VFMADD213PD  Z10, Z17, Z1
+	VFMADD213PD  Z9, Z17, Z1
+	VFMADD213PD  Z8, Z17, Z1
+	VFMADD213PD  Z7, Z17, Z1
+	VFMADD213PD  Z6, Z17, Z1
+	VFMADD213PD  Z5, Z17, Z1
+	VFMADD213PD  Z4, Z17, Z1
+	VFMADD213PD  Z3, Z17, Z1
+	VFMADD213PD  Z2, Z17, Z1
+	VMULPD       Z17, Z1, Z1
+	VSUBPD       Z15, Z0, Z2
+	VFMADD213PD  Z2, Z0, Z1
+	VADDPD       Z16, Z1, Z0
+	VDIVPD       Z0, Z1, Z1
+	VXORPD       Z13, Z1, Z1
+	VXORPD       Z18, Z1, Z1
+	VMOVAPS      Z15, Z0
+	VFNMADD231PD Z1, Z1, Z0
+	VMOVUPD.Z    (DX)(DI*8), K1, Z1
+	VMULPD       Z1, Z0, Z0
+	VMOVUPD      Z0, K1, (AX)(DI*8)
+
+end:
+	LDMXCSR (SP)
+	VZEROUPPER
+	RET
+
 // func geluTanhAVX2F32(n int, y *float32, x *float32)
 // Requires: AVX, AVX2, FMA3, SSE
 TEXT ·geluTanhAVX2F32(SB), NOSPLIT, $8-24
@@ -2623,7 +4248,7 @@ TEXT ·geluTanhAVX2F32(SB), NOSPLIT, $8-24
 	ANDQ    $-8, DX
 	SUBQ    DX, BX
 	MOVQ    BX, SI
-	LEAQ    table94<>+32(SB), DI
+	LEAQ    table121<>+32(SB), DI
 	SHLQ    $0x02, SI
 	SUBQ    SI, DI
 	VMOVUPS (DI), Y0
@@ -2633,33 +4258,33 @@ TEXT ·geluTanhAVX2F32(SB), NOSPLIT, $8-24
 vector:
 	VMOVUPS     (CX)(SI*4), Y1
 	VMULPS      Y1, Y1, Y2
-	VMOVUPS     table90<>+0(SB), Y3
-	VFMADD231PS table91<>+0(SB), Y2, Y3
+	VMOVUPS     table117<>+0(SB), Y3
+	VFMADD231PS table118<>+0(SB), Y2, Y3
 	VMULPS      Y1, Y3, Y3
-	VORPS       table88<>+0(SB), Y3, Y2
-	VMOVUPS     table89<>+0(SB), Y4
+	VORPS       table115<>+0(SB), Y3, Y2
+	VMOVUPS     table116<>+0(SB), Y4
 	VMAXPS      Y2, Y4, Y2
-	VMULPS      table85<>+0(SB), Y2, Y4
+	VMULPS      table112<>+0(SB), Y2, Y4
 	VMOVAPS     Y2, Y5
-	VFMSUB132PS table85<>+0(SB), Y4, Y5
-	VFMADD231PS table86<>+0(SB), Y2, Y5
-	VMULPS      table87<>+0(SB), Y5, Y5
-	VMOVUPS     table83<>+0(SB), Y2
+	VFMSUB132PS table112<>+0(SB), Y4, Y5
+	VFMADD231PS table113<>+0(SB), Y2, Y5
+	VMULPS      table114<>+0(SB), Y5, Y5
+	VMOVUPS     table110<>+0(SB), Y2
 	VMAXPS      Y4, Y2, Y4
-	VADDPS      table84<>+0(SB), Y4, Y6
-	VSUBPS      table84<>+0(SB), Y6, Y2
+	VADDPS      table111<>+0(SB), Y4, Y6
+	VSUBPS      table111<>+0(SB), Y6, Y2
 	VSUBPS      Y2, Y4, Y4
 	VPSLLD      $0x17, Y6, Y6
-	VMOVUPS     table82<>+0(SB), Y2
-	VFMADD213PS table81<>+0(SB), Y4, Y2
-	VFMADD213PS table80<>+0(SB), Y4, Y2
-	VFMADD213PS table79<>+0(SB), Y4, Y2
-	VFMADD213PS table78<>+0(SB), Y4, Y2
-	VFMADD213PS table77<>+0(SB), Y4, Y2
+	VMOVUPS     table109<>+0(SB), Y2
+	VFMADD213PS table108<>+0(SB), Y4, Y2
+	VFMADD213PS table107<>+0(SB), Y4, Y2
+	VFMADD213PS table106<>+0(SB), Y4, Y2
+	VFMADD213PS table105<>+0(SB), Y4, Y2
+	VFMADD213PS table104<>+0(SB), Y4, Y2
 	VMULPS      Y6, Y2, Y2
 	VFMADD231PS Y2, Y5, Y2
-	VADDPS      table77<>+0(SB), Y2, Y4
-	VMOVUPS     table77<>+0(SB), Y5
+	VADDPS      table104<>+0(SB), Y2, Y4
+	VMOVUPS     table104<>+0(SB), Y5
 	VDIVPS      Y4, Y5, Y4
 	VMULPS      Y4, Y2, Y2
 	VBLENDVPS   Y3, Y2, Y4, Y5
@@ -2675,33 +4300,33 @@ test:
 	JZ          end
 	VMASKMOVPS  (CX)(SI*4), Y0, Y1
 	VMULPS      Y1, Y1, Y2
-	VMOVUPS     table90<>+0(SB), Y3
-	VFMADD231PS table91<>+0(SB), Y2, Y3
+	VMOVUPS     table117<>+0(SB), Y3
+	VFMADD231PS table118<>+0(SB), Y2, Y3
 	VMULPS      Y1, Y3, Y3
-	VORPS       table88<>+0(SB), Y3, Y2
-	VMOVUPS     table89<>+0(SB), Y4
+	VORPS       table115<>+0(SB), Y3, Y2
+	VMOVUPS     table116<>+0(SB), Y4
 	VMAXPS      Y2, Y4, Y2
-	VMULPS      table85<>+0(SB), Y2, Y4
+	VMULPS      table112<>+0(SB), Y2, Y4
 	VMOVAPS     Y2, Y5
-	VFMSUB132PS table85<>+0(SB), Y4, Y5
-	VFMADD231PS table86<>+0(SB), Y2, Y5
-	VMULPS      table87<>+0(SB), Y5, Y5
-	VMOVUPS     table83<>+0(SB), Y2
+	VFMSUB132PS table112<>+0(SB), Y4, Y5
+	VFMADD231PS table113<>+0(SB), Y2, Y5
+	VMULPS      table114<>+0(SB), Y5, Y5
+	VMOVUPS     table110<>+0(SB), Y2
 	VMAXPS      Y4, Y2, Y4
-	VADDPS      table84<>+0(SB), Y4, Y6
-	VSUBPS      table84<>+0(SB), Y6, Y2
+	VADDPS      table111<>+0(SB), Y4, Y6
+	VSUBPS      table111<>+0(SB), Y6, Y2
 	VSUBPS      Y2, Y4, Y4
 	VPSLLD      $0x17, Y6, Y6
-	VMOVUPS     table82<>+0(SB), Y2
-	VFMADD213PS table81<>+0(SB), Y4, Y2
-	VFMADD213PS table80<>+0(SB), Y4, Y2
-	VFMADD213PS table79<>+0(SB), Y4, Y2
-	VFMADD213PS table78<>+0(SB), Y4, Y2
-	VFMADD213PS table77<>+0(SB), Y4, Y2
+	VMOVUPS     table109<>+0(SB), Y2
+	VFMADD213PS table108<>+0(SB), Y4, Y2
+	VFMADD213PS table107<>+0(SB), Y4, Y2
+	VFMADD213PS table106<>+0(SB), Y4, Y2
+	VFMADD213PS table105<>+0(SB), Y4, Y2
+	VFMADD213PS table104<>+0(SB), Y4, Y2
 	VMULPS      Y6, Y2, Y2
 	VFMADD231PS Y2, Y5, Y2
-	VADDPS      table77<>+0(SB), Y2, Y4
-	VMOVUPS     table77<>+0(SB), Y5
+	VADDPS      table104<>+0(SB), Y2, Y4
+	VMOVUPS     table104<>+0(SB), Y5
 	VDIVPS      Y4, Y5, Y4
 	VMULPS      Y4, Y2, Y2
 	VBLENDVPS   Y3, Y2, Y4, Y5
@@ -2714,193 +4339,193 @@ end:
 	VZEROUPPER
 	RET
 
-DATA table77<>+0(SB)/4, $0x3f800000
-DATA table77<>+4(SB)/4, $0x3f800000
-DATA table77<>+8(SB)/4, $0x3f800000
-DATA table77<>+12(SB)/4, $0x3f800000
-DATA table77<>+16(SB)/4, $0x3f800000
-DATA table77<>+20(SB)/4, $0x3f800000
-DATA table77<>+24(SB)/4, $0x3f800000
-DATA table77<>+28(SB)/4, $0x3f800000
-GLOBL table77<>(SB), RODATA|NOPTR, $32
+DATA table104<>+0(SB)/4, $0x3f800000
+DATA table104<>+4(SB)/4, $0x3f800000
+DATA table104<>+8(SB)/4, $0x3f800000
+DATA table104<>+12(SB)/4, $0x3f800000
+DATA table104<>+16(SB)/4, $0x3f800000
+DATA table104<>+20(SB)/4, $0x3f800000
+DATA table104<>+24(SB)/4, $0x3f800000
+DATA table104<>+28(SB)/4, $0x3f800000
+GLOBL table104<>(SB), RODATA|NOPTR, $32
 
-DATA table78<>+0(SB)/4, $0x3f317215
-DATA table78<>+4(SB)/4, $0x3f317215
-DATA table78<>+8(SB)/4, $0x3f317215
-DATA table78<>+12(SB)/4, $0x3f317215
-DATA table78<>+16(SB)/4, $0x3f317215
-DATA table78<>+20(SB)/4, $0x3f317215
-DATA table78<>+24(SB)/4, $0x3f317215
-DATA table78<>+28(SB)/4, $0x3f317215
-GLOBL table78<>(SB), RODATA|NOPTR, $32
+DATA table105<>+0(SB)/4, $0x3f317215
+DATA table105<>+4(SB)/4, $0x3f317215
+DATA table105<>+8(SB)/4, $0x3f317215
+DATA table105<>+12(SB)/4, $0x3f317215
+DATA table105<>+16(SB)/4, $0x3f317215
+DATA table105<>+20(SB)/4, $0x3f317215
+DATA table105<>+24(SB)/4, $0x3f317215
+DATA table105<>+28(SB)/4, $0x3f317215
+GLOBL table105<>(SB), RODATA|NOPTR, $32
 
-DATA table79<>+0(SB)/4, $0x3e75fcde
-DATA table79<>+4(SB)/4, $0x3e75fcde
-DATA table79<>+8(SB)/4, $0x3e75fcde
-DATA table79<>+12(SB)/4, $0x3e75fcde
-DATA table79<>+16(SB)/4, $0x3e75fcde
-DATA table79<>+20(SB)/4, $0x3e75fcde
-DATA table79<>+24(SB)/4, $0x3e75fcde
-DATA table79<>+28(SB)/4, $0x3e75fcde
-GLOBL table79<>(SB), RODATA|NOPTR, $32
+DATA table106<>+0(SB)/4, $0x3e75fcde
+DATA table106<>+4(SB)/4, $0x3e75fcde
+DATA table106<>+8(SB)/4, $0x3e75fcde
+DATA table106<>+12(SB)/4, $0x3e75fcde
+DATA table106<>+16(SB)/4, $0x3e75fcde
+DATA table106<>+20(SB)/4, $0x3e75fcde
+DATA table106<>+24(SB)/4, $0x3e75fcde
+DATA table106<>+28(SB)/4, $0x3e75fcde
+GLOBL table106<>(SB), RODATA|NOPTR, $32
 
-DATA table80<>+0(SB)/4, $0x3d635ba9
-DATA table80<>+4(SB)/4, $0x3d635ba9
-DATA table80<>+8(SB)/4, $0x3d635ba9
-DATA table80<>+12(SB)/4, $0x3d635ba9
-DATA table80<>+16(SB)/4, $0x3d635ba9
-DATA table80<>+20(SB)/4, $0x3d635ba9
-DATA table80<>+24(SB)/4, $0x3d635ba9
-DATA table80<>+28(SB)/4, $0x3d635ba9
-GLOBL table80<>(SB), RODATA|NOPTR, $32
+DATA table107<>+0(SB)/4, $0x3d635ba9
+DATA table107<>+4(SB)/4, $0x3d635ba9
+DATA table107<>+8(SB)/4, $0x3d635ba9
+DATA table107<>+12(SB)/4, $0x3d635ba9
+DATA table107<>+16(SB)/4, $0x3d635ba9
+DATA table107<>+20(SB)/4, $0x3d635ba9
+DATA table107<>+24(SB)/4, $0x3d635ba9
+DATA table107<>+28(SB)/4, $0x3d635ba9
+GLOBL table107<>(SB), RODATA|NOPTR, $32
 
-DATA table81<>+0(SB)/4, $0x3c1e7544
-DATA table81<>+4(SB)/4, $0x3c1e7544
-DATA table81<>+8(SB)/4, $0x3c1e7544
-DATA table81<>+12(SB)/4, $0x3c1e7544
-DATA table81<>+16(SB)/4, $0x3c1e7544
-DATA table81<>+20(SB)/4, $0x3c1e7544
-DATA table81<>+24(SB)/4, $0x3c1e7544
-DATA table81<>+28(SB)/4, $0x3c1e7544
-GLOBL table81<>(SB), RODATA|NOPTR, $32
+DATA table108<>+0(SB)/4, $0x3c1e7544
+DATA table108<>+4(SB)/4, $0x3c1e7544
+DATA table108<>+8(SB)/4, $0x3c1e7544
+DATA table108<>+12(SB)/4, $0x3c1e7544
+DATA table108<>+16(SB)/4, $0x3c1e7544
+DATA table108<>+20(SB)/4, $0x3c1e7544
+DATA table108<>+24(SB)/4, $0x3c1e7544
+DATA table108<>+28(SB)/4, $0x3c1e7544
+GLOBL table108<>(SB), RODATA|NOPTR, $32
 
-DATA table82<>+0(SB)/4, $0x3aaddd17
-DATA table82<>+4(SB)/4, $0x3aaddd17
-DATA table82<>+8(SB)/4, $0x3aaddd17
-DATA table82<>+12(SB)/4, $0x3aaddd17
-DATA table82<>+16(SB)/4, $0x3aaddd17
-DATA table82<>+20(SB)/4, $0x3aaddd17
-DATA table82<>+24(SB)/4, $0x3aaddd17
-DATA table82<>+28(SB)/4, $0x3aaddd17
-GLOBL table82<>(SB), RODATA|NOPTR, $32
+DATA table109<>+0(SB)/4, $0x3aaddd17
+DATA table109<>+4(SB)/4, $0x3aaddd17
+DATA table109<>+8(SB)/4, $0x3aaddd17
+DATA table109<>+12(SB)/4, $0x3aaddd17
+DATA table109<>+16(SB)/4, $0x3aaddd17
+DATA table109<>+20(SB)/4, $0x3aaddd17
+DATA table109<>+24(SB)/4, $0x3aaddd17
+DATA table109<>+28(SB)/4, $0x3aaddd17
+GLOBL table109<>(SB), RODATA|NOPTR, $32
 
-DATA table83<>+0(SB)/4, $0xc2fe0000
-DATA table83<>+4(SB)/4, $0xc2fe0000
-DATA table83<>+8(SB)/4, $0xc2fe0000
-DATA table83<>+12(SB)/4, $0xc2fe0000
-DATA table83<>+16(SB)/4, $0xc2fe0000
-DATA table83<>+20(SB)/4, $0xc2fe0000
-DATA table83<>+24(SB)/4, $0xc2fe0000
-DATA table83<>+28(SB)/4, $0xc2fe0000
-GLOBL table83<>(SB), RODATA|NOPTR, $32
+DATA table110<>+0(SB)/4, $0xc2fe0000
+DATA table110<>+4(SB)/4, $0xc2fe0000
+DATA table110<>+8(SB)/4, $0xc2fe0000
+DATA table110<>+12(SB)/4, $0xc2fe0000
+DATA table110<>+16(SB)/4, $0xc2fe0000
+DATA table110<>+20(SB)/4, $0xc2fe0000
+DATA table110<>+24(SB)/4, $0xc2fe0000
+DATA table110<>+28(SB)/4, $0xc2fe0000
+GLOBL table110<>(SB), RODATA|NOPTR, $32
 
-DATA table84<>+0(SB)/4, $0x4b40007f
-DATA table84<>+4(SB)/4, $0x4b40007f
-DATA table84<>+8(SB)/4, $0x4b40007f
-DATA table84<>+12(SB)/4, $0x4b40007f
-DATA table84<>+16(SB)/4, $0x4b40007f
-DATA table84<>+20(SB)/4, $0x4b40007f
-DATA table84<>+24(SB)/4, $0x4b40007f
-DATA table84<>+28(SB)/4, $0x4b40007f
-GLOBL table84<>(SB), RODATA|NOPTR, $32
+DATA table111<>+0(SB)/4, $0x4b40007f
+DATA table111<>+4(SB)/4, $0x4b40007f
+DATA table111<>+8(SB)/4, $0x4b40007f
+DATA table111<>+12(SB)/4, $0x4b40007f
+DATA table111<>+16(SB)/4, $0x4b40007f
+DATA table111<>+20(SB)/4, $0x4b40007f
+DATA table111<>+24(SB)/4, $0x4b40007f
+DATA table111<>+28(SB)/4, $0x4b40007f
+GLOBL table111<>(SB), RODATA|NOPTR, $32
 
-DATA table85<>+0(SB)/4, $0x3fb8aa3b
-DATA table85<>+4(SB)/4, $0x3fb8aa3b
-DATA table85<>+8(SB)/4, $0x3fb8aa3b
-DATA table85<>+12(SB)/4, $0x3fb8aa3b
-DATA table85<>+16(SB)/4, $0x3fb8aa3b
-DATA table85<>+20(SB)/4, $0x3fb8aa3b
-DATA table85<>+24(SB)/4, $0x3fb8aa3b
-DATA table85<>+28(SB)/4, $0x3fb8aa3b
-GLOBL table85<>(SB), RODATA|NOPTR, $32
+DATA table112<>+0(SB)/4, $0x3fb8aa3b
+DATA table112<>+4(SB)/4, $0x3fb8aa3b
+DATA table112<>+8(SB)/4, $0x3fb8aa3b
+DATA table112<>+12(SB)/4, $0x3fb8aa3b
+DATA table112<>+16(SB)/4, $0x3fb8aa3b
+DATA table112<>+20(SB)/4, $0x3fb8aa3b
+DATA table112<>+24(SB)/4, $0x3fb8aa3b
+DATA table112<>+28(SB)/4, $0x3fb8aa3b
+GLOBL table112<>(SB), RODATA|NOPTR, $32
 
-DATA table86<>+0(SB)/4, $0x32a57060
-DATA table86<>+4(SB)/4, $0x32a57060
-DATA table86<>+8(SB)/4, $0x32a57060
-DATA table86<>+12(SB)/4, $0x32a57060
-DATA table86<>+16(SB)/4, $0x32a57060
-DATA table86<>+20(SB)/4, $0x32a57060
-DATA table86<>+24(SB)/4, $0x32a57060
-DATA table86<>+28(SB)/4, $0x32a57060
-GLOBL table86<>(SB), RODATA|NOPTR, $32
+DATA table113<>+0(SB)/4, $0x32a57060
+DATA table113<>+4(SB)/4, $0x32a57060
+DATA table113<>+8(SB)/4, $0x32a57060
+DATA table113<>+12(SB)/4, $0x32a57060
+DATA table113<>+16(SB)/4, $0x32a57060
+DATA table113<>+20(SB)/4, $0x32a57060
+DATA table113<>+24(SB)/4, $0x32a57060
+DATA table113<>+28(SB)/4, $0x32a57060
+GLOBL table113<>(SB), RODATA|NOPTR, $32
 
-DATA table87<>+0(SB)/4, $0x3f317218
-DATA table87<>+4(SB)/4, $0x3f317218
-DATA table87<>+8(SB)/4, $0x3f317218
-DATA table87<>+12(SB)/4, $0x3f317218
-DATA table87<>+16(SB)/4, $0x3f317218
-DATA table87<>+20(SB)/4, $0x3f317218
-DATA table87<>+24(SB)/4, $0x3f317218
-DATA table87<>+28(SB)/4, $0x3f317218
-GLOBL table87<>(SB), RODATA|NOPTR, $32
+DATA table114<>+0(SB)/4, $0x3f317218
+DATA table114<>+4(SB)/4, $0x3f317218
+DATA table114<>+8(SB)/4, $0x3f317218
+DATA table114<>+12(SB)/4, $0x3f317218
+DATA table114<>+16(SB)/4, $0x3f317218
+DATA table114<>+20(SB)/4, $0x3f317218
+DATA table114<>+24(SB)/4, $0x3f317218
+DATA table114<>+28(SB)/4, $0x3f317218
+GLOBL table114<>(SB), RODATA|NOPTR, $32
 
-DATA table88<>+0(SB)/4, $0x80000000
-DATA table88<>+4(SB)/4, $0x80000000
-DATA table88<>+8(SB)/4, $0x80000000
-DATA table88<>+12(SB)/4, $0x80000000
-DATA table88<>+16(SB)/4, $0x80000000
-DATA table88<>+20(SB)/4, $0x80000000
-DATA table88<>+24(SB)/4, $0x80000000
-DATA table88<>+28(SB)/4, $0x80000000
-GLOBL table88<>(SB), RODATA|NOPTR, $32
+DATA table115<>+0(SB)/4, $0x80000000
+DATA table115<>+4(SB)/4, $0x80000000
+DATA table115<>+8(SB)/4, $0x80000000
+DATA table115<>+12(SB)/4, $0x80000000
+DATA table115<>+16(SB)/4, $0x80000000
+DATA table115<>+20(SB)/4, $0x80000000
+DATA table115<>+24(SB)/4, $0x80000000
+DATA table115<>+28(SB)/4, $0x80000000
+GLOBL table115<>(SB), RODATA|NOPTR, $32
 
-DATA table89<>+0(SB)/4, $0xc2dc0000
-DATA table89<>+4(SB)/4, $0xc2dc0000
-DATA table89<>+8(SB)/4, $0xc2dc0000
-DATA table89<>+12(SB)/4, $0xc2dc0000
-DATA table89<>+16(SB)/4, $0xc2dc0000
-DATA table89<>+20(SB)/4, $0xc2dc0000
-DATA table89<>+24(SB)/4, $0xc2dc0000
-DATA table89<>+28(SB)/4, $0xc2dc0000
-GLOBL table89<>(SB), RODATA|NOPTR, $32
+DATA table116<>+0(SB)/4, $0xc2dc0000
+DATA table116<>+4(SB)/4, $0xc2dc0000
+DATA table116<>+8(SB)/4, $0xc2dc0000
+DATA table116<>+12(SB)/4, $0xc2dc0000
+DATA table116<>+16(SB)/4, $0xc2dc0000
+DATA table116<>+20(SB)/4, $0xc2dc0000
+DATA table116<>+24(SB)/4, $0xc2dc0000
+DATA table116<>+28(SB)/4, $0xc2dc0000
+GLOBL table116<>(SB), RODATA|NOPTR, $32
 
-DATA table90<>+0(SB)/4, $0x3fcc422a
-DATA table90<>+4(SB)/4, $0x3fcc422a
-DATA table90<>+8(SB)/4, $0x3fcc422a
-DATA table90<>+12(SB)/4, $0x3fcc422a
-DATA table90<>+16(SB)/4, $0x3fcc422a
-DATA table90<>+20(SB)/4, $0x3fcc422a
-DATA table90<>+24(SB)/4, $0x3fcc422a
-DATA table90<>+28(SB)/4, $0x3fcc422a
-GLOBL table90<>(SB), RODATA|NOPTR, $32
+DATA table117<>+0(SB)/4, $0x3fcc422a
+DATA table117<>+4(SB)/4, $0x3fcc422a
+DATA table117<>+8(SB)/4, $0x3fcc422a
+DATA table117<>+12(SB)/4, $0x3fcc422a
+DATA table117<>+16(SB)/4, $0x3fcc422a
+DATA table117<>+20(SB)/4, $0x3fcc422a
+DATA table117<>+24(SB)/4, $0x3fcc422a
+DATA table117<>+28(SB)/4, $0x3fcc422a
+GLOBL table117<>(SB), RODATA|NOPTR, $32
 
-DATA table91<>+0(SB)/4, $0x3d922279
-DATA table91<>+4(SB)/4, $0x3d922279
-DATA table91<>+8(SB)/4, $0x3d922279
-DATA table91<>+12(SB)/4, $0x3d922279
-DATA table91<>+16(SB)/4, $0x3d922279
-DATA table91<>+20(SB)/4, $0x3d922279
-DATA table91<>+24(SB)/4, $0x3d922279
-DATA table91<>+28(SB)/4, $0x3d922279
-GLOBL table91<>(SB), RODATA|NOPTR, $32
+DATA table118<>+0(SB)/4, $0x3d922279
+DATA table118<>+4(SB)/4, $0x3d922279
+DATA table118<>+8(SB)/4, $0x3d922279
+DATA table118<>+12(SB)/4, $0x3d922279
+DATA table118<>+16(SB)/4, $0x3d922279
+DATA table118<>+20(SB)/4, $0x3d922279
+DATA table118<>+24(SB)/4, $0x3d922279
+DATA table118<>+28(SB)/4, $0x3d922279
+GLOBL table118<>(SB), RODATA|NOPTR, $32
 
-DATA table92<>+0(SB)/4, $0x3e5b33b6
-DATA table92<>+4(SB)/4, $0x3e5b33b6
-DATA table92<>+8(SB)/4, $0x3e5b33b6
-DATA table92<>+12(SB)/4, $0x3e5b33b6
-DATA table92<>+16(SB)/4, $0x3e5b33b6
-DATA table92<>+20(SB)/4, $0x3e5b33b6
-DATA table92<>+24(SB)/4, $0x3e5b33b6
-DATA table92<>+28(SB)/4, $0x3e5b33b6
-GLOBL table92<>(SB), RODATA|NOPTR, $32
+DATA table119<>+0(SB)/4, $0x3e5b33b6
+DATA table119<>+4(SB)/4, $0x3e5b33b6
+DATA table119<>+8(SB)/4, $0x3e5b33b6
+DATA table119<>+12(SB)/4, $0x3e5b33b6
+DATA table119<>+16(SB)/4, $0x3e5b33b6
+DATA table119<>+20(SB)/4, $0x3e5b33b6
+DATA table119<>+24(SB)/4, $0x3e5b33b6
+DATA table119<>+28(SB)/4, $0x3e5b33b6
+GLOBL table119<>(SB), RODATA|NOPTR, $32
 
-DATA table93<>+0(SB)/4, $0x4cbebc20
-DATA table93<>+4(SB)/4, $0x4cbebc20
-DATA table93<>+8(SB)/4, $0x4cbebc20
-DATA table93<>+12(SB)/4, $0x4cbebc20
-DATA table93<>+16(SB)/4, $0x4cbebc20
-DATA table93<>+20(SB)/4, $0x4cbebc20
-DATA table93<>+24(SB)/4, $0x4cbebc20
-DATA table93<>+28(SB)/4, $0x4cbebc20
-GLOBL table93<>(SB), RODATA|NOPTR, $32
+DATA table120<>+0(SB)/4, $0x4cbebc20
+DATA table120<>+4(SB)/4, $0x4cbebc20
+DATA table120<>+8(SB)/4, $0x4cbebc20
+DATA table120<>+12(SB)/4, $0x4cbebc20
+DATA table120<>+16(SB)/4, $0x4cbebc20
+DATA table120<>+20(SB)/4, $0x4cbebc20
+DATA table120<>+24(SB)/4, $0x4cbebc20
+DATA table120<>+28(SB)/4, $0x4cbebc20
+GLOBL table120<>(SB), RODATA|NOPTR, $32
 
-DATA table94<>+0(SB)/4, $0xffffffff
-DATA table94<>+4(SB)/4, $0xffffffff
-DATA table94<>+8(SB)/4, $0xffffffff
-DATA table94<>+12(SB)/4, $0xffffffff
-DATA table94<>+16(SB)/4, $0xffffffff
-DATA table94<>+20(SB)/4, $0xffffffff
-DATA table94<>+24(SB)/4, $0xffffffff
-DATA table94<>+28(SB)/4, $0xffffffff
-DATA table94<>+32(SB)/4, $0x00000000
-DATA table94<>+36(SB)/4, $0x00000000
-DATA table94<>+40(SB)/4, $0x00000000
-DATA table94<>+44(SB)/4, $0x00000000
-DATA table94<>+48(SB)/4, $0x00000000
-DATA table94<>+52(SB)/4, $0x00000000
-DATA table94<>+56(SB)/4, $0x00000000
-DATA table94<>+60(SB)/4, $0x00000000
-GLOBL table94<>(SB), RODATA|NOPTR, $64
+DATA table121<>+0(SB)/4, $0xffffffff
+DATA table121<>+4(SB)/4, $0xffffffff
+DATA table121<>+8(SB)/4, $0xffffffff
+DATA table121<>+12(SB)/4, $0xffffffff
+DATA table121<>+16(SB)/4, $0xffffffff
+DATA table121<>+20(SB)/4, $0xffffffff
+DATA table121<>+24(SB)/4, $0xffffffff
+DATA table121<>+28(SB)/4, $0xffffffff
+DATA table121<>+32(SB)/4, $0x00000000
+DATA table121<>+36(SB)/4, $0x00000000
+DATA table121<>+40(SB)/4, $0x00000000
+DATA table121<>+44(SB)/4, $0x00000000
+DATA table121<>+48(SB)/4, $0x00000000
+DATA table121<>+52(SB)/4, $0x00000000
+DATA table121<>+56(SB)/4, $0x00000000
+DATA table121<>+60(SB)/4, $0x00000000
+GLOBL table121<>(SB), RODATA|NOPTR, $64
 
 // func geluTanhGradAVX2F32(n int, dx *float32, x *float32, dy *float32)
 // Requires: AVX, AVX2, FMA3, SSE
@@ -2918,7 +4543,7 @@ TEXT ·geluTanhGradAVX2F32(SB), NOSPLIT, $8-32
 	ANDQ    $-8, BX
 	SUBQ    BX, SI
 	MOVQ    SI, DI
-	LEAQ    table94<>+32(SB), R8
+	LEAQ    table121<>+32(SB), R8
 	SHLQ    $0x02, DI
 	SUBQ    DI, R8
 	VMOVUPS (R8), Y0
@@ -2928,41 +4553,41 @@ TEXT ·geluTanhGradAVX2F32(SB), NOSPLIT, $8-32
 vector:
 	VMOVUPS     (CX)(DI*4), Y1
 	VMULPS      Y1, Y1, Y2
-	VMINPS      table93<>+0(SB), Y2, Y2
-	VMOVUPS     table90<>+0(SB), Y3
-	VFMADD231PS table91<>+0(SB), Y2, Y3
+	VMINPS      table120<>+0(SB), Y2, Y2
+	VMOVUPS     table117<>+0(SB), Y3
+	VFMADD231PS table118<>+0(SB), Y2, Y3
 	VMULPS      Y1, Y3, Y3
-	VORPS       table88<>+0(SB), Y3, Y4
-	VMOVUPS     table89<>+0(SB), Y5
+	VORPS       table115<>+0(SB), Y3, Y4
+	VMOVUPS     table116<>+0(SB), Y5
 	VMAXPS      Y4, Y5, Y4
-	VMULPS      table85<>+0(SB), Y4, Y5
+	VMULPS      table112<>+0(SB), Y4, Y5
 	VMOVAPS     Y4, Y6
-	VFMSUB132PS table85<>+0(SB), Y5, Y6
-	VFMADD231PS table86<>+0(SB), Y4, Y6
-	VMULPS      table87<>+0(SB), Y6, Y6
-	VMOVUPS     table83<>+0(SB), Y4
+	VFMSUB132PS table112<>+0(SB), Y5, Y6
+	VFMADD231PS table113<>+0(SB), Y4, Y6
+	VMULPS      table114<>+0(SB), Y6, Y6
+	VMOVUPS     table110<>+0(SB), Y4
 	VMAXPS      Y5, Y4, Y5
-	VADDPS      table84<>+0(SB), Y5, Y7
-	VSUBPS      table84<>+0(SB), Y7, Y4
+	VADDPS      table111<>+0(SB), Y5, Y7
+	VSUBPS      table111<>+0(SB), Y7, Y4
 	VSUBPS      Y4, Y5, Y5
 	VPSLLD      $0x17, Y7, Y7
-	VMOVUPS     table82<>+0(SB), Y4
-	VFMADD213PS table81<>+0(SB), Y5, Y4
-	VFMADD213PS table80<>+0(SB), Y5, Y4
-	VFMADD213PS table79<>+0(SB), Y5, Y4
-	VFMADD213PS table78<>+0(SB), Y5, Y4
-	VFMADD213PS table77<>+0(SB), Y5, Y4
+	VMOVUPS     table109<>+0(SB), Y4
+	VFMADD213PS table108<>+0(SB), Y5, Y4
+	VFMADD213PS table107<>+0(SB), Y5, Y4
+	VFMADD213PS table106<>+0(SB), Y5, Y4
+	VFMADD213PS table105<>+0(SB), Y5, Y4
+	VFMADD213PS table104<>+0(SB), Y5, Y4
 	VMULPS      Y7, Y4, Y4
 	VFMADD231PS Y4, Y6, Y4
-	VADDPS      table77<>+0(SB), Y4, Y5
-	VMOVUPS     table77<>+0(SB), Y6
+	VADDPS      table104<>+0(SB), Y4, Y5
+	VMOVUPS     table104<>+0(SB), Y6
 	VDIVPS      Y5, Y6, Y5
 	VMULPS      Y5, Y4, Y4
 	VBLENDVPS   Y3, Y4, Y5, Y6
 	VBLENDVPS   Y3, Y5, Y4, Y3
 	VMULPS      Y6, Y1, Y1
-	VMOVUPS     table90<>+0(SB), Y4
-	VFMADD231PS table92<>+0(SB), Y2, Y4
+	VMOVUPS     table117<>+0(SB), Y4
+	VFMADD231PS table119<>+0(SB), Y2, Y4
 	VMULPS      Y3, Y4, Y4
 	VFMADD231PS Y4, Y1, Y6
 	VMOVUPS     (DX)(DI*4), Y1
@@ -2977,41 +4602,41 @@ test:
 	JZ          end
 	VMASKMOVPS  (CX)(DI*4), Y0, Y1
 	VMULPS      Y1, Y1, Y2
-	VMINPS      table93<>+0(SB), Y2, Y2
-	VMOVUPS     table90<>+0(SB), Y3
-	VFMADD231PS table91<>+0(SB), Y2, Y3
+	VMINPS      table120<>+0(SB), Y2, Y2
+	VMOVUPS     table117<>+0(SB), Y3
+	VFMADD231PS table118<>+0(SB), Y2, Y3
 	VMULPS      Y1, Y3, Y3
-	VORPS       table88<>+0(SB), Y3, Y4
-	VMOVUPS     table89<>+0(SB), Y5
+	VORPS       table115<>+0(SB), Y3, Y4
+	VMOVUPS     table116<>+0(SB), Y5
 	VMAXPS      Y4, Y5, Y4
-	VMULPS      table85<>+0(SB), Y4, Y5
+	VMULPS      table112<>+0(SB), Y4, Y5
 	VMOVAPS     Y4, Y6
-	VFMSUB132PS table85<>+0(SB), Y5, Y6
-	VFMADD231PS table86<>+0(SB), Y4, Y6
-	VMULPS      table87<>+0(SB), Y6, Y6
-	VMOVUPS     table83<>+0(SB), Y4
+	VFMSUB132PS table112<>+0(SB), Y5, Y6
+	VFMADD231PS table113<>+0(SB), Y4, Y6
+	VMULPS      table114<>+0(SB), Y6, Y6
+	VMOVUPS     table110<>+0(SB), Y4
 	VMAXPS      Y5, Y4, Y5
-	VADDPS      table84<>+0(SB), Y5, Y7
-	VSUBPS      table84<>+0(SB), Y7, Y4
+	VADDPS      table111<>+0(SB), Y5, Y7
+	VSUBPS      table111<>+0(SB), Y7, Y4
 	VSUBPS      Y4, Y5, Y5
 	VPSLLD      $0x17, Y7, Y7
-	VMOVUPS     table82<>+0(SB), Y4
-	VFMADD213PS table81<>+0(SB), Y5, Y4
-	VFMADD213PS table80<>+0(SB), Y5, Y4
-	VFMADD213PS table79<>+0(SB), Y5, Y4
-	VFMADD213PS table78<>+0(SB), Y5, Y4
-	VFMADD213PS table77<>+0(SB), Y5, Y4
+	VMOVUPS     table109<>+0(SB), Y4
+	VFMADD213PS table108<>+0(SB), Y5, Y4
+	VFMADD213PS table107<>+0(SB), Y5, Y4
+	VFMADD213PS table106<>+0(SB), Y5, Y4
+	VFMADD213PS table105<>+0(SB), Y5, Y4
+	VFMADD213PS table104<>+0(SB), Y5, Y4
 	VMULPS      Y7, Y4, Y4
 	VFMADD231PS Y4, Y6, Y4
-	VADDPS      table77<>+0(SB), Y4, Y5
-	VMOVUPS     table77<>+0(SB), Y6
+	VADDPS      table104<>+0(SB), Y4, Y5
+	VMOVUPS     table104<>+0(SB), Y6
 	VDIVPS      Y5, Y6, Y5
 	VMULPS      Y5, Y4, Y4
 	VBLENDVPS   Y3, Y4, Y5, Y6
 	VBLENDVPS   Y3, Y5, Y4, Y3
 	VMULPS      Y6, Y1, Y1
-	VMOVUPS     table90<>+0(SB), Y4
-	VFMADD231PS table92<>+0(SB), Y2, Y4
+	VMOVUPS     table117<>+0(SB), Y4
+	VFMADD231PS table119<>+0(SB), Y2, Y4
 	VMULPS      Y3, Y4, Y4
 	VFMADD231PS Y4, Y1, Y6
 	VMASKMOVPS  (DX)(DI*4), Y0, Y1
@@ -3038,7 +4663,7 @@ TEXT ·geluErfAVX2F32(SB), NOSPLIT, $8-24
 	ANDQ    $-8, DX
 	SUBQ    DX, BX
 	MOVQ    BX, SI
-	LEAQ    table94<>+32(SB), DI
+	LEAQ    table121<>+32(SB), DI
 	SHLQ    $0x02, SI
 	SUBQ    SI, DI
 	VMOVUPS (DI), Y0
@@ -3047,52 +4672,52 @@ TEXT ·geluErfAVX2F32(SB), NOSPLIT, $8-24
 
 vector:
 	VMOVUPS     (CX)(SI*4), Y1
-	VMOVUPS     table88<>+0(SB), Y2
+	VMOVUPS     table115<>+0(SB), Y2
 	VANDNPS     Y1, Y2, Y2
-	VMOVUPS     table95<>+0(SB), Y3
+	VMOVUPS     table122<>+0(SB), Y3
 	VMINPS      Y2, Y3, Y2
-	VMULPS      table97<>+0(SB), Y2, Y3
+	VMULPS      table124<>+0(SB), Y2, Y3
 	VMULPS      Y3, Y2, Y4
 	VMOVAPS     Y3, Y3
 	VFMSUB213PS Y4, Y2, Y3
-	VMULPS      table85<>+0(SB), Y4, Y5
+	VMULPS      table112<>+0(SB), Y4, Y5
 	VMOVAPS     Y4, Y6
-	VFMSUB132PS table85<>+0(SB), Y5, Y6
-	VFMADD231PS table86<>+0(SB), Y4, Y6
-	VFMADD231PS table85<>+0(SB), Y3, Y6
-	VMULPS      table87<>+0(SB), Y6, Y6
-	VMOVUPS     table83<>+0(SB), Y3
+	VFMSUB132PS table112<>+0(SB), Y5, Y6
+	VFMADD231PS table113<>+0(SB), Y4, Y6
+	VFMADD231PS table112<>+0(SB), Y3, Y6
+	VMULPS      table114<>+0(SB), Y6, Y6
+	VMOVUPS     table110<>+0(SB), Y3
 	VMAXPS      Y5, Y3, Y5
-	VADDPS      table84<>+0(SB), Y5, Y4
-	VSUBPS      table84<>+0(SB), Y4, Y3
+	VADDPS      table111<>+0(SB), Y5, Y4
+	VSUBPS      table111<>+0(SB), Y4, Y3
 	VSUBPS      Y3, Y5, Y5
 	VPSLLD      $0x17, Y4, Y4
-	VMOVUPS     table82<>+0(SB), Y3
-	VFMADD213PS table81<>+0(SB), Y5, Y3
-	VFMADD213PS table80<>+0(SB), Y5, Y3
-	VFMADD213PS table79<>+0(SB), Y5, Y3
-	VFMADD213PS table78<>+0(SB), Y5, Y3
-	VFMADD213PS table77<>+0(SB), Y5, Y3
+	VMOVUPS     table109<>+0(SB), Y3
+	VFMADD213PS table108<>+0(SB), Y5, Y3
+	VFMADD213PS table107<>+0(SB), Y5, Y3
+	VFMADD213PS table106<>+0(SB), Y5, Y3
+	VFMADD213PS table105<>+0(SB), Y5, Y3
+	VFMADD213PS table104<>+0(SB), Y5, Y3
 	VMULPS      Y4, Y3, Y3
 	VFMADD231PS Y3, Y6, Y3
-	VADDPS      table96<>+0(SB), Y2, Y4
-	VMOVUPS     table77<>+0(SB), Y5
+	VADDPS      table123<>+0(SB), Y2, Y4
+	VMOVUPS     table104<>+0(SB), Y5
 	VDIVPS      Y4, Y5, Y4
-	VSUBPS      table96<>+0(SB), Y2, Y2
+	VSUBPS      table123<>+0(SB), Y2, Y2
 	VMULPS      Y4, Y2, Y2
-	VMOVUPS     table107<>+0(SB), Y5
-	VFMADD213PS table106<>+0(SB), Y2, Y5
-	VFMADD213PS table105<>+0(SB), Y2, Y5
-	VFMADD213PS table104<>+0(SB), Y2, Y5
-	VFMADD213PS table103<>+0(SB), Y2, Y5
-	VFMADD213PS table102<>+0(SB), Y2, Y5
-	VFMADD213PS table101<>+0(SB), Y2, Y5
-	VFMADD213PS table100<>+0(SB), Y2, Y5
-	VFMADD213PS table99<>+0(SB), Y2, Y5
-	VFMADD213PS table98<>+0(SB), Y2, Y5
+	VMOVUPS     table134<>+0(SB), Y5
+	VFMADD213PS table133<>+0(SB), Y2, Y5
+	VFMADD213PS table132<>+0(SB), Y2, Y5
+	VFMADD213PS table131<>+0(SB), Y2, Y5
+	VFMADD213PS table130<>+0(SB), Y2, Y5
+	VFMADD213PS table129<>+0(SB), Y2, Y5
+	VFMADD213PS table128<>+0(SB), Y2, Y5
+	VFMADD213PS table127<>+0(SB), Y2, Y5
+	VFMADD213PS table126<>+0(SB), Y2, Y5
+	VFMADD213PS table125<>+0(SB), Y2, Y5
 	VMULPS      Y4, Y5, Y5
 	VMULPS      Y3, Y5, Y5
-	VMOVUPS     table77<>+0(SB), Y2
+	VMOVUPS     table104<>+0(SB), Y2
 	VSUBPS      Y5, Y2, Y2
 	VBLENDVPS   Y1, Y5, Y2, Y2
 	VMULPS      Y2, Y1, Y1
@@ -3105,52 +4730,52 @@ test:
 	TESTQ       BX, BX
 	JZ          end
 	VMASKMOVPS  (CX)(SI*4), Y0, Y1
-	VMOVUPS     table88<>+0(SB), Y2
+	VMOVUPS     table115<>+0(SB), Y2
 	VANDNPS     Y1, Y2, Y2
-	VMOVUPS     table95<>+0(SB), Y3
+	VMOVUPS     table122<>+0(SB), Y3
 	VMINPS      Y2, Y3, Y2
-	VMULPS      table97<>+0(SB), Y2, Y3
+	VMULPS      table124<>+0(SB), Y2, Y3
 	VMULPS      Y3, Y2, Y4
 	VMOVAPS     Y3, Y3
 	VFMSUB213PS Y4, Y2, Y3
-	VMULPS      table85<>+0(SB), Y4, Y5
+	VMULPS      table112<>+0(SB), Y4, Y5
 	VMOVAPS     Y4, Y6
-	VFMSUB132PS table85<>+0(SB), Y5, Y6
-	VFMADD231PS table86<>+0(SB), Y4, Y6
-	VFMADD231PS table85<>+0(SB), Y3, Y6
-	VMULPS      table87<>+0(SB), Y6, Y6
-	VMOVUPS     table83<>+0(SB), Y3
+	VFMSUB132PS table112<>+0(SB), Y5, Y6
+	VFMADD231PS table113<>+0(SB), Y4, Y6
+	VFMADD231PS table112<>+0(SB), Y3, Y6
+	VMULPS      table114<>+0(SB), Y6, Y6
+	VMOVUPS     table110<>+0(SB), Y3
 	VMAXPS      Y5, Y3, Y5
-	VADDPS      table84<>+0(SB), Y5, Y4
-	VSUBPS      table84<>+0(SB), Y4, Y3
+	VADDPS      table111<>+0(SB), Y5, Y4
+	VSUBPS      table111<>+0(SB), Y4, Y3
 	VSUBPS      Y3, Y5, Y5
 	VPSLLD      $0x17, Y4, Y4
-	VMOVUPS     table82<>+0(SB), Y3
-	VFMADD213PS table81<>+0(SB), Y5, Y3
-	VFMADD213PS table80<>+0(SB), Y5, Y3
-	VFMADD213PS table79<>+0(SB), Y5, Y3
-	VFMADD213PS table78<>+0(SB), Y5, Y3
-	VFMADD213PS table77<>+0(SB), Y5, Y3
+	VMOVUPS     table109<>+0(SB), Y3
+	VFMADD213PS table108<>+0(SB), Y5, Y3
+	VFMADD213PS table107<>+0(SB), Y5, Y3
+	VFMADD213PS table106<>+0(SB), Y5, Y3
+	VFMADD213PS table105<>+0(SB), Y5, Y3
+	VFMADD213PS table104<>+0(SB), Y5, Y3
 	VMULPS      Y4, Y3, Y3
 	VFMADD231PS Y3, Y6, Y3
-	VADDPS      table96<>+0(SB), Y2, Y4
-	VMOVUPS     table77<>+0(SB), Y5
+	VADDPS      table123<>+0(SB), Y2, Y4
+	VMOVUPS     table104<>+0(SB), Y5
 	VDIVPS      Y4, Y5, Y4
-	VSUBPS      table96<>+0(SB), Y2, Y2
+	VSUBPS      table123<>+0(SB), Y2, Y2
 	VMULPS      Y4, Y2, Y2
-	VMOVUPS     table107<>+0(SB), Y5
-	VFMADD213PS table106<>+0(SB), Y2, Y5
-	VFMADD213PS table105<>+0(SB), Y2, Y5
-	VFMADD213PS table104<>+0(SB), Y2, Y5
-	VFMADD213PS table103<>+0(SB), Y2, Y5
-	VFMADD213PS table102<>+0(SB), Y2, Y5
-	VFMADD213PS table101<>+0(SB), Y2, Y5
-	VFMADD213PS table100<>+0(SB), Y2, Y5
-	VFMADD213PS table99<>+0(SB), Y2, Y5
-	VFMADD213PS table98<>+0(SB), Y2, Y5
+	VMOVUPS     table134<>+0(SB), Y5
+	VFMADD213PS table133<>+0(SB), Y2, Y5
+	VFMADD213PS table132<>+0(SB), Y2, Y5
+	VFMADD213PS table131<>+0(SB), Y2, Y5
+	VFMADD213PS table130<>+0(SB), Y2, Y5
+	VFMADD213PS table129<>+0(SB), Y2, Y5
+	VFMADD213PS table128<>+0(SB), Y2, Y5
+	VFMADD213PS table127<>+0(SB), Y2, Y5
+	VFMADD213PS table126<>+0(SB), Y2, Y5
+	VFMADD213PS table125<>+0(SB), Y2, Y5
 	VMULPS      Y4, Y5, Y5
 	VMULPS      Y3, Y5, Y5
-	VMOVUPS     table77<>+0(SB), Y2
+	VMOVUPS     table104<>+0(SB), Y2
 	VSUBPS      Y5, Y2, Y2
 	VBLENDVPS   Y1, Y5, Y2, Y2
 	VMULPS      Y2, Y1, Y1
@@ -3161,145 +4786,145 @@ end:
 	VZEROUPPER
 	RET
 
-DATA table95<>+0(SB)/4, $0x41680000
-DATA table95<>+4(SB)/4, $0x41680000
-DATA table95<>+8(SB)/4, $0x41680000
-DATA table95<>+12(SB)/4, $0x41680000
-DATA table95<>+16(SB)/4, $0x41680000
-DATA table95<>+20(SB)/4, $0x41680000
-DATA table95<>+24(SB)/4, $0x41680000
-DATA table95<>+28(SB)/4, $0x41680000
-GLOBL table95<>(SB), RODATA|NOPTR, $32
+DATA table122<>+0(SB)/4, $0x41680000
+DATA table122<>+4(SB)/4, $0x41680000
+DATA table122<>+8(SB)/4, $0x41680000
+DATA table122<>+12(SB)/4, $0x41680000
+DATA table122<>+16(SB)/4, $0x41680000
+DATA table122<>+20(SB)/4, $0x41680000
+DATA table122<>+24(SB)/4, $0x41680000
+DATA table122<>+28(SB)/4, $0x41680000
+GLOBL table122<>(SB), RODATA|NOPTR, $32
 
-DATA table96<>+0(SB)/4, $0x40800000
-DATA table96<>+4(SB)/4, $0x40800000
-DATA table96<>+8(SB)/4, $0x40800000
-DATA table96<>+12(SB)/4, $0x40800000
-DATA table96<>+16(SB)/4, $0x40800000
-DATA table96<>+20(SB)/4, $0x40800000
-DATA table96<>+24(SB)/4, $0x40800000
-DATA table96<>+28(SB)/4, $0x40800000
-GLOBL table96<>(SB), RODATA|NOPTR, $32
+DATA table123<>+0(SB)/4, $0x40800000
+DATA table123<>+4(SB)/4, $0x40800000
+DATA table123<>+8(SB)/4, $0x40800000
+DATA table123<>+12(SB)/4, $0x40800000
+DATA table123<>+16(SB)/4, $0x40800000
+DATA table123<>+20(SB)/4, $0x40800000
+DATA table123<>+24(SB)/4, $0x40800000
+DATA table123<>+28(SB)/4, $0x40800000
+GLOBL table123<>(SB), RODATA|NOPTR, $32
 
-DATA table97<>+0(SB)/4, $0xbf000000
-DATA table97<>+4(SB)/4, $0xbf000000
-DATA table97<>+8(SB)/4, $0xbf000000
-DATA table97<>+12(SB)/4, $0xbf000000
-DATA table97<>+16(SB)/4, $0xbf000000
-DATA table97<>+20(SB)/4, $0xbf000000
-DATA table97<>+24(SB)/4, $0xbf000000
-DATA table97<>+28(SB)/4, $0xbf000000
-GLOBL table97<>(SB), RODATA|NOPTR, $32
+DATA table124<>+0(SB)/4, $0xbf000000
+DATA table124<>+4(SB)/4, $0xbf000000
+DATA table124<>+8(SB)/4, $0xbf000000
+DATA table124<>+12(SB)/4, $0xbf000000
+DATA table124<>+16(SB)/4, $0xbf000000
+DATA table124<>+20(SB)/4, $0xbf000000
+DATA table124<>+24(SB)/4, $0xbf000000
+DATA table124<>+28(SB)/4, $0xbf000000
+GLOBL table124<>(SB), RODATA|NOPTR, $32
 
-DATA table98<>+0(SB)/4, $0x3f415a5e
-DATA table98<>+4(SB)/4, $0x3f415a5e
-DATA table98<>+8(SB)/4, $0x3f415a5e
-DATA table98<>+12(SB)/4, $0x3f415a5e
-DATA table98<>+16(SB)/4, $0x3f415a5e
-DATA table98<>+20(SB)/4, $0x3f415a5e
-DATA table98<>+24(SB)/4, $0x3f415a5e
-DATA table98<>+28(SB)/4, $0x3f415a5e
-GLOBL table98<>(SB), RODATA|NOPTR, $32
+DATA table125<>+0(SB)/4, $0x3f415a5e
+DATA table125<>+4(SB)/4, $0x3f415a5e
+DATA table125<>+8(SB)/4, $0x3f415a5e
+DATA table125<>+12(SB)/4, $0x3f415a5e
+DATA table125<>+16(SB)/4, $0x3f415a5e
+DATA table125<>+20(SB)/4, $0x3f415a5e
+DATA table125<>+24(SB)/4, $0x3f415a5e
+DATA table125<>+28(SB)/4, $0x3f415a5e
+GLOBL table125<>(SB), RODATA|NOPTR, $32
 
-DATA table99<>+0(SB)/4, $0xbf1b9f1c
-DATA table99<>+4(SB)/4, $0xbf1b9f1c
-DATA table99<>+8(SB)/4, $0xbf1b9f1c
-DATA table99<>+12(SB)/4, $0xbf1b9f1c
-DATA table99<>+16(SB)/4, $0xbf1b9f1c
-DATA table99<>+20(SB)/4, $0xbf1b9f1c
-DATA table99<>+24(SB)/4, $0xbf1b9f1c
-DATA table99<>+28(SB)/4, $0xbf1b9f1c
-GLOBL table99<>(SB), RODATA|NOPTR, $32
+DATA table126<>+0(SB)/4, $0xbf1b9f1c
+DATA table126<>+4(SB)/4, $0xbf1b9f1c
+DATA table126<>+8(SB)/4, $0xbf1b9f1c
+DATA table126<>+12(SB)/4, $0xbf1b9f1c
+DATA table126<>+16(SB)/4, $0xbf1b9f1c
+DATA table126<>+20(SB)/4, $0xbf1b9f1c
+DATA table126<>+24(SB)/4, $0xbf1b9f1c
+DATA table126<>+28(SB)/4, $0xbf1b9f1c
+GLOBL table126<>(SB), RODATA|NOPTR, $32
 
-DATA table100<>+0(SB)/4, $0x3ec636cf
-DATA table100<>+4(SB)/4, $0x3ec636cf
-DATA table100<>+8(SB)/4, $0x3ec636cf
-DATA table100<>+12(SB)/4, $0x3ec636cf
-DATA table100<>+16(SB)/4, $0x3ec636cf
-DATA table100<>+20(SB)/4, $0x3ec636cf
-DATA table100<>+24(SB)/4, $0x3ec636cf
-DATA table100<>+28(SB)/4, $0x3ec636cf
-GLOBL table100<>(SB), RODATA|NOPTR, $32
+DATA table127<>+0(SB)/4, $0x3ec636cf
+DATA table127<>+4(SB)/4, $0x3ec636cf
+DATA table127<>+8(SB)/4, $0x3ec636cf
+DATA table127<>+12(SB)/4, $0x3ec636cf
+DATA table127<>+16(SB)/4, $0x3ec636cf
+DATA table127<>+20(SB)/4, $0x3ec636cf
+DATA table127<>+24(SB)/4, $0x3ec636cf
+DATA table127<>+28(SB)/4, $0x3ec636cf
+GLOBL table127<>(SB), RODATA|NOPTR, $32
 
-DATA table101<>+0(SB)/4, $0xbe3f0000
-DATA table101<>+4(SB)/4, $0xbe3f0000
-DATA table101<>+8(SB)/4, $0xbe3f0000
-DATA table101<>+12(SB)/4, $0xbe3f0000
-DATA table101<>+16(SB)/4, $0xbe3f0000
-DATA table101<>+20(SB)/4, $0xbe3f0000
-DATA table101<>+24(SB)/4, $0xbe3f0000
-DATA table101<>+28(SB)/4, $0xbe3f0000
-GLOBL table101<>(SB), RODATA|NOPTR, $32
+DATA table128<>+0(SB)/4, $0xbe3f0000
+DATA table128<>+4(SB)/4, $0xbe3f0000
+DATA table128<>+8(SB)/4, $0xbe3f0000
+DATA table128<>+12(SB)/4, $0xbe3f0000
+DATA table128<>+16(SB)/4, $0xbe3f0000
+DATA table128<>+20(SB)/4, $0xbe3f0000
+DATA table128<>+24(SB)/4, $0xbe3f0000
+DATA table128<>+28(SB)/4, $0xbe3f0000
+GLOBL table128<>(SB), RODATA|NOPTR, $32
 
-DATA table102<>+0(SB)/4, $0x3d776a02
-DATA table102<>+4(SB)/4, $0x3d776a02
-DATA table102<>+8(SB)/4, $0x3d776a02
-DATA table102<>+12(SB)/4, $0x3d776a02
-DATA table102<>+16(SB)/4, $0x3d776a02
-DATA table102<>+20(SB)/4, $0x3d776a02
-DATA table102<>+24(SB)/4, $0x3d776a02
-DATA table102<>+28(SB)/4, $0x3d776a02
-GLOBL table102<>(SB), RODATA|NOPTR, $32
+DATA table129<>+0(SB)/4, $0x3d776a02
+DATA table129<>+4(SB)/4, $0x3d776a02
+DATA table129<>+8(SB)/4, $0x3d776a02
+DATA table129<>+12(SB)/4, $0x3d776a02
+DATA table129<>+16(SB)/4, $0x3d776a02
+DATA table129<>+20(SB)/4, $0x3d776a02
+DATA table129<>+24(SB)/4, $0x3d776a02
+DATA table129<>+28(SB)/4, $0x3d776a02
+GLOBL table129<>(SB), RODATA|NOPTR, $32
 
-DATA table103<>+0(SB)/4, $0xbbf6968c
-DATA table103<>+4(SB)/4, $0xbbf6968c
-DATA table103<>+8(SB)/4, $0xbbf6968c
-DATA table103<>+12(SB)/4, $0xbbf6968c
-DATA table103<>+16(SB)/4, $0xbbf6968c
-DATA table103<>+20(SB)/4, $0xbbf6968c
-DATA table103<>+24(SB)/4, $0xbbf6968c
-DATA table103<>+28(SB)/4, $0xbbf6968c
-GLOBL table103<>(SB), RODATA|NOPTR, $32
+DATA table130<>+0(SB)/4, $0xbbf6968c
+DATA table130<>+4(SB)/4, $0xbbf6968c
+DATA table130<>+8(SB)/4, $0xbbf6968c
+DATA table130<>+12(SB)/4, $0xbbf6968c
+DATA table130<>+16(SB)/4, $0xbbf6968c
+DATA table130<>+20(SB)/4, $0xbbf6968c
+DATA table130<>+24(SB)/4, $0xbbf6968c
+DATA table130<>+28(SB)/4, $0xbbf6968c
+GLOBL table130<>(SB), RODATA|NOPTR, $32
 
-DATA table104<>+0(SB)/4, $0xbb6632dd
-DATA table104<>+4(SB)/4, $0xbb6632dd
-DATA table104<>+8(SB)/4, $0xbb6632dd
-DATA table104<>+12(SB)/4, $0xbb6632dd
-DATA table104<>+16(SB)/4, $0xbb6632dd
-DATA table104<>+20(SB)/4, $0xbb6632dd
-DATA table104<>+24(SB)/4, $0xbb6632dd
-DATA table104<>+28(SB)/4, $0xbb6632dd
-GLOBL table104<>(SB), RODATA|NOPTR, $32
+DATA table131<>+0(SB)/4, $0xbb6632dd
+DATA table131<>+4(SB)/4, $0xbb6632dd
+DATA table131<>+8(SB)/4, $0xbb6632dd
+DATA table131<>+12(SB)/4, $0xbb6632dd
+DATA table131<>+16(SB)/4, $0xbb6632dd
+DATA table131<>+20(SB)/4, $0xbb6632dd
+DATA table131<>+24(SB)/4, $0xbb6632dd
+DATA table131<>+28(SB)/4, $0xbb6632dd
+GLOBL table131<>(SB), RODATA|NOPTR, $32
 
-DATA table105<>+0(SB)/4, $0x3acdc5dd
-DATA table105<>+4(SB)/4, $0x3acdc5dd
-DATA table105<>+8(SB)/4, $0x3acdc5dd
-DATA table105<>+12(SB)/4, $0x3acdc5dd
-DATA table105<>+16(SB)/4, $0x3acdc5dd
-DATA table105<>+20(SB)/4, $0x3acdc5dd
-DATA table105<>+24(SB)/4, $0x3acdc5dd
-DATA table105<>+28(SB)/4, $0x3acdc5dd
-GLOBL table105<>(SB), RODATA|NOPTR, $32
+DATA table132<>+0(SB)/4, $0x3acdc5dd
+DATA table132<>+4(SB)/4, $0x3acdc5dd
+DATA table132<>+8(SB)/4, $0x3acdc5dd
+DATA table132<>+12(SB)/4, $0x3acdc5dd
+DATA table132<>+16(SB)/4, $0x3acdc5dd
+DATA table132<>+20(SB)/4, $0x3acdc5dd
+DATA table132<>+24(SB)/4, $0x3acdc5dd
+DATA table132<>+28(SB)/4, $0x3acdc5dd
+GLOBL table132<>(SB), RODATA|NOPTR, $32
 
-DATA table106<>+0(SB)/4, $0x393c10a8
-DATA table106<>+4(SB)/4, $0x393c10a8
-DATA table106<>+8(SB)/4, $0x393c10a8
-DATA table106<>+12(SB)/4, $0x393c10a8
-DATA table106<>+16(SB)/4, $0x393c10a8
-DATA table106<>+20(SB)/4, $0x393c10a8
-DATA table106<>+24(SB)/4, $0x393c10a8
-DATA table106<>+28(SB)/4, $0x393c10a8
-GLOBL table106<>(SB), RODATA|NOPTR, $32
+DATA table133<>+0(SB)/4, $0x393c10a8
+DATA table133<>+4(SB)/4, $0x393c10a8
+DATA table133<>+8(SB)/4, $0x393c10a8
+DATA table133<>+12(SB)/4, $0x393c10a8
+DATA table133<>+16(SB)/4, $0x393c10a8
+DATA table133<>+20(SB)/4, $0x393c10a8
+DATA table133<>+24(SB)/4, $0x393c10a8
+DATA table133<>+28(SB)/4, $0x393c10a8
+GLOBL table133<>(SB), RODATA|NOPTR, $32
 
-DATA table107<>+0(SB)/4, $0xb90a6204
-DATA table107<>+4(SB)/4, $0xb90a6204
-DATA table107<>+8(SB)/4, $0xb90a6204
-DATA table107<>+12(SB)/4, $0xb90a6204
-DATA table107<>+16(SB)/4, $0xb90a6204
-DATA table107<>+20(SB)/4, $0xb90a6204
-DATA table107<>+24(SB)/4, $0xb90a6204
-DATA table107<>+28(SB)/4, $0xb90a6204
-GLOBL table107<>(SB), RODATA|NOPTR, $32
+DATA table134<>+0(SB)/4, $0xb90a6204
+DATA table134<>+4(SB)/4, $0xb90a6204
+DATA table134<>+8(SB)/4, $0xb90a6204
+DATA table134<>+12(SB)/4, $0xb90a6204
+DATA table134<>+16(SB)/4, $0xb90a6204
+DATA table134<>+20(SB)/4, $0xb90a6204
+DATA table134<>+24(SB)/4, $0xb90a6204
+DATA table134<>+28(SB)/4, $0xb90a6204
+GLOBL table134<>(SB), RODATA|NOPTR, $32
 
-DATA table108<>+0(SB)/4, $0x3ecc422a
-DATA table108<>+4(SB)/4, $0x3ecc422a
-DATA table108<>+8(SB)/4, $0x3ecc422a
-DATA table108<>+12(SB)/4, $0x3ecc422a
-DATA table108<>+16(SB)/4, $0x3ecc422a
-DATA table108<>+20(SB)/4, $0x3ecc422a
-DATA table108<>+24(SB)/4, $0x3ecc422a
-DATA table108<>+28(SB)/4, $0x3ecc422a
-GLOBL table108<>(SB), RODATA|NOPTR, $32
+DATA table135<>+0(SB)/4, $0x3ecc422a
+DATA table135<>+4(SB)/4, $0x3ecc422a
+DATA table135<>+8(SB)/4, $0x3ecc422a
+DATA table135<>+12(SB)/4, $0x3ecc422a
+DATA table135<>+16(SB)/4, $0x3ecc422a
+DATA table135<>+20(SB)/4, $0x3ecc422a
+DATA table135<>+24(SB)/4, $0x3ecc422a
+DATA table135<>+28(SB)/4, $0x3ecc422a
+GLOBL table135<>(SB), RODATA|NOPTR, $32
 
 // func geluErfGradAVX2F32(n int, dx *float32, x *float32, dy *float32)
 // Requires: AVX, AVX2, FMA3, SSE
@@ -3317,7 +4942,7 @@ TEXT ·geluErfGradAVX2F32(SB), NOSPLIT, $8-32
 	ANDQ    $-8, BX
 	SUBQ    BX, SI
 	MOVQ    SI, DI
-	LEAQ    table94<>+32(SB), R8
+	LEAQ    table121<>+32(SB), R8
 	SHLQ    $0x02, DI
 	SUBQ    DI, R8
 	VMOVUPS (R8), Y0
@@ -3326,56 +4951,56 @@ TEXT ·geluErfGradAVX2F32(SB), NOSPLIT, $8-32
 
 vector:
 	VMOVUPS     (CX)(DI*4), Y1
-	VMOVUPS     table88<>+0(SB), Y2
+	VMOVUPS     table115<>+0(SB), Y2
 	VANDNPS     Y1, Y2, Y2
-	VMOVUPS     table95<>+0(SB), Y3
+	VMOVUPS     table122<>+0(SB), Y3
 	VMINPS      Y2, Y3, Y2
-	VMULPS      table97<>+0(SB), Y2, Y3
+	VMULPS      table124<>+0(SB), Y2, Y3
 	VMULPS      Y3, Y2, Y4
 	VMOVAPS     Y3, Y3
 	VFMSUB213PS Y4, Y2, Y3
-	VMULPS      table85<>+0(SB), Y4, Y5
+	VMULPS      table112<>+0(SB), Y4, Y5
 	VMOVAPS     Y4, Y6
-	VFMSUB132PS table85<>+0(SB), Y5, Y6
-	VFMADD231PS table86<>+0(SB), Y4, Y6
-	VFMADD231PS table85<>+0(SB), Y3, Y6
-	VMULPS      table87<>+0(SB), Y6, Y6
-	VMOVUPS     table83<>+0(SB), Y3
+	VFMSUB132PS table112<>+0(SB), Y5, Y6
+	VFMADD231PS table113<>+0(SB), Y4, Y6
+	VFMADD231PS table112<>+0(SB), Y3, Y6
+	VMULPS      table114<>+0(SB), Y6, Y6
+	VMOVUPS     table110<>+0(SB), Y3
 	VMAXPS      Y5, Y3, Y5
-	VADDPS      table84<>+0(SB), Y5, Y4
-	VSUBPS      table84<>+0(SB), Y4, Y3
+	VADDPS      table111<>+0(SB), Y5, Y4
+	VSUBPS      table111<>+0(SB), Y4, Y3
 	VSUBPS      Y3, Y5, Y5
 	VPSLLD      $0x17, Y4, Y4
-	VMOVUPS     table82<>+0(SB), Y3
-	VFMADD213PS table81<>+0(SB), Y5, Y3
-	VFMADD213PS table80<>+0(SB), Y5, Y3
-	VFMADD213PS table79<>+0(SB), Y5, Y3
-	VFMADD213PS table78<>+0(SB), Y5, Y3
-	VFMADD213PS table77<>+0(SB), Y5, Y3
+	VMOVUPS     table109<>+0(SB), Y3
+	VFMADD213PS table108<>+0(SB), Y5, Y3
+	VFMADD213PS table107<>+0(SB), Y5, Y3
+	VFMADD213PS table106<>+0(SB), Y5, Y3
+	VFMADD213PS table105<>+0(SB), Y5, Y3
+	VFMADD213PS table104<>+0(SB), Y5, Y3
 	VMULPS      Y4, Y3, Y3
 	VFMADD231PS Y3, Y6, Y3
-	VADDPS      table96<>+0(SB), Y2, Y4
-	VMOVUPS     table77<>+0(SB), Y5
+	VADDPS      table123<>+0(SB), Y2, Y4
+	VMOVUPS     table104<>+0(SB), Y5
 	VDIVPS      Y4, Y5, Y4
-	VSUBPS      table96<>+0(SB), Y2, Y2
+	VSUBPS      table123<>+0(SB), Y2, Y2
 	VMULPS      Y4, Y2, Y2
-	VMOVUPS     table107<>+0(SB), Y5
-	VFMADD213PS table106<>+0(SB), Y2, Y5
-	VFMADD213PS table105<>+0(SB), Y2, Y5
-	VFMADD213PS table104<>+0(SB), Y2, Y5
-	VFMADD213PS table103<>+0(SB), Y2, Y5
-	VFMADD213PS table102<>+0(SB), Y2, Y5
-	VFMADD213PS table101<>+0(SB), Y2, Y5
-	VFMADD213PS table100<>+0(SB), Y2, Y5
-	VFMADD213PS table99<>+0(SB), Y2, Y5
-	VFMADD213PS table98<>+0(SB), Y2, Y5
+	VMOVUPS     table134<>+0(SB), Y5
+	VFMADD213PS table133<>+0(SB), Y2, Y5
+	VFMADD213PS table132<>+0(SB), Y2, Y5
+	VFMADD213PS table131<>+0(SB), Y2, Y5
+	VFMADD213PS table130<>+0(SB), Y2, Y5
+	VFMADD213PS table129<>+0(SB), Y2, Y5
+	VFMADD213PS table128<>+0(SB), Y2, Y5
+	VFMADD213PS table127<>+0(SB), Y2, Y5
+	VFMADD213PS table126<>+0(SB), Y2, Y5
+	VFMADD213PS table125<>+0(SB), Y2, Y5
 	VMULPS      Y4, Y5, Y5
 	VMULPS      Y3, Y5, Y5
-	VMOVUPS     table77<>+0(SB), Y2
+	VMOVUPS     table104<>+0(SB), Y2
 	VSUBPS      Y5, Y2, Y2
 	VBLENDVPS   Y1, Y5, Y2, Y2
 	VMULPS      Y2, Y1, Y4
-	VMULPS      table108<>+0(SB), Y3, Y3
+	VMULPS      table135<>+0(SB), Y3, Y3
 	VFMADD231PS Y3, Y1, Y2
 	VMOVUPS     (DX)(DI*4), Y1
 	VMULPS      Y1, Y2, Y2
@@ -3388,56 +5013,56 @@ test:
 	TESTQ       SI, SI
 	JZ          end
 	VMASKMOVPS  (CX)(DI*4), Y0, Y1
-	VMOVUPS     table88<>+0(SB), Y2
+	VMOVUPS     table115<>+0(SB), Y2
 	VANDNPS     Y1, Y2, Y2
-	VMOVUPS     table95<>+0(SB), Y3
+	VMOVUPS     table122<>+0(SB), Y3
 	VMINPS      Y2, Y3, Y2
-	VMULPS      table97<>+0(SB), Y2, Y3
+	VMULPS      table124<>+0(SB), Y2, Y3
 	VMULPS      Y3, Y2, Y4
 	VMOVAPS     Y3, Y3
 	VFMSUB213PS Y4, Y2, Y3
-	VMULPS      table85<>+0(SB), Y4, Y5
+	VMULPS      table112<>+0(SB), Y4, Y5
 	VMOVAPS     Y4, Y6
-	VFMSUB132PS table85<>+0(SB), Y5, Y6
-	VFMADD231PS table86<>+0(SB), Y4, Y6
-	VFMADD231PS table85<>+0(SB), Y3, Y6
-	VMULPS      table87<>+0(SB), Y6, Y6
-	VMOVUPS     table83<>+0(SB), Y3
+	VFMSUB132PS table112<>+0(SB), Y5, Y6
+	VFMADD231PS table113<>+0(SB), Y4, Y6
+	VFMADD231PS table112<>+0(SB), Y3, Y6
+	VMULPS      table114<>+0(SB), Y6, Y6
+	VMOVUPS     table110<>+0(SB), Y3
 	VMAXPS      Y5, Y3, Y5
-	VADDPS      table84<>+0(SB), Y5, Y4
-	VSUBPS      table84<>+0(SB), Y4, Y3
+	VADDPS      table111<>+0(SB), Y5, Y4
+	VSUBPS      table111<>+0(SB), Y4, Y3
 	VSUBPS      Y3, Y5, Y5
 	VPSLLD      $0x17, Y4, Y4
-	VMOVUPS     table82<>+0(SB), Y3
-	VFMADD213PS table81<>+0(SB), Y5, Y3
-	VFMADD213PS table80<>+0(SB), Y5, Y3
-	VFMADD213PS table79<>+0(SB), Y5, Y3
-	VFMADD213PS table78<>+0(SB), Y5, Y3
-	VFMADD213PS table77<>+0(SB), Y5, Y3
+	VMOVUPS     table109<>+0(SB), Y3
+	VFMADD213PS table108<>+0(SB), Y5, Y3
+	VFMADD213PS table107<>+0(SB), Y5, Y3
+	VFMADD213PS table106<>+0(SB), Y5, Y3
+	VFMADD213PS table105<>+0(SB), Y5, Y3
+	VFMADD213PS table104<>+0(SB), Y5, Y3
 	VMULPS      Y4, Y3, Y3
 	VFMADD231PS Y3, Y6, Y3
-	VADDPS      table96<>+0(SB), Y2, Y4
-	VMOVUPS     table77<>+0(SB), Y5
+	VADDPS      table123<>+0(SB), Y2, Y4
+	VMOVUPS     table104<>+0(SB), Y5
 	VDIVPS      Y4, Y5, Y4
-	VSUBPS      table96<>+0(SB), Y2, Y2
+	VSUBPS      table123<>+0(SB), Y2, Y2
 	VMULPS      Y4, Y2, Y2
-	VMOVUPS     table107<>+0(SB), Y5
-	VFMADD213PS table106<>+0(SB), Y2, Y5
-	VFMADD213PS table105<>+0(SB), Y2, Y5
-	VFMADD213PS table104<>+0(SB), Y2, Y5
-	VFMADD213PS table103<>+0(SB), Y2, Y5
-	VFMADD213PS table102<>+0(SB), Y2, Y5
-	VFMADD213PS table101<>+0(SB), Y2, Y5
-	VFMADD213PS table100<>+0(SB), Y2, Y5
-	VFMADD213PS table99<>+0(SB), Y2, Y5
-	VFMADD213PS table98<>+0(SB), Y2, Y5
+	VMOVUPS     table134<>+0(SB), Y5
+	VFMADD213PS table133<>+0(SB), Y2, Y5
+	VFMADD213PS table132<>+0(SB), Y2, Y5
+	VFMADD213PS table131<>+0(SB), Y2, Y5
+	VFMADD213PS table130<>+0(SB), Y2, Y5
+	VFMADD213PS table129<>+0(SB), Y2, Y5
+	VFMADD213PS table128<>+0(SB), Y2, Y5
+	VFMADD213PS table127<>+0(SB), Y2, Y5
+	VFMADD213PS table126<>+0(SB), Y2, Y5
+	VFMADD213PS table125<>+0(SB), Y2, Y5
 	VMULPS      Y4, Y5, Y5
 	VMULPS      Y3, Y5, Y5
-	VMOVUPS     table77<>+0(SB), Y2
+	VMOVUPS     table104<>+0(SB), Y2
 	VSUBPS      Y5, Y2, Y2
 	VBLENDVPS   Y1, Y5, Y2, Y2
 	VMULPS      Y2, Y1, Y4
-	VMULPS      table108<>+0(SB), Y3, Y3
+	VMULPS      table135<>+0(SB), Y3, Y3
 	VFMADD231PS Y3, Y1, Y2
 	VMASKMOVPS  (DX)(DI*4), Y0, Y1
 	VMULPS      Y1, Y2, Y2
@@ -3463,7 +5088,7 @@ TEXT ·siluAVX2F32(SB), NOSPLIT, $8-24
 	ANDQ    $-8, DX
 	SUBQ    DX, BX
 	MOVQ    BX, SI
-	LEAQ    table94<>+32(SB), DI
+	LEAQ    table121<>+32(SB), DI
 	SHLQ    $0x02, SI
 	SUBQ    SI, DI
 	VMOVUPS (DI), Y0
@@ -3472,30 +5097,30 @@ TEXT ·siluAVX2F32(SB), NOSPLIT, $8-24
 
 vector:
 	VMOVUPS     (CX)(SI*4), Y1
-	VORPS       table88<>+0(SB), Y1, Y2
-	VMOVUPS     table89<>+0(SB), Y3
+	VORPS       table115<>+0(SB), Y1, Y2
+	VMOVUPS     table116<>+0(SB), Y3
 	VMAXPS      Y2, Y3, Y2
-	VMULPS      table85<>+0(SB), Y2, Y3
+	VMULPS      table112<>+0(SB), Y2, Y3
 	VMOVAPS     Y2, Y4
-	VFMSUB132PS table85<>+0(SB), Y3, Y4
-	VFMADD231PS table86<>+0(SB), Y2, Y4
-	VMULPS      table87<>+0(SB), Y4, Y4
-	VMOVUPS     table83<>+0(SB), Y2
+	VFMSUB132PS table112<>+0(SB), Y3, Y4
+	VFMADD231PS table113<>+0(SB), Y2, Y4
+	VMULPS      table114<>+0(SB), Y4, Y4
+	VMOVUPS     table110<>+0(SB), Y2
 	VMAXPS      Y3, Y2, Y3
-	VADDPS      table84<>+0(SB), Y3, Y5
-	VSUBPS      table84<>+0(SB), Y5, Y2
+	VADDPS      table111<>+0(SB), Y3, Y5
+	VSUBPS      table111<>+0(SB), Y5, Y2
 	VSUBPS      Y2, Y3, Y3
 	VPSLLD      $0x17, Y5, Y5
-	VMOVUPS     table82<>+0(SB), Y2
-	VFMADD213PS table81<>+0(SB), Y3, Y2
-	VFMADD213PS table80<>+0(SB), Y3, Y2
-	VFMADD213PS table79<>+0(SB), Y3, Y2
-	VFMADD213PS table78<>+0(SB), Y3, Y2
-	VFMADD213PS table77<>+0(SB), Y3, Y2
+	VMOVUPS     table109<>+0(SB), Y2
+	VFMADD213PS table108<>+0(SB), Y3, Y2
+	VFMADD213PS table107<>+0(SB), Y3, Y2
+	VFMADD213PS table106<>+0(SB), Y3, Y2
+	VFMADD213PS table105<>+0(SB), Y3, Y2
+	VFMADD213PS table104<>+0(SB), Y3, Y2
 	VMULPS      Y5, Y2, Y2
 	VFMADD231PS Y2, Y4, Y2
-	VADDPS      table77<>+0(SB), Y2, Y3
-	VMOVUPS     table77<>+0(SB), Y4
+	VADDPS      table104<>+0(SB), Y2, Y3
+	VMOVUPS     table104<>+0(SB), Y4
 	VDIVPS      Y3, Y4, Y3
 	VMULPS      Y3, Y2, Y2
 	VBLENDVPS   Y1, Y2, Y3, Y4
@@ -3510,30 +5135,30 @@ test:
 	TESTQ       BX, BX
 	JZ          end
 	VMASKMOVPS  (CX)(SI*4), Y0, Y1
-	VORPS       table88<>+0(SB), Y1, Y2
-	VMOVUPS     table89<>+0(SB), Y3
+	VORPS       table115<>+0(SB), Y1, Y2
+	VMOVUPS     table116<>+0(SB), Y3
 	VMAXPS      Y2, Y3, Y2
-	VMULPS      table85<>+0(SB), Y2, Y3
+	VMULPS      table112<>+0(SB), Y2, Y3
 	VMOVAPS     Y2, Y4
-	VFMSUB132PS table85<>+0(SB), Y3, Y4
-	VFMADD231PS table86<>+0(SB), Y2, Y4
-	VMULPS      table87<>+0(SB), Y4, Y4
-	VMOVUPS     table83<>+0(SB), Y2
+	VFMSUB132PS table112<>+0(SB), Y3, Y4
+	VFMADD231PS table113<>+0(SB), Y2, Y4
+	VMULPS      table114<>+0(SB), Y4, Y4
+	VMOVUPS     table110<>+0(SB), Y2
 	VMAXPS      Y3, Y2, Y3
-	VADDPS      table84<>+0(SB), Y3, Y5
-	VSUBPS      table84<>+0(SB), Y5, Y2
+	VADDPS      table111<>+0(SB), Y3, Y5
+	VSUBPS      table111<>+0(SB), Y5, Y2
 	VSUBPS      Y2, Y3, Y3
 	VPSLLD      $0x17, Y5, Y5
-	VMOVUPS     table82<>+0(SB), Y2
-	VFMADD213PS table81<>+0(SB), Y3, Y2
-	VFMADD213PS table80<>+0(SB), Y3, Y2
-	VFMADD213PS table79<>+0(SB), Y3, Y2
-	VFMADD213PS table78<>+0(SB), Y3, Y2
-	VFMADD213PS table77<>+0(SB), Y3, Y2
+	VMOVUPS     table109<>+0(SB), Y2
+	VFMADD213PS table108<>+0(SB), Y3, Y2
+	VFMADD213PS table107<>+0(SB), Y3, Y2
+	VFMADD213PS table106<>+0(SB), Y3, Y2
+	VFMADD213PS table105<>+0(SB), Y3, Y2
+	VFMADD213PS table104<>+0(SB), Y3, Y2
 	VMULPS      Y5, Y2, Y2
 	VFMADD231PS Y2, Y4, Y2
-	VADDPS      table77<>+0(SB), Y2, Y3
-	VMOVUPS     table77<>+0(SB), Y4
+	VADDPS      table104<>+0(SB), Y2, Y3
+	VMOVUPS     table104<>+0(SB), Y4
 	VDIVPS      Y3, Y4, Y3
 	VMULPS      Y3, Y2, Y2
 	VBLENDVPS   Y1, Y2, Y3, Y4
@@ -3562,7 +5187,7 @@ TEXT ·siluGradAVX2F32(SB), NOSPLIT, $8-32
 	ANDQ    $-8, BX
 	SUBQ    BX, SI
 	MOVQ    SI, DI
-	LEAQ    table94<>+32(SB), R8
+	LEAQ    table121<>+32(SB), R8
 	SHLQ    $0x02, DI
 	SUBQ    DI, R8
 	VMOVUPS (R8), Y0
@@ -3571,30 +5196,30 @@ TEXT ·siluGradAVX2F32(SB), NOSPLIT, $8-32
 
 vector:
 	VMOVUPS     (CX)(DI*4), Y1
-	VORPS       table88<>+0(SB), Y1, Y2
-	VMOVUPS     table89<>+0(SB), Y3
+	VORPS       table115<>+0(SB), Y1, Y2
+	VMOVUPS     table116<>+0(SB), Y3
 	VMAXPS      Y2, Y3, Y2
-	VMULPS      table85<>+0(SB), Y2, Y3
+	VMULPS      table112<>+0(SB), Y2, Y3
 	VMOVAPS     Y2, Y4
-	VFMSUB132PS table85<>+0(SB), Y3, Y4
-	VFMADD231PS table86<>+0(SB), Y2, Y4
-	VMULPS      table87<>+0(SB), Y4, Y4
-	VMOVUPS     table83<>+0(SB), Y2
+	VFMSUB132PS table112<>+0(SB), Y3, Y4
+	VFMADD231PS table113<>+0(SB), Y2, Y4
+	VMULPS      table114<>+0(SB), Y4, Y4
+	VMOVUPS     table110<>+0(SB), Y2
 	VMAXPS      Y3, Y2, Y3
-	VADDPS      table84<>+0(SB), Y3, Y5
-	VSUBPS      table84<>+0(SB), Y5, Y2
+	VADDPS      table111<>+0(SB), Y3, Y5
+	VSUBPS      table111<>+0(SB), Y5, Y2
 	VSUBPS      Y2, Y3, Y3
 	VPSLLD      $0x17, Y5, Y5
-	VMOVUPS     table82<>+0(SB), Y2
-	VFMADD213PS table81<>+0(SB), Y3, Y2
-	VFMADD213PS table80<>+0(SB), Y3, Y2
-	VFMADD213PS table79<>+0(SB), Y3, Y2
-	VFMADD213PS table78<>+0(SB), Y3, Y2
-	VFMADD213PS table77<>+0(SB), Y3, Y2
+	VMOVUPS     table109<>+0(SB), Y2
+	VFMADD213PS table108<>+0(SB), Y3, Y2
+	VFMADD213PS table107<>+0(SB), Y3, Y2
+	VFMADD213PS table106<>+0(SB), Y3, Y2
+	VFMADD213PS table105<>+0(SB), Y3, Y2
+	VFMADD213PS table104<>+0(SB), Y3, Y2
 	VMULPS      Y5, Y2, Y2
 	VFMADD231PS Y2, Y4, Y2
-	VADDPS      table77<>+0(SB), Y2, Y3
-	VMOVUPS     table77<>+0(SB), Y4
+	VADDPS      table104<>+0(SB), Y2, Y3
+	VMOVUPS     table104<>+0(SB), Y4
 	VDIVPS      Y3, Y4, Y3
 	VMULPS      Y3, Y2, Y2
 	VBLENDVPS   Y1, Y2, Y3, Y4
@@ -3612,30 +5237,30 @@ test:
 	TESTQ       SI, SI
 	JZ          end
 	VMASKMOVPS  (CX)(DI*4), Y0, Y1
-	VORPS       table88<>+0(SB), Y1, Y2
-	VMOVUPS     table89<>+0(SB), Y3
+	VORPS       table115<>+0(SB), Y1, Y2
+	VMOVUPS     table116<>+0(SB), Y3
 	VMAXPS      Y2, Y3, Y2
-	VMULPS      table85<>+0(SB), Y2, Y3
+	VMULPS      table112<>+0(SB), Y2, Y3
 	VMOVAPS     Y2, Y4
-	VFMSUB132PS table85<>+0(SB), Y3, Y4
-	VFMADD231PS table86<>+0(SB), Y2, Y4
-	VMULPS      table87<>+0(SB), Y4, Y4
-	VMOVUPS     table83<>+0(SB), Y2
+	VFMSUB132PS table112<>+0(SB), Y3, Y4
+	VFMADD231PS table113<>+0(SB), Y2, Y4
+	VMULPS      table114<>+0(SB), Y4, Y4
+	VMOVUPS     table110<>+0(SB), Y2
 	VMAXPS      Y3, Y2, Y3
-	VADDPS      table84<>+0(SB), Y3, Y5
-	VSUBPS      table84<>+0(SB), Y5, Y2
+	VADDPS      table111<>+0(SB), Y3, Y5
+	VSUBPS      table111<>+0(SB), Y5, Y2
 	VSUBPS      Y2, Y3, Y3
 	VPSLLD      $0x17, Y5, Y5
-	VMOVUPS     table82<>+0(SB), Y2
-	VFMADD213PS table81<>+0(SB), Y3, Y2
-	VFMADD213PS table80<>+0(SB), Y3, Y2
-	VFMADD213PS table79<>+0(SB), Y3, Y2
-	VFMADD213PS table78<>+0(SB), Y3, Y2
-	VFMADD213PS table77<>+0(SB), Y3, Y2
+	VMOVUPS     table109<>+0(SB), Y2
+	VFMADD213PS table108<>+0(SB), Y3, Y2
+	VFMADD213PS table107<>+0(SB), Y3, Y2
+	VFMADD213PS table106<>+0(SB), Y3, Y2
+	VFMADD213PS table105<>+0(SB), Y3, Y2
+	VFMADD213PS table104<>+0(SB), Y3, Y2
 	VMULPS      Y5, Y2, Y2
 	VFMADD231PS Y2, Y4, Y2
-	VADDPS      table77<>+0(SB), Y2, Y3
-	VMOVUPS     table77<>+0(SB), Y4
+	VADDPS      table104<>+0(SB), Y2, Y3
+	VMOVUPS     table104<>+0(SB), Y4
 	VDIVPS      Y3, Y4, Y3
 	VMULPS      Y3, Y2, Y2
 	VBLENDVPS   Y1, Y2, Y3, Y4
@@ -3667,7 +5292,7 @@ TEXT ·reluSquaredAVX2F32(SB), NOSPLIT, $8-24
 	ANDQ    $-8, DX
 	SUBQ    DX, BX
 	MOVQ    BX, SI
-	LEAQ    table94<>+32(SB), DI
+	LEAQ    table121<>+32(SB), DI
 	SHLQ    $0x02, SI
 	SUBQ    SI, DI
 	VMOVUPS (DI), Y1
@@ -3713,7 +5338,7 @@ TEXT ·reluSquaredGradAVX2F32(SB), NOSPLIT, $8-32
 	ANDQ    $-8, BX
 	SUBQ    BX, SI
 	MOVQ    SI, DI
-	LEAQ    table94<>+32(SB), R8
+	LEAQ    table121<>+32(SB), R8
 	SHLQ    $0x02, DI
 	SUBQ    DI, R8
 	VMOVUPS (R8), Y1
@@ -3748,6 +5373,768 @@ end:
 	VZEROUPPER
 	RET
 
+// func reluAVX2F32(n int, y *float32, x *float32)
+// Requires: AVX, SSE
+TEXT ·reluAVX2F32(SB), NOSPLIT, $8-24
+	STMXCSR (SP)
+	MOVL    (SP), AX
+	ORL     $0x00008040, AX
+	MOVL    AX, 4(SP)
+	LDMXCSR 4(SP)
+	MOVQ    y+8(FP), AX
+	MOVQ    x+16(FP), CX
+	VXORPS  Y0, Y0, Y0
+	VMOVUPS table104<>+0(SB), Y1
+	MOVQ    n+0(FP), DX
+	MOVQ    DX, BX
+	ANDQ    $-8, DX
+	SUBQ    DX, BX
+	MOVQ    BX, SI
+	LEAQ    table121<>+32(SB), DI
+	SHLQ    $0x02, SI
+	SUBQ    SI, DI
+	VMOVUPS (DI), Y1
+	XORQ    SI, SI
+	JMP     test
+
+vector:
+	VMOVUPS (CX)(SI*4), Y2
+	VMAXPS  Y2, Y0, Y2
+	VMOVUPS Y2, (AX)(SI*4)
+	ADDQ    $0x08, SI
+
+test:
+	CMPQ       SI, DX
+	JLT        vector
+	TESTQ      BX, BX
+	JZ         end
+	VMASKMOVPS (CX)(SI*4), Y1, Y2
+	VMAXPS     Y2, Y0, Y0
+	VMASKMOVPS Y0, Y1, (AX)(SI*4)
+
+end:
+	LDMXCSR (SP)
+	VZEROUPPER
+	RET
+
+// func reluGradAVX2F32(n int, dx *float32, x *float32, dy *float32)
+// Requires: AVX, SSE
+TEXT ·reluGradAVX2F32(SB), NOSPLIT, $8-32
+	STMXCSR (SP)
+	MOVL    (SP), AX
+	ORL     $0x00008040, AX
+	MOVL    AX, 4(SP)
+	LDMXCSR 4(SP)
+	MOVQ    dx+8(FP), AX
+	MOVQ    x+16(FP), CX
+	MOVQ    dy+24(FP), DX
+	VXORPS  Y0, Y0, Y0
+	VMOVUPS table104<>+0(SB), Y1
+	MOVQ    n+0(FP), BX
+	MOVQ    BX, SI
+	ANDQ    $-8, BX
+	SUBQ    BX, SI
+	MOVQ    SI, DI
+	LEAQ    table121<>+32(SB), R8
+	SHLQ    $0x02, DI
+	SUBQ    DI, R8
+	VMOVUPS (R8), Y2
+	XORQ    DI, DI
+	JMP     test
+
+vector:
+	VMOVUPS   (CX)(DI*4), Y3
+	VCMPPS    $0x11, Y3, Y0, Y3
+	VBLENDVPS Y3, Y1, Y0, Y3
+	VMOVUPS   (DX)(DI*4), Y4
+	VMULPS    Y4, Y3, Y3
+	VMOVUPS   Y3, (AX)(DI*4)
+	ADDQ      $0x08, DI
+
+test:
+	CMPQ       DI, BX
+	JLT        vector
+	TESTQ      SI, SI
+	JZ         end
+	VMASKMOVPS (CX)(DI*4), Y2, Y3
+	VCMPPS     $0x11, Y3, Y0, Y3
+	VBLENDVPS  Y3, Y1, Y0, Y0
+	VMASKMOVPS (DX)(DI*4), Y2, Y1
+	VMULPS     Y1, Y0, Y0
+	VMASKMOVPS Y0, Y2, (AX)(DI*4)
+
+end:
+	LDMXCSR (SP)
+	VZEROUPPER
+	RET
+
+// func quickGELUAVX2F32(n int, y *float32, x *float32)
+// Requires: AVX, AVX2, FMA3, SSE
+TEXT ·quickGELUAVX2F32(SB), NOSPLIT, $8-24
+	STMXCSR (SP)
+	MOVL    (SP), AX
+	ORL     $0x00008040, AX
+	MOVL    AX, 4(SP)
+	LDMXCSR 4(SP)
+	MOVQ    y+8(FP), AX
+	MOVQ    x+16(FP), CX
+	MOVQ    n+0(FP), DX
+	MOVQ    DX, BX
+	ANDQ    $-8, DX
+	SUBQ    DX, BX
+	MOVQ    BX, SI
+	LEAQ    table121<>+32(SB), DI
+	SHLQ    $0x02, SI
+	SUBQ    SI, DI
+	VMOVUPS (DI), Y0
+	XORQ    SI, SI
+	JMP     test
+
+vector:
+	VMOVUPS     (CX)(SI*4), Y1
+	VMULPS      table136<>+0(SB), Y1, Y2
+	VORPS       table115<>+0(SB), Y2, Y3
+	VMOVUPS     table116<>+0(SB), Y4
+	VMAXPS      Y3, Y4, Y3
+	VMULPS      table112<>+0(SB), Y3, Y4
+	VMOVAPS     Y3, Y5
+	VFMSUB132PS table112<>+0(SB), Y4, Y5
+	VFMADD231PS table113<>+0(SB), Y3, Y5
+	VMULPS      table114<>+0(SB), Y5, Y5
+	VMOVUPS     table110<>+0(SB), Y3
+	VMAXPS      Y4, Y3, Y4
+	VADDPS      table111<>+0(SB), Y4, Y6
+	VSUBPS      table111<>+0(SB), Y6, Y3
+	VSUBPS      Y3, Y4, Y4
+	VPSLLD      $0x17, Y6, Y6
+	VMOVUPS     table109<>+0(SB), Y3
+	VFMADD213PS table108<>+0(SB), Y4, Y3
+	VFMADD213PS table107<>+0(SB), Y4, Y3
+	VFMADD213PS table106<>+0(SB), Y4, Y3
+	VFMADD213PS table105<>+0(SB), Y4, Y3
+	VFMADD213PS table104<>+0(SB), Y4, Y3
+	VMULPS      Y6, Y3, Y3
+	VFMADD231PS Y3, Y5, Y3
+	VADDPS      table104<>+0(SB), Y3, Y4
+	VMOVUPS     table104<>+0(SB), Y5
+	VDIVPS      Y4, Y5, Y4
+	VMULPS      Y4, Y3, Y3
+	VBLENDVPS   Y2, Y3, Y4, Y5
+	VBLENDVPS   Y2, Y4, Y3, Y2
+	VMULPS      Y5, Y1, Y1
+	VMOVUPS     Y1, (AX)(SI*4)
+	ADDQ        $0x08, SI
+
+test:
+	CMPQ        SI, DX
+	JLT         vector
+	TESTQ       BX, BX
+	JZ          end
+	VMASKMOVPS  (CX)(SI*4), Y0, Y1
+	VMULPS      table136<>+0(SB), Y1, Y2
+	VORPS       table115<>+0(SB), Y2, Y3
+	VMOVUPS     table116<>+0(SB), Y4
+	VMAXPS      Y3, Y4, Y3
+	VMULPS      table112<>+0(SB), Y3, Y4
+	VMOVAPS     Y3, Y5
+	VFMSUB132PS table112<>+0(SB), Y4, Y5
+	VFMADD231PS table113<>+0(SB), Y3, Y5
+	VMULPS      table114<>+0(SB), Y5, Y5
+	VMOVUPS     table110<>+0(SB), Y3
+	VMAXPS      Y4, Y3, Y4
+	VADDPS      table111<>+0(SB), Y4, Y6
+	VSUBPS      table111<>+0(SB), Y6, Y3
+	VSUBPS      Y3, Y4, Y4
+	VPSLLD      $0x17, Y6, Y6
+	VMOVUPS     table109<>+0(SB), Y3
+	VFMADD213PS table108<>+0(SB), Y4, Y3
+	VFMADD213PS table107<>+0(SB), Y4, Y3
+	VFMADD213PS table106<>+0(SB), Y4, Y3
+	VFMADD213PS table105<>+0(SB), Y4, Y3
+	VFMADD213PS table104<>+0(SB), Y4, Y3
+	VMULPS      Y6, Y3, Y3
+	VFMADD231PS Y3, Y5, Y3
+	VADDPS      table104<>+0(SB), Y3, Y4
+	VMOVUPS     table104<>+0(SB), Y5
+	VDIVPS      Y4, Y5, Y4
+	VMULPS      Y4, Y3, Y3
+	VBLENDVPS   Y2, Y3, Y4, Y5
+	VBLENDVPS   Y2, Y4, Y3, Y2
+	VMULPS      Y5, Y1, Y1
+	VMASKMOVPS  Y1, Y0, (AX)(SI*4)
+
+end:
+	LDMXCSR (SP)
+	VZEROUPPER
+	RET
+
+DATA table136<>+0(SB)/4, $0x3fd9db23
+DATA table136<>+4(SB)/4, $0x3fd9db23
+DATA table136<>+8(SB)/4, $0x3fd9db23
+DATA table136<>+12(SB)/4, $0x3fd9db23
+DATA table136<>+16(SB)/4, $0x3fd9db23
+DATA table136<>+20(SB)/4, $0x3fd9db23
+DATA table136<>+24(SB)/4, $0x3fd9db23
+DATA table136<>+28(SB)/4, $0x3fd9db23
+GLOBL table136<>(SB), RODATA|NOPTR, $32
+
+// func quickGELUGradAVX2F32(n int, dx *float32, x *float32, dy *float32)
+// Requires: AVX, AVX2, FMA3, SSE
+TEXT ·quickGELUGradAVX2F32(SB), NOSPLIT, $8-32
+	STMXCSR (SP)
+	MOVL    (SP), AX
+	ORL     $0x00008040, AX
+	MOVL    AX, 4(SP)
+	LDMXCSR 4(SP)
+	MOVQ    dx+8(FP), AX
+	MOVQ    x+16(FP), CX
+	MOVQ    dy+24(FP), DX
+	MOVQ    n+0(FP), BX
+	MOVQ    BX, SI
+	ANDQ    $-8, BX
+	SUBQ    BX, SI
+	MOVQ    SI, DI
+	LEAQ    table121<>+32(SB), R8
+	SHLQ    $0x02, DI
+	SUBQ    DI, R8
+	VMOVUPS (R8), Y0
+	XORQ    DI, DI
+	JMP     test
+
+vector:
+	VMOVUPS     (CX)(DI*4), Y1
+	VMULPS      table136<>+0(SB), Y1, Y2
+	VORPS       table115<>+0(SB), Y2, Y3
+	VMOVUPS     table116<>+0(SB), Y4
+	VMAXPS      Y3, Y4, Y3
+	VMULPS      table112<>+0(SB), Y3, Y4
+	VMOVAPS     Y3, Y5
+	VFMSUB132PS table112<>+0(SB), Y4, Y5
+	VFMADD231PS table113<>+0(SB), Y3, Y5
+	VMULPS      table114<>+0(SB), Y5, Y5
+	VMOVUPS     table110<>+0(SB), Y3
+	VMAXPS      Y4, Y3, Y4
+	VADDPS      table111<>+0(SB), Y4, Y6
+	VSUBPS      table111<>+0(SB), Y6, Y3
+	VSUBPS      Y3, Y4, Y4
+	VPSLLD      $0x17, Y6, Y6
+	VMOVUPS     table109<>+0(SB), Y3
+	VFMADD213PS table108<>+0(SB), Y4, Y3
+	VFMADD213PS table107<>+0(SB), Y4, Y3
+	VFMADD213PS table106<>+0(SB), Y4, Y3
+	VFMADD213PS table105<>+0(SB), Y4, Y3
+	VFMADD213PS table104<>+0(SB), Y4, Y3
+	VMULPS      Y6, Y3, Y3
+	VFMADD231PS Y3, Y5, Y3
+	VADDPS      table104<>+0(SB), Y3, Y4
+	VMOVUPS     table104<>+0(SB), Y5
+	VDIVPS      Y4, Y5, Y4
+	VMULPS      Y4, Y3, Y3
+	VBLENDVPS   Y2, Y3, Y4, Y5
+	VBLENDVPS   Y2, Y4, Y3, Y2
+	VMULPS      Y5, Y1, Y1
+	VMULPS      table136<>+0(SB), Y2, Y2
+	VFMADD231PS Y2, Y1, Y5
+	VMOVUPS     (DX)(DI*4), Y1
+	VMULPS      Y1, Y5, Y5
+	VMOVUPS     Y5, (AX)(DI*4)
+	ADDQ        $0x08, DI
+
+test:
+	CMPQ        DI, BX
+	JLT         vector
+	TESTQ       SI, SI
+	JZ          end
+	VMASKMOVPS  (CX)(DI*4), Y0, Y1
+	VMULPS      table136<>+0(SB), Y1, Y2
+	VORPS       table115<>+0(SB), Y2, Y3
+	VMOVUPS     table116<>+0(SB), Y4
+	VMAXPS      Y3, Y4, Y3
+	VMULPS      table112<>+0(SB), Y3, Y4
+	VMOVAPS     Y3, Y5
+	VFMSUB132PS table112<>+0(SB), Y4, Y5
+	VFMADD231PS table113<>+0(SB), Y3, Y5
+	VMULPS      table114<>+0(SB), Y5, Y5
+	VMOVUPS     table110<>+0(SB), Y3
+	VMAXPS      Y4, Y3, Y4
+	VADDPS      table111<>+0(SB), Y4, Y6
+	VSUBPS      table111<>+0(SB), Y6, Y3
+	VSUBPS      Y3, Y4, Y4
+	VPSLLD      $0x17, Y6, Y6
+	VMOVUPS     table109<>+0(SB), Y3
+	VFMADD213PS table108<>+0(SB), Y4, Y3
+	VFMADD213PS table107<>+0(SB), Y4, Y3
+	VFMADD213PS table106<>+0(SB), Y4, Y3
+	VFMADD213PS table105<>+0(SB), Y4, Y3
+	VFMADD213PS table104<>+0(SB), Y4, Y3
+	VMULPS      Y6, Y3, Y3
+	VFMADD231PS Y3, Y5, Y3
+	VADDPS      table104<>+0(SB), Y3, Y4
+	VMOVUPS     table104<>+0(SB), Y5
+	VDIVPS      Y4, Y5, Y4
+	VMULPS      Y4, Y3, Y3
+	VBLENDVPS   Y2, Y3, Y4, Y5
+	VBLENDVPS   Y2, Y4, Y3, Y2
+	VMULPS      Y5, Y1, Y1
+	VMULPS      table136<>+0(SB), Y2, Y2
+	VFMADD231PS Y2, Y1, Y5
+	VMASKMOVPS  (DX)(DI*4), Y0, Y1
+	VMULPS      Y1, Y5, Y5
+	VMASKMOVPS  Y5, Y0, (AX)(DI*4)
+
+end:
+	LDMXCSR (SP)
+	VZEROUPPER
+	RET
+
+// func sigmoidAVX2F32(n int, y *float32, x *float32)
+// Requires: AVX, AVX2, FMA3, SSE
+TEXT ·sigmoidAVX2F32(SB), NOSPLIT, $8-24
+	STMXCSR (SP)
+	MOVL    (SP), AX
+	ORL     $0x00008040, AX
+	MOVL    AX, 4(SP)
+	LDMXCSR 4(SP)
+	MOVQ    y+8(FP), AX
+	MOVQ    x+16(FP), CX
+	MOVQ    n+0(FP), DX
+	MOVQ    DX, BX
+	ANDQ    $-8, DX
+	SUBQ    DX, BX
+	MOVQ    BX, SI
+	LEAQ    table121<>+32(SB), DI
+	SHLQ    $0x02, SI
+	SUBQ    SI, DI
+	VMOVUPS (DI), Y0
+	XORQ    SI, SI
+	JMP     test
+
+vector:
+	VMOVUPS     (CX)(SI*4), Y1
+	VORPS       table115<>+0(SB), Y1, Y2
+	VMOVUPS     table116<>+0(SB), Y3
+	VMAXPS      Y2, Y3, Y2
+	VMULPS      table112<>+0(SB), Y2, Y3
+	VMOVAPS     Y2, Y4
+	VFMSUB132PS table112<>+0(SB), Y3, Y4
+	VFMADD231PS table113<>+0(SB), Y2, Y4
+	VMULPS      table114<>+0(SB), Y4, Y4
+	VMOVUPS     table110<>+0(SB), Y2
+	VMAXPS      Y3, Y2, Y3
+	VADDPS      table111<>+0(SB), Y3, Y5
+	VSUBPS      table111<>+0(SB), Y5, Y2
+	VSUBPS      Y2, Y3, Y3
+	VPSLLD      $0x17, Y5, Y5
+	VMOVUPS     table109<>+0(SB), Y2
+	VFMADD213PS table108<>+0(SB), Y3, Y2
+	VFMADD213PS table107<>+0(SB), Y3, Y2
+	VFMADD213PS table106<>+0(SB), Y3, Y2
+	VFMADD213PS table105<>+0(SB), Y3, Y2
+	VFMADD213PS table104<>+0(SB), Y3, Y2
+	VMULPS      Y5, Y2, Y2
+	VFMADD231PS Y2, Y4, Y2
+	VADDPS      table104<>+0(SB), Y2, Y3
+	VMOVUPS     table104<>+0(SB), Y4
+	VDIVPS      Y3, Y4, Y3
+	VMULPS      Y3, Y2, Y2
+	VBLENDVPS   Y1, Y2, Y3, Y4
+	VBLENDVPS   Y1, Y3, Y2, Y1
+	VMOVUPS     Y4, (AX)(SI*4)
+	ADDQ        $0x08, SI
+
+test:
+	CMPQ        SI, DX
+	JLT         vector
+	TESTQ       BX, BX
+	JZ          end
+	VMASKMOVPS  (CX)(SI*4), Y0, Y1
+	VORPS       table115<>+0(SB), Y1, Y2
+	VMOVUPS     table116<>+0(SB), Y3
+	VMAXPS      Y2, Y3, Y2
+	VMULPS      table112<>+0(SB), Y2, Y3
+	VMOVAPS     Y2, Y4
+	VFMSUB132PS table112<>+0(SB), Y3, Y4
+	VFMADD231PS table113<>+0(SB), Y2, Y4
+	VMULPS      table114<>+0(SB), Y4, Y4
+	VMOVUPS     table110<>+0(SB), Y2
+	VMAXPS      Y3, Y2, Y3
+	VADDPS      table111<>+0(SB), Y3, Y5
+	VSUBPS      table111<>+0(SB), Y5, Y2
+	VSUBPS      Y2, Y3, Y3
+	VPSLLD      $0x17, Y5, Y5
+	VMOVUPS     table109<>+0(SB), Y2
+	VFMADD213PS table108<>+0(SB), Y3, Y2
+	VFMADD213PS table107<>+0(SB), Y3, Y2
+	VFMADD213PS table106<>+0(SB), Y3, Y2
+	VFMADD213PS table105<>+0(SB), Y3, Y2
+	VFMADD213PS table104<>+0(SB), Y3, Y2
+	VMULPS      Y5, Y2, Y2
+	VFMADD231PS Y2, Y4, Y2
+	VADDPS      table104<>+0(SB), Y2, Y3
+	VMOVUPS     table104<>+0(SB), Y4
+	VDIVPS      Y3, Y4, Y3
+	VMULPS      Y3, Y2, Y2
+	VBLENDVPS   Y1, Y2, Y3, Y4
+	VBLENDVPS   Y1, Y3, Y2, Y1
+	VMASKMOVPS  Y4, Y0, (AX)(SI*4)
+
+end:
+	LDMXCSR (SP)
+	VZEROUPPER
+	RET
+
+// func sigmoidGradAVX2F32(n int, dx *float32, x *float32, dy *float32)
+// Requires: AVX, AVX2, FMA3, SSE
+TEXT ·sigmoidGradAVX2F32(SB), NOSPLIT, $8-32
+	STMXCSR (SP)
+	MOVL    (SP), AX
+	ORL     $0x00008040, AX
+	MOVL    AX, 4(SP)
+	LDMXCSR 4(SP)
+	MOVQ    dx+8(FP), AX
+	MOVQ    x+16(FP), CX
+	MOVQ    dy+24(FP), DX
+	MOVQ    n+0(FP), BX
+	MOVQ    BX, SI
+	ANDQ    $-8, BX
+	SUBQ    BX, SI
+	MOVQ    SI, DI
+	LEAQ    table121<>+32(SB), R8
+	SHLQ    $0x02, DI
+	SUBQ    DI, R8
+	VMOVUPS (R8), Y0
+	XORQ    DI, DI
+	JMP     test
+
+vector:
+	VMOVUPS     (CX)(DI*4), Y1
+	VORPS       table115<>+0(SB), Y1, Y2
+	VMOVUPS     table116<>+0(SB), Y3
+	VMAXPS      Y2, Y3, Y2
+	VMULPS      table112<>+0(SB), Y2, Y3
+	VMOVAPS     Y2, Y4
+	VFMSUB132PS table112<>+0(SB), Y3, Y4
+	VFMADD231PS table113<>+0(SB), Y2, Y4
+	VMULPS      table114<>+0(SB), Y4, Y4
+	VMOVUPS     table110<>+0(SB), Y2
+	VMAXPS      Y3, Y2, Y3
+	VADDPS      table111<>+0(SB), Y3, Y5
+	VSUBPS      table111<>+0(SB), Y5, Y2
+	VSUBPS      Y2, Y3, Y3
+	VPSLLD      $0x17, Y5, Y5
+	VMOVUPS     table109<>+0(SB), Y2
+	VFMADD213PS table108<>+0(SB), Y3, Y2
+	VFMADD213PS table107<>+0(SB), Y3, Y2
+	VFMADD213PS table106<>+0(SB), Y3, Y2
+	VFMADD213PS table105<>+0(SB), Y3, Y2
+	VFMADD213PS table104<>+0(SB), Y3, Y2
+	VMULPS      Y5, Y2, Y2
+	VFMADD231PS Y2, Y4, Y2
+	VADDPS      table104<>+0(SB), Y2, Y3
+	VMOVUPS     table104<>+0(SB), Y4
+	VDIVPS      Y3, Y4, Y3
+	VMULPS      Y3, Y2, Y2
+	VBLENDVPS   Y1, Y2, Y3, Y4
+	VBLENDVPS   Y1, Y3, Y2, Y1
+	VMULPS      Y4, Y1, Y1
+	VMOVUPS     (DX)(DI*4), Y2
+	VMULPS      Y2, Y1, Y1
+	VMOVUPS     Y1, (AX)(DI*4)
+	ADDQ        $0x08, DI
+
+test:
+	CMPQ        DI, BX
+	JLT         vector
+	TESTQ       SI, SI
+	JZ          end
+	VMASKMOVPS  (CX)(DI*4), Y0, Y1
+	VORPS       table115<>+0(SB), Y1, Y2
+	VMOVUPS     table116<>+0(SB), Y3
+	VMAXPS      Y2, Y3, Y2
+	VMULPS      table112<>+0(SB), Y2, Y3
+	VMOVAPS     Y2, Y4
+	VFMSUB132PS table112<>+0(SB), Y3, Y4
+	VFMADD231PS table113<>+0(SB), Y2, Y4
+	VMULPS      table114<>+0(SB), Y4, Y4
+	VMOVUPS     table110<>+0(SB), Y2
+	VMAXPS      Y3, Y2, Y3
+	VADDPS      table111<>+0(SB), Y3, Y5
+	VSUBPS      table111<>+0(SB), Y5, Y2
+	VSUBPS      Y2, Y3, Y3
+	VPSLLD      $0x17, Y5, Y5
+	VMOVUPS     table109<>+0(SB), Y2
+	VFMADD213PS table108<>+0(SB), Y3, Y2
+	VFMADD213PS table107<>+0(SB), Y3, Y2
+	VFMADD213PS table106<>+0(SB), Y3, Y2
+	VFMADD213PS table105<>+0(SB), Y3, Y2
+	VFMADD213PS table104<>+0(SB), Y3, Y2
+	VMULPS      Y5, Y2, Y2
+	VFMADD231PS Y2, Y4, Y2
+	VADDPS      table104<>+0(SB), Y2, Y3
+	VMOVUPS     table104<>+0(SB), Y4
+	VDIVPS      Y3, Y4, Y3
+	VMULPS      Y3, Y2, Y2
+	VBLENDVPS   Y1, Y2, Y3, Y4
+	VBLENDVPS   Y1, Y3, Y2, Y1
+	VMULPS      Y4, Y1, Y1
+	VMASKMOVPS  (DX)(DI*4), Y0, Y2
+	VMULPS      Y2, Y1, Y1
+	VMASKMOVPS  Y1, Y0, (AX)(DI*4)
+
+end:
+	LDMXCSR (SP)
+	VZEROUPPER
+	RET
+
+// func tanhAVX2F32(n int, y *float32, x *float32)
+// Requires: AVX, AVX2, FMA3, SSE
+TEXT ·tanhAVX2F32(SB), NOSPLIT, $8-24
+	STMXCSR (SP)
+	MOVL    (SP), AX
+	ORL     $0x00008040, AX
+	MOVL    AX, 4(SP)
+	LDMXCSR 4(SP)
+	MOVQ    y+8(FP), AX
+	MOVQ    x+16(FP), CX
+	MOVQ    n+0(FP), DX
+	MOVQ    DX, BX
+	ANDQ    $-8, DX
+	SUBQ    DX, BX
+	MOVQ    BX, SI
+	LEAQ    table121<>+32(SB), DI
+	SHLQ    $0x02, SI
+	SUBQ    SI, DI
+	VMOVUPS (DI), Y0
+	XORQ    SI, SI
+	JMP     test
+
+vector:
+	VMOVUPS     (CX)(SI*4), Y1
+	VANDPS      table115<>+0(SB), Y1, Y2
+	VXORPS      Y2, Y1, Y1
+	VMULPS      table142<>+0(SB), Y1, Y1
+	VMOVUPS     table110<>+0(SB), Y3
+	VMAXPS      Y1, Y3, Y1
+	VADDPS      table111<>+0(SB), Y1, Y4
+	VSUBPS      table111<>+0(SB), Y4, Y3
+	VSUBPS      Y3, Y1, Y1
+	VPSLLD      $0x17, Y4, Y4
+	VMOVUPS     table141<>+0(SB), Y3
+	VFMADD213PS table140<>+0(SB), Y1, Y3
+	VFMADD213PS table139<>+0(SB), Y1, Y3
+	VFMADD213PS table138<>+0(SB), Y1, Y3
+	VFMADD213PS table137<>+0(SB), Y1, Y3
+	VFMADD213PS table114<>+0(SB), Y1, Y3
+	VMULPS      Y1, Y3, Y3
+	VSUBPS      table104<>+0(SB), Y4, Y1
+	VFMADD213PS Y1, Y4, Y3
+	VADDPS      table143<>+0(SB), Y3, Y1
+	VDIVPS      Y1, Y3, Y3
+	VXORPS      table115<>+0(SB), Y3, Y3
+	VXORPS      Y2, Y3, Y3
+	VMOVUPS     Y3, (AX)(SI*4)
+	ADDQ        $0x08, SI
+
+test:
+	CMPQ        SI, DX
+	JLT         vector
+	TESTQ       BX, BX
+	JZ          end
+	VMASKMOVPS  (CX)(SI*4), Y0, Y1
+	VANDPS      table115<>+0(SB), Y1, Y2
+	VXORPS      Y2, Y1, Y1
+	VMULPS      table142<>+0(SB), Y1, Y1
+	VMOVUPS     table110<>+0(SB), Y3
+	VMAXPS      Y1, Y3, Y1
+	VADDPS      table111<>+0(SB), Y1, Y4
+	VSUBPS      table111<>+0(SB), Y4, Y3
+	VSUBPS      Y3, Y1, Y1
+	VPSLLD      $0x17, Y4, Y4
+	VMOVUPS     table141<>+0(SB), Y3
+	VFMADD213PS table140<>+0(SB), Y1, Y3
+	VFMADD213PS table139<>+0(SB), Y1, Y3
+	VFMADD213PS table138<>+0(SB), Y1, Y3
+	VFMADD213PS table137<>+0(SB), Y1, Y3
+	VFMADD213PS table114<>+0(SB), Y1, Y3
+	VMULPS      Y1, Y3, Y3
+	VSUBPS      table104<>+0(SB), Y4, Y1
+	VFMADD213PS Y1, Y4, Y3
+	VADDPS      table143<>+0(SB), Y3, Y1
+	VDIVPS      Y1, Y3, Y3
+	VXORPS      table115<>+0(SB), Y3, Y3
+	VXORPS      Y2, Y3, Y3
+	VMASKMOVPS  Y3, Y0, (AX)(SI*4)
+
+end:
+	LDMXCSR (SP)
+	VZEROUPPER
+	RET
+
+DATA table137<>+0(SB)/4, $0x3e75fdee
+DATA table137<>+4(SB)/4, $0x3e75fdee
+DATA table137<>+8(SB)/4, $0x3e75fdee
+DATA table137<>+12(SB)/4, $0x3e75fdee
+DATA table137<>+16(SB)/4, $0x3e75fdee
+DATA table137<>+20(SB)/4, $0x3e75fdee
+DATA table137<>+24(SB)/4, $0x3e75fdee
+DATA table137<>+28(SB)/4, $0x3e75fdee
+GLOBL table137<>(SB), RODATA|NOPTR, $32
+
+DATA table138<>+0(SB)/4, $0x3d635774
+DATA table138<>+4(SB)/4, $0x3d635774
+DATA table138<>+8(SB)/4, $0x3d635774
+DATA table138<>+12(SB)/4, $0x3d635774
+DATA table138<>+16(SB)/4, $0x3d635774
+DATA table138<>+20(SB)/4, $0x3d635774
+DATA table138<>+24(SB)/4, $0x3d635774
+DATA table138<>+28(SB)/4, $0x3d635774
+GLOBL table138<>(SB), RODATA|NOPTR, $32
+
+DATA table139<>+0(SB)/4, $0x3c1d96a6
+DATA table139<>+4(SB)/4, $0x3c1d96a6
+DATA table139<>+8(SB)/4, $0x3c1d96a6
+DATA table139<>+12(SB)/4, $0x3c1d96a6
+DATA table139<>+16(SB)/4, $0x3c1d96a6
+DATA table139<>+20(SB)/4, $0x3c1d96a6
+DATA table139<>+24(SB)/4, $0x3c1d96a6
+DATA table139<>+28(SB)/4, $0x3c1d96a6
+GLOBL table139<>(SB), RODATA|NOPTR, $32
+
+DATA table140<>+0(SB)/4, $0x3aaf9f28
+DATA table140<>+4(SB)/4, $0x3aaf9f28
+DATA table140<>+8(SB)/4, $0x3aaf9f28
+DATA table140<>+12(SB)/4, $0x3aaf9f28
+DATA table140<>+16(SB)/4, $0x3aaf9f28
+DATA table140<>+20(SB)/4, $0x3aaf9f28
+DATA table140<>+24(SB)/4, $0x3aaf9f28
+DATA table140<>+28(SB)/4, $0x3aaf9f28
+GLOBL table140<>(SB), RODATA|NOPTR, $32
+
+DATA table141<>+0(SB)/4, $0x3920fddf
+DATA table141<>+4(SB)/4, $0x3920fddf
+DATA table141<>+8(SB)/4, $0x3920fddf
+DATA table141<>+12(SB)/4, $0x3920fddf
+DATA table141<>+16(SB)/4, $0x3920fddf
+DATA table141<>+20(SB)/4, $0x3920fddf
+DATA table141<>+24(SB)/4, $0x3920fddf
+DATA table141<>+28(SB)/4, $0x3920fddf
+GLOBL table141<>(SB), RODATA|NOPTR, $32
+
+DATA table142<>+0(SB)/4, $0xc038aa3b
+DATA table142<>+4(SB)/4, $0xc038aa3b
+DATA table142<>+8(SB)/4, $0xc038aa3b
+DATA table142<>+12(SB)/4, $0xc038aa3b
+DATA table142<>+16(SB)/4, $0xc038aa3b
+DATA table142<>+20(SB)/4, $0xc038aa3b
+DATA table142<>+24(SB)/4, $0xc038aa3b
+DATA table142<>+28(SB)/4, $0xc038aa3b
+GLOBL table142<>(SB), RODATA|NOPTR, $32
+
+DATA table143<>+0(SB)/4, $0x40000000
+DATA table143<>+4(SB)/4, $0x40000000
+DATA table143<>+8(SB)/4, $0x40000000
+DATA table143<>+12(SB)/4, $0x40000000
+DATA table143<>+16(SB)/4, $0x40000000
+DATA table143<>+20(SB)/4, $0x40000000
+DATA table143<>+24(SB)/4, $0x40000000
+DATA table143<>+28(SB)/4, $0x40000000
+GLOBL table143<>(SB), RODATA|NOPTR, $32
+
+// func tanhGradAVX2F32(n int, dx *float32, x *float32, dy *float32)
+// Requires: AVX, AVX2, FMA3, SSE
+TEXT ·tanhGradAVX2F32(SB), NOSPLIT, $8-32
+	STMXCSR (SP)
+	MOVL    (SP), AX
+	ORL     $0x00008040, AX
+	MOVL    AX, 4(SP)
+	LDMXCSR 4(SP)
+	MOVQ    dx+8(FP), AX
+	MOVQ    x+16(FP), CX
+	MOVQ    dy+24(FP), DX
+	MOVQ    n+0(FP), BX
+	MOVQ    BX, SI
+	ANDQ    $-8, BX
+	SUBQ    BX, SI
+	MOVQ    SI, DI
+	LEAQ    table121<>+32(SB), R8
+	SHLQ    $0x02, DI
+	SUBQ    DI, R8
+	VMOVUPS (R8), Y0
+	XORQ    DI, DI
+	JMP     test
+
+vector:
+	VMOVUPS      (CX)(DI*4), Y1
+	VANDPS       table115<>+0(SB), Y1, Y2
+	VXORPS       Y2, Y1, Y1
+	VMULPS       table142<>+0(SB), Y1, Y1
+	VMOVUPS      table110<>+0(SB), Y3
+	VMAXPS       Y1, Y3, Y1
+	VADDPS       table111<>+0(SB), Y1, Y4
+	VSUBPS       table111<>+0(SB), Y4, Y3
+	VSUBPS       Y3, Y1, Y1
+	VPSLLD       $0x17, Y4, Y4
+	VMOVUPS      table141<>+0(SB), Y3
+	VFMADD213PS  table140<>+0(SB), Y1, Y3
+	VFMADD213PS  table139<>+0(SB), Y1, Y3
+	VFMADD213PS  table138<>+0(SB), Y1, Y3
+	VFMADD213PS  table137<>+0(SB), Y1, Y3
+	VFMADD213PS  table114<>+0(SB), Y1, Y3
+	VMULPS       Y1, Y3, Y3
+	VSUBPS       table104<>+0(SB), Y4, Y1
+	VFMADD213PS  Y1, Y4, Y3
+	VADDPS       table143<>+0(SB), Y3, Y1
+	VDIVPS       Y1, Y3, Y3
+	VXORPS       table115<>+0(SB), Y3, Y3
+	VXORPS       Y2, Y3, Y3
+	VMOVUPS      table104<>+0(SB), Y1
+	VMOVAPS      Y1, Y1
+	VFNMADD231PS Y3, Y3, Y1
+	VMOVUPS      (DX)(DI*4), Y2
+	VMULPS       Y2, Y1, Y1
+	VMOVUPS      Y1, (AX)(DI*4)
+	ADDQ         $0x08, DI
+
+test:
+	CMPQ         DI, BX
+	JLT          vector
+	TESTQ        SI, SI
+	JZ           end
+	VMASKMOVPS   (CX)(DI*4), Y0, Y1
+	VANDPS       table115<>+0(SB), Y1, Y2
+	VXORPS       Y2, Y1, Y1
+	VMULPS       table142<>+0(SB), Y1, Y1
+	VMOVUPS      table110<>+0(SB), Y3
+	VMAXPS       Y1, Y3, Y1
+	VADDPS       table111<>+0(SB), Y1, Y4
+	VSUBPS       table111<>+0(SB), Y4, Y3
+	VSUBPS       Y3, Y1, Y1
+	VPSLLD       $0x17, Y4, Y4
+	VMOVUPS      table141<>+0(SB), Y3
+	VFMADD213PS  table140<>+0(SB), Y1, Y3
+	VFMADD213PS  table139<>+0(SB), Y1, Y3
+	VFMADD213PS  table138<>+0(SB), Y1, Y3
+	VFMADD213PS  table137<>+0(SB), Y1, Y3
+	VFMADD213PS  table114<>+0(SB), Y1, Y3
+	VMULPS       Y1, Y3, Y3
+	VSUBPS       table104<>+0(SB), Y4, Y1
+	VFMADD213PS  Y1, Y4, Y3
+	VADDPS       table143<>+0(SB), Y3, Y1
+	VDIVPS       Y1, Y3, Y3
+	VXORPS       table115<>+0(SB), Y3, Y3
+	VXORPS       Y2, Y3, Y3
+	VMOVUPS      table104<>+0(SB), Y1
+	VMOVAPS      Y1, Y1
+	VFNMADD231PS Y3, Y3, Y1
+	VMASKMOVPS   (DX)(DI*4), Y0, Y2
+	VMULPS       Y2, Y1, Y1
+	VMASKMOVPS   Y1, Y0, (AX)(DI*4)
+
+end:
+	LDMXCSR (SP)
+	VZEROUPPER
+	RET
+
 // func geluTanhAVX2F64(n int, y *float64, x *float64)
 // Requires: AVX, AVX2, FMA3, SSE
 TEXT ·geluTanhAVX2F64(SB), NOSPLIT, $8-24
@@ -3763,7 +6150,7 @@ TEXT ·geluTanhAVX2F64(SB), NOSPLIT, $8-24
 	ANDQ    $-4, DX
 	SUBQ    DX, BX
 	MOVQ    BX, SI
-	LEAQ    table131<>+32(SB), DI
+	LEAQ    table166<>+32(SB), DI
 	SHLQ    $0x03, SI
 	SUBQ    SI, DI
 	VMOVUPS (DI), Y0
@@ -3773,39 +6160,39 @@ TEXT ·geluTanhAVX2F64(SB), NOSPLIT, $8-24
 vector:
 	VMOVUPS     (CX)(SI*8), Y1
 	VMULPD      Y1, Y1, Y2
-	VMOVUPS     table127<>+0(SB), Y3
-	VFMADD231PD table128<>+0(SB), Y2, Y3
+	VMOVUPS     table162<>+0(SB), Y3
+	VFMADD231PD table163<>+0(SB), Y2, Y3
 	VMULPD      Y1, Y3, Y3
-	VORPD       table125<>+0(SB), Y3, Y2
-	VMOVUPS     table126<>+0(SB), Y4
+	VORPD       table160<>+0(SB), Y3, Y2
+	VMOVUPS     table161<>+0(SB), Y4
 	VMAXPD      Y2, Y4, Y2
-	VMULPD      table123<>+0(SB), Y2, Y4
+	VMULPD      table158<>+0(SB), Y2, Y4
 	VMOVAPS     Y2, Y5
-	VFMSUB132PD table123<>+0(SB), Y4, Y5
-	VFMADD231PD table124<>+0(SB), Y2, Y5
-	VMULPD      table110<>+0(SB), Y5, Y5
-	VMOVUPS     table121<>+0(SB), Y2
+	VFMSUB132PD table158<>+0(SB), Y4, Y5
+	VFMADD231PD table159<>+0(SB), Y2, Y5
+	VMULPD      table145<>+0(SB), Y5, Y5
+	VMOVUPS     table156<>+0(SB), Y2
 	VMAXPD      Y4, Y2, Y4
-	VADDPD      table122<>+0(SB), Y4, Y6
-	VSUBPD      table122<>+0(SB), Y6, Y2
+	VADDPD      table157<>+0(SB), Y4, Y6
+	VSUBPD      table157<>+0(SB), Y6, Y2
 	VSUBPD      Y2, Y4, Y4
 	VPSLLQ      $0x34, Y6, Y6
-	VMOVUPS     table120<>+0(SB), Y2
-	VFMADD213PD table119<>+0(SB), Y4, Y2
-	VFMADD213PD table118<>+0(SB), Y4, Y2
-	VFMADD213PD table117<>+0(SB), Y4, Y2
-	VFMADD213PD table116<>+0(SB), Y4, Y2
-	VFMADD213PD table115<>+0(SB), Y4, Y2
-	VFMADD213PD table114<>+0(SB), Y4, Y2
-	VFMADD213PD table113<>+0(SB), Y4, Y2
-	VFMADD213PD table112<>+0(SB), Y4, Y2
-	VFMADD213PD table111<>+0(SB), Y4, Y2
-	VFMADD213PD table110<>+0(SB), Y4, Y2
-	VFMADD213PD table109<>+0(SB), Y4, Y2
+	VMOVUPS     table155<>+0(SB), Y2
+	VFMADD213PD table154<>+0(SB), Y4, Y2
+	VFMADD213PD table153<>+0(SB), Y4, Y2
+	VFMADD213PD table152<>+0(SB), Y4, Y2
+	VFMADD213PD table151<>+0(SB), Y4, Y2
+	VFMADD213PD table150<>+0(SB), Y4, Y2
+	VFMADD213PD table149<>+0(SB), Y4, Y2
+	VFMADD213PD table148<>+0(SB), Y4, Y2
+	VFMADD213PD table147<>+0(SB), Y4, Y2
+	VFMADD213PD table146<>+0(SB), Y4, Y2
+	VFMADD213PD table145<>+0(SB), Y4, Y2
+	VFMADD213PD table144<>+0(SB), Y4, Y2
 	VMULPD      Y6, Y2, Y2
 	VFMADD231PD Y2, Y5, Y2
-	VADDPD      table109<>+0(SB), Y2, Y4
-	VMOVUPS     table109<>+0(SB), Y5
+	VADDPD      table144<>+0(SB), Y2, Y4
+	VMOVUPS     table144<>+0(SB), Y5
 	VDIVPD      Y4, Y5, Y4
 	VMULPD      Y4, Y2, Y2
 	VBLENDVPD   Y3, Y2, Y4, Y5
@@ -3821,39 +6208,39 @@ test:
 	JZ          end
 	VMASKMOVPD  (CX)(SI*8), Y0, Y1
 	VMULPD      Y1, Y1, Y2
-	VMOVUPS     table127<>+0(SB), Y3
-	VFMADD231PD table128<>+0(SB), Y2, Y3
+	VMOVUPS     table162<>+0(SB), Y3
+	VFMADD231PD table163<>+0(SB), Y2, Y3
 	VMULPD      Y1, Y3, Y3
-	VORPD       table125<>+0(SB), Y3, Y2
-	VMOVUPS     table126<>+0(SB), Y4
+	VORPD       table160<>+0(SB), Y3, Y2
+	VMOVUPS     table161<>+0(SB), Y4
 	VMAXPD      Y2, Y4, Y2
-	VMULPD      table123<>+0(SB), Y2, Y4
+	VMULPD      table158<>+0(SB), Y2, Y4
 	VMOVAPS     Y2, Y5
-	VFMSUB132PD table123<>+0(SB), Y4, Y5
-	VFMADD231PD table124<>+0(SB), Y2, Y5
-	VMULPD      table110<>+0(SB), Y5, Y5
-	VMOVUPS     table121<>+0(SB), Y2
+	VFMSUB132PD table158<>+0(SB), Y4, Y5
+	VFMADD231PD table159<>+0(SB), Y2, Y5
+	VMULPD      table145<>+0(SB), Y5, Y5
+	VMOVUPS     table156<>+0(SB), Y2
 	VMAXPD      Y4, Y2, Y4
-	VADDPD      table122<>+0(SB), Y4, Y6
-	VSUBPD      table122<>+0(SB), Y6, Y2
+	VADDPD      table157<>+0(SB), Y4, Y6
+	VSUBPD      table157<>+0(SB), Y6, Y2
 	VSUBPD      Y2, Y4, Y4
 	VPSLLQ      $0x34, Y6, Y6
-	VMOVUPS     table120<>+0(SB), Y2
-	VFMADD213PD table119<>+0(SB), Y4, Y2
-	VFMADD213PD table118<>+0(SB), Y4, Y2
-	VFMADD213PD table117<>+0(SB), Y4, Y2
-	VFMADD213PD table116<>+0(SB), Y4, Y2
-	VFMADD213PD table115<>+0(SB), Y4, Y2
-	VFMADD213PD table114<>+0(SB), Y4, Y2
-	VFMADD213PD table113<>+0(SB), Y4, Y2
-	VFMADD213PD table112<>+0(SB), Y4, Y2
-	VFMADD213PD table111<>+0(SB), Y4, Y2
-	VFMADD213PD table110<>+0(SB), Y4, Y2
-	VFMADD213PD table109<>+0(SB), Y4, Y2
+	VMOVUPS     table155<>+0(SB), Y2
+	VFMADD213PD table154<>+0(SB), Y4, Y2
+	VFMADD213PD table153<>+0(SB), Y4, Y2
+	VFMADD213PD table152<>+0(SB), Y4, Y2
+	VFMADD213PD table151<>+0(SB), Y4, Y2
+	VFMADD213PD table150<>+0(SB), Y4, Y2
+	VFMADD213PD table149<>+0(SB), Y4, Y2
+	VFMADD213PD table148<>+0(SB), Y4, Y2
+	VFMADD213PD table147<>+0(SB), Y4, Y2
+	VFMADD213PD table146<>+0(SB), Y4, Y2
+	VFMADD213PD table145<>+0(SB), Y4, Y2
+	VFMADD213PD table144<>+0(SB), Y4, Y2
 	VMULPD      Y6, Y2, Y2
 	VFMADD231PD Y2, Y5, Y2
-	VADDPD      table109<>+0(SB), Y2, Y4
-	VMOVUPS     table109<>+0(SB), Y5
+	VADDPD      table144<>+0(SB), Y2, Y4
+	VMOVUPS     table144<>+0(SB), Y5
 	VDIVPD      Y4, Y5, Y4
 	VMULPD      Y4, Y2, Y2
 	VBLENDVPD   Y3, Y2, Y4, Y5
@@ -3866,147 +6253,147 @@ end:
 	VZEROUPPER
 	RET
 
-DATA table109<>+0(SB)/8, $0x3ff0000000000000
-DATA table109<>+8(SB)/8, $0x3ff0000000000000
-DATA table109<>+16(SB)/8, $0x3ff0000000000000
-DATA table109<>+24(SB)/8, $0x3ff0000000000000
-GLOBL table109<>(SB), RODATA|NOPTR, $32
+DATA table144<>+0(SB)/8, $0x3ff0000000000000
+DATA table144<>+8(SB)/8, $0x3ff0000000000000
+DATA table144<>+16(SB)/8, $0x3ff0000000000000
+DATA table144<>+24(SB)/8, $0x3ff0000000000000
+GLOBL table144<>(SB), RODATA|NOPTR, $32
 
-DATA table110<>+0(SB)/8, $0x3fe62e42fefa39ef
-DATA table110<>+8(SB)/8, $0x3fe62e42fefa39ef
-DATA table110<>+16(SB)/8, $0x3fe62e42fefa39ef
-DATA table110<>+24(SB)/8, $0x3fe62e42fefa39ef
-GLOBL table110<>(SB), RODATA|NOPTR, $32
+DATA table145<>+0(SB)/8, $0x3fe62e42fefa39ef
+DATA table145<>+8(SB)/8, $0x3fe62e42fefa39ef
+DATA table145<>+16(SB)/8, $0x3fe62e42fefa39ef
+DATA table145<>+24(SB)/8, $0x3fe62e42fefa39ef
+GLOBL table145<>(SB), RODATA|NOPTR, $32
 
-DATA table111<>+0(SB)/8, $0x3fcebfbdff82c5a4
-DATA table111<>+8(SB)/8, $0x3fcebfbdff82c5a4
-DATA table111<>+16(SB)/8, $0x3fcebfbdff82c5a4
-DATA table111<>+24(SB)/8, $0x3fcebfbdff82c5a4
-GLOBL table111<>(SB), RODATA|NOPTR, $32
+DATA table146<>+0(SB)/8, $0x3fcebfbdff82c5a4
+DATA table146<>+8(SB)/8, $0x3fcebfbdff82c5a4
+DATA table146<>+16(SB)/8, $0x3fcebfbdff82c5a4
+DATA table146<>+24(SB)/8, $0x3fcebfbdff82c5a4
+GLOBL table146<>(SB), RODATA|NOPTR, $32
 
-DATA table112<>+0(SB)/8, $0x3fac6b08d7049fe8
-DATA table112<>+8(SB)/8, $0x3fac6b08d7049fe8
-DATA table112<>+16(SB)/8, $0x3fac6b08d7049fe8
-DATA table112<>+24(SB)/8, $0x3fac6b08d7049fe8
-GLOBL table112<>(SB), RODATA|NOPTR, $32
+DATA table147<>+0(SB)/8, $0x3fac6b08d7049fe8
+DATA table147<>+8(SB)/8, $0x3fac6b08d7049fe8
+DATA table147<>+16(SB)/8, $0x3fac6b08d7049fe8
+DATA table147<>+24(SB)/8, $0x3fac6b08d7049fe8
+GLOBL table147<>(SB), RODATA|NOPTR, $32
 
-DATA table113<>+0(SB)/8, $0x3f83b2ab6fba011e
-DATA table113<>+8(SB)/8, $0x3f83b2ab6fba011e
-DATA table113<>+16(SB)/8, $0x3f83b2ab6fba011e
-DATA table113<>+24(SB)/8, $0x3f83b2ab6fba011e
-GLOBL table113<>(SB), RODATA|NOPTR, $32
+DATA table148<>+0(SB)/8, $0x3f83b2ab6fba011e
+DATA table148<>+8(SB)/8, $0x3f83b2ab6fba011e
+DATA table148<>+16(SB)/8, $0x3f83b2ab6fba011e
+DATA table148<>+24(SB)/8, $0x3f83b2ab6fba011e
+GLOBL table148<>(SB), RODATA|NOPTR, $32
 
-DATA table114<>+0(SB)/8, $0x3f55d87fe78cd641
-DATA table114<>+8(SB)/8, $0x3f55d87fe78cd641
-DATA table114<>+16(SB)/8, $0x3f55d87fe78cd641
-DATA table114<>+24(SB)/8, $0x3f55d87fe78cd641
-GLOBL table114<>(SB), RODATA|NOPTR, $32
+DATA table149<>+0(SB)/8, $0x3f55d87fe78cd641
+DATA table149<>+8(SB)/8, $0x3f55d87fe78cd641
+DATA table149<>+16(SB)/8, $0x3f55d87fe78cd641
+DATA table149<>+24(SB)/8, $0x3f55d87fe78cd641
+GLOBL table149<>(SB), RODATA|NOPTR, $32
 
-DATA table115<>+0(SB)/8, $0x3f24309130ed77e5
-DATA table115<>+8(SB)/8, $0x3f24309130ed77e5
-DATA table115<>+16(SB)/8, $0x3f24309130ed77e5
-DATA table115<>+24(SB)/8, $0x3f24309130ed77e5
-GLOBL table115<>(SB), RODATA|NOPTR, $32
+DATA table150<>+0(SB)/8, $0x3f24309130ed77e5
+DATA table150<>+8(SB)/8, $0x3f24309130ed77e5
+DATA table150<>+16(SB)/8, $0x3f24309130ed77e5
+DATA table150<>+24(SB)/8, $0x3f24309130ed77e5
+GLOBL table150<>(SB), RODATA|NOPTR, $32
 
-DATA table116<>+0(SB)/8, $0x3eeffcbfba9932ed
-DATA table116<>+8(SB)/8, $0x3eeffcbfba9932ed
-DATA table116<>+16(SB)/8, $0x3eeffcbfba9932ed
-DATA table116<>+24(SB)/8, $0x3eeffcbfba9932ed
-GLOBL table116<>(SB), RODATA|NOPTR, $32
+DATA table151<>+0(SB)/8, $0x3eeffcbfba9932ed
+DATA table151<>+8(SB)/8, $0x3eeffcbfba9932ed
+DATA table151<>+16(SB)/8, $0x3eeffcbfba9932ed
+DATA table151<>+24(SB)/8, $0x3eeffcbfba9932ed
+GLOBL table151<>(SB), RODATA|NOPTR, $32
 
-DATA table117<>+0(SB)/8, $0x3eb62bfc7a12e21d
-DATA table117<>+8(SB)/8, $0x3eb62bfc7a12e21d
-DATA table117<>+16(SB)/8, $0x3eb62bfc7a12e21d
-DATA table117<>+24(SB)/8, $0x3eb62bfc7a12e21d
-GLOBL table117<>(SB), RODATA|NOPTR, $32
+DATA table152<>+0(SB)/8, $0x3eb62bfc7a12e21d
+DATA table152<>+8(SB)/8, $0x3eb62bfc7a12e21d
+DATA table152<>+16(SB)/8, $0x3eb62bfc7a12e21d
+DATA table152<>+24(SB)/8, $0x3eb62bfc7a12e21d
+GLOBL table152<>(SB), RODATA|NOPTR, $32
 
-DATA table118<>+0(SB)/8, $0x3e7b5267cec7275f
-DATA table118<>+8(SB)/8, $0x3e7b5267cec7275f
-DATA table118<>+16(SB)/8, $0x3e7b5267cec7275f
-DATA table118<>+24(SB)/8, $0x3e7b5267cec7275f
-GLOBL table118<>(SB), RODATA|NOPTR, $32
+DATA table153<>+0(SB)/8, $0x3e7b5267cec7275f
+DATA table153<>+8(SB)/8, $0x3e7b5267cec7275f
+DATA table153<>+16(SB)/8, $0x3e7b5267cec7275f
+DATA table153<>+24(SB)/8, $0x3e7b5267cec7275f
+GLOBL table153<>(SB), RODATA|NOPTR, $32
 
-DATA table119<>+0(SB)/8, $0x3e3e61b483945bf6
-DATA table119<>+8(SB)/8, $0x3e3e61b483945bf6
-DATA table119<>+16(SB)/8, $0x3e3e61b483945bf6
-DATA table119<>+24(SB)/8, $0x3e3e61b483945bf6
-GLOBL table119<>(SB), RODATA|NOPTR, $32
+DATA table154<>+0(SB)/8, $0x3e3e61b483945bf6
+DATA table154<>+8(SB)/8, $0x3e3e61b483945bf6
+DATA table154<>+16(SB)/8, $0x3e3e61b483945bf6
+DATA table154<>+24(SB)/8, $0x3e3e61b483945bf6
+GLOBL table154<>(SB), RODATA|NOPTR, $32
 
-DATA table120<>+0(SB)/8, $0x3dfe79b6290ff556
-DATA table120<>+8(SB)/8, $0x3dfe79b6290ff556
-DATA table120<>+16(SB)/8, $0x3dfe79b6290ff556
-DATA table120<>+24(SB)/8, $0x3dfe79b6290ff556
-GLOBL table120<>(SB), RODATA|NOPTR, $32
+DATA table155<>+0(SB)/8, $0x3dfe79b6290ff556
+DATA table155<>+8(SB)/8, $0x3dfe79b6290ff556
+DATA table155<>+16(SB)/8, $0x3dfe79b6290ff556
+DATA table155<>+24(SB)/8, $0x3dfe79b6290ff556
+GLOBL table155<>(SB), RODATA|NOPTR, $32
 
-DATA table121<>+0(SB)/8, $0xc08ff80000000000
-DATA table121<>+8(SB)/8, $0xc08ff80000000000
-DATA table121<>+16(SB)/8, $0xc08ff80000000000
-DATA table121<>+24(SB)/8, $0xc08ff80000000000
-GLOBL table121<>(SB), RODATA|NOPTR, $32
+DATA table156<>+0(SB)/8, $0xc08ff80000000000
+DATA table156<>+8(SB)/8, $0xc08ff80000000000
+DATA table156<>+16(SB)/8, $0xc08ff80000000000
+DATA table156<>+24(SB)/8, $0xc08ff80000000000
+GLOBL table156<>(SB), RODATA|NOPTR, $32
 
-DATA table122<>+0(SB)/8, $0x43380000000003ff
-DATA table122<>+8(SB)/8, $0x43380000000003ff
-DATA table122<>+16(SB)/8, $0x43380000000003ff
-DATA table122<>+24(SB)/8, $0x43380000000003ff
-GLOBL table122<>(SB), RODATA|NOPTR, $32
+DATA table157<>+0(SB)/8, $0x43380000000003ff
+DATA table157<>+8(SB)/8, $0x43380000000003ff
+DATA table157<>+16(SB)/8, $0x43380000000003ff
+DATA table157<>+24(SB)/8, $0x43380000000003ff
+GLOBL table157<>(SB), RODATA|NOPTR, $32
 
-DATA table123<>+0(SB)/8, $0x3ff71547652b82fe
-DATA table123<>+8(SB)/8, $0x3ff71547652b82fe
-DATA table123<>+16(SB)/8, $0x3ff71547652b82fe
-DATA table123<>+24(SB)/8, $0x3ff71547652b82fe
-GLOBL table123<>(SB), RODATA|NOPTR, $32
+DATA table158<>+0(SB)/8, $0x3ff71547652b82fe
+DATA table158<>+8(SB)/8, $0x3ff71547652b82fe
+DATA table158<>+16(SB)/8, $0x3ff71547652b82fe
+DATA table158<>+24(SB)/8, $0x3ff71547652b82fe
+GLOBL table158<>(SB), RODATA|NOPTR, $32
 
-DATA table124<>+0(SB)/8, $0x3c7777d0ffda0d24
-DATA table124<>+8(SB)/8, $0x3c7777d0ffda0d24
-DATA table124<>+16(SB)/8, $0x3c7777d0ffda0d24
-DATA table124<>+24(SB)/8, $0x3c7777d0ffda0d24
-GLOBL table124<>(SB), RODATA|NOPTR, $32
+DATA table159<>+0(SB)/8, $0x3c7777d0ffda0d24
+DATA table159<>+8(SB)/8, $0x3c7777d0ffda0d24
+DATA table159<>+16(SB)/8, $0x3c7777d0ffda0d24
+DATA table159<>+24(SB)/8, $0x3c7777d0ffda0d24
+GLOBL table159<>(SB), RODATA|NOPTR, $32
 
-DATA table125<>+0(SB)/8, $0x8000000000000000
-DATA table125<>+8(SB)/8, $0x8000000000000000
-DATA table125<>+16(SB)/8, $0x8000000000000000
-DATA table125<>+24(SB)/8, $0x8000000000000000
-GLOBL table125<>(SB), RODATA|NOPTR, $32
+DATA table160<>+0(SB)/8, $0x8000000000000000
+DATA table160<>+8(SB)/8, $0x8000000000000000
+DATA table160<>+16(SB)/8, $0x8000000000000000
+DATA table160<>+24(SB)/8, $0x8000000000000000
+GLOBL table160<>(SB), RODATA|NOPTR, $32
 
-DATA table126<>+0(SB)/8, $0xc087700000000000
-DATA table126<>+8(SB)/8, $0xc087700000000000
-DATA table126<>+16(SB)/8, $0xc087700000000000
-DATA table126<>+24(SB)/8, $0xc087700000000000
-GLOBL table126<>(SB), RODATA|NOPTR, $32
+DATA table161<>+0(SB)/8, $0xc087700000000000
+DATA table161<>+8(SB)/8, $0xc087700000000000
+DATA table161<>+16(SB)/8, $0xc087700000000000
+DATA table161<>+24(SB)/8, $0xc087700000000000
+GLOBL table161<>(SB), RODATA|NOPTR, $32
 
-DATA table127<>+0(SB)/8, $0x3ff9884533d43651
-DATA table127<>+8(SB)/8, $0x3ff9884533d43651
-DATA table127<>+16(SB)/8, $0x3ff9884533d43651
-DATA table127<>+24(SB)/8, $0x3ff9884533d43651
-GLOBL table127<>(SB), RODATA|NOPTR, $32
+DATA table162<>+0(SB)/8, $0x3ff9884533d43651
+DATA table162<>+8(SB)/8, $0x3ff9884533d43651
+DATA table162<>+16(SB)/8, $0x3ff9884533d43651
+DATA table162<>+24(SB)/8, $0x3ff9884533d43651
+GLOBL table162<>(SB), RODATA|NOPTR, $32
 
-DATA table128<>+0(SB)/8, $0x3fb2444f2a4d8b4b
-DATA table128<>+8(SB)/8, $0x3fb2444f2a4d8b4b
-DATA table128<>+16(SB)/8, $0x3fb2444f2a4d8b4b
-DATA table128<>+24(SB)/8, $0x3fb2444f2a4d8b4b
-GLOBL table128<>(SB), RODATA|NOPTR, $32
+DATA table163<>+0(SB)/8, $0x3fb2444f2a4d8b4b
+DATA table163<>+8(SB)/8, $0x3fb2444f2a4d8b4b
+DATA table163<>+16(SB)/8, $0x3fb2444f2a4d8b4b
+DATA table163<>+24(SB)/8, $0x3fb2444f2a4d8b4b
+GLOBL table163<>(SB), RODATA|NOPTR, $32
 
-DATA table129<>+0(SB)/8, $0x3fcb6676bf7450f0
-DATA table129<>+8(SB)/8, $0x3fcb6676bf7450f0
-DATA table129<>+16(SB)/8, $0x3fcb6676bf7450f0
-DATA table129<>+24(SB)/8, $0x3fcb6676bf7450f0
-GLOBL table129<>(SB), RODATA|NOPTR, $32
+DATA table164<>+0(SB)/8, $0x3fcb6676bf7450f0
+DATA table164<>+8(SB)/8, $0x3fcb6676bf7450f0
+DATA table164<>+16(SB)/8, $0x3fcb6676bf7450f0
+DATA table164<>+24(SB)/8, $0x3fcb6676bf7450f0
+GLOBL table164<>(SB), RODATA|NOPTR, $32
 
-DATA table130<>+0(SB)/8, $0x4197d78400000000
-DATA table130<>+8(SB)/8, $0x4197d78400000000
-DATA table130<>+16(SB)/8, $0x4197d78400000000
-DATA table130<>+24(SB)/8, $0x4197d78400000000
-GLOBL table130<>(SB), RODATA|NOPTR, $32
+DATA table165<>+0(SB)/8, $0x4197d78400000000
+DATA table165<>+8(SB)/8, $0x4197d78400000000
+DATA table165<>+16(SB)/8, $0x4197d78400000000
+DATA table165<>+24(SB)/8, $0x4197d78400000000
+GLOBL table165<>(SB), RODATA|NOPTR, $32
 
-DATA table131<>+0(SB)/8, $0xffffffffffffffff
-DATA table131<>+8(SB)/8, $0xffffffffffffffff
-DATA table131<>+16(SB)/8, $0xffffffffffffffff
-DATA table131<>+24(SB)/8, $0xffffffffffffffff
-DATA table131<>+32(SB)/8, $0x0000000000000000
-DATA table131<>+40(SB)/8, $0x0000000000000000
-DATA table131<>+48(SB)/8, $0x0000000000000000
-DATA table131<>+56(SB)/8, $0x0000000000000000
-GLOBL table131<>(SB), RODATA|NOPTR, $64
+DATA table166<>+0(SB)/8, $0xffffffffffffffff
+DATA table166<>+8(SB)/8, $0xffffffffffffffff
+DATA table166<>+16(SB)/8, $0xffffffffffffffff
+DATA table166<>+24(SB)/8, $0xffffffffffffffff
+DATA table166<>+32(SB)/8, $0x0000000000000000
+DATA table166<>+40(SB)/8, $0x0000000000000000
+DATA table166<>+48(SB)/8, $0x0000000000000000
+DATA table166<>+56(SB)/8, $0x0000000000000000
+GLOBL table166<>(SB), RODATA|NOPTR, $64
 
 // func geluTanhGradAVX2F64(n int, dx *float64, x *float64, dy *float64)
 // Requires: AVX, AVX2, FMA3, SSE
@@ -4024,7 +6411,7 @@ TEXT ·geluTanhGradAVX2F64(SB), NOSPLIT, $8-32
 	ANDQ    $-4, BX
 	SUBQ    BX, SI
 	MOVQ    SI, DI
-	LEAQ    table131<>+32(SB), R8
+	LEAQ    table166<>+32(SB), R8
 	SHLQ    $0x03, DI
 	SUBQ    DI, R8
 	VMOVUPS (R8), Y0
@@ -4034,47 +6421,47 @@ TEXT ·geluTanhGradAVX2F64(SB), NOSPLIT, $8-32
 vector:
 	VMOVUPS     (CX)(DI*8), Y1
 	VMULPD      Y1, Y1, Y2
-	VMINPD      table130<>+0(SB), Y2, Y2
-	VMOVUPS     table127<>+0(SB), Y3
-	VFMADD231PD table128<>+0(SB), Y2, Y3
+	VMINPD      table165<>+0(SB), Y2, Y2
+	VMOVUPS     table162<>+0(SB), Y3
+	VFMADD231PD table163<>+0(SB), Y2, Y3
 	VMULPD      Y1, Y3, Y3
-	VORPD       table125<>+0(SB), Y3, Y4
-	VMOVUPS     table126<>+0(SB), Y5
+	VORPD       table160<>+0(SB), Y3, Y4
+	VMOVUPS     table161<>+0(SB), Y5
 	VMAXPD      Y4, Y5, Y4
-	VMULPD      table123<>+0(SB), Y4, Y5
+	VMULPD      table158<>+0(SB), Y4, Y5
 	VMOVAPS     Y4, Y6
-	VFMSUB132PD table123<>+0(SB), Y5, Y6
-	VFMADD231PD table124<>+0(SB), Y4, Y6
-	VMULPD      table110<>+0(SB), Y6, Y6
-	VMOVUPS     table121<>+0(SB), Y4
+	VFMSUB132PD table158<>+0(SB), Y5, Y6
+	VFMADD231PD table159<>+0(SB), Y4, Y6
+	VMULPD      table145<>+0(SB), Y6, Y6
+	VMOVUPS     table156<>+0(SB), Y4
 	VMAXPD      Y5, Y4, Y5
-	VADDPD      table122<>+0(SB), Y5, Y7
-	VSUBPD      table122<>+0(SB), Y7, Y4
+	VADDPD      table157<>+0(SB), Y5, Y7
+	VSUBPD      table157<>+0(SB), Y7, Y4
 	VSUBPD      Y4, Y5, Y5
 	VPSLLQ      $0x34, Y7, Y7
-	VMOVUPS     table120<>+0(SB), Y4
-	VFMADD213PD table119<>+0(SB), Y5, Y4
-	VFMADD213PD table118<>+0(SB), Y5, Y4
-	VFMADD213PD table117<>+0(SB), Y5, Y4
-	VFMADD213PD table116<>+0(SB), Y5, Y4
-	VFMADD213PD table115<>+0(SB), Y5, Y4
-	VFMADD213PD table114<>+0(SB), Y5, Y4
-	VFMADD213PD table113<>+0(SB), Y5, Y4
-	VFMADD213PD table112<>+0(SB), Y5, Y4
-	VFMADD213PD table111<>+0(SB), Y5, Y4
-	VFMADD213PD table110<>+0(SB), Y5, Y4
-	VFMADD213PD table109<>+0(SB), Y5, Y4
+	VMOVUPS     table155<>+0(SB), Y4
+	VFMADD213PD table154<>+0(SB), Y5, Y4
+	VFMADD213PD table153<>+0(SB), Y5, Y4
+	VFMADD213PD table152<>+0(SB), Y5, Y4
+	VFMADD213PD table151<>+0(SB), Y5, Y4
+	VFMADD213PD table150<>+0(SB), Y5, Y4
+	VFMADD213PD table149<>+0(SB), Y5, Y4
+	VFMADD213PD table148<>+0(SB), Y5, Y4
+	VFMADD213PD table147<>+0(SB), Y5, Y4
+	VFMADD213PD table146<>+0(SB), Y5, Y4
+	VFMADD213PD table145<>+0(SB), Y5, Y4
+	VFMADD213PD table144<>+0(SB), Y5, Y4
 	VMULPD      Y7, Y4, Y4
 	VFMADD231PD Y4, Y6, Y4
-	VADDPD      table109<>+0(SB), Y4, Y5
-	VMOVUPS     table109<>+0(SB), Y6
+	VADDPD      table144<>+0(SB), Y4, Y5
+	VMOVUPS     table144<>+0(SB), Y6
 	VDIVPD      Y5, Y6, Y5
 	VMULPD      Y5, Y4, Y4
 	VBLENDVPD   Y3, Y4, Y5, Y6
 	VBLENDVPD   Y3, Y5, Y4, Y3
 	VMULPD      Y6, Y1, Y1
-	VMOVUPS     table127<>+0(SB), Y4
-	VFMADD231PD table129<>+0(SB), Y2, Y4
+	VMOVUPS     table162<>+0(SB), Y4
+	VFMADD231PD table164<>+0(SB), Y2, Y4
 	VMULPD      Y3, Y4, Y4
 	VFMADD231PD Y4, Y1, Y6
 	VMOVUPS     (DX)(DI*8), Y1
@@ -4089,47 +6476,47 @@ test:
 	JZ          end
 	VMASKMOVPD  (CX)(DI*8), Y0, Y1
 	VMULPD      Y1, Y1, Y2
-	VMINPD      table130<>+0(SB), Y2, Y2
-	VMOVUPS     table127<>+0(SB), Y3
-	VFMADD231PD table128<>+0(SB), Y2, Y3
+	VMINPD      table165<>+0(SB), Y2, Y2
+	VMOVUPS     table162<>+0(SB), Y3
+	VFMADD231PD table163<>+0(SB), Y2, Y3
 	VMULPD      Y1, Y3, Y3
-	VORPD       table125<>+0(SB), Y3, Y4
-	VMOVUPS     table126<>+0(SB), Y5
+	VORPD       table160<>+0(SB), Y3, Y4
+	VMOVUPS     table161<>+0(SB), Y5
 	VMAXPD      Y4, Y5, Y4
-	VMULPD      table123<>+0(SB), Y4, Y5
+	VMULPD      table158<>+0(SB), Y4, Y5
 	VMOVAPS     Y4, Y6
-	VFMSUB132PD table123<>+0(SB), Y5, Y6
-	VFMADD231PD table124<>+0(SB), Y4, Y6
-	VMULPD      table110<>+0(SB), Y6, Y6
-	VMOVUPS     table121<>+0(SB), Y4
+	VFMSUB132PD table158<>+0(SB), Y5, Y6
+	VFMADD231PD table159<>+0(SB), Y4, Y6
+	VMULPD      table145<>+0(SB), Y6, Y6
+	VMOVUPS     table156<>+0(SB), Y4
 	VMAXPD      Y5, Y4, Y5
-	VADDPD      table122<>+0(SB), Y5, Y7
-	VSUBPD      table122<>+0(SB), Y7, Y4
+	VADDPD      table157<>+0(SB), Y5, Y7
+	VSUBPD      table157<>+0(SB), Y7, Y4
 	VSUBPD      Y4, Y5, Y5
 	VPSLLQ      $0x34, Y7, Y7
-	VMOVUPS     table120<>+0(SB), Y4
-	VFMADD213PD table119<>+0(SB), Y5, Y4
-	VFMADD213PD table118<>+0(SB), Y5, Y4
-	VFMADD213PD table117<>+0(SB), Y5, Y4
-	VFMADD213PD table116<>+0(SB), Y5, Y4
-	VFMADD213PD table115<>+0(SB), Y5, Y4
-	VFMADD213PD table114<>+0(SB), Y5, Y4
-	VFMADD213PD table113<>+0(SB), Y5, Y4
-	VFMADD213PD table112<>+0(SB), Y5, Y4
-	VFMADD213PD table111<>+0(SB), Y5, Y4
-	VFMADD213PD table110<>+0(SB), Y5, Y4
-	VFMADD213PD table109<>+0(SB), Y5, Y4
+	VMOVUPS     table155<>+0(SB), Y4
+	VFMADD213PD table154<>+0(SB), Y5, Y4
+	VFMADD213PD table153<>+0(SB), Y5, Y4
+	VFMADD213PD table152<>+0(SB), Y5, Y4
+	VFMADD213PD table151<>+0(SB), Y5, Y4
+	VFMADD213PD table150<>+0(SB), Y5, Y4
+	VFMADD213PD table149<>+0(SB), Y5, Y4
+	VFMADD213PD table148<>+0(SB), Y5, Y4
+	VFMADD213PD table147<>+0(SB), Y5, Y4
+	VFMADD213PD table146<>+0(SB), Y5, Y4
+	VFMADD213PD table145<>+0(SB), Y5, Y4
+	VFMADD213PD table144<>+0(SB), Y5, Y4
 	VMULPD      Y7, Y4, Y4
 	VFMADD231PD Y4, Y6, Y4
-	VADDPD      table109<>+0(SB), Y4, Y5
-	VMOVUPS     table109<>+0(SB), Y6
+	VADDPD      table144<>+0(SB), Y4, Y5
+	VMOVUPS     table144<>+0(SB), Y6
 	VDIVPD      Y5, Y6, Y5
 	VMULPD      Y5, Y4, Y4
 	VBLENDVPD   Y3, Y4, Y5, Y6
 	VBLENDVPD   Y3, Y5, Y4, Y3
 	VMULPD      Y6, Y1, Y1
-	VMOVUPS     table127<>+0(SB), Y4
-	VFMADD231PD table129<>+0(SB), Y2, Y4
+	VMOVUPS     table162<>+0(SB), Y4
+	VFMADD231PD table164<>+0(SB), Y2, Y4
 	VMULPD      Y3, Y4, Y4
 	VFMADD231PD Y4, Y1, Y6
 	VMASKMOVPD  (DX)(DI*8), Y0, Y1
@@ -4156,7 +6543,7 @@ TEXT ·geluErfAVX2F64(SB), NOSPLIT, $8-24
 	ANDQ    $-4, DX
 	SUBQ    DX, BX
 	MOVQ    BX, SI
-	LEAQ    table131<>+32(SB), DI
+	LEAQ    table166<>+32(SB), DI
 	SHLQ    $0x03, SI
 	SUBQ    SI, DI
 	VMOVUPS (DI), Y0
@@ -4165,69 +6552,69 @@ TEXT ·geluErfAVX2F64(SB), NOSPLIT, $8-24
 
 vector:
 	VMOVUPS     (CX)(SI*8), Y1
-	VMOVUPS     table125<>+0(SB), Y2
+	VMOVUPS     table160<>+0(SB), Y2
 	VANDNPD     Y1, Y2, Y2
-	VMOVUPS     table132<>+0(SB), Y3
+	VMOVUPS     table167<>+0(SB), Y3
 	VMINPD      Y2, Y3, Y2
-	VMULPD      table134<>+0(SB), Y2, Y3
+	VMULPD      table169<>+0(SB), Y2, Y3
 	VMULPD      Y3, Y2, Y4
 	VMOVAPS     Y3, Y3
 	VFMSUB213PD Y4, Y2, Y3
-	VMULPD      table123<>+0(SB), Y4, Y5
+	VMULPD      table158<>+0(SB), Y4, Y5
 	VMOVAPS     Y4, Y6
-	VFMSUB132PD table123<>+0(SB), Y5, Y6
-	VFMADD231PD table124<>+0(SB), Y4, Y6
-	VFMADD231PD table123<>+0(SB), Y3, Y6
-	VMULPD      table110<>+0(SB), Y6, Y6
-	VMOVUPS     table121<>+0(SB), Y3
+	VFMSUB132PD table158<>+0(SB), Y5, Y6
+	VFMADD231PD table159<>+0(SB), Y4, Y6
+	VFMADD231PD table158<>+0(SB), Y3, Y6
+	VMULPD      table145<>+0(SB), Y6, Y6
+	VMOVUPS     table156<>+0(SB), Y3
 	VMAXPD      Y5, Y3, Y5
-	VADDPD      table122<>+0(SB), Y5, Y4
-	VSUBPD      table122<>+0(SB), Y4, Y3
+	VADDPD      table157<>+0(SB), Y5, Y4
+	VSUBPD      table157<>+0(SB), Y4, Y3
 	VSUBPD      Y3, Y5, Y5
 	VPSLLQ      $0x34, Y4, Y4
-	VMOVUPS     table120<>+0(SB), Y3
-	VFMADD213PD table119<>+0(SB), Y5, Y3
-	VFMADD213PD table118<>+0(SB), Y5, Y3
-	VFMADD213PD table117<>+0(SB), Y5, Y3
-	VFMADD213PD table116<>+0(SB), Y5, Y3
-	VFMADD213PD table115<>+0(SB), Y5, Y3
-	VFMADD213PD table114<>+0(SB), Y5, Y3
-	VFMADD213PD table113<>+0(SB), Y5, Y3
-	VFMADD213PD table112<>+0(SB), Y5, Y3
-	VFMADD213PD table111<>+0(SB), Y5, Y3
-	VFMADD213PD table110<>+0(SB), Y5, Y3
-	VFMADD213PD table109<>+0(SB), Y5, Y3
+	VMOVUPS     table155<>+0(SB), Y3
+	VFMADD213PD table154<>+0(SB), Y5, Y3
+	VFMADD213PD table153<>+0(SB), Y5, Y3
+	VFMADD213PD table152<>+0(SB), Y5, Y3
+	VFMADD213PD table151<>+0(SB), Y5, Y3
+	VFMADD213PD table150<>+0(SB), Y5, Y3
+	VFMADD213PD table149<>+0(SB), Y5, Y3
+	VFMADD213PD table148<>+0(SB), Y5, Y3
+	VFMADD213PD table147<>+0(SB), Y5, Y3
+	VFMADD213PD table146<>+0(SB), Y5, Y3
+	VFMADD213PD table145<>+0(SB), Y5, Y3
+	VFMADD213PD table144<>+0(SB), Y5, Y3
 	VMULPD      Y4, Y3, Y3
 	VFMADD231PD Y3, Y6, Y3
-	VADDPD      table133<>+0(SB), Y2, Y4
-	VMOVUPS     table109<>+0(SB), Y5
+	VADDPD      table168<>+0(SB), Y2, Y4
+	VMOVUPS     table144<>+0(SB), Y5
 	VDIVPD      Y4, Y5, Y4
-	VSUBPD      table133<>+0(SB), Y2, Y2
+	VSUBPD      table168<>+0(SB), Y2, Y2
 	VMULPD      Y4, Y2, Y2
-	VMOVUPS     table155<>+0(SB), Y5
-	VFMADD213PD table154<>+0(SB), Y2, Y5
-	VFMADD213PD table153<>+0(SB), Y2, Y5
-	VFMADD213PD table152<>+0(SB), Y2, Y5
-	VFMADD213PD table151<>+0(SB), Y2, Y5
-	VFMADD213PD table150<>+0(SB), Y2, Y5
-	VFMADD213PD table149<>+0(SB), Y2, Y5
-	VFMADD213PD table148<>+0(SB), Y2, Y5
-	VFMADD213PD table147<>+0(SB), Y2, Y5
-	VFMADD213PD table146<>+0(SB), Y2, Y5
-	VFMADD213PD table145<>+0(SB), Y2, Y5
-	VFMADD213PD table144<>+0(SB), Y2, Y5
-	VFMADD213PD table143<>+0(SB), Y2, Y5
-	VFMADD213PD table142<>+0(SB), Y2, Y5
-	VFMADD213PD table141<>+0(SB), Y2, Y5
-	VFMADD213PD table140<>+0(SB), Y2, Y5
-	VFMADD213PD table139<>+0(SB), Y2, Y5
-	VFMADD213PD table138<>+0(SB), Y2, Y5
-	VFMADD213PD table137<>+0(SB), Y2, Y5
-	VFMADD213PD table136<>+0(SB), Y2, Y5
-	VFMADD213PD table135<>+0(SB), Y2, Y5
+	VMOVUPS     table190<>+0(SB), Y5
+	VFMADD213PD table189<>+0(SB), Y2, Y5
+	VFMADD213PD table188<>+0(SB), Y2, Y5
+	VFMADD213PD table187<>+0(SB), Y2, Y5
+	VFMADD213PD table186<>+0(SB), Y2, Y5
+	VFMADD213PD table185<>+0(SB), Y2, Y5
+	VFMADD213PD table184<>+0(SB), Y2, Y5
+	VFMADD213PD table183<>+0(SB), Y2, Y5
+	VFMADD213PD table182<>+0(SB), Y2, Y5
+	VFMADD213PD table181<>+0(SB), Y2, Y5
+	VFMADD213PD table180<>+0(SB), Y2, Y5
+	VFMADD213PD table179<>+0(SB), Y2, Y5
+	VFMADD213PD table178<>+0(SB), Y2, Y5
+	VFMADD213PD table177<>+0(SB), Y2, Y5
+	VFMADD213PD table176<>+0(SB), Y2, Y5
+	VFMADD213PD table175<>+0(SB), Y2, Y5
+	VFMADD213PD table174<>+0(SB), Y2, Y5
+	VFMADD213PD table173<>+0(SB), Y2, Y5
+	VFMADD213PD table172<>+0(SB), Y2, Y5
+	VFMADD213PD table171<>+0(SB), Y2, Y5
+	VFMADD213PD table170<>+0(SB), Y2, Y5
 	VMULPD      Y4, Y5, Y5
 	VMULPD      Y3, Y5, Y5
-	VMOVUPS     table109<>+0(SB), Y2
+	VMOVUPS     table144<>+0(SB), Y2
 	VSUBPD      Y5, Y2, Y2
 	VBLENDVPD   Y1, Y5, Y2, Y2
 	VMULPD      Y2, Y1, Y1
@@ -4240,69 +6627,69 @@ test:
 	TESTQ       BX, BX
 	JZ          end
 	VMASKMOVPD  (CX)(SI*8), Y0, Y1
-	VMOVUPS     table125<>+0(SB), Y2
+	VMOVUPS     table160<>+0(SB), Y2
 	VANDNPD     Y1, Y2, Y2
-	VMOVUPS     table132<>+0(SB), Y3
+	VMOVUPS     table167<>+0(SB), Y3
 	VMINPD      Y2, Y3, Y2
-	VMULPD      table134<>+0(SB), Y2, Y3
+	VMULPD      table169<>+0(SB), Y2, Y3
 	VMULPD      Y3, Y2, Y4
 	VMOVAPS     Y3, Y3
 	VFMSUB213PD Y4, Y2, Y3
-	VMULPD      table123<>+0(SB), Y4, Y5
+	VMULPD      table158<>+0(SB), Y4, Y5
 	VMOVAPS     Y4, Y6
-	VFMSUB132PD table123<>+0(SB), Y5, Y6
-	VFMADD231PD table124<>+0(SB), Y4, Y6
-	VFMADD231PD table123<>+0(SB), Y3, Y6
-	VMULPD      table110<>+0(SB), Y6, Y6
-	VMOVUPS     table121<>+0(SB), Y3
+	VFMSUB132PD table158<>+0(SB), Y5, Y6
+	VFMADD231PD table159<>+0(SB), Y4, Y6
+	VFMADD231PD table158<>+0(SB), Y3, Y6
+	VMULPD      table145<>+0(SB), Y6, Y6
+	VMOVUPS     table156<>+0(SB), Y3
 	VMAXPD      Y5, Y3, Y5
-	VADDPD      table122<>+0(SB), Y5, Y4
-	VSUBPD      table122<>+0(SB), Y4, Y3
+	VADDPD      table157<>+0(SB), Y5, Y4
+	VSUBPD      table157<>+0(SB), Y4, Y3
 	VSUBPD      Y3, Y5, Y5
 	VPSLLQ      $0x34, Y4, Y4
-	VMOVUPS     table120<>+0(SB), Y3
-	VFMADD213PD table119<>+0(SB), Y5, Y3
-	VFMADD213PD table118<>+0(SB), Y5, Y3
-	VFMADD213PD table117<>+0(SB), Y5, Y3
-	VFMADD213PD table116<>+0(SB), Y5, Y3
-	VFMADD213PD table115<>+0(SB), Y5, Y3
-	VFMADD213PD table114<>+0(SB), Y5, Y3
-	VFMADD213PD table113<>+0(SB), Y5, Y3
-	VFMADD213PD table112<>+0(SB), Y5, Y3
-	VFMADD213PD table111<>+0(SB), Y5, Y3
-	VFMADD213PD table110<>+0(SB), Y5, Y3
-	VFMADD213PD table109<>+0(SB), Y5, Y3
+	VMOVUPS     table155<>+0(SB), Y3
+	VFMADD213PD table154<>+0(SB), Y5, Y3
+	VFMADD213PD table153<>+0(SB), Y5, Y3
+	VFMADD213PD table152<>+0(SB), Y5, Y3
+	VFMADD213PD table151<>+0(SB), Y5, Y3
+	VFMADD213PD table150<>+0(SB), Y5, Y3
+	VFMADD213PD table149<>+0(SB), Y5, Y3
+	VFMADD213PD table148<>+0(SB), Y5, Y3
+	VFMADD213PD table147<>+0(SB), Y5, Y3
+	VFMADD213PD table146<>+0(SB), Y5, Y3
+	VFMADD213PD table145<>+0(SB), Y5, Y3
+	VFMADD213PD table144<>+0(SB), Y5, Y3
 	VMULPD      Y4, Y3, Y3
 	VFMADD231PD Y3, Y6, Y3
-	VADDPD      table133<>+0(SB), Y2, Y4
-	VMOVUPS     table109<>+0(SB), Y5
+	VADDPD      table168<>+0(SB), Y2, Y4
+	VMOVUPS     table144<>+0(SB), Y5
 	VDIVPD      Y4, Y5, Y4
-	VSUBPD      table133<>+0(SB), Y2, Y2
+	VSUBPD      table168<>+0(SB), Y2, Y2
 	VMULPD      Y4, Y2, Y2
-	VMOVUPS     table155<>+0(SB), Y5
-	VFMADD213PD table154<>+0(SB), Y2, Y5
-	VFMADD213PD table153<>+0(SB), Y2, Y5
-	VFMADD213PD table152<>+0(SB), Y2, Y5
-	VFMADD213PD table151<>+0(SB), Y2, Y5
-	VFMADD213PD table150<>+0(SB), Y2, Y5
-	VFMADD213PD table149<>+0(SB), Y2, Y5
-	VFMADD213PD table148<>+0(SB), Y2, Y5
-	VFMADD213PD table147<>+0(SB), Y2, Y5
-	VFMADD213PD table146<>+0(SB), Y2, Y5
-	VFMADD213PD table145<>+0(SB), Y2, Y5
-	VFMADD213PD table144<>+0(SB), Y2, Y5
-	VFMADD213PD table143<>+0(SB), Y2, Y5
-	VFMADD213PD table142<>+0(SB), Y2, Y5
-	VFMADD213PD table141<>+0(SB), Y2, Y5
-	VFMADD213PD table140<>+0(SB), Y2, Y5
-	VFMADD213PD table139<>+0(SB), Y2, Y5
-	VFMADD213PD table138<>+0(SB), Y2, Y5
-	VFMADD213PD table137<>+0(SB), Y2, Y5
-	VFMADD213PD table136<>+0(SB), Y2, Y5
-	VFMADD213PD table135<>+0(SB), Y2, Y5
+	VMOVUPS     table190<>+0(SB), Y5
+	VFMADD213PD table189<>+0(SB), Y2, Y5
+	VFMADD213PD table188<>+0(SB), Y2, Y5
+	VFMADD213PD table187<>+0(SB), Y2, Y5
+	VFMADD213PD table186<>+0(SB), Y2, Y5
+	VFMADD213PD table185<>+0(SB), Y2, Y5
+	VFMADD213PD table184<>+0(SB), Y2, Y5
+	VFMADD213PD table183<>+0(SB), Y2, Y5
+	VFMADD213PD table182<>+0(SB), Y2, Y5
+	VFMADD213PD table181<>+0(SB), Y2, Y5
+	VFMADD213PD table180<>+0(SB), Y2, Y5
+	VFMADD213PD table179<>+0(SB), Y2, Y5
+	VFMADD213PD table178<>+0(SB), Y2, Y5
+	VFMADD213PD table177<>+0(SB), Y2, Y5
+	VFMADD213PD table176<>+0(SB), Y2, Y5
+	VFMADD213PD table175<>+0(SB), Y2, Y5
+	VFMADD213PD table174<>+0(SB), Y2, Y5
+	VFMADD213PD table173<>+0(SB), Y2, Y5
+	VFMADD213PD table172<>+0(SB), Y2, Y5
+	VFMADD213PD table171<>+0(SB), Y2, Y5
+	VFMADD213PD table170<>+0(SB), Y2, Y5
 	VMULPD      Y4, Y5, Y5
 	VMULPD      Y3, Y5, Y5
-	VMOVUPS     table109<>+0(SB), Y2
+	VMOVUPS     table144<>+0(SB), Y2
 	VSUBPD      Y5, Y2, Y2
 	VBLENDVPD   Y1, Y5, Y2, Y2
 	VMULPD      Y2, Y1, Y1
@@ -4313,155 +6700,155 @@ end:
 	VZEROUPPER
 	RET
 
-DATA table132<>+0(SB)/8, $0x4043800000000000
-DATA table132<>+8(SB)/8, $0x4043800000000000
-DATA table132<>+16(SB)/8, $0x4043800000000000
-DATA table132<>+24(SB)/8, $0x4043800000000000
-GLOBL table132<>(SB), RODATA|NOPTR, $32
+DATA table167<>+0(SB)/8, $0x4043800000000000
+DATA table167<>+8(SB)/8, $0x4043800000000000
+DATA table167<>+16(SB)/8, $0x4043800000000000
+DATA table167<>+24(SB)/8, $0x4043800000000000
+GLOBL table167<>(SB), RODATA|NOPTR, $32
 
-DATA table133<>+0(SB)/8, $0x4014000000000000
-DATA table133<>+8(SB)/8, $0x4014000000000000
-DATA table133<>+16(SB)/8, $0x4014000000000000
-DATA table133<>+24(SB)/8, $0x4014000000000000
-GLOBL table133<>(SB), RODATA|NOPTR, $32
+DATA table168<>+0(SB)/8, $0x4014000000000000
+DATA table168<>+8(SB)/8, $0x4014000000000000
+DATA table168<>+16(SB)/8, $0x4014000000000000
+DATA table168<>+24(SB)/8, $0x4014000000000000
+GLOBL table168<>(SB), RODATA|NOPTR, $32
 
-DATA table134<>+0(SB)/8, $0xbfe0000000000000
-DATA table134<>+8(SB)/8, $0xbfe0000000000000
-DATA table134<>+16(SB)/8, $0xbfe0000000000000
-DATA table134<>+24(SB)/8, $0xbfe0000000000000
-GLOBL table134<>(SB), RODATA|NOPTR, $32
+DATA table169<>+0(SB)/8, $0xbfe0000000000000
+DATA table169<>+8(SB)/8, $0xbfe0000000000000
+DATA table169<>+16(SB)/8, $0xbfe0000000000000
+DATA table169<>+24(SB)/8, $0xbfe0000000000000
+GLOBL table169<>(SB), RODATA|NOPTR, $32
 
-DATA table135<>+0(SB)/8, $0x3fe89d3abe1f95ad
-DATA table135<>+8(SB)/8, $0x3fe89d3abe1f95ad
-DATA table135<>+16(SB)/8, $0x3fe89d3abe1f95ad
-DATA table135<>+24(SB)/8, $0x3fe89d3abe1f95ad
-GLOBL table135<>(SB), RODATA|NOPTR, $32
+DATA table170<>+0(SB)/8, $0x3fe89d3abe1f95ad
+DATA table170<>+8(SB)/8, $0x3fe89d3abe1f95ad
+DATA table170<>+16(SB)/8, $0x3fe89d3abe1f95ad
+DATA table170<>+24(SB)/8, $0x3fe89d3abe1f95ad
+GLOBL table170<>(SB), RODATA|NOPTR, $32
 
-DATA table136<>+0(SB)/8, $0xbfe54ad03f27ca0b
-DATA table136<>+8(SB)/8, $0xbfe54ad03f27ca0b
-DATA table136<>+16(SB)/8, $0xbfe54ad03f27ca0b
-DATA table136<>+24(SB)/8, $0xbfe54ad03f27ca0b
-GLOBL table136<>(SB), RODATA|NOPTR, $32
+DATA table171<>+0(SB)/8, $0xbfe54ad03f27ca0b
+DATA table171<>+8(SB)/8, $0xbfe54ad03f27ca0b
+DATA table171<>+16(SB)/8, $0xbfe54ad03f27ca0b
+DATA table171<>+24(SB)/8, $0xbfe54ad03f27ca0b
+GLOBL table171<>(SB), RODATA|NOPTR, $32
 
-DATA table137<>+0(SB)/8, $0x3fdfb316538771d8
-DATA table137<>+8(SB)/8, $0x3fdfb316538771d8
-DATA table137<>+16(SB)/8, $0x3fdfb316538771d8
-DATA table137<>+24(SB)/8, $0x3fdfb316538771d8
-GLOBL table137<>(SB), RODATA|NOPTR, $32
+DATA table172<>+0(SB)/8, $0x3fdfb316538771d8
+DATA table172<>+8(SB)/8, $0x3fdfb316538771d8
+DATA table172<>+16(SB)/8, $0x3fdfb316538771d8
+DATA table172<>+24(SB)/8, $0x3fdfb316538771d8
+GLOBL table172<>(SB), RODATA|NOPTR, $32
 
-DATA table138<>+0(SB)/8, $0xbfd410ed5f876482
-DATA table138<>+8(SB)/8, $0xbfd410ed5f876482
-DATA table138<>+16(SB)/8, $0xbfd410ed5f876482
-DATA table138<>+24(SB)/8, $0xbfd410ed5f876482
-GLOBL table138<>(SB), RODATA|NOPTR, $32
+DATA table173<>+0(SB)/8, $0xbfd410ed5f876482
+DATA table173<>+8(SB)/8, $0xbfd410ed5f876482
+DATA table173<>+16(SB)/8, $0xbfd410ed5f876482
+DATA table173<>+24(SB)/8, $0xbfd410ed5f876482
+GLOBL table173<>(SB), RODATA|NOPTR, $32
 
-DATA table139<>+0(SB)/8, $0x3fc51f6329ef3e98
-DATA table139<>+8(SB)/8, $0x3fc51f6329ef3e98
-DATA table139<>+16(SB)/8, $0x3fc51f6329ef3e98
-DATA table139<>+24(SB)/8, $0x3fc51f6329ef3e98
-GLOBL table139<>(SB), RODATA|NOPTR, $32
+DATA table174<>+0(SB)/8, $0x3fc51f6329ef3e98
+DATA table174<>+8(SB)/8, $0x3fc51f6329ef3e98
+DATA table174<>+16(SB)/8, $0x3fc51f6329ef3e98
+DATA table174<>+24(SB)/8, $0x3fc51f6329ef3e98
+GLOBL table174<>(SB), RODATA|NOPTR, $32
 
-DATA table140<>+0(SB)/8, $0xbfb1b1c254c4fcdb
-DATA table140<>+8(SB)/8, $0xbfb1b1c254c4fcdb
-DATA table140<>+16(SB)/8, $0xbfb1b1c254c4fcdb
-DATA table140<>+24(SB)/8, $0xbfb1b1c254c4fcdb
-GLOBL table140<>(SB), RODATA|NOPTR, $32
+DATA table175<>+0(SB)/8, $0xbfb1b1c254c4fcdb
+DATA table175<>+8(SB)/8, $0xbfb1b1c254c4fcdb
+DATA table175<>+16(SB)/8, $0xbfb1b1c254c4fcdb
+DATA table175<>+24(SB)/8, $0xbfb1b1c254c4fcdb
+GLOBL table175<>(SB), RODATA|NOPTR, $32
 
-DATA table141<>+0(SB)/8, $0x3f954b4d4fcb09dd
-DATA table141<>+8(SB)/8, $0x3f954b4d4fcb09dd
-DATA table141<>+16(SB)/8, $0x3f954b4d4fcb09dd
-DATA table141<>+24(SB)/8, $0x3f954b4d4fcb09dd
-GLOBL table141<>(SB), RODATA|NOPTR, $32
+DATA table176<>+0(SB)/8, $0x3f954b4d4fcb09dd
+DATA table176<>+8(SB)/8, $0x3f954b4d4fcb09dd
+DATA table176<>+16(SB)/8, $0x3f954b4d4fcb09dd
+DATA table176<>+24(SB)/8, $0x3f954b4d4fcb09dd
+GLOBL table176<>(SB), RODATA|NOPTR, $32
 
-DATA table142<>+0(SB)/8, $0xbf688590f22b94ed
-DATA table142<>+8(SB)/8, $0xbf688590f22b94ed
-DATA table142<>+16(SB)/8, $0xbf688590f22b94ed
-DATA table142<>+24(SB)/8, $0xbf688590f22b94ed
-GLOBL table142<>(SB), RODATA|NOPTR, $32
+DATA table177<>+0(SB)/8, $0xbf688590f22b94ed
+DATA table177<>+8(SB)/8, $0xbf688590f22b94ed
+DATA table177<>+16(SB)/8, $0xbf688590f22b94ed
+DATA table177<>+24(SB)/8, $0xbf688590f22b94ed
+GLOBL table177<>(SB), RODATA|NOPTR, $32
 
-DATA table143<>+0(SB)/8, $0xbf4a2504171c76cf
-DATA table143<>+8(SB)/8, $0xbf4a2504171c76cf
-DATA table143<>+16(SB)/8, $0xbf4a2504171c76cf
-DATA table143<>+24(SB)/8, $0xbf4a2504171c76cf
-GLOBL table143<>(SB), RODATA|NOPTR, $32
+DATA table178<>+0(SB)/8, $0xbf4a2504171c76cf
+DATA table178<>+8(SB)/8, $0xbf4a2504171c76cf
+DATA table178<>+16(SB)/8, $0xbf4a2504171c76cf
+DATA table178<>+24(SB)/8, $0xbf4a2504171c76cf
+GLOBL table178<>(SB), RODATA|NOPTR, $32
 
-DATA table144<>+0(SB)/8, $0x3f41daf29c864284
-DATA table144<>+8(SB)/8, $0x3f41daf29c864284
-DATA table144<>+16(SB)/8, $0x3f41daf29c864284
-DATA table144<>+24(SB)/8, $0x3f41daf29c864284
-GLOBL table144<>(SB), RODATA|NOPTR, $32
+DATA table179<>+0(SB)/8, $0x3f41daf29c864284
+DATA table179<>+8(SB)/8, $0x3f41daf29c864284
+DATA table179<>+16(SB)/8, $0x3f41daf29c864284
+DATA table179<>+24(SB)/8, $0x3f41daf29c864284
+GLOBL table179<>(SB), RODATA|NOPTR, $32
 
-DATA table145<>+0(SB)/8, $0xbf0f210fa71d5350
-DATA table145<>+8(SB)/8, $0xbf0f210fa71d5350
-DATA table145<>+16(SB)/8, $0xbf0f210fa71d5350
-DATA table145<>+24(SB)/8, $0xbf0f210fa71d5350
-GLOBL table145<>(SB), RODATA|NOPTR, $32
+DATA table180<>+0(SB)/8, $0xbf0f210fa71d5350
+DATA table180<>+8(SB)/8, $0xbf0f210fa71d5350
+DATA table180<>+16(SB)/8, $0xbf0f210fa71d5350
+DATA table180<>+24(SB)/8, $0xbf0f210fa71d5350
+GLOBL table180<>(SB), RODATA|NOPTR, $32
 
-DATA table146<>+0(SB)/8, $0xbf0a173b5a3ae8ac
-DATA table146<>+8(SB)/8, $0xbf0a173b5a3ae8ac
-DATA table146<>+16(SB)/8, $0xbf0a173b5a3ae8ac
-DATA table146<>+24(SB)/8, $0xbf0a173b5a3ae8ac
-GLOBL table146<>(SB), RODATA|NOPTR, $32
+DATA table181<>+0(SB)/8, $0xbf0a173b5a3ae8ac
+DATA table181<>+8(SB)/8, $0xbf0a173b5a3ae8ac
+DATA table181<>+16(SB)/8, $0xbf0a173b5a3ae8ac
+DATA table181<>+24(SB)/8, $0xbf0a173b5a3ae8ac
+GLOBL table181<>(SB), RODATA|NOPTR, $32
 
-DATA table147<>+0(SB)/8, $0x3ef17c51e3858026
-DATA table147<>+8(SB)/8, $0x3ef17c51e3858026
-DATA table147<>+16(SB)/8, $0x3ef17c51e3858026
-DATA table147<>+24(SB)/8, $0x3ef17c51e3858026
-GLOBL table147<>(SB), RODATA|NOPTR, $32
+DATA table182<>+0(SB)/8, $0x3ef17c51e3858026
+DATA table182<>+8(SB)/8, $0x3ef17c51e3858026
+DATA table182<>+16(SB)/8, $0x3ef17c51e3858026
+DATA table182<>+24(SB)/8, $0x3ef17c51e3858026
+GLOBL table182<>(SB), RODATA|NOPTR, $32
 
-DATA table148<>+0(SB)/8, $0x3ed0b554d0469a5f
-DATA table148<>+8(SB)/8, $0x3ed0b554d0469a5f
-DATA table148<>+16(SB)/8, $0x3ed0b554d0469a5f
-DATA table148<>+24(SB)/8, $0x3ed0b554d0469a5f
-GLOBL table148<>(SB), RODATA|NOPTR, $32
+DATA table183<>+0(SB)/8, $0x3ed0b554d0469a5f
+DATA table183<>+8(SB)/8, $0x3ed0b554d0469a5f
+DATA table183<>+16(SB)/8, $0x3ed0b554d0469a5f
+DATA table183<>+24(SB)/8, $0x3ed0b554d0469a5f
+GLOBL table183<>(SB), RODATA|NOPTR, $32
 
-DATA table149<>+0(SB)/8, $0xbec7201d76cf2730
-DATA table149<>+8(SB)/8, $0xbec7201d76cf2730
-DATA table149<>+16(SB)/8, $0xbec7201d76cf2730
-DATA table149<>+24(SB)/8, $0xbec7201d76cf2730
-GLOBL table149<>(SB), RODATA|NOPTR, $32
+DATA table184<>+0(SB)/8, $0xbec7201d76cf2730
+DATA table184<>+8(SB)/8, $0xbec7201d76cf2730
+DATA table184<>+16(SB)/8, $0xbec7201d76cf2730
+DATA table184<>+24(SB)/8, $0xbec7201d76cf2730
+GLOBL table184<>(SB), RODATA|NOPTR, $32
 
-DATA table150<>+0(SB)/8, $0xbe96bd22e4bbc475
-DATA table150<>+8(SB)/8, $0xbe96bd22e4bbc475
-DATA table150<>+16(SB)/8, $0xbe96bd22e4bbc475
-DATA table150<>+24(SB)/8, $0xbe96bd22e4bbc475
-GLOBL table150<>(SB), RODATA|NOPTR, $32
+DATA table185<>+0(SB)/8, $0xbe96bd22e4bbc475
+DATA table185<>+8(SB)/8, $0xbe96bd22e4bbc475
+DATA table185<>+16(SB)/8, $0xbe96bd22e4bbc475
+DATA table185<>+24(SB)/8, $0xbe96bd22e4bbc475
+GLOBL table185<>(SB), RODATA|NOPTR, $32
 
-DATA table151<>+0(SB)/8, $0x3e9beb5e55dad10a
-DATA table151<>+8(SB)/8, $0x3e9beb5e55dad10a
-DATA table151<>+16(SB)/8, $0x3e9beb5e55dad10a
-DATA table151<>+24(SB)/8, $0x3e9beb5e55dad10a
-GLOBL table151<>(SB), RODATA|NOPTR, $32
+DATA table186<>+0(SB)/8, $0x3e9beb5e55dad10a
+DATA table186<>+8(SB)/8, $0x3e9beb5e55dad10a
+DATA table186<>+16(SB)/8, $0x3e9beb5e55dad10a
+DATA table186<>+24(SB)/8, $0x3e9beb5e55dad10a
+GLOBL table186<>(SB), RODATA|NOPTR, $32
 
-DATA table152<>+0(SB)/8, $0x3e661d95c8ebcf26
-DATA table152<>+8(SB)/8, $0x3e661d95c8ebcf26
-DATA table152<>+16(SB)/8, $0x3e661d95c8ebcf26
-DATA table152<>+24(SB)/8, $0x3e661d95c8ebcf26
-GLOBL table152<>(SB), RODATA|NOPTR, $32
+DATA table187<>+0(SB)/8, $0x3e661d95c8ebcf26
+DATA table187<>+8(SB)/8, $0x3e661d95c8ebcf26
+DATA table187<>+16(SB)/8, $0x3e661d95c8ebcf26
+DATA table187<>+24(SB)/8, $0x3e661d95c8ebcf26
+GLOBL table187<>(SB), RODATA|NOPTR, $32
 
-DATA table153<>+0(SB)/8, $0xbe6c4813bf234f58
-DATA table153<>+8(SB)/8, $0xbe6c4813bf234f58
-DATA table153<>+16(SB)/8, $0xbe6c4813bf234f58
-DATA table153<>+24(SB)/8, $0xbe6c4813bf234f58
-GLOBL table153<>(SB), RODATA|NOPTR, $32
+DATA table188<>+0(SB)/8, $0xbe6c4813bf234f58
+DATA table188<>+8(SB)/8, $0xbe6c4813bf234f58
+DATA table188<>+16(SB)/8, $0xbe6c4813bf234f58
+DATA table188<>+24(SB)/8, $0xbe6c4813bf234f58
+GLOBL table188<>(SB), RODATA|NOPTR, $32
 
-DATA table154<>+0(SB)/8, $0xbe39a37ebe2f99ae
-DATA table154<>+8(SB)/8, $0xbe39a37ebe2f99ae
-DATA table154<>+16(SB)/8, $0xbe39a37ebe2f99ae
-DATA table154<>+24(SB)/8, $0xbe39a37ebe2f99ae
-GLOBL table154<>(SB), RODATA|NOPTR, $32
+DATA table189<>+0(SB)/8, $0xbe39a37ebe2f99ae
+DATA table189<>+8(SB)/8, $0xbe39a37ebe2f99ae
+DATA table189<>+16(SB)/8, $0xbe39a37ebe2f99ae
+DATA table189<>+24(SB)/8, $0xbe39a37ebe2f99ae
+GLOBL table189<>(SB), RODATA|NOPTR, $32
 
-DATA table155<>+0(SB)/8, $0x3e2a58cd9c20ac50
-DATA table155<>+8(SB)/8, $0x3e2a58cd9c20ac50
-DATA table155<>+16(SB)/8, $0x3e2a58cd9c20ac50
-DATA table155<>+24(SB)/8, $0x3e2a58cd9c20ac50
-GLOBL table155<>(SB), RODATA|NOPTR, $32
+DATA table190<>+0(SB)/8, $0x3e2a58cd9c20ac50
+DATA table190<>+8(SB)/8, $0x3e2a58cd9c20ac50
+DATA table190<>+16(SB)/8, $0x3e2a58cd9c20ac50
+DATA table190<>+24(SB)/8, $0x3e2a58cd9c20ac50
+GLOBL table190<>(SB), RODATA|NOPTR, $32
 
-DATA table156<>+0(SB)/8, $0x3fd9884533d43651
-DATA table156<>+8(SB)/8, $0x3fd9884533d43651
-DATA table156<>+16(SB)/8, $0x3fd9884533d43651
-DATA table156<>+24(SB)/8, $0x3fd9884533d43651
-GLOBL table156<>(SB), RODATA|NOPTR, $32
+DATA table191<>+0(SB)/8, $0x3fd9884533d43651
+DATA table191<>+8(SB)/8, $0x3fd9884533d43651
+DATA table191<>+16(SB)/8, $0x3fd9884533d43651
+DATA table191<>+24(SB)/8, $0x3fd9884533d43651
+GLOBL table191<>(SB), RODATA|NOPTR, $32
 
 // func geluErfGradAVX2F64(n int, dx *float64, x *float64, dy *float64)
 // Requires: AVX, AVX2, FMA3, SSE
@@ -4479,7 +6866,7 @@ TEXT ·geluErfGradAVX2F64(SB), NOSPLIT, $8-32
 	ANDQ    $-4, BX
 	SUBQ    BX, SI
 	MOVQ    SI, DI
-	LEAQ    table131<>+32(SB), R8
+	LEAQ    table166<>+32(SB), R8
 	SHLQ    $0x03, DI
 	SUBQ    DI, R8
 	VMOVUPS (R8), Y0
@@ -4488,73 +6875,73 @@ TEXT ·geluErfGradAVX2F64(SB), NOSPLIT, $8-32
 
 vector:
 	VMOVUPS     (CX)(DI*8), Y1
-	VMOVUPS     table125<>+0(SB), Y2
+	VMOVUPS     table160<>+0(SB), Y2
 	VANDNPD     Y1, Y2, Y2
-	VMOVUPS     table132<>+0(SB), Y3
+	VMOVUPS     table167<>+0(SB), Y3
 	VMINPD      Y2, Y3, Y2
-	VMULPD      table134<>+0(SB), Y2, Y3
+	VMULPD      table169<>+0(SB), Y2, Y3
 	VMULPD      Y3, Y2, Y4
 	VMOVAPS     Y3, Y3
 	VFMSUB213PD Y4, Y2, Y3
-	VMULPD      table123<>+0(SB), Y4, Y5
+	VMULPD      table158<>+0(SB), Y4, Y5
 	VMOVAPS     Y4, Y6
-	VFMSUB132PD table123<>+0(SB), Y5, Y6
-	VFMADD231PD table124<>+0(SB), Y4, Y6
-	VFMADD231PD table123<>+0(SB), Y3, Y6
-	VMULPD      table110<>+0(SB), Y6, Y6
-	VMOVUPS     table121<>+0(SB), Y3
+	VFMSUB132PD table158<>+0(SB), Y5, Y6
+	VFMADD231PD table159<>+0(SB), Y4, Y6
+	VFMADD231PD table158<>+0(SB), Y3, Y6
+	VMULPD      table145<>+0(SB), Y6, Y6
+	VMOVUPS     table156<>+0(SB), Y3
 	VMAXPD      Y5, Y3, Y5
-	VADDPD      table122<>+0(SB), Y5, Y4
-	VSUBPD      table122<>+0(SB), Y4, Y3
+	VADDPD      table157<>+0(SB), Y5, Y4
+	VSUBPD      table157<>+0(SB), Y4, Y3
 	VSUBPD      Y3, Y5, Y5
 	VPSLLQ      $0x34, Y4, Y4
-	VMOVUPS     table120<>+0(SB), Y3
-	VFMADD213PD table119<>+0(SB), Y5, Y3
-	VFMADD213PD table118<>+0(SB), Y5, Y3
-	VFMADD213PD table117<>+0(SB), Y5, Y3
-	VFMADD213PD table116<>+0(SB), Y5, Y3
-	VFMADD213PD table115<>+0(SB), Y5, Y3
-	VFMADD213PD table114<>+0(SB), Y5, Y3
-	VFMADD213PD table113<>+0(SB), Y5, Y3
-	VFMADD213PD table112<>+0(SB), Y5, Y3
-	VFMADD213PD table111<>+0(SB), Y5, Y3
-	VFMADD213PD table110<>+0(SB), Y5, Y3
-	VFMADD213PD table109<>+0(SB), Y5, Y3
+	VMOVUPS     table155<>+0(SB), Y3
+	VFMADD213PD table154<>+0(SB), Y5, Y3
+	VFMADD213PD table153<>+0(SB), Y5, Y3
+	VFMADD213PD table152<>+0(SB), Y5, Y3
+	VFMADD213PD table151<>+0(SB), Y5, Y3
+	VFMADD213PD table150<>+0(SB), Y5, Y3
+	VFMADD213PD table149<>+0(SB), Y5, Y3
+	VFMADD213PD table148<>+0(SB), Y5, Y3
+	VFMADD213PD table147<>+0(SB), Y5, Y3
+	VFMADD213PD table146<>+0(SB), Y5, Y3
+	VFMADD213PD table145<>+0(SB), Y5, Y3
+	VFMADD213PD table144<>+0(SB), Y5, Y3
 	VMULPD      Y4, Y3, Y3
 	VFMADD231PD Y3, Y6, Y3
-	VADDPD      table133<>+0(SB), Y2, Y4
-	VMOVUPS     table109<>+0(SB), Y5
+	VADDPD      table168<>+0(SB), Y2, Y4
+	VMOVUPS     table144<>+0(SB), Y5
 	VDIVPD      Y4, Y5, Y4
-	VSUBPD      table133<>+0(SB), Y2, Y2
+	VSUBPD      table168<>+0(SB), Y2, Y2
 	VMULPD      Y4, Y2, Y2
-	VMOVUPS     table155<>+0(SB), Y5
-	VFMADD213PD table154<>+0(SB), Y2, Y5
-	VFMADD213PD table153<>+0(SB), Y2, Y5
-	VFMADD213PD table152<>+0(SB), Y2, Y5
-	VFMADD213PD table151<>+0(SB), Y2, Y5
-	VFMADD213PD table150<>+0(SB), Y2, Y5
-	VFMADD213PD table149<>+0(SB), Y2, Y5
-	VFMADD213PD table148<>+0(SB), Y2, Y5
-	VFMADD213PD table147<>+0(SB), Y2, Y5
-	VFMADD213PD table146<>+0(SB), Y2, Y5
-	VFMADD213PD table145<>+0(SB), Y2, Y5
-	VFMADD213PD table144<>+0(SB), Y2, Y5
-	VFMADD213PD table143<>+0(SB), Y2, Y5
-	VFMADD213PD table142<>+0(SB), Y2, Y5
-	VFMADD213PD table141<>+0(SB), Y2, Y5
-	VFMADD213PD table140<>+0(SB), Y2, Y5
-	VFMADD213PD table139<>+0(SB), Y2, Y5
-	VFMADD213PD table138<>+0(SB), Y2, Y5
-	VFMADD213PD table137<>+0(SB), Y2, Y5
-	VFMADD213PD table136<>+0(SB), Y2, Y5
-	VFMADD213PD table135<>+0(SB), Y2, Y5
+	VMOVUPS     table190<>+0(SB), Y5
+	VFMADD213PD table189<>+0(SB), Y2, Y5
+	VFMADD213PD table188<>+0(SB), Y2, Y5
+	VFMADD213PD table187<>+0(SB), Y2, Y5
+	VFMADD213PD table186<>+0(SB), Y2, Y5
+	VFMADD213PD table185<>+0(SB), Y2, Y5
+	VFMADD213PD table184<>+0(SB), Y2, Y5
+	VFMADD213PD table183<>+0(SB), Y2, Y5
+	VFMADD213PD table182<>+0(SB), Y2, Y5
+	VFMADD213PD table181<>+0(SB), Y2, Y5
+	VFMADD213PD table180<>+0(SB), Y2, Y5
+	VFMADD213PD table179<>+0(SB), Y2, Y5
+	VFMADD213PD table178<>+0(SB), Y2, Y5
+	VFMADD213PD table177<>+0(SB), Y2, Y5
+	VFMADD213PD table176<>+0(SB), Y2, Y5
+	VFMADD213PD table175<>+0(SB), Y2, Y5
+	VFMADD213PD table174<>+0(SB), Y2, Y5
+	VFMADD213PD table173<>+0(SB), Y2, Y5
+	VFMADD213PD table172<>+0(SB), Y2, Y5
+	VFMADD213PD table171<>+0(SB), Y2, Y5
+	VFMADD213PD table170<>+0(SB), Y2, Y5
 	VMULPD      Y4, Y5, Y5
 	VMULPD      Y3, Y5, Y5
-	VMOVUPS     table109<>+0(SB), Y2
+	VMOVUPS     table144<>+0(SB), Y2
 	VSUBPD      Y5, Y2, Y2
 	VBLENDVPD   Y1, Y5, Y2, Y2
 	VMULPD      Y2, Y1, Y4
-	VMULPD      table156<>+0(SB), Y3, Y3
+	VMULPD      table191<>+0(SB), Y3, Y3
 	VFMADD231PD Y3, Y1, Y2
 	VMOVUPS     (DX)(DI*8), Y1
 	VMULPD      Y1, Y2, Y2
@@ -4567,73 +6954,73 @@ test:
 	TESTQ       SI, SI
 	JZ          end
 	VMASKMOVPD  (CX)(DI*8), Y0, Y1
-	VMOVUPS     table125<>+0(SB), Y2
+	VMOVUPS     table160<>+0(SB), Y2
 	VANDNPD     Y1, Y2, Y2
-	VMOVUPS     table132<>+0(SB), Y3
+	VMOVUPS     table167<>+0(SB), Y3
 	VMINPD      Y2, Y3, Y2
-	VMULPD      table134<>+0(SB), Y2, Y3
+	VMULPD      table169<>+0(SB), Y2, Y3
 	VMULPD      Y3, Y2, Y4
 	VMOVAPS     Y3, Y3
 	VFMSUB213PD Y4, Y2, Y3
-	VMULPD      table123<>+0(SB), Y4, Y5
+	VMULPD      table158<>+0(SB), Y4, Y5
 	VMOVAPS     Y4, Y6
-	VFMSUB132PD table123<>+0(SB), Y5, Y6
-	VFMADD231PD table124<>+0(SB), Y4, Y6
-	VFMADD231PD table123<>+0(SB), Y3, Y6
-	VMULPD      table110<>+0(SB), Y6, Y6
-	VMOVUPS     table121<>+0(SB), Y3
+	VFMSUB132PD table158<>+0(SB), Y5, Y6
+	VFMADD231PD table159<>+0(SB), Y4, Y6
+	VFMADD231PD table158<>+0(SB), Y3, Y6
+	VMULPD      table145<>+0(SB), Y6, Y6
+	VMOVUPS     table156<>+0(SB), Y3
 	VMAXPD      Y5, Y3, Y5
-	VADDPD      table122<>+0(SB), Y5, Y4
-	VSUBPD      table122<>+0(SB), Y4, Y3
+	VADDPD      table157<>+0(SB), Y5, Y4
+	VSUBPD      table157<>+0(SB), Y4, Y3
 	VSUBPD      Y3, Y5, Y5
 	VPSLLQ      $0x34, Y4, Y4
-	VMOVUPS     table120<>+0(SB), Y3
-	VFMADD213PD table119<>+0(SB), Y5, Y3
-	VFMADD213PD table118<>+0(SB), Y5, Y3
-	VFMADD213PD table117<>+0(SB), Y5, Y3
-	VFMADD213PD table116<>+0(SB), Y5, Y3
-	VFMADD213PD table115<>+0(SB), Y5, Y3
-	VFMADD213PD table114<>+0(SB), Y5, Y3
-	VFMADD213PD table113<>+0(SB), Y5, Y3
-	VFMADD213PD table112<>+0(SB), Y5, Y3
-	VFMADD213PD table111<>+0(SB), Y5, Y3
-	VFMADD213PD table110<>+0(SB), Y5, Y3
-	VFMADD213PD table109<>+0(SB), Y5, Y3
+	VMOVUPS     table155<>+0(SB), Y3
+	VFMADD213PD table154<>+0(SB), Y5, Y3
+	VFMADD213PD table153<>+0(SB), Y5, Y3
+	VFMADD213PD table152<>+0(SB), Y5, Y3
+	VFMADD213PD table151<>+0(SB), Y5, Y3
+	VFMADD213PD table150<>+0(SB), Y5, Y3
+	VFMADD213PD table149<>+0(SB), Y5, Y3
+	VFMADD213PD table148<>+0(SB), Y5, Y3
+	VFMADD213PD table147<>+0(SB), Y5, Y3
+	VFMADD213PD table146<>+0(SB), Y5, Y3
+	VFMADD213PD table145<>+0(SB), Y5, Y3
+	VFMADD213PD table144<>+0(SB), Y5, Y3
 	VMULPD      Y4, Y3, Y3
 	VFMADD231PD Y3, Y6, Y3
-	VADDPD      table133<>+0(SB), Y2, Y4
-	VMOVUPS     table109<>+0(SB), Y5
+	VADDPD      table168<>+0(SB), Y2, Y4
+	VMOVUPS     table144<>+0(SB), Y5
 	VDIVPD      Y4, Y5, Y4
-	VSUBPD      table133<>+0(SB), Y2, Y2
+	VSUBPD      table168<>+0(SB), Y2, Y2
 	VMULPD      Y4, Y2, Y2
-	VMOVUPS     table155<>+0(SB), Y5
-	VFMADD213PD table154<>+0(SB), Y2, Y5
-	VFMADD213PD table153<>+0(SB), Y2, Y5
-	VFMADD213PD table152<>+0(SB), Y2, Y5
-	VFMADD213PD table151<>+0(SB), Y2, Y5
-	VFMADD213PD table150<>+0(SB), Y2, Y5
-	VFMADD213PD table149<>+0(SB), Y2, Y5
-	VFMADD213PD table148<>+0(SB), Y2, Y5
-	VFMADD213PD table147<>+0(SB), Y2, Y5
-	VFMADD213PD table146<>+0(SB), Y2, Y5
-	VFMADD213PD table145<>+0(SB), Y2, Y5
-	VFMADD213PD table144<>+0(SB), Y2, Y5
-	VFMADD213PD table143<>+0(SB), Y2, Y5
-	VFMADD213PD table142<>+0(SB), Y2, Y5
-	VFMADD213PD table141<>+0(SB), Y2, Y5
-	VFMADD213PD table140<>+0(SB), Y2, Y5
-	VFMADD213PD table139<>+0(SB), Y2, Y5
-	VFMADD213PD table138<>+0(SB), Y2, Y5
-	VFMADD213PD table137<>+0(SB), Y2, Y5
-	VFMADD213PD table136<>+0(SB), Y2, Y5
-	VFMADD213PD table135<>+0(SB), Y2, Y5
+	VMOVUPS     table190<>+0(SB), Y5
+	VFMADD213PD table189<>+0(SB), Y2, Y5
+	VFMADD213PD table188<>+0(SB), Y2, Y5
+	VFMADD213PD table187<>+0(SB), Y2, Y5
+	VFMADD213PD table186<>+0(SB), Y2, Y5
+	VFMADD213PD table185<>+0(SB), Y2, Y5
+	VFMADD213PD table184<>+0(SB), Y2, Y5
+	VFMADD213PD table183<>+0(SB), Y2, Y5
+	VFMADD213PD table182<>+0(SB), Y2, Y5
+	VFMADD213PD table181<>+0(SB), Y2, Y5
+	VFMADD213PD table180<>+0(SB), Y2, Y5
+	VFMADD213PD table179<>+0(SB), Y2, Y5
+	VFMADD213PD table178<>+0(SB), Y2, Y5
+	VFMADD213PD table177<>+0(SB), Y2, Y5
+	VFMADD213PD table176<>+0(SB), Y2, Y5
+	VFMADD213PD table175<>+0(SB), Y2, Y5
+	VFMADD213PD table174<>+0(SB), Y2, Y5
+	VFMADD213PD table173<>+0(SB), Y2, Y5
+	VFMADD213PD table172<>+0(SB), Y2, Y5
+	VFMADD213PD table171<>+0(SB), Y2, Y5
+	VFMADD213PD table170<>+0(SB), Y2, Y5
 	VMULPD      Y4, Y5, Y5
 	VMULPD      Y3, Y5, Y5
-	VMOVUPS     table109<>+0(SB), Y2
+	VMOVUPS     table144<>+0(SB), Y2
 	VSUBPD      Y5, Y2, Y2
 	VBLENDVPD   Y1, Y5, Y2, Y2
 	VMULPD      Y2, Y1, Y4
-	VMULPD      table156<>+0(SB), Y3, Y3
+	VMULPD      table191<>+0(SB), Y3, Y3
 	VFMADD231PD Y3, Y1, Y2
 	VMASKMOVPD  (DX)(DI*8), Y0, Y1
 	VMULPD      Y1, Y2, Y2
@@ -4659,7 +7046,7 @@ TEXT ·siluAVX2F64(SB), NOSPLIT, $8-24
 	ANDQ    $-4, DX
 	SUBQ    DX, BX
 	MOVQ    BX, SI
-	LEAQ    table131<>+32(SB), DI
+	LEAQ    table166<>+32(SB), DI
 	SHLQ    $0x03, SI
 	SUBQ    SI, DI
 	VMOVUPS (DI), Y0
@@ -4668,36 +7055,36 @@ TEXT ·siluAVX2F64(SB), NOSPLIT, $8-24
 
 vector:
 	VMOVUPS     (CX)(SI*8), Y1
-	VORPD       table125<>+0(SB), Y1, Y2
-	VMOVUPS     table126<>+0(SB), Y3
+	VORPD       table160<>+0(SB), Y1, Y2
+	VMOVUPS     table161<>+0(SB), Y3
 	VMAXPD      Y2, Y3, Y2
-	VMULPD      table123<>+0(SB), Y2, Y3
+	VMULPD      table158<>+0(SB), Y2, Y3
 	VMOVAPS     Y2, Y4
-	VFMSUB132PD table123<>+0(SB), Y3, Y4
-	VFMADD231PD table124<>+0(SB), Y2, Y4
-	VMULPD      table110<>+0(SB), Y4, Y4
-	VMOVUPS     table121<>+0(SB), Y2
+	VFMSUB132PD table158<>+0(SB), Y3, Y4
+	VFMADD231PD table159<>+0(SB), Y2, Y4
+	VMULPD      table145<>+0(SB), Y4, Y4
+	VMOVUPS     table156<>+0(SB), Y2
 	VMAXPD      Y3, Y2, Y3
-	VADDPD      table122<>+0(SB), Y3, Y5
-	VSUBPD      table122<>+0(SB), Y5, Y2
+	VADDPD      table157<>+0(SB), Y3, Y5
+	VSUBPD      table157<>+0(SB), Y5, Y2
 	VSUBPD      Y2, Y3, Y3
 	VPSLLQ      $0x34, Y5, Y5
-	VMOVUPS     table120<>+0(SB), Y2
-	VFMADD213PD table119<>+0(SB), Y3, Y2
-	VFMADD213PD table118<>+0(SB), Y3, Y2
-	VFMADD213PD table117<>+0(SB), Y3, Y2
-	VFMADD213PD table116<>+0(SB), Y3, Y2
-	VFMADD213PD table115<>+0(SB), Y3, Y2
-	VFMADD213PD table114<>+0(SB), Y3, Y2
-	VFMADD213PD table113<>+0(SB), Y3, Y2
-	VFMADD213PD table112<>+0(SB), Y3, Y2
-	VFMADD213PD table111<>+0(SB), Y3, Y2
-	VFMADD213PD table110<>+0(SB), Y3, Y2
-	VFMADD213PD table109<>+0(SB), Y3, Y2
+	VMOVUPS     table155<>+0(SB), Y2
+	VFMADD213PD table154<>+0(SB), Y3, Y2
+	VFMADD213PD table153<>+0(SB), Y3, Y2
+	VFMADD213PD table152<>+0(SB), Y3, Y2
+	VFMADD213PD table151<>+0(SB), Y3, Y2
+	VFMADD213PD table150<>+0(SB), Y3, Y2
+	VFMADD213PD table149<>+0(SB), Y3, Y2
+	VFMADD213PD table148<>+0(SB), Y3, Y2
+	VFMADD213PD table147<>+0(SB), Y3, Y2
+	VFMADD213PD table146<>+0(SB), Y3, Y2
+	VFMADD213PD table145<>+0(SB), Y3, Y2
+	VFMADD213PD table144<>+0(SB), Y3, Y2
 	VMULPD      Y5, Y2, Y2
 	VFMADD231PD Y2, Y4, Y2
-	VADDPD      table109<>+0(SB), Y2, Y3
-	VMOVUPS     table109<>+0(SB), Y4
+	VADDPD      table144<>+0(SB), Y2, Y3
+	VMOVUPS     table144<>+0(SB), Y4
 	VDIVPD      Y3, Y4, Y3
 	VMULPD      Y3, Y2, Y2
 	VBLENDVPD   Y1, Y2, Y3, Y4
@@ -4712,36 +7099,36 @@ test:
 	TESTQ       BX, BX
 	JZ          end
 	VMASKMOVPD  (CX)(SI*8), Y0, Y1
-	VORPD       table125<>+0(SB), Y1, Y2
-	VMOVUPS     table126<>+0(SB), Y3
+	VORPD       table160<>+0(SB), Y1, Y2
+	VMOVUPS     table161<>+0(SB), Y3
 	VMAXPD      Y2, Y3, Y2
-	VMULPD      table123<>+0(SB), Y2, Y3
+	VMULPD      table158<>+0(SB), Y2, Y3
 	VMOVAPS     Y2, Y4
-	VFMSUB132PD table123<>+0(SB), Y3, Y4
-	VFMADD231PD table124<>+0(SB), Y2, Y4
-	VMULPD      table110<>+0(SB), Y4, Y4
-	VMOVUPS     table121<>+0(SB), Y2
+	VFMSUB132PD table158<>+0(SB), Y3, Y4
+	VFMADD231PD table159<>+0(SB), Y2, Y4
+	VMULPD      table145<>+0(SB), Y4, Y4
+	VMOVUPS     table156<>+0(SB), Y2
 	VMAXPD      Y3, Y2, Y3
-	VADDPD      table122<>+0(SB), Y3, Y5
-	VSUBPD      table122<>+0(SB), Y5, Y2
+	VADDPD      table157<>+0(SB), Y3, Y5
+	VSUBPD      table157<>+0(SB), Y5, Y2
 	VSUBPD      Y2, Y3, Y3
 	VPSLLQ      $0x34, Y5, Y5
-	VMOVUPS     table120<>+0(SB), Y2
-	VFMADD213PD table119<>+0(SB), Y3, Y2
-	VFMADD213PD table118<>+0(SB), Y3, Y2
-	VFMADD213PD table117<>+0(SB), Y3, Y2
-	VFMADD213PD table116<>+0(SB), Y3, Y2
-	VFMADD213PD table115<>+0(SB), Y3, Y2
-	VFMADD213PD table114<>+0(SB), Y3, Y2
-	VFMADD213PD table113<>+0(SB), Y3, Y2
-	VFMADD213PD table112<>+0(SB), Y3, Y2
-	VFMADD213PD table111<>+0(SB), Y3, Y2
-	VFMADD213PD table110<>+0(SB), Y3, Y2
-	VFMADD213PD table109<>+0(SB), Y3, Y2
+	VMOVUPS     table155<>+0(SB), Y2
+	VFMADD213PD table154<>+0(SB), Y3, Y2
+	VFMADD213PD table153<>+0(SB), Y3, Y2
+	VFMADD213PD table152<>+0(SB), Y3, Y2
+	VFMADD213PD table151<>+0(SB), Y3, Y2
+	VFMADD213PD table150<>+0(SB), Y3, Y2
+	VFMADD213PD table149<>+0(SB), Y3, Y2
+	VFMADD213PD table148<>+0(SB), Y3, Y2
+	VFMADD213PD table147<>+0(SB), Y3, Y2
+	VFMADD213PD table146<>+0(SB), Y3, Y2
+	VFMADD213PD table145<>+0(SB), Y3, Y2
+	VFMADD213PD table144<>+0(SB), Y3, Y2
 	VMULPD      Y5, Y2, Y2
 	VFMADD231PD Y2, Y4, Y2
-	VADDPD      table109<>+0(SB), Y2, Y3
-	VMOVUPS     table109<>+0(SB), Y4
+	VADDPD      table144<>+0(SB), Y2, Y3
+	VMOVUPS     table144<>+0(SB), Y4
 	VDIVPD      Y3, Y4, Y3
 	VMULPD      Y3, Y2, Y2
 	VBLENDVPD   Y1, Y2, Y3, Y4
@@ -4770,7 +7157,7 @@ TEXT ·siluGradAVX2F64(SB), NOSPLIT, $8-32
 	ANDQ    $-4, BX
 	SUBQ    BX, SI
 	MOVQ    SI, DI
-	LEAQ    table131<>+32(SB), R8
+	LEAQ    table166<>+32(SB), R8
 	SHLQ    $0x03, DI
 	SUBQ    DI, R8
 	VMOVUPS (R8), Y0
@@ -4779,36 +7166,36 @@ TEXT ·siluGradAVX2F64(SB), NOSPLIT, $8-32
 
 vector:
 	VMOVUPS     (CX)(DI*8), Y1
-	VORPD       table125<>+0(SB), Y1, Y2
-	VMOVUPS     table126<>+0(SB), Y3
+	VORPD       table160<>+0(SB), Y1, Y2
+	VMOVUPS     table161<>+0(SB), Y3
 	VMAXPD      Y2, Y3, Y2
-	VMULPD      table123<>+0(SB), Y2, Y3
+	VMULPD      table158<>+0(SB), Y2, Y3
 	VMOVAPS     Y2, Y4
-	VFMSUB132PD table123<>+0(SB), Y3, Y4
-	VFMADD231PD table124<>+0(SB), Y2, Y4
-	VMULPD      table110<>+0(SB), Y4, Y4
-	VMOVUPS     table121<>+0(SB), Y2
+	VFMSUB132PD table158<>+0(SB), Y3, Y4
+	VFMADD231PD table159<>+0(SB), Y2, Y4
+	VMULPD      table145<>+0(SB), Y4, Y4
+	VMOVUPS     table156<>+0(SB), Y2
 	VMAXPD      Y3, Y2, Y3
-	VADDPD      table122<>+0(SB), Y3, Y5
-	VSUBPD      table122<>+0(SB), Y5, Y2
+	VADDPD      table157<>+0(SB), Y3, Y5
+	VSUBPD      table157<>+0(SB), Y5, Y2
 	VSUBPD      Y2, Y3, Y3
 	VPSLLQ      $0x34, Y5, Y5
-	VMOVUPS     table120<>+0(SB), Y2
-	VFMADD213PD table119<>+0(SB), Y3, Y2
-	VFMADD213PD table118<>+0(SB), Y3, Y2
-	VFMADD213PD table117<>+0(SB), Y3, Y2
-	VFMADD213PD table116<>+0(SB), Y3, Y2
-	VFMADD213PD table115<>+0(SB), Y3, Y2
-	VFMADD213PD table114<>+0(SB), Y3, Y2
-	VFMADD213PD table113<>+0(SB), Y3, Y2
-	VFMADD213PD table112<>+0(SB), Y3, Y2
-	VFMADD213PD table111<>+0(SB), Y3, Y2
-	VFMADD213PD table110<>+0(SB), Y3, Y2
-	VFMADD213PD table109<>+0(SB), Y3, Y2
+	VMOVUPS     table155<>+0(SB), Y2
+	VFMADD213PD table154<>+0(SB), Y3, Y2
+	VFMADD213PD table153<>+0(SB), Y3, Y2
+	VFMADD213PD table152<>+0(SB), Y3, Y2
+	VFMADD213PD table151<>+0(SB), Y3, Y2
+	VFMADD213PD table150<>+0(SB), Y3, Y2
+	VFMADD213PD table149<>+0(SB), Y3, Y2
+	VFMADD213PD table148<>+0(SB), Y3, Y2
+	VFMADD213PD table147<>+0(SB), Y3, Y2
+	VFMADD213PD table146<>+0(SB), Y3, Y2
+	VFMADD213PD table145<>+0(SB), Y3, Y2
+	VFMADD213PD table144<>+0(SB), Y3, Y2
 	VMULPD      Y5, Y2, Y2
 	VFMADD231PD Y2, Y4, Y2
-	VADDPD      table109<>+0(SB), Y2, Y3
-	VMOVUPS     table109<>+0(SB), Y4
+	VADDPD      table144<>+0(SB), Y2, Y3
+	VMOVUPS     table144<>+0(SB), Y4
 	VDIVPD      Y3, Y4, Y3
 	VMULPD      Y3, Y2, Y2
 	VBLENDVPD   Y1, Y2, Y3, Y4
@@ -4826,36 +7213,36 @@ test:
 	TESTQ       SI, SI
 	JZ          end
 	VMASKMOVPD  (CX)(DI*8), Y0, Y1
-	VORPD       table125<>+0(SB), Y1, Y2
-	VMOVUPS     table126<>+0(SB), Y3
+	VORPD       table160<>+0(SB), Y1, Y2
+	VMOVUPS     table161<>+0(SB), Y3
 	VMAXPD      Y2, Y3, Y2
-	VMULPD      table123<>+0(SB), Y2, Y3
+	VMULPD      table158<>+0(SB), Y2, Y3
 	VMOVAPS     Y2, Y4
-	VFMSUB132PD table123<>+0(SB), Y3, Y4
-	VFMADD231PD table124<>+0(SB), Y2, Y4
-	VMULPD      table110<>+0(SB), Y4, Y4
-	VMOVUPS     table121<>+0(SB), Y2
+	VFMSUB132PD table158<>+0(SB), Y3, Y4
+	VFMADD231PD table159<>+0(SB), Y2, Y4
+	VMULPD      table145<>+0(SB), Y4, Y4
+	VMOVUPS     table156<>+0(SB), Y2
 	VMAXPD      Y3, Y2, Y3
-	VADDPD      table122<>+0(SB), Y3, Y5
-	VSUBPD      table122<>+0(SB), Y5, Y2
+	VADDPD      table157<>+0(SB), Y3, Y5
+	VSUBPD      table157<>+0(SB), Y5, Y2
 	VSUBPD      Y2, Y3, Y3
 	VPSLLQ      $0x34, Y5, Y5
-	VMOVUPS     table120<>+0(SB), Y2
-	VFMADD213PD table119<>+0(SB), Y3, Y2
-	VFMADD213PD table118<>+0(SB), Y3, Y2
-	VFMADD213PD table117<>+0(SB), Y3, Y2
-	VFMADD213PD table116<>+0(SB), Y3, Y2
-	VFMADD213PD table115<>+0(SB), Y3, Y2
-	VFMADD213PD table114<>+0(SB), Y3, Y2
-	VFMADD213PD table113<>+0(SB), Y3, Y2
-	VFMADD213PD table112<>+0(SB), Y3, Y2
-	VFMADD213PD table111<>+0(SB), Y3, Y2
-	VFMADD213PD table110<>+0(SB), Y3, Y2
-	VFMADD213PD table109<>+0(SB), Y3, Y2
+	VMOVUPS     table155<>+0(SB), Y2
+	VFMADD213PD table154<>+0(SB), Y3, Y2
+	VFMADD213PD table153<>+0(SB), Y3, Y2
+	VFMADD213PD table152<>+0(SB), Y3, Y2
+	VFMADD213PD table151<>+0(SB), Y3, Y2
+	VFMADD213PD table150<>+0(SB), Y3, Y2
+	VFMADD213PD table149<>+0(SB), Y3, Y2
+	VFMADD213PD table148<>+0(SB), Y3, Y2
+	VFMADD213PD table147<>+0(SB), Y3, Y2
+	VFMADD213PD table146<>+0(SB), Y3, Y2
+	VFMADD213PD table145<>+0(SB), Y3, Y2
+	VFMADD213PD table144<>+0(SB), Y3, Y2
 	VMULPD      Y5, Y2, Y2
 	VFMADD231PD Y2, Y4, Y2
-	VADDPD      table109<>+0(SB), Y2, Y3
-	VMOVUPS     table109<>+0(SB), Y4
+	VADDPD      table144<>+0(SB), Y2, Y3
+	VMOVUPS     table144<>+0(SB), Y4
 	VDIVPD      Y3, Y4, Y3
 	VMULPD      Y3, Y2, Y2
 	VBLENDVPD   Y1, Y2, Y3, Y4
@@ -4887,7 +7274,7 @@ TEXT ·reluSquaredAVX2F64(SB), NOSPLIT, $8-24
 	ANDQ    $-4, DX
 	SUBQ    DX, BX
 	MOVQ    BX, SI
-	LEAQ    table131<>+32(SB), DI
+	LEAQ    table166<>+32(SB), DI
 	SHLQ    $0x03, SI
 	SUBQ    SI, DI
 	VMOVUPS (DI), Y1
@@ -4933,7 +7320,7 @@ TEXT ·reluSquaredGradAVX2F64(SB), NOSPLIT, $8-32
 	ANDQ    $-4, BX
 	SUBQ    BX, SI
 	MOVQ    SI, DI
-	LEAQ    table131<>+32(SB), R8
+	LEAQ    table166<>+32(SB), R8
 	SHLQ    $0x03, DI
 	SUBQ    DI, R8
 	VMOVUPS (R8), Y1
@@ -4962,6 +7349,774 @@ test:
 	VMASKMOVPD (DX)(DI*8), Y1, Y2
 	VMULPD     Y2, Y0, Y0
 	VMASKMOVPD Y0, Y1, (AX)(DI*8)
+
+end:
+	LDMXCSR (SP)
+	VZEROUPPER
+	RET
+
+// func reluAVX2F64(n int, y *float64, x *float64)
+// Requires: AVX, SSE
+TEXT ·reluAVX2F64(SB), NOSPLIT, $8-24
+	STMXCSR (SP)
+	MOVL    (SP), AX
+	ORL     $0x00008040, AX
+	MOVL    AX, 4(SP)
+	LDMXCSR 4(SP)
+	MOVQ    y+8(FP), AX
+	MOVQ    x+16(FP), CX
+	VXORPS  Y0, Y0, Y0
+	VMOVUPS table144<>+0(SB), Y1
+	MOVQ    n+0(FP), DX
+	MOVQ    DX, BX
+	ANDQ    $-4, DX
+	SUBQ    DX, BX
+	MOVQ    BX, SI
+	LEAQ    table166<>+32(SB), DI
+	SHLQ    $0x03, SI
+	SUBQ    SI, DI
+	VMOVUPS (DI), Y1
+	XORQ    SI, SI
+	JMP     test
+
+vector:
+	VMOVUPS (CX)(SI*8), Y2
+	VMAXPD  Y2, Y0, Y2
+	VMOVUPS Y2, (AX)(SI*8)
+	ADDQ    $0x04, SI
+
+test:
+	CMPQ       SI, DX
+	JLT        vector
+	TESTQ      BX, BX
+	JZ         end
+	VMASKMOVPD (CX)(SI*8), Y1, Y2
+	VMAXPD     Y2, Y0, Y0
+	VMASKMOVPD Y0, Y1, (AX)(SI*8)
+
+end:
+	LDMXCSR (SP)
+	VZEROUPPER
+	RET
+
+// func reluGradAVX2F64(n int, dx *float64, x *float64, dy *float64)
+// Requires: AVX, SSE
+TEXT ·reluGradAVX2F64(SB), NOSPLIT, $8-32
+	STMXCSR (SP)
+	MOVL    (SP), AX
+	ORL     $0x00008040, AX
+	MOVL    AX, 4(SP)
+	LDMXCSR 4(SP)
+	MOVQ    dx+8(FP), AX
+	MOVQ    x+16(FP), CX
+	MOVQ    dy+24(FP), DX
+	VXORPS  Y0, Y0, Y0
+	VMOVUPS table144<>+0(SB), Y1
+	MOVQ    n+0(FP), BX
+	MOVQ    BX, SI
+	ANDQ    $-4, BX
+	SUBQ    BX, SI
+	MOVQ    SI, DI
+	LEAQ    table166<>+32(SB), R8
+	SHLQ    $0x03, DI
+	SUBQ    DI, R8
+	VMOVUPS (R8), Y2
+	XORQ    DI, DI
+	JMP     test
+
+vector:
+	VMOVUPS   (CX)(DI*8), Y3
+	VCMPPD    $0x11, Y3, Y0, Y3
+	VBLENDVPD Y3, Y1, Y0, Y3
+	VMOVUPS   (DX)(DI*8), Y4
+	VMULPD    Y4, Y3, Y3
+	VMOVUPS   Y3, (AX)(DI*8)
+	ADDQ      $0x04, DI
+
+test:
+	CMPQ       DI, BX
+	JLT        vector
+	TESTQ      SI, SI
+	JZ         end
+	VMASKMOVPD (CX)(DI*8), Y2, Y3
+	VCMPPD     $0x11, Y3, Y0, Y3
+	VBLENDVPD  Y3, Y1, Y0, Y0
+	VMASKMOVPD (DX)(DI*8), Y2, Y1
+	VMULPD     Y1, Y0, Y0
+	VMASKMOVPD Y0, Y2, (AX)(DI*8)
+
+end:
+	LDMXCSR (SP)
+	VZEROUPPER
+	RET
+
+// func quickGELUAVX2F64(n int, y *float64, x *float64)
+// Requires: AVX, AVX2, FMA3, SSE
+TEXT ·quickGELUAVX2F64(SB), NOSPLIT, $8-24
+	STMXCSR (SP)
+	MOVL    (SP), AX
+	ORL     $0x00008040, AX
+	MOVL    AX, 4(SP)
+	LDMXCSR 4(SP)
+	MOVQ    y+8(FP), AX
+	MOVQ    x+16(FP), CX
+	MOVQ    n+0(FP), DX
+	MOVQ    DX, BX
+	ANDQ    $-4, DX
+	SUBQ    DX, BX
+	MOVQ    BX, SI
+	LEAQ    table166<>+32(SB), DI
+	SHLQ    $0x03, SI
+	SUBQ    SI, DI
+	VMOVUPS (DI), Y0
+	XORQ    SI, SI
+	JMP     test
+
+vector:
+	VMOVUPS     (CX)(SI*8), Y1
+	VMULPD      table192<>+0(SB), Y1, Y2
+	VORPD       table160<>+0(SB), Y2, Y3
+	VMOVUPS     table161<>+0(SB), Y4
+	VMAXPD      Y3, Y4, Y3
+	VMULPD      table158<>+0(SB), Y3, Y4
+	VMOVAPS     Y3, Y5
+	VFMSUB132PD table158<>+0(SB), Y4, Y5
+	VFMADD231PD table159<>+0(SB), Y3, Y5
+	VMULPD      table145<>+0(SB), Y5, Y5
+	VMOVUPS     table156<>+0(SB), Y3
+	VMAXPD      Y4, Y3, Y4
+	VADDPD      table157<>+0(SB), Y4, Y6
+	VSUBPD      table157<>+0(SB), Y6, Y3
+	VSUBPD      Y3, Y4, Y4
+	VPSLLQ      $0x34, Y6, Y6
+	VMOVUPS     table155<>+0(SB), Y3
+	VFMADD213PD table154<>+0(SB), Y4, Y3
+	VFMADD213PD table153<>+0(SB), Y4, Y3
+	VFMADD213PD table152<>+0(SB), Y4, Y3
+	VFMADD213PD table151<>+0(SB), Y4, Y3
+	VFMADD213PD table150<>+0(SB), Y4, Y3
+	VFMADD213PD table149<>+0(SB), Y4, Y3
+	VFMADD213PD table148<>+0(SB), Y4, Y3
+	VFMADD213PD table147<>+0(SB), Y4, Y3
+	VFMADD213PD table146<>+0(SB), Y4, Y3
+	VFMADD213PD table145<>+0(SB), Y4, Y3
+	VFMADD213PD table144<>+0(SB), Y4, Y3
+	VMULPD      Y6, Y3, Y3
+	VFMADD231PD Y3, Y5, Y3
+	VADDPD      table144<>+0(SB), Y3, Y4
+	VMOVUPS     table144<>+0(SB), Y5
+	VDIVPD      Y4, Y5, Y4
+	VMULPD      Y4, Y3, Y3
+	VBLENDVPD   Y2, Y3, Y4, Y5
+	VBLENDVPD   Y2, Y4, Y3, Y2
+	VMULPD      Y5, Y1, Y1
+	VMOVUPS     Y1, (AX)(SI*8)
+	ADDQ        $0x04, SI
+
+test:
+	CMPQ        SI, DX
+	JLT         vector
+	TESTQ       BX, BX
+	JZ          end
+	VMASKMOVPD  (CX)(SI*8), Y0, Y1
+	VMULPD      table192<>+0(SB), Y1, Y2
+	VORPD       table160<>+0(SB), Y2, Y3
+	VMOVUPS     table161<>+0(SB), Y4
+	VMAXPD      Y3, Y4, Y3
+	VMULPD      table158<>+0(SB), Y3, Y4
+	VMOVAPS     Y3, Y5
+	VFMSUB132PD table158<>+0(SB), Y4, Y5
+	VFMADD231PD table159<>+0(SB), Y3, Y5
+	VMULPD      table145<>+0(SB), Y5, Y5
+	VMOVUPS     table156<>+0(SB), Y3
+	VMAXPD      Y4, Y3, Y4
+	VADDPD      table157<>+0(SB), Y4, Y6
+	VSUBPD      table157<>+0(SB), Y6, Y3
+	VSUBPD      Y3, Y4, Y4
+	VPSLLQ      $0x34, Y6, Y6
+	VMOVUPS     table155<>+0(SB), Y3
+	VFMADD213PD table154<>+0(SB), Y4, Y3
+	VFMADD213PD table153<>+0(SB), Y4, Y3
+	VFMADD213PD table152<>+0(SB), Y4, Y3
+	VFMADD213PD table151<>+0(SB), Y4, Y3
+	VFMADD213PD table150<>+0(SB), Y4, Y3
+	VFMADD213PD table149<>+0(SB), Y4, Y3
+	VFMADD213PD table148<>+0(SB), Y4, Y3
+	VFMADD213PD table147<>+0(SB), Y4, Y3
+	VFMADD213PD table146<>+0(SB), Y4, Y3
+	VFMADD213PD table145<>+0(SB), Y4, Y3
+	VFMADD213PD table144<>+0(SB), Y4, Y3
+	VMULPD      Y6, Y3, Y3
+	VFMADD231PD Y3, Y5, Y3
+	VADDPD      table144<>+0(SB), Y3, Y4
+	VMOVUPS     table144<>+0(SB), Y5
+	VDIVPD      Y4, Y5, Y4
+	VMULPD      Y4, Y3, Y3
+	VBLENDVPD   Y2, Y3, Y4, Y5
+	VBLENDVPD   Y2, Y4, Y3, Y2
+	VMULPD      Y5, Y1, Y1
+	VMASKMOVPD  Y1, Y0, (AX)(SI*8)
+
+end:
+	LDMXCSR (SP)
+	VZEROUPPER
+	RET
+
+DATA table192<>+0(SB)/8, $0x3ffb3b645a1cac08
+DATA table192<>+8(SB)/8, $0x3ffb3b645a1cac08
+DATA table192<>+16(SB)/8, $0x3ffb3b645a1cac08
+DATA table192<>+24(SB)/8, $0x3ffb3b645a1cac08
+GLOBL table192<>(SB), RODATA|NOPTR, $32
+
+// func quickGELUGradAVX2F64(n int, dx *float64, x *float64, dy *float64)
+// Requires: AVX, AVX2, FMA3, SSE
+TEXT ·quickGELUGradAVX2F64(SB), NOSPLIT, $8-32
+	STMXCSR (SP)
+	MOVL    (SP), AX
+	ORL     $0x00008040, AX
+	MOVL    AX, 4(SP)
+	LDMXCSR 4(SP)
+	MOVQ    dx+8(FP), AX
+	MOVQ    x+16(FP), CX
+	MOVQ    dy+24(FP), DX
+	MOVQ    n+0(FP), BX
+	MOVQ    BX, SI
+	ANDQ    $-4, BX
+	SUBQ    BX, SI
+	MOVQ    SI, DI
+	LEAQ    table166<>+32(SB), R8
+	SHLQ    $0x03, DI
+	SUBQ    DI, R8
+	VMOVUPS (R8), Y0
+	XORQ    DI, DI
+	JMP     test
+
+vector:
+	VMOVUPS     (CX)(DI*8), Y1
+	VMULPD      table192<>+0(SB), Y1, Y2
+	VORPD       table160<>+0(SB), Y2, Y3
+	VMOVUPS     table161<>+0(SB), Y4
+	VMAXPD      Y3, Y4, Y3
+	VMULPD      table158<>+0(SB), Y3, Y4
+	VMOVAPS     Y3, Y5
+	VFMSUB132PD table158<>+0(SB), Y4, Y5
+	VFMADD231PD table159<>+0(SB), Y3, Y5
+	VMULPD      table145<>+0(SB), Y5, Y5
+	VMOVUPS     table156<>+0(SB), Y3
+	VMAXPD      Y4, Y3, Y4
+	VADDPD      table157<>+0(SB), Y4, Y6
+	VSUBPD      table157<>+0(SB), Y6, Y3
+	VSUBPD      Y3, Y4, Y4
+	VPSLLQ      $0x34, Y6, Y6
+	VMOVUPS     table155<>+0(SB), Y3
+	VFMADD213PD table154<>+0(SB), Y4, Y3
+	VFMADD213PD table153<>+0(SB), Y4, Y3
+	VFMADD213PD table152<>+0(SB), Y4, Y3
+	VFMADD213PD table151<>+0(SB), Y4, Y3
+	VFMADD213PD table150<>+0(SB), Y4, Y3
+	VFMADD213PD table149<>+0(SB), Y4, Y3
+	VFMADD213PD table148<>+0(SB), Y4, Y3
+	VFMADD213PD table147<>+0(SB), Y4, Y3
+	VFMADD213PD table146<>+0(SB), Y4, Y3
+	VFMADD213PD table145<>+0(SB), Y4, Y3
+	VFMADD213PD table144<>+0(SB), Y4, Y3
+	VMULPD      Y6, Y3, Y3
+	VFMADD231PD Y3, Y5, Y3
+	VADDPD      table144<>+0(SB), Y3, Y4
+	VMOVUPS     table144<>+0(SB), Y5
+	VDIVPD      Y4, Y5, Y4
+	VMULPD      Y4, Y3, Y3
+	VBLENDVPD   Y2, Y3, Y4, Y5
+	VBLENDVPD   Y2, Y4, Y3, Y2
+	VMULPD      Y5, Y1, Y1
+	VMULPD      table192<>+0(SB), Y2, Y2
+	VFMADD231PD Y2, Y1, Y5
+	VMOVUPS     (DX)(DI*8), Y1
+	VMULPD      Y1, Y5, Y5
+	VMOVUPS     Y5, (AX)(DI*8)
+	ADDQ        $0x04, DI
+
+test:
+	CMPQ        DI, BX
+	JLT         vector
+	TESTQ       SI, SI
+	JZ          end
+	VMASKMOVPD  (CX)(DI*8), Y0, Y1
+	VMULPD      table192<>+0(SB), Y1, Y2
+	VORPD       table160<>+0(SB), Y2, Y3
+	VMOVUPS     table161<>+0(SB), Y4
+	VMAXPD      Y3, Y4, Y3
+	VMULPD      table158<>+0(SB), Y3, Y4
+	VMOVAPS     Y3, Y5
+	VFMSUB132PD table158<>+0(SB), Y4, Y5
+	VFMADD231PD table159<>+0(SB), Y3, Y5
+	VMULPD      table145<>+0(SB), Y5, Y5
+	VMOVUPS     table156<>+0(SB), Y3
+	VMAXPD      Y4, Y3, Y4
+	VADDPD      table157<>+0(SB), Y4, Y6
+	VSUBPD      table157<>+0(SB), Y6, Y3
+	VSUBPD      Y3, Y4, Y4
+	VPSLLQ      $0x34, Y6, Y6
+	VMOVUPS     table155<>+0(SB), Y3
+	VFMADD213PD table154<>+0(SB), Y4, Y3
+	VFMADD213PD table153<>+0(SB), Y4, Y3
+	VFMADD213PD table152<>+0(SB), Y4, Y3
+	VFMADD213PD table151<>+0(SB), Y4, Y3
+	VFMADD213PD table150<>+0(SB), Y4, Y3
+	VFMADD213PD table149<>+0(SB), Y4, Y3
+	VFMADD213PD table148<>+0(SB), Y4, Y3
+	VFMADD213PD table147<>+0(SB), Y4, Y3
+	VFMADD213PD table146<>+0(SB), Y4, Y3
+	VFMADD213PD table145<>+0(SB), Y4, Y3
+	VFMADD213PD table144<>+0(SB), Y4, Y3
+	VMULPD      Y6, Y3, Y3
+	VFMADD231PD Y3, Y5, Y3
+	VADDPD      table144<>+0(SB), Y3, Y4
+	VMOVUPS     table144<>+0(SB), Y5
+	VDIVPD      Y4, Y5, Y4
+	VMULPD      Y4, Y3, Y3
+	VBLENDVPD   Y2, Y3, Y4, Y5
+	VBLENDVPD   Y2, Y4, Y3, Y2
+	VMULPD      Y5, Y1, Y1
+	VMULPD      table192<>+0(SB), Y2, Y2
+	VFMADD231PD Y2, Y1, Y5
+	VMASKMOVPD  (DX)(DI*8), Y0, Y1
+	VMULPD      Y1, Y5, Y5
+	VMASKMOVPD  Y5, Y0, (AX)(DI*8)
+
+end:
+	LDMXCSR (SP)
+	VZEROUPPER
+	RET
+
+// func sigmoidAVX2F64(n int, y *float64, x *float64)
+// Requires: AVX, AVX2, FMA3, SSE
+TEXT ·sigmoidAVX2F64(SB), NOSPLIT, $8-24
+	STMXCSR (SP)
+	MOVL    (SP), AX
+	ORL     $0x00008040, AX
+	MOVL    AX, 4(SP)
+	LDMXCSR 4(SP)
+	MOVQ    y+8(FP), AX
+	MOVQ    x+16(FP), CX
+	MOVQ    n+0(FP), DX
+	MOVQ    DX, BX
+	ANDQ    $-4, DX
+	SUBQ    DX, BX
+	MOVQ    BX, SI
+	LEAQ    table166<>+32(SB), DI
+	SHLQ    $0x03, SI
+	SUBQ    SI, DI
+	VMOVUPS (DI), Y0
+	XORQ    SI, SI
+	JMP     test
+
+vector:
+	VMOVUPS     (CX)(SI*8), Y1
+	VORPD       table160<>+0(SB), Y1, Y2
+	VMOVUPS     table161<>+0(SB), Y3
+	VMAXPD      Y2, Y3, Y2
+	VMULPD      table158<>+0(SB), Y2, Y3
+	VMOVAPS     Y2, Y4
+	VFMSUB132PD table158<>+0(SB), Y3, Y4
+	VFMADD231PD table159<>+0(SB), Y2, Y4
+	VMULPD      table145<>+0(SB), Y4, Y4
+	VMOVUPS     table156<>+0(SB), Y2
+	VMAXPD      Y3, Y2, Y3
+	VADDPD      table157<>+0(SB), Y3, Y5
+	VSUBPD      table157<>+0(SB), Y5, Y2
+	VSUBPD      Y2, Y3, Y3
+	VPSLLQ      $0x34, Y5, Y5
+	VMOVUPS     table155<>+0(SB), Y2
+	VFMADD213PD table154<>+0(SB), Y3, Y2
+	VFMADD213PD table153<>+0(SB), Y3, Y2
+	VFMADD213PD table152<>+0(SB), Y3, Y2
+	VFMADD213PD table151<>+0(SB), Y3, Y2
+	VFMADD213PD table150<>+0(SB), Y3, Y2
+	VFMADD213PD table149<>+0(SB), Y3, Y2
+	VFMADD213PD table148<>+0(SB), Y3, Y2
+	VFMADD213PD table147<>+0(SB), Y3, Y2
+	VFMADD213PD table146<>+0(SB), Y3, Y2
+	VFMADD213PD table145<>+0(SB), Y3, Y2
+	VFMADD213PD table144<>+0(SB), Y3, Y2
+	VMULPD      Y5, Y2, Y2
+	VFMADD231PD Y2, Y4, Y2
+	VADDPD      table144<>+0(SB), Y2, Y3
+	VMOVUPS     table144<>+0(SB), Y4
+	VDIVPD      Y3, Y4, Y3
+	VMULPD      Y3, Y2, Y2
+	VBLENDVPD   Y1, Y2, Y3, Y4
+	VBLENDVPD   Y1, Y3, Y2, Y1
+	VMOVUPS     Y4, (AX)(SI*8)
+	ADDQ        $0x04, SI
+
+test:
+	CMPQ        SI, DX
+	JLT         vector
+	TESTQ       BX, BX
+	JZ          end
+	VMASKMOVPD  (CX)(SI*8), Y0, Y1
+	VORPD       table160<>+0(SB), Y1, Y2
+	VMOVUPS     table161<>+0(SB), Y3
+	VMAXPD      Y2, Y3, Y2
+	VMULPD      table158<>+0(SB), Y2, Y3
+	VMOVAPS     Y2, Y4
+	VFMSUB132PD table158<>+0(SB), Y3, Y4
+	VFMADD231PD table159<>+0(SB), Y2, Y4
+	VMULPD      table145<>+0(SB), Y4, Y4
+	VMOVUPS     table156<>+0(SB), Y2
+	VMAXPD      Y3, Y2, Y3
+	VADDPD      table157<>+0(SB), Y3, Y5
+	VSUBPD      table157<>+0(SB), Y5, Y2
+	VSUBPD      Y2, Y3, Y3
+	VPSLLQ      $0x34, Y5, Y5
+	VMOVUPS     table155<>+0(SB), Y2
+	VFMADD213PD table154<>+0(SB), Y3, Y2
+	VFMADD213PD table153<>+0(SB), Y3, Y2
+	VFMADD213PD table152<>+0(SB), Y3, Y2
+	VFMADD213PD table151<>+0(SB), Y3, Y2
+	VFMADD213PD table150<>+0(SB), Y3, Y2
+	VFMADD213PD table149<>+0(SB), Y3, Y2
+	VFMADD213PD table148<>+0(SB), Y3, Y2
+	VFMADD213PD table147<>+0(SB), Y3, Y2
+	VFMADD213PD table146<>+0(SB), Y3, Y2
+	VFMADD213PD table145<>+0(SB), Y3, Y2
+	VFMADD213PD table144<>+0(SB), Y3, Y2
+	VMULPD      Y5, Y2, Y2
+	VFMADD231PD Y2, Y4, Y2
+	VADDPD      table144<>+0(SB), Y2, Y3
+	VMOVUPS     table144<>+0(SB), Y4
+	VDIVPD      Y3, Y4, Y3
+	VMULPD      Y3, Y2, Y2
+	VBLENDVPD   Y1, Y2, Y3, Y4
+	VBLENDVPD   Y1, Y3, Y2, Y1
+	VMASKMOVPD  Y4, Y0, (AX)(SI*8)
+
+end:
+	LDMXCSR (SP)
+	VZEROUPPER
+	RET
+
+// func sigmoidGradAVX2F64(n int, dx *float64, x *float64, dy *float64)
+// Requires: AVX, AVX2, FMA3, SSE
+TEXT ·sigmoidGradAVX2F64(SB), NOSPLIT, $8-32
+	STMXCSR (SP)
+	MOVL    (SP), AX
+	ORL     $0x00008040, AX
+	MOVL    AX, 4(SP)
+	LDMXCSR 4(SP)
+	MOVQ    dx+8(FP), AX
+	MOVQ    x+16(FP), CX
+	MOVQ    dy+24(FP), DX
+	MOVQ    n+0(FP), BX
+	MOVQ    BX, SI
+	ANDQ    $-4, BX
+	SUBQ    BX, SI
+	MOVQ    SI, DI
+	LEAQ    table166<>+32(SB), R8
+	SHLQ    $0x03, DI
+	SUBQ    DI, R8
+	VMOVUPS (R8), Y0
+	XORQ    DI, DI
+	JMP     test
+
+vector:
+	VMOVUPS     (CX)(DI*8), Y1
+	VORPD       table160<>+0(SB), Y1, Y2
+	VMOVUPS     table161<>+0(SB), Y3
+	VMAXPD      Y2, Y3, Y2
+	VMULPD      table158<>+0(SB), Y2, Y3
+	VMOVAPS     Y2, Y4
+	VFMSUB132PD table158<>+0(SB), Y3, Y4
+	VFMADD231PD table159<>+0(SB), Y2, Y4
+	VMULPD      table145<>+0(SB), Y4, Y4
+	VMOVUPS     table156<>+0(SB), Y2
+	VMAXPD      Y3, Y2, Y3
+	VADDPD      table157<>+0(SB), Y3, Y5
+	VSUBPD      table157<>+0(SB), Y5, Y2
+	VSUBPD      Y2, Y3, Y3
+	VPSLLQ      $0x34, Y5, Y5
+	VMOVUPS     table155<>+0(SB), Y2
+	VFMADD213PD table154<>+0(SB), Y3, Y2
+	VFMADD213PD table153<>+0(SB), Y3, Y2
+	VFMADD213PD table152<>+0(SB), Y3, Y2
+	VFMADD213PD table151<>+0(SB), Y3, Y2
+	VFMADD213PD table150<>+0(SB), Y3, Y2
+	VFMADD213PD table149<>+0(SB), Y3, Y2
+	VFMADD213PD table148<>+0(SB), Y3, Y2
+	VFMADD213PD table147<>+0(SB), Y3, Y2
+	VFMADD213PD table146<>+0(SB), Y3, Y2
+	VFMADD213PD table145<>+0(SB), Y3, Y2
+	VFMADD213PD table144<>+0(SB), Y3, Y2
+	VMULPD      Y5, Y2, Y2
+	VFMADD231PD Y2, Y4, Y2
+	VADDPD      table144<>+0(SB), Y2, Y3
+	VMOVUPS     table144<>+0(SB), Y4
+	VDIVPD      Y3, Y4, Y3
+	VMULPD      Y3, Y2, Y2
+	VBLENDVPD   Y1, Y2, Y3, Y4
+	VBLENDVPD   Y1, Y3, Y2, Y1
+	VMULPD      Y4, Y1, Y1
+	VMOVUPS     (DX)(DI*8), Y2
+	VMULPD      Y2, Y1, Y1
+	VMOVUPS     Y1, (AX)(DI*8)
+	ADDQ        $0x04, DI
+
+test:
+	CMPQ        DI, BX
+	JLT         vector
+	TESTQ       SI, SI
+	JZ          end
+	VMASKMOVPD  (CX)(DI*8), Y0, Y1
+	VORPD       table160<>+0(SB), Y1, Y2
+	VMOVUPS     table161<>+0(SB), Y3
+	VMAXPD      Y2, Y3, Y2
+	VMULPD      table158<>+0(SB), Y2, Y3
+	VMOVAPS     Y2, Y4
+	VFMSUB132PD table158<>+0(SB), Y3, Y4
+	VFMADD231PD table159<>+0(SB), Y2, Y4
+	VMULPD      table145<>+0(SB), Y4, Y4
+	VMOVUPS     table156<>+0(SB), Y2
+	VMAXPD      Y3, Y2, Y3
+	VADDPD      table157<>+0(SB), Y3, Y5
+	VSUBPD      table157<>+0(SB), Y5, Y2
+	VSUBPD      Y2, Y3, Y3
+	VPSLLQ      $0x34, Y5, Y5
+	VMOVUPS     table155<>+0(SB), Y2
+	VFMADD213PD table154<>+0(SB), Y3, Y2
+	VFMADD213PD table153<>+0(SB), Y3, Y2
+	VFMADD213PD table152<>+0(SB), Y3, Y2
+	VFMADD213PD table151<>+0(SB), Y3, Y2
+	VFMADD213PD table150<>+0(SB), Y3, Y2
+	VFMADD213PD table149<>+0(SB), Y3, Y2
+	VFMADD213PD table148<>+0(SB), Y3, Y2
+	VFMADD213PD table147<>+0(SB), Y3, Y2
+	VFMADD213PD table146<>+0(SB), Y3, Y2
+	VFMADD213PD table145<>+0(SB), Y3, Y2
+	VFMADD213PD table144<>+0(SB), Y3, Y2
+	VMULPD      Y5, Y2, Y2
+	VFMADD231PD Y2, Y4, Y2
+	VADDPD      table144<>+0(SB), Y2, Y3
+	VMOVUPS     table144<>+0(SB), Y4
+	VDIVPD      Y3, Y4, Y3
+	VMULPD      Y3, Y2, Y2
+	VBLENDVPD   Y1, Y2, Y3, Y4
+	VBLENDVPD   Y1, Y3, Y2, Y1
+	VMULPD      Y4, Y1, Y1
+	VMASKMOVPD  (DX)(DI*8), Y0, Y2
+	VMULPD      Y2, Y1, Y1
+	VMASKMOVPD  Y1, Y0, (AX)(DI*8)
+
+end:
+	LDMXCSR (SP)
+	VZEROUPPER
+	RET
+
+// func tanhAVX2F64(n int, y *float64, x *float64)
+// Requires: AVX, AVX2, FMA3, SSE
+TEXT ·tanhAVX2F64(SB), NOSPLIT, $8-24
+	STMXCSR (SP)
+	MOVL    (SP), AX
+	ORL     $0x00008040, AX
+	MOVL    AX, 4(SP)
+	LDMXCSR 4(SP)
+	MOVQ    y+8(FP), AX
+	MOVQ    x+16(FP), CX
+	MOVQ    n+0(FP), DX
+	MOVQ    DX, BX
+	ANDQ    $-4, DX
+	SUBQ    DX, BX
+	MOVQ    BX, SI
+	LEAQ    table166<>+32(SB), DI
+	SHLQ    $0x03, SI
+	SUBQ    SI, DI
+	VMOVUPS (DI), Y0
+	XORQ    SI, SI
+	JMP     test
+
+vector:
+	VMOVUPS     (CX)(SI*8), Y1
+	VANDPD      table160<>+0(SB), Y1, Y2
+	VXORPD      Y2, Y1, Y1
+	VMULPD      table193<>+0(SB), Y1, Y1
+	VMOVUPS     table156<>+0(SB), Y3
+	VMAXPD      Y1, Y3, Y1
+	VADDPD      table157<>+0(SB), Y1, Y4
+	VSUBPD      table157<>+0(SB), Y4, Y3
+	VSUBPD      Y3, Y1, Y1
+	VPSLLQ      $0x34, Y4, Y4
+	VMOVUPS     table155<>+0(SB), Y3
+	VFMADD213PD table154<>+0(SB), Y1, Y3
+	VFMADD213PD table153<>+0(SB), Y1, Y3
+	VFMADD213PD table152<>+0(SB), Y1, Y3
+	VFMADD213PD table151<>+0(SB), Y1, Y3
+	VFMADD213PD table150<>+0(SB), Y1, Y3
+	VFMADD213PD table149<>+0(SB), Y1, Y3
+	VFMADD213PD table148<>+0(SB), Y1, Y3
+	VFMADD213PD table147<>+0(SB), Y1, Y3
+	VFMADD213PD table146<>+0(SB), Y1, Y3
+	VFMADD213PD table145<>+0(SB), Y1, Y3
+	VMULPD      Y1, Y3, Y3
+	VSUBPD      table144<>+0(SB), Y4, Y1
+	VFMADD213PD Y1, Y4, Y3
+	VADDPD      table194<>+0(SB), Y3, Y1
+	VDIVPD      Y1, Y3, Y3
+	VXORPD      table160<>+0(SB), Y3, Y3
+	VXORPD      Y2, Y3, Y3
+	VMOVUPS     Y3, (AX)(SI*8)
+	ADDQ        $0x04, SI
+
+test:
+	CMPQ        SI, DX
+	JLT         vector
+	TESTQ       BX, BX
+	JZ          end
+	VMASKMOVPD  (CX)(SI*8), Y0, Y1
+	VANDPD      table160<>+0(SB), Y1, Y2
+	VXORPD      Y2, Y1, Y1
+	VMULPD      table193<>+0(SB), Y1, Y1
+	VMOVUPS     table156<>+0(SB), Y3
+	VMAXPD      Y1, Y3, Y1
+	VADDPD      table157<>+0(SB), Y1, Y4
+	VSUBPD      table157<>+0(SB), Y4, Y3
+	VSUBPD      Y3, Y1, Y1
+	VPSLLQ      $0x34, Y4, Y4
+	VMOVUPS     table155<>+0(SB), Y3
+	VFMADD213PD table154<>+0(SB), Y1, Y3
+	VFMADD213PD table153<>+0(SB), Y1, Y3
+	VFMADD213PD table152<>+0(SB), Y1, Y3
+	VFMADD213PD table151<>+0(SB), Y1, Y3
+	VFMADD213PD table150<>+0(SB), Y1, Y3
+	VFMADD213PD table149<>+0(SB), Y1, Y3
+	VFMADD213PD table148<>+0(SB), Y1, Y3
+	VFMADD213PD table147<>+0(SB), Y1, Y3
+	VFMADD213PD table146<>+0(SB), Y1, Y3
+	VFMADD213PD table145<>+0(SB), Y1, Y3
+	VMULPD      Y1, Y3, Y3
+	VSUBPD      table144<>+0(SB), Y4, Y1
+	VFMADD213PD Y1, Y4, Y3
+	VADDPD      table194<>+0(SB), Y3, Y1
+	VDIVPD      Y1, Y3, Y3
+	VXORPD      table160<>+0(SB), Y3, Y3
+	VXORPD      Y2, Y3, Y3
+	VMASKMOVPD  Y3, Y0, (AX)(SI*8)
+
+end:
+	LDMXCSR (SP)
+	VZEROUPPER
+	RET
+
+DATA table193<>+0(SB)/8, $0xc0071547652b82fe
+DATA table193<>+8(SB)/8, $0xc0071547652b82fe
+DATA table193<>+16(SB)/8, $0xc0071547652b82fe
+DATA table193<>+24(SB)/8, $0xc0071547652b82fe
+GLOBL table193<>(SB), RODATA|NOPTR, $32
+
+DATA table194<>+0(SB)/8, $0x4000000000000000
+DATA table194<>+8(SB)/8, $0x4000000000000000
+DATA table194<>+16(SB)/8, $0x4000000000000000
+DATA table194<>+24(SB)/8, $0x4000000000000000
+GLOBL table194<>(SB), RODATA|NOPTR, $32
+
+// func tanhGradAVX2F64(n int, dx *float64, x *float64, dy *float64)
+// Requires: AVX, AVX2, FMA3, SSE
+TEXT ·tanhGradAVX2F64(SB), NOSPLIT, $8-32
+	STMXCSR (SP)
+	MOVL    (SP), AX
+	ORL     $0x00008040, AX
+	MOVL    AX, 4(SP)
+	LDMXCSR 4(SP)
+	MOVQ    dx+8(FP), AX
+	MOVQ    x+16(FP), CX
+	MOVQ    dy+24(FP), DX
+	MOVQ    n+0(FP), BX
+	MOVQ    BX, SI
+	ANDQ    $-4, BX
+	SUBQ    BX, SI
+	MOVQ    SI, DI
+	LEAQ    table166<>+32(SB), R8
+	SHLQ    $0x03, DI
+	SUBQ    DI, R8
+	VMOVUPS (R8), Y0
+	XORQ    DI, DI
+	JMP     test
+
+vector:
+	VMOVUPS      (CX)(DI*8), Y1
+	VANDPD       table160<>+0(SB), Y1, Y2
+	VXORPD       Y2, Y1, Y1
+	VMULPD       table193<>+0(SB), Y1, Y1
+	VMOVUPS      table156<>+0(SB), Y3
+	VMAXPD       Y1, Y3, Y1
+	VADDPD       table157<>+0(SB), Y1, Y4
+	VSUBPD       table157<>+0(SB), Y4, Y3
+	VSUBPD       Y3, Y1, Y1
+	VPSLLQ       $0x34, Y4, Y4
+	VMOVUPS      table155<>+0(SB), Y3
+	VFMADD213PD  table154<>+0(SB), Y1, Y3
+	VFMADD213PD  table153<>+0(SB), Y1, Y3
+	VFMADD213PD  table152<>+0(SB), Y1, Y3
+	VFMADD213PD  table151<>+0(SB), Y1, Y3
+	VFMADD213PD  table150<>+0(SB), Y1, Y3
+	VFMADD213PD  table149<>+0(SB), Y1, Y3
+	VFMADD213PD  table148<>+0(SB), Y1, Y3
+	VFMADD213PD  table147<>+0(SB), Y1, Y3
+	VFMADD213PD  table146<>+0(SB), Y1, Y3
+	VFMADD213PD  table145<>+0(SB), Y1, Y3
+	VMULPD       Y1, Y3, Y3
+	VSUBPD       table144<>+0(SB), Y4, Y1
+	VFMADD213PD  Y1, Y4, Y3
+	VADDPD       table194<>+0(SB), Y3, Y1
+	VDIVPD       Y1, Y3, Y3
+	VXORPD       table160<>+0(SB), Y3, Y3
+	VXORPD       Y2, Y3, Y3
+	VMOVUPS      table144<>+0(SB), Y1
+	VMOVAPS      Y1, Y1
+	VFNMADD231PD Y3, Y3, Y1
+	VMOVUPS      (DX)(DI*8), Y2
+	VMULPD       Y2, Y1, Y1
+	VMOVUPS      Y1, (AX)(DI*8)
+	ADDQ         $0x04, DI
+
+test:
+	CMPQ         DI, BX
+	JLT          vector
+	TESTQ        SI, SI
+	JZ           end
+	VMASKMOVPD   (CX)(DI*8), Y0, Y1
+	VANDPD       table160<>+0(SB), Y1, Y2
+	VXORPD       Y2, Y1, Y1
+	VMULPD       table193<>+0(SB), Y1, Y1
+	VMOVUPS      table156<>+0(SB), Y3
+	VMAXPD       Y1, Y3, Y1
+	VADDPD       table157<>+0(SB), Y1, Y4
+	VSUBPD       table157<>+0(SB), Y4, Y3
+	VSUBPD       Y3, Y1, Y1
+	VPSLLQ       $0x34, Y4, Y4
+	VMOVUPS      table155<>+0(SB), Y3
+	VFMADD213PD  table154<>+0(SB), Y1, Y3
+	VFMADD213PD  table153<>+0(SB), Y1, Y3
+	VFMADD213PD  table152<>+0(SB), Y1, Y3
+	VFMADD213PD  table151<>+0(SB), Y1, Y3
+	VFMADD213PD  table150<>+0(SB), Y1, Y3
+	VFMADD213PD  table149<>+0(SB), Y1, Y3
+	VFMADD213PD  table148<>+0(SB), Y1, Y3
+	VFMADD213PD  table147<>+0(SB), Y1, Y3
+	VFMADD213PD  table146<>+0(SB), Y1, Y3
+	VFMADD213PD  table145<>+0(SB), Y1, Y3
+	VMULPD       Y1, Y3, Y3
+	VSUBPD       table144<>+0(SB), Y4, Y1
+	VFMADD213PD  Y1, Y4, Y3
+	VADDPD       table194<>+0(SB), Y3, Y1
+	VDIVPD       Y1, Y3, Y3
+	VXORPD       table160<>+0(SB), Y3, Y3
+	VXORPD       Y2, Y3, Y3
+	VMOVUPS      table144<>+0(SB), Y1
+	VMOVAPS      Y1, Y1
+	VFNMADD231PD Y3, Y3, Y1
+	VMASKMOVPD   (DX)(DI*8), Y0, Y2
+	VMULPD       Y2, Y1, Y1
+	VMASKMOVPD   Y1, Y0, (AX)(DI*8)
 
 end:
 	LDMXCSR (SP)
@@ -5083,26 +8238,26 @@ TEXT ·swigluAVX512F64(SB), NOSPLIT, $8-32
 	MOVQ         y+8(FP), AX
 	MOVQ         gate+16(FP), CX
 	MOVQ         up+24(FP), DX
-	VBROADCASTSD table30<>+0(SB), Z0
-	VBROADCASTSD table31<>+0(SB), Z1
-	VBROADCASTSD table32<>+0(SB), Z2
-	VBROADCASTSD table33<>+0(SB), Z3
-	VBROADCASTSD table34<>+0(SB), Z4
-	VBROADCASTSD table35<>+0(SB), Z5
-	VBROADCASTSD table36<>+0(SB), Z6
-	VBROADCASTSD table37<>+0(SB), Z7
-	VBROADCASTSD table38<>+0(SB), Z8
-	VBROADCASTSD table39<>+0(SB), Z9
-	VBROADCASTSD table40<>+0(SB), Z10
-	VBROADCASTSD table41<>+0(SB), Z11
-	VBROADCASTSD table45<>+0(SB), Z12
-	VBROADCASTSD table30<>+0(SB), Z13
+	VBROADCASTSD table41<>+0(SB), Z0
+	VBROADCASTSD table42<>+0(SB), Z1
+	VBROADCASTSD table43<>+0(SB), Z2
+	VBROADCASTSD table44<>+0(SB), Z3
+	VBROADCASTSD table45<>+0(SB), Z4
+	VBROADCASTSD table46<>+0(SB), Z5
+	VBROADCASTSD table47<>+0(SB), Z6
+	VBROADCASTSD table48<>+0(SB), Z7
+	VBROADCASTSD table49<>+0(SB), Z8
+	VBROADCASTSD table50<>+0(SB), Z9
+	VBROADCASTSD table51<>+0(SB), Z10
+	VBROADCASTSD table52<>+0(SB), Z11
+	VBROADCASTSD table56<>+0(SB), Z12
+	VBROADCASTSD table41<>+0(SB), Z13
 	MOVQ         n+0(FP), BX
 	MOVQ         BX, SI
 	ANDQ         $-8, BX
 	SUBQ         BX, SI
 	MOVQ         SI, DI
-	LEAQ         table51<>+64(SB), R8
+	LEAQ         table62<>+64(SB), R8
 	SHLQ         $0x03, DI
 	SUBQ         DI, R8
 	VMOVUPS      (R8), Z14
@@ -5113,13 +8268,13 @@ TEXT ·swigluAVX512F64(SB), NOSPLIT, $8-32
 vector:
 	VMOVUPS     (CX)(DI*8), Z14
 	VORPD       Z12, Z14, Z19
-	VMOVUPS     table46<>+0(SB), Z20
+	VMOVUPS     table57<>+0(SB), Z20
 	VMAXPD      Z19, Z20, Z19
-	VMULPD      table42<>+0(SB), Z19, Z20
+	VMULPD      table53<>+0(SB), Z19, Z20
 	VMOVAPS     Z19, Z21
-	VFMSUB132PD table42<>+0(SB), Z20, Z21
-	VFMADD231PD table43<>+0(SB), Z19, Z21
-	VMULPD      table44<>+0(SB), Z21, Z21
+	VFMSUB132PD table53<>+0(SB), Z20, Z21
+	VFMADD231PD table54<>+0(SB), Z19, Z21
+	VMULPD      table55<>+0(SB), Z21, Z21
 	VREDUCEPD   $0x01, Z20, Z22
 	VMOVAPS     Z11, Z19
 	VFMADD213PD Z10, Z22, Z19
@@ -5155,13 +8310,13 @@ test:
 	JZ          end
 	VMOVUPD.Z   (CX)(DI*8), K1, Z14
 	VORPD       Z12, Z14, Z12
-	VMOVUPS     table46<>+0(SB), Z15
+	VMOVUPS     table57<>+0(SB), Z15
 	VMAXPD      Z12, Z15, Z12
-	VMULPD      table42<>+0(SB), Z12, Z15
+	VMULPD      table53<>+0(SB), Z12, Z15
 	VMOVAPS     Z12, Z16
-	VFMSUB132PD table42<>+0(SB), Z15, Z16
-	VFMADD231PD table43<>+0(SB), Z12, Z16
-	VMULPD      table44<>+0(SB), Z16, Z16
+	VFMSUB132PD table53<>+0(SB), Z15, Z16
+	VFMADD231PD table54<>+0(SB), Z12, Z16
+	VMULPD      table55<>+0(SB), Z16, Z16
 	VREDUCEPD   $0x01, Z15, Z12
 	VMOVAPS     Z11, Z11
 	VFMADD213PD Z10, Z12, Z11
@@ -5210,7 +8365,7 @@ TEXT ·swigluAVX2F32(SB), NOSPLIT, $8-32
 	ANDQ    $-8, BX
 	SUBQ    BX, SI
 	MOVQ    SI, DI
-	LEAQ    table94<>+32(SB), R8
+	LEAQ    table121<>+32(SB), R8
 	SHLQ    $0x02, DI
 	SUBQ    DI, R8
 	VMOVUPS (R8), Y0
@@ -5219,30 +8374,30 @@ TEXT ·swigluAVX2F32(SB), NOSPLIT, $8-32
 
 vector:
 	VMOVUPS     (CX)(DI*4), Y1
-	VORPS       table88<>+0(SB), Y1, Y2
-	VMOVUPS     table89<>+0(SB), Y3
+	VORPS       table115<>+0(SB), Y1, Y2
+	VMOVUPS     table116<>+0(SB), Y3
 	VMAXPS      Y2, Y3, Y2
-	VMULPS      table85<>+0(SB), Y2, Y3
+	VMULPS      table112<>+0(SB), Y2, Y3
 	VMOVAPS     Y2, Y4
-	VFMSUB132PS table85<>+0(SB), Y3, Y4
-	VFMADD231PS table86<>+0(SB), Y2, Y4
-	VMULPS      table87<>+0(SB), Y4, Y4
-	VMOVUPS     table83<>+0(SB), Y2
+	VFMSUB132PS table112<>+0(SB), Y3, Y4
+	VFMADD231PS table113<>+0(SB), Y2, Y4
+	VMULPS      table114<>+0(SB), Y4, Y4
+	VMOVUPS     table110<>+0(SB), Y2
 	VMAXPS      Y3, Y2, Y3
-	VADDPS      table84<>+0(SB), Y3, Y5
-	VSUBPS      table84<>+0(SB), Y5, Y2
+	VADDPS      table111<>+0(SB), Y3, Y5
+	VSUBPS      table111<>+0(SB), Y5, Y2
 	VSUBPS      Y2, Y3, Y3
 	VPSLLD      $0x17, Y5, Y5
-	VMOVUPS     table82<>+0(SB), Y2
-	VFMADD213PS table81<>+0(SB), Y3, Y2
-	VFMADD213PS table80<>+0(SB), Y3, Y2
-	VFMADD213PS table79<>+0(SB), Y3, Y2
-	VFMADD213PS table78<>+0(SB), Y3, Y2
-	VFMADD213PS table77<>+0(SB), Y3, Y2
+	VMOVUPS     table109<>+0(SB), Y2
+	VFMADD213PS table108<>+0(SB), Y3, Y2
+	VFMADD213PS table107<>+0(SB), Y3, Y2
+	VFMADD213PS table106<>+0(SB), Y3, Y2
+	VFMADD213PS table105<>+0(SB), Y3, Y2
+	VFMADD213PS table104<>+0(SB), Y3, Y2
 	VMULPS      Y5, Y2, Y2
 	VFMADD231PS Y2, Y4, Y2
-	VADDPS      table77<>+0(SB), Y2, Y3
-	VMOVUPS     table77<>+0(SB), Y4
+	VADDPS      table104<>+0(SB), Y2, Y3
+	VMOVUPS     table104<>+0(SB), Y4
 	VDIVPS      Y3, Y4, Y3
 	VMULPS      Y3, Y2, Y2
 	VBLENDVPS   Y1, Y2, Y3, Y4
@@ -5259,30 +8414,30 @@ test:
 	TESTQ       SI, SI
 	JZ          end
 	VMASKMOVPS  (CX)(DI*4), Y0, Y1
-	VORPS       table88<>+0(SB), Y1, Y2
-	VMOVUPS     table89<>+0(SB), Y3
+	VORPS       table115<>+0(SB), Y1, Y2
+	VMOVUPS     table116<>+0(SB), Y3
 	VMAXPS      Y2, Y3, Y2
-	VMULPS      table85<>+0(SB), Y2, Y3
+	VMULPS      table112<>+0(SB), Y2, Y3
 	VMOVAPS     Y2, Y4
-	VFMSUB132PS table85<>+0(SB), Y3, Y4
-	VFMADD231PS table86<>+0(SB), Y2, Y4
-	VMULPS      table87<>+0(SB), Y4, Y4
-	VMOVUPS     table83<>+0(SB), Y2
+	VFMSUB132PS table112<>+0(SB), Y3, Y4
+	VFMADD231PS table113<>+0(SB), Y2, Y4
+	VMULPS      table114<>+0(SB), Y4, Y4
+	VMOVUPS     table110<>+0(SB), Y2
 	VMAXPS      Y3, Y2, Y3
-	VADDPS      table84<>+0(SB), Y3, Y5
-	VSUBPS      table84<>+0(SB), Y5, Y2
+	VADDPS      table111<>+0(SB), Y3, Y5
+	VSUBPS      table111<>+0(SB), Y5, Y2
 	VSUBPS      Y2, Y3, Y3
 	VPSLLD      $0x17, Y5, Y5
-	VMOVUPS     table82<>+0(SB), Y2
-	VFMADD213PS table81<>+0(SB), Y3, Y2
-	VFMADD213PS table80<>+0(SB), Y3, Y2
-	VFMADD213PS table79<>+0(SB), Y3, Y2
-	VFMADD213PS table78<>+0(SB), Y3, Y2
-	VFMADD213PS table77<>+0(SB), Y3, Y2
+	VMOVUPS     table109<>+0(SB), Y2
+	VFMADD213PS table108<>+0(SB), Y3, Y2
+	VFMADD213PS table107<>+0(SB), Y3, Y2
+	VFMADD213PS table106<>+0(SB), Y3, Y2
+	VFMADD213PS table105<>+0(SB), Y3, Y2
+	VFMADD213PS table104<>+0(SB), Y3, Y2
 	VMULPS      Y5, Y2, Y2
 	VFMADD231PS Y2, Y4, Y2
-	VADDPS      table77<>+0(SB), Y2, Y3
-	VMOVUPS     table77<>+0(SB), Y4
+	VADDPS      table104<>+0(SB), Y2, Y3
+	VMOVUPS     table104<>+0(SB), Y4
 	VDIVPS      Y3, Y4, Y3
 	VMULPS      Y3, Y2, Y2
 	VBLENDVPS   Y1, Y2, Y3, Y4
@@ -5313,7 +8468,7 @@ TEXT ·swigluAVX2F64(SB), NOSPLIT, $8-32
 	ANDQ    $-4, BX
 	SUBQ    BX, SI
 	MOVQ    SI, DI
-	LEAQ    table131<>+32(SB), R8
+	LEAQ    table166<>+32(SB), R8
 	SHLQ    $0x03, DI
 	SUBQ    DI, R8
 	VMOVUPS (R8), Y0
@@ -5322,36 +8477,36 @@ TEXT ·swigluAVX2F64(SB), NOSPLIT, $8-32
 
 vector:
 	VMOVUPS     (CX)(DI*8), Y1
-	VORPD       table125<>+0(SB), Y1, Y2
-	VMOVUPS     table126<>+0(SB), Y3
+	VORPD       table160<>+0(SB), Y1, Y2
+	VMOVUPS     table161<>+0(SB), Y3
 	VMAXPD      Y2, Y3, Y2
-	VMULPD      table123<>+0(SB), Y2, Y3
+	VMULPD      table158<>+0(SB), Y2, Y3
 	VMOVAPS     Y2, Y4
-	VFMSUB132PD table123<>+0(SB), Y3, Y4
-	VFMADD231PD table124<>+0(SB), Y2, Y4
-	VMULPD      table110<>+0(SB), Y4, Y4
-	VMOVUPS     table121<>+0(SB), Y2
+	VFMSUB132PD table158<>+0(SB), Y3, Y4
+	VFMADD231PD table159<>+0(SB), Y2, Y4
+	VMULPD      table145<>+0(SB), Y4, Y4
+	VMOVUPS     table156<>+0(SB), Y2
 	VMAXPD      Y3, Y2, Y3
-	VADDPD      table122<>+0(SB), Y3, Y5
-	VSUBPD      table122<>+0(SB), Y5, Y2
+	VADDPD      table157<>+0(SB), Y3, Y5
+	VSUBPD      table157<>+0(SB), Y5, Y2
 	VSUBPD      Y2, Y3, Y3
 	VPSLLQ      $0x34, Y5, Y5
-	VMOVUPS     table120<>+0(SB), Y2
-	VFMADD213PD table119<>+0(SB), Y3, Y2
-	VFMADD213PD table118<>+0(SB), Y3, Y2
-	VFMADD213PD table117<>+0(SB), Y3, Y2
-	VFMADD213PD table116<>+0(SB), Y3, Y2
-	VFMADD213PD table115<>+0(SB), Y3, Y2
-	VFMADD213PD table114<>+0(SB), Y3, Y2
-	VFMADD213PD table113<>+0(SB), Y3, Y2
-	VFMADD213PD table112<>+0(SB), Y3, Y2
-	VFMADD213PD table111<>+0(SB), Y3, Y2
-	VFMADD213PD table110<>+0(SB), Y3, Y2
-	VFMADD213PD table109<>+0(SB), Y3, Y2
+	VMOVUPS     table155<>+0(SB), Y2
+	VFMADD213PD table154<>+0(SB), Y3, Y2
+	VFMADD213PD table153<>+0(SB), Y3, Y2
+	VFMADD213PD table152<>+0(SB), Y3, Y2
+	VFMADD213PD table151<>+0(SB), Y3, Y2
+	VFMADD213PD table150<>+0(SB), Y3, Y2
+	VFMADD213PD table149<>+0(SB), Y3, Y2
+	VFMADD213PD table148<>+0(SB), Y3, Y2
+	VFMADD213PD table147<>+0(SB), Y3, Y2
+	VFMADD213PD table146<>+0(SB), Y3, Y2
+	VFMADD213PD table145<>+0(SB), Y3, Y2
+	VFMADD213PD table144<>+0(SB), Y3, Y2
 	VMULPD      Y5, Y2, Y2
 	VFMADD231PD Y2, Y4, Y2
-	VADDPD      table109<>+0(SB), Y2, Y3
-	VMOVUPS     table109<>+0(SB), Y4
+	VADDPD      table144<>+0(SB), Y2, Y3
+	VMOVUPS     table144<>+0(SB), Y4
 	VDIVPD      Y3, Y4, Y3
 	VMULPD      Y3, Y2, Y2
 	VBLENDVPD   Y1, Y2, Y3, Y4
@@ -5368,36 +8523,36 @@ test:
 	TESTQ       SI, SI
 	JZ          end
 	VMASKMOVPD  (CX)(DI*8), Y0, Y1
-	VORPD       table125<>+0(SB), Y1, Y2
-	VMOVUPS     table126<>+0(SB), Y3
+	VORPD       table160<>+0(SB), Y1, Y2
+	VMOVUPS     table161<>+0(SB), Y3
 	VMAXPD      Y2, Y3, Y2
-	VMULPD      table123<>+0(SB), Y2, Y3
+	VMULPD      table158<>+0(SB), Y2, Y3
 	VMOVAPS     Y2, Y4
-	VFMSUB132PD table123<>+0(SB), Y3, Y4
-	VFMADD231PD table124<>+0(SB), Y2, Y4
-	VMULPD      table110<>+0(SB), Y4, Y4
-	VMOVUPS     table121<>+0(SB), Y2
+	VFMSUB132PD table158<>+0(SB), Y3, Y4
+	VFMADD231PD table159<>+0(SB), Y2, Y4
+	VMULPD      table145<>+0(SB), Y4, Y4
+	VMOVUPS     table156<>+0(SB), Y2
 	VMAXPD      Y3, Y2, Y3
-	VADDPD      table122<>+0(SB), Y3, Y5
-	VSUBPD      table122<>+0(SB), Y5, Y2
+	VADDPD      table157<>+0(SB), Y3, Y5
+	VSUBPD      table157<>+0(SB), Y5, Y2
 	VSUBPD      Y2, Y3, Y3
 	VPSLLQ      $0x34, Y5, Y5
-	VMOVUPS     table120<>+0(SB), Y2
-	VFMADD213PD table119<>+0(SB), Y3, Y2
-	VFMADD213PD table118<>+0(SB), Y3, Y2
-	VFMADD213PD table117<>+0(SB), Y3, Y2
-	VFMADD213PD table116<>+0(SB), Y3, Y2
-	VFMADD213PD table115<>+0(SB), Y3, Y2
-	VFMADD213PD table114<>+0(SB), Y3, Y2
-	VFMADD213PD table113<>+0(SB), Y3, Y2
-	VFMADD213PD table112<>+0(SB), Y3, Y2
-	VFMADD213PD table111<>+0(SB), Y3, Y2
-	VFMADD213PD table110<>+0(SB), Y3, Y2
-	VFMADD213PD table109<>+0(SB), Y3, Y2
+	VMOVUPS     table155<>+0(SB), Y2
+	VFMADD213PD table154<>+0(SB), Y3, Y2
+	VFMADD213PD table153<>+0(SB), Y3, Y2
+	VFMADD213PD table152<>+0(SB), Y3, Y2
+	VFMADD213PD table151<>+0(SB), Y3, Y2
+	VFMADD213PD table150<>+0(SB), Y3, Y2
+	VFMADD213PD table149<>+0(SB), Y3, Y2
+	VFMADD213PD table148<>+0(SB), Y3, Y2
+	VFMADD213PD table147<>+0(SB), Y3, Y2
+	VFMADD213PD table146<>+0(SB), Y3, Y2
+	VFMADD213PD table145<>+0(SB), Y3, Y2
+	VFMADD213PD table144<>+0(SB), Y3, Y2
 	VMULPD      Y5, Y2, Y2
 	VFMADD231PD Y2, Y4, Y2
-	VADDPD      table109<>+0(SB), Y2, Y3
-	VMOVUPS     table109<>+0(SB), Y4
+	VADDPD      table144<>+0(SB), Y2, Y3
+	VMOVUPS     table144<>+0(SB), Y4
 	VDIVPD      Y3, Y4, Y3
 	VMULPD      Y3, Y2, Y2
 	VBLENDVPD   Y1, Y2, Y3, Y4
@@ -5541,26 +8696,26 @@ TEXT ·swigluGradAVX512F64(SB), NOSPLIT, $8-48
 	MOVQ         gate+24(FP), DX
 	MOVQ         up+32(FP), BX
 	MOVQ         dy+40(FP), SI
-	VBROADCASTSD table30<>+0(SB), Z0
-	VBROADCASTSD table31<>+0(SB), Z1
-	VBROADCASTSD table32<>+0(SB), Z2
-	VBROADCASTSD table33<>+0(SB), Z3
-	VBROADCASTSD table34<>+0(SB), Z4
-	VBROADCASTSD table35<>+0(SB), Z5
-	VBROADCASTSD table36<>+0(SB), Z6
-	VBROADCASTSD table37<>+0(SB), Z7
-	VBROADCASTSD table38<>+0(SB), Z8
-	VBROADCASTSD table39<>+0(SB), Z9
-	VBROADCASTSD table40<>+0(SB), Z10
-	VBROADCASTSD table41<>+0(SB), Z11
-	VBROADCASTSD table45<>+0(SB), Z12
-	VBROADCASTSD table30<>+0(SB), Z13
+	VBROADCASTSD table41<>+0(SB), Z0
+	VBROADCASTSD table42<>+0(SB), Z1
+	VBROADCASTSD table43<>+0(SB), Z2
+	VBROADCASTSD table44<>+0(SB), Z3
+	VBROADCASTSD table45<>+0(SB), Z4
+	VBROADCASTSD table46<>+0(SB), Z5
+	VBROADCASTSD table47<>+0(SB), Z6
+	VBROADCASTSD table48<>+0(SB), Z7
+	VBROADCASTSD table49<>+0(SB), Z8
+	VBROADCASTSD table50<>+0(SB), Z9
+	VBROADCASTSD table51<>+0(SB), Z10
+	VBROADCASTSD table52<>+0(SB), Z11
+	VBROADCASTSD table56<>+0(SB), Z12
+	VBROADCASTSD table41<>+0(SB), Z13
 	MOVQ         n+0(FP), DI
 	MOVQ         DI, R8
 	ANDQ         $-8, DI
 	SUBQ         DI, R8
 	MOVQ         R8, R9
-	LEAQ         table51<>+64(SB), R10
+	LEAQ         table62<>+64(SB), R10
 	SHLQ         $0x03, R9
 	SUBQ         R9, R10
 	VMOVUPS      (R10), Z14
@@ -5571,13 +8726,13 @@ TEXT ·swigluGradAVX512F64(SB), NOSPLIT, $8-48
 vector:
 	VMOVUPS     (DX)(R9*8), Z14
 	VORPD       Z12, Z14, Z19
-	VMOVUPS     table46<>+0(SB), Z20
+	VMOVUPS     table57<>+0(SB), Z20
 	VMAXPD      Z19, Z20, Z19
-	VMULPD      table42<>+0(SB), Z19, Z20
+	VMULPD      table53<>+0(SB), Z19, Z20
 	VMOVAPS     Z19, Z21
-	VFMSUB132PD table42<>+0(SB), Z20, Z21
-	VFMADD231PD table43<>+0(SB), Z19, Z21
-	VMULPD      table44<>+0(SB), Z21, Z21
+	VFMSUB132PD table53<>+0(SB), Z20, Z21
+	VFMADD231PD table54<>+0(SB), Z19, Z21
+	VMULPD      table55<>+0(SB), Z21, Z21
 	VREDUCEPD   $0x01, Z20, Z22
 	VMOVAPS     Z11, Z19
 	VFMADD213PD Z10, Z22, Z19
@@ -5618,13 +8773,13 @@ test:
 	JZ          end
 	VMOVUPD.Z   (DX)(R9*8), K1, Z14
 	VORPD       Z12, Z14, Z12
-	VMOVUPS     table46<>+0(SB), Z15
+	VMOVUPS     table57<>+0(SB), Z15
 	VMAXPD      Z12, Z15, Z12
-	VMULPD      table42<>+0(SB), Z12, Z15
+	VMULPD      table53<>+0(SB), Z12, Z15
 	VMOVAPS     Z12, Z16
-	VFMSUB132PD table42<>+0(SB), Z15, Z16
-	VFMADD231PD table43<>+0(SB), Z12, Z16
-	VMULPD      table44<>+0(SB), Z16, Z16
+	VFMSUB132PD table53<>+0(SB), Z15, Z16
+	VFMADD231PD table54<>+0(SB), Z12, Z16
+	VMULPD      table55<>+0(SB), Z16, Z16
 	VREDUCEPD   $0x01, Z15, Z12
 	VMOVAPS     Z11, Z11
 	VFMADD213PD Z10, Z12, Z11
@@ -5680,7 +8835,7 @@ TEXT ·swigluGradAVX2F32(SB), NOSPLIT, $8-48
 	ANDQ    $-8, DI
 	SUBQ    DI, R8
 	MOVQ    R8, R9
-	LEAQ    table94<>+32(SB), R10
+	LEAQ    table121<>+32(SB), R10
 	SHLQ    $0x02, R9
 	SUBQ    R9, R10
 	VMOVUPS (R10), Y0
@@ -5689,30 +8844,30 @@ TEXT ·swigluGradAVX2F32(SB), NOSPLIT, $8-48
 
 vector:
 	VMOVUPS     (DX)(R9*4), Y1
-	VORPS       table88<>+0(SB), Y1, Y2
-	VMOVUPS     table89<>+0(SB), Y3
+	VORPS       table115<>+0(SB), Y1, Y2
+	VMOVUPS     table116<>+0(SB), Y3
 	VMAXPS      Y2, Y3, Y2
-	VMULPS      table85<>+0(SB), Y2, Y3
+	VMULPS      table112<>+0(SB), Y2, Y3
 	VMOVAPS     Y2, Y4
-	VFMSUB132PS table85<>+0(SB), Y3, Y4
-	VFMADD231PS table86<>+0(SB), Y2, Y4
-	VMULPS      table87<>+0(SB), Y4, Y4
-	VMOVUPS     table83<>+0(SB), Y2
+	VFMSUB132PS table112<>+0(SB), Y3, Y4
+	VFMADD231PS table113<>+0(SB), Y2, Y4
+	VMULPS      table114<>+0(SB), Y4, Y4
+	VMOVUPS     table110<>+0(SB), Y2
 	VMAXPS      Y3, Y2, Y3
-	VADDPS      table84<>+0(SB), Y3, Y5
-	VSUBPS      table84<>+0(SB), Y5, Y2
+	VADDPS      table111<>+0(SB), Y3, Y5
+	VSUBPS      table111<>+0(SB), Y5, Y2
 	VSUBPS      Y2, Y3, Y3
 	VPSLLD      $0x17, Y5, Y5
-	VMOVUPS     table82<>+0(SB), Y2
-	VFMADD213PS table81<>+0(SB), Y3, Y2
-	VFMADD213PS table80<>+0(SB), Y3, Y2
-	VFMADD213PS table79<>+0(SB), Y3, Y2
-	VFMADD213PS table78<>+0(SB), Y3, Y2
-	VFMADD213PS table77<>+0(SB), Y3, Y2
+	VMOVUPS     table109<>+0(SB), Y2
+	VFMADD213PS table108<>+0(SB), Y3, Y2
+	VFMADD213PS table107<>+0(SB), Y3, Y2
+	VFMADD213PS table106<>+0(SB), Y3, Y2
+	VFMADD213PS table105<>+0(SB), Y3, Y2
+	VFMADD213PS table104<>+0(SB), Y3, Y2
 	VMULPS      Y5, Y2, Y2
 	VFMADD231PS Y2, Y4, Y2
-	VADDPS      table77<>+0(SB), Y2, Y3
-	VMOVUPS     table77<>+0(SB), Y4
+	VADDPS      table104<>+0(SB), Y2, Y3
+	VMOVUPS     table104<>+0(SB), Y4
 	VDIVPS      Y3, Y4, Y3
 	VMULPS      Y3, Y2, Y2
 	VBLENDVPS   Y1, Y2, Y3, Y4
@@ -5734,30 +8889,30 @@ test:
 	TESTQ       R8, R8
 	JZ          end
 	VMASKMOVPS  (DX)(R9*4), Y0, Y1
-	VORPS       table88<>+0(SB), Y1, Y2
-	VMOVUPS     table89<>+0(SB), Y3
+	VORPS       table115<>+0(SB), Y1, Y2
+	VMOVUPS     table116<>+0(SB), Y3
 	VMAXPS      Y2, Y3, Y2
-	VMULPS      table85<>+0(SB), Y2, Y3
+	VMULPS      table112<>+0(SB), Y2, Y3
 	VMOVAPS     Y2, Y4
-	VFMSUB132PS table85<>+0(SB), Y3, Y4
-	VFMADD231PS table86<>+0(SB), Y2, Y4
-	VMULPS      table87<>+0(SB), Y4, Y4
-	VMOVUPS     table83<>+0(SB), Y2
+	VFMSUB132PS table112<>+0(SB), Y3, Y4
+	VFMADD231PS table113<>+0(SB), Y2, Y4
+	VMULPS      table114<>+0(SB), Y4, Y4
+	VMOVUPS     table110<>+0(SB), Y2
 	VMAXPS      Y3, Y2, Y3
-	VADDPS      table84<>+0(SB), Y3, Y5
-	VSUBPS      table84<>+0(SB), Y5, Y2
+	VADDPS      table111<>+0(SB), Y3, Y5
+	VSUBPS      table111<>+0(SB), Y5, Y2
 	VSUBPS      Y2, Y3, Y3
 	VPSLLD      $0x17, Y5, Y5
-	VMOVUPS     table82<>+0(SB), Y2
-	VFMADD213PS table81<>+0(SB), Y3, Y2
-	VFMADD213PS table80<>+0(SB), Y3, Y2
-	VFMADD213PS table79<>+0(SB), Y3, Y2
-	VFMADD213PS table78<>+0(SB), Y3, Y2
-	VFMADD213PS table77<>+0(SB), Y3, Y2
+	VMOVUPS     table109<>+0(SB), Y2
+	VFMADD213PS table108<>+0(SB), Y3, Y2
+	VFMADD213PS table107<>+0(SB), Y3, Y2
+	VFMADD213PS table106<>+0(SB), Y3, Y2
+	VFMADD213PS table105<>+0(SB), Y3, Y2
+	VFMADD213PS table104<>+0(SB), Y3, Y2
 	VMULPS      Y5, Y2, Y2
 	VFMADD231PS Y2, Y4, Y2
-	VADDPS      table77<>+0(SB), Y2, Y3
-	VMOVUPS     table77<>+0(SB), Y4
+	VADDPS      table104<>+0(SB), Y2, Y3
+	VMOVUPS     table104<>+0(SB), Y4
 	VDIVPS      Y3, Y4, Y3
 	VMULPS      Y3, Y2, Y2
 	VBLENDVPS   Y1, Y2, Y3, Y4
@@ -5795,7 +8950,7 @@ TEXT ·swigluGradAVX2F64(SB), NOSPLIT, $8-48
 	ANDQ    $-4, DI
 	SUBQ    DI, R8
 	MOVQ    R8, R9
-	LEAQ    table131<>+32(SB), R10
+	LEAQ    table166<>+32(SB), R10
 	SHLQ    $0x03, R9
 	SUBQ    R9, R10
 	VMOVUPS (R10), Y0
@@ -5804,36 +8959,36 @@ TEXT ·swigluGradAVX2F64(SB), NOSPLIT, $8-48
 
 vector:
 	VMOVUPS     (DX)(R9*8), Y1
-	VORPD       table125<>+0(SB), Y1, Y2
-	VMOVUPS     table126<>+0(SB), Y3
+	VORPD       table160<>+0(SB), Y1, Y2
+	VMOVUPS     table161<>+0(SB), Y3
 	VMAXPD      Y2, Y3, Y2
-	VMULPD      table123<>+0(SB), Y2, Y3
+	VMULPD      table158<>+0(SB), Y2, Y3
 	VMOVAPS     Y2, Y4
-	VFMSUB132PD table123<>+0(SB), Y3, Y4
-	VFMADD231PD table124<>+0(SB), Y2, Y4
-	VMULPD      table110<>+0(SB), Y4, Y4
-	VMOVUPS     table121<>+0(SB), Y2
+	VFMSUB132PD table158<>+0(SB), Y3, Y4
+	VFMADD231PD table159<>+0(SB), Y2, Y4
+	VMULPD      table145<>+0(SB), Y4, Y4
+	VMOVUPS     table156<>+0(SB), Y2
 	VMAXPD      Y3, Y2, Y3
-	VADDPD      table122<>+0(SB), Y3, Y5
-	VSUBPD      table122<>+0(SB), Y5, Y2
+	VADDPD      table157<>+0(SB), Y3, Y5
+	VSUBPD      table157<>+0(SB), Y5, Y2
 	VSUBPD      Y2, Y3, Y3
 	VPSLLQ      $0x34, Y5, Y5
-	VMOVUPS     table120<>+0(SB), Y2
-	VFMADD213PD table119<>+0(SB), Y3, Y2
-	VFMADD213PD table118<>+0(SB), Y3, Y2
-	VFMADD213PD table117<>+0(SB), Y3, Y2
-	VFMADD213PD table116<>+0(SB), Y3, Y2
-	VFMADD213PD table115<>+0(SB), Y3, Y2
-	VFMADD213PD table114<>+0(SB), Y3, Y2
-	VFMADD213PD table113<>+0(SB), Y3, Y2
-	VFMADD213PD table112<>+0(SB), Y3, Y2
-	VFMADD213PD table111<>+0(SB), Y3, Y2
-	VFMADD213PD table110<>+0(SB), Y3, Y2
-	VFMADD213PD table109<>+0(SB), Y3, Y2
+	VMOVUPS     table155<>+0(SB), Y2
+	VFMADD213PD table154<>+0(SB), Y3, Y2
+	VFMADD213PD table153<>+0(SB), Y3, Y2
+	VFMADD213PD table152<>+0(SB), Y3, Y2
+	VFMADD213PD table151<>+0(SB), Y3, Y2
+	VFMADD213PD table150<>+0(SB), Y3, Y2
+	VFMADD213PD table149<>+0(SB), Y3, Y2
+	VFMADD213PD table148<>+0(SB), Y3, Y2
+	VFMADD213PD table147<>+0(SB), Y3, Y2
+	VFMADD213PD table146<>+0(SB), Y3, Y2
+	VFMADD213PD table145<>+0(SB), Y3, Y2
+	VFMADD213PD table144<>+0(SB), Y3, Y2
 	VMULPD      Y5, Y2, Y2
 	VFMADD231PD Y2, Y4, Y2
-	VADDPD      table109<>+0(SB), Y2, Y3
-	VMOVUPS     table109<>+0(SB), Y4
+	VADDPD      table144<>+0(SB), Y2, Y3
+	VMOVUPS     table144<>+0(SB), Y4
 	VDIVPD      Y3, Y4, Y3
 	VMULPD      Y3, Y2, Y2
 	VBLENDVPD   Y1, Y2, Y3, Y4
@@ -5855,36 +9010,36 @@ test:
 	TESTQ       R8, R8
 	JZ          end
 	VMASKMOVPD  (DX)(R9*8), Y0, Y1
-	VORPD       table125<>+0(SB), Y1, Y2
-	VMOVUPS     table126<>+0(SB), Y3
+	VORPD       table160<>+0(SB), Y1, Y2
+	VMOVUPS     table161<>+0(SB), Y3
 	VMAXPD      Y2, Y3, Y2
-	VMULPD      table123<>+0(SB), Y2, Y3
+	VMULPD      table158<>+0(SB), Y2, Y3
 	VMOVAPS     Y2, Y4
-	VFMSUB132PD table123<>+0(SB), Y3, Y4
-	VFMADD231PD table124<>+0(SB), Y2, Y4
-	VMULPD      table110<>+0(SB), Y4, Y4
-	VMOVUPS     table121<>+0(SB), Y2
+	VFMSUB132PD table158<>+0(SB), Y3, Y4
+	VFMADD231PD table159<>+0(SB), Y2, Y4
+	VMULPD      table145<>+0(SB), Y4, Y4
+	VMOVUPS     table156<>+0(SB), Y2
 	VMAXPD      Y3, Y2, Y3
-	VADDPD      table122<>+0(SB), Y3, Y5
-	VSUBPD      table122<>+0(SB), Y5, Y2
+	VADDPD      table157<>+0(SB), Y3, Y5
+	VSUBPD      table157<>+0(SB), Y5, Y2
 	VSUBPD      Y2, Y3, Y3
 	VPSLLQ      $0x34, Y5, Y5
-	VMOVUPS     table120<>+0(SB), Y2
-	VFMADD213PD table119<>+0(SB), Y3, Y2
-	VFMADD213PD table118<>+0(SB), Y3, Y2
-	VFMADD213PD table117<>+0(SB), Y3, Y2
-	VFMADD213PD table116<>+0(SB), Y3, Y2
-	VFMADD213PD table115<>+0(SB), Y3, Y2
-	VFMADD213PD table114<>+0(SB), Y3, Y2
-	VFMADD213PD table113<>+0(SB), Y3, Y2
-	VFMADD213PD table112<>+0(SB), Y3, Y2
-	VFMADD213PD table111<>+0(SB), Y3, Y2
-	VFMADD213PD table110<>+0(SB), Y3, Y2
-	VFMADD213PD table109<>+0(SB), Y3, Y2
+	VMOVUPS     table155<>+0(SB), Y2
+	VFMADD213PD table154<>+0(SB), Y3, Y2
+	VFMADD213PD table153<>+0(SB), Y3, Y2
+	VFMADD213PD table152<>+0(SB), Y3, Y2
+	VFMADD213PD table151<>+0(SB), Y3, Y2
+	VFMADD213PD table150<>+0(SB), Y3, Y2
+	VFMADD213PD table149<>+0(SB), Y3, Y2
+	VFMADD213PD table148<>+0(SB), Y3, Y2
+	VFMADD213PD table147<>+0(SB), Y3, Y2
+	VFMADD213PD table146<>+0(SB), Y3, Y2
+	VFMADD213PD table145<>+0(SB), Y3, Y2
+	VFMADD213PD table144<>+0(SB), Y3, Y2
 	VMULPD      Y5, Y2, Y2
 	VFMADD231PD Y2, Y4, Y2
-	VADDPD      table109<>+0(SB), Y2, Y3
-	VMOVUPS     table109<>+0(SB), Y4
+	VADDPD      table144<>+0(SB), Y2, Y3
+	VMOVUPS     table144<>+0(SB), Y4
 	VDIVPD      Y3, Y4, Y3
 	VMULPD      Y3, Y2, Y2
 	VBLENDVPD   Y1, Y2, Y3, Y4

@@ -82,6 +82,86 @@ func reluSquaredGradNEONF32(n int, dx, x, dy *float32)
 //go:noescape
 func reluSquaredGradNEONF64(n int, dx, x, dy *float64)
 
+// reluNEONF32 is Activate.
+//
+//go:noescape
+func reluNEONF32(n int, y, x *float32)
+
+// reluNEONF64 is Activate.
+//
+//go:noescape
+func reluNEONF64(n int, y, x *float64)
+
+// reluGradNEONF32 is ActivateGrad.
+//
+//go:noescape
+func reluGradNEONF32(n int, dx, x, dy *float32)
+
+// reluGradNEONF64 is ActivateGrad.
+//
+//go:noescape
+func reluGradNEONF64(n int, dx, x, dy *float64)
+
+// quickGELUNEONF32 is Activate.
+//
+//go:noescape
+func quickGELUNEONF32(n int, y, x *float32)
+
+// quickGELUNEONF64 is Activate.
+//
+//go:noescape
+func quickGELUNEONF64(n int, y, x *float64)
+
+// quickGELUGradNEONF32 is ActivateGrad.
+//
+//go:noescape
+func quickGELUGradNEONF32(n int, dx, x, dy *float32)
+
+// quickGELUGradNEONF64 is ActivateGrad.
+//
+//go:noescape
+func quickGELUGradNEONF64(n int, dx, x, dy *float64)
+
+// sigmoidNEONF32 is Activate.
+//
+//go:noescape
+func sigmoidNEONF32(n int, y, x *float32)
+
+// sigmoidNEONF64 is Activate.
+//
+//go:noescape
+func sigmoidNEONF64(n int, y, x *float64)
+
+// sigmoidGradNEONF32 is ActivateGrad.
+//
+//go:noescape
+func sigmoidGradNEONF32(n int, dx, x, dy *float32)
+
+// sigmoidGradNEONF64 is ActivateGrad.
+//
+//go:noescape
+func sigmoidGradNEONF64(n int, dx, x, dy *float64)
+
+// tanhNEONF32 is Activate.
+//
+//go:noescape
+func tanhNEONF32(n int, y, x *float32)
+
+// tanhNEONF64 is Activate.
+//
+//go:noescape
+func tanhNEONF64(n int, y, x *float64)
+
+// tanhGradNEONF32 is ActivateGrad.
+//
+//go:noescape
+func tanhGradNEONF32(n int, dx, x, dy *float32)
+
+// tanhGradNEONF64 is ActivateGrad.
+//
+//go:noescape
+func tanhGradNEONF64(n int, dx, x, dy *float64)
+
 // swigluNEONF32 is SwiGLU.
 //
 //go:noescape

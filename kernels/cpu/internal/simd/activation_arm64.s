@@ -1998,6 +1998,1570 @@ elementTest:
 	BLT element
 	RET
 
+// func reluNEONF32(n int, y, x *float32)
+TEXT ·reluNEONF32(SB), NOSPLIT, $0-24
+	MOVD $numbers<>(SB), R0
+	MOVD y+8(FP), R1
+	MOVD x+16(FP), R2
+	WORD $0x6f00e400 // movi v0.2d, #0
+	WORD $0x3dc01801 // ldr q1, [x0, #96]
+	MOVD n+0(FP), R0
+	LSL $2, R0, R0
+	AND $-16, R0, R3
+	MOVD ZR, R4
+	B vectorTest
+
+vector:
+	WORD $0x3ce46841 // ldr q1, [x2, x4]
+	WORD $0x4e20f421 // fmax v1.4s, v1.4s, v0.4s
+	WORD $0x3ca46821 // str q1, [x1, x4]
+	ADD $16, R4, R4
+
+vectorTest:
+	CMP R3, R4
+	BLT vector
+	B elementTest
+
+element:
+	WORD $0xbc646841 // ldr s1, [x2, x4]
+	WORD $0x4e20f421 // fmax v1.4s, v1.4s, v0.4s
+	WORD $0xbc246821 // str s1, [x1, x4]
+	ADD $4, R4, R4
+
+elementTest:
+	CMP R0, R4
+	BLT element
+	RET
+
+// func reluNEONF64(n int, y, x *float64)
+TEXT ·reluNEONF64(SB), NOSPLIT, $0-24
+	MOVD $numbers<>(SB), R0
+	MOVD y+8(FP), R1
+	MOVD x+16(FP), R2
+	WORD $0x6f00e400 // movi v0.2d, #0
+	WORD $0x3dc05801 // ldr q1, [x0, #352]
+	MOVD n+0(FP), R0
+	LSL $3, R0, R0
+	AND $-16, R0, R3
+	MOVD ZR, R4
+	B vectorTest
+
+vector:
+	WORD $0x3ce46841 // ldr q1, [x2, x4]
+	WORD $0x4e60f421 // fmax v1.2d, v1.2d, v0.2d
+	WORD $0x3ca46821 // str q1, [x1, x4]
+	ADD $16, R4, R4
+
+vectorTest:
+	CMP R3, R4
+	BLT vector
+	B elementTest
+
+element:
+	WORD $0xfc646841 // ldr d1, [x2, x4]
+	WORD $0x4e60f421 // fmax v1.2d, v1.2d, v0.2d
+	WORD $0xfc246821 // str d1, [x1, x4]
+	ADD $8, R4, R4
+
+elementTest:
+	CMP R0, R4
+	BLT element
+	RET
+
+// func reluGradNEONF32(n int, dx, x, dy *float32)
+TEXT ·reluGradNEONF32(SB), NOSPLIT, $0-32
+	MOVD $numbers<>(SB), R0
+	MOVD dx+8(FP), R1
+	MOVD x+16(FP), R2
+	MOVD dy+24(FP), R3
+	WORD $0x6f00e400 // movi v0.2d, #0
+	WORD $0x3dc01801 // ldr q1, [x0, #96]
+	MOVD n+0(FP), R0
+	LSL $2, R0, R0
+	AND $-16, R0, R4
+	MOVD ZR, R5
+	B vectorTest
+
+vector:
+	WORD $0x3ce56842 // ldr q2, [x2, x5]
+	WORD $0x6ea0e442 // fcmgt v2.4s, v2.4s, v0.4s
+	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
+	WORD $0x3ce56863 // ldr q3, [x3, x5]
+	WORD $0x6e23dc42 // fmul v2.4s, v2.4s, v3.4s
+	WORD $0x3ca56822 // str q2, [x1, x5]
+	ADD $16, R5, R5
+
+vectorTest:
+	CMP R4, R5
+	BLT vector
+	B elementTest
+
+element:
+	WORD $0xbc656842 // ldr s2, [x2, x5]
+	WORD $0x6ea0e442 // fcmgt v2.4s, v2.4s, v0.4s
+	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
+	WORD $0xbc656863 // ldr s3, [x3, x5]
+	WORD $0x6e23dc42 // fmul v2.4s, v2.4s, v3.4s
+	WORD $0xbc256822 // str s2, [x1, x5]
+	ADD $4, R5, R5
+
+elementTest:
+	CMP R0, R5
+	BLT element
+	RET
+
+// func reluGradNEONF64(n int, dx, x, dy *float64)
+TEXT ·reluGradNEONF64(SB), NOSPLIT, $0-32
+	MOVD $numbers<>(SB), R0
+	MOVD dx+8(FP), R1
+	MOVD x+16(FP), R2
+	MOVD dy+24(FP), R3
+	WORD $0x6f00e400 // movi v0.2d, #0
+	WORD $0x3dc05801 // ldr q1, [x0, #352]
+	MOVD n+0(FP), R0
+	LSL $3, R0, R0
+	AND $-16, R0, R4
+	MOVD ZR, R5
+	B vectorTest
+
+vector:
+	WORD $0x3ce56842 // ldr q2, [x2, x5]
+	WORD $0x6ee0e442 // fcmgt v2.2d, v2.2d, v0.2d
+	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
+	WORD $0x3ce56863 // ldr q3, [x3, x5]
+	WORD $0x6e63dc42 // fmul v2.2d, v2.2d, v3.2d
+	WORD $0x3ca56822 // str q2, [x1, x5]
+	ADD $16, R5, R5
+
+vectorTest:
+	CMP R4, R5
+	BLT vector
+	B elementTest
+
+element:
+	WORD $0xfc656842 // ldr d2, [x2, x5]
+	WORD $0x6ee0e442 // fcmgt v2.2d, v2.2d, v0.2d
+	WORD $0x4e211c42 // and v2.16b, v2.16b, v1.16b
+	WORD $0xfc656863 // ldr d3, [x3, x5]
+	WORD $0x6e63dc42 // fmul v2.2d, v2.2d, v3.2d
+	WORD $0xfc256822 // str d2, [x1, x5]
+	ADD $8, R5, R5
+
+elementTest:
+	CMP R0, R5
+	BLT element
+	RET
+
+// func quickGELUNEONF32(n int, y, x *float32)
+TEXT ·quickGELUNEONF32(SB), NOSPLIT, $0-24
+	MOVD $numbers<>(SB), R0
+	MOVD y+8(FP), R1
+	MOVD x+16(FP), R2
+	WORD $0x3dc00000 // ldr q0, [x0, #0]
+	WORD $0x3dc00401 // ldr q1, [x0, #16]
+	WORD $0x3dc00802 // ldr q2, [x0, #32]
+	WORD $0x3dc00c03 // ldr q3, [x0, #48]
+	WORD $0x3dc01004 // ldr q4, [x0, #64]
+	WORD $0x3dc01405 // ldr q5, [x0, #80]
+	WORD $0x3dc01806 // ldr q6, [x0, #96]
+	WORD $0x3dc13007 // ldr q7, [x0, #1216]
+	MOVD n+0(FP), R3
+	LSL $2, R3, R3
+	AND $-16, R3, R4
+	MOVD ZR, R5
+	B vectorTest
+
+vector:
+	WORD $0x3ce56848 // ldr q8, [x2, x5]
+	WORD $0x6e27dd09 // fmul v9.4s, v8.4s, v7.4s
+	WORD $0x4ea0f92a // fabs v10.4s, v9.4s
+	WORD $0x6ea0f94a // fneg v10.4s, v10.4s
+	WORD $0x4e25f54a // fmax v10.4s, v10.4s, v5.4s
+	WORD $0x6e22dd4b // fmul v11.4s, v10.4s, v2.4s
+	WORD $0x6ea0f96c // fneg v12.4s, v11.4s
+	WORD $0x4e22cd4c // fmla v12.4s, v10.4s, v2.4s
+	WORD $0x4e23cd4c // fmla v12.4s, v10.4s, v3.4s
+	WORD $0x4e20f56a // fmax v10.4s, v11.4s, v0.4s
+	WORD $0x4e21d54b // fadd v11.4s, v10.4s, v1.4s
+	WORD $0x4ea1d56d // fsub v13.4s, v11.4s, v1.4s
+	WORD $0x4eadd54a // fsub v10.4s, v10.4s, v13.4s
+	WORD $0x4f37556b // shl v11.4s, v11.4s, #23
+	WORD $0x3dc02c0d // ldr q13, [x0, #176]
+	WORD $0x3dc0300e // ldr q14, [x0, #192]
+	WORD $0x4e2acdae // fmla v14.4s, v13.4s, v10.4s
+	WORD $0x3dc0340d // ldr q13, [x0, #208]
+	WORD $0x4e2acdcd // fmla v13.4s, v14.4s, v10.4s
+	WORD $0x3dc0380e // ldr q14, [x0, #224]
+	WORD $0x4e2acdae // fmla v14.4s, v13.4s, v10.4s
+	WORD $0x3dc03c0d // ldr q13, [x0, #240]
+	WORD $0x4e2acdcd // fmla v13.4s, v14.4s, v10.4s
+	WORD $0x3dc0180e // ldr q14, [x0, #96]
+	WORD $0x4e2acdae // fmla v14.4s, v13.4s, v10.4s
+	WORD $0x6e2bddca // fmul v10.4s, v14.4s, v11.4s
+	WORD $0x6e24dd8b // fmul v11.4s, v12.4s, v4.4s
+	WORD $0x4e2acd6a // fmla v10.4s, v11.4s, v10.4s
+	WORD $0x4e26d54b // fadd v11.4s, v10.4s, v6.4s
+	WORD $0x6e2bfccb // fdiv v11.4s, v6.4s, v11.4s
+	WORD $0x6e2bdd4a // fmul v10.4s, v10.4s, v11.4s
+	WORD $0x6f00e40c // movi v12.2d, #0
+	WORD $0x6ea9e589 // fcmgt v9.4s, v12.4s, v9.4s
+	WORD $0x4ea91d2c // orr v12.16b, v9.16b, v9.16b
+	WORD $0x6e6b1d4c // bsl v12.16b, v10.16b, v11.16b
+	WORD $0x6e6a1d69 // bsl v9.16b, v11.16b, v10.16b
+	WORD $0x6e2cdd08 // fmul v8.4s, v8.4s, v12.4s
+	WORD $0x3ca56828 // str q8, [x1, x5]
+	ADD $16, R5, R5
+
+vectorTest:
+	CMP R4, R5
+	BLT vector
+	B elementTest
+
+element:
+	WORD $0xbc656848 // ldr s8, [x2, x5]
+	WORD $0x6e27dd09 // fmul v9.4s, v8.4s, v7.4s
+	WORD $0x4ea0f92a // fabs v10.4s, v9.4s
+	WORD $0x6ea0f94a // fneg v10.4s, v10.4s
+	WORD $0x4e25f54a // fmax v10.4s, v10.4s, v5.4s
+	WORD $0x6e22dd4b // fmul v11.4s, v10.4s, v2.4s
+	WORD $0x6ea0f96c // fneg v12.4s, v11.4s
+	WORD $0x4e22cd4c // fmla v12.4s, v10.4s, v2.4s
+	WORD $0x4e23cd4c // fmla v12.4s, v10.4s, v3.4s
+	WORD $0x4e20f56a // fmax v10.4s, v11.4s, v0.4s
+	WORD $0x4e21d54b // fadd v11.4s, v10.4s, v1.4s
+	WORD $0x4ea1d56d // fsub v13.4s, v11.4s, v1.4s
+	WORD $0x4eadd54a // fsub v10.4s, v10.4s, v13.4s
+	WORD $0x4f37556b // shl v11.4s, v11.4s, #23
+	WORD $0x3dc02c0d // ldr q13, [x0, #176]
+	WORD $0x3dc0300e // ldr q14, [x0, #192]
+	WORD $0x4e2acdae // fmla v14.4s, v13.4s, v10.4s
+	WORD $0x3dc0340d // ldr q13, [x0, #208]
+	WORD $0x4e2acdcd // fmla v13.4s, v14.4s, v10.4s
+	WORD $0x3dc0380e // ldr q14, [x0, #224]
+	WORD $0x4e2acdae // fmla v14.4s, v13.4s, v10.4s
+	WORD $0x3dc03c0d // ldr q13, [x0, #240]
+	WORD $0x4e2acdcd // fmla v13.4s, v14.4s, v10.4s
+	WORD $0x3dc0180e // ldr q14, [x0, #96]
+	WORD $0x4e2acdae // fmla v14.4s, v13.4s, v10.4s
+	WORD $0x6e2bddca // fmul v10.4s, v14.4s, v11.4s
+	WORD $0x6e24dd8b // fmul v11.4s, v12.4s, v4.4s
+	WORD $0x4e2acd6a // fmla v10.4s, v11.4s, v10.4s
+	WORD $0x4e26d54b // fadd v11.4s, v10.4s, v6.4s
+	WORD $0x6e2bfccb // fdiv v11.4s, v6.4s, v11.4s
+	WORD $0x6e2bdd4a // fmul v10.4s, v10.4s, v11.4s
+	WORD $0x6f00e40c // movi v12.2d, #0
+	WORD $0x6ea9e589 // fcmgt v9.4s, v12.4s, v9.4s
+	WORD $0x4ea91d2c // orr v12.16b, v9.16b, v9.16b
+	WORD $0x6e6b1d4c // bsl v12.16b, v10.16b, v11.16b
+	WORD $0x6e6a1d69 // bsl v9.16b, v11.16b, v10.16b
+	WORD $0x6e2cdd08 // fmul v8.4s, v8.4s, v12.4s
+	WORD $0xbc256828 // str s8, [x1, x5]
+	ADD $4, R5, R5
+
+elementTest:
+	CMP R3, R5
+	BLT element
+	RET
+
+// func quickGELUNEONF64(n int, y, x *float64)
+TEXT ·quickGELUNEONF64(SB), NOSPLIT, $0-24
+	MOVD $numbers<>(SB), R0
+	MOVD y+8(FP), R1
+	MOVD x+16(FP), R2
+	WORD $0x3dc04000 // ldr q0, [x0, #256]
+	WORD $0x3dc04401 // ldr q1, [x0, #272]
+	WORD $0x3dc04802 // ldr q2, [x0, #288]
+	WORD $0x3dc04c03 // ldr q3, [x0, #304]
+	WORD $0x3dc05004 // ldr q4, [x0, #320]
+	WORD $0x3dc05405 // ldr q5, [x0, #336]
+	WORD $0x3dc05806 // ldr q6, [x0, #352]
+	WORD $0x3dc13407 // ldr q7, [x0, #1232]
+	MOVD n+0(FP), R3
+	LSL $3, R3, R3
+	AND $-16, R3, R4
+	MOVD ZR, R5
+	B vectorTest
+
+vector:
+	WORD $0x3ce56848 // ldr q8, [x2, x5]
+	WORD $0x6e67dd09 // fmul v9.2d, v8.2d, v7.2d
+	WORD $0x4ee0f92a // fabs v10.2d, v9.2d
+	WORD $0x6ee0f94a // fneg v10.2d, v10.2d
+	WORD $0x4e65f54a // fmax v10.2d, v10.2d, v5.2d
+	WORD $0x6e62dd4b // fmul v11.2d, v10.2d, v2.2d
+	WORD $0x6ee0f96c // fneg v12.2d, v11.2d
+	WORD $0x4e62cd4c // fmla v12.2d, v10.2d, v2.2d
+	WORD $0x4e63cd4c // fmla v12.2d, v10.2d, v3.2d
+	WORD $0x4e60f56a // fmax v10.2d, v11.2d, v0.2d
+	WORD $0x4e61d54b // fadd v11.2d, v10.2d, v1.2d
+	WORD $0x4ee1d56d // fsub v13.2d, v11.2d, v1.2d
+	WORD $0x4eedd54a // fsub v10.2d, v10.2d, v13.2d
+	WORD $0x4f74556b // shl v11.2d, v11.2d, #52
+	WORD $0x3dc06c0d // ldr q13, [x0, #432]
+	WORD $0x3dc0700e // ldr q14, [x0, #448]
+	WORD $0x4e6acdae // fmla v14.2d, v13.2d, v10.2d
+	WORD $0x3dc0740d // ldr q13, [x0, #464]
+	WORD $0x4e6acdcd // fmla v13.2d, v14.2d, v10.2d
+	WORD $0x3dc0780e // ldr q14, [x0, #480]
+	WORD $0x4e6acdae // fmla v14.2d, v13.2d, v10.2d
+	WORD $0x3dc07c0d // ldr q13, [x0, #496]
+	WORD $0x4e6acdcd // fmla v13.2d, v14.2d, v10.2d
+	WORD $0x3dc0800e // ldr q14, [x0, #512]
+	WORD $0x4e6acdae // fmla v14.2d, v13.2d, v10.2d
+	WORD $0x3dc0840d // ldr q13, [x0, #528]
+	WORD $0x4e6acdcd // fmla v13.2d, v14.2d, v10.2d
+	WORD $0x3dc0880e // ldr q14, [x0, #544]
+	WORD $0x4e6acdae // fmla v14.2d, v13.2d, v10.2d
+	WORD $0x3dc08c0d // ldr q13, [x0, #560]
+	WORD $0x4e6acdcd // fmla v13.2d, v14.2d, v10.2d
+	WORD $0x3dc0900e // ldr q14, [x0, #576]
+	WORD $0x4e6acdae // fmla v14.2d, v13.2d, v10.2d
+	WORD $0x3dc0500d // ldr q13, [x0, #320]
+	WORD $0x4e6acdcd // fmla v13.2d, v14.2d, v10.2d
+	WORD $0x3dc0580e // ldr q14, [x0, #352]
+	WORD $0x4e6acdae // fmla v14.2d, v13.2d, v10.2d
+	WORD $0x6e6bddca // fmul v10.2d, v14.2d, v11.2d
+	WORD $0x6e64dd8b // fmul v11.2d, v12.2d, v4.2d
+	WORD $0x4e6acd6a // fmla v10.2d, v11.2d, v10.2d
+	WORD $0x4e66d54b // fadd v11.2d, v10.2d, v6.2d
+	WORD $0x6e6bfccb // fdiv v11.2d, v6.2d, v11.2d
+	WORD $0x6e6bdd4a // fmul v10.2d, v10.2d, v11.2d
+	WORD $0x6f00e40c // movi v12.2d, #0
+	WORD $0x6ee9e589 // fcmgt v9.2d, v12.2d, v9.2d
+	WORD $0x4ea91d2c // orr v12.16b, v9.16b, v9.16b
+	WORD $0x6e6b1d4c // bsl v12.16b, v10.16b, v11.16b
+	WORD $0x6e6a1d69 // bsl v9.16b, v11.16b, v10.16b
+	WORD $0x6e6cdd08 // fmul v8.2d, v8.2d, v12.2d
+	WORD $0x3ca56828 // str q8, [x1, x5]
+	ADD $16, R5, R5
+
+vectorTest:
+	CMP R4, R5
+	BLT vector
+	B elementTest
+
+element:
+	WORD $0xfc656848 // ldr d8, [x2, x5]
+	WORD $0x6e67dd09 // fmul v9.2d, v8.2d, v7.2d
+	WORD $0x4ee0f92a // fabs v10.2d, v9.2d
+	WORD $0x6ee0f94a // fneg v10.2d, v10.2d
+	WORD $0x4e65f54a // fmax v10.2d, v10.2d, v5.2d
+	WORD $0x6e62dd4b // fmul v11.2d, v10.2d, v2.2d
+	WORD $0x6ee0f96c // fneg v12.2d, v11.2d
+	WORD $0x4e62cd4c // fmla v12.2d, v10.2d, v2.2d
+	WORD $0x4e63cd4c // fmla v12.2d, v10.2d, v3.2d
+	WORD $0x4e60f56a // fmax v10.2d, v11.2d, v0.2d
+	WORD $0x4e61d54b // fadd v11.2d, v10.2d, v1.2d
+	WORD $0x4ee1d56d // fsub v13.2d, v11.2d, v1.2d
+	WORD $0x4eedd54a // fsub v10.2d, v10.2d, v13.2d
+	WORD $0x4f74556b // shl v11.2d, v11.2d, #52
+	WORD $0x3dc06c0d // ldr q13, [x0, #432]
+	WORD $0x3dc0700e // ldr q14, [x0, #448]
+	WORD $0x4e6acdae // fmla v14.2d, v13.2d, v10.2d
+	WORD $0x3dc0740d // ldr q13, [x0, #464]
+	WORD $0x4e6acdcd // fmla v13.2d, v14.2d, v10.2d
+	WORD $0x3dc0780e // ldr q14, [x0, #480]
+	WORD $0x4e6acdae // fmla v14.2d, v13.2d, v10.2d
+	WORD $0x3dc07c0d // ldr q13, [x0, #496]
+	WORD $0x4e6acdcd // fmla v13.2d, v14.2d, v10.2d
+	WORD $0x3dc0800e // ldr q14, [x0, #512]
+	WORD $0x4e6acdae // fmla v14.2d, v13.2d, v10.2d
+	WORD $0x3dc0840d // ldr q13, [x0, #528]
+	WORD $0x4e6acdcd // fmla v13.2d, v14.2d, v10.2d
+	WORD $0x3dc0880e // ldr q14, [x0, #544]
+	WORD $0x4e6acdae // fmla v14.2d, v13.2d, v10.2d
+	WORD $0x3dc08c0d // ldr q13, [x0, #560]
+	WORD $0x4e6acdcd // fmla v13.2d, v14.2d, v10.2d
+	WORD $0x3dc0900e // ldr q14, [x0, #576]
+	WORD $0x4e6acdae // fmla v14.2d, v13.2d, v10.2d
+	WORD $0x3dc0500d // ldr q13, [x0, #320]
+	WORD $0x4e6acdcd // fmla v13.2d, v14.2d, v10.2d
+	WORD $0x3dc0580e // ldr q14, [x0, #352]
+	WORD $0x4e6acdae // fmla v14.2d, v13.2d, v10.2d
+	WORD $0x6e6bddca // fmul v10.2d, v14.2d, v11.2d
+	WORD $0x6e64dd8b // fmul v11.2d, v12.2d, v4.2d
+	WORD $0x4e6acd6a // fmla v10.2d, v11.2d, v10.2d
+	WORD $0x4e66d54b // fadd v11.2d, v10.2d, v6.2d
+	WORD $0x6e6bfccb // fdiv v11.2d, v6.2d, v11.2d
+	WORD $0x6e6bdd4a // fmul v10.2d, v10.2d, v11.2d
+	WORD $0x6f00e40c // movi v12.2d, #0
+	WORD $0x6ee9e589 // fcmgt v9.2d, v12.2d, v9.2d
+	WORD $0x4ea91d2c // orr v12.16b, v9.16b, v9.16b
+	WORD $0x6e6b1d4c // bsl v12.16b, v10.16b, v11.16b
+	WORD $0x6e6a1d69 // bsl v9.16b, v11.16b, v10.16b
+	WORD $0x6e6cdd08 // fmul v8.2d, v8.2d, v12.2d
+	WORD $0xfc256828 // str d8, [x1, x5]
+	ADD $8, R5, R5
+
+elementTest:
+	CMP R3, R5
+	BLT element
+	RET
+
+// func quickGELUGradNEONF32(n int, dx, x, dy *float32)
+TEXT ·quickGELUGradNEONF32(SB), NOSPLIT, $0-32
+	MOVD $numbers<>(SB), R0
+	MOVD dx+8(FP), R1
+	MOVD x+16(FP), R2
+	MOVD dy+24(FP), R3
+	WORD $0x3dc00000 // ldr q0, [x0, #0]
+	WORD $0x3dc00401 // ldr q1, [x0, #16]
+	WORD $0x3dc00802 // ldr q2, [x0, #32]
+	WORD $0x3dc00c03 // ldr q3, [x0, #48]
+	WORD $0x3dc01004 // ldr q4, [x0, #64]
+	WORD $0x3dc01405 // ldr q5, [x0, #80]
+	WORD $0x3dc01806 // ldr q6, [x0, #96]
+	WORD $0x3dc13007 // ldr q7, [x0, #1216]
+	MOVD n+0(FP), R4
+	LSL $2, R4, R4
+	AND $-16, R4, R5
+	MOVD ZR, R6
+	B vectorTest
+
+vector:
+	WORD $0x3ce66848 // ldr q8, [x2, x6]
+	WORD $0x6e27dd09 // fmul v9.4s, v8.4s, v7.4s
+	WORD $0x4ea0f92a // fabs v10.4s, v9.4s
+	WORD $0x6ea0f94a // fneg v10.4s, v10.4s
+	WORD $0x4e25f54a // fmax v10.4s, v10.4s, v5.4s
+	WORD $0x6e22dd4b // fmul v11.4s, v10.4s, v2.4s
+	WORD $0x6ea0f96c // fneg v12.4s, v11.4s
+	WORD $0x4e22cd4c // fmla v12.4s, v10.4s, v2.4s
+	WORD $0x4e23cd4c // fmla v12.4s, v10.4s, v3.4s
+	WORD $0x4e20f56a // fmax v10.4s, v11.4s, v0.4s
+	WORD $0x4e21d54b // fadd v11.4s, v10.4s, v1.4s
+	WORD $0x4ea1d56d // fsub v13.4s, v11.4s, v1.4s
+	WORD $0x4eadd54a // fsub v10.4s, v10.4s, v13.4s
+	WORD $0x4f37556b // shl v11.4s, v11.4s, #23
+	WORD $0x3dc02c0d // ldr q13, [x0, #176]
+	WORD $0x3dc0300e // ldr q14, [x0, #192]
+	WORD $0x4e2acdae // fmla v14.4s, v13.4s, v10.4s
+	WORD $0x3dc0340d // ldr q13, [x0, #208]
+	WORD $0x4e2acdcd // fmla v13.4s, v14.4s, v10.4s
+	WORD $0x3dc0380e // ldr q14, [x0, #224]
+	WORD $0x4e2acdae // fmla v14.4s, v13.4s, v10.4s
+	WORD $0x3dc03c0d // ldr q13, [x0, #240]
+	WORD $0x4e2acdcd // fmla v13.4s, v14.4s, v10.4s
+	WORD $0x3dc0180e // ldr q14, [x0, #96]
+	WORD $0x4e2acdae // fmla v14.4s, v13.4s, v10.4s
+	WORD $0x6e2bddca // fmul v10.4s, v14.4s, v11.4s
+	WORD $0x6e24dd8b // fmul v11.4s, v12.4s, v4.4s
+	WORD $0x4e2acd6a // fmla v10.4s, v11.4s, v10.4s
+	WORD $0x4e26d54b // fadd v11.4s, v10.4s, v6.4s
+	WORD $0x6e2bfccb // fdiv v11.4s, v6.4s, v11.4s
+	WORD $0x6e2bdd4a // fmul v10.4s, v10.4s, v11.4s
+	WORD $0x6f00e40c // movi v12.2d, #0
+	WORD $0x6ea9e589 // fcmgt v9.4s, v12.4s, v9.4s
+	WORD $0x4ea91d2c // orr v12.16b, v9.16b, v9.16b
+	WORD $0x6e6b1d4c // bsl v12.16b, v10.16b, v11.16b
+	WORD $0x6e6a1d69 // bsl v9.16b, v11.16b, v10.16b
+	WORD $0x6e2cdd08 // fmul v8.4s, v8.4s, v12.4s
+	WORD $0x6e27dd29 // fmul v9.4s, v9.4s, v7.4s
+	WORD $0x4e29cd0c // fmla v12.4s, v8.4s, v9.4s
+	WORD $0x3ce66868 // ldr q8, [x3, x6]
+	WORD $0x6e28dd88 // fmul v8.4s, v12.4s, v8.4s
+	WORD $0x3ca66828 // str q8, [x1, x6]
+	ADD $16, R6, R6
+
+vectorTest:
+	CMP R5, R6
+	BLT vector
+	B elementTest
+
+element:
+	WORD $0xbc666848 // ldr s8, [x2, x6]
+	WORD $0x6e27dd09 // fmul v9.4s, v8.4s, v7.4s
+	WORD $0x4ea0f92a // fabs v10.4s, v9.4s
+	WORD $0x6ea0f94a // fneg v10.4s, v10.4s
+	WORD $0x4e25f54a // fmax v10.4s, v10.4s, v5.4s
+	WORD $0x6e22dd4b // fmul v11.4s, v10.4s, v2.4s
+	WORD $0x6ea0f96c // fneg v12.4s, v11.4s
+	WORD $0x4e22cd4c // fmla v12.4s, v10.4s, v2.4s
+	WORD $0x4e23cd4c // fmla v12.4s, v10.4s, v3.4s
+	WORD $0x4e20f56a // fmax v10.4s, v11.4s, v0.4s
+	WORD $0x4e21d54b // fadd v11.4s, v10.4s, v1.4s
+	WORD $0x4ea1d56d // fsub v13.4s, v11.4s, v1.4s
+	WORD $0x4eadd54a // fsub v10.4s, v10.4s, v13.4s
+	WORD $0x4f37556b // shl v11.4s, v11.4s, #23
+	WORD $0x3dc02c0d // ldr q13, [x0, #176]
+	WORD $0x3dc0300e // ldr q14, [x0, #192]
+	WORD $0x4e2acdae // fmla v14.4s, v13.4s, v10.4s
+	WORD $0x3dc0340d // ldr q13, [x0, #208]
+	WORD $0x4e2acdcd // fmla v13.4s, v14.4s, v10.4s
+	WORD $0x3dc0380e // ldr q14, [x0, #224]
+	WORD $0x4e2acdae // fmla v14.4s, v13.4s, v10.4s
+	WORD $0x3dc03c0d // ldr q13, [x0, #240]
+	WORD $0x4e2acdcd // fmla v13.4s, v14.4s, v10.4s
+	WORD $0x3dc0180e // ldr q14, [x0, #96]
+	WORD $0x4e2acdae // fmla v14.4s, v13.4s, v10.4s
+	WORD $0x6e2bddca // fmul v10.4s, v14.4s, v11.4s
+	WORD $0x6e24dd8b // fmul v11.4s, v12.4s, v4.4s
+	WORD $0x4e2acd6a // fmla v10.4s, v11.4s, v10.4s
+	WORD $0x4e26d54b // fadd v11.4s, v10.4s, v6.4s
+	WORD $0x6e2bfccb // fdiv v11.4s, v6.4s, v11.4s
+	WORD $0x6e2bdd4a // fmul v10.4s, v10.4s, v11.4s
+	WORD $0x6f00e40c // movi v12.2d, #0
+	WORD $0x6ea9e589 // fcmgt v9.4s, v12.4s, v9.4s
+	WORD $0x4ea91d2c // orr v12.16b, v9.16b, v9.16b
+	WORD $0x6e6b1d4c // bsl v12.16b, v10.16b, v11.16b
+	WORD $0x6e6a1d69 // bsl v9.16b, v11.16b, v10.16b
+	WORD $0x6e2cdd08 // fmul v8.4s, v8.4s, v12.4s
+	WORD $0x6e27dd29 // fmul v9.4s, v9.4s, v7.4s
+	WORD $0x4e29cd0c // fmla v12.4s, v8.4s, v9.4s
+	WORD $0xbc666868 // ldr s8, [x3, x6]
+	WORD $0x6e28dd88 // fmul v8.4s, v12.4s, v8.4s
+	WORD $0xbc266828 // str s8, [x1, x6]
+	ADD $4, R6, R6
+
+elementTest:
+	CMP R4, R6
+	BLT element
+	RET
+
+// func quickGELUGradNEONF64(n int, dx, x, dy *float64)
+TEXT ·quickGELUGradNEONF64(SB), NOSPLIT, $0-32
+	MOVD $numbers<>(SB), R0
+	MOVD dx+8(FP), R1
+	MOVD x+16(FP), R2
+	MOVD dy+24(FP), R3
+	WORD $0x3dc04000 // ldr q0, [x0, #256]
+	WORD $0x3dc04401 // ldr q1, [x0, #272]
+	WORD $0x3dc04802 // ldr q2, [x0, #288]
+	WORD $0x3dc04c03 // ldr q3, [x0, #304]
+	WORD $0x3dc05004 // ldr q4, [x0, #320]
+	WORD $0x3dc05405 // ldr q5, [x0, #336]
+	WORD $0x3dc05806 // ldr q6, [x0, #352]
+	WORD $0x3dc13407 // ldr q7, [x0, #1232]
+	MOVD n+0(FP), R4
+	LSL $3, R4, R4
+	AND $-16, R4, R5
+	MOVD ZR, R6
+	B vectorTest
+
+vector:
+	WORD $0x3ce66848 // ldr q8, [x2, x6]
+	WORD $0x6e67dd09 // fmul v9.2d, v8.2d, v7.2d
+	WORD $0x4ee0f92a // fabs v10.2d, v9.2d
+	WORD $0x6ee0f94a // fneg v10.2d, v10.2d
+	WORD $0x4e65f54a // fmax v10.2d, v10.2d, v5.2d
+	WORD $0x6e62dd4b // fmul v11.2d, v10.2d, v2.2d
+	WORD $0x6ee0f96c // fneg v12.2d, v11.2d
+	WORD $0x4e62cd4c // fmla v12.2d, v10.2d, v2.2d
+	WORD $0x4e63cd4c // fmla v12.2d, v10.2d, v3.2d
+	WORD $0x4e60f56a // fmax v10.2d, v11.2d, v0.2d
+	WORD $0x4e61d54b // fadd v11.2d, v10.2d, v1.2d
+	WORD $0x4ee1d56d // fsub v13.2d, v11.2d, v1.2d
+	WORD $0x4eedd54a // fsub v10.2d, v10.2d, v13.2d
+	WORD $0x4f74556b // shl v11.2d, v11.2d, #52
+	WORD $0x3dc06c0d // ldr q13, [x0, #432]
+	WORD $0x3dc0700e // ldr q14, [x0, #448]
+	WORD $0x4e6acdae // fmla v14.2d, v13.2d, v10.2d
+	WORD $0x3dc0740d // ldr q13, [x0, #464]
+	WORD $0x4e6acdcd // fmla v13.2d, v14.2d, v10.2d
+	WORD $0x3dc0780e // ldr q14, [x0, #480]
+	WORD $0x4e6acdae // fmla v14.2d, v13.2d, v10.2d
+	WORD $0x3dc07c0d // ldr q13, [x0, #496]
+	WORD $0x4e6acdcd // fmla v13.2d, v14.2d, v10.2d
+	WORD $0x3dc0800e // ldr q14, [x0, #512]
+	WORD $0x4e6acdae // fmla v14.2d, v13.2d, v10.2d
+	WORD $0x3dc0840d // ldr q13, [x0, #528]
+	WORD $0x4e6acdcd // fmla v13.2d, v14.2d, v10.2d
+	WORD $0x3dc0880e // ldr q14, [x0, #544]
+	WORD $0x4e6acdae // fmla v14.2d, v13.2d, v10.2d
+	WORD $0x3dc08c0d // ldr q13, [x0, #560]
+	WORD $0x4e6acdcd // fmla v13.2d, v14.2d, v10.2d
+	WORD $0x3dc0900e // ldr q14, [x0, #576]
+	WORD $0x4e6acdae // fmla v14.2d, v13.2d, v10.2d
+	WORD $0x3dc0500d // ldr q13, [x0, #320]
+	WORD $0x4e6acdcd // fmla v13.2d, v14.2d, v10.2d
+	WORD $0x3dc0580e // ldr q14, [x0, #352]
+	WORD $0x4e6acdae // fmla v14.2d, v13.2d, v10.2d
+	WORD $0x6e6bddca // fmul v10.2d, v14.2d, v11.2d
+	WORD $0x6e64dd8b // fmul v11.2d, v12.2d, v4.2d
+	WORD $0x4e6acd6a // fmla v10.2d, v11.2d, v10.2d
+	WORD $0x4e66d54b // fadd v11.2d, v10.2d, v6.2d
+	WORD $0x6e6bfccb // fdiv v11.2d, v6.2d, v11.2d
+	WORD $0x6e6bdd4a // fmul v10.2d, v10.2d, v11.2d
+	WORD $0x6f00e40c // movi v12.2d, #0
+	WORD $0x6ee9e589 // fcmgt v9.2d, v12.2d, v9.2d
+	WORD $0x4ea91d2c // orr v12.16b, v9.16b, v9.16b
+	WORD $0x6e6b1d4c // bsl v12.16b, v10.16b, v11.16b
+	WORD $0x6e6a1d69 // bsl v9.16b, v11.16b, v10.16b
+	WORD $0x6e6cdd08 // fmul v8.2d, v8.2d, v12.2d
+	WORD $0x6e67dd29 // fmul v9.2d, v9.2d, v7.2d
+	WORD $0x4e69cd0c // fmla v12.2d, v8.2d, v9.2d
+	WORD $0x3ce66868 // ldr q8, [x3, x6]
+	WORD $0x6e68dd88 // fmul v8.2d, v12.2d, v8.2d
+	WORD $0x3ca66828 // str q8, [x1, x6]
+	ADD $16, R6, R6
+
+vectorTest:
+	CMP R5, R6
+	BLT vector
+	B elementTest
+
+element:
+	WORD $0xfc666848 // ldr d8, [x2, x6]
+	WORD $0x6e67dd09 // fmul v9.2d, v8.2d, v7.2d
+	WORD $0x4ee0f92a // fabs v10.2d, v9.2d
+	WORD $0x6ee0f94a // fneg v10.2d, v10.2d
+	WORD $0x4e65f54a // fmax v10.2d, v10.2d, v5.2d
+	WORD $0x6e62dd4b // fmul v11.2d, v10.2d, v2.2d
+	WORD $0x6ee0f96c // fneg v12.2d, v11.2d
+	WORD $0x4e62cd4c // fmla v12.2d, v10.2d, v2.2d
+	WORD $0x4e63cd4c // fmla v12.2d, v10.2d, v3.2d
+	WORD $0x4e60f56a // fmax v10.2d, v11.2d, v0.2d
+	WORD $0x4e61d54b // fadd v11.2d, v10.2d, v1.2d
+	WORD $0x4ee1d56d // fsub v13.2d, v11.2d, v1.2d
+	WORD $0x4eedd54a // fsub v10.2d, v10.2d, v13.2d
+	WORD $0x4f74556b // shl v11.2d, v11.2d, #52
+	WORD $0x3dc06c0d // ldr q13, [x0, #432]
+	WORD $0x3dc0700e // ldr q14, [x0, #448]
+	WORD $0x4e6acdae // fmla v14.2d, v13.2d, v10.2d
+	WORD $0x3dc0740d // ldr q13, [x0, #464]
+	WORD $0x4e6acdcd // fmla v13.2d, v14.2d, v10.2d
+	WORD $0x3dc0780e // ldr q14, [x0, #480]
+	WORD $0x4e6acdae // fmla v14.2d, v13.2d, v10.2d
+	WORD $0x3dc07c0d // ldr q13, [x0, #496]
+	WORD $0x4e6acdcd // fmla v13.2d, v14.2d, v10.2d
+	WORD $0x3dc0800e // ldr q14, [x0, #512]
+	WORD $0x4e6acdae // fmla v14.2d, v13.2d, v10.2d
+	WORD $0x3dc0840d // ldr q13, [x0, #528]
+	WORD $0x4e6acdcd // fmla v13.2d, v14.2d, v10.2d
+	WORD $0x3dc0880e // ldr q14, [x0, #544]
+	WORD $0x4e6acdae // fmla v14.2d, v13.2d, v10.2d
+	WORD $0x3dc08c0d // ldr q13, [x0, #560]
+	WORD $0x4e6acdcd // fmla v13.2d, v14.2d, v10.2d
+	WORD $0x3dc0900e // ldr q14, [x0, #576]
+	WORD $0x4e6acdae // fmla v14.2d, v13.2d, v10.2d
+	WORD $0x3dc0500d // ldr q13, [x0, #320]
+	WORD $0x4e6acdcd // fmla v13.2d, v14.2d, v10.2d
+	WORD $0x3dc0580e // ldr q14, [x0, #352]
+	WORD $0x4e6acdae // fmla v14.2d, v13.2d, v10.2d
+	WORD $0x6e6bddca // fmul v10.2d, v14.2d, v11.2d
+	WORD $0x6e64dd8b // fmul v11.2d, v12.2d, v4.2d
+	WORD $0x4e6acd6a // fmla v10.2d, v11.2d, v10.2d
+	WORD $0x4e66d54b // fadd v11.2d, v10.2d, v6.2d
+	WORD $0x6e6bfccb // fdiv v11.2d, v6.2d, v11.2d
+	WORD $0x6e6bdd4a // fmul v10.2d, v10.2d, v11.2d
+	WORD $0x6f00e40c // movi v12.2d, #0
+	WORD $0x6ee9e589 // fcmgt v9.2d, v12.2d, v9.2d
+	WORD $0x4ea91d2c // orr v12.16b, v9.16b, v9.16b
+	WORD $0x6e6b1d4c // bsl v12.16b, v10.16b, v11.16b
+	WORD $0x6e6a1d69 // bsl v9.16b, v11.16b, v10.16b
+	WORD $0x6e6cdd08 // fmul v8.2d, v8.2d, v12.2d
+	WORD $0x6e67dd29 // fmul v9.2d, v9.2d, v7.2d
+	WORD $0x4e69cd0c // fmla v12.2d, v8.2d, v9.2d
+	WORD $0xfc666868 // ldr d8, [x3, x6]
+	WORD $0x6e68dd88 // fmul v8.2d, v12.2d, v8.2d
+	WORD $0xfc266828 // str d8, [x1, x6]
+	ADD $8, R6, R6
+
+elementTest:
+	CMP R4, R6
+	BLT element
+	RET
+
+// func sigmoidNEONF32(n int, y, x *float32)
+TEXT ·sigmoidNEONF32(SB), NOSPLIT, $0-24
+	MOVD $numbers<>(SB), R0
+	MOVD y+8(FP), R1
+	MOVD x+16(FP), R2
+	WORD $0x3dc00000 // ldr q0, [x0, #0]
+	WORD $0x3dc00401 // ldr q1, [x0, #16]
+	WORD $0x3dc00802 // ldr q2, [x0, #32]
+	WORD $0x3dc00c03 // ldr q3, [x0, #48]
+	WORD $0x3dc01004 // ldr q4, [x0, #64]
+	WORD $0x3dc01405 // ldr q5, [x0, #80]
+	WORD $0x3dc01806 // ldr q6, [x0, #96]
+	MOVD n+0(FP), R3
+	LSL $2, R3, R3
+	AND $-16, R3, R4
+	MOVD ZR, R5
+	B vectorTest
+
+vector:
+	WORD $0x3ce56847 // ldr q7, [x2, x5]
+	WORD $0x4ea0f8e8 // fabs v8.4s, v7.4s
+	WORD $0x6ea0f908 // fneg v8.4s, v8.4s
+	WORD $0x4e25f508 // fmax v8.4s, v8.4s, v5.4s
+	WORD $0x6e22dd09 // fmul v9.4s, v8.4s, v2.4s
+	WORD $0x6ea0f92a // fneg v10.4s, v9.4s
+	WORD $0x4e22cd0a // fmla v10.4s, v8.4s, v2.4s
+	WORD $0x4e23cd0a // fmla v10.4s, v8.4s, v3.4s
+	WORD $0x4e20f528 // fmax v8.4s, v9.4s, v0.4s
+	WORD $0x4e21d509 // fadd v9.4s, v8.4s, v1.4s
+	WORD $0x4ea1d52b // fsub v11.4s, v9.4s, v1.4s
+	WORD $0x4eabd508 // fsub v8.4s, v8.4s, v11.4s
+	WORD $0x4f375529 // shl v9.4s, v9.4s, #23
+	WORD $0x3dc02c0b // ldr q11, [x0, #176]
+	WORD $0x3dc0300c // ldr q12, [x0, #192]
+	WORD $0x4e28cd6c // fmla v12.4s, v11.4s, v8.4s
+	WORD $0x3dc0340b // ldr q11, [x0, #208]
+	WORD $0x4e28cd8b // fmla v11.4s, v12.4s, v8.4s
+	WORD $0x3dc0380c // ldr q12, [x0, #224]
+	WORD $0x4e28cd6c // fmla v12.4s, v11.4s, v8.4s
+	WORD $0x3dc03c0b // ldr q11, [x0, #240]
+	WORD $0x4e28cd8b // fmla v11.4s, v12.4s, v8.4s
+	WORD $0x3dc0180c // ldr q12, [x0, #96]
+	WORD $0x4e28cd6c // fmla v12.4s, v11.4s, v8.4s
+	WORD $0x6e29dd88 // fmul v8.4s, v12.4s, v9.4s
+	WORD $0x6e24dd49 // fmul v9.4s, v10.4s, v4.4s
+	WORD $0x4e28cd28 // fmla v8.4s, v9.4s, v8.4s
+	WORD $0x4e26d509 // fadd v9.4s, v8.4s, v6.4s
+	WORD $0x6e29fcc9 // fdiv v9.4s, v6.4s, v9.4s
+	WORD $0x6e29dd08 // fmul v8.4s, v8.4s, v9.4s
+	WORD $0x6f00e40a // movi v10.2d, #0
+	WORD $0x6ea7e547 // fcmgt v7.4s, v10.4s, v7.4s
+	WORD $0x4ea71cea // orr v10.16b, v7.16b, v7.16b
+	WORD $0x6e691d0a // bsl v10.16b, v8.16b, v9.16b
+	WORD $0x6e681d27 // bsl v7.16b, v9.16b, v8.16b
+	WORD $0x3ca5682a // str q10, [x1, x5]
+	ADD $16, R5, R5
+
+vectorTest:
+	CMP R4, R5
+	BLT vector
+	B elementTest
+
+element:
+	WORD $0xbc656847 // ldr s7, [x2, x5]
+	WORD $0x4ea0f8e8 // fabs v8.4s, v7.4s
+	WORD $0x6ea0f908 // fneg v8.4s, v8.4s
+	WORD $0x4e25f508 // fmax v8.4s, v8.4s, v5.4s
+	WORD $0x6e22dd09 // fmul v9.4s, v8.4s, v2.4s
+	WORD $0x6ea0f92a // fneg v10.4s, v9.4s
+	WORD $0x4e22cd0a // fmla v10.4s, v8.4s, v2.4s
+	WORD $0x4e23cd0a // fmla v10.4s, v8.4s, v3.4s
+	WORD $0x4e20f528 // fmax v8.4s, v9.4s, v0.4s
+	WORD $0x4e21d509 // fadd v9.4s, v8.4s, v1.4s
+	WORD $0x4ea1d52b // fsub v11.4s, v9.4s, v1.4s
+	WORD $0x4eabd508 // fsub v8.4s, v8.4s, v11.4s
+	WORD $0x4f375529 // shl v9.4s, v9.4s, #23
+	WORD $0x3dc02c0b // ldr q11, [x0, #176]
+	WORD $0x3dc0300c // ldr q12, [x0, #192]
+	WORD $0x4e28cd6c // fmla v12.4s, v11.4s, v8.4s
+	WORD $0x3dc0340b // ldr q11, [x0, #208]
+	WORD $0x4e28cd8b // fmla v11.4s, v12.4s, v8.4s
+	WORD $0x3dc0380c // ldr q12, [x0, #224]
+	WORD $0x4e28cd6c // fmla v12.4s, v11.4s, v8.4s
+	WORD $0x3dc03c0b // ldr q11, [x0, #240]
+	WORD $0x4e28cd8b // fmla v11.4s, v12.4s, v8.4s
+	WORD $0x3dc0180c // ldr q12, [x0, #96]
+	WORD $0x4e28cd6c // fmla v12.4s, v11.4s, v8.4s
+	WORD $0x6e29dd88 // fmul v8.4s, v12.4s, v9.4s
+	WORD $0x6e24dd49 // fmul v9.4s, v10.4s, v4.4s
+	WORD $0x4e28cd28 // fmla v8.4s, v9.4s, v8.4s
+	WORD $0x4e26d509 // fadd v9.4s, v8.4s, v6.4s
+	WORD $0x6e29fcc9 // fdiv v9.4s, v6.4s, v9.4s
+	WORD $0x6e29dd08 // fmul v8.4s, v8.4s, v9.4s
+	WORD $0x6f00e40a // movi v10.2d, #0
+	WORD $0x6ea7e547 // fcmgt v7.4s, v10.4s, v7.4s
+	WORD $0x4ea71cea // orr v10.16b, v7.16b, v7.16b
+	WORD $0x6e691d0a // bsl v10.16b, v8.16b, v9.16b
+	WORD $0x6e681d27 // bsl v7.16b, v9.16b, v8.16b
+	WORD $0xbc25682a // str s10, [x1, x5]
+	ADD $4, R5, R5
+
+elementTest:
+	CMP R3, R5
+	BLT element
+	RET
+
+// func sigmoidNEONF64(n int, y, x *float64)
+TEXT ·sigmoidNEONF64(SB), NOSPLIT, $0-24
+	MOVD $numbers<>(SB), R0
+	MOVD y+8(FP), R1
+	MOVD x+16(FP), R2
+	WORD $0x3dc04000 // ldr q0, [x0, #256]
+	WORD $0x3dc04401 // ldr q1, [x0, #272]
+	WORD $0x3dc04802 // ldr q2, [x0, #288]
+	WORD $0x3dc04c03 // ldr q3, [x0, #304]
+	WORD $0x3dc05004 // ldr q4, [x0, #320]
+	WORD $0x3dc05405 // ldr q5, [x0, #336]
+	WORD $0x3dc05806 // ldr q6, [x0, #352]
+	MOVD n+0(FP), R3
+	LSL $3, R3, R3
+	AND $-16, R3, R4
+	MOVD ZR, R5
+	B vectorTest
+
+vector:
+	WORD $0x3ce56847 // ldr q7, [x2, x5]
+	WORD $0x4ee0f8e8 // fabs v8.2d, v7.2d
+	WORD $0x6ee0f908 // fneg v8.2d, v8.2d
+	WORD $0x4e65f508 // fmax v8.2d, v8.2d, v5.2d
+	WORD $0x6e62dd09 // fmul v9.2d, v8.2d, v2.2d
+	WORD $0x6ee0f92a // fneg v10.2d, v9.2d
+	WORD $0x4e62cd0a // fmla v10.2d, v8.2d, v2.2d
+	WORD $0x4e63cd0a // fmla v10.2d, v8.2d, v3.2d
+	WORD $0x4e60f528 // fmax v8.2d, v9.2d, v0.2d
+	WORD $0x4e61d509 // fadd v9.2d, v8.2d, v1.2d
+	WORD $0x4ee1d52b // fsub v11.2d, v9.2d, v1.2d
+	WORD $0x4eebd508 // fsub v8.2d, v8.2d, v11.2d
+	WORD $0x4f745529 // shl v9.2d, v9.2d, #52
+	WORD $0x3dc06c0b // ldr q11, [x0, #432]
+	WORD $0x3dc0700c // ldr q12, [x0, #448]
+	WORD $0x4e68cd6c // fmla v12.2d, v11.2d, v8.2d
+	WORD $0x3dc0740b // ldr q11, [x0, #464]
+	WORD $0x4e68cd8b // fmla v11.2d, v12.2d, v8.2d
+	WORD $0x3dc0780c // ldr q12, [x0, #480]
+	WORD $0x4e68cd6c // fmla v12.2d, v11.2d, v8.2d
+	WORD $0x3dc07c0b // ldr q11, [x0, #496]
+	WORD $0x4e68cd8b // fmla v11.2d, v12.2d, v8.2d
+	WORD $0x3dc0800c // ldr q12, [x0, #512]
+	WORD $0x4e68cd6c // fmla v12.2d, v11.2d, v8.2d
+	WORD $0x3dc0840b // ldr q11, [x0, #528]
+	WORD $0x4e68cd8b // fmla v11.2d, v12.2d, v8.2d
+	WORD $0x3dc0880c // ldr q12, [x0, #544]
+	WORD $0x4e68cd6c // fmla v12.2d, v11.2d, v8.2d
+	WORD $0x3dc08c0b // ldr q11, [x0, #560]
+	WORD $0x4e68cd8b // fmla v11.2d, v12.2d, v8.2d
+	WORD $0x3dc0900c // ldr q12, [x0, #576]
+	WORD $0x4e68cd6c // fmla v12.2d, v11.2d, v8.2d
+	WORD $0x3dc0500b // ldr q11, [x0, #320]
+	WORD $0x4e68cd8b // fmla v11.2d, v12.2d, v8.2d
+	WORD $0x3dc0580c // ldr q12, [x0, #352]
+	WORD $0x4e68cd6c // fmla v12.2d, v11.2d, v8.2d
+	WORD $0x6e69dd88 // fmul v8.2d, v12.2d, v9.2d
+	WORD $0x6e64dd49 // fmul v9.2d, v10.2d, v4.2d
+	WORD $0x4e68cd28 // fmla v8.2d, v9.2d, v8.2d
+	WORD $0x4e66d509 // fadd v9.2d, v8.2d, v6.2d
+	WORD $0x6e69fcc9 // fdiv v9.2d, v6.2d, v9.2d
+	WORD $0x6e69dd08 // fmul v8.2d, v8.2d, v9.2d
+	WORD $0x6f00e40a // movi v10.2d, #0
+	WORD $0x6ee7e547 // fcmgt v7.2d, v10.2d, v7.2d
+	WORD $0x4ea71cea // orr v10.16b, v7.16b, v7.16b
+	WORD $0x6e691d0a // bsl v10.16b, v8.16b, v9.16b
+	WORD $0x6e681d27 // bsl v7.16b, v9.16b, v8.16b
+	WORD $0x3ca5682a // str q10, [x1, x5]
+	ADD $16, R5, R5
+
+vectorTest:
+	CMP R4, R5
+	BLT vector
+	B elementTest
+
+element:
+	WORD $0xfc656847 // ldr d7, [x2, x5]
+	WORD $0x4ee0f8e8 // fabs v8.2d, v7.2d
+	WORD $0x6ee0f908 // fneg v8.2d, v8.2d
+	WORD $0x4e65f508 // fmax v8.2d, v8.2d, v5.2d
+	WORD $0x6e62dd09 // fmul v9.2d, v8.2d, v2.2d
+	WORD $0x6ee0f92a // fneg v10.2d, v9.2d
+	WORD $0x4e62cd0a // fmla v10.2d, v8.2d, v2.2d
+	WORD $0x4e63cd0a // fmla v10.2d, v8.2d, v3.2d
+	WORD $0x4e60f528 // fmax v8.2d, v9.2d, v0.2d
+	WORD $0x4e61d509 // fadd v9.2d, v8.2d, v1.2d
+	WORD $0x4ee1d52b // fsub v11.2d, v9.2d, v1.2d
+	WORD $0x4eebd508 // fsub v8.2d, v8.2d, v11.2d
+	WORD $0x4f745529 // shl v9.2d, v9.2d, #52
+	WORD $0x3dc06c0b // ldr q11, [x0, #432]
+	WORD $0x3dc0700c // ldr q12, [x0, #448]
+	WORD $0x4e68cd6c // fmla v12.2d, v11.2d, v8.2d
+	WORD $0x3dc0740b // ldr q11, [x0, #464]
+	WORD $0x4e68cd8b // fmla v11.2d, v12.2d, v8.2d
+	WORD $0x3dc0780c // ldr q12, [x0, #480]
+	WORD $0x4e68cd6c // fmla v12.2d, v11.2d, v8.2d
+	WORD $0x3dc07c0b // ldr q11, [x0, #496]
+	WORD $0x4e68cd8b // fmla v11.2d, v12.2d, v8.2d
+	WORD $0x3dc0800c // ldr q12, [x0, #512]
+	WORD $0x4e68cd6c // fmla v12.2d, v11.2d, v8.2d
+	WORD $0x3dc0840b // ldr q11, [x0, #528]
+	WORD $0x4e68cd8b // fmla v11.2d, v12.2d, v8.2d
+	WORD $0x3dc0880c // ldr q12, [x0, #544]
+	WORD $0x4e68cd6c // fmla v12.2d, v11.2d, v8.2d
+	WORD $0x3dc08c0b // ldr q11, [x0, #560]
+	WORD $0x4e68cd8b // fmla v11.2d, v12.2d, v8.2d
+	WORD $0x3dc0900c // ldr q12, [x0, #576]
+	WORD $0x4e68cd6c // fmla v12.2d, v11.2d, v8.2d
+	WORD $0x3dc0500b // ldr q11, [x0, #320]
+	WORD $0x4e68cd8b // fmla v11.2d, v12.2d, v8.2d
+	WORD $0x3dc0580c // ldr q12, [x0, #352]
+	WORD $0x4e68cd6c // fmla v12.2d, v11.2d, v8.2d
+	WORD $0x6e69dd88 // fmul v8.2d, v12.2d, v9.2d
+	WORD $0x6e64dd49 // fmul v9.2d, v10.2d, v4.2d
+	WORD $0x4e68cd28 // fmla v8.2d, v9.2d, v8.2d
+	WORD $0x4e66d509 // fadd v9.2d, v8.2d, v6.2d
+	WORD $0x6e69fcc9 // fdiv v9.2d, v6.2d, v9.2d
+	WORD $0x6e69dd08 // fmul v8.2d, v8.2d, v9.2d
+	WORD $0x6f00e40a // movi v10.2d, #0
+	WORD $0x6ee7e547 // fcmgt v7.2d, v10.2d, v7.2d
+	WORD $0x4ea71cea // orr v10.16b, v7.16b, v7.16b
+	WORD $0x6e691d0a // bsl v10.16b, v8.16b, v9.16b
+	WORD $0x6e681d27 // bsl v7.16b, v9.16b, v8.16b
+	WORD $0xfc25682a // str d10, [x1, x5]
+	ADD $8, R5, R5
+
+elementTest:
+	CMP R3, R5
+	BLT element
+	RET
+
+// func sigmoidGradNEONF32(n int, dx, x, dy *float32)
+TEXT ·sigmoidGradNEONF32(SB), NOSPLIT, $0-32
+	MOVD $numbers<>(SB), R0
+	MOVD dx+8(FP), R1
+	MOVD x+16(FP), R2
+	MOVD dy+24(FP), R3
+	WORD $0x3dc00000 // ldr q0, [x0, #0]
+	WORD $0x3dc00401 // ldr q1, [x0, #16]
+	WORD $0x3dc00802 // ldr q2, [x0, #32]
+	WORD $0x3dc00c03 // ldr q3, [x0, #48]
+	WORD $0x3dc01004 // ldr q4, [x0, #64]
+	WORD $0x3dc01405 // ldr q5, [x0, #80]
+	WORD $0x3dc01806 // ldr q6, [x0, #96]
+	MOVD n+0(FP), R4
+	LSL $2, R4, R4
+	AND $-16, R4, R5
+	MOVD ZR, R6
+	B vectorTest
+
+vector:
+	WORD $0x3ce66847 // ldr q7, [x2, x6]
+	WORD $0x4ea0f8e8 // fabs v8.4s, v7.4s
+	WORD $0x6ea0f908 // fneg v8.4s, v8.4s
+	WORD $0x4e25f508 // fmax v8.4s, v8.4s, v5.4s
+	WORD $0x6e22dd09 // fmul v9.4s, v8.4s, v2.4s
+	WORD $0x6ea0f92a // fneg v10.4s, v9.4s
+	WORD $0x4e22cd0a // fmla v10.4s, v8.4s, v2.4s
+	WORD $0x4e23cd0a // fmla v10.4s, v8.4s, v3.4s
+	WORD $0x4e20f528 // fmax v8.4s, v9.4s, v0.4s
+	WORD $0x4e21d509 // fadd v9.4s, v8.4s, v1.4s
+	WORD $0x4ea1d52b // fsub v11.4s, v9.4s, v1.4s
+	WORD $0x4eabd508 // fsub v8.4s, v8.4s, v11.4s
+	WORD $0x4f375529 // shl v9.4s, v9.4s, #23
+	WORD $0x3dc02c0b // ldr q11, [x0, #176]
+	WORD $0x3dc0300c // ldr q12, [x0, #192]
+	WORD $0x4e28cd6c // fmla v12.4s, v11.4s, v8.4s
+	WORD $0x3dc0340b // ldr q11, [x0, #208]
+	WORD $0x4e28cd8b // fmla v11.4s, v12.4s, v8.4s
+	WORD $0x3dc0380c // ldr q12, [x0, #224]
+	WORD $0x4e28cd6c // fmla v12.4s, v11.4s, v8.4s
+	WORD $0x3dc03c0b // ldr q11, [x0, #240]
+	WORD $0x4e28cd8b // fmla v11.4s, v12.4s, v8.4s
+	WORD $0x3dc0180c // ldr q12, [x0, #96]
+	WORD $0x4e28cd6c // fmla v12.4s, v11.4s, v8.4s
+	WORD $0x6e29dd88 // fmul v8.4s, v12.4s, v9.4s
+	WORD $0x6e24dd49 // fmul v9.4s, v10.4s, v4.4s
+	WORD $0x4e28cd28 // fmla v8.4s, v9.4s, v8.4s
+	WORD $0x4e26d509 // fadd v9.4s, v8.4s, v6.4s
+	WORD $0x6e29fcc9 // fdiv v9.4s, v6.4s, v9.4s
+	WORD $0x6e29dd08 // fmul v8.4s, v8.4s, v9.4s
+	WORD $0x6f00e40a // movi v10.2d, #0
+	WORD $0x6ea7e547 // fcmgt v7.4s, v10.4s, v7.4s
+	WORD $0x4ea71cea // orr v10.16b, v7.16b, v7.16b
+	WORD $0x6e691d0a // bsl v10.16b, v8.16b, v9.16b
+	WORD $0x6e681d27 // bsl v7.16b, v9.16b, v8.16b
+	WORD $0x6e27dd47 // fmul v7.4s, v10.4s, v7.4s
+	WORD $0x3ce66868 // ldr q8, [x3, x6]
+	WORD $0x6e28dce7 // fmul v7.4s, v7.4s, v8.4s
+	WORD $0x3ca66827 // str q7, [x1, x6]
+	ADD $16, R6, R6
+
+vectorTest:
+	CMP R5, R6
+	BLT vector
+	B elementTest
+
+element:
+	WORD $0xbc666847 // ldr s7, [x2, x6]
+	WORD $0x4ea0f8e8 // fabs v8.4s, v7.4s
+	WORD $0x6ea0f908 // fneg v8.4s, v8.4s
+	WORD $0x4e25f508 // fmax v8.4s, v8.4s, v5.4s
+	WORD $0x6e22dd09 // fmul v9.4s, v8.4s, v2.4s
+	WORD $0x6ea0f92a // fneg v10.4s, v9.4s
+	WORD $0x4e22cd0a // fmla v10.4s, v8.4s, v2.4s
+	WORD $0x4e23cd0a // fmla v10.4s, v8.4s, v3.4s
+	WORD $0x4e20f528 // fmax v8.4s, v9.4s, v0.4s
+	WORD $0x4e21d509 // fadd v9.4s, v8.4s, v1.4s
+	WORD $0x4ea1d52b // fsub v11.4s, v9.4s, v1.4s
+	WORD $0x4eabd508 // fsub v8.4s, v8.4s, v11.4s
+	WORD $0x4f375529 // shl v9.4s, v9.4s, #23
+	WORD $0x3dc02c0b // ldr q11, [x0, #176]
+	WORD $0x3dc0300c // ldr q12, [x0, #192]
+	WORD $0x4e28cd6c // fmla v12.4s, v11.4s, v8.4s
+	WORD $0x3dc0340b // ldr q11, [x0, #208]
+	WORD $0x4e28cd8b // fmla v11.4s, v12.4s, v8.4s
+	WORD $0x3dc0380c // ldr q12, [x0, #224]
+	WORD $0x4e28cd6c // fmla v12.4s, v11.4s, v8.4s
+	WORD $0x3dc03c0b // ldr q11, [x0, #240]
+	WORD $0x4e28cd8b // fmla v11.4s, v12.4s, v8.4s
+	WORD $0x3dc0180c // ldr q12, [x0, #96]
+	WORD $0x4e28cd6c // fmla v12.4s, v11.4s, v8.4s
+	WORD $0x6e29dd88 // fmul v8.4s, v12.4s, v9.4s
+	WORD $0x6e24dd49 // fmul v9.4s, v10.4s, v4.4s
+	WORD $0x4e28cd28 // fmla v8.4s, v9.4s, v8.4s
+	WORD $0x4e26d509 // fadd v9.4s, v8.4s, v6.4s
+	WORD $0x6e29fcc9 // fdiv v9.4s, v6.4s, v9.4s
+	WORD $0x6e29dd08 // fmul v8.4s, v8.4s, v9.4s
+	WORD $0x6f00e40a // movi v10.2d, #0
+	WORD $0x6ea7e547 // fcmgt v7.4s, v10.4s, v7.4s
+	WORD $0x4ea71cea // orr v10.16b, v7.16b, v7.16b
+	WORD $0x6e691d0a // bsl v10.16b, v8.16b, v9.16b
+	WORD $0x6e681d27 // bsl v7.16b, v9.16b, v8.16b
+	WORD $0x6e27dd47 // fmul v7.4s, v10.4s, v7.4s
+	WORD $0xbc666868 // ldr s8, [x3, x6]
+	WORD $0x6e28dce7 // fmul v7.4s, v7.4s, v8.4s
+	WORD $0xbc266827 // str s7, [x1, x6]
+	ADD $4, R6, R6
+
+elementTest:
+	CMP R4, R6
+	BLT element
+	RET
+
+// func sigmoidGradNEONF64(n int, dx, x, dy *float64)
+TEXT ·sigmoidGradNEONF64(SB), NOSPLIT, $0-32
+	MOVD $numbers<>(SB), R0
+	MOVD dx+8(FP), R1
+	MOVD x+16(FP), R2
+	MOVD dy+24(FP), R3
+	WORD $0x3dc04000 // ldr q0, [x0, #256]
+	WORD $0x3dc04401 // ldr q1, [x0, #272]
+	WORD $0x3dc04802 // ldr q2, [x0, #288]
+	WORD $0x3dc04c03 // ldr q3, [x0, #304]
+	WORD $0x3dc05004 // ldr q4, [x0, #320]
+	WORD $0x3dc05405 // ldr q5, [x0, #336]
+	WORD $0x3dc05806 // ldr q6, [x0, #352]
+	MOVD n+0(FP), R4
+	LSL $3, R4, R4
+	AND $-16, R4, R5
+	MOVD ZR, R6
+	B vectorTest
+
+vector:
+	WORD $0x3ce66847 // ldr q7, [x2, x6]
+	WORD $0x4ee0f8e8 // fabs v8.2d, v7.2d
+	WORD $0x6ee0f908 // fneg v8.2d, v8.2d
+	WORD $0x4e65f508 // fmax v8.2d, v8.2d, v5.2d
+	WORD $0x6e62dd09 // fmul v9.2d, v8.2d, v2.2d
+	WORD $0x6ee0f92a // fneg v10.2d, v9.2d
+	WORD $0x4e62cd0a // fmla v10.2d, v8.2d, v2.2d
+	WORD $0x4e63cd0a // fmla v10.2d, v8.2d, v3.2d
+	WORD $0x4e60f528 // fmax v8.2d, v9.2d, v0.2d
+	WORD $0x4e61d509 // fadd v9.2d, v8.2d, v1.2d
+	WORD $0x4ee1d52b // fsub v11.2d, v9.2d, v1.2d
+	WORD $0x4eebd508 // fsub v8.2d, v8.2d, v11.2d
+	WORD $0x4f745529 // shl v9.2d, v9.2d, #52
+	WORD $0x3dc06c0b // ldr q11, [x0, #432]
+	WORD $0x3dc0700c // ldr q12, [x0, #448]
+	WORD $0x4e68cd6c // fmla v12.2d, v11.2d, v8.2d
+	WORD $0x3dc0740b // ldr q11, [x0, #464]
+	WORD $0x4e68cd8b // fmla v11.2d, v12.2d, v8.2d
+	WORD $0x3dc0780c // ldr q12, [x0, #480]
+	WORD $0x4e68cd6c // fmla v12.2d, v11.2d, v8.2d
+	WORD $0x3dc07c0b // ldr q11, [x0, #496]
+	WORD $0x4e68cd8b // fmla v11.2d, v12.2d, v8.2d
+	WORD $0x3dc0800c // ldr q12, [x0, #512]
+	WORD $0x4e68cd6c // fmla v12.2d, v11.2d, v8.2d
+	WORD $0x3dc0840b // ldr q11, [x0, #528]
+	WORD $0x4e68cd8b // fmla v11.2d, v12.2d, v8.2d
+	WORD $0x3dc0880c // ldr q12, [x0, #544]
+	WORD $0x4e68cd6c // fmla v12.2d, v11.2d, v8.2d
+	WORD $0x3dc08c0b // ldr q11, [x0, #560]
+	WORD $0x4e68cd8b // fmla v11.2d, v12.2d, v8.2d
+	WORD $0x3dc0900c // ldr q12, [x0, #576]
+	WORD $0x4e68cd6c // fmla v12.2d, v11.2d, v8.2d
+	WORD $0x3dc0500b // ldr q11, [x0, #320]
+	WORD $0x4e68cd8b // fmla v11.2d, v12.2d, v8.2d
+	WORD $0x3dc0580c // ldr q12, [x0, #352]
+	WORD $0x4e68cd6c // fmla v12.2d, v11.2d, v8.2d
+	WORD $0x6e69dd88 // fmul v8.2d, v12.2d, v9.2d
+	WORD $0x6e64dd49 // fmul v9.2d, v10.2d, v4.2d
+	WORD $0x4e68cd28 // fmla v8.2d, v9.2d, v8.2d
+	WORD $0x4e66d509 // fadd v9.2d, v8.2d, v6.2d
+	WORD $0x6e69fcc9 // fdiv v9.2d, v6.2d, v9.2d
+	WORD $0x6e69dd08 // fmul v8.2d, v8.2d, v9.2d
+	WORD $0x6f00e40a // movi v10.2d, #0
+	WORD $0x6ee7e547 // fcmgt v7.2d, v10.2d, v7.2d
+	WORD $0x4ea71cea // orr v10.16b, v7.16b, v7.16b
+	WORD $0x6e691d0a // bsl v10.16b, v8.16b, v9.16b
+	WORD $0x6e681d27 // bsl v7.16b, v9.16b, v8.16b
+	WORD $0x6e67dd47 // fmul v7.2d, v10.2d, v7.2d
+	WORD $0x3ce66868 // ldr q8, [x3, x6]
+	WORD $0x6e68dce7 // fmul v7.2d, v7.2d, v8.2d
+	WORD $0x3ca66827 // str q7, [x1, x6]
+	ADD $16, R6, R6
+
+vectorTest:
+	CMP R5, R6
+	BLT vector
+	B elementTest
+
+element:
+	WORD $0xfc666847 // ldr d7, [x2, x6]
+	WORD $0x4ee0f8e8 // fabs v8.2d, v7.2d
+	WORD $0x6ee0f908 // fneg v8.2d, v8.2d
+	WORD $0x4e65f508 // fmax v8.2d, v8.2d, v5.2d
+	WORD $0x6e62dd09 // fmul v9.2d, v8.2d, v2.2d
+	WORD $0x6ee0f92a // fneg v10.2d, v9.2d
+	WORD $0x4e62cd0a // fmla v10.2d, v8.2d, v2.2d
+	WORD $0x4e63cd0a // fmla v10.2d, v8.2d, v3.2d
+	WORD $0x4e60f528 // fmax v8.2d, v9.2d, v0.2d
+	WORD $0x4e61d509 // fadd v9.2d, v8.2d, v1.2d
+	WORD $0x4ee1d52b // fsub v11.2d, v9.2d, v1.2d
+	WORD $0x4eebd508 // fsub v8.2d, v8.2d, v11.2d
+	WORD $0x4f745529 // shl v9.2d, v9.2d, #52
+	WORD $0x3dc06c0b // ldr q11, [x0, #432]
+	WORD $0x3dc0700c // ldr q12, [x0, #448]
+	WORD $0x4e68cd6c // fmla v12.2d, v11.2d, v8.2d
+	WORD $0x3dc0740b // ldr q11, [x0, #464]
+	WORD $0x4e68cd8b // fmla v11.2d, v12.2d, v8.2d
+	WORD $0x3dc0780c // ldr q12, [x0, #480]
+	WORD $0x4e68cd6c // fmla v12.2d, v11.2d, v8.2d
+	WORD $0x3dc07c0b // ldr q11, [x0, #496]
+	WORD $0x4e68cd8b // fmla v11.2d, v12.2d, v8.2d
+	WORD $0x3dc0800c // ldr q12, [x0, #512]
+	WORD $0x4e68cd6c // fmla v12.2d, v11.2d, v8.2d
+	WORD $0x3dc0840b // ldr q11, [x0, #528]
+	WORD $0x4e68cd8b // fmla v11.2d, v12.2d, v8.2d
+	WORD $0x3dc0880c // ldr q12, [x0, #544]
+	WORD $0x4e68cd6c // fmla v12.2d, v11.2d, v8.2d
+	WORD $0x3dc08c0b // ldr q11, [x0, #560]
+	WORD $0x4e68cd8b // fmla v11.2d, v12.2d, v8.2d
+	WORD $0x3dc0900c // ldr q12, [x0, #576]
+	WORD $0x4e68cd6c // fmla v12.2d, v11.2d, v8.2d
+	WORD $0x3dc0500b // ldr q11, [x0, #320]
+	WORD $0x4e68cd8b // fmla v11.2d, v12.2d, v8.2d
+	WORD $0x3dc0580c // ldr q12, [x0, #352]
+	WORD $0x4e68cd6c // fmla v12.2d, v11.2d, v8.2d
+	WORD $0x6e69dd88 // fmul v8.2d, v12.2d, v9.2d
+	WORD $0x6e64dd49 // fmul v9.2d, v10.2d, v4.2d
+	WORD $0x4e68cd28 // fmla v8.2d, v9.2d, v8.2d
+	WORD $0x4e66d509 // fadd v9.2d, v8.2d, v6.2d
+	WORD $0x6e69fcc9 // fdiv v9.2d, v6.2d, v9.2d
+	WORD $0x6e69dd08 // fmul v8.2d, v8.2d, v9.2d
+	WORD $0x6f00e40a // movi v10.2d, #0
+	WORD $0x6ee7e547 // fcmgt v7.2d, v10.2d, v7.2d
+	WORD $0x4ea71cea // orr v10.16b, v7.16b, v7.16b
+	WORD $0x6e691d0a // bsl v10.16b, v8.16b, v9.16b
+	WORD $0x6e681d27 // bsl v7.16b, v9.16b, v8.16b
+	WORD $0x6e67dd47 // fmul v7.2d, v10.2d, v7.2d
+	WORD $0xfc666868 // ldr d8, [x3, x6]
+	WORD $0x6e68dce7 // fmul v7.2d, v7.2d, v8.2d
+	WORD $0xfc266827 // str d7, [x1, x6]
+	ADD $8, R6, R6
+
+elementTest:
+	CMP R4, R6
+	BLT element
+	RET
+
+// func tanhNEONF32(n int, y, x *float32)
+TEXT ·tanhNEONF32(SB), NOSPLIT, $0-24
+	MOVD $numbers<>(SB), R0
+	MOVD y+8(FP), R1
+	MOVD x+16(FP), R2
+	WORD $0x3dc00000 // ldr q0, [x0, #0]
+	WORD $0x3dc00401 // ldr q1, [x0, #16]
+	WORD $0x3dc13802 // ldr q2, [x0, #1248]
+	WORD $0x3dc13c03 // ldr q3, [x0, #1264]
+	WORD $0x3dc01804 // ldr q4, [x0, #96]
+	WORD $0x3dc14005 // ldr q5, [x0, #1280]
+	MOVD n+0(FP), R3
+	LSL $2, R3, R3
+	AND $-16, R3, R4
+	MOVD ZR, R5
+	B vectorTest
+
+vector:
+	WORD $0x3ce56846 // ldr q6, [x2, x5]
+	WORD $0x4ea0f8c7 // fabs v7.4s, v6.4s
+	WORD $0x6e23dce7 // fmul v7.4s, v7.4s, v3.4s
+	WORD $0x4e20f4e7 // fmax v7.4s, v7.4s, v0.4s
+	WORD $0x4e21d4e8 // fadd v8.4s, v7.4s, v1.4s
+	WORD $0x4ea1d509 // fsub v9.4s, v8.4s, v1.4s
+	WORD $0x4ea9d4e7 // fsub v7.4s, v7.4s, v9.4s
+	WORD $0x4f375508 // shl v8.4s, v8.4s, #23
+	WORD $0x3dc14409 // ldr q9, [x0, #1296]
+	WORD $0x3dc1480a // ldr q10, [x0, #1312]
+	WORD $0x4e27cd2a // fmla v10.4s, v9.4s, v7.4s
+	WORD $0x3dc14c09 // ldr q9, [x0, #1328]
+	WORD $0x4e27cd49 // fmla v9.4s, v10.4s, v7.4s
+	WORD $0x3dc1500a // ldr q10, [x0, #1344]
+	WORD $0x4e27cd2a // fmla v10.4s, v9.4s, v7.4s
+	WORD $0x3dc15409 // ldr q9, [x0, #1360]
+	WORD $0x4e27cd49 // fmla v9.4s, v10.4s, v7.4s
+	WORD $0x3dc0100a // ldr q10, [x0, #64]
+	WORD $0x4e27cd2a // fmla v10.4s, v9.4s, v7.4s
+	WORD $0x6e27dd47 // fmul v7.4s, v10.4s, v7.4s
+	WORD $0x4ea4d509 // fsub v9.4s, v8.4s, v4.4s
+	WORD $0x4e28cce9 // fmla v9.4s, v7.4s, v8.4s
+	WORD $0x4e25d527 // fadd v7.4s, v9.4s, v5.4s
+	WORD $0x6e27fd27 // fdiv v7.4s, v9.4s, v7.4s
+	WORD $0x6ea0f8e7 // fneg v7.4s, v7.4s
+	WORD $0x4e221cc6 // and v6.16b, v6.16b, v2.16b
+	WORD $0x6e261ce6 // eor v6.16b, v7.16b, v6.16b
+	WORD $0x3ca56826 // str q6, [x1, x5]
+	ADD $16, R5, R5
+
+vectorTest:
+	CMP R4, R5
+	BLT vector
+	B elementTest
+
+element:
+	WORD $0xbc656846 // ldr s6, [x2, x5]
+	WORD $0x4ea0f8c7 // fabs v7.4s, v6.4s
+	WORD $0x6e23dce7 // fmul v7.4s, v7.4s, v3.4s
+	WORD $0x4e20f4e7 // fmax v7.4s, v7.4s, v0.4s
+	WORD $0x4e21d4e8 // fadd v8.4s, v7.4s, v1.4s
+	WORD $0x4ea1d509 // fsub v9.4s, v8.4s, v1.4s
+	WORD $0x4ea9d4e7 // fsub v7.4s, v7.4s, v9.4s
+	WORD $0x4f375508 // shl v8.4s, v8.4s, #23
+	WORD $0x3dc14409 // ldr q9, [x0, #1296]
+	WORD $0x3dc1480a // ldr q10, [x0, #1312]
+	WORD $0x4e27cd2a // fmla v10.4s, v9.4s, v7.4s
+	WORD $0x3dc14c09 // ldr q9, [x0, #1328]
+	WORD $0x4e27cd49 // fmla v9.4s, v10.4s, v7.4s
+	WORD $0x3dc1500a // ldr q10, [x0, #1344]
+	WORD $0x4e27cd2a // fmla v10.4s, v9.4s, v7.4s
+	WORD $0x3dc15409 // ldr q9, [x0, #1360]
+	WORD $0x4e27cd49 // fmla v9.4s, v10.4s, v7.4s
+	WORD $0x3dc0100a // ldr q10, [x0, #64]
+	WORD $0x4e27cd2a // fmla v10.4s, v9.4s, v7.4s
+	WORD $0x6e27dd47 // fmul v7.4s, v10.4s, v7.4s
+	WORD $0x4ea4d509 // fsub v9.4s, v8.4s, v4.4s
+	WORD $0x4e28cce9 // fmla v9.4s, v7.4s, v8.4s
+	WORD $0x4e25d527 // fadd v7.4s, v9.4s, v5.4s
+	WORD $0x6e27fd27 // fdiv v7.4s, v9.4s, v7.4s
+	WORD $0x6ea0f8e7 // fneg v7.4s, v7.4s
+	WORD $0x4e221cc6 // and v6.16b, v6.16b, v2.16b
+	WORD $0x6e261ce6 // eor v6.16b, v7.16b, v6.16b
+	WORD $0xbc256826 // str s6, [x1, x5]
+	ADD $4, R5, R5
+
+elementTest:
+	CMP R3, R5
+	BLT element
+	RET
+
+// func tanhNEONF64(n int, y, x *float64)
+TEXT ·tanhNEONF64(SB), NOSPLIT, $0-24
+	MOVD $numbers<>(SB), R0
+	MOVD y+8(FP), R1
+	MOVD x+16(FP), R2
+	WORD $0x3dc04000 // ldr q0, [x0, #256]
+	WORD $0x3dc04401 // ldr q1, [x0, #272]
+	WORD $0x3dc15802 // ldr q2, [x0, #1376]
+	WORD $0x3dc15c03 // ldr q3, [x0, #1392]
+	WORD $0x3dc05804 // ldr q4, [x0, #352]
+	WORD $0x3dc16005 // ldr q5, [x0, #1408]
+	MOVD n+0(FP), R3
+	LSL $3, R3, R3
+	AND $-16, R3, R4
+	MOVD ZR, R5
+	B vectorTest
+
+vector:
+	WORD $0x3ce56846 // ldr q6, [x2, x5]
+	WORD $0x4ee0f8c7 // fabs v7.2d, v6.2d
+	WORD $0x6e63dce7 // fmul v7.2d, v7.2d, v3.2d
+	WORD $0x4e60f4e7 // fmax v7.2d, v7.2d, v0.2d
+	WORD $0x4e61d4e8 // fadd v8.2d, v7.2d, v1.2d
+	WORD $0x4ee1d509 // fsub v9.2d, v8.2d, v1.2d
+	WORD $0x4ee9d4e7 // fsub v7.2d, v7.2d, v9.2d
+	WORD $0x4f745508 // shl v8.2d, v8.2d, #52
+	WORD $0x3dc06c09 // ldr q9, [x0, #432]
+	WORD $0x3dc0700a // ldr q10, [x0, #448]
+	WORD $0x4e67cd2a // fmla v10.2d, v9.2d, v7.2d
+	WORD $0x3dc07409 // ldr q9, [x0, #464]
+	WORD $0x4e67cd49 // fmla v9.2d, v10.2d, v7.2d
+	WORD $0x3dc0780a // ldr q10, [x0, #480]
+	WORD $0x4e67cd2a // fmla v10.2d, v9.2d, v7.2d
+	WORD $0x3dc07c09 // ldr q9, [x0, #496]
+	WORD $0x4e67cd49 // fmla v9.2d, v10.2d, v7.2d
+	WORD $0x3dc0800a // ldr q10, [x0, #512]
+	WORD $0x4e67cd2a // fmla v10.2d, v9.2d, v7.2d
+	WORD $0x3dc08409 // ldr q9, [x0, #528]
+	WORD $0x4e67cd49 // fmla v9.2d, v10.2d, v7.2d
+	WORD $0x3dc0880a // ldr q10, [x0, #544]
+	WORD $0x4e67cd2a // fmla v10.2d, v9.2d, v7.2d
+	WORD $0x3dc08c09 // ldr q9, [x0, #560]
+	WORD $0x4e67cd49 // fmla v9.2d, v10.2d, v7.2d
+	WORD $0x3dc0900a // ldr q10, [x0, #576]
+	WORD $0x4e67cd2a // fmla v10.2d, v9.2d, v7.2d
+	WORD $0x3dc05009 // ldr q9, [x0, #320]
+	WORD $0x4e67cd49 // fmla v9.2d, v10.2d, v7.2d
+	WORD $0x6e67dd27 // fmul v7.2d, v9.2d, v7.2d
+	WORD $0x4ee4d509 // fsub v9.2d, v8.2d, v4.2d
+	WORD $0x4e68cce9 // fmla v9.2d, v7.2d, v8.2d
+	WORD $0x4e65d527 // fadd v7.2d, v9.2d, v5.2d
+	WORD $0x6e67fd27 // fdiv v7.2d, v9.2d, v7.2d
+	WORD $0x6ee0f8e7 // fneg v7.2d, v7.2d
+	WORD $0x4e221cc6 // and v6.16b, v6.16b, v2.16b
+	WORD $0x6e261ce6 // eor v6.16b, v7.16b, v6.16b
+	WORD $0x3ca56826 // str q6, [x1, x5]
+	ADD $16, R5, R5
+
+vectorTest:
+	CMP R4, R5
+	BLT vector
+	B elementTest
+
+element:
+	WORD $0xfc656846 // ldr d6, [x2, x5]
+	WORD $0x4ee0f8c7 // fabs v7.2d, v6.2d
+	WORD $0x6e63dce7 // fmul v7.2d, v7.2d, v3.2d
+	WORD $0x4e60f4e7 // fmax v7.2d, v7.2d, v0.2d
+	WORD $0x4e61d4e8 // fadd v8.2d, v7.2d, v1.2d
+	WORD $0x4ee1d509 // fsub v9.2d, v8.2d, v1.2d
+	WORD $0x4ee9d4e7 // fsub v7.2d, v7.2d, v9.2d
+	WORD $0x4f745508 // shl v8.2d, v8.2d, #52
+	WORD $0x3dc06c09 // ldr q9, [x0, #432]
+	WORD $0x3dc0700a // ldr q10, [x0, #448]
+	WORD $0x4e67cd2a // fmla v10.2d, v9.2d, v7.2d
+	WORD $0x3dc07409 // ldr q9, [x0, #464]
+	WORD $0x4e67cd49 // fmla v9.2d, v10.2d, v7.2d
+	WORD $0x3dc0780a // ldr q10, [x0, #480]
+	WORD $0x4e67cd2a // fmla v10.2d, v9.2d, v7.2d
+	WORD $0x3dc07c09 // ldr q9, [x0, #496]
+	WORD $0x4e67cd49 // fmla v9.2d, v10.2d, v7.2d
+	WORD $0x3dc0800a // ldr q10, [x0, #512]
+	WORD $0x4e67cd2a // fmla v10.2d, v9.2d, v7.2d
+	WORD $0x3dc08409 // ldr q9, [x0, #528]
+	WORD $0x4e67cd49 // fmla v9.2d, v10.2d, v7.2d
+	WORD $0x3dc0880a // ldr q10, [x0, #544]
+	WORD $0x4e67cd2a // fmla v10.2d, v9.2d, v7.2d
+	WORD $0x3dc08c09 // ldr q9, [x0, #560]
+	WORD $0x4e67cd49 // fmla v9.2d, v10.2d, v7.2d
+	WORD $0x3dc0900a // ldr q10, [x0, #576]
+	WORD $0x4e67cd2a // fmla v10.2d, v9.2d, v7.2d
+	WORD $0x3dc05009 // ldr q9, [x0, #320]
+	WORD $0x4e67cd49 // fmla v9.2d, v10.2d, v7.2d
+	WORD $0x6e67dd27 // fmul v7.2d, v9.2d, v7.2d
+	WORD $0x4ee4d509 // fsub v9.2d, v8.2d, v4.2d
+	WORD $0x4e68cce9 // fmla v9.2d, v7.2d, v8.2d
+	WORD $0x4e65d527 // fadd v7.2d, v9.2d, v5.2d
+	WORD $0x6e67fd27 // fdiv v7.2d, v9.2d, v7.2d
+	WORD $0x6ee0f8e7 // fneg v7.2d, v7.2d
+	WORD $0x4e221cc6 // and v6.16b, v6.16b, v2.16b
+	WORD $0x6e261ce6 // eor v6.16b, v7.16b, v6.16b
+	WORD $0xfc256826 // str d6, [x1, x5]
+	ADD $8, R5, R5
+
+elementTest:
+	CMP R3, R5
+	BLT element
+	RET
+
+// func tanhGradNEONF32(n int, dx, x, dy *float32)
+TEXT ·tanhGradNEONF32(SB), NOSPLIT, $0-32
+	MOVD $numbers<>(SB), R0
+	MOVD dx+8(FP), R1
+	MOVD x+16(FP), R2
+	MOVD dy+24(FP), R3
+	WORD $0x3dc00000 // ldr q0, [x0, #0]
+	WORD $0x3dc00401 // ldr q1, [x0, #16]
+	WORD $0x3dc13802 // ldr q2, [x0, #1248]
+	WORD $0x3dc13c03 // ldr q3, [x0, #1264]
+	WORD $0x3dc01804 // ldr q4, [x0, #96]
+	WORD $0x3dc14005 // ldr q5, [x0, #1280]
+	MOVD n+0(FP), R4
+	LSL $2, R4, R4
+	AND $-16, R4, R5
+	MOVD ZR, R6
+	B vectorTest
+
+vector:
+	WORD $0x3ce66846 // ldr q6, [x2, x6]
+	WORD $0x4ea0f8c7 // fabs v7.4s, v6.4s
+	WORD $0x6e23dce7 // fmul v7.4s, v7.4s, v3.4s
+	WORD $0x4e20f4e7 // fmax v7.4s, v7.4s, v0.4s
+	WORD $0x4e21d4e8 // fadd v8.4s, v7.4s, v1.4s
+	WORD $0x4ea1d509 // fsub v9.4s, v8.4s, v1.4s
+	WORD $0x4ea9d4e7 // fsub v7.4s, v7.4s, v9.4s
+	WORD $0x4f375508 // shl v8.4s, v8.4s, #23
+	WORD $0x3dc14409 // ldr q9, [x0, #1296]
+	WORD $0x3dc1480a // ldr q10, [x0, #1312]
+	WORD $0x4e27cd2a // fmla v10.4s, v9.4s, v7.4s
+	WORD $0x3dc14c09 // ldr q9, [x0, #1328]
+	WORD $0x4e27cd49 // fmla v9.4s, v10.4s, v7.4s
+	WORD $0x3dc1500a // ldr q10, [x0, #1344]
+	WORD $0x4e27cd2a // fmla v10.4s, v9.4s, v7.4s
+	WORD $0x3dc15409 // ldr q9, [x0, #1360]
+	WORD $0x4e27cd49 // fmla v9.4s, v10.4s, v7.4s
+	WORD $0x3dc0100a // ldr q10, [x0, #64]
+	WORD $0x4e27cd2a // fmla v10.4s, v9.4s, v7.4s
+	WORD $0x6e27dd47 // fmul v7.4s, v10.4s, v7.4s
+	WORD $0x4ea4d509 // fsub v9.4s, v8.4s, v4.4s
+	WORD $0x4e28cce9 // fmla v9.4s, v7.4s, v8.4s
+	WORD $0x4e25d527 // fadd v7.4s, v9.4s, v5.4s
+	WORD $0x6e27fd27 // fdiv v7.4s, v9.4s, v7.4s
+	WORD $0x6ea0f8e7 // fneg v7.4s, v7.4s
+	WORD $0x4e221cc6 // and v6.16b, v6.16b, v2.16b
+	WORD $0x6e261ce6 // eor v6.16b, v7.16b, v6.16b
+	WORD $0x4ea41c87 // orr v7.16b, v4.16b, v4.16b
+	WORD $0x4ea6ccc7 // fmls v7.4s, v6.4s, v6.4s
+	WORD $0x3ce66866 // ldr q6, [x3, x6]
+	WORD $0x6e26dce6 // fmul v6.4s, v7.4s, v6.4s
+	WORD $0x3ca66826 // str q6, [x1, x6]
+	ADD $16, R6, R6
+
+vectorTest:
+	CMP R5, R6
+	BLT vector
+	B elementTest
+
+element:
+	WORD $0xbc666846 // ldr s6, [x2, x6]
+	WORD $0x4ea0f8c7 // fabs v7.4s, v6.4s
+	WORD $0x6e23dce7 // fmul v7.4s, v7.4s, v3.4s
+	WORD $0x4e20f4e7 // fmax v7.4s, v7.4s, v0.4s
+	WORD $0x4e21d4e8 // fadd v8.4s, v7.4s, v1.4s
+	WORD $0x4ea1d509 // fsub v9.4s, v8.4s, v1.4s
+	WORD $0x4ea9d4e7 // fsub v7.4s, v7.4s, v9.4s
+	WORD $0x4f375508 // shl v8.4s, v8.4s, #23
+	WORD $0x3dc14409 // ldr q9, [x0, #1296]
+	WORD $0x3dc1480a // ldr q10, [x0, #1312]
+	WORD $0x4e27cd2a // fmla v10.4s, v9.4s, v7.4s
+	WORD $0x3dc14c09 // ldr q9, [x0, #1328]
+	WORD $0x4e27cd49 // fmla v9.4s, v10.4s, v7.4s
+	WORD $0x3dc1500a // ldr q10, [x0, #1344]
+	WORD $0x4e27cd2a // fmla v10.4s, v9.4s, v7.4s
+	WORD $0x3dc15409 // ldr q9, [x0, #1360]
+	WORD $0x4e27cd49 // fmla v9.4s, v10.4s, v7.4s
+	WORD $0x3dc0100a // ldr q10, [x0, #64]
+	WORD $0x4e27cd2a // fmla v10.4s, v9.4s, v7.4s
+	WORD $0x6e27dd47 // fmul v7.4s, v10.4s, v7.4s
+	WORD $0x4ea4d509 // fsub v9.4s, v8.4s, v4.4s
+	WORD $0x4e28cce9 // fmla v9.4s, v7.4s, v8.4s
+	WORD $0x4e25d527 // fadd v7.4s, v9.4s, v5.4s
+	WORD $0x6e27fd27 // fdiv v7.4s, v9.4s, v7.4s
+	WORD $0x6ea0f8e7 // fneg v7.4s, v7.4s
+	WORD $0x4e221cc6 // and v6.16b, v6.16b, v2.16b
+	WORD $0x6e261ce6 // eor v6.16b, v7.16b, v6.16b
+	WORD $0x4ea41c87 // orr v7.16b, v4.16b, v4.16b
+	WORD $0x4ea6ccc7 // fmls v7.4s, v6.4s, v6.4s
+	WORD $0xbc666866 // ldr s6, [x3, x6]
+	WORD $0x6e26dce6 // fmul v6.4s, v7.4s, v6.4s
+	WORD $0xbc266826 // str s6, [x1, x6]
+	ADD $4, R6, R6
+
+elementTest:
+	CMP R4, R6
+	BLT element
+	RET
+
+// func tanhGradNEONF64(n int, dx, x, dy *float64)
+TEXT ·tanhGradNEONF64(SB), NOSPLIT, $0-32
+	MOVD $numbers<>(SB), R0
+	MOVD dx+8(FP), R1
+	MOVD x+16(FP), R2
+	MOVD dy+24(FP), R3
+	WORD $0x3dc04000 // ldr q0, [x0, #256]
+	WORD $0x3dc04401 // ldr q1, [x0, #272]
+	WORD $0x3dc15802 // ldr q2, [x0, #1376]
+	WORD $0x3dc15c03 // ldr q3, [x0, #1392]
+	WORD $0x3dc05804 // ldr q4, [x0, #352]
+	WORD $0x3dc16005 // ldr q5, [x0, #1408]
+	MOVD n+0(FP), R4
+	LSL $3, R4, R4
+	AND $-16, R4, R5
+	MOVD ZR, R6
+	B vectorTest
+
+vector:
+	WORD $0x3ce66846 // ldr q6, [x2, x6]
+	WORD $0x4ee0f8c7 // fabs v7.2d, v6.2d
+	WORD $0x6e63dce7 // fmul v7.2d, v7.2d, v3.2d
+	WORD $0x4e60f4e7 // fmax v7.2d, v7.2d, v0.2d
+	WORD $0x4e61d4e8 // fadd v8.2d, v7.2d, v1.2d
+	WORD $0x4ee1d509 // fsub v9.2d, v8.2d, v1.2d
+	WORD $0x4ee9d4e7 // fsub v7.2d, v7.2d, v9.2d
+	WORD $0x4f745508 // shl v8.2d, v8.2d, #52
+	WORD $0x3dc06c09 // ldr q9, [x0, #432]
+	WORD $0x3dc0700a // ldr q10, [x0, #448]
+	WORD $0x4e67cd2a // fmla v10.2d, v9.2d, v7.2d
+	WORD $0x3dc07409 // ldr q9, [x0, #464]
+	WORD $0x4e67cd49 // fmla v9.2d, v10.2d, v7.2d
+	WORD $0x3dc0780a // ldr q10, [x0, #480]
+	WORD $0x4e67cd2a // fmla v10.2d, v9.2d, v7.2d
+	WORD $0x3dc07c09 // ldr q9, [x0, #496]
+	WORD $0x4e67cd49 // fmla v9.2d, v10.2d, v7.2d
+	WORD $0x3dc0800a // ldr q10, [x0, #512]
+	WORD $0x4e67cd2a // fmla v10.2d, v9.2d, v7.2d
+	WORD $0x3dc08409 // ldr q9, [x0, #528]
+	WORD $0x4e67cd49 // fmla v9.2d, v10.2d, v7.2d
+	WORD $0x3dc0880a // ldr q10, [x0, #544]
+	WORD $0x4e67cd2a // fmla v10.2d, v9.2d, v7.2d
+	WORD $0x3dc08c09 // ldr q9, [x0, #560]
+	WORD $0x4e67cd49 // fmla v9.2d, v10.2d, v7.2d
+	WORD $0x3dc0900a // ldr q10, [x0, #576]
+	WORD $0x4e67cd2a // fmla v10.2d, v9.2d, v7.2d
+	WORD $0x3dc05009 // ldr q9, [x0, #320]
+	WORD $0x4e67cd49 // fmla v9.2d, v10.2d, v7.2d
+	WORD $0x6e67dd27 // fmul v7.2d, v9.2d, v7.2d
+	WORD $0x4ee4d509 // fsub v9.2d, v8.2d, v4.2d
+	WORD $0x4e68cce9 // fmla v9.2d, v7.2d, v8.2d
+	WORD $0x4e65d527 // fadd v7.2d, v9.2d, v5.2d
+	WORD $0x6e67fd27 // fdiv v7.2d, v9.2d, v7.2d
+	WORD $0x6ee0f8e7 // fneg v7.2d, v7.2d
+	WORD $0x4e221cc6 // and v6.16b, v6.16b, v2.16b
+	WORD $0x6e261ce6 // eor v6.16b, v7.16b, v6.16b
+	WORD $0x4ea41c87 // orr v7.16b, v4.16b, v4.16b
+	WORD $0x4ee6ccc7 // fmls v7.2d, v6.2d, v6.2d
+	WORD $0x3ce66866 // ldr q6, [x3, x6]
+	WORD $0x6e66dce6 // fmul v6.2d, v7.2d, v6.2d
+	WORD $0x3ca66826 // str q6, [x1, x6]
+	ADD $16, R6, R6
+
+vectorTest:
+	CMP R5, R6
+	BLT vector
+	B elementTest
+
+element:
+	WORD $0xfc666846 // ldr d6, [x2, x6]
+	WORD $0x4ee0f8c7 // fabs v7.2d, v6.2d
+	WORD $0x6e63dce7 // fmul v7.2d, v7.2d, v3.2d
+	WORD $0x4e60f4e7 // fmax v7.2d, v7.2d, v0.2d
+	WORD $0x4e61d4e8 // fadd v8.2d, v7.2d, v1.2d
+	WORD $0x4ee1d509 // fsub v9.2d, v8.2d, v1.2d
+	WORD $0x4ee9d4e7 // fsub v7.2d, v7.2d, v9.2d
+	WORD $0x4f745508 // shl v8.2d, v8.2d, #52
+	WORD $0x3dc06c09 // ldr q9, [x0, #432]
+	WORD $0x3dc0700a // ldr q10, [x0, #448]
+	WORD $0x4e67cd2a // fmla v10.2d, v9.2d, v7.2d
+	WORD $0x3dc07409 // ldr q9, [x0, #464]
+	WORD $0x4e67cd49 // fmla v9.2d, v10.2d, v7.2d
+	WORD $0x3dc0780a // ldr q10, [x0, #480]
+	WORD $0x4e67cd2a // fmla v10.2d, v9.2d, v7.2d
+	WORD $0x3dc07c09 // ldr q9, [x0, #496]
+	WORD $0x4e67cd49 // fmla v9.2d, v10.2d, v7.2d
+	WORD $0x3dc0800a // ldr q10, [x0, #512]
+	WORD $0x4e67cd2a // fmla v10.2d, v9.2d, v7.2d
+	WORD $0x3dc08409 // ldr q9, [x0, #528]
+	WORD $0x4e67cd49 // fmla v9.2d, v10.2d, v7.2d
+	WORD $0x3dc0880a // ldr q10, [x0, #544]
+	WORD $0x4e67cd2a // fmla v10.2d, v9.2d, v7.2d
+	WORD $0x3dc08c09 // ldr q9, [x0, #560]
+	WORD $0x4e67cd49 // fmla v9.2d, v10.2d, v7.2d
+	WORD $0x3dc0900a // ldr q10, [x0, #576]
+	WORD $0x4e67cd2a // fmla v10.2d, v9.2d, v7.2d
+	WORD $0x3dc05009 // ldr q9, [x0, #320]
+	WORD $0x4e67cd49 // fmla v9.2d, v10.2d, v7.2d
+	WORD $0x6e67dd27 // fmul v7.2d, v9.2d, v7.2d
+	WORD $0x4ee4d509 // fsub v9.2d, v8.2d, v4.2d
+	WORD $0x4e68cce9 // fmla v9.2d, v7.2d, v8.2d
+	WORD $0x4e65d527 // fadd v7.2d, v9.2d, v5.2d
+	WORD $0x6e67fd27 // fdiv v7.2d, v9.2d, v7.2d
+	WORD $0x6ee0f8e7 // fneg v7.2d, v7.2d
+	WORD $0x4e221cc6 // and v6.16b, v6.16b, v2.16b
+	WORD $0x6e261ce6 // eor v6.16b, v7.16b, v6.16b
+	WORD $0x4ea41c87 // orr v7.16b, v4.16b, v4.16b
+	WORD $0x4ee6ccc7 // fmls v7.2d, v6.2d, v6.2d
+	WORD $0xfc666866 // ldr d6, [x3, x6]
+	WORD $0x6e66dce6 // fmul v6.2d, v7.2d, v6.2d
+	WORD $0xfc266826 // str d6, [x1, x6]
+	ADD $8, R6, R6
+
+elementTest:
+	CMP R4, R6
+	BLT element
+	RET
+
 // func swigluNEONF32(n int, y, gate, up *float32)
 TEXT ·swigluNEONF32(SB), NOSPLIT, $0-32
 	MOVD $numbers<>(SB), R0
@@ -2674,4 +4238,30 @@ DATA numbers<>+1184(SB)/8, $0xbfe54ad03f27ca0b
 DATA numbers<>+1192(SB)/8, $0xbfe54ad03f27ca0b
 DATA numbers<>+1200(SB)/8, $0x3fe89d3abe1f95ad
 DATA numbers<>+1208(SB)/8, $0x3fe89d3abe1f95ad
-GLOBL numbers<>(SB), RODATA|NOPTR, $1216
+DATA numbers<>+1216(SB)/8, $0x3fd9db233fd9db23
+DATA numbers<>+1224(SB)/8, $0x3fd9db233fd9db23
+DATA numbers<>+1232(SB)/8, $0x3ffb3b645a1cac08
+DATA numbers<>+1240(SB)/8, $0x3ffb3b645a1cac08
+DATA numbers<>+1248(SB)/8, $0x8000000080000000
+DATA numbers<>+1256(SB)/8, $0x8000000080000000
+DATA numbers<>+1264(SB)/8, $0xc038aa3bc038aa3b
+DATA numbers<>+1272(SB)/8, $0xc038aa3bc038aa3b
+DATA numbers<>+1280(SB)/8, $0x4000000040000000
+DATA numbers<>+1288(SB)/8, $0x4000000040000000
+DATA numbers<>+1296(SB)/8, $0x3920fddf3920fddf
+DATA numbers<>+1304(SB)/8, $0x3920fddf3920fddf
+DATA numbers<>+1312(SB)/8, $0x3aaf9f283aaf9f28
+DATA numbers<>+1320(SB)/8, $0x3aaf9f283aaf9f28
+DATA numbers<>+1328(SB)/8, $0x3c1d96a63c1d96a6
+DATA numbers<>+1336(SB)/8, $0x3c1d96a63c1d96a6
+DATA numbers<>+1344(SB)/8, $0x3d6357743d635774
+DATA numbers<>+1352(SB)/8, $0x3d6357743d635774
+DATA numbers<>+1360(SB)/8, $0x3e75fdee3e75fdee
+DATA numbers<>+1368(SB)/8, $0x3e75fdee3e75fdee
+DATA numbers<>+1376(SB)/8, $0x8000000000000000
+DATA numbers<>+1384(SB)/8, $0x8000000000000000
+DATA numbers<>+1392(SB)/8, $0xc0071547652b82fe
+DATA numbers<>+1400(SB)/8, $0xc0071547652b82fe
+DATA numbers<>+1408(SB)/8, $0x4000000000000000
+DATA numbers<>+1416(SB)/8, $0x4000000000000000
+GLOBL numbers<>(SB), RODATA|NOPTR, $1424

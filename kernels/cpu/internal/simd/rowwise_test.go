@@ -55,7 +55,7 @@ func f64[T kernels.Float](f fenced[T], j int) float64 { return float64(*f.at(0, 
 func TestActivations(t *testing.T) { everywhere(t, testActivations[float32], testActivations[float64]) }
 
 func testActivations[T kernels.Float](t *testing.T) {
-	for act := kernels.NoActivation; act <= kernels.ReLUSquared; act++ {
+	for _, act := range kernels.Activations() {
 		eachRowCase(t, func(c *rowCase[T]) {
 			c.what += " " + act.String()
 			x, dy, y, dx := c.row(), c.row(), c.row(), c.row()
@@ -87,6 +87,10 @@ func testActivationAccuracy[T kernels.Float](t *testing.T) {
 		{kernels.SiLU, -80, 80, 3, 8, 0},
 		{kernels.GELUTanh, -8, 8, 4, 8, 0.2},
 		{kernels.ReLUSquared, -30, 30, 1, 1, 0},
+		{kernels.ReLU, -30, 30, 0, 0, 0},
+		{kernels.QuickGELU, -8, 8, 4, 8, 1},
+		{kernels.Sigmoid, -80, 80, 3, 8, 0},
+		{kernels.Tanh, -20, 20, 4, 8, 0},
 	} {
 		x, y, one, dx := make([]T, n), make([]T, n), make([]T, n), make([]T, n)
 		widen := 1.0

@@ -528,6 +528,58 @@ func philoxVector(n int, numbers *uint16, key, counter *uint32) {
 	}
 }
 
+func quickGELUVector[T kernels.Float](n int, y, x *T) {
+	switch {
+	case active == AVX512 && single[T]():
+		quickGELUAVX512F32(n, pointer32(y), pointer32(x))
+	case active == AVX512:
+		quickGELUAVX512F64(n, pointer64(y), pointer64(x))
+	case single[T]():
+		quickGELUAVX2F32(n, pointer32(y), pointer32(x))
+	default:
+		quickGELUAVX2F64(n, pointer64(y), pointer64(x))
+	}
+}
+
+func quickGELUGradVector[T kernels.Float](n int, dx, x, dy *T) {
+	switch {
+	case active == AVX512 && single[T]():
+		quickGELUGradAVX512F32(n, pointer32(dx), pointer32(x), pointer32(dy))
+	case active == AVX512:
+		quickGELUGradAVX512F64(n, pointer64(dx), pointer64(x), pointer64(dy))
+	case single[T]():
+		quickGELUGradAVX2F32(n, pointer32(dx), pointer32(x), pointer32(dy))
+	default:
+		quickGELUGradAVX2F64(n, pointer64(dx), pointer64(x), pointer64(dy))
+	}
+}
+
+func reluVector[T kernels.Float](n int, y, x *T) {
+	switch {
+	case active == AVX512 && single[T]():
+		reluAVX512F32(n, pointer32(y), pointer32(x))
+	case active == AVX512:
+		reluAVX512F64(n, pointer64(y), pointer64(x))
+	case single[T]():
+		reluAVX2F32(n, pointer32(y), pointer32(x))
+	default:
+		reluAVX2F64(n, pointer64(y), pointer64(x))
+	}
+}
+
+func reluGradVector[T kernels.Float](n int, dx, x, dy *T) {
+	switch {
+	case active == AVX512 && single[T]():
+		reluGradAVX512F32(n, pointer32(dx), pointer32(x), pointer32(dy))
+	case active == AVX512:
+		reluGradAVX512F64(n, pointer64(dx), pointer64(x), pointer64(dy))
+	case single[T]():
+		reluGradAVX2F32(n, pointer32(dx), pointer32(x), pointer32(dy))
+	default:
+		reluGradAVX2F64(n, pointer64(dx), pointer64(x), pointer64(dy))
+	}
+}
+
 func reluSquaredVector[T kernels.Float](n int, y, x *T) {
 	switch {
 	case active == AVX512 && single[T]():
@@ -651,6 +703,32 @@ func sgdMomentumVector[T kernels.Float](n int, w, dw, m *T, scale, pull, momentu
 		sgdMomentumAVX2F32(n, pointer32(w), pointer32(dw), pointer32(m), float32(scale), float32(pull), float32(momentum), float32(decay), float32(rate), float32(ahead))
 	default:
 		sgdMomentumAVX2F64(n, pointer64(w), pointer64(dw), pointer64(m), float64(scale), float64(pull), float64(momentum), float64(decay), float64(rate), float64(ahead))
+	}
+}
+
+func sigmoidVector[T kernels.Float](n int, y, x *T) {
+	switch {
+	case active == AVX512 && single[T]():
+		sigmoidAVX512F32(n, pointer32(y), pointer32(x))
+	case active == AVX512:
+		sigmoidAVX512F64(n, pointer64(y), pointer64(x))
+	case single[T]():
+		sigmoidAVX2F32(n, pointer32(y), pointer32(x))
+	default:
+		sigmoidAVX2F64(n, pointer64(y), pointer64(x))
+	}
+}
+
+func sigmoidGradVector[T kernels.Float](n int, dx, x, dy *T) {
+	switch {
+	case active == AVX512 && single[T]():
+		sigmoidGradAVX512F32(n, pointer32(dx), pointer32(x), pointer32(dy))
+	case active == AVX512:
+		sigmoidGradAVX512F64(n, pointer64(dx), pointer64(x), pointer64(dy))
+	case single[T]():
+		sigmoidGradAVX2F32(n, pointer32(dx), pointer32(x), pointer32(dy))
+	default:
+		sigmoidGradAVX2F64(n, pointer64(dx), pointer64(x), pointer64(dy))
 	}
 }
 
@@ -820,6 +898,32 @@ func swigluGradVector[T kernels.Float](n int, dGate, dUp, gate, up, dy *T) {
 		swigluGradAVX2F32(n, pointer32(dGate), pointer32(dUp), pointer32(gate), pointer32(up), pointer32(dy))
 	default:
 		swigluGradAVX2F64(n, pointer64(dGate), pointer64(dUp), pointer64(gate), pointer64(up), pointer64(dy))
+	}
+}
+
+func tanhVector[T kernels.Float](n int, y, x *T) {
+	switch {
+	case active == AVX512 && single[T]():
+		tanhAVX512F32(n, pointer32(y), pointer32(x))
+	case active == AVX512:
+		tanhAVX512F64(n, pointer64(y), pointer64(x))
+	case single[T]():
+		tanhAVX2F32(n, pointer32(y), pointer32(x))
+	default:
+		tanhAVX2F64(n, pointer64(y), pointer64(x))
+	}
+}
+
+func tanhGradVector[T kernels.Float](n int, dx, x, dy *T) {
+	switch {
+	case active == AVX512 && single[T]():
+		tanhGradAVX512F32(n, pointer32(dx), pointer32(x), pointer32(dy))
+	case active == AVX512:
+		tanhGradAVX512F64(n, pointer64(dx), pointer64(x), pointer64(dy))
+	case single[T]():
+		tanhGradAVX2F32(n, pointer32(dx), pointer32(x), pointer32(dy))
+	default:
+		tanhGradAVX2F64(n, pointer64(dx), pointer64(x), pointer64(dy))
 	}
 }
 

@@ -355,6 +355,42 @@ func philoxVector(n int, numbers *uint16, key, counter *uint32) {
 	philoxNEON(n, numbers, key, counter)
 }
 
+func quickGELUVector[T kernels.Float](n int, y, x *T) {
+	switch {
+	case single[T]():
+		quickGELUNEONF32(n, pointer32(y), pointer32(x))
+	default:
+		quickGELUNEONF64(n, pointer64(y), pointer64(x))
+	}
+}
+
+func quickGELUGradVector[T kernels.Float](n int, dx, x, dy *T) {
+	switch {
+	case single[T]():
+		quickGELUGradNEONF32(n, pointer32(dx), pointer32(x), pointer32(dy))
+	default:
+		quickGELUGradNEONF64(n, pointer64(dx), pointer64(x), pointer64(dy))
+	}
+}
+
+func reluVector[T kernels.Float](n int, y, x *T) {
+	switch {
+	case single[T]():
+		reluNEONF32(n, pointer32(y), pointer32(x))
+	default:
+		reluNEONF64(n, pointer64(y), pointer64(x))
+	}
+}
+
+func reluGradVector[T kernels.Float](n int, dx, x, dy *T) {
+	switch {
+	case single[T]():
+		reluGradNEONF32(n, pointer32(dx), pointer32(x), pointer32(dy))
+	default:
+		reluGradNEONF64(n, pointer64(dx), pointer64(x), pointer64(dy))
+	}
+}
+
 func reluSquaredVector[T kernels.Float](n int, y, x *T) {
 	switch {
 	case single[T]():
@@ -437,6 +473,24 @@ func sgdMomentumVector[T kernels.Float](n int, w, dw, m *T, scale, pull, momentu
 		sgdMomentumNEONF32(n, pointer32(w), pointer32(dw), pointer32(m), float32(scale), float32(pull), float32(momentum), float32(decay), float32(rate), float32(ahead))
 	default:
 		sgdMomentumNEONF64(n, pointer64(w), pointer64(dw), pointer64(m), float64(scale), float64(pull), float64(momentum), float64(decay), float64(rate), float64(ahead))
+	}
+}
+
+func sigmoidVector[T kernels.Float](n int, y, x *T) {
+	switch {
+	case single[T]():
+		sigmoidNEONF32(n, pointer32(y), pointer32(x))
+	default:
+		sigmoidNEONF64(n, pointer64(y), pointer64(x))
+	}
+}
+
+func sigmoidGradVector[T kernels.Float](n int, dx, x, dy *T) {
+	switch {
+	case single[T]():
+		sigmoidGradNEONF32(n, pointer32(dx), pointer32(x), pointer32(dy))
+	default:
+		sigmoidGradNEONF64(n, pointer64(dx), pointer64(x), pointer64(dy))
 	}
 }
 
@@ -554,6 +608,24 @@ func swigluGradVector[T kernels.Float](n int, dGate, dUp, gate, up, dy *T) {
 		swigluGradNEONF32(n, pointer32(dGate), pointer32(dUp), pointer32(gate), pointer32(up), pointer32(dy))
 	default:
 		swigluGradNEONF64(n, pointer64(dGate), pointer64(dUp), pointer64(gate), pointer64(up), pointer64(dy))
+	}
+}
+
+func tanhVector[T kernels.Float](n int, y, x *T) {
+	switch {
+	case single[T]():
+		tanhNEONF32(n, pointer32(y), pointer32(x))
+	default:
+		tanhNEONF64(n, pointer64(y), pointer64(x))
+	}
+}
+
+func tanhGradVector[T kernels.Float](n int, dx, x, dy *T) {
+	switch {
+	case single[T]():
+		tanhGradNEONF32(n, pointer32(dx), pointer32(x), pointer32(dy))
+	default:
+		tanhGradNEONF64(n, pointer64(dx), pointer64(x), pointer64(dy))
 	}
 }
 

@@ -175,6 +175,22 @@ func philoxVector(n int, numbers *uint16, key, counter *uint32) {
 	panic(unreachable)
 }
 
+func quickGELUVector[T kernels.Float](n int, y, x *T) {
+	panic(unreachable)
+}
+
+func quickGELUGradVector[T kernels.Float](n int, dx, x, dy *T) {
+	panic(unreachable)
+}
+
+func reluVector[T kernels.Float](n int, y, x *T) {
+	panic(unreachable)
+}
+
+func reluGradVector[T kernels.Float](n int, dx, x, dy *T) {
+	panic(unreachable)
+}
+
 func reluSquaredVector[T kernels.Float](n int, y, x *T) {
 	panic(unreachable)
 }
@@ -212,6 +228,14 @@ func sgdVector[T kernels.Float](n int, w, dw *T, scale, pull, decay, rate T) {
 }
 
 func sgdMomentumVector[T kernels.Float](n int, w, dw, m *T, scale, pull, momentum, decay, rate, ahead T) {
+	panic(unreachable)
+}
+
+func sigmoidVector[T kernels.Float](n int, y, x *T) {
+	panic(unreachable)
+}
+
+func sigmoidGradVector[T kernels.Float](n int, dx, x, dy *T) {
 	panic(unreachable)
 }
 
@@ -264,6 +288,14 @@ func swigluVector[T kernels.Float](n int, y, gate, up *T) {
 }
 
 func swigluGradVector[T kernels.Float](n int, dGate, dUp, gate, up, dy *T) {
+	panic(unreachable)
+}
+
+func tanhVector[T kernels.Float](n int, y, x *T) {
+	panic(unreachable)
+}
+
+func tanhGradVector[T kernels.Float](n int, dx, x, dy *T) {
 	panic(unreachable)
 }
 

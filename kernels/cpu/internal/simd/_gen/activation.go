@@ -204,12 +204,68 @@ func (t target) reluSquared() activation {
 	}
 }
 
+func (t target) relu() activation {
+	zero, one := t.zeros(), t.inRegister(t.constant(1))
+	return func(x reg.VecVirtual, slope bool) (y, dydx reg.VecVirtual) {
+		if slope {
+			return nil, t.where(isLess, zero, x, one.(reg.VecVirtual), zero)
+		}
+		y = t.vector()
+		t.max(x, zero, y)
+		return y, nil
+	}
+}
+
+func (t target) quickGELU() activation {
+	logistic, rate := t.logistic(), t.constantInMemory(1.702)
+	return func(x reg.VecVirtual, slope bool) (y, dydx reg.VecVirtual) {
+		z := t.vector()
+		t.mul(rate, x, z)
+		sigma, rest := logistic.of(z)
+		y = t.vector()
+		t.mul(sigma, x, y)
+		if slope {
+			t.mul(rate, rest, rest)
+			t.fma(rest, y, sigma) // σ + x·σ·1.702·(1 − σ)
+		}
+		return y, sigma
+	}
+}
+
+func (t target) sigmoid() activation {
+	logistic := t.logistic()
+	return func(x reg.VecVirtual, slope bool) (y, dydx reg.VecVirtual) {
+		sigma, rest := logistic.of(x)
+		if slope {
+			t.mul(sigma, rest, rest)
+			return nil, rest
+		}
+		return sigma, nil
+	}
+}
+
+func (t target) tanh() activation {
+	tanh := t.hyperbolic()
+	return func(x reg.VecVirtual, slope bool) (y, dydx reg.VecVirtual) {
+		y = tanh.of(x)
+		if slope {
+			dydx = t.vector()
+			t.copy(t.inRegister(tanh.one), dydx)
+			t.fnma(y, y, dydx) // 1 − y²
+		}
+		return y, dydx
+	}
+}
+
 // activations emits both kernels of every activation.
 func activations(t target) {
 	for _, a := range []struct {
 		name string
 		make func() activation
-	}{{"geluTanh", t.geluTanh}, {"geluErf", t.geluErf}, {"silu", t.silu}, {"reluSquared", t.reluSquared}} {
+	}{
+		{"geluTanh", t.geluTanh}, {"geluErf", t.geluErf}, {"silu", t.silu}, {"reluSquared", t.reluSquared},
+		{"relu", t.relu}, {"quickGELU", t.quickGELU}, {"sigmoid", t.sigmoid}, {"tanh", t.tanh},
+	} {
 		t.function(a.name, "(n int, y, x *T)", "is Activate.")
 		restore := flushing()
 		y, x := t.line("y"), t.line("x")

@@ -151,6 +151,50 @@ func (k *kernel) reluSquared() activation {
 	}
 }
 
+func (k *kernel) relu() activation {
+	zero, one := k.zeros(), k.constant(1)
+	return func(x vec, slope bool) (y, dydx vec) {
+		if slope {
+			return y, k.and(k.greater(x, zero), one)
+		}
+		return k.max(x, zero), dydx
+	}
+}
+
+func (k *kernel) quickGELU() activation {
+	logistic, rate := k.logistic(), k.constant(1.702)
+	return func(x vec, slope bool) (y, dydx vec) {
+		sigma, rest := logistic.of(k.mul(x, rate))
+		y = k.mul(x, sigma)
+		if slope {
+			k.fma(sigma, y, k.mul(rest, rate)) // σ + x·σ·1.702·(1 − σ)
+		}
+		return y, sigma
+	}
+}
+
+func (k *kernel) sigmoid() activation {
+	logistic := k.logistic()
+	return func(x vec, slope bool) (y, dydx vec) {
+		sigma, rest := logistic.of(x)
+		if slope {
+			return y, k.mul(sigma, rest)
+		}
+		return sigma, dydx
+	}
+}
+
+func (k *kernel) tanh() activation {
+	tanh := k.hyperbolic()
+	return func(x vec, slope bool) (y, dydx vec) {
+		y = tanh.of(x)
+		if slope {
+			dydx = k.fms(k.copy(tanh.one), y, y) // 1 − y²
+		}
+		return y, dydx
+	}
+}
+
 func activate(make func(*kernel) activation) func(*kernel) {
 	return func(k *kernel) {
 		y, x := k.line("y"), k.line("x")
