@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -136,7 +137,7 @@ func (d *drawn) check(out []float32) error {
 	for k := range drawnPairs {
 		x, exact, coarse := out[k*size:][:size], &d.exact[k], &d.coarse[k]
 		fail := func(what string, got float32, want any) error {
-			return fmt.Errorf("pair %+v: %s is %v instead of %v\n%v", *exact, what, got, want, d.Case)
+			return fmt.Errorf("pair %d, %+v: %s is %v instead of %v; its results are %v\n%v", k, *exact, what, got, want, x, d.Case)
 		}
 		close := func(got float32, want scoretest.Bounded) bool {
 			return !(want.Error < 1e3) || math.Abs(float64(got)-want.X) <= want.Error
@@ -260,12 +261,14 @@ func TestDrawnProgramsOnTheDevice(t *testing.T) {
 			t.Fatal(err)
 		}
 		for n, p := range m.list {
-			out, err := p.onDevice(d, driver.Kernel{Module: name, Entry: fmt.Sprint("drawn_program_", n)})
+			kernel := driver.Kernel{Module: name, Entry: fmt.Sprint("drawn_program_", n)}
+			out, err := p.onDevice(d, kernel)
 			if err == nil {
 				err = p.check(out)
 			}
 			if err != nil {
-				t.Error(err)
+				again, failed := p.onDevice(d, kernel)
+				t.Errorf("seed %d: %v\na second run of it gives the same: %v, %v", p.Seed, err, slices.Equal(out, again), failed)
 			}
 		}
 	}
