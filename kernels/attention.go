@@ -48,7 +48,7 @@ func (p Precision) Validate() error {
 }
 
 // MaxHeadDim is the largest size of a head.
-const MaxHeadDim = 512
+const MaxHeadDim = 1024
 
 // Attention is one attention problem: the inputs and everything that is done to them. Query head h
 // reads key head h/(Hq/Hk). For one head, with i a query row, j a key row and off = Sk − Sq:

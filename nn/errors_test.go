@@ -81,7 +81,7 @@ func TestConfigErrors(t *testing.T) {
 		{attention(nn.MultiHeadAttentionConfig{Dim: 8, Heads: 4, KVHeads: 3}), "MultiHeadAttention: heads is 4, it needs to be a multiple of kvHeads, which is 3"},
 		{attention(nn.MultiHeadAttentionConfig{Dim: 8, Heads: 4, KVHeads: -1}), "MultiHeadAttention: heads is 4, it needs to be a multiple of kvHeads, which is -1"},
 		{attention(nn.MultiHeadAttentionConfig{Dim: 8, Heads: 4, HeadDim: -2}), "MultiHeadAttention: head dim is -2, it needs to be at least 1"},
-		{attention(nn.MultiHeadAttentionConfig{Dim: 8, Heads: 4, HeadDim: 1000}), "MultiHeadAttention: head dim is 1000, it needs to be at most 512"},
+		{attention(nn.MultiHeadAttentionConfig{Dim: 8, Heads: 4, HeadDim: 2000}), "MultiHeadAttention: head dim is 2000, it needs to be at most 1024"},
 		{attention(nn.MultiHeadAttentionConfig{Dim: 8, Heads: 4, ContextDim: 2}), "MultiHeadAttention: context dim is 2, it needs to be 0 where Cross is not set"},
 		{attention(nn.MultiHeadAttentionConfig{Dim: 6, Heads: 2, RoPE: &ops.RoPEOptions{}}),
 			"MultiHeadAttention: RoPE turns 3 dimensions of a head, it needs to be an even number of at most 3"},

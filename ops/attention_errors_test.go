@@ -35,7 +35,7 @@ func TestAttentionBuildErrors(t *testing.T) {
 		{in: in{fine.q, fine.k, rows(2, 4, 6, 3)}, want: "FlashAttention: v has 4 heads, it needs k's 2"},
 		{in: in{fine.q, fine.k, rows(2, 2, 7, 3)}, want: "FlashAttention: v has 7 rows, it needs k's 6"},
 		{in: in{fine.q, rows(2, 2, 6, 9), fine.v}, want: "FlashAttention: k has a head size of 9, it needs q's 8"},
-		{in: in{rows(2, 4, 5, 1000), fine.k, fine.v}, want: "FlashAttention: q has a head size of 1000, it needs to be from 1 to 512"},
+		{in: in{rows(2, 4, 5, 2000), fine.k, fine.v}, want: "FlashAttention: q has a head size of 2000, it needs to be from 1 to 1024"},
 		{in: fine, dtype: [3]int{f32, f64, f32}, want: "FlashAttention: k is float64, q is float32: all inputs need one dtype"},
 		{in: fine, dtype: [3]int{f64, f64, f32}, want: "FlashAttention: v is float32, q is float64: all inputs need one dtype"},
 		{in: fine, want: "FlashAttention: layout is 2, it needs to be BHSD or BSHD",

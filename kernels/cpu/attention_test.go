@@ -272,7 +272,7 @@ func TestAttentionLevels(t *testing.T) {
 // Head sizes from 1 to the largest, equal and not, in both types.
 func TestAttentionHeadSizes(t *testing.T) {
 	slow.Race(t)
-	for n, size := range [][2]int{{1, 1}, {1, 5}, {2, 3}, {7, 1}, {8, 8}, {15, 17}, {16, 16}, {31, 33}, {48, 80}, {129, 127}, {257, 255}, {511, 512}, {512, 64}, {3, 512}} {
+	for n, size := range [][2]int{{1, 1}, {1, 5}, {2, 3}, {7, 1}, {8, 8}, {15, 17}, {16, 16}, {31, 33}, {48, 80}, {129, 127}, {257, 255}, {511, 512}, {512, 64}, {3, 1024}, {576, 512}, {1024, 1023}} {
 		c := Case{Batch: 1, Heads: 2, KeyHeads: 1, Sq: 33, Sk: 45, D: size[0], Dv: size[1], Options: []Option{Causal, BiasOver("Q")}, Seed: uint64(n)}
 		if c.D < 4 {
 			c.Heads, c.KeyHeads = 8, 4 // or the errors of the unfused program would be too few to judge by
