@@ -25,7 +25,7 @@ func TestAttentionInTiles(t *testing.T) {
 			a.Causal, a.SoftCap, a.Dropout = kernels.CausalTopLeft, 20, kernels.Dropout{P: 0.2, Seed: 3}
 		},
 	}
-	shapes := []shape{{1, 2, 2, 128, 128, 64, 64}, {2, 4, 2, 113, 203, 32, 32}, {1, 2, 1, 203, 113, 40, 24}, {1, 1, 1, 97, 600, 128, 128}}
+	shapes := []shape{{1, 2, 2, 128, 128, 64, 64}, {2, 4, 2, 113, 203, 32, 32}, {1, 2, 1, 203, 113, 40, 24}, {1, 1, 1, 97, 600, 128, 128}, {1, 2, 1, 70, 97, 1000, 1024}}
 	if testing.Short() { // the reference's loops take their time under the race detector, and on an emulated processor
 		shapes = []shape{{1, 2, 1, 70, 45, 40, 24}}
 	}
