@@ -219,7 +219,9 @@ var (
 		score.OpAdd: "userAdd", score.OpSub: "userSub", score.OpMul: "userMul", score.OpDiv: "userDiv", score.OpRem: "userRem",
 		score.OpMin: "min", score.OpMax: "max", score.OpAbs: "userAbs",
 	}
-	floatFunctions = map[score.Op]string{score.OpMin: "userMin", score.OpMax: "userMax", score.OpAbs: "fabsf"}
+	floatFunctions = map[score.Op]string{
+		score.OpMin: "userMin", score.OpMax: "userMax", score.OpAbs: "fabsf", score.OpSin: "sinf", score.OpCos: "cosf",
+	}
 	exactFunctions = map[score.Op]string{
 		score.OpDiv: "userDivide", score.OpExp: "userExp", score.OpLog: "userLog", score.OpTanh: "userTanh", score.OpSigmoid: "userSigmoid",
 	}

@@ -19,7 +19,7 @@ func (p *Program) Bounds(at int) (lo, hi float64) {
 		case i.Type == Int:
 		case i.Op == OpNumber:
 			ranges[n] = interval{i.Value, i.Value}
-		case i.Op == OpTanh:
+		case i.Op == OpTanh, i.Op == OpSin, i.Op == OpCos:
 			ranges[n] = interval{-1, 1}
 		case i.Op == OpSigmoid:
 			ranges[n] = interval{0, 1}

@@ -261,6 +261,10 @@ func Real[T float32 | float64](op Op, x, y T) T {
 		return T(math.Log(float64(x)))
 	case OpTanh:
 		return T(math.Tanh(float64(x)))
+	case OpSin:
+		return T(math.Sin(float64(x)))
+	case OpCos:
+		return T(math.Cos(float64(x)))
 	}
 	// OpSigmoid, without overflow on either side
 	small := math.Exp(-math.Abs(float64(x)))

@@ -247,6 +247,12 @@ func (x Expr) Tanh() Expr { return x.one(OpTanh, Float, same) }
 // Sigmoid is 1/(1 + e⁻ˣ).
 func (x Expr) Sigmoid() Expr { return x.one(OpSigmoid, Float, same) }
 
+// Sin is the sine of x, an angle in radians.
+func (x Expr) Sin() Expr { return x.one(OpSin, Float, same) }
+
+// Cos is the cosine of x, an angle in radians.
+func (x Expr) Cos() Expr { return x.one(OpCos, Float, same) }
+
 // Float is an integer as a float.
 func (x Expr) Float() Expr { return x.one(OpFloat, Int, func(Type) Type { return Float }) }
 

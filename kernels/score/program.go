@@ -37,6 +37,8 @@ const (
 	OpLog
 	OpTanh
 	OpSigmoid
+	OpSin
+	OpCos
 	OpFloat
 	OpLess
 	OpLessEqual
@@ -48,7 +50,7 @@ const (
 )
 
 var opNames = [...]string{"none", "number", "score", "batch", "head", "key head", "query", "key", "query length", "key length",
-	"lookup", "add", "sub", "mul", "div", "rem", "min", "max", "neg", "abs", "exp", "log", "tanh", "sigmoid", "float",
+	"lookup", "add", "sub", "mul", "div", "rem", "min", "max", "neg", "abs", "exp", "log", "tanh", "sigmoid", "sin", "cos", "float",
 	"less", "less or equal", "equal", "and", "or", "not", "if"}
 
 func (o Op) String() string {

@@ -214,6 +214,10 @@ func (b *builder) spread(at, g int, give func(arg int, slope func() int)) {
 		give(x, func() int { return op(OpMul, g, op(OpSub, b.number(1, Float), op(OpMul, at, at))) })
 	case OpSigmoid:
 		give(x, func() int { return op(OpMul, g, op(OpMul, at, op(OpSub, b.number(1, Float), at))) })
+	case OpSin:
+		give(x, func() int { return op(OpMul, g, op(OpCos, x)) })
+	case OpCos:
+		give(x, func() int { return op(OpNeg, op(OpMul, g, op(OpSin, x))) })
 	case OpSelect:
 		condition := func() int { return i.Args[0] }
 		give(i.Args[1], where(condition, true, false))

@@ -114,7 +114,7 @@ func (d *drawer) real(depth int, free bool) int {
 	}
 	op := func(op Op, args ...int) int { return d.op(op, score.Float, args...) }
 	tame := d.IntN(3) > 0 // keep values where they are numbers
-	switch d.IntN(28) {
+	switch d.IntN(30) {
 	case 0, 1, 2:
 		return op(Add, x(), y())
 	case 3, 4, 5:
@@ -151,6 +151,10 @@ func (d *drawer) real(depth int, free bool) int {
 		return op(Tanh, x())
 	case 19:
 		return op(Sigmoid, x())
+	case 28:
+		return op(Sin, x())
+	case 29:
+		return op(Cos, x())
 	case 20, 24, 25:
 		return op(Float, d.integer(depth-1, free))
 	case 21:

@@ -38,6 +38,8 @@ const (
 	Log
 	Tanh
 	Sigmoid
+	Sin
+	Cos
 	Float
 	Less
 	LessEqual
@@ -52,7 +54,7 @@ const (
 )
 
 var names = [...]string{"Number", "Score", "Batch", "Head", "KeyHead", "Query", "Key", "QueryLength", "KeyLength", "Position", "Lookup",
-	"Add", "Sub", "Mul", "Div", "Rem", "Min", "Max", "Neg", "Abs", "Exp", "Log", "Tanh", "Sigmoid", "Float",
+	"Add", "Sub", "Mul", "Div", "Rem", "Min", "Max", "Neg", "Abs", "Exp", "Log", "Tanh", "Sigmoid", "Sin", "Cos", "Float",
 	"Less", "LessEqual", "Greater", "GreaterEqual", "Equal", "NotEqual", "And", "Or", "Not", "If"}
 
 func (o Op) String() string { return names[o] }
@@ -239,7 +241,7 @@ func (n Node) build(p score.Pair, tables []*score.Table, args []built) built {
 var (
 	unary = map[Op]func(score.Expr) score.Expr{
 		Neg: score.Expr.Neg, Abs: score.Expr.Abs, Exp: score.Expr.Exp, Log: score.Expr.Log, Tanh: score.Expr.Tanh,
-		Sigmoid: score.Expr.Sigmoid, Float: score.Expr.Float,
+		Sigmoid: score.Expr.Sigmoid, Sin: score.Expr.Sin, Cos: score.Expr.Cos, Float: score.Expr.Float,
 	}
 	binary = map[Op]func(score.Expr, any) score.Expr{
 		Add: score.Expr.Add, Sub: score.Expr.Sub, Mul: score.Expr.Mul, Div: score.Expr.Div, Rem: score.Expr.Rem,

@@ -101,6 +101,14 @@ func (m rounding) tanh(a real) real {
 	return m.result(math.Tanh(a.x), min(a.e, 2)+m.functions, 0)
 }
 
+// wave is f, a sine or a cosine, whose derivative is at most 1.
+func (m rounding) wave(f func(float64) float64, a real) real {
+	if !a.known() || math.IsInf(a.x, 0) {
+		return unknown
+	}
+	return m.result(f(a.x), min(a.e, 2)+m.functions, 0)
+}
+
 func (m rounding) sigmoid(a real) real {
 	if !a.known() {
 		return unknown
@@ -147,6 +155,10 @@ func (m rounding) realOp(op Op, a, b real) real {
 		return m.log(a)
 	case Tanh:
 		return m.tanh(a)
+	case Sin:
+		return m.wave(math.Sin, a)
+	case Cos:
+		return m.wave(math.Cos, a)
 	}
 	return m.sigmoid(a)
 }
@@ -446,6 +458,10 @@ func (i *interpreter) spread(n *Node, at int, g real) {
 		i.give(first, i.mul(g, i.sub(one, i.mul(value, value))))
 	case Sigmoid:
 		i.give(first, i.mul(g, i.mul(value, i.sub(one, value))))
+	case Sin:
+		i.give(first, i.mul(g, i.wave(math.Cos, x)))
+	case Cos:
+		i.give(first, i.neg(i.mul(g, i.wave(math.Sin, x))))
 	case If:
 		yes, no := where(i.values[n.Args[0]].bool, i.values[n.Args[0]].sure)
 		i.give(n.Args[1], yes)

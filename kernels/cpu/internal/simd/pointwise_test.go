@@ -22,7 +22,8 @@ func testPointwise[T kernels.Float](t *testing.T, unit float64) {
 	for _, level := range Levels() {
 		restore := SetLevel(level)
 		for _, op := range []score.Op{OpMulAdd, OpSubMul, OpMulNonzero, score.OpSelect, score.OpAdd, score.OpSub, score.OpMul, score.OpDiv, score.OpMin, score.OpMax,
-			score.OpLess, score.OpLessEqual, score.OpEqual, score.OpNeg, score.OpAbs, score.OpExp, score.OpLog, score.OpTanh, score.OpSigmoid} {
+			score.OpLess, score.OpLessEqual, score.OpEqual, score.OpNeg, score.OpAbs, score.OpExp, score.OpLog, score.OpTanh, score.OpSigmoid,
+			score.OpSin, score.OpCos} {
 			var data [3][]T
 			var operands [3]Points[T]
 			for k := range data {

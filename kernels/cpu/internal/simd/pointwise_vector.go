@@ -8,7 +8,7 @@ import (
 )
 
 // pointwiseVector reports whether there is a vector kernel for the operation: there is none for
-// logarithms.
+// logarithms, sines and cosines.
 func pointwiseVector[T kernels.Float](op score.Op, rows, n int, to *T, ldt int, x, y, z Points[T]) bool {
 	mx, my, mz := x.mask(), y.mask(), z.mask()
 	switch op {
@@ -48,7 +48,7 @@ func pointwiseVector[T kernels.Float](op score.Op, rows, n int, to *T, ldt int, 
 		tanhPointsVector(rows, n, to, ldt, x.At, x.Stride, mx)
 	case score.OpSigmoid:
 		sigmoidPointsVector(rows, n, to, ldt, x.At, x.Stride, mx)
-	case score.OpLog:
+	case score.OpLog, score.OpSin, score.OpCos:
 		return false
 	default:
 		panic(fmt.Sprintf("simd.Pointwise: %v is no operation on floats", op))
