@@ -17,8 +17,8 @@
 // special tokens, normalisers, splitting by regular expressions, BPE over bytes or characters with
 // byte fallback, Unigram, WordPiece, the template of special tokens, truncation, padding, and where
 // in the text each token comes from. What a file asks for and there is not here is an error when it
-// is read. [Open] reads a model's folder with the tokens that tokenizer_config.json adds, or the
-// vocab.txt, vocab.json and merges.txt of older ones:
+// is read. [Open] reads a model's folder, with the special tokens that tokenizer_config.json adds. It
+// also reads models of SentencePiece, tekken.json and the files of older tokenizers:
 //
 //	t, err := tokenizer.OpenHuggingFace("Llama-3.2-1B/tokenizer.json")
 //	ids, err := t.Encode("To be, or not to be")                              // the text alone

@@ -5,19 +5,25 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"path/filepath"
-	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/stheno-ml/stheno/internal/plainfile"
 )
 
-// Open reads the tokenizer of a model's folder, as transformers' AutoTokenizer does: tokenizer.json
-// with the tokens that tokenizer_config.json adds to it, or where there is none, a BERT's
-// vocab.txt, or the vocab.json and merges.txt of GPT-2 and RoBERTa. Other kinds of files are
-// refused.
+// Open reads the tokenizer of a model's folder, as transformers' AutoTokenizer does. It reads the
+// first of these that the folder has:
+//
+//   - tokenizer.json
+//   - tekken.json, as Mistral publishes it
+//   - a model of SentencePiece: tokenizer.model, spiece.model, sentencepiece.bpe.model or spm.model
+//   - tokenizer.model or tiktoken.model with tokens in base64, as the first Llama 3 had it
+//   - vocab.txt of a BERT
+//   - vocab.json and merges.txt of GPT-2 or RoBERTa
+//
+// Special tokens, added tokens, add_bos_token, add_eos_token and the options of the tokenizer's class
+// come from tokenizer_config.json, special_tokens_map.json and added_tokens.json. A class that is not
+// known here is an error unless there is a tokenizer.json.
 func Open(folder string) (*HuggingFace, error) {
 	t, err := openFolder(folder)
 	if err != nil {
@@ -29,18 +35,20 @@ func Open(folder string) (*HuggingFace, error) {
 // hfFolder is what the small files of a folder say.
 type hfFolder struct {
 	path   string
-	fields map[string]json.RawMessage // of tokenizer_config.json and, where it has none of the name, special_tokens_map.json
-	added  map[string]hfAddedJSON     // by their texts
+	class  string                     // transformers' name of the kind, without Fast
+	fields map[string]json.RawMessage // of tokenizer_config.json and special_tokens_map.json
+	added  []hfAddedJSON              // tokens beside the vocabulary, by their ids
+	named  map[string]hfAddedJSON     // special tokens by their names, such as bos_token
+	extra  []hfAddedJSON              // further added tokens, whose ids the vocabulary has or which get the next
+	around *hfTemplate                // takes the place of the file's template, nil for none
 }
 
 func openFolder(path string) (*HuggingFace, error) {
-	f := &hfFolder{path: path, fields: map[string]json.RawMessage{}, added: map[string]hfAddedJSON{}}
-	for _, name := range []string{"special_tokens_map.json", "tokenizer_config.json"} {
-		if _, err := f.read(name, &f.fields); err != nil {
-			return nil, err
-		}
+	f := &hfFolder{path: path}
+	if err := f.readFields(); err != nil {
+		return nil, err
 	}
-	if err := f.readAdded(); err != nil {
+	if err := f.readTokens(); err != nil {
 		return nil, err
 	}
 	file := map[string]json.RawMessage{}
@@ -49,10 +57,11 @@ func openFolder(path string) (*HuggingFace, error) {
 		return nil, err
 	}
 	if !found {
-		if file, err = f.legacy(); err != nil {
+		if file, err = f.older(); err != nil {
 			return nil, err
 		}
 	}
+	f.addEnds()
 	changed, err := f.complete(file)
 	if err != nil {
 		return nil, err
@@ -86,109 +95,75 @@ func (f *hfFolder) read(name string, into any) (found bool, err error) {
 	return found, err
 }
 
-// readAdded reads the tokens beside the vocabulary: added_tokens_decoder, or else
-// added_tokens.json.
-func (f *hfFolder) readAdded() error {
-	type token struct {
-		Content                             string
-		SingleWord                          bool `json:"single_word"`
-		LStrip, RStrip, Normalized, Special bool
-	}
-	var byID map[string]token
-	if text := f.fields["added_tokens_decoder"]; !isNull(text) {
-		if err := json.Unmarshal(text, &byID); err != nil {
-			return fmt.Errorf("tokenizer_config.json: added_tokens_decoder: %w", err)
-		}
-		for id, a := range byID {
-			n, err := strconv.Atoi(id)
-			if err != nil {
-				return fmt.Errorf("tokenizer_config.json: added_tokens_decoder: %q is no id", id)
-			}
-			f.added[a.Content] = hfAddedJSON{n, a.Content, a.SingleWord, a.LStrip, a.RStrip, a.Normalized, a.Special}
-		}
-		return nil
-	}
-	var ids map[string]int
-	if _, err := f.read("added_tokens.json", &ids); err != nil {
+// readFields reads tokenizer_config.json. What special_tokens_map.json says counts only where the
+// other file has no added_tokens_decoder, and counts more there.
+func (f *hfFolder) readFields() error {
+	f.fields = map[string]json.RawMessage{}
+	if _, err := f.read("tokenizer_config.json", &f.fields); err != nil {
 		return err
 	}
-	for content, id := range ids {
-		special := slices.Contains(f.specials(), content)
-		f.added[content] = hfAddedJSON{ID: id, Content: content, Normalized: !special, Special: special}
+	var special map[string]json.RawMessage
+	if _, err := f.read("special_tokens_map.json", &special); err != nil {
+		return err
+	}
+	if isNull(f.fields["added_tokens_decoder"]) {
+		if f.fields == nil {
+			f.fields = map[string]json.RawMessage{}
+		}
+		for name, value := range special {
+			f.fields[name] = value
+		}
+	}
+	if text := f.fields["tokenizer_class"]; !isNull(text) {
+		if err := json.Unmarshal(text, &f.class); err != nil {
+			return fmt.Errorf("tokenizer_config.json: tokenizer_class is %.40s, it needs to be a text", text)
+		}
+		f.class = strings.TrimSuffix(f.class, "Fast")
 	}
 	return nil
 }
 
-// named is a special token by its name, such as unk_token.
-func (f *hfFolder) named(name, otherwise string) hfAddedJSON {
-	token := hfAddedJSON{Content: otherwise, Special: true}
-	var content string
-	var object struct {
-		Content        string
-		LStrip, RStrip bool
+func (f *hfFolder) bool(name string, otherwise bool) bool {
+	value := otherwise
+	if json.Unmarshal(f.fields[name], &value) != nil {
+		return otherwise
 	}
-	if text := f.fields[name]; json.Unmarshal(text, &content) == nil && content != "" {
-		token.Content = content
-	} else if json.Unmarshal(text, &object) == nil && object.Content != "" {
-		token.Content, token.LStrip, token.RStrip = object.Content, object.LStrip, object.RStrip
-	}
-	return token
+	return value
 }
 
-// specials are the texts of all special tokens.
-func (f *hfFolder) specials() []string {
-	var list []string
-	for name := range f.fields {
-		if token := f.named(name, ""); strings.HasSuffix(name, "_token") && token.Content != "" {
-			list = append(list, token.Content)
-		}
+func (f *hfFolder) number(name string, otherwise int) int {
+	value := otherwise
+	if json.Unmarshal(f.fields[name], &value) != nil {
+		return otherwise
 	}
-	return list
+	return value
 }
 
-// complete adds the tokens to a tokenizer.json that it lacks.
-func (f *hfFolder) complete(file map[string]json.RawMessage) (changed bool, err error) {
-	var list []json.RawMessage
-	if text := file["added_tokens"]; !isNull(text) {
-		if err := json.Unmarshal(text, &list); err != nil {
-			return false, fmt.Errorf("tokenizer.json: added_tokens: %w", err)
+// older makes a tokenizer.json of other files.
+func (f *hfFolder) older() (map[string]json.RawMessage, error) {
+	if content, found, err := f.text("tekken.json"); found || err != nil {
+		if err != nil {
+			return nil, err
 		}
-	}
-	known := map[string]bool{}
-	for _, text := range list {
-		var a hfAddedJSON
-		if err := json.Unmarshal(text, &a); err != nil {
-			return false, err
+		file, err := f.tekken(content)
+		if err != nil {
+			return nil, fmt.Errorf("tekken.json: %w", err)
 		}
-		known[a.Content] = true
+		return file, nil
 	}
-	more := slices.SortedFunc(maps.Values(f.added), func(a, b hfAddedJSON) int { return a.ID - b.ID })
-	for _, a := range more {
-		if known[a.Content] {
+	for _, name := range append(sentencePieceFiles, "tiktoken.model") {
+		content, found, err := f.text(name)
+		if err != nil {
+			return nil, err
+		}
+		if !found {
 			continue
 		}
-		text, err := json.Marshal(map[string]any{
-			"id": a.ID, "content": a.Content, "single_word": a.SingleWord, "lstrip": a.LStrip, "rstrip": a.RStrip,
-			"normalized": a.Normalized, "special": a.Special,
-		})
+		file, err := f.modelFile(content)
 		if err != nil {
-			return false, err
+			return nil, fmt.Errorf("%s: %w", name, err)
 		}
-		list, changed = append(list, text), true
-	}
-	if changed {
-		file["added_tokens"], err = json.Marshal(list)
-	}
-	return changed, err
-}
-
-// legacy makes a tokenizer.json of older files.
-func (f *hfFolder) legacy() (map[string]json.RawMessage, error) {
-	var class string
-	if text := f.fields["tokenizer_class"]; !isNull(text) {
-		if err := json.Unmarshal(text, &class); err != nil {
-			return nil, fmt.Errorf("tokenizer_config.json: tokenizer_class is %.40s, it needs to be a text", text)
-		}
+		return file, nil
 	}
 	words, isBERT, err := f.text("vocab.txt")
 	if err != nil {
@@ -203,33 +178,27 @@ func (f *hfFolder) legacy() (map[string]json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
-	class = strings.TrimSuffix(class, "Fast")
-	switch {
-	case isBERT && slices.Contains([]string{"", "BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer"}, class):
-		return f.bert(string(words))
-	case hasVocab && hasMerges && slices.Contains([]string{"", "GPT2Tokenizer", "RobertaTokenizer"}, class):
-		return f.byteLevel(vocab, string(merges), class == "RobertaTokenizer")
-	}
-	return nil, fmt.Errorf("there is no tokenizer.json, and no other files that are known here for the class %q", class)
-}
-
-func (f *hfFolder) bool(name string, otherwise bool) bool {
-	value := otherwise
-	if json.Unmarshal(f.fields[name], &value) != nil {
-		return otherwise
-	}
-	return value
-}
-
-// add makes special tokens of the vocabulary added ones, as far as it has them.
-func (f *hfFolder) add(vocab map[string]int, tokens ...hfAddedJSON) {
-	for _, a := range tokens {
-		id, found := vocab[a.Content]
-		if _, known := f.added[a.Content]; found && !known {
-			a.ID = id
-			f.added[a.Content] = a
+	switch f.class {
+	case "", "BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer":
+		if isBERT {
+			return f.bert(string(words))
 		}
 	}
+	switch f.class {
+	case "", "GPT2Tokenizer", "RobertaTokenizer":
+		if hasVocab && hasMerges {
+			return f.byteLevel(vocab, string(merges), f.class == "RobertaTokenizer")
+		}
+	}
+	return nil, fmt.Errorf("there is no tokenizer.json, and no other files that are known here for the class %q", f.class)
+}
+
+// modelFile makes a tokenizer.json of a file of tokens with their ranks, or of SentencePiece.
+func (f *hfFolder) modelFile(content []byte) (map[string]json.RawMessage, error) {
+	if ranks, isTiktoken := readTiktoken(content); isTiktoken {
+		return f.tiktoken(ranks)
+	}
+	return f.sentencePiece(content)
 }
 
 // hfObject is an object of a tokenizer.json.
@@ -252,11 +221,13 @@ func (f *hfFolder) bert(words string) (map[string]json.RawMessage, error) {
 	for id, word := range strings.Split(strings.TrimSuffix(words, "\n"), "\n") {
 		vocab[strings.TrimSuffix(word, "\r")] = id
 	}
-	unk, cls, sep := f.named("unk_token", "[UNK]"), f.named("cls_token", "[CLS]"), f.named("sep_token", "[SEP]")
-	f.add(vocab, unk, cls, sep, f.named("pad_token", "[PAD]"), f.named("mask_token", "[MASK]"))
-	for _, token := range []hfAddedJSON{cls, sep} {
-		if _, found := vocab[token.Content]; !found {
-			return nil, fmt.Errorf("vocab.txt has no token %q", token.Content)
+	f.setDefaults(map[string]string{
+		"unk_token": "[UNK]", "sep_token": "[SEP]", "pad_token": "[PAD]", "cls_token": "[CLS]", "mask_token": "[MASK]",
+	})
+	cls, sep := f.named["cls_token"].Content, f.named["sep_token"].Content
+	for _, token := range []string{cls, sep} {
+		if _, found := vocab[token]; !found {
+			return nil, fmt.Errorf("vocab.txt has no token %q", token)
 		}
 	}
 	normalizer := hfObject{
@@ -266,12 +237,13 @@ func (f *hfFolder) bert(words string) (map[string]json.RawMessage, error) {
 	if text := f.fields["strip_accents"]; !isNull(text) {
 		normalizer["strip_accents"] = f.bool("strip_accents", true)
 	}
+	f.around = bracketed(cls, sep)
 	return hfObject{
 		"normalizer": normalizer, "pre_tokenizer": hfObject{"type": "BertPreTokenizer"},
-		"post_processor": hfObject{"type": "BertProcessing", "cls": []any{cls.Content, vocab[cls.Content]}, "sep": []any{sep.Content, vocab[sep.Content]}},
-		"decoder":        hfObject{"type": "WordPiece", "prefix": "##", "cleanup": true},
+		"decoder": hfObject{"type": "WordPiece", "prefix": "##", "cleanup": true},
 		"model": hfObject{
-			"type": "WordPiece", "unk_token": unk.Content, "continuing_subword_prefix": "##", "max_input_chars_per_word": 100, "vocab": vocab,
+			"type": "WordPiece", "unk_token": f.named["unk_token"].Content, "continuing_subword_prefix": "##", "max_input_chars_per_word": 100,
+			"vocab": vocab,
 		},
 	}.file()
 }
@@ -291,20 +263,18 @@ func (f *hfFolder) byteLevel(vocab map[string]int, merges string, roberta bool) 
 		"model":         hfObject{"type": "BPE", "vocab": vocab, "merges": list},
 	}
 	if !roberta {
-		for _, name := range []string{"bos_token", "eos_token", "unk_token"} {
-			f.add(vocab, f.named(name, "<|endoftext|>"))
-		}
+		f.setDefaults(map[string]string{"unk_token": EndOfText, "bos_token": EndOfText, "eos_token": EndOfText})
 		return o.file()
 	}
-	cls, sep, mask := f.named("cls_token", "<s>"), f.named("sep_token", "</s>"), f.named("mask_token", "<mask>")
-	f.add(vocab, cls, sep, f.named("bos_token", "<s>"), f.named("eos_token", "</s>"), f.named("unk_token", "<unk>"), f.named("pad_token", "<pad>"), mask)
-	for _, token := range []hfAddedJSON{cls, sep} {
-		if _, found := vocab[token.Content]; !found {
-			return nil, fmt.Errorf("vocab.json has no token %q", token.Content)
+	f.setDefaults(robertaTokens)
+	cls, sep := f.named["cls_token"].Content, f.named["sep_token"].Content
+	for _, token := range []string{cls, sep} {
+		if _, found := vocab[token]; !found {
+			return nil, fmt.Errorf("vocab.json has no token %q", token)
 		}
 	}
 	o["post_processor"] = hfObject{
-		"type": "RobertaProcessing", "cls": []any{cls.Content, vocab[cls.Content]}, "sep": []any{sep.Content, vocab[sep.Content]},
+		"type": "RobertaProcessing", "cls": []any{cls, vocab[cls]}, "sep": []any{sep, vocab[sep]},
 		"trim_offsets": f.bool("trim_offsets", true), "add_prefix_space": space,
 	}
 	return o.file()

@@ -100,12 +100,35 @@ func TestOpen(t *testing.T) {
 	if ids, err := tok.Encode("  <more>"); err != nil || !slices.Equal(ids, []int{700}) {
 		t.Errorf("an added token is %v, %v", ids, err)
 	}
+	// Special tokens that it names, and where they go.
+	ends := object(map[string]any{"bos_token": "<s>", "eos_token": "<eos>", "add_bos_token": true, "add_eos_token": true})
+	if tok, err = open(map[string]string{"tokenizer.json": string(gpt2.Tokenizer), "tokenizer_config.json": ends}); err != nil {
+		t.Fatal(err)
+	}
+	e, err := tok.EncodeWith("a", tokenizer.EncodeOptions{})
+	if err != nil || !slices.Equal(tokensOf(t, tok, e.IDs), []string{"<s>", "a", "<eos>"}) {
+		t.Errorf("with its ends a text has the tokens %q, %v", tokensOf(t, tok, e.IDs), err)
+	}
 	for want, files := range map[string]map[string]string{
 		"there is no tokenizer.json": {},
 		`for the class "XTokenizer"`: {"vocab.txt": "a\n", "tokenizer_config.json": `{"tokenizer_class": "XTokenizer"}`},
 		`has no token "[CLS]"`:       {"vocab.txt": "a\n"},
 		`"x" is no id`:               {"tokenizer_config.json": `{"added_tokens_decoder": {"x": {"content": "a"}}}`},
 		"tokenizer_config.json: ":    {"tokenizer_config.json": `[`},
+		"not a message of protocol":  {"tokenizer.model": "\x0a\x05a"},
+		"it has 0 pieces":            {"spiece.model": ""},
+		"piece 0 is \"\"":            {"spm.model": "\x0a\x00"},
+		"its unk_id is 9":            {"tokenizer.model": "\x0a\x03\x0a\x01a\x12\x03\xc0\x02\x09"},
+		"its model_type is 4":        {"tokenizer.model": "\x0a\x03\x0a\x01a\x12\x02\x18\x04"},
+		`the class "YTokenizer"`:     {"tokenizer.model": "\x0a\x03\x0a\x01a", "tokenizer_config.json": `{"tokenizer_class": "YTokenizer"}`},
+		"needs 2":                    {"tokenizer.model": "\x0a\x03\x0a\x01a", "tokenizer_config.json": `{"tokenizer_class": "LlamaTokenizer"}`},
+		"extra_ids is -1":            {"spiece.model": "\x0a\x03\x0a\x01a", "tokenizer_config.json": `{"tokenizer_class": "T5Tokenizer", "extra_ids": -1}`},
+		"T5 needs at least 3":        {"spiece.model": "\x0a\x03\x0a\x01a", "tokenizer_config.json": `{"tokenizer_class": "T5Tokenizer", "extra_ids": 0}`},
+		"it has no special_tokens":   {"tekken.json": `{}`},
+		`"a" has the rank 1`:         {"tekken.json": `{"special_tokens": [{"rank": 1, "token_str": "a"}]}`},
+		"default_vocab_size is 0":    {"tekken.json": `{"config": {"default_vocab_size": 0}, "special_tokens": [{"rank": 0, "token_str": "a"}]}`},
+		`token 0 is "!"`:             {"tekken.json": `{"vocab": [{"token_bytes": "!"}], "special_tokens": []}`},
+		"added_tokens_decoder has":   {"tokenizer.model": "YQ== 0\n", "tokenizer_config.json": `{"added_tokens_decoder": {"99999999": "x"}}`},
 		"merge 1":                    {"vocab.json": `{"a": 0}`, "merges.txt": "a b\n"},
 	} {
 		if _, err := open(files); err == nil || !strings.Contains(err.Error(), want) {

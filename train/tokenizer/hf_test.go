@@ -56,37 +56,7 @@ func TestHuggingFace(t *testing.T) {
 	for _, name := range hfKinds {
 		t.Run(name, func(t *testing.T) {
 			g, tok := readHFGolden(t, name)
-			for _, c := range g.Cases {
-				e, err := tok.EncodeWith(c.Text, tokenizer.EncodeOptions{Second: c.Pair})
-				if err != nil {
-					t.Errorf("%q: %v", c.Text, err)
-					continue
-				}
-				if !slices.Equal(e.IDs, c.IDs) {
-					t.Errorf("%q has the tokens\n%q, want\n%q", c.Text, tokensOf(t, tok, e.IDs), c.Tokens)
-					continue
-				}
-				if !slices.Equal(e.Offsets, c.Offsets) {
-					t.Errorf("%q has the tokens\n%q at\n%v, want\n%v", c.Text, c.Tokens, e.Offsets, c.Offsets)
-				}
-				if !slices.Equal(e.TypeIDs, c.Types) {
-					t.Errorf("%q has the types %v, want %v", c.Text, e.TypeIDs, c.Types)
-				}
-				for i := range e.IDs {
-					if e.Special[i] != (c.Special[i] == 1) || e.Padding[i] != (c.Attention[i] == 0) {
-						t.Errorf("%q: token %d is special %v and padding %v, want %v and %v", c.Text, i, e.Special[i], e.Padding[i], c.Special[i] == 1, c.Attention[i] == 0)
-					}
-				}
-				if bare, err := tok.EncodeWith(c.Text, tokenizer.EncodeOptions{Second: c.Pair, NoSpecial: true}); err != nil || !slices.Equal(bare.IDs, c.Bare) {
-					t.Errorf("%q without special tokens: %v, %v, want %v", c.Text, bare.IDs, err, c.Bare)
-				}
-				if s, err := tok.Decode(c.IDs); err != nil || lossy(s) != c.Decoded {
-					t.Errorf("%q is decoded to\n%q, %v, want\n%q", c.Text, s, err, c.Decoded)
-				}
-				if s, err := tok.DecodeText(c.IDs); err != nil || lossy(s) != c.Plain {
-					t.Errorf("%q is decoded without special tokens to\n%q, %v, want\n%q", c.Text, s, err, c.Plain)
-				}
-			}
+			g.check(t, tok)
 		})
 	}
 }

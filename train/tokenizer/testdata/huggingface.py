@@ -246,12 +246,13 @@ def case(t, text, pair=None):
         decoded=t.decode(e.ids, skip_special_tokens=False), plain=t.decode(e.ids, skip_special_tokens=True))
 
 
-here = pathlib.Path(__file__).parent / "huggingface"
-for make in [gpt2, roberta, llama3, qwen2, smollm, llama2, mistral, gemma, unigram, unigram_bytes, bert, bert_cased, words,
-             clip, bytes_first, precompiled]:
-    if len(sys.argv) > 1 and make.__name__ not in sys.argv[1:]:
-        continue
-    t = make()
-    cases = [case(t, text) for text in texts] + [case(t, a, b) for a, b in pairs]
-    content = dict(tokenizer=json.loads(t.to_str()), cases=cases)
-    (here / f"{make.__name__}.json").write_text(json.dumps(content, ensure_ascii=False) + "\n")
+if __name__ == "__main__":
+    here = pathlib.Path(__file__).parent / "huggingface"
+    for make in [gpt2, roberta, llama3, qwen2, smollm, llama2, mistral, gemma, unigram, unigram_bytes, bert, bert_cased, words,
+                 clip, bytes_first, precompiled]:
+        if len(sys.argv) > 1 and make.__name__ not in sys.argv[1:]:
+            continue
+        t = make()
+        cases = [case(t, text) for text in texts] + [case(t, a, b) for a, b in pairs]
+        content = dict(tokenizer=json.loads(t.to_str()), cases=cases)
+        (here / f"{make.__name__}.json").write_text(json.dumps(content, ensure_ascii=False) + "\n")
