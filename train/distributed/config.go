@@ -27,6 +27,8 @@ type Config struct {
 	// Timeout is how long to wait for a rank that has not come or says nothing; 0 means
 	// DefaultTimeout.
 	Timeout time.Duration
+
+	wires wires // nil means TCP
 }
 
 func (c Config) timeout() time.Duration {

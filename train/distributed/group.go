@@ -178,7 +178,7 @@ func (g *Group) fail(err error) {
 func (g *Group) failLate(err error) error {
 	select {
 	case <-g.done:
-	case <-time.After(time.Second):
+	case <-time.After(patience):
 		g.fail(err)
 	}
 	return g.Err()

@@ -1,7 +1,6 @@
 package distributed
 
 import (
-	"context"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -9,25 +8,26 @@ import (
 	"io"
 	"math"
 	"math/rand/v2"
-	"net"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/stheno-ml/stheno/internal/freeport"
 	"github.com/stheno-ml/stheno/kernels"
 )
 
-// configs are those of a group on this machine.
-func configs(t *testing.T, size int, timeout time.Duration) []Config {
+// configs are those of a group on this machine, which has all the time that it needs.
+func configs(t *testing.T, size int) []Config {
 	t.Helper()
-	port, err := freePort()
+	address, err := freeport.OnLoopback()
 	if err != nil {
 		t.Fatal(err)
 	}
 	list := make([]Config, size)
 	for rank := range list {
-		list[rank] = Config{Rank: rank, Size: size, Address: fmt.Sprintf("127.0.0.1:%d", port), Timeout: timeout}
+		list[rank] = Config{Rank: rank, Size: size, Address: address, Timeout: 5 * time.Minute}
 	}
 	return list
 }
@@ -77,7 +77,7 @@ func TestSum(t *testing.T) {
 						sums[i] += half[rank][i].Float32()
 					}
 				}
-				none(t, together(t, configs(t, size, 20*time.Second), func(g *Group) error {
+				none(t, together(t, configs(t, size), func(g *Group) error {
 					r := g.Rank()
 					return g.Sum(kernels.Of(single[r], n), kernels.Of(double[r], n, 1), kernels.Of(half[r], 1, n))
 				}))
@@ -97,7 +97,7 @@ func TestSum(t *testing.T) {
 func TestPartsMakeASum(t *testing.T) {
 	const size, n = 3, 1000
 	data := make([][]float32, size)
-	none(t, together(t, configs(t, size, 20*time.Second), func(g *Group) error {
+	none(t, together(t, configs(t, size), func(g *Group) error {
 		x := make([]float32, n)
 		for i := range x {
 			x[i] = float32(i * (g.Rank() + 1))
@@ -128,7 +128,7 @@ func TestPartsMakeASum(t *testing.T) {
 }
 
 func TestBroadcast(t *testing.T) {
-	none(t, together(t, configs(t, 4, 20*time.Second), func(g *Group) error {
+	none(t, together(t, configs(t, 4), func(g *Group) error {
 		for from := range g.Size() {
 			x := []float64{float64(g.Rank()), math.NaN()}
 			if err := g.Broadcast(from, kernels.Of(x, 2)); err != nil {
@@ -183,18 +183,15 @@ func TestFailures(t *testing.T) {
 		}, map[int]string{0: "rank 1 (host", 1: "did not come to operation", 2: "rank 1 (host"}},
 		{"one's connections end", 3, func(g *Group) error {
 			if g.Rank() == 0 {
-				for _, l := range g.others() {
-					l.conn.Close()
-				}
+				g.finish(errors.New("its connections end"))
 				return nil
 			}
 			return g.Sum(x())
 		}, map[int]string{1: "rank 0 (host", 2: "rank 0 (host"}},
 		{"one is silent", 2, func(g *Group) error {
 			if g.Rank() == 1 {
-				g.peers[0].write.Lock() // it neither works nor shows life
-				<-time.After(1500 * time.Millisecond)
-				g.peers[0].write.Unlock()
+				g.peers[0].conn.(*lanConn).mute.Store(true) // it neither works nor shows life
+				<-g.done
 				return nil
 			}
 			return g.Sum(x())
@@ -226,13 +223,14 @@ func TestFailures(t *testing.T) {
 		}, map[int]string{0: "sent 1 bytes in operation 1, 8 are expected"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			errs := together(t, configs(t, c.size, 800*time.Millisecond), c.do)
-			for rank, want := range c.want {
-				if errs[rank] == nil || !strings.HasPrefix(errs[rank].Error(), "distributed: ") || !strings.Contains(errs[rank].Error(), want) {
-					t.Errorf("rank %d: %v, want %q in it", rank, errs[rank], want)
+			inLAN(t, func(t *testing.T, l *lan) {
+				errs := together(t, l.configs(c.size, time.Minute), c.do)
+				for rank, want := range c.want {
+					if errs[rank] == nil || !strings.HasPrefix(errs[rank].Error(), "distributed: ") || !strings.Contains(errs[rank].Error(), want) {
+						t.Errorf("rank %d: %v, want %q in it", rank, errs[rank], want)
+					}
 				}
-			}
+			})
 		})
 	}
 }
@@ -254,63 +252,52 @@ func TestMeetingErrors(t *testing.T) {
 		{"another job", func(list []Config) []Config { list[1].Job = "b"; return list }, map[int]string{0: "rank 1 of 4 did not come", 1: `is of job "b", at 127.0.0.1:`}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			list := c.change(configs(t, 4, 1200*time.Millisecond))
-			errs := together(t, list, func(g *Group) error { return g.Barrier() })
-			for i, want := range c.want {
-				if errs[i] == nil || !strings.Contains(errs[i].Error(), want) {
-					t.Errorf("rank %d: %v, want %q in it", list[i].Rank, errs[i], want)
+			inLAN(t, func(t *testing.T, l *lan) {
+				list := c.change(l.configs(4, time.Minute))
+				errs := together(t, list, func(g *Group) error { return g.Barrier() })
+				for i, want := range c.want {
+					if errs[i] == nil || !strings.Contains(errs[i].Error(), want) {
+						t.Errorf("rank %d: %v, want %q in it", list[i].Rank, errs[i], want)
+					}
 				}
-			}
+			})
 		})
 	}
 }
 
 // A group comes together beside strangers on its port, and one that listens there is found out.
 func TestStrangers(t *testing.T) {
-	list := configs(t, 2, 10*time.Second)
-	stop := make(chan struct{})
-	var strangers sync.WaitGroup
-	for _, text := range []string{"", "GET / HTTP/1.1\r\n\r\n", "{}\n", "\n", strings.Repeat("x", 3*maxLine), `{"Protocol":"stheno group 0","Rank":1,"Size":2}` + "\n"} {
-		strangers.Go(func() {
-			conn, err := dialUntil(t.Context(), list[0].Address)
-			if err != nil {
-				return
-			}
-			defer conn.Close()
-			io.WriteString(conn, text)
-			<-stop
-		})
-	}
-	var late sync.WaitGroup
-	late.Go(func() {
-		none(t, together(t, list[:1], func(g *Group) error { return g.Sum(kernels.Of([]float32{1}, 1)) }))
-	})
-	time.Sleep(200 * time.Millisecond)
-	none(t, together(t, list[1:], func(g *Group) error { return g.Sum(kernels.Of([]float32{1}, 1)) }))
-	late.Wait()
-	close(stop)
-	strangers.Wait()
-
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	go func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			text, _ := json.Marshal(map[string]string{"Protocol": "SSH-2.0"})
-			conn.Write(append(text, '\n'))
+	inLAN(t, func(t *testing.T, l *lan) {
+		list := l.configs(2, time.Minute)
+		first := joined(t, list[:1])
+		for _, text := range []string{"", "GET / HTTP/1.1\r\n\r\n", "{}\n", "\n", strings.Repeat("x", 3*maxLine), `{"Protocol":"stheno group 0","Rank":1,"Size":2}` + "\n"} {
+			io.WriteString(dial(t, list[0]), text)
 		}
-	}()
-	_, err = Join(context.Background(), Config{Rank: 1, Size: 2, Address: listener.Addr().String(), Timeout: time.Second})
-	if err == nil || !strings.Contains(err.Error(), `it is no rank of a group: it says "SSH-2.0"`) {
-		t.Errorf("%v", err)
-	}
+		synctest.Wait()
+		none(t, append(<-joined(t, list[1:]), <-first...))
+	})
+	inLAN(t, func(t *testing.T, l *lan) {
+		list := l.configs(2, time.Minute)
+		listener, err := l.Listen(t.Context(), list[0].Address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			for {
+				conn, err := listener.Accept()
+				if err != nil {
+					return
+				}
+				text, _ := json.Marshal(map[string]string{"Protocol": "SSH-2.0"})
+				conn.Write(append(text, '\n'))
+			}
+		}()
+		_, err = Join(t.Context(), list[1])
+		if err == nil || !strings.Contains(err.Error(), `it is no rank of a group: it says "SSH-2.0"`) {
+			t.Errorf("%v", err)
+		}
+		listener.Close()
+	})
 }
 
 func TestAlone(t *testing.T) {

@@ -182,8 +182,8 @@ func answerCalls(ctx context.Context, listener net.Listener, key []byte) <-chan 
 	return callers
 }
 
-// isThere reports whether the other end of a connection, which has nothing to say now, still is.
-func isThere(conn net.Conn) bool {
+// answersLate is isThere where one cannot look at a connection without waiting.
+func answersLate(conn net.Conn) bool {
 	conn.SetReadDeadline(time.Now().Add(time.Millisecond))
 	defer conn.SetReadDeadline(time.Time{})
 	_, err := conn.Read(make([]byte, 1))

@@ -14,16 +14,20 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/stheno-ml/stheno/internal/freeport"
 )
 
 // LaunchConfig says what Launch starts. The zero value starts the running program again, with its
 // arguments.
 type LaunchConfig struct {
-	Command []string      // program and arguments; nil for this program's
-	Env     []string      // beside os.Environ and the variables of the ranks
-	Stdout  io.Writer     // nil means os.Stdout
-	Stderr  io.Writer     // nil means os.Stderr
-	Grace   time.Duration // how long a rank may take to end when it is asked to; 0 means 10 s
+	Command []string  // program and arguments; nil for this program's
+	Env     []string  // beside os.Environ and the variables of the ranks
+	Stdout  io.Writer // nil means os.Stdout
+	Stderr  io.Writer // nil means os.Stderr
+	// Grace is how long a rank may take to end when it is asked to; 0 means 10 s. Where one has
+	// failed, the others have a fifth of it to say why they end before they are asked to.
+	Grace time.Duration
 }
 
 // Launch starts n ranks on this machine and waits for them. Rank 0 has the terminal; what the
@@ -51,7 +55,7 @@ func Launch(ctx context.Context, n int, c LaunchConfig) error {
 		}
 		c.Command = append([]string{program}, os.Args[1:]...)
 	}
-	port, err := freePort()
+	address, err := freeport.OnLoopback()
 	if err != nil {
 		return fmt.Errorf("distributed: Launch: %w", err)
 	}
@@ -60,7 +64,7 @@ func Launch(ctx context.Context, n int, c LaunchConfig) error {
 		all.secret = []string{secretVariable + "=" + newNonce()}
 	}
 	for rank := range n {
-		if err := all.start(rank, n, port); err != nil {
+		if err := all.start(rank, n, address); err != nil {
 			all.end(0)
 			return fmt.Errorf("distributed: Launch: rank %d: %w", rank, err)
 		}
@@ -79,11 +83,15 @@ type launched struct {
 	running  int
 }
 
-func (a *launched) start(rank, size, port int) error {
+func (a *launched) start(rank, size int, address string) error {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return err
+	}
 	c := exec.Command(a.config.Command[0], a.config.Command[1:]...)
 	c.Env = append(append(os.Environ(), a.secret...), a.config.Env...)
 	c.Env = append(c.Env, "RANK="+strconv.Itoa(rank), "WORLD_SIZE="+strconv.Itoa(size), "LOCAL_RANK="+strconv.Itoa(rank),
-		"MASTER_ADDR=127.0.0.1", "MASTER_PORT="+strconv.Itoa(port))
+		"MASTER_ADDR="+host, "MASTER_PORT="+port)
 	var marked []*marker
 	if rank == 0 {
 		c.Stdout, c.Stderr = a.config.Stdout, a.config.Stderr
@@ -111,7 +119,11 @@ func (a *launched) start(rank, size, port int) error {
 
 func (a *launched) wait(ctx context.Context) error {
 	signals := make(chan os.Signal, 4)
-	signal.Notify(signals, endingSignals...)
+	for _, s := range endingSignals {
+		if !signal.Ignored(s) { // as nohup ignores a terminal's end
+			signal.Notify(signals, s)
+		}
+	}
 	defer signal.Stop(signals)
 	cancelled := ctx.Done()
 	var cause error
@@ -126,7 +138,7 @@ func (a *launched) wait(ctx context.Context) error {
 		case rank := <-a.ended:
 			a.running--
 			if a.errs[rank] != nil {
-				a.end(2 * time.Second)
+				a.end(a.config.Grace / 5)
 			}
 		}
 	}
@@ -146,7 +158,7 @@ func (a *launched) wait(ctx context.Context) error {
 // kills those that do not listen. Ranks of a group that lost a member end by themselves, with an
 // error that says more than a signal.
 func (a *launched) end(askAfter time.Duration) {
-	ask, kill := time.After(min(askAfter, a.config.Grace)), time.After(askAfter+a.config.Grace)
+	ask, kill := time.After(askAfter), time.After(askAfter+a.config.Grace)
 	for a.running > 0 {
 		select {
 		case <-a.ended:
@@ -202,13 +214,4 @@ func (m *marker) flush() {
 		m.writeLine(string(m.line))
 		m.line = nil
 	}
-}
-
-func freePort() (int, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	defer listener.Close()
-	return listener.Addr().(*net.TCPAddr).Port, nil
 }

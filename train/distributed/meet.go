@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -54,9 +55,8 @@ var errLate = errors.New("the time was up")
 
 // receiveAll is rank 0's part: it waits for all others and tells them of each other.
 func receiveAll(ctx context.Context, c Config, me hello) ([]*link, error) {
-	var listen net.ListenConfig
 	at := c.addressToListenAt()
-	listener, err := listen.Listen(ctx, "tcp", at)
+	listener, err := c.network().Listen(ctx, at)
 	if err != nil {
 		return nil, fmt.Errorf("distributed: rank 0 cannot listen at %s (with %s set, it listens at all addresses of its machine): %w", at, secretVariable, err)
 	}
@@ -166,7 +166,7 @@ func admissible(h hello, c Config, names []string) error {
 func comeTo(ctx context.Context, c Config, me hello) ([]*link, error) {
 	soon, cancel := context.WithTimeout(ctx, c.timeout())
 	defer cancel()
-	master, err := dialUntil(soon, c.Address)
+	master, err := dialUntil(soon, c.network(), c.Address)
 	if err != nil {
 		return nil, fmt.Errorf("distributed: rank %d found no rank 0 at %s within %v: %w", c.Rank, c.Address, c.timeout(), err)
 	}
@@ -176,13 +176,15 @@ func comeTo(ctx context.Context, c Config, me hello) ([]*link, error) {
 		return nil, err
 	}
 	host, _, _ := net.SplitHostPort(master.LocalAddr().String())
-	var listen net.ListenConfig
-	listener, err := listen.Listen(ctx, "tcp", net.JoinHostPort(host, "0"))
+	listener, err := c.network().Listen(ctx, net.JoinHostPort(host, "0"))
 	if err != nil {
 		return fail(fmt.Errorf("distributed: rank %d cannot listen at %s: %w", c.Rank, host, err))
 	}
 	defer listener.Close()
-	me.Port = listener.Addr().(*net.TCPAddr).Port
+	_, port, _ := net.SplitHostPort(listener.Addr().String())
+	if me.Port, err = strconv.Atoi(port); err != nil {
+		return fail(fmt.Errorf("distributed: rank %d listens at %s: %w", c.Rank, listener.Addr(), err))
+	}
 	if err := introduce(master, []byte(c.Secret), me); err != nil {
 		return fail(fmt.Errorf("distributed: rank 0 at %s: %w", c.Address, err))
 	}
@@ -237,7 +239,7 @@ func meetOthers(ctx context.Context, c Config, me hello, group roster, listener 
 	callers := answerCalls(ctx, listener, key)
 	for rank := 1; rank < c.Rank; rank++ {
 		m := group.Members[rank]
-		conn, err := dialUntil(ctx, m.Address)
+		conn, err := dialUntil(ctx, c.network(), m.Address)
 		if err != nil {
 			return fmt.Errorf("%s cannot be reached at %s: %w", m.Name, m.Address, err)
 		}
@@ -273,11 +275,35 @@ func meetOthers(ctx context.Context, c Config, me hello, group roster, listener 
 	return nil
 }
 
-// dialUntil dials until someone answers or the time is up: ranks start in any order.
-func dialUntil(ctx context.Context, address string) (net.Conn, error) {
+// wires connect ranks.
+type wires interface {
+	Listen(ctx context.Context, address string) (net.Listener, error)
+	Dial(ctx context.Context, address string) (net.Conn, error)
+}
+
+func (c Config) network() wires {
+	if c.wires != nil {
+		return c.wires
+	}
+	return tcp{}
+}
+
+type tcp struct{}
+
+func (tcp) Listen(ctx context.Context, address string) (net.Listener, error) {
+	var config net.ListenConfig
+	return config.Listen(ctx, "tcp", address)
+}
+
+func (tcp) Dial(ctx context.Context, address string) (net.Conn, error) {
 	var dialer net.Dialer
+	return dialer.DialContext(ctx, "tcp", address)
+}
+
+// dialUntil dials until someone answers or the time is up: ranks start in any order.
+func dialUntil(ctx context.Context, by wires, address string) (net.Conn, error) {
 	for {
-		conn, err := dialer.DialContext(ctx, "tcp", address)
+		conn, err := by.Dial(ctx, address)
 		if err == nil {
 			return conn, nil
 		}

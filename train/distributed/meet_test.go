@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stheno-ml/stheno/kernels"
@@ -23,9 +25,10 @@ func joined(t *testing.T, list []Config) <-chan []error {
 	return done
 }
 
-func dial(t *testing.T, address string) net.Conn {
+// dial calls the rank 0 of a config.
+func dial(t *testing.T, c Config) net.Conn {
 	t.Helper()
-	conn, err := dialUntil(t.Context(), address)
+	conn, err := dialUntil(t.Context(), c.network(), c.Address)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,87 +39,117 @@ func dial(t *testing.T, address string) net.Conn {
 // Strangers on a group's port neither end it nor come to know of it: those that say wrong sizes and take a rank's place without the
 // secret, those that send the other end's proof back, and those that say a lot and read nothing.
 func TestStrangersWithoutTheSecret(t *testing.T) {
-	list := configs(t, 2, 10*time.Second)
-	for n := range list {
-		list[n].Secret = "a secret"
-	}
-	first := joined(t, list[:1])
-	long := strings.Repeat("\x1b[2J\x00", 1000)
-	for n, h := range []hello{
-		{Protocol: protocol, Rank: 1, Size: 2}, {Protocol: protocol, Rank: 1, Size: 7}, {Protocol: protocol, Rank: 5, Size: 2, Host: long}, {Protocol: protocols + long},
-	} {
-		if err := introduce(dial(t, list[0].Address), []byte("another"), h); err == nil {
-			t.Errorf("stranger %d is known", n)
+	inLAN(t, func(t *testing.T, l *lan) {
+		list := l.configs(2, time.Minute)
+		for n := range list {
+			list[n].Secret = "a secret"
 		}
-		// One that answers with what rank 0 has proved.
-		conn := dial(t, list[0].Address)
-		said, _ := json.Marshal(h)
-		var c challenge
-		if err := send(conn, said); err == nil && hear(conn, &c) == nil && c.Proof != "" {
-			tell(conn, reply{c.Proof})
-			conn.SetReadDeadline(time.Now().Add(3 * time.Second))
-			if _, err := conn.Read(make([]byte, 1)); err != io.EOF {
-				t.Errorf("stranger %d gets %v for the proof of the other end", n, err)
+		first := joined(t, list[:1])
+		long := strings.Repeat("\x1b[2J\x00", 1000)
+		for n, h := range []hello{
+			{Protocol: protocol, Rank: 1, Size: 2}, {Protocol: protocol, Rank: 1, Size: 7}, {Protocol: protocol, Rank: 5, Size: 2, Host: long}, {Protocol: protocols + long},
+		} {
+			if err := introduce(dial(t, list[0]), []byte("another"), h); err == nil {
+				t.Errorf("stranger %d is known", n)
+			}
+			// One that answers with what rank 0 has proved.
+			conn := dial(t, list[0])
+			said, _ := json.Marshal(h)
+			var c challenge
+			if err := send(conn, said); err == nil && hear(conn, &c) == nil && c.Proof != "" {
+				tell(conn, reply{c.Proof})
+				if _, err := conn.Read(make([]byte, 1)); err != io.EOF {
+					t.Errorf("stranger %d gets %v for the proof of the other end", n, err)
+				}
 			}
 		}
-	}
-	other := list[1]
-	other.Secret = "another"
-	other.Timeout = time.Second
-	if _, err := Join(t.Context(), other); err == nil || !strings.Contains(err.Error(), errOtherSecret.Error()) {
-		t.Errorf("a rank with another secret: %v", err)
-	}
-	second := joined(t, list[1:])
-	none(t, append(<-first, <-second...))
+		other := list[1]
+		other.Secret = "another"
+		if _, err := Join(t.Context(), other); err == nil || !strings.Contains(err.Error(), errOtherSecret.Error()) {
+			t.Errorf("a rank with another secret: %v", err)
+		}
+		none(t, append(<-joined(t, list[1:]), <-first...))
+	})
 }
 
 // A caller that says a long name of control characters and reads nothing does not hold rank 0 up, and its name is shown clipped.
 func TestCallersThatDoNotRead(t *testing.T) {
-	list := configs(t, 2, 10*time.Second)
-	first := joined(t, list[:1])
-	conn := dial(t, list[0].Address)
-	h := hello{Protocol: protocol, Rank: 1, Size: 9, Host: strings.Repeat("\x1b[2J\x00", 400)}
-	if err := introduce(conn, nil, h); err != nil {
-		t.Fatal(err)
-	}
-	began := time.Now()
-	err := errors.Join(<-first...)
-	if err == nil || !strings.Contains(err.Error(), "was started as one of 9 ranks") || strings.ContainsAny(err.Error(), "\x1b\x00") || len(err.Error()) > 500 {
-		t.Errorf("the error is %.1000q", err)
-	}
-	if took := time.Since(began); took > 3*patience {
-		t.Errorf("rank 0 took %v", took)
-	}
+	inLAN(t, func(t *testing.T, l *lan) {
+		list := l.configs(2, time.Hour)
+		l.room = 100 // less than what it is told in the end
+		first := joined(t, list[:1])
+		h := hello{Protocol: protocol, Rank: 1, Size: 9, Host: strings.Repeat("\x1b[2J\x00", 400)}
+		conn, began := dial(t, list[0]), time.Now()
+		if err := introduce(conn, nil, h); err != nil {
+			t.Fatal(err)
+		}
+		err := errors.Join(<-first...)
+		if err == nil || !strings.Contains(err.Error(), "was started as one of 9 ranks") || strings.ContainsAny(err.Error(), "\x1b\x00") || len(err.Error()) > 500 {
+			t.Errorf("the error is %.1000q", err)
+		}
+		if took := time.Since(began); took != patience { // by the bubble's clock
+			t.Errorf("rank 0 took %v, want %v", took, patience)
+		}
+	})
 }
 
 // A rank that dies while others are awaited may be started again, even when it dies as the last comes.
 func TestRanksThatComeAgain(t *testing.T) {
-	list := configs(t, 3, 20*time.Second)
-	first := joined(t, list[:1])
-	for range 3 {
-		conn := dial(t, list[0].Address)
-		if err := introduce(conn, nil, hello{Protocol: protocol, Rank: 1, Size: 3}); err != nil {
-			t.Fatal(err)
+	inLAN(t, func(t *testing.T, l *lan) {
+		list := l.configs(3, time.Minute)
+		first := joined(t, list[:1])
+		for range 3 {
+			conn := dial(t, list[0])
+			if err := introduce(conn, nil, hello{Protocol: protocol, Rank: 1, Size: 3}); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			conn.Close()
 		}
-		time.Sleep(20 * time.Millisecond)
-		conn.Close()
+		last := joined(t, list[2:])
+		synctest.Wait()
+		none(t, append(append(<-joined(t, list[1:2]), <-first...), <-last...))
+	})
+}
+
+// Who has hung up is known to have, without waiting.
+func TestIsThere(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
 	}
-	last := joined(t, list[2:])
-	time.Sleep(100 * time.Millisecond)
-	none(t, append(append(<-joined(t, list[1:2]), <-first...), <-last...))
+	defer listener.Close()
+	there, err := net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if !isThere(conn) {
+		t.Error("who is there is not")
+	}
+	there.Close()
+	for isThere(conn) { // until the system has brought the news
+		runtime.Gosched()
+	}
 }
 
 // A rank of another version is told so.
 func TestOtherVersions(t *testing.T) {
-	list := configs(t, 2, 10*time.Second)
-	first := joined(t, list[:1])
-	conn := dial(t, list[0].Address)
-	io.WriteString(conn, `{"Protocol":"stheno group 2","Rank":1,"Size":2}`+"\n")
-	var a struct{ Protocol, Error string }
-	if err := hear(conn, &a); err != nil || a.Protocol != protocol || !strings.Contains(a.Error, `"stheno group 2"`) || !strings.Contains(a.Error, "one version") {
-		t.Errorf("it is told %+v, %v", a, err)
-	}
-	none(t, append(<-joined(t, list[1:]), <-first...))
+	inLAN(t, func(t *testing.T, l *lan) {
+		list := l.configs(2, time.Minute)
+		first := joined(t, list[:1])
+		conn := dial(t, list[0])
+		io.WriteString(conn, `{"Protocol":"stheno group 2","Rank":1,"Size":2}`+"\n")
+		var a struct{ Protocol, Error string }
+		if err := hear(conn, &a); err != nil || a.Protocol != protocol || !strings.Contains(a.Error, `"stheno group 2"`) || !strings.Contains(a.Error, "one version") {
+			t.Errorf("it is told %+v, %v", a, err)
+		}
+		none(t, append(<-joined(t, list[1:]), <-first...))
+	})
 }
 
 // failing is a listener that cannot accept at first.
@@ -142,7 +175,7 @@ func TestAcceptFailsForATime(t *testing.T) {
 	listener.left.Store(4)
 	defer listener.Close()
 	callers := answerCalls(t.Context(), listener, nil)
-	if err := introduce(dial(t, inner.Addr().String()), nil, hello{Protocol: protocol, Rank: 3}); err != nil {
+	if err := introduce(dial(t, Config{Address: inner.Addr().String()}), nil, hello{Protocol: protocol, Rank: 3}); err != nil {
 		t.Fatal(err)
 	}
 	if c := <-callers; c.hello.Rank != 3 {

@@ -95,7 +95,7 @@ func onDevice(n int) kernels.Tensor {
 // A group that is connected sends the tensors of devices to the network, whose key is rank 0's, and the host's over TCP.
 func TestConnect(t *testing.T) {
 	left := make([]*network, 2)
-	none(t, together(t, configs(t, 2, 20*time.Second), func(g *Group) error {
+	none(t, together(t, configs(t, 2), func(g *Group) error {
 		d := &device{key: fmt.Sprintf("key %d", g.Rank()), networks: make(chan *network, 1)}
 		x := []float32{float32(g.Rank() + 1)}
 		if err := g.Sum(onDevice(3)); !errors.Is(err, errors.ErrUnsupported) {
@@ -188,25 +188,26 @@ func TestNetworkFails(t *testing.T) {
 		}, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			networks := make(chan *network, 2)
-			errs := together(t, configs(t, 2, 4*time.Second), func(g *Group) error {
-				err := c.do(g, &device{key: "key", networks: networks})
-				return err
-			})
-			if errs[0] == nil || !strings.Contains(errs[0].Error(), c.want) {
-				t.Errorf("rank 0: %v, want %s", errs[0], c.want)
-			}
-			if errs[1] == nil {
-				t.Error("rank 1 has no error")
-			}
-			if !c.joins {
-				return
-			}
-			for range 2 {
-				if n := <-networks; <-n.ended != "aborted" {
-					t.Errorf("rank %d: the network was not aborted", n.rank)
+			inLAN(t, func(t *testing.T, l *lan) {
+				networks := make(chan *network, 2)
+				errs := together(t, l.configs(2, time.Minute), func(g *Group) error {
+					return c.do(g, &device{key: "key", networks: networks})
+				})
+				if errs[0] == nil || !strings.Contains(errs[0].Error(), c.want) {
+					t.Errorf("rank 0: %v, want %s", errs[0], c.want)
 				}
-			}
+				if errs[1] == nil {
+					t.Error("rank 1 has no error")
+				}
+				if !c.joins {
+					return
+				}
+				for range 2 {
+					if n := <-networks; <-n.ended != "aborted" {
+						t.Errorf("rank %d: the network was not aborted", n.rank)
+					}
+				}
+			})
 		})
 	}
 }

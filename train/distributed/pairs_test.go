@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stheno-ml/stheno/kernels"
 )
@@ -13,7 +12,7 @@ import (
 // Every rank gets what the one before it sends, of any type, for more than a frame; the last sends nothing to the first.
 func TestExchange(t *testing.T) {
 	for _, size := range []int{2, 3, 4} {
-		none(t, together(t, configs(t, size, 20*time.Second), func(g *Group) error {
+		none(t, together(t, configs(t, size), func(g *Group) error {
 			rank, last := g.Rank(), g.Size()-1
 			const n = 700_001
 			list := func(value int) []kernels.Tensor {
@@ -54,7 +53,7 @@ func TestExchange(t *testing.T) {
 
 // What does not go together is an error on both ranks, and so is a rank that there is not.
 func TestExchangeErrors(t *testing.T) {
-	errs := together(t, configs(t, 2, 20*time.Second), func(g *Group) error {
+	errs := together(t, configs(t, 2), func(g *Group) error {
 		other := 1 - g.Rank()
 		for _, c := range []struct {
 			to, from int

@@ -12,7 +12,7 @@ import (
 
 // Parts of a group work each on their own, one more often than the other, between operations of the whole, on the host and on devices.
 func TestSplit(t *testing.T) {
-	none(t, together(t, configs(t, 4, 20*time.Second), func(g *Group) error {
+	none(t, together(t, configs(t, 4), func(g *Group) error {
 		row, err := g.Split(2)
 		if err != nil {
 			return err
@@ -114,19 +114,20 @@ func TestSplitFails(t *testing.T) {
 		}, map[int]string{0: "rank 2 gave up: no more paper", 1: "rank 2 gave up", 3: "rank 2 gave up"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			errs := together(t, configs(t, 4, 800*time.Millisecond), func(g *Group) error {
-				row, err := g.Split(2)
-				if err != nil {
-					return err
+			inLAN(t, func(t *testing.T, l *lan) {
+				errs := together(t, l.configs(4, time.Minute), func(g *Group) error {
+					row, err := g.Split(2)
+					if err != nil {
+						return err
+					}
+					return c.do(g, row)
+				})
+				for rank, want := range c.want {
+					if errs[rank] == nil || !strings.Contains(errs[rank].Error(), want) {
+						t.Errorf("rank %d: %v, want %q in it", rank, errs[rank], want)
+					}
 				}
-				return c.do(g, row)
 			})
-			for rank, want := range c.want {
-				if errs[rank] == nil || !strings.Contains(errs[rank].Error(), want) {
-					t.Errorf("rank %d: %v, want %q in it", rank, errs[rank], want)
-				}
-			}
 		})
 	}
 }
