@@ -101,7 +101,7 @@ func TestStatesAreForgotten(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for range 100 { // cleanups run some time after the collection
+	for range 2000 { // cleanups run some time after the collection
 		runtime.GC()
 		if registered() <= before {
 			return

@@ -33,7 +33,7 @@ func TestKilledRunsResume(t *testing.T) {
 	const mostSteps = 40 // between two kills
 	steps := (*kills + 1) * mostSteps
 	if folder := os.Getenv(killFolder); folder != "" {
-		victim(t, folder, steps)
+		victim(t, folder, steps, mostSteps)
 		return
 	}
 	straight := countingLoop(t, nil, func(c *train.LoopConfig) { c.Steps = steps })
@@ -119,10 +119,18 @@ func killable(t *testing.T, folder string, steps int, hooks ...train.Hook) *trai
 	return loop
 }
 
-// victim is the process that gets killed. It prints a line when it starts and one after each step.
-func victim(t *testing.T, folder string, steps int) {
+// victim is the process that gets killed. It prints a line when it starts and one after each step, and does not go further between two
+// kills than it may, however late whoever kills it is.
+func victim(t *testing.T, folder string, steps, most int) {
 	fmt.Println("running")
+	began := 0
 	loop := killable(t, folder, steps, train.Hook{OnStep: func(s train.Step) error {
+		if began == 0 {
+			began = s.Done
+		}
+		if s.Done == began+most-1 {
+			time.Sleep(time.Hour)
+		}
 		_, err := fmt.Println("step", s.Done)
 		return err
 	}})

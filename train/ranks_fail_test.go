@@ -30,8 +30,8 @@ const (
 )
 
 // TestRanksThatFail trains in processes of which one dies, hangs, is stopped, fails or is killed at a random moment, and goes on from the
-// checkpoint that is left. Each time the others end and name that rank, and the weights in the end are those of one process that
-// nothing happened to.
+// checkpoint that is left. Each time the others end, and the weights in the end are those of one process that nothing happened to. They
+// name that rank where no time-out is what tells them, which may be that of any rank on a machine that is busy.
 func TestRanksThatFail(t *testing.T) {
 	const steps = 20
 	size, early, faults := 3, 1, []string{"dies", "hangs", "is stopped", "fails", "is killed", ""}
@@ -54,10 +54,12 @@ func TestRanksThatFail(t *testing.T) {
 		if fault != "" { // every fault comes after some of the steps that are left
 			at = size*(i*steps/6+early+random.IntN(steps/6-1)) + size - 1
 		}
-		out := &writer{}
-		start := time.Now()
+		out, grace := &writer{}, 10*time.Minute
+		if isSilent(fault) {
+			grace = 2 * time.Second
+		}
 		err := distributed.Launch(t.Context(), size, distributed.LaunchConfig{
-			Command: []string{os.Args[0], "-test.run=^TestRanksThatFail$", fmt.Sprint("-test.short=", testing.Short())}, Stdout: out, Stderr: out, Grace: 2 * time.Second,
+			Command: []string{os.Args[0], "-test.run=^TestRanksThatFail$", fmt.Sprint("-test.short=", testing.Short())}, Stdout: out, Stderr: out, Grace: grace,
 			Env: []string{rankFolder + "=" + path, rankFault + "=" + fmt.Sprint(at, " ", fault)},
 		})
 		if fault == "" {
@@ -72,8 +74,8 @@ func TestRanksThatFail(t *testing.T) {
 				named++
 			}
 		}
-		if err == nil || named < size-1 || time.Since(start) > 40*time.Second {
-			t.Errorf("%s %s at batch %d, seed %d: %v after %v, the others say %q", last, fault, at, seed, err, time.Since(start), out.String())
+		if err == nil || named < size-1 && !isSilent(fault) {
+			t.Errorf("%s %s at batch %d, seed %d: %v, the others say %q", last, fault, at, seed, err, out.String())
 		}
 		view, err := checkpoint.View(path)
 		if err != nil {
@@ -81,7 +83,14 @@ func TestRanksThatFail(t *testing.T) {
 		}
 		c, refused, err := view.Latest()
 		want := at / size
-		if most := map[bool]int{false: want, true: steps}[fault == "is killed"]; err != nil || len(refused) > 0 || c.Step < want-1 || c.Step > most {
+		least, most := want-1, want
+		if isSilent(fault) {
+			least = 0
+		}
+		if fault == "is killed" {
+			most = steps
+		}
+		if err != nil || len(refused) > 0 || c.Step < least || c.Step > most {
 			t.Errorf("%s %s in step %d: checkpoint of step %d, %v, refused %v", last, fault, want, c.Step, err, refused)
 		}
 	}
@@ -99,8 +108,11 @@ func failingRank(t *testing.T, path string, steps int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	place.Timeout = 3 * time.Second
 	at, fault, _ := strings.Cut(os.Getenv(rankFault), " ")
+	place.Timeout = 5 * time.Minute
+	if isSilent(fault) {
+		place.Timeout = 3 * time.Second
+	}
 	batch, err := strconv.Atoi(at)
 	if err != nil {
 		t.Fatal(err)
@@ -111,7 +123,7 @@ func failingRank(t *testing.T, path string, steps int) {
 			c.Checkpoints = openFolder(t, path, 2)
 		}
 		if rank == place.Size-1 && fault != "" {
-			c.Data = faulty{batch, fault}
+			c.Data = faulty{at: batch, last: steps*place.Size - 1, how: fault}
 		}
 	}}
 	if _, err := o.trainRank(t, place); err != nil {
@@ -119,10 +131,13 @@ func failingRank(t *testing.T, path string, steps int) {
 	}
 }
 
+// isSilent reports whether a rank of which the others hear nothing any more is found out by time alone.
+func isSilent(fault string) bool { return fault == "hangs" || fault == "is stopped" }
+
 // faulty is counting up to a batch.
 type faulty struct {
-	at  int
-	how string
+	at, last int
+	how      string
 }
 
 func (f faulty) Batch(n int) (data.Batch, error) {
@@ -136,6 +151,9 @@ func (f faulty) Batch(n int) (data.Batch, error) {
 		select {}
 	case "is killed": // in one of the steps that come now, or while it writes a checkpoint
 		time.AfterFunc(time.Duration(rand.IntN(15))*time.Millisecond, func() { syscall.Kill(os.Getpid(), syscall.SIGKILL) })
+		if n == f.last { // the run must not be over before
+			select {}
+		}
 		return counting{}.Batch(n)
 	case "is stopped": // as with a machine that is lost
 		syscall.Kill(os.Getpid(), syscall.SIGSTOP)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stheno-ml/stheno/internal/freeport"
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/ops"
 	"github.com/stheno-ml/stheno/train"
@@ -46,14 +46,13 @@ type together struct {
 
 // rankConfigs are the places of ranks on this machine.
 func rankConfigs(t *testing.T, size int) []distributed.Config {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	address, err := freeport.OnLoopback()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer listener.Close()
 	list := make([]distributed.Config, size)
 	for rank := range list {
-		list[rank] = distributed.Config{Rank: rank, Size: size, Address: listener.Addr().String(), Timeout: 20 * time.Second}
+		list[rank] = distributed.Config{Rank: rank, Size: size, Address: address, Timeout: 5 * time.Minute}
 	}
 	return list
 }

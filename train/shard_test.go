@@ -4,12 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"net"
 	"slices"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/stheno-ml/stheno/internal/freeport"
 	"github.com/stheno-ml/stheno/train/distributed"
 	"gorgonia.org/tensor"
 )
@@ -105,15 +105,14 @@ func (c sharing) rank(t *testing.T, place distributed.Config) (left sharer, err 
 
 func (c sharing) train(t *testing.T) []sharer {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	address, err := freeport.OnLoopback()
 	if err != nil {
 		t.Fatal(err)
 	}
-	listener.Close()
 	list, errs := make([]sharer, c.size), make([]error, c.size)
 	var ranks sync.WaitGroup
 	for rank := range c.size {
-		place := distributed.Config{Rank: rank, Size: c.size, Address: listener.Addr().String(), Timeout: 20 * time.Second}
+		place := distributed.Config{Rank: rank, Size: c.size, Address: address, Timeout: 5 * time.Minute}
 		ranks.Go(func() { list[rank], errs[rank] = c.rank(t, place) })
 	}
 	ranks.Wait()

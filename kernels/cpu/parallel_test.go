@@ -54,7 +54,7 @@ func TestSmallKernelsThatStandAloneAreTheirCallers(t *testing.T) {
 		sinceMs int64
 		want    int
 	}{
-		{flopsToWake, 1000, 2}, {flopsToWake - 1, 1000, 1}, {flopsToWake - 1, -1000, 2}, {flopsPerThread - 1, -1000, 1},
+		{flopsToWake, 1000, 2}, {flopsToWake - 1, 1000, 1}, {flopsToWake - 1, -1e6, 2}, {flopsPerThread - 1, -1e6, 1},
 	} {
 		lastKernel.Store(now() - c.sinceMs*1e6)
 		if n := (&Backend{Threads: 2}).workers(100, c.flops); n != c.want {

@@ -74,8 +74,12 @@ func TestKill(t *testing.T) {
 	leftovers, span := 0, max(30*time.Millisecond, 4*timeOfSave(t))
 	for round := range *kills {
 		wait := time.Duration(random.Int64N(int64(span)))
-		t.Logf("round %d of seed %d: killed %v after it began", round, seed, wait)
-		saveAndKill(t, folder, wait, saved)
+		t.Logf("round %d of seed %d: killed after %v", round, seed, wait)
+		after := "start"
+		if round%2 == 1 { // so that there is something new, however slow the machine is
+			after = "step"
+		}
+		saveAndKill(t, folder, after, wait, saved)
 		if hasWork(t, folder) {
 			leftovers++
 		}
@@ -133,17 +137,18 @@ func (p position) before(q position) bool {
 	return p.step < q.step || p.step == q.step && p.version < q.version
 }
 
-// saveAndKill runs a process that saves, kills it that long after it has begun, and notes what it has reported.
-func saveAndKill(t *testing.T, folder string, wait time.Duration, saved map[kind]position) {
+// saveAndKill runs a process that saves, kills it that long after it has said something, and notes what it has reported.
+func saveAndKill(t *testing.T, folder, after string, wait time.Duration, saved map[kind]position) {
 	t.Helper()
 	child, lines := startSaving(t, folder)
 	for lines.Scan() {
 		line := lines.Text()
 		var k kind
 		var p position
-		if line == "start" {
+		if strings.HasPrefix(line, after) {
 			time.AfterFunc(wait, func() { child.Process.Kill() })
-		} else if _, err := fmt.Sscan(strings.TrimSpace(line), &k, &p.step, &p.version); err == nil {
+		}
+		if _, err := fmt.Sscan(strings.TrimSpace(line), &k, &p.step, &p.version); err == nil {
 			saved[k] = p
 		} else if strings.HasPrefix(line, "error") {
 			t.Fatalf("the process that saves: %s", line)
