@@ -88,9 +88,15 @@ func compiledModules() ([]compiledModule, error) {
 // include finds the files of ours that a source includes.
 var include = regexp.MustCompile(`(?m)^#include "(.*)"`)
 
+// comment finds a comment and the space before it, emptyLine a line without anything.
+var (
+	comment   = regexp.MustCompile(`(?m)[ \t]*//.*$`)
+	emptyLine = regexp.MustCompile(`(?m)^\n`)
+)
+
 // digest is the SHA-256, shortened to half, of the module's source, all that this includes, and how
-// it is compiled. It is kept beside the compiled module, so that one can tell without a compiler
-// whether the module is that of the sources.
+// it is compiled. Comments do not count. It is kept beside the compiled module, so that one can tell
+// without a compiler whether the module is that of the sources.
 func (m compiledModule) digest() (string, error) {
 	files := []string{m.Source}
 	hash := sha256.New()
@@ -100,7 +106,8 @@ func (m compiledModule) digest() (string, error) {
 		if err != nil {
 			return "", err
 		}
-		fmt.Fprintf(hash, "%s %d\n%s", files[i], len(text), text)
+		code := emptyLine.ReplaceAll(comment.ReplaceAll(text, nil), nil)
+		fmt.Fprintf(hash, "%s %d\n%s", files[i], len(code), code)
 		for _, found := range include.FindAllSubmatch(text, -1) {
 			if name := string(found[1]); !slices.Contains(files, name) {
 				files = append(files, name)
