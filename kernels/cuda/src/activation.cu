@@ -1,7 +1,9 @@
-// Activations and their derivatives, SwiGLU, and the soft cap. kernels/activation.go and kernels/softcap.go have the equations.
+// Activations and their derivatives, SwiGLU, and the soft cap. kernels/activation.go and
+// kernels/softcap.go have the equations.
 #include "elementwise.cuh"
 
-// Numbers that are rounded to 16 bits take the exponential and the quotient of the special function unit.
+// Numbers that are rounded to 16 bits take the exponential and the quotient of the special function
+// unit.
 template <bool exact> __device__ __forceinline__ float sigmoid(float x) {
   return exact ? 1 / (1 + expf(-x)) : __fdividef(1, 1 + __expf(-x));
 }
@@ -13,8 +15,9 @@ enum Activation : int32_t { NoActivation, GELUTanh, GELUErf, SiLU, ReLUSquared }
 
 constexpr float rootOf2OverPi = 0.7978845608028654f, cubic = 0.044715f, rootOfHalf = 0.7071067811865476f, densityOf0 = 0.3989422804014327f;
 
-// Normal is Φ(x), the probability of a normal number under x, and e^(−x²/2). The error of Φ is at most 1e-7 (Abramowitz and Stegun,
-// 7.1.26), with one quotient and one exponential of the special function unit: erfcf takes longer than memory does.
+// Normal is Φ(x), the probability of a normal number under x, and e^(−x²/2). The error of Φ is at
+// most 1e-7 (Abramowitz and Stegun, 7.1.26), with one quotient and one exponential of the special
+// function unit: erfcf takes longer than memory does.
 struct Normal { float below, bell; };
 
 __device__ __forceinline__ Normal normal(float x) {

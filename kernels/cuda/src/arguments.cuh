@@ -1,12 +1,13 @@
-// What every attention kernel is told about its problem. The host's mirror is arguments.go: a field changes in both.
+// What every attention kernel is told about its problem. The host's mirror is arguments.go: a field
+// changes in both.
 //
-// Tensors are (batch, heads, length, head size) with any strides and a contiguous last axis. Packed sequences lie end to
-// end along the length axis of a batch of one.
+// Tensors are (batch, heads, length, head size) with any strides and a contiguous last axis. Packed
+// sequences lie end to end along the length axis of a batch of one.
 #pragma once
 #include <stdint.h>
 
-// Rows is a tensor whose last axis is contiguous; strides are in elements. A batch stride of 0 says that all of q's batch items
-// share one of k and v.
+// Rows is a tensor whose last axis is contiguous; strides are in elements. A batch stride of 0 says
+// that all of q's batch items share one of k and v.
 struct Rows {
   void* data;
   int64_t batch, head, row;
@@ -18,26 +19,34 @@ enum Element : int32_t { ElementF32 = 0, ElementBF16 = 1, ElementF16 = 2 };
 struct AttentionArguments {
   Rows q, k, v, o;        // o: forward only
   Rows dO, dQ, dK, dV;    // backward only
-  float* lse;             // (batch, heads, sq) row-major, natural logarithms; forward may be given none
+  // (batch, heads, sq) row-major, natural logarithms; forward may be given none
+  float* lse;
   const float* delta;     // (batch, heads, sq) row-major; backward only
-  float* dQSum;           // backward's scratch: float32 sums of dQ in an order that the kernels agree on, zero at launch
+  // backward's scratch: float32 sums of dQ in an order that the kernels agree on, zero at launch
+  float* dQSum;
   int32_t* counters;      // scratch for schedulers and ordered sums, zero at launch and left zero
 
-  const void* bias;       // null for none; element (n, h, i, j) lies at n·biasSequence + h·biasHead + i·biasRow + j·biasColumn
-  void* dBias;            // null for none; laid out by dBiasSequence, ..., float32 sums if dBiasSums
+  // null for none; element (n, h, i, j) lies at n·biasSequence + h·biasHead + i·biasRow +
+  // j·biasColumn
+  const void* bias;
+  // null for none; laid out by dBiasSequence, ..., float32 sums if dBiasSums
+  void* dBias;
   const float* sinks;     // (heads), null for none
   const float* slopes;    // (heads), null for none
   const int32_t* qLens;   // (sequences + 1) cumulative lengths, null where sequences are not packed
   const int32_t* kvLens;
-  const int32_t* keyLengths; // (sequences) rows of k and v that each batch item has, null for sk and where packed
+  // (sequences) rows of k and v that each batch item has, null for sk and where packed
+  const int32_t* keyLengths;
 
-  int64_t biasSequence, biasHead, biasRow;     // in elements, 0 along an axis that the bias broadcasts
+  // in elements, 0 along an axis that the bias broadcasts
+  int64_t biasSequence, biasHead, biasRow;
   int64_t dBiasSequence, dBiasHead, dBiasRow;
   int32_t biasColumn, dBiasColumn;             // 1, or 0 where all keys share an element
 
   int32_t sequences;      // batch, or the number of packed sequences
   int32_t heads, keyHeads;
-  int32_t sq, sk;         // rows of the tensors' length axes: all sequences together where they are packed
+  // rows of the tensors' length axes: all sequences together where they are packed
+  int32_t sq, sk;
   int32_t longestQ, longestK; // of one sequence
   int32_t d, dv;          // sizes of a head; kernels made for larger ones see zeros beyond
 

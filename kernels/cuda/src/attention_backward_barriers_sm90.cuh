@@ -3,8 +3,8 @@
 #include "attention_backward_tiles_sm90.cuh"
 #include "ring.cuh"
 
-// BackwardBarriers are the addresses of the block's barriers in shared memory, and behind them the records of the two tiles
-// last drawn.
+// BackwardBarriers are the addresses of the block's barriers in shared memory, and behind them the
+// records of the two tiles last drawn.
 template <class Shape> struct BackwardBarriers {
   uint32_t base;
   DEVICE uint32_t fullK() const { return base; }
@@ -63,7 +63,8 @@ template <class Shape> struct BackwardBarriers {
     barrierInit(emptyBias(), Shape::Wide ? warps / 2 : warps);
     barrierInitDone();
   }
-  // getRecord waits for the next tile's record; one thread of each warp that does so gives it back when it is done.
+  // getRecord waits for the next tile's record; one thread of each warp that does so gives it back
+  // when it is done.
   DEVICE BackwardRecord<Shape> getRecord(const Ring<2>& slot) const {
     barrierWait(fullTile(slot.stage), slot.parity);
     return record(slot.stage);

@@ -2,8 +2,9 @@
 #pragma once
 #include "attention_backward_barriers_sm90.cuh"
 
-// BackwardHelpers is what the warpgroup does that only kernels with options have: it draws which elements dropout drops, and
-// stores dS, rounded as it lies in shared memory, as the gradient of the bias.
+// BackwardHelpers is what the warpgroup does that only kernels with options have: it draws which
+// elements dropout drops, and stores dS, rounded as it lies in shared memory, as the gradient of
+// the bias.
 template <class Shape> struct BackwardHelpers {
   using Steps = BackwardSteps<Shape>;
   static constexpr int TileQ = Shape::TileQ, TileK = Shape::TileK;
@@ -41,10 +42,12 @@ template <class Shape> struct BackwardHelpers {
     }
   }
 
-  // draw leaves, for each 16 bytes of four words, the bits of four keys (every other one of eight, since these have the same
-  // half of a counter's words) and of two neighbouring queries in each eight, what is dropped. Of a block of 16 keys and 64
-  // queries a lane draws eight keys (r = lane / 8 mod 2) and four queries 8·i + pair + e, for i of one half of the eight
-  // (lane / 16). Word 2·r + i/4 has queries with e = 0 in its lower half, e = 1 in its upper one, where drop looks for them.
+  // draw leaves, for each 16 bytes of four words, the bits of four keys (every other one of eight,
+  // since these have the same half of a counter's words) and of two neighbouring queries in each
+  // eight, what is dropped. Of a block of 16 keys and 64 queries a lane draws eight keys (r = lane
+  // / 8 mod 2) and four queries 8·i + pair + e, for i of one half of the eight (lane / 16). Word
+  // 2·r + i/4 has queries with e = 0 in its lower half, e = 1 in its upper one, where drop looks
+  // for them.
   DEVICE void draw(const Steps& steps) const {
     constexpr int Halves = TileQ / 64, Blocks = TileK / 16 * Halves / 4;
     static_assert(4 % Halves == 0, "a warp's blocks have the same queries");
@@ -68,8 +71,9 @@ template <class Shape> struct BackwardHelpers {
     __syncwarp();
     if (lane == 0) barrierArrive(barriers().fullBits());
   }
-  // drawBlocks draws for four rows, eight apart, and the eight columns of each block. Of each half of drawn, a byte is for the first
-  // and the third word of the counters, and one for the other two, with two bits a row.
+  // drawBlocks draws for four rows, eight apart, and the eight columns of each block. Of each half
+  // of drawn, a byte is for the first and the third word of the counters, and one for the other
+  // two, with two bits a row.
   template <bool Few, int Blocks> static DEVICE void drawBlocks(const Dropper& dropper, int i, int j, uint32_t (&drawn)[Blocks]) {
     constexpr int apart = TileK / Blocks;
 #pragma unroll

@@ -1,5 +1,5 @@
-// Attention backward for sm_90a, heads of up to 128: each consumer warpgroup has dK and dV of 64 of the tile's 128 keys, and
-// computes one of the two slices of dQ.
+// Attention backward for sm_90a, heads of up to 128: each consumer warpgroup has dK and dV of 64 of
+// the tile's 128 keys, and computes one of the two slices of dQ.
 #pragma once
 #include "attention_backward_scores_sm90.cuh"
 
@@ -61,7 +61,8 @@ template <class Shape> struct BackwardNarrowConsumer : BackwardScores<Shape> {
     this->add(dq, n - 1, steps.before(), group);
   }
 
-  // step does one query tile, whose S is there, except for its dQ; it does the dQ of the step before, and the next S.
+  // step does one query tile, whose S is there, except for its dQ; it does the dQ of the step
+  // before, and the next S.
   template <class Masked, class First> DEVICE void step(Steps& steps, Masked, First) {
     this->settle();
     const uint32_t stage = stageOf(n);
@@ -102,7 +103,8 @@ template <class Shape> struct BackwardNarrowConsumer : BackwardScores<Shape> {
     if constexpr (Shape::RoundedP) waitGradient(packed);
     n++;
     steps.next();
-    // After the last step this multiplies old data, in vain: a product under a condition would be serialised.
+    // After the last step this multiplies old data, in vain: a product under a condition would be
+    // serialised.
     if (steps.left) this->waitQ(steps, n);
     this->startScores(s, n);
     if constexpr (!Shape::RoundedP) waitGradient<1>(packed);

@@ -1,4 +1,5 @@
-// The producer warpgroup of attention backward for sm_90a, a role a warp: loading, statistics, and the order of the sums of dQ.
+// The producer warpgroup of attention backward for sm_90a, a role a warp: loading, statistics, and
+// the order of the sums of dQ.
 #pragma once
 #include "attention_backward_barriers_sm90.cuh"
 
@@ -73,8 +74,8 @@ DEVICE void backwardLoader(const CUtensorMap* qMap, const CUtensorMap* kMap, con
   }
 }
 
-// backwardStats is a warp's part: it brings LSE, in powers of two, and δ without keepScaleAfter. LSE is +∞ where P must be 0: in rows that see no
-// keys and rows beyond the end.
+// backwardStats is a warp's part: it brings LSE, in powers of two, and δ without keepScaleAfter.
+// LSE is +∞ where P must be 0: in rows that see no keys and rows beyond the end.
 template <class Shape>
 DEVICE void backwardStats(const AttentionArguments& a, uint32_t shared, const BackwardBarriers<Shape>& barriers) {
   constexpr int PerLane = (Shape::TileQ + 31) / 32;
@@ -112,8 +113,9 @@ DEVICE void backwardStats(const AttentionArguments& a, uint32_t shared, const Ba
   }
 }
 
-// backwardTurns is one thread's part: it says when the consumers may add a step's dQ to the sums. The first tile of keys writes
-// rather than adds, so all others wait for it, and for each other where their order counts.
+// backwardTurns is one thread's part: it says when the consumers may add a step's dQ to the sums.
+// The first tile of keys writes rather than adds, so all others wait for it, and for each other
+// where their order counts.
 template <class Shape> DEVICE void backwardTurns(const AttentionArguments& a, const BackwardBarriers<Shape>& barriers) {
   Ring<2> slot(0);
   uint32_t n = 0;
@@ -133,7 +135,8 @@ template <class Shape> DEVICE void backwardTurns(const AttentionArguments& a, co
   }
 }
 
-// backwardAdded is one thread's part: it tells other blocks that dQ has been added. One fence covers what all consumers did.
+// backwardAdded is one thread's part: it tells other blocks that dQ has been added. One fence
+// covers what all consumers did.
 template <class Shape> DEVICE void backwardAdded(const AttentionArguments& a, const BackwardBarriers<Shape>& barriers) {
   Ring<2> slot(0);
   uint32_t n = 0;

@@ -1,10 +1,11 @@
-// What both kinds of consumers of attention backward for sm_90a do with scores: products, P, dS, and the sums of dQ.
+// What both kinds of consumers of attention backward for sm_90a do with scores: products, P, dS,
+// and the sums of dQ.
 #pragma once
 #include "attention_backward_barriers_sm90.cuh"
 
-// BackwardScores is what a consumer warpgroup does with a tile of S and dP of 64 keys, whatever it is for. A thread holds two
-// rows, that is keys, (r = 0, 1: row and row + 8) in the accumulators' order: element (r, 8·i + pair + e) is number
-// 4·i + 2·r + e, pair being 2·(lane mod 4).
+// BackwardScores is what a consumer warpgroup does with a tile of S and dP of 64 keys, whatever it
+// is for. A thread holds two rows, that is keys, (r = 0, 1: row and row + 8) in the accumulators'
+// order: element (r, 8·i + pair + e) is number 4·i + 2·r + e, pair being 2·(lane mod 4).
 template <class Shape> struct BackwardScores {
   using Record = BackwardRecord<Shape>;
   using Steps = BackwardSteps<Shape>;
@@ -35,7 +36,8 @@ template <class Shape> struct BackwardScores {
   DEVICE int pair() const { return place % 4 * 2; }
   // The thread's first key within the tile.
   DEVICE int row() const { return (Shape::Wide ? thread() : place) / 32 * 16 + lane() / 4; }
-  // settle keeps the compiler from computing addresses before the loops: they would take the registers of the accumulators.
+  // settle keeps the compiler from computing addresses before the loops: they would take the
+  // registers of the accumulators.
   DEVICE void settle() { asm volatile("" : "+r"(place)); }
 
   static DEVICE uint32_t stageOf(uint32_t n) { return n % Stages; }
@@ -44,9 +46,9 @@ template <class Shape> struct BackwardScores {
   static DEVICE uint32_t bufferOf(uint32_t n) { return n % 2; }
   static DEVICE uint32_t bufferParity(uint32_t n) { return n / 2 & 1; }
 
-  // operand describes rows of 128 bytes for a product, as descriptor() does, at an address plus an offset that is known at
-  // compile time; `along` is the distance of chunks where columns of more than one are contiguous. It is made from 32 bits,
-  // since the other half is constant.
+  // operand describes rows of 128 bytes for a product, as descriptor() does, at an address plus an
+  // offset that is known at compile time; `along` is the distance of chunks where columns of more
+  // than one are contiguous. It is made from 32 bits, since the other half is constant.
   static DEVICE uint64_t operand(uint32_t at, uint32_t offset, uint32_t along = 0) {
     uint64_t d;
     asm("mov.b64 %0, {%1, %2};" : "=l"(d) : "r"((at >> 4) + (offset >> 4) + (along << 12)), "n"(1024 >> 4 | 1 << 30));
@@ -60,7 +62,8 @@ template <class Shape> struct BackwardScores {
     leads = __shfl_sync(~0u, steps.record.leads(), 0);
   }
 
-  // startProduct starts a product of 64 rows of `left` and the rows of `right`, which both have Columns contiguous columns.
+  // startProduct starts a product of 64 rows of `left` and the rows of `right`, which both have
+  // Columns contiguous columns.
   template <int Columns> static DEVICE void startProduct(float (&x)[TileQ / 2], uint32_t left, int leftChunk, uint32_t right) {
     productFence();
 #pragma unroll
@@ -84,7 +87,8 @@ template <class Shape> struct BackwardScores {
   // startGradient starts adding weights·rows to the gradient of the group's keys: P·dO or dS·Q.
   template <int N>
   static DEVICE void startGradient(float (&sum)[N], const uint32_t (&weights)[TileQ / 4], uint32_t rows) {
-    // A product of 256 columns takes more registers than ptxas allows where a thread has 128 at the start.
+    // A product of 256 columns takes more registers than ptxas allows where a thread has 128 at the
+    // start.
     constexpr int Parts = Modified && N == 128 ? 2 : 1;
     productFence();
 #pragma unroll
@@ -134,8 +138,9 @@ template <class Shape> struct BackwardScores {
   DEVICE void clearQ(uint32_t at, int chunks, const Steps& steps) const {
     if (a.qLens) clear(at, chunks, Shape::QChunk, steps.record.sq() - steps.m * TileQ, TileQ);
   }
-  // clear zeroes the rows of a buffer from `rows` on. Beyond the end of a sequence within the tensor lie others; P and dS are
-  // zero there, but zero times NaN is not. Beyond the end of the tensor TMA has put zeros. Both warpgroups clear all.
+  // clear zeroes the rows of a buffer from `rows` on. Beyond the end of a sequence within the
+  // tensor lie others; P and dS are zero there, but zero times NaN is not. Beyond the end of the
+  // tensor TMA has put zeros. Both warpgroups clear all.
   DEVICE void clear(uint32_t at, int chunks, int chunkBytes, int rows, int tileRows) const {
     if (rows >= tileRows) return;
 #pragma unroll 1
@@ -151,8 +156,8 @@ template <class Shape> struct BackwardScores {
     return loadShared8(shared + Shape::StatsAt + stageOf(n) * TileQ * 8 + which * TileQ * 4 + (8 * i + pair()) * 4);
   }
 
-  // gainAt is where the thread keeps the gains of 16 queries, as pairs of halves. Outside of wide shapes that is where its warp
-  // will write dS.
+  // gainAt is where the thread keeps the gains of 16 queries, as pairs of halves. Outside of wide
+  // shapes that is where its warp will write dS.
   DEVICE uint32_t gainAt(int i) const {
     if (Shape::Wide) return shared + Shape::PAt + Shape::PBytes + i * 2048 + thread() * 16;
     const int line = 16 * i + lane() / 2, part = thread() / 32 * 2 + lane() % 2;
@@ -221,14 +226,15 @@ template <class Shape> struct BackwardScores {
     __syncwarp();
     if (lane() == 0) barrierArrive(barriers().emptyBias());
   }
-  // matrixAt is the address that the lane names for four 8×8 matrices of its warp's keys, for 16 queries, in a chunk whose rows
-  // are queries.
+  // matrixAt is the address that the lane names for four 8×8 matrices of its warp's keys, for 16
+  // queries, in a chunk whose rows are queries.
   DEVICE uint32_t matrixAt(int i) const {
     const int matrix = lane() / 8, line = lane() % 8, part = thread() / 32 * 2 + matrix % 2;
     return (16 * i + matrix / 2 * 8 + line) * 128 + ((part ^ line) << 4);
   }
 
-  // probabilities turns S into P, and rounds it. What dropout drops is negative there, and missing in what dV takes.
+  // probabilities turns S into P, and rounds it. What dropout drops is negative there, and missing
+  // in what dV takes.
   template <class Masked>
   DEVICE void probabilities(float (&s)[TileQ / 2], uint32_t (&p)[TileQ / 4], uint32_t (&forValues)[TileQ / 4],
                             const Steps& now, Masked) {
@@ -261,7 +267,8 @@ template <class Shape> struct BackwardScores {
       }
     }
   }
-  // drop makes negative what dropout drops. Lanes that are eight apart share the words that BackwardHelpers left.
+  // drop makes negative what dropout drops. Lanes that are eight apart share the words that
+  // BackwardHelpers left.
   DEVICE void drop(uint32_t (&p)[TileQ / 4]) const {
     const int quads = thread() / 32 + (Shape::Wide ? 0 : 4 * group), quad = quads * 8 + lane() % 8;
     const int up = lane() / 8 % 2 * -8 + lane() / 16 + 8;
@@ -285,8 +292,8 @@ template <class Shape> struct BackwardScores {
       return p;
   }
 
-  // gradients makes dS and rounds it. The bias's gradient is it without the gains; where there are none, the helpers take it from shared
-  // memory.
+  // gradients makes dS and rounds it. The bias's gradient is it without the gains; where there are
+  // none, the helpers take it from shared memory.
   template <class Masked>
   DEVICE void gradients(const float (&s)[TileQ / 2], const uint32_t (&p)[TileQ / 4], const uint32_t (&forValues)[TileQ / 4],
                         float (&dp)[TileQ / 2], uint32_t (&packed)[TileQ / 4], const Steps& now, Masked) {
@@ -329,7 +336,8 @@ template <class Shape> struct BackwardScores {
     for (int i = 0; i < TileQ / 4; i++) packed[i] = pack(dp[2 * i], dp[2 * i + 1]);
   }
 
-  // droppedGradients makes dS under dropout, P̃·dP − P·δ: P is negative where P̃ is zero. Both lack keepScaleAfter, δ by backwardStats.
+  // droppedGradients makes dS under dropout, P̃·dP − P·δ: P is negative where P̃ is zero. Both lack
+  // keepScaleAfter, δ by backwardStats.
   template <class Masked>
   DEVICE void droppedGradients(const uint32_t (&p)[TileQ / 4], const uint32_t (&forValues)[TileQ / 4], float (&dp)[TileQ / 2],
                                Masked) const {
@@ -378,8 +386,8 @@ template <class Shape> struct BackwardScores {
     }
   }
 
-  // store writes dK or dV of the group's keys. Neighbouring lanes exchange halves, so that each has four columns in a row: the
-  // even lane of 8·i, the odd one of 8·(i + 1).
+  // store writes dK or dV of the group's keys. Neighbouring lanes exchange halves, so that each has
+  // four columns in a row: the even lane of 8·i, the odd one of 8·(i + 1).
   template <int N>
   DEVICE void store(float (&x)[N], const Rows& to, const Record& record, int columns, float factor) const {
     const bool odd = lane() & 1;

@@ -1,9 +1,11 @@
-// How attention backward for sm_90a lays out a block's shared memory, and what its roles need to know of the options.
+// How attention backward for sm_90a lays out a block's shared memory, and what its roles need to
+// know of the options.
 #pragma once
 #include "attention_dq_sm90.cuh"
 #include "score.cuh"
 
-// BackwardShape places everything in shared memory. Tiles lie in chunks of 64 columns, a row of a chunk is 128 bytes.
+// BackwardShape places everything in shared memory. Tiles lie in chunks of 64 columns, a row of a
+// chunk is 128 bytes.
 template <int HeadDim, int HeadDimV, int QueryTile, class ScorePolicy> struct BackwardShape {
   using Score = ScorePolicy;
   using Sums = BackwardSums<HeadDim, QueryTile>;
@@ -18,20 +20,23 @@ template <int HeadDim, int HeadDimV, int QueryTile, class ScorePolicy> struct Ba
   static constexpr int DSBytes = TileK / 64 * QChunk;
   static constexpr int KAt = 0, VAt = KAt + KBytes, QAt = VAt + VBytes, OAt = QAt + Stages * QBytes;
   static constexpr int DSAt = OAt + Stages * OBytes, PAt = DSAt + 2 * DSBytes;
-  // P on its way between warpgroups, two buffers, in wide shapes. With options the second one holds the bias, or the gains
-  // of scores; other shapes have the bias in a place of its own, and gains where dS will be.
+  // P on its way between warpgroups, two buffers, in wide shapes. With options the second one holds
+  // the bias, or the gains of scores; other shapes have the bias in a place of its own, and gains
+  // where dS will be.
   static constexpr int PBytes = Wide ? QChunk : 0, PEnd = PAt + 2 * PBytes;
   static constexpr int BiasAt = Wide ? PAt + PBytes : PEnd, BiasBytes = DSBytes;
   static constexpr int BiasEnd = PEnd + (Modified && !Wide ? BiasBytes : 0);
   static constexpr int BitsAt = BiasEnd, BitsBytes = Modified ? TileK * TileQ / 8 : 0, StatsAt = BitsAt + BitsBytes;
   static_assert(!Modified || TileQ % 64 == 0, "the bits of dropout come for 64 rows at a time");
   static constexpr int BarriersAt = StatsAt + Stages * TileQ * 8;
-  static constexpr int RecordsAt = BarriersAt + 256, SharedBytes = RecordsAt + 2 * 64 + 1024;  // 1,024 to align the start
+  // 1,024 to align the start
+  static constexpr int RecordsAt = BarriersAt + 256, SharedBytes = RecordsAt + 2 * 64 + 1024;
 };
 
 // BackwardOptions are what several roles need to know of the options.
 template <class Shape> struct BackwardOptions {
-  bool dropping, mapped, storing;  // the bias comes by TMA; its gradient is taken from dS as it lies in shared memory
+  // the bias comes by TMA; its gradient is taken from dS as it lies in shared memory
+  bool dropping, mapped, storing;
 
   DEVICE BackwardOptions(const AttentionArguments& a)
       : dropping(Shape::Modified && a.dropThreshold),

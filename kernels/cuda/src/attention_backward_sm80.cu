@@ -1,4 +1,5 @@
-// One variant of the backward kernel, and the kernel that finishes its dQ: see attention_sm80.cuh for how to compile it.
+// One variant of the backward kernel, and the kernel that finishes its dQ: see attention_sm80.cuh
+// for how to compile it.
 #include "attention_backward_sm80.cuh"
 
 // How many blocks share a multiprocessor.

@@ -1,29 +1,32 @@
 // The backward kernels for compute capability 8.0 and newer.
 //
-// Backward: a block owns a tile of keys of one key head. It walks over the query heads that read it and their query tiles,
-// last first, recomputes P from the saved logsumexp, and sums dK and dV in registers. What it adds to dQ goes to a.dQSum in
-// float32, in the order of the accumulators; queryGradient turns the sums into dQ. With a.deterministic the blocks that add
-// to one query tile do so in the order of their keys; because they begin with the last tile, which the last keys see, none
-// waits long whatever the mask.
+// Backward: a block owns a tile of keys of one key head. It walks over the query heads that read it
+// and their query tiles, last first, recomputes P from the saved logsumexp, and sums dK and dV in
+// registers. What it adds to dQ goes to a.dQSum in float32, in the order of the accumulators;
+// queryGradient turns the sums into dQ. With a.deterministic the blocks that add to one query tile
+// do so in the order of their keys; because they begin with the last tile, which the last keys see,
+// none waits long whatever the mask.
 //
-// One step, for a tile of queries and one of keys, with the warps laid out in a grid of its own for each product:
+// One step, for a tile of queries and one of keys, with the warps laid out in a grid of its own for
+// each product:
 //
 //   S = Q·Kᵀ, dP = dO·Vᵀ; P and dS in registers, then in shared memory
 //   dV += Pᵀ·dO, dK += dSᵀ·Q
 //   dQ  = dS·K
 //
-// Where a warp owns whole rows of keys it computes Sᵀ and dPᵀ instead, and only dS passes through shared memory: BY_KEYS.
+// Where a warp owns whole rows of keys it computes Sᵀ and dPᵀ instead, and only dS passes through
+// shared memory: BY_KEYS.
 //
-// BiasGradient: a block owns a tile of the elements of a bias, walks over all scores that read them and sums dS in
-// registers: in a fixed order, without atomics.
+// BiasGradient: a block owns a tile of the elements of a bias, walks over all scores that read them
+// and sums dS in registers: in a fixed order, without atomics.
 #pragma once
 #include "attention_sm80.cuh"
 
 // SWIZZLED tells whether q, k, v and dO are in permuted tiles.
 constexpr bool SWIZZLED = TILE_SWIZZLED;
 
-// loadKeys starts to bring a block's rows of K and V. Floats pass through the places of q and dO and are settled; a
-// barrier must follow in any case.
+// loadKeys starts to bring a block's rows of K and V. Floats pass through the places of q and dO
+// and are settled; a barrier must follow in any case.
 template <class E, int BQ, int BK, int WARPS, class Keys, class Queries>
 DEVICE void loadKeys(Keys k, Keys v, Queries q, Queries dO,
                                          const Matrix& keys, const Matrix& values, int row) {
@@ -45,16 +48,17 @@ DEVICE void loadKeys(Keys k, Keys v, Queries q, Queries dO,
   }
 }
 
-// Scores is what a warp recomputes of a tile of queries and keys: 16·ROWS rows from row on and 8·KEYS columns from column on,
-// both counted within the sequence.
-// With BIAS it is the gradient of the bias that is asked for.
+// Scores is what a warp recomputes of a tile of queries and keys: 16·ROWS rows from row on and
+// 8·KEYS columns from column on, both counted within the sequence. With BIAS it is the gradient of
+// the bias that is asked for.
 template <class E, int D, int ROWS, int KEYS, class Score, bool BIAS = false> struct Scores {
   using Queries = Tile<E, D, E::BYTES, SWIZZLED>;
   using Keys = Tile<E, D, OPERAND<E>, SWIZZLED>;
   float p[ROWS][KEYS][4], dS[ROWS][KEYS][4];
   float lse[ROWS][2], delta[ROWS][2];  // of the lane's rows; lse to base 2
 
-  // rows reads what the forward kernel left. A row that does not exist or saw no key gets +inf: its P is 0.
+  // rows reads what the forward kernel left. A row that does not exist or saw no key gets +inf: its
+  // P is 0.
   DEVICE void rows(const AttentionArguments& a, const View<Score>& view, int head, int row) {
     const int64_t first = ((int64_t)view.s.batch * a.heads + head) * a.sq + view.s.q0;
 #pragma unroll
@@ -81,8 +85,9 @@ template <class E, int D, int ROWS, int KEYS, class Score, bool BIAS = false> st
     }
   };
 
-  // compute fills p with the kept probabilities, without the factor 1/(1 - drop), and dS with the gradients of the scaled
-  // scores (with BIAS: of the changed scores). rowInTile and columnInTile are row and column within the tiles q, dO and k, v.
+  // compute fills p with the kept probabilities, without the factor 1/(1 - drop), and dS with the
+  // gradients of the scaled scores (with BIAS: of the changed scores). rowInTile and columnInTile
+  // are row and column within the tiles q, dO and k, v.
   DEVICE void compute(const AttentionArguments& a, const View<Score>& view, int head, Queries q, Keys k, Queries dO,
                       Keys v, int rowInTile, int columnInTile, int row, int column) {
     multiplyTransposed<E, D>(p, q, rowInTile, k, columnInTile);
@@ -122,8 +127,9 @@ template <class E, int D, int ROWS, int KEYS, class Score, bool BIAS = false> st
 
   DEVICE float probability(int i, int j, int e, float exponent) const { return exp2Fast(p[i][j][e] * exponent - lse[i][e / 2]); }
 
-  // weigh makes dS, and p of the scores where no mask had to have it before: exponentials then stand among the integers of dropout,
-  // which other units compute. One branch a tile asks for dropout, since one a score would keep it all in order.
+  // weigh makes dS, and p of the scores where no mask had to have it before: exponentials then
+  // stand among the integers of dropout, which other units compute. One branch a tile asks for
+  // dropout, since one a score would keep it all in order.
   template <bool MASKED, bool DROPS>
   DEVICE void weigh(const AttentionArguments& a, const View<Score>& view, int head, int row, int column, float exponent) {
     static_assert(!Score::CHANGES || KEYS % 2 == 0, "blocks are drawn for in pairs");
@@ -152,13 +158,15 @@ template <class E, int D, int ROWS, int KEYS, class Score, bool BIAS = false> st
   }
 };
 
-// KeyScores is Scores turned around: 16·ROWS rows of keys from column on and 8·QUERIES columns of queries from row on. P and dS
-// are then operands of dV and dK where they are. Scores do not change.
+// KeyScores is Scores turned around: 16·ROWS rows of keys from column on and 8·QUERIES columns of
+// queries from row on. P and dS are then operands of dV and dK where they are. Scores do not
+// change.
 template <class E, int D, int ROWS, int QUERIES, class Score> struct KeyScores {
   using Operand = Tile<E, D>;
   float p[ROWS][QUERIES][4], dS[ROWS][QUERIES][4];
 
-  // compute is as Scores::compute. values has two logsumexps, to base 2, and two δ for each pair of the tile's queries.
+  // compute is as Scores::compute. values has two logsumexps, to base 2, and two δ for each pair of
+  // the tile's queries.
   template <class Values>
   DEVICE void compute(const AttentionArguments& a, const View<Score>& view, Operand q, Operand k, Operand dO, Operand v,
                                           Values values, int rowInTile, int columnInTile, int row, int column) {
@@ -196,14 +204,15 @@ template <class E, int D, int ROWS, int QUERIES, class Score> struct KeyScores {
   }
 };
 
-// querySlot numbers the query tiles of all sequences and heads: where a tile's sums lie in a.dQSum, in units of BQ·D, and its
-// counter. Packed sequences leave at most one slot between them unused.
+// querySlot numbers the query tiles of all sequences and heads: where a tile's sums lie in a.dQSum,
+// in units of BQ·D, and its counter. Packed sequences leave at most one slot between them unused.
 template <int BQ> DEVICE int64_t querySlot(const AttentionArguments& a, const Sequence& s, int head, int tile) {
   const int first = a.qLens ? s.q0 / BQ + s.index : s.index * ceilDiv(a.sq, BQ);
   return (int64_t)(first + tile) * a.heads + head;
 }
 
-// QuerySums is how a tile of dQ is spread over a block: a grid of GRID warps along the rows and WARPS/GRID along the columns.
+// QuerySums is how a tile of dQ is spread over a block: a grid of GRID warps along the rows and
+// WARPS/GRID along the columns.
 template <class E, int D, int BQ, int WARPS> struct QuerySums {
   static constexpr int GRID = 2;
   static constexpr int THREADS = 32 * WARPS, ROWS = BQ / GRID / 16, WIDTH = D / (WARPS / GRID), COLUMNS = WIDTH / 8;
@@ -213,27 +222,31 @@ template <class E, int D, int BQ, int WARPS> struct QuerySums {
 };
 
 template <class E, int D, int BQ, int BK, int WARPS, class Score> struct Backward {
-  // Whether a warp computes the scores of whole rows of keys, those whose dK and dV it sums: neither P nor dS then pass through
-  // shared memory on their way into these.
+  // Whether a warp computes the scores of whole rows of keys, those whose dK and dV it sums:
+  // neither P nor dS then pass through shared memory on their way into these.
   static constexpr bool BY_KEYS = TILE_BY_KEYS;
   static_assert(!BY_KEYS || !E::SCALED && !Score::CHANGES);
   static constexpr int TOGETHER = 32;  // queries whose scores are in registers at a time
-  static constexpr int GRID_S = 2, GRID_K = BY_KEYS ? WARPS : BK >= 128 ? 4 : 2;  // warps along the rows of S, and of dK and dV
+  // warps along the rows of S, and of dK and dV
+  static constexpr int GRID_S = 2, GRID_K = BY_KEYS ? WARPS : BK >= 128 ? 4 : 2;
   static constexpr int THREADS = 32 * WARPS;
-  static constexpr int ROWS = BQ / GRID_S / 16, KEYS = BK / (WARPS / GRID_S) / 8;  // a warp's part of S
-  static constexpr int OUT_ROWS = BK / GRID_K / 16, OUT_WIDTH = D / (WARPS / GRID_K), OUT = OUT_WIDTH / 8;  // of dK and dV
+  // a warp's part of S
+  static constexpr int ROWS = BQ / GRID_S / 16, KEYS = BK / (WARPS / GRID_S) / 8;
+  // of dK and dV
+  static constexpr int OUT_ROWS = BK / GRID_K / 16, OUT_WIDTH = D / (WARPS / GRID_K), OUT = OUT_WIDTH / 8;
   static_assert(BQ == ROWS * GRID_S * 16 && BK == KEYS * 8 * (WARPS / GRID_S) && BK == OUT_ROWS * GRID_K * 16);
   static_assert(!E::SCALED || 8 * KEYS % (16 * OUT_ROWS) == 0, "a warp of dK and dV reads one cell a row");
   using Queries = typename Scores<E, D, ROWS, KEYS, Score>::Queries;
   using Keys = typename Scores<E, D, ROWS, KEYS, Score>::Keys;
   using Square = typename std::conditional<BY_KEYS, Tile<E, BQ>, Tile<E, BK, OPERAND<E>>>::type;
   using Sums = QuerySums<E, D, BQ, WARPS>;
-  // How many tiles of q and dO there is room for. Four bring a step's tiles during the one before, three its q; with two they
-  // arrive while dQ is computed.
+  // How many tiles of q and dO there is room for. Four bring a step's tiles during the one before,
+  // three its q; with two they arrive while dQ is computed.
   static constexpr int PLACES = TILE_PLACES;
   // Whether a barrier more, between dK and dV, lets q arrive while dV is computed.
   static constexpr bool EARLY_Q = E::SCALED && D > 64;
-  // Scaled dS, and P of two parts, consist of a cell a warp. P of one part is in a unit of dV, the same in every warp.
+  // Scaled dS, and P of two parts, consist of a cell a warp. P of one part is in a unit of dV, the
+  // same in every warp.
   static constexpr int CELL_ROWS = E::SCALED ? 16 * ROWS : 0;
   static constexpr bool IN_UNIT = E::SCALED && E::PARTS == 1;
 
@@ -242,7 +255,8 @@ template <class E, int D, int BQ, int BK, int WARPS, class Score> struct Backwar
   const int keyHead, tile;
   const Keys k, v;
   Queries q, dO, nextQ, nextDO;  // where this step's tiles are, and where the next one's arrive
-  const Square p, dS, dSForKeys;  // the last two hold the same with the powers of q or k; without powers they are one
+  // the last two hold the same with the powers of q or k; without powers they are one
+  const Square p, dS, dSForKeys;
 
   DEVICE Backward(const AttentionArguments& a, int sequence, int keyHead, int tile)
       : a(a), view(a, sequence), keyHead(keyHead), tile(tile), k{sharedBase()}, v{k.base + BK * Keys::STRIDE},
@@ -283,7 +297,8 @@ template <class E, int D, int BQ, int BK, int WARPS, class Score> struct Backwar
     return (threadIdx.x < BQ ? a.lse : a.delta)[((int64_t)s.batch * a.heads + head) * a.sq + s.q0 + row];
   }
 
-  // storeRowValue puts it into the padding of dS. A row that does not exist or saw no key gets +inf: its P is 0.
+  // storeRowValue puts it into the padding of dS. A row that does not exist or saw no key gets
+  // +inf: its P is 0.
   DEVICE void storeRowValue(float x) const {
     const int row = threadIdx.x % BQ, kind = threadIdx.x / BQ;
     if (kind == 0) x = x == -INFINITE ? INFINITE : x * LOG2E;
@@ -421,8 +436,9 @@ template <class E, int D, int BQ, int BK, int WARPS, class Score> struct Backwar
         for (int e = 0; e < 4; e++) atomicAdd(to + ((i * Sums::COLUMNS + first + j) * 4 + e) * THREADS, c[i][j][e]);
   }
 
-  // addQueries adds dS·K to the query tile's sums: neighbouring lanes to neighbouring addresses. Where the order counts it waits
-  // for the block's turn, and then makes it the next one's, or the counter zero again.
+  // addQueries adds dS·K to the query tile's sums: neighbouring lanes to neighbouring addresses.
+  // Where the order counts it waits for the block's turn, and then makes it the next one's, or the
+  // counter zero again.
   DEVICE void addQueries(int head, int queryTile) const {
     const int64_t slot = querySlot<BQ>(a, view.s, head, queryTile);
     volatile int32_t* counter = a.counters + slot;
@@ -475,7 +491,8 @@ template <class E, int D, int BQ, int BK, int WARPS, class Score> struct Backwar
   }
 };
 
-// With a causal mask the first tiles of keys are the longest: they come first. A block waits only for blocks before it.
+// With a causal mask the first tiles of keys are the longest: they come first. A block waits only
+// for blocks before it.
 template <class E, int D, int BQ, int BK, int WARPS, class Score>
 DEVICE void attentionBackward(const AttentionArguments& a) {
   const Place place(ceilDiv(a.longestK, BK));
@@ -483,8 +500,8 @@ DEVICE void attentionBackward(const AttentionArguments& a) {
   kernel.run();
 }
 
-// queryGradient turns the sums of a query tile into dQ. The grid is, fastest first: query tiles of a sequence, heads, sequences.
-// A tile whose rows see no key was never added to and is zero.
+// queryGradient turns the sums of a query tile into dQ. The grid is, fastest first: query tiles of
+// a sequence, heads, sequences. A tile whose rows see no key was never added to and is zero.
 template <class E, int D, int BQ, int WARPS> DEVICE void queryGradient(const AttentionArguments& a) {
   using Sums = QuerySums<E, D, BQ, WARPS>;
   const int tiles = ceilDiv(a.longestQ, BQ), tile = blockIdx.x % tiles, plane = blockIdx.x / tiles, head = plane % a.heads;
@@ -509,8 +526,9 @@ template <class E, int D, int BQ, int WARPS> DEVICE void queryGradient(const Att
   }
 }
 
-// BiasGradient sums dS over everything that reads one tile of a bias: the sequences, heads and rows along which it
-// broadcasts. dBias is float32; its strides, 0 where it broadcasts, tell over what to sum.
+// BiasGradient sums dS over everything that reads one tile of a bias: the sequences, heads and rows
+// along which it broadcasts. dBias is float32; its strides, 0 where it broadcasts, tell over what
+// to sum.
 template <class E, int D, int BQ, int BK, int WARPS, class Score> struct BiasGradient {
   using Kernel = Backward<E, D, BQ, BK, WARPS, Score>;
   static constexpr int GRID_S = Kernel::GRID_S, ROWS = Kernel::ROWS, KEYS = Kernel::KEYS;
@@ -588,7 +606,8 @@ template <class E, int D, int BQ, int BK, int WARPS, class Score> struct BiasGra
         for (int e = 0; e < 4; e++) sum[i][j][e] += scores.dS[i][j][e];
   }
 
-  // addRows leaves the sums over all rows of the tile in the accumulators' first row, of the first warps in the grid.
+  // addRows leaves the sums over all rows of the tile in the accumulators' first row, of the first
+  // warps in the grid.
   DEVICE void addRows() {
     float* parts = (float*)sharedMemory;  // (GRID_S, BK)
     __syncthreads();
@@ -613,7 +632,8 @@ template <class E, int D, int BQ, int BK, int WARPS, class Score> struct BiasGra
       }
   }
 
-  // addColumns leaves the sums over all columns in the accumulators' first column, of the first warps in the grid.
+  // addColumns leaves the sums over all columns in the accumulators' first column, of the first
+  // warps in the grid.
   DEVICE void addColumns() {
     float* parts = (float*)sharedMemory;  // (WARPS / GRID_S, BQ)
     const int first = row + lane() / 4;
@@ -639,7 +659,8 @@ template <class E, int D, int BQ, int BK, int WARPS, class Score> struct BiasGra
       }
   }
 
-  // store writes what lies within the bias. Where sequences share it they may differ in length: the longest one counts.
+  // store writes what lies within the bias. Where sequences share it they may differ in length: the
+  // longest one counts.
   DEVICE void store(int sequence, int head, int firstRow, int firstColumn, bool rowsShare, bool keysShare) const {
     float* to = (float*)a.dBias + sequence * a.dBiasSequence + head * a.dBiasHead;
     const bool alone = a.dBiasSequence != 0;

@@ -1,4 +1,5 @@
-// One variant of attention backward for sm_90a, and attention_dq, which runs after it. Compile with -arch=compute_90a and
+// One variant of attention backward for sm_90a, and attention_dq, which runs after it. Compile with
+// -arch=compute_90a and
 //   -DKERNEL=name -DHEAD_DIM=128 -DHEAD_DIM_V=128 -DTILE_Q=80 -DELEMENT_BF16 or -DELEMENT_F16, -DSCORE=policy of
 //   score.cuh, with -DMOD if it changes scores, and with what the host takes the kernel to be: -DTILE_K, -DBLOCK_THREADS,
 //   -DSHARED_BYTES.

@@ -1,23 +1,28 @@
-// Attention backward for sm_90a: dK and dV of each tile of keys, and dQ as float32 sums over the tiles of keys.
+// Attention backward for sm_90a: dK and dV of each tile of keys, and dQ as float32 sums over the
+// tiles of keys.
 //
-// A block is one producer warpgroup and two consumer warpgroups. It owns a tile of keys, whose K and V stay in shared memory,
-// and walks over the query tiles that see it, from the last to the first, for each head of the group that shares the keys:
+// A block is one producer warpgroup and two consumer warpgroups. It owns a tile of keys, whose K
+// and V stay in shared memory, and walks over the query tiles that see it, from the last to the
+// first, for each head of the group that shares the keys:
 //
 //   S  = K·Qᵀ     P  = 2^(S − LSE)        dV += P·dO
 //   dP = V·dOᵀ    dS = P∘(dP − δ)         dK += dS·Q       dQᵀ = Kᵀ·dS
 //
-// All scores are kept transposed, a row a key: so P and dS are the left operands of dV and dK right where they were
-// computed, in registers, and only dS goes through shared memory, for dQ. dQ is computed one step late, when both
-// warpgroups have long written their half of dS, so that they need not walk in step. It is added to sums in global memory
-// straight from the registers, in their order; attention_dq then scales and rounds the sums. Heads of more than 128 divide the
-// work otherwise: see attention_backward_wide_sm90.cuh.
+// All scores are kept transposed, a row a key: so P and dS are the left operands of dV and dK right
+// where they were computed, in registers, and only dS goes through shared memory, for dQ. dQ is
+// computed one step late, when both warpgroups have long written their half of dS, so that they
+// need not walk in step. It is added to sums in global memory straight from the registers, in their
+// order; attention_dq then scales and rounds the sums. Heads of more than 128 divide the work
+// otherwise: see attention_backward_wide_sm90.cuh.
 //
-// The first tile of keys that sees a query tile writes its sums, so that nobody needs to clear them, and the others wait for
-// it. Where sums must be the same from run to run, all of them wait for each other in the order of the keys. Blocks are
-// persistent and draw tiles of keys from a counter, in that order too, so that none waits for a tile that nobody has begun.
+// The first tile of keys that sees a query tile writes its sums, so that nobody needs to clear
+// them, and the others wait for it. Where sums must be the same from run to run, all of them wait
+// for each other in the order of the keys. Blocks are persistent and draw tiles of keys from a
+// counter, in that order too, so that none waits for a tile that nobody has begun.
 //
-// Of the producer warpgroup, warp 0 loads by TMA, warp 1 brings LSE and δ, warp 2 waits for the turn to add, warp 3 tells that
-// it is over. Kernels with options have a fourth warpgroup: see BackwardHelpers.
+// Of the producer warpgroup, warp 0 loads by TMA, warp 1 brings LSE and δ, warp 2 waits for the
+// turn to add, warp 3 tells that it is over. Kernels with options have a fourth warpgroup: see
+// BackwardHelpers.
 #pragma once
 #include "attention_backward_helpers_sm90.cuh"
 #include "attention_backward_narrow_sm90.cuh"

@@ -1,24 +1,28 @@
-// The work of attention backward for sm_90a: tiles of keys, in the order in which blocks draw them, and the query tiles that a
-// block walks over for each.
+// The work of attention backward for sm_90a: tiles of keys, in the order in which blocks draw them,
+// and the query tiles that a block walks over for each.
 #pragma once
 #include "attention_backward_shape_sm90.cuh"
 #include "attention_tiles.cuh"
 
-// BackwardTile is a piece of work: one tile of keys of one head. tile < 0 says that there is no more.
+// BackwardTile is a piece of work: one tile of keys of one head. tile < 0 says that there is no
+// more.
 struct BackwardTile {
   int sequence, keyHead, tile;
 };
 
-// BackwardQueue hands out the tiles in one order to all blocks. Heads are visited together, in parts that fit in the L2
-// cache; among them, all first tiles of keys come first, which in the causal case are the longest. Where the order of sums
-// counts there, blocks that share a head go through it side by side, so that parts may be larger; but tiles of a head that
-// are begun at once stand in line, unless a window keeps the line short. So the last tiles of a part, which are short, and
-// the first ones of the next are drawn in turn. How large parts then are best was measured.
+// BackwardQueue hands out the tiles in one order to all blocks. Heads are visited together, in
+// parts that fit in the L2 cache; among them, all first tiles of keys come first, which in the
+// causal case are the longest. Where the order of sums counts there, blocks that share a head go
+// through it side by side, so that parts may be larger; but tiles of a head that are begun at once
+// stand in line, unless a window keeps the line short. So the last tiles of a part, which are
+// short, and the first ones of the next are drawn in turn. How large parts then are best was
+// measured.
 template <class Shape> struct BackwardQueue {
   const AttentionArguments& a;
   int tiles, heads, parts;
   int mixed;  // tiles on either side of two parts' border that are drawn in turn
-  bool sequencesFirst;  // neighbours are sequences of one head, which add to one gradient of the bias
+  // neighbours are sequences of one head, which add to one gradient of the bias
+  bool sequencesFirst;
 
   DEVICE BackwardQueue(const AttentionArguments& a)
       : a(a), tiles((a.longestK + Shape::TileK - 1) / Shape::TileK), heads(a.sequences * a.keyHeads),
@@ -40,7 +44,8 @@ template <class Shape> struct BackwardQueue {
     if (sequencesFirst) return {head % a.sequences, head / a.sequences, rest / width};
     return {head / a.keyHeads, head % a.keyHeads, rest / width};
   }
-  // The first head of a part, and the part of the tile of this index. Parts differ by at most one head in size.
+  // The first head of a part, and the part of the tile of this index. Parts differ by at most one
+  // head in size.
   DEVICE int first(int part) const { return (int)((int64_t)part * heads / parts); }
   DEVICE int partOf(int index) const { return (int)(((int64_t)(index / tiles + 1) * parts - 1) / heads); }
   // mix exchanges indices around the borders of parts.
@@ -49,14 +54,15 @@ template <class Shape> struct BackwardQueue {
     if (border == 0 || behind >= 2 * mixed) return index;
     return border + behind / 2 - (behind % 2 ? 0 : mixed);
   }
-  // finish leaves the counters zero for the next launch; every block calls it once, with one thread.
+  // finish leaves the counters zero for the next launch; every block calls it once, with one
+  // thread.
   DEVICE void finish() const {
     if (atomicAdd(a.counters + 1, 1) == (int)gridDim.x - 1) a.counters[0] = a.counters[1] = 0;
   }
 };
 
-// BackwardRecord is what the block knows of a tile. It lies in shared memory and is read where it is needed, since registers
-// are few.
+// BackwardRecord is what the block knows of a tile. It lies in shared memory and is read where it
+// is needed, since registers are few.
 template <class Shape> struct BackwardRecord {
   static constexpr int TileQ = Shape::TileQ, TileK = Shape::TileK, Bytes = 64;
   using Mask = typename Shape::Score::Mask;
@@ -72,7 +78,8 @@ template <class Shape> struct BackwardRecord {
   DEVICE int lo() const { return get(6); }
   DEVICE int keyHead() const { return get(8); }
   DEVICE int key() const { return get(9); }  // the first of the tile
-  // Query tiles [first, end) see keys of the tile; in those of [cleanFirst, cleanEnd) every row sees every key.
+  // Query tiles [first, end) see keys of the tile; in those of [cleanFirst, cleanEnd) every row
+  // sees every key.
   DEVICE int first() const { return get(10); }
   DEVICE int end() const { return get(11); }
   DEVICE int cleanFirst() const { return get(12); }
@@ -107,8 +114,8 @@ struct BackwardStep {
   int m, head;
 };
 
-// BackwardSteps are a tile's steps: query tiles m from the last down to the first, for one head of the group after the other.
-// Every role of the block walks over the same ones.
+// BackwardSteps are a tile's steps: query tiles m from the last down to the first, for one head of
+// the group after the other. Every role of the block walks over the same ones.
 template <class Shape> struct BackwardSteps {
   BackwardRecord<Shape> record;
   int first, end, m, head, left;  // m, head: of this step; left: the steps left with it
@@ -134,8 +141,8 @@ template <class Shape> struct BackwardSteps {
   }
   DEVICE int cleanFirst() const { return __shfl_sync(~0u, record.cleanFirst(), 0); }
   DEVICE int cleanEnd() const { return __shfl_sync(~0u, record.cleanEnd(), 0); }
-  // share tells the compiler that the warp's threads all have the same steps, so that it keeps them in the registers that
-  // they share.
+  // share tells the compiler that the warp's threads all have the same steps, so that it keeps them
+  // in the registers that they share.
   DEVICE void share() {
     first = __shfl_sync(~0u, first, 0);
     end = __shfl_sync(~0u, end, 0);

@@ -1,5 +1,6 @@
-// Attention backward for sm_90a, heads of more than 128: a tile is 64 keys, and the consumer warpgroups divide the work by
-// what it is for, since dK and dV of 64 keys fill the registers of one each.
+// Attention backward for sm_90a, heads of more than 128: a tile is 64 keys, and the consumer
+// warpgroups divide the work by what it is for, since dK and dV of 64 keys fill the registers of
+// one each.
 //
 //   warpgroup 0: S, P, dV          P goes through shared memory to
 //   warpgroup 1: dP, dS, dK        dS goes through shared memory to both, for dQ one step late
@@ -85,7 +86,8 @@ template <class Shape> struct BackwardWideConsumer : BackwardScores<Shape> {
     if (lane() == 0) barrierArrive(barriers().emptyKV());
   }
 
-  // stepValues does one query tile, whose S is there, for dV; it does its slices of dQ of the step before, and the next S.
+  // stepValues does one query tile, whose S is there, for dV; it does its slices of dQ of the step
+  // before, and the next S.
   template <class Masked, class First>
   DEVICE void stepValues(Steps& steps, float (&s)[TileQ / 2], float (&dv)[Shape::DV / 2], Masked, First) {
     this->settle();
@@ -116,7 +118,8 @@ template <class Shape> struct BackwardWideConsumer : BackwardScores<Shape> {
     const BackwardStep before = steps.before();
     n++;
     steps.next();
-    // After the last step this multiplies old data, in vain: a product under a condition would be serialised.
+    // After the last step this multiplies old data, in vain: a product under a condition would be
+    // serialised.
     if (steps.left) this->waitQ(steps, n);
     this->startScores(s, n);
     if (!First::value) addSlices(dq, before, 0);
@@ -124,7 +127,8 @@ template <class Shape> struct BackwardWideConsumer : BackwardScores<Shape> {
     pin(s);
   }
 
-  // stepKeys does one query tile, whose dP is there, for dK; it does its slices of dQ of the step before, and the next dP.
+  // stepKeys does one query tile, whose dP is there, for dK; it does its slices of dQ of the step
+  // before, and the next dP.
   template <class Masked, class First>
   DEVICE void stepKeys(Steps& steps, float (&dp)[TileQ / 2], float (&dk)[Shape::D / 2], Masked, First) {
     this->settle();
@@ -163,7 +167,8 @@ template <class Shape> struct BackwardWideConsumer : BackwardScores<Shape> {
     if (steps.left && lane() == 0) barrierArrive(barriers().emptyO(stageOf(n)));
   }
 
-  // addSlices adds the slice of dQ that has been started, behind which the next S or dP is under way, and the group's others.
+  // addSlices adds the slice of dQ that has been started, behind which the next S or dP is under
+  // way, and the group's others.
   template <int N> DEVICE void addSlices(float (&dq)[N], BackwardStep before, int first) {
     productWait<1>();
     pin(dq);

@@ -1,5 +1,5 @@
-// The deterministic gradient of a bias that several scores share: see BiasGradient in attention_backward_sm80.cuh, and
-// attention_sm80.cuh for how to compile it.
+// The deterministic gradient of a bias that several scores share: see BiasGradient in
+// attention_backward_sm80.cuh, and attention_sm80.cuh for how to compile it.
 #include "attention_backward_sm80.cuh"
 
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS) KERNEL(const __grid_constant__ AttentionArguments a) {

@@ -1,21 +1,24 @@
-// The sums of dQ that attention backward for sm_90a makes, and the kernel that turns them into dQ: scaled, rounded, in rows.
+// The sums of dQ that attention backward for sm_90a makes, and the kernel that turns them into dQ:
+// scaled, rounded, in rows.
 //
-// A tile's sums lie in the order of the registers that they were computed in, float32, slice after slice: of each slice, four
-// registers of thread 0, the same four of thread 1, and so on, then the next four.
+// A tile's sums lie in the order of the registers that they were computed in, float32, slice after
+// slice: of each slice, four registers of thread 0, the same four of thread 1, and so on, then the
+// next four.
 #pragma once
 #include "attention_dropout.cuh"
 #include "hopper.cuh"
 
 template <int HeadDim, int QueryTile> struct BackwardSums {
   static constexpr int TileQ = QueryTile;  // query rows of a tile
-  // A slice is what one product computes. Transposed: 64 columns of dQ as rows of dQᵀ; otherwise 64 rows of dQ.
+  // A slice is what one product computes. Transposed: 64 columns of dQ as rows of dQᵀ; otherwise 64
+  // rows of dQ.
   static constexpr bool Transposed = HeadDim > 64;
   static constexpr int Columns = HeadDim == 96 ? 128 : HeadDim;  // whole slices, zeros at the end
   static constexpr int Slices = Transposed ? Columns / 64 : TileQ / 64;
   static constexpr int SliceFloats = TileQ * Columns / Slices, Registers = SliceFloats / 128;
 
-  // Tiles of all sequences of one head, those before a sequence, and the place of a tile among those of all heads. Packed
-  // sequences may leave a place empty.
+  // Tiles of all sequences of one head, those before a sequence, and the place of a tile among
+  // those of all heads. Packed sequences may leave a place empty.
   static DEVICE int tiles(const AttentionArguments& a) {
     return a.qLens ? a.sq / TileQ + a.sequences : (a.sq + TileQ - 1) / TileQ * a.sequences;
   }
@@ -27,11 +30,13 @@ template <int HeadDim, int QueryTile> struct BackwardSums {
   }
 };
 
-// queryGradient is a block's part, one tile of one head, in a grid of (sequences · tiles of the longest, heads). A tile whose
-// counter is zero has no sums: its rows see no keys. Counters are left zero.
+// queryGradient is a block's part, one tile of one head, in a grid of (sequences · tiles of the
+// longest, heads). A tile whose counter is zero has no sums: its rows see no keys. Counters are
+// left zero.
 template <class Sums, int Threads> DEVICE void queryGradient(const AttentionArguments& a) {
   constexpr int TileQ = Sums::TileQ;
-  constexpr int Line = Sums::Columns + 8;  // padded, so that columns of a tile fall into different banks
+  // padded, so that columns of a tile fall into different banks
+  constexpr int Line = Sums::Columns + 8;
   __shared__ __align__(16) Scalar tile[TileQ * Line];
   const int head = blockIdx.y;
   const int tiles = (a.longestQ + TileQ - 1) / TileQ, at = blockIdx.x % tiles;

@@ -3,9 +3,9 @@
 #include "attention_mask.cuh"
 #include "philox.cuh"
 
-// Dropper tells which probabilities of one head of one sequence are kept. Eight neighbouring columns, the first a multiple of
-// eight, share a counter. Each of its words has the numbers of two of them, the first one's in its lower half; a number under
-// the threshold drops its element.
+// Dropper tells which probabilities of one head of one sequence are kept. Eight neighbouring
+// columns, the first a multiple of eight, share a counter. Each of its words has the numbers of two
+// of them, the first one's in its lower half; a number under the threshold drops its element.
 struct Dropper {
   static constexpr uint32_t TOPS = 0x80008000;
   uint32_t thresholds, key0, key1, step, plane;  // thresholds: in both halves
@@ -18,11 +18,14 @@ struct Dropper {
 
   template <int N> DEVICE void draw(uint4 (&counters)[N]) const { philox(key0, key1, counters); }
 
-  // kept has the top bit of each half set if that half of the word keeps its element; other bits mean nothing. Halves whose top
-  // bit is that of the threshold are compared by subtracting, with a bit that keeps the halves apart.
+  // kept has the top bit of each half set if that half of the word keeps its element; other bits
+  // mean nothing. Halves whose top bit is that of the threshold are compared by subtracting, with a
+  // bit that keeps the halves apart.
   DEVICE uint32_t kept(uint32_t word) const {
     const uint32_t difference = (word | TOPS) - (thresholds & ~TOPS);
-    uint32_t kept;  // (word & ~thresholds) | (~(word ^ thresholds) & difference), which the compiler would take apart
+    // (word & ~thresholds) | (~(word ^ thresholds) & difference), which the compiler would take
+    // apart
+    uint32_t kept;
     asm("lop3.b32 %0, %1, %2, %3, 0xB2;" : "=r"(kept) : "r"(word), "r"(thresholds), "r"(difference));
     return kept;
   }
@@ -39,6 +42,6 @@ struct Dropper {
 #endif
 };
 
-// keepScaleAfter is the part of dropout's factor that a gradient is multiplied by when it is complete: all of it, unless the
-// gradient of the bias needs dS with it.
+// keepScaleAfter is the part of dropout's factor that a gradient is multiplied by when it is
+// complete: all of it, unless the gradient of the bias needs dS with it.
 DEVICE float keepScaleAfter(const AttentionArguments& a) { return a.dBias ? 1 : a.keepScale; }

@@ -1,5 +1,6 @@
-// Attention forward for sm_90a with dropout and no other option that changes scores: the tiles of plain scores, and registers that
-// nothing else claims. Compile as attention_forward_sm90.cu, -DSCORE=DroppedScore.
+// Attention forward for sm_90a with dropout and no other option that changes scores: the tiles of
+// plain scores, and registers that nothing else claims. Compile as attention_forward_sm90.cu,
+// -DSCORE=DroppedScore.
 #include "attention_forward_sm90.cuh"
 
 // DroppedScore is a plain score in a kernel that knows dropout.

@@ -1,11 +1,14 @@
-// The forward kernel for compute capability 8.0 and newer: O and the logsumexp of a tile of query rows of one head.
+// The forward kernel for compute capability 8.0 and newer: O and the logsumexp of a tile of query
+// rows of one head.
 //
-// A warp owns 16 or 32 rows: their scores, probabilities and outputs stay in its registers. K and V pass through shared memory
-// a tile at a time. While a tile's scores are computed its V is on the way, and the next K while its probabilities are; where
-// operands take less room than what arrives, or one more tile has room, both are on the way all the time.
+// A warp owns 16 or 32 rows: their scores, probabilities and outputs stay in its registers. K and V
+// pass through shared memory a tile at a time. While a tile's scores are computed its V is on the
+// way, and the next K while its probabilities are; where operands take less room than what arrives,
+// or one more tile has room, both are on the way all the time.
 //
-// The softmax is online. A row's reference (the maximum that its exponentials are taken against) moves only when a score
-// exceeds it by more than 2^8: the outputs are then rescaled, otherwise left alone; float32 has room for the difference.
+// The softmax is online. A row's reference (the maximum that its exponentials are taken against)
+// moves only when a score exceeds it by more than 2^8: the outputs are then rescaled, otherwise
+// left alone; float32 has room for the difference.
 #pragma once
 #include "attention_sm80.cuh"
 
@@ -18,8 +21,8 @@ template <class E, int D, int BQ, int BK, int WARPS, class Score> struct Forward
   static constexpr bool THREE = TILE_PLACES == 3;
   // Whether q, k and v are in permuted tiles.
   static constexpr bool SWIZZLED = TILE_SWIZZLED;
-  // Whether the loop has a shorter way for tiles of keys that all rows see: without the branches of the other one ptxas orders
-  // instructions better, up to 17 % of the time.
+  // Whether the loop has a shorter way for tiles of keys that all rows see: without the branches of
+  // the other one ptxas orders instructions better, up to 17 % of the time.
   static constexpr bool SPLIT = !E::SCALED && !Score::CHANGES;
   using Raw = Tile<E, D, E::BYTES, SWIZZLED>;
   using Operand = Tile<E, D, STAGED ? OPERAND<E> : E::BYTES, SWIZZLED>;
@@ -72,7 +75,8 @@ template <class E, int D, int BQ, int BK, int WARPS, class Score> struct Forward
     finish(exponent);
   }
 
-  // step takes a tile of keys. PLAIN: its products need nothing but the scale to be scores, for all rows of the block.
+  // step takes a tile of keys. PLAIN: its products need nothing but the scale to be scores, for all
+  // rows of the block.
   template <bool PLAIN>
   DEVICE void step(const Matrix& keys, const Matrix& values, int tile, bool another, float exponent) {
     copyWait<STAGED || THREE>();
@@ -88,7 +92,8 @@ template <class E, int D, int BQ, int BK, int WARPS, class Score> struct Forward
       copyCommit();
     }
     float x[ROWS][KEYS][4];
-    if constexpr (!E::SCALED) ::clear(x);  // changes no result; ptxas spills less where it stands, up to 7 % of the time
+    // changes no result; ptxas spills less where it stands, up to 7 % of the time
+    if constexpr (!E::SCALED) ::clear(x);
     const bool idle = !PLAIN && view.mask.none(row + mine, 16 * ROWS, tile * BK, BK);
     if (!idle) multiplyTransposed<E, D>(x, q, mine, k, 0);
     copyWait<STAGED || THREE>();
@@ -112,7 +117,8 @@ template <class E, int D, int BQ, int BK, int WARPS, class Score> struct Forward
     multiplyAccumulator<E, BK>(o, x, here, unit);
   }
 
-  // loadQueries brings q: floats are settled, what is staged through the places where k and v arrive. A barrier must follow.
+  // loadQueries brings q: floats are settled, what is staged through the places where k and v
+  // arrive. A barrier must follow.
   DEVICE void loadQueries(const Matrix& queries) const {
     if constexpr (STAGED) {
       static_assert(BQ % (2 * BK) == 0);
@@ -149,14 +155,16 @@ template <class E, int D, int BQ, int BK, int WARPS, class Score> struct Forward
   DEVICE int rowOf(int i, int e) const { return row + mine + 16 * i + lane() / 4 + e / 2 * 8; }
   DEVICE int columnOf(int first, int j, int e) const { return first + 8 * j + lane() % 4 * 2 + e % 2; }
 
-  // score makes scores of products, but for the factor that the exponent has, and hides what the mask hides.
+  // score makes scores of products, but for the factor that the exponent has, and hides what the
+  // mask hides.
   DEVICE void score(float (&x)[ROWS][KEYS][4], int first) const {
     const WarpTile<E, ROWS, KEYS> block(x, row + mine, first, view.s, head);
     Score::change(a, block);
     if (!view.mask.whole(row + mine, 16 * ROWS, first, BK)) view.mask.hide(block, -INFINITE);
   }
 
-  // exponentials turns scores into exponentials against the rows' references, moving these and rescaling o where needed.
+  // exponentials turns scores into exponentials against the rows' references, moving these and
+  // rescaling o where needed.
   DEVICE void exponentials(float (&x)[ROWS][KEYS][4], float exponent) {
     float most[ROWS][2];
     bool moves = false;
@@ -223,8 +231,8 @@ template <class E, int D, int BQ, int BK, int WARPS, class Score> struct Forward
       }
   }
 
-  // finish divides by the sums, with the sink in them, and writes O and the logsumexp. O of 16 bits passes
-  // through this warp's rows of q.
+  // finish divides by the sums, with the sink in them, and writes O and the logsumexp. O of 16 bits
+  // passes through this warp's rows of q.
   DEVICE void finish(float exponent) {
     const Sequence& s = view.s;
     const float sink = a.sinks ? a.sinks[head] : -INFINITE;

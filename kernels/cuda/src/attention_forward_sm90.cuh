@@ -1,16 +1,17 @@
 // Attention forward for sm_90a: O = softmax(scores(Q·Kᵀ))·V and the logsumexp of each row.
 //
 // A block is one scheduler warp, one producer warp and Groups consumer warpgroups. The scheduler
-// draws the work, a tile of 64·Groups query rows at a time. The producer brings the tile's Q and then
-// K and V, TileK keys at a time, into a ring of Stages buffers by TMA. Each warpgroup owns 64 rows. It
-// keeps the scores of one key tile, its probabilities and its rows of O in registers:
+// draws the work, a tile of 64·Groups query rows at a time. The producer brings the tile's Q and
+// then K and V, TileK keys at a time, into a ring of Stages buffers by TMA. Each warpgroup owns 64
+// rows. It keeps the scores of one key tile, its probabilities and its rows of O in registers:
 //
 //   S = Q·Kᵀ of the next key tile  ─┐ both products run on the tensor cores
 //   O += P·V of this key tile      ─┘ while
 //   P = 2^(S − max) of the next key tile is computed as soon as its S is there.
 //
-// Blocks are persistent: they draw tiles from a counter in global memory, longest tiles first where the mask makes them
-// unequal. Key tiles are visited from the last to the first, so that those which the mask cuts come first in the causal case.
+// Blocks are persistent: they draw tiles from a counter in global memory, longest tiles first where
+// the mask makes them unequal. Key tiles are visited from the last to the first, so that those
+// which the mask cuts come first in the causal case.
 #pragma once
 #include "attention_dropout.cuh"
 #include "attention_tiles.cuh"
@@ -29,14 +30,16 @@ struct ForwardShape {
   static constexpr int QChunk = 64 * 128, KChunk = TileK * 128;
   static constexpr int QBytes = Groups * Chunks * QChunk, KBytes = Chunks * KChunk, VBytes = ChunksV * KChunk;
   static constexpr int KAt = StagesQ * QBytes, VAt = KAt + Stages * KBytes, OAt = VAt + Stages * VBytes;
-  static constexpr int OBytes = 16 * 128, BiasAt = OAt + 4 * Groups * OBytes;  // a warp passes its rows of O through OBytes
+  // a warp passes its rows of O through OBytes
+  static constexpr int OBytes = 16 * 128, BiasAt = OAt + 4 * Groups * OBytes;
   static constexpr int StagesBias = BiasUnits, BiasBytes = TileQ * 128, BarriersAt = BiasAt + StagesBias * BiasBytes;
   static constexpr int SharedBytes = BarriersAt + 320 + 1024;  // 1,024 to align the start
   // What setmaxnreg gives to the producer and to each consumer.
   static constexpr int ProducerRegisters = Groups == 2 ? 40 : 32, ConsumerRegisters = Groups == 2 ? 232 : 160;
 };
 
-// ForwardTile is a piece of work: TileQ rows of one head of one sequence, from row on. row < 0 says that there is no more.
+// ForwardTile is a piece of work: TileQ rows of one head of one sequence, from row on. row < 0 says
+// that there is no more.
 struct ForwardTile {
   int sequence, head, row;
 };
@@ -107,14 +110,15 @@ template <class Shape> struct ForwardQueue {
     return {0, head, (longestFirst ? tiles - 1 - tile : tile) * Shape::TileQ};
   }
 
-  // finish leaves the counters zero for the next launch; every block calls it once, with one thread.
+  // finish leaves the counters zero for the next launch; every block calls it once, with one
+  // thread.
   DEVICE void finish() const {
     if (atomicAdd(a.counters + 1, 1) == (int)gridDim.x - 1) a.counters[0] = a.counters[1] = 0;
   }
 };
 
-// ForwardBarriers are the addresses of the block's barriers in shared memory. Behind them are the tile
-// that each Q is for and the work that the scheduler hands to the producer.
+// ForwardBarriers are the addresses of the block's barriers in shared memory. Behind them are the
+// tile that each Q is for and the work that the scheduler hands to the producer.
 template <class Shape> struct ForwardBarriers {
   uint32_t base;
   DEVICE uint32_t fullQ(int stage) const { return base + 8 * stage; }
@@ -150,7 +154,8 @@ template <class Shape> struct ForwardBarriers {
   DEVICE void putTile(int stage, const ForwardTile& t) const { storeShared16(tile(stage), make_uint4(t.sequence, t.head, t.row, 0)); }
   DEVICE ForwardTile getTile(int stage) const {
     const uint4 t = loadShared16(tile(stage));
-    // The shuffles let the compiler know that these are the same in a warp, and with them all loops.
+    // The shuffles let the compiler know that these are the same in a warp, and with them all
+    // loops.
     return {__shfl_sync(~0u, (int)t.x, 0), __shfl_sync(~0u, (int)t.y, 0), __shfl_sync(~0u, (int)t.z, 0)};
   }
 };
@@ -180,9 +185,9 @@ struct ForwardWork {
   }
 };
 
-// ForwardScheduler is the part of the warp that draws tiles. The producer asks for each but the first,
-// and takes it a while later. In the producer's own warp a draw and its divisions would delay loads,
-// which have little time to spare.
+// ForwardScheduler is the part of the warp that draws tiles. The producer asks for each but the
+// first, and takes it a while later. In the producer's own warp a draw and its divisions would
+// delay loads, which have little time to spare.
 template <class Shape, class Score> struct ForwardScheduler {
   static constexpr int Asked = 8, Given = 9;  // named barriers of the two warps
 
@@ -247,7 +252,8 @@ template <class Shape, class Score> struct ForwardProducer {
     }
   }
 
-  // isShort tells that few keys are left to load from the start: the next tile is asked for at once.
+  // isShort tells that few keys are left to load from the start: the next tile is asked for at
+  // once.
   static DEVICE bool isShort(const Work& w) { return w.keys.end - w.keys.first <= Shape::Stages + 1; }
   DEVICE Work take() const {
     const Work w = Scheduler::take(barriers);
@@ -255,10 +261,10 @@ template <class Shape, class Score> struct ForwardProducer {
     return w;
   }
 
-  // load loads a tile's keys and values, except the first keys, and the next tile's Q and first keys:
-  // Q early where there is a second place for it, else when the consumers are done with this tile's.
-  // The next tile is drawn when few of this one's keys are left to load. A block that draws earlier
-  // keeps a tile from blocks that are done sooner.
+  // load loads a tile's keys and values, except the first keys, and the next tile's Q and first
+  // keys: Q early where there is a second place for it, else when the consumers are done with this
+  // tile's. The next tile is drawn when few of this one's keys are left to load. A block that draws
+  // earlier keeps a tile from blocks that are done sooner.
   DEVICE Work load(const Work& w, bool leader) {
     constexpr bool early = Shape::StagesQ > 1;
     const int last = w.keys.end - 1, taking = min(last, w.keys.first + Shape::Stages);
@@ -308,7 +314,8 @@ template <class Shape, class Score> struct ForwardProducer {
     loadRows(w, j, vMap, Shape::VAt + v.stage * Shape::VBytes, Shape::ChunksV, barriers.fullV(v.stage));
     v.advance();
   }
-  // loadBias loads the bias of key tile j, behind all that the consumers need in order to free its place.
+  // loadBias loads the bias of key tile j, behind all that the consumers need in order to free its
+  // place.
   DEVICE void loadBias(const Work& w, int j) {
     if constexpr (Shape::StagesBias > 0) {
       const int units = biasUnits<Shape>(a), columns = Shape::TileK / max(1, units);
@@ -329,11 +336,13 @@ template <class Shape, class Score> struct ForwardProducer {
   }
 };
 
-// ForwardConsumer is a warpgroup's part. A thread holds two rows (r = 0, 1: row and row + 8) of each of S, P and O, in the
-// accumulators' order: element (r, 8·i + pair + e) is number 4·i + 2·r + e, pair being 2·(lane mod 4).
+// ForwardConsumer is a warpgroup's part. A thread holds two rows (r = 0, 1: row and row + 8) of
+// each of S, P and O, in the accumulators' order: element (r, 8·i + pair + e) is number 4·i + 2·r +
+// e, pair being 2·(lane mod 4).
 //
-// Where Halves, the softmax leaves out the second half of a warpgroup's last key tile if the warpgroup does not see it. That
-// pays for small heads, whose exponentials take longer than their products.
+// Where Halves, the softmax leaves out the second half of a warpgroup's last key tile if the
+// warpgroup does not see it. That pays for small heads, whose exponentials take longer than their
+// products.
 template <class Shape, class Score> struct ForwardConsumer {
   static constexpr int D = Shape::D, DV = Shape::DV, TileK = Shape::TileK;
   static constexpr bool Modified = Score::CHANGES, Halves = !Modified && D <= 64;
@@ -350,13 +359,16 @@ template <class Shape, class Score> struct ForwardConsumer {
   Ring<Shape::StagesBias> bias{0};
   float s[TileK / 2], o[DV / 2];
   uint32_t p[TileK / 4];
-  float highest[2], sum[2];  // of a row: the maximum of S that P refers to, the sum of P over this thread's columns
-  uint32_t kept[2];          // dropout, of a row: a bit for each of this thread's columns, in the order of keepMask
+  // of a row: the maximum of S that P refers to, the sum of P over this thread's columns
+  float highest[2], sum[2];
+  // dropout, of a row: a bit for each of this thread's columns, in the order of keepMask
+  uint32_t kept[2];
 
   // Of the tile being worked on.
   Sequence sequence;
   typename Score::Mask mask;
-  int head, part, row;  // part is which 64 of the tile's rows are the warpgroup's, row is the thread's first
+  // part is which 64 of the tile's rows are the warpgroup's, row is the thread's first
+  int head, part, row;
   Tiles block, own;     // key tiles of the block's rows and of the warpgroup's
   uint64_t queries;     // the matrix descriptor of the warpgroup's rows of Q
   bool half;            // the warpgroup sees only the first half of its last key tile
@@ -367,8 +379,9 @@ template <class Shape, class Score> struct ForwardConsumer {
         vAt(descriptor(shared + Shape::VAt, Shape::KChunk, 1024)), toLog2(Score::factorOf(a) * LOG2E), part(group) {}
 
   DEVICE void run() {
-    // The first round works on nothing, so that the code which goes from tile to tile exists once. (With a second copy
-    // ahead of the loop the compiler loses sight of what is the same in a warp and moves each descriptor into place.)
+    // The first round works on nothing, so that the code which goes from tile to tile exists once.
+    // (With a second copy ahead of the loop the compiler loses sight of what is the same in a warp
+    // and moves each descriptor into place.)
     sequence = {0, 0, 0, 0, 0, 0};
     head = 0;
     row = lane / 4;
@@ -393,8 +406,9 @@ template <class Shape, class Score> struct ForwardConsumer {
         pin(o);
         startOutput();
       }
-      // The last product and the stores of this tile overlap with the first product of the next one, where there is room
-      // for its Q. Passing over key tiles needs V's place in the ring free.
+      // The last product and the stores of this tile overlap with the first product of the next
+      // one, where there is room for its Q. Passing over key tiles needs V's place in the ring
+      // free.
       const Destination to = destination();
       bool usingV = !own.empty();
       auto finishOutput = [&]() {
@@ -497,8 +511,8 @@ template <class Shape, class Score> struct ForwardConsumer {
     productCommit();
   }
 
-  // startFirst starts the scores of the tile's first key tile, finishFirst waits for them. Without one, as after the last
-  // tile, the product is of whatever lies there and nobody looks at it.
+  // startFirst starts the scores of the tile's first key tile, finishFirst waits for them. Without
+  // one, as after the last tile, the product is of whatever lies there and nobody looks at it.
   DEVICE void startFirst() {
     skip(block.end - own.end);
     if (!own.empty()) barrierWait(barriers.fullK(k.stage), k.parity);
@@ -552,8 +566,8 @@ template <class Shape, class Score> struct ForwardConsumer {
     }
   }
 
-  // clearV zeroes the rows of the first V that lie beyond the end of the sequence's keys within the tensor. P is zero there,
-  // but zero times NaN is not. At the end of the tensor TMA has done it.
+  // clearV zeroes the rows of the first V that lie beyond the end of the sequence's keys within the
+  // tensor. P is zero there, but zero times NaN is not. At the end of the tensor TMA has done it.
   DEVICE void clearV() {
     const int rows = sequence.sk - (own.end - 1) * TileK;
     if (!keysEndEarly(a) || rows >= TileK) return;
@@ -614,8 +628,8 @@ template <class Shape, class Score> struct ForwardConsumer {
     } else {
 #pragma unroll
       for (int n = 0; n < TileK / 64; n++) {
-        // The lane gives the address of a row of one of four 8×8 matrices: eight rows or the next eight, eight columns or
-        // the next eight.
+        // The lane gives the address of a row of one of four 8×8 matrices: eight rows or the next
+        // eight, eight columns or the next eight.
         const uint32_t unit = takeBias();
         const int at = part * 64 + thread / 32 * 16 + lane % 16, next = lane / 16;
 #pragma unroll
@@ -634,7 +648,8 @@ template <class Shape, class Score> struct ForwardConsumer {
       }
     }
   }
-  // doneWithBias gives the place of a piece back. Without the fence TMA might write the next one there before this one is read.
+  // doneWithBias gives the place of a piece back. Without the fence TMA might write the next one
+  // there before this one is read.
   DEVICE void doneWithBias() {
     sharedToAsync();
     __syncwarp();
@@ -646,8 +661,9 @@ template <class Shape, class Score> struct ForwardConsumer {
     return shared + Shape::BiasAt + bias.stage * Shape::BiasBytes;
   }
 
-  // softmax turns S into P relative to the rows' maxima. A maximum that grew by less than 2^8 stays as it was, since
-  // nothing overflows; true tells that some row of the warp has a new one and its O must shrink by the factor.
+  // softmax turns S into P relative to the rows' maxima. A maximum that grew by less than 2^8 stays
+  // as it was, since nothing overflows; true tells that some row of the warp has a new one and its
+  // O must shrink by the factor.
   DEVICE bool softmax(float (&shrink)[2], bool half) {
     float top[2] = {s[0], s[2]};
     highestOf<0>(top);
@@ -708,8 +724,9 @@ template <class Shape, class Score> struct ForwardConsumer {
     }
   }
 
-  // Bits of the kept columns: of a pair of neighbouring columns 8·i + pair, the first one's is in byte 1 − i mod 2, the second
-  // one's two bytes above, i/2 places under its top. keepMask makes a register of ones out of them.
+  // Bits of the kept columns: of a pair of neighbouring columns 8·i + pair, the first one's is in
+  // byte 1 − i mod 2, the second one's two bytes above, i/2 places under its top. keepMask makes a
+  // register of ones out of them.
   static constexpr int KeptBits = TileK / 16;
   static DEVICE uint32_t keepMask(uint32_t bits, int i) {
     uint32_t ones;  // the selectors copy the top bit of a byte to all bits of two
@@ -717,20 +734,23 @@ template <class Shape, class Score> struct ForwardConsumer {
     return ones;
   }
 
-  // drawDropout draws which elements of key tile j stay. Four neighbouring lanes share two rows, and of eight columns have two
-  // each, one word of the counter. Each draws a quarter of the counters, those of one row (lane mod 2) and of every other eight
-  // columns (lane / 2 mod 2), and gives the others what is theirs.
+  // drawDropout draws which elements of key tile j stay. Four neighbouring lanes share two rows,
+  // and of eight columns have two each, one word of the counter. Each draws a quarter of the
+  // counters, those of one row (lane mod 2) and of every other eight columns (lane / 2 mod 2), and
+  // gives the others what is theirs.
   DEVICE void drawDropout(int j) {
     if (!Modified || !a.dropThreshold) return;
     const Dropper dropper(a, sequence, head);
-    uint32_t low = 0, high = 0;  // for the lanes 0 (bytes 1 and 3) and 1 (0 and 2) of the four, and for 2 and 3
+    // for the lanes 0 (bytes 1 and 3) and 1 (0 and 2) of the four, and for 2 and 3
+    uint32_t low = 0, high = 0;
     if (dropper.dropsFew())
       drawQuarter<true>(dropper, j, low, high);
     else
       drawQuarter<false>(dropper, j, low, high);
     const bool odd = lane & 1, upper = lane & 2;
     const uint32_t others = __shfl_xor_sync(~0u, upper ? low : high, 2);
-    const uint32_t first = upper ? others : low, second = upper ? high : others;  // of every other eight columns
+    // of every other eight columns
+    const uint32_t first = upper ? others : low, second = upper ? high : others;
     const uint32_t even = __byte_perm(first, second, 0x3715), uneven = __byte_perm(first, second, 0x2604);
     const uint32_t got = __shfl_xor_sync(~0u, odd ? even : uneven, 1);
     kept[0] = odd ? got : even;
@@ -758,7 +778,8 @@ template <class Shape, class Score> struct ForwardConsumer {
     }
   }
 
-  // Destination is where the sixteen rows of the thread's warp go, how many of them exist, and their head's sink.
+  // Destination is where the sixteen rows of the thread's warp go, how many of them exist, and
+  // their head's sink.
   struct Destination {
     Scalar* o;
     float* lse;
@@ -793,10 +814,12 @@ template <class Shape, class Score> struct ForwardConsumer {
       if (a.lse && lane % 4 == 0 && at < to.rows) to.lse[at] = total == 0 ? -INFINITY : top + logf(total);
     }
 
-    // The warp's rows pass through its own piece of shared memory, 64 columns at a time, so that the writes are of whole
-    // lines. There the 16-byte parts of a row are permuted by the row's number, against bank conflicts.
+    // The warp's rows pass through its own piece of shared memory, 64 columns at a time, so that
+    // the writes are of whole lines. There the 16-byte parts of a row are permuted by the row's
+    // number, against bank conflicts.
     const uint32_t stage = shared + Shape::OAt + (threadIdx.x / 32 - 4) * Shape::OBytes;
-    const int from = lane % 16, to16 = lane / 16;  // storeMatrix4: the row that the lane gives the address of, and which half
+    // storeMatrix4: the row that the lane gives the address of, and which half
+    const int from = lane % 16, to16 = lane / 16;
     const bool whole = a.dv % 8 == 0 && ((uint64_t)a.o.data | a.o.row * 2 | a.o.head * 2 | a.o.batch * 2) % 16 == 0;
 #pragma unroll
     for (int c = 0; c < Shape::ChunksV; c++) {

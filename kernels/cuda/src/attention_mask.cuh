@@ -1,4 +1,5 @@
-// Which pairs of a query and a key are visible: the parts of a problem, and the mask of a part as kernels ask for it.
+// Which pairs of a query and a key are visible: the parts of a problem, and the mask of a part as
+// kernels ask for it.
 #pragma once
 #include "arguments.cuh"
 #include "instructions.cuh"
@@ -19,11 +20,12 @@ DEVICE Sequence sequenceOf(const AttentionArguments& a, int index) {
 // keyBatchOf is the place of a sequence's keys on the batch axis of k and v.
 DEVICE int keyBatchOf(const AttentionArguments& a, int batch) { return a.k.batch == 0 ? 0 : batch; }
 
-// keysEndEarly reports whether there may be rows of k and v behind those of a sequence, which are not its own.
+// keysEndEarly reports whether there may be rows of k and v behind those of a sequence, which are
+// not its own.
 DEVICE bool keysEndEarly(const AttentionArguments& a) { return a.kvLens || a.keyLengths; }
 
-// BandMask is the mask of a sequence as two diagonals: row i sees the columns from max(0, i + lo) up to, not including,
-// min(sk, i + hi). attention_tiles.cuh says which tiles it shows.
+// BandMask is the mask of a sequence as two diagonals: row i sees the columns from max(0, i + lo)
+// up to, not including, min(sk, i + hi). attention_tiles.cuh says which tiles it shows.
 struct BandMask {
   int sq, sk, lo, hi;
 
@@ -47,8 +49,8 @@ struct BandMask {
     return row + rows <= sq && column + columns <= sk && column >= row + rows - 1 + lo && column + columns <= row + hi;
   }
 
-  // hide gives a value to what is hidden in a ScoreTile: behind the columns that a row sees, and before them. A tile by keys hides
-  // rows beyond the end too.
+  // hide gives a value to what is hidden in a ScoreTile: behind the columns that a row sees, and
+  // before them. A tile by keys hides rows beyond the end too.
   template <class Tile> DEVICE void hide(Tile t, float value, bool before = true, bool behind = true) const {
     if constexpr (Tile::BY_KEYS) {
       t.each([&](float& x, int i, int j) {

@@ -1,10 +1,11 @@
 // Scores and masks that users write: the policy that makes one of ours of them.
 //
-// The host writes user_program.cuh, from the expressions of one problem (attention_program.go), and has it compiled with these
-// sources when the problem is first met, with -DUSER_TABLES and -DUSER_AXES, which say how many tables are looked up and how many axes
-// they have together, 1 where there are none, and with -DARGUMENT_BYTES, how large the host takes the arguments to be. -DUSER_DROPS says
-// whether there is dropout, and -DUSER_PLACES whether it and slopes are those of a larger problem: attention_user_places.cuh. The
-// program has
+// The host writes user_program.cuh, from the expressions of one problem (attention_program.go), and
+// has it compiled with these sources when the problem is first met, with -DUSER_TABLES and
+// -DUSER_AXES, which say how many tables are looked up and how many axes they have together, 1
+// where there are none, and with -DARGUMENT_BYTES, how large the host takes the arguments to be.
+// -DUSER_DROPS says whether there is dropout, and -DUSER_PLACES whether it and slopes are those of
+// a larger problem: attention_user_places.cuh. The program has
 //
 //   USER_SCORE, USER_MASK, USER_OPTIONS   whether there is a score, a mask beyond its bands, and any of OptionScore's options
 //   USER_MASK_BY_HEAD                     whether that mask differs from head to head
@@ -21,22 +22,29 @@
 #include "attention_tiles.cuh"
 #include "score.cuh"
 
-// UserArguments are those of a kernel with a user's score or mask: userArguments in attention_score.go.
+// UserArguments are those of a kernel with a user's score or mask: userArguments in
+// attention_score.go.
 struct UserArguments : AttentionArguments {
   const void* tables[USER_TABLES];
   void* sums[USER_TABLES];  // of a table's gradient, zero at launch; null where nobody asked
-  const void* lists;        // what the mask shows: see attention_user_lists.cuh; null where only its band is known
-  const int4* places;       // (sequences) where they lie in a larger problem, null unless USER_PLACES
+  // what the mask shows: see attention_user_lists.cuh; null where only its band is known
+  const void* lists;
+  // (sequences) where they lie in a larger problem, null unless USER_PLACES
+  const int4* places;
   int32_t exact;            // sums are ExactSums, otherwise of float32
-  int32_t words, shift;     // of the lists: words of a line, and how many cells, as a power of two, share a bit
-  int32_t line, cell;       // of the lists: queries, or keys, of a line; keys, or queries, of a cell
+  // of the lists: words of a line, and how many cells, as a power of two, share a bit
+  int32_t words, shift;
+  // of the lists: queries, or keys, of a line; keys, or queries, of a cell
+  int32_t line, cell;
   int32_t together, byKeys; // lines that make a tile; UserLines
   int32_t reserved;
-  int2 axes[USER_AXES];     // of all tables, one after the other: how many elements, and how many apart
+  // of all tables, one after the other: how many elements, and how many apart
+  int2 axes[USER_AXES];
 };
 
-// UserPlace is a place on an axis: that of the thread's first pair and, known when the kernel is compiled, how far behind it this one is.
-// So what a thread converts to a float is one integer, not one for each pair.
+// UserPlace is a place on an axis: that of the thread's first pair and, known when the kernel is
+// compiled, how far behind it this one is. So what a thread converts to a float is one integer, not
+// one for each pair.
 struct UserPlace {
   int first, behind;
 
@@ -55,7 +63,8 @@ struct UserPair {
   int queryLength, keyLength;
 };
 
-// Integers have 32 bits and wrap around. Division truncates, by 0 it gives 0, and x as the remainder.
+// Integers have 32 bits and wrap around. Division truncates, by 0 it gives 0, and x as the
+// remainder.
 DEVICE int userAdd(int x, int y) { return (int)((uint32_t)x + (uint32_t)y); }
 DEVICE int userSub(int x, int y) { return (int)((uint32_t)x - (uint32_t)y); }
 DEVICE int userMul(int x, int y) { return (int)((uint32_t)x * (uint32_t)y); }
@@ -65,7 +74,8 @@ DEVICE int userAbs(int x) { return max(x, userSub(0, x)); }
 // userIndex moves an index to the nearer end of an axis.
 DEVICE int userIndex(int x, int size) { return min(max(x, 0), size - 1); }
 
-// Floats: of two numbers of which one is NaN, neither is the smaller. EXACT is to float32's last places.
+// Floats: of two numbers of which one is NaN, neither is the smaller. EXACT is to float32's last
+// places.
 DEVICE float userMin(float x, float y) {
   float z;
   asm("min.NaN.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y));
@@ -133,7 +143,8 @@ struct UserMask : BandMask {
     return !USER_MASK && BandMask::whole(row, rows, column, columns);
   }
 
-  // hide is as a BandMask's. A mask that differs from head to head has hidden in the scores what it hides.
+  // hide is as a BandMask's. A mask that differs from head to head has hidden in the scores what it
+  // hides.
   template <class Tile> DEVICE void hide(Tile t, float value, bool before = true, bool behind = true) const {
     if constexpr (USER_MASK && !USER_MASK_BY_HEAD) {
       constexpr int far = 1 << 27, columns = Tile::WIDTH, rows = 32 * Tile::SIZE / columns;
@@ -175,7 +186,8 @@ template <int SIZE, bool ROWS_EXIST> DEVICE Tiles queryTiles(const UserMask& m, 
 // UserScore is OptionScore's score, changed by the user's.
 struct UserScore {
   static constexpr bool CHANGES = true;
-  static constexpr bool HIDES = USER_MASK && USER_MASK_BY_HEAD;  // scores of hidden pairs become −∞ here, not in the mask
+  // scores of hidden pairs become −∞ here, not in the mask
+  static constexpr bool HIDES = USER_MASK && USER_MASK_BY_HEAD;
   using Mask = UserMask;
 
   // innerFactor is what the scores lack that go into the user's.
@@ -215,13 +227,15 @@ struct UserScore {
   template <class Tile> static DEVICE void addGradients(const AttentionArguments& arguments, Tile t);
 };
 
-// UserPlain is a score that is the product times a positive scale, with a user's mask that is the same for all heads.
+// UserPlain is a score that is the product times a positive scale, with a user's mask that is the
+// same for all heads.
 struct UserPlain : PlainScore {
   using Mask = UserMask;
 };
 
-// ExactSum is a sum of floats that does not depend on their order: integers of 24 bits each, of which part n counts units of
-// 2^(24n − 149), with room for 2^39 terms; and a sum of what is not finite.
+// ExactSum is a sum of floats that does not depend on their order: integers of 24 bits each, of
+// which part n counts units of 2^(24n − 149), with room for 2^39 terms; and a sum of what is not
+// finite.
 struct ExactSum {
   static constexpr int PARTS = 12;
   int64_t parts[PARTS];
@@ -255,14 +269,16 @@ struct ExactSum {
   }
 };
 
-// UserSums adds a warp's tile of dS to the sums of the gradient of what one lookup finds. A Lookup has
+// UserSums adds a warp's tile of dS to the sums of the gradient of what one lookup finds. A Lookup
+// has
 //
 //   TABLE, VARIES            its table, and where in a score matrix its place differs
 //   slope<EXACT>(a, pair)    the derivative of the score by what is looked up
 //   place(a, pair)           the place in the table, row-major
 //
-// Terms of one place are summed in registers, in an order that the problem's shape alone decides, before they are added. The tile
-// has ROWS·16 rows and COLUMNS·8 columns in the order of accumulators, as a ScoreTile has.
+// Terms of one place are summed in registers, in an order that the problem's shape alone decides,
+// before they are added. The tile has ROWS·16 rows and COLUMNS·8 columns in the order of
+// accumulators, as a ScoreTile has.
 template <class Lookup, int ROWS, int COLUMNS, bool BY_KEYS> struct UserSums {
   static constexpr bool BY_ROW = Lookup::VARIES == (BY_KEYS ? UserColumns : UserRows);
   static constexpr bool BY_COLUMN = Lookup::VARIES == (BY_KEYS ? UserRows : UserColumns);
@@ -299,7 +315,8 @@ template <class Lookup, int ROWS, int COLUMNS, bool BY_KEYS> struct UserSums {
     return x;
   }
 
-  // addTerms takes them from term(i, j, e), which it calls once for each element: row 16i + 8·(e/2), column 8j + e%2.
+  // addTerms takes them from term(i, j, e), which it calls once for each element: row 16i +
+  // 8·(e/2), column 8j + e%2.
   template <class F> DEVICE void addTerms(F term) {
     if constexpr (Lookup::VARIES == UserNowhere) {
       float sum = 0;
@@ -346,11 +363,13 @@ template <class Lookup, int ROWS, int COLUMNS, bool BY_KEYS> struct UserSums {
     flush();
   }
 
-  // addDiagonals sums along diagonals. With g = lane/4 and t = lane%4 an element of block m = 2i + half − j lies on diagonal
-  // 8m + g − 2t − e of the warp's tile. What neighbours in a row hold moves to the lane whose g is that of the diagonal: e = 1 by
-  // one, then t by two and by four. What would leave the eight lanes belongs to the block before.
+  // addDiagonals sums along diagonals. With g = lane/4 and t = lane%4 an element of block m = 2i +
+  // half − j lies on diagonal 8m + g − 2t − e of the warp's tile. What neighbours in a row hold
+  // moves to the lane whose g is that of the diagonal: e = 1 by one, then t by two and by four.
+  // What would leave the eight lanes belongs to the block before.
   template <class F> DEVICE void addDiagonals(F term) {
-    constexpr int BLOCKS = 2 * ROWS + COLUMNS;  // block n is m = n − COLUMNS; the first receives alone
+    // block n is m = n − COLUMNS; the first receives alone
+    constexpr int BLOCKS = 2 * ROWS + COLUMNS;
     float even[BLOCKS] = {}, odd[BLOCKS + 1] = {};
 #pragma unroll
     for (int i = 0; i < ROWS; i++)
@@ -367,7 +386,8 @@ template <class Lookup, int ROWS, int COLUMNS, bool BY_KEYS> struct UserSums {
 #pragma unroll
     for (int n = 0; n < BLOCKS; n++) {
       const float next = n + 1 < BLOCKS ? even[n + 1] : 0;
-      odd[n] = even[n] + __shfl_sync(~0u, g < 2 ? next : even[n], (lane() + 9) % 32);  // of use where t is even
+      // of use where t is even
+      odd[n] = even[n] + __shfl_sync(~0u, g < 2 ? next : even[n], (lane() + 9) % 32);
     }
     odd[BLOCKS] = 0;
 #pragma unroll

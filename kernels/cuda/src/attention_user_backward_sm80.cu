@@ -1,4 +1,5 @@
-// The backward kernels for compute capability 8.0 and newer, with a user's score or mask: see attention_user.cuh.
+// The backward kernels for compute capability 8.0 and newer, with a user's score or mask: see
+// attention_user.cuh.
 #include "attention_user_backward_sm80.cuh"
 #include "attention_user_lists.cuh"
 #include "attention_user_sums.cuh"

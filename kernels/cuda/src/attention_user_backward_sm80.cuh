@@ -1,4 +1,5 @@
-// What a user's score and mask make of a warp's scores in the backward kernels for compute capability 8.0 and newer.
+// What a user's score and mask make of a warp's scores in the backward kernels for compute
+// capability 8.0 and newer.
 #pragma once
 #include "attention_user.cuh"
 
@@ -84,7 +85,8 @@ struct Scores<E, D, ROWS, KEYS, UserScore, BIAS> : Scores<E, D, ROWS, KEYS, Opti
     }
   }
 
-  // multiply multiplies dS by derivatives, which may be NaN where dS is 0 because the mask hides it.
+  // multiply multiplies dS by derivatives, which may be NaN where dS is 0 because the mask hides
+  // it.
   DEVICE void multiply(const float (&gains)[SIZE]) {
     int n = 0;
     ScoreTile<ROWS, KEYS, false>{*(float(*)[SIZE])dS, 0, 0}.each([&](float& x, int, int) {

@@ -1,8 +1,10 @@
-// Attention backward for sm_90a, with a user's score or mask, and what runs after it: see attention_user.cuh.
+// Attention backward for sm_90a, with a user's score or mask, and what runs after it: see
+// attention_user.cuh.
 //
-// Where it goes by lists, a tile of keys is one line, or two of 64 keys, one for each of the consumers' warpgroups, which may lie apart,
-// and its steps are the query tiles that see something of them. Which tile sees a query tile first is not known then: the sums of dQ
-// are zero at launch, all add to them, and no order is kept.
+// Where it goes by lists, a tile of keys is one line, or two of 64 keys, one for each of the
+// consumers' warpgroups, which may lie apart, and its steps are the query tiles that see something
+// of them. Which tile sees a query tile first is not known then: the sums of dQ are zero at launch,
+// all add to them, and no order is kept.
 #include "attention_user_lists.cuh"
 
 #include "attention_backward_tiles_sm90.cuh"
@@ -18,8 +20,8 @@ using Ours = PlainScore;
 template <class Shape> constexpr int LINES = Shape::TileK / USER_LINE;
 #endif
 
-// A BackwardRecord of a user's mask. By lists, field 7 is the number of the tile's list, 14 the second line's first key less what lies
-// before it in the tile, and 15 the band's end.
+// A BackwardRecord of a user's mask. By lists, field 7 is the number of the tile's list, 14 the
+// second line's first key less what lies before it in the tile, and 15 the band's end.
 template <int D, int DV, int TILE>
 struct BackwardRecord<BackwardShape<D, DV, TILE, SCORE>> : BackwardRecord<BackwardShape<D, DV, TILE, Ours>> {
   using Options = BackwardRecord<BackwardShape<D, DV, TILE, Ours>>;
@@ -66,7 +68,8 @@ struct BackwardRecord<BackwardShape<D, DV, TILE, SCORE>> : BackwardRecord<Backwa
 };
 
 #if USER_LISTS
-// BackwardSteps by lists. The bits that are left of a word stay in a register, since a step must not wait for memory.
+// BackwardSteps by lists. The bits that are left of a word stay in a register, since a step must
+// not wait for memory.
 template <int D, int DV, int TILE> struct BackwardSteps<BackwardShape<D, DV, TILE, SCORE>> {
   using Record = BackwardRecord<BackwardShape<D, DV, TILE, SCORE>>;
   const UserArguments& a;

@@ -1,4 +1,5 @@
-// The forward kernel for compute capability 8.0 and newer, with a user's score or mask: see attention_user.cuh.
+// The forward kernel for compute capability 8.0 and newer, with a user's score or mask: see
+// attention_user.cuh.
 #include "attention_user_lists.cuh"
 
 #include "attention_forward_sm80.cuh"
@@ -13,8 +14,8 @@ DEVICE Matrix from(const Matrix& m, int rows) {
   return {(Arithmetic::Stored*)m.data + rows * m.stride, m.stride, m.rows - rows, m.columns};
 }
 
-// run goes over the cells that the tile sees. A step loads the tile behind its own in advance: it is given matrices in which that is the
-// next one.
+// run goes over the cells that the tile sees. A step loads the tile behind its own in advance: it
+// is given matrices in which that is the next one.
 template <> DEVICE void Kernel::run() {
   const Sequence& s = view.s;
   if (row >= s.sq) return;

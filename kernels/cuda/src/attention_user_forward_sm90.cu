@@ -1,8 +1,9 @@
 // Attention forward for sm_90a, with a user's score or mask: see attention_user.cuh.
 //
-// Where it goes by lists, a key tile is one cell that the tile of queries sees, or two, which may lie apart: the producer writes which
-// ones beside the barriers, and what of ForwardProducer and ForwardConsumer has to do with the place of keys stands here. A tile's
-// number is then its place among those that the queries see.
+// Where it goes by lists, a key tile is one cell that the tile of queries sees, or two, which may
+// lie apart: the producer writes which ones beside the barriers, and what of ForwardProducer and
+// ForwardConsumer has to do with the place of keys stands here. A tile's number is then its place
+// among those that the queries see.
 #include "attention_user_lists.cuh"
 
 #include "attention_forward_sm90.cuh"
@@ -41,7 +42,8 @@ template <int SIZE> DEVICE Tiles keyTiles(const UserMask& m, int row, int rows) 
   const int count = __ldg(&l->count);
   if (rows == TILE_Q) return {0, (count + CELLS - 1) / CELLS, 0, 0};
   const int4 own = __ldg((const int4*)&l->first);
-  const int cleanEnd = own.w == count ? own.w + CELLS - 1 : own.w;  // what the last tile lacks is hidden without the mask
+  // what the last tile lacks is hidden without the mask
+  const int cleanEnd = own.w == count ? own.w + CELLS - 1 : own.w;
   return {own.x / CELLS, (own.y + CELLS - 1) / CELLS, (own.z + CELLS - 1) / CELLS, cleanEnd / CELLS};
 }
 
@@ -64,7 +66,8 @@ DEVICE void loadCells(const Producer& p, const Producer::Work& w, uint32_t cells
   }
 }
 
-// loadK finds the tile's cells, below those of the tile before. The last tile may lack its second one.
+// loadK finds the tile's cells, below those of the tile before. The last tile may lack its second
+// one.
 template <> DEVICE void Producer::loadK(const Work& w, int j) {
   const UserLists lists = userLists(a);
   const int line = lineOf(lists, w.tile.sequence, w.q0, w.tile.row), shift = lists.a.shift;
@@ -102,7 +105,8 @@ template <> DEVICE void Producer::loadBias(const Work& w, int j) {
   }
 }
 
-// startScores also reads which keys these are, as long as they are there: behind the product, which need not wait for that.
+// startScores also reads which keys these are, as long as they are there: behind the product, which
+// need not wait for that.
 template <> DEVICE void Consumer::startScores() {
   const uint64_t keys = moved(kAt, k.stage * Shape::KBytes);
   productFence();

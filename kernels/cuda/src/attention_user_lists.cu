@@ -1,9 +1,10 @@
-// Finds what a user's mask shows: see attention_user_lists.cuh. A line's bits are found by a block, and then the lists of a sequence
-// by one block.
+// Finds what a user's mask shows: see attention_user_lists.cuh. A line's bits are found by a block,
+// and then the lists of a sequence by one block.
 //
-// Before the lists lies the version of what the mask looks up. Behind them lie, for each line, the bits of cells of which something is
-// visible and of those that are visible as a whole, an order and a count, and the version that its bits were found for, plus one;
-// then that of the lists of each sequence.
+// Before the lists lies the version of what the mask looks up. Behind them lie, for each line, the
+// bits of cells of which something is visible and of those that are visible as a whole, an order
+// and a count, and the version that its bits were found for, plus one; then that of the lists of
+// each sequence.
 #include "attention_user_lists.cuh"
 
 constexpr int LIST_THREADS = 512, LIST_WARPS = LIST_THREADS / 32, MOST_WORDS = 64;
@@ -11,7 +12,8 @@ constexpr int LIST_THREADS = 512, LIST_WARPS = LIST_THREADS / 32, MOST_WORDS = 6
 // Finder is a sequence's part of this memory.
 struct Finder : UserLists {
   const Sequence s;
-  const int rows, columns, cells;  // of the sequence: on the axis of lines, on that of cells, and how many of these
+  // of the sequence: on the axis of lines, on that of cells, and how many of these
+  const int rows, columns, cells;
   const int own, first;            // lines of the sequence, and those of the sequences before
 
   DEVICE Finder(const UserArguments& a, int index) : Finder(a, sequenceOf(a, index)) {}
@@ -98,9 +100,10 @@ struct Finder : UserLists {
     *of(line) = l;
   }
 
-  // countCells counts what sees a line, and orderKeys puts those first that are seen by most, unless InPlace: lines that make a tile
-  // then are seen by about as many, and the longest tiles come first. Lines that are seen by a sixteenth of the most or more keep
-  // their order, and so do the others, since neighbours are often seen by the same; those that nothing sees are last.
+  // countCells counts what sees a line, and orderKeys puts those first that are seen by most,
+  // unless InPlace: lines that make a tile then are seen by about as many, and the longest tiles
+  // come first. Lines that are seen by a sixteenth of the most or more keep their order, and so do
+  // the others, since neighbours are often seen by the same; those that nothing sees are last.
   DEVICE int countCells(int line) const {
     int count = 0;
     for (int n = 0; n < a.words; n++) count += __popc(seen(line)[n]);
@@ -178,7 +181,8 @@ struct LookedUpArguments {
   int64_t words;
 };
 
-// attention_looked_up copies a table that a mask looks up, and raises the version where it is not what the copy was.
+// attention_looked_up copies a table that a mask looks up, and raises the version where it is not
+// what the copy was.
 extern "C" __global__ void attention_looked_up(const __grid_constant__ LookedUpArguments a) {
   bool differs = false;
   for (int64_t at = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; at < a.words; at += gridDim.x * (int64_t)blockDim.x) {

@@ -1,12 +1,16 @@
-// What a user's mask shows, in the tiles of one kernel: which of them hold something visible, and which are visible as a whole.
+// What a user's mask shows, in the tiles of one kernel: which of them hold something visible, and
+// which are visible as a whole.
 //
-// The queries, or for the backward pass the keys, are cut into lines, and the other axis into cells. attention_user_lists.cu finds of
-// each line a bit for each cell, and what tiles of some lines together need to know. A kernel goes over the cells that its tile sees
-// and meets no others. Bits of a line are as many as cells, but no more than 2048: in sequences of more cells each has several. So
-// lists grow with the length of the queries or the keys, and with the product of both only up to 2048 cells.
+// The queries, or for the backward pass the keys, are cut into lines, and the other axis into
+// cells. attention_user_lists.cu finds of each line a bit for each cell, and what tiles of some
+// lines together need to know. A kernel goes over the cells that its tile sees and meets no others.
+// Bits of a line are as many as cells, but no more than 2048: in sequences of more cells each has
+// several. So lists grow with the length of the queries or the keys, and with the product of both
+// only up to 2048 cells.
 //
-// Kernels are compiled with -DUSER_LISTS, whether they go by lists, and if so with -DUSER_LINE and -DUSER_CELL, their sizes. Memory at
-// a.lists has, for the lines of all sequences one after the other (packed sequences leave one between them unused):
+// Kernels are compiled with -DUSER_LISTS, whether they go by lists, and if so with -DUSER_LINE and
+// -DUSER_CELL, their sizes. Memory at a.lists has, for the lines of all sequences one after the
+// other (packed sequences leave one between them unused):
 //
 //   UserList list[]          of tiles of queries one for each line, of tiles of keys one a tile, where its first line would have it
 //   uint32_t bits[][words]   of tiles, in the same places: cells of which some pair is visible
@@ -18,12 +22,13 @@ enum UserLines : int32_t { OfQueries, OfKeys, InPlace };
 
 // UserList is what kernels know of a tile's cells.
 //
-// Of queries: the tile sees `count` cells, and none from `start` on, where it goes down from; `beyond` is a cell that does not exist. The
-// line itself sees something of the first-th up to, not including, the end-th of these cells, and of those from cleanFirst to cleanEnd
-// everything.
+// Of queries: the tile sees `count` cells, and none from `start` on, where it goes down from;
+// `beyond` is a cell that does not exist. The line itself sees something of the first-th up to, not
+// including, the end-th of these cells, and of those from cleanFirst to cleanEnd everything.
 //
-// Of keys: the tile has the keys of the line0-th and the line1-th line of its sequence; one that does not exist is behind all others. It sees `count` cells, from first
-// up to, not including, end; those among them from cleanFirst to cleanEnd as a whole.
+// Of keys: the tile has the keys of the line0-th and the line1-th line of its sequence; one that
+// does not exist is behind all others. It sees `count` cells, from first up to, not including, end;
+// those among them from cleanFirst to cleanEnd as a whole.
 struct UserList {
   int count;
   union {
@@ -36,7 +41,8 @@ struct UserList {
   int first, end, cleanFirst, cleanEnd;
 };
 
-// UserLists finds lists, by the number of a line or of a tile's first line among those of all sequences.
+// UserLists finds lists, by the number of a line or of a tile's first line among those of all
+// sequences.
 struct UserLists {
   const UserArguments& a;
   int lines;  // of all sequences

@@ -1,17 +1,19 @@
 // Parts of a larger problem: dropout and slopes that are those of the whole.
 //
-// UserArguments has in places, for each sequence, where it lies: its own number there, its first row, its first column, and how far that
-// row is ahead of that column.
+// UserArguments has in places, for each sequence, where it lies: its own number there, its first
+// row, its first column, and how far that row is ahead of that column.
 #pragma once
 
 // Of these USER_PLACES is one, or 0 where there are no places.
 enum UserPlaces { PlacedByEights = 1, PlacedAnywhere = 2 };  // where parts begin among the columns
 
-// PlacedDropper is a Dropper of the whole, by rows and columns of a part. Eight neighbouring columns of the part have two counters of the
-// whole, unless the part begins at a multiple of eight. A branch here would keep the rounds of several draws from going side by side, so
-// that the host says which it is.
+// PlacedDropper is a Dropper of the whole, by rows and columns of a part. Eight neighbouring
+// columns of the part have two counters of the whole, unless the part begins at a multiple of
+// eight. A branch here would keep the rounds of several draws from going side by side, so that the
+// host says which it is.
 struct PlacedDropper : Dropper {
-  uint32_t row, eight, behind;  // the part's first row, and its first column: which eight it belongs to, and its place there
+  // the part's first row, and its first column: which eight it belongs to, and its place there
+  uint32_t row, eight, behind;
 
   DEVICE PlacedDropper(const AttentionArguments& a, const Sequence& s, int head) : Dropper(a, s, head) {
     const int4 place = __ldg(((const UserArguments&)a).places + s.index);
@@ -51,8 +53,9 @@ struct PlacedDropper : Dropper {
 // The kernels' headers, which come after this one, draw with it.
 #define Dropper PlacedDropper
 
-// PlacedTile is a tile whose sequence's lengths tell OptionScore the distance of rows and columns in the whole, where there are slopes. A
-// bias needs the lengths themselves: the host refuses one beside slopes.
+// PlacedTile is a tile whose sequence's lengths tell OptionScore the distance of rows and columns
+// in the whole, where there are slopes. A bias needs the lengths themselves: the host refuses one
+// beside slopes.
 template <class Tile> struct PlacedTile : Tile {
   const UserArguments& arguments;
   DEVICE PlacedTile(const UserArguments& a, const Tile& t) : Tile(t), arguments(a) {}

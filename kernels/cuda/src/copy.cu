@@ -1,4 +1,5 @@
-// Copies and conversions of tensors with any strides. A module has the conversions from and to float64, -DFLOAT64, or all others.
+// Copies and conversions of tensors with any strides. A module has the conversions from and to
+// float64, -DFLOAT64, or all others.
 #include "elementwise.cuh"
 
 // Copies are several copies in one launch: one for each row of blocks.
@@ -6,8 +7,8 @@ struct Copies {
   Elementwise list[4];
 };
 
-// copy takes as many elements at once as 16 bytes hold of the larger type. It rounds to nearest, ties to even; float64 goes to a
-// 16-bit type by way of float32.
+// copy takes as many elements at once as 16 bytes hold of the larger type. It rounds to nearest,
+// ties to even; float64 goes to a 16-bit type by way of float32.
 template <class To, class From> __device__ __forceinline__ void copy(const Elementwise& e) {
   constexpr int width = 16 / (sizeof(To) > sizeof(From) ? sizeof(To) : sizeof(From));
   eachGroup<2, width>(e, [&](auto n, const int64_t* at) {

@@ -1,12 +1,13 @@
-// Cross-entropy of logits z (rows, V), and its gradient. With w the weights of the classes, n the sum of those of the rows'
-// targets, and ε the label smoothing,
+// Cross-entropy of logits z (rows, V), and its gradient. With w the weights of the classes, n the
+// sum of those of the rows' targets, and ε the label smoothing,
 //
 //   LSE_i = log Σ_v exp z_iv        loss_i = (1 − ε)·w_t·(LSE_i − z_it) + ε·Σ_v w_v·(LSE_i − z_iv)/V
 //   dz_iv = (exp(z_iv − LSE_i)·((1 − ε)·w_t + ε·Σ w/V) − (1 − ε)·w_t·[v = t] − ε·w_v/V)·dLoss/n
 //
 // without /n for a sum, and with a dLoss a row for no reduction.
 //
-// A block takes a row. Rows may start anywhere: a row's first elements, up to a multiple of 16 bytes, and its last go singly.
+// A block takes a row. Rows may start anywhere: a row's first elements, up to a multiple of 16
+// bytes, and its last go singly.
 #include "exponentials.cuh"
 
 // CrossEntropyArguments is the host's crossEntropyArguments in crossentropy.go.
@@ -18,7 +19,9 @@ struct CrossEntropyArguments {
   void* dLogits;
   float* lse;         // (rows)
   float* losses;      // (rows): zero where a row does not count
-  float* scale;       // what a row's loss is multiplied by, and its gradient, and the mean of the weights: three numbers
+  // what a row's loss is multiplied by, and its gradient, and the mean of the weights: three
+  // numbers
+  float* scale;
   float* loss;        // the sum of the losses, scaled; or null
   const float* dLoss; // null for 1
   const float* weights;  // (V), null for 1
@@ -28,8 +31,8 @@ struct CrossEntropyArguments {
   int32_t perRow;     // dLoss has a number for each row
 };
 
-// targetOf is the target of a row, −1 where the row does not count. What is no target at all does not count either;
-// cross_entropy_scale, which every call runs, reports it.
+// targetOf is the target of a row, −1 where the row does not count. What is no target at all does
+// not count either; cross_entropy_scale, which every call runs, reports it.
 __device__ __forceinline__ int64_t targetOf(const CrossEntropyArguments& a, int64_t row, bool report = false) {
   const int64_t target = a.targets[a.lines.at(2, row)];
   if (a.ignores && target == a.ignored) return -1;
@@ -50,8 +53,9 @@ template <class T> __device__ float weightedBelow(const CrossEntropyArguments& a
   return sumOfWarp(threadIdx.x < blockDim.x / 32 ? parts[threadIdx.x] : 0);
 }
 
-// lossOf is the loss of a row, which thread 0 has, given the target's logit and, where classes weigh, weightedBelow. It takes what the
-// target's logit, or with smoothing the mean one, lacks of the greatest before it adds the logarithm, so that logits far from 0 cost no digits.
+// lossOf is the loss of a row, which thread 0 has, given the target's logit and, where classes
+// weigh, weightedBelow. It takes what the target's logit, or with smoothing the mean one, lacks of
+// the greatest before it adds the logarithm, so that logits far from 0 cost no digits.
 __device__ __forceinline__ float lossOf(const CrossEntropyArguments& a, float zOfTarget, int64_t target, const Exponentials& e, float below) {
   const bool weighs = a.weights && a.smoothing > 0;
   const float smoothed = weighs ? below / a.lines.length : e.most - e.sumZ / a.lines.length;
@@ -108,7 +112,8 @@ __device__ __forceinline__ void gradientOf(const CrossEntropyArguments& a, T* dz
   constexpr int width = perAccess<T>;
   const int step = blockDim.x;
   Cut cut = cutOf(z, length);
-  if ((((intptr_t)z ^ (intptr_t)dz) & 15) != 0) cut = {length, 0, length};  // no piece of one is a piece of the other
+  // no piece of one is a piece of the other
+  if ((((intptr_t)z ^ (intptr_t)dz) & 15) != 0) cut = {length, 0, length};
   const auto at = [&](int piece) { return cut.before + piece * width; };
   int piece = threadIdx.x;
   for (; piece + (ahead - 1) * step < cut.pieces; piece += ahead * step) {
@@ -128,8 +133,8 @@ __device__ __forceinline__ void gradient(const CrossEntropyArguments& a, T* dz, 
   gradientOf<T, false>(a, dz, z, target, offset, whole, dLoss);
 }
 
-// farLSE is the magnitude of a logsumexp from which on it is too coarse: what it lost to rounding, all exponentials of a row
-// lack as a common factor, which their sum tells.
+// farLSE is the magnitude of a logsumexp from which on it is too coarse: what it lost to rounding,
+// all exponentials of a row lack as a common factor, which their sum tells.
 constexpr float farLSE = 64;
 
 template <class T> __device__ __forceinline__ void backward(const CrossEntropyArguments& a) {
@@ -144,7 +149,8 @@ template <class T> __device__ __forceinline__ void backward(const CrossEntropyAr
   gradient(a, dz, z, row, target, e.most, e.sum);
 }
 
-// both computes a row's loss and, from its logits that are still in the cache, its gradient in their place.
+// both computes a row's loss and, from its logits that are still in the cache, its gradient in
+// their place.
 template <class T> __device__ __forceinline__ void both(const CrossEntropyArguments& a) {
   const int64_t row = blockIdx.x;
   T* z = (T*)a.dLogits + a.lines.at(0, row);
@@ -156,8 +162,8 @@ template <class T> __device__ __forceinline__ void both(const CrossEntropyArgume
   gradient(a, z, (const T*)z, row, target, e.most, e.sum);
 }
 
-// fetch begins to copy 16 bytes into shared memory, for the thread itself; endGroup ends a group of such copies, and waitForAllBut waits for
-// all groups but the last ones.
+// fetch begins to copy 16 bytes into shared memory, for the thread itself; endGroup ends a group of
+// such copies, and waitForAllBut waits for all groups but the last ones.
 __device__ __forceinline__ void fetch(void* to, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((uint32_t)__cvta_generic_to_shared(to)), "l"(from) : "memory");
 }
@@ -167,8 +173,9 @@ template <int groups> __device__ __forceinline__ void waitForAllBut() { asm vola
 // heldPieces is the most pieces that a thread may have of a row that is held, in groups of `ahead`.
 constexpr int heldPieces = 16, heldGroups = heldPieces / ahead;
 
-// heldShift is how many powers of two exponentials of at most 1 are multiplied by, so that the type in which they are held has as small ones of
-// them as it can: float16 keeps 11 digits of all down to 2e-9, where 16-bit gradients have 8 or 11.
+// heldShift is how many powers of two exponentials of at most 1 are multiplied by, so that the type
+// in which they are held has as small ones of them as it can: float16 keeps 11 digits of all down
+// to 2e-9, where 16-bit gradients have 8 or 11.
 template <class T> constexpr float heldShift = sizeof(T) == 2 ? 15 : 0;
 
 // powerOf2 is 2^x, or 0 where that is less than 2⁻¹²⁶.
@@ -178,9 +185,11 @@ __device__ __forceinline__ float powerOf2(float x) {
   return y;
 }
 
-// bothHeld is both of rows of whole pieces, one of which fits into shared memory, where its exponentials take the place of its logits:
-// memory is read once, and each exponential computed once. A block goes through the rows that are gridDim.x apart. What a thread uses it has
-// brought itself, and as soon as it has used a piece, that of the next row begins to come. There are no weights.
+// bothHeld is both of rows of whole pieces, one of which fits into shared memory, where its
+// exponentials take the place of its logits: memory is read once, and each exponential computed
+// once. A block goes through the rows that are gridDim.x apart. What a thread uses it has brought
+// itself, and as soon as it has used a piece, that of the next row begins to come. There are no
+// weights.
 template <class T> __device__ __forceinline__ void bothHeld(const CrossEntropyArguments& a) {
   extern __shared__ __align__(128) char held[];
   using Held = typename std::conditional<sizeof(T) == 2, __half, T>::type;
@@ -204,7 +213,8 @@ template <class T> __device__ __forceinline__ void bothHeld(const CrossEntropyAr
     const int target = (int)targetOf(a, row);
     const float zOfTarget = threadIdx.x == 0 && target >= 0 ? asFloat(z[target]) : 0;
     Exponentials e = {-FLT_MAX, 0, 0};
-    float most[heldGroups];  // of the thread's logits up to the end of a group, which its exponentials have as their unit
+    // of the thread's logits up to the end of a group, which its exponentials have as their unit
+    float most[heldGroups];
     const auto takeGroup = [&](auto group) {
       waitForAllBut<heldGroups - 1 - group>();
       Piece<T, width> x[ahead];
@@ -237,7 +247,8 @@ template <class T> __device__ __forceinline__ void bothHeld(const CrossEntropyAr
     static_assert(heldGroups == 4);
     takeGroup(Count<0>{}), takeGroup(Count<1>{}), takeGroup(Count<2>{}), takeGroup(Count<3>{});
     e = ofBlock(e);
-    __syncthreads();  // all have the result: the next row's may take its place, and what z was gradients
+    // all have the result: the next row's may take its place, and what z was gradients
+    __syncthreads();
     const float whole = e.sum;
     e.sum *= powerOf2(-heldShift<T>);
     const float loss = lossOf(a, zOfTarget, target, e, 0);
@@ -283,7 +294,8 @@ template <class T> __device__ __forceinline__ T sumOfBlock(T sum) {
   return sum;
 }
 
-// cross_entropy_scale sums the weights of the rows that count, and sets the scale of the loss and that of the gradient.
+// cross_entropy_scale sums the weights of the rows that count, and sets the scale of the loss and
+// that of the gradient.
 extern "C" __global__ void __launch_bounds__(1024) cross_entropy_scale(const __grid_constant__ CrossEntropyArguments a) {
   double counted = 0, weights = 0;
 #pragma unroll 4

@@ -1,4 +1,5 @@
-// Dropout of a tensor seen as rows: y = x·keep·scale, where a thread takes the eight columns of a counter.
+// Dropout of a tensor seen as rows: y = x·keep·scale, where a thread takes the eight columns of a
+// counter.
 #include "elements.cuh"
 #include "philox.cuh"
 

@@ -54,7 +54,8 @@ template <int n, class T> __device__ __forceinline__ Stored<T, n> storing(T* to,
   return s;
 }
 
-// Parameter is a vector of one element a feature: float32, or of the type of the tensor that it goes with.
+// Parameter is a vector of one element a feature: float32, or of the type of the tensor that it
+// goes with.
 struct Parameter {
   const void* data;  // null where it is left out
   int32_t wide;      // float32
@@ -72,14 +73,15 @@ template <class T, int n> __device__ __forceinline__ void load(const Parameter& 
   }
 }
 
-// Lines numbers the rows of tensors of one shape in row-major order. The host's lines in lines.go joins axes that lie end to
-// end in all of them.
+// Lines numbers the rows of tensors of one shape in row-major order. The host's lines in lines.go
+// joins axes that lie end to end in all of them.
 struct Lines {
   int64_t dims[5];        // of the axes but the last
   int64_t strides[4][5];  // in elements, of each tensor
   int64_t count;          // of rows
   int32_t axes, length;   // how many axes, and the elements of a row
-  int32_t aligned;        // every row starts at a multiple of 16 bytes and has a whole number of them
+  // every row starts at a multiple of 16 bytes and has a whole number of them
+  int32_t aligned;
   int32_t reserved;
 
   // at is where a row of a tensor starts.
@@ -136,7 +138,8 @@ template <class T> __device__ __forceinline__ T sumOfWarp(T sum) {
   return sum;
 }
 
-// For the type of elements that a module is for, or for each, an entry point whose name ends in the type's.
+// For the type of elements that a module is for, or for each, an entry point whose name ends in the
+// type's.
 #if defined(ELEMENT_F32)
 #define FOR_EACH_ELEMENT(DEFINE) DEFINE(f32, float)
 #elif defined(ELEMENT_BF16)

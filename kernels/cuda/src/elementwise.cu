@@ -1,5 +1,5 @@
-// Sums, products and factors of tensors with any strides. All are bound by memory, so what counts is that a thread moves 16 bytes at
-// once wherever the tensors' strides and addresses allow it.
+// Sums, products and factors of tensors with any strides. All are bound by memory, so what counts
+// is that a thread moves 16 bytes at once wherever the tensors' strides and addresses allow it.
 #include "elementwise.cuh"
 
 // add takes as many elements at once as 16 bytes hold of the sum's type.

@@ -2,8 +2,8 @@
 #pragma once
 #include "elements.cuh"
 
-// Elementwise is the host's elementwise in elementwise.go. The host joins axes that lie end to end, so that tensors
-// without gaps have one.
+// Elementwise is the host's elementwise in elementwise.go. The host joins axes that lie end to end,
+// so that tensors without gaps have one.
 struct Elementwise {
   void* data[5];          // the outputs, then the inputs
   int64_t strides[5][6];  // in elements
@@ -39,9 +39,10 @@ template <int tensors> __device__ __forceinline__ void offsets(const Elementwise
   }
 }
 
-// eachGroup calls f with the number of elements of a group, as a Count, and the offsets of the group in each tensor. f loads and
-// computes, and returns a function that stores: a thread loads all of its `ahead` groups before it stores the first, so that
-// enough of memory's latency is hidden. Groups of one element are taken as they come.
+// eachGroup calls f with the number of elements of a group, as a Count, and the offsets of the
+// group in each tensor. f loads and computes, and returns a function that stores: a thread loads
+// all of its `ahead` groups before it stores the first, so that enough of memory's latency is
+// hidden. Groups of one element are taken as they come.
 template <int tensors, int width, class F> __device__ __forceinline__ void eachGroup(const Elementwise& e, F f) {
   constexpr int ahead = tensors < 3 ? 4 : 2;
   const int64_t first = blockIdx.x * (int64_t)blockDim.x + threadIdx.x, step = (int64_t)gridDim.x * blockDim.x;

@@ -1,5 +1,6 @@
-// Looking up rows of a table, and the sums of the gradients of the rows that were looked up. Compile with -DTABLE= and -DROWS=, the
-// types of the elements of the table and its gradient, and of the rows that are looked up and theirs.
+// Looking up rows of a table, and the sums of the gradients of the rows that were looked up.
+// Compile with -DTABLE= and -DROWS=, the types of the elements of the table and its gradient, and
+// of the rows that are looked up and theirs.
 #include "elements.cuh"
 
 // EmbeddingArguments is the host's embeddingArguments in embedding.go.
@@ -14,13 +15,15 @@ struct EmbeddingArguments {
   int32_t width;     // elements that are moved at once, or 1
   int32_t* found;    // (vocabulary): how many positions look a row up; zero at first
   int32_t* places;   // (vocabulary, mostPlaces): some of those positions
-  int32_t* frequent; // how many rows more positions look up than a row of places holds, and which rows these are
+  // how many rows more positions look up than a row of places holds, and which rows these are
+  int32_t* frequent;
 };
 
 // mostPlaces is how many positions are noted of a row, a warp's lanes.
 constexpr int mostPlaces = 32;
 
-// warps is how many warps a block of the backward kernel has, and `most` how many elements are moved at once.
+// warps is how many warps a block of the backward kernel has, and `most` how many elements are
+// moved at once.
 constexpr int warps = 32, most = 16 / (sizeof(TABLE) > sizeof(ROWS) ? sizeof(TABLE) : sizeof(ROWS));
 
 // converted is an element in another type, or as it is.
@@ -29,8 +32,9 @@ template <class To, class From> __device__ __forceinline__ To converted(From x) 
   else return fromFloat<To>(asFloat(x));
 }
 
-// forward copies the table's row of each id, `n` elements of it a thread at a time, with several on their way at once. As many threads as
-// fit it take a row, a warp at most. An id outside the table is reported and its row left as it was.
+// forward copies the table's row of each id, `n` elements of it a thread at a time, with several on
+// their way at once. As many threads as fit it take a row, a warp at most. An id outside the table
+// is reported and its row left as it was.
 template <class To, class From, int n> __device__ __forceinline__ void forward(const EmbeddingArguments& a) {
   constexpr int ahead = 4;
   const int perRow = a.lines.length / n;
@@ -66,7 +70,8 @@ template <class To, class From, int n> __device__ __forceinline__ void forward(c
   }
 }
 
-// embedding_find notes the first positions to come by for each of the table's rows, in whatever order, and which rows have more.
+// embedding_find notes the first positions to come by for each of the table's rows, in whatever
+// order, and which rows have more.
 extern "C" __global__ void embedding_find(const __grid_constant__ EmbeddingArguments a) {
   for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < a.lines.count; i += (int64_t)gridDim.x * blockDim.x) {
     const int64_t id = a.ids[a.lines.at(1, i)];
@@ -91,7 +96,8 @@ template <class From, int n> __device__ __forceinline__ void addRow(const Embedd
 // chunks is how many times 32·n columns a warp adds up together.
 constexpr int chunks = 3;
 
-// rare gives a warp a part of one of the table's rows that few positions look up, or none: it puts them into ascending order and adds.
+// rare gives a warp a part of one of the table's rows that few positions look up, or none: it puts
+// them into ascending order and adds.
 template <class To, class From, int n> __device__ __forceinline__ void rare(const EmbeddingArguments& a, int64_t id, int part, int parts) {
   const int found = a.found[id], lane = threadIdx.x % 32;
   if (found > mostPlaces) return;
@@ -121,10 +127,12 @@ template <class To, class From, int n> __device__ __forceinline__ void rare(cons
   }
 }
 
-// frequentRow gives a block one of the table's rows and 32·n columns of it. Each of its warps goes through its share of all ids, in
-// order, and adds where it finds the row, several at a time; then the warps' sums are added in order.
+// frequentRow gives a block one of the table's rows and 32·n columns of it. Each of its warps goes
+// through its share of all ids, in order, and adds where it finds the row, several at a time; then
+// the warps' sums are added in order.
 template <class To, class From, int n> __device__ __forceinline__ void frequentRow(const EmbeddingArguments& a, int64_t id, int first) {
-  constexpr int scanned = 256, ahead = 8;  // ids that a warp looks at before it adds, and rows that it loads at once
+  // ids that a warp looks at before it adds, and rows that it loads at once
+  constexpr int scanned = 256, ahead = 8;
   __shared__ float shared[warps][32 * n];
   __shared__ uint8_t lists[warps][scanned];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, column = first + lane * n;
@@ -173,7 +181,8 @@ template <class To, class From, int n> __device__ __forceinline__ void frequentR
   __syncthreads();
 }
 
-// backward gives the first blocks what many positions look up, so that it is begun first, and `parts` warps of the others a row.
+// backward gives the first blocks what many positions look up, so that it is begun first, and
+// `parts` warps of the others a row.
 template <class To, class From, int n> __device__ __forceinline__ void backward(const EmbeddingArguments& a, int frequentBlocks, int parts) {
   if (blockIdx.x >= frequentBlocks) {
     const uint32_t unit = (blockIdx.x - frequentBlocks) * warps + threadIdx.x / 32, id = unit / parts;

@@ -4,7 +4,8 @@
 
 #include "elements.cuh"
 
-// Cut is how a row is cut where it does not begin with a line of the cache, nor its pieces of 16 bytes with it.
+// Cut is how a row is cut where it does not begin with a line of the cache, nor its pieces of 16
+// bytes with it.
 struct Cut {
   int before, pieces, behind;  // elements, pieces, and the index of the first element behind them
 };

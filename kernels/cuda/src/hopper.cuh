@@ -1,5 +1,6 @@
-// Hopper's instructions (sm_90a) as the attention kernels use them: one thin function each, named for what it does.
-// Barriers in shared memory, the tensor memory accelerator (TMA), the warpgroup's matrix product, and some small things.
+// Hopper's instructions (sm_90a) as the attention kernels use them: one thin function each, named
+// for what it does. Barriers in shared memory, the tensor memory accelerator (TMA), the warpgroup's
+// matrix product, and some small things.
 #pragma once
 #include <cuda.h>
 
@@ -17,14 +18,16 @@ using Scalar = __half;
 struct Yes { static constexpr bool value = true; };
 struct No { static constexpr bool value = false; };
 
-// ---- Barriers in shared memory (8 bytes each). A barrier's phase completes when the arrivals it was made for and all the
-// bytes it was told to expect have come. A wait names the parity of the phase it waits for: 0 for the first, then 1, 0, ...
-// A wait for parity 1 on a fresh barrier returns at once, which is how producers find empty buffers at the start.
+// ---- Barriers in shared memory (8 bytes each). A barrier's phase completes when the arrivals it
+// was made for and all the bytes it was told to expect have come. A wait names the parity of the
+// phase it waits for: 0 for the first, then 1, 0, ... A wait for parity 1 on a fresh barrier
+// returns at once, which is how producers find empty buffers at the start.
 
 DEVICE void barrierInit(uint32_t barrier, uint32_t arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals));
 }
-// barrierInitDone makes initialised barriers visible to the TMA; __syncthreads then shows them to the block.
+// barrierInitDone makes initialised barriers visible to the TMA; __syncthreads then shows them to
+// the block.
 DEVICE void barrierInitDone() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 DEVICE void barrierArrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
@@ -33,7 +36,8 @@ DEVICE void barrierArrive(uint32_t barrier) {
 DEVICE void barrierExpect(uint32_t barrier, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
-// barrierWait blocks the thread. Compiled with BOUNDED_WAITS, a barrier that never completes traps instead of hanging.
+// barrierWait blocks the thread. Compiled with BOUNDED_WAITS, a barrier that never completes traps
+// instead of hanging.
 DEVICE void barrierWait(uint32_t barrier, uint32_t parity) {
 #ifdef BOUNDED_WAITS
   for (int tries = 0;; tries++) {
@@ -55,10 +59,11 @@ DEVICE void barrierWait(uint32_t barrier, uint32_t parity) {
 
 DEVICE void groupSync(int id, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
 
-// ---- The tensor memory accelerator: one thread starts a copy of a whole box. Elements outside the tensor read as zero and
-// are not written.
+// ---- The tensor memory accelerator: one thread starts a copy of a whole box. Elements outside the
+// tensor read as zero and are not written.
 
-// loadBox brings the map's box at the coordinates (column, row, head, batch) and counts its bytes on the barrier.
+// loadBox brings the map's box at the coordinates (column, row, head, batch) and counts its bytes
+// on the barrier.
 DEVICE void loadBox(uint32_t to, const CUtensorMap* map, uint32_t barrier, int column, int row, int head, int batch) {
   asm volatile(
       "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(to),
@@ -79,11 +84,13 @@ DEVICE void prefetchBox(const CUtensorMap* map, int column, int row, int head, i
                "r"(head), "r"(batch) : "memory");
 }
 DEVICE void prefetchMap(const CUtensorMap* map) { asm volatile("prefetch.tensormap [%0];" ::"l"((uint64_t)map) : "memory"); }
-// sharedToAsync shows the thread's ordinary writes to shared memory to the TMA and to matrix products that start after it.
+// sharedToAsync shows the thread's ordinary writes to shared memory to the TMA and to matrix
+// products that start after it.
 DEVICE void sharedToAsync() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-// ---- The warpgroup's matrix product (wgmma.cuh has the product itself). Products run asynchronously from the commit on;
-// their registers must not be touched before the wait, and pinned after it, so that the compiler moves no access across.
+// ---- The warpgroup's matrix product (wgmma.cuh has the product itself). Products run
+// asynchronously from the commit on; their registers must not be touched before the wait, and
+// pinned after it, so that the compiler moves no access across.
 
 DEVICE void productFence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 DEVICE void productCommit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
@@ -97,15 +104,17 @@ template <int N> DEVICE void pin(uint32_t (&d)[N]) {
   for (int i = 0; i < N; i++) asm volatile("" : "+r"(d[i])::"memory");
 }
 
-// forget tells the compiler that what the registers hold is not needed any more. The product names its accumulators as read
-// even where it starts them at zero, so they would stay occupied until then.
+// forget tells the compiler that what the registers hold is not needed any more. The product names
+// its accumulators as read even where it starts them at zero, so they would stay occupied until
+// then.
 template <int N> DEVICE void forget(float (&d)[N]) {
 #pragma unroll
   for (int i = 0; i < N; i++) asm volatile("" : "=f"(d[i]));
 }
 
-// descriptor describes an operand in shared memory to wgmma: rows of 128 bytes (64 elements) under the 128-byte swizzle, at
-// an address that is a multiple of 1,024 (plus the steps below). Strides are in bytes.
+// descriptor describes an operand in shared memory to wgmma: rows of 128 bytes (64 elements) under
+// the 128-byte swizzle, at an address that is a multiple of 1,024 (plus the steps below). Strides
+// are in bytes.
 //   K contiguous:  stride1 unused, stride8 = 1024 between groups of 8 rows; a step of 16 along K is 32 bytes within the 64
 //                  columns, the next 64 columns are a chunk of their own.
 //   M/N contiguous: stride1 between chunks of 64 columns, stride8 = 1024 between groups of 8 along K; a step of 16 along K
@@ -117,26 +126,29 @@ DEVICE uint64_t descriptor(uint32_t address, uint32_t stride1, uint32_t stride8)
 DEVICE uint64_t moved(uint64_t descriptor, uint32_t bytes) {
   return descriptor & 0xFFFFFFFF00000000ull | (uint32_t)descriptor + (bytes >> 4);
 }
-// warpgroupIndex counts the block's warpgroups; it is computed so that the compiler knows it to be the same in a warp.
+// warpgroupIndex counts the block's warpgroups; it is computed so that the compiler knows it to be
+// the same in a warp.
 DEVICE int warpgroupIndex() { return __shfl_sync(~0u, threadIdx.x / 128, 0); }
 
 // ---- The rest.
 
-// moreRegisters and fewerRegisters move registers between warpgroups. The sum must stay within what the launch reserved:
-// 168 a thread for 384 threads (24 + 2·240, 40 + 2·232), 128 for 512 (32 + 3·160); beyond it the kernel hangs.
+// moreRegisters and fewerRegisters move registers between warpgroups. The sum must stay within what
+// the launch reserved: 168 a thread for 384 threads (24 + 2·240, 40 + 2·232), 128 for 512 (32 +
+// 3·160); beyond it the kernel hangs.
 template <int N> DEVICE void moreRegisters() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N)); }
 template <int N> DEVICE void fewerRegisters() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N)); }
 
 // pack rounds two floats to a register of two Scalars, low one first; unpack is its inverse.
 DEVICE uint32_t pack(float low, float high) { return packed<Scalar>(low, high); }
 DEVICE float2 unpack(uint32_t x) { return unpacked<Scalar>(x); }
-// storeMatrix4 writes four 8×8 matrices of Scalars from registers in accumulator order; lane l gives the address of row l%8
-// of matrix l/8.
+// storeMatrix4 writes four 8×8 matrices of Scalars from registers in accumulator order; lane l
+// gives the address of row l%8 of matrix l/8.
 DEVICE void storeMatrix4(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b), "r"(c), "r"(d)
                : "memory");
 }
-// storeMatrix4Transposed writes each of the four matrices transposed: lane l gives the address of what was column l%8.
+// storeMatrix4Transposed writes each of the four matrices transposed: lane l gives the address of
+// what was column l%8.
 DEVICE void storeMatrix4Transposed(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b), "r"(c), "r"(d)
                : "memory");
@@ -152,7 +164,8 @@ DEVICE uint32_t positive(uint32_t x) {
   return y;
 }
 
-// addFloats4 adds four neighbouring floats in global memory, 16-byte aligned, in no fixed order with other additions.
+// addFloats4 adds four neighbouring floats in global memory, 16-byte aligned, in no fixed order
+// with other additions.
 DEVICE void addFloats4(float* to, float x, float y, float z, float w) {
   asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(x), "f"(y), "f"(z), "f"(w) : "memory");
 }
@@ -164,7 +177,8 @@ DEVICE void storeOrAddFloats4(bool store, float* to, float x, float y, float z, 
       "@!store red.relaxed.gpu.global.add.v4.f32 [%1], {%2, %3, %4, %5};\n}\n" ::"r"((int)store), "l"(to), "f"(x), "f"(y), "f"(z), "f"(w)
       : "memory");
 }
-// storeRelease shows what the thread has seen and done so far to whoever reads the value with loadAcquire.
+// storeRelease shows what the thread has seen and done so far to whoever reads the value with
+// loadAcquire.
 DEVICE int32_t loadAcquire(const int32_t* p) {
   int32_t v;
   asm volatile("ld.acquire.gpu.global.b32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");

@@ -1,5 +1,5 @@
-// Instructions that kernels of every architecture use, one thin function each, named for what it does: fast exponentials,
-// packing, and shared memory, whose addresses have 32 bits.
+// Instructions that kernels of every architecture use, one thin function each, named for what it
+// does: fast exponentials, packing, and shared memory, whose addresses have 32 bits.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -17,7 +17,8 @@ DEVICE float exp2Fast(float x) {
   return y;
 }
 
-// packed rounds two floats to a register of two numbers of 16 bits, the first one in the lower half.
+// packed rounds two floats to a register of two numbers of 16 bits, the first one in the lower
+// half.
 template <class T> DEVICE uint32_t packed(float low, float high);
 template <> DEVICE uint32_t packed<__nv_bfloat16>(float low, float high) {
   uint32_t r;
@@ -40,8 +41,8 @@ template <> DEVICE float2 unpacked<__half>(uint32_t x) { return __half22float2(*
 // sharedAddress is the 32-bit address that the instructions below take for shared memory.
 DEVICE uint32_t sharedAddress(const void* p) { return (uint32_t)__cvta_generic_to_shared(p); }
 
-// loadMatrix4 reads four 8×8 matrices of 16-bit elements into registers in accumulator order; lane l gives the address of row
-// l%8 of matrix l/8.
+// loadMatrix4 reads four 8×8 matrices of 16-bit elements into registers in accumulator order; lane
+// l gives the address of row l%8 of matrix l/8.
 DEVICE void loadMatrix4(uint32_t (&r)[4], uint32_t address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(address) : "memory");

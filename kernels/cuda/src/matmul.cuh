@@ -26,14 +26,18 @@ __device__ __forceinline__ int64_t itemOf(const Stack& operand, int item) { retu
 enum Activation : int32_t { NoActivation = 0, GELUTanh = 1, GELUErf = 2, SiLU = 3, ReLUSquared = 4 };
 
 struct MatMulArguments {
-  Stack a, b, c, pre;            // columns of c and pre are contiguous; pre.data may be null, and is read where C has act' as a factor
+  // columns of c and pre are contiguous; pre.data may be null, and is read where C has act' as a
+  // factor
+  Stack a, b, c, pre;
   const void* bias;              // (columns), or null
   // For float32 that was split into float16: the bits of the largest magnitude in each row of A
   // (items of A, rows) and each column of B (items of B, columns).
   const uint32_t *rowMost, *columnMost;
   float* partials;               // scratch for tiles whose depth several blocks share
   int32_t* flags;                // zero at launch and left zero: which partials are there
-  float* columnSums;             // of C with act' as a factor: of the rows of a warp, four warps a tile in turns, (…, columns); or null
+  // of C with act' as a factor: of the rows of a warp, four warps a tile in turns, (…, columns); or
+  // null
+  float* columnSums;
   int32_t rows, columns, depth;
   int32_t items, inner;
   int32_t activation, accumulate;

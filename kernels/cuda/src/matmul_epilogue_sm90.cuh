@@ -122,7 +122,8 @@ template <Activation act> struct TimesSlope {
           const uint32_t place = buffer + lane % 16 * 128 + ((i / 2 + lane / 16) ^ (lane & 7)) * 16;
           loadMatrix4(z, place);
 #pragma unroll
-          for (int j = 0; j < 4; j++) {  // rows of lane / 4, and those 8 below them, of two groups of 8 columns
+          // rows of lane / 4, and those 8 below them, of two groups of 8 columns
+          for (int j = 0; j < 4; j++) {
             const float2 pair = unpack(z[j]);
             const float* x = &c.sum[block][32 * box + 2 * (i + j)];
             const float low = x[0] * slope<act>(pair.x), high = x[1] * slope<act>(pair.y);

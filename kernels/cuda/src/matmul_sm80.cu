@@ -99,8 +99,10 @@ DEVICE int turned(int line) { return DEPTH == 64 ? line & 7 : line >> 1 & 3; }
 // finds those of eight neighbouring lines in different banks.
 template <bool Along, int SIDES> struct Source {
   static_assert(PARTS == 1 || !Along);
-  static constexpr int SPAN = Along ? 8 : DEPTH / 8, PASS = THREADS / SPAN;  // threads a line, and lines at a time
-  static constexpr int BESIDE = Along ? SIDES / 64 : PARTS, COPIES = (Along ? DEPTH : SIDES) / PASS * BESIDE;  // of a thread: a line's, and all
+  // threads a line, and lines at a time
+  static constexpr int SPAN = Along ? 8 : DEPTH / 8, PASS = THREADS / SPAN;
+  // of a thread: a line's, and all
+  static constexpr int BESIDE = Along ? SIDES / 64 : PARTS, COPIES = (Along ? DEPTH : SIDES) / PASS * BESIDE;
   const uint16_t* at;
   int left;  // sides from the thread's first one on
 
@@ -406,7 +408,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 256 / THREADS) KERNEL(cons
     for (int n = 0; n < Cursor::COPIES; n++) cursor.copy(n);
     cursor.advance();
   }
-  constexpr int TURNS = PRODUCTS * STEPS, AT_ONCE = (Cursor::COPIES + TURNS - 2) / (TURNS - 1);  // steps of a slice, and copies beside one of them
+  // steps of a slice, and copies beside one of them
+  constexpr int TURNS = PRODUCTS * STEPS, AT_ONCE = (Cursor::COPIES + TURNS - 2) / (TURNS - 1);
   Fragments f;
   uint32_t stage = ring;
   const auto begin = [&] {  // a slice

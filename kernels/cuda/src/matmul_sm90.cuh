@@ -61,10 +61,14 @@ struct MatMulShape {
   static constexpr int TurnsAt = BarriersAt + 2 * Stages * 8, ArrivedAt = TurnsAt + 2 * 8;
   static constexpr int SharedBytes = ArrivedAt + (Epilogue::BRINGS ? 8 * OutBuffers * 8 : 0);
   static constexpr int Sums = TileColumns / 2;  // of a thread in a row block
-  static constexpr int Chunk = TileColumns % 64 == 0 && !Epilogue::TWO_FACTORS ? 64 : 32;  // columns of 16-bit results that leave side by side
-  static constexpr int OutColumns = Epilogue::TWO_FACTORS ? TileColumns / 2 : TileColumns;  // of a tile of C
-  static constexpr int Boxes = TileColumns / Chunk;  // in which 16-bit results of a row block leave a warp
-  static constexpr bool Waits = !Turns && !Scaled && Blocks == 1;  // 16-bit results do, for the next tile's products to begin
+  // columns of 16-bit results that leave side by side
+  static constexpr int Chunk = TileColumns % 64 == 0 && !Epilogue::TWO_FACTORS ? 64 : 32;
+  // of a tile of C
+  static constexpr int OutColumns = Epilogue::TWO_FACTORS ? TileColumns / 2 : TileColumns;
+  // in which 16-bit results of a row block leave a warp
+  static constexpr int Boxes = TileColumns / Chunk;
+  // 16-bit results do, for the next tile's products to begin
+  static constexpr bool Waits = !Turns && !Scaled && Blocks == 1;
 };
 
 // How the result leaves: element by element, or by TMA as 16-bit numbers, as floats, or as floats
@@ -194,7 +198,8 @@ template <int PENDING> DEVICE void copyWait() { asm volatile("cp.async.wait_grou
 
 template <class Shape, bool AColumns, bool BRows>
 DEVICE void produce(const CUtensorMap* mapA, const CUtensorMap* mapB, const MatMulArguments& g, const MatMulSchedule& s, uint32_t shared) {
-  constexpr int Part = Shape::TileColumns / Shape::Cluster;  // of B's columns, that this block brings
+  // of B's columns, that this block brings
+  constexpr int Part = Shape::TileColumns / Shape::Cluster;
   const uint32_t full = shared + Shape::BarriersAt, empty = full + 8 * Shape::Stages;
   const int mine = blockIdx.x % Shape::Cluster * Part;
   prefetchMap(mapA);
@@ -527,7 +532,8 @@ DEVICE void consume(const CUtensorMap* mapC, const CUtensorMap* mapPre, const Ma
       barrierWait(full + 8 * ring.stage, ring.parity);
       productFence();
 #pragma unroll
-      for (int product = Shape::Parts == 2 ? 0 : 2; product < 3; product++) {  // the small ones first
+      // the small ones first
+      for (int product = Shape::Parts == 2 ? 0 : 2; product < 3; product++) {
         const int ofA = product == 0 ? Shape::ABytes : 0, ofB = product == 1 ? Shape::BBytes : 0;
 #pragma unroll
         for (int k = 0; k < 4; k++)

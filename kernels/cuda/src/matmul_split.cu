@@ -12,7 +12,8 @@ struct Splitting {
   const float* from;
   int64_t outer, inner, side, depth;  // strides in elements
   __half* to;
-  uint32_t* most;                     // (items, sides) bits of the largest finite magnitude, zero at launch
+  // (items, sides) bits of the largest finite magnitude, zero at launch
+  uint32_t* most;
   int32_t sides, depths, padded;      // sizes
   int32_t items, innerItems, parts;
 };

@@ -1,16 +1,18 @@
-// Matrix products of warps for every GPU since compute capability 8.0: tiles in shared memory, the instructions that move
-// them (cp.async, ldmatrix) and multiply them (mma.sync), and the products of the attention kernels made from these.
+// Matrix products of warps for every GPU since compute capability 8.0: tiles in shared memory, the
+// instructions that move them (cp.async, ldmatrix) and multiply them (mma.sync), and the products
+// of the attention kernels made from these.
 //
-// The kernels are written once for four kinds of arithmetic, the types BF16, F16, F32 and TF32 below. All multiply operands of
-// 16 bits and sum in float32.
+// The kernels are written once for four kinds of arithmetic, the types BF16, F16, F32 and TF32
+// below. All multiply operands of 16 bits and sum in float32.
 //
-// Floats become float16 of 11 bits, what TF32 keeps too, at twice its speed and half its size: F32 takes two of them, 22
-// bits, TF32 one. So that the narrow range of float16 does, rows of a tile are multiplied by a power of two, which the
-// padding of their row remembers the inverse of, and probabilities likewise when they become operands. The largest number
-// that shares a power of two then lies in 2^14..2^15, and the error of a smaller one stays under 2^-40 of it (TF32: 2^-25).
+// Floats become float16 of 11 bits, what TF32 keeps too, at twice its speed and half its size: F32
+// takes two of them, 22 bits, TF32 one. So that the narrow range of float16 does, rows of a tile
+// are multiplied by a power of two, which the padding of their row remembers the inverse of, and
+// probabilities likewise when they become operands. The largest number that shares a power of two
+// then lies in 2^14..2^15, and the error of a smaller one stays under 2^-40 of it (TF32: 2^-25).
 //
-// A warp's accumulator c[i][j][e] of a product with rows and columns counted within the warp's tile, with g = lane/4 and
-// t = lane%4, lies at row 16i + g + 8·(e/2) and column 8j + 2t + e%2.
+// A warp's accumulator c[i][j][e] of a product with rows and columns counted within the warp's
+// tile, with g = lane/4 and t = lane%4, lies at row 16i + g + 8·(e/2) and column 8j + 2t + e%2.
 #pragma once
 #include <type_traits>
 
@@ -19,7 +21,8 @@
 
 // ---- arithmetic
 
-// BYTES is the size of an element in device memory; PARTS is how many numbers of 16 bits, of type Part, stand for it in an operand.
+// BYTES is the size of an element in device memory; PARTS is how many numbers of 16 bits, of type
+// Part, stand for it in an operand.
 struct BF16 {
   using Stored = __nv_bfloat16;
   using Part = __nv_bfloat16;
@@ -32,8 +35,8 @@ struct F16 {
   static constexpr int BYTES = 2, PARTS = 1;
   static constexpr bool SCALED = false;
 };
-// F32 splits a float into two float16 and adds three products: hi·hi + hi·lo + lo·hi. What is left out, lo·lo, is 2^-22 of
-// the product.
+// F32 splits a float into two float16 and adds three products: hi·hi + hi·lo + lo·hi. What is left
+// out, lo·lo, is 2^-22 of the product.
 struct F32 {
   using Stored = float;
   using Part = __half;
@@ -56,7 +59,8 @@ DEVICE int warp() { return threadIdx.x / 32; }
 // pack puts two numbers of 16 bits into a word, x at the lower address.
 template <class E> DEVICE uint32_t pack(float x, float y) { return packed<typename E::Part>(x, y); }
 
-// Parts are the words of two neighbouring numbers: the rounded numbers and, where there are two parts, what these lack.
+// Parts are the words of two neighbouring numbers: the rounded numbers and, where there are two
+// parts, what these lack.
 struct Parts {
   uint32_t high, low;
 };
@@ -76,7 +80,8 @@ template <class E> DEVICE Parts split(float x, float y) {
 struct Power {
   float up, down;
 
-  // of is the one that brings magnitudes whose largest is most, a finite float, to 2^14..2^15. Tiny ones stay under that.
+  // of is the one that brings magnitudes whose largest is most, a finite float, to 2^14..2^15. Tiny
+  // ones stay under that.
   static DEVICE Power of(float most) {
     const uint32_t exponent = max(__float_as_uint(most) >> 23, 15u);
     return {__uint_as_float((268 - exponent) << 23), __uint_as_float((exponent - 14) << 23)};
@@ -85,7 +90,8 @@ struct Power {
 
 constexpr float INFINITE = __builtin_huge_valf();
 
-// largest is the largest magnitude among the N numbers of every lane of the warp. What is not finite does not count.
+// largest is the largest magnitude among the N numbers of every lane of the warp. What is not
+// finite does not count.
 template <int N> DEVICE float largest(const float (&x)[N]) {
   float most = 0;
 #pragma unroll
@@ -115,8 +121,8 @@ template <class E> DEVICE void multiplyAdd(float (&c)[4], const uint32_t (&a)[4]
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// accumulate adds A·B for ROWS blocks of 16 rows and the two blocks of 8 columns from block first on; b holds two words a
-// column block.
+// accumulate adds A·B for ROWS blocks of 16 rows and the two blocks of 8 columns from block first
+// on; b holds two words a column block.
 template <class E, int ROWS, int COLUMNS>
 DEVICE void accumulate(float (&c)[ROWS][COLUMNS][4], const Fragment<E, 4> (&a)[ROWS], const Fragment<E, 4>& b,
                                            int first) {
@@ -133,14 +139,16 @@ DEVICE void accumulate(float (&c)[ROWS][COLUMNS][4], const Fragment<E, 4> (&a)[R
 
 // ---- tiles in shared memory
 
-// Tile is rows of COLUMNS elements in shared memory, of BYTES each: as they come from device memory, or as operands, a row's
-// first parts before its second ones. One access touches the same 16-byte unit of eight neighbouring rows, which must lie in
-// different banks.
+// Tile is rows of COLUMNS elements in shared memory, of BYTES each: as they come from device
+// memory, or as operands, a row's first parts before its second ones. One access touches the same
+// 16-byte unit of eight neighbouring rows, which must lie in different banks.
 //
-// By default 16 bytes of padding a row see to that: a row is an odd number of units. The padding also has room for four powers of
-// two. Addresses of a warp's operands then differ by constants; but the 128 bytes that arrive from device memory at a time lie
-// across two lines of shared memory, and writing them takes twice as long. With SWIZZLED there is no padding, the units of 128 bytes
-// (of 64 where rows are an odd multiple of these) are permuted instead, and a tile begins at a multiple of 128 bytes.
+// By default 16 bytes of padding a row see to that: a row is an odd number of units. The padding
+// also has room for four powers of two. Addresses of a warp's operands then differ by constants;
+// but the 128 bytes that arrive from device memory at a time lie across two lines of shared memory,
+// and writing them takes twice as long. With SWIZZLED there is no padding, the units of 128 bytes
+// (of 64 where rows are an odd multiple of these) are permuted instead, and a tile begins at a
+// multiple of 128 bytes.
 template <class E, int COLUMNS, int BYTES = E::BYTES, bool SWIZZLED = false> struct Tile {
   static constexpr int STRIDE = COLUMNS * BYTES + (SWIZZLED ? 0 : 16);
   uint32_t base;  // shared memory address
@@ -171,7 +179,8 @@ DEVICE void rowsOperand(Fragment<E, 4>& f, Tile<E, COLUMNS, BYTES, SWIZZLED> til
   for (int part = 0; part < E::PARTS; part++) loadMatrix4(f.x[part], tile.at(row + lane() % 16, column, part, lane() / 16 * 16));
 }
 
-// columnsOperand loads the operand A whose 16 rows are the tile's columns from column on, a step of rows from row on.
+// columnsOperand loads the operand A whose 16 rows are the tile's columns from column on, a step of
+// rows from row on.
 template <class E, int COLUMNS, int BYTES, bool SWIZZLED>
 DEVICE void columnsOperand(Fragment<E, 4>& f, Tile<E, COLUMNS, BYTES, SWIZZLED> tile, int row, int column) {
 #pragma unroll
@@ -179,7 +188,8 @@ DEVICE void columnsOperand(Fragment<E, 4>& f, Tile<E, COLUMNS, BYTES, SWIZZLED> 
     loadMatrix4Transposed(f.x[part], tile.at(row + lane() % 8 + lane() / 16 * 8, column + lane() / 8 % 2 * 8, part));
 }
 
-// columnsOfTransposed loads the operand B whose 16 columns are rows from row on, a step from column on.
+// columnsOfTransposed loads the operand B whose 16 columns are rows from row on, a step from column
+// on.
 template <class E, int COLUMNS, int BYTES, bool SWIZZLED>
 DEVICE void columnsOfTransposed(Fragment<E, 4>& f, Tile<E, COLUMNS, BYTES, SWIZZLED> tile, int row, int column) {
 #pragma unroll
@@ -187,7 +197,8 @@ DEVICE void columnsOfTransposed(Fragment<E, 4>& f, Tile<E, COLUMNS, BYTES, SWIZZ
     loadMatrix4(f.x[part], tile.at(row + lane() % 8 + lane() / 16 * 8, column, part, lane() / 8 % 2 * 16));
 }
 
-// columnsOfRows loads the operand B whose 16 columns are the tile's from column on, a step of rows from row on.
+// columnsOfRows loads the operand B whose 16 columns are the tile's from column on, a step of rows
+// from row on.
 template <class E, int COLUMNS, int BYTES, bool SWIZZLED>
 DEVICE void columnsOfRows(Fragment<E, 4>& f, Tile<E, COLUMNS, BYTES, SWIZZLED> tile, int row, int column) {
 #pragma unroll
@@ -197,9 +208,9 @@ DEVICE void columnsOfRows(Fragment<E, 4>& f, Tile<E, COLUMNS, BYTES, SWIZZLED> t
 
 // ---- products
 //
-// mma.sync cuts sums off instead of rounding them, an error that grows with the number of steps. Products of two parts are
-// therefore summed by ordinary additions, a few steps' at a time. So are other products of scaled operands where their
-// powers change.
+// mma.sync cuts sums off instead of rounding them, an error that grows with the number of steps.
+// Products of two parts are therefore summed by ordinary additions, a few steps' at a time. So are
+// other products of scaled operands where their powers change.
 
 template <int ROWS, int COLUMNS> DEVICE void clear(float (&c)[ROWS][COLUMNS][4]) {
 #pragma unroll
@@ -210,19 +221,21 @@ template <int ROWS, int COLUMNS> DEVICE void clear(float (&c)[ROWS][COLUMNS][4])
       for (int e = 0; e < 4; e++) c[i][j][e] = 0;
 }
 
-// loadRowPowers reads the powers of the lane's rows in an accumulator whose rows are the tile's from row on.
+// loadRowPowers reads the powers of the lane's rows in an accumulator whose rows are the tile's
+// from row on.
 template <int ROWS, class T> DEVICE void loadRowPowers(float (&powers)[ROWS][2], T tile, int row) {
 #pragma unroll
   for (int i = 0; i < ROWS; i++)
 #pragma unroll
     for (int half = 0; half < 2; half++) powers[i][half] = loadSharedFloat(tile.power(row + 16 * i + lane() / 4 + 8 * half));
 }
-// columnPower is the power of the lane's two columns, which share it, in an accumulator whose columns are the tile's rows from
-// row on.
+// columnPower is the power of the lane's two columns, which share it, in an accumulator whose
+// columns are the tile's rows from row on.
 template <class T> DEVICE float columnPower(T tile, int row) { return loadSharedFloat(tile.power(row + lane() % 4 * 2)); }
 
-// withRowPowers and withColumnPowers put a tile's powers into an accumulator that is to be multiplied with the tile's rows:
-// its rows, or its columns, are the tile's rows from row on. factor is one more.
+// withRowPowers and withColumnPowers put a tile's powers into an accumulator that is to be
+// multiplied with the tile's rows: its rows, or its columns, are the tile's rows from row on.
+// factor is one more.
 template <int ROWS, int COLUMNS, class T>
 DEVICE void withRowPowers(float (&out)[ROWS][COLUMNS][4], const float (&x)[ROWS][COLUMNS][4], T tile, int row,
                                               float factor = 1) {
@@ -250,8 +263,8 @@ DEVICE void withColumnPowers(float (&out)[ROWS][COLUMNS][4], const float (&x)[RO
   }
 }
 
-// scaleRows puts the powers of b's rows into an accumulator, and then its rows into the range of an operand. factors are
-// what a product with b must be multiplied with.
+// scaleRows puts the powers of b's rows into an accumulator, and then its rows into the range of an
+// operand. factors are what a product with b must be multiplied with.
 template <class E, int ROWS, int COLUMNS, class T>
 DEVICE void scaleRows(float (&x)[ROWS][COLUMNS][4], T b, float (&factors)[ROWS][2]) {
   withColumnPowers(x, x, b, 0);
@@ -271,8 +284,8 @@ DEVICE void scaleRows(float (&x)[ROWS][COLUMNS][4], T b, float (&factors)[ROWS][
     }
 }
 
-// followUnit makes c's unit fit K rows of b: probabilities of at most highest times their powers, in this unit, are operands. The
-// unit stays while it is neither too small nor much too large.
+// followUnit makes c's unit fit K rows of b: probabilities of at most highest times their powers,
+// in this unit, are operands. The unit stays while it is neither too small nor much too large.
 template <int K, int ROWS, int COLUMNS, class T>
 DEVICE void followUnit(float (&c)[ROWS][COLUMNS][4], T b, float highest, float& unit) {
   float most = 0;
@@ -348,7 +361,8 @@ DEVICE void multiplyTransposed(float (&c)[ROWS][COLUMNS][4], Tile<E, CA, BA, SA>
   if constexpr (E::SCALED) unscale(c, a, rowA, b, rowB);
 }
 
-// accumulateRows adds A·B for one step: B is the tile's rows from row on, its columns from columnB on.
+// accumulateRows adds A·B for one step: B is the tile's rows from row on, its columns from columnB
+// on.
 template <class E, int ROWS, int COLUMNS, int CB, int BB, bool SB>
 DEVICE void accumulateRows(float (&c)[ROWS][COLUMNS][4], const Fragment<E, 4> (&a)[ROWS], Tile<E, CB, BB, SB> b,
                                                int row, int columnB) {
@@ -360,8 +374,8 @@ DEVICE void accumulateRows(float (&c)[ROWS][COLUMNS][4], const Fragment<E, 4> (&
   }
 }
 
-// accumulateScaled adds A·B over STEPS steps, its rows times their factors: B is the tile's rows from row on, its columns
-// from columnB on.
+// accumulateScaled adds A·B over STEPS steps, its rows times their factors: B is the tile's rows
+// from row on, its columns from columnB on.
 template <class E, int STEPS, int ROWS, int COLUMNS, int CB, int BB, bool SB>
 DEVICE void accumulateScaled(float (&c)[ROWS][COLUMNS][4], const Fragment<E, 4> (&a)[STEPS][ROWS],
                                                  Tile<E, CB, BB, SB> b, int row, int columnB, const float (&factors)[ROWS][2]) {
@@ -394,8 +408,8 @@ DEVICE void multiplyCell(float (&c)[ROWS][COLUMNS][4], const Fragment<E, 4> (&a)
   accumulateScaled<E>(c, a, b, row, columnB, factors);
 }
 
-// multiplyRows adds A·B over K: rows of a from rowA on, against rows of b from 0 on. A scaled a has b's powers in it and
-// consists of cells of CELL columns, each with a power.
+// multiplyRows adds A·B over K: rows of a from rowA on, against rows of b from 0 on. A scaled a has
+// b's powers in it and consists of cells of CELL columns, each with a power.
 template <class E, int K, int CELL, int ROWS, int COLUMNS, int CA, int BA, bool SA, int CB, int BB, bool SB>
 DEVICE void multiplyRows(float (&c)[ROWS][COLUMNS][4], Tile<E, CA, BA, SA> a, int rowA, Tile<E, CB, BB, SB> b, int columnB) {
   if constexpr (E::SCALED) {
@@ -419,8 +433,9 @@ DEVICE void multiplyRows(float (&c)[ROWS][COLUMNS][4], Tile<E, CA, BA, SA> a, in
   }
 }
 
-// multiplyColumns adds Aᵀ·B over K: columns of a from columnA on, against rows of b from 0 on. A scaled a has b's powers in
-// it and consists of cells of CELL rows, each with a power, that number cell of its rows, or (CELL = 0) is in c's unit.
+// multiplyColumns adds Aᵀ·B over K: columns of a from columnA on, against rows of b from 0 on. A
+// scaled a has b's powers in it and consists of cells of CELL rows, each with a power, that number
+// cell of its rows, or (CELL = 0) is in c's unit.
 template <class E, int K, int CELL, int ROWS, int COLUMNS, int CA, int BA, bool SA, int CB, int BB, bool SB>
 DEVICE void multiplyColumns(float (&c)[ROWS][COLUMNS][4], Tile<E, CA, BA, SA> a, int columnA, int cell,
                                                 Tile<E, CB, BB, SB> b, int columnB) {
@@ -456,8 +471,9 @@ template <class E> DEVICE void operandOf(Fragment<E, 4>& f, const float (&x)[4],
   }
 }
 
-// multiplyAccumulator adds A·B where A is an accumulator of K columns, of numbers up to 2^8. It leaves a changed. c is in units
-// of unit if operands are scaled and have one part, 0 at first: they are then summed in place, and c follows b's powers.
+// multiplyAccumulator adds A·B where A is an accumulator of K columns, of numbers up to 2^8. It
+// leaves a changed. c is in units of unit if operands are scaled and have one part, 0 at first:
+// they are then summed in place, and c follows b's powers.
 template <class E, int K, int ROWS, int COLUMNS, int CB, int BB, bool SB>
 DEVICE void multiplyAccumulator(float (&c)[ROWS][COLUMNS][4], float (&a)[ROWS][K / 8][4], Tile<E, CB, BB, SB> b,
                                                     float& unit) {
@@ -487,7 +503,8 @@ DEVICE void multiplyAccumulator(float (&c)[ROWS][COLUMNS][4], float (&a)[ROWS][K
 
 // ---- from accumulators
 
-// storeAccumulator makes operands of an accumulator block in the tile, its first element at (row, column).
+// storeAccumulator makes operands of an accumulator block in the tile, its first element at (row,
+// column).
 template <class E, int ROWS, int COLUMNS, int CT, int BT, bool ST>
 DEVICE void storeAccumulator(const float (&c)[ROWS][COLUMNS][4], Tile<E, CT, BT, ST> tile, int row, int column) {
 #pragma unroll
@@ -503,8 +520,8 @@ DEVICE void storeAccumulator(const float (&c)[ROWS][COLUMNS][4], Tile<E, CT, BT,
       }
 }
 
-// storeCell is storeAccumulator for a block that shares a power, which becomes number index of the tile's row. It leaves c
-// changed.
+// storeCell is storeAccumulator for a block that shares a power, which becomes number index of the
+// tile's row. It leaves c changed.
 template <class E, int ROWS, int COLUMNS, int CT, int BT, bool ST>
 DEVICE void storeCell(float (&c)[ROWS][COLUMNS][4], Tile<E, CT, BT, ST> tile, int row, int column, int index) {
   const Power power = Power::of(largest((const float(&)[ROWS * COLUMNS * 4])c));
@@ -525,11 +542,12 @@ DEVICE void copyAsync(uint32_t to, const void* from, int bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }
 DEVICE void copyCommit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-// copyWait waits for all but the last PENDING groups of this thread's copies; a barrier must follow.
+// copyWait waits for all but the last PENDING groups of this thread's copies; a barrier must
+// follow.
 template <int PENDING> DEVICE void copyWait() { asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory"); }
 
-// Matrix is rows of a tensor in device memory, all of one head of one sequence. What lies outside rows × columns reads as
-// zero and is not written.
+// Matrix is rows of a tensor in device memory, all of one head of one sequence. What lies outside
+// rows × columns reads as zero and is not written.
 struct Matrix {
   void* data;
   int64_t stride;  // elements
@@ -545,13 +563,14 @@ template <class E> DEVICE Matrix matrixOf(const Rows& t, int batch, int head, in
   return {(typename E::Stored*)t.data + batch * t.batch + head * t.head + first * t.row, t.row, rows, columns};
 }
 
-// loadTile starts to bring ROWS rows from row on into the tile, which is complete after copyCommit, copyWait and a barrier.
-// Of floats a warp brings a share of neighbouring rows, which is complete for this warp without the barrier. Rows that start
-// at any address are brought element by element: slow, and meant to be rare.
+// loadTile starts to bring ROWS rows from row on into the tile, which is complete after copyCommit,
+// copyWait and a barrier. Of floats a warp brings a share of neighbouring rows, which is complete
+// for this warp without the barrier. Rows that start at any address are brought element by element:
+// slow, and meant to be rare.
 template <class E, int ROWS, int WARPS, int COLUMNS, bool SWIZZLED>
 DEVICE void loadTile(Tile<E, COLUMNS, E::BYTES, SWIZZLED> tile, const Matrix& m, int row) {
-  // Neighbouring threads bring neighbouring units of 16 bytes: SPAN threads a row, as many as divide it evenly. SHARE rows are
-  // brought by THREADS threads, of which this is number me.
+  // Neighbouring threads bring neighbouring units of 16 bytes: SPAN threads a row, as many as
+  // divide it evenly. SHARE rows are brought by THREADS threads, of which this is number me.
   constexpr int EACH = 16 / E::BYTES, UNITS = COLUMNS / EACH, LARGEST = UNITS & -UNITS, SPAN = LARGEST < 32 ? LARGEST : 32;
   constexpr int SHARE = E::SCALED ? ROWS / WARPS : ROWS, THREADS = E::SCALED ? 32 : 32 * WARPS, PASS = THREADS / SPAN;
   static_assert(ROWS % WARPS == 0);
@@ -593,9 +612,10 @@ DEVICE void loadTile(Tile<E, COLUMNS, E::BYTES, SWIZZLED> tile, const Matrix& m,
   }
 }
 
-// settle makes operands of ROWS rows of floats: each warp of the share of rows that it brought, which must be there. Four or
-// eight neighbouring rows share a power. Both tiles may be at the same place; if not, what arrives may be
-// overwritten by the same loadTile afterwards. A barrier must follow. Elements of 16 bits are operands as they are.
+// settle makes operands of ROWS rows of floats: each warp of the share of rows that it brought,
+// which must be there. Four or eight neighbouring rows share a power. Both tiles may be at the same
+// place; if not, what arrives may be overwritten by the same loadTile afterwards. A barrier must
+// follow. Elements of 16 bits are operands as they are.
 template <class E, int ROWS, int WARPS, int COLUMNS, int BYTES, bool SWIZZLED>
 DEVICE void settle(Tile<E, COLUMNS, E::BYTES, SWIZZLED> from, Tile<E, COLUMNS, BYTES, SWIZZLED> to, int rowTo = 0) {
   if constexpr (E::SCALED) {
@@ -630,8 +650,8 @@ DEVICE void settle(Tile<E, COLUMNS, E::BYTES, SWIZZLED> from, Tile<E, COLUMNS, B
   }
 }
 
-// storeRows writes the tile's rows from..from+count, elements of 16 bits, to the matrix from row on, by THREADS threads of
-// which this is number me.
+// storeRows writes the tile's rows from..from+count, elements of 16 bits, to the matrix from row
+// on, by THREADS threads of which this is number me.
 template <class E, int THREADS, int COLUMNS, bool SWIZZLED>
 DEVICE void storeRows(Tile<E, COLUMNS, E::BYTES, SWIZZLED> tile, int from, int count, const Matrix& m, int row, int me) {
   constexpr int UNITS = COLUMNS / 8;
@@ -653,7 +673,8 @@ DEVICE void storeRows(Tile<E, COLUMNS, E::BYTES, SWIZZLED> tile, int from, int c
   }
 }
 
-// storeFloats writes an accumulator block to the matrix, its first element to (row, column): four lanes 32 bytes of a row.
+// storeFloats writes an accumulator block to the matrix, its first element to (row, column): four
+// lanes 32 bytes of a row.
 template <int ROWS, int COLUMNS>
 DEVICE void storeFloats(const float (&c)[ROWS][COLUMNS][4], const Matrix& m, int row, int column) {
   const bool pairs = (((uint64_t)m.data | (uint64_t)(m.stride * 4)) & 7) == 0;

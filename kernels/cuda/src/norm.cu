@@ -7,8 +7,9 @@
 //   Σ over rows of dx_c, where it is wanted: the gradient of a bias in x
 //   dx ← dx + dSum                            where the sum x + other has a gradient of its own, to dx as it is rounded
 //
-// A row whose pieces of 16 bytes fit is read once and held in registers by up to 32 warps; any other row is read again for
-// each sum. A module is of one norm, -DRMS_NORM for RMS norm, and of one type of elements.
+// A row whose pieces of 16 bytes fit is read once and held in registers by up to 32 warps; any
+// other row is read again for each sum. A module is of one norm, -DRMS_NORM for RMS norm, and of
+// one type of elements.
 #include "elements.cuh"
 
 // NormArguments is the host's normArguments in norm.go.
@@ -20,7 +21,8 @@ struct NormArguments {
   void* sum;
   Parameter gamma, beta;
   float *mean, *rstd;        // (rows); mean is null for RMS norm, and both may be in forward
-  float *dGamma, *dBeta;     // parts: gridDim.x (or .y where columns are summed apart) rows of sums, or null
+  // parts: gridDim.x (or .y where columns are summed apart) rows of sums, or null
+  float *dGamma, *dBeta;
   float* dxSums;             // the same, of dx; null for none, and of RMS norm
   float eps;
   int32_t warps;             // of a row
@@ -29,7 +31,8 @@ struct NormArguments {
 // slots is how many pieces of a row a thread holds.
 constexpr int slots = 4;
 
-// sumOfRow adds two sums over the warps of a row, in one order. Each call of a kernel takes the other half of shared.
+// sumOfRow adds two sums over the warps of a row, in one order. Each call of a kernel takes the
+// other half of shared.
 __device__ __forceinline__ float2 sumOfRow(float2 sum, int warps, float2* shared) {
   sum = make_float2(sumOfWarp(sum.x), sumOfWarp(sum.y));
   if (warps == 1) return sum;
@@ -40,8 +43,9 @@ __device__ __forceinline__ float2 sumOfRow(float2 sum, int warps, float2* shared
   return make_float2(sumOfWarp(sum.x), sumOfWarp(sum.y));
 }
 
-// statistics turns the sums of a row's deviations from a centre, and of their squares, into what the rounded centre lacks of the
-// mean, and the reciprocal standard deviation. The deviations are exact where it matters.
+// statistics turns the sums of a row's deviations from a centre, and of their squares, into what
+// the rounded centre lacks of the mean, and the reciprocal standard deviation. The deviations are
+// exact where it matters.
 __device__ __forceinline__ float2 statistics(float2 sums, int length, float eps, bool centred) {
   const float shift = centred ? sums.x / length : 0;
   const float variance = fmaxf(0, sums.y / length - shift * shift);
@@ -162,27 +166,30 @@ template <class T, bool centred> __device__ __forceinline__ void forwardAny(cons
   }
 }
 
-// fetch begins to copy 16 bytes into shared memory; what a thread fetched is there for it once it has waited.
+// fetch begins to copy 16 bytes into shared memory; what a thread fetched is there for it once it
+// has waited.
 __device__ __forceinline__ void fetch(void* to, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((uint32_t)__cvta_generic_to_shared(to)), "l"(from));
 }
 __device__ __forceinline__ void endFetches() { asm volatile("cp.async.commit_group;"); }
 __device__ __forceinline__ void waitForAllButLast() { asm volatile("cp.async.wait_group 1;" ::: "memory"); }
 
-// backward gives the warps of a block the rows that are gridDim.x·(rows of a block) apart. While a row is computed, the next one
-// is on its way to shared memory: a thread fetches what it will use. The sums of dγ and dβ over its rows stay in registers until
-// it has no more; then those of all rows of the block meet in shared memory.
+// backward gives the warps of a block the rows that are gridDim.x·(rows of a block) apart. While a
+// row is computed, the next one is on its way to shared memory: a thread fetches what it will use.
+// The sums of dγ and dβ over its rows stay in registers until it has no more; then those of all
+// rows of the block meet in shared memory.
 template <class T, bool centred, bool sumsOfDX> __device__ __forceinline__ void backward(const NormArguments& a) {
   constexpr int width = perAccess<T>;
   __shared__ float2 shared[2][32];
-  // γ; then, of two turns and each row of the block, a row of x, one of dy and, if there is one, of dSum. In the end, dγ and dβ of each
-  // row of the block.
+  // γ; then, of two turns and each row of the block, a row of x, one of dy and, if there is one, of
+  // dSum. In the end, dγ and dβ of each row of the block.
   extern __shared__ __align__(16) float dynamic[];
   const int step = a.warps * 32, thread = threadIdx.x % step, group = threadIdx.x / step, groups = blockDim.x / step;
   const int length = a.lines.length, pieces = length / width;
   const float part = 1.0f / length;
   const int ofTurn = (a.dSum ? 3 : 2) * pieces;
-  Piece<T, width>* rows = (Piece<T, width>*)(dynamic + length) + group * 2 * ofTurn;  // x, dy and dSum of a turn, then those of the other
+  // x, dy and dSum of a turn, then those of the other
+  Piece<T, width>* rows = (Piece<T, width>*)(dynamic + length) + group * 2 * ofTurn;
   // γ lies four by four, so that no two threads of a warp meet in a bank.
   float4* gammas = (float4*)dynamic;
   for (int piece = threadIdx.x; piece < pieces; piece += blockDim.x) {
@@ -281,7 +288,8 @@ template <class T, bool centred, bool sumsOfDX> __device__ __forceinline__ void 
     }
   }
   __syncthreads();  // the rows in shared memory are done with
-  float4* sums = (float4*)dynamic;  // of a group, dγ, then dβ, then those of dx, four by four as γ was
+  // of a group, dγ, then dβ, then those of dx, four by four as γ was
+  float4* sums = (float4*)dynamic;
   const int each = (1 + centred + sumsOfDX) * length / 4;
 #pragma unroll
   for (int s = 0; s < slots; s++) {
@@ -395,8 +403,8 @@ template <class T, bool centred> __device__ __forceinline__ void backwardAny(con
   }
 }
 
-// columnsOf computes parts of dγ and dβ: a block takes some columns, `n` a lane, and the rows of one part, its eight warps in
-// turns.
+// columnsOf computes parts of dγ and dβ: a block takes some columns, `n` a lane, and the rows of
+// one part, its eight warps in turns.
 template <class T, bool centred, int n> __device__ __forceinline__ void columnsOf(const NormArguments& a) {
   __shared__ float shared[2][8][32 * n];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, length = a.lines.length;

@@ -1,6 +1,6 @@
-// Optimisers over a list of parameters in one launch, and the decision about a step. A block works on one chunk of one tensor;
-// a table in the device's memory says where the chunks are. All are bound by memory: a thread moves four neighbouring
-// elements at once where the addresses allow it.
+// Optimisers over a list of parameters in one launch, and the decision about a step. A block works
+// on one chunk of one tensor; a table in the device's memory says where the chunks are. All are
+// bound by memory: a thread moves four neighbouring elements at once where the addresses allow it.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <math.h>
@@ -10,12 +10,15 @@
 
 constexpr int Threads = 256;
 
-// Chunk is the host's chunk in optimizer.go: at most `chunkElements` elements of a parameter, and of what goes with it.
+// Chunk is the host's chunk in optimizer.go: at most `chunkElements` elements of a parameter, and
+// of what goes with it.
 struct Chunk {
   float* data[4];  // weights, gradients and the states; or one tensor alone
   int32_t count, tensor;
-  uint16_t* copy;                   // of the weight in 16 bits, which is written with it; null for none
-  uint32_t first, columns, stride;  // the chunk's first element in the weight; the weight's columns, and from row to row of the copy
+  // of the weight in 16 bits, which is written with it; null for none
+  uint16_t* copy;
+  // the chunk's first element in the weight; the weight's columns, and from row to row of the copy
+  uint32_t first, columns, stride;
   int32_t element;                  // Element of the copy
 };
 
@@ -24,7 +27,8 @@ enum { Steps, Skipped, SkippedInARow, Norm, Verdict, Rate, Scale, LossScale, Goo
 constexpr double StepMade = -1, NoRate = -2;
 constexpr double LargestNorm = 0x1p64;
 
-// Update is the host's update in optimizer.go. With a control vector, its rate and scale are factors of that one's.
+// Update is the host's update in optimizer.go. With a control vector, its rate and scale are
+// factors of that one's.
 struct Update {
   const Chunk* chunks;
   const double* control;
@@ -56,7 +60,8 @@ __device__ __forceinline__ void store(float* at, const Four& f, int n, bool alig
   }
 }
 
-// storeCopy writes up to four neighbouring elements of the chunk, from `at` on, to the copy. They lie in one row of it.
+// storeCopy writes up to four neighbouring elements of the chunk, from `at` on, to the copy. They
+// lie in one row of it.
 __device__ __forceinline__ void storeCopy(const Chunk& c, int at, const Four& f, int n) {
   const uint32_t i = c.first + at, row = i / c.columns;
   uint16_t* to = c.copy + (int64_t)row * c.stride + (i - row * c.columns);
@@ -96,8 +101,8 @@ __device__ __forceinline__ Step decided(const Update& u) {
   return s;
 }
 
-// A rule has its numbers from prepare, which one thread of a block calls, and changes an element: the weight w, the states m
-// and v, by the gradient g.
+// A rule has its numbers from prepare, which one thread of a block calls, and changes an element:
+// the weight w, the states m and v, by the gradient g.
 
 //   m ← m + (1 − β₁)(g − m)      v ← β₂·v + (1 − β₂)·g²      w ← (1 − η·λ)·w − η/(1 − β₁ᵗ) · m / (√v/√(1 − β₂ᵗ) + ε)
 struct AdamW {
@@ -228,8 +233,8 @@ __device__ __forceinline__ double sumOfBlock(double sum) {
   return sum;
 }
 
-// sum_squares computes the sums of the chunks, sum_parts of these those of the tensors. Which elements meet where depends on
-// the shapes alone.
+// sum_squares computes the sums of the chunks, sum_parts of these those of the tensors. Which
+// elements meet where depends on the shapes alone.
 extern "C" __global__ void __launch_bounds__(Threads) sum_squares(const __grid_constant__ Sums s) {
   const Chunk c = s.chunks[blockIdx.x];
   const bool aligned = (uintptr_t)c.data[0] % 16 == 0;

@@ -1,10 +1,11 @@
-// Philox4x32 (Salmon, Moraes, Dror, Shaw, 2011) with the seven rounds that dropout draws with: four random words from a key
-// and a counter, the same on every device. kernels/philox.go is the definition.
+// Philox4x32 (Salmon, Moraes, Dror, Shaw, 2011) with the seven rounds that dropout draws with: four
+// random words from a key and a counter, the same on every device. kernels/philox.go is the
+// definition.
 #pragma once
 #include <stdint.h>
 
-// philox turns counters into their random words. Rounds of several go side by side, since those of one only wait for each
-// other.
+// philox turns counters into their random words. Rounds of several go side by side, since those of
+// one only wait for each other.
 template <int N> __device__ __forceinline__ void philox(uint32_t key0, uint32_t key1, uint4 (&counters)[N]) {
 #pragma unroll
   for (int round = 0; round < 7; round++) {

@@ -1,5 +1,5 @@
-// Sums: of all elements of a tensor, and of its rows. Each has two stages, the second of which adds what blocks of the first
-// found, so the order of a sum depends on the shape and the device alone.
+// Sums: of all elements of a tensor, and of its rows. Each has two stages, the second of which adds
+// what blocks of the first found, so the order of a sum depends on the shape and the device alone.
 #include "elementwise.cuh"
 
 // sumOfBlock adds up what the 256 threads of a block have, in one order; thread 0 has the result.
@@ -12,7 +12,8 @@ __device__ __forceinline__ double sumOfBlock(double sum) {
   return sum;
 }
 
-// sum gives the second tensor a float64 sum for each block, and sum_f64 adds those up and multiplies by the factor.
+// sum gives the second tensor a float64 sum for each block, and sum_f64 adds those up and
+// multiplies by the factor.
 template <class T> __device__ __forceinline__ void sum(const Elementwise& e) {
   double sum = 0;
   eachGroup<1, perAccess<T>>(e, [&](auto n, const int64_t* at) {
@@ -41,7 +42,8 @@ struct SumRowsArguments {
   float* parts;  // (gridDim.y, length)
 };
 
-// sumRows gives a block some columns, `n` a lane, and the rows of one part; its eight warps take the rows in turns.
+// sumRows gives a block some columns, `n` a lane, and the rows of one part; its eight warps take
+// the rows in turns.
 template <class T, int n> __device__ __forceinline__ void sumRows(const SumRowsArguments& a) {
   __shared__ float shared[8][32 * n];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;

@@ -1,8 +1,10 @@
-// The rotary position embedding of (batch, heads, length, head size), forward and, with the opposite direction, backward:
+// The rotary position embedding of (batch, heads, length, head size), forward and, with the
+// opposite direction, backward:
 //
 //   y1 = amplitude·(x1·cos θ − x2·sin θ)      y2 = amplitude·(x2·cos θ + x1·sin θ)      θ = direction·(offset + position)·frequency
 //
-// A thread rotates the same pairs of several heads, for the angles of which it computes sine and cosine once.
+// A thread rotates the same pairs of several heads, for the angles of which it computes sine and
+// cosine once.
 #include "elements.cuh"
 
 // RoPEArguments is the host's ropeArguments in rope.go.
@@ -17,7 +19,8 @@ struct RoPEArguments {
   int32_t length, heads;
   int32_t shares;             // threads that share the heads of a position
   int32_t d, dim;             // the head size, and how much of it is rotated
-  int32_t units;              // threads for a row: of `width` pairs (half split) or half as many (interleaved), then of copies
+  // threads for a row: of `width` pairs (half split) or half as many (interleaved), then of copies
+  int32_t units;
   int32_t rotated;            // units that rotate
   int32_t width;              // elements that are moved at once, or 1
   int32_t offset;             // the position of the first row

@@ -13,17 +13,18 @@
 #pragma once
 #include "attention_mask.cuh"
 
-// ScoreTile is a thread's part of a warp's scores, in the order of the matrix units' accumulators: of ROWS·16 rows and
-// COLUMNS·8 columns, number 4·(COLUMNS·i + j) + 2·r + e has row 16·i + 8·r and column 8·j + e, counted from the thread's first.
-// Rows are queries; by keys it is the other way round. What kernels derive from it says more of where and what the tile is.
+// ScoreTile is a thread's part of a warp's scores, in the order of the matrix units' accumulators:
+// of ROWS·16 rows and COLUMNS·8 columns, number 4·(COLUMNS·i + j) + 2·r + e has row 16·i + 8·r and
+// column 8·j + e, counted from the thread's first. Rows are queries; by keys it is the other way
+// round. What kernels derive from it says more of where and what the tile is.
 template <int ROWS, int COLUMNS, bool KEYS> struct ScoreTile {
   static constexpr bool BY_KEYS = KEYS;
   static constexpr int SIZE = 4 * ROWS * COLUMNS, WIDTH = 8 * COLUMNS;
   float (&x)[SIZE];
   int query, key;  // the thread's first
 
-  // each calls f for every score, with how many queries and keys it lies behind the thread's first: query by query, or nearly so,
-  // since what is looked up lies in rows of keys.
+  // each calls f for every score, with how many queries and keys it lies behind the thread's first:
+  // query by query, or nearly so, since what is looked up lies in rows of keys.
   template <class F> DEVICE void each(F f) {
     eachPair([&](float& x, float& y, int i, int j) {
       f(x, i, j);
@@ -48,7 +49,8 @@ template <int ROWS, int COLUMNS, bool KEYS> struct ScoreTile {
   template <class F> DEVICE void eachWithGain(F f) { each([&](float& x, int i, int j) { f(x, i, j); }); }
 };
 
-// ScoreTileOf is a ScoreTile of one head of a sequence. T is the type that elements of 16 bits have.
+// ScoreTileOf is a ScoreTile of one head of a sequence. T is the type that elements of 16 bits
+// have.
 template <class T, bool IS_EXACT, int ROWS, int COLUMNS> struct ScoreTileOf : ScoreTile<ROWS, COLUMNS, false> {
   using Element = T;
   static constexpr bool EXACT = IS_EXACT;  // to float32's last places
@@ -60,7 +62,8 @@ template <class T, bool IS_EXACT, int ROWS, int COLUMNS> struct ScoreTileOf : Sc
   DEVICE int sequence() const { return s.index; }
   DEVICE int sq() const { return s.sq; }
   DEVICE int sk() const { return s.sk; }
-  // addMappedBias does what OptionScore::addBias does where the bias comes through shared memory, and reports whether it does.
+  // addMappedBias does what OptionScore::addBias does where the bias comes through shared memory,
+  // and reports whether it does.
   DEVICE bool addMappedBias(float factor) { return false; }
 };
 
@@ -82,7 +85,8 @@ template <class T> DEVICE float2 widenTwo(const T* p) { return unpacked<T>(__ldg
 DEVICE void round(float* to, float x) { *to = x; }
 template <class T> DEVICE void round(T* to, float x) { *to = T(x); }
 
-// hyperbolicTangent is exact to float32's last places, or to 1e-7, which does for operands of 16 bits.
+// hyperbolicTangent is exact to float32's last places, or to 1e-7, which does for operands of 16
+// bits.
 template <bool EXACT> DEVICE float hyperbolicTangent(float x, float factor) {
   if (EXACT) return tanhf(x * factor);
   return 1 - __fdividef(2, 1 + exp2Fast(x * (2 * LOG2E * factor)));
@@ -95,8 +99,8 @@ template <bool EXACT> DEVICE float hyperbolicTangent(float x, float factor) {
 //   x  ← x − slope_h · |i + off − j|     slopes
 //   x  ← x + bias_ij                     bias
 //
-// i and j are the row and the column within their sequence, off = sk − sq of that sequence. An option that is not used costs one
-// branch a tile.
+// i and j are the row and the column within their sequence, off = sk − sq of that sequence. An
+// option that is not used costs one branch a tile.
 struct OptionScore {
   static constexpr bool CHANGES = true;
   using Mask = BandMask;
@@ -136,9 +140,9 @@ struct OptionScore {
     else if constexpr (sizeof(typename Tile::Element) == 2)
       addBiasOf(a, (const typename Tile::Element*)a.bias + plane, t, factor);
   }
-  // addBiasOf does x = factor·x + bias. Rows and columns beyond the sequence read the last one's. Loads of neighbouring columns, of
-  // which the first is even, go together where they can. No thread decides that by itself: what follows would lose its uniform
-  // registers.
+  // addBiasOf does x = factor·x + bias. Rows and columns beyond the sequence read the last one's.
+  // Loads of neighbouring columns, of which the first is even, go together where they can. No
+  // thread decides that by itself: what follows would lose its uniform registers.
   template <class T, class Tile> static DEVICE void addBiasOf(const AttentionArguments& a, const T* bias, Tile& t, float factor) {
     const int lastQuery = t.sq() - 1, lastKey = t.sk() - 1;
     const bool paired = !Tile::BY_KEYS && ((uint64_t)bias | a.biasRow * sizeof(T)) % (2 * sizeof(T)) == 0;
@@ -159,7 +163,8 @@ struct OptionScore {
     }
   }
 
-  // addGradients stores the gradient of the bias, or adds to it where several scores share an element.
+  // addGradients stores the gradient of the bias, or adds to it where several scores share an
+  // element.
   template <class Tile> static DEVICE void addGradients(const AttentionArguments& a, Tile t) {
     if (!a.dBias) return;
     const int64_t at = t.sequence() * a.dBiasSequence + t.head * a.dBiasHead + t.query * a.dBiasRow + t.key * a.dBiasColumn;
