@@ -23,7 +23,7 @@ import (
 func TestZeroValues(t *testing.T) {
 	for _, value := range []any{
 		&train.Stepper{}, &train.Loop{}, &train.PendingReport{}, &checkpoint.Folder{},
-		&data.Tokens{}, &data.Windows{}, &data.Prefetcher{}, &sample.Sampler{},
+		&data.Tokens{}, &data.Windows{}, &data.Prefetcher{}, &sample.Sampler{}, &sample.Text{},
 		&tokenizer.Bytes{}, &tokenizer.Characters{}, &tokenizer.GPT2{}, &tokenizer.HuggingFace{}, &train.Predictor{}, &chat.Template{},
 		&train.Place{}, (*train.Place)(nil), train.Update{}, train.WarmupCosine{}, train.WarmupStableDecay{}, train.LinearDecay{}, train.InverseSquareRoot{},
 	} {

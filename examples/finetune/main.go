@@ -213,7 +213,7 @@ func write(ctx context.Context, model *pretrained.Model, c *corpus, s settings, 
 	fmt.Fprintf(out, "\n%s\n", strings.TrimSpace(s.sample))
 	err = sample.Generate(ctx, decoder, c.tokenizer, prompt, sample.Options{
 		Sampler: sample.SamplerOptions{Temperature: 0.7, TopP: 0.9, Seed: s.Seed}, MaxTokens: min(s.Context, 200), Stop: c.stop,
-	}, watch.Printable(out))
+	}, sample.Write(watch.Printable(out)))
 	fmt.Fprintln(out)
 	return err
 }

@@ -52,7 +52,7 @@ func (a *author) write(ctx context.Context, w io.Writer) error {
 	if _, err := io.WriteString(w, a.prompt); err != nil {
 		return err
 	}
-	if err := sample.Generate(ctx, a.decoder, a.tokenizer, a.prompt, a.how, w); err != nil {
+	if err := sample.Generate(ctx, a.decoder, a.tokenizer, a.prompt, a.how, sample.Write(w)); err != nil {
 		return err
 	}
 	_, err := io.WriteString(w, "\n")
@@ -71,7 +71,7 @@ func (a *author) glimpse(ctx context.Context) func(train.Evaluation) (string, er
 		how := a.how
 		how.MaxTokens = glimpseTokens
 		var text strings.Builder
-		err := sample.Generate(ctx, a.decoder, a.tokenizer, a.prompt, how, &text)
+		err := sample.Generate(ctx, a.decoder, a.tokenizer, a.prompt, how, sample.Write(&text))
 		if ctx.Err() != nil {
 			err = nil // a run that is to stop shows what there is
 		}

@@ -108,7 +108,9 @@ func TestPenalties(t *testing.T) {
 	next := func(o sample.SamplerOptions, earlier ...int) int {
 		t.Helper()
 		before := slices.Clone(logits)
-		id, err := newSampler(t, o).Next(logits, earlier...)
+		s := newSampler(t, o)
+		s.Follow(earlier)
+		id, err := s.Next(logits)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -155,10 +157,35 @@ func TestPenalties(t *testing.T) {
 		want string
 	}{
 		{sample.SamplerOptions{MinP: 1.5}, "min p is 1.5"}, {sample.SamplerOptions{RepetitionPenalty: -1}, "repetition penalty is -1"},
-		{sample.SamplerOptions{NoRepeat: -1}, "no repeat is -1"},
+		{sample.SamplerOptions{NoRepeat: -1}, "no repeat is -1"}, {sample.SamplerOptions{PresencePenalty: math.NaN()}, "presence penalty is NaN"},
+		{sample.SamplerOptions{FrequencyPenalty: math.Inf(1)}, "frequency penalty is +Inf"},
 	} {
 		if _, err := sample.NewSampler(c.o); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: the error is %v, want %q", c.o, err, c.want)
+		}
+	}
+}
+
+// Presence and frequency count what was chosen, and not the prompt.
+func TestPenaltiesOfChosenTokens(t *testing.T) {
+	for _, c := range []struct {
+		o    sample.SamplerOptions
+		want []int
+	}{
+		{sample.SamplerOptions{}, []int{0, 0, 0, 0, 0, 0}},
+		{sample.SamplerOptions{PresencePenalty: 0.75}, []int{0, 1, 2, 0, 0, 0}},
+		{sample.SamplerOptions{FrequencyPenalty: 0.75}, []int{0, 1, 2, 0, 1, 2}},
+		{sample.SamplerOptions{FrequencyPenalty: 0.25, PresencePenalty: 0.25}, []int{0, 1, 0, 2, 0, 1}},
+		{sample.SamplerOptions{FrequencyPenalty: -1}, []int{0, 0, 0, 0, 0, 0}},
+		{sample.SamplerOptions{RepetitionPenalty: 2, PresencePenalty: 0.125}, []int{1, 2, 0, 0, 0, 0}},
+	} {
+		s := newSampler(t, c.o)
+		s.Follow([]int{0, 0, 0, 5})
+		for i, want := range c.want {
+			if got, err := s.Next([]float64{2, 1.75, 1.5}); err != nil || got != want {
+				t.Errorf("%+v: choice %d is %d, %v, want %d", c.o, i, got, err, want)
+				break
+			}
 		}
 	}
 }
@@ -182,7 +209,7 @@ func TestStopStrings(t *testing.T) {
 		c.o.MaxTokens = len(c.wants)
 		c.o.Start = []int{0}
 		var out bytes.Buffer
-		if err := sample.Generate(t.Context(), &script{vocab: len(vocab), wants: c.wants}, vocab, "", c.o, &out); err != nil {
+		if err := sample.Generate(t.Context(), &script{vocab: len(vocab), wants: c.wants}, vocab, "", c.o, sample.Write(&out)); err != nil {
 			t.Fatal(err)
 		}
 		if out.String() != c.want {
@@ -191,7 +218,7 @@ func TestStopStrings(t *testing.T) {
 	}
 	for _, o := range []sample.Options{{MaxTokens: 1, MinTokens: -1}, {MaxTokens: 1, StopStrings: []string{""}}} {
 		o.Start = []int{0}
-		if err := sample.Generate(t.Context(), &script{vocab: len(vocab), wants: []int{0}}, vocab, "", o, &bytes.Buffer{}); err == nil {
+		if err := sample.Generate(t.Context(), &script{vocab: len(vocab), wants: []int{0}}, vocab, "", o, sample.Write(&bytes.Buffer{})); err == nil {
 			t.Errorf("%+v is no error", o)
 		}
 	}

@@ -63,7 +63,7 @@ func ExampleGenerate() {
 		Sampler:   sample.SamplerOptions{Temperature: 0.5, TopK: 3, Seed: 1},
 		MaxTokens: 100, Stop: stop,
 	}
-	if err := sample.Generate(context.Background(), decoder, letters, "rain rain", options, os.Stdout); err != nil {
+	if err := sample.Generate(context.Background(), decoder, letters, "rain rain", options, sample.Write(os.Stdout)); err != nil {
 		log.Fatal(err)
 	}
 	// Output: go away, come again another day

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -121,7 +123,7 @@ func TestGenerate(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			var w writes
 			c.d.given = []int{77} // which Reset forgets
-			err := sample.Generate(t.Context(), c.d, c.t, c.prompt, c.o, &w)
+			err := sample.Generate(t.Context(), c.d, c.t, c.prompt, c.o, sample.Write(&w))
 			if err == nil && c.err != "" || err != nil && err.Error() != c.err {
 				t.Errorf("the error is %v, want %q", err, c.err)
 			}
@@ -152,7 +154,7 @@ func TestGenerateWritesEveryByte(t *testing.T) {
 			d.wants = append(d.wants, int(b))
 		}
 		var w writes
-		if err := sample.Generate(context.Background(), d, all, "a", sample.Options{MaxTokens: len(text)}, &w); err != nil {
+		if err := sample.Generate(context.Background(), d, all, "a", sample.Options{MaxTokens: len(text)}, sample.Write(&w)); err != nil {
 			t.Fatal(err)
 		}
 		if got := strings.Join(w.list, ""); got != string(text) {
@@ -173,7 +175,7 @@ func TestGenerateIsCancelled(t *testing.T) {
 		}
 	}}
 	var w writes
-	err := sample.Generate(ctx, d, pieces{"a", "b"}, "b", sample.Options{MaxTokens: 100}, &w)
+	err := sample.Generate(ctx, d, pieces{"a", "b"}, "b", sample.Options{MaxTokens: 100}, sample.Write(&w))
 	if !errors.Is(err, why) || strings.Join(w.list, "") != "aaa" {
 		t.Errorf("wrote %q and gave %v, want three tokens and %v", w.list, err, why)
 	}
@@ -182,7 +184,7 @@ func TestGenerateIsCancelled(t *testing.T) {
 func TestGenerateWriterFails(t *testing.T) {
 	w := writes{fail: errors.New("disk full")}
 	d := &script{vocab: 2, wants: []int{0}}
-	err := sample.Generate(t.Context(), d, pieces{"a", "b"}, "b", sample.Options{MaxTokens: 100}, &w)
+	err := sample.Generate(t.Context(), d, pieces{"a", "b"}, "b", sample.Options{MaxTokens: 100}, sample.Write(&w))
 	if !errors.Is(err, w.fail) || d.step != 1 {
 		t.Errorf("gave %v after %d tokens, want %v after 1", err, d.step, w.fail)
 	}
@@ -192,12 +194,14 @@ func TestGenerateOfNil(t *testing.T) {
 	d, abc := &script{vocab: 2, wants: []int{0}}, pieces{"a", "b"}
 	for want, generate := range map[string]func() error{
 		"d is nil": func() error {
-			return sample.Generate(t.Context(), nil, abc, "a", sample.Options{MaxTokens: 1}, io.Discard)
+			return sample.Generate(t.Context(), nil, abc, "a", sample.Options{MaxTokens: 1}, sample.Write(io.Discard))
 		},
 		"t is nil": func() error {
-			return sample.Generate(t.Context(), d, nil, "a", sample.Options{MaxTokens: 1}, io.Discard)
+			return sample.Generate(t.Context(), d, nil, "a", sample.Options{MaxTokens: 1}, sample.Write(io.Discard))
 		},
-		"w is nil": func() error { return sample.Generate(t.Context(), d, abc, "a", sample.Options{MaxTokens: 1}, nil) },
+		"each is nil": func() error {
+			return sample.Generate(t.Context(), d, abc, "a", sample.Options{MaxTokens: 1}, sample.Write(nil))
+		},
 	} {
 		if err := generate(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want one with %q", err, want)
@@ -216,7 +220,7 @@ func TestGenerateWithAModel(t *testing.T) {
 	text := func(seed uint64) string {
 		var b bytes.Buffer
 		o := sample.Options{MaxTokens: 60, Sampler: sample.SamplerOptions{Temperature: 1, TopK: 20, TopP: 0.95, Seed: seed}}
-		if err := sample.Generate(t.Context(), d, letters, "hello", o, &b); err != nil {
+		if err := sample.Generate(t.Context(), d, letters, "hello", o, sample.Write(&b)); err != nil {
 			t.Fatal(err)
 		}
 		return b.String()
@@ -250,22 +254,23 @@ func TestGenerateBatch(t *testing.T) {
 	o := sample.Options{
 		MaxTokens: 40, Stop: []int{5}, StopStrings: []string{"q"}, Sampler: sample.SamplerOptions{Temperature: 1, TopK: 20, Seed: 7, RepetitionPenalty: 1.1},
 	}
-	texts, writers := make([]bytes.Buffer, len(prompts)), make([]io.Writer, len(prompts))
-	for i := range texts {
-		writers[i] = &texts[i]
+	texts := make([]bytes.Buffer, len(prompts))
+	add := func(prompt int, t sample.Token) error {
+		texts[prompt].WriteString(t.Text)
+		return nil
 	}
 	for range 2 { // what was there before does not matter
 		for i := range texts {
 			texts[i].Reset()
 		}
-		if err := sample.GenerateBatch(t.Context(), batch, letters, prompts, o, writers); err != nil {
+		if err := sample.GenerateBatch(t.Context(), batch, letters, prompts, o, add); err != nil {
 			t.Fatal(err)
 		}
 		for i, prompt := range prompts {
 			var want bytes.Buffer
 			alone := o
 			alone.Sampler.Seed += uint64(i)
-			if err := sample.Generate(t.Context(), single, letters, prompt, alone, &want); err != nil {
+			if err := sample.Generate(t.Context(), single, letters, prompt, alone, sample.Write(&want)); err != nil {
 				t.Fatal(err)
 			}
 			if texts[i].String() != want.String() {
@@ -273,24 +278,129 @@ func TestGenerateBatch(t *testing.T) {
 			}
 		}
 	}
-	if err := sample.GenerateBatch(t.Context(), batch, letters, nil, o, nil); err != nil {
+	if err := sample.GenerateBatch(t.Context(), batch, letters, nil, o, add); err != nil {
 		t.Errorf("no prompts: %v", err)
 	}
 
-	var failing writes
-	failing.fail = errors.New("no room")
+	full := errors.New("no room")
 	cancelled, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("enough"))
 	for want, err := range map[string]error{
-		"d is nil": sample.GenerateBatch(t.Context(), nil, letters, prompts[:1], o, writers[:1]),
-		"GenerateBatch: there are 1 writers, it needs one for each of the 2 prompts": sample.GenerateBatch(t.Context(), batch, letters, prompts[:2], o, writers[:1]),
-		`prompt 1: prompt: 'A' is in no token`:                                       sample.GenerateBatch(t.Context(), batch, letters, []string{"a", "A"}, o, writers[:2]),
-		"prompt 0: w is nil":                                                         sample.GenerateBatch(t.Context(), batch, letters, prompts[:1], o, []io.Writer{nil}),
-		"no room":                                                                    sample.GenerateBatch(t.Context(), batch, letters, prompts[:1], o, []io.Writer{&failing}),
-		"enough":                                                                     sample.GenerateBatch(cancelled, batch, letters, prompts[:1], o, writers[:1]),
+		"d is nil":                             sample.GenerateBatch(t.Context(), nil, letters, prompts[:1], o, add),
+		"each is nil":                          sample.GenerateBatch(t.Context(), batch, letters, prompts[:1], o, nil),
+		"prompt 0: t is nil":                   sample.GenerateBatch(t.Context(), batch, nil, prompts[:1], o, add),
+		"prompt 1: prompt: 'A' is in no token": sample.GenerateBatch(t.Context(), batch, letters, []string{"a", "A"}, o, add),
+		"GenerateBatch: no room":               sample.GenerateBatch(t.Context(), batch, letters, prompts[:1], o, func(int, sample.Token) error { return full }),
+		"GenerateBatch: enough":                sample.GenerateBatch(cancelled, batch, letters, prompts[:1], o, add),
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want one with %q", err, want)
+		}
+	}
+}
+
+// record keeps what a generation gives.
+func record(list *[]sample.Token) func(sample.Token) error {
+	return func(t sample.Token) error {
+		*list = append(*list, t)
+		return nil
+	}
+}
+
+// Each token comes with its text, the last with the reason for which it is the last.
+func TestGenerateGivesTokens(t *testing.T) {
+	abc := pieces{"a", "b", "c", "<end>"}
+	for _, c := range []struct {
+		name string
+		o    sample.Options
+		want []sample.Token
+	}{
+		{"length", sample.Options{MaxTokens: 2}, []sample.Token{{ID: 0, Text: "a"}, {ID: 1, Text: "b", End: sample.EndLength}}},
+		{"stop token", sample.Options{MaxTokens: 9, Stop: []int{3}},
+			[]sample.Token{{ID: 0, Text: "a"}, {ID: 1, Text: "b"}, {ID: 2, Text: "c"}, {ID: 3, End: sample.EndStop}}},
+		{"the last token is a stop token", sample.Options{MaxTokens: 4, Stop: []int{3}},
+			[]sample.Token{{ID: 0, Text: "a"}, {ID: 1, Text: "b"}, {ID: 2, Text: "c"}, {ID: 3, End: sample.EndStop}}},
+		{"stop string over tokens", sample.Options{MaxTokens: 9, StopStrings: []string{"bc"}},
+			[]sample.Token{{ID: 0, Text: "a"}, {ID: 1}, {ID: 2, End: sample.EndStop}}},
+		{"what looks like a stop string", sample.Options{MaxTokens: 3, StopStrings: []string{"bd", "ab!"}},
+			[]sample.Token{{ID: 0}, {ID: 1}, {ID: 2, Text: "abc", End: sample.EndLength}}},
+		{"a stop string that has begun", sample.Options{MaxTokens: 9, Stop: []int{3}, StopStrings: []string{"c!"}},
+			[]sample.Token{{ID: 0, Text: "a"}, {ID: 1, Text: "b"}, {ID: 2}, {ID: 3, Text: "c", End: sample.EndStop}}},
+		{"the first of two", sample.Options{MaxTokens: 9, StopStrings: []string{"c", "bc<"}},
+			[]sample.Token{{ID: 0, Text: "a"}, {ID: 1}, {ID: 2, Text: "b", End: sample.EndStop}}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var got []sample.Token
+			d := &script{vocab: 4, wants: []int{0, 1, 2, 3}}
+			if err := sample.Generate(t.Context(), d, abc, "a", c.o, record(&got)); err != nil {
+				t.Fatal(err)
+			}
+			if !reflect.DeepEqual(got, c.want) {
+				t.Errorf("got  %+v\nwant %+v", got, c.want)
+			}
+		})
+	}
+}
+
+// Stop strings end the text where the first of them begins, however the text is cut into tokens.
+func TestStopStringsOverAnyTokens(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		tokens := pieces(rapid.SliceOfN(rapid.StringOfN(rapid.RuneFrom([]rune("abé€")), 1, 3, -1), 1, 6).Draw(t, "tokens"))
+		stops := rapid.SliceOfN(rapid.StringOfN(rapid.RuneFrom([]rune("abé€")), 1, 4, -1), 0, 3).Draw(t, "stops")
+		d := &script{vocab: len(tokens), wants: rapid.SliceOfN(rapid.IntRange(0, len(tokens)-1), 1, 12).Draw(t, "wants")}
+		var got []sample.Token
+		o := sample.Options{MaxTokens: len(d.wants), StopStrings: stops, Start: []int{0}}
+		if err := sample.Generate(context.Background(), d, tokens, "", o, record(&got)); err != nil {
+			t.Fatal(err)
+		}
+		want, text := "", ""
+		for _, id := range d.wants {
+			want += tokens[id]
+		}
+		end := sample.EndLength
+		for _, stop := range stops {
+			if at := strings.Index(want, stop); at >= 0 {
+				end = sample.EndStop
+			}
+		}
+		for _, token := range got {
+			text += token.Text
+			if !utf8.ValidString(token.Text) {
+				t.Fatalf("a token has the text %q", token.Text)
+			}
+		}
+		for _, stop := range stops {
+			if strings.Contains(text, stop) {
+				t.Fatalf("the text %q has the stop string %q", text, stop)
+			}
+		}
+		if !strings.HasPrefix(want, text) || got[len(got)-1].End != end || end == sample.EndLength && text != want {
+			t.Fatalf("the text is %q and ends by %q, all of it is %q", text, got[len(got)-1].End, want)
+		}
+	})
+}
+
+// Log-probabilities are those of the model, whatever else the options say.
+func TestLogProbs(t *testing.T) {
+	d := &script{vocab: 5, wants: []int{2, 2}}
+	o := sample.Options{
+		MaxTokens: 2, Suppress: []int{2}, LogProbs: true, TopLogProbs: 3,
+		Sampler: sample.SamplerOptions{RepetitionPenalty: 3, PresencePenalty: 2},
+	}
+	var got []sample.Token
+	if err := sample.Generate(t.Context(), d, pieces{"a", "b", "c", "d"}, "d", o, record(&got)); err != nil {
+		t.Fatal(err)
+	}
+	total := math.Log(math.Exp(5) + 4) // of all logits, also of a token that the tokenizer does not know
+	for i, token := range got {
+		want := []sample.Choice{{ID: 2, LogProb: 5 - total}, {ID: 0, LogProb: -total}, {ID: 1, LogProb: -total}}
+		if token.ID != i || math.Abs(token.LogProb+total) > 1e-12 || len(token.Top) != len(want) {
+			t.Fatalf("token %d is %+v", i, token)
+		}
+		for j, c := range token.Top {
+			if c.ID != want[j].ID || math.Abs(c.LogProb-want[j].LogProb) > 1e-12 {
+				t.Errorf("token %d: the choice %d is %+v, want %+v", i, j, c, want[j])
+			}
 		}
 	}
 }

@@ -14,7 +14,8 @@ type SamplerOptions struct {
 	// stands for its limit, always the most probable token, the first of several; nothing else
 	// matters then.
 	Temperature float64
-	// TopK leaves the K most probable tokens to choose from; 0 means all.
+	// TopK leaves the K most probable tokens to choose from, and those that are as probable as the
+	// last of them; 0 means all.
 	TopK int
 	// TopP leaves the fewest most probable tokens whose probabilities, among those that TopK
 	// leaves, sum to at least TopP; 0 means 1, which is all.
@@ -25,6 +26,9 @@ type SamplerOptions struct {
 	// RepetitionPenalty divides the positive logits of tokens that came before, and multiplies the
 	// negative ones; 0 means 1.
 	RepetitionPenalty float64
+	// PresencePenalty is subtracted from the logits of tokens that were chosen before, and
+	// FrequencyPenalty as often as they were. The prompt's do not count.
+	PresencePenalty, FrequencyPenalty float64
 	// NoRepeat is a length of sequences of which none comes twice; 0 means that they may.
 	NoRepeat int
 	// Seed decides the random numbers.
@@ -32,13 +36,15 @@ type SamplerOptions struct {
 }
 
 // Sampler chooses tokens by their logits: each with its probability, among those that the options
-// leave. The same seed gives the same choices for the same logits. A Sampler belongs to one
-// goroutine.
+// leave. The same seed gives the same choices for the same logits. A Sampler is for one text, and
+// not safe for concurrent use.
 type Sampler struct {
-	o      SamplerOptions
-	random *rand.Rand
-	tokens []candidate // memory for Next
-	logits []float64   // likewise
+	o       SamplerOptions
+	random  *rand.Rand
+	earlier []int       // all tokens, if NoRepeat looks at them
+	seen    map[int]int // how often a token was chosen, if a penalty looks at it; 0 for those of the prompt
+	tokens  []candidate // memory for Next
+	logits  []float64   // likewise
 }
 
 // candidate is a token that may be chosen, and its probability but for a factor that all have.
@@ -60,48 +66,81 @@ func NewSampler(o SamplerOptions) (*Sampler, error) {
 		return nil, fmt.Errorf("Sampler: min p is %v, it needs to be from 0 to 1", o.MinP)
 	case !(o.RepetitionPenalty >= 0) || math.IsInf(o.RepetitionPenalty, 0):
 		return nil, fmt.Errorf("Sampler: repetition penalty is %v, it needs to be positive, or 0 for none", o.RepetitionPenalty)
+	case math.IsNaN(o.PresencePenalty) || math.IsInf(o.PresencePenalty, 0):
+		return nil, fmt.Errorf("Sampler: presence penalty is %v, it needs to be finite", o.PresencePenalty)
+	case math.IsNaN(o.FrequencyPenalty) || math.IsInf(o.FrequencyPenalty, 0):
+		return nil, fmt.Errorf("Sampler: frequency penalty is %v, it needs to be finite", o.FrequencyPenalty)
 	case o.NoRepeat < 0:
 		return nil, fmt.Errorf("Sampler: no repeat is %d, it needs to be positive, or 0 for none", o.NoRepeat)
 	}
 	return &Sampler{o: o, random: rand.New(rand.NewPCG(o.Seed, 0))}, nil
 }
 
+// Follow tells the Sampler the tokens of a prompt, before the first choice.
+func (s *Sampler) Follow(prompt []int) {
+	for _, id := range prompt {
+		s.remember(id, 0)
+	}
+}
+
+// remember keeps a token that came before, as far as the options look at it.
+func (s *Sampler) remember(id, chosen int) {
+	if s.o.NoRepeat > 0 {
+		s.earlier = append(s.earlier, id)
+	}
+	if s.penalises() {
+		if s.seen == nil {
+			s.seen = map[int]int{}
+		}
+		s.seen[id] += chosen
+	}
+}
+
+func (s *Sampler) penalises() bool {
+	return s.o.RepetitionPenalty != 0 && s.o.RepetitionPenalty != 1 || s.o.PresencePenalty != 0 || s.o.FrequencyPenalty != 0
+}
+
 // Next chooses a token: an index of logits. A logit of −∞ is never chosen; NaN and +∞ are errors.
-// Earlier is the tokens so far, the prompt's too, which RepetitionPenalty and NoRepeat look at.
-func (s *Sampler) Next(logits []float64, earlier ...int) (int, error) {
-	if penalty := s.o.RepetitionPenalty; len(earlier) > 0 && (penalty != 0 && penalty != 1 || s.o.NoRepeat > 0) {
+func (s *Sampler) Next(logits []float64) (int, error) {
+	if len(s.seen) > 0 || len(s.earlier) > 0 {
 		s.logits = append(s.logits[:0], logits...)
 		logits = s.logits
-		s.penalise(logits, earlier)
+		s.penalise(logits)
+		s.forbidRepeats(logits)
 	}
-	best, err := mostProbable(logits)
+	chosen, err := mostProbable(logits)
 	if err != nil {
 		return 0, fmt.Errorf("Sampler: %w", err)
 	}
-	if s.o.Temperature == 0 {
-		return best, nil
+	if s.o.Temperature != 0 {
+		chosen = s.draw(s.left(logits, logits[chosen]))
 	}
-	return s.draw(s.left(logits, logits[best])), nil
+	s.remember(chosen, 1)
+	return chosen, nil
 }
 
-// penalise changes the logits of tokens that came before, each once, and forbids those that would
-// repeat a sequence.
-func (s *Sampler) penalise(logits []float64, earlier []int) {
-	seen := map[int]bool{}
-	if penalty := s.o.RepetitionPenalty; penalty != 0 {
-		for _, id := range earlier {
-			if id < 0 || id >= len(logits) || seen[id] {
-				continue
-			}
-			seen[id] = true
-			if logits[id] > 0 {
-				logits[id] /= penalty
-			} else {
-				logits[id] *= penalty
-			}
+// penalise changes the logits of tokens that came before, each once.
+func (s *Sampler) penalise(logits []float64) {
+	for id, chosen := range s.seen {
+		if id < 0 || id >= len(logits) {
+			continue
+		}
+		switch penalty := s.o.RepetitionPenalty; {
+		case penalty == 0:
+		case logits[id] > 0:
+			logits[id] /= penalty
+		default:
+			logits[id] *= penalty
+		}
+		if chosen > 0 {
+			logits[id] -= s.o.PresencePenalty + float64(chosen)*s.o.FrequencyPenalty
 		}
 	}
-	n := s.o.NoRepeat
+}
+
+// forbidRepeats forbids the tokens that would repeat a sequence.
+func (s *Sampler) forbidRepeats(logits []float64) {
+	n, earlier := s.o.NoRepeat, s.earlier
 	if n == 0 || len(earlier) < n {
 		return
 	}
@@ -142,7 +181,7 @@ func (s *Sampler) left(logits []float64, largest float64) []candidate {
 	}
 	s.tokens = all
 	if k := s.o.TopK; k > 0 && k < len(all) {
-		all = mostUntil(all, func(n int, _ float64) bool { return n == k })
+		all = withEqual(s.tokens, mostUntil(all, func(n int, _ float64) bool { return n == k }))
 	}
 	if p := s.o.TopP; p > 0 && p < 1 {
 		enough := p * total(all)
@@ -199,6 +238,20 @@ func mostUntil(list []candidate, done func(n int, sum float64) bool) []candidate
 		sink(heap, 0)
 	}
 	return list[len(heap):]
+}
+
+// withEqual adds to the most probable of a list, which are its end, those that are as probable as the
+// last of them.
+func withEqual(list, most []candidate) []candidate {
+	begin := len(list) - len(most)
+	last := most[0].logit
+	for i := begin - 1; i >= 0; i-- {
+		if list[i].logit == last {
+			begin--
+			list[i], list[begin] = list[begin], list[i]
+		}
+	}
+	return list[begin:]
 }
 
 // sink restores the order of a heap, whose largest element is first, below element i.

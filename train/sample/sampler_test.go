@@ -40,7 +40,11 @@ func probabilities(logits []float64, o sample.SamplerOptions) []float64 {
 		return p
 	}
 	if o.TopK > 0 {
-		order = order[:min(o.TopK, len(order))]
+		k := min(o.TopK, len(order))
+		for k < len(order) && logits[order[k]] == logits[order[k-1]] { // what is as probable as the last
+			k++
+		}
+		order = order[:k]
 	}
 	normalise := func() {
 		sum := 0.0
@@ -73,7 +77,7 @@ func TestFrequencies(t *testing.T) {
 	for i, o := range []sample.SamplerOptions{
 		{}, {TopK: 3, TopP: 0.5},
 		{Temperature: 1}, {Temperature: 0.4}, {Temperature: 3}, {Temperature: 1e-9}, {Temperature: math.MaxFloat64},
-		{Temperature: 1, TopK: 1}, {Temperature: 1, TopK: 3}, {Temperature: 1, TopK: 8}, {Temperature: 1, TopK: 100},
+		{Temperature: 1, TopK: 1}, {Temperature: 1, TopK: 3}, {Temperature: 1, TopK: 4}, {Temperature: 1, TopK: 8}, {Temperature: 1, TopK: 100},
 		{Temperature: 1, TopP: 0.2}, {Temperature: 1, TopP: 0.75}, {Temperature: 1, TopP: 0.999}, {Temperature: 1, TopP: 1},
 		{Temperature: 0.8, TopK: 4, TopP: 0.8}, {Temperature: 2, TopK: 4, TopP: 0.6},
 	} {
