@@ -48,10 +48,7 @@ func (l *Linear) Forward(x Tensor) Tensor {
 		return l.s.of(ops.Linear(x.n, l.weight, l.bias, ops.LinearOptions{Activation: l.c.Activation}))
 	}
 	y := l.change.addTo(l.s.of(ops.Linear(x.n, l.weight, l.bias, ops.LinearOptions{})), x)
-	if l.c.Activation == kernels.NoActivation {
-		return y
-	}
-	return y.apply(func(n *gorgonia.Node) (*gorgonia.Node, error) { return ops.Activate(n, l.c.Activation) })
+	return y.activate(l.c.Activation)
 }
 
 // plainLinear is a layer as what can be computed together with others: a Linear without an

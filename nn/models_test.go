@@ -81,21 +81,10 @@ func moe(s *nn.Scope, tokens nn.Tensor) nn.Tensor {
 	return s.Linear("head", s.LayerNorm("norm", x), 20)
 }
 
-// convolution is one of width 3 and a stride, over (B, S, C).
-func convolution(s *nn.Scope, name string, x nn.Tensor, out, stride int) nn.Tensor {
-	batch, length, channels := x.Dim(0), x.Dim(1), x.Dim(2)
-	zeros := x.Select(1, 0).Mul(0).Reshape(batch, 1, channels)
-	padded := nn.Concat(1, zeros, x, zeros).Unbind(1, length+2)
-	var rows []nn.Tensor
-	for at := 0; at < length && len(padded) > at+2; at += stride {
-		rows = append(rows, nn.Concat(1, padded[at:at+3]...).Reshape(batch, 1, 3*channels))
-	}
-	return s.Linear(name, nn.Concat(1, rows...), out)
-}
-
 func whisper(s *nn.Scope, sound, said nn.Tensor) nn.Tensor {
-	x := convolution(s, "conv1", sound, 16, 1).GELU()
-	x = s.Stack("encoder", s.Positions("sound", convolution(s, "conv2", x, 16, 2).GELU()), 1, blocksOf(2))
+	x := s.Conv1d("conv1", sound, 16, ops.Sliding{Size: 3, Padding: 1}).GELU()
+	x = s.Conv1d("conv2", x, 16, ops.Sliding{Size: 3, Stride: 2, Padding: 1}).GELU()
+	x = s.Stack("encoder", s.Positions("sound", x), 1, blocksOf(2))
 	c := nn.BlockConfig{Attention: nn.MultiHeadAttentionConfig{Dim: 16, Heads: 2, Options: causal}, Cross: true}
 	write := nn.NewStack(s.Sub("decoder"), nn.StackConfig{Layers: 1, Block: c})
 	h := s.Positions("text", s.Embedding("words", said, 20, 16))
@@ -136,7 +125,7 @@ func lstm(s *nn.Scope, x nn.Tensor, width int) nn.Tensor {
 }
 
 func convolutionalLSTM(s *nn.Scope, sound nn.Tensor) nn.Tensor {
-	return s.Linear("head", lstm(s.Sub("lstm"), convolution(s, "conv", sound, 8, 1).ReLU(), 8), 10)
+	return s.Linear("head", lstm(s.Sub("lstm"), s.Conv1d("conv", sound, 8, ops.Sliding{Size: 3, Padding: 1}).ReLU(), 8), 10)
 }
 
 // Models of one's own have a loss and gradients that are finite, and each parameter has one that is

@@ -337,6 +337,17 @@ func (s *Scope) Patches(name string, images Tensor, patch, dim int) Tensor {
 	}).Forward(images)
 }
 
+// Conv1d is a convolution of x, (B, S, C), to out channels; see [Conv].
+func (s *Scope) Conv1d(name string, x Tensor, out int, window ops.Sliding) Tensor {
+	return NewConv(s.Sub(name), ConvConfig{In: x.Dim(-1), Out: out, Windows: []ops.Sliding{window}}).Forward(x)
+}
+
+// Conv2d is a convolution of images with their channels last, (B, Height, Width, C), to out
+// channels, by one window along both axes; see [Conv].
+func (s *Scope) Conv2d(name string, x Tensor, out int, window ops.Sliding) Tensor {
+	return NewConv(s.Sub(name), ConvConfig{In: x.Dim(-1), Out: out, Windows: []ops.Sliding{window, window}}).Forward(x)
+}
+
 // LayerNorm normalises, scales and shifts each row of x; see [Norm]. [Tensor.LayerNorm] has no
 // parameters.
 func (s *Scope) LayerNorm(name string, x Tensor) Tensor {

@@ -453,6 +453,40 @@ func (x Tensor) Select(axis, index int) Tensor {
 	return x.apply(func(n *gorgonia.Node) (*gorgonia.Node, error) { return ops.Select(n, at, index) })
 }
 
+// Slice is the part of x at the indices of an axis from one on and before another. Numbers below 0
+// count from the last.
+func (x Tensor) Slice(axis, from, before int) Tensor {
+	at, ok := x.axis("Slice", axis)
+	if !ok {
+		return Tensor{in: x.in}
+	}
+	if from < 0 {
+		from += x.Dim(at)
+	}
+	if before < 0 {
+		before += x.Dim(at)
+	}
+	return x.apply(func(n *gorgonia.Node) (*gorgonia.Node, error) { return ops.Slice(n, at, from, before) })
+}
+
+// Pad is x with elements of a value before and after it along an axis; see [ops.Pad].
+func (x Tensor) Pad(axis, before, after int, value float64) Tensor {
+	at, ok := x.axis("Pad", axis)
+	if !ok {
+		return Tensor{in: x.in}
+	}
+	return x.apply(func(n *gorgonia.Node) (*gorgonia.Node, error) { return ops.Pad(n, at, before, after, value) })
+}
+
+// Patches is what windows see of x, (B, lengths..., C), at each of their places; see [ops.Patches].
+func (x Tensor) Patches(value float64, windows ...ops.Sliding) Tensor {
+	return x.apply(func(n *gorgonia.Node) (*gorgonia.Node, error) { return ops.Patches(n, value, windows...) })
+}
+
+// MeanPool is the mean of what windows see of x, (B, lengths..., C), at each of their places. The
+// elements of a padding count as zeros.
+func (x Tensor) MeanPool(windows ...ops.Sliding) Tensor { return x.Patches(0, windows...).Mean(-2) }
+
 // Unbind takes apart an axis of n elements, which goes away.
 func (x Tensor) Unbind(axis, n int) []Tensor {
 	at, ok := x.axis("Unbind", axis)

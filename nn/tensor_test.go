@@ -166,6 +166,12 @@ func TestTensorFunctions(t *testing.T) {
 				}
 				return y
 			}},
+		"Slice": {func(x nn.Tensor) nn.Tensor { return x.Slice(1, 1, 3).Slice(-1, 1, -1) }, func(x []float64) []float64 {
+			return []float64{x[5], x[6], x[9], x[10], x[17], x[18], x[21], x[22]}
+		}},
+		"Pad": {func(x nn.Tensor) nn.Tensor { return x.Pad(2, -3, 1, 0.5) }, func(x []float64) []float64 {
+			return []float64{x[3], 0.5, x[7], 0.5, x[11], 0.5, x[15], 0.5, x[19], 0.5, x[23], 0.5}
+		}},
 		"Unbind": {func(x nn.Tensor) nn.Tensor {
 			parts := x.Unbind(2, 4)
 			return parts[3].Sub(parts[0]).Reshape(-1)

@@ -13,43 +13,54 @@ import (
 func Concat(axis int, parts ...*gorgonia.Node) (*gorgonia.Node, error) {
 	var inputs []input
 	for i, n := range parts {
-		inputs = append(inputs, input{name: fmt.Sprintf("part %d", i), node: n, form: stridedForm, unread: true})
+		inputs = append(inputs, input{name: fmt.Sprintf("part %d", i), node: n})
 	}
-	return apply("Concat", kernel{
-		describe: func(in tensors) (description, error) { return describeConcat(axis, in) },
-		forward:  func(r *run, in, out tensors) error { return copyEach(r, cut(axis, out[0], in), in) },
-		backward: func(r *run, in, dOut, d tensors) error {
-			for i, part := range cut(axis, dOut[0], in) {
-				if !d[i].IsSet() {
-					continue
-				}
-				if err := r.Copy(d[i], part); err != nil {
-					return err
-				}
-			}
-			return nil
-		},
-	}, inputs...)
+	return arrange("Concat", func(in tensors) (arrangement, error) { return concat(axis, in) }, inputs...)
 }
 
-func describeConcat(axis int, parts tensors) (is description, err error) {
+func concat(axis int, parts tensors) (a arrangement, err error) {
 	first := parts[0]
 	if axis < 0 || axis >= len(first.Shape) {
-		return is, fmt.Errorf("axis is %d, it needs to be from 0 to part 0's last, %d", axis, len(first.Shape)-1)
+		return a, errAxis("part 0", axis, first)
 	}
-	shape := slices.Clone(first.Shape)
-	for i, t := range parts[1:] {
+	a.shape = slices.Clone(first.Shape)
+	a.shape[axis] = 0
+	for i, t := range parts {
 		like := slices.Clone(t.Shape)
-		if len(like) == len(shape) {
-			like[axis] = shape[axis]
+		if len(like) == len(first.Shape) {
+			like[axis] = first.Shape[axis]
 		}
-		if t.DType != first.DType || !slices.Equal(like, shape) {
-			return is, fmt.Errorf("part %d is %v of shape %v, it needs to be %v of part 0's shape %v but for axis %d",
-				i+1, t.DType, t.Shape, first.DType, first.Shape, axis)
+		if t.DType != first.DType || !slices.Equal(like, first.Shape) {
+			return a, fmt.Errorf("part %d is %v of shape %v, it needs to be %v of part 0's shape %v but for axis %d",
+				i, t.DType, t.Shape, first.DType, first.Shape, axis)
 		}
-		shape[axis] += t.Shape[axis]
+		from, n := a.shape[axis], t.Shape[axis]
+		a.parts = append(a.parts, arranged{i, whole, func(t kernels.Tensor) kernels.Tensor { return t.Slice(axis, from, from+n) }})
+		a.shape[axis] += n
 	}
-	return described(first.DType, shape...), nil
+	return a, nil
+}
+
+// Pad is x with elements of a value before and after it along an axis: of (B, S, C),
+// Pad(x, 1, 2, 3, 0) is (B, 2+S+3, C). A negative number takes elements away.
+func Pad(x *gorgonia.Node, axis, before, after int, value float64) (*gorgonia.Node, error) {
+	return arrange("Pad", func(in tensors) (a arrangement, err error) {
+		shape := slices.Clone(in[0].Shape)
+		if axis < 0 || axis >= len(shape) {
+			return a, errAxis("x", axis, in[0])
+		}
+		from, n := max(0, -before), shape[axis]
+		end := n - max(0, -after)
+		if from >= end {
+			return a, fmt.Errorf("before is %d and after %d, they need to leave something of axis %d: x has shape %v", before, after, axis, in[0].Shape)
+		}
+		shape[axis] = n + before + after
+		part := func(t kernels.Tensor) kernels.Tensor { return t.Slice(axis, from, end) }
+		place := func(t kernels.Tensor) kernels.Tensor { return t.Slice(axis, max(0, before), max(0, before)+end-from) }
+		return arrangement{
+			shape: shape, parts: []arranged{{0, part, place}}, fill: value, gaps: max(before, after) > 0, rests: min(before, after) < 0,
+		}, nil
+	}, input{name: "x", node: x})
 }
 
 // cut gives the parts of a whole along an axis, as long there as others are.

@@ -12,8 +12,9 @@
 //	Linear, Linears, MatMul   products of matrices
 //	MLP, SwiGLUMLP            two and three layers in one op
 //	LayerNorm, RMSNorm        norms; AddLayerNorm with the residual sum before it
-//	GELU, SwiGLU, Dropout     what is between the layers
+//	GELU, ReLU, SwiGLU, ...   what is between the layers
 //	Embedding, RoPE           tokens and positions
+//	Slice, Concat, Pad, ...   parts of tensors; Patches what a convolution's windows see
 //	SoftmaxCrossEntropy       the loss, or LinearCrossEntropy, which never holds the logits
 //	Recompute                 memory for time: a block is computed again for its gradients
 //	HeldRows, Whole           sequences that ranks share, and weights of which each rank holds a part

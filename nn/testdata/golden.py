@@ -231,6 +231,7 @@ def write(path, results):
         f.write("\n")
 
 
-write("models.json", {name: result(*model()) for name, model in
-                      {"gpt": gpt, "llama": llama, "qwen": qwen, "post-norm block": block_post}.items()})
-write("attention.json", attention_cases())
+if __name__ == "__main__":
+    write("models.json", {name: result(*model()) for name, model in
+                          {"gpt": gpt, "llama": llama, "qwen": qwen, "post-norm block": block_post}.items()})
+    write("attention.json", attention_cases())
