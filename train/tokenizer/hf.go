@@ -88,13 +88,27 @@ func (t *HuggingFace) WithoutSpecial() *HuggingFace {
 
 func isNull(text json.RawMessage) bool { return len(text) == 0 || string(text) == "null" }
 
+func readHFJSON(content []byte) (*hfJSON, error) {
+	j := &hfJSON{}
+	return j, json.Unmarshal(content, j)
+}
+
+// parseFields makes a tokenizer of the fields of a tokenizer.json.
+func parseFields(fields map[string]json.RawMessage) (*HuggingFace, error) {
+	content, err := json.Marshal(fields)
+	if err != nil {
+		return nil, err
+	}
+	return parseHuggingFace(content)
+}
+
 func parseHuggingFace(content []byte) (*HuggingFace, error) {
-	var j hfJSON
-	if err := json.Unmarshal(content, &j); err != nil {
+	j, err := readHFJSON(content)
+	if err != nil {
 		return nil, err
 	}
 	t := &HuggingFace{source: content, special: map[int]bool{}, added: map[int]bool{}, truncate: j.Truncation, padding: j.Padding}
-	if err := t.readSteps(&j); err != nil {
+	if err := t.readSteps(j); err != nil {
 		return nil, err
 	}
 	vocab, err := t.readModel(j.Model)

@@ -69,11 +69,7 @@ func openFolder(path string) (*HuggingFace, error) {
 	if found && !changed {
 		return OpenHuggingFace(filepath.Join(path, "tokenizer.json"))
 	}
-	content, err := json.Marshal(file)
-	if err != nil {
-		return nil, err
-	}
-	return parseHuggingFace(content)
+	return parseFields(file)
 }
 
 // text is a file of the folder, and whether there is one.

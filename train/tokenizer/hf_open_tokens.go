@@ -120,18 +120,28 @@ func (f *hfFolder) addEnds() {
 	if !begins && !ends || hfOwnTemplate[f.class] {
 		return
 	}
-	f.around = &hfTemplate{}
 	bos, eos := f.named["bos_token"].Content, f.named["eos_token"].Content
+	if !f.bool("add_bos_token", false) {
+		bos = ""
+	}
+	if !f.bool("add_eos_token", false) {
+		eos = ""
+	}
+	f.around = aroundEach(bos, eos)
+}
+
+// aroundEach is a template of tokens before and behind each text, empty ones for none.
+func aroundEach(bos, eos string) *hfTemplate {
+	t := &hfTemplate{}
 	for typeID, text := range []string{"$A", "$B"} {
-		if bos != "" && f.bool("add_bos_token", false) {
-			f.around.pair = append(f.around.pair, hfTemplateName{bos, typeID})
-		}
-		f.around.pair = append(f.around.pair, hfTemplateName{text, typeID})
-		if eos != "" && f.bool("add_eos_token", false) {
-			f.around.pair = append(f.around.pair, hfTemplateName{eos, typeID})
+		for _, name := range []string{bos, text, eos} {
+			if name != "" {
+				t.pair = append(t.pair, hfTemplateName{name, typeID})
+			}
 		}
 	}
-	f.around.single = f.around.pair[:len(f.around.pair)/2]
+	t.single = t.pair[:len(t.pair)/2]
+	return t
 }
 
 // hfTemplate is what goes around one text and two.
