@@ -217,8 +217,11 @@ func hearRoster(master net.Conn, c Config) (group roster, err error) {
 	case a.Bytes < 0 || a.Bytes > maxBody:
 		return group, fmt.Errorf("rank 0 at %s has %d bytes to say of the group, at most %d make sense", c.Address, a.Bytes, maxBody)
 	}
-	text := make([]byte, a.Bytes)
-	if _, err := io.ReadFull(master, text); err != nil {
+	text, err := io.ReadAll(io.LimitReader(master, int64(a.Bytes))) // so that saying a size takes no memory
+	if err == nil && len(text) < a.Bytes {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
 		return group, fmt.Errorf("rank 0 at %s ended while it spoke of the group: %w", c.Address, err)
 	}
 	if err := json.Unmarshal(text, &group); err != nil {
