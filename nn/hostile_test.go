@@ -27,6 +27,7 @@ type constructor struct {
 func constructors() map[string]constructor {
 	return map[string]constructor{
 		"NewLinear":              {nn.NewLinear, nn.LinearConfig{In: 4, Out: 6, Activation: kernels.SiLU}},
+		"NewConv":                {nn.NewConv, nn.ConvConfig{In: 4, Out: 6, Windows: []ops.Sliding{{Size: 3, Padding: 1}}}},
 		"NewEmbedding":           {nn.NewEmbedding, nn.EmbeddingConfig{Vocab: 5, Dim: 4}},
 		"NewPositionalEmbedding": {nn.NewPositionalEmbedding, nn.PositionalEmbeddingConfig{Context: 8, Dim: 4, Kind: nn.SinusoidalPositions}},
 		"NewPatchEmbedding":      {nn.NewPatchEmbedding, nn.PatchEmbeddingConfig{Channels: 1, Height: 4, Width: 4, Patch: 2, Dim: 4, ClassToken: true}},

@@ -28,6 +28,9 @@ func Patches(x *gorgonia.Node, value float64, windows ...Sliding) (*gorgonia.Nod
 		input{name: "x", node: x})
 }
 
+// largestWindow is how many elements windows may have together: each is a copy in a run.
+const largestWindow = 1 << 16
+
 func patches(x kernels.Tensor, value float64, windows []Sliding) (a arrangement, err error) {
 	axes := len(windows)
 	if len(x.Shape) != axes+2 || axes == 0 {
@@ -40,7 +43,9 @@ func patches(x kernels.Tensor, value float64, windows []Sliding) (a arrangement,
 		if err := w.complete(i, n); err != nil {
 			return a, err
 		}
-		size *= w.Size
+		if size *= w.Size; size > largestWindow {
+			return a, fmt.Errorf("windows have %d elements together, they need to have at most %d", size, largestWindow)
+		}
 		a.shape = append(a.shape, w.places(n))
 		a.gaps = a.gaps || w.Padding > 0
 		a.again = a.again || w.Stride < w.Size || w.Dilation > 1
@@ -57,7 +62,10 @@ func patches(x kernels.Tensor, value float64, windows []Sliding) (a arrangement,
 // complete gives the fields that are 0 their meaning, and checks all for window i over n elements.
 func (w *Sliding) complete(i, n int) error {
 	w.Stride, w.Dilation = cmp.Or(w.Stride, 1), cmp.Or(w.Dilation, 1)
+	const most = 1 << 30 // so that no product below overflows
 	switch {
+	case max(w.Size, w.Stride, w.Padding, w.Dilation) > most:
+		return fmt.Errorf("window %d is %+v, it needs numbers of at most %d", i, *w, most)
 	case w.Size < 1 || w.Stride < 1 || w.Dilation < 1 || w.Padding < 0:
 		return fmt.Errorf("window %d is %+v, it needs a size of at least 1, and nothing negative", i, *w)
 	case w.places(n) < 1:
