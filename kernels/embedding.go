@@ -4,7 +4,7 @@ import "fmt"
 
 // Embedding looks up a row of a table for each id: y_i = table[ids_i].
 type Embedding struct {
-	Table Tensor // (V, C), of any floats
+	Table Tensor // (V, C), of any floats, or packed
 	IDs   Tensor // (...), int32 or int64, each from 0 to V−1
 }
 
@@ -12,7 +12,7 @@ type Embedding struct {
 // outside the table is an error that names the position and the value.
 type EmbeddingKernels interface {
 	// EmbeddingForward writes y, (..., C), of the table's dtype, or of a 16-bit one beside a
-	// float32 table.
+	// float32 table. Beside a packed table it is float32.
 	EmbeddingForward(e *Embedding, y Tensor) error
 	// EmbeddingBackward computes dTable_v = Σ dy_i over the positions with ids_i = v, in ascending
 	// order of i: zeros for a row that no position looks up. dTable is of dy's dtype, or float32
@@ -32,6 +32,9 @@ func (e *Embedding) CheckForward(y Tensor) error {
 		return err
 	}
 	out := writtenLike("y", y, e.OutputShape(), e.Table.DType)
+	if e.Table.DType.IsPacked() {
+		out.dtypes[0] = F32
+	}
 	if e.Table.DType == F32 && (y.DType == BF16 || y.DType == F16) {
 		out.dtypes[1] = y.DType
 	}
@@ -60,7 +63,11 @@ func (e *Embedding) Validate() error {
 	if e == nil {
 		return errNoProblem
 	}
-	if err := e.Table.validateFloat("table"); err != nil {
+	if e.Table.DType.IsPacked() {
+		if err := e.Table.validatePacked("table"); err != nil {
+			return err
+		}
+	} else if err := e.Table.validateFloat("table"); err != nil {
 		return err
 	}
 	if err := e.Table.validateLayout("table"); err != nil {

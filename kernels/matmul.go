@@ -12,9 +12,9 @@ import (
 // An [Epilogue] changes what is written to C.
 //
 // A and B may have any strides on every axis: a transpose is a [Tensor.Permute], and an axis of
-// stride 0 broadcasts. They have one dtype, or A is F32 and B a 16-bit one, such as a weight that
-// is kept in less memory than it is computed with: its numbers count as they are. Sums are in
-// [DType.Wide] of A's.
+// stride 0 broadcasts. They have one dtype, or B is a weight that is kept in less memory than it is
+// computed with: a 16-bit one beside an A of F32, or one packed matrix beside an A of any type but
+// F64. Its numbers count as they are. Sums are in [DType.Wide] of A's.
 type MatMul struct {
 	A Tensor // (batch..., m, k)
 	B Tensor // (batch..., k, n), or (k, n) for all of the batch
@@ -91,10 +91,10 @@ func (m *MatMul) Validate() error {
 	if err := m.A.validateMatrices("a"); err != nil {
 		return err
 	}
-	if err := m.B.validateMatrices("b"); err != nil {
+	if err := m.validateB(); err != nil {
 		return err
 	}
-	if half := m.B.DType == BF16 || m.B.DType == F16; m.B.DType != m.A.DType && !(half && m.A.DType == F32) {
+	if half := m.B.DType == BF16 || m.B.DType == F16; m.B.DType != m.A.DType && !(half && m.A.DType == F32) && !m.B.DType.IsPacked() {
 		return fmt.Errorf("b is %v, a is %v: they need one dtype", m.B.DType, m.A.DType)
 	}
 	batch := m.A.Shape[:len(m.A.Shape)-2]
@@ -144,6 +144,36 @@ func (m *MatMul) validateBias(columns int) error {
 		return fmt.Errorf("bias is %v, it needs to be %s", m.Bias.DType, either(own))
 	}
 	return m.Bias.validateStrides("bias")
+}
+
+// validateB checks the right operand, which may be a packed matrix.
+func (m *MatMul) validateB() error {
+	if !m.B.DType.IsPacked() {
+		return m.B.validateMatrices("b")
+	}
+	if m.A.DType == F64 {
+		return fmt.Errorf("b is %v, beside an a of float64 it needs to be float64", m.B.DType)
+	}
+	return m.B.validatePacked("b")
+}
+
+// validatePacked checks a packed matrix or the transpose of one.
+func (t Tensor) validatePacked(name string) error {
+	if len(t.Shape) != 2 || len(t.Strides) != 2 {
+		return fmt.Errorf("%s is %v and has shape %v, it needs two axes", name, t.DType, t.Shape)
+	}
+	row := 1 // the axis along which a row lies
+	if t.Strides[0] == 1 {
+		row = 0
+	}
+	columns := t.Shape[row]
+	switch {
+	case t.Shape[1-row] < 0 || columns <= 0 || columns%t.DType.Block() != 0:
+		return fmt.Errorf("%s is %v and has shape %v, its rows need to be of a multiple of %d elements", name, t.DType, t.Shape, t.DType.Block())
+	case t.Strides[row] != 1 || t.Strides[1-row] != columns:
+		return fmt.Errorf("%s is %v and has strides %v for shape %v, its rows need to lie end to end", name, t.DType, t.Strides, t.Shape)
+	}
+	return nil
 }
 
 // validateMatrices checks an operand of a product: floats, at least two axes, nothing negative.

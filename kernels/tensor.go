@@ -21,10 +21,17 @@ const (
 	I32 // of indices, like I64
 	I64
 	Bool // a byte, 0 or 1: of masks
+
+	// The types of packed matrices, which are weights in less memory than 16 bits: see package packed
+	// for how they lie. Their elements have no addresses of their own, so that Size is 0, and such a
+	// matrix has the strides (columns, 1) or, as its transpose, (1, columns).
+	Int8 // blocks of 32 numbers of eight bits and a scale
+	Int4 // the same of four bits
+	NF4  // blocks of 64 of the sixteen numbers of QLoRA
 )
 
-var dtypeNames = [...]string{"no dtype", "float32", "float64", "bfloat16", "float16", "int32", "int64", "bool"}
-var dtypeSizes = [...]int{0, 4, 8, 2, 2, 4, 8, 1}
+var dtypeNames = [...]string{"no dtype", "float32", "float64", "bfloat16", "float16", "int32", "int64", "bool", "int8 in blocks", "int4 in blocks", "NF4 in blocks"}
+var dtypeSizes = [...]int{0, 4, 8, 2, 2, 4, 8, 1, 0, 0, 0}
 
 func (d DType) String() string {
 	if int(d) < len(dtypeNames) {
@@ -33,7 +40,7 @@ func (d DType) String() string {
 	return fmt.Sprintf("DType(%d)", uint8(d))
 }
 
-// Size returns the number of bytes of one element.
+// Size returns the number of bytes of one element, 0 for the types of packed matrices.
 func (d DType) Size() int {
 	if int(d) < len(dtypeSizes) {
 		return dtypeSizes[d]
@@ -52,6 +59,20 @@ func (d DType) Wide() DType {
 
 // IsFloat reports whether the type is one of floats.
 func (d DType) IsFloat() bool { return d >= F32 && d <= F16 }
+
+// IsPacked reports whether the type is one of packed matrices.
+func (d DType) IsPacked() bool { return d >= Int8 && d <= NF4 }
+
+// Block is how many elements of a row of a packed matrix are packed together, 0 for other types.
+func (d DType) Block() int {
+	switch d {
+	case Int8, Int4:
+		return 32
+	case NF4:
+		return 64
+	}
+	return 0
+}
 
 // IsInteger reports whether the type is one of integers, of which indices are.
 func (d DType) IsInteger() bool { return d == I32 || d == I64 }

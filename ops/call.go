@@ -335,6 +335,9 @@ func (c *call) bindOne(b kernels.Backend, i int, v gorgonia.Value) (kernels.Tens
 	case stridedForm:
 		axes = 0
 	}
+	if o.shape.DType.IsPacked() {
+		return bindPacked(b, v, o.shape)
+	}
 	t, err := view(b, v, o.shape.DType, o.shape.Shape)
 	if err != nil || hasDenseAxes(t, axes) || o.form == ownRowsForm {
 		return t, err

@@ -124,6 +124,9 @@ func Assign(to, from gorgonia.Value) error {
 	if tensors[0].DType != tensors[1].DType {
 		return fmt.Errorf("Assign: a value of %v cannot be written over one of %v", tensors[1].DType, tensors[0].DType)
 	}
+	if tensors[0].DType.IsPacked() {
+		return assignPacked(to.(*tensor.Dense), from.(*tensor.Dense))
+	}
 	err := copierOf(places[0], places[1]).Copy(tensors[0], tensors[1])
 	runtime.KeepAlive(from)
 	return err
@@ -134,6 +137,9 @@ func copyTo(place kernels.Backend, t *tensor.Dense) (*tensor.Dense, error) {
 	from, own, err := located(t)
 	if err != nil {
 		return nil, err
+	}
+	if from.DType.IsPacked() {
+		return nil, fmt.Errorf("cannot be copied: %w", kernels.Unsupported{Device: place.Name(), What: fmt.Sprintf("a weight of %v", from.DType)})
 	}
 	to, err := copied(from, from.DType, place, copierOf(place, own))
 	if err != nil {

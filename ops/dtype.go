@@ -72,6 +72,19 @@ func anyDTypeOf(d tensor.Dtype) kernels.DType {
 	return indexDTypeOf(d)
 }
 
+// packedDTypeOf is the kernels' name of a type of packed matrices, NoDType for others.
+func packedDTypeOf(d tensor.Dtype) kernels.DType {
+	switch d {
+	case Int8:
+		return kernels.Int8
+	case Int4:
+		return kernels.Int4
+	case NF4:
+		return kernels.NF4
+	}
+	return kernels.NoDType
+}
+
 // nodeDtype is Gorgonia's name of a kernels' type.
 func nodeDtype(d kernels.DType) tensor.Dtype {
 	switch d {

@@ -11,10 +11,11 @@ import (
 // Embedding looks up the row of each id: table is (V, C), ids are int, int32 or int64 of any shape,
 // each from 0 to V−1, and the result is (ids..., C). The ids may change from run to run.
 //
-// The gradient of the table is as large as the table.
+// The gradient of the table is as large as the table. A table that [Packed] made has none, and gives
+// float32.
 func Embedding(table, ids *gorgonia.Node) (*gorgonia.Node, error) {
 	return apply("Embedding", embedding(kernels.NoDType),
-		input{name: "table", node: table, unread: true},
+		input{name: "table", node: table, form: tableForm(table), unread: true},
 		input{name: "ids", node: ids, form: indexForm})
 }
 
@@ -22,7 +23,7 @@ func Embedding(table, ids *gorgonia.Node) (*gorgonia.Node, error) {
 // float32 and the type a 16-bit one. So is the gradient, whose sums are float32.
 func EmbeddingAs(table, ids *gorgonia.Node, dtype tensor.Dtype) (*gorgonia.Node, error) {
 	to := dtypeOf(dtype)
-	if table == nil || table.Dtype() != tensor.Float32 || to != kernels.BF16 && to != kernels.F16 {
+	if table == nil || table.Type() == nil || table.Dtype() != tensor.Float32 || to != kernels.BF16 && to != kernels.F16 {
 		y, err := Embedding(table, ids)
 		if err != nil {
 			return nil, err
@@ -34,6 +35,14 @@ func EmbeddingAs(table, ids *gorgonia.Node, dtype tensor.Dtype) (*gorgonia.Node,
 		input{name: "ids", node: ids, form: indexForm})
 }
 
+// tableForm is the form of a table, which may be packed.
+func tableForm(table *gorgonia.Node) form {
+	if table != nil && table.Type() != nil && packedDTypeOf(table.Dtype()) != kernels.NoDType {
+		return packedForm
+	}
+	return rowsForm
+}
+
 // embedding is the kernel whose result has another type than the table, or with NoDType the
 // table's.
 func embedding(to kernels.DType) kernel {
@@ -43,7 +52,11 @@ func embedding(to kernels.DType) kernel {
 			if err := e.Validate(); err != nil {
 				return description{}, err
 			}
-			return described(cmp.Or(to, in[0].DType), e.OutputShape()...), nil
+			own := in[0].DType
+			if own.IsPacked() {
+				own = kernels.F32
+			}
+			return described(cmp.Or(to, own), e.OutputShape()...), nil
 		},
 		forward: func(r *run, in, out tensors) error {
 			return r.EmbeddingForward(&kernels.Embedding{Table: in[0], IDs: in[1]}, out[0])

@@ -78,14 +78,16 @@ type input struct {
 type form int
 
 const (
-	rowsForm     form = iota // a contiguous last axis; another value is copied
-	denseForm                // row-major; another value is copied
-	stridedForm              // nothing: it takes any strides
-	ownRowsForm              // a contiguous last axis; another value is an error
-	indexForm                // row-major integers, which have no gradient
-	constantForm             // rows of floats or integers, which have no gradient
-	hostForm                 // a vector of integers that the host reads, which has no gradient
-	rereadForm               // the same, and the kernel reads it again where its work is recorded: [run.vary]
+	rowsForm          form = iota // a contiguous last axis; another value is copied
+	denseForm                     // row-major; another value is copied
+	stridedForm                   // nothing: it takes any strides
+	ownRowsForm                   // a contiguous last axis; another value is an error
+	indexForm                     // row-major integers, which have no gradient
+	constantForm                  // rows of floats or integers, which have no gradient
+	packedForm                    // a packed matrix, which has no gradient
+	packedColumnsForm             // the same, and its rows are the columns of what the kernel sees
+	hostForm                      // a vector of integers that the host reads, which has no gradient
+	rereadForm                    // the same, and the kernel reads it again where its work is recorded: [run.vary]
 )
 
 // hasGradient reports whether inputs of the form have one.
@@ -122,6 +124,9 @@ func (in *input) check() (kernels.Tensor, error) {
 	if err != nil {
 		return kernels.Tensor{}, err
 	}
+	if dtype.IsPacked() {
+		return in.checkPacked(dtype)
+	}
 	shape := in.node.Shape()
 	switch {
 	case len(shape) == 0:
@@ -135,6 +140,9 @@ func (in *input) check() (kernels.Tensor, error) {
 // dtype is the type of the input's node, if it may have that.
 func (in *input) dtype() (kernels.DType, error) {
 	of := in.node.Dtype()
+	if packed := packedDTypeOf(of); packed != kernels.NoDType && (in.form == packedForm || in.form == packedColumnsForm) {
+		return packed, nil
+	}
 	float, index := dtypeOf(of), indexDTypeOf(of)
 	switch {
 	case in.form == constantForm && anyDTypeOf(of) == kernels.NoDType:

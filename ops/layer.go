@@ -12,22 +12,29 @@ import (
 // layerInputs are the inputs for a layer's weight and its bias, which may be nil.
 func layerInputs(x *gorgonia.Node, name string, weight *gorgonia.Node, biasName string, bias *gorgonia.Node) []input {
 	return []input{
-		{name: name, node: weight, form: weightForm(x, weight), roundsTo: floatOf(x)},
+		{name: name, node: weight, form: weightForm(x, weight, packedColumnsForm), roundsTo: floatOf(x)},
 		{name: biasName, node: bias, form: denseForm, optional: true, unread: true},
 	}
 }
 
-// weightForm is the form of a weight, which has no gradient where it is kept in 16 bits.
-func weightForm(x, weight *gorgonia.Node) form {
-	if x == nil || weight == nil || !isKept(kernels.Tensor{DType: dtypeOf(weight.Dtype())}, dtypeOf(x.Dtype())) {
+// weightForm is the form of a weight, which has no gradient where it is kept in less memory than it
+// is computed with. If it is packed, it has the given form.
+func weightForm(x, weight *gorgonia.Node, packed form) form {
+	switch {
+	case x == nil || weight == nil || x.Type() == nil || weight.Type() == nil:
 		return stridedForm
+	case packedDTypeOf(weight.Dtype()) != kernels.NoDType:
+		return packed
+	case isKept(kernels.Tensor{DType: dtypeOf(weight.Dtype())}, dtypeOf(x.Dtype())):
+		return constantForm
 	}
-	return constantForm
+	return stridedForm
 }
 
-// isKept reports whether a weight is kept in 16 bits beside an input of float32.
+// isKept reports whether a weight is kept in less memory than it is computed with: packed, or in 16
+// bits beside an input of float32.
 func isKept(weight kernels.Tensor, x kernels.DType) bool {
-	return x == kernels.F32 && (weight.DType == kernels.BF16 || weight.DType == kernels.F16)
+	return weight.DType.IsPacked() && x != kernels.F64 || x == kernels.F32 && (weight.DType == kernels.BF16 || weight.DType == kernels.F16)
 }
 
 // isMixed reports whether a weight is rounded to the type of the input.

@@ -11,9 +11,9 @@ type LinearOptions struct {
 }
 
 // Linear is act(x·W + b): x is (..., in), weight is (in, out), bias is (out) or nil, and the result
-// is (..., out). Beside an x of float32 the weight may be kept in 16 bits: it counts as it is, and
-// is a constant to a gradient. On the host it is read as it lies, for few rows of x in half the
-// time of float32.
+// is (..., out). The weight may be kept in less memory: in 16 bits beside an x of float32, or
+// packed as [Packed] makes it of (out, in). It counts as it is, and is a constant to a gradient. On
+// the host it is read as it lies, for few rows of x in the time that its memory takes.
 //
 // With an activation, what it is applied to is kept from the forward run to the backward run of a
 // graph that is differentiated.

@@ -42,7 +42,7 @@ func newLinears(name string, k linears, x *gorgonia.Node, weights, biases gorgon
 	return applyAll(name, kernel{k.describe, k.forward, k.backward}, inputs...)
 }
 
-// linears is several layers of one input. In 16 bits their weights are copied to lie side by side,
+// linears is several layers of one input. In 16 bits their weights, unless one is packed, are copied to lie side by side,
 // (in, all outs), and so are the gradients of the outputs, (rows, all outs): one product then sums
 // the gradient of the input over the layers too, in float32.
 type linears struct {
@@ -52,7 +52,9 @@ type linears struct {
 const linearsWeights = 0 // what it saves: the weights, where they lie side by side
 
 // joins reports whether weights are copied to lie side by side.
-func (linears) joins(dtype kernels.DType) bool { return dtype != dtype.Wide() }
+func (linears) joins(dtype kernels.DType, weights tensors) bool {
+	return dtype != dtype.Wide() && !slices.ContainsFunc(weights, func(w kernels.Tensor) bool { return w.DType.IsPacked() })
+}
 
 // layers are the weights and the biases among the inputs.
 func (linears) layers(in tensors) (weights, biases tensors) {
@@ -74,7 +76,7 @@ func (k linears) describe(in tensors) (description, error) {
 	if k.sideBySide {
 		is = described(in[0].DType, withLastAxis(in[0].Shape, columnsOf(weights))...)
 	}
-	if k.joins(in[0].DType) {
+	if k.joins(in[0].DType, weights) {
 		is.saves = make(tensors, 1)
 	}
 	return is, nil
@@ -142,7 +144,7 @@ func (k linears) gradients(r *run, in, d, each tensors, all func(each tensors) (
 		return nil
 	}
 	dx := asMatrix(d[0])
-	if k.joins(x.DType) {
+	if k.joins(x.DType, weights) {
 		dz, err := all(each)
 		if err != nil {
 			return err
@@ -158,18 +160,28 @@ func (k linears) gradients(r *run, in, d, each tensors, all func(each tensors) (
 		}
 		return r.product(dz, joined.Permute(1, 0), kernels.Tensor{}, dx)
 	}
+	sum := dx
+	if wide := dx.DType.Wide(); wide != dx.DType { // dx would round every sum
+		var err error
+		if sum, err = r.scratch(wide, dx.Shape...); err != nil {
+			return err
+		}
+	}
 	began := false
 	for i, dy := range each {
 		if !dy.IsSet() {
 			continue
 		}
 		product := kernels.MatMul{A: dy, B: weights[i].Permute(1, 0), Accumulate: began}
-		if err := r.MatMul(&product, kernels.MatMulOutputs{C: dx}); err != nil {
+		if err := r.MatMul(&product, kernels.MatMulOutputs{C: sum}); err != nil {
 			return err
 		}
 		began = true
 	}
-	return nil
+	if sum.DType == dx.DType {
+		return nil
+	}
+	return r.Copy(dx, sum)
 }
 
 // join gives the weights in the type of the input, and all of them as one where they lie side by
@@ -177,7 +189,7 @@ func (k linears) gradients(r *run, in, d, each tensors, all func(each tensors) (
 func (k linears) join(r *run, dtype kernels.DType, weights tensors) (each tensors, all kernels.Tensor, err error) {
 	save := r.wants(0) && !r.gathersAnew()
 	other := func(t kernels.Tensor) bool { return t.DType != dtype }
-	if !k.joins(dtype) || !save && !slices.ContainsFunc(weights, other) {
+	if !k.joins(dtype, weights) || !save && !slices.ContainsFunc(weights, other) {
 		return weights, all, nil
 	}
 	if save {

@@ -23,12 +23,12 @@ type MatMulOptions struct {
 //
 // A vector a, (k), is one row, and a vector b, (k), one column, whose axis the result does not
 // have: (batch..., n), (batch..., m), or a scalar for two vectors. Beside an a of float32, b may be
-// a constant of 16 bits, as a weight of [Linear].
+// a constant of 16 bits, and beside any but float64 one that [Packed] made.
 func MatMul(a, b *gorgonia.Node, o MatMulOptions) (*gorgonia.Node, error) {
 	k := matMul{o}
 	return apply("MatMul", kernel{k.describe, k.forward, k.backward},
 		input{name: "a", node: a, form: stridedForm},
-		input{name: "b", node: b, form: weightForm(a, b)})
+		input{name: "b", node: b, form: weightForm(a, b, packedForm)})
 }
 
 type matMul struct{ MatMulOptions }
@@ -41,6 +41,9 @@ func (k matMul) describe(in tensors) (description, error) {
 	}
 	if in[1].DType != in[0].DType && !isKept(in[1], in[0].DType) {
 		return description{}, fmt.Errorf("b is %v, a is %v: they need one dtype", in[1].DType, in[0].DType)
+	}
+	if in[1].DType.IsPacked() && k.TransposeA {
+		return description{}, fmt.Errorf("b is %v, the transpose of an a cannot be multiplied by it", in[1].DType)
 	}
 	a, b := k.matrices(in)
 	rows, depth := a.Shape[len(a.Shape)-2], a.Shape[len(a.Shape)-1]

@@ -95,6 +95,10 @@ func located(v gorgonia.Value) (kernels.Tensor, kernels.Backend, error) {
 		return kernels.Tensor{}, nil, err
 	}
 	t := v.(*tensor.Dense)
+	if dtype := packedDTypeOf(t.Dtype()); dtype != kernels.NoDType {
+		seen, err := viewPacked(place, t, dtype)
+		return seen, place, err
+	}
 	dtype := anyDTypeOf(t.Dtype())
 	if dtype == kernels.NoDType {
 		return kernels.Tensor{}, nil, fmt.Errorf("is %v, it needs to be %s, or int, int32 or int64", t.Dtype(), floatTypes)

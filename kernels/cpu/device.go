@@ -127,6 +127,9 @@ func checkLies(kernel, name string, t kernels.Tensor) error {
 	case t.Owner != nil:
 		return callError(kernel, fmt.Errorf("%s is in the memory of another device", name))
 	}
+	if t.DType.IsPacked() {
+		return callError(kernel, fmt.Errorf("%s is %v, whose elements can only be multiplied by", name, t.DType))
+	}
 	if err := kernels.CheckTensor(name, t); err != nil {
 		return callError(kernel, err)
 	}

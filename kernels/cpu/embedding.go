@@ -5,6 +5,7 @@ import (
 
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/kernels/cpu/internal/simd"
+	"github.com/stheno-ml/stheno/kernels/packed"
 )
 
 // EmbeddingForward copies the table's row of each id.
@@ -28,6 +29,17 @@ func (b *Backend) EmbeddingForward(e *kernels.Embedding, y kernels.Tensor) (err 
 
 func embed[T kernels.Float](b *Backend, ids []int64, table, y kernels.Tensor) {
 	n, to := table.Shape[1], rowViewOf[T](y)
+	if table.DType.IsPacked() {
+		row, err := packed.RowOf(table.DType, n)
+		if err != nil {
+			panic(err) // the call was checked
+		}
+		b.eachRow(len(ids), n, func(i int) {
+			from := unsafe.Slice((*byte)(unsafe.Add(table.Data, int(ids[i])*row.Bytes)), row.Bytes)
+			row.Widen(unsafe.Slice((*float32)(unsafe.Pointer(to.at(i))), n), from)
+		})
+		return
+	}
 	if isHalf(table.DType) {
 		// The rows that are looked up, each for itself, rather than the whole table.
 		b.eachRow(len(ids), n, func(row int) {

@@ -24,6 +24,9 @@ func (b *Backend) MatMul(m *kernels.MatMul, out kernels.MatMulOutputs) (err erro
 	if m.Epilogue != nil && !isActivate || out.ColumnSums.IsSet() {
 		return kernels.MatMulApart(b, m, out)
 	}
+	if m.B.DType.IsPacked() {
+		return b.multiplyPacked(m, epilogue, out.C)
+	}
 	b.multiply(m, epilogue, out.C)
 	return nil
 }
@@ -71,6 +74,7 @@ type multiplication[T kernels.Float] struct {
 	*kernels.MatMul
 	a, b, c, pre         stack[T]
 	bias                 []T
+	packed               *packedMatrix // in place of b's data; nil for none
 	activation           kernels.Activation
 	rows, columns, depth int
 	items                int
@@ -203,8 +207,8 @@ func (l *layout) dropAxis() {
 // choose decides how the product is cut and which operands are copied: from the problem alone.
 func (x *multiplication[T]) choose() {
 	size, panel := kernels.DTypeOf[T]().Size(), simd.Panel[T]()
-	x.rowsAreDots = x.b.rowStep == 1 && x.rows <= fewDots && x.depth >= 32
-	x.packB = x.b.columnStep != 1 || x.rows > fewRows
+	x.rowsAreDots = x.packed == nil && x.b.rowStep == 1 && x.rows <= fewDots && x.depth >= 32
+	x.packB = x.packed != nil || x.b.columnStep != 1 || x.rows > fewRows
 	transposedA := x.a.columnStep != 1 && x.rows > 1 && x.columns > 2*panel
 	x.copyA = transposedA && !(x.a.rowStep == 1 && x.a.columnStep*size <= nearBytes)
 	x.cut = cut{depth: sliceBytes / size, strip: stripRows, copied: stripRows}
@@ -487,7 +491,7 @@ func (x *multiplication[T]) do(w *scratch[T], r region) {
 		return
 	}
 	product := r // what is not done by dot products
-	if rest := r.columns % simd.Lanes[T](); rest <= fewDots && x.a.columnStep == 1 {
+	if rest := r.columns % simd.Lanes[T](); x.packed == nil && rest <= fewDots && x.a.columnStep == 1 {
 		product.columns -= rest
 	}
 	a, c := x.a.item(r.item), x.c.item(r.item)

@@ -40,7 +40,11 @@ func (x *multiplication[T]) sliceOfB(w *scratch[T], r region, from, depth int) p
 		to = to[from*roundUp(r.columns, panel):]
 	}
 	if from < w.from || from >= w.to {
-		packPanels(to, view[T]{b.data[from*b.rowStep+r.column*b.columnStep:], b.rowStep, b.columnStep}, r.columns, depth)
+		if x.packed != nil {
+			x.packed.panels(any(to).([]float32), from, depth, r.column, r.columns)
+		} else {
+			packPanels(to, view[T]{b.data[from*b.rowStep+r.column*b.columnStep:], b.rowStep, b.columnStep}, r.columns, depth)
+		}
 		if w.to = from + depth; !x.holdsB {
 			w.from = from
 		}

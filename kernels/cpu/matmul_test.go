@@ -13,6 +13,7 @@ import (
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/kernels/cpu"
 	"github.com/stheno-ml/stheno/kernels/cpu/internal/simd"
+	"github.com/stheno-ml/stheno/kernels/packed"
 	"github.com/stheno-ml/stheno/kernels/reference"
 )
 
@@ -25,7 +26,7 @@ type productCase struct {
 	gap                    int // elements between the rows of all tensors
 	bias, accumulate, pre  bool
 	activation             kernels.Activation
-	weights                kernels.DType // of B, where that is a 16-bit one beside float32
+	weights                kernels.DType // of B, where that is kept in less memory beside float32
 }
 
 var productSizes = []int{0, 1, 2, 3, 5, 7, 8, 15, 16, 17, 31, 33, 63, 64, 65, 100, 129, 256}
@@ -69,6 +70,52 @@ func productCases() []productCase {
 	)
 }
 
+// packedCases are products of float32 and packed matrices.
+func packedCases() []productCase {
+	cases := []productCase{
+		{m: 1, n: 203, k: 768, transposeB: true, bias: true, pre: true, activation: kernels.GELUTanh},
+		{m: 1, n: 7, k: 64, transposeB: true}, {m: 1, n: 2304, k: 128, transposeB: true},
+		{m: 3, n: 333, k: 448, transposeB: true, transposeA: true, gap: 3, accumulate: true, bias: true},
+		{m: 4, n: 35, k: 704, transposeB: true, pre: true, activation: kernels.SiLU},
+		{m: 5, n: 35, k: 704, transposeB: true, pre: true, activation: kernels.SiLU},
+		{m: 16, n: 1000, k: 1280, transposeB: true}, {m: 17, n: 65, k: 64, transposeB: true},
+		{m: 70, n: 40, k: 2624, transposeB: true, bias: true}, {m: 130, n: 515, k: 192, transposeB: true, accumulate: true, gap: 2},
+		{batch: []int{2, 3}, m: 1, n: 65, k: 64, sharedB: true, transposeB: true, bias: true},
+		{batch: []int{3}, m: 2, n: 33, k: 128, sharedB: true, transposeB: true, transposeA: true, pre: true, activation: kernels.GELUErf},
+		{m: 1, n: 768, k: 203}, {m: 4, n: 64, k: 1}, {m: 17, n: 448, k: 33, bias: true}, {m: 70, n: 1280, k: 65, accumulate: true},
+		{m: 130, n: 192, k: 515, transposeA: true, gap: 2}, {batch: []int{3}, m: 2, n: 128, k: 33, sharedB: true},
+		{m: 0, n: 3, k: 64, transposeB: true}, {m: 4, n: 0, k: 64, transposeB: true},
+	}
+	var all []productCase
+	for _, dtype := range []kernels.DType{kernels.Int8, kernels.Int4, kernels.NF4} {
+		for _, c := range cases {
+			c.weights = dtype
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// packedTensor is a matrix of k rows and n columns packed, or its transpose.
+func packedTensor(dtype kernels.DType, values []float32, k, n int, transposed bool) kernels.Tensor {
+	t := kernels.Tensor{DType: dtype, Shape: []int{k, n}, Strides: []int{n, 1}}
+	rows, columns := k, n
+	if transposed {
+		rows, columns, t.Strides = n, k, []int{1, k}
+		across := make([]float32, len(values))
+		for i := range values {
+			across[i%n*k+i/n] = values[i]
+		}
+		values = across
+	}
+	bytes, err := packed.Pack(dtype, values, rows, columns)
+	if err != nil {
+		panic(err)
+	}
+	t.Data = unsafe.Pointer(unsafe.SliceData(bytes))
+	return t
+}
+
 // weightCases are products of float32 and 16-bit numbers.
 func weightCases() []productCase {
 	cases := []productCase{
@@ -105,7 +152,7 @@ func TestMatMul(t *testing.T) {
 			checkProduct[float64](t, c, uint64(i))
 		}
 	}
-	for i, c := range weightCases() {
+	for i, c := range slices.Concat(weightCases(), packedCases()) {
 		if !leftOut(i) {
 			checkProduct[float32](t, c, uint64(i))
 		}
@@ -179,7 +226,9 @@ func newProduct[T kernels.Float](c productCase, seed uint64) *product[T] {
 	}
 	p.problem.A, _ = tensor(c.batch, c.m, c.k, c.transposeA)
 	var memory []T
-	if p.problem.B, memory = tensor(batchB, c.k, c.n, c.transposeB); c.weights != kernels.NoDType {
+	if p.problem.B, memory = tensor(batchB, c.k, c.n, c.transposeB); c.weights.IsPacked() {
+		p.problem.B = packedTensor(c.weights, rowMajorValues[float32](p.problem.B), c.k, c.n, c.transposeB)
+	} else if c.weights != kernels.NoDType {
 		// What lies between the rows is NaN.
 		kept := slices.Repeat([]kernels.BFloat16{0x7fff}, len(memory))
 		half := kernels.Tensor{Data: unsafe.Pointer(&kept[0]), DType: c.weights, Shape: p.problem.B.Shape, Strides: p.problem.B.Strides}
@@ -354,6 +403,9 @@ func TestMatMulThreadsAreBitEqual(t *testing.T) {
 			{m: 1, n: 2100, k: 300, weights: kernels.BF16},
 			{m: 2, n: 900, k: 300, transposeB: true, weights: kernels.F16},
 			{m: 3, n: 4500, k: 768, bias: true, weights: kernels.BF16},
+			{m: 1, n: 4500, k: 448, transposeB: true, weights: kernels.Int4},
+			{m: 13, n: 1500, k: 448, transposeB: true, weights: kernels.NF4},
+			{m: 101, n: 704, k: 300, accumulate: true, weights: kernels.Int8},
 		} {
 			if leftOut(i) {
 				continue
@@ -441,9 +493,19 @@ func TestMatMulErrors(t *testing.T) {
 			pre.DType = kernels.F64
 			p.Epilogue = kernels.Activate{Pre: pre}
 		},
-		"b has shape [4 5] but no data":                                  func(p *kernels.MatMul, _ *kernels.MatMulOutputs) { p.B.Data = nil },
-		"a is int32, it needs to be of floats":                           func(p *kernels.MatMul, _ *kernels.MatMulOutputs) { p.A.DType, p.B.DType = kernels.I32, kernels.I32 },
-		"b has 3 rows, it needs a's 4 columns: a is [2 3 4], b is [3 5]": func(p *kernels.MatMul, _ *kernels.MatMulOutputs) { p.B = tensor(3, 5) },
+		"b has shape [4 5] but no data":                                                             func(p *kernels.MatMul, _ *kernels.MatMulOutputs) { p.B.Data = nil },
+		"a is int32, it needs to be of floats":                                                      func(p *kernels.MatMul, _ *kernels.MatMulOutputs) { p.A.DType, p.B.DType = kernels.I32, kernels.I32 },
+		"b has 3 rows, it needs a's 4 columns: a is [2 3 4], b is [3 5]":                            func(p *kernels.MatMul, _ *kernels.MatMulOutputs) { p.B = tensor(3, 5) },
+		"b is int8 in blocks and has shape [4 5], its rows need to be of a multiple of 32 elements": func(p *kernels.MatMul, _ *kernels.MatMulOutputs) { p.B.DType = kernels.Int8 },
+		"b is NF4 in blocks and has strides [96 1] for shape [4 64], its rows need to lie end to end": func(p *kernels.MatMul, _ *kernels.MatMulOutputs) {
+			p.B = kernels.Tensor{DType: kernels.NF4, Shape: []int{4, 64}, Strides: []int{96, 1}}
+		},
+		"b is int4 in blocks and has shape [2 4 64], it needs two axes": func(p *kernels.MatMul, _ *kernels.MatMulOutputs) {
+			p.B = kernels.Contiguous(nil, kernels.Int4, 2, 4, 64)
+		},
+		"b is int4 in blocks, beside an a of float64 it needs to be float64": func(p *kernels.MatMul, _ *kernels.MatMulOutputs) {
+			p.A.DType, p.B = kernels.F64, kernels.Contiguous(nil, kernels.Int4, 4, 64)
+		},
 		"activation is SiLU, it needs to be NoActivation to accumulate": func(p *kernels.MatMul, _ *kernels.MatMulOutputs) {
 			p.Accumulate, p.Epilogue = true, kernels.Activate{Activation: kernels.SiLU}
 		},

@@ -2,15 +2,37 @@ package reference
 
 import (
 	"fmt"
+	"unsafe"
 
 	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/kernels/packed"
 )
 
 // elements returns a tensor of any strides in the precision of T, row-major.
 func elements[T kernels.Float](t kernels.Tensor) []T {
 	list := make([]T, t.Elements())
+	if t.DType.IsPacked() {
+		wide := widened(t)
+		eachOffset(t, func(i, offset int) { list[i] = T(wide[offset]) })
+		return list
+	}
 	eachOffset(t, func(i, offset int) { list[i] = T(element(t, offset)) })
 	return list
+}
+
+// widened returns a packed matrix in float32, in the order of its memory.
+func widened(t kernels.Tensor) []float32 {
+	columns := max(t.Strides[0], t.Strides[1])
+	row, err := packed.RowOf(t.DType, columns)
+	if err != nil {
+		panic(fmt.Sprintf("reference: %v", err))
+	}
+	rows := t.Elements() / columns
+	wide, err := packed.Widen(t.DType, unsafe.Slice((*byte)(t.Data), rows*row.Bytes), rows, columns)
+	if err != nil {
+		panic(fmt.Sprintf("reference: %v", err))
+	}
+	return wide
 }
 
 // vector returns an optional tensor of n elements, all of a value where it is left out.

@@ -168,12 +168,30 @@ func dotsBFloat16Vector(rows, n int, a *uint16, lda int, b, out *float32) {
 	}
 }
 
+func dotsBytesVector(rows, blocks int, codes *byte, ldc int, scales, x, out *float32) {
+	switch {
+	case active == AVX512:
+		dotsBytesAVX512(rows, blocks, codes, ldc, scales, x, out)
+	default:
+		dotsBytesAVX2(rows, blocks, codes, ldc, scales, x, out)
+	}
+}
+
 func dotsFloat16Vector(rows, n int, a *uint16, lda int, b, out *float32) {
 	switch {
 	case active == AVX512:
 		dotsFloat16AVX512(rows, n, a, lda, b, out)
 	default:
 		dotsFloat16AVX2(rows, n, a, lda, b, out)
+	}
+}
+
+func dotsNibblesVector(rows, blocks int, codes *byte, ldc int, table *float32, scales, x, out *float32) {
+	switch {
+	case active == AVX512:
+		dotsNibblesAVX512(rows, blocks, codes, ldc, table, scales, x, out)
+	default:
+		dotsNibblesAVX2(rows, blocks, codes, ldc, table, scales, x, out)
 	}
 }
 
@@ -976,6 +994,24 @@ func transposeVector[T kernels.Float](blockRows, blockCols int, src *T, lds int,
 		transposeAVX2F32(blockRows, blockCols, pointer32(src), lds, pointer32(dst), ldd)
 	default:
 		transposeAVX2F64(blockRows, blockCols, pointer64(src), lds, pointer64(dst), ldd)
+	}
+}
+
+func widenBytesVector(blocks int, dst *float32, codes *byte, scales *float32) {
+	switch {
+	case active == AVX512:
+		widenBytesAVX512(blocks, dst, codes, scales)
+	default:
+		widenBytesAVX2(blocks, dst, codes, scales)
+	}
+}
+
+func widenNibblesVector(blocks int, dst *float32, codes *byte, table *float32, scales *float32) {
+	switch {
+	case active == AVX512:
+		widenNibblesAVX512(blocks, dst, codes, table, scales)
+	default:
+		widenNibblesAVX2(blocks, dst, codes, table, scales)
 	}
 }
 

@@ -111,8 +111,16 @@ func dotsBFloat16Vector(rows, n int, a *uint16, lda int, b, out *float32) {
 	dotsBFloat16NEON(rows, n, a, lda, b, out)
 }
 
+func dotsBytesVector(rows, blocks int, codes *byte, ldc int, scales, x, out *float32) {
+	dotsBytesNEON(rows, blocks, codes, ldc, scales, x, out)
+}
+
 func dotsFloat16Vector(rows, n int, a *uint16, lda int, b, out *float32) {
 	dotsFloat16NEON(rows, n, a, lda, b, out)
+}
+
+func dotsNibblesVector(rows, blocks int, codes *byte, ldc int, table *float32, scales, x, out *float32) {
+	dotsNibblesNEON(rows, blocks, codes, ldc, table, scales, x, out)
 }
 
 func dotsWithOneVector[T kernels.Float](rows, n int, a *T, lda int, b, out *T) {
@@ -665,6 +673,14 @@ func transposeVector[T kernels.Float](blockRows, blockCols int, src *T, lds int,
 	default:
 		transposeNEONF64(blockRows, blockCols, pointer64(src), lds, pointer64(dst), ldd)
 	}
+}
+
+func widenBytesVector(blocks int, dst *float32, codes *byte, scales *float32) {
+	widenBytesNEON(blocks, dst, codes, scales)
+}
+
+func widenNibblesVector(blocks int, dst *float32, codes *byte, table *float32, scales *float32) {
+	widenNibblesNEON(blocks, dst, codes, table, scales)
 }
 
 func widenRowVector(vectors int, dst *float32, src *uint16) {

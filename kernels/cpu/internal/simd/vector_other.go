@@ -63,7 +63,15 @@ func dotsBFloat16Vector(rows, n int, a *uint16, lda int, b, out *float32) {
 	panic(unreachable)
 }
 
+func dotsBytesVector(rows, blocks int, codes *byte, ldc int, scales, x, out *float32) {
+	panic(unreachable)
+}
+
 func dotsFloat16Vector(rows, n int, a *uint16, lda int, b, out *float32) {
+	panic(unreachable)
+}
+
+func dotsNibblesVector(rows, blocks int, codes *byte, ldc int, table *float32, scales, x, out *float32) {
 	panic(unreachable)
 }
 
@@ -324,6 +332,14 @@ func tileRowsRoundedVector(steps int, src *float32, stride int, dst *uint16) {
 }
 
 func transposeVector[T kernels.Float](blockRows, blockCols int, src *T, lds int, dst *T, ldd int) {
+	panic(unreachable)
+}
+
+func widenBytesVector(blocks int, dst *float32, codes *byte, scales *float32) {
+	panic(unreachable)
+}
+
+func widenNibblesVector(blocks int, dst *float32, codes *byte, table *float32, scales *float32) {
 	panic(unreachable)
 }
 

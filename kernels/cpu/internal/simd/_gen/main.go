@@ -25,6 +25,7 @@ var families = map[string]func(){
 		each(finite)
 	},
 	"half":    func() { eachHalf(halfDots); eachHalf(halfCombine) },
+	"packed":  func() { eachCode(dotsPacked); eachCode(widenPacked) },
 	"dropout": func() { philox(target{avx512: true}); philox(target{}); each(keep) },
 	"peak":    func() { each(peak) },
 

@@ -355,3 +355,23 @@ func (k *kernel) greatestOf(x vec) vec {
 	}
 	return x
 }
+
+// lookup is, for each byte of the indices, that of the table's bytes; 0 for an index beyond them.
+func (k *kernel) lookup(table, indices vec) vec {
+	to := k.vec()
+	k.word(0x4e000000, "tbl v%d.16b, {v%d.16b}, v%d.16b", ints([]vec{to}), ints([]vec{table, indices}),
+		field{int(to), first}, field{int(table), second}, field{int(indices), third})
+	return to
+}
+
+// widenSigned is both halves of a vector of numbers with signs, twice as wide.
+func (k *kernel) widenSigned(s shape, x vec) (low, high vec) {
+	encoding := 0x0f00a400 | s.bits()<<16
+	if s == bytes16 {
+		return k.two("sxtl v%d.8h, v%d.8b", encoding, k.vec(), x), k.two("sxtl2 v%d.8h, v%d.16b", encoding|1<<30, k.vec(), x)
+	}
+	return k.two("sxtl v%d.4s, v%d.4h", encoding, k.vec(), x), k.two("sxtl2 v%d.4s, v%d.8h", encoding|1<<30, k.vec(), x)
+}
+
+// fromWhole is numbers with signs of 32 bits as float32.
+func (k *kernel) fromWhole(x vec) vec { return k.two("scvtf v%d.4s, v%d.4s", 0x4e21d800, k.vec(), x) }

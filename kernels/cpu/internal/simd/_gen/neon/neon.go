@@ -55,6 +55,12 @@ var Families = map[string][]Kernel{
 		{"combineBFloat16", halfCombineParameters, false, "is HalfCombine of whole vectors.", halfCombine((*kernel).widenBFloat16)},
 		{"combineFloat16", halfCombineParameters, false, "is HalfCombine of whole vectors.", halfCombine((*kernel).widenFloat16)},
 	},
+	"packed": {
+		plain("dotsNibbles", "(rows, blocks int, codes *byte, ldc int, table *float32, scales, x, out *float32)", "is PackedDots.", dotsPacked(nibbles)),
+		plain("dotsBytes", "(rows, blocks int, codes *byte, ldc int, scales, x, out *float32)", "is PackedDots.", dotsPacked(signed)),
+		plain("widenNibbles", "(blocks int, dst *float32, codes *byte, table *float32, scales *float32)", "is PackedWiden.", widenPacked(nibbles)),
+		plain("widenBytes", "(blocks int, dst *float32, codes *byte, scales *float32)", "is PackedWiden.", widenPacked(signed)),
+	},
 	"dropout": {
 		plain("philox", "(n int, numbers *uint16, key, counter *uint32)",
 			"draws n numbers, rounded up to whole groups of four vectors, those of one counter after the other's.", philox),
