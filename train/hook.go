@@ -106,6 +106,7 @@ type Evaluation struct {
 type Checkpoint struct {
 	Done     int // steps that were done when its copy was taken
 	Path     string
+	Best     bool          // it is that of the smallest loss, beside those that a run is resumed from
 	Duration time.Duration // of writing it, which on a device goes on beside steps
 }
 

@@ -92,7 +92,8 @@ func (o *Stepper) read(p *PendingReport) {
 		o.skippedInARow++
 		p.report.GradientNorm, p.report.Skipped, p.report.NonFinite = norm, true, o.parameters[int(verdict)].node.Name()
 		if o.skippedInARow >= o.options.MaxSkips {
-			p.err = o.errorf("the gradients of %d steps in a row are not finite, the last of them first in %s", o.skippedInARow, p.report.NonFinite)
+			p.err = o.errorf("the gradients of %d steps in a row are not finite, the last of them first in %s: try a lower learning rate, clipping by a norm, a longer warm-up or activations in float32",
+				o.skippedInARow, p.report.NonFinite)
 		}
 	}
 }

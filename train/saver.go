@@ -287,8 +287,8 @@ func (s *saver) finish() error {
 		return w.hookErr
 	}
 	took := time.Since(w.began)
-	for _, path := range w.paths {
-		written := Checkpoint{Done: w.step, Path: path, Duration: took}
+	for i, path := range w.paths {
+		written := Checkpoint{Done: w.step, Path: path, Best: !w.to[i].newest, Duration: took}
 		err := tell(s.loop.audience, written, func(h *Hook) func(Checkpoint) error { return h.OnCheckpoint })
 		if err != nil {
 			return err

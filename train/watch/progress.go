@@ -56,6 +56,7 @@ type progress struct {
 	loss      average
 	seconds   average // of a step
 	skipped   int
+	result    string        // the metrics of the last evaluation
 	count     int           // tokens, or examples
 	busy      time.Duration // in steps
 	cancelled bool
@@ -96,7 +97,7 @@ func (p *progress) locked(do func() error) error {
 func (p *progress) start(s train.Start) error {
 	p.run, p.last, p.batch, p.first = &s, train.Step{Done: s.Step}, train.Batch{}, train.Step{}
 	p.loss, p.seconds = average{span: meanSpan}, average{span: meanSpan}
-	p.skipped, p.count, p.busy, p.cancelled = 0, 0, 0, false
+	p.skipped, p.result, p.count, p.busy, p.cancelled = 0, "", 0, 0, false
 	p.started, p.shown = p.now(), p.now()
 	count, unit := amount(s.ExamplesPerStep, s.TokensPerStep)
 	of := thousands(s.Parameters)
@@ -173,6 +174,7 @@ func (p *progress) evaluation(e train.Evaluation) error {
 			text += fmt.Sprintf(", validation %s", loss(e.Validation))
 		}
 		text += metrics(e)
+		p.result = results(e)
 		if e.Best {
 			text += ", best so far"
 		}
@@ -195,7 +197,11 @@ func (p *progress) evaluation(e train.Evaluation) error {
 	return err
 }
 
+// checkpoint has nothing to tell of the best: its evaluation had a line.
 func (p *progress) checkpoint(c train.Checkpoint) error {
+	if c.Best {
+		return nil
+	}
 	return p.line(fmt.Sprintf("%s  checkpoint %s", p.at(c.Done), c.Path))
 }
 
@@ -249,6 +255,9 @@ func (p *progress) end(e train.End) error {
 	}
 	if !math.IsNaN(e.BestLoss) {
 		parts = append(parts, fmt.Sprintf("best loss %s at step %d", loss(e.BestLoss), e.BestStep))
+	}
+	if p.result != "" {
+		parts = append(parts, p.result)
 	}
 	if p.skipped > 0 {
 		parts = append(parts, thousands(p.skipped)+" skipped")
@@ -401,8 +410,21 @@ func metrics(e train.Evaluation) string {
 	return text
 }
 
-// measure is a metric in four digits.
-func measure(x float64) string { return strconv.FormatFloat(x, 'g', 4, 64) }
+// results are what an evaluation's metrics come to: those on the validation data if there are any.
+func results(e train.Evaluation) string {
+	of := e.ValidationMetrics
+	if of == nil {
+		of = e.TrainMetrics
+	}
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(of)) {
+		all = append(all, name+" "+measure(of[name]))
+	}
+	return strings.Join(all, ", ")
+}
+
+// measure is a metric in three digits.
+func measure(x float64) string { return strconv.FormatFloat(x, 'g', 3, 64) }
 
 // figureRanks is how many ranks figures have.
 const figureRanks = 7

@@ -47,8 +47,9 @@ step 2/3  loss 3.4875  lr 5.0e-04  norm 1.50  38.4k tok/s  0s left
 step 3/3  loss 3.2001  lr 3.3e-04  norm 1.33  38.4k tok/s
 done after 100ms at step 3/3, best loss 2.5000 at step 3, 38.4k tok/s
 `},
-		{"resumed and interrupted", 0, append(run(1500, 1502, 2000)[:3], train.Checkpoint{Done: 1502, Path: "out/1502"}, train.End{
-			Done: 1502, Steps: 2000, Cancelled: true, BestLoss: nan, Elapsed: 61 * time.Second}), `
+		{"resumed and interrupted", 0, append(run(1500, 1502, 2000)[:3], train.Checkpoint{Done: 1502, Path: "out/best", Best: true},
+			train.Checkpoint{Done: 1502, Path: "out/1502"}, train.End{
+				Done: 1502, Steps: 2000, Cancelled: true, BestLoss: nan, Elapsed: 61 * time.Second}), `
 training 809,856 parameters for 2,000 steps of 768 tokens, from step 1,500
 step 1501/2000  loss 2.0013  lr 6.7e-07  norm 1.00  38.4k tok/s  10s left
 step 1502/2000  checkpoint out/1502

@@ -124,7 +124,7 @@ func (v *terminal) want(t *testing.T, name, want string) {
 const wild = "func\tf() {\r\n\t\treturn\x1b[2J\x07 \r1\x00\x7f \u0085\u200e 漢字 e\u0301 \xff\r\n}\n\n"
 
 const wildShown = `  │ func    f() {
-  │                 return␛[2J␇ ␍1␀␡ \u0085\u200e 漢字 e` + "\u0301" + ` �
+  │         return␛[2J␇ ␍1␀␡ \u0085\u200e 漢字 e` + "\u0301" + ` �
   │ }
 `
 
@@ -177,7 +177,7 @@ func TestNotesAreFolded(t *testing.T) {
 	if err := p.screen.leave(""); err != nil {
 		t.Fatal(err)
 	}
-	const folded = "\n  │         if a ==\n  │  1 {\n  │ 漢字漢字漢字漢\n  │ 字漢字\n"
+	const folded = "\n  │     if a == 1 {\n  │ 漢字漢字漢字漢\n  │ 字漢字\n"
 	if got := v.String(); !strings.HasSuffix(got, folded) || len(v.errors) > 0 {
 		t.Errorf("the terminal shows\n%s\nit needs to end with%s\n%v", got, folded, v.errors)
 	}
@@ -206,7 +206,7 @@ func TestLinesFitIn80Columns(t *testing.T) {
 
 // TestPrintable writes a text in pieces of every size: what comes out does not depend on how it was cut.
 func TestPrintable(t *testing.T) {
-	const want = "func\tf() {\n\t\treturn␛[2J␇ ␍1␀␡ \\u0085\\u200e 漢字 e\u0301 \ufffd\n}\n\n"
+	const want = "func    f() {\n        return␛[2J␇ ␍1␀␡ \\u0085\\u200e 漢字 e\u0301 \ufffd\n}\n\n"
 	for size := 1; size <= len(wild); size++ {
 		var b strings.Builder
 		w := Printable(&b)

@@ -1,0 +1,130 @@
+// Package cli is what the flags of the examples share: help in groups, and a word about what was
+// probably meant.
+package cli
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+)
+
+// Group is flags that belong together, for help.
+type Group struct {
+	Title string
+	Flags []string
+}
+
+// Help writes what a program does, examples of its use, and its flags in groups. Flags that no group
+// has come last.
+func Help(w io.Writer, flags *flag.FlagSet, about string, examples []string, groups []Group) {
+	fmt.Fprintf(w, "%s\n", about)
+	for _, example := range examples {
+		fmt.Fprintf(w, "  %s\n", example)
+	}
+	named := map[string]bool{}
+	for _, g := range groups {
+		fmt.Fprintf(w, "\n%s\n", g.Title)
+		part := flag.NewFlagSet("", flag.ContinueOnError)
+		part.SetOutput(w)
+		for _, name := range g.Flags {
+			if f := flags.Lookup(name); f != nil {
+				part.Var(f.Value, f.Name, f.Usage)
+				part.Lookup(name).DefValue = f.DefValue
+				named[name] = true
+			}
+		}
+		part.PrintDefaults()
+	}
+	rest := flag.NewFlagSet("", flag.ContinueOnError)
+	rest.SetOutput(w)
+	count := 0
+	flags.VisitAll(func(f *flag.Flag) {
+		if !named[f.Name] {
+			rest.Var(f.Value, f.Name, f.Usage)
+			rest.Lookup(f.Name).DefValue = f.DefValue
+			count++
+		}
+	})
+	if count > 0 {
+		fmt.Fprintln(w, "\nmore")
+		rest.PrintDefaults()
+	}
+}
+
+// Parse parses flags. The error of a flag that does not exist names the one that was probably meant:
+// others are names that other programs have, with ours. One of an argument that is no flag says
+// which flag takes files, if the argument is one.
+func Parse(flags *flag.FlagSet, args []string, others map[string]string, file string) error {
+	err := flags.Parse(args)
+	if err == nil && flags.NArg() > 0 {
+		return argument(flags, flags.Arg(0), file)
+	}
+	if err == nil || err == flag.ErrHelp {
+		return err
+	}
+	if name, unknown := strings.CutPrefix(err.Error(), "flag provided but not defined: -"); unknown {
+		if meant := Nearest(name, flags, others); meant != "" {
+			return fmt.Errorf("there is no flag -%s: did you mean -%s? (-help lists the flags)", name, meant)
+		}
+		return fmt.Errorf("there is no flag -%s (-help lists the flags)", name)
+	}
+	return fmt.Errorf("%w (-help lists the flags)", err)
+}
+
+func argument(flags *flag.FlagSet, arg, file string) error {
+	meant := ""
+	if _, err := os.Stat(arg); file != "" && (err == nil || strings.Contains(arg, ".")) {
+		meant = "-" + file + " " + arg
+	} else if name := Nearest(strings.TrimLeft(arg, "-–—"), flags, nil); name != "" {
+		meant = "-" + name
+	}
+	if meant == "" {
+		return fmt.Errorf("argument %q is no flag (-help lists them)", arg)
+	}
+	return fmt.Errorf("argument %q is no flag: did you mean %s? (-help lists the flags)", arg, meant)
+}
+
+// Nearest is the flag that a name was probably meant for, empty if none is near.
+func Nearest(name string, flags *flag.FlagSet, others map[string]string) string {
+	name, _, _ = strings.Cut(name, "=")
+	plain := func(s string) string {
+		return strings.NewReplacer("-", "", "_", "").Replace(strings.ToLower(s))
+	}
+	for other, ours := range others {
+		if plain(other) == plain(name) && flags.Lookup(ours) != nil {
+			return ours
+		}
+	}
+	best, least := "", 1+len(plain(name))/3
+	flags.VisitAll(func(f *flag.Flag) {
+		if d := distance(plain(name), plain(f.Name)); d < least || d == least && best == "" {
+			best, least = f.Name, d
+		}
+	})
+	return best
+}
+
+// distance is how many letters have to be put in, taken out or changed to make b of a.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		corner := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			above := row[j+1]
+			changed := corner
+			if a[i] != b[j] {
+				changed++
+			}
+			row[j+1] = slices.Min([]int{above + 1, row[j] + 1, changed})
+			corner = above
+		}
+	}
+	return row[len(b)]
+}
