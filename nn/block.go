@@ -23,10 +23,12 @@ type BlockConfig struct {
 	Gated       bool               // the MLP is gated
 	MLPBias     *bool              // whether the MLP has biases; nil means as attention
 	RMSNorm     bool               // RMSNorms in place of LayerNorms
+	NormBias    *bool              // whether LayerNorms have biases; nil means as attention
 	NormPlusOne bool               // the RMSNorms scale by 1 + weight
 	Norms       NormPlace          // where the norms are; zero means PreNorm
 	Epsilon     float64            // of the norms; 0 means 1e-5
 	Dropout     float64            // of what attention and MLP add to x
+	Residual    float64            // what attention and MLP add to x is multiplied by it; 0 means 1
 	Init        Init               // of the weights of linear layers; nil means FanIn
 	ProjInit    Init               // of the weights of what adds to x; nil means Init
 	Recompute   bool               // gradients are computed from x anew, which takes time and keeps nothing but x; see [ops.Recompute]
@@ -41,7 +43,11 @@ type BlockConfig struct {
 
 // norm is what the norms of the block have in common.
 func (c *BlockConfig) norm() NormConfig {
-	return NormConfig{Dim: c.Attention.Dim, Epsilon: c.Epsilon, RMS: c.RMSNorm, NoBias: c.Attention.NoBias, PlusOne: c.NormPlusOne}
+	n := NormConfig{Dim: c.Attention.Dim, Epsilon: c.Epsilon, RMS: c.RMSNorm, NoBias: c.Attention.NoBias, PlusOne: c.NormPlusOne}
+	if c.NormBias != nil {
+		n.NoBias = !*c.NormBias
+	}
+	return n
 }
 
 // Attention is what a [Block] needs of its attention. [MultiHeadAttention] is one; a block runs
@@ -65,7 +71,17 @@ const (
 	PostNorm                      // norm(x + dropout(f(x))), as BERT and the first transformer do
 	BranchNorm                    // x + dropout(norm(f(x))), as OLMo 2 does
 	SandwichNorm                  // x + dropout(outnorm(f(norm(x)))), as Gemma 2 and 3 do
+
+	// In parallel attention and MLP read the same x, and both are added to it.
+
+	ParallelNorm  // x + dropout(attn(norm1(x))) + dropout(mlp(norm1(x))), as GPT-J and Phi do
+	ParallelNorms // x + dropout(attn(norm1(x))) + dropout(mlp(norm2(x))), as GPT-NeoX does
+
+	normPlaces
 )
+
+// isParallel reports whether attention and MLP read the same x.
+func (p NormPlace) isParallel() bool { return p == ParallelNorm || p == ParallelNorms }
 
 // Block is a layer of a transformer, (B, S, Dim) → (B, S, Dim):
 //
@@ -76,10 +92,11 @@ const (
 //	x ← x + dropout(cross(norm3(x), context))
 //
 // Its parts are called norm1, attn, norm2, mlp, norm3 and cross, and with SandwichNorm also
-// outnorm1, outnorm2 and outnorm3.
+// outnorm1, outnorm2 and outnorm3. ParallelNorm has no norm2.
 type Block struct {
 	layer
 	norms            NormPlace
+	scale            float64 // of what is added to x
 	recompute        bool
 	attn, cross      Attention // cross is nil for none
 	attend, over, do branch    // to itself, to a context, and the MLP
@@ -87,14 +104,14 @@ type Block struct {
 
 // branch is what a part of a block adds to x, but for the part itself.
 type branch struct {
-	norm, outnorm Layer // outnorm is nil without SandwichNorm
+	norm, outnorm Layer // outnorm is nil without SandwichNorm, and so is norm where the parts share one
 	part          Layer
 	drop          *Dropout
 }
 
 // NewBlock makes a Block in a scope.
 func NewBlock(s *Scope, c BlockConfig) *Block {
-	b := &Block{layer: s.layer("Block"), norms: c.Norms, recompute: c.Recompute}
+	b := &Block{layer: s.layer("Block"), norms: c.Norms, scale: c.Residual, recompute: c.Recompute}
 	switch {
 	case c.Attention.Cross:
 		b.failf("Attention.Cross is set, a block attends to itself first: its own Cross adds a context")
@@ -104,10 +121,12 @@ func NewBlock(s *Scope, c BlockConfig) *Block {
 		b.failf("context dim is %d, it needs to be 0 where Cross is not set", c.ContextDim)
 	case c.NormPlusOne && !c.RMSNorm:
 		b.failf("NormPlusOne is set, it needs RMSNorm")
-	case c.Norms < PreNorm || c.Norms > SandwichNorm:
-		b.failf("norms is %d, it needs to be PreNorm, PostNorm, BranchNorm or SandwichNorm", c.Norms)
+	case c.Norms < PreNorm || c.Norms >= normPlaces:
+		b.failf("norms is %d, it needs to be PreNorm, PostNorm, BranchNorm, SandwichNorm, ParallelNorm or ParallelNorms", c.Norms)
+	case c.Norms.isParallel() && c.Cross:
+		b.failf("Cross is set and norms are in parallel, a context is attended to between attention and the MLP")
 	}
-	if b.isMade() {
+	if b.nonNegative("residual", c.Residual, "1") {
 		b.build(c)
 	}
 	return b
@@ -163,7 +182,7 @@ func (b *Block) attention(part string, a MultiHeadAttentionConfig, c BlockConfig
 // branch makes a part and what is around it.
 func (b *Block) branch(number string, c BlockConfig, part func() Layer) (r branch) {
 	norm := func(name string) Layer { return b.norm(name+number, c.NewNorm, c.norm()) }
-	if b.norms == PreNorm || b.norms == SandwichNorm {
+	if b.norms == PreNorm || b.norms == SandwichNorm || b.norms == ParallelNorms || b.norms == ParallelNorm && number == "1" {
 		r.norm = norm("norm")
 	}
 	r.part = part()
@@ -284,6 +303,9 @@ func (b *Block) forward(s stream, in BlockInputs, attend func(Tensor) Tensor) st
 	if b.cross == nil && !(in.Context.IsZero() && in.ContextMask.IsZero() && in.ContextLengths.IsZero()) {
 		return stream{x: b.failf("a context is given, the config needs Cross for that")}
 	}
+	if b.norms.isParallel() {
+		return b.parallel(s, attend)
+	}
 	s = b.residual(s, b.attend, attend)
 	if b.cross != nil {
 		s = b.residual(s, b.over, func(x Tensor) Tensor {
@@ -298,15 +320,34 @@ func (b *Block) residual(s stream, r branch, part func(Tensor) Tensor) stream {
 	switch b.norms {
 	case PostNorm:
 		x := s.joined()
-		return stream{x: r.norm.Forward(x.Add(r.drop.Forward(part(x))))}
+		return stream{x: r.norm.Forward(x.Add(b.added(r, part(x))))}
 	case BranchNorm:
 		x := s.joined()
-		return stream{x, r.drop.Forward(r.norm.Forward(part(x)))}
+		return stream{x, b.added(r, r.norm.Forward(part(x)))}
 	}
 	x, h := s.normed(r.norm)
 	h = part(h)
 	if r.outnorm != nil {
 		h = r.outnorm.Forward(h)
 	}
-	return stream{x, r.drop.Forward(h)}
+	return stream{x, b.added(r, h)}
+}
+
+// added is what a part adds to x.
+func (b *Block) added(r branch, h Tensor) Tensor {
+	h = r.drop.Forward(h)
+	if b.scale == 0 {
+		return h
+	}
+	return h.Mul(b.scale)
+}
+
+// parallel adds to the stream what attention and MLP make of it.
+func (b *Block) parallel(s stream, attend func(Tensor) Tensor) stream {
+	x, h := s.normed(b.attend.norm)
+	other := h
+	if b.do.norm != nil {
+		other = b.do.norm.Forward(x)
+	}
+	return stream{x, b.added(b.attend, attend(h)).Add(b.added(b.do, b.do.part.Forward(other)))}
 }

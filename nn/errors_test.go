@@ -90,8 +90,16 @@ func TestConfigErrors(t *testing.T) {
 
 		{block(nn.BlockConfig{Attention: nn.MultiHeadAttentionConfig{Cross: true}}), "Block: Attention.Cross is set, a block attends to itself first: its own Cross adds a context"},
 		{block(nn.BlockConfig{NormPlusOne: true}), "Block: NormPlusOne is set, it needs RMSNorm"},
-		{block(nn.BlockConfig{Norms: 4}),
-			"Block: norms is 4, it needs to be PreNorm, PostNorm, BranchNorm or SandwichNorm"},
+		{block(nn.BlockConfig{Norms: nn.ParallelNorm, Cross: true}), "Block: Cross is set and norms are in parallel, a context is attended to between attention and the MLP"},
+		{block(nn.BlockConfig{Residual: -1}), "Block: residual is -1, it needs to be positive, or 0 for 1"},
+		{func(s *nn.Scope) {
+			nn.NewPositionalEmbedding(s, nn.PositionalEmbeddingConfig{Context: 4, Dim: 2, First: 1, Kind: nn.SinusoidalPositions})
+		}, "PositionalEmbedding: first is 1, it needs to be 0, or positive with LearnedPositions"},
+		{func(s *nn.Scope) {
+			nn.NewLanguageModel(s, nn.LanguageModelConfig{FirstPosition: 2})
+		}, "LanguageModel: first position is 2, it needs to be 0, or positive with Positions"},
+		{block(nn.BlockConfig{Norms: 6}),
+			"Block: norms is 6, it needs to be PreNorm, PostNorm, BranchNorm, SandwichNorm, ParallelNorm or ParallelNorms"},
 		{attention(nn.MultiHeadAttentionConfig{Dim: 8, Heads: 2, QKNorm: true, QKNormAll: true}),
 			"MultiHeadAttention: QKNorm and QKNormAll are set, it needs to be one of them"},
 		{gpt(nn.GPTConfig{}), "GPT: vocab is 0, it needs to be at least 1"},

@@ -19,9 +19,13 @@ type LanguageModelConfig struct {
 	Change func(i int, c *BlockConfig)
 
 	Positions      bool    // a learned vector is added for each position
+	FirstPosition  int     // the row of the table of positions that the first token has; the table has so many rows more
 	TiedHead       bool    // the head shares the weights of the embedding
+	HeadBias       bool    // a number for each token is added to the logits, the parameter headbias
 	Dropout        float64 // of the embeddings
 	EmbeddingScale float64 // the embeddings are multiplied by it; 0 means 1
+	EmbeddingNorm  bool    // the embeddings are normalised as the blocks' are, by the part embnorm
+	LogitScale     float64 // the logits are multiplied by it; 0 means 1
 	LogitSoftCap   float64 // bounds the logits to ±LogitSoftCap by a tanh; 0 means none
 }
 
@@ -36,8 +40,10 @@ type LanguageModel struct {
 	tokens    *Embedding
 	positions *PositionalEmbedding // nil for none
 	drop      *Dropout
+	norm      Layer // of the embeddings; nil for none
 	stack     *Stack
 	head      *Embedding // is tokens where the weights are tied
+	bias      Tensor     // of the logits, (1, Vocab); none without HeadBias
 }
 
 // NewLanguageModel makes a LanguageModel in a scope.
@@ -54,18 +60,28 @@ func newLanguageModel(s *Scope, kind string, c LanguageModelConfig) *LanguageMod
 	if !c.Positions && c.Context < 0 {
 		m.failf("context is %d, it needs to be positive, or 0 for no limit", c.Context)
 	}
-	if !m.positive(sizes...) || !m.nonNegative("embedding scale", c.EmbeddingScale, "none") || !m.nonNegative("logit soft cap", c.LogitSoftCap, "none") {
+	if c.FirstPosition < 0 || c.FirstPosition > 0 && !c.Positions {
+		m.failf("first position is %d, it needs to be 0, or positive with Positions", c.FirstPosition)
+	}
+	if !m.positive(sizes...) || !m.nonNegative("embedding scale", c.EmbeddingScale, "none") ||
+		!m.nonNegative("logit scale", c.LogitScale, "none") || !m.nonNegative("logit soft cap", c.LogitSoftCap, "none") {
 		return m
 	}
 	dim := c.Block.Attention.Dim
 	m.tokens = NewEmbedding(s.Sub("tokens"), EmbeddingConfig{Vocab: c.Vocab, Dim: dim})
 	if c.Positions {
-		m.positions = NewPositionalEmbedding(s.Sub("positions"), PositionalEmbeddingConfig{Context: c.Context, Dim: dim})
+		m.positions = NewPositionalEmbedding(s.Sub("positions"), PositionalEmbeddingConfig{Context: c.Context, Dim: dim, First: c.FirstPosition})
+	}
+	if c.EmbeddingNorm {
+		m.norm = m.layer.norm("embnorm", c.Block.NewNorm, c.Block.norm())
 	}
 	m.drop = m.dropout("drop", c.Dropout)
 	m.stack = NewStack(s, StackConfig{Layers: c.Layers, Block: c.Block, Change: c.Change})
 	if m.head = m.tokens; !c.TiedHead {
 		m.head = NewEmbedding(s.Sub("head"), EmbeddingConfig{Vocab: c.Vocab, Dim: dim})
+	}
+	if c.HeadBias {
+		m.bias = s.Parameter("headbias", Zero, 1, c.Vocab)
 	}
 	return m
 }
@@ -94,6 +110,12 @@ func (m *LanguageModel) logits(h Tensor) Tensor {
 		return m.none(h)
 	}
 	logits := m.head.Logits(h)
+	if !m.bias.IsZero() {
+		logits = logits.Add(m.bias)
+	}
+	if m.c.LogitScale != 0 {
+		logits = logits.Mul(m.c.LogitScale)
+	}
 	if m.c.LogitSoftCap == 0 {
 		return logits
 	}
@@ -102,7 +124,7 @@ func (m *LanguageModel) logits(h Tensor) Tensor {
 
 // Loss is the mean cross-entropy of predicting targets, (B, S), from tokens, (B, S): a scalar that
 // [gorgonia.Grad] takes as a cost. It never holds the logits of the whole batch, unless they have a
-// soft cap or [Parameters.KeepWeights] is used beside float32, so a graph that only trains needs no
+// bias, a scale or a soft cap, or [Parameters.KeepWeights] is used beside float32, so a graph that only trains needs no
 // Forward. A target of IgnoreTarget does not count.
 func (m *LanguageModel) Loss(tokens, targets Tensor) Tensor {
 	return m.lossOf(m.hidden(tokens), tokens, targets)
@@ -123,7 +145,7 @@ func (m *LanguageModel) lossOf(h, tokens, targets Tensor) Tensor {
 		return m.failf("targets has shape %v, it needs tokens's %v", []int(targets.Shape()), []int(tokens.Shape()))
 	}
 	ignore := IgnoreTarget
-	if m.c.LogitSoftCap != 0 || isHalf(m.head.weight.Dtype()) && h.DType() == tensor.Float32 {
+	if m.c.LogitSoftCap != 0 || m.c.LogitScale != 0 || !m.bias.IsZero() || isHalf(m.head.weight.Dtype()) && h.DType() == tensor.Float32 {
 		return m.logits(h).CrossEntropy(targets, ops.CrossEntropyOptions{IgnoreIndex: &ignore})
 	}
 	return m.s.of(ops.LinearCrossEntropy(h.n, m.head.weight, targets.n, ops.LinearCrossEntropyOptions{IgnoreIndex: &ignore}))
@@ -168,10 +190,13 @@ func (m *LanguageModel) through(x stream, in BlockInputs) Tensor {
 // embed looks up the vectors of tokens.
 func (m *LanguageModel) embed(tokens Tensor) Tensor {
 	h := m.tokens.Forward(tokens)
-	if m.c.EmbeddingScale == 0 {
-		return h
+	if m.c.EmbeddingScale != 0 {
+		h = h.Mul(m.c.EmbeddingScale)
 	}
-	return h.Mul(m.c.EmbeddingScale)
+	if m.norm != nil {
+		h = m.norm.Forward(h)
+	}
+	return h
 }
 
 // takesTokens finds what is wrong with tokens, which have two axes, or one if they are packed.

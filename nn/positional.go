@@ -23,13 +23,14 @@ type PositionalEmbeddingConfig struct {
 	Context int // the longest sequence
 	Dim     int
 	Kind    PositionKind
+	First   int  // the row of the weight that the first position has, which has so many rows more; 0 but with LearnedPositions
 	Init    Init // of the weight of LearnedPositions; nil means Normal(0.02)
 }
 
 // PositionalEmbedding adds a vector for each position: (B, S, Dim) → (B, S, Dim), S at most
 // Context.
 //
-// Its parameter is weight, (Context, Dim), with LearnedPositions. The vector of SinusoidalPositions
+// Its parameter is weight, (First + Context, Dim), with LearnedPositions. The vector of SinusoidalPositions
 // at position t has sin(t/10000^(2i/Dim)) at 2i and the cosine of the same at 2i + 1.
 type PositionalEmbedding struct {
 	layer
@@ -43,9 +44,17 @@ func NewPositionalEmbedding(s *Scope, c PositionalEmbeddingConfig) *PositionalEm
 	if !p.positive(size{"context", c.Context}, size{"dim", c.Dim}) {
 		return p
 	}
+	if c.First < 0 || c.First > 0 && c.Kind != LearnedPositions {
+		p.failf("first is %d, it needs to be 0, or positive with LearnedPositions", c.First)
+		return p
+	}
 	switch c.Kind {
 	case LearnedPositions:
-		p.weight = p.parameter("weight", initOr(c.Init, Normal(gpt2Std)), c.Context, c.Dim)
+		p.weight = p.parameter("weight", initOr(c.Init, Normal(gpt2Std)), c.First+c.Context, c.Dim)
+		if c.First > 0 && p.isMade() {
+			rows := p.ids("rows", 1, c.Context, func(_, column int) int { return c.First + column })
+			p.weight = s.of(ops.Embedding(p.weight, rows.n)).Reshape(c.Context, c.Dim).n
+		}
 	case SinusoidalPositions:
 		if p.check(checkSize(s.dtype, []int{c.Context, c.Dim})) {
 			p.weight = s.constant(s.child("table"), func() *tensor.Dense { return sinusoids(s.dtype, c.Context, c.Dim) }).n

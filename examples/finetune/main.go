@@ -193,7 +193,7 @@ func save(model *pretrained.Model, s settings, out io.Writer) error {
 		}
 	}
 	whole := filepath.Join(s.out, "model")
-	if err := model.Save(whole, pretrained.SaveOptions{DType: ops.BFloat16}); err != nil {
+	if err := model.Save(whole, pretrained.SaveOptions{DType: model.DType()}); err != nil {
 		return err
 	}
 	fmt.Fprintf(out, "The model is in %s.\n", whole)

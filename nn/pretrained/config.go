@@ -2,6 +2,7 @@ package pretrained
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -16,7 +17,8 @@ type config struct {
 	fields map[string]json.RawMessage
 	read   map[string]bool
 	file   string
-	within string // the path of an object inside the file, with a dot behind it
+	within string            // the path of an object inside the file, with a dot behind it
+	names  map[string]string // what fields are called here in place of their usual names
 	err    error
 }
 
@@ -57,8 +59,25 @@ func (c *config) fail(format string, args ...any) {
 	}
 }
 
+// also says that a field may have another name.
+func (c *config) also(name, other string) {
+	switch {
+	case c.has(name) && c.has(other) && !bytes.Equal(c.fields[name], c.fields[other]):
+		c.fail("field %s is %.40s and field %s is %.40s, they need to be equal", other, c.fields[other], name, c.fields[name])
+	case c.has(other) && !c.has(name):
+		if c.names == nil {
+			c.names = map[string]string{}
+		}
+		c.names[name] = other
+	}
+}
+
+// called is what a field is called in this config.
+func (c *config) called(name string) string { return cmp.Or(c.names[name], name) }
+
 // has reports whether a field is given and not null.
 func (c *config) has(name string) bool {
+	name = c.called(name)
 	c.read[name] = true
 	value, found := c.fields[name]
 	return found && !bytes.Equal(value, []byte("null"))
@@ -67,7 +86,7 @@ func (c *config) has(name string) bool {
 // given reports whether a field is there at all, if only as null: some that are null have another
 // meaning than some that are left out.
 func (c *config) given(name string) bool {
-	_, found := c.fields[name]
+	_, found := c.fields[c.called(name)]
 	return found
 }
 
@@ -77,6 +96,7 @@ func field[T any](c *config, name, kind string, otherwise T) T {
 		return otherwise
 	}
 	var value T
+	name = c.called(name)
 	if err := json.Unmarshal(c.fields[name], &value); err != nil {
 		c.fail("field %s is %.40s, it needs to be %s", c.within+name, c.fields[name], kind)
 		return otherwise
@@ -102,7 +122,17 @@ func (c *config) floats(name string) []float64 {
 func (c *config) float(name string, otherwise float64) float64 {
 	x := field(c, name, "a number", otherwise)
 	if !(x >= 0) || math.IsInf(x, 0) {
-		c.fail("field %s is %v, it cannot be negative", c.within+name, x)
+		c.fail("field %s is %v, it cannot be negative", c.within+c.called(name), x)
+		return otherwise
+	}
+	return x
+}
+
+// positive reads a number that is more than 0.
+func (c *config) positive(name string, otherwise float64) float64 {
+	x := c.float(name, otherwise)
+	if x == 0 {
+		c.fail("field %s is 0, it needs to be positive", c.within+c.called(name))
 		return otherwise
 	}
 	return x
@@ -117,9 +147,9 @@ func (c *config) size(name string, otherwise int) int {
 	n := field(c, name, "an integer", otherwise)
 	switch {
 	case n == 0 && !c.has(name):
-		c.fail("field %s is missing", c.within+name)
+		c.fail("field %s is missing", c.within+c.called(name))
 	case n < 1 || n > maxSize:
-		c.fail("field %s is %d, it needs to be from 1 to %d", c.within+name, n, maxSize)
+		c.fail("field %s is %d, it needs to be from 1 to %d", c.within+c.called(name), n, maxSize)
 	default:
 		return n
 	}
@@ -134,7 +164,7 @@ const maxLayers = 1 << 12
 func (c *config) layers(name string, otherwise int) int {
 	n := c.size(name, otherwise)
 	if n > maxLayers {
-		c.fail("field %s is %d, it needs to be from 1 to %d", c.within+name, n, maxLayers)
+		c.fail("field %s is %d, it needs to be from 1 to %d", c.within+c.called(name), n, maxLayers)
 		return 1
 	}
 	return n
@@ -162,13 +192,13 @@ func (c *config) object(name string) *config {
 	if fields == nil {
 		return nil
 	}
-	return &config{file: c.file, fields: fields, read: map[string]bool{}, within: c.within + name + "."}
+	return &config{file: c.file, fields: fields, read: map[string]bool{}, within: c.within + c.called(name) + "."}
 }
 
 // needs makes sure that a field, where it is given, has the one value that there is a model for.
 func needs[T comparable](c *config, name string, value T) {
 	if have := field(c, name, fmt.Sprintf("%v", value), value); have != value {
-		c.fail("field %s is %v, only %v is supported", c.within+name, have, value)
+		c.fail("field %s is %v, only %v is supported", c.within+c.called(name), have, value)
 	}
 }
 

@@ -102,7 +102,7 @@ func TestPublishedConfigs(t *testing.T) {
 // What a config asks for and there is no model for is an error that names the field.
 func TestConfigErrors(t *testing.T) {
 	for _, c := range []struct{ model, field, value, want string }{
-		{"gpt2", "model_type", `"mamba"`, `field model_type is "mamba", it needs to be one of bert, gemma2, gemma3_text, gpt2,`},
+		{"gpt2", "model_type", `"mamba"`, `field model_type is "mamba", it needs to be one of bert,`},
 		{"gpt2", "model_type", `7`, "field model_type is 7, it needs to be a string"},
 		{"gpt2", "n_head", `"many"`, `field n_head is "many", it needs to be an integer`},
 		{"gpt2", "n_layer", `-1`, "field n_layer is -1, it needs to be from 1 to 16777216"},
@@ -121,6 +121,7 @@ func TestConfigErrors(t *testing.T) {
 		{"gemma3", "use_bidirectional_attention", `true`, "field use_bidirectional_attention is true, only false is supported"},
 		{"gemma3", "attn_logit_softcapping", `50`, "field attn_logit_softcapping is 50, Gemma 3 has none"},
 		{"phi3", "rope_parameters", `{"rope_type": "longrope", "short_factor": [1], "long_factor": [1]}`, "field rope_parameters.short_factor or long_factor has 1 numbers"},
+		{"llama3", "rope_parameters", `{"rope_type": "longrope", "short_factor": [1, 1, 1]}`, "field rope_parameters.short_factor or long_factor has 0 numbers"},
 		{"llama3", "is_causal", `false`, "field is_causal is false, only true is supported"},
 		{"gpt2", "is_causal", `null`, "field is_causal is null, only true is supported"},
 		{"bert", "position_embedding_type", `"relative_key"`, "field position_embedding_type is relative_key, only absolute is supported"},
@@ -223,6 +224,7 @@ func TestHostileFolders(t *testing.T) {
 				t.Skip(err)
 			}
 		}, "shard.safetensors"},
+		"an adapter": {func(t *testing.T, folder string) { write(t, folder, adapterConfigFile, "{}") }, "adapter_config.json lies beside the model"},
 		"extra tensor": {func(t *testing.T, folder string) {
 			file, err := safetensors.Open(weights)
 			if err != nil {

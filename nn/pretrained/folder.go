@@ -225,6 +225,20 @@ func (w *weights) sources(a *architecture) ([]source, error) {
 	return list, nil
 }
 
+// most is the type of most numbers.
+func most(list []source) (dtype tensor.Dtype) {
+	counts, best := map[kernels.DType]int{}, 0
+	for _, s := range list {
+		counts[s.dtype] += s.elements()
+	}
+	for d, of := range map[kernels.DType]tensor.Dtype{kernels.F32: tensor.Float32, kernels.F16: ops.Float16, kernels.BF16: ops.BFloat16} {
+		if counts[d] > best {
+			dtype, best = of, counts[d]
+		}
+	}
+	return dtype
+}
+
 // readParameters reads the tensors of a folder, several at a time, the weights of linear layers and
 // embeddings in a type.
 func readParameters(folder string, a *architecture, kept tensor.Dtype, progress func(done, total int64)) (*nn.Parameters, error) {
@@ -243,6 +257,7 @@ func readParameters(folder string, a *architecture, kept tensor.Dtype, progress 
 	if err != nil {
 		return nil, err
 	}
+	a.stored = most(list)
 	r := reader{values: map[string]*tensor.Dense{}, memory: map[string]kernels.Tensor{}, progress: progress}
 	var parts []part
 	dtypes := map[string]tensor.Dtype{}
@@ -313,7 +328,7 @@ func (s *source) pieces() []piece {
 	for i := range s.parts {
 		p := &s.parts[i]
 		for at := 0; at < p.n; at += rows {
-			list = append(list, piece{s, p, row + at, at, min(rows, p.n-at)})
+			list = append(list, piece{s, p, row + at, p.at + at, min(rows, p.n-at)})
 		}
 		row += p.n
 	}
@@ -333,6 +348,9 @@ func (r *reader) read(list []source) error {
 	}
 	for i := range list {
 		for _, p := range list[i].parts {
+			if p.at > 0 {
+				continue
+			}
 			to := r.memory[p.ours]
 			memory.Populate(unsafe.Slice((*byte)(to.Data), to.Elements()*to.DType.Size()))
 		}

@@ -24,17 +24,37 @@ import (
 var update = flag.Bool("update", false, "write the models to testdata/written, for golden.py --check to read")
 
 var languageModels = []string{
+	"bloom",
+	"cohere",
+	"cohere2",
+	"falcon",
+	"falcon-alibi",
+	"falcon-groups",
+	"gemma",
 	"gemma2",
 	"gemma3",
+	"glm",
+	"glm4",
 	"gpt2",
+	"gpt_neox",
+	"gpt_neox-serial",
+	"gptj",
+	"granite",
 	"llama2",
 	"llama3",
 	"mistral",
+	"mpt",
+	"olmo",
 	"olmo2",
+	"olmo3",
+	"phi",
 	"phi3",
 	"qwen2",
 	"qwen3",
 	"smollm3",
+	"stablelm",
+	"stablelm-parallel",
+	"starcoder2",
 }
 
 var encoders = []string{
@@ -157,6 +177,38 @@ func TestLogits(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Frequencies of LongRoPE hold up to a length, beyond which the model takes no text.
+func TestLongRoPE(t *testing.T) {
+	const folder = "testdata/llama-longrope"
+	want := readGolden(t, "llama-longrope")
+	for _, c := range []struct{ context, takes int }{{0, 8}, {5, 8}, {8, 8}, {9, 9}, {32, 32}} {
+		m := load(t, folder, Options{Context: c.context})
+		s := m.scope()
+		model := m.LanguageModel(s)
+		if have := model.Context(); have != c.takes {
+			t.Errorf("the context is %d where %d is asked for, want %d", have, c.context, c.takes)
+		}
+		logits := model.Forward(ids(s, "tokens", want.Tokens))
+		if c.takes < len(want.Tokens[0]) {
+			if s.Err() == nil {
+				t.Errorf("with a context of %d, %d tokens are taken", c.takes, len(want.Tokens[0]))
+			}
+			continue
+		}
+		run(t, s)
+		near(t, "the logits", value(t, logits).Data().([]float32), want.Logits, 1e-5)
+	}
+}
+
+// A model tells what its files hold.
+func TestDType(t *testing.T) {
+	for name, want := range map[string]tensor.Dtype{"gpt2": tensor.Float32, "llama3": ops.BFloat16, "mistral": ops.Float16} {
+		if have := load(t, filepath.Join("testdata", name), Options{}).DType(); have != want {
+			t.Errorf("%s has %v, want %v", name, have, want)
+		}
 	}
 }
 

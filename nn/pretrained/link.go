@@ -1,6 +1,7 @@
 package pretrained
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/stheno-ml/stheno/kernels"
@@ -27,6 +28,7 @@ type part struct {
 	ours  string
 	shape []int // of the parameter
 	n     int   // of its outputs
+	at    int   // the first of them
 }
 
 // isWhole reports whether the tensor is a parameter as it is.
@@ -38,7 +40,7 @@ func (l *link) elements() int { return tensor.Shape(l.shape).TotalSize() }
 
 // same is a tensor that is a parameter, element by element.
 func same(theirs, ours string, shape ...int) link {
-	return link{theirs: theirs, shape: shape, parts: []part{{ours, shape, shape[0]}}}
+	return link{theirs: theirs, shape: shape, parts: []part{{ours: ours, shape: shape, n: shape[0]}}}
 }
 
 // table is the matrix of an embedding.
@@ -50,7 +52,7 @@ func table(theirs, ours string, vocab, dim int) link {
 
 // weight is a matrix (out, in) that is a parameter (in, out).
 func weight(theirs, ours string, in, out int) link {
-	return joined(theirs, in, output{ours, out})
+	return joined(theirs, in, output{ours: ours, n: out})
 }
 
 // conv1D is a matrix (in, out) that is a parameter as it is.
@@ -60,10 +62,12 @@ func conv1D(theirs, ours string, in, out int) link {
 	return l
 }
 
-// output is a parameter with n columns or elements.
+// output is n columns or elements of a parameter.
 type output struct {
 	ours string
 	n    int
+	at   int // the first of them
+	of   int // how many the parameter has; 0 for n
 }
 
 // joined is a matrix (out, in) whose rows are the columns of one parameter after another.
@@ -71,7 +75,7 @@ func joined(theirs string, in int, outputs ...output) link {
 	l := link{theirs: theirs, transposed: true, linear: true}
 	rows := 0
 	for _, o := range outputs {
-		l.parts = append(l.parts, part{o.ours, []int{in, o.n}, o.n})
+		l.parts = append(l.parts, part{o.ours, []int{in, cmp.Or(o.of, o.n)}, o.n, o.at})
 		rows += o.n
 	}
 	l.shape = []int{rows, in}
@@ -83,7 +87,7 @@ func joinedBias(theirs string, outputs ...output) link {
 	l := link{theirs: theirs}
 	n := 0
 	for _, o := range outputs {
-		l.parts = append(l.parts, part{o.ours, []int{o.n}, o.n})
+		l.parts = append(l.parts, part{o.ours, []int{cmp.Or(o.of, o.n)}, o.n, o.at})
 		n += o.n
 	}
 	l.shape = []int{n}
@@ -101,11 +105,12 @@ func (l *link) pack(ours map[string]*tensor.Dense) (*tensor.Dense, error) {
 		from, n := ours[p.ours].Float32s(), p.n*l.rowLength()
 		if l.transposed {
 			to := kernels.Of(rest, p.n, l.rowLength()).Permute(1, 0)
-			if err := cpu.New().Copy(to, kernels.Of(from, l.rowLength(), p.n)); err != nil {
+			columns := kernels.Of(from, l.rowLength(), p.shape[1]).Slice(1, p.at, p.at+p.n)
+			if err := cpu.New().Copy(to, columns); err != nil {
 				return nil, err
 			}
 		} else {
-			copy(rest[:n], from)
+			copy(rest[:n], from[p.at*l.rowLength():])
 		}
 		rest = rest[n:]
 	}

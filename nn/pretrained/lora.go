@@ -164,7 +164,11 @@ func changes(targets []*link, rank int) []link {
 		in := t.parts[0].shape[0]
 		var outs []output
 		for _, p := range t.parts {
-			outs = append(outs, output{ours(p, "lora_b"), p.shape[1]})
+			out := output{ours: ours(p, "lora_b"), n: p.shape[1]}
+			if t.transposed { // it may be some columns of the parameter
+				out = output{out.ours, p.n, p.at, p.shape[1]}
+			}
+			outs = append(outs, out)
 		}
 		links = append(links, weight(module+".lora_A.weight", ours(t.parts[0], "lora_a"), in, rank),
 			joined(module+".lora_B.weight", rank, outs...))
@@ -184,6 +188,9 @@ func (a *architecture) readLoRA(text []byte) (l LoRA, targets []*link, err error
 	l = LoRA{
 		Rank: c.size("r", 8), Alpha: c.float("lora_alpha", 8), Dropout: c.float("lora_dropout", 0),
 		RankStabilized: c.bool("use_rslora", false),
+	}
+	if l.Alpha == 0 {
+		c.fail("field lora_alpha is 0, it needs to be positive: the changes would count nothing")
 	}
 	needs(c, "bias", "none")
 	for _, name := range []string{"rank_pattern", "alpha_pattern", "loftq_config"} {

@@ -19,7 +19,7 @@ import (
 
 // testdata/lora.py is the other side of these tests: adapters that peft wrote, trained and reads.
 
-var adapters = []string{"gpt2", "llama3", "phi3"}
+var adapters = []string{"gpt2", "gpt_neox", "llama3", "phi3"}
 
 // trainer trains a model by next tokens.
 type trainer struct {
@@ -274,6 +274,7 @@ func TestLoadLoRAErrors(t *testing.T) {
 		{`"modules_to_save": null`, `"modules_to_save": ["lm_head"]`, "field modules_to_save"},
 		{`"init_lora_weights": false`, `"init_lora_weights": "pissa"`, "field init_lora_weights is"},
 		{`"r": 3`, `"r": 4`, `lora_A.weight" has shape [3 24], the config asks for [4 24]`},
+		{`"lora_alpha": 16`, `"lora_alpha": 0`, "field lora_alpha is 0, it needs to be positive"},
 		{`"r": 3`, `"r": -3`, "field r is -3"},
 		{`"model.layers.1.mlp.up_proj"`, `"z_proj"`, "is none that the config asks for"},
 		{`"target_modules": [`, `"target_modules": "(", "z": [`, "field target_modules: error parsing regexp"},

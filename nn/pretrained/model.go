@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -62,6 +64,7 @@ type architecture struct {
 	heads  []string // the modules that make logits of tokens or classes
 	// weights is the file of the tensors; empty for model.safetensors or what its index lists.
 	weights string
+	stored  tensor.Dtype          // what most numbers of the files are, once they were read
 	build   func(s *nn.Scope) any // an *nn.LanguageModel or an *nn.Encoder
 }
 
@@ -69,17 +72,33 @@ type architecture struct {
 // for the config's.
 var families = map[string]func(*config, int) *architecture{
 	"bert":        bert,
+	"bloom":       bloom,
+	"cohere":      cohere,
+	"cohere2":     cohere2,
+	"falcon":      falcon,
+	"gemma":       gemma,
 	"gemma2":      gemma2,
 	"gemma3_text": gemma3,
+	"glm":         glm,
+	"glm4":        glm4,
 	"gpt2":        gpt2,
+	"gpt_neox":    gptNeoX,
+	"gptj":        gptJ,
+	"granite":     granite,
 	"llama":       llama,
 	"mistral":     mistral,
+	"mpt":         mpt,
+	"olmo":        olmo,
 	"olmo2":       olmo2,
+	"olmo3":       olmo3,
+	"phi":         phi,
 	"phi3":        phi3,
 	"qwen2":       qwen2,
 	"qwen3":       qwen3,
 	"roberta":     roberta,
 	"smollm3":     smollm3,
+	"stablelm":    stableLM,
+	"starcoder2":  starcoder2,
 	"vit":         vit,
 }
 
@@ -117,6 +136,10 @@ func Find(ctx context.Context, place string, progress func(file string, done, to
 }
 
 func (m *Model) load(o Options) (err error) {
+	if _, err := os.Stat(filepath.Join(m.folder, adapterConfigFile)); err == nil {
+		return fmt.Errorf("%s lies beside the model, it needs a folder of its own, which LoadLoRA reads: "+
+			"transformers would load the model that it names, and change that", adapterConfigFile)
+	}
 	if m.config, err = readSmallFile(m.folder, configFile, maxConfig); err != nil {
 		return err
 	}
@@ -186,6 +209,10 @@ func (m *Model) Folder() string { return m.folder }
 
 // Family is the model_type of the config, such as "gpt2" or "llama".
 func (m *Model) Family() string { return m.family }
+
+// DType is what most numbers in the files of the model are: float32, ops.BFloat16 or ops.Float16.
+// [Model.Save] keeps it if it is asked for it.
+func (m *Model) DType() tensor.Dtype { return m.arch.stored }
 
 // Parameters are the values of the model, by the names of package nn. Every graph that the model is
 // added to shares them.

@@ -12,19 +12,22 @@ import (
 
 // ropeProblem is what the options of RoPE depend on beside the object that the config has for it.
 type ropeProblem struct {
-	headDim  int
-	theta    float64 // the base where the object has none
-	bands    bool    // a part of each head may turn, and the rest stand
-	trained  int     // max_position_embeddings
-	original int     // the context of the first training; 0 for what the config or the object says, or trained
-	context  int     // the longest sequence that the model will be used for
+	headDim    int
+	theta      float64 // the base where the object has none
+	partial    float64 // how much of each head turns where the config does not say
+	bands      bool    // a part of each head may turn, and the rest stand
+	neighbours bool    // pairs are neighbours, not half a head apart
+	trained    int     // max_position_embeddings
+	original   int     // the context of the first training; 0 for what the config or the object says, or trained
+	context    int     // the longest sequence that the model will be used for; 0 for as long as the first frequencies hold
+	holds      int     // is set to the longest sequence that the frequencies are for; 0 for any
 }
 
 // rope reads the options of RoPE for layers of a type, empty where there is but one. They are in
 // rope_parameters, one object or one a type, or, in configs written before transformers 5, in
 // rope_scaling.
-func (c *config) rope(layerType string, p ropeProblem) ops.RoPEOptions {
-	partial := c.float("partial_rotary_factor", 1)
+func (c *config) rope(layerType string, p *ropeProblem) ops.RoPEOptions {
+	partial := c.float("partial_rotary_factor", p.partial)
 	o, older := c.object("rope_parameters"), c.object("rope_scaling")
 	switch {
 	case o != nil && older != nil && !bytes.Equal(compact(c.fields["rope_parameters"]), compact(c.fields["rope_scaling"])):
@@ -33,7 +36,7 @@ func (c *config) rope(layerType string, p ropeProblem) ops.RoPEOptions {
 		o = older
 	case layerType != "":
 		types := o
-		for _, t := range []string{"full_attention", slidingAttention} {
+		for _, t := range []string{fullAttention, slidingAttention} {
 			if inner := types.object(t); t == layerType {
 				o = inner
 			}
@@ -49,9 +52,7 @@ func (c *config) rope(layerType string, p ropeProblem) ops.RoPEOptions {
 		c.fail("field partial_rotary_factor is %v, only 1 is supported", partial)
 	}
 	options := turned(ops.RoPEOptions{Base: theta}, partial, p.headDim)
-	if original := c.optionalSize("original_max_position_embeddings"); p.original == 0 {
-		p.original = original
-	}
+	p.original = cmp.Or(p.original, c.optionalSize("original_max_position_embeddings"))
 	if o != nil {
 		options = o.scaled(kind, options, p)
 		c.join(o)
@@ -77,14 +78,15 @@ func turned(o ops.RoPEOptions, partial float64, headDim int) ops.RoPEOptions {
 }
 
 // scaled changes the options as the kind of scaling says.
-func (c *config) scaled(kind string, o ops.RoPEOptions, p ropeProblem) ops.RoPEOptions {
+func (c *config) scaled(kind string, o ops.RoPEOptions, p *ropeProblem) ops.RoPEOptions {
 	original := cmp.Or(p.original, c.optionalSize("original_max_position_embeddings"), p.trained)
 	var err error
 	switch kind {
 	case "default", "":
 	case "dynamic":
-		// Up to the length of the training it is the default, and longer sequences are not taken.
+		// Up to the length of the training it is the default.
 		c.float("factor", 1)
+		p.holds = p.trained
 	case "linear":
 		o.Scaling = c.float("factor", 1)
 	case "llama3":
@@ -114,11 +116,11 @@ func (c *config) scaled(kind string, o ops.RoPEOptions, p ropeProblem) ops.RoPEO
 }
 
 // longRoPE takes one of two lists of divisors, by the length that the model will be used for.
-func (c *config) longRoPE(o ops.RoPEOptions, p ropeProblem, original int) ops.RoPEOptions {
+func (c *config) longRoPE(o ops.RoPEOptions, p *ropeProblem, original int) ops.RoPEOptions {
 	short, long := c.floats("short_factor"), c.floats("long_factor")
-	o.Divisors = short
+	o.Divisors, p.holds = short, original
 	if p.context > original {
-		o.Divisors = long
+		o.Divisors, p.holds = long, p.context
 	}
 	stretch := c.float("factor", float64(p.trained)/float64(original))
 	o.Amplitude = c.float("attention_factor", 0)
@@ -129,8 +131,10 @@ func (c *config) longRoPE(o ops.RoPEOptions, p ropeProblem, original int) ops.Ro
 	if o.RotaryDim > 0 {
 		pairs = o.RotaryDim / 2
 	}
-	if len(o.Divisors) != pairs {
-		c.fail("field %sshort_factor or long_factor has %d numbers, it needs one for each of the %d pairs of a head", c.within, len(o.Divisors), pairs)
+	for _, list := range [][]float64{short, long} {
+		if len(list) != pairs {
+			c.fail("field %sshort_factor or long_factor has %d numbers, it needs one for each of the %d pairs of a head", c.within, len(list), pairs)
+		}
 	}
 	return o
 }

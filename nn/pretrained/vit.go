@@ -39,8 +39,8 @@ func vit(c *config, _ int) *architecture {
 	projection := linear(base+"embeddings.patch_embeddings.projection", "embeddings.patches", config.Channels*config.Patch*config.Patch, d)
 	projection[0].shape, projection[0].linear = []int{d, config.Channels, config.Patch, config.Patch}, false
 	links := append([]link{
-		{theirs: base + "embeddings.cls_token", shape: []int{1, 1, d}, parts: []part{{"embeddings.class", []int{1, d}, 1}}},
-		{theirs: base + "embeddings.position_embeddings", shape: []int{1, patches + 1, d}, parts: []part{{"embeddings.positions.weight", []int{patches + 1, d}, 1}}},
+		{theirs: base + "embeddings.cls_token", shape: []int{1, 1, d}, parts: []part{{ours: "embeddings.class", shape: []int{1, d}, n: 1}}},
+		{theirs: base + "embeddings.position_embeddings", shape: []int{1, patches + 1, d}, parts: []part{{ours: "embeddings.positions.weight", shape: []int{patches + 1, d}, n: 1}}},
 	}, projection...)
 	for i := range config.Layers {
 		theirs, ours := fmt.Sprintf("%sencoder.layer.%d.", base, i), fmt.Sprintf("blocks.%d.", i)

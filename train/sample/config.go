@@ -62,23 +62,37 @@ var asUsual = map[string]string{
 }
 
 // ReadConfig reads how a published model is to write, from the generation_config.json in its
-// folder; without one the options are those of transformers: always the most probable token.
+// folder; without one the options are those of transformers: always the most probable token, up to
+// the end of text in config.json.
 // MaxTokens is 256 where the file has no max_new_tokens; its max_length, which counts the prompt
 // too, is not looked at. What it asks for and there is not here is an error that names the field.
 func ReadConfig(folder string) (Options, error) {
 	o := Options{MaxTokens: 256}
-	const name = "generation_config.json"
-	content, err := os.ReadFile(filepath.Join(folder, name))
+	path, read := filepath.Join(folder, "generation_config.json"), o.read
+	content, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return o, nil
+		path, read = filepath.Join(folder, "config.json"), o.readEnd
+		if content, err = os.ReadFile(path); errors.Is(err, fs.ErrNotExist) {
+			return o, nil
+		}
 	}
 	if err == nil {
-		err = o.read(content)
+		err = read(content)
 	}
 	if err != nil {
-		return Options{}, fmt.Errorf("sample: %s: %w", filepath.Join(folder, name), err)
+		return Options{}, fmt.Errorf("sample: %s: %w", path, err)
 	}
 	return o, nil
+}
+
+// readEnd reads the end of text in a config.json.
+func (o *Options) readEnd(content []byte) error {
+	var c struct {
+		EOS ids `json:"eos_token_id"`
+	}
+	err := json.Unmarshal(content, &c)
+	o.Stop = c.EOS
+	return err
 }
 
 func (o *Options) read(content []byte) error {

@@ -44,6 +44,13 @@ func TestReadConfig(t *testing.T) {
 			t.Errorf("%s is\n%+v, want\n%+v", c.config, have, c.want)
 		}
 	}
+	folder := t.TempDir()
+	if err := os.WriteFile(filepath.Join(folder, "config.json"), []byte(`{"model_type": "llama", "eos_token_id": [7, 8], "temperature": 0.5}`), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if o, err := sample.ReadConfig(folder); err != nil || !reflect.DeepEqual(o, sample.Options{MaxTokens: 256, Stop: []int{7, 8}}) {
+		t.Errorf("with config.json alone: %+v, %v", o, err)
+	}
 	if o, err := sample.ReadConfig(t.TempDir()); err != nil || o.MaxTokens != 256 {
 		t.Errorf("without a file: %+v, %v", o, err)
 	}

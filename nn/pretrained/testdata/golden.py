@@ -26,6 +26,10 @@ small = dict(
     max_position_embeddings=32, bos_token_id=1, eos_token_id=2, pad_token_id=None, initializer_range=0.3,
 )
 grouped = dict(small, num_key_value_heads=2)
+heads = dict(
+    vocab_size=48, hidden_size=24, num_hidden_layers=2, num_attention_heads=4, max_position_embeddings=32, bos_token_id=1, eos_token_id=2,
+    ffn_hidden_size=20, initializer_range=0.3,
+)
 llama3 = dict(rope_type="llama3", rope_theta=100.0, factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=16)
 yarn = dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=16)
 longrope = dict(rope_type="longrope", rope_theta=10000.0, short_factor=[1.0, 1.1], long_factor=[2.0, 3.0])
@@ -50,6 +54,35 @@ models = {
         rope_parameters=dict(longrope, partial_rotary_factor=0.7))),
     "olmo2": lambda: tf.Olmo2ForCausalLM(tf.Olmo2Config(**grouped)),
     "smollm3": lambda: tf.SmolLM3ForCausalLM(tf.SmolLM3Config(**grouped, no_rope_layers=[1, 0])),
+    "llama-longrope": lambda: tf.LlamaForCausalLM(tf.LlamaConfig(**grouped, rope_parameters=dict(
+        longrope, short_factor=[1.0, 1.1, 1.2], long_factor=[2.0, 3.0, 4.0], original_max_position_embeddings=8))),
+    "gemma": lambda: tf.GemmaForCausalLM(tf.GemmaConfig(**grouped, head_dim=8)),
+    "olmo": lambda: tf.OlmoForCausalLM(tf.OlmoConfig(**grouped)),
+    "olmo3": lambda: tf.Olmo3ForCausalLM(tf.Olmo3Config(
+        **grouped, sliding_window=4, layer_types=["sliding_attention", "full_attention"],
+        rope_parameters={"full_attention": yarn, "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}})),
+    "granite": lambda: tf.GraniteForCausalLM(tf.GraniteConfig(
+        **grouped, attention_bias=True, embedding_multiplier=3.0, logits_scaling=2.0, residual_multiplier=0.4, attention_multiplier=0.3)),
+    "cohere": lambda: tf.CohereForCausalLM(tf.CohereConfig(**grouped, logit_scale=0.5, attention_bias=True)),
+    "cohere2": lambda: tf.Cohere2ForCausalLM(tf.Cohere2Config(
+        **grouped, logit_scale=0.25, sliding_window=4, layer_types=["sliding_attention", "full_attention"])),
+    "glm": lambda: tf.GlmForCausalLM(tf.GlmConfig(**grouped, head_dim=8)),
+    "glm4": lambda: tf.Glm4ForCausalLM(tf.Glm4Config(**grouped, head_dim=8)),
+    "stablelm": lambda: tf.StableLmForCausalLM(tf.StableLmConfig(**grouped, use_qkv_bias=True, partial_rotary_factor=0.67)),
+    "stablelm-parallel": lambda: tf.StableLmForCausalLM(tf.StableLmConfig(**grouped, use_parallel_residual=True, partial_rotary_factor=0.34)),
+    "starcoder2": lambda: tf.Starcoder2ForCausalLM(tf.Starcoder2Config(**grouped, sliding_window=4)),
+    "phi": lambda: tf.PhiForCausalLM(tf.PhiConfig(**grouped, partial_rotary_factor=0.67)),
+    "gpt_neox": lambda: tf.GPTNeoXForCausalLM(tf.GPTNeoXConfig(**small, rotary_pct=0.67)),
+    "gpt_neox-serial": lambda: tf.GPTNeoXForCausalLM(tf.GPTNeoXConfig(**small, rotary_pct=1.0, use_parallel_residual=False, attention_bias=False)),
+    "gptj": lambda: tf.GPTJForCausalLM(tf.GPTJConfig(
+        vocab_size=48, n_positions=16, n_embd=24, n_layer=2, n_head=3, n_inner=20, rotary_dim=6, bos_token_id=1, eos_token_id=1, initializer_range=0.3)),
+    "falcon": lambda: tf.FalconForCausalLM(tf.FalconConfig(**heads, multi_query=True)),
+    "falcon-groups": lambda: tf.FalconForCausalLM(tf.FalconConfig(**heads, new_decoder_architecture=True, num_kv_heads=2, bias=True)),
+    "falcon-alibi": lambda: tf.FalconForCausalLM(tf.FalconConfig(**heads, multi_query=False, parallel_attn=False, alibi=True, bias=True)),
+    "bloom": lambda: tf.BloomForCausalLM(tf.BloomConfig(
+        vocab_size=48, hidden_size=24, n_layer=2, n_head=6, bos_token_id=1, eos_token_id=2, initializer_range=0.3)),
+    "mpt": lambda: tf.MptForCausalLM(tf.MptConfig(
+        vocab_size=48, d_model=24, n_layers=2, n_heads=6, max_seq_len=32, initializer_range=0.3)),
 }
 
 around = dict(
@@ -89,6 +122,8 @@ def results(model):
     out = model(input_ids=ids, labels=ids)
     out.loss.backward()
     gradients = {name: p.grad.double().norm().item() for name, p in model.named_parameters()}
+    if isinstance(model, tf.GPTNeoXForCausalLM):  # whose file has another name for it
+        gradients["embed_out.weight"] = gradients.pop("lm_head.weight")
     return dict(tokens=tokens, logits=out.logits.detach().flatten().tolist(), loss=out.loss.item(), gradients=gradients)
 
 

@@ -1,6 +1,6 @@
 """Trains adapters of the small models beside this file with peft, for the tests of LoRA.
 
-    python3 lora.py           (in this directory; needs peft, transformers 5 and PyTorch)
+    python3 lora.py [NAME...] (in this directory; needs peft, transformers 5 and PyTorch)
     python3 lora.py --check   (reads the adapters under written/, which the tests' -update writes, and compares)
 
 lora/NAME/start and lora/NAME/end are the adapter before and after 20 steps of AdamW, and lora/NAME/losses.json has the loss
@@ -24,6 +24,7 @@ adapters = {
     "gpt2": dict(r=4, lora_alpha=8, target_modules=["c_attn", "mlp.c_fc"], fan_in_fan_out=True),
     "llama3": dict(r=3, lora_alpha=16, target_modules="all-linear"),
     "phi3": dict(r=4, lora_alpha=6, use_rslora=True, target_modules=r"model\.layers\.\d+\.(self_attn\.qkv_proj|mlp\.gate_up_proj)"),
+    "gpt_neox": dict(r=2, lora_alpha=4, target_modules=["query_key_value", "dense"]),
 }
 
 
@@ -31,8 +32,10 @@ def base(name):
     return tf.AutoModelForCausalLM.from_pretrained(here / name, dtype=torch.float32).eval()
 
 
-def write():
+def write(names):
     for seed, (name, options) in enumerate(adapters.items()):
+        if names and name not in names:
+            continue
         torch.manual_seed(seed)
         model = peft.get_peft_model(base(name), peft.LoraConfig(task_type="CAUSAL_LM", init_lora_weights=False, **options))
         folder = here / "lora" / name
@@ -75,4 +78,4 @@ def check():
         print(f"{name}: after 20 steps each, tensors differ by {worst:.1e}, logits by {logits:.1e}")
 
 
-check() if "--check" in sys.argv else write()
+check() if "--check" in sys.argv else write(sys.argv[1:])

@@ -1,0 +1,41 @@
+package pretrained
+
+import "github.com/stheno-ml/stheno/nn"
+
+// readCohere is what Cohere's Command R and Command R7B have in common.
+func readCohere(c *config) *decoder {
+	d := newDecoder(c, 8192, true)
+	d.names = llamaNames(nil)
+	b := &d.Block
+	b.Hidden, b.Gated, b.Activation, b.Epsilon = c.size("intermediate_size", 0), true, c.activation("hidden_act", "silu"), c.float("layer_norm_eps", 1e-5)
+	b.Norms, b.NormBias = nn.ParallelNorm, new(bool)
+	d.group(c, 0)
+	d.bias(c)
+	b.Attention.Options.Dropout = c.float("attention_dropout", 0)
+	d.LogitScale = c.positive("logit_scale", 0.0625)
+	return d
+}
+
+func cohere(c *config, context int) *architecture {
+	d := readCohere(c)
+	needs(c, "use_qk_norm", false)
+	d.turnAs(c, &ropeProblem{theta: c.float("rope_theta", 500000), partial: 1, neighbours: true, context: context})
+	return d.architecture()
+}
+
+// cohere2 has no RoPE where layers see everything.
+func cohere2(c *config, context int) *architecture {
+	d := readCohere(c)
+	needs(c, "head_dim", d.Block.Attention.HeadDim)
+	pattern := c.size("sliding_window_pattern", 4)
+	c.read["_sliding_window_pattern"] = true // is written beside layer_types, for no one to read
+	d.types(c, func(i int) bool { return (i+1)%pattern != 0 })
+	d.slide(c, c.sizeOrNone("sliding_window", 4096))
+	d.turnAs(c, &ropeProblem{theta: c.float("rope_theta", 10000), partial: 1, neighbours: true, context: context})
+	for i, kind := range d.layerTypes {
+		if kind == fullAttention {
+			d.rope[i] = nil
+		}
+	}
+	return d.architecture()
+}

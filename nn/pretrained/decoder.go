@@ -1,0 +1,314 @@
+package pretrained
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+
+	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/nn"
+	"github.com/stheno-ml/stheno/ops"
+)
+
+// decoder is a model that predicts the next token: its description, what differs from layer to
+// layer, and what its tensors are called.
+type decoder struct {
+	nn.LanguageModelConfig
+	names      names
+	windows    []int              // of each layer; 0 for none
+	rope       []*ops.RoPEOptions // of each layer; nil for none
+	layerTypes []string
+}
+
+// names are what the tensors of a decoder are called in files, without the .weight or .bias behind.
+type names struct {
+	body, head                       string // before all names but the head's, and that
+	tokens, positions, embnorm, norm string
+	layers                           string // of the blocks, before their numbers
+	// parts are those of a block by the names of package nn. attn.qkv in the place of attn.q,
+	// attn.k and attn.v is one matrix of the three, and mlp.gateup one of mlp.gate and mlp.up.
+	parts map[string]string
+	// groups says that attn.qkv has the queries, key and value of one group of heads after the
+	// other, and not all queries, all keys and all values.
+	groups bool
+}
+
+// llamaNames are what most families call their tensors. Parts may be called otherwise.
+func llamaNames(other map[string]string) names {
+	parts := map[string]string{
+		"norm1": "input_layernorm", "norm2": "post_attention_layernorm",
+		"attn.q": "self_attn.q_proj", "attn.k": "self_attn.k_proj", "attn.v": "self_attn.v_proj", "attn.proj": "self_attn.o_proj",
+		"attn.qnorm": "self_attn.q_norm", "attn.knorm": "self_attn.k_norm",
+		"mlp.gate": "mlp.gate_proj", "mlp.up": "mlp.up_proj", "mlp.down": "mlp.down_proj",
+	}
+	maps.Copy(parts, other)
+	return names{body: "model.", head: "lm_head", tokens: "embed_tokens", norm: "norm", layers: "layers.", parts: parts}
+}
+
+// usual are a family's values of fields that a config leaves out. There are always sizes in a
+// config.
+type usual struct {
+	context, kvHeads, headDim int // 0 of the last two: the heads, and their share of the width
+	epsilon                   float64
+	tied                      bool
+}
+
+// newDecoder reads what all decoders have. A context of 0 says that there is no limit and no field
+// for it.
+func newDecoder(c *config, context int, tied bool) *decoder {
+	c.causal()
+	c.ending("ForCausalLM", "LMHeadModel", "Model")
+	d := &decoder{LanguageModelConfig: nn.LanguageModelConfig{
+		Vocab: c.size("vocab_size", 0), Layers: c.layers("num_hidden_layers", 0), TiedHead: c.bool("tie_word_embeddings", tied),
+	}}
+	if context > 0 {
+		d.Context = c.size("max_position_embeddings", context)
+	}
+	a := &d.Block.Attention
+	a.Dim, a.Heads, a.Separate = c.size("hidden_size", 0), c.size("num_attention_heads", 0), true
+	a.KVHeads, a.HeadDim = a.Heads, a.Dim/a.Heads
+	if a.HeadDim == 0 {
+		c.fail("field %s is %d, it needs to be at most hidden_size, which is %d", c.called("num_attention_heads"), a.Heads, a.Dim)
+		a.HeadDim = 1
+	}
+	a.Options.Causal = kernels.CausalBottomRight
+	d.windows, d.rope = make([]int, d.Layers), make([]*ops.RoPEOptions, d.Layers)
+	return d
+}
+
+// readDecoder reads what nearly all of the families of Llama's shape have in common.
+func readDecoder(c *config, u usual) *decoder {
+	d := newDecoder(c, u.context, u.tied)
+	d.names = llamaNames(nil)
+	d.Block.Hidden, d.Block.Epsilon = c.size("intermediate_size", 0), c.float("rms_norm_eps", cmp.Or(u.epsilon, 1e-6))
+	d.Block.Gated, d.Block.RMSNorm, d.Block.Activation = true, true, c.activation("hidden_act", "silu")
+	d.group(c, u.kvHeads)
+	a := &d.Block.Attention
+	if size := c.sizeOrNone("head_dim", u.headDim); size > 0 {
+		a.HeadDim = size
+	}
+	a.NoBias, a.Options.Dropout = true, c.float("attention_dropout", 0)
+	return d
+}
+
+// group reads how many heads keys and values have; 0 means as many as queries.
+func (d *decoder) group(c *config, otherwise int) {
+	if heads := c.sizeOrNone("num_key_value_heads", otherwise); heads > 0 {
+		d.Block.Attention.KVHeads = heads
+	}
+}
+
+// bias reads attention_bias, which is of all four projections.
+func (d *decoder) bias(c *config) { d.biases(c.bool("attention_bias", false), false) }
+
+// biases says which linear layers have one.
+func (d *decoder) biases(attention, mlp bool) {
+	d.Block.Attention.NoBias, d.Block.MLPBias = !attention, &mlp
+}
+
+// types sets the layers' types: layer_types, or what otherwise gives for each.
+func (d *decoder) types(c *config, otherwise func(i int) bool) {
+	given := c.strings("layer_types")
+	if given != nil && len(given) != d.Layers {
+		c.fail("field layer_types has %d elements, it needs one for each of the %d layers", len(given), d.Layers)
+		given = nil
+	}
+	for i := range d.Layers {
+		kind := fullAttention
+		if given == nil && otherwise(i) {
+			kind = slidingAttention
+		}
+		if given != nil {
+			kind = given[i]
+		}
+		if kind != fullAttention && kind != slidingAttention {
+			c.fail("field layer_types has %q, it needs to be %s or %s", kind, fullAttention, slidingAttention)
+		}
+		d.layerTypes = append(d.layerTypes, kind)
+	}
+}
+
+const (
+	fullAttention    = "full_attention"
+	slidingAttention = "sliding_attention"
+)
+
+// slide gives the layers of that type a window.
+func (d *decoder) slide(c *config, window int) {
+	for i, kind := range d.layerTypes {
+		if kind != slidingAttention {
+			continue
+		}
+		if window == 0 {
+			c.fail("field sliding_window is missing, layer %d is of %s", i, slidingAttention)
+		}
+		d.windows[i] = window
+	}
+}
+
+// slideAll gives all layers a window; 0 for none.
+func (d *decoder) slideAll(window int) {
+	for i := range d.windows {
+		d.windows[i] = window
+	}
+}
+
+// turn gives all layers one RoPE.
+func (d *decoder) turn(c *config, theta float64, context int) {
+	d.turnAs(c, &ropeProblem{theta: c.float("rope_theta", theta), partial: 1, context: context})
+}
+
+// turnAs is turn for a problem that says more.
+func (d *decoder) turnAs(c *config, p *ropeProblem) {
+	o := d.ropeOf(c, "", p)
+	for i := range d.rope {
+		d.rope[i] = &o
+	}
+}
+
+// ropeOf reads the RoPE of layers of a type. The model then takes sequences as long as it is for.
+func (d *decoder) ropeOf(c *config, layerType string, p *ropeProblem) ops.RoPEOptions {
+	p.headDim, p.trained = d.Block.Attention.HeadDim, d.Context
+	o := c.rope(layerType, p)
+	o.Interleaved = p.neighbours
+	if p.holds > 0 {
+		d.Context = min(d.Context, p.holds)
+	}
+	return o
+}
+
+// architecture is the model and the names of its tensors.
+func (d *decoder) architecture() *architecture {
+	d.Change = func(i int, b *nn.BlockConfig) {
+		b.Attention.RoPE = d.rope[i]
+		if d.windows[i] > 0 {
+			b.Attention.Options.Window = &kernels.Window{Left: d.windows[i] - 1}
+		}
+	}
+	n, dim := d.names, d.Block.Attention.Dim
+	links := []link{table(n.body+n.tokens+".weight", "tokens.weight", d.Vocab, dim)}
+	if d.Positions {
+		links = append(links, same(n.body+n.positions+".weight", "positions.weight", d.FirstPosition+d.Context, dim))
+	}
+	if d.EmbeddingNorm {
+		links = append(links, d.norm(n.body+n.embnorm, "embnorm")...)
+	}
+	for i := range d.Layers {
+		links = append(links, d.layer(fmt.Sprintf("%s%s%d.", n.body, n.layers, i), fmt.Sprintf("blocks.%d.", i))...)
+	}
+	if d.Block.Norms != nn.PostNorm {
+		links = append(links, d.norm(n.body+n.norm, "norm")...)
+	}
+	a := &architecture{prefix: n.body, unused: []string{"rotary_emb.inv_freq"}}
+	if d.TiedHead {
+		a.unused = append(a.unused, n.head+".weight")
+	} else {
+		links = append(links, same(n.head+".weight", "head.weight", d.Vocab, dim))
+	}
+	if d.HeadBias {
+		links = append(links, link{theirs: n.head + ".bias", shape: []int{d.Vocab}, parts: []part{{ours: "headbias", shape: []int{1, d.Vocab}, n: d.Vocab}}})
+	}
+	a.links = links
+	a.build = func(s *nn.Scope) any { return nn.NewLanguageModel(s, d.LanguageModelConfig) }
+	return a
+}
+
+// layer is the tensors of a block.
+func (d *decoder) layer(theirs, ours string) []link {
+	b, a := d.Block, d.Block.Attention
+	mlpBias := !a.NoBias
+	if b.MLPBias != nil {
+		mlpBias = *b.MLPBias
+	}
+	var links []link
+	add := func(name string, in int, biased bool, outputs ...output) {
+		links = append(links, linears(theirs+d.names.parts[name], in, biased, outputs...)...)
+	}
+	q, k, v := output{ours: ours + "attn.q", n: a.Heads * a.HeadDim}, output{ours: ours + "attn.k", n: a.KVHeads * a.HeadDim}, output{ours: ours + "attn.v", n: a.KVHeads * a.HeadDim}
+	switch _, joined := d.names.parts["attn.qkv"]; {
+	case joined && d.names.groups:
+		add("attn.qkv", a.Dim, !a.NoBias, inGroups(a.KVHeads, q, k, v)...)
+	case joined:
+		add("attn.qkv", a.Dim, !a.NoBias, q, k, v)
+	default:
+		add("attn.q", a.Dim, !a.NoBias, q)
+		add("attn.k", a.Dim, !a.NoBias, k)
+		add("attn.v", a.Dim, !a.NoBias, v)
+	}
+	add("attn.proj", a.Heads*a.HeadDim, !a.NoBias && !a.NoProjBias, output{ours: ours + "attn.proj", n: a.Dim})
+
+	gate, up, fc := output{ours: ours + "mlp.gate", n: b.Hidden}, output{ours: ours + "mlp.up", n: b.Hidden}, output{ours: ours + "mlp.fc", n: b.Hidden}
+	switch _, joined := d.names.parts["mlp.gateup"]; {
+	case !b.Gated:
+		add("mlp.fc", a.Dim, mlpBias, fc)
+		add("mlp.proj", b.Hidden, mlpBias, output{ours: ours + "mlp.proj", n: a.Dim})
+	case joined:
+		add("mlp.gateup", a.Dim, mlpBias, gate, up)
+	default:
+		add("mlp.gate", a.Dim, mlpBias, gate)
+		add("mlp.up", a.Dim, mlpBias, up)
+	}
+	if b.Gated {
+		add("mlp.down", b.Hidden, mlpBias, output{ours: ours + "mlp.down", n: a.Dim})
+	}
+	if a.QKNorm || a.QKNormAll {
+		queries, keys := q.n, k.n
+		if a.QKNorm {
+			queries, keys = a.HeadDim, a.HeadDim
+		}
+		links = append(links, same(theirs+d.names.parts["attn.qnorm"]+".weight", ours+"attn.qnorm.weight", queries),
+			same(theirs+d.names.parts["attn.knorm"]+".weight", ours+"attn.knorm.weight", keys))
+	}
+	for _, norm := range normParts[b.Norms] {
+		links = append(links, d.norm(theirs+d.names.parts[norm], ours+norm)...)
+	}
+	return links
+}
+
+// normParts are the norms of a block.
+var normParts = map[nn.NormPlace][]string{
+	nn.PreNorm: {"norm1", "norm2"}, nn.PostNorm: {"norm1", "norm2"}, nn.BranchNorm: {"norm1", "norm2"},
+	nn.SandwichNorm: {"norm1", "outnorm1", "norm2", "outnorm2"}, nn.ParallelNorm: {"norm1"}, nn.ParallelNorms: {"norm1", "norm2"},
+}
+
+// norm is the tensors of a norm. Those of a maker have none.
+func (d *decoder) norm(theirs, ours string) []link {
+	dim := d.Block.Attention.Dim
+	biased := !d.Block.Attention.NoBias
+	if d.Block.NormBias != nil {
+		biased = *d.Block.NormBias
+	}
+	switch {
+	case d.Block.NewNorm != nil:
+		return nil
+	case d.Block.RMSNorm || !biased:
+		return []link{same(theirs+".weight", ours+".weight", dim)}
+	}
+	return layerNorm(theirs, ours, dim)
+}
+
+// linears is the weight of linear layers side by side, and their biases.
+func linears(theirs string, in int, biased bool, outputs ...output) []link {
+	weights, biases := make([]output, len(outputs)), make([]output, len(outputs))
+	for i, o := range outputs {
+		weights[i], biases[i] = o, o
+		weights[i].ours, biases[i].ours = o.ours+".weight", o.ours+".bias"
+	}
+	links := []link{joined(theirs+".weight", in, weights...)}
+	if biased {
+		links = append(links, joinedBias(theirs+".bias", biases...))
+	}
+	return links
+}
+
+// inGroups takes the outputs apart: of each of n groups what is of the first, of the second, and so
+// on.
+func inGroups(n int, outputs ...output) (list []output) {
+	for group := range n {
+		for _, o := range outputs {
+			each := o.n / n
+			list = append(list, output{ours: o.ours, n: each, at: group * each, of: o.n})
+		}
+	}
+	return list
+}
