@@ -3,6 +3,7 @@ package nn
 import (
 	"github.com/stheno-ml/stheno/ops"
 	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
 )
 
 // EmbeddingConfig describes an [Embedding].
@@ -24,7 +25,7 @@ type Embedding struct {
 func NewEmbedding(s *Scope, c EmbeddingConfig) *Embedding {
 	e := &Embedding{layer: s.layer("Embedding")}
 	if e.positive(size{"vocab", c.Vocab}, size{"dim", c.Dim}) {
-		e.weight = e.layer.weight(initOr(c.Init, Normal(gpt2Std)), c.Vocab, c.Dim)
+		e.weight = e.embeddingWeight(initOr(c.Init, Normal(gpt2Std)), c.Vocab, c.Dim)
 	}
 	return e
 }
@@ -49,4 +50,10 @@ func (e *Embedding) Logits(x Tensor) Tensor {
 	return x.apply(func(n *gorgonia.Node) (*gorgonia.Node, error) {
 		return ops.MatMul(n, e.weight, ops.MatMulOptions{TransposeB: true, Wide: true})
 	})
+}
+
+// keptBeside reports whether the weight is kept in another type than x is computed in.
+func (e *Embedding) keptBeside(x Tensor) bool {
+	d := e.weight.Dtype()
+	return ops.IsPacked(d) || isHalf(d) && x.DType() == tensor.Float32
 }

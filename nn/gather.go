@@ -1,6 +1,7 @@
 package nn
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -29,8 +30,8 @@ func (p *Parameters) ShareOut(ranks kernels.Holders) error {
 	switch {
 	case len(p.used) > 0:
 		return errors.New("Parameters: layers have been made already, ShareOut needs to come before the first")
-	case p.weights != (tensor.Dtype{}):
-		return fmt.Errorf("Parameters: weights are kept in %v, values that are shared out need to be trained", p.weights)
+	case p.kept != keeping{}:
+		return fmt.Errorf("Parameters: weights are kept in %v, values that are shared out need to be trained", cmp.Or(p.kept.linear, p.kept.embedding))
 	case p.holders != nil:
 		return errors.New("Parameters: the values are shared out already")
 	}

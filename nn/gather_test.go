@@ -78,9 +78,9 @@ func TestShareOut(t *testing.T) {
 		}
 		parts["loaded"] = append(parts["loaded"], p.Value("b.weight").Float32s()...)
 		for want, err := range map[string]error{
-			"b.weight is float32 of shape [1 7], its layers need float32 of shape [5 4]": p.Set("b.weight", p.Value("b.weight")),
-			"layers have been made already, ShareOut needs to come before the first":     p.ShareOut(lone(rank)),
-			"the values are shared out over ranks, weights in 16 bits need to be whole":  p.KeepWeights(ops.BFloat16),
+			"b.weight is float32 of shape [1 7], its layers need float32 of shape [5 4]":    p.Set("b.weight", p.Value("b.weight")),
+			"layers have been made already, ShareOut needs to come before the first":        p.ShareOut(lone(rank)),
+			"the values are shared out over ranks, weights in less memory need to be whole": p.KeepWeights(ops.BFloat16),
 		} {
 			if rank < 2 && (err == nil || !strings.Contains(err.Error(), want)) { // rank 2 has 6 elements
 				t.Errorf("%v, want %q in it", err, want)

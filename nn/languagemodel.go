@@ -145,7 +145,7 @@ func (m *LanguageModel) lossOf(h, tokens, targets Tensor) Tensor {
 		return m.failf("targets has shape %v, it needs tokens's %v", []int(targets.Shape()), []int(tokens.Shape()))
 	}
 	ignore := IgnoreTarget
-	if m.c.LogitSoftCap != 0 || m.c.LogitScale != 0 || !m.bias.IsZero() || isHalf(m.head.weight.Dtype()) && h.DType() == tensor.Float32 {
+	if m.c.LogitSoftCap != 0 || m.c.LogitScale != 0 || !m.bias.IsZero() || m.head.keptBeside(h) {
 		return m.logits(h).CrossEntropy(targets, ops.CrossEntropyOptions{IgnoreIndex: &ignore})
 	}
 	return m.s.of(ops.LinearCrossEntropy(h.n, m.head.weight, targets.n, ops.LinearCrossEntropyOptions{IgnoreIndex: &ignore}))

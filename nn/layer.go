@@ -147,12 +147,20 @@ func (l layer) parameter(part string, init Init, shape ...int) *gorgonia.Node {
 	return l.named(l.s.child(part), l.s.values.value, init, shape...)
 }
 
-// weight makes the parameter called weight, which may be kept in 16 bits.
-func (l layer) weight(init Init, shape ...int) *gorgonia.Node {
+// linearWeight and embeddingWeight make the parameter called weight, which may be kept in less
+// memory.
+func (l layer) linearWeight(init Init, in, out int) *gorgonia.Node {
 	if l.s == nil {
 		return nil
 	}
-	return l.named(l.s.child("weight"), l.s.values.weight, init, shape...)
+	return l.named(l.s.child("weight"), l.s.values.linearWeight, init, in, out)
+}
+
+func (l layer) embeddingWeight(init Init, vocab, dim int) *gorgonia.Node {
+	if l.s == nil {
+		return nil
+	}
+	return l.named(l.s.child("weight"), l.s.values.embeddingWeight, init, vocab, dim)
 }
 
 // named makes a parameter of that name, whose value is what a method of Parameters gives.
@@ -243,3 +251,6 @@ func (m missing) Forward(x Tensor) Tensor { return m.none(x) }
 
 // isHalf reports whether a type has 16 bits.
 func isHalf(d tensor.Dtype) bool { return d == ops.BFloat16 || d == ops.Float16 }
+
+// isKept reports whether a type is one that weights are kept in.
+func isKept(d tensor.Dtype) bool { return isHalf(d) || ops.IsPacked(d) }

@@ -31,7 +31,7 @@ func NewLinear(s *Scope, c LinearConfig) *Linear {
 	if !l.positive(size{"in", c.In}, size{"out", c.Out}) || !l.check(c.Activation.Validate()) {
 		return l
 	}
-	l.weight = l.layer.weight(initOr(c.Init, FanIn), c.In, c.Out)
+	l.weight = l.linearWeight(initOr(c.Init, FanIn), c.In, c.Out)
 	if !c.NoBias {
 		l.bias = l.parameter("bias", Constant(0), c.Out)
 	}

@@ -91,11 +91,11 @@ func (p *Parameters) Freeze(match func(name string) bool) {
 	}
 }
 
-// isTrained reports whether a parameter is neither frozen nor kept in 16 bits.
+// isTrained reports whether a parameter is neither frozen nor kept in less memory.
 func (p *Parameters) isTrained(n *gorgonia.Node) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return !isHalf(n.Dtype()) && (p.trains == nil || p.trains(n.Name()))
+	return !isKept(n.Dtype()) && (p.trains == nil || p.trains(n.Name()))
 }
 
 // loraOf is the LoRA of a linear layer of the given name, nil for none.
@@ -170,7 +170,7 @@ func (p *Parameters) HasLoRA() (set, merged bool) {
 
 // addChange is W ← W + scale·A·B, where the values live.
 func (p *Parameters) addChange(c change, scale float64) error {
-	if d := p.values[c.weight].Dtype(); isHalf(d) {
+	if d := p.values[c.weight].Dtype(); isKept(d) {
 		return fmt.Errorf("%s is kept in %v, which would round away much of what is added", c.weight, d)
 	}
 	a, err := ops.Download(p.values[c.a])

@@ -32,7 +32,7 @@ type Parameters struct {
 	names   []string
 	values  map[string]*tensor.Dense
 	used    map[string]bool        // the parameters that a layer has
-	weights tensor.Dtype           // what KeepWeights said, none if it did not
+	kept    keeping                // what KeepWeights and KeepEmbeddings said
 	holders kernels.Holders        // of parts of the values; nil where each is whole
 	wholes  map[string][]int       // the shapes of those values that are parts
 	lora    *lowRank               // nil for none
@@ -148,7 +148,7 @@ func (p *Parameters) shapeOf(name string) []int {
 // value itself is kept, and the layers that are made later use it instead of random numbers.
 // Afterwards its elements are copied over those of the value that layers share: shape and type need
 // to be the same, and a name that no layer has is an error. Weights may be of the type in which
-// [Parameters.KeepWeights] keeps them.
+// [Parameters.KeepWeights] keeps them; a packed one of a Linear layer is the transpose, (out, in).
 func (p *Parameters) Set(name string, value *tensor.Dense) error {
 	if err := p.set(name, value); err != nil {
 		return fmt.Errorf("Parameters: %w", err)
@@ -165,7 +165,7 @@ func (p *Parameters) set(name string, value *tensor.Dense) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if _, err := dtypeOr32(value.Dtype()); err != nil && value.Dtype() != p.weights {
+	if _, err := dtypeOr32(value.Dtype()); err != nil && !p.kept.has(value.Dtype()) {
 		return fmt.Errorf("%s %w", name, err)
 	}
 	old, ok := p.values[name]

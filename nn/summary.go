@@ -8,14 +8,14 @@ import (
 
 	"github.com/stheno-ml/stheno/ops"
 	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
 )
 
 // Count is the number of elements of the parameters in all, also of those that other ranks have.
 func Count(parameters gorgonia.Nodes) int {
 	n := 0
 	for _, p := range parameters {
-		whole, _ := ops.WholeOf(p)
-		n += whole.Shape().TotalSize()
+		n += tensor.Shape(shapeOf(p)).TotalSize()
 	}
 	return n
 }
@@ -27,12 +27,18 @@ func Summary(parameters gorgonia.Nodes) string {
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "name\tshape\tdtype\tcount")
 	for _, p := range parameters {
-		whole, _ := ops.WholeOf(p)
-		fmt.Fprintf(w, "%s\t%s\t%v\t%s\n", p.Name(), times(whole.Shape()), p.Dtype(), thousands(whole.Shape().TotalSize()))
+		shape := shapeOf(p)
+		fmt.Fprintf(w, "%s\t%s\t%v\t%s\n", p.Name(), times(shape), p.Dtype(), thousands(tensor.Shape(shape).TotalSize()))
 	}
 	fmt.Fprintf(w, "total\t\t\t%s\n", thousands(Count(parameters)))
 	w.Flush() // to a Builder, which takes everything
 	return b.String()
+}
+
+// shapeOf is the shape of a parameter, of what it is a part of, or of the matrix that is packed.
+func shapeOf(p *gorgonia.Node) []int {
+	whole, _ := ops.WholeOf(p)
+	return ops.UnpackedShape(whole.Dtype(), whole.Shape())
 }
 
 // times writes a shape as 768×3072.

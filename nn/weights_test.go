@@ -3,8 +3,10 @@ package nn_test
 import (
 	"errors"
 	"math"
+	"math/rand/v2"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stheno-ml/stheno/nn"
@@ -21,6 +23,17 @@ var keptModels = map[string]func(s *nn.Scope) *nn.LanguageModel{
 	"llama": func(s *nn.Scope) *nn.LanguageModel {
 		return nn.NewLlama(s, nn.LlamaConfig{Vocab: 203, Context: 24, Layers: 2, Heads: 4, KVHeads: 2, Dim: 64, Hidden: 100})
 	},
+	"gpt of whole blocks": func(s *nn.Scope) *nn.LanguageModel {
+		return nn.NewGPT(s, nn.GPTConfig{Vocab: 203, Context: 24, Layers: 2, Heads: 2, Dim: 128})
+	},
+	"llama of whole blocks": func(s *nn.Scope) *nn.LanguageModel {
+		return nn.NewLlama(s, nn.LlamaConfig{Vocab: 203, Context: 24, Layers: 2, Heads: 4, KVHeads: 2, Dim: 64, Hidden: 192})
+	},
+}
+
+// suits reports whether a model's weights can be kept in a type.
+func suits(name string, dtype tensor.Dtype) bool {
+	return strings.HasSuffix(name, "blocks") == ops.IsPacked(dtype)
 }
 
 // keptParameters have random values, rounded if they are kept in 16 bits; exact are the same in
@@ -32,10 +45,13 @@ func keptParameters(t *testing.T, name string, dtype, compute tensor.Dtype) (p, 
 		if err := p.KeepWeights(dtype); err != nil {
 			t.Fatal(err)
 		}
+		if err := p.KeepEmbeddings(dtype); err != nil {
+			t.Fatal(err)
+		}
 	}
 	m := keptModels[name](nn.NewScope(gorgonia.NewGraph(), p).Compute(compute))
 	for _, n := range m.Parameters() {
-		value, err := ops.Converted(n.Value(), tensor.Float64)
+		value, err := wideValue(n)
 		if err == nil {
 			err = exact.Set(n.Name(), value)
 		}
@@ -44,6 +60,22 @@ func keptParameters(t *testing.T, name string, dtype, compute tensor.Dtype) (p, 
 		}
 	}
 	return p, exact
+}
+
+// wideValue is what a parameter counts as, in float64.
+func wideValue(n *gorgonia.Node) (*tensor.Dense, error) {
+	v := n.Value().(*tensor.Dense)
+	if !ops.IsPacked(v.Dtype()) {
+		return ops.Converted(v, tensor.Float64)
+	}
+	v, err := ops.Unpacked(v)
+	if err == nil && n.Name() != "tokens.weight" && n.Name() != "head.weight" {
+		v, err = ops.Transposed(v)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return ops.Converted(v, tensor.Float64)
 }
 
 // keptDecoder predicts by a model's parameters, and uncached does it by the whole window anew.
@@ -76,7 +108,10 @@ func TestKeepWeights(t *testing.T) {
 	// of a random walk do.
 	bound := 2 * math.Sqrt(40) * 0x1p-24
 	for name := range keptModels {
-		for _, dtype := range []tensor.Dtype{ops.BFloat16, ops.Float16} {
+		for _, dtype := range []tensor.Dtype{ops.BFloat16, ops.Float16, ops.Int8, ops.Int4, ops.NF4} {
+			if !suits(name, dtype) {
+				continue
+			}
 			p, exact := keptParameters(t, name, dtype, tensor.Float32)
 			d, uncached := keptDecoder(t, name, p, tensor.Float32, tensor.Float32)
 			_, want := keptDecoder(t, name, exact, tensor.Float64, tensor.Float64)
@@ -173,9 +208,70 @@ func TestKeepWeightsBesideOthers(t *testing.T) {
 	}
 }
 
+// The gradients of a LoRA beside packed weights are those in float64 beside what they count as.
+func TestLoRABesidePackedWeights(t *testing.T) {
+	for _, name := range []string{"gpt of whole blocks", "llama of whole blocks"} {
+		for _, dtype := range []tensor.Dtype{ops.Int8, ops.Int4, ops.NF4} {
+			p, exact := keptParameters(t, name, dtype, tensor.Float32)
+			gradients := func(p *nn.Parameters, dtype tensor.Dtype) map[string][]float64 {
+				if err := p.SetLoRA(nn.LoRA{Rank: 2}); err != nil {
+					t.Fatal(err)
+				}
+				g := gorgonia.NewGraph()
+				s := nn.NewScope(g, p).DType(dtype)
+				loss := must(keptModels[name](s).Loss(on(integers(g, "tokens", 203, 2, 13)), on(integers(g, "targets", 203, 2, 13))))
+				trained := s.Trainable()
+				for i, n := range trained {
+					if strings.HasSuffix(n.Name(), "lora_a") || strings.HasSuffix(n.Name(), "lora_b") {
+						r := rand.New(rand.NewPCG(uint64(i), 9))
+						data := make([]float64, n.Shape().TotalSize())
+						for j := range data {
+							data[j] = float64(float32(r.NormFloat64() / 8))
+						}
+						v, err := ops.Converted(tensor.New(tensor.WithShape(n.Shape()...), tensor.WithBacking(data)), dtype)
+						if err == nil {
+							err = ops.Assign(n.Value(), v)
+						}
+						if err != nil {
+							t.Fatal(err)
+						}
+					}
+				}
+				if len(trained) == 0 {
+					t.Fatalf("%s: nothing is trained", name)
+				}
+				nodes, err := gorgonia.Grad(loss, trained...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				machine := gorgonia.NewTapeMachine(g, gorgonia.WithEngine(ops.Engine()))
+				if err := machine.RunAll(); err != nil {
+					t.Fatal(err)
+				}
+				all := map[string][]float64{}
+				for i, n := range nodes {
+					all[trained[i].Name()] = floats(t, n.Value())
+				}
+				return all
+			}
+			have, want := gradients(p, tensor.Float32), gradients(exact, tensor.Float64)
+			for parameter, values := range want {
+				var off, size float64
+				for i, x := range values {
+					off, size = max(off, math.Abs(x-have[parameter][i])), max(size, math.Abs(x))
+				}
+				if !(off <= 1e-4*size) {
+					t.Errorf("%s in %v: the gradient of %s is off by %.3g of its largest element", name, dtype, parameter, off/size)
+				}
+			}
+		}
+	}
+}
+
 func TestKeepWeightsErrors(t *testing.T) {
 	p := nn.NewParameters(1)
-	checkError(t, p.KeepWeights(tensor.Float64), "Parameters: dtype is float64, weights can be kept in BFloat16 or Float16")
+	checkError(t, p.KeepWeights(tensor.Float64), "Parameters: dtype is float64, weights can be kept in BFloat16, Float16, Int8, Int4 or NF4")
+	checkError(t, p.KeepEmbeddings(tensor.Int), "Parameters: dtype is int, embeddings can be kept in BFloat16, Float16, Int8, Int4 or NF4")
 	linear := func(s *nn.Scope, out int) error {
 		nn.NewLinear(s, nn.LinearConfig{In: 2, Out: out})
 		return errors.Unwrap(s.Err())
@@ -196,5 +292,19 @@ func TestKeepWeightsErrors(t *testing.T) {
 	if err := linear(scope().Sub("c"), 3); err != nil || p.Value("c.weight").Dtype() != ops.Float16 || p.Value("c.bias").Dtype() != tensor.Float32 {
 		t.Errorf("weight and bias are %v and %v: %v", p.Value("c.weight").Dtype(), p.Value("c.bias").Dtype(), err)
 	}
+	packed := nn.NewParameters(1)
+	if err := packed.KeepWeights(ops.NF4); err != nil {
+		t.Fatal(err)
+	}
+	s := nn.NewScope(gorgonia.NewGraph(), packed)
+	nn.NewLinear(s.Sub("d"), nn.LinearConfig{In: 96, Out: 3})
+	checkError(t, errors.Unwrap(s.Err()), "Linear: parameter d.weight: 96 columns cannot be NF4 in blocks, they need to be a multiple of 64")
+	s = nn.NewScope(gorgonia.NewGraph(), packed)
+	nn.NewEmbedding(s.Sub("e"), nn.EmbeddingConfig{Vocab: 7, Dim: 5})
+	l := nn.NewLinear(s.Sub("f"), nn.LinearConfig{In: 64, Out: 3})
+	if err := s.Err(); err != nil || packed.Value("e.weight").Dtype() != tensor.Float32 || packed.Value("f.weight").Dtype() != ops.NF4 || nn.Count(l.Parameters()) != 195 {
+		t.Errorf("an embedding is %v, a weight %v, of %d elements: %v", packed.Value("e.weight").Dtype(), packed.Value("f.weight").Dtype(), nn.Count(l.Parameters()), err)
+	}
+	checkError(t, packed.KeepEmbeddings(ops.Int8), "Parameters: layers have been made already, KeepEmbeddings needs to come before the first")
 	checkError(t, linear(scope().Sub("c"), 4), "Linear: parameter c.weight exists as Float16 of shape [2 3], it needs float32 of shape [2 4]")
 }

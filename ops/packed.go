@@ -86,6 +86,31 @@ func PackedShape(dtype tensor.Dtype, rows, columns int) ([]int, error) {
 	return []int{rows, r.Bytes}, err
 }
 
+// UnpackedShape is the rows and the columns of a packed matrix whose value has a shape. Shapes of
+// other types come back as they are.
+func UnpackedShape(dtype tensor.Dtype, shape []int) []int {
+	if unpacked, err := shapeOfPacked(packedDTypeOf(dtype), shape); err == nil {
+		return unpacked
+	}
+	return shape
+}
+
+// Transposed is the transpose of a matrix of floats on the host, row-major.
+func Transposed(v *tensor.Dense) (*tensor.Dense, error) {
+	if v == nil || !v.IsNativelyAccessible() || v.Dims() != 2 || dtypeOf(v.Dtype()) == kernels.NoDType {
+		return nil, fmt.Errorf("Transposed: the value is %s, it needs to be a matrix of floats on the host", kindOf(v))
+	}
+	t, err := TensorOf(v)
+	if err != nil {
+		return nil, fmt.Errorf("Transposed: the value %w", err)
+	}
+	to, err := copied(t.Permute(1, 0), t.DType, host, host)
+	if err != nil {
+		return nil, fmt.Errorf("Transposed: %w", err)
+	}
+	return ValueOf(to), nil
+}
+
 // Unpacked is a packed matrix in float32, (rows, columns).
 func Unpacked(v *tensor.Dense) (*tensor.Dense, error) {
 	if v == nil || !IsPacked(v.Dtype()) {

@@ -507,7 +507,7 @@ func TestKeptIn16Bits(t *testing.T) {
 			}
 		}
 	}
-	if _, err := Load("testdata/gpt2", Options{Weights: tensor.Float64}); err == nil || !strings.Contains(err.Error(), "weights can be kept in BFloat16 or Float16") {
+	if _, err := Load("testdata/gpt2", Options{Weights: tensor.Float64}); err == nil || !strings.Contains(err.Error(), "weights can be kept in BFloat16, Float16, Int8, Int4 or NF4") {
 		t.Errorf("weights in float64: %v", err)
 	}
 }
