@@ -16,6 +16,7 @@ import (
 type author struct {
 	decoder   *nn.Decoder
 	tokenizer tokenizer.Tokenizer
+	before    string // what the model reads before the prompt, which is not shown
 	prompt    string
 	how       sample.Options
 }
@@ -39,7 +40,10 @@ func newAuthor(s settings, o options, parameters *nn.Parameters, t tokenizer.Tok
 		Sampler:   sample.SamplerOptions{Temperature: o.temperature, TopK: o.topK, TopP: o.topP, Seed: s.Seed},
 		MaxTokens: o.length,
 	}}
-	if o.prompt == "" { // a text begins after a line break
+	if !o.sample && s.Data == "" { // Go is easiest to know by a function
+		a.before, a.prompt = "\n", "func"
+	}
+	if a.prompt == "" { // a text begins after a line break
 		if a.how.Start, err = t.Encode("\n"); err != nil {
 			a.how.Start = []int{0} // one line was all there was to learn from
 		}
@@ -52,7 +56,7 @@ func (a *author) write(ctx context.Context, w io.Writer) error {
 	if _, err := io.WriteString(w, a.prompt); err != nil {
 		return err
 	}
-	if err := sample.Generate(ctx, a.decoder, a.tokenizer, a.prompt, a.how, sample.Write(w)); err != nil {
+	if err := sample.Generate(ctx, a.decoder, a.tokenizer, a.before+a.prompt, a.how, sample.Write(w)); err != nil {
 		return err
 	}
 	_, err := io.WriteString(w, "\n")
@@ -71,7 +75,8 @@ func (a *author) glimpse(ctx context.Context) func(train.Evaluation) (string, er
 		how := a.how
 		how.MaxTokens = glimpseTokens
 		var text strings.Builder
-		err := sample.Generate(ctx, a.decoder, a.tokenizer, a.prompt, how, sample.Write(&text))
+		text.WriteString(a.prompt)
+		err := sample.Generate(ctx, a.decoder, a.tokenizer, a.before+a.prompt, how, sample.Write(&text))
 		if ctx.Err() != nil {
 			err = nil // a run that is to stop shows what there is
 		}

@@ -30,6 +30,7 @@ const maxText = 4 << 30
 // batch is read when it is needed.
 type corpus struct {
 	origin    string // what it is, for people
+	isGo      bool   // Go source that the program has found
 	tokenizer tokenizer.Tokenizer
 	tokens    *data.Tokens
 	shards    [2]*data.Shards // in place of tokens, to train on and to validate
@@ -192,6 +193,7 @@ func loadText(s settings) (c corpus, err error) {
 	var text string
 	if s.Data == "" {
 		text, c.origin, err = goSource()
+		c.isGo = true
 	} else {
 		var content []byte
 		content, err = plainfile.ReadFile(s.Data, maxText)
@@ -314,7 +316,7 @@ func goFiles(root string) (string, error) {
 		if err != nil {
 			return "", fmt.Errorf("reading Go source: %w", err)
 		}
-		if generated(content) || slices.ContainsFunc(content, func(b byte) bool { return b >= 0x80 || b == '\r' }) {
+		if generated(content) || isTable(content) || slices.ContainsFunc(content, func(b byte) bool { return b >= 0x80 || b == '\r' }) {
 			continue
 		}
 		if text.Len()+len(content) > corpusBytes {
@@ -329,6 +331,21 @@ func goFiles(root string) (string, error) {
 func generated(content []byte) bool {
 	head := content[:min(len(content), 2000)]
 	return bytes.Contains(head, []byte("// Code generated")) || bytes.Contains(head, []byte("DO NOT EDIT"))
+}
+
+// isTable tells files that are mostly numbers or names of constants, from which nothing of Go is
+// learnt.
+func isTable(content []byte) bool {
+	digits, capitals := 0, 0
+	for _, b := range content {
+		switch {
+		case '0' <= b && b <= '9':
+			digits++
+		case 'A' <= b && b <= 'Z':
+			capitals++
+		}
+	}
+	return 20*digits > len(content) || 100*capitals > 15*len(content)
 }
 
 // withoutLicence drops the comment that all files begin with, which would be what the model learns

@@ -4,8 +4,8 @@
 //	go run ./examples/transformer
 //
 // It is also the tutorial: this file is what a training program needs, from top to bottom.
-// settings.go has the flags, corpus.go finds the text, author.go writes, run.go is the folder that
-// results go to, stop.go listens to signals.
+// flags.go and settings.go are what one can ask for, corpus.go finds the text, author.go writes,
+// run.go is the folder that results go to, end.go tells what came of it, stop.go listens to signals.
 //
 // It runs on a CPU, a GPU, or several: -gpus 8 trains on those of this machine, and torchrun,
 // Slurm, Kubernetes or Open MPI start it on many. With -share 2 every two GPUs share a sequence,
@@ -57,6 +57,9 @@ func start(ctx context.Context, s settings, o options) error {
 
 // learn trains a model and lets it write.
 func learn(ctx context.Context, place *train.Place, s settings, o options) error {
+	if err := s.checkCost(place, o); err != nil {
+		return err
+	}
 	// A run is a folder with everything that comes of the training, and the text that it learns
 	// from: tokens, most of them to train on and some to see whether the model learns or memorises.
 	// One that is resumed has settings already.

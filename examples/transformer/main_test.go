@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stheno-ml/stheno/train"
 	"github.com/stheno-ml/stheno/train/data/prepare"
 	"github.com/stheno-ml/stheno/train/tokenizer"
 )
@@ -224,7 +225,7 @@ func TestWhatTakesLongIsSaidFirst(t *testing.T) {
 	t.Chdir(t.TempDir())
 	writeFile(t, "text.txt", strings.Repeat("for i := range 10 {\n\tprint(i)\n}\n", 40))
 	for steps, long := range map[string]bool{"20": false, "1000000000": true} {
-		s, o, err := parse(append(small, "-device", "cpu", "-out", steps, "-steps", steps), io.Discard)
+		s, o, err := parse(append(small, "-device", "cpu", "-yes", "-out", steps, "-steps", steps), io.Discard)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -315,5 +316,70 @@ func TestGoSourceIsFound(t *testing.T) {
 	}
 	if module, err := goFiles(thisModule()); err != nil || !strings.Contains(module, "func withoutLicence") {
 		t.Errorf("this module's source has %d bytes without this program in it: %v", len(module), err)
+	}
+}
+
+// TestNothingStaysOfARunThatNeverStarted opens a run and closes it before its first step.
+func TestNothingStaysOfARunThatNeverStarted(t *testing.T) {
+	t.Chdir(t.TempDir())
+	writeFile(t, "text.txt", strings.Repeat("hello world\n", 40))
+	if err := os.MkdirAll("there", 0o777); err != nil {
+		t.Fatal(err)
+	}
+	for _, out := range []string{"", "new", "there"} {
+		s, o, err := parse(append(slices.Clip(small), "-device", "cpu", "-out", out), io.Discard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = o.place.Run(t.Context(), func(_ context.Context, place *train.Place) error {
+			r, err := openRun(place, &s, o)
+			if err == nil {
+				r.close()
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	found, err := filepath.Glob("*")
+	if want := []string{"text.txt", "there"}; err != nil || !slices.Equal(found, want) {
+		t.Errorf("there are %v, want %v (%v)", found, want, err)
+	}
+}
+
+// TestSampleTakesTheNewestRunThatCanBeRead damages the checkpoints of the newest one.
+func TestSampleTakesTheNewestRunThatCanBeRead(t *testing.T) {
+	t.Chdir(t.TempDir())
+	writeFile(t, "text.txt", strings.Repeat("hello world\n", 40))
+	for range 2 {
+		if err := do(t, append(slices.Clip(small), "-steps", "5")...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	models, err := filepath.Glob("runs/2/checkpoints/*/model.safetensors")
+	if err != nil || len(models) == 0 {
+		t.Fatalf("the second run has the models %v: %v", models, err)
+	}
+	for _, model := range models {
+		writeFile(t, model, "damaged")
+	}
+	if text := printed(t, func() error { return do(t, "-sample", "hello", "-length", "5") }); !strings.HasPrefix(text, "hello") {
+		t.Errorf("it writes %q", text)
+	}
+	if err := do(t, "-sample", "hello", "-out", "runs/2"); err == nil {
+		t.Error("a run that is named and cannot be read writes")
+	}
+}
+
+// TestDaysOnACPUAreAskedFor has a training of years, on a machine of any speed.
+func TestDaysOnACPUAreAskedFor(t *testing.T) {
+	t.Chdir(t.TempDir())
+	err := do(t, "-preset", "gpt2", "-device", "cpu")
+	if err == nil || !strings.Contains(err.Error(), "years: -yes begins all the same") {
+		t.Errorf("-preset gpt2 on a CPU: %v", err)
+	}
+	if _, err := os.Stat("runs"); err == nil {
+		t.Error("a run's folder is there")
 	}
 }

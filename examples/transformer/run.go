@@ -4,21 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
-	"github.com/stheno-ml/stheno/internal/plainfile"
 	"github.com/stheno-ml/stheno/train"
 	"github.com/stheno-ml/stheno/train/checkpoint"
 	"github.com/stheno-ml/stheno/train/tokenizer"
-	"github.com/stheno-ml/stheno/train/watch"
-	"golang.org/x/term"
 )
 
 // run is a folder that the results of a training go to.
@@ -28,6 +23,8 @@ type run struct {
 	checkpoints *checkpoint.Folder // nil until it is open, and where this process is not the one that writes
 	text        corpus
 	resumed     bool
+	made        bool // its folder is new
+	started     bool
 	fromBest    bool // whether a resumed run goes on from its best checkpoint
 }
 
@@ -54,10 +51,14 @@ func openRun(place *train.Place, s *settings, o options) (*run, error) {
 	return r, nil
 }
 
+// close gives back what the run holds. A folder that was made for nothing goes.
 func (r *run) close() {
 	r.text.Close()
 	if r.checkpoints != nil {
 		r.checkpoints.Close()
+		if !r.started {
+			r.abandon()
+		}
 	}
 }
 
@@ -130,7 +131,10 @@ func (r *run) open() (err error) {
 		} else if err != nil {
 			return err
 		}
-		r.folder = next
+		r.folder, r.made = next, true
+	}
+	if _, err := os.Stat(r.folder); errors.Is(err, fs.ErrNotExist) {
+		r.made = true
 	}
 	if r.checkpoints, err = checkpoint.Open(r.file("checkpoints"), keptCheckpoints); err != nil {
 		return err
@@ -142,7 +146,9 @@ func (r *run) open() (err error) {
 		err = r.keepTokenizer()
 	}
 	if err != nil {
-		return errors.Join(err, r.checkpoints.Close())
+		err = errors.Join(err, r.checkpoints.Close())
+		r.abandon()
+		return err
 	}
 	return nil
 }
@@ -217,96 +223,53 @@ func (r *run) keepTokenizer() error {
 	return nil
 }
 
-// announce says what will be trained, where, and what it costs.
-func (r *run) announce(s settings, parameters int) {
-	if !r.place.Leads() {
-		return
-	}
-	fmt.Printf("A GPT of %d layers × %d channels, %.2f million parameters.\n", s.Layers, s.Dim, float64(parameters)/1e6)
-	fmt.Printf("It learns from %s:\n%.2f million tokens of %d kinds.\n", r.text.origin, float64(r.text.size())/1e6, r.text.tokenizer.Size())
-	fmt.Printf("It computes on %s.\nEverything goes to %s.\n", r.place, r.folder)
-	if cost := s.cost(parameters); r.place.Device() == nil && cost > time.Hour {
-		fmt.Printf("On a CPU like this one it takes about %v; -preset cpu takes about a minute.\n", cost.Round(time.Hour))
-	}
-}
-
-// conclude draws the losses and shows what the model has learnt.
-func (r *run) conclude(ctx context.Context, end train.End, err error, author *author) error {
-	if !r.place.Leads() {
-		return err
-	}
-	for _, n := range end.Notices {
-		fmt.Println("Notice:", n)
-	}
-	if drawErr := r.drawCurve(); err == nil {
-		err = drawErr // after an error that ended the run, another of the same disk tells nothing new
-	}
-	if err != nil {
-		return err
-	}
-	if end.Cancelled {
-		fmt.Printf("Stopped after step %d. To go on: go run ./examples/transformer -resume -out %s\n", end.Done, r.folder)
-		return nil
-	}
-	more := fmt.Sprintf("go run ./examples/transformer -out %s -sample PROMPT", r.folder)
-	if author == nil {
-		fmt.Printf("\nIn %s: loss.png is the loss curve, checkpoints the model.\nText by it: %s\n", r.folder, more)
-		return nil
-	}
-	fmt.Println()
-	text, err := plainfile.CreateOwn(r.file("sample.txt"))
-	if err != nil {
-		return err
-	}
-	defer text.Close()
-	if err := author.write(ctx, io.MultiWriter(screen(), text)); err != nil {
-		return err
-	}
-	fmt.Printf("\nIn %s: loss.png is the loss curve, sample.txt this text,\ncheckpoints the model.\n", r.folder)
-	fmt.Printf("More text: %s\n", more)
-	return text.Close()
-}
-
-// drawCurve draws the losses of all steps of the run, those before it was resumed too.
-func (r *run) drawCurve() error {
-	file, err := os.Open(r.file("log.jsonl"))
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	log, err := watch.ReadJSONLines(file)
-	if err != nil {
-		return err
-	}
-	if len(log.Steps) < 2 {
-		return nil // one step is no curve
-	}
-	return watch.Draw(r.file("loss.png"), log)
-}
-
-// speak writes text by the best checkpoint of a run.
+// speak writes text by the best checkpoint of a run, and says which it is. The newest run that can be
+// read writes where none is named.
 func speak(ctx context.Context, place *train.Place, s settings, o options) error {
-	r := &run{folder: o.out}
-	if r.folder == "" {
-		r.folder = newestRun()
+	folders := []string{o.out}
+	if o.out == "" {
+		folders = allRuns()
 	}
-	c, err := r.read((*checkpoint.Folder).Best, &s)
+	if len(folders) == 0 {
+		return fmt.Errorf("there is no run in folder %s; name one with -out, or train one first", runsFolder)
+	}
+	for i, folder := range folders {
+		r, own := &run{folder: folder}, s
+		t, c, err := r.readBest(&own)
+		if err != nil && i+1 < len(folders) {
+			fmt.Fprintf(os.Stderr, "Passed over %s: %v\n", folder, err)
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(os.Stderr, "By %s, step %d:\n", folder, c.Step)
+		o.explicit(&own)
+		return write(ctx, place, own, o, t, c)
+	}
+	return nil
+}
+
+// readBest reads the best checkpoint of a run, or the latest, and its tokenizer.
+func (r *run) readBest(s *settings) (tokenizer.Tokenizer, checkpoint.Checkpoint, error) {
+	c, err := r.read((*checkpoint.Folder).Best, s)
 	if errors.Is(err, checkpoint.ErrNone) {
-		c, err = r.read((*checkpoint.Folder).Latest, &s)
+		c, err = r.read((*checkpoint.Folder).Latest, s)
 	}
 	if err != nil {
-		return err
+		return nil, c, err
 	}
-	o.explicit(&s)
 	file, err := os.Open(r.file(tokenizerFile))
 	if err != nil {
-		return err
+		return nil, c, err
 	}
 	defer file.Close()
 	t, err := tokenizer.Load(file)
-	if err != nil {
-		return err
-	}
+	return t, c, err
+}
+
+// write writes text by the weights of a checkpoint.
+func write(ctx context.Context, place *train.Place, s settings, o options, t tokenizer.Tokenizer, c checkpoint.Checkpoint) error {
 	parameters, err := place.NewParameters(s.Seed)
 	if err != nil {
 		return err
@@ -328,22 +291,22 @@ func speak(ctx context.Context, place *train.Place, s settings, o options) error
 	return a.write(ctx, screen())
 }
 
-// screen is where text is shown: a terminal is not sent what it would obey.
-func screen() io.Writer {
-	if term.IsTerminal(int(os.Stdout.Fd())) {
-		return watch.Printable(os.Stdout)
-	}
-	return os.Stdout
-}
-
 // newestRun is the folder of the last numbered run that has a checkpoint, empty if there is none.
 func newestRun() string {
-	for n := highestNumber(); n > 0; n-- {
-		if folder := filepath.Join(runsFolder, strconv.Itoa(n)); hasCheckpoints(folder) {
-			return folder
-		}
+	for _, folder := range allRuns() {
+		return folder
 	}
 	return ""
+}
+
+// allRuns are the folders of numbered runs that have a checkpoint, the newest first.
+func allRuns() (folders []string) {
+	for n := highestNumber(); n > 0; n-- {
+		if folder := filepath.Join(runsFolder, strconv.Itoa(n)); hasCheckpoints(folder) {
+			folders = append(folders, folder)
+		}
+	}
+	return folders
 }
 
 // highestNumber is that of the last folder of a run, 0 if there is none.

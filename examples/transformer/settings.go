@@ -2,14 +2,11 @@ package main
 
 import (
 	"errors"
-	"flag"
 	"fmt"
-	"io"
-	"maps"
 	"math"
+	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"time"
 
@@ -68,7 +65,10 @@ var presets = map[string]settings{
 	// some seconds, to see that everything works
 	"tiny": {Layers: 2, Heads: 2, Dim: 64, Context: 32, Batch: 8, Steps: 300, Rate: 3e-3, MinRate: 3e-4, Warmup: 20,
 		EvalEvery: 100, CheckpointEvery: 100},
-	// what nanoGPT trains on a laptop, for about a minute
+	// the best text that two cores learn to write in about a minute
+	"minute": {Layers: 4, Heads: 4, Dim: 128, Context: 64, Batch: 12, BPE: 1024, Steps: 1300, Rate: 3e-3, MinRate: 3e-5, Warmup: 100,
+		EvalEvery: 500, CheckpointEvery: 500},
+	// what nanoGPT trains on a laptop: characters, for about a minute
 	"cpu": {Layers: 4, Heads: 4, Dim: 128, Context: 64, Batch: 12, Steps: 1500, Rate: 1e-3, MinRate: 1e-4, Warmup: 100,
 		EvalEvery: 250, CheckpointEvery: 250},
 	// what nanoGPT trains on a GPU
@@ -81,135 +81,6 @@ var presets = map[string]settings{
 
 // common is what presets have that do not say otherwise.
 var common = settings{Accumulation: 1, Beta2: 0.99, Decay: 0.1, Clip: 1, EvalBatches: 20, Seed: 1337}
-
-// options are what to do, and how to write text. They do not belong to a run.
-type options struct {
-	out         string
-	resume      bool
-	best        bool // of the run that is resumed
-	newMasks    bool
-	sample      bool // prompt was given
-	prompt      string
-	length      int
-	temperature float64
-	topK        int
-	topP        float64
-	weights     string // what they are kept in while writing; empty for float32
-	place       train.PlaceConfig
-	explicit    func(*settings) // repeats on other settings what flags said
-}
-
-// ordinary is the preset of those who name none.
-const ordinary = "cpu"
-
-// speaking are the flags that go with -sample; the others belong to training.
-var speaking = []string{"sample", "out", "length", "temperature", "top-k", "top-p", "weights", "seed", "device"}
-
-// parse reads the flags. Asked for help it writes that, with the defaults of the preset that is named.
-func parse(args []string, help io.Writer) (settings, options, error) {
-	preset := presetOf(args)
-	start, known := presets[preset]
-	s := start.withDefaults()
-	var o options
-	flags := flag.NewFlagSet("transformer", flag.ContinueOnError)
-	flags.SetOutput(io.Discard)
-	flags.Usage = func() {}
-	flags.String("preset", ordinary, "sizes to begin with: "+presetNames())
-	flags.StringVar(&o.out, "out", "", "folder for checkpoints, logs and curve (default: a new one in runs; for -resume and -sample the newest there)")
-	flags.BoolVar(&o.resume, "resume", false, "go on from the last checkpoint in -out")
-	flags.BoolVar(&o.best, "best", false, "with -resume: go on from the best checkpoint in place of the last")
-	flags.BoolVar(&o.newMasks, "new-masks", false, "with -resume: go on though an older program drew other dropout masks")
-	flags.StringVar(&o.prompt, "sample", "", "write text that begins with this `prompt`, by the best checkpoint in -out, instead of training")
-	flags.IntVar(&o.length, "length", 500, "tokens of text to write")
-	flags.Float64Var(&o.temperature, "temperature", 0.8, "of the text: 0 takes the likeliest token always")
-	flags.IntVar(&o.topK, "top-k", 0, "take one of the k likeliest tokens, 0 for any")
-	flags.Float64Var(&o.topP, "top-p", 1, "take one of the likeliest tokens that together have this probability")
-	flags.StringVar(&o.weights, "weights", "", "with -sample: keep weights in bfloat16 or float16, which a large model writes twice as fast with")
-	o.place.Flags(flags)
-	register(flags, &s)
-	err := flags.Parse(args)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		fmt.Fprintf(help, "transformer trains a small GPT, or lets one write. Defaults are those of -preset %s.\n\n", preset)
-		flags.SetOutput(help)
-		flags.PrintDefaults()
-		return s, o, err
-	case err != nil:
-		return s, o, fmt.Errorf("%w (-help lists the flags)", err)
-	case flags.NArg() > 0:
-		return s, o, fmt.Errorf("argument %q is no flag (-help lists them)", flags.Arg(0))
-	case !known:
-		return s, o, fmt.Errorf("-preset is %q, it needs to be one of %s", preset, presetNames())
-	}
-	given := map[string]bool{}
-	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
-	o.sample = given["sample"]
-	o.explicit = func(s *settings) {
-		again := flag.NewFlagSet("", flag.ContinueOnError)
-		register(again, s)
-		flags.Visit(func(f *flag.Flag) {
-			if again.Lookup(f.Name) != nil {
-				again.Set(f.Name, f.Value.String()) // parsed before, so it cannot fail
-			}
-		})
-	}
-	o.place.SharedFiles = o.place.Shard != train.ShardNothing // the folder of a run
-	if err := o.validate(given); err != nil || o.resume || o.sample {
-		return s, o, err // a run that exists has settings, to be checked when they are known
-	}
-	if !given["warmup"] && s.Warmup >= s.decaySteps() {
-		s.Warmup = s.decaySteps() / warmupShare // so that few steps need no second flag
-	}
-	return s, o, s.validate()
-}
-
-// warmupShare is the part of a short training that warms up.
-const warmupShare = 10
-
-func presetNames() string { return strings.Join(slices.Sorted(maps.Keys(presets)), ", ") }
-
-// presetOf finds the preset before all else, as it is what the other flags' defaults come from.
-func presetOf(args []string) string {
-	for i, arg := range args {
-		name, value, inOne := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(arg, "-"), "-"), "=")
-		switch {
-		case name != "preset" || !strings.HasPrefix(arg, "-"):
-		case inOne:
-			return value
-		case i+1 < len(args):
-			return args[i+1]
-		}
-	}
-	return ordinary
-}
-
-// register makes a flag of each setting, which is its default.
-func register(flags *flag.FlagSet, s *settings) {
-	flags.StringVar(&s.Data, "data", s.Data, "text `file` to learn from, tokens as a .bin file, or a folder of those that examples/prepare wrote (empty: Go's own source)")
-	flags.StringVar(&s.Vocab, "vocab", s.Vocab, "GPT-2's vocab.json `file`, for its tokens instead of characters")
-	flags.StringVar(&s.Merges, "merges", s.Merges, "GPT-2's merges.txt `file`")
-	flags.IntVar(&s.BPE, "bpe", s.BPE, "learn a byte-pair encoding of so many tokens from the text, instead of characters")
-	flags.IntVar(&s.Layers, "layers", s.Layers, "blocks of the model")
-	flags.IntVar(&s.Heads, "heads", s.Heads, "attention heads")
-	flags.IntVar(&s.Dim, "dim", s.Dim, "channels, a multiple of heads")
-	flags.IntVar(&s.Context, "context", s.Context, "how many tokens the model sees")
-	flags.Float64Var(&s.Dropout, "dropout", s.Dropout, "probability to drop an activation while training")
-	flags.StringVar(&s.Compute, "compute", s.Compute, "type of activations: float32 (or empty), tf32, which is float32 whose products may be less exact, bfloat16 or float16, beside float32 weights")
-	flags.IntVar(&s.Batch, "batch", s.Batch, "sequences of a batch")
-	flags.IntVar(&s.Accumulation, "accumulation", s.Accumulation, "batches of a step")
-	flags.IntVar(&s.Steps, "steps", s.Steps, "steps of the training")
-	flags.Float64Var(&s.Rate, "rate", s.Rate, "highest learning rate")
-	flags.Float64Var(&s.MinRate, "min-rate", s.MinRate, "learning rate at the end")
-	flags.IntVar(&s.Warmup, "warmup", s.Warmup, "steps until the highest learning rate")
-	flags.IntVar(&s.DecaySteps, "decay-steps", s.DecaySteps, "steps until the lowest learning rate, 0 for all steps")
-	flags.Float64Var(&s.Beta2, "beta2", s.Beta2, "AdamW's second beta")
-	flags.Float64Var(&s.Decay, "decay", s.Decay, "weight decay of matrices")
-	flags.Float64Var(&s.Clip, "clip", s.Clip, "limit of the gradient's norm, 0 for none")
-	flags.IntVar(&s.EvalEvery, "eval-every", s.EvalEvery, "steps between evaluations")
-	flags.IntVar(&s.EvalBatches, "eval-batches", s.EvalBatches, "batches of an evaluation")
-	flags.IntVar(&s.CheckpointEvery, "checkpoint-every", s.CheckpointEvery, "steps between checkpoints, 0 for one at the end")
-	flags.Uint64Var(&s.Seed, "seed", s.Seed, "of weights, batches and text")
-}
 
 // withDefaults fills in what a preset leaves to common.
 func (s settings) withDefaults() settings {
@@ -252,8 +123,45 @@ func (s settings) lossScaling() *train.LossScaling {
 	return &train.LossScaling{}
 }
 
-// cost is about how long all steps take on this machine's CPU. A step costs six products and sums a parameter and token;
-// twenty thousand million of them a second are what a core does of a small model, one with another.
+// holdsTokens tells that -data is tokens already and not a text.
+func (s settings) holdsTokens() bool {
+	info, err := os.Stat(s.Data)
+	return strings.HasSuffix(s.Data, ".bin") || err == nil && info.IsDir()
+}
+
+// parameters is about how many numbers the model has.
+func (s settings) parameters() int {
+	vocab := 50257
+	if s.Vocab == "" && !s.holdsTokens() {
+		vocab = max(s.BPE, 100)
+	}
+	return 12*s.Layers*s.Dim*s.Dim + (vocab+s.Context)*s.Dim
+}
+
+// checkCost refuses to begin what takes days on a CPU.
+func (s settings) checkCost(place *train.Place, o options) error {
+	cost := s.cost(s.parameters())
+	if place.Device() != nil || o.yes || o.resume || cost < 48*time.Hour {
+		return nil
+	}
+	return fmt.Errorf("on a CPU like this one it would take about %s: -yes begins all the same, -preset minute takes about one", spell(cost))
+}
+
+// spell is a long time in words.
+func spell(d time.Duration) string {
+	const day, year = 24 * time.Hour, 8766 * time.Hour
+	switch {
+	case d >= 2*year:
+		return fmt.Sprintf("%.0f years", d.Hours()/year.Hours())
+	case d >= 2*day:
+		return fmt.Sprintf("%.0f days", d.Hours()/day.Hours())
+	}
+	return fmt.Sprintf("%.0f hours", d.Hours())
+}
+
+// cost is about how long all steps take on this machine's CPU. A step costs six products and sums a
+// parameter and token; twenty thousand million of them a second are what a core does of a small
+// model, one with another.
 func (s settings) cost(parameters int) time.Duration {
 	const perCore = 20e9
 	tokens := float64(s.Batch) * float64(s.Context) * float64(s.Accumulation) * float64(s.Steps)
@@ -309,35 +217,4 @@ func (s settings) validate() error {
 		return fmt.Errorf("-data %s holds tokens, which need -vocab and -merges to be read as text", s.Data)
 	}
 	return nil
-}
-
-func (o options) validate(given map[string]bool) error {
-	for _, name := range slices.Sorted(maps.Keys(given)) {
-		if o.sample && !o.resume && !slices.Contains(speaking, name) {
-			return fmt.Errorf("-%s belongs to training, -sample goes with -%s", name, strings.Join(speaking[1:], ", -"))
-		}
-	}
-	switch {
-	case o.resume && given["preset"]:
-		return errors.New("-preset is given with -resume, which goes on with the sizes of the run")
-	case o.best && !o.resume:
-		return errors.New("-best is given without -resume, it says from which checkpoint to go on")
-	case o.newMasks && !o.resume:
-		return errors.New("-new-masks is given without -resume, it lets an older run go on with other dropout masks")
-	case o.weights != "" && !o.sample:
-		return errors.New("-weights is given without -sample, weights that are trained are float32")
-	case o.weights != "" && o.weights != "bfloat16" && o.weights != "float16":
-		return fmt.Errorf("-weights is %q, it needs to be bfloat16 or float16", o.weights)
-	case o.length < 1:
-		return fmt.Errorf("-length is %d, it needs to be at least 1", o.length)
-	case !(o.temperature >= 0) || math.IsInf(o.temperature, 0):
-		return fmt.Errorf("-temperature is %v, it needs to be positive, or 0 for the likeliest token always", o.temperature)
-	case o.topK < 0:
-		return fmt.Errorf("-top-k is %d, it needs to be positive, or 0 for any token", o.topK)
-	case !(o.topP > 0 && o.topP <= 1):
-		return fmt.Errorf("-top-p is %v, it needs to be more than 0 and at most 1", o.topP)
-	case o.resume && o.sample:
-		return errors.New("-resume and -sample are both given, it can do one at a time")
-	}
-	return o.place.Validate()
 }

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/stheno-ml/stheno/internal/plainfile"
+	"github.com/stheno-ml/stheno/train"
+	"github.com/stheno-ml/stheno/train/watch"
+	"golang.org/x/term"
+)
+
+// announce says what will be trained, where, and what it costs.
+func (r *run) announce(s settings, parameters int) {
+	r.started = true
+	if !r.place.Leads() {
+		return
+	}
+	kinds := r.text.tokenizer.Size()
+	fmt.Printf("A GPT of %d layers × %d channels, %.2f million parameters.\n", s.Layers, s.Dim, float64(parameters)/1e6)
+	fmt.Printf("It learns from %s:\n%.2f million tokens of %d kinds.\n", r.text.origin, float64(r.text.size())/1e6, kinds)
+	fmt.Printf("A loss says how unsure it is of the next token: guessing would be %.2f.\n", math.Log(float64(kinds)))
+	fmt.Printf("It computes on %s.\nEverything goes to %s.\n", r.place, r.folder)
+	if cost := s.cost(parameters); r.place.Device() == nil && cost > time.Hour {
+		fmt.Printf("On a CPU like this one it takes about %s; -preset minute takes about one.\n", spell(cost))
+	}
+}
+
+// conclude draws the losses, shows what the model has learnt, and says what one can do next.
+func (r *run) conclude(ctx context.Context, end train.End, err error, author *author) error {
+	if !r.place.Leads() {
+		return err
+	}
+	for _, n := range end.Notices {
+		fmt.Println("Notice:", n)
+	}
+	if drawErr := r.drawCurve(); err == nil {
+		err = drawErr // after an error that ended the run, another of the same disk tells nothing new
+	}
+	if err != nil {
+		return err
+	}
+	if end.Cancelled {
+		fmt.Printf("Stopped after step %d. To go on: %s\n", end.Done, r.command("-resume"))
+		return nil
+	}
+	if author != nil {
+		fmt.Println()
+		text, err := plainfile.CreateOwn(r.file("sample.txt"))
+		if err != nil {
+			return err
+		}
+		defer text.Close()
+		if err := author.write(ctx, io.MultiWriter(screen(), text)); err != nil {
+			return err
+		}
+		if err := text.Close(); err != nil {
+			return err
+		}
+	}
+	r.sayLoss(end.BestLoss)
+	r.sayNext(end.Steps, author != nil)
+	return nil
+}
+
+// sayLoss says what a loss means.
+func (r *run) sayLoss(loss float64) {
+	kinds := r.text.tokenizer.Size()
+	if guess := math.Log(float64(kinds)); loss < guess { // and a number
+		fmt.Printf("\nIts loss is %.2f, where guessing would be %.2f: of %d tokens it is as unsure of the next one\nas if %.0f were equally likely.\n",
+			loss, guess, kinds, math.Exp(loss))
+	}
+}
+
+// sayNext lists what one can do with the run.
+func (r *run) sayNext(steps int, wrote bool) {
+	prompt := "PROMPT"
+	if r.text.isGo {
+		prompt = "'func main'"
+	}
+	lines := [][2]string{
+		{"more text", r.command("-sample " + prompt)},
+		{"train on", r.command(fmt.Sprintf("-resume -steps %d", 2*steps))},
+		{"a text of yours", "go run ./examples/transformer -data FILE"},
+		{"the losses", r.file("loss.png")},
+		{"every number", r.file("log.jsonl") + ", or tensorboard --logdir " + r.file("tensorboard")},
+	}
+	if wrote {
+		lines = append(lines, [2]string{"the text above", r.file("sample.txt")})
+	}
+	fmt.Println()
+	for _, line := range lines {
+		fmt.Printf("%-15s  %s\n", line[0], line[1])
+	}
+}
+
+// command is this program with flags for this run. The newest one needs no -out.
+func (r *run) command(flags string) string {
+	if r.folder != newestRun() {
+		flags += " -out " + r.folder
+	}
+	return "go run ./examples/transformer " + flags
+}
+
+// drawCurve draws the losses of all steps of the run, those before it was resumed too.
+func (r *run) drawCurve() error {
+	file, err := os.Open(r.file("log.jsonl"))
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	log, err := watch.ReadJSONLines(file)
+	if err != nil {
+		return err
+	}
+	if len(log.Steps) < 2 {
+		return nil // one step is no curve
+	}
+	return watch.Draw(r.file("loss.png"), log)
+}
+
+// screen is where text is shown: a terminal is not sent what it would obey.
+func screen() io.Writer {
+	if term.IsTerminal(int(os.Stdout.Fd())) {
+		return watch.Printable(os.Stdout)
+	}
+	return os.Stdout
+}
+
+// abandon removes the folder of a run that came to nothing.
+func (r *run) abandon() {
+	if r.made && !hasCheckpoints(r.folder) {
+		os.RemoveAll(r.folder)
+		if parent := filepath.Dir(r.folder); strings.TrimSuffix(parent, "/") == runsFolder {
+			os.Remove(parent) // unless there are other runs
+		}
+	}
+}
