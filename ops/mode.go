@@ -36,6 +36,9 @@ func (m *Mode) Train(step uint32) { m.state.Store(training | uint64(step)) }
 // Evaluate switches dropout off.
 func (m *Mode) Evaluate() { m.state.Store(evaluating) }
 
+// IsSet reports whether the graph was told to train or to evaluate.
+func (m *Mode) IsSet() bool { return m.state.Load() != 0 }
+
 // ModeOf is the mode of a graph: the same Mode in every call, for as long as the graph lives. A nil
 // graph gives a Mode that nothing reads.
 func ModeOf(g *gorgonia.ExprGraph) *Mode { return &stateOf(g).mode }

@@ -86,8 +86,11 @@ func encoder(c *config, first int, names bertNames) *architecture {
 		bias.parts[0].shape = []int{1, config.Vocab}
 		links = append(links, bias)
 	}
-	a := &architecture{links: links, prefix: base, unused: append([]string{"embeddings.position_ids"}, names.repeats...), heads: []string{names.classifier}}
-	if kind == masked {
+	a := &architecture{links: links, prefix: base, unused: []string{"embeddings.position_ids"}, heads: []string{names.classifier}}
+	if kind != masked {
+		a.unused = append(a.unused, names.repeats...)
+	} else {
+		a.repeats = []repeat{{names.repeats[0], base + "embeddings.word_embeddings.weight"}, {names.repeats[1], names.biases}}
 		// Files written with the head of the first training have parts that transformers does not
 		// read into this model either.
 		a.unused = append(a.unused, "pooler.dense.weight", "pooler.dense.bias", "cls.seq_relationship.weight", "cls.seq_relationship.bias")

@@ -201,7 +201,7 @@ func (d *decoder) architecture() *architecture {
 	}
 	a := &architecture{prefix: n.body, unused: []string{"rotary_emb.inv_freq"}}
 	if d.TiedHead {
-		a.unused = append(a.unused, n.head+".weight")
+		a.repeats = []repeat{{n.head + ".weight", n.body + n.tokens + ".weight"}}
 	} else {
 		links = append(links, same(n.head+".weight", "head.weight", d.Vocab, dim))
 	}

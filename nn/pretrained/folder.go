@@ -1,6 +1,7 @@
 package pretrained
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -98,15 +99,17 @@ func openWeights(folder, name string) (*weights, error) {
 	return w, nil
 }
 
+// open takes the one file where there are both, as transformers does: the index is an older model's
+// then.
 func (w *weights) open(folder string) error {
-	if _, err := os.Stat(filepath.Join(folder, indexFile)); err == nil {
-		return w.openShards(folder)
+	if _, err := os.Stat(filepath.Join(folder, weightsFile)); err == nil {
+		return w.openOnly(folder, weightsFile)
 	}
-	if _, err := os.Stat(filepath.Join(folder, weightsFile)); err != nil {
+	if _, err := os.Stat(filepath.Join(folder, indexFile)); err != nil {
 		return fmt.Errorf("there is neither %s nor %s; files of PyTorch's own format are not read, save_pretrained makes safetensors of them",
 			weightsFile, indexFile)
 	}
-	return w.openOnly(folder, weightsFile)
+	return w.openShards(folder)
 }
 
 // openOnly opens the file that has all tensors.
@@ -218,8 +221,17 @@ func (w *weights) sources(a *architecture) ([]source, error) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.holder)) {
 		known := func(end string) bool { return strings.HasSuffix(name, end) }
-		if !used[name] && !slices.ContainsFunc(a.unused, known) {
+		if used[name] || slices.ContainsFunc(a.unused, known) {
+			continue
+		}
+		at := slices.IndexFunc(a.repeats, func(r repeat) bool { return known(r.name) })
+		if at < 0 {
 			return nil, fmt.Errorf("tensor %q is none that the config asks for", name)
+		}
+		of, _ := w.find(a.repeats[at].of, a.prefix)
+		if same, err := w.equal(name, of); err != nil || !same {
+			return nil, cmp.Or(err, fmt.Errorf(
+				"tensor %q differs from %q, and the config's tie_word_embeddings says that the two are one", name, of))
 		}
 	}
 	return list, nil
@@ -237,6 +249,47 @@ func most(list []source) (dtype tensor.Dtype) {
 		}
 	}
 	return dtype
+}
+
+// equal reports whether two tensors have the same shape and elements.
+func (w *weights) equal(names ...string) (bool, error) {
+	const most = 1 << 16 // elements at a time
+	var infos [2]safetensors.Info
+	var values [2][]float32
+	for i, name := range names {
+		if w.holder[name] == nil {
+			return false, nil
+		}
+		var err error
+		if infos[i], err = w.holder[name].Info(name); err != nil {
+			return false, err
+		}
+		values[i] = make([]float32, most)
+	}
+	if !slices.Equal(infos[0].Shape, infos[1].Shape) {
+		return false, nil
+	}
+	for at, n := 0, tensor.Shape(infos[0].Shape).TotalSize(); at < n; at += most {
+		count := min(most, n-at)
+		for i, name := range names {
+			dtype, known := fileTypes[infos[i].Type]
+			if !known {
+				return false, fmt.Errorf("tensor %q is %s, it needs to be F32, F16 or BF16", name, infos[i].Type)
+			}
+			read := make([]byte, count*dtype.Size())
+			if err := w.holder[name].Elements(name, at, read); err != nil {
+				return false, err
+			}
+			from := kernels.Contiguous(unsafe.Pointer(unsafe.SliceData(read)), dtype, count)
+			if err := oneThread.Copy(kernels.Of(values[i], count), from); err != nil {
+				return false, err
+			}
+		}
+		if !slices.Equal(values[0][:count], values[1][:count]) {
+			return false, nil
+		}
+	}
+	return true, nil
 }
 
 // readParameters reads the tensors of a folder, several at a time, the weights of linear layers and

@@ -62,8 +62,9 @@ func gpt2(c *config, _ int) *architecture {
 	}
 	return &architecture{
 		links: append(links, layerNorm("transformer.ln_f", "norm", d)...), prefix: "transformer.",
-		unused: []string{"lm_head.weight", ".attn.bias", ".attn.masked_bias"},
-		build:  func(s *nn.Scope) any { return nn.NewGPT(s, config) },
+		unused:  []string{".attn.bias", ".attn.masked_bias"},
+		repeats: []repeat{{"lm_head.weight", "transformer.wte.weight"}},
+		build:   func(s *nn.Scope) any { return nn.NewGPT(s, config) },
 	}
 }
 

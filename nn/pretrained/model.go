@@ -61,12 +61,17 @@ type architecture struct {
 	links  []link
 	prefix string   // of the tensors' names, which files written from the model without its head lack
 	unused []string // tensors of files, by how their names end, that are no parameters
-	heads  []string // the modules that make logits of tokens or classes
+	// repeats are tensors of files that transformers ties to others: they need to be equal.
+	repeats []repeat
+	heads   []string // the modules that make logits of tokens or classes
 	// weights is the file of the tensors; empty for model.safetensors or what its index lists.
 	weights string
 	stored  tensor.Dtype          // what most numbers of the files are, once they were read
 	build   func(s *nn.Scope) any // an *nn.LanguageModel or an *nn.Encoder
 }
+
+// repeat is a tensor, by how its name ends, that has the values of another.
+type repeat struct{ name, of string }
 
 // families are the readers of configs by model_type. The number is the context that is asked for, 0
 // for the config's.
@@ -220,13 +225,17 @@ func (m *Model) Parameters() *nn.Parameters { return m.parameters }
 
 // LanguageModel makes the model in a scope over [Model.Parameters], such as the one that a Loop
 // gives whose Parameters they are. A model that predicts no next token is an error of the scope.
+//
+// The graph evaluates, without dropout, unless it was told otherwise: a Loop trains it, and so does
+// [ops.Mode.Train].
 func (m *Model) LanguageModel(s *nn.Scope) *nn.LanguageModel {
 	return build[nn.LanguageModel](m, s, "predicts no next token")
 }
 
 // Encoder makes a BERT, RoBERTa or ViT in a scope over [Model.Parameters], with the heads that the
 // architecture in its config has: a pooler, a classifier, or predictions of masked tokens. A model
-// that is none of these is an error of the scope.
+// that is none of these is an error of the scope. As with [Model.LanguageModel], the graph
+// evaluates.
 func (m *Model) Encoder(s *nn.Scope) *nn.Encoder { return build[nn.Encoder](m, s, "is no encoder") }
 
 // build makes the model in a scope.
@@ -234,6 +243,9 @@ func build[T any](m *Model, s *nn.Scope, otherwise string) *T {
 	if s.Values() != m.parameters {
 		s.Fail(errors.New("pretrained: the scope is over other parameters, it needs to be over those of the model"))
 		return new(T)
+	}
+	if mode := ops.ModeOf(s.Graph()); !mode.IsSet() {
+		mode.Evaluate()
 	}
 	built := m.arch.build(s.Compute(m.compute))
 	model, ok := built.(*T)
