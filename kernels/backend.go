@@ -29,6 +29,7 @@ type Backend interface {
 	LogSoftmaxKernels
 	MulKernels
 	OptimizerKernels
+	PositionKernels
 	ReduceKernels
 	RoPEKernels
 	ScoresKernels

@@ -35,8 +35,11 @@ func (e *Embedding) Forward(ids Tensor) Tensor {
 	if !e.given("ids", ids) {
 		return e.none(ids)
 	}
-	return e.s.of(ops.EmbeddingAs(e.weight, ids.n, e.s.compute))
+	return e.s.of(ops.EmbeddingAs(e.weight, ids.n, e.s.compute, e.frozen()...))
 }
+
+// frozen are the rows that get no gradient from being looked up.
+func (e *Embedding) frozen() []int { return e.s.values.frozenRows(e.s.child("weight")) }
 
 // Logits is x·weightᵀ, (..., Vocab), in the type of the parameters: an embedding is also how a
 // model with tied weights gives its predictions.

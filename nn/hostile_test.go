@@ -39,9 +39,13 @@ func constructors() map[string]constructor {
 			Attention: nn.MultiHeadAttentionConfig{Dim: 4, Heads: 2, Options: ops.AttentionOptions{Causal: kernels.CausalBottomRight}}, Norms: nn.SandwichNorm, Dropout: 0.1}},
 		"NewStack":      {nn.NewStack, nn.StackConfig{Layers: 2, Block: nn.BlockConfig{Attention: nn.MultiHeadAttentionConfig{Dim: 4, Heads: 2}}}},
 		"NewClassifier": {nn.NewClassifier, nn.ClassifierConfig{Dim: 4, Classes: 3, Hidden: 5, Dropout: 0.1}},
-		"NewBERT":       {nn.NewBERT, nn.BERTConfig{Vocab: 5, Context: 8, Layers: 1, Heads: 2, Dim: 4, Types: 2, Pooler: true, Masked: true, Classes: 2}},
-		"NewGPT":        {nn.NewGPT, nn.GPTConfig{Vocab: 5, Context: 8, Layers: 1, Heads: 2, Dim: 4, Dropout: 0.1}},
-		"NewLlama":      {nn.NewLlama, nn.LlamaConfig{Vocab: 5, Context: 8, Layers: 1, Heads: 2, KVHeads: 1, Dim: 4, QKNorm: true}},
+		"NewEncoder": {nn.NewEncoder, nn.EncoderConfig{
+			Layers: 1, Text: &nn.TextConfig{Vocab: 5, Context: 8, Types: 2, Dim: 3, FirstPosition: 1}, EmbeddingNorm: true,
+			Block: nn.BlockConfig{Attention: nn.MultiHeadAttentionConfig{Dim: 4, Heads: 2}},
+			Heads: nn.EncoderHeads{Pooler: true, Classes: 2, TokenClasses: 2, Masked: true}}},
+		"NewBERT":  {nn.NewBERT, nn.BERTConfig{Vocab: 5, Context: 8, Layers: 1, Heads: 2, Dim: 4, Types: 2, Pooler: true, Masked: true, Classes: 2}},
+		"NewGPT":   {nn.NewGPT, nn.GPTConfig{Vocab: 5, Context: 8, Layers: 1, Heads: 2, Dim: 4, Dropout: 0.1}},
+		"NewLlama": {nn.NewLlama, nn.LlamaConfig{Vocab: 5, Context: 8, Layers: 1, Heads: 2, KVHeads: 1, Dim: 4, QKNorm: true}},
 		"NewViT": {nn.NewViT, nn.ViTConfig{
 			Channels: 1, Height: 4, Width: 4, Patch: 2, Layers: 1, Heads: 2, Dim: 4, Pooler: true, Classes: 2}},
 		"NewLanguageModel": {nn.NewLanguageModel, nn.LanguageModelConfig{Vocab: 5, Context: 8, Layers: 1, LogitSoftCap: 3, EmbeddingScale: 2, Positions: true,

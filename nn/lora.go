@@ -81,6 +81,24 @@ func (p *Parameters) SetLoRA(l LoRA) error {
 	return nil
 }
 
+// FreezeRows keeps rows of an embedding, or of learned positions, from getting a gradient from what
+// looks them up, such as the row of padding. It counts for graphs that are made after it.
+func (p *Parameters) FreezeRows(name string, rows ...int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.still == nil {
+		p.still = map[string][]int{}
+	}
+	p.still[name] = slices.Clone(rows)
+}
+
+// frozenRows are the rows that FreezeRows named.
+func (p *Parameters) frozenRows(name string) []int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.still[name]
+}
+
 // Freeze keeps parameters whose names match from being trained; see [Scope.Trainable]. It takes the
 // place of what was frozen before; nil freezes none.
 func (p *Parameters) Freeze(match func(name string) bool) {

@@ -117,5 +117,5 @@ func (p *PositionalEmbedding) besideAt(x, positions Tensor) stream {
 	if want := x.Shape()[:len(x.Shape())-1]; !positions.Shape().Eq(want) {
 		return stream{x: p.failf("positions has shape %v, it needs one for each of x's tokens: %v", []int(positions.Shape()), []int(want))}
 	}
-	return stream{x, p.s.of(ops.EmbeddingAs(p.weight, positions.n, x.DType()))}
+	return stream{x, p.s.of(ops.EmbeddingAs(p.weight, positions.n, x.DType(), p.s.values.frozenRows(p.s.child("weight"))...))}
 }

@@ -28,29 +28,20 @@ type ViTConfig struct {
 }
 
 // NewViT makes an [Encoder] of the patches of an image, before which a token stands for the whole.
-// Its parts are called embeddings, blocks.0, blocks.1, ..., norm, pooler and classifier.
-func NewViT(s *Scope, c ViTConfig) *Encoder {
-	e := &Encoder{layer: s.layer("ViT")}
-	if c.Classes < 0 {
-		e.failf("classes is %d, it needs to be positive, or 0 for none", c.Classes)
-		return e
-	}
+func NewViT(s *Scope, c ViTConfig) *Encoder { return newEncoder(s, "ViT", c.Model()) }
+
+// Model is the description of the whole model, for models that have something else than ViT.
+func (c ViTConfig) Model() EncoderConfig {
 	if c.Activation == kernels.NoActivation {
 		c.Activation = kernels.GELUErf
 	}
-	patches := NewPatchEmbedding(s.Sub("embeddings"), PatchEmbeddingConfig{
-		Channels: c.Channels, Height: c.Height, Width: c.Width, Patch: c.Patch, Dim: c.Dim, ClassToken: true,
-	})
-	e.embed = func(images Tensor, _ EncoderInputs) Tensor { return patches.Forward(images.Cast(patches.s.compute)) }
-	e.body(StackConfig{Layers: c.Layers, Change: c.Block, Block: BlockConfig{
-		Attention: MultiHeadAttentionConfig{Dim: c.Dim, Heads: c.Heads, Options: ops.AttentionOptions{Dropout: c.Dropout}},
-		Hidden:    c.Hidden, Activation: c.Activation, Epsilon: c.Epsilon, Dropout: c.Dropout,
-	}})
-	if c.Pooler {
-		e.pooler = e.head("pooler", c.Dim, nil, kernels.NoActivation)
+	return EncoderConfig{
+		Layers: c.Layers, Change: c.Block, Dropout: c.Dropout,
+		Patches: &PatchEmbeddingConfig{Channels: c.Channels, Height: c.Height, Width: c.Width, Patch: c.Patch, ClassToken: true},
+		Block: BlockConfig{
+			Attention: MultiHeadAttentionConfig{Dim: c.Dim, Heads: c.Heads, Options: ops.AttentionOptions{Dropout: c.Dropout}},
+			Hidden:    c.Hidden, Activation: c.Activation, Epsilon: c.Epsilon, Dropout: c.Dropout,
+		},
+		Heads: EncoderHeads{Pooler: c.Pooler, Classes: c.Classes},
 	}
-	if c.Classes > 0 {
-		e.classifier = e.head("classifier", c.Classes, nil, kernels.NoActivation)
-	}
-	return e
 }

@@ -13,7 +13,7 @@
 //	MLP, SwiGLUMLP            two and three layers in one op
 //	LayerNorm, RMSNorm        norms; AddLayerNorm with the residual sum before it
 //	GELU, ReLU, SwiGLU, ...   what is between the layers
-//	Embedding, RoPE           tokens and positions
+//	Embedding, RoPE           tokens and positions; TokenPositions counts them
 //	Slice, Concat, Pad, ...   parts of tensors; Patches what a convolution's windows see
 //	SoftmaxCrossEntropy       the loss, or LinearCrossEntropy, which never holds the logits
 //	Recompute                 memory for time: a block is computed again for its gradients

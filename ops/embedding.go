@@ -2,6 +2,7 @@ package ops
 
 import (
 	"cmp"
+	"fmt"
 
 	"github.com/stheno-ml/stheno/kernels"
 	"gorgonia.org/gorgonia"
@@ -14,25 +15,25 @@ import (
 // The gradient of the table is as large as the table. A table that [Packed] made has none, and gives
 // float32.
 func Embedding(table, ids *gorgonia.Node) (*gorgonia.Node, error) {
-	return apply("Embedding", embedding(kernels.NoDType),
+	return apply("Embedding", embedding(kernels.NoDType, nil),
 		input{name: "table", node: table, form: tableForm(table), unread: true},
 		input{name: "ids", node: ids, form: indexForm})
 }
 
 // EmbeddingAs is [Cast] of [Embedding] to another type of floats, in one pass where the table is
-// float32 and the type a 16-bit one. So is the gradient, whose sums are float32.
-func EmbeddingAs(table, ids *gorgonia.Node, dtype tensor.Dtype) (*gorgonia.Node, error) {
-	to := dtypeOf(dtype)
-	if table == nil || table.Type() == nil || table.Dtype() != tensor.Float32 || to != kernels.BF16 && to != kernels.F16 {
-		y, err := Embedding(table, ids)
-		if err != nil {
-			return nil, err
-		}
-		return Cast(y, dtype)
+// float32 and the type a 16-bit one. So is the gradient, whose sums are float32. Rows of the table
+// that are frozen, such as that of padding, get no gradient.
+func EmbeddingAs(table, ids *gorgonia.Node, dtype tensor.Dtype, frozen ...int) (*gorgonia.Node, error) {
+	from, to := floatOf(table), dtypeOf(dtype)
+	idsIn := input{name: "ids", node: ids, form: indexForm}
+	if from == kernels.F32 && (to == kernels.BF16 || to == kernels.F16) {
+		return apply("EmbeddingAs", embedding(to, frozen), input{name: "table", node: table, unread: true, roundsTo: to}, idsIn)
 	}
-	return apply("EmbeddingAs", embedding(to),
-		input{name: "table", node: table, unread: true, roundsTo: to},
-		input{name: "ids", node: ids, form: indexForm})
+	y, err := apply("Embedding", embedding(kernels.NoDType, frozen), input{name: "table", node: table, form: tableForm(table), unread: true}, idsIn)
+	if err != nil {
+		return nil, err
+	}
+	return Cast(y, dtype)
 }
 
 // tableForm is the form of a table, which may be packed.
@@ -45,12 +46,17 @@ func tableForm(table *gorgonia.Node) form {
 
 // embedding is the kernel whose result has another type than the table, or with NoDType the
 // table's.
-func embedding(to kernels.DType) kernel {
+func embedding(to kernels.DType, frozen []int) kernel {
 	return kernel{
 		describe: func(in tensors) (description, error) {
 			e := kernels.Embedding{Table: in[0], IDs: in[1]}
 			if err := e.Validate(); err != nil {
 				return description{}, err
+			}
+			for _, row := range frozen {
+				if row < 0 || row >= in[0].Shape[0] {
+					return description{}, fmt.Errorf("frozen has row %d, it needs to be from 0 to %d", row, in[0].Shape[0]-1)
+				}
 			}
 			own := in[0].DType
 			if own.IsPacked() {
@@ -62,7 +68,15 @@ func embedding(to kernels.DType) kernel {
 			return r.EmbeddingForward(&kernels.Embedding{Table: in[0], IDs: in[1]}, out[0])
 		},
 		backward: func(r *run, in, dOut, d tensors) error {
-			return r.EmbeddingBackward(&kernels.Embedding{Table: in[0], IDs: in[1]}, dOut[0], d[0])
+			if err := r.EmbeddingBackward(&kernels.Embedding{Table: in[0], IDs: in[1]}, dOut[0], d[0]); err != nil {
+				return err
+			}
+			for _, row := range frozen {
+				if err := r.Fill(d[0].Slice(0, row, row+1), 0); err != nil {
+					return err
+				}
+			}
+			return nil
 		},
 	}
 }

@@ -199,6 +199,9 @@ var calls = map[string]func(m *memory, of kernels.DType) []any{
 	"EmbeddingBackward": func(m *memory, of kernels.DType) []any {
 		return []any{&kernels.Embedding{Table: m.tensor(of, 5, 4), IDs: m.tensor(kernels.I32, 2, 3)}, m.tensor(of, 2, 3, 4), m.tensor(of, 5, 4)}
 	},
+	"TokenPositions": func(m *memory, of kernels.DType) []any {
+		return []any{&kernels.TokenPositions{IDs: m.tensor(kernels.I32, 2, 3), Padding: 1}, m.tensor(kernels.I32, 2, 3)}
+	},
 	"KeyMask": func(m *memory, of kernels.DType) []any {
 		return []any{m.tensor(kernels.I32, 2, 5), m.tensor(of, 1, 3, 4, 5), m.tensor(of, 2, 3, 4, 5)}
 	},

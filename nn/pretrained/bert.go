@@ -4,124 +4,204 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/nn"
 )
 
-// bertNames are where BERT and RoBERTa differ: in names.
-type bertNames struct {
-	base                    string // of the encoder
-	pooler, classifier      string // of a classifier
-	transform, norm, biases string // of the head for masked tokens
-	repeats                 []string
+// bertFamily is where families of BERT's shape differ: in names, mostly.
+type bertFamily struct {
+	base    string // of the encoder, with a dot behind it
+	block   blockNames
+	pooled  bool           // the model without a head has a pooler
+	padding map[string]int // see architecture
+
+	pooler, classifier    string // of a classifier; it has no pooler where that is empty
+	transform, norm, bias string // of the head for masked tokens
+	repeats               []string
+	gelu                  bool // the head for masked tokens has GELU whatever hidden_act is
+	poolerDropout         bool // the classifier's pooler reads what dropout left
+}
+
+// blockNames are what the parts of a block are called.
+type blockNames struct {
+	block                string // with a %d
+	q, k, v, proj, norm1 string
+	fc, down, norm2      string
+}
+
+var bertBlock = blockNames{
+	"encoder.layer.%d.", "attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense",
+	"attention.output.LayerNorm", "intermediate.dense", "output.dense", "output.LayerNorm",
 }
 
 func bert(c *config, _ int) *architecture {
-	return encoder(c, 0, bertNames{
-		base: "bert", pooler: "bert.pooler.dense", classifier: "classifier", transform: "cls.predictions.transform.dense",
-		norm: "cls.predictions.transform.LayerNorm", biases: "cls.predictions.bias",
+	f := bertFamily{
+		base: "bert.", block: bertBlock, pooled: true, pooler: "bert.pooler.dense", classifier: "classifier",
+		transform: "cls.predictions.transform.dense", norm: "cls.predictions.transform.LayerNorm", bias: "cls.predictions.bias",
 		repeats: []string{"cls.predictions.decoder.weight", "cls.predictions.decoder.bias"},
-	})
+	}
+	e := f.read(c, 30522, 0)
+	f.padding = c.padding(e.Text.Vocab, 0, "tokens.weight")
+	return f.architecture(c, e)
 }
 
+// roberta is RoBERTa, and XLM-R and CamemBERT, which are RoBERTas of other languages.
 func roberta(c *config, _ int) *architecture {
+	f := bertFamily{
+		base: "roberta.", block: bertBlock, pooled: true, pooler: "classifier.dense", classifier: "classifier.out_proj",
+		transform: "lm_head.dense", norm: "lm_head.layer_norm", bias: "lm_head.bias",
+		repeats: []string{"lm_head.decoder.weight", "lm_head.decoder.bias"}, gelu: true, poolerDropout: true,
+	}
 	// Positions are counted from behind that of padding.
 	first := field(c, "pad_token_id", "an integer", 1) + 1
 	if first < 0 || first >= maxSize {
 		c.fail("field pad_token_id is %d, it needs to be from 0 to %d", first-1, maxSize)
 		first = 0
 	}
-	return encoder(c, first, bertNames{
-		base: "roberta", pooler: "classifier.dense", classifier: "classifier.out_proj", transform: "lm_head.dense",
-		norm: "lm_head.layer_norm", biases: "lm_head.bias",
-		repeats: []string{"lm_head.decoder.weight", "lm_head.decoder.bias"},
-	})
+	vocab := 30522
+	if c.string("model_type", "") == "roberta" {
+		vocab = 50265
+	}
+	e := f.read(c, vocab, first)
+	f.padding = c.padding(e.Text.Vocab, 1, "tokens.weight", "positions.weight")
+	return f.architecture(c, e)
 }
 
-func encoder(c *config, first int, names bertNames) *architecture {
-	config := nn.BERTConfig{
-		Vocab: c.size("vocab_size", 30522), Context: c.size("max_position_embeddings", 512) - first, Types: c.sizeOrNone("type_vocab_size", 2),
+// padding is the row of padding in tables.
+func (c *config) padding(vocab, otherwise int, tables ...string) map[string]int {
+	row := field(c, "pad_token_id", "an integer", otherwise)
+	if c.given("pad_token_id") && !c.has("pad_token_id") {
+		return nil // it is null
+	}
+	if row < 0 {
+		row += vocab // as PyTorch counts
+	}
+	if row < 0 || row >= vocab {
+		c.fail("field pad_token_id is %d, it needs to be below vocab_size, which is %d", row, vocab)
+	}
+	rows := map[string]int{}
+	for _, name := range tables {
+		rows[name] = row
+	}
+	return rows
+}
+
+// read reads what BERT has.
+func (f *bertFamily) read(c *config, vocab, first int) nn.EncoderConfig {
+	b := nn.BERTConfig{
+		Vocab: c.size("vocab_size", vocab), Context: c.size("max_position_embeddings", 512) - first, Types: c.sizeOrNone("type_vocab_size", 2),
 		Layers: c.layers("num_hidden_layers", 12), Heads: c.size("num_attention_heads", 12), Dim: c.size("hidden_size", 768),
 		Hidden: c.size("intermediate_size", 3072), FirstPosition: first, Activation: c.activation("hidden_act", "gelu"),
 		Norms: nn.PostNorm, EmbeddingNorm: true, Epsilon: c.float("layer_norm_eps", 1e-12), Dropout: c.float("hidden_dropout_prob", 0.1),
 	}
-	if config.Context < 1 {
-		c.fail("field max_position_embeddings is %d, it needs to be more than the %d of padding", config.Context+first, first)
+	if b.Context < 1 {
+		c.fail("field max_position_embeddings is %d, it needs to be more than the %d of padding", b.Context+first, first)
 	}
-	attention := c.float("attention_probs_dropout_prob", 0.1)
-	config.Block = func(_ int, b *nn.BlockConfig) {
-		b.Attention.Separate, b.Attention.Options.Dropout = true, attention
-	}
-	if c.has("classifier_dropout") && c.float("classifier_dropout", 0) != config.Dropout {
-		c.fail("field classifier_dropout is %s, it needs to be hidden_dropout_prob, which is %v", c.fields["classifier_dropout"], config.Dropout)
+	e := b.Model()
+	e.Block.Attention.Separate, e.Block.Attention.Options.Dropout = true, c.float("attention_probs_dropout_prob", 0.1)
+	if c.has("classifier_dropout") {
+		p := c.float("classifier_dropout", 0)
+		e.Heads.Dropout = &p
 	}
 	needs(c, "position_embedding_type", "absolute")
 	needs(c, "is_decoder", false)
 	needs(c, "add_cross_attention", false)
 	needs(c, "tie_word_embeddings", true)
+	return e
+}
 
-	kind := names.heads(c, &config)
-	base := names.base + "."
-	links := []link{
-		table(base+"embeddings.word_embeddings.weight", "tokens.weight", config.Vocab, config.Dim),
-		same(base+"embeddings.position_embeddings.weight", "positions.weight", config.Context+first, config.Dim),
+// architecture is the model with the head that the config names.
+func (f *bertFamily) architecture(c *config, e nn.EncoderConfig) *architecture {
+	kind := f.head(c, &e)
+	text, dim := e.Text, e.Block.Attention.Dim
+	width := text.Dim
+	if width == 0 {
+		width = dim
 	}
-	if config.Types > 0 {
-		links = append(links, table(base+"embeddings.token_type_embeddings.weight", "types.weight", config.Types, config.Dim))
+	links := []link{table(f.base+"embeddings.word_embeddings.weight", "tokens.weight", text.Vocab, width)}
+	if !text.NoPositions {
+		links = append(links, same(f.base+"embeddings.position_embeddings.weight", "positions.weight", text.Context+text.FirstPosition, width))
 	}
-	links = append(links, layerNorm(base+"embeddings.LayerNorm", "embnorm", config.Dim)...)
-	for i := range config.Layers {
-		links = append(links, bertLayer(fmt.Sprintf("%sencoder.layer.%d.", base, i), fmt.Sprintf("blocks.%d.", i), config.Dim, config.Hidden)...)
+	if text.Types > 0 {
+		links = append(links, table(f.base+"embeddings.token_type_embeddings.weight", "types.weight", text.Types, width))
 	}
-	if config.Pooler {
-		links = append(links, linear(base+"pooler.dense", "pooler", config.Dim, config.Dim)...)
+	links = append(links, layerNorm(f.base+"embeddings.LayerNorm", "embnorm", width)...)
+	if width != dim {
+		links = append(links, linear(f.base+"embeddings_project", "project", width, dim)...)
 	}
-	if config.Classes > 0 {
-		links = append(links, linear(names.pooler, "pooler", config.Dim, config.Dim)...)
-		links = append(links, linear(names.classifier, "classifier", config.Dim, config.Classes)...)
+	for i := range e.Layers {
+		links = append(links, f.block.links(f.base, i, dim, e.Block.Hidden)...)
 	}
-	if config.Masked {
-		links = append(links, linear(names.transform, "transform", config.Dim, config.Dim)...)
-		links = append(links, layerNorm(names.norm, "prednorm", config.Dim)...)
-		bias := same(names.biases, "predbias", config.Vocab)
-		bias.parts[0].shape = []int{1, config.Vocab}
+	a := &architecture{prefix: f.base, padding: f.padding, unused: []string{"embeddings.position_ids"}, heads: []string{f.classifier, "classifier", "qa_outputs"}}
+	switch kind {
+	case bare:
+		if f.pooled {
+			links = append(links, linear(f.base+"pooler.dense", "pooler", dim, dim)...)
+		}
+	case classes:
+		if f.pooler != "" {
+			links = append(links, linear(f.pooler, "pooler", dim, dim)...)
+		}
+		links = append(links, linear(f.classifier, "classifier", dim, e.Heads.Classes)...)
+	case tokenClasses:
+		links = append(links, linear("classifier", "tokenclasses", dim, e.Heads.TokenClasses)...)
+	case questions:
+		links = append(links, linear("qa_outputs", "tokenclasses", dim, 2)...)
+	case masked:
+		links = append(links, linear(f.transform, "transform", dim, width)...)
+		links = append(links, layerNorm(f.norm, "prednorm", width)...)
+		bias := same(f.bias, "predbias", text.Vocab)
+		bias.parts[0].shape = []int{1, text.Vocab}
 		links = append(links, bias)
-	}
-	a := &architecture{links: links, prefix: base, unused: []string{"embeddings.position_ids"}, heads: []string{names.classifier}}
-	if kind != masked {
-		a.unused = append(a.unused, names.repeats...)
-	} else {
-		a.repeats = []repeat{{names.repeats[0], base + "embeddings.word_embeddings.weight"}, {names.repeats[1], names.biases}}
+		for i, of := range []string{f.base + "embeddings.word_embeddings.weight", f.bias}[:len(f.repeats)] {
+			a.repeats = append(a.repeats, repeat{f.repeats[i], of})
+		}
 		// Files written with the head of the first training have parts that transformers does not
 		// read into this model either.
 		a.unused = append(a.unused, "pooler.dense.weight", "pooler.dense.bias", "cls.seq_relationship.weight", "cls.seq_relationship.bias")
 	}
-	if kind == bare {
+	if kind != masked {
+		a.unused = append(a.unused, f.repeats...)
+	}
+	if a.links = links; kind == bare {
 		// transformers keeps the names without a prefix where there is no head.
 		for i := range a.links {
-			a.links[i].theirs = strings.TrimPrefix(a.links[i].theirs, base)
+			a.links[i].theirs = strings.TrimPrefix(a.links[i].theirs, f.base)
 		}
 	}
-	a.build = func(s *nn.Scope) any { return nn.NewBERT(s, config) }
+	a.build = func(s *nn.Scope) any { return nn.NewEncoder(s, e) }
 	return a
 }
 
 // The kinds of models around an encoder, by what the names of their architectures end with.
 const (
-	bare       = "Model"
-	masked     = "ForMaskedLM"
-	classifier = "ForSequenceClassification"
+	bare         = "Model"
+	masked       = "ForMaskedLM"
+	classes      = "ForSequenceClassification"
+	tokenClasses = "ForTokenClassification"
+	questions    = "ForQuestionAnswering"
 )
 
-// heads reads which heads the model has.
-func (n *bertNames) heads(c *config, e *nn.BERTConfig) string {
-	kind := c.ending(bare, masked, classifier)
+// head reads which head the model has.
+func (f *bertFamily) head(c *config, e *nn.EncoderConfig) string {
+	kind, h := c.ending(bare, masked, classes, tokenClasses, questions), &e.Heads
 	switch kind {
 	case bare:
-		e.Pooler = true
+		h.Pooler = f.pooled
 	case masked:
-		e.Masked = true
-	case classifier:
-		e.Classes = c.classes()
+		if h.Masked = true; f.gelu {
+			h.MaskedActivation = kernels.GELUErf
+		}
+	case classes:
+		h.Classes, h.Pooler, h.PoolerDropout = c.classes(), f.pooler != "", f.poolerDropout
+	case tokenClasses:
+		h.TokenClasses = c.classes()
+	case questions:
+		// What finds the start and the end of an answer has no dropout.
+		h.TokenClasses, h.Dropout = c.classes(), new(float64)
+		if h.TokenClasses != 2 {
+			c.fail("field id2label has %d names, a model that finds the start and the end of an answer needs 2", h.TokenClasses)
+		}
 	}
 	return kind
 }
@@ -147,14 +227,22 @@ func linear(theirs, ours string, in, out int) []link {
 	return []link{weight(theirs+".weight", ours+".weight", in, out), same(theirs+".bias", ours+".bias", out)}
 }
 
-func bertLayer(theirs, ours string, dim, hidden int) []link {
+// links are the tensors of block i.
+func (n *blockNames) links(base string, i, dim, hidden int) []link {
+	theirs, ours := base+fmt.Sprintf(n.block, i), fmt.Sprintf("blocks.%d.", i)
 	var links []link
-	for _, name := range []string{"query", "key", "value"} {
-		links = append(links, linear(theirs+"attention.self."+name, ours+"attn."+name[:1], dim, dim)...)
+	for _, l := range []struct {
+		theirs, ours string
+		in, out      int
+	}{
+		{n.q, "attn.q", dim, dim}, {n.k, "attn.k", dim, dim}, {n.v, "attn.v", dim, dim}, {n.proj, "attn.proj", dim, dim},
+		{n.norm1, "norm1", 0, dim}, {n.fc, "mlp.fc", dim, hidden}, {n.down, "mlp.proj", hidden, dim}, {n.norm2, "norm2", 0, dim},
+	} {
+		if l.in == 0 {
+			links = append(links, layerNorm(theirs+l.theirs, ours+l.ours, dim)...)
+		} else {
+			links = append(links, linear(theirs+l.theirs, ours+l.ours, l.in, l.out)...)
+		}
 	}
-	links = append(links, linear(theirs+"attention.output.dense", ours+"attn.proj", dim, dim)...)
-	links = append(links, layerNorm(theirs+"attention.output.LayerNorm", ours+"norm1", dim)...)
-	links = append(links, linear(theirs+"intermediate.dense", ours+"mlp.fc", dim, hidden)...)
-	links = append(links, linear(theirs+"output.dense", ours+"mlp.proj", hidden, dim)...)
-	return append(links, layerNorm(theirs+"output.LayerNorm", ours+"norm2", dim)...)
+	return links
 }

@@ -19,7 +19,8 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// The tests of this file read folders that transformers wrote; testdata/golden.py is the other side.
+// The tests of this file read folders that transformers wrote; testdata/golden.py is the other side, and encoders.py that of
+// encoders_test.go.
 
 var update = flag.Bool("update", false, "write the models to testdata/written, for golden.py --check to read")
 
@@ -56,16 +57,6 @@ var languageModels = []string{
 	"stablelm-parallel",
 	"starcoder2",
 }
-
-var encoders = []string{
-	"bert",
-	"bert-masked",
-	"bert-classes",
-	"roberta-masked",
-	"roberta-classes",
-}
-
-var visions = []string{"vit", "vit-classes"}
 
 // golden is what transformers computes.
 type golden struct {
@@ -285,92 +276,6 @@ func compareGradients(t *testing.T, m *Model, parameters gorgonia.Nodes, want go
 	if len(all) != len(want.Gradients) {
 		t.Errorf("there are %d gradients, transformers has %d", len(all), len(want.Gradients))
 	}
-}
-
-// Encoders give the vectors, classes and predictions that transformers computes, and the gradients of their squares.
-func TestEncoders(t *testing.T) {
-	for _, name := range encoders {
-		t.Run(name, func(t *testing.T) {
-			want := readGolden(t, name)
-			m := load(t, filepath.Join("testdata", name), Options{})
-			s := m.scope()
-			e := m.Encoder(s)
-			h := e.ForwardWith(ids(s, "tokens", want.Tokens), nn.EncoderInputs{
-				Types: ids(s, "types", want.Types), KeyMask: ids(s, "mask", want.Mask),
-			})
-			// Without what stands at padding, which is of no use.
-			var used [][]int
-			for row, mask := range want.Mask {
-				for at := range 7 {
-					used = append(used, []int{row*len(mask) + at})
-				}
-			}
-			visible := func(x nn.Tensor) nn.Tensor {
-				return s.Tensor(ops.Embedding(x.Reshape(-1, x.Dim(2)).Node(), ids(s, "used", used).Node()))
-			}
-			var outputs []nn.Tensor
-			switch {
-			case strings.HasSuffix(name, "masked"):
-				outputs = append(outputs, visible(e.Predict(h)))
-			case strings.HasSuffix(name, "classes"):
-				outputs = append(outputs, e.Classify(h))
-			default:
-				outputs = append(outputs, visible(h), e.Pooled(h))
-			}
-			compareOutputs(t, s, m, outputs, want)
-		})
-	}
-}
-
-// What sees images gives the vectors and classes that transformers computes, and the gradients of their squares.
-func TestVision(t *testing.T) {
-	for _, name := range visions {
-		t.Run(name, func(t *testing.T) {
-			want := readGolden(t, name)
-			m := load(t, filepath.Join("testdata", name), Options{})
-			s := m.scope()
-			v := m.Encoder(s)
-			h := v.Forward(images(s, want))
-			outputs := []nn.Tensor{h}
-			if strings.HasSuffix(name, "classes") {
-				outputs[0] = v.Classify(h)
-			} else {
-				outputs = append(outputs, v.Pooled(h))
-			}
-			compareOutputs(t, s, m, outputs, want)
-		})
-	}
-}
-
-// images is an input of the golden images.
-func images(s *nn.Scope, want golden) nn.Tensor {
-	return s.Constant("images", data.Floats(load32(want.Images), 2, 2, 8, 8))
-}
-
-// compareOutputs compares outputs and the gradients of the sum of their squares.
-func compareOutputs(t *testing.T, s *nn.Scope, m *Model, outputs []nn.Tensor, want golden) {
-	t.Helper()
-	var loss nn.Tensor
-	for i, x := range outputs {
-		if square := x.Square().Sum(); i == 0 {
-			loss = square
-		} else {
-			loss = loss.Add(square)
-		}
-	}
-	if s.Err() != nil {
-		t.Fatal(s.Err())
-	}
-	if _, err := gorgonia.Grad(loss.Node(), s.Parameters()...); err != nil {
-		t.Fatal(err)
-	}
-	run(t, s)
-	var have []float32
-	for _, x := range outputs {
-		have = append(have, value(t, x).Data().([]float32)...)
-	}
-	near(t, "the outputs", have, want.Logits, 1e-5)
-	compareGradients(t, m, s.Parameters(), want)
 }
 
 // A model is asked for what it is, in a scope over its own parameters.

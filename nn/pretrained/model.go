@@ -34,6 +34,9 @@ type Options struct {
 	// Device is where the parameters are moved to, so that every graph of the model computes there;
 	// nil for the host.
 	Device *ops.Device
+	// FreezePadding keeps the vector of the config's pad_token_id from getting a gradient from texts
+	// that hold it, as transformers does.
+	FreezePadding bool
 	// IgnoreFields are fields of config.json that are unknown here and may be passed over.
 	IgnoreFields []string
 	// Progress, if it is not nil, is called while tensors are read, with the number of bytes read
@@ -63,7 +66,8 @@ type architecture struct {
 	unused []string // tensors of files, by how their names end, that are no parameters
 	// repeats are tensors of files that transformers ties to others: they need to be equal.
 	repeats []repeat
-	heads   []string // the modules that make logits of tokens or classes
+	padding map[string]int // the rows of padding in tables, by the parameters
+	heads   []string       // the modules that make logits of tokens or classes
 	// weights is the file of the tensors; empty for model.safetensors or what its index lists.
 	weights string
 	stored  tensor.Dtype          // what most numbers of the files are, once they were read
@@ -78,6 +82,7 @@ type repeat struct{ name, of string }
 var families = map[string]func(*config, int) *architecture{
 	"bert":        bert,
 	"bloom":       bloom,
+	"camembert":   roberta,
 	"cohere":      cohere,
 	"cohere2":     cohere2,
 	"falcon":      falcon,
@@ -105,6 +110,7 @@ var families = map[string]func(*config, int) *architecture{
 	"stablelm":    stableLM,
 	"starcoder2":  starcoder2,
 	"vit":         vit,
+	"xlm-roberta": roberta,
 }
 
 // Load reads a model's folder: config.json, and model.safetensors or the shards that
@@ -157,6 +163,11 @@ func (m *Model) load(o Options) (err error) {
 	}
 	if m.parameters, err = readParameters(m.folder, m.arch, kept, o.Progress); err != nil {
 		return err
+	}
+	for name, row := range m.arch.padding {
+		if o.FreezePadding {
+			m.parameters.FreezeRows(name, row)
+		}
 	}
 	if o.Device != nil {
 		if err := m.parameters.MoveTo(o.Device); err != nil {

@@ -1,0 +1,108 @@
+"""Writes the small random encoders of package pretrained's tests; see golden.py, which does so for models of language.
+
+    python3 encoders.py [NAME...]
+    python3 encoders.py --check
+
+golden.json has the input, what transformers makes of it, and the norm of the gradient of the sum of the squares of that
+by each tensor. Of texts, padding stands on the left, in the middle and on the right; what stands at it is left out.
+"""
+
+import json
+import pathlib
+import sys
+import zlib
+
+import safetensors.torch
+import torch
+import transformers as tf
+
+from golden import here, save, spread
+
+common = dict(vocab_size=48, initializer_range=0.3)
+around = dict(
+    common, hidden_size=24, intermediate_size=20, num_hidden_layers=2, num_attention_heads=4, max_position_embeddings=16,
+    attention_probs_dropout_prob=0.0, hidden_dropout_prob=0.0)
+behind = dict(around, max_position_embeddings=18, type_vocab_size=1, pad_token_id=1)
+texts = {
+    "bert": lambda: tf.BertModel(tf.BertConfig(**around)),
+    "bert-masked": lambda: tf.BertForMaskedLM(tf.BertConfig(**around, hidden_act="gelu_new")),
+    "bert-classes": lambda: tf.BertForSequenceClassification(tf.BertConfig(**around, num_labels=3)),
+    "bert-tokens": lambda: tf.BertForTokenClassification(tf.BertConfig(**around, num_labels=5)),
+    "bert-questions": lambda: tf.BertForQuestionAnswering(tf.BertConfig(**around)),
+    "roberta-masked": lambda: tf.RobertaForMaskedLM(tf.RobertaConfig(**behind, hidden_act="gelu_new")),
+    "roberta-classes": lambda: tf.RobertaForSequenceClassification(tf.RobertaConfig(**behind)),
+    "xlm-roberta": lambda: tf.XLMRobertaModel(tf.XLMRobertaConfig(**behind)),
+    "camembert-tokens": lambda: tf.CamembertForTokenClassification(tf.CamembertConfig(**dict(behind, pad_token_id=3))),
+}
+# Id 1 is padding for most RoBERTas, 3 for one, and stands in a text as well.
+sentences = [[1, 1, 3, 40, 4, 10, 1, 9, 2, 6, 5], [11, 23, 17, 8, 42, 8, 30, 1, 1, 1, 1]]
+mask = [[0] * 2 + [1] * 9, [1] * 7 + [0] * 4]
+types = [[0] * 11, [1] * 5 + [0] * 6]
+
+pictures = dict(
+    hidden_size=24, intermediate_size=20, num_hidden_layers=2, num_attention_heads=4, initializer_range=0.3, image_size=8, patch_size=4, num_channels=2)
+images = {
+    "vit": lambda: tf.ViTModel(tf.ViTConfig(**pictures)),
+    "vit-classes": lambda: tf.ViTForImageClassification(tf.ViTConfig(**pictures, num_labels=3)),
+}
+
+
+def read(model):
+    inputs = dict(input_ids=torch.tensor(sentences), attention_mask=torch.tensor(mask))
+    golden = dict(tokens=sentences, mask=mask)
+    if getattr(model.config, "type_vocab_size", 0) > 1:
+        inputs["token_type_ids"], golden["types"] = torch.tensor(types), types
+    out = model(**inputs)
+    if hasattr(out, "start_logits"):
+        parts = [torch.stack([out.start_logits, out.end_logits], -1)]
+    elif hasattr(out, "last_hidden_state"):
+        parts = [p for p in (out.last_hidden_state, getattr(out, "pooler_output", None)) if p is not None]
+    else:
+        parts = [out.logits]
+    if parts[0].dim() == 3:
+        parts[0] = parts[0][torch.tensor(mask, dtype=torch.bool)]
+    return golden, parts
+
+
+def see(model):
+    pixels = torch.randn(2, 2, 8, 8)
+    out = model(pixel_values=pixels)
+    parts = [out.last_hidden_state, out.pooler_output] if hasattr(out, "pooler_output") else [out.logits]
+    return dict(images=pixels.flatten().tolist()), parts
+
+
+def write(names):
+    for kinds, compute in (texts, read), (images, see):
+        for name, make in kinds.items():
+            if names and name not in names:
+                continue
+            seed = zlib.crc32(name.encode())
+            torch.manual_seed(seed)
+            model = spread(make(), seed)
+            golden, parts = compute(model)
+            sum((p * p).sum() for p in parts).backward()
+            golden["logits"] = [x for p in parts for x in p.detach().flatten().tolist()]
+            save(name, model, golden)
+            golden["gradients"] = gradients(model, here / name / "model.safetensors")
+            (here / name / "golden.json").write_text(json.dumps(golden))
+
+
+def gradients(model, path):
+    """The norms by the names in the file, which may not be those of the module: equal values tell."""
+    norms = {}
+    for name, stored in safetensors.torch.load_file(path).items():
+        same = [p for p in model.parameters() if p.shape == stored.shape and torch.equal(p, stored)]
+        assert len(same) == 1, name
+        norms[name] = 0.0 if same[0].grad is None else same[0].grad.double().norm().item()
+    return norms
+
+
+def check():
+    for name, make in (texts | images).items():
+        kind = type(make())
+        a, b = (kind.from_pretrained(here / folder).state_dict() for folder in (pathlib.Path("written") / name, name))
+        assert a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a), name
+        print(name, "is equal in", len(a), "tensors")
+
+
+check() if "--check" in sys.argv else write(sys.argv[1:])
