@@ -292,6 +292,10 @@ func (t *HuggingFace) gguf(size int) (map[string]any, error) {
 		return nil, err
 	}
 	tokens, types := make([]string, size), make([]int32, size)
+	added := map[int]bool{}
+	for _, id := range t.added {
+		added[id] = true
+	}
 	for id := range tokens {
 		switch {
 		case id >= len(t.names) || t.names[id] == "":
@@ -299,7 +303,7 @@ func (t *HuggingFace) gguf(size int) (map[string]any, error) {
 			continue
 		case t.special[id]:
 			types[id] = spControl
-		case t.added[id]:
+		case added[id]:
 			types[id] = spUserDefined
 		default:
 			types[id] = spNormal
@@ -321,25 +325,24 @@ func (t *HuggingFace) gguf(size int) (map[string]any, error) {
 
 // endsGGUF sets what the template does.
 func (t *HuggingFace) endsGGUF(out map[string]any) error {
-	begin, end, text := -1, -1, false
-	for _, part := range t.processor.single {
-		switch {
-		case part.sequence == 0 && !text:
-			text = true
-		case part.sequence < 0 && len(part.ids) == 1 && !text && begin < 0:
-			begin = part.ids[0]
-		case part.sequence < 0 && len(part.ids) == 1 && text && end < 0:
-			end = part.ids[0]
-		default:
-			return errors.New("the template needs to be a text with at most a token before it and one behind it")
-		}
+	parts, err := t.processor.process([]*hfPart{{Encoding: Encoding{IDs: []int{-1}}}}, true)
+	if err != nil {
+		return err
 	}
-	out[ggufKey+"add_bos_token"], out[ggufKey+"add_eos_token"] = begin >= 0, end >= 0
-	if begin >= 0 {
-		out[ggufKey+"bos_token_id"] = uint32(begin)
+	var ids []int
+	for _, part := range parts {
+		ids = append(ids, part.IDs...)
 	}
-	if end >= 0 {
-		out[ggufKey+"eos_token_id"] = uint32(end)
+	text := slices.Index(ids, -1)
+	if text < 0 || text > 1 || len(ids) > text+2 {
+		return errors.New("the template needs to be a text with at most a token before it and one behind it")
+	}
+	out[ggufKey+"add_bos_token"], out[ggufKey+"add_eos_token"] = text == 1, len(ids) == text+2
+	if text == 1 {
+		out[ggufKey+"bos_token_id"] = uint32(ids[0])
+	}
+	if len(ids) == text+2 {
+		out[ggufKey+"eos_token_id"] = uint32(ids[text+1])
 	}
 	return nil
 }

@@ -99,6 +99,12 @@ func kindOfRune(r rune) kind {
 		return number
 	case unicode.IsSpace(r):
 		return space
+	case r < 0x800:
+		return other
+	case unicode.Is(newLetters, r):
+		return letter
+	case unicode.Is(newNumbers, r):
+		return number
 	}
 	return other
 }

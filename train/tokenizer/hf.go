@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/stheno-ml/stheno/internal/plainfile"
@@ -22,10 +23,10 @@ type HuggingFace struct {
 	source    json.RawMessage
 	names     []string // of each id, empty for an id that is none
 	special   map[int]bool
-	added     map[int]bool // special or not
-	raw       *hfAdded     // added tokens that are searched for in the text as it is
-	rawNoSpec *hfAdded     // those of them that are not special
-	later     *hfAdded     // added tokens that are searched for after the normaliser
+	added     map[string]int // special or not, as the file has them
+	raw       *hfAdded       // added tokens that are searched for in the text as it is
+	rawNoSpec *hfAdded       // those of them that are not special
+	later     *hfAdded       // added tokens that are searched for after the normaliser
 	normalize hfNormalizer
 	split     hfSplitter
 	model     hfModel
@@ -107,7 +108,7 @@ func parseHuggingFace(content []byte) (*HuggingFace, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &HuggingFace{source: content, special: map[int]bool{}, added: map[int]bool{}, truncate: j.Truncation, padding: j.Padding}
+	t := &HuggingFace{source: content, special: map[int]bool{}, added: map[string]int{}, truncate: j.Truncation, padding: j.Padding}
 	if err := t.readSteps(j); err != nil {
 		return nil, err
 	}
@@ -197,6 +198,10 @@ func (t *HuggingFace) readModel(text json.RawMessage) (vocab map[string]int, err
 			t.writeBytes()
 		}
 		model, err := j.model(t.inBytes)
+		if t.inBytes && (err != nil || slices.Contains(model.byteIDs[:], -1)) {
+			t.writeBytes() // some bytes are no tokens, or some tokens not of bytes
+			model, err = j.model(false)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -219,8 +224,8 @@ func (t *HuggingFace) readModel(text json.RawMessage) (vocab map[string]int, err
 		if err := decodeStrictly(text, &j); err != nil {
 			return nil, err
 		}
-		t.model, err = j.model()
-		return j.Vocab, err
+		t.model = j.model()
+		return j.Vocab, nil
 	case "WordLevel":
 		var j hfWordLevelJSON
 		if err := decodeStrictly(text, &j); err != nil {
@@ -265,12 +270,11 @@ func (t *HuggingFace) readTokens(vocab map[string]int, addedTokens []hfAddedJSON
 		t.names[id] = token
 	}
 	raw, rawNoSpec, later := map[string]*hfAddedJSON{}, map[string]*hfAddedJSON{}, map[string]*hfAddedJSON{}
+	special := map[string]bool{}
 	for i := range addedTokens {
 		a := &addedTokens[i]
-		t.names[a.ID], t.added[a.ID] = a.Content, true
-		if a.Special {
-			t.special[a.ID] = true
-		}
+		t.names[a.ID], t.added[a.Content] = a.Content, a.ID
+		special[a.Content] = special[a.Content] || a.Special
 		if !a.Normalized {
 			raw[a.Content] = a
 			if !a.Special {
@@ -285,15 +289,18 @@ func (t *HuggingFace) readTokens(vocab map[string]int, addedTokens []hfAddedJSON
 		if normal.s != "" {
 			own := *a
 			own.Content = normal.s
-			later[normal.s] = &own
+			later[normal.s], t.names[a.ID] = &own, normal.s
+		}
+	}
+	for id, name := range t.names {
+		if special[name] {
+			t.special[id] = true
 		}
 	}
 	t.raw, t.rawNoSpec, t.later = newHFAdded(raw), newHFAdded(rawNoSpec), newHFAdded(later)
-	for _, part := range append(t.processor.single, t.processor.pair...) {
-		for _, id := range part.ids {
-			if id < 0 || id >= size {
-				return fmt.Errorf("post_processor: it adds the id %d, it needs to be from 0 to %d", id, size-1)
-			}
+	for _, id := range t.processor.ids {
+		if id < 0 || id >= size {
+			return fmt.Errorf("post_processor: it adds the id %d, it needs to be from 0 to %d", id, size-1)
 		}
 	}
 	return nil
@@ -303,6 +310,7 @@ func (t *HuggingFace) readTokens(vocab map[string]int, addedTokens []hfAddedJSON
 type encoding struct {
 	*HuggingFace
 	tokens []hfToken
+	spells map[int]string     // of tokens that the text has otherwise than the vocabulary writes them
 	spans  bool               // whether anyone asks for them
 	seen   map[string]span    // where in known a part was encoded before, for most words of a text come many times
 	known  []hfToken          // its spans count from the start of the part
@@ -320,11 +328,11 @@ func (t *HuggingFace) isMade() error {
 }
 
 // encode finds the tokens of a text.
-func (t *HuggingFace) encode(text string, spans bool) ([]hfToken, error) {
+func (t *HuggingFace) encode(text string, spans bool) (tokens []hfToken, spells map[int]string, err error) {
 	if err := t.isMade(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	e := encoding{HuggingFace: t, tokens: make([]hfToken, 0, len(text)/3+1), spans: spans, seen: map[string]span{}}
+	e := encoding{HuggingFace: t, tokens: make([]hfToken, 0, len(text)/3+1), spans: spans, seen: map[string]span{}, spells: map[int]string{}}
 	e.lasts = e.last
 	e.parts = func(part hfText) error {
 		if part.s == "" {
@@ -334,6 +342,9 @@ func (t *HuggingFace) encode(text string, spans bool) ([]hfToken, error) {
 	}
 	e.token = func(id int, part hfText) error {
 		from, to := part.span(0, len(part.s))
+		if spans && t.processor.spells {
+			e.spells[len(e.tokens)] = text[from:to] // which may have taken spaces with it
+		}
 		e.tokens = append(e.tokens, hfToken{id, from, to})
 		return nil
 	}
@@ -341,14 +352,14 @@ func (t *HuggingFace) encode(text string, spans bool) ([]hfToken, error) {
 	if t.plain {
 		first = t.rawNoSpec
 	}
-	err := first.split(hfText{s: text, original: text}, func(part hfText) error {
+	err = first.split(hfText{s: text, original: text}, func(part hfText) error {
 		part, err := t.normalize(part)
 		if err != nil {
 			return err
 		}
 		return t.later.split(part, e.parts, e.token)
 	}, e.token)
-	return e.tokens, err
+	return e.tokens, e.spells, err
 }
 
 // last encodes a part that the model sees.
@@ -356,14 +367,22 @@ func (e *encoding) last(part hfText) error {
 	s, found := e.seen[part.s]
 	if !found {
 		s.from = len(e.known)
-		e.known = e.model.tokenize(part.s, e.known)
+		known, err := e.model.tokenize(part.s, e.known)
+		if err != nil {
+			return err
+		}
+		e.known = known
 		s.to = len(e.known)
 		if len(e.seen) < maxSeen && len(part.s) < 64 {
 			e.seen[part.s] = s
 		}
 	}
+	unigram, _ := e.model.(*hfUnigram)
 	for _, token := range e.known[s.from:s.to] {
 		if e.spans {
+			if unigram != nil && token.id == unigram.unknown && e.processor.spells {
+				e.spells[len(e.tokens)] = part.s[token.from:token.to]
+			}
 			token.from, token.to = part.span(token.from, token.to)
 		}
 		e.tokens = append(e.tokens, token)
@@ -374,7 +393,7 @@ func (e *encoding) last(part hfText) error {
 // Encode is the ids of a text, without those that the template adds, and neither cut short nor
 // padded.
 func (t *HuggingFace) Encode(text string) ([]int, error) {
-	tokens, err := t.encode(text, false)
+	tokens, _, err := t.encode(text, false)
 	if err != nil {
 		return nil, fmt.Errorf("HuggingFace: %w", err)
 	}
@@ -455,6 +474,9 @@ func (t *HuggingFace) Token(id int) (string, error) {
 // ID is the id of a token as the vocabulary writes it, such as <|endoftext|>, and whether there is
 // one.
 func (t *HuggingFace) ID(token string) (id int, found bool) {
+	if id, found = t.added[token]; found {
+		return id, true
+	}
 	for id, name := range t.names {
 		if name == token && token != "" {
 			return id, true

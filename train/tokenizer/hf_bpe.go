@@ -3,6 +3,7 @@ package tokenizer
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -10,7 +11,7 @@ import (
 // hfModel makes tokens of the parts of a text.
 type hfModel interface {
 	// tokenize appends the tokens of a part, whose spans count from the part's start.
-	tokenize(part string, tokens []hfToken) []hfToken
+	tokenize(part string, tokens []hfToken) ([]hfToken, error)
 }
 
 // hfToken is an id and the bytes of a part that it stands for.
@@ -25,7 +26,7 @@ type hfBPE struct {
 	merges       map[pair]merged
 	prefix       string // of characters that do not begin a part
 	suffix       string // of the character that ends a part
-	unknown      int32  // −1 for none
+	unknown      int32  // −1 for none, −2 for one that is no token
 	fuseUnknown  bool
 	byteFallback bool
 	ignoreMerges bool // a part that is a token is that token
@@ -98,11 +99,10 @@ func (j *hfBPEJSON) model(inBytes bool) (*hfBPE, error) {
 		b.ids[token] = int32(id)
 	}
 	if j.UnkToken != nil {
-		id, found := j.Vocab[*j.UnkToken]
-		if !found {
-			return nil, fmt.Errorf("unk_token is %q, it needs to be a token of the vocabulary", *j.UnkToken)
+		b.unknown = -2
+		if id, found := j.Vocab[*j.UnkToken]; found {
+			b.unknown = int32(id)
 		}
-		b.unknown = int32(id)
 	}
 	for i := range b.byteIDs {
 		name := string([]byte{byte(i)})
@@ -132,7 +132,8 @@ func (j *hfBPEJSON) model(inBytes bool) (*hfBPE, error) {
 // sides. Models in the manner of SentencePiece see a text as one part; cut into words, most of it
 // was seen before.
 func (b *hfBPE) words(t hfText, yield func(hfText) error) error {
-	if b.inBytes || b.ignoreMerges || b.prefix != "" || b.suffix != "" {
+	complete := b.unknown >= 0 || b.byteFallback && !slices.Contains(b.byteIDs[:], -1)
+	if b.inBytes || b.ignoreMerges || b.prefix != "" || b.suffix != "" || !complete {
 		return yield(t)
 	}
 	start, before := 0, utf8.RuneError
@@ -176,24 +177,24 @@ func (b *hfBPE) addMerge(rank int, m hfMergeJSON) error {
 	return nil
 }
 
-func (b *hfBPE) tokenize(part string, tokens []hfToken) []hfToken {
+func (b *hfBPE) tokenize(part string, tokens []hfToken) ([]hfToken, error) {
 	if b.ignoreMerges {
 		if id, found := b.ids[part]; found {
-			return append(tokens, hfToken{int(id), 0, len(part)})
+			return append(tokens, hfToken{int(id), 0, len(part)}), nil
 		}
 	}
 	w := bpeWord{model: b}
 	if b.inBytes {
 		w.fromBytes(part)
-	} else {
-		w.fromCharacters(part)
+	} else if err := w.fromCharacters(part); err != nil {
+		return nil, err
 	}
 	w.join()
 	for at := 0; at < len(w.symbols); at = w.symbols[at].next {
-		s := w.symbols[at]
-		tokens = append(tokens, hfToken{int(s.id), s.from, s.to})
+		s := w.symbols[at] // the bytes of a prefix or suffix may lie behind the part
+		tokens = append(tokens, hfToken{int(s.id), min(s.from, len(part)-1), min(s.to, len(part))})
 	}
-	return tokens
+	return tokens, nil
 }
 
 // bpeWord is a part while its tokens are joined.
@@ -209,30 +210,34 @@ type bpeSymbol struct {
 	from, to   int
 }
 
-func (w *bpeWord) add(id int32, from, to int) {
-	w.symbols = append(w.symbols, bpeSymbol{id, len(w.symbols) - 1, len(w.symbols) + 1, from, to})
+// add appends a symbol for so many bytes. As in the library, symbols stand side by side even where
+// something before them is no token and was left out.
+func (w *bpeWord) add(id int32, bytes int) {
+	from := 0
+	if len(w.symbols) > 0 {
+		from = w.symbols[len(w.symbols)-1].to
+	}
+	w.symbols = append(w.symbols, bpeSymbol{id, len(w.symbols) - 1, len(w.symbols) + 1, from, from + bytes})
 }
 
-// fromBytes begins with bytes; those that are no tokens are left out.
+// fromBytes begins with bytes, all of which are tokens.
 func (w *bpeWord) fromBytes(part string) {
 	w.symbols = make([]bpeSymbol, 0, len(part))
 	for i := range len(part) {
-		if id := w.model.byteIDs[part[i]]; id >= 0 {
-			w.add(id, i, i+1)
-		}
+		w.add(w.model.byteIDs[part[i]], 1)
 	}
 }
 
 // fromCharacters begins with characters. One that is no token becomes its bytes, or the unknown
 // token.
-func (w *bpeWord) fromCharacters(part string) {
+func (w *bpeWord) fromCharacters(part string) error {
 	m := w.model
-	unknown := -1 // where those that wait to be one unknown token begin
-	flush := func(to int) {
-		if unknown >= 0 {
-			w.add(m.unknown, unknown, to)
+	unknown := 0 // bytes that wait to be one unknown token
+	flush := func() {
+		if unknown > 0 {
+			w.add(m.unknown, unknown)
 		}
-		unknown = -1
+		unknown = 0
 	}
 	for at, n := 0, 0; at < len(part); at += n {
 		_, n = utf8.DecodeRuneInString(part[at:])
@@ -244,28 +249,28 @@ func (w *bpeWord) fromCharacters(part string) {
 			name += m.suffix
 		}
 		if id, found := m.ids[name]; found {
-			flush(at)
-			w.add(id, at, at+n)
+			flush()
+			w.add(id, n)
 			continue
 		}
 		if m.byteFallback && w.areTokens(name) {
-			flush(at)
-			for i := range n {
-				w.add(m.byteIDs[part[at+i]], at+i, at+i+1)
+			for i := range len(name) {
+				w.add(m.byteIDs[name[i]], 1)
 			}
 			continue
 		}
-		if m.unknown < 0 {
+		switch {
+		case m.unknown == -1:
 			continue
+		case m.unknown < 0:
+			return fmt.Errorf("%q is no token, and neither is unk_token", name)
+		case !m.fuseUnknown:
+			flush()
 		}
-		if !m.fuseUnknown {
-			flush(at)
-		}
-		if unknown < 0 {
-			unknown = at
-		}
+		unknown += n
 	}
-	flush(len(part))
+	flush()
+	return nil
 }
 
 func (w *bpeWord) areTokens(s string) bool {

@@ -1,6 +1,8 @@
 package tokenizer
 
 import (
+	"maps"
+	"slices"
 	"unicode"
 	"unicode/utf8"
 
@@ -56,6 +58,52 @@ func isMark(r rune) bool {
 	}
 	return unicode.Is(unicode.M, r) && unicode.Is(unicode9, r)
 }
+
+// scriptOf is the script of a character by Unicode 9, with one name for those of Japanese and
+// Chinese. A space has none.
+func scriptOf(r rune) string {
+	switch {
+	case r == ' ':
+		return ""
+	case r < utf8.RuneSelf:
+		if unicode.IsLetter(r) {
+			return "Latin"
+		}
+		return "Common"
+	case r == 0x589 || r == 0x61C:
+		return "Common"
+	case r == 0x953 || r == 0x954:
+		return "Devanagari"
+	case r == 'ー':
+		return "Han"
+	case !unicode.Is(unicode9, r):
+		return ""
+	}
+	for _, s := range scripts {
+		if unicode.Is(s.table, r) {
+			return s.name
+		}
+	}
+	return ""
+}
+
+// hfScript is a script and its characters.
+type hfScript struct {
+	name  string
+	table *unicode.RangeTable
+}
+
+// scripts begin with those that most texts have.
+var scripts = func() []hfScript {
+	list := []hfScript{
+		{"Common", unicode.Common}, {"Han", unicode.Han}, {"Han", unicode.Hiragana}, {"Han", unicode.Katakana},
+		{"Latin", unicode.Latin}, {"Cyrillic", unicode.Cyrillic}, {"Arabic", unicode.Arabic}, {"Hangul", unicode.Hangul},
+	}
+	for _, name := range slices.Sorted(maps.Keys(unicode.Scripts)) {
+		list = append(list, hfScript{name, unicode.Scripts[name]})
+	}
+	return list
+}()
 
 // isWord reports whether a regular expression's \w matches.
 func isWord(r rune) bool {

@@ -22,6 +22,8 @@ type hfDecoderJSON struct {
 	Cleanup       bool
 	Replacement   string
 	PrependScheme string `json:"prepend_scheme"`
+	PadToken      string `json:"pad_token"`
+	WordDelimiter string `json:"word_delimiter_token"`
 	Split         *bool
 	StrRep        string `json:"str_rep"`
 
@@ -41,25 +43,19 @@ func (d *hfDecoderJSON) decoder() (hfDecoder, error) {
 	case "Fuse":
 		return func(tokens []string) ([]string, error) { return []string{strings.Join(tokens, "")}, nil }, nil
 	case "Strip":
-		return d.eachToken(func(_ int, s string) string {
-			for n := 0; n < d.Start && d.Content != "" && strings.HasPrefix(s, d.Content); n++ {
-				s = s[len(d.Content):]
-			}
-			for n := 0; n < d.Stop && d.Content != "" && strings.HasSuffix(s, d.Content); n++ {
-				s = s[:len(s)-len(d.Content)]
-			}
-			return s
-		}), nil
+		return d.strip()
 	case "Replace":
 		return d.replace()
 	case "Metaspace":
 		never := d.PrependScheme == "never" || d.PrependScheme == "" && d.AddPrefixSpace != nil && !*d.AddPrefixSpace
 		return d.eachToken(func(i int, s string) string {
 			if i == 0 && !never {
-				s = strings.TrimPrefix(s, d.Replacement)
+				return strings.ReplaceAll(s, d.Replacement, "")
 			}
 			return strings.ReplaceAll(s, d.Replacement, " ")
 		}), nil
+	case "CTC":
+		return d.ctc, nil
 	case "WordPiece":
 		return d.eachToken(func(i int, s string) string {
 			if i > 0 {
@@ -70,7 +66,7 @@ func (d *hfDecoderJSON) decoder() (hfDecoder, error) {
 				}
 			}
 			if d.Cleanup {
-				s = wordCleanup.Replace(s)
+				s = cleanWord(s)
 			}
 			return s
 		}), nil
@@ -89,9 +85,54 @@ func (d *hfDecoderJSON) decoder() (hfDecoder, error) {
 	return nil, fmt.Errorf("the decoder %q is not known", d.Type)
 }
 
-// wordCleanup takes back the spaces that splitting put before punctuation and contractions.
-var wordCleanup = strings.NewReplacer(" .", ".", " ?", "?", " !", "!", " ,", ",", " ' ", "'", " n't", "n't", " 'm", "'m",
-	" do not", " don't", " 's", "'s", " 've", "'ve", " 're", "'re")
+// wordCleanup are texts and what they become, one after the other: spaces that splitting put before
+// punctuation and contractions go.
+var wordCleanup = [][2]string{
+	{" .", "."}, {" ?", "?"}, {" !", "!"}, {" ,", ","}, {" ' ", "'"}, {" n't", "n't"}, {" 'm", "'m"}, {" do not", " don't"},
+	{" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"},
+}
+
+func cleanWord(s string) string {
+	for _, c := range wordCleanup {
+		s = strings.ReplaceAll(s, c[0], c[1])
+	}
+	return s
+}
+
+// strip takes a character away from a token's ends, so many times at most.
+func (d *hfDecoderJSON) strip() (hfDecoder, error) {
+	if utf8.RuneCountInString(d.Content) != 1 || d.Start < 0 || d.Stop < 0 {
+		return nil, fmt.Errorf("the decoder Strip has the content %q and the lengths %d and %d, it needs a character and lengths from 0 on",
+			d.Content, d.Start, d.Stop)
+	}
+	return d.eachToken(func(_ int, s string) string {
+		for n := 0; n < d.Start && strings.HasPrefix(s, d.Content); n++ {
+			s = s[len(d.Content):]
+		}
+		for n := 0; n < d.Stop && strings.HasSuffix(s, d.Content); n++ {
+			s = s[:len(s)-len(d.Content)]
+		}
+		return s
+	}), nil
+}
+
+// ctc joins what a model of speech repeats: of neighbours that are the same, one stays.
+func (d *hfDecoderJSON) ctc(tokens []string) ([]string, error) {
+	var list []string
+	for i, s := range tokens {
+		if i > 0 && s == tokens[i-1] {
+			continue
+		}
+		s = strings.ReplaceAll(s, d.PadToken, "")
+		if d.Cleanup {
+			s = strings.ReplaceAll(cleanWord(s), d.WordDelimiter, " ")
+		}
+		if s != "" {
+			list = append(list, s)
+		}
+	}
+	return list, nil
+}
 
 func (d *hfDecoderJSON) sequence() (hfDecoder, error) {
 	var steps []hfDecoder
@@ -155,15 +196,17 @@ func (d *hfDecoderJSON) replace() (hfDecoder, error) {
 	}, nil
 }
 
-// decodeAlphabet makes bytes of the characters that byte-level tokens write them with. A token that
-// has others, such as an added one, is text.
+// decodeAlphabet makes one text of tokens that write bytes as characters. A token that has other
+// characters, such as an added one, is text.
 func decodeAlphabet(tokens []string) ([]string, error) {
-	for i, s := range tokens {
+	var text strings.Builder
+	for _, s := range tokens {
 		if bytes, err := fromAlphabet(s); err == nil {
-			tokens[i] = bytes
+			s = bytes
 		}
+		text.WriteString(s)
 	}
-	return tokens, nil
+	return []string{text.String()}, nil
 }
 
 // decodeBytes makes bytes of tokens such as <0x0A>. Of neighbours that are no UTF-8 together, each
@@ -177,7 +220,9 @@ func decodeBytes(tokens []string) ([]string, error) {
 		case utf8.Valid(bytes):
 			list = append(list, string(bytes))
 		default:
-			list = append(list, strings.Repeat(string(utf8.RuneError), len(bytes)))
+			for range bytes {
+				list = append(list, string(utf8.RuneError))
+			}
 		}
 		bytes = bytes[:0]
 	}

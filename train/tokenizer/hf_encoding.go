@@ -70,38 +70,50 @@ func (t *HuggingFace) encodeOne(text string, o EncodeOptions) (*Encoding, error)
 	if o.Second != nil {
 		texts = append(texts, *o.Second)
 	}
-	template := t.processor.template(len(texts), !o.NoSpecial)
 	var tokens [2][]hfToken
+	var spells [2][]string
 	for i, text := range texts {
-		var err error
-		if tokens[i], err = t.encode(text, true); err != nil {
+		list, written, err := t.encode(text, true)
+		if err != nil {
 			return nil, err
+		}
+		tokens[i] = list
+		if !t.processor.spells {
+			continue
+		}
+		spells[i] = make([]string, len(list))
+		for k, token := range list {
+			spells[i][k] = t.names[token.id]
+		}
+		for k, s := range written {
+			spells[i][k] = s
 		}
 	}
 	if t.truncate != nil && !o.NoLimits {
-		if err := t.truncate.cut(&tokens, added(template)); err != nil {
+		added := 0
+		if !o.NoSpecial {
+			added = t.processor.added(len(texts))
+		}
+		if err := t.truncate.cut(&tokens, &spells, len(texts), added); err != nil {
 			return nil, err
 		}
 	}
+	var parts []*hfPart
+	for i, text := range texts {
+		part := &hfPart{text: text}
+		for _, token := range tokens[i] {
+			part.add(token.id, i, [2]int{token.from, token.to}, i == 1, false)
+		}
+		part.spell = spells[i]
+		parts = append(parts, part)
+	}
+	parts, err := t.processor.process(parts, !o.NoSpecial)
+	if err != nil {
+		return nil, err
+	}
 	e := &Encoding{}
-	for _, part := range template {
-		for _, id := range part.ids {
-			e.add(id, part.typeID, [2]int{}, false, true)
-		}
-		if part.sequence < 0 {
-			continue
-		}
-		for i, token := range tokens[part.sequence] {
-			offsets := [2]int{token.from, token.to}
-			if t.processor.trim {
-				bytes, err := fromAlphabet(t.names[token.id])
-				if err != nil || t.added[token.id] {
-					bytes = texts[part.sequence][token.from:token.to] // an added token may have taken spaces with it
-				}
-				offsets = t.processor.trimSpan(texts[part.sequence], bytes, i == 0, offsets)
-			}
-			e.add(token.id, part.typeID, offsets, part.sequence == 1, false)
-		}
+	for _, part := range parts {
+		e.append(&part.Encoding)
 	}
 	return e, nil
 }
@@ -109,6 +121,11 @@ func (t *HuggingFace) encodeOne(text string, o EncodeOptions) (*Encoding, error)
 func (e *Encoding) add(id, typeID int, offsets [2]int, second, special bool) {
 	e.IDs, e.TypeIDs, e.Offsets = append(e.IDs, id), append(e.TypeIDs, typeID), append(e.Offsets, offsets)
 	e.Second, e.Special, e.Padding = append(e.Second, second), append(e.Special, special), append(e.Padding, false)
+}
+
+func (e *Encoding) append(other *Encoding) {
+	e.IDs, e.TypeIDs, e.Offsets = append(e.IDs, other.IDs...), append(e.TypeIDs, other.TypeIDs...), append(e.Offsets, other.Offsets...)
+	e.Second, e.Special, e.Padding = append(e.Second, other.Second...), append(e.Special, other.Special...), append(e.Padding, other.Padding...)
 }
 
 // hfTruncationJSON cuts texts that have too many tokens.
@@ -133,15 +150,22 @@ func (c *hfTruncationJSON) check() error {
 }
 
 // cut leaves room for so many added tokens.
-func (c *hfTruncationJSON) cut(tokens *[2][]hfToken, added int) error {
-	most := max(0, c.MaxLength-added)
+func (c *hfTruncationJSON) cut(tokens *[2][]hfToken, spells *[2][]string, texts, added int) error {
+	most := c.MaxLength - added
+	if most < 0 {
+		return nil // as in the library
+	}
 	n := [2]int{len(tokens[0]), len(tokens[1])}
 	over := n[0] + n[1] - most
 	if over <= 0 {
 		return nil
 	}
-	switch c.Strategy {
-	case "OnlyFirst", "OnlySecond":
+	switch {
+	case most == 0:
+		n = [2]int{}
+	case c.Strategy == "OnlySecond" && texts == 1:
+		return errors.New("there is no second text to cut, as the file asks for")
+	case c.Strategy == "OnlyFirst", c.Strategy == "OnlySecond":
 		i := 0
 		if c.Strategy == "OnlySecond" {
 			i = 1
@@ -150,7 +174,7 @@ func (c *hfTruncationJSON) cut(tokens *[2][]hfToken, added int) error {
 			return errors.New("one text alone cannot be cut so short that both fit")
 		}
 		n[i] -= over
-	case "LongestFirst":
+	default:
 		// The longer one is cut to the rest that the shorter leaves, or both to halves.
 		short, long := 0, 1
 		if n[0] > n[1] {
@@ -166,10 +190,13 @@ func (c *hfTruncationJSON) cut(tokens *[2][]hfToken, added int) error {
 		}
 	}
 	for i := range tokens {
+		first := 0
 		if c.Direction == "Left" {
-			tokens[i] = tokens[i][len(tokens[i])-n[i]:]
-		} else {
-			tokens[i] = tokens[i][:n[i]]
+			first = len(tokens[i]) - n[i]
+		}
+		tokens[i] = tokens[i][first : first+n[i]]
+		if spells[i] != nil {
+			spells[i] = spells[i][first : first+n[i]]
 		}
 	}
 	return nil

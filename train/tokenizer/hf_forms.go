@@ -78,8 +78,7 @@ func (b *hfBuilder) transform(list []hfFormed, from, to int) {
 			_, n := utf8.DecodeLastRuneInString(b.source.s[:at])
 			first -= n
 		} else {
-			_, n := utf8.DecodeRuneInString(b.source.s)
-			b.add(string(c.r), 0, n)
+			b.addAtStart(string(c.r))
 			continue
 		}
 		b.add(string(c.r), first, at)

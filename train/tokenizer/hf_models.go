@@ -12,11 +12,12 @@ import (
 // hfUnigram takes the tokens whose scores have the largest sum.
 type hfUnigram struct {
 	tokens       *hfPrefixes
+	ids          map[string]int32
 	scores       []float64
-	unknown      int
+	unknown      int // −1 for none
 	unknownScore float64
 	byteFallback bool
-	byteIDs      [256]int32
+	byteIDs      [256]int32 // −1 for none
 }
 
 type hfUnigramJSON struct {
@@ -41,31 +42,31 @@ func (s *hfScoreJSON) UnmarshalJSON(text []byte) error {
 }
 
 func (j *hfUnigramJSON) model() (*hfUnigram, error) {
-	if len(j.Vocab) == 0 || j.UnkID == nil || *j.UnkID < 0 || *j.UnkID >= len(j.Vocab) {
-		return nil, errors.New("unk_id needs to be a token of the vocabulary")
+	u := &hfUnigram{ids: make(map[string]int32, len(j.Vocab)), unknown: -1, byteFallback: j.ByteFallback}
+	if j.UnkID != nil {
+		if u.unknown = *j.UnkID; u.unknown < 0 || u.unknown >= len(j.Vocab) {
+			return nil, errors.New("unk_id needs to be a token of the vocabulary")
+		}
 	}
-	u := &hfUnigram{unknown: *j.UnkID, byteFallback: j.ByteFallback}
-	ids := make(map[string]int32, len(j.Vocab))
 	least := math.Inf(1)
 	for id, entry := range j.Vocab {
-		ids[entry.token] = int32(id)
+		u.ids[entry.token] = int32(id)
 		u.scores = append(u.scores, entry.score)
 		least = min(least, entry.score)
 	}
 	u.unknownScore = least - 10
 	for b := range u.byteIDs {
-		id, found := ids[fmt.Sprintf("<0x%02X>", b)]
-		if !found && u.byteFallback {
-			return nil, fmt.Errorf("byte_fallback is set, but the vocabulary has no <0x%02X>", b)
+		u.byteIDs[b] = -1
+		if id, found := u.ids[fmt.Sprintf("<0x%02X>", b)]; found {
+			u.byteIDs[b] = id
 		}
-		u.byteIDs[b] = id
 	}
-	u.tokens = newHFPrefixes(ids)
+	u.tokens = newHFPrefixes(u.ids)
 	return u, nil
 }
 
 // tokenize finds for each place the best way there, by the ways to the places before it.
-func (u *hfUnigram) tokenize(part string, tokens []hfToken) []hfToken {
+func (u *hfUnigram) tokenize(part string, tokens []hfToken) ([]hfToken, error) {
 	type way struct {
 		score float64
 		from  int // where its last token begins; −1 for no way
@@ -88,7 +89,10 @@ func (u *hfUnigram) tokenize(part string, tokens []hfToken) []hfToken {
 			reach(from, from+n, int(id), u.scores[id])
 			single = single || n == width
 		}
-		if !single {
+		if w := best[from+width]; !single && u.unknown < 0 && (w.from < 0 || best[from].score+u.unknownScore > w.score) {
+			return nil, fmt.Errorf("%q is no token, and there is none for what is unknown", part[from:from+width])
+		}
+		if !single && u.unknown >= 0 {
 			reach(from, from+width, u.unknown, u.unknownScore)
 		}
 	}
@@ -105,20 +109,35 @@ func (u *hfUnigram) tokenize(part string, tokens []hfToken) []hfToken {
 	for i, j := first, len(tokens)-1; i < j; i, j = i+1, j-1 {
 		tokens[i], tokens[j] = tokens[j], tokens[i]
 	}
-	if !u.byteFallback {
-		return tokens
+	if u.unknown < 0 {
+		return tokens, nil
 	}
 	found := append([]hfToken(nil), tokens[first:]...)
 	tokens = tokens[:first]
 	for _, t := range found {
-		if t.id != u.unknown {
+		if t.id == u.unknown {
+			tokens = u.fallBack(part, t, tokens)
+		} else {
 			tokens = append(tokens, t)
-			continue
 		}
-		for i := t.from; i < t.to; i++ {
-			// As in the library, each byte of an unknown piece stands for all of the piece.
-			tokens = append(tokens, hfToken{int(u.byteIDs[part[i]]), t.from, t.to})
+	}
+	return tokens, nil
+}
+
+// fallBack appends what stands for an unknown piece. As in the library, each byte of one stands for
+// all of it.
+func (u *hfUnigram) fallBack(part string, t hfToken, tokens []hfToken) []hfToken {
+	if id, found := u.ids[part[t.from:t.to]]; found {
+		t.id = int(id) // the unknown token itself, or several that are a token together
+		return append(tokens, t)
+	}
+	for i := t.from; i < t.to; i++ {
+		if !u.byteFallback || u.byteIDs[part[i]] < 0 {
+			return append(tokens, t)
 		}
+	}
+	for i := t.from; i < t.to; i++ {
+		tokens = append(tokens, hfToken{int(u.byteIDs[part[i]]), t.from, t.to})
 	}
 	return tokens
 }
@@ -126,8 +145,8 @@ func (u *hfUnigram) tokenize(part string, tokens []hfToken) []hfToken {
 // hfWordPiece takes the longest token that the rest of a word begins with.
 type hfWordPiece struct {
 	first, rest *hfPrefixes // tokens that begin a word, and those that do not, without their prefix
-	unknown     int
-	longest     int // word, in characters
+	unknown     int         // −1 for none
+	longest     int         // word, in characters
 }
 
 type hfWordPieceJSON struct {
@@ -138,10 +157,10 @@ type hfWordPieceJSON struct {
 	Vocab    map[string]int
 }
 
-func (j *hfWordPieceJSON) model() (*hfWordPiece, error) {
+func (j *hfWordPieceJSON) model() *hfWordPiece {
 	id, found := j.Vocab[j.UnkToken]
 	if !found {
-		return nil, fmt.Errorf("unk_token is %q, it needs to be a token of the vocabulary", j.UnkToken)
+		id = -1
 	}
 	first, rest := map[string]int32{}, map[string]int32{}
 	for token, id := range j.Vocab {
@@ -150,24 +169,32 @@ func (j *hfWordPieceJSON) model() (*hfWordPiece, error) {
 			rest[after] = int32(id)
 		}
 	}
-	return &hfWordPiece{newHFPrefixes(first), newHFPrefixes(rest), id, j.Longest}, nil
+	return &hfWordPiece{newHFPrefixes(first), newHFPrefixes(rest), id, j.Longest}
 }
 
-func (w *hfWordPiece) tokenize(part string, tokens []hfToken) []hfToken {
+func (w *hfWordPiece) tokenize(part string, tokens []hfToken) ([]hfToken, error) {
 	first := len(tokens)
 	if utf8.RuneCountInString(part) > w.longest {
-		return append(tokens, hfToken{w.unknown, 0, len(part)})
+		return unknownPart(w.unknown, part, tokens)
 	}
 	known := w.first
 	for from := 0; from < len(part); known = w.rest {
 		n, id, found := known.longest(part[from:])
 		if !found {
-			return append(tokens[:first], hfToken{w.unknown, 0, len(part)})
+			return unknownPart(w.unknown, part, tokens[:first])
 		}
 		tokens = append(tokens, hfToken{int(id), from, from + n})
 		from += n
 	}
-	return tokens
+	return tokens, nil
+}
+
+// unknownPart appends the unknown token for a part, if there is one.
+func unknownPart(unknown int, part string, tokens []hfToken) ([]hfToken, error) {
+	if unknown < 0 {
+		return nil, fmt.Errorf("%.60q is no token, and there is none for what is unknown", part)
+	}
+	return append(tokens, hfToken{unknown, 0, len(part)}), nil
 }
 
 // hfWordLevel has a token for each word.
@@ -190,13 +217,10 @@ func (j *hfWordLevelJSON) model() *hfWordLevel {
 	return &hfWordLevel{j.Vocab, unknown}
 }
 
-func (w *hfWordLevel) tokenize(part string, tokens []hfToken) []hfToken {
+func (w *hfWordLevel) tokenize(part string, tokens []hfToken) ([]hfToken, error) {
 	id, found := w.ids[part]
 	if !found {
-		id = w.unknown
+		return unknownPart(w.unknown, part, tokens)
 	}
-	if id < 0 {
-		return tokens
-	}
-	return append(tokens, hfToken{id, 0, len(part)})
+	return append(tokens, hfToken{id, 0, len(part)}), nil
 }

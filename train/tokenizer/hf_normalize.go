@@ -168,9 +168,17 @@ func (t hfText) replaced(pattern hfPattern, content string) (hfText, error) {
 			b = t.builder()
 		}
 		b.keep(at, from)
-		_, n := utf8.DecodeLastRuneInString(t.s[from:to])
-		b.add(content, to-n, to)
 		at = to
+		switch {
+		case from < to:
+			_, n := utf8.DecodeLastRuneInString(t.s[from:to])
+			b.add(content, to-n, to)
+		case from > 0:
+			_, n := utf8.DecodeLastRuneInString(t.s[:from])
+			b.add(content, from-n, from)
+		case t.s != "":
+			b.addAtStart(content)
+		}
 	})
 	if err != nil || b == nil {
 		return t, err

@@ -3,14 +3,15 @@ package tokenizer
 import (
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
 	"github.com/dlclark/regexp2/v2"
 )
 
-// hfPattern finds what a pattern matches; it calls yield with each match, in order, none empty,
-// none overlapping.
+// hfPattern finds what a pattern matches; it calls yield with each match, in order, none overlapping.
+// A match may be empty, but not right behind another.
 type hfPattern func(s string, yield func(from, to int)) error
 
 // The patterns of the families that have one of their own. Compared with an engine for all
@@ -38,15 +39,22 @@ func hfRegex(expression string) (hfPattern, error) {
 	case qwen2Pattern:
 		return inPieces(func(text string) int { return firstLlama3Piece(text, 1) }), nil
 	}
-	re, err := regexp2.Compile(expression)
+	plain, err := compileOnig(expression, false)
 	if err != nil {
-		return nil, fmt.Errorf("the pattern %.100q: %w", expression, err)
+		return nil, err
 	}
-	re.MatchTimeout = longestMatch
+	newest := sync.OnceValues(func() (*regexp2.Regexp, error) { return compileOnig(expression, true) })
 	return func(s string, yield func(from, to int)) error {
+		re := plain
+		if hasNew(s) {
+			var err error
+			if re, err = newest(); err != nil {
+				return err
+			}
+		}
 		runes := []rune(s)
 		ends := time.Now().Add(longestMatch + time.Duration(len(s))*slowestByte)
-		late, at, rune := false, 0, 0 // byte at belongs to the rune
+		late, at, rune, last := false, 0, 0, -1 // byte at belongs to the rune; last ends the match before
 		place := func(of int) int {
 			for ; rune < of; rune++ {
 				_, n := utf8.DecodeRuneInString(s[at:])
@@ -55,9 +63,10 @@ func hfRegex(expression string) (hfPattern, error) {
 			return at
 		}
 		err := re.FindRunesMatches(runes, -1, func(m regexp2.MatchView) bool {
-			if from, n, _ := m.GroupRange(0); n > 0 {
+			if from, n, _ := m.GroupRange(0); n > 0 || from != last {
 				start := place(from)
 				yield(start, place(from+n))
+				last = from + n
 			}
 			late = time.Now().After(ends)
 			return !late
@@ -67,6 +76,19 @@ func hfRegex(expression string) (hfPattern, error) {
 		}
 		return err
 	}, nil
+}
+
+func compileOnig(expression string, newest bool) (*regexp2.Regexp, error) {
+	translated, err := fromOnig(expression, newest)
+	if err != nil {
+		return nil, err
+	}
+	re, err := regexp2.Compile(translated, regexp2.Multiline) // as Ruby's patterns are
+	if err != nil {
+		return nil, fmt.Errorf("the pattern %.100q: %w", expression, err)
+	}
+	re.MatchTimeout = longestMatch
+	return re, nil
 }
 
 // inPieces is a pattern that matches everywhere; first gives the length of the first match.

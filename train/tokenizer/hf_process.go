@@ -2,23 +2,61 @@ package tokenizer
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
-	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
-// hfProcessor adds special tokens to one or two encoded texts.
+// hfProcessor adds special tokens to encoded texts. It sees a list that begins as one or two texts,
+// and gives one whose parts together are the result.
 type hfProcessor struct {
-	single, pair []hfTemplatePart
-	trim         bool // leave spaces out of the spans of byte-level tokens
-	prefixSpace  bool // except the one that was put before the text
+	// added is how many tokens it adds to one text, and to two.
+	added func(texts int) int
+	// process may change the parts. Without special it adds no tokens.
+	process func(parts []*hfPart, special bool) ([]*hfPart, error)
+	// ids are of all tokens that it may add.
+	ids []int
+	// spells is set where it needs to know how tokens are written.
+	spells bool
 }
 
-// hfTemplatePart is a text, or special tokens.
-type hfTemplatePart struct {
-	sequence int // 0 or 1 for a text, −1 for tokens
-	ids      []int
-	typeID   int
+// hfPart is tokens, and the text that those which are no special ones come from.
+type hfPart struct {
+	Encoding
+	text  string
+	spell []string // each token as the vocabulary writes it, or as the text has it, if anyone asks
+}
+
+// special is a part of special tokens.
+func specialPart(ids []int, typeID int) *hfPart {
+	p := &hfPart{}
+	for _, id := range ids {
+		p.add(id, typeID, [2]int{}, false, true)
+		p.spell = append(p.spell, "")
+	}
+	return p
+}
+
+// around puts tokens before and behind a part. As in the library, all others count as the text's.
+func (p *hfPart) around(before, behind []int, typeID int) {
+	clear(p.Special)
+	first, last := specialPart(before, typeID), specialPart(behind, typeID)
+	first.append(p)
+	first.append(last)
+	first.text = p.text
+	*p = *first
+}
+
+func (p *hfPart) append(other *hfPart) {
+	p.Encoding.append(&other.Encoding)
+	p.spell = append(p.spell, other.spell...)
+}
+
+func (p *hfPart) setTypes(typeID int) {
+	for i := range p.TypeIDs {
+		p.TypeIDs[i] = typeID
+	}
 }
 
 type hfProcessorJSON struct {
@@ -52,65 +90,170 @@ func (n *hfNamedJSON) UnmarshalJSON(text []byte) error {
 
 // plainProcessor adds nothing.
 func plainProcessor() *hfProcessor {
-	a, b := hfTemplatePart{sequence: 0}, hfTemplatePart{sequence: 1, typeID: 1}
-	return &hfProcessor{single: []hfTemplatePart{a}, pair: []hfTemplatePart{a, b}}
+	return &hfProcessor{
+		added:   func(int) int { return 0 },
+		process: func(parts []*hfPart, _ bool) ([]*hfPart, error) { return parts, nil },
+	}
 }
 
 func readHFProcessor(text json.RawMessage) (*hfProcessor, error) {
-	p := plainProcessor()
-	return p, p.read(text)
-}
-
-func (p *hfProcessor) read(text json.RawMessage) error {
 	var j hfProcessorJSON
 	if err := json.Unmarshal(text, &j); err != nil {
-		return err
+		return nil, err
 	}
-	a, b := hfTemplatePart{sequence: 0}, hfTemplatePart{sequence: 1}
-	special := func(id, typeID int) hfTemplatePart {
-		return hfTemplatePart{sequence: -1, ids: []int{id}, typeID: typeID}
-	}
-	cls, sep := special(j.Cls.id, 0), special(j.Sep.id, 0)
 	switch j.Type {
 	case "Sequence":
-		for _, inner := range j.Processors {
-			if err := p.read(inner); err != nil {
-				return err
-			}
-		}
+		return j.sequence()
 	case "ByteLevel":
-		p.trim, p.prefixSpace = j.TrimOffsets, j.AddPrefixSpace
-	case "BertProcessing":
-		b.typeID = 1
-		p.single, p.pair = []hfTemplatePart{cls, a, sep}, []hfTemplatePart{cls, a, sep, b, special(j.Sep.id, 1)}
-	case "RobertaProcessing":
-		p.trim, p.prefixSpace = j.TrimOffsets, j.AddPrefixSpace
-		p.single, p.pair = []hfTemplatePart{cls, a, sep}, []hfTemplatePart{cls, a, sep, sep, b, sep}
-	case "TemplateProcessing":
-		var err error
-		if p.single, err = j.template(j.Single); err != nil {
-			return err
+		p := plainProcessor()
+		p.spells = j.TrimOffsets
+		p.process = func(parts []*hfPart, _ bool) ([]*hfPart, error) {
+			j.trim(parts)
+			return parts, nil
 		}
-		p.pair, err = j.template(j.Pair)
-		return err
-	default:
-		return fmt.Errorf("the post-processor %q is not known", j.Type)
+		return p, nil
+	case "BertProcessing":
+		return j.bert(), nil
+	case "RobertaProcessing":
+		return j.roberta(), nil
+	case "TemplateProcessing":
+		return j.template()
 	}
-	return nil
+	return nil, fmt.Errorf("the post-processor %q is not known", j.Type)
 }
 
-func (j *hfProcessorJSON) template(parts []hfTemplateJSON) ([]hfTemplatePart, error) {
-	var list []hfTemplatePart
-	for _, part := range parts {
-		switch {
-		case part.Sequence != nil && (part.Sequence.ID == "A" || part.Sequence.ID == "B"):
-			list = append(list, hfTemplatePart{sequence: int(part.Sequence.ID[0] - 'A'), typeID: part.Sequence.TypeID})
-		case part.SpecialToken != nil:
-			tokens, found := j.SpecialTokens[part.SpecialToken.ID]
-			if !found {
-				return nil, fmt.Errorf("the template has the token %q, it needs to be one of special_tokens", part.SpecialToken.ID)
+func (j *hfProcessorJSON) sequence() (*hfProcessor, error) {
+	var steps []*hfProcessor
+	all := &hfProcessor{}
+	for _, inner := range j.Processors {
+		step, err := readHFProcessor(inner)
+		if err != nil {
+			return nil, err
+		}
+		steps, all.ids = append(steps, step), append(all.ids, step.ids...)
+		all.spells = all.spells || step.spells
+	}
+	all.added = func(texts int) int {
+		n := 0
+		for _, step := range steps {
+			n += step.added(texts)
+		}
+		return n
+	}
+	all.process = func(parts []*hfPart, special bool) ([]*hfPart, error) {
+		var err error
+		for _, step := range steps {
+			if parts, err = step.process(parts, special); err != nil {
+				return nil, err
 			}
-			list = append(list, hfTemplatePart{sequence: -1, ids: tokens.IDs, typeID: part.SpecialToken.TypeID})
+		}
+		return parts, nil
+	}
+	return all, nil
+}
+
+func (j *hfProcessorJSON) bert() *hfProcessor {
+	cls, sep := []int{j.Cls.id}, []int{j.Sep.id}
+	return &hfProcessor{
+		added: func(texts int) int { return 1 + texts },
+		process: func(parts []*hfPart, special bool) ([]*hfPart, error) {
+			for i, part := range parts {
+				switch {
+				case !special:
+				case i == 0:
+					part.around(cls, sep, 0)
+				default:
+					part.around(nil, sep, 1)
+				}
+			}
+			return parts, nil
+		},
+		ids: []int{j.Cls.id, j.Sep.id},
+	}
+}
+
+func (j *hfProcessorJSON) roberta() *hfProcessor {
+	cls, sep := []int{j.Cls.id}, []int{j.Sep.id}
+	return &hfProcessor{
+		added: func(texts int) int { return 2 * texts },
+		process: func(parts []*hfPart, special bool) ([]*hfPart, error) {
+			j.trim(parts)
+			for i, part := range parts {
+				part.setTypes(0)
+				switch {
+				case !special:
+				case i == 0:
+					part.around(cls, sep, 0)
+				default:
+					part.around(sep, sep, 0)
+				}
+			}
+			return parts, nil
+		},
+		ids:    []int{j.Cls.id, j.Sep.id},
+		spells: j.TrimOffsets,
+	}
+}
+
+// hfPiece is a part of a template: a text, or special tokens.
+type hfPiece struct {
+	sequence int // 0 or 1 for a text, −1 for tokens
+	ids      []int
+	typeID   int
+}
+
+func (j *hfProcessorJSON) template() (*hfProcessor, error) {
+	p := &hfProcessor{}
+	var templates [2][]hfPiece
+	var added [2]int
+	for i, pieces := range [][]hfTemplateJSON{j.Single, j.Pair} {
+		var err error
+		if templates[i], err = j.pieces(pieces); err != nil {
+			return nil, err
+		}
+		for _, piece := range templates[i] {
+			if piece.sequence > i {
+				return nil, errors.New("the template of one text has the sequence B")
+			}
+			added[i] += len(piece.ids)
+			p.ids = append(p.ids, piece.ids...)
+		}
+	}
+	p.added = func(texts int) int { return added[texts-1] }
+	p.process = func(parts []*hfPart, special bool) ([]*hfPart, error) {
+		if len(parts) > 2 {
+			return nil, fmt.Errorf("a template sees %d parts, after the post-processors before it, it needs one or two", len(parts))
+		}
+		var list []*hfPart
+		for _, piece := range templates[len(parts)-1] {
+			switch {
+			case piece.sequence >= 0:
+				part := &hfPart{}
+				part.append(parts[piece.sequence])
+				part.text = parts[piece.sequence].text
+				part.setTypes(piece.typeID)
+				list = append(list, part)
+			case special:
+				list = append(list, specialPart(piece.ids, piece.typeID))
+			}
+		}
+		return list, nil
+	}
+	return p, nil
+}
+
+func (j *hfProcessorJSON) pieces(pieces []hfTemplateJSON) ([]hfPiece, error) {
+	var list []hfPiece
+	for _, piece := range pieces {
+		switch {
+		case piece.Sequence != nil && (piece.Sequence.ID == "A" || piece.Sequence.ID == "B"):
+			list = append(list, hfPiece{sequence: int(piece.Sequence.ID[0] - 'A'), typeID: piece.Sequence.TypeID})
+		case piece.SpecialToken != nil:
+			tokens, found := j.SpecialTokens[piece.SpecialToken.ID]
+			if !found {
+				return nil, fmt.Errorf("the template has the token %q, it needs to be one of special_tokens", piece.SpecialToken.ID)
+			}
+			list = append(list, hfPiece{sequence: -1, ids: tokens.IDs, typeID: piece.SpecialToken.TypeID})
 		default:
 			return nil, fmt.Errorf("a part of the template is neither a special token nor the sequence A or B")
 		}
@@ -118,45 +261,39 @@ func (j *hfProcessorJSON) template(parts []hfTemplateJSON) ([]hfTemplatePart, er
 	return list, nil
 }
 
-// template is what is made of one or two texts.
-func (p *hfProcessor) template(texts int, special bool) []hfTemplatePart {
-	if !special {
-		p = &hfProcessor{single: onlyTexts(p.single), pair: onlyTexts(p.pair)}
+// trim leaves as many characters out of tokens' spans as the tokens have spaces at their ends.
+func (j *hfProcessorJSON) trim(parts []*hfPart) {
+	if !j.TrimOffsets {
+		return
 	}
-	if texts == 1 {
-		return p.single
-	}
-	return p.pair
-}
-
-// onlyTexts is a template without its special tokens. Without them the library gives the second
-// text the type 1.
-func onlyTexts(parts []hfTemplatePart) []hfTemplatePart {
-	var list []hfTemplatePart
+	isSpace := func(r rune) bool { return r == alphabet[' '] || unicode.IsSpace(r) }
 	for _, part := range parts {
-		if part.sequence >= 0 {
-			list = append(list, part)
+		for i, spell := range part.spell {
+			leading, trailing := 0, 0
+			for rest := spell; rest != ""; leading++ {
+				r, n := utf8.DecodeRuneInString(rest)
+				if !isSpace(r) {
+					break
+				}
+				rest = rest[n:]
+			}
+			for rest := spell; rest != ""; trailing++ {
+				r, n := utf8.DecodeLastRuneInString(rest)
+				if !isSpace(r) {
+					break
+				}
+				rest = rest[:len(rest)-n]
+			}
+			if j.AddPrefixSpace && leading == 1 && (i == 0 || part.Offsets[i][0] == 0) {
+				leading = 0 // it was put there
+			}
+			part.Offsets[i] = trimSpan(part.text, part.Offsets[i], leading, trailing)
 		}
 	}
-	return list
 }
 
-// added is how many tokens a template adds.
-func added(parts []hfTemplatePart) int {
-	n := 0
-	for _, part := range parts {
-		n += len(part.ids)
-	}
-	return n
-}
-
-// trimSpan leaves as many characters out of a token's span as the token has spaces at its ends.
-func (p *hfProcessor) trimSpan(text, bytes string, first bool, span [2]int) [2]int {
-	leading := len(bytes) - len(strings.TrimLeft(bytes, " "))
-	trailing := len(bytes) - len(strings.TrimRight(bytes, " "))
-	if p.prefixSpace && (first || span[0] == 0) {
-		leading = 0
-	}
+// trimSpan leaves so many characters out of a span of a text.
+func trimSpan(text string, span [2]int, leading, trailing int) [2]int {
 	for ; leading > 0 && span[0] < span[1]; leading-- {
 		_, n := utf8.DecodeRuneInString(text[span[0]:])
 		span[0] += n

@@ -27,6 +27,7 @@ type hfSplitterJSON struct {
 	PrependScheme  string `json:"prepend_scheme"`
 	Split          *bool
 	Delimiter      string
+	Length         *int
 }
 
 // bytes reports whether the model sees bytes: the last step is ByteLevel.
@@ -75,6 +76,17 @@ func (p *hfSplitterJSON) splitter() (hfSplitter, error) {
 			return nil, err
 		}
 		return cut(pattern, "Removed", false)
+	case "FixedLength":
+		length := 5
+		if p.Length != nil {
+			length = *p.Length
+		}
+		if length <= 0 {
+			return nil, fmt.Errorf("the pre-tokenizer FixedLength has the length %d, it needs to be at least 1", length)
+		}
+		return cut(inPieces(func(s string) int { return firstCharacters(s, length) }), "Isolated", false)
+	case "UnicodeScripts":
+		return byScript, nil
 	}
 	return nil, fmt.Errorf("the pre-tokenizer %q is not known", p.Type)
 }
@@ -188,11 +200,15 @@ func cut(pattern hfPattern, behaviour string, invert bool, drop ...func(rune) bo
 		}
 		at := 0
 		err := pattern(t.s, func(from, to int) {
-			c.part(at, from, invert)
+			if at < from {
+				c.part(at, from, invert)
+			}
 			c.part(from, to, !invert)
 			at = to
 		})
-		c.part(at, len(t.s), invert)
+		if at < len(t.s) {
+			c.part(at, len(t.s), invert)
+		}
 		return c.finish(err)
 	}, nil
 }
@@ -209,10 +225,8 @@ type cutter struct {
 	match    bool // of the part before
 }
 
+// part adds what lies next to the part before. A match may be empty, and separates all the same.
 func (c *cutter) part(from, to int, match bool) {
-	if from == to {
-		return
-	}
 	join := false
 	switch c.behaviour {
 	case "Removed":
@@ -237,7 +251,7 @@ func (c *cutter) part(from, to int, match bool) {
 }
 
 func (c *cutter) release() {
-	if c.held && c.err == nil {
+	if c.held && c.from < c.to && c.err == nil {
 		c.err = c.yield(c.text.slice(c.from, c.to))
 	}
 	c.held = false
@@ -261,6 +275,38 @@ func characters(is func(rune) bool) hfPattern {
 		}
 		return nil
 	}
+}
+
+// firstCharacters is the length of so many characters.
+func firstCharacters(s string, most int) int {
+	end := 0
+	for ; most > 0 && end < len(s); most-- {
+		_, n := utf8.DecodeRuneInString(s[end:])
+		end += n
+	}
+	return end
+}
+
+// byScript cuts where the script changes. Spaces and what has no script go with what is before
+// them. As in the library, those at the start of a text are lost.
+func byScript(t hfText, yield func(hfText) error) error {
+	start, last := -1, ""
+	for at, r := range t.s {
+		script := scriptOf(r)
+		if script == "" || script == last {
+			continue
+		}
+		if start >= 0 {
+			if err := yield(t.slice(start, at)); err != nil {
+				return err
+			}
+		}
+		start, last = at, script
+	}
+	if start < 0 {
+		return nil
+	}
+	return yield(t.slice(start, len(t.s)))
 }
 
 // firstWord is the length of the first piece by \w+|[^\w\s]+|\s+.

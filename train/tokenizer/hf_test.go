@@ -140,8 +140,6 @@ func TestHuggingFaceErrors(t *testing.T) {
 		`{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": [], "warp": 1}}`:                                     `unknown field "warp"`,
 		`{"model": {"type": "BPE", "vocab": {"a": 99999999}, "merges": []}}`:                                         `token "a" has the id 99999999`,
 		`{"model": {"type": "Unigram", "unk_id": 7, "vocab": [["a", 0]]}}`:                                           "unk_id needs to be a token",
-		`{"model": {"type": "Unigram", "unk_id": 0, "vocab": [["a", 0]], "byte_fallback": true}}`:                    "the vocabulary has no <0x00>",
-		`{"model": {"type": "WordPiece", "unk_token": "[UNK]", "vocab": {"a": 0}}}`:                                  `unk_token is "[UNK]", it needs to be a token`,
 		`{"normalizer": {"type": "Precompiled", "precompiled_charsmap": "!"}, ` + bpe + `}`:                          `precompiled_charsmap: illegal base64`,
 		`{"normalizer": {"type": "Precompiled", "precompiled_charsmap": "/////w=="}, ` + bpe + `}`:                   `precompiled_charsmap has an array of 4294967295 bytes`,
 		`{"normalizer": {"type": "Sequence", "normalizers": [null]}, ` + bpe + `}`:                                   `the normalizer "" is not known`,
@@ -150,7 +148,10 @@ func TestHuggingFaceErrors(t *testing.T) {
 		`{"pre_tokenizer": {"type": "Metaspace", "replacement": "", "prepend_scheme": "first"}, ` + bpe + `}`:        "the replacement: the pattern is empty",
 		`{"post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "x"}}]}, ` + bpe + `}`: `the template has the token "x"`,
 		`{"post_processor": {"type": "BertProcessing", "cls": ["x", 9], "sep": ["y", 9]}, ` + bpe + `}`:              "it adds the id 9",
-		`{"decoder": {"type": "CTC"}, ` + bpe + `}`:                                                                  `the decoder "CTC" is not known`,
+		`{"decoder": {"type": "Rot13"}, ` + bpe + `}`:                                                                `the decoder "Rot13" is not known`,
+		`{"decoder": {"type": "Strip", "content": "ab", "start": 1, "stop": 0}, ` + bpe + `}`:                        `the decoder Strip has the content "ab"`,
+		`{"pre_tokenizer": {"type": "FixedLength", "length": 0}, ` + bpe + `}`:                                       "FixedLength has the length 0",
+		`{"post_processor": {"type": "TemplateProcessing", "single": [{"Sequence": {"id": "B"}}]}, ` + bpe + `}`:     "the template of one text has the sequence B",
 		`{"truncation": {"strategy": "Random", "max_length": 1}, ` + bpe + `}`:                                       `strategy is "Random"`,
 		`{"padding": {"strategy": {"Fixed": 99999999999}}, ` + bpe + `}`:                                             "a length needs to be from 0 to",
 		`{"added_tokens": [{"content": "x"}], ` + bpe + `}`:                                                          `added_tokens: "x" has no id`,
@@ -158,6 +159,23 @@ func TestHuggingFaceErrors(t *testing.T) {
 	} {
 		if _, err := tokenizer.ReadHuggingFace(strings.NewReader(file)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want an error with %q", file, err, want)
+		}
+	}
+	for model, want := range map[string]string{
+		`{"type": "BPE", "vocab": {"a": 0}, "merges": [], "unk_token": "x"}`:              "neither is unk_token",
+		`{"type": "WordPiece", "unk_token": "x", "vocab": {"a": 0}}`:                      `"b" is no token`,
+		`{"type": "WordLevel", "unk_token": "x", "vocab": {"a": 0}}`:                      `"b" is no token`,
+		`{"type": "Unigram", "unk_id": null, "vocab": [["a", 0]], "byte_fallback": true}`: `"b" is no token`,
+	} {
+		tok, err := tokenizer.ReadHuggingFace(strings.NewReader(`{"model": ` + model + `}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tok.Encode("b"); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want an error with %q", model, err, want)
+		}
+		if ids, err := tok.Encode("a"); err != nil || !slices.Equal(ids, []int{0}) {
+			t.Errorf("%s: %v, %v", model, ids, err)
 		}
 	}
 	tok, err := tokenizer.ReadHuggingFace(strings.NewReader(`{"added_tokens": [{"id": 9, "content": "<end>", "special": true}], ` + bpe + `}`))

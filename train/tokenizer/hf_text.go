@@ -70,15 +70,27 @@ func (t hfText) builder() *hfBuilder {
 
 // add appends what takes the place of source[a:b], which is not empty.
 func (b *hfBuilder) add(s string, from, to int) {
+	first, last := b.source.span(from, to)
+	b.addAt(s, first, last)
+}
+
+// addAt appends what comes from a span of the original text.
+func (b *hfBuilder) addAt(s string, first, last int) {
 	if len(b.s)+len(s) > mostGrown(len(b.source.original)) {
 		b.grown = true
 		return
 	}
-	first, last := b.source.span(from, to)
 	for range len(s) {
 		b.from, b.to = append(b.from, int32(first)), append(b.to, int32(last))
 	}
 	b.s = append(b.s, s...)
+}
+
+// addAtStart appends what comes from nothing, before the first character of source, which is not
+// empty.
+func (b *hfBuilder) addAtStart(s string) {
+	start, _ := b.source.span(0, 1)
+	b.addAt(s, start, start)
 }
 
 // keep appends source[from:to] as it is.
@@ -117,6 +129,11 @@ func (t hfText) prepended(s string) hfText {
 	}
 	b := t.builder()
 	_, n := utf8.DecodeRuneInString(t.s)
+	if s == "" {
+		b.addAtStart(t.s[:n]) // as in the library, which counts it as added
+		b.keep(n, len(t.s))
+		return b.text()
+	}
 	b.add(s, 0, n)
 	b.keep(0, len(t.s))
 	return b.text()

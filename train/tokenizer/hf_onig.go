@@ -1,0 +1,330 @@
+package tokenizer
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// The patterns of tokenizer.json are written for Oniguruma with Ruby's syntax. This file says the
+// same in the language of the engine that is used here.
+
+// onig translates a pattern.
+type onig struct {
+	in     []rune
+	at     int
+	out    strings.Builder
+	newest bool // classes have the characters of unicode16, which slows them
+	atom   int  // where in out the last atom begins, −1 for none
+	groups []int
+}
+
+// fromOnig is the pattern for the engine.
+func fromOnig(pattern string, newest bool) (string, error) {
+	o := &onig{in: []rune(pattern), newest: newest, atom: -1}
+	for o.at < len(o.in) {
+		if err := o.next(); err != nil {
+			return "", fmt.Errorf("the pattern %.100q: %w", pattern, err)
+		}
+	}
+	return o.out.String(), nil
+}
+
+func (o *onig) peek(s string) bool {
+	r := []rune(s)
+	return o.at+len(r) <= len(o.in) && slices.Equal(o.in[o.at:o.at+len(r)], r)
+}
+
+// next translates an atom, a quantifier or a parenthesis.
+func (o *onig) next() error {
+	r := o.in[o.at]
+	switch {
+	case r == '(':
+		o.groups = append(o.groups, o.out.Len())
+		o.copy(1)
+		if o.peek("?") {
+			o.copy(1)
+			for o.at < len(o.in) && strings.ContainsRune("<=!>:imsx-", o.in[o.at]) {
+				done := o.in[o.at] == ':'
+				o.copy(1)
+				if done {
+					break
+				}
+			}
+		}
+		o.atom = -1
+	case r == ')':
+		if len(o.groups) == 0 {
+			return errors.New("a parenthesis closes nothing")
+		}
+		o.copy(1)
+		o.atom = o.groups[len(o.groups)-1]
+		o.groups = o.groups[:len(o.groups)-1]
+	case r == '*' || r == '+' || r == '?' || r == '{' && o.interval() > 0:
+		return o.quantifier()
+	case r == '[':
+		o.atom = o.out.Len()
+		class, err := o.class()
+		o.out.WriteString(class)
+		return err
+	case r == '\\':
+		o.atom = o.out.Len()
+		text, isClass, err := o.escape()
+		if isClass {
+			if strings.HasPrefix(text, wordClass) {
+				text += aloneWords
+			}
+			text = "[" + text + "]"
+		}
+		o.out.WriteString(text)
+		return err
+	case r == '{':
+		o.atom = o.out.Len()
+		o.at++
+		o.out.WriteString(`\{`)
+	case r == '^':
+		o.at++
+		o.out.WriteString(`(?:\A|(?<=\n)(?!\z))`) // not behind the last line
+		o.atom = -1
+	default:
+		o.atom = o.out.Len()
+		o.copy(1)
+		if r == '|' {
+			o.atom = -1
+		}
+	}
+	return nil
+}
+
+func (o *onig) copy(n int) {
+	o.out.WriteString(string(o.in[o.at : o.at+n]))
+	o.at += n
+}
+
+// interval is the length of a quantifier such as {2,3}, 0 where there is none.
+func (o *onig) interval() int {
+	end := o.at + 1
+	digits := 0
+	for ; end < len(o.in) && (o.in[end] == ',' || o.in[end] >= '0' && o.in[end] <= '9'); end++ {
+		if o.in[end] != ',' {
+			digits++
+		}
+	}
+	if digits == 0 || end == len(o.in) || o.in[end] != '}' {
+		return 0
+	}
+	return end + 1 - o.at
+}
+
+// quantifier writes one. Behind a + or ?, another + means that it gives nothing back.
+func (o *onig) quantifier() error {
+	if o.atom < 0 {
+		return errors.New("a quantifier has nothing before it")
+	}
+	interval := o.in[o.at] == '{'
+	n := 1
+	if interval {
+		n = o.interval()
+	}
+	text := string(o.in[o.at : o.at+n])
+	o.at += n
+	if interval && strings.HasPrefix(text, "{,") {
+		text = "{0" + text[1:]
+	}
+	o.out.WriteString(text)
+	switch {
+	case o.peek("?"):
+		o.copy(1)
+	case o.peek("+") && !interval:
+		o.at++
+		o.wrap("(?>", ")")
+	case o.peek("+") || o.peek("*") || o.peek("{"):
+		o.wrap("(?:", ")")
+	}
+	return nil
+}
+
+// wrap puts something around the last atom.
+func (o *onig) wrap(before, behind string) {
+	all := o.out.String()
+	o.out.Reset()
+	o.out.WriteString(all[:o.atom] + before + all[o.atom:] + behind)
+}
+
+// escape reads what a backslash begins; of a class it gives what stands between brackets.
+func (o *onig) escape() (text string, isClass bool, err error) {
+	if o.at+1 == len(o.in) {
+		return "", false, errors.New("a backslash ends it")
+	}
+	r := o.in[o.at+1]
+	o.at += 2
+	switch r {
+	case 'p', 'P':
+		return o.property(r == 'P')
+	case 'd', 'w':
+		return o.kind(map[rune]string{'d': "Nd", 'w': "word"}[r], false), true, nil
+	case 'h':
+		return "0-9a-fA-F", true, nil
+	case 'b', 'B':
+		word := "[" + o.kind("word", false) + aloneWords + "]"
+		if r == 'b' {
+			return fmt.Sprintf("(?:(?<=%s)(?!%[1]s)|(?<!%[1]s)(?=%[1]s))", word), false, nil
+		}
+		return fmt.Sprintf("(?:(?<=%s)(?=%[1]s)|(?<!%[1]s)(?!%[1]s))", word), false, nil
+	case 'x':
+		if o.peek("{") {
+			end := slices.Index(o.in[o.at:], '}')
+			if end < 0 {
+				return "", false, errors.New("\\x{ has no end")
+			}
+			var code rune
+			if _, err := fmt.Sscanf(string(o.in[o.at+1:o.at+end]), "%x", &code); err != nil || !utf8.ValidRune(code) {
+				return "", false, fmt.Errorf("\\x{%s} is no character", string(o.in[o.at+1:o.at+end]))
+			}
+			o.at += end + 1
+			return quoted(code), false, nil
+		}
+	case 'R', 'X', 'K', 'g', 'y', 'Y', 'H':
+		return "", false, fmt.Errorf("\\%c is not supported", r)
+	}
+	return `\` + string(r), false, nil
+}
+
+// quoted is a character that means itself.
+func quoted(r rune) string {
+	if r < utf8.RuneSelf && !unicode.IsLetter(r) && !unicode.IsDigit(r) && unicode.IsPrint(r) && r != ' ' {
+		return `\` + string(r)
+	}
+	return string(r)
+}
+
+// property reads the rest of \p{L}.
+func (o *onig) property(negated bool) (string, bool, error) {
+	end := slices.Index(o.in[o.at:], '}')
+	if !o.peek("{") || end < 0 {
+		return "", false, errors.New("\\p needs a name in braces")
+	}
+	name := string(o.in[o.at+1 : o.at+end])
+	o.at += end + 1
+	if after, found := strings.CutPrefix(name, "^"); found {
+		negated, name = !negated, after
+	}
+	return o.kind(name, negated), true, nil
+}
+
+// posix are the classes of POSIX.
+var posix = map[string]string{
+	"alnum": `\p{L}\p{Nl}\p{Nd}Ⓐ-ⓩ`, "alpha": `\p{L}\p{Nl}Ⓐ-ⓩ`, "blank": ` \t`, "cntrl": `\p{Cc}`, "digit": `\p{Nd}`, "lower": `\p{Ll}`,
+	"punct": `\p{P}\p{S}`, "space": `\s`, "upper": `\p{Lu}`, "word": "", "xdigit": "0-9a-fA-F",
+}
+
+// wordClass is what \w means: letters, marks, digits, and some more.
+const wordClass = `\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}Ⓐ-ⓩ🄰-🅉🅐-🅩🅰-🆉`
+
+// aloneWords are what \w means besides where it stands by itself, and not within a class.
+const aloneWords = "²³¹¼-¾"
+
+// kind is a class by its name, to stand between brackets.
+func (o *onig) kind(name string, negated bool) string {
+	text, parts := `\p{`+name+`}`, []string{name}
+	switch {
+	case name == "word" || name == "Word":
+		text, parts = wordClass, []string{"L", "M", "Nd"}
+	case posix[strings.ToLower(name)] != "":
+		text, parts = posix[strings.ToLower(name)], nil
+	}
+	if negated {
+		if len(parts) == 1 {
+			return `\P` + text[2:]
+		}
+		return "^" + text
+	}
+	if o.newest {
+		for _, part := range parts {
+			text += newRanges(part)
+		}
+	}
+	return text
+}
+
+// newRanges are the characters of unicode16 whose kind begins with a name.
+func newRanges(kind string) string {
+	var b strings.Builder
+	for _, name := range []string{"Lu", "Ll", "Lm", "Lo", "M", "Nd", "P", "S"} {
+		if !strings.HasPrefix(name, kind) {
+			continue
+		}
+		for _, r := range unicode16[name].R16 {
+			fmt.Fprintf(&b, "%c-%c", r.Lo, r.Hi)
+		}
+		for _, r := range unicode16[name].R32 {
+			fmt.Fprintf(&b, "%c-%c", r.Lo, r.Hi)
+		}
+	}
+	return b.String()
+}
+
+// class reads a class in brackets. Those within it are joined with it.
+func (o *onig) class() (string, error) {
+	var b strings.Builder
+	b.WriteString("[")
+	o.at++
+	if o.peek("^") {
+		b.WriteString("^")
+		o.at++
+	}
+	if err := o.members(&b, 0); err != nil {
+		return "", err
+	}
+	b.WriteString("]")
+	return b.String(), nil
+}
+
+// members reads what is in a class, to its end.
+func (o *onig) members(b *strings.Builder, depth int) error {
+	for first := true; ; first = false {
+		switch {
+		case o.at == len(o.in):
+			return errors.New("a class has no end")
+		case o.peek("]") && !first:
+			o.at++
+			return nil
+		case o.peek("[:"):
+			name, after, found := strings.Cut(string(o.in[o.at+2:]), ":]")
+			negated := strings.HasPrefix(name, "^")
+			if _, known := posix[strings.TrimPrefix(name, "^")]; !found || !known || negated {
+				return fmt.Errorf("the class [:%.20s is not supported", name)
+			}
+			o.at = len(o.in) - utf8.RuneCountInString(after)
+			b.WriteString(o.kind(name, false))
+		case o.peek("["):
+			o.at++
+			if o.peek("^") || depth > 100 {
+				return errors.New("a negated class within a class is not supported")
+			}
+			if err := o.members(b, depth+1); err != nil {
+				return err
+			}
+		case o.peek("&&"):
+			return errors.New("&& in a class is not supported")
+		case o.peek(`\`):
+			if o.peek(`\b`) {
+				return errors.New("\\b in a class is not supported")
+			}
+			text, isClass, err := o.escape()
+			if err != nil {
+				return err
+			}
+			if isClass && strings.HasPrefix(text, "^") {
+				return errors.New("a negated class within a class is not supported")
+			}
+			b.WriteString(text)
+		default:
+			b.WriteRune(o.in[o.at])
+			o.at++
+		}
+	}
+}
