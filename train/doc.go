@@ -8,7 +8,8 @@
 //	Model, Inputs, Outputs        a function from the arrays of a batch to a loss and metrics
 //	Metric, Accuracy, Perplexity  what is measured beside the loss
 //	AdamW, SGD, Lion              optimisers; Optimizer is the interface for one of your own
-//	Options                       the schedule, clipping, accumulation, groups
+//	Muon, Adafactor               two for matrices: by orthogonal steps, and with little memory
+//	Options                       the schedule, clipping, accumulation, groups, an average of the weights
 //	WarmupCosine, LinearDecay     schedules of the learning rate; ConstantRate is the simplest
 //	Place, PlaceConfig            where a training runs: a CPU, a GPU, several, a cluster
 //	NewPredictor                  runs a trained model over batches

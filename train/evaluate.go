@@ -24,15 +24,17 @@ func (l *Loop) evaluate(ctx context.Context) error {
 	if l.c.Validation != nil {
 		progress.Batches *= 2
 	}
-	var err error
-	if e.Train, e.TrainMetrics, err = l.evaluateOn(ctx, l.c.EvalData, &progress); err != nil {
+	if err := l.withEvaluated(func() (err error) {
+		if e.Train, e.TrainMetrics, err = l.evaluateOn(ctx, l.c.EvalData, &progress); err != nil || l.c.Validation == nil {
+			return err
+		}
+		e.Validation, e.ValidationMetrics, err = l.evaluateOn(ctx, l.c.Validation, &progress)
+		return err
+	}); err != nil {
 		return err
 	}
 	loss := e.Train
 	if l.c.Validation != nil {
-		if e.Validation, e.ValidationMetrics, err = l.evaluateOn(ctx, l.c.Validation, &progress); err != nil {
-			return err
-		}
 		loss = e.Validation
 	}
 	finite := !math.IsNaN(loss) && !math.IsInf(loss, 0)
@@ -41,9 +43,17 @@ func (l *Loop) evaluate(ctx context.Context) error {
 	}
 	l.evaluated = l.done
 	e.Duration = time.Since(began)
-	err = tell(l.audience, e, func(h *Hook) func(Evaluation) error { return h.OnEval })
+	err := tell(l.audience, e, func(h *Hook) func(Evaluation) error { return h.OnEval })
 	l.saver.best = err == nil && e.Best
 	return err
+}
+
+// withEvaluated calls a function while the parameters have the values that are to be evaluated.
+func (l *Loop) withEvaluated(do func() error) error {
+	if a := l.c.Options.Average; a == nil || !a.Evaluate {
+		return do()
+	}
+	return l.stepper.WithAverage(do)
 }
 
 // evaluateOn returns the mean loss and the metrics of the batches that belong to the evaluation

@@ -72,15 +72,15 @@ func (o *Stepper) begin() (err error) {
 		return t
 	}
 	dtype := dtypeOf(o.parameters[0].node)
-	for slot, list := range o.state {
-		for i, p := range o.parameters {
-			if list[i] = alloc(dtype, o.stateShape(p)...); err != nil {
-				return fmt.Errorf("%s.%s: %w", o.optimizer.State()[slot], p.node.Name(), err)
-			}
+	var list []kernels.Tensor
+	for _, t := range o.stateTensors() {
+		if *t.view = alloc(dtype, o.stateShape(t)...); err != nil {
+			return fmt.Errorf("%s: %w", t.name, err)
 		}
-		if err := o.backend.Zero(list); err != nil {
-			return err
-		}
+		list = append(list, *t.view)
+	}
+	if err := o.backend.Zero(list); err != nil {
+		return err
 	}
 	o.squares = alloc(kernels.F64, len(o.parameters))
 	control := alloc(kernels.F64, kernels.ControlSize)

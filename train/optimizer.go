@@ -30,6 +30,15 @@ type Optimizer interface {
 	Update(u Update) error
 }
 
+// WholeOptimizer is an [Optimizer] that computes with whole parameters, as a matrix needs it, and
+// not with shards of them. It is refused where ranks share the state or the weights.
+type WholeOptimizer interface {
+	Optimizer
+	// StateShape is the shape of a tensor of the state, which its place in State names, beside a
+	// parameter: nil if that has none, and an error if the optimiser cannot train the parameter.
+	StateShape(slot int, parameter []int) ([]int, error)
+}
+
 // Update is one step of some parameters, whose settings are the same. The lists have an element for
 // each. Where ranks share the state, the tensors are the shards of this rank, flat and some of them
 // empty.
@@ -45,7 +54,49 @@ type Update struct {
 	State              [][]kernels.Tensor // a list for each name of the optimiser's State
 
 	recorded bool // the step's work is being recorded
+	memory   *[]kernels.Tensor
 }
+
+// Scratch is memory for a step, of the first weight's type. The same number gives the same memory
+// in each step. Its contents are undefined.
+func (u Update) Scratch(i int, dtype kernels.DType, shape ...int) (kernels.Tensor, error) {
+	t := kernels.Contiguous(nil, dtype, shape...)
+	if u.memory == nil || i < 0 {
+		return t, errors.New("there is no scratch memory, the update needs to come from a Stepper, and its number to be positive")
+	}
+	for i >= len(*u.memory) {
+		*u.memory = append(*u.memory, kernels.Tensor{})
+	}
+	room := &(*u.memory)[i]
+	if bytes := t.Elements() * dtype.Size(); room.Elements()*room.DType.Size() < bytes {
+		var err error
+		if *room, err = u.Backend.Alloc(dtype, t.Elements()); err != nil {
+			return t, err
+		}
+	}
+	t.Data, t.Owner = room.Data, room.Owner
+	return t, nil
+}
+
+// unscaled is the step's decision for what is no gradient: with a scale of 1.
+func (u Update) unscaled() (kernels.Update, error) {
+	control, err := u.Scratch(scratchControl, kernels.F64, kernels.ControlSize)
+	if err != nil {
+		return u.Update, err
+	}
+	if err := u.Backend.Copy(control, u.Control); err != nil {
+		return u.Update, err
+	}
+	plain := kernels.Update{LearningRate: u.LearningRate, WeightDecay: u.WeightDecay, Control: control}
+	return plain, u.Backend.Fill(control.Slice(0, kernels.ControlScale, kernels.ControlScale+1), 1)
+}
+
+// The numbers of the scratch memory of this package.
+const (
+	scratchControl = iota
+	scratchAverage
+	scratchMatrix // and those behind it
+)
 
 // withDecay is what a kernel needs to know, with the optimiser's weight decay.
 func (u Update) withDecay(decay float64) kernels.Update {
@@ -59,7 +110,7 @@ type Parameter struct {
 	Name     string
 	Weights  *tensor.Dense
 	Gradient *tensor.Dense   // the mean over the step's batches, clipped
-	State    []*tensor.Dense // in the order of the optimiser's State
+	State    []*tensor.Dense // in the order of the optimiser's State; nil for one without a shape
 
 	LearningRate float64
 	WeightDecay  float64 // 0 where a group has none, otherwise 1: a factor of the optimiser's own
@@ -111,6 +162,9 @@ func (u Update) onHost(p Parameter, i int, scale float64, do func(Parameter) err
 	}
 	values, copies := make([]*tensor.Dense, len(tensors)), make([]*tensor.Dense, len(tensors))
 	for k, t := range tensors {
+		if !t.IsSet() {
+			continue
+		}
 		var err error
 		values[k] = ops.ValueOf(t)
 		if copies[k], err = ops.Download(values[k]); err != nil {

@@ -16,6 +16,8 @@ type Options struct {
 	// Groups are treated differently from the rest. A parameter belongs to the first that matches
 	// it.
 	Groups []Group
+	// Average keeps a moving average of the weights; nil means none.
+	Average *Average
 	// ClipNorm limits the norm of all gradients together: where it is larger, they are scaled down.
 	// 0 means no limit.
 	ClipNorm float64
@@ -47,6 +49,9 @@ func (o Options) validate() error {
 	if err := o.LossScaling.validate(); err != nil {
 		return fmt.Errorf("loss scaling: %w", err)
 	}
+	if err := o.Average.validate(); err != nil {
+		return err
+	}
 	return validateGroups(o.Groups)
 }
 
@@ -54,6 +59,9 @@ func (o Options) validate() error {
 type Group struct {
 	// Match picks the group's parameters, such as [Vectors] or what [Named] gives.
 	Match func(*gorgonia.Node) bool
+	// Optimizer is that of the group, such as an AdamW with other betas, or beside a [Muon]; nil
+	// means that of all.
+	Optimizer Optimizer
 	// NoDecay leaves the parameters out of weight decay.
 	NoDecay bool
 	// LearningRateScale multiplies the schedule's learning rate; 0 means 1.
@@ -103,6 +111,7 @@ func validateGroups(groups []Group) error {
 // span is a group's place in the list of all parameters.
 type span struct {
 	from, to  int
+	optimizer Optimizer // nil for that of all
 	noDecay   bool
 	rateScale float64
 }
@@ -120,7 +129,7 @@ func grouped(nodes gorgonia.Nodes, groups []Group) (ordered gorgonia.Nodes, span
 	for i, list := range members {
 		s := span{from: len(ordered), to: len(ordered) + len(list), rateScale: 1}
 		if i < len(groups) {
-			s.noDecay = groups[i].NoDecay
+			s.noDecay, s.optimizer = groups[i].NoDecay, groups[i].Optimizer
 			if scale := groups[i].LearningRateScale; scale != 0 {
 				s.rateScale = scale
 			}

@@ -189,7 +189,7 @@ func (s *saver) empty(shards bool) (weights, state safetensors.Tensors) {
 		add(&weights, n.Name(), n.Dtype(), whole.Shape(), n.Shape())
 	}
 	for _, t := range s.loop.stepper.stateTensors() {
-		add(&state, t.name, t.of.node.Dtype(), t.of.whole, s.loop.stepper.stateShape(t.of))
+		add(&state, t.name, t.of.node.Dtype(), t.whole, s.loop.stepper.stateShape(t))
 	}
 	return weights, state
 }

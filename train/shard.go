@@ -59,12 +59,12 @@ func (o *Stepper) held(all []kernels.Tensor) []kernels.Tensor {
 	return list
 }
 
-// stateShape is the shape of what this rank has of each slot of a parameter.
-func (o *Stepper) stateShape(p parameter) []int {
+// stateShape is the shape of what this rank has of a tensor of the state.
+func (o *Stepper) stateShape(t stateTensor) []int {
 	if !o.isSharded() {
-		return p.shape
+		return t.whole
 	}
-	return o.own(p, kernels.Tensor{Shape: p.shape}).Shape
+	return o.own(t.of, kernels.Tensor{Shape: t.of.shape}).Shape
 }
 
 // shardOf is this rank's shard of an update.
@@ -90,11 +90,11 @@ func (o *Stepper) gather() error {
 func (o *Stepper) collectState(keep bool) (map[string]*tensor.Dense, error) {
 	all := map[string]*tensor.Dense{}
 	for _, t := range o.stateTensors() {
-		whole, err := o.backend.Alloc(t.view.DType, t.of.whole...)
+		whole, err := o.backend.Alloc(t.view.DType, t.whole...)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", t.name, err)
 		}
-		if err := o.backend.Copy(o.part(whole), t.view); err != nil {
+		if err := o.backend.Copy(o.part(whole), *t.view); err != nil {
 			return nil, err
 		}
 		if err := o.ranks().CollectParts(whole); err != nil {

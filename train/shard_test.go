@@ -73,10 +73,8 @@ func (c sharing) rank(t *testing.T, place distributed.Config) (left sharer, err 
 	for _, n := range p.parameters {
 		left.weights = append(left.weights, floats(n.Value()))
 	}
-	for _, slot := range o.state {
-		for _, view := range slot {
-			left.elements += view.Elements()
-		}
+	for _, t := range o.stateTensors() {
+		left.elements += t.view.Elements()
 	}
 	state, err := o.State()
 	if err != nil {

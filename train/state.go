@@ -12,7 +12,7 @@ import (
 // State is all that an optimiser remembers from one step to the next. With it and the parameters,
 // training goes on as if it had never stopped.
 type State struct {
-	Optimizer string // its kind: "AdamW", "SGD" or "Lion"
+	Optimizer string // its name, and those of groups
 	Step      int    // steps that changed the parameters
 	Skipped   int    // steps that did not, since gradients were not finite
 
@@ -21,8 +21,8 @@ type State struct {
 	LossScale          float64 // of the next step, 0 without Options.LossScaling
 	LossScaleGoodSteps int     // steps since it changed
 
-	// Tensors holds momentum, "m.", and AdamW's mean of squares, "v.", each followed by the
-	// parameter's name.
+	// Tensors holds momentum, "m.", AdamW's mean of squares, "v.", and an [Average], "average.",
+	// each followed by the parameter's name.
 	Tensors map[string]*tensor.Dense
 }
 
@@ -69,7 +69,7 @@ func (o *Stepper) copyState(keep bool, copies hostCopies) (all map[string]*tenso
 	}
 	all = map[string]*tensor.Dense{}
 	for _, t := range o.stateTensors() {
-		if all[t.name], err = copies.of(t.name, ops.ValueOf(t.view)); err != nil {
+		if all[t.name], err = copies.of(t.name, ops.ValueOf(*t.view)); err != nil {
 			return nil, err
 		}
 	}
@@ -115,7 +115,7 @@ func (o *Stepper) setState(s State, parts bool) error {
 	}
 	var from, to []kernels.Tensor
 	for _, t := range o.stateTensors() {
-		shape := t.of.whole
+		shape := t.whole
 		if parts {
 			if shape = t.view.Shape; t.view.Elements() == 0 {
 				continue
@@ -132,7 +132,7 @@ func (o *Stepper) setState(s State, parts bool) error {
 		if o.isSharded() && !parts {
 			seen = o.part(seen)
 		}
-		from, to = append(from, seen), append(to, t.view)
+		from, to = append(from, seen), append(to, *t.view)
 	}
 	if len(s.Tensors) != len(to) {
 		return o.errorf("the state has %d tensors, these parameters need %d", len(s.Tensors), len(to))
@@ -154,16 +154,29 @@ func (o *Stepper) setState(s State, parts bool) error {
 
 // stateTensor is a tensor of the state: what this rank has of it.
 type stateTensor struct {
-	name string
-	of   parameter
-	view kernels.Tensor
+	name  string
+	of    parameter
+	whole []int // the shape of what all ranks have
+	view  *kernels.Tensor
 }
 
 // stateTensors are all tensors of the state.
 func (o *Stepper) stateTensors() (list []stateTensor) {
-	for i, p := range o.parameters {
-		for k, slot := range o.optimizer.State() {
-			list = append(list, stateTensor{slot + "." + p.node.Name(), p, o.state[k][i]})
+	for _, g := range o.groups {
+		shaped, _ := g.optimizer.(WholeOptimizer)
+		for i, p := range o.parameters[g.from:g.to] {
+			for k, slot := range g.slots {
+				shape := p.whole
+				if shaped != nil {
+					shape, _ = shaped.StateShape(k, p.whole) // NewStepper saw the errors
+				}
+				if shape != nil {
+					list = append(list, stateTensor{slot + "." + p.node.Name(), p, shape, &g.State[k][i]})
+				}
+			}
+			if g.average != nil {
+				list = append(list, stateTensor{averageSlot + "." + p.node.Name(), p, p.whole, &g.average[i]})
+			}
 		}
 	}
 	return list

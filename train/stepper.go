@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/ops"
@@ -34,10 +35,10 @@ type Stepper struct {
 type lists struct {
 	parameters         []parameter
 	weights, gradients []kernels.Tensor
-	state              [][]kernels.Tensor // a list for each name of the optimizer's State
-	sums               []kernels.Tensor   // of several runs' gradients, on a device
+	sums               []kernels.Tensor // of several runs' gradients, on a device
 	groups             []group
-	sharded            bool // ranks hold shards of parameters
+	scratch            []kernels.Tensor // see [Update.Scratch]
+	sharded            bool             // ranks hold shards of parameters
 }
 
 // counts are how many steps were made and skipped, as far as reports were read.
@@ -47,6 +48,8 @@ type counts struct{ step, skipped, skippedInARow int }
 type group struct {
 	span
 	Update
+	slots   []string         // the names of the optimiser's state
+	average []kernels.Tensor // of the weights, if one is kept
 }
 
 // parameter is a node and what was found out about it.
@@ -80,9 +83,6 @@ func (p *Place) NewStepper(parameters gorgonia.Nodes, optimizer Optimizer, optio
 	o.scaling, o.scale = o.options.LossScaling.begin()
 	err := firstError(o.options.validate(), checkNodes(parameters))
 	if err == nil {
-		err = optimizer.Validate(dtypeOf(parameters[0]))
-	}
-	if err == nil {
 		err = o.list(parameters)
 	}
 	if err != nil {
@@ -96,10 +96,6 @@ func (o *Stepper) list(nodes gorgonia.Nodes) error {
 	ordered, spans := grouped(nodes, o.options.Groups)
 	o.sent = make([]bool, len(nodes))
 	o.weights, o.gradients = make([]kernels.Tensor, len(nodes)), make([]kernels.Tensor, len(nodes))
-	o.state = make([][]kernels.Tensor, len(o.optimizer.State()))
-	for slot := range o.state {
-		o.state[slot] = make([]kernels.Tensor, len(nodes))
-	}
 	var names []string
 	for _, n := range ordered {
 		whole, ranks := ops.WholeOf(n)
@@ -110,11 +106,43 @@ func (o *Stepper) list(nodes gorgonia.Nodes) error {
 		o.sharded, names = o.sharded || ranks != nil, append(names, n.Name())
 	}
 	for _, s := range spans {
-		u := Update{Names: names[s.from:s.to], Weights: o.weights[s.from:s.to], Gradients: o.gradients[s.from:s.to]}
-		for _, list := range o.state {
-			u.State = append(u.State, list[s.from:s.to])
+		if s.optimizer == nil {
+			s.optimizer = o.optimizer
 		}
-		o.groups = append(o.groups, group{s, u})
+		u := Update{Names: names[s.from:s.to], Weights: o.weights[s.from:s.to], Gradients: o.gradients[s.from:s.to]}
+		g := group{span: s, Update: u, slots: s.optimizer.State()}
+		for range g.slots {
+			g.State = append(g.State, make([]kernels.Tensor, s.to-s.from))
+		}
+		if o.options.Average != nil {
+			g.average = make([]kernels.Tensor, s.to-s.from)
+		}
+		if err := o.checkOptimizer(g); err != nil {
+			return err
+		}
+		o.groups = append(o.groups, g)
+	}
+	return nil
+}
+
+// checkOptimizer makes sure that the optimiser of a group can train its parameters.
+func (o *Stepper) checkOptimizer(g group) error {
+	if err := g.optimizer.Validate(dtypeOf(o.parameters[0].node)); err != nil {
+		return err
+	}
+	whole, ok := g.optimizer.(WholeOptimizer)
+	if !ok {
+		return nil
+	}
+	if o.isSharded() {
+		return fmt.Errorf("%s computes with whole parameters, ranks that share the state or the weights need another optimizer", g.optimizer.Name())
+	}
+	for i, p := range o.parameters[g.from:g.to] {
+		for slot := range max(1, len(g.slots)) {
+			if _, err := whole.StateShape(slot, p.whole); err != nil {
+				return fmt.Errorf("%s %w", g.Names[i], err)
+			}
+		}
 	}
 	return nil
 }
@@ -180,7 +208,11 @@ func (o *Stepper) update(recorded bool) error {
 		}
 	}
 	for _, g := range o.groups {
-		if err := o.optimizer.Update(o.updateOf(g, recorded)); err != nil {
+		u := o.updateOf(g, recorded)
+		if err := g.optimizer.Update(u); err != nil {
+			return o.wrap(err)
+		}
+		if err := o.options.Average.update(u, g.average); err != nil {
 			return o.wrap(err)
 		}
 	}
@@ -201,7 +233,7 @@ func (o *Stepper) decide() error {
 // updateOf is the update of a group, or of this rank's shard of it.
 func (o *Stepper) updateOf(g group, recorded bool) Update {
 	u := g.Update
-	u.Backend, u.recorded = o.backend, recorded
+	u.Backend, u.recorded, u.memory = o.backend, recorded, &o.scratch
 	u.Update = kernels.Update{LearningRate: g.rateScale, WeightDecay: 1, ClearGradients: o.keepsGradients(), Control: o.vector}
 	if g.noDecay {
 		u.WeightDecay = 0
@@ -309,10 +341,16 @@ func (o *Stepper) wrap(err error) error {
 	return o.errorf("%w", err)
 }
 
-// name is the optimiser's. A Stepper that NewStepper did not make has none.
+// name is the optimiser's, and those of groups that have others. A Stepper that NewStepper did not make has none.
 func (o *Stepper) name() string {
 	if o.optimizer == nil {
 		return "Stepper"
 	}
-	return o.optimizer.Name()
+	name := o.optimizer.Name()
+	for _, g := range o.options.Groups {
+		if g.Optimizer != nil && !slices.Contains(strings.Split(name, " and "), g.Optimizer.Name()) {
+			name += " and " + g.Optimizer.Name()
+		}
+	}
+	return name
 }

@@ -618,7 +618,7 @@ func TestGroups(t *testing.T) {
 	if got, want := strings.Join(names, " "), "tokens.weight fc.bias norm.weight fc.weight"; got != want {
 		t.Errorf("the order is %s, it needs to be %s", got, want)
 	}
-	if want := []span{{0, 2, true, 1}, {2, 3, false, 2}, {3, 4, false, 1}}; !slices.Equal(spans, want) {
+	if want := []span{{0, 2, nil, true, 1}, {2, 3, nil, false, 2}, {3, 4, nil, false, 1}}; !slices.Equal(spans, want) {
 		t.Errorf("the groups are %v, they need to be %v", spans, want)
 	}
 }

@@ -88,52 +88,84 @@ func startWeights(t *testing.T, parameters gorgonia.Nodes) {
 	}
 }
 
-// TestStepsAsInPyTorch compares 100 steps with PyTorch's: losses to 1e-9 in float64 and 1e-4 in float32, relatively.
+// goldenOptimizers are those of steps.py, each with how many steps it takes and how far losses may
+// be off, relatively.
+var goldenOptimizers = map[string]struct {
+	optimizer       train.Optimizer
+	groups          []train.Group
+	steps           int
+	double, singles float64
+}{
+	"adamw":     {countingOptimizer, countingOptions.Groups, goldenSteps, 1e-9, 1e-4},
+	"adafactor": {train.Adafactor{WeightDecay: 0.1}, countingOptions.Groups, 40, 1e-9, 1e-4},
+	"muon": {train.Muon{WeightDecay: 0.1}, []train.Group{
+		{Match: train.Vectors, NoDecay: true, Optimizer: countingOptimizer, LearningRateScale: 0.5},
+		{Match: train.Named("tokens.*", "positions.*"), Optimizer: countingOptimizer, LearningRateScale: 0.5},
+	}, 40, 1e-9, 1e-4},
+}
+
+// TestStepsAsInPyTorch compares losses and gradient norms of each step with PyTorch's, and the loss
+// with an average of the weights.
 func TestStepsAsInPyTorch(t *testing.T) {
 	content, err := os.ReadFile("testdata/steps.json")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var golden map[string]struct{ Losses, Norms []float64 }
+	var golden map[string]struct {
+		Losses, Norms []float64
+		Averaged      float64
+	}
 	if err := json.Unmarshal(content, &golden); err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range []struct {
-		dtype tensor.Dtype
-		bound float64
-	}{{tensor.Float64, 1e-9}, {tensor.Float32, 1e-4}} {
-		t.Run(fmt.Sprint(c.dtype), func(t *testing.T) {
-			want := golden[fmt.Sprint(c.dtype)]
-			if len(want.Losses) != goldenSteps || len(want.Norms) != goldenSteps {
-				t.Fatalf("the golden file has %d losses and %d norms, it needs %d", len(want.Losses), len(want.Norms), goldenSteps)
-			}
-			worst, worstNorm := 0.0, 0.0
-			check := train.Hook{OnStep: func(s train.Step) error {
-				i := s.Done - 1
-				worst = max(worst, math.Abs(s.Loss/want.Losses[i]-1))
-				worstNorm = max(worstNorm, math.Abs(s.GradientNorm/want.Norms[i]-1))
-				if !(worst <= c.bound && worstNorm <= 100*c.bound) {
-					return fmt.Errorf("step %d: loss %v and gradient norm %v, PyTorch has %v and %v", i, s.Loss, s.GradientNorm, want.Losses[i], want.Norms[i])
+	for name, c := range goldenOptimizers {
+		for dtype, bound := range map[tensor.Dtype]float64{tensor.Float64: c.double, tensor.Float32: c.singles} {
+			t.Run(fmt.Sprint(name, " ", dtype), func(t *testing.T) {
+				want := golden[fmt.Sprint(name, " ", dtype)]
+				if len(want.Losses) != c.steps || len(want.Norms) != c.steps {
+					t.Fatalf("the golden file has %d losses and %d norms, it needs %d", len(want.Losses), len(want.Norms), c.steps)
 				}
-				return nil
-			}}
-			loop, err := train.NewLoop(train.LoopConfig{
-				Model: countingModel(c.dtype, 0), Parameters: nn.NewParameters(1), Optimizer: countingOptimizer, Options: countingOptions, Data: counting{},
-				Steps: goldenSteps, Hooks: []train.Hook{check},
+				worst, worstNorm := 0.0, 0.0
+				check := train.Hook{OnStep: func(s train.Step) error {
+					i := s.Done - 1
+					worst = max(worst, math.Abs(s.Loss/want.Losses[i]-1))
+					worstNorm = max(worstNorm, math.Abs(s.GradientNorm/want.Norms[i]-1))
+					if !(worst <= bound && worstNorm <= 100*bound) {
+						return fmt.Errorf("step %d: loss %v and gradient norm %v, PyTorch has %v and %v", i, s.Loss, s.GradientNorm, want.Losses[i], want.Norms[i])
+					}
+					return nil
+				}, OnEval: func(e train.Evaluation) error {
+					t.Logf("with the average: %v, PyTorch has %v", e.Validation, want.Averaged)
+					if e.Done == c.steps && !(math.Abs(e.Validation/want.Averaged-1) <= bound) {
+						return fmt.Errorf("the loss with the average is %v, PyTorch has %v", e.Validation, want.Averaged)
+					}
+					return nil
+				}}
+				options := countingOptions
+				options.Groups, options.Average = c.groups, &train.Average{Decay: 0.9, Evaluate: true}
+				loop, err := train.NewLoop(train.LoopConfig{
+					Model: countingModel(dtype, 0), Parameters: nn.NewParameters(1), Optimizer: c.optimizer, Options: options, Data: counting{},
+					Steps: c.steps, Hooks: []train.Hook{check}, EvalEvery: c.steps, EvalBatches: 1, Validation: onlyFirst{},
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer loop.Close()
+				startWeights(t, loop.Parameters())
+				end, err := loop.Run(context.Background())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if end.Done != c.steps {
+					t.Fatalf("%d steps done, want %d", end.Done, c.steps)
+				}
+				t.Logf("largest relative difference: loss %.2g, gradient norm %.2g", worst, worstNorm)
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer loop.Close()
-			startWeights(t, loop.Parameters())
-			end, err := loop.Run(context.Background())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if end.Done != goldenSteps {
-				t.Fatalf("%d steps done, want %d", end.Done, goldenSteps)
-			}
-			t.Logf("largest relative difference: loss %.2g, gradient norm %.2g", worst, worstNorm)
-		})
+		}
 	}
 }
+
+// onlyFirst is the first of the counting batches, again and again.
+type onlyFirst struct{}
+
+func (onlyFirst) Batch(int) (data.Batch, error) { return counting{}.Batch(0) }

@@ -115,7 +115,7 @@ func (o *Stepper) pieces() (list []checkpoint.Piece, err error) {
 	}
 	ranks := o.ranks()
 	for _, t := range o.stateTensors() {
-		own := t.view
+		own := *t.view
 		if !o.isSharded() {
 			own = o.part(own)
 		}
@@ -126,8 +126,8 @@ func (o *Stepper) pieces() (list []checkpoint.Piece, err error) {
 		if err != nil {
 			return nil, o.wrap(err)
 		}
-		from, _ := ranks.Part(ranks.Rank(), kernels.Tensor{Shape: t.of.whole}.Elements())
-		list = append(list, checkpoint.Piece{Name: t.name, Shape: t.of.whole, From: from, Value: value})
+		from, _ := ranks.Part(ranks.Rank(), kernels.Tensor{Shape: t.whole}.Elements())
+		list = append(list, checkpoint.Piece{Name: t.name, Shape: t.whole, From: from, Value: value})
 	}
 	return list, nil
 }

@@ -1,4 +1,4 @@
-"""Writes steps.json: the losses of 100 steps of training a small GPT with AdamW, in float64 and in float32.
+"""Writes steps.json: the losses of steps of training a small GPT with AdamW, Adafactor and Muon, in float64 and in float32.
 
     python3 steps.py         (in this directory; needs PyTorch, any version)
 
@@ -81,24 +81,55 @@ def rate(step):
     return MIN + (PEAK - MIN) * (1 + math.cos(math.pi * min(1, (step - WARMUP) / (STEPS - WARMUP)))) / 2
 
 
-def train(dtype):
+def adamw(w, vectors, matrices):
+    return [torch.optim.AdamW([{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}], betas=(0.9, 0.99), eps=1e-8)]
+
+
+def muon(w, vectors, matrices):
+    """Muon for the matrices of blocks, AdamW with half its rate for the rest."""
+    # Our matrices are (in, out), those of PyTorch (out, in): only this looks at which is which.
+    torch.optim._muon._adjust_lr = lambda lr, how, shape: lr * math.sqrt(max(1, shape[1] / shape[0]))
+    torch.Tensor.to = (lambda to: lambda self, *a, **k: to(self, *a, **({**k, "dtype": self.dtype} if "dtype" in k else k)))(torch.Tensor.to)
+    inner = [p for name, p in w.items() if name.startswith("blocks") and p.dim() >= 2]
+    rest = [p for p in matrices if all(p is not q for q in inner)]
+    others = torch.optim.AdamW([{"params": rest, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}], betas=(0.9, 0.99), eps=1e-8)
+    others.rate = 0.5
+    return [torch.optim.Muon(inner, weight_decay=0.1), others]
+
+
+def adafactor(w, vectors, matrices):
+    return [torch.optim.Adafactor([{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}])]
+
+
+def train(dtype, make, steps):
     w = parameters(dtype)
     vectors = [p for p in w.values() if p.dim() < 2]
     matrices = [p for p in w.values() if p.dim() >= 2]
-    optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}], betas=(0.9, 0.99), eps=1e-8)
+    optimizers = make(w, vectors, matrices)
     losses, norms = [], []
-    for step in range(STEPS):
-        for group in optimizer.param_groups:
-            group["lr"] = rate(step)
-        optimizer.zero_grad()
+    average = {name: torch.zeros_like(p) for name, p in w.items()}
+    for step in range(steps):
         loss = loss_of(w, *batch(step))
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+            for group in optimizer.param_groups:
+                group["lr"] = rate(step) * getattr(optimizer, "rate", 1)
         loss.backward()
         norms.append(torch.nn.utils.clip_grad_norm_(w.values(), CLIP).item())
-        optimizer.step()
+        for optimizer in optimizers:
+            optimizer.step()
         losses.append(loss.item())
-    return {"Losses": losses, "Norms": norms}
+        for name, p in w.items():
+            average[name].lerp_(p.detach(), 0.1)
+    with torch.no_grad():
+        averaged = loss_of({name: a / (1 - 0.9**steps) for name, a in average.items()}, *batch(0)).item()
+    return {"Losses": losses, "Norms": norms, "Averaged": averaged}
 
 
+golden = {}
+for dtype in (torch.float64, torch.float32):
+    for make in (adamw, adafactor, muon):
+        golden[f"{make.__name__} {str(dtype)[6:]}"] = train(dtype, make, STEPS if make is adamw else 40)
 with open("steps.json", "w") as f:
-    json.dump({"float64": train(torch.float64), "float32": train(torch.float32)}, f, indent=1)
+    json.dump(golden, f, indent=1)
     f.write("\n")
