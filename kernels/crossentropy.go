@@ -24,7 +24,7 @@ const (
 // where all weights are 1. A row whose target is IgnoreIndex has no loss and no gradient; if all
 // are ignored, or n is 0, the loss and all gradients are 0 in every reduction.
 type CrossEntropyOptions struct {
-	IgnoreIndex    *int    // the target of rows that do not count; nil: every target must be from 0 to V−1
+	IgnoreIndex    *int    // the target of rows that do not count, such as new(-100); nil: every target must be from 0 to V−1
 	LabelSmoothing float64 // ε, in [0, 1)
 	Reduction      Reduction
 	Weights        Tensor // (V), row-major, of the logits' wide dtype and not negative: w; left out: 1 for each class

@@ -144,11 +144,10 @@ func (m *LanguageModel) lossOf(h, tokens, targets Tensor) Tensor {
 	if !targets.Shape().Eq(tokens.Shape()) {
 		return m.failf("targets has shape %v, it needs tokens's %v", []int(targets.Shape()), []int(tokens.Shape()))
 	}
-	ignore := IgnoreTarget
 	if m.c.LogitSoftCap != 0 || m.c.LogitScale != 0 || !m.bias.IsZero() || m.head.keptBeside(h) {
-		return m.logits(h).CrossEntropy(targets, ops.CrossEntropyOptions{IgnoreIndex: &ignore})
+		return m.logits(h).CrossEntropy(targets, ops.CrossEntropyOptions{IgnoreIndex: new(IgnoreTarget)})
 	}
-	return m.s.of(ops.LinearCrossEntropy(h.n, m.head.weight, targets.n, ops.LinearCrossEntropyOptions{IgnoreIndex: &ignore}))
+	return m.s.of(ops.LinearCrossEntropy(h.n, m.head.weight, targets.n, ops.LinearCrossEntropyOptions{IgnoreIndex: new(IgnoreTarget)}))
 }
 
 // IgnoreTarget is the target of a position whose prediction does not count in Loss, such as

@@ -192,7 +192,7 @@ func (m *making) fail(err error) {
 }
 
 // modelLine is the innermost line that is running outside of the packages that make models for
-// others.
+// others, and of Go's runtime, which runs while something panics.
 func modelLine() string {
 	callers := make([]uintptr, 64)
 	frames := runtime.CallersFrames(callers[:runtime.Callers(3, callers)])
@@ -201,6 +201,7 @@ func modelLine() string {
 		name, ours := strings.CutPrefix(frame.Function, "github.com/stheno-ml/stheno/")
 		ours = ours && !strings.HasSuffix(frame.File, "_test.go") && slices.ContainsFunc([]string{"nn.", "nn/pretrained.", "train."},
 			func(of string) bool { return strings.HasPrefix(name, of) })
+		ours = ours || strings.HasPrefix(frame.Function, "runtime.")
 		switch {
 		case frame.File == "":
 			return ""

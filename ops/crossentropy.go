@@ -10,7 +10,7 @@ import (
 // CrossEntropyOptions are the options of [SoftmaxCrossEntropy]. The zero value is the mean loss
 // over all rows.
 type CrossEntropyOptions struct {
-	IgnoreIndex    *int              // the target of rows that do not count; nil: every target must be from 0 to V−1
+	IgnoreIndex    *int              // the target of rows that do not count, such as new(-100); nil: every target must be from 0 to V−1
 	LabelSmoothing float64           // the part of a target's probability that is spread over all classes, in [0, 1)
 	Reduction      kernels.Reduction // the mean over the rows that count (zero), the sum, or none: a loss a row
 	// Weights, (V), say how much a class counts: the mean is one over the weights of the targets.

@@ -90,8 +90,7 @@ func ExampleEmbedding() {
 func ExampleSoftmaxCrossEntropy() {
 	g := gorgonia.NewGraph()
 	logits := exampleTensor(g, "logits", []int{3, 2}, 0, 0, 0, 0, 5, 1)
-	ignore := -1
-	loss, err := ops.SoftmaxCrossEntropy(logits, exampleIDs(g, "targets", []int{3}, 0, 1, -1), ops.CrossEntropyOptions{IgnoreIndex: &ignore})
+	loss, err := ops.SoftmaxCrossEntropy(logits, exampleIDs(g, "targets", []int{3}, 0, 1, -1), ops.CrossEntropyOptions{IgnoreIndex: new(-1)})
 	if err != nil {
 		log.Fatal(err)
 	}

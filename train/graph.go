@@ -22,6 +22,8 @@ type graph struct {
 	outputs    Outputs
 	parameters gorgonia.Nodes
 	trained    gorgonia.Nodes // those of the parameters that training changes
+	unused     gorgonia.Nodes // those of trained that the loss does not use
+	scope      *nn.Scope
 	machine    gorgonia.VM
 	feeds      map[string]*ops.Feed
 	scalars    gorgonia.Nodes // the loss, and the metrics that are scalars
@@ -56,8 +58,8 @@ func newGraph(c LoopConfig, b data.Batch, training bool) (t *graph, err error) {
 	ops.ReuseMemory(t.g)
 	var options []gorgonia.VMOpt
 	if training {
-		if err := differentiate(t.outputs.Loss.Node(), t.trained); err != nil {
-			return nil, err
+		if err := t.differentiate(); err != nil {
+			return nil, fmt.Errorf("model of %v gave %w", b, err)
 		}
 		if t.device == nil {
 			options = append(options, gorgonia.BindDualValues(t.trained...))
@@ -81,7 +83,8 @@ func (t *graph) build(c LoopConfig, b data.Batch) error {
 	if err != nil {
 		return err
 	}
-	t.feeds, t.outputs = feeds, c.Model(s, inputs)
+	t.scope = s
+	t.feeds, t.outputs = feeds, outputsOf(c.Model, s, inputs)
 	if err := s.Err(); err != nil {
 		return fmt.Errorf("model of %v: %w", b, err)
 	}
@@ -93,6 +96,16 @@ func (t *graph) build(c LoopConfig, b data.Batch) error {
 		return fmt.Errorf("model gave %w", err)
 	}
 	return nil
+}
+
+// outputsOf calls a model. A panic in it is the scope's error, with the model's line.
+func outputsOf(model Model, s *nn.Scope, in Inputs) (o Outputs) {
+	defer func() {
+		if p := recover(); p != nil {
+			s.Fail(fmt.Errorf("the model panics: %v", p))
+		}
+	}()
+	return model(s, in)
 }
 
 // Inputs are the arrays of a batch, as tensors of a model: tokens and targets in batches of package
@@ -122,6 +135,40 @@ func differentiate(loss *gorgonia.Node, by gorgonia.Nodes) error {
 	defer differentiating.Unlock()
 	_, err := gorgonia.Grad(loss, by...)
 	return err
+}
+
+// differentiate adds the gradients of what is trained. Those of parameters that the loss does not
+// use are zero: the loss gets nothing of each.
+func (t *graph) differentiate() error {
+	err := differentiate(t.outputs.Loss.Node(), t.trained)
+	var refused gorgonia.SymDiffError
+	if !errors.As(err, &refused) || len(refused.Nodes()) == 0 {
+		return err
+	}
+	for _, n := range t.trained {
+		if slices.Contains(refused.Nodes(), n) {
+			t.unused = append(t.unused, n)
+		}
+	}
+	switch len(t.unused) {
+	case 0:
+		return err
+	case len(t.trained):
+		return fmt.Errorf("a loss that uses none of the %d parameters that are trained, it needs to use one, by ops that have gradients", len(t.trained))
+	}
+	loss := t.outputs.Loss
+	for _, n := range t.unused {
+		nothing := t.scope.Tensor(ops.Scale(n, 0)).Sum()
+		if n.Dtype() != loss.Node().Dtype() {
+			nothing = nothing.Cast(loss.Node().Dtype())
+		}
+		loss = loss.Add(nothing)
+	}
+	if err := t.scope.Err(); err != nil {
+		return err
+	}
+	t.outputs.Loss, t.scalars[0] = loss, loss.Node()
+	return differentiate(loss.Node(), t.trained)
 }
 
 // feed adds the arrays of a batch to a graph as inputs.

@@ -368,11 +368,16 @@ func (l *Loop) start() error {
 		return fmt.Errorf("step %d: batch %d: %w", l.done, n, err)
 	}
 	examples, tokens := b.Size()
-	return tell(l.audience, Start{
+	err = tell(l.audience, Start{
 		Step: l.done, Steps: l.c.Steps, Resumed: l.resumed, Parameters: nn.Count(l.Parameters()), Trained: nn.Count(l.training.trained),
 		ExamplesPerStep: examples * l.batchesOfStep(), TokensPerStep: tokens * l.stepper.batchesOfStep(),
 		Metrics: metricNames(l.training.outputs.Metrics),
 	}, func(h *Hook) func(Start) error { return h.OnStart })
+	if unused := l.training.unused; err == nil && len(unused) > 0 {
+		err = l.audience.noticeOnce(Notice(fmt.Sprintf("the loss does not use %d of the %d parameters that are trained, such as %s: "+
+			"their gradients are zero, Freeze leaves them out", len(unused), len(l.training.trained), unused[0].Name())))
+	}
+	return err
 }
 
 // joinRanks connects the ranks' devices, gives all ranks the weights of rank 0, and asks what that

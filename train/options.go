@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"path"
+	"reflect"
+	"slices"
 
 	"gorgonia.org/gorgonia"
 )
@@ -57,7 +59,8 @@ func (o Options) validate() error {
 
 // Group is some of the parameters, and what is different about them.
 type Group struct {
-	// Match picks the group's parameters, such as [Vectors] or what [Named] gives.
+	// Match picks the group's parameters, such as [Vectors] or what [Named] gives. One that picks
+	// none is refused, but for Vectors.
 	Match func(*gorgonia.Node) bool
 	// Optimizer is that of the group, such as an AdamW with other betas, or beside a [Muon]; nil
 	// means that of all.
@@ -103,6 +106,17 @@ func validateGroups(groups []Group) error {
 		}
 		if !(g.LearningRateScale >= 0) || math.IsInf(g.LearningRateScale, 0) {
 			return fmt.Errorf("group %d has a learning rate scale of %v, it needs to be finite and positive, or 0 for 1", i, g.LearningRateScale)
+		}
+	}
+	return nil
+}
+
+// checkMatches refuses groups that match nothing, which are mistaken names as a rule.
+func checkMatches(nodes gorgonia.Nodes, groups []Group) error {
+	for i, g := range groups {
+		isVectors := reflect.ValueOf(g.Match).Pointer() == reflect.ValueOf(Vectors).Pointer()
+		if !isVectors && len(nodes) > 0 && !slices.ContainsFunc(nodes, g.Match) {
+			return fmt.Errorf("group %d matches none of the %d parameters that are trained, such as %s", i, len(nodes), nodes[0].Name())
 		}
 	}
 	return nil

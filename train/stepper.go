@@ -93,6 +93,9 @@ func (p *Place) NewStepper(parameters gorgonia.Nodes, optimizer Optimizer, optio
 
 // list makes the lists, group by group.
 func (o *Stepper) list(nodes gorgonia.Nodes) error {
+	if err := checkMatches(nodes, o.options.Groups); err != nil {
+		return err
+	}
 	ordered, spans := grouped(nodes, o.options.Groups)
 	o.sent = make([]bool, len(nodes))
 	o.weights, o.gradients = make([]kernels.Tensor, len(nodes)), make([]kernels.Tensor, len(nodes))
