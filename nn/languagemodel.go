@@ -90,6 +90,9 @@ func newLanguageModel(s *Scope, kind string, c LanguageModelConfig) *LanguageMod
 // int64: (B, S, Vocab).
 func (m *LanguageModel) Forward(tokens Tensor) Tensor { return m.logits(m.hidden(tokens)) }
 
+// Hidden gives what the head reads, a vector for each token: (B, S) → (B, S, Dim).
+func (m *LanguageModel) Hidden(tokens Tensor) Tensor { return m.hidden(tokens) }
+
 // Packing says which sequences lie end to end in what a model is given.
 type Packing struct {
 	Ends Tensor // 0 and then where each sequence ends, see [AttentionInputs]

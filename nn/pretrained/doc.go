@@ -9,16 +9,19 @@
 // [Model.Encoder] does the same for a BERT or a ViT, whose vectors, classes or predictions of
 // masked tokens [nn.Encoder] gives. [Model.NewDecoder] predicts token after token, model.Loss is
 // what training differentiates, and [Model.Save] writes what training made of the parameters, in 32
-// or 16 bits.
+// or 16 bits. [github.com/stheno-ml/stheno/train/embed] makes vectors of texts by them.
+//
+// A graph of a model evaluates, without dropout, unless a Loop or ops.Mode.Train trains it. With
+// [Options.FreezePadding] the vector of padding gets no gradient, as in transformers.
 //
 // # Models
 //
 // The families are, by the model_type in their config: gpt2; llama, which SmolLM, TinyLlama and
 // many others are too; mistral, with its sliding window; qwen2 and qwen3; gemma, gemma2 and
 // gemma3_text; phi and phi3; olmo, olmo2 and olmo3; granite; cohere and cohere2; glm and glm4;
-// stablelm; starcoder2; smollm3; gpt_neox, gptj, falcon, bloom and mpt; the encoders bert and
-// roberta, with the heads for masked tokens and for classes; and vit, of images, with a pooler or
-// the head for classes. RoPE is scaled as the config says: linear, dynamic (up to the length of the
+// stablelm; starcoder2; smollm3; gpt_neox, gptj, falcon, bloom and mpt; the encoders bert,
+// roberta, xlm-roberta and camembert, with the heads for masked tokens, for classes of texts and of
+// tokens, and for questions; and vit, of images, with a pooler or the head for classes. RoPE is scaled as the config says: linear, dynamic (up to the length of the
 // training), llama3, yarn or longrope.
 //
 // A config that asks for something else is refused with an error that names the field. So is one

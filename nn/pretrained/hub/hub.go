@@ -338,7 +338,14 @@ func isModelFile(name string) bool {
 		"config.json", "generation_config.json", "preprocessor_config.json", "tokenizer.json", "tokenizer_config.json", "tokenizer.model",
 		"special_tokens_map.json", "added_tokens.json", "chat_template.jinja", "merges.txt", "vocab.json", "vocab.txt", "spiece.model",
 		"model.safetensors", indexFile, "adapter_config.json", "adapter_model.safetensors",
-	}, name) || isShard(name)
+		"modules.json", "config_sentence_transformers.json", "sentence_bert_config.json",
+	}, name) || isShard(name) || isModule(name)
+}
+
+// isModule tells the config of a module that makes one vector of those of a model's tokens.
+func isModule(name string) bool {
+	matches, err := path.Match("[0-9]_*/config.json", name)
+	return matches && err == nil
 }
 
 func isShard(name string) bool {

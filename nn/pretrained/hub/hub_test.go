@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -38,7 +39,7 @@ type server struct {
 func newServer(t *testing.T) *server {
 	s := &server{t: t, tag: func(content string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(content))) }}
 	s.files = map[string]string{
-		"config.json": `{"model_type": "llama"}`, "README.md": "read me", "pytorch_model.bin": "another form", "original/config.json": "{}",
+		"config.json": `{"model_type": "llama"}`, "README.md": "read me", "pytorch_model.bin": "another form", "original/config.json": "{}", "1_Pooling/config.json": `{"pooling_mode": "mean"}`,
 		"model.safetensors.index.json":     `{"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}}`,
 		"model.safetensors":                "a copy of all",
 		"model-00001-of-00002.safetensors": strings.Repeat("first ", 3000000),
@@ -131,26 +132,26 @@ func (s *server) answerLarge(w http.ResponseWriter, r *http.Request) {
 
 // wanted are the files that a model consists of.
 func (s *server) wanted() []string {
-	return []string{"config.json", "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "model.safetensors.index.json"}
+	return []string{"1_Pooling/config.json", "config.json", "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "model.safetensors.index.json"}
 }
 
 // check compares a folder with what the server has.
 func (s *server) check(folder string) {
 	s.t.Helper()
-	entries, err := os.ReadDir(folder)
+	var names []string
+	err := fs.WalkDir(os.DirFS(folder), ".", func(name string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		names = append(names, name)
+		content, err := os.ReadFile(filepath.Join(folder, filepath.FromSlash(name)))
+		if string(content) != s.files[name] {
+			s.t.Errorf("%s has %d bytes, which are not the server's", name, len(content))
+		}
+		return err
+	})
 	if err != nil {
 		s.t.Fatal(err)
-	}
-	var names []string
-	for _, e := range entries {
-		names = append(names, e.Name())
-		content, err := os.ReadFile(filepath.Join(folder, e.Name()))
-		if err != nil {
-			s.t.Error(err)
-		}
-		if string(content) != s.files[e.Name()] {
-			s.t.Errorf("%s has %d bytes, which are not the server's", e.Name(), len(content))
-		}
 	}
 	if !slices.Equal(names, s.wanted()) {
 		s.t.Errorf("the folder has %q, want %q", names, s.wanted())

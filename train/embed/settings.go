@@ -1,0 +1,248 @@
+package embed
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"path/filepath"
+	"strings"
+
+	"github.com/stheno-ml/stheno/internal/plainfile"
+)
+
+// settings are what the small files of a folder say.
+type settings struct {
+	longest    int // how many tokens a text may have; 0 for any number
+	lower      bool
+	pooling    pooling
+	normalises bool
+	prompts    map[string]string
+	usual      string // the name of the prompt of texts of which nothing is said
+}
+
+// pooling is how one vector is made of those of the tokens; of several ways, one after the other.
+type pooling struct {
+	ways          []string
+	withoutPrompt bool
+}
+
+// maxFile bounds the files that are read as a whole.
+const maxFile = 1 << 20
+
+// readJSON reads a file of the folder, and reports whether there is one.
+func readJSON(folder, name string, into any) (found bool, err error) {
+	if !filepath.IsLocal(name) {
+		return false, fmt.Errorf("%q is not the name of a file in the folder", name)
+	}
+	text, err := plainfile.ReadFile(filepath.Join(folder, name), maxFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(text, into)
+	}
+	if err != nil {
+		return false, fmt.Errorf("%s: %w", name, err)
+	}
+	return true, nil
+}
+
+func readSettings(folder string, decodes bool) (s settings, err error) {
+	var modules []struct{ Path, Type string }
+	found, err := readJSON(folder, "modules.json", &modules)
+	if err != nil {
+		return s, err
+	}
+	if !found && decodes {
+		return s, errors.New("there is no modules.json, which says how a decoder's vectors are pooled")
+	}
+	for i, m := range modules {
+		switch kind := m.Type[strings.LastIndexByte(m.Type, '.')+1:]; {
+		case i == 0 && kind == "Transformer" && m.Path == "":
+		case i > 0 && kind == "Pooling" && s.pooling.ways == nil && !s.normalises:
+			if s.pooling, err = readPooling(folder, filepath.Join(filepath.FromSlash(m.Path), "config.json")); err != nil {
+				return s, err
+			}
+		case i > 0 && kind == "Normalize" && s.pooling.ways != nil:
+			s.normalises = true
+		default:
+			return s, fmt.Errorf("modules.json: module %d is %s in folder %q, it needs to be a Transformer in the folder itself, a Pooling or a Normalize, in that order",
+				i, m.Type, m.Path)
+		}
+	}
+	if !found {
+		s.pooling.ways = []string{"mean"}
+	}
+	if s.pooling.ways == nil {
+		return s, errors.New("modules.json: there is no Pooling, it needs one")
+	}
+	if err := s.readLimits(folder); err != nil {
+		return s, err
+	}
+	var c struct {
+		Prompts map[string]string
+		Usual   *string `json:"default_prompt_name"`
+	}
+	if _, err := readJSON(folder, "config_sentence_transformers.json", &c); err != nil {
+		return s, err
+	}
+	if s.prompts = c.Prompts; c.Usual != nil {
+		if _, found := s.prompts[*c.Usual]; !found {
+			return s, fmt.Errorf("config_sentence_transformers.json: default_prompt_name is %q, it needs to be one of prompts", *c.Usual)
+		}
+		s.usual = *c.Usual
+	}
+	return s, nil
+}
+
+// readLimits finds how long a text may be: what sentence_bert_config.json says, or what the
+// tokenizer and the model take.
+func (s *settings) readLimits(folder string) error {
+	var c struct {
+		Longest *int `json:"max_seq_length"`
+		Lower   bool `json:"do_lower_case"`
+	}
+	var model struct {
+		Positions float64 `json:"max_position_embeddings"`
+	}
+	var tokens struct {
+		Longest float64 `json:"model_max_length"`
+	}
+	for name, into := range map[string]any{"sentence_bert_config.json": &c, "config.json": &model, "tokenizer_config.json": &tokens} {
+		if _, err := readJSON(folder, name, into); err != nil {
+			return err
+		}
+	}
+	longest := math.Inf(1)
+	for _, n := range []float64{model.Positions, tokens.Longest} {
+		if n >= 1 {
+			longest = min(longest, n)
+		}
+	}
+	if c.Longest != nil {
+		if *c.Longest < 1 {
+			return fmt.Errorf("sentence_bert_config.json: max_seq_length is %d, it needs to be positive", *c.Longest)
+		}
+		longest = float64(*c.Longest)
+	}
+	if longest < 1<<30 {
+		s.longest = int(longest)
+	}
+	s.lower = c.Lower
+	return nil
+}
+
+// poolingModes are the ways in files from before they were called by one name.
+var poolingModes = []struct{ field, way string }{
+	{"pooling_mode_cls_token", "cls"}, {"pooling_mode_max_tokens", "max"}, {"pooling_mode_mean_tokens", "mean"},
+	{"pooling_mode_mean_sqrt_len_tokens", "mean_sqrt_len_tokens"}, {"pooling_mode_weightedmean_tokens", "weightedmean"},
+	{"pooling_mode_lasttoken", "lasttoken"},
+}
+
+func readPooling(folder, name string) (p pooling, err error) {
+	fields := map[string]json.RawMessage{}
+	found, err := readJSON(folder, name, &fields)
+	if err == nil && !found {
+		err = fmt.Errorf("%s is missing", name)
+	}
+	if err != nil {
+		return p, err
+	}
+	p.withoutPrompt = string(fields["include_prompt"]) == "false"
+	mode, named := fields["pooling_mode"]
+	if named {
+		var one string
+		if json.Unmarshal(mode, &one) == nil {
+			p.ways = []string{one}
+		} else if err := json.Unmarshal(mode, &p.ways); err != nil {
+			return p, fmt.Errorf("%s: pooling_mode is %.40s, it needs to be a name or a list of names", name, mode)
+		}
+	}
+	for _, m := range poolingModes {
+		if !named && string(fields[m.field]) == "true" {
+			p.ways = append(p.ways, m.way)
+		}
+	}
+	for _, way := range p.ways {
+		if pools[way] == nil {
+			return p, fmt.Errorf("%s: pooling_mode is %q, it needs to be cls, max, mean, mean_sqrt_len_tokens, weightedmean or lasttoken", name, way)
+		}
+	}
+	if len(p.ways) == 0 {
+		return p, fmt.Errorf("%s: there is no way of pooling in it", name)
+	}
+	return p, nil
+}
+
+// lowered is a text as the tokenizer is given it.
+func (s *settings) lowered(text string) string {
+	if s.lower {
+		return strings.ToLower(text)
+	}
+	return text
+}
+
+// finish makes the vector of a text of those of its tokens, (tokens, dim).
+func (s *settings) finish(h []float32, dim int) []float32 {
+	var v []float64
+	for _, way := range s.pooling.ways {
+		v = append(v, pools[way](h, dim)...)
+	}
+	divisor := 1.0
+	if s.normalises {
+		sum := 0.0
+		for _, x := range v {
+			sum += x * x
+		}
+		divisor = max(math.Sqrt(sum), 1e-12)
+	}
+	narrow := make([]float32, len(v))
+	for i, x := range v {
+		narrow[i] = float32(x / divisor)
+	}
+	return narrow
+}
+
+// pools are the ways of pooling (tokens, dim), by their names.
+var pools = map[string]func(h []float32, dim int) []float64{
+	"cls":       func(h []float32, dim int) []float64 { return weighted(h[:dim], dim, one) },
+	"lasttoken": func(h []float32, dim int) []float64 { return weighted(h[len(h)-dim:], dim, one) },
+	"mean":      func(h []float32, dim int) []float64 { return weighted(h, dim, one) },
+	"mean_sqrt_len_tokens": func(h []float32, dim int) []float64 {
+		v := weighted(h, dim, one)
+		for i := range v {
+			v[i] *= math.Sqrt(float64(len(h) / dim))
+		}
+		return v
+	},
+	"weightedmean": func(h []float32, dim int) []float64 {
+		return weighted(h, dim, func(at int) float64 { return float64(at + 1) })
+	},
+	"max": func(h []float32, dim int) []float64 {
+		v := weighted(h[:dim], dim, one)
+		for i, x := range h {
+			v[i%dim] = max(v[i%dim], float64(x))
+		}
+		return v
+	},
+}
+
+func one(int) float64 { return 1 }
+
+// weighted is the mean of vectors, by a weight for each.
+func weighted(h []float32, dim int, weight func(at int) float64) []float64 {
+	v, all := make([]float64, dim), 0.0
+	for at := range len(h) / dim {
+		w := weight(at)
+		all += w
+		for i, x := range h[at*dim : (at+1)*dim] {
+			v[i] += w * float64(x)
+		}
+	}
+	for i := range v {
+		v[i] /= all
+	}
+	return v
+}
