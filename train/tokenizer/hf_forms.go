@@ -2,6 +2,7 @@ package tokenizer
 
 import (
 	"slices"
+	"unicode"
 	"unicode/utf8"
 
 	"golang.org/x/text/unicode/norm"
@@ -19,12 +20,28 @@ func composed(form norm.Form) hfNormalizer {
 			if form.IsNormalString(t.s[at:end]) {
 				b.keep(at, end)
 			} else {
-				b.formed(form, at, end)
+				b.formedKnown(form, at, end)
 			}
 			at = end
 		}
 		return b.text(), nil
 	}
+}
+
+// formedKnown appends the normal form of source[from:to] by Unicode 9, whose tables the library has:
+// characters that came later stay, and separate what is on their two sides.
+func (b *hfBuilder) formedKnown(form norm.Form, from, to int) {
+	start := from
+	for at := from; at < to; {
+		r, n := utf8.DecodeRuneInString(b.source.s[at:])
+		if !unicode.Is(unicode9, r) {
+			b.formed(form, start, at)
+			b.keep(at, at+n)
+			start = at + n
+		}
+		at += n
+	}
+	b.formed(form, start, to)
 }
 
 // hfFormed is a character of a normal form, and by how many more it stands for than it takes the

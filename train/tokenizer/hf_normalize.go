@@ -122,6 +122,9 @@ func lower(r rune, s string) string {
 	case r == 'İ':
 		return "i̇" // the one letter whose small form is two characters
 	}
+	if unicode.Is(unicode16["Lu"], r) {
+		return string(lowerNew(r))
+	}
 	return string(unicode.ToLower(r))
 }
 

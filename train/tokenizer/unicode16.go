@@ -104,3 +104,18 @@ func hasNew(s string) bool {
 	}
 	return false
 }
+
+// lowerNew is the small letter of a capital of unicode16.
+func lowerNew(r rune) rune {
+	switch {
+	case r == 0xa7cb:
+		return 0x264
+	case r == 0xa7dc:
+		return 0x19b
+	case r >= 0x10d50 && r <= 0x10d65:
+		return r + 0x20
+	case r == 0x1c89 || r == 0xa7cc || r == 0xa7da:
+		return r + 1
+	}
+	return r
+}
