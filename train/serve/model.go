@@ -1,0 +1,210 @@
+package serve
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/stheno-ml/stheno/nn/pretrained"
+	"github.com/stheno-ml/stheno/ops"
+	"github.com/stheno-ml/stheno/train"
+	"github.com/stheno-ml/stheno/train/sample"
+	"github.com/stheno-ml/stheno/train/tokenizer"
+	"github.com/stheno-ml/stheno/train/tokenizer/chat"
+	"github.com/stheno-ml/stheno/train/watch"
+	"gorgonia.org/tensor"
+)
+
+// Model is a published language model with all that it needs to answer.
+type Model struct {
+	*pretrained.Model
+	Tokenizer Tokenizer
+	// Template writes conversations; nil for a model that has none, or one that cannot be read.
+	Template   *chat.Template
+	noTemplate error // why
+	// Options are what the model's generation_config.json asks for, and the tokens that end an
+	// answer. MaxTokens is 0.
+	Options sample.Options
+}
+
+// Tokenizer is a model's tokenizer. The special tokens that a model writes, such as one that ends an
+// answer, have no text.
+type Tokenizer struct{ *tokenizer.HuggingFace }
+
+// Bytes is the text of one id within a text, empty for a special token.
+func (t Tokenizer) Bytes(id int) ([]byte, error) {
+	text, err := t.Decode([]int{id})
+	if err != nil {
+		return nil, err
+	}
+	if shown, err := t.DecodeText([]int{id}); err != nil || shown == "" && text != "" {
+		return nil, err
+	}
+	return t.HuggingFace.Bytes(id)
+}
+
+// ModelConfig says which model there is to open, and where.
+type ModelConfig struct {
+	// Folder is the model's, or hub:NAME or hub:NAME@REVISION.
+	Folder string
+	// Device is where it computes, as [train.PlaceConfig] has it.
+	Device string
+	// Weights is what weights are kept in: bfloat16 (empty), float16 or float32.
+	Weights string
+	// Screen, if it is not nil, is told of what is downloaded and read.
+	Screen io.Writer
+}
+
+// Flags adds flags for what there is to choose to a set.
+func (c *ModelConfig) Flags(f *flag.FlagSet) {
+	f.StringVar(&c.Folder, "model", c.Folder, "the model's folder, or hub:NAME or hub:NAME@REVISION")
+	f.StringVar(&c.Device, "device", "auto", "auto, cpu or cuda")
+	f.StringVar(&c.Weights, "weights", "bfloat16", "what weights are kept in: "+strings.Join(slices.Sorted(maps.Keys(weightTypes)), ", "))
+}
+
+// weightTypes are the types by their names.
+var weightTypes = map[string]tensor.Dtype{"float32": tensor.Float32, "bfloat16": ops.BFloat16, "float16": ops.Float16}
+
+// Open loads a model with its tokenizer.
+func Open(ctx context.Context, c ModelConfig) (*Model, error) {
+	if c.Weights == "" {
+		c.Weights = "bfloat16"
+	}
+	weights, known := weightTypes[c.Weights]
+	switch {
+	case c.Folder == "":
+		return nil, errors.New("serve: there is no model's folder, or hub:NAME")
+	case !known:
+		return nil, fmt.Errorf("serve: weights are %q, they need to be one of %s", c.Weights, strings.Join(slices.Sorted(maps.Keys(weightTypes)), ", "))
+	}
+	place, err := train.OpenPlace(ctx, train.PlaceConfig{Device: c.Device})
+	if err != nil {
+		return nil, err
+	}
+	if err := place.Close(); err != nil { // the ranks, of which one has no need of others
+		return nil, err
+	}
+	m := &Model{}
+	if err := m.load(ctx, c, pretrained.Options{Weights: weights, Device: place.Device()}); err != nil {
+		return nil, err
+	}
+	folder := m.Folder()
+	if m.Tokenizer.HuggingFace, err = tokenizer.Open(folder); err != nil {
+		return nil, err
+	}
+	if m.Options, err = sample.ReadConfig(folder); err != nil {
+		return nil, err
+	}
+	m.Options.MaxTokens = 0
+	m.Template, m.noTemplate = chat.Open(folder)
+	if err := m.readEndings(folder); err != nil {
+		return nil, fmt.Errorf("serve: %s: %w", folder, err)
+	}
+	return m, nil
+}
+
+// load reads the weights.
+func (m *Model) load(ctx context.Context, c ModelConfig, o pretrained.Options) error {
+	screen := c.Screen
+	if screen == nil {
+		screen = io.Discard
+	}
+	status := watch.NewStatus(screen)
+	folder, err := pretrained.Find(ctx, c.Folder, func(file string, done, total int64) {
+		line := fmt.Sprintf("%s: %.1f of %.1f MB", file, float64(done)/1e6, float64(total)/1e6)
+		if done < total {
+			status.Show(line)
+		} else {
+			status.Done(line)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	o.Progress = func(done, total int64) {
+		status.Show(fmt.Sprintf("weights: %d %% are read", 100*done/max(total, 1)))
+	}
+	m.Model, err = pretrained.Load(folder, o)
+	status.Done("")
+	return err
+}
+
+// readEndings adds the tokens that end an answer to the options.
+func (m *Model) readEndings(folder string) error {
+	if len(m.Options.Stop) == 0 { // generation_config.json names none
+		var config struct {
+			EOS json.RawMessage `json:"eos_token_id"`
+		}
+		if err := readJSON(filepath.Join(folder, "config.json"), &config); err != nil {
+			return err
+		}
+		var one int
+		if json.Unmarshal(config.EOS, &one) == nil && string(config.EOS) != "null" {
+			m.Options.Stop = []int{one}
+		} else if err := json.Unmarshal(config.EOS, &m.Options.Stop); len(config.EOS) > 0 && err != nil {
+			return fmt.Errorf("config.json: eos_token_id is %.40s, it needs to be an id or several", config.EOS)
+		}
+	}
+	var config struct {
+		EOS json.RawMessage `json:"eos_token"`
+	}
+	if err := readJSON(filepath.Join(folder, "tokenizer_config.json"), &config); err != nil {
+		return err
+	}
+	var name string
+	if json.Unmarshal(config.EOS, &name) != nil {
+		var token struct{ Content string }
+		_ = json.Unmarshal(config.EOS, &token) // a token of another form is one that ends nothing
+		name = token.Content
+	}
+	if id, found := m.Tokenizer.ID(name); found && !slices.Contains(m.Options.Stop, id) {
+		m.Options.Stop = append(m.Options.Stop, id)
+	}
+	return nil
+}
+
+// readJSON reads a file, if it is there.
+func readJSON(path string, to any) error {
+	content, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = json.Unmarshal(content, to)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", filepath.Base(path), err)
+	}
+	return nil
+}
+
+// Prompt is the tokens of a conversation, up to where the model's answer begins.
+func (m *Model) Prompt(messages []chat.Message) ([]int, error) {
+	if m.Template == nil {
+		return nil, fmt.Errorf("the model has no template of conversations: %w", m.noTemplate)
+	}
+	text, err := m.Template.Render(messages, chat.Options{Answer: true})
+	if err != nil {
+		return nil, err
+	}
+	return m.Tokenizer.Encode(text)
+}
+
+// Continue is the tokens of a text that the model is to continue, with those that stand before each
+// text.
+func (m *Model) Continue(text string) ([]int, error) {
+	e, err := m.Tokenizer.EncodeWith(text, tokenizer.EncodeOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return e.IDs, nil
+}

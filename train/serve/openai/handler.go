@@ -1,0 +1,213 @@
+package openai
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/stheno-ml/stheno/train/serve"
+)
+
+// Embedder makes vectors of texts, and says how many tokens they have.
+type Embedder func(ctx context.Context, texts []string) (vectors [][]float32, tokens int, err error)
+
+// Config describes a handler.
+type Config struct {
+	// Name is what requests call the model.
+	Name      string
+	Model     *serve.Model
+	Scheduler *serve.Scheduler
+	// Embed answers the embeddings of requests that name the model EmbedName; nil for none.
+	Embed     Embedder
+	EmbedName string
+	// Key, if it is not empty, is what requests need to have as their bearer token.
+	Key    string
+	Limits Limits
+}
+
+// Limits are the most that a request may have. 0 means what is said at each.
+type Limits struct {
+	Body    int64         // bytes; 4 MiB
+	Tokens  int           // that are written for one choice; as many as fit
+	Choices int           // of one request, n times its prompts; 16
+	Texts   int           // of one request for embeddings; 256
+	Time    time.Duration // of the whole request; 10 minutes
+}
+
+type handler struct {
+	Config
+	key     [sha256.Size]byte
+	metrics metrics
+	created int64
+}
+
+// NewHandler serves a model.
+func NewHandler(c Config) (http.Handler, error) {
+	h := &handler{Config: c, key: sha256.Sum256([]byte(c.Key)), created: time.Now().Unix()}
+	switch {
+	case c.Name == "" && c.Model != nil:
+		return nil, errors.New("openai: name is empty, it needs to be what requests call the model")
+	case (c.Model == nil) != (c.Scheduler == nil):
+		return nil, errors.New("openai: model or scheduler is nil, it needs both or none")
+	case c.Model == nil && c.Embed == nil:
+		return nil, errors.New("openai: there is neither a model nor an embedder")
+	case c.Embed != nil && c.EmbedName == "":
+		return nil, errors.New("openai: embed name is empty, it needs to be what requests call the embedder")
+	}
+	l := &h.Limits
+	for _, limit := range []struct {
+		name string
+		n    *int64
+		most int64
+	}{{"body", &l.Body, 4 << 20}, {"time", (*int64)(&l.Time), int64(10 * time.Minute)}} {
+		if *limit.n < 0 {
+			return nil, fmt.Errorf("openai: the limit of %s is %d, it cannot be negative", limit.name, *limit.n)
+		}
+		if *limit.n == 0 {
+			*limit.n = limit.most
+		}
+	}
+	for _, limit := range []struct {
+		name string
+		n    *int
+		most int
+	}{{"tokens", &l.Tokens, 0}, {"choices", &l.Choices, 16}, {"texts", &l.Texts, 256}} {
+		if *limit.n < 0 {
+			return nil, fmt.Errorf("openai: the limit of %s is %d, it cannot be negative", limit.name, *limit.n)
+		}
+		if *limit.n == 0 {
+			*limit.n = limit.most
+		}
+	}
+	return h.routes(), nil
+}
+
+func (h *handler) routes() http.Handler {
+	mux := http.NewServeMux()
+	handle := func(method, path string, serve func(*response, *http.Request) error) {
+		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
+			h.serve(w, r, method, path, serve)
+		})
+	}
+	handle(http.MethodPost, "/v1/chat/completions", h.chat)
+	handle(http.MethodPost, "/v1/completions", h.completions)
+	handle(http.MethodPost, "/v1/embeddings", h.embeddings)
+	handle(http.MethodGet, "/v1/models", h.models)
+	handle(http.MethodGet, "/v1/models/", h.model)
+	handle("", "/", func(_ *response, r *http.Request) error {
+		return &apiError{status: http.StatusNotFound, kind: invalid, Message: fmt.Sprintf("there is no path %s", r.URL.Path)}
+	})
+	mux.HandleFunc("GET /healthz", h.healthz)
+	mux.HandleFunc("GET /metrics", h.writeMetrics)
+	return mux
+}
+
+// serve does what all paths have in common: the key, the limits, errors and counting.
+func (h *handler) serve(w http.ResponseWriter, r *http.Request, method, path string, serve func(*response, *http.Request) error) {
+	began := time.Now()
+	ctx, cancel := context.WithTimeoutCause(r.Context(), h.Limits.Time, errTime)
+	defer cancel()
+	counted := &response{ResponseWriter: w}
+	err := h.permit(counted, r, method)
+	if err == nil {
+		r.Body = http.MaxBytesReader(counted, r.Body, h.Limits.Body)
+		err = serve(counted, r.WithContext(ctx))
+	}
+	if err != nil {
+		counted.fail(r.Context(), err)
+	}
+	h.metrics.count(path, counted.status, time.Since(began))
+}
+
+// permit checks key and method.
+func (h *handler) permit(w http.ResponseWriter, r *http.Request, method string) error {
+	if h.Key != "" {
+		given, bearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+		sum := sha256.Sum256([]byte(given))
+		if !bearer || subtle.ConstantTimeCompare(sum[:], h.key[:]) != 1 {
+			w.Header().Set("WWW-Authenticate", "Bearer")
+			return &apiError{status: http.StatusUnauthorized, kind: invalid, Code: "invalid_api_key", Message: "the API key is missing or wrong"}
+		}
+	}
+	if method != "" && r.Method != method {
+		w.Header().Set("Allow", method)
+		return &apiError{status: http.StatusMethodNotAllowed, kind: invalid, Message: fmt.Sprintf("the method is %s, it needs to be %s", r.Method, method)}
+	}
+	return nil
+}
+
+// bodyTime is how long the body of a request may take to come.
+const bodyTime = 30 * time.Second
+
+// read reads a request's JSON.
+func (h *handler) read(w *response, r *http.Request, to any) error {
+	connection := http.NewResponseController(w.ResponseWriter)
+	if connection.SetReadDeadline(time.Now().Add(bodyTime)) == nil { // else there is no network
+		defer connection.SetReadDeadline(time.Time{})
+	}
+	d := json.NewDecoder(r.Body)
+	d.DisallowUnknownFields()
+	err := d.Decode(to)
+	if err == nil && d.More() {
+		err = errors.New("there is more behind the object")
+	}
+	var large *http.MaxBytesError
+	if errors.As(err, &large) {
+		return &apiError{status: http.StatusRequestEntityTooLarge, kind: invalid, Message: fmt.Sprintf("the request has more than %d bytes", large.Limit)}
+	}
+	if err != nil {
+		return wrong("", "the request is not what it needs to be: %v", err)
+	}
+	return nil
+}
+
+type modelObject struct {
+	ID      string `json:"id"`
+	Object  string `json:"object"`
+	Created int64  `json:"created"`
+	OwnedBy string `json:"owned_by"`
+}
+
+func (h *handler) list() []modelObject {
+	var list []modelObject
+	for _, name := range []string{h.Name, h.EmbedName} {
+		if name != "" && (len(list) == 0 || list[0].ID != name) {
+			list = append(list, modelObject{name, "model", h.created, "stheno"})
+		}
+	}
+	return list
+}
+
+func (h *handler) models(w *response, _ *http.Request) error {
+	return write(w, map[string]any{"object": "list", "data": h.list()})
+}
+
+func (h *handler) model(w *response, r *http.Request) error {
+	name := strings.TrimPrefix(r.URL.Path, "/v1/models/")
+	for _, m := range h.list() {
+		if m.ID == name {
+			return write(w, m)
+		}
+	}
+	return noModel(name)
+}
+
+func (h *handler) healthz(w http.ResponseWriter, _ *http.Request) {
+	if h.Scheduler != nil && h.Scheduler.Stats().Closed {
+		http.Error(w, "the scheduler has ended", http.StatusServiceUnavailable)
+		return
+	}
+	fmt.Fprintln(w, "ok")
+}
+
+// write answers with JSON.
+func write(w *response, v any) error {
+	w.Header().Set("Content-Type", "application/json")
+	return json.NewEncoder(w).Encode(v)
+}
