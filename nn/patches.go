@@ -31,6 +31,10 @@ type PatchEmbedding struct {
 	class     *gorgonia.Node       // (1, Dim), nil for none
 }
 
+// patchPositionStd is how positions of patches begin. Patches come out of a FanIn layer about as large
+// as pixels are, beside which positions of words, 0.02, drown: a model learns late where things are.
+const patchPositionStd = 0.5
+
 // NewPatchEmbedding makes a PatchEmbedding in a scope.
 func NewPatchEmbedding(s *Scope, c PatchEmbeddingConfig) *PatchEmbedding {
 	p := &PatchEmbedding{layer: s.layer("PatchEmbedding"), c: c}
@@ -46,7 +50,9 @@ func NewPatchEmbedding(s *Scope, c PatchEmbeddingConfig) *PatchEmbedding {
 		p.class = p.parameter("class", Normal(gpt2Std), 1, c.Dim)
 	}
 	if !c.NoPositions {
-		p.positions = NewPositionalEmbedding(s.Sub("positions"), PositionalEmbeddingConfig{Context: p.Len(), Dim: c.Dim, Kind: c.Positions})
+		p.positions = NewPositionalEmbedding(s.Sub("positions"), PositionalEmbeddingConfig{
+			Context: p.Len(), Dim: c.Dim, Kind: c.Positions, Init: Normal(patchPositionStd),
+		})
 	}
 	return p
 }

@@ -28,7 +28,7 @@ func block(s *nn.Scope, x, c nn.Tensor) nn.Tensor {
 
 func dit(s *nn.Scope, x, t nn.Tensor) nn.Tensor {
 	c := s.Linear("t2", s.Linear("t1", t, dim).SiLU(), dim).SiLU()
-	x = s.Positions("places", s.Linear("in", x, dim))
+	x = s.Positions("places", s.Linear("in", x, dim), nn.Normal(0.5))
 	for i := range 3 {
 		x = block(s.Sub(fmt.Sprint("block", i)), x, c)
 	}
