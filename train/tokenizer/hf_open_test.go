@@ -109,6 +109,13 @@ func TestOpen(t *testing.T) {
 	if err != nil || !slices.Equal(tokensOf(t, tok, e.IDs), []string{"<s>", "a", "<eos>"}) {
 		t.Errorf("with its ends a text has the tokens %q, %v", tokensOf(t, tok, e.IDs), err)
 	}
+	// The first files of Mistral's tekken list no special tokens.
+	if tok, err = open(map[string]string{"tekken.json": `{"config": {"pattern": ".", "default_num_special_tokens": 22}, "vocab": [{"token_bytes": "YQ=="}]}`}); err != nil {
+		t.Fatal(err)
+	}
+	if ids, err := tok.Encode("[INST]a<SPECIAL_21>"); err != nil || !slices.Equal(ids, []int{3, 22, 21}) {
+		t.Errorf("an old tekken gives %v, %v", ids, err)
+	}
 	for want, files := range map[string]map[string]string{
 		"there is no tokenizer.json": {},
 		`for the class "XTokenizer"`: {"vocab.txt": "a\n", "tokenizer_config.json": `{"tokenizer_class": "XTokenizer"}`},
@@ -124,7 +131,7 @@ func TestOpen(t *testing.T) {
 		"needs 2":                    {"tokenizer.model": "\x0a\x03\x0a\x01a", "tokenizer_config.json": `{"tokenizer_class": "LlamaTokenizer"}`},
 		"extra_ids is -1":            {"spiece.model": "\x0a\x03\x0a\x01a", "tokenizer_config.json": `{"tokenizer_class": "T5Tokenizer", "extra_ids": -1}`},
 		"T5 needs at least 3":        {"spiece.model": "\x0a\x03\x0a\x01a", "tokenizer_config.json": `{"tokenizer_class": "T5Tokenizer", "extra_ids": 0}`},
-		"it has no special_tokens":   {"tekken.json": `{}`},
+		"num_special_tokens is 3":    {"tekken.json": `{"config": {"default_num_special_tokens": 3}}`},
 		`"a" has the rank 1`:         {"tekken.json": `{"special_tokens": [{"rank": 1, "token_str": "a"}]}`},
 		"default_vocab_size is 0":    {"tekken.json": `{"config": {"default_vocab_size": 0}, "special_tokens": [{"rank": 0, "token_str": "a"}]}`},
 		`token 0 is "!"`:             {"tekken.json": `{"vocab": [{"token_bytes": "!"}], "special_tokens": []}`},

@@ -67,9 +67,9 @@ func (p *hfSplitterJSON) splitter() (hfSplitter, error) {
 		return cut(characters(isPunctuation), p.Behavior, false)
 	case "Digits":
 		if p.Individual {
-			return cut(characters(unicode.IsNumber), "Isolated", false)
+			return cut(characters(isNumber), "Isolated", false)
 		}
-		return cut(characters(unicode.IsNumber), "Contiguous", false)
+		return cut(characters(isNumber), "Contiguous", false)
 	case "CharDelimiterSplit":
 		pattern, err := hfLiteral(p.Delimiter)
 		if err != nil {

@@ -3,7 +3,6 @@ package tokenizer
 import (
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -64,6 +63,10 @@ func byteLevelWith(model hfObject, pattern string) hfObject {
 	return hfObject{"pre_tokenizer": preTokenizers(split, level), "post_processor": level, "decoder": level, "model": model}
 }
 
+// oldTekken are the special tokens, by rank, of the first files, which do not list them.
+const oldTekken = "<unk> <s> </s> [INST] [/INST] [AVAILABLE_TOOLS] [/AVAILABLE_TOOLS] [TOOL_RESULTS] [/TOOL_RESULTS] [TOOL_CALLS] [IMG]" +
+	" <pad> [IMG_BREAK] [IMG_END] [PREFIX] [MIDDLE] [SUFFIX] [SYSTEM_PROMPT] [/SYSTEM_PROMPT] [TOOL_CONTENT]"
+
 // tekken makes a tokenizer.json of Mistral's tekken.json.
 func (f *hfFolder) tekken(content []byte) (map[string]json.RawMessage, error) {
 	var j struct {
@@ -83,10 +86,10 @@ func (f *hfFolder) tekken(content []byte) (map[string]json.RawMessage, error) {
 	if err := json.Unmarshal(content, &j); err != nil {
 		return nil, err
 	}
-	if j.Special == nil {
-		return nil, errors.New("it has no special_tokens: files older than those that list them are not supported")
-	}
 	special := make([]string, len(j.Special))
+	if j.Special == nil {
+		special = strings.Fields(oldTekken)
+	}
 	for _, s := range j.Special {
 		if s.Rank < 0 || s.Rank >= len(special) || special[s.Rank] != "" || s.Text == "" {
 			return nil, fmt.Errorf("the special token %q has the rank %d, %d of them need ranks from 0 on", s.Text, s.Rank, len(special))
