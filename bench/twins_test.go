@@ -21,7 +21,7 @@ var twins = []struct {
 	{"T5", "../nn/models_test.go", []string{"t5Block", "t5"}},
 	{"DiT", "../examples/dit/main.go", []string{"modulate", "block", "dit"}},
 	{"mixture of experts", "../nn/models_test.go", []string{"mixture", "moe"}},
-	{"Whisper", "../nn/models_test.go", []string{"convolution", "whisper"}},
+	{"Whisper", "../nn/models_test.go", []string{"whisper"}},
 	{"CLIP", "../nn/models_test.go", []string{"clip"}},
 	{"DPO", "../nn/models_test.go", []string{"dpo"}},
 	{"convolution and LSTM", "../nn/models_test.go", []string{"lstm", "convolutionalLSTM"}},
