@@ -107,7 +107,7 @@ func TestConfigErrors(t *testing.T) {
 		{"gpt2", "n_head", `"many"`, `field n_head is "many", it needs to be an integer`},
 		{"gpt2", "n_layer", `-1`, "field n_layer is -1, it needs to be from 1 to 16777216"},
 		{"gpt2", "n_layer", `16777216`, "field n_layer is 16777216, it needs to be from 1 to 4096"},
-		{"gpt2", "activation_function", `"relu"`, `field activation_function is "relu", it needs to be gelu, gelu_new`},
+		{"gpt2", "activation_function", `"mish"`, `field activation_function is "mish", it needs to be gelu, gelu_new`},
 		{"gpt2", "add_cross_attention", `true`, "field add_cross_attention is true, only false is supported"},
 		{"gpt2", "tie_word_embeddings", `false`, "field tie_word_embeddings is false, only true is supported"},
 		{"llama3", "hidden_size", `null`, "field hidden_size is missing"},

@@ -19,10 +19,11 @@
 // The families are, by the model_type in their config: gpt2; llama, which SmolLM, TinyLlama and
 // many others are too; mistral, with its sliding window; qwen2 and qwen3; gemma, gemma2 and
 // gemma3_text; phi and phi3; olmo, olmo2 and olmo3; granite; cohere and cohere2; glm and glm4;
-// stablelm; starcoder2; smollm3; gpt_neox, gptj, falcon, bloom and mpt; the encoders bert,
+// stablelm; starcoder2; smollm3; gpt_neox, gptj, falcon, bloom, mpt and opt; the encoders bert,
 // roberta, xlm-roberta and camembert, with the heads for masked tokens, for classes of texts and of
-// tokens, and for questions; and vit, of images, with a pooler or the head for classes. RoPE is scaled as the config says: linear, dynamic (up to the length of the
-// training), llama3, yarn or longrope.
+// tokens, and for questions; and vit, of images, with a pooler or the head for classes. RoPE is
+// scaled as the config says: linear, dynamic (up to the length of the training), llama3, yarn or
+// longrope.
 //
 // A config that asks for something else is refused with an error that names the field. So is one
 // with a field that is not known here: it may change what the model computes.

@@ -226,6 +226,21 @@ func init() {
 			{"slow_but_exact", `true`, idle, ""},
 			{"tie_word_embeddings", `false`, works, ""},
 		}),
+		"opt": slices.Concat(without(sizeFields, "hidden_size"), []configField{
+			{"_remove_final_layer_norm", `true`, refused, ""},
+			{"activation_function", `"gelu"`, works, ""},
+			{"attention_dropout", `0.5`, works, ""},
+			{"do_layer_norm_before", `false`, works, ""},
+			{"dropout", `0.5`, works, ""},
+			{"enable_bias", `false`, works, ""},
+			{"ffn_dim", `28`, works, ""},
+			{"hidden_size", `48`, works, `{"word_embed_proj_dim": null}`},
+			{"init_std", `1`, idle, ""}, // of weights that are not loaded
+			{"layer_norm_elementwise_affine", `false`, refused, ""},
+			{"layerdrop", `0.5`, refused, ""},
+			{"tie_word_embeddings", `false`, works, ""},
+			{"word_embed_proj_dim", `12`, refused, ""},
+		}),
 		"mpt": slices.Concat(shapeFields, []configField{
 			{"attn_config", `{"alibi": false}`, refused, ""},
 			{"attn_config", `{"alibi_bias_max": 16}`, refused, ""},

@@ -80,7 +80,7 @@ var decoderFields = []configField{
 }
 
 // hiddenAct is of the families that do not call it hidden_activation.
-var hiddenAct = []configField{{"hidden_act", `"gelu"`, works, ""}, {"hidden_act", `"relu"`, refused, ""}}
+var hiddenAct = []configField{{"hidden_act", `"gelu"`, works, ""}, {"hidden_act", `"mish"`, refused, ""}}
 
 // windows are of the families that have layers of two types, if they are asked for.
 var windows = []configField{
@@ -98,7 +98,7 @@ var gemmas = []configField{
 	{"final_logit_softcapping", `1`, works, ""},
 	{"hidden_act", `"silu"`, idle, ""}, // hidden_activation is what counts
 	{"hidden_activation", `"silu"`, works, ""},
-	{"hidden_activation", `"relu"`, refused, ""},
+	{"hidden_activation", `"mish"`, refused, ""},
 	{"layer_types", `["full_attention", "full_attention"]`, works, ""},
 	{"query_pre_attn_scalar", `8`, works, ""},
 	{"sliding_window", `2`, works, ""},
@@ -115,7 +115,7 @@ var encoderFields = []configField{
 	{"classifier_dropout", `0.5`, works, ""},
 	{"eos_token_id", `3`, idle, ""},
 	{"hidden_act", `"silu"`, works, ""},
-	{"hidden_act", `"relu"`, refused, ""},
+	{"hidden_act", `"mish"`, refused, ""},
 	{"hidden_dropout_prob", `0.5`, works, ""},
 	{"hidden_size", `48`, works, ""},
 	{"id2label", `{"0": "a"}`, works, ""},
@@ -136,7 +136,7 @@ var encoderFields = []configField{
 var configFields = map[string][]configField{
 	"gpt2": {
 		{"activation_function", `"gelu"`, works, ""},
-		{"activation_function", `"relu"`, refused, ""},
+		{"activation_function", `"mish"`, refused, ""},
 		{"add_cross_attention", `true`, refused, ""},
 		{"attn_pdrop", `0.5`, works, ""},
 		{"bos_token_id", `3`, idle, ""},
@@ -228,7 +228,7 @@ var configFields = map[string][]configField{
 		{"attention_probs_dropout_prob", `0.5`, works, ""},
 		{"encoder_stride", `8`, idle, ""}, // of a head that repaints images
 		{"hidden_act", `"silu"`, works, ""},
-		{"hidden_act", `"relu"`, refused, ""},
+		{"hidden_act", `"mish"`, refused, ""},
 		{"hidden_dropout_prob", `0.5`, works, ""},
 		{"hidden_size", `48`, works, `{"pooler_output_size": null}`},
 		{"id2label", `{"0": "a"}`, works, ""},

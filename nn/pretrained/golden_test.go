@@ -48,6 +48,8 @@ var languageModels = []string{
 	"olmo",
 	"olmo2",
 	"olmo3",
+	"opt",
+	"opt-post",
 	"phi",
 	"phi3",
 	"qwen2",

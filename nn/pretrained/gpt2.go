@@ -75,7 +75,7 @@ func layerNorm(theirs, ours string, dim int) []link {
 
 var activations = map[string]kernels.Activation{
 	"gelu": kernels.GELUErf, "gelu_new": kernels.GELUTanh, "gelu_pytorch_tanh": kernels.GELUTanh, "gelu_fast": kernels.GELUTanh,
-	"silu": kernels.SiLU, "swish": kernels.SiLU, "relu2": kernels.ReLUSquared,
+	"silu": kernels.SiLU, "swish": kernels.SiLU, "relu2": kernels.ReLUSquared, "relu": kernels.ReLU, "quick_gelu": kernels.QuickGELU, "tanh": kernels.Tanh,
 }
 
 // activation reads the name of an activation.
@@ -83,7 +83,7 @@ func (c *config) activation(name, otherwise string) kernels.Activation {
 	word := c.string(name, otherwise)
 	act, found := activations[word]
 	if !found {
-		c.fail("field %s is %q, it needs to be gelu, gelu_new, gelu_pytorch_tanh, silu or relu2", c.within+name, word)
+		c.fail("field %s is %q, it needs to be gelu, gelu_new, gelu_pytorch_tanh, quick_gelu, silu, relu, relu2 or tanh", c.within+name, word)
 	}
 	return act
 }

@@ -101,6 +101,7 @@ var families = map[string]func(*config, int) *architecture{
 	"olmo":        olmo,
 	"olmo2":       olmo2,
 	"olmo3":       olmo3,
+	"opt":         opt,
 	"phi":         phi,
 	"phi3":        phi3,
 	"qwen2":       qwen2,

@@ -29,6 +29,9 @@ heads = dict(
     vocab_size=48, hidden_size=24, num_hidden_layers=2, num_attention_heads=4, max_position_embeddings=32, bos_token_id=1, eos_token_id=2,
     ffn_hidden_size=20, initializer_range=0.3,
 )
+positioned = dict(
+    vocab_size=48, hidden_size=24, ffn_dim=20, num_hidden_layers=2, num_attention_heads=4, max_position_embeddings=16, bos_token_id=1, eos_token_id=2,
+    pad_token_id=None, dropout=0.0, init_std=0.3)
 llama3 = dict(rope_type="llama3", rope_theta=100.0, factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=16)
 yarn = dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=16)
 longrope = dict(rope_type="longrope", rope_theta=10000.0, short_factor=[1.0, 1.1], long_factor=[2.0, 3.0])
@@ -55,6 +58,8 @@ models = {
     "smollm3": lambda: tf.SmolLM3ForCausalLM(tf.SmolLM3Config(**grouped, no_rope_layers=[1, 0])),
     "llama-longrope": lambda: tf.LlamaForCausalLM(tf.LlamaConfig(**grouped, rope_parameters=dict(
         longrope, short_factor=[1.0, 1.1, 1.2], long_factor=[2.0, 3.0, 4.0], original_max_position_embeddings=8))),
+    "opt": lambda: tf.OPTForCausalLM(tf.OPTConfig(**positioned)),
+    "opt-post": lambda: tf.OPTForCausalLM(tf.OPTConfig(**positioned, do_layer_norm_before=False, enable_bias=False, tie_word_embeddings=False)),
     "gemma": lambda: tf.GemmaForCausalLM(tf.GemmaConfig(**grouped, head_dim=8)),
     "olmo": lambda: tf.OlmoForCausalLM(tf.OlmoConfig(**grouped)),
     "olmo3": lambda: tf.Olmo3ForCausalLM(tf.Olmo3Config(

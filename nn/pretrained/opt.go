@@ -1,0 +1,33 @@
+package pretrained
+
+import "github.com/stheno-ml/stheno/nn"
+
+func opt(c *config, _ int) *architecture {
+	d := newDecoder(c, 2048, true)
+	d.names = names{
+		body: "model.decoder.", head: "lm_head", tokens: "embed_tokens", positions: "embed_positions", norm: "final_layer_norm", layers: "layers.",
+		parts: map[string]string{
+			"norm1": "self_attn_layer_norm", "norm2": "final_layer_norm", "attn.q": "self_attn.q_proj", "attn.k": "self_attn.k_proj",
+			"attn.v": "self_attn.v_proj", "attn.proj": "self_attn.out_proj", "mlp.fc": "fc1", "mlp.proj": "fc2",
+		},
+	}
+	b, yes := &d.Block, true
+	d.Positions, d.FirstPosition = true, 2
+	b.Hidden, b.Activation = c.size("ffn_dim", 3072), c.activation("activation_function", "relu")
+	biased := c.bool("enable_bias", true)
+	d.biases(biased, biased)
+	b.NormBias = &yes
+	if !c.bool("do_layer_norm_before", true) {
+		b.Norms = nn.PostNorm
+	}
+	b.Dropout, b.Attention.Options.Dropout = c.float("dropout", 0.1), c.float("attention_dropout", 0)
+	d.Dropout = b.Dropout
+	if size := c.sizeOrNone("word_embed_proj_dim", b.Attention.Dim); size != b.Attention.Dim && size != 0 {
+		c.fail("field word_embed_proj_dim is %d, it needs to be hidden_size, which is %d", size, b.Attention.Dim)
+	}
+	needs(c, "_remove_final_layer_norm", false)
+	needs(c, "layer_norm_elementwise_affine", true)
+	needs(c, "layerdrop", 0.0)
+	c.read["init_std"] = true // of weights that are not loaded
+	return d.architecture()
+}
