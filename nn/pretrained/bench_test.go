@@ -13,7 +13,6 @@ import (
 	"testing"
 
 	"github.com/stheno-ml/stheno/kernels"
-	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/ops"
 	"github.com/stheno-ml/stheno/safetensors"
 	"gorgonia.org/tensor"
@@ -22,7 +21,8 @@ import (
 var (
 	folder  = flag.String("folder", "", "the model that BenchmarkLoad and BenchmarkDecode read")
 	idsPath = flag.String("ids", "", "the file that BenchmarkDecode writes its tokens to")
-	keptIn  = flag.String("weights", "float32", "what BenchmarkLoad and BenchmarkDecode keep weights in: float32, bfloat16 or float16")
+	keptIn  = flag.String("weights", "float32", "what BenchmarkLoad and BenchmarkDecode keep weights in: float32, bfloat16, float16, int8, int4 or nf4")
+	headIn  = flag.String("embeddings", "", "what they keep embeddings and the head in; empty for what follows from -weights")
 )
 
 // BenchmarkDecode predicts one token after another by the GPT-2 of -folder, or a random one of its smallest shape, and writes what it
@@ -66,29 +66,32 @@ func BenchmarkDecode(b *testing.B) {
 
 // decoded is the model that BenchmarkDecode runs.
 func decoded() (*Model, error) {
-	weights, err := keptType()
+	kept, err := keptTypes()
 	if err != nil {
 		return nil, err
 	}
 	if *folder != "" {
-		return Load(*folder, Options{Weights: weights})
+		return Load(*folder, Options{Weights: kept.linear, Embeddings: kept.embedding})
 	}
 	text := []byte(`{"model_type": "gpt2"}`)
 	family, arch, err := describe(text, Options{})
-	m := &Model{family: family, config: text, arch: arch, parameters: nn.NewParameters(1)}
-	if err == nil && weights != tensor.Float32 {
-		err = m.parameters.KeepWeights(weights)
+	if err != nil {
+		return nil, err
 	}
+	m := &Model{family: family, config: text, arch: arch}
+	m.parameters, err = kept.parameters()
 	return m, err
 }
 
-// keptType is what -weights says.
-func keptType() (tensor.Dtype, error) {
-	dtype, ok := map[string]tensor.Dtype{"float32": tensor.Float32, "bfloat16": ops.BFloat16, "float16": ops.Float16}[*keptIn]
-	if !ok {
-		return dtype, fmt.Errorf("-weights is %q, it needs to be float32, bfloat16 or float16", *keptIn)
+// keptTypes is what -weights and -embeddings say.
+func keptTypes() (keeping, error) {
+	types := map[string]tensor.Dtype{"": {}, "float32": tensor.Float32, "bfloat16": ops.BFloat16, "float16": ops.Float16, "int8": ops.Int8, "int4": ops.Int4, "nf4": ops.NF4}
+	for _, name := range []string{*keptIn, *headIn} {
+		if _, known := types[name]; !known {
+			return keeping{}, fmt.Errorf("weights are kept in %q, it needs to be float32, bfloat16, float16, int8, int4 or nf4", name)
+		}
 	}
-	return dtype, nil
+	return keeping{types[*keptIn], types[*headIn]}, nil
 }
 
 func largest(x []float64) int {
@@ -112,20 +115,20 @@ func BenchmarkLoad(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	weights, err := keptType()
+	kept, err := keptTypes()
 	if err != nil {
 		b.Fatal(err)
 	}
 	var bytes int64
-	var kept uintptr
+	var memory uintptr
 	for b.Loop() {
-		m, err := Load(*folder, Options{Weights: weights, Progress: func(_, total int64) { bytes = total }})
+		m, err := Load(*folder, Options{Weights: kept.linear, Embeddings: kept.embedding, Progress: func(_, total int64) { bytes = total }})
 		if err != nil {
 			b.Fatal(err)
 		}
-		kept = 0
+		memory = 0
 		for _, p := range m.Parameters().Values() {
-			kept += p.MemSize()
+			memory += p.MemSize()
 		}
 	}
 	b.SetBytes(bytes)
@@ -133,7 +136,7 @@ func BenchmarkLoad(b *testing.B) {
 	for line := range strings.Lines(string(status)) {
 		var kilobytes float64
 		if n, _ := fmt.Sscanf(line, "VmHWM: %f kB", &kilobytes); n == 1 {
-			b.ReportMetric(kilobytes*1024/float64(kept), "peak/kept")
+			b.ReportMetric(kilobytes*1024/float64(memory), "peak/kept")
 		}
 	}
 }

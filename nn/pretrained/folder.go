@@ -73,7 +73,7 @@ func regularFile(folder, name string) (string, error) {
 // weights are the open files of a folder, by the names of the tensors in them.
 type weights struct {
 	files  []*safetensors.File
-	holder map[string]*safetensors.File
+	holder map[string]stored
 }
 
 func (w *weights) close() {
@@ -85,7 +85,7 @@ func (w *weights) close() {
 // openWeights opens a file of tensors; an empty name stands for model.safetensors, or the files
 // that its index lists.
 func openWeights(folder, name string) (*weights, error) {
-	w := &weights{holder: map[string]*safetensors.File{}}
+	w := &weights{holder: map[string]stored{}}
 	var err error
 	if name == "" {
 		err = w.open(folder)
@@ -119,7 +119,9 @@ func (w *weights) openOnly(folder, name string) error {
 		return err
 	}
 	for _, name := range file.Names() {
-		w.holder[name] = file
+		if w.holder[name], err = newPlain(file, name); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -159,10 +161,9 @@ func (w *weights) openShards(folder string) error {
 			}
 			shards[shard] = file
 		}
-		if _, err := file.Info(name); err != nil {
+		if w.holder[name], err = newPlain(file, name); err != nil {
 			return fmt.Errorf("%s says that tensor %q is in %s: %w", indexFile, name, shard, err)
 		}
-		w.holder[name] = file
 	}
 	return nil
 }
@@ -170,22 +171,19 @@ func (w *weights) openShards(folder string) error {
 // source is a tensor of a file that is to be read.
 type source struct {
 	*link
-	file  *safetensors.File
+	stored
 	name  string
 	dtype kernels.DType
 	bytes int64
 }
 
-// fileTypes are the types that parameters may have in a file.
-var fileTypes = map[string]kernels.DType{"F32": kernels.F32, "F16": kernels.F16, "BF16": kernels.BF16}
-
-// find is the file with a tensor, which may lack its prefix or, if it is a norm's, have the name
+// find is a tensor, which may lack its prefix or, if it is a norm's, have the name
 // that TensorFlow gave it.
-func (w *weights) find(name, prefix string) (string, *safetensors.File) {
+func (w *weights) find(name, prefix string) (string, stored) {
 	for _, name := range []string{name, strings.TrimPrefix(name, prefix), prefix + name} {
 		for _, name := range []string{name, oldNames.Replace(name)} {
-			if file := w.holder[name]; file != nil {
-				return name, file
+			if found := w.holder[name]; found != nil {
+				return name, found
 			}
 		}
 	}
@@ -201,23 +199,19 @@ func (w *weights) sources(a *architecture) ([]source, error) {
 	used := map[string]bool{}
 	for i := range a.links {
 		l := &a.links[i]
-		name, file := w.find(l.theirs, a.prefix)
-		if file == nil {
+		name, found := w.find(l.theirs, a.prefix)
+		if found == nil {
 			return nil, fmt.Errorf("tensor %q is missing", l.theirs)
 		}
-		info, err := file.Info(name)
-		if err != nil {
-			return nil, err
+		info := found.describe()
+		if !slices.Equal(info.shape, l.shape) {
+			return nil, fmt.Errorf("tensor %q has shape %v, the config asks for %v", name, info.shape, l.shape)
 		}
-		if !slices.Equal(info.Shape, l.shape) {
-			return nil, fmt.Errorf("tensor %q has shape %v, the config asks for %v", name, info.Shape, l.shape)
-		}
-		dtype, known := fileTypes[info.Type]
-		if !known {
-			return nil, fmt.Errorf("tensor %q is %s, it needs to be F32, F16 or BF16", name, info.Type)
+		if info.dtype == kernels.NoDType {
+			return nil, fmt.Errorf("tensor %q is %s, it needs to be F32, F16 or BF16", name, info.called)
 		}
 		used[name] = true
-		list = append(list, source{l, file, name, dtype, info.Bytes})
+		list = append(list, source{l, found, name, info.dtype, info.bytes})
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.holder)) {
 		known := func(end string) bool { return strings.HasSuffix(name, end) }
@@ -253,74 +247,113 @@ func most(list []source) (dtype tensor.Dtype) {
 
 // equal reports whether two tensors have the same shape and elements.
 func (w *weights) equal(names ...string) (bool, error) {
-	const most = 1 << 16 // elements at a time
-	var infos [2]safetensors.Info
-	var values [2][]float32
+	var infos [2]storedInfo
 	for i, name := range names {
 		if w.holder[name] == nil {
 			return false, nil
 		}
-		var err error
-		if infos[i], err = w.holder[name].Info(name); err != nil {
-			return false, err
+		if infos[i] = w.holder[name].describe(); infos[i].dtype == kernels.NoDType {
+			return false, fmt.Errorf("tensor %q is %s, it needs to be F32, F16 or BF16", name, infos[i].called)
 		}
-		values[i] = make([]float32, most)
 	}
-	if !slices.Equal(infos[0].Shape, infos[1].Shape) {
+	shape := infos[0].shape
+	if !slices.Equal(shape, infos[1].shape) || len(shape) == 0 {
 		return false, nil
 	}
-	for at, n := 0, tensor.Shape(infos[0].Shape).TotalSize(); at < n; at += most {
-		count := min(most, n-at)
+	length := kernels.Tensor{Shape: shape[1:]}.Elements()
+	rows := max(1, 1<<16/max(1, length)) // at a time
+	for at := 0; at < shape[0]; at += rows {
+		count := min(rows, shape[0]-at) * length
+		var values [2][]float32
 		for i, name := range names {
-			dtype, known := fileTypes[infos[i].Type]
-			if !known {
-				return false, fmt.Errorf("tensor %q is %s, it needs to be F32, F16 or BF16", name, infos[i].Type)
-			}
-			read := make([]byte, count*dtype.Size())
-			if err := w.holder[name].Elements(name, at, read); err != nil {
+			read := make([]byte, count*infos[i].dtype.Size())
+			if err := w.holder[name].read(at*length, read); err != nil {
 				return false, err
 			}
-			from := kernels.Contiguous(unsafe.Pointer(unsafe.SliceData(read)), dtype, count)
+			values[i] = make([]float32, count)
+			from := kernels.Contiguous(unsafe.Pointer(unsafe.SliceData(read)), infos[i].dtype, count)
 			if err := oneThread.Copy(kernels.Of(values[i], count), from); err != nil {
 				return false, err
 			}
 		}
-		if !slices.Equal(values[0][:count], values[1][:count]) {
+		if !slices.Equal(values[0], values[1]) {
 			return false, nil
 		}
 	}
 	return true, nil
 }
 
-// readParameters reads the tensors of a folder, several at a time, the weights of linear layers and
-// embeddings in a type.
-func readParameters(folder string, a *architecture, kept tensor.Dtype, progress func(done, total int64)) (*nn.Parameters, error) {
-	parameters := nn.NewParameters(0)
-	if kept != tensor.Float32 {
-		if err := parameters.KeepWeights(kept); err != nil {
-			return nil, err
-		}
+// keeping is the types in which the weights of linear layers and of embeddings are kept, none for
+// float32.
+type keeping struct{ linear, embedding tensor.Dtype }
+
+// parameters are parameters without values that keep weights so.
+func (k keeping) parameters() (p *nn.Parameters, err error) {
+	p = nn.NewParameters(0)
+	if isGiven(k.linear) {
+		err = p.KeepWeights(k.linear)
 	}
+	if isGiven(k.embedding) && err == nil {
+		err = p.KeepEmbeddings(k.embedding)
+	}
+	return p, err
+}
+
+func isGiven(d tensor.Dtype) bool { return d != tensor.Dtype{} && d != tensor.Float32 }
+
+// of is the type in which the parameters of a tensor are read. Packed weights are read otherwise.
+func (k keeping) of(l *link) tensor.Dtype {
+	kept := tensor.Float32
+	switch {
+	case l.linear && isGiven(k.linear):
+		kept = k.linear
+	case l.embedding && isGiven(k.embedding):
+		kept = k.embedding
+	case l.embedding && isGiven(k.linear):
+		kept = k.linear
+	}
+	if l.embedding && ops.IsPacked(kept) {
+		return tensor.Float32 // its layer packs it
+	}
+	return kept
+}
+
+// readFolder reads the parameters of a folder's files.
+func readFolder(folder string, a *architecture, kept keeping, progress func(done, total int64)) (*nn.Parameters, error) {
 	w, err := openWeights(folder, a.weights)
 	if err != nil {
 		return nil, err
 	}
 	defer w.close()
-	list, err := w.sources(a)
+	return w.parameters(a, kept, progress)
+}
+
+// parameters reads the tensors, several at a time, but for those that are packed, one after the
+// other.
+func (w *weights) parameters(a *architecture, kept keeping, progress func(done, total int64)) (*nn.Parameters, error) {
+	parameters, err := kept.parameters()
 	if err != nil {
 		return nil, err
 	}
-	a.stored = most(list)
+	all, err := w.sources(a)
+	if err != nil {
+		return nil, err
+	}
+	a.stored = most(all)
 	r := reader{values: map[string]*tensor.Dense{}, memory: map[string]kernels.Tensor{}, progress: progress}
 	var parts []part
 	dtypes := map[string]tensor.Dtype{}
-	for _, s := range list {
+	var list, packed []source
+	for _, s := range all {
 		r.total += s.bytes
-		parts = append(parts, s.parts...)
+		dtype := kept.of(s.link)
+		if ops.IsPacked(dtype) {
+			packed = append(packed, s)
+			continue
+		}
+		list, parts = append(list, s), append(parts, s.parts...)
 		for _, p := range s.parts {
-			if dtypes[p.ours] = tensor.Float32; s.linear || s.embedding {
-				dtypes[p.ours] = kept
-			}
+			dtypes[p.ours] = dtype
 		}
 	}
 	// The small ones take what is left of memory that was used before, which Go clears: a large one
@@ -336,6 +369,9 @@ func readParameters(folder string, a *architecture, kept tensor.Dtype, progress 
 		}
 	}
 	if err := r.read(list); err != nil {
+		return nil, err
+	}
+	if err := r.readPacked(packed, kept.linear); err != nil {
 		return nil, err
 	}
 	for i := range a.links {
@@ -438,12 +474,12 @@ func (r *reader) readOne(p piece) error {
 	}
 	to.Data = unsafe.Add(whole.Data, at*to.DType.Size())
 	if !p.transposed && p.dtype == to.DType {
-		return p.file.Elements(p.name, first, unsafe.Slice((*byte)(to.Data), n))
+		return p.stored.read(first, unsafe.Slice((*byte)(to.Data), n))
 	}
 	buffer := buffers.Get().(*[]byte)
 	defer buffers.Put(buffer)
 	*buffer = slices.Grow((*buffer)[:0], n)[:n]
-	if err := p.file.Elements(p.name, first, *buffer); err != nil {
+	if err := p.stored.read(first, *buffer); err != nil {
 		return err
 	}
 	from := kernels.Tensor{Data: unsafe.Pointer(unsafe.SliceData(*buffer)), DType: p.dtype, Shape: to.Shape, Strides: []int{length, 1}}
@@ -462,8 +498,22 @@ func (r *reader) finished(p piece, err error) {
 	if err != nil && r.err == nil {
 		r.err = err
 	}
-	r.done += p.bytes / int64(p.shape[0]) * int64(p.n)
-	if r.progress != nil && r.err == nil {
+	if r.err == nil {
+		r.advance(p.bytes / int64(p.shape[0]) * int64(p.n))
+	}
+}
+
+// report tells of bytes that were read.
+func (r *reader) report(bytes int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.advance(bytes)
+}
+
+// advance is report, for those who hold the lock.
+func (r *reader) advance(bytes int64) {
+	r.done += bytes
+	if r.progress != nil {
 		r.progress(r.done, r.total)
 	}
 }

@@ -69,7 +69,7 @@ func (m *Model) loadLoRA(folder string) error {
 		return err
 	}
 	links := changes(targets, l.Rank)
-	values, err := readParameters(folder, &architecture{links: links, weights: adapterWeightsFile}, tensor.Float32, nil)
+	values, err := readFolder(folder, &architecture{links: links, weights: adapterWeightsFile}, keeping{}, nil)
 	if err != nil {
 		return err
 	}

@@ -26,11 +26,15 @@ type Options struct {
 	// Compute is the type of what the layers compute: float32 (zero), ops.BFloat16 or ops.Float16.
 	// Parameters are float32.
 	Compute tensor.Dtype
-	// Weights is the type that the weights of linear layers and embeddings are kept in: float32
-	// (zero), or ops.BFloat16 or ops.Float16, with which a decoder is about twice as fast, but
-	// nothing but a LoRA can be trained. On a GPU, Compute is then the same type. See
-	// [nn.Parameters.KeepWeights].
+	// Weights is the type that weights are kept in: float32 (zero); ops.BFloat16 or ops.Float16, of
+	// linear layers and embeddings, with which a decoder is about twice as fast; or ops.Int8,
+	// ops.Int4 or ops.NF4, of linear layers, which are packed as they are read. Nothing but a LoRA
+	// can then be trained. On a GPU, Compute is the same type, and packed weights are not there yet.
+	// See [nn.Parameters.KeepWeights].
 	Weights tensor.Dtype
+	// Embeddings is the type that embeddings are kept in, and a language model's head; the zero
+	// value leaves it to Weights.
+	Embeddings tensor.Dtype
 	// Device is where the parameters are moved to, so that every graph of the model computes there;
 	// nil for the host.
 	Device *ops.Device
@@ -158,11 +162,7 @@ func (m *Model) load(o Options) (err error) {
 	if m.family, m.arch, err = describe(m.config, o); err != nil {
 		return err
 	}
-	kept := o.Weights
-	if kept == (tensor.Dtype{}) {
-		kept = tensor.Float32
-	}
-	if m.parameters, err = readParameters(m.folder, m.arch, kept, o.Progress); err != nil {
+	if m.parameters, err = readFolder(m.folder, m.arch, keeping{o.Weights, o.Embeddings}, o.Progress); err != nil {
 		return err
 	}
 	for name, row := range m.arch.padding {

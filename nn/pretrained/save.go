@@ -170,8 +170,8 @@ func (m *Model) writeTensors(folder, name string, links []link, dtype tensor.Dty
 				continue
 			}
 			value, err := ops.Download(m.parameters.Value(p.ours))
-			if err == nil && value.Dtype() != tensor.Float32 { // a weight that is kept in 16 bits
-				value, err = ops.Converted(value, tensor.Float32)
+			if err == nil {
+				value, err = widened(value, &links[i])
 			}
 			if err != nil {
 				return fmt.Errorf("parameter %s: %w", p.ours, err)
@@ -187,6 +187,21 @@ func (m *Model) writeTensors(folder, name string, links []link, dtype tensor.Dty
 	return writeFile(folder, name, func(w io.Writer) error {
 		return safetensors.Write(w, tensors, map[string]string{"format": "pt"})
 	})
+}
+
+// widened is a parameter in float32, whatever it is kept in.
+func widened(value *tensor.Dense, l *link) (*tensor.Dense, error) {
+	switch d := value.Dtype(); {
+	case d == tensor.Float32:
+		return value, nil
+	case !ops.IsPacked(d):
+		return ops.Converted(value, tensor.Float32)
+	}
+	value, err := ops.Unpacked(value)
+	if err == nil && l.linear {
+		value, err = ops.Transposed(value)
+	}
+	return value, err
 }
 
 // rounded is a tensor of float32 in another type.
