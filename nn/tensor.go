@@ -506,12 +506,13 @@ func (x Tensor) Chunk(axis, n int) []Tensor {
 	if ok && (n < 1 || x.Dim(at)%n != 0) {
 		x.fail(fmt.Errorf("Chunk: n is %d, it needs to divide axis %d of shape %v", n, axis, []int(x.Shape())))
 	}
-	if x.failed() {
-		return x.parts(n)
+	parts := x.parts(n)
+	for i := range parts {
+		if size := x.Dim(at) / n; !x.failed() {
+			parts[i] = x.Slice(at, i*size, (i+1)*size)
+		}
 	}
-	shape := slices.Clone([]int(x.Shape()))
-	shape[at] /= n
-	return x.Reshape(slices.Insert(shape, at, n)...).Unbind(at, n)
+	return parts
 }
 
 // parts are n tensors that are yet to come, or that come after an error and are there to be

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/stheno-ml/stheno/gradcheck"
 	"github.com/stheno-ml/stheno/internal/slow"
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/kernels/reference"
@@ -341,7 +342,13 @@ func input(g *gorgonia.ExprGraph, name string, value *tensor.Dense) *gorgonia.No
 // build makes the graph: Σ out·w + Σ lse·u over the outputs that the case uses.
 func (c attentionCase) build(t testing.TB, dtype tensor.Dtype) *attentionGraph {
 	t.Helper()
-	a := &attentionGraph{c: c, g: gorgonia.NewGraph(), in: map[string]*gorgonia.Node{}}
+	return c.buildIn(t, gorgonia.NewGraph(), dtype)
+}
+
+// buildIn adds inputs and loss to a graph.
+func (c attentionCase) buildIn(t testing.TB, g *gorgonia.ExprGraph, dtype tensor.Dtype) *attentionGraph {
+	t.Helper()
+	a := &attentionGraph{c: c, g: g, in: map[string]*gorgonia.Node{}}
 	ops.ModeOf(a.g).Train(step)
 	values, shapes := c.values(), c.shapes()
 	for _, name := range c.inputs() {
@@ -498,32 +505,17 @@ func TestAttention(t *testing.T) {
 func TestAttentionFiniteDifferences(t *testing.T) {
 	slow.Emulated(t)
 	slow.Race(t)
-	const h = 1e-5
 	for _, c := range attentionCases() {
-		a := c.build(t, tensor.Float64)
-		run(t, a.tape(t))
-		probe := c.build(t, tensor.Float64)
-		m := gorgonia.NewTapeMachine(probe.g)
-		lossAt := func(x *float64, value float64) float64 {
-			old := *x
-			*x = value
-			run(t, m)
-			*x = old
-			return probe.loss.Value().Data().(float64)
-		}
-		for _, name := range c.inputs() {
-			gradient, err := a.in[name].Grad()
-			if err != nil {
-				t.Fatal(err)
+		err := gradcheck.Graph(func(g *gorgonia.ExprGraph, dtype tensor.Dtype) (*gorgonia.Node, gorgonia.Nodes, error) {
+			a := c.buildIn(t, g, dtype)
+			var inputs gorgonia.Nodes
+			for _, name := range c.inputs() {
+				inputs = append(inputs, a.in[name])
 			}
-			got := gradient.Data().([]float64)
-			x := probe.in[name].Value().Data().([]float64)
-			for i := range x {
-				slope := (lossAt(&x[i], x[i]+h) - lossAt(&x[i], x[i]-h)) / (2 * h)
-				if diff := math.Abs(slope - got[i]); !(diff <= 1e-7*max(1, math.Abs(slope))) {
-					t.Errorf("%v: the gradient of %s[%d] is %g, the slope of the loss is %g", c, name, i, got[i], slope)
-				}
-			}
+			return a.loss, inputs, nil
+		}, gradcheck.Options{Seed: c.seed, Elements: -1, Contiguous: true})
+		if err != nil {
+			t.Errorf("%v: %v", c, err)
 		}
 	}
 }
