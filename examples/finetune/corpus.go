@@ -29,11 +29,34 @@ type corpus struct {
 // maxText is the most bytes that a file of data may have.
 const maxText = 4 << 30
 
-// line is one line of a .jsonl file: a conversation, a question and its answer, or a text.
+// line is one line of a .jsonl file: a conversation, a question and its answer, or a text. The last
+// two fields are as in the data of Alpaca and ShareGPT.
 type line struct {
 	Messages           []chat.Message
 	Prompt, Completion string
 	Text               string
+
+	Instruction, Input, Output string
+	Conversations              []struct{ From, Value string }
+}
+
+// usual is the line in messages, or prompt and completion.
+func (l line) usual() (line, error) {
+	if l.Output != "" && l.Instruction != "" {
+		l.Prompt, l.Completion = l.Instruction, l.Output
+		if l.Input != "" {
+			l.Prompt += "\n\n" + l.Input
+		}
+	}
+	roles := map[string]string{"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "system": "system"}
+	for _, c := range l.Conversations {
+		role := roles[c.From]
+		if role == "" {
+			return l, fmt.Errorf("a part of conversations is from %q, it needs to be from human, gpt or system", c.From)
+		}
+		l.Messages = append(l.Messages, chat.Message{Role: role, Content: c.Value})
+	}
+	return l, nil
 }
 
 func readCorpus(s settings, folder string) (*corpus, error) {
@@ -108,6 +131,9 @@ func (c *corpus) lines(content []byte) ([]data.Document, error) {
 		var l line
 		err := json.Unmarshal(lines.Bytes(), &l)
 		if err == nil {
+			l, err = l.usual()
+		}
+		if err == nil {
 			var more []data.Document
 			more, err = c.documents(l)
 			documents = append(documents, more...)
@@ -140,7 +166,7 @@ func (c *corpus) documents(l line) ([]data.Document, error) {
 	case l.Completion != "":
 		messages = []chat.Message{{Role: "user", Content: l.Prompt}, {Role: "assistant", Content: l.Completion}}
 	case len(messages) == 0:
-		return nil, errors.New("it has neither messages, nor prompt and completion, nor text")
+		return nil, errors.New("it has neither messages or conversations, nor prompt and completion, nor instruction and output, nor text")
 	}
 	if c.template == nil {
 		return nil, fmt.Errorf("it is a conversation, and there is no chat template for it: %w", c.noTemplate)

@@ -3,9 +3,11 @@
 //	go run ./examples/finetune -model hub:HuggingFaceTB/SmolLM2-135M-Instruct -data chats.jsonl
 //	go run ./examples/finetune -model gpt2 -data notes.txt -sample "The weather"
 //
-// The data is a text, or a .jsonl file with a conversation, a question and its answer, or a text on each line; see corpus.go. Of a
-// conversation the model learns the answers alone. By default small changes to the model are trained (LoRA), which go to the folder
-// adapter of the run as Python's peft reads them; -rank 0 trains all weights. -resume goes on with a run that was stopped.
+// The data is a text, or a .jsonl file with a conversation, a question and its answer, or a text on
+// each line, also as Alpaca's and ShareGPT's; see corpus.go. Of a conversation the model learns the
+// answers alone. By default small changes to the model are trained (LoRA), which go to the folder
+// adapter of the run as Python's peft reads them; -rank 0 trains all weights. -resume goes on with a
+// run that was stopped.
 package main
 
 import (
@@ -14,6 +16,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -60,7 +63,7 @@ func finetune(ctx context.Context, s settings, out io.Writer) error {
 		return fmt.Errorf("-device: %w", err)
 	}
 	defer place.Close()
-	model, err := load(ctx, s, place)
+	model, err := load(ctx, &s, place)
 	if err != nil {
 		return err
 	}
@@ -107,6 +110,9 @@ func finetune(ctx context.Context, s settings, out io.Writer) error {
 	fmt.Fprintf(out, "%s, of which %d numbers are trained, learns %d documents in %d rows of %d tokens; %d validate. It all goes to %s.\n",
 		s.Model, nn.Count(loop.Parameters()), len(corpus.training), batches.Count(), s.Context, len(corpus.validation), s.out)
 	end, err := loop.Run(ctx)
+	if err == nil {
+		err = drawLosses(s.out)
+	}
 	if err != nil {
 		return err
 	}
@@ -117,14 +123,35 @@ func finetune(ctx context.Context, s settings, out io.Writer) error {
 	if err := save(model, s, out); err != nil {
 		return err
 	}
+	fmt.Fprintf(out, "The losses are in %s.\n", filepath.Join(s.out, "loss.png"))
 	return write(ctx, model, corpus, s, out)
 }
 
+// drawLosses draws the losses of all steps of the run.
+func drawLosses(folder string) error {
+	file, err := os.Open(filepath.Join(folder, "log.jsonl"))
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	log, err := watch.ReadJSONLines(file)
+	if err != nil || len(log.Steps) < 2 {
+		return err // one step is no curve
+	}
+	return watch.Draw(filepath.Join(folder, "loss.png"), log)
+}
+
 // load reads the model, downloads it first if it needs to be, and gives it a LoRA if it is to have one.
-func load(ctx context.Context, s settings, place *train.Place) (*pretrained.Model, error) {
+func load(ctx context.Context, s *settings, place *train.Place) (*pretrained.Model, error) {
 	status := watch.NewStatus(os.Stderr)
 	defer status.Done("")
 	folder, err := pretrained.Find(ctx, s.Model, downloads(status))
+	if err == nil {
+		err = s.fitContext(folder)
+	}
+	if errors.Is(err, fs.ErrNotExist) && !strings.HasPrefix(s.Model, "hub:") {
+		return nil, fmt.Errorf("%w: there is no model's folder of that name here; hub:NAME is a model on the hub", err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -202,7 +229,7 @@ func save(model *pretrained.Model, s settings, out io.Writer) error {
 
 // write lets the model answer or continue the prompt.
 func write(ctx context.Context, model *pretrained.Model, c *corpus, s settings, out io.Writer) error {
-	prompt, err := c.prompt(s.sample)
+	prompt, err := c.prompt(s.Sample)
 	if err != nil || prompt == "" {
 		return err
 	}
@@ -210,7 +237,7 @@ func write(ctx context.Context, model *pretrained.Model, c *corpus, s settings, 
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "\n%s\n", strings.TrimSpace(s.sample))
+	fmt.Fprintf(out, "\n%s\n", strings.TrimSpace(s.Sample))
 	err = sample.Generate(ctx, decoder, c.tokenizer, prompt, sample.Options{
 		Sampler: sample.SamplerOptions{Temperature: 0.7, TopP: 0.9, Seed: s.Seed}, MaxTokens: min(s.Context, 200), Stop: c.stop,
 	}, sample.Write(watch.Printable(out)))

@@ -198,12 +198,12 @@ func TestRefusals(t *testing.T) {
 		want string
 	}{
 		{[]string{"-ranks", "4"}, "-help lists the flags"},
-		{[]string{"-data", "x"}, "-model and -data are needed"},
+		{[]string{"-data", "x"}, "-model is needed"},
 		{[]string{"-model", "x", "-data", "y", "-context", "1"}, "-context at least 2"},
 		{[]string{"-resume", "-rank", "4"}, "-rank is given with -resume"},
 		{[]string{"-resume", "-out", folder}, "holds no run"},
 		{[]string{"-model", model, "-data", file("a.jsonl", "{\"text\": \"x\"}\n{")}, "a.jsonl: line 2"},
-		{[]string{"-model", model, "-data", file("b.jsonl", `{"question": "x"}`)}, "it has neither messages, nor prompt and completion, nor text"},
+		{[]string{"-model", model, "-data", file("b.jsonl", `{"question": "x"}`)}, "it has neither messages or conversations, nor prompt and completion, nor instruction and output, nor text"},
 		{[]string{"-model", model, "-data", file("c.jsonl", `{"messages": [{"role": "user", "content": "x"}]}`)}, "there is no chat template for it"},
 		{[]string{"-model", model, "-data", file("d.txt", "x")}, "d.txt: SplitDocuments: there are fewer than two documents"},
 		{[]string{"-model", model, "-data", chats(t), "-targets", "x_proj"}, `target "x_proj"`},
@@ -219,6 +219,56 @@ func TestRefusals(t *testing.T) {
 		}
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q: the error is %v, want %q", c.args, err, c.want)
+		}
+	}
+}
+
+// Lines as in the data of Alpaca and ShareGPT are those that say the same in other words.
+func TestLinesOfOtherForms(t *testing.T) {
+	folder := smallModel(t, true)
+	documents := func(line string) string {
+		t.Helper()
+		path := filepath.Join(t.TempDir(), "lines.jsonl")
+		if err := os.WriteFile(path, []byte(strings.Repeat(line+"\n", 10)), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		c, err := readCorpus(settings{Data: path, Context: 64, Seed: 1}, folder)
+		if err != nil {
+			return err.Error()
+		}
+		return fmt.Sprint(c.training)
+	}
+	for _, c := range []struct{ other, usual string }{
+		{`{"instruction": "Who?", "input": "", "output": "Stheno."}`, `{"prompt": "Who?", "completion": "Stheno."}`},
+		{`{"instruction": "Who?", "input": "You?", "output": "Stheno."}`, `{"prompt": "Who?\n\nYou?", "completion": "Stheno."}`},
+		{
+			`{"conversations": [{"from": "human", "value": "Who?"}, {"from": "gpt", "value": "Stheno."}]}`,
+			`{"messages": [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "Stheno."}]}`,
+		},
+	} {
+		if got, want := documents(c.other), documents(c.usual); got != want || !strings.Contains(got, "true") {
+			t.Errorf("%s gives %s, and %s gives %s", c.other, got, c.usual, want)
+		}
+	}
+	if said := documents(`{"conversations": [{"from": "robot", "value": "x"}]}`); !strings.Contains(said, `line 1: a part of conversations is from "robot"`) {
+		t.Errorf("a robot's line gives %s", said)
+	}
+}
+
+// A model that is not there, and a context beyond the model's, are named before anything is read.
+func TestModelsAreLookedAtFirst(t *testing.T) {
+	folder := smallModel(t, false)
+	for want, args := range map[string][]string{
+		"hub:NAME is a model on the hub":            {"-model", "SmolLM2-135M"},
+		"-context is 129, the model in " + folder:   {"-model", folder, "-context", "129"},
+		"there is no flag -lr: did you mean -rate?": {"-model", folder, "-lr", "1"},
+	} {
+		s, err := parse(append(args, "-data", chats(t), "-out", filepath.Join(t.TempDir(), "out")), io.Discard)
+		if err == nil {
+			err = finetune(t.Context(), s, io.Discard)
+		}
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: error %v, want one with %q", args, err, want)
 		}
 	}
 }

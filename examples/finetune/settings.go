@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/stheno-ml/stheno/examples/internal/cli"
 	"github.com/stheno-ml/stheno/ops"
 	"github.com/stheno-ml/stheno/train"
 	"github.com/stheno-ml/stheno/train/checkpoint"
@@ -28,9 +30,36 @@ type settings struct {
 	Seed                  uint64
 	Merge                 bool
 	Compute               string
+	Sample                string
 
-	out, sample, device string
-	resume              bool
+	out, device string
+	resume      bool
+	given       map[string]bool // flags
+}
+
+// groups are the flags as help shows them.
+var groups = []cli.Group{
+	{Title: "what", Flags: []string{"model", "data", "out", "resume", "sample"}},
+	{Title: "what is trained", Flags: []string{"rank", "alpha", "dropout", "targets", "merge"}},
+	{Title: "training", Flags: []string{"epochs", "steps", "batch", "context", "rate", "eval-every", "seed"}},
+	{Title: "machine", Flags: []string{"device", "compute"}},
+}
+
+// uses are examples for help.
+var uses = []string{
+	"go run ./examples/finetune -model hub:HuggingFaceTB/SmolLM2-135M-Instruct -data chats.jsonl",
+	"go run ./examples/finetune -model gpt2 -data notes.txt -sample 'The weather'",
+	"go run ./examples/finetune -model gpt2 -data notes.txt -rank 0 -out whole",
+	"go run ./examples/finetune -resume",
+}
+
+// otherNames are names of flags in other programs.
+var otherNames = map[string]string{
+	"lr": "rate", "learning-rate": "rate", "batch-size": "batch", "per-device-train-batch-size": "batch", "max-steps": "steps",
+	"num-train-epochs": "epochs", "max-length": "context", "max-seq-length": "context", "seq-len": "context", "lora-r": "rank", "r": "rank",
+	"lora-alpha": "alpha", "lora-dropout": "dropout", "target-modules": "targets", "output-dir": "out", "output": "out",
+	"model-name-or-path": "model", "model-name": "model", "dataset": "data", "train-file": "data", "file": "data", "prompt": "sample",
+	"dtype": "compute", "gpu": "device", "continue": "resume",
 }
 
 // computeTypes are the types by their names.
@@ -56,26 +85,24 @@ func parse(args []string, screen io.Writer) (settings, error) {
 	f.IntVar(&s.EvalEvery, "eval-every", 50, "steps between evaluations, and between checkpoints")
 	f.Uint64Var(&s.Seed, "seed", 1, "of the order of documents and all else that is random")
 	f.BoolVar(&s.Merge, "merge", false, "also save the model with the changes in its weights")
-	f.StringVar(&s.sample, "sample", "Hello! Who are you?", "what the trained model is to answer, or continue; empty for nothing")
+	f.StringVar(&s.Sample, "sample", "Hello! Who are you?", "what the trained model is to answer, or continue; empty for nothing")
 	f.StringVar(&s.device, "device", "auto", "auto, cpu or cuda")
 	f.StringVar(&s.Compute, "compute", "", "type of activations: float32 or bfloat16; empty: bfloat16 on a GPU, float32 on a CPU")
-	switch err := f.Parse(args); {
-	case errors.Is(err, flag.ErrHelp):
-		fmt.Fprint(screen, "finetune goes on training a published model, and lets it write.\n\n")
-		f.SetOutput(screen)
-		f.PrintDefaults()
+	f.Usage = func() {}
+	if err := cli.Parse(f, args, otherNames, "data"); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			cli.Help(screen, f, "finetune goes on training a published model, and lets it write.\n", uses, groups)
+		}
 		return s, err
-	case err != nil:
-		return s, fmt.Errorf("%w (-help lists the flags)", err)
 	}
+	s.given = map[string]bool{}
+	f.Visit(func(given *flag.Flag) { s.given[given.Name] = true })
 	if s.Rate == 0 {
 		if s.Rate = 2e-4; s.Rank == 0 {
 			s.Rate = 2e-5
 		}
 	}
 	switch {
-	case f.NArg() > 0:
-		return s, fmt.Errorf("%q is not a flag", f.Arg(0))
 	case s.resume:
 		var others []string
 		f.Visit(func(given *flag.Flag) {
@@ -87,8 +114,10 @@ func parse(args []string, screen io.Writer) (settings, error) {
 			return s, fmt.Errorf("%s is given with -resume, which goes on with the settings of the run", strings.Join(others, ", "))
 		}
 		return s, nil
-	case s.Model == "" || s.Data == "":
-		return s, errors.New("-model and -data are needed")
+	case s.Model == "":
+		return s, errors.New("-model is needed: a model's folder, or hub:NAME, such as hub:HuggingFaceTB/SmolLM2-135M-Instruct")
+	case s.Data == "":
+		return s, errors.New("-data is needed: a text, or a .jsonl file with a conversation, a question and its answer, or a text on each line")
 	case computeTypes[s.Compute] == (tensor.Dtype{}) && s.Compute != "":
 		return s, fmt.Errorf("-compute is %q, it needs to be float32 or bfloat16", s.Compute)
 	case s.Rank < 0 || s.Steps < 0 || s.Batch < 1 || s.Context < 2 || s.EvalEvery < 1 || !(s.Epochs > 0):
@@ -118,7 +147,36 @@ func (s *settings) readBack() error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", s.out, err)
 	}
-	return train.ReadSettings(c, s)
+	sample := s.Sample
+	err = train.ReadSettings(c, s)
+	if s.given["sample"] {
+		s.Sample = sample
+	}
+	return err
+}
+
+// fitContext makes sure that the model was made for rows of -context tokens. A default gives way.
+func (s *settings) fitContext(folder string) error {
+	content, err := os.ReadFile(filepath.Join(folder, "config.json"))
+	if err != nil {
+		return err
+	}
+	var config struct {
+		Longest int `json:"max_position_embeddings"`
+		GPT2    int `json:"n_positions"`
+	}
+	if json.Unmarshal(content, &config) != nil {
+		return nil // what is wrong with it, loading says
+	}
+	longest := max(config.Longest, config.GPT2)
+	if longest < 2 || s.Context <= longest {
+		return nil
+	}
+	if s.given["context"] {
+		return fmt.Errorf("-context is %d, the model in %s was made for at most %d tokens", s.Context, folder, longest)
+	}
+	s.Context = longest
+	return nil
 }
 
 // downloads shows how much of each file has come.
