@@ -168,6 +168,8 @@ type AttentionInputs struct {
 	// [kernels.CausalBottomRight] the last query sees the last of these keys; self-attention over
 	// sequences that begin together needs [kernels.CausalTopLeft].
 	KeyLengths Tensor
+	// Bias is added to the scores, (1|B, 1|Heads, 1|S, Sk), in the place of that of the options.
+	Bias Tensor
 	// Ends says that x is sequences that lie end to end, (total, Dim), which see only themselves: 0
 	// and then where each ends, of int, int32 or int64. It may change from run to run; a sequence
 	// may be empty. See [ops.AttentionOptions].
@@ -278,6 +280,9 @@ func (m *MultiHeadAttention) options(x Tensor, in AttentionInputs) (o ops.Attent
 	m.calls++
 	if in.cache != nil {
 		o.Dropout = 0
+	}
+	if !in.Bias.IsZero() && m.given("bias", in.Bias) {
+		o.Bias = in.Bias.n
 	}
 	if !in.KeyLengths.IsZero() {
 		o.KVLengths = in.KeyLengths.n

@@ -200,6 +200,7 @@ func (b *Block) branch(number string, c BlockConfig, part func() Layer) (r branc
 type BlockInputs struct {
 	// KeyMask and KeyLengths hide keys of x itself, such as padding; see [AttentionInputs].
 	KeyMask, KeyLengths Tensor
+	Bias                Tensor // of attention to x itself; see [AttentionInputs]
 	// Ends says that x is sequences that lie end to end, (total, Dim); see [AttentionInputs].
 	Ends Tensor
 	// Context is what a block with Cross attends to, (B, Sk, ContextDim); ContextMask and
@@ -222,7 +223,7 @@ func (b *Block) ForwardWith(x Tensor, in BlockInputs) Tensor {
 func (b *Block) pass(s stream, in BlockInputs) stream {
 	forward := func(s stream) stream {
 		return b.forward(s, in, func(x Tensor) Tensor {
-			return b.attn.ForwardWith(x, AttentionInputs{KeyMask: in.KeyMask, KeyLengths: in.KeyLengths, Ends: in.Ends})
+			return b.attn.ForwardWith(x, AttentionInputs{KeyMask: in.KeyMask, KeyLengths: in.KeyLengths, Bias: in.Bias, Ends: in.Ends})
 		})
 	}
 	if !b.recompute {
@@ -231,7 +232,7 @@ func (b *Block) pass(s stream, in BlockInputs) stream {
 	x := s.joined()
 	y := forward(stream{x: x}).joined()
 	var from gorgonia.Nodes
-	for _, t := range []Tensor{x, in.KeyMask, in.KeyLengths, in.Ends, in.Context, in.ContextMask, in.ContextLengths} {
+	for _, t := range []Tensor{x, in.KeyMask, in.KeyLengths, in.Bias, in.Ends, in.Context, in.ContextMask, in.ContextLengths} {
 		if t.n != nil {
 			from = append(from, t.n)
 		}
@@ -290,8 +291,8 @@ func (b *Block) ForwardCached(x Tensor, cache *ops.KVCache, in BlockInputs) Tens
 		return b.none(x)
 	case !ok:
 		return b.failf("the attention is a %T, for a cache it needs the methods NewCache and ForwardCached", b.attn)
-	case !in.KeyMask.IsZero() || !in.KeyLengths.IsZero():
-		return b.failf("key mask or key lengths is given, it needs to be none with a cache: all tokens that it holds are seen")
+	case !in.KeyMask.IsZero() || !in.KeyLengths.IsZero() || !in.Bias.IsZero():
+		return b.failf("key mask, key lengths or bias is given, it needs to be none with a cache: all tokens that it holds are seen")
 	}
 	return b.forward(stream{x: x}, in, func(x Tensor) Tensor { return cached.ForwardCached(x, cache) }).joined()
 }

@@ -20,8 +20,9 @@ type EncoderConfig struct {
 	Text    *TextConfig
 	Patches *PatchEmbeddingConfig
 
-	EmbeddingNorm bool    // a norm follows the embeddings
-	Dropout       float64 // of the embeddings
+	Distances     *DistanceConfig // a bias of all attention that goes by distance; nil for none
+	EmbeddingNorm bool            // a norm follows the embeddings
+	Dropout       float64         // of the embeddings
 	Heads         EncoderHeads
 }
 
@@ -45,14 +46,15 @@ type EncoderHeads struct {
 //
 // Its parts are called blocks.0, blocks.1, ..., norm, embnorm, pooler, classifier, tokenclasses, and
 // for masked tokens transform, prednorm and predbias. Those of texts are tokens, positions, types
-// and project, that of images is embeddings.
+// and project, that of images is embeddings, that of biases distances.
 type Encoder struct {
 	layer
 	dim     int
 	embed   func(x Tensor, in EncoderInputs) Tensor
 	embnorm Layer // nil for none
 	drop    *Dropout
-	project Layer // nil for none
+	project Layer         // nil for none
+	bias    *distanceBias // nil for none
 	stack   *Stack
 
 	heads                    EncoderHeads
@@ -96,6 +98,9 @@ func newEncoder(s *Scope, kind string, c EncoderConfig) *Encoder {
 	e.drop = e.dropout("drop", c.Dropout)
 	if norm.Dim != e.dim {
 		e.project = e.linear("project", nil, LinearConfig{In: norm.Dim, Out: e.dim, Init: c.Block.Init})
+	}
+	if c.Distances != nil {
+		e.bias = newDistanceBias(s.Sub("distances"), *c.Distances, c.Block.Attention.Heads)
 	}
 	e.stack = NewStack(s, StackConfig{Layers: c.Layers, Block: c.Block, Change: c.Change})
 	e.addHeads(c, norm, words)
@@ -165,7 +170,11 @@ func (e *Encoder) ForwardWith(x Tensor, in EncoderInputs) Tensor {
 	if h = e.drop.Forward(h); e.project != nil {
 		h = e.project.Forward(h)
 	}
-	return e.stack.ForwardWith(h, BlockInputs{KeyMask: in.KeyMask, KeyLengths: in.KeyLengths})
+	inputs := BlockInputs{KeyMask: in.KeyMask, KeyLengths: in.KeyLengths}
+	if e.bias != nil {
+		inputs.Bias = e.bias.of(h.Dim(1))
+	}
+	return e.stack.ForwardWith(h, inputs)
 }
 
 // Pooled stands for each sequence: the tanh, or another activation, of a linear function of its

@@ -40,7 +40,7 @@ func constructors() map[string]constructor {
 		"NewStack":      {nn.NewStack, nn.StackConfig{Layers: 2, Block: nn.BlockConfig{Attention: nn.MultiHeadAttentionConfig{Dim: 4, Heads: 2}}}},
 		"NewClassifier": {nn.NewClassifier, nn.ClassifierConfig{Dim: 4, Classes: 3, Hidden: 5, Dropout: 0.1}},
 		"NewEncoder": {nn.NewEncoder, nn.EncoderConfig{
-			Layers: 1, Text: &nn.TextConfig{Vocab: 5, Context: 8, Types: 2, Dim: 3, FirstPosition: 1}, EmbeddingNorm: true,
+			Layers: 1, Text: &nn.TextConfig{Vocab: 5, Context: 8, Types: 2, Dim: 3, FirstPosition: 1}, EmbeddingNorm: true, Distances: &nn.DistanceConfig{Buckets: 8, Farthest: 9},
 			Block: nn.BlockConfig{Attention: nn.MultiHeadAttentionConfig{Dim: 4, Heads: 2}},
 			Heads: nn.EncoderHeads{Pooler: true, Classes: 2, TokenClasses: 2, Masked: true}}},
 		"NewBERT":  {nn.NewBERT, nn.BERTConfig{Vocab: 5, Context: 8, Layers: 1, Heads: 2, Dim: 4, Types: 2, Pooler: true, Masked: true, Classes: 2}},

@@ -15,11 +15,13 @@ type bertFamily struct {
 	pooled  bool           // the model without a head has a pooler
 	padding map[string]int // see architecture
 
-	pooler, classifier    string // of a classifier; it has no pooler where that is empty
+	pooler, classifier    string // of a classifier
 	transform, norm, bias string // of the head for masked tokens
 	repeats               []string
-	gelu                  bool // the head for masked tokens has GELU whatever hidden_act is
-	poolerDropout         bool // the classifier's pooler reads what dropout left
+	gelu                  bool               // the head for masked tokens has GELU whatever hidden_act is
+	poolerDropout         bool               // the classifier's pooler reads what dropout left
+	poolerActivation      kernels.Activation // zero means a tanh
+	questionsDropout      float64            // of what finds answers
 }
 
 // blockNames are what the parts of a block are called.
@@ -42,7 +44,7 @@ func bert(c *config, _ int) *architecture {
 	}
 	e := f.read(c, 30522, 0)
 	f.padding = c.padding(e.Text.Vocab, 0, "tokens.weight")
-	return f.architecture(c, e)
+	return f.architecture(c, &e)
 }
 
 // roberta is RoBERTa, and XLM-R and CamemBERT, which are RoBERTas of other languages.
@@ -64,7 +66,7 @@ func roberta(c *config, _ int) *architecture {
 	}
 	e := f.read(c, vocab, first)
 	f.padding = c.padding(e.Text.Vocab, 1, "tokens.weight", "positions.weight")
-	return f.architecture(c, e)
+	return f.architecture(c, &e)
 }
 
 // padding is the row of padding in tables.
@@ -111,8 +113,8 @@ func (f *bertFamily) read(c *config, vocab, first int) nn.EncoderConfig {
 }
 
 // architecture is the model with the head that the config names.
-func (f *bertFamily) architecture(c *config, e nn.EncoderConfig) *architecture {
-	kind := f.head(c, &e)
+func (f *bertFamily) architecture(c *config, e *nn.EncoderConfig) *architecture {
+	kind := f.head(c, e)
 	text, dim := e.Text, e.Block.Attention.Dim
 	width := text.Dim
 	if width == 0 {
@@ -129,6 +131,9 @@ func (f *bertFamily) architecture(c *config, e nn.EncoderConfig) *architecture {
 	if width != dim {
 		links = append(links, linear(f.base+"embeddings_project", "project", width, dim)...)
 	}
+	if d := e.Distances; d != nil {
+		links = append(links, table(f.base+"encoder.relative_attention_bias.weight", "distances.weight", d.Buckets, e.Block.Attention.Heads))
+	}
 	for i := range e.Layers {
 		links = append(links, f.block.links(f.base, i, dim, e.Block.Hidden)...)
 	}
@@ -139,9 +144,7 @@ func (f *bertFamily) architecture(c *config, e nn.EncoderConfig) *architecture {
 			links = append(links, linear(f.base+"pooler.dense", "pooler", dim, dim)...)
 		}
 	case classes:
-		if f.pooler != "" {
-			links = append(links, linear(f.pooler, "pooler", dim, dim)...)
-		}
+		links = append(links, linear(f.pooler, "pooler", dim, dim)...)
 		links = append(links, linear(f.classifier, "classifier", dim, e.Heads.Classes)...)
 	case tokenClasses:
 		links = append(links, linear("classifier", "tokenclasses", dim, e.Heads.TokenClasses)...)
@@ -169,7 +172,7 @@ func (f *bertFamily) architecture(c *config, e nn.EncoderConfig) *architecture {
 			a.links[i].theirs = strings.TrimPrefix(a.links[i].theirs, f.base)
 		}
 	}
-	a.build = func(s *nn.Scope) any { return nn.NewEncoder(s, e) }
+	a.build = func(s *nn.Scope) any { return nn.NewEncoder(s, *e) }
 	return a
 }
 
@@ -193,12 +196,11 @@ func (f *bertFamily) head(c *config, e *nn.EncoderConfig) string {
 			h.MaskedActivation = kernels.GELUErf
 		}
 	case classes:
-		h.Classes, h.Pooler, h.PoolerDropout = c.classes(), f.pooler != "", f.poolerDropout
+		h.Classes, h.Pooler, h.PoolerDropout, h.PoolerActivation = c.classes(), true, f.poolerDropout, f.poolerActivation
 	case tokenClasses:
 		h.TokenClasses = c.classes()
 	case questions:
-		// What finds the start and the end of an answer has no dropout.
-		h.TokenClasses, h.Dropout = c.classes(), new(float64)
+		h.TokenClasses, h.Dropout = c.classes(), &f.questionsDropout
 		if h.TokenClasses != 2 {
 			c.fail("field id2label has %d names, a model that finds the start and the end of an answer needs 2", h.TokenClasses)
 		}

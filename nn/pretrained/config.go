@@ -28,10 +28,10 @@ var metadata = []string{
 	"_num_labels", "attn_softmax_bf16", "bad_words_ids", "begin_suppress_tokens", "cls_token_id", "decoder_start_token_id",
 	"directionality", "diversity_penalty", "do_sample", "early_stopping", "encoder_no_repeat_ngram_size",
 	"exponential_decay_length_penalty", "forced_bos_token_id", "forced_eos_token_id", "full_attn_mod", "interpolate_factor",
-	"is_llama_config", "length_penalty", "mask_token_id", "max_length", "max_sequence_length", "min_length", "model_max_length",
-	"neftune_noise_alpha", "no_repeat_ngram_size", "num_beam_groups", "num_beams", "num_return_sequences",
+	"is_llama_config", "language", "length_penalty", "mask_token_id", "max_length", "max_sequence_length", "min_length", "model_max_length",
+	"name", "neftune_noise_alpha", "no_repeat_ngram_size", "num_beam_groups", "num_beams", "num_return_sequences",
 	"pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head", "pooler_type",
-	"repetition_penalty", "rope_interleaved", "suppress_tokens", "temperature", "tokenizer_model_max_length", "top_k", "top_p",
+	"repetition_penalty", "rope_interleaved", "suppress_tokens", "temperature", "tie_weights_", "tokenizer_model_max_length", "top_k", "top_p",
 	"typical_p", "unsloth_fixed", "unsloth_version", "vocab_type",
 
 	"_attn_implementation_autoset", "_commit_hash", "_name_or_path", "attn_implementation", "auto_map", "bos_token_id",

@@ -21,6 +21,16 @@ var encoders = []string{
 	"roberta-classes",
 	"xlm-roberta",
 	"camembert-tokens",
+	"distilbert",
+	"distilbert-masked",
+	"distilbert-classes",
+	"distilbert-questions",
+	"electra",
+	"electra-masked",
+	"electra-classes",
+	"mpnet",
+	"mpnet-masked",
+	"mpnet-classes",
 }
 
 var visions = []string{"vit", "vit-classes"}

@@ -224,6 +224,41 @@ var configFields = map[string][]configField{
 	}),
 	"bert-classes":    slices.Concat(encoderFields, []configField{{"pad_token_id", `3`, idle, ""}}),
 	"roberta-classes": slices.Concat(encoderFields, []configField{{"pad_token_id", `3`, works, ""}}),
+	"electra-classes": slices.Concat(without(encoderFields, "hidden_size"), []configField{
+		{"embedding_size", `12`, works, ""},
+		{"hidden_size", `48`, works, ""},
+		{"pad_token_id", `3`, idle, ""},
+		{"summary_activation", `"tanh"`, idle, ""}, // these four are of a head for choices
+		{"summary_last_dropout", `0.5`, idle, ""},
+		{"summary_type", `"last"`, idle, ""},
+		{"summary_use_proj", `false`, idle, ""},
+	}),
+	"mpnet-classes": slices.Concat(without(encoderFields, "classifier_dropout", "type_vocab_size"), []configField{
+		{"classifier_dropout", `0.5`, idle, ""}, // transformers does not look at it
+		{"pad_token_id", `3`, idle, ""},         // it is 1, whatever the config says
+		{"relative_attention_num_buckets", `16`, refused, ""},
+		{"type_vocab_size", `3`, idle, ""}, // transformers does not look at it
+	}),
+	"distilbert-classes": {
+		{"activation", `"silu"`, works, ""},
+		{"activation", `"relux"`, refused, ""},
+		{"attention_dropout", `0.5`, works, ""},
+		{"dim", `48`, works, ""},
+		{"dropout", `0.5`, works, ""},
+		{"hidden_dim", `28`, works, ""},
+		{"hidden_size", `48`, refused, ""},
+		{"id2label", `{"0": "a"}`, works, ""},
+		{"max_position_embeddings", `24`, works, ""},
+		{"n_heads", `2`, works, ""},
+		{"n_layers", `1`, works, ""},
+		{"num_labels", `5`, works, ""},
+		{"pad_token_id", `3`, idle, ""},
+		{"qa_dropout", `0.5`, idle, ""},
+		{"seq_classif_dropout", `0.5`, works, ""},
+		{"sinusoidal_pos_embds", `true`, idle, ""}, // of positions before they are loaded
+		{"tie_word_embeddings", `false`, refused, ""},
+		{"vocab_size", `47`, works, ""},
+	},
 	"vit-classes": {
 		{"attention_probs_dropout_prob", `0.5`, works, ""},
 		{"encoder_stride", `8`, idle, ""}, // of a head that repaints images

@@ -23,6 +23,9 @@ around = dict(
     common, hidden_size=24, intermediate_size=20, num_hidden_layers=2, num_attention_heads=4, max_position_embeddings=16,
     attention_probs_dropout_prob=0.0, hidden_dropout_prob=0.0)
 behind = dict(around, max_position_embeddings=18, type_vocab_size=1, pad_token_id=1)
+beyond = dict(around, max_position_embeddings=18)
+distilled = dict(
+    common, dim=24, hidden_dim=20, n_layers=2, n_heads=4, max_position_embeddings=16, dropout=0.0, attention_dropout=0.0)
 texts = {
     "bert": lambda: tf.BertModel(tf.BertConfig(**around)),
     "bert-masked": lambda: tf.BertForMaskedLM(tf.BertConfig(**around, hidden_act="gelu_new")),
@@ -33,6 +36,16 @@ texts = {
     "roberta-classes": lambda: tf.RobertaForSequenceClassification(tf.RobertaConfig(**behind)),
     "xlm-roberta": lambda: tf.XLMRobertaModel(tf.XLMRobertaConfig(**behind)),
     "camembert-tokens": lambda: tf.CamembertForTokenClassification(tf.CamembertConfig(**dict(behind, pad_token_id=3))),
+    "distilbert": lambda: tf.DistilBertModel(tf.DistilBertConfig(**distilled)),
+    "distilbert-masked": lambda: tf.DistilBertForMaskedLM(tf.DistilBertConfig(**distilled, activation="gelu_new")),
+    "distilbert-classes": lambda: tf.DistilBertForSequenceClassification(tf.DistilBertConfig(**distilled, seq_classif_dropout=0.0, num_labels=3)),
+    "distilbert-questions": lambda: tf.DistilBertForQuestionAnswering(tf.DistilBertConfig(**distilled, qa_dropout=0.0)),
+    "electra": lambda: tf.ElectraModel(tf.ElectraConfig(**around, embedding_size=12)),
+    "electra-masked": lambda: tf.ElectraForMaskedLM(tf.ElectraConfig(**around, embedding_size=12, hidden_act="gelu_new")),
+    "electra-classes": lambda: tf.ElectraForSequenceClassification(tf.ElectraConfig(**around, embedding_size=24, num_labels=3)),
+    "mpnet": lambda: tf.MPNetModel(tf.MPNetConfig(**beyond)),
+    "mpnet-masked": lambda: tf.MPNetForMaskedLM(tf.MPNetConfig(**beyond, hidden_act="gelu_new")),
+    "mpnet-classes": lambda: tf.MPNetForSequenceClassification(tf.MPNetConfig(**beyond, num_labels=3)),
 }
 # Id 1 is padding for most RoBERTas, 3 for one, and stands in a text as well.
 sentences = [[1, 1, 3, 40, 4, 10, 1, 9, 2, 6, 5], [11, 23, 17, 8, 42, 8, 30, 1, 1, 1, 1]]
