@@ -37,6 +37,7 @@ type EncoderHeads struct {
 	PoolerActivation kernels.Activation // zero means a tanh
 	PoolerDropout    bool               // the pooler reads its vector after dropout
 	MaskedActivation kernels.Activation // of the masked head; zero means that of the blocks
+	MaskedNoBias     bool               // the linear layer of the masked head has no bias
 }
 
 // Encoder reads a whole sequence, of which every element sees every other: texts as BERT does, or
@@ -135,7 +136,10 @@ func (e *Encoder) addHeads(c EncoderConfig, norm NormConfig, words *Embedding) {
 	if activation == kernels.NoActivation {
 		activation = c.Block.Activation
 	}
-	e.masked = &maskedHead{transform: head("transform", norm.Dim, activation), norm: e.norm("prednorm", c.Block.NewNorm, norm), tokens: words}
+	transform := e.linear("transform", nil, LinearConfig{
+		In: e.dim, Out: norm.Dim, Activation: activation, Init: c.Block.Init, NoBias: e.heads.MaskedNoBias,
+	})
+	e.masked = &maskedHead{transform: transform, norm: e.norm("prednorm", c.Block.NewNorm, norm), tokens: words}
 	e.masked.bias = e.s.Parameter("predbias", Zero, 1, c.Text.Vocab)
 }
 

@@ -21,9 +21,9 @@
 // gemma3_text; phi and phi3; olmo, olmo2 and olmo3; granite; cohere and cohere2; glm and glm4;
 // stablelm; starcoder2; smollm3; gpt_neox, gptj, falcon, bloom, mpt and opt; the encoders bert,
 // roberta, xlm-roberta, camembert, distilbert, electra and mpnet, with the heads for masked tokens,
-// for classes of texts and of tokens, and for questions; and vit, of images, with a pooler or the
-// head for classes. RoPE is scaled as the config says: linear, dynamic (up to the length of the
-// training), llama3, yarn or longrope.
+// for classes of texts and of tokens, and for questions; modernbert, alone or with its head for
+// masked tokens; and vit, of images, with a pooler or the head for classes. RoPE is scaled as the
+// config says: linear, dynamic (up to the length of the training), llama3, yarn or longrope.
 //
 // A config that asks for something else is refused with an error that names the field. So is one
 // with a field that is not known here: it may change what the model computes.

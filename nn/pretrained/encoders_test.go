@@ -31,6 +31,8 @@ var encoders = []string{
 	"mpnet",
 	"mpnet-masked",
 	"mpnet-classes",
+	"modernbert",
+	"modernbert-masked",
 }
 
 var visions = []string{"vit", "vit-classes"}

@@ -239,6 +239,46 @@ var configFields = map[string][]configField{
 		{"relative_attention_num_buckets", `16`, refused, ""},
 		{"type_vocab_size", `3`, idle, ""}, // transformers does not look at it
 	}),
+	"modernbert-masked": {
+		{"attention_bias", `true`, refused, ""},
+		{"attention_dropout", `0.5`, refused, ""},
+		{"classifier_activation", `"gelu"`, works, ""},
+		{"classifier_bias", `true`, refused, ""},
+		{"classifier_dropout", `0.5`, idle, ""},    // of heads for classes
+		{"classifier_pooling", `"mean"`, idle, ""}, // of heads for classes
+		{"decoder_bias", `false`, refused, ""},
+		{"deterministic_flash_attn", `true`, idle, ""},
+		{"embedding_dropout", `0.5`, works, ""},
+		{"global_attn_every_n_layers", `1`, works, `{"layer_types": null}`},
+		{"global_rope_theta", `10`, works, `{"rope_parameters": null}`},
+		{"hidden_activation", `"silu"`, works, ""},
+		{"hidden_activation", `"relux"`, refused, ""},
+		{"hidden_size", `48`, works, ""},
+		{"initializer_cutoff_factor", `3`, idle, ""},
+		{"intermediate_size", `28`, works, ""},
+		{"layer_norm_eps", `0.1`, idle, ""}, // norm_eps is what counts
+		{"layer_types", `["full_attention", "full_attention", "full_attention"]`, works, ""},
+		{"layer_types", `["full_attention", "linear_attention", "full_attention"]`, refused, ""},
+		{"layer_types", `["full_attention"]`, refused, ""},
+		{"local_attention", `2`, works, ""},
+		{"local_rope_theta", `10`, works, `{"rope_parameters": null}`},
+		{"max_position_embeddings", `4`, works, ""}, // longer texts are refused
+		{"mlp_bias", `true`, refused, ""},
+		{"mlp_dropout", `0.5`, refused, ""},
+		{"norm_bias", `true`, refused, ""},
+		{"norm_eps", `0.1`, works, ""},
+		{"num_attention_heads", `2`, works, ""},
+		{"num_hidden_layers", `1`, works, `{"layer_types": null}`},
+		{"pad_token_id", `3`, idle, ""},
+		{"position_embedding_type", `"relative_key"`, idle, ""}, // transformers does not look at it
+		{"reference_compile", `true`, idle, ""},
+		{"rope_parameters", `{"full_attention": {"rope_type": "default", "rope_theta": 10}}`, works, ""},
+		{"rope_scaling", `{"rope_type": "linear", "factor": 2}`, refused, ""},
+		{"sparse_pred_ignore_index", `3`, idle, ""},
+		{"sparse_prediction", `true`, idle, ""}, // of a loss that is the caller's
+		{"tie_word_embeddings", `false`, refused, ""},
+		{"vocab_size", `47`, works, ""},
+	},
 	"distilbert-classes": {
 		{"activation", `"silu"`, works, ""},
 		{"activation", `"relux"`, refused, ""},

@@ -103,6 +103,7 @@ var families = map[string]func(*config, int) *architecture{
 	"granite":     granite,
 	"llama":       llama,
 	"mistral":     mistral,
+	"modernbert":  modernBERT,
 	"mpnet":       mpnet,
 	"mpt":         mpt,
 	"olmo":        olmo,

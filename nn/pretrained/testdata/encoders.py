@@ -24,6 +24,9 @@ around = dict(
     attention_probs_dropout_prob=0.0, hidden_dropout_prob=0.0)
 behind = dict(around, max_position_embeddings=18, type_vocab_size=1, pad_token_id=1)
 beyond = dict(around, max_position_embeddings=18)
+modern = dict(
+    common, hidden_size=24, intermediate_size=20, num_hidden_layers=3, num_attention_heads=4, max_position_embeddings=16, local_attention=5,
+    pad_token_id=1, bos_token_id=2, eos_token_id=3, cls_token_id=2, sep_token_id=3, tie_word_embeddings=True)
 distilled = dict(
     common, dim=24, hidden_dim=20, n_layers=2, n_heads=4, max_position_embeddings=16, dropout=0.0, attention_dropout=0.0)
 texts = {
@@ -46,6 +49,8 @@ texts = {
     "mpnet": lambda: tf.MPNetModel(tf.MPNetConfig(**beyond)),
     "mpnet-masked": lambda: tf.MPNetForMaskedLM(tf.MPNetConfig(**beyond, hidden_act="gelu_new")),
     "mpnet-classes": lambda: tf.MPNetForSequenceClassification(tf.MPNetConfig(**beyond, num_labels=3)),
+    "modernbert": lambda: tf.ModernBertModel(tf.ModernBertConfig(**modern, layer_types=["full_attention", "sliding_attention", "full_attention"])),
+    "modernbert-masked": lambda: tf.ModernBertForMaskedLM(tf.ModernBertConfig(**modern, classifier_activation="silu")),
 }
 # Id 1 is padding for most RoBERTas, 3 for one, and stands in a text as well.
 sentences = [[1, 1, 3, 40, 4, 10, 1, 9, 2, 6, 5], [11, 23, 17, 8, 42, 8, 30, 1, 1, 1, 1]]
