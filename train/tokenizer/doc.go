@@ -31,7 +31,7 @@
 // a [HuggingFace] it depends on its file: a normaliser changes the text for good. A token may be a
 // part of a character, so that some ids decode to a string that is not valid UTF-8; its bytes are
 // right all the same. A program that writes token by token writes the bytes of each, by the Bytes
-// method.
+// method, or with a [HuggingFace] what a [Stream] gives: together that is the text that Decode gives.
 //
 // # With a checkpoint
 //
