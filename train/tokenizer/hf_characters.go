@@ -111,9 +111,9 @@ func isWord(r rune) bool {
 		r >= 0x800 && unicode.In(r, newLetters, newNumbers, unicode16["M"])
 }
 
-// isNumber reports whether the pre-tokenizer Digits takes a character for one.
+// isNumber reports whether the pre-tokenizer Digits takes a character for one, by Unicode 17.
 func isNumber(r rune) bool {
-	return unicode.IsNumber(r) || r >= 0x800 && unicode.Is(newNumbers, r)
+	return unicode.IsNumber(r) || r >= 0x800 && unicode.Is(newNumbers, r) || r >= 0x11de0 && r <= 0x11de9 || r >= 0x16ff4 && r <= 0x16ff6
 }
 
 func isChinese(r rune) bool {

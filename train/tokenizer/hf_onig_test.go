@@ -48,12 +48,13 @@ func TestFromOnig(t *testing.T) {
 	}
 }
 
-// Normal forms are those of Unicode 9, and small letters those of Unicode 16, as in Python's library.
+// Normal forms are those of Unicode 9, and small letters those of Unicode 17, as in Python's library.
 func TestUnicodeVersions(t *testing.T) {
 	for _, c := range []struct{ normalizer, text, want string }{
 		{"NFKC", "\u32ff\ufb01\U0001e04d", "\u32fffi\U0001e04d"},
 		{"NFD", "\U00011938\u00e9", "\U00011938e\u0301"},
 		{"NFC", "e\u1abf\u0301e\u0301", "e\u1abf\u0301\u00e9"}, // the mark between came with Unicode 13
+		{"Lowercase", "\ua7d2\U00016ea0", "\ua7d3\U00016ebb"},
 		{"Lowercase", "\u1c89\ua7cb\ua7dc\U00010d50A", "\u1c8a\u0264\u019b\U00010d70a"},
 	} {
 		n := hfNormalizerJSON{Type: c.normalizer}

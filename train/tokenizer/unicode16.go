@@ -105,17 +105,19 @@ func hasNew(s string) bool {
 	return false
 }
 
-// lowerNew is the small letter of a capital of unicode16.
-func lowerNew(r rune) rune {
+// lowerNew is the small letter of a capital that came with Unicode 16 or 17.
+func lowerNew(r rune) (small rune, found bool) {
 	switch {
 	case r == 0xa7cb:
-		return 0x264
+		return 0x264, true
 	case r == 0xa7dc:
-		return 0x19b
+		return 0x19b, true
 	case r >= 0x10d50 && r <= 0x10d65:
-		return r + 0x20
-	case r == 0x1c89 || r == 0xa7cc || r == 0xa7da:
-		return r + 1
+		return r + 0x20, true
+	case r >= 0x16ea0 && r <= 0x16eb8:
+		return r + 0x1b, true
+	case r == 0x1c89 || r == 0xa7cc || r == 0xa7ce || r == 0xa7d2 || r == 0xa7d4 || r == 0xa7da:
+		return r + 1, true
 	}
-	return r
+	return r, false
 }
