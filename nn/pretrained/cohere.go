@@ -28,7 +28,13 @@ func cohere2(c *config, context int) *architecture {
 	d := readCohere(c)
 	needs(c, "head_dim", d.Block.Attention.HeadDim)
 	pattern := c.size("sliding_window_pattern", 4)
-	c.read["_sliding_window_pattern"] = true // is written beside layer_types, for no one to read
+	for _, name := range []string{
+		"_sliding_window_pattern", // is written beside layer_types, for no one to read, nor are those of the published config
+		"order_of_interleaved_layers", "position_embedding_type", "rotary_pct", "use_embedding_sharing", "use_gated_activation", "use_parallel_block",
+		"use_parallel_embedding",
+	} {
+		c.read[name] = true
+	}
 	d.types(c, func(i int) bool { return (i+1)%pattern != 0 })
 	d.slide(c, c.sizeOrNone("sliding_window", 4096))
 	d.turnAs(c, &ropeProblem{theta: c.float("rope_theta", 10000), partial: 1, neighbours: true, context: context})

@@ -125,6 +125,13 @@ func init() {
 		"cohere2": slices.Concat(without(cohereFields, "head_dim"), []configField{
 			{"_sliding_window_pattern", `1`, idle, ""}, // layer_types says it
 			{"head_dim", `4`, refused, ""},
+			{"order_of_interleaved_layers", `"local_attn_first"`, idle, ""}, // transformers looks at none of these
+			{"position_embedding_type", `"other"`, idle, ""},
+			{"rotary_pct", `0.5`, idle, ""},
+			{"use_embedding_sharing", `true`, idle, ""},
+			{"use_gated_activation", `true`, idle, ""},
+			{"use_parallel_block", `true`, idle, ""},
+			{"use_parallel_embedding", `true`, idle, ""},
 			{"layer_types", `["full_attention", "full_attention"]`, works, ""},
 			{"sliding_window", `2`, works, ""},
 			{"sliding_window", `null`, refused, ""},
@@ -229,6 +236,7 @@ func init() {
 		"opt": slices.Concat(without(sizeFields, "hidden_size"), []configField{
 			{"_remove_final_layer_norm", `true`, refused, ""},
 			{"activation_function", `"gelu"`, works, ""},
+			{"activation_dropout", `0.5`, idle, ""}, // transformers does not look at it
 			{"attention_dropout", `0.5`, works, ""},
 			{"do_layer_norm_before", `false`, works, ""},
 			{"dropout", `0.5`, works, ""},

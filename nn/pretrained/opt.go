@@ -28,6 +28,7 @@ func opt(c *config, _ int) *architecture {
 	needs(c, "_remove_final_layer_norm", false)
 	needs(c, "layer_norm_elementwise_affine", true)
 	needs(c, "layerdrop", 0.0)
-	c.read["init_std"] = true // of weights that are not loaded
+	c.read["activation_dropout"] = true // is in the published configs, for no one to read
+	c.read["init_std"] = true           // of weights that are not loaded
 	return d.architecture()
 }
