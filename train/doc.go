@@ -16,6 +16,7 @@
 //	package train/data            batches: of token files, texts, functions
 //	package train/watch           hooks that show and record: a progress bar, logs, plots
 //	package train/sample          text from a trained model
+//	package train/serve           answers of a published model to many at once, over HTTP too
 //	package train/embed           vectors of texts from a published model
 //
 // A [Loop] takes steps, evaluates now and then, writes checkpoints and tells its hooks. A step runs

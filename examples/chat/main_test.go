@@ -1,0 +1,126 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stheno-ml/stheno/internal/smallmodel"
+	"github.com/stheno-ml/stheno/train/serve"
+)
+
+func conversing(t *testing.T, chat bool, s settings) (c *conversation, out, notes *bytes.Buffer, interrupts chan os.Signal) {
+	t.Helper()
+	interrupts = make(chan os.Signal, 2)
+	out, notes = &bytes.Buffer{}, &bytes.Buffer{}
+	s.model = serve.ModelConfig{Folder: smallmodel.Llama(t, chat), Device: "cpu"}
+	c, err := open(interrupts, s, out, notes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, out, notes, interrupts
+}
+
+// A conversation has its commands. What goes beside the answers is not among them.
+func TestTalk(t *testing.T) {
+	lines := []string{"hello", "", "/what", "and you?", "/system Be brief.", "hello", "/quit", "never"}
+	c, out, notes, _ := conversing(t, true, settings{tokens: 8, context: 128, temperature: 0})
+	if err := c.talk(strings.NewReader(strings.Join(lines, "\n"))); err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(out.String(), "\n"); n != 3 || len(c.messages) != 2 || c.system != "Be brief." {
+		t.Errorf("there are %d answers and %d messages are kept, told is %q, want 3, 2 and \"Be brief.\"", n, len(c.messages), c.system)
+	}
+	if !strings.Contains(notes.String(), "There is no command /what") || strings.Contains(out.String(), ">") {
+		t.Errorf("beside the answers it says:\n%s", notes)
+	}
+	c, _, _, _ = conversing(t, true, settings{tokens: 8, context: 128, temperature: 0})
+	if err := c.talk(strings.NewReader("hello\n/reset\n")); err != nil || len(c.messages) != 0 {
+		t.Errorf("after /reset %d messages are kept: %v", len(c.messages), err)
+	}
+}
+
+// What the decoder keeps of a conversation changes no answer.
+func TestKeeping(t *testing.T) {
+	c, out, _, _ := conversing(t, true, settings{tokens: 8, context: 128, temperature: 1, seed: 5})
+	for i, question := range []string{"hello", "and you?", "why?"} {
+		fresh, want, _, _ := conversing(t, true, settings{tokens: 8, context: 128, temperature: 1, seed: 5 + uint64(i)})
+		fresh.messages = slices.Clone(c.messages)
+		out.Reset()
+		if err := errors.Join(c.ask(question), fresh.ask(question)); err != nil {
+			t.Fatal(err)
+		}
+		if out.String() != want.String() || out.Len() == 0 {
+			t.Errorf("question %d is answered by %q, anew by %q", i, out, want)
+		}
+	}
+}
+
+// A full context forgets what is oldest and says so; a question that is too long is an error, and is
+// not kept.
+func TestFullContext(t *testing.T) {
+	c, _, notes, _ := conversing(t, true, settings{tokens: 10, context: 96, temperature: 0})
+	for range 6 {
+		if err := c.ask("who are you?"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !strings.Contains(notes.String(), "(the context of 96 tokens is full: the oldest 2 messages are forgotten)") || len(c.messages) >= 12 {
+		t.Errorf("with %d messages it says:\n%s", len(c.messages), notes)
+	}
+	c.messages = nil
+	if err := c.ask(strings.Repeat("gorgon ", 60)); err == nil || !strings.Contains(err.Error(), "it needs to have at most 72; see -context") || len(c.messages) != 0 {
+		t.Errorf("a long question gives %v and %d messages", err, len(c.messages))
+	}
+}
+
+// An interrupt stops an answer, and between answers the conversation.
+func TestInterrupts(t *testing.T) {
+	c, _, _, interrupts := conversing(t, true, settings{context: 128, temperature: 0})
+	stops := &stopper{interrupts: interrupts}
+	c.out = stops
+	if err := c.ask("hello"); err != nil && !errors.Is(err, errInterrupted) {
+		t.Fatal(err)
+	}
+	interrupts <- os.Interrupt
+	blocked, end, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer end.Close()
+	defer blocked.Close()
+	if err := c.talk(blocked); !errors.Is(err, errInterrupted) {
+		t.Errorf("between answers an interrupt gives %v", err)
+	}
+}
+
+// stopper interrupts at the first write.
+type stopper struct {
+	interrupts chan<- os.Signal
+	wrote      bool
+}
+
+func (s *stopper) Write(p []byte) (int, error) {
+	if !s.wrote {
+		s.wrote = true
+		s.interrupts <- os.Interrupt
+	}
+	return len(p), nil
+}
+
+func TestOnce(t *testing.T) {
+	c, out, notes, _ := conversing(t, true, settings{tokens: 5, context: 128, temperature: 0, system: "Be brief."})
+	if err := c.once("hello"); err != nil || out.Len() == 0 || !strings.Contains(notes.String(), "(cut after 5 tokens)") {
+		t.Errorf("one question gives %q, %q and %v", out, notes, err)
+	}
+	if err := c.once(" \n"); err == nil {
+		t.Error("no question is no error")
+	}
+	c, _, _, _ = conversing(t, false, settings{context: 128})
+	if err := c.once("hello"); err == nil || !strings.Contains(err.Error(), "the model has no template of conversations") {
+		t.Errorf("without a template the error is %v", err)
+	}
+}

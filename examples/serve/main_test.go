@@ -1,0 +1,73 @@
+package main
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stheno-ml/stheno/internal/smallmodel"
+	"github.com/stheno-ml/stheno/train/serve"
+)
+
+// The program answers, and when it is to end it lets the answers end that are being written.
+func TestServe(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	s := settings{
+		model: serve.ModelConfig{Folder: smallmodel.Llama(t, true), Device: "cpu"}, address: "localhost:0", places: 2, context: 128, grace: time.Hour,
+	}
+	s.api.Name, s.api.Key = "small", "secret"
+	address := make(chan net.Addr, 1)
+	ended := make(chan error, 1)
+	go func() { ended <- run(ctx, s, func(a net.Addr, _ string) { address <- a }) }()
+	var url string
+	select {
+	case a := <-address:
+		url = "http://" + a.String()
+	case err := <-ended:
+		t.Fatal(err)
+	}
+	ask := func(body string) *http.Response {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/v1/chat/completions", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer secret")
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answer
+	}
+	answer := ask(`{"model": "small", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 60, "stream": true}`)
+	defer answer.Body.Close()
+	stop()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil || answer.StatusCode != http.StatusOK || !strings.HasSuffix(string(text), "data: [DONE]\n\n") {
+		t.Errorf("the answer is %d %q, %v", answer.StatusCode, text, err)
+	}
+	http.DefaultClient.CloseIdleConnections()
+	if err := <-ended; err != nil {
+		t.Errorf("the program ends by %v", err)
+	}
+}
+
+// What cannot be served is told before anything listens.
+func TestServeErrors(t *testing.T) {
+	folder := smallmodel.Llama(t, true)
+	for _, s := range []settings{
+		{},
+		{model: serve.ModelConfig{Folder: t.TempDir(), Device: "cpu"}},
+		{model: serve.ModelConfig{Folder: folder, Device: "cpu", Weights: "int3"}},
+		{model: serve.ModelConfig{Folder: folder, Device: "cpu"}},                                              // no places
+		{model: serve.ModelConfig{Folder: folder, Device: "cpu"}, places: 1, context: 999},                     // more than the model's
+		{model: serve.ModelConfig{Folder: folder, Device: "cpu"}, places: 1, context: 9, address: "nowhere:x"}, //
+	} {
+		if err := run(t.Context(), s, func(net.Addr, string) { t.Error("it listens") }); err == nil {
+			t.Errorf("%+v is no error", s)
+		}
+	}
+}
