@@ -3,8 +3,9 @@
 //	go run ./examples/prepare -tokenizer hub:openai-community/gpt2 -out tokens 'fineweb/*.parquet'
 //	go run ./examples/prepare -tokenizer SmolLM2-135M -validation 0.01 -out tokens chapters.txt notes.jsonl
 //
-// The tokenizer is the tokenizer.json of a model's folder, of a name on the hub, or of a path. All processors encode; the files are
-// the same whatever their number.
+// The tokenizer is the tokenizer.json of a model's folder, of a name on the hub, or of a path. It is
+// kept beside the tokens, so that examples/transformer -data tokens can train on them, given some to
+// validate on. All processors encode; the files are the same whatever their number.
 package main
 
 import (
@@ -71,7 +72,11 @@ func run(ctx context.Context, args []string, out, screen io.Writer) error {
 		}
 		paths = append(paths, found...)
 	}
-	t, err := open(ctx, *place)
+	path, err := find(ctx, *place)
+	if err != nil {
+		return err
+	}
+	t, err := tokenizer.OpenHuggingFace(path)
 	if err != nil {
 		return err
 	}
@@ -93,25 +98,43 @@ func run(ctx context.Context, args []string, out, screen io.Writer) error {
 		return err
 	}
 	status.Done(show(result.Progress))
+	// A model of these tokens is of no use without it.
+	if err := keep(path, filepath.Join(o.Folder, tokenizerFile)); err != nil {
+		return err
+	}
 	fmt.Fprintf(out, "%d documents are %d tokens in %d files to train on and %d to validate on, in %s. Each ends with token %d.\n",
 		result.Documents, result.Tokens, len(result.Train), len(result.Validation), o.Folder, last)
+	if len(result.Validation) > 0 {
+		fmt.Fprintf(out, "To train on them: go run ./examples/transformer -data %s\n", o.Folder)
+	}
 	return nil
 }
 
-// open reads a tokenizer from a path, a model's folder or the hub, of which it downloads nothing else.
-func open(ctx context.Context, place string) (*tokenizer.HuggingFace, error) {
-	const file = "tokenizer.json"
+const tokenizerFile = "tokenizer.json"
+
+// find is the path of a tokenizer: that itself, or that in a model's folder or on the hub, of which
+// it downloads nothing else.
+func find(ctx context.Context, place string) (string, error) {
 	if name, onHub := strings.CutPrefix(place, "hub:"); onHub {
-		folder, err := hub.Fetch(ctx, name, hub.Options{Want: func(name string) bool { return name == file }})
+		folder, err := hub.Fetch(ctx, name, hub.Options{Want: func(name string) bool { return name == tokenizerFile }})
 		if err != nil {
-			return nil, err
+			return "", err
 		}
 		place = folder
 	}
 	if !strings.HasSuffix(place, ".json") {
-		place = filepath.Join(place, file)
+		place = filepath.Join(place, tokenizerFile)
 	}
-	return tokenizer.OpenHuggingFace(place)
+	return place, nil
+}
+
+// keep copies a file.
+func keep(from, to string) error {
+	content, err := os.ReadFile(from)
+	if err == nil {
+		err = os.WriteFile(to, content, 0o644)
+	}
+	return err
 }
 
 // endOf is the token that ends a document.

@@ -142,11 +142,19 @@ func loadCorpus(s *settings) (c corpus, err error) {
 
 // loadShards looks at the files that examples/prepare wrote to a folder.
 func loadShards(s settings) (c corpus, err error) {
-	if s.Vocab == "" {
-		return c, fmt.Errorf("-data %s is a folder of tokens, which need -vocab and -merges to be read as text", s.Data)
-	}
 	c.origin = s.Data
-	if c.tokenizer, err = tokenizer.OpenGPT2(s.Vocab, s.Merges); err != nil {
+	own := filepath.Join(s.Data, "tokenizer.json")
+	_, statErr := os.Stat(own)
+	switch {
+	case s.Vocab != "":
+		c.tokenizer, err = tokenizer.OpenGPT2(s.Vocab, s.Merges)
+	case statErr == nil:
+		c.tokenizer, err = tokenizer.OpenHuggingFace(own)
+	default:
+		err = fmt.Errorf("-data %s is a folder of tokens without the tokenizer.json that examples/prepare leaves there; "+
+			"-vocab and -merges name GPT-2's", s.Data)
+	}
+	if err != nil {
 		return c, err
 	}
 	for i, name := range []string{"train", "validation"} {

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -168,7 +170,7 @@ func TestWhatCannotWorkIsSaid(t *testing.T) {
 		{`-shard is "state", it needs several GPUs`, run("-shard", "state")},
 		{"-out text.txt is a file, it needs to be a folder", run("-out", "text.txt")},
 		{"-out: stat text.txt/run", run("-out", "text.txt/run")},
-		{" is a folder of tokens, which need -vocab and -merges to be read as text", run("-data", ".")},
+		{" is a folder of tokens without the tokenizer.json that examples/prepare leaves there", run("-data", ".")},
 		{" has no file train-00000.bin", run("-data", ".", "-vocab", vocab, "-merges", merges)},
 		{"tokens.weight", []string{"-resume", "-out", "done", "-dim", "32"}},
 		{"not what this run was started with", []string{"-resume", "-out", "done", "-data", "other.txt"}},
@@ -381,5 +383,35 @@ func TestDaysOnACPUAreAskedFor(t *testing.T) {
 	}
 	if _, err := os.Stat("runs"); err == nil {
 		t.Error("a run's folder is there")
+	}
+}
+
+// TestPreparedTokens trains on a folder as examples/prepare leaves it, with the tokenizer beside the
+// tokens, and writes by it.
+func TestPreparedTokens(t *testing.T) {
+	var golden struct{ Tokenizer json.RawMessage }
+	if err := json.Unmarshal([]byte(read(t, "../../train/tokenizer/testdata/huggingface/llama3.json")), &golden); err != nil {
+		t.Fatal(err)
+	}
+	tokens, err := tokenizer.ReadHuggingFace(bytes.NewReader(golden.Tokenizer))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(t.TempDir())
+	var paths []string
+	for i := range 20 {
+		paths = append(paths, fmt.Sprintf("text%02d.txt", i))
+		writeFile(t, paths[i], strings.Repeat("for i := range 10 { print(i) }\n", 10+i))
+	}
+	result, err := prepare.Run(t.Context(), paths, prepare.Options{Tokenizer: tokens.WithoutSpecial(), Folder: "tokens", Validation: 0.2})
+	if err != nil || len(result.Validation) == 0 {
+		t.Fatalf("the shards are %v: %v", result, err)
+	}
+	writeFile(t, "tokens/tokenizer.json", string(golden.Tokenizer))
+	if err := do(t, slices.Concat(small, []string{"-data", "tokens", "-steps", "5"})...); err != nil {
+		t.Fatal(err)
+	}
+	if text := printed(t, func() error { return do(t, "-sample", "for i", "-length", "5") }); !strings.HasPrefix(text, "for i") {
+		t.Errorf("it writes %q", text)
 	}
 }
