@@ -55,6 +55,7 @@ type Start struct {
 	Step       int  // steps that were done before: 0 unless the run was resumed
 	Steps      int  // the step at which it will end
 	Resumed    bool // from a checkpoint
+	Evaluated  bool // the evaluation after Step was told of, and does not come again
 	Parameters int  // how many numbers the model has
 	Trained    int  // how many of them training changes
 

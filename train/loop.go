@@ -91,6 +91,7 @@ type Loop struct {
 
 	progress
 	weights  weightState
+	badSteps int         // steps in a row whose loss was not finite, the last one among them
 	queued   *queuedStep // on a device, the step whose report was not read yet
 	reported time.Time   // when the last report was read
 	newMasks bool        // AllowNewMasks was called
@@ -340,12 +341,22 @@ func (l *Loop) run(ctx context.Context, start time.Time) error {
 			return err
 		}
 		if l.done >= l.c.Steps {
-			return nil
+			return l.diverged()
 		}
 		if err := l.step(ctx, start); err != nil {
 			return err
 		}
 	}
+}
+
+// diverged is the error of a training whose last steps had losses that are not finite. One such
+// step may be its batch's fault, and has left the weights as they were.
+func (l *Loop) diverged() error {
+	if l.badSteps < 2 {
+		return nil
+	}
+	return fmt.Errorf("the losses of the last %d steps are not finite, so the weights are of no use: a smaller learning rate, "+
+		"a warmup or clipped gradients may keep them so", l.badSteps)
 }
 
 // start gives all ranks the weights of rank 0, clears what a run that ended in the middle of a step
@@ -369,7 +380,7 @@ func (l *Loop) start() error {
 	}
 	examples, tokens := b.Size()
 	err = tell(l.audience, Start{
-		Step: l.done, Steps: l.c.Steps, Resumed: l.resumed, Parameters: nn.Count(l.Parameters()), Trained: nn.Count(l.training.trained),
+		Step: l.done, Steps: l.c.Steps, Resumed: l.resumed, Evaluated: l.evaluated == l.done, Parameters: nn.Count(l.Parameters()), Trained: nn.Count(l.training.trained),
 		ExamplesPerStep: examples * l.batchesOfStep(), TokensPerStep: tokens * l.stepper.batchesOfStep(),
 		Metrics: metricNames(l.training.outputs.Metrics),
 	}, func(h *Hook) func(Start) error { return h.OnStart })

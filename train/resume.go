@@ -110,6 +110,7 @@ func (l *Loop) restore(c checkpoint.Checkpoint, shards bool) error {
 	if s.BestLoss != nil {
 		l.bestLoss = *s.BestLoss
 	}
+	l.badSteps = 0
 	if l.weights = weightsGood; s.SkippedInARow > 0 {
 		l.weights = weightsDoubtful
 	}

@@ -3,6 +3,8 @@ package train
 import (
 	"context"
 	"fmt"
+	"math"
+	"slices"
 	"time"
 
 	"github.com/stheno-ml/stheno/kernels"
@@ -82,8 +84,30 @@ func (l *Loop) feed(n int) (*graph, data.Batch, error) {
 	if err != nil {
 		return nil, b, err
 	}
+	if !teaches(b) {
+		err := l.audience.noticeOnce("there are batches whose targets are all negative, which means that none counts: their loss is 0 and they teach nothing")
+		if err != nil {
+			return nil, b, err
+		}
+	}
 	t, err := l.graph(b, true)
 	return t, b, err
+}
+
+// teaches reports whether a batch has a target that counts, as far as its arrays tell.
+func teaches(b data.Batch) bool {
+	if b["targets"] == nil {
+		return true
+	}
+	switch ids := b["targets"].Data().(type) {
+	case []int:
+		return slices.ContainsFunc(ids, func(id int) bool { return id >= 0 })
+	case []int32:
+		return slices.ContainsFunc(ids, func(id int32) bool { return id >= 0 })
+	case []int64:
+		return slices.ContainsFunc(ids, func(id int64) bool { return id >= 0 })
+	}
+	return true
 }
 
 // runBatch runs batch n, the last of a step or not, and asks for its losses.
@@ -201,6 +225,10 @@ func (l *Loop) readStep(q *queuedStep) (s Step, err error) {
 	}
 	l.weights = before
 	s.Loss /= float64(len(q.scalars) * l.ranks.Size())
+	l.badSteps++
+	if !math.IsNaN(s.Loss) && !math.IsInf(s.Loss, 0) {
+		l.badSteps = 0
+	}
 	s.Metrics = figures(metrics, means, scalarMetric)
 	s.Report, err = q.report.Report()
 	return s, err

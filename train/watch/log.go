@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stheno-ml/stheno/internal/filelock"
+	"github.com/stheno-ml/stheno/internal/plainfile"
 	"github.com/stheno-ml/stheno/train"
 )
 
@@ -140,10 +141,7 @@ func openLog(name, path string, f format) train.Hook {
 }
 
 func (l *logFile) start(s train.Start) error {
-	if info, err := os.Stat(l.path); err == nil && !info.Mode().IsRegular() {
-		return fmt.Errorf("%s is not a regular file, it needs to be one, or none yet", l.path)
-	}
-	file, err := os.OpenFile(l.path, os.O_RDWR|os.O_CREATE, 0o666)
+	file, err := plainfile.OpenOwn(l.path)
 	if err != nil {
 		return err
 	}
@@ -151,7 +149,7 @@ func (l *logFile) start(s train.Start) error {
 		return errors.Join(fmt.Errorf("%s: another run writes to it: %w", l.path, err), file.Close())
 	}
 	l.format.begin(s)
-	found, err := scan(file, l.format, s.Step)
+	found, err := scan(file, l.format, s)
 	if err == nil {
 		err = file.Truncate(found.kept)
 	}
@@ -199,10 +197,10 @@ type contents struct {
 // scan finds the records that stay: all but those of steps that a resumed run does again, or, where
 // the run is new, none. A file with anything else in it than records, and damage at its end, is an
 // error.
-func scan(file *os.File, f format, done int) (contents, error) {
+func scan(file *os.File, f format, s train.Start) (contents, error) {
 	var found contents
 	r := bufio.NewReader(file)
-	stays := done > 0
+	stays := s.Step > 0 || s.Evaluated
 	for number := 1; ; number++ {
 		line, err := r.ReadBytes('\n')
 		if err != nil && err != io.EOF {
@@ -219,7 +217,7 @@ func scan(file *os.File, f format, done int) (contents, error) {
 			at, bad = f.done(line[:len(line)-1])
 		}
 		if bad == nil {
-			if stays = stays && at <= done; stays {
+			if stays = stays && at <= s.Step; stays {
 				found.kept += int64(len(line))
 				found.last = max(found.last, at)
 			}

@@ -296,7 +296,45 @@ func TestOneWriter(t *testing.T) {
 // What is no file is refused before it is opened, which for a pipe would take for ever.
 func TestNoFile(t *testing.T) {
 	for _, open := range []func(string) train.Hook{OpenJSONLines, OpenCSV} {
-		wantError(t, open(os.DevNull).OnStart(train.Start{}), os.DevNull+" is not a regular file")
+		wantError(t, open(os.DevNull).OnStart(train.Start{}), os.DevNull+" is a device, it needs to be a file")
+	}
+}
+
+// What a link leads to belongs to somebody else.
+func TestLogIsNoLink(t *testing.T) {
+	folder := t.TempDir()
+	kept, link := filepath.Join(folder, "kept"), filepath.Join(folder, "log.jsonl")
+	text := `{"event":"step","step":1}` + "\n"
+	if err := os.WriteFile(kept, []byte(text), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(kept, link); err != nil {
+		t.Skip(err)
+	}
+	wantError(t, OpenJSONLines(link).OnStart(train.Start{}), link+" is a link")
+	if got, err := os.ReadFile(kept); err != nil || string(got) != text {
+		t.Errorf("what the link leads to is %q, %v", got, err)
+	}
+}
+
+// The evaluation before the first step stays where a run goes on from there.
+func TestEvaluationOfStep0(t *testing.T) {
+	for name, open := range map[string]func(string) train.Hook{"JSONLines": OpenJSONLines, "CSV": OpenCSV} {
+		file := filepath.Join(t.TempDir(), "log")
+		events := run(0, 2, 9)
+		if err := play(open(file), append(events[:2:2], train.End{})...); err != nil {
+			t.Fatal(err)
+		}
+		want, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := play(open(file), train.Start{Resumed: true, Evaluated: true}, train.End{}); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(file); err != nil || string(got) != string(want) || len(want) == 0 {
+			t.Errorf("%s: resumed from step 0 it has %q, it had %q, %v", name, got, want, err)
+		}
 	}
 }
 

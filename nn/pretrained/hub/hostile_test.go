@@ -117,7 +117,10 @@ func TestHostileAnswers(t *testing.T) {
 		change func(*server)
 		want   string
 	}{
-		"a dot":        {func(s *server) { s.list = `{"sha": "` + commit + `", "siblings": [{"rfilename": "."}]}` }, `a file called "."`},
+		"a dot": {func(s *server) { s.list = `{"sha": "` + commit + `", "siblings": [{"rfilename": "."}]}` }, `a file called "."`},
+		"a long name": {func(s *server) {
+			s.list = `{"sha": "` + commit + `", "siblings": [{"rfilename": "` + strings.Repeat("x", 2000) + `"}]}`
+		}, "a file called"},
 		"a long list":  {func(s *server) { s.list = strings.Repeat(" ", maxList+1) }, "more than 67108864 bytes"},
 		"a huge index": {func(s *server) { s.files[indexFile] = strings.Repeat(" ", maxIndex+1) }, "it has 67108865 bytes"},
 	} {

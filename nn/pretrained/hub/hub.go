@@ -278,17 +278,20 @@ func (f *fetcher) list() (commit string, files []string, err error) {
 	}
 	for _, s := range info.Siblings {
 		if !isPath(s.Name) || strings.ContainsAny(s.Name, "\\:") {
-			return "", nil, fmt.Errorf("the server has a file called %q, which is not the name of a file in a folder", s.Name)
+			return "", nil, fmt.Errorf("the server has a file called %.200q, which is not the name of a file in a folder", s.Name)
 		}
 		files = append(files, s.Name)
 	}
 	return info.SHA, files, nil
 }
 
+// maxName is the longest name that a file or a branch can have, in bytes.
+const maxName = 500
+
 // isPath reports whether a name is that of a file somewhere within a folder, written in the one
 // way.
 func isPath(name string) bool {
-	return filepath.IsLocal(name) && name == path.Clean(name) && name != "."
+	return len(name) <= maxName && filepath.IsLocal(name) && name == path.Clean(name) && name != "."
 }
 
 // maxList and maxIndex bound what is read as a whole: the names of a model's files, and the index
