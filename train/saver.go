@@ -3,6 +3,7 @@ package train
 import (
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"time"
 
 	"github.com/stheno-ml/stheno/safetensors"
@@ -243,6 +244,11 @@ func (s *saver) save(to ...target) {
 // write saves a copy of the loop in all places.
 func (w *writing) write(c checkpoint.Checkpoint, by func(checkpoint.Checkpoint, write) (string, error)) {
 	defer close(w.done)
+	defer func() {
+		if r := recover(); r != nil { // on a goroutine that no caller can recover
+			w.err = fmt.Errorf("writing it panicked: %v\n%s", r, debug.Stack())
+		}
+	}()
 	if w.err = finiteWeights(c.Weights); w.err != nil {
 		return
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"sync"
 
 	"github.com/stheno-ml/stheno/kernels"
@@ -274,6 +275,11 @@ func read(ctx context.Context, paths []string, field string, work, ordered chan<
 
 func (g *group) encode(t Tokenizer) {
 	defer close(g.ready)
+	defer func() {
+		if r := recover(); r != nil { // of a tokenizer of one's own
+			g.err = fmt.Errorf("the tokenizer panicked: %v\n%s", r, debug.Stack())
+		}
+	}()
 	for _, p := range g.pieces {
 		ids, err := t.Encode(p.text)
 		if err != nil {

@@ -33,6 +33,9 @@ func (u uneven) Encode(text string) ([]int, error) {
 	if len(text)%7 == 0 {
 		time.Sleep(time.Millisecond)
 	}
+	if strings.Contains(text, "unbearable") {
+		panic("a word too many")
+	}
 	if strings.Contains(text, "unspeakable") {
 		return nil, errors.New("no word for it")
 	}
@@ -238,6 +241,7 @@ func TestRunErrors(t *testing.T) {
 		{t.Context(), []string{good, write(t, folder, "b.jsonl", []byte("{\"text\": \"a\"}\n{"))}, prepare.Options{Tokenizer: uneven{}}, "b.jsonl: line 2"},
 		{t.Context(), []string{good, write(t, folder, "n.jsonl", []byte("{\"text\": 1}"))}, prepare.Options{Tokenizer: uneven{}}, "n.jsonl: line 1"},
 		{t.Context(), []string{good, write(t, folder, "u.txt", []byte("unspeakable"))}, prepare.Options{Tokenizer: uneven{}}, "document 60000: no word"},
+		{t.Context(), []string{good, write(t, folder, "p.txt", []byte("unbearable"))}, prepare.Options{Tokenizer: uneven{}}, "the tokenizer panicked: a word too many"},
 		{t.Context(), []string{good, parquetFile}, prepare.Options{Tokenizer: uneven{}, Field: "text"}, ""},
 		{t.Context(), []string{parquetFile}, prepare.Options{Tokenizer: uneven{}, Field: "id"}, `column "id" is`},
 		{t.Context(), []string{parquetFile}, prepare.Options{Tokenizer: uneven{}, Field: "body"}, `it has no column "body"`},
