@@ -199,7 +199,7 @@ func (d *decoder) architecture() *architecture {
 	if d.Block.Norms != nn.PostNorm {
 		links = append(links, d.norm(n.body+n.norm, "norm")...)
 	}
-	a := &architecture{prefix: n.body, unused: []string{"rotary_emb.inv_freq"}}
+	a := &architecture{decoder: d, prefix: n.body, unused: []string{"rotary_emb.inv_freq"}}
 	if d.TiedHead {
 		a.repeats = []repeat{{n.head + ".weight", n.body + n.tokens + ".weight"}}
 	} else {

@@ -54,8 +54,9 @@ type Options struct {
 // Model is a loaded model: its parameters, and what makes it in a graph.
 type Model struct {
 	family     string
-	config     []byte // config.json as it was read
-	folder     string
+	config     []byte         // config.json as it was read
+	folder     string         // or the GGUF file
+	metadata   map[string]any // of that
 	parameters *nn.Parameters
 	compute    tensor.Dtype
 	arch       *architecture
@@ -76,6 +77,7 @@ type architecture struct {
 	weights string
 	stored  tensor.Dtype          // what most numbers of the files are, once they were read
 	build   func(s *nn.Scope) any // an *nn.LanguageModel or an *nn.Encoder
+	decoder *decoder              // what it was made of; nil for another
 }
 
 // repeat is a tensor, by how its name ends, that has the values of another.
@@ -124,8 +126,8 @@ var families = map[string]func(*config, int) *architecture{
 
 // Load reads a model's folder: config.json, and model.safetensors or the shards that
 // model.safetensors.index.json lists. Parameters are float32 in memory, whatever the files hold,
-// but for weights that Options keeps in 16 bits. A place may also be hub:NAME or hub:NAME@REVISION,
-// see [Find].
+// but for weights that Options keeps in less memory. A place may also be hub:NAME or
+// hub:NAME@REVISION, see [Find], or a GGUF file whose name ends with .gguf.
 func Load(place string, o Options) (*Model, error) {
 	folder, err := Find(context.Background(), place, o.Download)
 	if err != nil {
@@ -155,7 +157,19 @@ func Find(ctx context.Context, place string, progress func(file string, done, to
 	return folder, nil
 }
 
-func (m *Model) load(o Options) (err error) {
+func (m *Model) load(o Options) error {
+	read := m.readFolder
+	if strings.HasSuffix(m.folder, ".gguf") {
+		read = m.readGGUF
+	}
+	if err := read(o); err != nil {
+		return err
+	}
+	return m.finish(o)
+}
+
+// readFolder reads the config and the parameters of a folder.
+func (m *Model) readFolder(o Options) (err error) {
 	if _, err := os.Stat(filepath.Join(m.folder, adapterConfigFile)); err == nil {
 		return fmt.Errorf("%s lies beside the model, it needs a folder of its own, which LoadLoRA reads: "+
 			"transformers would load the model that it names, and change that", adapterConfigFile)
@@ -166,9 +180,13 @@ func (m *Model) load(o Options) (err error) {
 	if m.family, m.arch, err = describe(m.config, o); err != nil {
 		return err
 	}
-	if m.parameters, err = readFolder(m.folder, m.arch, keeping{o.Weights, o.Embeddings}, o.Progress); err != nil {
-		return err
-	}
+	m.parameters, err = readFolder(m.folder, m.arch, keeping{o.Weights, o.Embeddings}, o.Progress)
+	return err
+}
+
+// finish does what the options ask for with parameters that were read, and makes sure that they are
+// all.
+func (m *Model) finish(o Options) error {
 	for name, row := range m.arch.padding {
 		if o.FreezePadding {
 			m.parameters.FreezeRows(name, row)
@@ -234,6 +252,10 @@ func (m *Model) Family() string { return m.family }
 // DType is what most numbers in the files of the model are: float32, ops.BFloat16 or ops.Float16.
 // [Model.Save] keeps it if it is asked for it.
 func (m *Model) DType() tensor.Dtype { return m.arch.stored }
+
+// Metadata is what a GGUF file that the model was loaded from says, its tokenizer among it; nil for a
+// folder. See package gguf.
+func (m *Model) Metadata() map[string]any { return m.metadata }
 
 // Parameters are the values of the model, by the names of package nn. Every graph that the model is
 // added to shares them.

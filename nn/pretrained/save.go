@@ -94,6 +94,9 @@ func inType(text []byte, dtype string) ([]byte, error) {
 }
 
 func (m *Model) copyCompanions(folder string) error {
+	if m.metadata != nil {
+		return nil // all that there was is in the file
+	}
 	for _, name := range companions {
 		path, err := regularFile(m.folder, name)
 		if errors.Is(err, os.ErrNotExist) {

@@ -1,0 +1,135 @@
+package pretrained
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stheno-ml/stheno/gguf"
+	"github.com/stheno-ml/stheno/ops"
+	"gorgonia.org/tensor"
+)
+
+var ggufFolder = flag.String("gguf", "", "a folder that TestGGUF leaves its files in, for another program to read")
+
+// ggufConfigs are models of all families that are written as GGUF.
+var ggufConfigs = map[string]string{
+	"llama": blockConfigs["llama"],
+	"llama3": `{"model_type": "llama", "vocab_size": 99, "max_position_embeddings": 131072, "hidden_size": 128, "intermediate_size": 256,
+		"num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "rms_norm_eps": 1e-5, "rope_theta": 500000.0,
+		"tie_word_embeddings": true, "attention_bias": true,
+		"rope_scaling": {"rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}}`,
+	"mistral": `{"model_type": "mistral", "vocab_size": 99, "max_position_embeddings": 64, "hidden_size": 64, "intermediate_size": 128,
+		"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32, "rms_norm_eps": 1e-5, "sliding_window": null}`,
+	"qwen2": `{"model_type": "qwen2", "vocab_size": 99, "max_position_embeddings": 64, "hidden_size": 64, "intermediate_size": 128,
+		"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "rms_norm_eps": 1e-6, "rope_theta": 1000000.0}`,
+	"qwen3": `{"model_type": "qwen3", "vocab_size": 99, "max_position_embeddings": 64, "hidden_size": 64, "intermediate_size": 128,
+		"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32, "rms_norm_eps": 1e-6, "tie_word_embeddings": true}`,
+	"phi3": blockConfigs["phi3"],
+	"gemma": `{"model_type": "gemma", "vocab_size": 99, "max_position_embeddings": 64, "hidden_size": 64, "intermediate_size": 128,
+		"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 1, "head_dim": 16, "rms_norm_eps": 1e-6, "hidden_act": "gelu_pytorch_tanh"}`,
+	"gemma2": `{"model_type": "gemma2", "vocab_size": 99, "max_position_embeddings": 64, "hidden_size": 64, "intermediate_size": 128,
+		"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "query_pre_attn_scalar": 16, "sliding_window": 8,
+		"rms_norm_eps": 1e-6, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}`,
+}
+
+// A model that was written as GGUF is read as it was: in F32 and F16 bit by bit, and as packed weights as those of its blocks. Files
+// that are written of it again are the same.
+func TestGGUF(t *testing.T) {
+	tokens := []int{3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5}
+	for name, config := range ggufConfigs {
+		m := load(t, randomFolder(t, config), Options{})
+		folder := *ggufFolder
+		if folder == "" {
+			folder = t.TempDir()
+		}
+		want := floats64(lastLogits(t, m, tokens))
+		for _, kind := range []gguf.Type{gguf.F32, gguf.F16, gguf.BF16, gguf.Q8_0, gguf.Q4_0, gguf.Q4_K, gguf.Q6_K} {
+			what := fmt.Sprintf("%s in %v", name, kind)
+			path := filepath.Join(folder, name+"."+kind.String()+".gguf")
+			if err := m.SaveGGUF(path, GGUFOptions{Type: kind, Metadata: map[string]any{"general.name": "small", "tokenizer.ggml.model": "none"}}); err != nil {
+				t.Fatalf("%s: %v", what, err)
+			}
+			again := load(t, path, Options{})
+			if kind == gguf.F32 {
+				near(t, what, lastLogits(t, again, tokens), want, 1e-6)
+			}
+			second := filepath.Join(t.TempDir(), "again.gguf")
+			if err := again.SaveGGUF(second, GGUFOptions{Type: kind, Metadata: map[string]any{"general.name": "small", "tokenizer.ggml.model": "none"}}); err != nil {
+				t.Fatalf("%s: %v", what, err)
+			}
+			if kind != gguf.Q4_K && kind != gguf.Q6_K && !strings.HasPrefix(name, "gemma") { // whose numbers are rounded again
+				first, err := os.ReadFile(path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if other, err := os.ReadFile(second); err != nil || !bytes.Equal(first, other) {
+					t.Errorf("%s: written again it is another file: %v", what, err)
+				}
+			}
+			if again.Family() != m.Family() && name != "mistral" || again.Metadata()["general.name"] != "small" {
+				t.Errorf("%s: it is a %s with %v", what, again.Family(), again.Metadata())
+			}
+			if dtype := map[gguf.Type]tensor.Dtype{gguf.Q8_0: ops.Int8, gguf.Q4_0: ops.Int4}[kind]; dtype != (tensor.Dtype{}) {
+				kept := load(t, path, Options{Weights: dtype})
+				near(t, what+", kept so", lastLogits(t, kept, tokens), floats64(lastLogits(t, again, tokens)), 1e-5)
+			}
+			// A folder of what was read is the model, too.
+			saved := t.TempDir()
+			if err := again.Save(saved, SaveOptions{}); err != nil {
+				t.Fatalf("%s: %v", what, err)
+			}
+			if a, b := lastLogits(t, load(t, saved, Options{}), tokens), lastLogits(t, again, tokens); !slices.Equal(a, b) {
+				t.Errorf("%s: saved as a folder it gives other logits", what)
+			}
+		}
+	}
+}
+
+// What GGUF has no place for is refused, and so are files of other models.
+func TestGGUFErrors(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.gguf")
+	save := func(config string) error { return randomModel(t, config).SaveGGUF(path, GGUFOptions{}) }
+	llama := blockConfigs["llama"]
+	for want, err := range map[string]error{
+		"a gpt2 is not written as GGUF":         save(blockConfigs["gpt2"]),
+		"its linear layers have biases":         save(strings.Replace(llama, "{", `{"mlp_bias": true, `, 1)),
+		"llama.cpp has no place for in a llama": save(strings.Replace(llama, `"model_type": "llama", "architectures": ["LlamaForCausalLM"]`, `"model_type": "mistral", "sliding_window": 8`, 1)),
+		"attention's scale is":                  save(strings.Replace(ggufConfigs["gemma2"], `"query_pre_attn_scalar": 16`, `"query_pre_attn_scalar": 25`, 1)),
+		"type is Q5_K, it needs to be one":      randomModel(t, llama).SaveGGUF(path, GGUFOptions{Type: 13}),
+		"a int, which the format does not have": randomModel(t, llama).SaveGGUF(path, GGUFOptions{Metadata: map[string]any{"a": 1}}),
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s in it", err, want)
+		}
+	}
+	if err := save(llama); err != nil {
+		t.Fatal(err)
+	}
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, change := range map[string][2]string{
+		`general.architecture is "mamba"`:      {"\x05\x00\x00\x00\x00\x00\x00\x00llama", "\x05\x00\x00\x00\x00\x00\x00\x00mamba"},
+		"llama.block_count is missing":         {"llama.block_count", "llama.blocks_coun"},
+		"has no tensor \"output_norm.weight\"": {"output_norm.weight", "output_nurm.weight"},
+		"the config asks for":                  {"llama.embedding_length\x04\x00\x00\x00\x40", "llama.embedding_length\x04\x00\x00\x00\x50"},
+	} {
+		changed := bytes.Replace(content, []byte(change[0]), []byte(change[1]), 1)
+		if bytes.Equal(changed, content) {
+			t.Errorf("%q is not in the file", change[0])
+		}
+		if err := os.WriteFile(path, changed, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Load(path, Options{}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s in it", err, want)
+		}
+	}
+}
