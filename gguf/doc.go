@@ -1,5 +1,5 @@
-// Package gguf reads and writes GGUF, the files of llama.cpp and the programs around it: metadata, a
-// model's tokenizer among it, and tensors whose numbers may have few bits.
+// Package gguf reads and writes GGUF, the files of llama.cpp and the programs around it: metadata,
+// a model's tokenizer among it, and tensors whose numbers may have few bits.
 //
 //	f, err := gguf.Open("model.gguf")
 //	defer f.Close()

@@ -18,7 +18,8 @@ import (
 
 var types = []gguf.Type{gguf.F32, gguf.F16, gguf.BF16, gguf.Q8_0, gguf.Q4_0, gguf.Q4_K, gguf.Q6_K}
 
-// A file of llama.cpp's own package is read as it reads it, and written again byte by byte the same.
+// A file of llama.cpp's own package is read as it reads it, and written again byte by byte the
+// same.
 func TestGolden(t *testing.T) {
 	var want map[string]struct {
 		Type   string

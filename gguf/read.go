@@ -93,8 +93,8 @@ func read(r io.ReaderAt, size int64, path string) (*File, error) {
 func (f *File) Close() error { return f.close() }
 
 // Metadata is what the file says beside its tensors, by key. A value is a uint8, int8, uint16,
-// int16, uint32, int32, uint64, int64, float32, float64, bool or string, or a slice of one of these.
-// It belongs to the file.
+// int16, uint32, int32, uint64, int64, float32, float64, bool or string, or a slice of one of
+// these. It belongs to the file.
 func (f *File) Metadata() map[string]any { return f.metadata }
 
 // Tensors lists the tensors in the order of the file.
@@ -109,7 +109,8 @@ func (f *File) Info(name string) (Info, error) {
 	return f.tensors[i], nil
 }
 
-// Bytes reads as many bytes of a tensor as they fit into, from the element on, which begins a block.
+// Bytes reads as many bytes of a tensor as they fit into, from the element on, which begins a
+// block.
 func (f *File) Bytes(name string, element int, to []byte) error {
 	info, err := f.Info(name)
 	if err != nil {

@@ -8,7 +8,8 @@ import (
 	"github.com/stheno-ml/stheno/kernels"
 )
 
-// The types whose names end with K have blocks of 256 elements, whose parts have scales of few bits:
+// The types whose names end with K have blocks of 256 elements, whose parts have scales of few
+// bits:
 //
 //	Q4_K    8 parts of 32: q·(d·scale) − dmin·least, q of 4 bits, scale and least of 6
 //	Q6_K    16 parts of 16: q·(d·scale), q from −32 to 31, scale from −128 to 127

@@ -9,18 +9,18 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// KeepWeights keeps the weights of layers that are made from now on in less memory, and predicting a
-// token takes little more than the part of the time that the memory is, for most of that goes into
-// reading them. A layer rounds its weight when it is made, to nearest; a copy in float32 that nothing
-// else holds is freed. The other parameters, all that layers compute and every sum stay float32, or
-// what a model's Compute says.
+// KeepWeights keeps the weights of layers that are made from now on in less memory, and predicting
+// a token takes little more than the part of the time that the memory is, for most of that goes
+// into reading them. A layer rounds its weight when it is made, to nearest; a copy in float32 that
+// nothing else holds is freed. The other parameters, all that layers compute and every sum stay
+// float32, or what a model's Compute says.
 //
 //	ops.BFloat16, ops.Float16         of Linear and Embedding layers
 //	ops.Int8, ops.Int4, ops.NF4       of Linear layers, see [Parameters.KeepEmbeddings]
 //
-// Weights that are kept so are not trained: [Scope.Trainable] leaves them out. A LoRA beside them may
-// be. On a GPU, layers need to compute in the type of 16 bits, and the others are not there yet. This
-// comes before the first layer is made.
+// Weights that are kept so are not trained: [Scope.Trainable] leaves them out. A LoRA beside them
+// may be. On a GPU, layers need to compute in the type of 16 bits, and the others are not there
+// yet. This comes before the first layer is made.
 func (p *Parameters) KeepWeights(dtype tensor.Dtype) error {
 	if !isKept(dtype) {
 		return fmt.Errorf("Parameters: dtype is %v, weights can be kept in BFloat16, Float16, Int8, Int4 or NF4", dtype)
@@ -32,8 +32,8 @@ func (p *Parameters) KeepWeights(dtype tensor.Dtype) error {
 	return p.keep("KeepWeights", keep)
 }
 
-// KeepEmbeddings is [Parameters.KeepWeights] of Embedding layers alone, the head of a language model
-// among them. It takes all types that KeepWeights does.
+// KeepEmbeddings is [Parameters.KeepWeights] of Embedding layers alone, the head of a language
+// model among them. It takes all types that KeepWeights does.
 func (p *Parameters) KeepEmbeddings(dtype tensor.Dtype) error {
 	if !isKept(dtype) {
 		return fmt.Errorf("Parameters: dtype is %v, embeddings can be kept in BFloat16, Float16, Int8, Int4 or NF4", dtype)

@@ -14,8 +14,8 @@ import (
 )
 
 // Int8, Int4 and NF4 are the types of packed matrices: weights in about 8.5, 4.5 and 4.15 bits an
-// element, whose numbers count as what they were rounded to. [Packed] makes such a matrix. Its value
-// has the shape (rows, bytes of a row), and package packed says what these are.
+// element, whose numbers count as what they were rounded to. [Packed] makes such a matrix. Its
+// value has the shape (rows, bytes of a row), and package packed says what these are.
 //
 // [Linear] and the ops of several such layers take one of (out, in) as a weight, [MatMul] as its b,
 // and [Embedding] as its table. It is a constant to a gradient. A GPU does not compute with it.
@@ -34,8 +34,8 @@ func init() {
 // IsPacked reports whether a type is one of packed matrices.
 func IsPacked(d tensor.Dtype) bool { return packedDTypeOf(d) != kernels.NoDType }
 
-// Packed rounds a matrix of float32 on the host to a type of packed matrices. The length of its rows
-// needs to be a multiple of 32, for NF4 of 64.
+// Packed rounds a matrix of float32 on the host to a type of packed matrices. The length of its
+// rows needs to be a multiple of 32, for NF4 of 64.
 func Packed(v *tensor.Dense, dtype tensor.Dtype) (*tensor.Dense, error) {
 	to := packedDTypeOf(dtype)
 	switch {

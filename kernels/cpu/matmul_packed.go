@@ -114,7 +114,8 @@ func (m *packedMatrix) scales(dst []float32, row, group int) {
 	simd.HalfCombine(kernels.F16, 1, len(dst), from, len(dst), &one, 1, &dst[0], false)
 }
 
-// groupSpan is the same columns of some rows: whole groups, the first of which may begin before them.
+// groupSpan is the same columns of some rows: whole groups, the first of which may begin before
+// them.
 type groupSpan struct {
 	from, groups int // in groups
 	skip         int // columns of the first

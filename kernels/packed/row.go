@@ -30,8 +30,8 @@ import (
 	"github.com/stheno-ml/stheno/kernels"
 )
 
-// Int8, Int4 and NF4 are a byte of a matrix of that type: where a matrix is known by the type of its
-// elements, they are these, and its shape is that of the bytes, (rows, bytes of a row).
+// Int8, Int4 and NF4 are a byte of a matrix of that type: where a matrix is known by the type of
+// its elements, they are these, and its shape is that of the bytes, (rows, bytes of a row).
 type (
 	Int8 byte
 	Int4 byte

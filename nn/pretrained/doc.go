@@ -56,6 +56,18 @@
 //	m, err := pretrained.Load(place, pretrained.Options{Weights: ops.BFloat16})
 //	d, err := m.NewDecoder(1024)
 //
+// ops.Int8, ops.Int4 and ops.NF4 pack the weights of linear layers in about 8.5, 4.5 and 4.15 bits
+// each, one tensor after the other while they are read; [Options.Embeddings] is for the others. A
+// LoRA beside such weights is QLoRA. The length of a weight's rows needs to be a multiple of 32,
+// for NF4 of 64. A CPU computes with them, a GPU does not yet.
+//
+// # GGUF
+//
+// [Load] reads a file of llama.cpp whose name ends with .gguf, and [Model.SaveGGUF] writes one, for
+// llama.cpp, Ollama and others: of Llama, Mistral without a window, Qwen 2 and 3, Phi 3 and the
+// first two Gemmas. With Weights of ops.Int8 or ops.Int4, tensors of Q8_0 or Q4_0 are kept as they
+// are. [Model.Metadata] has the file's tokenizer, which tokenizer.FromGGUF makes.
+//
 // # Trust
 //
 // Nothing in a folder is trusted. Sizes come from the config and are checked against the files

@@ -236,8 +236,8 @@ func (m *Model) readGGUF(o Options) error {
 // ropeFactors is the tensor of what frequencies are divided by.
 const ropeFactors = "rope_freqs.weight"
 
-// llama3Factors are the published ways to stretch the frequencies of Llama 3, of which a GGUF file has
-// the divisors alone.
+// llama3Factors are the published ways to stretch the frequencies of Llama 3, of which a GGUF file
+// has the divisors alone.
 var llama3Factors = []nn.Llama3RoPE{{Factor: 8, Low: 1, High: 4, Context: 8192}, {Factor: 32, Low: 1, High: 4, Context: 8192}}
 
 // ggufReader reads metadata and keeps the first error.
@@ -410,9 +410,9 @@ type GGUFOptions struct {
 	Metadata map[string]any
 }
 
-// SaveGGUF writes the model as one file of llama.cpp, which Ollama and others read too: models of the
-// families llama, mistral, qwen2, qwen3, phi3, gemma and gemma2. A program that makes texts of it
-// needs a tokenizer in the metadata. A LoRA needs to be merged.
+// SaveGGUF writes the model as one file of llama.cpp, which Ollama and others read too: models of
+// the families llama, mistral, qwen2, qwen3, phi3, gemma and gemma2. A program that makes texts of
+// it needs a tokenizer in the metadata. A LoRA needs to be merged.
 func (m *Model) SaveGGUF(path string, o GGUFOptions) error {
 	if err := m.saveGGUF(path, o); err != nil {
 		return fmt.Errorf("pretrained: saving to %s: %w", path, err)

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/stheno-ml/stheno/gguf"
+	"github.com/stheno-ml/stheno/internal/slow"
 	"github.com/stheno-ml/stheno/ops"
 	"gorgonia.org/tensor"
 )
@@ -41,6 +42,8 @@ var ggufConfigs = map[string]string{
 // A model that was written as GGUF is read as it was: in F32 and F16 bit by bit, and as packed weights as those of its blocks. Files
 // that are written of it again are the same.
 func TestGGUF(t *testing.T) {
+	slow.Race(t)
+	slow.Emulated(t)
 	tokens := []int{3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5}
 	for name, config := range ggufConfigs {
 		m := load(t, randomFolder(t, config), Options{})

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stheno-ml/stheno/internal/slow"
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/ops"
 	"gorgonia.org/gorgonia"
@@ -70,6 +71,8 @@ func floats64(x []float32) []float64 {
 
 // Weights that are packed while they are read are what packing them afterwards gives, and the model computes with what they count as.
 func TestPackedWhileLoading(t *testing.T) {
+	slow.Race(t)
+	slow.Emulated(t)
 	tokens := []int{3, 1, 4, 1, 5, 9, 2, 6}
 	for name, config := range blockConfigs {
 		folder := randomFolder(t, config)
