@@ -21,6 +21,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/stheno-ml/stheno/nn/pretrained"
+	"github.com/stheno-ml/stheno/train/embed"
 	"github.com/stheno-ml/stheno/train/serve"
 	"github.com/stheno-ml/stheno/train/serve/openai"
 )
@@ -28,7 +30,7 @@ import (
 type settings struct {
 	model                    serve.ModelConfig
 	api                      openai.Config
-	address                  string
+	address, embedder        string
 	places, context, waiting int
 	grace                    time.Duration
 }
@@ -38,6 +40,7 @@ func main() {
 	s.model.Flags(flag.CommandLine)
 	flag.StringVar(&s.address, "address", "localhost:8080", "where to listen")
 	flag.StringVar(&s.api.Name, "name", "", "what requests call the model; empty for the last part of its folder's or hub's name")
+	flag.StringVar(&s.embedder, "embedder", "", "a model for embeddings: its folder, or hub:NAME")
 	flag.IntVar(&s.places, "places", 8, "how many texts are written at once")
 	flag.IntVar(&s.context, "context", 2048, "tokens of a text with its prompt; 0 for the model's context")
 	flag.IntVar(&s.waiting, "waiting", 0, "how many texts may wait for a place; 0 for 4 a place")
@@ -55,6 +58,12 @@ func main() {
 	}
 }
 
+// nameOf is what requests call the model of a folder or of the hub.
+func nameOf(folder string) string {
+	folder, _, _ = strings.Cut(folder, "@")
+	return path.Base(strings.ReplaceAll(folder, "\\", "/"))
+}
+
 // run serves until the context ends.
 func run(ctx context.Context, s settings, listening func(net.Addr, string)) error {
 	m, err := serve.Open(ctx, s.model)
@@ -70,8 +79,18 @@ func run(ctx context.Context, s settings, listening func(net.Addr, string)) erro
 		return err
 	}
 	if s.api.Model, s.api.Scheduler = m, scheduler; s.api.Name == "" {
-		name, _, _ := strings.Cut(s.model.Folder, "@")
-		s.api.Name = path.Base(strings.ReplaceAll(name, "\\", "/"))
+		s.api.Name = nameOf(s.model.Folder)
+	}
+	if s.embedder != "" {
+		e, err := embed.Load(s.embedder, pretrained.Options{})
+		if err != nil {
+			return err
+		}
+		defer e.Close()
+		if s.api.Embed, err = openai.EmbedBy(e); err != nil {
+			return err
+		}
+		s.api.EmbedName = nameOf(s.embedder)
 	}
 	handler, err := openai.NewHandler(s.api)
 	if err != nil {

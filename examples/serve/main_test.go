@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"io"
 	"net"
 	"net/http"
@@ -18,6 +19,7 @@ func TestServe(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	s := settings{
 		model: serve.ModelConfig{Folder: smallmodel.Llama(t, true), Device: "cpu"}, address: "localhost:0", places: 2, context: 128, grace: time.Hour,
+		embedder: "../../train/embed/testdata/bert",
 	}
 	s.api.Name, s.api.Key = "small", "secret"
 	address := make(chan net.Addr, 1)
@@ -30,8 +32,8 @@ func TestServe(t *testing.T) {
 	case err := <-ended:
 		t.Fatal(err)
 	}
-	ask := func(body string) *http.Response {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/v1/chat/completions", strings.NewReader(body))
+	ask := func(path, body string) *http.Response {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+path, strings.NewReader(body))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -42,7 +44,15 @@ func TestServe(t *testing.T) {
 		}
 		return answer
 	}
-	answer := ask(`{"model": "small", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 60, "stream": true}`)
+	vectors := ask("/v1/embeddings", `{"model": "bert", "input": ["A cat sat.", "A dog ran."]}`)
+	defer vectors.Body.Close()
+	var embeddings struct {
+		Data []struct{ Embedding []float32 }
+	}
+	if err := json.NewDecoder(vectors.Body).Decode(&embeddings); err != nil || len(embeddings.Data) != 2 || len(embeddings.Data[1].Embedding) < 8 {
+		t.Errorf("the vectors are %d %v, %v", vectors.StatusCode, embeddings, err)
+	}
+	answer := ask("/v1/chat/completions", `{"model": "small", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 60, "stream": true}`)
 	defer answer.Body.Close()
 	stop()
 	text, err := io.ReadAll(answer.Body)

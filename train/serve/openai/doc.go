@@ -19,5 +19,7 @@
 // that names it. Errors have OpenAI's form.
 //
 // Several requests are written at once, as package serve says. A client that leaves frees its place.
+// [EmbedBy] makes the vectors of embeddings by package embed.
+//
 // Limits are in [Config]. With a key, all paths but healthz and metrics ask for it.
 package openai
