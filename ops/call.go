@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/stheno-ml/stheno/kernels"
 	"gorgonia.org/gorgonia"
@@ -181,19 +182,35 @@ func (c *call) sharing(i int) []int {
 func (c *call) Do(children ...gorgonia.Value) (gorgonia.Value, error) {
 	v, err := c.do(children)
 	if err != nil {
-		return nil, runError(c.name, err)
+		return nil, c.runError(err)
 	}
 	return v, nil
 }
 
-// runError names the op in an error of a run. The kernel's name for what was computed would say the
-// same again.
-func runError(op string, err error) error {
+// runError names the op in an error of a run, and the inputs of the graph that it speaks of. The
+// kernel's name for what was computed would say the same again.
+func (c *call) runError(err error) error {
 	if of := (*kernels.CallError)(nil); errors.As(err, &of) {
 		err = fmt.Errorf("%s: %w", of.Device, of.Err)
 	}
-	return fmt.Errorf("%s: %w", op, err)
+	text := err.Error()
+	for _, o := range c.operands {
+		if o.node != nil && o.node.Op() == nil && o.node.Name() != o.name && strings.Contains(text, o.name+"[") {
+			err = fmt.Errorf("%w (%s is %s)", err, o.name, o.node.Name())
+		}
+	}
+	return &failure{op: c.name, err: err}
 }
+
+// failure is an error of a run, as a machine of [NewMachine] gives it: without what Gorgonia puts
+// before it.
+type failure struct {
+	op  string
+	err error
+}
+
+func (f *failure) Error() string { return f.op + ": " + f.err.Error() }
+func (f *failure) Unwrap() error { return f.err }
 
 func (c *call) do(children []gorgonia.Value) (gorgonia.Value, error) {
 	s, err := c.enter(c.id)

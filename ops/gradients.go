@@ -160,7 +160,7 @@ func (c *call) share(i int, gradient *gorgonia.Node, ofChildren gorgonia.Nodes) 
 func (g *gradients) Do(operands ...gorgonia.Value) (gorgonia.Value, error) {
 	v, err := g.do(operands)
 	if err != nil {
-		return nil, runError(g.c.name, err)
+		return nil, g.c.runError(err)
 	}
 	return v, nil
 }

@@ -13,7 +13,7 @@ import (
 // DoDiff is the gradient under a lispMachine.
 func (c *call) DoDiff(_ gorgonia.ExecutionContext, children gorgonia.Nodes, output *gorgonia.Node) error {
 	if err := c.doDiff(children, output); err != nil {
-		return runError(c.name, err)
+		return c.runError(err)
 	}
 	return nil
 }

@@ -33,7 +33,8 @@ func NewMachine(g *gorgonia.ExprGraph, options ...gorgonia.VMOpt) (vm gorgonia.V
 	return &machine{VM: gorgonia.NewTapeMachine(g, options...)}, nil
 }
 
-// machine is a tapeMachine whose errors wrap what was wrong, which Gorgonia's own do not, and that
+// machine is a tapeMachine whose errors are those of our ops alone, without Gorgonia's registers, or
+// at least wrap what was wrong, which Gorgonia's own do not, and that
 // refuses to run twice: Gorgonia's would compute nothing then, and say nothing of it.
 type machine struct {
 	gorgonia.VM
@@ -52,7 +53,10 @@ func (m *machine) RunAll() error {
 	m.ran = true
 	err := m.VM.RunAll()
 	if of, ok := err.(interface{ Err() error }); ok {
-		return of.Err()
+		err = of.Err()
+	}
+	if of := (*failure)(nil); errors.As(err, &of) {
+		return of
 	}
 	return err
 }

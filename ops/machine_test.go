@@ -6,6 +6,7 @@ import (
 
 	"github.com/stheno-ml/stheno/ops"
 	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
 )
 
 // A machine that has run says so when it is run again, and runs after a Reset.
@@ -32,5 +33,22 @@ func TestMachineRunsOnceAReset(t *testing.T) {
 			t.Errorf("the second run of two gives %v", err)
 		}
 		m.Reset()
+	}
+}
+
+// An error of a run names the op, the number, and the input of the graph that holds it.
+func TestRunErrorNamesTheInput(t *testing.T) {
+	g := gorgonia.NewGraph()
+	table := input(g, "words.weight", dense(tensor.Float32, make([]float64, 12), 3, 4))
+	tokens := input(g, "tokens", tensor.New(tensor.WithShape(2), tensor.WithBacking([]int{1, 7})))
+	gorgonia.Must(ops.Embedding(table, tokens))
+	m, err := ops.NewMachine(g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	const want = "Embedding: cpu: ids[1] is 7, it needs to be from 0 to 2 (ids is tokens)"
+	if err := m.RunAll(); err == nil || err.Error() != want {
+		t.Errorf("got  %v\nwant %s", err, want)
 	}
 }

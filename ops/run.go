@@ -225,7 +225,7 @@ func (r *run) vary(in tensors, work func(b kernels.Backend) error) error {
 			err = work(b)
 		}
 		if again && err != nil {
-			err = runError(c.name, err)
+			err = c.runError(err)
 		}
 		again = true
 		return err
