@@ -118,11 +118,15 @@ func (c *config) floats(name string) []float64 {
 	return field[[]float64](c, name, "a list of numbers", nil)
 }
 
-// float reads a number that is not negative.
+// float reads a number that is not negative, and that a float32 holds.
 func (c *config) float(name string, otherwise float64) float64 {
 	x := field(c, name, "a number", otherwise)
-	if !(x >= 0) || math.IsInf(x, 0) {
+	switch {
+	case !(x >= 0):
 		c.fail("field %s is %v, it cannot be negative", c.within+c.called(name), x)
+		return otherwise
+	case x > math.MaxFloat32:
+		c.fail("field %s is %v, it needs to be a number that a float32 holds", c.within+c.called(name), x)
 		return otherwise
 	}
 	return x

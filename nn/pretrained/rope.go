@@ -51,6 +51,9 @@ func (c *config) rope(layerType string, p *ropeProblem) ops.RoPEOptions {
 	if !(partial > 0 && partial <= 1) || partial != 1 && !p.bands {
 		c.fail("field partial_rotary_factor is %v, only 1 is supported", partial)
 	}
+	if theta == 0 {
+		c.fail("field rope_theta is 0, it needs to be positive")
+	}
 	options := turned(ops.RoPEOptions{Base: theta}, partial, p.headDim)
 	p.original = cmp.Or(p.original, c.optionalSize("original_max_position_embeddings"))
 	if o != nil {
@@ -85,10 +88,10 @@ func (c *config) scaled(kind string, o ops.RoPEOptions, p *ropeProblem) ops.RoPE
 	case "default", "":
 	case "dynamic":
 		// Up to the length of the training it is the default.
-		c.float("factor", 1)
+		c.positive("factor", 1)
 		p.holds = p.trained
 	case "linear":
-		o.Scaling = c.float("factor", 1)
+		o.Scaling = c.positive("factor", 1)
 	case "llama3":
 		o, err = nn.Llama3RoPE{
 			Factor: c.float("factor", 0), Low: c.float("low_freq_factor", 0), High: c.float("high_freq_factor", 0), Context: original,
