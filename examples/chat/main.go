@@ -1,7 +1,7 @@
 // Chat talks with a published model in the terminal:
 //
 //	go run ./examples/chat -model hub:HuggingFaceTB/SmolLM2-135M-Instruct
-//	go run ./examples/chat -model gemma "What is a gorgon?"
+//	go run ./examples/chat -model qwen3.gguf -weights int8 "What is a gorgon?"
 //	git diff | go run ./examples/chat -model gemma "Say in one sentence what this changes."
 //
 // With a question behind the flags, or text from a pipe, there is one answer and nothing else on the output. In a conversation,

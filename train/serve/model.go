@@ -54,11 +54,12 @@ func (t Tokenizer) Bytes(id int) ([]byte, error) {
 
 // ModelConfig says which model there is to open, and where.
 type ModelConfig struct {
-	// Folder is the model's, or hub:NAME or hub:NAME@REVISION.
+	// Folder is the model's, or hub:NAME or hub:NAME@REVISION, or a GGUF file.
 	Folder string
 	// Device is where it computes, as [train.PlaceConfig] has it.
 	Device string
-	// Weights is what weights are kept in: bfloat16 (empty), float16 or float32.
+	// Weights is what weights are kept in: bfloat16 (empty), float16, float32, or on a CPU int8, int4
+	// or nf4.
 	Weights string
 	// Screen, if it is not nil, is told of what is downloaded and read.
 	Screen io.Writer
@@ -66,13 +67,15 @@ type ModelConfig struct {
 
 // Flags adds flags for what there is to choose to a set.
 func (c *ModelConfig) Flags(f *flag.FlagSet) {
-	f.StringVar(&c.Folder, "model", c.Folder, "the model's folder, or hub:NAME or hub:NAME@REVISION")
+	f.StringVar(&c.Folder, "model", c.Folder, "the model's folder, or hub:NAME or hub:NAME@REVISION, or a GGUF file")
 	f.StringVar(&c.Device, "device", "auto", "auto, cpu or cuda")
 	f.StringVar(&c.Weights, "weights", "bfloat16", "what weights are kept in: "+strings.Join(slices.Sorted(maps.Keys(weightTypes)), ", "))
 }
 
 // weightTypes are the types by their names.
-var weightTypes = map[string]tensor.Dtype{"float32": tensor.Float32, "bfloat16": ops.BFloat16, "float16": ops.Float16}
+var weightTypes = map[string]tensor.Dtype{
+	"float32": tensor.Float32, "bfloat16": ops.BFloat16, "float16": ops.Float16, "int8": ops.Int8, "int4": ops.Int4, "nf4": ops.NF4,
+}
 
 // Open loads a model with its tokenizer.
 func Open(ctx context.Context, c ModelConfig) (*Model, error) {
@@ -97,19 +100,58 @@ func Open(ctx context.Context, c ModelConfig) (*Model, error) {
 	if err := m.load(ctx, c, pretrained.Options{Weights: weights, Device: place.Device()}); err != nil {
 		return nil, err
 	}
-	folder := m.Folder()
-	if m.Tokenizer.HuggingFace, err = tokenizer.Open(folder); err != nil {
-		return nil, err
+	read := m.readFolder
+	if m.Metadata() != nil {
+		read = m.readMetadata
 	}
-	if m.Options, err = sample.ReadConfig(folder); err != nil {
-		return nil, err
+	if err := read(); err != nil {
+		return nil, fmt.Errorf("serve: %s: %w", m.Folder(), err)
 	}
 	m.Options.MaxTokens = 0
-	m.Template, m.noTemplate = chat.Open(folder)
-	if err := m.readEndings(folder); err != nil {
-		return nil, fmt.Errorf("serve: %s: %w", folder, err)
-	}
 	return m, nil
+}
+
+// readFolder reads what lies beside the weights in a folder.
+func (m *Model) readFolder() (err error) {
+	folder := m.Folder()
+	if m.Tokenizer.HuggingFace, err = tokenizer.Open(folder); err != nil {
+		return err
+	}
+	if m.Options, err = sample.ReadConfig(folder); err != nil {
+		return err
+	}
+	m.Template, m.noTemplate = chat.Open(folder)
+	return m.readEnding(folder)
+}
+
+// readMetadata reads what a GGUF file has of the tokenizer, the template and the tokens that end an
+// answer.
+func (m *Model) readMetadata() (err error) {
+	metadata := m.Metadata()
+	if m.Tokenizer.HuggingFace, err = tokenizer.FromGGUF(metadata); err != nil {
+		return err
+	}
+	tokens := map[string]string{}
+	for _, name := range []string{"bos", "eos", "eot"} {
+		id, given := metadata["tokenizer.ggml."+name+"_token_id"].(uint32)
+		if !given {
+			continue
+		}
+		token, err := m.Tokenizer.Token(int(id))
+		if err != nil {
+			return err
+		}
+		if tokens[name+"_token"] = token; name != "bos" {
+			m.Options.Stop = append(m.Options.Stop, int(id))
+		}
+	}
+	source, given := metadata["tokenizer.chat_template"].(string)
+	if !given {
+		m.noTemplate = errors.New("its metadata has no tokenizer.chat_template")
+		return nil
+	}
+	m.Template, m.noTemplate = chat.New(source, tokens)
+	return nil
 }
 
 // load reads the weights.
@@ -138,22 +180,8 @@ func (m *Model) load(ctx context.Context, c ModelConfig, o pretrained.Options) e
 	return err
 }
 
-// readEndings adds the tokens that end an answer to the options.
-func (m *Model) readEndings(folder string) error {
-	if len(m.Options.Stop) == 0 { // generation_config.json names none
-		var config struct {
-			EOS json.RawMessage `json:"eos_token_id"`
-		}
-		if err := readJSON(filepath.Join(folder, "config.json"), &config); err != nil {
-			return err
-		}
-		var one int
-		if json.Unmarshal(config.EOS, &one) == nil && string(config.EOS) != "null" {
-			m.Options.Stop = []int{one}
-		} else if err := json.Unmarshal(config.EOS, &m.Options.Stop); len(config.EOS) > 0 && err != nil {
-			return fmt.Errorf("config.json: eos_token_id is %.40s, it needs to be an id or several", config.EOS)
-		}
-	}
+// readEnding adds the token that the tokenizer's config names as the end to the options.
+func (m *Model) readEnding(folder string) error {
 	var config struct {
 		EOS json.RawMessage `json:"eos_token"`
 	}
