@@ -1,6 +1,8 @@
 package nn
 
 import (
+	"fmt"
+
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/ops"
 	"gorgonia.org/tensor"
@@ -27,13 +29,22 @@ type LanguageModelConfig struct {
 	EmbeddingNorm  bool    // the embeddings are normalised as the blocks' are, by the part embnorm
 	LogitScale     float64 // the logits are multiplied by it; 0 means 1
 	LogitSoftCap   float64 // bounds the logits to ±LogitSoftCap by a tanh; 0 means none
+
+	Classes *TextClasses // what Classify needs, in the place of the head for tokens; nil for that
+}
+
+// TextClasses describes a head that makes classes of whole texts, or a single number such as a
+// reward, of the vector of their last tokens.
+type TextClasses struct {
+	Count   int
+	Padding *int // the token that is padding; nil for none, then a batch is one text
 }
 
 // LanguageModel predicts the next token: an embedding, blocks, a norm, and a head that multiplies
 // by the embedding or by a matrix of the same shape. [NewGPT] and [NewLlama] make the usual ones.
 //
 // Its parts are called tokens, positions, blocks.0, blocks.1, ..., norm and head, whose weight is
-// (Vocab, Dim) as that of tokens is.
+// (Vocab, Dim) as that of tokens is; in the place of the head is classifier where there are Classes.
 type LanguageModel struct {
 	layer
 	c         LanguageModelConfig
@@ -42,8 +53,10 @@ type LanguageModel struct {
 	drop      *Dropout
 	norm      Layer // of the embeddings; nil for none
 	stack     *Stack
-	head      *Embedding // is tokens where the weights are tied
+	head      *Embedding // is tokens where the weights are tied; nil with a classifier
 	bias      Tensor     // of the logits, (1, Vocab); none without HeadBias
+
+	classifier Layer // nil for none
 }
 
 // NewLanguageModel makes a LanguageModel in a scope.
@@ -77,13 +90,24 @@ func newLanguageModel(s *Scope, kind string, c LanguageModelConfig) *LanguageMod
 	}
 	m.drop = m.dropout("drop", c.Dropout)
 	m.stack = NewStack(s, StackConfig{Layers: c.Layers, Block: c.Block, Change: c.Change})
-	if m.head = m.tokens; !c.TiedHead {
-		m.head = NewEmbedding(s.Sub("head"), EmbeddingConfig{Vocab: c.Vocab, Dim: dim})
-	}
-	if c.HeadBias {
-		m.bias = s.Parameter("headbias", Zero, 1, c.Vocab)
-	}
+	m.addHead(dim)
 	return m
+}
+
+// addHead makes the head: for tokens, or for classes.
+func (m *LanguageModel) addHead(dim int) {
+	if c := m.c.Classes; c != nil {
+		if m.positive(size{"classes", c.Count}) {
+			m.classifier = m.linear("classifier", nil, LinearConfig{In: dim, Out: c.Count, NoBias: true, Init: m.c.Block.Init})
+		}
+		return
+	}
+	if m.head = m.tokens; !m.c.TiedHead {
+		m.head = NewEmbedding(m.s.Sub("head"), EmbeddingConfig{Vocab: m.c.Vocab, Dim: dim})
+	}
+	if m.c.HeadBias {
+		m.bias = m.s.Parameter("headbias", Zero, 1, m.c.Vocab)
+	}
 }
 
 // Forward gives the logits of the token after each of tokens, which are (B, S) of int, int32 or
@@ -92,6 +116,75 @@ func (m *LanguageModel) Forward(tokens Tensor) Tensor { return m.logits(m.hidden
 
 // Hidden gives what the head reads, a vector for each token: (B, S) → (B, S, Dim).
 func (m *LanguageModel) Hidden(tokens Tensor) Tensor { return m.hidden(tokens) }
+
+// HiddenWith is [LanguageModel.Hidden] where keyMask, (B, S), is true where there is a token and no
+// padding; see [AttentionInputs]. Padding behind a text needs none, as no token sees later ones.
+// Positions are counted from the first of a row, padding or not.
+func (m *LanguageModel) HiddenWith(tokens, keyMask Tensor) Tensor {
+	return m.hiddenWith(tokens, BlockInputs{KeyMask: keyMask})
+}
+
+// Classify gives the logits of each text's classes, of the vector of its last token that is not
+// padding, which may stand on either side: what Hidden or HiddenWith gave, (B, S, Dim), and the
+// same tokens, (B, S) → (B, Classes.Count).
+func (m *LanguageModel) Classify(h, tokens Tensor) Tensor {
+	if m.c.Classes == nil {
+		return m.failf("there is no classifier, the config needs Classes")
+	}
+	if !m.takes("h", h, m.c.Block.Attention.Dim) || !m.takesTokens(tokens, 2) {
+		return m.none(h)
+	}
+	shape := tokens.Shape()
+	switch got := h.Shape(); {
+	case len(got) != 3 || !got[:2].Eq(shape):
+		return m.failf("h has shape %v, it needs (batch, length, dim) of the tokens, which are %v", []int(got), []int(shape))
+	case m.c.Classes.Padding != nil:
+		return m.classifier.Forward(m.isLast(tokens).Cast(h.DType()).MatMul(h).Reshape(shape[0], m.c.Block.Attention.Dim))
+	case shape[0] > 1:
+		return m.failf("tokens has %d texts, it needs 1 where Classes has no Padding", shape[0])
+	}
+	return m.classifier.Forward(Pool(h, LastPool, Tensor{}))
+}
+
+// isLast is 1 at the last token that is not padding and 0 elsewhere, (B, 1, S). Of a row of nothing
+// but padding it is 1 at the first. Places that grow where there are tokens and fall where there is
+// padding are so far apart that the largest has all of their softmax.
+func (m *LanguageModel) isLast(tokens Tensor) Tensor {
+	const apart = 1000 // e^-apart is 0 in float64, too
+	batch, length := tokens.Dim(0), tokens.Dim(1)
+	signs := m.s.constant(m.s.child("padding.signs"), func() *tensor.Dense {
+		return denseOf(m.s.dtype, []int{m.c.Vocab, 1}, func(token int) float64 {
+			if token == *m.c.Classes.Padding {
+				return -1
+			}
+			return 1
+		})
+	})
+	places := m.s.constant(m.s.child(fmt.Sprintf("places.%d", length)), func() *tensor.Dense {
+		return denseOf(m.s.dtype, []int{1, 1, length}, func(at int) float64 { return apart * float64(at+1) })
+	})
+	if signs.failed() || places.failed() {
+		return m.none(tokens)
+	}
+	order := m.s.of(ops.Embedding(signs.n, tokens.n)).Reshape(batch, 1, length).Mul(places)
+	return order.LogSoftmax().Add(1).ReLU()
+}
+
+// denseOf is an array of float32 or float64 by a function of its elements' indices.
+func denseOf(dtype tensor.Dtype, shape []int, at func(i int) float64) *tensor.Dense {
+	value := tensor.New(tensor.WithShape(shape...), tensor.Of(dtype))
+	switch data := value.Data().(type) {
+	case []float32:
+		for i := range data {
+			data[i] = float32(at(i))
+		}
+	case []float64:
+		for i := range data {
+			data[i] = at(i)
+		}
+	}
+	return value
+}
 
 // Packing says which sequences lie end to end in what a model is given.
 type Packing struct {
@@ -111,6 +204,9 @@ func (m *LanguageModel) ForwardPacked(tokens Tensor, p Packing) Tensor {
 func (m *LanguageModel) logits(h Tensor) Tensor {
 	if !m.given("h", h) {
 		return m.none(h)
+	}
+	if m.head == nil {
+		return m.failf("there is no head for tokens, the config needs to be without Classes")
 	}
 	logits := m.head.Logits(h)
 	if !m.bias.IsZero() {
@@ -144,6 +240,9 @@ func (m *LanguageModel) lossOf(h, tokens, targets Tensor) Tensor {
 	if !m.given("h", h) || !m.given("targets", targets) {
 		return m.none(h)
 	}
+	if m.head == nil {
+		return m.logits(h) // which fails
+	}
 	if !targets.Shape().Eq(tokens.Shape()) {
 		return m.failf("targets has shape %v, it needs tokens's %v", []int(targets.Shape()), []int(tokens.Shape()))
 	}
@@ -159,6 +258,10 @@ const IgnoreTarget = -100
 
 // hidden is the model up to its head: (B, S, Dim).
 func (m *LanguageModel) hidden(tokens Tensor) Tensor {
+	return m.hiddenWith(tokens, BlockInputs{})
+}
+
+func (m *LanguageModel) hiddenWith(tokens Tensor, in BlockInputs) Tensor {
 	if !m.takesTokens(tokens, 2) {
 		return m.none(tokens)
 	}
@@ -166,7 +269,7 @@ func (m *LanguageModel) hidden(tokens Tensor) Tensor {
 	if m.positions != nil {
 		x = m.positions.beside(x.x)
 	}
-	return m.through(x, BlockInputs{})
+	return m.through(x, in)
 }
 
 // hiddenPacked is hidden of sequences that lie end to end: (total, Dim).

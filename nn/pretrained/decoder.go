@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"slices"
 
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/nn"
@@ -53,16 +54,29 @@ type usual struct {
 	tied                      bool
 }
 
+// classified are the families, by model_type, whose decoders may have a head for classes of texts.
+var classified = []string{"gemma", "gemma2", "gemma3_text", "llama", "mistral", "qwen2", "qwen3"}
+
 // newDecoder reads what all decoders have. A context of 0 says that there is no limit and no field
 // for it.
 func newDecoder(c *config, context int, tied bool) *decoder {
 	c.causal()
-	c.ending("ForCausalLM", "LMHeadModel", "Model")
+	endings := []string{"ForCausalLM", "LMHeadModel", "Model"}
+	if slices.Contains(classified, c.string("model_type", "")) {
+		endings = append(endings, classes)
+	}
+	kind := c.ending(endings...)
 	d := &decoder{LanguageModelConfig: nn.LanguageModelConfig{
 		Vocab: c.size("vocab_size", 0), Layers: c.layers("num_hidden_layers", 0), TiedHead: c.bool("tie_word_embeddings", tied),
 	}}
 	if context > 0 {
 		d.Context = c.size("max_position_embeddings", context)
+	}
+	if kind == classes {
+		d.Classes = &nn.TextClasses{Count: c.classes()}
+		if c.has("pad_token_id") {
+			d.Classes.Padding = new(field(c, "pad_token_id", "an integer", 0))
+		}
 	}
 	a := &d.Block.Attention
 	a.Dim, a.Heads, a.Separate = c.size("hidden_size", 0), c.size("num_attention_heads", 0), true
@@ -200,9 +214,13 @@ func (d *decoder) architecture() *architecture {
 		links = append(links, d.norm(n.body+n.norm, "norm")...)
 	}
 	a := &architecture{decoder: d, prefix: n.body, unused: []string{"rotary_emb.inv_freq"}}
-	if d.TiedHead {
+	switch {
+	case d.Classes != nil:
+		a.heads = []string{"score"}
+		links = append(links, weight("score.weight", "classifier.weight", dim, d.Classes.Count))
+	case d.TiedHead:
 		a.repeats = []repeat{{n.head + ".weight", n.body + n.tokens + ".weight"}}
-	} else {
+	default:
 		links = append(links, same(n.head+".weight", "head.weight", d.Vocab, dim))
 	}
 	if d.HeadBias {

@@ -22,8 +22,10 @@
 // stablelm; starcoder2; smollm3; gpt_neox, gptj, falcon, bloom, mpt and opt; the encoders bert,
 // roberta, xlm-roberta, camembert, distilbert, electra and mpnet, with the heads for masked tokens,
 // for classes of texts and of tokens, and for questions; modernbert, alone or with its head for
-// masked tokens; and vit, of images, with a pooler or the head for classes. RoPE is scaled as the
-// config says: linear, dynamic (up to the length of the training), llama3, yarn or longrope.
+// masked tokens; and vit, of images, with a pooler or the head for classes. llama, mistral, qwen2,
+// qwen3, gemma, gemma2 and gemma3_text may have a head for classes of texts, such as a reward, which
+// [nn.LanguageModel.Classify] applies. RoPE is scaled as the config says: linear, dynamic (up to the
+// length of the training), llama3, yarn or longrope.
 //
 // A config that asks for something else is refused with an error that names the field. So is one
 // with a field that is not known here: it may change what the model computes.

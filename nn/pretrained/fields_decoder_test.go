@@ -82,6 +82,18 @@ var bloomNames = []configField{
 	{"n_embed", `48`, refused, ""}, // another than hidden_size
 }
 
+// rewardFields are those of heads for classes of decoders.
+var rewardFields = slices.Concat(without(decoderFields, "id2label", "num_labels", "pad_token_id"), hiddenAct, []configField{
+	{"attention_bias", `true`, works, ""},
+	{"id2label", `{"0": "a", "1": "b"}`, works, ""},
+	{"num_labels", `5`, works, ""},
+	{"num_labels", `0`, refused, ""},
+	{"pad_token_id", `5`, works, ""}, // the last token of a text
+	{"pad_token_id", `null`, works, ""},
+	{"pad_token_id", `"a"`, refused, ""},
+	{"tie_word_embeddings", `true`, idle, ""}, // of a head that is not there
+})
+
 func init() {
 	for name, list := range map[string][]configField{
 		"gemma": slices.Concat(decoderFields, []configField{
@@ -92,6 +104,8 @@ func init() {
 			{"tie_word_embeddings", `false`, works, ""},
 			{"use_bidirectional_attention", `true`, refused, ""},
 		}),
+		"llama-classes": rewardFields,
+		"qwen3-classes": slices.Concat(rewardFields, windows),
 		"olmo": slices.Concat(llamaLike, []configField{
 			{"attention_bias", `true`, works, ""},
 			{"clip_qkv", `1`, refused, ""},

@@ -15,6 +15,9 @@ func readGemma(c *config, context, kvHeads int) *decoder {
 	d.Block.NormPlusOne = true
 	d.EmbeddingScale = math.Sqrt(float64(d.Block.Attention.Dim))
 	needs(c, "use_bidirectional_attention", false)
+	if d.Classes != nil && !c.given("pad_token_id") {
+		d.Classes.Padding = new(0)
+	}
 	return d
 }
 

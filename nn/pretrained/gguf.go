@@ -439,6 +439,9 @@ func (m *Model) saveGGUF(path string, o GGUFOptions) error {
 	if kind == "" || m.arch.decoder == nil {
 		return fmt.Errorf("a %s is not written as GGUF", m.family)
 	}
+	if m.arch.decoder.Classes != nil {
+		return fmt.Errorf("a %s with a head for classes is not written as GGUF", m.family)
+	}
 	metadata, err := m.arch.decoder.gguf(kind)
 	if err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stheno-ml/stheno/gguf"
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/ops"
@@ -58,6 +59,17 @@ var languageModels = []string{
 	"stablelm",
 	"stablelm-parallel",
 	"starcoder2",
+}
+
+// rewards are models of language with a head for classes.
+var rewards = []string{
+	"gemma-classes",
+	"gemma2-classes",
+	"gemma3-classes",
+	"llama-classes",
+	"mistral-classes",
+	"qwen2-classes",
+	"qwen3-classes",
 }
 
 // golden is what transformers computes.
@@ -170,6 +182,42 @@ func TestLogits(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Models of language give the classes of texts that transformers computes, with padding on either
+// side, and the gradients of their squares.
+func TestClasses(t *testing.T) {
+	for _, name := range rewards {
+		t.Run(name, func(t *testing.T) {
+			want := readGolden(t, name)
+			m := load(t, filepath.Join("testdata", name), Options{})
+			s := m.scope()
+			compareOutputs(t, s, m, []nn.Tensor{classesOf(s, m.LanguageModel(s), want)}, want)
+		})
+	}
+}
+
+// classesOf are the logits of the golden texts' classes.
+func classesOf(s *nn.Scope, model *nn.LanguageModel, want golden) nn.Tensor {
+	tokens := ids(s, "tokens", want.Tokens)
+	return model.Classify(model.HiddenWith(tokens, ids(s, "mask", want.Mask)), tokens)
+}
+
+// A model with a head for classes predicts no tokens, and no file of llama.cpp holds it.
+func TestClassesPredictNoTokens(t *testing.T) {
+	m := load(t, "testdata/llama-classes", Options{})
+	s := m.scope()
+	m.LanguageModel(s).Forward(ids(s, "tokens", [][]int{{3, 4}}))
+	_, decoding := m.NewDecoder(8)
+	for _, err := range []error{s.Err(), decoding} {
+		if want := "there is no head for tokens"; err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("predicting: %v, want %q in it", err, want)
+		}
+	}
+	err := m.SaveGGUF(filepath.Join(t.TempDir(), "a.gguf"), GGUFOptions{Type: gguf.F32})
+	if want := "a llama with a head for classes is not written as GGUF"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("writing GGUF: %v, want %q in it", err, want)
 	}
 }
 
@@ -304,7 +352,7 @@ func TestKinds(t *testing.T) {
 
 // What is written has the tensors that were read, bit by bit, whether in one file or in shards, and is read again.
 func TestSave(t *testing.T) {
-	for _, name := range slices.Concat(languageModels, encoders, visions) {
+	for _, name := range slices.Concat(languageModels, rewards, encoders, visions) {
 		t.Run(name, func(t *testing.T) {
 			from := filepath.Join("testdata", name)
 			m := load(t, from, Options{})

@@ -262,7 +262,8 @@ func (m *Model) Metadata() map[string]any { return m.metadata }
 func (m *Model) Parameters() *nn.Parameters { return m.parameters }
 
 // LanguageModel makes the model in a scope over [Model.Parameters], such as the one that a Loop
-// gives whose Parameters they are. A model that predicts no next token is an error of the scope.
+// gives whose Parameters they are, with the head that the architecture in its config has: for the
+// next token, or for classes of texts. A model of another kind is an error of the scope.
 //
 // The graph evaluates, without dropout, unless it was told otherwise: a Loop trains it, and so does
 // [ops.Mode.Train].

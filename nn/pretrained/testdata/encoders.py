@@ -52,6 +52,19 @@ texts = {
     "modernbert": lambda: tf.ModernBertModel(tf.ModernBertConfig(**modern, layer_types=["full_attention", "sliding_attention", "full_attention"])),
     "modernbert-masked": lambda: tf.ModernBertForMaskedLM(tf.ModernBertConfig(**modern, classifier_activation="silu")),
 }
+# Decoders with a head for classes, whose padding is id 1.
+causal = dict(
+    common, hidden_size=24, intermediate_size=20, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=16,
+    bos_token_id=2, eos_token_id=3, pad_token_id=1)
+rewards = {
+    "llama-classes": lambda: tf.LlamaForSequenceClassification(tf.LlamaConfig(**causal, num_labels=3)),
+    "mistral-classes": lambda: tf.MistralForSequenceClassification(tf.MistralConfig(**causal, sliding_window=4, num_labels=1)),
+    "qwen2-classes": lambda: tf.Qwen2ForSequenceClassification(tf.Qwen2Config(**causal, tie_word_embeddings=True)),
+    "qwen3-classes": lambda: tf.Qwen3ForSequenceClassification(tf.Qwen3Config(**causal, head_dim=10, num_labels=1)),
+    "gemma-classes": lambda: tf.GemmaForSequenceClassification(tf.GemmaConfig(**causal, head_dim=8)),
+    "gemma2-classes": lambda: tf.Gemma2ForSequenceClassification(tf.Gemma2Config(**causal, head_dim=8, sliding_window=4)),
+    "gemma3-classes": lambda: tf.Gemma3TextForSequenceClassification(tf.Gemma3TextConfig(**causal, head_dim=8, sliding_window=4)),
+}
 # Id 1 is padding for most RoBERTas, 3 for one, and stands in a text as well.
 sentences = [[1, 1, 3, 40, 4, 10, 1, 9, 2, 6, 5], [11, 23, 17, 8, 42, 8, 30, 1, 1, 1, 1]]
 mask = [[0] * 2 + [1] * 9, [1] * 7 + [0] * 4]
@@ -89,8 +102,15 @@ def see(model):
     return dict(images=pixels.flatten().tolist()), parts
 
 
+def judge(model):
+    # Padding stands on the left and on the right, and nowhere else: its vector gets no gradient.
+    sentences = [[1, 1, 3, 40, 4, 10, 7, 9, 2, 6, 5], [11, 23, 17, 8, 42, 8, 30, 1, 1, 1, 1]]
+    out = model(input_ids=torch.tensor(sentences), attention_mask=torch.tensor(mask))
+    return dict(tokens=sentences, mask=mask), [out.logits]
+
+
 def write(names):
-    for kinds, compute in (texts, read), (images, see):
+    for kinds, compute in (texts, read), (images, see), (rewards, judge):
         for name, make in kinds.items():
             if names and name not in names:
                 continue
@@ -116,7 +136,7 @@ def gradients(model, path):
 
 
 def check():
-    for name, make in (texts | images).items():
+    for name, make in (texts | images | rewards).items():
         kind = type(make())
         a, b = (kind.from_pretrained(here / folder).state_dict() for folder in (pathlib.Path("written") / name, name))
         assert a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a), name
