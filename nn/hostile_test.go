@@ -142,7 +142,8 @@ func TestHostileTensors(t *testing.T) {
 					if other != n {
 						y = on(other)
 					}
-					arguments := []any{y, number, []int{number}, 0.5, dtype, ops.MatMulOptions{TransposeA: number == 1}, fmt.Sprint("name", i), any(y)}
+					arguments := []any{y, number, []int{number}, 0.5, dtype, ops.MatMulOptions{TransposeA: number == 1},
+						nn.BinaryCrossEntropyOptions{PositiveWeights: []float64{float64(number)}}, fmt.Sprint("name", i), any(y)}
 					for _, value := range []any{x, nn.Tensor{}, nn.NewScope(g, nil), nn.NewScope(nil, nil), (*nn.Scope)(nil)} {
 						for _, panicked := range hostile.CallAll(value, arguments...) {
 							t.Error(panicked)

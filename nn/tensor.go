@@ -24,7 +24,8 @@ import (
 //
 // The results of Div, Exp, Log, Sqrt, Abs and Softmax are computed by Gorgonia, on the host and in
 // float32 or float64; elsewhere they are errors that wrap [errors.ErrUnsupported]. The same holds
-// for arithmetic of scalars, such as two losses, and on a GPU for ReLU and Sigmoid.
+// for arithmetic of scalars, such as two losses, and on a GPU for ReLU and Sigmoid. L1 and Huber are
+// made of these; MSE, BinaryCrossEntropy and LogSumExp are made of ops that have kernels for a GPU.
 type Tensor struct {
 	in *making // nil for none
 	n  *gorgonia.Node
