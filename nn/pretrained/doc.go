@@ -70,6 +70,15 @@
 // first two Gemmas. With Weights of ops.Int8 or ops.Int4, tensors of Q8_0 or Q4_0 are kept as they
 // are. [Model.Metadata] has the file's tokenizer, which tokenizer.FromGGUF makes.
 //
+// # Folders of four bits
+//
+// Folders that transformers wrote with bitsandbytes, load_in_4bit and the type nf4, are read like
+// others: their weights are widened to the numbers that bitsandbytes computes with, rounded to the
+// type that they had before. Options.Weights of ops.NF4 keeps the codes and scales of the file
+// where the scales are quantised too (bnb_4bit_use_double_quant), and does not round what they
+// stand for; other weights are packed again. [Model.Save] writes them wide. Codes of eight bits,
+// the type fp4, and other ways to quantise are refused.
+//
 // # Trust
 //
 // Nothing in a folder is trusted. Sizes come from the config and are checked against the files

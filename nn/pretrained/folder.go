@@ -210,6 +210,9 @@ func (w *weights) sources(a *architecture) ([]source, error) {
 		if info.dtype == kernels.NoDType {
 			return nil, fmt.Errorf("tensor %q is %s, it needs to be F32, F16 or BF16", name, info.called)
 		}
+		if _, quantised := found.(nf4Tensor); quantised && l.linear && !l.transposed {
+			return nil, fmt.Errorf("tensor %q is the NF4 of a Conv1D, which is not supported", name)
+		}
 		used[name] = true
 		list = append(list, source{l, found, name, info.dtype, info.bytes})
 	}
@@ -325,6 +328,11 @@ func readFolder(folder string, a *architecture, kept keeping, progress func(done
 		return nil, err
 	}
 	defer w.close()
+	if a.quantised {
+		if err := w.joinNF4(); err != nil {
+			return nil, err
+		}
+	}
 	return w.parameters(a, kept, progress)
 }
 

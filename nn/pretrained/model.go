@@ -75,9 +75,11 @@ type architecture struct {
 	heads   []string       // the modules that make logits of tokens or classes
 	// weights is the file of the tensors; empty for model.safetensors or what its index lists.
 	weights string
-	stored  tensor.Dtype          // what most numbers of the files are, once they were read
-	build   func(s *nn.Scope) any // an *nn.LanguageModel or an *nn.Encoder
-	decoder *decoder              // what it was made of; nil for another
+	// quantised says that linear layers of the files are bitsandbytes' NF4.
+	quantised bool
+	stored    tensor.Dtype          // what most numbers of the files are, once they were read
+	build     func(s *nn.Scope) any // an *nn.LanguageModel or an *nn.Encoder
+	decoder   *decoder              // what it was made of; nil for another
 }
 
 // repeat is a tensor, by how its name ends, that has the values of another.
@@ -240,6 +242,7 @@ func describe(text []byte, o Options) (family string, a *architecture, err error
 			family, strings.Join(slices.Sorted(maps.Keys(families)), ", "))
 	}
 	a = read(c, o.Context)
+	a.quantised = c.quantised()
 	return family, a, c.finish(o.IgnoreFields)
 }
 

@@ -78,7 +78,7 @@ func (m *Model) save(folder string, o SaveOptions) error {
 	return m.saveWeights(folder, o)
 }
 
-// inType is a config that says of the weights what they are.
+// inType is a config that says of the weights what they are, and of none that it is quantised.
 func inType(text []byte, dtype string) ([]byte, error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(text, &fields); err != nil {
@@ -89,6 +89,7 @@ func inType(text []byte, dtype string) ([]byte, error) {
 		name = "torch_dtype" // what transformers called it before 5
 	}
 	fields[name] = json.RawMessage(`"` + dtype + `"`)
+	delete(fields, quantisation) // what is written is wide
 	text, err := json.MarshalIndent(fields, "", "  ")
 	return append(text, '\n'), err
 }
