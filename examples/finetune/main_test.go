@@ -2,82 +2,17 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/stheno-ml/stheno/internal/smallmodel"
 	"github.com/stheno-ml/stheno/nn/pretrained"
-	"github.com/stheno-ml/stheno/safetensors"
-	"github.com/stheno-ml/stheno/train/tokenizer"
 	"github.com/stheno-ml/stheno/train/watch"
-	"gorgonia.org/tensor"
 )
-
-const template = `{% for m in messages %}<|im_start|>{{ m.role }}
-{{ m.content }}<|im_end|>
-{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
-{% endif %}`
-
-// smallModel makes the folder of a small random model, with a tokenizer of package tokenizer's tests.
-func smallModel(t *testing.T, chat bool) string {
-	t.Helper()
-	folder := t.TempDir()
-	write := func(name string, content []byte) {
-		if err := os.WriteFile(filepath.Join(folder, name), content, 0o666); err != nil {
-			t.Fatal(err)
-		}
-	}
-	content, err := os.ReadFile("../../train/tokenizer/testdata/huggingface/smollm.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var golden struct{ Tokenizer json.RawMessage }
-	if err := json.Unmarshal(content, &golden); err != nil {
-		t.Fatal(err)
-	}
-	write("tokenizer.json", golden.Tokenizer)
-	if chat {
-		write("tokenizer_config.json", []byte("{}"))
-		write("chat_template.jinja", []byte(template))
-	}
-	tok, err := tokenizer.ReadHuggingFace(bytes.NewReader(golden.Tokenizer))
-	if err != nil {
-		t.Fatal(err)
-	}
-	const dim, hidden = 16, 24
-	write("config.json", fmt.Appendf(nil, `{"model_type": "llama", "vocab_size": %d, "hidden_size": %d, "intermediate_size": %d, "num_hidden_layers": 1,
-		"num_attention_heads": 2, "max_position_embeddings": 128, "tie_word_embeddings": true, "eos_token_id": 2}`, tok.Size(), dim, hidden))
-	random := rand.New(rand.NewPCG(1, 2))
-	var tensors safetensors.Tensors
-	add := func(name string, shape ...int) {
-		data := make([]float32, tensor.Shape(shape).TotalSize())
-		for i := range data {
-			data[i] = float32(random.NormFloat64()) * 0.3
-		}
-		tensors = append(tensors, safetensors.Tensor{Name: "model." + name + ".weight", Value: tensor.New(tensor.WithShape(shape...), tensor.WithBacking(data))})
-	}
-	add("embed_tokens", tok.Size(), dim)
-	for _, name := range []string{"q_proj", "k_proj", "v_proj", "o_proj"} {
-		add("layers.0.self_attn."+name, dim, dim)
-	}
-	add("layers.0.mlp.gate_proj", hidden, dim)
-	add("layers.0.mlp.up_proj", hidden, dim)
-	add("layers.0.mlp.down_proj", dim, hidden)
-	add("layers.0.input_layernorm", dim)
-	add("layers.0.post_attention_layernorm", dim)
-	add("norm", dim)
-	var weights bytes.Buffer
-	if err := safetensors.Write(&weights, tensors, nil); err != nil {
-		t.Fatal(err)
-	}
-	write("model.safetensors", weights.Bytes())
-	return folder
-}
 
 // chats is a file of conversations.
 func chats(t *testing.T) string {
@@ -110,7 +45,7 @@ func run(t *testing.T, args ...string) string {
 // A run learns, and one that goes on from an earlier checkpoint, in another folder, ends with the same bits.
 func TestFinetune(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "run")
-	model := smallModel(t, true)
+	model := smallmodel.Llama(t, true)
 	t.Chdir(filepath.Dir(model))
 	text := run(t, "-model", filepath.Base(model), "-data", chats(t), "-out", out, "-context", "64", "-steps", "24", "-eval-every", "12", "-rate", "0.02", "-merge",
 		"-device", "cpu", "-sample", "Who is 3?")
@@ -174,7 +109,7 @@ func TestFinetuneText(t *testing.T) {
 	if err := os.WriteFile(path, []byte(strings.Repeat("The strong one of three. ", 60)), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	text := run(t, "-model", smallModel(t, false), "-data", path, "-out", filepath.Join(folder, "run"), "-rank", "0", "-steps", "3", "-context", "32",
+	text := run(t, "-model", smallmodel.Llama(t, false), "-data", path, "-out", filepath.Join(folder, "run"), "-rank", "0", "-steps", "3", "-context", "32",
 		"-device", "cpu", "-sample", "The strong")
 	if !strings.Contains(text, "\nThe strong\n") {
 		t.Errorf("it says:\n%s", text)
@@ -185,7 +120,7 @@ func TestFinetuneText(t *testing.T) {
 }
 
 func TestRefusals(t *testing.T) {
-	model, folder := smallModel(t, false), t.TempDir()
+	model, folder := smallmodel.Llama(t, false), t.TempDir()
 	file := func(name, content string) string {
 		path := filepath.Join(folder, name)
 		if err := os.WriteFile(path, []byte(content), 0o666); err != nil {
@@ -225,7 +160,7 @@ func TestRefusals(t *testing.T) {
 
 // Lines as in the data of Alpaca and ShareGPT are those that say the same in other words.
 func TestLinesOfOtherForms(t *testing.T) {
-	folder := smallModel(t, true)
+	folder := smallmodel.Llama(t, true)
 	documents := func(line string) string {
 		t.Helper()
 		path := filepath.Join(t.TempDir(), "lines.jsonl")
@@ -257,7 +192,7 @@ func TestLinesOfOtherForms(t *testing.T) {
 
 // A model that is not there, and a context beyond the model's, are named before anything is read.
 func TestModelsAreLookedAtFirst(t *testing.T) {
-	folder := smallModel(t, false)
+	folder := smallmodel.Llama(t, false)
 	for want, args := range map[string][]string{
 		"hub:NAME is a model on the hub":            {"-model", "SmolLM2-135M"},
 		"-context is 129, the model in " + folder:   {"-model", folder, "-context", "129"},

@@ -85,9 +85,9 @@ func Open(ctx context.Context, c ModelConfig) (*Model, error) {
 	weights, known := weightTypes[c.Weights]
 	switch {
 	case c.Folder == "":
-		return nil, errors.New("serve: there is no model's folder, or hub:NAME")
+		return nil, errors.New("no model is named: Folder (-model) needs to be a model's folder, a GGUF file or hub:NAME")
 	case !known:
-		return nil, fmt.Errorf("serve: weights are %q, they need to be one of %s", c.Weights, strings.Join(slices.Sorted(maps.Keys(weightTypes)), ", "))
+		return nil, fmt.Errorf("Weights (-weights) is %q, it needs to be one of %s", c.Weights, strings.Join(slices.Sorted(maps.Keys(weightTypes)), ", "))
 	}
 	place, err := train.OpenPlace(ctx, train.PlaceConfig{Device: c.Device})
 	if err != nil {
@@ -105,7 +105,7 @@ func Open(ctx context.Context, c ModelConfig) (*Model, error) {
 		read = m.readMetadata
 	}
 	if err := read(); err != nil {
-		return nil, fmt.Errorf("serve: %s: %w", m.Folder(), err)
+		return nil, fmt.Errorf("%s: %w", m.Folder(), err)
 	}
 	m.Options.MaxTokens = 0
 	return m, nil
