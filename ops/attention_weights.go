@@ -47,16 +47,19 @@ func (w attentionWeights) describe(in tensors) (description, error) {
 	return is, nil
 }
 
-// forward attends to the columns of an identity matrix, as many at a time as a head may be wide.
+// columnsAtOnce is how wide a head may be on every device.
+const columnsAtOnce = 256
+
+// forward attends to the columns of an identity matrix, some at a time.
 func (w attentionWeights) forward(r *run, in, out tensors) error {
 	p := w.problem(r, in)
 	keys := p.K.Shape[2]
-	columns, err := r.scratch(p.Q.DType, keys, min(keys, kernels.MaxHeadDim))
+	columns, err := r.scratch(p.Q.DType, keys, min(keys, columnsAtOnce))
 	if err != nil {
 		return err
 	}
-	for from := 0; from < keys; from += kernels.MaxHeadDim {
-		to := min(from+kernels.MaxHeadDim, keys)
+	for from := 0; from < keys; from += columnsAtOnce {
+		to := min(from+columnsAtOnce, keys)
 		part := columns.Slice(1, 0, to-from)
 		if err := identity(r, part, from); err != nil {
 			return err
