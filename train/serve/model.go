@@ -87,7 +87,7 @@ func Open(ctx context.Context, c ModelConfig) (*Model, error) {
 	case c.Folder == "":
 		return nil, errors.New("no model is named: Folder (-model) needs to be a model's folder, a GGUF file or hub:NAME")
 	case !known:
-		return nil, fmt.Errorf("Weights (-weights) is %q, it needs to be one of %s", c.Weights, strings.Join(slices.Sorted(maps.Keys(weightTypes)), ", "))
+		return nil, fmt.Errorf("weights (-weights) are %q, they need to be one of %s", c.Weights, strings.Join(slices.Sorted(maps.Keys(weightTypes)), ", "))
 	}
 	place, err := train.OpenPlace(ctx, train.PlaceConfig{Device: c.Device})
 	if err != nil {
