@@ -151,7 +151,7 @@ func measureAll(o options, args []string, folder string, messages io.Writer) err
 // sections are the parts of the report, in its order. Ceilings come first and last in a sweep, for
 // the drift.
 var sections = []func(*session) error{
-	ceilings, attention, gorgoniaAttention, matmul, decoding, fused, step, memory, gpu, ceilings,
+	ceilings, attention, gorgoniaAttention, matmul, decoding, experts, fused, step, memory, gpu, ceilings,
 }
 
 // parsePercent reads "5%" or "0.05".

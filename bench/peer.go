@@ -47,7 +47,8 @@ type request struct {
 	Times                    int
 	Rows, Columns, Depth     int // of a product
 	TransposeA, TransposeB   bool
-	Layers, Dim, Vocab       int // of a step
+	Groups                   []int32 // where the rows of each matrix begin, of a product with several; none for one
+	Layers, Dim, Vocab       int     // of a step
 	Rate, Beta2, Decay, Clip float64
 	Parameters               []parameterFile
 

@@ -294,7 +294,7 @@ func (p *parser) value() (any, error) {
 func (f *File) parse(p *parser, size int64) error {
 	start, err := p.bytes(4)
 	if err != nil || string(start) != magic {
-		return errors.New("does not begin with GGUF")
+		return errors.New("does not begin with GGUF, it needs to be a GGUF file")
 	}
 	v, err := number[uint32](p)
 	if err != nil {

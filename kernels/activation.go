@@ -16,8 +16,6 @@ import (
 //	QuickGELU     x·σ(1.702·x)
 //	Sigmoid       σ(x) = 1/(1 + e⁻ˣ)
 //	Tanh          tanh(x)
-//
-// A GPU has kernels for those up to ReLUSquared.
 type Activation int
 
 // The values of [Activation], which says what each computes.

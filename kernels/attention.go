@@ -106,7 +106,7 @@ type Attention struct {
 
 	Lengths
 
-	Scale   float64 // 0 means 1/√D
+	Scale   float64 // 0 means 1/√D, unless ZeroScale
 	Causal  Causal
 	Window  *Window
 	SoftCap float64 // 0 means none
@@ -116,6 +116,8 @@ type Attention struct {
 	Precision Precision
 	// Deterministic asks for gradients that are bit-equal from run to run. The CPU's always are.
 	Deterministic bool
+	// ZeroScale is a scale of 0 itself: scores are what options and Score make of 0.
+	ZeroScale bool
 }
 
 // Lengths says how long the sequences of an attention problem are, and where they belong. Its zero
@@ -268,9 +270,9 @@ func (a *Attention) Band(s Sequence) (lo, hi int) {
 	return lo, hi
 }
 
-// EffectiveScale returns the factor of q·k: Scale, or 1/√D where Scale is 0.
+// EffectiveScale returns the factor of q·k: Scale, or 1/√D where Scale is 0 without ZeroScale.
 func (a *Attention) EffectiveScale() float64 {
-	if a.Scale != 0 {
+	if a.Scale != 0 || a.ZeroScale {
 		return a.Scale
 	}
 	return 1 / math.Sqrt(float64(a.Q.Shape[3]))
@@ -337,9 +339,9 @@ func (a *Attention) validateShapes() error {
 		return fmt.Errorf("k has a batch of %d, it needs q's %d, or 1 for all of them", k[0], q[0])
 	case v[0] != k[0]:
 		return fmt.Errorf("v has a batch of %d, k of %d: they need to be equal", v[0], k[0])
-	case q[1] == 0 || k[1] == 0:
-		return fmt.Errorf("q has %d heads and k has %d, each needs at least one", q[1], k[1])
-	case q[1]%k[1] != 0:
+	case k[1] == 0 && q[1] > 0:
+		return fmt.Errorf("k has no heads, q has %d: they need at least one", q[1])
+	case k[1] > 0 && q[1]%k[1] != 0:
 		return fmt.Errorf("k has %d heads, which does not divide q's %d", k[1], q[1])
 	case v[1] != k[1]:
 		return fmt.Errorf("v has %d heads, it needs k's %d", v[1], k[1])
@@ -384,6 +386,8 @@ func (a *Attention) validateOptions() error {
 	switch {
 	case math.IsNaN(a.Scale) || math.IsInf(a.Scale, 0):
 		return fmt.Errorf("scale is %v, it needs to be finite", a.Scale)
+	case a.ZeroScale && a.Scale != 0:
+		return fmt.Errorf("scale is %v with a scale of zero, one of the two needs to be left out", a.Scale)
 	case !(a.SoftCap >= 0) || math.IsInf(a.SoftCap, 0):
 		return fmt.Errorf("soft cap is %v, it needs to be positive, or 0 for none", a.SoftCap)
 	case a.Causal < NotCausal || a.Causal > CausalTopLeft:

@@ -25,7 +25,7 @@ func (a *Attention) ScoreTables() []*score.Table {
 
 // Where is what the pairs of a sequence and query head have in common.
 func (a *Attention) Where(s Sequence, head int) score.Where {
-	group := a.Q.Shape[1] / a.K.Shape[1]
+	group := max(1, a.Q.Shape[1]/max(1, a.K.Shape[1]))
 	return score.Where{Batch: s.Index, Head: head, KeyHead: head / group, QueryLength: s.Sq, KeyLength: s.Sk}
 }
 

@@ -101,7 +101,7 @@ func TestValidateRejects(t *testing.T) {
 		{func(a *kernels.Attention) { a.K = shaped(3, 2, 7, 8) }, "k has a batch of 3, it needs q's 2, or 1 for all of them"},
 		{func(a *kernels.Attention) { a.K = shaped(1, 2, 7, 8) }, "v has a batch of 2, k of 1: they need to be equal"},
 		{func(a *kernels.Attention) { a.V = shaped(3, 2, 7, 6) }, "v has a batch of 3, k of 2: they need to be equal"},
-		{func(a *kernels.Attention) { a.K, a.V = shaped(2, 0, 7, 8), shaped(2, 0, 7, 6) }, "q has 4 heads and k has 0, each needs at least one"},
+		{func(a *kernels.Attention) { a.K, a.V = shaped(2, 0, 7, 8), shaped(2, 0, 7, 6) }, "k has no heads, q has 4: they need at least one"},
 		{func(a *kernels.Attention) { a.K = shaped(2, 3, 7, 8) }, "k has 3 heads, which does not divide q's 4"},
 		{func(a *kernels.Attention) { a.V = shaped(2, 4, 7, 6) }, "v has 4 heads, it needs k's 2"},
 		{func(a *kernels.Attention) { a.K = shaped(2, 2, 7, 9) }, "k has a head size of 9, it needs q's 8"},

@@ -21,9 +21,14 @@ type Backend interface {
 	MergeKernels
 	ActivationKernels
 	AddKernels
+	ChoiceKernels
 	CrossEntropyKernels
 	DropoutKernels
 	EmbeddingKernels
+	FunctionKernels
+	GateKernels
+	GroupedKernels
+	IndexedKernels
 	KeyMaskKernels
 	NormKernels
 	LogSoftmaxKernels
@@ -32,6 +37,8 @@ type Backend interface {
 	PositionKernels
 	ReduceKernels
 	RoPEKernels
+	RouteKernels
 	ScoresKernels
 	SoftCapKernels
+	SoftmaxKernels
 }

@@ -9,7 +9,7 @@ import (
 //
 //	C = A·B + bias     or, to accumulate,     C ← C + A·B + bias
 //
-// An [Epilogue] changes what is written to C.
+// Products of further factors may be added to A·B. An [Epilogue] changes what is written to C.
 //
 // A and B may have any strides on every axis: a transpose is a [Tensor.Permute], and an axis of
 // stride 0 broadcasts. They have one dtype, or B is a weight that is kept in less memory than it is
@@ -19,11 +19,20 @@ type MatMul struct {
 	A Tensor // (batch..., m, k)
 	B Tensor // (batch..., k, n), or (k, n) for all of the batch
 
-	Bias       Tensor // (n) of A's dtype or its wide one, left out by the zero Tensor
-	Accumulate bool   // adds to C
+	Plus       []Factors // whose products are added to A·B
+	Bias       Tensor    // (n) of A's dtype or its wide one, left out by the zero Tensor
+	Accumulate bool      // adds to C
 	Epilogue   Epilogue
 	// Precision is how exact the product of float32 tensors needs to be.
 	Precision Precision
+}
+
+// Factors are two matrices whose product is added to that of a [MatMul]: a part of a long sum, or a
+// change of low rank. Their strides are as free as those of A and B, and their dtype is A's.
+type Factors struct {
+	A   Tensor // (batch..., m, kᵢ)
+	B   Tensor // (kᵢ, n)
+	BUp Tensor // as B is: with a [Gate], A·BUp is added to Up; otherwise left out
 }
 
 // MatMulOutputs receives what the kernel computes, beside what its [Epilogue] receives. No output
@@ -78,7 +87,11 @@ func (m *MatMul) FLOPs() float64 {
 	if _, ok := m.Epilogue.(Gate); ok {
 		columns *= 2
 	}
-	return 2 * float64(m.A.Elements()) * float64(columns)
+	elements := m.A.Elements()
+	for _, f := range m.Plus {
+		elements += f.A.Elements()
+	}
+	return 2 * float64(elements) * float64(columns)
 }
 
 // Validate returns what is wrong with the problem, naming the argument, what it was and what it
@@ -105,6 +118,11 @@ func (m *MatMul) Validate() error {
 	if rows := m.B.Shape[len(m.B.Shape)-2]; rows != depth {
 		return fmt.Errorf("b has %d rows, it needs a's %d columns: a is %v, b is %v", rows, depth, m.A.Shape, m.B.Shape)
 	}
+	for i := range m.Plus {
+		if err := m.validateFactors(i); err != nil {
+			return err
+		}
+	}
 	if err := m.validateBias(columns); err != nil {
 		return err
 	}
@@ -120,7 +138,11 @@ func (m *MatMul) Check(out MatMulOutputs) error {
 		return err
 	}
 	own, shape := [2]DType{m.A.DType, m.A.DType.Wide()}, m.OutputShape()
-	err := checkOperands(
+	err := checkOperands(m.factorOperands()...)
+	if err != nil {
+		return err
+	}
+	err = checkOperands(
 		operand{name: "a", tensor: m.A, shape: m.A.Shape, dtypes: own},
 		operand{name: "b", tensor: m.B, shape: m.B.Shape, dtypes: [2]DType{m.B.DType}},
 		operand{name: "bias", tensor: m.Bias, shape: m.Bias.Shape, dtypes: own, layout: contiguousRows, isOptional: true},
@@ -144,6 +166,57 @@ func (m *MatMul) validateBias(columns int) error {
 		return fmt.Errorf("bias is %v, it needs to be %s", m.Bias.DType, either(own))
 	}
 	return m.Bias.validateStrides("bias")
+}
+
+// validateFactors checks those of the i-th product that is added, but for their tensors' layout.
+func (m *MatMul) validateFactors(i int) error {
+	f, name := m.Plus[i], fmt.Sprintf("plus[%d]", i)
+	_, gated := m.Epilogue.(Gate)
+	if !gated && f.BUp.IsSet() {
+		return fmt.Errorf("%s.bUp has shape %v, it needs to be left out without a Gate", name, f.BUp.Shape)
+	}
+	type factor struct {
+		name   string
+		tensor Tensor
+	}
+	factors := []factor{{name + ".a", f.A}, {name + ".b", f.B}}
+	if gated {
+		factors = append(factors, factor{name + ".bUp", f.BUp})
+	}
+	for _, x := range factors {
+		if err := x.tensor.validateMatrices(x.name); err != nil {
+			return err
+		}
+		if x.tensor.DType != m.A.DType {
+			return fmt.Errorf("%s is %v, a is %v: they need one dtype", x.name, x.tensor.DType, m.A.DType)
+		}
+	}
+	last := len(m.A.Shape) - 1
+	if len(f.A.Shape) != last+1 || !slices.Equal(f.A.Shape[:last], m.A.Shape[:last]) {
+		return fmt.Errorf("%s.a has shape %v, it needs a's %v but for the last axis", name, f.A.Shape, m.A.Shape)
+	}
+	_, columns, _ := m.Dims()
+	for _, x := range factors[1:] {
+		if want := []int{f.A.Shape[last], columns}; !slices.Equal(x.tensor.Shape, want) {
+			return fmt.Errorf("%s has shape %v, it needs %v: a row for each of %s.a's columns, a column for each of b's", x.name, x.tensor.Shape, want, name)
+		}
+	}
+	return nil
+}
+
+// factorOperands lists the tensors of the products that are added.
+func (m *MatMul) factorOperands() (list []operand) {
+	add := func(name string, t Tensor) {
+		list = append(list, operand{name: name, tensor: t, shape: t.Shape, dtypes: [2]DType{m.A.DType}})
+	}
+	for i, f := range m.Plus {
+		add(fmt.Sprintf("plus[%d].a", i), f.A)
+		add(fmt.Sprintf("plus[%d].b", i), f.B)
+		if f.BUp.IsSet() {
+			add(fmt.Sprintf("plus[%d].bUp", i), f.BUp)
+		}
+	}
+	return list
 }
 
 // validateB checks the right operand, which may be a packed matrix.

@@ -20,7 +20,8 @@ type TimesSlope struct {
 	Z          Tensor // of C's dtype
 }
 
-// Gate computes C = silu(Pre)·Up, Pre = A·B, Up = A·BUp. The product has no bias.
+// Gate computes C = silu(Pre)·Up, Pre = A·B, Up = A·BUp. The product has no bias. Where products of
+// further factors are added, each has a BUp too.
 type Gate struct {
 	BUp     Tensor // as B is
 	Pre, Up Tensor // receive both products, of C's dtype
@@ -109,9 +110,9 @@ func (m *MatMul) epilogueOperands(ofC DType) []operand {
 	return nil
 }
 
-// MatMulApart computes a product, its epilogue and the sums of its columns by one kernel after the
-// other: for devices and shapes that no kernel computes at once. It leaves A·B + bias and
-// [Activate] alone, without ColumnSums, to the device's MatMul.
+// MatMulApart computes a product, those that are added to it, its epilogue and the sums of its
+// columns by one kernel after the other: for devices and shapes that no kernel computes at once. It
+// leaves A·B + bias and [Activate] alone, without Plus and ColumnSums, to the device's MatMul.
 func MatMulApart(b Backend, m *MatMul, out MatMulOutputs) error {
 	if err := matMulApart(b, m, out.C); err != nil || !out.ColumnSums.IsSet() {
 		return err
@@ -123,16 +124,28 @@ func matMulApart(b Backend, m *MatMul, c Tensor) error {
 	plain := *m
 	plain.Epilogue = nil
 	switch e := m.Epilogue.(type) {
+	case Activate:
+		if len(m.Plus) == 0 {
+			return b.MatMul(m, MatMulOutputs{C: c})
+		}
+		return activateApart(b, &plain, e, c)
 	case TimesSlope:
 		if err := b.MatMul(&plain, MatMulOutputs{C: c}); err != nil {
 			return err
 		}
 		return b.ActivateBackward(e.Activation, e.Z, c, c)
 	case Gate:
+		plain.Plus = make([]Factors, len(m.Plus))
+		for i, f := range m.Plus {
+			plain.Plus[i] = Factors{A: f.A, B: f.B}
+		}
 		if err := b.MatMul(&plain, MatMulOutputs{C: e.Pre}); err != nil {
 			return err
 		}
 		plain.B = e.BUp
+		for i, f := range m.Plus {
+			plain.Plus[i].B = f.BUp
+		}
 		if err := b.MatMul(&plain, MatMulOutputs{C: e.Up}); err != nil {
 			return err
 		}
@@ -143,5 +156,42 @@ func matMulApart(b Backend, m *MatMul, c Tensor) error {
 		}
 		return b.SwiGLUBackward(e.Z, e.Up, c, c, e.DUp)
 	}
-	return b.MatMul(m, MatMulOutputs{C: c})
+	return sumApart(b, &plain, c)
+}
+
+// activateApart computes an activation of a product to which others are added: the sums lie in Pre,
+// or in C where that is the wider one.
+func activateApart(b Backend, plain *MatMul, e Activate, c Tensor) error {
+	z := c
+	if e.Pre.IsSet() && (e.Pre.DType == c.DType || e.Pre.DType == c.DType.Wide()) {
+		z = e.Pre
+	}
+	err := b.MatMul(plain, MatMulOutputs{C: z})
+	switch {
+	case err != nil || !e.Pre.IsSet() && e.Activation == NoActivation:
+		return err
+	case e.Pre.IsSet() && z.Data == c.Data:
+		err = b.Copy(e.Pre, z)
+	case e.Pre.IsSet() && (z.DType != c.DType || e.Activation == NoActivation):
+		err, z = b.Copy(c, z), c
+	}
+	if err != nil || e.Activation == NoActivation {
+		return err
+	}
+	return b.Activate(e.Activation, z, c)
+}
+
+// sumApart computes a product without an epilogue, and adds one after the other to it.
+func sumApart(b Backend, m *MatMul, c Tensor) error {
+	first := *m
+	first.Plus = nil
+	if err := b.MatMul(&first, MatMulOutputs{C: c}); err != nil {
+		return err
+	}
+	for _, f := range m.Plus {
+		if err := b.MatMul(&MatMul{A: f.A, B: f.B, Accumulate: true, Precision: m.Precision}, MatMulOutputs{C: c}); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -53,6 +53,22 @@ func TestMatMulValidate(t *testing.T) {
 		"activation is GELUErf, it needs to be NoActivation to accumulate": func(p *kernels.MatMul) {
 			p.Accumulate, p.Epilogue = true, kernels.Activate{Activation: kernels.GELUErf}
 		},
+		"plus[0].a has shape [2 2 1], it needs a's [2 3 4] but for the last axis": func(p *kernels.MatMul) {
+			p.Plus = []kernels.Factors{{A: shaped(2, 2, 1), B: shaped(1, 5)}}
+		},
+		"plus[1].b has shape [2 5], it needs [3 5]: a row for each of plus[1].a's columns, a column for each of b's": func(p *kernels.MatMul) {
+			p.Plus = []kernels.Factors{{A: shaped(2, 3, 0), B: shaped(0, 5)}, {A: shaped(2, 3, 3), B: shaped(2, 5)}}
+		},
+		"plus[0].bUp is missing": func(p *kernels.MatMul) {
+			p.Epilogue, p.Plus = kernels.Gate{BUp: shaped(4, 5)}, []kernels.Factors{{A: shaped(2, 3, 1), B: shaped(1, 5)}}
+		},
+		"plus[0].bUp has shape [1 5], it needs to be left out without a Gate": func(p *kernels.MatMul) {
+			p.Plus = []kernels.Factors{{A: shaped(2, 3, 1), B: shaped(1, 5), BUp: shaped(1, 5)}}
+		},
+		"plus[0].b is bfloat16, a is float32: they need one dtype": func(p *kernels.MatMul) {
+			p.Plus = []kernels.Factors{{A: shaped(2, 3, 1), B: shaped(1, 5)}}
+			p.Plus[0].B.DType = kernels.BF16
+		},
 		"activation is 99, it needs to be NoActivation, GELUTanh, GELUErf, SiLU, ReLUSquared, ReLU, QuickGELU, Sigmoid or Tanh": func(p *kernels.MatMul) { p.Epilogue = kernels.Activate{Activation: 99} },
 	} {
 		p := kernels.MatMul{A: shaped(2, 3, 4), B: shaped(4, 5)}

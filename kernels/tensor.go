@@ -176,14 +176,15 @@ func (t Tensor) Permute(order ...int) Tensor {
 	return p
 }
 
-// Slice returns the view of the indices [from, to) of one axis.
+// Slice returns the view of the indices [from, to) of one axis. A view without elements begins where
+// t does: what lies behind t's last element may be another's memory.
 func (t Tensor) Slice(axis, from, to int) Tensor {
 	s := Tensor{DType: t.DType, Owner: t.Owner}
 	s.Shape, s.Strides = axes(len(t.Shape))
 	copy(s.Shape, t.Shape)
 	copy(s.Strides, t.Strides)
 	s.Shape[axis] = to - from
-	if t.Data != nil {
+	if s.Data = t.Data; t.Data != nil && s.Elements() > 0 {
 		s.Data = unsafe.Add(t.Data, from*t.Strides[axis]*t.DType.Size())
 	}
 	return s

@@ -25,8 +25,11 @@ type MultiHeadAttentionConfig struct {
 
 	NoBias     bool
 	NoProjBias bool // proj has no bias, even if the others do
+	NoKeyBias  bool // nor has k, which takes q, k and v apart
 	// RoPE turns queries and keys by their position, nil for not. Its Layout is not looked at.
 	RoPE *ops.RoPEOptions
+	// Turn, in the place of RoPE, is what turns queries and keys, (B, S, heads, HeadDim).
+	Turn func(h Tensor) Tensor
 	// QKNorm normalises each head of queries and keys by an RMSNorm, before RoPE; QKNormAll, in its
 	// place, all heads of a query and all of a key as one row each. Epsilon is the norms',
 	// NormPlusOne makes them scale by 1 + weight.
@@ -38,6 +41,7 @@ type MultiHeadAttentionConfig struct {
 
 	NewLinear Maker[LinearConfig] // makes the linear layers; nil means NewLinear
 
+	Sinks bool // adds the parameter sinks, (Heads): a score that takes probability and gives no value
 	// Options are those of attention itself: causal, window, bias, dropout, and so on. Layout is
 	// not looked at. A Seed of 0 means one of the layer's own, which follows from the seed of
 	// Parameters and the layer's name. Ranks needs to be nil, see [Scope.ShareSequences].
@@ -49,9 +53,9 @@ type MultiHeadAttentionConfig struct {
 // heads' outputs.
 //
 // Its parameters are those of the linear layers qkv, whose columns are the query heads, then the
-// key heads, then the value heads, and proj. Cross attention, RoPE, QKNorm and Separate keep q, k
-// and v apart: linear layers of these names take the place of qkv. QKNorm and QKNormAll add the
-// norms qnorm and knorm.
+// key heads, then the value heads, and proj. Cross attention, RoPE, Turn, QKNorm, NoKeyBias and
+// Separate keep q, k and v apart: linear layers of these names take the place of qkv. QKNorm and
+// QKNormAll add the norms qnorm and knorm, and Sinks adds sinks, a number a head.
 type MultiHeadAttention struct {
 	layer
 	c            MultiHeadAttentionConfig
@@ -59,6 +63,7 @@ type MultiHeadAttention struct {
 	q, k, v      Layer
 	qnorm, knorm Layer // nil without QKNorm and QKNormAll
 	proj         Layer
+	sinks        *gorgonia.Node // nil for none
 	calls        int
 }
 
@@ -107,6 +112,9 @@ func (m *MultiHeadAttention) complete() bool {
 	if c.QKNorm && c.QKNormAll {
 		return m.refuse("QKNorm and QKNormAll are set, it needs to be one of them")
 	}
+	if c.RoPE != nil && c.Turn != nil {
+		return m.refuse("RoPE and Turn are set, it needs to be one of them")
+	}
 	if c.RoPE != nil {
 		rotated := c.RoPE.RotaryDim
 		if rotated == 0 {
@@ -131,10 +139,10 @@ func (m *MultiHeadAttention) build() {
 	c := m.c
 	queries, keys := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
 	add := func(part string, in, out int) Layer {
-		return m.linear(part, c.NewLinear, LinearConfig{In: in, Out: out, NoBias: c.NoBias, Init: c.Init})
+		return m.linear(part, c.NewLinear, LinearConfig{In: in, Out: out, NoBias: c.NoBias || c.NoKeyBias && part == "k", Init: c.Init})
 	}
 	normalise := c.QKNorm || c.QKNormAll
-	if c.Cross || c.RoPE != nil || normalise || c.Separate {
+	if c.Cross || c.RoPE != nil || c.Turn != nil || normalise || c.Separate || c.NoKeyBias {
 		m.q, m.k, m.v = add("q", c.Dim, queries), add("k", c.ContextDim, keys), add("v", c.ContextDim, keys)
 	} else {
 		m.qkv = add("qkv", c.Dim, queries+2*keys)
@@ -148,6 +156,9 @@ func (m *MultiHeadAttention) build() {
 		m.qnorm = m.norm("qnorm", nil, norm)
 		norm.Dim = keys
 		m.knorm = m.norm("knorm", nil, norm)
+	}
+	if c.Sinks {
+		m.sinks = m.parameter("sinks", Zero, c.Heads)
 	}
 	m.proj = m.linear("proj", c.NewLinear, LinearConfig{
 		In: c.Heads * c.HeadDim, Out: c.Dim, NoBias: c.NoBias || c.NoProjBias, Init: initOr(c.ProjInit, c.Init),
@@ -175,7 +186,8 @@ type AttentionInputs struct {
 	// may be empty. See [ops.AttentionOptions].
 	Ends Tensor
 
-	cache *ops.KVCache // of ForwardCached
+	cache  *ops.KVCache // of ForwardCached
+	memory *ops.KVCache // what cross attention reads in the place of a context
 }
 
 // Forward is self-attention: (B, S, Dim) → (B, S, Dim), or (total, Dim) → (total, Dim) for packed
@@ -239,6 +251,9 @@ func (m *MultiHeadAttention) forward(x Tensor, in AttentionInputs, withWeights b
 	if !ok {
 		return m.none(x), m.none(x)
 	}
+	if in.cache != nil {
+		o.RoPE = m.rope(o)
+	}
 	if qkv := m.together(x, in.cache, o); qkv.IsZero() {
 		out, weights = m.attendApart(x, in, o, withWeights)
 	} else {
@@ -249,7 +264,9 @@ func (m *MultiHeadAttention) forward(x Tensor, in AttentionInputs, withWeights b
 
 // options checks the inputs of a call and gives the options of its attention.
 func (m *MultiHeadAttention) options(x Tensor, in AttentionInputs) (o ops.AttentionOptions, ok bool) {
-	o = m.c.Options
+	if o = m.c.Options; m.sinks != nil {
+		o.Sinks = m.sinks
+	}
 	if !in.Ends.IsZero() {
 		o.QLens, o.KVLens = in.Ends.n, in.Ends.n
 	}
@@ -258,6 +275,7 @@ func (m *MultiHeadAttention) options(x Tensor, in AttentionInputs) (o ops.Attent
 	}
 	source := x
 	switch {
+	case m.c.Cross && in.memory != nil:
 	case m.c.Cross && in.Context.IsZero():
 		m.failf("context is missing, cross attention needs one")
 	case !m.c.Cross && !in.Context.IsZero():
@@ -268,6 +286,9 @@ func (m *MultiHeadAttention) options(x Tensor, in AttentionInputs) (o ops.Attent
 	want, axes := 3, "three axes (batch, length, features)"
 	if o.QLens != nil {
 		want, axes = 2, "two axes (total length, features)"
+	}
+	if in.memory != nil {
+		o.Dropout = 0
 	}
 	for i, t := range []Tensor{x, source} {
 		if m.isMade() && len(t.Shape()) != want {
@@ -303,34 +324,33 @@ func (m *MultiHeadAttention) options(x Tensor, in AttentionInputs) (o ops.Attent
 }
 
 // together gives queries, keys and values side by side, (B, S, (Heads+2·KVHeads)·HeadDim), as one
-// layer makes them, or three plain ones that nothing but RoPE follows. It gives none where they
-// need to stay apart.
+// layer makes them, or three plain ones that nothing but RoPE follows, which attention with a cache
+// does itself. It gives none where they need to stay apart.
 func (m *MultiHeadAttention) together(x Tensor, cache *ops.KVCache, o ops.AttentionOptions) Tensor {
 	if m.qkv != nil {
 		return m.qkv.Forward(x)
 	}
-	if m.c.Cross || m.qnorm != nil {
+	if m.c.Cross || m.qnorm != nil || m.c.Turn != nil {
 		return Tensor{}
 	}
-	weights, biases := plainLinears(x, []Layer{m.q, m.k, m.v})
+	weights, biases, changes := plainLinears(x, []Layer{m.q, m.k, m.v})
 	if weights == nil {
 		return Tensor{}
 	}
-	qkv := m.s.of(ops.LinearsSideBySide(x.n, weights, biases))
-	rope := m.rope(cache, o)
-	if rope == nil {
+	qkv := m.s.of(ops.LinearsSideBySide(x.n, weights, biases, changes...))
+	rope := m.rope(o)
+	if rope == nil || cache != nil {
 		return qkv
 	}
 	return qkv.apply(func(n *gorgonia.Node) (*gorgonia.Node, error) { return ops.RoPEQKV(n, m.c.Heads, m.c.KVHeads, *rope) })
 }
 
 // rope is how a call turns queries and keys, nil for not.
-func (m *MultiHeadAttention) rope(cache *ops.KVCache, o ops.AttentionOptions) *ops.RoPEOptions {
+func (m *MultiHeadAttention) rope(o ops.AttentionOptions) *ops.RoPEOptions {
 	if m.c.RoPE == nil {
 		return nil
 	}
 	rope := *m.c.RoPE
-	rope.Cache = cache
 	if o.Ranks != nil {
 		rope.Ranks = o.Ranks
 	}
@@ -357,10 +377,13 @@ func (m *MultiHeadAttention) attendPacked(qkv Tensor, cache *ops.KVCache, o ops.
 // attendApart is attention with a projection each for queries, keys and values, (B, S,
 // Heads·HeadDim).
 func (m *MultiHeadAttention) attendApart(x Tensor, in AttentionInputs, o ops.AttentionOptions, withWeights bool) (out, weights Tensor) {
+	if in.memory != nil {
+		return m.recall(x, in.memory, o), weights
+	}
 	qkv := m.project(x, in.Context)
-	rope := m.rope(in.cache, o)
-	q := m.heads(qkv[0], m.c.Heads, m.qnorm, rope)
-	k := m.heads(qkv[1], m.c.KVHeads, m.knorm, rope)
+	turn := m.turn(in.cache, o)
+	q := m.heads(qkv[0], m.c.Heads, m.qnorm, turn)
+	k := m.heads(qkv[1], m.c.KVHeads, m.knorm, turn)
 	v := m.heads(qkv[2], m.c.KVHeads, nil, nil)
 	if !m.isMade() {
 		return m.none(x), m.none(x)
@@ -376,6 +399,42 @@ func (m *MultiHeadAttention) attendApart(x Tensor, in AttentionInputs, o ops.Att
 	return out.Reshape(withLast(x.Shape(), m.c.Heads*m.c.HeadDim)...), weights
 }
 
+// recall is attention to keys and values that a memory holds.
+func (m *MultiHeadAttention) recall(x Tensor, memory *ops.KVCache, o ops.AttentionOptions) Tensor {
+	q := m.heads(m.q.Forward(x), m.c.Heads, m.qnorm, nil)
+	out := q.apply(func(q *gorgonia.Node) (*gorgonia.Node, error) { return ops.MemoryAttention(q, memory, o) })
+	return out.Reshape(withLast(x.Shape(), m.c.Heads*m.c.HeadDim)...)
+}
+
+// NewMemory is an empty cache for the keys and values of a context, which Memorise gives.
+func (m *MultiHeadAttention) NewMemory(batch, capacity int) (*ops.KVCache, error) {
+	switch {
+	case m.s == nil:
+		return nil, errUnmade
+	case m.s.err != nil:
+		return nil, m.s.err
+	case !m.c.Cross:
+		return nil, m.errorf("Cross is not set, a memory is of a context")
+	}
+	return ops.NewKVCache(ops.KVCacheConfig{
+		DType: m.s.compute, Batch: batch, Heads: m.c.KVHeads, HeadDim: m.c.HeadDim, Capacity: capacity,
+	})
+}
+
+// Memorise gives the keys and values of a context, (B, Sk, ContextDim) → (B, KVHeads, Sk, HeadDim)
+// each, for a memory to hold.
+func (m *MultiHeadAttention) Memorise(context Tensor) (k, v Tensor) {
+	if !m.takes("context", context, m.c.ContextDim) {
+		return m.none(context), m.none(context)
+	}
+	if !m.c.Cross || len(context.Shape()) != 3 {
+		m.failf("context has shape %v, it needs (batch, length, features) of a layer with Cross", []int(context.Shape()))
+		return m.none(context), m.none(context)
+	}
+	kv := forwardAll(context, m.k, m.v)
+	return m.heads(kv[0], m.c.KVHeads, m.knorm, nil).Permute(0, 2, 1, 3), m.heads(kv[1], m.c.KVHeads, nil, nil).Permute(0, 2, 1, 3)
+}
+
 // project gives queries of x, and keys and values of context, none for x itself.
 func (m *MultiHeadAttention) project(x, context Tensor) []Tensor {
 	if context.IsZero() {
@@ -386,7 +445,7 @@ func (m *MultiHeadAttention) project(x, context Tensor) []Tensor {
 
 // heads splits a projection of x into heads, (B, S, heads, HeadDim), and normalises and turns them
 // if asked.
-func (m *MultiHeadAttention) heads(h Tensor, heads int, norm Layer, rope *ops.RoPEOptions) Tensor {
+func (m *MultiHeadAttention) heads(h Tensor, heads int, norm Layer, turn func(Tensor) Tensor) Tensor {
 	if norm != nil && m.c.QKNormAll {
 		h = norm.Forward(h)
 	}
@@ -396,16 +455,33 @@ func (m *MultiHeadAttention) heads(h Tensor, heads int, norm Layer, rope *ops.Ro
 	if norm != nil && m.c.QKNorm {
 		h = norm.Forward(h)
 	}
-	if rope == nil {
+	if turn == nil {
 		return h
 	}
-	turn := func(n *gorgonia.Node) (*gorgonia.Node, error) { return ops.RoPE(n, *rope) }
 	if shape := h.Shape(); len(shape) == 3 {
 		// Sequences that lie end to end are turned as one: only distances count, and those within a
 		// sequence are right.
-		return h.Reshape(append([]int{1}, shape...)...).apply(turn).Reshape(shape...)
+		return turn(h.Reshape(append([]int{1}, shape...)...)).Reshape(shape...)
 	}
-	return h.apply(turn)
+	return turn(h)
+}
+
+// turn is what a call does with queries and keys, nil for nothing. Attention with a cache turns by
+// RoPE itself.
+func (m *MultiHeadAttention) turn(cache *ops.KVCache, o ops.AttentionOptions) func(Tensor) Tensor {
+	rope := m.rope(o)
+	switch {
+	case rope == nil:
+		return m.c.Turn
+	case cache != nil:
+		return nil
+	}
+	return func(h Tensor) Tensor { return h.rope(*rope) }
+}
+
+// rope turns heads by their positions.
+func (x Tensor) rope(o ops.RoPEOptions) Tensor {
+	return x.apply(func(n *gorgonia.Node) (*gorgonia.Node, error) { return ops.RoPE(n, o) })
 }
 
 // withLast is a shape with other axes in place of its last.

@@ -28,7 +28,9 @@ type BlockConfig struct {
 	Norms       NormPlace          // where the norms are; zero means PreNorm
 	Epsilon     float64            // of the norms; 0 means 1e-5
 	Dropout     float64            // of what attention and MLP add to x
+	MLPDropout  float64            // of what the MLP's last layer reads
 	Residual    float64            // what attention and MLP add to x is multiplied by it; 0 means 1
+	Scales      bool               // and by a parameter for each feature, which starts at 1
 	Init        Init               // of the weights of linear layers; nil means FanIn
 	ProjInit    Init               // of the weights of what adds to x; nil means Init
 	Recompute   bool               // gradients are computed from x anew, which takes time and keeps nothing but x; see [ops.Recompute]
@@ -92,7 +94,8 @@ func (p NormPlace) isParallel() bool { return p == ParallelNorm || p == Parallel
 //	x ← x + dropout(cross(norm3(x), context))
 //
 // Its parts are called norm1, attn, norm2, mlp, norm3 and cross, and with SandwichNorm also
-// outnorm1, outnorm2 and outnorm3. ParallelNorm has no norm2.
+// outnorm1, outnorm2 and outnorm3. ParallelNorm has no norm2. The parameters scale1, scale2 and
+// scale3 are there with Scales.
 type Block struct {
 	layer
 	norms            NormPlace
@@ -106,6 +109,7 @@ type Block struct {
 type branch struct {
 	norm, outnorm Layer // outnorm is nil without SandwichNorm, and so is norm where the parts share one
 	part          Layer
+	scale         Tensor // (Dim), none without Scales
 	drop          *Dropout
 }
 
@@ -141,7 +145,7 @@ func (b *Block) build(c BlockConfig) {
 		return b.attn
 	})
 	if c.Cross {
-		a.Cross, a.ContextDim, a.RoPE = true, c.ContextDim, nil
+		a.Cross, a.ContextDim, a.RoPE, a.Turn = true, c.ContextDim, nil, nil
 		a.Options = ops.AttentionOptions{
 			Scale: a.Options.Scale, Dropout: a.Options.Dropout, Seed: a.Options.Seed,
 			Precision: a.Options.Precision, Deterministic: a.Options.Deterministic,
@@ -152,7 +156,7 @@ func (b *Block) build(c BlockConfig) {
 		})
 	}
 	mlp := MLPConfig{
-		Dim: c.Attention.Dim, Hidden: c.Hidden, Gated: c.Gated, Activation: c.Activation, NoBias: c.Attention.NoBias,
+		Dim: c.Attention.Dim, Hidden: c.Hidden, Gated: c.Gated, Activation: c.Activation, NoBias: c.Attention.NoBias, Dropout: c.MLPDropout,
 		Init: c.Init, ProjInit: c.ProjInit, NewLinear: c.NewLinear,
 	}
 	if c.MLPBias != nil {
@@ -192,6 +196,9 @@ func (b *Block) branch(number string, c BlockConfig, part func() Layer) (r branc
 	case SandwichNorm:
 		r.outnorm = norm("outnorm")
 	}
+	if c.Scales {
+		r.scale = b.s.Parameter("scale"+number, Constant(1), c.Attention.Dim)
+	}
 	r.drop = b.dropout("drop"+number, c.Dropout)
 	return r
 }
@@ -206,6 +213,9 @@ type BlockInputs struct {
 	// Context is what a block with Cross attends to, (B, Sk, ContextDim); ContextMask and
 	// ContextLengths hide its keys.
 	Context, ContextMask, ContextLengths Tensor
+
+	memories []*ops.KVCache // of a stack's blocks, in the place of a context
+	memory   *ops.KVCache   // of this block
 }
 
 // Forward applies the block to x.
@@ -272,6 +282,24 @@ func (s stream) end(norm Layer) Tensor {
 	return norm.Forward(s.joined())
 }
 
+// remembering is a cross-attention whose keys and values may be kept.
+type remembering interface {
+	NewMemory(batch, capacity int) (*ops.KVCache, error)
+	Memorise(context Tensor) (k, v Tensor)
+}
+
+// cross is the block's attention to a context, whose keys and values may be kept.
+func (b *Block) remembers() (remembering, error) {
+	if b.cross == nil {
+		return nil, b.errorf("there is no cross-attention, the config needs Cross")
+	}
+	cross, ok := b.cross.(remembering)
+	if !ok {
+		return nil, b.errorf("the cross-attention is a %T, for a memory it needs the methods NewMemory and Memorise", b.cross)
+	}
+	return cross, nil
+}
+
 // NewCache is an empty cache for [Block.ForwardCached].
 func (b *Block) NewCache(batch, capacity int) (*ops.KVCache, error) {
 	cached, ok := b.attn.(cachedAttention)
@@ -310,7 +338,7 @@ func (b *Block) forward(s stream, in BlockInputs, attend func(Tensor) Tensor) st
 	s = b.residual(s, b.attend, attend)
 	if b.cross != nil {
 		s = b.residual(s, b.over, func(x Tensor) Tensor {
-			return b.cross.ForwardWith(x, AttentionInputs{Context: in.Context, KeyMask: in.ContextMask, KeyLengths: in.ContextLengths})
+			return b.cross.ForwardWith(x, AttentionInputs{Context: in.Context, KeyMask: in.ContextMask, KeyLengths: in.ContextLengths, memory: in.memory})
 		})
 	}
 	return b.residual(s, b.do, b.do.part.Forward)
@@ -336,6 +364,9 @@ func (b *Block) residual(s stream, r branch, part func(Tensor) Tensor) stream {
 
 // added is what a part adds to x.
 func (b *Block) added(r branch, h Tensor) Tensor {
+	if !r.scale.IsZero() {
+		h = h.Mul(r.scale.Cast(h.DType()))
+	}
 	h = r.drop.Forward(h)
 	if b.scale == 0 {
 		return h

@@ -47,6 +47,9 @@ func TestConvAsInPyTorch(t *testing.T) {
 		"mean pool stride 3":           func(x nn.Tensor) nn.Tensor { return x.MeanPool(same(ops.Sliding{Size: 3, Stride: 3})...) },
 		"mean pool stride 2 padding 1": func(x nn.Tensor) nn.Tensor { return x.MeanPool(same(ops.Sliding{Size: 3, Stride: 2, Padding: 1})...) },
 	}
+	for name, window := range map[string]ops.Sliding{"max pool stride 3": {Size: 3, Stride: 3}, "max pool stride 2 padding 1": {Size: 3, Stride: 2, Padding: 1}} {
+		pools[name] = func(x nn.Tensor) nn.Tensor { return x.MaxPool(same(window)...) }
+	}
 	for name, want := range cases {
 		for _, dtype := range []tensor.Dtype{tensor.Float64, tensor.Float32} {
 			for _, machine := range []string{"tape", "lisp"} {

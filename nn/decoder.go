@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/ops"
 )
 
@@ -94,12 +95,31 @@ func (d *Decoder) Logits(tokens []int) ([]float64, error) {
 		d.Reset()
 		return nil, errors.New("Decoder: tokens is empty, it needs at least one")
 	}
-	all, err := d.b.feed([][]int{tokens})
+	f, err := d.b.feed([][]int{tokens}, nil)
 	if err != nil {
 		d.Reset()
 		return nil, fmt.Errorf("Decoder: %w", err)
 	}
-	return all[0], nil
+	return f.logits[0], nil
+}
+
+// Choose adds tokens, at least one, to the window, as [Decoder.Logits] does, and chooses the next
+// one where the logits are, so that a GPU hands over no more than a token. The choice is the same
+// on every device. The chosen token is not in the window: the next call adds it.
+func (d *Decoder) Choose(tokens []int, c kernels.Choice) (kernels.Chosen, error) {
+	if len(tokens) == 0 && len(d.b.graphs) > 0 {
+		d.Reset()
+		return kernels.Chosen{}, errors.New("Decoder: tokens is empty, it needs at least one")
+	}
+	f, err := d.b.feed([][]int{tokens}, []kernels.Choice{c})
+	if err == nil {
+		err = f.chosen[0].Err
+	}
+	if err != nil {
+		d.Reset()
+		return kernels.Chosen{}, fmt.Errorf("Decoder: %w", err)
+	}
+	return f.chosen[0], nil
 }
 
 // BatchDecoder is a [Decoder] of several texts at once, each with a window of its own, which may be
@@ -173,10 +193,27 @@ func (d *BatchDecoder) Fork(to, from, n int) error {
 // what comes next in those that got any; a text that gets none rests, and has nil. They hold until
 // the next call. After an error all windows are empty.
 func (d *BatchDecoder) Logits(tokens [][]int) ([][]float64, error) {
-	all, err := d.b.feed(tokens)
+	f, err := d.b.feed(tokens, nil)
 	if err != nil {
 		d.Reset()
 		return nil, fmt.Errorf("BatchDecoder: %w", err)
 	}
-	return all, nil
+	return f.logits, nil
+}
+
+// Choose adds tokens to the window of each text, as [BatchDecoder.Logits] does, and chooses what
+// comes next in those that got any, one choice a text; see [Decoder.Choose]. A text that rests has
+// no token, which is -1, and so has one whose logits allow no choice: its Err says why, and the
+// others go on.
+func (d *BatchDecoder) Choose(tokens [][]int, choices []kernels.Choice) ([]kernels.Chosen, error) {
+	if len(choices) != d.Batch() {
+		d.Reset()
+		return nil, fmt.Errorf("BatchDecoder: there are %d choices, it needs one for each of the batch of %d", len(choices), d.Batch())
+	}
+	f, err := d.b.feed(tokens, choices)
+	if err != nil {
+		d.Reset()
+		return nil, fmt.Errorf("BatchDecoder: %w", err)
+	}
+	return f.chosen, nil
 }

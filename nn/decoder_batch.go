@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/ops"
 	"gorgonia.org/gorgonia"
 )
@@ -14,8 +15,12 @@ type batchDecoder struct {
 	c        DecoderConfig
 	capacity int
 	caches   []*ops.KVCache
-	windows  [][]int // the tokens in the caches, of each text
-	graphs   map[runSize]*decoderGraph
+	memories []*ops.KVCache            // of sources; none for a model that reads none
+	reader   *sourceGraph              // of the last source's shape
+	windows  [][]int                   // the tokens in the caches, of each text
+	graphs   map[runSize]*decoderGraph // whose logits are read
+	choosing map[runSize]*decoderGraph // that choose tokens
+	chooser  *ops.Chooser
 	memory   [][]float64 // of the logits
 	freeRows int         // so many rows cost about as much as one
 }
@@ -56,11 +61,14 @@ func (d *batchDecoder) build(c DecoderConfig, batch int) error {
 		return err
 	}
 	// The other graphs are built when they are needed. This one shows what is wrong with the model.
-	first, err := newDecoderGraph(s, m, d.caches, runSize{batch, 1})
+	first, err := newDecoderGraph(s, m, d.all(), runSize{batch, 1}, nil)
 	if err != nil {
 		return err
 	}
-	d.graphs = map[runSize]*decoderGraph{first.size: first}
+	d.graphs, d.choosing = map[runSize]*decoderGraph{first.size: first}, map[runSize]*decoderGraph{}
+	if d.chooser, err = ops.NewChooser(c.Parameters.Device(), batch); err != nil {
+		return err
+	}
 	d.windows, d.memory = make([][]int, batch), make([][]float64, batch)
 	return nil
 }
@@ -86,22 +94,34 @@ func (d *batchDecoder) newCaches(m CachedModel, batch int) (err error) {
 	if d.capacity == 0 {
 		return errors.New("capacity is 0, it needs to be given for a model whose context has no limit")
 	}
-	d.caches, err = m.NewCaches(batch, d.capacity)
+	if d.caches, err = m.NewCaches(batch, d.capacity); err != nil {
+		return err
+	}
+	if reads, ok := m.(SourceModel); ok {
+		d.memories, err = reads.NewMemories(batch, reads.SourceContext())
+	}
 	return err
 }
 
-// graph is that of runs of a size.
-func (d *batchDecoder) graph(size runSize) (*decoderGraph, error) {
-	if graph := d.graphs[size]; graph != nil {
+// all are the caches, and behind them the memories.
+func (d *batchDecoder) all() []*ops.KVCache { return slices.Concat(d.caches, d.memories) }
+
+// graph is that of runs of a size, which chooses tokens if asked.
+func (d *batchDecoder) graph(size runSize, chooses bool) (*decoderGraph, error) {
+	graphs, chooser := d.graphs, (*ops.Chooser)(nil)
+	if chooses {
+		graphs, chooser = d.choosing, d.chooser
+	}
+	if graph := graphs[size]; graph != nil {
 		return graph, nil
 	}
 	s, m, err := d.model()
 	if err != nil {
 		return nil, err
 	}
-	graph, err := newDecoderGraph(s, m, d.caches, size)
+	graph, err := newDecoderGraph(s, m, d.all(), size, chooser)
 	if err == nil {
-		d.graphs[size] = graph
+		graphs[size] = graph
 	}
 	return graph, err
 }
@@ -144,12 +164,18 @@ func (d *batchDecoder) fork(to, from, n int) error {
 			return err
 		}
 	}
+	for _, memory := range d.memories {
+		if err := memory.CopyItem(to, from, memory.Lengths()[from]); err != nil {
+			return err
+		}
+	}
 	d.windows[to] = append(d.windows[to][:0], d.windows[from][:n]...)
 	return nil
 }
 
-// feed adds tokens to the windows and gives the logits of the texts that got some.
-func (d *batchDecoder) feed(tokens [][]int) ([][]float64, error) {
+// feed adds tokens to the windows and gives, of the texts that got some, the logits, or where
+// choices are given what was chosen.
+func (d *batchDecoder) feed(tokens [][]int, choices []kernels.Choice) (*feeding, error) {
 	if len(d.graphs) == 0 {
 		return nil, errZeroDecoder
 	}
@@ -157,6 +183,9 @@ func (d *batchDecoder) feed(tokens [][]int) ([][]float64, error) {
 		return nil, fmt.Errorf("there are tokens of %d texts, it needs those of the batch of %d", len(tokens), len(d.windows))
 	}
 	f := &feeding{batchDecoder: d, left: slices.Clone(tokens), logits: make([][]float64, len(tokens))}
+	if choices != nil {
+		f.choices, f.chosen = choices, slices.Repeat([]kernels.Chosen{{ID: -1}}, len(tokens))
+	}
 	for text, more := range tokens {
 		if n := len(d.windows[text]); n+len(more) > d.capacity {
 			keep := min(d.capacity, max(d.capacity/2, len(more)))
@@ -173,7 +202,7 @@ func (d *batchDecoder) feed(tokens [][]int) ([][]float64, error) {
 			}
 		}
 	}
-	return f.logits, nil
+	return f, nil
 }
 
 // feeding is the work of one call.
@@ -182,6 +211,9 @@ type feeding struct {
 	left   [][]int // of each text, what is to be added
 	taking []bool  // the texts that take part in the next runs
 	logits [][]float64
+
+	choices []kernels.Choice // nil where logits are read
+	chosen  []kernels.Chosen
 }
 
 // choose finds the texts that have so many tokens left, and whether there are any.
@@ -236,30 +268,47 @@ func (f *feeding) cost(first, texts, length int) int {
 // run adds tokens to the windows of the chosen ones among some neighbouring texts, and reads the
 // logits of those that then have none left.
 func (f *feeding) run(first int, size runSize) error {
-	graph, err := f.graph(size)
+	graph, err := f.graph(size, f.choices != nil)
 	if err != nil {
 		return err
 	}
-	for _, cache := range f.caches {
+	for _, cache := range f.all() {
 		if err := errors.Join(cache.From(first), cache.Only(f.taking)); err != nil {
 			return err
 		}
 	}
 	last := first + size.texts
-	if err := graph.run(f.taking[first:last], f.left[first:last], f.windows[first:last]); err != nil {
-		return err
-	}
 	var ended []int
 	for text := first; text < last; text++ {
-		if !f.taking[text] {
-			continue
-		}
-		f.windows[text] = append(f.windows[text], f.left[text][:size.length]...)
-		if f.left[text] = f.left[text][size.length:]; len(f.left[text]) == 0 {
+		if f.taking[text] && len(f.left[text]) == size.length {
 			ended = append(ended, text)
 		}
 	}
+	if graph.choosing != nil && len(ended) > 0 {
+		if err := graph.choosing.Send(f.choices[first:last]); err != nil {
+			return err
+		}
+	}
+	if err := graph.run(f.taking[first:last], f.left[first:last], f.windows[first:last]); err != nil {
+		return err
+	}
+	for text := first; text < last; text++ {
+		if f.taking[text] {
+			f.windows[text] = append(f.windows[text], f.left[text][:size.length]...)
+			f.left[text] = f.left[text][size.length:]
+		}
+	}
 	if len(ended) == 0 {
+		return nil
+	}
+	if graph.choosing != nil {
+		all, err := graph.choosing.Read()
+		if err != nil {
+			return err
+		}
+		for _, text := range ended {
+			f.chosen[text] = all[text-first]
+		}
 		return nil
 	}
 	rows, err := graph.read()

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/ops"
 	"gorgonia.org/tensor"
@@ -160,9 +162,28 @@ func TestDecodersOnTheDevice(t *testing.T) {
 	}
 }
 
+// A decoder on a device chooses by its logits what the host would, in another way in each run of one recording.
+func TestDecoderChoosesOnTheDevice(t *testing.T) {
+	d := openDevice(t)
+	shape := nn.LlamaConfig{Vocab: 20_000, Layers: 2, Heads: 8, KVHeads: 2, Dim: 256, Hidden: 512}
+	for _, w := range waysToDecode {
+		t.Run(w.name, func(t *testing.T) {
+			var decoders []*nn.BatchDecoder
+			for range 2 {
+				x, err := nn.NewBatchDecoder(3, w.config(t, d, 100, shape))
+				if err != nil {
+					t.Fatal(err)
+				}
+				decoders = append(decoders, x)
+			}
+			compareChoices(t, decoders[0], decoders[1], shape.Vocab, 80)
+		})
+	}
+}
+
 // BenchmarkDecoderOnTheDevice decodes one token after another with a model of TinyLlama's shape, with
 // 16-bit weights, behind a prompt of 1,024 tokens: for one text and for sixteen. The logits come to the
-// host each time.
+// host each time, or a token that is chosen there.
 func BenchmarkDecoderOnTheDevice(b *testing.B) {
 	d := openDevice(b)
 	const prompt, tokens = 1024, 128
@@ -176,8 +197,12 @@ func BenchmarkDecoderOnTheDevice(b *testing.B) {
 	shape := nn.LlamaConfig{Vocab: 32000, Context: 2048, Layers: 22, Heads: 32, KVHeads: 4, Dim: 2048, Hidden: 5632,
 		Block: func(_ int, c *nn.BlockConfig) { c.Init, c.ProjInit = cheap, cheap }}
 	config := decodes{compute: ops.BFloat16, weights: ops.BFloat16}.config(b, d, 2*prompt, shape)
-	for _, batch := range []int{1, 16} {
-		b.Run(fmt.Sprintf("texts=%d", batch), func(b *testing.B) {
+	for _, c := range []struct {
+		batch   int
+		chooses bool
+	}{{1, false}, {16, false}, {1, true}, {16, true}} {
+		batch := c.batch
+		b.Run(fmt.Sprintf("texts=%d/chooses=%t", batch, c.chooses), func(b *testing.B) {
 			decoder, err := nn.NewBatchDecoder(batch, config)
 			if err != nil {
 				b.Fatal(err)
@@ -189,7 +214,11 @@ func BenchmarkDecoderOnTheDevice(b *testing.B) {
 						list[text] = append(list[text], (text*7+i*13)%shape.Vocab)
 					}
 				}
-				if _, err := decoder.Logits(list); err != nil {
+				if c.chooses {
+					if _, err := decoder.Choose(list, slices.Repeat([]kernels.Choice{{Temperature: 1, TopK: 50, TopP: 0.9, Random: uint64(n) << 40}}, batch)); err != nil {
+						b.Fatal(err)
+					}
+				} else if _, err := decoder.Logits(list); err != nil {
 					b.Fatal(err)
 				}
 			}

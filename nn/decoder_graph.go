@@ -16,6 +16,7 @@ type decoderGraph struct {
 	tokens, positions []int // what is fed
 	feeds             []*ops.Feed
 	logits            *gorgonia.Node
+	choosing          *ops.Choosing // nil where the logits are read
 	machine           gorgonia.VM
 	device            *ops.Device // nil for the host
 
@@ -25,7 +26,8 @@ type decoderGraph struct {
 	unrecorded error // why runs cannot be recorded
 }
 
-func newDecoderGraph(s *Scope, m CachedModel, caches []*ops.KVCache, size runSize) (*decoderGraph, error) {
+// newDecoderGraph makes a graph whose logits are read, or from which a chooser chooses if it is given.
+func newDecoderGraph(s *Scope, m CachedModel, caches []*ops.KVCache, size runSize, chooser *ops.Chooser) (*decoderGraph, error) {
 	rows := size.texts * size.length
 	d := &decoderGraph{size: size, tokens: make([]int, rows), positions: make([]int, rows), device: s.values.Device()}
 	parameters := s.Parameters()
@@ -54,8 +56,14 @@ func newDecoderGraph(s *Scope, m CachedModel, caches []*ops.KVCache, size runSiz
 	if d.logits == nil {
 		return nil, errors.New("model gave no logits")
 	}
-	ops.ModeOf(s.g).Evaluate()
 	var err error
+	if chooser != nil {
+		if d.choosing, err = chooser.Add(d.logits); err != nil {
+			return nil, err
+		}
+	}
+	ops.ReuseMemory(s.g)
+	ops.ModeOf(s.g).Evaluate()
 	d.machine, err = ops.NewMachine(s.g)
 	return d, err
 }

@@ -17,8 +17,11 @@
 //	Parameters                    the values of all layers: made from a seed, shared by graphs, frozen, loaded and saved
 //	NewGPT, NewLlama              language models, whole: LanguageModel, with its Loss
 //	NewBERT, NewViT               models that read texts and pictures, whole: Encoder, with its heads
+//	NewEncoderDecoder             models that read a source and write a text, such as T5 and Whisper
+//	NewContrastive                vectors of texts and images that belong together, such as CLIP
 //	NewStack, NewBlock            the inside of both, with cross-attention where one reads the other
 //	NewMultiHeadAttention         and NewLinear, NewMLP, NewNorm, NewEmbedding: layers that are kept as values
+//	NewExperts                    a mixture of experts, for a block in the place of its MLP; Scope.BalanceLoss
 //	Maker, LoRA                   layers of one's own in the place of a model's
 //	Decoder                       predicts one token after another (package train/sample makes text of it)
 //	Summary                       what is in a model, and how large
@@ -56,6 +59,10 @@
 // [github.com/stheno-ml/stheno/ops.Mode.AllowPrecision]. A model computes where its parameters are,
 // see [Parameters.MoveTo]. With Recompute a block keeps nothing but its input for the gradients,
 // and computes the rest anew.
+//
+// Attention in bfloat16 adds up its values in float32 and rounds once, after the division. So its
+// error does not lean to one side where several scores of a row are the largest, by which other
+// trainings in bfloat16 are known to diverge (arXiv 2510.04212).
 //
 // # Prediction
 //

@@ -8,7 +8,8 @@ import (
 
 // Dropout sets elements to 0 with probability p and multiplies the others by 1/(1−p), while the
 // graph trains; while it evaluates it changes nothing. See [ops.ModeOf]. The name of its scope and
-// the seed of the Parameters decide the masks.
+// the seed of the Parameters decide the masks. The probability is rounded to a multiple of 2⁻¹⁶, so
+// that one below 2⁻¹⁷ drops nothing, and the factor is that of the rounded one.
 type Dropout struct {
 	layer
 	p     float64

@@ -1,8 +1,6 @@
 package nn
 
 import (
-	"errors"
-
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/ops"
 )
@@ -16,11 +14,14 @@ type EncoderConfig struct {
 	// must do the same each time.
 	Change func(i int, c *BlockConfig)
 
-	// Text is what an encoder of texts reads, Patches what one of images reads: one of the two.
+	// Text is what an encoder of texts reads, Patches what one of images reads, Sound what one of
+	// sounds reads: one of the three.
 	Text    *TextConfig
 	Patches *PatchEmbeddingConfig
+	Sound   *SoundConfig
 
 	Distances     *DistanceConfig // a bias of all attention that goes by distance; nil for none
+	Grid          float64         // patches turn queries and keys by row and column, whose frequencies go down to 1/Grid, as in DINOv3; 0 for not
 	EmbeddingNorm bool            // a norm follows the embeddings
 	Dropout       float64         // of the embeddings
 	Heads         EncoderHeads
@@ -32,6 +33,7 @@ type EncoderHeads struct {
 	Classes      int  // adds what Classify needs; 0 for none
 	TokenClasses int  // adds what ClassifyTokens needs; 0 for none
 	Masked       bool // adds what Predict needs
+	PatchMean    bool // Classify reads the mean of the patches' vectors behind the first one
 
 	Dropout          *float64           // of what classifiers read; nil means that of the embeddings
 	PoolerActivation kernels.Activation // zero means a tanh
@@ -52,11 +54,12 @@ type Encoder struct {
 	layer
 	dim     int
 	embed   func(x Tensor, in EncoderInputs) Tensor
+	prefix  int   // how many vectors stand before those of patches
 	embnorm Layer // nil for none
 	drop    *Dropout
-	project Layer         // nil for none
-	bias    *distanceBias // nil for none
+	project Layer // nil for none
 	stack   *Stack
+	windows bool // some blocks have one
 
 	heads                    EncoderHeads
 	headDrop                 *Dropout    // is drop where that is the same
@@ -79,13 +82,23 @@ func newEncoder(s *Scope, kind string, c EncoderConfig) *Encoder {
 	norm := c.Block.norm()
 	var words *Embedding
 	switch {
-	case (c.Text == nil) == (c.Patches == nil):
-		e.failf("both of Text and Patches are given or none, it needs one of them")
+	case c.Patches == nil && (c.Grid != 0 || c.Heads.PatchMean):
+		e.failf("Grid or PatchMean is set, it needs Patches")
+	case (c.Text != nil) != (c.Patches == nil && c.Sound == nil) || c.Patches != nil && c.Sound != nil:
+		e.failf("it needs one of Text, Patches and Sound")
+	case c.Sound != nil:
+		e.embed = newSoundEmbedding(e.layer, *c.Sound, e.dim).forward
 	case c.Patches != nil:
 		patches := *c.Patches
 		patches.Dim = e.dim
 		embedding := NewPatchEmbedding(s.Sub("embeddings"), patches)
-		e.embed = func(images Tensor, _ EncoderInputs) Tensor { return embedding.Forward(images.Cast(e.s.compute)) }
+		e.prefix = embedding.prefix()
+		e.embed = func(images Tensor, in EncoderInputs) Tensor {
+			return embedding.ForwardMasked(images.Cast(e.s.compute), in.Hidden)
+		}
+		if c.Grid != 0 && e.nonNegative("grid", c.Grid, "none") {
+			c.Block.Attention.Turn = func(h Tensor) Tensor { return embedding.turnByGrid(h, c.Grid) }
+		}
 	default:
 		text := newTextEmbedding(e.layer, *c.Text, e.dim)
 		e.embed, words, norm.Dim = text.forward, text.tokens, text.c.Dim
@@ -101,9 +114,14 @@ func newEncoder(s *Scope, kind string, c EncoderConfig) *Encoder {
 		e.project = e.linear("project", nil, LinearConfig{In: norm.Dim, Out: e.dim, Init: c.Block.Init})
 	}
 	if c.Distances != nil {
-		e.bias = newDistanceBias(s.Sub("distances"), *c.Distances, c.Block.Attention.Heads)
+		c.Block.Attention.Options.Score = newDistanceBias(s.Sub("distances"), *c.Distances, c.Block.Attention.Heads, true)
 	}
-	e.stack = NewStack(s, StackConfig{Layers: c.Layers, Block: c.Block, Change: c.Change})
+	e.stack = NewStack(s, StackConfig{Layers: c.Layers, Block: c.Block, Change: func(i int, b *BlockConfig) {
+		if c.Change != nil {
+			c.Change(i, b)
+		}
+		e.windows = e.windows || b.Attention.Options.Window != nil
+	}})
 	e.addHeads(c, norm, words)
 	return e
 }
@@ -111,7 +129,11 @@ func newEncoder(s *Scope, kind string, c EncoderConfig) *Encoder {
 // addHeads makes the heads. Norm is that of the embeddings, words what the masked head shares.
 func (e *Encoder) addHeads(c EncoderConfig, norm NormConfig, words *Embedding) {
 	head := func(part string, out int, activation kernels.Activation) Layer {
-		return e.linear(part, nil, LinearConfig{In: e.dim, Out: out, Activation: activation, Init: c.Block.Init})
+		in := e.dim
+		if part == "classifier" && e.heads.PatchMean {
+			in *= 2
+		}
+		return e.linear(part, nil, LinearConfig{In: in, Out: out, Activation: activation, Init: c.Block.Init})
 	}
 	if e.headDrop = e.drop; e.heads.Dropout != nil {
 		e.headDrop = e.dropout("headdrop", *e.heads.Dropout)
@@ -146,16 +168,24 @@ func (e *Encoder) addHeads(c EncoderConfig, norm NormConfig, words *Embedding) {
 // Heads says what the encoder has behind its blocks.
 func (e *Encoder) Heads() EncoderHeads { return e.heads }
 
-// EncoderInputs are what an encoder of texts may read besides tokens, (B, S) but for KeyLengths.
+// EncoderInputs are what an encoder of texts may read besides tokens, (B, S) but for KeyLengths,
+// and one of images besides those.
 type EncoderInputs struct {
 	Types   Tensor // of each token, int, int32 or int64 below Types; none means all 0
 	KeyMask Tensor // true where there is a token and no padding; see [AttentionInputs]. None hides nothing
 
-	KeyLengths Tensor // how many tokens each sequence has, (B), which costs less than a KeyMask; see [AttentionInputs]
+	// KeyLengths is how many tokens each sequence has, (B), which costs less than a KeyMask; see
+	// [Encoder.TakesLengths].
+	KeyLengths Tensor
 	// Positions are the rows of the table of positions, int, int32 or int64. None means what the
 	// tokens say, see [TextConfig].
 	Positions Tensor
+	Hidden    Tensor // of images: 1 for each patch in whose place the mask token stands, 0 for the others, (B, patches) of floats
 }
+
+// TakesLengths reports whether KeyLengths may be given: where blocks have windows, a KeyMask needs
+// to be.
+func (e *Encoder) TakesLengths() bool { return !e.windows }
 
 // Forward gives a vector for each element of a sequence, (B, S, Dim): of tokens, which are (B, S)
 // of int, int32 or int64, or of images, (B, Channels, Height, Width), for which the first vector is
@@ -167,6 +197,9 @@ func (e *Encoder) ForwardWith(x Tensor, in EncoderInputs) Tensor {
 	if !e.given("x", x) {
 		return e.none(x)
 	}
+	if !in.KeyLengths.IsZero() && e.windows {
+		return e.failf("key lengths are given, and blocks have windows, which would count from the last key: it needs a KeyMask")
+	}
 	h := e.embed(x, in)
 	if e.embnorm != nil {
 		h = e.embnorm.Forward(h)
@@ -175,9 +208,6 @@ func (e *Encoder) ForwardWith(x Tensor, in EncoderInputs) Tensor {
 		h = e.project.Forward(h)
 	}
 	inputs := BlockInputs{KeyMask: in.KeyMask, KeyLengths: in.KeyLengths}
-	if e.bias != nil {
-		inputs.Bias = e.bias.of(h.Dim(1))
-	}
 	return e.stack.ForwardWith(h, inputs)
 }
 
@@ -212,7 +242,11 @@ func (e *Encoder) Classify(h Tensor) Tensor {
 		return e.failf("there is no classifier, the config needs Classes")
 	}
 	if e.pooler == nil {
-		return e.classifier.Forward(e.first(h))
+		first := e.first(h)
+		if e.heads.PatchMean && e.isMade() {
+			first = Concat(1, first, h.Slice(1, e.prefix, h.Dim(1)).Mean(1))
+		}
+		return e.classifier.Forward(first)
 	}
 	return e.classifier.Forward(e.headDrop.Forward(e.Pooled(h)))
 }
@@ -251,11 +285,16 @@ type TextConfig struct {
 	Types   int // how many types of tokens there are, such as first and second sentence; 0 for none
 	Dim     int // of the vectors; 0 means that of the blocks, else a linear layer makes them as wide
 
+	Tokens    *Embedding   // the vectors of tokens, made by another part of the model; nil for the encoder's own
+	Positions PositionKind // what is added for positions; zero means LearnedPositions
+
 	// FirstPosition is the row of the table of positions that the first token has; the table has so
 	// many rows more. Where it is not 0, the row before it is that of padding, whose id is that
 	// row's number: positions are counted over the other tokens alone. See [ops.TokenPositions].
 	FirstPosition int
-	NoPositions   bool // nothing is added for positions
+	CountPadding  bool    // positions are counted over padding too
+	NoPositions   bool    // nothing is added for positions
+	Scale         float64 // the vectors of tokens are multiplied by it; 0 means 1
 }
 
 // textEmbedding adds up the vectors of tokens, positions and types.
@@ -275,13 +314,20 @@ func newTextEmbedding(l layer, c TextConfig, dim int) *textEmbedding {
 	if !t.positive(size{"vocab", c.Vocab}, size{"context", c.Context}, size{"text dim", c.Dim}) {
 		return t
 	}
+	if !t.nonNegative("scale", c.Scale, "1") {
+		return t
+	}
 	if c.Types < 0 || c.FirstPosition < 0 {
 		t.failf("types and first position are %d and %d, none can be negative", c.Types, c.FirstPosition)
 		return t
 	}
-	t.tokens = NewEmbedding(t.s.Sub("tokens"), EmbeddingConfig{Vocab: c.Vocab, Dim: c.Dim})
+	if t.tokens = c.Tokens; t.tokens == nil {
+		t.tokens = NewEmbedding(t.s.Sub("tokens"), EmbeddingConfig{Vocab: c.Vocab, Dim: c.Dim})
+	}
 	if !c.NoPositions {
-		t.positions = NewPositionalEmbedding(t.s.Sub("positions"), PositionalEmbeddingConfig{Context: c.Context + c.FirstPosition, Dim: c.Dim})
+		t.positions = NewPositionalEmbedding(t.s.Sub("positions"), PositionalEmbeddingConfig{
+			Context: c.Context + c.FirstPosition, Dim: c.Dim, Kind: c.Positions,
+		})
 	}
 	if c.Types > 0 {
 		t.types = NewEmbedding(t.s.Sub("types"), EmbeddingConfig{Vocab: c.Types, Dim: c.Dim})
@@ -299,6 +345,9 @@ func (t *textEmbedding) forward(tokens Tensor, in EncoderInputs) Tensor {
 		return t.failf("positions is given, it needs to be none where NoPositions is set")
 	}
 	h := t.tokens.Forward(tokens)
+	if t.c.Scale != 0 {
+		h = h.Mul(t.c.Scale)
+	}
 	if t.positions != nil {
 		h = t.positions.ForwardAt(h, t.positionsOf(tokens, in))
 	}
@@ -316,12 +365,8 @@ func (t *textEmbedding) positionsOf(tokens Tensor, in EncoderInputs) Tensor {
 	switch {
 	case !in.Positions.IsZero():
 		return in.Positions
-	case t.c.FirstPosition == 0:
-		return t.ids("positions.ids", tokens.Dim(0), tokens.Dim(1), func(_, at int) int { return at })
-	}
-	if d := t.s.values.Device(); d != nil {
-		return t.failf("positions are counted behind padding, for which %v has no kernel: EncoderInputs.Positions gives them: %w",
-			d, errors.ErrUnsupported)
+	case t.c.FirstPosition == 0 || t.c.CountPadding:
+		return t.ids("positions.ids", tokens.Dim(0), tokens.Dim(1), func(_, at int) int { return t.c.FirstPosition + at })
 	}
 	return t.s.of(ops.TokenPositions(tokens.n, t.c.FirstPosition-1))
 }

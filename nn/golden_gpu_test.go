@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/ops"
 	"gorgonia.org/gorgonia"
@@ -17,23 +18,47 @@ import (
 type deviceModel struct {
 	golden             string // its name in the golden file; empty: it is compared with float64 on the CPU
 	vocab, rows, steps int    // of the tokens
-	build              func(s *nn.Scope) *nn.LanguageModel
+	build              func(s *nn.Scope) lossy
+}
+
+// lossy is a model and what it is trained with.
+type lossy interface {
+	Loss(tokens, targets nn.Tensor) nn.Tensor
+	Parameters() gorgonia.Nodes
+}
+
+// masked is an encoder that predicts a token at each place.
+type masked struct{ *nn.Encoder }
+
+func (m masked) Loss(tokens, targets nn.Tensor) nn.Tensor {
+	return m.Predict(m.Forward(tokens)).CrossEntropy(targets)
+}
+
+// roberta counts positions behind padding, which is token 1.
+func roberta(a kernels.Activation) func(s *nn.Scope) lossy {
+	return func(s *nn.Scope) lossy {
+		return masked{nn.NewBERT(s, nn.BERTConfig{Vocab: 17, Context: 100, Types: 1, Layers: 2, Heads: 4, Dim: 128, FirstPosition: 2,
+			Activation: a, Norms: nn.PostNorm, EmbeddingNorm: true, Masked: true})}
+	}
 }
 
 var deviceModels = map[string]deviceModel{
-	"gpt": {"gpt", 13, 2, 7, func(s *nn.Scope) *nn.LanguageModel {
+	"gpt": {"gpt", 13, 2, 7, func(s *nn.Scope) lossy {
 		return nn.NewGPT(s, nn.GPTConfig{Vocab: 13, Context: 9, Layers: 2, Heads: 3, Dim: 12})
 	}},
-	"llama": {"llama", 13, 2, 7, func(s *nn.Scope) *nn.LanguageModel {
+	"llama": {"llama", 13, 2, 7, func(s *nn.Scope) lossy {
 		return nn.NewLlama(s, nn.LlamaConfig{Vocab: 13, Layers: 2, Heads: 4, KVHeads: 2, Dim: 16, Hidden: 20})
 	}},
-	"qwen": {"qwen", 13, 2, 7, func(s *nn.Scope) *nn.LanguageModel {
+	"qwen": {"qwen", 13, 2, 7, func(s *nn.Scope) lossy {
 		return nn.NewLlama(s, nn.LlamaConfig{Vocab: 13, Layers: 2, Heads: 4, KVHeads: 1, HeadDim: 6, Dim: 16, Hidden: 20, QKNorm: true, TiedHead: true})
 	}},
-	"wide gpt": {"", 131, 3, 100, func(s *nn.Scope) *nn.LanguageModel {
+	"wide gpt": {"", 131, 3, 100, func(s *nn.Scope) lossy {
 		return nn.NewGPT(s, nn.GPTConfig{Vocab: 131, Context: 100, Layers: 3, Heads: 4, Dim: 128})
 	}},
-	"wide llama": {"", 131, 3, 100, func(s *nn.Scope) *nn.LanguageModel {
+	"roberta":            {"", 17, 3, 100, roberta(kernels.GELUErf)},
+	"roberta, QuickGELU": {"", 17, 3, 100, roberta(kernels.QuickGELU)},
+	"roberta, Tanh":      {"", 17, 3, 100, roberta(kernels.Tanh)},
+	"wide llama": {"", 131, 3, 100, func(s *nn.Scope) lossy {
 		return nn.NewLlama(s, nn.LlamaConfig{Vocab: 131, Layers: 3, Heads: 4, KVHeads: 2, Dim: 128, Hidden: 200})
 	}},
 }

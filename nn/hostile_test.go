@@ -43,9 +43,22 @@ func constructors() map[string]constructor {
 			Layers: 1, Text: &nn.TextConfig{Vocab: 5, Context: 8, Types: 2, Dim: 3, FirstPosition: 1}, EmbeddingNorm: true, Distances: &nn.DistanceConfig{Buckets: 8, Farthest: 9},
 			Block: nn.BlockConfig{Attention: nn.MultiHeadAttentionConfig{Dim: 4, Heads: 2}},
 			Heads: nn.EncoderHeads{Pooler: true, Classes: 2, TokenClasses: 2, Masked: true}}},
+		"NewEncoderDecoder": {nn.NewEncoderDecoder, nn.EncoderDecoderConfig{Shared: true,
+			Encoder: nn.EncoderConfig{Layers: 1, Text: &nn.TextConfig{Vocab: 5, Context: 8, NoPositions: true}, Distances: &nn.DistanceConfig{Buckets: 8, Farthest: 9},
+				Block: nn.BlockConfig{Attention: nn.MultiHeadAttentionConfig{Dim: 4, Heads: 2}}},
+			Decoder: nn.LanguageModelConfig{Vocab: 5, Layers: 1, Distances: &nn.DistanceConfig{Buckets: 8, Farthest: 9},
+				Block: nn.BlockConfig{Attention: nn.MultiHeadAttentionConfig{Dim: 4, Heads: 2, Options: ops.AttentionOptions{Causal: kernels.CausalBottomRight}}}}}},
+		"NewContrastive": {nn.NewContrastive, nn.ContrastiveConfig{Sigmoid: true,
+			Text: nn.TowerConfig{Dim: 3, End: new(2), Encoder: nn.EncoderConfig{Layers: 1, Text: &nn.TextConfig{Vocab: 5, Context: 8},
+				Block: nn.BlockConfig{Attention: nn.MultiHeadAttentionConfig{Dim: 4, Heads: 2}}}},
+			Image: nn.TowerConfig{Dim: 3, Probe: true, Encoder: nn.EncoderConfig{Layers: 1, Grid: 9,
+				Patches: &nn.PatchEmbeddingConfig{Channels: 1, Height: 4, Width: 4, Patch: 2, ClassToken: true, Registers: 1, MaskToken: true, Sizes: nn.AnySize},
+				Block:   nn.BlockConfig{Attention: nn.MultiHeadAttentionConfig{Dim: 4, Heads: 1}, Scales: true}}}}},
 		"NewBERT":  {nn.NewBERT, nn.BERTConfig{Vocab: 5, Context: 8, Layers: 1, Heads: 2, Dim: 4, Types: 2, Pooler: true, Masked: true, Classes: 2}},
 		"NewGPT":   {nn.NewGPT, nn.GPTConfig{Vocab: 5, Context: 8, Layers: 1, Heads: 2, Dim: 4, Dropout: 0.1}},
 		"NewLlama": {nn.NewLlama, nn.LlamaConfig{Vocab: 5, Context: 8, Layers: 1, Heads: 2, KVHeads: 1, Dim: 4, QKNorm: true}},
+		"NewExperts": {nn.NewExperts, nn.ExpertsConfig{Dim: 4, Hidden: 6, Count: 3, Router: kernels.RouterOptions{Chosen: 2},
+			Shared: nn.SharedExpert{Hidden: 3, Gated: true}}},
 		"NewViT": {nn.NewViT, nn.ViTConfig{
 			Channels: 1, Height: 4, Width: 4, Patch: 2, Layers: 1, Heads: 2, Dim: 4, Pooler: true, Classes: 2}},
 		"NewLanguageModel": {nn.NewLanguageModel, nn.LanguageModelConfig{Vocab: 5, Context: 8, Layers: 1, LogitSoftCap: 3, EmbeddingScale: 2, Positions: true,
@@ -102,7 +115,7 @@ func callWith(layer any, g *gorgonia.ExprGraph) (panics []string) {
 		if err != nil {
 			return []string{err.Error()}
 		}
-		panics = append(panics, hostile.CallAll(layer, in, nn.AttentionInputs{Context: in}, nn.BlockInputs{Context: in}, nn.Packing{Ends: in, Positions: in},
+		panics = append(panics, hostile.CallAll(layer, in, nn.AttentionInputs{Context: in}, nn.BlockInputs{Context: in}, nn.EncoderInputs{KeyMask: in, Hidden: in}, nn.DecodeInputs{Context: in}, nn.Packing{Ends: in, Positions: in},
 			cache, []*ops.KVCache{cache}, []int{1}, in.Node())...)
 	}
 	return panics

@@ -20,15 +20,21 @@ type LanguageModelConfig struct {
 	// window, its RoPE, where its norms are. It must do the same each time.
 	Change func(i int, c *BlockConfig)
 
-	Positions      bool    // a learned vector is added for each position
-	FirstPosition  int     // the row of the table of positions that the first token has; the table has so many rows more
-	TiedHead       bool    // the head shares the weights of the embedding
-	HeadBias       bool    // a number for each token is added to the logits, the parameter headbias
-	Dropout        float64 // of the embeddings
-	EmbeddingScale float64 // the embeddings are multiplied by it; 0 means 1
-	EmbeddingNorm  bool    // the embeddings are normalised as the blocks' are, by the part embnorm
-	LogitScale     float64 // the logits are multiplied by it; 0 means 1
-	LogitSoftCap   float64 // bounds the logits to ±LogitSoftCap by a tanh; 0 means none
+	Tokens *Embedding // the vectors of tokens, made by another part of the model; nil for the model's own
+
+	Positions      bool            // a vector is added for each position
+	PositionKind   PositionKind    // which; zero means LearnedPositions
+	Distances      *DistanceConfig // a bias of attention that goes by distance; nil for none
+	FirstPosition  int             // the row of the table of positions that the first token has; the table has so many rows more
+	TiedHead       bool            // the head shares the weights of the embedding
+	NoHead         bool            // there is none: the model gives vectors alone
+	HeadBias       bool            // a number for each token is added to the logits, the parameter headbias
+	Dropout        float64         // of the embeddings
+	EmbeddingScale float64         // the embeddings are multiplied by it; 0 means 1
+	EmbeddingNorm  bool            // the embeddings, with their positions, are normalised as the blocks' are, by the part embnorm
+	LogitScale     float64         // the logits are multiplied by it; 0 means 1
+	LogitSoftCap   float64         // bounds the logits to ±LogitSoftCap by a tanh; 0 means none
+	BalanceFactor  float64         // of [Scope.BalanceLoss] in Loss, for blocks with [Experts]; 0 means none
 
 	Classes *TextClasses // what Classify needs, in the place of the head for tokens; nil for that
 }
@@ -53,7 +59,7 @@ type LanguageModel struct {
 	drop      *Dropout
 	norm      Layer // of the embeddings; nil for none
 	stack     *Stack
-	head      *Embedding // is tokens where the weights are tied; nil with a classifier
+	head      *Embedding // is tokens where the weights are tied; nil with a classifier or NoHead
 	bias      Tensor     // of the logits, (1, Vocab); none without HeadBias
 
 	classifier Layer // nil for none
@@ -77,18 +83,26 @@ func newLanguageModel(s *Scope, kind string, c LanguageModelConfig) *LanguageMod
 		m.failf("first position is %d, it needs to be 0, or positive with Positions", c.FirstPosition)
 	}
 	if !m.positive(sizes...) || !m.nonNegative("embedding scale", c.EmbeddingScale, "none") ||
-		!m.nonNegative("logit scale", c.LogitScale, "none") || !m.nonNegative("logit soft cap", c.LogitSoftCap, "none") {
+		!m.nonNegative("logit scale", c.LogitScale, "none") || !m.nonNegative("logit soft cap", c.LogitSoftCap, "none") ||
+		!m.nonNegative("balance factor", c.BalanceFactor, "none") {
 		return m
 	}
 	dim := c.Block.Attention.Dim
-	m.tokens = NewEmbedding(s.Sub("tokens"), EmbeddingConfig{Vocab: c.Vocab, Dim: dim})
+	if m.tokens = c.Tokens; m.tokens == nil {
+		m.tokens = NewEmbedding(s.Sub("tokens"), EmbeddingConfig{Vocab: c.Vocab, Dim: dim})
+	}
 	if c.Positions {
-		m.positions = NewPositionalEmbedding(s.Sub("positions"), PositionalEmbeddingConfig{Context: c.Context, Dim: dim, First: c.FirstPosition})
+		m.positions = NewPositionalEmbedding(s.Sub("positions"), PositionalEmbeddingConfig{
+			Context: c.Context, Dim: dim, First: c.FirstPosition, Kind: c.PositionKind,
+		})
 	}
 	if c.EmbeddingNorm {
 		m.norm = m.layer.norm("embnorm", c.Block.NewNorm, c.Block.norm())
 	}
 	m.drop = m.dropout("drop", c.Dropout)
+	if c.Distances != nil {
+		c.Block.Attention.Options.Score = newDistanceBias(s.Sub("distances"), *c.Distances, c.Block.Attention.Heads, false)
+	}
 	m.stack = NewStack(s, StackConfig{Layers: c.Layers, Block: c.Block, Change: c.Change})
 	m.addHead(dim)
 	return m
@@ -100,6 +114,9 @@ func (m *LanguageModel) addHead(dim int) {
 		if m.positive(size{"classes", c.Count}) {
 			m.classifier = m.linear("classifier", nil, LinearConfig{In: dim, Out: c.Count, NoBias: true, Init: m.c.Block.Init})
 		}
+		return
+	}
+	if m.c.NoHead {
 		return
 	}
 	if m.head = m.tokens; !m.c.TiedHead {
@@ -206,7 +223,7 @@ func (m *LanguageModel) logits(h Tensor) Tensor {
 		return m.none(h)
 	}
 	if m.head == nil {
-		return m.failf("there is no head for tokens, the config needs to be without Classes")
+		return m.failf("there is no head for tokens, the config needs to be without Classes and NoHead")
 	}
 	logits := m.head.Logits(h)
 	if !m.bias.IsZero() {
@@ -246,6 +263,14 @@ func (m *LanguageModel) lossOf(h, tokens, targets Tensor) Tensor {
 	if !targets.Shape().Eq(tokens.Shape()) {
 		return m.failf("targets has shape %v, it needs tokens's %v", []int(targets.Shape()), []int(tokens.Shape()))
 	}
+	loss := m.crossEntropy(h, targets)
+	if m.c.BalanceFactor != 0 {
+		loss = loss.Add(m.s.BalanceLoss().Mul(m.c.BalanceFactor))
+	}
+	return loss
+}
+
+func (m *LanguageModel) crossEntropy(h, targets Tensor) Tensor {
 	if m.c.LogitSoftCap != 0 || m.c.LogitScale != 0 || !m.bias.IsZero() || m.head.keptBeside(h) {
 		return m.logits(h).CrossEntropy(targets, ops.CrossEntropyOptions{IgnoreIndex: new(IgnoreTarget)})
 	}
@@ -269,7 +294,7 @@ func (m *LanguageModel) hiddenWith(tokens Tensor, in BlockInputs) Tensor {
 	if m.positions != nil {
 		x = m.positions.beside(x.x)
 	}
-	return m.through(x, in)
+	return m.through(m.placed(x), in)
 }
 
 // hiddenPacked is hidden of sequences that lie end to end: (total, Dim).
@@ -281,7 +306,7 @@ func (m *LanguageModel) hiddenPacked(tokens Tensor, p Packing) Tensor {
 	if m.positions != nil {
 		x = m.positions.besideAt(x.x, p.Positions)
 	}
-	return m.through(x, BlockInputs{Ends: p.Ends})
+	return m.through(m.placed(x), BlockInputs{Ends: p.Ends})
 }
 
 // through is what dropout and the blocks make of the sum of embeddings.
@@ -298,10 +323,15 @@ func (m *LanguageModel) embed(tokens Tensor) Tensor {
 	if m.c.EmbeddingScale != 0 {
 		h = h.Mul(m.c.EmbeddingScale)
 	}
-	if m.norm != nil {
-		h = m.norm.Forward(h)
-	}
 	return h
+}
+
+// placed is the sum of embeddings, normalised if asked.
+func (m *LanguageModel) placed(x stream) stream {
+	if m.norm == nil {
+		return x
+	}
+	return stream{x: m.norm.Forward(x.joined())}
 }
 
 // takesTokens finds what is wrong with tokens, which have two axes, or one if they are packed.
@@ -338,7 +368,8 @@ func (m *LanguageModel) NewCaches(batch, capacity int) ([]*ops.KVCache, error) {
 // ForwardCached gives the logits of the token after the last of tokens, (B, S), which follow those
 // in the caches: (B, Vocab). Each run adds the tokens to the caches. Positions, (B, S), are those
 // of tokens, counted from the first in the caches; only a model with learned positions reads them.
-// A [Decoder] is the easy way to all this.
+// Behind the caches of a model whose blocks have Cross are as many memories of the context. A
+// [Decoder] is the easy way to all this.
 func (m *LanguageModel) ForwardCached(tokens, positions Tensor, caches []*ops.KVCache) Tensor {
 	if !m.takesTokens(tokens, 2) {
 		return m.none(tokens)
@@ -347,7 +378,11 @@ func (m *LanguageModel) ForwardCached(tokens, positions Tensor, caches []*ops.KV
 	if m.positions != nil {
 		h = m.positions.ForwardAt(h, positions)
 	}
-	return m.logits(m.stack.ForwardCached(h, caches, BlockInputs{}))
+	var in BlockInputs
+	if n := m.c.Layers; m.c.Block.Cross && len(caches) == 2*n {
+		caches, in.memories = caches[:n], caches[n:]
+	}
+	return m.logits(m.stack.ForwardCached(m.placed(stream{x: h}).x, caches, in))
 }
 
 // causal completes the options of a language model's attention.

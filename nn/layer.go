@@ -156,6 +156,24 @@ func (l layer) linearWeight(init Init, in, out int) *gorgonia.Node {
 	return l.named(l.s.child("weight"), l.s.values.linearWeight, init, in, out)
 }
 
+// expertsWeight makes the parameter called weight that has a matrix for each expert, which may be
+// kept in 16 bits.
+func (l layer) expertsWeight(init Init, count, in, out int) *gorgonia.Node {
+	if l.s == nil {
+		return nil
+	}
+	return l.named(l.s.child("weight"), l.s.values.linearWeight, init, count, in, out)
+}
+
+// constant makes a parameter that gradients do not train.
+func (l layer) constant(part string, init Init, shape ...int) *gorgonia.Node {
+	n := l.parameter(part, init, shape...)
+	if n != nil {
+		l.s.values.fix(n.Name())
+	}
+	return n
+}
+
 func (l layer) embeddingWeight(init Init, vocab, dim int) *gorgonia.Node {
 	if l.s == nil {
 		return nil

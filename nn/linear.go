@@ -44,18 +44,14 @@ func (l *Linear) Forward(x Tensor) Tensor {
 	if !l.takes("x", x, l.c.In) {
 		return l.none(x)
 	}
-	if l.change == nil {
-		return l.s.of(ops.Linear(x.n, l.weight, l.bias, ops.LinearOptions{Activation: l.c.Activation}))
-	}
-	y := l.change.addTo(l.s.of(ops.Linear(x.n, l.weight, l.bias, ops.LinearOptions{})), x)
-	return y.activate(l.c.Activation)
+	return l.s.of(ops.Linear(x.n, l.weight, l.bias, ops.LinearOptions{Activation: l.c.Activation, Change: l.change.of(x)}))
 }
 
 // plainLinear is a layer as what can be computed together with others: a Linear without an
-// activation and a change; nil for another.
+// activation; nil for another.
 func plainLinear(l Layer) *Linear {
 	linear, ok := l.(*Linear)
-	if !ok || linear.change != nil || linear.c.Activation != kernels.NoActivation {
+	if !ok || linear.c.Activation != kernels.NoActivation {
 		return nil
 	}
 	return linear
@@ -64,8 +60,8 @@ func plainLinear(l Layer) *Linear {
 // forwardAll is what layers make of one x, together where they are plain.
 func forwardAll(x Tensor, layers ...Layer) []Tensor {
 	out := make([]Tensor, len(layers))
-	if weights, biases := plainLinears(x, layers); weights != nil {
-		nodes, err := ops.Linears(x.n, weights, biases)
+	if weights, biases, changes := plainLinears(x, layers); weights != nil {
+		nodes, err := ops.Linears(x.n, weights, biases, changes...)
 		if err != nil {
 			nodes = make(gorgonia.Nodes, len(layers))
 		}
@@ -80,15 +76,19 @@ func forwardAll(x Tensor, layers ...Layer) []Tensor {
 	return out
 }
 
-// plainLinears are the weights and biases of layers of one x, if all are plain and nothing has
-// failed.
-func plainLinears(x Tensor, layers []Layer) (weights, biases gorgonia.Nodes) {
+// plainLinears are the weights, biases and changes of layers of one x, if all are plain and nothing
+// has failed.
+func plainLinears(x Tensor, layers []Layer) (weights, biases gorgonia.Nodes, changes []ops.Change) {
+	var list []*Linear
 	for _, l := range layers {
 		linear := plainLinear(l)
 		if linear == nil || !linear.takes("x", x, linear.c.In) {
-			return nil, nil
+			return nil, nil, nil
 		}
+		list = append(list, linear)
+	}
+	for _, linear := range list {
 		weights, biases = append(weights, linear.weight), append(biases, linear.bias)
 	}
-	return weights, biases
+	return weights, biases, changesOf(x, list...)
 }

@@ -22,7 +22,7 @@ import (
 type LoRA struct {
 	Rank    int
 	Alpha   float64 // scale is Alpha/Rank; 0 means Rank, a scale of 1
-	Dropout float64 // of what goes through A, while the graph trains
+	Dropout float64 // of what goes through A, while the graph trains; the same for queries, keys and values
 	// RankStabilized makes scale Alpha/√Rank, so that it does not matter less the larger the rank
 	// is.
 	RankStabilized bool
@@ -109,11 +109,21 @@ func (p *Parameters) Freeze(match func(name string) bool) {
 	}
 }
 
+// fix says that a parameter is a constant to gradients, which nothing else trains either.
+func (p *Parameters) fix(name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.fixed == nil {
+		p.fixed = map[string]bool{}
+	}
+	p.fixed[name] = true
+}
+
 // isTrained reports whether a parameter is neither frozen nor kept in less memory.
 func (p *Parameters) isTrained(n *gorgonia.Node) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return !isKept(n.Dtype()) && (p.trains == nil || p.trains(n.Name()))
+	return !isKept(n.Dtype()) && !p.fixed[n.Name()] && (p.trains == nil || p.trains(n.Name()))
 }
 
 // loraOf is the LoRA of a linear layer of the given name, nil for none.
@@ -261,11 +271,35 @@ func (l layer) lora(in, out int) *linearChange {
 	return c
 }
 
-// addTo is y + scale·dropout(x)·A·B.
-func (c *linearChange) addTo(y, x Tensor) Tensor {
-	x = c.drop.Forward(x)
-	for _, w := range []*gorgonia.Node{c.a, c.b} {
-		x = x.apply(func(n *gorgonia.Node) (*gorgonia.Node, error) { return ops.Linear(n, w, nil, ops.LinearOptions{}) })
+// of is the change as a layer of x has it.
+func (c *linearChange) of(x Tensor) ops.Change {
+	if c == nil {
+		return ops.Change{}
 	}
-	return y.Add(x.Mul(c.scale))
+	change := ops.Change{A: c.a, B: c.b, Scale: c.scale}
+	if in := c.drop.Forward(x); in.n != x.n {
+		change.In = in.n
+	}
+	return change
 }
+
+// changesOf are the changes of layers of x that are computed together. The same elements of x are
+// dropped for all of them.
+func changesOf(x Tensor, layers ...*Linear) []ops.Change {
+	list := make([]ops.Change, len(layers))
+	var in *gorgonia.Node
+	for i, l := range layers {
+		switch {
+		case l.change == nil:
+		case in == nil:
+			list[i] = l.change.of(x)
+			in = list[i].In
+		default:
+			list[i] = ops.Change{A: l.change.a, B: l.change.b, Scale: l.change.scale, In: in}
+		}
+	}
+	return list
+}
+
+// drops reports whether something of what goes through A is dropped.
+func (c *linearChange) drops() bool { return c != nil && c.drop.p > 0 }

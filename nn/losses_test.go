@@ -14,7 +14,7 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// lossCase is a loss of testdata/losses.json, or a logsumexp, whose targets are not looked at.
+// lossCase is a loss of testdata/losses.json, or a function of x alone, whose targets are not looked at.
 type lossCase struct {
 	loss      func(x, targets nn.Tensor) nn.Tensor
 	scale     float64 // of x, 0 for 1
@@ -49,7 +49,22 @@ func lossCases() map[string]lossCase {
 		"logsumexp 1":        {loss: along(1), noTargets: true},
 		"logsumexp -1":       {loss: along(-1), noTargets: true},
 		"logsumexp -1 of 30": {loss: along(-1), scale: 30, noTargets: true},
+
+		"softmax 1":    {loss: ofX(func(x nn.Tensor) nn.Tensor { return x.Softmax(1) }), noTargets: true},
+		"max 1":        {loss: ofX(func(x nn.Tensor) nn.Tensor { return x.Max(1) }), noTargets: true},
+		"max 0 2":      {loss: ofX(func(x nn.Tensor) nn.Tensor { return x.Max(0, 2) }), noTargets: true},
+		"exp log sqrt": {loss: ofX(func(x nn.Tensor) nn.Tensor { return x.Exp().Add(1).Log().Sqrt() }), noTargets: true},
+		"abs div":      {loss: ofX(func(x nn.Tensor) nn.Tensor { return x.Abs().Div(x.Add(2)) }), noTargets: true},
+		"topk gather scatter": {loss: ofX(func(x nn.Tensor) nn.Tensor {
+			values, ids := x.TopK(3)
+			return values.Mul(x.Square().Gather(ids)).Scatter(ids, 7)
+		}), noTargets: true},
 	}
+}
+
+// ofX is a function of x alone.
+func ofX(f func(x nn.Tensor) nn.Tensor) func(x, targets nn.Tensor) nn.Tensor {
+	return func(x, _ nn.Tensor) nn.Tensor { return f(x) }
 }
 
 // inputs are the nodes of x and of the targets.
@@ -82,7 +97,7 @@ func (c lossCase) of(nodes gorgonia.Nodes) nn.Tensor {
 	return c.loss(on(nodes[0]), on(nodes[1]))
 }
 
-// Losses and logsumexp are PyTorch's, with their gradients, on both machines.
+// Losses and functions are PyTorch's, with their gradients, on both machines.
 func TestLossesAsInPyTorch(t *testing.T) {
 	data, err := os.ReadFile("testdata/losses.json")
 	if err != nil {

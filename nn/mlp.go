@@ -12,8 +12,9 @@ type MLPConfig struct {
 	Gated      bool               // what Llama has: half of the first product gates the other
 	Activation kernels.Activation // zero means GELUTanh, or of the gate SiLU
 	NoBias     bool
-	Init       Init // of the weights; nil means FanIn
-	ProjInit   Init // of the last one's; nil means Init
+	Dropout    float64 // of what the last layer reads
+	Init       Init    // of the weights; nil means FanIn
+	ProjInit   Init    // of the last one's; nil means Init
 
 	NewLinear Maker[LinearConfig] // makes the linear layers; nil means NewLinear
 }
@@ -25,8 +26,9 @@ type MLPConfig struct {
 // Its parameters are those of the linear layers fc and proj, or gate, up and down.
 type MLP struct {
 	layer
-	fc, up, proj Layer // fc is the gate where there is one; up is nil for none
-	silu         bool  // the gate has no activation of its own, SwiGLU computes it together with the product
+	fc, up, proj Layer    // fc is the gate where there is one; up is nil for none
+	drop         *Dropout // nil for none
+	silu         bool     // the gate has no activation of its own, SwiGLU computes it together with the product
 }
 
 // NewMLP makes an MLP in a scope.
@@ -59,6 +61,9 @@ func NewMLP(s *Scope, c MLPConfig) *MLP {
 		in.Activation = kernels.NoActivation
 		m.up = m.linear("up", c.NewLinear, in)
 	}
+	if c.Dropout != 0 {
+		m.drop = m.dropout("drop", c.Dropout)
+	}
 	m.proj = m.linear(proj, c.NewLinear, LinearConfig{In: c.Hidden, Out: c.Dim, NoBias: c.NoBias, Init: initOr(c.ProjInit, c.Init)})
 	return m
 }
@@ -71,9 +76,12 @@ func (m *MLP) Forward(x Tensor) Tensor {
 	if m.up != nil {
 		return m.gated(x)
 	}
+	if m.drop != nil {
+		return x.Through(m.fc, m.drop, m.proj)
+	}
 	fc, ok := m.fc.(*Linear)
 	proj := plainLinear(m.proj)
-	if !ok || fc.change != nil || proj == nil {
+	if !ok || proj == nil || fc.change != nil || proj.change != nil {
 		return x.Through(m.fc, m.proj)
 	}
 	if !fc.takes("x", x, fc.c.In) {
@@ -85,12 +93,12 @@ func (m *MLP) Forward(x Tensor) Tensor {
 // gated is down(act(gate(x))·up(x)).
 func (m *MLP) gated(x Tensor) Tensor {
 	gate, up, down := plainLinear(m.fc), plainLinear(m.up), plainLinear(m.proj)
-	if m.silu && gate != nil && up != nil && down != nil {
+	if m.drop == nil && m.silu && gate != nil && up != nil && down != nil && !down.change.drops() {
 		if !gate.takes("x", x, gate.c.In) {
 			return m.none(x)
 		}
 		return m.s.of(ops.SwiGLUMLP(x.n, gate.weight, up.weight, down.weight,
-			ops.SwiGLUMLPBiases{Gate: gate.bias, Up: up.bias, Down: down.bias}))
+			ops.SwiGLUMLPBiases{Gate: gate.bias, Up: up.bias, Down: down.bias}, append(changesOf(x, gate, up), down.change.of(x))...))
 	}
 	a, b := m.fc.Forward(x), m.up.Forward(x)
 	if !m.given("gate", a) || !m.given("up", b) {
@@ -100,5 +108,9 @@ func (m *MLP) gated(x Tensor) Tensor {
 	if m.silu {
 		multiply = ops.SwiGLU
 	}
-	return m.proj.Forward(m.s.of(multiply(a.n, b.n)))
+	h := m.s.of(multiply(a.n, b.n))
+	if m.drop != nil {
+		h = m.drop.Forward(h)
+	}
+	return m.proj.Forward(h)
 }

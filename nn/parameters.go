@@ -37,6 +37,7 @@ type Parameters struct {
 	wholes  map[string][]int       // the shapes of those values that are parts
 	lora    *lowRank               // nil for none
 	trains  func(name string) bool // nil for all
+	fixed   map[string]bool        // the parameters that gradients do not train
 	still   map[string][]int       // the rows of embeddings that have no gradient of what looks them up
 }
 

@@ -16,6 +16,7 @@ type PositionKind int
 const (
 	LearnedPositions    PositionKind = iota // a vector for each position, a parameter
 	SinusoidalPositions                     // sines and cosines of the position, as in the first transformer
+	SinusoidalHalves                        // the same, where all sines come first, as in Marian
 )
 
 // PositionalEmbeddingConfig describes a [PositionalEmbedding].
@@ -55,22 +56,27 @@ func NewPositionalEmbedding(s *Scope, c PositionalEmbeddingConfig) *PositionalEm
 			rows := p.ids("rows", 1, c.Context, func(_, column int) int { return c.First + column })
 			p.weight = s.of(ops.Embedding(p.weight, rows.n)).Reshape(c.Context, c.Dim).n
 		}
-	case SinusoidalPositions:
+	case SinusoidalPositions, SinusoidalHalves:
 		if p.check(checkSize(s.dtype, []int{c.Context, c.Dim})) {
-			p.weight = s.constant(s.child("table"), func() *tensor.Dense { return sinusoids(s.dtype, c.Context, c.Dim) }).n
+			p.weight = s.constant(s.child("table"), func() *tensor.Dense { return sinusoids(s.dtype, c.Context, c.Dim, c.Kind == SinusoidalHalves) }).n
 		}
 	default:
-		p.failf("kind is %d, it needs to be LearnedPositions or SinusoidalPositions", c.Kind)
+		p.failf("kind is %d, it needs to be LearnedPositions, SinusoidalPositions or SinusoidalHalves", c.Kind)
 	}
 	return p
 }
 
 // sinusoids is the table of SinusoidalPositions.
-func sinusoids(dtype tensor.Dtype, context, dim int) *tensor.Dense {
+func sinusoids(dtype tensor.Dtype, context, dim int, halves bool) *tensor.Dense {
 	i := -1
 	return fill(dtype, []int{context, dim}, func() float64 {
 		i++
 		position, feature := i/dim, i%dim
+		if half := (dim + 1) / 2; halves && feature < half {
+			feature *= 2
+		} else if halves {
+			feature = 2*(feature-half) + 1
+		}
 		angle := float64(position) * math.Pow(10000, -float64(feature/2*2)/float64(dim))
 		if feature%2 == 0 {
 			return math.Sin(angle)

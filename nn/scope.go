@@ -35,6 +35,7 @@ type making struct {
 	g          *gorgonia.ExprGraph
 	values     *Parameters
 	parameters gorgonia.Nodes // in the order in which they were made
+	routed     []routed       // what routers of experts have decided
 	err        error
 }
 

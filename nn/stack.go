@@ -88,6 +88,40 @@ func (s *Stack) NewCaches(batch, capacity int) ([]*ops.KVCache, error) {
 	return caches, nil
 }
 
+// NewMemories is an empty cache for what each block's cross-attention reads of a context.
+func (s *Stack) NewMemories(batch, capacity int) ([]*ops.KVCache, error) {
+	if s.s == nil {
+		return nil, errUnmade
+	}
+	memories := make([]*ops.KVCache, len(s.blocks))
+	for i, b := range s.blocks {
+		cross, err := b.remembers()
+		if err == nil {
+			memories[i], err = cross.NewMemory(batch, capacity)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return memories, nil
+}
+
+// Memorise gives what each block's cross-attention reads of a context: keys and values, one after
+// the other.
+func (s *Stack) Memorise(context Tensor) []Tensor {
+	var list []Tensor
+	for _, b := range s.blocks {
+		cross, err := b.remembers()
+		if err != nil {
+			s.s.Fail(err)
+			return nil
+		}
+		k, v := cross.Memorise(context)
+		list = append(list, k, v)
+	}
+	return list
+}
+
 // ForwardCached gives the vector of the last token of x, (B, S, Dim) → (B, Dim), whose tokens
 // follow those in the caches; see [Block.ForwardCached].
 func (s *Stack) ForwardCached(x Tensor, caches []*ops.KVCache, in BlockInputs) Tensor {
@@ -98,6 +132,9 @@ func (s *Stack) ForwardCached(x Tensor, caches []*ops.KVCache, in BlockInputs) T
 		return s.failf("there are %d caches, it needs one for each of the %d blocks", len(caches), len(s.blocks))
 	}
 	for i, b := range s.blocks {
+		if in.memories != nil {
+			in.memory = in.memories[i]
+		}
 		x = b.ForwardCached(x, caches[i], in)
 	}
 	return stream{x: x.Select(1, -1)}.end(s.last)

@@ -211,7 +211,7 @@ func TestPatchEmbedding(t *testing.T) {
 	checkScope(t, "PatchEmbedding: patch is 3, it needs to divide the images' height and width, which are 4 and 6", func(s *nn.Scope) {
 		nn.NewPatchEmbedding(s, nn.PatchEmbeddingConfig{Channels: 1, Height: 4, Width: 6, Patch: 3, Dim: 8})
 	})
-	checkScope(t, "PositionalEmbedding: kind is 7, it needs to be LearnedPositions or SinusoidalPositions", func(s *nn.Scope) {
+	checkScope(t, "PositionalEmbedding: kind is 7, it needs to be LearnedPositions, SinusoidalPositions or SinusoidalHalves", func(s *nn.Scope) {
 		nn.NewPatchEmbedding(s, nn.PatchEmbeddingConfig{Channels: 1, Height: 4, Width: 6, Patch: 2, Dim: 8, Positions: 7})
 	})
 }

@@ -22,10 +22,8 @@ import (
 // After an error methods do nothing, and the error is the scope's, see [Scope.Err]. The zero Tensor
 // stands for none, where something may be left out.
 //
-// The results of Div, Exp, Log, Sqrt, Abs and Softmax are computed by Gorgonia, on the host and in
-// float32 or float64; elsewhere they are errors that wrap [errors.ErrUnsupported]. The same holds
-// for arithmetic of scalars, such as two losses, and on a GPU for ReLU and Sigmoid. L1 and Huber are
-// made of these; MSE, BinaryCrossEntropy and LogSumExp are made of ops that have kernels for a GPU.
+// Methods compute on the host and on a GPU, and in 16 bits too. On a GPU, a scalar can be used by one
+// op: the gradients of several are added by Gorgonia, on the host alone.
 type Tensor struct {
 	in *making // nil for none
 	n  *gorgonia.Node
@@ -120,31 +118,6 @@ func (x Tensor) axis(op string, axis int) (int, bool) {
 	return axis, true
 }
 
-// onHost computes an op of Gorgonia's.
-func (x Tensor) onHost(name string, op func(x *gorgonia.Node) (*gorgonia.Node, error)) Tensor {
-	return x.apply(func(n *gorgonia.Node) (*gorgonia.Node, error) {
-		if err := x.hostOnly(name); err != nil {
-			return nil, err
-		}
-		n, err := op(n)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
-		}
-		return n, nil
-	})
-}
-
-// hostOnly says why Gorgonia cannot compute with x.
-func (x Tensor) hostOnly(name string) error {
-	if d := x.in.values.Device(); d != nil {
-		return fmt.Errorf("%s: %v has no kernel for it, it computes on the host alone: %w", name, d, errors.ErrUnsupported)
-	}
-	if d := x.DType(); d != tensor.Float32 && d != tensor.Float64 {
-		return fmt.Errorf("%s: x is %v, it needs to be float32 or float64: %w", name, d, errors.ErrUnsupported)
-	}
-	return nil
-}
-
 // number is a float64 of any of Go's numbers.
 func number(y any) (float64, bool) {
 	switch y := y.(type) {
@@ -158,16 +131,10 @@ func number(y any) (float64, bool) {
 	return 0, false
 }
 
-// pair broadcasts x and y, which is a Tensor or a number, to one shape.
+// pair broadcasts x and y, which is a Tensor, to one shape.
 func (x Tensor) pair(op string, y any) (a, b Tensor, ok bool) {
 	if x.failed() {
 		return x, x, false
-	}
-	if c, is := number(y); is {
-		if len(x.Shape()) == 0 {
-			return x, x.in.of(gorgonia.NewConstant(scalarOf(x.DType(), c)), nil), true
-		}
-		return x, x.in.full(c, x.DType(), x.Shape()...), true
 	}
 	b, is := y.(Tensor)
 	switch {
@@ -258,20 +225,21 @@ func product(sizes []int) int {
 	return n
 }
 
-// arithmetic computes x and y by an op of tensors, or of scalars by Gorgonia's.
-func (x Tensor) arithmetic(name string, y any, tensors, scalars func(a, b *gorgonia.Node) (*gorgonia.Node, error)) Tensor {
+// arithmetic computes x and y, which is a Tensor or a number.
+func (x Tensor) arithmetic(name string, y any, tensors func(a, b *gorgonia.Node) (*gorgonia.Node, error),
+	with func(x *gorgonia.Node, number float64) (*gorgonia.Node, error)) Tensor {
+	if c, is := number(y); is {
+		return x.apply(func(n *gorgonia.Node) (*gorgonia.Node, error) { return with(n, c) })
+	}
 	a, b, ok := x.pair(name, y)
 	if !ok {
 		return Tensor{in: x.in}
 	}
-	if len(a.Shape()) > 0 {
-		return x.in.of(tensors(a.n, b.n))
-	}
-	return a.onHost(name, func(n *gorgonia.Node) (*gorgonia.Node, error) { return scalars(n, b.n) })
+	return x.in.of(tensors(a.n, b.n))
 }
 
 // Add is x + y.
-func (x Tensor) Add(y any) Tensor { return x.arithmetic("Add", y, ops.Add, gorgonia.Add) }
+func (x Tensor) Add(y any) Tensor { return x.arithmetic("Add", y, ops.Add, ops.AddScalar) }
 
 // Sub is x − y.
 func (x Tensor) Sub(y any) Tensor {
@@ -281,29 +249,20 @@ func (x Tensor) Sub(y any) Tensor {
 			return nil, err
 		}
 		return ops.Add(a, minus)
-	}, gorgonia.Sub)
+	}, func(x *gorgonia.Node, number float64) (*gorgonia.Node, error) { return ops.AddScalar(x, -number) })
 }
 
 // Mul is x·y, element by element.
-func (x Tensor) Mul(y any) Tensor {
-	if c, is := number(y); is && len(x.Shape()) > 0 {
-		return x.apply(func(n *gorgonia.Node) (*gorgonia.Node, error) { return ops.Scale(n, c) })
-	}
-	return x.arithmetic("Mul", y, ops.Mul, gorgonia.HadamardProd)
-}
+func (x Tensor) Mul(y any) Tensor { return x.arithmetic("Mul", y, ops.Mul, ops.Scale) }
 
 // Div is x/y, element by element.
 func (x Tensor) Div(y any) Tensor {
-	if c, is := number(y); is && len(x.Shape()) > 0 {
-		return x.Mul(1 / c)
-	}
-	if x.failed() {
-		return x
-	}
-	if err := x.hostOnly("Div"); err != nil {
-		return x.fail(err)
-	}
-	return x.arithmetic("Div", y, gorgonia.HadamardDiv, gorgonia.Div)
+	return x.arithmetic("Div", y, ops.Div, func(x *gorgonia.Node, number float64) (*gorgonia.Node, error) {
+		if number == 0 {
+			return nil, errors.New("Div: y is 0, it needs to be another number")
+		}
+		return ops.Scale(x, 1/number)
+	})
 }
 
 // MatMul is the product of matrices; see [ops.MatMul]. Options may transpose either.
@@ -315,16 +274,16 @@ func (x Tensor) MatMul(y Tensor, options ...ops.MatMulOptions) Tensor {
 }
 
 // Exp is e to the x.
-func (x Tensor) Exp() Tensor { return x.onHost("Exp", gorgonia.Exp) }
+func (x Tensor) Exp() Tensor { return x.apply(ops.Exp) }
 
 // Log is the natural logarithm of x.
-func (x Tensor) Log() Tensor { return x.onHost("Log", gorgonia.Log) }
+func (x Tensor) Log() Tensor { return x.apply(ops.Log) }
 
 // Sqrt is the square root of x.
-func (x Tensor) Sqrt() Tensor { return x.onHost("Sqrt", gorgonia.Sqrt) }
+func (x Tensor) Sqrt() Tensor { return x.apply(ops.Sqrt) }
 
 // Abs is x without its sign.
-func (x Tensor) Abs() Tensor { return x.onHost("Abs", gorgonia.Abs) }
+func (x Tensor) Abs() Tensor { return x.apply(ops.Abs) }
 
 // ReLU is max(x, 0).
 func (x Tensor) ReLU() Tensor { return x.apply(ops.ReLU) }
@@ -352,8 +311,20 @@ func (x Tensor) SiLU() Tensor { return x.apply(ops.SiLU) }
 // LogSoftmax is the logarithm of [Tensor.Softmax], exact where that is too small for a float.
 func (x Tensor) LogSoftmax() Tensor { return x.apply(ops.LogSoftmax) }
 
-// Softmax makes probabilities of logits along the last axis.
-func (x Tensor) Softmax() Tensor { return x.LogSoftmax().Exp() }
+// Softmax makes probabilities of logits along an axis; along the last where none is named.
+func (x Tensor) Softmax(axis ...int) Tensor {
+	if len(axis) == 0 {
+		return x.apply(ops.Softmax)
+	}
+	turned, back, ok := x.lastly("Softmax", axis)
+	if !ok {
+		return Tensor{in: x.in}
+	}
+	if len(axis) > 1 {
+		return x.fail(fmt.Errorf("Softmax: axes are %v, it needs to be one", axis))
+	}
+	return turned.apply(ops.Softmax).Permute(back...)
+}
 
 // LayerNorm normalises each row of x to mean 0 and variance 1. [Scope.LayerNorm] scales and shifts
 // it too.

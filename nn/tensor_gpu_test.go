@@ -3,7 +3,6 @@
 package nn_test
 
 import (
-	"errors"
 	"math"
 	"testing"
 
@@ -12,8 +11,7 @@ import (
 	"gorgonia.org/gorgonia"
 )
 
-// On a device arithmetic broadcasts as on the host, with the same gradients, and what has no kernel
-// there is an error that says so.
+// On a device arithmetic broadcasts as on the host, and functions are the host's, with the same gradients.
 func TestTensorsOnTheDevice(t *testing.T) {
 	device := openDevice(t)
 	run := func(device *ops.Device) (results [][]float64) {
@@ -25,8 +23,11 @@ func TestTensorsOnTheDevice(t *testing.T) {
 		}
 		s := nn.NewScope(gorgonia.NewGraph(), p)
 		x, y := s.Parameter("x", nn.Normal(1), 2, 3, 8), s.Parameter("y", nn.Normal(1), 2, 1, 8)
-		out := x.Add(1).Mul(y).Sub(x.Mean(1).Reshape(2, 1, 8)).Tanh().Chunk(-1, 2)
-		loss := must(out[0].Add(out[1].Sum(0).Mul(0.5)).Square().Mean())
+		out := x.Add(1).Mul(y).Sub(x.Mean(1).Reshape(2, 1, 8)).Tanh().Add(x.ReLU()).Mul(x.Sigmoid()).Chunk(-1, 2)
+		values, ids := out[0].Softmax(1).Add(out[1].Exp().Sqrt()).TopK(3)
+		parts := values.Add(out[1].Abs().Add(1).Log().Gather(ids)).Scatter(ids, 4).Div(out[0].Sigmoid().Add(1))
+		one, other := parts.Square().Mean(), out[0].Add(out[1].Sum(0).Mul(0.5)).ReLU().Max(1).Mean()
+		loss := must(one.Add(other.Mul(0.5)).Sub(1).Mul(3))
 		gradients, err := gorgonia.Grad(loss, s.Parameters()...)
 		if err != nil {
 			t.Fatal(err)
@@ -56,18 +57,6 @@ func TestTensorsOnTheDevice(t *testing.T) {
 			if !(math.Abs(have[i][k]-x) <= 1e-5*(1+math.Abs(x))) {
 				t.Errorf("result %d: element %d is %v, on the host %v", i, k, have[i][k], x)
 			}
-		}
-	}
-	p := nn.NewParameters(1)
-	if err := p.MoveTo(device); err != nil {
-		t.Fatal(err)
-	}
-	for name, op := range map[string]func(x nn.Tensor) nn.Tensor{
-		"Exp": nn.Tensor.Exp, "ReLU": nn.Tensor.ReLU, "Div": func(x nn.Tensor) nn.Tensor { return x.Div(x) },
-	} {
-		s := nn.NewScope(gorgonia.NewGraph(), p)
-		if op(s.Parameter(name, nn.Normal(1), 2, 3)); !errors.Is(s.Err(), errors.ErrUnsupported) {
-			t.Errorf("%s on a device: %v, want an error that wraps ErrUnsupported", name, s.Err())
 		}
 	}
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/stheno-ml/stheno/gradcheck"
 	"github.com/stheno-ml/stheno/nn"
-	"github.com/stheno-ml/stheno/ops"
 	"github.com/stheno-ml/stheno/train/data"
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
@@ -148,7 +147,40 @@ func TestTensorFunctions(t *testing.T) {
 		"SiLU":    {nn.Tensor.SiLU, each(func(x float64) float64 { return x / (1 + math.Exp(-x)) })},
 		"GELU":    {nn.Tensor.GELU, each(func(x float64) float64 { return x * (1 + math.Erf(x/math.Sqrt2)) / 2 })},
 		"numbers": {func(x nn.Tensor) nn.Tensor { return x.Mul(3).Add(1).Sub(0.5).Div(2) }, each(func(x float64) float64 { return (3*x + 0.5) / 2 })},
-		"Softmax": {nn.Tensor.Softmax, func(x []float64) []float64 {
+		"Softmax along the middle": {func(x nn.Tensor) nn.Tensor { return x.Softmax(1) }, func(x []float64) []float64 {
+			y := make([]float64, len(x))
+			for i := range x {
+				at := i/12*12 + i%4
+				y[i] = math.Exp(x[i]) / sumExp([]float64{x[at], x[at+4], x[at+8]})
+			}
+			return y
+		}},
+		"Max of two axes": {func(x nn.Tensor) nn.Tensor { return x.Max(0, -1) }, func(x []float64) (y []float64) {
+			for s := range 3 {
+				y = append(y, max(slices.Max(row(x, 4*s)), slices.Max(row(x, 12+4*s))))
+			}
+			return y
+		}},
+		"Max of all": {func(x nn.Tensor) nn.Tensor { return x.Max() }, func(x []float64) []float64 { return []float64{slices.Max(x)} }},
+		"TopK, Gather and Scatter": {func(x nn.Tensor) nn.Tensor {
+			values, ids := x.TopK(2)
+			return values.Add(x.Square().Gather(ids)).Scatter(ids, 4)
+		}, func(x []float64) []float64 {
+			y := make([]float64, len(x))
+			for i := range x {
+				above := 0
+				for _, v := range row(x, i) {
+					if v > x[i] {
+						above++
+					}
+				}
+				if above < 2 {
+					y[i] = x[i] + x[i]*x[i]
+				}
+			}
+			return y
+		}},
+		"Softmax": {func(x nn.Tensor) nn.Tensor { return x.Softmax() }, func(x []float64) []float64 {
 			y := make([]float64, len(x))
 			for i := range x {
 				y[i] = math.Exp(x[i]) / sumExp(row(x, i))
@@ -259,7 +291,12 @@ func TestTensorErrors(t *testing.T) {
 		"Select: axis is 2, it needs to be one of shape [2 3]":                                          func(s *nn.Scope) { array(s, "x", 2, 3).Select(2, 0) },
 		"Unbind: axis 1 of shape [2 3] has 3 elements, it needs 4":                                      func(s *nn.Scope) { _ = array(s, "x", 2, 3).Unbind(1, 4)[3] },
 		"Chunk: n is 2, it needs to divide axis -1 of shape [2 3]":                                      func(s *nn.Scope) { _ = array(s, "x", 2, 3).Chunk(-1, 2)[1] },
-		"Exp: x is BFloat16, it needs to be float32 or float64: unsupported operation":                  func(s *nn.Scope) { array(s, "x", 2, 3).Cast(ops.BFloat16).Exp() },
+		"Div: y is 0, it needs to be another number":                                                    func(s *nn.Scope) { array(s, "x", 2, 3).Div(0) },
+		"TopK: k is 4, it needs to be from 1 to 3: x has shape [2 3]":                                   func(s *nn.Scope) { _, _ = array(s, "x", 2, 3).TopK(4) },
+		"Gather: ids is float32, it needs to be int, int32 or int64":                                    func(s *nn.Scope) { array(s, "x", 2, 3).Gather(array(s, "y", 2, 2)) },
+		"Scatter: ids is a zero Tensor, it needs to be one of the model's":                              func(s *nn.Scope) { array(s, "x", 2, 3).Scatter(nn.Tensor{}, 5) },
+		"Max: axis is 2, it needs to be one of shape [2 3]":                                             func(s *nn.Scope) { array(s, "x", 2, 3).Max(2) },
+		"Softmax: axes are [0 1], it needs to be one":                                                   func(s *nn.Scope) { array(s, "x", 2, 3).Softmax(0, 1) },
 		"Constant: x is nil, it needs to be an array":                                                   func(s *nn.Scope) { s.Constant("x", data.Floats([]float32{1, 2}, 3)) },
 		"MultiHeadAttention: dim is 8, it needs to be a multiple of heads, which is 3": func(s *nn.Scope) {
 			x := array(s, "x", 2, 3, 8)

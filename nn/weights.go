@@ -19,8 +19,8 @@ import (
 //	ops.Int8, ops.Int4, ops.NF4       of Linear layers, see [Parameters.KeepEmbeddings]
 //
 // Weights that are kept so are not trained: [Scope.Trainable] leaves them out. A LoRA beside them
-// may be. On a GPU, layers need to compute in the type of 16 bits, and the others are not there
-// yet. This comes before the first layer is made.
+// may be. On a GPU, layers need to compute in the type of 16 bits where weights are kept in that, and
+// embeddings are not packed. This comes before the first layer is made.
 func (p *Parameters) KeepWeights(dtype tensor.Dtype) error {
 	if !isKept(dtype) {
 		return fmt.Errorf("Parameters: dtype is %v, weights can be kept in BFloat16, Float16, Int8, Int4 or NF4", dtype)
@@ -58,19 +58,19 @@ func (p *Parameters) keep(method string, k keeping) error {
 	case len(p.used) > 0 && p.kept != k:
 		return fmt.Errorf("Parameters: layers have been made already, %s needs to come before the first", method)
 	}
-	if err := errors.Join(p.packsHere(k.linear), p.packsHere(k.embedding)); err != nil {
+	if err := p.packsHere(k); err != nil {
 		return fmt.Errorf("Parameters: %w", err)
 	}
 	p.kept = k
 	return nil
 }
 
-// packsHere makes sure that weights may be kept in a type where the values live.
-func (p *Parameters) packsHere(d tensor.Dtype) error {
-	if p.device == nil || !ops.IsPacked(d) {
+// packsHere makes sure that weights may be kept in these types where the values live.
+func (p *Parameters) packsHere(k keeping) error {
+	if p.device == nil || !ops.IsPacked(k.embedding) {
 		return nil
 	}
-	return kernels.Unsupported{Device: p.device.String(), What: fmt.Sprintf("weights kept in %v", d)}
+	return kernels.Unsupported{Device: p.device.String(), What: fmt.Sprintf("embeddings kept in %v", k.embedding)}
 }
 
 // linearWeight is the value of a Linear's weight, (in, out), which lies as (out, in) where it is
@@ -95,7 +95,10 @@ func (p *Parameters) weight(name string, dtype tensor.Dtype, init Init, shape []
 	if kept == (tensor.Dtype{}) {
 		return p.get(name, dtype, init, shape)
 	}
-	keptShape, err := shape, p.packsHere(kept)
+	keptShape, err := shape, p.packsHere(p.kept)
+	if ops.IsPacked(kept) && err == nil && len(shape) > 2 {
+		err = fmt.Errorf("it has a matrix for each expert, which can be kept in BFloat16 or Float16, not in %v", kept)
+	}
 	if ops.IsPacked(kept) && err == nil {
 		rows, columns := shape[0], shape[1]
 		if linear {
@@ -120,7 +123,7 @@ func (p *Parameters) weight(name string, dtype tensor.Dtype, init Init, shape []
 	if dtype != tensor.Float32 {
 		return nil, fmt.Errorf("parameter %s is %v, KeepWeights is for float32", name, dtype)
 	}
-	if v, err = keptOf(v, kept, linear); err != nil {
+	if v, err = p.keptOf(v, kept, linear); err != nil {
 		return nil, fmt.Errorf("parameter %s: %w", name, err)
 	}
 	p.values[name] = v
@@ -128,15 +131,19 @@ func (p *Parameters) weight(name string, dtype tensor.Dtype, init Init, shape []
 }
 
 // keptOf is a copy of a matrix of float32 in the type that it is kept in. That of a linear layer is
-// packed as (out, in).
-func keptOf(v *tensor.Dense, kept tensor.Dtype, linear bool) (_ *tensor.Dense, err error) {
+// packed as (out, in), on the host.
+func (p *Parameters) keptOf(v *tensor.Dense, kept tensor.Dtype, linear bool) (_ *tensor.Dense, err error) {
 	if isHalf(kept) {
 		return ops.Converted(v, kept)
 	}
-	if linear {
-		if v, err = ops.Transposed(v); err != nil {
-			return nil, err
-		}
+	if v, err = ops.Download(v); err == nil && linear {
+		v, err = ops.Transposed(v)
 	}
-	return ops.Packed(v, kept)
+	if err == nil {
+		v, err = ops.Packed(v, kept)
+	}
+	if err == nil && p.device != nil {
+		v, err = p.device.Upload(v)
+	}
+	return v, err
 }

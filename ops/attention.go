@@ -11,7 +11,7 @@ import (
 // value is plain softmax(QKᵀ/√D)V over (B, H, S, D).
 type AttentionOptions struct {
 	Layout  Layout          // of q, k, v and the output; not looked at for packed sequences and by FlashAttentionQKV
-	Scale   float64         // the factor of q·k; 0 means 1/√D
+	Scale   float64         // the factor of q·k; 0 means 1/√D, unless ZeroScale
 	Causal  kernels.Causal  // whether and how the future is hidden
 	Window  *kernels.Window // how far a query sees; nil means without limit
 	SoftCap float64         // bounds scores to ±SoftCap by a tanh; 0 means none
@@ -51,6 +51,10 @@ type AttentionOptions struct {
 	Dropout float64
 	Seed    uint64
 
+	// RoPE has [CachedAttention] turn queries and keys by their place in the cache; nil leaves them as
+	// they are. Its Layout is not looked at. Elsewhere [RoPE] is an op of its own.
+	RoPE *RoPEOptions
+
 	// Ranks shares the sequence out over several processes, each with a device of its own: for
 	// sequences longer than one device holds. Each gives the rows of q, k and v that it holds, an
 	// early and a late part of the sequence (see [HeldRows]), and gets those rows of the result. q
@@ -63,6 +67,7 @@ type AttentionOptions struct {
 	Ranks kernels.Ranks
 
 	Precision     kernels.Precision // the coarsest arithmetic allowed for float32; zero: the graph's, see [Mode.AllowPrecision]
+	ZeroScale     bool              // the factor of q·k is 0 itself
 	Deterministic bool              // gradients that are bit-equal from run to run; on the CPU they always are
 }
 
@@ -156,7 +161,7 @@ func (a *attention) describeRows(p *kernels.Attention) description {
 	if a.withLSE {
 		is.outputs = append(is.outputs, kernels.Contiguous(nil, wide, a.lseShape(p)...))
 	}
-	is.saves, is.readsOutputs = tensors{kernels.Contiguous(nil, wide, rowsOf(p)...)}, true
+	is.saves, is.readsOutputs = tensors{kernels.Contiguous(nil, wide, rowsOf(p)...)}, len(is.outputs)
 	is.dropout = p.Dropout
 	return is
 }

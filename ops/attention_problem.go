@@ -77,8 +77,11 @@ func describeAttention(o AttentionOptions, main []input) (*attention, error) {
 	if o.QLens != nil && o.KVLengths != nil {
 		return nil, errors.New("KVLengths is given and so is KVLens, packed sequences have their keys' lengths in KVLens")
 	}
+	if o.RoPE != nil {
+		return nil, errors.New("RoPE is given, it needs to be an op of its own where there is no cache")
+	}
 	a := &attention{layout: o.Layout, rows: len(main), options: kernels.Attention{
-		Scale: o.Scale, Causal: o.Causal, SoftCap: o.SoftCap, ALiBi: slices.Clone(o.ALiBi),
+		Scale: o.Scale, ZeroScale: o.ZeroScale, Causal: o.Causal, SoftCap: o.SoftCap, ALiBi: slices.Clone(o.ALiBi),
 		Dropout:   kernels.Dropout{P: o.Dropout, Seed: o.Seed},
 		Precision: o.Precision, Deterministic: o.Deterministic,
 	}}
@@ -175,7 +178,7 @@ func checkQKV(name string, shape []int, layout Layout, heads, kvHeads int) error
 	if err := checkAxes(name, shape, axes); err != nil {
 		return err
 	}
-	if width := shape[len(axes)-1]; width%(heads+2*kvHeads) != 0 {
+	if width := shape[len(axes)-1]; width == 0 || width%(heads+2*kvHeads) != 0 {
 		return fmt.Errorf("%s has %d columns, they need to be a multiple of heads + 2·kvHeads = %d", name, width, heads+2*kvHeads)
 	}
 	return nil

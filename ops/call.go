@@ -71,6 +71,8 @@ type lastRun struct {
 	dropout kernels.Dropout
 	runs    uint32         // forward runs that began
 	bias    kernels.Tensor // the gradient of a bias that the op behind has computed; unset if none has
+
+	postponed *postponed // what it left to the step that reads it
 }
 
 // newCall adds a call to the graph of its inputs, and returns the nodes of its outputs.
@@ -269,7 +271,7 @@ func (c *call) forward(r *run, values []gorgonia.Value) (out tensors, err error)
 	if err := c.kernel.forward(r, in, out); err != nil {
 		return nil, err
 	}
-	if r.wanted != nil && c.is.readsOutputs {
+	if r.wanted != nil && c.is.readsOutputs > 0 {
 		if err := r.copyOutputs(out); err != nil {
 			return nil, err
 		}
@@ -282,7 +284,7 @@ func (c *call) forward(r *run, values []gorgonia.Value) (out tensors, err error)
 
 // forget gives back what the last forward run kept.
 func (c *call) forget() {
-	c.last.bias = kernels.Tensor{}
+	c.last.bias, c.last.postponed = kernels.Tensor{}, nil
 	for _, t := range c.last.kept {
 		c.state.pool.put(c.last.place, t)
 	}
@@ -308,6 +310,9 @@ func (c *call) bind(values []gorgonia.Value) (kernels.Backend, tensors, error) {
 	for i, o := range c.operands {
 		if values[i] == nil || o.form.isOnHost() {
 			continue
+		}
+		if s, ok := values[i].(gorgonia.Scalar); ok && o.scalars { // of the host
+			values[i] = tensor.New(tensor.FromScalar(s.Data()))
 		}
 		at, err := PlaceOf(values[i])
 		switch {
@@ -348,7 +353,7 @@ func (c *call) bindOne(b kernels.Backend, i int, v gorgonia.Value) (kernels.Tens
 		}
 		b = host
 	case rowsForm, ownRowsForm, constantForm:
-		axes = 1
+		axes = min(1, axes)
 	case stridedForm:
 		axes = 0
 	}

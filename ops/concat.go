@@ -51,7 +51,7 @@ func Pad(x *gorgonia.Node, axis, before, after int, value float64) (*gorgonia.No
 		}
 		from, n := max(0, -before), shape[axis]
 		end := n - max(0, -after)
-		if from >= end {
+		if from > end || from == end && n > 0 {
 			return a, fmt.Errorf("before is %d and after %d, they need to leave something of axis %d: x has shape %v", before, after, axis, in[0].Shape)
 		}
 		shape[axis] = n + before + after

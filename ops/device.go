@@ -125,7 +125,10 @@ func Assign(to, from gorgonia.Value) error {
 		return fmt.Errorf("Assign: a value of %v cannot be written over one of %v", tensors[1].DType, tensors[0].DType)
 	}
 	if tensors[0].DType.IsPacked() {
-		return assignPacked(to.(*tensor.Dense), from.(*tensor.Dense))
+		if a, b := to.(*tensor.Dense).Shape(), from.(*tensor.Dense).Shape(); !a.Eq(b) {
+			return fmt.Errorf("Assign: a value of shape %v cannot be written over one of shape %v", []int(b), []int(a))
+		}
+		tensors[0], tensors[1] = wordsOf(tensors[0], to), wordsOf(tensors[1], from)
 	}
 	err := copierOf(places[0], places[1]).Copy(tensors[0], tensors[1])
 	runtime.KeepAlive(from)
@@ -138,13 +141,17 @@ func copyTo(place kernels.Backend, t *tensor.Dense) (*tensor.Dense, error) {
 	if err != nil {
 		return nil, err
 	}
-	if from.DType.IsPacked() {
-		return nil, fmt.Errorf("cannot be copied: %w", kernels.Unsupported{Device: place.Name(), What: fmt.Sprintf("a weight of %v", from.DType)})
+	packed := from.DType
+	if packed.IsPacked() {
+		from = wordsOf(from, t)
 	}
 	to, err := copied(from, from.DType, place, copierOf(place, own))
 	if err != nil {
 		return nil, fmt.Errorf("cannot be copied: %w", err)
 	}
 	runtime.KeepAlive(t)
+	if packed.IsPacked() {
+		return packedValueOf(to, t.Dtype(), t.Shape()[0])
+	}
 	return ValueOf(to), nil
 }

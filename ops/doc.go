@@ -11,10 +11,14 @@
 //	AttentionWeights          the probabilities of small inputs; AttentionScores the scores, MaskPicture the mask
 //	Linear, Linears, MatMul   products of matrices
 //	MLP, SwiGLUMLP            two and three layers in one op
+//	Route, GroupedLinear      mixtures of experts, with Dispatch, Combine and BalanceLoss
 //	LayerNorm, RMSNorm        norms; AddLayerNorm with the residual sum before it
 //	GELU, ReLU, SwiGLU, ...   what is between the layers
+//	Add, Mul, Div, Exp, ...   arithmetic of tensors of one shape, and of scalars
+//	Softmax, Max, TopK        along the last axis; Gather and Scatter take indices there
 //	Embedding, RoPE           tokens and positions; TokenPositions counts them
 //	Slice, Concat, Pad, ...   parts of tensors; Patches what a convolution's windows see
+//	ChooseTokens, Chooser     the next tokens by their logits: greedy, temperature, top-k, top-p, min-p, penalties
 //	SoftmaxCrossEntropy       the loss, or LinearCrossEntropy, which never holds the logits
 //	Recompute                 memory for time: a block is computed again for its gradients
 //	HeldRows, Whole           sequences that ranks share, and weights of which each rank holds a part
@@ -34,7 +38,8 @@
 //
 // An op computes where its inputs live, on the host or on a [Device], and leaves its result there.
 // On a tapeMachine, gradients come from [gorgonia.Grad], called once with all parameters before the
-// machine is made. A lispMachine differentiates as it runs: make a new one for each step.
+// machine is made. Its cost is a scalar of float32 or float64, as losses, [Sum] and [Mean] give; of
+// one of 16 bits Grad returns no gradients and no error. A lispMachine differentiates as it runs: make a new one for each step.
 //
 // # The plan
 //

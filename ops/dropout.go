@@ -10,7 +10,9 @@ import (
 
 // DropoutOptions are the options of [Dropout].
 type DropoutOptions struct {
-	P float64 // the probability to drop an element, in [0, 1); 0 drops nothing
+	// P is the probability to drop an element, in [0, 1); 0 drops nothing. It is rounded to a multiple
+	// of 2⁻¹⁶, and the factor of what is kept is that of the rounded one: means stay exact.
+	P float64
 	// Seed, the training step and an element's position decide whether it is dropped, so give each
 	// call in a graph a seed of its own.
 	Seed uint64
@@ -26,7 +28,7 @@ func Dropout(x *gorgonia.Node, o DropoutOptions) (*gorgonia.Node, error) {
 	return apply("Dropout", kernel{
 		describe: func(in tensors) (description, error) {
 			is := like(in[0])
-			is.dropout = kernels.Dropout{P: o.P, Seed: o.Seed}
+			is.dropout, is.again = kernels.Dropout{P: o.P, Seed: o.Seed}, k.again
 			return is, errors.Join(k.check(in[0].Shape), is.dropout.Validate())
 		},
 		forward:  func(r *run, in, out tensors) error { return k.drop(r, in[0], out[0]) },
@@ -35,6 +37,16 @@ func Dropout(x *gorgonia.Node, o DropoutOptions) (*gorgonia.Node, error) {
 }
 
 type dropout struct{ share *share }
+
+// again drops the same elements once more.
+func (dropout) again(c *call, _ int, a *again) (*gorgonia.Node, error) {
+	x := c.operands[0].node
+	behind, err := a.behind(x)
+	if err != nil {
+		return nil, err
+	}
+	return one(c.repeat(map[*gorgonia.Node]*gorgonia.Node{x: behind}, map[*call]gorgonia.Nodes{}))
+}
 
 func (k dropout) check(shape []int) error {
 	if k.share == nil {

@@ -111,6 +111,23 @@ func (f *Feed) Send() error {
 	return nil
 }
 
+// SendFirst is Send of the first n indices of the first axis alone. The graph has what it had of
+// the others.
+func (f *Feed) SendFirst(n int) error {
+	switch {
+	case f.value == nil:
+		return errUnmadeFeed
+	case len(f.host.Shape()) == 0 || n < 0 || n > f.host.Shape()[0]:
+		return fmt.Errorf("Feed: n is %d, it needs to be from 0 to the first axis of shape %v", n, []int(f.host.Shape()))
+	case f.destination == nil:
+		return nil
+	}
+	if err := f.destination.Copy(f.to.Slice(0, 0, n), f.from.Slice(0, 0, n)); err != nil {
+		return fmt.Errorf("Feed: %w", err)
+	}
+	return nil
+}
+
 // ReadNumber asks for the number that a scalar of a graph is, such as a loss. It does not wait for
 // the device that computes it.
 func ReadNumber(v gorgonia.Value) (kernels.Number, error) {

@@ -123,12 +123,16 @@ func (g *gradients) collect(children gorgonia.Nodes) (operands gorgonia.Nodes, e
 		}
 		o.gradient = nil
 	}
+	again := again{dOuts[0], map[*gorgonia.Node]*gorgonia.Node{}}
 	for i := range c.operands {
 		o := &c.operands[i]
 		if o.child < 0 || o.unread {
 			continue
 		}
 		n, err := o.gatheredAgain(children[o.child], dOuts[0])
+		if o.again && err == nil {
+			n, err = again.of(n)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -136,9 +140,7 @@ func (g *gradients) collect(children gorgonia.Nodes) (operands gorgonia.Nodes, e
 	}
 	operands = append(operands, dOuts...)
 	g.reads = slices.Clone(operands)
-	if c.is.readsOutputs {
-		g.reads = append(g.reads, c.outputNodes()...)
-	}
+	g.reads = append(g.reads, c.outputNodes()[:c.is.readsOutputs]...)
 	return operands, nil
 }
 
@@ -259,7 +261,7 @@ func (c *call) backward(r *run, values, dOut []gorgonia.Value) ([]*tensor.Dense,
 			return nil, fmt.Errorf("the gradient of the output %w", err)
 		}
 	}
-	for i := 0; c.is.readsOutputs && i < len(c.outputs); i++ {
+	for i := range c.is.readsOutputs {
 		if r.out = append(r.out, c.last.copies[i]); !r.out[i].IsSet() {
 			r.out[i] = c.outputs[i].memory.Tensor
 		}
@@ -294,7 +296,7 @@ func (c *call) backward(r *run, values, dOut []gorgonia.Value) ([]*tensor.Dense,
 
 // isReady reports whether the last forward run left what gradients need.
 func (c *call) isReady(wanted []bool) bool {
-	if c.last.wanted == nil || len(c.is.saves) == 0 && !c.is.readsOutputs {
+	if c.last.wanted == nil || len(c.is.saves) == 0 && c.is.readsOutputs == 0 {
 		return c.last.wanted != nil
 	}
 	for i, saved := range c.last.wanted {

@@ -18,7 +18,7 @@ func TestZeroValues(t *testing.T) {
 	g := gorgonia.NewGraph()
 	x := gorgonia.NewTensor(g, tensor.Float32, 4, gorgonia.WithShape(1, 2, 3, 4), gorgonia.WithName("x"))
 	value := tensor.New(tensor.WithShape(2), tensor.WithBacking([]float32{1, 2}))
-	for _, zero := range []any{&ops.Feed{}, &ops.KVCache{}, &ops.Device{}, &ops.Mode{}} {
+	for _, zero := range []any{&ops.Chooser{}, &ops.Choosing{}, &ops.Feed{}, &ops.KVCache{}, &ops.Device{}, &ops.Mode{}} {
 		panics := append(hostile.CallAll(zero), hostile.CallAll(zero, g, value, "name")...)
 		for _, panicked := range panics {
 			t.Error(panicked)
@@ -31,9 +31,13 @@ func TestZeroValues(t *testing.T) {
 		"Cast, zero node":             errorOf(ops.Cast(zero, tensor.Float64)),
 		"Documents of a zero node":    errorOf(ops.FlashAttention(x, x, x, ops.AttentionOptions{Mask: ops.Documents(zero)})),
 		"RelativeBias of a zero node": errorOf(ops.FlashAttention(x, x, x, ops.AttentionOptions{Score: ops.RelativeBias(zero, 8, true)})),
+		"NewChooser, fewer than none": errorOf(ops.NewChooser(nil, -1)),
+		"NewChooser, many texts":      errorOf(ops.NewChooser(nil, 1<<62)),
 		"NewFeed, nothing":            errorOf(ops.NewFeed(nil, nil)),
 		"NewFeed, zero device":        errorOf(ops.NewFeed(&ops.Device{}, value)),
 		"NewFeed, zero value":         errorOf(ops.NewFeed(nil, &tensor.Dense{})),
+		"NewChooser, no texts":        errorOf(ops.NewChooser(nil, 0)),
+		"Add, zero chooser":           errorOf((&ops.Chooser{}).Add(x)),
 		"NewMachine, no graph":        errorOf(ops.NewMachine(nil)),
 		"WritePlan, no graph":         ops.WritePlan(io.Discard, nil),
 		"WritePlan, no writer":        ops.WritePlan(nil, g),
@@ -65,7 +69,7 @@ func errorOf[T any](_ T, err error) error { return err }
 // FuzzKVCache makes caches of changed configs and attends to them.
 func FuzzKVCache(f *testing.F) {
 	declared, err := hostile.Constructors(".")
-	if tried := []string{"NewFeed", "NewKVCache", "NewMachine"}; err != nil || !reflect.DeepEqual(slices.Sorted(slices.Values(declared)), tried) {
+	if tried := []string{"NewChooser", "NewFeed", "NewKVCache", "NewMachine"}; err != nil || !reflect.DeepEqual(slices.Sorted(slices.Values(declared)), tried) {
 		f.Fatalf("the package has %v, these tests try %v (%v)", declared, tried, err)
 	}
 	f.Add([]byte{})

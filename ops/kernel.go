@@ -35,12 +35,24 @@ type description struct {
 	// saves is what forward leaves for backward, where a gradient is wanted. One without a data
 	// type is memory that forward asks for itself, with [run.keep].
 	saves        tensors
-	readsOutputs bool // backward reads the outputs too
-	bias         int  // the input that is added last: its gradient is the sum of the output's rows; 0 for none
-	sums         int  // the input of whose gradient backward sums the rows too, if asked to; 0 for none
+	readsOutputs int // how many of the first outputs backward reads too
+	bias         int // the input that is added last: its gradient is the sum of the output's rows; 0 for none
+	sums         int // the input of whose gradient backward sums the rows too, if asked to; 0 for none
 	dropout      kernels.Dropout
-	leavesRoom   bool    // its kernels leave room for transfers beside them
-	gathers      *gather // the shared weight that it collects
+	leavesRoom   bool // its kernels leave room for transfers beside them
+	joins        joins
+	gathers      *gather  // the shared weight that it collects
+	changed      []string // the weights whose changes of low rank it computes
+	// again adds to the graph what computes an output once more, in little time, for a backward run.
+	// It is nil where that takes long.
+	again func(c *call, output int, a *again) (*gorgonia.Node, error)
+}
+
+// joins says what a kernel does together with its neighbours': see [postponed].
+type joins struct {
+	product   bool  // it is a product, and takes norms; others take products
+	postpones int   // the output, counted from 1, that it may leave to the step that reads it; 0 for none
+	takes     []int // the inputs that it may compute itself
 }
 
 // gradientsFrom is where an op's gradients come from: the zero value is the kernel's backward.
@@ -69,8 +81,10 @@ type input struct {
 	node     *gorgonia.Node
 	form     form
 	optional bool          // a nil node leaves it out
+	scalars  bool          // it may be a scalar
 	unread   bool          // backward does not read its value
 	shared   bool          // its gradient is that of the input before it
+	again    bool          // backward reads it computed once more, where that takes little time
 	roundsTo kernels.DType // if 16-bit, a float32 value is used as if rounded to this type
 }
 
@@ -128,11 +142,8 @@ func (in *input) check() (kernels.Tensor, error) {
 		return in.checkPacked(dtype)
 	}
 	shape := in.node.Shape()
-	switch {
-	case len(shape) == 0:
+	if len(shape) == 0 && !in.scalars {
 		err = fmt.Errorf("%s is a scalar, it needs at least one axis", in.name)
-	case slices.Min(shape) < 1:
-		err = fmt.Errorf("%s has shape %v, no axis can be empty", in.name, []int(shape))
 	}
 	return kernels.Contiguous(nil, dtype, shape...), err
 }

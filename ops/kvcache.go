@@ -44,6 +44,13 @@ type KVCache struct {
 	// rows are the keys' and the values', (Batch, Capacity, Heads, dim), so that a token's heads
 	// lie side by side.
 	rows [2]kernels.Tensor
+	told told
+}
+
+// told is what a device has in its memory of a cache: see [kernels.CachedAttention].
+type told struct {
+	state kernels.Tensor
+	holds []int32 // once the work that is queued is done; nil where that is not known
 }
 
 // NewKVCache is an empty cache.
@@ -98,7 +105,10 @@ func (c *KVCache) Lengths() []int { return slices.Clone(c.lengths) }
 func (c *KVCache) Capacity() int { return c.c.Capacity }
 
 // Reset forgets all tokens.
-func (c *KVCache) Reset() { clear(c.lengths) }
+func (c *KVCache) Reset() {
+	clear(c.lengths)
+	c.told.holds = nil // a run that failed may have left the device behind
+}
 
 // Truncate forgets all tokens of each item but the first n.
 func (c *KVCache) Truncate(n int) error {
@@ -186,19 +196,6 @@ func (c *KVCache) even(items int) bool {
 	return true
 }
 
-// positions are those of so many rows that follow what each item of a run holds, (items, rows) of
-// int32, where b computes.
-func (c *KVCache) positions(b kernels.Backend, items, rows int) (kernels.Tensor, error) {
-	list, err := host.Alloc(kernels.I32, items, rows)
-	if err != nil {
-		return list, err
-	}
-	for i, all := 0, kernels.Host[int32](list); i < len(all); i++ {
-		all[i] = int32(c.lengths[c.first+i/rows] + i%rows)
-	}
-	return copied(list, list.DType, b, b)
-}
-
 // Read copies the keys and values of the tokens that the cache holds, at least one, to the host:
 // (Batch, Heads, Len, HeadDim) and (Batch, Heads, Len, ValueDim). All items need to hold equally
 // many.
@@ -257,12 +254,13 @@ func (c *KVCache) replace(k, v *tensor.Dense) error {
 		}
 	}
 	c.Reset()
-	first, resting := c.first, c.resting
-	defer func() { c.first, c.resting = first, resting }()
-	c.first, c.resting = 0, make([]bool, c.c.Batch) // all items are set, whichever take part in runs
 	c.place, c.set = place, true
 	for i, t := range rows {
-		if _, err := c.write(place, &c.rows[i], t, false); err != nil {
+		all, err := c.memory(i, t)
+		if err != nil {
+			return err
+		}
+		if err := place.Copy(c.held(all, t.Shape[2]), t); err != nil {
 			return err
 		}
 	}
@@ -374,21 +372,122 @@ func (c *KVCache) settle(b kernels.Backend, items, rows int) error {
 	return nil
 }
 
+// memory is that of the keys (0) or the values (1), for rows of (B, H, S, D).
+func (c *KVCache) memory(i int, rows kernels.Tensor) (kernels.Tensor, error) {
+	err := fit(&c.rows[i], c.place, kernels.Contiguous(nil, rows.DType, c.c.Batch, c.c.Capacity, rows.Shape[1], rows.Shape[3]))
+	return c.rows[i], err
+}
+
 // extend has b write the rows of keys and values, (B, H, S, D), behind those that the cache holds,
 // and makes the problem's keys and values all of them, in the same order of axes. They do not count
-// yet: the run may fail. A recording has a copy for each item, since the items may differ later.
-func (c *KVCache) extend(b kernels.Backend, p *kernels.Attention, recording bool) (err error) {
-	items, rows := p.K.Shape[0], p.K.Shape[2]
-	for i, t := range []*kernels.Tensor{&p.K, &p.V} {
-		if *t, err = c.write(b, &c.rows[i], *t, recording); err != nil {
+// yet: the run may fail. Where rotation is given, queries are turned into the tensor turned.
+func (c *KVCache) extend(b kernels.Backend, p *kernels.Attention, rotation *kernels.RoPE, turned kernels.Tensor, recording bool) error {
+	items, rows, from := p.K.Shape[0], p.K.Shape[2], [2]kernels.Tensor{p.K, p.V}
+	var to [2]kernels.Tensor
+	for i, t := range from {
+		all, err := c.memory(i, t)
+		if err != nil {
 			return err
 		}
+		to[i] = all.Slice(0, c.first, c.first+items).Permute(0, 2, 1, 3)
 	}
+	err := c.eachPlace(items, recording, func(item, next, length int) error {
+		part := func(t kernels.Tensor) kernels.Tensor { return t.Slice(0, item, next) }
+		behind := func(t kernels.Tensor) kernels.Tensor { return part(t).Slice(2, length, length+rows) }
+		if rotation == nil {
+			return errors.Join(b.Copy(behind(to[0]), part(from[0])), b.Copy(behind(to[1]), part(from[1])))
+		}
+		r := *rotation
+		r.Offset += length
+		return errors.Join(b.RoPEForward(&r, part(p.Q), part(turned)), b.RoPEForward(&r, part(from[0]), behind(to[0])),
+			b.Copy(behind(to[1]), part(from[1])))
+	})
+	if rotation != nil {
+		p.Q = turned
+	}
+	longest := max(1, slices.Max(c.after(items, rows)))
+	p.K, p.V = to[0].Slice(2, 0, longest), to[1].Slice(2, 0, longest)
 	if !c.even(items) {
 		p.KVLengths = c.after(items, rows)
 	}
+	return err
+}
+
+// eachPlace calls a function with the items of a run that take part, [item, next) of the run's, which
+// hold equally many tokens: all at once where they do. A recording calls it for each item, since they
+// may differ later.
+func (c *KVCache) eachPlace(items int, recording bool, do func(item, next, length int) error) error {
+	lengths := c.lengths[c.first : c.first+items]
+	if c.even(items) && (!recording || items == 1) {
+		return do(0, items, lengths[0])
+	}
+	for i, length := range lengths {
+		if c.resting[c.first+i] && !recording {
+			continue
+		}
+		if err := do(i, i+1, length); err != nil {
+			return err
+		}
+	}
 	return nil
 }
+
+// tell makes sure that the device knows what the cache holds before a run of so many items adds so
+// many rows, and counts them there as the run will.
+func (c *KVCache) tell(b kernels.Backend, items, rows int) error {
+	t := &c.told
+	now := make([]int32, 1, 1+2*c.c.Batch)
+	now[0] = int32(c.first)
+	for _, n := range c.lengths {
+		now = append(now, int32(n))
+	}
+	for _, rests := range c.resting {
+		takes := int32(1)
+		if rests {
+			takes = 0
+		}
+		now = append(now, takes)
+	}
+	if !slices.Equal(now, t.holds) {
+		t.holds = nil
+		if err := b.Copy(t.state, kernels.Of(now, len(now))); err != nil {
+			return err
+		}
+	}
+	copy(now[1:][c.first:], int32s(c.after(items, rows)))
+	t.holds = now
+	return nil
+}
+
+func int32s(list []int) []int32 {
+	narrow := make([]int32, len(list))
+	for i, n := range list {
+		narrow[i] = int32(n)
+	}
+	return narrow
+}
+
+// room gives memory to all that a device writes of the cache.
+func (c *KVCache) room(b kernels.Backend, p *kernels.CachedAttention) error {
+	keys, err := c.memory(0, p.K)
+	if err != nil {
+		return err
+	}
+	values, err := c.memory(1, p.V)
+	if err != nil {
+		return err
+	}
+	if s := &c.told.state; !s.IsSet() || b.Owner(*s) != s.Owner {
+		if *s, err = b.Alloc(kernels.I32, c.stateShape()...); err != nil {
+			return err
+		}
+		c.told.holds = nil
+	}
+	p.Keys, p.Values, p.State = keys.Permute(0, 2, 1, 3), values.Permute(0, 2, 1, 3), c.told.state
+	return nil
+}
+
+func (c *KVCache) stateShape() []int { return []int{1 + 2*c.c.Batch} }
 
 // after is how many tokens each item of a run holds when so many were added to those that take part.
 func (c *KVCache) after(items, rows int) []int {
@@ -401,28 +500,6 @@ func (c *KVCache) after(items, rows int) []int {
 	return list
 }
 
-func (c *KVCache) write(b kernels.Backend, memory *kernels.Tensor, rows kernels.Tensor, recording bool) (kernels.Tensor, error) {
-	items, heads, n, dim := rows.Shape[0], rows.Shape[1], rows.Shape[2], rows.Shape[3]
-	if err := fit(memory, c.place, kernels.Contiguous(nil, rows.DType, c.c.Batch, c.c.Capacity, heads, dim)); err != nil {
-		return rows, err
-	}
-	to := memory.Slice(0, c.first, c.first+items)
-	from, all := rows.Permute(0, 2, 1, 3), c.held(to, max(1, slices.Max(c.after(items, n))))
-	lengths := c.lengths[c.first : c.first+items]
-	if c.even(items) && (!recording || items == 1) {
-		return all, b.Copy(to.Slice(1, lengths[0], lengths[0]+n), from)
-	}
-	for i, length := range lengths {
-		if c.resting[c.first+i] && !recording {
-			continue
-		}
-		if err := b.Copy(to.Slice(0, i, i+1).Slice(1, length, length+n), from.Slice(0, i, i+1)); err != nil {
-			return rows, err
-		}
-	}
-	return all, nil
-}
-
 // CachedAttention is [FlashAttention] of tokens that follow those in a cache. Each run adds the
 // rows of k and v to the cache and attends to all that it then holds; a query sees the keys up to
 // its own. q, k and v are of any equal length up to the cache's capacity, in o's layout. The cache
@@ -433,21 +510,37 @@ func (c *KVCache) write(b kernels.Backend, memory *kernels.Tensor, rows kernels.
 // here: Bias, QLens, KVLens, KVLengths and Dropout need to be left out.
 func CachedAttention(q, k, v *gorgonia.Node, cache *KVCache, o AttentionOptions) (*gorgonia.Node, error) {
 	const name = "CachedAttention"
-	o.Causal = kernels.CausalBottomRight
+	rotation := o.RoPE
+	o.Causal, o.RoPE = kernels.CausalBottomRight, nil
 	a, err := newAttention(name, o, input{name: "q", node: q}, input{name: "k", node: k}, input{name: "v", node: v})
-	return applyCached(name, a, err, cache, o)
+	return applyCached(name, a, err, cache, rotation, o)
 }
 
 // CachedAttentionQKV is [CachedAttention] over the output of one projection, as [FlashAttentionQKV]
 // takes it.
 func CachedAttentionQKV(qkv *gorgonia.Node, heads, kvHeads int, cache *KVCache, o AttentionOptions) (*gorgonia.Node, error) {
 	const name = "CachedAttentionQKV"
-	o.Causal = kernels.CausalBottomRight
+	rotation := o.RoPE
+	o.Causal, o.RoPE = kernels.CausalBottomRight, nil
 	a, err := newAttentionQKV(name, qkv, heads, kvHeads, o)
-	return applyCached(name, a, err, cache, o)
+	return applyCached(name, a, err, cache, rotation, o)
 }
 
-func applyCached(name string, a *attention, err error, cache *KVCache, o AttentionOptions) (*gorgonia.Node, error) {
+func applyCached(name string, a *attention, err error, cache *KVCache, rotation *RoPEOptions, o AttentionOptions) (*gorgonia.Node, error) {
+	if err == nil && rotation != nil && (rotation.Positions != nil || rotation.Ranks != nil) {
+		err = fmt.Errorf("%s: RoPE has positions or ranks, it needs neither: rows are turned by their place in the cache", name)
+	}
+	return applyWithCache(name, a, err, cache, o, func(a *attention) kernel {
+		k := cachedAttention{attention: a, cache: cache}
+		if rotation != nil {
+			k.rotation = rotation.problem()
+		}
+		return kernel{k.describe, k.forward, k.backward}
+	})
+}
+
+// applyWithCache checks options, and applies the kernel that with makes of a call that was described.
+func applyWithCache(name string, a *attention, err error, cache *KVCache, o AttentionOptions, with func(*attention) kernel) (*gorgonia.Node, error) {
 	switch {
 	case cache == nil:
 		err = fmt.Errorf("%s: cache is nil, it needs to be a KVCache", name)
@@ -465,14 +558,15 @@ func applyCached(name string, a *attention, err error, cache *KVCache, o Attenti
 	if err != nil {
 		return nil, err
 	}
-	k := cachedAttention{a, cache}
-	return apply(name, kernel{k.describe, k.forward, k.backward}, a.inputs...)
+	k := with(a)
+	return apply(name, k, a.inputs...)
 }
 
 // cachedAttention is attention with the memory of earlier runs.
 type cachedAttention struct {
 	*attention
-	cache *KVCache
+	cache    *KVCache
+	rotation *kernels.RoPE // of queries and keys, nil for none
 }
 
 func (c cachedAttention) describe(in tensors) (description, error) {
@@ -480,22 +574,72 @@ func (c cachedAttention) describe(in tensors) (description, error) {
 	if err != nil {
 		return description{}, err
 	}
+	if c.rotation != nil {
+		if err := c.rotation.Validate(p.Q, "q"); err != nil {
+			return description{}, err
+		}
+	}
 	is := described(p.Q.DType, c.outputShape(p)...)
 	is.gradients = noGradient
 	return is, c.cache.check(p)
 }
 
-// forward adds to the cache and attends to it. Both depend on how much the cache holds: where the
-// graph is recorded they are done again before each launch, and the tokens count from then on.
+// forward adds to the cache and attends to it, on a device that counts the tokens itself where there
+// is one.
 func (c cachedAttention) forward(r *run, in, out tensors) error {
-	place, o := r.Backend, c.outputView(out[0])
+	o := c.outputView(out[0])
+	if device, ok := r.Backend.(kernels.CachedAttentionKernels); ok {
+		p := &kernels.CachedAttention{Attention: *c.problem(r, in), RoPE: c.rotation}
+		if err := c.cache.settle(r.Backend, p.K.Shape[0], p.K.Shape[2]); err != nil {
+			return err
+		}
+		if err := c.cache.room(r.Backend, p); err != nil {
+			return err
+		}
+		if device.TakesCachedAttention(p) {
+			return c.forwardThere(r, in, device, p, o)
+		}
+	}
+	return c.forwardHere(r, in, o)
+}
+
+// forwardThere leaves counting to the device. The host counts too, before each launch where the graph
+// is recorded, and tells the device where it is wrong.
+func (c cachedAttention) forwardThere(r *run, in tensors, device kernels.CachedAttentionKernels, p *kernels.CachedAttention, o kernels.Tensor) error {
+	place, items, rows := r.Backend, p.K.Shape[0], p.K.Shape[2]
+	err := r.vary(in, func(kernels.Backend) error {
+		if err := c.cache.settle(place, items, rows); err != nil || r.c.checkRecording() != nil {
+			return err
+		}
+		if err := c.cache.tell(place, items, rows); err != nil {
+			return err
+		}
+		copy(c.cache.lengths[c.cache.first:], c.cache.after(items, rows))
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return device.CachedAttentionForward(p, o)
+}
+
+// forwardHere adds to the cache where the host's counts say. Where the graph is recorded this is done
+// again before each launch, and the tokens count from then on.
+func (c cachedAttention) forwardHere(r *run, in tensors, o kernels.Tensor) error {
+	place, turned := r.Backend, kernels.Tensor{}
+	if q := c.problem(r, in).Q; c.rotation != nil {
+		var err error
+		if turned, err = r.scratch(q.DType, q.Shape...); err != nil {
+			return err
+		}
+	}
 	return r.vary(in, func(b kernels.Backend) error {
 		p, recording := c.problem(r, in), r.c.checkRecording() != nil
 		items, rows := p.K.Shape[0], p.K.Shape[2]
 		if err := c.cache.settle(place, items, rows); err != nil {
 			return err
 		}
-		if err := c.cache.extend(b, p, recording); err != nil {
+		if err := c.cache.extend(b, p, c.rotation, turned, recording); err != nil {
 			return err
 		}
 		if err := b.AttentionForward(p, kernels.AttentionOutputs{O: o}); err != nil {

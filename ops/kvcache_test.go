@@ -1,6 +1,7 @@
 package ops_test
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -213,29 +214,63 @@ func TestCachedAttention(t *testing.T) {
 	})
 }
 
-// TestRoPEAfterCache checks that rows are turned as those that follow what the cache holds in each run.
+// Rows are turned as those that follow what each item of the cache holds: the same as turning them
+// beforehand by positions.
 func TestRoPEAfterCache(t *testing.T) {
-	cache, err := ops.NewKVCache(ops.KVCacheConfig{DType: tensor.Float64, Heads: 1, HeadDim: 4, Capacity: 20})
-	if err != nil {
-		t.Fatal(err)
+	const batch, heads, kvHeads, d, capacity = 2, 4, 2, 8, 20
+	type side struct {
+		cache        *ops.KVCache
+		x, positions *tensor.Dense
+		out          *gorgonia.Node
+		machine      gorgonia.VM
 	}
-	g, r := gorgonia.NewGraph(), rand.New(rand.NewPCG(1, 2))
-	value := normal(r, 3*4)
-	x := input(g, "x", dense(tensor.Float64, value, 1, 1, 3, 4))
-	turned := gorgonia.Must(ops.RoPE(x, ops.RoPEOptions{Cache: cache, Offset: 2}))
-	gorgonia.Must(ops.CachedAttention(turned, turned, x, cache, ops.AttentionOptions{}))
-	m := gorgonia.NewTapeMachine(g)
-	for run := range 4 {
-		if err := m.RunAll(); err != nil {
+	make := func(length int, turnsItself bool, cache *ops.KVCache) side {
+		g := gorgonia.NewGraph()
+		s := side{cache: cache, x: tensor.New(tensor.WithShape(batch, length, (heads+2*kvHeads)*d), tensor.Of(tensor.Float64)),
+			positions: tensor.New(tensor.WithShape(batch, length), tensor.Of(tensor.Int))}
+		x, o, rope := input(g, "x", s.x), ops.AttentionOptions{}, ops.RoPEOptions{Offset: 2, RotaryDim: 6}
+		if turnsItself {
+			o.RoPE = &rope
+		} else {
+			rope.Positions = input(g, "positions", s.positions)
+			x = gorgonia.Must(ops.RoPEQKV(x, heads, kvHeads, rope))
+		}
+		s.out = gorgonia.Must(ops.CachedAttentionQKV(x, heads, kvHeads, cache, o))
+		s.machine = gorgonia.NewTapeMachine(g)
+		return s
+	}
+	var caches [2]*ops.KVCache
+	for i := range caches {
+		var err error
+		if caches[i], err = ops.NewKVCache(ops.KVCacheConfig{DType: tensor.Float64, Batch: batch, Heads: kvHeads, HeadDim: d, Capacity: capacity}); err != nil {
 			t.Fatal(err)
 		}
-		want := reference.RoPE[float64](&kernels.RoPE{Offset: 2 + 3*run}, kernels.Of(value, 1, 1, 3, 4))
-		for i, got := range turned.Value().Data().([]float64) {
-			if !(math.Abs(got-want[i]) <= 1e-14) {
-				t.Errorf("run %d: element %d is %v, want %v", run, i, got, want[i])
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	for run, length := range []int{3, 1, 2, 1, 1} {
+		var got [2][]float64
+		values, taking := normal(random, batch*length*(heads+2*kvHeads)*d), []bool{true, run%2 == 0}
+		for i, cache := range caches {
+			s := make(length, i == 0, cache)
+			held := cache.Lengths()
+			for j := range s.positions.Ints() {
+				s.positions.Ints()[j] = held[j/length] + j%length
+			}
+			copy(s.x.Float64s(), values)
+			if err := errors.Join(cache.Only(taking), s.machine.RunAll()); err != nil {
+				t.Fatal(err)
+			}
+			for item, takes := range taking {
+				if n := length * heads * d; takes {
+					got[i] = append(got[i], s.out.Value().Data().([]float64)[item*n:(item+1)*n]...)
+				}
 			}
 		}
-		m.Reset()
+		for i, want := range got[1] {
+			if !(math.Abs(got[0][i]-want) <= 1e-14) {
+				t.Fatalf("run %d: element %d is %v, want %v", run, i, got[0][i], want)
+			}
+		}
 	}
 }
 
@@ -292,6 +327,8 @@ func TestKVCacheErrors(t *testing.T) {
 		{attend(q, k, shape(2, 2, 4, 3), ops.AttentionOptions{}), "CachedAttention: v has 4 rows, it needs k's 5"},
 		{attend(q, k, v, ops.AttentionOptions{Layout: 7}), "CachedAttention: layout is 7, it needs to be BHSD or BSHD"},
 		{attend(q, k, v, ops.AttentionOptions{Bias: lens}), "CachedAttention: bias is given, it needs to be left out: the number of keys grows"},
+		{attend(q, k, v, ops.AttentionOptions{RoPE: &ops.RoPEOptions{Positions: lens}}), "CachedAttention: RoPE has positions or ranks, it needs neither: rows are turned by their place in the cache"},
+		{attend(q, k, v, ops.AttentionOptions{RoPE: &ops.RoPEOptions{RotaryDim: 9}}), "CachedAttention: rotary dim is 9, it needs to be from 0 to q's head size of 8"},
 		{attend(q, k, v, ops.AttentionOptions{QLens: lens}), "CachedAttention: qLens or kvLens is given, it does not take packed sequences"},
 		{attend(q, k, v, ops.AttentionOptions{Dropout: 0.1}), "CachedAttention: dropout is 0.1, it needs to be 0: a cache is for evaluation"},
 		{attend(q, k, v, ops.AttentionOptions{SoftCap: -1}), "CachedAttention: soft cap is -1, it needs to be positive, or 0 for none"},

@@ -70,7 +70,12 @@ func (r *run) roundWeight(i int, dtype kernels.DType, weight kernels.Tensor, sav
 	case !save:
 		t, err = r.scratch(dtype, weight.Shape...)
 	default:
-		if t, err = r.rounded(dtype, weight); err != nil || t.IsSet() {
+		flat := weight
+		if weight.IsRowMajor() {
+			flat = asMatrix(weight)
+		}
+		if t, err = r.rounded(dtype, flat); err != nil || t.IsSet() {
+			t = t.Reshape(weight.Shape...)
 			r.c.last.saved[i] = t
 			return t, err
 		}
@@ -127,8 +132,12 @@ func asMatrix(t kernels.Tensor) kernels.Tensor {
 	if len(t.Shape) == 2 {
 		return t
 	}
-	columns := t.Shape[len(t.Shape)-1]
-	return t.Reshape(t.Elements()/columns, columns)
+	return t.Reshape(rowCount(t), t.Shape[len(t.Shape)-1])
+}
+
+// rowCount is how many rows a tensor has along its last axis, which may have a length of 0.
+func rowCount(t kernels.Tensor) int {
+	return kernels.Tensor{Shape: t.Shape[:len(t.Shape)-1]}.Elements()
 }
 
 // errParameter says which types a parameter may have beside an input x.

@@ -1,6 +1,9 @@
 package ops
 
 import (
+	"fmt"
+	"slices"
+
 	"github.com/stheno-ml/stheno/kernels"
 	"gorgonia.org/gorgonia"
 )
@@ -8,6 +11,7 @@ import (
 // LinearOptions are the options of [Linear]. The zero value is x·W + b alone.
 type LinearOptions struct {
 	Activation kernels.Activation // is applied to the result, in the same pass
+	Change     Change             // is added to x·W, in the same pass
 }
 
 // Linear is act(x·W + b): x is (..., in), weight is (in, out), bias is (out) or nil, and the result
@@ -18,27 +22,45 @@ type LinearOptions struct {
 // With an activation, what it is applied to is kept from the forward run to the backward run of a
 // graph that is differentiated.
 func Linear(x, weight, bias *gorgonia.Node, o LinearOptions) (*gorgonia.Node, error) {
-	k := linear{activation: o.Activation}
-	return apply("Linear", kernel{k.describe, k.forward, k.backward}, append([]input{{name: "x", node: x, form: denseForm}},
-		layerInputs(x, "weight", weight, "bias", bias)...)...)
+	changes, inputs, err := newLowRank(x, linearNames, []Change{o.Change})
+	if err != nil {
+		return nil, fmt.Errorf("Linear: %w", err)
+	}
+	k := linear{o.Activation, changes}
+	return apply("Linear", kernel{k.describe, k.forward, k.backward}, slices.Concat([]input{changes.inputX(x)},
+		layerInputs(x, "weight", weight, "bias", bias), inputs)...)
 }
 
-type linear struct{ activation kernels.Activation }
+type linear struct {
+	activation kernels.Activation
+	changes    lowRank
+}
 
-// What a linear layer saves: what the activation was applied to, and a rounded weight.
-const linearPre, linearWeight = 0, 1
+var linearNames = []string{"weight"}
+
+// What a linear layer saves: what the activation was applied to, a rounded weight, and what its
+// change does.
+const linearPre, linearWeight, linearChange = 0, 1, 2
 
 func (k linear) describe(in tensors) (description, error) {
 	x, weight := in[0], in[1]
 	if err := checkLayer(x, "weight", weight, "bias", in[2]); err != nil {
 		return description{}, err
 	}
+	if err := k.changes.check(x, linearNames, in[1:2], in[3:]); err != nil {
+		return description{}, err
+	}
 	is := described(x.DType, withLastAxis(x.Shape, weight.Shape[1])...)
-	if is.saves = make(tensors, 2); k.activation != kernels.NoActivation {
+	if len(k.changes.scales) == 0 {
+		is.joins = joins{product: true, postpones: 1, takes: []int{0}}
+	}
+	is.changed = k.changes.named(linearNames)
+	changes := k.changes.saves(x, in[3:])
+	if is.saves = append(make(tensors, linearChange), changes...); k.activation != kernels.NoActivation {
 		is.saves[linearPre] = asMatrix(is.outputs[0])
 		return is, k.activation.Validate()
 	}
-	if is.bias = 2; !isMixed(weight, x.DType) {
+	if is.bias = 2; changes == nil && !isMixed(weight, x.DType) {
 		is.saves = nil
 	}
 	return is, nil
@@ -49,14 +71,32 @@ func (k linear) forward(r *run, in, out tensors) error {
 	if err != nil {
 		return err
 	}
+	x, changes := asMatrix(in[0]), len(k.changes.scales) > 0
+	if p := (kernels.RowsProduct{X: x, Weights: tensors{weight}, Biases: tensors{in[2]}}); k.activation == kernels.NoActivation && !changes {
+		if r.postponed(0) == nil && r.leaveRows(p, out[0]) {
+			return nil
+		}
+		if done, err := r.multiplyRows(p, out[0]); done || err != nil {
+			return err
+		}
+	}
+	if err := r.catchUp(0); err != nil {
+		return err
+	}
+	c, err := k.changes.begin(r, linearChange, x, tensors{weight}, in[3:])
+	if err != nil {
+		return err
+	}
 	epilogue := kernels.Activate{Activation: k.activation, Pre: r.saved(linearPre)}
-	product := kernels.MatMul{A: asMatrix(in[0]), B: weight, Bias: in[2], Epilogue: epilogue}
+	product := kernels.MatMul{A: x, B: weight, Plus: c.plus(0), Bias: in[2], Epilogue: epilogue}
 	return r.MatMul(&product, kernels.MatMulOutputs{C: asMatrix(out[0])})
 }
 
 // backward computes, with dz = dy·act'(z),
 //
 //	dx = dz·Wᵀ      dW = xᵀ·dz      db = Σ over rows of dz
+//
+// and what a change adds to that.
 func (k linear) backward(r *run, in, dOut, d tensors) (err error) {
 	dz := asMatrix(dOut[0])
 	if k.activation != kernels.NoActivation {
@@ -68,11 +108,20 @@ func (k linear) backward(r *run, in, dOut, d tensors) (err error) {
 			return err
 		}
 	}
+	x := asMatrix(in[0])
+	c, err := k.changes.begin(r, linearChange, x, in[1:2], in[3:])
+	if err != nil {
+		return err
+	}
+	plus, err := c.gradients(tensors{dz}, dz, d[3:], d[0].IsSet())
+	if err != nil {
+		return err
+	}
 	if d[0].IsSet() {
 		weight := r.roundedWeight(linearWeight, in[1])
-		if err := r.product(dz, weight.Permute(1, 0), kernels.Tensor{}, asMatrix(d[0])); err != nil {
+		if err := r.MatMul(&kernels.MatMul{A: dz, B: weight.Permute(1, 0), Plus: plus}, kernels.MatMulOutputs{C: asMatrix(d[0])}); err != nil {
 			return err
 		}
 	}
-	return r.gradientsOfLayer(asMatrix(in[0]), dz, d[1], d[2])
+	return r.gradientsOfLayer(x, dz, d[1], d[2])
 }

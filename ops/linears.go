@@ -12,57 +12,78 @@ import (
 // Linears is several linear layers of one x, such as the projections to queries, keys and values:
 // what as many calls of [Linear] give, and their gradients, of which that of x is summed where it
 // is computed. x is (..., in), a weight is (in, out) with a bias of (out), and each result is (...,
-// out). biases may be nil, and so may each of them.
-func Linears(x *gorgonia.Node, weights, biases gorgonia.Nodes) (gorgonia.Nodes, error) {
-	return newLinears("Linears", linears{}, x, weights, biases)
+// out). biases may be nil, and so may each of them. There is a change for each layer, or none.
+func Linears(x *gorgonia.Node, weights, biases gorgonia.Nodes, changes ...Change) (gorgonia.Nodes, error) {
+	return newLinears("Linears", linears{}, x, weights, biases, changes)
 }
 
 // LinearsSideBySide is [Linears] whose results are one, (..., sum of all outs), in which they lie
 // side by side, as [FlashAttentionQKV] takes queries, keys and values. Nothing is copied for that,
 // nor for the gradients.
-func LinearsSideBySide(x *gorgonia.Node, weights, biases gorgonia.Nodes) (*gorgonia.Node, error) {
-	return one(newLinears("LinearsSideBySide", linears{sideBySide: true}, x, weights, biases))
+func LinearsSideBySide(x *gorgonia.Node, weights, biases gorgonia.Nodes, changes ...Change) (*gorgonia.Node, error) {
+	return one(newLinears("LinearsSideBySide", linears{sideBySide: true}, x, weights, biases, changes))
 }
 
-func newLinears(name string, k linears, x *gorgonia.Node, weights, biases gorgonia.Nodes) (gorgonia.Nodes, error) {
+func newLinears(name string, k linears, x *gorgonia.Node, weights, biases gorgonia.Nodes, changes []Change) (gorgonia.Nodes, error) {
 	switch {
 	case len(weights) == 0:
 		return nil, fmt.Errorf("%s: there are no weights, it needs at least one", name)
 	case biases != nil && len(biases) != len(weights):
 		return nil, fmt.Errorf("%s: there are %d biases for %d weights, it needs as many, or none", name, len(biases), len(weights))
 	}
-	inputs := []input{{name: "x", node: x, form: denseForm}}
+	inputs := []input{{}}
 	for i, w := range weights {
 		var bias *gorgonia.Node
 		if biases != nil {
 			bias = biases[i]
 		}
-		inputs = append(inputs, layerInputs(x, fmt.Sprintf("weights[%d]", i), w, fmt.Sprintf("biases[%d]", i), bias)...)
+		k.names = append(k.names, fmt.Sprintf("weights[%d]", i))
+		inputs = append(inputs, layerInputs(x, k.names[i], w, fmt.Sprintf("biases[%d]", i), bias)...)
 	}
-	return applyAll(name, kernel{k.describe, k.forward, k.backward}, inputs...)
+	changed, err := k.change(x, changes)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	inputs[0] = k.changes.inputX(x)
+	return applyAll(name, kernel{k.describe, k.forward, k.backward}, append(inputs, changed...)...)
 }
 
-// linears is several layers of one input. In 16 bits their weights, unless one is packed, are copied to lie side by side,
-// (in, all outs), and so are the gradients of the outputs, (rows, all outs): one product then sums
-// the gradient of the input over the layers too, in float32.
+// change gives the layers changes, and returns the inputs for them.
+func (k *linears) change(x *gorgonia.Node, changes []Change) (inputs []input, err error) {
+	k.changes, inputs, err = newLowRank(x, k.names, changes)
+	return inputs, err
+}
+
+// linears is several layers of one input, and their changes. In 16 bits their weights, unless one is
+// packed, are copied to lie side by side, (in, all outs), and so are the gradients of the outputs,
+// (rows, all outs): one product then sums the gradient of the input over the layers too, in float32.
 type linears struct {
-	sideBySide bool // there is one output
+	names      []string // of the weights
+	sideBySide bool     // there is one output
+	apart      bool     // weights of the input's type stay where they are
+	changes    lowRank
 }
 
-const linearsWeights = 0 // what it saves: the weights, where they lie side by side
+// What it saves: the weights, where they lie side by side, and what the changes do.
+const linearsWeights, linearsChanges = 0, 1
 
 // joins reports whether weights are copied to lie side by side.
-func (linears) joins(dtype kernels.DType, weights tensors) bool {
-	return dtype != dtype.Wide() && !slices.ContainsFunc(weights, func(w kernels.Tensor) bool { return w.DType.IsPacked() })
+func (k linears) joins(dtype kernels.DType, weights tensors) bool {
+	other := func(w kernels.Tensor) bool { return w.DType != dtype }
+	packed := func(w kernels.Tensor) bool { return w.DType.IsPacked() }
+	return dtype != dtype.Wide() && !slices.ContainsFunc(weights, packed) && (!k.apart || slices.ContainsFunc(weights, other))
 }
 
 // layers are the weights and the biases among the inputs.
-func (linears) layers(in tensors) (weights, biases tensors) {
-	for i := 1; i < len(in); i += 2 {
-		weights, biases = append(weights, in[i]), append(biases, in[i+1])
+func (k linears) layers(in tensors) (weights, biases tensors) {
+	for i := range k.names {
+		weights, biases = append(weights, in[1+2*i]), append(biases, in[2+2*i])
 	}
 	return weights, biases
 }
+
+// ofChanges are the inputs that are of changes.
+func (k linears) ofChanges(in tensors) tensors { return in[1+2*len(k.names):] }
 
 func (k linears) describe(in tensors) (description, error) {
 	weights, biases := k.layers(in)
@@ -76,8 +97,15 @@ func (k linears) describe(in tensors) (description, error) {
 	if k.sideBySide {
 		is = described(in[0].DType, withLastAxis(in[0].Shape, columnsOf(weights))...)
 	}
-	if k.joins(in[0].DType, weights) {
-		is.saves = make(tensors, 1)
+	if err := k.changes.check(in[0], k.names, weights, k.ofChanges(in)); err != nil {
+		return is, err
+	}
+	is.changed = k.changes.named(k.names)
+	if is.saves = k.changes.saves(in[0], k.ofChanges(in)); is.saves != nil || k.joins(in[0].DType, weights) {
+		is.saves = append(make(tensors, linearsChanges), is.saves...)
+	}
+	if len(k.changes.scales) == 0 {
+		is.joins = joins{product: true, takes: []int{0}}
 	}
 	return is, nil
 }
@@ -85,12 +113,28 @@ func (k linears) describe(in tensors) (description, error) {
 func (k linears) forward(r *run, in, out tensors) error {
 	weights, biases := k.layers(in)
 	weights, all, err := k.join(r, in[0].DType, weights)
-	if k.sideBySide && all.IsSet() && !slices.ContainsFunc(biases, kernels.Tensor.IsSet) && err == nil {
-		return r.product(asMatrix(in[0]), all, kernels.Tensor{}, asMatrix(out[0]))
+	if err != nil {
+		return err
+	}
+	x, done := asMatrix(in[0]), false
+	if p := (kernels.RowsProduct{X: x, Weights: weights, Biases: biases}); k.sideBySide && len(k.changes.scales) == 0 {
+		done, err = r.multiplyRows(p, out[0])
+	} else {
+		err = r.catchUp(0)
+	}
+	if done || err != nil {
+		return err
+	}
+	c, err := k.changes.begin(r, linearsChanges, x, weights, k.ofChanges(in))
+	if err != nil {
+		return err
+	}
+	if k.sideBySide && all.IsSet() && !slices.ContainsFunc(biases, kernels.Tensor.IsSet) {
+		return r.MatMul(&kernels.MatMul{A: x, B: all, Plus: c.plusAll()}, kernels.MatMulOutputs{C: asMatrix(out[0])})
 	}
 	out = k.each(out, weights)
 	for i := 0; i < len(weights) && err == nil; i++ {
-		err = r.product(asMatrix(in[0]), weights[i], biases[i], out[i])
+		err = r.MatMul(&kernels.MatMul{A: x, B: weights[i], Plus: c.plus(i), Bias: biases[i]}, kernels.MatMulOutputs{C: out[i]})
 	}
 	return err
 }
@@ -140,15 +184,23 @@ func (k linears) gradients(r *run, in, d, each tensors, all func(each tensors) (
 			return err
 		}
 	}
-	if !d[0].IsSet() {
-		return nil
+	c, err := k.changes.begin(r, linearsChanges, x, weights, k.ofChanges(in))
+	if err != nil {
+		return err
 	}
-	dx := asMatrix(d[0])
-	if k.joins(x.DType, weights) {
-		dz, err := all(each)
-		if err != nil {
+	var dz kernels.Tensor
+	joins, ofChanges := k.joins(x.DType, weights), k.ofChanges(d)
+	if joins && d[0].IsSet() || len(ofChanges) > 0 && x.DType != x.DType.Wide() {
+		if dz, err = all(each); err != nil {
 			return err
 		}
+	}
+	plus, err := c.gradients(each, dz, ofChanges, d[0].IsSet())
+	if err != nil || !d[0].IsSet() {
+		return err
+	}
+	dx := asMatrix(d[0])
+	if joins {
 		joined := r.saved(linearsWeights)
 		if !joined.IsSet() {
 			if joined, err = r.scratch(dx.DType, weights[0].Shape[0], columnsOf(weights)); err != nil {
@@ -158,25 +210,38 @@ func (k linears) gradients(r *run, in, d, each tensors, all func(each tensors) (
 				return err
 			}
 		}
-		return r.product(dz, joined.Permute(1, 0), kernels.Tensor{}, dx)
+		return r.MatMul(&kernels.MatMul{A: dz, B: joined.Permute(1, 0), Plus: plus}, kernels.MatMulOutputs{C: dx})
+	}
+	return k.sumGradients(r, dx, each, weights, plus)
+}
+
+// sumGradients computes the sum of what each layer gives to the gradient of x, and of what their
+// changes do.
+func (linears) sumGradients(r *run, dx kernels.Tensor, each, weights tensors, plus []kernels.Factors) (err error) {
+	var products []kernels.Factors
+	for i, dy := range each {
+		if dy.IsSet() {
+			products = append(products, kernels.Factors{A: dy, B: weights[i].Permute(1, 0)})
+		}
+	}
+	if !slices.ContainsFunc(products, func(f kernels.Factors) bool { return f.B.DType != dx.DType }) {
+		m := kernels.MatMul{A: products[0].A, B: products[0].B, Plus: append(products[1:], plus...)}
+		return r.MatMul(&m, kernels.MatMulOutputs{C: dx})
 	}
 	sum := dx
 	if wide := dx.DType.Wide(); wide != dx.DType { // dx would round every sum
-		var err error
 		if sum, err = r.scratch(wide, dx.Shape...); err != nil {
 			return err
 		}
 	}
-	began := false
-	for i, dy := range each {
-		if !dy.IsSet() {
-			continue
+	for i, f := range products {
+		m := kernels.MatMul{A: f.A, B: f.B, Accumulate: i > 0}
+		if i == 0 {
+			m.Plus = plus
 		}
-		product := kernels.MatMul{A: dy, B: weights[i].Permute(1, 0), Accumulate: began}
-		if err := r.MatMul(&product, kernels.MatMulOutputs{C: sum}); err != nil {
+		if err := r.MatMul(&m, kernels.MatMulOutputs{C: sum}); err != nil {
 			return err
 		}
-		began = true
 	}
 	if sum.DType == dx.DType {
 		return nil

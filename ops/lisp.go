@@ -74,10 +74,16 @@ func accumulate(n *gorgonia.Node, gradient *tensor.Dense) error {
 	if err != nil {
 		return err
 	}
-	t, ok := sum.(*tensor.Dense)
-	if !ok {
-		return fmt.Errorf("the gradient is a %T, it needs to be a *tensor.Dense", sum)
+	switch sum := sum.(type) {
+	case *tensor.Dense:
+		_, err = tensor.Add(sum, gradient, tensor.UseUnsafe())
+		return err
+	case *gorgonia.F64: // of a scalar of the host
+		*sum += gorgonia.F64(gradient.Data().(float64))
+	case *gorgonia.F32:
+		*sum += gorgonia.F32(gradient.Data().(float32))
+	default:
+		return fmt.Errorf("the gradient is a %T, it needs to be a *tensor.Dense, a float32 or a float64", sum)
 	}
-	_, err = tensor.Add(t, gradient, tensor.UseUnsafe())
-	return err
+	return nil
 }

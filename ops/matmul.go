@@ -263,7 +263,7 @@ func joinRows(t kernels.Tensor) kernels.Tensor {
 	last := len(t.Shape) - 1
 	return kernels.Tensor{
 		Data: t.Data, DType: t.DType, Owner: t.Owner,
-		Shape:   []int{t.Elements() / t.Shape[last], t.Shape[last]},
+		Shape:   []int{rowCount(t), t.Shape[last]},
 		Strides: []int{t.Strides[last-1], t.Strides[last]},
 	}
 }

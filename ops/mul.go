@@ -5,7 +5,7 @@ import (
 	"gorgonia.org/gorgonia"
 )
 
-// Mul is a·b, element by element, of two tensors of one shape: a gate.
+// Mul is a·b, element by element, of two tensors of one shape or two scalars: a gate.
 func Mul(a, b *gorgonia.Node) (*gorgonia.Node, error) {
 	return apply("Mul", kernel{
 		describe: func(in tensors) (description, error) { return like(in[0]), checkSame("b", in[1], "a", in[0]) },
@@ -21,10 +21,10 @@ func Mul(a, b *gorgonia.Node) (*gorgonia.Node, error) {
 			}
 			return nil
 		},
-	}, input{name: "a", node: a}, input{name: "b", node: b})
+	}, input{name: "a", node: a, scalars: true}, input{name: "b", node: b, scalars: true})
 }
 
-// Scale multiplies every element of x by a number.
+// Scale multiplies every element of x, which may be a scalar, by a number.
 func Scale(x *gorgonia.Node, factor float64) (*gorgonia.Node, error) {
 	return apply("Scale", kernel{
 		describe: func(in tensors) (description, error) {
@@ -32,5 +32,5 @@ func Scale(x *gorgonia.Node, factor float64) (*gorgonia.Node, error) {
 		},
 		forward:  func(r *run, in, out tensors) error { return r.MulScalar(factor, in[0], out[0]) },
 		backward: func(r *run, _, dOut, d tensors) error { return r.MulScalar(factor, dOut[0], d[0]) },
-	}, input{name: "x", node: x, unread: true})
+	}, input{name: "x", node: x, unread: true, scalars: true})
 }

@@ -55,18 +55,44 @@ func (k norm) describe(in tensors) (description, error) {
 	if is.saves = (tensors{statistic, statistic}); k.rms {
 		is.saves = tensors{statistic}
 	}
+	if !k.ofSum {
+		is.again = k.again
+	}
 	switch {
 	case k.gives == statistics:
 		is.outputs, is.statistics = append(is.outputs, is.saves...), len(is.saves)
 	case k.gives == theSum:
-		is.outputs, is.readsOutputs = tensors{x, x}, true
+		is.outputs, is.readsOutputs = tensors{x, x}, 1
 	case k.ofSum:
 		is.saves = append(is.saves, x)
+	}
+	if k.rms && k.gives != statistics {
+		is.joins = joins{postpones: len(is.outputs), takes: []int{normOther}}
 	}
 	if in[normOther].IsSet() && !k.rms {
 		is.sums = normOther
 	}
 	return is, k.problem(in).Validate()
+}
+
+// again computes the rows once more, from x or the sum that they are the norm of. Other outputs are
+// kept.
+func (k norm) again(c *call, output int, a *again) (*gorgonia.Node, error) {
+	rows, of := 0, c.operands[normX].node
+	if k.gives == theSum {
+		rows, of = 1, c.outputs[0].node
+	}
+	gamma, beta := &c.operands[normGamma], &c.operands[normBeta]
+	for _, o := range []*operand{gamma, beta} {
+		if whole, _ := o.gathered(); whole != nil || output != rows {
+			return c.outputs[output].node, nil
+		}
+	}
+	of, err := a.behind(of)
+	if err != nil {
+		return nil, err
+	}
+	return one(norm{eps: k.eps, rms: k.rms}.apply(c.name+".again", of, nil, gamma.node, beta.node))
 }
 
 // saved are the statistics that a run saves.
@@ -91,12 +117,31 @@ func (k norm) forward(r *run, in, out tensors) (err error) {
 		}
 	}
 	if err == nil {
-		err = r.NormForward(k.problem(in), o)
+		err = k.normalise(r, k.problem(in), o)
 	}
 	for i := 1; err == nil && k.gives == statistics && r.wanted != nil && i < len(out); i++ {
 		err = r.Copy(out[i], r.saved(i-1))
 	}
 	return err
+}
+
+// normalise computes a norm, or leaves it to the step that reads it.
+func (k norm) normalise(r *run, n *kernels.Norm, o kernels.NormOutputs) error {
+	done, err := false, error(nil)
+	if n.Other.IsSet() {
+		if done, err = r.addRows(normOther, n.X, o.Sum); err != nil {
+			return err
+		}
+	}
+	if done {
+		n.X, n.Other, o.Sum = o.Sum, kernels.Tensor{}, kernels.Tensor{}
+	}
+	compute := func() error { return r.NormForward(n, o) }
+	if k.rms && !n.Other.IsSet() && r.joiner() != nil && r.postpones() {
+		r.c.last.postponed = &postponed{norm: n, compute: compute}
+		return nil
+	}
+	return compute()
 }
 
 // rowShape is the shape of values that a tensor has one of for each row.

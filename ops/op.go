@@ -1,9 +1,11 @@
 package ops
 
 import (
+	"encoding/binary"
 	"fmt"
 	"hash"
 	"hash/fnv"
+	"slices"
 	"sync/atomic"
 
 	"github.com/chewxy/hm"
@@ -41,7 +43,33 @@ func newSignature(name string, children gorgonia.Nodes, differentiable []bool, d
 	if len(shape) > 0 {
 		out = gorgonia.TensorType{Dims: len(shape), Of: dtype}
 	}
-	return signature{name: name, id: lastID.Add(1), in: in, out: out, shape: shape, differentiable: differentiable}
+	s := signature{name: name, id: lastID.Add(1), in: in, out: out, shape: shape, differentiable: differentiable}
+	for s.isTaken(children) {
+		s.id = lastID.Add(1)
+	}
+	return s
+}
+
+// isTaken reports whether another node of the graph has the hash that the op's node will have: a
+// tapeMachine takes nodes of one hash, of 32 bits, for one node.
+func (s signature) isTaken(children gorgonia.Nodes) bool {
+	if len(children) == 0 || children[0].Graph() == nil {
+		return false
+	}
+	hash := s.nodeHash(children)
+	return slices.ContainsFunc(children[0].Graph().AllNodes(), func(n *gorgonia.Node) bool { return n.Hashcode() == hash })
+}
+
+// nodeHash is the hash that Gorgonia gives the op's node.
+func (s signature) nodeHash(children gorgonia.Nodes) uint32 {
+	h := fnv.New32a()
+	fmt.Fprintf(h, "%v%v", s.out, s.shape)
+	s.WriteHash(h)
+	h.Write([]byte{byte(len(children))})
+	for _, child := range children {
+		binary.Write(h, binary.LittleEndian, child.Hashcode())
+	}
+	return h.Sum32()
 }
 
 func (s signature) Arity() int           { return len(s.in) }

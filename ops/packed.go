@@ -18,7 +18,8 @@ import (
 // value has the shape (rows, bytes of a row), and package packed says what these are.
 //
 // [Linear] and the ops of several such layers take one of (out, in) as a weight, [MatMul] as its b,
-// and [Embedding] as its table. It is a constant to a gradient. A GPU does not compute with it.
+// and on the host [Embedding] as its table. It is a constant to a gradient. A GPU widens it to the
+// type of what it is multiplied by, rounded to that, for the time of a product.
 var (
 	Int8 = tensor.Dtype{Type: reflect.TypeFor[packing.Int8]()}
 	Int4 = tensor.Dtype{Type: reflect.TypeFor[packing.Int4]()}
@@ -116,6 +117,10 @@ func Unpacked(v *tensor.Dense) (*tensor.Dense, error) {
 	if v == nil || !IsPacked(v.Dtype()) {
 		return nil, fmt.Errorf("Unpacked: the value is %s, it needs to be a packed matrix", kindOf(v))
 	}
+	v, err := Download(v)
+	if err != nil {
+		return nil, fmt.Errorf("Unpacked: %w", err)
+	}
 	t, err := viewPacked(host, v, packedDTypeOf(v.Dtype()))
 	if err != nil {
 		return nil, fmt.Errorf("Unpacked: the value %w", err)
@@ -127,7 +132,7 @@ func Unpacked(v *tensor.Dense) (*tensor.Dense, error) {
 	return tensor.New(tensor.WithShape(t.Shape...), tensor.WithBacking(wide)), nil
 }
 
-// PackedBytes are the bytes of a packed matrix, not a copy.
+// PackedBytes are the bytes of a packed matrix on the host, not a copy.
 func PackedBytes(v *tensor.Dense) []byte {
 	at, bytes := dataOf(v)
 	return unsafe.Slice((*byte)(at), bytes)
@@ -194,11 +199,19 @@ func (in *input) checkPacked(dtype kernels.DType) (kernels.Tensor, error) {
 	return t, nil
 }
 
-// assignPacked is Assign of packed matrices.
-func assignPacked(to, from *tensor.Dense) error {
-	if !to.Shape().Eq(from.Shape()) {
-		return fmt.Errorf("Assign: a value of shape %v cannot be written over one of shape %v", []int(from.Shape()), []int(to.Shape()))
+// wordsOf is the memory of a packed matrix, whose value is v, as words of 32 bits, of which its rows
+// are whole ones: for what moves it.
+func wordsOf(t kernels.Tensor, v gorgonia.Value) kernels.Tensor {
+	words := kernels.Contiguous(t.Data, kernels.I32, v.Shape().TotalSize()/4)
+	words.Owner = t.Owner
+	return words
+}
+
+// packedValueOf is the memory of a packed matrix as a value.
+func packedValueOf(words kernels.Tensor, dtype tensor.Dtype, rows int) (*tensor.Dense, error) {
+	bytes := 4 * words.Elements()
+	if words.Owner == nil {
+		return PackedOf(unsafe.Slice((*byte)(words.Data), bytes), dtype, rows)
 	}
-	copy(PackedBytes(to), PackedBytes(from))
-	return nil
+	return deviceValue(words, dtype, rows, bytes/rows), nil
 }

@@ -121,7 +121,12 @@ func ValueOf(t kernels.Tensor) *tensor.Dense {
 	if t.Owner == nil {
 		return hostValue(t)
 	}
-	v := tensor.New(tensor.Of(nodeDtype(t.DType)), tensor.WithShape(t.Shape...),
+	return deviceValue(t, nodeDtype(t.DType), t.Shape...)
+}
+
+// deviceValue makes the memory of a tensor on a device a value of a type and a shape.
+func deviceValue(t kernels.Tensor, dtype tensor.Dtype, shape ...int) *tensor.Dense {
+	v := tensor.New(tensor.Of(dtype), tensor.WithShape(shape...),
 		tensor.FromMemory(uintptr(t.Data), uintptr(t.Elements()*t.DType.Size())), tensor.WithEngine(inaccessible{}))
 	runtime.AddCleanup(v, func(any) {}, t.Owner)
 	return v
@@ -200,6 +205,9 @@ func placeOfAll(names []string, values []gorgonia.Value) (kernels.Backend, error
 
 // dataOf is where a value's elements lie, and the bytes from there to its end.
 func dataOf(t *tensor.Dense) (at unsafe.Pointer, bytes int) {
+	if t.MemSize() == 0 {
+		return nil, 0
+	}
 	address := t.Uintptr()
 	at = *(*unsafe.Pointer)(unsafe.Pointer(&address))
 	runtime.KeepAlive(t)
@@ -223,13 +231,10 @@ func view(b kernels.Backend, v gorgonia.Value, dtype kernels.DType, shape []int)
 	}
 	last := 0
 	for axis, d := range shape {
-		if d == 0 {
-			return kernels.Tensor{}, fmt.Errorf("has shape %v, no axis can be empty", shape)
-		}
 		last += (d - 1) * strides[axis]
 	}
 	at, bytes := dataOf(t)
-	if elements := bytes / dtype.Size(); last >= elements {
+	if elements := bytes / dtype.Size(); last >= elements && !slices.Contains(shape, 0) {
 		return kernels.Tensor{}, fmt.Errorf("has strides %v for shape %v, which reach beyond its %d elements", strides, shape, elements)
 	}
 	seen := kernels.Tensor{Data: at, DType: dtype, Shape: shape, Strides: strides}

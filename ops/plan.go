@@ -35,6 +35,9 @@ type step struct {
 	spends bool    // of gradients: nothing else needs what they read, so that they may write over it
 	bias   *call   // of gradients: whose bias's gradient they compute along
 	beside []*step // gathers that begin beside it
+
+	postpones bool          // the step that reads it may do its work
+	before    map[int]*step // by input: the step whose work it may do
 }
 
 // planning makes the plan of a graph, and holds it as long as the graph lives.
@@ -129,6 +132,8 @@ func newPlan(g *gorgonia.ExprGraph, isKept func(*gorgonia.Node) bool) *plan {
 		p.add(n, f)
 	}
 	readers := p.countReaders(g, f)
+	p.planPostponed(readers)
+	p.planFrees()
 	for _, s := range p.steps {
 		if s.back {
 			shared := func(r *result) bool { return p.held[r] || readers[r] != 1 }
@@ -186,19 +191,28 @@ func isUsed(gradient *gorgonia.Node) bool {
 	return parents != nil && parents.Len() > 0
 }
 
-// countReaders counts the steps that read each result, finds out which results are held, and who
-// reads the others last.
+// countReaders counts the steps that read each result, and finds out which results are held.
 func (p *plan) countReaders(g *gorgonia.ExprGraph, f *finder) map[*result]int {
-	readers, last := map[*result]int{}, map[*result]*step{}
+	readers := map[*result]int{}
 	for _, s := range p.steps {
 		for _, r := range s.reads {
 			readers[r]++
-			last[r] = s
 		}
 	}
 	for _, n := range g.AllNodes() {
 		if w, ok := n.Op().(writer); ok && w.written() != nil {
 			p.held[w.written()] = readers[w.written()] == 0 || f.isSeen(n)
+		}
+	}
+	return readers
+}
+
+// planFrees finds out who reads a result last.
+func (p *plan) planFrees() {
+	last := map[*result]*step{}
+	for _, s := range p.steps {
+		for _, r := range s.reads {
+			last[r] = s
 		}
 	}
 	for _, s := range p.steps {
@@ -208,7 +222,53 @@ func (p *plan) countReaders(g *gorgonia.ExprGraph, f *finder) map[*result]int {
 			}
 		}
 	}
-	return readers
+}
+
+// planPostponed finds the steps whose work the one step that reads them may do, with what they read.
+func (p *plan) planPostponed(readers map[*result]int) {
+	for _, s := range p.steps {
+		if s.back || s.wanted != nil {
+			continue
+		}
+		for _, input := range s.c.is.joins.takes {
+			before, r := p.postponable(s, input)
+			if before == nil || p.held[r] || readers[r] != 1 {
+				continue
+			}
+			if before.postpones = true; s.before == nil {
+				s.before = map[int]*step{}
+			}
+			s.before[input], s.reads = before, distinct(append(s.reads, before.reads...))
+		}
+	}
+}
+
+// postponable is the step that gives one input of another, and that result, if it may leave its work to
+// the other.
+func (p *plan) postponable(s *step, input int) (before *step, r *result) {
+	n := s.c.operands[input].node
+	if n == nil {
+		return nil, nil
+	}
+	for i, o := range s.c.operands {
+		if o.node == n && i != input {
+			return nil, nil
+		}
+	}
+	c, output := (*call)(nil), 0
+	switch op := n.Op().(type) {
+	case *call:
+		c = op
+	case outputPick:
+		c, output = op.c, op.i
+	}
+	if c == nil || c.is.joins.postpones != output+1 || c.is.joins.product == s.c.is.joins.product {
+		return nil, nil
+	}
+	if before = p.of[c.id]; before == nil || before.wanted != nil {
+		return nil, nil
+	}
+	return before, &c.outputs[output].memory
 }
 
 // biasAlong is the call whose bias has a gradient that a step computes along: the sums over the
@@ -316,8 +376,12 @@ func (f *finder) isSeen(n *gorgonia.Node) bool {
 // it.
 func (f *finder) isExposed(n *gorgonia.Node) bool {
 	for parents := f.graph.To(n.ID()); parents != nil && parents.Next(); {
-		switch parents.Node().(*gorgonia.Node).Op().(type) {
+		switch parent := parents.Node().(*gorgonia.Node); parent.Op().(type) {
 		case reader, writer:
+		case after:
+			if f.isExposed(parent) {
+				return true
+			}
 		default:
 			return true
 		}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -98,8 +99,14 @@ func (p *plan) fused(s *step) string {
 	if s.bias != nil {
 		list = append(list, fmt.Sprintf("d%s of %d", s.bias.operands[s.bias.is.bias].name, p.of[s.bias.id].at))
 	}
+	for _, weight := range s.c.is.changed {
+		list = append(list, "change of "+weight)
+	}
 	for _, other := range s.beside {
 		list = append(list, fmt.Sprintf("begins %d", other.at))
+	}
+	for _, input := range slices.Sorted(maps.Keys(s.before)) {
+		list = append(list, fmt.Sprintf("may do %d", s.before[input].at))
 	}
 	if s.spends {
 		list = append(list, "writes over what it reads")

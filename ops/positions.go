@@ -9,8 +9,6 @@ import (
 // them: padding + 1 for the first id of a row that is not padding, one more for each that follows,
 // and padding for padding itself, wherever it stands. The result has the shape of ids and is int32
 // or int64. It has no gradient.
-//
-// A GPU has no kernel for it.
 func TokenPositions(ids *gorgonia.Node, padding int) (*gorgonia.Node, error) {
 	return apply("TokenPositions", kernel{
 		describe: func(in tensors) (description, error) {

@@ -213,6 +213,34 @@ func (c *call) repeat(again map[*gorgonia.Node]*gorgonia.Node, calls map[*call]g
 	return outputs, err
 }
 
+// again computes values once more for a backward run, when its gradient has come, where that takes
+// little time: so nothing keeps them until then.
+type again struct {
+	dOut *gorgonia.Node
+	made map[*gorgonia.Node]*gorgonia.Node
+}
+
+// of is the value of a node for the backward run: computed once more, or the node itself.
+func (a *again) of(n *gorgonia.Node) (*gorgonia.Node, error) {
+	c, i := callOf(n)
+	if c == nil || c.is.again == nil {
+		return n, nil
+	}
+	var err error
+	if a.made[n] == nil {
+		a.made[n], err = c.is.again(c, i, a)
+	}
+	return a.made[n], err
+}
+
+// behind is the same, and there when the gradient has come.
+func (a *again) behind(n *gorgonia.Node) (*gorgonia.Node, error) {
+	if same, err := a.of(n); same != n || err != nil {
+		return same, err
+	}
+	return newAfter("Again.after", n, a.dOut)
+}
+
 // after hands on its first input once the second is there.
 type after struct{ signature }
 

@@ -28,9 +28,6 @@ type RoPEOptions struct {
 	// Ranks says that the rows are those which this rank holds of a sequence, see
 	// [AttentionOptions].
 	Ranks kernels.Ranks
-	// Cache says that the rows follow those that a cache holds when the graph runs: its length, or
-	// of each batch item that of the cache's, adds to Offset.
-	Cache *KVCache
 }
 
 // RoPE rotates pairs of dimensions of each head by an angle that grows with the position, so that a
@@ -52,24 +49,27 @@ func RoPEQKV(qkv *gorgonia.Node, heads, kvHeads int, o RoPEOptions) (*gorgonia.N
 }
 
 func applyRoPE(name string, k *rope, x input, o RoPEOptions) (*gorgonia.Node, error) {
-	k.cache, k.share = o.Cache, shareOf(o.Ranks)
-	k.o = kernels.RoPE{
+	k.share, k.o = shareOf(o.Ranks), *o.problem()
+	return apply(name, kernel{k.describe, k.forward, k.backward}, x, input{name: "positions", node: o.Positions, form: indexForm, optional: true})
+}
+
+// problem is the options as kernels know them, without positions.
+func (o *RoPEOptions) problem() *kernels.RoPE {
+	r := &kernels.RoPE{
 		Offset: o.Offset, Base: o.Base, PositionScale: o.Scaling, RotaryDim: o.RotaryDim,
 		Divisors: slices.Clone(o.Divisors), Amplitude: o.Amplitude,
 	}
 	if o.Interleaved {
-		k.o.Pairing = kernels.Interleaved
+		r.Pairing = kernels.Interleaved
 	}
-	return apply(name, kernel{k.describe, k.forward, k.backward}, x, input{name: "positions", node: o.Positions, form: indexForm, optional: true})
+	return r
 }
 
 type rope struct {
 	layout         Layout
 	heads, kvHeads int // of RoPEQKV, whose heads lie in the last axis; 0 otherwise
-	cache          *KVCache
 	share          *share
 	o              kernels.RoPE
-	held           int // the tokens of the cache in the last forward run, for the backward run after it
 }
 
 func (k *rope) describe(in tensors) (description, error) {
@@ -79,8 +79,8 @@ func (k *rope) describe(in tensors) (description, error) {
 	if err := k.checkAxes(in[0].Shape); err != nil {
 		return description{}, err
 	}
-	if k.share != nil && (k.cache != nil || in[1].IsSet()) {
-		return description{}, errors.New("positions or a cache are given with Ranks, which says where rows are too")
+	if k.share != nil && in[1].IsSet() {
+		return description{}, errors.New("positions are given with Ranks, which says where rows are too")
 	}
 	x, name := k.view(in[0]), "x"
 	if k.heads > 0 {
@@ -106,7 +106,6 @@ func (k *rope) checkAxes(shape []int) error {
 func (k *rope) problem(in tensors) *kernels.RoPE {
 	r := k.o
 	r.Positions = in[1]
-	r.Offset += k.held
 	return &r
 }
 
@@ -144,45 +143,7 @@ func (k *rope) withOthers(r *run, from, to kernels.Tensor, err error) error {
 }
 
 func (k *rope) forward(r *run, in, out tensors) error {
-	return k.withOthers(r, in[0], out[0], k.turn(r, in, out))
-}
-
-// turn turns rows by where they are in this run: with a cache, behind what it holds. A recording
-// follows a cache of one item; the positions of several would be read on the host.
-func (k *rope) turn(r *run, in, out tensors) error {
-	x, y := k.view(in[0]), k.view(out[0])
-	if k.cache == nil {
-		return k.each(in, x, y, r.RoPEForward)
-	}
-	if err := k.cache.checkItems(x.Shape[0]); err != nil {
-		return err
-	}
-	if x.Shape[0] > 1 {
-		if err := r.c.checkRecording(); err != nil {
-			return err
-		}
-	}
-	return r.vary(in, func(b kernels.Backend) error {
-		if k.cache.even(x.Shape[0]) {
-			k.held = k.cache.lengths[k.cache.first]
-			return b.RoPEForward(k.problem(in), x, y)
-		}
-		return k.turnUnevenly(b, in[1], x, y)
-	})
-}
-
-// turnUnevenly turns rows of a batch whose items hold different numbers of tokens.
-func (k *rope) turnUnevenly(b kernels.Backend, positions, x, y kernels.Tensor) error {
-	if positions.IsSet() {
-		return errors.New("positions are given, and the cache's items hold different numbers of tokens: it needs only one of both")
-	}
-	k.held = 0
-	problem := k.problem(tensors{x, positions})
-	var err error
-	if problem.Positions, err = k.cache.positions(b, x.Shape[0], x.Shape[2]); err != nil {
-		return err
-	}
-	return b.RoPEForward(problem, x, y)
+	return k.withOthers(r, in[0], out[0], k.each(in, k.view(in[0]), k.view(out[0]), r.RoPEForward))
 }
 
 func (k *rope) backward(r *run, in, dOut, d tensors) error {

@@ -29,6 +29,18 @@ func (r *run) MatMul(m *kernels.MatMul, out kernels.MatMulOutputs) error {
 	return r.Backend.MatMul(m, out)
 }
 
+// GroupedMatMul is the device's, as exact as the graph says.
+func (r *run) GroupedMatMul(m *kernels.GroupedMatMul, c kernels.Tensor) error {
+	m.Precision = r.c.state.mode.orPrecision(m.Precision)
+	return r.Backend.GroupedMatMul(m, c)
+}
+
+// GroupedMatMulGradient is the device's, as exact as the graph says.
+func (r *run) GroupedMatMulGradient(m *kernels.GroupedMatMul, dC, dB kernels.Tensor) error {
+	m.Precision = r.c.state.mode.orPrecision(m.Precision)
+	return r.Backend.GroupedMatMulGradient(m, dC, dB)
+}
+
 // LinearCrossEntropy is the device's, as exact as the graph says.
 func (r *run) LinearCrossEntropy(c *kernels.LinearCrossEntropy, out kernels.LinearCrossEntropyOutputs) error {
 	c.Precision = r.c.state.mode.orPrecision(c.Precision)
@@ -159,9 +171,13 @@ func (r *run) scratchLike(like kernels.Tensor) (kernels.Tensor, error) {
 	return (*rooms)[next], err
 }
 
-// end gives back what was borrowed.
+// end gives back what was borrowed, unless postponed work needs it.
 func (r *run) end() {
 	if !r.shares() {
+		return
+	}
+	if r.c.last.postponed != nil && !r.backward {
+		r.c.last.kept = append(r.c.last.kept, r.scratched...)
 		return
 	}
 	for _, t := range r.scratched {
@@ -175,7 +191,7 @@ func (r *run) copyOutputs(out tensors) error {
 	if c.last.copies == nil {
 		c.last.copies = make(tensors, len(out))
 	}
-	for i, exposed := range c.planned().of[c.id].exposed {
+	for i, exposed := range c.planned().of[c.id].exposed[:c.is.readsOutputs] {
 		copied := &c.last.copies[i]
 		if !exposed {
 			*copied = kernels.Tensor{}

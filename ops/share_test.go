@@ -50,7 +50,7 @@ func TestSharingErrors(t *testing.T) {
 		{only(AttentionWeights(q, k, shared)), "AttentionWeights: Ranks is given"},
 		{only(AttentionScores(q, k, shared)), "AttentionScores: Ranks is given"},
 		{only(RoPE(odd, RoPEOptions{Ranks: ofTwo{}})), "RoPE: x has 3 rows, a rank needs an even number"},
-		{only(RoPE(q, RoPEOptions{Ranks: ofTwo{}, Positions: node(tensor.Int, "positions", 1, 4)})), "RoPE: positions or a cache are given with Ranks"},
+		{only(RoPE(q, RoPEOptions{Ranks: ofTwo{}, Positions: node(tensor.Int, "positions", 1, 4)})), "RoPE: positions are given with Ranks"},
 		{only(Dropout(q, DropoutOptions{Ranks: ofTwo{}})), "Dropout: x has shape [1 2 4 8], with Ranks it needs to be (batch, length, features)"},
 		{only(Dropout(float("x", 3, 8), DropoutOptions{Ranks: ofTwo{}})), "Dropout: x has 3 rows, a rank needs an even number"},
 	} {

@@ -13,22 +13,49 @@ type SwiGLUMLPBiases struct{ Gate, Up, Down *gorgonia.Node }
 
 // SwiGLUMLP is the gated MLP of Llama, (silu(x·G)·(x·U))·D, with biases if there are: what calls of
 // [Linear] and [SwiGLU] give, and their gradients, of which that of x is summed where it is
-// computed. x is (..., in), gate and up are (in, hidden), down is (hidden, out).
-func SwiGLUMLP(x, gate, up, down *gorgonia.Node, biases SwiGLUMLPBiases) (*gorgonia.Node, error) {
-	var k swiGLUMLP
-	return apply("SwiGLUMLP", kernel{k.describe, k.forward, k.backward}, slices.Concat([]input{{name: "x", node: x, form: denseForm}},
+// computed. x is (..., in), gate and up are (in, hidden), down is (hidden, out). There is a change
+// for each of the three, or none; that of down has no In.
+func SwiGLUMLP(x, gate, up, down *gorgonia.Node, biases SwiGLUMLPBiases, changes ...Change) (*gorgonia.Node, error) {
+	const layers = 3
+	if changes = slices.Clone(changes); len(changes) == 0 {
+		changes = make([]Change, layers)
+	}
+	if len(changes) != layers || changes[2].In != nil {
+		return nil, fmt.Errorf("SwiGLUMLP: there are %d changes, it needs one for each of 3 layers, or none, and none for down with an In", len(changes))
+	}
+	k := swiGLUMLP{linears: linears{names: []string{"gate", "up"}, apart: true}}
+	ofFirst, err := k.change(x, changes[:2])
+	if err != nil {
+		return nil, fmt.Errorf("SwiGLUMLP: %w", err)
+	}
+	var ofDown []input
+	if k.down, ofDown, err = newLowRank(x, downName, changes[2:]); err != nil {
+		return nil, fmt.Errorf("SwiGLUMLP: %w", err)
+	}
+	return apply("SwiGLUMLP", kernel{k.describe, k.forward, k.backward}, slices.Concat([]input{k.changes.inputX(x)},
 		layerInputs(x, "gate", gate, "gateBias", biases.Gate), layerInputs(x, "up", up, "upBias", biases.Up),
-		layerInputs(x, "down", down, "downBias", biases.Down))...)
+		layerInputs(x, "down", down, "downBias", biases.Down), ofFirst, ofDown)...)
 }
 
-type swiGLUMLP struct{ linears } // gate and up
+type swiGLUMLP struct {
+	linears // gate and up
+	down    lowRank
+}
 
-// What a gated MLP saves besides the first layers' weights: what these layers gave, the rows of up
-// behind those of gate; their gated product; and down's rounded weight.
-const gatedWeights, gatedZ, gatedHidden, gatedDown = linearsWeights, 1, 2, 3
+var downName = []string{"down"}
 
-// first are the inputs of the first two layers, or their gradients.
-func (swiGLUMLP) first(in tensors) tensors { return in[:5] }
+// What a gated MLP saves besides the first layers' weights and what their changes do: what these
+// layers gave, the rows of up behind those of gate; their gated product; down's rounded weight; and
+// what its change does. The gated product is computed again where down's weight has no gradient.
+const gatedZ, gatedHidden, gatedDown, gatedChange = linearsChanges + 3, linearsChanges + 4, linearsChanges + 5, linearsChanges + 6
+
+// first are the inputs of the first two layers, or their gradients, and ofDown those of down's
+// change.
+func (k swiGLUMLP) first(in tensors) tensors {
+	return slices.Concat(in[:5], in[7:7+inputsOfChange*len(k.changes.scales)])
+}
+
+func (k swiGLUMLP) ofDown(in tensors) tensors { return in[7+inputsOfChange*len(k.changes.scales):] }
 
 // halves are the parts of gate and up in a matrix that has one behind the other along an axis.
 func halves(t kernels.Tensor, axis int) (gate, up kernels.Tensor) {
@@ -51,47 +78,98 @@ func (k swiGLUMLP) describe(in tensors) (description, error) {
 	if err := checkLayer(h, "down", in[5], "downBias", in[6]); err != nil {
 		return description{}, fmt.Errorf("between the layers: %w", err)
 	}
-	z := kernels.Contiguous(nil, x.DType, 2*asMatrix(x).Shape[0], gate.Shape[1])
+	first := k.ofChanges(k.first(in))
+	if err := k.changes.check(x, k.names, tensors{gate, up}, first); err != nil {
+		return description{}, err
+	}
+	if err := k.down.check(h, downName, in[5:6], k.ofDown(in)); err != nil {
+		return description{}, err
+	}
 	is := described(x.DType, withLastAxis(x.Shape, in[5].Shape[1])...)
-	is.saves = tensors{gatedWeights: {}, gatedZ: z, gatedHidden: asMatrix(h), gatedDown: {}}
+	is.changed = slices.Concat(k.changes.named(k.names), k.down.named(downName))
+	is.saves = make(tensors, gatedChange)
+	copy(is.saves[linearsChanges:], k.changes.saves(x, first))
+	is.saves[gatedZ] = kernels.Contiguous(nil, x.DType, 2*asMatrix(x).Shape[0], gate.Shape[1])
+	is.saves = append(is.saves, k.down.saves(h, k.ofDown(in))...)
+	if !k.hasChanges() {
+		is.joins = joins{product: true, postpones: 1, takes: []int{0}}
+	}
 	return is, nil
 }
 
 func (k swiGLUMLP) forward(r *run, in, out tensors) error {
-	z, err := r.savedOrScratch(gatedZ)
+	h, err := k.hidden(r, in)
 	if err != nil {
 		return err
 	}
-	h, err := r.savedOrScratch(gatedHidden)
-	if err != nil {
-		return err
+	first := kernels.RowsProduct{X: asMatrix(in[0]), Weights: tensors{in[1], in[3]}, Biases: tensors{in[2], in[4]}, Gated: true}
+	done := false
+	if !k.hasChanges() {
+		if done, err = r.multiplyRows(first, h); err != nil {
+			return err
+		}
 	}
-	gate, up := halves(z, 0)
-	if err := k.gated(r, in, gate, up, h); err != nil {
-		return err
+	if !done {
+		z, err := r.savedOrScratch(gatedZ)
+		if err != nil {
+			return err
+		}
+		gate, up := halves(z, 0)
+		if err := k.gated(r, in, gate, up, h); err != nil {
+			return err
+		}
 	}
 	down, err := r.roundWeight(gatedDown, in[0].DType, in[5], r.wants(0, 1, 2, 3, 4))
 	if err != nil {
 		return err
 	}
-	return r.product(h, down, in[6], asMatrix(out[0]))
+	if !k.hasChanges() && r.leaveRows(kernels.RowsProduct{X: h, Weights: tensors{down}, Biases: tensors{in[6]}}, out[0]) {
+		return nil
+	}
+	c, err := k.down.begin(r, gatedChange, h, tensors{down}, k.ofDown(in))
+	if err != nil {
+		return err
+	}
+	return r.MatMul(&kernels.MatMul{A: h, B: down, Plus: c.plus(0), Bias: in[6]}, kernels.MatMulOutputs{C: asMatrix(out[0])})
+}
+
+// hasChanges reports whether any of the three layers has a change.
+func (k swiGLUMLP) hasChanges() bool { return len(k.changes.scales)+len(k.down.scales) > 0 }
+
+// hidden is memory for the gated product.
+func (k swiGLUMLP) hidden(r *run, in tensors) (kernels.Tensor, error) {
+	rows, columns := asMatrix(in[0]).Shape[0], in[1].Shape[1]
+	if r.wants(5) {
+		return r.keep(gatedHidden, in[0].DType, rows, columns)
+	}
+	return r.scratch(in[0].DType, rows, columns)
 }
 
 // gated computes the first two layers and their gated product, where they have no biases in one
 // kernel.
 func (k swiGLUMLP) gated(r *run, in tensors, gate, up, h kernels.Tensor) error {
-	if in[2].IsSet() || in[4].IsSet() {
-		if err := k.linears.forward(r, k.first(in), tensors{gate, up}); err != nil {
+	first, x := k.first(in), asMatrix(in[0])
+	hasChanges := len(k.changes.scales) > 0
+	if in[2].IsSet() || in[4].IsSet() || hasChanges && x.DType == x.DType.Wide() {
+		if err := k.linears.forward(r, first, tensors{gate, up}); err != nil {
 			return err
 		}
 		return r.SwiGLU(gate, up, h)
 	}
-	weights, _ := k.layers(k.first(in))
-	weights, _, err := k.join(r, in[0].DType, weights)
+	weights, _ := k.layers(first)
+	weights, _, err := k.join(r, x.DType, weights)
 	if err != nil {
 		return err
 	}
-	product := kernels.MatMul{A: asMatrix(in[0]), B: weights[0], Epilogue: kernels.Gate{BUp: weights[1], Pre: gate, Up: up}}
+	product := kernels.MatMul{A: x, B: weights[0], Epilogue: kernels.Gate{BUp: weights[1], Pre: gate, Up: up}}
+	if hasChanges {
+		c, err := k.changes.begin(r, linearsChanges, x, weights, k.ofChanges(first))
+		if err != nil {
+			return err
+		}
+		ofGate, ofUp := halves(c.allB, 1)
+		product.Plus = []kernels.Factors{{A: c.t, B: ofGate, BUp: ofUp}}
+	}
 	return r.MatMul(&product, kernels.MatMulOutputs{C: h})
 }
 
@@ -101,18 +179,38 @@ func (k swiGLUMLP) gated(r *run, in tensors, gate, up, h kernels.Tensor) error {
 //
 // and the gradient of a bias is the sum over the rows of its layer's.
 func (k swiGLUMLP) backward(r *run, in, dOut, d tensors) error {
-	dy, h := asMatrix(dOut[0]), r.saved(gatedHidden)
-	if err := r.gradientsOfLayer(h, dy, d[5], d[6]); err != nil || !r.wants(0, 1, 2, 3, 4) {
-		return err
+	dy, z := asMatrix(dOut[0]), r.saved(gatedZ)
+	gate, up := halves(z, 0)
+	h := r.saved(gatedHidden)
+	var err error
+	if ofDown := k.ofDown(d); !h.IsSet() && slices.ContainsFunc(ofDown, kernels.Tensor.IsSet) {
+		if h, err = r.scratchLike(gate); err == nil {
+			err = r.SwiGLU(gate, up, h)
+		}
 	}
-	dz, err := r.scratch(h.DType, h.Shape[0], 2*h.Shape[1])
+	if err == nil {
+		err = r.gradientsOfLayer(h, dy, d[5], d[6])
+	}
 	if err != nil {
 		return err
 	}
-	gate, up := halves(r.saved(gatedZ), 0)
+	ofFirst := slices.ContainsFunc(k.first(d), kernels.Tensor.IsSet)
+	c, err := k.down.begin(r, gatedChange, gate, in[5:6], k.ofDown(in))
+	if err != nil {
+		return err
+	}
+	c.x = h
+	plus, err := c.gradients(tensors{dy}, dy, k.ofDown(d), ofFirst)
+	if err != nil || !ofFirst {
+		return err
+	}
+	dz, err := r.scratch(z.DType, gate.Shape[0], 2*gate.Shape[1])
+	if err != nil {
+		return err
+	}
 	dGate, dUp := halves(dz, 1)
 	product := kernels.MatMul{
-		A: dy, B: r.roundedWeight(gatedDown, in[5]).Permute(1, 0), Epilogue: kernels.GateGradient{Z: gate, Up: up, DUp: dUp},
+		A: dy, B: r.roundedWeight(gatedDown, in[5]).Permute(1, 0), Plus: plus, Epilogue: kernels.GateGradient{Z: gate, Up: up, DUp: dUp},
 	}
 	if err := r.MatMul(&product, kernels.MatMulOutputs{C: dGate}); err != nil {
 		return err

@@ -95,11 +95,35 @@
 //   - With SharedFiles all ranks write a checkpoint together and read it together, each its own
 //     files.
 //
-// A rank that dies or hangs ends the others. Where every rank has all of the state, rank 0 then
-// leaves a checkpoint of the last step, if no update was under way. With ShardState the state is
-// gone with the rank, and with ShardWeights the weights: the error says which checkpoint is the
-// newest, and how many steps are lost. Where a rank's data end, all stop before the same step and
-// leave a checkpoint of it.
+// # When a rank is lost
+//
+// A rank is lost when its process is killed, its machine is gone, or nothing is heard of it for the
+// place's Timeout. By Lost of [PlaceConfig] the training then ends, or it goes on:
+//
+//   - By default the others end. Where every rank has all of the state, rank 0 leaves a checkpoint
+//     of the last step, if no update was under way. With ShardState the state is gone with the
+//     rank, and with ShardWeights the weights: the error says which checkpoint is the newest, and
+//     how many steps are lost.
+//   - With [distributed.LostReplaced] the others wait, up to Timeout, for a process in its place.
+//     PlaceConfig.Run starts one for GPUs; elsewhere whoever has the group's secret starts one with
+//     the same variables, on any machine that reaches rank 0's address. It gets weights, state and
+//     the number of the step from a rank that lives. At most the step under way is done again, and
+//     the bits are those of a training that lost nobody. Rank 0 is replaced like any other, where
+//     its files are; [Place.Late] tells its program, and logs go on with each step once.
+//   - With [distributed.LostMissed] the others go on without it: with the largest number of ranks
+//     that divides the batches of a step, of which each then takes more. The bits are those of a
+//     run that had so many ranks from that step on. Rank 0 cannot be missed.
+//
+// With ShardState or ShardWeights no rank has the whole, and on GPUs a step may be under way when a
+// rank is lost: the training then goes back to the newest checkpoint, and says so.
+//
+// A rank that fails with an error gives up, and ends all. Where a rank's data end, all stop before
+// the same step and leave a checkpoint of it.
+//
+// # When the loss spikes
+//
+// With GoBack of [LoopConfig] a training goes back by itself to its newest good checkpoint, leaves
+// out the batches up to the spike, and says so. It is off by default, and bounded: see [GoBack].
 //
 // # Stopping and going on
 //
@@ -107,6 +131,10 @@
 // are functions of seeds and of the number of the step. A run that was cancelled, or killed, goes
 // on from its newest checkpoint ([Loop.Resume]) and ends with the same bits as one that was left
 // alone, on the same machine and vector level.
+//
+// Checkpoints are written beside the steps that follow, from a copy that is taken beside the next
+// one. BenchmarkCheckpoint measures what that costs of a step. The copy takes as much memory as the
+// checkpoint has bytes.
 //
 // # Gradients that are not finite
 //

@@ -200,8 +200,8 @@ func TestCancelIsSeenWithinAStepAndAnEvaluation(t *testing.T) {
 	}
 }
 
-// TestSkippedStepsCostNoCheckpoint breaks the weights after step 4 and mends them after step 7. Until then the one
-// checkpoint that is kept is that of step 4.
+// TestSkippedStepsCostNoCheckpoint breaks the weights after step 5 and mends them after step 7. Until then the one
+// checkpoint that is kept is that of step 4, or of step 2 while that of step 4 is being written.
 func TestSkippedStepsCostNoCheckpoint(t *testing.T) {
 	folder := openFolder(t, t.TempDir(), 1)
 	var steps []int
@@ -211,10 +211,13 @@ func TestSkippedStepsCostNoCheckpoint(t *testing.T) {
 		c.Steps, c.CheckpointEvery, c.EvalEvery = 9, 2, 0
 		c.Hooks = []train.Hook{{
 			OnStep: func(s train.Step) error {
-				if s.Skipped != (s.Done > 4 && s.Done <= 7) {
+				if s.Skipped != (s.Done > 5 && s.Done <= 7) {
 					t.Errorf("step %d is skipped: %v", s.Done, s.Skipped)
 				}
-				if s.Skipped && !slices.Equal(stepsOf(t, folder), []int{4}) {
+				if s.Done == 5 {
+					good, first[0] = first[0], float32(math.Inf(1))
+				}
+				if s.Skipped && slices.Max(stepsOf(t, folder)) > 4 {
 					t.Errorf("after step %d the folder has %v", s.Done, stepsOf(t, folder))
 				}
 				if s.Done == 7 {
@@ -224,9 +227,6 @@ func TestSkippedStepsCostNoCheckpoint(t *testing.T) {
 			},
 			OnCheckpoint: func(c train.Checkpoint) error {
 				steps = append(steps, c.Done)
-				if c.Done == 4 {
-					good, first[0] = first[0], float32(math.Inf(1))
-				}
 				return nil
 			},
 		}}
@@ -321,7 +321,7 @@ func TestResumeFromTheBest(t *testing.T) {
 	again := countingLoop(t, folder, func(c *train.LoopConfig) {
 		c.CheckpointEvery, c.Validation = 1, backwards{}
 		c.Hooks = []train.Hook{{OnStep: func(s train.Step) error {
-			if s.Done == end.BestStep+2 && slices.Max(stepsOf(t, folder)) != end.BestStep+1 {
+			if s.Done == end.BestStep+3 && slices.Max(stepsOf(t, folder)) > end.BestStep+2 {
 				t.Errorf("before the checkpoint of step %d the folder has %v", s.Done, stepsOf(t, folder))
 			}
 			return nil

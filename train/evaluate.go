@@ -38,7 +38,8 @@ func (l *Loop) evaluate(ctx context.Context) error {
 		loss = e.Validation
 	}
 	finite := !math.IsNaN(loss) && !math.IsInf(loss, 0)
-	if e.Best = finite && !(loss >= l.bestLoss); e.Best {
+	again := loss == l.bestLoss && l.done == l.bestStep // by a rank 0 that has taken the place of one that is lost
+	if e.Best = finite && (again || !(loss >= l.bestLoss)); e.Best {
 		l.bestLoss, l.bestStep = loss, l.done
 	}
 	l.evaluated = l.done

@@ -210,6 +210,8 @@ func (t *graph) check() error {
 		return errors.New("no loss, it needs to be a tensor")
 	case !loss.IsScalar():
 		return fmt.Errorf("a loss of shape %v, it needs to be a scalar", []int(loss.Shape()))
+	case loss.Dtype() != tensor.Float32 && loss.Dtype() != tensor.Float64:
+		return fmt.Errorf("a loss of %v, it needs to be float32 or float64", loss.Dtype())
 	case loss.Graph() != t.g:
 		return errors.New("a loss of another graph, it needs to be of the scope that it was called with")
 	case len(t.parameters) == 0:
@@ -269,10 +271,15 @@ func (t *graph) run(b data.Batch, p *pass, work func() error) ([]kernels.Number,
 	if err := t.launch(p, work); err != nil {
 		return nil, err
 	}
+	return t.ask(p)
+}
+
+// ask asks for the scalars of the last run. The pass is nil for one that goes on.
+func (t *graph) ask(p *pass) ([]kernels.Number, error) {
 	numbers := make([]kernels.Number, len(t.scalars))
 	for i, n := range t.scalars {
 		var err error
-		if p.recording != nil {
+		if p != nil && p.recording != nil {
 			numbers[i], err = t.device.Backend().Read(p.scalars[i])
 		} else {
 			numbers[i], err = ops.ReadNumber(n.Value())

@@ -58,7 +58,8 @@ type training struct {
 	sharers      *distributed.Group // of sequences, nil for none
 	checkpoints  *checkpoint.Folder
 	resume       bool
-	lora         int // the rank of the changes that are trained, beside weights of 16 bits; 0 trains all
+	lora         int          // the rank of the changes that are trained; 0 trains all
+	kept         tensor.Dtype // of the weights beside them
 }
 
 func (c training) batches(t testing.TB) data.Batches {
@@ -97,7 +98,7 @@ func (c training) loop(t testing.TB, hook Hook) *Loop {
 	}
 	parameters, err := here.NewParameters(3)
 	if err == nil && c.lora > 0 {
-		err = errors.Join(parameters.KeepWeights(c.compute), parameters.SetLoRA(nn.LoRA{Rank: c.lora}))
+		err = errors.Join(parameters.KeepWeights(c.kept), parameters.SetLoRA(nn.LoRA{Rank: c.lora}))
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -220,6 +221,37 @@ func (c training) compareWithTheHost(t *testing.T, d *ops.Device) {
 		plain, plainWeights, _ := c.losses(t)
 		if !slices.Equal(plain, recorded) || !slices.EqualFunc(weights, plainWeights, slices.Equal) {
 			t.Errorf("%s: unrecorded losses are %v, recorded ones %v", name, plain, recorded)
+		}
+	}
+}
+
+// A training of changes of low rank has the losses of one on the host, beside weights that are kept in 16 bits or packed; recorded
+// steps have the bits of those that are not.
+func TestLoRAOnTheDevice(t *testing.T) {
+	d := gpu(t)
+	for _, kept := range []tensor.Dtype{ops.BFloat16, ops.Int8, ops.Int4, ops.NF4} {
+		c := training{
+			model: nn.GPTConfig{Vocab: 67, Context: 64}, rows: 4, steps: 60, lora: 8, kept: kept,
+			llama: &nn.LlamaConfig{Vocab: 67, Context: 64, Layers: 2, Heads: 4, KVHeads: 2, Dim: 64, Hidden: 192},
+		}
+		want, _, _ := c.losses(t)
+		c.device, c.compute = d, ops.BFloat16
+		recorded, weights, l := c.losses(t)
+		if l.training.last.recording == nil {
+			t.Errorf("%v: the steps were not recorded: %v", kept, l.training.unrecorded)
+		}
+		worst, last := 0.0, len(want)-1
+		for i, x := range want {
+			worst = max(worst, math.Abs(recorded[i]-x)/x)
+		}
+		t.Logf("%v: losses from %.4f to %.4f, on the host to %.4f, at most %.2g from those", kept, recorded[0], recorded[last], want[last], worst)
+		if !(worst <= 2e-3) || !(want[last] < want[0]-0.05) {
+			t.Errorf("%v: the losses are %v, on the host %v", kept, recorded, want)
+		}
+		c.prepare = func(l *Loop) { l.training.unrecorded = errors.New("not wanted") }
+		plain, plainWeights, _ := c.losses(t)
+		if !slices.Equal(plain, recorded) || !slices.EqualFunc(weights, plainWeights, slices.Equal) {
+			t.Errorf("%v: unrecorded losses are %v, recorded ones %v", kept, plain, recorded)
 		}
 	}
 }

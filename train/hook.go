@@ -1,6 +1,9 @@
 package train
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // Hook is told what happens in a [Loop]; a nil function is not called. The functions run one after
 // another on the loop's goroutine, so time that they take is time that the training does not go on;
@@ -16,6 +19,9 @@ type Hook struct {
 	OnBatch func(Batch) error
 	// OnStep is called after each step.
 	OnStep func(Step) error
+	// OnBack is called when the training has gone back to an earlier step. What was recorded of
+	// later steps counts no more: they come again.
+	OnBack func(Back) error
 	// OnEval is called after each evaluation.
 	OnEval func(Evaluation) error
 	// BeforeCheckpoint is called before a checkpoint is written. What a hook has recorded needs to
@@ -63,6 +69,10 @@ type Start struct {
 	ExamplesPerStep, TokensPerStep int
 
 	Metrics []string // the names of the model's metrics
+
+	// Survives says that the training goes on in another process when this one is lost. What is
+	// recorded of a step needs to be in its file when OnStep returns.
+	Survives bool
 }
 
 // Batch is how far a step or an evaluation has come.
@@ -90,6 +100,26 @@ type Step struct {
 	Elapsed  time.Duration // since the run started
 
 	Metrics map[string]float64 // those of the model's metrics that are scalars, by name; nil without any
+
+	// Waited is, by rank, how long the others have waited for it since the step before, on average:
+	// for its data, its part of the step, and what its hooks and checkpoints took. Nil for one rank.
+	Waited []time.Duration
+}
+
+// Back is a training that has gone back to a checkpoint by itself, see [GoBack].
+type Back struct {
+	From, Done int    // steps that were done, and that are done now
+	LeftOut    int    // steps whose batches are not taken again: the data go on after them
+	Why        string // such as "the loss of step 1200 is 9.31, ..."
+}
+
+// String says so in a line.
+func (b Back) String() string {
+	text := fmt.Sprintf("%s: the training goes back from step %d to %d", b.Why, b.From, b.Done)
+	if b.LeftOut > 0 {
+		text += fmt.Sprintf(" and leaves out the batches of %d steps", b.LeftOut)
+	}
+	return text
 }
 
 // Evaluation is a look at the losses in between, on batches that no gradient was taken from.

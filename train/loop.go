@@ -11,6 +11,7 @@ import (
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/train/checkpoint"
 	"github.com/stheno-ml/stheno/train/data"
+	"github.com/stheno-ml/stheno/train/distributed"
 	"gorgonia.org/gorgonia"
 )
 
@@ -72,6 +73,9 @@ type LoopConfig struct {
 	// same Loop again.
 	Settings any
 
+	// GoBack has the training go back to a checkpoint when its loss spikes; nil means never.
+	GoBack *GoBack
+
 	// Hooks are told what happens, in their order. With other ranks only rank 0's are, and only
 	// rank 0 writes checkpoints.
 	Hooks []Hook
@@ -90,10 +94,13 @@ type Loop struct {
 	graphs   map[graphKey]*graph // for batches of all shapes that came, training among them
 
 	progress
+	course
+	survival
 	weights  weightState
 	badSteps int         // steps in a row whose loss was not finite, the last one among them
 	queued   *queuedStep // on a device, the step whose report was not read yet
 	reported time.Time   // when the last report was read
+	slowest  slowest     // of the ranks
 	newMasks bool        // AllowNewMasks was called
 }
 
@@ -166,7 +173,7 @@ func (c LoopConfig) validate() error {
 	case c.Data == nil:
 		return errors.New("data is nil, it needs to be batches, such as those of data.Random")
 	}
-	return firstError(validateLength("steps", c.Steps, 1), validateLength("eval every", c.EvalEvery, 0),
+	return firstError(c.GoBack.validate(c), validateLength("steps", c.Steps, 1), validateLength("eval every", c.EvalEvery, 0),
 		validateLength("eval batches", c.EvalBatches, 1), validateLength("checkpoint every", c.CheckpointEvery, 0))
 }
 
@@ -267,9 +274,11 @@ func (l *Loop) checkCounts() error {
 }
 
 // Close releases the machines that run the graphs.
-func (l *Loop) Close() error {
+func (l *Loop) Close() error { return closeAll(l.graphs) }
+
+func closeAll(graphs map[graphKey]*graph) error {
 	var errs []error
-	for _, t := range l.graphs {
+	for _, t := range graphs {
 		errs = append(errs, t.machine.Close())
 	}
 	return errors.Join(errs...)
@@ -297,6 +306,7 @@ func (l *Loop) Run(ctx context.Context) (End, error) {
 	if l.training == nil {
 		return End{Err: errZeroLoop}, errZeroLoop
 	}
+	l.through = false
 	start := time.Now()
 	hooks := l.c.Hooks
 	if l.ranks.Rank() != 0 {
@@ -306,6 +316,15 @@ func (l *Loop) Run(ctx context.Context) (End, error) {
 	stop := l.audience.onCancel(ctx, l.c.Checkpoints != nil)
 	defer l.audience.onCompile()()
 	err := l.run(ctx, start)
+	for l.survives(ctx, err) {
+		if renewErr := l.renew(ctx, err); renewErr != nil {
+			if err = renewErr; l.through { // and the others have what they need of this rank
+				err = nil
+			}
+			break
+		}
+		err = l.run(ctx, start)
+	}
 	cancelled, together := errors.Is(err, errCancelled), errors.As(err, new(stopped))
 	if err != nil && !cancelled && !together {
 		l.ranks.Abort(err)
@@ -341,12 +360,25 @@ func (l *Loop) run(ctx context.Context, start time.Time) error {
 			return err
 		}
 		if l.done >= l.c.Steps {
-			return l.diverged()
+			return l.endTogether()
 		}
 		if err := l.step(ctx, start); err != nil {
 			return err
 		}
 	}
+}
+
+// endTogether ends the run. Where a lost rank would be replaced, the others wait until none needs
+// them any more.
+func (l *Loop) endTogether() error {
+	if err := l.diverged(); err != nil || l.ranks.Lost() == distributed.LostEnds {
+		return err
+	}
+	if err := l.saver.finish(); err != nil {
+		return err
+	}
+	l.through = true
+	return l.ranks.Barrier()
 }
 
 // diverged is the error of a training whose last steps had losses that are not finite. One such
@@ -373,17 +405,21 @@ func (l *Loop) start() error {
 	if err := l.joinRanks(); err != nil {
 		return err
 	}
-	n := l.stepper.batch(l.done, 0)
+	if l.begun = true; l.audience.started {
+		return l.tellRenewed()
+	}
+	l.audience.started = true
+	n := l.stepper.batch(l.done+l.leftOut, 0)
 	b, err := l.c.Data.Batch(n)
 	if err != nil {
 		return fmt.Errorf("step %d: batch %d: %w", l.done, n, err)
 	}
 	examples, tokens := b.Size()
-	err = tell(l.audience, Start{
+	err = l.tellStart(Start{
 		Step: l.done, Steps: l.c.Steps, Resumed: l.resumed, Evaluated: l.evaluated == l.done, Parameters: nn.Count(l.Parameters()), Trained: nn.Count(l.training.trained),
 		ExamplesPerStep: examples * l.batchesOfStep(), TokensPerStep: tokens * l.stepper.batchesOfStep(),
-		Metrics: metricNames(l.training.outputs.Metrics),
-	}, func(h *Hook) func(Start) error { return h.OnStart })
+		Metrics: metricNames(l.training.outputs.Metrics), Survives: l.ranks.Lost() == distributed.LostReplaced,
+	})
 	if unused := l.training.unused; err == nil && len(unused) > 0 {
 		err = l.audience.noticeOnce(Notice(fmt.Sprintf("the loss does not use %d of the %d parameters that are trained, such as %s: "+
 			"their gradients are zero, Freeze leaves them out", len(unused), len(l.training.trained), unused[0].Name())))
@@ -391,15 +427,32 @@ func (l *Loop) start() error {
 	return err
 }
 
-// joinRanks connects the ranks' devices, gives all ranks the weights of rank 0, and asks what that
-// does about checkpoints.
+// joinRanks connects the ranks' devices, brings all ranks to the same step with the same weights,
+// and asks rank 0 what it does about checkpoints.
 func (l *Loop) joinRanks() error {
-	if l.ranks.alone() {
+	if l.ranks.alone() && !l.ranks.Renewed() {
 		return nil
 	}
 	if err := l.ranks.connect(l.c.Place); err != nil {
 		return err
 	}
+	if l.ranks.Renewed() {
+		goesOn, err := l.takeOver()
+		if err != nil {
+			return err
+		}
+		if goesOn {
+			return l.saver.join()
+		}
+	}
+	if err := l.shareWeights(); err != nil {
+		return err
+	}
+	return l.saver.join()
+}
+
+// shareWeights gives all ranks the weights of rank 0.
+func (l *Loop) shareWeights() error {
 	var values []kernels.Tensor
 	for _, n := range l.Parameters() {
 		if isShard(n) {
@@ -411,10 +464,7 @@ func (l *Loop) joinRanks() error {
 		}
 		values = append(values, value)
 	}
-	if err := l.ranks.Broadcast(0, values...); err != nil {
-		return err
-	}
-	return l.saver.join()
+	return l.ranks.Broadcast(0, values...)
 }
 
 // tellBatch tells how far a step or an evaluation has come.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/train"
+	"github.com/stheno-ml/stheno/train/checkpoint"
 	"github.com/stheno-ml/stheno/train/data"
 	"github.com/stheno-ml/stheno/train/watch"
 	"gorgonia.org/gorgonia"
@@ -106,12 +107,69 @@ func BenchmarkLoop(b *testing.B) {
 		}
 		cancel()
 	}
-	median := func(list []float64) float64 {
-		slices.Sort(list)
-		return list[len(list)/2]
-	}
 	with, without := median(loopTimes), median(bareTimes)
 	b.ReportMetric(with*1e3, "ms/step")
 	b.ReportMetric(without*1e3, "bare-ms/step")
 	b.ReportMetric(100*(with/without-1), "overhead-%")
+}
+
+func median(list []float64) float64 {
+	slices.Sort(list)
+	return list[len(list)/2]
+}
+
+// BenchmarkCheckpoint is what a checkpoint costs a training that goes on beside it: turns of 20 steps of which the first is followed by a
+// checkpoint, beside turns without one. The medians of the turns give what a checkpoint costs of a step, and what one every 100 steps costs
+// of the training.
+func BenchmarkCheckpoint(b *testing.B) {
+	const rows, length, vocab, turn = 12, 64, 65, 20
+	model := func(s *nn.Scope, in train.Inputs) train.Outputs {
+		m := nn.NewGPT(s, nn.GPTConfig{Vocab: vocab, Context: length, Layers: 4, Heads: 4, Dim: 128})
+		return train.Outputs{Loss: m.Loss(in.Get("tokens"), in.Get("targets"))}
+	}
+	ids := make([]int, 100_000)
+	for i := range ids {
+		ids[i] = int(word("text", i) % vocab)
+	}
+	tokens, err := data.FromInts(ids)
+	if err != nil {
+		b.Fatal(err)
+	}
+	random, err := data.Random(tokens, rows, length, 1)
+	if err != nil {
+		b.Fatal(err)
+	}
+	folder, err := checkpoint.Open(filepath.Join(b.TempDir(), "checkpoints"), 2)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer folder.Close()
+	var turns [2][]float64 // seconds: of those without, and of those that follow a checkpoint
+	began := time.Now()
+	loop, err := train.NewLoop(train.LoopConfig{
+		Model: model, Parameters: nn.NewParameters(0), Optimizer: train.AdamW{}, Options: train.Options{Schedule: train.ConstantRate(1e-3), ClipNorm: 1},
+		Data: random, Steps: 2 * turn * (b.N + 1), Checkpoints: folder, CheckpointEvery: 2 * turn,
+		Hooks: []train.Hook{{OnStep: func(s train.Step) error {
+			if s.Done%turn == 0 {
+				if n := s.Done / turn; n > 2 { // after the first checkpoint
+					turns[n%2] = append(turns[n%2], time.Since(began).Seconds())
+				}
+				began = time.Now()
+			}
+			return nil
+		}}},
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer loop.Close()
+	b.ResetTimer()
+	if _, err := loop.Run(context.Background()); err != nil {
+		b.Fatal(err)
+	}
+	without, with := median(turns[0]), median(turns[1])
+	cost := with - without // of one checkpoint
+	b.ReportMetric(without/turn*1e3, "ms/step")
+	b.ReportMetric(100*cost/(without/turn), "%-of-a-step")
+	b.ReportMetric(cost/(without/turn), "%-of-100-steps")
 }

@@ -75,6 +75,11 @@ type PlaceConfig struct {
 	// checkpoint together and read it together, each its own files. Otherwise rank 0 writes and
 	// reads all. What rank 0 says counts for all.
 	SharedFiles bool
+	// Lost says what becomes of the training when a rank is lost. The zero value ends it. By
+	// LostReplaced the others wait for a process in its place, which Run starts for GPUs; by
+	// LostMissed they go on without it, with as many as a step's batches can be dealt out to. See
+	// "When a rank is lost" in the documentation of this package.
+	Lost distributed.Lost
 	// Timeout is how long to wait for a rank that has not come or says nothing; 0 means 10 minutes.
 	// A rank that writes a checkpoint or a text keeps the others waiting.
 	Timeout time.Duration
@@ -100,6 +105,12 @@ func (c *PlaceConfig) Flags(flags *flag.FlagSet) {
 	c.SequenceRanks = 1
 	flags.Var((*count)(&c.SequenceRanks), "share", "every `N` of several GPUs share a batch and each holds a part of its "+
 		"sequences, for a -context that one GPU cannot hold; it needs to be a multiple of 2·N")
+}
+
+// LostFlag registers -lost. It is for programs that begin again where they were, see [Place.Late].
+func (c *PlaceConfig) LostFlag(flags *flag.FlagSet) {
+	flags.StringVar((*string)(&c.Lost), "lost", "", "`what` the others do when a GPU's process is lost: replace, it is "+
+		"started again and gets what they have, or fewer, they go on without it; otherwise all end, after a checkpoint")
 }
 
 // count is a flag that needs to be positive.
@@ -134,6 +145,10 @@ func (c PlaceConfig) Validate() error {
 		return fmt.Errorf("%s is given with %s, which takes the first GPUs of this machine", c.named("device"), c.named("gpus"))
 	case c.Shard != ShardNothing && c.Shard != ShardState && c.Shard != ShardWeights:
 		return fmt.Errorf("%s is %q, it needs to be %s or %s", c.named("shard"), c.Shard, ShardState, ShardWeights)
+	case c.Lost.Validate() != nil:
+		return fmt.Errorf("%s %w", c.named("lost"), c.Lost.Validate())
+	case c.Lost == distributed.LostMissed && (c.Shard == ShardWeights || c.SequenceRanks > 1):
+		return fmt.Errorf("%s is %s with %s or %s, where each rank has a part that cannot be missed", c.named("lost"), c.Lost, c.named("shard"), c.named("share"))
 	case c.SequenceRanks < 0:
 		return fmt.Errorf("%s is %d, it needs to be at least 1", c.named("share"), c.SequenceRanks)
 	case c.GPUs%max(1, c.SequenceRanks) != 0:
@@ -150,7 +165,7 @@ func (c PlaceConfig) named(flag string) string {
 	if c.flags {
 		return "-" + flag
 	}
-	return map[string]string{"device": "Device", "gpus": "GPUs", "shard": "Shard", "share": "SequenceRanks"}[flag]
+	return map[string]string{"device": "Device", "gpus": "GPUs", "shard": "Shard", "share": "SequenceRanks", "lost": "Lost"}[flag]
 }
 
 // Run calls a function with the place, and closes that afterwards. An error of the function ends
@@ -179,7 +194,7 @@ func (c PlaceConfig) launch(ctx context.Context) error {
 		_, err := ops.OpenDevice(c.GPUs - 1)
 		return fmt.Errorf("%s is %d: %w", c.named("gpus"), c.GPUs, err)
 	}
-	return distributed.Launch(ctx, c.GPUs, distributed.LaunchConfig{})
+	return distributed.Launch(ctx, c.GPUs, distributed.LaunchConfig{Lost: c.Lost})
 }
 
 // OpenPlace joins the ranks and opens this process's device. [PlaceConfig.Run] does so for a whole
@@ -219,6 +234,7 @@ func (c PlaceConfig) join(ctx context.Context) (*distributed.Group, error) {
 	if started.Timeout = c.Timeout; c.Timeout == 0 {
 		started.Timeout = defaultRankTimeout
 	}
+	started.Lost = c.Lost
 	return distributed.Join(ctx, started)
 }
 
@@ -288,6 +304,11 @@ func (p *Place) SequenceRanks() *distributed.Group {
 // Leads reports whether this process is rank 0, which has the hooks and the checkpoints and tells
 // people of the training.
 func (p *Place) Leads() bool { return p.Ranks().Rank() == 0 }
+
+// Late reports whether the training was under way when this process came, in the place of a rank
+// that is lost. What the others have [Loop.Run] takes over. The program itself needs to go on with
+// the files that are there: the run's folder is not a new one.
+func (p *Place) Late() bool { return p.Ranks().Renewed() }
 
 // String says in words what computes.
 func (p *Place) String() string {

@@ -20,11 +20,12 @@ type ranks struct {
 	*distributed.Group
 	onDevices    bool // and so a wait for work has no time-out
 	shardWeights bool // each holds its shards of the weights, so all run each graph together
+	waiting      *waiting
 }
 
 // newRanks finds the ranks of a place, and checks that the parameters' shards are theirs.
 func newRanks(p *Place, parameters gorgonia.Nodes) (ranks, error) {
-	r := ranks{Group: p.Ranks(), onDevices: p.Device() != nil}
+	r := ranks{Group: p.Ranks(), onDevices: p.Device() != nil, waiting: &waiting{}}
 	for _, n := range parameters {
 		_, holders := ops.WholeOf(n)
 		if err := checkHolders(n, holders, r.Group); err != nil {
@@ -97,7 +98,8 @@ func (r ranks) agree(ctx context.Context, problem error) error {
 	case r.alone():
 		return problem
 	}
-	asked := make([]float64, 1+r.Size()) // to cancel, and by rank, whether it has a problem
+	// To cancel; by rank, whether it has a problem; and by rank, how long others waited for it.
+	asked := append(make([]float64, 1+r.Size()), r.waiting.share(r.Group)...)
 	switch {
 	case cancelled:
 		asked[0] = 1
@@ -107,7 +109,8 @@ func (r ranks) agree(ctx context.Context, problem error) error {
 	if err := r.Sum(kernels.Of(asked, len(asked))); err != nil {
 		return errors.Join(problem, err)
 	}
-	if first := slices.Index(asked[1:], 1); first >= 0 {
+	r.waiting.add(asked[1+r.Size():])
+	if first := slices.Index(asked[1:1+r.Size()], 1); first >= 0 {
 		text := ""
 		if problem != nil {
 			text = problem.Error()

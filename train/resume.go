@@ -11,6 +11,7 @@ import (
 	"github.com/stheno-ml/stheno/ops"
 	"github.com/stheno-ml/stheno/safetensors"
 	"github.com/stheno-ml/stheno/train/checkpoint"
+	"github.com/stheno-ml/stheno/train/distributed"
 	"gorgonia.org/tensor"
 )
 
@@ -37,26 +38,52 @@ func ReadSettings(c checkpoint.Checkpoint, settings any) error {
 // any that is whole the error is checkpoint.ErrNone. With other ranks every rank resumes, from the
 // checkpoint that rank 0 reads, or with SharedFiles of the place all of them together; their number
 // may be another than before, as long as a step takes as many batches.
+//
+// In a group that came together again (PlaceConfig.Lost), the other ranks are at work already: Run
+// then goes on with what they have.
 func (l *Loop) Resume() (refused []error, err error) {
 	if l.training == nil {
 		return nil, errZeroLoop
 	}
-	leads := l.ranks.Rank() == 0
-	if leads && l.c.Checkpoints == nil {
+	if l.ranks.Rank() == 0 && l.c.Checkpoints == nil {
 		return nil, errors.New("Loop: checkpoints is nil, resuming needs the folder that they are in")
 	}
+	return refused, l.resumeOrLater(func() error { refused, err = l.resumeNewest(); return err })
+}
+
+// resumeOrLater resumes, or leaves that to Run where others are at work already, or where a rank is
+// lost meanwhile.
+func (l *Loop) resumeOrLater(resume func() error) error {
+	if !l.ranks.Renewed() {
+		err := resume()
+		if !errors.Is(err, distributed.ErrLost) || l.ranks.Lost() == distributed.LostEnds {
+			return err
+		}
+	}
+	l.later = resume
+	return nil
+}
+
+// resumeNewest goes on from the newest whole checkpoint.
+func (l *Loop) resumeNewest() (refused []error, err error) {
+	return l.resumeUpTo(math.MaxInt)
+}
+
+// resumeUpTo goes on from the newest whole checkpoint of at most so many steps.
+func (l *Loop) resumeUpTo(step int) (refused []error, err error) {
+	leads := l.ranks.Rank() == 0
 	together := !l.ranks.alone() && l.c.Place.sharedFiles
 	if err := l.ranks.decide(&together); err != nil {
 		return nil, fmt.Errorf("Loop: %w", err)
 	}
 	var c checkpoint.Checkpoint
 	if together {
-		c, refused, err = l.saver.readTogether()
+		c, refused, err = l.saver.readTogether(step)
 	} else {
 		if leads {
-			c, refused, err = l.c.Checkpoints.Latest()
+			c, refused, err = l.latest(step, checkpoint.Load)
 		}
-		c, err = l.saver.receive(c, err)
+		c, err = l.saver.receive(0, c, err)
 	}
 	if err != nil {
 		return refused, fmt.Errorf("Loop: %w", err)
@@ -66,6 +93,14 @@ func (l *Loop) Resume() (refused []error, err error) {
 	}
 	l.saver.begun = l.done
 	return refused, nil
+}
+
+// latest is the newest whole checkpoint of at most so many steps in the folder, if there is one.
+func (l *Loop) latest(step int, load func(path string) (checkpoint.Checkpoint, error)) (checkpoint.Checkpoint, []error, error) {
+	if l.c.Checkpoints == nil {
+		return checkpoint.Checkpoint{}, nil, checkpoint.ErrNone
+	}
+	return l.c.Checkpoints.LatestUpTo(step, load)
 }
 
 // AllowNewMasks lets Resume go on from a checkpoint of a program whose dropout drew other masks for
@@ -79,15 +114,17 @@ func (l *Loop) ResumeFrom(c checkpoint.Checkpoint) error {
 	if l.training == nil {
 		return errZeroLoop
 	}
-	c, err := l.saver.receive(c, nil)
-	if err != nil {
-		return fmt.Errorf("Loop: %w", err)
-	}
-	if err := l.restore(c, false); err != nil {
-		return err
-	}
-	l.saver.begun, l.saver.branched = none, true
-	return nil
+	return l.resumeOrLater(func() error {
+		c, err := l.saver.receive(0, c, nil)
+		if err != nil {
+			return fmt.Errorf("Loop: %w", err)
+		}
+		if err := l.restore(c, false); err != nil {
+			return err
+		}
+		l.saver.begun, l.saver.branched = none, true
+		return nil
+	})
 }
 
 // restore goes on from a checkpoint, whose tensors are whole or what this rank holds of them.
@@ -110,7 +147,7 @@ func (l *Loop) restore(c checkpoint.Checkpoint, shards bool) error {
 	if s.BestLoss != nil {
 		l.bestLoss = *s.BestLoss
 	}
-	l.badSteps = 0
+	l.badSteps, l.course = 0, course{s.LeftOut, s.WentBack, s.Losses, s.Bad}
 	if l.weights = weightsGood; s.SkippedInARow > 0 {
 		l.weights = weightsDoubtful
 	}
@@ -120,7 +157,7 @@ func (l *Loop) restore(c checkpoint.Checkpoint, shards bool) error {
 
 // accepts returns why the loop cannot go on from a state.
 func (l *Loop) accepts(s loopState) error {
-	if batches := s.Done * l.batchesOfStep(); s.Batches != batches {
+	if batches := (s.Done + s.LeftOut) * l.batchesOfStep(); s.Batches != batches {
 		return fmt.Errorf("it took %d batches for %d steps, this loop would have taken %d", s.Batches, s.Done, batches)
 	}
 	if s.Done > l.c.Steps {
@@ -195,17 +232,17 @@ func (s *saver) empty(shards bool) (weights, state safetensors.Tensors) {
 	return weights, state
 }
 
-// receive gives all ranks what rank 0 has read: a checkpoint, or the error that there is none.
-func (s *saver) receive(c checkpoint.Checkpoint, err error) (checkpoint.Checkpoint, error) {
+// receive gives all ranks what one has: a checkpoint, or the error that there is none.
+func (s *saver) receive(from int, c checkpoint.Checkpoint, err error) (checkpoint.Checkpoint, error) {
 	ranks := s.loop.ranks
-	if ranks.alone() || ranks.Rank() == 0 && err != nil && !errors.Is(err, checkpoint.ErrNone) {
+	if ranks.alone() || ranks.Rank() == from && err != nil && !errors.Is(err, checkpoint.ErrNone) {
 		return c, err
 	}
 	header := []int64{int64(c.Step), int64(len(c.Meta))}
 	if err != nil {
 		header[1] = 0
 	}
-	if shareErr := ranks.Broadcast(0, kernels.Of(header, 2)); shareErr != nil {
+	if shareErr := ranks.Broadcast(from, kernels.Of(header, 2)); shareErr != nil {
 		return c, shareErr
 	}
 	if header[1] == 0 {
@@ -213,7 +250,7 @@ func (s *saver) receive(c checkpoint.Checkpoint, err error) (checkpoint.Checkpoi
 	}
 	own := checkpoint.Checkpoint{Step: int(header[0]), Meta: make(json.RawMessage, header[1])}
 	own.Weights, own.Optimizer = s.empty(false)
-	if ranks.Rank() == 0 { // before tensors are sent to ranks that expect these
+	if ranks.Rank() == from { // before tensors are sent to ranks that expect these
 		err = errors.Join(checkpoint.Match(c.Weights, own.Weights), checkpoint.Match(c.Optimizer, own.Optimizer))
 		own = c
 	}
@@ -227,7 +264,7 @@ func (s *saver) receive(c checkpoint.Checkpoint, err error) (checkpoint.Checkpoi
 			list = append(list, view)
 		}
 	}
-	return own, errors.Join(err, ranks.Broadcast(0, list...))
+	return own, errors.Join(err, ranks.Broadcast(from, list...))
 }
 
 // noCheckpoint is what ranks say that were told by rank 0 that there is none.

@@ -3,24 +3,26 @@ package train
 import (
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"time"
 
+	"github.com/stheno-ml/stheno/internal/guard"
+	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/safetensors"
 	"github.com/stheno-ml/stheno/train/checkpoint"
+	"github.com/stheno-ml/stheno/train/distributed"
 	"gorgonia.org/gorgonia"
 )
 
 // saver writes the checkpoints of a loop, when they are due.
 //
-// A checkpoint is a copy of the loop, written where it belongs. On the host what is written are the
-// loop's own tensors, which the next step changes. From a device they are copies: they are written
-// beside the steps that follow, one checkpoint at a time.
+// A checkpoint is a copy of the loop, written where it belongs beside the steps that follow, one
+// checkpoint at a time. From a device the copy is taken at once. The host's own values are copied
+// beside the next step too, which changes them at its end and waits for that.
 type saver struct {
 	loop     *Loop
 	duty     duty
 	together bool       // all ranks write, each its own files
-	copies   hostCopies // of what is on a device
+	copies   hostCopies // what is written is made of these
 
 	writing   *writing // the checkpoint that is being written beside steps
 	newest    saved    // that the loop can be resumed from
@@ -62,7 +64,7 @@ func (s *saver) validate() error {
 			return fmt.Errorf("checkpoint every is %d and checkpoints is nil, it needs a folder", c.CheckpointEvery)
 		}
 	}
-	if _, err := s.settings(); err != nil || s.duty == noDuty {
+	if _, err := s.settings(); err != nil || s.duty != writes {
 		return err
 	}
 	return c.Checkpoints.CheckWritable()
@@ -75,6 +77,16 @@ func (s *saver) join() error {
 		return err
 	}
 	s.together = together
+	if s.loop.ranks.Renewed() { // all are to agree on what is due
+		if err := s.loop.ranks.decide(&s.best, &s.postponed, &s.branched); err != nil {
+			return err
+		}
+		steps := []int64{int64(s.begun), int64(s.failed)}
+		if err := s.loop.ranks.Broadcast(0, kernels.Of(steps, 2)); err != nil {
+			return err
+		}
+		s.begun, s.failed = int(steps[0]), int(steps[1])
+	}
 	if s.loop.ranks.Rank() == 0 {
 		return nil
 	}
@@ -99,9 +111,11 @@ type writing struct {
 	step    int
 	began   time.Time
 	to      []target
-	paths   []string // of the targets; "" where none could be written
-	err     error    // of the first target that failed, after which no other was tried
-	hookErr error    // of BeforeCheckpoint
+	paths   []string      // of the targets; "" where none could be written
+	err     error         // of the first target that failed, after which no other was tried
+	hookErr error         // of BeforeCheckpoint
+	copies  hostCopies    // where the loop's own values are copied to, nil for copies
+	copied  chan struct{} // closed when these may change
 	done    chan struct{}
 }
 
@@ -144,7 +158,7 @@ func (s *saver) saveDue() error {
 	}
 	s.save(to...)
 	// Before the first step it is waited for, so that a bad disk is known at once.
-	if l.c.Place.Device() == nil || l.done == 0 || s.writing.hookErr != nil {
+	if l.done == 0 || s.writing.hookErr != nil {
 		return s.finish()
 	}
 	return nil
@@ -153,8 +167,11 @@ func (s *saver) saveDue() error {
 // due reports whether a checkpoint is to be written after the step that is done.
 func (s *saver) due() bool {
 	l := s.loop
-	if s.duty == noDuty || l.done == s.begun || l.done == 0 {
+	if s.duty == noDuty || l.done == s.begun {
 		return false
+	}
+	if l.done == 0 { // where what a rank has dies with it, there is something to begin again from
+		return l.stepper.isSharded() && l.ranks.Lost() != distributed.LostEnds
 	}
 	return l.done >= l.c.Steps || s.postponed || l.c.CheckpointEvery > 0 && l.done%l.c.CheckpointEvery == 0
 }
@@ -218,7 +235,7 @@ func (s *saver) noCheckpoint(why string) error {
 // save begins to write a copy of the loop. Hooks that fail do not keep the checkpoint from being
 // written.
 func (s *saver) save(to ...target) {
-	w := &writing{step: s.loop.done, began: time.Now(), to: to, paths: make([]string, len(to)), done: make(chan struct{})}
+	w := &writing{step: s.loop.done, began: time.Now(), to: to, paths: make([]string, len(to)), copied: make(chan struct{}), done: make(chan struct{})}
 	w.hookErr = s.loop.audience.each(func(h *Hook) error {
 		if h.BeforeCheckpoint == nil {
 			return nil
@@ -227,12 +244,16 @@ func (s *saver) save(to ...target) {
 	})
 	s.writing = w
 	inParts := s.inParts()
+	if !inParts && s.loop.c.Place.Device() == nil {
+		w.copies = s.copies
+	}
 	c, err := s.snapshot(inParts)
 	switch {
 	case err != nil:
 		for w.err = err; inParts && len(to) > 0; to = to[1:] {
 			w.err = errors.Join(w.err, s.callOff())
 		}
+		close(w.copied)
 		close(w.done)
 	case inParts: // ranks do one thing at a time together
 		w.write(c, s.writeTogether)
@@ -241,14 +262,18 @@ func (s *saver) save(to ...target) {
 	}
 }
 
+// waitForCopy waits until the loop's values may change.
+func (s *saver) waitForCopy() {
+	if s.writing != nil {
+		<-s.writing.copied
+	}
+}
+
 // write saves a copy of the loop in all places.
 func (w *writing) write(c checkpoint.Checkpoint, by func(checkpoint.Checkpoint, write) (string, error)) {
 	defer close(w.done)
-	defer func() {
-		if r := recover(); r != nil { // on a goroutine that no caller can recover
-			w.err = fmt.Errorf("writing it panicked: %v\n%s", r, debug.Stack())
-		}
-	}()
+	defer guard.Catch(&w.err, "writing it")
+	w.takeCopy(c)
 	if w.err = finiteWeights(c.Weights); w.err != nil {
 		return
 	}
@@ -256,6 +281,15 @@ func (w *writing) write(c checkpoint.Checkpoint, by func(checkpoint.Checkpoint, 
 		if w.paths[i], w.err = by(c, to.write); w.err != nil {
 			return
 		}
+	}
+}
+
+// takeCopy replaces the loop's own values by copies.
+func (w *writing) takeCopy(c checkpoint.Checkpoint) {
+	defer close(w.copied)
+	if w.copies != nil {
+		w.copies.take(c.Weights)
+		w.copies.take(c.Optimizer)
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 // step.
 type loopState struct {
 	Done          int             `json:"done"`
-	Batches       int             `json:"batches"` // of the data that were taken
+	Batches       int             `json:"batches"` // of the data that were taken, or left out
 	BestLoss      *float64        `json:"bestLoss"`
 	BestStep      int             `json:"bestStep"`
 	Optimizer     string          `json:"optimizer"`
@@ -30,6 +30,10 @@ type loopState struct {
 	GoodSteps     int             `json:"lossScaleGoodSteps,omitempty"`
 	Unevaluated   bool            `json:"unevaluated,omitempty"` // their evaluation is due
 	Masks         int             `json:"masks"`                 // kernels.DropoutVersion; 0 means 1
+	LeftOut       int             `json:"leftOut,omitempty"`     // steps whose batches were
+	WentBack      int             `json:"wentBack,omitempty"`    // how many times
+	Losses        []float64       `json:"losses,omitempty"`      // of the last steps, which a spike is seen by
+	Bad           int             `json:"bad,omitempty"`         // steps in a row with a spike
 	Settings      json.RawMessage `json:"settings,omitempty"`
 }
 
@@ -47,11 +51,11 @@ func (s *saver) snapshot(inParts bool) (c checkpoint.Checkpoint, err error) {
 		return c, err
 	}
 	state := loopState{
-		Done: l.done, Batches: l.done * l.batchesOfStep(), BestStep: l.bestStep,
+		Done: l.done, Batches: (l.done + l.leftOut) * l.batchesOfStep(), BestStep: l.bestStep,
 		Optimizer: o.Optimizer, Updates: o.Step, Skipped: o.Skipped, SkippedInARow: o.SkippedInARow, Masks: kernels.DropoutVersion,
 		LossScale: o.LossScale, GoodSteps: o.LossScaleGoodSteps,
 		Schedule:    fmt.Sprintf("%T%+v", l.c.Options.Schedule, l.c.Options.Schedule),
-		Unevaluated: l.evaluationDue(),
+		Unevaluated: l.evaluationDue(), LeftOut: l.leftOut, WentBack: l.wentBack, Losses: l.losses, Bad: l.bad,
 	}
 	if !math.IsNaN(l.bestLoss) {
 		state.BestLoss = &l.bestLoss

@@ -5,6 +5,7 @@ import (
 
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/ops"
+	"github.com/stheno-ml/stheno/safetensors"
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
 )
@@ -89,6 +90,23 @@ func (c hostCopies) of(name string, v gorgonia.Value) (copied *tensor.Dense, err
 		return copied, err
 	}
 	return c[name], ops.Assign(c[name], v)
+}
+
+// take puts copies of the host's tensors in their place.
+func (c hostCopies) take(list safetensors.Tensors) {
+	for i, t := range list {
+		if room := c[t.Name]; room != nil && room.Dtype() == t.Value.Dtype() && room.Shape().Eq(t.Value.Shape()) {
+			switch to := room.Data().(type) {
+			case []float32:
+				copy(to, t.Value.Data().([]float32))
+			case []float64:
+				copy(to, t.Value.Data().([]float64))
+			}
+		} else {
+			c[t.Name] = t.Value.Clone().(*tensor.Dense)
+		}
+		list[i].Value = c[t.Name]
+	}
 }
 
 // SetState makes the optimiser go on from a state, whose tensors it copies. A state of another kind

@@ -22,10 +22,17 @@ import (
 type queuedStep struct {
 	step       Step
 	scalars    [][]kernels.Number // of each batch, the loss first
+	sums       *lossSums          // of all batches and ranks, once they are known
 	report     *PendingReport
 	unrecorded error // why its last run was not recorded
 	began      time.Time
 	start      time.Time // of the run
+}
+
+// lossSums are the sum of a step's losses, and what metrics' means are of.
+type lossSums struct {
+	loss  float64
+	means []mean
 }
 
 // step takes one step: batches are fed to graphs and run, gradients are added up and reduced, the
@@ -37,7 +44,13 @@ func (l *Loop) step(ctx context.Context, start time.Time) error {
 	if err != nil {
 		return err
 	}
+	wentBack := l.wentBack
 	if err := l.report(); err != nil {
+		return err
+	}
+	if l.wentBack > wentBack { // the queued step belongs to the course that is left
+		_, err := l.readStep(next)
+		l.badSteps = 0
 		return err
 	}
 	if l.queued = next; l.c.Place.Device() == nil || l.looksAtWeights(l.done+1) {
@@ -54,7 +67,7 @@ func (l *Loop) queue(ctx context.Context, start time.Time) (*queuedStep, error) 
 		number++
 	}
 	for i := range batches {
-		n := l.stepper.batch(number, i)
+		n := l.stepper.batch(number+l.leftOut, i)
 		t, b, err := l.feed(n)
 		if err != nil {
 			err = fmt.Errorf("step %d: batch %d: %w", number, n, err)
@@ -71,6 +84,7 @@ func (l *Loop) queue(ctx context.Context, start time.Time) (*queuedStep, error) 
 			}
 		}
 	}
+	q.step.Waited = l.ranks.waiting.take()
 	var err error
 	if q.report, err = l.stepper.ask(); err != nil {
 		return nil, fmt.Errorf("step %d: %w", number, err)
@@ -120,7 +134,7 @@ func (l *Loop) runBatch(q *queuedStep, t *graph, b data.Batch, n int, last bool)
 			return err
 		}
 	}
-	scalars, err := t.run(b, run, func() error { return l.work(t, last) })
+	scalars, err := t.run(b, run, func() error { return l.work(q, t, last) })
 	if err != nil {
 		return err
 	}
@@ -134,7 +148,10 @@ func (l *Loop) runBatch(q *queuedStep, t *graph, b data.Batch, n int, last bool)
 // work is what the device does for a batch, and what is recorded of it: forward and backward; then
 // the gradients are added to those of the step, or after the last batch reduced over the ranks, and
 // the parameters updated by them.
-func (l *Loop) work(t *graph, last bool) error {
+//
+// On the host the losses of all ranks are added up before that. Then nothing travels after the
+// update, and whoever has made it has all of the step.
+func (l *Loop) work(q *queuedStep, t *graph, last bool) error {
 	l.stepper.beginRun(last)
 	if err := t.compute(); err != nil {
 		return err
@@ -145,9 +162,22 @@ func (l *Loop) work(t *graph, last bool) error {
 	if !last {
 		return l.stepper.Accumulate()
 	}
+	if l.c.Place.Device() == nil && !l.ranks.alone() {
+		now, err := t.ask(nil)
+		if err != nil {
+			return err
+		}
+		if err := l.sumLosses(q, append(slices.Clip(q.scalars), now)); err != nil {
+			return err
+		}
+	}
+	l.saver.waitForCopy()
 	before := l.weights
 	l.weights = weightsUpdating
 	if err := l.stepper.update(t.recording); err != nil {
+		if !l.stepper.changing {
+			l.weights = before
+		}
 		return err
 	}
 	if l.weights = before; before == weightsUpdating { // by a recording that failed, which changed none
@@ -191,7 +221,16 @@ func (l *Loop) report() error {
 			return err
 		}
 	}
-	return tell(l.audience, s, func(h *Hook) func(Step) error { return h.OnStep })
+	l.last, l.fruitless = &s, 0
+	if err := tell(l.audience, s, func(h *Hook) func(Step) error { return h.OnStep }); err != nil {
+		return err
+	}
+	if text := l.slowest.see(s.Duration, s.Waited); text != "" {
+		if err := l.audience.notice(Notice(text)); err != nil {
+			return err
+		}
+	}
+	return l.goBackIfDue(s)
 }
 
 // readStep waits for the numbers of a step. Until it is known that the gradients of all ranks have
@@ -205,33 +244,44 @@ func (l *Loop) readStep(q *queuedStep) (s Step, err error) {
 		return s, err
 	}
 	s = q.step
-	metrics := l.training.outputs.Metrics
-	means := make([]mean, len(metrics))
-	for _, list := range q.scalars {
-		values, err := numbers(list)
-		if err != nil {
+	if q.sums == nil {
+		if err := l.sumLosses(q, q.scalars); err != nil {
 			return s, err
 		}
-		s.Loss += values[0]
-		for i, m := range metrics {
-			if scalarMetric(m) {
-				means[i].add(values[1], 1)
-				values = values[1:]
-			}
-		}
-	}
-	if err := l.ranks.addUp(&s.Loss, means); err != nil {
-		return s, err
 	}
 	l.weights = before
-	s.Loss /= float64(len(q.scalars) * l.ranks.Size())
+	s.Loss = q.sums.loss / float64(len(q.scalars)*l.ranks.Size())
 	l.badSteps++
 	if !math.IsNaN(s.Loss) && !math.IsInf(s.Loss, 0) {
 		l.badSteps = 0
 	}
-	s.Metrics = figures(metrics, means, scalarMetric)
+	s.Metrics = figures(l.training.outputs.Metrics, q.sums.means, scalarMetric)
 	s.Report, err = q.report.Report()
 	return s, err
+}
+
+// sumLosses adds up what the batches of a step gave, over all ranks.
+func (l *Loop) sumLosses(q *queuedStep, scalars [][]kernels.Number) error {
+	metrics := l.training.outputs.Metrics
+	sums := lossSums{means: make([]mean, len(metrics))}
+	for _, list := range scalars {
+		values, err := numbers(list)
+		if err != nil {
+			return err
+		}
+		sums.loss += values[0]
+		for i, m := range metrics {
+			if scalarMetric(m) {
+				sums.means[i].add(values[1], 1)
+				values = values[1:]
+			}
+		}
+	}
+	if err := l.ranks.addUp(&sums.loss, sums.means); err != nil {
+		return err
+	}
+	q.sums = &sums
+	return nil
 }
 
 // numbers waits for some numbers.

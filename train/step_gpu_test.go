@@ -46,7 +46,14 @@ func loraOfLlama1B() training {
 	c, shape := llama1B, *llama1B.llama
 	shape.Context = 1024
 	shape.Block = func(_ int, b *nn.BlockConfig) { b.Init, b.ProjInit = cheap, cheap }
-	c.rows, c.lora, c.llama, c.model.Context = 8, 8, &shape, 1024
+	c.rows, c.lora, c.kept, c.llama, c.model.Context = 8, 8, ops.BFloat16, &shape, 1024
+	return c
+}
+
+// qloraOfLlama1B is the same beside weights of four bits.
+func qloraOfLlama1B() training {
+	c := loraOfLlama1B()
+	c.kept = ops.NF4
 	return c
 }
 
@@ -97,6 +104,7 @@ func BenchmarkStepOnTheDevice(b *testing.B) {
 		{"GPT2-350M", gpt(24, 16, 1024, 1024, 16)},
 		{"Llama-1B", llama1B},
 		{"Llama-1B-LoRA", loraOfLlama1B()},
+		{"Llama-1B-QLoRA", qloraOfLlama1B()},
 		{"Llama-1B-LoRA-packed", loraOfLlama1B().overDocuments()},
 		{"characters", characters},
 		{"characters-packed", characters.overDocuments()},

@@ -27,8 +27,9 @@ type Stepper struct {
 	reduction
 	pending []*PendingReport
 
-	runs int           // that were accumulated since the last step
-	used usedGradients // of a device
+	runs     int           // that were accumulated since the last step
+	changing bool          // an update has changed parameters, or may have
+	used     usedGradients // of a device
 }
 
 // lists have an element for each parameter, group by group.
@@ -205,11 +206,13 @@ func (o *Stepper) prepare() error {
 // step, and the optimiser changes the parameters, group by group. All that differs from one step to
 // the next lies in the device's memory, so that it can be recorded.
 func (o *Stepper) update(recorded bool) error {
+	o.changing = !o.isHost() // where work is queued, nobody knows how far it came
 	for _, part := range []func() error{o.locate, o.checkRun, o.average, o.reduce, o.decide} {
 		if err := part(); err != nil {
 			return o.wrap(err)
 		}
 	}
+	o.changing = true
 	for _, g := range o.groups {
 		u := o.updateOf(g, recorded)
 		if err := g.optimizer.Update(u); err != nil {

@@ -14,6 +14,7 @@ type audience struct {
 	hooks   []Hook
 	dropped []bool // displays that failed
 	notices []Notice
+	started bool // they were told of the start
 }
 
 func newAudience(hooks []Hook) *audience {
@@ -70,6 +71,14 @@ func (a *audience) noticeOnce(n Notice) error {
 		return nil
 	}
 	return a.notice(n)
+}
+
+// back tells the hooks that the training went back, and people why.
+func (a *audience) back(b Back) error {
+	if err := tell(a, b, func(h *Hook) func(Back) error { return h.OnBack }); err != nil {
+		return err
+	}
+	return a.notice(Notice(b.String()))
 }
 
 // end tells every hook of the end, those that were dropped too, which may have something to close.

@@ -139,13 +139,13 @@ type reading struct {
 	layouts []checkpoint.Layout // by rank
 }
 
-// readTogether reads the newest whole checkpoint of rank 0's folder. Its weights are whole, and its
+// readTogether reads the newest whole checkpoint of at most so many steps in rank 0's folder. Its weights are whole, and its
 // optimiser's tensors are what this rank has of them. Rank 0 is told which checkpoints were
 // refused.
-func (s *saver) readTogether() (c checkpoint.Checkpoint, refused []error, err error) {
+func (s *saver) readTogether(step int) (c checkpoint.Checkpoint, refused []error, err error) {
 	var r reading
 	if s.loop.ranks.Rank() == 0 {
-		r, refused, err = s.readNewest()
+		r, refused, err = s.readNewest(step)
 	} else {
 		r, err = s.readNamed()
 	}
@@ -167,8 +167,8 @@ func (s *saver) readTogether() (c checkpoint.Checkpoint, refused []error, err er
 
 // readNewest is rank 0's part: it tells the others of one checkpoint after the other, until all
 // could read their files of it.
-func (s *saver) readNewest() (r reading, refused []error, err error) {
-	_, refused, err = s.loop.c.Checkpoints.LatestBy(func(path string) (checkpoint.Checkpoint, error) {
+func (s *saver) readNewest(step int) (r reading, refused []error, err error) {
+	_, refused, err = s.loop.latest(step, func(path string) (checkpoint.Checkpoint, error) {
 		absolute, err := filepath.Abs(path)
 		if err == nil {
 			_, err = s.loop.ranks.share(0, absolute)

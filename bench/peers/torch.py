@@ -87,6 +87,27 @@ class Product:
         self.c.numpy().tofile(os.path.join(folder, "c"))
 
 
+class Grouped:
+    """Products of groups of rows, each with its own matrix, one after the other, as transformers computes experts."""
+
+    def __init__(self, r):
+        begins = r["Groups"]
+        a = read(r["Folder"], "a", (r["Rows"], r["Depth"]))
+        b = read(r["Folder"], "b", (len(begins) - 1, r["Depth"], r["Columns"]))
+        self.c = torch.empty(r["Rows"], r["Columns"])
+        self.parts = [(a[i:j], w, self.c[i:j]) for i, j, w in zip(begins, begins[1:], b)]
+
+    def multiply(self):
+        for a, b, c in self.parts:
+            torch.mm(a, b, out=c)
+
+    def run(self, _, times):
+        return timed(self.multiply, times)
+
+    def write(self, folder, _):
+        self.c.numpy().tofile(os.path.join(folder, "c"))
+
+
 class Step:
     """A training step of a GPT in the way of nanoGPT, from weights that are given by name, (in, out) for matrices."""
 
@@ -237,7 +258,7 @@ def problem_of(r):
     if r["Do"] == "step":
         return Step(r)
     if r["Do"] == "product":
-        return Product(r)
+        return Grouped(r) if r["Groups"] else Product(r)
     if r["Device"] == "cuda" and not torch.cuda.is_available():
         raise ValueError("this PyTorch finds no GPU")
     if r["Do"] == "gemm":

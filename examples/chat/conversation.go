@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/stheno-ml/stheno/internal/guard"
 	"github.com/stheno-ml/stheno/nn"
 	"github.com/stheno-ml/stheno/train/sample"
 	"github.com/stheno-ml/stheno/train/serve"
@@ -52,7 +53,7 @@ func (c *conversation) interruptible(work func(ctx context.Context) error) error
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
 	done := make(chan error, 1)
-	go func() { done <- work(ctx) }()
+	go func() { done <- guard.Call("the answer", func() error { return work(ctx) }) }()
 	select {
 	case err := <-done:
 		return err

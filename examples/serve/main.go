@@ -21,6 +21,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/stheno-ml/stheno/internal/guard"
 	"github.com/stheno-ml/stheno/nn/pretrained"
 	"github.com/stheno-ml/stheno/train/embed"
 	"github.com/stheno-ml/stheno/train/serve"
@@ -104,7 +105,7 @@ func run(ctx context.Context, s settings, listening func(net.Addr, string)) erro
 
 	working, finish := context.WithCancel(context.Background()) // longer than ctx, so that answers can end
 	ended := make(chan error, 1)
-	go func() { ended <- scheduler.Run(working) }()
+	go func() { ended <- guard.Call("the scheduler", func() error { return scheduler.Run(working) }) }()
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
 	drained := make(chan error, 1)
 	context.AfterFunc(ctx, func() {

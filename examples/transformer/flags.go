@@ -12,6 +12,7 @@ import (
 
 	"github.com/stheno-ml/stheno/examples/internal/cli"
 	"github.com/stheno-ml/stheno/train"
+	"github.com/stheno-ml/stheno/train/distributed"
 )
 
 // options are what to do, and how to write text. They do not belong to a run.
@@ -42,10 +43,10 @@ var groups = []cli.Group{
 	{Title: "model", Flags: []string{"preset", "layers", "heads", "dim", "context", "dropout", "compute"}},
 	{Title: "tokens", Flags: []string{"bpe", "vocab", "merges"}},
 	{Title: "training", Flags: []string{
-		"steps", "batch", "accumulation", "rate", "min-rate", "warmup", "decay-steps", "beta2", "decay", "clip", "seed", "yes",
+		"steps", "batch", "accumulation", "rate", "min-rate", "warmup", "decay-steps", "beta2", "decay", "clip", "go-back", "seed", "yes",
 	}},
 	{Title: "looking", Flags: []string{"eval-every", "eval-batches", "checkpoint-every"}},
-	{Title: "machines", Flags: []string{"device", "gpus", "share", "shard"}},
+	{Title: "machines", Flags: []string{"device", "gpus", "share", "shard", "lost"}},
 }
 
 // uses are examples for help.
@@ -93,6 +94,7 @@ func parse(args []string, help io.Writer) (settings, options, error) {
 	flags.StringVar(&o.weights, "weights", "", "with -sample: keep weights in bfloat16 or float16, which a large model writes twice as fast with")
 	flags.BoolVar(&o.yes, "yes", false, "train on a CPU even if it takes days")
 	o.place.Flags(flags)
+	o.place.LostFlag(flags)
 	register(flags, &s)
 	err := cli.Parse(flags, args, otherNames, "data")
 	switch {
@@ -172,6 +174,7 @@ func register(flags *flag.FlagSet, s *settings) {
 	flags.Float64Var(&s.Beta2, "beta2", s.Beta2, "AdamW's second beta")
 	flags.Float64Var(&s.Decay, "decay", s.Decay, "weight decay of matrices")
 	flags.Float64Var(&s.Clip, "clip", s.Clip, "limit of the gradient's norm, 0 for none")
+	flags.IntVar(&s.GoBack, "go-back", s.GoBack, "when the loss spikes go back to a checkpoint and leave the batches out, at most so many times, 0 for never")
 	flags.IntVar(&s.EvalEvery, "eval-every", s.EvalEvery, "steps between evaluations")
 	flags.IntVar(&s.EvalBatches, "eval-batches", s.EvalBatches, "batches of an evaluation")
 	flags.IntVar(&s.CheckpointEvery, "checkpoint-every", s.CheckpointEvery, "steps between checkpoints, 0 for one at the end")
@@ -203,6 +206,8 @@ func (o options) validate(given map[string]bool) error {
 		return fmt.Errorf("-top-k is %d, it needs to be positive, or 0 for any token", o.topK)
 	case !(o.topP > 0 && o.topP <= 1):
 		return fmt.Errorf("-top-p is %v, it needs to be more than 0 and at most 1", o.topP)
+	case o.place.Lost == distributed.LostReplaced && o.out == "" && !o.resume:
+		return errors.New("-lost replace is given without -out, by which a process that comes later finds the run")
 	case o.resume && o.sample:
 		return errors.New("-resume and -sample are both given, it can do one at a time")
 	}

@@ -9,7 +9,8 @@
 //
 // It runs on a CPU, a GPU, or several: -gpus 8 trains on those of this machine, and torchrun,
 // Slurm, Kubernetes or Open MPI start it on many. With -share 2 every two GPUs share a sequence,
-// and with -shard weights all share the model.
+// and with -shard weights all share the model. With -lost replace a process that dies is started
+// again and gets what the others have; with -lost fewer they go on without it.
 package main
 
 import (
@@ -98,7 +99,7 @@ func learn(ctx context.Context, place *train.Place, s settings, o options) error
 			ClipNorm: s.Clip, Accumulation: s.Accumulation, LossScaling: s.lossScaling(),
 		},
 		Steps: s.Steps, EvalEvery: s.EvalEvery, EvalBatches: s.EvalBatches,
-		Checkpoints: r.checkpoints, CheckpointEvery: s.CheckpointEvery, Settings: s,
+		Checkpoints: r.checkpoints, CheckpointEvery: s.CheckpointEvery, Settings: s, GoBack: s.goBack(),
 		Hooks: []train.Hook{
 			watch.Progress(os.Stderr, writer.glimpse(ctx)),
 			watch.OpenJSONLines(r.file("log.jsonl")),

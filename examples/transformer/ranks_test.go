@@ -3,6 +3,7 @@
 package main
 
 import (
+	"fmt"
 	"math"
 	"os"
 	"os/exec"
@@ -10,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -41,9 +43,14 @@ func (o *output) String() string {
 // launched runs the program as ranks on the CPU, as a launcher would.
 func launched(t *testing.T, ranks int, args ...string) (string, error) {
 	t.Helper()
+	return launchedWith(t, ranks, distributed.LostEnds, args...)
+}
+
+func launchedWith(t *testing.T, ranks int, lost distributed.Lost, args ...string) (string, error) {
+	t.Helper()
 	out := &output{}
 	err := distributed.Launch(t.Context(), ranks, distributed.LaunchConfig{
-		Command: append([]string{os.Args[0], "-device", "cpu"}, args...), Env: []string{asProgram + "=1"}, Stdout: out, Stderr: out, Grace: 20 * time.Second,
+		Command: append([]string{os.Args[0], "-device", "cpu"}, args...), Env: []string{asProgram + "=1"}, Stdout: out, Stderr: out, Grace: 20 * time.Second, Lost: lost,
 	})
 	return out.String(), err
 }
@@ -87,6 +94,70 @@ func TestRanks(t *testing.T) {
 	}
 	if runs, err := filepath.Glob("*/checkpoints"); err != nil || len(runs) != 2 {
 		t.Errorf("the runs are %v, %v, want two", runs, err)
+	}
+}
+
+// dying is the environment variable of ranks that kill themselves, such as "0:3 2:8", rank 0 when the log has three steps.
+const dying = "STHENO_TEST_DYING"
+
+// dieOnce kills this rank, unless a process in its place was killed before.
+func dieOnce() {
+	rank, rest, dies := strings.Cut(os.Getenv(dying), os.Getenv("RANK")+":")
+	var at int
+	if _, err := fmt.Sscan(rest, &at); !dies || err != nil || strings.HasSuffix(rank, ":") {
+		return
+	}
+	for {
+		text, err := os.ReadFile("run/log.jsonl")
+		if err == nil && strings.Count(string(text), `"event":"step"`) >= at {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if os.Mkdir("dead-"+os.Getenv("RANK"), 0o777) == nil {
+		syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	}
+}
+
+// TestLostRanks kills two of three ranks, rank 0 among them: they are replaced, and the weights are those of a run that lost none. Where
+// ranks may be missing, those that are left end the run.
+func TestLostRanks(t *testing.T) {
+	t.Chdir(t.TempDir())
+	writeFile(t, "text.txt", strings.Repeat("for i := range 10 {\n\tprint(i)\n}\n", 40))
+	if err := do(t, append(small, "-steps", "16", "-accumulation", "2", "-out", "one", "-device", "cpu")...); err != nil {
+		t.Fatal(err)
+	}
+	for lost, c := range map[string]struct{ die, said string }{
+		"replace": {"0:3 1:8", "rank 0 ended (signal: killed) and is started again"},
+		"fewer":   {"1:3", "1 ranks go on after step"},
+	} {
+		t.Setenv(dying, c.die)
+		out, err := launchedWith(t, 2, distributed.Lost(lost), append(small, "-steps", "16", "-out", "run", "-lost", lost)...)
+		if err != nil || !strings.Contains(out, c.said) {
+			t.Fatalf("%s: %v\n%s", lost, err, out)
+		}
+		one, err := checkpoint.Load("one/checkpoints/step-00000016")
+		if err != nil {
+			t.Fatal(err)
+		}
+		two, err := checkpoint.Load("run/checkpoints/step-00000016")
+		if err != nil {
+			t.Fatal(err)
+		}
+		weights := two.Weights.Map()
+		for _, w := range one.Weights {
+			if !slices.Equal(weights[w.Name].Float32s(), w.Value.Float32s()) {
+				t.Errorf("%s: %s differs from that of one process", lost, w.Name)
+			}
+		}
+		if steps := strings.Count(read(t, "run/log.jsonl"), `"event":"step"`); steps != 16 {
+			t.Errorf("%s: the log has %d steps, want 16", lost, steps)
+		}
+		for _, gone := range []string{"run", "dead-0", "dead-1"} {
+			if err := os.RemoveAll(gone); err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
 }
 

@@ -67,6 +67,9 @@ func (r *run) close() {
 func findRun(place *train.Place, s *settings, o options) (*run, error) {
 	r := &run{place: place, folder: o.out, resumed: o.resume}
 	if !o.resume {
+		if place.Late() { // in the place of a rank that is lost: the run is there already
+			return r, s.absolute()
+		}
 		return r, errors.Join(r.checkFree(), s.absolute())
 	}
 	if r.folder == "" {
@@ -139,7 +142,7 @@ func (r *run) open() (err error) {
 	if r.checkpoints, err = checkpoint.Open(r.file("checkpoints"), keptCheckpoints); err != nil {
 		return err
 	}
-	if !r.resumed {
+	if !r.resumed && !r.place.Late() {
 		err = r.checkFree() // another program may have been there since the first look
 	}
 	if err == nil {

@@ -31,6 +31,7 @@ type settings struct {
 	Rate, MinRate              float64
 	Warmup, DecaySteps         int // DecaySteps 0 means Steps
 	Beta2, Decay, Clip         float64
+	GoBack                     int // times
 
 	EvalEvery, EvalBatches, CheckpointEvery int
 	Seed                                    uint64
@@ -123,6 +124,14 @@ func (s settings) lossScaling() *train.LossScaling {
 	return &train.LossScaling{}
 }
 
+// goBack is when a training goes back by itself, nil for never.
+func (s settings) goBack() *train.GoBack {
+	if s.GoBack == 0 {
+		return nil
+	}
+	return &train.GoBack{Most: s.GoBack}
+}
+
 // holdsTokens tells that -data is tokens already and not a text.
 func (s settings) holdsTokens() bool {
 	info, err := os.Stat(s.Data)
@@ -180,7 +189,7 @@ func (s settings) validate() error {
 		{"layers", s.Layers, 1}, {"heads", s.Heads, 1}, {"dim", s.Dim, 1}, {"context", s.Context, 1}, {"batch", s.Batch, 1},
 		{"accumulation", s.Accumulation, 1}, {"steps", s.Steps, 1}, {"warmup", s.Warmup, 0},
 		{"decay-steps", s.DecaySteps, 0}, {"eval-every", s.EvalEvery, 1},
-		{"eval-batches", s.EvalBatches, 1}, {"checkpoint-every", s.CheckpointEvery, 0},
+		{"eval-batches", s.EvalBatches, 1}, {"checkpoint-every", s.CheckpointEvery, 0}, {"go-back", s.GoBack, 0},
 	} {
 		if z.value < z.least {
 			return fmt.Errorf("-%s is %d, it needs to be at least %d", z.name, z.value, z.least)
@@ -203,6 +212,8 @@ func (s settings) validate() error {
 		}
 	}
 	switch {
+	case s.GoBack > 0 && s.CheckpointEvery == 0:
+		return fmt.Errorf("-go-back is %d, it needs checkpoints to go back to: -checkpoint-every", s.GoBack)
 	case s.Dim%s.Heads != 0:
 		return fmt.Errorf("-dim is %d, it needs to be a multiple of -heads %d", s.Dim, s.Heads)
 	case s.Warmup >= s.decaySteps():

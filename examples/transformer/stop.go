@@ -20,11 +20,17 @@ func untilSignalled(parent context.Context) (ctx context.Context, stop func()) {
 	signal.Notify(signals, ending...)
 	signal.Notify(signals, syscall.SIGPIPE)
 	go func() {
-		select {
-		case s := <-signals:
-			signal.Reset(ending...)
-			cancel(signalled{s})
-		case <-ctx.Done():
+		for {
+			select {
+			case s := <-signals:
+				if s == syscall.SIGPIPE && isRead() {
+					continue // a rank is lost, and what this one sent it nobody reads
+				}
+				signal.Reset(ending...)
+				cancel(signalled{s})
+			case <-ctx.Done():
+			}
+			return
 		}
 	}()
 	return ctx, func() {

@@ -20,6 +20,7 @@ const asProgram = "STHENO_TEST_TRANSFORMER"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asProgram) != "" {
+		go dieOnce()
 		main()
 		return
 	}

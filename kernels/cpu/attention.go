@@ -33,7 +33,7 @@ func newProblem[T kernels.Float](a *kernels.Attention) *problem[T] {
 	a = cappedByOption(a)
 	p := &problem[T]{Attention: a, sequences: a.Sequences(), heads: a.Q.Shape[1], kvHeads: a.K.Shape[1]}
 	p.d, p.dv = a.Q.Shape[3], a.V.Shape[3]
-	p.group = p.heads / p.kvHeads
+	p.group = p.heads / max(1, p.kvHeads)
 	// Whole panels, and all that one counter of dropout draws for; with tiles whole blocks.
 	p.columnUnit = max(simd.Panel[T](), kernels.DropoutColumns)
 	unit := simd.Lanes[T]()

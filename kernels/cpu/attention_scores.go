@@ -33,7 +33,7 @@ func attentionScores[T kernels.Float](b *Backend, a *kernels.Attention, rows []i
 	for n, i := range rows {
 		kernels.CopyHost(chosen.Slice(2, n, n+1), a.Q.Slice(2, i, i+1))
 	}
-	scores, keys, group := kernels.Host[T](s), a.K.Shape[2], heads/a.K.Shape[1]
+	scores, keys, group := kernels.Host[T](s), a.K.Shape[2], heads/max(1, a.K.Shape[1])
 	for _, sequence := range a.Sequences() {
 		for head := range heads {
 			q := chosen.Slice(0, sequence.Batch, sequence.Batch+1).Slice(1, head, head+1)

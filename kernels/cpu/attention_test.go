@@ -225,6 +225,16 @@ func TestAttentionUneven(t *testing.T) {
 	}
 }
 
+// Axes of length 0 give results of length 0, rows that see no keys, and gradients of 0.
+func TestAttentionOfNothing(t *testing.T) {
+	for _, c := range EmptyCases() {
+		run[float32](t, c)
+		run[float64](t, c)
+	}
+	run[float32](t, Case{Batch: 1, Heads: 2, KeyHeads: 1, Sq: 0, Sk: 5, D: 8, Dv: 8, Options: []Option{Causal}, QLens: []int{0, 0, 0}, KVLens: []int{0, 2, 5}})
+	run[float32](t, Case{Batch: 1, Heads: 0, KeyHeads: 0, Sq: 4, Sk: 5, D: 8, Dv: 8, Options: []Option{Causal}, QLens: []int{0, 1, 4}, KVLens: []int{0, 2, 5}})
+}
+
 // What lies behind lengths and behind the last sequence is not read: NaN there reaches nothing.
 func TestAttentionIgnoresUnusedRows(t *testing.T) {
 	slow.Emulated(t)

@@ -97,11 +97,6 @@ type lookup struct {
 
 // newLookup checks the ids. Its memory is the caller's to release.
 func newLookup(kernel string, e *kernels.Embedding) (lookup, error) {
-	memory := newWorkspace(bytesFor[int64](e.IDs.Elements()))
-	list := take[int64](memory, e.IDs.Elements())
-	if err := readIndices(list, kernel, "ids", e.IDs, e.Table.Shape[0], func(int) bool { return false }); err != nil {
-		memory.release()
-		return lookup{}, err
-	}
-	return lookup{list, memory}, nil
+	list, memory, err := indicesOf(kernel, e.IDs, e.Table.Shape[0])
+	return lookup{list, memory}, err
 }

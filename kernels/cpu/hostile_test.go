@@ -176,6 +176,27 @@ var calls = map[string]func(m *memory, of kernels.DType) []any{
 	"SoftCapBackward": func(m *memory, of kernels.DType) []any {
 		return append([]any{2.0}, m.alike(of, 3)...)
 	},
+	"SoftmaxForward":  func(m *memory, of kernels.DType) []any { return m.alike(of, 2) },
+	"SoftmaxBackward": func(m *memory, of kernels.DType) []any { return m.alike(of, 3) },
+	"Apply":           func(m *memory, of kernels.DType) []any { return append([]any{kernels.Exp}, m.alike(of, 2)...) },
+	"ApplyBackward":   func(m *memory, of kernels.DType) []any { return append([]any{kernels.Abs}, m.alike(of, 3)...) },
+	"AddScalar":       func(m *memory, of kernels.DType) []any { return append([]any{2.0}, m.alike(of, 2)...) },
+	"Div":             func(m *memory, of kernels.DType) []any { return m.alike(of, 3) },
+	"DivBackward":     func(m *memory, of kernels.DType) []any { return m.alike(of, 5) },
+	"TopK": func(m *memory, of kernels.DType) []any {
+		return []any{m.tensor(of, 3, 5), m.tensor(of, 3, 2), m.tensor(kernels.I64, 3, 2)}
+	},
+	"ChooseTokens": func(m *memory, _ kernels.DType) []any {
+		return []any{&kernels.ChooseTokens{Logits: m.tensor(kernels.F32, 2, 7), Settings: m.tensor(kernels.F32, 2, kernels.ChoiceSettings),
+			Random: m.tensor(kernels.I64, 2), Earlier: m.tensor(kernels.I32, 9)},
+			kernels.ChosenTokens{IDs: m.tensor(kernels.I64, 2), LogProbs: m.tensor(kernels.F32, 2)}}
+	},
+	"Gather": func(m *memory, of kernels.DType) []any {
+		return []any{m.tensor(of, 3, 5), m.tensor(kernels.I32, 3, 2), m.tensor(of, 3, 2)}
+	},
+	"Scatter": func(m *memory, of kernels.DType) []any {
+		return []any{m.tensor(of, 3, 2), m.tensor(kernels.I64, 3, 2), m.tensor(of, 3, 5)}
+	},
 	"CrossEntropyForward": func(m *memory, of kernels.DType) []any {
 		return []any{m.crossEntropy(of), kernels.CrossEntropyOutputs{Loss: m.tensor(of.Wide()), LSE: m.tensor(of.Wide(), 2, 3)}}
 	},
@@ -198,6 +219,44 @@ var calls = map[string]func(m *memory, of kernels.DType) []any{
 	},
 	"EmbeddingBackward": func(m *memory, of kernels.DType) []any {
 		return []any{&kernels.Embedding{Table: m.tensor(of, 5, 4), IDs: m.tensor(kernels.I32, 2, 3)}, m.tensor(of, 2, 3, 4), m.tensor(of, 5, 4)}
+	},
+	"ClampedGate": func(m *memory, of kernels.DType) []any {
+		return []any{kernels.ClampedGate{Slope: 1, Limit: 1}, m.tensor(of, 3, 4), m.tensor(of, 3, 2)}
+	},
+	"ClampedGateBackward": func(m *memory, of kernels.DType) []any {
+		return []any{kernels.ClampedGate{Slope: 1, Limit: 1}, m.tensor(of, 3, 4), m.tensor(of, 3, 2), m.tensor(of, 3, 4)}
+	},
+	"GroupedMatMul": func(m *memory, of kernels.DType) []any {
+		return []any{&kernels.GroupedMatMul{A: m.tensor(of, 6, 4), B: m.tensor(of, 3, 4, 5), Bias: m.tensor(of, 3, 5), Offsets: m.offsets(0, 4, 4, 6)},
+			m.tensor(of, 6, 5)}
+	},
+	"GroupedMatMulGradient": func(m *memory, of kernels.DType) []any {
+		return []any{&kernels.GroupedMatMul{A: m.tensor(of, 6, 4), B: m.tensor(of, 3, 4, 5), Offsets: m.offsets(0, 4, 4, 6)},
+			m.tensor(of, 6, 5), m.tensor(of, 3, 4, 5)}
+	},
+	"GroupedSumRows": func(m *memory, of kernels.DType) []any {
+		return []any{m.tensor(of, 6, 5), m.offsets(0, 4, 4, 6), m.tensor(of, 3, 5)}
+	},
+	"Route": func(m *memory, of kernels.DType) []any {
+		return []any{m.routing(of), m.tensor(of.Wide(), 3, 2), m.assignment()}
+	},
+	"RouteBackward": func(m *memory, of kernels.DType) []any {
+		return []any{m.routing(of), m.assignment(), m.tensor(of.Wide(), 3, 2), m.tensor(of, 3, 4)}
+	},
+	"Dispatch": func(m *memory, of kernels.DType) []any {
+		return []any{m.tensor(of, 3, 5), m.tensor(of.Wide(), 3, 2), m.assignment(), m.tensor(of, 6, 5)}
+	},
+	"Combine": func(m *memory, of kernels.DType) []any {
+		return []any{m.tensor(of, 6, 5), m.tensor(of.Wide(), 3, 2), m.assignment(), m.tensor(of, 3, 5)}
+	},
+	"CombineFactors": func(m *memory, of kernels.DType) []any {
+		return []any{m.tensor(of, 6, 5), m.tensor(of, 3, 5), m.assignment(), m.tensor(of.Wide(), 3, 2)}
+	},
+	"BalanceLoss": func(m *memory, of kernels.DType) []any {
+		return []any{m.tensor(of, 3, 4), m.tensor(kernels.I32, 2, 5), m.tensor(of.Wide())}
+	},
+	"BalanceLossBackward": func(m *memory, of kernels.DType) []any {
+		return []any{m.tensor(of, 3, 4), m.tensor(kernels.I32, 2, 5), m.tensor(of.Wide()), m.tensor(of, 3, 4)}
 	},
 	"TokenPositions": func(m *memory, of kernels.DType) []any {
 		return []any{&kernels.TokenPositions{IDs: m.tensor(kernels.I32, 2, 3), Padding: 1}, m.tensor(kernels.I32, 2, 3)}
@@ -265,6 +324,22 @@ func (m *memory) update() kernels.Update {
 		kernels.Host[float64](control)[i] = float64(int(4 * x))
 	}
 	return kernels.Update{LearningRate: 1e-3, WeightDecay: 0.1, Control: control}
+}
+
+func (m *memory) routing(of kernels.DType) *kernels.Routing {
+	return &kernels.Routing{Logits: m.tensor(of, 3, 4), Bias: m.tensor(of.Wide(), 4), RouterOptions: kernels.RouterOptions{
+		Chosen: 2, Scores: kernels.SigmoidScores, Normalize: true, Groups: 2, KeptGroups: 1, GroupChoice: kernels.GroupByBestTwo,
+	}}
+}
+
+func (m *memory) assignment() kernels.Assignment {
+	return kernels.Assignment{Offsets: m.offsets(0, 2, 2, 5, 6), Experts: m.tensor(kernels.I32, 3, 2), Order: m.tensor(kernels.I32, 6), Places: m.tensor(kernels.I32, 3, 2)}
+}
+
+func (m *memory) offsets(list ...int32) kernels.Tensor {
+	t := m.tensor(kernels.I32, len(list))
+	copy(kernels.Host[int32](t), list)
+	return t
 }
 
 func (m *memory) alike(of kernels.DType, n int) (list []any) {

@@ -24,6 +24,16 @@ func (b *Backend) MatMul(m *kernels.MatMul, out kernels.MatMulOutputs) (err erro
 	if m.Epilogue != nil && !isActivate || out.ColumnSums.IsSet() {
 		return kernels.MatMulApart(b, m, out)
 	}
+	if len(m.Plus) > 0 {
+		h := halves{b: b} // so that the sum is rounded once
+		defer h.round()
+		if m.Accumulate {
+			out.C = h.update(out.C)
+		} else {
+			out.C = h.write(out.C)
+		}
+		return kernels.MatMulApart(b, m, out)
+	}
 	if m.B.DType.IsPacked() {
 		return b.multiplyPacked(m, epilogue, out.C)
 	}

@@ -27,6 +27,7 @@ type productCase struct {
 	bias, accumulate, pre  bool
 	activation             kernels.Activation
 	weights                kernels.DType // of B, where that is kept in less memory beside float32
+	plus                   []int         // the depths of further factors
 }
 
 var productSizes = []int{0, 1, 2, 3, 5, 7, 8, 15, 16, 17, 31, 33, 63, 64, 65, 100, 129, 256}
@@ -67,6 +68,11 @@ func productCases() []productCase {
 		productCase{batch: []int{2, 1, 3}, m: 65, n: 64, k: 64, transposeB: true, gap: 3, bias: true},
 		productCase{batch: []int{0}, m: 5, n: 5, k: 5},
 		productCase{batch: []int{40}, m: 64, n: 24, k: 64, transposeB: true},
+		productCase{m: 33, n: 100, k: 64, plus: []int{8}, bias: true},
+		productCase{m: 5, n: 70, k: 31, plus: []int{1, 40}, transposeA: true, gap: 3, accumulate: true},
+		productCase{m: 64, n: 33, k: 20, plus: []int{3, 70, 8}, transposeB: true, bias: true, pre: true, activation: kernels.GELUTanh},
+		productCase{batch: []int{2, 3}, m: 17, n: 33, k: 20, plus: []int{4}, sharedB: true, activation: kernels.SiLU},
+		productCase{m: 3, n: 2, k: 0, plus: []int{0, 5}, pre: true},
 	)
 }
 
@@ -225,6 +231,12 @@ func newProduct[T kernels.Float](c productCase, seed uint64) *product[T] {
 		batchB = nil
 	}
 	p.problem.A, _ = tensor(c.batch, c.m, c.k, c.transposeA)
+	for _, depth := range c.plus {
+		var f kernels.Factors
+		f.A, _ = tensor(c.batch, c.m, depth, c.transposeA)
+		f.B, _ = tensor(nil, depth, c.n, c.transposeB)
+		p.problem.Plus = append(p.problem.Plus, f)
+	}
 	var memory []T
 	if p.problem.B, memory = tensor(batchB, c.k, c.n, c.transposeB); c.weights.IsPacked() {
 		p.problem.B = packedTensor(c.weights, rowMajorValues[float32](p.problem.B), c.k, c.n, c.transposeB)

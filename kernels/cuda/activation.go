@@ -2,19 +2,12 @@
 
 package cuda
 
-import (
-	"fmt"
-
-	"github.com/stheno-ml/stheno/kernels"
-)
+import "github.com/stheno-ml/stheno/kernels"
 
 // Activate computes y = act(x).
 func (d *Device) Activate(act kernels.Activation, x, y kernels.Tensor) error {
 	const kernel = "activation"
 	if err := d.checked(kernel, act.CheckForward(x, y), x.DType); err != nil {
-		return err
-	}
-	if err := d.checkActivation(act); err != nil {
 		return err
 	}
 	return d.elementwise(kernel, "activation", "activate", elementwise{mode: int32(act)}, []output{{"y", y}}, input{"x", x})
@@ -26,19 +19,8 @@ func (d *Device) ActivateBackward(act kernels.Activation, x, dy, dx kernels.Tens
 	if err := d.checked(kernel, act.CheckBackward(x, dy, dx), x.DType); err != nil {
 		return err
 	}
-	if err := d.checkActivation(act); err != nil {
-		return err
-	}
 	return d.elementwise(kernel, "activation", "activate_backward", elementwise{mode: int32(act)},
 		[]output{{"dx", dx}}, input{"x", x}, input{"dy", dy})
-}
-
-// checkActivation returns an error unless the kernels in src/activation.cu have the activation.
-func (d *Device) checkActivation(act kernels.Activation) error {
-	if act > kernels.ReLUSquared {
-		return kernels.Unsupported{Device: d.Name(), What: fmt.Sprintf("the activation %v", act)}
-	}
-	return nil
 }
 
 // SwiGLU computes y = silu(gate)·up.

@@ -46,7 +46,9 @@ func TestArgumentsMirrorTheSources(t *testing.T) {
 		{"embedding.cu", "EmbeddingArguments", reflect.TypeFor[embeddingArguments]()},
 		{"embedding.cu", "EmbeddingBackward", reflect.TypeFor[embeddingBackward]()},
 		{"crossentropy.cu", "CrossEntropyArguments", reflect.TypeFor[crossEntropyArguments]()},
-		{"logsoftmax.cu", "LogSoftmaxArguments", reflect.TypeFor[logSoftmaxArguments]()},
+		{"logsoftmax.cu", "LogSoftmaxArguments", reflect.TypeFor[softmaxArguments]()},
+		{"softmax.cu", "SoftmaxArguments", reflect.TypeFor[softmaxArguments]()},
+		{"indexed.cu", "IndexedArguments", reflect.TypeFor[indexedArguments]()},
 		{"matmul_sm80.cu", "Schedule", reflect.TypeFor[matmul80Schedule]()},
 	} {
 		text, err := sources.ReadFile("src/" + twin.file)

@@ -188,7 +188,7 @@ func (c *attention) describeOptions() (err error) {
 			return err
 		}
 	}
-	if a.ALiBi != nil {
+	if len(a.ALiBi) > 0 {
 		slopes := make([]float32, len(a.ALiBi))
 		for h, slope := range a.ALiBi {
 			slopes[h] = float32(slope)
@@ -208,10 +208,10 @@ func (c *attention) describeOptions() (err error) {
 // modifies reports whether scores need more than a scale and a mask, which only some variants know.
 func (c *attention) modifies() bool { return c.changes() || c.Dropout.P > 0 }
 
-// changes reports whether something other than dropout does so. A negative scale does: the variants
-// that do not know it look for the greatest score before they scale.
+// changes reports whether something other than dropout does so. A scale that is not positive does:
+// the variants that do not know it look for the greatest score before they scale.
 func (c *attention) changes() bool {
-	return c.changesByUser() || c.EffectiveScale() < 0 || c.SoftCap > 0 || c.ALiBi != nil || c.Bias.IsSet()
+	return c.changesByUser() || c.EffectiveScale() <= 0 || c.SoftCap > 0 || c.ALiBi != nil || c.Bias.IsSet()
 }
 
 // input is a tensor as kernels see it: itself, or memory into which convert copies it in the type
@@ -328,7 +328,7 @@ func pin[T int32 | float32](c *attention, list []T) (readable, error) {
 // sinks gives the sinks as neighbouring float32 values.
 func (c *attention) sinks() (readable, error) {
 	s := c.Sinks
-	if !s.IsSet() {
+	if !s.IsSet() || s.Elements() == 0 {
 		return 0, nil
 	}
 	if s.DType == kernels.F32 && s.IsRowMajor() {
@@ -474,7 +474,7 @@ func broadcastStrides(t kernels.Tensor) (sequence, head, row int64, column int32
 			strides[axis] = int64(t.Strides[axis])
 		}
 	}
-	return strides[0], strides[1], strides[2], int32(min(1, t.Shape[3]-1))
+	return strides[0], strides[1], strides[2], int32(max(0, min(1, t.Shape[3]-1)))
 }
 
 func elementOf(d kernels.DType) element {

@@ -27,7 +27,7 @@ func (d *Device) AttentionBackward(a *kernels.Attention, g kernels.AttentionGrad
 	if err := d.queue().Fork(); err != nil {
 		return err
 	}
-	if g.DSinks.IsSet() {
+	if g.DSinks.IsSet() && g.DSinks.Elements() > 0 {
 		if err := c.dSinks(g.LSE, g.Delta, g.DSinks); err != nil {
 			return err
 		}

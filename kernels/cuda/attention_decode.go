@@ -12,35 +12,43 @@ import (
 type decodeArguments struct {
 	arguments
 	partials     address
+	state        readable
 	splits, keys int32
 }
 
 // decoder is the kernel for a problem of few rows, such as a model's next token, if there is one.
 // How many keys there are does not matter: a recorded step has the same kernels for all lengths.
-func (c *attention) decoder(o kernels.Tensor) (v decoder, ok bool) {
+func (d *Device) decoder(a *kernels.Attention, e element, tensors ...kernels.Tensor) (v decoder, ok bool) {
 	const (
 		whole    = 8         // elements of a load
 		mostGrid = 1<<16 - 1 // blocks along the second and the third axis
 	)
-	a, g := c.Attention, c.args
+	q, k, value := a.Q.Shape, a.K.Shape, a.V.Shape
 	if a.QLens != nil || a.Places != nil || a.Score != nil || a.Mask != nil || a.Bias.IsSet() || a.Dropout.P > 0 ||
-		c.element != elementBF16 && c.element != elementF16 || int(g.sq*(g.heads/g.keyHeads)) > rowsOfDecoder ||
-		max(g.sequences, g.keyHeads) > mostGrid || g.d%whole != 0 || g.dv%whole != 0 || !describable([]kernels.Tensor{c.q, o}) {
-		return v, false
-	}
-	if g.sk > 0 && !describable([]kernels.Tensor{c.k, c.v}) {
+		e != elementBF16 && e != elementF16 || q[2]*(q[1]/k[1]) > rowsOfDecoder ||
+		max(q[0], k[1]) > mostGrid || q[3]%whole != 0 || value[3]%whole != 0 || !describable(tensors) {
 		return v, false
 	}
 	for _, v := range decoderVariants() {
-		if v.element == c.element && v.d >= int(max(g.d, g.dv)) {
+		if v.element == e && v.d >= max(q[3], value[3]) && v.sm90 == d.hasMaps() {
 			return v, true
 		}
 	}
 	return v, false
 }
 
-// decode queues the kernel. Blocks enough for the device share the keys of each head.
-func (c *attention) decode(v decoder) error {
+// decoder is the kernel for a call of few rows.
+func (c *attention) decoder(o kernels.Tensor) (decoder, bool) {
+	tensors := []kernels.Tensor{c.q, o}
+	if c.args.sk > 0 {
+		tensors = append(tensors, c.k, c.v)
+	}
+	return c.device.decoder(c.Attention, c.element, tensors...)
+}
+
+// decode queues the kernel. Blocks enough for the device share the keys of each head. With state, the
+// device knows how many keys there are.
+func (c *attention) decode(v decoder, state readable) error {
 	const (
 		blocksOfMultiprocessor = 2
 		mostSplits             = 32 // a warp adds them, a lane each
@@ -48,16 +56,19 @@ func (c *attention) decode(v decoder) error {
 	g := c.args
 	heads := int(g.sequences * g.keyHeads)
 	splits := max(1, min(mostSplits, (blocksOfMultiprocessor*c.device.Multiprocessors+heads-1)/heads))
-	keys := tilesOf(g.longestK, splits*keysOfBlock) * keysOfBlock
+	arguments := &decodeArguments{state: state, splits: int32(splits)}
+	if state == 0 {
+		arguments.keys = int32(tilesOf(g.longestK, splits*keysOfBlock) * keysOfBlock)
+	}
 	if err := c.count(heads * 4); err != nil {
 		return err
 	}
-	partials, err := c.borrowBytes(heads * splits * v.partialBytes())
-	if err != nil {
+	var err error
+	if arguments.partials, err = c.borrowBytes(heads * splits * v.partialBytes()); err != nil {
 		return err
 	}
-	arguments := &decodeArguments{*g, partials, int32(splits), int32(keys)}
-	grid := [3]int{splits, int(g.keyHeads), int(g.sequences)}
-	s := shapeOf(v.name(), v.name(), grid, threadsDecoder, 4*v.partialBytes())
+	arguments.arguments = *g
+	s := shapeOf(v.name(), v.name(), [3]int{splits, int(g.keyHeads), int(g.sequences)}, threadsDecoder, 4*v.partialBytes())
+	s.Dependent = v.sm90 && state != 0
 	return c.device.launch(s, nil, unsafe.Pointer(arguments))
 }

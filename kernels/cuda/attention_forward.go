@@ -19,7 +19,7 @@ func (d *Device) AttentionForward(a *kernels.Attention, out kernels.AttentionOut
 	defer runtime.KeepAlive(a)
 	defer runtime.KeepAlive(out)
 	defer c.release()
-	if a.Q.Shape[0]*a.Q.Shape[2] == 0 {
+	if out.O.Elements() == 0 {
 		return nil
 	}
 	if err := c.describe(); err != nil {
@@ -43,7 +43,7 @@ func (d *Device) AttentionForward(a *kernels.Attention, out kernels.AttentionOut
 	}
 	c.args.o, c.args.lse = rowsWritten(o), written(out.LSE)
 	if v, ok := c.decoder(o); ok {
-		err = c.decode(v)
+		err = c.decode(v, 0)
 	} else {
 		err = c.forward(o)
 	}

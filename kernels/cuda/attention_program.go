@@ -217,7 +217,7 @@ var roundedFunctions = map[score.Op]string{score.OpAdd: "__fadd_rn", score.OpSub
 var (
 	intFunctions = map[score.Op]string{
 		score.OpAdd: "userAdd", score.OpSub: "userSub", score.OpMul: "userMul", score.OpDiv: "userDiv", score.OpRem: "userRem",
-		score.OpMin: "min", score.OpMax: "max", score.OpAbs: "userAbs",
+		score.OpMin: "userMin", score.OpMax: "userMax", score.OpAbs: "userAbs",
 	}
 	floatFunctions = map[score.Op]string{
 		score.OpMin: "userMin", score.OpMax: "userMax", score.OpAbs: "fabsf", score.OpSin: "sinf", score.OpCos: "cosf",
@@ -293,10 +293,10 @@ func (t *programText) band(b score.Band) {
 	}
 	t.line("  const int64_t c = max(-far, min((int64_t)%s - %s - %d, far));", results[1], results[0], strict)
 	if b.Direction > 0 || b.Op == score.OpEqual {
-		t.line("  hi = min(hi, (int)(%d * c + 1));", b.Direction)
+		t.line("  hi = userMin(hi, (int)(%d * c + 1));", b.Direction)
 	}
 	if b.Direction < 0 || b.Op == score.OpEqual {
-		t.line("  lo = max(lo, (int)(%d * c));", b.Direction)
+		t.line("  lo = userMax(lo, (int)(%d * c));", b.Direction)
 	}
 	t.line("  }")
 }

@@ -313,7 +313,8 @@ func (d *drawn) onDevice(device *Device, kernel driver.Kernel) ([]float32, error
 }
 
 // hostShims are what the compiled text takes of a device and of the sources before it, for a compiler of the host.
-const hostShims = `#include <cmath>
+const hostShims = `#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -429,7 +430,9 @@ func checkOnHost(t *testing.T, compiler string, list []*drawn) {
 	_, header, _ = strings.Cut(header, "#include \"score.cuh\"\n")
 	for _, name := range []string{"min", "max"} {
 		header = strings.Replace(header, `asm("`+name+`.NaN.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y));`, "z = "+name+"NaN(x, y);", 1)
+		header = strings.Replace(header, `asm("`+name+`.u32 %0, %1, %2;" : "=r"(z) : "r"(turned(x)), "r"(turned(y)));`, "z = std::"+name+"(turned(x), turned(y));", 1)
 	}
+	header = strings.Replace(header, `asm("abs.s32 %0, %1;" : "=r"(z) : "r"(x));`, "z = x < 0 ? userSub(0, x) : x;", 1)
 	var in bytes.Buffer
 	put := func(words ...int32) { binary.Write(&in, binary.LittleEndian, words) }
 	put(int32(len(list)))

@@ -363,6 +363,14 @@ func TestAttentionEmptyRows(t *testing.T) {
 	}
 }
 
+// Axes of length 0 give results of length 0, rows that see no keys, and gradients of 0.
+func TestAttentionOfNothing(t *testing.T) {
+	device(t)
+	for n, c := range EmptyCases() {
+		arithmetics[n%len(arithmetics)].run(t, c)
+	}
+}
+
 // A sink counts as one more score. One of NaN or +∞ leaves its head no numbers, one far beyond all scores takes everything and has
 // the gradient of the logsumexp, and one of −∞ takes nothing.
 func TestAttentionOfLargeSinks(t *testing.T) {

@@ -9,17 +9,17 @@ import (
 	"github.com/stheno-ml/stheno/kernels/cuda/driver"
 )
 
-// bytesOfLogits is how much memory the logits of a chunk may take, unless not even leastChunk rows
-// fit. Tests take less.
+// bytesOfLogits is how much memory the logits of a chunk may take where the weight has a gradient,
+// unless not even leastChunk rows fit. Tests take less.
 var bytesOfLogits = 1 << 30
 
 const leastChunk = 128
 
-// rowsOfChunk cuts rows of logits into chunks of about one length, which begin at multiples of
-// leastChunk.
-func rowsOfChunk(rows, bytesOfRow int) int {
+// rowsOfChunk cuts rows of logits into chunks of about one length and up to so many bytes, which
+// begin at multiples of leastChunk.
+func rowsOfChunk(rows, bytesOfRow, limit int) int {
 	parts := func(n, of int) int { return (n + of - 1) / of }
-	most := max(1, bytesOfLogits/max(1, bytesOfRow)/leastChunk) * leastChunk
+	most := max(1, limit/max(1, bytesOfRow)/leastChunk) * leastChunk
 	chunks := max(1, parts(rows, most))
 	return min(rows, parts(parts(rows, chunks), leastChunk)*leastChunk)
 }
@@ -68,7 +68,11 @@ func (l *linearCrossEntropy) borrow(dtype kernels.DType, shape ...int) (kernels.
 
 func (l *linearCrossEntropy) run() error {
 	n, vocabulary := l.Hidden.Shape[0], l.Weight.Shape[0]
-	perChunk := rowsOfChunk(n, vocabulary*l.Hidden.DType.Size())
+	limit := bytesOfLogits
+	if !l.out.DWeight.IsSet() {
+		limit /= 8 // no chunk reads and writes the gradient of the weight, so that many cost little
+	}
+	perChunk := rowsOfChunk(n, vocabulary*l.Hidden.DType.Size(), limit)
 	if err := l.prepare(n, perChunk, vocabulary); err != nil {
 		return err
 	}

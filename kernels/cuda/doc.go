@@ -52,6 +52,9 @@
 // of the gradients of tables are then of integers, and take 104 bytes an element. Table entries
 // beyond 32 bits are cut to them, and not an error as on the CPU.
 //
+// Products take packed weights, whose numbers are rounded to the type of what they are multiplied by:
+// in registers for up to sixteen rows, and otherwise in scratch memory for the time of the product.
+//
 // 16-bit attention runs on kernels made for Hopper where the device is one and the tensors'
 // addresses suit it, on kernels for any device since Ampere elsewhere. float32 attention computes
 // in the precision that kernels.Attention asks for: PrecisionAuto and PrecisionFloat32 make two

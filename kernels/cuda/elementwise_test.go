@@ -35,7 +35,7 @@ func TestElementwiseKernels(t *testing.T) {
 			plain, _, _ := reference.Mul(single(x), single(y), single(dy))
 			r.check("a·b", c, product, plain)
 			r.check("−0.3·a", e, reference.Scale(-0.3, x), reference.Scale(-0.3, single(x)))
-			for act := kernels.NoActivation; act <= kernels.ReLUSquared; act++ {
+			for _, act := range kernels.Activations() {
 				r.must(errors.Join(r.d.Activate(act, a.Tensor, c.Tensor), r.d.ActivateBackward(act, a.Tensor, dc.Tensor, e.Tensor)))
 				want, slope := reference.Activation(act, x, dy)
 				plain, plainSlope := reference.Activation(act, single(x), single(dy))
@@ -132,7 +132,7 @@ func TestAccumulate(t *testing.T) {
 func TestActivationTails(t *testing.T) {
 	tails := []float64{-1e4, -300, -88, -30, -12, -6, 6, 12, 30, 88, 300, 1e4, math.Inf(1), math.NaN(), 0, 1}
 	for _, dtype := range halfAndFull {
-		for act := kernels.GELUTanh; act <= kernels.ReLUSquared; act++ {
+		for _, act := range kernels.Activations() {
 			if act == kernels.ReLUSquared && dtype == kernels.F16 {
 				continue // the square of 300 is no float16
 			}

@@ -5,6 +5,8 @@ package cuda
 import (
 	"slices"
 	"strings"
+
+	"github.com/stheno-ml/stheno/kernels"
 )
 
 // WithoutMaps makes a device choose kernels as one that has no tensor maps, until the function it gives is called.
@@ -13,6 +15,9 @@ func (d *Device) WithoutMaps() (restore func()) {
 	d.withoutMaps = true
 	return func() { d.withoutMaps = before }
 }
+
+// HasMaps reports whether a device chooses kernels with tensor maps, and others for Hopper.
+func (d *Device) HasMaps() bool { return d.hasMaps() }
 
 // AsSmallest makes a device choose kernels as one that has neither tensor maps nor more shared memory than the smallest since Ampere,
 // until the function it gives is called.
@@ -30,6 +35,13 @@ func LimitLogits(bytes int) (restore func()) {
 	before := bytesOfLogits
 	bytesOfLogits = bytes
 	return func() { bytesOfLogits = before }
+}
+
+// DeepGroups lets grouped products have the larger tiles from so many rows of a group on, until the function it gives is called.
+func DeepGroups(rows int) (restore func()) {
+	before := deepGroups
+	deepGroups = rows
+	return func() { deepGroups = before }
 }
 
 // HeadsOfLongTiles is the least even number of heads of 128 with which forward90Longer chooses larger tiles for sequences of a
@@ -56,4 +68,18 @@ func AttentionKernels(operands string, maps bool) (names []string) {
 		}
 	}
 	return names
+}
+
+// Widened is a packed matrix, or its transpose, in floats: row-major, or as it lies.
+func (d *Device) Widened(t kernels.Tensor, dtype kernels.DType, rowMajor bool) (kernels.Tensor, error) {
+	wide, block, err := d.widened(t, dtype, rowMajor)
+	if err != nil {
+		return wide, err
+	}
+	defer block.Free()
+	to, err := d.Alloc(dtype, t.Shape...)
+	if err != nil {
+		return wide, err
+	}
+	return to, d.copies([]pair{{to, wide}})
 }

@@ -28,6 +28,8 @@ const (
 	faultCrossEntropy
 	faultCrossEntropyBackward
 	faultLinearCrossEntropy
+	faultGather
+	faultScatter
 )
 
 // faultNames are what messages call the kernels and their indices.
@@ -37,6 +39,8 @@ var faultNames = [...]struct{ kernel, indices string }{
 	faultCrossEntropy:         {"cross-entropy forward", "targets"},
 	faultCrossEntropyBackward: {"cross-entropy backward", "targets"},
 	faultLinearCrossEntropy:   {"linear cross-entropy", "targets"},
+	faultGather:               {"gather", "ids"},
+	faultScatter:              {"scatter", "ids"},
 }
 
 // fault tells a kernel where to note an index.

@@ -9,8 +9,9 @@ import (
 	"github.com/stheno-ml/stheno/kernels"
 )
 
-// logSoftmaxArguments is LogSoftmaxArguments in src/logsoftmax.cu.
-type logSoftmaxArguments struct {
+// softmaxArguments is LogSoftmaxArguments in src/logsoftmax.cu, and SoftmaxArguments in
+// src/softmax.cu.
+type softmaxArguments struct {
 	lines lines
 	x, dy readable
 	y     writable
@@ -22,7 +23,7 @@ func (d *Device) LogSoftmaxForward(x, y kernels.Tensor) error {
 	if err := d.checked(kernel, kernels.CheckLogSoftmaxForward(x, y), x.DType); err != nil {
 		return err
 	}
-	return d.logSoftmax(kernel, "forward", &logSoftmaxArguments{x: read(x), y: written(y)}, x, y)
+	return d.probabilities(kernel, "logsoftmax", "log_softmax_forward", &softmaxArguments{x: read(x), y: written(y)}, x, y)
 }
 
 // LogSoftmaxBackward takes from each row of dy its sum, shared out by the probabilities.
@@ -31,11 +32,11 @@ func (d *Device) LogSoftmaxBackward(y, dy, dx kernels.Tensor) error {
 	if err := d.checked(kernel, kernels.CheckLogSoftmaxBackward(y, dy, dx), y.DType); err != nil {
 		return err
 	}
-	return d.logSoftmax(kernel, "backward", &logSoftmaxArguments{x: read(y), dy: read(dy), y: written(dx)}, y, dy, dx)
+	return d.probabilities(kernel, "logsoftmax", "log_softmax_backward", &softmaxArguments{x: read(y), dy: read(dy), y: written(dx)}, y, dy, dx)
 }
 
-// logSoftmax gives each row a block.
-func (d *Device) logSoftmax(kernel, entry string, g *logSoftmaxArguments, tensors ...kernels.Tensor) (err error) {
+// probabilities gives each row a block.
+func (d *Device) probabilities(kernel, module, entry string, g *softmaxArguments, tensors ...kernels.Tensor) (err error) {
 	if g.lines, err = linesOf(tensors...); err != nil {
 		return d.failed(kernel, err)
 	}
@@ -44,8 +45,8 @@ func (d *Device) logSoftmax(kernel, entry string, g *logSoftmaxArguments, tensor
 	}
 	dtype := tensors[0].DType
 	threads := rowThreads(int(g.lines.length), dtype)
-	s := shapeOf("logsoftmax"+entrySuffixes[dtype], "log_softmax_"+entry+entrySuffixes[dtype],
-		[3]int{int(g.lines.count), 1, 1}, threads, 0)
+	suffix := entrySuffixes[dtype]
+	s := shapeOf(module+suffix, entry+suffix, [3]int{int(g.lines.count), 1, 1}, threads, 0)
 	err = d.launch(s, nil, unsafe.Pointer(g))
 	for _, t := range tensors {
 		runtime.KeepAlive(t.Owner)

@@ -18,6 +18,9 @@ func (d *Device) MatMul(m *kernels.MatMul, out kernels.MatMulOutputs) error {
 	if err := d.checkMatMul(m, out); err != nil {
 		return err
 	}
+	if m.B.DType.IsPacked() {
+		return d.matMulPacked(m, out)
+	}
 	queued, err := d.matMulWithEpilogue(m, out)
 	if err == nil && !queued {
 		err = d.matMulActivated(m, out)
@@ -51,9 +54,12 @@ func (d *Device) matMulWithEpilogue(m *kernels.MatMul, out kernels.MatMulOutputs
 // matMulActivated queues a product that has no epilogue but an activation.
 func (d *Device) matMulActivated(m *kernels.MatMul, out kernels.MatMulOutputs) error {
 	epilogue, _ := m.Epilogue.(kernels.Activate)
-	if z := activatedApart(m, epilogue, out.C); z.IsSet() {
-		plain := *m
-		plain.Epilogue = nil
+	if activatesApart(m, epilogue, out.C) {
+		plain, z := *m, out.C
+		plain.Epilogue = kernels.Activate{Pre: epilogue.Pre}
+		if epilogue.Pre.DType == out.C.DType {
+			plain.Epilogue, z = nil, epilogue.Pre
+		}
 		if err := d.MatMul(&plain, kernels.MatMulOutputs{C: z}); err != nil {
 			return err
 		}
@@ -61,24 +67,23 @@ func (d *Device) matMulActivated(m *kernels.MatMul, out kernels.MatMulOutputs) e
 	}
 	p := newProduct(d, m, epilogue, out.C)
 	defer p.release()
+	if len(m.Plus) > 0 && !p.sums() {
+		return kernels.MatMulApart(d, m, out)
+	}
 	return p.run()
 }
 
-// activatedApart is where a product goes whose activation is a kernel of its own. It is not set
-// where the product itself activates. The exact GELU of a large product is apart: its many
+// activatesApart reports whether the activation of a product is a kernel of its own. Those behind
+// lastActivated are in no product's kernel. The exact GELU of a large product is apart: its many
 // instructions come after the last product of a tile, when nothing else keeps the multiprocessor
 // busy, and took three times as long as a pass over memory (bench/log/gpu-step.md).
-func activatedApart(m *kernels.MatMul, epilogue kernels.Activate, c kernels.Tensor) kernels.Tensor {
+func activatesApart(m *kernels.MatMul, epilogue kernels.Activate, c kernels.Tensor) bool {
 	const large = 1 << 20
-	switch {
-	case epilogue.Activation != kernels.GELUErf || m.A.DType == kernels.F32 || c.Elements() < large:
-		return kernels.Tensor{}
-	case !epilogue.Pre.IsSet():
-		return c
-	case epilogue.Pre.DType == c.DType:
-		return epilogue.Pre
+	if epilogue.Activation != kernels.GELUErf {
+		return epilogue.Activation > lastActivated
 	}
-	return kernels.Tensor{}
+	rounds := !epilogue.Pre.IsSet() || epilogue.Pre.DType == c.DType
+	return m.A.DType != kernels.F32 && c.Elements() >= large && rounds
 }
 
 func (d *Device) checkMatMul(m *kernels.MatMul, out kernels.MatMulOutputs) error {
@@ -88,10 +93,7 @@ func (d *Device) checkMatMul(m *kernels.MatMul, out kernels.MatMulOutputs) error
 	if t := m.A.DType; t != kernels.F32 && t != kernels.BF16 && t != kernels.F16 {
 		return kernels.Unsupported{Device: d.Name(), What: fmt.Sprintf("a product of %v", t)}
 	}
-	if err := d.checkActivation(m.Activation()); err != nil {
-		return err
-	}
-	if m.B.DType != m.A.DType {
+	if m.B.DType != m.A.DType && !m.B.DType.IsPacked() {
 		return kernels.Unsupported{Device: d.Name(), What: fmt.Sprintf("a product of %v and %v", m.A.DType, m.B.DType)}
 	}
 	if rows, columns, depth := m.Dims(); max(rows, columns, depth, out.C.Elements()/max(1, columns)) > math.MaxInt32 {
@@ -131,6 +133,8 @@ type product struct {
 	parts   int           // that elements of float32 operands are split into
 	args    *matmulArguments
 	axes    []batchAxis // what is left of the batch's axes, the innermost first
+	plus    []factors   // whose products are added
+	swapped bool        // of a gated product: BUp lies before B
 	scratch []*driver.Block
 }
 
@@ -177,6 +181,9 @@ func newProduct(d *Device, m *kernels.MatMul, epilogue kernels.Activate, c kerne
 			}
 		}
 		p.join(next)
+	}
+	for _, f := range m.Plus {
+		p.plus = append(p.plus, p.newFactors(f))
 	}
 	return p
 }
@@ -250,10 +257,10 @@ func (p *product) run() error {
 	if g.items == 0 || g.rows == 0 || g.columns == 0 {
 		return nil
 	}
-	if v, ok := p.ofFewRows(); ok {
+	if v, ok := p.ofFewRows(); ok && len(p.plus) == 0 {
 		return p.launchRows(v)
 	}
-	if p.isSmall() {
+	if p.isSmall() && len(p.plus) == 0 {
 		return p.launchAny()
 	}
 	if err := p.settle(); err != nil {

@@ -17,18 +17,23 @@ func (d *Device) matMulGate(m *kernels.MatMul, e kernels.Gate, out kernels.MatMu
 }
 
 // gates is the kernel that gives a gated product, if there is one for it: large, of 16-bit matrices
-// that tensor maps can describe, BUp behind B and Up behind Pre at any distance. They are a batch
-// of two to it.
+// that tensor maps can describe, Up behind Pre at any distance. B and BUp, in the order in which they
+// lie, and Pre and Up are a batch of two to it.
 func (p *product) gates(m *kernels.MatMul, e kernels.Gate, out kernels.MatMulOutputs) (v matmul90, ok bool) {
 	const large = 1 << 20
 	g := p.args
 	v = matmul90{broadTile, elementOf(p.dtype), false, true, epilogue90{kind: gates}}
 	if !p.device.hasMaps() || p.dtype == kernels.F32 || g.cElement != v.element || len(out.C.Shape) != 2 || out.ColumnSums.IsSet() ||
-		g.depth == 0 || int(g.rows) <= v.rows() || int64(g.rows)*int64(g.columns) < large ||
+		g.depth == 0 || !p.hasFewFactors() || int(g.rows) <= v.rows() || int64(g.rows)*int64(g.columns) < large ||
 		m.B.Strides[0] != e.BUp.Strides[0] || m.B.Strides[1] != e.BUp.Strides[1] || e.Pre.Strides[0] != e.Up.Strides[0] {
 		return v, false
 	}
-	p.axes = []batchAxis{{size: 2, strides: [4]int64{1: elementsBetween(read(m.B), read(e.BUp), m.B.DType), 3: elementsBetween(written(e.Pre), written(e.Up), e.Pre.DType)}}}
+	b, between := read(m.B), elementsBetween(read(m.B), read(e.BUp), m.B.DType)
+	if p.swapped = between < 0; p.swapped {
+		b, between = read(e.BUp), -between
+	}
+	g.b.data = b
+	p.axes = []batchAxis{{size: 2, strides: [4]int64{1: between, 3: elementsBetween(written(e.Pre), written(e.Up), e.Pre.DType)}}}
 	return v, p.way() == wayHalves && p.operand(0).mappable(true) && p.operand(1).mappable(false)
 }
 

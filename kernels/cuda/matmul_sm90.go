@@ -52,8 +52,18 @@ func (p *product) launchVariant(v matmul90, way int32) (err error) {
 	if v.epilogue.kind == gates {
 		columns *= 2
 	}
-	arguments.matmulSchedule, clusters, _ = v.schedule(g.rows, columns, g.depth, g.items, d.Multiprocessors)
-	arguments.way = way
+	if err := p.settleFactors(v); err != nil {
+		return err
+	}
+	arguments.matmulSchedule, clusters, _ = v.schedule(g.rows, columns, p.wholeDepth(), g.items, d.Multiprocessors)
+	arguments.way, arguments.second, arguments.third = way, arguments.slices, arguments.slices
+	if p.swapped {
+		arguments.swapped = 1
+	}
+	if len(p.plus) > 0 {
+		arguments.second = int32(tilesOf(g.depth, sliceDepth))
+		arguments.third = arguments.second + int32(tilesOf(p.plus[0][0].seconds, sliceDepth))
+	}
 	blocks := clusters * v.cluster
 	if arguments.whole < arguments.tiles {
 		const flagBytes = 2 * 4
@@ -87,6 +97,18 @@ func (p *product) launchVariant(v matmul90, way int32) (err error) {
 	return d.launch(s, maps, unsafe.Pointer(arguments))
 }
 
+// wholeDepth is the depth of all factors, each rounded up to slices where there are several.
+func (p *product) wholeDepth() int32 {
+	if len(p.plus) == 0 {
+		return p.args.depth
+	}
+	slices := tilesOf(p.args.depth, sliceDepth)
+	for _, f := range p.plus {
+		slices += tilesOf(f[0].seconds, sliceDepth)
+	}
+	return int32(slices * sliceDepth)
+}
+
 // tile chooses the cut that should take the least time.
 func (p *product) tile(v matmul90) matmulTile {
 	g := p.args
@@ -102,10 +124,10 @@ func (p *product) tile(v matmul90) matmulTile {
 		switch {
 		case activated && !t.turns:
 			continue // an activation takes a third of the time, which turns hide
-		case t.sharesA && (activated || !v.aColumns || !v.bRows || int(g.columns)%t.columns != 0 || len(p.axes) > 0):
+		case t.sharesA && (activated || !v.aColumns || !v.bRows || int(g.columns)%t.columns != 0 || len(p.axes)+len(p.plus) > 0):
 			continue
 		}
-		if cycles := t.cycles(g.rows, g.columns, g.depth, g.items, p.device.Multiprocessors); cycles < least {
+		if cycles := t.cycles(g.rows, g.columns, p.wholeDepth(), g.items, p.device.Multiprocessors); cycles < least {
 			best, least = t, cycles
 		}
 	}
@@ -131,7 +153,8 @@ func (p *product) way() int32 {
 	return wayElements
 }
 
-// maps are the tensor maps of A, B, C and Pre. What has none is given A's, which is not looked at.
+// maps are the tensor maps of A, B, C, Pre, and A and B of further factors. What has none is given
+// A's, which is not looked at.
 func (p *product) maps(v matmul90, way int32) ([]driver.EncodedMap, error) {
 	type box struct {
 		view
@@ -141,13 +164,17 @@ func (p *product) maps(v matmul90, way int32) ([]driver.EncodedMap, error) {
 	}
 	const rowBytes = 128
 	chunkBytes := 2 * v.chunk() // of 16-bit elements
-	a, b := box{p.operand(0), true, v.rows(), rowBytes}, box{p.operand(1), true, v.columns / v.cluster, rowBytes}
-	if v.aColumns {
-		a = box{p.operand(0), false, sliceDepth, rowBytes}
+	operands := func(x, y view) (a, b box) {
+		a, b = box{x, true, v.rows(), rowBytes}, box{y, true, v.columns / v.cluster, rowBytes}
+		if v.aColumns {
+			a = box{x, false, sliceDepth, rowBytes}
+		}
+		if v.bRows {
+			b = box{y, false, v.boxDepth(), 2 * v.chunkOfB()}
+		}
+		return a, b
 	}
-	if v.bRows {
-		b = box{p.operand(1), false, v.boxDepth(), 2 * v.chunkOfB()}
-	}
+	a, b := operands(p.operand(0), p.operand(1))
 	c, pre := a, a
 	if way != wayElements {
 		const rowsOfWarp = 16
@@ -159,15 +186,19 @@ func (p *product) maps(v matmul90, way int32) ([]driver.EncodedMap, error) {
 			pre = box{p.output(3), true, rowsOfWarp, chunkBytes}
 		}
 	}
-	list := make([]driver.EncodedMap, 0, 4)
-	for _, x := range []box{a, b, c, pre} {
+	boxes := []box{a, b, c, pre, a, b, a, b}
+	for n, f := range p.plus {
+		boxes[4+2*n], boxes[5+2*n] = operands(f[0], f[1])
+	}
+	list := make([]driver.EncodedMap, 0, len(boxes))
+	for _, x := range boxes {
 		const unused = 8 // a step that nobody takes must be a multiple of 16 bytes all the same
 		along, across, stride := x.seconds, x.firsts, x.first
 		if !x.along {
 			along, across, stride = x.firsts, x.seconds, x.second
 		}
 		strides, shape := [3]int64{unused, unused, stride}, [4]int{1, 1, int(across), int(along)}
-		for n, axis := range p.axes {
+		for n, axis := range x.batch {
 			if stride := axis.strides[x.index]; stride != 0 && axis.size > 1 {
 				shape[1-n], strides[1-n] = axis.size, stride
 			}

@@ -28,6 +28,7 @@ type productCase struct {
 	wideC, wideBias        bool // float32 beside 16-bit operands
 	activation             kernels.Activation
 	precision              kernels.Precision
+	plus                   []int // the depths of further factors
 }
 
 // productCases are small odd ones, those along the edges of tiles, and batches.
@@ -42,12 +43,12 @@ func productCases() []productCase {
 		c.bias, c.pre = i%4 < 2, i%5 == 0
 		c.wideC, c.wideBias = i%3 == 1, i%8 < 4
 		if c.accumulate = i%7 == 2; !c.accumulate {
-			c.activation = kernels.Activation(i % 5)
+			c.activation = kernels.Activation(i % len(kernels.Activations()))
 		}
 		cases = append(cases, c)
 	}
-	for i, activation := range []kernels.Activation{kernels.GELUTanh, kernels.GELUErf, kernels.SiLU, kernels.ReLUSquared} {
-		cases = append(cases, productCase{m: 300, n: 520, k: 192, bias: true, pre: true, activation: activation, transposeB: i%2 == 1})
+	for i, activation := range kernels.Activations() {
+		cases = append(cases, productCase{m: 300, n: 520, k: 192, bias: true, pre: true, activation: activation, transposeB: i%2 == 1, wideC: i > 4})
 	}
 	for transposes := range 4 {
 		c := productCase{m: 520, n: 776, k: 1096, transposeA: transposes&1 > 0, transposeB: transposes&2 > 0}
@@ -80,12 +81,36 @@ func fewRows() []productCase {
 			c := productCase{m: m, n: columns, k: []int{512, 1032, 5632}[(i+j)%3], transposeB: i%2 == j%2}
 			c.bias, c.pre, c.wideC, c.gap = i%3 == 0, j == 1, i%4 == 3, i%3*8
 			if c.accumulate = i%5 == 2; !c.accumulate {
-				c.activation = kernels.Activation((i + j) % 5)
+				c.activation = kernels.Activation((i + j) % len(kernels.Activations()))
 			}
 			cases = append(cases, c)
 		}
 	}
 	return cases
+}
+
+// sums are products to which others are added: in one pass where they are large, of 16 bits and no batch.
+func sums() []productCase {
+	var cases []productCase
+	for i, plus := range [][]int{{8}, {24, 8}, {1}, {7, 72}, {64, 200}, {520}, {16, 3, 5}} {
+		for transposes := i % 2; transposes < 4; transposes += 1 + i/2%2 {
+			c := productCase{m: 520, n: 776, k: 1096, plus: plus, transposeA: transposes&1 > 0, transposeB: transposes&2 > 0}
+			c.bias, c.wideC, c.gap = i%2 == 0, i == 6, i%3*8
+			if i == 2 {
+				c.accumulate = true
+			} else if i == 3 || i == 5 {
+				c.activation, c.pre = kernels.Activation(1+transposes), true
+			}
+			cases = append(cases, c)
+		}
+	}
+	return append(cases,
+		productCase{m: 300, n: 2048, k: 2048, plus: []int{8}}, productCase{m: 9000, n: 264, k: 264, plus: []int{64}, transposeB: true},
+		productCase{m: 129, n: 9, k: 8200, plus: []int{40}, transposeB: true, transposeA: true},
+		productCase{m: 100, n: 1032, k: 5000, plus: []int{40, 8}, transposeA: true, wideC: true},
+		productCase{m: 3, n: 1032, k: 520, plus: []int{40}}, productCase{m: 5, n: 7, k: 3, plus: []int{2}, bias: true},
+		productCase{batch: []int{2, 3}, m: 65, n: 64, k: 64, sharedB: true, plus: []int{8}, activation: kernels.GELUErf},
+	)
 }
 
 // values is a tensor of the device beside its float64 values on the host, with the same strides.
@@ -210,6 +235,11 @@ func newProductTest(t *testing.T, dtype kernels.DType, c productCase, seed uint6
 	}
 	b := p.tensor(dtype, batchOfB, c.k, c.n, c.transposeB)
 	p.problem.A, p.exact.A, p.problem.B, p.exact.B = a.device, a.host, b.device, b.host
+	for _, depth := range c.plus {
+		a, b := p.tensor(dtype, c.batch, c.m, depth, c.transposeA), p.tensor(dtype, nil, depth, c.n, c.transposeB)
+		p.problem.Plus = append(p.problem.Plus, kernels.Factors{A: a.device, B: b.device})
+		p.exact.Plus = append(p.exact.Plus, kernels.Factors{A: a.host, B: b.host})
+	}
 	if c.bias {
 		kind := dtype
 		if c.wideBias {
@@ -269,7 +299,7 @@ func (p *productTest) expect(operands func(float64) float64) expected {
 			e.rows = append(e.rows, row)
 			list = append(list, rowMajor(p.exact.A.Slice(0, row, row+1))...)
 		}
-		all.A = kernels.Of(list, len(e.rows), p.k)
+		all.A, all.Plus = kernels.Of(list, len(e.rows), p.k), rowsOf(p.exact.Plus, e.rows)
 	} else {
 		for row := range p.out.C.Elements() / max(1, p.n) {
 			e.rows = append(e.rows, row)
@@ -282,6 +312,11 @@ func (p *productTest) expect(operands func(float64) float64) expected {
 	e.c, e.pre = reference.MatMul(&all, initial)
 
 	sum, _ := reference.MatMul[float32](&kernels.MatMul{A: narrowed(all.A, operands), B: narrowed(all.B, operands)}, nil)
+	var added [][]float32
+	for _, f := range all.Plus {
+		more, _ := reference.MatMul[float32](&kernels.MatMul{A: narrowed(f.A, same), B: narrowed(f.B, same)}, nil)
+		added = append(added, more)
+	}
 	bias := make([]float64, p.n)
 	if p.bias {
 		bias = rowMajor(p.exact.Bias)
@@ -292,6 +327,9 @@ func (p *productTest) expect(operands func(float64) float64) expected {
 	}
 	for i, x := range sum {
 		y := roundedTo(steps, roundedTo(steps, float64(x))+bias[i%p.n])
+		for _, more := range added {
+			y = roundedTo(steps, y+float64(more[i]))
+		}
 		if p.accumulate {
 			y = roundedTo(steps, y+initial[i])
 		}
@@ -300,6 +338,25 @@ func (p *productTest) expect(operands func(float64) float64) expected {
 		e.plainC = append(e.plainC, roundedTo(steps, float64(z[0])))
 	}
 	return e
+}
+
+func allRows(n int) (rows []int) {
+	for row := range n {
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// rowsOf are some rows of the factors that are added.
+func rowsOf(plus []kernels.Factors, rows []int) (some []kernels.Factors) {
+	for _, f := range plus {
+		var list []float64
+		for _, row := range rows {
+			list = append(list, rowMajor(f.A.Slice(0, row, row+1))...)
+		}
+		some = append(some, kernels.Factors{A: kernels.Of(list, len(rows), f.A.Shape[1]), B: f.B})
+	}
+	return some
 }
 
 // narrowed is a float64 tensor in float32, each element changed first.
@@ -373,6 +430,12 @@ func TestMatMul(t *testing.T) {
 	}
 }
 
+func TestMatMulPlus(t *testing.T) {
+	for _, dtype := range []kernels.DType{kernels.F32, kernels.BF16, kernels.F16} {
+		checkProducts(t, dtype, sums(), same)
+	}
+}
+
 func TestMatMulOfFewRows(t *testing.T) {
 	for _, dtype := range []kernels.DType{kernels.BF16, kernels.F16} {
 		checkProducts(t, dtype, fewRows(), same)
@@ -392,7 +455,8 @@ func TestMatMulGradient(t *testing.T) {
 			{m: 1030, n: 1032, k: 72, transposeB: true, gap: 8}, {m: 8200, n: 136, k: 136, transposeB: true, gap: 8}, {m: 300, n: 3600, k: 1000, transposeB: true, wideBias: true},
 			{m: 1100, n: 1001, k: 40, transposeB: true}, {batch: []int{2, 2}, m: 33, n: 40, k: 24, gap: 8},
 		} {
-			for _, act := range []kernels.Activation{kernels.GELUTanh, kernels.GELUErf, kernels.SiLU, kernels.ReLUSquared}[i%2*2:][:2] {
+			acts := []kernels.Activation{kernels.GELUTanh, kernels.GELUErf, kernels.SiLU, kernels.ReLUSquared}[i%2*2:][:2]
+			for _, act := range append(acts, kernels.ReLU+kernels.Activation(i%4)) {
 				p := newProductTest(t, dtype, c, uint64(i))
 				z := p.tensor(dtype, c.batch, c.m, c.n, false)
 				p.problem.Epilogue = kernels.TimesSlope{Activation: act, Z: z.device}
@@ -451,6 +515,7 @@ func TestMatMulGated(t *testing.T) {
 		for i, c := range []productCase{
 			{m: 5, n: 7, k: 3}, {batch: []int{2, 2}, m: 33, n: 40, k: 24, gap: 8}, {m: 1030, n: 1032, k: 72, transposeB: true, gap: 8},
 			{m: 8200, n: 136, k: 136, transposeB: true}, {m: 300, n: 3600, k: 264, transposeB: true, gap: 16}, {m: 1100, n: 1001, k: 40, transposeB: true},
+			{m: 1030, n: 1032, k: 264, transposeB: true, plus: []int{8}}, {m: 1030, n: 1032, k: 72, transposeB: true, plus: []int{5, 100}, gap: 8},
 		} {
 			const large = 2
 			if i >= large && dtype == kernels.F32 {
@@ -498,7 +563,7 @@ func TestMatMulGated(t *testing.T) {
 			if !slices.Equal(first, download(t, d, p.out.C)) || !slices.Equal(firstUp, download(t, d, epilogue.DUp)) {
 				t.Errorf("%v: a second call gives other bits", p)
 			}
-			if i > large {
+			if i > large && len(c.plus) == 0 {
 				continue
 			}
 			epilogue.Z, epilogue.Up = up.device, z.device
@@ -516,14 +581,15 @@ func TestMatMulGated(t *testing.T) {
 	}
 }
 
-// A product may be the first half of a gated MLP: in one pass where it is large and of 16 bits, and the second factor and its product lie
-// behind the first.
+// A product may be the first half of a gated MLP: in one pass where it is large and of 16 bits, and the second product lies behind the
+// first. The factors lie in any order.
 func TestMatMulGating(t *testing.T) {
 	d := device(t)
 	for _, dtype := range []kernels.DType{kernels.F32, kernels.BF16, kernels.F16} {
 		for i, c := range []productCase{
 			{m: 5, n: 7, k: 3}, {batch: []int{2, 2}, m: 33, n: 40, k: 24, gap: 8}, {m: 90, n: 72, k: 64, transposeB: true},
 			{m: 1030, n: 1032, k: 72, gap: 8}, {m: 8200, n: 136, k: 136}, {m: 300, n: 3600, k: 1000, gap: 16}, {m: 1100, n: 1001, k: 40},
+			{m: 90, n: 72, k: 64, plus: []int{9}}, {m: 1030, n: 1032, k: 72, plus: []int{16}}, {m: 1030, n: 1032, k: 264, plus: []int{5, 100}, gap: 8},
 		} {
 			const large = 3
 			if i >= large && dtype == kernels.F32 {
@@ -540,6 +606,13 @@ func TestMatMulGating(t *testing.T) {
 				return cut(0), cut(columns + c.gap)
 			}
 			b, bUp := pair(c.k, c.n, c.transposeB)
+			plus := [2][]kernels.Factors{rowsOf(p.exact.Plus, allRows(c.m))} // of Pre, and of Up
+			for n, depth := range c.plus {
+				own, other := pair(depth, c.n, c.transposeB)
+				p.problem.Plus[n].B, p.problem.Plus[n].BUp = own.device, other.device
+				plus[0][n].B = own.host
+				plus[1] = append(plus[1], kernels.Factors{A: plus[0][n].A, B: other.host})
+			}
 			pre, up := pair(c.m, c.n, false)
 			epilogue := kernels.Gate{BUp: bUp.device, Pre: pre.device, Up: up.device}
 			p.problem.B, p.problem.Epilogue = b.device, epilogue
@@ -554,17 +627,24 @@ func TestMatMulGating(t *testing.T) {
 					list = append(list, rowMajor(a.Slice(0, row, row+1))...)
 				}
 				a = kernels.Of(list, len(rows), c.k)
+				plus[0], plus[1] = rowsOf(plus[0], rows), rowsOf(plus[1], rows)
 			}
-			factor := func(b values) (exact []float64, plain []float32, rounded []float64) {
-				exact, _ = reference.MatMul[float64](&kernels.MatMul{A: a, B: b.host}, nil)
+			factor := func(b values, plus []kernels.Factors) (exact []float64, plain []float32, rounded []float64) {
+				exact, _ = reference.MatMul[float64](&kernels.MatMul{A: a, B: b.host, Plus: plus}, nil)
 				sums, _ := reference.MatMul[float32](&kernels.MatMul{A: narrowed(a, same), B: narrowed(b.host, same)}, nil)
 				for _, x := range sums {
 					rounded = append(rounded, roundedTo(dtype, float64(x)))
 				}
+				for _, f := range plus {
+					more, _ := reference.MatMul[float32](&kernels.MatMul{A: narrowed(f.A, same), B: narrowed(f.B, same)}, nil)
+					for i, x := range more {
+						rounded[i] = roundedTo(dtype, rounded[i]+float64(x))
+					}
+				}
 				return exact, single(rounded), rounded
 			}
-			refPre, plainPre, roundedPre := factor(b)
-			refUp, plainUp, roundedUp := factor(bUp)
+			refPre, plainPre, roundedPre := factor(b, plus[0])
+			refUp, plainUp, roundedUp := factor(bUp, plus[1])
 			ref, _, _ := reference.SwiGLU(refPre, refUp, refUp)
 			pt, _, _ := reference.SwiGLU(plainPre, plainUp, plainUp)
 			rounded := make([]float64, len(pt))
@@ -585,18 +665,22 @@ func TestMatMulGating(t *testing.T) {
 			if !slices.Equal(first, download(t, d, p.out.C)) {
 				t.Errorf("%v: a second call gives other bits", p)
 			}
-			if i > large {
+			if i > large && len(c.plus) == 0 {
 				continue
 			}
 			epilogue.BUp = b.device
 			p.problem.B, p.problem.Epilogue = bUp.device, epilogue
+			for n := range p.problem.Plus {
+				f := &p.problem.Plus[n]
+				f.B, f.BUp = f.BUp, f.B
+			}
 			refPre, refUp, roundedPre, roundedUp = refUp, refPre, roundedUp, roundedPre
 			ref, _, _ = reference.SwiGLU(refPre, refUp, refUp)
 			pt, _, _ = reference.SwiGLU(plainUp, plainPre, plainPre)
 			for j := range pt {
 				rounded[j] = roundedTo(dtype, float64(pt[j]))
 			}
-			check(" in three passes")
+			check(" the other way round")
 			restore := d.WithoutMaps()
 			check(" on any device")
 			restore()

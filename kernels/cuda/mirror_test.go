@@ -123,7 +123,8 @@ func (c *copied) on(t kernels.Tensor) kernels.Tensor {
 	at := uintptr(t.Data)
 	for _, r := range c.regions {
 		if t.Elements() > 0 && r.first <= at && at <= r.last {
-			twin := r.device.Slice(0, r.shift+int(at-r.first)/4, r.shift+int(at-r.first)/4)
+			first := r.shift + int(at-r.first)/4
+			twin := r.device.Slice(0, first, first+1)
 			twin.Shape, twin.Strides = t.Shape, t.Strides
 			return twin
 		}

@@ -26,9 +26,12 @@ type compiledModule struct {
 func smallModules() []compiledModule {
 	const arch = "compute_80"
 	var list []compiledModule
-	for _, name := range []string{"copy", "dropout", "reduce", "rope", "attention_delta", "attention_merge", "matmul_any", "matmul_split", "optimizer"} {
+	for _, name := range []string{"copy", "dropout", "reduce", "rope", "attention_delta", "attention_merge", "matmul_any", "matmul_split", "gate", "grouped_sums", "route", "optimizer", "packed", "positions", "choice"} {
 		list = append(list, compiledModule{Name: name, Source: name + ".cu", Arch: arch})
 	}
+	list = append(list, compiledModule{Name: "choice_sm90", Source: "choice.cu", Arch: "compute_90a", Defines: []string{"CLUSTERS"}})
+	list = append(list, compiledModule{Name: "cache_append", Source: "cache_append.cu", Arch: arch},
+		compiledModule{Name: "cache_append_sm90", Source: "cache_append.cu", Arch: "compute_90a"})
 	list = append(list, compiledModule{Name: "copy_f64", Source: "copy.cu", Arch: arch, Defines: []string{"FLOAT64"}})
 	for _, element := range []string{"F32", "BF16", "F16"} {
 		suffix, defines := "_"+strings.ToLower(element), []string{"ELEMENT_" + element}
@@ -37,9 +40,17 @@ func smallModules() []compiledModule {
 			compiledModule{Name: "elementwise" + suffix, Source: "elementwise.cu", Arch: arch, Defines: defines},
 			compiledModule{Name: "crossentropy" + suffix, Source: "crossentropy.cu", Arch: arch, Defines: defines},
 			compiledModule{Name: "logsoftmax" + suffix, Source: "logsoftmax.cu", Arch: arch, Defines: defines},
+			compiledModule{Name: "softmax" + suffix, Source: "softmax.cu", Arch: arch, Defines: defines},
+			compiledModule{Name: "function" + suffix, Source: "function.cu", Arch: arch, Defines: defines},
+			compiledModule{Name: "indexed" + suffix, Source: "indexed.cu", Arch: arch, Defines: defines},
 			compiledModule{Name: "layer_norm" + suffix, Source: "norm.cu", Arch: arch, Defines: defines},
 			compiledModule{Name: "rms_norm" + suffix, Source: "norm.cu", Arch: arch, Defines: append(defines, "RMS_NORM")},
 		)
+	}
+	for _, element := range []string{"BF16", "F16"} {
+		list = append(list, compiledModule{
+			Name: "packed_rows_" + strings.ToLower(element), Source: "packed_rows.cu", Arch: arch, Defines: []string{"ELEMENT=" + element},
+		})
 	}
 	types := map[string]string{"_f32": "float", "_bf16": "__nv_bfloat16", "_f16": "__half"}
 	for _, e := range [][2]string{{"_f32", "_f32"}, {"_bf16", "_bf16"}, {"_f16", "_f16"}, {"_f32", "_bf16"}, {"_f32", "_f16"}} {
@@ -68,6 +79,9 @@ func compiledModules() ([]compiledModule, error) {
 		list = append(list, v.module())
 	}
 	for _, v := range matmul80Variants() {
+		list = append(list, v.module())
+	}
+	for _, v := range grouped80Variants() {
 		list = append(list, v.module())
 	}
 	for _, v := range decoderVariants() {

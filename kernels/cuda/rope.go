@@ -57,13 +57,9 @@ func (d *Device) rotate(kernel string, r *kernels.RoPE, err error, x, y kernels.
 	}
 	g.cut(r.Pairing, x, y)
 	d.shareHeads(g, x.Shape[0])
-	frequencies := make([]float64, g.dim/2)
-	for pair := range frequencies {
-		frequencies[pair] = r.Frequency(pair, int(g.dim))
-	}
 	var owner *driver.Owner
-	if len(frequencies) > 0 {
-		if owner, err = constant(d, frequencies); err != nil {
+	if g.dim > 0 {
+		if owner, err = d.frequencies(r, int(g.dim)); err != nil {
 			return d.failed(kernel, err)
 		}
 		g.frequencies = owner.At
@@ -79,6 +75,16 @@ func (d *Device) rotate(kernel string, r *kernels.RoPE, err error, x, y kernels.
 	runtime.KeepAlive(x.Owner)
 	runtime.KeepAlive(y.Owner)
 	return err
+}
+
+// frequencies are those of all pairs, for heads of which dim dimensions are turned. The caller keeps
+// the owner alive until the work that reads them is queued.
+func (d *Device) frequencies(r *kernels.RoPE, dim int) (*driver.Owner, error) {
+	list := make([]float64, dim/2)
+	for pair := range list {
+		list[pair] = r.Frequency(pair, dim)
+	}
+	return constant(d, list)
 }
 
 // cut says how many threads a row takes: by 16 bytes at once where all that they move lies at

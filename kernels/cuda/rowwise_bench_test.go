@@ -52,6 +52,7 @@ func BenchmarkRowwise(b *testing.B) {
 	norm, rms := &kernels.Norm{X: x, Gamma: gamma, Beta: beta}, &kernels.Norm{RMS: true, X: long, Gamma: gammaLong}
 	sum, longSum := half(tokens, features), half(8192, 4096)
 	addNorm, addRMS := &kernels.Norm{X: x, Other: z, Gamma: gamma, Beta: beta}, &kernels.Norm{RMS: true, X: long, Other: longGrad, Gamma: gammaLong}
+	top, topIDs := half(tokens, 8), made(kernels.I64, 3, tokens, 8)
 	embedding := &kernels.Embedding{Table: table, IDs: ids}
 	entropy := &kernels.CrossEntropy{Logits: logits, Targets: targets}
 	const small, large, longs, bits = tokens * features * 2, tokens * hidden * 2, 8192 * 4096 * 2, 8192 * vocabulary * 2
@@ -68,6 +69,18 @@ func BenchmarkRowwise(b *testing.B) {
 		{"widen-3072", 3 * large, func() error { return d.Copy(single, narrow) }},
 		{"gelu-3072", 2 * large, func() error { return d.Activate(kernels.GELUTanh, u, v) }},
 		{"gelu-backward-3072", 3 * large, func() error { return d.ActivateBackward(kernels.GELUTanh, u, v, w) }},
+		{"exp-3072", 2 * large, func() error { return d.Apply(kernels.Exp, u, v) }},
+		{"log-backward-3072", 3 * large, func() error { return d.ApplyBackward(kernels.Log, u, v, w) }},
+		{"add-scalar-3072", 2 * large, func() error { return d.AddScalar(1, u, v) }},
+		{"div-3072", 3 * large, func() error { return d.Div(u, v, w) }},
+		{"div-backward-3072", 5 * large, func() error { return d.DivBackward(u, v, w, gate, up) }},
+		{"softmax-768", 2 * small, func() error { return d.SoftmaxForward(x, y) }},
+		{"softmax-backward-768", 3 * small, func() error { return d.SoftmaxBackward(x, y, z) }},
+		{"top-1-of-768", small, func() error { return d.TopK(x, top.Slice(1, 0, 1), topIDs.Slice(1, 0, 1)) }},
+		{"top-8-of-768", small, func() error { return d.TopK(x, top, topIDs) }},
+		{"gather-8-of-768", tokens * 8 * (2 + 2 + 8), func() error { return d.Gather(x, topIDs, top) }},
+		{"scatter-1-to-768", small, func() error { return d.Scatter(top.Slice(1, 0, 1), topIDs.Slice(1, 0, 1), x) }},
+		{"scatter-8-to-768", small, func() error { return d.Scatter(top, topIDs, x) }},
 		{"swiglu-3072", 3 * large, func() error { return d.SwiGLU(u, v, w) }},
 		{"swiglu-backward-3072", 5 * large, func() error { return d.SwiGLUBackward(u, v, w, gate, up) }},
 		{"layernorm-768", 2 * small, func() error {

@@ -16,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/stheno-ml/stheno/internal/guard"
 	"github.com/stheno-ml/stheno/kernels/cuda/driver"
 )
 
@@ -133,7 +134,9 @@ func (d *Device) compileUser(modules []userModule) error {
 	var group sync.WaitGroup
 	for n, m := range modules {
 		whats[n] = m.what()
-		group.Go(func() { images[n], failures[n] = m.compile(c) })
+		group.Go(func() {
+			failures[n] = guard.Call("the compiler", func() (err error) { images[n], err = m.compile(c); return err })
+		})
 	}
 	purpose := "for a score or mask of one's own"
 	if modules[0].placed {

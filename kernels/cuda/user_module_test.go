@@ -42,7 +42,9 @@ func TestUserKernelsCompile(t *testing.T) {
 				continue
 			}
 			a.args = a.newArguments()
-			a.foldBands()
+			if a.foldBands(); !a.user { // a kernel of ours does
+				continue
+			}
 			a.ahead = strings.Contains(v.name, "forward")
 			modules := []userModule{a.moduleOf(v)}
 			if writesScore(a.Attention) {

@@ -150,6 +150,9 @@ func (v matmul90) boxDepth() int {
 	return sliceDepth
 }
 
+// lastActivated is the last of the activations that src/matmul.cuh has.
+const lastActivated = kernels.ReLUSquared
+
 // hasSlope reports whether there are products whose results are multiplied by an activation's
 // derivative. That of the exact GELU takes as many instructions as the activation itself.
 func hasSlope(a kernels.Activation) bool {
@@ -176,7 +179,7 @@ func matmul90Variants() []matmul90 {
 					list = append(list, matmul90{matmulTile: tile, element: e, aColumns: aColumns, bRows: bRows})
 				}
 			}
-			for act := kernels.GELUTanh; act <= kernels.ReLUSquared; act++ {
+			for act := kernels.GELUTanh; act <= lastActivated; act++ {
 				for _, tile := range []matmulTile{broadTile, turnTile} {
 					list = append(list, matmul90{tile, e, false, bRows, epilogue90{activates, act}})
 				}
@@ -214,7 +217,7 @@ func (v matmul90) module() compiledModule {
 // matmulSchedule is MatMulSchedule in src/matmul_sm90.cuh, which says what each field means.
 type matmulSchedule struct {
 	whole, tiles, across, down, beside, band, slices int32
-	way, period                                      int32
+	way, period, second, third, swapped              int32
 }
 
 // sliceDepth is how much of the depth a stage of the ring holds.

@@ -27,6 +27,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/stheno-ml/stheno/internal/guard"
 	"github.com/stheno-ml/stheno/kernels"
 )
 
@@ -216,7 +217,7 @@ func eachRow(rows int, do func(row int) error) error {
 					return
 				}
 				for i := from; i < min(rows, from+together); i++ {
-					if err := do(i); err != nil {
+					if err := guard.Call("a row", func() error { return do(i) }); err != nil {
 						mu.Lock()
 						if i < first {
 							first, failed = i, err

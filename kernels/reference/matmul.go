@@ -2,7 +2,7 @@ package reference
 
 import "github.com/stheno-ml/stheno/kernels"
 
-// MatMul computes act(A·B + bias), and what the activation is applied to: c and pre are (batch...,
+// MatMul computes act(A·B + Σ Aᵢ·Bᵢ + bias), and what the activation is applied to: c and pre are (batch...,
 // m, n), row-major. Where the problem accumulates, initial is what C held, row-major; otherwise it
 // is not read. Of epilogues it knows [kernels.Activate] alone: the others are [Activation] and
 // [SwiGLU] of a product.
@@ -16,6 +16,14 @@ func MatMul[T kernels.Float](m *kernels.MatMul, initial []T) (c, pre []T) {
 		items *= d
 	}
 	shared := len(m.B.Shape) == 2
+	type factors struct {
+		a, b  []T
+		depth int
+	}
+	var plus []factors
+	for _, f := range m.Plus {
+		plus = append(plus, factors{elements[T](f.A), elements[T](f.B), f.B.Shape[0]})
+	}
 	c, pre = make([]T, items*rows*columns), make([]T, items*rows*columns)
 	for item := range items {
 		left, right := a[item*rows*depth:], b
@@ -28,6 +36,11 @@ func MatMul[T kernels.Float](m *kernels.MatMul, initial []T) (c, pre []T) {
 				var sum T
 				for p := range depth {
 					sum += left[i*depth+p] * right[p*columns+j]
+				}
+				for _, f := range plus {
+					for p := range f.depth {
+						sum += f.a[(item*rows+i)*f.depth+p] * f.b[p*columns+j]
+					}
 				}
 				pre[at] = sum + bias[j]
 				if m.Accumulate {

@@ -25,5 +25,7 @@
 // converts, and numbers written in Go are of the type that stands beside them. An index outside of
 // its table's axis is moved to the axis's nearer end.
 //
+// Gradients go through both branches of an [If], whichever is taken.
+//
 // The package knows neither tensors nor devices.
 package score

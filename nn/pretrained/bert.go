@@ -232,13 +232,21 @@ func linear(theirs, ours string, in, out int) []link {
 // links are the tensors of block i.
 func (n *blockNames) links(base string, i, dim, hidden int) []link {
 	theirs, ours := base+fmt.Sprintf(n.block, i), fmt.Sprintf("blocks.%d.", i)
+	links := n.attention(base, i, dim)
+	links = append(links, linear(theirs+n.fc, ours+"mlp.fc", dim, hidden)...)
+	return append(links, linear(theirs+n.down, ours+"mlp.proj", hidden, dim)...)
+}
+
+// attention is those of attention and of the norms.
+func (n *blockNames) attention(base string, i, dim int) []link {
+	theirs, ours := base+fmt.Sprintf(n.block, i), fmt.Sprintf("blocks.%d.", i)
 	var links []link
 	for _, l := range []struct {
 		theirs, ours string
 		in, out      int
 	}{
 		{n.q, "attn.q", dim, dim}, {n.k, "attn.k", dim, dim}, {n.v, "attn.v", dim, dim}, {n.proj, "attn.proj", dim, dim},
-		{n.norm1, "norm1", 0, dim}, {n.fc, "mlp.fc", dim, hidden}, {n.down, "mlp.proj", hidden, dim}, {n.norm2, "norm2", 0, dim},
+		{n.norm1, "norm1", 0, dim}, {n.norm2, "norm2", 0, dim},
 	} {
 		if l.in == 0 {
 			links = append(links, layerNorm(theirs+l.theirs, ours+l.ours, dim)...)

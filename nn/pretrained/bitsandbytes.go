@@ -25,14 +25,27 @@ const (
 	nf4Nested = 256 // scales that share a factor
 )
 
-// quantised reads whether the weights of linear layers are NF4 of bitsandbytes. Which of them are,
-// and whether their scales are quantised too, the files say.
-func (c *config) quantised() bool {
+// quantiser is how the weights of files are quantised.
+type quantiser int
+
+const (
+	notQuantised quantiser = iota
+	inNF4                  // of linear layers, by bitsandbytes
+	inMXFP4                // of experts
+)
+
+// quantised reads how weights are quantised. Which of them are, and of NF4 whether their scales are
+// quantised too, the files say.
+func (c *config) quantised() quantiser {
 	q := c.object(quantisation)
 	if q == nil {
-		return false
+		return notQuantised
 	}
 	defer c.join(q)
+	if q.string("quant_method", "") == "mxfp4" {
+		q.strings("modules_to_not_convert")
+		return inMXFP4
+	}
 	one := func(name, otherwise string, of ...string) {
 		if have := q.string(name, otherwise); !slices.Contains(of, have) {
 			q.fail("field %s is %q, it needs to be %s", q.within+name, have, strings.Join(of, ", "))
@@ -56,7 +69,7 @@ func (c *config) quantised() bool {
 	} {
 		q.read[name] = true
 	}
-	return true
+	return inNF4
 }
 
 // nf4Tensor is a matrix that bitsandbytes has quantised: its elements, row by row, in blocks that

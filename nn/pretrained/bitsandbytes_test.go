@@ -299,7 +299,7 @@ func TestBitsAndBytesConfig(t *testing.T) {
 			t.Fatalf("%s is not in the config", c.from)
 		}
 		switch _, a, err := describe([]byte(changed), Options{}); {
-		case c.want == "" && (err != nil || !a.quantised):
+		case c.want == "" && (err != nil || a.quantised != inNF4):
 			t.Errorf("%s: %v", c.to, err)
 		case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
 			t.Errorf("%s: %v, want %s in it", c.to, err, c.want)

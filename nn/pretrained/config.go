@@ -222,7 +222,7 @@ func (c *config) finish(ignored []string) error {
 	}
 	var unknown []string
 	for name, value := range c.fields {
-		empty := bytes.Equal(value, []byte("null")) || bytes.Equal(value, []byte("false"))
+		empty := slices.Contains([]string{"null", "false"}, string(value)) || name == "pruned_heads" && string(compact(value)) == "{}"
 		if !c.read[name] && !empty && !slices.Contains(metadata, name) && !slices.Contains(ignored, name) {
 			unknown = append(unknown, name)
 		}

@@ -183,7 +183,7 @@ func TestPublishedConfigs(t *testing.T) {
 // What a config asks for and there is no model for is an error that names the field.
 func TestConfigErrors(t *testing.T) {
 	for _, c := range []struct{ model, field, value, want string }{
-		{"gpt2", "model_type", `"mamba"`, `field model_type is "mamba", it needs to be one of bert,`},
+		{"gpt2", "model_type", `"mamba"`, `field model_type is "mamba", it needs to be one of bart, bert,`},
 		{"gpt2", "model_type", `7`, "field model_type is 7, it needs to be a string"},
 		{"gpt2", "n_head", `"many"`, `field n_head is "many", it needs to be an integer`},
 		{"gpt2", "n_layer", `-1`, "field n_layer is -1, it needs to be from 1 to 16777216"},
@@ -204,7 +204,7 @@ func TestConfigErrors(t *testing.T) {
 		{"llama3", "rope_parameters", `{"rope_type": "llama3", "factor": 0.5}`, "field rope_parameters: Llama3RoPE: factor is 0.5"},
 		{"gemma3", "layer_types", `["full_attention"]`, "field layer_types has 1 elements, it needs one for each of the 2 layers"},
 		{"gemma3", "layer_types", `["full_attention", "chunked_attention"]`, `field layer_types has "chunked_attention"`},
-		{"gemma3", "use_bidirectional_attention", `true`, "field use_bidirectional_attention is true, only false is supported"},
+		{"gemma3", "use_bidirectional_attention", `true`, "field use_bidirectional_attention is true"},
 		{"gemma3", "attn_logit_softcapping", `50`, "field attn_logit_softcapping is 50, Gemma 3 has none"},
 		{"phi3", "rope_parameters", `{"rope_type": "longrope", "short_factor": [1], "long_factor": [1]}`, "field rope_parameters.short_factor or long_factor has 1 numbers"},
 		{"llama3", "rope_parameters", `{"rope_type": "longrope", "short_factor": [1, 1, 1]}`, "field rope_parameters.short_factor or long_factor has 0 numbers"},
@@ -279,7 +279,7 @@ func TestHostileFolders(t *testing.T) {
 		prepare func(t *testing.T, folder string)
 		want    string
 	}{
-		"empty":          {func(t *testing.T, folder string) { os.Remove(filepath.Join(folder, configFile)) }, "no such file"},
+		"empty":          {func(t *testing.T, folder string) { os.Remove(filepath.Join(folder, configFile)) }, "there is no config.json, it needs to be a model's folder"},
 		"no weights":     {func(*testing.T, string) {}, "there is neither model.safetensors nor model.safetensors.index.json"},
 		"null":           {func(t *testing.T, folder string) { write(t, folder, configFile, "null") }, "it is null"},
 		"no JSON":        {func(t *testing.T, folder string) { write(t, folder, configFile, "{") }, "config.json: unexpected end"},

@@ -18,6 +18,7 @@ type decoder struct {
 	names      names
 	windows    []int              // of each layer; 0 for none
 	rope       []*ops.RoPEOptions // of each layer; nil for none
+	mixture    *mixture           // nil for none
 	layerTypes []string
 }
 
@@ -198,6 +199,9 @@ func (d *decoder) architecture() *architecture {
 		if d.windows[i] > 0 {
 			b.Attention.Options.Window = &kernels.Window{Left: d.windows[i] - 1}
 		}
+		if m := d.mixture; m != nil && m.sparse[i] {
+			b.NewMLP = func(s *nn.Scope, _ nn.MLPConfig) nn.Layer { return nn.NewExperts(s, m.ExpertsConfig) }
+		}
 	}
 	n, dim := d.names, d.Block.Attention.Dim
 	links := []link{table(n.body+n.tokens+".weight", "tokens.weight", d.Vocab, dim)}
@@ -208,7 +212,7 @@ func (d *decoder) architecture() *architecture {
 		links = append(links, d.norm(n.body+n.embnorm, "embnorm")...)
 	}
 	for i := range d.Layers {
-		links = append(links, d.layer(fmt.Sprintf("%s%s%d.", n.body, n.layers, i), fmt.Sprintf("blocks.%d.", i))...)
+		links = append(links, d.layer(fmt.Sprintf("%s%s%d.", n.body, n.layers, i), fmt.Sprintf("blocks.%d.", i), d.mixture != nil && d.mixture.sparse[i])...)
 	}
 	if d.Block.Norms != nn.PostNorm {
 		links = append(links, d.norm(n.body+n.norm, "norm")...)
@@ -231,8 +235,8 @@ func (d *decoder) architecture() *architecture {
 	return a
 }
 
-// layer is the tensors of a block.
-func (d *decoder) layer(theirs, ours string) []link {
+// layer is the tensors of a block, whose MLP may be experts.
+func (d *decoder) layer(theirs, ours string, sparse bool) []link {
 	b, a := d.Block, d.Block.Attention
 	mlpBias := !a.NoBias
 	if b.MLPBias != nil {
@@ -255,19 +259,13 @@ func (d *decoder) layer(theirs, ours string) []link {
 	}
 	add("attn.proj", a.Heads*a.HeadDim, !a.NoBias && !a.NoProjBias, output{ours: ours + "attn.proj", n: a.Dim})
 
-	gate, up, fc := output{ours: ours + "mlp.gate", n: b.Hidden}, output{ours: ours + "mlp.up", n: b.Hidden}, output{ours: ours + "mlp.fc", n: b.Hidden}
-	switch _, joined := d.names.parts["mlp.gateup"]; {
-	case !b.Gated:
-		add("mlp.fc", a.Dim, mlpBias, fc)
-		add("mlp.proj", b.Hidden, mlpBias, output{ours: ours + "mlp.proj", n: a.Dim})
-	case joined:
-		add("mlp.gateup", a.Dim, mlpBias, gate, up)
-	default:
-		add("mlp.gate", a.Dim, mlpBias, gate)
-		add("mlp.up", a.Dim, mlpBias, up)
+	if sparse {
+		links = append(links, d.mixture.links(d, theirs, ours)...)
+	} else {
+		links = append(links, d.mlp(theirs, ours, mlpBias)...)
 	}
-	if b.Gated {
-		add("mlp.down", b.Hidden, mlpBias, output{ours: ours + "mlp.down", n: a.Dim})
+	if a.Sinks {
+		links = append(links, same(theirs+d.names.parts["attn.sinks"], ours+"attn.sinks", a.Heads))
 	}
 	if a.QKNorm || a.QKNormAll {
 		queries, keys := q.n, k.n
@@ -279,6 +277,29 @@ func (d *decoder) layer(theirs, ours string) []link {
 	}
 	for _, norm := range normParts[b.Norms] {
 		links = append(links, d.norm(theirs+d.names.parts[norm], ours+norm)...)
+	}
+	return links
+}
+
+// mlp is the tensors of a block's MLP.
+func (d *decoder) mlp(theirs, ours string, biased bool) (links []link) {
+	b, dim := d.Block, d.Block.Attention.Dim
+	add := func(name string, in int, outputs ...output) {
+		links = append(links, linears(theirs+d.names.parts[name], in, biased, outputs...)...)
+	}
+	gate, up, fc := output{ours: ours + "mlp.gate", n: b.Hidden}, output{ours: ours + "mlp.up", n: b.Hidden}, output{ours: ours + "mlp.fc", n: b.Hidden}
+	switch _, joined := d.names.parts["mlp.gateup"]; {
+	case !b.Gated:
+		add("mlp.fc", dim, fc)
+		add("mlp.proj", b.Hidden, output{ours: ours + "mlp.proj", n: dim})
+	case joined:
+		add("mlp.gateup", dim, gate, up)
+	default:
+		add("mlp.gate", dim, gate)
+		add("mlp.up", dim, up)
+	}
+	if b.Gated {
+		add("mlp.down", b.Hidden, output{ours: ours + "mlp.down", n: dim})
 	}
 	return links
 }

@@ -16,21 +16,37 @@
 //
 // # Models
 //
-// The families are, by the model_type in their config: gpt2; llama, which SmolLM, TinyLlama and
-// many others are too; mistral, with its sliding window; qwen2 and qwen3; gemma, gemma2 and
-// gemma3_text; phi and phi3; olmo, olmo2 and olmo3; granite; cohere and cohere2; glm and glm4;
-// stablelm; starcoder2; smollm3; gpt_neox, gptj, falcon, bloom, mpt and opt; the encoders bert,
-// roberta, xlm-roberta, camembert, distilbert, electra and mpnet, with the heads for masked tokens,
-// for classes of texts and of tokens, and for questions; modernbert, alone or with its head for
-// masked tokens; and vit, of images, with a pooler or the head for classes. llama, mistral, qwen2,
-// qwen3, gemma, gemma2 and gemma3_text may have a head for classes of texts, such as a reward, which
-// [nn.LanguageModel.Classify] applies. RoPE is scaled as the config says: linear, dynamic (up to the
-// length of the training), llama3, yarn or longrope.
+// The families are, by the model_type in their config:
+//
+//   - decoders: gpt2; llama, which SmolLM, TinyLlama and many others are too; mistral, with its
+//     sliding window; qwen2 and qwen3; gemma, gemma2 and gemma3_text, alone or the text part of
+//     gemma3; phi and phi3; olmo, olmo2 and olmo3; granite; cohere and cohere2; glm and glm4;
+//     stablelm; starcoder2; smollm3; mixtral, qwen2_moe, qwen3_moe, olmoe, glm4_moe and
+//     gpt_oss, whose experts are [nn.Experts]; gpt_neox, gptj, falcon, bloom, mpt and opt. llama,
+//     mistral, qwen2, qwen3 and the Gemmas may have a head for classes of texts, such as a reward, which
+//     [nn.LanguageModel.Classify] applies. Files of any may lack the head, for vectors alone;
+//   - encoders of texts: bert, roberta, xlm-roberta, camembert, distilbert, electra and mpnet, with
+//     the heads for masked tokens, for classes of texts and of tokens, and for questions;
+//     modernbert, alone or with its head for masked tokens; gemma3_text whose attention sees all
+//     tokens, as EmbeddingGemma's;
+//   - encoders of images: vit, with a pooler or the head for classes; dinov2, with registers or
+//     without; dinov3_vit;
+//   - clip and siglip, of texts and images, which [Model.Contrastive] makes;
+//   - t5, bart, marian and whisper, which read a text or the spectra of a sound and write a text:
+//     [Model.EncoderDecoder] makes them, and Read of a decoder gives them a source.
+//
+// RoPE is scaled as the config says: linear, dynamic (up to the length of the training), llama3,
+// yarn or longrope.
 //
 // A config that asks for something else is refused with an error that names the field. So is one
 // with a field that is not known here: it may change what the model computes.
 // [Options.IgnoreFields] lets those pass that do not. A folder whose tensors are not exactly those
 // that its config describes is refused as well.
+//
+// # A model of one's own
+//
+// [NewGPT2] makes a Model of an nn.NewGPT that was trained from scratch, so that [Model.Save] writes
+// it as a folder of transformers; tokenizer.WriteHuggingFace writes its tokenizer.
 //
 // # Fine-tuning
 //
@@ -61,7 +77,7 @@
 // ops.Int8, ops.Int4 and ops.NF4 pack the weights of linear layers in about 8.5, 4.5 and 4.15 bits
 // each, one tensor after the other while they are read; [Options.Embeddings] is for the others. A
 // LoRA beside such weights is QLoRA. The length of a weight's rows needs to be a multiple of 32,
-// for NF4 of 64. A CPU computes with them, a GPU does not yet.
+// for NF4 of 64. A GPU computes with them too, but for packed embeddings.
 //
 // # GGUF
 //
@@ -78,6 +94,9 @@
 // where the scales are quantised too (bnb_4bit_use_double_quant), and does not round what they
 // stand for; other weights are packed again. [Model.Save] writes them wide. Codes of eight bits,
 // the type fp4, and other ways to quantise are refused.
+//
+// The MXFP4 of gpt-oss' experts is read too: it becomes float32, or with Options.Weights of
+// ops.BFloat16 stays what it is, in 16 bits. Experts are not kept in fewer bits.
 //
 // # Trust
 //

@@ -2,6 +2,7 @@ package pretrained
 
 import (
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -33,9 +34,12 @@ var encoders = []string{
 	"mpnet-classes",
 	"modernbert",
 	"modernbert-masked",
+	"gemma3-both",
 }
 
-var visions = []string{"vit", "vit-classes"}
+var visions = []string{"vit", "vit-classes", "dinov2", "dinov2-classes", "dinov2-registers", "dinov3", "dinov3-gated"}
+
+var pairs = []string{"clip", "clip-old", "siglip"}
 
 // Encoders give the vectors, classes and predictions that transformers computes, and the gradients of their squares.
 func TestEncoders(t *testing.T) {
@@ -93,16 +97,66 @@ func TestVision(t *testing.T) {
 			m := load(t, filepath.Join("testdata", name), Options{})
 			s := m.scope()
 			v := m.Encoder(s)
-			h := v.Forward(images(s, want))
-			outputs := []nn.Tensor{h}
-			if strings.HasSuffix(name, "classes") {
-				outputs[0] = v.Classify(h)
-			} else {
-				outputs = append(outputs, v.Pooled(h))
-			}
-			compareOutputs(t, s, m, outputs, want)
+			compareOutputs(t, s, m, seen(s, v, want), want)
 		})
 	}
+}
+
+// seen are the outputs for the golden images, some patches of which may be hidden.
+func seen(s *nn.Scope, v *nn.Encoder, want golden) []nn.Tensor {
+	in := nn.EncoderInputs{}
+	if want.Mask != nil {
+		var hidden []float32
+		for _, x := range slices.Concat(want.Mask...) {
+			hidden = append(hidden, float32(x))
+		}
+		in.Hidden = s.Constant("hidden", data.Floats(hidden, len(want.Mask), -1))
+	}
+	h := v.ForwardWith(images(s, want), in)
+	switch heads := v.Heads(); {
+	case heads.Classes > 0:
+		return []nn.Tensor{v.Classify(h)}
+	case heads.Pooler:
+		return []nn.Tensor{h, v.Pooled(h)}
+	}
+	return []nn.Tensor{h}
+}
+
+// Pairs of texts and images get the vectors, the logits and the loss that transformers computes, and the gradients of that.
+func TestPairs(t *testing.T) {
+	for _, name := range pairs {
+		t.Run(name, func(t *testing.T) {
+			want := readGolden(t, name)
+			m := load(t, filepath.Join("testdata", name), Options{})
+			s := m.scope()
+			outputs, loss := paired(s, m.Contrastive(s), want)
+			if s.Err() != nil {
+				t.Fatal(s.Err())
+			}
+			if _, err := gorgonia.Grad(loss.Node(), s.Parameters()...); err != nil {
+				t.Fatal(err)
+			}
+			run(t, s)
+			var have []float32
+			for _, x := range outputs {
+				have = append(have, value(t, x).Data().([]float32)...)
+			}
+			near(t, "the outputs", have, want.Logits, 1e-5)
+			near(t, "the loss", []float32{value(t, loss).Data().(float32)}, []float64{want.Loss}, 1e-5)
+			compareGradients(t, m, s.Parameters(), want)
+		})
+	}
+}
+
+// paired is what the model makes of the golden texts and images, and the loss.
+func paired(s *nn.Scope, model *nn.Contrastive, want golden) ([]nn.Tensor, nn.Tensor) {
+	in := nn.EncoderInputs{}
+	if want.Mask != nil {
+		in.KeyMask = ids(s, "mask", want.Mask)
+	}
+	texts, seen := model.TextsWith(ids(s, "tokens", want.Tokens), in), model.Images(images(s, want))
+	logits := model.Logits(seen, texts)
+	return []nn.Tensor{texts, seen, logits}, model.Loss(logits)
 }
 
 // images is an input of the golden images.

@@ -104,7 +104,6 @@ var gemmas = []configField{
 	{"sliding_window", `2`, works, ""},
 	{"sliding_window", `null`, refused, ""},
 	{"tie_word_embeddings", `false`, works, ""},
-	{"use_bidirectional_attention", `true`, refused, ""},
 }
 
 // encoderFields are what BERT and RoBERTa have.
@@ -187,7 +186,10 @@ var configFields = map[string][]configField{
 		{"max_window_layers", `2`, works, `{"use_sliding_window": true, "sliding_window": 2, "max_window_layers": 1, "layer_types": null}`},
 		{"tie_word_embeddings", `true`, works, ""},
 	}),
-	"gemma2": slices.Concat(decoderFields, gemmas, []configField{{"attn_logit_softcapping", `1`, works, ""}}),
+	"gemma2": slices.Concat(decoderFields, gemmas, []configField{
+		{"attn_logit_softcapping", `1`, works, ""},
+		{"use_bidirectional_attention", `true`, refused, ""},
+	}),
 	"gemma3": slices.Concat(without(decoderFields, "rope_parameters", "rope_scaling"), gemmas, []configField{
 		{"_sliding_window_pattern", `1`, idle, ""}, // layer_types says it
 		{"attn_logit_softcapping", `1`, refused, ""},
@@ -198,7 +200,15 @@ var configFields = map[string][]configField{
 		{"rope_parameters", `{"sliding_attention": {"rope_type": "linear", "factor": 3.0}}`, works, `{"rope_parameters": null}`},
 		{"rope_parameters", `{"rope_type": "linear", "factor": 3.0}`, refused, ""},
 		{"sliding_window_pattern", `1`, works, `{"layer_types": null}`},
+		{"use_bidirectional_attention", `true`, refused, `{"architectures": ["Gemma3ForCausalLM"]}`},
 	}),
+	"gemma3-both": {
+		{"architectures", `["Gemma3ForCausalLM"]`, refused, ""},
+		{"num_hidden_layers", `1`, works, `{"layer_types": null}`},
+		{"sliding_window", `2`, works, ""},
+		{"tie_word_embeddings", `false`, refused, ""},
+		{"use_bidirectional_attention", `false`, works, ""},
+	},
 	"phi3": slices.Concat(without(decoderFields, "partial_rotary_factor"), hiddenAct, []configField{
 		{"attention_bias", `true`, refused, ""},
 		{"embd_pdrop", `0.5`, idle, ""}, // transformers does not look at it
@@ -403,7 +413,7 @@ func TestConfigFields(t *testing.T) {
 						t.Fatalf("with %s: %v", f.with, before.err)
 					}
 				}
-				config[f.name] = json.RawMessage(f.value)
+				change(config, f.name, f.value)
 				after := outcomeOf(t, model, config)
 				what := f.name + " of " + f.value + " with " + f.with
 				switch isSame := after.err == nil && slices.Equal(before.tensors, after.tensors) && slices.Equal(before.results, after.results); {
@@ -466,9 +476,15 @@ func (m *Model) resultsIn(s *nn.Scope, name string, want golden) nn.Tensor {
 		return model.Forward(ids(s, "tokens", want.Tokens))
 	case *nn.Encoder:
 		if want.Images != nil {
-			return model.Classify(model.Forward(images(s, want)))
+			return seen(s, model, want)[0]
 		}
 		return headsOf(model, name, s, model.ForwardWith(ids(s, "tokens", want.Tokens), want.inputs(s)), want)[0]
+	case *nn.EncoderDecoder:
+		logits, _ := written(s, model, want)
+		return logits
+	case *nn.Contrastive:
+		outputs, _ := paired(s, model, want)
+		return outputs[2]
 	default:
 		return s.Fail(fmt.Errorf("%T is no known model", model))
 	}

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"unsafe"
 
+	"github.com/stheno-ml/stheno/internal/guard"
 	"github.com/stheno-ml/stheno/internal/memory"
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/kernels/cpu"
@@ -192,6 +193,42 @@ func (w *weights) find(name, prefix string) (string, stored) {
 
 var oldNames = strings.NewReplacer("LayerNorm.weight", "LayerNorm.gamma", "LayerNorm.bias", "LayerNorm.beta")
 
+// rename gives tensors whose names begin in one way another beginning, and leaves out those for
+// which that is empty.
+func (w *weights) rename(beginnings []renaming) {
+	for _, name := range slices.Collect(maps.Keys(w.holder)) {
+		for _, r := range beginnings {
+			rest, found := strings.CutPrefix(name, r.from)
+			if !found {
+				continue
+			}
+			if r.to != "" {
+				w.holder[r.to+rest] = w.holder[name]
+			}
+			delete(w.holder, name)
+			break
+		}
+	}
+}
+
+// behead takes away the head of a model of language whose files have none, such as one that gives
+// vectors alone.
+func (a *architecture) behead(w *weights) {
+	if a.headOrNot != nil {
+		a.headOrNot(w.holder["lm_head.weight"] != nil)
+	}
+	d := a.decoder
+	if d == nil || d.TiedHead || d.Classes != nil {
+		return
+	}
+	head := d.names.head + ".weight"
+	if _, found := w.find(head, a.prefix); found != nil {
+		return
+	}
+	a.links = slices.DeleteFunc(a.links, func(l link) bool { return strings.HasPrefix(l.theirs, d.names.head+".") })
+	d.NoHead, d.HeadBias = true, false
+}
+
 // sources finds the tensor of each link, checks their types and shapes, and makes sure that no
 // tensor is left over.
 func (w *weights) sources(a *architecture) ([]source, error) {
@@ -218,7 +255,8 @@ func (w *weights) sources(a *architecture) ([]source, error) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.holder)) {
 		known := func(end string) bool { return strings.HasSuffix(name, end) }
-		if used[name] || slices.ContainsFunc(a.unused, known) {
+		begins := func(with string) bool { return strings.HasPrefix(name, with) }
+		if used[name] || slices.ContainsFunc(a.unused, known) || slices.ContainsFunc(a.further, begins) {
 			continue
 		}
 		at := slices.IndexFunc(a.repeats, func(r repeat) bool { return known(r.name) })
@@ -308,7 +346,7 @@ func isGiven(d tensor.Dtype) bool { return d != tensor.Dtype{} && d != tensor.Fl
 func (k keeping) of(l *link) tensor.Dtype {
 	kept := tensor.Float32
 	switch {
-	case l.linear && isGiven(k.linear):
+	case l.linear && isGiven(k.linear), l.experts && isGiven(k.linear) && !ops.IsPacked(k.linear):
 		kept = k.linear
 	case l.embedding && isGiven(k.embedding):
 		kept = k.embedding
@@ -328,10 +366,14 @@ func readFolder(folder string, a *architecture, kept keeping, progress func(done
 		return nil, err
 	}
 	defer w.close()
-	if a.quantised {
-		if err := w.joinNF4(); err != nil {
-			return nil, err
-		}
+	switch a.quantised {
+	case inNF4:
+		err = w.joinNF4()
+	case inMXFP4:
+		err = w.joinMXFP4()
+	}
+	if err != nil {
+		return nil, err
 	}
 	return w.parameters(a, kept, progress)
 }
@@ -343,6 +385,8 @@ func (w *weights) parameters(a *architecture, kept keeping, progress func(done, 
 	if err != nil {
 		return nil, err
 	}
+	w.rename(a.renamed)
+	a.behead(w)
 	all, err := w.sources(a)
 	if err != nil {
 		return nil, err
@@ -439,13 +483,15 @@ func (r *reader) read(list []source) error {
 	for range runtime.GOMAXPROCS(0) {
 		workers.Go(func() {
 			for p := range next {
-				r.finished(p, r.readOne(p))
+				if err := guard.Call("reading weights", func() error { return r.readOne(p) }); err != nil {
+					r.fail(err)
+				}
 			}
 		})
 	}
 	for i := range list {
 		for _, p := range list[i].parts {
-			if p.at > 0 {
+			if p.at > 0 || p.matrix > 0 {
 				continue
 			}
 			to := r.memory[p.ours]
@@ -463,20 +509,40 @@ func (r *reader) read(list []source) error {
 	return r.err
 }
 
+// fail keeps the first error.
+func (r *reader) fail(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.err == nil {
+		r.err = err
+	}
+}
+
 func (r *reader) failed() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.err != nil
 }
 
-// readOne reads a piece and puts it where it belongs.
+// readOne reads a piece and reports it.
 func (r *reader) readOne(p piece) error {
+	if err := r.place(p); err != nil {
+		return err
+	}
+	if !r.failed() {
+		r.report(p.bytes / int64(p.rows()) * int64(p.n))
+	}
+	return nil
+}
+
+// place reads a piece and puts it where it belongs.
+func (r *reader) place(p piece) error {
 	length, whole := p.rowLength(), r.memory[p.part.ours]
 	first, n := p.row*length, p.n*length*p.dtype.Size()
 	to := kernels.Tensor{DType: whole.DType, Shape: []int{p.n, length}}
-	at := p.at
+	at := p.part.first() + p.at
 	if p.transposed {
-		to.Strides = []int{1, p.part.shape[1]}
+		to.Strides = []int{1, p.part.columns()}
 	} else {
 		to.Strides, at = []int{length, 1}, p.at*length
 	}
@@ -500,26 +566,10 @@ var (
 	oneThread = &cpu.Backend{Threads: 1}
 )
 
-func (r *reader) finished(p piece, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if err != nil && r.err == nil {
-		r.err = err
-	}
-	if r.err == nil {
-		r.advance(p.bytes / int64(p.shape[0]) * int64(p.n))
-	}
-}
-
 // report tells of bytes that were read.
 func (r *reader) report(bytes int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.advance(bytes)
-}
-
-// advance is report, for those who hold the lock.
-func (r *reader) advance(bytes int64) {
 	r.done += bytes
 	if r.progress != nil {
 		r.progress(r.done, r.total)

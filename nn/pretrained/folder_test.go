@@ -1,6 +1,7 @@
 package pretrained
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -122,4 +123,18 @@ func distance(have []float32, want []float64) (d float64) {
 		d = max(d, float64(have[i])-want[i], want[i]-float64(have[i]))
 	}
 	return d
+}
+
+// A panic in one of the goroutines that read weights, such as that of the caller's progress, is Load's error.
+func TestPanicsWhileLoading(t *testing.T) {
+	folder := randomFolder(t, blockConfigs[slices.Sorted(maps.Keys(blockConfigs))[0]])
+	calls := 0
+	m, err := Load(folder, Options{Progress: func(done, total int64) {
+		if calls++; calls == 3 {
+			panic("a fault")
+		}
+	}})
+	if m != nil || err == nil || !strings.Contains(err.Error(), "reading weights panicked: a fault") {
+		t.Errorf("the error is %v, want the panic", err)
+	}
 }

@@ -1,7 +1,9 @@
 package pretrained
 
 import (
+	"encoding/json"
 	"math"
+	"strings"
 
 	"github.com/stheno-ml/stheno/kernels"
 	"github.com/stheno-ml/stheno/nn"
@@ -14,7 +16,9 @@ func readGemma(c *config, context, kvHeads int) *decoder {
 	d.bias(c)
 	d.Block.NormPlusOne = true
 	d.EmbeddingScale = math.Sqrt(float64(d.Block.Attention.Dim))
-	needs(c, "use_bidirectional_attention", false)
+	if c.string("model_type", "") != "gemma3_text" {
+		needs(c, "use_bidirectional_attention", false)
+	}
 	if d.Classes != nil && !c.given("pad_token_id") {
 		d.Classes.Padding = new(0)
 	}
@@ -67,7 +71,9 @@ func gemma3(c *config, context int) *architecture {
 	c.read["_sliding_window_pattern"] = true // is written beside layer_types, for no one to read
 	pattern := c.size("sliding_window_pattern", 6)
 	d.types(c, func(i int) bool { return (i+1)%pattern != 0 })
-	d.slide(c, c.sizeOrNone("sliding_window", 4096))
+	window := c.sizeOrNone("sliding_window", 4096)
+	both := c.bool("use_bidirectional_attention", false)
+	d.slide(c, window)
 	full := d.ropeOf(c, fullAttention, &ropeProblem{theta: c.float("rope_theta", 1e6), partial: 1, context: context})
 	// In configs from before transformers 5, rope_scaling and rope_theta are of the layers that see
 	// everything alone.
@@ -77,7 +83,81 @@ func gemma3(c *config, context int) *architecture {
 		local = d.ropeOf(c, slidingAttention, &ropeProblem{theta: theta, partial: 1, context: context})
 	}
 	d.turnByType(full, local)
-	return d.architecture()
+	a := d.architecture()
+	if both {
+		d.encode(c, a, window)
+	}
+	return a
+}
+
+// encode makes an encoder of a Gemma 3 whose tokens see those behind them too, as EmbeddingGemma's:
+// half of a window lies on either side.
+func (d *decoder) encode(c *config, a *architecture, window int) {
+	if given := c.strings("architectures"); len(given) > 0 && given[0] != "Gemma3TextModel" {
+		c.fail("field use_bidirectional_attention is true and field architectures is %q, it needs to be Gemma3TextModel", given[0])
+	}
+	if !d.TiedHead {
+		c.fail("field tie_word_embeddings is false, a model whose attention sees all tokens has no head")
+	}
+	change := d.Change
+	d.Change = func(i int, b *nn.BlockConfig) {
+		change(i, b)
+		b.Attention.Options.Causal = kernels.NotCausal
+		if b.Attention.Options.Window != nil {
+			b.Attention.Options.Window = &kernels.Window{Left: window / 2, Right: window / 2}
+		}
+	}
+	e := nn.EncoderConfig{
+		Layers: d.Layers, Block: d.Block, Change: d.Change,
+		Text: &nn.TextConfig{Vocab: d.Vocab, Context: d.Context, NoPositions: true, Scale: d.EmbeddingScale},
+	}
+	a.decoder, a.repeats = nil, nil
+	for i := range a.links {
+		a.links[i].theirs = strings.TrimPrefix(a.links[i].theirs, a.prefix)
+	}
+	a.build = func(s *nn.Scope) any { return nn.NewEncoder(s, e) }
+}
+
+// multimodalGemma3 is the text part of a Gemma 3 that sees images: it is saved as one alone.
+func multimodalGemma3(c *config, context int) *architecture {
+	c.class("Gemma3ForConditionalGeneration")
+	text := c.object("text_config")
+	if text == nil {
+		c.fail("field text_config is missing")
+		text = &config{file: c.file, read: map[string]bool{}, fields: map[string]json.RawMessage{}, within: "text_config."}
+	}
+	for name, usual := range map[string]string{
+		"architectures": `["Gemma3ForCausalLM"]`, "model_type": `"gemma3_text"`, "vocab_size": "262208", "hidden_size": "2304",
+		"intermediate_size": "9216", "num_hidden_layers": "26", "num_attention_heads": "8",
+	} {
+		if !text.given(name) {
+			text.fields[name] = json.RawMessage(usual)
+		}
+	}
+	needs(text, "model_type", "gemma3_text")
+	if tied, given := c.fields["tie_word_embeddings"]; given {
+		text.fields["tie_word_embeddings"] = tied
+	}
+	for _, name := range []string{
+		"boi_token_index", "eoi_token_index", "image_token_index", "mm_tokens_per_image", "tie_word_embeddings", "vision_config",
+	} {
+		c.read[name] = true // of images, or is taken over
+	}
+	needs(text, "use_bidirectional_attention", false)
+	a := gemma3(text, context)
+	a.renamed = multimodal
+	c.join(text)
+	var err error
+	if a.config, err = json.Marshal(text.fields); err != nil {
+		c.fail("field text_config: %w", err)
+	}
+	return a
+}
+
+// multimodal are the names of tensors of a multimodal Gemma 3, older and newer.
+var multimodal = []renaming{
+	{"language_model.lm_head.", "lm_head."}, {"language_model.model.", "model."}, {"model.language_model.", "model."},
+	{"vision_tower.", ""}, {"multi_modal_projector.", ""}, {"model.vision_tower.", ""}, {"model.multi_modal_projector.", ""},
 }
 
 // turnByType gives layers that see everything one RoPE and those that slide another.

@@ -439,8 +439,11 @@ func (m *Model) saveGGUF(path string, o GGUFOptions) error {
 	if kind == "" || m.arch.decoder == nil {
 		return fmt.Errorf("a %s is not written as GGUF", m.family)
 	}
-	if m.arch.decoder.Classes != nil {
+	switch d := m.arch.decoder; {
+	case d.Classes != nil:
 		return fmt.Errorf("a %s with a head for classes is not written as GGUF", m.family)
+	case d.NoHead:
+		return fmt.Errorf("a %s without a head for tokens is not written as GGUF", m.family)
 	}
 	metadata, err := m.arch.decoder.gguf(kind)
 	if err != nil {

@@ -18,6 +18,7 @@ type link struct {
 	// parameter (in, out).
 	transposed bool
 	linear     bool   // the parts are the weights of an nn.Linear each
+	experts    bool   // the part is of one of the matrices of nn.Experts
 	embedding  bool   // the part is the weight of an nn.Embedding
 	parts      []part // they lie one after the other along the first axis of the file's tensor
 }
@@ -29,6 +30,20 @@ type part struct {
 	shape []int // of the parameter
 	n     int   // of its outputs
 	at    int   // the first of them
+	// matrix is the number of that which the outputs are of, where the parameter has several, by its
+	// first axis.
+	matrix int
+}
+
+// columns is the length of a parameter's rows.
+func (p *part) columns() int { return p.shape[len(p.shape)-1] }
+
+// first is the first element of the part's matrix.
+func (p *part) first() int {
+	if len(p.shape) < 3 {
+		return 0
+	}
+	return p.matrix * p.shape[1] * p.shape[2]
 }
 
 // isWhole reports whether the tensor is a parameter as it is.
@@ -36,7 +51,15 @@ func (l *link) isWhole() bool {
 	return !l.transposed && len(l.parts) == 1 && slices.Equal(l.parts[0].shape, l.shape)
 }
 
-func (l *link) elements() int { return tensor.Shape(l.shape).TotalSize() }
+func (l *link) elements() int { return kernels.Tensor{Shape: l.shape}.Elements() }
+
+// rows is the length of the first axis; a scalar is one row.
+func (l *link) rows() int {
+	if len(l.shape) == 0 {
+		return 1
+	}
+	return l.shape[0]
+}
 
 // same is a tensor that is a parameter, element by element.
 func same(theirs, ours string, shape ...int) link {
@@ -75,7 +98,7 @@ func joined(theirs string, in int, outputs ...output) link {
 	l := link{theirs: theirs, transposed: true, linear: true}
 	rows := 0
 	for _, o := range outputs {
-		l.parts = append(l.parts, part{o.ours, []int{in, cmp.Or(o.of, o.n)}, o.n, o.at})
+		l.parts = append(l.parts, part{ours: o.ours, shape: []int{in, cmp.Or(o.of, o.n)}, n: o.n, at: o.at})
 		rows += o.n
 	}
 	l.shape = []int{rows, in}
@@ -87,7 +110,7 @@ func joinedBias(theirs string, outputs ...output) link {
 	l := link{theirs: theirs}
 	n := 0
 	for _, o := range outputs {
-		l.parts = append(l.parts, part{o.ours, []int{cmp.Or(o.of, o.n)}, o.n, o.at})
+		l.parts = append(l.parts, part{ours: o.ours, shape: []int{cmp.Or(o.of, o.n)}, n: o.n, at: o.at})
 		n += o.n
 	}
 	l.shape = []int{n}
@@ -105,7 +128,7 @@ func (l *link) pack(ours map[string]*tensor.Dense) (*tensor.Dense, error) {
 		from, n := ours[p.ours].Float32s(), p.n*l.rowLength()
 		if l.transposed {
 			to := kernels.Of(rest, p.n, l.rowLength()).Permute(1, 0)
-			columns := kernels.Of(from, l.rowLength(), p.shape[1]).Slice(1, p.at, p.at+p.n)
+			columns := kernels.Of(from[p.first():], l.rowLength(), p.columns()).Slice(1, p.at, p.at+p.n)
 			if err := cpu.New().Copy(to, columns); err != nil {
 				return nil, err
 			}
@@ -118,4 +141,4 @@ func (l *link) pack(ours map[string]*tensor.Dense) (*tensor.Dense, error) {
 }
 
 // rowLength is how many elements there are behind each index of the first axis.
-func (l *link) rowLength() int { return l.elements() / l.shape[0] }
+func (l *link) rowLength() int { return l.elements() / l.rows() }

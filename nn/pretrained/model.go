@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -29,8 +30,8 @@ type Options struct {
 	// Weights is the type that weights are kept in: float32 (zero); ops.BFloat16 or ops.Float16, of
 	// linear layers and embeddings, with which a decoder is about twice as fast; or ops.Int8,
 	// ops.Int4 or ops.NF4, of linear layers, which are packed as they are read. Nothing but a LoRA
-	// can then be trained. On a GPU, Compute is the same type, and packed weights are not there yet.
-	// See [nn.Parameters.KeepWeights].
+	// can then be trained. On a GPU, Compute is the same type where that has 16 bits, and bfloat16
+	// beside packed weights if it is not said. See [nn.Parameters.KeepWeights].
 	Weights tensor.Dtype
 	// Embeddings is the type that embeddings are kept in, and a language model's head; the zero
 	// value leaves it to Weights.
@@ -66,21 +67,30 @@ type Model struct {
 
 // architecture is what a family makes of a config.
 type architecture struct {
-	links  []link
-	prefix string   // of the tensors' names, which files written from the model without its head lack
-	unused []string // tensors of files, by how their names end, that are no parameters
+	links   []link
+	prefix  string   // of the tensors' names, which files written from the model without its head lack
+	unused  []string // tensors of files, by how their names end, that are no parameters
+	further []string // the same, by how they begin
 	// repeats are tensors of files that transformers ties to others: they need to be equal.
 	repeats []repeat
+	renamed []renaming     // what else tensors may be called in files
+	config  []byte         // to save, where that is not what was read
 	padding map[string]int // the rows of padding in tables, by the parameters
-	heads   []string       // the modules that make logits of tokens or classes
+	// headOrNot, if it is not nil, is told whether the files have a head of their own.
+	headOrNot func(has bool)
+	frozen    []string // parameters that transformers does not train
+	reads     bool     // it is an encoder and a decoder
+	heads     []string // the modules that make logits of tokens or classes
 	// weights is the file of the tensors; empty for model.safetensors or what its index lists.
-	weights string
-	// quantised says that linear layers of the files are bitsandbytes' NF4.
-	quantised bool
+	weights   string
+	quantised quantiser
 	stored    tensor.Dtype          // what most numbers of the files are, once they were read
-	build     func(s *nn.Scope) any // an *nn.LanguageModel or an *nn.Encoder
+	build     func(s *nn.Scope) any // an *nn.LanguageModel, *nn.Encoder, *nn.Contrastive or *nn.EncoderDecoder
 	decoder   *decoder              // what it was made of; nil for another
 }
+
+// renaming is another beginning of tensors' names.
+type renaming struct{ from, to string }
 
 // repeat is a tensor, by how its name ends, that has the values of another.
 type repeat struct{ name, of string }
@@ -88,42 +98,58 @@ type repeat struct{ name, of string }
 // families are the readers of configs by model_type. The number is the context that is asked for, 0
 // for the config's.
 var families = map[string]func(*config, int) *architecture{
-	"bert":        bert,
-	"bloom":       bloom,
-	"camembert":   roberta,
-	"cohere":      cohere,
-	"cohere2":     cohere2,
-	"distilbert":  distilBERT,
-	"electra":     electra,
-	"falcon":      falcon,
-	"gemma":       gemma,
-	"gemma2":      gemma2,
-	"gemma3_text": gemma3,
-	"glm":         glm,
-	"glm4":        glm4,
-	"gpt2":        gpt2,
-	"gpt_neox":    gptNeoX,
-	"gptj":        gptJ,
-	"granite":     granite,
-	"llama":       llama,
-	"mistral":     mistral,
-	"modernbert":  modernBERT,
-	"mpnet":       mpnet,
-	"mpt":         mpt,
-	"olmo":        olmo,
-	"olmo2":       olmo2,
-	"olmo3":       olmo3,
-	"opt":         opt,
-	"phi":         phi,
-	"phi3":        phi3,
-	"qwen2":       qwen2,
-	"qwen3":       qwen3,
-	"roberta":     roberta,
-	"smollm3":     smollm3,
-	"stablelm":    stableLM,
-	"starcoder2":  starcoder2,
-	"vit":         vit,
-	"xlm-roberta": roberta,
+	"bart":                  bart,
+	"bert":                  bert,
+	"marian":                marian,
+	"t5":                    t5,
+	"whisper":               whisper,
+	"bloom":                 bloom,
+	"camembert":             roberta,
+	"clip":                  clip,
+	"cohere":                cohere,
+	"cohere2":               cohere2,
+	"dinov2":                dinov2,
+	"dinov3_vit":            dinov3,
+	"distilbert":            distilBERT,
+	"dinov2_with_registers": dinov2,
+	"electra":               electra,
+	"falcon":                falcon,
+	"gemma":                 gemma,
+	"gemma2":                gemma2,
+	"gemma3_text":           gemma3,
+	"gemma3":                multimodalGemma3,
+	"glm":                   glm,
+	"glm4":                  glm4,
+	"glm4_moe":              glm4MoE,
+	"gpt2":                  gpt2,
+	"gpt_neox":              gptNeoX,
+	"gptj":                  gptJ,
+	"gpt_oss":               gptOSS,
+	"granite":               granite,
+	"llama":                 llama,
+	"mistral":               mistral,
+	"mixtral":               mixtral,
+	"modernbert":            modernBERT,
+	"mpnet":                 mpnet,
+	"mpt":                   mpt,
+	"olmo":                  olmo,
+	"olmo2":                 olmo2,
+	"olmo3":                 olmo3,
+	"olmoe":                 olmoe,
+	"opt":                   opt,
+	"phi":                   phi,
+	"phi3":                  phi3,
+	"qwen2":                 qwen2,
+	"qwen2_moe":             qwen2MoE,
+	"qwen3":                 qwen3,
+	"qwen3_moe":             qwen3MoE,
+	"roberta":               roberta,
+	"siglip":                siglip,
+	"smollm3":               smollm3,
+	"stablelm":              stableLM,
+	"starcoder2":            starcoder2,
+	"vit":                   vit,
+	"xlm-roberta":           roberta,
 }
 
 // Load reads a model's folder: config.json, and model.safetensors or the shards that
@@ -137,7 +163,9 @@ func Load(place string, o Options) (*Model, error) {
 	}
 	m := &Model{folder: folder, compute: o.Compute}
 	if o.Device != nil && m.compute == (tensor.Dtype{}) {
-		m.compute = o.Weights
+		if m.compute = o.Weights; ops.IsPacked(o.Weights) {
+			m.compute = ops.BFloat16
+		}
 	}
 	if err := m.load(o); err != nil {
 		return nil, fmt.Errorf("pretrained: %s: %w", folder, err)
@@ -176,11 +204,17 @@ func (m *Model) readFolder(o Options) (err error) {
 		return fmt.Errorf("%s lies beside the model, it needs a folder of its own, which LoadLoRA reads: "+
 			"transformers would load the model that it names, and change that", adapterConfigFile)
 	}
-	if m.config, err = readSmallFile(m.folder, configFile, maxConfig); err != nil {
+	switch m.config, err = readSmallFile(m.folder, configFile, maxConfig); {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("there is no %s, it needs to be a model's folder, as save_pretrained writes it, or hub:NAME: %w", configFile, fs.ErrNotExist)
+	case err != nil:
 		return err
 	}
 	if m.family, m.arch, err = describe(m.config, o); err != nil {
 		return err
+	}
+	if m.arch.config != nil {
+		m.config = m.arch.config
 	}
 	m.parameters, err = readFolder(m.folder, m.arch, keeping{o.Weights, o.Embeddings}, o.Progress)
 	return err
@@ -193,6 +227,9 @@ func (m *Model) finish(o Options) error {
 		if o.FreezePadding {
 			m.parameters.FreezeRows(name, row)
 		}
+	}
+	if frozen := m.arch.frozen; len(frozen) > 0 {
+		m.parameters.Freeze(func(name string) bool { return slices.Contains(frozen, name) })
 	}
 	if o.Device != nil {
 		if err := m.parameters.MoveTo(o.Device); err != nil {
@@ -280,6 +317,18 @@ func (m *Model) LanguageModel(s *nn.Scope) *nn.LanguageModel {
 // evaluates.
 func (m *Model) Encoder(s *nn.Scope) *nn.Encoder { return build[nn.Encoder](m, s, "is no encoder") }
 
+// Contrastive makes a CLIP or SigLIP in a scope over [Model.Parameters]. A model of another kind is
+// an error of the scope. As with [Model.LanguageModel], the graph evaluates.
+func (m *Model) Contrastive(s *nn.Scope) *nn.Contrastive {
+	return build[nn.Contrastive](m, s, "has no towers of texts and images")
+}
+
+// EncoderDecoder makes a T5, BART, Marian or Whisper in a scope over [Model.Parameters]. A model of
+// another kind is an error of the scope. As with [Model.LanguageModel], the graph evaluates.
+func (m *Model) EncoderDecoder(s *nn.Scope) *nn.EncoderDecoder {
+	return build[nn.EncoderDecoder](m, s, "reads no source")
+}
+
 // build makes the model in a scope.
 func build[T any](m *Model, s *nn.Scope, otherwise string) *T {
 	if s.Values() != m.parameters {
@@ -311,7 +360,10 @@ func (m *Model) NewBatchDecoder(batch, capacity int) (*nn.BatchDecoder, error) {
 }
 
 func (m *Model) decoder(capacity int) nn.DecoderConfig {
-	return nn.DecoderConfig{
-		Parameters: m.parameters, Capacity: capacity, Model: func(s *nn.Scope) nn.CachedModel { return m.LanguageModel(s) },
-	}
+	return nn.DecoderConfig{Parameters: m.parameters, Capacity: capacity, Model: func(s *nn.Scope) nn.CachedModel {
+		if m.arch.reads {
+			return m.EncoderDecoder(s)
+		}
+		return m.LanguageModel(s)
+	}}
 }

@@ -14,10 +14,9 @@ func vit(c *config, _ int) *architecture {
 		Heads: c.size("num_attention_heads", 12), Dim: c.size("hidden_size", 768), Hidden: c.size("intermediate_size", 3072),
 		Activation: c.activation("hidden_act", "gelu"), Epsilon: c.float("layer_norm_eps", 1e-12), Dropout: c.float("hidden_dropout_prob", 0),
 	}
-	if size%config.Patch != 0 || size/config.Patch > 1<<11 {
-		c.fail("field patch_size is %d, it needs to divide image_size, which is %d, into at most 2048", config.Patch, size)
-		config.Patch = size
-	}
+	p := &nn.PatchEmbeddingConfig{Channels: config.Channels, Height: size, Width: size, Patch: config.Patch}
+	c.patches(p)
+	config.Patch = p.Patch
 	attention := c.float("attention_probs_dropout_prob", 0)
 	config.Block = func(_ int, b *nn.BlockConfig) {
 		b.Attention.Separate, b.Attention.Options.Dropout = true, attention
@@ -36,12 +35,12 @@ func vit(c *config, _ int) *architecture {
 	if config.Pooler {
 		base = ""
 	}
-	projection := linear(base+"embeddings.patch_embeddings.projection", "embeddings.patches", config.Channels*config.Patch*config.Patch, d)
-	projection[0].shape, projection[0].linear = []int{d, config.Channels, config.Patch, config.Patch}, false
-	links := append([]link{
-		{theirs: base + "embeddings.cls_token", shape: []int{1, 1, d}, parts: []part{{ours: "embeddings.class", shape: []int{1, d}, n: 1}}},
-		{theirs: base + "embeddings.position_embeddings", shape: []int{1, patches + 1, d}, parts: []part{{ours: "embeddings.positions.weight", shape: []int{patches + 1, d}, n: 1}}},
-	}, projection...)
+	links := []link{
+		same3(base+"embeddings.cls_token", "embeddings.class", 1, d),
+		same3(base+"embeddings.position_embeddings", "embeddings.positions.weight", patches+1, d),
+		convolution(base+"embeddings.patch_embeddings.projection", "embeddings.patches", p, d),
+		bias(base+"embeddings.patch_embeddings.projection", "embeddings.patches", d),
+	}
 	for i := range config.Layers {
 		theirs, ours := fmt.Sprintf("%sencoder.layer.%d.", base, i), fmt.Sprintf("blocks.%d.", i)
 		for _, name := range []string{"query", "key", "value"} {

@@ -48,4 +48,6 @@ write("conv.json", {
     "conv2d dilation 2 padding 1 groups 2": convolution(2, dilation=2, padding=1, groups=2),
     "mean pool stride 3": pool(F.avg_pool2d, stride=3),
     "mean pool stride 2 padding 1": pool(F.avg_pool2d, stride=2, padding=1),
+    "max pool stride 3": pool(F.max_pool2d, stride=3),
+    "max pool stride 2 padding 1": pool(F.max_pool2d, stride=2, padding=1),
 })

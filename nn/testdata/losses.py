@@ -1,4 +1,4 @@
-"""Writes losses.json: losses and logsumexp by PyTorch, in float64.
+"""Writes losses.json: losses, and functions of one tensor, by PyTorch, in float64.
 
     python3 losses.py          (in this directory)
 """
@@ -29,6 +29,18 @@ def logsumexp(dim, scale=1):
     return {"Out": rounded(y), "Gradients": {"x": rounded(x.grad)}}
 
 
+def of_x(f):
+    x, _ = x_and_targets()
+    y = f(x)
+    (y * values("out", *y.shape)).sum().backward()
+    return {"Out": rounded(y), "Gradients": {"x": rounded(x.grad)}}
+
+
+def scattered(x):
+    v, i = x.topk(3)
+    return torch.zeros(3, 4, 7, dtype=x.dtype).scatter_add(-1, i, v * x.square().gather(-1, i))
+
+
 bce = F.binary_cross_entropy_with_logits
 
 write("losses.json", {
@@ -46,4 +58,10 @@ write("losses.json", {
     "logsumexp 1": logsumexp(1),
     "logsumexp -1": logsumexp(-1),
     "logsumexp -1 of 30": logsumexp(-1, 30),
+    "softmax 1": of_x(lambda x: x.softmax(1)),
+    "max 1": of_x(lambda x: x.max(1).values),
+    "max 0 2": of_x(lambda x: x.amax((0, 2))),
+    "exp log sqrt": of_x(lambda x: (x.exp() + 1).log().sqrt()),
+    "abs div": of_x(lambda x: x.abs() / (2 + x)),
+    "topk gather scatter": of_x(scattered),
 })

@@ -49,6 +49,9 @@ func open(path string, keep int, d filesystem) (*Folder, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("checkpoint: folder %s is not writable: %w", path, err), f.Close())
 	}
+	if err := f.secure(); err != nil {
+		return nil, errors.Join(fmt.Errorf("checkpoint: folder %s: %w", path, err), f.Close())
+	}
 	if err := f.removeLeftovers(); err != nil {
 		return nil, errors.Join(fmt.Errorf("checkpoint: folder %s: %w", path, err), f.Close())
 	}
@@ -250,7 +253,7 @@ func (f *Folder) prune(saved name, others []name, keep int) error {
 }
 
 // RemoveAfter removes the checkpoints of later steps than one, as training does that has gone back
-// to it. The best stays.
+// to it. The best stays. What it has removed does not come back after a loss of power.
 func (f *Folder) RemoveAfter(step int) error {
 	err := f.checkOpen()
 	if err == nil {
@@ -261,6 +264,9 @@ func (f *Folder) RemoveAfter(step int) error {
 				err = errors.Join(err, f.remove(n))
 			}
 		}
+	}
+	if err == nil {
+		err = f.disk.syncFolder(f.path)
 	}
 	if err != nil {
 		return fmt.Errorf("checkpoint: removing the steps after %d in %s: %w", step, f.path, err)
@@ -300,7 +306,12 @@ func (f *Folder) Latest() (c Checkpoint, refused []error, err error) { return f.
 // LatestBy is [Folder.Latest] with another way of loading, such as [LoadState]. It returns what
 // that does.
 func (f *Folder) LatestBy(load func(path string) (Checkpoint, error)) (c Checkpoint, refused []error, err error) {
-	return f.newest(regular, func(name) bool { return true }, load)
+	return f.LatestUpTo(math.MaxInt, load)
+}
+
+// LatestUpTo is [Folder.LatestBy] of the checkpoints of at most so many steps.
+func (f *Folder) LatestUpTo(step int, load func(path string) (Checkpoint, error)) (c Checkpoint, refused []error, err error) {
+	return f.newest(regular, func(n name) bool { return n.step <= step }, load)
 }
 
 // Best reads what SaveBest wrote last, with results as those of Latest.
@@ -381,6 +392,29 @@ func (f *Folder) make(path string) error {
 		return err
 	}
 	return f.disk.syncFolder(parent)
+}
+
+// secure makes sure, before the first checkpoint, that the folder itself survives a loss of power:
+// whoever made it, or those around it, may have been killed before they were on the disk.
+func (f *Folder) secure() error {
+	for _, k := range []kind{regular, best} {
+		if names, err := f.list(k); err != nil || len(names) > 0 {
+			return err
+		}
+	}
+	path, err := filepath.Abs(f.path)
+	if err != nil {
+		return err
+	}
+	for parent := filepath.Dir(path); ; parent = filepath.Dir(parent) {
+		// What may not be read was not made by this user.
+		if err := f.disk.syncFolder(parent); err != nil && !errors.Is(err, fs.ErrPermission) {
+			return err
+		}
+		if parent == filepath.Dir(parent) {
+			return nil
+		}
+	}
 }
 
 // removeLeftovers removes what a writer that was killed has left under the names that only writers

@@ -50,7 +50,7 @@ func saveForever(folder string) error {
 		for version := range 1 + (5-step%5)/5 {
 			c := sample(step, version)
 			if step%2 == 1 {
-				c = inParts(c, 3)
+				c = inParts(c, 3, nil)
 			}
 			if _, err := f.Save(c); err != nil {
 				return err

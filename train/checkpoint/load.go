@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -63,6 +65,9 @@ func LoadState(path string) (Checkpoint, error) {
 }
 
 func refused(path string, err error) error {
+	if _, gone := os.Stat(path); errors.Is(gone, fs.ErrNotExist) {
+		return fmt.Errorf("checkpoint: there is no %s, it needs to be a checkpoint's folder: %w", path, fs.ErrNotExist)
+	}
 	return fmt.Errorf("checkpoint: %s is refused: %w", path, err)
 }
 

@@ -28,6 +28,8 @@ type Part struct {
 	Weights safetensors.Tensors
 	// Optimizer are pieces of tensors. Those of a tensor follow each other from part to part.
 	Optimizer []Piece
+
+	disk filesystem // nil for the system's
 }
 
 // Piece is some of a tensor's elements, in row-major order.
@@ -61,13 +63,20 @@ func (p Part) Write(folder string, i, n int) (sums string, err error) {
 		},
 	}
 	for k, name := range partFiles(i, n) {
-		sum, err := writeSummed(disk{}, filepath.Join(folder, name), writes[k])
+		sum, err := writeSummed(p.onDisk(), filepath.Join(folder, name), writes[k])
 		if err != nil {
 			return "", fmt.Errorf("checkpoint: writing part %d of %d into %s: %w", i, n, folder, err)
 		}
 		sums += sumLine(sum, name)
 	}
 	return sums, nil
+}
+
+func (p Part) onDisk() filesystem {
+	if p.disk == nil {
+		return disk{}
+	}
+	return p.disk
 }
 
 // place is where a piece belongs, as the metadata of its file says.

@@ -17,14 +17,14 @@ import (
 )
 
 // inParts is a checkpoint that n writers save at once: each has every n-th weight, and an n-th of each of the optimiser's tensors.
-func inParts(c Checkpoint, n int) Checkpoint {
+func inParts(c Checkpoint, n int, on filesystem) Checkpoint {
 	weights, optimizer := c.Weights, c.Optimizer
 	c.Weights, c.Optimizer = nil, nil
 	c.Parts = func(folder string) ([]string, error) {
 		sums, errs := make([]string, n), make([]error, n)
 		var writers sync.WaitGroup
 		for i := range n {
-			var p Part
+			p := Part{disk: on}
 			for k := i; k < len(weights); k += n {
 				p.Weights = append(p.Weights, weights[k])
 			}
@@ -42,7 +42,12 @@ func inParts(c Checkpoint, n int) Checkpoint {
 				}
 				p.Optimizer = append(p.Optimizer, Piece{t.Name, t.Value.Shape(), from, dense(elements, to-from)})
 			}
-			writers.Go(func() { sums[i], errs[i] = p.Write(folder, i, n) })
+			write := func() { sums[i], errs[i] = p.Write(folder, i, n) }
+			if on != nil { // one after the other, so that a seed gives the same again
+				write()
+				continue
+			}
+			writers.Go(write)
 		}
 		writers.Wait()
 		return sums, errors.Join(errs...)
@@ -55,13 +60,13 @@ func TestParts(t *testing.T) {
 	folder := t.TempDir()
 	f := mustOpen(t, folder, 2)
 	for i, n := range []int{1, 2, 3, 70} {
-		path := mustSave(t, f, inParts(sample(i, 1), n))
+		path := mustSave(t, f, inParts(sample(i, 1), n, nil))
 		wantLatest(t, f, i, 1, 0)
 		if files := len(entries(t, path)); files != 2*n+2 {
 			t.Errorf("%d parts are %d files", n, files)
 		}
 	}
-	if _, err := f.SaveBest(inParts(sample(5, 1), 2)); err != nil {
+	if _, err := f.SaveBest(inParts(sample(5, 1), 2, nil)); err != nil {
 		t.Fatal(err)
 	}
 	if c, _, err := f.Best(); err != nil || c.Step != 5 {
@@ -74,9 +79,9 @@ func TestParts(t *testing.T) {
 func TestPartsFail(t *testing.T) {
 	folder := t.TempDir()
 	f := mustOpen(t, folder, 3)
-	mustSave(t, f, inParts(sample(1, 1), 2))
+	mustSave(t, f, inParts(sample(1, 1), 2, nil))
 	lost := errors.New("writer 1 is gone")
-	c := inParts(sample(2, 1), 2)
+	c := inParts(sample(2, 1), 2, nil)
 	write := c.Parts
 	for name, parts := range map[string]func(string) ([]string, error){
 		lost.Error():         func(folder string) ([]string, error) { write(folder); return nil, lost },
@@ -100,7 +105,7 @@ func TestPartsFail(t *testing.T) {
 		t.Errorf("a part that there is not: %v", err)
 	}
 
-	path := mustSave(t, f, inParts(sample(3, 1), 2))
+	path := mustSave(t, f, inParts(sample(3, 1), 2, nil))
 	second := filepath.Join(path, partFiles(1, 2)[1])
 	whole, err := os.ReadFile(second)
 	if err != nil {
@@ -164,7 +169,7 @@ func TestReadersShareTheBytes(t *testing.T) {
 	for step, c := range []struct{ writers, readers int }{{0, 1}, {0, 3}, {2, 2}, {4, 3}, {3, 4}, {6, 4}} {
 		whole := Checkpoint{Step: step, Weights: weights, Optimizer: moments, Meta: []byte("{}")}
 		if c.writers > 0 {
-			whole = inParts(whole, c.writers)
+			whole = inParts(whole, c.writers, nil)
 		}
 		path := mustSave(t, f, whole)
 		var size, most int64

@@ -4,8 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"runtime/debug"
 	"sync"
+
+	"github.com/stheno-ml/stheno/internal/guard"
 )
 
 // Prefetcher is [Batches] that are made ahead of time by a goroutine of its own. Close ends the
@@ -122,11 +123,7 @@ func (p *Prefetcher) run() {
 
 // make makes a batch. A panic is its error, for nobody could recover from one on this goroutine.
 func (p *Prefetcher) make(n int) (b Batch, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			b, err = nil, fmt.Errorf("Prefetcher: batch %d: it panicked: %v\n%s", n, r, debug.Stack())
-		}
-	}()
+	defer guard.Catch(&err, fmt.Sprintf("Prefetcher: batch %d: it", n))
 	return p.source.Batch(n)
 }
 

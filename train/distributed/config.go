@@ -27,8 +27,29 @@ type Config struct {
 	// Timeout is how long to wait for a rank that has not come or says nothing; 0 means
 	// DefaultTimeout.
 	Timeout time.Duration
+	// Lost says what the others do when a rank is lost. All ranks need the same.
+	Lost Lost
+	// Wires connect the ranks; nil means TCP.
+	Wires Wires
+}
 
-	wires wires // nil means TCP
+// Lost is what the other ranks of a group do when one is lost: its process or its machine ended, or
+// nothing is heard of it for Config.Timeout. A rank that gives up ([Group.Abort]) ends the group in
+// any case.
+type Lost string
+
+const (
+	LostEnds     Lost = ""        // the group ends
+	LostReplaced Lost = "replace" // Renew waits for another process that takes its place
+	LostMissed   Lost = "fewer"   // Renew goes on without it; not without rank 0
+)
+
+// Validate reports what is wrong with it.
+func (l Lost) Validate() error {
+	if l != LostEnds && l != LostReplaced && l != LostMissed {
+		return fmt.Errorf("is %q, it needs to be %s or %s, or nothing for a group that ends", string(l), LostReplaced, LostMissed)
+	}
+	return nil
 }
 
 func (c Config) timeout() time.Duration {
@@ -53,6 +74,9 @@ func (c Config) Validate() error {
 		return fmt.Errorf("distributed: LocalRank is %d, it needs to be 0 or more", c.LocalRank)
 	case c.Timeout < 0:
 		return fmt.Errorf("distributed: Timeout is %v, it needs to be positive, or 0 for %v", c.Timeout, DefaultTimeout)
+	}
+	if err := c.Lost.Validate(); err != nil {
+		return fmt.Errorf("distributed: Lost %w", err)
 	}
 	if _, port, err := net.SplitHostPort(c.Address); err != nil {
 		return fmt.Errorf("distributed: Address is %q, it needs to be host:port: %w", c.Address, err)

@@ -50,4 +50,18 @@
 // devices is aborted then, and what it computed is of no use. The operations are counted and
 // compared, so ranks that call different ones, or with other shapes, get an error too instead of a
 // sum of unlike things.
+//
+// # When a rank is lost and the training is to go on
+//
+// By Config.Lost a group survives the loss of ranks: a process that was killed, a machine that is
+// gone, a rank of which nothing was heard for Config.Timeout. Operations then fail with [ErrLost],
+// and [Group.Renew] brings those that are left together again, where they met first:
+//
+//   - With LostReplaced they wait for a process that takes the lost rank's place. [Launch] starts
+//     one, or whoever has the group's secret starts it with the same variables, on the same machine
+//     or another. Rank 0 is replaced on the machine of MASTER_ADDR.
+//   - With LostMissed they go on with fewer. Rank 0 cannot be missed.
+//
+// A rank that was only stopped for a while takes its own place when it goes on. What the training
+// is at is the program's affair: a [github.com/stheno-ml/stheno/train.Loop] hands it over.
 package distributed

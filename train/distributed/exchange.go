@@ -267,9 +267,11 @@ func (g *Group) sendAll(operation uint64, data func(rank int) []byte, receive fu
 	others := g.others()
 	errs := make([]error, 2*len(others))
 	for i, l := range others {
-		tasks.Go(func() { errs[i] = g.send(l, operation, data(l.rank)) })
+		tasks.Go(func() {
+			errs[i] = g.guarded(func() error { return g.send(l, operation, data(l.rank)) })
+		})
 		if receive != nil {
-			tasks.Go(func() { errs[len(others)+i] = receive(l) })
+			tasks.Go(func() { errs[len(others)+i] = g.guarded(func() error { return receive(l) }) })
 		}
 	}
 	tasks.Wait()
@@ -285,7 +287,7 @@ func (g *Group) send(l *peer, operation uint64, bytes []byte) error {
 	for {
 		n := min(len(bytes), maxFrame)
 		if err := l.send(frame{kind: dataFrame, group: g.number, operation: operation, body: bytes[:n]}, g.config.timeout()); err != nil {
-			return g.failLate(fmt.Errorf("%s: %w", l.name, err))
+			return g.failLate(l.lost("%s: %w", l.name, err))
 		}
 		if bytes = bytes[n:]; len(bytes) == 0 {
 			return nil

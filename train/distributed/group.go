@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/stheno-ml/stheno/internal/guard"
 	"github.com/stheno-ml/stheno/kernels"
 )
 
@@ -23,6 +24,7 @@ import (
 // joined: its operations return an error.
 type Group struct {
 	config    Config
+	meetings  int     // that made the group what it is: 1 unless it was renewed
 	peers     []*peer // by rank; nil for this one
 	number    uint8   // of the frames: 0, and another for each part
 	operation atomic.Uint64
@@ -43,6 +45,8 @@ type fate struct {
 	tasks sync.WaitGroup
 }
 
+func newFate() *fate { return &fate{done: make(chan struct{})} }
+
 var (
 	errClosed    = errors.New("distributed: the group is closed") // after Close
 	errNotJoined = errors.New("distributed: the group is the zero one, it needs to come from Join")
@@ -55,29 +59,18 @@ func Join(ctx context.Context, c Config) (*Group, error) {
 		return nil, err
 	}
 	c.Size = max(c.Size, 1)
-	g := &Group{config: c, peers: make([]*peer, c.Size), fate: &fate{done: make(chan struct{})}}
+	g := &Group{config: c, meetings: 1, peers: make([]*peer, c.Size), fate: newFate()}
 	g.whole = g
 	g.name.Store(&noOperation)
 	if c.Size == 1 {
 		return g, nil
 	}
-	links, err := meet(ctx, c)
+	err := g.comeTogether(ctx, meeting{Config: c, lost: nobody}, func(err error) bool {
+		return c.Lost == LostReplaced && errors.Is(err, ErrLost)
+	})
 	if err != nil {
 		return nil, err
 	}
-	for rank, l := range links {
-		if l != nil {
-			g.peers[rank] = newPeer(rank, l, 0)
-		}
-	}
-	for _, l := range g.others() {
-		g.tasks.Go(func() {
-			if err := l.receive(func(text string) { g.fail(errors.New(text)) }, g.done); err != nil {
-				g.fail(err)
-			}
-		})
-	}
-	g.tasks.Go(g.showLife)
 	return g, nil
 }
 
@@ -152,6 +145,20 @@ func (g *Group) Err() error {
 	}
 }
 
+// Waited returns how long this rank has waited for each of the others since the group came
+// together, by rank: for tensors of the host.
+func (g *Group) Waited() []time.Duration {
+	list := make([]time.Duration, g.Size())
+	if g != nil {
+		for rank, p := range g.peers {
+			if p != nil {
+				list[rank] = time.Duration(p.waited.Load())
+			}
+		}
+	}
+	return list
+}
+
 // self is this rank as messages name it: by its number in the whole.
 func (g *Group) self() int { return g.whole.Rank() }
 
@@ -165,10 +172,11 @@ func (g *Group) fail(err error) {
 	if g.Err() != nil {
 		return
 	}
-	text := []byte(err.Error())
 	whole := g.whole
+	last := ending(err)
+	last.operation = whole.operation.Load()
 	for _, l := range whole.others() {
-		l.send(frame{kind: abortFrame, operation: whole.operation.Load(), body: text[:min(len(text), maxText)]}, time.Second)
+		l.send(last, time.Second)
 	}
 	whole.finish(fmt.Errorf("distributed: %w", err))
 }
@@ -199,17 +207,17 @@ func (g *Group) finish(cause error) {
 
 // showLife tells the others now and then that this rank lives and where it is, and ends the group
 // when one of them has said nothing for too long.
-func (g *Group) showLife() {
+func (g *Group) showLife() error {
 	ticker := time.NewTicker(min(g.config.timeout()/8, 2*time.Second))
 	defer ticker.Stop()
 	for {
 		select {
 		case <-g.done:
-			return
+			return nil
 		case now := <-ticker.C:
 			for _, part := range g.withParts() {
 				if err := part.showLifeAt(now); err != nil {
-					return
+					return nil // the group has ended by it
 				}
 			}
 		}
@@ -226,12 +234,18 @@ func (g *Group) showLifeAt(now time.Time) error {
 			continue
 		}
 		if silent := now.Sub(time.Unix(0, l.lastSeen.Load())); silent > g.config.timeout() {
-			g.fail(fmt.Errorf("%s has said nothing for %v", l.name, silent.Round(time.Second)))
+			g.fail(l.lost("%s has said nothing for %v", l.name, silent.Round(time.Second)))
 			return g.Err()
 		}
 		l.send(frame{kind: aliveFrame, group: g.number, operation: g.operation.Load()}, g.config.timeout()/4)
 	}
 	return nil
+}
+
+// guarded does the work of one of the group's goroutines. A panic is its error, which ends the
+// group as any other does.
+func (g *Group) guarded(work func() error) error {
+	return guard.Call(fmt.Sprintf("rank %d", g.self()), work)
 }
 
 // begin starts an operation.
@@ -257,6 +271,8 @@ func (g *Group) wait(l *peer, operation uint64) ([]byte, error) {
 		return g.taken(l, f, operation)
 	default:
 	}
+	began := time.Now()
+	defer func() { l.waited.Add(int64(time.Since(began))) }()
 	gone := time.NewTicker(20 * time.Millisecond)
 	defer gone.Stop()
 	for {
@@ -278,7 +294,7 @@ func (g *Group) wait(l *peer, operation uint64) ([]byte, error) {
 					last = other
 				}
 			}
-			g.fail(fmt.Errorf("%s did not come to operation %d, %s, within %v: it is at %d", last.name, operation, *g.name.Load(), timeout, last.at.Load()))
+			g.fail(last.lost("%s did not come to operation %d, %s, within %v: it is at %d", last.name, operation, *g.name.Load(), timeout, last.at.Load()))
 			return nil, g.cause
 		}
 	}

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"time"
 	"unicode"
+
+	"github.com/stheno-ml/stheno/internal/guard"
 )
 
 // This file is how two ranks make sure of each other. The caller says who it is, with a nonce. Who
@@ -23,7 +25,7 @@ import (
 // lines of JSON, so that a stranger is told from a rank by its first line.
 
 const (
-	protocol  = "stheno group 3"
+	protocol  = "stheno group 4"
 	protocols = "stheno group " // of all versions
 	maxLine   = 1 << 13
 	maxBody   = 1 << 26 // the members of the largest group
@@ -42,6 +44,7 @@ type hello struct {
 	Host      string
 	Process   int
 	Port      int // where it listens for others
+	Meetings  int // of this group that it came from: 0 for a new process
 	Nonce     string
 	addressOf string // as rank 0 sees it
 }
@@ -79,6 +82,8 @@ func prove(key []byte, end string, said []byte, nonce string) string {
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
+var errHungUp = errors.New("it hung up, as other versions of Stheno do")
+
 var errOtherSecret = errors.New("it has another secret than this rank, or none: all ranks need the same in " + secretVariable)
 
 // introduce says who this rank is to one that it has dialed, and makes sure of that one.
@@ -94,7 +99,7 @@ func introduce(conn net.Conn, key []byte, me hello) error {
 	var c challenge
 	switch err := hear(conn, &c); {
 	case errors.Is(err, io.EOF):
-		return errors.New("it hung up, as other versions of Stheno do")
+		return errHungUp
 	case err != nil:
 		return err
 	case c.Error != "":
@@ -166,7 +171,8 @@ func answerCalls(ctx context.Context, listener net.Listener, key []byte) <-chan 
 			}
 			pause = first
 			go func() {
-				h, err := receive(conn, key)
+				var h hello
+				err := guard.Call("a caller", func() (err error) { h, err = receive(conn, key); return err })
 				if err != nil {
 					conn.Close()
 					return

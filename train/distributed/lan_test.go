@@ -35,7 +35,7 @@ type lan struct {
 func (l *lan) configs(size int, timeout time.Duration) []Config {
 	list := make([]Config, size)
 	for rank := range list {
-		list[rank] = Config{Rank: rank, Size: size, Address: "127.0.0.1:99", Timeout: timeout, wires: l}
+		list[rank] = Config{Rank: rank, Size: size, Address: "127.0.0.1:99", Timeout: timeout, Wires: l}
 	}
 	return list
 }

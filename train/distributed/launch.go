@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/stheno-ml/stheno/internal/freeport"
+	"github.com/stheno-ml/stheno/internal/guard"
 )
 
 // LaunchConfig says what Launch starts. The zero value starts the running program again, with its
@@ -28,6 +29,13 @@ type LaunchConfig struct {
 	// Grace is how long a rank may take to end when it is asked to; 0 means 10 s. Where one has
 	// failed, the others have a fifth of it to say why they end before they are asked to.
 	Grace time.Duration
+	// Lost says what becomes of the others when a signal or a panic ends a rank: by LostReplaced it
+	// is started again, and by LostMissed the others go on, unless it is rank 0. The ranks need the
+	// same in their Config. A rank that exits with a status other than a panic's has said why it
+	// ends, and is not started again.
+	Lost Lost
+	// Restarts is how many times in all ranks are started again; 0 means 100.
+	Restarts int
 }
 
 // Launch starts n ranks on this machine and waits for them. Rank 0 has the terminal; what the
@@ -48,6 +56,12 @@ func Launch(ctx context.Context, n int, c LaunchConfig) error {
 	if c.Grace == 0 {
 		c.Grace = 10 * time.Second
 	}
+	if c.Restarts == 0 {
+		c.Restarts = defaultRestarts
+	}
+	if err := c.Lost.Validate(); err != nil {
+		return fmt.Errorf("distributed: Launch: Lost %w", err)
+	}
 	if c.Command == nil {
 		program, err := os.Executable()
 		if err != nil {
@@ -59,12 +73,12 @@ func Launch(ctx context.Context, n int, c LaunchConfig) error {
 	if err != nil {
 		return fmt.Errorf("distributed: Launch: %w", err)
 	}
-	all := &launched{config: c, commands: make([]*exec.Cmd, n), ended: make(chan int, n), errs: make([]error, n)}
+	all := &launched{config: c, address: address, commands: make([]*exec.Cmd, n), ended: make(chan int, n), errs: make([]error, n), live: make([]bool, n), again: make([]bool, n)}
 	if os.Getenv(secretVariable) == "" {
 		all.secret = []string{secretVariable + "=" + newNonce()}
 	}
 	for rank := range n {
-		if err := all.start(rank, n, address); err != nil {
+		if err := all.start(rank); err != nil {
 			all.end(0)
 			return fmt.Errorf("distributed: Launch: rank %d: %w", rank, err)
 		}
@@ -72,25 +86,32 @@ func Launch(ctx context.Context, n int, c LaunchConfig) error {
 	return all.wait(ctx)
 }
 
+const defaultRestarts = 100
+
 // launched are processes that run.
 type launched struct {
 	config   LaunchConfig
+	address  string
 	secret   []string // the variable, unless this process has one
 	commands []*exec.Cmd
 	outputs  sync.Mutex // held while a line is written
 	ended    chan int   // the ranks that ended
 	errs     []error    // by rank
+	live     []bool     // by rank: it runs
+	again    []bool     // by rank: it was started again
 	running  int
+	through  int  // how many ended well
+	over     bool // the ranks were asked to end
 }
 
-func (a *launched) start(rank, size int, address string) error {
-	host, port, err := net.SplitHostPort(address)
+func (a *launched) start(rank int) error {
+	host, port, err := net.SplitHostPort(a.address)
 	if err != nil {
 		return err
 	}
 	c := exec.Command(a.config.Command[0], a.config.Command[1:]...)
 	c.Env = append(append(os.Environ(), a.secret...), a.config.Env...)
-	c.Env = append(c.Env, "RANK="+strconv.Itoa(rank), "WORLD_SIZE="+strconv.Itoa(size), "LOCAL_RANK="+strconv.Itoa(rank),
+	c.Env = append(c.Env, "RANK="+strconv.Itoa(rank), "WORLD_SIZE="+strconv.Itoa(len(a.commands)), "LOCAL_RANK="+strconv.Itoa(rank),
 		"MASTER_ADDR="+host, "MASTER_PORT="+port)
 	var marked []*marker
 	if rank == 0 {
@@ -107,14 +128,64 @@ func (a *launched) start(rank, size int, address string) error {
 	}
 	a.commands[rank] = c
 	a.running++
+	a.errs[rank], a.live[rank] = nil, true
 	go func() {
-		a.errs[rank] = c.Wait()
-		for _, m := range marked {
-			m.flush()
-		}
+		a.errs[rank] = guard.Call("its output", func() error { // which goes to writers of the caller's
+			err := c.Wait()
+			for _, m := range marked {
+				m.flush()
+			}
+			return err
+		})
 		a.ended <- rank
 	}()
 	return nil
+}
+
+// missed deals with a rank that failed, and reports whether the others go on.
+func (a *launched) missed(rank int) bool {
+	var exit *exec.ExitError
+	const panicked = 2 // Go's exit status
+	lost := errors.As(a.errs[rank], &exit) && (exit.ExitCode() == -1 || exit.ExitCode() == panicked)
+	switch {
+	case a.over:
+		return false
+	case a.config.Lost == LostMissed && rank > 0:
+		fmt.Fprintf(a.config.Stderr, "rank %d ended (%v), the others go on\n", rank, a.errs[rank])
+		a.errs[rank] = nil
+		return true
+	case a.config.Lost != LostReplaced || !lost || a.config.Restarts == 0:
+		return false
+	}
+	a.config.Restarts--
+	if a.through > 0 { // what the others needed of it they have
+		a.errs[rank] = nil
+		return true
+	}
+	fmt.Fprintf(a.config.Stderr, "rank %d ended (%v) and is started again\n", rank, a.errs[rank])
+	a.again[rank] = true
+	if err := a.start(rank); err != nil {
+		a.errs[rank] = err
+		return false
+	}
+	return true
+}
+
+// endLate ends those that were started again and meet nobody, since all others are through.
+func (a *launched) endLate() {
+	var late []int
+	for rank, again := range a.again {
+		if again && a.live[rank] {
+			late = append(late, rank)
+		}
+	}
+	if a.through == 0 || a.running == 0 || a.running > len(late) {
+		return
+	}
+	a.end(a.config.Grace)
+	for _, rank := range late {
+		a.errs[rank] = nil
+	}
 }
 
 func (a *launched) wait(ctx context.Context) error {
@@ -130,6 +201,7 @@ func (a *launched) wait(ctx context.Context) error {
 	for a.running > 0 {
 		select {
 		case s := <-signals:
+			a.over = true
 			a.signal(s)
 		case <-cancelled:
 			cancelled = nil
@@ -137,9 +209,14 @@ func (a *launched) wait(ctx context.Context) error {
 			a.end(0)
 		case rank := <-a.ended:
 			a.running--
-			if a.errs[rank] != nil {
+			a.live[rank] = false
+			switch {
+			case a.errs[rank] == nil:
+				a.through++
+			case !a.missed(rank):
 				a.end(a.config.Grace / 5)
 			}
+			a.endLate()
 		}
 	}
 	if cause != nil {
@@ -161,8 +238,9 @@ func (a *launched) end(askAfter time.Duration) {
 	ask, kill := time.After(askAfter), time.After(askAfter+a.config.Grace)
 	for a.running > 0 {
 		select {
-		case <-a.ended:
+		case rank := <-a.ended:
 			a.running--
+			a.live[rank] = false
 		case <-ask:
 			a.signal(askToEnd)
 		case <-kill:

@@ -16,7 +16,10 @@ import (
 )
 
 // The test's binary is also the program that it launches: what this variable names.
-const role = "STHENO_TEST_ROLE"
+const (
+	role     = "STHENO_TEST_ROLE"
+	lostRole = "STHENO_TEST_LOST"
+)
 
 func TestMain(m *testing.M) {
 	if name := os.Getenv(role); name != "" {
@@ -52,6 +55,7 @@ var roles = map[string]func() error{
 			}
 		})
 	},
+	"panic": func() error { panic("always") },
 	"hang": func() error {
 		return inGroup(func(g *Group) error {
 			if g.Rank() == 1 {
@@ -74,7 +78,7 @@ func inGroup(do func(g *Group) error) error {
 	if err != nil {
 		return err
 	}
-	c.Timeout = 5 * time.Minute
+	c.Timeout, c.Lost = 5*time.Minute, Lost(os.Getenv(lostRole))
 	g, err := Join(context.Background(), c)
 	if err != nil {
 		return err

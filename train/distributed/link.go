@@ -14,6 +14,7 @@ import (
 // link is the connection to another rank. What it carries are frames: a kind, the group and the
 // number of the operation that it belongs to, the length of what follows.
 type link struct {
+	rank int    // of the other, in the whole
 	name string // "rank 2 (host node7, process 1234)"
 	conn net.Conn
 
@@ -21,6 +22,7 @@ type link struct {
 	lanes    [maxGroups]lane
 	lastSeen atomic.Int64 // when the other's last frame came, in Unix nanoseconds
 	left     atomic.Bool  // it said goodbye
+	waited   atomic.Int64 // how long this rank has waited for data of the other, in nanoseconds
 }
 
 // lane is what comes for one group of those that both ranks are in.
@@ -45,6 +47,7 @@ const (
 	aliveFrame             // the operation that the sender is at; nothing follows
 	goodbyeFrame           // the sender leaves the group, having done all that it had to
 	abortFrame             // why the sender ends, as text
+	lostFrame              // that a rank is lost: its number in 4 bytes, and why as text
 )
 
 type frame struct {
@@ -59,10 +62,40 @@ const (
 	maxFrame   = 1 << 20 // data is cut into frames of at most this many bytes
 	maxText    = 1 << 12
 	maxGroups  = 16 // a whole and its parts
+	rankSize   = 4  // bytes
 )
 
-func newLink(name string, conn net.Conn) *link {
-	l := &link{name: name, conn: conn}
+// ErrLost is what the error of an operation is when a rank is lost, so that [Group.Renew] can help.
+var ErrLost = errors.New("a rank is lost")
+
+// lostRank is an error that is [ErrLost].
+type lostRank struct {
+	rank int // in the whole
+	error
+}
+
+func (l lostRank) Is(target error) bool { return target == ErrLost }
+
+func (l lostRank) Unwrap() error { return l.error }
+
+// lost is the error that nothing more comes from the other rank.
+func (l *link) lost(format string, args ...any) error {
+	return lostRank{l.rank, fmt.Errorf(format, args...)}
+}
+
+// ending is the frame that tells others why this rank ends.
+func ending(err error) frame {
+	text := []byte(err.Error())
+	text = text[:min(len(text), maxText)]
+	var lost lostRank
+	if !errors.As(err, &lost) {
+		return frame{kind: abortFrame, body: text}
+	}
+	return frame{kind: lostFrame, body: append(binary.LittleEndian.AppendUint32(nil, uint32(lost.rank)), text...)}
+}
+
+func newLink(rank int, name string, conn net.Conn) *link {
+	l := &link{rank: rank, name: name, conn: conn}
 	for i := range l.lanes {
 		l.lanes[i].arrived = make(chan frame, 4)
 	}
@@ -86,8 +119,9 @@ func (l *link) send(f frame, deadline time.Duration) error {
 	return err
 }
 
-// receive reads frames until the connection ends. Data go to whoever waits for them.
-func (l *link) receive(aborted func(text string), done <-chan struct{}) error {
+// receive reads frames until the connection ends or the other rank does. Data go to whoever waits
+// for them.
+func (l *link) receive(done <-chan struct{}) error {
 	var header [headerSize]byte
 	for {
 		if _, err := io.ReadFull(l.conn, header[:]); err != nil {
@@ -95,9 +129,9 @@ func (l *link) receive(aborted func(text string), done <-chan struct{}) error {
 				return nil
 			}
 			if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-				return fmt.Errorf("%s ended without leaving the group", l.name)
+				return l.lost("%s ended without leaving the group", l.name)
 			}
-			return fmt.Errorf("%s: %w", l.name, err)
+			return l.lost("%s: %w", l.name, err)
 		}
 		f := frame{kind: frameKind(header[0]), group: header[1], operation: binary.LittleEndian.Uint64(header[2:])}
 		length := binary.LittleEndian.Uint64(header[10:])
@@ -107,6 +141,8 @@ func (l *link) receive(aborted func(text string), done <-chan struct{}) error {
 			limit = maxFrame
 		case abortFrame:
 			limit = maxText
+		case lostFrame:
+			limit = rankSize + maxText
 		case aliveFrame, goodbyeFrame:
 		default:
 			return fmt.Errorf("%s sent a frame of kind %d, which there is not", l.name, f.kind)
@@ -119,7 +155,7 @@ func (l *link) receive(aborted func(text string), done <-chan struct{}) error {
 		}
 		f.body = make([]byte, length)
 		if _, err := io.ReadFull(l.conn, f.body); err != nil {
-			return fmt.Errorf("%s: the connection ended within a frame: %w", l.name, err)
+			return l.lost("%s: the connection ended within a frame: %w", l.name, err)
 		}
 		l.lastSeen.Store(time.Now().UnixNano())
 		lane := &l.lanes[f.group]
@@ -134,8 +170,13 @@ func (l *link) receive(aborted func(text string), done <-chan struct{}) error {
 		case goodbyeFrame:
 			l.left.Store(true)
 		case abortFrame:
-			aborted(plain(string(f.body), maxText))
-			return nil
+			return errors.New(plain(string(f.body), maxText))
+		case lostFrame:
+			if len(f.body) < rankSize {
+				return fmt.Errorf("%s sent of a lost rank %d bytes, it needs to be at least %d", l.name, len(f.body), rankSize)
+			}
+			rank := binary.LittleEndian.Uint32(f.body)
+			return lostRank{int(rank), errors.New(plain(string(f.body[rankSize:]), maxText))}
 		}
 	}
 }

@@ -185,8 +185,9 @@ func TestAcceptFailsForATime(t *testing.T) {
 
 // The largest group's members can be told.
 func TestTheLargestRoster(t *testing.T) {
-	group := roster{Key: newNonce(), Members: make([]member, maxSize)}
+	group := roster{Key: newNonce(), Members: make([]member, maxSize), Ranks: make([]int, maxSize)}
 	for n := range group.Members {
+		group.Ranks[n] = n
 		group.Members[n] = member{hello{Rank: n, Host: strings.Repeat("h", 3*maxName), Process: 1 << 22}.name(), fmt.Sprintf("[2001:db8:1234:5678:9abc:def0:1234:%x]:65535", n)}
 	}
 	text, err := json.Marshal(group)
@@ -196,7 +197,7 @@ func TestTheLargestRoster(t *testing.T) {
 	head, _ := json.Marshal(answer{Protocol: protocol, Bytes: len(text)})
 	here, there := net.Pipe()
 	go send(here, head, text)
-	got, err := hearRoster(there, Config{Size: maxSize})
+	got, err := meeting{Config: Config{Rank: maxSize - 1, Size: maxSize}}.hearRoster(there)
 	if err != nil || len(got.Members) != maxSize || got.Members[maxSize-1] != group.Members[maxSize-1] {
 		t.Errorf("%d bytes: %d members, %v", len(text), len(got.Members), err)
 	}

@@ -51,9 +51,10 @@ func (g *Group) connect(d kernels.Device) (kernels.Network, error) {
 	}
 	ctx, cancel := context.WithTimeoutCause(context.Background(), g.config.timeout(), errLate)
 	defer cancel()
+	done := g.done
 	go func() {
 		select {
-		case <-g.done:
+		case <-done:
 			cancel()
 		case <-ctx.Done():
 		}

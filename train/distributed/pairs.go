@@ -68,13 +68,14 @@ func (g *Group) Exchange(to int, send []kernels.Tensor, from int, receive []kern
 	}
 	sent := make(chan error, 1)
 	go func() {
-		for _, t := range host[0] {
-			if err := g.send(g.peers[to], operation, bytesOf(t, 0, t.Elements())); err != nil {
-				sent <- err
-				return
+		sent <- g.guarded(func() error {
+			for _, t := range host[0] {
+				if err := g.send(g.peers[to], operation, bytesOf(t, 0, t.Elements())); err != nil {
+					return err
+				}
 			}
-		}
-		sent <- nil
+			return nil
+		})
 	}()
 	for _, t := range host[1] {
 		if err = g.receive(g.peers[from], operation, bytesOf(t, 0, t.Elements())); err != nil {

@@ -30,26 +30,34 @@ func (g *Group) Split(size int) (*Group, error) {
 	case len(g.parts) == maxGroups-1:
 		return nil, fmt.Errorf("distributed: Split: the group was split %d times, that is the most", len(g.parts))
 	}
-	operation, err := g.begin("Split")
-	if err != nil {
-		return nil, err
-	}
-	if err := g.agree(operation, fmt.Sprint("Split into parts of ", size), nil); err != nil {
-		return nil, err
-	}
-	part := &Group{config: g.config, number: uint8(len(g.parts) + 1), whole: g, fate: g.fate, peers: make([]*peer, size)}
-	part.config.Rank, part.config.Size = g.Rank()%size, size
-	part.name.Store(&noOperation)
-	first := g.Rank() - part.Rank()
-	for rank, p := range g.peers[first : first+size] {
-		if p != nil {
-			part.peers[rank] = newPeer(rank, p.link, part.number)
+	if g.config.Lost == LostEnds { // otherwise some may have split already, before a rank was lost
+		operation, err := g.begin("Split")
+		if err != nil {
+			return nil, err
+		}
+		if err := g.agree(operation, fmt.Sprint("Split into parts of ", size), nil); err != nil {
+			return nil, err
 		}
 	}
+	part := &Group{config: g.config, number: uint8(len(g.parts) + 1), whole: g, peers: make([]*peer, size)}
+	part.config.Rank, part.config.Size = g.Rank()%size, size
+	part.name.Store(&noOperation)
+	g.fill(part)
 	g.lock.Lock()
 	defer g.lock.Unlock()
 	g.parts = append(g.parts, part)
 	return part, nil
+}
+
+// fill gives a part the connections to its ranks.
+func (g *Group) fill(part *Group) {
+	part.fate = g.fate
+	first := g.Rank() - part.Rank()
+	for rank, p := range g.peers[first : first+part.Size()] {
+		if p != nil {
+			part.peers[rank] = newPeer(rank, p.link, part.number)
+		}
+	}
 }
 
 // withParts are the group and its parts.

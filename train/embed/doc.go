@@ -1,5 +1,5 @@
 // Package embed makes vectors of texts, by the models that sentence-transformers publishes: MiniLM,
-// bge, e5, gte, Qwen3-Embedding and others. Texts that mean the same have vectors that point the same
+// bge, e5, gte, EmbeddingGemma, Qwen3-Embedding and others. Texts that mean the same have vectors that point the same
 // way.
 //
 //	e, err := embed.Load("hub:sentence-transformers/all-MiniLM-L6-v2", pretrained.Options{})
@@ -7,8 +7,8 @@
 //	alike := embed.Cosine(vectors[0], vectors[1])
 //
 // What a folder says is done as sentence-transformers does it: modules.json, how the vectors of
-// tokens are pooled, whether the result is normalised, how long a text may be, and the prompts that
-// some models want before a text:
+// tokens are pooled, which linear layers follow, whether the result is normalised, how long a text
+// may be, and the prompts that some models want before a text:
 //
 //	queries, err := e.EmbedWith("query", "Who sat?")
 //

@@ -21,6 +21,7 @@ type Embedder struct {
 	model     *pretrained.Model
 	tokenizer *tokenizer.HuggingFace
 	s         settings
+	masks     bool // padding is told by a mask and not by lengths
 	predictor *train.Predictor
 }
 
@@ -40,7 +41,7 @@ func Load(place string, o pretrained.Options) (*Embedder, error) {
 func open(m *pretrained.Model) (e *Embedder, err error) {
 	e = &Embedder{model: m}
 	reader := nn.NewScope(gorgonia.NewGraph(), m.Parameters())
-	m.Encoder(reader)
+	e.masks = !m.Encoder(reader).TakesLengths()
 	decodes := reader.Err() != nil
 	if e.s, err = readSettings(m.Folder(), decodes); err != nil {
 		return nil, err
@@ -53,7 +54,13 @@ func open(m *pretrained.Model) (e *Embedder, err error) {
 			// Nothing sees the padding, which stands behind.
 			return m.LanguageModel(s).Hidden(in.Get("tokens")).Cast(tensor.Float32)
 		}
-		return m.Encoder(s).ForwardWith(in.Get("tokens"), nn.EncoderInputs{KeyLengths: in.Get("lengths")}).Cast(tensor.Float32)
+		inputs := nn.EncoderInputs{}
+		if lengths := in.Get("lengths"); e.masks {
+			inputs.KeyMask = lengths
+		} else {
+			inputs.KeyLengths = lengths
+		}
+		return m.Encoder(s).ForwardWith(in.Get("tokens"), inputs).Cast(tensor.Float32)
 	})
 	return e, err
 }
@@ -150,16 +157,32 @@ func (e *Embedder) read(some []int, ids [][]int, vectors [][]float32) error {
 		lengths[row] = len(text)
 		copy(tokens[row*length:], text)
 	}
-	h, err := e.predictor.Predict(data.Batch{"tokens": data.Ints(tokens, batch, length), "lengths": data.Ints(lengths, batch)})
+	h, err := e.predictor.Predict(data.Batch{"tokens": data.Ints(tokens, batch, length), "lengths": e.padding(lengths, length)})
 	if err != nil {
 		return err
 	}
 	dim := h.Shape()[2]
 	for row, text := range some {
 		first := h.Float32s()[row*length*dim:]
-		vectors[text] = e.s.finish(first[:lengths[row]*dim], dim)
+		if vectors[text], err = e.s.finish(first[:lengths[row]*dim], dim); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// padding says where texts end: their lengths, or 1 for each token and 0 behind.
+func (e *Embedder) padding(lengths []int, length int) *tensor.Dense {
+	if !e.masks {
+		return data.Ints(lengths, len(lengths))
+	}
+	mask := make([]int, len(lengths)*length)
+	for row, n := range lengths {
+		for at := range n {
+			mask[row*length+at] = 1
+		}
+	}
+	return data.Ints(mask, len(lengths), length)
 }
 
 // roundUp is a length, or a little more, so that few lengths differ: each has a graph of its own.

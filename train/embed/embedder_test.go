@@ -54,7 +54,7 @@ func compare(t *testing.T, have [][]float32, want [][]float64) {
 
 // Vectors are those of sentence-transformers, of many texts at once and of one.
 func TestEmbed(t *testing.T) {
-	for _, name := range []string{"bert", "roberta", "qwen3"} {
+	for _, name := range []string{"bert", "roberta", "qwen3", "gemma3"} {
 		t.Run(name, func(t *testing.T) {
 			e, want := load(t, name)
 			texts, vectors := want.Texts, want.Vectors
@@ -121,6 +121,12 @@ func TestErrors(t *testing.T) {
 		{"bert", "1_Pooling/config.json", `{}`, "there is no way of pooling"},
 		{"bert", "1_Pooling/config.json", `{"pooling_mode": "median"}`, `pooling_mode is "median"`},
 		{"bert", "1_Pooling/config.json", `{"pooling_mode": 3}`, "pooling_mode is 3"},
+		{"gemma3", "2_Dense/config.json", `{"in_features": 0}`, "in_features and out_features are 0 and 0"},
+		{"gemma3", "2_Dense/config.json", `{"in_features": 16, "out_features": 9}`, "has shape [24 16], the config asks for [9 16]"},
+		{"gemma3", "2_Dense/config.json", `{"in_features": 16, "out_features": 24}`, "linear.bias"},
+		{"gemma3", "2_Dense/config.json", `{"in_features": 16, "out_features": 24, "activation_function": "x.Y"}`, `activation_function is "x.Y"`},
+		{"gemma3", "2_Dense/config.json", `{"in_features": 16, "out_features": 24, "use_residual": true}`, "use_residual is true"},
+		{"gemma3", "2_Dense/config.json", `{"in_features": 16, "out_features": 24, "module_input_name": "x"}`, `module_input_name is "x"`},
 		{"bert", "config_sentence_transformers.json", `{"default_prompt_name": "x"}`, `default_prompt_name is "x"`},
 		{"bert", "sentence_bert_config.json", `{"max_seq_length": 0}`, "max_seq_length is 0"},
 		{"bert", "tokenizer.json", `{}`, "tokenizer"},

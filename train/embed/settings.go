@@ -17,6 +17,7 @@ type settings struct {
 	longest    int // how many tokens a text may have; 0 for any number
 	lower      bool
 	pooling    pooling
+	dense      []dense
 	normalises bool
 	prompts    map[string]string
 	usual      string // the name of the prompt of texts of which nothing is said
@@ -65,10 +66,16 @@ func readSettings(folder string, decodes bool) (s settings, err error) {
 			if s.pooling, err = readPooling(folder, filepath.Join(filepath.FromSlash(m.Path), "config.json")); err != nil {
 				return s, err
 			}
+		case i > 0 && kind == "Dense" && s.pooling.ways != nil && !s.normalises:
+			d, err := readDense(folder, m.Path)
+			if err != nil {
+				return s, err
+			}
+			s.dense = append(s.dense, d)
 		case i > 0 && kind == "Normalize" && s.pooling.ways != nil:
 			s.normalises = true
 		default:
-			return s, fmt.Errorf("modules.json: module %d is %s in folder %q, it needs to be a Transformer in the folder itself, a Pooling or a Normalize, in that order",
+			return s, fmt.Errorf("modules.json: module %d is %s in folder %q, it needs to be a Transformer in the folder itself, a Pooling, a Dense or a Normalize, in that order",
 				i, m.Type, m.Path)
 		}
 	}
@@ -185,10 +192,15 @@ func (s *settings) lowered(text string) string {
 }
 
 // finish makes the vector of a text of those of its tokens, (tokens, dim).
-func (s *settings) finish(h []float32, dim int) []float32 {
+func (s *settings) finish(h []float32, dim int) (vector []float32, err error) {
 	var v []float64
 	for _, way := range s.pooling.ways {
 		v = append(v, pools[way](h, dim)...)
+	}
+	for i := range s.dense {
+		if v, err = s.dense[i].forward(v); err != nil {
+			return nil, err
+		}
 	}
 	divisor := 1.0
 	if s.normalises {
@@ -202,7 +214,7 @@ func (s *settings) finish(h []float32, dim int) []float32 {
 	for i, x := range v {
 		narrow[i] = float32(x / divisor)
 	}
-	return narrow
+	return narrow, nil
 }
 
 // pools are the ways of pooling (tokens, dim), by their names.

@@ -84,5 +84,5 @@ func ExampleSampler() {
 		counts[id]++
 	}
 	fmt.Println(counts)
-	// Output: [2966 0 0 1034]
+	// Output: [3018 0 0 982]
 }

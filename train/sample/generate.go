@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"github.com/stheno-ml/stheno/kernels"
 )
 
 // Decoder predicts what follows the tokens that it was given.
@@ -15,6 +17,17 @@ type Decoder interface {
 	// Logits takes tokens that follow those before, and gives the logits of the next.
 	Logits(tokens []int) ([]float64, error)
 }
+
+// chooser is a decoder that chooses tokens where it computes: a [Decoder] or a [BatchDecoder] is
+// asked for tokens rather than for logits if it can.
+type (
+	chooser interface {
+		Choose(tokens []int, c kernels.Choice) (kernels.Chosen, error)
+	}
+	batchChooser interface {
+		Choose(tokens [][]int, c []kernels.Choice) ([]kernels.Chosen, error)
+	}
+)
 
 // Generate continues a prompt and calls each for every token that it chooses, as it comes. The
 // decoder is reset first, so the text depends on the arguments alone. [Write] is for who wants
@@ -60,11 +73,7 @@ func generate(ctx context.Context, d Decoder, t Tokenizer, prompt string, o Opti
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		logits, err := d.Logits(g.Next())
-		if err != nil {
-			return err
-		}
-		token, err := g.Take(logits)
+		token, err := next(d, g)
 		if err == nil {
 			err = each(token)
 		}
@@ -72,6 +81,42 @@ func generate(ctx context.Context, d Decoder, t Tokenizer, prompt string, o Opti
 			return err
 		}
 	}
+}
+
+// next has a decoder give the next token of a text.
+func next(d Decoder, g *Text) (Token, error) {
+	if c, chooses := d.(chooser); chooses && !g.NeedsLogits() {
+		chosen, err := c.Choose(g.Next(), g.Choice())
+		if err != nil {
+			return Token{}, err
+		}
+		return g.TakeChosen(chosen)
+	}
+	logits, err := d.Logits(g.Next())
+	if err != nil {
+		return Token{}, err
+	}
+	return g.Take(logits)
+}
+
+// NextOfTexts adds the given tokens to the windows of a decoder and gives a function that takes the
+// next token of a text, which may be called for several at once, and needs to be for none. A text
+// without tokens rests; texts that are nil do too.
+func NextOfTexts(d BatchDecoder, tokens [][]int, texts []*Text) (take func(text int) (Token, error), err error) {
+	c, chooses := d.(batchChooser)
+	choices := make([]kernels.Choice, len(texts))
+	for i, text := range texts {
+		if text != nil && len(tokens[i]) > 0 {
+			chooses = chooses && !text.NeedsLogits()
+			choices[i] = text.Choice()
+		}
+	}
+	if !chooses {
+		logits, err := d.Logits(tokens)
+		return func(text int) (Token, error) { return texts[text].Take(logits[text]) }, err
+	}
+	chosen, err := c.Choose(tokens, choices)
+	return func(text int) (Token, error) { return texts[text].TakeChosen(chosen[text]) }, err
 }
 
 // encoded is a text behind a prompt.
@@ -137,7 +182,7 @@ func generateBatch(ctx context.Context, d BatchDecoder, t Tokenizer, prompts []s
 		places[i] = free
 	}
 	for {
-		tokens, left := make([][]int, len(places)), false
+		tokens, taking, left := make([][]int, len(places)), make([]*Text, len(places)), false
 		for i := range places {
 			if places[i] == free && waiting < len(texts) {
 				if err := d.Truncate(i, 0); err != nil {
@@ -147,7 +192,8 @@ func generateBatch(ctx context.Context, d BatchDecoder, t Tokenizer, prompts []s
 				waiting++
 			}
 			if places[i] != free {
-				tokens[i], left = texts[places[i]].Next(), true
+				taking[i], left = texts[places[i]], true
+				tokens[i] = taking[i].Next()
 			}
 		}
 		if !left {
@@ -156,7 +202,7 @@ func generateBatch(ctx context.Context, d BatchDecoder, t Tokenizer, prompts []s
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		logits, err := d.Logits(tokens)
+		take, err := NextOfTexts(d, tokens, taking)
 		if err != nil {
 			return err
 		}
@@ -164,7 +210,7 @@ func generateBatch(ctx context.Context, d BatchDecoder, t Tokenizer, prompts []s
 			if prompt == free {
 				continue
 			}
-			token, err := texts[prompt].Take(logits[i])
+			token, err := take(i)
 			if err == nil {
 				err = each(prompt, token)
 			}

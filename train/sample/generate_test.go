@@ -82,6 +82,38 @@ func (w *writes) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// telling is a decoder that chooses nothing.
+type telling struct{ sample.Decoder }
+
+// A decoder that chooses tokens gives the texts, and the log-probabilities, that its logits give.
+func TestGenerateByChoices(t *testing.T) {
+	letters := pieces(strings.Split("abcdefghijklmnopqrstuvwxyz", ""))
+	config := nn.GPTConfig{Vocab: 32, Context: 24, Layers: 1, Heads: 2, Dim: 16}
+	d, err := nn.NewDecoder(nn.DecoderConfig{Parameters: nn.NewParameters(3), Model: func(s *nn.Scope) nn.CachedModel { return nn.NewGPT(s, config) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, o := range []sample.SamplerOptions{{}, {RepetitionPenalty: 1.5}, {Temperature: 1}, {Temperature: 2, NoRepeat: 2, TopP: 0.9}, {Temperature: 1, MinP: 0.2, PresencePenalty: 1, FrequencyPenalty: 0.5}} {
+		o.Seed = uint64(i)
+		options := sample.Options{Sampler: o, MaxTokens: 40, MinTokens: 20, Stop: []int{3}, Suppress: []int{5, 6}, LogProbs: true}
+		var texts [2][]sample.Token
+		for way, d := range []sample.Decoder{d, telling{d}} {
+			if err := sample.Generate(context.Background(), d, letters, "abc", options, func(x sample.Token) error {
+				texts[way] = append(texts[way], x)
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		same := slices.EqualFunc(texts[0], texts[1], func(a, b sample.Token) bool {
+			return a.ID == b.ID && a.Text == b.Text && a.End == b.End && math.Abs(a.LogProb-b.LogProb) < 1e-5 && a.LogProb < 0
+		})
+		if !same {
+			t.Errorf("%+v: the texts are\n%+v and\n%+v", o, texts[0], texts[1])
+		}
+	}
+}
+
 func TestGenerate(t *testing.T) {
 	abc := pieces{"a", "b", "c", "d"}
 	for _, c := range []struct {

@@ -116,6 +116,11 @@ func TestSamplerChoosesWhatIsLeft(t *testing.T) {
 		value := rapid.OneOf(rapid.Float64Range(-5, 5), rapid.SampledFrom([]float64{0, 1, math.Inf(-1), -1e300, 700, 1e300}))
 		logits := rapid.SliceOfN(value, 1, 40).Draw(t, "logits")
 		logits = append(logits, rapid.Float64Range(-1, 1).Draw(t, "finite"))
+		for i, x := range logits { // as the sampler takes them
+			if logits[i] = float64(float32(x)); math.Abs(x) == 1e300 {
+				logits[i] = math.Copysign(math.MaxFloat32, x)
+			}
+		}
 		o := sample.SamplerOptions{
 			Temperature: rapid.OneOf(rapid.Just(0.0), rapid.Float64Range(0.01, 10), rapid.Float64Range(0, 1e-300)).Draw(t, "temperature"),
 			TopK:        rapid.IntRange(0, 50).Draw(t, "topK"),
@@ -124,7 +129,7 @@ func TestSamplerChoosesWhatIsLeft(t *testing.T) {
 		}
 		// Where a sum of probabilities is TopP but for rounding, one more token may be left.
 		rounded := o
-		rounded.TopP = min(1, o.TopP*(1+1e-12))
+		rounded.TopP = min(1, o.TopP*(1+1e-5))
 		p := probabilities(logits, rounded)
 		s, again := newSampler(t, o), newSampler(t, o)
 		for range 20 {
@@ -161,9 +166,9 @@ func TestSamplerErrors(t *testing.T) {
 		{build(sample.SamplerOptions{TopP: 1.1}), "Sampler: top p is 1.1, it needs to be in (0, 1], or 0 for 1"},
 		{build(sample.SamplerOptions{TopP: nan}), "Sampler: top p is NaN, it needs to be in (0, 1], or 0 for 1"},
 		{next(), "Sampler: logits is empty, it needs at least one"},
-		{next(1, nan), "Sampler: the logit of token 1 is NaN, it needs to be finite or -Inf"},
-		{next(nan, 1), "Sampler: the logit of token 0 is NaN, it needs to be finite or -Inf"},
-		{next(1, 2, inf), "Sampler: the logit of token 2 is +Inf, it needs to be finite or -Inf"},
+		{next(1, nan), "Sampler: the logit of token 1 is NaN or +Inf, it needs to be finite or -Inf"},
+		{next(nan, 1), "Sampler: the logit of token 0 is NaN or +Inf, it needs to be finite or -Inf"},
+		{next(1, 2, inf), "Sampler: the logit of token 2 is NaN or +Inf, it needs to be finite or -Inf"},
 		{next(-inf, -inf), "Sampler: all logits are -Inf, at least one needs to be finite"},
 		{next(-inf, -1e308), "<nil>"},
 	} {

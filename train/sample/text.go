@@ -7,6 +7,8 @@ import (
 	"math"
 	"slices"
 	"unicode/utf8"
+
+	"github.com/stheno-ml/stheno/kernels"
 )
 
 // Tokenizer turns text into tokens and back. Those of package train/tokenizer are.
@@ -121,30 +123,64 @@ func NewText(t Tokenizer, prompt []int, o Options) (*Text, error) {
 // Next is the tokens that the model is given next: the prompt's, later the last one that was taken.
 func (x *Text) Next() []int { return x.next }
 
-// Take chooses a token by the logits of what follows those of Next. Tokens that the tokenizer does
-// not know, which a model may have more of, are never chosen. Logits may be changed.
-func (x *Text) Take(logits []float64) (Token, error) {
-	var token Token
+var errZeroText = errors.New("Text: it is a zero value, it needs to be what NewText gave")
+
+// Choice says how the token behind those of Next is to be chosen, for decoders that choose, as
+// [github.com/stheno-ml/stheno/nn.Decoder.Choose] does. Tokens that the tokenizer does not know,
+// which a model may have more of, are never chosen. TakeChosen takes what was chosen. It holds until
+// the next call.
+func (x *Text) Choice() kernels.Choice {
 	if x.t == nil {
-		return token, errors.New("Text: it is a zero value, it needs to be what NewText gave")
+		return kernels.Choice{}
 	}
-	var total float64
+	forbidden := x.o.Suppress
+	if x.chosen < x.o.MinTokens {
+		forbidden = slices.Concat(forbidden, x.o.Stop)
+	}
+	c := x.sampler.Choice(forbidden...)
+	c.Tokens, c.LogProb = x.t.Size(), x.o.LogProbs
+	return c
+}
+
+// NeedsLogits reports whether a choice is not all that the text needs: the most probable tokens are
+// to be listed.
+func (x *Text) NeedsLogits() bool { return x.o.LogProbs && x.o.TopLogProbs > 0 }
+
+// Take chooses a token by the logits of what follows those of Next, as Choice says.
+func (x *Text) Take(logits []float64) (Token, error) {
+	if x.t == nil {
+		return Token{}, errZeroText
+	}
+	if len(logits) == 0 {
+		return Token{}, errors.New("logits is empty, it needs at least one")
+	}
+	c := x.Choice()
+	c.LogProb = false // Top needs the same sum
+	chosen, err := choose(c, logits)
+	if err != nil {
+		return Token{}, err
+	}
+	token, err := x.TakeChosen(chosen)
 	if x.o.LogProbs {
-		total = logSumExp(logits)
+		total := logSumExp(logits)
+		token.LogProb = logits[token.ID] - total
 		token.Top = mostProbableOf(logits[:min(x.t.Size(), len(logits))], x.o.TopLogProbs, total)
 	}
-	logits = logits[:min(x.t.Size(), len(logits))]
-	forbid(logits, x.o.Suppress)
-	if x.chosen < x.o.MinTokens {
-		forbid(logits, x.o.Stop)
+	return token, err
+}
+
+// TakeChosen takes a token that was chosen as Choice says.
+func (x *Text) TakeChosen(c kernels.Chosen) (Token, error) {
+	token := Token{ID: c.ID, LogProb: c.LogProb}
+	switch {
+	case x.t == nil:
+		return Token{}, errZeroText
+	case c.Err != nil:
+		return Token{}, c.Err
+	case c.ID < 0 || c.ID >= x.t.Size():
+		return Token{}, fmt.Errorf("token %d was chosen, it needs to be from 0 to %d", c.ID, x.t.Size()-1)
 	}
-	var err error
-	if token.ID, err = x.sampler.Next(logits); err != nil {
-		return token, err
-	}
-	if x.o.LogProbs {
-		token.LogProb = logits[token.ID] - total
-	}
+	x.sampler.Took(c.ID)
 	x.next = []int{token.ID}
 	if x.chosen++; x.chosen == x.o.MaxTokens {
 		token.End = EndLength
@@ -206,14 +242,6 @@ func wholeCharacters(text []byte) int {
 		}
 	}
 	return len(text)
-}
-
-func forbid(logits []float64, tokens []int) {
-	for _, id := range tokens {
-		if id >= 0 && id < len(logits) {
-			logits[id] = math.Inf(-1)
-		}
-	}
 }
 
 // logSumExp is the logarithm of what the weights of all tokens sum to.

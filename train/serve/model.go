@@ -58,8 +58,7 @@ type ModelConfig struct {
 	Folder string
 	// Device is where it computes, as [train.PlaceConfig] has it.
 	Device string
-	// Weights is what weights are kept in: bfloat16 (empty), float16, float32, or on a CPU int8, int4
-	// or nf4.
+	// Weights is what weights are kept in: bfloat16 (empty), float16, float32, int8, int4 or nf4.
 	Weights string
 	// Screen, if it is not nil, is told of what is downloaded and read.
 	Screen io.Writer

@@ -42,9 +42,8 @@ type taken struct {
 	err    error
 }
 
-// takeToken chooses the next token.
-func (r *request) takeToken(logits []float64) taken {
-	token, err := r.text.Take(logits)
+// taken is the next token.
+func (r *request) taken(token sample.Token, err error) taken {
 	if err != nil {
 		return taken{err: err}
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/stheno-ml/stheno/internal/guard"
 	"github.com/stheno-ml/stheno/train/sample"
 )
 
@@ -254,7 +255,7 @@ func (s *Scheduler) free(i int, counter *uint64) {
 // step has the decoder read what is next of each text, and takes a token of those whose prompt is
 // read.
 func (s *Scheduler) step() error {
-	tokens, budget := make([][]int, len(s.places)), s.c.PromptTokens
+	tokens, texts, budget := make([][]int, len(s.places)), make([]*sample.Text, len(s.places)), s.c.PromptTokens
 	for i, p := range s.places {
 		if !p.isTaken() {
 			continue
@@ -263,9 +264,9 @@ func (s *Scheduler) step() error {
 		if n > 1 {
 			budget -= n
 		}
-		tokens[i] = p.left[:n]
+		tokens[i], texts[i] = p.left[:n], p.text
 	}
-	logits, err := s.c.Decoder.Logits(tokens)
+	take, err := sample.NextOfTexts(s.c.Decoder, tokens, texts)
 	if err != nil {
 		return err
 	}
@@ -278,7 +279,11 @@ func (s *Scheduler) step() error {
 		if p.left = p.left[len(tokens[i]):]; len(p.left) > 0 {
 			continue
 		}
-		taking.Go(func() { results[i] = p.takeToken(logits[i]) })
+		taking.Go(func() {
+			if err := guard.Call("choosing a token", func() error { results[i] = p.taken(take(i)); return nil }); err != nil {
+				results[i] = taken{err: err}
+			}
+		})
 	}
 	taking.Wait()
 	for i, t := range results {

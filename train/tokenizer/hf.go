@@ -112,6 +112,9 @@ func parseHuggingFace(content []byte) (*HuggingFace, error) {
 	if err := t.readSteps(j); err != nil {
 		return nil, err
 	}
+	if len(j.Model) == 0 {
+		return nil, errors.New("it has no model, it needs to be a tokenizer.json of Hugging Face's")
+	}
 	vocab, err := t.readModel(j.Model)
 	if err != nil {
 		return nil, fmt.Errorf("model: %w", err)

@@ -186,6 +186,9 @@ func (f *hfFolder) older() (map[string]json.RawMessage, error) {
 			return f.byteLevel(vocab, string(merges), f.class == "RobertaTokenizer")
 		}
 	}
+	if f.class == "" {
+		return nil, errors.New("there is no tokenizer.json, it needs that, or vocab.json and merges.txt, vocab.txt or tokenizer.model")
+	}
 	return nil, fmt.Errorf("there is no tokenizer.json, and no other files that are known here for the class %q", f.class)
 }
 

@@ -132,7 +132,7 @@ func TestHuggingFaceErrors(t *testing.T) {
 	for file, want := range map[string]string{
 		`{`:                             "unexpected end",
 		`[]`:                            "cannot unmarshal",
-		`{}`:                            "model: unexpected end of JSON input",
+		`{}`:                            "it has no model, it needs to be a tokenizer.json",
 		`{"model": {"type": "Markov"}}`: `its type is "Markov", it needs to be BPE, Unigram, WordPiece or WordLevel`,
 		`{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": ["a b"]}}`:                                           `merge 1: "a" and "b" make "b", which needs to be a token`,
 		`{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": ["ab"]}}`:                                            "needs to be two tokens with a space between them",

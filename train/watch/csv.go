@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/stheno-ml/stheno/train"
 )
@@ -15,7 +17,7 @@ const csvHeader = "event,step,loss,validation_loss,learning_rate,gradient_norm,c
 
 // CSV writes a line of comma-separated values for each step and evaluation, after a header:
 //
-//	event             step or evaluation
+//	event             step, evaluation, or back: the training went back to the step
 //	step              how many steps are done
 //	loss              of the step's batches; of an evaluation, the mean on training data
 //	validation_loss   evaluations: the mean on validation data; empty without such data
@@ -59,7 +61,9 @@ func (f *csvFormat) header() string {
 	return header + "\n"
 }
 
-func (*csvFormat) starts() []string { return []string{stepEvent + ",", evaluationEvent + ","} }
+func (*csvFormat) starts() []string {
+	return []string{stepEvent + ",", evaluationEvent + ",", backEvent + ","}
+}
 
 func (f *csvFormat) step(s train.Step) ([]byte, error) {
 	f.start(stepEvent, s.Done)
@@ -130,12 +134,21 @@ func (f *csvFormat) end() []byte {
 	return f.line
 }
 
-func (*csvFormat) done(line []byte) (int, error) {
+// back has nothing but the step.
+func (f *csvFormat) back(b train.Back) ([]byte, error) {
+	f.start(backEvent, b.Done)
+	for range strings.Count(csvHeader, ",") - 1 + 2*len(f.metrics) {
+		f.empty()
+	}
+	return f.end(), nil
+}
+
+func (*csvFormat) head(line []byte) (recordHead, error) {
 	fields := bytes.SplitN(line, []byte(","), 3)
-	if len(fields) == 3 && (string(fields[0]) == stepEvent || string(fields[0]) == evaluationEvent) {
+	if len(fields) == 3 && slices.Contains(events, string(fields[0])) {
 		if done, err := strconv.ParseUint(string(fields[1]), 10, 31); err == nil {
-			return int(done), nil
+			return recordHead{string(fields[0]), int(done)}, nil
 		}
 	}
-	return 0, fmt.Errorf("%q is no record of a step or an evaluation", clip(line))
+	return recordHead{}, fmt.Errorf("%q is no record of a step or an evaluation", clip(line))
 }

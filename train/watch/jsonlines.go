@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/stheno-ml/stheno/train"
@@ -18,8 +19,10 @@ import (
 //
 //	{"event":"step","step":250,"steps":2000,"updates":250,"loss":2.5,"learning_rate":0.001,"gradient_norm":0.8, ...
 //	{"event":"evaluation","step":250,"train":2.49,"validation":2.53,"best":true,"seconds":0.4}
+//	{"event":"back","step":200,"from":260,"left_out":60,"why":"the loss of step 260 is NaN"}
 //
-// and metrics of the model, if it has any, under metrics, train_metrics and validation_metrics, by
+// The last is of a training that went back to step 200: what was recorded of later steps counts no
+// more, and [OpenJSONLines] has removed it. There are metrics of the model, if it has any, under metrics, train_metrics and validation_metrics, by
 // name. JSON has no NaN and no infinities: both are null. Lines reach w about once a second, and at
 // evaluations, checkpoints and the end.
 func JSONLines(w io.Writer) train.Hook {
@@ -75,6 +78,14 @@ func (l *Log) add(line []byte) error {
 		l.Steps = append(l.Steps, r.record())
 		return nil
 	}
+	if head.Event == backEvent {
+		var r backRecord
+		if err := json.Unmarshal(line, &r); err != nil {
+			return err
+		}
+		l.goBack(train.Back{From: r.From, Done: r.Done, LeftOut: r.LeftOut, Why: r.Why})
+		return nil
+	}
 	var r evaluationRecord
 	if err := json.Unmarshal(line, &r); err != nil {
 		return err
@@ -86,7 +97,10 @@ func (l *Log) add(line []byte) error {
 const (
 	stepEvent       = "step"
 	evaluationEvent = "evaluation"
+	backEvent       = "back"
 )
+
+var events = []string{stepEvent, evaluationEvent, backEvent}
 
 // recordHead is what all records start with.
 type recordHead struct {
@@ -111,6 +125,15 @@ type stepRecord struct {
 	Elapsed      number `json:"elapsed_seconds"`
 
 	Metrics map[string]number `json:"metrics,omitempty"`
+	Waited  []number          `json:"waited_seconds,omitempty"` // by rank
+}
+
+// backRecord is a train.Back in JSON.
+type backRecord struct {
+	recordHead
+	From    int    `json:"from"`
+	LeftOut int    `json:"left_out"`
+	Why     string `json:"why"`
 }
 
 // evaluationRecord is a train.Evaluation in JSON.
@@ -126,7 +149,12 @@ type evaluationRecord struct {
 }
 
 func (r stepRecord) record() train.Step {
+	var waited []time.Duration
+	for _, n := range r.Waited {
+		waited = append(waited, n.duration())
+	}
 	return train.Step{
+		Waited: waited,
 		Report: train.Report{
 			Step: r.Updates, LearningRate: float64(r.LearningRate), GradientNorm: float64(r.GradientNorm),
 			Clipped: r.Clipped, Skipped: r.Skipped, NonFinite: r.NonFinite,
@@ -163,11 +191,16 @@ func (*jsonFormat) begin(train.Start) {}
 func (*jsonFormat) header() string { return "" }
 
 func (*jsonFormat) starts() []string {
-	return []string{`{"event":"` + stepEvent + `","step":`, `{"event":"` + evaluationEvent + `","step":`}
+	return []string{`{"event":"` + stepEvent + `","step":`, `{"event":"` + evaluationEvent + `","step":`, `{"event":"` + backEvent + `","step":`}
 }
 
 func (f *jsonFormat) step(s train.Step) ([]byte, error) {
+	var waited []number
+	for _, d := range s.Waited {
+		waited = append(waited, number(d.Seconds()))
+	}
 	return f.encode(stepRecord{
+		Waited:     waited,
 		recordHead: recordHead{stepEvent, s.Done}, Steps: s.Steps, Updates: s.Report.Step, Loss: number(s.Loss),
 		LearningRate: number(s.LearningRate), GradientNorm: number(s.GradientNorm), Clipped: s.Clipped, Skipped: s.Skipped,
 		NonFinite: s.NonFinite, Tokens: s.Tokens, Examples: s.Examples, Seconds: number(s.Duration.Seconds()),
@@ -182,24 +215,25 @@ func (f *jsonFormat) evaluation(e train.Evaluation) ([]byte, error) {
 	})
 }
 
+func (f *jsonFormat) back(b train.Back) ([]byte, error) {
+	return f.encode(backRecord{recordHead{backEvent, b.Done}, b.From, b.LeftOut, b.Why})
+}
+
 func (f *jsonFormat) encode(record any) ([]byte, error) {
 	f.line.Reset()
 	err := json.NewEncoder(&f.line).Encode(record)
 	return f.line.Bytes(), err
 }
 
-func (*jsonFormat) done(line []byte) (int, error) {
-	head, err := parseHead(line)
-	return head.Done, err
-}
+func (*jsonFormat) head(line []byte) (recordHead, error) { return parseHead(line) }
 
 func parseHead(line []byte) (recordHead, error) {
 	var head recordHead
 	if err := json.Unmarshal(line, &head); err != nil {
 		return head, fmt.Errorf("%q is no record: %w", clip(line), err)
 	}
-	if head.Event != stepEvent && head.Event != evaluationEvent {
-		return head, fmt.Errorf("%q has the event %q, it needs to be %q or %q", clip(line), head.Event, stepEvent, evaluationEvent)
+	if !slices.Contains(events, head.Event) {
+		return head, fmt.Errorf("%q has the event %q, it needs to be one of %q", clip(line), head.Event, events)
 	}
 	if head.Done < 0 {
 		return head, fmt.Errorf("%q has the step %d, it needs to be at least 0", clip(line), head.Done)

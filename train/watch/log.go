@@ -20,6 +20,14 @@ import (
 type Log struct {
 	Steps       []train.Step
 	Evaluations []train.Evaluation
+	Backs       []train.Back // where the training went back; the steps that it left are not there
+}
+
+// goBack takes out what was recorded of later steps.
+func (l *Log) goBack(b train.Back) {
+	l.Steps = slices.DeleteFunc(l.Steps, func(s train.Step) bool { return s.Done > b.Done })
+	l.Evaluations = slices.DeleteFunc(l.Evaluations, func(e train.Evaluation) bool { return e.Done > b.Done })
+	l.Backs = append(l.Backs, b)
 }
 
 // format is how a step and an evaluation become a line of text. The lines that it gives may be
@@ -33,8 +41,9 @@ type format interface {
 	starts() []string
 	step(train.Step) ([]byte, error)
 	evaluation(train.Evaluation) ([]byte, error)
-	// done is how many steps were done when a line was written; the line has no end of line.
-	done(line []byte) (int, error)
+	back(train.Back) ([]byte, error)
+	// head is what a line begins with; the line has no end of line.
+	head(line []byte) (recordHead, error)
 }
 
 // textLog writes a line for each step and evaluation.
@@ -42,6 +51,7 @@ type textLog struct {
 	name   string // of the function that made it
 	format format
 	buffer
+	often  bool // the file needs each step at once
 	headed bool // the header is written
 }
 
@@ -50,6 +60,7 @@ func (l *textLog) hook() train.Hook {
 		OnStart: func(s train.Start) error { return l.wrap(l.start(s)) },
 		OnStep:  func(s train.Step) error { return l.wrap(l.step(s)) },
 		OnEval:  func(e train.Evaluation) error { return l.wrap(l.evaluation(e)) },
+		OnBack:  func(b train.Back) error { return l.wrap(l.back(b)) },
 		OnEnd:   func(train.End) error { return l.wrap(l.flush()) },
 
 		BeforeCheckpoint: func() error { return l.wrap(l.flush()) },
@@ -65,6 +76,7 @@ func (l *textLog) wrap(err error) error {
 
 func (l *textLog) start(s train.Start) error {
 	l.format.begin(s)
+	l.often = s.Survives
 	if l.headed {
 		return nil
 	}
@@ -81,11 +93,25 @@ func (l *textLog) step(s train.Step) error {
 	if _, err := l.w.Write(line); err != nil {
 		return err
 	}
+	if l.often {
+		return l.flush()
+	}
 	return l.flushIfDue()
 }
 
 func (l *textLog) evaluation(e train.Evaluation) error {
 	line, err := l.format.evaluation(e)
+	if err != nil {
+		return err
+	}
+	if _, err := l.w.Write(line); err != nil {
+		return err
+	}
+	return l.flush()
+}
+
+func (l *textLog) back(b train.Back) error {
+	line, err := l.format.back(b)
 	if err != nil {
 		return err
 	}
@@ -135,6 +161,7 @@ func openLog(name, path string, f format) train.Hook {
 	l := &logFile{textLog: textLog{name: name, format: f}, path: path}
 	h := l.hook()
 	h.OnStart = func(s train.Start) error { return l.wrap(l.start(s)) }
+	h.OnBack = func(b train.Back) error { return l.wrap(l.back(b)) }
 	h.BeforeCheckpoint = func() error { return l.wrap(l.sync()) }
 	h.OnEnd = func(train.End) error { return l.wrap(l.end()) }
 	return h
@@ -149,13 +176,7 @@ func (l *logFile) start(s train.Start) error {
 		return errors.Join(fmt.Errorf("%s: another run writes to it: %w", l.path, err), file.Close())
 	}
 	l.format.begin(s)
-	found, err := scan(file, l.format, s)
-	if err == nil {
-		err = file.Truncate(found.kept)
-	}
-	if err == nil {
-		_, err = file.Seek(found.kept, io.SeekStart)
-	}
+	found, err := cut(file, l.format, s)
 	if err != nil {
 		return errors.Join(err, file.Close())
 	}
@@ -164,6 +185,35 @@ func (l *logFile) start(s train.Start) error {
 		return err
 	}
 	return found.notice(l.path, s.Step)
+}
+
+// cut removes what does not stay, and puts what is written next in its place.
+func cut(file *os.File, f format, s train.Start) (contents, error) {
+	found, err := scan(file, f, s)
+	if err == nil {
+		err = file.Truncate(found.kept)
+	}
+	if err == nil {
+		_, err = file.Seek(found.kept, io.SeekStart)
+	}
+	return found, err
+}
+
+// back removes the records of the steps that the training has left.
+func (l *logFile) back(b train.Back) error {
+	if l.file == nil {
+		return nil
+	}
+	if err := l.flush(); err != nil {
+		return err
+	}
+	if _, err := l.file.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	if _, err := cut(l.file, l.format, train.Start{Step: b.Done, Evaluated: true}); err != nil {
+		return err
+	}
+	return l.textLog.back(b)
 }
 
 // sync writes what there is, and waits until it is on the disk, as the checkpoint soon will be.
@@ -207,19 +257,20 @@ func scan(file *os.File, f format, s train.Start) (contents, error) {
 			return found, err
 		}
 		isHeader := number == 1 && f.header() != ""
-		at, bad := 0, error(nil)
+		var at recordHead
+		bad := error(nil)
 		switch {
 		case err == io.EOF:
 			bad = fmt.Errorf("%q has no end", clip(line))
 		case isHeader && string(line) != f.header():
 			bad = fmt.Errorf("%q needs to be %q", clip(line), f.header())
 		case !isHeader:
-			at, bad = f.done(line[:len(line)-1])
+			at, bad = f.head(line[:len(line)-1])
 		}
 		if bad == nil {
-			if stays = stays && at <= s.Step; stays {
+			if stays = stays && at.stays(s); stays {
 				found.kept += int64(len(line))
-				found.last = max(found.last, at)
+				found.last = max(found.last, at.Done)
 			}
 			continue
 		}
@@ -229,6 +280,18 @@ func scan(file *os.File, f format, s train.Start) (contents, error) {
 		found.damaged = len(line)
 		return found, nil
 	}
+}
+
+// stays reports whether a record is not one that comes again in a run that starts there. That the
+// training went back belongs to the step after.
+func (r recordHead) stays(s train.Start) bool {
+	switch r.Event {
+	case backEvent:
+		return r.Done < s.Step
+	case evaluationEvent:
+		return r.Done < s.Step || r.Done == s.Step && (s.Evaluated || !s.Survives)
+	}
+	return r.Done <= s.Step
 }
 
 // cutShort reports whether the rest of a file can be a record without its end: where a process was

@@ -372,7 +372,7 @@ func TestRecordsAreWhole(t *testing.T) {
 	for _, c := range []struct {
 		of     any
 		fields int
-	}{{train.Step{}, 9}, {train.Report{}, 6}, {train.Evaluation{}, 7}} {
+	}{{train.Step{}, 10}, {train.Report{}, 6}, {train.Evaluation{}, 7}, {train.Back{}, 4}} {
 		if n := reflect.TypeOf(c.of).NumField(); n != c.fields {
 			t.Errorf("%T has %d fields, the log writes %d", c.of, n, c.fields)
 		}

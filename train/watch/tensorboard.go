@@ -49,6 +49,7 @@ func (t *tensorBoard) hook() train.Hook {
 		OnStart: func(s train.Start) error { return t.wrap(t.start(s)) },
 		OnStep:  func(s train.Step) error { return t.wrap(t.step(s)) },
 		OnEval:  func(e train.Evaluation) error { return t.wrap(t.evaluation(e)) },
+		OnBack:  func(b train.Back) error { return t.wrap(t.restart(b.Done)) },
 		OnEnd:   func(train.End) error { return t.wrap(t.end()) },
 
 		BeforeCheckpoint: func() error { return t.wrap(t.sync()) },
@@ -95,9 +96,13 @@ func (t *tensorBoard) start(s train.Start) error {
 	if s.Step == 0 {
 		return nil
 	}
-	// A session that starts at a step makes readers drop what other files have from there on.
+	return t.restart(s.Step)
+}
+
+// restart begins a session after a step, which makes readers drop what there is of later ones.
+func (t *tensorBoard) restart(done int) error {
 	t.nested = appendVarint(t.nested[:0], sessionLogStatus, statusStart)
-	return t.add(s.Step+1, eventSessionLog)
+	return t.add(done+1, eventSessionLog)
 }
 
 // create opens a file of its own. TensorBoard reads the files of a folder in the order of their

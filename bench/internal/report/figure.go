@@ -2,10 +2,8 @@ package report
 
 import (
 	"bytes"
-	"cmp"
 	"fmt"
 	"image/color"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,14 +11,15 @@ import (
 	"github.com/stheno-ml/stheno/bench/internal/measure"
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/text"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
 // Figure is a plot of the report: the results of the cases that name it. Where cases have a place
-// X, it has lines over X, of rates or, on logarithmic axes, of bytes; where they have none, bars of
-// times.
+// X, it has lines over X, of rates or, on logarithmic axes, of bytes, a panel for each series; where
+// they have none, bars of times.
 type Figure struct {
 	Name, Title string
 	section     string
@@ -79,9 +78,12 @@ func (r *Report) SaveFigures(folder string) error {
 }
 
 const (
-	figureWidth, figureHeight = 8 * vg.Inch, 4.5 * vg.Inch
-	margin                    = vg.Inch / 8
+	panelHeight = 4.5 * vg.Inch
+	margin      = vg.Inch / 8
 )
+
+// panelWidth is that of one panel, and of each of two beside each other.
+var panelWidth = [2]vg.Length{8 * vg.Inch, 6 * vg.Inch}
 
 var (
 	gridGrey = color.NRGBA{R: 230, G: 230, B: 230, A: 255}
@@ -95,96 +97,54 @@ var (
 
 // SVG draws the figure.
 func (f Figure) SVG() ([]byte, error) {
-	p := plot.New()
-	p.BackgroundColor = color.White
-	p.Title.Text = fmt.Sprintf("%s, %s", f.Title, threads(max(1, f.results[0].Threads)))
-	if f.results[0].Threads == 0 {
-		p.Title.Text = f.Title
-	}
-	style(p)
-	paint := f.lines
-	if f.results[0].X == 0 {
-		paint = f.bars
-	}
-	if err := paint(p); err != nil {
+	panels, err := f.panels()
+	if err != nil {
 		return nil, err
 	}
-	canvas := vgsvg.New(figureWidth, figureHeight)
+	columns := min(2, len(panels))
+	rows := make([][]*plot.Plot, (len(panels)+columns-1)/columns)
+	for i, p := range panels {
+		rows[i/columns] = append(rows[i/columns], p)
+	}
+	if last := &rows[len(rows)-1]; len(*last) < columns {
+		*last = append(*last, nil)
+	}
+	canvas := vgsvg.New(panelWidth[columns-1]*vg.Length(columns), panelHeight*vg.Length(len(rows)))
 	whole := draw.New(canvas)
 	whole.SetColor(color.White)
 	whole.Fill(whole.Rectangle.Path())
-	p.Draw(draw.Crop(whole, margin, -margin, margin, -margin))
+	tiles := draw.Tiles{Rows: len(rows), Cols: columns, PadX: margin, PadY: margin, PadTop: margin, PadBottom: margin, PadLeft: margin, PadRight: margin}
+	for i, row := range plot.Align(rows, tiles, whole) {
+		for j, place := range row {
+			if rows[i][j] != nil {
+				rows[i][j].Draw(place)
+			}
+		}
+	}
 	var out bytes.Buffer
-	_, err := canvas.WriteTo(&out)
+	_, err = canvas.WriteTo(&out)
 	return out.Bytes(), err
 }
 
-// lines draws a line for each series and contender, those of others dashed in our colour for the
-// series.
-func (f Figure) lines(p *plot.Plot) error {
-	memory := f.results[0].Quantity == Bytes
-	unit, scale := rateUnit(f.results)
-	p.X.Label.Text, p.X.Scale, p.X.Tick.Marker = "sequence length", plot.LogScale{}, plot.TickerFunc(doublings)
-	p.Y.Label.Text = unit
-	if !memory {
-		p.Y.Min = 0
-	} else {
-		p.Y.Label.Text, p.Y.Scale, p.Y.Tick.Marker = "MiB", plot.LogScale{}, plot.TickerFunc(powersOfTen)
+// panels are the plots of the figure, side by side.
+func (f Figure) panels() ([]*plot.Plot, error) {
+	if f.results[0].X > 0 {
+		return f.lines()
 	}
-	grid := plotter.NewGrid()
-	grid.Horizontal.Color, grid.Vertical.Color = gridGrey, gridGrey
-	p.Add(grid)
-	series := unique(f.results, func(r Result) string { return r.Series })
-	others := unique(f.results, func(r Result) string { return r.By })
-	for _, name := range unique(f.results, label) {
-		var points plotter.XYs
-		var of Result
-		for _, r := range f.results {
-			if label(r) != name {
-				continue
-			}
-			of = r
-			y := r.Rate() / scale
-			if memory {
-				y = measure.Median(r.Samples) / (1 << 20)
-			}
-			points = append(points, plotter.XY{X: r.X, Y: y})
-		}
-		slices.SortFunc(points, func(a, b plotter.XY) int { return cmp.Compare(a.X, b.X) })
-		line, dots, err := plotter.NewLinePoints(points)
-		if err != nil {
-			return err
-		}
-		c := palette[slices.Index(series, of.Series)%len(palette)]
-		by := slices.Index(others, of.By)
-		if len(series) == 1 {
-			c = palette[by%len(palette)]
-		}
-		line.Color, line.Width, dots.Color, dots.Radius, dots.Shape = c, vg.Points(1.8), c, vg.Points(2.6), draw.CircleGlyph{}
-		if of.By != Ours {
-			line.Dashes = []vg.Length{vg.Points(4), vg.Points(2 * float64(1+by))}
-		}
-		p.Add(line, dots)
-		p.Legend.Add(joined(of.By, of.Series), line, dots)
+	p := f.panel("")
+	return []*plot.Plot{p}, f.bars(p)
+}
+
+// panel is an empty plot with the figure's title.
+func (f Figure) panel(of string) *plot.Plot {
+	p := plot.New()
+	p.BackgroundColor = color.White
+	p.Title.Text = joined(f.Title, of)
+	if n := f.results[0].Threads; n > 0 {
+		p.Title.Text = joined(p.Title.Text, threads(n))
 	}
-	if f.ceiling != nil {
-		top := measure.Median(f.ceiling.Rates) / scale
-		from, to := span(f.results)
-		line, err := plotter.NewLine(plotter.XYs{{X: from, Y: top}, {X: to, Y: top}})
-		if err != nil {
-			return err
-		}
-		line.Color, line.Width = textGrey, vg.Points(1)
-		p.Add(line)
-		p.Legend.Add("ceiling: "+f.ceiling.Name, line)
-	}
-	if memory {
-		p.Legend.Left = true
-		p.Legend.XOffs = vg.Points(8)
-	} else {
-		p.Y.Max *= 1.35 // room for the legend
-	}
-	return nil
+	style(p)
+	return p
 }
 
 // bars draws the median times, a group for each case and a colour for each contender.
@@ -193,7 +153,8 @@ func (f Figure) bars(p *plot.Plot) error {
 	others := unique(f.results, func(r Result) string { return r.By })
 	p.Y.Label.Text, p.Y.Min = "ms", 0
 	p.NominalX(cases...)
-	const width = 28
+	p.X.Min, p.X.Max = -0.7, float64(len(cases))-0.3
+	const width = 72
 	for i, by := range others {
 		heights := make(plotter.Values, len(cases))
 		for _, r := range f.results {
@@ -207,11 +168,30 @@ func (f Figure) bars(p *plot.Plot) error {
 		}
 		bars.Color, bars.LineStyle.Width = palette[i%len(palette)], 0
 		bars.Offset = vg.Points(width * (float64(i) - float64(len(others)-1)/2))
-		p.Add(bars)
-		p.Legend.Add(by, bars)
+		names := plotter.XYLabels{}
+		for x, height := range heights {
+			if height > 0 {
+				names.XYs, names.Labels = append(names.XYs, plotter.XY{X: float64(x), Y: height}), append(names.Labels, by)
+			}
+		}
+		labels, err := plotter.NewLabels(names)
+		if err != nil {
+			return err
+		}
+		for n := range labels.TextStyle {
+			nameStyle(&labels.TextStyle[n], bars.Color)
+			labels.TextStyle[n].XAlign = draw.XCenter
+		}
+		labels.Offset = vg.Point{X: bars.Offset, Y: vg.Points(8)}
+		p.Add(bars, labels)
 	}
-	p.Y.Max *= 1.25
+	p.Y.Max *= 1.1
 	return nil
+}
+
+// nameStyle writes a contender's name in its colour.
+func nameStyle(s *text.Style, c color.Color) {
+	s.Color, s.Font.Size, s.Font.Variant, s.YAlign = c, vg.Points(10), "Sans", draw.YCenter
 }
 
 // rateUnit is the label of the axis of rates, and what to divide them by.
@@ -230,40 +210,6 @@ func rateUnit(results []Result) (label string, scale float64) {
 	}
 }
 
-func span(results []Result) (from, to float64) {
-	from, to = math.Inf(1), math.Inf(-1)
-	for _, r := range results {
-		from, to = min(from, r.X), max(to, r.X)
-	}
-	return from, to
-}
-
-// doublings marks powers of two, which lengths are.
-func doublings(from, to float64) []plot.Tick {
-	return powers(2, from, to, func(x float64) string {
-		if x >= 1024 {
-			return fmt.Sprintf("%.0fk", x/1024)
-		}
-		return fmt.Sprintf("%.0f", x)
-	})
-}
-
-func powersOfTen(from, to float64) []plot.Tick {
-	return powers(10, from, to, func(x float64) string { return fmt.Sprintf("%g", x) })
-}
-
-// powers marks the powers of a base between two positive ends, give or take rounding.
-func powers(base, from, to float64, label func(float64) string) []plot.Tick {
-	const slack = 1e-6
-	var all []plot.Tick
-	first, last := math.Log(from)/math.Log(base), math.Log(to)/math.Log(base)
-	for i := int(math.Ceil(first - slack)); i <= int(math.Floor(last+slack)); i++ {
-		x := math.Pow(base, float64(i))
-		all = append(all, plot.Tick{Value: x, Label: label(x)})
-	}
-	return all
-}
-
 func style(p *plot.Plot) {
 	p.Title.TextStyle.Font.Size, p.Title.TextStyle.Font.Variant, p.Title.Padding = vg.Points(13), "Sans", vg.Points(6)
 	for _, a := range []*plot.Axis{&p.X, &p.Y} {
@@ -272,7 +218,4 @@ func style(p *plot.Plot) {
 		a.Tick.LineStyle.Color, a.LineStyle.Color = textGrey, textGrey
 		a.Label.TextStyle.Font.Variant, a.Tick.Label.Font.Variant = "Sans", "Sans"
 	}
-	p.Legend.Top = true
-	p.Legend.TextStyle.Font.Size, p.Legend.TextStyle.Color, p.Legend.TextStyle.Font.Variant = vg.Points(10), textGrey, "Sans"
-	p.Legend.ThumbnailWidth, p.Legend.Padding = vg.Points(26), vg.Points(3)
 }

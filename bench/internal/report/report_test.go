@@ -140,7 +140,7 @@ func TestNoise(t *testing.T) {
 	}
 }
 
-// Pictures are XML that shows every line of the legend.
+// Pictures are XML that names every contender.
 func TestFigures(t *testing.T) {
 	folder := t.TempDir()
 	r := made(1)

@@ -11,9 +11,9 @@ template <bool exact> __device__ __forceinline__ float sigmoid(float x) {
 // complement is 1 − σ(x), of which s is σ(x).
 template <bool exact> __device__ __forceinline__ float complement(float x, float s) { return exact ? sigmoid<exact>(-x) : 1 - s; }
 
-enum Activation : int32_t { NoActivation, GELUTanh, GELUErf, SiLU, ReLUSquared };
+enum Activation : int32_t { NoActivation, GELUTanh, GELUErf, SiLU, ReLUSquared, ReLU, QuickGELU, Sigmoid, Tanh };
 
-constexpr float rootOf2OverPi = 0.7978845608028654f, cubic = 0.044715f, rootOfHalf = 0.7071067811865476f, densityOf0 = 0.3989422804014327f;
+constexpr float quick = 1.702f, rootOf2OverPi = 0.7978845608028654f, cubic = 0.044715f, rootOfHalf = 0.7071067811865476f, densityOf0 = 0.3989422804014327f;
 
 // Normal is Φ(x), the probability of a normal number under x, and e^(−x²/2). The error of Φ is at
 // most 1e-7 (Abramowitz and Stegun, 7.1.26), with one quotient and one exponential of the special
@@ -32,7 +32,17 @@ template <int act, bool exact> __device__ __forceinline__ float activate(float x
   if (act == GELUErf) return x * (exact ? 0.5f * erfcf(-x * rootOfHalf) : normal(x).below);
   if (act == SiLU) return x * sigmoid<exact>(x);
   if (act == ReLUSquared) return x < 0 ? 0 : x * x;
+  if (act == ReLU) return x < 0 ? 0 : x;
+  if (act == QuickGELU) return x * sigmoid<exact>(quick * x);
+  if (act == Sigmoid) return sigmoid<exact>(x);
+  if (act == Tanh) return tanhf(x);
   return x;
+}
+
+// bell is σ(x)·σ(−x), which far from zero is as small as e^−|x|.
+template <bool exact> __device__ __forceinline__ float bell(float x) {
+  const float e = exact ? expf(-fabsf(x)) : __expf(-fabsf(x)), greater = exact ? 1 / (1 + e) : __fdividef(1, 1 + e);
+  return e * greater * greater;
 }
 
 // times is x·y where y may be so small that it is 0: then it is 0 for an infinite x too.
@@ -53,6 +63,13 @@ template <int act, bool exact> __device__ __forceinline__ float slope(float x) {
     return s + times(x, s * complement<exact>(x, s));
   }
   if (act == ReLUSquared) return x < 0 ? 0 : 2 * x;
+  if (act == ReLU) return x > 0 ? 1 : 0;
+  if (act == QuickGELU) {
+    const float s = sigmoid<exact>(quick * x);
+    return s + times(quick * x, s * complement<exact>(quick * x, s));
+  }
+  if (act == Sigmoid) return bell<exact>(x);
+  if (act == Tanh) return 4 * bell<exact>(2 * x);
   return 1;
 }
 
@@ -144,6 +161,10 @@ template <class T> __device__ __forceinline__ void softCapBackward(const Element
       case GELUErf: return forward<T, GELUErf>(e);                                                                 \
       case SiLU: return forward<T, SiLU>(e);                                                                       \
       case ReLUSquared: return forward<T, ReLUSquared>(e);                                                         \
+      case ReLU: return forward<T, ReLU>(e);                                                                       \
+      case QuickGELU: return forward<T, QuickGELU>(e);                                                             \
+      case Sigmoid: return forward<T, Sigmoid>(e);                                                                 \
+      case Tanh: return forward<T, Tanh>(e);                                                                       \
       default: return forward<T, NoActivation>(e);                                                                 \
     }                                                                                                              \
   }                                                                                                                \
@@ -153,6 +174,10 @@ template <class T> __device__ __forceinline__ void softCapBackward(const Element
       case GELUErf: return backward<T, GELUErf>(e);                                                                \
       case SiLU: return backward<T, SiLU>(e);                                                                      \
       case ReLUSquared: return backward<T, ReLUSquared>(e);                                                        \
+      case ReLU: return backward<T, ReLU>(e);                                                                      \
+      case QuickGELU: return backward<T, QuickGELU>(e);                                                            \
+      case Sigmoid: return backward<T, Sigmoid>(e);                                                                \
+      case Tanh: return backward<T, Tanh>(e);                                                                      \
       default: return backward<T, NoActivation>(e);                                                                \
     }                                                                                                              \
   }

@@ -6,9 +6,11 @@
 // Reading K and V is all that takes time. Each element goes from device memory to the registers
 // that mma.sync multiplies from, once, 16 bytes at a time. Blocks share the keys of a head:
 // `splits` runs of `keys`, each of which leaves its sums in scratch memory, and the block that ends
-// last adds them, in the order of the keys. Compile with
+// last adds them, in the order of the keys. With `state`, which cache_append.cu describes, the device
+// knows how many keys there are and of which items of a cache. Compile with
 //   -DKERNEL=name -DELEMENT=BF16 or F16, -DHEAD_DIM=64, 128 or 256, at least as large as heads of Q, K and V.
 #include "attention_mask.cuh"
+#include "dependent.cuh"
 #include "elements.cuh"
 #include "mma.cuh"
 
@@ -18,7 +20,9 @@ constexpr int D = HEAD_DIM, GROUPS = D / 64, DEPTHS = D / 32;
 struct DecodeArguments {
   AttentionArguments a;
   float* partials;       // of (sequence, key head, split): Sums
-  int32_t splits, keys;  // keys is a multiple of what a block's warps take in a step
+  const int32_t* state;  // of the cache that k and v are all of, null for none
+  // keys is a multiple of what a block's warps take in a step; 0: as many as splits of the item need
+  int32_t splits, keys;
 };
 // A row of sums lies a little more than D behind the one before, so that a warp's rows are in
 // different banks.
@@ -33,11 +37,16 @@ DEVICE uint32_t word(const uint4& v, int n) { return n == 0 ? v.x : n == 1 ? v.y
 
 // Head is the queries of one key head, as rows: first those of the first query row, a row a head.
 struct Head {
-  int sequence, keyHead, group, rows;
+  int sequence, keyBatch, keyHead, group, rows;
   BandMask mask;
 
-  DEVICE Head(const AttentionArguments& a)
-      : sequence(blockIdx.z), keyHead(blockIdx.y), group(a.heads / a.keyHeads), rows(group * a.sq), mask(BandMask::of(a, sequenceOf(a, sequence))) {}
+  DEVICE Head(const DecodeArguments& g) : sequence(blockIdx.z), keyBatch(keyBatchOf(g.a, sequence)), keyHead(blockIdx.y) {
+    const AttentionArguments& a = g.a;
+    group = a.heads / a.keyHeads, rows = group * a.sq;
+    Sequence s = sequenceOf(a, sequence);
+    if (g.state) keyBatch = __ldcg(g.state) + sequence, s.sk = __ldcg(g.state + 1 + keyBatch);
+    mask = BandMask::of(a, s);
+  }
   DEVICE int queryOf(int row) const { return row / group; }
   DEVICE int headOf(int row) const { return keyHead * group + row % group; }
 };
@@ -74,7 +83,7 @@ DEVICE void loadKeys(uint4 (&k)[2][DEPTHS], const AttentionArguments& a, const H
 #pragma unroll
     for (int n = 0; n < DEPTHS; n++) {
       const int key = first + 8 * t + lane() / 4, column = 32 * n + 8 * (lane() % 4);
-      k[t][n] = key < h.mask.sk && column < a.d ? load16(at(a.k, keyBatchOf(a, h.sequence), h.keyHead, key) + column) : make_uint4(0, 0, 0, 0);
+      k[t][n] = key < h.mask.sk && column < a.d ? load16(at(a.k, h.keyBatch, h.keyHead, key) + column) : make_uint4(0, 0, 0, 0);
     }
 }
 
@@ -86,7 +95,7 @@ DEVICE void loadValues(uint4 (&v)[4][GROUPS], const AttentionArguments& a, const
 #pragma unroll
     for (int n = 0; n < GROUPS; n++) {
       const int key = first + 8 * (r / 2) + 2 * (lane() % 4) + r % 2, column = 64 * n + 8 * (lane() / 4);
-      v[r][n] = key < h.mask.sk && column < a.dv ? load16(at(a.v, keyBatchOf(a, h.sequence), h.keyHead, key) + column) : make_uint4(0, 0, 0, 0);
+      v[r][n] = key < h.mask.sk && column < a.dv ? load16(at(a.v, h.keyBatch, h.keyHead, key) + column) : make_uint4(0, 0, 0, 0);
     }
 }
 
@@ -281,13 +290,17 @@ DEVICE void finish(const AttentionArguments& a, const Head& h, const float* part
 
 extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(const __grid_constant__ DecodeArguments g) {
   const AttentionArguments& a = g.a;
-  const Head h(a);
-  const int run = blockIdx.x, runs = max(1, (h.mask.sk + g.keys - 1) / g.keys), number = h.sequence * a.keyHeads + h.keyHead;
+  awaitBefore();
+  beginDependents();
+  const Head h(g);
+  constexpr int STEP = WARPS * KEYS;
+  const int keys = g.keys ? g.keys : max(1, (h.mask.sk + g.splits * STEP - 1) / (g.splits * STEP)) * STEP;
+  const int run = blockIdx.x, runs = max(1, (h.mask.sk + keys - 1) / keys), number = h.sequence * a.keyHeads + h.keyHead;
   if (run >= runs) return;
   float* partials = g.partials + (int64_t)number * g.splits * PARTIAL;
   extern __shared__ __align__(16) float ofWarps[];
   Lane l;
-  attend(l, a, h, run * g.keys, min(h.mask.sk, (run + 1) * g.keys));
+  attend(l, a, h, run * keys, min(h.mask.sk, (run + 1) * keys));
   leave(l, Sums(ofWarps + warp() * PARTIAL), h.rows);
   __syncthreads();
   merge(ofWarps, Sums(partials + (int64_t)run * PARTIAL), h.rows, a.dv);

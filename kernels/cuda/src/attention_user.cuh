@@ -70,7 +70,24 @@ DEVICE int userSub(int x, int y) { return (int)((uint32_t)x - (uint32_t)y); }
 DEVICE int userMul(int x, int y) { return (int)((uint32_t)x * (uint32_t)y); }
 DEVICE int userDiv(int x, int y) { return y == 0 ? 0 : y == -1 ? userSub(0, x) : x / y; }
 DEVICE int userRem(int x, int y) { return y == 0 ? x : y == -1 ? 0 : x % y; }
-DEVICE int userAbs(int x) { return max(x, userSub(0, x)); }
+DEVICE int userAbs(int x) {
+  int z;
+  asm("abs.s32 %0, %1;" : "=r"(z) : "r"(x));
+  return z;
+}
+// For Hopper, ptxas 13.0 compiles max(x, max(y, -z)) of signed integers as max(x, y, z), and min
+// likewise, but not of unsigned ones, which are in the same order behind a turned highest bit.
+DEVICE uint32_t turned(int x) { return (uint32_t)x ^ 0x80000000u; }
+DEVICE int userMin(int x, int y) {
+  uint32_t z;
+  asm("min.u32 %0, %1, %2;" : "=r"(z) : "r"(turned(x)), "r"(turned(y)));
+  return (int)turned(z);
+}
+DEVICE int userMax(int x, int y) {
+  uint32_t z;
+  asm("max.u32 %0, %1, %2;" : "=r"(z) : "r"(turned(x)), "r"(turned(y)));
+  return (int)turned(z);
+}
 // userIndex moves an index to the nearer end of an axis.
 DEVICE int userIndex(int x, int size) { return min(max(x, 0), size - 1); }
 

@@ -5,7 +5,7 @@
 // A block takes a row.
 #include "exponentials.cuh"
 
-// LogSoftmaxArguments is the host's logSoftmaxArguments in logsoftmax.go.
+// LogSoftmaxArguments is the host's softmaxArguments in logsoftmax.go.
 struct LogSoftmaxArguments {
   Lines lines;   // of x, or of y and dy, and of what is written
   const void* x; // or y

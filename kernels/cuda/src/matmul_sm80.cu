@@ -6,7 +6,8 @@
 //   -DB_ROWS where B's rows are rather than its columns,
 //   -DTILE_ROWS, -DTILE_COLUMNS of C that a block computes,
 //   -DWARPS_DOWN, -DWARPS_ACROSS that share them,
-//   -DTILE_DEPTH of a slice, 32 or 64, -DSTAGES of slices, -DSHARED_BYTES.
+//   -DTILE_DEPTH of a slice, 32 or 64, -DSTAGES of slices, -DSHARED_BYTES,
+//   -DGROUPED=1 where A's rows belong to groups (grouped.cuh), 2 where the depth does.
 //
 // Slices of the depth arrive in a ring of STAGES buffers by cp.async. Beside the products of a step
 // a warp loads what it multiplies in the next one, so that the barrier between slices stands before
@@ -17,7 +18,11 @@
 // depth of each may be cut into shares. Blocks leave the sums of a share in scratch memory, and a
 // second kernel adds the shares of a tile in order.
 #include "mma.cuh"
-#include "matmul.cuh"
+#include "grouped.cuh"
+
+#ifndef GROUPED
+#define GROUPED 0
+#endif
 
 #ifdef A_COLUMNS
 constexpr bool AColumns = true;
@@ -57,16 +62,73 @@ struct Schedule {
   int32_t way;
 };
 
+#if GROUPED == 0
 struct Arguments {
   MatMulArguments g;
   Schedule s;
 };
 
+// Groups is nothing where there are none.
+struct Groups {
+  DEVICE Groups(const Arguments&) {}
+  DEVICE int pieces(const Arguments& x) const { return x.s.whole + (x.s.tiles - x.s.whole) * x.s.shares; }
+};
+#else
+struct Arguments : GroupedArguments {
+  Schedule s;
+};
+
+constexpr int MOST_GROUPS = 256;
+
+// Groups is where groups begin and, where they are of rows, how many tiles come before each.
+struct Groups {
+  int32_t begins[MOST_GROUPS + 1], tiles[MOST_GROUPS + 1];
+
+  DEVICE void read(const Arguments& x) {
+    for (int i = threadIdx.x; i <= x.groups; i += THREADS) begins[i] = x.offsets[i];
+    __syncthreads();
+    if (GROUPED == 1 && warp() == 0) {
+      int before = 0;
+      for (int base = 0; base < x.groups; base += 32) {
+        const int i = base + lane();
+        int sum = i < x.groups ? (begins[i + 1] - begins[i] + TILE_ROWS - 1) / TILE_ROWS * x.s.across : 0;
+#pragma unroll
+        for (int step = 1; step < 32; step *= 2) {
+          const int other = __shfl_up_sync(~0u, sum, step);
+          if (lane() >= step) sum += other;
+        }
+        if (i < x.groups) tiles[i + 1] = before + sum;
+        before += __shfl_sync(~0u, sum, 31);
+      }
+      if (lane() == 0) tiles[0] = 0;
+    }
+    __syncthreads();
+  }
+  DEVICE int pieces(const Arguments& x) const { return GROUPED == 1 ? tiles[x.groups] : x.s.tiles; }
+  // of is the group of a tile.
+  DEVICE int of(const Arguments& x, int tile) const {
+    int low = 0, high = x.groups;
+    while (high - low > 1) {
+      const int middle = (low + high) / 2;
+      if (tiles[middle] <= tile) low = middle;
+      else high = middle;
+    }
+    return low;
+  }
+};
+#endif
+
 // Piece is some of the depth of a tile: slices [from, to).
 struct Piece {
   int item, row, column, from, to;
+#if GROUPED == 0
+  DEVICE int rows(const Arguments& x) const { return x.g.rows; }
+  DEVICE int depth(const Arguments& x) const { return x.g.depth; }
+  DEVICE int firstDepth() const { return 0; }
+  DEVICE int64_t bias(const Arguments&) const { return 0; }
 
-  DEVICE Piece(const Schedule& s, int number) : from(0), to(s.slices) {
+  DEVICE Piece(const Arguments& x, const Groups&, int number) : from(0), to(x.s.slices) {
+    const Schedule& s = x.s;
     int tile = number;
     if (number >= s.whole) {
       const int shared = s.tiles - s.whole, share = (number - s.whole) / shared;
@@ -79,6 +141,28 @@ struct Piece {
     tile -= first * s.across;
     row = (first + tile % high) * TILE_ROWS, column = tile / high * TILE_COLUMNS;
   }
+#else
+  int begins, ends;  // of the group
+
+  DEVICE int rows(const Arguments& x) const { return GROUPED == 1 ? ends : x.g.rows; }
+  DEVICE int depth(const Arguments& x) const { return GROUPED == 2 ? ends - begins : x.g.depth; }
+  DEVICE int firstDepth() const { return GROUPED == 2 ? begins : 0; }
+  DEVICE int64_t bias(const Arguments& x) const { return item * x.biasStep; }
+
+  // The tiles of a group of rows that have the same columns follow each other, so that these stay near.
+  DEVICE Piece(const Arguments& x, const Groups& groups, int number) : from(0), to(x.s.slices) {
+    if (GROUPED == 1) {
+      item = groups.of(x, number), begins = groups.begins[item], ends = groups.begins[item + 1];
+      const int tile = number - groups.tiles[item], down = (ends - begins + TILE_ROWS - 1) / TILE_ROWS;
+      row = begins + tile % down * TILE_ROWS, column = tile / down * TILE_COLUMNS;
+      return;
+    }
+    const int each = x.s.across * x.s.down;
+    item = number / each, number %= each, begins = groups.begins[item], ends = groups.begins[item + 1];
+    row = number % x.s.down * TILE_ROWS, column = number / x.s.down * TILE_COLUMNS;
+    to = max(1, (ends - begins + DEPTH - 1) / DEPTH);  // of no depth a slice of zeros
+  }
+#endif
 };
 
 // ---- from device memory to shared memory
@@ -116,9 +200,9 @@ template <bool Along, int SIDES> struct Source {
     return place() + n / BESIDE * PASS * (Along ? SIDES : DEPTH) * 2 + n % BESIDE * (Along ? 128 : SIDES * DEPTH * 2);
   }
 
-  DEVICE void begin(const Stack& s, const MatMulArguments& g, int64_t side, int64_t depth, int sides, int item, int first, int slice) {
+  DEVICE void begin(const Stack& s, const MatMulArguments& g, int64_t side, int64_t depth, int sides, int item, int first, int from) {
     first += Along ? unit() * 8 : line();
-    const int from = slice * DEPTH + (Along ? line() : unit() * 8);
+    from += Along ? line() : unit() * 8;
     at = (const uint16_t*)s.data + item / g.inner * s.outer + item % g.inner * s.inner + (Along ? first + from * depth : first * side + from);
     left = sides - first;
   }
@@ -154,6 +238,7 @@ struct Cursor {
   using SourceB = Source<BRows, TILE_COLUMNS>;
   static constexpr int COPIES = SourceA::COPIES + SourceB::COPIES;
   const Arguments& x;
+  const Groups& groups;
   SourceA a;
   SourceB b;
   int piece, pieces, left, rest;  // slices of the piece that are left, and steps of the depth
@@ -161,15 +246,16 @@ struct Cursor {
   const uint32_t ring;
   uint32_t to;
 
-  DEVICE Cursor(const Arguments& x, uint32_t ring, int pieces) : x(x), piece(blockIdx.x), pieces(pieces), ring(ring), to(ring) { begin(); }
+  DEVICE Cursor(const Arguments& x, const Groups& groups, uint32_t ring, int pieces) : x(x), groups(groups), piece(blockIdx.x), pieces(pieces), ring(ring), to(ring) { begin(); }
 
   DEVICE void begin() {
     if (piece >= pieces) return;
     const MatMulArguments& g = x.g;
-    const Piece p(x.s, piece);
-    a.begin(g.a, g, g.a.row, g.a.column, g.rows, p.item, p.row, p.from);
-    b.begin(g.b, g, g.b.column, g.b.row, g.columns, p.item, p.column, p.from);
-    left = p.to - p.from, rest = g.depth - p.from * DEPTH;
+    const Piece p(x, groups, piece);
+    const int from = p.firstDepth() + p.from * DEPTH;
+    a.begin(g.a, g, g.a.row, g.a.column, p.rows(x), p.item, p.row, from);
+    b.begin(g.b, g, g.b.column, g.b.row, g.columns, p.item, p.column, from);
+    left = p.to - p.from, rest = p.depth(x) - p.from * DEPTH;
     ends = AColumns && p.row + TILE_ROWS > g.rows && g.rows % 8 || BRows && p.column + TILE_COLUMNS > g.columns && g.columns % 8;
   }
 
@@ -238,11 +324,12 @@ struct Fragments {
 struct Sides {
   float bias, columnScale, rowScale;
 
-  DEVICE void fetch(const MatMulArguments& g, const Piece& p) {
+  DEVICE void fetch(const Arguments& x, const Piece& p) {
+    const MatMulArguments& g = x.g;
     const int row = p.row + threadIdx.x, column = p.column + threadIdx.x;
     bias = 0, columnScale = 0, rowScale = 0;
     if (threadIdx.x < TILE_COLUMNS && column < g.columns) {
-      if (g.bias) bias = loadElement(g.bias, column, g.biasElement);
+      if (g.bias) bias = loadElement(g.bias, p.bias(x) + column, g.biasElement);
       if constexpr (SCALED) columnScale = Scale(g.columnMost[itemOf(g.b, p.item) * g.columns + column]).down;
     }
     if constexpr (SCALED)
@@ -264,10 +351,10 @@ struct Leaving {
   const MatMulArguments& g;
   const Output out;
   const float* sides;
-  int way, row, column;  // of the tile's first element
+  int way, row, column, rows;  // of the tile's first element, and where its item's rows end
 
   DEVICE Leaving(const Arguments& x, const Piece& p, const float* sides)
-      : g(x.g), out(x.g, p.item), sides(sides), way(x.s.way), row(p.row), column(p.column) {}
+      : g(x.g), out(x.g, p.item), sides(sides), way(x.s.way), row(p.row), column(p.column), rows(p.rows(x)) {}
 
   // leave finishes sums of which these are the lane's first row and column within the tile. Plain
   // ones go to C alone, unchanged but for the bias, not element by element, and all columns of the
@@ -303,7 +390,7 @@ struct Leaving {
 #pragma unroll
       for (int e = 0; e < 4; e++) {
         const int i = r + e / 2 * 8, k = c + 8 * j + e % 2;
-        if (i < g.rows && k < g.columns) f(i, k, x[j][e]);
+        if (i < rows && k < g.columns) f(i, k, x[j][e]);
       }
   }
 
@@ -347,7 +434,7 @@ struct Leaving {
         const uint32_t other = __shfl_xor_sync(~0u, upper ? y[j] : y[j + 2], 2);
         y[j] = upper ? other : y[j], y[j + 2] = upper ? y[j + 2] : other;
       }
-      if (r + 8 * half >= g.rows) continue;
+      if (r + 8 * half >= rows) continue;
       uint16_t* p = to + (r + 8 * half) * stride + c;
       if (Whole || c + 8 <= g.columns) {
         *(uint4*)p = make_uint4(y[0], y[1], y[2], y[3]);
@@ -363,7 +450,7 @@ struct Leaving {
   template <bool Whole> DEVICE void asFloats(const Group& x, int r, int c) const {
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-      if (r + 8 * half >= g.rows) continue;
+      if (r + 8 * half >= rows) continue;
       float* p = (float*)g.c.data + out.c + (r + 8 * half) * g.c.row + c;
       float2 y[4];
 #pragma unroll
@@ -400,8 +487,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 256 / THREADS) KERNEL(cons
   extern __shared__ __align__(128) char memory[];
   const MatMulArguments& g = x.g;
   const uint32_t ring = sharedAddress(memory);
-  const int pieces = x.s.whole + (x.s.tiles - x.s.whole) * x.s.shares;
-  Cursor cursor(x, ring, pieces);
+#if GROUPED == 0
+  const Groups groups(x);
+#else
+  __shared__ Groups groups;
+  groups.read(x);
+#endif
+  const int pieces = groups.pieces(x);
+  Cursor cursor(x, groups, ring, pieces);
 #pragma unroll 1
   for (int slice = 0; slice < STAGES - 1; slice++) {
 #pragma unroll
@@ -420,10 +513,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 256 / THREADS) KERNEL(cons
   begin();
 #pragma unroll 1
   for (int number = blockIdx.x, turn = 0; number < pieces; number += gridDim.x, turn ^= 1) {
-    const Piece p(x.s, number);
+    const Piece p(x, groups, number);
     float* const besides = (float*)(memory + SIDES_AT) + turn * SIDE_FLOATS;
     Sides sides;
-    sides.fetch(g, p);
+    sides.fetch(x, p);
     float sum[ROWS][COLUMNS][4], part[PARTS == 2 ? ROWS : 1][PARTS == 2 ? COLUMNS : 1][4];
     clear(sum);
     const int slices = p.to - p.from;
@@ -463,7 +556,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 256 / THREADS) KERNEL(cons
       cursor.advance();
     }
 
-    if (number >= x.s.whole) {
+    if (!GROUPED && number >= x.s.whole) {
       float4* to = (float4*)g.partials + (int64_t)(number - x.s.whole) * (ROWS * COLUMNS * THREADS) + threadIdx.x;
 #pragma unroll
       for (int i = 0; i < ROWS; i++)
@@ -495,15 +588,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 256 / THREADS) KERNEL(cons
   }
 }
 
+#if GROUPED == 0
 // A block adds one of the groups that each warp has of a tile's sums.
 #define JOINED(name, suffix) name##suffix
 #define SUMS_OF(name) JOINED(name, _sums)
 extern "C" __global__ void __launch_bounds__(THREADS) SUMS_OF(KERNEL)(const __grid_constant__ Arguments x) {
   __shared__ __align__(16) float besides[SIDE_FLOATS];
   const int tile = blockIdx.x / (ROWS * GROUPS), i = blockIdx.x / GROUPS % ROWS, group = blockIdx.x % GROUPS;
-  const Piece p(x.s, x.s.whole + tile);
+  const Piece p(x, Groups(x), x.s.whole + tile);
   Sides sides;
-  sides.fetch(x.g, p);
+  sides.fetch(x, p);
   sides.keep(besides);
   constexpr int64_t EACH = ROWS * COLUMNS * THREADS;  // of a share
   const float4* from = (const float4*)x.g.partials + tile * EACH + (i * COLUMNS + 4 * group) * THREADS + threadIdx.x;
@@ -519,3 +613,4 @@ extern "C" __global__ void __launch_bounds__(THREADS) SUMS_OF(KERNEL)(const __gr
   __syncthreads();
   Leaving(x, p, besides).leave<false>(y[0], firstRow() + 16 * i, firstColumn() + group * NEXT_GROUP);
 }
+#endif

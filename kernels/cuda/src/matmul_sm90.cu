@@ -26,6 +26,7 @@ struct Arguments {
 
 extern "C" __global__ void __launch_bounds__(Shape::Threads, 1) __cluster_dims__(CLUSTER, 1, 1)
 KERNEL(const __grid_constant__ CUtensorMap a, const __grid_constant__ CUtensorMap b, const __grid_constant__ CUtensorMap c,
-       const __grid_constant__ CUtensorMap pre, const __grid_constant__ Arguments g) {
-  multiply<Shape, AColumns, BRows>(&a, &b, &c, &pre, g.product, g.schedule);
+       const __grid_constant__ CUtensorMap pre, const __grid_constant__ CUtensorMap a2, const __grid_constant__ CUtensorMap b2,
+       const __grid_constant__ CUtensorMap a3, const __grid_constant__ CUtensorMap b3, const __grid_constant__ Arguments g) {
+  multiply<Shape, AColumns, BRows>({{&a, &a2, &a3}, {&b, &b2, &b3}, &c, &pre}, g.product, g.schedule);
 }

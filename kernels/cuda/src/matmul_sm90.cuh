@@ -20,6 +20,9 @@
 // between clusters. The one that has the beginning of the depth, which it does last, waits for the
 // sums of those that follow, and adds them in order.
 //
+// Further factors are added to the product: their depth follows that of A and B, slices of their own,
+// by maps of their own. What a slice has beyond their depth are zeros.
+//
 // Operands that were split from float32 (matmul_split.cu) have one or two parts, and a scale for
 // each row of A and column of B, which results are multiplied by. Of two parts, hi·hi + hi·lo +
 // lo·hi are summed; the tensor cores cut sums off instead of rounding them, so each slice's are
@@ -35,8 +38,8 @@
 // do. EpilogueOf says what it needs of a shape:
 //
 //   TWO_FACTORS  half of a tile's columns are of A·B, the other half the same ones of A·BUp, and
-//                each block of a cluster brings one of them. BUp is place 1 of the inner axis of
-//                B's map
+//                each block of a cluster brings one of them. B and BUp are places of the inner axis
+//                of one map
 //   BRINGS       something comes into the buffers from which C leaves, and arrives at barriers of
 //                its own
 //   Of<Shape>    what a warp knows of its tiles
@@ -84,6 +87,13 @@ struct MatMulSchedule {
   int32_t slices;    // of the depth
   int32_t way;       // Way
   int32_t period;    // of streamed slices
+  int32_t second, third;  // slices at which the second and the third factors begin; none where they end
+  int32_t swapped;        // of B and BUp: BUp is place 0 of the inner axis of their map
+};
+
+// Maps are those of a call. Factors that there are not have any.
+struct Maps {
+  const CUtensorMap *a[3], *b[3], *c, *pre;
 };
 
 // Piece is some of the depth of a tile: slices [from, to), visited from `first` on and then from
@@ -197,13 +207,13 @@ template <int PENDING> DEVICE void copyWait() { asm volatile("cp.async.wait_grou
 // ---- the producer
 
 template <class Shape, bool AColumns, bool BRows>
-DEVICE void produce(const CUtensorMap* mapA, const CUtensorMap* mapB, const MatMulArguments& g, const MatMulSchedule& s, uint32_t shared) {
+DEVICE void produce(const Maps& maps, const MatMulArguments& g, const MatMulSchedule& s, uint32_t shared) {
   // of B's columns, that this block brings
   constexpr int Part = Shape::TileColumns / Shape::Cluster;
   const uint32_t full = shared + Shape::BarriersAt, empty = full + 8 * Shape::Stages;
   const int mine = blockIdx.x % Shape::Cluster * Part;
-  prefetchMap(mapA);
-  prefetchMap(mapB);
+  prefetchMap(maps.a[0]);
+  prefetchMap(maps.b[0]);
   Ring<Shape::Stages> ring(1);
   Pieces<Shape> pieces(s);
   for (Piece p; pieces.next(p);) {
@@ -214,11 +224,18 @@ DEVICE void produce(const CUtensorMap* mapA, const CUtensorMap* mapB, const MatM
       const uint32_t barrier = full + 8 * ring.stage;
       barrierWait(empty + 8 * ring.stage, ring.parity);
       barrierExpect(barrier, Shape::StageBytes);
+      const CUtensorMap *mapA = maps.a[0], *mapB = maps.b[0];
+      int ofFactors = slice;
+      if (!Shape::Scaled && !Shape::SharesA && slice >= s.second) {
+        const bool third = slice >= s.third;
+        mapA = third ? maps.a[2] : maps.a[1], mapB = third ? maps.b[2] : maps.b[1];
+        ofFactors -= third ? s.third : s.second;
+      }
 #pragma unroll
       for (int part = 0; part < Shape::Parts; part++) {
         const uint32_t a = shared + ring.stage * Shape::StageBytes + part * Shape::ABytes;
         const uint32_t b = shared + ring.stage * Shape::StageBytes + Shape::Parts * Shape::ABytes + part * Shape::BBytes;
-        const int depth = slice * Shape::Depth + part * g.lowDepth;
+        const int depth = ofFactors * Shape::Depth + part * g.lowDepth;
         if constexpr (Shape::SharesA) {
           static_assert(AColumns && Shape::TileRows == 64 * Shape::Cluster);
           const int row = blockIdx.x % Shape::Cluster * 64;
@@ -236,9 +253,10 @@ DEVICE void produce(const CUtensorMap* mapA, const CUtensorMap* mapB, const MatM
             loadBox(b + n * 128, mapB, barrier, n, depth, p.column / Shape::TileColumns, 0);
         } else if constexpr (Shape::Epilogue::TWO_FACTORS) {
           static_assert(BRows && Shape::Cluster == 2);
+          const int place = blockIdx.x % 2 ^ (slice < s.second ? s.swapped : 0);
 #pragma unroll
           for (int n = 0; n < Part; n += Shape::BChunk)
-            loadBoxForAll<Shape::Cluster>(b + (mine + n) * 128, mapB, barrier, p.column + n, depth, blockIdx.x % 2, 0);
+            loadBoxForAll<Shape::Cluster>(b + (mine + n) * 128, mapB, barrier, p.column + n, depth, place, 0);
         } else if constexpr (BRows) {
           // A box is 64 columns of the slice's depth, or of half of it where a block's part is no
           // multiple of 64 columns.
@@ -602,8 +620,7 @@ DEVICE void consume(const CUtensorMap* mapC, const CUtensorMap* mapPre, const Ma
 }
 
 template <class Shape, bool AColumns, bool BRows>
-DEVICE void multiply(const CUtensorMap* mapA, const CUtensorMap* mapB, const CUtensorMap* mapC, const CUtensorMap* mapPre,
-                     const MatMulArguments& g, const MatMulSchedule& s) {
+DEVICE void multiply(const Maps& maps, const MatMulArguments& g, const MatMulSchedule& s) {
   extern __shared__ __align__(1024) char memory[];
   const uint32_t shared = sharedAddress(memory);
   if (threadIdx.x == 0) {
@@ -621,10 +638,10 @@ DEVICE void multiply(const CUtensorMap* mapA, const CUtensorMap* mapB, const CUt
   const int group = warpgroupIndex();
   if (group == 0) {
     fewerRegisters<40>();
-    if (threadIdx.x == 0) produce<Shape, AColumns, BRows>(mapA, mapB, g, s, shared);
+    if (threadIdx.x == 0) produce<Shape, AColumns, BRows>(maps, g, s, shared);
   } else {
     moreRegisters<232>();
-    consume<Shape, AColumns, BRows>(mapC, mapPre, g, s, shared, group - 1);
+    consume<Shape, AColumns, BRows>(maps.c, maps.pre, g, s, shared, group - 1);
   }
   __syncwarp();
   clusterSync<Shape>();

@@ -91,6 +91,7 @@ var (
 	Sinks         = Option{"sinks", func(o *settings) { o.sinks = true }}
 	Scale         = Option{"scale", func(o *settings) { o.Scale = 0.7 }} // scores of about ±6: a peaked softmax
 	NegativeScale = Option{"scale<0", func(o *settings) { o.Scale = -0.1 }}
+	ZeroScale     = Option{"scale=0", func(o *settings) { o.ZeroScale = true }}
 	DLSE          = Option{"dlse", func(o *settings) { o.dLSE = true }} // the logsumexp is used, so has a gradient
 	Dropout       = DropoutOf(0.2)
 )
@@ -154,6 +155,7 @@ func OptionSets() [][]Option {
 		{Causal, WindowOf(50, 0)}, {CausalTopLeft, WindowOf(20, 20)},
 		{BiasOver("HQ"), Causal, Dropout}, {ALiBi, SoftCap}, {Sinks, WindowOf(31, 31)},
 		{Causal, ALiBi, DLSE}, {Sinks, DLSE, Causal}, {SoftCap, BiasOver("BH"), DLSE},
+		{ZeroScale}, {ZeroScale, Causal, Sinks}, {ZeroScale, WindowOf(31, 9), ALiBi, Dropout},
 		{Causal, WindowOf(100, -1), SoftCap, ALiBi, BiasOver("BHQ"), Sinks, Dropout, DLSE},
 	}
 }
@@ -213,6 +215,31 @@ func UnevenCases() []Case {
 		add(packed, RowBiasOver(axes), Causal, DLSE)
 	}
 	add(both, RowBiasOver("Q"), SoftCap)
+	return list
+}
+
+// EmptyCases are problems without batch items, heads, queries or keys: one axis alone or several,
+// and with every option that has a tensor of its own.
+func EmptyCases() []Case {
+	var list []Case
+	for n := 1; n < 32; n++ {
+		c := Case{Batch: 2, Heads: 4, KeyHeads: 2, Sq: 7, Sk: 9, D: 8, Dv: 16, Seed: uint64(n), Layout: []Layout{BHSD, BSHD, Padded}[n%3]}
+		for bit, size := range []*int{&c.Batch, &c.Heads, &c.Sq, &c.Sk} {
+			if n>>bit&1 == 1 {
+				*size = 0
+			}
+		}
+		if n >= 16 { // no key heads either
+			if c.Heads > 0 {
+				continue
+			}
+			c.KeyHeads = 0
+		}
+		for _, options := range [][]Option{{Plain}, {Causal, Sinks, DLSE}, {BiasOver("BHQ"), Dropout}, {RowBiasOver("H"), ALiBi}, {ZeroScale, WindowOf(3, 3), BiasOver("Q"), SoftCap}} {
+			c.Options = options
+			list = append(list, c)
+		}
+	}
 	return list
 }
 

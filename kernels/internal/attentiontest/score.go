@@ -129,9 +129,14 @@ func ScoreSets() [][]Option {
 	slopes := ScoreOf("slopes", func(p score.Pair) score.Expr {
 		return p.Score.Sub(p.Position().Sub(p.Key).Abs().Float().Mul(p.Head.Add(1).Float().Mul(0.1)))
 	})
+	// Compilers join these three integers, and one lost the sign.
+	opposite := ScoreOf("opposite", func(p score.Pair) score.Expr {
+		largest := p.Head.Max(p.Batch.Max(p.Key.Neg()))
+		return p.Score.Sub(largest.Sub(p.Head.Neg().Min(p.Batch.Neg().Min(p.Key))).Float().Mul(0.1))
+	})
 	causal := MaskOf("causal-mask", score.Causal)
 	return [][]Option{
-		{causal}, {Documents}, {Sparse}, {Blocks}, {cap}, {slopes}, {RelativeBias}, {Learnt},
+		{causal}, {Documents}, {Sparse}, {Blocks}, {cap}, {slopes}, {opposite}, {RelativeBias}, {Learnt},
 		{Documents, Causal}, {Blocks, WindowOf(70, 20), Sinks}, {RelativeBias, Documents, DLSE}, {Sparse, Learnt, Dropout},
 		{MaskOf("dilated", score.And(score.Causal, score.Dilated(3)))}, {MaskOf("nothing", func(p score.Pair) score.Cond { return p.Key.Less(0) }), Sinks},
 		{MaskOf("far", score.And(score.Not(score.SlidingWindow(20, 10)), score.Prefix(100)))},

@@ -52,6 +52,10 @@ texts = {
     "modernbert": lambda: tf.ModernBertModel(tf.ModernBertConfig(**modern, layer_types=["full_attention", "sliding_attention", "full_attention"])),
     "modernbert-masked": lambda: tf.ModernBertForMaskedLM(tf.ModernBertConfig(**modern, classifier_activation="silu")),
 }
+causal_less = dict(
+    common, hidden_size=24, intermediate_size=20, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=16, head_dim=8,
+    query_pre_attn_scalar=16, use_bidirectional_attention=True, sliding_window=4, pad_token_id=0, layer_types=["sliding_attention", "full_attention"])
+texts["gemma3-both"] = lambda: tf.Gemma3TextModel(tf.Gemma3TextConfig(**causal_less))
 # Decoders with a head for classes, whose padding is id 1.
 causal = dict(
     common, hidden_size=24, intermediate_size=20, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=16,
@@ -72,9 +76,25 @@ types = [[0] * 11, [1] * 5 + [0] * 6]
 
 pictures = dict(
     hidden_size=24, intermediate_size=20, num_hidden_layers=2, num_attention_heads=4, initializer_range=0.3, image_size=8, patch_size=4, num_channels=2)
+seen = {name: value for name, value in pictures.items() if name != "intermediate_size"}
 images = {
     "vit": lambda: tf.ViTModel(tf.ViTConfig(**pictures)),
     "vit-classes": lambda: tf.ViTForImageClassification(tf.ViTConfig(**pictures, num_labels=3)),
+    "dinov2": lambda: tf.Dinov2Model(tf.Dinov2Config(**dict(seen, image_size=12), mlp_ratio=2, layerscale_value=0.5)),
+    "dinov2-classes": lambda: tf.Dinov2ForImageClassification(tf.Dinov2Config(**seen, use_swiglu_ffn=True, use_mask_token=False, num_labels=3)),
+    "dinov2-registers": lambda: tf.Dinov2WithRegistersModel(tf.Dinov2WithRegistersConfig(**dict(seen, image_size=12), mlp_ratio=2, num_register_tokens=3)),
+    "dinov3": lambda: tf.DINOv3ViTModel(tf.DINOv3ViTConfig(**dict(pictures, num_attention_heads=3, image_size=16), num_register_tokens=2, rope_theta=10.0)),
+    "dinov3-gated": lambda: tf.DINOv3ViTModel(tf.DINOv3ViTConfig(
+        **dict(pictures, num_attention_heads=3), num_register_tokens=1, use_gated_mlp=True, hidden_act="silu", key_bias=True, proj_bias=False)),
+}
+side = dict(hidden_size=24, intermediate_size=20, num_hidden_layers=2, num_attention_heads=4)
+words = dict(side, vocab_size=48, max_position_embeddings=16, bos_token_id=2, pad_token_id=1)
+pairs = {
+    "clip": lambda: tf.CLIPModel(tf.CLIPConfig(
+        text_config=dict(words, eos_token_id=7), vision_config=dict(pictures, hidden_size=16, intermediate_size=12), projection_dim=10, initializer_factor=8.0)),
+    "clip-old": lambda: tf.CLIPModel(tf.CLIPConfig(
+        text_config=dict(words, eos_token_id=2, hidden_act="gelu"), vision_config=pictures, projection_dim=24, initializer_factor=8.0)),
+    "siglip": lambda: tf.SiglipModel(tf.SiglipConfig(text_config=dict(words, projection_size=16), vision_config=dict(pictures, hidden_size=16))),
 }
 
 
@@ -97,9 +117,30 @@ def read(model):
 
 def see(model):
     pixels = torch.randn(2, 2, 8, 8)
+    golden = dict(images=pixels.flatten().tolist())
+    if hasattr(getattr(model, "embeddings", None), "mask_token") and not isinstance(model, tf.ViTModel):
+        golden["mask"] = [[0, 1, 0, 0], [1, 0, 0, 1]]
+        out = model(pixel_values=pixels, bool_masked_pos=torch.tensor(golden["mask"], dtype=torch.bool))
+        return golden, [out.last_hidden_state]
     out = model(pixel_values=pixels)
     parts = [out.last_hidden_state, out.pooler_output] if hasattr(out, "pooler_output") else [out.logits]
-    return dict(images=pixels.flatten().tolist()), parts
+    return golden, parts
+
+
+def match(model):
+    """The vectors, the logits and the loss of two texts and two images."""
+    pixels = torch.randn(2, 2, 8, 8)
+    if isinstance(model, tf.CLIPModel):
+        sentences = [[2, 3, 40, 4, 10, 9, 7, 7, 7, 1, 1], [2, 11, 23, 17, 8, 42, 8, 30, 6, 5, 7]]
+        inputs = dict(attention_mask=torch.tensor([[1] * 9 + [0] * 2, [1] * 11]))
+    else:
+        sentences, inputs = [[2, 3, 40, 4, 10, 9, 7, 1, 1, 1, 1], [2, 11, 23, 17, 8, 42, 8, 30, 6, 5, 7]], {}
+    golden = dict(images=pixels.flatten().tolist(), tokens=sentences)
+    if inputs:
+        golden["mask"] = inputs["attention_mask"].tolist()
+    out = model(input_ids=torch.tensor(sentences), pixel_values=pixels, return_loss=True, **inputs)
+    golden["loss"] = out.loss.item()
+    return golden, [out.text_embeds, out.image_embeds, out.logits_per_image, out.loss]
 
 
 def judge(model):
@@ -110,7 +151,7 @@ def judge(model):
 
 
 def write(names):
-    for kinds, compute in (texts, read), (images, see), (rewards, judge):
+    for kinds, compute in (texts, read), (images, see), (pairs, match), (rewards, judge):
         for name, make in kinds.items():
             if names and name not in names:
                 continue
@@ -118,7 +159,8 @@ def write(names):
             torch.manual_seed(seed)
             model = spread(make(), seed)
             golden, parts = compute(model)
-            sum((p * p).sum() for p in parts).backward()
+            loss = parts.pop() if compute is match else sum((p * p).sum() for p in parts)
+            loss.backward()
             golden["logits"] = [x for p in parts for x in p.detach().flatten().tolist()]
             save(name, model, golden)
             golden["gradients"] = gradients(model, here / name / "model.safetensors")
@@ -129,18 +171,22 @@ def gradients(model, path):
     """The norms by the names in the file, which may not be those of the module: equal values tell."""
     norms = {}
     for name, stored in safetensors.torch.load_file(path).items():
-        same = [p for p in model.parameters() if p.shape == stored.shape and torch.equal(p, stored)]
+        same = [[p] for p in model.parameters() if p.shape == stored.shape and torch.equal(p, stored)]
+        if not same:  # two that lie one behind the other in the file
+            fits = [p for p in model.parameters() if p.dim() == stored.dim() and p.shape[1:] == stored.shape[1:]]
+            same = [[p, q] for p in fits for q in fits if torch.equal(torch.cat([p, q]), stored)]
         assert len(same) == 1, name
-        norms[name] = 0.0 if same[0].grad is None else same[0].grad.double().norm().item()
+        norms[name] = sum(0.0 if p.grad is None else p.grad.double().norm().item() ** 2 for p in same[0]) ** 0.5
     return norms
 
 
 def check():
-    for name, make in (texts | images | rewards).items():
+    for name, make in (texts | images | pairs | rewards).items():
         kind = type(make())
         a, b = (kind.from_pretrained(here / folder).state_dict() for folder in (pathlib.Path("written") / name, name))
         assert a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a), name
         print(name, "is equal in", len(a), "tensors")
 
 
-check() if "--check" in sys.argv else write(sys.argv[1:])
+if __name__ == "__main__":
+    check() if "--check" in sys.argv else write(sys.argv[1:])

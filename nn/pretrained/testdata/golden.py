@@ -88,6 +88,21 @@ models = {
     "mpt": lambda: tf.MptForCausalLM(tf.MptConfig(
         vocab_size=48, d_model=24, n_layers=2, n_heads=6, max_seq_len=32, initializer_range=0.3)),
 }
+mixture = dict(grouped, num_experts_per_tok=2)
+models |= {
+    "mixtral": lambda: tf.MixtralForCausalLM(tf.MixtralConfig(**mixture, num_local_experts=5, sliding_window=4)),
+    "qwen2_moe": lambda: tf.Qwen2MoeForCausalLM(tf.Qwen2MoeConfig(
+        **mixture, num_experts=5, moe_intermediate_size=12, shared_expert_intermediate_size=14, output_router_logits=True, router_aux_loss_coef=0.3,
+        use_sliding_window=True, sliding_window=3)),
+    "qwen3_moe": lambda: tf.Qwen3MoeForCausalLM(tf.Qwen3MoeConfig(
+        **mixture, num_experts=5, moe_intermediate_size=12, head_dim=8, norm_topk_prob=True, mlp_only_layers=[0])),
+    "glm4_moe": lambda: tf.Glm4MoeForCausalLM(tf.Glm4MoeConfig(
+        **mixture, n_routed_experts=6, moe_intermediate_size=12, head_dim=8, use_qk_norm=True, routed_scaling_factor=1.5, attention_bias=True)),
+    "gpt_oss": lambda: tf.GptOssForCausalLM(tf.GptOssConfig(
+        **dict(mixture, hidden_size=32, intermediate_size=32), num_local_experts=5, head_dim=8, sliding_window=4, swiglu_limit=1.5, attn_implementation="eager",
+        rope_parameters=dict(yarn, truncate=False))),
+    "olmoe": lambda: tf.OlmoeForCausalLM(tf.OlmoeConfig(**mixture, num_experts=5)),
+}
 
 
 def spread(model, seed):
@@ -98,6 +113,9 @@ def spread(model, seed):
             p.data += 0.2 * torch.randn_like(p)
         # Rounding the model as a whole would round RoPE's frequencies as well.
         p.data = p.data.to(torch.float16).to(torch.bfloat16).float()
+    for name, b in model.named_buffers():
+        if name.endswith("e_score_correction_bias"):
+            b.data += (0.2 * torch.randn_like(b)).to(torch.float16).to(torch.bfloat16).float()
     return model.eval()
 
 
@@ -105,10 +123,32 @@ def results(model):
     ids = torch.tensor(tokens)
     out = model(input_ids=ids, labels=ids)
     out.loss.backward()
-    gradients = {name: p.grad.double().norm().item() for name, p in model.named_parameters()}
+    gradients = {}
+    for name, p in model.named_parameters():
+        for part, g in parts(model, name, p.grad.double()):
+            gradients[part] = g.norm().item()
     if isinstance(model, tf.GPTNeoXForCausalLM):  # whose file has another name for it
         gradients["embed_out.weight"] = gradients.pop("lm_head.weight")
     return dict(tokens=tokens, logits=out.logits.detach().flatten().tolist(), loss=out.loss.item(), gradients=gradients)
+
+
+def parts(model, name, gradient):
+    """The tensors that a parameter is in a file: those of experts are one each."""
+    if name.endswith("experts.gate_up_proj") and not isinstance(model, tf.GptOssForCausalLM):
+        if isinstance(model, tf.MixtralForCausalLM):
+            name = name.replace(".mlp.", ".block_sparse_moe.")
+        gate, up = ("w1", "w3") if isinstance(model, tf.MixtralForCausalLM) else ("gate_proj", "up_proj")
+        for e, g in enumerate(gradient):
+            for part, half in zip((gate, up), g.chunk(2)):
+                yield name.replace("gate_up_proj", f"{e}.{part}.weight"), half
+    elif name.endswith("experts.down_proj") and not isinstance(model, tf.GptOssForCausalLM):
+        mixtral = isinstance(model, tf.MixtralForCausalLM)
+        for e, g in enumerate(gradient):
+            yield (name.replace(".mlp.", ".block_sparse_moe.") if mixtral else name).replace("down_proj", f"{e}.{'w2' if mixtral else 'down_proj'}.weight"), g
+    elif isinstance(model, tf.MixtralForCausalLM):
+        yield name.replace(".mlp.", ".block_sparse_moe."), gradient
+    else:
+        yield name, gradient
 
 
 def write(names):
@@ -118,6 +158,21 @@ def write(names):
         torch.manual_seed(seed)
         model = spread(make(), seed)
         save(name, model, results(model))
+    if not names or "gemma3-images" in names:
+        write_multimodal()
+    if not names or "gpt_oss-mxfp4" in names:
+        write_mxfp4()
+
+
+def write_multimodal():
+    """A Gemma 3 that sees images, and the logits of texts alone."""
+    torch.manual_seed(7)
+    text = dict(**grouped, head_dim=8, sliding_window=4, query_pre_attn_scalar=16, layer_types=["sliding_attention", "full_attention"])
+    see = dict(hidden_size=4, intermediate_size=4, num_hidden_layers=1, num_attention_heads=1, image_size=4, patch_size=2, num_channels=1, vision_use_head=False)
+    model = spread(tf.Gemma3ForConditionalGeneration(tf.Gemma3Config(text_config=text, vision_config=see, mm_tokens_per_image=4)), 7)
+    with torch.no_grad():
+        logits = model(input_ids=torch.tensor(tokens)).logits
+    save("gemma3-images", model, dict(tokens=tokens, logits=logits.flatten().tolist()))
 
 
 def save(name, model, golden):
@@ -128,6 +183,33 @@ def save(name, model, golden):
     (folder / "generation_config.json").unlink(missing_ok=True)
     golden["logits"] = [float(f"{x:.7g}") for x in golden["logits"]]
     (folder / "golden.json").write_text(json.dumps(golden))
+
+
+def write_mxfp4():
+    """gpt-oss with the weights of its experts in MXFP4, as it is published."""
+    from safetensors.torch import load_file, save_file
+    from transformers.integrations.mxfp4 import convert_moe_packed_tensors
+
+    torch.manual_seed(99)
+    name = "gpt_oss-mxfp4"
+    model = spread(models["gpt_oss"](), 99)
+    packed = {}
+    for layer, block in enumerate(model.model.layers):
+        for weight in ("gate_up_proj", "down_proj"):
+            p = getattr(block.mlp.experts, weight)
+            experts, inner, outer = p.shape
+            blocks = torch.randint(0, 256, (experts, outer, inner // 32, 16), dtype=torch.uint8)
+            scales = torch.randint(123, 126, (experts, outer, inner // 32), dtype=torch.uint8)
+            p.data = convert_moe_packed_tensors(blocks, scales, dtype=torch.bfloat16).float()
+            base = f"model.layers.{layer}.mlp.experts.{weight}"
+            packed |= {base + "_blocks": blocks, base + "_scales": scales}
+    save(name, model, results(model))
+    file, config = here / name / "model.safetensors", here / name / "config.json"
+    tensors = {k: v for k, v in load_file(file).items() if k + "_blocks" not in packed}
+    save_file(tensors | packed, file, metadata={"format": "pt"})
+    fields = json.loads(config.read_text())
+    fields["quantization_config"] = {"modules_to_not_convert": ["model.layers.*.self_attn", "model.layers.*.mlp.router"], "quant_method": "mxfp4"}
+    config.write_text(json.dumps(fields, indent=2))
 
 
 def check():

@@ -8,9 +8,9 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"runtime/debug"
 	"sync"
 
+	"github.com/stheno-ml/stheno/internal/guard"
 	"github.com/stheno-ml/stheno/kernels"
 )
 
@@ -125,7 +125,7 @@ func run(ctx context.Context, paths []string, o Options) (result Result, err err
 	goroutines.Go(func() {
 		defer close(ordered)
 		defer close(work)
-		readError = read(ctx, paths, o.Field, work, ordered)
+		readError = guard.Call("reading", func() error { return read(ctx, paths, o.Field, work, ordered) })
 	})
 	for range o.Workers {
 		goroutines.Go(func() {
@@ -275,11 +275,7 @@ func read(ctx context.Context, paths []string, field string, work, ordered chan<
 
 func (g *group) encode(t Tokenizer) {
 	defer close(g.ready)
-	defer func() {
-		if r := recover(); r != nil { // of a tokenizer of one's own
-			g.err = fmt.Errorf("the tokenizer panicked: %v\n%s", r, debug.Stack())
-		}
-	}()
+	defer guard.Catch(&g.err, "the tokenizer")
 	for _, p := range g.pieces {
 		ids, err := t.Encode(p.text)
 		if err != nil {

@@ -3,17 +3,15 @@ package prepare
 import (
 	"bufio"
 	"bytes"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 
-	"github.com/parquet-go/parquet-go"
 	"github.com/stheno-ml/stheno/internal/plainfile"
+	"github.com/stheno-ml/stheno/train/data/prepare/internal/parquet"
 )
 
 // taker takes a piece of a document and the share of the file up to there.
@@ -138,81 +136,11 @@ func readLines(file io.Reader, size int64, field string, take taker) error {
 	return nil
 }
 
-// readParquet reads a document of each row. A page of the column is in memory at once.
-func readParquet(file *os.File, size int64, field string, take taker) (err error) {
-	defer func() {
-		// The library indexes into what a damaged file says.
-		if p := recover(); p != nil {
-			err = fmt.Errorf("it cannot be read: %v", p)
-		}
-	}()
-	if err := checkFooter(file, size); err != nil {
-		return err
-	}
-	f, err := parquet.OpenFile(file, size, parquet.SkipPageIndex(true), parquet.SkipBloomFilters(true))
-	if err != nil {
-		return err
-	}
-	column := f.Root().Column(field)
-	switch {
-	case column == nil:
-		return fmt.Errorf("it has no column %q", field)
-	case !column.Leaf() || column.Repeated() || column.Type().Kind() != parquet.ByteArray:
-		return fmt.Errorf("column %q is %s, it needs to be of texts", field, column)
-	}
-	rows, values := int64(0), make([]parquet.Value, 256)
-	for _, group := range f.RowGroups() {
-		pages := group.ColumnChunks()[column.Index()].Pages()
-		err := func() error {
-			for {
-				page, err := pages.ReadPage()
-				if err == io.EOF {
-					return nil
-				}
-				if err != nil {
-					return err
-				}
-				from := page.Values()
-				for err == nil {
-					var n int
-					n, err = from.ReadValues(values)
-					for _, v := range values[:n] {
-						if rows++; v.IsNull() {
-							continue
-						}
-						if err := takeText(string(v.ByteArray()), float64(rows)/float64(max(1, f.NumRows())), take); err != nil {
-							return err
-						}
-					}
-				}
-				parquet.Release(page)
-				if err != io.EOF {
-					return err
-				}
-			}
-		}()
-		if err := errors.Join(err, pages.Close()); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// checkFooter checks the length that a Parquet file says its footer has, before memory is taken for
-// it.
-func checkFooter(file io.ReaderAt, size int64) error {
-	const ends = 4 + 8 // a mark, and behind the footer its length and the mark
-	var end [8]byte
-	if size < ends {
-		return fmt.Errorf("it has %d bytes, a Parquet file has at least %d", size, ends)
-	}
-	if _, err := file.ReadAt(end[:], size-int64(len(end))); err != nil {
-		return err
-	}
-	if length := int64(binary.LittleEndian.Uint32(end[:])); length > size-ends {
-		return fmt.Errorf("it says that its footer has %d bytes, it has room for %d", length, size-ends)
-	}
-	return nil
+// readParquet reads a document of each row.
+func readParquet(file io.ReaderAt, size int64, field string, take taker) error {
+	return parquet.Read(file, size, field, func(text []byte, row, rows int64) error {
+		return takeText(string(text), float64(row)/float64(max(1, rows)), take)
+	})
 }
 
 // escapeGlob keeps the signs of a path from being a pattern's.

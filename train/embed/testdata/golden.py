@@ -11,7 +11,7 @@ import tempfile
 import torch
 import transformers as tf
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
+from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
 torch.set_num_threads(1)
@@ -67,3 +67,8 @@ write("roberta", tf.XLMRobertaModel(tf.XLMRobertaConfig(**size, max_position_emb
 write("qwen3", tf.Qwen3Model(tf.Qwen3Config(
     **size, num_key_value_heads=1, head_dim=8, max_position_embeddings=32, tie_word_embeddings=True, pad_token_id=0)),
       tokenizer("$A [SEP]", padding_side="left"), [Pooling(16, "lasttoken"), Normalize()], {"query": "query: "})
+gemma = tf.Gemma3TextConfig(
+    **size, num_key_value_heads=1, head_dim=8, max_position_embeddings=32, pad_token_id=0, query_pre_attn_scalar=8, use_bidirectional_attention=True,
+    sliding_window=8, layer_types=["sliding_attention", "full_attention"])
+write("gemma3", tf.Gemma3TextModel(gemma), tokenizer("[CLS] $A [SEP]"),
+      [Pooling(16, "mean"), Dense(16, 24, bias=False, activation_function=torch.nn.Identity()), Dense(24, 12), Normalize()], {"query": "query: "})

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/stheno-ml/stheno/internal/guard"
 	"github.com/stheno-ml/stheno/train/sample"
 )
 
@@ -127,13 +128,15 @@ func (h *handler) generate(ctx context.Context, jobs []job, each func(index int,
 	var all sync.WaitGroup
 	for i, j := range jobs {
 		all.Go(func() {
-			err := h.Scheduler.Generate(ctx, j.prompt, j.options, func(t sample.Token) error {
-				mu.Lock()
-				defer mu.Unlock()
-				if first != nil {
-					return first
-				}
-				return each(i, t)
+			err := guard.Call("a text", func() error {
+				return h.Scheduler.Generate(ctx, j.prompt, j.options, func(t sample.Token) error {
+					mu.Lock()
+					defer mu.Unlock()
+					if first != nil {
+						return first
+					}
+					return each(i, t)
+				})
 			})
 			mu.Lock()
 			defer mu.Unlock()

@@ -1,0 +1,169 @@
+package cpu
+
+import (
+	"cmp"
+	"slices"
+	"unsafe"
+
+	"github.com/stheno-ml/stheno/kernels"
+)
+
+// TopK finds the largest elements of each row.
+func (b *Backend) TopK(x, values, ids kernels.Tensor) (err error) {
+	defer catch("top-k", &err)
+	if err := checked("top-k", kernels.CheckTopK(x, values, ids)); err != nil {
+		return err
+	}
+	h := halves{b: b}
+	defer h.round()
+	x, values = h.read(x), h.write(values)
+	inTypeOf(x, topK[float32], topK[float64])(b, x, values, ids)
+	return nil
+}
+
+func topK[T kernels.Float](b *Backend, x, values, ids kernels.Tensor) {
+	from, to, length, k := rowViewOf[T](x), rowViewOf[T](values), lastAxis(x), lastAxis(values)
+	most := 1 + k/8 // what a row costs beside looking at it
+	b.eachRow(from.n, length*most, func(i int) {
+		x, values := unsafe.Slice(from.at(i), length), unsafe.Slice(to.at(i), k)
+		var few [32]int
+		largest := few[:0]
+		if k > len(few) {
+			largest = sortedIndices(x)[:k]
+		} else {
+			largest = appendLargest(largest, x, k)
+		}
+		for j, at := range largest {
+			values[j] = x[at]
+			setIndex(ids, i*k+j, at)
+		}
+	})
+}
+
+// appendLargest is the indices of the k largest elements, kept in order while the row is looked
+// through.
+func appendLargest[T kernels.Float](list []int, x []T, k int) []int {
+	for i, v := range x {
+		if len(list) == k && !above(v, x[list[k-1]]) {
+			continue
+		}
+		at := len(list)
+		for at > 0 && above(v, x[list[at-1]]) {
+			at--
+		}
+		if len(list) == k {
+			list = list[:k-1]
+		}
+		list = slices.Insert(list, at, i)
+	}
+	return list
+}
+
+// sortedIndices is the indices of a row, that of the largest element first.
+func sortedIndices[T kernels.Float](x []T) []int {
+	list := make([]int, len(x))
+	for i := range list {
+		list[i] = i
+	}
+	slices.SortFunc(list, func(i, j int) int {
+		switch {
+		case above(x[i], x[j]):
+			return -1
+		case above(x[j], x[i]):
+			return 1
+		}
+		return cmp.Compare(i, j)
+	})
+	return list
+}
+
+// above reports whether x is larger than y. NaN is larger than any number.
+func above[T kernels.Float](x, y T) bool { return x > y || x != x && y == y }
+
+// setIndex writes element n, in row-major order, of a tensor of indices.
+func setIndex(t kernels.Tensor, n, value int) {
+	at := 0
+	for axis := len(t.Shape) - 1; axis >= 0; axis-- {
+		at += n % t.Shape[axis] * t.Strides[axis]
+		n /= t.Shape[axis]
+	}
+	if t.DType == kernels.I32 {
+		kernels.Host[int32](t)[at] = int32(value)
+	} else {
+		kernels.Host[int64](t)[at] = int64(value)
+	}
+}
+
+// Gather takes elements of each row by their indices.
+func (b *Backend) Gather(x, ids, y kernels.Tensor) (err error) {
+	const kernel = "gather"
+	defer catch(kernel, &err)
+	if err := checked(kernel, kernels.CheckGather(x, ids, y)); err != nil {
+		return err
+	}
+	list, memory, err := indicesOf(kernel, ids, lastAxis(x))
+	if err != nil {
+		return err
+	}
+	defer memory.release()
+	h := halves{b: b}
+	defer h.round()
+	x, y = h.read(x), h.write(y)
+	inTypeOf(x, gatherRows[float32], gatherRows[float64])(b, list, x, y)
+	return nil
+}
+
+func gatherRows[T kernels.Float](b *Backend, ids []int64, x, y kernels.Tensor) {
+	from, to, length, k := rowViewOf[T](x), rowViewOf[T](y), lastAxis(x), lastAxis(y)
+	b.eachRow(to.n, k, func(i int) {
+		x, y := unsafe.Slice(from.at(i), length), unsafe.Slice(to.at(i), k)
+		for j, id := range ids[i*k:][:k] {
+			y[j] = x[id]
+		}
+	})
+}
+
+// Scatter adds elements to each row where their indices say.
+func (b *Backend) Scatter(x, ids, y kernels.Tensor) (err error) {
+	const kernel = "scatter"
+	defer catch(kernel, &err)
+	if err := checked(kernel, kernels.CheckScatter(x, ids, y)); err != nil {
+		return err
+	}
+	list, memory, err := indicesOf(kernel, ids, lastAxis(y))
+	if err != nil {
+		return err
+	}
+	defer memory.release()
+	h := halves{b: b}
+	defer h.round()
+	x, y = h.read(x), h.write(y)
+	inTypeOf(x, scatterRows[float32], scatterRows[float64])(b, list, x, y)
+	return nil
+}
+
+func scatterRows[T kernels.Float](b *Backend, ids []int64, x, y kernels.Tensor) {
+	from, to, length, k := rowViewOf[T](x), rowViewOf[T](y), lastAxis(y), lastAxis(x)
+	b.eachRow(to.n, length+k, func(i int) {
+		y := unsafe.Slice(to.at(i), length)
+		clear(y)
+		if k == 0 {
+			return
+		}
+		x := unsafe.Slice(from.at(i), k)
+		for j, id := range ids[i*k:][:k] {
+			y[id] += x[j]
+		}
+	})
+}
+
+// indicesOf checks indices. Their memory is the caller's to release.
+func indicesOf(kernel string, ids kernels.Tensor, limit int) (list []int64, memory *workspace, err error) {
+	memory = newWorkspace(bytesFor[int64](ids.Elements()))
+	list = take[int64](memory, ids.Elements())
+	if err := readIndices(list, kernel, "ids", ids, limit, func(int) bool { return false }); err != nil {
+		memory.release()
+		return nil, nil, err
+	}
+	return list, memory, nil
+}

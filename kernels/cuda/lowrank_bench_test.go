@@ -1,0 +1,115 @@
+//go:build gpu
+
+package cuda_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/kernels/packed"
+)
+
+// BenchmarkLowRank measures the products of a change of low rank, in bfloat16, for 8,192 rows of a model of TinyLlama's shape,
+// by the bytes of their large operand. Calls go through so many tensors that none is in a cache when it is read.
+func BenchmarkLowRank(b *testing.B) {
+	d := device(b)
+	const rows, beyondCaches = 8192, 256 << 20
+	made := func(dtype kernels.DType, shape ...int) kernels.Tensor {
+		t, err := d.Alloc(dtype, shape...)
+		if err == nil {
+			err = d.Fill(t, 0.5)
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
+		return t
+	}
+	run := func(name string, bytes int, call func() func() error) {
+		b.Run(name, func(b *testing.B) {
+			calls := make([]func() error, max(2, beyondCaches/bytes))
+			for n := range calls {
+				calls[n] = call()
+			}
+			one, err := ofRecording(b, d, calls)
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.ReportMetric(0, "ns/op")
+			b.ReportMetric(one*1e6, "µs")
+			b.ReportMetric(float64(bytes)/one/1e9, "GB/s")
+		})
+	}
+	for _, c := range []struct{ features, rank int }{{2048, 8}, {2048, 16}, {2048, 24}, {2560, 24}, {5632, 8}, {11264, 16}, {2048, 64}} {
+		product := func(m kernels.MatMul, c kernels.Tensor) func() error {
+			return func() error { return d.MatMul(&m, kernels.MatMulOutputs{C: c}) }
+		}
+		bytes := rows * c.features * 2
+		name := func(what string) string { return fmt.Sprintf("%s/%dx%d", what, c.features, c.rank) }
+		run(name("t=x·A"), bytes, func() func() error {
+			return product(kernels.MatMul{A: made(kernels.BF16, rows, c.features), B: made(kernels.BF16, c.features, c.rank)}, made(kernels.BF16, rows, c.rank))
+		})
+		run(name("dt=dy·Bᵀ"), bytes, func() func() error {
+			m := kernels.MatMul{A: made(kernels.BF16, rows, c.features), B: made(kernels.BF16, c.rank, c.features).Permute(1, 0)}
+			return product(m, made(kernels.BF16, rows, c.rank))
+		})
+		run(name("dA=xᵀ·dt"), bytes, func() func() error {
+			m := kernels.MatMul{A: made(kernels.BF16, rows, c.features).Permute(1, 0), B: made(kernels.BF16, rows, c.rank)}
+			return product(m, made(kernels.F32, c.features, c.rank))
+		})
+		run(name("dB=tᵀ·dy"), bytes, func() func() error {
+			m := kernels.MatMul{A: made(kernels.BF16, rows, c.rank).Permute(1, 0), B: made(kernels.BF16, rows, c.features)}
+			return product(m, made(kernels.F32, c.rank, c.features))
+		})
+	}
+}
+
+// BenchmarkPackedRows measures products of few rows by packed matrices, by the bytes of those, and what widening one takes.
+func BenchmarkPackedRows(b *testing.B) {
+	d := device(b)
+	const beyondCaches = 256 << 20
+	for _, shape := range [][2]int{{2048, 2560}, {2048, 11264}, {5632, 2048}, {4096, 6144}, {4096, 28672}, {14336, 4096}} {
+		depth, columns := shape[0], shape[1]
+		for _, dtype := range packedTypes {
+			r, err := packed.RowOf(dtype, depth)
+			if err != nil {
+				b.Fatal(err)
+			}
+			bytes := columns * r.Bytes
+			made := func() kernels.Tensor {
+				memory, err := d.Alloc(kernels.I32, bytes/4)
+				if err == nil {
+					err = d.Fill(memory, 0x11111111)
+				}
+				if err != nil {
+					b.Fatal(err)
+				}
+				t := kernels.Contiguous(memory.Data, dtype, columns, depth)
+				t.Owner = memory.Owner
+				return t.Permute(1, 0)
+			}
+			for _, rows := range []int{1, 4, 16, 17} {
+				b.Run(fmt.Sprintf("%v/%dx%d/rows=%d", dtype, depth, columns, rows), func(b *testing.B) {
+					calls := make([]func() error, max(2, beyondCaches/bytes))
+					for n := range calls {
+						a, err1 := d.Alloc(kernels.BF16, rows, depth)
+						c, err2 := d.Alloc(kernels.BF16, rows, columns)
+						if err := errors.Join(err1, err2); err != nil {
+							b.Fatal(err)
+						}
+						m := kernels.MatMul{A: a, B: made()}
+						calls[n] = func() error { return d.MatMul(&m, kernels.MatMulOutputs{C: c}) }
+					}
+					one, err := ofRecording(b, d, calls)
+					if err != nil {
+						b.Fatal(err)
+					}
+					b.ReportMetric(0, "ns/op")
+					b.ReportMetric(one*1e6, "µs")
+					b.ReportMetric(float64(bytes)/one/1e9, "GB/s")
+				})
+			}
+		}
+	}
+}

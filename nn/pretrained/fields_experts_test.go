@@ -1,0 +1,89 @@
+package pretrained
+
+import "slices"
+
+// The fields of the families with experts; fields_test.go tests them.
+
+// expertFields are what they have in common.
+var expertFields = slices.Concat(decoderFields, []configField{
+	{"hidden_act", `"gelu"`, refused, ""},
+	{"num_experts_per_tok", `1`, works, ""},
+	{"num_experts_per_tok", `9`, refused, ""},
+	{"output_router_logits", `true`, idle, ""}, // of the loss
+	{"router_aux_loss_coef", `0.5`, idle, ""},  // of the loss
+	{"tie_word_embeddings", `true`, works, ""},
+})
+
+// sparseFields are what Qwen's have.
+var sparseFields = []configField{
+	{"decoder_sparse_step", `2`, works, `{"mlp_only_layers": []}`},
+	{"mlp_only_layers", `[1]`, works, ""},
+	{"moe_intermediate_size", `28`, works, ""},
+}
+
+func init() {
+	for name, list := range map[string][]configField{
+		"mixtral": slices.Concat(expertFields, []configField{
+			{"attention_bias", `true`, refused, ""},
+			{"num_local_experts", `4`, works, ""},
+			{"router_jitter_noise", `0.5`, refused, ""},
+			{"sliding_window", `2`, works, ""},
+		}),
+		"glm4_moe": slices.Concat(without(expertFields, "partial_rotary_factor", "max_position_embeddings"), []configField{
+			{"attention_bias", `false`, works, ""},
+			{"first_k_dense_replace", `2`, works, ""},
+			{"max_position_embeddings", `2`, works, ""},
+			{"moe_intermediate_size", `28`, works, ""},
+			{"n_group", `3`, works, ""},
+			{"n_group", `4`, refused, ""},
+			{"n_routed_experts", `4`, works, ""},
+			{"n_shared_experts", `2`, works, ""},
+			{"norm_topk_prob", `false`, works, ""},
+			{"num_nextn_predict_layers", `2`, idle, ""}, // of layers that are not loaded
+			{"partial_rotary_factor", `1`, works, `{"rope_parameters": null}`},
+			{"routed_scaling_factor", `3`, works, ""},
+			{"topk_group", `2`, works, `{"n_group": 3}`},
+			{"use_qk_norm", `false`, works, ""},
+		}),
+		"gpt_oss": slices.Concat(without(expertFields, "rope_parameters", "rope_scaling", "partial_rotary_factor"), []configField{
+			{"attention_bias", `false`, works, ""},
+			{"initial_context_length", `2`, idle, ""}, // transformers does not look at it
+			{"layer_types", `["full_attention", "full_attention"]`, works, ""},
+			{"num_local_experts", `4`, works, ""},
+			{"rope_parameters", `{"rope_type": "linear", "factor": 2.0}`, works, ""},
+			{"rope_parameters", `null`, works, ""}, // which stands for a yarn
+			{"sliding_window", `2`, works, ""},
+			{"swiglu_alpha", `1`, works, ""},
+			{"swiglu_alpha", `0`, refused, ""},
+			{"swiglu_limit", `1`, works, ""},
+		}),
+		"olmoe": slices.Concat(expertFields, []configField{
+			{"attention_bias", `true`, works, ""},
+			{"clip_qkv", `1`, refused, ""},
+			{"norm_topk_prob", `true`, works, ""},
+			{"num_experts", `4`, works, ""},
+		}),
+		"qwen2_moe": slices.Concat(without(expertFields, "intermediate_size"), sparseFields, []configField{
+			{"intermediate_size", `28`, works, `{"mlp_only_layers": [1]}`},
+			{"layer_types", `["full_attention", "full_attention"]`, works, ""},
+			{"max_window_layers", `0`, works, `{"layer_types": null}`},
+			{"norm_topk_prob", `true`, works, ""},
+			{"num_experts", `4`, works, ""},
+			{"qkv_bias", `false`, works, ""},
+			{"shared_expert_intermediate_size", `28`, works, ""},
+			{"sliding_window", `2`, works, ""},
+			{"use_sliding_window", `false`, works, `{"layer_types": null}`},
+		}),
+		"qwen3_moe": slices.Concat(expertFields, sparseFields, []configField{
+			{"attention_bias", `true`, works, ""},
+			{"max_window_layers", `1`, idle, ""}, // transformers does not look at it
+			{"norm_topk_prob", `false`, works, ""},
+			{"num_local_experts", `4`, works, ""},
+			{"num_experts", `4`, refused, ""}, // beside the other name
+			{"sliding_window", `2`, works, `{"use_sliding_window": true}`},
+			{"use_sliding_window", `true`, works, `{"sliding_window": 2}`},
+		}),
+	} {
+		configFields[name] = list
+	}
+}

@@ -1,0 +1,267 @@
+package ops_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/stheno-ml/stheno/gradcheck"
+	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/ops"
+	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
+)
+
+// changeCase is layers with changes of low rank.
+type changeCase struct {
+	kind          string // the op
+	rows, in, out int
+	ranks         []int // of each layer's change; 0 for none
+	scale         float64
+	bias          bool
+	apartIn       bool // something else than x goes through A: for each layer, or for all that share it
+	dropped       bool // x is what a norm gives, and some of it is dropped before it goes through A
+	frozen        bool // only the changes have gradients, and weights are kept in the type of x
+	shared        bool // the first two layers have one A, and all one In
+}
+
+func changeCases() []changeCase {
+	return []changeCase{
+		{kind: "Linear", rows: 5, in: 7, out: 6, ranks: []int{1}, scale: 1},
+		{kind: "Linear", rows: 6, in: 33, out: 20, ranks: []int{8}, scale: 0.7, bias: true},
+		{kind: "Linear", rows: 3, in: 5, out: 3, ranks: []int{13}, scale: 2, bias: true, apartIn: true},
+		{kind: "Linear", rows: 9, in: 40, out: 70, ranks: []int{64}, scale: 2, frozen: true},
+		{kind: "Linear activated", rows: 6, in: 16, out: 24, ranks: []int{3}, scale: 0.5, bias: true},
+		{kind: "Linear activated", rows: 6, in: 16, out: 24, ranks: []int{16}, scale: 1, apartIn: true, frozen: true},
+		{kind: "Linears", rows: 6, in: 33, out: 9, ranks: []int{8, 0, 3}, scale: 0.7, bias: true},
+		{kind: "Linears", rows: 6, in: 16, out: 8, ranks: []int{8, 8, 16}, scale: 1, frozen: true},
+		{kind: "Linears", rows: 6, in: 16, out: 8, ranks: []int{4, 4, 4}, scale: 1.5, shared: true},
+		{kind: "LinearsSideBySide", rows: 6, in: 33, out: 9, ranks: []int{8, 8, 8}, scale: 2},
+		{kind: "LinearsSideBySide", rows: 6, in: 16, out: 8, ranks: []int{5, 1, 0}, scale: 0.7, frozen: true},
+		{kind: "LinearsSideBySide", rows: 6, in: 16, out: 8, ranks: []int{8, 8, 0}, scale: 0.7, bias: true, apartIn: true, shared: true},
+		{kind: "Linears", rows: 6, in: 16, out: 8, ranks: []int{8, 8, 3}, scale: 2, apartIn: true},
+		{kind: "Linear", rows: 6, in: 33, out: 40, ranks: []int{8}, scale: 2, dropped: true},
+		{kind: "LinearsSideBySide", rows: 6, in: 16, out: 8, ranks: []int{8, 8, 8}, scale: 1, dropped: true, frozen: true},
+		{kind: "Linears", rows: 6, in: 16, out: 8, ranks: []int{0, 4, 8}, scale: 1, dropped: true},
+		{kind: "SwiGLUMLP", rows: 6, in: 33, out: 40, ranks: []int{8, 8, 8}, scale: 2},
+		{kind: "SwiGLUMLP", rows: 6, in: 16, out: 24, ranks: []int{8, 8, 8}, scale: 1, frozen: true},
+		{kind: "SwiGLUMLP", rows: 5, in: 7, out: 9, ranks: []int{2, 0, 13}, scale: 0.7, bias: true},
+		{kind: "SwiGLUMLP", rows: 6, in: 16, out: 24, ranks: []int{0, 3, 0}, scale: 1, apartIn: true, frozen: true},
+	}
+}
+
+func (c changeCase) String() string {
+	type fields changeCase
+	return fmt.Sprintf("%+v", fields(c))
+}
+
+// changedGraph is a case in a graph: the layers' outputs, and what has gradients.
+type changedGraph struct {
+	out, wrt gorgonia.Nodes
+}
+
+// build makes the layers in a graph, with their changes or as ops of their own beside them. dtype is what they compute in,
+// parameters are of the type that goes with it.
+func (c changeCase) build(g *gorgonia.ExprGraph, dtype tensor.Dtype, together bool) (b changedGraph) {
+	wide, seed := dtype, uint64(0)
+	if dtype != tensor.Float64 {
+		wide = tensor.Float32
+	}
+	value := func(name string, trains bool, shape ...int) *gorgonia.Node {
+		seed++
+		list := normal(rand.New(rand.NewPCG(seed, 1)), elements(shape))
+		for i := range list {
+			list[i] *= 0.5
+		}
+		v, kept := dense(wide, list, shape...), c.frozen && strings.HasPrefix(name, "w") && dtype != wide
+		if kept {
+			rounded, err := ops.Converted(v, dtype)
+			if err != nil {
+				panic(err)
+			}
+			v = rounded
+		}
+		n := input(g, name, v)
+		if trains {
+			b.wrt = append(b.wrt, n)
+		}
+		return n
+	}
+	narrow := func(n *gorgonia.Node) *gorgonia.Node {
+		if dtype == wide {
+			return n
+		}
+		return gorgonia.Must(ops.Cast(n, dtype))
+	}
+	layers := len(c.ranks)
+	x := narrow(value("x", true, c.rows, c.in))
+	other := x
+	if c.dropped {
+		x = gorgonia.Must(ops.RMSNorm(x, nil, ops.NormOptions{}))
+		other = gorgonia.Must(ops.Dropout(x, ops.DropoutOptions{P: 0.3, Seed: 5}))
+	}
+	weights, biases, changes := make(gorgonia.Nodes, layers), make(gorgonia.Nodes, layers), make([]ops.Change, layers)
+	for i, rank := range c.ranks {
+		in, out, through := c.in, c.out+i, other
+		if c.kind == "SwiGLUMLP" {
+			if out = c.out; i == 2 {
+				in, out, through = c.out, c.in+1, x
+			}
+		}
+		if c.apartIn && through == x && in == c.in && rank > 0 {
+			through = narrow(value(fmt.Sprint("other", i), true, c.rows, c.in))
+			if c.shared {
+				other = through
+			}
+		}
+		weights[i] = value(fmt.Sprint("w", i), !c.frozen, in, out)
+		if c.bias {
+			biases[i] = value(fmt.Sprint("bias", i), !c.frozen, out)
+		}
+		if rank == 0 {
+			continue
+		}
+		changes[i] = ops.Change{B: value(fmt.Sprint("b", i), true, rank, out), Scale: c.scale}
+		if through != x {
+			changes[i].In = through
+		}
+		if c.shared && i == 1 {
+			changes[i].A = changes[0].A
+		} else {
+			changes[i].A = value(fmt.Sprint("a", i), true, in, rank)
+		}
+	}
+	b.out = c.layers(x, weights, biases, changes, together)
+	return b
+}
+
+// layers computes the outputs.
+func (c changeCase) layers(x *gorgonia.Node, weights, biases gorgonia.Nodes, changes []ops.Change, together bool) (out gorgonia.Nodes) {
+	must := func(n *gorgonia.Node, err error) *gorgonia.Node { return gorgonia.Must(n, err) }
+	linear := func(x *gorgonia.Node, i int) *gorgonia.Node {
+		y := must(ops.Linear(x, weights[i], biases[i], ops.LinearOptions{}))
+		change := changes[i]
+		if change.A == nil {
+			return y
+		}
+		t := x
+		if change.In != nil {
+			t = change.In
+		}
+		for _, w := range []*gorgonia.Node{change.A, change.B} {
+			t = must(ops.Linear(t, w, nil, ops.LinearOptions{}))
+		}
+		return must(ops.Add(y, must(ops.Scale(t, change.Scale))))
+	}
+	switch {
+	case c.kind == "Linear activated" && together:
+		return gorgonia.Nodes{must(ops.Linear(x, weights[0], biases[0], ops.LinearOptions{Activation: kernels.GELUTanh, Change: changes[0]}))}
+	case c.kind == "Linear activated":
+		return gorgonia.Nodes{must(ops.GELU(linear(x, 0)))}
+	case c.kind == "Linear" && together:
+		return gorgonia.Nodes{must(ops.Linear(x, weights[0], biases[0], ops.LinearOptions{Change: changes[0]}))}
+	case c.kind == "Linears" && together:
+		out, err := ops.Linears(x, weights, biases, changes...)
+		if err != nil {
+			panic(err)
+		}
+		return out
+	case c.kind == "LinearsSideBySide" && together:
+		return gorgonia.Nodes{must(ops.LinearsSideBySide(x, weights, biases, changes...))}
+	case c.kind == "SwiGLUMLP" && together:
+		b := ops.SwiGLUMLPBiases{Gate: biases[0], Up: biases[1], Down: biases[2]}
+		return gorgonia.Nodes{must(ops.SwiGLUMLP(x, weights[0], weights[1], weights[2], b, changes...))}
+	case c.kind == "SwiGLUMLP":
+		return gorgonia.Nodes{linear(must(ops.SwiGLU(linear(x, 0), linear(x, 1))), 2)}
+	}
+	for i := range weights {
+		out = append(out, linear(x, i))
+	}
+	if c.kind == "LinearsSideBySide" {
+		out = gorgonia.Nodes{must(ops.Concat(1, out...))}
+	}
+	return out
+}
+
+// lossOf is a number that all elements of outputs have a part in.
+func lossOf(out gorgonia.Nodes) (loss *gorgonia.Node) {
+	for i, y := range out {
+		term := gorgonia.Must(ops.Sum(gorgonia.Must(ops.Mul(y, gorgonia.Must(ops.Scale(y, 1+float64(i)))))))
+		if loss == nil {
+			loss = term
+		} else {
+			loss = gorgonia.Must(gorgonia.Add(loss, term))
+		}
+	}
+	return loss
+}
+
+// run gives the outputs and the gradients by name.
+func (c changeCase) run(t *testing.T, dtype tensor.Dtype, together bool) map[string][]float64 {
+	t.Helper()
+	g := gorgonia.NewGraph()
+	b := c.build(g, dtype, together)
+	out := b.out
+	if dtype == ops.BFloat16 {
+		for i, y := range out {
+			out[i] = gorgonia.Must(ops.Cast(y, tensor.Float32))
+		}
+	}
+	gradients, err := gorgonia.Grad(lossOf(out), b.wrt...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ops.Keep(append(gradients, out...)...)
+	run(t, gorgonia.NewTapeMachine(g, gorgonia.WithEngine(ops.Engine())))
+	results := map[string][]float64{}
+	for i, n := range out {
+		results[fmt.Sprint("output ", i)] = float64s(t, n.Value())
+	}
+	for i, d := range gradients {
+		results["d"+b.wrt[i].Name()] = float64s(t, d.Value())
+	}
+	return results
+}
+
+// Layers with changes give what layers and products beside them give, and their gradients: in float64 to rounding, and in the other
+// types as close to that as those do.
+func TestChanges(t *testing.T) {
+	for _, c := range changeCases() {
+		want := c.run(t, tensor.Float64, false)
+		for _, dtype := range []tensor.Dtype{tensor.Float64, tensor.Float32, ops.BFloat16} {
+			apart, together := c.run(t, dtype, false), c.run(t, dtype, true)
+			for name, exact := range want {
+				largest, worst, usual := 0.0, 0.0, 0.0
+				for i, x := range exact {
+					largest = max(largest, math.Abs(x))
+					worst, usual = max(worst, math.Abs(together[name][i]-x)), max(usual, math.Abs(apart[name][i]-x))
+				}
+				bound := 1e-13 * largest
+				if dtype != tensor.Float64 {
+					bound = 2*usual + 1e-6*largest
+				}
+				if !(worst <= bound) {
+					t.Errorf("%v, %v: %s is up to %g off, apart up to %g, bound %g", c, dtype, name, worst, usual, bound)
+				}
+			}
+		}
+	}
+}
+
+// The gradients are slopes.
+func TestChangesSlopes(t *testing.T) {
+	for i, c := range changeCases() {
+		if c.dropped {
+			continue // other elements in each run
+		}
+		build := func(g *gorgonia.ExprGraph, dtype tensor.Dtype) (*gorgonia.Node, gorgonia.Nodes, error) {
+			b := c.build(g, dtype, true)
+			return lossOf(b.out), b.wrt, nil
+		}
+		if err := gradcheck.Graph(build, gradcheck.Options{Seed: uint64(i), Elements: 3, Directions: 1}); err != nil {
+			t.Errorf("%v: %v", c, err)
+		}
+	}
+}

@@ -1,0 +1,259 @@
+package distributed
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stheno-ml/stheno/kernels"
+	"github.com/stheno-ml/stheno/train/internal/mortal"
+)
+
+// life is one process after the other in the place of a rank.
+type life struct {
+	config Config
+	wires  *mortal.Wires
+	ctx    context.Context
+}
+
+// begin starts a process that dies after so many writes, 0 for never.
+func begin(ctx context.Context, l *lan, c Config, writes int) *life {
+	ctx, cancel := context.WithCancel(ctx)
+	w := &mortal.Wires{By: l, Died: cancel}
+	w.DieAfter(writes)
+	c.Wires = w
+	return &life{c, w, ctx}
+}
+
+// rounds adds up x rounds times with the group, renews it when a rank is lost, and tells one that comes late how far it has come.
+func (p *life) rounds(rounds int, fewer func(int) bool) (done, size int, err error) {
+	g, err := Join(p.ctx, p.config)
+	if err != nil {
+		return 0, 0, err
+	}
+	for {
+		if done, err = p.addUp(g, done, rounds); err == nil {
+			return done, g.Size(), g.Close()
+		}
+		if errors.Is(err, ErrLost) {
+			err = g.Renew(p.ctx, fewer)
+		}
+		if err != nil {
+			g.Abort(err)
+			return done, g.Size(), err
+		}
+	}
+}
+
+func (p *life) addUp(g *Group, done, rounds int) (int, error) {
+	if g.Renewed() {
+		all := make([]float64, g.Size())
+		all[g.Rank()] = float64(done)
+		if err := g.Sum(kernels.Of(all, len(all))); err != nil {
+			return done, err
+		}
+		done = int(slices.Max(all))
+	}
+	for ; done < rounds; done++ {
+		x := []float32{float32(g.Rank()), 1, 2, 3, 4}
+		if err := g.Sum(kernels.Of(x, 5)); err != nil {
+			return done, err
+		}
+		if n := g.Size(); x[0] != float32(n*(n-1)/2) || x[4] != float32(4*n) {
+			return done, fmt.Errorf("the sum is %v", x)
+		}
+	}
+	return done, g.Barrier()
+}
+
+var renewals = flag.Int("renewals", 0, "how many drawn schedules of deaths TestRanksAreReplaced tries")
+
+// Ranks that die at any moment, while the group meets included, are replaced, again and again.
+func TestRanksAreReplaced(t *testing.T) {
+	if *renewals == 0 {
+		t.Skip("runs with -renewals: on a busy machine a rank may come too late")
+	}
+	const size, rounds = 4, 12
+	for seed := range uint64(*renewals) {
+		random := rand.New(rand.NewPCG(seed, 0))
+		inLAN(t, func(t *testing.T, l *lan) {
+			list := l.configs(size, time.Minute)
+			for n := range list {
+				list[n].Lost, list[n].Secret = LostReplaced, "a secret"
+			}
+			deaths := make([]int, size)
+			for range 3 {
+				deaths[random.IntN(size)]++
+			}
+			var ranks sync.WaitGroup
+			for rank, c := range list {
+				moments := make([]int, deaths[rank])
+				for i := range moments {
+					moments[i] = 1 + random.IntN(120)
+				}
+				ranks.Go(func() {
+					for _, writes := range append(moments, 0) {
+						p := begin(t.Context(), l, c, writes)
+						done, _, err := p.rounds(rounds, nil)
+						if p.ctx.Err() == nil || writes == 0 {
+							if err != nil || done != rounds {
+								t.Errorf("seed %d, rank %d: %d rounds, %v", seed, rank, done, err)
+							}
+							return
+						}
+					}
+				})
+			}
+			ranks.Wait()
+		})
+	}
+}
+
+// Where a rank may be missing, the others go on with as many as they are allowed to be.
+func TestRanksAreMissed(t *testing.T) {
+	for _, c := range []struct {
+		dies  []int
+		fewer func(int) bool
+		want  int
+	}{
+		{[]int{2}, nil, 4},
+		{[]int{1, 4}, nil, 3},
+		{[]int{3}, func(size int) bool { return size%2 == 1 }, 3},
+		{[]int{1}, func(size int) bool { return size == 1 }, 1},
+		{[]int{0}, nil, 0},
+	} {
+		inLAN(t, func(t *testing.T, l *lan) {
+			list := l.configs(5, time.Minute)
+			var ranks sync.WaitGroup
+			var lock sync.Mutex
+			var through, sizes []int
+			var said []string
+			for rank, config := range list {
+				config.Lost = LostMissed
+				writes := 0
+				if slices.Contains(c.dies, rank) {
+					writes = 70
+				}
+				ranks.Go(func() {
+					done, size, err := begin(t.Context(), l, config, writes).rounds(20, c.fewer)
+					lock.Lock()
+					defer lock.Unlock()
+					switch {
+					case err == nil && done == 20:
+						through, sizes = append(through, rank), append(sizes, size)
+					case writes == 0:
+						said = append(said, err.Error())
+					}
+				})
+			}
+			ranks.Wait()
+			if len(through) != c.want || c.want > 0 && (slices.Min(sizes) != c.want || slices.Max(sizes) != c.want) {
+				t.Errorf("without %v: the ranks %v end in groups of %v, want %d; the others say %q", c.dies, through, sizes, c.want, said)
+			}
+			for _, text := range said {
+				if want := map[bool]string{true: "rank 0 cannot be missed", false: "is not needed"}[c.want == 0]; !strings.Contains(text, want) {
+					t.Errorf("without %v, another rank says %q, want %q in it", c.dies, text, want)
+				}
+			}
+		})
+	}
+}
+
+// A rank that is stopped is lost to the others, and takes its own place when it goes on.
+func TestARankThatWasStoppedComesBack(t *testing.T) {
+	inLAN(t, func(t *testing.T, l *lan) {
+		list := l.configs(3, time.Minute)
+		errs := make([]error, 3)
+		var ranks sync.WaitGroup
+		for rank, c := range list {
+			c.Lost = LostReplaced
+			ranks.Go(func() {
+				g, err := Join(t.Context(), c)
+				if err != nil {
+					errs[rank] = err
+					return
+				}
+				if rank == 1 {
+					for _, p := range g.others() {
+						p.conn.(*lanConn).mute.Store(true)
+					}
+					time.Sleep(90 * time.Second)
+				}
+				if err := g.Barrier(); !errors.Is(err, ErrLost) {
+					errs[rank] = fmt.Errorf("a rank that says nothing: %w", err)
+					return
+				}
+				errs[rank] = errors.Join(g.Renew(t.Context(), nil), g.Barrier(), g.Close())
+			})
+		}
+		ranks.Wait()
+		none(t, errs)
+	})
+}
+
+// A group that gave up is not renewed, nor one that is whole, nor one that ends when it loses a rank.
+func TestRenewIsRefused(t *testing.T) {
+	inLAN(t, func(t *testing.T, l *lan) {
+		for want, c := range map[string]struct {
+			lost Lost
+			end  func(g *Group)
+		}{
+			"no rank is lost":             {LostReplaced, func(*Group) {}},
+			"no more paper":               {LostReplaced, func(g *Group) { g.Abort(errors.New("no more paper")) }},
+			"ended without leaving":       {LostEnds, func(g *Group) { g.finish(errors.New("as a kill does")) }},
+			"the group did not come toge": {LostReplaced, func(g *Group) { g.finish(errors.New("as a kill does")) }},
+		} {
+			list := l.configs(2, time.Minute)
+			for n := range list {
+				list[n].Lost = c.lost
+			}
+			none(t, together(t, list, func(g *Group) error {
+				if err := g.Barrier(); err != nil {
+					return err
+				}
+				if g.Rank() == 1 {
+					c.end(g)
+					return nil
+				}
+				if want != "no rank is lost" {
+					<-g.done
+				}
+				if err := g.Renew(t.Context(), nil); err == nil || !strings.Contains(err.Error(), want) {
+					return fmt.Errorf("%v, want %q in it", err, want)
+				}
+				return nil
+			}))
+		}
+	})
+}
+
+// Each rank knows how long it has waited for each other: for one that comes two seconds late to an operation, as long.
+func TestWaited(t *testing.T) {
+	inLAN(t, func(t *testing.T, l *lan) {
+		none(t, together(t, l.configs(3, time.Minute), func(g *Group) error {
+			for range 5 {
+				if g.Rank() == 1 {
+					time.Sleep(2 * time.Second)
+				}
+				if err := g.Sum(kernels.Of([]float32{1}, 1)); err != nil {
+					return err
+				}
+			}
+			want := []time.Duration{0, 10 * time.Second, 0}
+			if g.Rank() == 1 {
+				want[1] = 0
+			}
+			if got := g.Waited(); !slices.Equal(got, want) {
+				return fmt.Errorf("rank %d has waited %v, want %v", g.Rank(), got, want)
+			}
+			return nil
+		}))
+	})
+}

@@ -1,0 +1,100 @@
+package images
+
+import (
+	"encoding/json"
+	"image"
+	"image/color"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// golden is what transformers makes of a picture; see testdata/golden.py.
+type golden struct {
+	Height, Width int
+	Pixels        []int
+	Processed     map[string]struct {
+		Shape  []int
+		Values []float64
+	}
+}
+
+func readGolden(t *testing.T) (g golden, picture image.Image) {
+	t.Helper()
+	text, err := os.ReadFile("testdata/golden.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(text, &g); err != nil {
+		t.Fatal(err)
+	}
+	own := image.NewNRGBA(image.Rect(0, 0, g.Width, g.Height))
+	for i := range g.Width * g.Height {
+		p := g.Pixels[3*i:]
+		own.Set(i%g.Width, i/g.Width, color.NRGBA{uint8(p[0]), uint8(p[1]), uint8(p[2]), 255})
+	}
+	return g, own
+}
+
+// Pictures become the numbers that transformers makes of them.
+func TestBatch(t *testing.T) {
+	g, picture := readGolden(t)
+	for name, want := range g.Processed {
+		p, err := Open(filepath.Join("testdata", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		have, err := p.Batch(picture, picture)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(have.Shape()[1:], want.Shape[1:]) {
+			t.Fatalf("%s: the shape is %v, want %v", name, have.Shape(), want.Shape)
+		}
+		values := have.Float32s()
+		for i, x := range want.Values {
+			if math.Abs(float64(values[i])-x) > 1e-6 {
+				t.Errorf("%s: number %d is %v, want %v", name, i, values[i], x)
+			}
+		}
+		if n := len(want.Values); !slices.Equal(values[:n], values[n:]) {
+			t.Errorf("%s: the second picture is another than the first", name)
+		}
+	}
+}
+
+// Configs that ask for something else, and pictures that do not fit, are errors.
+func TestErrors(t *testing.T) {
+	_, picture := readGolden(t)
+	for config, want := range map[string]string{
+		`{`:                             "unexpected end",
+		`{"size": {"longest_edge": 3}}`: "size is",
+		`{"size": 0}`:                   "size is 0",
+		`{"size": 4, "resample": 9}`:    "resample is 9",
+		`{"size": 4, "do_pad": true}`:   "do_pad is true",
+		`{"size": 4}`:                   "image_mean is []",
+		`{"size": 4, "do_normalize": false, "do_center_crop": true, "crop_size": {"shortest_edge": 3}}`: "crop_size has a shortest_edge",
+		`{"size": 4, "do_normalize": false, "do_center_crop": true, "crop_size": 5}`:                    "crop_size needs at least 5×5",
+	} {
+		folder := t.TempDir()
+		if err := os.WriteFile(filepath.Join(folder, configFile), []byte(config), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		p, err := Open(folder)
+		if err == nil {
+			_, err = p.Batch(picture)
+		}
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q in it", config, err, want)
+		}
+	}
+	if _, err := new(Processor).Batch(); err == nil {
+		t.Error("no pictures are taken")
+	}
+	if _, err := new(Processor).Batch(nil); err == nil {
+		t.Error("a nil picture is taken")
+	}
+}

@@ -1,0 +1,116 @@
+package sounds
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// sound is that of testdata/golden.py.
+func sound() []float32 {
+	list := make([]float32, 9000)
+	for i := range list {
+		list[i] = float32(float64((i*i*37)%2001-1000)/4000 + math.Sin(float64(i)*0.3)/4)
+	}
+	return list
+}
+
+// Spectra are those of transformers.
+func TestSpectra(t *testing.T) {
+	text, err := os.ReadFile("testdata/golden.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want struct {
+		Shape  []int
+		Values []float64
+	}
+	if err := json.Unmarshal(text, &want); err != nil {
+		t.Fatal(err)
+	}
+	p, err := Open("testdata")
+	if err != nil {
+		t.Fatal(err)
+	}
+	have, err := p.Spectra(sound(), 16000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(have.Shape(), want.Shape) {
+		t.Fatalf("the shape is %v, want %v", have.Shape(), want.Shape)
+	}
+	for i, x := range want.Values {
+		if y := float64(have.Float32s()[i]); math.Abs(x-y) > 2e-5 {
+			t.Errorf("number %d is %v, want %v", i, y, x)
+		}
+	}
+	if _, err := p.Spectra(sound(), 8000); err == nil || !strings.Contains(err.Error(), "rate is 8000") {
+		t.Errorf("another rate: %v", err)
+	}
+	if _, err := new(Processor).Spectra(nil, 16000); err == nil {
+		t.Error("a zero Processor gives spectra")
+	}
+}
+
+// wav is a file of samples.
+func wav(format, channels, bits uint16, data any) []byte {
+	var body, file bytes.Buffer
+	binary.Write(&body, binary.LittleEndian, data)
+	file.WriteString("RIFF\x00\x00\x00\x00WAVELIST\x03\x00\x00\x00abc\x00fmt \x10\x00\x00\x00")
+	binary.Write(&file, binary.LittleEndian, wave{format, channels, 16000, 0, 0, bits})
+	file.WriteString("data")
+	binary.Write(&file, binary.LittleEndian, uint32(body.Len()))
+	file.Write(body.Bytes())
+	return file.Bytes()
+}
+
+func TestReadWAV(t *testing.T) {
+	for _, c := range []struct {
+		file []byte
+		want []float32
+	}{
+		{wav(1, 1, 16, []int16{0, 16384, -32768}), []float32{0, 0.5, -1}},
+		{wav(1, 2, 16, []int16{0, 16384, -32768, 0}), []float32{0.25, -0.5}},
+		{wav(1, 1, 8, []uint8{128, 192, 0}), []float32{0, 0.5, -1}},
+		{wav(1, 1, 24, []uint8{0, 0, 64, 0, 0, 128}), []float32{0.5, -1}},
+		{wav(1, 1, 32, []int32{1 << 30}), []float32{0.5}},
+		{wav(3, 1, 32, []float32{0.25}), []float32{0.25}},
+		{wav(3, 1, 64, []float64{0.25}), []float32{0.25}},
+	} {
+		have, rate, err := ReadWAV(bytes.NewReader(c.file))
+		if err != nil || rate != 16000 || !slices.Equal(have, c.want) {
+			t.Errorf("%v, %d, %v, want %v", have, rate, err, c.want)
+		}
+	}
+	whole := wav(1, 1, 16, []int16{1, 2, 3})
+	for n := range whole {
+		ReadWAV(bytes.NewReader(whole[:n])) // nothing panics
+	}
+	for want, file := range map[string][]byte{
+		"no WAV file": []byte("RIFF"), "is not supported": wav(2, 1, 16, []int16{1}), "no samples": whole[:48],
+	} {
+		if _, _, err := ReadWAV(bytes.NewReader(file)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q in it", err, want)
+		}
+	}
+}
+
+func TestErrors(t *testing.T) {
+	for config, want := range map[string]string{
+		`[]`: "cannot unmarshal", `{"feature_size": 0}`: "feature_size is 0", `{"dither": 1}`: "dither 1", `{"sampling_rate": 100, "chunk_length": 1}`: "n_fft 400",
+	} {
+		folder := t.TempDir()
+		if err := os.WriteFile(filepath.Join(folder, configFile), []byte(config), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Open(folder); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q in it", config, err, want)
+		}
+	}
+}
