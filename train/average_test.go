@@ -88,7 +88,7 @@ func TestOptimizersOnRanks(t *testing.T) {
 func TestWithAverage(t *testing.T) {
 	var loops []*train.Loop
 	for _, steps := range []int{1, 2, 3} {
-		loop := countingLoop(t, nil, func(c *train.LoopConfig) { averaged("adamw")(c); c.Steps, c.EvalEvery = steps, 0 })
+		loop := countingLoop(t, nil, func(c *train.LoopConfig) { averaged("adamw")(c); c.Steps, c.Evaluations.Every = steps, 0 })
 		runLoop(t, loop, context.Background())
 		loops = append(loops, loop)
 	}

@@ -12,7 +12,7 @@ import (
 // A training whose losses are not finite in the end does not end well.
 func TestDiverged(t *testing.T) {
 	loop := countingLoop(t, nil, func(c *train.LoopConfig) {
-		c.Steps, c.EvalEvery = 6, 0
+		c.Steps, c.Evaluations.Every = 6, 0
 		c.Optimizer, c.Options.Schedule, c.Options.ClipNorm = train.SGD{}, train.ConstantRate(1e30), 0
 	})
 	end, err := loop.Run(t.Context())
@@ -42,7 +42,7 @@ func TestTargetsThatAllAreIgnored(t *testing.T) {
 		data data.Batches
 		want int
 	}{{counting{}, 0}, {ignored{}, 1}} {
-		loop := countingLoop(t, nil, func(c0 *train.LoopConfig) { c0.Steps, c0.EvalEvery, c0.Data = 3, 0, c.data })
+		loop := countingLoop(t, nil, func(c0 *train.LoopConfig) { c0.Steps, c0.Evaluations.Every, c0.Data = 3, 0, c.data })
 		if end := runLoop(t, loop, t.Context()); len(end.Notices) != c.want {
 			t.Errorf("%T: the notices are %q, want %d", c.data, end.Notices, c.want)
 		}

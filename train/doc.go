@@ -35,7 +35,7 @@
 //			Groups:   []train.Group{{Match: train.Vectors, NoDecay: true}},
 //			ClipNorm: 1,
 //		},
-//		Data: batches, Validation: others, Steps: 2000, EvalEvery: 250,
+//		Data: batches, Evaluations: train.Evaluations{Every: 250, Validation: others}, Steps: 2000,
 //		Hooks: []train.Hook{watch.Progress(os.Stderr)},
 //	})
 //	end, err := loop.Run(ctx)

@@ -42,7 +42,7 @@ func TestWhateverEndsARunLeavesACheckpoint(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			folder := openFolder(t, t.TempDir(), 2)
 			loop := countingLoop(t, folder, func(c *train.LoopConfig) {
-				c.EvalEvery = 0
+				c.Evaluations.Every = 0
 				c.Hooks = []train.Hook{hook}
 			})
 			end, err := loop.Run(context.Background())
@@ -52,7 +52,7 @@ func TestWhateverEndsARunLeavesACheckpoint(t *testing.T) {
 			if c := latest(t, folder); c.Step != 8 || end.Checkpoint != c.Path {
 				t.Fatalf("the newest checkpoint is %s, the end says %s, want that of step 8", c.Path, end.Checkpoint)
 			}
-			second := countingLoop(t, folder, func(c *train.LoopConfig) { c.EvalEvery = 0 })
+			second := countingLoop(t, folder, func(c *train.LoopConfig) { c.Evaluations.Every = 0 })
 			if _, err := second.Resume(); err != nil {
 				t.Fatal(err)
 			}
@@ -125,7 +125,7 @@ func TestWhatCannotBeStoredIsSaidAtOnce(t *testing.T) {
 		"the folder is closed":      func(c *train.LoopConfig) { c.Checkpoints = closed },
 		"opened with View":          func(c *train.LoopConfig) { c.Checkpoints = view },
 		"more than can be counted":  func(c *train.LoopConfig) { c.Steps = math.MaxInt - 1 },
-		"eval batches":              func(c *train.LoopConfig) { c.EvalBatches = math.MaxInt / 2 },
+		"evaluations batches":       func(c *train.LoopConfig) { c.Evaluations.Batches = math.MaxInt / 2 },
 	} {
 		config := countingConfig(nil)
 		change(&config)
@@ -208,7 +208,7 @@ func TestSkippedStepsCostNoCheckpoint(t *testing.T) {
 	var first []float32
 	var good float32
 	loop := countingLoop(t, folder, func(c *train.LoopConfig) {
-		c.Steps, c.CheckpointEvery, c.EvalEvery = 9, 2, 0
+		c.Steps, c.CheckpointEvery, c.Evaluations.Every = 9, 2, 0
 		c.Hooks = []train.Hook{{
 			OnStep: func(s train.Step) error {
 				if s.Skipped != (s.Done > 5 && s.Done <= 7) {
@@ -255,7 +255,7 @@ func TestLostWeightsAreNoCheckpoint(t *testing.T) {
 		folder := openFolder(t, t.TempDir(), 2)
 		var first []float32
 		loop := countingLoop(t, folder, func(c *train.LoopConfig) {
-			c.Steps, c.CheckpointEvery, c.EvalEvery = 100, 2, 0
+			c.Steps, c.CheckpointEvery, c.Evaluations.Every = 100, 2, 0
 			c.Hooks = []train.Hook{{
 				OnCheckpoint: func(c train.Checkpoint) error {
 					if c.Done == 4 {
@@ -309,7 +309,7 @@ func TestCancelledBeforeTheFirstStep(t *testing.T) {
 // TestResumeFromTheBest goes back to it: the steps after it come again, and no checkpoint of before stays in their way.
 func TestResumeFromTheBest(t *testing.T) {
 	folder := openFolder(t, t.TempDir(), 5)
-	loop := countingLoop(t, folder, func(c *train.LoopConfig) { c.CheckpointEvery, c.Validation = 5, backwards{} })
+	loop := countingLoop(t, folder, func(c *train.LoopConfig) { c.CheckpointEvery, c.Evaluations.Validation = 5, backwards{} })
 	end := runLoop(t, loop, context.Background())
 	if end.BestStep == 20 {
 		t.Fatal("the last step is the best, the test needs another")
@@ -319,7 +319,7 @@ func TestResumeFromTheBest(t *testing.T) {
 		t.Fatal(err)
 	}
 	again := countingLoop(t, folder, func(c *train.LoopConfig) {
-		c.CheckpointEvery, c.Validation = 1, backwards{}
+		c.CheckpointEvery, c.Evaluations.Validation = 1, backwards{}
 		c.Hooks = []train.Hook{{OnStep: func(s train.Step) error {
 			if s.Done == end.BestStep+3 && slices.Max(stepsOf(t, folder)) > end.BestStep+2 {
 				t.Errorf("before the checkpoint of step %d the folder has %v", s.Done, stepsOf(t, folder))

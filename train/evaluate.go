@@ -11,30 +11,57 @@ import (
 	"github.com/stheno-ml/stheno/train/data"
 )
 
+// Evaluations says when a [Loop] evaluates, and on what. Its zero value is never.
+type Evaluations struct {
+	// Every is the number of steps between evaluations; there is one before the first step and one
+	// after the last too. 0 means none at all.
+	Every int
+	// Batches is how many batches an evaluation takes the mean loss of; 0 means 20. Each evaluation
+	// has new ones.
+	Batches int
+	// Data are the training batches that evaluations look at; nil means those of the Loop, from
+	// their start.
+	Data data.Batches
+	// Validation are batches that are never trained on; nil means that there are none.
+	Validation data.Batches
+}
+
+func (e Evaluations) withDefaults(training data.Batches) Evaluations {
+	if e.Batches == 0 {
+		e.Batches = 20
+	}
+	if e.Data == nil {
+		e.Data = training
+	}
+	return e
+}
+
 // evaluationDue reports whether the weights as they are now are to be evaluated.
 func (l *Loop) evaluationDue() bool {
-	return l.c.EvalEvery > 0 && l.evaluated != l.done && (l.done%l.c.EvalEvery == 0 || l.done == l.c.Steps)
+	every := l.c.Evaluations.Every
+	return every > 0 && l.evaluated != l.done && (l.done%every == 0 || l.done == l.c.Steps)
 }
 
 // evaluate computes the mean losses and the metrics, and keeps the parameters if they are the best.
 func (l *Loop) evaluate(ctx context.Context) error {
 	began := time.Now()
+	c := l.c.Evaluations
 	e := Evaluation{Done: l.done, Validation: math.NaN()}
-	progress := Batch{Done: l.done, Evaluation: true, Batches: l.c.EvalBatches}
-	if l.c.Validation != nil {
+	progress := Batch{Done: l.done, Evaluation: true, Batches: c.Batches}
+	if c.Validation != nil {
 		progress.Batches *= 2
 	}
 	if err := l.withEvaluated(func() (err error) {
-		if e.Train, e.TrainMetrics, err = l.evaluateOn(ctx, l.c.EvalData, &progress); err != nil || l.c.Validation == nil {
+		if e.Train, e.TrainMetrics, err = l.evaluateOn(ctx, c.Data, &progress); err != nil || c.Validation == nil {
 			return err
 		}
-		e.Validation, e.ValidationMetrics, err = l.evaluateOn(ctx, l.c.Validation, &progress)
+		e.Validation, e.ValidationMetrics, err = l.evaluateOn(ctx, c.Validation, &progress)
 		return err
 	}); err != nil {
 		return err
 	}
 	loss := e.Train
-	if l.c.Validation != nil {
+	if c.Validation != nil {
 		loss = e.Validation
 	}
 	finite := !math.IsNaN(loss) && !math.IsInf(loss, 0)
@@ -62,10 +89,10 @@ func (l *Loop) withEvaluated(do func() error) error {
 // one is queued.
 func (l *Loop) evaluateOn(ctx context.Context, batches data.Batches, progress *Batch) (loss float64, metrics map[string]float64, err error) {
 	wrap := func(err error) error { return fmt.Errorf("evaluation after step %d: %w", l.done, err) }
-	evaluation := (l.done + l.c.EvalEvery - 1) / l.c.EvalEvery
+	evaluation := (l.done + l.c.Evaluations.Every - 1) / l.c.Evaluations.Every
 	means := make([]mean, len(l.training.outputs.Metrics))
 	read := func() error { return nil }
-	count := l.c.EvalBatches * l.sequenceRanks() // of losses: each rank that shares a batch has one
+	count := l.c.Evaluations.Batches * l.sequenceRanks() // of losses: each rank that shares a batch has one
 	size, runs := l.ranks.Size(), count
 	if l.ranks.shardWeights { // so ranks without a last batch of their own run another's in vain
 		runs = (count + size - 1) / size * size

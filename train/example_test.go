@@ -127,8 +127,8 @@ func ExampleLoop() {
 			return train.Outputs{Loss: m.Loss(in.Get("tokens"), in.Get("targets"))}
 		},
 		Optimizer: train.AdamW{}, Options: train.Options{Schedule: train.WarmupCosine{Peak: 1e-2, Warmup: 10, Steps: 60}, ClipNorm: 1},
-		Data: trainingBatches, Validation: validationBatches,
-		Steps: 60, EvalEvery: 30, EvalBatches: 5,
+		Data:  trainingBatches,
+		Steps: 60, Evaluations: train.Evaluations{Every: 30, Batches: 5, Validation: validationBatches},
 		Hooks: []train.Hook{{OnEval: func(e train.Evaluation) error {
 			fmt.Printf("after step %d: validation loss %.1f\n", e.Done, e.Validation)
 			return nil

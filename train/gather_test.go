@@ -75,12 +75,12 @@ func (m heldModel) trains(holders *distributed.Group, c *train.LoopConfig) error
 			return err
 		}
 	}
-	c.Steps, c.EvalEvery, c.EvalBatches = 20, 20, 3
+	c.Steps, c.Evaluations.Every, c.Evaluations.Batches = 20, 20, 3
 	if m.steps > 0 {
-		c.Steps, c.EvalEvery = m.steps, m.steps
+		c.Steps, c.Evaluations.Every = m.steps, m.steps
 	}
 	if testing.Short() {
-		c.Steps, c.EvalEvery = 3, 3
+		c.Steps, c.Evaluations.Every = 3, 3
 	}
 	c.Parameters, c.Model = store, lossOf(m.model)
 	return store.ShareOut(holders)
@@ -165,7 +165,7 @@ func TestRanksShareWeightsAndSequences(t *testing.T) {
 	run := func(size int, row bool) ([]course, error) {
 		courses, errs := together{size: size, sequenceRanks: max(1, size/2), accumulation: max(1, 2/size), dtype: tensor.Float64, changeGroup: func(group *distributed.Group, c *train.LoopConfig) {
 			m.trains(c)
-			c.Steps, c.EvalEvery = 3, 3
+			c.Steps, c.Evaluations.Every = 3, 3
 			store, holders := nn.NewParameters(1), group
 			if row {
 				holders = c.Place.SequenceRanks()
@@ -208,7 +208,7 @@ func TestRanksThatShareWeightsResume(t *testing.T) {
 	}
 	last := parts[len(parts)-1].steps
 	straight := m.run(t, 1, 4, false, func(_ *distributed.Group, c *train.LoopConfig) {
-		c.Steps, c.EvalEvery, c.Checkpoints = last, 0, openFolder(t, t.TempDir(), 1)
+		c.Steps, c.Evaluations.Every, c.Checkpoints = last, 0, openFolder(t, t.TempDir(), 1)
 	})
 	var losses []float64
 	var end course
@@ -220,7 +220,7 @@ func TestRanksThatShareWeightsResume(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			c.Steps, c.EvalEvery = part.steps, 0
+			c.Steps, c.Evaluations.Every = part.steps, 0
 			if group.Rank() == 0 {
 				c.Checkpoints = folder
 			}
@@ -268,7 +268,7 @@ func TestRanksThatShareWeightsDie(t *testing.T) {
 			if err := m.trains(group, c); err != nil {
 				t.Error(err)
 			}
-			c.Steps, c.EvalEvery, c.CheckpointEvery = steps, 0, 2
+			c.Steps, c.Evaluations.Every, c.CheckpointEvery = steps, 0, 2
 			if group.Rank() == 0 {
 				c.Checkpoints = openFolder(t, folder, 2)
 			}
@@ -300,7 +300,7 @@ func TestRanksThatShareWeightsDie(t *testing.T) {
 		t.Fatal(err, said)
 	}
 	straight := m.run(t, 1, size, false, func(_ *distributed.Group, c *train.LoopConfig) {
-		c.Steps, c.EvalEvery, c.Checkpoints = steps, 0, openFolder(t, t.TempDir(), 1)
+		c.Steps, c.Evaluations.Every, c.Checkpoints = steps, 0, openFolder(t, t.TempDir(), 1)
 	})
 	c, err := checkpoint.Load(filepath.Join(path, fmt.Sprintf("step-%08d", steps)))
 	if err != nil {
@@ -322,7 +322,7 @@ func TestRanksLoseSharedWeights(t *testing.T) {
 		if err := heldModels[0].trains(group, c); err != nil {
 			t.Error(err)
 		}
-		c.EvalEvery = 0
+		c.Evaluations.Every = 0
 		if group.Rank() == 0 {
 			c.Checkpoints = openFolder(t, t.TempDir(), 2)
 			return
@@ -361,7 +361,7 @@ func TestSharedWeightsTakeLessMemory(t *testing.T) {
 			if err := model.trains(holders, c); err != nil {
 				t.Error(err)
 			}
-			c.Steps, c.EvalEvery = 3, 0
+			c.Steps, c.Evaluations.Every = 3, 0
 			c.Hooks = []train.Hook{{OnStep: func(s train.Step) error {
 				if s.Done == 2 { // the other ranks cannot end their last step before this one begins it
 					bytes[i] = heapInUse()

@@ -32,10 +32,10 @@ type GoBack struct {
 
 // course is where a training that goes back is: part of what checkpoints hold.
 type course struct {
-	leftOut  int       // steps whose batches were left out
-	wentBack int       // times
-	losses   []float64 // of the last good steps, up to Window
-	bad      int       // steps in a row that are not
+	LeftOut  int       `json:"leftOut,omitempty"`  // steps whose batches were left out
+	WentBack int       `json:"wentBack,omitempty"` // times
+	Losses   []float64 `json:"losses,omitempty"`   // of the last good steps, up to Window
+	Bad      int       `json:"bad,omitempty"`      // steps in a row that are not
 }
 
 func (b *GoBack) withDefaults() GoBack {
@@ -84,14 +84,14 @@ func (l *Loop) goBackIfDue(s Step) error {
 	}
 	b := l.c.GoBack.withDefaults()
 	why := l.spike(b, s)
-	if l.bad++; why == "" {
+	if l.course.Bad++; why == "" {
 		if !s.Report.Skipped {
-			l.losses, l.bad = append(l.losses[max(0, len(l.losses)+1-b.Window):], s.Loss), 0
+			l.course.Losses, l.course.Bad = append(l.course.Losses[max(0, len(l.course.Losses)+1-b.Window):], s.Loss), 0
 		}
 		return nil
 	}
-	if l.wentBack >= b.Most {
-		return fmt.Errorf("%s, after the training has gone back %d times: a smaller learning rate, a warmup or clipped gradients may help", why, l.wentBack)
+	if l.course.WentBack >= b.Most {
+		return fmt.Errorf("%s, after the training has gone back %d times: a smaller learning rate, a warmup or clipped gradients may help", why, l.course.WentBack)
 	}
 	return l.goBack(why)
 }
@@ -107,21 +107,21 @@ func (l *Loop) spike(b GoBack, s Step) string {
 	if math.IsNaN(s.Loss) || math.IsInf(s.Loss, 0) {
 		return fmt.Sprintf("the loss of step %d is %v", s.Done, s.Loss)
 	}
-	if len(l.losses) < b.Window {
+	if len(l.course.Losses) < b.Window {
 		return ""
 	}
 	mean, squares := 0.0, 0.0
-	for _, x := range l.losses {
-		mean += x / float64(len(l.losses))
+	for _, x := range l.course.Losses {
+		mean += x / float64(len(l.course.Losses))
 	}
-	for _, x := range l.losses {
+	for _, x := range l.course.Losses {
 		squares += (x - mean) * (x - mean)
 	}
-	deviation := math.Sqrt(squares / float64(len(l.losses)-1))
+	deviation := math.Sqrt(squares / float64(len(l.course.Losses)-1))
 	if s.Loss <= mean+b.Spike*deviation {
 		return ""
 	}
-	return fmt.Sprintf("the loss of step %d is %.4g, that of the %d steps before it was %.4g ± %.2g", s.Done, s.Loss, len(l.losses), mean, deviation)
+	return fmt.Sprintf("the loss of step %d is %.4g, that of the %d steps before it was %.4g ± %.2g", s.Done, s.Loss, len(l.course.Losses), mean, deviation)
 }
 
 // goBack goes on from the newest good checkpoint, with the data that come after the last step.
@@ -131,8 +131,8 @@ func (l *Loop) goBack(why string) error {
 	}
 	// The loss of a step judges the weights before it: those that the last good step has left may be
 	// what is wrong.
-	from, leftOut, wentBack := l.done, l.leftOut, l.wentBack
-	lastGood := from - l.bad
+	from, leftOut, wentBack := l.done, l.course.LeftOut, l.course.WentBack
+	lastGood := from - l.course.Bad
 	_, err := l.resumeUpTo(lastGood - 1)
 	if errors.Is(err, checkpoint.ErrNone) {
 		return l.audience.noticeOnce("the loss spikes or gradients are not finite, and there is no checkpoint from before that: the training goes on")
@@ -140,7 +140,7 @@ func (l *Loop) goBack(why string) error {
 	if err != nil {
 		return err
 	}
-	l.leftOut, l.wentBack = leftOut+from-l.done, wentBack+1
+	l.course.LeftOut, l.course.WentBack = leftOut+from-l.done, wentBack+1
 	if l.c.Checkpoints != nil {
 		if err := l.c.Checkpoints.RemoveAfter(l.done); err != nil {
 			return err

@@ -64,7 +64,7 @@ func TestLoopGoesBack(t *testing.T) {
 			folder := openFolder(t, filepath.Join(path, "checkpoints"), 4)
 			loop = countingLoop(t, folder, func(l *train.LoopConfig) {
 				l.Model = countingModel(tensor.Float32, 0)
-				l.CheckpointEvery, l.EvalEvery = 2, 4
+				l.CheckpointEvery, l.Evaluations.Every = 2, 4
 				l.GoBack = &train.GoBack{Window: 4, Skips: 2, Spike: 20}
 				spoil(l, &loop, c.by, c.batches...)
 				l.Hooks = []train.Hook{watch.OpenJSONLines(filepath.Join(path, "log.jsonl")), watch.OpenCSV(filepath.Join(path, "log.csv")), {
@@ -85,7 +85,7 @@ func TestLoopGoesBack(t *testing.T) {
 				t.Errorf("the notices are %q", end.Notices)
 			}
 			without := countingLoop(t, nil, func(l *train.LoopConfig) {
-				l.Model, l.EvalEvery = countingModel(tensor.Float32, 0), 0
+				l.Model, l.Evaluations.Every = countingModel(tensor.Float32, 0), 0
 				l.Data = data.Func(func(n int) (data.Batch, error) {
 					if n >= 2*to {
 						n += 2 * c.left

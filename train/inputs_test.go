@@ -56,8 +56,8 @@ func TestLoopOfOtherInputs(t *testing.T) {
 		calls := 0
 		var last train.Evaluation
 		loop, err := train.NewLoop(train.LoopConfig{
-			Model: blobModel(&calls), Parameters: nn.NewParameters(1), Optimizer: train.SGD{Momentum: 0.9}, Options: plain(0.1, accumulation), Data: blobs(8, 16, 12), Validation: blobs(32),
-			Steps: 90, EvalEvery: 30, EvalBatches: 6,
+			Model: blobModel(&calls), Parameters: nn.NewParameters(1), Optimizer: train.SGD{Momentum: 0.9}, Options: plain(0.1, accumulation), Data: blobs(8, 16, 12),
+			Steps: 90, Evaluations: train.Evaluations{Every: 30, Batches: 6, Validation: blobs(32)},
 			Hooks: []train.Hook{{
 				OnStart: func(s train.Start) error {
 					if want := []string{"accuracy", "cross entropy", "perplexity"}; !slices.Equal(s.Metrics, want) || s.TokensPerStep != 0 || s.Trained != 99 {

@@ -49,16 +49,7 @@ type LoopConfig struct {
 	// Steps is how many steps the training has in all, those before a resumption included.
 	Steps int
 
-	// EvalEvery is the number of steps between evaluations; there is one before the first step and
-	// one after the last too. 0 means none at all.
-	EvalEvery int
-	// EvalBatches is how many batches an evaluation takes the mean loss of; 0 means 20. Each
-	// evaluation has new ones.
-	EvalBatches int
-	// EvalData are the training batches that evaluations look at; nil means Data, from its start.
-	EvalData data.Batches
-	// Validation are batches that are never trained on; nil means that there are none.
-	Validation data.Batches
+	Evaluations Evaluations
 
 	// Checkpoints is where checkpoints go; nil means that none are written. Of several ranks, rank
 	// 0 alone has them. There is one after the last step, and one whatever else ends the run, as
@@ -94,14 +85,19 @@ type Loop struct {
 	graphs   map[graphKey]*graph // for batches of all shapes that came, training among them
 
 	progress
-	course
 	survival
+	reports
+	course   course
 	weights  weightState
-	badSteps int         // steps in a row whose loss was not finite, the last one among them
+	badSteps int     // steps in a row whose loss was not finite, the last one among them
+	slowest  slowest // of the ranks
+	newMasks bool    // AllowNewMasks was called
+}
+
+// reports is how far the reports of steps were read.
+type reports struct {
 	queued   *queuedStep // on a device, the step whose report was not read yet
 	reported time.Time   // when the last report was read
-	slowest  slowest     // of the ranks
-	newMasks bool        // AllowNewMasks was called
 }
 
 // graphKey is the shape of batches, by data.Batch.String, and what is done with them.
@@ -137,20 +133,13 @@ var errZeroLoop = errors.New("the loop is a zero value, it needs to come from Ne
 // none is the number of no step.
 const none = -1
 
-const defaultEvalBatches = 20
-
 // NewLoop builds the graphs of a training, and stops short of its first step. Close releases them.
 func NewLoop(c LoopConfig) (*Loop, error) {
-	if c.EvalBatches == 0 {
-		c.EvalBatches = defaultEvalBatches
-	}
-	if c.EvalData == nil {
-		c.EvalData = c.Data
-	}
+	c.Evaluations = c.Evaluations.withDefaults(c.Data)
 	if err := c.validate(); err != nil {
 		return nil, fmt.Errorf("Loop: %w", err)
 	}
-	for _, batches := range []*data.Batches{&c.Data, &c.EvalData, &c.Validation} {
+	for _, batches := range []*data.Batches{&c.Data, &c.Evaluations.Data, &c.Evaluations.Validation} {
 		*batches = rowsOf(*batches, c.Place.SequenceRanks())
 	}
 	l := &Loop{c: c, graphs: map[graphKey]*graph{}, progress: progress{evaluated: none, bestLoss: math.NaN()}}
@@ -173,8 +162,8 @@ func (c LoopConfig) validate() error {
 	case c.Data == nil:
 		return errors.New("data is nil, it needs to be batches, such as those of data.Random")
 	}
-	return firstError(c.GoBack.validate(c), validateLength("steps", c.Steps, 1), validateLength("eval every", c.EvalEvery, 0),
-		validateLength("eval batches", c.EvalBatches, 1), validateLength("checkpoint every", c.CheckpointEvery, 0))
+	return firstError(c.GoBack.validate(c), validateLength("steps", c.Steps, 1), validateLength("evaluations every", c.Evaluations.Every, 0),
+		validateLength("evaluations batches", c.Evaluations.Batches, 1), validateLength("checkpoint every", c.CheckpointEvery, 0))
 }
 
 func (l *Loop) build() (err error) {
@@ -193,13 +182,14 @@ func (l *Loop) build() (err error) {
 	if err := firstError(l.checkCounts(), l.saver.validate()); err != nil {
 		return err
 	}
-	if l.c.EvalEvery == 0 {
+	e := l.c.Evaluations
+	if e.Every == 0 {
 		return nil
 	}
-	if _, err := l.first("eval data", l.c.EvalData, false); err != nil || l.c.Validation == nil {
+	if _, err := l.first("evaluations data", e.Data, false); err != nil || e.Validation == nil {
 		return err
 	}
-	_, err = l.first("validation", l.c.Validation, false)
+	_, err = l.first("evaluations validation", e.Validation, false)
 	return err
 }
 
@@ -267,8 +257,8 @@ func (l *Loop) checkCounts() error {
 	if batches := l.stepper.batchesOfStep(); c.Steps > math.MaxInt/batches {
 		return fmt.Errorf("steps is %d of %d batches each, that is more than can be counted", c.Steps, batches)
 	}
-	if c.EvalEvery > 0 && c.Steps/c.EvalEvery > math.MaxInt/l.sequenceRanks()/c.EvalBatches-2 {
-		return fmt.Errorf("eval batches is %d for each %d of %d steps, that is more than can be counted", c.EvalBatches, c.EvalEvery, c.Steps)
+	if e := c.Evaluations; e.Every > 0 && c.Steps/e.Every > math.MaxInt/l.sequenceRanks()/e.Batches-2 {
+		return fmt.Errorf("evaluations batches is %d for each %d of %d steps, that is more than can be counted", e.Batches, e.Every, c.Steps)
 	}
 	return nil
 }
@@ -409,7 +399,7 @@ func (l *Loop) start() error {
 		return l.tellRenewed()
 	}
 	l.audience.started = true
-	n := l.stepper.batch(l.done+l.leftOut, 0)
+	n := l.stepper.batch(l.done+l.course.LeftOut, 0)
 	b, err := l.c.Data.Batch(n)
 	if err != nil {
 		return fmt.Errorf("step %d: batch %d: %w", l.done, n, err)

@@ -27,7 +27,7 @@ func countingConfig(folder *checkpoint.Folder) train.LoopConfig {
 	return train.LoopConfig{
 		Model: countingModel(tensor.Float32, 0.1), Parameters: nn.NewParameters(3),
 		Optimizer: train.AdamW{}, Options: train.Options{Schedule: train.LinearDecay{From: 1e-2, To: 1e-3, Steps: 20}, ClipNorm: 1, Accumulation: 2},
-		Data: counting{}, Validation: counting{}, Steps: 20, EvalEvery: 6, EvalBatches: 2,
+		Data: counting{}, Steps: 20, Evaluations: train.Evaluations{Every: 6, Batches: 2, Validation: counting{}},
 		Checkpoints: folder, Settings: map[string]int{"answer": 42},
 	}
 }
@@ -140,7 +140,7 @@ func TestHooksAreToldEverything(t *testing.T) {
 		return nil
 	}
 	loop := countingLoop(t, openFolder(t, t.TempDir(), 1), func(c *train.LoopConfig) {
-		c.Steps, c.EvalEvery, c.CheckpointEvery, c.Validation = 5, 2, 4, nil
+		c.Steps, c.Evaluations.Every, c.CheckpointEvery, c.Evaluations.Validation = 5, 2, 4, nil
 		c.Hooks = []train.Hook{{
 			OnStart: func(s train.Start) error { return note("start %d/%d %d tokens", s.Step, s.Steps, s.TokensPerStep) },
 			OnStep:  func(s train.Step) error { return note("step %d/%d %d tokens", s.Done, s.Steps, s.Tokens) },
@@ -174,7 +174,7 @@ func TestBestIsKept(t *testing.T) {
 	var best []int
 	smallest := math.Inf(1)
 	loop := countingLoop(t, folder, func(c *train.LoopConfig) {
-		c.Validation = backwards{}
+		c.Evaluations.Validation = backwards{}
 		c.Hooks = []train.Hook{{OnEval: func(e train.Evaluation) error {
 			if e.Best != (e.Validation < smallest) {
 				t.Errorf("after step %d a validation loss of %v is best %v, the smallest before is %v", e.Done, e.Validation, e.Best, smallest)
@@ -264,7 +264,7 @@ func TestResumeRefusesAnotherModel(t *testing.T) {
 				m := nn.NewGPT(s, nn.GPTConfig{Vocab: countVocab, Context: countLength, Layers: 2, Heads: 3, Dim: 27})
 				return train.Outputs{Loss: m.Loss(in.Get("tokens"), in.Get("targets"))}
 			}
-			c.EvalEvery = 0
+			c.Evaluations.Every = 0
 		}, "tokens.weight"},
 		"another optimiser": {func(c *train.LoopConfig) {
 			c.Optimizer, c.Options = train.SGD{}, train.Options{Schedule: train.ConstantRate(1), Accumulation: 2}
@@ -361,7 +361,7 @@ func TestGradientsDoNotPileUp(t *testing.T) {
 	straight := countingLoop(t, nil, nil)
 	runLoop(t, straight, context.Background())
 	flaky := &failing{at: 7}
-	loop := countingLoop(t, nil, func(c *train.LoopConfig) { c.Data, c.EvalData = flaky, counting{} })
+	loop := countingLoop(t, nil, func(c *train.LoopConfig) { c.Data, c.Evaluations.Data = flaky, counting{} })
 	if _, err := loop.Run(context.Background()); err == nil || !strings.Contains(err.Error(), "step 3: batch 7") {
 		t.Fatalf("a batch that cannot be had: error %v, want one that names step 3 and batch 7", err)
 	}
@@ -395,8 +395,8 @@ func TestLoopRefusesBadConfigs(t *testing.T) {
 		"no optimizer": {func(c *train.LoopConfig) { c.Optimizer = nil }, "optimizer is nil"},
 		"no data":      {func(c *train.LoopConfig) { c.Data = nil }, "data is nil"},
 		"no steps":     {func(c *train.LoopConfig) { c.Steps = 0 }, "steps is 0"},
-		"eval":         {func(c *train.LoopConfig) { c.EvalEvery = -1 }, "eval every is -1"},
-		"eval batches": {func(c *train.LoopConfig) { c.EvalBatches = -1 }, "eval batches is -1"},
+		"eval":         {func(c *train.LoopConfig) { c.Evaluations.Every = -1 }, "evaluations every is -1"},
+		"eval batches": {func(c *train.LoopConfig) { c.Evaluations.Batches = -1 }, "evaluations batches is -1"},
 		"checkpoints":  {func(c *train.LoopConfig) { c.CheckpointEvery = 3 }, "checkpoints is nil"},
 		"parameters of its own": {func(c *train.LoopConfig) {
 			inner, n := c.Model, 0
@@ -432,7 +432,7 @@ func TestLoopRefusesBadConfigs(t *testing.T) {
 		"no schedule":              {func(c *train.LoopConfig) { c.Options.Schedule = nil }, "schedule is nil"},
 	} {
 		config := train.LoopConfig{
-			Model: countingModel(tensor.Float32, 0), Parameters: nn.NewParameters(3), Optimizer: countingOptimizer, Options: countingOptions, Data: counting{}, Steps: 2, EvalEvery: 1,
+			Model: countingModel(tensor.Float32, 0), Parameters: nn.NewParameters(3), Optimizer: countingOptimizer, Options: countingOptions, Data: counting{}, Steps: 2, Evaluations: train.Evaluations{Every: 1},
 		}
 		c.change(&config)
 		loop, err := train.NewLoop(config)
@@ -454,7 +454,7 @@ func TestLoopTakesAPrefetcher(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer ahead.Close()
-	loop := countingLoop(t, nil, func(c *train.LoopConfig) { c.Data, c.EvalData = ahead, counting{} })
+	loop := countingLoop(t, nil, func(c *train.LoopConfig) { c.Data, c.Evaluations.Data = ahead, counting{} })
 	runLoop(t, loop, context.Background())
 	if !slices.Equal(bits(loop), bits(straight)) {
 		t.Error("the weights differ from those without prefetching")

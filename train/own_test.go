@@ -130,7 +130,7 @@ func TestOwnOptimizerFails(t *testing.T) {
 	steps := 0
 	folder := openFolder(t, t.TempDir(), 2)
 	loop := countingLoop(t, folder, func(c *train.LoopConfig) {
-		c.Optimizer, c.EvalEvery = failingOptimizer{&steps, fault}, 0
+		c.Optimizer, c.Evaluations.Every = failingOptimizer{&steps, fault}, 0
 	})
 	end, err := loop.Run(context.Background())
 	if !errors.Is(err, fault) || !strings.Contains(err.Error(), "no checkpoint of step 2: the update that came after it failed halfway") {

@@ -69,7 +69,7 @@ func TestPlaceOpensCheckpoints(t *testing.T) {
 			t.Errorf("rank %d has the folder %v, %v", rank, folder, err)
 		}
 		t.Cleanup(func() { folder.Close() })
-		c.Checkpoints, c.Steps, c.EvalEvery = folder, 2, 0
+		c.Checkpoints, c.Steps, c.Evaluations.Every = folder, 2, 0
 	}}.train(t)
 	if err := errors.Join(errs...); err != nil {
 		t.Fatal(err)

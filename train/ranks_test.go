@@ -87,8 +87,8 @@ func (o together) trainRank(t *testing.T, place distributed.Config) (left course
 	}
 	c := train.LoopConfig{
 		Place: here,
-		Model: countingModel(o.dtype, 0.1), Parameters: nn.NewParameters(1), Data: counting{}, Validation: counting{},
-		Steps: 20, EvalEvery: 10, EvalBatches: 5,
+		Model: countingModel(o.dtype, 0.1), Parameters: nn.NewParameters(1), Data: counting{},
+		Steps: 20, Evaluations: train.Evaluations{Every: 10, Batches: 5, Validation: counting{}},
 		Optimizer: train.AdamW{}, Options: train.Options{
 			Schedule: train.ConstantRate(1e-2), ClipNorm: 1, Accumulation: o.accumulation,
 		},
@@ -288,7 +288,7 @@ func TestRanksStopTogether(t *testing.T) {
 
 	ctx, cancel := context.WithCancel(t.Context())
 	courses, errs = together{size: 3, accumulation: 1, dtype: tensor.Float32, contexts: map[int]context.Context{1: ctx}, change: func(rank int, c *train.LoopConfig) {
-		c.Steps, c.EvalEvery = 1_000_000, 0
+		c.Steps, c.Evaluations.Every = 1_000_000, 0
 		c.Hooks = append(c.Hooks, train.Hook{OnStep: func(s train.Step) error {
 			if s.Done == 3 {
 				cancel()
@@ -317,7 +317,7 @@ func TestRanksLoseSharedState(t *testing.T) {
 		}
 		folder, path := openFolder(t, t.TempDir(), 2), ""
 		_, errs := together{size: 3, accumulation: 1, shard: true, files: true, dtype: tensor.Float32, changeGroup: func(group *distributed.Group, c *train.LoopConfig) {
-			c.EvalEvery, c.CheckpointEvery = 0, every
+			c.Evaluations.Every, c.CheckpointEvery = 0, every
 			switch group.Rank() {
 			case 0:
 				c.Checkpoints = folder

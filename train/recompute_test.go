@@ -33,7 +33,7 @@ func TestRecompute(t *testing.T) {
 			store := nn.NewParameters(3)
 			before := heapInUse()
 			loops[i] = countingLoop(t, nil, func(c *train.LoopConfig) {
-				c.Steps, c.EvalEvery, c.Validation = 2, 0, nil
+				c.Steps, c.Evaluations.Every, c.Evaluations.Validation = 2, 0, nil
 				c.Data = repeated{8}
 				c.Parameters, c.Model = store, lossOf(func(s *nn.Scope) *nn.LanguageModel { return build(s, again) })
 				c.Hooks = []train.Hook{{OnStep: func(s train.Step) error {

@@ -39,7 +39,7 @@ func TestKilledRanksAreReplaced(t *testing.T) {
 		return
 	}
 	straight, errs := together{size: 1, accumulation: size, dtype: tensor.Float32, change: func(_ int, c *train.LoopConfig) {
-		c.Steps, c.EvalEvery = steps, evalEvery
+		c.Steps, c.Evaluations.Every = steps, evalEvery
 	}}.train(t)
 	if errs[0] != nil {
 		t.Fatal(errs[0])
@@ -174,7 +174,7 @@ func replacedRank(t *testing.T, folder string, steps, evalEvery int) {
 	}
 	place.Timeout, place.Lost = 5*time.Minute, distributed.LostReplaced
 	o := together{size: place.Size, accumulation: 1, dtype: tensor.Float32, change: func(rank int, c *train.LoopConfig) {
-		c.Steps, c.EvalEvery, c.CheckpointEvery = steps, evalEvery, 7
+		c.Steps, c.Evaluations.Every, c.CheckpointEvery = steps, evalEvery, 7
 		if rank == 0 {
 			c.Checkpoints = openFolder(t, folder, 2)
 			c.Hooks = append(slices.Clone(c.Hooks), watch.OpenJSONLines(filepath.Join(folder, "log.jsonl")))

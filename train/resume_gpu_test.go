@@ -19,7 +19,7 @@ func checkpointed(t *testing.T, folder *checkpoint.Folder, hook Hook) *Loop {
 	t.Helper()
 	c := training{device: gpu(t), compute: ops.BFloat16, model: nn.GPTConfig{Vocab: 67, Context: 64, Layers: 2, Heads: 4, Dim: 64}, rows: 4, steps: 32, checkpoints: folder}
 	l := c.loop(t, hook)
-	l.c.CheckpointEvery, l.c.EvalEvery, l.c.EvalBatches = 5, 5, 3
+	l.c.CheckpointEvery, l.c.Evaluations.Every, l.c.Evaluations.Batches = 5, 5, 3
 	return l
 }
 

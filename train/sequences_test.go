@@ -92,8 +92,8 @@ func sharingSteps() int {
 // trains has a loop train the model.
 func (m sharingModel) trains(c *train.LoopConfig) {
 	store := nn.NewParameters(1)
-	c.Steps, c.EvalEvery = sharingSteps(), sharingSteps()/2
-	c.Data, c.Validation = longCounting, longCounting
+	c.Steps, c.Evaluations.Every = sharingSteps(), sharingSteps()/2
+	c.Data, c.Evaluations.Validation = longCounting, longCounting
 	c.Parameters, c.Model = store, lossOf(m.model)
 }
 

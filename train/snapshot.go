@@ -17,24 +17,21 @@ import (
 // dropout and first values are functions of seeds, which Settings hold, and of the number of the
 // step.
 type loopState struct {
-	Done          int             `json:"done"`
-	Batches       int             `json:"batches"` // of the data that were taken, or left out
-	BestLoss      *float64        `json:"bestLoss"`
-	BestStep      int             `json:"bestStep"`
-	Optimizer     string          `json:"optimizer"`
-	Updates       int             `json:"updates"`  // steps that changed the parameters: where the schedule is
-	Schedule      string          `json:"schedule"` // for people: a resumed loop follows its own
-	Skipped       int             `json:"skipped"`
-	SkippedInARow int             `json:"skippedInARow"`
-	LossScale     float64         `json:"lossScale,omitempty"`
-	GoodSteps     int             `json:"lossScaleGoodSteps,omitempty"`
-	Unevaluated   bool            `json:"unevaluated,omitempty"` // their evaluation is due
-	Masks         int             `json:"masks"`                 // kernels.DropoutVersion; 0 means 1
-	LeftOut       int             `json:"leftOut,omitempty"`     // steps whose batches were
-	WentBack      int             `json:"wentBack,omitempty"`    // how many times
-	Losses        []float64       `json:"losses,omitempty"`      // of the last steps, which a spike is seen by
-	Bad           int             `json:"bad,omitempty"`         // steps in a row with a spike
-	Settings      json.RawMessage `json:"settings,omitempty"`
+	Done          int      `json:"done"`
+	Batches       int      `json:"batches"` // of the data that were taken, or left out
+	BestLoss      *float64 `json:"bestLoss"`
+	BestStep      int      `json:"bestStep"`
+	Optimizer     string   `json:"optimizer"`
+	Updates       int      `json:"updates"`  // steps that changed the parameters: where the schedule is
+	Schedule      string   `json:"schedule"` // for people: a resumed loop follows its own
+	Skipped       int      `json:"skipped"`
+	SkippedInARow int      `json:"skippedInARow"`
+	LossScale     float64  `json:"lossScale,omitempty"`
+	GoodSteps     int      `json:"lossScaleGoodSteps,omitempty"`
+	Unevaluated   bool     `json:"unevaluated,omitempty"` // their evaluation is due
+	Masks         int      `json:"masks"`                 // kernels.DropoutVersion; 0 means 1
+	course
+	Settings json.RawMessage `json:"settings,omitempty"`
 }
 
 // snapshot is the loop as a checkpoint. On the host its tensors are the loop's own, to be written
@@ -51,11 +48,11 @@ func (s *saver) snapshot(inParts bool) (c checkpoint.Checkpoint, err error) {
 		return c, err
 	}
 	state := loopState{
-		Done: l.done, Batches: (l.done + l.leftOut) * l.batchesOfStep(), BestStep: l.bestStep,
+		Done: l.done, Batches: (l.done + l.course.LeftOut) * l.batchesOfStep(), BestStep: l.bestStep,
 		Optimizer: o.Optimizer, Updates: o.Step, Skipped: o.Skipped, SkippedInARow: o.SkippedInARow, Masks: kernels.DropoutVersion,
 		LossScale: o.LossScale, GoodSteps: o.LossScaleGoodSteps,
 		Schedule:    fmt.Sprintf("%T%+v", l.c.Options.Schedule, l.c.Options.Schedule),
-		Unevaluated: l.evaluationDue(), LeftOut: l.leftOut, WentBack: l.wentBack, Losses: l.losses, Bad: l.bad,
+		Unevaluated: l.evaluationDue(), course: l.course,
 	}
 	if !math.IsNaN(l.bestLoss) {
 		state.BestLoss = &l.bestLoss

@@ -44,11 +44,11 @@ func (l *Loop) step(ctx context.Context, start time.Time) error {
 	if err != nil {
 		return err
 	}
-	wentBack := l.wentBack
+	wentBack := l.course.WentBack
 	if err := l.report(); err != nil {
 		return err
 	}
-	if l.wentBack > wentBack { // the queued step belongs to the course that is left
+	if l.course.WentBack > wentBack { // the queued step belongs to the course that is left
 		_, err := l.readStep(next)
 		l.badSteps = 0
 		return err
@@ -67,7 +67,7 @@ func (l *Loop) queue(ctx context.Context, start time.Time) (*queuedStep, error) 
 		number++
 	}
 	for i := range batches {
-		n := l.stepper.batch(number+l.leftOut, i)
+		n := l.stepper.batch(number+l.course.LeftOut, i)
 		t, b, err := l.feed(n)
 		if err != nil {
 			err = fmt.Errorf("step %d: batch %d: %w", number, n, err)
@@ -190,7 +190,7 @@ func (l *Loop) work(q *queuedStep, t *graph, last bool) error {
 // next one begins.
 func (l *Loop) looksAtWeights(done int) bool {
 	due := func(every int) bool { return every > 0 && done%every == 0 }
-	return l.weights == weightsDoubtful || l.saver.postponed || done >= l.c.Steps || due(l.c.EvalEvery) || due(l.c.CheckpointEvery)
+	return l.weights == weightsDoubtful || l.saver.postponed || done >= l.c.Steps || due(l.c.Evaluations.Every) || due(l.c.CheckpointEvery)
 }
 
 // report waits for the step that is queued, and tells of it.

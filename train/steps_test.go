@@ -145,7 +145,7 @@ func TestStepsAsInPyTorch(t *testing.T) {
 				options.Groups, options.Average = c.groups, &train.Average{Decay: 0.9, Evaluate: true}
 				loop, err := train.NewLoop(train.LoopConfig{
 					Model: countingModel(dtype, 0), Parameters: nn.NewParameters(1), Optimizer: c.optimizer, Options: options, Data: counting{},
-					Steps: c.steps, Hooks: []train.Hook{check}, EvalEvery: c.steps, EvalBatches: 1, Validation: onlyFirst{},
+					Steps: c.steps, Hooks: []train.Hook{check}, Evaluations: train.Evaluations{Every: c.steps, Batches: 1, Validation: onlyFirst{}},
 				})
 				if err != nil {
 					t.Fatal(err)

@@ -51,7 +51,7 @@ func main() {
 			return train.Outputs{Loss: logits.CrossEntropy(labels), Metrics: []train.Metric{train.Accuracy(logits, labels)}}
 		},
 		Optimizer: train.AdamW{}, Options: train.Options{Schedule: train.ConstantRate(1e-3)},
-		Data: review(1), Validation: review(2), Steps: 400, EvalEvery: 100, Hooks: []train.Hook{watch.Progress(os.Stdout)},
+		Data: review(1), Evaluations: train.Evaluations{Every: 100, Validation: review(2)}, Steps: 400, Hooks: []train.Hook{watch.Progress(os.Stdout)},
 	})
 	if err != nil {
 		log.Fatal(err)

@@ -66,7 +66,7 @@ func main() {
 			return train.Outputs{Loss: dit(s, in.Get("x"), in.Get("t")).Sub(in.Get("noise")).Square().Mean()}
 		},
 		Optimizer: train.AdamW{}, Options: train.Options{Schedule: train.ConstantRate(1e-3)},
-		Data: waves(1), Validation: waves(2), Steps: 300, EvalEvery: 100, Hooks: []train.Hook{watch.Progress(os.Stdout)},
+		Data: waves(1), Evaluations: train.Evaluations{Every: 100, Validation: waves(2)}, Steps: 300, Hooks: []train.Hook{watch.Progress(os.Stdout)},
 	})
 	if err != nil {
 		log.Fatal(err)

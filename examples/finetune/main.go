@@ -91,12 +91,15 @@ func finetune(ctx context.Context, s settings, out io.Writer) error {
 
 	loop, err := train.NewLoop(train.LoopConfig{
 		Model: lossOf(model), Parameters: model.Parameters(),
-		Place: place,
-		Data:  batches, Validation: validation,
+		Place:     place,
+		Data:      batches,
 		Optimizer: train.AdamW{Beta2: 0.999}, Options: train.Options{
 			Schedule: train.WarmupCosine{Peak: s.Rate, Min: s.Rate / 10, Warmup: s.Steps / 10, Steps: s.Steps}, ClipNorm: 1,
 		},
-		Steps: s.Steps, EvalEvery: min(s.EvalEvery, s.Steps), EvalBatches: min(20, max(1, validation.Count()/s.Batch)),
+		Steps: s.Steps,
+		Evaluations: train.Evaluations{
+			Every: min(s.EvalEvery, s.Steps), Batches: min(20, max(1, validation.Count()/s.Batch)), Validation: validation,
+		},
 		Checkpoints: folders, CheckpointEvery: s.EvalEvery, Settings: s,
 		Hooks: []train.Hook{watch.Progress(os.Stderr), watch.OpenJSONLines(filepath.Join(s.out, "log.jsonl"))},
 	})

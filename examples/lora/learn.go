@@ -35,7 +35,7 @@ func learn(p *nn.Parameters, stride int, maker nn.Maker[nn.LinearConfig]) error 
 			return train.Outputs{Loss: logits.CrossEntropy(targets), Metrics: []train.Metric{train.Accuracy(logits, targets)}}
 		},
 		Optimizer: train.AdamW{}, Options: train.Options{Schedule: train.ConstantRate(5e-3)},
-		Data: batches, Steps: 150, EvalEvery: 50, Hooks: []train.Hook{watch.Progress(os.Stdout)},
+		Data: batches, Steps: 150, Evaluations: train.Evaluations{Every: 50}, Hooks: []train.Hook{watch.Progress(os.Stdout)},
 	})
 	return err
 }

@@ -91,14 +91,17 @@ func learn(ctx context.Context, place *train.Place, s settings, o options) error
 	loop, err := train.NewLoop(train.LoopConfig{
 		Place: place,
 		Model: s.model(r.text.tokenizer.Size()), Parameters: parameters,
-		Data: r.text.training, EvalData: r.text.evaluated, Validation: r.text.validation,
+		Data:      r.text.training,
 		Optimizer: train.AdamW{Beta2: s.Beta2, WeightDecay: s.Decay},
 		Options: train.Options{
 			Schedule: train.WarmupCosine{Peak: s.Rate, Min: s.MinRate, Warmup: s.Warmup, Steps: s.decaySteps()},
 			Groups:   []train.Group{{Match: train.Vectors, NoDecay: true}},
 			ClipNorm: s.Clip, Accumulation: s.Accumulation, LossScaling: s.lossScaling(),
 		},
-		Steps: s.Steps, EvalEvery: s.EvalEvery, EvalBatches: s.EvalBatches,
+		Steps: s.Steps,
+		Evaluations: train.Evaluations{
+			Every: s.EvalEvery, Batches: s.EvalBatches, Data: r.text.evaluated, Validation: r.text.validation,
+		},
 		Checkpoints: r.checkpoints, CheckpointEvery: s.CheckpointEvery, Settings: s, GoBack: s.goBack(),
 		Hooks: []train.Hook{
 			watch.Progress(os.Stderr, writer.glimpse(ctx)),

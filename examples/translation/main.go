@@ -58,7 +58,7 @@ func main() {
 			return train.Outputs{Loss: logits.CrossEntropy(targets), Metrics: []train.Metric{train.Accuracy(logits, targets)}}
 		},
 		Optimizer: train.AdamW{}, Options: train.Options{Schedule: train.ConstantRate(2e-3)},
-		Data: sentences(1), Validation: sentences(2), Steps: 500, EvalEvery: 100, Hooks: []train.Hook{watch.Progress(os.Stdout)},
+		Data: sentences(1), Evaluations: train.Evaluations{Every: 100, Validation: sentences(2)}, Steps: 500, Hooks: []train.Hook{watch.Progress(os.Stdout)},
 	})
 	check(err)
 	predictor, err := train.NewPredictor(p, translator)

@@ -51,7 +51,7 @@ func main() {
 			return train.Outputs{Loss: logits.CrossEntropy(labels), Metrics: []train.Metric{train.Accuracy(logits, labels)}}
 		},
 		Optimizer: train.AdamW{}, Options: train.Options{Schedule: train.ConstantRate(1e-3)},
-		Data: draw(1), Validation: draw(2), Steps: 300, EvalEvery: 100, Hooks: []train.Hook{watch.Progress(os.Stdout)},
+		Data: draw(1), Evaluations: train.Evaluations{Every: 100, Validation: draw(2)}, Steps: 300, Hooks: []train.Hook{watch.Progress(os.Stdout)},
 	})
 	if err != nil {
 		log.Fatal(err)

@@ -49,7 +49,14 @@ type progress struct {
 
 	mutex sync.Mutex // guards what follows, since cancelled comes from elsewhere
 
-	// What is known of the run; run is nil before one.
+	known
+	first   train.Step // for the time left
+	started time.Time
+	shown   time.Time
+}
+
+// known is what is known of the run; run is nil before one.
+type known struct {
 	run       *train.Start
 	last      train.Step
 	batch     train.Batch // of what is going on; Batches is 0 where there is nothing to tell
@@ -60,10 +67,6 @@ type progress struct {
 	count     int           // tokens, or examples
 	busy      time.Duration // in steps
 	cancelled bool
-
-	first   train.Step // for the time left
-	started time.Time
-	shown   time.Time
 }
 
 func newProgress(s *screen, now func() time.Time, notes ...func(train.Evaluation) (string, error)) *progress {
