@@ -20,13 +20,8 @@ import (
 // gives all that the library does. Where a text is somebody else's, [HuggingFace.WithoutSpecial]
 // keeps its special tokens from meaning anything.
 type HuggingFace struct {
-	source    json.RawMessage
-	names     []string // of each id, empty for an id that is none
-	special   map[int]bool
-	added     map[string]int // special or not, as the file has them
-	raw       *hfAdded       // added tokens that are searched for in the text as it is
-	rawNoSpec *hfAdded       // those of them that are not special
-	later     *hfAdded       // added tokens that are searched for after the normaliser
+	source json.RawMessage
+	hfTokens
 	normalize hfNormalizer
 	split     hfSplitter
 	model     hfModel
@@ -37,6 +32,16 @@ type HuggingFace struct {
 	truncate  *hfTruncationJSON
 	padding   *hfPaddingJSON
 	plain     bool // see WithoutSpecial
+}
+
+// hfTokens is what a text may become, and the added tokens that are searched for in it.
+type hfTokens struct {
+	names     []string // of each id, empty for an id that is none
+	special   map[int]bool
+	added     map[string]int // special or not, as the file has them
+	raw       *hfAdded       // added tokens that are searched for in the text as it is
+	rawNoSpec *hfAdded       // those of them that are not special
+	later     *hfAdded       // added tokens that are searched for after the normaliser
 }
 
 type hfJSON struct {
@@ -108,7 +113,9 @@ func parseHuggingFace(content []byte) (*HuggingFace, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &HuggingFace{source: content, special: map[int]bool{}, added: map[string]int{}, truncate: j.Truncation, padding: j.Padding}
+	t := &HuggingFace{
+		source: content, hfTokens: hfTokens{special: map[int]bool{}, added: map[string]int{}}, truncate: j.Truncation, padding: j.Padding,
+	}
 	if err := t.readSteps(j); err != nil {
 		return nil, err
 	}
