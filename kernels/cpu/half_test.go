@@ -98,6 +98,7 @@ func TestHalf(t *testing.T) {
 	for name, test := range map[string]func(*halfTest){
 		"elements": testHalfElements, "rows": testHalfRows, "products": testHalfProducts, "embedding": testHalfEmbedding,
 		"losses": testHalfLosses, "attention": testHalfAttention, "copies": testHalfCopies,
+		"functions": testHalfFunctions, "indices": testHalfIndices, "experts": testHalfExperts,
 	} {
 		for _, dtype := range []kernels.DType{kernels.BF16, kernels.F16} {
 			t.Run(fmt.Sprintf("%s/%v", name, dtype), func(t *testing.T) {
@@ -358,4 +359,90 @@ func testHalfCopies(h *halfTest) {
 			}
 		}
 	}
+}
+
+func testHalfFunctions(h *halfTest) {
+	shape := []int{3, 5, 37}
+	positive := func() float64 { return 0.5 + h.r.Float64() }
+	x, z, dy := h.tensor(h.dtype, positive, shape...), h.tensor(h.dtype, positive, shape...), h.in(shape...)
+	out := func() kernels.Tensor { return h.out(h.dtype, shape...) }
+	y, dx, dz := out(), out(), out()
+
+	for _, f := range kernels.Functions() {
+		h.done(h.b.Apply(f, x, y))
+		h.done(h.b.ApplyBackward(f, x, dy, dx))
+		refY, refDX := reference.Function(f, numbers(x), numbers(dy))
+		h.close(f.String(), y, refY)
+		h.close(f.String()+"'s dx", dx, refDX)
+	}
+
+	h.done(h.b.Div(x, z, y))
+	refY, refDX, refDZ := reference.Div(numbers(x), numbers(z), numbers(dy))
+	h.close("div", y, refY)
+	h.done(h.b.DivBackward(x, z, dy, dx, dz))
+	h.close("div's da", dx, refDX)
+	h.close("div's db", dz, refDZ)
+
+	h.done(h.b.AddScalar(0.7, x, y))
+	h.close("add scalar", y, reference.AddScalar(0.7, numbers(x)))
+
+	h.done(h.b.SoftmaxForward(x, y))
+	refY, _ = reference.Softmax(x, numbers(dy))
+	h.close("softmax", y, refY)
+	h.done(h.b.SoftmaxBackward(y, dy, dx))
+	rounded, n := numbers(y), shape[len(shape)-1]
+	for i := range rounded {
+		dot := 0.0
+		for j := i / n * n; j < i/n*n+n; j++ {
+			dot += rounded[j] * numbers(dy)[j]
+		}
+		refDX[i] = rounded[i] * (numbers(dy)[i] - dot)
+	}
+	h.close("softmax's dx", dx, refDX)
+
+	gate, pairs, half := kernels.ClampedGate{Slope: 1.702, Limit: 1}, h.in(3, 5, 38), h.in(3, 5, 19)
+	gated, dPairs := h.out(h.dtype, 3, 5, 19), h.out(h.dtype, 3, 5, 38)
+	h.done(h.b.ClampedGate(gate, pairs, gated))
+	h.done(h.b.ClampedGateBackward(gate, pairs, half, dPairs))
+	refY, refDX = reference.ClampedGate(gate, numbers(pairs), numbers(half))
+	h.close("clamped gate", gated, refY)
+	h.close("clamped gate's dx", dPairs, refDX)
+}
+
+func testHalfIndices(h *halfTest) {
+	const rows, n, k = 7, 50, 9
+	x, picked, few, y := h.in(rows, n), h.out(h.dtype, rows, k), h.in(rows, k), h.out(h.dtype, rows, n)
+	ids := kernels.Of(make([]int32, rows*k), rows, k)
+	h.done(h.b.TopK(x, picked, ids))
+	values, _ := reference.TopK[float64](x, k)
+	h.close("top-k", picked, values)
+	h.done(h.b.Gather(x, ids, picked))
+	h.close("gather", picked, values)
+	list := kernels.Host[int32](ids)
+	for i := range list {
+		list[i] = int32(h.r.IntN(n)) // so that some repeat
+	}
+	h.done(h.b.Scatter(few, ids, y))
+	h.close("scatter", y, reference.Scatter(numbers(few), ids, n))
+}
+
+func testHalfExperts(h *halfTest) {
+	const tokens, experts, chosen, n = 13, 6, 2, 21
+	r := &kernels.Routing{Logits: h.in(tokens, experts), RouterOptions: kernels.RouterOptions{Chosen: chosen}}
+	size := kernels.AssignmentSize(tokens, experts, chosen)
+	a := kernels.AssignmentOf(kernels.Of(make([]int32, size), size), experts, chosen)
+	weights, dWeights := h.dense(kernels.F32, tokens, chosen), h.wide(tokens*chosen).Reshape(tokens, chosen)
+	dLogits := h.out(h.dtype, tokens, experts)
+	h.done(h.b.Route(r, weights, a))
+	h.done(h.b.RouteBackward(r, a, dWeights, dLogits))
+	h.close("weights", weights, reference.Route[float64](r).Weights)
+	h.close("dlogits", dLogits, reference.RouteGrad(r, numbers(dWeights)))
+
+	x, sorted, back := h.in(tokens, n), h.out(h.dtype, tokens*chosen, n), h.out(h.dtype, tokens, n)
+	h.done(h.b.Dispatch(x, kernels.Tensor{}, a, sorted))
+	h.close("dispatched", sorted, reference.Dispatch(numbers(x), nil, a))
+	h.done(h.b.Combine(sorted, weights, a, back))
+	h.close("combined", back, reference.Combine(numbers(sorted), numbers(weights), a))
+	h.done(h.b.CombineFactors(sorted, x, a, dWeights))
+	h.close("dfactors", dWeights, reference.CombineFactors(numbers(sorted), numbers(x), a))
 }

@@ -101,16 +101,7 @@ func (b *Backend) Gather(x, ids, y kernels.Tensor) (err error) {
 	if err := checked(kernel, kernels.CheckGather(x, ids, y)); err != nil {
 		return err
 	}
-	list, memory, err := indicesOf(kernel, ids, lastAxis(x))
-	if err != nil {
-		return err
-	}
-	defer memory.release()
-	h := halves{b: b}
-	defer h.round()
-	x, y = h.read(x), h.write(y)
-	inTypeOf(x, gatherRows[float32], gatherRows[float64])(b, list, x, y)
-	return nil
+	return b.indexed(kernel, x, ids, y, lastAxis(x), gatherRows[float32], gatherRows[float64])
 }
 
 func gatherRows[T kernels.Float](b *Backend, ids []int64, x, y kernels.Tensor) {
@@ -130,16 +121,7 @@ func (b *Backend) Scatter(x, ids, y kernels.Tensor) (err error) {
 	if err := checked(kernel, kernels.CheckScatter(x, ids, y)); err != nil {
 		return err
 	}
-	list, memory, err := indicesOf(kernel, ids, lastAxis(y))
-	if err != nil {
-		return err
-	}
-	defer memory.release()
-	h := halves{b: b}
-	defer h.round()
-	x, y = h.read(x), h.write(y)
-	inTypeOf(x, scatterRows[float32], scatterRows[float64])(b, list, x, y)
-	return nil
+	return b.indexed(kernel, x, ids, y, lastAxis(y), scatterRows[float32], scatterRows[float64])
 }
 
 func scatterRows[T kernels.Float](b *Backend, ids []int64, x, y kernels.Tensor) {
@@ -155,6 +137,22 @@ func scatterRows[T kernels.Float](b *Backend, ids []int64, x, y kernels.Tensor) 
 			y[id] += x[j]
 		}
 	})
+}
+
+// indexed runs a kernel whose indices, of which there is a list a row, are below bound.
+func (b *Backend) indexed(
+	kernel string, x, ids, y kernels.Tensor, bound int, single, double func(b *Backend, ids []int64, x, y kernels.Tensor),
+) error {
+	list, memory, err := indicesOf(kernel, ids, bound)
+	if err != nil {
+		return err
+	}
+	defer memory.release()
+	h := halves{b: b}
+	defer h.round()
+	x, y = h.read(x), h.write(y)
+	inTypeOf(x, single, double)(b, list, x, y)
+	return nil
 }
 
 // indicesOf checks indices. Their memory is the caller's to release.
