@@ -281,122 +281,150 @@ func (r *ggufReader) number(key string) (x float64, found bool) {
 
 // config makes the config.json that transformers would have for a file.
 func (f ggufFamily) config(kind string, file *gguf.File) ([]byte, error) {
-	r := &ggufReader{metadata: file.Metadata()}
-	config := map[string]any{"model_type": f.models[0], "tie_word_embeddings": f.tied}
-	set := func(field, key string, required bool) float64 {
-		x, found := r.number(kind + "." + key)
-		if found {
-			config[field] = x
-		} else if required {
-			r.fail("metadata %s.%s is missing", kind, key)
-		}
-		return x
-	}
-	dim, heads := set("hidden_size", "embedding_length", true), set("num_attention_heads", "attention.head_count", true)
-	set("num_hidden_layers", "block_count", true)
-	set("intermediate_size", "feed_forward_length", true)
-	set("max_position_embeddings", "context_length", true)
-	set("rms_norm_eps", "attention.layer_norm_rms_epsilon", true)
-	set("rope_theta", "rope.freq_base", false)
-	set("num_key_value_heads", "attention.head_count_kv", false)
-	if _, found := config["num_key_value_heads"]; !found {
-		config["num_key_value_heads"] = heads
-	}
-	size := 0.0
-	if heads > 0 {
-		size = dim / heads
-	}
-	if given, found := r.number(kind + ".attention.key_length"); found {
-		size = given
-	}
-	if kind != "phi3" {
-		config["head_dim"] = size
-	}
-	if turned, found := r.number(kind + ".rope.dimension_count"); found && turned != size {
-		r.fail("metadata %s.rope.dimension_count is %v, it needs to be %v, that of a head", kind, turned, size)
-	}
 	embedding, err := file.Info("token_embd.weight")
 	if err != nil {
 		return nil, err
 	}
-	config["vocab_size"] = embedding.Shape[0]
-	if _, err := file.Info("output.weight"); err != nil {
-		config["tie_word_embeddings"] = true
-	}
-	window, sliding := r.number(kind + ".attention.sliding_window")
+	_, err = file.Info("output.weight")
+	c := &ggufConfig{ggufReader{metadata: file.Metadata()}, kind, file, map[string]any{
+		"model_type": f.models[0], "tie_word_embeddings": f.tied || err != nil, "vocab_size": embedding.Shape[0],
+	}}
+	headDim := c.sizes()
 	switch kind {
 	case "llama":
-		_, err := file.Info("blk.0.attn_q.bias")
-		_, out := file.Info("blk.0.attn_output.bias")
-		if config["attention_bias"] = err == nil; (err == nil) != (out == nil) {
-			r.fail("some projections of attention have a bias and others have none")
-		}
-		if sliding && window > 0 {
-			r.fail("metadata llama.attention.sliding_window is %v, only 0 is supported", window)
-		}
+		c.llama()
 	case "gemma", "gemma2":
-		config["hidden_activation"], config["hidden_act"] = "gelu_pytorch_tanh", "gelu_pytorch_tanh"
-		if kind == "gemma2" {
-			set("attn_logit_softcapping", "attn_logit_softcapping", true)
-			set("final_logit_softcapping", "final_logit_softcapping", true)
-			set("sliding_window", "attention.sliding_window", true)
-			config["query_pre_attn_scalar"] = size
-		} else {
-			delete(config, "hidden_activation")
-		}
+		c.gemma(headDim)
 	case "phi3":
-		set("original_max_position_embeddings", "rope.scaling.original_context_length", false)
-		if _, found := config["original_max_position_embeddings"]; !found {
-			config["original_max_position_embeddings"] = config["max_position_embeddings"]
-		}
-		config["sliding_window"] = nil
-		if sliding && window > 0 {
-			config["sliding_window"] = window
-		}
+		c.phi3()
 	}
-	f.scaling(kind, r, file, config, int(size))
+	c.scaling(int(headDim))
 	for field, key := range map[string]string{"bos_token_id": "bos", "eos_token_id": "eos"} {
-		if id, found := r.number("tokenizer.ggml." + key + "_token_id"); found {
-			config[field] = id
+		if id, found := c.number("tokenizer.ggml." + key + "_token_id"); found {
+			c.fields[field] = id
 		}
 	}
-	if r.err != nil {
-		return nil, r.err
+	if c.err != nil {
+		return nil, c.err
 	}
-	return json.MarshalIndent(config, "", "  ")
+	return json.MarshalIndent(c.fields, "", "  ")
+}
+
+// ggufConfig makes the fields of a config.json.
+type ggufConfig struct {
+	ggufReader
+	kind   string // general.architecture
+	file   *gguf.File
+	fields map[string]any
+}
+
+// set is a number of the kind's metadata, which becomes a field if it is there.
+func (c *ggufConfig) set(field, key string, required bool) float64 {
+	x, found := c.number(c.kind + "." + key)
+	if found {
+		c.fields[field] = x
+	} else if required {
+		c.fail("metadata %s.%s is missing", c.kind, key)
+	}
+	return x
+}
+
+// or gives a field that is missing a value.
+func (c *ggufConfig) or(field string, value any) {
+	if _, found := c.fields[field]; !found {
+		c.fields[field] = value
+	}
+}
+
+// sizes sets what all kinds have, and returns the size of a head.
+func (c *ggufConfig) sizes() float64 {
+	dim, heads := c.set("hidden_size", "embedding_length", true), c.set("num_attention_heads", "attention.head_count", true)
+	c.set("num_hidden_layers", "block_count", true)
+	c.set("intermediate_size", "feed_forward_length", true)
+	c.set("max_position_embeddings", "context_length", true)
+	c.set("rms_norm_eps", "attention.layer_norm_rms_epsilon", true)
+	c.set("rope_theta", "rope.freq_base", false)
+	c.set("num_key_value_heads", "attention.head_count_kv", false)
+	c.or("num_key_value_heads", heads)
+	size := 0.0
+	if heads > 0 {
+		size = dim / heads
+	}
+	if given, found := c.number(c.kind + ".attention.key_length"); found {
+		size = given
+	}
+	if c.kind != "phi3" {
+		c.fields["head_dim"] = size
+	}
+	if turned, found := c.number(c.kind + ".rope.dimension_count"); found && turned != size {
+		c.fail("metadata %s.rope.dimension_count is %v, it needs to be %v, that of a head", c.kind, turned, size)
+	}
+	return size
+}
+
+func (c *ggufConfig) llama() {
+	_, in := c.file.Info("blk.0.attn_q.bias")
+	_, out := c.file.Info("blk.0.attn_output.bias")
+	if c.fields["attention_bias"] = in == nil; (in == nil) != (out == nil) {
+		c.fail("some projections of attention have a bias and others have none")
+	}
+	if window, _ := c.number("llama.attention.sliding_window"); window > 0 {
+		c.fail("metadata llama.attention.sliding_window is %v, only 0 is supported", window)
+	}
+}
+
+func (c *ggufConfig) gemma(headDim float64) {
+	c.fields["hidden_act"] = "gelu_pytorch_tanh"
+	if c.kind == "gemma" {
+		return
+	}
+	c.fields["hidden_activation"] = "gelu_pytorch_tanh"
+	c.set("attn_logit_softcapping", "attn_logit_softcapping", true)
+	c.set("final_logit_softcapping", "final_logit_softcapping", true)
+	c.set("sliding_window", "attention.sliding_window", true)
+	c.fields["query_pre_attn_scalar"] = headDim
+}
+
+func (c *ggufConfig) phi3() {
+	c.set("original_max_position_embeddings", "rope.scaling.original_context_length", false)
+	c.or("original_max_position_embeddings", c.fields["max_position_embeddings"])
+	c.fields["sliding_window"] = nil
+	if window, _ := c.number("phi3.attention.sliding_window"); window > 0 {
+		c.fields["sliding_window"] = window
+	}
 }
 
 // scaling reads how RoPE is stretched.
-func (f ggufFamily) scaling(kind string, r *ggufReader, file *gguf.File, config map[string]any, headDim int) {
-	how, _ := r.metadata[kind+".rope.scaling.type"].(string)
-	factor, _ := r.number(kind + ".rope.scaling.factor")
-	info, err := file.Info(ropeFactors)
+func (c *ggufConfig) scaling(headDim int) {
+	how, _ := c.metadata[c.kind+".rope.scaling.type"].(string)
+	factor, _ := c.number(c.kind + ".rope.scaling.factor")
+	info, err := c.file.Info(ropeFactors)
 	switch {
 	case err == nil:
 		divisors := make([]float32, info.Elements())
 		if info.Type.Block() != 1 || len(divisors) != headDim/2 {
-			r.fail("tensor %s is %v of shape %v, it needs a number for each of the %d pairs of a head", ropeFactors, info.Type, info.Shape, headDim/2)
+			c.fail("tensor %s is %v of shape %v, it needs a number for each of the %d pairs of a head", ropeFactors, info.Type, info.Shape, headDim/2)
 			return
 		}
-		if err := file.Elements(ropeFactors, 0, divisors); err != nil {
-			r.fail("%w", err)
+		if err := c.file.Elements(ropeFactors, 0, divisors); err != nil {
+			c.fail("%w", err)
 			return
 		}
-		base, _ := config["rope_theta"].(float64)
+		base, _ := c.fields["rope_theta"].(float64)
 		for _, l := range llama3Factors {
 			o, err := l.Apply(ops.RoPEOptions{Base: base}, headDim)
 			if err == nil && slices.EqualFunc(o.Divisors, divisors, func(x float64, y float32) bool { return math.Abs(x-float64(y)) <= 1e-5*x }) {
-				config["rope_scaling"] = map[string]any{
+				c.fields["rope_scaling"] = map[string]any{
 					"rope_type": "llama3", "factor": l.Factor, "low_freq_factor": l.Low, "high_freq_factor": l.High, "original_max_position_embeddings": l.Context,
 				}
 				return
 			}
 		}
-		r.fail("tensor %s has other numbers than the published ones of Llama 3", ropeFactors)
+		c.fail("tensor %s has other numbers than the published ones of Llama 3", ropeFactors)
 	case how == "linear":
-		config["rope_scaling"] = map[string]any{"rope_type": "linear", "factor": factor}
+		c.fields["rope_scaling"] = map[string]any{"rope_type": "linear", "factor": factor}
 	case how != "" && how != "none":
-		r.fail("metadata %s.rope.scaling.type is %q, it needs to be none or linear", kind, how)
+		c.fail("metadata %s.rope.scaling.type is %q, it needs to be none or linear", c.kind, how)
 	}
 }
 
