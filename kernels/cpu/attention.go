@@ -116,6 +116,11 @@ func (p *problem[T]) transform(s kernels.Sequence, head, i, j, nRows, nColumns i
 		simd.SoftCap(nRows, nColumns, scores, slope, stride, T(factor/p.SoftCap), T(p.SoftCap))
 		factor = 1
 	}
+	return p.shift(s, head, i, j, nRows, nColumns, scores, stride, factor)
+}
+
+// shift is the part of transform that adds to scores, which are still to be multiplied by a factor.
+func (p *problem[T]) shift(s kernels.Sequence, head, i, j, nRows, nColumns int, scores *T, stride int, factor float64) float64 {
 	if p.ALiBi != nil {
 		simd.ALiBi(nRows, nColumns, scores, stride, T(factor), T(p.ALiBi[head]), i+s.Distance-j)
 		factor = 1

@@ -39,7 +39,7 @@ func (b *Backend) AttentionBackward(a *kernels.Attention, g kernels.AttentionGra
 
 func attentionBackward[T kernels.Float](b *Backend, a *kernels.Attention, g kernels.AttentionGradients) (err error) {
 	k := newBackward[T](a, g)
-	if k.rules, err = newRules(b, k.problem, true); err == nil {
+	if k.rules, err = newRules(b, k.problem, 1); err == nil {
 		k.listBlocks()
 		k.tables = newTableSums(k)
 		k.run(b)
@@ -102,7 +102,7 @@ func newBackward[T kernels.Float](a *kernels.Attention, g kernels.AttentionGradi
 		k.tile.strip = simd.TileLines
 	}
 	k.order = newTicketOrder(len(k.sequences) * k.heads * k.queryTiles)
-	k.groupKeyHeads()
+	k.groups = k.groupKeyHeads(g.DBias)
 	return k
 }
 
@@ -121,20 +121,20 @@ func backwardTile[T kernels.Float](d int) tile {
 
 // groupKeyHeads decides which key heads share a task: those whose scores add to the same elements
 // of dBias, so that these are summed in one fixed order.
-func (k *backward[T]) groupKeyHeads() {
-	overBatch := k.g.DBias.IsSet() && k.g.DBias.Shape[0] == 1
-	overHeads := k.g.DBias.IsSet() && k.g.DBias.Shape[1] == 1
-	readers := [][]kernels.Sequence{k.sequences}
-	if !k.SharesKeys() {
+func (p *problem[T]) groupKeyHeads(dBias kernels.Tensor) (groups [][]keyHead) {
+	overBatch := dBias.IsSet() && dBias.Shape[0] == 1
+	overHeads := dBias.IsSet() && dBias.Shape[1] == 1
+	readers := [][]kernels.Sequence{p.sequences}
+	if !p.SharesKeys() {
 		readers = readers[:0]
-		for n := range k.sequences {
-			readers = append(readers, k.sequences[n:n+1])
+		for n := range p.sequences {
+			readers = append(readers, p.sequences[n:n+1])
 		}
 	}
 	type shared struct{ reader, head int }
 	index := map[shared]int{}
 	for n, sequences := range readers {
-		for h := range k.kvHeads {
+		for h := range p.kvHeads {
 			shares := shared{n, h}
 			if overBatch {
 				shares.reader = 0
@@ -144,13 +144,14 @@ func (k *backward[T]) groupKeyHeads() {
 			}
 			at, known := index[shares]
 			if !known {
-				at = len(k.groups)
+				at = len(groups)
 				index[shares] = at
-				k.groups = append(k.groups, nil)
+				groups = append(groups, nil)
 			}
-			k.groups[at] = append(k.groups[at], keyHead{h, sequences})
+			groups[at] = append(groups[at], keyHead{h, sequences})
 		}
 	}
+	return groups
 }
 
 func (k *backward[T]) run(b *Backend) {
@@ -585,7 +586,7 @@ func (k *backward[T]) scoreGradients(w *backwardScratch[T], b gradientBlock[T], 
 	simd.SoftmaxGrad(n, columns, scores, dP, stride, &b.lse[row], &b.delta[row], T(factor*log2e), lo, hi)
 	k.changeGradients(w, b, i, n, from, columns, scores, dP, stride)
 	if k.g.DBias.IsSet() {
-		k.addBiasGradient(b, row, b.k0+from, n, columns, dP, stride)
+		k.addBiasGradient(k.g.DBias, b.s, b.head, row, b.k0+from, n, columns, dP, stride)
 	}
 	if k.SoftCap != 0 {
 		simd.MulTile(n, columns, dP, slope, stride)
@@ -595,10 +596,11 @@ func (k *backward[T]) scoreGradients(w *backwardScratch[T], b gradientBlock[T], 
 	}
 }
 
-// addBiasGradient adds dS, a tile whose first element is row i and column j of the score matrix.
-func (k *backward[T]) addBiasGradient(b gradientBlock[T], i, j, nRows, nColumns int, dS *T, stride int) {
-	dBias, rowStride := k.biasAt(k.g.DBias, b.s, b.head, i, j)
-	if !broadcastsColumns(k.g.DBias) {
+// addBiasGradient adds dS, a tile whose first element is row i and column j of the score matrix, to
+// the gradient of the bias.
+func (p *problem[T]) addBiasGradient(gradient kernels.Tensor, s kernels.Sequence, head, i, j, nRows, nColumns int, dS *T, stride int) {
+	dBias, rowStride := p.biasAt(gradient, s, head, i, j)
+	if !broadcastsColumns(gradient) {
 		simd.AddTile(nRows, nColumns, dBias, rowStride, dS, stride)
 		return
 	}

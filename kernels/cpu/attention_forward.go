@@ -30,7 +30,7 @@ func (b *Backend) AttentionForward(a *kernels.Attention, out kernels.AttentionOu
 
 func attentionForward[T kernels.Float](b *Backend, a *kernels.Attention, out kernels.AttentionOutputs) (err error) {
 	f := newForward[T](a, out)
-	if f.rules, err = newRules(b, f.problem, false); err == nil {
+	if f.rules, err = newRules(b, f.problem, 0); err == nil {
 		f.run(b)
 	}
 	return err

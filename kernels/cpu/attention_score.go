@@ -40,8 +40,9 @@ const (
 	taskRows    = 96 // of a tile of the forward and the backward kernel
 )
 
-// newRules compiles what the problem needs, and computes its lines and tiles.
-func newRules[T kernels.Float](b *Backend, p *problem[T], backward bool) (*rules[T], error) {
+// newRules compiles what the problem needs, and computes its lines and tiles. order is how often
+// scores are differentiated.
+func newRules[T kernels.Float](b *Backend, p *problem[T], order int) (*rules[T], error) {
 	if p.Score == nil && p.Mask == nil {
 		return nil, nil
 	}
@@ -53,12 +54,16 @@ func newRules[T kernels.Float](b *Backend, p *problem[T], backward bool) (*rules
 	if p.Score != nil {
 		program := p.Score.Forward
 		outputs := program.Results
-		if backward {
+		switch order {
+		case 1:
 			program, r.gradients = p.Score.Backward, p.Score.Lookups
 			outputs = program.Results[:2:2]
 			for _, g := range r.gradients {
 				outputs = append(outputs, g.Slope)
 			}
+		case 2:
+			program = p.Score.Second
+			outputs = program.Results
 		}
 		r.score = program.Compiled("cpu", func() any { return compileScore(program, outputs, r.gradients) }).(*pointwise)
 	}

@@ -305,6 +305,7 @@ type row[T kernels.Float] struct {
 
 	scoreGrad []T // ∂Score/∂S
 	lookups   []lookup[T]
+	before    []T // the scores that Score changed
 }
 
 // lookup is what one lookup of floats in Score found for each key: the element's place in the
@@ -359,6 +360,7 @@ func (h *head[T]) row(i int) row[T] {
 	}
 
 	// S_ij ← Score(S_ij, i, j, …)
+	r.before = slices.Clone(scores)
 	h.changeScores(i, scores, &r)
 	for _, s := range scores {
 		most = max(most, s)

@@ -10,8 +10,10 @@ type Score struct {
 	// Backward has the score, its derivative by the score before it, and then the derivatives by
 	// what is looked up.
 	Backward *Program
-	Lookups  []Gradient
-	text     string
+	// Second has the score, its derivative by the score before it, and that one's derivative.
+	Second  *Program
+	Lookups []Gradient
+	text    string
 }
 
 // Gradient is how the score changes with the element of a table that one lookup finds.
@@ -74,7 +76,9 @@ func NewScore(f func(Pair) Expr, shared ...*Table) (*Score, error) {
 			results = append(append(results, slopes[at]), i.Args...)
 		}
 	}
+	curve := b.slope(b.derive(results[1]), b.find(OpScore))
 	s.Tables = b.Tables
+	s.Second = b.program(result, results[1], curve)
 	s.Forward, s.Backward = b.program(result), b.program(results...)
 	for at, i := range b.Code[:len(slopes)] {
 		if i.Op != OpLookup || i.Type != Float || slopes[at] < 0 {
